@@ -1,0 +1,184 @@
+// Package algo holds the arithmetic of the five algorithms: a state, a limit, a
+// cost and an instant go in; a verdict and a new state come out. Nothing here
+// reads a clock, does I/O or uses a float, so the same numbers come out of the
+// Go below and of the Lua beside it, which Redis runs (see Script).
+//
+// Deciding has two steps, because a request may face several limits and is
+// charged under all of them or under none: Look says what is in use now, and
+// Settle, once it is known whether the request as a whole is allowed, charges
+// it and reports.
+package algo
+
+// Kind is an algorithm. The numbers are part of the script's protocol.
+type Kind uint8
+
+const (
+	TokenBucket Kind = iota
+	LeakyBucket
+	FixedWindow
+	SlidingLog
+	SlidingWindow
+)
+
+// Never is the wait of a request whose cost is above the capacity.
+const Never = -1
+
+// State is what a store remembers of one key under one limit. The zero State is
+// an unused key. Which fields count depends on the algorithm; a State must not
+// be used under a Plan of another kind, period or number of sub-windows.
+type State struct {
+	Last int64 // the instant of the last charge, µs since 1970
+	// Used is, of a fixed window, what its last window took; of a bucket, the
+	// level at Last in parts of a unit (Plan.Unit of Amount and Tick below); of
+	// a log, the running sum of what came before its first mark.
+	Used   int64
+	Amount int64   // buckets: the amount that Used was computed under
+	Tick   int64   // buckets: the tick that Used was computed under
+	Counts []int64 // sliding window: what each sub-window took, that of Last first
+	Marks  []Mark  // sliding log: what was admitted, oldest first
+}
+
+// Mark is an instant at which a sliding log admitted something.
+type Mark struct {
+	At  int64 // µs since 1970
+	Sum int64 // running sum of the units admitted up to and with this mark; wraps
+}
+
+// View is what a State comes to at one instant.
+type View struct {
+	Now  int64 // the instant in µs, never before State.Last
+	Used int64 // what is in use: parts of a unit for buckets, units otherwise
+	// old is the count of the sub-window that is leaving (sliding window);
+	// first is the index of the oldest mark that still counts (sliding log).
+	old, first int64
+}
+
+// Verdict is one limit's answer. Durations are µs.
+type Verdict struct {
+	Allowed   bool
+	Remaining int64
+	Retry     int64 // 0 if allowed, else the wait, or Never
+	Reset     int64
+	Delay     int64 // leaky bucket, of a request allowed as a whole; else 0
+}
+
+// Look rolls s forward to now (µs) without changing it.
+func (p *Plan) Look(s *State, now int64) View {
+	now = max(now, s.Last)
+	switch p.Kind {
+	case FixedWindow:
+		return p.lookFixed(s, now)
+	case SlidingLog:
+		return p.lookLog(s, now)
+	case SlidingWindow:
+		return p.lookWindow(s, now)
+	default:
+		return p.lookBucket(s, now)
+	}
+}
+
+// Fits tells whether a request of cost n would be allowed at v. n ≥ 0.
+func (p *Plan) Fits(v *View, n int64) bool {
+	return n <= p.Capacity && v.Used+n*p.Unit <= p.Full
+}
+
+// Settle ends a decision: v is what Look gave for s. Where the whole request is
+// allowed, s is charged with n units; a cost of 0 changes nothing.
+func (p *Plan) Settle(s *State, v *View, n int64, allowed bool) Verdict {
+	var d Verdict
+	if allowed {
+		d.Allowed = true
+		if p.Kind == LeakyBucket {
+			d.Delay = p.drain(v.Used)
+		}
+		if n > 0 {
+			p.charge(s, v, n)
+		}
+	} else if d.Allowed = p.Fits(v, n); !d.Allowed {
+		d.Retry = Never
+		if n <= p.Capacity {
+			d.Retry = p.retry(s, v, n)
+		}
+	}
+	if free := p.Full - v.Used; free > 0 {
+		d.Remaining = free / p.Unit
+	}
+	d.Reset = p.reset(s, v)
+	return d
+}
+
+func (p *Plan) charge(s *State, v *View, n int64) {
+	switch p.Kind {
+	case FixedWindow:
+		p.chargeFixed(s, v, n)
+	case SlidingLog:
+		p.chargeLog(s, v, n)
+	case SlidingWindow:
+		p.chargeWindow(s, v, n)
+	default:
+		p.chargeBucket(s, v, n)
+	}
+}
+
+// retry is the wait until n units fit, for a request that does not fit at v
+// though its cost is within the capacity.
+func (p *Plan) retry(s *State, v *View, n int64) int64 {
+	switch p.Kind {
+	case FixedWindow:
+		return p.windowEnd(v)
+	case SlidingLog:
+		return p.retryLog(s, v, n)
+	case SlidingWindow:
+		return p.retryWindow(s, v, n)
+	default:
+		return p.wait(v, v.Used+n*p.Unit-p.Full)
+	}
+}
+
+func (p *Plan) reset(s *State, v *View) int64 {
+	switch p.Kind {
+	case FixedWindow:
+		if v.Used == 0 {
+			return 0
+		}
+		return p.windowEnd(v)
+	case SlidingLog:
+		return p.resetLog(s, v)
+	case SlidingWindow:
+		return p.resetWindow(s, v)
+	default:
+		return p.wait(v, v.Used)
+	}
+}
+
+// GiveBack returns n ≥ 0 units to s at the instant now (µs). It takes from what
+// is newest and never goes below unused; the instant of the last charge stays,
+// and so does what no longer counts, since a clock may step back. It reports
+// whether this emptied s, which is then zero.
+func (p *Plan) GiveBack(s *State, now, n int64) (emptied bool) {
+	v := p.Look(s, now)
+	if v.Used == 0 || n == 0 {
+		return false
+	}
+	switch p.Kind {
+	case FixedWindow:
+		emptied = n >= v.Used
+		s.Used -= n
+	case SlidingLog:
+		emptied = n >= v.Used
+		if !emptied {
+			s.giveBackLog(n)
+		}
+	case SlidingWindow:
+		emptied = p.giveBackWindow(s, &v, n)
+	default:
+		emptied = n >= p.inUnits(v.Used)
+		if !emptied {
+			s.Used, s.Amount, s.Tick = p.level(s, v.Now)-n*p.Unit, p.Amount, p.Tick
+		}
+	}
+	if emptied {
+		*s = State{}
+	}
+	return emptied
+}

@@ -1,0 +1,73 @@
+package algo
+
+import "math/bits"
+
+// Token bucket and leaky bucket share one level: it falls by Rate parts per tick
+// down to 0, and a request adds its cost in parts. They differ only in that a
+// leaky bucket also says how long a request waits to leave (Verdict.Delay).
+
+func (p *Plan) lookBucket(s *State, now int64) View {
+	level := p.level(s, now)
+	return View{Now: now, Used: fall(level, p.Rate, now/p.Tick-s.Last/p.Tick)}
+}
+
+// level is the level at the last charge, in p's parts. Where it was computed
+// under another amount it is restated, rounded up: it may come out above p's
+// capacity, and then falls as usual; only beyond 2^52 parts does it stop, where
+// exact arithmetic does. What has run dry by now under the amount of then stays
+// unused, since a store may have dropped it.
+func (p *Plan) level(s *State, now int64) int64 {
+	if s.Used == 0 || s.Amount == p.Amount && s.Tick == p.Tick {
+		return s.Used
+	}
+	rate, unit := lowest(s.Amount, p.Period/s.Tick)
+	if fall(s.Used, rate, now/s.Tick-s.Last/s.Tick) == 0 {
+		return 0
+	}
+	return mulDivUp(s.Used, p.Unit, unit)
+}
+
+// fall is what is left of a level after so many ticks. The full product of 128
+// bits is compared, so that no time idle can overflow it.
+func fall(level, rate, ticks int64) int64 {
+	if hi, fell := bits.Mul64(uint64(rate), uint64(ticks)); hi == 0 && fell < uint64(level) {
+		return level - int64(fell)
+	}
+	return 0
+}
+
+func (p *Plan) chargeBucket(s *State, v *View, n int64) {
+	v.Used += n * p.Unit
+	s.Last, s.Used, s.Amount, s.Tick = v.Now, v.Used, p.Amount, p.Tick
+}
+
+// mulDivUp is ⌈a·b/c⌉, at most Exact.
+func mulDivUp(a, b, c int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	if hi >= uint64(c) {
+		return Exact
+	}
+	q, rem := bits.Div64(hi, lo, uint64(c))
+	if rem > 0 {
+		q++
+	}
+	return int64(min(q, Exact))
+}
+
+// drain is how long level parts take to flow out, in µs; at most Exact, which is
+// 142 years.
+func (p *Plan) drain(level int64) int64 {
+	return min((level+p.Rate-1)/p.Rate*p.Tick, Exact)
+}
+
+// wait is the time from v until level parts have flowed out. The bucket runs in
+// ticks, the caller waits from within one.
+func (p *Plan) wait(v *View, level int64) int64 {
+	if level <= 0 {
+		return 0
+	}
+	return p.drain(level) - v.Now%p.Tick
+}
+
+// inUnits is how many units cover a level.
+func (p *Plan) inUnits(level int64) int64 { return (level + p.Unit - 1) / p.Unit }

@@ -1,0 +1,63 @@
+-- Gives units back: of each ask, cost units under its key. Read take.lua first;
+-- this one looks in the same way, and keeps every expiry as it was.
+--
+-- KEYS     the asks' counts
+-- ARGV[1]  the instant in µs; empty: the server's clock
+-- ARGV[2]  the asks, packed (see protocol.go)
+-- returns  0, or, if a key does not hold what it should, its number·2 + (0: wrong
+--          type, 1: unreadable); what came before it was given back
+
+local call, try, unpack, pack = redis.call, redis.pcall, struct.unpack, struct.pack
+local floor, ceil = math.floor, math.ceil
+local clock
+if ARGV[1] ~= '' then
+  clock = tonumber(ARGV[1])
+else
+  local t = call('TIME')
+  clock = t[1] * 1000000 + t[2]
+end
+local pos = 1
+
+for i = 1, #KEYS do
+  local kind, penalty, cost, capacity, unit, a, b, c, d
+  kind, penalty, cost, capacity, unit, a, b, c, d, pos = unpack('>BHI7I7I7I7I7I7I7', ARGV[2], pos)
+  local key = KEYS[i]
+  local now, used, aux, broken, write
+  if kind == 3 then
+    --> log look
+    if used > 0 and cost > 0 then
+      --> log giveback
+    end
+  else
+    local state = try('GET', key)
+    now, used = clock, 0
+    if not state then
+      -- unused
+    elseif type(state) == 'table' then
+      broken = 1
+    elseif kind <= 1 then
+      --> bucket look
+      if used > 0 and cost > 0 then
+        --> bucket giveback
+      end
+    elseif kind == 2 then
+      --> fixed look
+      if used > 0 and cost > 0 then
+        --> fixed giveback
+      end
+    else
+      --> window look
+      if used > 0 and cost > 0 then
+        --> window giveback
+      end
+    end
+  end
+  if broken then
+    return i * 2 + broken - 1
+  end
+  if write then
+    call('SET', key, write, 'KEEPTTL')
+  end
+end
+
+return 0

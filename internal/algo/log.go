@@ -1,0 +1,78 @@
+package algo
+
+import "sort"
+
+// Sliding log: every admitted request is remembered as an instant and a cost, and
+// counts until a period later. Running sums make what is in use a subtraction and
+// every search a binary one; they wrap, and only their differences are used, each
+// of which is at most the amount. Requests of one instant share a mark.
+
+func (p *Plan) lookLog(s *State, now int64) View {
+	v := View{Now: now}
+	first := sort.Search(len(s.Marks), func(i int) bool { return s.Marks[i].At > now-p.Period })
+	v.first = int64(first)
+	if first < len(s.Marks) {
+		v.Used = s.Marks[len(s.Marks)-1].Sum - s.sumBefore(first)
+	}
+	return v
+}
+
+func (s *State) sumBefore(i int) int64 {
+	if i == 0 {
+		return s.Used
+	}
+	return s.Marks[i-1].Sum
+}
+
+func (p *Plan) chargeLog(s *State, v *View, n int64) {
+	s.dropMarks(v)
+	v.Used += n
+	s.Last = v.Now
+	if k := len(s.Marks); k > 0 && s.Marks[k-1].At == v.Now {
+		s.Marks[k-1].Sum += n
+		return
+	}
+	s.Marks = append(s.Marks, Mark{At: v.Now, Sum: s.sumBefore(len(s.Marks)) + n})
+}
+
+// dropMarks forgets the marks that no longer count. The slice keeps its array
+// until append needs a new one, which then holds the living marks only; a log
+// that has emptied starts again at the front of a new one.
+func (s *State) dropMarks(v *View) {
+	if v.first == 0 {
+		return
+	}
+	s.Used = s.sumBefore(int(v.first))
+	s.Marks = s.Marks[v.first:]
+	if len(s.Marks) == 0 {
+		s.Marks, s.Used = nil, 0
+	}
+	v.first = 0
+}
+
+// retryLog waits for the first mark whose leaving frees enough.
+func (p *Plan) retryLog(s *State, v *View, n int64) int64 {
+	excess := v.Used + n - p.Amount
+	live := s.Marks[v.first:]
+	before := s.sumBefore(int(v.first))
+	i := sort.Search(len(live), func(i int) bool { return live[i].Sum-before >= excess })
+	return live[i].At + p.Period - v.Now
+}
+
+func (p *Plan) resetLog(s *State, v *View) int64 {
+	if v.Used == 0 {
+		return 0
+	}
+	return s.Marks[len(s.Marks)-1].At + p.Period - v.Now
+}
+
+// giveBackLog takes n units, fewer than are in use, off the end.
+func (s *State) giveBackLog(n int64) {
+	k := len(s.Marks)
+	end := s.Marks[k-1].Sum - n
+	for k > 1 && s.Marks[k-2].Sum-end >= 0 {
+		k--
+	}
+	s.Marks = s.Marks[:k]
+	s.Marks[k-1].Sum = end
+}

@@ -1,0 +1,124 @@
+package algo
+
+import (
+	"fmt"
+	"math/bits"
+	"time"
+)
+
+// Penalty is a penalty made ready for arithmetic: what becomes of a key whose
+// requests are refused. Durations are µs; 0 turns Warn and Ban off.
+type Penalty struct {
+	Warn, Ban int64 // violations until a warning, until a ban
+	BanFor    int64
+	Forget    int64
+	Growth    int64
+	MaxBan    int64
+}
+
+// DefaultForget is how long violations and bans are remembered where nothing is
+// said; MaxBan is the longest ban there can be, 100 years of 365 days.
+const (
+	DefaultForget = time.Hour
+	MaxBan        = 100 * 365 * 24 * time.Hour
+)
+
+// NewPenalty checks a penalty and fills in what was not given (0).
+func NewPenalty(warn, ban int64, banFor, forget time.Duration, growth int64, maxBan time.Duration) (Penalty, error) {
+	if growth == 0 {
+		growth = 1
+	}
+	if forget == 0 {
+		forget = DefaultForget
+	}
+	if maxBan == 0 {
+		maxBan = MaxBan
+	}
+	p := Penalty{Warn: warn, Ban: ban, BanFor: banFor.Microseconds(), Forget: forget.Microseconds(), Growth: growth, MaxBan: maxBan.Microseconds()}
+	const most = 1 << 31
+	switch {
+	case warn < 0 || warn >= most:
+		return Penalty{}, fmt.Errorf("warn after %d: must be from 0 (never) to %d", warn, most-1)
+	case ban < 0 || ban >= most:
+		return Penalty{}, fmt.Errorf("ban after %d: must be from 0 (never) to %d", ban, most-1)
+	case warn == 0 && ban == 0:
+		return Penalty{}, fmt.Errorf("neither warns nor bans: give it a warn after or a ban after")
+	case ban > 0 && banFor < time.Millisecond:
+		return Penalty{}, fmt.Errorf("ban for %s: must be at least 1ms", banFor)
+	case ban == 0 && banFor != 0:
+		return Penalty{}, fmt.Errorf("ban for %s without a ban after", banFor)
+	case forget < time.Millisecond || forget > MaxBan:
+		return Penalty{}, fmt.Errorf("forget after %s: must be from 1ms to %s", forget, MaxBan)
+	case growth < 1 || growth >= most:
+		return Penalty{}, fmt.Errorf("growth %d: must be from 1 to %d", growth, most-1)
+	case maxBan < banFor || maxBan > MaxBan:
+		return Penalty{}, fmt.Errorf("max ban %s: must be from ban for (%s) to %s", maxBan, banFor, MaxBan)
+	}
+	return p, nil
+}
+
+// Record is what a store remembers of one key under one penalty. The zero Record
+// is a clean one.
+type Record struct {
+	Last       int64 // the instant of the last violation, µs since 1970
+	Violations int64 // since the last ban; counts no further than 2^31
+	Until      int64 // the end of the last ban; 0: none
+	Bans       int64 // so far, for growth; counts no further than 2^31
+}
+
+// Sentence is what a violation led to.
+type Sentence uint8
+
+const (
+	Limited Sentence = 1 + iota
+	Warned
+	Banned
+)
+
+// BanLeft is how long a ban still runs at now (µs); 0: none does.
+func (p *Penalty) BanLeft(r *Record, now int64) int64 {
+	return max(0, r.Until-max(now, r.Last))
+}
+
+// Violate counts a violation at now (µs), for a key that is not banned.
+func (p *Penalty) Violate(r *Record, now int64) Sentence {
+	const most = 1 << 31
+	now = max(now, r.Last)
+	if now-r.Last >= p.Forget {
+		r.Violations = 0
+	}
+	if now-r.Until >= p.Forget {
+		r.Bans = 0
+	}
+	r.Last = now
+	r.Violations = min(r.Violations+1, most)
+	switch {
+	case p.Ban > 0 && r.Violations >= p.Ban:
+		r.Until = now + p.term(r.Bans)
+		r.Bans = min(r.Bans+1, most)
+		r.Violations = 0
+		return Banned
+	case p.Warn > 0 && r.Violations >= p.Warn:
+		return Warned
+	}
+	return Limited
+}
+
+// term is the length of a ban after so many before it: BanFor·Growth^bans, at
+// most MaxBan.
+func (p *Penalty) term(bans int64) int64 {
+	t := p.BanFor
+	for ; bans > 0 && p.Growth > 1 && t < p.MaxBan; bans-- {
+		hi, lo := bits.Mul64(uint64(t), uint64(p.Growth))
+		if hi != 0 || lo >= uint64(p.MaxBan) {
+			return p.MaxBan
+		}
+		t = int64(lo)
+	}
+	return min(t, p.MaxBan)
+}
+
+// Clean is the instant from which r is as if it had never been.
+func (p *Penalty) Clean(r *Record) int64 {
+	return max(r.Last, r.Until) + p.Forget
+}

@@ -1,0 +1,137 @@
+package algo
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+)
+
+// What goes to the scripts and comes back is packed, big-endian: a request costs
+// two arguments and one reply however many limits it faces, and the script reads
+// it without making strings. The forms below and the unpack calls in take.lua and
+// give.lua must be changed together.
+//
+//	request   penalties 2, asks 2; then each penalty, then each ask
+//	penalty   warn 4, ban 4, term 7, forget 7, growth 4, most 7
+//	ask       kind 1, penalty 2 (0: none, else its place), cost 7,
+//	          capacity 7, unit 7, and four numbers of its algorithm, 7 each
+//	answer    outcome 1, who 2, number 8; then each ask's verdict, unless a
+//	          running ban or a broken key ended it
+//	verdict   fits 1, remaining 7, retry 7, reset 7, delay 7
+const (
+	askSize     = 52
+	headSize    = 11
+	verdictSize = 29
+	never       = 1<<53 - 1
+)
+
+// AppendRequest appends the head of a request.
+func AppendRequest(b []byte, penalties, asks int) []byte {
+	b = binary.BigEndian.AppendUint16(b, uint16(penalties))
+	return binary.BigEndian.AppendUint16(b, uint16(asks))
+}
+
+// AppendPenalty appends a penalty.
+func AppendPenalty(b []byte, p *Penalty) []byte {
+	b = binary.BigEndian.AppendUint32(b, uint32(p.Warn))
+	b = binary.BigEndian.AppendUint32(b, uint32(p.Ban))
+	b = append56(b, p.BanFor)
+	b = append56(b, p.Forget)
+	b = binary.BigEndian.AppendUint32(b, uint32(p.Growth))
+	return append56(b, p.MaxBan)
+}
+
+// AppendAsk appends an ask. penalty is the place, from 1, of its penalty in the
+// request; 0: none. Costs that are never allowed are all one to the script.
+func AppendAsk(b []byte, p *Plan, penalty int, cost int64) []byte {
+	b = append(b, byte(p.Kind))
+	b = binary.BigEndian.AppendUint16(b, uint16(penalty))
+	b = append56(b, min(cost, Exact))
+	b = append56(b, p.Capacity)
+	b = append56(b, p.Unit)
+	for _, n := range p.numbers() {
+		b = append56(b, n)
+	}
+	return b
+}
+
+// numbers are what the twin of the algorithm calls a, b, c and d.
+func (p *Plan) numbers() [4]int64 {
+	switch p.Kind {
+	case FixedWindow:
+		return [4]int64{p.Period}
+	case SlidingLog:
+		return [4]int64{p.Period, p.instantBytes()}
+	case SlidingWindow:
+		return [4]int64{p.Width, p.Buckets, p.Tick}
+	default:
+		return [4]int64{p.Rate, p.Tick, p.Amount, p.Period}
+	}
+}
+
+// marksInBlock is how many marks a block of a log holds (log.lua).
+const marksInBlock = 128
+
+// instantBytes is how many bytes an instant takes within a block of a log: enough
+// that a full block of evenly spread marks fits. A mark that comes too late for
+// them opens a new block.
+func (p *Plan) instantBytes() int64 {
+	span := uint64(max(1, p.Period/p.Amount)) * marksInBlock
+	return int64(bits.Len64(min(span, uint64(p.Period)))+7) / 8
+}
+
+func append56(b []byte, n int64) []byte {
+	return append(b, byte(n>>48), byte(n>>40), byte(n>>32), byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
+}
+
+func read56(b string) int64 {
+	_ = b[6]
+	return int64(b[0])<<48 | int64(b[1])<<40 | int64(b[2])<<32 | int64(b[3])<<24 | int64(b[4])<<16 | int64(b[5])<<8 | int64(b[6])
+}
+
+// Result is how the script's answer to a request ended.
+type Result uint8
+
+const (
+	ResultAllowed Result = 1 + iota
+	ResultLimited
+	ResultWarned
+	ResultBanned  // by this request; verdicts follow
+	ResultRunning // a ban ran already; no verdicts follow
+	ResultBroken  // a key holds what it should not; no verdicts follow
+)
+
+// Head is the head of an answer.
+type Head struct {
+	Result Result
+	// Who is the place, from 1, of the penalty whose ban runs or was imposed,
+	// or of the key that is broken, penalties first.
+	Who int
+	// Left is how long a ban still runs, µs. Of a broken key, 1 means the
+	// wrong type and 2 that it cannot be read.
+	Left int64
+}
+
+// Verdicts tells whether verdicts follow.
+func (h *Head) Verdicts() bool { return h.Result <= ResultBanned }
+
+// ReadHead reads the head of an answer and returns what follows it.
+func ReadHead(s string) (Head, string, error) {
+	if len(s) < headSize || s[0] == 0 || s[0] > byte(ResultBroken) {
+		return Head{}, "", fmt.Errorf("answer of %d bytes: not one of this script's", len(s))
+	}
+	h := Head{Result: Result(s[0]), Who: int(s[1])<<8 | int(s[2]), Left: int64(s[3])<<56 | read56(s[4:])}
+	return h, s[headSize:], nil
+}
+
+// ReadVerdict reads the verdict of an ask and returns what follows it.
+func ReadVerdict(s string) (Verdict, string, error) {
+	if len(s) < verdictSize {
+		return Verdict{}, "", fmt.Errorf("verdict of %d bytes: want %d", len(s), verdictSize)
+	}
+	v := Verdict{Allowed: s[0] == 1, Remaining: read56(s[1:]), Retry: read56(s[8:]), Reset: read56(s[15:]), Delay: read56(s[22:])}
+	if v.Retry == never {
+		v.Retry = Never
+	}
+	return v, s[verdictSize:], nil
+}

@@ -1,0 +1,55 @@
+package algo
+
+import (
+	"embed"
+	"strings"
+)
+
+// The scripts that Redis runs, assembled from the twins: a line "--> FILE SECTION"
+// in a .lua file is replaced by that section of FILE.lua, and a section starts
+// after a line "--@ SECTION" at the left margin. A line "--> FILE" takes in the
+// whole file.
+var (
+	TakeScript     = assemble("take")
+	GiveBackScript = assemble("give")
+)
+
+//go:embed *.lua
+var twins embed.FS
+
+func assemble(file string) string {
+	var b strings.Builder
+	paste(&b, section(file, ""), "")
+	return b.String()
+}
+
+func paste(b *strings.Builder, text, indent string) {
+	for line := range strings.Lines(text) {
+		code := strings.TrimLeft(line, " ")
+		here := indent + line[:len(line)-len(code)]
+		if include, ok := strings.CutPrefix(code, "--> "); ok {
+			file, name, _ := strings.Cut(strings.TrimSpace(include), " ")
+			paste(b, section(file, name), here)
+		} else if code != "\n" && !strings.HasPrefix(code, "--") {
+			b.WriteString(here + code)
+		}
+	}
+}
+
+// section returns a section of a file, or the whole file. A name that is not
+// there is a bug in the twins, found when the program starts.
+func section(file, name string) string {
+	text, err := twins.ReadFile(file + ".lua")
+	if err != nil {
+		panic(err)
+	}
+	if name == "" {
+		return string(text)
+	}
+	_, after, ok := strings.Cut(string(text), "\n--@ "+name+"\n")
+	if !ok {
+		panic("algo: no section " + name + " in " + file + ".lua")
+	}
+	body, _, _ := strings.Cut(after, "\n--@ ")
+	return body + "\n"
+}
