@@ -1,0 +1,154 @@
+package stint_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+var ctx = context.Background()
+
+// How do I limit something?
+func Example() {
+	perMinute := stint.MustLimit("2 per 1m")
+	var limiter stint.Limiter // lives in memory
+
+	for range 3 {
+		d, err := limiter.Allow(ctx, "user:42", perMinute)
+		if err != nil {
+			fmt.Println("could not decide:", err)
+			return
+		}
+		fmt.Println(d.Outcome, d.Remaining, d.RetryAfter.Round(time.Second))
+	}
+	// Output:
+	// allowed 1 0s
+	// allowed 0 0s
+	// limited 0 30s
+}
+
+// How do I limit by user, by address and by API at once?
+func ExampleLimiter_Take() {
+	var (
+		limiter stint.Limiter
+		perUser = stint.MustLimit("100 per 1m")
+		perIP   = stint.MustLimit("1000 per 1h sliding_window")
+		perAPI  = stint.MustLimit("1 per 10s sliding_log")
+	)
+	r := stint.Request{Asks: []stint.Ask{
+		{Key: "user:42", Limit: perUser, Cost: 1},
+		{Key: "ip:192.0.2.1", Limit: perIP, Cost: 1},
+		{Key: "api:/export", Limit: perAPI, Cost: 1},
+	}}
+	for range 2 {
+		d, err := limiter.Take(ctx, &r, nil)
+		if err != nil {
+			fmt.Println("could not decide:", err)
+			return
+		}
+		fmt.Println(d.Outcome, "by", d.Key)
+	}
+	d, _ := limiter.Peek(ctx, "user:42", perUser) // the refused request cost nothing
+	fmt.Println(d.Remaining)
+	// Output:
+	// allowed by api:/export
+	// limited by api:/export
+	// 99
+}
+
+type User struct{ Name string }
+
+func loadFromDatabase(_ context.Context, id int) (User, error) {
+	return User{"user " + strconv.Itoa(id)}, nil
+}
+
+// How do I limit a function, as an annotation would?
+func ExampleGuard() {
+	guard := stint.Guard[int, User]{Limit: stint.MustLimit("1 per 10s"), Key: strconv.Itoa, Message: "slow down"}
+	loadUser := guard.Wrap(loadFromDatabase)
+	user, err := loadUser(ctx, 42)
+	fmt.Println(user.Name, err)
+
+	_, err = loadUser(ctx, 42)
+	var refused *stint.RefusedError
+	if errors.As(err, &refused) {
+		fmt.Println(refused.Message, refused.RetryAfter.Round(time.Second))
+	}
+	// Output:
+	// user 42 <nil>
+	// slow down 10s
+}
+
+// How do I wait for my turn rather than be refused?
+func ExampleLimiter_Wait() {
+	var limiter stint.Limiter
+	pace := stint.MustLimit("100 per 1s leaky_bucket")
+	start := time.Now()
+	for range 3 {
+		if err := limiter.Wait(ctx, "mailer", pace); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	fmt.Println(time.Since(start) >= 20*time.Millisecond)
+	// Output: true
+}
+
+// How do I punish those who do not stop?
+func ExamplePenalty() {
+	login := stint.MustLimit("5 per 1m")
+	penalty, err := stint.NewPenalty(stint.PenaltySpec{WarnAfter: 3, BanAfter: 5, BanFor: 30 * time.Minute})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var limiter stint.Limiter
+	r := stint.Request{Asks: []stint.Ask{{Key: "192.0.2.1", Limit: login, Cost: 1, Penalty: penalty}}}
+	for range 11 {
+		d, err := limiter.Take(ctx, &r, nil)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Print(d.Outcome, " ")
+	}
+	_ = limiter.Pardon(ctx, "192.0.2.1", penalty)
+	// Output: allowed allowed allowed allowed allowed limited limited warned warned banned banned
+}
+
+// How do I ask for many users in one round trip?
+func ExampleLimiter_TakeEach() {
+	var limiter stint.Limiter
+	limit := stint.MustLimit("1 per 1m")
+	users := []string{"ann", "bob", "ann"}
+	rs := make([]stint.Request, len(users))
+	for i, u := range users {
+		rs[i].Asks = []stint.Ask{{Key: u, Limit: limit, Cost: 1}}
+	}
+	answers := make([]stint.Answer, len(users))
+	limiter.TakeEach(ctx, rs, answers)
+	for i, a := range answers {
+		fmt.Println(users[i], a.Outcome, a.Err)
+	}
+	// Output:
+	// ann allowed <nil>
+	// bob allowed <nil>
+	// ann limited <nil>
+}
+
+// How do I give back what a failed operation took?
+func ExampleLimiter_GiveBack() {
+	var limiter stint.Limiter
+	quota := stint.MustLimit("3 per 24h fixed_window")
+	if d, err := limiter.AllowN(ctx, "tenant", quota, 2); err != nil || !d.Allowed {
+		return
+	}
+	_ = limiter.GiveBack(ctx, "tenant", quota, 2) // the export failed
+	d, _ := limiter.Peek(ctx, "tenant", quota)
+	fmt.Println(d.Remaining)
+	// Output: 3
+}

@@ -1,0 +1,266 @@
+package stint
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/stintdev/stint/internal/algo"
+)
+
+// Algorithm is a way to count. docs/algorithms.md compares them. The zero
+// Algorithm is TokenBucket.
+type Algorithm uint8
+
+const (
+	// TokenBucket lets a burst through at once and then as much as comes back,
+	// continuously. It is the cheapest, and right for most limits.
+	TokenBucket = Algorithm(algo.TokenBucket)
+	// LeakyBucket decides as TokenBucket does and also says, in
+	// Decision.Delay, how long to hold a request so that they leave at an even
+	// pace.
+	LeakyBucket = Algorithm(algo.LeakyBucket)
+	// FixedWindow counts in windows aligned to the clock (to 1970, UTC). Up to
+	// twice the amount may pass around the border of two windows.
+	FixedWindow = Algorithm(algo.FixedWindow)
+	// SlidingLog remembers every admitted request: in no window of one period,
+	// wherever it starts, is more than the amount admitted.
+	SlidingLog = Algorithm(algo.SlidingLog)
+	// SlidingWindow approximates SlidingLog by counters of sub-windows, in
+	// constant memory.
+	SlidingWindow = Algorithm(algo.SlidingWindow)
+)
+
+var algorithmNames = [...]string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_log", "sliding_window"}
+
+// String is the algorithm's name in files and flags, such as "token_bucket".
+func (a Algorithm) String() string {
+	if int(a) < len(algorithmNames) {
+		return algorithmNames[a]
+	}
+	return "algorithm(" + strconv.Itoa(int(a)) + ")"
+}
+
+// ParseAlgorithm is the inverse of String.
+func ParseAlgorithm(name string) (Algorithm, error) {
+	for i, n := range algorithmNames {
+		if n == name {
+			return Algorithm(i), nil
+		}
+	}
+	return 0, fmt.Errorf("unknown algorithm %q: one of %s", name, strings.Join(algorithmNames[:], ", "))
+}
+
+// Spec says what a limit is. NewLimit makes a Limit of it.
+type Spec struct {
+	// Name tells limits apart that count the same key: limits with the same
+	// name, algorithm, period and number of sub-windows share their counts. It
+	// also appears in headers and metrics. At most 128 bytes of printable text;
+	// empty is a name like any other.
+	Name string
+	// Algorithm is TokenBucket where not given.
+	Algorithm Algorithm
+	// Amount is how many units are allowed per Period; at least 1.
+	Amount int64
+	// Period is at least a millisecond and a whole number of microseconds.
+	Period time.Duration
+	// Burst is, for the buckets, how many units fit at once. 0: Amount.
+	Burst int64
+	// Buckets is, for SlidingWindow, how many sub-windows a period has; they
+	// must divide it. 0: 10. At most 1000.
+	Buckets int
+}
+
+// Limit is how much is allowed in how much time. It is made by ParseLimit,
+// MustLimit or NewLimit, never changes, and may be used from many goroutines at
+// once. Several limits may be in use for one key; see Spec.Name.
+type Limit struct {
+	spec Spec
+	plan algo.Plan
+	id   string
+}
+
+const maxName = 128
+
+// NewLimit checks s and makes a limit of it. The error says which number is
+// wrong and what would be right: beside the ranges given with Spec, the numbers
+// must allow exact arithmetic in integers below 2^52 (in ticks of 1 µs, or of
+// 1 ms where that is too fine).
+func NewLimit(s Spec) (*Limit, error) {
+	if err := checkName(s.Name); err != nil {
+		return nil, fmt.Errorf("limit: %w", err)
+	}
+	plan, err := algo.NewPlan(algo.Kind(s.Algorithm), s.Amount, s.Period, s.Burst, int64(s.Buckets))
+	if err != nil {
+		return nil, fmt.Errorf("limit: %w", err)
+	}
+	return &Limit{spec: s, plan: plan, id: limitID(s.Name, &plan)}, nil
+}
+
+func checkName(name string) error {
+	if len(name) > maxName {
+		return fmt.Errorf("name of %d bytes: at most %d", len(name), maxName)
+	}
+	if !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return fmt.Errorf("name %q: must be printable text", name)
+	}
+	return nil
+}
+
+// limitID leads with what has a fixed form, so that no name can imitate it.
+func limitID(name string, p *algo.Plan) string {
+	id := string("tlfsw"[p.Kind]) + durationText(algo.Duration(p.Period))
+	if p.Kind == algo.SlidingWindow {
+		id += "/" + strconv.FormatInt(p.Buckets, 10)
+	}
+	return id + ":" + name
+}
+
+// ParseLimit reads the text form of a limit:
+//
+//	AMOUNT per PERIOD [ALGORITHM] [burst N] [buckets N]
+//
+// such as "100 per 1m", "5 per 10s sliding_log", "100 per 1h token_bucket burst
+// 20" or "500 per 1d sliding_window buckets 12". PERIOD is a Go duration, or a
+// number of days such as 7d. The limit has no name; see Named.
+func ParseLimit(text string) (*Limit, error) {
+	s, err := parseSpec(text)
+	if err != nil {
+		return nil, fmt.Errorf("limit %q: %w", clip(text), err)
+	}
+	l, err := NewLimit(s)
+	if err != nil {
+		return nil, fmt.Errorf("limit %q: %w", clip(text), errors.Unwrap(err))
+	}
+	return l, nil
+}
+
+// MustLimit is ParseLimit for limits written in the program: it panics where
+// ParseLimit returns an error.
+func MustLimit(text string) *Limit {
+	l, err := ParseLimit(text)
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+func parseSpec(text string) (Spec, error) {
+	var s Spec
+	f := strings.Fields(text)
+	if len(f) < 3 || f[1] != "per" {
+		return s, errors.New(`want AMOUNT per PERIOD, such as "100 per 1m"`)
+	}
+	var err error
+	if s.Amount, err = strconv.ParseInt(f[0], 10, 64); err != nil {
+		return s, fmt.Errorf("amount %q: must be a whole number from 1 to 2^52", clip(f[0]))
+	}
+	if s.Period, err = ParsePeriod(f[2]); err != nil {
+		return s, err
+	}
+	f = f[3:]
+	if len(f) > 0 && f[0] != "burst" && f[0] != "buckets" {
+		if s.Algorithm, err = ParseAlgorithm(f[0]); err != nil {
+			return s, err
+		}
+		f = f[1:]
+	}
+	for ; len(f) > 0; f = f[2:] {
+		if len(f) == 1 {
+			return s, fmt.Errorf("%q: a number must follow", clip(f[0]))
+		}
+		n, err := strconv.ParseInt(f[1], 10, 64)
+		if err != nil || n < 1 {
+			return s, fmt.Errorf("%s %q: must be a whole number of at least 1", clip(f[0]), clip(f[1]))
+		}
+		switch {
+		case f[0] == "burst" && s.Burst == 0:
+			s.Burst = n
+		case f[0] == "buckets" && s.Buckets == 0:
+			s.Buckets = int(min(n, algo.MaxBuckets+1))
+		default:
+			return s, fmt.Errorf("%q: only burst N and buckets N may follow, once each", clip(f[0]))
+		}
+	}
+	return s, nil
+}
+
+// ParsePeriod reads a period: a Go duration such as "1m30s", or whole days such
+// as "7d".
+func ParsePeriod(text string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.ParseInt(days, 10, 32)
+		if err == nil && n <= math.MaxInt64/int64(24*time.Hour) {
+			return time.Duration(n) * 24 * time.Hour, nil
+		}
+	} else if d, err := time.ParseDuration(text); err == nil {
+		return d, nil
+	}
+	return 0, fmt.Errorf("period %q: must be a duration such as 500ms, 10s, 1m30s, 24h or 7d", clip(text))
+}
+
+// clip keeps what a caller sent from filling a log.
+func clip(s string) string {
+	if len(s) <= 80 {
+		return s
+	}
+	return strings.ToValidUTF8(s[:77], "") + "…"
+}
+
+// String is the limit's text form, without its name; ParseLimit reads it back.
+func (l *Limit) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d per %s", l.spec.Amount, durationText(l.spec.Period))
+	if l.spec.Algorithm != TokenBucket || l.spec.Burst > 0 {
+		b.WriteString(" " + l.spec.Algorithm.String())
+	}
+	if l.spec.Burst > 0 {
+		fmt.Fprintf(&b, " burst %d", l.spec.Burst)
+	}
+	if l.spec.Buckets > 0 {
+		fmt.Fprintf(&b, " buckets %d", l.spec.Buckets)
+	}
+	return b.String()
+}
+
+// durationText is d as a person writes it: 1m, not 1m0s.
+func durationText(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = s[:len(s)-2]
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = s[:len(s)-2]
+	}
+	return s
+}
+
+// Spec is what the limit was made of.
+func (l *Limit) Spec() Spec { return l.spec }
+
+// Name is Spec.Name.
+func (l *Limit) Name() string { return l.spec.Name }
+
+// Capacity is how many units fit at once: the burst of a bucket that has one,
+// else the amount. A request of a higher cost is never allowed.
+func (l *Limit) Capacity() int64 { return l.plan.Capacity }
+
+// Named is a copy of l with another name. It returns an error where Spec.Name
+// would be refused.
+func (l *Limit) Named(name string) (*Limit, error) {
+	s := l.spec
+	s.Name = name
+	return NewLimit(s)
+}
+
+// ID names the limit's counts in a store: limits with the same ID share them. It
+// starts with the algorithm, period and sub-windows and ends with the name.
+func (l *Limit) ID() string { return l.id }
+
+// Plan is the limit's arithmetic, for the stores of this module.
+func (l *Limit) Plan() *algo.Plan { return &l.plan }

@@ -1,0 +1,134 @@
+package stint_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+func TestParseLimit(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		want stint.Spec
+		back string // what String gives; "": the same text
+	}{
+		{"100 per 1m", stint.Spec{Amount: 100, Period: time.Minute}, ""},
+		{"5 per 10s sliding_log", stint.Spec{Algorithm: stint.SlidingLog, Amount: 5, Period: 10 * time.Second}, ""},
+		{"100 per 1h token_bucket burst 20", stint.Spec{Amount: 100, Period: time.Hour, Burst: 20}, ""},
+		{"100 per 1h burst 20", stint.Spec{Amount: 100, Period: time.Hour, Burst: 20}, "100 per 1h token_bucket burst 20"},
+		{"10 per 1s leaky_bucket", stint.Spec{Algorithm: stint.LeakyBucket, Amount: 10, Period: time.Second}, ""},
+		{"500 per 24h sliding_window buckets 12", stint.Spec{Algorithm: stint.SlidingWindow, Amount: 500, Period: 24 * time.Hour, Buckets: 12}, ""},
+		{" 7\tper  7d fixed_window\n", stint.Spec{Algorithm: stint.FixedWindow, Amount: 7, Period: 168 * time.Hour}, "7 per 168h fixed_window"},
+		{"1 per 1h30m", stint.Spec{Amount: 1, Period: 90 * time.Minute}, ""},
+		{"1 per 90s", stint.Spec{Amount: 1, Period: 90 * time.Second}, "1 per 1m30s"},
+		{"1 per 1.5ms", stint.Spec{Amount: 1, Period: 1500 * time.Microsecond}, ""},
+	} {
+		l, err := stint.ParseLimit(c.text)
+		if err != nil {
+			t.Errorf("%q: %v", c.text, err)
+			continue
+		}
+		if l.Spec() != c.want {
+			t.Errorf("%q: %+v, want %+v", c.text, l.Spec(), c.want)
+		}
+		if c.back == "" {
+			c.back = c.text
+		}
+		if l.String() != c.back {
+			t.Errorf("%q prints %q, want %q", c.text, l, c.back)
+		}
+	}
+}
+
+func TestParseLimitRefuses(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                       "want AMOUNT per PERIOD",
+		"100":                                    "want AMOUNT per PERIOD",
+		"100/1m":                                 "want AMOUNT per PERIOD",
+		"100 in 1m":                              "want AMOUNT per PERIOD",
+		"x per 1m":                               `amount "x"`,
+		"1.5 per 1m":                             `amount "1.5"`,
+		"99999999999999999999 per 1m":            `amount "99999999999999999999"`,
+		"0 per 1m":                               "amount 0: must be at least 1",
+		"1 per 1":                                `period "1": must be a duration`,
+		"1 per 0s":                               "period 0s: must be at least 1ms",
+		"1 per 999999999d":                       `period "999999999d"`,
+		"1 per -7d":                              "must be at least 1ms",
+		"1 per 1m gcra":                          `unknown algorithm "gcra": one of token_bucket`,
+		"1 per 1m burst":                         `"burst": a number must follow`,
+		"1 per 1m burst 0":                       `burst "0": must be a whole number of at least 1`,
+		"1 per 1m burst 2 burst 3":               "once each",
+		"1 per 1m burst 2 token_bucket":          `"token_bucket": a number must follow`,
+		"1 per 1m size 2":                        `unknown algorithm "size"`,
+		"1 per 1m token_bucket size 2":           `"size": only burst N and buckets N may follow`,
+		"1 per 1m sliding_log burst 2":           "only token_bucket and leaky_bucket have a burst",
+		"1 per 1s sliding_window buckets 7":      "do not divide the period",
+		"1 per 1s sliding_window buckets 123456": "from 1 to 1000",
+		strings.Repeat("9", 1<<20) + " per 1m":   "amount",
+	} {
+		_, err := stint.ParseLimit(text)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.40q: error %v, want %q", text, err, want)
+		}
+		if err != nil && len(err.Error()) > 500 {
+			t.Errorf("%.40q: an error of %d bytes", text, len(err.Error()))
+		}
+	}
+}
+
+func TestNamed(t *testing.T) {
+	l := stint.MustLimit("100 per 1m")
+	login, err := l.Named("login")
+	if err != nil || login.Name() != "login" || l.Name() != "" || login.ID() == l.ID() {
+		t.Errorf("%v %v %q", login, err, l.Name())
+	}
+	for _, bad := range []string{"a\x00b", "a\nb", "\xff", strings.Repeat("x", 129)} {
+		if _, err := l.Named(bad); err == nil {
+			t.Errorf("name %.20q was taken", bad)
+		}
+	}
+}
+
+// Limits share counts only where a change of the amount or burst is all that lies
+// between them.
+func TestID(t *testing.T) {
+	same := [][2]string{
+		{"5 per 1m", "7 per 60s burst 9"},
+		{"5 per 1m sliding_window", "7 per 1m sliding_window buckets 10"},
+	}
+	for _, c := range same {
+		if a, b := stint.MustLimit(c[0]).ID(), stint.MustLimit(c[1]).ID(); a != b {
+			t.Errorf("%q has ID %q, %q has %q", c[0], a, c[1], b)
+		}
+	}
+	seen := map[string]string{}
+	for _, text := range []string{"5 per 1m", "5 per 1h", "5 per 1m leaky_bucket", "5 per 1m fixed_window", "5 per 1m sliding_log",
+		"5 per 1m sliding_window", "5 per 1m sliding_window buckets 1", "5 per 1.5ms", "5 per 1500ms"} {
+		id := stint.MustLimit(text).ID()
+		if other, ok := seen[id]; ok {
+			t.Errorf("%q and %q share ID %q", text, other, id)
+		}
+		seen[id] = text
+	}
+}
+
+func FuzzParseLimit(f *testing.F) {
+	for _, s := range []string{"100 per 1m", "5 per 10s sliding_log", "100 per 1h token_bucket burst 20", "1 per 7d sliding_window buckets 7", "9999999999 per 1ms"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		l, err := stint.ParseLimit(text)
+		if err != nil {
+			return
+		}
+		again, err := stint.ParseLimit(l.String())
+		if err != nil {
+			t.Fatalf("%q prints %q, which is refused: %v", text, l, err)
+		}
+		if again.Spec() != l.Spec() {
+			t.Fatalf("%q prints %q, which means %+v instead of %+v", text, l, again.Spec(), l.Spec())
+		}
+	})
+}

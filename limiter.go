@@ -1,0 +1,312 @@
+package stint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Limiter is how callers ask: it checks requests and hands them to a Store. The
+// zero Limiter lives in memory of its own (see Memory). A Limiter may be used
+// from many goroutines at once and must not be copied once used.
+//
+// Its errors wrap ErrRequest where the request was malformed; other errors come
+// from the Store and mean that nothing could be decided. A denial is never an
+// error, but for Wait, which has nothing else to return.
+type Limiter struct {
+	// Store keeps the counts. It must not be changed once the Limiter is in
+	// use. nil: a Memory of its own.
+	Store Store
+
+	memory Memory
+	calls  sync.Pool // of *call
+}
+
+// NewLimiter is a Limiter over a Store.
+func NewLimiter(s Store) *Limiter { return &Limiter{Store: s} }
+
+func (l *Limiter) store() Store {
+	if l.Store == nil {
+		return &l.memory
+	}
+	return l.Store
+}
+
+// call is the request of one ask, reused so that asking costs no allocation.
+type call struct {
+	request Request
+	ask     [1]Ask
+}
+
+func (l *Limiter) call(key string, limit *Limit, cost int64) *call {
+	c, _ := l.calls.Get().(*call)
+	if c == nil {
+		c = new(call)
+	}
+	c.ask[0] = Ask{Key: key, Limit: limit, Cost: cost}
+	c.request.Asks = c.ask[:]
+	return c
+}
+
+func (l *Limiter) done(c *call) {
+	c.ask[0] = Ask{}
+	l.calls.Put(c)
+}
+
+// Allow takes one unit for key under limit, if that is allowed.
+func (l *Limiter) Allow(ctx context.Context, key string, limit *Limit) (Decision, error) {
+	return l.AllowN(ctx, key, limit, 1)
+}
+
+// AllowN takes n units for key under limit, if that is allowed: all of them or
+// none. 0 units are a peek.
+func (l *Limiter) AllowN(ctx context.Context, key string, limit *Limit, n int64) (Decision, error) {
+	c := l.call(key, limit, n)
+	d, err := l.Take(ctx, &c.request, nil)
+	l.done(c)
+	return d, err
+}
+
+// Peek tells how key stands under limit and takes nothing: Remaining and
+// ResetAfter are as Allow would find them. It is a request of cost 0, which even
+// an exhausted key allows.
+func (l *Limiter) Peek(ctx context.Context, key string, limit *Limit) (Decision, error) {
+	return l.AllowN(ctx, key, limit, 0)
+}
+
+// Take decides a request that may face several limits under several keys. Where
+// out is not nil, it must have a place for each ask, and receives its answer as
+// told with Store.
+func (l *Limiter) Take(ctx context.Context, r *Request, out []Decision) (Decision, error) {
+	if err := r.Check(); err != nil {
+		return Decision{}, err
+	}
+	if out != nil && len(out) != len(r.Asks) {
+		return Decision{}, fmt.Errorf("stint: %w: room for %d decisions on %d asks", ErrRequest, len(out), len(r.Asks))
+	}
+	return l.store().Take(ctx, r, out)
+}
+
+// TakeEach decides requests that have nothing to do with each other, in one round
+// trip where the Store can do that: answers[i] answers rs[i], and is an error
+// where rs[i] is malformed. All must have the same At. It panics if there are
+// fewer answers than requests.
+func (l *Limiter) TakeEach(ctx context.Context, rs []Request, answers []Answer) {
+	answers = answers[:len(rs)]
+	good := 0
+	for i := range rs {
+		answers[i].Decision = Decision{}
+		answers[i].Err = checkEach(&rs[i], &rs[0], answers[i].Each)
+		if answers[i].Err == nil {
+			good++
+		}
+	}
+	store, ok := l.store().(EachTaker)
+	switch {
+	case good == 0:
+	case ok && good == len(rs):
+		store.TakeEach(ctx, rs, answers)
+	case ok:
+		l.takeGood(ctx, store, rs, answers, good)
+	default:
+		for i := range rs {
+			if answers[i].Err == nil {
+				answers[i].Decision, answers[i].Err = l.store().Take(ctx, &rs[i], answers[i].Each)
+			}
+		}
+	}
+}
+
+func checkEach(r, first *Request, each []Decision) error {
+	if !r.At.Equal(first.At) {
+		return fmt.Errorf("stint: %w: its instant differs from that of the first", ErrRequest)
+	}
+	if each != nil && len(each) != len(r.Asks) {
+		return fmt.Errorf("stint: %w: room for %d decisions on %d asks", ErrRequest, len(each), len(r.Asks))
+	}
+	return r.Check()
+}
+
+// takeGood leaves out the requests that are malformed.
+func (l *Limiter) takeGood(ctx context.Context, store EachTaker, rs []Request, answers []Answer, good int) {
+	goodRs, goodAnswers := make([]Request, 0, good), make([]Answer, 0, good)
+	for i := range rs {
+		if answers[i].Err == nil {
+			goodRs, goodAnswers = append(goodRs, rs[i]), append(goodAnswers, answers[i])
+		}
+	}
+	store.TakeEach(ctx, goodRs, goodAnswers)
+	for i := range rs {
+		if answers[i].Err == nil {
+			answers[i], goodAnswers = goodAnswers[0], goodAnswers[1:]
+		}
+	}
+}
+
+// GiveBack returns n units of key under limit, say because the request that took
+// them was cancelled. It acts at once and never makes more available than an
+// unused key has. The error wraps ErrUnsupported where the Store cannot do it.
+func (l *Limiter) GiveBack(ctx context.Context, key string, limit *Limit, n int64) error {
+	return l.GiveBackAll(ctx, &Request{Asks: []Ask{{Key: key, Limit: limit, Cost: n}}})
+}
+
+// GiveBackAll returns what an allowed request took.
+func (l *Limiter) GiveBackAll(ctx context.Context, r *Request) error {
+	if err := r.Check(); err != nil {
+		return err
+	}
+	s, ok := l.store().(GiveBacker)
+	if !ok {
+		return fmt.Errorf("stint: give back: %w", ErrUnsupported)
+	}
+	return s.GiveBack(ctx, r)
+}
+
+// Reset makes key as if unused under the limits named. Bans stay: see Pardon. The
+// error wraps ErrUnsupported where the Store cannot do it.
+func (l *Limiter) Reset(ctx context.Context, key string, limits ...*Limit) error {
+	r := Request{Asks: make([]Ask, 0, len(limits))}
+	for _, limit := range limits {
+		r.Asks = append(r.Asks, Ask{Key: key, Limit: limit})
+	}
+	if err := r.Check(); err != nil {
+		return err
+	}
+	return l.reset(ctx, &r)
+}
+
+// Pardon forgets the violations of key under a penalty and lifts its ban. The
+// error wraps ErrUnsupported where the Store cannot do it.
+func (l *Limiter) Pardon(ctx context.Context, key string, p *Penalty) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	if p == nil || p.id == "" {
+		return fmt.Errorf("stint: %w: no penalty (make one with NewPenalty)", ErrRequest)
+	}
+	return l.reset(ctx, &Request{Asks: []Ask{{Key: key, Penalty: p}}})
+}
+
+func (l *Limiter) reset(ctx context.Context, r *Request) error {
+	s, ok := l.store().(Resetter)
+	if !ok {
+		return fmt.Errorf("stint: reset: %w", ErrUnsupported)
+	}
+	return s.Reset(ctx, r)
+}
+
+// A RefusedError is a denial where only an error can be returned. It wraps
+// context.DeadlineExceeded if waiting would have helped but the context's
+// deadline comes first.
+type RefusedError struct {
+	Decision
+	// Message is for the one who is refused; empty: none was given.
+	Message string
+
+	deadline bool
+}
+
+func (e *RefusedError) Error() string {
+	s := "stint: " + e.Outcome.String()
+	if e.Limit != nil {
+		s += " to " + e.Limit.String()
+	}
+	switch {
+	case e.Allowed: // allowed, but its delay would pass the deadline
+		s = fmt.Sprintf("stint: must wait %s to leave at the pace of %s", e.Delay, e.Limit)
+	case e.RetryAfter == Never:
+		s += ": costs more than fits at once"
+	default:
+		s += fmt.Sprintf(": retry after %s", e.RetryAfter)
+	}
+	if e.deadline {
+		s += ", which is past the deadline"
+	}
+	if e.Message != "" {
+		s += " (" + e.Message + ")"
+	}
+	return s
+}
+
+// Unwrap returns context.DeadlineExceeded, or nil.
+func (e *RefusedError) Unwrap() error {
+	if e.deadline {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// Wait takes one unit for key under limit, and sleeps until that is allowed; under
+// a LeakyBucket it also sleeps the delay. See WaitN.
+func (l *Limiter) Wait(ctx context.Context, key string, limit *Limit) error {
+	return l.WaitN(ctx, key, limit, 1)
+}
+
+// WaitN takes n units for key under limit, sleeping until that is allowed; under
+// a LeakyBucket it then sleeps the delay. It returns nil once the caller may go
+// on. It returns a *RefusedError at once if n is more than fits, or if ctx has a
+// deadline that cannot be met; a ban counts as a wait. If ctx is done while it
+// sleeps, it returns ctx's error. In none of these cases is anything left
+// charged, provided that the Store is a GiveBacker that answers.
+//
+// Those who wait for one key are not promised any order.
+func (l *Limiter) WaitN(ctx context.Context, key string, limit *Limit, n int64) error {
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		d, err := l.AllowN(ctx, key, limit, n)
+		if err != nil {
+			return err
+		}
+		wait := d.RetryAfter
+		if d.Allowed {
+			wait = d.Delay
+		}
+		err = sleep(ctx, wait, &d)
+		if d.Allowed {
+			if err != nil {
+				err = errors.Join(err, l.undo(ctx, key, limit, n))
+			}
+			return err
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// sleep waits, or returns at once what keeps it from waiting long enough.
+func sleep(ctx context.Context, wait time.Duration, d *Decision) error {
+	if wait == 0 {
+		return nil
+	}
+	if wait == Never {
+		return &RefusedError{Decision: *d}
+	}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
+		return &RefusedError{Decision: *d, deadline: true}
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// undoTimeout bounds how long a cancelled waiter tries to return its units.
+const undoTimeout = time.Second
+
+func (l *Limiter) undo(ctx context.Context, key string, limit *Limit, n int64) error {
+	if n == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	return l.GiveBack(ctx, key, limit, n)
+}

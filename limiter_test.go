@@ -1,0 +1,328 @@
+package stint_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+func TestZeroLimiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l stint.Limiter
+		limit := stint.MustLimit("2 per 1m")
+		for i, want := range []struct {
+			allowed   bool
+			remaining int64
+			retry     time.Duration
+		}{{true, 1, 0}, {true, 0, 0}, {false, 0, 30 * time.Second}} {
+			d, err := l.Allow(t.Context(), "a", limit)
+			if err != nil || d.Allowed != want.allowed || d.Remaining != want.remaining || d.RetryAfter != want.retry {
+				t.Errorf("call %d: %+v, %v", i, d, err)
+			}
+		}
+		time.Sleep(30 * time.Second)
+		if d, _ := l.Allow(t.Context(), "a", limit); !d.Allowed {
+			t.Error("refused after its own RetryAfter")
+		}
+	})
+}
+
+// Bad requests are refused before they reach a store.
+func TestBadRequests(t *testing.T) {
+	var l stint.Limiter
+	ctx, limit := t.Context(), stint.MustLimit("2 per 1m")
+	ask := stint.Ask{Key: "a", Limit: limit, Cost: 1}
+	for name, r := range map[string]stint.Request{
+		"nothing":          {},
+		"empty key":        {Asks: []stint.Ask{{Limit: limit}}},
+		"long key":         {Asks: []stint.Ask{{Key: strings.Repeat("k", stint.MaxKey+1), Limit: limit}}},
+		"no limit":         {Asks: []stint.Ask{{Key: "a"}}},
+		"limit not made":   {Asks: []stint.Ask{{Key: "a", Limit: new(stint.Limit)}}},
+		"penalty not made": {Asks: []stint.Ask{{Key: "a", Limit: limit, Penalty: new(stint.Penalty)}}},
+		"negative cost":    {Asks: []stint.Ask{{Key: "a", Limit: limit, Cost: -1}}},
+		"asked twice":      {Asks: []stint.Ask{ask, ask}},
+		"before 1970":      {Asks: []stint.Ask{ask}, At: time.Unix(-1, 0)},
+		"far future":       {Asks: []stint.Ask{ask}, At: time.Unix(1<<40, 0)},
+	} {
+		if _, err := l.Take(ctx, &r, nil); !errors.Is(err, stint.ErrRequest) {
+			t.Errorf("%s: Take: error %v, want ErrRequest", name, err)
+		}
+		if err := l.GiveBackAll(ctx, &r); !errors.Is(err, stint.ErrRequest) {
+			t.Errorf("%s: GiveBackAll: error %v, want ErrRequest", name, err)
+		}
+		answers := make([]stint.Answer, 2)
+		l.TakeEach(ctx, []stint.Request{r, {Asks: []stint.Ask{{Key: name, Limit: limit}}, At: r.At}}, answers)
+		if !errors.Is(answers[0].Err, stint.ErrRequest) || r.At.IsZero() && (answers[1].Err != nil || !answers[1].Allowed) {
+			t.Errorf("%s: TakeEach: %+v", name, answers)
+		}
+	}
+	if _, err := l.Take(ctx, &stint.Request{Asks: []stint.Ask{ask}}, make([]stint.Decision, 2)); !errors.Is(err, stint.ErrRequest) {
+		t.Errorf("too many places: error %v", err)
+	}
+	if err := l.Pardon(ctx, "a", nil); !errors.Is(err, stint.ErrRequest) {
+		t.Errorf("Pardon of nothing: error %v", err)
+	}
+	if err := l.Reset(ctx, "a"); !errors.Is(err, stint.ErrRequest) {
+		t.Errorf("Reset of nothing: error %v", err)
+	}
+}
+
+func TestAllOrNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l stint.Limiter
+		perUser, perIP := stint.MustLimit("5 per 1m"), stint.MustLimit("2 per 1m sliding_log")
+		r := stint.Request{Asks: []stint.Ask{{Key: "user", Limit: perUser, Cost: 1}, {Key: "ip", Limit: perIP, Cost: 1}}}
+		each := make([]stint.Decision, 2)
+		for range 2 {
+			if d, err := l.Take(t.Context(), &r, each); err != nil || !d.Allowed {
+				t.Fatalf("%+v, %v", d, err)
+			}
+		}
+		d, err := l.Take(t.Context(), &r, each)
+		if err != nil || d.Allowed || d.Limit != perIP || d.Key != "ip" || d.RetryAfter != time.Minute {
+			t.Errorf("whole: %+v, %v", d, err)
+		}
+		if !each[0].Allowed || each[0].Remaining != 3 {
+			t.Errorf("the user's limit was charged for a refused request: %+v", each[0])
+		}
+	})
+}
+
+func TestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l stint.Limiter
+		limit := stint.MustLimit("1 per 10s")
+		start := time.Now()
+		for i := range 4 {
+			if err := l.Wait(t.Context(), "a", limit); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := time.Since(start), time.Duration(i)*10*time.Second; got != want {
+				t.Errorf("call %d passed after %s, want %s", i, got, want)
+			}
+		}
+	})
+}
+
+// Under a leaky bucket, departures come at an even pace.
+func TestWaitShapes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l stint.Limiter
+		limit := stint.MustLimit("10 per 1s leaky_bucket")
+		start := time.Now()
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		left := map[time.Duration]int{}
+		for range 10 {
+			wg.Go(func() {
+				if err := l.Wait(t.Context(), "a", limit); err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				left[time.Since(start)]++
+				mu.Unlock()
+			})
+		}
+		wg.Wait()
+		for i := range 10 {
+			if at := time.Duration(i) * 100 * time.Millisecond; left[at] != 1 {
+				t.Errorf("%d left after %s, want 1", left[at], at)
+			}
+		}
+	})
+}
+
+func TestWaitRefusesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l stint.Limiter
+		limit := stint.MustLimit("1 per 10s")
+		if err := l.Wait(t.Context(), "a", limit); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
+		defer cancel()
+		err := l.Wait(ctx, "a", limit)
+		var refused *stint.RefusedError
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &refused) || refused.RetryAfter != 10*time.Second {
+			t.Errorf("a deadline that cannot be met: %v", err)
+		}
+		err = l.WaitN(t.Context(), "a", limit, 2)
+		if errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &refused) || refused.RetryAfter != stint.Never {
+			t.Errorf("a cost that never fits: %v", err)
+		}
+		if time.Since(start) != 0 {
+			t.Errorf("refused after %s, want at once", time.Since(start))
+		}
+	})
+}
+
+// A waiter that gives up leaves nothing charged, whatever it was waiting for.
+func TestCancelledWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l stint.Limiter
+		limit := stint.MustLimit("2 per 10s leaky_bucket")
+		if err := l.Wait(t.Context(), "a", limit); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		if err := l.Wait(ctx, "a", limit); !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled in its delay: %v", err)
+		}
+		if err := l.Wait(ctx, "a", limit); !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled before: %v", err)
+		}
+		time.Sleep(4 * time.Second) // the one that passed has leaked out
+		if d, _ := l.Peek(t.Context(), "a", limit); d.Remaining != 2 || d.ResetAfter != 0 {
+			t.Errorf("left charged: %+v", d)
+		}
+	})
+}
+
+// bare is a Store and nothing more.
+type bare struct{ stint.Store }
+
+func TestUnsupported(t *testing.T) {
+	l := stint.NewLimiter(bare{new(stint.Memory)})
+	limit := stint.MustLimit("1 per 1s")
+	for name, err := range map[string]error{
+		"GiveBack": l.GiveBack(t.Context(), "a", limit, 1),
+		"Reset":    l.Reset(t.Context(), "a", limit),
+	} {
+		if !errors.Is(err, stint.ErrUnsupported) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	answers := make([]stint.Answer, 2)
+	rs := []stint.Request{{Asks: []stint.Ask{{Key: "a", Limit: limit, Cost: 1}}}, {Asks: []stint.Ask{{Key: "a", Limit: limit, Cost: 1}}}}
+	l.TakeEach(t.Context(), rs, answers)
+	if !answers[0].Allowed || answers[1].Allowed {
+		t.Errorf("TakeEach without an EachTaker: %+v", answers)
+	}
+}
+
+func TestStrictest(t *testing.T) {
+	allow := func(left int64) stint.Decision {
+		return stint.Decision{Allowed: true, Outcome: stint.Allowed, Remaining: left, Delay: time.Duration(left)}
+	}
+	deny := func(retry time.Duration) stint.Decision {
+		return stint.Decision{Outcome: stint.Limited, RetryAfter: retry}
+	}
+	for _, c := range []struct {
+		each []stint.Decision
+		want int
+	}{
+		{[]stint.Decision{allow(3), allow(1), allow(2)}, 1},
+		{[]stint.Decision{allow(1), allow(1)}, 0},
+		{[]stint.Decision{allow(0), deny(time.Second), deny(time.Minute)}, 2},
+		{[]stint.Decision{deny(stint.Never), deny(time.Minute), allow(0)}, 0},
+	} {
+		got, want := stint.Strictest(c.each), c.each[c.want]
+		want.Delay = 0
+		for _, e := range c.each {
+			want.Delay = max(want.Delay, e.Delay)
+		}
+		if got != want {
+			t.Errorf("%+v: %+v, want %+v", c.each, got, want)
+		}
+	}
+	if stint.Strictest(nil) != (stint.Decision{}) {
+		t.Error("the strictest of nothing is something")
+	}
+}
+
+func TestAllocations(t *testing.T) {
+	ctx := t.Context()
+	for _, text := range []string{"1000000 per 1h", "1000000 per 1h leaky_bucket", "1000000 per 1h fixed_window", "1000000 per 1h sliding_window",
+		"1 per 1h", "1 per 1h sliding_log"} {
+		var l stint.Limiter
+		limit := stint.MustLimit(text)
+		if n := testing.AllocsPerRun(1000, func() { _, _ = l.Allow(ctx, "a", limit) }); n != 0 {
+			t.Errorf("Allow under %q allocates %.0f times", text, n)
+		}
+	}
+	// A log that admits must keep what it admitted: it grows, now and then.
+	var l stint.Limiter
+	limit := stint.MustLimit("1000000 per 1h sliding_log")
+	if n := testing.AllocsPerRun(10000, func() { _, _ = l.Allow(ctx, "a", limit) }); n >= 1 {
+		t.Errorf("Allow under %q allocates %.0f times", limit, n)
+	}
+}
+
+func TestGuard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		f := stint.Guard[int, string]{
+			Limit:   stint.MustLimit("2 per 10s"),
+			Key:     func(id int) string { return fmt.Sprint(id) },
+			Cost:    func(id int) int64 { return int64(id) },
+			Message: "slow down",
+		}.Wrap(func(_ context.Context, id int) (string, error) { calls++; return fmt.Sprint("user ", id), nil })
+		if s, err := f(t.Context(), 2); s != "user 2" || err != nil {
+			t.Errorf("%q, %v", s, err)
+		}
+		_, err := f(t.Context(), 2)
+		var refused *stint.RefusedError
+		if !errors.As(err, &refused) || refused.Message != "slow down" || refused.RetryAfter != 10*time.Second || calls != 1 {
+			t.Errorf("%v after %d calls", err, calls)
+		}
+		if want := "stint: limited to 2 per 10s: retry after 10s (slow down)"; err.Error() != want {
+			t.Errorf("%q, want %q", err, want)
+		}
+		if _, err := f(t.Context(), 3); !errors.As(err, &refused) || refused.RetryAfter != stint.Never {
+			t.Errorf("a cost of 3: %v", err)
+		}
+		if _, err := f(t.Context(), -1); !errors.Is(err, stint.ErrRequest) {
+			t.Errorf("a cost of −1: %v", err)
+		}
+	})
+}
+
+func TestGuardWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := stint.Guard[string, int]{
+			Limit: stint.MustLimit("1 per 10s"),
+			Key:   func(s string) string { return s },
+			Wait:  true,
+		}.Wrap(func(context.Context, string) (int, error) { return 1, nil })
+		start := time.Now()
+		for range 3 {
+			if _, err := f(t.Context(), "a"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if time.Since(start) != 20*time.Second {
+			t.Errorf("three calls took %s, want 20s", time.Since(start))
+		}
+	})
+}
+
+func TestGuardMisuse(t *testing.T) {
+	p, err := stint.NewPenalty(stint.PenaltySpec{WarnAfter: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := func(s string) string { return s }
+	for name, g := range map[string]stint.Guard[string, int]{
+		"no limit":         {Key: key},
+		"no key":           {Limit: stint.MustLimit("1 per 1s")},
+		"penalty and wait": {Limit: stint.MustLimit("1 per 1s"), Key: key, Wait: true, Penalty: p},
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			g.Wrap(nil)
+		}()
+	}
+}

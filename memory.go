@@ -1,0 +1,444 @@
+package stint
+
+import (
+	"context"
+	"hash/maphash"
+	"math/bits"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/stintdev/stint/internal/algo"
+)
+
+// DefaultMaxKeys is how many counts a Memory keeps where its MaxKeys is 0.
+const DefaultMaxKeys = 1_000_000
+
+// Memory is a Store in the memory of one process. The zero Memory is empty and
+// ready; it must not be copied once used, and may be used from many goroutines
+// at once. It implements EachTaker, GiveBacker and Resetter. Its only error is
+// ErrFull.
+//
+// Its clock is the wall clock of its first use, carried on by the monotonic
+// clock, so that changes of the system's time neither mint nor take units.
+//
+// What has become unused is dropped while new keys come in, a little at a time.
+// When MaxKeys is reached, a new key takes the place of an unused one, else of
+// the one that has used the smallest share of its limit among those looked at.
+// An exhausted key, or one that is banned, never gives way, for that would hand
+// it a fresh limit: if there is nothing else, the newcomer gets ErrFull.
+type Memory struct {
+	// MaxKeys is how many counts are kept: one for each key under each limit,
+	// and one for each key under each penalty that it violated. It must not be
+	// changed once the Memory is in use. 0: DefaultMaxKeys. From 16,384 upward
+	// the room is divided into up to 64 parts by a hash of the key, and a part
+	// may be full when the whole is at 97 %.
+	MaxKeys int
+
+	once   sync.Once
+	seed   maphash.Seed
+	shards []shard
+	start  time.Time
+	wall   int64 // start in µs since 1970
+}
+
+// shard holds all counts of its keys, so that the limits of one key are decided
+// under one lock.
+type shard struct {
+	mu    sync.Mutex
+	index map[entryKey]*entry
+	all   []*entry // the same, in no order
+	hand  int      // where in all to look next for what may go
+	room  int
+	_     [64]byte // its neighbour's lock lies in another cache line
+}
+
+type entryKey struct{ key, id string }
+
+type entry struct {
+	entryKey
+	place   int   // in shard.all
+	pinned  bool  // found by the request that is now looking for room
+	unused  int64 // the instant from which it may be dropped, µs
+	limit   *Limit
+	penalty *Penalty // not nil: record counts, else state
+	state   algo.State
+	record  algo.Record
+}
+
+func (m *Memory) init() {
+	m.once.Do(func() {
+		room := m.MaxKeys
+		if room <= 0 {
+			room = DefaultMaxKeys
+		}
+		n := 1
+		for n < 64 && room/n >= 16384 {
+			n *= 2
+		}
+		m.seed = maphash.MakeSeed()
+		m.shards = make([]shard, n)
+		for i := range m.shards {
+			m.shards[i].index = make(map[entryKey]*entry)
+			m.shards[i].room = (room + n - 1 - i) / n
+		}
+		m.start = time.Now()
+		m.wall = m.start.UnixMicro()
+	})
+}
+
+func (m *Memory) now(r *Request) int64 {
+	if !r.At.IsZero() {
+		return r.At.UnixMicro()
+	}
+	return m.wall + time.Since(m.start).Microseconds()
+}
+
+// lock locks the shards of all keys of r, in their order in memory, so that two
+// requests cannot wait for each other. The set has a bit for each shard.
+func (m *Memory) lock(r *Request) (set uint64) {
+	for i := range r.Asks {
+		set |= 1 << m.shardOf(r.Asks[i].Key)
+	}
+	for s := set; s != 0; s &= s - 1 {
+		m.shards[bits.TrailingZeros64(s)].mu.Lock()
+	}
+	return set
+}
+
+func (m *Memory) unlock(set uint64) {
+	for s := set; s != 0; s &= s - 1 {
+		m.shards[bits.TrailingZeros64(s)].mu.Unlock()
+	}
+}
+
+func (m *Memory) shardOf(key string) int {
+	if len(m.shards) == 1 {
+		return 0
+	}
+	return int(maphash.String(m.seed, key) & uint64(len(m.shards)-1))
+}
+
+// find returns the count of key under id; nil: unused.
+func (m *Memory) find(key, id string) *entry {
+	return m.shards[m.shardOf(key)].index[entryKey{key, id}]
+}
+
+// Take implements Store.
+func (m *Memory) Take(_ context.Context, r *Request, out []Decision) (Decision, error) {
+	m.init()
+	set := m.lock(r)
+	defer m.unlock(set)
+	return m.take(r, m.now(r), out)
+}
+
+// TakeEach implements EachTaker.
+func (m *Memory) TakeEach(ctx context.Context, rs []Request, answers []Answer) {
+	for i := range rs {
+		a := &answers[i]
+		a.Decision, a.Err = m.Take(ctx, &rs[i], a.Each)
+	}
+}
+
+// step is what is known of one ask between looking and settling.
+type step struct {
+	entry *entry
+	view  algo.View
+	fits  bool
+}
+
+// fewAsks is how many asks are decided without allocating.
+const fewAsks = 8
+
+func (m *Memory) take(r *Request, now int64, out []Decision) (Decision, error) {
+	if d, banned := m.banned(r, now); banned {
+		return d, nil
+	}
+	var few [fewAsks]step
+	steps := few[:0]
+	allowed := true
+	var unused algo.State
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		s := step{entry: m.find(a.Key, a.Limit.id)}
+		state := &unused
+		if s.entry != nil {
+			state = &s.entry.state
+		}
+		s.view = a.Limit.plan.Look(state, now)
+		s.fits = a.Limit.plan.Fits(&s.view, a.Cost)
+		allowed = allowed && s.fits
+		steps = append(steps, s)
+	}
+	if allowed {
+		if err := m.place(r, steps, now); err != nil {
+			return Decision{}, err
+		}
+	}
+	d := m.settle(r, steps, now, allowed, out)
+	if !allowed {
+		m.punish(r, steps, now, &d)
+	}
+	return d, nil
+}
+
+// place finds room for the counts that are about to be charged and are not
+// there yet; all of them or none.
+func (m *Memory) place(r *Request, steps []step, now int64) error {
+	missing := 0
+	for i := range steps {
+		if steps[i].entry != nil {
+			steps[i].entry.pinned = true
+		} else if r.Asks[i].Cost > 0 {
+			missing++
+		}
+	}
+	var err error
+	for i := 0; i < len(steps) && missing > 0; i++ {
+		a := &r.Asks[i]
+		if steps[i].entry != nil || a.Cost == 0 {
+			continue
+		}
+		e := m.insert(r, a.Key, a.Limit.id, now)
+		if e == nil {
+			err = ErrFull
+			break
+		}
+		e.limit, e.pinned = a.Limit, true
+		steps[i].entry = e
+	}
+	for i := range steps {
+		if e := steps[i].entry; e != nil {
+			e.pinned = false
+			if err != nil && e.unused == 0 {
+				m.shards[m.shardOf(e.key)].remove(e)
+			}
+		}
+	}
+	return err
+}
+
+// insert adds an unused entry; nil: there is no room. Where the caller gives the
+// instant, which may lie before another that was given, what is unused at this
+// one goes only if room is needed.
+func (m *Memory) insert(r *Request, key, id string, now int64) *entry {
+	s := &m.shards[m.shardOf(key)]
+	if r.At.IsZero() {
+		s.sweep(now)
+	}
+	return s.insert(entryKey{key, id}, now)
+}
+
+func (m *Memory) settle(r *Request, steps []step, now int64, allowed bool, out []Decision) Decision {
+	var few [fewAsks]Decision
+	if out == nil {
+		out = few[:0]
+		if len(steps) > fewAsks {
+			out = make([]Decision, 0, len(steps))
+		}
+		out = out[:len(steps)]
+	}
+	for i := range steps {
+		a, s := &r.Asks[i], &steps[i]
+		var unused algo.State
+		state := &unused
+		if s.entry != nil {
+			state = &s.entry.state
+		}
+		v := a.Limit.plan.Settle(state, &s.view, a.Cost, allowed)
+		if allowed && a.Cost > 0 {
+			s.entry.limit = a.Limit
+			s.entry.unused = s.view.Now + v.Reset
+		}
+		out[i] = DecisionOf(a, v)
+	}
+	return Strictest(out[:len(steps)])
+}
+
+// banned tells whether a ban of any of r's keys runs, and answers with the one
+// that runs longest.
+func (m *Memory) banned(r *Request, now int64) (d Decision, banned bool) {
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		if a.Penalty == nil {
+			continue
+		}
+		if e := m.find(a.Key, a.Penalty.id); e != nil {
+			left := algo.Duration(a.Penalty.plan.BanLeft(&e.record, now))
+			if left > d.BanLeft {
+				d = Decision{Outcome: Banned, Key: a.Key, RetryAfter: left, BanLeft: left, Penalty: a.Penalty}
+			}
+		}
+	}
+	return d, d.BanLeft > 0
+}
+
+// punish counts one violation for each penalty of an ask that refused.
+func (m *Memory) punish(r *Request, steps []step, now int64, d *Decision) {
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		if a.Penalty == nil || steps[i].fits || alreadyPunished(r, steps, i) {
+			continue
+		}
+		sentence, left := m.violate(r, a, now)
+		d.Punish(a.Penalty, sentence, algo.Duration(left))
+	}
+}
+
+func alreadyPunished(r *Request, steps []step, i int) bool {
+	a := &r.Asks[i]
+	for j := range i {
+		if b := &r.Asks[j]; !steps[j].fits && b.Penalty != nil && b.Penalty.id == a.Penalty.id && b.Key == a.Key {
+			return true
+		}
+	}
+	return false
+}
+
+// violate counts a violation of a's key. Where there is no room to remember it,
+// the request is refused all the same, and that is all.
+func (m *Memory) violate(r *Request, a *Ask, now int64) (algo.Sentence, int64) {
+	e := m.find(a.Key, a.Penalty.id)
+	if e == nil {
+		if e = m.insert(r, a.Key, a.Penalty.id, now); e == nil {
+			return algo.Limited, 0
+		}
+	}
+	p := &a.Penalty.plan
+	e.penalty = a.Penalty
+	sentence := p.Violate(&e.record, now)
+	e.unused = p.Clean(&e.record)
+	return sentence, p.BanLeft(&e.record, now)
+}
+
+// GiveBack implements GiveBacker.
+func (m *Memory) GiveBack(_ context.Context, r *Request) error {
+	m.init()
+	defer m.unlock(m.lock(r))
+	now := m.now(r)
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		e := m.find(a.Key, a.Limit.id)
+		if e != nil && a.Limit.plan.GiveBack(&e.state, now, a.Cost) {
+			m.shards[m.shardOf(a.Key)].remove(e)
+		}
+	}
+	return nil
+}
+
+// Reset implements Resetter.
+func (m *Memory) Reset(_ context.Context, r *Request) error {
+	m.init()
+	defer m.unlock(m.lock(r))
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		s := &m.shards[m.shardOf(a.Key)]
+		if a.Limit != nil {
+			s.remove(s.index[entryKey{a.Key, a.Limit.id}])
+		}
+		if a.Penalty != nil {
+			s.remove(s.index[entryKey{a.Key, a.Penalty.id}])
+		}
+	}
+	return nil
+}
+
+// Len is the number of counts kept, unused ones that were not dropped yet among
+// them.
+func (m *Memory) Len() int {
+	m.init()
+	n := 0
+	for i := range m.shards {
+		s := &m.shards[i]
+		s.mu.Lock()
+		n += len(s.all)
+		s.mu.Unlock()
+	}
+	return n
+}
+
+func (s *shard) insert(k entryKey, now int64) *entry {
+	if len(s.all) >= s.room {
+		victim := s.victim(now)
+		if victim == nil {
+			return nil
+		}
+		s.remove(victim)
+	}
+	e := &entry{entryKey: k, place: len(s.all)}
+	s.index[k] = e
+	s.all = append(s.all, e)
+	return e
+}
+
+// sweep looks at two entries for each one that comes in, so that what is unused
+// goes sooner than it comes, and no request ever waits for a walk over all.
+func (s *shard) sweep(now int64) {
+	for range min(2, len(s.all)) {
+		s.hand %= len(s.all)
+		if e := s.all[s.hand]; !e.pinned && e.unused <= now {
+			s.remove(e)
+			if len(s.all) == 0 {
+				return
+			}
+		} else {
+			s.hand++
+		}
+	}
+}
+
+// victimsSeen bounds the work of a request that finds the shard full.
+const victimsSeen = 128
+
+// victim is the entry to give way: an unused one, else the one with the
+// smallest share used of those that are neither exhausted nor banned.
+func (s *shard) victim(now int64) *entry {
+	var best *entry
+	least := 1.0
+	for range min(victimsSeen, len(s.all)) {
+		s.hand %= len(s.all)
+		e := s.all[s.hand]
+		s.hand++
+		if e.pinned {
+			continue
+		}
+		if e.unused <= now {
+			return e
+		}
+		if share := e.share(now); share < least {
+			best, least = e, share
+		}
+	}
+	return best
+}
+
+// share is how much of what it may use an entry has used, from 0 to 1; 1 where it
+// must not be forgotten.
+func (e *entry) share(now int64) float64 {
+	if e.penalty != nil {
+		p := &e.penalty.plan
+		if p.BanLeft(&e.record, now) > 0 {
+			return 1
+		}
+		return 0.99 // violations count for more than most
+	}
+	p := &e.limit.plan
+	v := p.Look(&e.state, now)
+	if !p.Fits(&v, 1) {
+		return 1
+	}
+	return float64(v.Used) / float64(p.Full)
+}
+
+// remove forgets e; nil is nothing to forget.
+func (s *shard) remove(e *entry) {
+	if e == nil {
+		return
+	}
+	delete(s.index, e.entryKey)
+	last := len(s.all) - 1
+	s.all[e.place] = s.all[last]
+	s.all[e.place].place = e.place
+	s.all[last] = nil
+	s.all = slices.Delete(s.all, last, last+1)
+}

@@ -1,0 +1,199 @@
+package stint
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func fill(t *testing.T, l *Limiter, limit *Limit, prefix string, n int) (refused int) {
+	t.Helper()
+	for i := range n {
+		if _, err := l.Allow(t.Context(), fmt.Sprint(prefix, i), limit); errors.Is(err, ErrFull) {
+			refused++
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return refused
+}
+
+// A flood of new keys never hands an exhausted key a fresh limit, and never makes
+// the store larger than its bound.
+func TestFloodSparesExhausted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &Memory{MaxKeys: 1000}
+		l := NewLimiter(m)
+		limit := MustLimit("5 per 1h")
+		for range 5 {
+			fill(t, l, limit, "exhausted", 10)
+		}
+		if refused := fill(t, l, limit, "flood", 100_000); refused > 0 {
+			t.Errorf("%d newcomers refused while keys that used a fifth could go", refused)
+		}
+		for i := range 10 {
+			if d, err := l.Allow(t.Context(), fmt.Sprint("exhausted", i), limit); err != nil || d.Allowed {
+				t.Errorf("exhausted%d was allowed again: %+v, %v", i, d, err)
+			}
+		}
+		if n := m.Len(); n > 1000 {
+			t.Errorf("%d keys, more than the bound", n)
+		}
+	})
+}
+
+// Where every key is exhausted, newcomers are not decided rather than old keys
+// forgotten; once keys are unused, newcomers take their place.
+func TestFullOfExhausted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &Memory{MaxKeys: 100}
+		l := NewLimiter(m)
+		limit := MustLimit("1 per 1m")
+		if refused := fill(t, l, limit, "a", 100); refused != 0 {
+			t.Fatalf("%d refused before the store was full", refused)
+		}
+		if refused := fill(t, l, limit, "b", 50); refused != 50 {
+			t.Errorf("%d of 50 refused, want all", refused)
+		}
+		r := Request{Asks: []Ask{{Key: "a0", Limit: MustLimit("9 per 1h"), Cost: 1}, {Key: "c", Limit: limit, Cost: 1}}}
+		if _, err := l.Take(t.Context(), &r, nil); !errors.Is(err, ErrFull) || m.Len() != 100 {
+			t.Errorf("two counts more: %v, %d keys", err, m.Len())
+		}
+		time.Sleep(time.Minute)
+		if refused := fill(t, l, limit, "b", 100); refused != 0 {
+			t.Errorf("%d refused though all keys are unused", refused)
+		}
+	})
+}
+
+// One unused key is found among many exhausted ones.
+func TestUnusedGoesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLimiter(&Memory{MaxKeys: 100})
+		fill(t, l, MustLimit("1 per 1m"), "short", 1)
+		fill(t, l, MustLimit("1 per 1h"), "long", 99)
+		time.Sleep(time.Minute)
+		if refused := fill(t, l, MustLimit("1 per 1h"), "new", 1); refused != 0 {
+			t.Error("refused though one key is unused")
+		}
+	})
+}
+
+// What is unused goes while others come, so that a store far below its bound does
+// not grow with all keys that ever were.
+func TestSweep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := new(Memory)
+		l := NewLimiter(m)
+		limit := MustLimit("1 per 1s")
+		most := 0
+		for i := range 100 {
+			fill(t, l, limit, fmt.Sprint(i, "/"), 1000)
+			most = max(most, m.Len())
+			time.Sleep(time.Second)
+		}
+		if most > 3000 {
+			t.Errorf("%d keys at once, 1000 in use", most)
+		}
+	})
+}
+
+// A key that a request has found unused must not be swept away by the room that
+// the same request makes for another.
+func TestPinned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLimiter(&Memory{MaxKeys: 2})
+		limit := MustLimit("1 per 1s")
+		fill(t, l, limit, "a", 2)
+		time.Sleep(time.Second)
+		r := Request{Asks: []Ask{{Key: "a0", Limit: limit, Cost: 1}, {Key: "a1", Limit: limit, Cost: 1}}}
+		if d, err := l.Take(t.Context(), &r, nil); err != nil || !d.Allowed {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		time.Sleep(time.Second)
+		r.Asks[1].Key = "b"
+		if d, err := l.Take(t.Context(), &r, nil); err != nil || !d.Allowed {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		for _, key := range []string{"a0", "b"} {
+			if d, err := l.Allow(t.Context(), key, limit); err != nil || d.Allowed {
+				t.Errorf("%s was charged and is allowed again: %+v, %v", key, d, err)
+			}
+		}
+	})
+}
+
+// A ban outlives a flood, and a full store still refuses.
+func TestFloodSparesBanned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLimiter(&Memory{MaxKeys: 100})
+		limit := MustLimit("2 per 1s")
+		p, err := NewPenalty(PenaltySpec{BanAfter: 1, BanFor: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := Request{Asks: []Ask{{Key: "bad", Limit: limit, Cost: 1, Penalty: p}}}
+		for range 3 {
+			if _, err := l.Take(t.Context(), &r, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 10 {
+			fill(t, l, limit, "flood", 10_000)
+			time.Sleep(time.Second)
+		}
+		if d, err := l.Take(t.Context(), &r, nil); err != nil || d.Outcome != Banned || d.Penalty != p {
+			t.Errorf("the ban was forgotten: %+v, %v", d, err)
+		}
+		if err := l.Pardon(t.Context(), "bad", p); err != nil {
+			t.Fatal(err)
+		}
+		if d, err := l.Take(t.Context(), &r, nil); err != nil || !d.Allowed {
+			t.Errorf("pardoned, and refused: %+v, %v", d, err)
+		}
+	})
+}
+
+func BenchmarkMemory(b *testing.B) {
+	for _, text := range []string{"1000000000 per 1h", "1000000000 per 1h leaky_bucket", "1000000000 per 1h fixed_window", "1000000 per 1s sliding_log", "1000000000 per 1h sliding_window"} {
+		limit := MustLimit(text)
+		name := limit.Spec().Algorithm.String()
+		b.Run("hot/"+name, func(b *testing.B) {
+			var l Limiter
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = l.Allow(b.Context(), "user:42", limit)
+			}
+		})
+	}
+	limit := MustLimit("1 per 1h")
+	b.Run("hot/denied", func(b *testing.B) {
+		var l Limiter
+		b.ReportAllocs()
+		for b.Loop() {
+			_, _ = l.Allow(b.Context(), "user:42", limit)
+		}
+	})
+	const million = 1_000_000
+	keys := make([]string, million)
+	for i := range keys {
+		keys[i] = fmt.Sprint("user:", i)
+	}
+	for _, text := range []string{"1000000 per 24h", "1000000 per 24h leaky_bucket", "1000000 per 24h fixed_window", "100 per 24h sliding_log", "1000000 per 24h sliding_window"} {
+		limit := MustLimit(text)
+		b.Run("1M/"+limit.Spec().Algorithm.String(), func(b *testing.B) {
+			l := NewLimiter(&Memory{MaxKeys: 2 * million})
+			for _, k := range keys {
+				_, _ = l.Allow(b.Context(), k, limit)
+			}
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				i = (i + 7919) % million
+				_, _ = l.Allow(b.Context(), keys[i], limit)
+			}
+		})
+	}
+}

@@ -1,0 +1,145 @@
+package stint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/stintdev/stint/internal/algo"
+)
+
+// Ask is one limit that a request faces, under one key.
+type Ask struct {
+	// Key says whom or what is counted: any bytes, from 1 to MaxKey of them.
+	Key string
+	// Limit must not be nil.
+	Limit *Limit
+	// Cost is how many units the request takes. 0 asks without taking.
+	Cost int64
+	// Penalty is what becomes of the key if this ask refuses; nil: nothing.
+	// Asks of one request that share Key and Penalty share one record, and
+	// together commit at most one violation.
+	Penalty *Penalty
+}
+
+// Request is a set of asks that are decided together: all are charged, or none.
+type Request struct {
+	// Asks must not be empty, and no two may share both Key and Limit.ID.
+	Asks []Ask
+	// At is the instant of the request, for tests and simulations. Where it is
+	// zero, the store's own clock is read, which is what everyone else wants. A
+	// request with an instant must not meet counts made without one.
+	At time.Time
+}
+
+// MaxKey is the length of the longest key, in bytes.
+const MaxKey = 4096
+
+// A Store keeps the counts and decides. Memory and redislimit.Store are Stores;
+// so are layers around them. To users, Limiter is the door.
+//
+// Take decides r. Where out is not nil, it has a place for each ask, which Take
+// fills with that ask's own answer, unless a running ban answered for all: then
+// Outcome is Banned, Limit is nil, and out is left alone. An error means that
+// nothing could be decided; the request may have been charged only if it was
+// sent to a store that did not answer.
+//
+// The callers of a Store have checked r with Check and keep r, its asks and out
+// to themselves until Take returns. Take does not keep them. A Store may be
+// used from many goroutines at once, and must decide as if all its requests came
+// one after another (package limittest tests that).
+type Store interface {
+	Take(ctx context.Context, r *Request, out []Decision) (Decision, error)
+}
+
+// Answer is the answer to one of several independent requests.
+type Answer struct {
+	Decision
+	// Each holds the answer of each ask, in the same way as Store.Take's out.
+	// Whoever asks provides the space, or leaves it nil.
+	Each []Decision
+	// Err is not nil where nothing could be decided.
+	Err error
+}
+
+// EachTaker is a Store that decides several independent requests in one go:
+// answers[i] answers rs[i], which have the same At. Earlier requests are decided
+// before later ones.
+type EachTaker interface {
+	TakeEach(ctx context.Context, rs []Request, answers []Answer)
+}
+
+// GiveBacker is a Store that can return units: for each ask, Cost units go back
+// to Key under Limit, at once, never below unused. What came newest goes first.
+type GiveBacker interface {
+	GiveBack(ctx context.Context, r *Request) error
+}
+
+// Resetter is a Store that can forget: for each ask, Key becomes unused under
+// Limit (where that is not nil), and violations and bans of Key under Penalty
+// are lifted (where that is not nil).
+type Resetter interface {
+	Reset(ctx context.Context, r *Request) error
+}
+
+var (
+	// ErrRequest is what every error about a malformed request wraps: the
+	// caller's mistake, to be answered by 400 over HTTP.
+	ErrRequest = errors.New("bad request")
+	// ErrFull means that a Memory is full of keys that are exhausted or banned.
+	ErrFull = errors.New("memory store is full of exhausted keys")
+	// ErrUnsupported means that the Store lacks the optional interface needed.
+	ErrUnsupported = errors.New("not supported by this store")
+)
+
+// Check returns an error that wraps ErrRequest if r breaks a rule stated with
+// Request and Ask.
+func (r *Request) Check() error {
+	if len(r.Asks) == 0 {
+		return fmt.Errorf("stint: %w: it asks nothing", ErrRequest)
+	}
+	if !r.At.IsZero() {
+		if us := r.At.UnixMicro(); us < 0 || us >= algo.Exact {
+			return fmt.Errorf("stint: %w: instant %s: must be from 1970 to 2112", ErrRequest, r.At)
+		}
+	}
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		if err := a.check(); err != nil {
+			return err
+		}
+		for j := range i {
+			if b := &r.Asks[j]; b.Key == a.Key && b.Limit.id == a.Limit.id {
+				return fmt.Errorf("stint: %w: key %q is asked twice under one limit %q (%s)", ErrRequest, clip(a.Key), a.Limit.spec.Name, a.Limit)
+			}
+		}
+	}
+	return nil
+}
+
+func (a *Ask) check() error {
+	if err := checkKey(a.Key); err != nil {
+		return err
+	}
+	if a.Limit == nil || a.Limit.id == "" {
+		return fmt.Errorf("stint: %w: no limit for key %q (make limits with ParseLimit or NewLimit)", ErrRequest, clip(a.Key))
+	}
+	if a.Cost < 0 {
+		return fmt.Errorf("stint: %w: cost %d: must not be negative", ErrRequest, a.Cost)
+	}
+	if a.Penalty != nil && a.Penalty.id == "" {
+		return fmt.Errorf("stint: %w: penalty for key %q was not made by NewPenalty", ErrRequest, clip(a.Key))
+	}
+	return nil
+}
+
+func checkKey(key string) error {
+	if key == "" {
+		return fmt.Errorf("stint: %w: empty key", ErrRequest)
+	}
+	if len(key) > MaxKey {
+		return fmt.Errorf("stint: %w: key of %d bytes: at most %d", ErrRequest, len(key), MaxKey)
+	}
+	return nil
+}
