@@ -1,0 +1,176 @@
+// Package redistest starts real Redis servers for tests.
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// Required is the environment variable that turns the want of a Redis from a
+// skipped test into a failed one.
+const Required = "STINT_REQUIRE_REDIS"
+
+// Server is a redis-server of a test's own on loopback.
+type Server struct {
+	Addr   string // host:port
+	Socket string // the path of its Unix socket
+	Dir    string // its directory, removed with it
+
+	process *exec.Cmd
+}
+
+// Start starts a server with the arguments given, and stops it when the test
+// ends. Where there is no redis-server the test is skipped, or fails if Required
+// is set.
+func Start(t testing.TB, args ...string) *Server {
+	t.Helper()
+	binary, err := exec.LookPath("redis-server")
+	if err != nil {
+		if os.Getenv(Required) != "" {
+			t.Fatalf("%s is set, but there is no redis-server: install it (apt-get install redis-server)", Required)
+		}
+		t.Skip("SKIPPED FOR WANT OF REDIS: install redis-server to run this test")
+	}
+	dir, err := os.MkdirTemp("", "stint-redis-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := freePort(t)
+	s := &Server{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Socket: filepath.Join(dir, "s"), Dir: dir}
+	args = append([]string{"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--unixsocket", s.Socket, "--dir", dir,
+		"--save", "", "--appendonly", "no", "--logfile", filepath.Join(dir, "log")}, args...)
+	s.process = exec.Command(binary, args...)
+	if err := s.process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.stop)
+	s.await(t)
+	return s
+}
+
+func (s *Server) stop() {
+	_ = s.process.Process.Kill()
+	_ = s.process.Wait()
+	_ = os.RemoveAll(s.Dir)
+}
+
+// await waits until the server answers anything at all.
+func (s *Server) await(t testing.TB) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		conn, err := net.Dial("unix", s.Socket)
+		if err != nil {
+			continue
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(time.Second))
+		if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+			continue
+		}
+		buf := make([]byte, 64)
+		if n, err := conn.Read(buf); err == nil && n > 0 && !strings.HasPrefix(string(buf), "-LOADING") {
+			return
+		}
+	}
+	log, _ := os.ReadFile(filepath.Join(s.Dir, "log"))
+	t.Fatalf("redis-server does not answer; its log:\n%s", log)
+}
+
+// URL is the server's address for redislimit.Open.
+func (s *Server) URL() string { return "redis://" + s.Addr }
+
+// Client is a client of the server, closed when the test ends.
+func (s *Server) Client(t testing.TB) rueidis.Client {
+	t.Helper()
+	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Addr}, ForceSingleClient: true, DisableCache: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// Do sends a command to the server; an error reply fails the test.
+func (s *Server) Do(t testing.TB, args ...string) rueidis.RedisMessage {
+	t.Helper()
+	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Addr}, ForceSingleClient: true, DisableCache: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	m, err := c.Do(context.Background(), c.B().Arbitrary(args...).Build()).ToMessage()
+	if err != nil && !rueidis.IsRedisNil(err) {
+		t.Fatalf("%v: %v", args, err)
+	}
+	return m
+}
+
+// StartCluster starts a Cluster of n masters without replicas and returns its
+// servers. See Start.
+func StartCluster(t testing.TB, n int) []*Server {
+	t.Helper()
+	all := make([]*Server, n)
+	var addrs []string
+	for i := range all {
+		all[i] = Start(t, "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "2000")
+		addrs = append(addrs, all[i].Addr)
+	}
+	args := append([]string{"--cluster", "create"}, addrs...)
+	args = append(args, "--cluster-replicas", "0", "--cluster-yes")
+	if out, err := exec.Command("redis-cli", args...).CombinedOutput(); err != nil {
+		t.Fatalf("redis-cli --cluster create: %v\n%s", err, out)
+	}
+	for _, s := range all {
+		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			info := s.Do(t, "CLUSTER", "INFO")
+			text, _ := info.ToString()
+			if strings.Contains(text, "cluster_state:ok") {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("the Cluster does not come up:\n%s", text)
+			}
+		}
+	}
+	return all
+}
+
+func freePort(t testing.TB) int {
+	t.Helper()
+	// A Cluster node's bus listens 10000 above its port, so that must be free too.
+	for range 100 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		_ = l.Close()
+		if port+10000 > 65535 {
+			port -= 20000
+		}
+		if isFree(port) && isFree(port+10000) {
+			return port
+		}
+	}
+	t.Fatal("no free port")
+	return 0
+}
+
+func isFree(port int) bool {
+	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return false
+	}
+	_ = l.Close()
+	return true
+}

@@ -1,0 +1,131 @@
+package redislimit
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+// oneSlot tells whether all asks of r have one subject.
+func oneSlot(r *stint.Request) bool {
+	for i := 1; i < len(r.Asks); i++ {
+		if r.Asks[i].Key != r.Asks[0].Key && slot(r.Asks[i].Key) != slot(r.Asks[0].Key) {
+			return false
+		}
+	}
+	return true
+}
+
+// part is what of a request lies in one slot.
+type part struct {
+	request  stint.Request
+	places   []int // of its asks in the whole request
+	decision stint.Decision
+	each     []stint.Decision
+	err      error
+}
+
+// split divides r by slots.
+func split(r *stint.Request) []*part {
+	var parts []*part
+	bySlot := map[uint16]*part{}
+	for i := range r.Asks {
+		n := slot(r.Asks[i].Key)
+		p := bySlot[n]
+		if p == nil {
+			p = &part{request: stint.Request{At: r.At}}
+			bySlot[n] = p
+			parts = append(parts, p)
+		}
+		p.request.Asks = append(p.request.Asks, r.Asks[i])
+		p.places = append(p.places, i)
+	}
+	return parts
+}
+
+// takeAcross decides a request whose keys lie in several slots: every part takes
+// what it can at the same time, and if one refuses, the others give back.
+func (s *Store) takeAcross(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+	parts := split(r)
+	inParallel(parts, func(p *part) {
+		p.each = make([]stint.Decision, len(p.request.Asks))
+		p.decision, p.err = s.Take(ctx, &p.request, p.each)
+	})
+	var errs []error
+	allowed := true
+	for _, p := range parts {
+		allowed = allowed && p.decision.Allowed
+		errs = append(errs, p.err)
+	}
+	if !allowed {
+		s.giveBackParts(ctx, parts)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return stint.Decision{}, err
+	}
+	return join(r, parts, out), nil
+}
+
+// giveBackTimeout bounds how long a refused request tries to return its units,
+// whatever became of its own context.
+const giveBackTimeout = time.Second
+
+func (s *Store) giveBackParts(ctx context.Context, parts []*part) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
+	defer cancel()
+	inParallel(parts, func(p *part) {
+		if !p.decision.Allowed {
+			return
+		}
+		_ = s.GiveBack(ctx, &p.request) // told with Store: then they stay taken
+		for i := range p.each {
+			d := &p.each[i]
+			d.Remaining = min(d.Remaining+p.request.Asks[i].Cost, d.Limit.Capacity())
+			d.Delay = 0
+		}
+	})
+}
+
+// join makes the answer to the whole of the answers of its parts. A ban that runs
+// answers for all.
+func join(r *stint.Request, parts []*part, out []stint.Decision) stint.Decision {
+	var running, gravest stint.Decision
+	for _, p := range parts {
+		d := &p.decision
+		if d.Outcome == stint.Banned && d.Limit == nil && d.BanLeft > running.BanLeft {
+			running = *d
+		}
+		gravest.Outcome = max(gravest.Outcome, d.Outcome)
+		if d.BanLeft > gravest.BanLeft {
+			gravest.BanLeft, gravest.Penalty = d.BanLeft, d.Penalty
+		}
+	}
+	if running.BanLeft > 0 {
+		return running
+	}
+	if out == nil {
+		out = make([]stint.Decision, len(r.Asks))
+	}
+	for _, p := range parts {
+		for i, place := range p.places {
+			out[place] = p.each[i]
+		}
+	}
+	d := stint.Strictest(out)
+	d.Outcome = gravest.Outcome
+	d.BanLeft, d.Penalty = gravest.BanLeft, gravest.Penalty
+	d.RetryAfter = max(d.RetryAfter, d.BanLeft)
+	return d
+}
+
+func inParallel(parts []*part, f func(*part)) {
+	var wg sync.WaitGroup
+	for _, p := range parts[1:] {
+		wg.Go(func() { f(p) })
+	}
+	f(parts[0])
+	wg.Wait()
+}

@@ -1,0 +1,73 @@
+package redislimit
+
+import (
+	"context"
+
+	"github.com/stintdev/stint"
+)
+
+// mostInCall bounds how many asks one call of the script decides: Redis does
+// nothing else meanwhile.
+const mostInCall = 500
+
+// TakeEach implements stint.EachTaker: one round trip for up to 500 asks. In a
+// Cluster requests are sent by the slots of their subjects; those of several
+// slots go one by one.
+func (s *Store) TakeEach(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
+	if !s.server.Cluster {
+		s.takeInOrder(ctx, rs, answers, all(len(rs)))
+		return
+	}
+	bySlot := map[uint16][]int{}
+	for i := range rs {
+		if oneSlot(&rs[i]) {
+			n := slot(rs[i].Asks[0].Key)
+			bySlot[n] = append(bySlot[n], i)
+		}
+	}
+	var parts []*part
+	for _, places := range bySlot {
+		parts = append(parts, &part{places: places})
+	}
+	if len(parts) > 0 {
+		inParallel(parts, func(p *part) { s.takeInOrder(ctx, rs, answers, p.places) })
+	}
+	for i := range rs {
+		if !oneSlot(&rs[i]) {
+			answers[i].Decision, answers[i].Err = s.Take(ctx, &rs[i], answers[i].Each)
+		}
+	}
+}
+
+func all(n int) []int {
+	places := make([]int, n)
+	for i := range places {
+		places[i] = i
+	}
+	return places
+}
+
+// takeInOrder decides the requests at the places given, as many in a call as may
+// go together.
+func (s *Store) takeInOrder(ctx context.Context, rs []stint.Request, answers []stint.Answer, places []int) {
+	for len(places) > 0 {
+		var b batch
+		n, asks := 0, 0
+		for n < len(places) && (n == 0 || asks+len(rs[places[n]].Asks) <= mostInCall) {
+			r := &rs[places[n]]
+			s.add(&b, r)
+			asks += len(r.Asks)
+			n++
+		}
+		reply, err := s.run(ctx, &b, &rs[places[0]])
+		for _, i := range places[:n] {
+			a := &answers[i]
+			if err != nil {
+				a.Decision, a.Err = stint.Decision{}, err
+				continue
+			}
+			a.Decision, reply, a.Err = s.read(reply, &rs[i], a.Each)
+		}
+		places = places[n:]
+	}
+}

@@ -1,0 +1,61 @@
+package redislimit
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// longSubject is the length in bytes from which on a subject is hashed: longer
+// ones would fill Redis with keys.
+const longSubject = 64
+
+// tag is what stands between the braces of a subject's keys. A subject can hold
+// braces itself: a key's slot is then made of what stands before its first "}",
+// which is the same for all keys of the subject, and never empty.
+func tag(subject string) string {
+	if len(subject) > longSubject {
+		sum := sha256.Sum256([]byte(subject))
+		return "#" + base64.RawURLEncoding.EncodeToString(sum[:24])
+	}
+	return strconv.Itoa(len(subject)) + ":" + subject
+}
+
+// key names the count of a subject under a limit or penalty of that ID.
+func (s *Store) key(subject, id string) string {
+	return s.namespace + ":{" + tag(subject) + "}" + id
+}
+
+// slot is the slot of a subject's keys in a Cluster: the CRC16 (XMODEM) of the
+// hash tag, as in the Redis Cluster specification.
+func slot(subject string) uint16 {
+	t := tag(subject)
+	if i := strings.IndexByte(t, '}'); i >= 0 {
+		t = t[:i]
+	}
+	var crc uint16
+	for i := range len(t) {
+		crc ^= uint16(t[i]) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return crc % 16384
+}
+
+func checkNamespace(n string) error {
+	ok := len(n) >= 1 && len(n) <= 64
+	for _, c := range n {
+		ok = ok && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("_.:-", c))
+	}
+	if !ok {
+		return fmt.Errorf("redislimit: namespace %q: must be 1 to 64 of A–Z a–z 0–9 _ . : -", n)
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+package redislimit
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Server is what a server says of itself.
+type Server struct {
+	Product string // "redis" or "valkey"
+	Version string // such as "7.0.15"
+	Cluster bool
+	// Eviction is the server's maxmemory-policy. With one that starts with
+	// "allkeys-", a server that runs out of memory drops counts, and so resets
+	// limits: use "noeviction" or a "volatile-" policy on a server of its own.
+	Eviction string
+}
+
+// ask reads INFO, section by section, for servers before 7.0 take one at a time.
+func ask(ctx context.Context, c Client) (Server, error) {
+	fields := map[string]string{}
+	for _, section := range []string{"server", "cluster", "memory"} {
+		text, err := do(ctx, c, "INFO", section)
+		if err != nil {
+			return Server{}, fmt.Errorf("INFO %s: %w", section, err)
+		}
+		for line := range strings.Lines(text) {
+			if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+				fields[name] = value
+			}
+		}
+	}
+	s := Server{
+		Product:  "redis",
+		Version:  fields["redis_version"],
+		Cluster:  fields["cluster_enabled"] == "1",
+		Eviction: fields["maxmemory_policy"],
+	}
+	if v := fields["valkey_version"]; v != "" {
+		s.Product, s.Version = "valkey", v
+	}
+	return s, nil
+}
+
+// check refuses servers that lack what the scripts use: SET … PXAT, of Redis 6.2.
+func (s Server) check() error {
+	parts := strings.SplitN(s.Version, ".", 3)
+	if len(parts) < 2 {
+		return fmt.Errorf("the server gives no version (%q): is it a Redis or a Valkey?", s.Version)
+	}
+	major, err1 := strconv.Atoi(parts[0])
+	minor, err2 := strconv.Atoi(parts[1])
+	if err1 != nil || err2 != nil {
+		return fmt.Errorf("the server's version %q cannot be read", s.Version)
+	}
+	if s.Product == "redis" && (major < 6 || major == 6 && minor < 2) {
+		return fmt.Errorf("the server is Redis %s: Stint needs 6.2 or later, or Valkey; upgrade the server", s.Version)
+	}
+	return nil
+}
+
+// advice says what to do about errors that the server replies.
+var advice = map[string]string{
+	"NOAUTH":      "the server wants a password: put it into the address, redis://user:password@host",
+	"WRONGPASS":   "the server does not accept this user and password",
+	"NOPERM":      "the server's user lacks a permission: Stint needs INFO, EVALSHA, EVAL, TIME, GET, SET, DEL, LLEN, LINDEX, LSET, RPUSH, RPOP, LTRIM, PEXPIRE and PEXPIREAT on its namespace (ACL: ~stint:*)",
+	"READONLY":    "the server is a replica: connect to the master, or by redis+sentinel://",
+	"OOM":         "the server is out of memory (maxmemory) and takes no more counts: give it more, or a volatile- eviction policy",
+	"LOADING":     "the server is still loading its data: try again soon",
+	"MASTERDOWN":  "the server is a replica that has lost its master",
+	"CLUSTERDOWN": "the Cluster is down: some slots have no master",
+	"BUSY":        "the server is busy with a script that does not end: SCRIPT KILL ends it",
+	"MOVED":       "the server belongs to a Cluster: use redis+cluster://",
+	"CROSSSLOT":   "the server belongs to a Cluster that Stint did not notice: use redis+cluster://",
+}
+
+// advise adds to an error what to do about it.
+func advise(err error) error {
+	if a, ok := advice[code(err)]; ok {
+		return fmt.Errorf("%s: %w", a, err)
+	}
+	return err
+}

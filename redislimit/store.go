@@ -1,0 +1,245 @@
+package redislimit
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/algo"
+)
+
+// Options of a Store. The zero Options are good.
+type Options struct {
+	// Namespace is what all keys start with: stores with different namespaces
+	// share nothing. 1 to 64 of A–Z a–z 0–9 _ . : -. Empty: "stint".
+	Namespace string
+}
+
+// Store is a stint.Store in Redis. It may be used from many goroutines at once.
+// It implements stint.EachTaker, stint.GiveBacker and stint.Resetter.
+//
+// A request is one round trip. In a Cluster, where its asks have several
+// subjects, it is one for each slot, at the same time, and a second one where
+// some refuse, to give back what others took meanwhile: no limit is ever
+// exceeded, but a refused request may hold units for that long. If giving back
+// fails, they stay taken as if the request had been allowed.
+//
+// Where an error says that a call was not answered in time, it may have been
+// charged. It is never sent again.
+type Store struct {
+	client    Client
+	namespace string
+	server    Server
+	take      script
+	giveBack  script
+	close     func()
+}
+
+// New is a Store over a Client. It asks the server what it is, and returns an
+// error that says what to do if it will not serve.
+func New(ctx context.Context, c Client, o Options) (*Store, error) {
+	if o.Namespace == "" {
+		o.Namespace = "stint"
+	}
+	if err := checkNamespace(o.Namespace); err != nil {
+		return nil, err
+	}
+	s := &Store{client: c, namespace: o.Namespace, take: newScript(algo.TakeScript), giveBack: newScript(algo.GiveBackScript)}
+	var err error
+	if s.server, err = ask(ctx, c); err != nil {
+		return nil, fmt.Errorf("redislimit: %w", advise(err))
+	}
+	if err := s.server.check(); err != nil {
+		return nil, fmt.Errorf("redislimit: %w", err)
+	}
+	return s, nil
+}
+
+// Server is what the Store learned of its server when it was made.
+func (s *Store) Server() Server { return s.server }
+
+// Close ends the connections of a Store that Open made. What New was given stays
+// open.
+func (s *Store) Close() {
+	if s.close != nil {
+		s.close()
+	}
+}
+
+// Take implements stint.Store.
+func (s *Store) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+	if s.server.Cluster && !oneSlot(r) {
+		return s.takeAcross(ctx, r, out)
+	}
+	var b batch
+	s.add(&b, r)
+	reply, err := s.run(ctx, &b, r)
+	if err != nil {
+		return stint.Decision{}, err
+	}
+	d, _, err := s.read(reply, r, out)
+	return d, err
+}
+
+// batch is one call of the script in the making.
+type batch struct {
+	keys []string
+	blob []byte
+}
+
+// add appends a request. Asks of one request that share key and penalty share a
+// record.
+func (s *Store) add(b *batch, r *stint.Request) {
+	places, penalised := penalties(r)
+	b.blob = algo.AppendRequest(b.blob, len(penalised), len(r.Asks))
+	for _, a := range penalised {
+		b.keys = append(b.keys, s.key(a.Key, a.Penalty.ID()))
+		b.blob = algo.AppendPenalty(b.blob, a.Penalty.Plan())
+	}
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		place := 0
+		if a.Penalty != nil {
+			place = places[i]
+		}
+		b.keys = append(b.keys, s.key(a.Key, a.Limit.ID()))
+		b.blob = algo.AppendAsk(b.blob, a.Limit.Plan(), place, a.Cost)
+	}
+}
+
+// penalties finds the records that r faces: for each, an ask that bears it, and
+// for each ask the place, from 1, of its own.
+func penalties(r *stint.Request) (places []int, distinct []*stint.Ask) {
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		if a.Penalty == nil {
+			continue
+		}
+		if places == nil {
+			places = make([]int, len(r.Asks))
+		}
+		for j, d := range distinct {
+			if d.Key == a.Key && d.Penalty.ID() == a.Penalty.ID() {
+				places[i] = j + 1
+			}
+		}
+		if places[i] == 0 {
+			distinct = append(distinct, a)
+			places[i] = len(distinct)
+		}
+	}
+	return places, distinct
+}
+
+// run decides a batch, whose requests have the instant of r.
+func (s *Store) run(ctx context.Context, b *batch, r *stint.Request) (string, error) {
+	reply, err := s.take.call(ctx, s.client, b, r)
+	if err != nil {
+		return "", fmt.Errorf("redislimit: %w", advise(err))
+	}
+	text, ok := reply.(string)
+	if !ok {
+		return "", fmt.Errorf("redislimit: the script replied %T, not a string", reply)
+	}
+	return text, nil
+}
+
+// read turns the script's answer to r into decisions and returns what follows it.
+func (s *Store) read(reply string, r *stint.Request, out []stint.Decision) (stint.Decision, string, error) {
+	head, rest, err := algo.ReadHead(reply)
+	if err != nil {
+		return stint.Decision{}, "", fmt.Errorf("redislimit: %w", err)
+	}
+	_, penalised := penalties(r)
+	if !head.Verdicts() {
+		if head.Result == algo.ResultBroken {
+			return stint.Decision{}, rest, s.broken(r, penalised, head)
+		}
+		left, by := algo.Duration(head.Left), penalised[head.Who-1]
+		return stint.Decision{Outcome: stint.Banned, Key: by.Key, RetryAfter: left, BanLeft: left, Penalty: by.Penalty}, rest, nil
+	}
+	if out == nil {
+		out = make([]stint.Decision, len(r.Asks))
+	}
+	for i := range r.Asks {
+		var v algo.Verdict
+		if v, rest, err = algo.ReadVerdict(rest); err != nil {
+			return stint.Decision{}, "", fmt.Errorf("redislimit: %w", err)
+		}
+		out[i] = stint.DecisionOf(&r.Asks[i], v)
+	}
+	d := stint.Strictest(out)
+	switch head.Result {
+	case algo.ResultWarned:
+		d.Punish(nil, algo.Warned, 0)
+	case algo.ResultBanned:
+		d.Punish(penalised[head.Who-1].Penalty, algo.Banned, algo.Duration(head.Left))
+	}
+	return d, rest, nil
+}
+
+// broken names the key that holds what it should not.
+func (s *Store) broken(r *stint.Request, penalised []*stint.Ask, head algo.Head) error {
+	var key string
+	if head.Who <= len(penalised) {
+		a := penalised[head.Who-1]
+		key = s.key(a.Key, a.Penalty.ID())
+	} else {
+		a := &r.Asks[head.Who-1-len(penalised)]
+		key = s.key(a.Key, a.Limit.ID())
+	}
+	return brokenKey(key, head.Left == 1)
+}
+
+func brokenKey(key string, wrongType bool) error {
+	what := "a value that is not Stint's"
+	if wrongType {
+		what = "another type of value"
+	}
+	return fmt.Errorf("redislimit: key %q holds %s: something else writes there; delete the key, or give Stint a namespace or database of its own", key, what)
+}
+
+// script is a script and the name that the server knows it by.
+type script struct{ text, sha string }
+
+func newScript(text string) script {
+	sum := sha1.Sum([]byte(text))
+	return script{text, hex.EncodeToString(sum[:])}
+}
+
+// call runs the script on a batch, at the instant of r. NOSCRIPT means that
+// nothing ran, so it is the one error after which the call is sent again, with
+// the text.
+func (sc script) call(ctx context.Context, c Client, b *batch, r *stint.Request) (any, error) {
+	at := ""
+	if !r.At.IsZero() {
+		at = strconv.FormatInt(r.At.UnixMicro(), 10)
+	}
+	args := make([]string, 0, 5+len(b.keys))
+	args = append(args, "EVALSHA", sc.sha, strconv.Itoa(len(b.keys)))
+	args = append(args, b.keys...)
+	args = append(args, at, string(b.blob))
+	reply, err := c.Do(ctx, args...)
+	if err != nil && code(err) == "NOSCRIPT" {
+		args[0], args[1] = "EVAL", sc.text
+		reply, err = c.Do(ctx, args...)
+	}
+	return reply, err
+}
+
+// code is the server's code of an error that it replied, such as "WRONGTYPE"; ""
+// of another error.
+func code(err error) string {
+	for ; err != nil; err = errors.Unwrap(err) {
+		word, _, _ := strings.Cut(err.Error(), " ")
+		if len(word) >= 3 && strings.Trim(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == "" {
+			return word
+		}
+	}
+	return ""
+}

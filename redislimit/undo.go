@@ -1,0 +1,107 @@
+package redislimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/algo"
+)
+
+// GiveBack implements stint.GiveBacker. Like a charge it is sent once: where its
+// error says that it was not answered, it may have acted.
+func (s *Store) GiveBack(ctx context.Context, r *stint.Request) error {
+	return s.bySlot(r, func(r *stint.Request) error {
+		var b batch
+		for i := range r.Asks {
+			a := &r.Asks[i]
+			b.keys = append(b.keys, s.key(a.Key, a.Limit.ID()))
+			b.blob = algo.AppendAsk(b.blob, a.Limit.Plan(), 0, a.Cost)
+		}
+		reply, err := s.giveBack.call(ctx, s.client, &b, r)
+		if err != nil {
+			return fmt.Errorf("redislimit: give back: %w", advise(err))
+		}
+		if n, _ := reply.(int64); n > 0 {
+			return brokenKey(b.keys[n/2-1], n%2 == 0)
+		}
+		return nil
+	})
+}
+
+// Reset implements stint.Resetter.
+func (s *Store) Reset(ctx context.Context, r *stint.Request) error {
+	return s.bySlot(r, func(r *stint.Request) error {
+		args := []string{"DEL"}
+		for i := range r.Asks {
+			a := &r.Asks[i]
+			if a.Limit != nil {
+				args = append(args, s.key(a.Key, a.Limit.ID()))
+			}
+			if a.Penalty != nil {
+				args = append(args, s.key(a.Key, a.Penalty.ID()))
+			}
+		}
+		if _, err := s.client.Do(ctx, args...); err != nil {
+			return fmt.Errorf("redislimit: reset: %w", advise(err))
+		}
+		return nil
+	})
+}
+
+// bySlot does something to what of r lies in each slot.
+func (s *Store) bySlot(r *stint.Request, do func(*stint.Request) error) error {
+	if !s.server.Cluster || oneSlot(r) {
+		return do(r)
+	}
+	parts := split(r)
+	inParallel(parts, func(p *part) { p.err = do(&p.request) })
+	var errs []error
+	for _, p := range parts {
+		errs = append(errs, p.err)
+	}
+	return errors.Join(errs...)
+}
+
+// Clear deletes every key of the Store's namespace: all counts, violations and
+// bans. It walks over all keys of the server, a few at a time, and is meant for
+// simulations and tests, which have a namespace of their own. Where the Client is
+// one of the user's own, it walks over the node that the Client picks, so not
+// over a Cluster.
+func (s *Store) Clear(ctx context.Context) error {
+	nodes := []Client{s.client}
+	if n, ok := s.client.(noder); ok {
+		nodes = n.nodes()
+	}
+	for _, n := range nodes {
+		if err := s.clearNode(ctx, n); err != nil {
+			return fmt.Errorf("redislimit: clear: %w", advise(err))
+		}
+	}
+	return nil
+}
+
+func (s *Store) clearNode(ctx context.Context, node Client) error {
+	for cursor := "0"; ; {
+		reply, err := node.Do(ctx, "SCAN", cursor, "MATCH", s.namespace+":{*", "COUNT", "1000")
+		if err != nil {
+			return err
+		}
+		page, ok := reply.([]any)
+		if !ok || len(page) != 2 {
+			return fmt.Errorf("SCAN replied %T", reply)
+		}
+		keys, _ := page[1].([]any)
+		for _, k := range keys {
+			// By the whole client, one by one: in a Cluster they have each
+			// their slot, and this node may be a replica.
+			if _, err := s.client.Do(ctx, "DEL", fmt.Sprint(k)); err != nil {
+				return err
+			}
+		}
+		if cursor, _ = page[0].(string); cursor == "0" || cursor == "" {
+			return nil
+		}
+	}
+}
