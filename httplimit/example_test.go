@@ -1,0 +1,164 @@
+package httplimit_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/httplimit"
+)
+
+func hello(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }
+
+// call sends a request and prints the answer.
+func call(h http.Handler, method, path string) {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(method, path, nil))
+	fmt.Printf("%d remaining=%s retry-after=%s\n", w.Code, w.Header().Get("X-RateLimit-Remaining"), w.Header().Get("Retry-After"))
+}
+
+func ExampleBy() {
+	var limiter stint.Limiter
+	perHour := stint.MustLimit("2 per 1h")
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /", hello)
+
+	limited := httplimit.Middleware{Decide: httplimit.By(&limiter, perHour, httplimit.Clients{}.Key)}
+	handler := limited.Wrap(mux)
+
+	for range 3 {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		fmt.Println(w.Code, w.Header().Get("X-RateLimit-Remaining"))
+	}
+	// Output:
+	// 200 1
+	// 200 0
+	// 429 0
+}
+
+// The limit of one route, for each item and client by itself. It goes inside of
+// the mux, where the pattern has been matched.
+func ExampleJoin() {
+	clients := httplimit.Clients{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+	decide := httplimit.By(nil, stint.MustLimit("1 per 1m"), httplimit.Join(clients.Key, httplimit.PathValue("id")))
+	mux := http.NewServeMux()
+	mux.Handle("POST /items/{id}/vote", httplimit.Middleware{Decide: decide}.Wrap(http.HandlerFunc(hello)))
+
+	call(mux, "POST", "/items/1/vote")
+	call(mux, "POST", "/items/2/vote")
+	call(mux, "POST", "/items/1/vote")
+	// Output:
+	// 200 remaining=0 retry-after=
+	// 200 remaining=0 retry-after=
+	// 429 remaining=0 retry-after=60
+}
+
+// Several limits, all or nothing, with a penalty: write your own Decide.
+func ExampleDecide() {
+	var (
+		limiter stint.Limiter
+		clients httplimit.Clients
+		burst   = stint.MustLimit("2 per 1m")
+		daily   = stint.MustLimit("1000 per 1d")
+	)
+	penalty, err := stint.NewPenalty(stint.PenaltySpec{BanAfter: 2, BanFor: time.Hour})
+	if err != nil {
+		panic(err)
+	}
+	decide := func(r *http.Request) (httplimit.Answer, error) {
+		key := clients.Key(r)
+		request := stint.Request{Asks: []stint.Ask{
+			{Key: key, Limit: burst, Cost: 1, Penalty: penalty},
+			{Key: key, Limit: daily, Cost: 1},
+		}}
+		a := httplimit.Answer{Each: make([]stint.Decision, 2)}
+		var err error
+		a.Decision, err = limiter.Take(r.Context(), &request, a.Each)
+		return a, err
+	}
+	handler := httplimit.Middleware{Decide: decide}.Wrap(http.HandlerFunc(hello))
+	for range 5 {
+		call(handler, "GET", "/")
+	}
+	// Output:
+	// 200 remaining=1 retry-after=
+	// 200 remaining=0 retry-after=
+	// 429 remaining=0 retry-after=30
+	// 429 remaining=0 retry-after=3600
+	// 429 remaining= retry-after=3600
+}
+
+// Requests leave at an even pace of one each 50 ms.
+func ExampleShape() {
+	pace := stint.MustLimit("20 per 1s leaky_bucket")
+	decide := httplimit.Shape(httplimit.By(nil, pace, httplimit.Clients{}.Key))
+	handler := httplimit.Middleware{Decide: decide, MaxHold: time.Second}.Wrap(http.HandlerFunc(hello))
+
+	start := time.Now()
+	done := make(chan bool)
+	for range 3 {
+		go func() {
+			handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+			done <- true
+		}()
+	}
+	for range 3 {
+		<-done
+	}
+	fmt.Println(time.Since(start) >= 100*time.Millisecond)
+	// Output:
+	// true
+}
+
+// Errors: let readers pass, keep writers out.
+func ExampleMiddleware_onError() {
+	decide := func(*http.Request) (httplimit.Answer, error) { return httplimit.Answer{}, errors.New("store is down") }
+	handler := httplimit.Middleware{
+		Decide:  decide,
+		OnError: func(r *http.Request, _ error) bool { return r.Method == http.MethodGet },
+	}.Wrap(http.HandlerFunc(hello))
+
+	call(handler, "GET", "/")
+	call(handler, "POST", "/")
+	// Output:
+	// 200 remaining= retry-after=
+	// 503 remaining= retry-after=1
+}
+
+func ExampleClients() {
+	clients := httplimit.Clients{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+	r := httptest.NewRequest("GET", "/", nil)
+	r.RemoteAddr = "10.0.0.1:5678"
+	// What the client made up, what our edge saw, and our edge as the next proxy saw it.
+	r.Header.Set("X-Forwarded-For", "127.0.0.1, 2001:db8::1234, 10.0.0.2")
+	fmt.Println(clients.Addr(r))
+	fmt.Println(clients.Key(r))
+	// Output:
+	// 2001:db8::1234
+	// 2001:db8::/64
+}
+
+func ExampleTransport() {
+	server := httptest.NewServer(http.HandlerFunc(hello))
+	defer server.Close()
+
+	client := http.Client{Transport: &httplimit.Transport{Limit: stint.MustLimit("1 per 1h"), Refuse: true}}
+	for range 2 {
+		resp, err := client.Get(server.URL)
+		var refused *stint.RefusedError
+		if errors.As(err, &refused) {
+			fmt.Println("refused by", refused.Limit)
+			continue
+		}
+		resp.Body.Close()
+		fmt.Println(resp.Status)
+	}
+	// Output:
+	// 200 OK
+	// refused by 1 per 1h
+}

@@ -1,0 +1,95 @@
+package httplimit_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/quick"
+
+	"github.com/stintdev/stint/httplimit"
+)
+
+func TestHeaderKey(t *testing.T) {
+	r := httptest.NewRequest("GET", "http://api.example/x", nil)
+	r.Header.Add("X-API-Key", "first")
+	r.Header.Add("X-Api-Key", "second")
+	for name, want := range map[string]string{"x-api-key": "first", "X-Other": "", "host": "api.example"} {
+		if got := httplimit.Header(name)(r); got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+}
+
+// What a mux matched is seen by handlers registered with it, not around it.
+func TestRouteAndPathValue(t *testing.T) {
+	var got string
+	id := httplimit.PathValue("id")
+	see := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = httplimit.Route(r) + " id=" + id(r) })
+	mux := http.NewServeMux()
+	mux.Handle("GET /items/{id}", see)
+	mux.Handle("/any/{id...}", see)
+	mux.Handle("POST example.com/{$}", see)
+	for _, c := range []struct{ method, url, want string }{
+		{"GET", "/items/7", "GET /items/{id} id=7"},
+		{"HEAD", "/items/8", "GET /items/{id} id=8"},
+		{"GET", "/items/%00%ff", "GET /items/{id} id=\x00\xff"},
+		{"GET", "/any/7/x", "GET /any/{id...} id=7/x"},
+		{"DELETE", "/any/7", "DELETE /any/{id...} id=7"},
+		{"FLOOD-1", "/any/7", "OTHER /any/{id...} id=7"},
+		{"FLOOD-2", "/any/7", "OTHER /any/{id...} id=7"},
+		{"POST", "http://example.com/", "POST example.com/{$} id="},
+	} {
+		got = ""
+		mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(c.method, c.url, nil))
+		if got != c.want {
+			t.Errorf("%s %s: got %q, want %q", c.method, c.url, got, c.want)
+		}
+	}
+	see(nil, httptest.NewRequest("GET", "/items/7", nil))
+	if got != "GET  id=" {
+		t.Errorf("outside of a mux: got %q", got)
+	}
+	if got := httplimit.Route(&http.Request{}); got != "GET " {
+		t.Errorf("no method: got %q", got)
+	}
+}
+
+func fixed(s string) httplimit.Key { return func(*http.Request) string { return s } }
+
+func joined(parts ...string) string {
+	var keys []httplimit.Key
+	for _, p := range parts {
+		keys = append(keys, fixed(p))
+	}
+	return httplimit.Join(keys...)(nil)
+}
+
+func TestJoin(t *testing.T) {
+	for _, parts := range [][]string{nil, {""}, {"", ""}} {
+		if got := joined(parts...); got != "" {
+			t.Errorf("%q: got %q, want nothing", parts, got)
+		}
+	}
+	seen := map[string][]string{}
+	for _, parts := range [][]string{
+		{"a", "b"}, {"a", "", "b"}, {"ab"}, {"ab", ""}, {"", "ab"}, {"a:b"}, {"1:a1:b"}, {"a", "b", ""}, {"1:a", "b"}, {"\x00", "b"}, {"\xff"}, {":"}, {"0:"},
+	} {
+		key := joined(parts...)
+		if other, ok := seen[key]; ok {
+			t.Errorf("%q and %q are both %q", parts, other, key)
+		}
+		seen[key] = parts
+	}
+	// Moving the border between two parts must always show.
+	if err := quick.Check(func(a, b, c string) bool {
+		same := a == b && b == c
+		return same || joined(a, b+c) != joined(a+b, c) || slices.Equal([]string{a, b + c}, []string{a + b, c})
+	}, nil); err != nil {
+		t.Error(err)
+	}
+	if got := joined(strings.Repeat("x", 12), ""); got != "12:xxxxxxxxxxxx0:" {
+		t.Errorf("got %q: the form must not change, for stores keep it", got)
+	}
+}

@@ -1,0 +1,139 @@
+package httplimit
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+// Middleware puts limits before a handler. What passes reaches the handler with
+// the ResponseWriter as it came, so that streaming, hijacking and everything else
+// work as without it. What is refused never reaches the handler and is answered
+// with problem details (RFC 9457, application/problem+json):
+//   - 429, a limit or a ban refused; with Retry-After, unless no wait would help
+//   - 403, Answer.Blocked
+//   - 400, the request cannot be counted: an error that wraps stint.ErrRequest
+//   - 503 with Retry-After, nothing could be decided
+//
+// The members beside the standard ones are outcome ("limited", "warned",
+// "banned" or "blocked"), limit_name, limit (its text) and retry_after
+// (seconds); each is left out where it does not apply. Such answers are marked
+// Cache-Control: no-store.
+//
+// The headers of a Dialect are set before the handler runs and are its to
+// change: a httputil.ReverseProxy adds what the upstream says under the same
+// names, and clears them all if the upstream sends an interim (1xx) response;
+// its ModifyResponse can put that right. Where one Middleware wraps another,
+// those of the inner one stay. Headers of a request that was held are as of when
+// it was decided about.
+type Middleware struct {
+	// Decide must be given.
+	Decide Decide
+	// Dialect says which headers tell the client how it stands. 0: XRateLimit.
+	Dialect Dialect
+	// OnError is told what kept Decide from deciding, and says whether to let
+	// the request pass; then it passes without headers. It is not told of
+	// errors that wrap stint.ErrRequest, which are the client's own. nil: no
+	// request passes undecided.
+	OnError func(r *http.Request, err error) (pass bool)
+	// MaxHeld is how many requests may be held at once; see Answer.Hold. One
+	// that finds no room is refused. 0: 1000. Negative: none are.
+	MaxHeld int
+	// MaxHold is the longest time to hold a request; one that would wait longer
+	// is refused at once, and so is one whose context ends sooner. 0: 10
+	// seconds. Negative: none are held.
+	MaxHold time.Duration
+}
+
+const (
+	defaultMaxHeld = 1000
+	defaultMaxHold = 10 * time.Second
+)
+
+// Wrap is next behind the limits. Each call makes room of its own for requests
+// to be held in. m is read when Wrap is called. It panics if Decide is missing,
+// or if dialects are combined that do not go together.
+//
+// A request that is held sees its client leave, and gives back what it took,
+// only where net/http sees that: with HTTP/1, once the request's body has been
+// read or if it has none.
+func (m Middleware) Wrap(next http.Handler) http.Handler {
+	if m.Decide == nil {
+		panic("httplimit: a Middleware needs Decide")
+	}
+	if err := m.Dialect.check(); err != nil {
+		panic("httplimit: " + err.Error())
+	}
+	h := &handler{Middleware: m, next: next}
+	h.queue.room, h.queue.longest = int64(m.MaxHeld), max(0, m.MaxHold)
+	if m.MaxHeld == 0 {
+		h.queue.room = defaultMaxHeld
+	}
+	if m.MaxHold == 0 {
+		h.queue.longest = defaultMaxHold
+	}
+	return h
+}
+
+type handler struct {
+	Middleware
+	next  http.Handler
+	queue queue
+}
+
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a, err := h.Decide(r)
+	if err != nil {
+		h.undecided(w, r, err)
+		return
+	}
+	pass := a.Allowed || a.Unlimited
+	if a.Blocked {
+		pass = false
+	} else if a.Hold && pass && a.Delay > 0 {
+		if err := h.queue.hold(r.Context(), &a); err != nil {
+			unavailable(w, r, "The request was given up while it was held.")
+			return
+		}
+		pass = a.Allowed
+	}
+	retryAfter := h.Dialect.set(w.Header(), &a)
+	if !pass {
+		refusal(&a, h.Dialect, retryAfter).write(w, r)
+		return
+	}
+	h.next.ServeHTTP(w, r)
+}
+
+func (h *handler) undecided(w http.ResponseWriter, r *http.Request, err error) {
+	switch {
+	case errors.Is(err, stint.ErrRequest):
+		p := problem{Status: http.StatusBadRequest, Detail: "The request cannot be counted: what it is counted by is missing or too long."}
+		p.write(w, r)
+	case h.OnError != nil && h.OnError(r, err):
+		h.next.ServeHTTP(w, r)
+	default:
+		unavailable(w, r, "It cannot be decided at present whether the request is within its limits.")
+	}
+}
+
+func unavailable(w http.ResponseWriter, r *http.Request, detail string) {
+	w.Header()["Retry-After"] = []string{"1"}
+	p := problem{Status: http.StatusServiceUnavailable, Detail: detail, RetryAfter: 1}
+	p.write(w, r)
+}
+
+// giveBackTimeout bounds how long a dropped request tries to return its units.
+const giveBackTimeout = time.Second
+
+func (a *Answer) giveBack(ctx context.Context) {
+	if a.GiveBack == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
+	defer cancel()
+	a.GiveBack(ctx)
+}

@@ -1,0 +1,230 @@
+package httplimit_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/httplimit"
+)
+
+var pong = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "pong") })
+
+// always decides the same.
+func always(a httplimit.Answer, err error) httplimit.Decide {
+	return func(*http.Request) (httplimit.Answer, error) { return a, err }
+}
+
+func serve(m httplimit.Middleware, r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	m.Wrap(pong).ServeHTTP(w, r)
+	return w
+}
+
+func get() *http.Request { return httptest.NewRequest("GET", "/", nil) }
+
+func TestAnswers(t *testing.T) {
+	login := named("5 per 1m", "login")
+	allowed := stint.Decision{Allowed: true, Outcome: stint.Allowed, Limit: login, Remaining: 3, ResetAfter: 24 * time.Second}
+	limited := stint.Decision{Outcome: stint.Limited, Limit: login, RetryAfter: 11500 * time.Millisecond, ResetAfter: time.Minute}
+	as := func(o stint.Outcome, d stint.Decision) stint.Decision {
+		d.Outcome = o
+		return d
+	}
+	for _, c := range []struct {
+		name    string
+		a       httplimit.Answer
+		err     error
+		dialect httplimit.Dialect
+		status  int
+		shown   string
+		body    string
+	}{
+		{"allowed", httplimit.Answer{Decision: allowed}, nil, 0, 200, "Limit=5 Remaining=3 Reset=24", "pong"},
+		{"unlimited", httplimit.Answer{Unlimited: true}, nil, 0, 200, "", "pong"},
+		{"limited", httplimit.Answer{Decision: limited}, nil, 0, 429, "Limit=5 Remaining=0 Reset=12 Retry-After=12",
+			`{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Too many requests. The limit is 5 per 1m. Retry after 12 seconds.","outcome":"limited","limit_name":"login","limit":"5 per 1m","retry_after":12}`},
+		{"limited for a second", httplimit.Answer{Decision: stint.Decision{Outcome: stint.Limited, RetryAfter: 1}}, nil, 0, 429, "Retry-After=1",
+			`{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Too many requests. Retry after 1 second.","outcome":"limited","retry_after":1}`},
+		{"limited, in words of its own", httplimit.Answer{Decision: limited, Message: "<slow> \"down\"\x00\xff"}, nil, 0, 429, "Limit=5 Remaining=0 Reset=12 Retry-After=12",
+			`{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"\u003cslow\u003e \"down\"\u0000\ufffd","outcome":"limited","limit_name":"login","limit":"5 per 1m","retry_after":12}`},
+		{"limited, and it is nobody's business by what", httplimit.Answer{Decision: limited}, nil, httplimit.NoHeaders, 429, "Retry-After=12",
+			`{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Too many requests. Retry after 12 seconds.","outcome":"limited","retry_after":12}`},
+		{"warned", httplimit.Answer{Decision: as(stint.Warned, limited)}, nil, 0, 429, "Limit=5 Remaining=0 Reset=12 Retry-After=12",
+			`{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Too many requests. More of them lead to a ban. The limit is 5 per 1m. Retry after 12 seconds.","outcome":"warned","limit_name":"login","limit":"5 per 1m","retry_after":12}`},
+		{"banned", httplimit.Answer{Decision: stint.Decision{Outcome: stint.Banned, Key: "mallory", RetryAfter: time.Hour, BanLeft: time.Hour}}, nil, 0, 429, "Retry-After=3600",
+			`{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Banned because of too many requests. Retry after 3600 seconds.","outcome":"banned","retry_after":3600}`},
+		{"never", httplimit.Answer{Decision: stint.Decision{Outcome: stint.Limited, Limit: login, Remaining: 5, RetryAfter: stint.Never}}, nil, 0, 429, "Limit=5 Remaining=5 Reset=0",
+			`{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Too many requests. The limit is 5 per 1m. This request costs more than is allowed at once.","outcome":"limited","limit_name":"login","limit":"5 per 1m"}`},
+		{"the zero answer", httplimit.Answer{}, nil, 0, 429, "Retry-After=1",
+			`{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Too many requests. Retry after 1 second.","retry_after":1}`},
+		{"blocked", httplimit.Answer{Blocked: true}, nil, 0, 403, "",
+			`{"type":"about:blank","title":"Forbidden","status":403,"detail":"This request is not accepted.","outcome":"blocked"}`},
+		{"blocked goes before all", httplimit.Answer{Blocked: true, Unlimited: true, Decision: allowed, Message: "go away"}, nil, 0, 403, "",
+			`{"type":"about:blank","title":"Forbidden","status":403,"detail":"go away","outcome":"blocked"}`},
+		{"undecidable", httplimit.Answer{}, fmt.Errorf("redis at 10.0.0.9 for key mallory: %w", context.DeadlineExceeded), 0, 503, "Retry-After=1",
+			`{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"It cannot be decided at present whether the request is within its limits.","retry_after":1}`},
+		{"malformed", httplimit.Answer{}, fmt.Errorf("key mallory: %w", stint.ErrRequest), 0, 400, "",
+			`{"type":"about:blank","title":"Bad Request","status":400,"detail":"The request cannot be counted: what it is counted by is missing or too long."}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := serve(httplimit.Middleware{Decide: always(c.a, c.err), Dialect: c.dialect}, get())
+			if w.Code != c.status || shown(w.Header()) != c.shown {
+				t.Errorf("got %d %s, want %d %s", w.Code, shown(w.Header()), c.status, c.shown)
+			}
+			if got := strings.TrimSuffix(w.Body.String(), "\n"); got != c.body {
+				t.Errorf("body\ngot  %s\nwant %s", got, c.body)
+			}
+			if w.Code == 200 {
+				return
+			}
+			if !json.Valid(w.Body.Bytes()) {
+				t.Error("the body is no JSON")
+			}
+			h := w.Header()
+			if h.Get("Content-Type") != "application/problem+json" || h.Get("Cache-Control") != "no-store" || h.Get("Content-Length") != fmt.Sprint(w.Body.Len()) {
+				t.Errorf("headers %v for %d bytes", h, w.Body.Len())
+			}
+		})
+	}
+}
+
+func TestOnError(t *testing.T) {
+	down := errors.New("store is down")
+	var told error
+	m := httplimit.Middleware{
+		Decide:  always(httplimit.Answer{}, down),
+		OnError: func(r *http.Request, err error) bool { told = err; return r.Method == "GET" },
+	}
+	if w := serve(m, get()); w.Code != 200 || w.Body.String() != "pong" || shown(w.Header()) != "" || told != down {
+		t.Errorf("let pass: %d %s, told %v", w.Code, shown(w.Header()), told)
+	}
+	if w := serve(m, httptest.NewRequest("POST", "/", nil)); w.Code != 503 || shown(w.Header()) != "Retry-After=1" {
+		t.Errorf("not let pass: %d %s", w.Code, shown(w.Header()))
+	}
+	told = nil
+	m.Decide = always(httplimit.Answer{}, stint.ErrRequest)
+	if w := serve(m, get()); w.Code != 400 || told != nil {
+		t.Errorf("malformed: %d, told %v", w.Code, told)
+	}
+}
+
+func TestRefusalReplacesWhatWasSaidOfTheResponse(t *testing.T) {
+	w := httptest.NewRecorder()
+	h := w.Header()
+	for _, n := range []string{"Content-Type", "Content-Length", "Content-Encoding", "Etag", "Last-Modified", "Cache-Control"} {
+		h.Set(n, "stale")
+	}
+	h.Set("Strict-Transport-Security", "max-age=1")
+	httplimit.Middleware{Decide: always(httplimit.Answer{}, nil)}.Wrap(pong).ServeHTTP(w, get())
+	for n, v := range h {
+		if v[0] == "stale" {
+			t.Errorf("%s is stale", n)
+		}
+	}
+	if h.Get("Strict-Transport-Security") == "" {
+		t.Error("what is not of the response is lost")
+	}
+}
+
+func TestRefusalOfHead(t *testing.T) {
+	w := serve(httplimit.Middleware{Decide: always(httplimit.Answer{}, nil)}, httptest.NewRequest("HEAD", "/", nil))
+	if w.Body.Len() > 0 || w.Header().Get("Content-Length") == "0" {
+		t.Errorf("%d bytes of body, Content-Length %s", w.Body.Len(), w.Header().Get("Content-Length"))
+	}
+}
+
+// What a client sends never comes back: not in headers, not in the body.
+func TestNothingIsReflected(t *testing.T) {
+	const mark = "mallory"
+	limit := stint.MustLimit("1 per 1m")
+	both := httplimit.XRateLimit | httplimit.Draft11
+	for _, size := range []int{1, stint.MaxKey, 1 << 20} {
+		m := httplimit.Middleware{Decide: httplimit.By(nil, limit, httplimit.Header("X-User")), Dialect: both}.Wrap(pong)
+		for _, want := range []int{200, 429} {
+			if size > stint.MaxKey/len(mark) {
+				want = 400
+			}
+			r := get()
+			r.Header.Set("X-User", strings.Repeat(mark, size))
+			w := httptest.NewRecorder()
+			m.ServeHTTP(w, r)
+			if w.Code != want {
+				t.Errorf("%d marks: got %d, want %d", size, w.Code, want)
+			}
+			if text := fmt.Sprint(w.Header()) + w.Body.String(); strings.Contains(text, mark) {
+				t.Errorf("%d marks: came back in %.300s", size, text)
+			}
+		}
+	}
+}
+
+// Keys may be any bytes; only their number is bounded.
+func TestKeysOfAnyBytes(t *testing.T) {
+	limit := stint.MustLimit("1 per 1m")
+	var key string
+	m := httplimit.Middleware{Decide: httplimit.By(new(stint.Limiter), limit, func(*http.Request) string { return key })}.Wrap(pong)
+	for _, c := range []struct {
+		key    string
+		status int
+	}{
+		{"\x00", 200}, {"\x00", 429}, {"\x00\x00", 200}, {"\xff\xfe", 200}, {"\xff\xfe", 429}, {"\r\nSet-Cookie: x", 200}, {"}{", 200},
+		{strings.Repeat("k", stint.MaxKey), 200}, {strings.Repeat("k", stint.MaxKey+1), 400},
+		{"", 200}, {"", 200},
+	} {
+		key = c.key
+		w := httptest.NewRecorder()
+		m.ServeHTTP(w, get())
+		if w.Code != c.status {
+			t.Errorf("%.20q: got %d, want %d", key, w.Code, c.status)
+		}
+	}
+}
+
+func TestLimitsByClient(t *testing.T) {
+	clients := httplimit.Clients{Trusted: behindTen}
+	m := httplimit.Middleware{Decide: httplimit.By(nil, stint.MustLimit("1 per 1m"), clients.Key)}.Wrap(pong)
+	for _, c := range []struct {
+		forwarded string
+		status    int
+	}{
+		{"198.51.100.1", 200}, {"198.51.100.1", 429}, {"6.6.6.6, 198.51.100.1", 429}, {"::ffff:198.51.100.1", 429},
+		{"198.51.100.2", 200}, {"::ffff:198.51.100.3", 200},
+		{"2001:db8::1", 200}, {"2001:db8::2", 429}, {"2001:db8:0:1::1", 200},
+	} {
+		r := from("10.0.0.1:1", "X-Forwarded-For", c.forwarded)
+		w := httptest.NewRecorder()
+		m.ServeHTTP(w, r)
+		if w.Code != c.status {
+			t.Errorf("%s: got %d, want %d", c.forwarded, w.Code, c.status)
+		}
+	}
+}
+
+func TestMistakesOfTheProgrammerPanic(t *testing.T) {
+	limit := stint.MustLimit("1 per 1m")
+	for name, f := range map[string]func(){
+		"no Decide":  func() { httplimit.Middleware{}.Wrap(pong) },
+		"dialects":   func() { httplimit.Middleware{Decide: always(httplimit.Answer{}, nil), Dialect: 3}.Wrap(pong) },
+		"dialect":    func() { httplimit.Middleware{Decide: always(httplimit.Answer{}, nil), Dialect: 128}.Wrap(pong) },
+		"no limit":   func() { httplimit.By(nil, nil, everyone) },
+		"no key":     func() { httplimit.By(nil, limit, nil) },
+		"no limit 2": func() { _, _ = new(httplimit.Transport).RoundTrip(get()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if s, ok := recover().(string); !ok || !strings.HasPrefix(s, "httplimit: ") {
+					t.Errorf("panicked with %v", s)
+				}
+			}()
+			f()
+		})
+	}
+}

@@ -1,0 +1,96 @@
+package httplimit
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	"github.com/stintdev/stint"
+)
+
+// problem is the body of what is refused: problem details by RFC 9457. It holds
+// nothing that the client sent, neither keys nor headers.
+type problem struct {
+	Type       string `json:"type"`
+	Title      string `json:"title"`
+	Status     int    `json:"status"`
+	Detail     string `json:"detail"`
+	Outcome    string `json:"outcome,omitempty"`
+	LimitName  string `json:"limit_name,omitempty"`
+	Limit      string `json:"limit,omitempty"`
+	RetryAfter int64  `json:"retry_after,omitempty"` // seconds, as in the header
+}
+
+// Problem answers r with problem details, as Middleware answers what it refuses.
+// detail is a sentence for the client.
+func Problem(w http.ResponseWriter, r *http.Request, status int, detail string) {
+	p := problem{Status: status, Detail: detail}
+	p.write(w, r)
+}
+
+func (p *problem) write(w http.ResponseWriter, r *http.Request) {
+	p.Type, p.Title = "about:blank", http.StatusText(p.Status)
+	body, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // strings and numbers always marshal
+	}
+	body = append(body, '\n')
+	h := w.Header()
+	// What wraps us may have said these of the response that will not come.
+	for _, name := range [...]string{"Content-Encoding", "Etag", "Last-Modified"} {
+		delete(h, name)
+	}
+	h["Content-Type"] = []string{"application/problem+json"}
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	// It is one client's answer of this moment: a cache between must not give it
+	// to the next, even if it is set up to keep errors.
+	h["Cache-Control"] = []string{"no-store"}
+	w.WriteHeader(p.Status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // a client that is gone needs no answer
+	}
+}
+
+// refusal is the problem of an Answer that does not pass.
+func refusal(a *Answer, d Dialect, retryAfter int64) *problem {
+	if a.Blocked {
+		p := &problem{Status: http.StatusForbidden, Outcome: "blocked", Detail: a.Message}
+		if p.Detail == "" {
+			p.Detail = "This request is not accepted."
+		}
+		return p
+	}
+	p := &problem{Status: http.StatusTooManyRequests, Detail: a.Message, RetryAfter: retryAfter}
+	if a.Outcome > stint.Allowed {
+		p.Outcome = a.Outcome.String()
+	}
+	if a.Limit != nil && d != NoHeaders {
+		p.LimitName, p.Limit = a.Limit.Name(), a.Limit.String()
+	}
+	if p.Detail == "" {
+		p.Detail = p.sentence(a)
+	}
+	return p
+}
+
+func (p *problem) sentence(a *Answer) string {
+	s := "Too many requests."
+	switch a.Outcome {
+	case stint.Warned:
+		s = "Too many requests. More of them lead to a ban."
+	case stint.Banned:
+		s = "Banned because of too many requests."
+	}
+	if p.Limit != "" {
+		s += " The limit is " + p.Limit + "."
+	}
+	switch p.RetryAfter {
+	case 0:
+		s += " This request costs more than is allowed at once."
+	case 1:
+		s += " Retry after 1 second."
+	default:
+		s += " Retry after " + strconv.FormatInt(p.RetryAfter, 10) + " seconds."
+	}
+	return s
+}
