@@ -36,9 +36,18 @@ import (
 //
 // Errors never contain the password.
 func Open(ctx context.Context, address string) (*Store, error) {
+	return OpenIn(ctx, address, "")
+}
+
+// OpenIn is Open with a namespace that goes before the address's own. Empty: the
+// address's.
+func OpenIn(ctx context.Context, address, namespace string) (*Store, error) {
 	o, options, err := parseURL(address)
 	if err != nil {
 		return nil, err
+	}
+	if namespace != "" {
+		options.Namespace = namespace
 	}
 	c, err := connect(o)
 	if err != nil {

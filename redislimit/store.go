@@ -232,12 +232,12 @@ func (sc script) call(ctx context.Context, c Client, b *batch, r *stint.Request)
 	return reply, err
 }
 
-// code is the server's code of an error that it replied, such as "WRONGTYPE"; ""
-// of another error.
+// code is the server's code of an error that it replied, such as "NOSCRIPT", of
+// those that something is done about; "" of another error.
 func code(err error) string {
 	for ; err != nil; err = errors.Unwrap(err) {
 		word, _, _ := strings.Cut(err.Error(), " ")
-		if len(word) >= 3 && strings.Trim(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == "" {
+		if _, known := advice[word]; known || word == "NOSCRIPT" {
 			return word
 		}
 	}

@@ -17,59 +17,67 @@ if type(size) == 'table' then
   broken = 1
 elseif size > 0 then
   local block = call('LINDEX', key, -1)
-  local base, sum, wide, deep = unpack('>I7I7BB', block)
-  local step = wide + deep
-  local form = '>I' .. wide .. 'I' .. deep
-  local at, total = unpack(form, block, #block - step + 1)
-  at = at + base
-  if at > now then
-    now = at
+  local base, sum, wide, deep, step
+  if #block > 16 then
+    base, sum, wide, deep = unpack('>I7I7BB', block)
+    step = wide + deep
   end
-  aux = {size = size, block = block, base = base, sum = sum, wide = wide, deep = deep,
-    marks = (#block - 16) / step, at = at, total = total}
-  -- The block with the last mark that no longer counts, if there is one.
-  local horizon = now - a
-  local low, high = 0, size - 1
-  local found, foundbase, foundsum, foundwide, founddeep
-  while low <= high do
-    local mid = high
-    local other, obase, osum, owide, odeep = block, base, sum, wide, deep
-    if high < size - 1 then
-      mid = floor((low + high) / 2)
-      other = call('LINDEX', key, mid)
-      obase, osum, owide, odeep = unpack('>I7I7BB', other)
+  if not base or base >= 4503599627370496
+    or wide < 1 or wide > 7 or deep < 1 or deep > 7 or (#block - 16) % step > 0 then
+    broken = 2
+  else
+    local form = '>I' .. wide .. 'I' .. deep
+    local at, total = unpack(form, block, #block - step + 1)
+    at = at + base
+    if at > now then
+      now = at
     end
-    if obase <= horizon then
-      aux.dead, low = mid, mid + 1
-      found, foundbase, foundsum, foundwide, founddeep = other, obase, osum, owide, odeep
-    else
-      high = mid - 1
-      if mid == 0 then
-        aux.before = osum
+    aux = {size = size, block = block, base = base, sum = sum, wide = wide, deep = deep,
+      marks = (#block - 16) / step, at = at, total = total}
+    -- The block with the last mark that no longer counts, if there is one.
+    local horizon = now - a
+    local low, high = 0, size - 1
+    local found, foundbase, foundsum, foundwide, founddeep
+    while low <= high do
+      local mid = high
+      local other, obase, osum, owide, odeep = block, base, sum, wide, deep
+      if high < size - 1 then
+        mid = floor((low + high) / 2)
+        other = call('LINDEX', key, mid)
+        obase, osum, owide, odeep = unpack('>I7I7BB', other)
       end
-    end
-  end
-  if found then
-    local step, form = foundwide + founddeep, '>I' .. foundwide .. 'I' .. founddeep
-    local marks = (#found - 16) / step
-    local low, high = 1, marks -- how many no longer count
-    while low < high do
-      local mid = ceil((low + high) / 2)
-      if foundbase + unpack(form, found, 17 + (mid - 1) * step) <= horizon then
-        low = mid
+      if obase <= horizon then
+        aux.dead, low = mid, mid + 1
+        found, foundbase, foundsum, foundwide, founddeep = other, obase, osum, owide, odeep
       else
         high = mid - 1
+        if mid == 0 then
+          aux.before = osum
+        end
       end
     end
-    local _, gone = unpack(form, found, 17 + (low - 1) * step)
-    aux.before, aux.skip = (foundsum + gone) % 4503599627370496, low
-    if low == marks then
-      aux.dead, aux.skip = aux.dead + 1, 0
+    if found then
+      local step, form = foundwide + founddeep, '>I' .. foundwide .. 'I' .. founddeep
+      local marks = (#found - 16) / step
+      local low, high = 1, marks -- how many no longer count
+      while low < high do
+        local mid = ceil((low + high) / 2)
+        if foundbase + unpack(form, found, 17 + (mid - 1) * step) <= horizon then
+          low = mid
+        else
+          high = mid - 1
+        end
+      end
+      local _, gone = unpack(form, found, 17 + (low - 1) * step)
+      aux.before, aux.skip = (foundsum + gone) % 4503599627370496, low
+      if low == marks then
+        aux.dead, aux.skip = aux.dead + 1, 0
+      end
+    else
+      aux.dead, aux.skip = 0, 0
     end
-  else
-    aux.dead, aux.skip = 0, 0
+    used = (sum + total - aux.before) % 4503599627370496
   end
-  used = (sum + total - aux.before) % 4503599627370496
 end
 
 --@ charge

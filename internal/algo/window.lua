@@ -8,7 +8,7 @@ local head, low, width
 if #state > 8 then
   head, low, width = unpack('>BI6B', state)
 end
-if not head or head < 48 or head >= 64 then
+if not head or head < 48 or head >= 64 or width < 1 or width > 7 or (#state - 8) % width > 0 then
   broken = 2
 else
   local last = (head - 48) * 281474976710656 + low

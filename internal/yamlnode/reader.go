@@ -1,0 +1,226 @@
+// Package yamlnode reads YAML strictly and says where it is wrong: every problem
+// is a line "file:line:column: what", and one reading gathers as many of them as
+// it can instead of stopping at the first.
+//
+// A [Reader] holds one file. Its caller walks the file by handing [Reader.Mapping]
+// a table of the fields there are, each with a function that reads it; the typed
+// readers ([Reader.Text], [Reader.Int64], …) make such functions. What cannot be
+// read is left as it was and reported, so that a caller checks [Reader.Err] once,
+// at the end.
+//
+// Only plain YAML is read: one document, valid UTF-8, no anchors, aliases, merge
+// keys or explicit tags. Rules files need none of them, and without them a small
+// file cannot stand for a huge one.
+package yamlnode
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Node is a place in a file: a mapping, a list or a scalar.
+type Node = yaml.Node
+
+const (
+	// MaxFile is the size of the longest file that is read, in bytes.
+	MaxFile = 4 << 20
+	// maxProblems is how many problems an Error tells; it counts the others.
+	maxProblems = 20
+	// maxKept is how many are kept to be sorted, of a file with nothing right.
+	maxKept = 1000
+	// longestProblem is the length of its text, in bytes.
+	longestProblem = 1000
+)
+
+// Reader reads one file and gathers its problems. It is made by Open and must not
+// be used from several goroutines at once.
+type Reader struct {
+	file     string
+	data     []byte
+	lines    []string // the file's lines, split when a position is first needed
+	problems []Problem
+	more     int // problems beyond maxKept
+}
+
+// Problem is one thing wrong with a file.
+type Problem struct {
+	// Line and Column count from 1, Column in characters.
+	Line, Column int
+	Text         string
+}
+
+// Error is what is wrong with a file: at least one Problem, sorted by position.
+type Error struct {
+	File string
+	// Problems holds the first 20.
+	Problems []Problem
+	// More is how many there are beyond those.
+	More int
+}
+
+// Error is a line for each problem.
+func (e *Error) Error() string {
+	var b strings.Builder
+	for i, p := range e.Problems {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(&b, "%s:%d:%d: %s", e.File, p.Line, p.Column, p.Text)
+	}
+	if e.More > 0 {
+		fmt.Fprintf(&b, "\n%s: and %d more", e.File, e.More)
+	}
+	return b.String()
+}
+
+// Open parses data, which it keeps, and returns the root of its one document.
+// file names it in errors. The root is nil where the file is no YAML or is
+// refused as a whole; Err then says why. Reading a nil Node reads and reports
+// nothing, so callers need not look.
+func Open(file string, data []byte) (*Reader, *Node) {
+	r := &Reader{file: file, data: bytes.TrimPrefix(data, []byte("\ufeff"))}
+	if len(r.data) > MaxFile {
+		r.reportAt(1, 1, "the file has %d bytes: at most %d", len(r.data), MaxFile)
+		return r, nil
+	}
+	if !r.characters() {
+		return r, nil
+	}
+	root := r.parse()
+	if root == nil || !r.plain(root) {
+		return r, nil
+	}
+	return r, root
+}
+
+func (r *Reader) parse() *Node {
+	d := yaml.NewDecoder(bytes.NewReader(r.data))
+	var doc, second Node
+	err := d.Decode(&doc)
+	if errors.Is(err, io.EOF) || err == nil && len(doc.Content) == 0 {
+		r.reportAt(1, 1, "the file is empty")
+		return nil
+	}
+	if err == nil {
+		switch err = d.Decode(&second); {
+		case errors.Is(err, io.EOF):
+			return doc.Content[0]
+		case err == nil:
+			r.reportAt(second.Line, second.Column, "a second document: there must be only one")
+			return nil
+		}
+	}
+	line, text := splitLine(err)
+	r.reportAt(line, 1, "%s", text)
+	return nil
+}
+
+// splitLine takes apart an error of package yaml, "yaml: line 3: what". It gives
+// no column, for some errors no line, and for some the line where the block
+// begins that the error is in.
+func splitLine(err error) (int, string) {
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	if rest, ok := strings.CutPrefix(text, "line "); ok {
+		if number, what, ok := strings.Cut(rest, ": "); ok {
+			if line, err := strconv.Atoi(number); err == nil {
+				return line, "not YAML: " + what
+			}
+		}
+	}
+	return 1, "not YAML: " + text
+}
+
+// characters reports the first character that YAML does not allow, of which
+// package yaml would not tell the place.
+func (r *Reader) characters() bool {
+	line, column := 1, 1
+	for rest := r.data; len(rest) > 0; {
+		c, size := utf8.DecodeRune(rest)
+		switch {
+		case c == utf8.RuneError && size == 1:
+			r.reportAt(line, column, "not valid UTF-8")
+			return false
+		case c < ' ' && c != '\n' && c != '\r' && c != '\t', c >= 0x7f && c < 0xa0 && c != 0x85, c >= 0xfffe && c <= 0xffff, c == 0xfeff:
+			r.reportAt(line, column, "the character %U is not allowed", c)
+			return false
+		case c == '\n':
+			line, column = line+1, 0
+		}
+		column++
+		rest = rest[size:]
+	}
+	return true
+}
+
+// plain reports what is under n that this package does not read.
+func (r *Reader) plain(n *Node) bool {
+	before := len(r.problems)
+	if before == maxKept {
+		return false
+	}
+	switch {
+	case n.Kind == yaml.AliasNode:
+		r.Report(n, "aliases (*%s) are not allowed", n.Value)
+	case n.Anchor != "":
+		r.Report(n, "anchors (&%s) are not allowed", n.Anchor)
+	case n.Style&yaml.TaggedStyle != 0:
+		r.Report(n, "explicit tags (%s) are not allowed", n.Tag)
+	}
+	for i, child := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 0 && child.Tag == "!!merge" {
+			r.Report(child, "merge keys (<<) are not allowed")
+			continue
+		}
+		r.plain(child)
+	}
+	return len(r.problems) == before
+}
+
+// Report notes a problem at n. It does nothing where n is nil.
+func (r *Reader) Report(n *Node, format string, args ...any) {
+	if n != nil {
+		r.reportAt(n.Line, n.Column, format, args...)
+	}
+}
+
+// ReportWithin notes a problem at the character of n's text that is offset
+// characters after its first one, as exactly as the file allows: see position.
+func (r *Reader) ReportWithin(n *Node, offset int, format string, args ...any) {
+	line, column := r.position(n, offset)
+	r.reportAt(line, column, format, args...)
+}
+
+func (r *Reader) reportAt(line, column int, format string, args ...any) {
+	if len(r.problems) == maxKept {
+		r.more++
+		return
+	}
+	text := clip(fmt.Sprintf(format, args...), longestProblem)
+	r.problems = append(r.problems, Problem{max(line, 1), max(column, 1), text})
+}
+
+// Err is nil if nothing was reported, else an *Error.
+func (r *Reader) Err() error {
+	if len(r.problems) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(r.problems, func(a, b Problem) int {
+		if a.Line != b.Line {
+			return a.Line - b.Line
+		}
+		return a.Column - b.Column
+	})
+	told := min(len(r.problems), maxProblems)
+	return &Error{File: r.file, Problems: slices.Clone(r.problems[:told]), More: len(r.problems) - told + r.more}
+}
+
+// Problems is how many problems were reported so far.
+func (r *Reader) Problems() int { return len(r.problems) + r.more }

@@ -1,0 +1,182 @@
+package redislimit_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/redistest"
+	"github.com/stintdev/stint/redislimit"
+)
+
+func cluster(t *testing.T) *redislimit.Store {
+	t.Helper()
+	var hosts []string
+	for _, s := range redistest.StartCluster(t, 3) {
+		hosts = append(hosts, s.Addr)
+	}
+	s := open(t, "redis+cluster://"+strings.Join(hosts, ","))
+	if !s.Server().Cluster {
+		t.Fatal("the Store does not see that it is a Cluster")
+	}
+	return s
+}
+
+// Requests whose subjects lie in several slots are decided as in memory, and what
+// a refused one took meanwhile is given back.
+func TestCluster(t *testing.T) {
+	s := cluster(t)
+	t.Run("as in memory", func(t *testing.T) { clusterAsMemory(t, s) })
+	t.Run("concurrently", func(t *testing.T) { clusterConcurrently(t, s) })
+	t.Run("each", func(t *testing.T) { clusterEach(t, s) })
+	t.Run("bans", func(t *testing.T) { clusterBans(t, s) })
+	t.Run("clear", func(t *testing.T) {
+		if err := s.Clear(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		limit := stint.MustLimit("9 per 24h sliding_log")
+		for i := range 20 {
+			if d, err := stint.NewLimiter(s).Peek(t.Context(), fmt.Sprint("user", i), limit); err != nil || d.ResetAfter != 0 {
+				t.Errorf("user%d is left: %+v, %v", i, d, err)
+			}
+		}
+	})
+}
+
+func clusterAsMemory(t *testing.T, s *redislimit.Store) {
+	ctx := t.Context()
+	limits := []*stint.Limit{stint.MustLimit("5 per 10s"), stint.MustLimit("20 per 1s sliding_log"), stint.MustLimit("7 per 1s sliding_window"),
+		stint.MustLimit("3 per 2s leaky_bucket"), stint.MustLimit("9 per 1s fixed_window")}
+	var memory stint.Memory
+	r := rand.New(rand.NewPCG(1, 1))
+	now := time.Now()
+	steps := 3000
+	if testing.Short() {
+		steps = 500
+	}
+	for i := range steps {
+		now = now.Add(time.Duration(r.IntN(200_000)) * time.Microsecond)
+		q := stint.Request{At: now}
+		for _, k := range r.Perm(6)[:1+r.IntN(3)] {
+			q.Asks = append(q.Asks, stint.Ask{Key: fmt.Sprint("k", k), Limit: limits[r.IntN(len(limits))], Cost: int64(r.IntN(3))})
+		}
+		if i%10 == 0 {
+			if err := s.GiveBack(ctx, &q); err != nil {
+				t.Fatal(err)
+			}
+			_ = memory.GiveBack(ctx, &q)
+			continue
+		}
+		got, want := make([]stint.Decision, len(q.Asks)), make([]stint.Decision, len(q.Asks))
+		d, err := s.Take(ctx, &q, got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, _ := memory.Take(ctx, &q, want)
+		for j := range got {
+			if !w.Allowed { // what was taken and given back shows in the reset only
+				got[j].ResetAfter, want[j].ResetAfter = 0, 0
+			}
+			if got[j] != want[j] {
+				t.Fatalf("step %d, ask %d: %+v, want %+v", i, j, got[j], want[j])
+			}
+		}
+		if d.Outcome != w.Outcome || d.RetryAfter != w.RetryAfter || d.Remaining != w.Remaining || d.Delay != w.Delay {
+			t.Fatalf("step %d: %+v, want %+v", i, d, w)
+		}
+	}
+}
+
+// No limit is exceeded, and in the end each key is charged for what was admitted.
+func clusterConcurrently(t *testing.T, s *redislimit.Store) {
+	limit := stint.MustLimit("100 per 24h sliding_log")
+	l := stint.NewLimiter(s)
+	var admitted [4]atomic.Int64
+	var wg sync.WaitGroup
+	for g := range 16 {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(2, uint64(g)))
+			for range 100 {
+				p := r.Perm(4)
+				q := stint.Request{Asks: []stint.Ask{
+					{Key: fmt.Sprint("c", p[0]), Limit: limit, Cost: 1}, {Key: fmt.Sprint("c", p[1]), Limit: limit, Cost: 1}}}
+				d, err := l.Take(context.Background(), &q, nil)
+				if err != nil {
+					t.Error(err)
+				}
+				if d.Allowed {
+					admitted[p[0]].Add(1)
+					admitted[p[1]].Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for i := range admitted {
+		d, err := l.Peek(t.Context(), fmt.Sprint("c", i), limit)
+		if err != nil || admitted[i].Load() > 100 || 100-d.Remaining != admitted[i].Load() {
+			t.Errorf("c%d: %d admitted, %d charged, %v", i, admitted[i].Load(), 100-d.Remaining, err)
+		}
+	}
+}
+
+func clusterEach(t *testing.T, s *redislimit.Store) {
+	limit := stint.MustLimit("9 per 24h sliding_log")
+	var rs []stint.Request
+	for i := range 2000 {
+		q := stint.Request{Asks: []stint.Ask{{Key: fmt.Sprint("user", i%20), Limit: limit, Cost: 1}}}
+		if i%100 == 0 {
+			q.Asks = append(q.Asks, stint.Ask{Key: "everyone", Limit: limit, Cost: 0})
+		}
+		rs = append(rs, q)
+	}
+	answers := make([]stint.Answer, len(rs))
+	stint.NewLimiter(s).TakeEach(t.Context(), rs, answers)
+	allowed := 0
+	for i, a := range answers {
+		if a.Err != nil {
+			t.Fatalf("request %d: %v", i, a.Err)
+		}
+		if a.Allowed {
+			allowed++
+		}
+	}
+	if allowed != 20*9 {
+		t.Errorf("%d allowed, want 9 for each of 20 users", allowed)
+	}
+}
+
+func clusterBans(t *testing.T, s *redislimit.Store) {
+	p, err := stint.NewPenalty(stint.PenaltySpec{BanAfter: 2, BanFor: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := stint.MustLimit("1 per 24h")
+	l := stint.NewLimiter(s)
+	q := stint.Request{Asks: []stint.Ask{{Key: "good", Limit: stint.MustLimit("50 per 24h"), Cost: 1}, {Key: "bad", Limit: limit, Cost: 1, Penalty: p}}}
+	each := make([]stint.Decision, 2)
+	for i, want := range []stint.Outcome{stint.Allowed, stint.Limited, stint.Banned, stint.Banned} {
+		d, err := l.Take(t.Context(), &q, each)
+		if err != nil || d.Outcome != want {
+			t.Errorf("request %d: %+v, %v, want %s", i, d, err, want)
+		}
+		if running := d.Limit == nil; want == stint.Banned && (d.Penalty != p || d.BanLeft == 0 || running != (i == 3)) {
+			t.Errorf("request %d: %+v", i, d)
+		}
+	}
+	if d, _ := l.Peek(t.Context(), "good", q.Asks[0].Limit); d.Remaining != 49 {
+		t.Errorf("the refused requests left %d of 49", d.Remaining)
+	}
+	if err := l.Pardon(t.Context(), "bad", p); err != nil {
+		t.Error(err)
+	}
+	if d, err := l.Take(t.Context(), &q, nil); err != nil || d.Outcome != stint.Limited {
+		t.Errorf("after the pardon: %+v, %v", d, err)
+	}
+}

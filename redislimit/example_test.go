@@ -1,0 +1,56 @@
+package redislimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/redislimit"
+)
+
+func ExampleOpen() {
+	ctx := context.Background()
+	store, err := redislimit.Open(ctx, "redis://localhost:6379")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer store.Close()
+	limiter := stint.NewLimiter(store)
+	d, err := limiter.Allow(ctx, "user:42", stint.MustLimit("100 per 1m"))
+	fmt.Println(d.Allowed, err)
+}
+
+// goRedis is a redislimit.Client over go-redis.
+type goRedis struct{ redis.UniversalClient }
+
+func (c goRedis) Do(ctx context.Context, args ...string) (any, error) {
+	all := make([]any, len(args))
+	for i, a := range args {
+		all[i] = a
+	}
+	reply, err := c.UniversalClient.Do(ctx, all...).Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	return reply, err
+}
+
+// How do I bring the Redis client that I have, such as go-redis? It must be told
+// not to send again what may have been charged, and to mind contexts.
+func ExampleNew() {
+	ctx := context.Background()
+	client := redis.NewClient(&redis.Options{Addr: "localhost:6379", MaxRetries: -1, ContextTimeoutEnabled: true})
+	defer client.Close()
+	store, err := redislimit.New(ctx, goRedis{client}, redislimit.Options{Namespace: "shop"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	limiter := stint.NewLimiter(store)
+	d, err := limiter.Allow(ctx, "user:42", stint.MustLimit("100 per 1m"))
+	fmt.Println(d.Allowed, err)
+}

@@ -1,0 +1,86 @@
+package redislimit
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestParseURL(t *testing.T) {
+	for _, c := range []struct {
+		address         string
+		hosts           []string
+		user, password  string
+		db              int
+		master          string
+		namespace       string
+		tls, singleOnly bool
+	}{
+		{address: "redis://localhost", hosts: []string{"localhost:6379"}, singleOnly: true},
+		{address: "redis://localhost:7000/3", hosts: []string{"localhost:7000"}, db: 3, singleOnly: true},
+		{address: "redis://[::1]:7000", hosts: []string{"[::1]:7000"}, singleOnly: true},
+		{address: "redis://[::1]", hosts: []string{"[::1]:6379"}, singleOnly: true},
+		{address: "redis://:p%40ss@h?namespace=n&db=2", hosts: []string{"h:6379"}, password: "p@ss", db: 2, namespace: "n", singleOnly: true},
+		{address: "rediss://u:p@h", hosts: []string{"h:6379"}, user: "u", password: "p", tls: true, singleOnly: true},
+		{address: "redis+cluster://u:p@h1:1,h2,h3:3", hosts: []string{"h1:1", "h2:6379", "h3:3"}, user: "u", password: "p"},
+		{address: "rediss+cluster://h1", hosts: []string{"h1:6379"}, tls: true},
+		{address: "redis+sentinel://h1,h2:5/mymaster/4", hosts: []string{"h1:26379", "h2:5"}, master: "mymaster", db: 4},
+		{address: "unix:///run/redis.sock?db=1", hosts: []string{"/run/redis.sock"}, db: 1, singleOnly: true},
+		{address: "unix://u:p@/run/redis.sock", hosts: []string{"/run/redis.sock"}, user: "u", password: "p", singleOnly: true},
+	} {
+		o, options, err := parseURL(c.address)
+		if err != nil {
+			t.Errorf("%s: %v", c.address, err)
+			continue
+		}
+		got := []any{o.InitAddress, o.Username, o.Password, o.SelectDB, o.Sentinel.MasterSet, options.Namespace, o.TLSConfig != nil, o.ForceSingleClient}
+		want := []any{c.hosts, c.user, c.password, c.db, c.master, c.namespace, c.tls, c.singleOnly}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %v, want %v", c.address, got, want)
+		}
+		if !o.DisableRetry {
+			t.Errorf("%s: charges would be sent again", c.address)
+		}
+	}
+}
+
+func TestParseURLRefuses(t *testing.T) {
+	empty := filepath.Join(t.TempDir(), "empty.pem")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for address, want := range map[string]string{
+		"":                               "want a URL",
+		"localhost:6379":                 "want a URL",
+		"http://h":                       `unknown scheme "http"`,
+		"redis://":                       "no host",
+		"redis://a,b":                    "several hosts",
+		"redis://h:0":                    `port "0"`,
+		"redis://h:99999":                `port "99999"`,
+		"redis://h:x":                    `port "x"`,
+		"redis://h/x":                    `database "x"`,
+		"redis://h/-1":                   `database "-1"`,
+		"redis://h?database=1":           `unknown parameter "database"`,
+		"redis://h?%zz":                  "parameters cannot be read",
+		"redis://:secret%zz@h":           "user or password cannot be read",
+		"redis+cluster://h/1":            "a Cluster has only database 0",
+		"redis+cluster://h1,,h2":         "empty host",
+		"redis+sentinel://h":             "needs the master's name",
+		"unix://":                        "needs the path of a socket",
+		"unix://host/path":               "needs the path of a socket",
+		"rediss://h?cert=x":              "cert and key go together",
+		"rediss://h?ca=/nowhere":         "ca: open /nowhere",
+		"rediss://h?ca=" + empty:         "no certificate in",
+		"rediss://h?cert=/no&key=/where": "cert and key: open /no",
+	} {
+		_, _, err := parseURL(address)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", address, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: the error tells the password: %v", address, err)
+		}
+	}
+}
