@@ -1,0 +1,143 @@
+package rules
+
+import (
+	"errors"
+	"slices"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/cost"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+)
+
+// expression is a compiled one. It is any of three: a constant, a variable, which
+// need no CEL, or a program.
+type expression struct {
+	constant ref.Val
+	variable string
+	program  cel.Program
+}
+
+// eval is the expression's value; nil without an error where it is missing.
+func (e *expression) eval(s *scope) (ref.Val, error) {
+	var v ref.Val
+	var err error
+	switch {
+	case e.constant != nil:
+		return e.constant, nil
+	case e.variable != "":
+		value, _ := s.ResolveName(e.variable)
+		v = value.(ref.Val)
+		if failed, ok := v.(*types.Err); ok {
+			err = failed
+		}
+	default:
+		v, _, err = e.program.Eval(s)
+	}
+	if isMissing(err) {
+		return nil, nil
+	}
+	return v, err
+}
+
+// isTrue is the value of a bool expression; a missing one is false.
+func (e *expression) isTrue(s *scope) (bool, error) {
+	v, err := e.eval(s)
+	return v == types.True, err
+}
+
+// field says what the expression of a field must be.
+type field struct {
+	want string
+	fits func(*cel.Type) bool
+	hint string
+}
+
+var (
+	condition = &field{want: "a bool", fits: isKind(types.BoolKind), hint: `compare it, as in attrs.plan == "free"`}
+	number    = &field{want: "an int", fits: isKind(types.IntKind), hint: "convert it, as in int(attrs.size)"}
+	subject   = &field{want: "a string, number, bool or null, or a list of those", fits: fitsKey, hint: "convert it, as in string(attrs.id)"}
+)
+
+func isKind(kinds ...types.Kind) func(*cel.Type) bool {
+	return func(t *cel.Type) bool { return slices.Contains(kinds, t.Kind()) }
+}
+
+var fitsPart = isKind(types.StringKind, types.IntKind, types.UintKind, types.DoubleKind,
+	types.BoolKind, types.DynKind, types.NullTypeKind)
+
+func fitsKey(t *cel.Type) bool {
+	if t.Kind() == types.ListKind {
+		t = t.Parameters()[0]
+	}
+	return fitsPart(t)
+}
+
+// compiled makes the expression of a checked tree.
+func compiled(checked *cel.Ast) (*expression, error) {
+	e := &expression{}
+	tree := checked.NativeRep()
+	root := tree.Expr()
+	if root.Kind() == ast.LiteralKind {
+		e.constant = root.AsLiteral()
+		return e, nil
+	}
+	if named := tree.ReferenceMap()[root.ID()]; named != nil && named.Value == nil && isVariable(named.Name) {
+		e.variable = named.Name
+		return e, nil
+	}
+	options := []cel.ProgramOption{newPlan(tree).option()}
+	if mayWorkHard(checked) {
+		options = append(options, cel.CostLimit(MaxWork))
+	}
+	var err error
+	e.program, err = language().Program(checked, options...)
+	return e, err
+}
+
+// mayWorkHard reports whether the expression might go past MaxWork for texts of at
+// most shortText. Keeping count costs several allocations for each evaluation, so
+// only those do that might: loops, text multiplied by text, long patterns. What
+// others do is in proportion to one text of the request; counting could not stop
+// it anyway, because CEL counts a step when it is done.
+func mayWorkHard(checked *cel.Ast) bool {
+	most, err := language().EstimateCost(checked, shortTexts{})
+	return err != nil || most.Max > MaxWork
+}
+
+// shortText is the length of what is taken for a short text, in bytes.
+const shortText = 64 << 10
+
+// shortTexts is a cost.Estimator that takes the texts of a request to be short,
+// and knows nothing of the length of lists and maps.
+type shortTexts struct{}
+
+func (shortTexts) EstimateSize(n cost.AstNode) *cost.SizeEstimate {
+	if n.Path() == nil || n.Type().Kind() != types.StringKind {
+		return nil
+	}
+	return &cost.SizeEstimate{Max: shortText}
+}
+
+func (shortTexts) EstimateCallCost(_, _ string, _ *cost.AstNode, _ []cost.AstNode) *cost.CallEstimate {
+	return nil
+}
+
+// foldProblem is the place and text of an error found while planning, if it is
+// one of those.
+func foldProblem(err error, checked *cel.Ast) (offset int, text string) {
+	var fold foldError
+	if errors.As(err, &fold) {
+		return startOf(checked, fold.NodeID()), fold.Error()
+	}
+	return 0, err.Error()
+}
+
+// startOf is where in its source a part of an expression is, in characters.
+func startOf(checked *cel.Ast, id int64) int {
+	if place, ok := checked.NativeRep().SourceInfo().GetOffsetRange(id); ok {
+		return int(place.Start)
+	}
+	return 0
+}

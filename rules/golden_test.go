@@ -1,0 +1,88 @@
+package rules_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stintdev/stint/rules"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected part of testdata/*.txt")
+
+// TestGolden parses the rules files in testdata/*.txt. Each file there tells
+// stories: a line "=== what it shows", a rules file, a line "---", and what Parse
+// says of it, which -update rewrites for a person to read.
+func TestGolden(t *testing.T) {
+	paths, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no testdata: %v", err)
+	}
+	for _, path := range paths {
+		t.Run(filepath.Base(path), func(t *testing.T) { golden(t, path) })
+	}
+}
+
+func golden(t *testing.T, path string) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rewritten strings.Builder
+	for _, story := range strings.Split("\n"+string(data), "\n=== ")[1:] {
+		title, rest, _ := strings.Cut(story, "\n")
+		file, want, _ := strings.Cut(rest, "---\n")
+		got := outcome(file)
+		fmt.Fprintf(&rewritten, "=== %s\n%s---\n%s\n", title, file, got)
+		if want := strings.TrimRight(want, "\n") + "\n"; got != want && !*update {
+			t.Errorf("%s:\n%s\ngot:\n%swant:\n%s", title, file, got, want)
+		}
+	}
+	if *update {
+		if err := os.WriteFile(path, []byte(strings.TrimRight(rewritten.String(), "\n")+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// outcome is the set, or what is wrong with the file. In a story \r, \t, \xff and
+// the like stand for what an editor would not show.
+func outcome(file string) string {
+	for _, escape := range []struct{ written, meant string }{
+		{"«CR»", "\r"}, {"«TAB»", "\t"}, {"«FF»", "\xff"}, {"«NUL»", "\x00"}, {"«BOM»", "\ufeff"},
+		{"«4097 letters»", strings.Repeat("x", 4097)}, {"«1025 letters»", strings.Repeat("x", 1025)},
+		{"«100 deep»", strings.Repeat("(", 100) + "1" + strings.Repeat(")", 100)},
+		{"«100 sums»", strings.Repeat("1+", 100) + "1"},
+	} {
+		file = strings.ReplaceAll(file, escape.written, escape.meant)
+	}
+	s, err := rules.Parse("r.yaml", []byte(file))
+	if err != nil {
+		return err.Error() + "\n"
+	}
+	return describe(s)
+}
+
+func describe(s *rules.Set) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "enabled %t, ipv6 /%d, proxies %v\n", s.Enabled, s.IPv6Prefix, s.TrustedProxies)
+	for _, r := range s.Rules {
+		fmt.Fprintf(&b, "%s: %s, on store error %s, shape %t", r.Name, r.Mode, r.OnStoreError, r.Shape)
+		for _, field := range []struct{ name, text string }{{"match", r.Match}, {"key", r.Key}, {"cost", r.Cost}, {"message", r.Message}} {
+			if field.text != "" {
+				fmt.Fprintf(&b, ", %s %s", field.name, field.text)
+			}
+		}
+		b.WriteByte('\n')
+		for _, l := range r.Limits {
+			fmt.Fprintf(&b, "    %s (%s)\n", l, l.ID())
+		}
+		if r.Penalty != nil {
+			fmt.Fprintf(&b, "    %+v\n", r.Penalty.Spec())
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,102 @@
+package rules
+
+import (
+	"iter"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+)
+
+// Input is what is known of a request. The zero Input knows nothing.
+type Input struct {
+	// Request is nil where the request is unknown, as of a check call that gave
+	// none.
+	Request *Request
+	// Client is the client's address; invalid where it is unknown.
+	Client netip.Addr
+	// Operation names what is done; empty where that is unknown.
+	Operation string
+	// Attrs holds what the caller says, as decoded from JSON: string, bool,
+	// int64, float64, nil, []any and map[string]any. Nil is empty.
+	Attrs map[string]any
+	// Cost is how many units the caller says the request takes. It is what a
+	// rule without a cost takes, and 0 asks without taking.
+	Cost int64
+}
+
+// Request is the HTTP request. What no expression uses costs nothing.
+type Request struct {
+	Method, Path, Host string
+	// Header has canonical names, as http.Header.Set writes them. Other names
+	// are not found.
+	Header http.Header
+	// RawQuery is the query as sent, without the question mark. Its malformed
+	// parts do not exist, nor do those with a semicolon, as for net/url.
+	RawQuery string
+}
+
+// header is the value of the header with this canonical name.
+func (r *Request) header(name string) (string, bool) {
+	switch lines := r.Header[name]; len(lines) {
+	case 0:
+		return "", false
+	case 1:
+		return lines[0], true
+	default:
+		return strings.Join(lines, ", "), true
+	}
+}
+
+func (r *Request) headers() map[string]string {
+	all := make(map[string]string, len(r.Header))
+	for name := range r.Header {
+		lower := strings.ToLower(name)
+		if v, ok := r.header(name); ok && http.CanonicalHeaderKey(lower) == name {
+			all[lower] = v
+		}
+	}
+	return all
+}
+
+// parameter is the first value of name in the query. It reads the query anew
+// instead of parsing it whole, because url.ParseQuery gives up on a query of
+// many thousand parts: by sending one, a client would hide those that matter.
+func (r *Request) parameter(name string) (string, bool) {
+	for n, v := range queryParts(r.RawQuery) {
+		if n == name {
+			return v, true
+		}
+	}
+	return "", false
+}
+
+func (r *Request) parameters() map[string]string {
+	all := make(map[string]string)
+	for n, v := range queryParts(r.RawQuery) {
+		if _, ok := all[n]; !ok {
+			all[n] = v
+		}
+	}
+	return all
+}
+
+func queryParts(raw string) iter.Seq2[string, string] {
+	return func(yield func(name, value string) bool) {
+		for raw != "" {
+			var part string
+			part, raw, _ = strings.Cut(raw, "&")
+			if part == "" || strings.Contains(part, ";") {
+				continue
+			}
+			name, value, _ := strings.Cut(part, "=")
+			name, err := url.QueryUnescape(name)
+			if err != nil {
+				continue
+			}
+			if value, err = url.QueryUnescape(value); err == nil && !yield(name, value) {
+				return
+			}
+		}
+	}
+}

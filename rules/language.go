@@ -1,0 +1,100 @@
+package rules
+
+import (
+	"sync"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/ext"
+)
+
+// These bound what a file may ask for and what one expression may cost.
+const (
+	// MaxRules is how many rules a file may have.
+	MaxRules = 10_000
+	// MaxLimits is how many limits a rule may have.
+	MaxLimits = 64
+	// MaxListed is how many expressions, or proxies, a list of a file may have.
+	MaxListed = 1_000
+	// MaxExpression is the length of the longest expression, in bytes.
+	MaxExpression = 4096
+	// MaxDepth is how deep the parts of an expression may nest. In a chain of
+	// sums each + is a level, in one of && or || it is not.
+	MaxDepth = 64
+	// MaxWork is how much work one evaluation may be, in CEL's units: a step is
+	// 1, looking through text 1 for each 10 bytes. It is reached within
+	// milliseconds. A request that makes an expression work more is refused with
+	// stint.ErrRequest. Expressions that stay below it for texts of 64 KiB
+	// are not counted.
+	MaxWork = 100_000
+	// MaxText is the length of the longest text that replace and join make, in
+	// bytes. CEL counts their work only when it is done, and without this bound
+	// a few of them in a row would fill the memory first.
+	MaxText = 1 << 20
+	// maxPattern is how many steps a pattern of matches may compile to.
+	maxPattern = 10_000
+	// maxMessage is the length of the longest message, in bytes.
+	maxMessage = 1024
+)
+
+// variable is a name that expressions may use. If you add one, resolve it in
+// scope.ResolveName and list it in doc.go.
+type variable struct {
+	name string
+	kind *cel.Type
+}
+
+var variables = []variable{
+	{"request.method", cel.StringType},
+	{"request.path", cel.StringType},
+	{"request.host", cel.StringType},
+	{"request.headers", cel.MapType(cel.StringType, cel.StringType)},
+	{"request.query", cel.MapType(cel.StringType, cel.StringType)},
+	{"client.ip", cel.StringType},
+	{"operation", cel.StringType},
+	{"attrs", cel.MapType(cel.StringType, cel.DynType)},
+	{"cost", cel.IntType},
+}
+
+func variableNames() []string {
+	names := make([]string, len(variables))
+	for i, v := range variables {
+		names[i] = v.name
+	}
+	return names
+}
+
+// language is CEL with our variables and functions. Making it takes as long as
+// compiling many expressions, so all sets share it; it never changes.
+var language = sync.OnceValue(func() *cel.Env {
+	options := []cel.EnvOption{
+		ext.Strings(),
+		cel.ParserExpressionSizeLimit(MaxExpression),
+		cel.ParserRecursionLimit(MaxDepth),
+		cel.RegexProgramSizeLimit(maxPattern),
+		// No binding: CEL's own "in" asks the right operand, a network.
+		cel.Function(operators.In,
+			cel.Overload("in_string_cidr", []*cel.Type{cel.StringType, networkType}, cel.BoolType)),
+		cel.Function("cidr",
+			cel.Overload("cidr_string", []*cel.Type{cel.StringType}, networkType, cel.UnaryBinding(newNetwork))),
+	}
+	options = append(options, boundedText()...)
+	for _, v := range variables {
+		options = append(options, cel.Variable(v.name, v.kind))
+	}
+	env, err := cel.NewEnv(options...)
+	if err != nil {
+		panic("rules: the declarations of the language contradict each other: " + err.Error())
+	}
+	return env
+})
+
+// isVariable reports whether name is one of ours.
+func isVariable(name string) bool {
+	for _, v := range variables {
+		if v.name == name {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,105 @@
+package rules
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"strings"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+)
+
+var networkType = cel.ObjectType("cidr", traits.ContainerType)
+
+// network is what the function cidr returns.
+type network netip.Prefix
+
+// newNetwork is the function cidr.
+func newNetwork(v ref.Val) ref.Val {
+	text, ok := v.(types.String)
+	if !ok {
+		return types.MaybeNoSuchOverloadErr(v)
+	}
+	p, err := parseNetwork(string(text))
+	if err != nil {
+		return types.WrapErr(err)
+	}
+	return network(p)
+}
+
+// parseNetwork reads a network such as 10.0.0.0/8, or one address. Addresses of
+// IPv4 that are written as IPv6 are those of IPv4, zones do not count, and bits
+// beyond the prefix are dropped.
+func parseNetwork(text string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		a, err := netip.ParseAddr(text)
+		if err != nil {
+			return p, fmt.Errorf("%q: must be a network such as 10.0.0.0/8, or an address", clip(text))
+		}
+		a = plainAddr(a)
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	if p.Addr().Is4In6() && p.Bits() >= 96 {
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	return p.Masked(), nil
+}
+
+// plainAddr is a as clients are compared and counted. Without Unmap, all of IPv4
+// would be one client behind ::ffff:0:0/96.
+func plainAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
+
+// Contains implements traits.Container, CEL's "in". An error is what is neither
+// an address nor a network.
+func (n network) Contains(v ref.Val) ref.Val {
+	text, ok := v.(types.String)
+	if !ok {
+		return types.MaybeNoSuchOverloadErr(v)
+	}
+	outer := netip.Prefix(n)
+	if !strings.Contains(string(text), "/") {
+		if a, err := netip.ParseAddr(string(text)); err == nil {
+			return types.Bool(outer.Contains(plainAddr(a)))
+		}
+	}
+	inner, err := parseNetwork(string(text))
+	if err != nil {
+		return types.WrapErr(err)
+	}
+	return types.Bool(outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr()))
+}
+
+// ConvertToNative implements ref.Val.
+func (n network) ConvertToNative(to reflect.Type) (any, error) {
+	if to == reflect.TypeFor[netip.Prefix]() {
+		return netip.Prefix(n), nil
+	}
+	return nil, fmt.Errorf("a cidr is no %s", to)
+}
+
+// ConvertToType implements ref.Val.
+func (n network) ConvertToType(to ref.Type) ref.Val {
+	switch to {
+	case types.StringType:
+		return types.String(netip.Prefix(n).String())
+	case types.TypeType:
+		return networkType
+	}
+	return types.NewErr("a cidr is no %s", to.TypeName())
+}
+
+// Equal implements ref.Val.
+func (n network) Equal(other ref.Val) ref.Val {
+	o, ok := other.(network)
+	return types.Bool(ok && n == o)
+}
+
+// Type implements ref.Val.
+func (n network) Type() ref.Type { return networkType }
+
+// Value implements ref.Val.
+func (n network) Value() any { return netip.Prefix(n) }

@@ -1,0 +1,184 @@
+package rules
+
+import (
+	"math"
+	"net/netip"
+	"strings"
+	"unicode"
+
+	"cel.dev/cel-go/common/types"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/yamlnode"
+)
+
+// parser fills a Set from a file. What is wrong it reports to its Reader and goes
+// on, so that one reading tells of everything.
+type parser struct {
+	*yamlnode.Reader
+	compiler
+	set   *Set
+	lines map[string]int // where each rule's name was given
+}
+
+func (p *parser) file(root *yamlnode.Node) {
+	prefix := int64(p.set.IPv6Prefix)
+	p.Mapping(root, yamlnode.Fields{
+		"enabled":         p.Bool(&p.set.Enabled),
+		"trusted_proxies": p.proxies,
+		"ipv6_prefix":     p.Int64(&prefix, 1, 128),
+		"safelist":        p.conditions(&p.set.safelist),
+		"blocklist":       p.conditions(&p.set.blocklist),
+		"rules":           p.rules,
+		"server":          p.Skip,
+	})
+	p.set.IPv6Prefix = int(prefix)
+}
+
+// few reports whether the list n is short enough to be read.
+func (p *parser) few(n *yamlnode.Node, most int, what string) bool {
+	if len(n.Content) > most {
+		p.Report(n, "%d %s: at most %d", len(n.Content), what, most)
+		return false
+	}
+	return true
+}
+
+func (p *parser) proxies(n *yamlnode.Node) {
+	if !p.few(n, MaxListed, "networks") {
+		return
+	}
+	p.Each(n, func(n *yamlnode.Node) {
+		var network netip.Prefix
+		yamlnode.Parsed(p.Reader, &network, parseNetwork)(n)
+		p.set.TrustedProxies = append(p.set.TrustedProxies, network)
+	})
+}
+
+func (p *parser) conditions(to *[]*expression) func(*yamlnode.Node) {
+	return func(n *yamlnode.Node) {
+		if !p.few(n, MaxListed, "expressions") {
+			return
+		}
+		p.Each(n, func(n *yamlnode.Node) {
+			*to = append(*to, p.compile(n, condition))
+		})
+	}
+}
+
+func (p *parser) rules(n *yamlnode.Node) {
+	if p.few(n, MaxRules, "rules") {
+		p.Each(n, p.rule)
+	}
+}
+
+func (p *parser) rule(n *yamlnode.Node) {
+	r := &Rule{}
+	found := p.Mapping(n, yamlnode.Fields{
+		"name":           p.name(&r.Name),
+		"match":          p.match(r),
+		"key":            p.key(r),
+		"cost":           p.cost(r),
+		"limits":         p.Skip, // below, when the name is known
+		"penalty":        p.Skip,
+		"on_store_error": yamlnode.Parsed(p.Reader, &r.OnStoreError, ParseFallback),
+		"mode":           yamlnode.Parsed(p.Reader, &r.Mode, ParseMode),
+		"message":        p.message(&r.Message),
+		"shape":          p.Bool(&r.Shape),
+	})
+	if found == nil {
+		return
+	}
+	for _, field := range []struct{ name, hint string }{
+		{"name", "name: it tells rules apart"},
+		{"key", `key: it says whom to count, such as key: client.ip (key: '"all"' is one counter for everyone)`},
+		{"limits", `limits: such as limits: ["100 per 1m"]`},
+	} {
+		if found[field.name] == nil {
+			p.Report(n, "the rule has no %s", field.hint)
+		}
+	}
+	p.limits(found["limits"], r)
+	p.penalty(found["penalty"], r)
+	if r.Shape && len(r.Limits) > 0 && !hasLeakyBucket(r.Limits) {
+		p.Report(found["shape"], "shape holds requests for a leaky_bucket, and the rule has no such limit")
+	}
+	p.set.Rules = append(p.set.Rules, r)
+}
+
+func hasLeakyBucket(limits []*stint.Limit) bool {
+	for _, l := range limits {
+		if l.Spec().Algorithm == stint.LeakyBucket {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *parser) name(to *string) func(*yamlnode.Node) {
+	return func(n *yamlnode.Node) {
+		p.Text(to)(n)
+		if *to == "" && n.Tag != "!!str" {
+			return // reported
+		}
+		if len(*to) < 1 || len(*to) > 64 || strings.ContainsFunc(*to, notInName) {
+			p.Report(n, "name %q: must be 1 to 64 of A-Z a-z 0-9 _ . : / -", clip(*to))
+			*to = ""
+			return
+		}
+		if line, ok := p.lines[*to]; ok {
+			p.Report(n, "name %q: the rule on line %d has it already", *to, line)
+			return
+		}
+		p.lines[*to] = n.Line
+	}
+}
+
+func notInName(c rune) bool {
+	return !(c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || strings.ContainsRune("_.:/-", c))
+}
+
+func (p *parser) match(r *Rule) func(*yamlnode.Node) {
+	return func(n *yamlnode.Node) {
+		r.Match, r.match = strings.TrimSpace(n.Value), p.compile(n, condition)
+	}
+}
+
+func (p *parser) key(r *Rule) func(*yamlnode.Node) {
+	return func(n *yamlnode.Node) {
+		r.Key, r.key = strings.TrimSpace(n.Value), p.compile(n, subject)
+		if r.key != nil && r.key.constant != nil {
+			if _, _, err := keyOf(r.key.constant); err != nil {
+				p.Report(n, "key: %s", err)
+			}
+		}
+	}
+}
+
+func (p *parser) cost(r *Rule) func(*yamlnode.Node) {
+	return func(n *yamlnode.Node) {
+		r.Cost = strings.TrimSpace(n.Value)
+		if n.Tag == "!!int" {
+			var fixed int64
+			p.Int64(&fixed, 0, math.MaxInt64)(n)
+			r.cost = &expression{constant: types.Int(fixed)}
+			return
+		}
+		r.cost = p.compile(n, number)
+		if r.cost == nil || r.cost.constant == nil {
+			return
+		}
+		if fixed := r.cost.constant.(types.Int); fixed < 0 {
+			p.Report(n, "cost %d: must not be negative", fixed)
+		}
+	}
+}
+
+func (p *parser) message(to *string) func(*yamlnode.Node) {
+	return func(n *yamlnode.Node) {
+		p.Text(to)(n)
+		if len(*to) > maxMessage || strings.ContainsFunc(*to, unicode.IsControl) {
+			p.Report(n, "message: must be one line of at most %d bytes", maxMessage)
+		}
+	}
+}

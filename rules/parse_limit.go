@@ -1,0 +1,116 @@
+package rules
+
+import (
+	"math"
+	"strings"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/yamlnode"
+)
+
+func (p *parser) limits(n *yamlnode.Node, r *Rule) {
+	if n == nil || !p.few(n, MaxLimits, "limits") {
+		return
+	}
+	lines := map[string]int{}
+	isList := p.Each(n, func(n *yamlnode.Node) {
+		l := p.limit(n, r.Name)
+		if l == nil {
+			return
+		}
+		if line, ok := lines[l.ID()]; ok {
+			p.Report(n, "limit %q: counts the same as the one on line %d: two limits of a rule must differ in algorithm, period or buckets", l, line)
+			return
+		}
+		lines[l.ID()] = n.Line
+		r.Limits = append(r.Limits, l)
+	})
+	if isList && len(n.Content) == 0 {
+		p.Report(n, "the rule has no limits: to switch it off, use mode: off")
+	}
+}
+
+// limit reads a limit in either form; nil, having reported why, where it is none.
+func (p *parser) limit(n *yamlnode.Node, name string) *stint.Limit {
+	if len(n.Content) > 0 {
+		return p.limitFields(n, name)
+	}
+	text, ok := p.Scalar(n, `a limit, such as "100 per 1m" or {amount: 100, period: 1m}`)
+	if !ok {
+		return nil
+	}
+	l, err := stint.ParseLimit(text)
+	if err == nil {
+		l, err = l.Named(name)
+	}
+	if err != nil {
+		p.Report(n, "%s", err)
+		return nil
+	}
+	return l
+}
+
+func (p *parser) limitFields(n *yamlnode.Node, name string) *stint.Limit {
+	s := stint.Spec{Name: name}
+	var buckets int64
+	before := p.Problems()
+	found := p.Mapping(n, yamlnode.Fields{
+		"algorithm": yamlnode.Parsed(p.Reader, &s.Algorithm, stint.ParseAlgorithm),
+		"amount":    p.Int64(&s.Amount, 1, math.MaxInt64),
+		"period":    p.Period(&s.Period),
+		"burst":     p.Int64(&s.Burst, 1, math.MaxInt64),
+		"buckets":   p.Int64(&buckets, 1, 1000),
+	})
+	for _, field := range []string{"amount", "period"} {
+		if found != nil && found[field] == nil {
+			p.Report(n, "the limit has no %s", field)
+		}
+	}
+	if p.Problems() > before {
+		return nil
+	}
+	s.Buckets = int(buckets)
+	l, err := stint.NewLimit(s)
+	if err != nil {
+		p.blame(n, found, strings.TrimPrefix(err.Error(), "limit: "))
+	}
+	return l
+}
+
+func (p *parser) penalty(n *yamlnode.Node, r *Rule) {
+	if n == nil {
+		return
+	}
+	s := stint.PenaltySpec{Name: r.Name}
+	before := p.Problems()
+	found := p.Mapping(n, yamlnode.Fields{
+		"warn_after":   p.Int64(&s.WarnAfter, 1, math.MaxInt64),
+		"ban_after":    p.Int64(&s.BanAfter, 1, math.MaxInt64),
+		"ban_for":      p.Period(&s.BanFor),
+		"forget_after": p.Period(&s.ForgetAfter),
+		"growth":       p.Int64(&s.Growth, 1, math.MaxInt64),
+		"max_ban":      p.Period(&s.MaxBan),
+	})
+	if p.Problems() > before {
+		return
+	}
+	penalty, err := stint.NewPenalty(s)
+	if err != nil {
+		p.blame(n, found, penaltyFields.Replace(strings.TrimPrefix(err.Error(), "penalty: ")))
+		return
+	}
+	r.Penalty = penalty
+}
+
+// penaltyFields puts the errors of stint.NewPenalty in the words of the file.
+var penaltyFields = strings.NewReplacer("warn after", "warn_after", "ban after", "ban_after",
+	"ban for", "ban_for", "forget after", "forget_after", "max ban", "max_ban")
+
+// blame reports an error at the field that it begins with the name of, if any.
+func (p *parser) blame(n *yamlnode.Node, found map[string]*yamlnode.Node, text string) {
+	name, _, _ := strings.Cut(text, " ")
+	if field := found[name]; field != nil {
+		n = field
+	}
+	p.Report(n, "%s", text)
+}

@@ -1,0 +1,177 @@
+package rules
+
+import (
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/overloads"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+	"cel.dev/cel-go/interpreter"
+)
+
+// plan replaces steps of an expression while CEL plans it, parts before wholes.
+//
+// CEL has optimizations of its own (cel.OptOptimize), but they come after the
+// steps of ours and would drop them; and they do less: ours also evaluates
+// cidr("…") and the like once, at load, and tells there what cannot work.
+type plan struct {
+	logic map[int64]ast.CallExpr                // the calls of || and &&, by id
+	terms map[int64]interpreter.InterpretableV2 // the planned operands of those, by id
+}
+
+// foldError is why a call that needs nothing of a request fails.
+type foldError struct{ *types.Err }
+
+func newPlan(a *ast.AST) *plan {
+	p := &plan{logic: map[int64]ast.CallExpr{}, terms: map[int64]interpreter.InterpretableV2{}}
+	ast.PostOrderVisit(a.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+		if e.Kind() != ast.CallKind {
+			return
+		}
+		switch call := e.AsCall(); call.FunctionName() {
+		case operators.LogicalAnd, operators.LogicalOr:
+			p.logic[e.ID()] = call
+			for _, term := range call.Args() {
+				p.terms[term.ID()] = nil
+			}
+		}
+	}))
+	return p
+}
+
+func (p *plan) option() cel.ProgramOption { return cel.CustomDecoratorV2(p.decorate) }
+
+func (p *plan) decorate(step interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
+	step, err := simplify(step)
+	if err != nil {
+		return nil, err
+	}
+	if call, ok := p.logic[step.ID()]; ok {
+		step = p.newLogic(step, call)
+	}
+	if _, ok := p.terms[step.ID()]; ok {
+		p.terms[step.ID()] = step
+	}
+	return step, nil
+}
+
+// simplify does once what need not be done for each request.
+func simplify(step interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
+	switch s := step.(type) {
+	case interpreter.InterpretableConstructor:
+		if s.Type() == types.ListType && constant(s.InitVals()) {
+			return interpreter.NewConstValue(s.ID(), s.Eval(interpreter.EmptyActivation())), nil
+		}
+	case interpreter.InterpretableCall:
+		args := s.Args()
+		if len(args) > 0 && constant(args) {
+			v := s.Eval(interpreter.EmptyActivation())
+			if err, ok := v.(*types.Err); ok {
+				return nil, foldError{err}
+			}
+			return interpreter.NewConstValue(s.ID(), v), nil
+		}
+		if s.Function() == overloads.Matches && constant(args[1:]) {
+			pattern := args[1].(interpreter.InterpretableConst).Value().Value().(string)
+			return interpreter.MatchesRegexOptimization.Factory(s, pattern)
+		}
+		if s.OverloadID() == overloads.InList && constant(args[1:]) {
+			return oneOf(s, args[0], args[1].(interpreter.InterpretableConst).Value().(traits.Lister)), nil
+		}
+	}
+	return step, nil
+}
+
+func constant(steps []interpreter.InterpretableV2) bool {
+	for _, s := range steps {
+		if _, ok := s.(interpreter.InterpretableConst); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// membership is "in" with a list of literal strings.
+type membership struct {
+	interpreter.InterpretableV2
+	of   interpreter.InterpretableV2
+	list map[types.String]struct{}
+}
+
+func oneOf(call, of interpreter.InterpretableV2, list traits.Lister) interpreter.InterpretableV2 {
+	m := &membership{call, of, map[types.String]struct{}{}}
+	for it := list.Iterator(); it.HasNext() == types.True; {
+		text, ok := it.Next().(types.String)
+		if !ok {
+			return call
+		}
+		m.list[text] = struct{}{}
+	}
+	return m
+}
+
+// Exec implements interpreter.InterpretableV2.
+func (m *membership) Exec(frame *interpreter.ExecutionFrame) ref.Val {
+	v := m.of.Exec(frame)
+	if types.IsUnknownOrError(v) {
+		return v
+	}
+	text, ok := v.(types.String)
+	if ok {
+		_, ok = m.list[text]
+	}
+	return types.Bool(ok)
+}
+
+// Eval implements interpreter.Interpretable.
+func (m *membership) Eval(vars interpreter.Activation) ref.Val {
+	return interpreter.EvalActivation(vars, m.Exec)
+}
+
+// logic is || or &&. Where no operand decides and several fail, CEL reports the
+// first; this reports what went wrong before what is missing. Else a request
+// could hide the one behind the other: a rule on attrs.tier == "free" ||
+// int(attrs.size) > 5 would not apply to a size of "9e9" without a tier.
+type logic struct {
+	interpreter.InterpretableV2
+	terms   []interpreter.InterpretableV2
+	decides types.Bool // true for ||, false for &&
+}
+
+func (p *plan) newLogic(step interpreter.InterpretableV2, call ast.CallExpr) interpreter.InterpretableV2 {
+	l := &logic{InterpretableV2: step, decides: call.FunctionName() == operators.LogicalOr}
+	for _, term := range call.Args() {
+		planned := p.terms[term.ID()]
+		if planned == nil {
+			return step
+		}
+		l.terms = append(l.terms, planned)
+	}
+	return l
+}
+
+// Exec implements interpreter.InterpretableV2.
+func (l *logic) Exec(frame *interpreter.ExecutionFrame) ref.Val {
+	var failed ref.Val
+	for _, term := range l.terms {
+		v := term.Exec(frame)
+		if b, ok := v.(types.Bool); !ok {
+			if failed == nil || isMissingValue(failed) {
+				failed = types.MaybeNoSuchOverloadErr(v)
+			}
+		} else if b == l.decides {
+			return v
+		}
+	}
+	if failed != nil {
+		return failed
+	}
+	return !l.decides
+}
+
+// Eval implements interpreter.Interpretable.
+func (l *logic) Eval(vars interpreter.Activation) ref.Val {
+	return interpreter.EvalActivation(vars, l.Exec)
+}

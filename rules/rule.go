@@ -1,0 +1,89 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/stintdev/stint"
+)
+
+// Rule is one rule of a file. It never changes.
+type Rule struct {
+	// Name is unique in its Set: 1 to 64 letters, digits and any of _ . : / -.
+	Name string
+	// Match, Key and Cost are the expressions as written, to be shown; empty
+	// where not given.
+	Match, Key, Cost string
+	Mode             Mode
+	// Limits has at least one. Each has the rule's name; no two have the same ID.
+	Limits []*stint.Limit
+	// Penalty has the rule's name; nil: none.
+	Penalty *stint.Penalty
+	// OnStoreError is what becomes of a request that the store cannot decide.
+	OnStoreError Fallback
+	// Message is for whoever is refused; empty: the server's own.
+	Message string
+	// Shape means to hold an allowed request for its Decision.Delay. At least one
+	// of Limits is a stint.LeakyBucket then.
+	Shape bool
+
+	match, key, cost *expression
+}
+
+// Mode says what a rule does. The zero Mode is Enforce.
+type Mode uint8
+
+const (
+	Enforce Mode = iota // it decides
+	Shadow              // it is asked and reported, but refuses nothing
+	Off                 // it is not even evaluated
+)
+
+var modeNames = [...]string{"enforce", "shadow", "off"}
+
+// String is the mode's name in files: "enforce", "shadow" or "off".
+func (m Mode) String() string { return nameOf(modeNames[:], uint8(m)) }
+
+// ParseMode is the inverse of String.
+func ParseMode(text string) (Mode, error) {
+	i, err := indexOf(modeNames[:], text)
+	return Mode(i), err
+}
+
+// Fallback says what becomes of a request when the store fails. The zero Fallback
+// is Local.
+type Fallback uint8
+
+const (
+	Local Fallback = iota // this instance counts by itself
+	Allow
+	Deny
+)
+
+var fallbackNames = [...]string{"local", "allow", "deny"}
+
+// String is the fallback's name in files: "local", "allow" or "deny".
+func (f Fallback) String() string { return nameOf(fallbackNames[:], uint8(f)) }
+
+// ParseFallback is the inverse of String.
+func ParseFallback(text string) (Fallback, error) {
+	i, err := indexOf(fallbackNames[:], text)
+	return Fallback(i), err
+}
+
+func nameOf(names []string, i uint8) string {
+	if int(i) < len(names) {
+		return names[i]
+	}
+	return "unknown(" + strconv.Itoa(int(i)) + ")"
+}
+
+func indexOf(names []string, text string) (uint8, error) {
+	i := slices.Index(names, text)
+	if i < 0 {
+		return 0, fmt.Errorf("%q: must be one of %s", clip(text), strings.Join(names, ", "))
+	}
+	return uint8(i), nil
+}
