@@ -63,7 +63,8 @@ type Decision struct {
 	// longest of its asks.
 	Delay time.Duration
 	// BanLeft is how long the ban still runs, if Outcome is Banned, and Penalty
-	// is what imposed it. Of several bans it is the longest.
+	// is what imposed it. Of several bans it is the longest, and of equally
+	// long ones that of the ask that comes first.
 	BanLeft time.Duration
 	Penalty *Penalty
 }

@@ -273,26 +273,39 @@ func (m *Memory) banned(r *Request, now int64) (d Decision, banned bool) {
 	return d, d.BanLeft > 0
 }
 
-// punish counts one violation for each penalty of an ask that refused.
+// punish counts one violation for each key and penalty of an ask that refused.
 func (m *Memory) punish(r *Request, steps []step, now int64, d *Decision) {
 	for i := range r.Asks {
 		a := &r.Asks[i]
-		if a.Penalty == nil || steps[i].fits || alreadyPunished(r, steps, i) {
-			continue
+		if a.Penalty != nil && isFirst(r, i) && refused(r, steps, a) {
+			sentence, left := m.violate(r, a, now)
+			d.Punish(a.Penalty, sentence, algo.Duration(left))
 		}
-		sentence, left := m.violate(r, a, now)
-		d.Punish(a.Penalty, sentence, algo.Duration(left))
 	}
 }
 
-func alreadyPunished(r *Request, steps []step, i int) bool {
-	a := &r.Asks[i]
+// isFirst tells whether ask i is the first with its key and penalty.
+func isFirst(r *Request, i int) bool {
 	for j := range i {
-		if b := &r.Asks[j]; !steps[j].fits && b.Penalty != nil && b.Penalty.id == a.Penalty.id && b.Key == a.Key {
+		if r.Asks[j].sharesRecord(&r.Asks[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// refused tells whether an ask with the key and penalty of a refused.
+func refused(r *Request, steps []step, a *Ask) bool {
+	for i := range steps {
+		if !steps[i].fits && r.Asks[i].sharesRecord(a) {
 			return true
 		}
 	}
 	return false
+}
+
+func (a *Ask) sharesRecord(b *Ask) bool {
+	return a.Penalty != nil && b.Penalty != nil && a.Penalty.id == b.Penalty.id && a.Key == b.Key
 }
 
 // violate counts a violation of a's key. Where there is no room to remember it,

@@ -1,0 +1,331 @@
+package limittest
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+// flawed is a Model with a flaw.
+type flawed struct {
+	*Model
+	before func(m *Model, r *stint.Request)
+	after  func(m *Model, r *stint.Request, d *stint.Decision, out []stint.Decision)
+}
+
+func (f *flawed) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+	if out == nil {
+		out = make([]stint.Decision, len(r.Asks))
+	}
+	if f.before != nil {
+		f.before(f.Model, r)
+	}
+	d, err := f.Model.Take(ctx, r, out)
+	if f.after != nil {
+		f.after(f.Model, r, &d, out)
+	}
+	return d, err
+}
+
+func (f *flawed) TakeEach(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
+	for i := range rs {
+		answers[i].Decision, answers[i].Err = f.Take(ctx, &rs[i], answers[i].Each)
+	}
+}
+
+func before(flaw func(m *Model, r *stint.Request)) func() stint.Store {
+	return func() stint.Store { return &flawed{Model: new(Model), before: flaw} }
+}
+
+func after(flaw func(m *Model, r *stint.Request, d *stint.Decision, out []stint.Decision)) func() stint.Store {
+	return func() stint.Store { return &flawed{Model: new(Model), after: flaw} }
+}
+
+// forceIn charges r whatever its limits say.
+func forceIn(m *Model, r *stint.Request) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range r.Asks {
+		if a := &r.Asks[i]; a.Cost <= a.Limit.Capacity() {
+			m.settle(a, instant(r), true, true)
+		}
+	}
+}
+
+// twoStep looks first and charges later.
+type twoStep struct{ *Model }
+
+func (s twoStep) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+	s.mu.Lock()
+	fits := true
+	for i := range r.Asks {
+		l := s.look(&r.Asks[i], instant(r))
+		fits = fits && l.allows(r.Asks[i].Cost)
+	}
+	s.mu.Unlock()
+	if !fits {
+		return s.Model.Take(ctx, r, out)
+	}
+	runtime.Gosched()
+	forceIn(s.Model, r)
+	return stint.Decision{Allowed: true, Outcome: stint.Allowed}, nil
+}
+
+// oneByOneTaker charges the asks of a request one after another, and gives back
+// if one refuses.
+type oneByOneTaker struct{ *Model }
+
+func (s oneByOneTaker) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+	for i := range r.Asks {
+		one := stint.Request{Asks: r.Asks[i : i+1], At: r.At}
+		if d, err := s.Model.Take(ctx, &one, nil); err != nil || !d.Allowed {
+			undo := stint.Request{Asks: r.Asks[:i], At: r.At}
+			runtime.Gosched()
+			return s.Model.settleRefused(ctx, r, out, &undo)
+		}
+		runtime.Gosched()
+	}
+	undo := stint.Request{Asks: r.Asks, At: r.At}
+	_ = s.GiveBack(ctx, &undo)
+	return s.Model.Take(ctx, r, out)
+}
+
+func (m *Model) settleRefused(ctx context.Context, r *stint.Request, out []stint.Decision, undo *stint.Request) (stint.Decision, error) {
+	_ = m.GiveBack(ctx, undo)
+	return m.Take(ctx, r, out)
+}
+
+// oldestFirst gives back in the wrong order.
+type oldestFirst struct{ *Model }
+
+func (s oldestFirst) GiveBack(ctx context.Context, r *stint.Request) error {
+	reverse := func() {
+		for i := range r.Asks {
+			if h := s.counts[countOf(&r.Asks[i])]; h != nil && termsOf(r.Asks[i].Limit).rate == nil {
+				slices.Reverse(h.charges)
+			}
+		}
+	}
+	reverse()
+	defer reverse()
+	return s.Model.GiveBack(ctx, r)
+}
+
+// allAtOnce decides each of several requests as if it were alone.
+type allAtOnce struct{ *Model }
+
+func (s allAtOnce) TakeEach(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
+	for i := range rs {
+		peek := stint.Request{Asks: slices.Clone(rs[i].Asks), At: rs[i].At}
+		answers[i].Decision, answers[i].Err = s.Take(ctx, &peek, answers[i].Each)
+		if answers[i].Allowed {
+			_ = s.GiveBack(ctx, &peek)
+		}
+	}
+}
+
+var flaws = []struct {
+	name   string
+	open   func() stint.Store
+	caught []string // by which checks at least
+}{
+	{"remaining is off by one", after(func(_ *Model, _ *stint.Request, d *stint.Decision, out []stint.Decision) {
+		d.Remaining++
+		for i := range out {
+			out[i].Remaining++
+		}
+	}), []string{"Vectors", "Fields", "Twins", "RemainingIsExact", "ResetAfterIsExact", "Linearizable"}},
+	{"the whole is not the strictest", after(func(_ *Model, _ *stint.Request, d *stint.Decision, out []stint.Decision) {
+		if d.Allowed {
+			*d = out[len(out)-1]
+		}
+	}), []string{"Vectors", "Fields", "Twins"}},
+	{"charges what it refuses", after(func(m *Model, r *stint.Request, d *stint.Decision, _ []stint.Decision) {
+		if d.Outcome == stint.Limited {
+			forceIn(m, r)
+		}
+	}), []string{"Vectors", "Fields", "Twins", "DenialChangesNothing", "RetryAfterIsExact", "Linearizable"}},
+	{"charges those that fit though others refuse", after(func(m *Model, r *stint.Request, d *stint.Decision, out []stint.Decision) {
+		for i := range out {
+			if d.Outcome == stint.Limited && out[i].Allowed {
+				forceIn(m, &stint.Request{Asks: r.Asks[i : i+1], At: r.At})
+			}
+		}
+	}), []string{"Vectors", "Fields", "Twins", "DenialChangesNothing", "LinearizableOverTwoKeys"}},
+	{"lets in every tenth that it should refuse", func() func() stint.Store {
+		n := 0
+		return after(func(m *Model, r *stint.Request, d *stint.Decision, out []stint.Decision) {
+			if n++; d.Outcome == stint.Limited && n%10 == 0 {
+				forceIn(m, r)
+				d.Allowed, d.Outcome = true, stint.Allowed
+			}
+		})
+	}(), []string{"Vectors", "Twins", "SlidingLogIsExact", "BucketsRefillAtTheRate"}},
+	{"goes back in time with the clock", before(func(m *Model, r *stint.Request) {
+		for i := range r.Asks {
+			if h := m.counts[countOf(&r.Asks[i])]; h != nil {
+				h.last = min(h.last, instant(r))
+			}
+		}
+	}), []string{"Vectors", "Twins"}},
+	{"forgets when nine tenths of a period have passed", before(func(m *Model, r *stint.Request) {
+		for i := range r.Asks {
+			a := &r.Asks[i]
+			if h := m.counts[countOf(a)]; h != nil && instant(r) > h.last+a.Limit.Spec().Period.Microseconds()*9/10 {
+				delete(m.counts, countOf(a))
+			}
+		}
+	}), []string{"Vectors", "Twins", "SlidingLogIsExact", "ResetAfterIsExact"}},
+	{"says to retry a microsecond late", after(func(_ *Model, _ *stint.Request, d *stint.Decision, _ []stint.Decision) {
+		if d.RetryAfter > 0 && d.RetryAfter != stint.Never {
+			d.RetryAfter += time.Microsecond
+		}
+	}), []string{"Vectors", "Fields", "Twins", "RetryAfterIsExact"}},
+	{"says to retry a microsecond early", after(func(_ *Model, _ *stint.Request, d *stint.Decision, _ []stint.Decision) {
+		if d.RetryAfter > 0 && d.RetryAfter != stint.Never {
+			d.RetryAfter -= time.Microsecond
+		}
+	}), []string{"Vectors", "Fields", "Twins", "RetryAfterIsExact"}},
+	{"resets a microsecond late", after(func(_ *Model, _ *stint.Request, d *stint.Decision, _ []stint.Decision) {
+		if d.ResetAfter > 0 {
+			d.ResetAfter += time.Microsecond
+		}
+	}), []string{"Vectors", "Fields", "Twins", "ResetAfterIsExact"}},
+	{"never ends", after(func(_ *Model, _ *stint.Request, d *stint.Decision, _ []stint.Decision) {
+		if d.RetryAfter == stint.Never {
+			d.RetryAfter = time.Hour
+		}
+	}), []string{"Vectors", "Fields", "Twins"}},
+	{"writes where a running ban must not", after(func(_ *Model, _ *stint.Request, d *stint.Decision, out []stint.Decision) {
+		if d.Limit == nil {
+			clear(out)
+		}
+	}), []string{"Fields", "Twins", "TakeEach"}},
+	{"forgets whom a ban hit", after(func(_ *Model, _ *stint.Request, d *stint.Decision, _ []stint.Decision) {
+		if d.Limit == nil {
+			d.Key = ""
+		}
+	}), []string{"Vectors", "Fields", "Twins"}},
+	{"counts a violation for each ask", after(func(m *Model, r *stint.Request, d *stint.Decision, out []stint.Decision) {
+		for i := range r.Asks {
+			if a := &r.Asks[i]; d.Limit != nil && !d.Allowed && out[i].Allowed && a.Penalty != nil {
+				m.violate(recordOf(a), a.Penalty.Spec(), instant(r))
+			}
+		}
+	}), []string{"Fields", "Twins"}},
+	{"looks first and charges later", func() stint.Store { return twoStep{new(Model)} },
+		[]string{"Linearizable", "LinearizableOverTwoKeys", "Burst"}},
+	{"charges one by one", func() stint.Store { return oneByOneTaker{new(Model)} }, []string{"LinearizableOverTwoKeys"}},
+	{"gives back the oldest first", func() stint.Store { return oldestFirst{new(Model)} }, []string{"Twins"}},
+	{"decides a batch all at once", func() stint.Store { return allAtOnce{new(Model)} }, []string{"TakeEach"}},
+}
+
+func TestBrokenStoresAreCaught(t *testing.T) {
+	for name, value := range map[string]string{"rapid.nofailfile": "true", "rapid.shrinktime": "0s", "rapid.seed": "1"} {
+		was := flag.Lookup(name).Value.String()
+		if err := flag.Set(name, value); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = flag.Set(name, was) })
+	}
+	for _, flaw := range flaws {
+		t.Run(flaw.name, func(t *testing.T) {
+			for _, c := range checks {
+				if !slices.Contains(flaw.caught, c.name) {
+					continue
+				}
+				e := &env{open: flaw.open, fleet: func() []stint.Store { return []stint.Store{flaw.open()} }, steps: DefaultSteps, seed: 1, calls: 1000}
+				failed, said := watch(t, func(t testing.TB) { c.run(t, e) })
+				if !failed {
+					t.Errorf("%s does not catch it", c.name)
+				}
+				t.Logf("%s says:\n%.2000s", c.name, said)
+			}
+		})
+	}
+}
+
+func TestAFleetThatSharesNothingIsCaught(t *testing.T) {
+	e := &env{fleet: func() []stint.Store { return []stint.Store{new(Model), new(Model)} }, seed: 1, calls: 1000}
+	for _, c := range checks {
+		if !strings.HasPrefix(c.name, "Linearizable") && c.name != "Burst" {
+			continue
+		}
+		if failed, _ := watch(t, func(t testing.TB) { c.run(t, e) }); !failed {
+			t.Errorf("%s does not catch it", c.name)
+		}
+	}
+}
+
+// A failure tells how it came about.
+func TestAFailureTellsTheStory(t *testing.T) {
+	forgetful := before(func(m *Model, r *stint.Request) {
+		for i := range r.Asks {
+			if h := m.counts[countOf(&r.Asks[i])]; h != nil && len(h.charges) > 3 {
+				delete(m.counts, countOf(&r.Asks[i]))
+			}
+		}
+	})
+	_, said := watch(t, func(t testing.TB) { twins(t, 1000, 1, forgetful()) })
+	for _, want := range []string{"seed 1, step ", "got ", "want ", "the story so far", "take", "→ allowed, remaining "} {
+		if !strings.Contains(said, want) {
+			t.Errorf("it does not say %q:\n%s", want, said)
+		}
+	}
+}
+
+// A run that met nothing of interest is no proof.
+func TestTooLittleIsNoProof(t *testing.T) {
+	failed, said := watch(t, func(t testing.TB) { new(tally).check(t, DefaultSteps, []string{"take"}) })
+	if !failed || !strings.Contains(said, "sliding_window: ticks of 1 ms") {
+		t.Errorf("failed %t, said:\n%s", failed, said)
+	}
+}
+
+// watch runs f and tells whether it failed, and what it said.
+func watch(t *testing.T, f func(testing.TB)) (failed bool, said string) {
+	r := &recorder{TB: t}
+	var done sync.WaitGroup
+	done.Go(func() { f(r) }) // FailNow ends a goroutine
+	done.Wait()
+	return r.failed, r.said.String()
+}
+
+// recorder is a testing.TB that notes a failure instead of failing.
+type recorder struct {
+	testing.TB
+	mu     sync.Mutex
+	failed bool
+	said   strings.Builder
+}
+
+func (r *recorder) Helper()                   {}
+func (r *recorder) Log(args ...any)           { r.note(false, fmt.Sprintln(args...)) }
+func (r *recorder) Logf(f string, a ...any)   { r.note(false, fmt.Sprintf(f+"\n", a...)) }
+func (r *recorder) Error(args ...any)         { r.note(true, fmt.Sprintln(args...)) }
+func (r *recorder) Errorf(f string, a ...any) { r.note(true, fmt.Sprintf(f+"\n", a...)) }
+func (r *recorder) Fatal(args ...any)         { r.Error(args...); runtime.Goexit() }
+func (r *recorder) Fatalf(f string, a ...any) { r.Errorf(f, a...); runtime.Goexit() }
+func (r *recorder) Fail()                     { r.note(true, "") }
+func (r *recorder) FailNow()                  { r.note(true, ""); runtime.Goexit() }
+
+func (r *recorder) Failed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failed
+}
+
+func (r *recorder) note(failed bool, what string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failed = r.failed || failed
+	r.said.WriteString(what)
+}

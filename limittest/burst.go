@@ -1,0 +1,122 @@
+package limittest
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+const (
+	burstCalls  = 20_000 // unless env says otherwise
+	burstCrowd  = 64
+	burstAmount = 100
+	burstPeriod = time.Minute
+)
+
+// checkBurst lets a crowd fall on one key at once, by the store's own clock, and
+// counts who gets in.
+func checkBurst(t testing.TB, e *env) {
+	stores := e.fleet()
+	for a := stint.TokenBucket; a <= stint.SlidingWindow; a++ {
+		limit := mustLimit(stint.Spec{Algorithm: a, Amount: burstAmount, Period: burstPeriod})
+		for try := 0; ; try++ {
+			b := burst{stores: stores, limit: limit, calls: e.calls, key: fmt.Sprintf("burst %s %d", a, try)}
+			if err := b.run(); err != nil {
+				t.Fatalf("%s: %v", limit, err)
+			}
+			if a == stint.FixedWindow && b.crossed && try < 5 {
+				t.Logf("%s: the window ended meanwhile, again", limit)
+				continue
+			}
+			b.check(t)
+			break
+		}
+	}
+}
+
+type burst struct {
+	stores []stint.Store
+	limit  *stint.Limit
+	key    string
+	calls  int
+
+	admitted int64
+	took     time.Duration // from before the first call until after the last
+	crossed  bool          // a fixed window may have ended meanwhile
+}
+
+func (b *burst) run() error {
+	began := time.Now()
+	first, err := b.take(0)
+	if err != nil {
+		return err
+	}
+	var next, admitted atomic.Int64
+	next.Add(1)
+	if first.Allowed {
+		admitted.Add(1)
+	}
+	errs := make(chan error, burstCrowd)
+	var crowd sync.WaitGroup
+	for range burstCrowd {
+		crowd.Go(func() {
+			for n := next.Add(1); n <= int64(b.calls); n = next.Add(1) {
+				d, err := b.take(int(n))
+				if err != nil {
+					errs <- err
+					return
+				}
+				if d.Allowed {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	crowd.Wait()
+	b.took = time.Since(began)
+	b.admitted = admitted.Load()
+	// The first call tells how long its window lasts, from an instant that is
+	// not before the run began.
+	b.crossed = b.took >= first.ResetAfter
+	select {
+	case err = <-errs:
+	default:
+	}
+	return err
+}
+
+func (b *burst) take(n int) (stint.Decision, error) {
+	r := stint.Request{Asks: []stint.Ask{{Key: b.key, Limit: b.limit, Cost: 1}}}
+	return b.stores[n%len(b.stores)].Take(context.Background(), &r, nil)
+}
+
+// check holds what was admitted to what the limit holds, and what came back
+// meanwhile.
+func (b *burst) check(t testing.TB) {
+	t.Helper()
+	if b.took > burstPeriod*9/10 {
+		t.Fatalf("%s: %d calls took %s, too long to judge", b.limit, b.calls, b.took)
+	}
+	most := int64(burstAmount)
+	switch b.limit.Spec().Algorithm {
+	case stint.TokenBucket, stint.LeakyBucket:
+		// Instants are floored to the µs: those of two calls may be 1 µs
+		// further apart than the calls.
+		came := new(big.Rat).Mul(termsOf(b.limit).rate, units(b.took.Microseconds()+2))
+		most += floor(came)
+	case stint.FixedWindow:
+		if b.crossed {
+			t.Fatalf("%s: a window ends in each of several runs of %d calls", b.limit, b.calls)
+		}
+	}
+	if b.admitted < burstAmount || b.admitted > most {
+		t.Errorf("%s: of %d calls in %s, %d were admitted; want from %d to %d",
+			b.limit, b.calls, b.took, b.admitted, burstAmount, most)
+	}
+}

@@ -1,0 +1,119 @@
+package limittest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/stintdev/stint"
+)
+
+// ErrFault is what a Faulty reports where its Fault has no error of its own.
+var ErrFault = errors.New("injected fault")
+
+// Fault is what goes wrong with one call. The zero Fault is none.
+type Fault struct {
+	// Err is what the call returns. nil: the context's error if the call hangs,
+	// else, if the answer is lost, ErrFault.
+	Err error
+	// Lost means that the inner store does as it is asked, and only the answer
+	// does not come back: the request may be charged though it is reported as
+	// failed. Else the call never reaches the inner store.
+	Lost bool
+	// Hang means that the call returns only once its context is done.
+	Hang bool
+}
+
+// Faulty is a Store that fails where a test wants it to. It implements EachTaker,
+// GiveBacker and Resetter; what the inner store lacks is ErrUnsupported, or done
+// one by one. It has no clock and never sleeps by itself. It may be used from
+// many goroutines at once if Fault may.
+type Faulty struct {
+	// Store answers where nothing goes wrong.
+	Store stint.Store
+	// Fault tells what goes wrong with the call of that number, from 1 on: of
+	// Take, TakeEach, GiveBack and Reset together. nil: nothing does.
+	Fault func(call int) Fault
+
+	calls atomic.Int64
+}
+
+// Calls is how many calls have begun.
+func (f *Faulty) Calls() int { return int(f.calls.Load()) }
+
+// call runs inner, unless something goes wrong before or instead.
+func (f *Faulty) call(ctx context.Context, inner func() error) error {
+	n := int(f.calls.Add(1))
+	var fault Fault
+	if f.Fault != nil {
+		fault = f.Fault(n)
+	}
+	if fault.Err == nil && !fault.Lost && !fault.Hang {
+		return inner()
+	}
+	if fault.Lost {
+		_ = inner() // how it went is what gets lost
+	}
+	if fault.Hang {
+		<-ctx.Done()
+		if fault.Err == nil {
+			return fmt.Errorf("limittest: call %d: %w", n, ctx.Err())
+		}
+	}
+	if fault.Err == nil {
+		return fmt.Errorf("limittest: call %d: %w", n, ErrFault)
+	}
+	return fault.Err
+}
+
+// Take implements stint.Store.
+func (f *Faulty) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (d stint.Decision, err error) {
+	err = f.call(ctx, func() (err error) {
+		d, err = f.Store.Take(ctx, r, out)
+		return err
+	})
+	if err != nil {
+		return stint.Decision{}, err
+	}
+	return d, nil
+}
+
+// TakeEach implements stint.EachTaker. It is one call: a fault befalls all.
+func (f *Faulty) TakeEach(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
+	err := f.call(ctx, func() error {
+		if s, ok := f.Store.(stint.EachTaker); ok {
+			s.TakeEach(ctx, rs, answers)
+			return nil
+		}
+		for i := range rs {
+			answers[i].Decision, answers[i].Err = f.Store.Take(ctx, &rs[i], answers[i].Each)
+		}
+		return nil
+	})
+	if err != nil {
+		for i := range answers {
+			answers[i].Decision, answers[i].Err = stint.Decision{}, err
+		}
+	}
+}
+
+// GiveBack implements stint.GiveBacker.
+func (f *Faulty) GiveBack(ctx context.Context, r *stint.Request) error {
+	return f.call(ctx, func() error {
+		if s, ok := f.Store.(stint.GiveBacker); ok {
+			return s.GiveBack(ctx, r)
+		}
+		return fmt.Errorf("limittest: give back: %w", stint.ErrUnsupported)
+	})
+}
+
+// Reset implements stint.Resetter.
+func (f *Faulty) Reset(ctx context.Context, r *stint.Request) error {
+	return f.call(ctx, func() error {
+		if s, ok := f.Store.(stint.Resetter); ok {
+			return s.Reset(ctx, r)
+		}
+		return fmt.Errorf("limittest: reset: %w", stint.ErrUnsupported)
+	})
+}

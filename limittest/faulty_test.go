@@ -1,0 +1,100 @@
+package limittest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+func TestFaulty(t *testing.T) {
+	errDown := errors.New("down")
+	for _, tt := range []struct {
+		name    string
+		fault   Fault
+		err     error
+		charged int64
+	}{
+		{"no fault", Fault{}, nil, 1},
+		{"before", Fault{Err: errDown}, errDown, 0},
+		{"after", Fault{Err: errDown, Lost: true}, errDown, 1},
+		{"after, without a word", Fault{Lost: true}, ErrFault, 1},
+		{"hangs", Fault{Hang: true}, context.DeadlineExceeded, 0},
+		{"hangs after", Fault{Hang: true, Lost: true}, context.DeadlineExceeded, 1},
+		{"hangs and fails", Fault{Hang: true, Err: errDown}, errDown, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := &Faulty{Store: new(stint.Memory), Fault: func(call int) Fault {
+				if call == 1 {
+					return tt.fault
+				}
+				return Fault{}
+			}}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			defer cancel()
+			r := &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: ten, Cost: 1}}}
+			d, err := f.Take(ctx, r, nil)
+			if !errors.Is(err, tt.err) {
+				t.Fatalf("Take: error %v, want %v", err, tt.err)
+			}
+			if d.Allowed != (tt.err == nil) {
+				t.Errorf("Take: allowed %t beside error %v", d.Allowed, err)
+			}
+			r.Asks[0].Cost = 0
+			d, err = f.Take(t.Context(), r, nil)
+			if got := 10 - d.Remaining; err != nil || got != tt.charged {
+				t.Errorf("then %d were charged (error %v), want %d", got, err, tt.charged)
+			}
+			if f.Calls() != 2 {
+				t.Errorf("Calls: %d, want 2", f.Calls())
+			}
+		})
+	}
+}
+
+func TestFaultyCallsOfAllKinds(t *testing.T) {
+	f := &Faulty{Store: new(stint.Memory), Fault: func(int) Fault { return Fault{Lost: true} }}
+	rs := []stint.Request{{Asks: []stint.Ask{{Key: "k", Limit: ten, Cost: 4}}}, {Asks: []stint.Ask{{Key: "k", Limit: ten, Cost: 4}}}}
+	left := func() int64 {
+		r := stint.Request{Asks: []stint.Ask{{Key: "k", Limit: ten}}}
+		d, err := f.Store.Take(t.Context(), &r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Remaining
+	}
+	answers := make([]stint.Answer, 2)
+	f.TakeEach(t.Context(), rs, answers)
+	for i, a := range answers {
+		if !errors.Is(a.Err, ErrFault) || a.Decision != (stint.Decision{}) {
+			t.Errorf("TakeEach, answer %d: %v", i, a)
+		}
+	}
+	if n := left(); n != 2 {
+		t.Errorf("after TakeEach %d left, want 2", n)
+	}
+	if err := f.GiveBack(t.Context(), &rs[0]); !errors.Is(err, ErrFault) || left() != 6 {
+		t.Errorf("GiveBack: %v, %d left, want 6", err, left())
+	}
+	if err := f.Reset(t.Context(), &rs[0]); !errors.Is(err, ErrFault) || left() != 10 {
+		t.Errorf("Reset: %v, %d left, want 10", err, left())
+	}
+	f.Store, f.Fault = new(bare), nil
+	if err := f.GiveBack(t.Context(), &rs[0]); !errors.Is(err, stint.ErrUnsupported) {
+		t.Errorf("GiveBack without a GiveBacker: %v", err)
+	}
+	if err := f.Reset(t.Context(), &rs[0]); !errors.Is(err, stint.ErrUnsupported) {
+		t.Errorf("Reset without a Resetter: %v", err)
+	}
+	f.TakeEach(t.Context(), rs, answers)
+	if !answers[0].Allowed || !answers[1].Allowed || answers[1].Remaining != 2 {
+		t.Errorf("TakeEach one by one: %v", answers)
+	}
+}
+
+// With no fault, a Faulty is the store that it wraps.
+func TestFaultyWithoutFaultsPasses(t *testing.T) {
+	Kit{New: func(*testing.T) stint.Store { return &Faulty{Store: new(stint.Memory)} }, Skip: []string{"Burst"}}.Run(t)
+}

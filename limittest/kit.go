@@ -1,0 +1,136 @@
+package limittest
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stintdev/stint"
+)
+
+// DefaultSteps is how many steps Twins takes where Kit.Steps is 0.
+const DefaultSteps = 20_000
+
+// Kit tests a Store. Only New must be given.
+type Kit struct {
+	// New makes an empty store, and cleans up after it with t.Cleanup. It may
+	// be called several times in one test; the store before is then no longer
+	// used.
+	New func(t *testing.T) stint.Store
+	// Fleet makes several stores over the same data, which is empty, as a
+	// fleet of processes has them. They are used from many goroutines at once.
+	// nil: New alone.
+	Fleet func(t *testing.T) []stint.Store
+	// Steps is how many random steps Twins takes. Below 20,000 it does not
+	// insist that all states of interest were met. 0: DefaultSteps.
+	Steps int
+	// Seed makes the random steps the same each time. 0: a seed of its own for
+	// each run, which is printed.
+	Seed uint64
+	// Skip names subtests that the store cannot pass, such as "TakeEach". Those
+	// that need an optional interface which the store lacks skip themselves.
+	Skip []string
+}
+
+// check is one subtest. It sees testing.TB, so that the kit's own tests can watch
+// it fail.
+type check struct {
+	name string
+	run  func(t testing.TB, e *env)
+}
+
+// env is what a check works with.
+type env struct {
+	open  func() stint.Store
+	fleet func() []stint.Store
+	steps int
+	seed  uint64
+	calls int // in a burst
+}
+
+var checks = []check{
+	{"Vectors", checkVectors},
+	{"Fields", checkFields},
+	{"Twins", checkTwins},
+	{"TakeEach", checkTakeEach},
+	{"SlidingLogIsExact", property(slidingLogIsExact)},
+	{"BucketsRefillAtTheRate", property(bucketsRefillAtTheRate)},
+	{"DenialChangesNothing", property(denialChangesNothing)},
+	{"RetryAfterIsExact", property(retryAfterIsExact)},
+	{"RemainingIsExact", property(remainingIsExact)},
+	{"ResetAfterIsExact", property(resetAfterIsExact)},
+	{"Linearizable", checkLinearizable},
+	{"LinearizableOverTwoKeys", checkLinearizableOverTwoKeys},
+	{"Burst", checkBurst},
+}
+
+// Run runs the kit, each part as a subtest.
+func (k Kit) Run(t *testing.T) {
+	for _, name := range k.Skip {
+		if !slices.ContainsFunc(checks, func(c check) bool { return c.name == name }) {
+			t.Errorf("Kit.Skip: there is no %q; there are %s", name, strings.Join(checkNames(), ", "))
+		}
+	}
+	for _, c := range checks {
+		t.Run(c.name, func(t *testing.T) {
+			if slices.Contains(k.Skip, c.name) {
+				t.Skip("skipped by Kit.Skip")
+			}
+			c.run(t, k.env(t))
+		})
+	}
+}
+
+func checkNames() []string {
+	var names []string
+	for _, c := range checks {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+func (k *Kit) env(t *testing.T) *env {
+	e := &env{
+		open:  func() stint.Store { return k.New(t) },
+		fleet: func() []stint.Store { return []stint.Store{k.New(t)} },
+		steps: k.Steps,
+		seed:  k.Seed,
+		calls: burstCalls,
+	}
+	if k.Fleet != nil {
+		e.fleet = func() []stint.Store { return k.Fleet(t) }
+	}
+	if e.steps == 0 {
+		e.steps = DefaultSteps
+	}
+	if e.seed == 0 {
+		e.seed = rand.Uint64()
+	}
+	return e
+}
+
+// oneOfEach is a small limit of each algorithm: so much per 10 s.
+func oneOfEach(amount int64, name string) []*stint.Limit {
+	var limits []*stint.Limit
+	for a := stint.TokenBucket; a <= stint.SlidingWindow; a++ {
+		limits = append(limits, mustLimit(stint.Spec{Name: name, Algorithm: a, Amount: amount, Period: 10e9}))
+	}
+	return limits
+}
+
+func mustLimit(s stint.Spec) *stint.Limit {
+	l, err := stint.NewLimit(s)
+	if err != nil {
+		panic("limittest: " + err.Error())
+	}
+	return l
+}
+
+func mustPenalty(s stint.PenaltySpec) *stint.Penalty {
+	p, err := stint.NewPenalty(s)
+	if err != nil {
+		panic("limittest: " + err.Error())
+	}
+	return p
+}

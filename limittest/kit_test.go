@@ -1,0 +1,77 @@
+package limittest
+
+import (
+	"context"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+func TestMemory(t *testing.T) {
+	Kit{New: func(*testing.T) stint.Store { return new(stint.Memory) }}.Run(t)
+}
+
+func TestModel(t *testing.T) {
+	k := Kit{New: func(*testing.T) stint.Store { return new(Model) }}
+	if raceDetector {
+		k.Skip = []string{"Burst"} // is slow then, and proves no more than other races
+	}
+	k.Run(t)
+}
+
+// The steps of all runs add up to 300,000. They run in one goroutine, where the
+// race detector only takes time.
+func TestMemoryIsTheModelsTwin(t *testing.T) {
+	seeds := uint64(15)
+	if raceDetector {
+		seeds = 2
+	}
+	for seed := range seeds {
+		twins(t, DefaultSteps, seed, new(stint.Memory))
+	}
+}
+
+func TestTwins(t *testing.T) { Twins(t, new(stint.Memory), new(Model), 2000, 1) }
+
+// bare is a store with no powers but Take.
+type bare struct{ inner stint.Memory }
+
+func (b *bare) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+	return b.inner.Take(ctx, r, out)
+}
+
+func TestOptionalPowersAreOptional(t *testing.T) {
+	Kit{New: func(*testing.T) stint.Store { return new(bare) }, Steps: DefaultSteps, Seed: 1}.Run(t)
+}
+
+// A failure must show whatever differs.
+func TestEveryFieldOfADecisionIsShown(t *testing.T) {
+	base := stint.Decision{}
+	fields := reflect.TypeOf(base)
+	for i := range fields.NumField() {
+		d := base
+		switch f := reflect.ValueOf(&d).Elem().Field(i).Addr().Interface().(type) {
+		case *bool:
+			*f = true
+		case *stint.Outcome:
+			*f = stint.Warned
+		case **stint.Limit:
+			*f = one
+		case **stint.Penalty:
+			*f = strict
+		case *string:
+			*f = "k"
+		case *int64:
+			*f = 1
+		case *time.Duration:
+			*f = 1
+		default:
+			t.Fatalf("Decision.%s is of a kind that this test does not know", fields.Field(i).Name)
+		}
+		if show(&d) == show(&base) {
+			t.Errorf("show leaves out Decision.%s; if you add a field, add it to show", fields.Field(i).Name)
+		}
+	}
+}

@@ -1,0 +1,224 @@
+package limittest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/stintdev/stint"
+)
+
+// At one instant every algorithm is a counter with a capacity. These checks let
+// goroutines race at one instant, and ask whether the answers are those of some
+// order of the calls that agrees with when each began and ended.
+
+const (
+	racers       = 8
+	raceCalls    = 12 // of each racer: few, so that a failure can be read
+	races        = 20 // under each algorithm
+	raceCapacity = 6
+)
+
+// call is what a racer asks: for a cost under each of two keys, or under one.
+type call struct {
+	verb string
+	asks [2]bool
+	cost [2]int64
+}
+
+// reply is what it is answered, under each key that it asked.
+type reply struct {
+	allowed bool
+	fits    [2]bool
+	left    [2]int64
+}
+
+// counters are what is used under both keys.
+type counters [2]int64
+
+func (c counters) step(in call) (counters, reply) {
+	var out reply
+	after := c
+	out.allowed = true
+	for i := range c {
+		if !in.asks[i] {
+			continue
+		}
+		switch in.verb {
+		case "take":
+			out.fits[i] = c[i]+in.cost[i] <= raceCapacity
+			out.allowed = out.allowed && out.fits[i]
+			after[i] += in.cost[i]
+		case "give back":
+			after[i] = max(0, c[i]-in.cost[i])
+		case "reset":
+			after[i] = 0
+		}
+	}
+	if in.verb != "take" {
+		return after, reply{}
+	}
+	if !out.allowed {
+		after = c
+	}
+	for i := range c {
+		if in.asks[i] {
+			out.left[i] = raceCapacity - after[i]
+		}
+	}
+	return after, out
+}
+
+var counting = porcupine.Model{
+	Init: func() any { return counters{} },
+	Step: func(state, in, out any) (bool, any) {
+		next, want := state.(counters).step(in.(call))
+		return want == out.(reply), next
+	},
+}
+
+func checkLinearizable(t testing.TB, e *env)            { checkRaces(t, e, 1) }
+func checkLinearizableOverTwoKeys(t testing.TB, e *env) { checkRaces(t, e, 2) }
+
+func checkRaces(t testing.TB, e *env, keys int) {
+	t.Logf("seed %d", e.seed)
+	stores := e.fleet()
+	verbs := verbsOf(stores)
+	for _, limit := range oneOfEach(raceCapacity, "") {
+		for n := range races {
+			r := race{
+				stores: stores, verbs: verbs, keys: keys, limit: limit, seed: e.seed + uint64(n),
+				name: fmt.Sprintf("race %d %s", n, limit.Spec().Algorithm),
+			}
+			r.run(t)
+			if t.Failed() {
+				t.FailNow()
+			}
+		}
+	}
+}
+
+type race struct {
+	stores []stint.Store
+	verbs  []string
+	keys   int
+	limit  *stint.Limit
+	seed   uint64
+	name   string
+
+	mu      sync.Mutex
+	history []porcupine.Operation
+}
+
+func (r *race) run(t testing.TB) {
+	var done sync.WaitGroup
+	start := make(chan struct{})
+	began := time.Now()
+	for i := range racers {
+		done.Go(func() {
+			rng := rand.New(rand.NewPCG(r.seed, uint64(i)))
+			<-start
+			for range raceCalls {
+				in := r.draw(rng)
+				call := time.Since(began).Nanoseconds()
+				out, err := r.do(r.stores[i%len(r.stores)], in)
+				end := time.Since(began).Nanoseconds()
+				if err != nil {
+					t.Errorf("%s: %v", in.verb, err)
+					return
+				}
+				r.mu.Lock()
+				r.history = append(r.history, porcupine.Operation{ClientId: i, Input: in, Call: call, Output: out, Return: end})
+				r.mu.Unlock()
+			}
+		})
+	}
+	close(start)
+	done.Wait()
+	if t.Failed() {
+		return
+	}
+	switch porcupine.CheckOperationsTimeout(counting, r.history, 20*time.Second) {
+	case porcupine.Illegal:
+		t.Errorf("%s, seed %d: no order of these calls explains the answers:\n%s", r.limit, r.seed, r.tell())
+	case porcupine.Unknown:
+		t.Logf("%s, seed %d: could not tell in 20s", r.limit, r.seed)
+	}
+}
+
+func (r *race) draw(rng *rand.Rand) call {
+	in := call{verb: "take"}
+	if rng.IntN(5) == 0 {
+		in.verb = r.verbs[rng.IntN(len(r.verbs))]
+	}
+	for i := range r.keys {
+		in.asks[i] = true
+		in.cost[i] = int64(rng.IntN(4))
+	}
+	// Only Take promises to act on several keys at once.
+	if r.keys == 2 && (in.verb != "take" || rng.IntN(3) == 0) {
+		i := rng.IntN(2)
+		in.asks[i], in.cost[i] = false, 0
+	}
+	return in
+}
+
+func (r *race) do(s stint.Store, in call) (out reply, err error) {
+	req := stint.Request{At: time.UnixMicro(1e15 + 123_456)}
+	order := []int{0, 1}
+	if in.cost[0] > in.cost[1] { // no store may rely on one order
+		order = []int{1, 0}
+	}
+	for _, i := range order {
+		if in.asks[i] {
+			req.Asks = append(req.Asks, stint.Ask{Key: fmt.Sprintf("%s: key %d", r.name, i), Limit: r.limit, Cost: in.cost[i]})
+		}
+	}
+	ctx := context.Background()
+	switch in.verb {
+	case "give back":
+		return out, s.(stint.GiveBacker).GiveBack(ctx, &req)
+	case "reset":
+		return out, s.(stint.Resetter).Reset(ctx, &req)
+	}
+	each := make([]stint.Decision, len(req.Asks))
+	d, err := s.Take(ctx, &req, each)
+	out.allowed = d.Allowed
+	for _, i := range order {
+		if in.asks[i] {
+			out.fits[i], out.left[i] = each[0].Allowed, each[0].Remaining
+			each = each[1:]
+		}
+	}
+	return out, err
+}
+
+// tell lists the calls in the order in which they began.
+func (r *race) tell() string {
+	slices.SortFunc(r.history, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+	var b strings.Builder
+	for _, op := range r.history {
+		in, out := op.Input.(call), op.Output.(reply)
+		fmt.Fprintf(&b, "%9d–%9dns racer %d: %s", op.Call, op.Return, op.ClientId, in.verb)
+		for i := range in.asks {
+			if in.asks[i] {
+				fmt.Fprintf(&b, ", key %d ×%d", i, in.cost[i])
+				if in.verb == "take" {
+					fmt.Fprintf(&b, " (fits: %t, left: %d)", out.fits[i], out.left[i])
+				}
+			}
+		}
+		if in.verb == "take" {
+			fmt.Fprintf(&b, " → allowed: %t", out.allowed)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}

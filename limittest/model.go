@@ -1,0 +1,422 @@
+package limittest
+
+import (
+	"context"
+	"math"
+	"math/big"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+// Model is the reference: a Store that is slow and obvious. It remembers every
+// request that it admitted for as long as the count lives, and answers from
+// that history in exact fractions, word for word by the contract. It shares no
+// arithmetic with package stint. The zero Model is empty and ready; it may be
+// used from many goroutines at once, and never forgets by itself.
+//
+// Its clock is time.Now. It implements EachTaker, GiveBacker and Resetter.
+type Model struct {
+	mu      sync.Mutex
+	counts  map[countID]*history
+	records map[recordID][]violation
+}
+
+// countID is what limits must have in common to share a count.
+type countID struct {
+	key, name string
+	algorithm stint.Algorithm
+	period    time.Duration
+	buckets   int64
+}
+
+func countOf(a *stint.Ask) countID {
+	s := a.Limit.Spec()
+	return countID{a.Key, s.Name, s.Algorithm, s.Period, subWindows(&s)}
+}
+
+// history is what one key was charged under limits that share a count.
+type history struct {
+	last    int64 // the instant of the last charge, µs since 1970
+	charges []charge
+}
+
+type charge struct {
+	at    int64 // µs
+	units int64 // what is left of it, after units were given back
+	// level is, for the buckets, how many units the bucket held after this
+	// charge. It is kept because levels are rounded up where a limit changes:
+	// they are part of the history.
+	level *big.Rat
+}
+
+// terms is a limit in the words of the contract.
+type terms struct {
+	algorithm stint.Algorithm
+	capacity  int64    // C, or N where there is no burst
+	period    int64    // P in µs
+	tick      int64    // µs
+	rate      *big.Rat // buckets: N/P, units per tick
+	buckets   int64    // sliding window: B
+	width     int64    // sliding window: W in ticks
+}
+
+// exact bounds every product: 2^52.
+var exact = big.NewInt(1 << 52)
+
+func termsOf(l *stint.Limit) *terms {
+	s := l.Spec()
+	m := &terms{algorithm: s.Algorithm, capacity: s.Amount, period: s.Period.Microseconds(), tick: 1, buckets: subWindows(&s)}
+	switch s.Algorithm {
+	case stint.TokenBucket, stint.LeakyBucket:
+		if s.Burst > 0 {
+			m.capacity = s.Burst
+		}
+		m.rate = big.NewRat(s.Amount, m.period)
+		if tooLarge(m.capacity, m.rate.Denom()) {
+			m.tick = 1000
+			m.rate = big.NewRat(s.Amount, m.period/1000)
+		}
+	case stint.SlidingWindow:
+		m.width = m.period / m.buckets
+		if tooLarge(s.Amount, big.NewInt(m.width)) {
+			m.tick = 1000
+			m.width /= 1000
+		}
+	}
+	return m
+}
+
+func tooLarge(a int64, b *big.Int) bool {
+	return new(big.Int).Mul(big.NewInt(a), b).Cmp(exact) >= 0
+}
+
+func subWindows(s *stint.Spec) int64 {
+	if s.Algorithm == stint.SlidingWindow && s.Buckets == 0 {
+		return 10
+	}
+	return int64(s.Buckets)
+}
+
+// used is how many units count at the instant t, which is not before the last
+// charge.
+func (h *history) used(m *terms, t int64) *big.Rat {
+	if m.rate != nil {
+		return h.level(m, t)
+	}
+	var full, part int64
+	for _, c := range h.charges {
+		switch m.share(c.at, t) {
+		case inFull:
+			full += c.units
+		case inPart:
+			part += c.units
+		}
+	}
+	if part > 0 {
+		off := t / m.tick % m.width
+		full += ceil(new(big.Rat).Mul(units(part), big.NewRat(m.width-off, m.width)))
+	}
+	return units(full)
+}
+
+// How a charge counts at a later instant.
+const (
+	notAtAll = iota
+	inPart   // by the share of its sub-window that the period still covers
+	inFull
+)
+
+func (m *terms) share(charged, t int64) int {
+	switch m.algorithm {
+	case stint.FixedWindow:
+		if charged/m.period == t/m.period {
+			return inFull
+		}
+	case stint.SlidingLog:
+		if charged > t-m.period {
+			return inFull
+		}
+	case stint.SlidingWindow:
+		age := t/m.tick/m.width - charged/m.tick/m.width
+		if age < m.buckets {
+			return inFull
+		}
+		if age == m.buckets {
+			return inPart
+		}
+	}
+	return notAtAll
+}
+
+// level is how full a bucket is at t: as full as the last charge left it, in
+// whole parts of this limit's units, less what has flowed out since.
+func (h *history) level(m *terms, t int64) *big.Rat {
+	if len(h.charges) == 0 {
+		return units(0)
+	}
+	level := m.restated(h.charges[len(h.charges)-1].level)
+	ticks := t/m.tick - h.last/m.tick
+	level.Sub(level, new(big.Rat).Mul(m.rate, units(ticks)))
+	if level.Sign() < 0 {
+		return units(0)
+	}
+	return level
+}
+
+// restated is a level that may stem from a limit of another amount or burst,
+// rounded up to parts of 1/q and saturated at 2^52 of them.
+func (m *terms) restated(level *big.Rat) *big.Rat {
+	q := m.rate.Denom()
+	parts := ceilInt(new(big.Rat).Mul(level, new(big.Rat).SetInt(q)))
+	if parts.Cmp(exact) > 0 {
+		parts = exact
+	}
+	return new(big.Rat).SetFrac(parts, q)
+}
+
+// fits is the first instant from t on at which no more than room units are used,
+// if nothing comes.
+func (h *history) fits(m *terms, t int64, room *big.Rat) int64 {
+	if h.used(m, t).Cmp(room) <= 0 {
+		return t
+	}
+	switch m.algorithm {
+	case stint.FixedWindow:
+		return (t/m.period + 1) * m.period
+	case stint.SlidingLog:
+		for _, c := range h.charges {
+			if out := c.at + m.period; out > t && h.used(m, out).Cmp(room) <= 0 {
+				return out
+			}
+		}
+	case stint.SlidingWindow:
+		for i := t / m.tick / m.width; ; i++ {
+			first := max(i*m.width, t/m.tick)
+			n := int((i+1)*m.width - first)
+			if h.used(m, ((i+1)*m.width-1)*m.tick).Cmp(room) > 0 {
+				continue // not even at its end
+			}
+			k := sort.Search(n, func(k int) bool { return h.used(m, (first+int64(k))*m.tick).Cmp(room) <= 0 })
+			return (first + int64(k)) * m.tick
+		}
+	default:
+		excess := new(big.Rat).Sub(h.level(m, t), room)
+		return (t/m.tick + ceil(excess.Quo(excess, m.rate))) * m.tick
+	}
+	panic("limittest: what was admitted never leaves")
+}
+
+func (h *history) charge(m *terms, t, n int64) {
+	c := charge{at: t, units: n}
+	if m.rate != nil {
+		c.level = h.level(m, t)
+		c.level.Add(c.level, units(n))
+	}
+	h.charges = append(h.charges, c)
+	h.last = t
+}
+
+// giveBack takes n units away, newest first, from what still counts at t.
+func (h *history) giveBack(m *terms, t, n int64) {
+	if m.rate != nil && n > 0 && len(h.charges) > 0 {
+		c := &h.charges[len(h.charges)-1]
+		c.level = m.restated(c.level)
+		c.level.Sub(c.level, units(n))
+		return
+	}
+	for i := len(h.charges) - 1; i >= 0 && n > 0; i-- {
+		if c := &h.charges[i]; m.share(c.at, t) != notAtAll {
+			k := min(n, c.units)
+			c.units -= k
+			n -= k
+		}
+	}
+}
+
+// look is a count at one instant.
+type look struct {
+	*terms
+	h   *history
+	now int64 // never before the last charge
+}
+
+func (m *Model) look(a *stint.Ask, at int64) look {
+	h := m.counts[countOf(a)]
+	if h == nil {
+		h = new(history)
+	}
+	return look{termsOf(a.Limit), h, max(at, h.last)}
+}
+
+func (l *look) used() *big.Rat { return l.h.used(l.terms, l.now) }
+
+// room is what is left at most for others if n units are in use.
+func (l *look) room(n int64) *big.Rat {
+	return new(big.Rat).Sub(units(l.capacity), units(n))
+}
+
+func (l *look) allows(n int64) bool { return l.used().Cmp(l.room(n)) <= 0 }
+
+func (l *look) remaining() int64 {
+	return max(0, floor(new(big.Rat).Sub(units(l.capacity), l.used())))
+}
+
+func (l *look) retry(n int64) time.Duration {
+	if n > l.capacity {
+		return stint.Never
+	}
+	return duration(l.h.fits(l.terms, l.now, l.room(n)) - l.now)
+}
+
+func (l *look) reset() int64 { return l.h.fits(l.terms, l.now, units(0)) - l.now }
+
+// delay is how long what is in a bucket takes to leave it.
+func (l *look) delay() time.Duration {
+	return duration(ceil(new(big.Rat).Quo(l.used(), l.rate)) * l.tick)
+}
+
+// Take implements stint.Store.
+func (m *Model) Take(_ context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := instant(r)
+	if d, banned := m.running(r, now); banned {
+		return d, nil
+	}
+	each := make([]stint.Decision, len(r.Asks))
+	allowed := true
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		l := m.look(a, now)
+		each[i].Allowed = l.allows(a.Cost)
+		allowed = allowed && each[i].Allowed
+	}
+	for i := range r.Asks {
+		each[i] = m.settle(&r.Asks[i], now, allowed, each[i].Allowed)
+	}
+	copy(out, each)
+	d := strictest(each)
+	if !allowed {
+		m.punish(r, each, now, &d)
+	}
+	return d, nil
+}
+
+// settle charges a, if the request as a whole is allowed, and answers it.
+func (m *Model) settle(a *stint.Ask, now int64, allowed, fits bool) stint.Decision {
+	l := m.look(a, now)
+	d := stint.Decision{Allowed: fits, Outcome: stint.Allowed, Limit: a.Limit, Key: a.Key}
+	if !fits {
+		d.Outcome = stint.Limited
+		d.RetryAfter = l.retry(a.Cost)
+	}
+	if allowed && l.algorithm == stint.LeakyBucket {
+		d.Delay = l.delay()
+	}
+	if allowed && a.Cost > 0 {
+		l.h.charge(l.terms, l.now, a.Cost)
+		if m.counts == nil {
+			m.counts = make(map[countID]*history)
+		}
+		m.counts[countOf(a)] = l.h
+	}
+	d.Remaining = l.remaining()
+	d.ResetAfter = duration(l.reset())
+	return d
+}
+
+// strictest is, of the denials, the one with the longest retry-after, else the
+// answer with the least remaining; the first of equals.
+func strictest(each []stint.Decision) stint.Decision {
+	order := make([]int, len(each))
+	var delay time.Duration
+	for i := range each {
+		order[i] = i
+		delay = max(delay, each[i].Delay)
+	}
+	sort.SliceStable(order, func(i, j int) bool {
+		a, b := &each[order[i]], &each[order[j]]
+		switch {
+		case a.Allowed != b.Allowed:
+			return b.Allowed
+		case a.Allowed:
+			return a.Remaining < b.Remaining
+		default:
+			return a.RetryAfter > b.RetryAfter
+		}
+	})
+	d := each[order[0]]
+	d.Delay = delay
+	return d
+}
+
+// TakeEach implements stint.EachTaker.
+func (m *Model) TakeEach(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
+	for i := range rs {
+		answers[i].Decision, answers[i].Err = m.Take(ctx, &rs[i], answers[i].Each)
+	}
+}
+
+// GiveBack implements stint.GiveBacker. What becomes unused by it is forgotten
+// altogether, the instant of its last charge included.
+func (m *Model) GiveBack(_ context.Context, r *stint.Request) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := instant(r)
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		l := m.look(a, now)
+		if l.used().Sign() == 0 {
+			continue
+		}
+		if l.h.giveBack(l.terms, l.now, a.Cost); l.used().Sign() == 0 {
+			delete(m.counts, countOf(a))
+		}
+	}
+	return nil
+}
+
+// Reset implements stint.Resetter.
+func (m *Model) Reset(_ context.Context, r *stint.Request) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		if a.Limit != nil {
+			delete(m.counts, countOf(a))
+		}
+		if a.Penalty != nil {
+			delete(m.records, recordOf(a))
+		}
+	}
+	return nil
+}
+
+func instant(r *stint.Request) int64 {
+	if r.At.IsZero() {
+		return time.Now().UnixMicro()
+	}
+	return r.At.UnixMicro()
+}
+
+// duration turns µs into a Duration, or the longest where it cannot hold them.
+func duration(us int64) time.Duration {
+	if us > math.MaxInt64/1000 {
+		return math.MaxInt64
+	}
+	return time.Duration(us) * time.Microsecond
+}
+
+func units(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
+
+func floor(r *big.Rat) int64 { return new(big.Int).Div(r.Num(), r.Denom()).Int64() }
+
+func ceil(r *big.Rat) int64 { return ceilInt(r).Int64() }
+
+func ceilInt(r *big.Rat) *big.Int {
+	n := new(big.Int).Div(new(big.Int).Neg(r.Num()), r.Denom())
+	return n.Neg(n)
+}

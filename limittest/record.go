@@ -1,0 +1,140 @@
+package limittest
+
+import (
+	"math/big"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+// recordID is what penalties must have in common to share a record.
+type recordID struct{ key, name string }
+
+func recordOf(a *stint.Ask) recordID { return recordID{a.Key, a.Penalty.Spec().Name} }
+
+// violation is one of a key's violations, all of which the Model remembers.
+type violation struct {
+	at    int64 // µs
+	until int64 // the end of the ban that it led to; 0: it led to none
+}
+
+// running answers with the ban that runs longest, if any of r's keys is banned.
+func (m *Model) running(r *stint.Request, now int64) (d stint.Decision, banned bool) {
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		if a.Penalty == nil {
+			continue
+		}
+		if left := banLeft(m.records[recordOf(a)], now); left > d.BanLeft {
+			d = stint.Decision{Outcome: stint.Banned, Key: a.Key, RetryAfter: left, BanLeft: left, Penalty: a.Penalty}
+		}
+	}
+	return d, d.BanLeft > 0
+}
+
+func banLeft(vs []violation, now int64) time.Duration {
+	if len(vs) == 0 {
+		return 0
+	}
+	now = max(now, vs[len(vs)-1].at)
+	var left int64
+	for _, v := range vs {
+		left = max(left, v.until-now)
+	}
+	return duration(left)
+}
+
+// punish counts one violation for each key and penalty of an ask that refused,
+// and makes the answer as grave as the gravest of them.
+func (m *Model) punish(r *stint.Request, each []stint.Decision, now int64, d *stint.Decision) {
+	punished := make(map[recordID]bool)
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		if each[i].Allowed || a.Penalty == nil || punished[recordOf(a)] {
+			continue
+		}
+		punished[recordOf(a)] = true
+		outcome := m.violate(recordOf(a), a.Penalty.Spec(), now)
+		if left := banLeft(m.records[recordOf(a)], now); left > d.BanLeft {
+			d.BanLeft, d.Penalty = left, a.Penalty
+			d.RetryAfter = max(d.RetryAfter, left)
+		}
+		d.Outcome = max(d.Outcome, outcome)
+	}
+}
+
+func (m *Model) violate(id recordID, p stint.PenaltySpec, now int64) stint.Outcome {
+	vs := m.records[id]
+	if len(vs) > 0 {
+		now = max(now, vs[len(vs)-1].at)
+	}
+	outcome := stint.Limited
+	v := violation{at: now}
+	switch n := counted(vs, forget(&p), now) + 1; {
+	case p.BanAfter > 0 && n >= p.BanAfter:
+		outcome = stint.Banned
+		v.until = now + term(&p, bansBefore(vs, forget(&p), now))
+	case p.WarnAfter > 0 && n >= p.WarnAfter:
+		outcome = stint.Warned
+	}
+	if m.records == nil {
+		m.records = make(map[recordID][]violation)
+	}
+	m.records[id] = append(vs, v)
+	return outcome
+}
+
+// counted is how many violations count at now: those since the last ban, and
+// since the last time that forget passed between one and the next.
+func counted(vs []violation, forget, now int64) int64 {
+	var n int64
+	next := now
+	for i := len(vs) - 1; i >= 0 && vs[i].until == 0 && next-vs[i].at < forget; i-- {
+		next = vs[i].at
+		n++
+	}
+	return n
+}
+
+// bansBefore is how many bans count at now: those since the last time that
+// forget passed between the end of one and what came next.
+func bansBefore(vs []violation, forget, now int64) int64 {
+	var n int64
+	next := now
+	for i := len(vs) - 1; i >= 0; i-- {
+		if vs[i].until == 0 {
+			continue
+		}
+		if next-vs[i].until >= forget {
+			break
+		}
+		next = vs[i].at
+		n++
+	}
+	return n
+}
+
+// mostBan is the longest ban where PenaltySpec.MaxBan is 0.
+const mostBan = 100 * 365 * 24 * time.Hour
+
+// term is how long a ban is, in µs: BanFor · Growth^bans, at most MaxBan.
+func term(p *stint.PenaltySpec, bans int64) int64 {
+	growth, most := max(1, p.Growth), p.MaxBan
+	if most == 0 {
+		most = mostBan
+	}
+	long := new(big.Int).Exp(big.NewInt(growth), big.NewInt(bans), nil)
+	long.Mul(long, big.NewInt(p.BanFor.Microseconds()))
+	if long.Cmp(big.NewInt(most.Microseconds())) > 0 {
+		return most.Microseconds()
+	}
+	return long.Int64()
+}
+
+// forget is PenaltySpec.ForgetAfter in µs.
+func forget(p *stint.PenaltySpec) int64 {
+	if p.ForgetAfter == 0 {
+		return time.Hour.Microseconds()
+	}
+	return p.ForgetAfter.Microseconds()
+}

@@ -1,0 +1,369 @@
+package limittest
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+// script makes up what to ask: at random, but knowing the Model's mind, so that
+// the interesting states are met often. It goes in episodes, each with limits,
+// penalties and keys of its own.
+//
+// A store may drop a count as soon as that equals an unused one. What clocks
+// that step back, or a change to a slower limit, would find in such a count is
+// not defined; the script steers clear of it (see certain).
+type script struct {
+	rng   *rand.Rand
+	model Model
+	steps int   // left
+	clock int64 // the instant of the last request, µs
+	high  int64 // the latest instant so far
+	end   int64 // no instant of the episode lies beyond
+	verbs []string
+
+	episode   int
+	left      int // steps left in the episode
+	keys      []string
+	slots     []*slot
+	moments   []int64 // instants at which some answer changes
+	onMoment  bool    // the last instant was one of them
+	unusedAt  map[countID]int64
+	cleanAt   map[recordID]int64
+	lastLimit map[countID]*stint.Limit // under which the last charge was made
+}
+
+// slot is a limit that changes its amount and burst while in use.
+type slot struct {
+	now     *stint.Limit
+	choices []*stint.Limit
+	penalty *stint.Penalty
+}
+
+// move is one step of the script.
+type move struct {
+	verb string
+	req  stint.Request
+	seen []seen // for each ask with a limit
+}
+
+// seen is what the Model sees of an ask's limit just before the move.
+type seen struct {
+	now       int64
+	inUse     bool
+	saturated bool
+	msTick    bool
+}
+
+func newScript(seed uint64, steps int, verbs []string) *script {
+	return &script{rng: rand.New(rand.NewPCG(seed, 1)), steps: steps, verbs: verbs}
+}
+
+// chance is true in so many of 100 cases.
+func (s *script) chance(percent int) bool { return s.rng.IntN(100) < percent }
+
+func pick[T any](s *script, of ...T) T { return of[s.rng.IntN(len(of))] }
+
+// between is a number from lo to hi, most often near lo.
+func (s *script) between(lo, hi int64) int64 {
+	if hi <= lo {
+		return lo
+	}
+	if s.chance(50) {
+		hi = lo + int64(math.Pow(float64(hi-lo), s.rng.Float64()))
+	}
+	return lo + s.rng.Int64N(hi-lo+1)
+}
+
+// Steps in an episode: so many, and as many again by chance.
+const episodeSteps = 60
+
+func (s *script) begin() {
+	s.episode++
+	s.left = episodeSteps + s.rng.IntN(episodeSteps)
+	s.clock = s.high + s.between(0, 1_000_000)
+	// What is left of the time until 2112 must do for all episodes.
+	allowance := (exact.Int64() - 1 - s.clock) / int64(s.steps/episodeSteps+4)
+	if allowance < time.Hour.Microseconds() {
+		panic("limittest: too many steps for one run")
+	}
+	s.end = s.clock + allowance
+	s.keys, s.slots, s.moments = nil, nil, nil
+	s.unusedAt, s.cleanAt = make(map[countID]int64), make(map[recordID]int64)
+	s.lastLimit = make(map[countID]*stint.Limit)
+	for i := range 1 + s.rng.IntN(3) {
+		s.keys = append(s.keys, fmt.Sprintf("e%d:%d", s.episode, i))
+	}
+	for i := range 1 + s.rng.IntN(4) {
+		spec := s.spec(allowance / 10)
+		spec.Name = pick(s, "", "a", "b", "c")
+		if limit, err := stint.NewLimit(spec); err == nil && !s.hasID(limit.ID()) {
+			s.slots = append(s.slots, &slot{now: limit, choices: s.variants(limit)})
+		} else if i == 0 {
+			panic("limittest: no first limit") // spec returns valid ones
+		}
+	}
+	if s.chance(75) {
+		s.drawPenalties(allowance / 10)
+	}
+}
+
+func (s *script) hasID(id string) bool {
+	return slices.ContainsFunc(s.slots, func(x *slot) bool { return x.now.ID() == id })
+}
+
+// next makes up the next move. done must be told what came of it.
+func (s *script) next() *move {
+	s.steps--
+	for {
+		if s.left <= 0 {
+			s.begin()
+		}
+		s.left--
+		if m := s.tryMove(); m != nil {
+			return m
+		}
+	}
+}
+
+// tryMove returns nil if no answer would be certain.
+func (s *script) tryMove() *move {
+	if x := pick(s, s.slots...); s.chance(16) {
+		x.now = pick(s, x.choices...)
+	}
+	m := &move{verb: "take"}
+	switch {
+	case s.chance(8) && slices.Contains(s.verbs, "give back"):
+		m.verb = "give back"
+	case s.chance(2) && slices.Contains(s.verbs, "reset"):
+		m.verb = "reset"
+	}
+	at := s.instant()
+	asks := s.drawAsks()
+	if m.verb != "reset" {
+		var ok bool
+		if at, ok = s.certain(at, asks); !ok {
+			return nil
+		}
+	}
+	for i := range asks {
+		a := &asks[i]
+		l := s.model.look(a, at)
+		a.Cost = s.cost(l.capacity, l.remaining())
+		if m.verb == "give back" && len(l.h.charges) > 0 && s.chance(80) {
+			a.Cost = s.refund(&l)
+		}
+		if l.endless(a.Cost) {
+			return nil
+		}
+		m.seen = append(m.seen, seen{
+			now: l.now, inUse: l.used().Sign() > 0, saturated: l.saturated(), msTick: l.tick == 1000,
+		})
+	}
+	if m.verb == "reset" && asks[0].Penalty != nil && s.chance(50) {
+		asks[0].Limit = nil // lifts a ban and nothing else
+		asks, m.seen = asks[:1], nil
+	}
+	s.clock = at
+	s.high = max(s.high, at)
+	// What is less than a µs does not count.
+	m.req = stint.Request{Asks: asks, At: time.UnixMicro(at).Add(time.Duration(s.rng.IntN(1000)))}
+	return m
+}
+
+func (s *script) drawAsks() []stint.Ask {
+	var asks []stint.Ask
+	for range pick(s, 1, 1, 1, 2, 2, 3, 4) {
+		x := pick(s, s.slots...)
+		a := stint.Ask{Key: s.keys[s.rng.IntN(len(s.keys))], Limit: x.now, Penalty: x.penalty}
+		if s.chance(50) {
+			a.Key = s.keys[0]
+		}
+		if s.chance(5) {
+			a.Penalty = pick(s, s.slots...).penalty
+		}
+		if !slices.ContainsFunc(asks, func(b stint.Ask) bool { return b.Key == a.Key && b.Limit == a.Limit }) {
+			asks = append(asks, a)
+		}
+	}
+	return asks
+}
+
+// cost is often what just fits, or what just does not.
+func (s *script) cost(capacity, remaining int64) int64 {
+	switch n := s.rng.IntN(100); {
+	case n < 35:
+		return 1
+	case n < 43:
+		return 0
+	case n < 60:
+		return remaining
+	case n < 68:
+		return remaining + 1
+	case n < 73:
+		return capacity
+	case n < 78:
+		return capacity + 1 + int64(s.rng.IntN(2))
+	case n < 80:
+		return pick[int64](s, math.MaxInt64, 1<<62, 1<<53, 1<<52, 1<<32)
+	default:
+		return s.between(1, max(1, remaining/2))
+	}
+}
+
+// refund is often what the last charge took, or just what is in use.
+func (s *script) refund(l *look) int64 {
+	used, last := ceil(l.used()), l.h.charges[len(l.h.charges)-1].units
+	return max(0, pick(s, 0, 0, last, last, used-1, used, used+1, s.between(1, used)))
+}
+
+// instant is the next instant: the same, a bit later, at the border of something,
+// far ahead, or earlier than the last.
+func (s *script) instant() int64 {
+	m := termsOf(pick(s, s.slots...).now)
+	t := s.clock
+	s.onMoment = false
+	switch n := s.rng.IntN(100); {
+	case n < 30:
+	case n < 38:
+		t += s.between(1, 1000)
+	case n < 54:
+		t += s.between(1, m.period/int64(1+s.rng.IntN(20)))
+	case n < 58:
+		t += s.rng.Int64N(2 * m.period)
+	case n < 82 && len(s.moments) > 0:
+		t = pick(s, s.moments...) + pick[int64](s, -1000, -1, -1, 0, 0, 0, 1)
+		s.onMoment = true
+	case n < 88:
+		border := pick(s, m.period, max(1, m.width)*m.tick, 1000)
+		t = (t/border+1)*border + pick[int64](s, -1, 0, 1)
+	case n < 94:
+		t -= s.between(1, pick(s, 1000, m.period, 2*m.period))
+	case n < 96:
+		t += int64(1+s.rng.IntN(4)) * m.period
+	}
+	if t < 0 || t > s.end {
+		return s.clock
+	}
+	return t
+}
+
+// certain is t, or the first instant after it at which the answer does not depend
+// on whether the store has dropped what it may have dropped; ok is false if that
+// lies beyond the episode.
+func (s *script) certain(t int64, asks []stint.Ask) (certain int64, ok bool) {
+	for moved := true; moved; {
+		moved = false
+		for i := range asks {
+			a := &asks[i]
+			if at, known := s.unusedAt[countOf(a)]; known && max(t, s.high) >= at {
+				if u := s.model.unusedFrom(a); t < u {
+					t, moved = u, true
+				}
+			}
+			if a.Penalty == nil {
+				continue
+			}
+			if clean, known := s.cleanAt[recordOf(a)]; known && max(t, s.high) >= clean && t < clean {
+				t, moved = clean, true
+			}
+		}
+	}
+	return t, t <= s.end
+}
+
+// endless tells whether a bucket, with n units more, would take 2^52 µs or longer
+// to drain, which is 142 years. The contract bounds its integers there, and does
+// not say how to answer with a longer wait.
+func (l *look) endless(n int64) bool {
+	if l.rate == nil {
+		return false
+	}
+	level := l.used()
+	level.Add(level, units(min(n, l.capacity)))
+	return tooLarge(l.tick, ceilInt(level.Quo(level, l.rate)))
+}
+
+// saturated tells whether a bucket's level cannot be expressed under its limit.
+func (l *look) saturated() bool {
+	if l.rate == nil || len(l.h.charges) == 0 {
+		return false
+	}
+	level := l.restated(l.h.charges[len(l.h.charges)-1].level)
+	return level.Cmp(new(big.Rat).SetFrac(exact, l.rate.Denom())) == 0
+}
+
+// unusedFrom is the instant from which what is charged to a is as if unused.
+func (m *Model) unusedFrom(a *stint.Ask) int64 {
+	h := m.counts[countOf(a)]
+	if h == nil {
+		return 0
+	}
+	return h.fits(termsOf(a.Limit), h.last, units(0))
+}
+
+// cleanFrom is the instant from which a's record is as if there were none.
+func (m *Model) cleanFrom(a *stint.Ask) int64 {
+	var last int64
+	for _, v := range m.records[recordOf(a)] {
+		last = max(last, v.at, v.until)
+	}
+	p := a.Penalty.Spec()
+	return last + forget(&p)
+}
+
+// done notes what the Model answered to m.
+func (s *script) done(m *move, d *stint.Decision, each []stint.Decision) {
+	for i := range m.req.Asks {
+		a := &m.req.Asks[i]
+		if a.Limit != nil {
+			s.noteCount(a, d.Allowed && a.Cost > 0)
+		}
+		if a.Penalty != nil {
+			s.cleanAt[recordOf(a)] = s.model.cleanFrom(a)
+			if s.chance(30) {
+				s.note(s.cleanAt[recordOf(a)])
+			}
+		}
+		if m.verb == "take" && d.Limit != nil {
+			now := m.seen[i].now
+			s.note(now+each[i].RetryAfter.Microseconds(), now+each[i].ResetAfter.Microseconds())
+		}
+	}
+	if d.BanLeft > 0 {
+		s.note(s.clock + d.BanLeft.Microseconds())
+	}
+}
+
+func (s *script) noteCount(a *stint.Ask, charged bool) {
+	id := countOf(a)
+	if s.model.counts[id] == nil {
+		delete(s.unusedAt, id)
+		return
+	}
+	at, known := s.unusedAt[id]
+	if u := s.model.unusedFrom(a); charged || !known || u < at {
+		s.unusedAt[id] = u
+	}
+	if charged {
+		s.lastLimit[id] = a.Limit
+	}
+}
+
+// note keeps the instants that lie ahead.
+func (s *script) note(moments ...int64) {
+	for _, t := range moments {
+		if t > s.clock && t <= s.end && !slices.Contains(s.moments, t) {
+			s.moments = append(s.moments, t)
+		}
+	}
+	s.moments = slices.DeleteFunc(s.moments, func(t int64) bool { return t < s.clock-1 })
+	if n := len(s.moments); n > 8 {
+		s.moments = s.moments[n-8:]
+	}
+}

@@ -1,0 +1,152 @@
+package limittest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+// story is what was asked of a store and answered, so that a failure can tell
+// how it came about.
+type story struct{ events []event }
+
+type event struct {
+	verb   string // take, give back or reset
+	at     time.Time
+	asks   []stint.Ask
+	answer *stint.Decision
+	each   []stint.Decision
+}
+
+func (s *story) add(verb string, r *stint.Request, answer *stint.Decision, each []stint.Decision) {
+	s.events = append(s.events, event{verb, r.At, slices.Clone(r.Asks), answer, slices.Clone(each)})
+}
+
+// String tells what happened to the keys of the last event, oldest first.
+func (s *story) String() string {
+	if len(s.events) == 0 {
+		return "nothing came before"
+	}
+	last := s.events[len(s.events)-1]
+	var b strings.Builder
+	var start time.Time
+	for _, e := range s.events {
+		if !slices.ContainsFunc(e.asks, func(a stint.Ask) bool { return hasKey(last.asks, a.Key) }) {
+			continue
+		}
+		if start.IsZero() {
+			start = e.at
+			fmt.Fprintf(&b, "the story so far, from instant %d µs on:\n", start.UnixMicro())
+		}
+		e.tell(&b, start)
+	}
+	return b.String()
+}
+
+func hasKey(asks []stint.Ask, key string) bool {
+	return slices.ContainsFunc(asks, func(a stint.Ask) bool { return a.Key == key })
+}
+
+func (e *event) tell(b *strings.Builder, start time.Time) {
+	fmt.Fprintf(b, "%+dµs %s", e.at.UnixMicro()-start.UnixMicro(), e.verb)
+	for i := range e.asks {
+		if len(e.asks) > 1 {
+			b.WriteString("\n     ")
+		}
+		fmt.Fprintf(b, " %s", showAsk(&e.asks[i]))
+		if i < len(e.each) && len(e.asks) > 1 {
+			fmt.Fprintf(b, " → %s", show(&e.each[i]))
+		}
+	}
+	if len(e.asks) > 1 {
+		b.WriteString("\n     ")
+	}
+	if e.answer != nil {
+		fmt.Fprintf(b, " → %s", show(e.answer))
+	}
+	b.WriteString("\n")
+}
+
+func showAsk(a *stint.Ask) string {
+	s := fmt.Sprintf("%q", a.Key)
+	if a.Limit != nil {
+		s += fmt.Sprintf(" %q %s ×%d", a.Limit.Name(), a.Limit, a.Cost)
+	}
+	if a.Penalty != nil {
+		p := a.Penalty.Spec()
+		s += fmt.Sprintf(" (penalty %q: warn %d, ban %d for %s, forget %s, growth %d)",
+			p.Name, p.WarnAfter, p.BanAfter, p.BanFor, p.ForgetAfter, p.Growth)
+	}
+	return s
+}
+
+// show is all that d says, without what is zero.
+func show(d *stint.Decision) string {
+	s := d.Outcome.String()
+	if d.Allowed != (d.Outcome == stint.Allowed) {
+		s += fmt.Sprintf(" (but Allowed: %t)", d.Allowed)
+	}
+	s += fmt.Sprintf(", remaining %d", d.Remaining)
+	for _, f := range []struct {
+		name string
+		d    time.Duration
+	}{{"retry", d.RetryAfter}, {"reset", d.ResetAfter}, {"delay", d.Delay}, {"ban left", d.BanLeft}} {
+		switch f.d {
+		case 0:
+		case stint.Never:
+			s += fmt.Sprintf(", %s never", f.name)
+		default:
+			s += fmt.Sprintf(", %s %s", f.name, f.d)
+		}
+	}
+	if d.Penalty != nil {
+		s += fmt.Sprintf(", penalty %q", d.Penalty.Spec().Name)
+	}
+	s += fmt.Sprintf(", key %q", d.Key)
+	if d.Limit == nil {
+		return s + ", no limit"
+	}
+	return s + fmt.Sprintf(", limit %q %s", d.Limit.Name(), d.Limit)
+}
+
+// reader is a store that is asked one thing after another, and whose answers are
+// written down. Instants are µs since 1970.
+type reader struct {
+	t     failer
+	store stint.Store
+	story story
+}
+
+// failer is what testing.TB and rapid.T have in common.
+type failer interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// take asks and returns the answer to all and to each.
+func (r *reader) take(at int64, asks ...stint.Ask) (stint.Decision, []stint.Decision) {
+	r.t.Helper()
+	req := stint.Request{Asks: asks, At: time.UnixMicro(at)}
+	if err := req.Check(); err != nil {
+		r.t.Fatalf("limittest asks nonsense: %v", err)
+	}
+	each := make([]stint.Decision, len(asks))
+	d, err := r.store.Take(context.Background(), &req, each)
+	r.story.add("take", &req, &d, each)
+	if err != nil {
+		r.t.Fatalf("Take: %v\n%s", err, &r.story)
+	}
+	return d, each
+}
+
+// want fails unless got, the last answer, is as it must be.
+func (r *reader) want(what string, got, want stint.Decision) {
+	r.t.Helper()
+	if got != want {
+		r.t.Fatalf("%s:\n got %s\nwant %s\n%s", what, show(&got), show(&want), &r.story)
+	}
+}

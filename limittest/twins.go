@@ -1,0 +1,207 @@
+package limittest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stintdev/stint"
+)
+
+// Twins asks a and b the same things, so many steps of them, and fails at the
+// first answer that is not equal to the last digit: of the two stores, or to the
+// Model. The steps are random; the same seed makes the same ones. Both stores
+// must be empty, and Twins must be their only user.
+func Twins(t testing.TB, a, b stint.Store, steps int, seed uint64) {
+	t.Helper()
+	twins(t, steps, seed, a, b)
+}
+
+func twins(t testing.TB, steps int, seed uint64, stores ...stint.Store) {
+	t.Helper()
+	t.Logf("%d steps with seed %d", steps, seed)
+	verbs := verbsOf(stores)
+	s := newScript(seed, steps, verbs)
+	var told story
+	var tally tally
+	for i, episode := 0, 0; i < steps; i++ {
+		m := s.next()
+		if s.episode != episode {
+			episode, told = s.episode, story{}
+		}
+		d, each := play(t, m, &s.model)
+		told.add(m.verb, &m.req, &d, each)
+		for _, store := range stores {
+			got, gotEach := play(t, m, store)
+			if m.verb != "take" {
+				continue
+			}
+			for j := range each {
+				if gotEach[j] != each[j] {
+					t.Fatalf("seed %d, step %d: %T answers ask %d (%s):\n got %s\nwant %s\n%s", seed, i,
+						store, j, showAsk(&m.req.Asks[j]), show(&gotEach[j]), show(&each[j]), &told)
+				}
+			}
+			if got != d {
+				t.Fatalf("seed %d, step %d: %T answers the whole:\n got %s\nwant %s\n%s", seed, i,
+					store, show(&got), show(&d), &told)
+			}
+		}
+		tally.count(s, m, &d, each)
+		s.done(m, &d, each)
+	}
+	tally.check(t, steps, verbs)
+}
+
+// verbsOf is what all stores can do.
+func verbsOf(stores []stint.Store) []string {
+	verbs := []string{"take", "give back", "reset"}
+	for _, s := range stores {
+		if _, ok := s.(stint.GiveBacker); !ok {
+			verbs = slices.DeleteFunc(verbs, func(v string) bool { return v == "give back" })
+		}
+		if _, ok := s.(stint.Resetter); !ok {
+			verbs = slices.DeleteFunc(verbs, func(v string) bool { return v == "reset" })
+		}
+	}
+	return verbs
+}
+
+// untouched stands where a store must write nothing.
+var untouched = stint.Decision{Key: "(untouched)", Remaining: -1}
+
+func play(t testing.TB, m *move, s stint.Store) (d stint.Decision, each []stint.Decision) {
+	t.Helper()
+	var err error
+	switch m.verb {
+	case "take":
+		each = slices.Repeat([]stint.Decision{untouched}, len(m.req.Asks))
+		d, err = s.Take(context.Background(), &m.req, each)
+	case "give back":
+		err = s.(stint.GiveBacker).GiveBack(context.Background(), &m.req)
+	case "reset":
+		err = s.(stint.Resetter).Reset(context.Background(), &m.req)
+	}
+	if err != nil {
+		t.Fatalf("%T: %s: %v", s, m.verb, err)
+	}
+	return d, each
+}
+
+// tally counts what was seen, by algorithm, so that a run which met nothing of
+// interest does not pass for a proof.
+type tally map[sight]*[5]int
+
+type sight string
+
+const (
+	allowed   sight = "allowed"
+	denied    sight = "denied"
+	never     sight = "never"
+	partial   sight = "fits, but another ask refused"
+	msTick    sight = "ticks of 1 ms"
+	changed   sight = "used under another amount or burst"
+	saturated sight = "level saturated"
+	clamped   sight = "clock stepped back"
+	onMoment  sight = "around the moment that an answer changes"
+	warned    sight = "warned"
+	banned    sight = "banned"
+	grown     sight = "ban longer than the first"
+	running   sight = "ban running"
+	givenBack sight = "units given back"
+	resetting sight = "reset while in use"
+)
+
+func (y *tally) see(what sight, a *stint.Ask) {
+	if *y == nil {
+		*y = make(tally)
+	}
+	if (*y)[what] == nil {
+		(*y)[what] = new([5]int)
+	}
+	(*y)[what][a.Limit.Spec().Algorithm]++
+}
+
+func (y *tally) count(s *script, m *move, d *stint.Decision, each []stint.Decision) {
+	for i := range m.seen {
+		a, l := &m.req.Asks[i], &m.seen[i]
+		switch {
+		case m.verb == "give back" && l.inUse && a.Cost > 0:
+			y.see(givenBack, a)
+		case m.verb == "reset" && l.inUse:
+			y.see(resetting, a)
+		case m.verb == "take" && d.Limit == nil:
+			y.see(running, a)
+		case m.verb == "take":
+			y.countTake(s, a, l, d, &each[i])
+			if l.inUse && s.lastLimit[countOf(a)] != a.Limit {
+				y.see(changed, a)
+			}
+		}
+	}
+}
+
+func (y *tally) countTake(s *script, a *stint.Ask, l *seen, d, own *stint.Decision) {
+	for what, seen := range map[sight]bool{
+		allowed:   d.Allowed,
+		denied:    !own.Allowed,
+		never:     own.RetryAfter == stint.Never && a.Cost > a.Limit.Capacity(),
+		partial:   own.Allowed && !d.Allowed,
+		msTick:    l.msTick,
+		saturated: l.saturated,
+		clamped:   s.clock < l.now,
+		onMoment:  s.onMoment && s.clock == l.now,
+		warned:    d.Outcome == stint.Warned && !own.Allowed && a.Penalty != nil,
+		banned:    d.Outcome == stint.Banned && !own.Allowed && a.Penalty != nil,
+		grown:     !own.Allowed && a.Penalty != nil && d.BanLeft > a.Penalty.Spec().BanFor,
+	} {
+		if seen {
+			y.see(what, a)
+		}
+	}
+}
+
+// provenFrom is the number of steps from which on all must have been seen.
+const provenFrom = DefaultSteps
+
+func (y *tally) check(t testing.TB, steps int, verbs []string) {
+	t.Helper()
+	var b strings.Builder
+	var missing []string
+	for _, what := range []sight{allowed, denied, never, partial, msTick, changed, saturated, clamped, onMoment,
+		warned, banned, grown, running, givenBack, resetting} {
+		n := (*y)[what]
+		if n == nil {
+			n = new([5]int)
+		}
+		fmt.Fprintf(&b, "%42s %v\n", what, *n)
+		for i := range n {
+			if n[i] == 0 && canBe(what, stint.Algorithm(i), verbs) {
+				missing = append(missing, fmt.Sprintf("%s: %s", stint.Algorithm(i), what))
+			}
+		}
+	}
+	t.Logf("seen, by algorithm:\n%s", &b)
+	if steps >= provenFrom && len(missing) > 0 {
+		t.Errorf("the steps prove too little, for these were never seen:\n%s", strings.Join(missing, "\n"))
+	}
+}
+
+func canBe(what sight, a stint.Algorithm, verbs []string) bool {
+	bucket := a == stint.TokenBucket || a == stint.LeakyBucket
+	switch what {
+	case msTick:
+		return bucket || a == stint.SlidingWindow
+	case saturated:
+		return bucket
+	case givenBack:
+		return slices.Contains(verbs, "give back")
+	case resetting:
+		return slices.Contains(verbs, "reset")
+	}
+	return true
+}
+
+func checkTwins(t testing.TB, e *env) { twins(t, e.steps, e.seed, e.open()) }

@@ -1,0 +1,167 @@
+package limittest
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+//go:embed testdata/vectors.json
+var vectorsJSON []byte
+
+// vector is one case of vectors.json: limits on one key that are asked together,
+// and what must be answered at each instant. Durations are µs; -1 is never.
+type vector struct {
+	Name   string
+	Limits []struct {
+		Algorithm string
+		Amount    int64
+		PeriodUS  int64 `json:"period_us"`
+		Burst     int64
+		Buckets   int
+	}
+	Penalty *struct {
+		WarnAfter     int64 `json:"warn_after"`
+		BanAfter      int64 `json:"ban_after"`
+		BanForUS      int64 `json:"ban_for_us"`
+		ForgetAfterUS int64 `json:"forget_after_us"`
+		Growth        int64
+		MaxBanUS      int64 `json:"max_ban_us"`
+	}
+	Events []vectorEvent
+}
+
+type vectorEvent struct {
+	TUS       int64 `json:"t_us"`
+	Cost      int64
+	Outcome   string
+	Decisions []struct {
+		Allowed      bool
+		Limit        int64
+		Remaining    int64
+		RetryAfterUS int64 `json:"retry_after_us"`
+		ResetAfterUS int64 `json:"reset_after_us"`
+		DelayUS      int64 `json:"delay_us"`
+	}
+	BanLeftUS int64 `json:"ban_left_us"`
+}
+
+var vectors = sync.OnceValues(func() ([]vector, error) {
+	var file struct {
+		Version int
+		Cases   []vector
+	}
+	if err := json.Unmarshal(vectorsJSON, &file); err != nil {
+		return nil, fmt.Errorf("vectors.json: %w", err)
+	}
+	if file.Version != 1 || len(file.Cases) == 0 {
+		return nil, fmt.Errorf("vectors.json: version %d with %d cases: want version 1", file.Version, len(file.Cases))
+	}
+	return file.Cases, nil
+})
+
+// asks makes the case's limits, each named by its index.
+func (v *vector) asks(key string) ([]stint.Ask, error) {
+	var penalty *stint.Penalty
+	if p := v.Penalty; p != nil {
+		var err error
+		penalty, err = stint.NewPenalty(stint.PenaltySpec{
+			WarnAfter: p.WarnAfter, BanAfter: p.BanAfter, BanFor: micros(p.BanForUS),
+			ForgetAfter: micros(p.ForgetAfterUS), Growth: p.Growth, MaxBan: micros(p.MaxBanUS),
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	asks := make([]stint.Ask, len(v.Limits))
+	for i, l := range v.Limits {
+		algorithm, err := stint.ParseAlgorithm(l.Algorithm)
+		if err != nil {
+			return nil, err
+		}
+		limit, err := stint.NewLimit(stint.Spec{
+			Name: strconv.Itoa(i), Algorithm: algorithm, Amount: l.Amount,
+			Period: micros(l.PeriodUS), Burst: l.Burst, Buckets: l.Buckets,
+		})
+		if err != nil {
+			return nil, err
+		}
+		asks[i] = stint.Ask{Key: key, Limit: limit, Penalty: penalty}
+	}
+	return asks, nil
+}
+
+func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
+
+// check holds an empty store to the case.
+func (v *vector) check(t testing.TB, s stint.Store) {
+	t.Helper()
+	asks, err := v.asks(v.Name)
+	if err != nil {
+		t.Fatalf("%s: %v", v.Name, err)
+	}
+	r := reader{t: t, store: s}
+	for i := range v.Events {
+		e := &v.Events[i]
+		for j := range asks {
+			asks[j].Cost = e.Cost
+		}
+		d, each := r.take(e.TUS, asks...)
+		want, wantEach := e.want(asks)
+		for j := range wantEach {
+			if got, want := asks[j].Limit.Capacity(), e.Decisions[j].Limit; got != want {
+				t.Fatalf("%s: limit %d: capacity %d, want %d", v.Name, j, got, want)
+			}
+			r.want(fmt.Sprintf("event %d, limit %d", i, j), each[j], wantEach[j])
+		}
+		r.want(fmt.Sprintf("event %d, the whole", i), d, want)
+	}
+}
+
+// want is the answer that the event must get, as a whole and for each ask.
+func (e *vectorEvent) want(asks []stint.Ask) (stint.Decision, []stint.Decision) {
+	banLeft := micros(e.BanLeftUS)
+	if len(e.Decisions) == 0 {
+		return stint.Decision{Outcome: stint.Banned, Key: asks[0].Key, RetryAfter: banLeft, BanLeft: banLeft, Penalty: asks[0].Penalty}, nil
+	}
+	each := make([]stint.Decision, len(asks))
+	for i, v := range e.Decisions {
+		each[i] = stint.Decision{
+			Allowed: v.Allowed, Outcome: stint.Limited, Limit: asks[i].Limit, Key: asks[i].Key,
+			Remaining: v.Remaining, RetryAfter: stint.Never, ResetAfter: micros(v.ResetAfterUS), Delay: micros(v.DelayUS),
+		}
+		if v.Allowed {
+			each[i].Outcome = stint.Allowed
+		}
+		if v.RetryAfterUS >= 0 {
+			each[i].RetryAfter = micros(v.RetryAfterUS)
+		}
+	}
+	d := strictest(each)
+	for o := stint.Allowed; o <= stint.Banned; o++ {
+		if o.String() == e.Outcome {
+			d.Outcome = o
+		}
+	}
+	if d.Outcome == stint.Banned {
+		d.BanLeft, d.Penalty = banLeft, asks[0].Penalty
+		d.RetryAfter = max(d.RetryAfter, banLeft)
+	}
+	return d, each
+}
+
+func checkVectors(t testing.TB, e *env) {
+	cases, err := vectors()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range cases {
+		cases[i].check(t, e.open())
+	}
+}
