@@ -2,6 +2,7 @@ package stint
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -63,7 +64,8 @@ func (g *Guard[A, R]) pass(ctx context.Context, a A) error {
 	}
 	if g.Wait {
 		err := g.Limiter.WaitN(ctx, ask.Key, ask.Limit, ask.Cost)
-		if refused, ok := err.(*RefusedError); ok {
+		var refused *RefusedError
+		if errors.As(err, &refused) {
 			refused.Message = g.Message
 		}
 		return err

@@ -29,7 +29,9 @@ const (
 	// twice the amount may pass around the border of two windows.
 	FixedWindow = Algorithm(algo.FixedWindow)
 	// SlidingLog remembers every admitted request: in no window of one period,
-	// wherever it starts, is more than the amount admitted.
+	// wherever it starts, is more than the amount admitted. (Where units are
+	// given back, the newest go first, and a window may then hold that much
+	// more.)
 	SlidingLog = Algorithm(algo.SlidingLog)
 	// SlidingWindow approximates SlidingLog by counters of sub-windows, in
 	// constant memory.
@@ -195,7 +197,7 @@ func parseSpec(text string) (Spec, error) {
 func ParsePeriod(text string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		n, err := strconv.ParseInt(days, 10, 32)
-		if err == nil && n <= math.MaxInt64/int64(24*time.Hour) {
+		if err == nil && n >= 1 && n <= math.MaxInt64/int64(24*time.Hour) {
 			return time.Duration(n) * 24 * time.Hour, nil
 		}
 	} else if d, err := time.ParseDuration(text); err == nil {

@@ -268,7 +268,9 @@ func (l *Limiter) WaitN(ctx context.Context, key string, limit *Limit, n int64) 
 		err = sleep(ctx, wait, &d)
 		if d.Allowed {
 			if err != nil {
-				err = errors.Join(err, l.undo(ctx, key, limit, n))
+				if undone := l.undo(ctx, key, limit, n); undone != nil {
+					err = errors.Join(err, undone)
+				}
 			}
 			return err
 		}

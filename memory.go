@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"math/bits"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -50,7 +51,9 @@ type shard struct {
 	all   []*entry // the same, in no order
 	hand  int      // where in all to look next for what may go
 	room  int
-	_     [64]byte // its neighbour's lock lies in another cache line
+	// reserved is how much of the room the request that is looking will take.
+	reserved int
+	_        [64]byte // its neighbour's lock lies in another cache line
 }
 
 type entryKey struct{ key, id string }
@@ -183,7 +186,7 @@ func (m *Memory) take(r *Request, now int64, out []Decision) (Decision, error) {
 }
 
 // place finds room for the counts that are about to be charged and are not
-// there yet; all of them or none.
+// there yet: all of them, or none, and then nothing has given way.
 func (m *Memory) place(r *Request, steps []step, now int64) error {
 	missing := 0
 	for i := range steps {
@@ -194,39 +197,66 @@ func (m *Memory) place(r *Request, steps []step, now int64) error {
 		}
 	}
 	var err error
-	for i := 0; i < len(steps) && missing > 0; i++ {
-		a := &r.Asks[i]
-		if steps[i].entry != nil || a.Cost == 0 {
-			continue
-		}
-		e := m.insert(r, a.Key, a.Limit.id, now)
-		if e == nil {
-			err = ErrFull
-			break
-		}
-		e.limit, e.pinned = a.Limit, true
-		steps[i].entry = e
+	if missing > 0 {
+		err = m.placeMissing(r, steps, now)
 	}
 	for i := range steps {
 		if e := steps[i].entry; e != nil {
 			e.pinned = false
-			if err != nil && e.unused == 0 {
-				m.shards[m.shardOf(e.key)].remove(e)
-			}
 		}
 	}
 	return err
 }
 
-// insert adds an unused entry; nil: there is no room. Where the caller gives the
-// instant, which may lie before another that was given, what is unused at this
-// one goes only if room is needed.
-func (m *Memory) insert(r *Request, key, id string, now int64) *entry {
-	s := &m.shards[m.shardOf(key)]
+func (m *Memory) placeMissing(r *Request, steps []step, now int64) error {
+	var victims []*entry
+	for i := range steps {
+		a := &r.Asks[i]
+		if steps[i].entry != nil || a.Cost == 0 {
+			continue
+		}
+		s := &m.shards[m.shardOf(a.Key)]
+		m.sweep(s, r, now)
+		if len(s.all)+s.reserved < s.room {
+			s.reserved++
+			continue
+		}
+		victim := s.victim(now, false)
+		if victim == nil {
+			m.unreserve(r)
+			for _, v := range victims {
+				v.pinned = false
+			}
+			return ErrFull
+		}
+		victim.pinned = true
+		victims = append(victims, victim)
+	}
+	m.unreserve(r)
+	for _, v := range victims {
+		m.shards[m.shardOf(v.key)].remove(v)
+	}
+	for i := range steps {
+		if a := &r.Asks[i]; steps[i].entry == nil && a.Cost > 0 {
+			steps[i].entry = m.shards[m.shardOf(a.Key)].add(entryKey{a.Key, a.Limit.id})
+		}
+	}
+	return nil
+}
+
+func (m *Memory) unreserve(r *Request) {
+	for i := range r.Asks {
+		m.shards[m.shardOf(r.Asks[i].Key)].reserved = 0
+	}
+}
+
+// sweep is shard.sweep, where that may be. Where the caller gives the instant,
+// which may lie before another that was given, what is unused at this one goes
+// only if room is needed.
+func (m *Memory) sweep(s *shard, r *Request, now int64) {
 	if r.At.IsZero() {
 		s.sweep(now)
 	}
-	return s.insert(entryKey{key, id}, now)
 }
 
 func (m *Memory) settle(r *Request, steps []step, now int64, allowed bool, out []Decision) Decision {
@@ -304,18 +334,22 @@ func refused(r *Request, steps []step, a *Ask) bool {
 	return false
 }
 
-func (a *Ask) sharesRecord(b *Ask) bool {
-	return a.Penalty != nil && b.Penalty != nil && a.Penalty.id == b.Penalty.id && a.Key == b.Key
-}
-
-// violate counts a violation of a's key. Where there is no room to remember it,
-// the request is refused all the same, and that is all.
+// violate counts a violation of a's key. Where there is no room to remember it
+// but by forgetting what is in use, the request is refused all the same, and that
+// is all.
 func (m *Memory) violate(r *Request, a *Ask, now int64) (algo.Sentence, int64) {
 	e := m.find(a.Key, a.Penalty.id)
 	if e == nil {
-		if e = m.insert(r, a.Key, a.Penalty.id, now); e == nil {
-			return algo.Limited, 0
+		s := &m.shards[m.shardOf(a.Key)]
+		m.sweep(s, r, now)
+		if len(s.all) >= s.room {
+			victim := s.victim(now, true)
+			if victim == nil {
+				return algo.Limited, 0
+			}
+			s.remove(victim)
 		}
+		e = s.add(entryKey{a.Key, a.Penalty.id})
 	}
 	p := &a.Penalty.plan
 	e.penalty = a.Penalty
@@ -370,14 +404,10 @@ func (m *Memory) Len() int {
 	return n
 }
 
-func (s *shard) insert(k entryKey, now int64) *entry {
-	if len(s.all) >= s.room {
-		victim := s.victim(now)
-		if victim == nil {
-			return nil
-		}
-		s.remove(victim)
-	}
+// add adds an unused entry; there must be room. The key is copied, for it may be a
+// piece of something large.
+func (s *shard) add(k entryKey) *entry {
+	k.key = strings.Clone(k.key)
 	e := &entry{entryKey: k, place: len(s.all)}
 	s.index[k] = e
 	s.all = append(s.all, e)
@@ -403,9 +433,10 @@ func (s *shard) sweep(now int64) {
 // victimsSeen bounds the work of a request that finds the shard full.
 const victimsSeen = 128
 
-// victim is the entry to give way: an unused one, else the one with the
-// smallest share used of those that are neither exhausted nor banned.
-func (s *shard) victim(now int64) *entry {
+// victim is the entry to give way: an unused one, else, unless only that will do,
+// the one with the smallest share used of those that are neither exhausted nor
+// banned.
+func (s *shard) victim(now int64, unused bool) *entry {
 	var best *entry
 	least := 1.0
 	for range min(victimsSeen, len(s.all)) {
@@ -418,7 +449,7 @@ func (s *shard) victim(now int64) *entry {
 		if e.unused <= now {
 			return e
 		}
-		if share := e.share(now); share < least {
+		if share := e.share(now); share < least && !unused {
 			best, least = e, share
 		}
 	}

@@ -25,7 +25,8 @@ type Ask struct {
 
 // Request is a set of asks that are decided together: all are charged, or none.
 type Request struct {
-	// Asks must not be empty, and no two may share both Key and Limit.ID.
+	// Asks holds from 1 to MaxAsks. No two may share both Key and Limit.ID, and
+	// those that share Key and Penalty.ID must have the same numbers.
 	Asks []Ask
 	// At is the instant of the request, for tests and simulations. Where it is
 	// zero, the store's own clock is read, which is what everyone else wants. A
@@ -33,8 +34,12 @@ type Request struct {
 	At time.Time
 }
 
-// MaxKey is the length of the longest key, in bytes.
-const MaxKey = 4096
+// MaxKey is the length of the longest key, in bytes, and MaxAsks how many asks a
+// request may have: while a store decides them, it does nothing else.
+const (
+	MaxKey  = 4096
+	MaxAsks = 500
+)
 
 // A Store keeps the counts and decides. Memory and redislimit.Store are Stores;
 // so are layers around them. To users, Limiter is the door.
@@ -64,8 +69,8 @@ type Answer struct {
 }
 
 // EachTaker is a Store that decides several independent requests in one go:
-// answers[i] answers rs[i], which have the same At. Earlier requests are decided
-// before later ones.
+// answers[i] answers rs[i], which have the same At. Of requests that share a key,
+// the earlier is decided first.
 type EachTaker interface {
 	TakeEach(ctx context.Context, rs []Request, answers []Answer)
 }
@@ -99,23 +104,76 @@ func (r *Request) Check() error {
 	if len(r.Asks) == 0 {
 		return fmt.Errorf("stint: %w: it asks nothing", ErrRequest)
 	}
+	if len(r.Asks) > MaxAsks {
+		return fmt.Errorf("stint: %w: it has %d asks: at most %d", ErrRequest, len(r.Asks), MaxAsks)
+	}
 	if !r.At.IsZero() {
-		if us := r.At.UnixMicro(); us < 0 || us >= algo.Exact {
+		if s := r.At.Unix(); s < 0 || s >= algo.Exact/1_000_000 {
 			return fmt.Errorf("stint: %w: instant %s: must be from 1970 to 2112", ErrRequest, r.At)
 		}
 	}
 	for i := range r.Asks {
-		a := &r.Asks[i]
-		if err := a.check(); err != nil {
+		if err := r.Asks[i].check(); err != nil {
 			return err
 		}
+	}
+	return r.checkPairs()
+}
+
+// checkPairs looks for asks that do not go together. A few are compared with each
+// other; many are looked up.
+func (r *Request) checkPairs() error {
+	if len(r.Asks) > 16 {
+		return r.checkMany()
+	}
+	for i := range r.Asks {
 		for j := range i {
-			if b := &r.Asks[j]; b.Key == a.Key && b.Limit.id == a.Limit.id {
-				return fmt.Errorf("stint: %w: key %q is asked twice under one limit %q (%s)", ErrRequest, clip(a.Key), a.Limit.spec.Name, a.Limit)
+			a, b := &r.Asks[i], &r.Asks[j]
+			if a.Key != b.Key {
+				continue
+			}
+			if a.Limit.id == b.Limit.id {
+				return a.twice()
+			}
+			if a.sharesRecord(b) && a.Penalty.plan != b.Penalty.plan {
+				return a.torn()
 			}
 		}
 	}
 	return nil
+}
+
+func (r *Request) checkMany() error {
+	seen := make(map[entryKey]*Ask, 2*len(r.Asks))
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		if seen[entryKey{a.Key, a.Limit.id}] != nil {
+			return a.twice()
+		}
+		seen[entryKey{a.Key, a.Limit.id}] = a
+		if a.Penalty == nil {
+			continue
+		}
+		k := entryKey{a.Key, a.Penalty.id}
+		if b := seen[k]; b != nil && a.Penalty.plan != b.Penalty.plan {
+			return a.torn()
+		}
+		seen[k] = a
+	}
+	return nil
+}
+
+func (a *Ask) twice() error {
+	return fmt.Errorf("stint: %w: key %q is asked twice under one limit %q (%s)", ErrRequest, clip(a.Key), a.Limit.spec.Name, a.Limit)
+}
+
+func (a *Ask) torn() error {
+	return fmt.Errorf("stint: %w: key %q has two penalties named %q with different numbers", ErrRequest, clip(a.Key), a.Penalty.spec.Name)
+}
+
+// sharesRecord tells whether a and b are punished together.
+func (a *Ask) sharesRecord(b *Ask) bool {
+	return a.Penalty != nil && b.Penalty != nil && a.Penalty.id == b.Penalty.id && a.Key == b.Key
 }
 
 func (a *Ask) check() error {

@@ -48,8 +48,9 @@ type charge struct {
 	units int64 // what is left of it, after units were given back
 	// level is, for the buckets, how many units the bucket held after this
 	// charge. It is kept because levels are rounded up where a limit changes:
-	// they are part of the history.
+	// they are part of the history. under is the limit it was made under.
 	level *big.Rat
+	under *terms
 }
 
 // terms is a limit in the words of the contract.
@@ -157,13 +158,27 @@ func (h *history) level(m *terms, t int64) *big.Rat {
 	if len(h.charges) == 0 {
 		return units(0)
 	}
-	level := m.restated(h.charges[len(h.charges)-1].level)
+	c := &h.charges[len(h.charges)-1]
+	if t >= h.dry() {
+		return units(0)
+	}
+	level := m.restated(c.level)
 	ticks := t/m.tick - h.last/m.tick
 	level.Sub(level, new(big.Rat).Mul(m.rate, units(ticks)))
 	if level.Sign() < 0 {
 		return units(0)
 	}
 	return level
+}
+
+// dry is the instant from which a bucket is empty under the limit that its last
+// charge was made under. A store may have dropped it then, so it stays empty under
+// every other amount, too.
+func (h *history) dry() int64 {
+	c := &h.charges[len(h.charges)-1]
+	under := c.under
+	level := under.restated(c.level)
+	return (h.last/under.tick + ceil(level.Quo(level, under.rate))) * under.tick
 }
 
 // restated is a level that may stem from a limit of another amount or burst,
@@ -214,6 +229,7 @@ func (h *history) charge(m *terms, t, n int64) {
 	if m.rate != nil {
 		c.level = h.level(m, t)
 		c.level.Add(c.level, units(n))
+		c.under = m
 	}
 	h.charges = append(h.charges, c)
 	h.last = t
@@ -223,7 +239,6 @@ func (h *history) charge(m *terms, t, n int64) {
 func (h *history) giveBack(m *terms, t, n int64) {
 	if m.rate != nil && n > 0 && len(h.charges) > 0 {
 		c := &h.charges[len(h.charges)-1]
-		c.level = m.restated(c.level)
 		c.level.Sub(c.level, units(n))
 		return
 	}

@@ -304,7 +304,13 @@ func (m *Model) unusedFrom(a *stint.Ask) int64 {
 	if h == nil {
 		return 0
 	}
-	return h.fits(termsOf(a.Limit), h.last, units(0))
+	if m := termsOf(a.Limit); m.rate == nil {
+		return h.fits(m, h.last, units(0))
+	}
+	if len(h.charges) == 0 {
+		return 0
+	}
+	return h.dry()
 }
 
 // cleanFrom is the instant from which a's record is as if there were none.

@@ -50,6 +50,9 @@ func split(r *stint.Request) []*part {
 // what it can at the same time, and if one refuses, the others give back.
 func (s *Store) takeAcross(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
 	parts := split(r)
+	if ban, err := s.runningBan(ctx, parts); err != nil || ban.BanLeft > 0 {
+		return ban, err
+	}
 	inParallel(parts, func(p *part) {
 		p.each = make([]stint.Decision, len(p.request.Asks))
 		p.decision, p.err = s.Take(ctx, &p.request, p.each)
@@ -69,6 +72,39 @@ func (s *Store) takeAcross(ctx context.Context, r *stint.Request, out []stint.De
 	return join(r, parts, out), nil
 }
 
+// runningBan looks whether a ban runs in any part, before one is charged or counts
+// a violation: a request of records alone.
+func (s *Store) runningBan(ctx context.Context, parts []*part) (stint.Decision, error) {
+	var bearing []*part
+	for _, p := range parts {
+		if _, penalised := penalties(&p.request); len(penalised) > 0 {
+			bearing = append(bearing, p)
+		}
+	}
+	if len(bearing) == 0 {
+		return stint.Decision{}, nil
+	}
+	inParallel(bearing, func(p *part) {
+		var b batch
+		_, penalised := penalties(&p.request)
+		s.addPenalties(&b, penalised, 0)
+		var reply string
+		if reply, p.err = s.run(ctx, &b, &p.request); p.err == nil {
+			p.decision, p.err = s.readBan(reply, penalised)
+		}
+	})
+	var longest stint.Decision
+	for _, p := range bearing {
+		if p.err != nil {
+			return stint.Decision{}, p.err
+		}
+		if p.decision.BanLeft > longest.BanLeft {
+			longest = p.decision
+		}
+	}
+	return longest, nil
+}
+
 // giveBackTimeout bounds how long a refused request tries to return its units,
 // whatever became of its own context.
 const giveBackTimeout = time.Second
@@ -77,10 +113,9 @@ func (s *Store) giveBackParts(ctx context.Context, parts []*part) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 	defer cancel()
 	inParallel(parts, func(p *part) {
-		if !p.decision.Allowed {
-			return
+		if !p.decision.Allowed || s.GiveBack(ctx, &p.request) != nil {
+			return // told with Store: then they stay taken
 		}
-		_ = s.GiveBack(ctx, &p.request) // told with Store: then they stay taken
 		for i := range p.each {
 			d := &p.each[i]
 			d.Remaining = min(d.Remaining+p.request.Asks[i].Cost, d.Limit.Capacity())
@@ -121,10 +156,18 @@ func join(r *stint.Request, parts []*part, out []stint.Decision) stint.Decision 
 	return d
 }
 
+// mostAtOnce bounds the goroutines of one call.
+const mostAtOnce = 64
+
 func inParallel(parts []*part, f func(*part)) {
 	var wg sync.WaitGroup
+	room := make(chan struct{}, mostAtOnce)
 	for _, p := range parts[1:] {
-		wg.Go(func() { f(p) })
+		room <- struct{}{}
+		wg.Go(func() {
+			f(p)
+			<-room
+		})
 	}
 	f(parts[0])
 	wg.Wait()

@@ -28,11 +28,48 @@ type noder interface {
 	nodes() []Client
 }
 
-// engine is the Client over rueidis.
-type engine struct{ rueidis.Client }
+// mostWaiting bounds how many calls wait for replies: those that their callers
+// have given up among them, since a reply may still come.
+const mostWaiting = 4096
+
+// engine is the Client over rueidis. It keeps to contexts, which rueidis does not
+// where its ring of waiting calls is full or a connection is being made: each call
+// has a goroutine that waits for the reply, however long its caller does.
+type engine struct {
+	rueidis.Client
+	waiting chan struct{}
+}
+
+type reply struct {
+	value any
+	err   error
+}
 
 func (e engine) Do(ctx context.Context, args ...string) (any, error) {
-	r := e.Client.Do(ctx, e.command(args))
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	select {
+	case e.waiting <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%d calls wait for the server: %w", mostWaiting, ctx.Err())
+	}
+	came := make(chan reply, 1)
+	go func() {
+		value, err := e.send(args)
+		<-e.waiting
+		came <- reply{value, err}
+	}()
+	select {
+	case r := <-came:
+		return r.value, r.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("the server has not answered: %w", ctx.Err())
+	}
+}
+
+func (e engine) send(args []string) (any, error) {
+	r := e.Client.Do(context.Background(), e.command(args))
 	if err := r.Error(); err != nil {
 		if rueidis.IsRedisNil(err) {
 			return nil, nil
@@ -59,7 +96,7 @@ func (e engine) command(args []string) rueidis.Completed {
 func (e engine) nodes() []Client {
 	var all []Client
 	for _, n := range e.Nodes() {
-		all = append(all, engine{n})
+		all = append(all, engine{n, e.waiting})
 	}
 	return all
 }
@@ -71,7 +108,7 @@ func connect(o rueidis.ClientOption) (engine, error) {
 	if err != nil {
 		return engine{}, fmt.Errorf("redislimit: connect to %s: %w", addresses(o), advise(err))
 	}
-	return engine{c}, nil
+	return engine{c, make(chan struct{}, mostWaiting)}, nil
 }
 
 // do is Client.Do for commands that reply with a string.

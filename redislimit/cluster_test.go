@@ -173,6 +173,19 @@ func clusterBans(t *testing.T, s *redislimit.Store) {
 	if d, _ := l.Peek(t.Context(), "good", q.Asks[0].Limit); d.Remaining != 49 {
 		t.Errorf("the refused requests left %d of 49", d.Remaining)
 	}
+	// While a ban runs, nothing is counted against anyone else in the request.
+	victim := stint.Ask{Key: "victim", Limit: limit, Cost: 1, Penalty: p}
+	if _, err := l.Take(t.Context(), &stint.Request{Asks: []stint.Ask{victim}}, nil); err != nil {
+		t.Error(err)
+	}
+	for range 3 {
+		if d, err := l.Take(t.Context(), &stint.Request{Asks: []stint.Ask{q.Asks[1], victim}}, nil); err != nil || d.Outcome != stint.Banned || d.Key != "bad" {
+			t.Errorf("%+v, %v", d, err)
+		}
+	}
+	if d, err := l.Take(t.Context(), &stint.Request{Asks: []stint.Ask{victim}}, nil); err != nil || d.Outcome != stint.Limited {
+		t.Errorf("the victim: %+v, %v", d, err)
+	}
 	if err := l.Pardon(t.Context(), "bad", p); err != nil {
 		t.Error(err)
 	}

@@ -11,8 +11,8 @@ import (
 const mostInCall = 500
 
 // TakeEach implements stint.EachTaker: one round trip for up to 500 asks. In a
-// Cluster requests are sent by the slots of their subjects; those of several
-// slots go one by one.
+// Cluster requests are sent by the slots of their subjects, each slot's in their
+// order; those of several slots go one by one, after all others.
 func (s *Store) TakeEach(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
 	if !s.server.Cluster {
 		s.takeInOrder(ctx, rs, answers, all(len(rs)))

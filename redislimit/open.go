@@ -62,6 +62,10 @@ func OpenIn(ctx context.Context, address, namespace string) (*Store, error) {
 	return s, nil
 }
 
+// patience is how long a server may take to accept a connection or to reply, before
+// the connection is given up. Callers wait only as long as their contexts.
+const patience = 2 * time.Second
+
 // parseURL does not use net/url for the whole, which refuses lists of hosts.
 func parseURL(address string) (rueidis.ClientOption, Options, error) {
 	u, err := splitURL(address)
@@ -75,7 +79,9 @@ func parseURL(address string) (rueidis.ClientOption, Options, error) {
 		// A charge that may have been executed must not be sent again.
 		DisableRetry: true,
 		DisableCache: true,
-		Dialer:       net.Dialer{Timeout: 5 * time.Second, KeepAlive: time.Second},
+		Dialer:       net.Dialer{Timeout: patience, KeepAlive: time.Second},
+		// A connection on which nothing comes for so long is given up.
+		ConnWriteTimeout: patience,
 	}
 	if err := u.apply(&o); err != nil {
 		return o, Options{}, fmt.Errorf("redislimit: address: %w", err)
@@ -97,6 +103,9 @@ func splitURL(address string) (u splitted, err error) {
 	}
 	u.scheme = scheme
 	rest, query, _ := strings.Cut(rest, "?")
+	if strings.Contains(query, "@") { // or it would be told in the errors below
+		return u, errors.New("an @ after a ?: escape ? and @ in the password as %3F and %40")
+	}
 	if u.query, err = url.ParseQuery(query); err != nil {
 		return u, errors.New("parameters cannot be read: escape % and ; in them")
 	}

@@ -65,6 +65,8 @@ func TestParseURLRefuses(t *testing.T) {
 		"redis://h?database=1":           `unknown parameter "database"`,
 		"redis://h?%zz":                  "parameters cannot be read",
 		"redis://:secret%zz@h":           "user or password cannot be read",
+		"redis://u:se?secret@h:6379":     "escape ? and @ in the password",
+		"redis://u:p?db=secret@h:6379":   "escape ? and @ in the password",
 		"redis+cluster://h/1":            "a Cluster has only database 0",
 		"redis+cluster://h1,,h2":         "empty host",
 		"redis+sentinel://h":             "needs the master's name",

@@ -26,8 +26,10 @@ type Options struct {
 // A request is one round trip. In a Cluster, where its asks have several
 // subjects, it is one for each slot, at the same time, and a second one where
 // some refuse, to give back what others took meanwhile: no limit is ever
-// exceeded, but a refused request may hold units for that long. If giving back
-// fails, they stay taken as if the request had been allowed.
+// exceeded, but a refused request may hold units for that long, and the
+// ResetAfter of an ask that would have allowed it is as if it had. If giving back
+// fails, they stay taken as if the request had been allowed. Where such asks bear
+// penalties, a round trip before looks for bans.
 //
 // Where an error says that a call was not answered in time, it may have been
 // charged. It is never sent again.
@@ -96,11 +98,7 @@ type batch struct {
 // record.
 func (s *Store) add(b *batch, r *stint.Request) {
 	places, penalised := penalties(r)
-	b.blob = algo.AppendRequest(b.blob, len(penalised), len(r.Asks))
-	for _, a := range penalised {
-		b.keys = append(b.keys, s.key(a.Key, a.Penalty.ID()))
-		b.blob = algo.AppendPenalty(b.blob, a.Penalty.Plan())
-	}
+	s.addPenalties(b, penalised, len(r.Asks))
 	for i := range r.Asks {
 		a := &r.Asks[i]
 		place := 0
@@ -109,6 +107,15 @@ func (s *Store) add(b *batch, r *stint.Request) {
 		}
 		b.keys = append(b.keys, s.key(a.Key, a.Limit.ID()))
 		b.blob = algo.AppendAsk(b.blob, a.Limit.Plan(), place, a.Cost)
+	}
+}
+
+// addPenalties appends the beginning of a request of so many asks.
+func (s *Store) addPenalties(b *batch, penalised []*stint.Ask, asks int) {
+	b.blob = algo.AppendRequest(b.blob, len(penalised), asks)
+	for _, a := range penalised {
+		b.keys = append(b.keys, s.key(a.Key, a.Penalty.ID()))
+		b.blob = algo.AppendPenalty(b.blob, a.Penalty.Plan())
 	}
 }
 
@@ -156,12 +163,14 @@ func (s *Store) read(reply string, r *stint.Request, out []stint.Decision) (stin
 		return stint.Decision{}, "", fmt.Errorf("redislimit: %w", err)
 	}
 	_, penalised := penalties(r)
+	if !head.Names(len(penalised), len(r.Asks)) {
+		return stint.Decision{}, "", fmt.Errorf("redislimit: answer %v: not one of this script's", head)
+	}
 	if !head.Verdicts() {
 		if head.Result == algo.ResultBroken {
 			return stint.Decision{}, rest, s.broken(r, penalised, head)
 		}
-		left, by := algo.Duration(head.Left), penalised[head.Who-1]
-		return stint.Decision{Outcome: stint.Banned, Key: by.Key, RetryAfter: left, BanLeft: left, Penalty: by.Penalty}, rest, nil
+		return running(penalised[head.Who-1], head.Left), rest, nil
 	}
 	if out == nil {
 		out = make([]stint.Decision, len(r.Asks))
@@ -181,6 +190,29 @@ func (s *Store) read(reply string, r *stint.Request, out []stint.Decision) (stin
 		d.Punish(penalised[head.Who-1].Penalty, algo.Banned, algo.Duration(head.Left))
 	}
 	return d, rest, nil
+}
+
+// running is the answer of a ban that runs.
+func running(by *stint.Ask, left int64) stint.Decision {
+	d := algo.Duration(left)
+	return stint.Decision{Outcome: stint.Banned, Key: by.Key, RetryAfter: d, BanLeft: d, Penalty: by.Penalty}
+}
+
+// readBan reads the answer to a request of records alone: a ban that runs, or the
+// zero Decision.
+func (s *Store) readBan(reply string, penalised []*stint.Ask) (stint.Decision, error) {
+	head, _, err := algo.ReadHead(reply)
+	switch {
+	case err != nil:
+		return stint.Decision{}, fmt.Errorf("redislimit: %w", err)
+	case !head.Names(len(penalised), 0):
+		return stint.Decision{}, fmt.Errorf("redislimit: answer %v: not one of this script's", head)
+	case head.Result == algo.ResultBroken:
+		return stint.Decision{}, s.broken(nil, penalised, head)
+	case head.Result == algo.ResultRunning:
+		return running(penalised[head.Who-1], head.Left), nil
+	}
+	return stint.Decision{}, nil
 }
 
 // broken names the key that holds what it should not.

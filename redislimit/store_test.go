@@ -80,12 +80,17 @@ func TestNoPermission(t *testing.T) {
 	server := redistest.Start(t)
 	server.Do(t, "ACL", "SETUSER", "blind", "on", ">pw", "~*", "+@all", "-info")
 	server.Do(t, "ACL", "SETUSER", "foreign", "on", ">pw", "~other:*", "+@all")
+	server.Do(t, "ACL", "SETUSER", "unread", "on", ">pw", "~*", "+@all", "-get")
 	if _, err := redislimit.Open(t.Context(), "redis://blind:pw@"+server.Addr); err == nil || !strings.Contains(err.Error(), "lacks a permission") {
 		t.Errorf("no INFO: %v", err)
 	}
 	l := stint.NewLimiter(open(t, "redis://foreign:pw@"+server.Addr))
 	if _, err := l.Allow(t.Context(), "a", stint.MustLimit("1 per 1m")); err == nil || !strings.Contains(err.Error(), "lacks a permission") {
 		t.Errorf("no key: %v", err)
+	}
+	l = stint.NewLimiter(open(t, "redis://unread:pw@"+server.Addr))
+	if _, err := l.Allow(t.Context(), "a", stint.MustLimit("1 per 1m")); err == nil || strings.Contains(err.Error(), "delete the key") {
+		t.Errorf("no GET: %v", err)
 	}
 }
 
@@ -150,7 +155,8 @@ func TestForeignReplies(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := stint.NewLimiter(s)
-	for _, reply = range []any{nil, int64(1), "", "x", strings.Repeat("\x00", 40), "\x01" + strings.Repeat("\x00", 20), []any{"a"}} {
+	for _, reply = range []any{nil, int64(1), "", "x", strings.Repeat("\x00", 40), "\x01" + strings.Repeat("\x00", 20), []any{"a"},
+		"\x04" + strings.Repeat("\x00", 60), "\x05" + strings.Repeat("\x00", 10), "\x06\x00\x09" + strings.Repeat("\x00", 8), "\x06\x00\x00" + strings.Repeat("\x00", 8)} {
 		if d, err := l.Allow(t.Context(), "a", stint.MustLimit("1 per 1m")); err == nil || d.Allowed {
 			t.Errorf("reply %q: %+v", reply, d)
 		}
@@ -414,5 +420,79 @@ func TestClear(t *testing.T) {
 	}
 	if left := contents(t, c); strings.Count(left, "\n") != 1 || !strings.Contains(left, "ours2:{1:a}") {
 		t.Errorf("left:\n%s", left)
+	}
+}
+
+// A server that stops answering holds nobody longer than their context, however
+// many ask.
+func TestFrozenServer(t *testing.T) {
+	server := redistest.Start(t)
+	l := stint.NewLimiter(open(t, server.URL()))
+	limit := stint.MustLimit("1000000 per 1h")
+	if _, err := l.Allow(t.Context(), "a", limit); err != nil {
+		t.Fatal(err)
+	}
+	thaw := server.Freeze(t)
+	defer thaw()
+	var wg sync.WaitGroup
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	late := make(chan time.Duration, 10_000)
+	for range cap(late) {
+		wg.Go(func() {
+			if _, err := l.Allow(ctx, "a", limit); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("error %v", err)
+			}
+			deadline, _ := ctx.Deadline()
+			late <- time.Since(deadline)
+		})
+	}
+	wg.Wait()
+	close(late)
+	// A second is a bound for slow machines: the calls that rueidis holds would
+	// take until the connection is given up.
+	for d := range late {
+		if d > time.Second {
+			t.Fatalf("answered %s after the deadline", d)
+		}
+	}
+}
+
+// Without memory for a record, who is refused stays refused.
+func TestNoMemoryForRecords(t *testing.T) {
+	server := redistest.Start(t)
+	l := stint.NewLimiter(open(t, server.URL()))
+	p, err := stint.NewPenalty(stint.PenaltySpec{BanAfter: 1, BanFor: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := stint.Request{Asks: []stint.Ask{{Key: "a", Limit: stint.MustLimit("1 per 1h"), Cost: 1, Penalty: p}}}
+	if d, err := l.Take(t.Context(), &r, nil); err != nil || !d.Allowed {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	server.Do(t, "CONFIG", "SET", "maxmemory", "1")
+	if d, err := l.Take(t.Context(), &r, nil); err != nil || d.Outcome != stint.Limited {
+		t.Errorf("refused: %+v, %v", d, err)
+	}
+	r.Asks[0].Key = "b"
+	if d, err := l.Take(t.Context(), &r, nil); err == nil || !strings.Contains(err.Error(), "out of memory") {
+		t.Errorf("a charge: %+v, %v", d, err)
+	}
+}
+
+// What is left after a give-back under a lower amount lasts as long as it says.
+func TestGiveBackAfterChange(t *testing.T) {
+	server := redistest.Start(t)
+	l := stint.NewLimiter(open(t, server.URL()))
+	before, after := stint.MustLimit("100 per 1h"), stint.MustLimit("10 per 1h burst 100")
+	if _, err := l.AllowN(t.Context(), "a", before, 100); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.GiveBack(t.Context(), "a", after, 50); err != nil {
+		t.Fatal(err)
+	}
+	d, err := l.Peek(t.Context(), "a", before)
+	if err != nil || d.Remaining != 50 {
+		t.Errorf("%+v, %v", d, err)
 	}
 }

@@ -172,10 +172,7 @@ func (p *Plan) GiveBack(s *State, now, n int64) (emptied bool) {
 	case SlidingWindow:
 		emptied = p.giveBackWindow(s, &v, n)
 	default:
-		emptied = n >= p.inUnits(v.Used)
-		if !emptied {
-			s.Used, s.Amount, s.Tick = p.level(s, v.Now)-n*p.Unit, p.Amount, p.Tick
-		}
+		emptied = p.giveBackBucket(s, now, n)
 	}
 	if emptied {
 		*s = State{}

@@ -69,5 +69,14 @@ func (p *Plan) wait(v *View, level int64) int64 {
 	return p.drain(level) - v.Now%p.Tick
 }
 
-// inUnits is how many units cover a level.
-func (p *Plan) inUnits(level int64) int64 { return (level + p.Unit - 1) / p.Unit }
+// giveBackBucket lowers the level at the last charge, in the parts of the amount it
+// was computed under, so that the state ends when the store expects it to.
+func (p *Plan) giveBackBucket(s *State, now, n int64) (emptied bool) {
+	_, unit := lowest(s.Amount, p.Period/s.Tick)
+	if n > (s.Used-1)/unit {
+		return true
+	}
+	s.Used -= n * unit
+	v := p.Look(s, now)
+	return v.Used == 0
+}

@@ -5,6 +5,7 @@
 
 --@ look
 local head, low, level, amount
+local tick, own, part, dried -- level and unit in the terms of amount and tick, and what has flowed out in them
 if #state == 12 then
   head, low, level, amount = unpack('>BI6I4B', state)
 elseif #state == 21 then
@@ -13,7 +14,7 @@ end
 if not head or head >= 32 then
   broken = 2
 else
-  local tick = 1
+  tick, own, part = 1, level, unit
   if head >= 16 then
     head, tick = head - 16, 1000
   end
@@ -28,10 +29,12 @@ else
     while y > 0 do
       x, y = y, x % y
     end
-    if amount / x * (floor(now / tick) - floor(last / tick)) >= level then
+    part = d / tick / x
+    dried = amount / x * (floor(now / tick) - floor(last / tick))
+    if dried >= level then
       level = 0
     else
-      local ma, mb, mc, mq = level, unit, d / tick / x, nil
+      local ma, mb, mc, mq = level, unit, part, nil
       --> muldivup
       level = mq
     end
@@ -45,18 +48,18 @@ end
 
 --@ charge
 used = used + cost * unit
-local at, level = now, used
+local at, level, amount, tick = now, used, c, b
 --> bucket pack
 
 --@ pack
 local head, low = floor(at / 281474976710656), at % 281474976710656
-if b == 1000 then
+if tick == 1000 then
   head = head + 16
 end
-if level < 4294967296 and c < 256 then
-  write = pack('>BI6I4B', head, low, level, c)
+if level < 4294967296 and amount < 256 then
+  write = pack('>BI6I4B', head, low, level, amount)
 else
-  write = pack('>BI6I7I7', head, low, level, c)
+  write = pack('>BI6I7I7', head, low, level, amount)
 end
 
 --@ retry
@@ -66,9 +69,18 @@ wait = math.min(ceil((used + cost * unit - full) / a) * b, 4503599627370496) - n
 wait = math.min(ceil(used / a) * b, 4503599627370496) - now % b
 
 --@ giveback
-if cost * unit >= used then
+-- In the parts of its own amount, so that the state ends when it expires. What that
+-- comes to in those of this limit is a subtraction, unless the level was too large
+-- to be restated.
+local kept, rest = own - cost * part, used - cost * unit
+if kept > 0 and level == 4503599627370496 then
+  local ma, mb, mc, mq = kept, unit, part, nil
+  --> muldivup
+  rest = mq - (level - used)
+end
+if kept <= 0 or rest <= 0 or dried and dried >= kept then
   call('DEL', key)
 else
-  local at, level = head * 281474976710656 + low, level - cost * unit
+  local at, level = head * 281474976710656 + low, kept
   --> bucket pack
 end

@@ -34,7 +34,7 @@ for i = 1, #KEYS do
     if not state then
       -- unused
     elseif type(state) == 'table' then
-      broken = 1
+      --> wrongtype
     elseif kind <= 1 then
       --> bucket look
       if used > 0 and cost > 0 then

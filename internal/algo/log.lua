@@ -14,7 +14,8 @@
 now, used = clock, 0
 local size = try('LLEN', key)
 if type(size) == 'table' then
-  broken = 1
+  local state = size
+  --> wrongtype
 elseif size > 0 then
   local block = call('LINDEX', key, -1)
   local base, sum, wide, deep, step

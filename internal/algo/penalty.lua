@@ -4,7 +4,9 @@
 --@ look
 local head, low, violations, till, bans = 64, 0, 0, 0, 0
 if type(state) == 'table' then
-  outcome, who, number = 6, j, 1
+  local broken
+  --> wrongtype
+  outcome, who, number = 6, j, broken
 elseif state then
   if #state == 23 then
     head, low, violations, till, bans = unpack('>BI6I4I8I4', state)
@@ -30,8 +32,9 @@ if at - till >= forget then
   bans = 0
 end
 violations = math.min(violations + 1, 2147483648)
+local sentence, left = 2, 0
 if ban > 0 and violations >= ban then
-  local left = term
+  left = term
   for n = 1, bans do
     if growth == 1 or left >= most then
       break
@@ -40,16 +43,21 @@ if ban > 0 and violations >= ban then
   end
   left = math.min(left, most)
   till, bans, violations = at + left, math.min(bans + 1, 2147483648), 0
-  outcome = 4
+  sentence = 4
+elseif warn > 0 and violations >= warn then
+  sentence = 3
+end
+local record = pack('>BI6I4I8I4', 64 + floor(at / 281474976710656), at % 281474976710656, violations, till, bans)
+local done
+if given then
+  done = try('SET', key, record, 'PX', 86400000)
+else
+  done = try('SET', key, record, 'PXAT', floor((math.max(at, till) + forget) / 1000) + 1)
+end
+-- Where there is no memory for the record, the request is refused all the same.
+if not done.err then
+  outcome = math.max(outcome, sentence)
   if left > number then
     who, number = j, left
   end
-elseif warn > 0 and violations >= warn then
-  outcome = math.max(outcome, 3)
-end
-local record = pack('>BI6I4I8I4', 64 + floor(at / 281474976710656), at % 281474976710656, violations, till, bans)
-if given then
-  call('SET', key, record, 'PX', 86400000)
-else
-  call('SET', key, record, 'PXAT', floor((math.max(at, till) + forget) / 1000) + 1)
 end

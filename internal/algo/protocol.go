@@ -112,6 +112,17 @@ type Head struct {
 	Left int64
 }
 
+// Names tells whether Who is within a request of so many penalties and asks.
+func (h *Head) Names(penalties, asks int) bool {
+	switch h.Result {
+	case ResultBanned, ResultRunning:
+		return h.Who >= 1 && h.Who <= penalties
+	case ResultBroken:
+		return h.Who >= 1 && h.Who <= penalties+asks
+	}
+	return true
+}
+
 // Verdicts tells whether verdicts follow.
 func (h *Head) Verdicts() bool { return h.Result <= ResultBanned }
 

@@ -69,7 +69,7 @@ while pos <= #requests do
         if not state then
           -- unused
         elseif type(state) == 'table' then
-          broken = 1
+          --> wrongtype
         elseif kind <= 1 then
           --> bucket look
         elseif kind == 2 then
@@ -95,7 +95,8 @@ while pos <= #requests do
     end
   end
 
-  local verdicts = ''
+  local place = #answers + 1
+  answers[place] = ''
   if outcome == 0 then
     pos = start
     for i = 1, asks do
@@ -165,7 +166,7 @@ while pos <= #requests do
         end
       end
       local remaining = used < full and floor((full - used) / unit) or 0
-      verdicts = verdicts .. pack('>BI7I7I7I7', fits and 1 or 0, remaining, retry, wait, delay)
+      answers[#answers + 1] = pack('>BI7I7I7I7', fits and 1 or 0, remaining, retry, wait, delay)
     end
     outcome = 1
     if not all then
@@ -182,7 +183,7 @@ while pos <= #requests do
     pos = start + asks * 52
   end
   k = k + asks
-  answers[#answers + 1] = pack('>BHI8', outcome, who, number) .. verdicts
+  answers[place] = pack('>BHI8', outcome, who, number)
 end
 
 return table.concat(answers)

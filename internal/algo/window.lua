@@ -5,7 +5,7 @@
 
 --@ look
 local head, low, width
-if #state > 8 then
+if #state > 8 and #state <= 8 + (b + 1) * 7 then
   head, low, width = unpack('>BI6B', state)
 end
 if not head or head < 48 or head >= 64 or width < 1 or width > 7 or (#state - 8) % width > 0 then

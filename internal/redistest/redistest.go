@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -247,4 +248,16 @@ func Certificate(t testing.TB) (ca, cert, key string) {
 		}
 	}
 	return cert, cert, key
+}
+
+// Freeze stops the server's process in its tracks until thaw is called, which the
+// end of the test does in any case.
+func (s *Server) Freeze(t testing.TB) (thaw func()) {
+	t.Helper()
+	if err := s.process.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	thaw = func() { _ = s.process.Process.Signal(syscall.SIGCONT) }
+	t.Cleanup(thaw)
+	return thaw
 }
