@@ -43,6 +43,12 @@ type Server struct {
 // is set.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
+	return start(t, nil, args...)
+}
+
+// start starts a server; before is what must come first on its command line.
+func start(t testing.TB, before []string, args ...string) *Server {
+	t.Helper()
 	binary, err := exec.LookPath("redis-server")
 	if err != nil {
 		if os.Getenv(Required) != "" {
@@ -56,9 +62,12 @@ func Start(t testing.TB, args ...string) *Server {
 	}
 	port := freePort(t)
 	s := &Server{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Socket: filepath.Join(dir, "s"), Dir: dir}
-	args = append([]string{"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--unixsocket", s.Socket, "--dir", dir,
-		"--save", "", "--appendonly", "no", "--logfile", filepath.Join(dir, "log")}, args...)
-	s.process = exec.Command(binary, args...)
+	all := append(before, "--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--unixsocket", s.Socket, "--dir", dir,
+		"--logfile", filepath.Join(dir, "log"))
+	if before == nil {
+		all = append(all, "--save", "", "--appendonly", "no")
+	}
+	s.process = exec.Command(binary, append(all, args...)...)
 	if err := s.process.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +119,7 @@ func (s *Server) Client(t testing.TB) rueidis.Client {
 }
 
 // Do sends a command to the server; an error reply fails the test.
-func (s *Server) Do(t testing.TB, args ...string) rueidis.RedisMessage {
+func (s *Server) Do(t testing.TB, args ...string) *rueidis.RedisMessage {
 	t.Helper()
 	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Addr}, ForceSingleClient: true, DisableCache: true})
 	if err != nil {
@@ -121,7 +130,7 @@ func (s *Server) Do(t testing.TB, args ...string) rueidis.RedisMessage {
 	if err != nil && !rueidis.IsRedisNil(err) {
 		t.Fatalf("%v: %v", args, err)
 	}
-	return m
+	return &m
 }
 
 // StartCluster starts a Cluster of n masters without replicas and returns its
@@ -260,4 +269,32 @@ func (s *Server) Freeze(t testing.TB) (thaw func()) {
 	thaw = func() { _ = s.process.Process.Signal(syscall.SIGCONT) }
 	t.Cleanup(thaw)
 	return thaw
+}
+
+// StartSentinel starts a Sentinel that watches a master of its own, named
+// mymaster, with a replica, and returns all three. See Start.
+func StartSentinel(t testing.TB) (sentinel, master, replica *Server) {
+	t.Helper()
+	master = Start(t)
+	host, port, err := net.SplitHostPort(master.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replica = Start(t, "--replicaof", host, port)
+	file := filepath.Join(master.Dir, "sentinel.conf")
+	config := fmt.Sprintf("sentinel monitor mymaster %s %s 1\nsentinel down-after-milliseconds mymaster 500\nsentinel failover-timeout mymaster 3000\n", host, port)
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sentinel = start(t, []string{file, "--sentinel"})
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		replicas, err := sentinel.Do(t, "SENTINEL", "REPLICAS", "mymaster").ToArray()
+		link, _ := replica.Do(t, "INFO", "replication").ToString()
+		if err == nil && len(replicas) == 1 && strings.Contains(link, "master_link_status:up") {
+			return sentinel, master, replica
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the Sentinel does not see the replica: %v %v", replicas, err)
+		}
+	}
 }

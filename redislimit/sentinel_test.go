@@ -1,0 +1,60 @@
+package redislimit_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/redistest"
+)
+
+// Behind a Sentinel the Store follows a failover, and no call is charged twice:
+// what is charged in the end is no more than what was sent.
+func TestSentinelFailover(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a failover takes seconds")
+	}
+	sentinel, master, replica := redistest.StartSentinel(t)
+	l := stint.NewLimiter(open(t, "redis+sentinel://"+sentinel.Addr+"/mymaster"))
+	limit := stint.MustLimit("1000000 per 24h sliding_log")
+	allowed, sent := int64(0), int64(0)
+	call := func() bool {
+		sent++
+		d, err := l.Allow(t.Context(), "a", limit)
+		if err == nil && d.Allowed {
+			allowed++
+		}
+		return err == nil
+	}
+	for range 100 {
+		if !call() {
+			t.Fatal("a call failed before the failover")
+		}
+	}
+	master.Do(t, "WAIT", "1", "5000")
+	sentinel.Do(t, "SENTINEL", "FAILOVER", "mymaster")
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		role, err := replica.Do(t, "ROLE").ToArray()
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, _ := role[0].ToString()
+		if ok := call(); ok && name == "master" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the Store has not followed the failover after 30 s")
+		}
+		time.Sleep(10 * time.Millisecond) // paces calls while the fleet of Redis makes up its mind
+	}
+	for range 100 {
+		call()
+	}
+	d, err := l.Peek(t.Context(), "a", limit)
+	charged := 1000000 - d.Remaining
+	if err != nil || charged > sent {
+		t.Errorf("%d sent, %d allowed, %d charged, %v", sent, allowed, charged, err)
+	}
+	t.Logf("%d sent, %d allowed, %d charged", sent, allowed, charged)
+}
