@@ -213,13 +213,14 @@ func withPort(host, port string) (string, error) {
 	}
 	if _, p, err := net.SplitHostPort(host); err == nil {
 		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
-			return "", fmt.Errorf("port %q: must be a number from 1 to 65535", p)
+			// What is wrong here may be a password that lacks its @.
+			return "", errors.New("a port must be a number from 1 to 65535, and a password ends with @")
 		}
 		return host, nil
 	}
 	bare := strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 	if bare == "" || strings.ContainsAny(bare, "[]/ ") {
-		return "", fmt.Errorf("host %q cannot be read", host)
+		return "", errors.New("a host cannot be read")
 	}
 	return net.JoinHostPort(bare, port), nil
 }

@@ -10,7 +10,9 @@ import (
 
 // These bound what a file may ask for and what one expression may cost.
 const (
-	// MaxRules is how many rules a file may have.
+	// MaxRules is how many rules a file may have. One request may face no more
+	// than stint.MaxAsks limits of them; one that faces more is refused as
+	// malformed.
 	MaxRules = 10_000
 	// MaxLimits is how many limits a rule may have.
 	MaxLimits = 64

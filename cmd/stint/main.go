@@ -1,0 +1,127 @@
+// Command stint limits rates: a gateway, a check API, and a simulator.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"syscall"
+)
+
+const usage = `Stint limits rates: exactly, in memory or in a Redis that a fleet shares.
+
+Usage:
+
+    stint serve      limit HTTP in front of upstreams, and answer check requests
+    stint simulate   replay recorded events through rules
+    stint version    print the version
+
+"stint COMMAND --help" tells more.
+`
+
+// Exit codes: 0 all went well, 1 it did not, 2 it was called wrongly.
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends it at once
+	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// errUsage is an error in how the program was called.
+type errUsage struct{ error }
+
+func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
+	err := dispatch(ctx, args, in, out, errs)
+	var wrong errUsage
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case errors.As(err, &wrong):
+		fmt.Fprintf(errs, "stint: %v\n", err)
+		return 2
+	}
+	fmt.Fprintf(errs, "stint: %v\n", err)
+	return 1
+}
+
+func dispatch(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) error {
+	if len(args) == 0 {
+		fmt.Fprint(errs, usage)
+		return errUsage{errors.New("no command")}
+	}
+	name, args := args[0], args[1:]
+	switch name {
+	case "serve":
+		return serve(ctx, args, out, errs)
+	case "simulate":
+		return simulate(ctx, args, in, out)
+	case "version", "--version", "-version":
+		fmt.Fprintln(out, "stint", version(), runtime.Version())
+		return nil
+	case "help", "--help", "-help", "-h":
+		fmt.Fprint(out, usage)
+		return nil
+	}
+	return errUsage{fmt.Errorf(`unknown command %q; "stint help" lists them`, name)}
+}
+
+// version is the module's version as built, or the commit.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "(unknown)"
+	}
+	v := info.Main.Version
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && (v == "" || v == "(devel)") {
+			v = "commit " + s.Value[:min(12, len(s.Value))]
+		}
+	}
+	return v
+}
+
+// flags are a command's.
+func flags(name string) *flag.FlagSet {
+	f := flag.NewFlagSet(name, flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	return f
+}
+
+// parse reads flags. Nothing may follow them. --help prints help, which begins with
+// about, to out.
+func parse(f *flag.FlagSet, args []string, about string, out io.Writer) error {
+	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			help(f, about, out)
+			return err
+		}
+		return errUsage{fmt.Errorf(`%s: %w; "stint %s --help" lists the flags`, f.Name(), err, f.Name())}
+	}
+	if f.NArg() > 0 {
+		return errUsage{fmt.Errorf("%s: unexpected argument %q", f.Name(), f.Arg(0))}
+	}
+	return nil
+}
+
+func help(f *flag.FlagSet, about string, out io.Writer) {
+	fmt.Fprint(out, about, "\nFlags:\n\n")
+	f.VisitAll(func(f *flag.Flag) {
+		kind, text := flag.UnquoteUsage(f)
+		text = strings.ReplaceAll(text, "\n", "\n        ")
+		fmt.Fprintf(out, "    --%s\n        %s", strings.TrimSpace(f.Name+" "+kind), text)
+		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" {
+			fmt.Fprintf(out, " (default %s)", f.DefValue)
+		}
+		fmt.Fprintln(out)
+	})
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// asStint makes of this test's binary the program itself.
+const asStint = "STINT_TEST_AS_STINT"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asStint) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// program is a stint in a process of its own.
+func program(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(self, args...)
+	c.Env = append(os.Environ(), asStint+"=1")
+	return c
+}
+
+// call runs the program in this process.
+func call(in string, args ...string) (code int, out, errs string) {
+	var o, e bytes.Buffer
+	code = run(context.Background(), args, strings.NewReader(in), &o, &e)
+	return code, o.String(), e.String()
+}
+
+var update = flag.Bool("update", false, "rewrite the expected part of testdata/*.txt")
+
+// TestCalls makes the calls in testdata/calls.txt. Each has a line "=== what it
+// shows", a line for each argument, a line "---", and what comes of it, which
+// -update rewrites for a person to read. In the directory are the files of
+// testdata/files.
+func TestCalls(t *testing.T) {
+	const path = "testdata/calls.txt"
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	home, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir("testdata/files")
+	var rewritten strings.Builder
+	for _, story := range strings.Split("\n"+string(data), "\n=== ")[1:] {
+		title, rest, _ := strings.Cut(story, "\n")
+		args, want, _ := strings.Cut("\n"+rest, "\n---\n")
+		code, out, errs := call(`{"t_us":0,"client":"192.0.2.1"}`, strings.Split(args, "\n")[1:]...)
+		got := fmt.Sprintf("exit %d\n%s", code, out)
+		if errs != "" {
+			got += "(stderr)\n" + errs
+		}
+		if got = strings.TrimRight(got, "\n"); got != strings.TrimRight(want, "\n") && !*update {
+			t.Errorf("%s:%s\n got %s\nwant %s", title, args, got, want)
+		}
+		fmt.Fprintf(&rewritten, "=== %s%s\n---\n%s\n\n", title, args, got)
+	}
+	if *update {
+		t.Chdir(home)
+		if err := os.WriteFile(path, []byte(strings.TrimRight(rewritten.String(), "\n")+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	for _, name := range []string{"version", "--version"} {
+		if code, out, errs := call("", name); code != 0 || !strings.HasPrefix(out, "stint ") || !strings.Contains(out, " go1.") || errs != "" {
+			t.Errorf("%s: %d %q %q", name, code, out, errs)
+		}
+	}
+}

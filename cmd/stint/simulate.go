@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/redislimit"
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server"
+)
+
+const simulateAbout = `Replays events through rules, on the events' own clock, and prints a line of JSON
+for each.
+
+    stint simulate --rules stint.yaml --events events.jsonl
+
+An event is a line of JSON: t_us, its instant in microseconds since 1970, and any
+of request, client, operation, attrs and cost, as in a check request:
+
+    {"t_us":1770000000000000,"client":"192.0.2.1","request":{"method":"GET","path":"/"}}
+
+A result holds outcome, rule, decisions and ban_left_us; durations are in
+microseconds, and -1 is never.
+`
+
+// simulatedKeys bounds the store of a simulation in memory.
+const simulatedKeys = 20_000_000
+
+func simulate(ctx context.Context, args []string, in io.Reader, out io.Writer) (err error) {
+	f := flags("simulate")
+	file := f.String("rules", "", "`FILE` with rules")
+	events := f.String("events", "-", "`FILE` with events; - is standard input")
+	address := f.String("store", "memory", "where counts are kept: memory, or the `URL` of a Redis, in a\nnamespace of the simulation's own that is removed afterwards")
+	if err := parse(f, args, simulateAbout, out); err != nil {
+		return err
+	}
+	if *file == "" {
+		return errUsage{errors.New("simulate: want --rules FILE")}
+	}
+	set, err := rules.Load(*file)
+	if err != nil {
+		return err
+	}
+	if *events != "-" {
+		opened, err := os.Open(*events)
+		if err != nil {
+			return err
+		}
+		defer opened.Close()
+		in = opened
+	}
+	store, done, err := simulatedStore(ctx, *address)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, done()) }()
+	settings := server.DefaultSettings()
+	settings.DecisionTimeout = time.Minute // nobody waits
+	s := server.New(server.Config{Settings: settings, Rules: set, Limiter: stint.NewLimiter(store)})
+	return s.Simulate(ctx, in, out)
+}
+
+// simulatedStore is a store that no one else sees, and what removes it.
+func simulatedStore(ctx context.Context, address string) (stint.Store, func() error, error) {
+	if address == "memory" {
+		return &stint.Memory{MaxKeys: simulatedKeys}, func() error { return nil }, nil
+	}
+	s, err := redislimit.OpenIn(ctx, address, "stint-simulate-"+rand.Text())
+	if err != nil {
+		return nil, nil, fmt.Errorf("store: %w", err)
+	}
+	return s, func() error {
+		defer s.Close()
+		return s.Clear(context.WithoutCancel(ctx))
+	}, nil
+}

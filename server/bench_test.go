@@ -1,0 +1,114 @@
+package server_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint/server"
+)
+
+const benchRules = `
+rules:
+  - {name: login, match: 'request.method == "POST" && request.path == "/login"', key: client.ip, limits: [5 per 1m sliding_log]}
+  - {name: client, key: client.ip, limits: [1000000000 per 1s, 1000000000 per 1m]}
+`
+
+// load sends requests over loopback, each after the answer to the one before.
+func load(b *testing.B, url string, request func(url string) *http.Request) {
+	b.Helper()
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+	defer client.CloseIdleConnections()
+	b.ReportAllocs()
+	b.RunParallel(func(p *testing.PB) {
+		for p.Next() {
+			resp, err := client.Do(request(url))
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			_, _ = io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				b.Errorf("status %d", resp.StatusCode)
+				return
+			}
+		}
+	})
+}
+
+func serve(b *testing.B, h http.Handler) string {
+	s := httptest.NewServer(h)
+	b.Cleanup(s.Close)
+	return s.URL
+}
+
+func empty(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }
+
+// The floor is a handler that reads the request and does nothing.
+func BenchmarkCheck(b *testing.B) {
+	const body = `{"client":"192.0.2.1","request":{"method":"GET","path":"/v1/users?page=7","host":"example.com","headers":{"user-agent":"curl"}}}`
+	request := func(url string) *http.Request {
+		r, _ := http.NewRequest("POST", url+"/v1/check", strings.NewReader(body))
+		return r
+	}
+	s := newServer(b, benchRules)
+	b.Run("floor", func(b *testing.B) {
+		load(b, serve(b, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			empty(w, r)
+		})), request)
+	})
+	b.Run("check", func(b *testing.B) { load(b, serve(b, s.Check()), request) })
+	b.Run("without net", func(b *testing.B) {
+		h := s.Check()
+		b.ReportAllocs()
+		for b.Loop() {
+			w := httptest.NewRecorder()
+			if h.ServeHTTP(w, request("")); w.Code != http.StatusOK {
+				b.Fatal(w.Body)
+			}
+		}
+	})
+}
+
+// The floors are an upstream asked directly, and one behind a ReverseProxy that
+// does nothing.
+func BenchmarkGateway(b *testing.B) {
+	request := func(url string) *http.Request {
+		r, _ := http.NewRequest("GET", url+"/v1/users?page=7", nil)
+		return r
+	}
+	up := upstream(b, empty)
+	transport := &http.Transport{MaxIdleConnsPerHost: 64}
+	defer transport.CloseIdleConnections()
+	bare := &httputil.ReverseProxy{Transport: transport, Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(up) }}
+	b.Run("upstream", func(b *testing.B) { load(b, up.String(), request) })
+	b.Run("bare proxy", func(b *testing.B) { load(b, serve(b, bare), request) })
+	b.Run("gateway", func(b *testing.B) { load(b, serve(b, newServer(b, benchRules, everythingTo(up)).Gateway()), request) })
+}
+
+func BenchmarkDecide(b *testing.B) {
+	for name, file := range map[string]string{
+		"two limits": benchRules,
+		"and shadow": benchRules + "  - {name: shadow, key: client.ip, limits: [1000000000 per 1s], mode: shadow}\n",
+		"no rule":    `rules: [{name: none, match: operation == "x", key: client.ip, limits: [1 per 1s]}]`,
+	} {
+		b.Run(name, func(b *testing.B) { decide(b, newServer(b, file)) })
+	}
+}
+
+func decide(b *testing.B, s *server.Server) {
+	in := from("192.0.2.1")
+	b.ReportAllocs()
+	for b.Loop() {
+		if v, err := s.Decide(context.Background(), in, time.Time{}); err != nil || !v.Allowed {
+			b.Fatal(v, err)
+		}
+	}
+}

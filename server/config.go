@@ -1,0 +1,175 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/yamlnode"
+)
+
+// Settings is the section "server" of a configuration file: what stays as it is
+// while the program runs. The rest of the file is the rules'.
+type Settings struct {
+	// Listen and CheckListen are the addresses of the gateway and of the check
+	// API. The gateway listens only where there are Routes.
+	Listen, CheckListen string
+	// Store is "memory", or the address of a Redis as redislimit.Open takes it.
+	Store string
+	// MaxKeys bounds a store in memory.
+	MaxKeys int64
+	// DecisionTimeout is how long a request waits for the store before the
+	// rules' on_store_error decides.
+	DecisionTimeout time.Duration
+	// UpstreamTimeout is how long an upstream may take until it begins to answer.
+	UpstreamTimeout time.Duration
+	// Dialect is the headers that tell clients how they stand.
+	Dialect httplimit.Dialect
+	// ClientHeader is where trusted proxies write the client's address; see
+	// httplimit.Clients.
+	ClientHeader string
+	// Routes are the gateway's.
+	Routes []Route
+	// MaxHeld and MaxHold bound the requests of rules that shape; see
+	// httplimit.Middleware.
+	MaxHeld int64
+	MaxHold time.Duration
+}
+
+// Route sends requests to an upstream.
+type Route struct {
+	// Host is the host that the request is for, without a port, in lower case;
+	// empty: any.
+	Host string
+	// Path is what the request's path starts with, in whole segments: /v1
+	// matches /v1 and /v1/users, not /v10.
+	Path string
+	// Upstream is where requests go, whose path is appended to its own.
+	Upstream *url.URL
+}
+
+// DefaultSettings are those of a file that says nothing.
+func DefaultSettings() Settings {
+	return Settings{
+		Listen:          ":8080",
+		CheckListen:     ":8082",
+		Store:           "memory",
+		MaxKeys:         1_000_000,
+		DecisionTimeout: 25 * time.Millisecond,
+		UpstreamTimeout: time.Minute,
+		MaxHeld:         1000,
+		MaxHold:         10 * time.Second,
+	}
+}
+
+// ReadSettings reads the section "server" of a configuration file. What it does
+// not say is as in DefaultSettings. An error has a line for each problem.
+func ReadSettings(file string, data []byte) (Settings, error) {
+	s := DefaultSettings()
+	r, root := yamlnode.Open(file, data)
+	r.Mapping(root, yamlnode.Fields{"": r.Skip, "server": func(n *yamlnode.Node) { s.read(r, n) }})
+	return s, r.Err()
+}
+
+func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node) {
+	fields := r.Mapping(n, yamlnode.Fields{
+		"listen":           yamlnode.Parsed(r, &s.Listen, parseListen),
+		"check_listen":     yamlnode.Parsed(r, &s.CheckListen, parseListen),
+		"store":            r.Text(&s.Store),
+		"max_keys":         r.Int64(&s.MaxKeys, 1, 1<<31),
+		"decision_timeout": r.Period(&s.DecisionTimeout),
+		"upstream_timeout": r.Period(&s.UpstreamTimeout),
+		"client_header":    yamlnode.Parsed(r, &s.ClientHeader, parseHeader),
+		"max_held":         r.Int64(&s.MaxHeld, 1, 1<<20),
+		"max_hold":         r.Period(&s.MaxHold),
+		"headers":          func(n *yamlnode.Node) { s.readDialect(r, n) },
+		"routes": func(n *yamlnode.Node) {
+			r.Each(n, func(n *yamlnode.Node) { s.readRoute(r, n) })
+		},
+	})
+	for name, d := range map[string]time.Duration{"decision_timeout": s.DecisionTimeout, "upstream_timeout": s.UpstreamTimeout, "max_hold": s.MaxHold} {
+		if d <= 0 {
+			r.Report(fields[name], "%s must be more than 0", name)
+		}
+	}
+}
+
+func parseListen(text string) (string, error) {
+	if _, _, err := net.SplitHostPort(text); err != nil {
+		return "", fmt.Errorf("address %.60q: want host:port, or :port for every interface", text)
+	}
+	return text, nil
+}
+
+// parseHeader refuses names that no header has: one that is never found would make
+// one client of all that come through a proxy.
+func parseHeader(text string) (string, error) {
+	const letters = "-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	if text == "" || strings.Trim(text, letters) != "" {
+		return "", fmt.Errorf("header %.60q: want a name such as X-Real-Ip", text)
+	}
+	return text, nil
+}
+
+func (s *Settings) readDialect(r *yamlnode.Reader, n *yamlnode.Node) {
+	var names []string
+	before := r.Problems()
+	r.Each(n, func(n *yamlnode.Node) {
+		yamlnode.Parsed(r, new(httplimit.Dialect), func(name string) (httplimit.Dialect, error) {
+			names = append(names, name)
+			return httplimit.ParseDialect(name)
+		})(n)
+	})
+	if r.Problems() > before {
+		return
+	}
+	var err error
+	if s.Dialect, err = httplimit.ParseDialect(names...); err != nil {
+		r.Report(n, "%v", err)
+	}
+}
+
+func (s *Settings) readRoute(r *yamlnode.Reader, n *yamlnode.Node) {
+	route := Route{Path: "/"}
+	fields := r.Mapping(n, yamlnode.Fields{
+		"host":     r.Text(&route.Host),
+		"path":     r.Text(&route.Path),
+		"upstream": yamlnode.Parsed(r, &route.Upstream, ParseUpstream),
+	})
+	if fields == nil {
+		return
+	}
+	if fields["upstream"] == nil {
+		r.Report(n, "a route needs an upstream, such as http://localhost:9000")
+	}
+	if !strings.HasPrefix(route.Path, "/") {
+		r.Report(fields["path"], "path %.60q must start with /", route.Path)
+	} else if path := canonicalPath(route.Path); route.Path != path {
+		r.Report(fields["path"], "path %.60q: paths are compared without empty and dot segments: write %.60q", route.Path, path)
+	}
+	if host := canonicalHost(route.Host); route.Host != host {
+		r.Report(fields["host"], "host %.60q: hosts are compared without port and in lower case: write %.60q", route.Host, host)
+	}
+	for _, other := range s.Routes {
+		if other.Host == route.Host && other.Path == route.Path {
+			r.Report(n, "a second route for host %.60q and path %.60q", route.Host, route.Path)
+		}
+	}
+	s.Routes = append(s.Routes, route)
+}
+
+// ParseUpstream reads the address of an upstream, such as http://localhost:9000.
+func ParseUpstream(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" { // text may hold a password
+		return nil, errors.New("want the URL of an upstream, such as http://localhost:9000")
+	}
+	if u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return nil, fmt.Errorf("upstream %.60q: only a scheme, host and path", u.Redacted())
+	}
+	return u, nil
+}

@@ -1,0 +1,75 @@
+package server_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server"
+)
+
+// TestSettings reads the files in testdata/settings.txt.
+func TestSettings(t *testing.T) {
+	golden(t, "testdata/settings.txt", func(_ *testing.T, file string) string {
+		s, err := server.ReadSettings("stint.yaml", []byte(file))
+		if err != nil {
+			return err.Error()
+		}
+		return describe(&s)
+	})
+}
+
+// describe tells of each setting that is not the default.
+func describe(s *server.Settings) string {
+	var b strings.Builder
+	d := server.DefaultSettings()
+	for _, f := range []struct {
+		name          string
+		is, byDefault any
+	}{
+		{"listen", s.Listen, d.Listen},
+		{"check_listen", s.CheckListen, d.CheckListen},
+		{"store", s.Store, d.Store},
+		{"max_keys", s.MaxKeys, d.MaxKeys},
+		{"decision_timeout", s.DecisionTimeout, d.DecisionTimeout},
+		{"upstream_timeout", s.UpstreamTimeout, d.UpstreamTimeout},
+		{"headers", s.Dialect, d.Dialect},
+		{"client_header", s.ClientHeader, d.ClientHeader},
+		{"max_held", s.MaxHeld, d.MaxHeld},
+		{"max_hold", s.MaxHold, d.MaxHold},
+	} {
+		if f.is != f.byDefault {
+			fmt.Fprintf(&b, "%s %v\n", f.name, f.is)
+		}
+	}
+	for _, r := range s.Routes {
+		fmt.Fprintf(&b, "route %q %s to %s\n", r.Host, r.Path, r.Upstream)
+	}
+	if b.Len() == 0 {
+		return "as by default"
+	}
+	return b.String()
+}
+
+// The defaults are those of the design.
+func TestDefaultSettings(t *testing.T) {
+	const want = "{Listen::8080 CheckListen::8082 Store:memory MaxKeys:1000000 DecisionTimeout:25ms UpstreamTimeout:1m0s " +
+		"Dialect:x-ratelimit ClientHeader: Routes:[] MaxHeld:1000 MaxHold:10s}"
+	if got := fmt.Sprintf("%+v", server.DefaultSettings()); got != want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+}
+
+// A file has room for settings and rules, and each reader leaves the other's part
+// alone.
+func TestSettingsBesideRules(t *testing.T) {
+	const file = "server: {listen: 'localhost:1'}\nenabled: true\nrules: [{name: a, key: client.ip, limits: [1 per 1s]}]\n"
+	s, err := server.ReadSettings("stint.yaml", []byte(file))
+	if err != nil || s.Listen != "localhost:1" {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if set, err := rules.Parse("stint.yaml", []byte(file)); err != nil || len(set.Rules) != 1 {
+		t.Errorf("%+v, %v", set, err)
+	}
+}

@@ -1,0 +1,207 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/rules"
+)
+
+// Verdict is what was decided about a request.
+type Verdict struct {
+	// Decision is that of the rules that are enforced. Where none applies, it
+	// allows and has no Limit; where the blocklist refused, it is zero.
+	stint.Decision
+	// List is the list that decided, if one did.
+	List rules.List
+	// Rule is the rule whose limit or ban decided; nil: none did.
+	Rule *rules.Rule
+	// Rules and Each have a place for each limit of each rule that applied, in
+	// the file's order, those in shadow mode among them. Each is nil where a ban
+	// that was running answered for all.
+	Rules []*rules.Rule
+	Each  []stint.Decision
+
+	// charged is what was taken if it was allowed, and by is who took it.
+	charged stint.Request
+	by      *stint.Limiter
+}
+
+// Decide is the one road: it finds the rules that apply to in, asks their limits,
+// and says what comes of it. at is the instant of the request for simulations;
+// the zero Time is now. An error wraps stint.ErrRequest where in is malformed;
+// any other means that nothing could be decided.
+//
+// Rules in shadow mode are asked apart from the others, in the same round trip:
+// they are charged by themselves and refuse nothing.
+func (s *Server) Decide(ctx context.Context, in *rules.Input, at time.Time) (Verdict, error) {
+	m := newMatches()
+	if err := s.rules.Asks(in, m); err != nil {
+		return Verdict{}, err
+	}
+	v := Verdict{List: m.List, Rules: m.Rules}
+	if m.List == rules.Blocked {
+		return v, nil
+	}
+	if len(m.Asks) == 0 {
+		v.Decision = stint.Decision{Allowed: true, Outcome: stint.Allowed}
+		return v, nil
+	}
+	v.Each = make([]stint.Decision, len(m.Asks))
+	if err := s.take(ctx, &v, m, at); err != nil {
+		return Verdict{}, err
+	}
+	v.Rule = v.decidedBy(m)
+	return v, nil
+}
+
+// newMatches has room for what most requests face, in one allocation.
+func newMatches() *rules.Matches {
+	var room struct {
+		rules.Matches
+		asks  [4]stint.Ask
+		rules [4]*rules.Rule
+	}
+	room.Asks, room.Rules = room.asks[:0], room.rules[:0]
+	return &room.Matches
+}
+
+// group is a request of its own: all rules that are enforced, or one in shadow.
+type group struct {
+	request stint.Request
+	rules   []*rules.Rule
+	places  []int // of its asks in the whole
+}
+
+func isShadow(r *rules.Rule) bool { return r.Mode == rules.Shadow }
+
+// groups divides what applies: what is enforced, if anything is, and then the
+// rules in shadow.
+func groups(m *rules.Matches, at time.Time) []group {
+	enforced := group{request: stint.Request{At: at}}
+	var shadows []group
+	for i, rule := range m.Rules {
+		g := &enforced
+		if isShadow(rule) {
+			if n := len(shadows); n == 0 || shadows[n-1].rules[0] != rule {
+				shadows = append(shadows, group{request: stint.Request{At: at}})
+			}
+			g = &shadows[len(shadows)-1]
+		}
+		g.request.Asks = append(g.request.Asks, m.Asks[i])
+		g.rules = append(g.rules, rule)
+		g.places = append(g.places, i)
+	}
+	if len(enforced.places) == 0 {
+		return shadows
+	}
+	return append([]group{enforced}, shadows...)
+}
+
+func (s *Server) take(ctx context.Context, v *Verdict, m *rules.Matches, at time.Time) error {
+	bounded := ctx
+	if s.timeout > 0 {
+		var cancel context.CancelFunc
+		bounded, cancel = context.WithTimeout(ctx, s.timeout)
+		defer cancel()
+	}
+	if slices.ContainsFunc(m.Rules, isShadow) {
+		return s.takeApart(ctx, bounded, v, groups(m, at))
+	}
+	all := group{request: stint.Request{Asks: m.Asks, At: at}, rules: m.Rules}
+	a := stint.Answer{Each: v.Each}
+	a.Decision, a.Err = s.limiter.Take(bounded, &all.request, v.Each)
+	return s.conclude(ctx, v, &all, &a)
+}
+
+// takeApart asks each group by itself, bounded, and what is enforced concludes.
+func (s *Server) takeApart(ctx, bounded context.Context, v *Verdict, gs []group) error {
+	requests, answers := make([]stint.Request, len(gs)), make([]stint.Answer, len(gs))
+	for i := range gs {
+		requests[i] = gs[i].request
+		answers[i].Each = make([]stint.Decision, len(gs[i].places))
+	}
+	s.limiter.TakeEach(bounded, requests, answers)
+	each := v.Each
+	v.Decision = stint.Decision{Allowed: true, Outcome: stint.Allowed}
+	for i := range gs {
+		g, a := &gs[i], &answers[i]
+		switch {
+		case !isShadow(g.rules[0]):
+			if err := s.conclude(ctx, v, g, a); err != nil {
+				return err
+			}
+		case a.Err != nil:
+			if !g.request.At.IsZero() {
+				return a.Err
+			}
+			s.complain(a.Err)
+			clear(a.Each)
+		case a.Outcome == stint.Banned && a.Limit == nil:
+			for j := range a.Each { // as this ban would have answered for all
+				a.Each[j] = a.Decision
+			}
+		}
+		for j, place := range g.places {
+			each[place] = a.Each[j]
+		}
+	}
+	return nil
+}
+
+// conclude takes the answer of the rules that are enforced, or what stands in for
+// it where the store failed.
+func (s *Server) conclude(ctx context.Context, v *Verdict, g *group, a *stint.Answer) error {
+	v.charged, v.by = g.request, s.limiter
+	if a.Err != nil {
+		switch {
+		case errors.Is(a.Err, stint.ErrRequest):
+			return a.Err
+		case !g.request.At.IsZero(): // nothing stands in for it in a simulation
+			return a.Err
+		case ctx.Err() != nil: // whoever asked has left
+			return a.Err
+		}
+		s.complain(a.Err)
+		if err := s.withoutStore(ctx, v, g, a); err != nil {
+			return err
+		}
+	}
+	v.Decision = a.Decision
+	if a.Outcome == stint.Banned && a.Limit == nil {
+		v.Each = nil
+	}
+	return nil
+}
+
+// decidedBy finds the rule behind the decision.
+func (v *Verdict) decidedBy(m *rules.Matches) *rules.Rule {
+	for i := range m.Asks {
+		a := &m.Asks[i]
+		decided := a.Limit == v.Limit && a.Key == v.Key
+		if v.Penalty != nil { // a ban is graver than the limit that led to it
+			decided = a.Penalty == v.Penalty
+		}
+		if decided && !isShadow(m.Rules[i]) {
+			return m.Rules[i]
+		}
+	}
+	return nil
+}
+
+// enforced are the decisions of Each that clients are told.
+func (v *Verdict) enforced() []stint.Decision {
+	if !slices.ContainsFunc(v.Rules, isShadow) {
+		return v.Each
+	}
+	var each []stint.Decision
+	for i := range v.Each {
+		if !isShadow(v.Rules[i]) {
+			each = append(each, v.Each[i])
+		}
+	}
+	return each
+}

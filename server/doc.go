@@ -1,0 +1,6 @@
+// Package server is the rate limiter as a service: a gateway that limits HTTP on
+// its way to upstreams, and a check API for everyone who wants only the answer.
+// Both go through Server.Decide, the one road from a request to its verdict.
+//
+// It knows nothing of Redis: a Config brings a stint.Limiter over whatever Store.
+package server

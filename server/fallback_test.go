@@ -1,0 +1,206 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/limittest"
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server"
+)
+
+// failing is a store that does not decide.
+func failing() *limittest.Faulty {
+	return &limittest.Faulty{Store: new(stint.Memory), Fault: func(int) limittest.Fault { return limittest.Fault{Err: limittest.ErrFault} }}
+}
+
+const mixed = `
+rules:
+  - {name: local, match: 'operation in ["local", "both", "all"]', key: '"x"', limits: [2 per 1m fixed_window, 3 per 1h fixed_window]}
+  - {name: allow, match: 'operation in ["allow", "both", "all"]', key: '"x"', limits: [1 per 1m], on_store_error: allow}
+  - {name: deny, match: 'operation in ["deny", "all"]', key: '"x"', limits: [9 per 1m], on_store_error: deny}
+  - {name: shadow, match: 'operation == "both"', key: '"x"', limits: [1 per 1m], on_store_error: deny, mode: shadow}
+`
+
+// Where the store fails, each rule's on_store_error decides: deny refuses to
+// decide, local counts here, allow lets pass.
+func TestStoreFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, mixed, over(failing()))
+		denied := "error: the store did not decide, and a rule denies then (rule deny): injected fault"
+		for i, step := range []struct{ operation, want, each string }{
+			{"allow", "allowed by allow, 1 left", "allow 1"},
+			{"allow", "allowed by allow, 1 left", "allow 1"},
+			{"local", "allowed by local, 1 left", "local 1, local 2"},
+			{"both", "allowed by local, 0 left", "local 0, local 1, allow 1, shadow 0?"},
+			{"both", "limited by local, 0 left, retry 1m0s", "local 0!, local 1, allow 1, shadow 0?"},
+			{"local", "limited by local, 0 left, retry 1m0s", "local 0!, local 1"},
+			{"deny", denied, ""},
+			{"all", denied, ""},
+			{"none", "allowed", ""},
+		} {
+			v, err := s.Decide(t.Context(), doing(step.operation), time.Time{})
+			if got := say(&v, err); got != step.want || sayEach(&v) != step.each {
+				t.Errorf("step %d, %s:\n got %s; %s\nwant %s; %s", i, step.operation, got, sayEach(&v), step.want, step.each)
+			}
+		}
+		time.Sleep(time.Minute) // the local limit fills up, too
+		if v, err := s.Decide(t.Context(), doing("local"), time.Time{}); say(&v, err) != "allowed by local, 0 left" {
+			t.Error(say(&v, err))
+		}
+	})
+}
+
+// When the store decides again, so do its counts, which know nothing of the local
+// ones.
+func TestStoreRecovers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down := false
+		s := newServer(t, mixed, over(&limittest.Faulty{Store: new(stint.Memory), Fault: func(int) (f limittest.Fault) {
+			if down {
+				f.Err = limittest.ErrFault
+			}
+			return f
+		}}))
+		for i, step := range []struct {
+			down bool
+			want string
+		}{
+			{false, "allowed by local, 1 left"},
+			{true, "allowed by local, 1 left"},
+			{true, "allowed by local, 0 left"},
+			{true, "limited by local, 0 left, retry 1m0s"},
+			{false, "allowed by local, 0 left"},
+			{false, "limited by local, 0 left, retry 1m0s"},
+		} {
+			down = step.down
+			if v, err := s.Decide(t.Context(), doing("local"), time.Time{}); say(&v, err) != step.want {
+				t.Errorf("step %d: got %s, want %s", i, say(&v, err), step.want)
+			}
+		}
+	})
+}
+
+// A penalty works locally as well.
+func TestLocalBan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, `rules: [{name: login, key: operation, limits: [1 per 1h fixed_window], penalty: {ban_after: 1, ban_for: 1m}}]`, over(failing()))
+		for _, want := range []string{
+			"allowed by login, 0 left",
+			"banned by login, 0 left, banned for 1m0s, retry 1h0m0s",
+			"banned by login, banned for 1m0s",
+		} {
+			if v, err := s.Decide(t.Context(), doing("x"), time.Time{}); say(&v, err) != want {
+				t.Errorf("got %s, want %s", say(&v, err), want)
+			}
+		}
+	})
+}
+
+// A store that hangs is waited for DecisionTimeout, no longer, also where its
+// answer gets lost.
+func TestStoreHangs(t *testing.T) {
+	for _, fault := range []limittest.Fault{{Hang: true}, {Hang: true, Lost: true}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(t, mixed, over(&limittest.Faulty{Store: new(stint.Memory), Fault: func(int) limittest.Fault { return fault }}),
+				func(c *server.Config) { c.Settings.DecisionTimeout = 40 * time.Millisecond })
+			for _, operation := range []string{"local", "both", "deny"} {
+				start := time.Now()
+				v, err := s.Decide(t.Context(), doing(operation), time.Time{})
+				if waited := time.Since(start); waited != 40*time.Millisecond {
+					t.Errorf("%s: waited %s", operation, waited)
+				}
+				if operation == "deny" {
+					if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, stint.ErrRequest) {
+						t.Error(err)
+					}
+				} else if err != nil || !v.Allowed {
+					t.Errorf("%s: %+v, %v", operation, v, err)
+				}
+			}
+		})
+	}
+}
+
+// Whoever has left needs no answer: nothing is counted here in the store's stead,
+// and nothing is logged.
+func TestCallerLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		fault := limittest.Fault{Hang: true}
+		s := newServer(t, mixed, over(&limittest.Faulty{Store: new(stint.Memory), Fault: func(int) limittest.Fault { return fault }}),
+			func(c *server.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+		ctx, leave := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, leave)
+		if v, err := s.Decide(ctx, doing("local"), time.Time{}); !errors.Is(err, context.Canceled) || v.Allowed {
+			t.Errorf("%+v, %v", v, err)
+		}
+		if log.Len() > 0 {
+			t.Errorf("logged: %s", &log)
+		}
+		fault = limittest.Fault{Err: limittest.ErrFault}
+		if v, err := s.Decide(t.Context(), doing("local"), time.Time{}); say(&v, err) != "allowed by local, 1 left" {
+			t.Error(say(&v, err))
+		}
+	})
+}
+
+// An instance that counts by itself can be full, too.
+func TestLocalIsFull(t *testing.T) {
+	s := newServer(t, `rules: [{name: client, key: client.ip, limits: [1 per 1h]}]`, over(failing()), func(c *server.Config) { c.Settings.MaxKeys = 1 })
+	if v, err := s.Decide(t.Context(), from("192.0.2.1"), time.Time{}); err != nil || !v.Allowed {
+		t.Fatal(err)
+	}
+	_, err := s.Decide(t.Context(), from("192.0.2.2"), time.Time{})
+	if !errors.Is(err, limittest.ErrFault) || !errors.Is(err, stint.ErrFull) {
+		t.Error(err)
+	}
+}
+
+// A store that fails is logged every ten seconds, however many ask.
+func TestComplaints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		s := newServer(t, mixed, over(failing()), func(c *server.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+		for range 2 {
+			for range 100 {
+				_, _ = s.Decide(t.Context(), doing("all"), time.Time{})
+				_, _ = s.Decide(t.Context(), doing("both"), time.Time{})
+			}
+			time.Sleep(10 * time.Second)
+		}
+		if n := strings.Count(log.String(), "\n"); n != 2 || !strings.Contains(log.String(), `error="injected fault"`) {
+			t.Errorf("%d lines: %s", n, &log)
+		}
+	})
+}
+
+// In a simulation nothing stands in for the store, not even for rules in shadow.
+func TestSimulationWithoutStore(t *testing.T) {
+	s := newServer(t, mixed+`  - {name: only, match: 'operation == "only"', key: '"x"', limits: [1 per 1m], mode: shadow}`, over(failing()))
+	for _, operation := range []string{"local", "allow", "both", "only"} {
+		if v, err := s.Decide(t.Context(), doing(operation), noon); !errors.Is(err, limittest.ErrFault) {
+			t.Errorf("%s: %+v, %v", operation, v, err)
+		}
+	}
+}
+
+// A malformed request stays one, whatever on_store_error says of a store that
+// blames the request.
+func TestStoreBlamesRequest(t *testing.T) {
+	blames := &limittest.Faulty{Store: new(stint.Memory), Fault: func(int) limittest.Fault { return limittest.Fault{Err: stint.ErrRequest} }}
+	s := newServer(t, mixed, over(blames))
+	for _, operation := range []string{"local", "allow", "all", "both"} {
+		v, err := s.Decide(t.Context(), doing(operation), time.Time{})
+		if !errors.Is(err, stint.ErrRequest) || v.List != rules.Unlisted || v.Allowed {
+			t.Errorf("%s: %+v, %v", operation, v, err)
+		}
+	}
+}

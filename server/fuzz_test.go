@@ -1,0 +1,102 @@
+package server_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server"
+)
+
+// Whatever a check request says, it is answered: allowed, refused, blocked, or
+// malformed, and then with a reason.
+func FuzzCheck(f *testing.F) {
+	for _, body := range []string{
+		`{}`, `{"operation":"login","client":"192.0.2.1","cost":3}`, `{"t_us":1}`, `{"cost":-1}`, `{"client":"2001:db8::1%eth0"}`,
+		`{"request":{"method":"POST","path":"//login?a=b&c","host":"Example.com:80","headers":{"x-api-key":"k","accept":["a","b"]},"query":{"q":"1"}}}`,
+		`{"attrs":{"user":"a\u0000","size":1e3,"list":[1,{"x":null}],"deep":{"er":{"still":true}}}}`, `{"attrs":{"user":"\ud800"}}`, "{\"attrs\":{\"user\":\"\xff\"}}",
+		`{"operation":"bad"}`, `{"attrs":{"user":""}}`,
+	} {
+		f.Add([]byte(body))
+	}
+	s := newServer(f, `
+safelist: ['attrs.deep.er.still == true']
+blocklist: ['operation == "bad"']
+rules:
+  - {name: user, key: attrs.user, limits: [2 per 1h], penalty: {ban_after: 3, ban_for: 1h}}
+  - {name: client, key: client.ip, limits: [50 per 1h sliding_log, 9 per 1s leaky_bucket]}
+  - {name: api, match: 'request.path.startsWith("/")', key: '[request.headers["x-api-key"], request.query.q]', limits: [20 per 1m fixed_window], mode: shadow}
+  - {name: size, match: 'attrs.size > 5', key: string(attrs.size), cost: int(attrs.size), limits: [100 per 1m]}
+  - {name: list, match: '"x" in attrs.list || request.host.endsWith(".com")', key: request.method, limits: [100 per 1m sliding_window]}
+`)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		w := check(s, string(body))
+		var reply struct {
+			Outcome, Rule, Detail string
+			Allowed               *bool
+			Decisions             []any
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), &reply); err != nil || !utf8.Valid(w.Body.Bytes()) {
+			t.Fatalf("answer %q: %v", w.Body, err)
+		}
+		ok := false
+		switch w.Code {
+		case http.StatusOK:
+			ok = *reply.Allowed && reply.Outcome == "allowed"
+		case http.StatusTooManyRequests:
+			ok = !*reply.Allowed && reply.Rule != ""
+		case http.StatusForbidden:
+			ok = !*reply.Allowed && reply.Outcome == "blocked"
+		case http.StatusBadRequest:
+			ok = reply.Detail != "" && reply.Allowed == nil && len(reply.Detail) < 1000
+		}
+		if !ok {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		if w.Code != http.StatusBadRequest && json.Unmarshal(body, new(map[string]any)) != nil {
+			t.Errorf("%d for what is no JSON object", w.Code)
+		}
+	})
+}
+
+var problemLine = regexp.MustCompile(`^f\.yaml:(\d+:\d+: \S|.*and \d+ more$)`)
+
+// Any file gives settings that a Server can run with or is refused, with places.
+func FuzzSettings(f *testing.F) {
+	data, err := os.ReadFile("testdata/settings.txt")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, story := range stories(string(data)) {
+		f.Add([]byte(story.given))
+	}
+	none, err := rules.Parse("rules.yaml", []byte("rules: []"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, file []byte) {
+		s, err := server.ReadSettings("f.yaml", file)
+		if err != nil {
+			for _, line := range strings.Split(err.Error(), "\n") {
+				if !problemLine.MatchString(line) {
+					t.Errorf("no place in %q", line)
+				}
+			}
+			return
+		}
+		if s.MaxKeys < 1 || s.MaxHeld < 1 || s.MaxHold <= 0 || s.DecisionTimeout <= 0 || s.UpstreamTimeout <= 0 || s.Listen == "" || s.CheckListen == "" {
+			t.Errorf("settings %+v", s)
+		}
+		for _, r := range s.Routes {
+			if !strings.HasPrefix(r.Path, "/") || r.Upstream.Host == "" || !strings.HasPrefix(r.Upstream.Scheme, "http") {
+				t.Errorf("route %+v", r)
+			}
+		}
+		server.New(server.Config{Settings: s, Rules: none}).Gateway()
+	})
+}

@@ -1,0 +1,179 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"path"
+	"strings"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/rules"
+)
+
+// question is a check request, and a line of a simulation.
+type question struct {
+	rules.Input
+	at    int64 // t_us; simulations only
+	timed bool  // whether it was given
+}
+
+func badInput(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", stint.ErrRequest, fmt.Errorf(format, args...))
+}
+
+var (
+	questionFields = []string{"t_us", "cost", "client", "operation", "attrs", "request"}
+	requestFields  = []string{"method", "path", "host", "headers", "query"}
+)
+
+// readQuestion reads one JSON object, strictly: whoever misspells a field must
+// not be counted without it. Errors wrap stint.ErrRequest.
+func readQuestion(data []byte) (*question, error) {
+	r, err := readJSON(data)
+	if err != nil {
+		return nil, badInput("%w", err)
+	}
+	q := &question{Input: rules.Input{Cost: 1}}
+	err = r.fields(questionFields, func(i int) (err error) {
+		switch questionFields[i] {
+		case "t_us":
+			q.timed = true
+			return r.whole(&q.at)
+		case "cost":
+			return r.whole(&q.Cost)
+		case "client":
+			q.Client, err = r.client()
+		case "operation":
+			return r.string(&q.Operation)
+		case "attrs":
+			q.Attrs, err = r.attrs()
+		case "request":
+			q.Request, err = r.request()
+		}
+		return err
+	})
+	if err != nil {
+		return nil, badInput("%w", err)
+	}
+	return q, nil
+}
+
+// client is an address; empty: unknown.
+func (r *reader) client() (netip.Addr, error) {
+	text, err := r.text()
+	if err != nil || len(text) == 0 {
+		return netip.Addr{}, err
+	}
+	a, err := netip.ParseAddr(string(text))
+	if err != nil {
+		return netip.Addr{}, errors.New("want an IP address such as 192.0.2.1")
+	}
+	return a.Unmap().WithZone(""), nil
+}
+
+func (r *reader) request() (*rules.Request, error) {
+	to := &rules.Request{}
+	var target, host string
+	var query url.Values
+	err := r.fields(requestFields, func(i int) (err error) {
+		switch requestFields[i] {
+		case "method":
+			return r.string(&to.Method)
+		case "path":
+			return r.string(&target)
+		case "host":
+			return r.string(&host)
+		case "headers":
+			to.Header, err = r.headers()
+		case "query":
+			query, err = r.query()
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	target, to.RawQuery, _ = strings.Cut(target, "?")
+	if target, err = url.PathUnescape(target); err != nil {
+		return nil, fmt.Errorf("path: %w", err)
+	}
+	to.Path, to.Host = canonicalPath(target), canonicalHost(host)
+	if query != nil {
+		to.RawQuery = query.Encode()
+	}
+	return to, nil
+}
+
+// headers reads an object whose values are texts or lists of them.
+func (r *reader) headers() (http.Header, error) {
+	h := http.Header{}
+	err := r.object(func(name []byte) error {
+		key := http.CanonicalHeaderKey(string(name))
+		if _, twice := h[key]; twice {
+			return fmt.Errorf("%.60q is given twice", key)
+		}
+		h[key] = nil
+		add := func() error {
+			var line string
+			err := r.string(&line)
+			h[key] = append(h[key], line)
+			return err
+		}
+		if r.null() {
+			return nil
+		}
+		if r.peek() == '[' {
+			return r.each(add)
+		}
+		return add()
+	})
+	return h, err
+}
+
+// query reads an object whose values are texts.
+func (r *reader) query() (url.Values, error) {
+	q := url.Values{}
+	err := r.object(func(name []byte) error {
+		key := string(name)
+		if _, twice := q[key]; twice {
+			return fmt.Errorf("%.60q is given twice", key)
+		}
+		q[key] = nil
+		if r.null() {
+			return nil
+		}
+		var value string
+		err := r.string(&value)
+		q[key] = []string{value}
+		return err
+	})
+	return q, err
+}
+
+// canonicalPath is p without empty and dot segments, so that //login and
+// /x/../login are counted as /login. A slash at the end stays.
+func canonicalPath(p string) string {
+	if p == "" {
+		return ""
+	}
+	clean := path.Clean("/" + p)
+	if clean != "/" && strings.HasSuffix(p, "/") {
+		clean += "/"
+	}
+	return clean
+}
+
+// canonicalHost is h in lower case, without a port, a dot at its end and the
+// brackets of an IPv6 address.
+func canonicalHost(h string) string {
+	if host, _, err := net.SplitHostPort(h); err == nil {
+		h = host
+	} else if strings.HasPrefix(h, "[") && strings.HasSuffix(h, "]") {
+		h = h[1 : len(h)-1]
+	}
+	return strings.TrimSuffix(strings.ToLower(h), ".")
+}

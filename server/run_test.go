@@ -1,0 +1,160 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/limittest"
+)
+
+// refuses tells whether nobody listens at addr, which may take a moment to be so.
+func refuses(addr string) bool {
+	return soon(func() bool {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	})
+}
+
+// soon tells whether something becomes true.
+func soon(is func() bool) bool {
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if is() {
+			return true
+		}
+	}
+	return false
+}
+
+// When it is told to stop, a Server finishes what is under way at both doors, takes
+// nothing new, and leaves nothing behind.
+func TestGracefulShutdown(t *testing.T) {
+	before := runtime.NumGoroutine()
+	came, goOn := make(chan bool, 2), make(chan bool)
+	up := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		came <- true
+		<-goOn
+		fmt.Fprint(w, "finished")
+	})
+	// The check's store waits, too.
+	store := &limittest.Faulty{Store: new(stint.Memory), Fault: func(call int) limittest.Fault {
+		if call == 2 {
+			came <- true
+			<-goOn
+		}
+		return limittest.Fault{}
+	}}
+	g := start(t, newServer(t, generous, over(store), everythingTo(up)))
+	atGateway, atCheck := dial(t, g.gateway), dial(t, g.check)
+	fmt.Fprint(atGateway, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	<-came
+	fmt.Fprint(atCheck, "POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Length: 22\r\n\r\n"+`{"client":"192.0.2.1"}`)
+	<-came
+	stopped := make(chan error)
+	go func() { stopped <- g.stop() }()
+	if !refuses(g.gateway) || !refuses(g.check) {
+		t.Error("it still listens")
+	}
+	select {
+	case err := <-stopped:
+		t.Fatalf("it did not wait: %v", err)
+	default:
+	}
+	close(goOn)
+	if got := atGateway.answer(t, "GET"); got.StatusCode != 200 || got.body != "finished" {
+		t.Errorf("gateway: %s %s", got.Status, got.body)
+	}
+	if got := atCheck.answer(t, "POST"); got.StatusCode != 200 || !got.Close {
+		t.Errorf("check: %s %s", got.Status, got.body)
+	}
+	if err := <-stopped; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	atGateway.Close()
+	atCheck.Close()
+	if !soon(func() bool { return runtime.NumGoroutine() <= before+3 }) { // the upstream's
+		buf := make([]byte, 1<<20)
+		t.Errorf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
+	}
+}
+
+// A connection that was upgraded has no end to wait for.
+func TestShutdownCutsUpgraded(t *testing.T) {
+	g := start(t, newServer(t, generous, everythingTo(upstream(t, echo))))
+	c := dial(t, g.gateway)
+	defer c.Close()
+	if got := c.send(t, "GET", "/chat", "Connection: Upgrade", "Upgrade: websocket"); got.StatusCode != 101 {
+		t.Fatal(got.Status)
+	}
+	if err := g.stop(); err != nil {
+		t.Error(err)
+	}
+	if line, err := c.ReadString('\n'); err == nil {
+		t.Errorf("heard %q", line)
+	}
+}
+
+// On connections that are still open, readyz says that it is no more.
+func TestStoppingIsNotReady(t *testing.T) {
+	goOn, came := make(chan bool), make(chan bool)
+	up := upstream(t, func(http.ResponseWriter, *http.Request) { came <- true; <-goOn })
+	s := newServer(t, generous, everythingTo(up))
+	g := start(t, s)
+	c := dial(t, g.gateway)
+	defer c.Close()
+	fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	<-came
+	stopped := make(chan error)
+	go func() { stopped <- g.stop() }()
+	ready := func() string {
+		w := httptest.NewRecorder()
+		s.Check().ServeHTTP(w, httptest.NewRequest("GET", "/readyz", nil))
+		return fmt.Sprint(w.Code, " ", strings.TrimSpace(w.Body.String()))
+	}
+	if !soon(func() bool { return ready() == "503 stopping" }) {
+		t.Error(ready())
+	}
+	close(goOn)
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}
+
+// A listener that fails ends both servers, and says which it was.
+func TestListenerFails(t *testing.T) {
+	gateway, check := listen(t), listen(t)
+	gateway.Close()
+	err := newServer(t, generous).Run(context.Background(), gateway, check)
+	if !errors.Is(err, net.ErrClosed) || !strings.HasPrefix(err.Error(), "listener "+gateway.Addr().String()+": ") {
+		t.Error(err)
+	}
+	if !refuses(check.Addr().String()) {
+		t.Error("the check API still listens")
+	}
+}
+
+// Without a gateway there is the check API alone.
+func TestCheckAlone(t *testing.T) {
+	check := listen(t)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- newServer(t, generous).Run(ctx, nil, check) }()
+	if got := send(t, check.Addr().String(), "GET", "/readyz"); got.StatusCode != 200 || got.body != "ready\n" {
+		t.Errorf("%s %s", got.Status, got.body)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,178 @@
+package server_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/limittest"
+	"github.com/stintdev/stint/server"
+)
+
+const tenPerSecond = `rules: [{name: shaped, key: '"all"', limits: [10 per 1s leaky_bucket burst 5], shape: true}]`
+
+// ask sends a request through a gateway that has no routes: 404 means that the
+// limits let it pass.
+func ask(ctx context.Context, h http.Handler) (status int, after time.Duration) {
+	start := time.Now()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", "/", nil))
+	return w.Code, time.Since(start)
+}
+
+// A rule that shapes lets requests pass at an even pace and refuses those that find
+// the bucket full.
+func TestShape(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newServer(t, tenPerSecond).Gateway()
+		statuses, waits := map[int]int{}, map[time.Duration]int{}
+		var mu sync.Mutex
+		for range 8 {
+			go func() {
+				status, after := ask(t.Context(), g)
+				mu.Lock()
+				defer mu.Unlock()
+				statuses[status]++
+				if status == http.StatusNotFound {
+					waits[after]++
+				}
+			}()
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		for i := range time.Duration(5) {
+			if waits[i*100*time.Millisecond] != 1 {
+				t.Errorf("none left after %s: %v", i*100*time.Millisecond, waits)
+			}
+		}
+		if statuses[404] != 5 || statuses[429] != 3 {
+			t.Errorf("statuses %v", statuses)
+		}
+	})
+}
+
+// Without shape the same bucket only meters.
+func TestNoShape(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newServer(t, `
+rules:
+  - {name: meter, key: '"all"', limits: [10 per 1s leaky_bucket burst 5]}
+  - {name: shadow, key: '"all"', limits: [1 per 1s leaky_bucket burst 9], shape: true, mode: shadow}
+  - {name: other, key: '"all"', limits: [1000 per 1s leaky_bucket], shape: true}
+`).Gateway()
+		for i := range time.Duration(5) {
+			// The rule that shapes holds by its own delay, not by that of another.
+			if status, after := ask(t.Context(), g); status != 404 || after > time.Millisecond {
+				t.Errorf("request %d: %d after %s", i, status, after)
+			}
+		}
+		if status, _ := ask(t.Context(), g); status != 429 {
+			t.Errorf("the sixth: %d", status)
+		}
+	})
+}
+
+// A request that does not leave the queue by the front has taken nothing: because
+// its client leaves, because the queue is full, or because it would wait too long.
+func TestShapeGivesBack(t *testing.T) {
+	for name, store := range map[string]func() stint.Store{
+		"memory":       func() stint.Store { return new(stint.Memory) },
+		"far away":     func() stint.Store { return &limittest.Faulty{Store: new(stint.Memory)} },
+		"in its stead": func() stint.Store { return failing() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(t, tenPerSecond, over(store()), func(c *server.Config) {
+					c.Settings.MaxHeld, c.Settings.MaxHold = 2, 250*time.Millisecond
+				})
+				g := s.Gateway()
+				gone, leave := context.WithCancel(t.Context())
+				if status, after := ask(t.Context(), g); status != 404 || after != 0 {
+					t.Fatalf("the first: %d after %s", status, after)
+				}
+				left := make(chan int)
+				for range 2 { // held for 100 and 200 ms
+					go func() { status, _ := ask(gone, g); left <- status }()
+					synctest.Wait()
+				}
+				if status, after := ask(t.Context(), g); status != 429 || after != 0 { // would be held for 300 ms
+					t.Errorf("too long: %d after %s", status, after)
+				}
+				time.Sleep(60 * time.Millisecond) // now it would be held for 240 ms
+				if status, after := ask(t.Context(), g); status != 429 || after != 0 {
+					t.Errorf("no room: %d after %s", status, after)
+				}
+				leave()
+				for range 2 {
+					if status := <-left; status != 503 { // which nobody sees
+						t.Errorf("who has left: %d", status)
+					}
+				}
+				// All of them gave back: the next one is held as the second would be.
+				if status, after := ask(t.Context(), g); status != 404 || after != 40*time.Millisecond {
+					t.Errorf("the next: %d after %s", status, after)
+				}
+			})
+		})
+	}
+}
+
+// If giving back fails, the units stay taken, and that is logged.
+func TestShapeCannotGiveBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log lockedBuffer
+		store := &limittest.Faulty{Store: new(stint.Memory), Fault: func(call int) (f limittest.Fault) {
+			f.Hang = call == 3
+			return f
+		}}
+		g := newServer(t, tenPerSecond, over(store), func(c *server.Config) {
+			c.Settings.MaxHold, c.Log = time.Millisecond, slog.New(slog.NewTextHandler(&log, nil))
+		}).Gateway()
+		for i, want := range []struct {
+			status int
+			after  time.Duration
+		}{{404, 0}, {429, time.Second}} {
+			if status, after := ask(t.Context(), g); status != want.status || after != want.after {
+				t.Errorf("request %d: %d after %s", i, status, after)
+			}
+		}
+		if !strings.Contains(log.String(), "its units stay taken") {
+			t.Errorf("log: %s", log.String())
+		}
+	})
+}
+
+// Over real sockets, the upstream never sees requests come faster than the pace.
+func TestShapeOverTheWire(t *testing.T) {
+	var mu sync.Mutex
+	var came []time.Time
+	up := upstream(t, func(http.ResponseWriter, *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		came = append(came, time.Now())
+	})
+	g := start(t, newServer(t, `rules: [{name: shaped, key: '"all"', limits: [50 per 1s leaky_bucket burst 6], shape: true}]`, everythingTo(up)))
+	first := time.Now()
+	var all sync.WaitGroup
+	for range 6 {
+		all.Go(func() {
+			if got := send(t, g.gateway, "GET", "/"); got.StatusCode != 200 {
+				t.Error(got.Status)
+			}
+		})
+	}
+	all.Wait()
+	for i, at := range came {
+		// Of each it is known only that it came no sooner than its turn.
+		if turn := first.Add(time.Duration(i) * 20 * time.Millisecond); at.Before(turn) {
+			t.Errorf("request %d came %s early", i, turn.Sub(at))
+		}
+	}
+}

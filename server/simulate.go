@@ -1,0 +1,89 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// simulatedJSON is a line that Simulate writes.
+type simulatedJSON struct {
+	Outcome   string         `json:"outcome"`
+	Rule      string         `json:"rule"`
+	Decisions []decisionJSON `json:"decisions"`
+	BanLeft   int64          `json:"ban_left_us"`
+}
+
+// Simulate replays events on their own clock: for each line of in, a JSON object
+// like a check request with t_us, its instant in µs since 1970, it writes a line
+// to out. Empty lines are skipped. It stops at the first line that is malformed or
+// cannot be decided, with an error that has the line's number.
+//
+// The Server's store must hold nothing that was made by a real clock.
+func (s *Server) Simulate(ctx context.Context, in io.Reader, out io.Writer) error {
+	lines := bufio.NewReaderSize(in, 1<<16)
+	w := bufio.NewWriterSize(out, 1<<16)
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	for n := 1; ; n++ {
+		if err := ctx.Err(); err != nil {
+			return errors.Join(err, w.Flush())
+		}
+		line, err := readLine(lines)
+		if line = bytes.TrimSpace(line); len(line) > 0 {
+			if err := s.simulate(ctx, line, encoder); err != nil {
+				return errors.Join(fmt.Errorf("line %d: %w", n, err), w.Flush())
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return w.Flush()
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("line %d: %w", n, err), w.Flush())
+		}
+	}
+}
+
+// readLine reads a line of at most maxQuestion bytes.
+func readLine(r *bufio.Reader) ([]byte, error) {
+	line, err := r.ReadSlice('\n')
+	if !errors.Is(err, bufio.ErrBufferFull) {
+		return line, err
+	}
+	long := bytes.Clone(line)
+	for errors.Is(err, bufio.ErrBufferFull) {
+		line, err = r.ReadSlice('\n')
+		long = append(long, line...)
+		if len(long) > maxQuestion {
+			return nil, errors.New("longer than 2 MiB")
+		}
+	}
+	return long, err
+}
+
+func (s *Server) simulate(ctx context.Context, line []byte, out *json.Encoder) error {
+	q, err := readQuestion(line)
+	if err != nil {
+		return err
+	}
+	if !q.timed || q.at < 0 {
+		return badInput("t_us: want the instant in µs since 1970")
+	}
+	v, err := s.Decide(ctx, &q.Input, time.UnixMicro(q.at))
+	if err != nil {
+		return err
+	}
+	j := simulatedJSON{Outcome: v.outcome(), Decisions: make([]decisionJSON, 0, len(v.Each)), BanLeft: v.BanLeft.Microseconds()}
+	if v.Rule != nil {
+		j.Rule = v.Rule.Name
+	}
+	for i := range v.Each {
+		j.Decisions = append(j.Decisions, toJSON(&v.Each[i]))
+	}
+	return out.Encode(j)
+}
