@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"net/netip"
@@ -23,6 +25,9 @@ type Set struct {
 	IPv6Prefix int
 	// Rules are all of the file's, in its order, also those in mode off.
 	Rules []*Rule
+	// Version is 12 digits made of the file's text: equal texts have equal
+	// versions, and different ones, but for bad luck, different ones.
+	Version string
 
 	safelist, blocklist []*expression
 	headerNames         map[string]string // lower case → canonical
@@ -30,6 +35,15 @@ type Set struct {
 
 // Load is Parse of the file at path, which also names it in errors.
 func Load(path string) (*Set, error) {
+	data, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, data)
+}
+
+// read reads no more of a file than shows that it is too large.
+func read(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
@@ -39,7 +53,7 @@ func Load(path string) (*Set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}
-	return Parse(path, data)
+	return data, nil
 }
 
 // Parse reads and compiles the text of a rules file, which file names in errors.
@@ -54,6 +68,8 @@ func Parse(file string, data []byte) (*Set, error) {
 		set:      s,
 		lines:    map[string]int{},
 	}
+	sum := sha256.Sum256(data)
+	s.Version = hex.EncodeToString(sum[:6])
 	p.file(root)
 	if err := r.Err(); err != nil {
 		return nil, err

@@ -39,7 +39,7 @@ type Verdict struct {
 // they are charged by themselves and refuse nothing.
 func (s *Server) Decide(ctx context.Context, in *rules.Input, at time.Time) (Verdict, error) {
 	m := newMatches()
-	if err := s.rules.Asks(in, m); err != nil {
+	if err := s.Rules().Asks(in, m); err != nil {
 		return Verdict{}, err
 	}
 	v := Verdict{List: m.List, Rules: m.Rules}

@@ -29,7 +29,7 @@ func (s *Server) Gateway() http.Handler {
 
 // decideHTTP is Decide for the gateway's middleware.
 func (s *Server) decideHTTP(r *http.Request) (httplimit.Answer, error) {
-	clients := httplimit.Clients{Trusted: s.rules.TrustedProxies, Header: s.settings.ClientHeader, IPv6Bits: s.rules.IPv6Prefix}
+	clients := s.clients()
 	in := rules.Input{
 		Request: &rules.Request{
 			Method:   r.Method,
@@ -46,6 +46,10 @@ func (s *Server) decideHTTP(r *http.Request) (httplimit.Answer, error) {
 		return httplimit.Answer{}, err
 	}
 	return s.answer(&v), nil
+}
+
+func (s *Server) clients() httplimit.Clients {
+	return httplimit.Clients{Trusted: s.Rules().TrustedProxies, Header: s.settings.ClientHeader}
 }
 
 // answer puts a verdict in the middleware's words.
@@ -186,7 +190,7 @@ func (buffers) Put(b []byte) { freeBuffers.Put((*[32 << 10]byte)(b)) }
 // setForwarded tells the upstream where the request comes from. What a client that
 // is not trusted claims about itself ends here.
 func (s *Server) setForwarded(p *httputil.ProxyRequest) {
-	clients := httplimit.Clients{Trusted: s.rules.TrustedProxies}
+	clients := s.clients()
 	if !clients.Believes(p.In) {
 		if s.settings.ClientHeader != "" {
 			p.Out.Header.Del(s.settings.ClientHeader)

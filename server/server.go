@@ -32,7 +32,7 @@ type Config struct {
 // goroutines at once.
 type Server struct {
 	settings   Settings
-	rules      *rules.Set
+	set        atomic.Pointer[rules.Set]
 	limiter    *stint.Limiter
 	local      *stint.Limiter // decides where limiter does not; nil: nothing does
 	timeout    time.Duration  // of a decision; 0: none
@@ -45,7 +45,8 @@ type Server struct {
 
 // New is a Server.
 func New(c Config) *Server {
-	s := &Server{settings: c.Settings, rules: c.Rules, limiter: c.Limiter, log: c.Log, transport: newTransport(&c.Settings)}
+	s := &Server{settings: c.Settings, limiter: c.Limiter, log: c.Log, transport: newTransport(&c.Settings)}
+	s.set.Store(c.Rules)
 	if s.limiter == nil {
 		s.limiter = stint.NewLimiter(&stint.Memory{MaxKeys: int(c.Settings.MaxKeys)})
 	}
@@ -61,6 +62,14 @@ func New(c Config) *Server {
 	}
 	return s
 }
+
+// Rules is the set that decides now.
+func (s *Server) Rules() *rules.Set { return s.set.Load() }
+
+// SetRules makes another set decide, for every request that comes from now on.
+// Counts are kept where a rule's name and a limit's algorithm, period and
+// sub-windows are as before.
+func (s *Server) SetRules(set *rules.Set) { s.set.Store(set) }
 
 // readyLimit is asked, and never charged, to see whether the store decides.
 var readyLimit = stint.MustLimit("1 per 1s")
@@ -89,7 +98,7 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 // none would, a load balancer must not take this instance out, and with it, since
 // they all lose the same store, every other.
 func (s *Server) needsStore() bool {
-	return slices.ContainsFunc(s.rules.Rules, func(r *rules.Rule) bool {
+	return slices.ContainsFunc(s.Rules().Rules, func(r *rules.Rule) bool {
 		return r.Mode == rules.Enforce && r.OnStoreError == rules.Deny
 	})
 }

@@ -21,6 +21,7 @@ Usage:
 
     stint serve      limit HTTP in front of upstreams, and answer check requests
     stint simulate   replay recorded events through rules
+    stint rules      check rules files
     stint version    print the version
 
 "stint COMMAND --help" tells more.
@@ -65,6 +66,8 @@ func dispatch(ctx context.Context, args []string, in io.Reader, out, errs io.Wri
 		return serve(ctx, args, out, errs)
 	case "simulate":
 		return simulate(ctx, args, in, out)
+	case "rules":
+		return rulesCommand(args, out)
 	case "version", "--version", "-version":
 		fmt.Fprintln(out, "stint", version(), runtime.Version())
 		return nil
@@ -97,15 +100,24 @@ func flags(name string) *flag.FlagSet {
 	return f
 }
 
+// parseSome is parse where something may follow the flags.
+func parseSome(f *flag.FlagSet, args []string, about string, out io.Writer) error {
+	err := f.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		help(f, about, out)
+		return err
+	case err != nil:
+		return errUsage{fmt.Errorf(`%s: %w; "stint %s --help" lists the flags`, f.Name(), err, f.Name())}
+	}
+	return nil
+}
+
 // parse reads flags. Nothing may follow them. --help prints help, which begins with
 // about, to out.
 func parse(f *flag.FlagSet, args []string, about string, out io.Writer) error {
-	if err := f.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			help(f, about, out)
-			return err
-		}
-		return errUsage{fmt.Errorf(`%s: %w; "stint %s --help" lists the flags`, f.Name(), err, f.Name())}
+	if err := parseSome(f, args, about, out); err != nil {
+		return err
 	}
 	if f.NArg() > 0 {
 		return errUsage{fmt.Errorf("%s: unexpected argument %q", f.Name(), f.Arg(0))}
@@ -114,8 +126,11 @@ func parse(f *flag.FlagSet, args []string, about string, out io.Writer) error {
 }
 
 func help(f *flag.FlagSet, about string, out io.Writer) {
-	fmt.Fprint(out, about, "\nFlags:\n\n")
+	fmt.Fprint(out, about)
+	heading := "\nFlags:\n\n"
 	f.VisitAll(func(f *flag.Flag) {
+		fmt.Fprint(out, heading)
+		heading = ""
 		kind, text := flag.UnquoteUsage(f)
 		text = strings.ReplaceAll(text, "\n", "\n        ")
 		fmt.Fprintf(out, "    --%s\n        %s", strings.TrimSpace(f.Name+" "+kind), text)

@@ -35,6 +35,7 @@ an upstream, only check requests are answered.
 // choice is what the flags of serve say.
 type choice struct {
 	config   string
+	data     []byte // of config
 	upstream string
 	limits   texts
 	key      string
@@ -100,12 +101,9 @@ func (c *choice) load() (server.Settings, *rules.Set, error) {
 		if data, err = os.ReadFile(c.config); err != nil {
 			return server.Settings{}, nil, err
 		}
+		c.data = data
 	}
-	settings, err := server.ReadSettings(name, data)
-	var set *rules.Set
-	if err == nil {
-		set, err = rules.Parse(name, data)
-	}
+	settings, set, err := readFile(name, data)
 	switch {
 	case err == nil:
 		err = c.override(&settings)
@@ -214,6 +212,12 @@ func serve(ctx context.Context, args []string, out, errs io.Writer) error {
 		defer stop()
 	}
 	s := server.New(server.Config{Settings: settings, Rules: set, Limiter: stint.NewLimiter(store), Log: log})
+	log.Info("rules", "version", set.Version, "count", len(set.Rules))
+	if c.config != "" {
+		watching, stop := context.WithCancel(ctx)
+		defer stop()
+		go watch(watching, c.config, c.data, s, log)
+	}
 	return s.Run(ctx, gateway, check)
 }
 
