@@ -53,6 +53,27 @@ func BenchmarkAsks(b *testing.B) {
 	}
 }
 
+// A thousand rules, each for a path of its own, as a file made from an API's
+// routes has them.
+func BenchmarkAsksByPath(b *testing.B) {
+	var f strings.Builder
+	f.WriteString("rules:\n")
+	const n = 1000
+	for i := range n {
+		fmt.Fprintf(&f, "  - {name: rule%d, match: 'request.method == \"POST\" && request.path == \"/v1/route%d\"', key: client.ip, limits: [100 per 1m]}\n", i, i)
+	}
+	s, in := parse(b, f.String()), benchInput()
+	in.Request.Path = "/v1/route500"
+	var out rules.Matches
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := s.Asks(in, &out); err != nil || len(out.Asks) != 1 {
+			b.Fatal(err, out.Asks)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/rule")
+}
+
 // What parts of a rule cost, each alone in a set.
 func BenchmarkExpression(b *testing.B) {
 	in := benchInput()

@@ -17,6 +17,10 @@ type expression struct {
 	constant ref.Val
 	variable string
 	program  cel.Program
+	// path is, of a program, the one path of a request for which it can be
+	// true, if onlyAt.
+	path   string
+	onlyAt bool
 }
 
 // eval is the expression's value; nil without an error where it is missing.
@@ -43,6 +47,9 @@ func (e *expression) eval(s *scope) (ref.Val, error) {
 
 // isTrue is the value of a bool expression; a missing one is false.
 func (e *expression) isTrue(s *scope) (bool, error) {
+	if e.onlyAt && s.in.Request != nil && s.in.Request.Path != e.path {
+		return false, nil
+	}
 	v, err := e.eval(s)
 	return v == types.True, err
 }
@@ -91,6 +98,7 @@ func compiled(checked *cel.Ast) (*expression, error) {
 	if mayWorkHard(checked) {
 		options = append(options, cel.CostLimit(MaxWork))
 	}
+	e.path, e.onlyAt = onlyPath(tree, root)
 	var err error
 	e.program, err = language().Program(checked, options...)
 	return e, err
