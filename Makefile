@@ -13,7 +13,9 @@ run:
 
 test: check
 	@scripts/get-redis
+	@scripts/get-proxies
 	@if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDIS=1; fi; \
+	  if command -v nginx >/dev/null && command -v caddy >/dev/null && command -v haproxy >/dev/null; then export STINT_REQUIRE_PROXIES=1; fi; \
 	  go test ./... && go test -race -short ./...
 
 check:

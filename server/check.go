@@ -19,9 +19,12 @@ const maxQuestion = 2 << 20
 // Check is the check API:
 //
 //	POST /v1/check  whether something may pass: 200, or 429 (403 if blocklisted)
+//	/v1/authorize   the same of the request that another proxy asks about; see
+//	                examples
 //	GET /healthz    200 while the process runs
 //	GET /readyz     200 while it takes requests, else 503; also 503 if the store
 //	                does not decide and a rule denies then
+//	GET /metrics    what is counted here, for Prometheus; see docs/metrics.md
 //
 // A check request is a JSON object of any of these, each known to the rules by
 // the same name; what is left out or null is not known, but for cost, which is 1
@@ -37,14 +40,17 @@ const maxQuestion = 2 << 20
 func (s *Server) Check() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/check", s.check)
+	mux.Handle("/v1/authorize", s.authorize())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	mux.HandleFunc("GET /readyz", s.ready)
+	mux.Handle("GET /metrics", s.metrics.handler(s.errorLog))
 	return mux
 }
 
 func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxQuestion))
 	if err != nil {
+		s.metrics.badRequests.Inc()
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
 			httplimit.Problem(w, r, http.StatusRequestEntityTooLarge, "The body is larger than 2 MiB.")
@@ -78,11 +84,12 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 // ask decides what the body of a check request asks.
 func (s *Server) ask(r *http.Request, body []byte) (Verdict, error) {
 	q, err := readQuestion(body)
-	if err != nil {
-		return Verdict{}, err
+	if err == nil && q.timed {
+		err = badInput("t_us: only simulations have instants")
 	}
-	if q.timed {
-		return Verdict{}, badInput("t_us: only simulations have instants")
+	if err != nil {
+		s.metrics.badRequests.Inc()
+		return Verdict{}, err
 	}
 	return s.Decide(r.Context(), &q.Input, time.Time{})
 }

@@ -28,6 +28,8 @@ type Verdict struct {
 	// charged is what was taken if it was allowed, and by is who took it.
 	charged stint.Request
 	by      *stint.Limiter
+	// counters are those of the set that decided.
+	counters ruleCounters
 }
 
 // Decide is the one road: it finds the rules that apply to in, asks their limits,
@@ -38,11 +40,18 @@ type Verdict struct {
 // Rules in shadow mode are asked apart from the others, in the same round trip:
 // they are charged by themselves and refuse nothing.
 func (s *Server) Decide(ctx context.Context, in *rules.Input, at time.Time) (Verdict, error) {
-	m := newMatches()
-	if err := s.Rules().Asks(in, m); err != nil {
+	start := s.metrics.now()
+	v, err := s.decide(ctx, in, at)
+	s.metrics.decided(ctx, start, &v, err)
+	return v, err
+}
+
+func (s *Server) decide(ctx context.Context, in *rules.Input, at time.Time) (Verdict, error) {
+	m, set := newMatches(), s.set.Load()
+	if err := set.Asks(in, m); err != nil {
 		return Verdict{}, err
 	}
-	v := Verdict{List: m.List, Rules: m.Rules}
+	v := Verdict{List: m.List, Rules: m.Rules, counters: set.counters}
 	if m.List == rules.Blocked {
 		return v, nil
 	}
@@ -113,7 +122,9 @@ func (s *Server) take(ctx context.Context, v *Verdict, m *rules.Matches, at time
 	}
 	all := group{request: stint.Request{Asks: m.Asks, At: at}, rules: m.Rules}
 	a := stint.Answer{Each: v.Each}
+	start := s.metrics.now()
 	a.Decision, a.Err = s.limiter.Take(bounded, &all.request, v.Each)
+	s.metrics.called(ctx, start, a.Err)
 	return s.conclude(ctx, v, &all, &a)
 }
 
@@ -124,7 +135,9 @@ func (s *Server) takeApart(ctx, bounded context.Context, v *Verdict, gs []group)
 		requests[i] = gs[i].request
 		answers[i].Each = make([]stint.Decision, len(gs[i].places))
 	}
+	start := s.metrics.now()
 	s.limiter.TakeEach(bounded, requests, answers)
+	s.metrics.called(ctx, start, failure(answers))
 	each := v.Each
 	v.Decision = stint.Decision{Allowed: true, Outcome: stint.Allowed}
 	for i := range gs {
@@ -144,6 +157,9 @@ func (s *Server) takeApart(ctx, bounded context.Context, v *Verdict, gs []group)
 			for j := range a.Each { // as this ban would have answered for all
 				a.Each[j] = a.Decision
 			}
+		}
+		if a.Err == nil && !a.Allowed && isShadow(g.rules[0]) {
+			v.counters.refusedInShadow(g.rules[0])
 		}
 		for j, place := range g.places {
 			each[place] = a.Each[j]
@@ -169,6 +185,7 @@ func (s *Server) conclude(ctx context.Context, v *Verdict, g *group, a *stint.An
 		if err := s.withoutStore(ctx, v, g, a); err != nil {
 			return err
 		}
+		v.counters.fellBack(g.rules...)
 	}
 	v.Decision = a.Decision
 	if a.Outcome == stint.Banned && a.Limit == nil {

@@ -22,6 +22,7 @@ func (s *Server) withoutStore(ctx context.Context, v *Verdict, g *group, a *stin
 	for i, rule := range g.rules {
 		switch rule.OnStoreError {
 		case rules.Deny:
+			v.counters.fellBack(rule)
 			return fmt.Errorf("%w (rule %s): %w", errUnavailable, rule.Name, a.Err)
 		case rules.Local:
 			local.Asks = append(local.Asks, g.request.Asks[i])

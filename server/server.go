@@ -32,7 +32,8 @@ type Config struct {
 // goroutines at once.
 type Server struct {
 	settings   Settings
-	set        atomic.Pointer[rules.Set]
+	set        atomic.Pointer[served]
+	metrics    *metrics
 	limiter    *stint.Limiter
 	local      *stint.Limiter // decides where limiter does not; nil: nothing does
 	timeout    time.Duration  // of a decision; 0: none
@@ -46,7 +47,8 @@ type Server struct {
 // New is a Server.
 func New(c Config) *Server {
 	s := &Server{settings: c.Settings, limiter: c.Limiter, log: c.Log, transport: newTransport(&c.Settings)}
-	s.set.Store(c.Rules)
+	s.metrics = newMetrics(s.Rules)
+	s.set.Store(s.metrics.serve(c.Rules))
 	if s.limiter == nil {
 		s.limiter = stint.NewLimiter(&stint.Memory{MaxKeys: int(c.Settings.MaxKeys)})
 	}
@@ -64,12 +66,18 @@ func New(c Config) *Server {
 }
 
 // Rules is the set that decides now.
-func (s *Server) Rules() *rules.Set { return s.set.Load() }
+func (s *Server) Rules() *rules.Set { return s.set.Load().Set }
 
 // SetRules makes another set decide, for every request that comes from now on.
 // Counts are kept where a rule's name and a limit's algorithm, period and
-// sub-windows are as before.
-func (s *Server) SetRules(set *rules.Set) { s.set.Store(set) }
+// sub-windows are as before, and so are the metrics of a rule whose name is.
+func (s *Server) SetRules(set *rules.Set) {
+	s.metrics.swap.Lock()
+	defer s.metrics.swap.Unlock()
+	before := s.set.Swap(s.metrics.serve(set))
+	s.metrics.forget(before.Set, set)
+	s.metrics.reloadsTaken.Inc()
+}
 
 // readyLimit is asked, and never charged, to see whether the store decides.
 var readyLimit = stint.MustLimit("1 per 1s")

@@ -71,6 +71,7 @@ func watch(ctx context.Context, name string, data []byte, s *server.Server, log 
 			settings, set, err = readFile(name, data)
 		}
 		if err != nil {
+			s.RulesRefused()
 			log.Error("rules not taken; those of before stay", "version", s.Rules().Version, "error", err)
 			return
 		}

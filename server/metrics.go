@@ -1,0 +1,259 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/rules"
+)
+
+// metrics is what a Server counts of itself. If you add one, tell docs/metrics.md,
+// which a test compares.
+//
+// No label is ever made of a key, nor of anything else that a client can choose:
+// each value would be a series that is kept for good, here and in Prometheus. The
+// names of rules are the only labels that are not fixed in this file.
+type metrics struct {
+	registry *prometheus.Registry
+	epoch    time.Time  // see now
+	swap     sync.Mutex // held while rules are swapped
+
+	decisions *prometheus.CounterVec // by rule, outcome
+	shadows   *prometheus.CounterVec // by rule
+	fallbacks *prometheus.CounterVec // by rule, policy
+
+	// What has no rule: by outcome, undecided among them, and where none applied.
+	noRule                   [stint.Banned + 1]prometheus.Counter
+	blocked, safe, unmatched prometheus.Counter
+
+	decideSeconds, storeSeconds prometheus.Histogram
+	storeTimeouts, storeErrors  prometheus.Counter
+	badRequests                 prometheus.Counter
+	reloadsTaken, reloadsFailed prometheus.Counter
+}
+
+// served is a set with the counters of its rules. They are swapped together, so
+// that a request finds those of the rules that it was decided by.
+type served struct {
+	*rules.Set
+	counters ruleCounters
+}
+
+// ruleCounters has what is counted of each rule that is not off. A request looks
+// its rules up by their address, which costs a few ns; to find a series by its
+// labels costs several times that.
+type ruleCounters map[*rules.Rule]*ruleCounter
+
+type ruleCounter struct {
+	decisions [stint.Banned + 1]prometheus.Counter // by stint.Outcome
+	shadow    prometheus.Counter                   // nil: not in shadow mode
+	fallback  prometheus.Counter                   // under the policy that the rule has
+}
+
+// spans are the bounds of what is timed, in seconds. The default decision_timeout,
+// 25 ms, is one of them.
+var spans = []float64{
+	1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4,
+	1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1,
+}
+
+// newMetrics has nothing of any rule yet. current is asked at each scrape.
+func newMetrics(current func() *rules.Set) *metrics {
+	m := &metrics{registry: prometheus.NewRegistry(), epoch: time.Now()}
+	counter := func(name, help string) prometheus.Counter {
+		return registered(m, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
+	}
+	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return registered(m, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
+	}
+	histogram := func(name, help string) prometheus.Histogram {
+		return registered(m, prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: spans}))
+	}
+	m.decisions = vec("stint_decisions_total", "Requests decided, by the rule that decided and the outcome.", "rule", "outcome")
+	m.shadows = vec("stint_shadow_refusals_total", "Requests that a rule in shadow mode would have refused.", "rule")
+	m.fallbacks = vec("stint_fallback_decisions_total", "Decisions by a rule's on_store_error, because the store failed.", "rule", "policy")
+	m.decideSeconds = histogram("stint_decision_seconds", "Time to decide a request, the store's included.")
+	m.storeSeconds = histogram("stint_store_seconds", "Time of a call of the store, also where it failed.")
+	failures := vec("stint_store_errors_total", "Calls of the store that failed.", "kind")
+	m.storeTimeouts, m.storeErrors = failures.WithLabelValues("timeout"), failures.WithLabelValues("error")
+	m.badRequests = counter("stint_bad_requests_total", "Requests too malformed to be decided.")
+	reloads := vec("stint_rules_reloads_total", "New rules, by what became of them.", "result")
+	m.reloadsTaken, m.reloadsFailed = reloads.WithLabelValues("taken"), reloads.WithLabelValues("refused")
+	for o := range m.noRule {
+		if o := stint.Outcome(o); o == 0 || o == stint.Allowed { // refusals have rules
+			m.noRule[o] = m.decisions.WithLabelValues("", o.String())
+		}
+	}
+	m.blocked = m.decisions.WithLabelValues("", "blocked")
+	m.safe = m.decisions.WithLabelValues("", "safe")
+	m.unmatched = m.decisions.WithLabelValues("", "unmatched")
+	m.registry.MustRegister(
+		rulesCollector(current),
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return m
+}
+
+func registered[C prometheus.Collector](m *metrics, c C) C {
+	m.registry.MustRegister(c)
+	return c
+}
+
+// handler serves the metrics.
+func (m *metrics) handler(errorLog *log.Logger) http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorLog: errorLog})
+}
+
+// rulesCollector tells of the set that decides when it is scraped. A gauge that is
+// set by each reload could be seen with both versions, or none.
+type rulesCollector func() *rules.Set
+
+var (
+	rulesInfo = prometheus.NewDesc("stint_rules_info", "1, labelled with the version of the rules that decide.", []string{"version"}, nil)
+	rulesHave = prometheus.NewDesc("stint_rules", "Rules in the set that decides, also those in mode off.", nil, nil)
+)
+
+// Describe is for prometheus.Collector.
+func (rulesCollector) Describe(to chan<- *prometheus.Desc) { to <- rulesInfo; to <- rulesHave }
+
+// Collect is for prometheus.Collector.
+func (current rulesCollector) Collect(to chan<- prometheus.Metric) {
+	set := current()
+	to <- prometheus.MustNewConstMetric(rulesInfo, prometheus.GaugeValue, 1, set.Version)
+	to <- prometheus.MustNewConstMetric(rulesHave, prometheus.GaugeValue, float64(len(set.Rules)))
+}
+
+// serve makes set ready to be served. Its rules' series start at 0 rather than with
+// the first request, for Prometheus sees no increase in a series that appears as
+// 1; those of a rule whose name was served before go on.
+func (m *metrics) serve(set *rules.Set) *served {
+	all := make(ruleCounters, len(set.Rules))
+	for _, r := range set.Rules {
+		switch r.Mode {
+		case rules.Enforce:
+			c := &ruleCounter{fallback: m.fallbacks.WithLabelValues(r.Name, r.OnStoreError.String())}
+			c.decisions[0] = m.noRule[0]
+			for o := stint.Allowed; o <= stint.Banned; o++ {
+				c.decisions[o] = m.decisions.WithLabelValues(r.Name, o.String())
+			}
+			all[r] = c
+		case rules.Shadow:
+			all[r] = &ruleCounter{shadow: m.shadows.WithLabelValues(r.Name)}
+		}
+	}
+	return &served{set, all}
+}
+
+// forget removes the series of the rules of before whose names are not in now:
+// were they kept, a program that names rules after days or deployments would grow
+// without bound. Requests that are being decided by such a rule are not counted.
+// What a rule counted in another mode stays, so that a switch resets nothing.
+func (m *metrics) forget(before, now *rules.Set) {
+	kept := make(map[string]bool, len(now.Rules))
+	for _, r := range now.Rules {
+		kept[r.Name] = true
+	}
+	for _, r := range before.Rules {
+		if kept[r.Name] {
+			continue
+		}
+		for o := stint.Allowed; o <= stint.Banned; o++ {
+			m.decisions.DeleteLabelValues(r.Name, o.String())
+		}
+		m.shadows.DeleteLabelValues(r.Name)
+		for _, f := range [...]rules.Fallback{rules.Local, rules.Allow, rules.Deny} {
+			m.fallbacks.DeleteLabelValues(r.Name, f.String())
+		}
+	}
+}
+
+// now is an instant to subtract others from. It reads one clock, where time.Now
+// reads two.
+func (m *metrics) now() time.Duration { return time.Since(m.epoch) }
+
+// decided counts what Decide, which began at start, answers.
+func (m *metrics) decided(ctx context.Context, start time.Duration, v *Verdict, err error) {
+	m.decideSeconds.Observe((m.now() - start).Seconds())
+	switch {
+	case err == nil:
+		m.counterOf(v).Inc()
+	case errors.Is(err, stint.ErrRequest):
+		m.badRequests.Inc()
+	case ctx.Err() == nil: // else whoever asked has left
+		m.noRule[0].Inc()
+	}
+}
+
+func (m *metrics) counterOf(v *Verdict) prometheus.Counter {
+	switch {
+	case v.List == rules.Blocked:
+		return m.blocked
+	case v.List == rules.Safe:
+		return m.safe
+	case v.Rule != nil:
+		return v.counters[v.Rule].decisions[v.Outcome]
+	case len(v.Rules) == 0:
+		return m.unmatched
+	case v.Allowed: // all that applied are in shadow mode
+		return m.noRule[stint.Allowed]
+	}
+	return m.noRule[0]
+}
+
+// called counts a call of the store, which began at start and was asked for by
+// ctx. What is malformed has not reached the store.
+func (m *metrics) called(ctx context.Context, start time.Duration, err error) {
+	if err != nil && errors.Is(err, stint.ErrRequest) {
+		return
+	}
+	m.storeSeconds.Observe((m.now() - start).Seconds())
+	if err == nil || ctx.Err() != nil { // the store is not to blame if whoever asked has left
+		return
+	}
+	var timeout interface{ Timeout() bool }
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		m.storeTimeouts.Inc()
+		return
+	}
+	m.storeErrors.Inc()
+}
+
+// failure is the error of a call that brought these answers: one that is the
+// store's, if there is one.
+func failure(answers []stint.Answer) error {
+	var err error
+	for i := range answers {
+		if e := answers[i].Err; e != nil && (err == nil || errors.Is(err, stint.ErrRequest)) {
+			err = e
+		}
+	}
+	return err
+}
+
+// refusedInShadow counts that r, which is in shadow mode, would have refused.
+func (c ruleCounters) refusedInShadow(r *rules.Rule) { c[r].shadow.Inc() }
+
+// fellBack counts the rules whose on_store_error decided; those of several limits
+// stand there several times, one after another.
+func (c ruleCounters) fellBack(all ...*rules.Rule) {
+	for i, r := range all {
+		if i == 0 || all[i-1] != r {
+			c[r].fallback.Inc()
+		}
+	}
+}
+
+// RulesRefused counts a reload that came to nothing, because the new rules were
+// wrong or could not be read; those that decide stay. Reloads that succeed are
+// counted by SetRules.
+func (s *Server) RulesRefused() { s.metrics.reloadsFailed.Inc() }
