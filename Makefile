@@ -12,10 +12,9 @@ run:
 	@go run ./cmd/stint serve --demo
 
 test: check
-	@scripts/get-redis
-	@scripts/get-proxies
+	@scripts/get redis-server nginx haproxy caddy
 	@if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDIS=1; fi; \
-	  if command -v nginx >/dev/null && command -v caddy >/dev/null && command -v haproxy >/dev/null; then export STINT_REQUIRE_PROXIES=1; fi; \
+	  if PATH=$$PATH:/usr/sbin command -v nginx haproxy caddy >/dev/null; then export STINT_REQUIRE_PROXIES=1; fi; \
 	  go test ./... && go test -race -short ./...
 
 check:
@@ -27,7 +26,7 @@ fuzz:
 	@scripts/fuzz $(FUZZTIME)
 
 bench:
-	@scripts/get-redis
+	@scripts/get redis-server
 	go test -run '^$$' -bench . -benchmem . ./redislimit ./rules ./httplimit ./server
 
 picture:
