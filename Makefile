@@ -14,7 +14,7 @@ run:
 test: check
 	@scripts/get redis-server nginx haproxy caddy
 	@if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDIS=1; fi; \
-	  if PATH=$$PATH:/usr/sbin command -v nginx haproxy caddy >/dev/null; then export STINT_REQUIRE_PROXIES=1; fi; \
+	  if (PATH=$$PATH:/usr/sbin; command -v nginx && command -v haproxy && command -v caddy) >/dev/null; then export STINT_REQUIRE_PROXIES=1; fi; \
 	  go test ./... && go test -race -short ./...
 
 check:

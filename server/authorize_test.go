@@ -334,9 +334,9 @@ func (p *realProxy) start(t *testing.T, stint, application string) string {
 	required := os.Getenv(requireProxies) != ""
 	switch {
 	case err != nil && required:
-		t.Fatalf("%s is set, but there is no %s: install it (scripts/get-proxies)", requireProxies, p.binary)
+		t.Fatalf("%s is set, but there is no %s: install it (scripts/get nginx haproxy caddy)", requireProxies, p.binary)
 	case err != nil:
-		t.Skipf("SKIPPED FOR WANT OF %s: install it (scripts/get-proxies) to run this test", strings.ToUpper(p.binary))
+		t.Skipf("SKIPPED FOR WANT OF %s: install it (scripts/get nginx haproxy caddy) to run this test", strings.ToUpper(p.binary))
 	case runtime.GOOS != "linux" && !required:
 		t.Skip("SKIPPED: only Linux has clients at 127.0.0.2")
 	}
