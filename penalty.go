@@ -18,7 +18,8 @@ type PenaltySpec struct {
 	WarnAfter int64
 	// BanAfter is how many violations lead to a ban. 0: no ban.
 	BanAfter int64
-	// BanFor is the length of the first ban; needed with BanAfter.
+	// BanFor is the length of the first ban. It is needed with BanAfter, and
+	// without effect where that is 0.
 	BanFor time.Duration
 	// ForgetAfter is how long after the last violation the count starts again,
 	// and how long after the end of the last ban the next is a first one

@@ -84,8 +84,8 @@ func (p *parser) penalty(n *yamlnode.Node, r *Rule) {
 	s := stint.PenaltySpec{Name: r.Name}
 	before := p.Problems()
 	found := p.Mapping(n, yamlnode.Fields{
-		"warn_after":   p.Int64(&s.WarnAfter, 1, math.MaxInt64),
-		"ban_after":    p.Int64(&s.BanAfter, 1, math.MaxInt64),
+		"warn_after":   p.Int64(&s.WarnAfter, 0, math.MaxInt64),
+		"ban_after":    p.Int64(&s.BanAfter, 0, math.MaxInt64),
 		"ban_for":      p.Period(&s.BanFor),
 		"forget_after": p.Period(&s.ForgetAfter),
 		"growth":       p.Int64(&s.Growth, 1, math.MaxInt64),

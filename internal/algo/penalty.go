@@ -45,8 +45,8 @@ func NewPenalty(warn, ban int64, banFor, forget time.Duration, growth int64, max
 		return Penalty{}, fmt.Errorf("neither warns nor bans: give it a warn after or a ban after")
 	case ban > 0 && banFor < time.Millisecond:
 		return Penalty{}, fmt.Errorf("ban for %s: must be at least 1ms", banFor)
-	case ban == 0 && banFor != 0:
-		return Penalty{}, fmt.Errorf("ban for %s without a ban after", banFor)
+	case banFor < 0:
+		return Penalty{}, fmt.Errorf("ban for %s: must not be negative", banFor)
 	case forget < time.Millisecond || forget > MaxBan:
 		return Penalty{}, fmt.Errorf("forget after %s: must be from 1ms to %s", forget, MaxBan)
 	case growth < 1 || growth >= most:

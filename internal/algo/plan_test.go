@@ -106,7 +106,8 @@ func TestNewPenalty(t *testing.T) {
 		{-1, 5, time.Minute, 0, 0, 0, "warn after -1"},
 		{0, 1 << 40, time.Minute, 0, 0, 0, "ban after 1099511627776"},
 		{0, 5, 0, 0, 0, 0, "ban for 0s: must be at least 1ms"},
-		{3, 0, time.Minute, 0, 0, 0, "ban for 1m0s without a ban after"},
+		{3, 0, time.Minute, 0, 0, 0, ""}, // the ban is switched off
+		{3, 0, -time.Minute, 0, 0, 0, "ban for -1m0s: must not be negative"},
 		{0, 5, time.Minute, -time.Second, 0, 0, "forget after -1s"},
 		{0, 5, time.Minute, 0, -2, 0, "growth -2"},
 		{0, 5, time.Hour, 0, 2, time.Minute, "max ban 1m0s: must be from ban for (1h0m0s)"},
