@@ -150,6 +150,14 @@ type step struct {
 	fits  bool
 }
 
+// stateOr is the state of a count; of nil, that of a key that is unused.
+func (e *entry) stateOr(unused *algo.State) *algo.State {
+	if e == nil {
+		return unused
+	}
+	return &e.state
+}
+
 // fewAsks is how many asks are decided without allocating.
 const fewAsks = 8
 
@@ -164,11 +172,7 @@ func (m *Memory) take(r *Request, now int64, out []Decision) (Decision, error) {
 	for i := range r.Asks {
 		a := &r.Asks[i]
 		s := step{entry: m.find(a.Key, a.Limit.id)}
-		state := &unused
-		if s.entry != nil {
-			state = &s.entry.state
-		}
-		s.view = a.Limit.plan.Look(state, now)
+		s.view = a.Limit.plan.Look(s.entry.stateOr(&unused), now)
 		s.fits = a.Limit.plan.Fits(&s.view, a.Cost)
 		allowed = allowed && s.fits
 		steps = append(steps, s)
@@ -271,11 +275,7 @@ func (m *Memory) settle(r *Request, steps []step, now int64, allowed bool, out [
 	for i := range steps {
 		a, s := &r.Asks[i], &steps[i]
 		var unused algo.State
-		state := &unused
-		if s.entry != nil {
-			state = &s.entry.state
-		}
-		v := a.Limit.plan.Settle(state, &s.view, a.Cost, allowed)
+		v := a.Limit.plan.Settle(s.entry.stateOr(&unused), &s.view, a.Cost, allowed)
 		if allowed && a.Cost > 0 {
 			s.entry.limit = a.Limit
 			s.entry.unused = s.view.Now + v.Reset

@@ -7,9 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 	"reflect"
-	"syscall"
 
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
@@ -57,13 +55,10 @@ func readFile(name string, data []byte) (server.Settings, *rules.Set, error) {
 	return settings, set, err
 }
 
-// watch takes over the rules that the configuration file comes to hold. What is
-// wrong is logged, and the rules stay as they are.
-func watch(ctx context.Context, name string, data []byte, s *server.Server, log *slog.Logger) {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	defer signal.Stop(hangups)
-	before, _, _ := readFile(name, data)
+// watch takes over the rules that the configuration file comes to hold, which was
+// data. What is wrong is logged, and the rules stay as they are.
+func watch(ctx context.Context, name string, data []byte, hangups <-chan os.Signal, s *server.Server, log *slog.Logger) {
+	before, _ := server.ReadSettings(name, data) // without what flags have changed
 	rules.Watcher{Path: name, Now: hangups, Changed: func(data []byte, err error) {
 		var settings server.Settings
 		var set *rules.Set

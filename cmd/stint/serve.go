@@ -11,7 +11,9 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
@@ -216,7 +218,10 @@ func serve(ctx context.Context, args []string, out, errs io.Writer) error {
 	if c.config != "" {
 		watching, stop := context.WithCancel(ctx)
 		defer stop()
-		go watch(watching, c.config, c.data, s, log)
+		hangups := make(chan os.Signal, 1)
+		signal.Notify(hangups, syscall.SIGHUP)
+		defer signal.Stop(hangups)
+		go watch(watching, c.config, c.data, hangups, s, log)
 	}
 	return s.Run(ctx, gateway, check)
 }
