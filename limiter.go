@@ -180,11 +180,8 @@ func (l *Limiter) Reset(ctx context.Context, key string, limits ...*Limit) error
 // Pardon forgets the violations of key under a penalty and lifts its ban. The
 // error wraps ErrUnsupported where the Store cannot do it.
 func (l *Limiter) Pardon(ctx context.Context, key string, p *Penalty) error {
-	if err := checkKey(key); err != nil {
+	if err := checkPunished(key, p); err != nil {
 		return err
-	}
-	if p == nil || p.id == "" {
-		return fmt.Errorf("stint: %w: no penalty (make one with NewPenalty)", ErrRequest)
 	}
 	return l.reset(ctx, &Request{Asks: []Ask{{Key: key, Penalty: p}}})
 }

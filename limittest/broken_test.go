@@ -225,6 +225,14 @@ var flaws = []struct {
 		[]string{"Linearizable", "LinearizableOverTwoKeys", "Burst"}},
 	{"charges one by one", func() stint.Store { return oneByOneTaker{new(Model)} }, []string{"LinearizableOverTwoKeys"}},
 	{"gives back the oldest first", func() stint.Store { return oldestFirst{new(Model)} }, []string{"Twins"}},
+	{"counts violations while a ban runs", func() stint.Store { return recounting{new(Model)} }, []string{"Twins"}},
+	{"forgets nothing that is found", func() stint.Store { return unforgetting{new(Model)} }, []string{"Twins", "Records"}},
+	{"loses violations found at once", func() stint.Store { return losing{new(Model)} }, []string{"Violations"}},
+	{"shows one violation too many", func() stint.Store { return miscounting{new(Model), 1, 0, 0} }, []string{"Records"}},
+	{"shows one ban too few", func() stint.Store { return miscounting{new(Model), 0, -1, 0} }, []string{"Records"}},
+	{"shows bans a minute too long", func() stint.Store { return miscounting{new(Model), 0, 0, time.Minute} }, []string{"Records"}},
+	{"tells bans twice", func() stint.Store { return telling{new(Model), 2} }, []string{"Records"}},
+	{"tells no bans", func() stint.Store { return telling{new(Model), 0} }, []string{"Records"}},
 	{"decides a batch all at once", func() stint.Store { return allAtOnce{new(Model)} }, []string{"TakeEach"}},
 }
 

@@ -15,7 +15,8 @@
 // them expire by its own clock. The kit makes no use of what the contract leaves
 // open: when a Store drops what equals an unused key, how it answers with waits of
 // 2^52 µs (142 years) or longer, and which of two equally long bans it names when
-// one request leads to both.
+// one request leads to both. Records, which a Recorder shows by its own clock, are
+// tested by that.
 //
 // [Twins] holds two stores equal to each other, and [Faulty] lets a store fail
 // where a test wants it to.

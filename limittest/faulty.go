@@ -26,14 +26,14 @@ type Fault struct {
 }
 
 // Faulty is a Store that fails where a test wants it to. It implements EachTaker,
-// GiveBacker and Resetter; what the inner store lacks is ErrUnsupported, or done
+// GiveBacker, Resetter, Violator and Recorder; what the inner store lacks is ErrUnsupported, or done
 // one by one. It has no clock and never sleeps by itself. It may be used from
 // many goroutines at once if Fault may.
 type Faulty struct {
 	// Store answers where nothing goes wrong.
 	Store stint.Store
 	// Fault tells what goes wrong with the call of that number, from 1 on: of
-	// Take, TakeEach, GiveBack and Reset together. nil: nothing does.
+	// Take and all the others together. nil: nothing does.
 	Fault func(call int) Fault
 
 	calls atomic.Int64
@@ -115,5 +115,46 @@ func (f *Faulty) Reset(ctx context.Context, r *stint.Request) error {
 			return s.Reset(ctx, r)
 		}
 		return fmt.Errorf("limittest: reset: %w", stint.ErrUnsupported)
+	})
+}
+
+// Violate implements stint.Violator.
+func (f *Faulty) Violate(ctx context.Context, r *stint.Request) (d stint.Decision, err error) {
+	err = f.call(ctx, func() (err error) {
+		if s, ok := f.Store.(stint.Violator); ok {
+			d, err = s.Violate(ctx, r)
+			return err
+		}
+		return fmt.Errorf("limittest: violate: %w", stint.ErrUnsupported)
+	})
+	if err != nil {
+		return stint.Decision{}, err
+	}
+	return d, nil
+}
+
+// Record implements stint.Recorder.
+func (f *Faulty) Record(ctx context.Context, key string, p *stint.Penalty) (r stint.Record, err error) {
+	err = f.call(ctx, func() (err error) {
+		if s, ok := f.Store.(stint.Recorder); ok {
+			r, err = s.Record(ctx, key, p)
+			return err
+		}
+		return fmt.Errorf("limittest: record: %w", stint.ErrUnsupported)
+	})
+	if err != nil {
+		return stint.Record{}, err
+	}
+	return r, nil
+}
+
+// Banned implements stint.Recorder. Where the answer is lost, yield is called all
+// the same, and the error comes in the end.
+func (f *Faulty) Banned(ctx context.Context, yield func(stint.Record) bool) error {
+	return f.call(ctx, func() error {
+		if s, ok := f.Store.(stint.Recorder); ok {
+			return s.Banned(ctx, yield)
+		}
+		return fmt.Errorf("limittest: banned: %w", stint.ErrUnsupported)
 	})
 }

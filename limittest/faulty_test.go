@@ -81,7 +81,25 @@ func TestFaultyCallsOfAllKinds(t *testing.T) {
 	if err := f.Reset(t.Context(), &rs[0]); !errors.Is(err, ErrFault) || left() != 10 {
 		t.Errorf("Reset: %v, %d left, want 10", err, left())
 	}
+	p := mustPenalty(stint.PenaltySpec{Name: "faulty", BanAfter: 1, BanFor: time.Hour})
+	if d, err := f.Violate(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Penalty: p}}}); !errors.Is(err, ErrFault) || d != (stint.Decision{}) {
+		t.Errorf("Violate: %+v, %v", d, err)
+	}
+	if r, err := f.Record(t.Context(), "k", p); !errors.Is(err, ErrFault) || r != (stint.Record{}) {
+		t.Errorf("Record: %+v, %v", r, err)
+	}
+	bans := 0
+	if err := f.Banned(t.Context(), func(stint.Record) bool { bans++; return true }); !errors.Is(err, ErrFault) || bans != 1 {
+		t.Errorf("Banned: %v, %d bans, want the one that was imposed though the answer was lost", err, bans)
+	}
 	f.Store, f.Fault = new(bare), nil
+	_, err1 := f.Violate(t.Context(), &rs[0])
+	_, err2 := f.Record(t.Context(), "k", p)
+	for _, err := range []error{err1, err2, f.Banned(t.Context(), nil)} {
+		if !errors.Is(err, stint.ErrUnsupported) {
+			t.Errorf("Violate, Record and Banned without the power: %v", err)
+		}
+	}
 	if err := f.GiveBack(t.Context(), &rs[0]); !errors.Is(err, stint.ErrUnsupported) {
 		t.Errorf("GiveBack without a GiveBacker: %v", err)
 	}

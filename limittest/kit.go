@@ -63,6 +63,8 @@ var checks = []check{
 	{"Linearizable", checkLinearizable},
 	{"LinearizableOverTwoKeys", checkLinearizableOverTwoKeys},
 	{"Burst", checkBurst},
+	{"Violations", checkViolations},
+	{"Records", checkRecords},
 }
 
 // Run runs the kit, each part as a subtest.

@@ -17,11 +17,13 @@ import (
 // arithmetic with package stint. The zero Model is empty and ready; it may be
 // used from many goroutines at once, and never forgets by itself.
 //
-// Its clock is time.Now. It implements EachTaker, GiveBacker and Resetter.
+// Its clock is time.Now. It implements EachTaker, GiveBacker, Resetter, Violator and
+// Recorder.
 type Model struct {
 	mu      sync.Mutex
 	counts  map[countID]*history
 	records map[recordID][]violation
+	specs   map[recordID]stint.PenaltySpec // under which the last violation was committed
 }
 
 // countID is what limits must have in common to share a count.

@@ -79,8 +79,10 @@ func (m *Model) violate(id recordID, p stint.PenaltySpec, now int64) stint.Outco
 	}
 	if m.records == nil {
 		m.records = make(map[recordID][]violation)
+		m.specs = make(map[recordID]stint.PenaltySpec)
 	}
 	m.records[id] = append(vs, v)
+	m.specs[id] = p
 	return outcome
 }
 

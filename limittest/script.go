@@ -50,6 +50,8 @@ type move struct {
 	verb string
 	req  stint.Request
 	seen []seen // for each ask with a limit
+	// running tells, of a violation, whether a ban of one of its records runs.
+	running bool
 }
 
 // seen is what the Model sees of an ask's limit just before the move.
@@ -142,9 +144,14 @@ func (s *script) tryMove() *move {
 		m.verb = "give back"
 	case s.chance(2) && slices.Contains(s.verbs, "reset"):
 		m.verb = "reset"
+	case s.chance(8) && slices.Contains(s.verbs, "violate"):
+		m.verb = "violate"
 	}
 	at := s.instant()
 	asks := s.drawAsks()
+	if m.verb == "violate" {
+		return s.violate(m, at, slices.DeleteFunc(asks, func(a stint.Ask) bool { return a.Penalty == nil }))
+	}
 	if m.verb != "reset" {
 		var ok bool
 		if at, ok = s.certain(at, asks); !ok {
@@ -173,6 +180,27 @@ func (s *script) tryMove() *move {
 	s.high = max(s.high, at)
 	// What is less than a µs does not count.
 	m.req = stint.Request{Asks: asks, At: time.UnixMicro(at).Add(time.Duration(s.rng.IntN(1000)))}
+	return m
+}
+
+// violate makes m a violation of each of asks; nil if that would not be certain.
+func (s *script) violate(m *move, at int64, asks []stint.Ask) *move {
+	if len(asks) == 0 {
+		return nil
+	}
+	at, ok := s.certain(at, asks)
+	if !ok {
+		return nil
+	}
+	if s.chance(30) {
+		for i := range asks {
+			asks[i].Limit = nil // nobody is to look at it
+		}
+	}
+	s.clock = at
+	s.high = max(s.high, at)
+	m.req = stint.Request{Asks: asks, At: time.UnixMicro(at)}
+	_, m.running = s.model.running(&m.req, at)
 	return m
 }
 

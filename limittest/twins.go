@@ -35,9 +35,6 @@ func twins(t testing.TB, steps int, seed uint64, stores ...stint.Store) {
 		told.add(m.verb, &m.req, &d, each)
 		for _, store := range stores {
 			got, gotEach := play(t, m, store)
-			if m.verb != "take" {
-				continue
-			}
 			for j := range each {
 				if gotEach[j] != each[j] {
 					t.Fatalf("seed %d, step %d: %T answers ask %d (%s):\n got %s\nwant %s\n%s", seed, i,
@@ -57,13 +54,16 @@ func twins(t testing.TB, steps int, seed uint64, stores ...stint.Store) {
 
 // verbsOf is what all stores can do.
 func verbsOf(stores []stint.Store) []string {
-	verbs := []string{"take", "give back", "reset"}
+	verbs := []string{"take", "give back", "reset", "violate"}
 	for _, s := range stores {
 		if _, ok := s.(stint.GiveBacker); !ok {
 			verbs = slices.DeleteFunc(verbs, func(v string) bool { return v == "give back" })
 		}
 		if _, ok := s.(stint.Resetter); !ok {
 			verbs = slices.DeleteFunc(verbs, func(v string) bool { return v == "reset" })
+		}
+		if _, ok := s.(stint.Violator); !ok {
+			verbs = slices.DeleteFunc(verbs, func(v string) bool { return v == "violate" })
 		}
 	}
 	return verbs
@@ -83,6 +83,8 @@ func play(t testing.TB, m *move, s stint.Store) (d stint.Decision, each []stint.
 		err = s.(stint.GiveBacker).GiveBack(context.Background(), &m.req)
 	case "reset":
 		err = s.(stint.Resetter).Reset(context.Background(), &m.req)
+	case "violate":
+		d, err = s.(stint.Violator).Violate(context.Background(), &m.req)
 	}
 	if err != nil {
 		t.Fatalf("%T: %s: %v", s, m.verb, err)
@@ -112,19 +114,34 @@ const (
 	running   sight = "ban running"
 	givenBack sight = "units given back"
 	resetting sight = "reset while in use"
+
+	foundLimited sight = "violation found: limited"
+	foundWarned  sight = "violation found: warned"
+	foundBanned  sight = "violation found: banned"
+	foundGrown   sight = "violation found: ban longer than the first"
+	foundRunning sight = "violation found while a ban runs"
 )
 
 func (y *tally) see(what sight, a *stint.Ask) {
+	y.of(what)[a.Limit.Spec().Algorithm]++
+}
+
+// of is how often something was seen, by algorithm.
+func (y *tally) of(what sight) *[5]int {
 	if *y == nil {
 		*y = make(tally)
 	}
 	if (*y)[what] == nil {
 		(*y)[what] = new([5]int)
 	}
-	(*y)[what][a.Limit.Spec().Algorithm]++
+	return (*y)[what]
 }
 
 func (y *tally) count(s *script, m *move, d *stint.Decision, each []stint.Decision) {
+	if m.verb == "violate" {
+		y.countViolate(m, d)
+		return
+	}
 	for i := range m.seen {
 		a, l := &m.req.Asks[i], &m.seen[i]
 		switch {
@@ -163,6 +180,19 @@ func (y *tally) countTake(s *script, a *stint.Ask, l *seen, d, own *stint.Decisi
 	}
 }
 
+// countViolate counts a violation under every algorithm, for none plays a part.
+func (y *tally) countViolate(m *move, d *stint.Decision) {
+	what := map[stint.Outcome]sight{stint.Limited: foundLimited, stint.Warned: foundWarned, stint.Banned: foundBanned}[d.Outcome]
+	if m.running {
+		what = foundRunning
+	} else if d.Penalty != nil && d.BanLeft > d.Penalty.Spec().BanFor {
+		what = foundGrown
+	}
+	for i := range y.of(what) {
+		y.of(what)[i]++
+	}
+}
+
 // provenFrom is the number of steps from which on all must have been seen.
 const provenFrom = DefaultSteps
 
@@ -171,7 +201,7 @@ func (y *tally) check(t testing.TB, steps int, verbs []string) {
 	var b strings.Builder
 	var missing []string
 	for _, what := range []sight{allowed, denied, never, partial, msTick, changed, saturated, clamped, onMoment,
-		warned, banned, grown, running, givenBack, resetting} {
+		warned, banned, grown, running, givenBack, resetting, foundLimited, foundWarned, foundBanned, foundGrown, foundRunning} {
 		n := (*y)[what]
 		if n == nil {
 			n = new([5]int)
@@ -200,6 +230,8 @@ func canBe(what sight, a stint.Algorithm, verbs []string) bool {
 		return slices.Contains(verbs, "give back")
 	case resetting:
 		return slices.Contains(verbs, "reset")
+	case foundLimited, foundWarned, foundBanned, foundGrown, foundRunning:
+		return slices.Contains(verbs, "violate")
 	}
 	return true
 }

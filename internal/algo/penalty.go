@@ -80,18 +80,26 @@ func (p *Penalty) BanLeft(r *Record, now int64) int64 {
 	return max(0, r.Until-max(now, r.Last))
 }
 
+// Standing is what of r still counts at now (µs): the violations and bans that the
+// next violation would be added to.
+func (p *Penalty) Standing(r *Record, now int64) (violations, bans int64) {
+	now = max(now, r.Last)
+	if now-r.Last < p.Forget {
+		violations = r.Violations
+	}
+	if now-r.Until < p.Forget {
+		bans = r.Bans
+	}
+	return violations, bans
+}
+
 // Violate counts a violation at now (µs), for a key that is not banned.
 func (p *Penalty) Violate(r *Record, now int64) Sentence {
 	const most = 1 << 31
+	violations, bans := p.Standing(r, now)
 	now = max(now, r.Last)
-	if now-r.Last >= p.Forget {
-		r.Violations = 0
-	}
-	if now-r.Until >= p.Forget {
-		r.Bans = 0
-	}
-	r.Last = now
-	r.Violations = min(r.Violations+1, most)
+	r.Last, r.Bans = now, bans
+	r.Violations = min(violations+1, most)
 	switch {
 	case p.Ban > 0 && r.Violations >= p.Ban:
 		r.Until = now + p.term(r.Bans)

@@ -18,10 +18,13 @@ import (
 //	answer    outcome 1, who 2, number 8; then each ask's verdict, unless a
 //	          running ban or a broken key ended it
 //	verdict   fits 1, remaining 7, retry 7, reset 7, delay 7
+//	record    form and last 7, violations 4, end of the last ban 8, bans 4;
+//	          as it lies under its key (penalty.lua)
 const (
 	askSize     = 52
 	headSize    = 11
 	verdictSize = 29
+	recordSize  = 23
 	never       = 1<<53 - 1
 )
 
@@ -145,4 +148,18 @@ func ReadVerdict(s string) (Verdict, string, error) {
 		v.Retry = Never
 	}
 	return v, s[verdictSize:], nil
+}
+
+// ReadRecord reads what a script wrote under the key of a record; ok is false if
+// that is something else.
+func ReadRecord(s string) (r Record, ok bool) {
+	const form = 4
+	if len(s) != recordSize || s[0]>>4 != form {
+		return Record{}, false
+	}
+	r.Last = read56(s) & (1<<52 - 1)
+	r.Violations = int64(s[7])<<24 | int64(s[8])<<16 | int64(s[9])<<8 | int64(s[10])
+	r.Until = int64(s[11])<<56 | read56(s[12:])
+	r.Bans = int64(s[19])<<24 | int64(s[20])<<16 | int64(s[21])<<8 | int64(s[22])
+	return r, true
 }

@@ -12,6 +12,8 @@ import (
 var (
 	TakeScript     = assemble("take")
 	GiveBackScript = assemble("give")
+	ViolateScript  = assemble("violate")
+	RecordScript   = assemble("record")
 )
 
 //go:embed *.lua

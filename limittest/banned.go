@@ -1,0 +1,201 @@
+package limittest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+// Record implements stint.Recorder.
+func (m *Model) Record(_ context.Context, key string, p *stint.Penalty) (stint.Record, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.record(recordID{key, p.Spec().Name}, p.Spec(), time.Now().UnixMicro()), nil
+}
+
+func (m *Model) record(id recordID, p stint.PenaltySpec, now int64) stint.Record {
+	vs := m.records[id]
+	if len(vs) > 0 {
+		now = max(now, vs[len(vs)-1].at)
+	}
+	return stint.Record{Key: id.key, Penalty: id.name, Violations: counted(vs, forget(&p), now),
+		Bans: bansBefore(vs, forget(&p), now), BanLeft: banLeft(vs, now)}
+}
+
+// Banned implements stint.Recorder. No ban that runs is forgotten, whatever its
+// penalty.
+func (m *Model) Banned(ctx context.Context, yield func(stint.Record) bool) error {
+	m.mu.Lock()
+	now := time.Now().UnixMicro()
+	var all []stint.Record
+	for id := range m.records {
+		if r := m.record(id, m.specs[id], now); r.BanLeft > 0 {
+			all = append(all, r)
+		}
+	}
+	m.mu.Unlock()
+	for _, r := range all {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if !yield(r) {
+			return nil
+		}
+	}
+	return ctx.Err()
+}
+
+// recordSteps is how many steps checkRecords takes.
+const recordSteps = 400
+
+// checkRecords asks a store and a Model the same by their own clocks, under
+// penalties that last for hours, and looks at their records after each step.
+func checkRecords(t testing.TB, e *env) {
+	store := e.open()
+	if _, ok := store.(stint.Recorder); !ok {
+		t.Skipf("%T is no stint.Recorder", store)
+	}
+	t.Logf("seed %d", e.seed)
+	c := records{TB: t, rng: rand.New(rand.NewPCG(e.seed, 3)), store: store, keys: slices.Clone(oddKeys), told: map[string][]string{}}
+	c.rng.Shuffle(len(c.keys), func(i, j int) { c.keys[i], c.keys[j] = c.keys[j], c.keys[i] })
+	for range recordSteps {
+		c.step()
+	}
+	c.checkBanned()
+	c.checkForgotten()
+}
+
+// oddKeys are hard to tell apart, and one is longer than stores like.
+var oddKeys = []string{"a", "a}p:records", "{a}", "1:a", "#a", "\x00\xff", "}", strings.Repeat("k", 64), strings.Repeat("k", 65), strings.Repeat("k", stint.MaxKey)}
+
+// The penalties of checkRecords, and a limit that nobody comes back from.
+var (
+	recordPenalties = []*stint.Penalty{
+		mustPenalty(stint.PenaltySpec{WarnAfter: 2, BanAfter: 3, BanFor: 2 * time.Hour, ForgetAfter: 100 * time.Hour, Growth: 2}),
+		mustPenalty(stint.PenaltySpec{Name: "}p:", BanAfter: 2, BanFor: 3 * time.Hour, ForgetAfter: 100 * time.Hour}),
+		mustPenalty(stint.PenaltySpec{Name: "warns only", WarnAfter: 2, ForgetAfter: 100 * time.Hour}),
+	}
+	onceEver = mustLimit(stint.Spec{Name: "}p:once", Amount: 1, Period: 1000 * 24 * time.Hour})
+)
+
+// records is a run of checkRecords.
+type records struct {
+	testing.TB
+	rng   *rand.Rand
+	store stint.Store
+	model Model
+	keys  []string
+	told  map[string][]string // by key
+	slack time.Duration       // by which the two clocks may differ
+}
+
+func (c *records) step() {
+	ctx := context.Background()
+	a := stint.Ask{Key: c.keys[c.rng.IntN(len(c.keys))], Limit: onceEver, Cost: 1, Penalty: recordPenalties[c.rng.IntN(len(recordPenalties))]}
+	began := time.Now()
+	var got, want stint.Decision
+	var err error
+	verb := "take"
+	violator, violates := c.store.(stint.Violator)
+	resetter, resets := c.store.(stint.Resetter)
+	switch n := c.rng.IntN(10); {
+	case n < 5 && violates:
+		verb = "violate"
+		got, err = violator.Violate(ctx, &stint.Request{Asks: []stint.Ask{a}})
+		want, _ = c.model.Violate(ctx, &stint.Request{Asks: []stint.Ask{a}})
+	case n < 7 && resets:
+		verb, a.Limit = "pardon", nil
+		err = resetter.Reset(ctx, &stint.Request{Asks: []stint.Ask{a}})
+		_ = c.model.Reset(ctx, &stint.Request{Asks: []stint.Ask{a}})
+	default:
+		got, err = c.store.Take(ctx, &stint.Request{Asks: []stint.Ask{a}}, nil)
+		want, _ = c.model.Take(ctx, &stint.Request{Asks: []stint.Ask{a}}, nil)
+	}
+	c.told[a.Key] = append(c.told[a.Key], fmt.Sprintf("%s %.20q (penalty %q) → %s", verb, a.Key, a.Penalty.Spec().Name, got.Outcome))
+	story := func() string { return strings.Join(c.told[a.Key], "\n") }
+	if err != nil || got.Outcome != want.Outcome {
+		c.Fatalf("%s: %s, %v, want %s\n%s", verb, got.Outcome, err, want.Outcome, story())
+	}
+	record, err := c.store.(stint.Recorder).Record(ctx, a.Key, a.Penalty)
+	wanted, _ := c.model.Record(ctx, a.Key, a.Penalty)
+	c.slack = max(c.slack, 2*time.Since(began)+2*time.Millisecond)
+	if err != nil || !c.alike(record, wanted) {
+		c.Fatalf("Record:\n got %+v, %v\nwant %+v\n%s", record, err, wanted, story())
+	}
+}
+
+func (c *records) alike(got, want stint.Record) bool {
+	apart := (got.BanLeft - want.BanLeft).Abs()
+	got.BanLeft, want.BanLeft = min(got.BanLeft, 1), min(want.BanLeft, 1)
+	return got == want && apart <= c.slack
+}
+
+// checkBanned compares what runs in the end.
+func (c *records) checkBanned() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	began := time.Now()
+	got, err := bansOf(ctx, c.store.(stint.Recorder))
+	want, _ := bansOf(ctx, &c.model)
+	c.slack += time.Since(began)
+	if err != nil || len(got) != len(want) || len(want) < 3 {
+		c.Fatalf("Banned: %d bans, %v; want %d, and several:\n%+v", len(got), err, len(want), want)
+	}
+	// Those with a key first, so that a hash can only stand for what is left.
+	slices.SortStableFunc(got, func(a, b stint.Record) int { return strings.Compare(fmt.Sprint(a.Hashed), fmt.Sprint(b.Hashed)) })
+	for _, r := range got {
+		i := slices.IndexFunc(want, func(w stint.Record) bool {
+			if r.Hashed && len(w.Key) > 16 && strings.HasPrefix(r.Key, "#") {
+				w.Key, w.Hashed = r.Key, true
+			}
+			return c.alike(r, w)
+		})
+		if i < 0 {
+			c.Fatalf("Banned: %+v, which is not among, or came twice:\n%+v\n%s", r, want, strings.Join(c.told[r.Key], "\n"))
+		}
+		want = slices.Delete(want, i, i+1)
+	}
+	calls := 0
+	err = c.store.(stint.Recorder).Banned(ctx, func(stint.Record) bool { calls++; return false })
+	if err != nil || calls != 1 {
+		c.Errorf("Banned goes on when told to stop: %d calls, %v", calls, err)
+	}
+	cancel()
+	if _, err := bansOf(ctx, c.store.(stint.Recorder)); !errors.Is(err, context.Canceled) {
+		c.Errorf("Banned with a context that is done: error %v", err)
+	}
+}
+
+func bansOf(ctx context.Context, s stint.Recorder) (all []stint.Record, err error) {
+	err = s.Banned(ctx, func(r stint.Record) bool {
+		all = append(all, r)
+		return true
+	})
+	return all, err
+}
+
+// checkForgotten looks at a record after its time: nothing counts any more.
+func (c *records) checkForgotten() {
+	const briefly = 5 * time.Millisecond
+	p := mustPenalty(stint.PenaltySpec{Name: "briefly", WarnAfter: 9, BanAfter: 1, BanFor: briefly, ForgetAfter: briefly})
+	s, ok := c.store.(stint.Violator)
+	if !ok {
+		return
+	}
+	ctx := context.Background()
+	if _, err := s.Violate(ctx, &stint.Request{Asks: []stint.Ask{{Key: "a", Penalty: p}}}); err != nil {
+		c.Fatalf("Violate: %v", err)
+	}
+	time.Sleep(4 * briefly) // of a store's own clock, which may be anywhere
+	want := stint.Record{Key: "a", Penalty: "briefly"}
+	if got, err := c.store.(stint.Recorder).Record(ctx, "a", p); err != nil || got != want {
+		c.Errorf("Record of what is forgotten: %+v, %v, want %+v", got, err, want)
+	}
+}

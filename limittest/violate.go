@@ -1,0 +1,125 @@
+package limittest
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+// Violate implements stint.Violator.
+func (m *Model) Violate(_ context.Context, r *stint.Request) (stint.Decision, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := instant(r)
+	if d, banned := m.running(r, now); banned {
+		return d, nil
+	}
+	d := stint.Decision{Outcome: stint.Limited, Key: r.Asks[0].Key}
+	punished := make(map[recordID]bool)
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		if punished[recordOf(a)] {
+			continue
+		}
+		punished[recordOf(a)] = true
+		outcome := m.violate(recordOf(a), a.Penalty.Spec(), now)
+		left := banLeft(m.records[recordOf(a)], now)
+		if outcome > d.Outcome || left > d.BanLeft {
+			d.Outcome, d.Key = outcome, a.Key
+		}
+		if left > d.BanLeft {
+			d.BanLeft, d.RetryAfter, d.Penalty = left, left, a.Penalty
+		}
+	}
+	return d, nil
+}
+
+// checkViolations holds violations of several keys to who is named, and those of
+// many callers to their order.
+func checkViolations(t testing.TB, e *env) {
+	stores := e.fleet()
+	for _, s := range stores {
+		if _, ok := s.(stint.Violator); !ok {
+			t.Skipf("%T is no stint.Violator", s)
+		}
+	}
+	violateTogether(t, stores[0].(stint.Violator))
+	violateAtOnce(t, stores)
+}
+
+// violateTogether commits violations of several keys in one call, one after
+// another at one instant, and holds each answer to the contract.
+func violateTogether(t testing.TB, s stint.Violator) {
+	t.Helper()
+	mild := mustPenalty(stint.PenaltySpec{Name: "mild", WarnAfter: 2, BanAfter: 4, BanFor: 10 * time.Second})
+	a, b := stint.Ask{Key: "together: a", Penalty: mild}, stint.Ask{Key: "together: b", Penalty: mild}
+	c, d := stint.Ask{Key: "together: c", Penalty: strict}, stint.Ask{Key: "together: d", Penalty: stricter}
+	for i, step := range []struct {
+		asks    []stint.Ask
+		outcome stint.Outcome
+		by      stint.Ask
+	}{
+		{[]stint.Ask{b, b}, stint.Limited, b}, // one record, one violation
+		{[]stint.Ask{a, b}, stint.Warned, b},
+		{[]stint.Ask{a, b}, stint.Warned, a},
+		{[]stint.Ask{a, b}, stint.Banned, b},
+		{[]stint.Ask{a, b}, stint.Banned, b}, // it runs: nothing of a is counted
+		{[]stint.Ask{a}, stint.Banned, a},
+		{[]stint.Ask{c, d}, stint.Banned, d},
+		{[]stint.Ask{a, c, d, b}, stint.Banned, d},
+		{[]stint.Ask{c}, stint.Banned, c},
+	} {
+		want := stint.Decision{Outcome: step.outcome, Key: step.by.Key}
+		if step.outcome == stint.Banned {
+			want.Penalty, want.BanLeft = step.by.Penalty, step.by.Penalty.Spec().BanFor
+			want.RetryAfter = want.BanLeft
+		}
+		got, err := s.Violate(context.Background(), &stint.Request{Asks: step.asks, At: time.UnixMicro(noon)})
+		if err != nil || got != want {
+			t.Fatalf("Violate, step %d of several keys:\n got %s, %v\nwant %s", i, show(&got), err, show(&want))
+		}
+	}
+}
+
+// violateAtOnce lets racers commit violations against one key at one instant, and
+// so many of them must be answered in each way.
+func violateAtOnce(t testing.TB, stores []stint.Store) {
+	t.Helper()
+	p := mustPenalty(stint.PenaltySpec{Name: "race", WarnAfter: 10, BanAfter: 30, BanFor: time.Minute})
+	r := stint.Request{Asks: []stint.Ask{{Key: "violations", Penalty: p}}, At: time.UnixMicro(noon)}
+	const each = 10
+	var mu sync.Mutex
+	got := map[stint.Outcome]int{}
+	var done sync.WaitGroup
+	for i := range racers {
+		done.Go(func() {
+			for range each {
+				mine := r
+				d, err := stores[i%len(stores)].(stint.Violator).Violate(context.Background(), &mine)
+				if err != nil {
+					t.Errorf("Violate: %v", err)
+					return
+				}
+				want := stint.Decision{Outcome: d.Outcome, Key: "violations"}
+				if d.Outcome == stint.Banned {
+					want.BanLeft, want.RetryAfter, want.Penalty = time.Minute, time.Minute, p
+				}
+				if d != want {
+					t.Errorf("Violate: %s, want %s", show(&d), show(&want))
+				}
+				mu.Lock()
+				got[d.Outcome]++
+				mu.Unlock()
+			}
+		})
+	}
+	done.Wait()
+	for outcome, want := range map[stint.Outcome]int{stint.Limited: 9, stint.Warned: 20, stint.Banned: racers*each - 29} {
+		if got[outcome] != want {
+			t.Errorf("of %d violations at once, %d were answered %s; want %d", racers*each, got[outcome], outcome, want)
+		}
+	}
+}

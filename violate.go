@@ -1,0 +1,69 @@
+package stint
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/stintdev/stint/internal/algo"
+)
+
+// Violator is a Store that takes violations which the caller has found, such as a
+// response of 401: for each ask, one violation of Key under Penalty, which must
+// not be nil; Limit and Cost are not looked at. Where a ban of one of them runs
+// already, that ban answers for all and nothing is counted. The Decision is as
+// told with Limiter.Violate; its Key is that of the longest ban, else of the
+// gravest sentence, and of equals that of the ask that comes first.
+type Violator interface {
+	Violate(ctx context.Context, r *Request) (Decision, error)
+}
+
+// Violate counts a violation of key under p that the caller has found, as if a
+// limit had refused. The Decision says what came of it: its Outcome is Limited,
+// Warned or Banned, and where key is banned, now or already, BanLeft, RetryAfter
+// and Penalty are those of the ban. Limit is nil, and the numbers of limits are
+// 0. A violation that no room is left to remember is Limited. The error wraps
+// ErrUnsupported where the Store cannot do it.
+func (l *Limiter) Violate(ctx context.Context, key string, p *Penalty) (Decision, error) {
+	if err := checkPunished(key, p); err != nil {
+		return Decision{}, err
+	}
+	s, ok := l.store().(Violator)
+	if !ok {
+		return Decision{}, fmt.Errorf("stint: violate: %w", ErrUnsupported)
+	}
+	return s.Violate(ctx, &Request{Asks: []Ask{{Key: key, Penalty: p}}})
+}
+
+// checkPunished is the check of a key and its penalty where there is no limit.
+func checkPunished(key string, p *Penalty) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	if p == nil || p.id == "" {
+		return fmt.Errorf("stint: %w: no penalty (make one with NewPenalty)", ErrRequest)
+	}
+	return nil
+}
+
+// Violate implements Violator.
+func (m *Memory) Violate(_ context.Context, r *Request) (Decision, error) {
+	m.init()
+	defer m.unlock(m.lock(r))
+	now := m.now(r)
+	if d, banned := m.banned(r, now); banned {
+		return d, nil
+	}
+	d := Decision{Outcome: Limited, Key: r.Asks[0].Key}
+	for i := range r.Asks {
+		if !isFirst(r, i) {
+			continue
+		}
+		a, before := &r.Asks[i], d
+		sentence, left := m.violate(r, a, now)
+		d.Punish(a.Penalty, sentence, algo.Duration(left))
+		if d.Outcome > before.Outcome || d.BanLeft > before.BanLeft {
+			d.Key = a.Key
+		}
+	}
+	return d, nil
+}
