@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/redis/rueidis"
 )
@@ -17,13 +18,14 @@ import (
 // Do must not send a command again once it may have been executed, for that
 // could charge twice; clients that retry by themselves must be told not to. It
 // must return when ctx is done, and may be called from many goroutines at once.
-// In a Cluster it must send EVAL, EVALSHA and DEL to the node of their keys and
-// follow redirections.
+// In a Cluster it must send EVAL, EVALSHA, DEL, HGET and HMGET to the node of
+// their keys and follow redirections.
 type Client interface {
 	Do(ctx context.Context, args ...string) (any, error)
 }
 
-// noder is a Client that can speak to each node of a Cluster, which Clear needs.
+// noder is a Client that can speak to each node of a Cluster, which Clear and Banned
+// need.
 type noder interface {
 	nodes() []Client
 }
@@ -49,6 +51,11 @@ func (e engine) Do(ctx context.Context, args ...string) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	return await(ctx, e, engine.send, args)
+}
+
+// await sends, and waits for what comes back as long as ctx lives.
+func await[A any](ctx context.Context, e engine, send func(engine, A) (any, error), args A) (any, error) {
 	select {
 	case e.waiting <- struct{}{}:
 	case <-ctx.Done():
@@ -56,7 +63,7 @@ func (e engine) Do(ctx context.Context, args ...string) (any, error) {
 	}
 	came := make(chan reply, 1)
 	go func() {
-		value, err := e.send(args)
+		value, err := send(e, args)
 		<-e.waiting
 		came <- reply{value, err}
 	}()
@@ -69,7 +76,10 @@ func (e engine) Do(ctx context.Context, args ...string) (any, error) {
 }
 
 func (e engine) send(args []string) (any, error) {
-	r := e.Client.Do(context.Background(), e.command(args))
+	return read(e.Client.Do(context.Background(), e.command(args)))
+}
+
+func read(r rueidis.RedisResult) (any, error) {
 	if err := r.Error(); err != nil {
 		if rueidis.IsRedisNil(err) {
 			return nil, nil
@@ -77,6 +87,30 @@ func (e engine) send(args []string) (any, error) {
 		return nil, err
 	}
 	return r.ToAny()
+}
+
+// pipeline implements pipeliner.
+func (e engine) pipeline(ctx context.Context, commands [][]string) ([]any, error) {
+	reply, err := await(ctx, e, engine.sendAll, commands)
+	if err != nil {
+		return nil, err
+	}
+	return reply.([]any), nil
+}
+
+func (e engine) sendAll(commands [][]string) (any, error) {
+	all := make([]rueidis.Completed, len(commands))
+	for i, args := range commands {
+		all[i] = e.command(args)
+	}
+	values := make([]any, len(all))
+	for i, r := range e.DoMulti(context.Background(), all...) {
+		var err error
+		if values[i], err = read(r); err != nil && !notThere(err) {
+			return nil, err
+		}
+	}
+	return values, nil
 }
 
 // command tells rueidis which arguments are keys.
@@ -89,6 +123,8 @@ func (e engine) command(args []string) rueidis.Completed {
 		}
 	case "DEL":
 		return b.Arbitrary("DEL").Keys(args[1:]...).Build()
+	case "GET", "HGET", "HMGET":
+		return b.Arbitrary(args[0]).Keys(args[1]).Args(args[2:]...).Build()
 	}
 	return b.Arbitrary(args...).Build()
 }
@@ -99,6 +135,13 @@ func (e engine) nodes() []Client {
 		all = append(all, engine{n, e.waiting})
 	}
 	return all
+}
+
+// notThere tells whether a server replied that a key is of another type, or has
+// moved to another node.
+func notThere(err error) bool {
+	word, _, _ := strings.Cut(err.Error(), " ")
+	return word == "WRONGTYPE" || word == "MOVED" || word == "ASK"
 }
 
 // connect opens the engine. rueidis dials at once, so a server that cannot be

@@ -2,6 +2,7 @@ package redislimit_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -36,6 +37,7 @@ func TestCluster(t *testing.T) {
 	t.Run("concurrently", func(t *testing.T) { clusterConcurrently(t, s) })
 	t.Run("each", func(t *testing.T) { clusterEach(t, s) })
 	t.Run("bans", func(t *testing.T) { clusterBans(t, s) })
+	t.Run("violations", func(t *testing.T) { clusterViolations(t, s) })
 	t.Run("clear", func(t *testing.T) {
 		if err := s.Clear(t.Context()); err != nil {
 			t.Fatal(err)
@@ -192,4 +194,60 @@ func clusterBans(t *testing.T, s *redislimit.Store) {
 	if d, err := l.Take(t.Context(), &q, nil); err != nil || d.Outcome != stint.Limited {
 		t.Errorf("after the pardon: %+v, %v", d, err)
 	}
+}
+
+// Violations of several slots are as in memory, and the bans of all nodes are told.
+func clusterViolations(t *testing.T, s *redislimit.Store) {
+	var penalties []*stint.Penalty
+	for i := range 3 {
+		penalties = append(penalties, penalty(t, stint.PenaltySpec{Name: fmt.Sprint("found", i), WarnAfter: 1 + int64(i)/2, BanAfter: 2 + int64(i),
+			BanFor: time.Duration(i+1) * time.Second, Growth: 2, MaxBan: time.Duration(i+9) * time.Second, ForgetAfter: time.Minute}))
+	}
+	var memory stint.Memory
+	r := rand.New(rand.NewPCG(5, 1))
+	now := time.Now()
+	seen := map[stint.Outcome]int{}
+	for i := range 2000 {
+		now = now.Add(time.Duration(r.IntN(2_000_000)) * time.Microsecond)
+		q := stint.Request{At: now}
+		for _, k := range r.Perm(6)[:1+r.IntN(3)] {
+			q.Asks = append(q.Asks, stint.Ask{Key: fmt.Sprint("v", k), Penalty: penalties[r.IntN(3)]})
+		}
+		got, err := s.Violate(t.Context(), &q)
+		want, _ := memory.Violate(t.Context(), &q)
+		if err != nil || got != want {
+			t.Fatalf("step %d: %+v, %v, want %+v", i, got, err, want)
+		}
+		seen[got.Outcome]++
+	}
+	if len(seen) != 3 {
+		t.Errorf("only %v were met", seen)
+	}
+	if err := s.Clear(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p := penalty(t, stint.PenaltySpec{Name: "p", BanAfter: 1, BanFor: time.Hour})
+	for i := range 300 {
+		violate(t, s, time.Time{}, stint.Banned, stint.Ask{Key: fmt.Sprint("banned", i), Penalty: p})
+	}
+	if all := bans(t, s); len(all) != 300 || all["banned7 p"].Bans != 1 {
+		t.Errorf("%d bans told, want 300", len(all))
+	}
+	if record, err := s.Record(t.Context(), "banned7", p); err != nil || record.Bans != 1 || record.BanLeft < 59*time.Minute {
+		t.Errorf("%+v, %v", record, err)
+	}
+	only, err := redislimit.New(t.Context(), doer{}, redislimit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := only.Banned(t.Context(), func(stint.Record) bool { return true }); !errors.Is(err, stint.ErrUnsupported) {
+		t.Errorf("a client that sees one node of many: %v", err)
+	}
+}
+
+// doer is a Client that says it speaks to a Cluster, and has no nodes.
+type doer struct{}
+
+func (doer) Do(context.Context, ...string) (any, error) {
+	return "redis_version:7.0.0\r\ncluster_enabled:1\r\n", nil
 }

@@ -18,4 +18,23 @@
 // slot of a Cluster, and behind its length, so that no subject can imitate
 // another. A subject of more than 64 bytes is replaced by a hash of it. Every key
 // expires by itself in the millisecond after it has become unused.
+//
+// What a fleet shares beside its counts is in Documents: each one a hash at
+// NAMESPACE:{doc:NAME}, which does not expire, and a channel NAMESPACE:{doc} that
+// tells of changes.
+//
+// # Permissions
+//
+// What a Redis user must be allowed, for namespace stint:
+//
+//	to decide                 ~stint:* +info +evalsha +eval +time +get +set +del
+//	                          +llen +lindex +lset +rpush +rpop +ltrim
+//	                          +pexpire +pexpireat
+//	to list bans (Banned)     +scan +mget
+//	to Clear                  +scan
+//	to share documents        +hget +hmget +hset +hdel
+//	to hear of their changes  &stint:* +publish +subscribe
+//
+// Violations and Record need no more than decisions do. Who may not publish or
+// subscribe still shares documents; changes then arrive when callers ask.
 package redislimit

@@ -28,6 +28,26 @@ func (s *Store) key(subject, id string) string {
 	return s.namespace + ":{" + tag(subject) + "}" + id
 }
 
+// parse is what key was made of; ok is false if it is none of ours. Of a subject
+// that was hashed it is the hash, as in the tag.
+func (s *Store) parse(key string) (subject string, hashed bool, id string, ok bool) {
+	rest, ok := strings.CutPrefix(key, s.namespace+":{")
+	if !ok {
+		return "", false, "", false
+	}
+	if strings.HasPrefix(rest, "#") {
+		subject, id, ok = strings.Cut(rest, "}")
+		return subject, true, id, ok
+	}
+	length, rest, _ := strings.Cut(rest, ":")
+	n, err := strconv.Atoi(length)
+	if err != nil || n < 1 || n > longSubject || len(rest) <= n || rest[n] != '}' {
+		return "", false, "", false
+	}
+	subject, id = rest[:n], rest[n+1:]
+	return subject, false, id, key == s.key(subject, id)
+}
+
 // slot is the slot of a subject's keys in a Cluster: the CRC16 (XMODEM) of the
 // hash tag, as in the Redis Cluster specification.
 func slot(subject string) uint16 {

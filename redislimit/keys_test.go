@@ -28,6 +28,17 @@ func TestKeysAreDistinct(t *testing.T) {
 	}
 }
 
+// What is no key of ours is not read as one.
+func TestForeignKeys(t *testing.T) {
+	s := &Store{namespace: "a"}
+	for _, key := range []string{"", "a", "a:{", "a:{}", "b:{1:x}p:", "a:b:{1:x}p:", "a:{1:xx}p:", "a:{2:x}p:", "a:{01:x}p:", "a:{+1:x}p:", "a:{-1:x}p:", "a:{0:}p:",
+		"a:{1:x", "a:{1x}p:", "a:{doc:p}", "a:{doc:}p:", "a:{#abc", "a:{65:" + strings.Repeat("x", 65) + "}p:"} {
+		if subject, _, id, ok := s.parse(key); ok {
+			t.Errorf("%q was read as %q, %q", key, subject, id)
+		}
+	}
+}
+
 // The slot computed here is the one that Redis finds, and one for all limits of a
 // subject.
 func TestSlot(t *testing.T) {
@@ -69,6 +80,10 @@ func FuzzKey(f *testing.F) {
 		id := "t1m:" + name
 		if a != b && s.key(a, id) == s.key(b, id) {
 			t.Fatalf("%q and %q both have key %q", a, b, s.key(a, id))
+		}
+		subject, hashed, parsed, ok := s.parse(s.key(a, id))
+		if want := len(a) > longSubject; !ok || hashed != want || parsed != id || !want && subject != a {
+			t.Fatalf("key %q was read as %q, %t, %q, %t", s.key(a, id), subject, hashed, parsed, ok)
 		}
 		if a == b && slot(a) != slot(b) || tag(a) == "" || tag(a)[0] == '}' {
 			t.Fatalf("tag %q of %q", tag(a), a)

@@ -15,7 +15,11 @@ func TestSentinelFailover(t *testing.T) {
 		t.Skip("a failover takes seconds")
 	}
 	sentinel, master, replica := redistest.StartSentinel(t)
-	l := stint.NewLimiter(open(t, "redis+sentinel://"+sentinel.Addr+"/mymaster"))
+	s := open(t, "redis+sentinel://"+sentinel.Addr+"/mymaster")
+	l := stint.NewLimiter(s)
+	heard := watch(t, s.Documents())
+	hears(t, heard, "the connection")
+	write(t, s.Documents(), "rules", 1, "before")
 	limit := stint.MustLimit("1000000 per 24h sliding_log")
 	allowed, sent := int64(0), int64(0)
 	call := func() bool {
@@ -34,12 +38,12 @@ func TestSentinelFailover(t *testing.T) {
 	master.Do(t, "WAIT", "1", "5000")
 	sentinel.Do(t, "SENTINEL", "FAILOVER", "mymaster")
 	deadline := time.Now().Add(30 * time.Second)
+	promoted := replica.Client(t)
 	for {
-		role, err := replica.Do(t, "ROLE").ToArray()
-		if err != nil {
-			t.Fatal(err)
+		name := "" // the Sentinel cuts the connections of whom it promotes
+		if role, err := promoted.Do(t.Context(), promoted.B().Arbitrary("ROLE").Build()).ToArray(); err == nil {
+			name, _ = role[0].ToString()
 		}
-		name, _ := role[0].ToString()
 		if ok := call(); ok && name == "master" {
 			break
 		}
@@ -57,4 +61,12 @@ func TestSentinelFailover(t *testing.T) {
 		t.Errorf("%d sent, %d allowed, %d charged, %v", sent, allowed, charged, err)
 	}
 	t.Logf("%d sent, %d allowed, %d charged", sent, allowed, charged)
+	drain(heard)
+	write(t, s.Documents(), "rules", 2, "after")
+	hears(t, heard, "a write after the failover")
+	p := penalty(t, stint.PenaltySpec{Name: "p", BanAfter: 1, BanFor: time.Hour})
+	violate(t, s, time.Time{}, stint.Banned, stint.Ask{Key: "eve", Penalty: p})
+	if all := bans(t, s); len(all) != 1 {
+		t.Errorf("bans after the failover: %+v", all)
+	}
 }

@@ -63,9 +63,10 @@ func (s Server) check() error {
 
 // advice says what to do about errors that the server replies.
 var advice = map[string]string{
-	"NOAUTH":      "the server wants a password: put it into the address, redis://user:password@host",
-	"WRONGPASS":   "the server does not accept this user and password",
-	"NOPERM":      "the server's user lacks a permission: Stint needs INFO, EVALSHA, EVAL, TIME, GET, SET, DEL, LLEN, LINDEX, LSET, RPUSH, RPOP, LTRIM, PEXPIRE and PEXPIREAT on its namespace (ACL: ~stint:*)",
+	"NOAUTH":    "the server wants a password: put it into the address, redis://user:password@host",
+	"WRONGPASS": "the server does not accept this user and password",
+	"NOPERM": "the server's user lacks a permission: Stint needs INFO, EVALSHA, EVAL, TIME, GET, SET, DEL, LLEN, LINDEX, LSET, RPUSH, RPOP, LTRIM, PEXPIRE and PEXPIREAT on its namespace (ACL: ~stint:*); " +
+		"SCAN and MGET to list bans, SCAN to clear; HGET, HMGET, HSET, HDEL, PUBLISH and SUBSCRIBE to share documents (ACL: &stint:*)",
 	"READONLY":    "the server is a replica: connect to the master, or by redis+sentinel://",
 	"OOM":         "the server is out of memory (maxmemory) and takes no more counts: give it more, or a volatile- eviction policy",
 	"LOADING":     "the server is still loading its data: try again soon",

@@ -21,7 +21,8 @@ type Options struct {
 }
 
 // Store is a stint.Store in Redis. It may be used from many goroutines at once.
-// It implements stint.EachTaker, stint.GiveBacker and stint.Resetter.
+// It implements stint.EachTaker, stint.GiveBacker, stint.Resetter, stint.Violator
+// and stint.Recorder.
 //
 // A request is one round trip. In a Cluster, where its asks have several
 // subjects, it is one for each slot, at the same time, and a second one where
@@ -39,6 +40,8 @@ type Store struct {
 	server    Server
 	take      script
 	giveBack  script
+	punish    script
+	look      script
 	close     func()
 }
 
@@ -51,7 +54,9 @@ func New(ctx context.Context, c Client, o Options) (*Store, error) {
 	if err := checkNamespace(o.Namespace); err != nil {
 		return nil, err
 	}
-	s := &Store{client: c, namespace: o.Namespace, take: newScript(algo.TakeScript), giveBack: newScript(algo.GiveBackScript)}
+	s := &Store{client: c, namespace: o.Namespace,
+		take: newScript(algo.TakeScript), giveBack: newScript(algo.GiveBackScript),
+		punish: newScript(algo.ViolateScript), look: newScript(algo.RecordScript)}
 	var err error
 	if s.server, err = ask(ctx, c); err != nil {
 		return nil, fmt.Errorf("redislimit: %w", advise(err))
@@ -244,18 +249,22 @@ func newScript(text string) script {
 	return script{text, hex.EncodeToString(sum[:])}
 }
 
-// call runs the script on a batch, at the instant of r. NOSCRIPT means that
-// nothing ran, so it is the one error after which the call is sent again, with
-// the text.
+// call runs the script on a batch, at the instant of r.
 func (sc script) call(ctx context.Context, c Client, b *batch, r *stint.Request) (any, error) {
 	at := ""
 	if !r.At.IsZero() {
 		at = strconv.FormatInt(r.At.UnixMicro(), 10)
 	}
-	args := make([]string, 0, 5+len(b.keys))
-	args = append(args, "EVALSHA", sc.sha, strconv.Itoa(len(b.keys)))
-	args = append(args, b.keys...)
-	args = append(args, at, string(b.blob))
+	return sc.eval(ctx, c, b.keys, at, string(b.blob))
+}
+
+// eval runs the script. NOSCRIPT means that nothing ran, so it is the one error
+// after which the call is sent again, with the text.
+func (sc script) eval(ctx context.Context, c Client, keys []string, argv ...string) (any, error) {
+	args := make([]string, 0, 3+len(keys)+len(argv))
+	args = append(args, "EVALSHA", sc.sha, strconv.Itoa(len(keys)))
+	args = append(args, keys...)
+	args = append(args, argv...)
 	reply, err := c.Do(ctx, args...)
 	if err != nil && code(err) == "NOSCRIPT" {
 		args[0], args[1] = "EVAL", sc.text
@@ -272,6 +281,16 @@ func code(err error) string {
 		if _, known := advice[word]; known || word == "NOSCRIPT" {
 			return word
 		}
+		// What a command within a script lacks is told in words.
+		if text := strings.TrimPrefix(err.Error(), "ERR "); strings.HasPrefix(text, "The user executing the script can't") || strings.HasPrefix(text, "ACL failure in script") {
+			return "NOPERM"
+		}
 	}
 	return ""
+}
+
+// isWrongType tells whether a server replied that a key holds another type. From
+// within a script, some servers put words of their own before it.
+func isWrongType(err error) bool {
+	return !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) && strings.Contains(err.Error(), "WRONGTYPE")
 }

@@ -74,48 +74,6 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// A user who may not do what Stint must do is told what that is, at once or at the
-// first request.
-func TestNoPermission(t *testing.T) {
-	server := redistest.Start(t)
-	server.Do(t, "ACL", "SETUSER", "blind", "on", ">pw", "~*", "+@all", "-info")
-	server.Do(t, "ACL", "SETUSER", "foreign", "on", ">pw", "~other:*", "+@all")
-	server.Do(t, "ACL", "SETUSER", "unread", "on", ">pw", "~*", "+@all", "-get")
-	if _, err := redislimit.Open(t.Context(), "redis://blind:pw@"+server.Addr); err == nil || !strings.Contains(err.Error(), "lacks a permission") {
-		t.Errorf("no INFO: %v", err)
-	}
-	l := stint.NewLimiter(open(t, "redis://foreign:pw@"+server.Addr))
-	if _, err := l.Allow(t.Context(), "a", stint.MustLimit("1 per 1m")); err == nil || !strings.Contains(err.Error(), "lacks a permission") {
-		t.Errorf("no key: %v", err)
-	}
-	l = stint.NewLimiter(open(t, "redis://unread:pw@"+server.Addr))
-	if _, err := l.Allow(t.Context(), "a", stint.MustLimit("1 per 1m")); err == nil || strings.Contains(err.Error(), "delete the key") {
-		t.Errorf("no GET: %v", err)
-	}
-}
-
-// The permissions that the advice names are enough.
-func TestLeastPermission(t *testing.T) {
-	server := redistest.Start(t)
-	args := []string{"ACL", "SETUSER", "stint", "on", ">pw", "~stint:*"}
-	for _, c := range []string{"info", "evalsha", "eval", "time", "get", "set", "del", "llen", "lindex", "lset", "rpush", "rpop", "ltrim", "pexpire", "pexpireat"} {
-		args = append(args, "+"+c)
-	}
-	server.Do(t, args...)
-	l := stint.NewLimiter(open(t, "redis://stint:pw@"+server.Addr))
-	for _, text := range []string{"2 per 1s", "2 per 1s sliding_log", "2 per 1s sliding_window"} {
-		limit := stint.MustLimit(text)
-		for range 3 {
-			if _, err := l.Allow(t.Context(), "a", limit); err != nil {
-				t.Errorf("%s: %v", text, err)
-			}
-		}
-		if err := errors.Join(l.GiveBack(t.Context(), "a", limit, 1), l.Reset(t.Context(), "a", limit)); err != nil {
-			t.Errorf("%s: %v", text, err)
-		}
-	}
-}
-
 // fake is a Client that replies as it is told.
 type fake func(args []string) (any, error)
 

@@ -64,8 +64,8 @@ func (s *Store) bySlot(r *stint.Request, do func(*stint.Request) error) error {
 	return errors.Join(errs...)
 }
 
-// Clear deletes every key of the Store's namespace: all counts, violations and
-// bans. It walks over all keys of the server, a few at a time, and is meant for
+// Clear deletes every key of the Store's namespace: all counts, violations, bans
+// and documents. It walks over all keys of the server, a few at a time, and is meant for
 // simulations and tests, which have a namespace of their own. Where the Client is
 // one of the user's own, it walks over the node that the Client picks, so not
 // over a Cluster.
@@ -83,25 +83,14 @@ func (s *Store) Clear(ctx context.Context) error {
 }
 
 func (s *Store) clearNode(ctx context.Context, node Client) error {
-	for cursor := "0"; ; {
-		reply, err := node.Do(ctx, "SCAN", cursor, "MATCH", s.namespace+":{*", "COUNT", "1000")
-		if err != nil {
-			return err
-		}
-		page, ok := reply.([]any)
-		if !ok || len(page) != 2 {
-			return fmt.Errorf("SCAN replied %T", reply)
-		}
-		keys, _ := page[1].([]any)
+	return scan(ctx, node, s.namespace+":{*", func(keys []string) error {
 		for _, k := range keys {
 			// By the whole client, one by one: in a Cluster they have each
 			// their slot, and this node may be a replica.
-			if _, err := s.client.Do(ctx, "DEL", fmt.Sprint(k)); err != nil {
+			if _, err := s.client.Do(ctx, "DEL", k); err != nil {
 				return err
 			}
 		}
-		if cursor, _ = page[0].(string); cursor == "0" || cursor == "" {
-			return nil
-		}
-	}
+		return nil
+	})
 }

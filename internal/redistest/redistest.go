@@ -193,11 +193,18 @@ func isFree(port int) bool {
 	return true
 }
 
-// Restart stops the server as a shutdown would and starts it again on its files.
-func (s *Server) Restart(t testing.TB) {
+// Stop stops the server as a shutdown would, until Restart.
+func (s *Server) Stop(t testing.TB) {
 	t.Helper()
 	_ = s.process.Process.Signal(os.Interrupt)
 	_ = s.process.Wait()
+}
+
+// Restart stops the server as a shutdown would, unless it was stopped, and starts it
+// again on its files.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	s.Stop(t)
 	s.process = exec.Command(s.process.Path, s.process.Args[1:]...)
 	if err := s.process.Start(); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,139 @@
+package redislimit
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"strconv"
+
+	"github.com/stintdev/stint"
+)
+
+// MaxDocument is the length of the longest text of a document, in bytes: 4 MiB.
+const MaxDocument = 4 << 20
+
+// keptVersions is how many versions of a document are kept, the newest ones.
+const keptVersions = 50
+
+//go:embed document.lua
+var documentScript string
+
+// Documents are what a fleet shares beside its counts: texts by name, each in
+// versions with numbers from 1, of which the newest 50 are kept. They lie in the
+// Store's namespace, do not expire, and are deleted by Clear alone. They may be
+// used from many goroutines at once.
+//
+// Names are 1 to 64 of a–z 0–9 _ -. Errors about a name, a number or a text that
+// cannot be wrap stint.ErrRequest.
+type Documents struct {
+	store *Store
+	write script
+}
+
+// Documents is the documents of s's namespace.
+func (s *Store) Documents() *Documents { return &Documents{s, newScript(documentScript)} }
+
+// documentKey names a document's hash. No subject's keys look like that, for their
+// tags begin with a digit or "#"; and no other namespace's, for no namespace has a
+// brace, so that it is what stands before the first.
+func (s *Store) documentKey(name string) string { return s.namespace + ":{doc:" + name + "}" }
+
+// channel is where the writing of any document of the namespace is told.
+func (s *Store) channel() string { return s.namespace + ":{doc}" }
+
+// Newest is the number of the newest version of a document and the SHA-1 of its
+// text, in hexadecimal digits, which tells it from another of that number that was
+// lost in a failover; 0 and "": it has none.
+func (d *Documents) Newest(ctx context.Context, name string) (number int64, digest string, err error) {
+	if err := checkDocument(name); err != nil {
+		return 0, "", err
+	}
+	key := d.store.documentKey(name)
+	reply, err := d.store.client.Do(ctx, "HMGET", key, "newest", "digest")
+	if err != nil {
+		return 0, "", documentError(key, err)
+	}
+	fields, _ := reply.([]any)
+	if len(fields) != 2 {
+		return 0, "", fmt.Errorf("redislimit: document: HMGET replied %T of %d", reply, len(fields))
+	}
+	if fields[0] == nil {
+		return 0, "", nil
+	}
+	text, _ := fields[0].(string)
+	digest, _ = fields[1].(string)
+	if number, err = strconv.ParseInt(text, 10, 64); err != nil || number < 1 {
+		return 0, "", brokenKey(key, false)
+	}
+	return number, digest, nil
+}
+
+// Read returns a version; nil where there is none, or it is no longer kept. An
+// empty version is not nil.
+func (d *Documents) Read(ctx context.Context, name string, number int64) ([]byte, error) {
+	return d.field(ctx, name, strconv.FormatInt(number, 10))
+}
+
+// field reads a field of a document; nil: there is none.
+func (d *Documents) field(ctx context.Context, name, field string) ([]byte, error) {
+	if err := checkDocument(name); err != nil {
+		return nil, err
+	}
+	key := d.store.documentKey(name)
+	reply, err := d.store.client.Do(ctx, "HGET", key, field)
+	if err != nil {
+		return nil, documentError(key, err)
+	}
+	switch text := reply.(type) {
+	case nil:
+		return nil, nil
+	case string:
+		return []byte(text), nil
+	}
+	return nil, fmt.Errorf("redislimit: document: HGET replied %T", reply)
+}
+
+// Write makes text, any bytes up to MaxDocument, the version with that number if
+// the newest so far is the one before; else it changes nothing and returns false.
+// Of several that write the same number, one is told true. Where it returns an
+// error that is no stint.ErrRequest, it may have written.
+func (d *Documents) Write(ctx context.Context, name string, number int64, text []byte) (bool, error) {
+	if err := checkDocument(name); err != nil {
+		return false, err
+	}
+	if number < 1 {
+		return false, fmt.Errorf("redislimit: %w: version %d: the first is 1", stint.ErrRequest, number)
+	}
+	if len(text) > MaxDocument {
+		return false, fmt.Errorf("redislimit: %w: document of %d bytes: at most %d", stint.ErrRequest, len(text), MaxDocument)
+	}
+	key := d.store.documentKey(name)
+	reply, err := d.write.eval(ctx, d.store.client, []string{key}, strconv.FormatInt(number, 10),
+		strconv.FormatInt(number-1, 10), strconv.FormatInt(number-keptVersions, 10), string(text), d.store.channel(), name)
+	if err != nil {
+		return false, documentError(key, err)
+	}
+	written, ok := reply.(int64)
+	if !ok {
+		return false, fmt.Errorf("redislimit: document: the script replied %T", reply)
+	}
+	return written == 1, nil
+}
+
+func checkDocument(name string) error {
+	ok := len(name) >= 1 && len(name) <= 64
+	for _, c := range name {
+		ok = ok && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '_' || c == '-')
+	}
+	if !ok {
+		return fmt.Errorf("redislimit: %w: document %.80q: a name must be 1 to 64 of a–z 0–9 _ -", stint.ErrRequest, name)
+	}
+	return nil
+}
+
+func documentError(key string, err error) error {
+	if isWrongType(err) {
+		return brokenKey(key, true)
+	}
+	return fmt.Errorf("redislimit: document: %w", advise(err))
+}

@@ -1,0 +1,103 @@
+package redislimit_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/redistest"
+	"github.com/stintdev/stint/redislimit"
+)
+
+// A user who may not do what Stint must do is told what that is, at once or at the
+// first request.
+func TestNoPermission(t *testing.T) {
+	server := redistest.Start(t)
+	server.Do(t, "ACL", "SETUSER", "blind", "on", ">pw", "~*", "+@all", "-info")
+	server.Do(t, "ACL", "SETUSER", "foreign", "on", ">pw", "~other:*", "+@all")
+	server.Do(t, "ACL", "SETUSER", "unread", "on", ">pw", "~*", "+@all", "-get")
+	if _, err := redislimit.Open(t.Context(), "redis://blind:pw@"+server.Addr); err == nil || !strings.Contains(err.Error(), "lacks a permission") {
+		t.Errorf("no INFO: %v", err)
+	}
+	l := stint.NewLimiter(open(t, "redis://foreign:pw@"+server.Addr))
+	if _, err := l.Allow(t.Context(), "a", stint.MustLimit("1 per 1m")); err == nil || !strings.Contains(err.Error(), "lacks a permission") {
+		t.Errorf("no key: %v", err)
+	}
+	l = stint.NewLimiter(open(t, "redis://unread:pw@"+server.Addr))
+	if _, err := l.Allow(t.Context(), "a", stint.MustLimit("1 per 1m")); err == nil || !strings.Contains(err.Error(), "lacks a permission") {
+		t.Errorf("no GET: %v", err)
+	}
+}
+
+// The permissions that the advice names are enough.
+func TestLeastPermission(t *testing.T) {
+	server := redistest.Start(t)
+	args := []string{"ACL", "SETUSER", "stint", "on", ">pw", "~stint:*"}
+	for _, c := range []string{"info", "evalsha", "eval", "time", "get", "set", "del", "llen", "lindex", "lset", "rpush", "rpop", "ltrim", "pexpire", "pexpireat"} {
+		args = append(args, "+"+c)
+	}
+	server.Do(t, args...)
+	s := open(t, "redis://stint:pw@"+server.Addr)
+	l := stint.NewLimiter(s)
+	defer leastForMore(t, server, s)
+	for _, text := range []string{"2 per 1s", "2 per 1s sliding_log", "2 per 1s sliding_window"} {
+		limit := stint.MustLimit(text)
+		for range 3 {
+			if _, err := l.Allow(t.Context(), "a", limit); err != nil {
+				t.Errorf("%s: %v", text, err)
+			}
+		}
+		if err := errors.Join(l.GiveBack(t.Context(), "a", limit, 1), l.Reset(t.Context(), "a", limit)); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// leastForMore gives the user of TestLeastPermission what the advice names for
+// each thing more, and tries that thing before and after.
+func leastForMore(t *testing.T, server *redistest.Server, s *redislimit.Store) {
+	p := penalty(t, stint.PenaltySpec{Name: "p", BanAfter: 1, BanFor: time.Hour})
+	violate(t, s, time.Time{}, stint.Banned, stint.Ask{Key: "a", Penalty: p}) // needs nothing more
+	if r, err := s.Record(t.Context(), "a", p); err != nil || r.Bans != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	allow := func(rules ...string) {
+		server.Do(t, append([]string{"ACL", "SETUSER", "stint"}, rules...)...)
+	}
+	lacks := func(what string, err error) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), "lacks a permission") {
+			t.Errorf("%s without permission: %v", what, err)
+		}
+	}
+	yes := func(stint.Record) bool { return true }
+	lacks("banned", s.Banned(t.Context(), yes))
+	lacks("clear", s.Clear(t.Context()))
+	allow("+scan")
+	lacks("banned", s.Banned(t.Context(), yes))
+	allow("+mget")
+	if n := len(bans(t, s)); n != 1 {
+		t.Errorf("%d bans", n)
+	}
+	d := s.Documents()
+	_, err := d.Write(t.Context(), "a", 1, nil)
+	lacks("write", err)
+	_, _, err = d.Newest(t.Context(), "a")
+	lacks("newest", err)
+	allow("+hget", "+hmget", "+hset", "+hdel")
+	write(t, d, "a", 1, "without a word to anyone")
+	if text, err := d.Read(t.Context(), "a", 1); err != nil || len(text) == 0 {
+		t.Errorf("%q, %v", text, err)
+	}
+	heard := watch(t, d)
+	allow("+publish", "+subscribe", "&stint:*")
+	hears(t, heard, "the connection, once it may be made")
+	drain(heard)
+	write(t, d, "a", 2, "")
+	hears(t, heard, "a write")
+	if err := s.Clear(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,129 @@
+package redislimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/algo"
+)
+
+// Record implements stint.Recorder: one round trip, which writes nothing.
+func (s *Store) Record(ctx context.Context, key string, p *stint.Penalty) (stint.Record, error) {
+	name := s.key(key, p.ID())
+	reply, err := s.look.eval(ctx, s.client, []string{name})
+	if err != nil {
+		if isWrongType(err) {
+			return stint.Record{}, brokenKey(name, true)
+		}
+		return stint.Record{}, fmt.Errorf("redislimit: record: %w", advise(err))
+	}
+	parts, _ := reply.([]any)
+	if len(parts) != 3 {
+		return stint.Record{}, fmt.Errorf("redislimit: the script replied %T, not a record", reply)
+	}
+	now, err := instant(parts[1:])
+	if err != nil {
+		return stint.Record{}, fmt.Errorf("redislimit: record: %w", err)
+	}
+	var record algo.Record
+	if parts[0] != nil {
+		text, _ := parts[0].(string)
+		var ok bool
+		if record, ok = algo.ReadRecord(text); !ok {
+			return stint.Record{}, brokenKey(name, false)
+		}
+	}
+	return stint.RecordOf(key, p, &record, now), nil
+}
+
+// instant reads what TIME replies, in µs.
+func instant(reply any) (int64, error) {
+	parts, _ := reply.([]any)
+	if len(parts) == 2 {
+		s, err1 := strconv.ParseInt(fmt.Sprint(parts[0]), 10, 64)
+		us, err2 := strconv.ParseInt(fmt.Sprint(parts[1]), 10, 64)
+		if err1 == nil && err2 == nil {
+			return s*1_000_000 + us, nil
+		}
+	}
+	return 0, fmt.Errorf("TIME replied %v", reply)
+}
+
+// Banned implements stint.Recorder. It walks over all keys of the server, about
+// 1,000 at a time, so that others are served in between, and reads the records
+// among them: the walk takes its time on a server with many keys. Of bans that
+// run all the while none is missing, unless a Cluster moves their slots meanwhile.
+// What lies under a record's key and is none is passed over.
+//
+// In a Cluster it asks every master, and fails where a node does not answer or the
+// Client is one of the user's own, which shows no nodes.
+func (s *Store) Banned(ctx context.Context, yield func(stint.Record) bool) error {
+	nodes, err := s.masters(ctx)
+	seen := map[string]bool{}
+	for i := 0; err == nil && i < len(nodes); i++ {
+		err = s.bannedOn(ctx, nodes[i], seen, yield)
+	}
+	switch {
+	case errors.Is(err, errEnough):
+		return nil
+	case errors.Is(err, errOneNode):
+		return fmt.Errorf("redislimit: banned: %w: %w", stint.ErrUnsupported, err)
+	case err != nil:
+		return fmt.Errorf("redislimit: banned: %w", advise(err))
+	}
+	return nil
+}
+
+// errEnough means that whom we tell wants to hear no more.
+var errEnough = errors.New("enough")
+
+// bannedOn tells the bans that a node holds, but for those seen, by its clock.
+func (s *Store) bannedOn(ctx context.Context, node Client, seen map[string]bool, yield func(stint.Record) bool) error {
+	reply, err := node.Do(ctx, "TIME")
+	if err != nil {
+		return err
+	}
+	start, err := instant(reply)
+	if err != nil {
+		return err
+	}
+	asked := time.Now()
+	return scan(ctx, node, s.namespace+":{*}p:*", func(keys []string) error {
+		values, err := s.values(ctx, node, keys)
+		if err != nil {
+			return err
+		}
+		now := start + time.Since(asked).Microseconds()
+		for i, key := range keys {
+			text, _ := values[i].(string)
+			r, ok := s.recordUnder(key, text, now)
+			if !ok || r.BanLeft == 0 || seen[key] {
+				continue
+			}
+			seen[key] = true
+			if !yield(r) {
+				return errEnough
+			}
+		}
+		return nil
+	})
+}
+
+// recordUnder reads a key of ours and what lies there; ok is false where these are
+// not a record's. No ban that runs has violations, nor bans that are forgotten, so
+// it takes no penalty to tell those.
+func (s *Store) recordUnder(key, value string, now int64) (r stint.Record, ok bool) {
+	subject, hashed, id, ok := s.parse(key)
+	name, isPenalty := strings.CutPrefix(id, "p:")
+	record, isRecord := algo.ReadRecord(value)
+	if !ok || !isPenalty || !isRecord {
+		return stint.Record{}, false
+	}
+	left := new(algo.Penalty).BanLeft(&record, now)
+	return stint.Record{Key: subject, Hashed: hashed, Penalty: name, Violations: record.Violations, Bans: record.Bans, BanLeft: algo.Duration(left)}, true
+}
