@@ -24,3 +24,31 @@ func TestAllocations(t *testing.T) {
 		}
 	}
 }
+
+// Controls that do not hit allocate nothing, nor do tiers but for the words that
+// their conditions use, nor overrides, nor bans.
+func TestAllocationsWithControls(t *testing.T) {
+	file := parse(t, `
+tiers: {gold: 'true', silver: 'false'}
+rules:
+  - {name: plain, key: client.ip, limits: [5 per 1m]}
+  - {name: tiered, key: client.ip, limits: [5 per 1m], tiers: {silver: {times: 2}, gold: {times: 3}}}`)
+	allocations := func(s *rules.Set) float64 {
+		var out rules.Matches
+		return testing.AllocsPerRun(200, func() {
+			if err := s.Asks(benchInput(), &out); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	plain := allocations(file)
+	for _, controls := range []string{
+		`{"bans":[{"id":"1","network":"10.0.0.0/8","until":"2100-01-01T00:00:00Z"},{"id":"2","rule":"plain","key":"192.0.2.1"}]}`,
+		`{"safelist":[{"id":"1","network":"10.0.0.0/8"},{"id":"2","match":"false"}],"overrides":[{"id":"3","rule":"plain","key":"192.0.2.1","times":2}]}`,
+		`{"overrides":[{"id":"1","rule":"plain","key":"203.0.113.7","times":2,"until":"2100-01-01T00:00:00Z"},{"id":"2","rule":"plain","tier":"gold","times":2}]}`,
+	} {
+		if got := allocations(with(t, file, controls)); got != plain {
+			t.Errorf("%s: %v allocations, without it %v", controls, got, plain)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 	"unicode"
 
 	"cel.dev/cel-go/common/types"
@@ -36,14 +37,27 @@ type Matches struct {
 	Asks []stint.Ask
 	// Rules[i] is the rule of Asks[i].
 	Rules []*Rule
+	// Ban, if it is not nil, is the ban by hand that has decided, and BanRule its
+	// rule; nil: it bans a network. Networks go before keys, and of several
+	// networks, or keys, that hit it is the longest ban. Asks is empty.
+	// BanLeft is how long it still runs; stint.Never: for good.
+	Ban     *Ban
+	BanRule *Rule
+	BanLeft time.Duration
 
 	scope scope
 }
 
 func (m *Matches) reset() {
+	m.clearAsks()
+	m.List = Unlisted
+	m.Ban, m.BanRule, m.BanLeft = nil, nil, 0
+}
+
+func (m *Matches) clearAsks() {
 	clear(m.Asks)
 	clear(m.Rules)
-	m.List, m.Asks, m.Rules = Unlisted, m.Asks[:0], m.Rules[:0]
+	m.Asks, m.Rules = m.Asks[:0], m.Rules[:0]
 }
 
 // Asks finds what applies to in and puts it into out, in place of what was there.
@@ -55,71 +69,110 @@ func (s *Set) Asks(in *Input, out *Matches) error {
 	if !s.Enabled {
 		return nil
 	}
-	if in.Cost < 0 {
-		return fmt.Errorf("rules: %w: cost %d: must not be negative", stint.ErrRequest, in.Cost)
+	if err := in.check(); err != nil {
+		return err
 	}
 	out.scope.open(s, in)
 	defer out.scope.close()
-	list, err := s.listed(&out.scope)
-	if err != nil || list != Unlisted {
-		out.List = list
+	list, _, err := s.listed(&out.scope)
+	if err != nil {
 		return err
+	}
+	if list != Unlisted {
+		out.List = list
+		return nil
+	}
+	if s.bans.entries != nil {
+		if ban, left := s.bans.longest(out.scope.client); ban != nil {
+			out.banned(nil, ban, left)
+			return nil
+		}
 	}
 	for _, r := range s.Rules {
 		if r.Mode == Off {
 			continue
 		}
-		if err := r.asks(out); err != nil {
+		ok, err := r.matches(&out.scope)
+		if !ok && err == nil {
+			continue
+		}
+		if err != nil {
+			err = r.unmatched(err)
+		} else {
+			err = r.asks(out)
+		}
+		if err != nil {
 			out.reset()
 			return err
 		}
 	}
+	if out.Ban != nil {
+		out.clearAsks()
+	}
 	return nil
 }
 
-func (s *Set) listed(sc *scope) (List, error) {
-	for i, e := range s.safelist {
-		if ok, err := e.isTrue(sc); err != nil {
-			return Unlisted, malformed(err, "safelist entry %d", i+1)
-		} else if ok {
-			return Safe, nil
-		}
-	}
-	for i, e := range s.blocklist {
-		if ok, err := e.isTrue(sc); err != nil {
-			return Unlisted, malformed(err, "blocklist entry %d", i+1)
-		} else if ok {
-			return Blocked, nil
-		}
-	}
-	return Unlisted, nil
-}
-
+// asks adds to out what r, which matches, asks.
 func (r *Rule) asks(out *Matches) error {
-	sc := &out.scope
-	if r.match != nil {
-		if ok, err := r.match.isTrue(sc); err != nil {
-			return malformed(err, "rule %q: match", r.Name)
-		} else if !ok {
-			return nil
-		}
+	var f found
+	if err := r.find(&out.scope, &f); err != nil || !f.applies {
+		return err
 	}
-	key, ok, err := r.keyIn(sc)
-	if err != nil {
-		return malformed(err, "rule %q: key", r.Name)
-	}
-	if !ok {
+	if f.ban != nil {
+		out.banned(r, f.ban, f.banLeft)
 		return nil
 	}
-	cost, err := r.costIn(sc)
-	if err != nil {
-		return malformed(err, "rule %q: cost", r.Name)
-	}
-	for _, l := range r.Limits {
-		out.Asks = append(out.Asks, stint.Ask{Key: key, Limit: l, Cost: cost, Penalty: r.Penalty})
+	for _, l := range f.limits {
+		out.Asks = append(out.Asks, stint.Ask{Key: f.key, Limit: l, Cost: f.cost, Penalty: r.Penalty})
 		out.Rules = append(out.Rules, r)
 	}
 	return nil
+}
+
+func (r *Rule) matches(sc *scope) (bool, error) {
+	if r.match == nil {
+		return true, nil
+	}
+	return r.match.isTrue(sc)
+}
+
+// unmatched is the error for a request that match could not work with.
+func (r *Rule) unmatched(err error) error { return malformed(err, "rule %q: match", r.Name) }
+
+// found is what a rule makes of a request that it matches.
+type found struct {
+	applies bool // there is a key
+	key     string
+	// ban, if it is not nil, decides, and nothing below it was looked at.
+	ban     *Ban
+	banLeft time.Duration
+	cost    int64
+	grant
+}
+
+// find fills f, which is zero.
+func (r *Rule) find(sc *scope, f *found) (err error) {
+	f.key, f.applies, err = r.keyIn(sc)
+	if err != nil {
+		return malformed(err, "rule %q: key", r.Name)
+	}
+	if !f.applies {
+		return nil
+	}
+	if r.overlay != nil && r.Mode == Enforce {
+		if f.ban, f.banLeft = r.overlay.banOf(f.key); f.ban != nil {
+			return nil
+		}
+	}
+	if f.cost, err = r.costIn(sc); err != nil {
+		return malformed(err, "rule %q: cost", r.Name)
+	}
+	if r.overlay == nil && len(r.Tiers) == 0 {
+		f.limits = r.Limits
+		return nil
+	}
+	f.grant, err = r.grantIn(sc, f.key)
+	return err
 }
 
 func (r *Rule) keyIn(sc *scope) (key string, ok bool, err error) {
@@ -133,6 +186,9 @@ func (r *Rule) keyIn(sc *scope) (key string, ok bool, err error) {
 }
 
 func (r *Rule) costIn(sc *scope) (int64, error) {
+	if r.Watches {
+		return 0, nil
+	}
 	if r.cost == nil {
 		return sc.in.Cost, nil
 	}

@@ -54,24 +54,50 @@ func BenchmarkAsks(b *testing.B) {
 }
 
 // A thousand rules, each for a path of its own, as a file made from an API's
-// routes has them.
+// routes has them; by themselves, with tiers, and with as many bans and overrides
+// in force as there can be, of which none is for the request.
 func BenchmarkAsksByPath(b *testing.B) {
-	var f strings.Builder
-	f.WriteString("rules:\n")
 	const n = 1000
-	for i := range n {
-		fmt.Fprintf(&f, "  - {name: rule%d, match: 'request.method == \"POST\" && request.path == \"/v1/route%d\"', key: client.ip, limits: [100 per 1m]}\n", i, i)
+	file := func(tiers string) *rules.Set {
+		var f strings.Builder
+		f.WriteString("tiers: {gold: 'attrs.plan == \"gold\"', silver: 'attrs.plan == \"silver\"'}\nrules:\n")
+		for i := range n {
+			fmt.Fprintf(&f, "  - {name: rule%d, match: 'request.method == \"POST\" && request.path == \"/v1/route%d\"', key: client.ip, limits: [100 per 1m]%s}\n", i, i, tiers)
+		}
+		return parse(b, f.String())
 	}
-	s, in := parse(b, f.String()), benchInput()
-	in.Request.Path = "/v1/route500"
-	var out rules.Matches
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := s.Asks(in, &out); err != nil || len(out.Asks) != 1 {
-			b.Fatal(err, out.Asks)
+	plain, tiered := file(""), file(", tiers: {gold: {times: 10}, silver: {times: 2}}")
+	controls := &rules.Controls{}
+	for i := range rules.MaxBans {
+		key := rules.Key(fmt.Sprintf("10.0.%d.%d", i/250, i%250))
+		rule := fmt.Sprint("rule", i%n)
+		controls.Overrides = append(controls.Overrides, rules.Override{Note: rules.Note{ID: fmt.Sprint("o", i)}, Rule: rule, Key: key, Times: 2})
+		controls.Bans = append(controls.Bans, rules.Ban{Note: rules.Note{ID: fmt.Sprint("b", i)}, Rule: rule, Key: key})
+		if i%2 == 0 {
+			controls.Bans[i] = rules.Ban{Note: rules.Note{ID: fmt.Sprint("b", i)}, Network: fmt.Sprintf("10.%d.%d.0/%d", i/250, i%250, 24-i/2%2)}
 		}
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/rule")
+	controlled, problems := plain.With(controls)
+	if len(problems) > 0 {
+		b.Fatal(problems)
+	}
+	for _, c := range []struct {
+		what string
+		set  *rules.Set
+	}{{"plain", plain}, {"tiers", tiered}, {"controls", controlled}} {
+		b.Run(c.what, func(b *testing.B) {
+			in := benchInput()
+			in.Request.Path, in.Attrs = "/v1/route500", map[string]any{"plan": "silver"}
+			var out rules.Matches
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := c.set.Asks(in, &out); err != nil || len(out.Asks) != 1 {
+					b.Fatal(err, out.Asks)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/rule")
+		})
+	}
 }
 
 // What parts of a rule cost, each alone in a set.
@@ -111,4 +137,40 @@ func BenchmarkParse(b *testing.B) {
 	for b.Loop() {
 		parse(b, f.String())
 	}
+}
+
+// What 10,000 bans and 10,000 overrides cost a request that none of them is for,
+// and how long it takes to put them into force.
+func BenchmarkControls(b *testing.B) {
+	file, c := benchSet(b, 1), &rules.Controls{}
+	for i := range rules.MaxBans / 2 {
+		network := fmt.Sprintf("10.%d.%d.0/%d", i/250, i%250, 24-i%2)
+		key := rules.Key(fmt.Sprintf("192.168.%d.%d", i/250, i%250))
+		c.Bans = append(c.Bans,
+			rules.Ban{Note: rules.Note{ID: fmt.Sprint("n", i)}, Network: network},
+			rules.Ban{Note: rules.Note{ID: fmt.Sprint("k", i)}, Rule: "rule0", Key: key})
+	}
+	for i := range rules.MaxOverrides {
+		key := rules.Key(fmt.Sprintf("172.16.%d.%d", i/250, i%250))
+		c.Overrides = append(c.Overrides, rules.Override{Note: rules.Note{ID: fmt.Sprint("o", i)}, Rule: "rule0", Key: key, Times: 2})
+	}
+	b.Run("asks", func(b *testing.B) {
+		s, problems := file.With(c)
+		if len(problems) > 0 {
+			b.Fatal(problems)
+		}
+		in := benchInput()
+		var out rules.Matches
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := s.Asks(in, &out); err != nil || len(out.Asks) != 1 {
+				b.Fatal(err, out.Asks)
+			}
+		}
+	})
+	b.Run("with", func(b *testing.B) {
+		for b.Loop() {
+			file.With(c)
+		}
+	})
 }

@@ -22,6 +22,8 @@ type compiler struct {
 	// headerNames gathers the canonical forms of the header names that
 	// expressions ask for literally.
 	headerNames map[string]string
+	// findings is where to put what is found on the way.
+	findings *[]Finding
 }
 
 // problem is something wrong with an expression, offset characters from its
@@ -49,6 +51,12 @@ func (c *compiler) compile(n *yamlnode.Node, f *field) *expression {
 	if len(problems) > 0 {
 		return nil
 	}
+	if f == condition {
+		for _, p := range e.vain {
+			c.found(CodeNeverMatches, c.r.PlaceWithin(n, p.offset), "%s", p.text)
+		}
+		e.vain = nil
+	}
 	return e
 }
 
@@ -66,13 +74,18 @@ func (c *compiler) check(source string, f *field) (*expression, []problem) {
 	if problems := c.inspect(checked); len(problems) > 0 {
 		return nil, problems
 	}
-	if t := checked.OutputType(); !f.fits(t) {
+	t := checked.OutputType()
+	if !f.fits(t) {
 		return nil, []problem{{0, fmt.Sprintf("want %s, have %s: %s", f.want, cel.FormatCELType(t), f.hint)}}
 	}
 	e, err := compiled(checked)
 	if err != nil {
 		offset, text := foldProblem(err, checked)
 		return nil, []problem{{offset, text}}
+	}
+	e.source, e.isList = strings.TrimSpace(source), t.Kind() == types.ListKind
+	if root := checked.NativeRep().Expr(); root.Kind() == ast.ListKind && len(root.AsList().OptionalIndices()) == 0 {
+		e.parts = root.AsList().Size()
 	}
 	return e, nil
 }
@@ -170,7 +183,7 @@ func (i *inspector) visit(e ast.Expr) {
 		i.pattern(args[len(args)-1])
 	case name == "cidr":
 		if text, ok := literal(args[0]); ok {
-			if _, err := parseNetwork(text); err != nil {
+			if _, err := ParseNetwork(text); err != nil {
 				i.note(args[0], "%s", err)
 			}
 		}

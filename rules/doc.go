@@ -4,7 +4,16 @@
 //	trusted_proxies: [10.0.0.0/8]
 //	safelist:  ['client.ip in cidr("192.0.2.0/24")']
 //	blocklist: ['request.headers["user-agent"].contains("badbot")']
+//	tiers:
+//	  gold: attrs.plan == "gold"
+//	  free: attrs.plan == "free"
 //	rules:
+//	  - name: api
+//	    key: attrs.user
+//	    limits: [100 per 1m, 1000 per 1h]
+//	    tiers:
+//	      gold: {times: 10}
+//	      free: {limits: [10 per 1m]}
 //	  - name: login
 //	    match: request.method == "POST" && request.path == "/login"
 //	    key: client.ip
@@ -15,16 +24,20 @@
 // anything wrong is refused as a whole, with every problem told as
 // file:line:column.
 //
+// [ParseFiles] makes one Set of several files, and [Read] finds those of a
+// directory. What they list is appended; enabled, ipv6_prefix and server stand in
+// one of them. What works as written but hardly as meant is in Set.Findings.
+//
 // # Order
 //
 // Where enabled is false, nothing matches. Else the safelist is read first: if
 // one of its expressions is true, no rule applies. Then the blocklist, then the
 // rules from top to bottom, without those in mode off. Every rule that matches
-// applies.
+// applies. [Set.Explain] tells all these steps of one request.
 //
 // # Expressions
 //
-// safelist, blocklist, match, key and cost are expressions in CEL
+// safelist, blocklist, tiers, match, key and cost are expressions in CEL
 // (https://cel.dev), checked for their types when the file is read, with CEL's
 // standard functions and its strings extension. They see these variables:
 //
@@ -41,6 +54,40 @@
 // cidr("192.0.2.0/24") is a network: an address, or a network, is in it if all of
 // it is. The Host header is request.host, and not among request.headers.
 //
+// # Tiers
+//
+// A tier is a kind of client, such as those who pay: a name and a condition. A
+// rule may grant other limits to a tier: times, from 1 to 1,000,000, multiplies
+// amount and burst of each of the rule's limits; limits replaces them. In a rule
+// the first tier counts, in the order in which the rule names them, whose
+// condition is true; if none is, the rule's own limits count. A condition is
+// evaluated at most once for a request, and only if a rule that applies needs it.
+//
+// A tier's limits bear the rule's name. Those with the same algorithm, period and
+// buckets share their counts with the rule's, so that nobody starts anew by
+// changing tier.
+//
+// # Controls
+//
+// [Controls] are what operators change while everything runs: the kill switch,
+// modes, further entries of both lists, overrides of limits and bans by hand.
+// [Set.With] makes a set with them of the file's. What cannot work, such as an
+// entry for a rule that is no more, is told and left out. An entry with an end
+// comes to it by itself, by the clock of this machine.
+//
+// With controls the order is: the safelist, the file's before what was added; the
+// blocklist, likewise; bans of networks, which decide before any rule is looked
+// at; then for each rule its match, its key, a ban of that key, its cost and its
+// limits. Of several networks that hit, the longest ban counts, and so of several
+// keys. A ban of a key refuses nothing where the rule is in mode shadow. A request
+// that is malformed for one rule is an error even if another rule's ban hits.
+//
+// An override is for a key, or for a tier. The one for the key counts before the
+// one for the tier, and of two for the same the later. Its times multiplies what
+// the file grants: to the tier of the request or, if the rule names none that the
+// request is of, to all. It may also be for a tier that the rule does not name:
+// that is looked at after those the rule names, in the file's order of tiers.
+//
 // # Keys
 //
 // A key says whom or what is counted. A string is the key itself; an int, uint or
@@ -54,13 +101,28 @@
 // whoever has one address there commonly has all of them. Everywhere else it is
 // the full address.
 //
+// # Responses as violations
+//
+// Under penalty, on_status: [401, 404] takes responses with these statuses for
+// violations of the key, as if a limit had refused the request, whether or not the
+// rule has limits; without any, it refuses nothing but while a ban runs:
+//
+//	rules:
+//	  - name: guessing
+//	    match: request.path == "/login"
+//	    key: client.ip
+//	    penalty: {on_status: [401], ban_after: 20, ban_for: 1h}
+//
+// Who sees the responses counts the violations: see Rule.OnStatus. A rule in shadow
+// mode counts none.
+//
 // # What is missing, and what is wrong
 //
 // A header, query name or attribute that is not there, an index beyond the end of
 // a list, an unknown client or request and an empty operation are missing. An
 // expression that needs one is missing itself, unless || or && decides without
-// it. A match, safelist or blocklist that is missing is false. A rule whose key is
-// missing or null, or has such a part, does not apply.
+// it. A match, tier, safelist or blocklist that is missing is false. A rule whose
+// key is missing or null, or has such a part, does not apply.
 //
 // Every other failure is an error that wraps stint.ErrRequest, as is a missing
 // cost: a number too large, text that is no number, an address that is none, a key

@@ -14,13 +14,32 @@ import (
 // expression is a compiled one. It is any of three: a constant, a variable, which
 // need no CEL, or a program.
 type expression struct {
+	source   string // as written, to be shown
 	constant ref.Val
 	variable string
 	program  cel.Program
+	// isList tells that its value is a list, whatever a request holds, and parts
+	// of how many; 0: that depends.
+	isList bool
+	parts  int
 	// path is, of a program, the one path of a request for which it can be
 	// true, if onlyAt.
 	path   string
 	onlyAt bool
+	// folded is the value of a program that needs nothing of a request, always
+	// tells that one which does is true whatever that holds.
+	folded ref.Val
+	always bool
+	// vain is what cannot be true in it; gone once it has been told.
+	vain []problem
+}
+
+// fixed is the value that e has for every request; nil where there is none.
+func (e *expression) fixed() ref.Val {
+	if e.constant != nil {
+		return e.constant
+	}
+	return e.folded
 }
 
 // eval is the expression's value; nil without an error where it is missing.
@@ -88,20 +107,26 @@ func compiled(checked *cel.Ast) (*expression, error) {
 	root := tree.Expr()
 	if root.Kind() == ast.LiteralKind {
 		e.constant = root.AsLiteral()
+		e.judge(checked, nil)
 		return e, nil
 	}
 	if named := tree.ReferenceMap()[root.ID()]; named != nil && named.Value == nil && isVariable(named.Name) {
 		e.variable = named.Name
 		return e, nil
 	}
-	options := []cel.ProgramOption{newPlan(tree).option()}
+	plan := newPlan(tree)
+	options := []cel.ProgramOption{plan.option()}
 	if mayWorkHard(checked) {
 		options = append(options, cel.CostLimit(MaxWork))
 	}
 	e.path, e.onlyAt = onlyPath(tree, root)
 	var err error
-	e.program, err = language().Program(checked, options...)
-	return e, err
+	if e.program, err = language().Program(checked, options...); err != nil {
+		return e, err
+	}
+	e.folded = plan.folded[root.ID()]
+	e.judge(checked, plan.folded)
+	return e, nil
 }
 
 // mayWorkHard reports whether the expression might go past MaxWork for texts of at

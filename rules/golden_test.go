@@ -69,6 +69,9 @@ func outcome(file string) string {
 func describe(s *rules.Set) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "enabled %t, ipv6 /%d, proxies %v\n", s.Enabled, s.IPv6Prefix, s.TrustedProxies)
+	if len(s.Tiers) > 0 {
+		fmt.Fprintf(&b, "tiers %s\n", strings.Join(s.Tiers, ", "))
+	}
 	for _, r := range s.Rules {
 		fmt.Fprintf(&b, "%s: %s, on store error %s, shape %t", r.Name, r.Mode, r.OnStoreError, r.Shape)
 		for _, field := range []struct{ name, text string }{{"match", r.Match}, {"key", r.Key}, {"cost", r.Cost}, {"message", r.Message}} {
@@ -80,9 +83,20 @@ func describe(s *rules.Set) string {
 		for _, l := range r.Limits {
 			fmt.Fprintf(&b, "    %s (%s)\n", l, l.ID())
 		}
+		for _, tier := range r.Tiers {
+			for _, l := range tier.Limits {
+				fmt.Fprintf(&b, "    tier %s: %s (%s)\n", tier.Name, l, l.ID())
+			}
+		}
 		if r.Penalty != nil {
 			fmt.Fprintf(&b, "    %+v\n", r.Penalty.Spec())
 		}
+		if len(r.OnStatus) > 0 {
+			fmt.Fprintf(&b, "    on status %v, watches %t\n", r.OnStatus, r.Watches)
+		}
+	}
+	for _, f := range s.Findings {
+		fmt.Fprintln(&b, f)
 	}
 	return b.String()
 }

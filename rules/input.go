@@ -1,11 +1,14 @@
 package rules
 
 import (
+	"fmt"
 	"iter"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"strings"
+
+	"github.com/stintdev/stint"
 )
 
 // Input is what is known of a request. The zero Input knows nothing.
@@ -23,6 +26,13 @@ type Input struct {
 	// Cost is how many units the caller says the request takes. It is what a
 	// rule without a cost takes, and 0 asks without taking.
 	Cost int64
+}
+
+func (in *Input) check() error {
+	if in.Cost < 0 {
+		return fmt.Errorf("rules: %w: cost %d: must not be negative", stint.ErrRequest, in.Cost)
+	}
+	return nil
 }
 
 // Request is the HTTP request. What no expression uses costs nothing.

@@ -23,21 +23,22 @@ func newNetwork(v ref.Val) ref.Val {
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(v)
 	}
-	p, err := parseNetwork(string(text))
+	p, err := ParseNetwork(string(text))
 	if err != nil {
 		return types.WrapErr(err)
 	}
 	return network(p)
 }
 
-// parseNetwork reads a network such as 10.0.0.0/8, or one address. Addresses of
+// ParseNetwork reads a network such as 10.0.0.0/8, or one address, as the function
+// cidr and every network of a file or of Controls is read. Addresses of
 // IPv4 that are written as IPv6 are those of IPv4, zones do not count, and bits
 // beyond the prefix are dropped.
-func parseNetwork(text string) (netip.Prefix, error) {
+func ParseNetwork(text string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(text)
 	if err != nil {
 		a, err := netip.ParseAddr(text)
-		if err != nil {
+		if err != nil || strings.Contains(text, "/") { // to netip, a zone may have any text
 			return p, fmt.Errorf("%q: must be a network such as 10.0.0.0/8, or an address", clip(text))
 		}
 		a = plainAddr(a)
@@ -66,7 +67,7 @@ func (n network) Contains(v ref.Val) ref.Val {
 			return types.Bool(outer.Contains(plainAddr(a)))
 		}
 	}
-	inner, err := parseNetwork(string(text))
+	inner, err := ParseNetwork(string(text))
 	if err != nil {
 		return types.WrapErr(err)
 	}

@@ -3,6 +3,7 @@ package rules
 import (
 	"math"
 	"net/netip"
+	"runtime"
 	"strings"
 	"unicode"
 
@@ -12,52 +13,58 @@ import (
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
-// parser fills a Set from a file. What is wrong it reports to its Reader and goes
-// on, so that one reading tells of everything.
+// parser fills a Set from a file, after those before it. What is wrong it reports
+// to its Reader and goes on, so that one reading tells of everything.
 type parser struct {
 	*yamlnode.Reader
 	compiler
-	set   *Set
-	lines map[string]int // where each rule's name was given
+	set  *Set
+	path string // of the file
+	seen *seen
+	// tierUses are where rules name tiers.
+	tierUses []tierUse
 }
 
 func (p *parser) file(root *yamlnode.Node) {
 	prefix := int64(p.set.IPv6Prefix)
 	p.Mapping(root, yamlnode.Fields{
-		"enabled":         p.Bool(&p.set.Enabled),
+		"enabled":         p.once("enabled", p.Bool(&p.set.Enabled)),
 		"trusted_proxies": p.proxies,
-		"ipv6_prefix":     p.Int64(&prefix, 1, 128),
-		"safelist":        p.conditions(&p.set.safelist),
-		"blocklist":       p.conditions(&p.set.blocklist),
+		"ipv6_prefix":     p.once("ipv6_prefix", p.Int64(&prefix, 1, 128)),
+		"safelist":        p.safelist,
+		"blocklist":       p.conditions(&p.set.blocklist.conditions),
+		"tiers":           p.tiers,
 		"rules":           p.rules,
-		"server":          p.Skip,
+		"server":          p.once("server", p.Skip),
 	})
 	p.set.IPv6Prefix = int(prefix)
 }
 
-// few reports whether the list n is short enough to be read.
-func (p *parser) few(n *yamlnode.Node, most int, what string) bool {
-	if len(n.Content) > most {
-		p.Report(n, "%d %s: at most %d", len(n.Content), what, most)
+// few reports whether the list n, after as many items as there are already, is
+// short enough to be read.
+func (p *parser) few(n *yamlnode.Node, already, most int, what string) bool {
+	if total := already + len(n.Content); total > most {
+		p.Report(n, "%d %s: at most %d", total, what, most)
 		return false
 	}
 	return true
 }
 
 func (p *parser) proxies(n *yamlnode.Node) {
-	if !p.few(n, MaxListed, "networks") {
+	if !p.few(n, len(p.set.TrustedProxies), MaxListed, "networks") {
 		return
 	}
 	p.Each(n, func(n *yamlnode.Node) {
 		var network netip.Prefix
-		yamlnode.Parsed(p.Reader, &network, parseNetwork)(n)
+		yamlnode.Parsed(p.Reader, &network, ParseNetwork)(n)
 		p.set.TrustedProxies = append(p.set.TrustedProxies, network)
+		p.seen.proxies = append(p.seen.proxies, p.Place(n))
 	})
 }
 
 func (p *parser) conditions(to *[]*expression) func(*yamlnode.Node) {
 	return func(n *yamlnode.Node) {
-		if !p.few(n, MaxListed, "expressions") {
+		if !p.few(n, len(*to), MaxListed, "expressions") {
 			return
 		}
 		p.Each(n, func(n *yamlnode.Node) {
@@ -66,9 +73,26 @@ func (p *parser) conditions(to *[]*expression) func(*yamlnode.Node) {
 	}
 }
 
+// safelist is conditions, of which one that is always true is hardly meant.
+func (p *parser) safelist(n *yamlnode.Node) {
+	all := &p.set.safelist.conditions
+	before := len(*all)
+	p.conditions(all)(n)
+	for i, e := range (*all)[before:] {
+		if e != nil && e.always {
+			p.found(CodeNeverMatches, p.Place(n.Content[i]), "this is always true, so that no rule ever applies: to switch limits off, use enabled: false")
+		}
+	}
+}
+
 func (p *parser) rules(n *yamlnode.Node) {
-	if p.few(n, MaxRules, "rules") {
-		p.Each(n, p.rule)
+	if p.few(n, len(p.set.Rules), MaxRules, "rules") {
+		p.Each(n, func(n *yamlnode.Node) {
+			p.rule(n)
+			// A thousand of them take a processor for some 60 ms. Where requests wait
+			// for that one, they need not for 10 ms, which is when Go takes turns.
+			runtime.Gosched()
+		})
 	}
 }
 
@@ -80,6 +104,7 @@ func (p *parser) rule(n *yamlnode.Node) {
 		"key":            p.key(r),
 		"cost":           p.cost(r),
 		"limits":         p.Skip, // below, when the name is known
+		"tiers":          p.Skip,
 		"penalty":        p.Skip,
 		"on_store_error": yamlnode.Parsed(p.Reader, &r.OnStoreError, ParseFallback),
 		"mode":           yamlnode.Parsed(p.Reader, &r.Mode, ParseMode),
@@ -89,20 +114,25 @@ func (p *parser) rule(n *yamlnode.Node) {
 	if found == nil {
 		return
 	}
+	mayWatch := p.penalty(found["penalty"], r)
 	for _, field := range []struct{ name, hint string }{
 		{"name", "name: it tells rules apart"},
 		{"key", `key: it says whom to count, such as key: client.ip (key: '"all"' is one counter for everyone)`},
 		{"limits", `limits: such as limits: ["100 per 1m"]`},
 	} {
-		if found[field.name] == nil {
+		if found[field.name] == nil && !(field.name == "limits" && mayWatch) {
 			p.Report(n, "the rule has no %s", field.hint)
 		}
 	}
 	p.limits(found["limits"], r)
-	p.penalty(found["penalty"], r)
+	if found["limits"] == nil && mayWatch {
+		r.watch()
+	}
+	p.ruleTiers(found["tiers"], r)
 	if r.Shape && len(r.Limits) > 0 && !hasLeakyBucket(r.Limits) {
 		p.Report(found["shape"], "shape holds requests for a leaky_bucket, and the rule has no such limit")
 	}
+	p.findIn(r, found)
 	p.set.Rules = append(p.set.Rules, r)
 }
 
@@ -121,17 +151,22 @@ func (p *parser) name(to *string) func(*yamlnode.Node) {
 		if *to == "" && n.Tag != "!!str" {
 			return // reported
 		}
-		if len(*to) < 1 || len(*to) > 64 || strings.ContainsFunc(*to, notInName) {
+		if !isName(*to) {
 			p.Report(n, "name %q: must be 1 to 64 of A-Z a-z 0-9 _ . : / -", clip(*to))
 			*to = ""
 			return
 		}
-		if line, ok := p.lines[*to]; ok {
-			p.Report(n, "name %q: the rule on line %d has it already", *to, line)
+		if first, ok := p.seen.names[*to]; ok {
+			p.Report(n, "name %q: the rule %s has it already (%s)", *to, first.from(p.path), CodeNameTwice)
 			return
 		}
-		p.lines[*to] = n.Line
+		p.seen.names[*to] = place{p.path, n.Line}
 	}
+}
+
+// isName reports whether text can name a rule or a tier.
+func isName(text string) bool {
+	return len(text) >= 1 && len(text) <= 64 && !strings.ContainsFunc(text, notInName)
 }
 
 func notInName(c rune) bool {

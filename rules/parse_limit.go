@@ -9,7 +9,7 @@ import (
 )
 
 func (p *parser) limits(n *yamlnode.Node, r *Rule) {
-	if n == nil || !p.few(n, MaxLimits, "limits") {
+	if n == nil || !p.few(n, 0, MaxLimits, "limits") {
 		return
 	}
 	lines := map[string]int{}
@@ -77,9 +77,11 @@ func (p *parser) limitFields(n *yamlnode.Node, name string) *stint.Limit {
 	return l
 }
 
-func (p *parser) penalty(n *yamlnode.Node, r *Rule) {
+// penalty reads the penalty of r and tells whether it names statuses of responses,
+// right or wrong.
+func (p *parser) penalty(n *yamlnode.Node, r *Rule) (onStatus bool) {
 	if n == nil {
-		return
+		return false
 	}
 	s := stint.PenaltySpec{Name: r.Name}
 	before := p.Problems()
@@ -90,16 +92,19 @@ func (p *parser) penalty(n *yamlnode.Node, r *Rule) {
 		"forget_after": p.Period(&s.ForgetAfter),
 		"growth":       p.Int64(&s.Growth, 1, math.MaxInt64),
 		"max_ban":      p.Period(&s.MaxBan),
+		"on_status":    p.statuses(&r.OnStatus),
 	})
+	onStatus = found["on_status"] != nil
 	if p.Problems() > before {
-		return
+		return onStatus
 	}
 	penalty, err := stint.NewPenalty(s)
 	if err != nil {
 		p.blame(n, found, penaltyFields.Replace(strings.TrimPrefix(err.Error(), "penalty: ")))
-		return
+		return onStatus
 	}
 	r.Penalty = penalty
+	return onStatus
 }
 
 // penaltyFields puts the errors of stint.NewPenalty in the words of the file.

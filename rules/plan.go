@@ -19,13 +19,15 @@ import (
 type plan struct {
 	logic map[int64]ast.CallExpr                // the calls of || and &&, by id
 	terms map[int64]interpreter.InterpretableV2 // the planned operands of those, by id
+	// folded are the values of the parts that need nothing of a request, by id.
+	folded map[int64]ref.Val
 }
 
 // foldError is why a call that needs nothing of a request fails.
 type foldError struct{ *types.Err }
 
 func newPlan(a *ast.AST) *plan {
-	p := &plan{logic: map[int64]ast.CallExpr{}, terms: map[int64]interpreter.InterpretableV2{}}
+	p := &plan{logic: map[int64]ast.CallExpr{}, terms: map[int64]interpreter.InterpretableV2{}, folded: map[int64]ref.Val{}}
 	ast.PostOrderVisit(a.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
 		if e.Kind() != ast.CallKind {
 			return
@@ -47,6 +49,9 @@ func (p *plan) decorate(step interpreter.InterpretableV2) (interpreter.Interpret
 	step, err := simplify(step)
 	if err != nil {
 		return nil, err
+	}
+	if c, ok := step.(interpreter.InterpretableConst); ok {
+		p.folded[c.ID()] = c.Value()
 	}
 	if call, ok := p.logic[step.ID()]; ok {
 		step = p.newLogic(step, call)

@@ -19,8 +19,17 @@ type Rule struct {
 	Mode             Mode
 	// Limits has at least one. Each has the rule's name; no two have the same ID.
 	Limits []*stint.Limit
+	// Tiers are what the rule grants to tiers, in the order written: the first
+	// that a request is of counts, in place of Limits. Empty: the same to all.
+	Tiers []Tier
 	// Penalty has the rule's name; nil: none.
 	Penalty *stint.Penalty
+	// OnStatus are the statuses of responses that count as violations of Penalty;
+	// where there are any, Limits may have been left out of the file. Then Limits
+	// has one that is never charged and never refuses, to be shown to nobody, and
+	// Watches is true. Asks cannot count them: whoever sees the response does.
+	OnStatus []int
+	Watches  bool
 	// OnStoreError is what becomes of a request that the store cannot decide.
 	OnStoreError Fallback
 	// Message is for whoever is refused; empty: the server's own.
@@ -30,6 +39,7 @@ type Rule struct {
 	Shape bool
 
 	match, key, cost *expression
+	overlay          *ruleOverlay // nil: nothing was changed at run time
 }
 
 // Mode says what a rule does. The zero Mode is Enforce.
@@ -50,6 +60,24 @@ func (m Mode) String() string { return nameOf(modeNames[:], uint8(m)) }
 func ParseMode(text string) (Mode, error) {
 	i, err := indexOf(modeNames[:], text)
 	return Mode(i), err
+}
+
+// MarshalText is String; an error where m is no mode.
+func (m Mode) MarshalText() ([]byte, error) {
+	if int(m) >= len(modeNames) {
+		return nil, fmt.Errorf("mode %s: must be one of %s", m, strings.Join(modeNames[:], ", "))
+	}
+	return []byte(m.String()), nil
+}
+
+// UnmarshalText is ParseMode.
+func (m *Mode) UnmarshalText(text []byte) error {
+	mode, err := ParseMode(string(text))
+	if err != nil {
+		return fmt.Errorf("mode %w", err)
+	}
+	*m = mode
+	return nil
 }
 
 // Fallback says what becomes of a request when the store fails. The zero Fallback

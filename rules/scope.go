@@ -20,6 +20,9 @@ type scope struct {
 	method, path, host, address, counted, operation, cost ref.Val
 
 	headers, query textMap
+
+	// A bit for each tier: whether it was evaluated, and to true.
+	tiersKnown, tiersTrue uint64
 }
 
 func (s *scope) open(set *Set, in *Input) {

@@ -1,42 +1,40 @@
 package rules
 
 import (
-	"bytes"
 	"context"
 	"os"
 	"time"
 )
 
-// Watcher looks after a rules file for changes. It asks the file system now and
-// then instead of being told, because that also sees what Kubernetes does to a
-// mounted ConfigMap (it swaps a link two directories up), editors that replace
-// the file, and network file systems.
+// Watcher looks after a rules file, or a directory of them, for changes. It asks
+// the file system now and then instead of being told, because that also sees what
+// Kubernetes does to a mounted ConfigMap (it swaps a link two directories up),
+// editors that replace the file, and network file systems.
 type Watcher struct {
-	// Path is the file, by any links.
+	// Path is the file or directory, by any links.
 	Path string
 	// Every is how often to look. 0: every half second.
 	Every time.Duration
-	// Now makes the Watcher read the file at once, changed or not. nil: nothing
-	// does.
+	// Now makes the Watcher read at once, changed or not. nil: nothing does.
 	Now <-chan os.Signal
-	// Changed is given what the file holds now, each time it has come to hold
-	// something else or Now has asked, or why it cannot be read. It is called
-	// from one goroutine.
-	Changed func(data []byte, err error)
+	// Changed is given what Read finds now, each time that has come to be
+	// something else or Now has asked, or why it cannot be read. Files that were
+	// added, removed or renamed are a change. It is called from one goroutine.
+	Changed func(files []File, err error)
 }
 
-// Run watches until ctx is done. data is what the file was last known to hold.
+// Run watches until ctx is done. files is what was last known to be there.
 //
-// A file that cannot be read for a moment, such as while it is being replaced, is
-// told only if it cannot be read the next time either.
-func (w Watcher) Run(ctx context.Context, data []byte) {
+// What cannot be read for a moment, such as while it is being replaced, is told
+// only if it cannot be read the next time either.
+func (w Watcher) Run(ctx context.Context, files []File) {
 	every := w.Every
 	if every <= 0 {
 		every = 500 * time.Millisecond
 	}
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
-	var seen os.FileInfo // none yet: the file may have changed since data was read
+	var seen sight // none yet: it may have changed since files were read
 	failing := 0
 	for {
 		asked := false
@@ -46,13 +44,13 @@ func (w Watcher) Run(ctx context.Context, data []byte) {
 		case <-w.Now:
 			asked = true
 		case <-ticker.C:
-			info, err := os.Stat(w.Path)
-			if err == nil && failing == 0 && seen != nil && os.SameFile(seen, info) && seen.ModTime().Equal(info.ModTime()) && seen.Size() == info.Size() {
+			now, err := look(w.Path)
+			if err == nil && failing == 0 && now.same(&seen) {
 				continue
 			}
-			seen = info
+			seen = now
 		}
-		now, err := read(w.Path)
+		now, err := Read(w.Path)
 		if err != nil {
 			if failing++; failing == 2 || asked {
 				w.Changed(nil, err)
@@ -60,8 +58,8 @@ func (w Watcher) Run(ctx context.Context, data []byte) {
 			continue
 		}
 		failing = 0
-		if asked || !bytes.Equal(now, data) {
-			data = now
+		if asked || !sameFiles(now, files) {
+			files = now
 			w.Changed(now, nil)
 		}
 	}

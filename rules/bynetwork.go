@@ -1,0 +1,70 @@
+package rules
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// byNetwork finds the entry for an address among entries for networks. It looks
+// once for each length of prefix that there is, however many entries there are.
+// The zero byNetwork has none.
+type byNetwork[E noted] struct {
+	bits4, bits6 []int // the lengths, of networks of IPv4 and of IPv6
+	entries      map[netip.Prefix]E
+}
+
+// noted is a pointer to an entry of Controls.
+type noted interface {
+	comparable
+	note() *Note
+}
+
+// add puts in the entry e for the network p, as ParseNetwork made it. Of several
+// for one network the longest stays.
+func (n *byNetwork[E]) add(p netip.Prefix, e E) {
+	if n.entries == nil {
+		n.entries = map[netip.Prefix]E{}
+	}
+	if old, ok := n.entries[p]; ok && !e.note().outlasts(old.note()) {
+		return
+	}
+	n.entries[p] = e
+	bits := &n.bits6
+	if p.Addr().Is4() {
+		bits = &n.bits4
+	}
+	if !slices.Contains(*bits, p.Bits()) {
+		*bits = append(*bits, p.Bits())
+	}
+}
+
+// longest is, of the entries whose networks hold the address a, the one that ends
+// last, and how long it still holds; nil where there is none that has not ended.
+// a is as plainAddr makes it, or invalid.
+func (n *byNetwork[E]) longest(a netip.Addr) (found E, left time.Duration) {
+	if n.entries == nil || !a.IsValid() {
+		return found, 0
+	}
+	var none E
+	bits := n.bits6
+	if a.Is4() {
+		bits = n.bits4
+	}
+	for _, b := range bits {
+		p, err := a.Prefix(b)
+		if err != nil {
+			continue // of no address that is valid
+		}
+		if e, ok := n.entries[p]; ok && (found == none || e.note().outlasts(found.note())) {
+			found = e
+		}
+	}
+	if found == none {
+		return none, 0
+	}
+	if left = found.note().left(); left <= 0 {
+		return none, 0
+	}
+	return found, left
+}

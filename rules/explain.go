@@ -1,0 +1,146 @@
+package rules
+
+import (
+	"fmt"
+
+	"github.com/stintdev/stint"
+)
+
+// Explanation is what Set.Explain says of a request: every step on the way to
+// Matches, in the order in which it is taken.
+type Explanation struct {
+	Enabled bool
+	// List and Entry are the list that decided, and the entry as written, with
+	// its place or ID.
+	List  List
+	Entry string
+	// Ban is the ban by hand that decided.
+	Ban *Ban
+	// Rules are all of the set's, in order, where neither of those decided.
+	Rules []RuleExplanation
+}
+
+// RuleExplanation says what a rule makes of a request.
+type RuleExplanation struct {
+	Rule *Rule
+	// Applies tells whether it takes part, and Why says why, or why not, in
+	// words, such as `match is false: request.path == "/login"`.
+	Applies bool
+	Why     string
+	// Key, Cost, Tier, Override and Asks are known where it applies. Tier is
+	// empty where no tier matched, Override nil where none is in force.
+	Key      Key
+	Cost     int64
+	Tier     string
+	Override *Override
+	Asks     []stint.Ask
+}
+
+// Explain says step by step what Asks makes of in. An error wraps
+// stint.ErrRequest; what was found until then is returned with it. It costs much
+// more than Asks.
+func (s *Set) Explain(in *Input) (Explanation, error) {
+	x := Explanation{Enabled: s.Enabled}
+	if !s.Enabled {
+		return x, nil
+	}
+	if err := in.check(); err != nil {
+		return x, err
+	}
+	var m Matches
+	sc := &m.scope
+	sc.open(s, in)
+	list, entry, err := s.listed(sc)
+	if err != nil {
+		return x, err
+	}
+	if list != Unlisted {
+		x.List, x.Entry = list, s.list(list).describe(list, entry)
+		return x, nil
+	}
+	if x.Ban, _ = s.bans.longest(sc.client); x.Ban != nil {
+		return x, nil
+	}
+	for i, r := range s.Rules {
+		e, err := s.explainRule(i, &m)
+		if err != nil {
+			return x, err
+		}
+		e.Rule = r
+		x.Rules = append(x.Rules, e)
+	}
+	if m.Ban != nil {
+		x.Ban, x.Rules = m.Ban, nil
+	}
+	return x, nil
+}
+
+// explainRule takes the steps of Rule.asks, by the same functions.
+func (s *Set) explainRule(i int, m *Matches) (RuleExplanation, error) {
+	var e RuleExplanation
+	r, sc := s.Rules[i], &m.scope
+	if r.Mode == Off {
+		e.Why = s.whyOff(i)
+		return e, nil
+	}
+	ok, err := r.matches(sc)
+	if err != nil {
+		return e, r.unmatched(err)
+	}
+	if !ok {
+		e.Why = r.match.whyFalse(sc)
+		return e, nil
+	}
+	var f found
+	if err := r.find(sc, &f); err != nil {
+		return e, err
+	}
+	if !f.applies {
+		e.Why = r.whyKeyless(sc)
+		return e, nil
+	}
+	if f.ban != nil {
+		m.banned(r, f.ban, f.banLeft)
+		return e, nil
+	}
+	e.Applies, e.Why = true, r.whyApplies(f.key)
+	e.Key, e.Cost, e.Tier, e.Override = Key(f.key), f.cost, f.tier, f.override
+	for _, l := range f.limits {
+		e.Asks = append(e.Asks, stint.Ask{Key: f.key, Limit: l, Cost: f.cost, Penalty: r.Penalty})
+	}
+	return e, nil
+}
+
+// whyOff says who switched the i-th rule off.
+func (s *Set) whyOff(i int) string {
+	if s.base != nil && s.base.Rules[i].Mode != Off {
+		return fmt.Sprintf("mode off, set at run time (the file says %s)", s.base.Rules[i].Mode)
+	}
+	return "mode off"
+}
+
+func (r *Rule) whyApplies(key string) string {
+	why := "it has no match, so every request with a key counts"
+	if r.match != nil {
+		why = "match is true: " + clip(r.Match)
+	}
+	if r.Mode != Shadow {
+		return why
+	}
+	why += "; mode shadow, so it refuses nothing"
+	if r.overlay != nil {
+		if b, _ := r.overlay.banOf(key); b != nil {
+			why += fmt.Sprintf(", nor does ban %q of this key", clip(b.ID))
+		}
+	}
+	return why
+}
+
+func (r *Rule) whyKeyless(sc *scope) string {
+	sc.inKey = true
+	defer func() { sc.inKey = false }()
+	if v, err := r.key.eval(sc); v != nil || err != nil {
+		return "key is null, or has a part that is: " + clip(r.Key)
+	}
+	return "key needs " + r.key.whatIsMissing(sc)
+}

@@ -1,0 +1,120 @@
+package rules
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/stintdev/stint/internal/yamlnode"
+)
+
+// File is a file of rules, as read. Name names it in errors.
+type File struct {
+	Name string
+	Data []byte
+}
+
+// ParseFiles makes one Set of several files, in the order given: what they list is
+// appended, names of rules are unique over all of them, and each of enabled,
+// ipv6_prefix and server may stand in one of them only. An error is as that of
+// Parse, file after file.
+func ParseFiles(files []File) (*Set, error) {
+	s := &Set{Enabled: true, IPv6Prefix: 64, headerNames: map[string]string{}, Version: version(files)}
+	if len(files) == 0 {
+		return nil, errors.New("rules: no files to read rules from")
+	}
+	seen := &seen{names: map[string]place{}, once: map[string]place{}, counted: map[counting]counted{}}
+	parsers := make([]*parser, len(files))
+	for i, f := range files {
+		r, root := yamlnode.Open(f.Name, f.Data)
+		parsers[i] = &parser{Reader: r, compiler: compiler{r, s.headerNames, &s.Findings}, set: s, path: f.Name, seen: seen}
+		parsers[i].file(root)
+	}
+	for _, p := range parsers { // any file may have the tiers
+		p.linkTiers()
+	}
+	if err := problems(parsers); err != nil {
+		return nil, err
+	}
+	_, s.HasServer = seen.once["server"]
+	s.findTrustAll(seen.proxies)
+	return s, nil
+}
+
+// problems is what is wrong with all files.
+func problems(parsers []*parser) error {
+	var errs []error
+	told, silent := 0, 0
+	for _, p := range parsers {
+		switch err := p.Err(); {
+		case err == nil:
+		case told >= mostTold:
+			silent++
+		default:
+			told += p.Problems()
+			errs = append(errs, err)
+		}
+	}
+	if silent > 0 {
+		errs = append(errs, fmt.Errorf("rules: and %d more files have problems", silent))
+	}
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	return errors.Join(errs...)
+}
+
+// mostTold is after how many problems those of further files are only counted.
+const mostTold = 20
+
+// VersionOf is the Version of a Set that Parse makes of a text.
+func VersionOf(text string) string { return version([]File{{Data: []byte(text)}}) }
+
+// version is made of the texts alone, so that it does not matter where they lie.
+// One file's is the digest of its text as it is.
+func version(files []File) string {
+	h := sha256.New()
+	for i, f := range files {
+		if i > 0 { // no text can contain what parts it from the next: NUL bytes are refused
+			h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(files[i-1].Data))))
+		}
+		h.Write(f.Data)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:6])
+}
+
+// seen is what the files before, and this one so far, have said.
+type seen struct {
+	names   map[string]place // of rules
+	once    map[string]place // fields that only one file may have
+	counted map[counting]counted
+	proxies []string // the place of each of TrustedProxies
+}
+
+// place is a line of a file.
+type place struct {
+	file string
+	line int
+}
+
+// from is the place in words, for somebody in a file.
+func (at place) from(file string) string {
+	if at.file == file {
+		return fmt.Sprintf("on line %d", at.line)
+	}
+	return fmt.Sprintf("at %s:%d", at.file, at.line)
+}
+
+// once makes a reader of a field that only one file may have.
+func (p *parser) once(name string, read func(*yamlnode.Node)) func(*yamlnode.Node) {
+	return func(n *yamlnode.Node) {
+		if first, ok := p.seen.once[name]; ok {
+			p.Report(n, "%s is given twice, first %s: only one file may have it", name, first.from(p.path))
+			return
+		}
+		p.seen.once[name] = place{p.path, n.Line}
+		read(n)
+	}
+}

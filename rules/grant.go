@@ -1,0 +1,75 @@
+package rules
+
+import (
+	"slices"
+
+	"github.com/stintdev/stint"
+)
+
+// Grant is what a key of a tier faces under r: the limits, and the override that
+// gives them, if one does. tier is the name of the tier that the key's requests are
+// of; empty: of none. Where an override ends meanwhile, the answer is of one of the
+// two sides.
+func (r *Rule) Grant(key Key, tier string) (limits []*stint.Limit, by *Override) {
+	i := slices.IndexFunc(r.Tiers, func(t Tier) bool { return t.Name == tier })
+	g := grant{limits: r.Limits}
+	if i >= 0 {
+		g.limits = r.Tiers[i].Limits
+	}
+	if o := r.overlay; o != nil {
+		given := o.byTier[i].inForce()
+		for _, t := range o.others {
+			if i < 0 && t.name == tier {
+				given = t.inForce()
+			}
+		}
+		g.apply(i, given, o.byKey[string(key)].inForce())
+	}
+	return g.limits, g.override
+}
+
+// apply puts into g what overrides of the tier at place i and of the key give.
+func (g *grant) apply(i int, ofTier, ofKey *override) {
+	given := ofTier
+	if ofKey != nil {
+		given = ofKey
+	}
+	if given != nil {
+		g.override = given.Override
+		g.limits = given.limits[min(i+1, len(given.limits)-1)]
+	}
+}
+
+// EveryLimit has, once for each ID, all limits that requests with this key may have
+// faced under r: those of the rule, of its tiers and of overrides.
+func (r *Rule) EveryLimit(key Key) []*stint.Limit {
+	all := slices.Clone(r.Limits)
+	add := func(limits []*stint.Limit) {
+		for _, l := range limits {
+			if !slices.ContainsFunc(all, func(other *stint.Limit) bool { return other.ID() == l.ID() }) {
+				all = append(all, l)
+			}
+		}
+	}
+	for _, t := range r.Tiers {
+		add(t.Limits)
+	}
+	if r.overlay == nil {
+		return all
+	}
+	overrides := []*override{r.overlay.byKey[string(key)]}
+	for _, o := range r.overlay.byTier {
+		overrides = append(overrides, o)
+	}
+	for _, t := range r.overlay.others {
+		overrides = append(overrides, t.override)
+	}
+	for _, o := range overrides {
+		for ; o != nil; o = o.before {
+			for _, limits := range o.limits {
+				add(limits)
+			}
+		}
+	}
+	return all
+}

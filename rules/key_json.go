@@ -1,0 +1,169 @@
+package rules
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Key is a key as Ask has it. In JSON it is a string or, where the rule's key
+// expression is a list, a list of its parts as strings.
+type Key string
+
+// JoinKey is the key that a rule gives whose key expression is a list of these
+// parts. An error says why no rule would give it.
+func JoinKey(parts ...string) (Key, error) {
+	var b strings.Builder
+	for _, part := range parts {
+		if strings.IndexByte(part, 0) >= 0 {
+			return "", errors.New("key: a part contains a NUL byte")
+		}
+		b.WriteString(part)
+		b.WriteByte(0)
+	}
+	if b.Len() == len(parts) {
+		b.Reset() // nothing but NULs: see joined
+	}
+	if err := checkKey(b.String()); err != nil {
+		return "", fmt.Errorf("key: %w", err)
+	}
+	return Key(b.String()), nil
+}
+
+// Parts are the parts of a key that is a list, and isList is true; else they are
+// the key itself.
+func (k Key) Parts() (parts []string, isList bool) {
+	whole, isList := strings.CutSuffix(string(k), "\x00")
+	if !isList {
+		return []string{whole}, false
+	}
+	return strings.Split(whole, "\x00"), true
+}
+
+// check says why no rule would give k; nil where one could.
+func (k Key) check() error {
+	parts, isList := k.Parts()
+	if isList {
+		_, err := JoinKey(parts...)
+		return err
+	}
+	if strings.IndexByte(string(k), 0) >= 0 {
+		return errors.New("key: it contains a NUL byte, and is no list")
+	}
+	if err := checkKey(string(k)); err != nil {
+		return fmt.Errorf("key: %w", err)
+	}
+	return nil
+}
+
+// String is the key for people: a list as in ["42","/x"]; a string as it is, but
+// in quotation marks where it could be taken for a list, or where it has blanks or
+// what cannot be printed. It may be as long as the key.
+func (k Key) String() string {
+	parts, isList := k.Parts()
+	if isList {
+		for i := range parts {
+			parts[i] = strconv.Quote(parts[i])
+		}
+		return "[" + strings.Join(parts, ",") + "]"
+	}
+	if k == "" || k[0] == '[' || k[0] == '"' || strings.ContainsFunc(string(k), isHidden) || !utf8.ValidString(string(k)) {
+		return strconv.Quote(string(k))
+	}
+	return string(k)
+}
+
+func isHidden(c rune) bool { return c == ' ' || !unicode.IsPrint(c) }
+
+// MarshalJSON is the key as UnmarshalJSON reads it. An error says why k is none.
+func (k Key) MarshalJSON() ([]byte, error) {
+	if err := k.check(); err != nil {
+		return nil, err
+	}
+	if parts, isList := k.Parts(); isList {
+		return json.Marshal(parts)
+	}
+	return json.Marshal(string(k))
+}
+
+// UnmarshalJSON reads a string, or a list of strings. It refuses what no rule
+// would give, and everything that encoding/json would read as another text than
+// was written.
+func (k *Key) UnmarshalJSON(data []byte) error {
+	var v any
+	if err := json.Unmarshal(data, &v); err != nil {
+		return fmt.Errorf("key: %w", err)
+	}
+	if !utf8.Valid(data) {
+		return errors.New("key: it is not valid UTF-8")
+	}
+	if halfSurrogate(data) {
+		return errors.New("key: an escape is half of a surrogate pair, which is no character")
+	}
+	switch v := v.(type) {
+	case string:
+		if strings.HasSuffix(v, "\x00") {
+			return errors.New("key: it contains a NUL byte; write a list of parts as a list")
+		}
+		if err := Key(v).check(); err != nil {
+			return err
+		}
+		*k = Key(v)
+		return nil
+	case []any:
+		parts := make([]string, len(v))
+		for i, part := range v {
+			text, ok := part.(string)
+			if !ok {
+				return fmt.Errorf("key: part %d is no string: write a number or a bool as one, such as \"42\"", i+1)
+			}
+			parts[i] = text
+		}
+		joined, err := JoinKey(parts...)
+		if err != nil {
+			return err
+		}
+		*k = joined
+		return nil
+	}
+	return errors.New(`key: want a string, or a list of strings such as ["42", "/x"]`)
+}
+
+// halfSurrogate reports whether data, which is JSON, has an escape that is half of
+// a surrogate pair: encoding/json takes all of those for the same character.
+func halfSurrogate(data []byte) bool {
+	for i := 0; i < len(data); i++ {
+		if data[i] != '\\' {
+			continue
+		}
+		c, ok := escaped(data[i:])
+		if !ok {
+			i++ // the character after the backslash
+			continue
+		}
+		i += 5
+		if !utf16.IsSurrogate(c) {
+			continue
+		}
+		second, ok := escaped(data[i+1:])
+		if !ok || utf16.DecodeRune(c, second) == unicode.ReplacementChar {
+			return true
+		}
+		i += 6
+	}
+	return false
+}
+
+// escaped is the character of an escape such as \u00e9 that data begins with.
+func escaped(data []byte) (rune, bool) {
+	if len(data) < 6 || data[0] != '\\' || data[1] != 'u' {
+		return 0, false
+	}
+	c, err := strconv.ParseUint(string(data[2:6]), 16, 16)
+	return rune(c), err == nil
+}

@@ -1,0 +1,104 @@
+package rules
+
+import (
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+// ruleOverlay is what was changed of a rule at run time, beside its mode.
+type ruleOverlay struct {
+	bans  map[string]*Ban      // by key: of several, the longest
+	byKey map[string]*override // by key: of several, the last
+	// byTier are the overrides of the tiers that the rule names, by their places
+	// in Rule.Tiers, and others those of further ones, in the file's order: they
+	// are looked at after those of the rule.
+	byTier map[int]*override
+	others []otherTier
+}
+
+// otherTier is a tier that only an override of a rule names.
+type otherTier struct {
+	name  string
+	index int // in Set.Tiers
+	*override
+}
+
+// override is an Override, compiled.
+type override struct {
+	*Override
+	// limits[0] are those it gives in place of the rule's own limits, and
+	// limits[i+1] in place of those of Rule.Tiers[i]. Where there is but one, it
+	// is in place of all.
+	limits [][]*stint.Limit
+	// before counts when this has ended; nil: none.
+	before *override
+}
+
+// inForce is the first of o and those before it that has not ended; nil: none.
+func (o *override) inForce() *override {
+	for o != nil && o.left() <= 0 {
+		o = o.before
+	}
+	return o
+}
+
+func (r *Rule) changes() *ruleOverlay {
+	if r.overlay == nil {
+		r.overlay = &ruleOverlay{}
+	}
+	return r.overlay
+}
+
+// banOf is the ban of a key and how long it still runs; nil: there is none.
+func (o *ruleOverlay) banOf(key string) (*Ban, time.Duration) {
+	b := o.bans[key]
+	if b == nil {
+		return nil, 0
+	}
+	left := b.left()
+	if left <= 0 {
+		return nil, 0
+	}
+	return b, left
+}
+
+// banned notes a ban that hit, of r or, where that is nil, of a network.
+func (m *Matches) banned(r *Rule, b *Ban, left time.Duration) {
+	if m.Ban == nil || left > m.BanLeft {
+		m.Ban, m.BanRule, m.BanLeft = b, r, left
+	}
+}
+
+// grantIn is Rule.grantIn with what was changed.
+func (o *ruleOverlay) grantIn(r *Rule, sc *scope, key string) (grant, error) {
+	i, err := r.tierIn(sc)
+	if err != nil {
+		return grant{}, err
+	}
+	g := grant{limits: r.Limits}
+	var given *override
+	if i >= 0 {
+		g.limits, g.tier = r.Tiers[i].Limits, r.Tiers[i].Name
+		given = o.byTier[i].inForce()
+	} else if g.tier, given, err = o.other(sc); err != nil {
+		return grant{}, err
+	}
+	g.apply(i, given, o.byKey[key].inForce())
+	return g, nil
+}
+
+// other finds the tier of a request that is of none that the rule names. A tier
+// whose overrides have ended is no more, not even with a condition that fails.
+func (o *ruleOverlay) other(sc *scope) (string, *override, error) {
+	for _, t := range o.others {
+		ok, err := sc.isIn(t.index)
+		if !ok && err == nil {
+			continue
+		}
+		if given := t.inForce(); given != nil {
+			return t.name, given, err
+		}
+	}
+	return "", nil, nil
+}

@@ -1,0 +1,161 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/yamlnode"
+)
+
+// tierUse is a place of the file where a rule names a tier. The tiers may come
+// after the rules, so it is looked at when all is read.
+type tierUse struct {
+	name *yamlnode.Node
+	rule *Rule
+	i    int // in rule.Tiers
+}
+
+// tiers reads the top-level mapping of tiers.
+func (p *parser) tiers(n *yamlnode.Node) {
+	if !p.fewTiers(n, len(p.set.Tiers)) {
+		return
+	}
+	p.named(n, func(name, value *yamlnode.Node) {
+		text, ok := p.tierName(name)
+		e := p.compile(value, condition)
+		if ok && slices.Contains(p.set.Tiers, text) {
+			p.Report(name, "tier %q: another file has it already", text)
+		} else if ok {
+			p.set.Tiers = append(p.set.Tiers, text)
+			p.set.tiers = append(p.set.tiers, e)
+		}
+	})
+}
+
+func (p *parser) fewTiers(n *yamlnode.Node, already int) bool {
+	if have := already + len(n.Content)/2; have > MaxTiers {
+		p.Report(n, "%d tiers: at most %d", have, MaxTiers)
+		return false
+	}
+	return true
+}
+
+// named reads the mapping n by calling read with each name and its value, in the
+// file's order.
+func (p *parser) named(n *yamlnode.Node, read func(name, value *yamlnode.Node)) {
+	found := p.Mapping(n, yamlnode.Fields{"": p.Skip})
+	for i := 0; found != nil && i+1 < len(n.Content); i += 2 {
+		if name, value := n.Content[i], n.Content[i+1]; found[name.Value] == value {
+			read(name, value) // else it is no name, or one given twice
+		}
+	}
+}
+
+func (p *parser) tierName(n *yamlnode.Node) (string, bool) {
+	var text string
+	before := p.Problems()
+	p.Text(&text)(n)
+	if p.Problems() > before {
+		return "", false
+	}
+	if !isName(text) {
+		p.Report(n, "tier %q: must be 1 to 64 of A-Z a-z 0-9 _ . : / -", clip(text))
+		return "", false
+	}
+	return text, true
+}
+
+// ruleTiers reads a rule's mapping of tiers. The rule's own limits are known.
+func (p *parser) ruleTiers(n *yamlnode.Node, r *Rule) {
+	if n == nil || !p.fewTiers(n, 0) {
+		return
+	}
+	if r.Watches {
+		p.Report(n, "tiers give other limits, and the rule has none")
+		return
+	}
+	p.named(n, func(name, value *yamlnode.Node) {
+		text, ok := p.tierName(name)
+		limits := p.tierLimits(value, r)
+		if ok {
+			p.tierUses = append(p.tierUses, tierUse{name, r, len(r.Tiers)})
+			r.Tiers = append(r.Tiers, Tier{Name: text, Limits: limits})
+		}
+	})
+}
+
+func (p *parser) tierLimits(n *yamlnode.Node, r *Rule) []*stint.Limit {
+	var times int64
+	before := p.Problems()
+	found := p.Mapping(n, yamlnode.Fields{
+		"times":  p.Int64(&times, 1, MaxTimes),
+		"limits": p.Skip, // below
+	})
+	list := found["limits"]
+	switch {
+	case found == nil || p.Problems() > before:
+		return nil
+	case found["times"] == nil && list == nil:
+		p.Report(n, `the tier has neither times nor limits: give one, such as {times: 10} or {limits: ["100 per 1m"]}`)
+		return nil
+	case found["times"] != nil && list != nil:
+		p.Report(n, "the tier has both times and limits: give one of them")
+		return nil
+	case list == nil:
+		return p.multiplied(found["times"], r, times)
+	case len(list.Content) == 0 && list.Tag == "!!seq":
+		p.Report(list, "the tier has no limits: whom no rule is to limit belongs on the safelist")
+		return nil
+	}
+	t := &Rule{Name: r.Name}
+	p.limits(list, t)
+	if r.Shape && len(t.Limits) > 0 && !hasLeakyBucket(t.Limits) {
+		p.Report(list, "the rule says shape, which holds requests for a leaky_bucket, and the tier has no such limit")
+	}
+	return t.Limits
+}
+
+func (p *parser) multiplied(n *yamlnode.Node, r *Rule, times int64) []*stint.Limit {
+	limits, err := multiply(r.Limits, times)
+	if err != nil {
+		p.Report(n, "%s", err)
+	}
+	return limits
+}
+
+// linkTiers finds the tiers that rules name, and reports those there are not.
+func (p *parser) linkTiers() {
+	for _, use := range p.tierUses {
+		t := &use.rule.Tiers[use.i]
+		if t.index = slices.Index(p.set.Tiers, t.Name); t.index < 0 {
+			p.Report(use.name, "%s", unknown("tier", t.Name, p.set.Tiers))
+		}
+	}
+}
+
+// unknown says that the file has no such name, and which it has, if those are few.
+func unknown(what, name string, names []string) string {
+	text := "unknown " + what + " " + strconv.Quote(clip(name)) + ": "
+	const most = 10
+	switch near := yamlnode.Nearest(name, names); {
+	case near != "":
+		return text + "did you mean " + near + "?"
+	case len(names) == 0:
+		return text + "the file has no " + what + "s"
+	case len(names) > most:
+		return fmt.Sprintf("%sthe file has %d %ss, none of that name", text, len(names), what)
+	}
+	return text + "the file has " + strings.Join(names, ", ")
+}
+
+// unprefixed is an error of package stint without the word that it begins with.
+func unprefixed(err error) error {
+	if inner := errors.Unwrap(err); inner != nil {
+		return inner
+	}
+	return err
+}
