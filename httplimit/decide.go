@@ -33,6 +33,12 @@ type Answer struct {
 	// context that lasts a second and outlives the request. nil: what was taken
 	// stays taken.
 	GiveBack func(context.Context)
+	// OnStatus is told the status of the handler's response, once, before its
+	// header is written, or when the handler returns without having written one;
+	// not if it panics or hijacks the connection, and of 1xx only 101. ctx lasts
+	// a second and outlives the request; the client waits meanwhile. nil: nobody
+	// is told, and the handler gets the ResponseWriter as it came.
+	OnStatus func(ctx context.Context, status int)
 }
 
 // Decide answers whether a request may pass. An error means that nothing could

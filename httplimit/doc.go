@@ -11,5 +11,6 @@
 // address behind proxies. A [Decide] answers whether the request may pass; [By]
 // makes one of a limit and a key, and anyone may write their own. [Middleware]
 // does the rest: headers in a chosen [Dialect], problem details as the body, and
-// requests held until it is their turn. [Transport] limits what goes out.
+// requests held until it is their turn. [Watch] bans whose requests get certain
+// responses, such as 401. [Transport] limits what goes out.
 package httplimit

@@ -93,6 +93,26 @@ func ExampleDecide() {
 	// 429 remaining= retry-after=3600
 }
 
+// Who gets two 401 within an hour is kept out for a day.
+func ExampleWatch() {
+	var limiter stint.Limiter
+	guessing, err := stint.NewPenalty(stint.PenaltySpec{Name: "guessing", BanAfter: 2, BanFor: 24 * time.Hour})
+	if err != nil {
+		panic(err)
+	}
+	login := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
+
+	decide := httplimit.Watch(nil, &limiter, httplimit.Clients{}.Key, guessing, http.StatusUnauthorized)
+	handler := httplimit.Middleware{Decide: decide}.Wrap(login)
+	for range 3 {
+		call(handler, "POST", "/login")
+	}
+	// Output:
+	// 401 remaining= retry-after=
+	// 401 remaining= retry-after=
+	// 429 remaining= retry-after=86400
+}
+
 // Requests leave at an even pace of one each 50 ms.
 func ExampleShape() {
 	pace := stint.MustLimit("20 per 1s leaky_bucket")

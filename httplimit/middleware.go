@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -11,7 +12,7 @@ import (
 
 // Middleware puts limits before a handler. What passes reaches the handler with
 // the ResponseWriter as it came, so that streaming, hijacking and everything else
-// work as without it. What is refused never reaches the handler and is answered
+// work as without it (but see Answer.OnStatus). What is refused never reaches the handler and is answered
 // with problem details (RFC 9457, application/problem+json):
 //   - 429, a limit or a ban refused; with Retry-After, unless no wait would help
 //   - 403, Answer.Blocked
@@ -46,6 +47,14 @@ type Middleware struct {
 	// is refused at once, and so is one whose context ends sooner. 0: 10
 	// seconds. Negative: none are held.
 	MaxHold time.Duration
+	// Doubled is told of limits that count one request twice, which is hardly
+	// meant: this Middleware, or one that it wraps at any depth, has asked under
+	// the same limit ID and key as another one of them before. It is told once
+	// for each limit ID, with the inner one's request and the key, before that
+	// is answered. Set it on the outermost Middleware; those within need not have
+	// it. Whether both ask the same store it cannot know. It is called from many
+	// goroutines at once. nil: only one that wraps this is told, if it has it.
+	Doubled func(r *http.Request, limit *stint.Limit, key string)
 }
 
 const (
@@ -82,6 +91,7 @@ type handler struct {
 	Middleware
 	next  http.Handler
 	queue queue
+	told  sync.Map // limit IDs of which Doubled was told
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -90,6 +100,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.undecided(w, r, err)
 		return
 	}
+	r = h.note(r, &a)
 	pass := a.Allowed || a.Unlimited
 	if a.Blocked {
 		pass = false
@@ -103,6 +114,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	retryAfter := h.Dialect.set(w.Header(), &a)
 	if !pass {
 		refusal(&a, h.Dialect, retryAfter).write(w, r)
+		return
+	}
+	if a.OnStatus != nil {
+		watched := &statusWriter{ResponseWriter: w, ctx: r.Context(), tell: a.OnStatus}
+		h.next.ServeHTTP(watched, r)
+		watched.final(http.StatusOK) // which net/http writes now
 		return
 	}
 	h.next.ServeHTTP(w, r)

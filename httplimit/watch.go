@@ -1,0 +1,62 @@
+package httplimit
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/stintdev/stint"
+)
+
+// Watch is d, and beside it takes responses with certain statuses for violations
+// of a key under a penalty: such as 401, to ban who guesses passwords, or 404, to
+// ban who looks for holes. While a ban runs, requests of the key are refused; else d
+// decides. d may be nil: nothing but a ban refuses then, and no headers tell of
+// limits. Where the key is "", nobody is watched. l may be nil: one in memory. It
+// panics if key, p or statuses are missing.
+//
+//	decide := httplimit.Watch(nil, &limiter, clients.Key, penalty, http.StatusUnauthorized)
+//
+// To see whether a ban runs takes a call of the store, before d's own. Counting a
+// violation takes another, while the response waits; if it fails, that violation is
+// lost.
+func Watch(d Decide, l *stint.Limiter, key Key, p *stint.Penalty, statuses ...int) Decide {
+	if key == nil || p == nil || len(statuses) == 0 {
+		panic("httplimit: Watch needs a key, a penalty and statuses")
+	}
+	if d == nil {
+		d = func(*http.Request) (Answer, error) { return Answer{Unlimited: true}, nil }
+	}
+	if l == nil {
+		l = new(stint.Limiter)
+	}
+	return func(r *http.Request) (Answer, error) {
+		k := key(r)
+		if k == "" {
+			return d(r)
+		}
+		ban, err := l.Take(r.Context(), &stint.Request{Asks: []stint.Ask{{Key: k, Limit: look, Penalty: p}}}, nil)
+		if err != nil {
+			return Answer{}, fmt.Errorf("penalty %s: %w", p.Spec().Name, err)
+		}
+		if !ban.Allowed {
+			return Answer{Decision: ban}, nil
+		}
+		a, err := d(r)
+		before := a.OnStatus
+		a.OnStatus = func(ctx context.Context, status int) {
+			if before != nil {
+				before(ctx, status)
+			}
+			if slices.Contains(statuses, status) {
+				_, _ = l.Violate(ctx, k, p) // nobody is there to be told
+			}
+		}
+		return a, err
+	}
+}
+
+// look is asked for nothing, to see whether a ban runs. It has room for all that
+// may stand under the same ID.
+var look = stint.MustLimit("1000000000 per 1s fixed_window")
