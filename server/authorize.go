@@ -74,6 +74,7 @@ func (s *Server) authorize() http.Handler {
 			return
 		}
 		if clients := s.clients(); !clients.Believes(r) {
+			s.notice(r)
 			s.complainOfProxy(r.RemoteAddr)
 			httplimit.Problem(w, r, http.StatusForbidden, "Who asks is not trusted to speak for others: list the proxy's address in trusted_proxies of the rules.")
 			return

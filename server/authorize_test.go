@@ -177,7 +177,7 @@ func TestAuthorizeLogs(t *testing.T) {
 	for range 3 {
 		authorize(h, "GET", "/v1/authorize", asNginx...)
 	}
-	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "address=192.0.2.1:1234") {
+	if got := log.String(); strings.Count(got, "\n") != 2 || strings.Count(got, "ST001") != 1 || !strings.Contains(got, "address=192.0.2.1:1234") {
 		t.Errorf("log: %s", got)
 	}
 }

@@ -83,16 +83,16 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 
 // ask decides what the body of a check request asks.
 func (s *Server) ask(r *http.Request, body []byte) (Verdict, error) {
-	q, err := readQuestion(body)
-	if err == nil && q.timed {
-		err = badInput("t_us: only simulations have instants")
-	}
+	in, err := ReadInput(body)
 	if err != nil {
 		s.metrics.badRequests.Inc()
 		return Verdict{}, err
 	}
-	return s.Decide(r.Context(), &q.Input, time.Time{})
+	return s.Decide(r.Context(), in, time.Time{})
 }
+
+// never is stint.Never in JSON.
+const never = -1
 
 // decisionJSON is a decision in JSON. Durations are µs; −1 is never.
 type decisionJSON struct {
@@ -116,7 +116,7 @@ func toJSON(d *stint.Decision) decisionJSON {
 		j.Limit = d.Limit.Capacity()
 	}
 	if d.RetryAfter == stint.Never {
-		j.RetryAfter = -1
+		j.RetryAfter = never
 	}
 	return j
 }
@@ -146,6 +146,9 @@ func (v *Verdict) reply() replyJSON {
 		BanLeft:      v.BanLeft.Microseconds(),
 		Decisions:    []namedJSON{},
 	}
+	if v.BanLeft == stint.Never {
+		r.BanLeft = never
+	}
 	if v.Rule != nil {
 		r.Rule = v.Rule.Name
 		if !v.Allowed {
@@ -174,13 +177,17 @@ func (v *Verdict) outcome() string {
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
+	writeJSONAs(w, "application/json", status, v)
+}
+
+func writeJSONAs(w http.ResponseWriter, kind string, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
 		panic(err) // numbers and strings always marshal
 	}
 	body = append(body, '\n')
 	h := w.Header()
-	h.Set("Content-Type", "application/json")
+	h.Set("Content-Type", kind)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)

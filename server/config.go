@@ -10,6 +10,7 @@ import (
 
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/yamlnode"
+	"github.com/stintdev/stint/rules"
 )
 
 // Settings is the section "server" of a configuration file: what stays as it is
@@ -38,6 +39,41 @@ type Settings struct {
 	// httplimit.Middleware.
 	MaxHeld int64
 	MaxHold time.Duration
+	// RulesFrom is where this instance takes its rules from.
+	RulesFrom RulesFrom
+	// TLS is the gateway's, CheckTLS that of the check API. nil: plain HTTP.
+	TLS, CheckTLS *TLSFiles
+	// Admin is the admin API's.
+	Admin Admin
+}
+
+// RulesFrom is where an instance takes its rules from.
+type RulesFrom uint8
+
+const (
+	// FromFile takes them from the configuration file.
+	FromFile RulesFrom = iota
+	// FromFleet takes those that the fleet shares.
+	FromFleet
+)
+
+// String is the name in the configuration file.
+func (f RulesFrom) String() string {
+	if f == FromFleet {
+		return "fleet"
+	}
+	return "file"
+}
+
+// ParseRulesFrom reads the name of a source of rules.
+func ParseRulesFrom(text string) (RulesFrom, error) {
+	switch text {
+	case "file":
+		return FromFile, nil
+	case "fleet":
+		return FromFleet, nil
+	}
+	return 0, fmt.Errorf("unknown source of rules %.60q: one of file, fleet", text)
 }
 
 // Route sends requests to an upstream.
@@ -63,16 +99,28 @@ func DefaultSettings() Settings {
 		UpstreamTimeout: time.Minute,
 		MaxHeld:         1000,
 		MaxHold:         10 * time.Second,
+		Admin:           Admin{Listen: "127.0.0.1:8090"},
 	}
 }
 
 // ReadSettings reads the section "server" of a configuration file. What it does
 // not say is as in DefaultSettings. An error has a line for each problem.
 func ReadSettings(file string, data []byte) (Settings, error) {
+	return ReadSettingsFiles([]rules.File{{Name: file, Data: data}})
+}
+
+// ReadSettingsFiles is ReadSettings of several files, of which one may have the
+// section. That not two of them have it is for rules.ParseFiles to say.
+func ReadSettingsFiles(files []rules.File) (Settings, error) {
 	s := DefaultSettings()
-	r, root := yamlnode.Open(file, data)
-	r.Mapping(root, yamlnode.Fields{"": r.Skip, "server": func(n *yamlnode.Node) { s.read(r, n) }})
-	return s, r.Err()
+	for _, f := range files {
+		r, root := yamlnode.Open(f.Name, f.Data)
+		r.Mapping(root, yamlnode.Fields{"": r.Skip, "server": func(n *yamlnode.Node) { s.read(r, n) }})
+		if err := r.Err(); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
 }
 
 func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node) {
@@ -86,6 +134,10 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node) {
 		"client_header":    yamlnode.Parsed(r, &s.ClientHeader, parseHeader),
 		"max_held":         r.Int64(&s.MaxHeld, 1, 1<<20),
 		"max_hold":         r.Period(&s.MaxHold),
+		"rules":            yamlnode.Parsed(r, &s.RulesFrom, ParseRulesFrom),
+		"tls":              readTLS(r, &s.TLS),
+		"check_tls":        readTLS(r, &s.CheckTLS),
+		"admin":            func(n *yamlnode.Node) { s.Admin.read(r, n) },
 		"headers":          func(n *yamlnode.Node) { s.readDialect(r, n) },
 		"routes": func(n *yamlnode.Node) {
 			r.Each(n, func(n *yamlnode.Node) { s.readRoute(r, n) })

@@ -38,6 +38,8 @@ func describe(s *server.Settings) string {
 		{"client_header", s.ClientHeader, d.ClientHeader},
 		{"max_held", s.MaxHeld, d.MaxHeld},
 		{"max_hold", s.MaxHold, d.MaxHold},
+		{"rules", s.RulesFrom, d.RulesFrom},
+		{"admin listen", s.Admin.Listen, d.Admin.Listen},
 	} {
 		if f.is != f.byDefault {
 			fmt.Fprintf(&b, "%s %v\n", f.name, f.is)
@@ -45,6 +47,17 @@ func describe(s *server.Settings) string {
 	}
 	for _, r := range s.Routes {
 		fmt.Fprintf(&b, "route %q %s to %s\n", r.Host, r.Path, r.Upstream)
+	}
+	for i, f := range []*server.TLSFiles{s.TLS, s.CheckTLS, s.Admin.TLS} {
+		if f != nil {
+			fmt.Fprintf(&b, "%s %+v\n", []string{"tls", "check_tls", "admin tls"}[i], *f)
+		}
+	}
+	for _, t := range s.Admin.Tokens {
+		fmt.Fprintf(&b, "token %+v\n", t)
+	}
+	for _, c := range s.Admin.Clients {
+		fmt.Fprintf(&b, "client %+v\n", c)
 	}
 	if b.Len() == 0 {
 		return "as by default"
@@ -55,7 +68,8 @@ func describe(s *server.Settings) string {
 // The defaults are those of the design.
 func TestDefaultSettings(t *testing.T) {
 	const want = "{Listen::8080 CheckListen::8082 Store:memory MaxKeys:1000000 DecisionTimeout:25ms UpstreamTimeout:1m0s " +
-		"Dialect:x-ratelimit ClientHeader: Routes:[] MaxHeld:1000 MaxHold:10s}"
+		"Dialect:x-ratelimit ClientHeader: Routes:[] MaxHeld:1000 MaxHold:10s " +
+		"RulesFrom:file TLS:<nil> CheckTLS:<nil> Admin:{Listen:127.0.0.1:8090 TLS:<nil> Tokens:[] Clients:[]}}"
 	if got := fmt.Sprintf("%+v", server.DefaultSettings()); got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}

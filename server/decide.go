@@ -19,9 +19,13 @@ type Verdict struct {
 	List rules.List
 	// Rule is the rule whose limit or ban decided; nil: none did.
 	Rule *rules.Rule
+	// ByHand is the ban by hand that decided, if one did. BanLeft and RetryAfter
+	// are stint.Never where it does not end.
+	ByHand *rules.Ban
 	// Rules and Each have a place for each limit of each rule that applied, in
 	// the file's order, those in shadow mode among them. Each is nil where a ban
-	// that was running answered for all.
+	// that was running answered for all. Rules that watch responses and have no
+	// limits are not there.
 	Rules []*rules.Rule
 	Each  []stint.Decision
 
@@ -30,6 +34,10 @@ type Verdict struct {
 	by      *stint.Limiter
 	// counters are those of the set that decided.
 	counters ruleCounters
+	// applied tells that a rule applied, and watching has those that wait for
+	// the response.
+	applied  bool
+	watching []watching
 }
 
 // Decide is the one road: it finds the rules that apply to in, asks their limits,
@@ -55,6 +63,11 @@ func (s *Server) decide(ctx context.Context, in *rules.Input, at time.Time) (Ver
 	if m.List == rules.Blocked {
 		return v, nil
 	}
+	if m.Ban != nil {
+		v.Rule, v.ByHand = m.BanRule, m.Ban
+		v.Decision = stint.Decision{Outcome: stint.Banned, Key: string(m.Ban.Key), RetryAfter: m.BanLeft, BanLeft: m.BanLeft}
+		return v, nil
+	}
 	if len(m.Asks) == 0 {
 		v.Decision = stint.Decision{Allowed: true, Outcome: stint.Allowed}
 		return v, nil
@@ -63,7 +76,14 @@ func (s *Server) decide(ctx context.Context, in *rules.Input, at time.Time) (Ver
 	if err := s.take(ctx, &v, m, at); err != nil {
 		return Verdict{}, err
 	}
-	v.Rule = v.decidedBy(m)
+	v.applied = true
+	if i := v.decidedBy(m); i >= 0 {
+		v.Rule = m.Rules[i]
+		if v.Outcome == stint.Banned && v.Each != nil { // by this request
+			s.bans.impose(v.Rule.Name, m.Asks[i].Key, v.BanLeft)
+		}
+	}
+	v.watch(m)
 	return v, nil
 }
 
@@ -112,7 +132,7 @@ func groups(m *rules.Matches, at time.Time) []group {
 
 func (s *Server) take(ctx context.Context, v *Verdict, m *rules.Matches, at time.Time) error {
 	bounded := ctx
-	if s.timeout > 0 {
+	if s.timeout > 0 && at.IsZero() { // a simulation has all the time there is
 		var cancel context.CancelFunc
 		bounded, cancel = context.WithTimeout(ctx, s.timeout)
 		defer cancel()
@@ -194,8 +214,8 @@ func (s *Server) conclude(ctx context.Context, v *Verdict, g *group, a *stint.An
 	return nil
 }
 
-// decidedBy finds the rule behind the decision.
-func (v *Verdict) decidedBy(m *rules.Matches) *rules.Rule {
+// decidedBy finds the ask behind the decision; -1: there is none.
+func (v *Verdict) decidedBy(m *rules.Matches) int {
 	for i := range m.Asks {
 		a := &m.Asks[i]
 		decided := a.Limit == v.Limit && a.Key == v.Key
@@ -203,10 +223,10 @@ func (v *Verdict) decidedBy(m *rules.Matches) *rules.Rule {
 			decided = a.Penalty == v.Penalty
 		}
 		if decided && !isShadow(m.Rules[i]) {
-			return m.Rules[i]
+			return i
 		}
 	}
-	return nil
+	return -1
 }
 
 // enforced are the decisions of Each that clients are told.

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -19,16 +18,17 @@ import (
 // Gateway limits requests and passes them on to the upstreams of the routes. A
 // request that no route matches is counted, too, and answered with 404.
 func (s *Server) Gateway() http.Handler {
-	return httplimit.Middleware{
+	return withExchange(httplimit.Middleware{
 		Decide:  s.decideHTTP,
 		Dialect: s.settings.Dialect,
 		MaxHeld: int(s.settings.MaxHeld),
 		MaxHold: s.settings.MaxHold,
-	}.Wrap(s.upstreams())
+	}.Wrap(s.upstreams()))
 }
 
 // decideHTTP is Decide for the gateway's middleware.
 func (s *Server) decideHTTP(r *http.Request) (httplimit.Answer, error) {
+	s.notice(r)
 	clients := s.clients()
 	in := rules.Input{
 		Request: &rules.Request{
@@ -44,6 +44,9 @@ func (s *Server) decideHTTP(r *http.Request) (httplimit.Answer, error) {
 	v, err := s.Decide(r.Context(), &in, time.Time{})
 	if err != nil {
 		return httplimit.Answer{}, err
+	}
+	if x := exchangeOf(r); x != nil {
+		x.watching, x.by, x.counters = v.watching, v.by, v.counters
 	}
 	return s.answer(&v), nil
 }
@@ -106,7 +109,8 @@ func (s *Server) upstreams() http.Handler {
 		host, path := canonicalHost(r.Host), canonicalPath(r.URL.Path)
 		for i := range targets {
 			if t := &targets[i]; t.matches(host, path) {
-				t.proxy.ServeHTTP(w, withAnswerHeaders(w, r))
+				takeAnswerHeaders(w, r)
+				t.proxy.ServeHTTP(w, r)
 				return
 			}
 		}
@@ -114,21 +118,15 @@ func (s *Server) upstreams() http.Handler {
 	})
 }
 
-type answerHeaders struct{}
-
-// withAnswerHeaders moves what the limits say in w's headers into r's context. A
+// takeAnswerHeaders moves what the limits say in w's headers into r's exchange. A
 // ReverseProxy would add the upstream's of the same names to them, and clears them
 // when the upstream sends a 1xx first; so they go into the upstream's response
 // instead, where they replace its own.
-func withAnswerHeaders(w http.ResponseWriter, r *http.Request) *http.Request {
-	ours := w.Header().Clone()
-	clear(w.Header())
-	return r.WithContext(context.WithValue(r.Context(), answerHeaders{}, ours))
-}
-
-func setAnswerHeaders(h http.Header, r *http.Request) {
-	ours, _ := r.Context().Value(answerHeaders{}).(http.Header)
-	maps.Copy(h, ours)
+func takeAnswerHeaders(w http.ResponseWriter, r *http.Request) {
+	if x := exchangeOf(r); x != nil {
+		x.headers = w.Header().Clone()
+		clear(w.Header())
+	}
 }
 
 func (r *Route) matches(host, path string) bool {
@@ -169,7 +167,9 @@ func (s *Server) proxy(route Route) http.Handler {
 			s.setForwarded(p)
 		},
 		ModifyResponse: func(r *http.Response) error {
-			setAnswerHeaders(r.Header, r.Request)
+			x := exchangeOf(r.Request)
+			s.responded(r.Request.Context(), x, r.StatusCode)
+			x.setHeaders(r.Header)
 			return nil
 		},
 		ErrorHandler: s.upstreamFailed,
@@ -211,7 +211,7 @@ func (s *Server) upstreamFailed(w http.ResponseWriter, r *http.Request, err erro
 	if r.Context().Err() != nil {
 		return // the client has left
 	}
-	setAnswerHeaders(w.Header(), r)
+	exchangeOf(r).setHeaders(w.Header())
 	var timeout net.Error
 	switch {
 	case errors.As(err, &timeout) && timeout.Timeout():

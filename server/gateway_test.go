@@ -46,24 +46,27 @@ func everythingTo(u *url.URL) func(*server.Config) {
 
 // running is a Server that runs on loopback.
 type running struct {
-	gateway, check string // host:port
-	stop           func() error
+	gateway, check, admin string // host:port
+	stop                  func() error
 }
 
 // start runs s until the test ends.
 func start(t testing.TB, s *server.Server) *running {
 	t.Helper()
-	gateway, check := listen(t), listen(t)
+	l := server.Listeners{Gateway: listen(t), Check: listen(t), Admin: listen(t)}
+	if err := s.Open(); err != nil { // here, before the test changes files
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx, gateway, check) }()
+	go func() { done <- s.Run(ctx, l) }()
 	stop := sync.OnceValue(func() error { cancel(); return <-done })
 	t.Cleanup(func() {
 		if err := stop(); err != nil {
 			t.Errorf("Run: %v", err)
 		}
 	})
-	return &running{gateway.Addr().String(), check.Addr().String(), stop}
+	return &running{l.Gateway.Addr().String(), l.Check.Addr().String(), l.Admin.Addr().String(), stop}
 }
 
 func listen(t testing.TB) net.Listener {

@@ -62,6 +62,19 @@ func readQuestion(data []byte) (*question, error) {
 	return q, nil
 }
 
+// ReadInput reads what is asked about from the body of a check request. Errors wrap
+// stint.ErrRequest.
+func ReadInput(body []byte) (*rules.Input, error) {
+	q, err := readQuestion(body)
+	if err == nil && q.timed {
+		err = badInput("t_us: only simulations have instants")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &q.Input, nil
+}
+
 // client is an address; empty: unknown.
 func (r *reader) client() (netip.Addr, error) {
 	text, err := r.text()

@@ -59,6 +59,14 @@ func (r *reader) null() bool {
 
 var errObject = errors.New("want an object")
 
+// orNull reads what is not null.
+func (r *reader) orNull(read func() error) error {
+	if r.null() {
+		return nil
+	}
+	return read()
+}
+
 // object calls read with the name of each member of an object, to read its value.
 func (r *reader) object(read func(name []byte) error) error {
 	if r.peek() != '{' {
@@ -110,6 +118,25 @@ func unknownMember(name string, names []string) error {
 		near = ": did you mean " + near + "?"
 	}
 	return fmt.Errorf("unknown field %.60q%s", name, near)
+}
+
+// list calls read for each item of what must be a list.
+func (r *reader) list(read func() error) error {
+	if r.peek() != '[' {
+		return errors.New("want a list")
+	}
+	return r.each(read)
+}
+
+// bool stores true or false.
+func (r *reader) bool(to **bool) error {
+	v := r.peek() == 't'
+	if !v && r.peek() != 'f' {
+		return errors.New("want true or false")
+	}
+	r.at += len(strconv.FormatBool(v))
+	*to = &v
+	return nil
 }
 
 // each calls read for each item of a list.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,28 +23,34 @@ import (
 // names of rules are the only labels that are not fixed in this file.
 type metrics struct {
 	registry *prometheus.Registry
-	epoch    time.Time  // see now
-	swap     sync.Mutex // held while rules are swapped
+	epoch    time.Time // see now
 
 	decisions *prometheus.CounterVec // by rule, outcome
 	shadows   *prometheus.CounterVec // by rule
 	fallbacks *prometheus.CounterVec // by rule, policy
+	responses *prometheus.CounterVec // by rule
 
 	// What has no rule: by outcome, undecided among them, and where none applied.
 	noRule                   [stint.Banned + 1]prometheus.Counter
 	blocked, safe, unmatched prometheus.Counter
+	bannedNetwork            prometheus.Counter
 
 	decideSeconds, storeSeconds prometheus.Histogram
 	storeTimeouts, storeErrors  prometheus.Counter
 	badRequests                 prometheus.Counter
 	reloadsTaken, reloadsFailed prometheus.Counter
+	syncFailures                prometheus.Counter
+
+	certificatesTaken, certificatesRefused prometheus.Counter
+	certificateExpiry                      *prometheus.GaugeVec // by listener
 }
 
 // served is a set with the counters of its rules. They are swapped together, so
 // that a request finds those of the rules that it was decided by.
 type served struct {
 	*rules.Set
-	counters ruleCounters
+	counters   ruleCounters
+	forwarding *forwarding
 }
 
 // ruleCounters has what is counted of each rule that is not off. A request looks
@@ -57,6 +62,7 @@ type ruleCounter struct {
 	decisions [stint.Banned + 1]prometheus.Counter // by stint.Outcome
 	shadow    prometheus.Counter                   // nil: not in shadow mode
 	fallback  prometheus.Counter                   // under the policy that the rule has
+	responses prometheus.Counter                   // nil: none count
 }
 
 // spans are the bounds of what is timed, in seconds. The default decision_timeout,
@@ -66,8 +72,8 @@ var spans = []float64{
 	1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1,
 }
 
-// newMetrics has nothing of any rule yet. current is asked at each scrape.
-func newMetrics(current func() *rules.Set) *metrics {
+// newMetrics has nothing of any rule yet. s is asked at each scrape.
+func newMetrics(s *Server) *metrics {
 	m := &metrics{registry: prometheus.NewRegistry(), epoch: time.Now()}
 	counter := func(name, help string) prometheus.Counter {
 		return registered(m, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
@@ -81,6 +87,7 @@ func newMetrics(current func() *rules.Set) *metrics {
 	m.decisions = vec("stint_decisions_total", "Requests decided, by the rule that decided and the outcome.", "rule", "outcome")
 	m.shadows = vec("stint_shadow_refusals_total", "Requests that a rule in shadow mode would have refused.", "rule")
 	m.fallbacks = vec("stint_fallback_decisions_total", "Decisions by a rule's on_store_error, because the store failed.", "rule", "policy")
+	m.responses = vec("stint_response_violations_total", "Responses of upstreams that counted as violations of a rule's penalty.", "rule")
 	m.decideSeconds = histogram("stint_decision_seconds", "Time to decide a request, the store's included.")
 	m.storeSeconds = histogram("stint_store_seconds", "Time of a call of the store, also where it failed.")
 	failures := vec("stint_store_errors_total", "Calls of the store that failed.", "kind")
@@ -88,16 +95,25 @@ func newMetrics(current func() *rules.Set) *metrics {
 	m.badRequests = counter("stint_bad_requests_total", "Requests too malformed to be decided.")
 	reloads := vec("stint_rules_reloads_total", "New rules, by what became of them.", "result")
 	m.reloadsTaken, m.reloadsFailed = reloads.WithLabelValues("taken"), reloads.WithLabelValues("refused")
+	m.syncFailures = counter("stint_sync_failures_total", "Times that this instance could not ask what the fleet shares; it keeps what it has.")
+	certificates := vec("stint_certificate_reloads_total", "Certificates read anew, by what became of them.", "result")
+	m.certificatesTaken, m.certificatesRefused = certificates.WithLabelValues("taken"), certificates.WithLabelValues("refused")
+	m.certificateExpiry = registered(m, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "stint_certificate_expiry_timestamp_seconds",
+		Help: "When the certificate that a listener shows expires, in seconds since 1970.",
+	}, []string{"listener"}))
 	for o := range m.noRule {
 		if o := stint.Outcome(o); o == 0 || o == stint.Allowed { // refusals have rules
 			m.noRule[o] = m.decisions.WithLabelValues("", o.String())
 		}
 	}
 	m.blocked = m.decisions.WithLabelValues("", "blocked")
+	m.bannedNetwork = m.decisions.WithLabelValues("", stint.Banned.String())
 	m.safe = m.decisions.WithLabelValues("", "safe")
 	m.unmatched = m.decisions.WithLabelValues("", "unmatched")
 	m.registry.MustRegister(
-		rulesCollector(current),
+		liveCollector{s},
+		findingsCollector(s.Findings),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -114,25 +130,6 @@ func (m *metrics) handler(errorLog *log.Logger) http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorLog: errorLog})
 }
 
-// rulesCollector tells of the set that decides when it is scraped. A gauge that is
-// set by each reload could be seen with both versions, or none.
-type rulesCollector func() *rules.Set
-
-var (
-	rulesInfo = prometheus.NewDesc("stint_rules_info", "1, labelled with the version of the rules that decide.", []string{"version"}, nil)
-	rulesHave = prometheus.NewDesc("stint_rules", "Rules in the set that decides, also those in mode off.", nil, nil)
-)
-
-// Describe is for prometheus.Collector.
-func (rulesCollector) Describe(to chan<- *prometheus.Desc) { to <- rulesInfo; to <- rulesHave }
-
-// Collect is for prometheus.Collector.
-func (current rulesCollector) Collect(to chan<- prometheus.Metric) {
-	set := current()
-	to <- prometheus.MustNewConstMetric(rulesInfo, prometheus.GaugeValue, 1, set.Version)
-	to <- prometheus.MustNewConstMetric(rulesHave, prometheus.GaugeValue, float64(len(set.Rules)))
-}
-
 // serve makes set ready to be served. Its rules' series start at 0 rather than with
 // the first request, for Prometheus sees no increase in a series that appears as
 // 1; those of a rule whose name was served before go on.
@@ -146,12 +143,15 @@ func (m *metrics) serve(set *rules.Set) *served {
 			for o := stint.Allowed; o <= stint.Banned; o++ {
 				c.decisions[o] = m.decisions.WithLabelValues(r.Name, o.String())
 			}
+			if len(r.OnStatus) > 0 {
+				c.responses = m.responses.WithLabelValues(r.Name)
+			}
 			all[r] = c
 		case rules.Shadow:
 			all[r] = &ruleCounter{shadow: m.shadows.WithLabelValues(r.Name)}
 		}
 	}
-	return &served{set, all}
+	return &served{set, all, new(forwarding)}
 }
 
 // forget removes the series of the rules of before whose names are not in now:
@@ -171,6 +171,7 @@ func (m *metrics) forget(before, now *rules.Set) {
 			m.decisions.DeleteLabelValues(r.Name, o.String())
 		}
 		m.shadows.DeleteLabelValues(r.Name)
+		m.responses.DeleteLabelValues(r.Name)
 		for _, f := range [...]rules.Fallback{rules.Local, rules.Allow, rules.Deny} {
 			m.fallbacks.DeleteLabelValues(r.Name, f.String())
 		}
@@ -200,11 +201,13 @@ func (m *metrics) counterOf(v *Verdict) prometheus.Counter {
 		return m.blocked
 	case v.List == rules.Safe:
 		return m.safe
+	case v.ByHand != nil && v.Rule == nil:
+		return m.bannedNetwork
 	case v.Rule != nil:
 		return v.counters[v.Rule].decisions[v.Outcome]
-	case len(v.Rules) == 0:
+	case !v.applied:
 		return m.unmatched
-	case v.Allowed: // all that applied are in shadow mode
+	case v.Allowed: // all that applied are in shadow mode, or only watch responses
 		return m.noRule[stint.Allowed]
 	}
 	return m.noRule[0]
@@ -252,8 +255,3 @@ func (c ruleCounters) fellBack(all ...*rules.Rule) {
 		}
 	}
 }
-
-// RulesRefused counts a reload that came to nothing, because the new rules were
-// wrong or could not be read; those that decide stay. Reloads that succeed are
-// counted by SetRules.
-func (s *Server) RulesRefused() { s.metrics.reloadsFailed.Inc() }

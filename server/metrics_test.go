@@ -133,7 +133,7 @@ func TestMetricsOfOutcomes(t *testing.T) {
 			{"login", []string{`decisions_total{outcome="allowed",rule="login"}`, "store_seconds_count"}},
 			{"login", []string{`decisions_total{outcome="limited",rule="login"}`, "store_seconds_count"}},
 			{"login", []string{`decisions_total{outcome="warned",rule="login"}`, "store_seconds_count"}},
-			{"login", []string{`decisions_total{outcome="banned",rule="login"}`, "store_seconds_count"}},
+			{"login", []string{`decisions_total{outcome="banned",rule="login"}`, "store_seconds_count", `bans{rule="login"}`}},
 			{"login", []string{`decisions_total{outcome="banned",rule="login"}`, "store_seconds_count"}}, // it runs
 			{"safe", []string{`decisions_total{outcome="safe",rule=""}`}},
 			{"blocked", []string{`decisions_total{outcome="blocked",rule=""}`}},
@@ -263,7 +263,7 @@ func TestMetricsOfReload(t *testing.T) {
 	}
 	c.moved("decision_seconds_count +2", "store_seconds_count +2", `decisions_total{outcome="allowed",rule="goes"}`, `decisions_total{outcome="limited",rule="goes"}`)
 
-	c.RulesRefused()
+	c.RulesRefused(errors.New("wrong"))
 	c.moved(`rules_reloads_total{result="refused"}`)
 	c.SetRules(parsed(t, b))
 	c.moved(`rules_reloads_total{result="taken"}`, "rules", info(b))
@@ -384,7 +384,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newCounted(t, countedRules, new(stint.Memory))
+	c := newCounted(t, countedRules+"  - {name: guess, key: client.ip, penalty: {on_status: [401], ban_after: 9, ban_for: 1h}}\n", new(stint.Memory))
+	c.metrics.certificateExpiry.WithLabelValues(gatewayDoor).Set(1) // it has no series without TLS
 	families, err := c.metrics.registry.Gather()
 	if err != nil {
 		t.Fatal(err)

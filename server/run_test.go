@@ -14,6 +14,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/limittest"
+	"github.com/stintdev/stint/server"
 )
 
 // refuses tells whether nobody listens at addr, which may take a moment to be so.
@@ -63,7 +64,7 @@ func TestGracefulShutdown(t *testing.T) {
 	<-came
 	stopped := make(chan error)
 	go func() { stopped <- g.stop() }()
-	if !refuses(g.gateway) || !refuses(g.check) {
+	if !refuses(g.gateway) || !refuses(g.check) || !refuses(g.admin) {
 		t.Error("it still listens")
 	}
 	select {
@@ -131,16 +132,19 @@ func TestStoppingIsNotReady(t *testing.T) {
 	}
 }
 
-// A listener that fails ends both servers, and says which it was.
+// A listener that fails ends all servers, and says which it was.
 func TestListenerFails(t *testing.T) {
-	gateway, check := listen(t), listen(t)
+	gateway, check, admin := listen(t), listen(t), listen(t)
 	gateway.Close()
-	err := newServer(t, generous).Run(context.Background(), gateway, check)
+	err := newServer(t, generous).Run(context.Background(), server.Listeners{Gateway: gateway, Check: check, Admin: admin})
 	if !errors.Is(err, net.ErrClosed) || !strings.HasPrefix(err.Error(), "listener "+gateway.Addr().String()+": ") {
 		t.Error(err)
 	}
 	if !refuses(check.Addr().String()) {
 		t.Error("the check API still listens")
+	}
+	if !refuses(admin.Addr().String()) {
+		t.Error("the admin API still listens")
 	}
 }
 
@@ -149,7 +153,7 @@ func TestCheckAlone(t *testing.T) {
 	check := listen(t)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- newServer(t, generous).Run(ctx, nil, check) }()
+	go func() { done <- newServer(t, generous).Run(ctx, server.Listeners{Check: check}) }()
 	if got := send(t, check.Addr().String(), "GET", "/readyz"); got.StatusCode != 200 || got.body != "ready\n" {
 		t.Errorf("%s %s", got.Status, got.body)
 	}

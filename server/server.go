@@ -2,11 +2,8 @@ package server
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log"
 	"log/slog"
-	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -24,8 +21,16 @@ type Config struct {
 	Rules *rules.Set
 	// Limiter decides. nil: one in memory.
 	Limiter *stint.Limiter
+	// Documents is where the fleet keeps what is changed at run time. nil: this
+	// instance keeps it by itself, until it ends.
+	Documents Documents
 	// Log is told of failures. nil: slog.Default.
 	Log *slog.Logger
+	// Program names what runs, with its version, for the admin API.
+	Program string
+	// Findings is what was found while all this was made, for Server.Findings.
+	// nil: nothing.
+	Findings []rules.Finding
 }
 
 // Server decides requests by rules. It is made by New and may be used from many
@@ -33,6 +38,11 @@ type Config struct {
 type Server struct {
 	settings   Settings
 	set        atomic.Pointer[served]
+	live       live
+	documents  Documents
+	shared     bool // documents are others' too
+	bans       bans
+	started    time.Time
 	metrics    *metrics
 	limiter    *stint.Limiter
 	local      *stint.Limiter // decides where limiter does not; nil: nothing does
@@ -42,20 +52,47 @@ type Server struct {
 	errorLog   *log.Logger
 	complaints stint.Limiter // of s.log, see complain
 	stopping   atomic.Bool
+	found      []rules.Finding // at the start
+	program    string
+
+	files        sync.Mutex // guards what follows while files are read; see Open
+	opened       bool
+	certificates []*certificate // of the listeners with TLS; set by Open
+	tokens       atomic.Pointer[Tokens]
 }
 
 // New is a Server.
 func New(c Config) *Server {
-	s := &Server{settings: c.Settings, limiter: c.Limiter, log: c.Log, transport: newTransport(&c.Settings)}
-	s.metrics = newMetrics(s.Rules)
-	s.set.Store(s.metrics.serve(c.Rules))
+	s := &Server{
+		settings:  c.Settings,
+		limiter:   c.Limiter,
+		documents: c.Documents,
+		shared:    c.Documents != nil,
+		log:       c.Log,
+		transport: newTransport(&c.Settings),
+		started:   time.Now(),
+		found:     c.Findings,
+		program:   c.Program,
+	}
+	if !s.shared {
+		s.documents = new(memoryDocuments)
+	}
+	s.metrics = newMetrics(s)
+	s.live.controls = followed{name: controlsDocument, take: s.takeControls}
+	s.live.rules = followed{name: rulesDocument, take: s.takeFleetRules}
+	s.live.followed = []*followed{&s.live.controls}
+	if c.Settings.RulesFrom == FromFleet {
+		s.live.followed = append(s.live.followed, &s.live.rules)
+	}
+	s.live.take(c.Rules, 0)
+	s.install()
 	if s.limiter == nil {
 		s.limiter = stint.NewLimiter(&stint.Memory{MaxKeys: int(c.Settings.MaxKeys)})
 	}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
-	s.errorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)
+	s.errorLog = log.New(errorLines{s}, "", 0)
 	if _, ok := s.limiter.Store.(*stint.Memory); !ok && s.limiter.Store != nil {
 		// Memory answers at once, and where it does not, it is full: another
 		// one beside it would hand out fresh limits.
@@ -63,20 +100,6 @@ func New(c Config) *Server {
 		s.local = stint.NewLimiter(&stint.Memory{MaxKeys: int(c.Settings.MaxKeys)})
 	}
 	return s
-}
-
-// Rules is the set that decides now.
-func (s *Server) Rules() *rules.Set { return s.set.Load().Set }
-
-// SetRules makes another set decide, for every request that comes from now on.
-// Counts are kept where a rule's name and a limit's algorithm, period and
-// sub-windows are as before, and so are the metrics of a rule whose name is.
-func (s *Server) SetRules(set *rules.Set) {
-	s.metrics.swap.Lock()
-	defer s.metrics.swap.Unlock()
-	before := s.set.Swap(s.metrics.serve(set))
-	s.metrics.forget(before.Set, set)
-	s.metrics.reloadsTaken.Inc()
 }
 
 // readyLimit is asked, and never charged, to see whether the store decides.
@@ -109,64 +132,4 @@ func (s *Server) needsStore() bool {
 	return slices.ContainsFunc(s.Rules().Rules, func(r *rules.Rule) bool {
 		return r.Mode == rules.Enforce && r.OnStoreError == rules.Deny
 	})
-}
-
-// stopTimeout bounds how long requests under way are waited for.
-const stopTimeout = 30 * time.Second
-
-// Run serves the check API and, where gateway is not nil, the gateway, until ctx
-// is done; then it takes no more, lets the requests under way finish, for up to 30
-// seconds, cuts connections that were upgraded, and returns nil. It closes both
-// listeners.
-func (s *Server) Run(ctx context.Context, gateway, check net.Listener) error {
-	underWay, cut := context.WithCancel(context.WithoutCancel(ctx))
-	defer s.transport.CloseIdleConnections()
-	defer cut()
-	servers := map[net.Listener]*http.Server{check: s.httpServer(underWay, s.Check())}
-	servers[check].ReadTimeout = 30 * time.Second // bodies are small here
-	if gateway != nil {
-		servers[gateway] = s.httpServer(underWay, s.Gateway())
-	}
-	errs := make(chan error, 2*len(servers))
-	failed, fail := context.WithCancel(ctx)
-	defer fail()
-	var running sync.WaitGroup
-	for l, h := range servers {
-		running.Go(func() {
-			if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-				errs <- fmt.Errorf("listener %s: %w", l.Addr(), err)
-				fail()
-			}
-		})
-	}
-	<-failed.Done()
-	s.stopping.Store(true)
-	grace, cancel := context.WithTimeout(underWay, stopTimeout)
-	defer cancel()
-	for _, h := range servers {
-		running.Go(func() {
-			if err := h.Shutdown(grace); err != nil {
-				errs <- errors.Join(fmt.Errorf("shut down: %w", err), h.Close())
-			}
-		})
-	}
-	running.Wait()
-	close(errs)
-	var all []error
-	for err := range errs {
-		all = append(all, err)
-	}
-	return errors.Join(all...)
-}
-
-// httpServer bounds what a slow or greedy client can hold.
-func (s *Server) httpServer(ctx context.Context, h http.Handler) *http.Server {
-	return &http.Server{
-		Handler:           h,
-		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          s.errorLog,
-	}
 }

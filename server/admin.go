@@ -1,0 +1,347 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/yamlnode"
+	"github.com/stintdev/stint/rules"
+)
+
+// Admin is the admin API, which docs/admin-api.yaml describes: it shows, changes
+// and undoes what is in force while everything runs.
+func (s *Server) Admin() http.Handler {
+	mux := http.NewServeMux()
+	for pattern, e := range map[string]endpoint{
+		"GET /v1/status":                  {Read, s.showStatus},
+		"GET /v1/rules":                   {Read, s.showRules},
+		"PUT /v1/rules":                   {Write, s.pushRules},
+		"POST /v1/rules/check":            {Read, s.checkRules},
+		"GET /v1/rules/versions":          {Read, s.listVersions},
+		"GET /v1/rules/versions/{number}": {Read, s.showVersion},
+		"POST /v1/rules/rollback":         {Write, s.rollbackRules},
+		"GET /v1/switches":                {Read, s.showSwitches},
+		"PATCH /v1/switches":              {Write, s.setSwitches},
+		"GET /v1/overrides":               {Read, s.listOverrides},
+		"POST /v1/overrides":              {Write, s.addOverride},
+		"DELETE /v1/overrides/{id}":       {Write, s.removeOverride},
+		"GET /v1/lists/{list}":            {Read, s.showList},
+		"POST /v1/lists/{list}":           {Write, s.addListed},
+		"DELETE /v1/lists/{list}/{id}":    {Write, s.removeListed},
+		"GET /v1/bans":                    {Read, s.listBans},
+		"POST /v1/bans":                   {Write, s.addBan},
+		"DELETE /v1/bans/{id}":            {Write, s.removeBan},
+		"POST /v1/bans/lift":              {Write, s.liftBans},
+		"POST /v1/keys/show":              {Read, s.showKey},
+		"POST /v1/keys/reset":             {Write, s.resetKey},
+		"POST /v1/keys/giveback":          {Write, s.giveBackKey},
+		"POST /v1/explain":                {Read, s.explainRequest},
+	} {
+		mux.Handle(pattern, s.endpoint(e))
+	}
+	return s.guarded(mux)
+}
+
+// endpoint answers calls of those who have its scope with a status and what is to
+// be written as JSON, or with an error, of which a *callError says more.
+type endpoint struct {
+	scope  Scope
+	answer func(*call) (status int, body any, err error)
+}
+
+// call is one call of the admin API.
+type call struct {
+	*http.Request
+	who principal
+}
+
+// callTimeout bounds how long a call waits for the store.
+const callTimeout = 10 * time.Second
+
+func (s *Server) endpoint(e endpoint) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, err := s.authenticate(r)
+		if err == nil && who.Scope < e.scope {
+			err = &callError{status: http.StatusForbidden, detail: "This takes the scope " + e.scope.String() + "."}
+		}
+		if err != nil {
+			s.complainOfCaller(r, who, err)
+			s.refuseCall(w, err)
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
+		defer cancel()
+		r.Body = http.MaxBytesReader(w, r.Body, maxCall)
+		status, body, err := e.answer(&call{r.WithContext(ctx), who})
+		if err != nil {
+			s.refuseCall(w, err)
+			return
+		}
+		writeJSON(w, status, body)
+	})
+}
+
+// guarded makes the answers of mux to what it does not know look like ours.
+func (s *Server) guarded(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p := r.URL.EscapedPath(); path.Clean(p) != p {
+			r = r.Clone(r.Context()) // mux would redirect it, with a page of its own
+			r.URL.Path, r.URL.RawPath = "/", ""
+		}
+		if _, pattern := mux.Handler(r); pattern != "" {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		probe := &statusOnly{header: http.Header{}}
+		mux.ServeHTTP(probe, r)
+		e := &callError{status: http.StatusNotFound, detail: "There is no such path; docs/admin-api.yaml lists them."}
+		if probe.status == http.StatusMethodNotAllowed {
+			w.Header().Set("Allow", probe.header.Get("Allow"))
+			e = &callError{status: probe.status, detail: "The methods here are " + probe.header.Get("Allow") + "."}
+		}
+		s.refuseCall(w, e)
+	})
+}
+
+// statusOnly is a ResponseWriter that keeps nothing but status and headers.
+type statusOnly struct {
+	header http.Header
+	status int
+}
+
+func (w *statusOnly) Header() http.Header         { return w.header }
+func (w *statusOnly) WriteHeader(status int)      { w.status = status }
+func (w *statusOnly) Write(b []byte) (int, error) { return len(b), nil }
+
+// callError is why a call came to nothing.
+type callError struct {
+	status   int
+	detail   string
+	problems []problemJSON
+	newest   *int64 // number of the rules' newest version, where a race was lost
+}
+
+// problemJSON is one thing that is wrong, and where.
+type problemJSON struct {
+	Where string `json:"where,omitempty"`
+	Text  string `json:"text"`
+}
+
+func (e *callError) Error() string {
+	text := e.detail
+	for _, p := range e.problems {
+		text += "\n" + p.Where + ": " + p.Text
+	}
+	return text
+}
+
+func badCall(format string, args ...any) error {
+	return &callError{status: http.StatusBadRequest, detail: fmt.Sprintf(format, args...)}
+}
+
+// impossible is an error of a call that was understood, in a field.
+func impossible(where, format string, args ...any) error {
+	return &callError{
+		status:   http.StatusUnprocessableEntity,
+		detail:   "It was understood, but cannot be done; nothing was changed.",
+		problems: []problemJSON{{where, fmt.Sprintf(format, args...)}},
+	}
+}
+
+func notFound(format string, args ...any) error {
+	return &callError{status: http.StatusNotFound, detail: fmt.Sprintf(format, args...)}
+}
+
+// unavailable is an error of a call that the store did not answer.
+func unavailable(err error) error {
+	return &callError{status: http.StatusServiceUnavailable, detail: "The store does not answer: " + err.Error()}
+}
+
+// problemDetails are an error in JSON (RFC 9457).
+type problemDetails struct {
+	Type     string        `json:"type"`
+	Title    string        `json:"title"`
+	Status   int           `json:"status"`
+	Detail   string        `json:"detail"`
+	Newest   *int64        `json:"newest,omitempty"`
+	Problems []problemJSON `json:"problems,omitempty"`
+}
+
+func (s *Server) refuseCall(w http.ResponseWriter, err error) {
+	var e *callError
+	if !errors.As(err, &e) {
+		switch {
+		case errors.Is(err, stint.ErrRequest):
+			e = &callError{status: http.StatusBadRequest, detail: err.Error()}
+		case errors.Is(err, stint.ErrUnsupported):
+			e = &callError{status: http.StatusNotImplemented, detail: "This store cannot do that: " + err.Error()}
+		default:
+			e = unavailable(err).(*callError)
+		}
+	}
+	if e.status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	writeJSONAs(w, "application/problem+json", e.status, problemDetails{
+		Type: "about:blank", Title: http.StatusText(e.status), Status: e.status,
+		Detail: e.detail, Newest: e.newest, Problems: e.problems,
+	})
+}
+
+// maxCall is the size of the largest call, in bytes: rules of the largest size, with
+// every byte escaped.
+const maxCall = 2*yamlnode.MaxFile + 1<<16
+
+// field is a member of a call's JSON object.
+type field struct {
+	name string
+	read func(*reader) error
+}
+
+// fields reads the call's JSON object, strictly.
+func (c *call) fields(fields ...field) error {
+	r, err := c.json()
+	if err != nil {
+		return err
+	}
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.name
+	}
+	if err := r.fields(names, func(i int) error { return fields[i].read(r) }); err != nil {
+		return badCall("The JSON is not as it should be: %s.", err)
+	}
+	return nil
+}
+
+// json is the call's body, as JSON.
+func (c *call) json() (*reader, error) {
+	body, err := c.bytes()
+	if err != nil {
+		return nil, err
+	}
+	r, err := readJSON(body)
+	if err != nil {
+		return nil, badCall("The body cannot be read: %s.", err)
+	}
+	return r, nil
+}
+
+// bytes is the call's body.
+func (c *call) bytes() ([]byte, error) {
+	if kind, _, err := mime.ParseMediaType(c.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		// A page on another site cannot send this type without asking first.
+		return nil, &callError{status: http.StatusUnsupportedMediaType, detail: "The Content-Type must be application/json."}
+	}
+	body, err := io.ReadAll(c.Body)
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, &callError{status: http.StatusRequestEntityTooLarge, detail: fmt.Sprintf("The body is larger than %d bytes.", maxCall)}
+	case err != nil:
+		return nil, badCall("The body cannot be read.")
+	}
+	return body, nil
+}
+
+func textField(name string, to *string) field {
+	return field{name, func(r *reader) error { return r.string(to) }}
+}
+
+func wholeField(name string, to *int64) field {
+	return field{name, func(r *reader) error { return r.whole(to) }}
+}
+
+func textsField(name string, to *[]string) field {
+	return field{name, func(r *reader) error {
+		return r.list(func() error {
+			var text string
+			err := r.string(&text)
+			*to = append(*to, text)
+			return err
+		})
+	}}
+}
+
+// keyField is a key: a text, or a list of texts.
+func keyField(to *rules.Key) field {
+	return field{"key", func(r *reader) error {
+		if r.peek() != '[' {
+			var text string
+			if err := r.string(&text); err != nil {
+				return errors.New("want text, or a list of texts")
+			}
+			if strings.IndexByte(text, 0) >= 0 {
+				return errors.New("it contains a NUL byte; write a list of parts as a list")
+			}
+			*to = rules.Key(text)
+			return nil
+		}
+		var parts []string
+		if err := textsField("key", &parts).read(r); err != nil {
+			return err
+		}
+		key, err := rules.JoinKey(parts...)
+		*to = key
+		return err
+	}}
+}
+
+// maxReason is the length of the longest reason or note, in bytes.
+const maxReason = 500
+
+func reasonField(name string, to *string) field {
+	return field{name, func(r *reader) error {
+		if err := r.string(to); err != nil {
+			return err
+		}
+		return checkReason(*to)
+	}}
+}
+
+func checkReason(text string) error {
+	if len(text) > maxReason || strings.ContainsFunc(text, unicode.IsControl) || !utf8.ValidString(text) {
+		return fmt.Errorf("must be one line of at most %d bytes", maxReason)
+	}
+	return nil
+}
+
+// reason is why a call is made that has no body, as its query tells.
+func (c *call) reason() (string, error) {
+	query, err := url.ParseQuery(c.URL.RawQuery)
+	if err != nil {
+		return "", badCall("The query cannot be read: %s.", err)
+	}
+	if len(query["reason"]) > 1 {
+		return "", badCall("The parameter reason is given twice.")
+	}
+	reason := query.Get("reason")
+	if err := checkReason(reason); err != nil {
+		return "", badCall("The parameter reason %s.", err)
+	}
+	return reason, nil
+}
+
+// auditUnknown leaves a line about a change of which the store did not say whether
+// it was made.
+func (s *Server) auditUnknown(c *call, action, reason string, err error) {
+	s.log.Warn("audit: perhaps changed", "who", c.who.Name, "from", c.RemoteAddr, "action", action, "reason", reason, "error", err)
+}
+
+// audit leaves a line about a change: who made it, what it was, and how it was
+// before and after.
+func (s *Server) audit(c *call, action, reason string, before, after any) {
+	s.log.Info("audit", "who", c.who.Name, "from", c.RemoteAddr, "action", action, "reason", reason,
+		"before", compact(before), "after", compact(after))
+}

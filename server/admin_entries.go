@@ -1,0 +1,176 @@
+package server
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/stintdev/stint/rules"
+)
+
+// overrideJSON is an override, and why it is without effect, if it is.
+type overrideJSON struct {
+	rules.Override
+	Problem string `json:"problem,omitempty"`
+}
+
+func (s *Server) listOverrides(*call) (int, any, error) {
+	now := s.state()
+	all := []overrideJSON{}
+	for _, o := range now.controls.Overrides {
+		all = append(all, overrideJSON{o, now.problem(o.ID)})
+	}
+	return http.StatusOK, struct {
+		Overrides []overrideJSON `json:"overrides"`
+	}{all}, nil
+}
+
+// problem is why an entry is without effect; empty: it is not.
+func (s *state) problem(id string) string {
+	if s.why == nil { // there may be thousands, of thousands of entries
+		s.why = make(map[string]string, len(s.problems))
+		for _, p := range slices.Backward(s.problems) { // the first of an ID counts
+			s.why[p.ID] = p.Text
+		}
+	}
+	return s.why[id]
+}
+
+func (s *Server) addOverride(c *call) (int, any, error) {
+	var o rules.Override
+	var in noteInput
+	err := c.fields(append(in.fields(), textField("rule", &o.Rule), keyField(&o.Key), textField("tier", &o.Tier),
+		wholeField("times", &o.Times), textsField("limits", &o.Limits))...)
+	if err == nil {
+		o.Key, err = s.counted(o.Rule, o.Key)
+	}
+	if err == nil {
+		o.Note, err = in.note(c)
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	var replaced []rules.Override
+	err = s.change(c, "add override", func(now *rules.Controls) ([]string, error) {
+		kept := now.Overrides[:0]
+		replaced = nil
+		for _, other := range now.Overrides {
+			if other.Rule == o.Rule && other.Key == o.Key && other.Tier == o.Tier {
+				replaced = append(replaced, other)
+			} else {
+				kept = append(kept, other)
+			}
+		}
+		now.Overrides = append(kept, o)
+		return []string{o.ID}, nil
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	s.audit(c, "add override", o.Reason, replaced, o)
+	return http.StatusCreated, overrideJSON{Override: o}, nil
+}
+
+func (s *Server) removeOverride(c *call) (int, any, error) {
+	reason, err := c.reason()
+	if err != nil {
+		return 0, nil, err
+	}
+	var gone rules.Override
+	id := c.PathValue("id")
+	err = s.change(c, "remove override", func(now *rules.Controls) ([]string, error) {
+		var ok bool
+		if gone, ok = take(&now.Overrides, overrideNote, id); !ok {
+			return nil, noEntry("override", id)
+		}
+		return nil, nil
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	s.audit(c, "remove override", reason, gone, nil)
+	return http.StatusOK, overrideJSON{Override: gone}, nil
+}
+
+// listedJSON is an entry of a list, and why it is without effect, if it is.
+type listedJSON struct {
+	rules.Listed
+	Problem string `json:"problem,omitempty"`
+}
+
+// list is the list that the path names.
+func (c *call) list() (of func(*rules.Controls) *[]rules.Listed, err error) {
+	switch name := c.PathValue("list"); name {
+	case "safelist":
+		return func(now *rules.Controls) *[]rules.Listed { return &now.Safelist }, nil
+	case "blocklist":
+		return func(now *rules.Controls) *[]rules.Listed { return &now.Blocklist }, nil
+	default:
+		return nil, notFound("There is no list %.40q: there are safelist and blocklist.", name)
+	}
+}
+
+func (s *Server) showList(c *call) (int, any, error) {
+	list, err := c.list()
+	if err != nil {
+		return 0, nil, err
+	}
+	now := s.state()
+	all := []listedJSON{}
+	for _, l := range *list(&now.controls) {
+		all = append(all, listedJSON{l, now.problem(l.ID)})
+	}
+	return http.StatusOK, struct {
+		Entries []listedJSON `json:"entries"`
+	}{all}, nil
+}
+
+func (s *Server) addListed(c *call) (int, any, error) {
+	list, err := c.list()
+	var l rules.Listed
+	var in noteInput
+	if err == nil {
+		err = c.fields(append(in.fields(), textField("network", &l.Network), textField("match", &l.Match))...)
+	}
+	if err == nil {
+		l.Note, err = in.note(c)
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	action := "add to " + c.PathValue("list")
+	err = s.change(c, action, func(now *rules.Controls) ([]string, error) {
+		all := list(now)
+		*all = append(*all, l)
+		return []string{l.ID}, nil
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	s.audit(c, action, l.Reason, nil, l)
+	return http.StatusCreated, listedJSON{Listed: l}, nil
+}
+
+func (s *Server) removeListed(c *call) (int, any, error) {
+	list, err := c.list()
+	var reason string
+	if err == nil {
+		reason, err = c.reason()
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	var gone rules.Listed
+	id, action := c.PathValue("id"), "take off "+c.PathValue("list")
+	err = s.change(c, action, func(now *rules.Controls) ([]string, error) {
+		var ok bool
+		if gone, ok = take(list(now), listedNote, id); !ok {
+			return nil, noEntry("entry of the "+c.PathValue("list"), id)
+		}
+		return nil, nil
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	s.audit(c, action, reason, gone, nil)
+	return http.StatusOK, listedJSON{Listed: gone}, nil
+}

@@ -1,0 +1,200 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"slices"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/yamlnode"
+	"github.com/stintdev/stint/rules"
+)
+
+// limitJSON is how a key stands under a limit.
+type limitJSON struct {
+	Limit      string `json:"limit"`
+	Capacity   int64  `json:"capacity"`
+	Used       int64  `json:"used"`
+	Remaining  int64  `json:"remaining"`
+	ResetAfter int64  `json:"reset_after_us"`
+}
+
+func limitOf(d *stint.Decision) limitJSON {
+	capacity := d.Limit.Capacity()
+	return limitJSON{d.Limit.String(), capacity, capacity - d.Remaining, d.Remaining, d.ResetAfter.Microseconds()}
+}
+
+// recordJSON is how a key stands under a penalty.
+type recordJSON struct {
+	Violations int64 `json:"violations"`
+	Bans       int64 `json:"bans"`
+	BanLeft    int64 `json:"ban_left_us"`
+}
+
+// keyJSON is how a key stands under a rule.
+type keyJSON struct {
+	Rule     string          `json:"rule"`
+	Key      rules.Key       `json:"key"`
+	Mode     string          `json:"mode"`
+	Tier     string          `json:"tier,omitempty"`
+	Limits   []limitJSON     `json:"limits"`
+	Override *rules.Override `json:"override,omitempty"`
+	Penalty  *recordJSON     `json:"penalty,omitempty"`
+	Ban      *rules.Ban      `json:"ban,omitempty"`
+}
+
+// keyCall is a call about a key under a rule.
+type keyCall struct {
+	key          rules.Key
+	tier, reason string
+	rule         *rules.Rule
+	limits       []*stint.Limit
+	override     *rules.Override
+}
+
+func (s *Server) keyCall(c *call, more ...field) (*keyCall, error) {
+	var k keyCall
+	var name string
+	err := c.fields(append(more, textField("rule", &name), keyField(&k.key), textField("tier", &k.tier), reasonField("reason", &k.reason))...)
+	if err == nil && (name == "" || k.key == "") {
+		err = badCall("rule and key must be given.")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if k.rule, err = s.rule(name); err != nil {
+		return nil, err
+	}
+	if k.key, err = s.counted(name, k.key); err != nil {
+		return nil, err
+	}
+	set := s.Rules()
+	if k.tier != "" && !slices.Contains(set.Tiers, k.tier) {
+		return nil, impossible("tier", "no tier %.60q%s", k.tier, didYouMean(k.tier, set.Tiers))
+	}
+	k.limits, k.override = k.rule.Grant(k.key, k.tier)
+	return &k, nil
+}
+
+// rule is the rule of a name, among those that decide now.
+func (s *Server) rule(name string) (*rules.Rule, error) {
+	var names []string
+	for _, r := range s.Rules().Rules {
+		if r.Name == name {
+			return r, nil
+		}
+		names = append(names, r.Name)
+	}
+	return nil, impossible("rule", "no rule %.60q%s", name, didYouMean(name, names))
+}
+
+// counted is a key as the rule of a name counts it, in all calls about keys.
+func (s *Server) counted(rule string, k rules.Key) (rules.Key, error) {
+	r, err := s.rule(rule)
+	if err != nil || k == "" {
+		return k, nil // which others say, if it matters
+	}
+	if k, err = r.AsCounted(k); err != nil {
+		return "", impossible("key", "%s", err)
+	}
+	return k, nil
+}
+
+func didYouMean(name string, names []string) string {
+	if near := yamlnode.Nearest(name, names); near != "" {
+		return ": did you mean " + near + "?"
+	}
+	return ""
+}
+
+func (s *Server) showKey(c *call) (int, any, error) {
+	k, err := s.keyCall(c)
+	if err != nil {
+		return 0, nil, err
+	}
+	j, err := s.keyState(c.Context(), k)
+	return http.StatusOK, j, err
+}
+
+func (s *Server) keyState(ctx context.Context, k *keyCall) (keyJSON, error) {
+	j := keyJSON{Rule: k.rule.Name, Key: k.key, Mode: k.rule.Mode.String(), Tier: k.tier, Limits: []limitJSON{}, Override: k.override}
+	if !k.rule.Watches {
+		out := make([]stint.Decision, len(k.limits))
+		if _, err := s.limiter.Take(ctx, k.request(k.limits, 0), out); err != nil {
+			return j, err
+		}
+		for i := range out {
+			j.Limits = append(j.Limits, limitOf(&out[i]))
+		}
+	}
+	if p := k.rule.Penalty; p != nil {
+		r, err := s.limiter.Record(ctx, string(k.key), p)
+		if err != nil {
+			return j, err
+		}
+		j.Penalty = &recordJSON{r.Violations, r.Bans, r.BanLeft.Microseconds()}
+	}
+	now := s.state()
+	t := target{rule: k.rule.Name, key: k.key}
+	for i := range now.controls.Bans {
+		if t.is(&now.controls.Bans[i]) {
+			j.Ban = &now.controls.Bans[i]
+		}
+	}
+	return j, nil
+}
+
+// request asks limits of the key, without a penalty.
+func (k *keyCall) request(limits []*stint.Limit, cost int64) *stint.Request {
+	r := &stint.Request{}
+	for _, l := range limits {
+		r.Asks = append(r.Asks, stint.Ask{Key: string(k.key), Limit: l, Cost: cost})
+	}
+	return r
+}
+
+func (s *Server) resetKey(c *call) (int, any, error) {
+	k, err := s.keyCall(c)
+	if err != nil {
+		return 0, nil, err
+	}
+	return s.changeKey(c, k, "reset key", func() error {
+		// Also those of other tiers, so that a key that changes tier is not
+		// caught by what it used there.
+		return s.limiter.Reset(c.Context(), string(k.key), k.rule.EveryLimit(k.key)...)
+	})
+}
+
+func (s *Server) giveBackKey(c *call) (int, any, error) {
+	var cost int64
+	k, err := s.keyCall(c, wholeField("cost", &cost))
+	switch {
+	case err != nil:
+		return 0, nil, err
+	case cost < 1:
+		return 0, nil, impossible("cost", "%d: must be at least 1", cost)
+	}
+	return s.changeKey(c, k, "give back", func() error {
+		return s.limiter.GiveBackAll(c.Context(), k.request(k.limits, cost))
+	})
+}
+
+// changeKey answers with how the key stands once it is changed. What was changed
+// leaves its line, also where how it stands then cannot be told.
+func (s *Server) changeKey(c *call, k *keyCall, action string, change func() error) (int, any, error) {
+	before, err := s.keyState(c.Context(), k)
+	if err != nil {
+		return 0, nil, err
+	}
+	if err := change(); err != nil {
+		s.auditUnknown(c, action, k.reason, err)
+		return 0, nil, err
+	}
+	after, err := s.keyState(c.Context(), k)
+	if err != nil {
+		s.audit(c, action, k.reason, before, nil)
+		return 0, nil, err
+	}
+	s.audit(c, action, k.reason, before, after)
+	return http.StatusOK, after, nil
+}

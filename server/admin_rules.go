@@ -1,0 +1,253 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/stintdev/stint/internal/yamlnode"
+	"github.com/stintdev/stint/rules"
+)
+
+// versionJSON is a version of the fleet's rules.
+type versionJSON struct {
+	Number  int64     `json:"number"`
+	Version string    `json:"version"`
+	Author  string    `json:"author"`
+	Note    string    `json:"note,omitempty"`
+	At      time.Time `json:"at"`
+	Text    string    `json:"text,omitempty"`
+}
+
+func (v *version) json() versionJSON {
+	return versionJSON{v.number, rules.VersionOf(v.Text), v.Author, v.Note, v.At, ""}
+}
+
+type ruleJSON struct {
+	Name   string   `json:"name"`
+	Mode   string   `json:"mode"`
+	Match  string   `json:"match,omitempty"`
+	Key    string   `json:"key"`
+	Cost   string   `json:"cost,omitempty"`
+	Limits []string `json:"limits"`
+}
+
+type rulesJSON struct {
+	Source  string     `json:"source"`
+	Version string     `json:"version"`
+	Number  int64      `json:"number"`
+	Newest  int64      `json:"newest"`
+	Rules   []ruleJSON `json:"rules"`
+}
+
+func (s *Server) showRules(*call) (int, any, error) {
+	now := s.state()
+	all := rulesJSON{now.source(), now.set.Version, now.number, now.newest, []ruleJSON{}}
+	for _, r := range now.set.Rules {
+		j := ruleJSON{r.Name, r.Mode.String(), r.Match, r.Key, r.Cost, []string{}}
+		for _, l := range r.Limits {
+			if !r.Watches {
+				j.Limits = append(j.Limits, l.String())
+			}
+		}
+		all.Rules = append(all.Rules, j)
+	}
+	return http.StatusOK, all, nil
+}
+
+// source says where the rules that decide come from.
+func (s *state) source() string {
+	if s.number > 0 {
+		return "fleet"
+	}
+	return "file"
+}
+
+func (s *Server) checkRules(c *call) (int, any, error) {
+	var text string
+	if err := c.fields(textField("text", &text)); err != nil {
+		return 0, nil, err
+	}
+	set, err := pushable(text)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, struct {
+		Version  string          `json:"version"`
+		Count    int             `json:"count"`
+		Findings []rules.Finding `json:"findings"`
+	}{set.Version, len(set.Rules), append([]rules.Finding{}, set.Findings...)}, nil
+}
+
+// pushable compiles rules that a fleet is to share. Settings are each instance's
+// own, and may hold passwords.
+func pushable(text string) (*rules.Set, error) {
+	set, err := parsePushed(text)
+	var wrong *yamlnode.Error
+	switch {
+	case errors.As(err, &wrong):
+		e := impossible("", "").(*callError)
+		e.detail, e.problems = "The rules are wrong; nothing was changed.", nil
+		for _, p := range wrong.Problems {
+			e.problems = append(e.problems, problemJSON{fmt.Sprintf("%d:%d", p.Line, p.Column), p.Text})
+		}
+		return nil, e
+	case err != nil:
+		return nil, impossible("text", "%s", err)
+	}
+	if set.HasServer {
+		return nil, impossible("text", "it has a section server, which is each instance's own and may hold passwords: push the rules without it")
+	}
+	return set, nil
+}
+
+func (s *Server) pushRules(c *call) (int, any, error) {
+	v, after := &version{Author: c.who.Name}, int64(-1)
+	err := c.fields(textField("text", &v.Text), wholeField("after", &after), reasonField("note", &v.Note))
+	if err == nil && (after < 0 || after == math.MaxInt64) {
+		err = badCall("after is missing, or no version's: the number of the version that this one replaces, 0 if there is none.")
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	return s.push(c, "push rules", v, after)
+}
+
+func (s *Server) rollbackRules(c *call) (int, any, error) {
+	var to int64
+	var note string
+	after := int64(-1)
+	err := c.fields(wholeField("to", &to), wholeField("after", &after), reasonField("note", &note))
+	if err == nil && (after < 0 || after == math.MaxInt64 || to < 1) {
+		err = badCall("to and after must be given: the numbers of the version to go back to and of the one that is replaced.")
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	old, err := s.readVersion(c.Context(), rulesDocument, to)
+	switch {
+	case err != nil:
+		return 0, nil, unavailable(err)
+	case old == nil:
+		return 0, nil, notFound("There is no version %d, or it is no longer kept.", to)
+	}
+	if note == "" {
+		note = fmt.Sprintf("back to version %d", to)
+	}
+	return s.push(c, "roll rules back", &version{Author: c.who.Name, Note: note, Text: old.Text}, after)
+}
+
+// push makes v the fleet's version that follows after.
+func (s *Server) push(c *call, action string, v *version, after int64) (int, any, error) {
+	if s.settings.RulesFrom != FromFleet {
+		return 0, nil, &callError{status: http.StatusConflict, detail: "This instance takes its rules from its file. To share rules, start the fleet with server: {rules: fleet}, and a Redis as its store."}
+	}
+	if _, err := pushable(v.Text); err != nil {
+		return 0, nil, err
+	}
+	if err := s.lookAt(c.Context(), &s.live.rules); err != nil {
+		return 0, nil, unavailable(err)
+	}
+	s.live.mu.Lock()
+	v.At, v.number = s.live.rules.seen.after(), after+1
+	s.live.mu.Unlock()
+	if err := v.encode(); err != nil {
+		return 0, nil, err
+	}
+	if len(v.data) > maxDocument {
+		return 0, nil, impossible("text", "with its escapes in JSON it takes %d bytes: at most %d", len(v.data), maxDocument)
+	}
+	written, err := s.documents.Write(c.Context(), rulesDocument, v.number, v.data)
+	if err != nil {
+		s.auditUnknown(c, action, v.Note, err)
+		return 0, nil, unavailable(fmt.Errorf("whether the rules were pushed is not known: %w", err))
+	}
+	if !written {
+		newest, err := s.newestRules(c.Context())
+		if err != nil {
+			return 0, nil, unavailable(err)
+		}
+		return 0, nil, conflict(newest, after)
+	}
+	_ = s.lookAt(c.Context(), &s.live.rules) // if it fails, it is seen soon
+	s.audit(c, action, v.Note, after, v.json())
+	return http.StatusOK, v.json(), nil
+}
+
+// conflict says that newest came after the version that was to be replaced.
+func conflict(newest *version, after int64) error {
+	if newest == nil {
+		return &callError{status: http.StatusConflict, newest: new(int64), detail: fmt.Sprintf("There is no version %d: nothing was pushed yet. Push after 0.", after)}
+	}
+	return &callError{status: http.StatusConflict, newest: &newest.number, detail: fmt.Sprintf(
+		"The newest version is %d, which %s pushed at %s, and not %d. Nothing was changed.",
+		newest.number, newest.Author, newest.At.Format(time.RFC3339), after)}
+}
+
+// newestRules is the fleet's newest version; nil: there is none.
+func (s *Server) newestRules(ctx context.Context) (*version, error) {
+	number, _, err := s.documents.Newest(ctx, rulesDocument)
+	if err != nil || number == 0 {
+		return nil, err
+	}
+	return s.readVersion(ctx, rulesDocument, number)
+}
+
+func (s *Server) listVersions(c *call) (int, any, error) {
+	limit, err := c.number("limit", 20, documentVersions)
+	if err != nil {
+		return 0, nil, err
+	}
+	newest, _, err := s.documents.Newest(c.Context(), rulesDocument)
+	if err != nil {
+		return 0, nil, unavailable(err)
+	}
+	all := []versionJSON{}
+	for n := newest; n > 0 && n > newest-int64(limit); n-- {
+		v, err := s.readVersion(c.Context(), rulesDocument, n)
+		if err != nil {
+			return 0, nil, unavailable(err)
+		}
+		if v == nil {
+			break // older ones are no longer kept either
+		}
+		all = append(all, v.json())
+	}
+	return http.StatusOK, struct {
+		Versions []versionJSON `json:"versions"`
+	}{all}, nil
+}
+
+func (s *Server) showVersion(c *call) (int, any, error) {
+	number, err := strconv.ParseInt(c.PathValue("number"), 10, 64)
+	if err != nil || number < 1 {
+		return 0, nil, notFound("There is no version %.40q: versions are numbers from 1.", c.PathValue("number"))
+	}
+	v, err := s.readVersion(c.Context(), rulesDocument, number)
+	switch {
+	case err != nil:
+		return 0, nil, unavailable(err)
+	case v == nil:
+		return 0, nil, notFound("There is no version %d, or it is no longer kept.", number)
+	}
+	j := v.json()
+	j.Text = v.Text
+	return http.StatusOK, j, nil
+}
+
+// number is a parameter of the query, from 1 to most.
+func (c *call) number(name string, otherwise, most int) (int, error) {
+	text := c.URL.Query().Get(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		return 0, badCall("The parameter %s must be a number from 1 to %d.", name, most)
+	}
+	return n, nil
+}

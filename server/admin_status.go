@@ -1,0 +1,95 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/rules"
+)
+
+// statusJSON is how this instance is.
+type statusJSON struct {
+	Program  string             `json:"program"`
+	Started  time.Time          `json:"started"`
+	Rules    rulesStatusJSON    `json:"rules"`
+	Controls controlsStatusJSON `json:"controls"`
+	Store    storeStatusJSON    `json:"store"`
+	Findings []rules.Finding    `json:"findings"`
+}
+
+type rulesStatusJSON struct {
+	Source  string       `json:"source"`
+	Version string       `json:"version"`
+	Number  int64        `json:"number"`
+	Count   int          `json:"count"`
+	Enabled bool         `json:"enabled"`
+	Taken   time.Time    `json:"taken"`
+	Refused *refusedJSON `json:"refused,omitempty"`
+}
+
+type refusedJSON struct {
+	At    time.Time `json:"at"`
+	Error string    `json:"error"`
+}
+
+type controlsStatusJSON struct {
+	Number   int64                `json:"number"`
+	Problems []controlProblemJSON `json:"problems"`
+}
+
+type controlProblemJSON struct {
+	ID   string `json:"id"`
+	Text string `json:"text"`
+}
+
+type storeStatusJSON struct {
+	Kind   string `json:"kind"`
+	OK     bool   `json:"ok"`
+	Shared bool   `json:"shared"`
+	Error  string `json:"error,omitempty"`
+}
+
+func (s *Server) showStatus(c *call) (int, any, error) {
+	now := s.state()
+	j := statusJSON{
+		Program: s.program,
+		Started: s.started.UTC(),
+		Rules: rulesStatusJSON{
+			Source: now.source(), Version: now.set.Version, Number: now.number,
+			Count: len(now.set.Rules), Enabled: now.set.Enabled, Taken: now.taken.UTC(),
+		},
+		Controls: controlsStatusJSON{now.changed, []controlProblemJSON{}},
+		Store:    s.storeStatus(c.Context()),
+		Findings: append([]rules.Finding{}, s.Findings()...),
+	}
+	if now.refused != nil {
+		j.Rules.Refused = &refusedJSON{now.refused.at.UTC(), now.refused.err.Error()}
+	}
+	for _, p := range now.problems {
+		j.Controls.Problems = append(j.Controls.Problems, controlProblemJSON(p))
+	}
+	return http.StatusOK, j, nil
+}
+
+// storeStatus asks the store something that changes nothing.
+func (s *Server) storeStatus(ctx context.Context) storeStatusJSON {
+	j := storeStatusJSON{Kind: "memory", Shared: s.shared}
+	if _, ok := s.limiter.Store.(*stint.Memory); !ok && s.limiter.Store != nil {
+		// What stands before the rest of its address, in which a password may be.
+		scheme, _, isURL := strings.Cut(s.settings.Store, "://")
+		if j.Kind = scheme; !isURL {
+			j.Kind = fmt.Sprintf("%T", s.limiter.Store) // of a program that serves by itself
+		}
+	}
+	bounded, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_, err := s.limiter.Peek(bounded, "readyz", readyLimit)
+	if j.OK = err == nil; err != nil {
+		j.Error = err.Error()
+	}
+	return j
+}

@@ -1,0 +1,197 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stintdev/stint/internal/redistest"
+)
+
+func tokenFile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const aToken, anotherToken = "0123456789abcdef-a", "0123456789abcdef-b"
+
+func quiet(t *testing.T, settings Settings) *Server {
+	return New(Config{Settings: settings, Rules: parsed(t, "rules: []"), Log: slog.New(slog.DiscardHandler)})
+}
+
+// Who may only look changes nothing, and what is allowed is told who it is.
+func TestScopes(t *testing.T) {
+	settings := DefaultSettings()
+	settings.Admin.Tokens = []Token{{Name: "reader", Scope: Read, File: tokenFile(t, aToken)}, {Name: "writer", Scope: Write, File: tokenFile(t, anotherToken)}}
+	s := quiet(t, settings)
+	if err := s.Open(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		need  Scope
+		token string
+		want  string
+	}{
+		{Read, aToken, "200 reader read"},
+		{Read, anotherToken, "200 writer write"},
+		{Write, aToken, "403 "},
+		{Write, anotherToken, "200 writer write"},
+		{Read, "x", "401 "},
+		{Write, "x", "401 "},
+	} {
+		was := ""
+		h := s.endpoint(endpoint{c.need, func(c *call) (int, any, error) {
+			was = fmt.Sprint(c.who.Name, " ", c.who.Scope)
+			return http.StatusOK, nil, nil
+		}})
+		r := httptest.NewRequest("POST", "/", nil)
+		r.Header.Set("Authorization", "Bearer "+c.token)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if got := fmt.Sprint(w.Code, " ", was); got != c.want {
+			t.Errorf("%s for %s: %s, want %s", c.token, c.need, got, c.want)
+		}
+		if challenged := w.Header().Get("WWW-Authenticate") != ""; challenged != (w.Code == 401) {
+			t.Errorf("%d: WWW-Authenticate %v", w.Code, challenged)
+		}
+	}
+}
+
+// It is where a connection comes in that tells whether it is from this machine, not
+// the settings alone.
+func TestLocalIsByConnection(t *testing.T) {
+	s := quiet(t, DefaultSettings())
+	for ip, want := range map[string]bool{"127.0.0.1": true, "127.1.1.1": true, "::1": true, "192.0.2.1": false, "::": false, "2001:db8::1": false} {
+		r := httptest.NewRequest("GET", "http://localhost/", nil)
+		addr := &net.TCPAddr{IP: net.ParseIP(ip), Port: 8090}
+		p, err := s.authenticate(r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, addr)))
+		if (err == nil) != want || want && p != (principal{"local", Write}) || !want && p != (principal{}) {
+			t.Errorf("%s: %v %v", ip, p, err)
+		}
+	}
+}
+
+// The files of certificates and tokens are looked at every 5 seconds, and found
+// changed also where Kubernetes has swapped a link above them.
+func TestFilesAreWatched(t *testing.T) {
+	dir := t.TempDir()
+	copyTo := func(version, name, from string) {
+		t.Helper()
+		data, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, version, name), data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for version, token := range map[string]string{"1": aToken, "2": anotherToken} {
+		if err := os.Mkdir(filepath.Join(dir, version), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		_, cert, key := redistest.Certificate(t)
+		copyTo(version, "cert", cert)
+		copyTo(version, "key", key)
+		copyTo(version, "token", tokenFile(t, token))
+	}
+	link := func(to, name string) {
+		t.Helper()
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link("1", "..data")
+	for _, name := range []string{"cert", "key", "token"} {
+		link("..data/"+name, name)
+	}
+	settings := DefaultSettings()
+	settings.Admin.Tokens = []Token{{Name: "a", Scope: Read, File: filepath.Join(dir, "token")}}
+	settings.TLS = &TLSFiles{Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key")}
+	synctest.Test(t, func(t *testing.T) {
+		s := quiet(t, settings)
+		if err := s.Open(); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx, Listeners{}) }()
+		before := s.certificates[0].now.Load()
+		is := func(after time.Duration, token string, changed bool) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			if _, _, ok := s.tokens.Load().Find(token); !ok || (s.certificates[0].now.Load() != before) != changed {
+				t.Errorf("want token %s, %v; certificate changed: %v", token, ok, s.certificates[0].now.Load() != before)
+			}
+		}
+		is(time.Minute, aToken, false) // nothing has changed, so nothing was taken
+		link("2", "..data_tmp")
+		if err := os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")); err != nil {
+			t.Fatal(err)
+		}
+		is(lookEvery-time.Second, aToken, false)
+		is(time.Second, anotherToken, true)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// errorCount is a log that counts errors.
+type errorCount struct{ atomic.Int64 }
+
+func (*errorCount) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelError }
+func (c *errorCount) Handle(context.Context, slog.Record) error  { c.Add(1); return nil }
+func (c *errorCount) WithAttrs([]slog.Attr) slog.Handler         { return c }
+func (c *errorCount) WithGroup(string) slog.Handler              { return c }
+
+// What is wrong with a file is told once, not at every look.
+func TestBadFilesAreToldOnce(t *testing.T) {
+	path := tokenFile(t, aToken)
+	settings := DefaultSettings()
+	settings.Admin.Tokens = []Token{{Name: "a", Scope: Read, File: path}}
+	synctest.Test(t, func(t *testing.T) {
+		var errors errorCount
+		s := New(Config{Settings: settings, Rules: parsed(t, "rules: []"), Log: slog.New(&errors)})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx, Listeners{}) }()
+		told := func(want int64) {
+			t.Helper()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if got := errors.Load(); got != want {
+				t.Errorf("told %d times, want %d", got, want)
+			}
+		}
+		told(0)
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		told(1)
+		for i, text := range []string{"", "short", aToken} { // no file is something else than an empty one
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			told(int64(min(i+2, 3)))
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,9 @@
+package server_test
+
+import (
+	"github.com/stintdev/stint/redislimit"
+	"github.com/stintdev/stint/server"
+)
+
+// Redis is where a fleet keeps its documents.
+var _ server.Documents = (*redislimit.Documents)(nil)

@@ -1,0 +1,262 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/rules"
+)
+
+// Explanation is what would be decided about a request, and why.
+type Explanation struct {
+	// Outcome is "allowed", "limited", "warned", "banned" or "blocked".
+	Outcome string `json:"outcome"`
+	// Rule is the rule that decides; empty: none does.
+	Rule string `json:"rule,omitempty"`
+	// Words tell it, a line each.
+	Words []string          `json:"words"`
+	List  string            `json:"list,omitempty"`
+	Entry string            `json:"entry,omitempty"`
+	Rules []ruleExplanation `json:"rules"`
+}
+
+type ruleExplanation struct {
+	Name     string           `json:"name"`
+	Mode     string           `json:"mode"`
+	Applies  bool             `json:"applies"`
+	Why      string           `json:"why"`
+	Key      rules.Key        `json:"key,omitempty"`
+	Cost     int64            `json:"cost"`
+	Tier     string           `json:"tier,omitempty"`
+	Override *rules.Override  `json:"override,omitempty"`
+	Limits   []explainedLimit `json:"limits,omitempty"`
+	BanLeft  int64            `json:"ban_left_us,omitempty"`
+	record   stint.Record     // of a rule with a penalty
+	refusal  *stint.Decision  // the strictest, if the limits refuse
+	from     *rules.Rule      //
+	outcome  stint.Outcome    // of this rule by itself
+}
+
+type explainedLimit struct {
+	limitJSON
+	Allowed    bool  `json:"allowed"`
+	RetryAfter int64 `json:"retry_after_us"`
+}
+
+// companion is asked together with the limits that are explained, and never allows:
+// so nothing is taken, and each limit says by itself whether it would have allowed.
+var companion = stint.MustLimit("1 per 1s")
+
+// Explain says what would be decided about in, and why, and takes nothing.
+func (s *Server) Explain(ctx context.Context, in *rules.Input) (*Explanation, error) {
+	e, err := s.Rules().Explain(in)
+	if err != nil {
+		return nil, err
+	}
+	x := &Explanation{Outcome: stint.Allowed.String(), Rules: []ruleExplanation{}}
+	switch {
+	case !e.Enabled:
+		x.say("Limits are switched off: everything passes.")
+		return x, nil
+	case e.List == rules.Safe:
+		x.List, x.Entry = e.List.String(), e.Entry
+		x.say("The request is on the safelist, so no rule applies: %s.", e.Entry)
+		return x, nil
+	case e.List == rules.Blocked:
+		x.Outcome, x.List, x.Entry = e.List.String(), e.List.String(), e.Entry
+		x.say("The request is on the blocklist: %s.", e.Entry)
+		return x, nil
+	case e.Ban != nil:
+		x.Outcome, x.Rule = stint.Banned.String(), e.Ban.Rule
+		x.say("%s", banWords(e.Ban))
+		return x, nil
+	}
+	for i := range e.Rules {
+		r, err := s.explainRule(ctx, &e.Rules[i])
+		if err != nil {
+			return nil, err
+		}
+		x.Rules = append(x.Rules, *r)
+		x.Words = append(x.Words, r.words()...)
+	}
+	x.conclude()
+	return x, nil
+}
+
+func (x *Explanation) say(format string, args ...any) {
+	x.Words = append(x.Words, fmt.Sprintf(format, args...))
+}
+
+// explainRule asks the store how the rule's key stands.
+func (s *Server) explainRule(ctx context.Context, e *rules.RuleExplanation) (*ruleExplanation, error) {
+	r := &ruleExplanation{Name: e.Rule.Name, Mode: e.Rule.Mode.String(), Applies: e.Applies, Why: e.Why, from: e.Rule}
+	if !e.Applies {
+		return r, nil
+	}
+	r.Key, r.Cost, r.Tier, r.Override, r.outcome = e.Key, e.Cost, e.Tier, e.Override, stint.Allowed
+	if err := s.explainLimits(ctx, r, e.Asks); err != nil {
+		return nil, err
+	}
+	p := e.Rule.Penalty
+	if p == nil {
+		return r, nil
+	}
+	var err error
+	if r.record, err = s.limiter.Record(ctx, string(e.Key), p); err != nil {
+		return nil, err
+	}
+	r.BanLeft = r.record.BanLeft.Microseconds()
+	switch spec := p.Spec(); {
+	case r.record.BanLeft > 0:
+		r.outcome = stint.Banned
+	case r.outcome == stint.Allowed:
+	case spec.BanAfter > 0 && r.record.Violations+1 >= spec.BanAfter:
+		r.outcome = stint.Banned
+	case spec.WarnAfter > 0 && r.record.Violations+1 >= spec.WarnAfter:
+		r.outcome = stint.Warned
+	}
+	return r, nil
+}
+
+func (s *Server) explainLimits(ctx context.Context, r *ruleExplanation, asks []stint.Ask) error {
+	if r.from.Watches {
+		return nil
+	}
+	request := stint.Request{Asks: make([]stint.Ask, len(asks), len(asks)+1)}
+	for i, a := range asks {
+		a.Penalty = nil
+		request.Asks[i] = a
+	}
+	request.Asks = append(request.Asks, stint.Ask{Key: asks[0].Key, Limit: companion, Cost: companion.Capacity() + 1})
+	out := make([]stint.Decision, len(request.Asks))
+	if _, err := s.limiter.Take(ctx, &request, out); err != nil {
+		return err
+	}
+	out = out[:len(asks)]
+	for i := range out {
+		d := &out[i]
+		j := explainedLimit{limitOf(d), d.Allowed, d.RetryAfter.Microseconds()}
+		if d.RetryAfter == stint.Never {
+			j.RetryAfter = never
+		}
+		r.Limits = append(r.Limits, j)
+	}
+	if d := stint.Strictest(out); !d.Allowed {
+		r.refusal, r.outcome = &d, stint.Limited
+	}
+	return nil
+}
+
+// words tell what a rule makes of the request.
+func (r *ruleExplanation) words() []string {
+	if !r.Applies {
+		return []string{fmt.Sprintf("Rule %s does not apply: %s.", r.Name, r.Why)}
+	}
+	head := fmt.Sprintf("Rule %s applies: %s. Key %s, cost %d", r.Name, r.Why, r.Key, r.Cost)
+	if r.Tier != "" {
+		head += ", tier " + r.Tier
+	}
+	if o := r.Override; o != nil {
+		head += ", override " + o.ID
+	}
+	if r.Mode == rules.Shadow.String() {
+		head += "; it is in shadow mode and refuses nothing"
+	}
+	all := []string{head + "."}
+	for i := range r.Limits {
+		all = append(all, "  "+r.Limits[i].words(r.Cost))
+	}
+	if p := r.from.Penalty; p != nil {
+		all = append(all, "  "+recordWords(&r.record, p))
+	}
+	return all
+}
+
+func (l *explainedLimit) words(cost int64) string {
+	text := fmt.Sprintf("%s: %d of %d used, %d left", l.Limit, l.Used, l.Capacity, l.Remaining)
+	switch {
+	case l.Allowed:
+		text += "; allows"
+	case l.RetryAfter < 0:
+		text += fmt.Sprintf("; refuses, however long one waits: a cost of %d is more than fits", cost)
+	default:
+		text += fmt.Sprintf("; refuses, would allow in %s", spell(l.RetryAfter))
+	}
+	if l.ResetAfter > 0 {
+		text += fmt.Sprintf(", unused in %s", spell(l.ResetAfter))
+	}
+	return text
+}
+
+func recordWords(r *stint.Record, p *stint.Penalty) string {
+	spec := p.Spec()
+	if r.BanLeft > 0 {
+		return fmt.Sprintf("penalty: banned for another %s; no limit is asked until then", r.BanLeft.Round(time.Millisecond))
+	}
+	var marks []string
+	if spec.WarnAfter > 0 {
+		marks = append(marks, fmt.Sprintf("warned from %d", spec.WarnAfter))
+	}
+	if spec.BanAfter > 0 {
+		marks = append(marks, fmt.Sprintf("banned at %d", spec.BanAfter))
+	}
+	return fmt.Sprintf("penalty: %d violations (%s)", r.Violations, strings.Join(marks, ", "))
+}
+
+func banWords(b *rules.Ban) string {
+	whom := "The network " + b.Network
+	if b.Network == "" {
+		whom = fmt.Sprintf("The key %s of rule %s", b.Key, b.Rule)
+	}
+	text := fmt.Sprintf("%s is banned by hand, by %s at %s", whom, b.Author, b.At.Format(time.RFC3339))
+	if !b.Until.IsZero() {
+		text += ", until " + b.Until.Format(time.RFC3339)
+	}
+	if b.Reason != "" {
+		text += ": " + b.Reason
+	}
+	return text + "."
+}
+
+// spell is µs as one reads them.
+func spell(us int64) string {
+	return (time.Duration(us) * time.Microsecond).Round(time.Millisecond).String()
+}
+
+// conclude says what comes of it all: of the rules that are enforced, a ban counts
+// more than a limit.
+func (x *Explanation) conclude() {
+	var by *ruleExplanation
+	for i := range x.Rules {
+		r := &x.Rules[i]
+		if !r.Applies || r.from.Mode != rules.Enforce || r.outcome == stint.Allowed {
+			continue
+		}
+		if by == nil || r.outcome > by.outcome || r.outcome == by.outcome && r.refusal != nil && by.refusal != nil && r.refusal.RetryAfter > by.refusal.RetryAfter {
+			by = r
+		}
+	}
+	if by == nil {
+		x.say("It would be allowed.")
+		return
+	}
+	x.Outcome, x.Rule = by.outcome.String(), by.Name
+	x.say("It would be refused (%s) by rule %s.", x.Outcome, x.Rule)
+}
+
+func (s *Server) explainRequest(c *call) (int, any, error) {
+	body, err := c.bytes()
+	if err != nil {
+		return 0, nil, err
+	}
+	in, err := ReadInput(body)
+	if err != nil {
+		return 0, nil, err
+	}
+	x, err := s.Explain(c.Context(), in)
+	return http.StatusOK, x, err
+}

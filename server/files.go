@@ -1,0 +1,135 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// watchedFiles are small files that belong together, such as a certificate and its
+// key. What they hold tells whether they have changed, not their times: that also
+// sees what Kubernetes does to a mounted Secret (it swaps a link two directories
+// up), and the second half of a pair that was written within one tick of a clock.
+type watchedFiles struct {
+	paths []string
+	seen  [sha256.Size]byte // of what the last reading found; a digest, for it may be secret
+}
+
+// longestFile is the size of the largest file that is read, in bytes.
+const longestFile = 1 << 20
+
+// read is what each of the files holds, or why one cannot be read, and whether the
+// last reading found something else.
+func (f *watchedFiles) read() (contents [][]byte, changed bool, err error) {
+	digest := sha256.New()
+	var errs []error
+	for _, path := range f.paths {
+		data, err := readSmall(path)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		fmt.Fprintf(digest, "%d %v\n", len(data), err)
+		digest.Write(data)
+		contents = append(contents, data)
+	}
+	before := f.seen
+	digest.Sum(f.seen[:0])
+	return contents, f.seen != before, errors.Join(errs...)
+}
+
+func readSmall(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, longestFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > longestFile {
+		return nil, fmt.Errorf("%s: larger than 1 MiB", path)
+	}
+	return data, nil
+}
+
+// Open reads the certificates and tokens that the settings name. Run does it where
+// it was not done. Until then, no token is known.
+func (s *Server) Open() error {
+	s.files.Lock()
+	defer s.files.Unlock()
+	if s.opened {
+		return nil
+	}
+	a := &s.settings.Admin
+	var certificates []*certificate
+	for _, c := range []struct {
+		name  string
+		files *TLSFiles
+	}{{gatewayDoor, s.settings.TLS}, {checkDoor, s.settings.CheckTLS}, {adminDoor, a.TLS}} {
+		if c.files == nil {
+			continue
+		}
+		opened, err := openCertificate(c.name, c.files)
+		if err != nil {
+			return fmt.Errorf("%s: tls: %w", c.name, err)
+		}
+		certificates = append(certificates, opened)
+	}
+	tokens, err := OpenTokens(a.Tokens)
+	if err != nil {
+		return fmt.Errorf("admin: %w", err)
+	}
+	s.certificates = certificates
+	for _, c := range certificates {
+		s.tellOf(c)
+	}
+	s.tokens.Store(tokens)
+	s.opened = true
+	return nil
+}
+
+// lookEvery is how often files of certificates and tokens are looked at.
+const lookEvery = 5 * time.Second
+
+// watchFiles takes over what files of certificates and tokens come to hold, until
+// ctx is done.
+func (s *Server) watchFiles(ctx context.Context) {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			s.reloadFiles(false)
+		}
+	}
+}
+
+// ReloadFiles reads the files of certificates and tokens now, changed or not, as
+// Run does every 5 seconds where they have changed. What is wrong is logged, and
+// what was there before stays.
+func (s *Server) ReloadFiles() { s.reloadFiles(true) }
+
+func (s *Server) reloadFiles(asked bool) {
+	s.files.Lock()
+	defer s.files.Unlock()
+	if !s.opened {
+		return
+	}
+	for _, c := range s.certificates {
+		s.reloadCertificate(c, asked)
+	}
+	changed, err := s.tokens.Load().reload(asked)
+	if err != nil {
+		s.log.Error("tokens not taken; those of before stay", "error", err)
+	}
+	if changed {
+		s.log.Info("tokens taken")
+	}
+}

@@ -1,0 +1,131 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/stintdev/stint/rules"
+)
+
+// forwarding is what was noticed of forwarding headers under one set of rules.
+type forwarding struct {
+	once  sync.Once
+	mu    sync.Mutex
+	found []rules.Finding // none, or one
+}
+
+// Findings is what works as written but hardly as meant: what was found at the
+// start, in the rules that decide now, and since they do.
+func (s *Server) Findings() []rules.Finding {
+	controls := s.controlFindings()
+	set := s.set.Load()
+	set.forwarding.mu.Lock()
+	defer set.forwarding.mu.Unlock()
+	return slices.Concat(s.found, set.Findings, set.forwarding.found, controls)
+}
+
+// controlFindings looks at what was changed at run time.
+func (s *Server) controlFindings() []rules.Finding {
+	s.live.mu.Lock()
+	defer s.live.mu.Unlock()
+	var endless, everybody ids
+	for i := range s.live.now.Bans {
+		b := &s.live.now.Bans[i]
+		if b.Until.IsZero() {
+			endless.add(b.ID)
+		}
+		if isEverybody(b.Network) {
+			everybody.add(b.ID)
+		}
+	}
+	for i := range s.live.now.Blocklist {
+		if l := &s.live.now.Blocklist[i]; isEverybody(l.Network) {
+			everybody.add(l.ID)
+		}
+	}
+	var found []rules.Finding
+	if endless.n > 0 {
+		found = append(found, rules.Finding{Code: rules.CodeBanWithoutEnd, Text: endless.String() +
+			": bans by hand without an end; lift them one day, or ban again with for or until"})
+	}
+	if everybody.n > 0 {
+		found = append(found, rules.Finding{Code: rules.CodeEverybody, Text: everybody.String() +
+			": this refuses every client of IPv4 or IPv6; if it is a mistake, lift the ban or remove the entry"})
+	}
+	return found
+}
+
+// ids are some entries, of which the first few are told.
+type ids struct {
+	n     int
+	first []string
+}
+
+func (s *ids) add(id string) {
+	if s.n++; len(s.first) < 5 {
+		s.first = append(s.first, id)
+	}
+}
+
+func (s *ids) String() string {
+	text := strings.Join(s.first, ", ")
+	if more := s.n - len(s.first); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// isEverybody tells whether a network holds all of IPv4 or of IPv6.
+func isEverybody(network string) bool {
+	p, err := rules.ParseNetwork(network)
+	return err == nil && p.Bits() == 0
+}
+
+// notice looks for a proxy that nobody was told of. It is logged once for each set
+// of rules.
+func (s *Server) notice(r *http.Request) {
+	set := s.set.Load()
+	if len(set.TrustedProxies) > 0 {
+		return
+	}
+	for _, name := range [...]string{"X-Forwarded-For", "Forwarded", "X-Real-Ip", http.CanonicalHeaderKey(s.settings.ClientHeader)} {
+		if r.Header[name] != nil {
+			set.forwarding.once.Do(func() { s.foundForwarded(set, r.RemoteAddr, name) })
+			return
+		}
+	}
+}
+
+func (s *Server) foundForwarded(set *served, from, header string) {
+	f := rules.Finding{Code: rules.CodeNoProxies, Text: "requests come with " + header + " and trusted_proxies is empty, so that it is not believed: " +
+		"if your proxy wrote it, all its clients count as one; list the proxy there"}
+	s.log.Warn(f.Text, "code", f.Code, "address", from)
+	set.forwarding.mu.Lock()
+	defer set.forwarding.mu.Unlock()
+	set.forwarding.found = []rules.Finding{f}
+}
+
+// findingsCollector tells how many findings of each code are open when it is
+// scraped.
+type findingsCollector func() []rules.Finding
+
+var findingsOpen = prometheus.NewDesc("stint_findings", "What works as written but hardly as meant, by code.", []string{"code"}, nil)
+
+// Describe is for prometheus.Collector.
+func (findingsCollector) Describe(to chan<- *prometheus.Desc) { to <- findingsOpen }
+
+// Collect is for prometheus.Collector.
+func (current findingsCollector) Collect(to chan<- prometheus.Metric) {
+	open := map[string]int{}
+	for _, f := range current() {
+		open[f.Code]++
+	}
+	for _, code := range rules.Codes() {
+		to <- prometheus.MustNewConstMetric(findingsOpen, prometheus.GaugeValue, float64(open[code]), code)
+	}
+}

@@ -1,0 +1,117 @@
+package server_test
+
+import (
+	"bytes"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server"
+)
+
+// codes are those of a server's findings.
+func codes(s *server.Server) string {
+	var all []string
+	for _, f := range s.Findings() {
+		all = append(all, f.Code)
+	}
+	return strings.Join(all, " ")
+}
+
+// A forwarding header that nobody is trusted to write is told of once for each set
+// of rules, and the finding goes with the set.
+func TestForwardedWithoutProxies(t *testing.T) {
+	const open, closed = `rules: []`, "trusted_proxies: [192.0.2.1]\nrules: []"
+	for _, c := range []struct {
+		about, rules, header string
+		found                bool
+	}{
+		{"X-Forwarded-For", open, "X-Forwarded-For", true},
+		{"Forwarded", open, "Forwarded", true},
+		{"X-Real-Ip", open, "X-Real-Ip", true},
+		{"what client_header names", open, "Cf-Connecting-Ip", true},
+		{"another header", open, "X-Forwarded-Proto", false},
+		{"a trusted proxy", closed, "X-Forwarded-For", false},
+		{"nobody trusted by other proxies' networks", "trusted_proxies: [10.0.0.1]\nrules: []", "X-Forwarded-For", false},
+	} {
+		for _, door := range []string{"gateway", "authorize"} {
+			var log bytes.Buffer
+			s := newServer(t, c.rules, func(config *server.Config) {
+				config.Log = slog.New(slog.NewTextHandler(&log, nil))
+				config.Settings.ClientHeader = "CF-Connecting-IP"
+			})
+			h, target := s.Gateway(), "/"
+			if door == "authorize" {
+				h, target = s.Check(), "/v1/authorize"
+			}
+			send := func() {
+				r := httptest.NewRequest("GET", target, nil)
+				r.Header.Set(c.header, "198.51.100.1")
+				h.ServeHTTP(httptest.NewRecorder(), r)
+			}
+			for range 3 {
+				send()
+			}
+			told := strings.Count(log.String(), "ST001")
+			if c.found != (told == 1) || c.found != (codes(s) == "ST001") || told > 1 {
+				t.Errorf("%s at the %s: findings %q, told %d times:\n%s", c.about, door, codes(s), told, &log)
+			}
+			if !c.found {
+				continue
+			}
+			for _, f := range s.Findings() {
+				if !strings.Contains(f.Text, c.header) {
+					t.Errorf("%s: %s", c.about, f)
+				}
+			}
+			set, err := rules.Parse("rules.yaml", []byte(open+"\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.SetRules(set)
+			if codes(s) != "" {
+				t.Errorf("%s: the new rules begin with %s", c.about, codes(s))
+			}
+			send()
+			if codes(s) != "ST001" || strings.Count(log.String(), "ST001") != 2 {
+				t.Errorf("%s: findings %q after new rules:\n%s", c.about, codes(s), &log)
+			}
+		}
+	}
+}
+
+// What the start found stays, what the rules have goes with them, and the metrics
+// tell of both.
+func TestFindings(t *testing.T) {
+	s := newServer(t, "trusted_proxies: [0.0.0.0/0]\nsafelist: ['true', 'false']", func(c *server.Config) {
+		c.Findings = []rules.Finding{{Code: rules.CodeEviction, Text: "x"}}
+	})
+	page := func() string {
+		w := httptest.NewRecorder()
+		s.Check().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		return w.Body.String()
+	}
+	if got := codes(s); got != "ST005 ST006 ST006 ST002" {
+		t.Error(got)
+	}
+	for _, want := range []string{`stint_findings{code="ST005"} 1`, `stint_findings{code="ST006"} 2`, `stint_findings{code="ST002"} 1`, `stint_findings{code="ST003"} 0`} {
+		if !strings.Contains(page(), want) {
+			t.Errorf("no %s", want)
+		}
+	}
+	set, err := rules.Parse("rules.yaml", []byte("rules: []"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.SetRules(set)
+	if got := codes(s); got != "ST005" || !strings.Contains(page(), `stint_findings{code="ST006"} 0`) {
+		t.Error(got)
+	}
+	w := httptest.NewRecorder()
+	if s.Check().ServeHTTP(w, httptest.NewRequest("GET", "/healthz", nil)); w.Code != http.StatusOK {
+		t.Error("findings make it unhealthy")
+	}
+}

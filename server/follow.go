@@ -1,0 +1,229 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/stintdev/stint/rules"
+)
+
+// The documents that a fleet shares.
+const (
+	rulesDocument    = "rules"
+	controlsDocument = "controls"
+)
+
+// version is what stands in a version of either document.
+type version struct {
+	Author string    `json:"author"`
+	Note   string    `json:"note,omitempty"`
+	At     time.Time `json:"at"`
+	// Text is the rules file, Controls what was changed at run time: one of them.
+	Text     string          `json:"text,omitempty"`
+	Controls *rules.Controls `json:"controls,omitempty"`
+
+	number int64
+	data   []byte // as it is stored
+	digest string // of data
+}
+
+// followed is the version of a document that this instance has seen last.
+type followed struct {
+	name string
+	seen version // its number is 0: none
+	take func(*version)
+}
+
+const (
+	// followEvery is how often an instance asks whether it missed a change.
+	followEvery = 500 * time.Millisecond
+	// followTimeout bounds one look at the documents.
+	followTimeout = time.Second
+)
+
+// Follow takes over what the fleet shares, once before it returns, if the documents
+// answer in time, and then whenever it changes, until ctx is done. Run does it;
+// it is for those who serve the handlers by themselves, and to be called once.
+func (s *Server) Follow(ctx context.Context) {
+	if !s.shared {
+		return // changes are made here, and are in force when they are made
+	}
+	s.look(ctx)
+	hints := make(chan struct{}, 1)
+	go s.documents.Watch(ctx, func() {
+		select {
+		case hints <- struct{}{}:
+		default: // one is waiting already
+		}
+	})
+	go func() {
+		ticker := time.NewTicker(followEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			case <-hints:
+			}
+			s.look(ctx)
+		}
+	}()
+}
+
+// look takes over what has changed. Where it cannot see, everything stays.
+func (s *Server) look(ctx context.Context) {
+	bounded, cancel := context.WithTimeout(ctx, followTimeout)
+	defer cancel()
+	var err error
+	for _, f := range s.live.followed {
+		if e := s.lookAt(bounded, f); e != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", f.name, e))
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		s.metrics.syncFailures.Inc()
+		s.complainOf("what the fleet shares cannot be seen, so this instance keeps what it has", err)
+	}
+}
+
+// lookAt takes over the newest version of a document. Where the store has lost
+// versions that this instance has seen, in a failover or because it was emptied,
+// what was changed last, there or here, goes on: a kill switch or a ban must not
+// end because a server was restarted. Numbers cannot tell, for those that were lost
+// are given again; the instants of changes can, for each is later than that of the
+// change which it was made on.
+func (s *Server) lookAt(ctx context.Context, f *followed) error {
+	newest, digest, err := s.documents.Newest(ctx, f.name)
+	if err != nil {
+		return err
+	}
+	s.live.mu.Lock()
+	seen := f.seen
+	s.live.mu.Unlock()
+	if newest == seen.number && digest == seen.digest {
+		return nil
+	}
+	v := &version{}
+	if newest > 0 {
+		if v, err = s.readVersion(ctx, f.name, newest); err != nil {
+			return err
+		}
+		if v == nil {
+			return fmt.Errorf("version %d is gone", newest)
+		}
+	}
+	if v.At.Before(seen.At) {
+		return s.restore(ctx, f, seen, newest+1)
+	}
+	if newest <= seen.number && digest != seen.digest {
+		// Somebody who had not seen them was faster with a change than those who
+		// had were with restoring them.
+		s.log.Warn("the store had lost what the fleet shares, and it was changed since: see what is missing",
+			"document", f.name, "lost", seen.number, "number", newest)
+	}
+	s.takeVersion(f, &seen, v)
+	return nil
+}
+
+// restore writes again what the store has lost.
+func (s *Server) restore(ctx context.Context, f *followed, lost version, number int64) error {
+	written, err := s.documents.Write(ctx, f.name, number, lost.data)
+	if err != nil || !written {
+		return err // not written: another instance was first, and the next look sees it
+	}
+	s.log.Warn("the store had lost what the fleet shares; restored", "document", f.name, "lost", lost.number, "number", number)
+	s.live.mu.Lock()
+	defer s.live.mu.Unlock()
+	if f.seen.is(&lost) {
+		f.seen.number = number
+	}
+	return nil
+}
+
+// takeVersion puts a version in force that follows the one seen before. Where
+// another was put in force meanwhile, it does nothing: that one was looked up later,
+// or the next look will tell.
+func (s *Server) takeVersion(f *followed, before, v *version) {
+	s.live.mu.Lock()
+	defer s.live.mu.Unlock()
+	if f.seen.is(before) {
+		f.seen = *v
+		f.take(v)
+	}
+}
+
+// is tells whether both are the same version.
+func (v *version) is(other *version) bool {
+	return v.number == other.number && v.digest == other.digest
+}
+
+// after is an instant for the version that is made on v: now, but for clocks that
+// differ.
+func (v *version) after() time.Time {
+	now := time.Now().UTC()
+	if least := v.At.Add(time.Microsecond); now.Before(least) {
+		return least
+	}
+	return now
+}
+
+// encode makes data of what v says.
+func (v *version) encode() (err error) {
+	v.data, err = json.Marshal(v)
+	v.digest = digest(v.data)
+	return err
+}
+
+// readVersion reads a version of a document; nil: it is not kept.
+func (s *Server) readVersion(ctx context.Context, name string, number int64) (*version, error) {
+	data, err := s.documents.Read(ctx, name, number)
+	if err != nil {
+		return nil, fmt.Errorf("version %d: %w", number, err)
+	}
+	if data == nil {
+		return nil, nil
+	}
+	v := &version{number: number, data: data, digest: digest(data)}
+	if err := json.Unmarshal(data, v); err != nil {
+		return nil, fmt.Errorf("version %d: %w", number, err)
+	}
+	return v, nil
+}
+
+// takeControls puts controls in force. s.live.mu is held.
+func (s *Server) takeControls(v *version) {
+	before := s.live.now
+	s.live.now = rules.Controls{}
+	if v.Controls != nil {
+		s.live.now = *v.Controls
+	}
+	s.install()
+	for _, lift := range newLifts(before.Lifts, s.live.now.Lifts) {
+		s.lifted(lift)
+	}
+	s.log.Info("controls taken", "number", v.number)
+}
+
+// takeFleetRules makes the fleet's rules decide, or says why not. s.live.mu is held.
+func (s *Server) takeFleetRules(v *version) {
+	if v.number == 0 {
+		return // the store has lost them; what decides goes on
+	}
+	set, err := parsePushed(v.Text)
+	if err != nil {
+		s.refuse(err)
+		s.log.Error("the fleet's rules not taken; those of before stay", "number", v.number, "error", err)
+		return
+	}
+	s.live.take(set, v.number)
+	s.install()
+	s.metrics.reloadsTaken.Inc()
+	s.log.Info("the fleet's rules taken", "number", v.number, "version", set.Version, "count", len(set.Rules))
+}
+
+// parsePushed compiles rules that were pushed.
+func parsePushed(text string) (*rules.Set, error) { return rules.Parse("rules", []byte(text)) }

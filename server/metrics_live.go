@@ -1,0 +1,47 @@
+package server
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// liveCollector tells of what is in force when it is scraped. Gauges that are set by
+// each change could be seen with both versions, or none.
+type liveCollector struct{ s *Server }
+
+var (
+	rulesInfo = prometheus.NewDesc("stint_rules_info", "1, labelled with the version of the rules that decide.", []string{"version"}, nil)
+	rulesHave = prometheus.NewDesc("stint_rules", "Rules in the set that decides, also those in mode off.", nil, nil)
+
+	rulesNumber    = prometheus.NewDesc("stint_fleet_rules_version", "Number of the fleet's version of the rules that decides; 0: they are a file's.", nil, nil)
+	controlsNumber = prometheus.NewDesc("stint_controls_version", "Number of the version of what was changed at run time that is in force; 0: nothing was.", nil, nil)
+	bansRunning    = prometheus.NewDesc("stint_bans", "Bans by penalty that this instance imposed and that still run.", []string{"rule"}, nil)
+	bansByHand     = prometheus.NewDesc("stint_manual_bans", "Bans by hand in force, the same on every instance.", nil, nil)
+	overridesHave  = prometheus.NewDesc("stint_overrides", "Overrides in force, the same on every instance.", nil, nil)
+)
+
+// Describe is for prometheus.Collector.
+func (liveCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{rulesInfo, rulesHave, rulesNumber, controlsNumber, bansRunning, bansByHand, overridesHave} {
+		to <- d
+	}
+}
+
+// Collect is for prometheus.Collector.
+func (c liveCollector) Collect(to chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	now := c.s.state()
+	gauge(rulesInfo, 1, now.set.Version)
+	gauge(rulesHave, float64(len(now.set.Rules)))
+	gauge(rulesNumber, float64(now.number))
+	gauge(controlsNumber, float64(now.changed))
+	gauge(bansByHand, float64(len(now.controls.Bans)))
+	gauge(overridesHave, float64(len(now.controls.Overrides)))
+	running := c.s.bans.count()
+	for _, r := range now.set.Rules {
+		if r.Penalty != nil {
+			gauge(bansRunning, float64(running[r.Name]), r.Name)
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/rules"
+)
+
+// watching is a rule that counts responses to a request as violations of its key.
+type watching struct {
+	rule *rules.Rule
+	ask  stint.Ask
+}
+
+// watch notes the rules that wait for the response, and takes out of what is told
+// to anyone the limits that only looked. A rule in shadow mode bans nobody.
+func (v *Verdict) watch(m *rules.Matches) {
+	looked := false
+	for i, r := range m.Rules {
+		looked = looked || r.Watches
+		known := i > 0 && m.Rules[i-1] == r // by another of its limits
+		if len(r.OnStatus) > 0 && r.Mode == rules.Enforce && !known {
+			v.watching = append(v.watching, watching{r, m.Asks[i]})
+		}
+	}
+	if looked {
+		v.hideLooks()
+	}
+}
+
+func (v *Verdict) hideLooks() {
+	shown := 0
+	for i, r := range v.Rules {
+		if r.Watches {
+			continue
+		}
+		v.Rules[shown] = r
+		if v.Each != nil {
+			v.Each[shown] = v.Each[i]
+		}
+		shown++
+	}
+	v.Rules = v.Rules[:shown]
+	if v.Each != nil {
+		v.Each = v.Each[:shown]
+	}
+	if v.Rule != nil && v.Rule.Watches && v.Allowed { // a look decides nothing
+		v.Rule, v.Decision = nil, stint.Decision{Allowed: true, Outcome: stint.Allowed}
+		if each := v.enforced(); len(each) > 0 {
+			v.Decision = stint.Strictest(each)
+			v.Rule = v.Rules[v.placeOf(&v.Decision)]
+		}
+	}
+}
+
+// placeOf is where in Each the decision d comes from.
+func (v *Verdict) placeOf(d *stint.Decision) int {
+	return slices.IndexFunc(v.Each, func(e stint.Decision) bool { return e.Limit == d.Limit && e.Key == d.Key })
+}
+
+// exchange is what the gateway knows of a request until its response comes.
+type exchange struct {
+	headers  http.Header // what the limits say
+	watching []watching
+	by       *stint.Limiter // who decided
+	counters ruleCounters
+}
+
+type exchangeKey struct{}
+
+// withExchange makes room for it in the context of each request.
+func withExchange(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, new(exchange))))
+	})
+}
+
+// exchangeOf is that of a request that came through the gateway; nil: it did not.
+func exchangeOf(r *http.Request) *exchange {
+	x, _ := r.Context().Value(exchangeKey{}).(*exchange)
+	return x
+}
+
+// setHeaders puts what the limits say into h, in place of what an upstream says
+// under the same names.
+func (x *exchange) setHeaders(h http.Header) {
+	if x != nil {
+		maps.Copy(h, x.headers)
+	}
+}
+
+// responded counts the violations that a response of an upstream is, before it is
+// passed on: the client's next request finds the ban. It never harms the response.
+func (s *Server) responded(ctx context.Context, x *exchange, status int) {
+	if x == nil {
+		return
+	}
+	for i := range x.watching {
+		if w := &x.watching[i]; slices.Contains(w.rule.OnStatus, status) {
+			s.violated(ctx, x, w)
+		}
+	}
+}
+
+func (s *Server) violated(ctx context.Context, x *exchange, w *watching) {
+	if by := x.by; by == nil || by != s.limiter && w.rule.OnStoreError != rules.Local {
+		return // the store failed, and nobody counts for this rule
+	}
+	ctx = context.WithoutCancel(ctx) // it counts, too, if the client has left
+	if s.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.timeout)
+		defer cancel()
+	}
+	d, err := x.by.Violate(ctx, w.ask.Key, w.ask.Penalty)
+	if err != nil {
+		s.complainOf("a response that is a violation could not be counted", fmt.Errorf("rule %s: %w", w.rule.Name, err))
+		return
+	}
+	if d.Outcome == stint.Banned {
+		s.bans.impose(w.rule.Name, w.ask.Key, d.BanLeft)
+	}
+	if c := x.counters[w.rule]; c != nil {
+		c.responses.Inc()
+	}
+}

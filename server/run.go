@@ -1,0 +1,136 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Listeners are where a Server serves. What is nil is not served.
+type Listeners struct{ Gateway, Check, Admin net.Listener }
+
+// Close closes those there are, which is for who does not hand them to Run.
+func (l Listeners) Close() {
+	for _, l := range [...]net.Listener{l.Gateway, l.Check, l.Admin} {
+		if l != nil {
+			_ = l.Close()
+		}
+	}
+}
+
+// The names of listeners in errors, logs and metrics.
+const (
+	gatewayDoor = "gateway"
+	checkDoor   = "check"
+	adminDoor   = "admin"
+)
+
+// stopTimeout bounds how long requests under way are waited for.
+const stopTimeout = 30 * time.Second
+
+// Run serves until ctx is done; then it takes no more, lets the requests under way
+// finish, for up to 30 seconds, cuts connections that were upgraded, and returns
+// nil. It closes all listeners.
+//
+// Listeners that the settings give TLS serve it, with HTTP/2. Files of certificates
+// and tokens are looked at every 5 seconds, and what they have come to hold is taken
+// over: for connections made from then on, and for requests with a token made from
+// then on. What cannot be read or does not fit together is logged, and what was
+// there before stays; at the start it is an error.
+func (s *Server) Run(ctx context.Context, l Listeners) error {
+	if err := s.Open(); err != nil {
+		l.Close()
+		return err
+	}
+	if l.Admin != nil && s.settings.Admin.inTheClear() {
+		s.log.Warn("tokens travel in the clear: give the admin API tls, or an address such as 127.0.0.1:8090", "address", l.Admin.Addr().String())
+	}
+	s.Follow(ctx)
+	underWay, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer s.transport.CloseIdleConnections()
+	defer cut()
+	doors := s.doors(underWay, l)
+	errs := make(chan error, 2*len(doors))
+	failed, fail := context.WithCancel(ctx)
+	defer fail()
+	var running sync.WaitGroup
+	running.Go(func() { s.watchFiles(failed) })
+	for _, d := range doors {
+		running.Go(func() {
+			if err := d.serve(); !errors.Is(err, http.ErrServerClosed) {
+				errs <- fmt.Errorf("listener %s: %w", d.listener.Addr(), err)
+				fail()
+			}
+		})
+	}
+	<-failed.Done()
+	s.stopping.Store(true)
+	grace, cancel := context.WithTimeout(underWay, stopTimeout)
+	defer cancel()
+	for _, d := range doors {
+		running.Go(func() {
+			if err := d.server.Shutdown(grace); err != nil {
+				errs <- errors.Join(fmt.Errorf("shut down: %w", err), d.server.Close())
+			}
+		})
+	}
+	running.Wait()
+	close(errs)
+	var all error
+	for err := range errs {
+		all = errors.Join(all, err)
+	}
+	return all
+}
+
+// door is a listener and what is behind it.
+type door struct {
+	listener net.Listener
+	server   *http.Server
+}
+
+// doors are those that are served. Where bodies are small, so is the time to read
+// them.
+func (s *Server) doors(ctx context.Context, l Listeners) []door {
+	var all []door
+	add := func(name string, l net.Listener, h func() http.Handler, readTimeout time.Duration) {
+		if l == nil {
+			return
+		}
+		server := s.httpServer(ctx, h())
+		server.ReadTimeout = readTimeout
+		for _, c := range s.certificates {
+			if c.listener == name {
+				server.TLSConfig = c.config()
+			}
+		}
+		all = append(all, door{l, server})
+	}
+	add(gatewayDoor, l.Gateway, s.Gateway, 0)
+	add(checkDoor, l.Check, s.Check, 30*time.Second)
+	add(adminDoor, l.Admin, s.Admin, 30*time.Second)
+	return all
+}
+
+func (d door) serve() error {
+	if d.server.TLSConfig != nil {
+		return d.server.ServeTLS(d.listener, "", "")
+	}
+	return d.server.Serve(d.listener)
+}
+
+// httpServer bounds what a slow or greedy client can hold.
+func (s *Server) httpServer(ctx context.Context, h http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          s.errorLog,
+	}
+}

@@ -1,0 +1,151 @@
+package server
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// certificate is what a listener shows and asks for. Its files are read again while
+// it serves; handshakes take what was read last, and connections stay as they are.
+type certificate struct {
+	listener string
+	files    watchedFiles
+	now      atomic.Pointer[loaded]
+}
+
+// loaded is what was read from the files of a certificate.
+type loaded struct {
+	config *tls.Config
+	leaf   *x509.Certificate
+	cas    []*x509.Certificate
+}
+
+func openCertificate(listener string, files *TLSFiles) (*certificate, error) {
+	c := &certificate{listener: listener, files: watchedFiles{paths: files.paths()}}
+	contents, _, err := c.files.read()
+	if err != nil {
+		return nil, err
+	}
+	return c, c.take(contents)
+}
+
+// config is for a listener. It has no certificate of its own: each handshake asks.
+func (c *certificate) config() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			return c.now.Load().config, nil
+		},
+	}
+}
+
+// take makes the files' contents, those of TLSFiles.paths, what handshakes use. An
+// error changes nothing.
+func (c *certificate) take(contents [][]byte) error {
+	chain, err := certificatesIn(contents[0])
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.files.paths[0], err)
+	}
+	pair, err := tls.X509KeyPair(contents[0], contents[1])
+	if err != nil {
+		return fmt.Errorf("%s and %s: %w", c.files.paths[0], c.files.paths[1], err)
+	}
+	config := &tls.Config{
+		MinVersion:   tls.VersionTLS12,
+		NextProtos:   []string{"h2", "http/1.1"},
+		Certificates: []tls.Certificate{pair},
+	}
+	now := &loaded{config: config, leaf: chain[0]}
+	if len(contents) > 2 {
+		if now.cas, err = certificatesIn(contents[2]); err != nil {
+			return fmt.Errorf("%s: %w", c.files.paths[2], err)
+		}
+		config.ClientAuth = tls.RequireAndVerifyClientCert
+		config.ClientCAs = x509.NewCertPool()
+		for _, ca := range now.cas {
+			config.ClientCAs.AddCert(ca)
+		}
+		// A session that is resumed shows no certificate. Without resumption, a
+		// client of an authority that was removed cannot come back by one.
+		config.SessionTicketsDisabled = true
+	}
+	c.now.Store(now)
+	return nil
+}
+
+// certificatesIn reads the certificates in a file: at least one. The standard
+// library skips a block that is cut off, as in a file that is being written, and
+// would serve the rest of the chain.
+func certificatesIn(text []byte) ([]*x509.Certificate, error) {
+	var all []*x509.Certificate
+	for {
+		block, rest := pem.Decode(text)
+		if block == nil {
+			break
+		}
+		text = rest
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	if bytes.Contains(text, []byte("-----BEGIN")) {
+		return nil, errors.New("it ends within a block of PEM")
+	}
+	if len(all) == 0 {
+		return nil, errors.New("no certificate in it")
+	}
+	return all, nil
+}
+
+// reloadCertificate takes over what the files of c hold if that has changed, or
+// was asked for.
+func (s *Server) reloadCertificate(c *certificate, asked bool) {
+	contents, changed, err := c.files.read()
+	if !changed && !asked {
+		return
+	}
+	if err == nil {
+		err = c.take(contents)
+	}
+	if err != nil {
+		s.metrics.certificatesRefused.Inc()
+		s.log.Error("certificate not taken; that of before stays", "listener", c.listener, "error", err)
+		return
+	}
+	s.metrics.certificatesTaken.Inc()
+	s.log.Info("certificate taken", "listener", c.listener, "expires", c.now.Load().leaf.NotAfter)
+	s.tellOf(c)
+}
+
+// soonExpired is how long before its end a certificate is warned of.
+const soonExpired = 14 * 24 * time.Hour
+
+// tellOf sets the metric of when c expires, and warns where that is soon.
+func (s *Server) tellOf(c *certificate) {
+	now := c.now.Load()
+	s.metrics.certificateExpiry.WithLabelValues(c.listener).Set(float64(now.leaf.NotAfter.Unix()))
+	for i, x := range append([]*x509.Certificate{now.leaf}, now.cas...) {
+		what := "certificate"
+		if i > 0 {
+			what = "client_ca"
+		}
+		if left := time.Until(x.NotAfter); left < soonExpired {
+			text := "a certificate expires soon"
+			if left <= 0 {
+				text = "a certificate has expired"
+			}
+			s.log.Warn(text, "listener", c.listener, "which", what, "subject", x.Subject.String(), "expires", x.NotAfter)
+		}
+	}
+}

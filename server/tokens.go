@@ -1,0 +1,173 @@
+package server
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync/atomic"
+)
+
+// Tokens are the bearer tokens that the admin API knows. It keeps digests of them,
+// not their texts, and prints neither. It is made by OpenTokens and may be used from
+// many goroutines at once. A nil Tokens knows none.
+type Tokens struct {
+	sources []tokenSource // for reload alone
+	known   atomic.Pointer[[]knownToken]
+}
+
+type tokenSource struct {
+	Token
+	files  watchedFiles // none: it is from the environment
+	latest [sha256.Size]byte
+}
+
+type knownToken struct {
+	name   string
+	scope  Scope
+	digest [sha256.Size]byte
+}
+
+// shortestToken is the least size of a token, in bytes.
+const shortestToken = 16
+
+// OpenTokens reads tokens from their files and from the environment. Errors name
+// the token and never hold its text.
+func OpenTokens(list []Token) (*Tokens, error) {
+	t := new(Tokens)
+	var errs []error
+	for _, token := range list {
+		s := tokenSource{Token: token}
+		var err error
+		if token.File != "" {
+			s.files.paths = []string{token.File}
+			_, err = s.reload(true)
+		} else {
+			err = s.take([]byte(os.Getenv(token.Env)))
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+		t.sources = append(t.sources, s)
+	}
+	if len(errs) == 0 {
+		errs = append(errs, t.publish())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Find is whose token was presented. How long it takes tells nothing of how much of
+// a token was right, nor of which: digests are compared, which nobody can steer
+// towards another byte by byte, each in constant time, and all of them always.
+func (t *Tokens) Find(presented string) (name string, scope Scope, ok bool) {
+	if t == nil {
+		return "", 0, false
+	}
+	digest := sha256.Sum256([]byte(presented))
+	known, found := *t.known.Load(), -1
+	for i := range known {
+		found = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(digest[:], known[i].digest[:]), i, found)
+	}
+	if found < 0 {
+		return "", 0, false
+	}
+	return known[found].name, known[found].scope, true
+}
+
+// reload reads the files that have changed, or all if it was asked for. A token
+// that is wrong stays as it was. It must not run twice at once.
+func (t *Tokens) reload(asked bool) (changed bool, err error) {
+	if t == nil {
+		return false, nil
+	}
+	var errs []error
+	for i := range t.sources {
+		if s := &t.sources[i]; s.File != "" {
+			is, err := s.reload(asked)
+			changed = changed || is
+			if err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	if changed {
+		if err := t.publish(); err != nil {
+			return false, errors.Join(append(errs, err)...)
+		}
+	}
+	return changed, errors.Join(errs...)
+}
+
+// publish makes the latest of each token what Find knows, unless two are the same:
+// then it would not know whose it is.
+func (t *Tokens) publish() error {
+	known := make([]knownToken, len(t.sources))
+	for i := range t.sources {
+		s := &t.sources[i]
+		for _, other := range known[:i] {
+			if other.digest == s.latest {
+				return fmt.Errorf("tokens %q and %q are the same", other.name, s.Name)
+			}
+		}
+		known[i] = knownToken{s.Name, s.Scope, s.latest}
+	}
+	t.known.Store(&known)
+	return nil
+}
+
+func (s *tokenSource) reload(asked bool) (changed bool, err error) {
+	contents, changed, err := s.files.read()
+	if !changed && !asked {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("token %q: %w", s.Name, err)
+	}
+	if err := s.take(contents[0]); err != nil {
+		return false, err
+	}
+	return changed, nil
+}
+
+func (s *tokenSource) take(text []byte) error {
+	text = bytes.TrimRight(text, "\r\n")
+	switch {
+	case len(text) == 0 && s.Env != "":
+		// Its name is not told: it may be the token, put there by mistake.
+		return fmt.Errorf("token %q: the environment has no variable of the name under env", s.Name)
+	case len(text) < shortestToken:
+		return fmt.Errorf("token %q: too short: want at least %d bytes, such as of openssl rand -hex 32", s.Name, shortestToken)
+	case bytes.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return fmt.Errorf("token %q: a token is one line of visible ASCII characters, without blanks", s.Name)
+	}
+	s.latest = sha256.Sum256(text)
+	return nil
+}
+
+// String names the tokens.
+func (t *Tokens) String() string {
+	if t == nil {
+		return "no tokens"
+	}
+	var names []string
+	for i := range t.sources {
+		names = append(names, t.sources[i].Name)
+	}
+	return "tokens of " + strings.Join(names, ", ")
+}
+
+// GoString is String.
+func (t *Tokens) GoString() string { return t.String() }
+
+// Format prints String under every verb, also those that would print digests.
+func (t *Tokens) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(t.String())) }
+
+// LogValue is String.
+func (t *Tokens) LogValue() slog.Value { return slog.StringValue(t.String()) }

@@ -1,0 +1,181 @@
+package server_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stintdev/stint/server"
+)
+
+// secret is a token of a test.
+func secret(of string) string { return "geheim-" + of + "-0123456789abcdef" }
+
+// inFile puts a token into a file of the test's.
+func inFile(t testing.TB, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "token")
+	put(t, path, []byte(text))
+	return path
+}
+
+func TestTokens(t *testing.T) {
+	t.Setenv("STINT_TEST_TOKEN", secret("grafana"))
+	tokens, err := server.OpenTokens([]server.Token{
+		{Name: "ops", Scope: server.Write, File: inFile(t, secret("ops")+"\r\n")},
+		{Name: "grafana", Scope: server.Read, Env: "STINT_TEST_TOKEN"},
+		{Name: "shortest", Scope: server.Read, File: inFile(t, "0123456789abcdef\n")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for presented, want := range map[string]string{
+		secret("ops"):                     "ops write true",
+		secret("grafana"):                 "grafana read true",
+		"0123456789abcdef":                "shortest read true",
+		"":                                "",
+		secret("ops") + "\n":              "",
+		secret("op"):                      "",
+		secret("ops")[1:]:                 "",
+		strings.ToUpper(secret("ops")):    "",
+		strings.Repeat("0", 1<<20):        "",
+		"\x00" + secret("ops"):            "",
+		secret("ops") + secret("grafana"): "",
+	} {
+		name, scope, ok := tokens.Find(presented)
+		if got := fmt.Sprint(name, " ", scope, " ", ok); got != want && !(want == "" && !ok && name == "" && scope == 0) {
+			t.Errorf("%.40q: %s, want %s", presented, got, want)
+		}
+	}
+	if _, _, ok := (*server.Tokens)(nil).Find(secret("ops")); ok {
+		t.Error("no tokens know one")
+	}
+}
+
+// Errors name the token, never what it is.
+func TestTokensRefused(t *testing.T) {
+	t.Setenv("STINT_TEST_TOKEN", secret("env"))
+	t.Setenv("STINT_TEST_EMPTY", "")
+	for _, c := range []struct {
+		token server.Token
+		want  string
+	}{
+		{server.Token{File: inFile(t, "geheim-15-bytes\n")}, `token "a": too short: want at least 16 bytes`},
+		{server.Token{File: inFile(t, "")}, `token "a": too short`},
+		{server.Token{File: inFile(t, secret("a")+" "+secret("b"))}, `token "a": a token is one line`},
+		{server.Token{File: inFile(t, secret("a")+"\n"+secret("b"))}, `token "a": a token is one line`},
+		{server.Token{File: inFile(t, secret("ä"))}, `token "a": a token is one line`},
+		{server.Token{File: filepath.Join(t.TempDir(), "none")}, "no such file"},
+		{server.Token{File: t.TempDir()}, `token "a": read `},
+		{server.Token{Env: "STINT_TEST_EMPTY"}, `token "a": the environment has no variable`},
+		{server.Token{Env: secret("written in its place")}, `token "a": the environment has no variable`},
+		{server.Token{File: inFile(t, secret("env")+"\n")}, `tokens "z" and "a" are the same`},
+	} {
+		c.token.Name, c.token.Scope = "a", server.Read
+		_, err := server.OpenTokens([]server.Token{{Name: "z", Scope: server.Read, Env: "STINT_TEST_TOKEN"}, c.token})
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "geheim") {
+			t.Errorf("%v, want %s", err, c.want)
+		}
+	}
+}
+
+// However tokens, or a server that has them, are printed, neither their texts nor
+// their digests are.
+func TestTokensAreNotPrinted(t *testing.T) {
+	text := secret("ops")
+	list := []server.Token{{Name: "ops", Scope: server.Write, File: inFile(t, text)}}
+	tokens, err := server.OpenTokens(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(t, generous, func(c *server.Config) { c.Settings.Admin.Tokens = list })
+	if err := s.Open(); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	type holder struct {
+		Tokens *server.Tokens
+		Server *server.Server
+	}
+	for _, x := range []any{tokens, holder{Tokens: tokens, Server: s}, []any{tokens}, map[string]any{"a": tokens}} {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d"} {
+			fmt.Fprintf(&b, verb+"\n", x)
+		}
+		slog.New(slog.NewJSONHandler(&b, nil)).Info("x", "tokens", x)
+		slog.New(slog.NewTextHandler(&b, nil)).Info("x", "tokens", x)
+	}
+	js, err := json.Marshal([]any{tokens})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Write(js)
+	fmt.Fprintf(&b, "%v %+v %#v", s, s, s)
+	if got := b.String(); !strings.Contains(got, "tokens of ops") {
+		t.Errorf("nothing was printed: %s", got)
+	}
+	expectHidden(t, b.String(), text)
+}
+
+// Whoever has been told of a new token may use it, and of an old one no more; while
+// the file is wrong, the old one stays.
+func TestTokenRotation(t *testing.T) {
+	path, other := inFile(t, secret("one")), inFile(t, secret("other"))
+	log := new(logged)
+	s := newServer(t, generous, logTo(log), func(c *server.Config) {
+		c.Settings.Admin.Tokens = []server.Token{{Name: "ops", Scope: server.Read, File: path}, {Name: "other", Scope: server.Read, File: other}}
+	})
+	g := start(t, s)
+	expect := func(when string, want map[string]int) {
+		t.Helper()
+		for of, status := range want {
+			if got := send(t, g.admin, "GET", "/v1/status", "Authorization: Bearer "+secret(of)); got.StatusCode != status {
+				t.Errorf("%s: %s: %s, want %d", when, of, got.Status, status)
+			}
+		}
+	}
+	old := map[string]int{"one": 200, "two": 401, "other": 200}
+	expect("at first", old)
+	for _, bad := range []string{"", "geheim-short", secret("a") + "\n" + secret("b"), secret("other")} {
+		put(t, path, []byte(bad))
+		log.taken()
+		s.ReloadFiles()
+		if said := log.taken(); !strings.Contains(said, "level=ERROR") || !strings.Contains(said, "ops") || strings.Contains(said, "geheim") {
+			t.Errorf("%q: it says %s", bad, said)
+		}
+		expect("with a file that is wrong", old)
+	}
+	put(t, other, []byte(secret("next"))) // so that the file that had the same is right
+	s.ReloadFiles()
+	expect("moved on", map[string]int{"one": 401, "other": 200, "next": 200})
+	put(t, path, []byte(secret("two")+"\n"))
+	s.ReloadFiles()
+	expect("rotated", map[string]int{"one": 401, "two": 200, "other": 401, "next": 200})
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	log.taken()
+	s.ReloadFiles()
+	if said := log.taken(); !strings.Contains(said, "no such file") {
+		t.Errorf("without the file: it says %s", said)
+	}
+	expect("without the file", map[string]int{"two": 200})
+}
+
+// Without a token that can be read it does not start.
+func TestNoTokenAtStart(t *testing.T) {
+	s := newServer(t, generous, func(c *server.Config) {
+		c.Settings.Admin.Tokens = []server.Token{{Name: "ops", Scope: server.Read, File: "nowhere"}}
+	})
+	admin := listen(t)
+	if err := s.Run(t.Context(), server.Listeners{Admin: admin}); err == nil || !strings.HasPrefix(err.Error(), `admin: token "ops": open nowhere`) {
+		t.Error(err)
+	}
+	if !refuses(admin.Addr().String()) {
+		t.Error("it listens")
+	}
+}
