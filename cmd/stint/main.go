@@ -1,4 +1,5 @@
-// Command stint limits rates: a gateway, a check API, and a simulator.
+// Command stint limits rates: a gateway, a check API, a simulator, and the control of
+// those that run.
 package main
 
 import (
@@ -19,10 +20,25 @@ const usage = `Stint limits rates: exactly, in memory or in a Redis that a fleet
 
 Usage:
 
-    stint serve      limit HTTP in front of upstreams, and answer check requests
-    stint simulate   replay recorded events through rules
-    stint rules      check rules files
-    stint version    print the version
+  Run
+    stint serve       limit HTTP in front of upstreams, and answer check requests
+    stint simulate    replay recorded events through rules
+
+  Rules
+    stint rules       check files; push, pull, diff, history, rollback of a fleet's
+
+  Live control
+    stint switch      the kill switch, and the modes of rules
+    stint override    other limits for a key or a tier
+    stint safelist    whom not to limit
+    stint blocklist   whom to refuse
+    stint ban         ban keys and networks, and lift bans
+    stint key         show a key, make it unused, give units back
+
+  Look
+    stint status      how an instance is, and what looks wrong
+    stint explain     what would be decided about a request, and why
+    stint version     print the version
 
 "stint COMMAND --help" tells more.
 `
@@ -47,6 +63,8 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 		return 0
 	case errors.Is(err, flag.ErrHelp):
 		return 0
+	case errors.Is(err, errQuiet):
+		return 1
 	case errors.As(err, &wrong):
 		fmt.Fprintf(errs, "stint: %v\n", err)
 		return 2
@@ -67,13 +85,36 @@ func dispatch(ctx context.Context, args []string, in io.Reader, out, errs io.Wri
 	case "simulate":
 		return simulate(ctx, args, in, out)
 	case "rules":
-		return rulesCommand(args, out)
+		return choose(ctx, name, rulesAbout, rulesCommands, args, out, errs)
 	case "version", "--version", "-version":
 		fmt.Fprintln(out, "stint", version(), runtime.Version())
 		return nil
 	case "help", "--help", "-help", "-h":
 		fmt.Fprint(out, usage)
 		return nil
+	}
+	return control(ctx, name, args, out, errs)
+}
+
+// control runs the commands that speak to the admin API and to nothing else.
+func control(ctx context.Context, name string, args []string, out, errs io.Writer) error {
+	switch name {
+	case "switch":
+		return switchCommand(ctx, args, out, errs)
+	case "override":
+		return choose(ctx, name, overrideAbout, overrideCommands, args, out, errs)
+	case "safelist":
+		return listCommand(ctx, name, "Lists whom never to limit", args, out, errs)
+	case "blocklist":
+		return listCommand(ctx, name, "Lists whom to refuse", args, out, errs)
+	case "ban":
+		return choose(ctx, name, banAbout, banCommands, args, out, errs)
+	case "key":
+		return choose(ctx, name, keyAbout, keyCommands, args, out, errs)
+	case "status":
+		return status(ctx, args, out, errs)
+	case "explain":
+		return explain(ctx, args, out, errs)
 	}
 	return errUsage{fmt.Errorf(`unknown command %q; "stint help" lists them`, name)}
 }

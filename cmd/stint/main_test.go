@@ -42,12 +42,17 @@ func call(in string, args ...string) (code int, out, errs string) {
 
 var update = flag.Bool("update", false, "rewrite the expected part of testdata/*.txt")
 
-// TestCalls makes the calls in testdata/calls.txt. Each has a line "=== what it
-// shows", a line for each argument, a line "---", and what comes of it, which
-// -update rewrites for a person to read. In the directory are the files of
-// testdata/files.
+// TestCalls makes the calls in testdata/calls.txt.
 func TestCalls(t *testing.T) {
-	const path = "testdata/calls.txt"
+	golden(t, "testdata/calls.txt", func(_ *testing.T, args []string) (code int, out, errs string) {
+		return call(`{"t_us":0,"client":"192.0.2.1"}`, args...)
+	})
+}
+
+// golden makes the calls in a file. Each has a line "=== what it shows", a line for
+// each argument, a line "---", and what comes of it, which -update rewrites for a
+// person to read. In the directory are the files of testdata/files.
+func golden(t *testing.T, path string, call func(t *testing.T, args []string) (code int, out, errs string)) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -61,14 +66,17 @@ func TestCalls(t *testing.T) {
 	for _, story := range strings.Split("\n"+string(data), "\n=== ")[1:] {
 		title, rest, _ := strings.Cut(story, "\n")
 		args, want, _ := strings.Cut("\n"+rest, "\n---\n")
-		code, out, errs := call(`{"t_us":0,"client":"192.0.2.1"}`, strings.Split(args, "\n")[1:]...)
-		got := fmt.Sprintf("exit %d\n%s", code, out)
-		if errs != "" {
-			got += "(stderr)\n" + errs
-		}
-		if got = strings.TrimRight(got, "\n"); got != strings.TrimRight(want, "\n") && !*update {
-			t.Errorf("%s:%s\n got %s\nwant %s", title, args, got, want)
-		}
+		var got string
+		t.Run(title, func(t *testing.T) {
+			code, out, errs := call(t, strings.Split(args, "\n")[1:])
+			got = fmt.Sprintf("exit %d\n%s", code, out)
+			if errs != "" {
+				got += "(stderr)\n" + errs
+			}
+			if got = strings.TrimRight(got, "\n"); got != strings.TrimRight(want, "\n") && !*update {
+				t.Errorf("%s\n got %s\nwant %s", args, got, want)
+			}
+		})
 		fmt.Fprintf(&rewritten, "=== %s%s\n---\n%s\n\n", title, args, got)
 	}
 	if *update {

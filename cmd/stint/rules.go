@@ -8,72 +8,133 @@ import (
 	"log/slog"
 	"os"
 	"reflect"
+	"slices"
 
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 )
 
-const rulesAbout = `Checks rules files.
+const rulesAbout = `Checks rules files, and changes the rules that a fleet shares.
 
-    stint rules check FILE...
+    stint rules check [--strict] FILE...
+    stint rules push FILE [--after N] [--note TEXT]
+    stint rules pull [--number N]
+    stint rules diff FILE [--number N]
+    stint rules history [--limit N]
+    stint rules rollback N [--after M] [--note TEXT]
 
-For each file it prints how many rules there are and their version, or what is wrong
-as file:line:column: what. It exits with 1 if anything is wrong.
+check speaks to no server. For each file it prints how many rules there are and their
+version, or what is wrong as file:line:column: what. It exits with 1 if anything is
+wrong. A directory stands for all files in it that end in .yaml or .yml, together.
+What works as written but hardly as meant is printed as file:line:column: warning
+ST003: text; docs/errors.md explains the codes.
+
+The others speak to the admin API. push makes a file the fleet's next version, in
+place of version N: the one that the file was pulled as, or --after. pull prints the
+newest version, or version N. diff prints what the file would change, and exits with
+1 if that is anything. rollback makes version N the next one again.
 `
 
-func rulesCommand(args []string, out io.Writer) error {
-	f := flags("rules")
+var rulesCommands = []command{
+	{"check", rulesCheck}, {"push", rulesPush}, {"pull", rulesPull},
+	{"diff", rulesDiff}, {"history", rulesHistory}, {"rollback", rulesRollback},
+}
+
+func rulesCheck(_ context.Context, args []string, out, _ io.Writer) error {
+	f := flags("rules check")
+	strict := f.Bool("strict", false, "exit with 1 if there is any warning, too")
 	if err := parseSome(f, args, rulesAbout, out); err != nil {
 		return err
 	}
-	if f.NArg() < 2 || f.Arg(0) != "check" {
-		return errUsage{errors.New(`rules: want "stint rules check FILE..."`)}
+	if f.NArg() == 0 {
+		return wrong(f, `want "stint rules check FILE..."`)
 	}
 	var errs []error
-	for _, name := range f.Args()[1:] {
-		data, err := os.ReadFile(name)
-		var set *rules.Set
-		if err == nil {
-			_, set, err = readFile(name, data)
-		}
+	warnings := 0
+	for _, name := range f.Args() {
+		set, err := checkRules(name)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
+		for _, finding := range set.Findings {
+			fmt.Fprintln(out, finding)
+		}
+		warnings += len(set.Findings)
 		fmt.Fprintf(out, "%s: %d rules, version %s\n", name, len(set.Rules), set.Version)
+	}
+	if *strict && warnings > 0 {
+		errs = append(errs, fmt.Errorf("rules: %d warnings, and --strict takes none", warnings))
 	}
 	return errors.Join(errs...)
 }
 
-// readFile reads all of a configuration file.
-func readFile(name string, data []byte) (server.Settings, *rules.Set, error) {
-	settings, err := server.ReadSettings(name, data)
+func checkRules(name string) (*rules.Set, error) {
+	files, err := rules.Read(name)
+	if err != nil {
+		return nil, err
+	}
+	_, set, err := compile(files)
+	return set, err
+}
+
+// compile reads all of a configuration.
+func compile(files []rules.File) (server.Settings, *rules.Set, error) {
+	settings, err := server.ReadSettingsFiles(files)
 	if err != nil {
 		return settings, nil, err
 	}
-	set, err := rules.Parse(name, data)
+	set, err := rules.ParseFiles(files)
 	return settings, set, err
 }
 
-// watch takes over the rules that the configuration file comes to hold, which was
-// data. What is wrong is logged, and the rules stay as they are.
-func watch(ctx context.Context, name string, data []byte, hangups <-chan os.Signal, s *server.Server, log *slog.Logger) {
-	before, _ := server.ReadSettings(name, data) // without what flags have changed
-	rules.Watcher{Path: name, Now: hangups, Changed: func(data []byte, err error) {
+// watch takes over the rules that the configuration at path comes to hold, which
+// was files. What is wrong is logged, and the rules stay as they are.
+func watch(ctx context.Context, path string, files []rules.File, hangups <-chan os.Signal, s *server.Server, log *slog.Logger) {
+	before, _ := server.ReadSettingsFiles(files) // without what flags have changed
+	rules.Watcher{Path: path, Now: hangups, Changed: func(files []rules.File, err error) {
 		var settings server.Settings
 		var set *rules.Set
 		if err == nil {
-			settings, set, err = readFile(name, data)
+			settings, set, err = compile(files)
 		}
 		if err != nil {
-			s.RulesRefused()
+			s.RulesRefused(err)
 			log.Error("rules not taken; those of before stay", "version", s.Rules().Version, "error", err)
 			return
 		}
-		s.SetRules(set)
-		log.Info("rules taken", "version", set.Version, "count", len(set.Rules))
+		known := s.Findings()
+		if s.SetRules(set) {
+			log.Info("rules taken", "version", set.Version, "count", len(set.Rules))
+		} else {
+			log.Warn("the file's rules not taken, for the fleet has rules: stint rules push changes those", "version", s.Rules().Version)
+		}
+		logFindings(log, set.Findings, known)
 		if !reflect.DeepEqual(settings, before) {
 			log.Warn("the section server has changed; that takes a restart")
 		}
-	}}.Run(ctx, data)
+	}}.Run(ctx, files)
+}
+
+// mostLogged is how many findings are logged at once.
+const mostLogged = 20
+
+// logFindings tells what is found and was not known. A finding that has moved to
+// another line is known.
+func logFindings(log *slog.Logger, findings, known []rules.Finding) {
+	told := 0
+	for _, f := range findings {
+		if slices.ContainsFunc(known, func(k rules.Finding) bool { return k.Code == f.Code && k.Text == f.Text }) {
+			continue
+		}
+		if told++; told > mostLogged {
+			log.Warn("more is found: stint rules check tells all", "findings", len(findings))
+			return
+		}
+		where := []any{"code", f.Code}
+		if f.Where != "" {
+			where = append(where, "where", f.Where)
+		}
+		log.Warn(f.Text, where...)
+	}
 }

@@ -95,14 +95,92 @@ func TestRulesCheck(t *testing.T) {
 		{[]string{"check", good, bad}, 1, "good.yaml: 1 rules", "bad.yaml:1:"},
 		{[]string{"check", filepath.Join(dir, "none.yaml")}, 1, "", "no such file"},
 		{[]string{"check"}, 2, "", "stint rules check FILE"},
-		{nil, 2, "", "stint rules check FILE"},
-		{[]string{"push", good}, 2, "", "stint rules check FILE"},
-		{[]string{"--help"}, 0, "stint rules check FILE...", ""},
+		{[]string{"check", "--fast", good}, 2, "", "rules check: flag provided but not defined"},
+		{[]string{"--help"}, 0, "stint rules check [--strict] FILE...", ""},
 	} {
 		var out, errs strings.Builder
 		code := run(t.Context(), append([]string{"rules"}, c.args...), nil, &out, &errs)
 		if code != c.code || !strings.Contains(out.String(), c.out) || !strings.Contains(errs.String(), c.errs) {
 			t.Errorf("%v: exit %d, %q, %q", c.args, code, out.String(), errs.String())
 		}
+	}
+}
+
+// A directory of rules is served, checked and simulated as one, and what comes into
+// it is taken over.
+func TestServeDirectory(t *testing.T) {
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
+	put(t, a, "server: {headers: [x-ratelimit]}\n"+limited(2, ""))
+	s := serving(t, "--config", dir, "--upstream", hello(t))
+	if got := get(t, "GET", s.gateway); got != "200 1" {
+		t.Error(got)
+	}
+	put(t, b, "rules: [{name: copy, key: client.ip, limits: [1 per 1h sliding_log]}]")
+	s.says(t, "rules taken", "count=2")
+	s.says(t, "level=WARN", "code=ST004", "where="+b+":1:")
+	if got := get(t, "GET", s.gateway); got != "200 0" {
+		t.Error(got)
+	}
+	put(t, b, "\nrules: [{name: client, key: client.ip, limits: [1 per 1h]}]")
+	s.says(t, "rules not taken", "b.yaml:2:16: ", "a.yaml:3 has it already")
+	if err := os.Remove(b); err != nil {
+		t.Fatal(err)
+	}
+	s.says(t, "rules taken", "count=1")
+	put(t, filepath.Join(dir, "c.yml"), "server: {listen: \":1\"}\nrules: []")
+	s.says(t, "rules not taken", "server is given twice", "a.yaml:1")
+}
+
+// Findings are logged at the start, and again only when there are others.
+func TestServeFindings(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "stint.yaml")
+	const never = ", match: \"request.path == 'x'\""
+	put(t, path, limited(2, never))
+	s := serving(t, "--config", path)
+	if strings.Count(s.log.String(), "code=ST006") != 1 {
+		t.Errorf("log:\n%s", s.log)
+	}
+	put(t, path, "\n"+limited(3, never))
+	s.says(t, "rules taken")
+	put(t, path, "trusted_proxies: [0.0.0.0/0]\n"+limited(4, never))
+	s.says(t, "rules taken")
+	s.says(t, "code=ST002")
+	if strings.Count(s.log.String(), "code=ST006") != 1 {
+		t.Errorf("it was told again:\n%s", s.log)
+	}
+}
+
+func TestRulesCheckFindings(t *testing.T) {
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "a.yaml"), limited(2, ", cost: 3"))
+	put(t, filepath.Join(dir, "b.yml"), "blocklist: ['false']")
+	good := filepath.Join(t.TempDir(), "good.yaml")
+	put(t, good, limited(2, ""))
+	warnings := dir + "/a.yaml:2:" // and what follows
+	for _, c := range []struct {
+		args      []string
+		code      int
+		out, errs string
+	}{
+		{[]string{"check", dir}, 0, warnings, ""},
+		{[]string{"check", "--strict", dir}, 1, warnings, "stint: rules: 2 warnings, and --strict takes none"},
+		{[]string{"check", "--strict", good}, 0, good + ": 1 rules, version ", ""},
+		{[]string{"check", "--strict"}, 2, "", "stint rules check FILE"},
+		{[]string{"check", t.TempDir()}, 1, "", "no file in it ends in .yaml or .yml"},
+	} {
+		var out, errs strings.Builder
+		code := run(t.Context(), append([]string{"rules"}, c.args...), nil, &out, &errs)
+		if code != c.code || !strings.HasPrefix(out.String(), c.out) || !strings.Contains(errs.String(), c.errs) || c.errs == "" && errs.Len() > 0 {
+			t.Errorf("%v: exit %d, %q, %q", c.args, code, out.String(), errs.String())
+		}
+		if c.out == warnings && (strings.Count(out.String(), ": warning ST00") != 2 || !strings.Contains(out.String(), dir+": 1 rules, version ")) {
+			t.Errorf("%v: %s", c.args, &out)
+		}
+	}
+	var out, errs strings.Builder
+	code := run(t.Context(), []string{"simulate", "--rules", dir}, strings.NewReader(`{"t_us":0,"client":"192.0.2.1"}`), &out, &errs)
+	if code != 0 || !strings.Contains(out.String(), `"outcome":"limited","rule":"client"`) {
+		t.Errorf("simulate: exit %d, %s%s", code, &out, &errs)
 	}
 }

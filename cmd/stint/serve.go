@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/url"
 	"os"
 	"os/signal"
@@ -37,14 +36,14 @@ an upstream, only check requests are answered.
 // choice is what the flags of serve say.
 type choice struct {
 	config   string
-	data     []byte // of config
+	files    []rules.File // of config
 	upstream string
 	limits   texts
 	key      string
 	demo     bool
 	flags    *flag.FlagSet
 
-	listen, checkListen, store, headers string
+	listen, checkListen, adminListen, store, headers string
 }
 
 // texts is a flag that may be given several times.
@@ -56,13 +55,14 @@ func (t *texts) Set(s string) error { *t = append(*t, s); return nil }
 func (c *choice) parse(args []string, out io.Writer) error {
 	f := flags("serve")
 	d := server.DefaultSettings()
-	f.StringVar(&c.config, "config", "", "`FILE` with rules and settings")
+	f.StringVar(&c.config, "config", "", "`FILE` with rules and settings, or a directory of such files")
 	f.StringVar(&c.upstream, "upstream", "", "`URL` to pass requests on to")
 	f.Var(&c.limits, "limit", "`LIMIT` such as \"100 per 1m\" or \"5 per 10s sliding_log\"; may be given several times")
 	f.StringVar(&c.key, "key", "client.ip", "`EXPRESSION` for whom the limit counts, such as client.ip or request.headers[\"x-api-key\"]")
 	f.StringVar(&c.store, "store", d.Store, "where counts are kept: memory, or the `URL` of a Redis such as redis://localhost:6379")
 	f.StringVar(&c.listen, "listen", d.Listen, "`ADDRESS` of the gateway")
 	f.StringVar(&c.checkListen, "check-listen", d.CheckListen, "`ADDRESS` of the check API")
+	f.StringVar(&c.adminListen, "admin-listen", d.Admin.Listen, "`ADDRESS` of the admin API; off: none")
 	f.StringVar(&c.headers, "headers", "x-ratelimit", "`NAMES` of the headers that tell clients how they stand, separated by commas:\nx-ratelimit, x-ratelimit-epoch, draft-11 or none")
 	f.BoolVar(&c.demo, "demo", false, "run with an upstream and rules made for trying it out")
 	c.flags = f
@@ -93,19 +93,18 @@ var demoRules []byte
 
 // load makes the settings and rules that the flags ask for.
 func (c *choice) load() (server.Settings, *rules.Set, error) {
-	name, data := "--limit and --key", c.rule()
-	var err error
+	files := []rules.File{{Name: "--limit and --key", Data: c.rule()}}
 	switch {
 	case c.demo:
-		name, data = "demo.yaml", demoRules
+		files = []rules.File{{Name: "demo.yaml", Data: demoRules}}
 	case len(c.limits) == 0:
-		name = c.config
-		if data, err = os.ReadFile(c.config); err != nil {
+		var err error
+		if files, err = rules.Read(c.config); err != nil {
 			return server.Settings{}, nil, err
 		}
-		c.data = data
+		c.files = files
 	}
-	settings, set, err := readFile(name, data)
+	settings, set, err := compile(files)
 	switch {
 	case err == nil:
 		err = c.override(&settings)
@@ -150,29 +149,34 @@ func (c *choice) rule() []byte {
 }
 
 func (c *choice) override(s *server.Settings) error {
-	var err error
+	var errs []error
 	c.flags.Visit(func(f *flag.Flag) {
+		var err error
 		switch f.Name {
 		case "listen":
 			s.Listen = c.listen
 		case "check-listen":
 			s.CheckListen = c.checkListen
+		case "admin-listen":
+			s.Admin.Listen = c.adminListen
+			err = s.Admin.Check()
 		case "store":
 			s.Store = c.store
 		case "headers":
-			if s.Dialect, err = httplimit.ParseDialect(strings.Split(c.headers, ",")...); err != nil {
-				err = errUsage{fmt.Errorf("serve: --headers: %w", err)}
-			}
+			s.Dialect, err = httplimit.ParseDialect(strings.Split(c.headers, ",")...)
 		case "upstream":
 			var u *url.URL
-			if u, err = server.ParseUpstream(c.upstream); err != nil {
-				err = errUsage{fmt.Errorf("serve: --upstream: %w", err)}
-				return
-			}
+			u, err = server.ParseUpstream(c.upstream)
 			s.Routes = []server.Route{{Path: "/", Upstream: u}}
 		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("serve: --%s: %w", f.Name, err))
+		}
 	})
-	return err
+	if len(errs) > 0 {
+		return errUsage{errors.Join(errs...)}
+	}
+	return nil
 }
 
 func serve(ctx context.Context, args []string, out, errs io.Writer) error {
@@ -190,40 +194,56 @@ func serve(ctx context.Context, args []string, out, errs io.Writer) error {
 		return err
 	}
 	defer done()
-	warn(log, store)
-	check, err := net.Listen("tcp", settings.CheckListen)
+	documents, err := openDocuments(store, &settings)
 	if err != nil {
-		return fmt.Errorf("check API: %w", err)
+		return err
 	}
-	log.Info("check API", "address", check.Addr().String())
-	var gateway net.Listener
-	if c.demo || len(settings.Routes) > 0 {
-		if gateway, err = net.Listen("tcp", settings.Listen); err != nil {
-			check.Close()
-			return fmt.Errorf("gateway: %w", err)
-		}
-		log.Info("gateway", "address", gateway.Addr().String())
-	} else {
-		log.Info("no gateway, for there are no routes: give --upstream, or routes in the file")
+	found := storeFindings(store)
+	logFindings(log, append(found, set.Findings...), nil)
+	listeners, err := listen(&settings, c.demo || len(settings.Routes) > 0, log)
+	if err != nil {
+		return err
 	}
 	if c.demo {
-		stop, err := startDemo(&settings, gateway, out)
+		stop, err := startDemo(&settings, listeners.Gateway, out)
 		if err != nil {
+			listeners.Close()
 			return err
 		}
 		defer stop()
 	}
-	s := server.New(server.Config{Settings: settings, Rules: set, Limiter: stint.NewLimiter(store), Log: log})
+	s := server.New(server.Config{
+		Settings: settings, Rules: set, Limiter: stint.NewLimiter(store), Documents: documents,
+		Log: log, Findings: found, Program: "stint " + version(),
+	})
 	log.Info("rules", "version", set.Version, "count", len(set.Rules))
 	if c.config != "" {
 		watching, stop := context.WithCancel(ctx)
 		defer stop()
-		hangups := make(chan os.Signal, 1)
-		signal.Notify(hangups, syscall.SIGHUP)
-		defer signal.Stop(hangups)
-		go watch(watching, c.config, c.data, hangups, s, log)
+		go watch(watching, c.config, c.files, onHangup(watching), s, log)
+		go reloadFiles(watching, onHangup(watching), s)
 	}
-	return s.Run(ctx, gateway, check)
+	return s.Run(ctx, listeners)
+}
+
+// onHangup is told of each SIGHUP until ctx is done.
+func onHangup(ctx context.Context) <-chan os.Signal {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	context.AfterFunc(ctx, func() { signal.Stop(hangups) })
+	return hangups
+}
+
+// reloadFiles makes s read certificates and tokens again when it is told.
+func reloadFiles(ctx context.Context, hangups <-chan os.Signal, s *server.Server) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangups:
+			s.ReloadFiles()
+		}
+	}
 }
 
 // openStore opens the store that an address names.
@@ -238,10 +258,24 @@ func openStore(ctx context.Context, address string, maxKeys int64) (stint.Store,
 	return s, s.Close, nil
 }
 
-// warn tells of servers that will not keep limits.
-func warn(log *slog.Logger, store stint.Store) {
-	if s, ok := store.(*redislimit.Store); ok && strings.HasPrefix(s.Server().Eviction, "allkeys-") {
-		log.Warn("this server drops counts when it runs out of memory, which resets limits; use noeviction or a volatile- policy",
-			"maxmemory-policy", s.Server().Eviction)
+// openDocuments is where the fleet that shares store keeps what it shares; nil: there
+// is but one instance.
+func openDocuments(store stint.Store, settings *server.Settings) (server.Documents, error) {
+	if s, ok := store.(*redislimit.Store); ok {
+		return s.Documents(), nil
 	}
+	if settings.RulesFrom == server.FromFleet {
+		return nil, errors.New("rules: fleet takes a store that a fleet shares: give store, or --store, the address of a Redis")
+	}
+	return nil, nil
+}
+
+// storeFindings tells of servers that will not keep limits.
+func storeFindings(store stint.Store) []rules.Finding {
+	s, ok := store.(*redislimit.Store)
+	if !ok || !strings.HasPrefix(s.Server().Eviction, "allkeys-") {
+		return nil
+	}
+	return []rules.Finding{{Code: rules.CodeEviction, Text: "the Redis server has maxmemory-policy=" + s.Server().Eviction +
+		": when it runs out of memory it drops counts, which resets limits and lifts bans; use noeviction or a volatile- policy"}}
 }

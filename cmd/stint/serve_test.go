@@ -23,9 +23,9 @@ import (
 
 // served is a stint serve that runs.
 type served struct {
-	gateway, check string     // URLs
-	log            *log       // what it says on stderr
-	stop           func() int // returns its exit code
+	gateway, check, admin string     // URLs
+	log                   *log       // what it says on stderr
+	stop                  func() int // returns its exit code
 }
 
 // log gathers what is written and hands out its lines.
@@ -56,9 +56,9 @@ func (l *log) String() string {
 	return l.text.String()
 }
 
-var told = regexp.MustCompile(`msg="?(check API|gateway|no gateway)\b.*?(?: address=(\S+))?$`)
+var told = regexp.MustCompile(`msg="?(check API|admin API|gateway|no gateway)\b.*?(?: address=(\S+))?$`)
 
-// await waits until the log tells of both doors.
+// await waits until the log tells of all doors.
 func (s *served) await(t *testing.T) {
 	t.Helper()
 	for line := range s.log.lines {
@@ -66,6 +66,8 @@ func (s *served) await(t *testing.T) {
 		case m == nil:
 		case m[1] == "check API":
 			s.check = "http://" + m[2]
+		case m[1] == "admin API":
+			s.admin = "http://" + m[2]
 		case m[1] == "gateway":
 			s.gateway = "http://" + m[2]
 			return
@@ -84,7 +86,7 @@ func serving(t *testing.T, args ...string) *served {
 	s := &served{log: follow(r)}
 	done := make(chan int, 1)
 	go func() {
-		done <- run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0", "--check-listen", "127.0.0.1:0"}, args...), nil, io.Discard, w)
+		done <- run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0", "--check-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}, args...), nil, io.Discard, w)
 		w.Close()
 	}()
 	s.stop = sync.OnceValue(func() int { cancel(); return <-done })
@@ -229,8 +231,10 @@ func TestServeCannot(t *testing.T) {
 		args []string
 		want string
 	}{
-		"check":   {[]string{"--check-listen", taken.Addr().String()}, "stint: check API: listen tcp " + taken.Addr().String() + ": bind: address already in use\n"},
-		"gateway": {[]string{"--check-listen", "127.0.0.1:0", "--listen", taken.Addr().String(), "--upstream", "http://localhost"}, "stint: gateway: listen tcp "},
+		"check": {[]string{"--check-listen", taken.Addr().String()}, "stint: check API: listen tcp " + taken.Addr().String() + ": bind: address already in use\n"},
+		"admin": {[]string{"--check-listen", "127.0.0.1:0", "--admin-listen", taken.Addr().String()},
+			"stint: admin API: listen tcp " + taken.Addr().String() + ": bind: address already in use (elsewhere: --admin-listen ADDRESS; without it: --admin-listen off)\n"},
+		"gateway": {[]string{"--check-listen", "127.0.0.1:0", "--admin-listen", "off", "--listen", taken.Addr().String(), "--upstream", "http://localhost"}, "stint: gateway: listen tcp "},
 		"store":   {[]string{"--store", "redis://user:geheim@127.0.0.1:1/3"}, "stint: store: redislimit: connect to 127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused\n"},
 	} {
 		code, _, errs := call("", append([]string{"serve", "--limit", "1 per 1h"}, c.args...)...)
@@ -307,7 +311,7 @@ func TestServeSignal(t *testing.T) {
 		fmt.Fprint(w, "finished")
 	}))
 	defer up.Close()
-	c := program(t, "serve", "--listen", "127.0.0.1:0", "--check-listen", "127.0.0.1:0", "--upstream", up.URL, "--limit", "9 per 1h")
+	c := program(t, "serve", "--listen", "127.0.0.1:0", "--check-listen", "127.0.0.1:0", "--admin-listen", "off", "--upstream", up.URL, "--limit", "9 per 1h")
 	errs, err := c.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

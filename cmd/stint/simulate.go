@@ -34,7 +34,7 @@ const simulatedKeys = 20_000_000
 
 func simulate(ctx context.Context, args []string, in io.Reader, out io.Writer) (err error) {
 	f := flags("simulate")
-	file := f.String("rules", "", "`FILE` with rules")
+	file := f.String("rules", "", "`FILE` with rules, or a directory of such files")
 	events := f.String("events", "-", "`FILE` with events; - is standard input")
 	address := f.String("store", "memory", "where counts are kept: memory, or the `URL` of a Redis, in a\nnamespace of the simulation's own that is removed afterwards")
 	if err := parse(f, args, simulateAbout, out); err != nil {

@@ -198,6 +198,17 @@ func (r *Reader) ReportWithin(n *Node, offset int, format string, args ...any) {
 	r.reportAt(line, column, format, args...)
 }
 
+// Place is where n is: file:line:column.
+func (r *Reader) Place(n *Node) string {
+	return fmt.Sprintf("%s:%d:%d", r.file, n.Line, n.Column)
+}
+
+// PlaceWithin is where a character of n's text is, as ReportWithin would say.
+func (r *Reader) PlaceWithin(n *Node, offset int) string {
+	line, column := r.position(n, offset)
+	return fmt.Sprintf("%s:%d:%d", r.file, line, column)
+}
+
 func (r *Reader) reportAt(line, column int, format string, args ...any) {
 	if len(r.problems) == maxKept {
 		r.more++

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/stintdev/stint/rules"
+)
+
+const keyAbout = `Shows how a key stands under a rule, makes it unused, and gives units back.
+
+    stint key show --rule R --key K [--tier T]
+    stint key reset --rule R --key K [--tier T] [--reason TEXT]
+    stint key giveback --rule R --key K --cost N [--tier T] [--reason TEXT]
+
+All limits of the rule are meant; --tier says which count for a key that belongs to
+a tier. Violations and bans stay: see "stint ban lift".
+`
+
+var keyCommands = []command{
+	{"show", func(ctx context.Context, args []string, out, errs io.Writer) error {
+		return keyCommand(ctx, "show", args, out, errs)
+	}},
+	{"reset", func(ctx context.Context, args []string, out, errs io.Writer) error {
+		return keyCommand(ctx, "reset", args, out, errs)
+	}},
+	{"giveback", func(ctx context.Context, args []string, out, errs io.Writer) error {
+		return keyCommand(ctx, "giveback", args, out, errs)
+	}},
+}
+
+// keyCommand does what what says with a key, and shows how it stands then.
+func keyCommand(ctx context.Context, what string, args []string, out, errs io.Writer) error {
+	f := flags("key " + what)
+	a := adminFlags(f, errs)
+	var body struct {
+		Rule   string    `json:"rule"`
+		Key    rules.Key `json:"key"`
+		Cost   int64     `json:"cost,omitempty"`
+		Tier   string    `json:"tier,omitempty"`
+		Reason string    `json:"reason,omitempty"`
+	}
+	f.StringVar(&body.Rule, "rule", "", "`NAME` of the rule")
+	keyFlag(f, &body.Key)
+	f.StringVar(&body.Tier, "tier", "", "`NAME` of the tier that the key belongs to")
+	cost := number{least: 1}
+	if what == "giveback" {
+		f.Var(&cost, "cost", "`N` units to give back")
+	}
+	if what != "show" {
+		reasonFlag(f, &body.Reason)
+	}
+	if _, err := parseMixed(f, args, keyAbout, out); err != nil {
+		return err
+	}
+	switch body.Cost = cost.value; {
+	case body.Rule == "" || body.Key == "":
+		return wrong(f, "want --rule and --key")
+	case what == "giveback" && !cost.given:
+		return wrong(f, "want --cost N: how many units")
+	}
+	if err := a.open(f); err != nil {
+		return err
+	}
+	return exchange(ctx, a, out, question{http.MethodPost, "/v1/keys/" + what, body}, tellKey)
+}
+
+// limitState is how a key stands under one limit.
+type limitState struct {
+	Limit      string `json:"limit"`
+	Capacity   int64  `json:"capacity"`
+	Used       int64  `json:"used"`
+	Remaining  int64  `json:"remaining"`
+	ResetAfter int64  `json:"reset_after_us"`
+}
+
+// keyState is how a key stands under a rule.
+type keyState struct {
+	Rule     string       `json:"rule"`
+	Key      rules.Key    `json:"key"`
+	Mode     string       `json:"mode"`
+	Tier     string       `json:"tier"`
+	Limits   []limitState `json:"limits"`
+	Override *override    `json:"override"`
+	Penalty  *struct {
+		Violations int64 `json:"violations"`
+		Bans       int64 `json:"bans"`
+		BanLeft    int64 `json:"ban_left_us"`
+	} `json:"penalty"`
+	Ban *ban `json:"ban"`
+}
+
+func tellKey(w io.Writer, k keyState) {
+	var lines facts
+	lines.add("rule", shown(k.Rule))
+	lines.add("key", shownKey(k.Key))
+	lines.add("mode", shown(k.Mode))
+	lines.add("tier", shown(k.Tier))
+	if k.Override != nil {
+		lines.add("override", shown(k.Override.ID)+": "+k.Override.words())
+	}
+	if p := k.Penalty; p != nil {
+		text := several(p.Violations, "violation") + ", " + several(p.Bans, "ban") + " in a row"
+		if p.BanLeft != 0 {
+			text += ", banned for " + micros(p.BanLeft) + " more"
+		}
+		lines.add("penalty", text)
+	}
+	if k.Ban != nil {
+		lines.add("ban", shown(k.Ban.ID)+": "+k.Ban.words())
+	}
+	lines.print(w)
+	if len(k.Limits) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t := table{heads: []string{"LIMIT", "USED", "OF", "LEFT", "UNUSED IN"}}
+	for _, l := range k.Limits {
+		t.row(shown(l.Limit), strconv.FormatInt(l.Used, 10), strconv.FormatInt(l.Capacity, 10), strconv.FormatInt(l.Remaining, 10), micros(l.ResetAfter))
+	}
+	t.print(w)
+}

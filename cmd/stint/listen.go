@@ -1,0 +1,41 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+
+	"github.com/stintdev/stint/server"
+)
+
+// listen opens the listeners that the settings ask for, and none where one cannot
+// be opened.
+func listen(s *server.Settings, gateway bool, log *slog.Logger) (server.Listeners, error) {
+	var all server.Listeners
+	for _, d := range []struct {
+		name, address string
+		wanted        bool
+		to            *net.Listener
+		hint          string
+	}{
+		{"check API", s.CheckListen, true, &all.Check, ""},
+		{"admin API", s.Admin.Listen, s.Admin.Listen != server.AdminOff, &all.Admin,
+			` (elsewhere: --admin-listen ADDRESS; without it: --admin-listen off)`},
+		{"gateway", s.Listen, gateway, &all.Gateway, ""},
+	} {
+		if !d.wanted {
+			continue
+		}
+		l, err := net.Listen("tcp", d.address)
+		if err != nil {
+			all.Close()
+			return server.Listeners{}, fmt.Errorf("%s: %w%s", d.name, err, d.hint)
+		}
+		*d.to = l
+		log.Info(d.name, "address", l.Addr().String())
+	}
+	if !gateway {
+		log.Info("no gateway, for there are no routes: give --upstream, or routes in the file")
+	}
+	return all, nil
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	shellBlock = regexp.MustCompile("(?s)```sh\n(.*?)```")
+	shellWord  = regexp.MustCompile(`"[^"]*"|[^\s"]+`)
+	untilWord  = regexp.MustCompile(`--until \S+`)
+)
+
+// Of the commands in docs/operations.md, those that exit with 1 here: their numbers
+// and IDs are examples, and a diff tells that there is one.
+var exitsWith1 = regexp.MustCompile(`^(ban lift pwnwlyfpen|override remove mbq2hjzt5x|rules rollback 7|rules diff)`)
+
+// The rules that docs/operations.md has in mind.
+const operationsRules = `
+tiers: {gold: attrs.plan == "gold"}
+rules:
+  - {name: login, match: request.path == "/login", key: client.ip, limits: [5 per 1m], penalty: {ban_after: 5, ban_for: 30m}}
+  - {name: export, match: operation == "export", key: attrs.user, limits: [100 per 1h]}
+`
+
+// The commands of docs/operations.md, one after the other, do what they say.
+func TestOperations(t *testing.T) {
+	if said := commandsOf(t, readText(t, "../../docs/operations.md"), operationsRules); said < 25 {
+		t.Errorf("%d commands", said)
+	}
+}
+
+// Those of the README do, with the rules of the README.
+func TestReadme(t *testing.T) {
+	text := readText(t, "../../README.md")
+	_, rules, _ := strings.Cut(text, "```yaml\n")
+	rules, _, _ = strings.Cut(rules, "```")
+	_, rules, ok := strings.Cut(rules, "\ntrusted_proxies:") // what stands before are settings
+	if said := commandsOf(t, text, "trusted_proxies:"+rules); !ok || said < 5 {
+		t.Errorf("%d commands, with these rules:\n%s", said, rules)
+	}
+}
+
+func readText(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// commandsOf makes the calls in the shell blocks of a document in order, but for
+// those that serve or read recorded traffic, and returns how many. What stands after
+// > is written.
+func commandsOf(t *testing.T, text, rules string) (said int) {
+	f := startFleetWith(t, rules, 1)
+	t.Setenv("STINT_ADMIN", f.all[0].admin)
+	t.Chdir(t.TempDir())
+	put(t, "stint.yaml", rules)
+	f.do(0, nil, "rules", "push", "stint.yaml")
+	for _, block := range shellBlock.FindAllStringSubmatch(text, -1) {
+		for line := range strings.Lines(block[1]) {
+			line, ok := strings.CutPrefix(line, "stint ")
+			if !ok || strings.HasPrefix(line, "simulate ") || strings.HasPrefix(line, "serve ") {
+				continue
+			}
+			line, _, _ = strings.Cut(line, " #")
+			line, file, _ := strings.Cut(strings.TrimSpace(line), " > ")
+			line = untilWord.ReplaceAllString(line, "--until "+time.Now().Add(time.Hour).Format(time.RFC3339))
+			var args []string
+			for _, word := range shellWord.FindAllString(line, -1) {
+				args = append(args, strings.Trim(word, `"`))
+			}
+			code, out, errs := call("", args...)
+			if code != 0 && (code != 1 || !exitsWith1.MatchString(line)) {
+				t.Errorf("%s: exit %d\n%s%s", line, code, out, errs)
+			}
+			if file != "" {
+				put(t, file, out)
+			}
+			said++
+		}
+	}
+	return said
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"unicode/utf8"
+)
+
+// firstLine is what pull writes above the text, for push to know what it replaces.
+func firstLine(number int64) string {
+	return fmt.Sprintf("# version %d of the fleet's rules\n", number)
+}
+
+var firstLineForm = regexp.MustCompile(`^# version ([1-9]\d{0,17}) of the fleet's rules\r?\n`)
+
+// pulled is a rules file: what pull wrote above it, if it did, and the rest.
+type pulled struct {
+	name, first, text string
+	number            int64 // that first tells; 0: none
+}
+
+func readPulled(name string) (*pulled, error) {
+	data, err := os.ReadFile(name)
+	switch {
+	case errors.Is(err, syscall.EISDIR):
+		return nil, fmt.Errorf("%s is a directory: the fleet's rules are one file", plain(name))
+	case err != nil:
+		return nil, err
+	case !utf8.Valid(data):
+		return nil, fmt.Errorf("%s: not UTF-8", plain(name))
+	}
+	p := &pulled{name: name, text: string(data)}
+	if m := firstLineForm.FindStringSubmatch(p.text); m != nil {
+		p.first, p.text = m[0], p.text[len(m[0]):]
+		p.number, _ = strconv.ParseInt(m[1], 10, 64) // it has the form
+	}
+	return p, nil
+}
+
+var lineColumn = regexp.MustCompile(`^(\d{1,9})(:\d+)$`)
+
+// inFile turns the problems of a refusal, which are told by lines of the text, into
+// ones by lines of the file.
+func (p *pulled) inFile(err error) error {
+	var r *refusal
+	if !errors.As(err, &r) {
+		return err
+	}
+	for i, problem := range r.Problems {
+		if m := lineColumn.FindStringSubmatch(problem.Where); m != nil {
+			line, _ := strconv.Atoi(m[1]) // it has the form
+			r.Problems[i].Where = fmt.Sprintf("%s:%d%s", p.name, line+strings.Count(p.first, "\n"), m[2])
+		}
+	}
+	return err
+}
+
+// afterFlags adds --after and --note to f.
+func afterFlags(f *flag.FlagSet) (after *number, note *string) {
+	after = &number{}
+	f.Var(after, "after", "`N` of the version to replace: if another is the newest by then, nothing is changed")
+	return after, f.String("note", "", "`TEXT` for the history")
+}
+
+func rulesPush(ctx context.Context, args []string, out, errs io.Writer) error {
+	f := flags("rules push")
+	a := adminFlags(f, errs)
+	after, note := afterFlags(f)
+	words, err := parseMixed(f, args, rulesAbout, out, "FILE")
+	if err != nil {
+		return err
+	}
+	if err := a.open(f); err != nil {
+		return err
+	}
+	file, err := readPulled(words[0])
+	if err != nil {
+		return fmt.Errorf("rules push: %w", err)
+	}
+	replaces, err := file.replaces(ctx, a, after)
+	if err != nil {
+		return err
+	}
+	data, err := a.send(ctx, question{http.MethodPut, "/v1/rules", struct {
+		Text  string `json:"text"`
+		After int64  `json:"after"`
+		Note  string `json:"note,omitempty"`
+	}{file.text, replaces, *note}})
+	if err != nil {
+		again := fmt.Sprintf("see `stint rules diff %s`, then push with --after", shown(file.name))
+		return file.inFile(a.raced(ctx, err, replaces, again))
+	}
+	return show(a, out, data, func(w io.Writer, v rulesVersion) {
+		fmt.Fprintf(w, "version %d (%s): every instance takes it within a second\n", v.Number, shown(v.Version))
+	})
+}
+
+// replaces is the number of the version that a push of p replaces. Where neither
+// after nor the file tells it, nobody has looked at what would be lost.
+func (p *pulled) replaces(ctx context.Context, a *admin, after *number) (int64, error) {
+	if after.given {
+		return after.value, nil
+	}
+	if p.number > 0 {
+		return p.number, nil
+	}
+	v, err := a.newest(ctx)
+	if err != nil || v == nil {
+		return 0, err
+	}
+	return 0, fmt.Errorf("nothing is pushed: the fleet has rules, and %s does not tell which it is to replace. The newest is\n%s\nsee `stint rules diff %s`, then push with --after %d",
+		plain(p.name), v.who(), shown(p.name), v.Number)
+}
+
+// raced adds to a refusal, because the newest version is not the one to replace, who
+// made the newest and how to go on: again, followed by its number.
+func (a *admin) raced(ctx context.Context, err error, replaces int64, again string) error {
+	var r *refusal
+	if !errors.As(err, &r) || r.Status != http.StatusConflict || r.Newest == nil {
+		return err
+	}
+	before, newest := "no version", "no version"
+	if replaces > 0 {
+		before = fmt.Sprintf("version %d", replaces)
+	}
+	if *r.Newest > 0 {
+		newest = fmt.Sprintf("version %d", *r.Newest)
+		v, err := fetch[rulesVersion](ctx, a, question{method: http.MethodGet, path: within(versionsPath, strconv.FormatInt(*r.Newest, 10))})
+		if err == nil {
+			newest = v.who()
+		}
+	}
+	return fmt.Errorf("nothing is changed: %s was to be replaced, but the newest is\n%s\n%s %d", before, newest, again, *r.Newest)
+}
+
+func rulesRollback(ctx context.Context, args []string, out, errs io.Writer) error {
+	f := flags("rules rollback")
+	a := adminFlags(f, errs)
+	after, note := afterFlags(f)
+	words, err := parseMixed(f, args, rulesAbout, out, "the number of the version to go back to")
+	if err != nil {
+		return err
+	}
+	to := number{least: 1}
+	if err := to.Set(words[0]); err != nil {
+		return wrong(f, "%q: want the number of a version; `stint rules history` shows them", words[0])
+	}
+	if err := a.open(f); err != nil {
+		return err
+	}
+	if !after.given {
+		v, err := a.newest(ctx)
+		switch {
+		case err != nil:
+			return err
+		case v == nil:
+			return errNoVersions
+		}
+		after.value = v.Number
+	}
+	data, err := a.send(ctx, question{http.MethodPost, "/v1/rules/rollback", struct {
+		To    int64  `json:"to"`
+		After int64  `json:"after"`
+		Note  string `json:"note,omitempty"`
+	}{to.value, after.value, *note}})
+	if err != nil {
+		again := fmt.Sprintf("see `stint rules history`, then `stint rules rollback %d` with --after", to.value)
+		return a.raced(ctx, err, after.value, again)
+	}
+	return show(a, out, data, func(w io.Writer, v rulesVersion) {
+		fmt.Fprintf(w, "version %d (%s): what version %d held replaces version %d; every instance takes it within a second\n",
+			v.Number, shown(v.Version), to.value, after.value)
+	})
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+)
+
+// refusal is what the admin API says when it does not do what it was asked.
+type refusal struct {
+	Status   int       `json:"status"`
+	Title    string    `json:"title"`
+	Detail   string    `json:"detail"`
+	Newest   *int64    `json:"newest"`
+	Problems []problem `json:"problems"`
+
+	hint string // how to mend it, on a line of its own
+}
+
+// problem is one thing that is wrong with what was given.
+type problem struct {
+	Where string `json:"where"`
+	Text  string `json:"text"`
+}
+
+func (r *refusal) Error() string {
+	lines := []string{plain(r.Detail)}
+	for _, p := range r.Problems {
+		lines = append(lines, located(p.Where, p.Text))
+	}
+	if r.hint != "" {
+		lines = append(lines, r.hint)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// located is a text after where it belongs, if that is known.
+func located(where, text string) string {
+	if where == "" {
+		return plain(text)
+	}
+	return plain(where) + ": " + plain(text)
+}
+
+// refused reads an answer that is not of success.
+func (a *admin) refused(resp *http.Response, data []byte) error {
+	r := &refusal{}
+	if err := json.Unmarshal(data, r); err != nil || r.Detail == "" && r.Title == "" {
+		return a.foreign(resp)
+	}
+	if r.Detail == "" {
+		r.Detail = r.Title
+	}
+	switch r.Status = resp.StatusCode; {
+	case r.Status == http.StatusUnauthorized && a.token == "":
+		r.hint = "give a token: --token-file FILE, or the environment's STINT_TOKEN"
+	case r.Status == http.StatusUnauthorized:
+		r.hint = "the token that was given is not one of this server's: look at --token-file, or the environment's STINT_TOKEN"
+	case r.Status == http.StatusForbidden:
+		r.hint = "that takes a token with a wider scope: --token-file FILE, or the environment's STINT_TOKEN"
+	}
+	return r
+}
+
+// foreign is an answer that the admin API does not give.
+func (a *admin) foreign(resp *http.Response) error {
+	what := ""
+	if to := resp.Header.Get("Location"); to != "" {
+		what = ", a redirect to " + plain(to)
+	}
+	return fmt.Errorf("%s answers %s %s with %d%s, and not as the admin API does; is --admin right?",
+		a.base, resp.Request.Method, resp.Request.URL.EscapedPath(), resp.StatusCode, what)
+}
+
+// unreached says why there is no answer, and what to look at.
+func (a *admin) unreached(err error) error {
+	var of *url.Error
+	if errors.As(err, &of) {
+		err = of.Err
+	}
+	var timeout net.Error
+	start := fmt.Sprintf("no answer from the admin API at %s: ", a.base)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		port := a.base.Port()
+		if port == "" {
+			port = a.base.Scheme
+		}
+		return fmt.Errorf(`%sconnection refused
+is --admin right, and does the server run? Its admin API listens only on the loopback
+of its own machine, unless the section server.admin says otherwise. From elsewhere:
+    ssh -L %[2]s:127.0.0.1:%[2]s HOST
+    kubectl port-forward POD %[2]s`, start, port)
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return fmt.Errorf("%snone within %v; a change may have been made all the same; --timeout gives it longer", start, a.timeout)
+	case errors.As(err, new(x509.UnknownAuthorityError)):
+		return errors.New(start + plain(err.Error()) + "; --ca FILE tells whom to trust")
+	}
+	return errors.New(start + plain(err.Error()))
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Two people change the rules, and neither undoes what the other did unseen.
+func TestPushPullRace(t *testing.T) {
+	do := startFleet(t, 1).at(0)
+	file := func(name string) string { return filepath.Join(t.TempDir(), name) }
+	first, mine, theirs := file("first.yaml"), file("mine.yaml"), file("theirs.yaml")
+
+	want(t, do, 1, []string{"the fleet has no rules yet"}, "rules", "pull")
+	want(t, do, 0, []string{"no versions"}, "rules", "history")
+	put(t, first, limited(1, ""))
+	want(t, do, 0, []string{"version 1 (", "every instance takes it within a second"}, "rules", "push", first)
+	want(t, do, 1, []string{"nothing is pushed", "version 1 (", "rules diff " + first, "--after 1"}, "rules", "push", first)
+
+	pulled := want(t, do, 0, nil, "rules", "pull")
+	if pulled != "# version 1 of the fleet's rules\n"+limited(1, "") {
+		t.Fatalf("pulled %q", pulled)
+	}
+	put(t, mine, pulled)
+	if text := want(t, do, 0, nil, "rules", "diff", mine); text != "" {
+		t.Errorf("what was pulled differs:\n%s", text)
+	}
+	put(t, mine, strings.Replace(pulled, "[1 per", "[2 per", 1))
+	put(t, theirs, strings.Replace(pulled, "[1 per", "[3 per", 1))
+	want(t, do, 1, []string{"@@ -1,3 +1,3 @@", "-  - {name: client, key: client.ip, limits: [1 per", "+  - {name: client, key: client.ip, limits: [2 per"}, "rules", "diff", mine)
+
+	want(t, do, 0, []string{"version 2 ("}, "rules", "push", theirs, "--note", "theirs")
+	want(t, do, 1, []string{"nothing is changed: version 1 was to be replaced", "version 2 (", `"theirs"`, "--after 2"}, "rules", "push", mine)
+	want(t, do, 1, []string{"-  - {name: client, key: client.ip, limits: [3 per"}, "rules", "diff", mine)
+	want(t, do, 0, []string{"version 3 ("}, "rules", "push", mine, "--after", "2")
+	if text := want(t, do, 0, nil, "rules", "pull"); text != "# version 3 of the fleet's rules\n"+limited(2, "") {
+		t.Errorf("the first line became part of the rules: %q", text)
+	}
+
+	want(t, do, 1, []string{"nothing is changed: version 2", "version 3 (", "rollback 1` with --after 3"}, "rules", "rollback", "1", "--after", "2")
+	want(t, do, 0, []string{"version 4 (", "what version 2 held replaces version 3"}, "rules", "rollback", "2", "--note", "undo")
+	if text := want(t, do, 0, nil, "rules", "pull"); !strings.HasSuffix(text, "\n"+limited(3, "")) {
+		t.Errorf("rolled back to %q", text)
+	}
+	want(t, do, 0, []string{"NUMBER", "undo", "theirs"}, "rules", "history")
+	if text := want(t, do, 0, nil, "rules", "history", "--limit", "1"); strings.Count(text, "\n") != 2 {
+		t.Errorf("more than one version:\n%s", text)
+	}
+}
+
+// What is set by one call is shown by the next, and undone by another.
+func TestControlsStory(t *testing.T) {
+	do := startFleet(t, 1).at(0)
+	want(t, do, 0, []string{"no bans"}, "ban", "list")
+	text := want(t, do, 0, []string{"rule export, key [\"ann\",\"/v1\"]", "without end", "it has no end"}, "ban", "add", "--rule", "export", "--key", "ann", "--key", "/v1")
+	id, _, _ := strings.Cut(strings.TrimPrefix(text, "ban "), ":")
+	want(t, do, 0, []string{`["ann","/v1"]`, id}, "ban", "list", "--rule", "export")
+	want(t, do, 0, []string{"lifted ban " + id}, "ban", "lift", id)
+	want(t, do, 1, nil, "ban", "lift", id)
+	want(t, do, 0, nil, "ban", "add", "--network", "192.0.2.0/24", "--for", "30m")
+	want(t, do, 0, []string{"network 192.0.2.0/24, until "}, "ban", "lift", "--network", "192.0.2.0/24", "--reason", "sorry")
+	want(t, do, 0, []string{`key "\x1b]0;x\a"`}, "ban", "add", "--rule", "upload", "--key", "\x1b]0;x\a", "--for", "30m")
+	want(t, do, 0, []string{`key ["a","\x1b"]`}, "ban", "add", "--rule", "export", "--key", "a", "--key", "\x1b", "--for", "30m")
+	if text := want(t, do, 0, []string{`"\x1b]0;x\a"`, `["a","\x1b"]`}, "ban", "list"); strings.ContainsRune(text, 0x1b) {
+		t.Errorf("a key is shown as it is: %q", text)
+	}
+	want(t, do, 0, []string{"lifted ban"}, "ban", "lift", "--rule", "export", "--key", "a", "--key", "\x1b")
+	want(t, do, 0, []string{"lifted ban"}, "ban", "lift", "--rule", "upload", "--key", "\x1b]0;x\a")
+	want(t, do, 2, []string{`argument "\xff" is not UTF-8`}, "ban", "lift", "\xff")
+	want(t, do, 0, []string{"no bans"}, "ban", "list")
+
+	want(t, do, 0, []string{"limiting: off, everything passes (set; the file says "}, "switch", "off")
+	want(t, do, 0, []string{"limiting: off", "login", "shadow"}, "switch", "login", "shadow")
+	want(t, do, 0, []string{"limiting: on (as the file says)"}, "switch", "file")
+}
