@@ -152,3 +152,26 @@ func ExampleLimiter_GiveBack() {
 	fmt.Println(d.Remaining)
 	// Output: 3
 }
+
+// How do I keep one instance from being drowned, whatever its store says? Global
+// first, local second: a limit in its own memory, behind the one for all.
+func ExampleFallback_localSecond() {
+	var global, local stint.Limiter // global over redislimit.Store, say
+	perUser, perInstance := stint.MustLimit("3 per 1m"), stint.MustLimit("2 per 1m")
+	for range 3 {
+		d, err := global.Allow(ctx, "user:42", perUser)
+		if err == nil && d.Allowed {
+			if d, err = local.Allow(ctx, "instance", perInstance); !d.Allowed {
+				_ = global.GiveBack(ctx, "user:42", perUser, 1) // it is not the user's fault
+			}
+		}
+		fmt.Println(d.Outcome, err)
+	}
+	d, _ := global.Peek(ctx, "user:42", perUser)
+	fmt.Println(d.Remaining)
+	// Output:
+	// allowed <nil>
+	// allowed <nil>
+	// limited <nil>
+	// 1
+}

@@ -248,7 +248,9 @@ func (l *Limiter) Wait(ctx context.Context, key string, limit *Limit) error {
 // sleeps, it returns ctx's error. In none of these cases is anything left
 // charged, provided that the Store is a GiveBacker that answers.
 //
-// Those who wait for one key are not promised any order.
+// Those who wait for one key are not promised any order. How many wait is not
+// bounded here, for each is a goroutine of the caller's: a deadline in ctx bounds
+// how long, and whoever starts goroutines for others' requests bounds how many.
 func (l *Limiter) WaitN(ctx context.Context, key string, limit *Limit, n int64) error {
 	for {
 		if err := ctx.Err(); err != nil {

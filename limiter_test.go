@@ -36,6 +36,15 @@ func TestZeroLimiter(t *testing.T) {
 
 // Bad requests are refused before they reach a store.
 func TestBadRequests(t *testing.T) {
+	asks := func(n int) (all []stint.Ask) {
+		for i := range n {
+			all = append(all, stint.Ask{Key: fmt.Sprint(i), Limit: stint.MustLimit("1 per 1s")})
+		}
+		return all
+	}
+	if _, err := new(stint.Limiter).Take(t.Context(), &stint.Request{Asks: asks(stint.MaxAsks)}, nil); err != nil {
+		t.Error(err)
+	}
 	var l stint.Limiter
 	ctx, limit := t.Context(), stint.MustLimit("2 per 1m")
 	ask := stint.Ask{Key: "a", Limit: limit, Cost: 1}
@@ -43,6 +52,7 @@ func TestBadRequests(t *testing.T) {
 		"nothing":          {},
 		"empty key":        {Asks: []stint.Ask{{Limit: limit}}},
 		"long key":         {Asks: []stint.Ask{{Key: strings.Repeat("k", stint.MaxKey+1), Limit: limit}}},
+		"too many asks":    {Asks: asks(stint.MaxAsks + 1)},
 		"no limit":         {Asks: []stint.Ask{{Key: "a"}}},
 		"limit not made":   {Asks: []stint.Ask{{Key: "a", Limit: new(stint.Limit)}}},
 		"penalty not made": {Asks: []stint.Ask{{Key: "a", Limit: limit, Penalty: new(stint.Penalty)}}},

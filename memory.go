@@ -4,9 +4,8 @@ import (
 	"context"
 	"hash/maphash"
 	"math/bits"
-	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stintdev/stint/internal/algo"
@@ -41,6 +40,10 @@ type Memory struct {
 	shards []shard
 	start  time.Time
 	wall   int64 // start in µs since 1970
+
+	// least is the smallest cost that is asked here, which is more than 1 where a
+	// Fallback counts for several instances: what has less left is exhausted. 0: 1.
+	least atomic.Int64
 }
 
 // shard holds all counts of its keys, so that the limits of one key are decided
@@ -162,7 +165,8 @@ func (e *entry) stateOr(unused *algo.State) *algo.State {
 const fewAsks = 8
 
 func (m *Memory) take(r *Request, now int64, out []Decision) (Decision, error) {
-	if d, banned := m.banned(r, now); banned {
+	d, stale := m.banned(r, now)
+	if d.BanLeft > 0 {
 		return d, nil
 	}
 	var few [fewAsks]step
@@ -182,9 +186,11 @@ func (m *Memory) take(r *Request, now int64, out []Decision) (Decision, error) {
 			return Decision{}, err
 		}
 	}
-	d := m.settle(r, steps, now, allowed, out)
+	d = m.settle(r, steps, now, allowed, out)
 	if !allowed {
 		m.punish(r, steps, now, &d)
+	} else if stale {
+		m.dropStale(r, now)
 	}
 	return d, nil
 }
@@ -225,7 +231,7 @@ func (m *Memory) placeMissing(r *Request, steps []step, now int64) error {
 			s.reserved++
 			continue
 		}
-		victim := s.victim(now, false)
+		victim := s.victim(now, m.least.Load(), false)
 		if victim == nil {
 			m.unreserve(r)
 			for _, v := range victims {
@@ -285,9 +291,9 @@ func (m *Memory) settle(r *Request, steps []step, now int64, allowed bool, out [
 	return Strictest(out[:len(steps)])
 }
 
-// banned tells whether a ban of any of r's keys runs, and answers with the one
-// that runs longest.
-func (m *Memory) banned(r *Request, now int64) (d Decision, banned bool) {
+// banned answers with the ban of r's keys that runs longest, if one does. stale
+// tells whether a record is from a future that cannot be.
+func (m *Memory) banned(r *Request, now int64) (d Decision, stale bool) {
 	for i := range r.Asks {
 		a := &r.Asks[i]
 		if a.Penalty == nil {
@@ -295,12 +301,27 @@ func (m *Memory) banned(r *Request, now int64) (d Decision, banned bool) {
 		}
 		if e := m.find(a.Key, a.Penalty.id); e != nil {
 			left := algo.Duration(a.Penalty.plan.BanLeft(&e.record, now))
+			stale = stale || a.Penalty.plan.Ahead(&e.record, now)
 			if left > d.BanLeft {
 				d = Decision{Outcome: Banned, Key: a.Key, RetryAfter: left, BanLeft: left, Penalty: a.Penalty}
 			}
 		}
 	}
-	return d, d.BanLeft > 0
+	return d, stale
+}
+
+// dropStale forgets the records that lie too far ahead of now, of asks that were
+// charged, so that no ban comes back when the clock has come to it again.
+func (m *Memory) dropStale(r *Request, now int64) {
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		if a.Penalty == nil || a.Cost == 0 {
+			continue
+		}
+		if e := m.find(a.Key, a.Penalty.id); e != nil && a.Penalty.plan.Ahead(&e.record, now) {
+			m.shards[m.shardOf(a.Key)].remove(e)
+		}
+	}
 }
 
 // punish counts one violation for each key and penalty of an ask that refused.
@@ -343,7 +364,7 @@ func (m *Memory) violate(r *Request, a *Ask, now int64) (algo.Sentence, int64) {
 		s := &m.shards[m.shardOf(a.Key)]
 		m.sweep(s, r, now)
 		if len(s.all) >= s.room {
-			victim := s.victim(now, true)
+			victim := s.victim(now, m.least.Load(), true)
 			if victim == nil {
 				return algo.Limited, 0
 			}
@@ -402,87 +423,4 @@ func (m *Memory) Len() int {
 		s.mu.Unlock()
 	}
 	return n
-}
-
-// add adds an unused entry; there must be room. The key is copied, for it may be a
-// piece of something large.
-func (s *shard) add(k entryKey) *entry {
-	k.key = strings.Clone(k.key)
-	e := &entry{entryKey: k, place: len(s.all)}
-	s.index[k] = e
-	s.all = append(s.all, e)
-	return e
-}
-
-// sweep looks at two entries for each one that comes in, so that what is unused
-// goes sooner than it comes, and no request ever waits for a walk over all.
-func (s *shard) sweep(now int64) {
-	for range min(2, len(s.all)) {
-		s.hand %= len(s.all)
-		if e := s.all[s.hand]; !e.pinned && e.unused <= now {
-			s.remove(e)
-			if len(s.all) == 0 {
-				return
-			}
-		} else {
-			s.hand++
-		}
-	}
-}
-
-// victimsSeen bounds the work of a request that finds the shard full.
-const victimsSeen = 128
-
-// victim is the entry to give way: an unused one, else, unless only that will do,
-// the one with the smallest share used of those that are neither exhausted nor
-// banned.
-func (s *shard) victim(now int64, unused bool) *entry {
-	var best *entry
-	least := 1.0
-	for range min(victimsSeen, len(s.all)) {
-		s.hand %= len(s.all)
-		e := s.all[s.hand]
-		s.hand++
-		if e.pinned {
-			continue
-		}
-		if e.unused <= now {
-			return e
-		}
-		if share := e.share(now); share < least && !unused {
-			best, least = e, share
-		}
-	}
-	return best
-}
-
-// share is how much of what it may use an entry has used, from 0 to 1; 1 where it
-// must not be forgotten.
-func (e *entry) share(now int64) float64 {
-	if e.penalty != nil {
-		p := &e.penalty.plan
-		if p.BanLeft(&e.record, now) > 0 {
-			return 1
-		}
-		return 0.99 // violations count for more than most
-	}
-	p := &e.limit.plan
-	v := p.Look(&e.state, now)
-	if !p.Fits(&v, 1) {
-		return 1
-	}
-	return float64(v.Used) / float64(p.Full)
-}
-
-// remove forgets e; nil is nothing to forget.
-func (s *shard) remove(e *entry) {
-	if e == nil {
-		return
-	}
-	delete(s.index, e.entryKey)
-	last := len(s.all) - 1
-	s.all[e.place] = s.all[last]
-	s.all[e.place].place = e.place
-	s.all[last] = nil
-	s.all = slices.Delete(s.all, last, last+1)
 }

@@ -21,6 +21,9 @@ type Ask struct {
 	// Asks of one request that share Key and Penalty share one record, and
 	// together commit at most one violation.
 	Penalty *Penalty
+	// OnError is what becomes of the ask where a Fallback has to do without its
+	// Store.
+	OnError OnError
 }
 
 // Request is a set of asks that are decided together: all are charged, or none.
@@ -32,6 +35,8 @@ type Request struct {
 	// zero, the store's own clock is read, which is what everyone else wants. A
 	// request with an instant must not meet counts made without one.
 	At time.Time
+	// Deadline is how long a Fallback waits for its Store. 0: as the Fallback says.
+	Deadline time.Duration
 }
 
 // MaxKey is the length of the longest key, in bytes, and MaxAsks how many asks a
@@ -94,6 +99,9 @@ var (
 	ErrRequest = errors.New("bad request")
 	// ErrFull means that a Memory is full of keys that are exhausted or banned.
 	ErrFull = errors.New("memory store is full of exhausted keys")
+	// ErrBroken means that something else than a count lies in the store where one
+	// should: it is about some keys, and other requests can be decided.
+	ErrBroken = errors.New("something else lies where a count should")
 	// ErrUnsupported means that the Store lacks the optional interface needed.
 	ErrUnsupported = errors.New("not supported by this store")
 )

@@ -50,7 +50,7 @@ func (m *Memory) Violate(_ context.Context, r *Request) (Decision, error) {
 	m.init()
 	defer m.unlock(m.lock(r))
 	now := m.now(r)
-	if d, banned := m.banned(r, now); banned {
+	if d, _ := m.banned(r, now); d.BanLeft > 0 {
 		return d, nil
 	}
 	d := Decision{Outcome: Limited, Key: r.Asks[0].Key}

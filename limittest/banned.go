@@ -21,7 +21,7 @@ func (m *Model) Record(_ context.Context, key string, p *stint.Penalty) (stint.R
 }
 
 func (m *Model) record(id recordID, p stint.PenaltySpec, now int64) stint.Record {
-	vs := m.records[id]
+	vs := m.standing(id, p, now)
 	if len(vs) > 0 {
 		now = max(now, vs[len(vs)-1].at)
 	}

@@ -233,6 +233,32 @@ var flaws = []struct {
 	{"shows bans a minute too long", func() stint.Store { return miscounting{new(Model), 0, 0, time.Minute} }, []string{"Records"}},
 	{"tells bans twice", func() stint.Store { return telling{new(Model), 2} }, []string{"Records"}},
 	{"tells no bans", func() stint.Store { return telling{new(Model), 0} }, []string{"Records"}},
+	{"waits for a clock that has jumped back", before(func(m *Model, r *stint.Request) {
+		for i := range r.Asks {
+			if h := m.counts[countOf(&r.Asks[i])]; h != nil && h.last > instant(r) {
+				r.At = time.UnixMicro(h.last)
+			}
+		}
+	}), []string{"Twins", "Clocks"}},
+	{"bans until a clock that has jumped back is there again", before(func(m *Model, r *stint.Request) {
+		for i := range r.Asks {
+			if r.Asks[i].Penalty == nil {
+				continue
+			}
+			for _, v := range m.records[recordOf(&r.Asks[i])] {
+				if v.at > instant(r) {
+					r.At = time.UnixMicro(v.at)
+				}
+			}
+		}
+	}), []string{"Twins", "ClocksOfBans"}},
+	{"forgets what is ahead of the clock", before(func(m *Model, r *stint.Request) {
+		for i := range r.Asks {
+			if h := m.counts[countOf(&r.Asks[i])]; h != nil && h.last > instant(r) {
+				delete(m.counts, countOf(&r.Asks[i]))
+			}
+		}
+	}), []string{"Vectors", "Twins"}},
 	{"decides a batch all at once", func() stint.Store { return allAtOnce{new(Model)} }, []string{"TakeEach"}},
 }
 

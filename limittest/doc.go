@@ -7,8 +7,8 @@
 //
 // It holds a store to the contract in every number: to cases with known answers,
 // to a slow and obvious [Model] over many random steps, to what must be true of
-// each algorithm whatever happens, and, under concurrency, to some order of the
-// calls.
+// each algorithm whatever happens, when clocks jump, too, and, under concurrency,
+// to some order of the calls.
 //
 // Most of the kit hands in the instants, by Request.At, and runs through years in
 // a second. A Store must count such requests by that time alone: it must not let

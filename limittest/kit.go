@@ -60,6 +60,8 @@ var checks = []check{
 	{"RetryAfterIsExact", property(retryAfterIsExact)},
 	{"RemainingIsExact", property(remainingIsExact)},
 	{"ResetAfterIsExact", property(resetAfterIsExact)},
+	{"Clocks", checkClocks},
+	{"ClocksOfBans", checkClocksOfBans},
 	{"Linearizable", checkLinearizable},
 	{"LinearizableOverTwoKeys", checkLinearizableOverTwoKeys},
 	{"Burst", checkBurst},

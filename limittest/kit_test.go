@@ -57,6 +57,8 @@ func TestEveryFieldOfADecisionIsShown(t *testing.T) {
 			*f = true
 		case *stint.Outcome:
 			*f = stint.Warned
+		case *stint.Source:
+			*f = stint.ByLocal
 		case **stint.Limit:
 			*f = one
 		case **stint.Penalty:

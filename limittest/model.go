@@ -257,15 +257,22 @@ func (h *history) giveBack(m *terms, t, n int64) {
 type look struct {
 	*terms
 	h   *history
-	now int64 // never before the last charge
+	now int64 // never before the last charge that counts
 }
 
 func (m *Model) look(a *stint.Ask, at int64) look {
 	h := m.counts[countOf(a)]
-	if h == nil {
+	if h == nil || m.strands(a, at) {
 		h = new(history)
 	}
 	return look{termsOf(a.Limit), h, max(at, h.last)}
+}
+
+// strands tells whether a clock that shows at has left what was charged to a more
+// than a period ahead, and a second. It counts for nothing then.
+func (m *Model) strands(a *stint.Ask, at int64) bool {
+	h := m.counts[countOf(a)]
+	return h != nil && h.last > at+max(termsOf(a.Limit).period, second)
 }
 
 func (l *look) used() *big.Rat { return l.h.used(l.terms, l.now) }
@@ -339,6 +346,9 @@ func (m *Model) settle(a *stint.Ask, now int64, allowed, fits bool) stint.Decisi
 			m.counts = make(map[countID]*history)
 		}
 		m.counts[countOf(a)] = l.h
+		if a.Penalty != nil && m.standing(recordOf(a), a.Penalty.Spec(), now) == nil {
+			delete(m.records, recordOf(a)) // even if the clock comes to it again
+		}
 	}
 	d.Remaining = l.remaining()
 	d.ResetAfter = duration(l.reset())

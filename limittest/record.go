@@ -15,6 +15,7 @@ func recordOf(a *stint.Ask) recordID { return recordID{a.Key, a.Penalty.Spec().N
 // violation is one of a key's violations, all of which the Model remembers.
 type violation struct {
 	at    int64 // µs
+	seen  int64 // the instant that it was judged by: at, or later if the clock is far behind
 	until int64 // the end of the ban that it led to; 0: it led to none
 }
 
@@ -25,23 +26,38 @@ func (m *Model) running(r *stint.Request, now int64) (d stint.Decision, banned b
 		if a.Penalty == nil {
 			continue
 		}
-		if left := banLeft(m.records[recordOf(a)], now); left > d.BanLeft {
+		if left := banLeft(m.standing(recordOf(a), a.Penalty.Spec(), now), now); left > d.BanLeft {
 			d = stint.Decision{Outcome: stint.Banned, Key: a.Key, RetryAfter: left, BanLeft: left, Penalty: a.Penalty}
 		}
 	}
 	return d, d.BanLeft > 0
 }
 
+// standing is a record as it counts at now: not at all where the clock has left it
+// further ahead than the ban is long or, where there is none, than its violations
+// are remembered, and than a second.
+func (m *Model) standing(id recordID, p stint.PenaltySpec, now int64) []violation {
+	vs := m.records[id]
+	if len(vs) == 0 {
+		return nil
+	}
+	last := vs[len(vs)-1]
+	lasts := forget(&p)
+	if last.until > 0 {
+		lasts = last.until - last.at
+	}
+	if last.at-now > max(lasts, second) {
+		return nil
+	}
+	return vs
+}
+
 func banLeft(vs []violation, now int64) time.Duration {
 	if len(vs) == 0 {
 		return 0
 	}
-	now = max(now, vs[len(vs)-1].at)
-	var left int64
-	for _, v := range vs {
-		left = max(left, v.until-now)
-	}
-	return duration(left)
+	last := vs[len(vs)-1] // none is counted while a ban runs
+	return duration(max(0, last.until-max(now, last.at)))
 }
 
 // punish counts one violation for each key and penalty of an ask that refused,
@@ -64,16 +80,21 @@ func (m *Model) punish(r *stint.Request, each []stint.Decision, now int64, d *st
 }
 
 func (m *Model) violate(id recordID, p stint.PenaltySpec, now int64) stint.Outcome {
-	vs := m.records[id]
+	vs := m.standing(id, p, now)
+	clock := now
 	if len(vs) > 0 {
 		now = max(now, vs[len(vs)-1].at)
 	}
 	outcome := stint.Limited
-	v := violation{at: now}
+	v := violation{at: now, seen: now}
 	switch n := counted(vs, forget(&p), now) + 1; {
 	case p.BanAfter > 0 && n >= p.BanAfter:
 		outcome = stint.Banned
-		v.until = now + term(&p, bansBefore(vs, forget(&p), now))
+		long := term(&p, bansBefore(vs, forget(&p), now))
+		if now-clock > max(long, second) { // it would not stand
+			v.at = clock
+		}
+		v.until = v.at + long
 	case p.WarnAfter > 0 && n >= p.WarnAfter:
 		outcome = stint.Warned
 	}
@@ -110,7 +131,7 @@ func bansBefore(vs []violation, forget, now int64) int64 {
 		if next-vs[i].until >= forget {
 			break
 		}
-		next = vs[i].at
+		next = vs[i].seen
 		n++
 	}
 	return n

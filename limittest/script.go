@@ -35,6 +35,8 @@ type script struct {
 	onMoment  bool    // the last instant was one of them
 	unusedAt  map[countID]int64
 	cleanAt   map[recordID]int64
+	gone      map[recordID]bool        // that a store may have dropped before the clock jumped back
+	jumping   bool                     // the next instant is one that the clock jumps back to
 	lastLimit map[countID]*stint.Limit // under which the last charge was made
 }
 
@@ -60,6 +62,7 @@ type seen struct {
 	inUse     bool
 	saturated bool
 	msTick    bool
+	stranded  bool
 }
 
 func newScript(seed uint64, steps int, verbs []string) *script {
@@ -97,6 +100,7 @@ func (s *script) begin() {
 	s.end = s.clock + allowance
 	s.keys, s.slots, s.moments = nil, nil, nil
 	s.unusedAt, s.cleanAt = make(map[countID]int64), make(map[recordID]int64)
+	s.gone = make(map[recordID]bool)
 	s.lastLimit = make(map[countID]*stint.Limit)
 	for i := range 1 + s.rng.IntN(3) {
 		s.keys = append(s.keys, fmt.Sprintf("e%d:%d", s.episode, i))
@@ -170,14 +174,14 @@ func (s *script) tryMove() *move {
 		}
 		m.seen = append(m.seen, seen{
 			now: l.now, inUse: l.used().Sign() > 0, saturated: l.saturated(), msTick: l.tick == 1000,
+			stranded: s.model.strands(a, at),
 		})
 	}
 	if m.verb == "reset" && asks[0].Penalty != nil && s.chance(50) {
 		asks[0].Limit = nil // lifts a ban and nothing else
 		asks, m.seen = asks[:1], nil
 	}
-	s.clock = at
-	s.high = max(s.high, at)
+	s.to(at)
 	// What is less than a µs does not count.
 	m.req = stint.Request{Asks: asks, At: time.UnixMicro(at).Add(time.Duration(s.rng.IntN(1000)))}
 	return m
@@ -197,11 +201,29 @@ func (s *script) violate(m *move, at int64, asks []stint.Ask) *move {
 			asks[i].Limit = nil // nobody is to look at it
 		}
 	}
-	s.clock = at
-	s.high = max(s.high, at)
+	s.to(at)
 	m.req = stint.Request{Asks: asks, At: time.UnixMicro(at)}
 	_, m.running = s.model.running(&m.req, at)
 	return m
+}
+
+// to moves the clock. Where it jumps back, what a store may have dropped before
+// stays in doubt, and what is charged from then on lives by the new time.
+func (s *script) to(at int64) {
+	if s.jumping && at < s.high {
+		for id, unused := range s.unusedAt {
+			if unused <= s.high {
+				s.unusedAt[id] = 0
+			}
+		}
+		for id, clean := range s.cleanAt {
+			if clean <= s.high {
+				s.gone[id] = true
+			}
+		}
+		s.high = at
+	}
+	s.clock, s.high = at, max(s.high, at)
 }
 
 func (s *script) drawAsks() []stint.Ask {
@@ -255,7 +277,7 @@ func (s *script) refund(l *look) int64 {
 func (s *script) instant() int64 {
 	m := termsOf(pick(s, s.slots...).now)
 	t := s.clock
-	s.onMoment = false
+	s.onMoment, s.jumping = false, false
 	switch n := s.rng.IntN(100); {
 	case n < 30:
 	case n < 38:
@@ -274,6 +296,9 @@ func (s *script) instant() int64 {
 		t -= s.between(1, pick(s, 1000, m.period, 2*m.period))
 	case n < 96:
 		t += int64(1+s.rng.IntN(4)) * m.period
+	case n < 98:
+		t -= pick(s, max(m.period, second)+pick[int64](s, 0, 1, 1, 2), s.between(m.period, 10*m.period), 3_600_000_000, 365*24*3_600_000_000)
+		s.jumping = true
 	}
 	if t < 0 || t > s.end {
 		return s.clock
@@ -289,7 +314,7 @@ func (s *script) certain(t int64, asks []stint.Ask) (certain int64, ok bool) {
 		moved = false
 		for i := range asks {
 			a := &asks[i]
-			if at, known := s.unusedAt[countOf(a)]; known && max(t, s.high) >= at {
+			if at, known := s.unusedAt[countOf(a)]; known && max(t, s.high) >= at && !s.model.strands(a, t) {
 				if u := s.model.unusedFrom(a); t < u {
 					t, moved = u, true
 				}
@@ -297,7 +322,9 @@ func (s *script) certain(t int64, asks []stint.Ask) (certain int64, ok bool) {
 			if a.Penalty == nil {
 				continue
 			}
-			if clean, known := s.cleanAt[recordOf(a)]; known && max(t, s.high) >= clean && t < clean {
+			id := recordOf(a)
+			clean, known := s.cleanAt[id]
+			if known && (max(t, s.high) >= clean || s.gone[id]) && t < clean && s.model.standing(id, a.Penalty.Spec(), t) != nil {
 				t, moved = clean, true
 			}
 		}
@@ -344,8 +371,9 @@ func (m *Model) unusedFrom(a *stint.Ask) int64 {
 // cleanFrom is the instant from which a's record is as if there were none.
 func (m *Model) cleanFrom(a *stint.Ask) int64 {
 	var last int64
-	for _, v := range m.records[recordOf(a)] {
-		last = max(last, v.at, v.until)
+	if vs := m.records[recordOf(a)]; len(vs) > 0 {
+		v := vs[len(vs)-1]
+		last = max(v.at, v.until)
 	}
 	p := a.Penalty.Spec()
 	return last + forget(&p)
@@ -359,9 +387,13 @@ func (s *script) done(m *move, d *stint.Decision, each []stint.Decision) {
 			s.noteCount(a, d.Allowed && a.Cost > 0)
 		}
 		if a.Penalty != nil {
-			s.cleanAt[recordOf(a)] = s.model.cleanFrom(a)
+			id, clean := recordOf(a), s.model.cleanFrom(a)
+			if clean != s.cleanAt[id] {
+				delete(s.gone, id)
+			}
+			s.cleanAt[id] = clean
 			if s.chance(30) {
-				s.note(s.cleanAt[recordOf(a)])
+				s.note(clean)
 			}
 		}
 		if m.verb == "take" && d.Limit != nil {

@@ -106,6 +106,9 @@ func show(d *stint.Decision) string {
 	if d.Penalty != nil {
 		s += fmt.Sprintf(", penalty %q", d.Penalty.Spec().Name)
 	}
+	if d.By != stint.ByStore {
+		s += fmt.Sprintf(", by %s", d.By)
+	}
 	s += fmt.Sprintf(", key %q", d.Key)
 	if d.Limit == nil {
 		return s + ", no limit"

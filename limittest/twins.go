@@ -107,6 +107,7 @@ const (
 	changed   sight = "used under another amount or burst"
 	saturated sight = "level saturated"
 	clamped   sight = "clock stepped back"
+	stranded  sight = "clock jumped back by more than a period"
 	onMoment  sight = "around the moment that an answer changes"
 	warned    sight = "warned"
 	banned    sight = "banned"
@@ -169,6 +170,7 @@ func (y *tally) countTake(s *script, a *stint.Ask, l *seen, d, own *stint.Decisi
 		msTick:    l.msTick,
 		saturated: l.saturated,
 		clamped:   s.clock < l.now,
+		stranded:  l.stranded,
 		onMoment:  s.onMoment && s.clock == l.now,
 		warned:    d.Outcome == stint.Warned && !own.Allowed && a.Penalty != nil,
 		banned:    d.Outcome == stint.Banned && !own.Allowed && a.Penalty != nil,
@@ -200,7 +202,7 @@ func (y *tally) check(t testing.TB, steps int, verbs []string) {
 	t.Helper()
 	var b strings.Builder
 	var missing []string
-	for _, what := range []sight{allowed, denied, never, partial, msTick, changed, saturated, clamped, onMoment,
+	for _, what := range []sight{allowed, denied, never, partial, msTick, changed, saturated, clamped, stranded, onMoment,
 		warned, banned, grown, running, givenBack, resetting, foundLimited, foundWarned, foundBanned, foundGrown, foundRunning} {
 		n := (*y)[what]
 		if n == nil {

@@ -23,6 +23,10 @@ const (
 // Never is the wait of a request whose cost is above the capacity.
 const Never = -1
 
+// step is how far a clock may be behind, µs, without having jumped, however short
+// the window.
+const step = 1_000_000
+
 // State is what a store remembers of one key under one limit. The zero State is
 // an unused key. Which fields count depends on the algorithm; a State must not
 // be used under a Plan of another kind, period or number of sub-windows.
@@ -46,7 +50,7 @@ type Mark struct {
 
 // View is what a State comes to at one instant.
 type View struct {
-	Now  int64 // the instant in µs, never before State.Last
+	Now  int64 // the instant in µs, not before State.Last unless that is as if unused
 	Used int64 // what is in use: parts of a unit for buckets, units otherwise
 	// old is the count of the sub-window that is leaving (sliding window);
 	// first is the index of the oldest mark that still counts (sliding log).
@@ -62,9 +66,16 @@ type Verdict struct {
 	Delay     int64 // leaky bucket, of a request allowed as a whole; else 0
 }
 
-// Look rolls s forward to now (µs) without changing it.
+// Look rolls s forward to now (µs) without changing it. A clock that is a little
+// behind waits at the last charge; where it is behind by more than a period, and a
+// second, it has jumped, and what lies so far ahead is as if unused.
 func (p *Plan) Look(s *State, now int64) View {
-	now = max(now, s.Last)
+	if s.Last > now {
+		if s.Last-now > max(p.Period, step) {
+			return View{Now: now, first: int64(len(s.Marks))}
+		}
+		now = s.Last
+	}
 	switch p.Kind {
 	case FixedWindow:
 		return p.lookFixed(s, now)

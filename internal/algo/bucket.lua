@@ -20,7 +20,11 @@ else
   end
   local last = head * 281474976710656 + low
   if last > now then
-    now = last
+    if last - now > math.max(d, 1000000) then
+      last, level = now, 0
+    else
+      now = last
+    end
   end
   if amount ~= c or tick ~= b then
     -- The level is restated in the parts of this limit, rounded up, unless it

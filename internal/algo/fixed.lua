@@ -11,7 +11,7 @@ if not head or head < 32 or head >= 48 then
   broken = 2
 else
   local last = (head - 32) * 281474976710656 + low
-  if last > now then
+  if last > now and last - now <= math.max(a, 1000000) then
     now = last
   end
   if floor(now / a) == floor(last / a) then

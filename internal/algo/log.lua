@@ -30,13 +30,18 @@ elseif size > 0 then
     local form = '>I' .. wide .. 'I' .. deep
     local at, total = unpack(form, block, #block - step + 1)
     at = at + base
+    local horizon
     if at > now then
-      now = at
+      if at - now > math.max(a, 1000000) then
+        horizon = at
+      else
+        now = at
+      end
     end
     aux = {size = size, block = block, base = base, sum = sum, wide = wide, deep = deep,
       marks = (#block - 16) / step, at = at, total = total}
     -- The block with the last mark that no longer counts, if there is one.
-    local horizon = now - a
+    horizon = horizon or now - a
     local low, high = 0, size - 1
     local found, foundbase, foundsum, foundwide, founddeep
     while low <= high do

@@ -75,14 +75,34 @@ const (
 	Banned
 )
 
+// Ahead tells whether r lies further ahead of now (µs) than it can last: a ban
+// than its own length, violations than Forget, and both than a second. Then the clock has jumped, and r is
+// as if there were none.
+func (p *Penalty) Ahead(r *Record, now int64) bool {
+	if r.Last <= now {
+		return false
+	}
+	lasts := p.Forget
+	if r.Until > r.Last {
+		lasts = r.Until - r.Last
+	}
+	return r.Last-now > max(lasts, step)
+}
+
 // BanLeft is how long a ban still runs at now (µs); 0: none does.
 func (p *Penalty) BanLeft(r *Record, now int64) int64 {
+	if p.Ahead(r, now) {
+		return 0
+	}
 	return max(0, r.Until-max(now, r.Last))
 }
 
 // Standing is what of r still counts at now (µs): the violations and bans that the
 // next violation would be added to.
 func (p *Penalty) Standing(r *Record, now int64) (violations, bans int64) {
+	if p.Ahead(r, now) {
+		return 0, 0
+	}
 	now = max(now, r.Last)
 	if now-r.Last < p.Forget {
 		violations = r.Violations
@@ -96,13 +116,20 @@ func (p *Penalty) Standing(r *Record, now int64) (violations, bans int64) {
 // Violate counts a violation at now (µs), for a key that is not banned.
 func (p *Penalty) Violate(r *Record, now int64) Sentence {
 	const most = 1 << 31
+	if p.Ahead(r, now) {
+		*r = Record{}
+	}
 	violations, bans := p.Standing(r, now)
-	now = max(now, r.Last)
-	r.Last, r.Bans = now, bans
+	at := max(now, r.Last)
+	r.Last, r.Bans = at, bans
 	r.Violations = min(violations+1, most)
 	switch {
 	case p.Ban > 0 && r.Violations >= p.Ban:
-		r.Until = now + p.term(r.Bans)
+		term := p.term(r.Bans)
+		if at-now > max(term, step) {
+			r.Last = now // it would be ahead at once
+		}
+		r.Until = r.Last + term
 		r.Bans = min(r.Bans+1, most)
 		r.Violations = 0
 		return Banned

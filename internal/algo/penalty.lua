@@ -16,11 +16,15 @@ elseif state then
   end
 end
 local last = (head - 64) * 281474976710656 + low
+local stale -- further ahead than it can last: as if there were none
+if last - clock > 1000000 and last - clock > (till > last and till - last or forget) then
+  last, violations, till, bans, stale = 0, 0, 0, 0, true
+end
 local left = till - math.max(clock, last)
 if left > number and outcome ~= 6 then
   outcome, who, number = 5, j, left
 end
-records[j] = {last, violations, till, bans, warn, ban, term, forget, growth, most}
+records[j] = {last, violations, till, bans, warn, ban, term, forget, growth, most, stale}
 
 --@ violate
 local last, violations, till, bans = record[1], record[2], record[3], record[4]
@@ -42,6 +46,9 @@ if ban > 0 and violations >= ban then
     left = left * growth
   end
   left = math.min(left, most)
+  if at - clock > math.max(left, 1000000) then
+    at = clock
+  end
   till, bans, violations = at + left, math.min(bans + 1, 2147483648), 0
   sentence = 4
 elseif warn > 0 and violations >= warn then

@@ -15,6 +15,8 @@
 --   now used aux                  set by look: the instant, what is in use, the rest
 --   wait                          set by retry and reset, µs
 -- A look reads and never writes: a request that is refused leaves no trace.
+-- What lies further ahead of the clock than its own window is as if unused, and a
+-- charge replaces it.
 
 local call, try, unpack, pack = redis.call, redis.pcall, struct.unpack, struct.pack
 local floor, ceil = math.floor, math.ceil
@@ -113,6 +115,9 @@ while pos <= #requests do
           delay = math.min(ceil(used / a) * b, 4503599627370496)
         end
         if cost > 0 then
+          if penalty > 0 and records[penalty][11] then
+            call('DEL', KEYS[k - penalties + penalty])
+          end
           if kind <= 1 then
             --> bucket charge
           elseif kind == 2 then

@@ -33,7 +33,7 @@ func (p *Plan) lookWindow(s *State, now int64) View {
 
 func (p *Plan) chargeWindow(s *State, v *View, n int64) {
 	shift := p.subWindow(v.Now) - p.subWindow(s.Last)
-	if len(s.Counts) == 0 || shift > p.Buckets {
+	if len(s.Counts) == 0 || shift > p.Buckets || shift < 0 {
 		s.Counts = append(s.Counts[:0], 0)
 	} else if shift > 0 {
 		kept := len(s.Counts)

@@ -13,7 +13,11 @@ if not head or head < 48 or head >= 64 or width < 1 or width > 7 or (#state - 8)
 else
   local last = (head - 48) * 281474976710656 + low
   if last > now then
-    now = last
+    if last - now > math.max(a * b * c, 1000000) then
+      state = ''
+    else
+      now = last
+    end
   end
   if width == 1 then
     aux = {string.byte(state, 9, -1)}

@@ -1,0 +1,381 @@
+package stint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// OnError says what becomes of an ask that the Store cannot decide, where a
+// Fallback is around it. The zero OnError is OnErrorLocal.
+type OnError uint8
+
+// If you add one, name it in String and package rules' documentation.
+const (
+	OnErrorLocal OnError = iota // this instance decides by its share of the limit
+	OnErrorAllow                // it is allowed
+	OnErrorDeny                 // nothing is decided: Take returns the error
+)
+
+var onErrorNames = [...]string{"local", "allow", "deny"}
+
+// String is "local", "allow" or "deny".
+func (o OnError) String() string {
+	if int(o) < len(onErrorNames) {
+		return onErrorNames[o]
+	}
+	return "unknown"
+}
+
+// ParseOnError is the inverse of String.
+func ParseOnError(text string) (OnError, error) {
+	i := slices.Index(onErrorNames[:], text)
+	if i < 0 {
+		return 0, fmt.Errorf("%q: must be one of %s", clip(text), strings.Join(onErrorNames[:], ", "))
+	}
+	return OnError(i), nil
+}
+
+// Source is who decided. The zero Source is the Store that counts for all.
+type Source uint8
+
+const (
+	ByStore  Source = iota
+	ByLocal         // this instance alone; see Fallback
+	ByPolicy        // nobody: OnErrorAllow
+)
+
+// String is "store", "local" or "policy".
+func (s Source) String() string {
+	switch s {
+	case ByStore:
+		return "store"
+	case ByLocal:
+		return "local"
+	case ByPolicy:
+		return "policy"
+	}
+	return "unknown"
+}
+
+// DefaultDeadline is how long a Fallback waits for its Store where its Deadline is
+// 0.
+const DefaultDeadline = 25 * time.Millisecond
+
+// Fallback is a Store that decides by another one as long as that answers in time,
+// and without it as long as it does not: so every request has an answer by the
+// deadline, whatever the other does. Only what asks with OnErrorDeny gets an error
+// instead, what comes with a context that is done, and, where Local is full of
+// exhausted keys, a key that it does not know (ErrFull).
+//
+// Without the other, an ask with OnErrorLocal is decided by this instance's share
+// of the limit: each unit counts as many times as there are instances. It starts
+// from what the last answers to this instance left, so an outage hands nobody a
+// fresh limit: of a key that all instances know, all together admit no more than
+// was left at those answers. Keys that this instance has not asked about, and those
+// that did not fit into Local, start unused, and so all together may admit the limit
+// once more; docs/reliability.md has each case. A limit of fewer units than there are instances still lets
+// one unit pass at each. What was spent so is charged to the Store when it is back,
+// up to its limits.
+//
+// Where Local is full of keys that are exhausted or banned, a newcomer with
+// OnErrorLocal gets an error that wraps ErrFull: to let it pass would hand a fresh
+// limit to whoever invents keys, and to forget another would hand one to that.
+//
+// A call that failed may have been charged there, and what this instance decided in
+// its stead is then charged here alone: nothing is charged twice in one place, and
+// nothing is sent again. So what calls that failed admitted comes on top: while the
+// breaker is closed that is less than half of all, and nothing of a key of which
+// the last answer said that nothing is left.
+//
+// Store must be given; the fields must not be changed once it is in use. It must
+// not be copied. It may be used from many goroutines at once. It has the powers of
+// its Store. Requests with an instant go to the Store alone.
+type Fallback struct {
+	// Store counts for all instances.
+	Store Store
+	// Local decides in its stead, and remembers its last answers. nil: one of
+	// DefaultMaxKeys.
+	Local *Memory
+	// Deadline is how long a request waits for the Store, unless it says so
+	// itself. Where its context has less time left, it waits nine tenths of that,
+	// and if that was too short, it does not count as a failure. 0:
+	// DefaultDeadline.
+	Deadline time.Duration
+	// Breaker says when to stop asking.
+	Breaker Breaker
+	// Instances is how many instances share the limits. 0: as many as Follow has
+	// counted last; 1 before that.
+	Instances int
+	// Called is told of every call of the Store for a request: how long it took,
+	// and its error, after which the request is decided without it. Requests that
+	// were malformed, or whose callers left, are not told. It must not block. nil:
+	// nobody is told.
+	Called func(took time.Duration, err error)
+
+	once    sync.Once
+	local   *Memory
+	start   time.Time
+	counted atomic.Int64 // instances, by Follow
+	breaker breaker
+	ledger  ledger
+	spaces  sync.Pool // of *[]Decision
+}
+
+func (f *Fallback) init() {
+	f.once.Do(func() {
+		f.local = f.Local
+		if f.local == nil {
+			f.local = new(Memory)
+		}
+		f.start = time.Now()
+	})
+}
+
+// State is the breaker's.
+func (f *Fallback) State() BreakerState { return BreakerState(f.breaker.state.Load()) }
+
+// Close ends probes; an open breaker stays open. It does not close the Store.
+func (f *Fallback) Close() { f.breaker.close() }
+
+// Live is how many instances are taken to share the limits.
+func (f *Fallback) Live() int64 {
+	if f.Instances > 0 {
+		return int64(f.Instances)
+	}
+	return max(1, f.counted.Load())
+}
+
+// Take implements Store.
+func (f *Fallback) Take(ctx context.Context, r *Request, out []Decision) (Decision, error) {
+	if !r.At.IsZero() {
+		return f.Store.Take(ctx, r, out)
+	}
+	f.init()
+	if !f.breaker.isClosed() {
+		return f.without(r, out, errOpen, true)
+	}
+	each := out
+	if each == nil {
+		space := f.space(len(r.Asks))
+		defer f.spaces.Put(space)
+		each = *space
+	}
+	var d Decision
+	err := f.call(ctx, r.Deadline, func(ctx context.Context) (err error) {
+		d, err = f.Store.Take(ctx, r, each)
+		return err
+	})
+	switch {
+	case err == nil:
+		f.local.sharedBy(f.Live()) // for what gives way to r's keys
+		f.local.learn(r, &d, each)
+		return d, nil
+	case errors.Is(err, ErrRequest), ctx.Err() != nil:
+		return Decision{}, err
+	}
+	return f.without(r, out, err, false)
+}
+
+// space is room for n decisions, to be put back into spaces. They are needed to
+// learn from, also where the caller wants the whole alone.
+func (f *Fallback) space(n int) *[]Decision {
+	s, _ := f.spaces.Get().(*[]Decision)
+	if s == nil || cap(*s) < n {
+		room := make([]Decision, n, max(n, fewAsks))
+		return &room
+	}
+	*s = (*s)[:n]
+	clear(*s)
+	return s
+}
+
+var errOpen = errors.New("it is not asked, for it has failed")
+
+// patience is how long to wait for the store. Of the time that the caller has, if
+// that is less, which is hurried, a tenth is kept for deciding without.
+func (f *Fallback) patience(ctx context.Context, deadline time.Duration) (d time.Duration, hurried bool) {
+	d = or(deadline, or(f.Deadline, DefaultDeadline))
+	if until, ok := ctx.Deadline(); ok {
+		if left := time.Until(until); left-left/10 < d {
+			return left - left/10, true
+		}
+	}
+	return d, false
+}
+
+// call asks the store for as long as deadline, or Deadline where that is 0, and
+// notes how that went.
+func (f *Fallback) call(ctx context.Context, deadline time.Duration, ask func(context.Context) error) error {
+	patience, hurried := f.patience(ctx, deadline)
+	bounded, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	began := time.Since(f.start)
+	err := ask(bounded)
+	ended := time.Since(f.start)
+	if err != nil && (errors.Is(err, ErrRequest) || ctx.Err() != nil) {
+		return err // not the store's fault; or whoever asked has left
+	}
+	if f.Called != nil {
+		f.Called(ended-began, err)
+	}
+	if hurried && errors.Is(err, context.DeadlineExceeded) {
+		return err // another caller may have had an answer
+	}
+	second := int64(ended/time.Second) + 1
+	if errors.Is(err, ErrBroken) { // else a single key would close the store to all
+		f.breaker.answered(second)
+		return err
+	}
+	if err == nil && (f.Breaker.Slow == 0 || ended-began < f.Breaker.Slow) {
+		f.breaker.answered(second)
+		return nil
+	}
+	why := err
+	if err == nil {
+		why = fmt.Errorf("stint: the store took %s", ended-began)
+	}
+	if f.breaker.failure(&f.Breaker, second) {
+		f.breaker.open(&f.Breaker, why, f.probe, f.repay)
+	}
+	return err
+}
+
+// probeLimit is charged to see whether the store decides. A server that is a replica
+// or full answers whoever asks, and fails only who spends; so nobody must find this
+// limit exhausted.
+var probeLimit = MustLimit("1000000 per 1s")
+
+func (f *Fallback) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, max(or(f.Deadline, DefaultDeadline), 100*time.Millisecond))
+	defer cancel()
+	_, err := f.Store.Take(ctx, &Request{Asks: []Ask{{Key: "probe", Limit: probeLimit, Cost: 1}}}, nil)
+	return err
+}
+
+// without decides by the asks' OnError. unsent tells that the store was not asked,
+// so that what is spent here is certainly not charged there.
+func (f *Fallback) without(r *Request, out []Decision, why error, unsent bool) (Decision, error) {
+	live := f.Live()
+	f.local.sharedBy(live)
+	each := out
+	if each == nil {
+		each = make([]Decision, len(r.Asks))
+	}
+	local := Request{Asks: make([]Ask, 0, len(r.Asks))}
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		switch a.OnError {
+		case OnErrorDeny:
+			return Decision{}, fmt.Errorf("stint: %q denies where the store does not decide: %w", a.Limit.spec.Name, why)
+		case OnErrorLocal:
+			scaled := *a
+			scaled.Cost = a.Limit.scale(a.Cost, live)
+			local.Asks = append(local.Asks, scaled)
+		default:
+			each[i] = Decision{Allowed: true, Outcome: Allowed, Limit: a.Limit, Key: a.Key, Remaining: a.Limit.Capacity(), By: ByPolicy}
+		}
+	}
+	if len(local.Asks) == 0 {
+		return Strictest(each), nil
+	}
+	answers := make([]Decision, len(local.Asks))
+	d, err := f.local.Take(context.Background(), &local, answers)
+	if err != nil {
+		return Decision{}, errors.Join(why, err)
+	}
+	d.share(live)
+	if d.Outcome == Banned && d.Limit == nil {
+		return d, nil
+	}
+	for i, j := 0, 0; i < len(r.Asks); i++ {
+		if r.Asks[i].OnError != OnErrorLocal {
+			continue
+		}
+		each[i] = answers[j]
+		each[i].share(live)
+		if d.Allowed && unsent {
+			f.ledger.note(&r.Asks[i], f.local.clock())
+		}
+		j++
+	}
+	return d, nil
+}
+
+// share turns the answer to a cost that was multiplied into that to the cost.
+func (d *Decision) share(live int64) {
+	d.Remaining /= live
+	d.By = ByLocal
+}
+
+// scale is a cost as one of live instances counts it alone: so many times as much,
+// but not so much that what would fit at all never does.
+func (l *Limit) scale(cost, live int64) int64 {
+	capacity := l.plan.Capacity
+	if cost > capacity || live == 1 {
+		return cost
+	}
+	if cost > capacity/live {
+		return capacity
+	}
+	return cost * live
+}
+
+// soonest is the shortest deadline of several requests; 0: none has any.
+func soonest(rs []Request) time.Duration {
+	var least time.Duration
+	for i := range rs {
+		if d := rs[i].Deadline; d > 0 && (least == 0 || d < least) {
+			least = d
+		}
+	}
+	return least
+}
+
+// TakeEach implements EachTaker.
+func (f *Fallback) TakeEach(ctx context.Context, rs []Request, answers []Answer) {
+	store, ok := f.Store.(EachTaker)
+	f.init()
+	if ok && len(rs) > 0 && !rs[0].At.IsZero() {
+		store.TakeEach(ctx, rs, answers)
+		return
+	}
+	if !ok || !f.breaker.isClosed() {
+		for i := range rs {
+			a := &answers[i]
+			a.Decision, a.Err = f.Take(ctx, &rs[i], a.Each)
+		}
+		return
+	}
+	for i := range answers {
+		if answers[i].Each == nil {
+			answers[i].Each = make([]Decision, len(rs[i].Asks))
+		}
+	}
+	// Of several failures one is told; one that is the store's, if there is any.
+	_ = f.call(ctx, soonest(rs), func(ctx context.Context) (err error) {
+		store.TakeEach(ctx, rs, answers)
+		for i := range answers {
+			if e := answers[i].Err; e != nil && (err == nil || errors.Is(err, ErrRequest)) {
+				err = e
+			}
+		}
+		return err
+	})
+	for i := range rs {
+		a := &answers[i]
+		switch {
+		case a.Err == nil:
+			f.local.sharedBy(f.Live())
+			f.local.learn(&rs[i], &a.Decision, a.Each)
+		case errors.Is(a.Err, ErrRequest), ctx.Err() != nil:
+		default:
+			a.Decision, a.Err = f.without(&rs[i], a.Each, a.Err, false)
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package stint
+
+import (
+	"context"
+	"fmt"
+)
+
+// GiveBack implements GiveBacker: units go back to the Store or, while the breaker
+// is not closed, to this instance's share. Whoever knows that this instance decided
+// calls GiveBackLocal instead.
+func (f *Fallback) GiveBack(ctx context.Context, r *Request) error {
+	f.init()
+	store, ok := f.Store.(GiveBacker)
+	switch {
+	case !ok:
+		return fmt.Errorf("stint: give back: %w", ErrUnsupported)
+	case !r.At.IsZero():
+		return store.GiveBack(ctx, r)
+	case !f.breaker.isClosed():
+		return f.GiveBackLocal(r)
+	}
+	if err := f.call(ctx, r.Deadline, func(ctx context.Context) error { return store.GiveBack(ctx, r) }); err != nil {
+		return err
+	}
+	return f.local.GiveBack(ctx, r)
+}
+
+// GiveBackLocal returns units that were taken of this instance's share (ByLocal).
+func (f *Fallback) GiveBackLocal(r *Request) error {
+	f.init()
+	live := f.Live()
+	scaled := Request{Asks: make([]Ask, len(r.Asks))}
+	for i, a := range r.Asks {
+		f.ledger.giveBack(&a)
+		a.Cost = a.Limit.scale(a.Cost, live)
+		scaled.Asks[i] = a
+	}
+	return f.local.GiveBack(context.Background(), &scaled)
+}
+
+// Reset implements Resetter. What this instance remembers is forgotten also if the
+// Store fails.
+func (f *Fallback) Reset(ctx context.Context, r *Request) error {
+	f.init()
+	_ = f.local.Reset(ctx, r) // it cannot fail
+	for i := range r.Asks {
+		if a := &r.Asks[i]; a.Limit != nil {
+			f.ledger.forget(a.Key, a.Limit)
+		}
+	}
+	store, ok := f.Store.(Resetter)
+	if !ok {
+		return fmt.Errorf("stint: reset: %w", ErrUnsupported)
+	}
+	return store.Reset(ctx, r)
+}
+
+// Violate implements Violator: where the Store does not answer, this instance
+// counts by itself.
+func (f *Fallback) Violate(ctx context.Context, r *Request) (d Decision, err error) {
+	f.init()
+	store, ok := f.Store.(Violator)
+	switch {
+	case !ok:
+		return Decision{}, fmt.Errorf("stint: violate: %w", ErrUnsupported)
+	case !r.At.IsZero():
+		return store.Violate(ctx, r)
+	}
+	if f.breaker.isClosed() {
+		err = f.call(ctx, r.Deadline, func(ctx context.Context) error {
+			d, err = store.Violate(ctx, r)
+			return err
+		})
+		if err == nil || ctx.Err() != nil {
+			return d, err
+		}
+	}
+	d, err = f.local.Violate(ctx, r)
+	d.By = ByLocal
+	return d, err
+}
+
+// Record implements Recorder, for the Store.
+func (f *Fallback) Record(ctx context.Context, key string, p *Penalty) (Record, error) {
+	if s, ok := f.Store.(Recorder); ok {
+		return s.Record(ctx, key, p)
+	}
+	return Record{}, fmt.Errorf("stint: record: %w", ErrUnsupported)
+}
+
+// Banned implements Recorder, for the Store.
+func (f *Fallback) Banned(ctx context.Context, yield func(Record) bool) error {
+	if s, ok := f.Store.(Recorder); ok {
+		return s.Banned(ctx, yield)
+	}
+	return fmt.Errorf("stint: banned: %w", ErrUnsupported)
+}
+
+// Forget drops what this instance remembers of a key under a penalty, when it was
+// pardoned through another.
+func (f *Fallback) Forget(key string, p *Penalty) {
+	f.init()
+	_ = f.local.Reset(context.Background(), &Request{Asks: []Ask{{Key: key, Penalty: p}}})
+}

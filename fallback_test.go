@@ -1,0 +1,350 @@
+package stint_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/limittest"
+)
+
+// shaky is a store that hangs on demand, and a Fallback around it.
+type shaky struct {
+	*stint.Limiter
+	fall   *stint.Fallback
+	store  *stint.Memory
+	faulty *limittest.Faulty
+	away   atomic.Bool
+}
+
+func newShaky(t testing.TB, instances int) *shaky {
+	s := &shaky{store: new(stint.Memory)}
+	s.faulty = &limittest.Faulty{Store: s.store, Fault: func(int) limittest.Fault { return limittest.Fault{Hang: s.away.Load()} }}
+	s.fall = &stint.Fallback{Store: s.faulty, Instances: instances}
+	s.Limiter = stint.NewLimiter(s.fall)
+	t.Cleanup(s.fall.Close)
+	return s
+}
+
+// spend asks n times, and tells who allowed how many.
+func (s *shaky) spend(t testing.TB, key string, l *stint.Limit, n int) string {
+	t.Helper()
+	allowed := map[stint.Source]int{}
+	for range n {
+		began := time.Now()
+		d, err := s.Allow(t.Context(), key, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > stint.DefaultDeadline {
+			t.Fatalf("it took %s", took)
+		}
+		if d.Allowed {
+			allowed[d.By]++
+		}
+	}
+	return fmt.Sprintf("store %d, local %d of %d", allowed[stint.ByStore], allowed[stint.ByLocal], n)
+}
+
+func same(t testing.TB, have, want string) {
+	t.Helper()
+	if have != want {
+		t.Fatalf("have %s\nwant %s", have, want)
+	}
+}
+
+// An outage starts from what was left, and what it spends is charged afterwards.
+func TestFallbackGoesOn(t *testing.T) {
+	for _, text := range []string{"10 per 1m", "10 per 1m leaky_bucket", "10 per 1m fixed_window", "10 per 1m sliding_log", "10 per 1m sliding_window"} {
+		t.Run(text, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, l := newShaky(t, 1), stint.MustLimit(text)
+				same(t, s.spend(t, "k", l, 4), "store 4, local 0 of 4")
+				s.away.Store(true)
+				same(t, s.spend(t, "k", l, 8), "store 0, local 6 of 8")
+				if s.fall.State() != stint.Open {
+					t.Fatalf("%s", s.fall.State())
+				}
+				calls := s.faulty.Calls()
+				same(t, s.spend(t, "k", l, 100), "store 0, local 0 of 100")
+				if n := s.faulty.Calls() - calls; n != 0 {
+					t.Fatalf("%d calls while it is open", n)
+				}
+				same(t, s.spend(t, "other", l, 3), "store 0, local 3 of 3")
+				s.away.Store(false)
+				time.Sleep(2 * time.Second)
+				if s.fall.State() != stint.Closed {
+					t.Fatalf("%s", s.fall.State())
+				}
+				// One of the six was asked of the store, too, which did not
+				// answer, and is not charged again; of the others all are.
+				d, err := stint.NewLimiter(s.store).Peek(t.Context(), "other", l)
+				if err != nil || d.Remaining != 7 {
+					t.Fatalf("%+v, %v", d, err)
+				}
+				if d, err = stint.NewLimiter(s.store).Peek(t.Context(), "k", l); err != nil || d.Remaining > 5 {
+					t.Fatalf("%+v, %v", d, err)
+				}
+			})
+		})
+	}
+}
+
+// All instances together admit what was left of the limit, to one unit each.
+func TestFallbackShares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := stint.MustLimit("100 per 1h fixed_window")
+		few := stint.MustLimit("2 per 1h fixed_window")
+		s := newShaky(t, 4)
+		same(t, s.spend(t, "k", l, 40), "store 40, local 0 of 40")
+		s.away.Store(true)
+		same(t, s.spend(t, "k", l, 40), "store 0, local 15 of 40") // 60 / 4
+		same(t, s.spend(t, "new", l, 40), "store 0, local 25 of 40")
+		same(t, s.spend(t, "few", few, 3), "store 0, local 1 of 3")
+		d, err := s.AllowN(t.Context(), "k2", l, 30)
+		if err != nil || !d.Allowed || d.Remaining != 0 {
+			t.Fatalf("30 of a share of 25: %+v, %v", d, err)
+		}
+		if d, err = s.AllowN(t.Context(), "k3", l, 101); err != nil || d.Allowed || d.RetryAfter != stint.Never {
+			t.Fatalf("101 of 100: %+v, %v", d, err)
+		}
+	})
+}
+
+// What the store allows again, the mirror does not hold back.
+func TestFallbackFollowsTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := newShaky(t, 1), stint.MustLimit("10 per 1m")
+		same(t, s.spend(t, "k", l, 12), "store 10, local 0 of 12")
+		if err := stint.NewLimiter(s.store).GiveBack(t.Context(), "k", l, 8); err != nil {
+			t.Fatal(err)
+		}
+		same(t, s.spend(t, "k", l, 2), "store 2, local 0 of 2")
+		s.away.Store(true)
+		same(t, s.spend(t, "k", l, 9), "store 0, local 6 of 9")
+		time.Sleep(12 * time.Second)
+		same(t, s.spend(t, "k", l, 9), "store 0, local 2 of 9")
+	})
+}
+
+func TestFallbackBans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShaky(t, 1)
+		l := stint.MustLimit("1 per 1m fixed_window")
+		p, err := stint.NewPenalty(stint.PenaltySpec{BanAfter: 2, BanFor: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := func() string {
+			d, err := s.Take(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: l, Cost: 1, Penalty: p}}}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return fmt.Sprint(d.Outcome, " by ", d.By)
+		}
+		same(t, strings.Join([]string{ask(), ask(), ask()}, ", "), "allowed by store, limited by store, banned by store")
+		s.away.Store(true)
+		time.Sleep(10 * time.Minute)
+		same(t, ask(), "banned by local")
+		time.Sleep(50 * time.Minute)
+		same(t, ask(), "allowed by local")
+	})
+}
+
+func TestFallbackPolicies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := newShaky(t, 1), stint.MustLimit("1 per 1h fixed_window")
+		other := stint.MustLimit("2 per 1h sliding_log")
+		s.away.Store(true)
+		ask := func(limit *stint.Limit, o stint.OnError) stint.Ask {
+			return stint.Ask{Key: "k", Limit: limit, Cost: 1, OnError: o}
+		}
+		for i, c := range []struct {
+			asks []stint.Ask
+			want string
+		}{
+			{[]stint.Ask{ask(l, stint.OnErrorAllow)}, "allowed by policy"},
+			{[]stint.Ask{ask(l, stint.OnErrorAllow)}, "allowed by policy"},
+			{[]stint.Ask{ask(l, stint.OnErrorDeny)}, "error"},
+			{[]stint.Ask{ask(l, stint.OnErrorLocal)}, "allowed by local"},
+			{[]stint.Ask{ask(l, stint.OnErrorLocal)}, "limited by local"},
+			{[]stint.Ask{ask(l, stint.OnErrorAllow), ask(other, stint.OnErrorLocal)}, "allowed by local"},
+			{[]stint.Ask{ask(other, stint.OnErrorLocal), ask(l, stint.OnErrorDeny)}, "error"}, // and nothing is charged
+			{[]stint.Ask{ask(other, stint.OnErrorLocal)}, "allowed by local"},
+			{[]stint.Ask{ask(l, stint.OnErrorAllow), ask(other, stint.OnErrorLocal)}, "limited by local"},
+		} {
+			out := make([]stint.Decision, len(c.asks))
+			d, err := s.Take(t.Context(), &stint.Request{Asks: c.asks}, out)
+			have := fmt.Sprint(d.Outcome, " by ", d.By)
+			if err != nil {
+				have = "error"
+			}
+			if have != c.want {
+				t.Errorf("%d: %s (%v), want %s", i, have, err, c.want)
+			}
+		}
+	})
+}
+
+// Whoever has little time gets a decision within it, and whoever has left none;
+// neither is a failure of the store's.
+func TestFallbackOfWhoLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := newShaky(t, 1), stint.MustLimit("1000 per 1h")
+		s.away.Store(true)
+		for range 20 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			if d, err := s.Allow(ctx, "k", l); err != nil || d.By != stint.ByLocal || ctx.Err() != nil {
+				t.Fatal(d, err)
+			}
+			cancel()
+			if _, err := s.Allow(ctx, "k", l); !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+		}
+		if s.fall.State() != stint.Closed {
+			t.Errorf("%s", s.fall.State())
+		}
+		if _, err := s.Allow(t.Context(), "", l); !errors.Is(err, stint.ErrRequest) {
+			t.Error(err)
+		}
+	})
+}
+
+// The breaker's states, as told; probes come less and less often while nothing
+// answers.
+func TestBreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := newShaky(t, 1), stint.MustLimit("1000000 per 1h")
+		var told []string
+		var mu sync.Mutex
+		s.fall.Breaker.Changed = func(to stint.BreakerState, why error) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, fmt.Sprint(to, " ", why != nil))
+		}
+		s.away.Store(true)
+		s.spend(t, "k", l, 4)
+		if s.fall.State() != stint.Closed {
+			t.Fatal("open after 4 failures")
+		}
+		s.spend(t, "k", l, 1)
+		before := s.faulty.Calls()
+		time.Sleep(time.Hour)
+		if n := s.faulty.Calls() - before; n < 500 || n > 1000 {
+			t.Errorf("%d probes in an hour", n)
+		}
+		s.away.Store(false)
+		time.Sleep(10 * time.Second)
+		mu.Lock()
+		same(t, strings.Join(told, ", "), "open true, half-open false, closed false")
+		mu.Unlock()
+		same(t, s.spend(t, "k", l, 9), "store 9, local 0 of 9")
+
+		time.Sleep(time.Second)
+		// Every other call fails: never five in a row, but half of them.
+		calls := 0
+		s.faulty.Fault = func(int) limittest.Fault {
+			calls++
+			if calls%2 == 0 {
+				return limittest.Fault{Err: errors.New("no")}
+			}
+			return limittest.Fault{}
+		}
+		s.spend(t, "k", l, 30)
+		if s.fall.State() != stint.Open {
+			t.Errorf("%s after 15 failures of 30", s.fall.State())
+		}
+	})
+}
+
+// A slow answer counts as a failure, and is used.
+func TestBreakerOfSlowAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := slowStore{new(stint.Memory), 10 * time.Millisecond}
+		f := &stint.Fallback{Store: slow, Breaker: stint.Breaker{Slow: 5 * time.Millisecond}}
+		defer f.Close()
+		l := stint.NewLimiter(f)
+		for range 5 {
+			if d, err := l.Allow(t.Context(), "k", stint.MustLimit("9 per 1m")); err != nil || d.By != stint.ByStore {
+				t.Fatal(d, err)
+			}
+		}
+		if f.State() != stint.Open {
+			t.Error(f.State())
+		}
+	})
+}
+
+type slowStore struct {
+	stint.Store
+	takes time.Duration
+}
+
+func (s slowStore) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+	time.Sleep(s.takes)
+	return s.Store.Take(ctx, r, out)
+}
+
+// A store that answers whoever asks for nothing, as a replica does, and fails whoever
+// spends, does not decide.
+func TestBreakerOfReplica(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opened := 0
+		f := &stint.Fallback{Store: replica{new(stint.Memory)}, Breaker: stint.Breaker{Changed: func(to stint.BreakerState, _ error) {
+			if to == stint.Open {
+				opened++
+			}
+		}}}
+		defer f.Close()
+		l := stint.NewLimiter(f)
+		for range 100 {
+			if d, err := l.Allow(t.Context(), "k", stint.MustLimit("999 per 1h")); err != nil || d.By != stint.ByLocal {
+				t.Fatal(d, err)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if f.State() != stint.Open || opened != 1 {
+			t.Errorf("%s, opened %d times", f.State(), opened)
+		}
+	})
+}
+
+type replica struct{ stint.Store }
+
+func (s replica) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+	for i := range r.Asks {
+		if r.Asks[i].Cost > 0 {
+			return stint.Decision{}, errors.New("READONLY")
+		}
+	}
+	return s.Store.Take(ctx, r, out)
+}
+
+// Nothing that opened or asked stays behind.
+func TestFallbackLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := newShaky(t, 1), stint.MustLimit("1 per 1h")
+		s.away.Store(true)
+		var all sync.WaitGroup
+		for range 1000 {
+			all.Go(func() { _, _ = s.Allow(t.Context(), "k", l) })
+		}
+		all.Wait()
+		s.fall.Close() // synctest fails if a goroutine is left
+	})
+}
+
+func TestFallbackKit(t *testing.T) {
+	limittest.Kit{
+		New:   func(*testing.T) stint.Store { return &stint.Fallback{Store: new(stint.Memory)} },
+		Steps: 20_000,
+	}.Run(t)
+}
