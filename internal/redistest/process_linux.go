@@ -1,0 +1,10 @@
+package redistest
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// dieWithUs has the kernel end a server when the test's process ends without
+// having cleaned up: killed, or panicked.
+func dieWithUs(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
