@@ -23,6 +23,18 @@
 // NAMESPACE:{doc:NAME}, which does not expire, and a channel NAMESPACE:{doc} that
 // tells of changes.
 //
+// # Errors
+//
+// A call that fails has charged nothing where the server replied the error, such as
+// READONLY, OOM, LOADING or CLUSTERDOWN, where no connection could be made, or where
+// too many calls waited already. Where its context was done before an answer came,
+// or the connection was lost, it may have been charged. No call is sent again,
+// unless the server said that nothing ran: NOSCRIPT, and in a Cluster MOVED, ASK and
+// TRYAGAIN.
+//
+// Calls return when their contexts are done, whatever the server does. One that
+// says what no server should loses its connection.
+//
 // # Permissions
 //
 // What a Redis user must be allowed, for namespace stint:
@@ -34,6 +46,7 @@
 //	to Clear                  +scan
 //	to share documents        +hget +hmget +hset +hdel
 //	to hear of their changes  &stint:* +publish +subscribe
+//	to count instances (Beat) +zadd +zremrangebyscore +zcard
 //
 // Violations and Record need no more than decisions do. Who may not publish or
 // subscribe still shares documents; changes then arrive when callers ask.

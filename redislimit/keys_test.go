@@ -77,6 +77,9 @@ func FuzzKey(f *testing.F) {
 	}
 	s := &Store{namespace: "stint"}
 	f.Fuzz(func(t *testing.T, a, b, name string) {
+		if a == "" || b == "" {
+			t.Skip("no key is empty")
+		}
 		id := "t1m:" + name
 		if a != b && s.key(a, id) == s.key(b, id) {
 			t.Fatalf("%q and %q both have key %q", a, b, s.key(a, id))

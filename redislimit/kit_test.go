@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -57,4 +58,40 @@ func TestTwins(t *testing.T) {
 		steps = 5_000
 	}
 	limittest.Twins(t, new(stint.Memory), open(t, server.URL()), steps, 1)
+}
+
+// A Fallback changes nothing while the server answers.
+func TestFallbackKit(t *testing.T) {
+	server := redistest.Start(t)
+	var n atomic.Int64
+	within := func(t *testing.T, namespace string) stint.Store {
+		f := &stint.Fallback{Store: open(t, server.URL()+"?namespace="+namespace), Deadline: 10 * time.Second}
+		t.Cleanup(f.Close)
+		return f
+	}
+	limittest.Kit{
+		New: func(t *testing.T) stint.Store { return within(t, fmt.Sprint("a", n.Add(1))) },
+		Fleet: func(t *testing.T) []stint.Store {
+			shared := fmt.Sprint("b", n.Add(1))
+			return []stint.Store{within(t, shared), within(t, shared)}
+		},
+		Steps: 5_000,
+	}.Run(t)
+}
+
+// A key that something else has taken is no reason to stop asking about others.
+func TestFallbackOfBrokenKey(t *testing.T) {
+	server := redistest.Start(t)
+	f := &stint.Fallback{Store: open(t, server.URL()), Deadline: 10 * time.Second}
+	defer f.Close()
+	limiter, limit := stint.NewLimiter(f), stint.MustLimit("5 per 1h")
+	server.Do(t, "LPUSH", "stint:{1:k}"+limit.ID(), "x")
+	for range 20 {
+		if d, err := limiter.Allow(t.Context(), "k", limit); err != nil || d.By != stint.ByLocal {
+			t.Fatalf("%+v, %v", d, err)
+		}
+	}
+	if d, err := limiter.Allow(t.Context(), "other", limit); err != nil || d.By != stint.ByStore || f.State() != stint.Closed {
+		t.Errorf("%+v, %v, %s", d, err, f.State())
+	}
 }

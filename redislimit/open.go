@@ -79,6 +79,7 @@ func parseURL(address string) (rueidis.ClientOption, Options, error) {
 		// A charge that may have been executed must not be sent again.
 		DisableRetry: true,
 		DisableCache: true,
+		DialCtxFn:    dialChecked("tcp"),
 		Dialer:       net.Dialer{Timeout: patience, KeepAlive: time.Second},
 		// A connection on which nothing comes for so long is given up.
 		ConnWriteTimeout: patience,
@@ -160,9 +161,7 @@ func (u *splitted) apply(o *rueidis.ClientOption) error {
 		}
 		o.ForceSingleClient = true
 		o.InitAddress = []string{"/" + u.path}
-		o.DialCtxFn = func(ctx context.Context, path string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
-			return d.DialContext(ctx, "unix", path)
-		}
+		o.DialCtxFn = dialChecked("unix")
 		database = ""
 	default:
 		return fmt.Errorf("unknown scheme %q: one of redis, rediss, redis+cluster, rediss+cluster, redis+sentinel, rediss+sentinel, unix", u.scheme)

@@ -42,14 +42,14 @@ func scan(ctx context.Context, node Client, pattern string, do func(keys []strin
 // masters are the nodes that hold the keys, each one some of them.
 func (s *Store) masters(ctx context.Context) ([]Client, error) {
 	n, ok := s.client.(noder)
-	if !ok && s.server.Cluster {
+	if !ok && s.cluster() {
 		return nil, errOneNode
 	}
 	if !ok {
 		return []Client{s.client}, nil
 	}
 	nodes := n.nodes()
-	if !s.server.Cluster {
+	if !s.cluster() {
 		return nodes, nil
 	}
 	var masters []Client
@@ -73,7 +73,7 @@ type pipeliner interface {
 
 // values are what lies under keys of one node; nil where that is no string.
 func (s *Store) values(ctx context.Context, node Client, keys []string) ([]any, error) {
-	if p, ok := node.(pipeliner); ok && s.server.Cluster {
+	if p, ok := node.(pipeliner); ok && s.cluster() {
 		gets := make([][]string, len(keys))
 		for i, k := range keys {
 			gets[i] = []string{"GET", k}

@@ -31,7 +31,8 @@ func (c nodesOf) nodes() []Client { return c.all }
 // might be a master.
 func TestMasters(t *testing.T) {
 	a, b, replica := node{"master"}, node{"master"}, node{"slave"}
-	s := &Store{client: nodesOf{all: []Client{a, replica, b}}, server: Server{Cluster: true}}
+	s := &Store{client: nodesOf{all: []Client{a, replica, b}}}
+	s.server.Store(&Server{Cluster: true})
 	if got, err := s.masters(t.Context()); err != nil || !slices.Equal(got, []Client{a, b}) {
 		t.Errorf("%v, %v", got, err)
 	}
@@ -39,7 +40,7 @@ func TestMasters(t *testing.T) {
 	if got, err := s.masters(t.Context()); !errors.Is(err, errDown) {
 		t.Errorf("%v, %v", got, err)
 	}
-	s.server.Cluster = false
+	s.server.Store(&Server{})
 	if got, err := s.masters(t.Context()); err != nil || len(got) != 2 {
 		t.Errorf("no Cluster: %v, %v", got, err)
 	}

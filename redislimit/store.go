@@ -2,12 +2,15 @@ package redislimit
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha1"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/algo"
@@ -32,43 +35,59 @@ type Options struct {
 // fails, they stay taken as if the request had been allowed. Where such asks bear
 // penalties, a round trip before looks for bans.
 //
-// Where an error says that a call was not answered in time, it may have been
-// charged. It is never sent again.
+// Where an error says that a call was not answered in time, or that the connection
+// was lost, it may have been charged. It is never sent again.
 type Store struct {
 	client    Client
 	namespace string
-	server    Server
+	server    atomic.Pointer[Server]
+	id        string // of this Store in the census
 	take      script
 	giveBack  script
 	punish    script
 	look      script
+	census    script
 	close     func()
 }
 
 // New is a Store over a Client. It asks the server what it is, and returns an
 // error that says what to do if it will not serve.
 func New(ctx context.Context, c Client, o Options) (*Store, error) {
+	s, err := newStore(c, o)
+	if err != nil {
+		return nil, err
+	}
+	server, err := ask(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("redislimit: %w", advise(err))
+	}
+	if err := server.check(); err != nil {
+		return nil, fmt.Errorf("redislimit: %w", err)
+	}
+	s.server.Store(&server)
+	return s, nil
+}
+
+// newStore is a Store that does not know its server yet.
+func newStore(c Client, o Options) (*Store, error) {
 	if o.Namespace == "" {
 		o.Namespace = "stint"
 	}
 	if err := checkNamespace(o.Namespace); err != nil {
 		return nil, err
 	}
-	s := &Store{client: c, namespace: o.Namespace,
+	return &Store{client: c, namespace: o.Namespace, id: rand.Text(),
 		take: newScript(algo.TakeScript), giveBack: newScript(algo.GiveBackScript),
-		punish: newScript(algo.ViolateScript), look: newScript(algo.RecordScript)}
-	var err error
-	if s.server, err = ask(ctx, c); err != nil {
-		return nil, fmt.Errorf("redislimit: %w", advise(err))
-	}
-	if err := s.server.check(); err != nil {
-		return nil, fmt.Errorf("redislimit: %w", err)
-	}
-	return s, nil
+		punish: newScript(algo.ViolateScript), look: newScript(algo.RecordScript),
+		census: newScript(censusScript)}, nil
 }
 
-// Server is what the Store learned of its server when it was made.
-func (s *Store) Server() Server { return s.server }
+// Server is what the Store learned of its server when it connected; zero where it
+// has not yet, see OpenLater.
+func (s *Store) Server() Server { return *s.server.Load() }
+
+// cluster tells whether the server is one of a Cluster.
+func (s *Store) cluster() bool { return s.server.Load().Cluster }
 
 // Close ends the connections of a Store that Open made. What New was given stays
 // open.
@@ -80,7 +99,7 @@ func (s *Store) Close() {
 
 // Take implements stint.Store.
 func (s *Store) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
-	if s.server.Cluster && !oneSlot(r) {
+	if s.cluster() && !oneSlot(r) {
 		return s.takeAcross(ctx, r, out)
 	}
 	var b batch
@@ -238,7 +257,7 @@ func brokenKey(key string, wrongType bool) error {
 	if wrongType {
 		what = "another type of value"
 	}
-	return fmt.Errorf("redislimit: key %q holds %s: something else writes there; delete the key, or give Stint a namespace or database of its own", key, what)
+	return fmt.Errorf("redislimit: key %q holds %s: %w: delete the key, or give Stint a namespace or database of its own", key, what, stint.ErrBroken)
 }
 
 // script is a script and the name that the server knows it by.
@@ -258,20 +277,40 @@ func (sc script) call(ctx context.Context, c Client, b *batch, r *stint.Request)
 	return sc.eval(ctx, c, b.keys, at, string(b.blob))
 }
 
-// eval runs the script. NOSCRIPT means that nothing ran, so it is the one error
-// after which the call is sent again, with the text.
+// eval runs the script. NOSCRIPT and TRYAGAIN mean that nothing ran, so they are the
+// errors after which the call is sent again: with the text, or a little later.
 func (sc script) eval(ctx context.Context, c Client, keys []string, argv ...string) (any, error) {
 	args := make([]string, 0, 3+len(keys)+len(argv))
 	args = append(args, "EVALSHA", sc.sha, strconv.Itoa(len(keys)))
 	args = append(args, keys...)
 	args = append(args, argv...)
-	reply, err := c.Do(ctx, args...)
-	if err != nil && code(err) == "NOSCRIPT" {
-		args[0], args[1] = "EVAL", sc.text
-		reply, err = c.Do(ctx, args...)
+	for rest := firstRest; ; {
+		reply, err := c.Do(ctx, args...)
+		if err == nil {
+			return reply, nil
+		}
+		switch word := code(err); {
+		case word == "NOSCRIPT" && args[0] == "EVALSHA":
+			args[0], args[1] = "EVAL", sc.text
+		case word == "TRYAGAIN" && rest <= longestRest:
+			select {
+			case <-ctx.Done():
+				return nil, err
+			case <-time.After(rest):
+			}
+			rest *= 2
+		default:
+			return nil, err
+		}
 	}
-	return reply, err
 }
+
+// A slot that a Cluster moves takes a few milliseconds, of which keys that are on
+// both sides can be spoken to on neither. So calls rest so long, 63 ms in all.
+const (
+	firstRest   = time.Millisecond
+	longestRest = 32 * time.Millisecond
+)
 
 // code is the server's code of an error that it replied, such as "NOSCRIPT", of
 // those that something is done about; "" of another error.

@@ -13,7 +13,7 @@ import (
 // lie in several slots, it is one that looks for bans and then one for each slot,
 // at the same time; an error of one then leaves what the others counted.
 func (s *Store) Violate(ctx context.Context, r *stint.Request) (stint.Decision, error) {
-	if !s.server.Cluster || oneSlot(r) {
+	if !s.cluster() || oneSlot(r) {
 		return s.violate(ctx, r)
 	}
 	parts := split(r)

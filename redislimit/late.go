@@ -1,0 +1,138 @@
+package redislimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// OpenLater is Open for a server that may not be there yet: it returns at once, with
+// an error only if the address itself is wrong, and connects in the background, for
+// as long as it takes, until Close. Until then every call fails, with the reason of
+// the last attempt. told is called after each attempt, from one goroutine: with what
+// the server says of itself, or why it cannot serve; nil: nobody is told.
+func OpenLater(address string, told func(Server, error)) (*Store, error) {
+	o, options, err := parseURL(address)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &late{}
+	s, err := newStore(l, options)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	if told == nil {
+		told = func(Server, error) {}
+	}
+	s.server.Store(&Server{})
+	connected := make(chan struct{})
+	go func() {
+		defer close(connected)
+		l.connect(ctx, s, o, told)
+	}()
+	s.close = func() {
+		cancel()
+		<-connected
+		if e := l.engine.Load(); e != nil {
+			e.Close()
+		}
+	}
+	return s, nil
+}
+
+// late is a Client over an engine that may not be connected yet.
+type late struct {
+	engine atomic.Pointer[engine]
+	why    atomic.Pointer[error]
+}
+
+var errConnecting = errors.New("connecting to the server")
+
+// connect tries until it succeeds or ctx is done.
+func (l *late) connect(ctx context.Context, s *Store, o rueidis.ClientOption, told func(Server, error)) {
+	for failures := 0; ; failures++ {
+		server, err := l.try(ctx, s, o)
+		if ctx.Err() != nil {
+			return
+		}
+		told(server, err)
+		if err == nil {
+			return
+		}
+		l.why.Store(&err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause(failures)):
+		}
+	}
+}
+
+// attempt bounds how long a server may take to tell what it is.
+const attempt = 5 * time.Second
+
+func (l *late) try(ctx context.Context, s *Store, o rueidis.ClientOption) (Server, error) {
+	e, err := connect(o)
+	if err != nil {
+		return Server{}, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, attempt)
+	defer cancel()
+	server, err := ask(bounded, e)
+	if err != nil {
+		err = advise(err)
+	} else {
+		err = server.check()
+	}
+	if err != nil || ctx.Err() != nil {
+		e.Close()
+		return Server{}, fmt.Errorf("redislimit: %w", err)
+	}
+	s.server.Store(&server)
+	l.engine.Store(&e)
+	return server, nil
+}
+
+// connected is the engine, or why there is none yet.
+func (l *late) connected() (*engine, error) {
+	if e := l.engine.Load(); e != nil {
+		return e, nil
+	}
+	if why := l.why.Load(); why != nil {
+		return nil, *why
+	}
+	return nil, errConnecting
+}
+
+// Do implements Client.
+func (l *late) Do(ctx context.Context, args ...string) (any, error) {
+	e, err := l.connected()
+	if err != nil {
+		return nil, err
+	}
+	return e.Do(ctx, args...)
+}
+
+// nodes implements noder.
+func (l *late) nodes() []Client {
+	e, err := l.connected()
+	if err != nil {
+		return []Client{l}
+	}
+	return e.nodes()
+}
+
+// subscribe implements subscriber.
+func (l *late) subscribe(ctx context.Context, channel string, heard func()) error {
+	e, err := l.connected()
+	if err != nil {
+		return err
+	}
+	return e.subscribe(ctx, channel, heard)
+}
