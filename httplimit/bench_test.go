@@ -57,3 +57,20 @@ func BenchmarkMiddleware(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkMaxInFlight is what the cap costs a request that it does not refuse.
+func BenchmarkMaxInFlight(b *testing.B) {
+	for name, most := range map[string]int{"none": 0, "cap": 1 << 20} {
+		b.Run(name, func(b *testing.B) {
+			m := httplimit.Middleware{MaxInFlight: most, Decide: func(*http.Request) (httplimit.Answer, error) {
+				return httplimit.Answer{Unlimited: true}, nil
+			}}
+			h := m.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			w, r := nowhere{http.Header{}}, httptest.NewRequest("GET", "/", nil)
+			b.ReportAllocs()
+			for b.Loop() {
+				h.ServeHTTP(w, r)
+			}
+		})
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -17,10 +18,11 @@ import (
 //   - 429, a limit or a ban refused; with Retry-After, unless no wait would help
 //   - 403, Answer.Blocked
 //   - 400, the request cannot be counted: an error that wraps stint.ErrRequest
-//   - 503 with Retry-After, nothing could be decided
+//   - 503 with Retry-After, nothing could be decided, or there is no room; see
+//     MaxInFlight and Overloaded
 //
 // The members beside the standard ones are outcome ("limited", "warned",
-// "banned" or "blocked"), limit_name, limit (its text) and retry_after
+// "banned", "blocked" or "overloaded"), limit_name, limit (its text) and retry_after
 // (seconds); each is left out where it does not apply. Such answers are marked
 // Cache-Control: no-store.
 //
@@ -37,8 +39,8 @@ type Middleware struct {
 	Dialect Dialect
 	// OnError is told what kept Decide from deciding, and says whether to let
 	// the request pass; then it passes without headers. It is not told of
-	// errors that wrap stint.ErrRequest, which are the client's own. nil: no
-	// request passes undecided.
+	// errors that wrap stint.ErrRequest, which are the client's own, nor of
+	// Overloaded. nil: no request passes undecided.
 	OnError func(r *http.Request, err error) (pass bool)
 	// MaxHeld is how many requests may be held at once; see Answer.Hold. One
 	// that finds no room is refused. 0: 1000. Negative: none are.
@@ -47,6 +49,14 @@ type Middleware struct {
 	// is refused at once, and so is one whose context ends sooner. 0: 10
 	// seconds. Negative: none are held.
 	MaxHold time.Duration
+	// MaxInFlight is how many requests may be under way at once behind this
+	// Middleware, those that are held among them: from their arrival until the
+	// handler returns. One more is refused before anything else, with 503 and
+	// Retry-After: Decide is not asked and the body not read. 0: no cap.
+	MaxInFlight int
+	// Degraded tells clients who decided where the Store that counts for all did
+	// not: the header Stint-Degraded, local or policy.
+	Degraded bool
 	// Doubled is told of limits that count one request twice, which is hardly
 	// meant: this Middleware, or one that it wraps at any depth, has asked under
 	// the same limit ID and key as another one of them before. It is told once
@@ -89,12 +99,18 @@ func (m Middleware) Wrap(next http.Handler) http.Handler {
 
 type handler struct {
 	Middleware
-	next  http.Handler
-	queue queue
-	told  sync.Map // limit IDs of which Doubled was told
+	next     http.Handler
+	queue    queue
+	underWay atomic.Int64
+	told     sync.Map // limit IDs of which Doubled was told
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !h.enter() {
+		(&Overloaded{RetryAfter: time.Second}).Refuse(w, r)
+		return
+	}
+	defer h.leave()
 	a, err := h.Decide(r)
 	if err != nil {
 		h.undecided(w, r, err)
@@ -112,6 +128,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		pass = a.Allowed
 	}
 	retryAfter := h.Dialect.set(w.Header(), &a)
+	if h.Degraded {
+		SetDegraded(w.Header(), a.By)
+	}
 	if !pass {
 		refusal(&a, h.Dialect, retryAfter).write(w, r)
 		return
@@ -126,7 +145,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handler) undecided(w http.ResponseWriter, r *http.Request, err error) {
+	var overloaded *Overloaded
 	switch {
+	case errors.As(err, &overloaded):
+		overloaded.Refuse(w, r)
 	case errors.Is(err, stint.ErrRequest):
 		p := problem{Status: http.StatusBadRequest, Detail: "The request cannot be counted: what it is counted by is missing or too long."}
 		p.write(w, r)

@@ -123,7 +123,7 @@ func (r *Rule) asks(out *Matches) error {
 		return nil
 	}
 	for _, l := range f.limits {
-		out.Asks = append(out.Asks, stint.Ask{Key: f.key, Limit: l, Cost: f.cost, Penalty: r.Penalty})
+		out.Asks = append(out.Asks, stint.Ask{Key: f.key, Limit: l, Cost: f.cost, Penalty: r.Penalty, OnError: r.OnStoreError})
 		out.Rules = append(out.Rules, r)
 	}
 	return nil

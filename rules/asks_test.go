@@ -182,8 +182,8 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s: got %s, %v", m, got, err)
 		}
 	}
-	for _, f := range []rules.Fallback{rules.Local, rules.Allow, rules.Deny} {
-		if got, err := rules.ParseFallback(f.String()); got != f || err != nil {
+	for _, f := range []stint.OnError{stint.OnErrorLocal, stint.OnErrorAllow, stint.OnErrorDeny} {
+		if got, err := stint.ParseOnError(f.String()); got != f || err != nil {
 			t.Errorf("%s: got %s, %v", f, got, err)
 		}
 	}

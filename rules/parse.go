@@ -99,20 +99,24 @@ func (p *parser) rules(n *yamlnode.Node) {
 func (p *parser) rule(n *yamlnode.Node) {
 	r := &Rule{}
 	found := p.Mapping(n, yamlnode.Fields{
-		"name":           p.name(&r.Name),
-		"match":          p.match(r),
-		"key":            p.key(r),
-		"cost":           p.cost(r),
-		"limits":         p.Skip, // below, when the name is known
-		"tiers":          p.Skip,
-		"penalty":        p.Skip,
-		"on_store_error": yamlnode.Parsed(p.Reader, &r.OnStoreError, ParseFallback),
-		"mode":           yamlnode.Parsed(p.Reader, &r.Mode, ParseMode),
-		"message":        p.message(&r.Message),
-		"shape":          p.Bool(&r.Shape),
+		"name":             p.name(&r.Name),
+		"match":            p.match(r),
+		"key":              p.key(r),
+		"cost":             p.cost(r),
+		"limits":           p.Skip, // below, when the name is known
+		"tiers":            p.Skip,
+		"penalty":          p.Skip,
+		"on_store_error":   yamlnode.Parsed(p.Reader, &r.OnStoreError, stint.ParseOnError),
+		"decision_timeout": p.Period(&r.DecisionTimeout),
+		"mode":             yamlnode.Parsed(p.Reader, &r.Mode, ParseMode),
+		"message":          p.message(&r.Message),
+		"shape":            p.Bool(&r.Shape),
 	})
 	if found == nil {
 		return
+	}
+	if found["decision_timeout"] != nil && r.DecisionTimeout <= 0 {
+		p.Report(found["decision_timeout"], "decision_timeout must be more than 0")
 	}
 	mayWatch := p.penalty(found["penalty"], r)
 	for _, field := range []struct{ name, hint string }{

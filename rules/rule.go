@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/stintdev/stint"
 )
@@ -31,7 +32,10 @@ type Rule struct {
 	OnStatus []int
 	Watches  bool
 	// OnStoreError is what becomes of a request that the store cannot decide.
-	OnStoreError Fallback
+	OnStoreError stint.OnError
+	// DecisionTimeout is how long a request that meets the rule waits for the
+	// store; 0: as long as the server says. Of several rules the shortest counts.
+	DecisionTimeout time.Duration
 	// Message is for whoever is refused; empty: the server's own.
 	Message string
 	// Shape means to hold an allowed request for its Decision.Delay. At least one
@@ -78,27 +82,6 @@ func (m *Mode) UnmarshalText(text []byte) error {
 	}
 	*m = mode
 	return nil
-}
-
-// Fallback says what becomes of a request when the store fails. The zero Fallback
-// is Local.
-type Fallback uint8
-
-const (
-	Local Fallback = iota // this instance counts by itself
-	Allow
-	Deny
-)
-
-var fallbackNames = [...]string{"local", "allow", "deny"}
-
-// String is the fallback's name in files: "local", "allow" or "deny".
-func (f Fallback) String() string { return nameOf(fallbackNames[:], uint8(f)) }
-
-// ParseFallback is the inverse of String.
-func ParseFallback(text string) (Fallback, error) {
-	i, err := indexOf(fallbackNames[:], text)
-	return Fallback(i), err
 }
 
 func nameOf(names []string, i uint8) string {

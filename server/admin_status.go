@@ -51,6 +51,9 @@ type storeStatusJSON struct {
 	OK     bool   `json:"ok"`
 	Shared bool   `json:"shared"`
 	Error  string `json:"error,omitempty"`
+	// Of a store that may fail: see stint.Fallback.
+	Breaker   string `json:"breaker,omitempty"`
+	Instances int64  `json:"instances,omitempty"`
 }
 
 func (s *Server) showStatus(c *call) (int, any, error) {
@@ -75,7 +78,7 @@ func (s *Server) showStatus(c *call) (int, any, error) {
 	return http.StatusOK, j, nil
 }
 
-// storeStatus asks the store something that changes nothing.
+// storeStatus asks the store something that changes nobody's counts.
 func (s *Server) storeStatus(ctx context.Context) storeStatusJSON {
 	j := storeStatusJSON{Kind: "memory", Shared: s.shared}
 	if _, ok := s.limiter.Store.(*stint.Memory); !ok && s.limiter.Store != nil {
@@ -85,9 +88,10 @@ func (s *Server) storeStatus(ctx context.Context) storeStatusJSON {
 			j.Kind = fmt.Sprintf("%T", s.limiter.Store) // of a program that serves by itself
 		}
 	}
-	bounded, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	_, err := s.limiter.Peek(bounded, "readyz", readyLimit)
+	if s.fallback != nil {
+		j.Breaker, j.Instances = s.fallback.State().String(), s.fallback.Live()
+	}
+	err := s.storeDecides(ctx)
 	if j.OK = err == nil; err != nil {
 		j.Error = err.Error()
 	}

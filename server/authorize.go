@@ -58,13 +58,15 @@ func (s *Server) authorize() http.Handler {
 		Decide: func(r *http.Request) (httplimit.Answer, error) {
 			return s.decideHTTP(r.Context().Value(originalRequest{}).(*http.Request))
 		},
-		Dialect: s.settings.Dialect,
-		MaxHeld: int(s.settings.MaxHeld),
-		MaxHold: s.settings.MaxHold,
+		Dialect:  s.settings.Dialect,
+		MaxHeld:  int(s.settings.MaxHeld),
+		MaxHold:  s.settings.MaxHold,
+		Degraded: s.settings.DegradedHeader,
 	}.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		w.WriteHeader(http.StatusOK)
 	}))
+	questions := s.capped(&s.instance.check, &s.instance.gateway, s.proxyAsks(decide))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Caddy appends the original's query to ours, so that others are let be.
 		if q := r.URL.Query(); q.Get("deny_status") == "403" {
@@ -73,6 +75,13 @@ func (s *Server) authorize() http.Handler {
 			httplimit.Problem(w, r, http.StatusBadRequest, "The only deny_status is 403.")
 			return
 		}
+		questions.ServeHTTP(w, r)
+	})
+}
+
+// proxyAsks has the request decided that a trusted proxy asks about.
+func (s *Server) proxyAsks(decide http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if clients := s.clients(); !clients.Believes(r) {
 			s.notice(r)
 			s.complainOfProxy(r.RemoteAddr)

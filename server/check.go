@@ -18,7 +18,8 @@ const maxQuestion = 2 << 20
 
 // Check is the check API:
 //
-//	POST /v1/check  whether something may pass: 200, or 429 (403 if blocklisted)
+//	POST /v1/check  whether something may pass: 200, or 429 (403 if blocklisted,
+//	                503 if it cannot be decided or this instance has no room)
 //	/v1/authorize   the same of the request that another proxy asks about; see
 //	                examples
 //	GET /healthz    200 while the process runs
@@ -35,11 +36,15 @@ const maxQuestion = 2 << 20
 //	 "request": {"method": "GET", "path": "/a%20b?c=d", "host": "example.com",
 //	             "headers": {"accept": "*/*", "via": ["a", "b"]}, "query": {"c": "d"}}}
 //
+// The answer says "by": "local" or "policy", of the whole and of each decision,
+// where the store did not decide; see stint.Fallback.
+//
 // The path is as in an HTTP request, escapes and query included; a query of its
 // own goes before that.
 func (s *Server) Check() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/check", s.check)
+	at, other := &s.instance.check, &s.instance.gateway
+	mux.Handle("POST /v1/check", s.capped(at, other, http.HandlerFunc(s.check)))
 	mux.Handle("/v1/authorize", s.authorize())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	mux.HandleFunc("GET /readyz", s.ready)
@@ -60,6 +65,10 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v, err := s.ask(r, body)
+	if o, is := isOverloaded(err); is {
+		o.Refuse(w, r)
+		return
+	}
 	switch {
 	case errors.Is(err, stint.ErrRequest):
 		httplimit.Problem(w, r, http.StatusBadRequest, err.Error())
@@ -71,6 +80,9 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 	}
 	a := s.answer(&v)
 	s.settings.Dialect.SetHeaders(w.Header(), &a)
+	if s.settings.DegradedHeader {
+		httplimit.SetDegraded(w.Header(), a.By)
+	}
 	status := http.StatusOK
 	switch {
 	case a.Blocked:
@@ -126,6 +138,7 @@ type namedJSON struct {
 	Rule string `json:"rule"`
 	Text string `json:"limit_text"`
 	Mode string `json:"mode"`
+	By   string `json:"by,omitempty"`
 	decisionJSON
 }
 
@@ -134,6 +147,7 @@ type replyJSON struct {
 	Outcome string `json:"outcome"`
 	Rule    string `json:"rule"`
 	Message string `json:"message,omitempty"`
+	By      string `json:"by,omitempty"`
 	decisionJSON
 	BanLeft   int64       `json:"ban_left_us"`
 	Decisions []namedJSON `json:"decisions"`
@@ -142,6 +156,7 @@ type replyJSON struct {
 func (v *Verdict) reply() replyJSON {
 	r := replyJSON{
 		Outcome:      v.outcome(),
+		By:           sayBy(&v.Decision),
 		decisionJSON: toJSON(&v.Decision),
 		BanLeft:      v.BanLeft.Microseconds(),
 		Decisions:    []namedJSON{},
@@ -159,13 +174,21 @@ func (v *Verdict) reply() replyJSON {
 		if v.Each[i].Outcome == 0 {
 			continue // in shadow mode, and the store failed
 		}
-		j := namedJSON{Rule: v.Rules[i].Name, Mode: v.Rules[i].Mode.String(), decisionJSON: toJSON(&v.Each[i])}
+		j := namedJSON{Rule: v.Rules[i].Name, Mode: v.Rules[i].Mode.String(), By: sayBy(&v.Each[i]), decisionJSON: toJSON(&v.Each[i])}
 		if v.Each[i].Limit != nil {
 			j.Text = v.Each[i].Limit.String()
 		}
 		r.Decisions = append(r.Decisions, j)
 	}
 	return r
+}
+
+// sayBy is who decided, local or policy; "": the store did.
+func sayBy(d *stint.Decision) string {
+	if d.By == stint.ByStore {
+		return ""
+	}
+	return d.By.String()
 }
 
 // outcome is "allowed", "limited", "warned", "banned" or "blocked".

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/rules"
@@ -26,6 +27,11 @@ type Settings struct {
 	// DecisionTimeout is how long a request waits for the store before the
 	// rules' on_store_error decides.
 	DecisionTimeout time.Duration
+	// Breaker says when the store is not asked any more; see stint.Fallback.
+	Breaker stint.Breaker
+	// Instances is how many instances share the limits while the store is away.
+	// 0: as many as were counted last.
+	Instances int64
 	// UpstreamTimeout is how long an upstream may take until it begins to answer.
 	UpstreamTimeout time.Duration
 	// Dialect is the headers that tell clients how they stand.
@@ -39,6 +45,15 @@ type Settings struct {
 	// httplimit.Middleware.
 	MaxHeld int64
 	MaxHold time.Duration
+	// Instance bounds what this instance takes, whatever the rules and the store
+	// say.
+	Instance Instance
+	// MaxConnections is how many connections each listener keeps; one more is
+	// closed as it comes. 0: any number.
+	MaxConnections int64
+	// DegradedHeader tells clients in Stint-Degraded who decided where the store
+	// did not.
+	DegradedHeader bool
 	// RulesFrom is where this instance takes its rules from.
 	RulesFrom RulesFrom
 	// TLS is the gateway's, CheckTLS that of the check API. nil: plain HTTP.
@@ -99,6 +114,7 @@ func DefaultSettings() Settings {
 		UpstreamTimeout: time.Minute,
 		MaxHeld:         1000,
 		MaxHold:         10 * time.Second,
+		Instance:        Instance{InFlight: defaultInFlight},
 		Admin:           Admin{Listen: "127.0.0.1:8090"},
 	}
 }
@@ -130,10 +146,15 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node) {
 		"store":            r.Text(&s.Store),
 		"max_keys":         r.Int64(&s.MaxKeys, 1, 1<<31),
 		"decision_timeout": r.Period(&s.DecisionTimeout),
+		"breaker":          readBreaker(r, &s.Breaker),
+		"instances":        r.Int64(&s.Instances, 1, 100_000),
 		"upstream_timeout": r.Period(&s.UpstreamTimeout),
 		"client_header":    yamlnode.Parsed(r, &s.ClientHeader, parseHeader),
 		"max_held":         r.Int64(&s.MaxHeld, 1, 1<<20),
 		"max_hold":         r.Period(&s.MaxHold),
+		"instance":         func(n *yamlnode.Node) { s.Instance.read(r, n) },
+		"max_connections":  r.Int64(&s.MaxConnections, 1, 1<<31),
+		"degraded_header":  r.Bool(&s.DegradedHeader),
 		"rules":            yamlnode.Parsed(r, &s.RulesFrom, ParseRulesFrom),
 		"tls":              readTLS(r, &s.TLS),
 		"check_tls":        readTLS(r, &s.CheckTLS),

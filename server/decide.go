@@ -29,9 +29,8 @@ type Verdict struct {
 	Rules []*rules.Rule
 	Each  []stint.Decision
 
-	// charged is what was taken if it was allowed, and by is who took it.
+	// charged is what was taken if it was allowed.
 	charged stint.Request
-	by      *stint.Limiter
 	// counters are those of the set that decided.
 	counters ruleCounters
 	// applied tells that a rule applied, and watching has those that wait for
@@ -42,14 +41,20 @@ type Verdict struct {
 
 // Decide is the one road: it finds the rules that apply to in, asks their limits,
 // and says what comes of it. at is the instant of the request for simulations;
-// the zero Time is now. An error wraps stint.ErrRequest where in is malformed;
-// any other means that nothing could be decided.
+// the zero Time is now. An error wraps stint.ErrRequest where in is malformed,
+// and a *httplimit.Overloaded where the rules allow and the instance does not, which
+// simulations do not ask; any other means that nothing could be decided.
 //
 // Rules in shadow mode are asked apart from the others, in the same round trip:
 // they are charged by themselves and refuse nothing.
 func (s *Server) Decide(ctx context.Context, in *rules.Input, at time.Time) (Verdict, error) {
 	start := s.metrics.now()
 	v, err := s.decide(ctx, in, at)
+	if err == nil && at.IsZero() {
+		if err = s.admit(ctx, &v); err != nil {
+			v = Verdict{}
+		}
+	}
 	s.metrics.decided(ctx, start, &v, err)
 	return v, err
 }
@@ -131,33 +136,54 @@ func groups(m *rules.Matches, at time.Time) []group {
 }
 
 func (s *Server) take(ctx context.Context, v *Verdict, m *rules.Matches, at time.Time) error {
-	bounded := ctx
-	if s.timeout > 0 && at.IsZero() { // a simulation has all the time there is
-		var cancel context.CancelFunc
-		bounded, cancel = context.WithTimeout(ctx, s.timeout)
-		defer cancel()
-	}
 	if slices.ContainsFunc(m.Rules, isShadow) {
-		return s.takeApart(ctx, bounded, v, groups(m, at))
+		return s.takeApart(ctx, v, groups(m, at))
 	}
-	all := group{request: stint.Request{Asks: m.Asks, At: at}, rules: m.Rules}
+	all := group{request: stint.Request{Asks: m.Asks, At: at, Deadline: soonest(m.Rules)}, rules: m.Rules}
 	a := stint.Answer{Each: v.Each}
-	start := s.metrics.now()
-	a.Decision, a.Err = s.limiter.Take(bounded, &all.request, v.Each)
-	s.metrics.called(ctx, start, a.Err)
+	s.timed(func() error {
+		a.Decision, a.Err = s.decider.Take(ctx, &all.request, v.Each)
+		return a.Err
+	})
 	return s.conclude(ctx, v, &all, &a)
 }
 
-// takeApart asks each group by itself, bounded, and what is enforced concludes.
-func (s *Server) takeApart(ctx, bounded context.Context, v *Verdict, gs []group) error {
+// timed counts a call of the store, where no Fallback does.
+func (s *Server) timed(call func() error) {
+	if s.fallback != nil {
+		_ = call()
+		return
+	}
+	start := s.metrics.now()
+	err := call()
+	if err == nil || !errors.Is(err, stint.ErrRequest) {
+		s.metrics.called(s.metrics.now()-start, err)
+	}
+}
+
+// soonest is the shortest time that rules give the store; 0: none says.
+func soonest(all []*rules.Rule) time.Duration {
+	var least time.Duration
+	for _, r := range all {
+		if d := r.DecisionTimeout; d > 0 && (least == 0 || d < least) {
+			least = d
+		}
+	}
+	return least
+}
+
+// takeApart asks each group by itself, and what is enforced concludes.
+func (s *Server) takeApart(ctx context.Context, v *Verdict, gs []group) error {
 	requests, answers := make([]stint.Request, len(gs)), make([]stint.Answer, len(gs))
 	for i := range gs {
 		requests[i] = gs[i].request
+		requests[i].Deadline = soonest(gs[i].rules)
 		answers[i].Each = make([]stint.Decision, len(gs[i].places))
 	}
-	start := s.metrics.now()
-	s.limiter.TakeEach(bounded, requests, answers)
-	s.metrics.called(ctx, start, failure(answers))
+	s.timed(func() error {
+		s.decider.TakeEach(ctx, requests, answers)
+		return nil
+	})
 	each := v.Each
 	v.Decision = stint.Decision{Allowed: true, Outcome: stint.Allowed}
 	for i := range gs {
@@ -188,26 +214,22 @@ func (s *Server) takeApart(ctx, bounded context.Context, v *Verdict, gs []group)
 	return nil
 }
 
-// conclude takes the answer of the rules that are enforced, or what stands in for
-// it where the store failed.
+// conclude takes the answer of the rules that are enforced.
 func (s *Server) conclude(ctx context.Context, v *Verdict, g *group, a *stint.Answer) error {
-	v.charged, v.by = g.request, s.limiter
-	if a.Err != nil {
-		switch {
-		case errors.Is(a.Err, stint.ErrRequest):
-			return a.Err
-		case !g.request.At.IsZero(): // nothing stands in for it in a simulation
-			return a.Err
-		case ctx.Err() != nil: // whoever asked has left
-			return a.Err
-		}
+	if errors.Is(a.Err, stint.ErrFull) && s.fallback == nil {
 		s.complain(a.Err)
-		if err := s.withoutStore(ctx, v, g, a); err != nil {
-			return err
-		}
-		v.counters.fellBack(g.rules...)
+		withoutRoom(g, a)
 	}
-	v.Decision = a.Decision
+	switch {
+	case a.Err == nil:
+	case errors.Is(a.Err, stint.ErrRequest), ctx.Err() != nil, !g.request.At.IsZero():
+		return a.Err
+	default:
+		v.counters.fellBack(g.rules, a)
+		return a.Err
+	}
+	v.charged, v.Decision = chargedBy(g, a), a.Decision
+	v.counters.fellBack(g.rules, a)
 	if a.Outcome == stint.Banned && a.Limit == nil {
 		v.Each = nil
 	}

@@ -197,7 +197,7 @@ func TestFullMemory(t *testing.T) {
 	small := func(c *server.Config) { c.Limiter = stint.NewLimiter(&stint.Memory{MaxKeys: 1}) }
 	for mode, want := range map[string]string{
 		"local": "error: " + stint.ErrFull.Error(),
-		"deny":  "error: the store did not decide, and a rule denies then (rule client): " + stint.ErrFull.Error(),
+		"deny":  "error: " + stint.ErrFull.Error(),
 		"allow": "allowed by client, 1 left",
 	} {
 		s := newServer(t, `rules: [{name: client, key: client.ip, limits: [1 per 1h], on_store_error: `+mode+`}]`, small)

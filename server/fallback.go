@@ -2,54 +2,76 @@ package server
 
 import (
 	"context"
-	"errors"
-	"fmt"
+	"time"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/rules"
 )
 
-// errUnavailable means that the store did not decide and that a rule says to
-// refuse then.
-var errUnavailable = errors.New("the store did not decide, and a rule denies then")
+// newFallback decides by store as long as that answers, and tells of it.
+func (s *Server) newFallback(store stint.Store) *stint.Fallback {
+	b := s.settings.Breaker
+	b.Changed = func(to stint.BreakerState, why error) {
+		s.metrics.turned(to)
+		if to == stint.Open {
+			s.log.Error("the store is not asked until it answers again; on_store_error decides", "error", why)
+			return
+		}
+		s.log.Info("breaker", "state", to.String())
+	}
+	return &stint.Fallback{
+		Store:     store,
+		Local:     &stint.Memory{MaxKeys: int(s.settings.MaxKeys)},
+		Deadline:  s.settings.DecisionTimeout,
+		Breaker:   b,
+		Instances: int(s.settings.Instances),
+		Called: func(took time.Duration, err error) {
+			s.metrics.called(took, err)
+			if err != nil {
+				s.complain(err)
+			}
+		},
+	}
+}
 
-// withoutStore puts into a what the rules' on_store_error decide: if one says
-// deny, nothing is decided; those that say local are counted here; those that say
-// allow pass.
-func (s *Server) withoutStore(ctx context.Context, v *Verdict, g *group, a *stint.Answer) error {
+// chargedBy is what of g was taken by whoever decided.
+func chargedBy(g *group, a *stint.Answer) stint.Request {
+	if a.By == stint.ByStore {
+		return g.request
+	}
 	var local stint.Request
-	var places []int
-	for i, rule := range g.rules {
-		switch rule.OnStoreError {
-		case rules.Deny:
-			v.counters.fellBack(rule)
-			return fmt.Errorf("%w (rule %s): %w", errUnavailable, rule.Name, a.Err)
-		case rules.Local:
+	for i := range g.request.Asks {
+		if a.Each[i].By == stint.ByLocal {
 			local.Asks = append(local.Asks, g.request.Asks[i])
-			places = append(places, i)
-		case rules.Allow:
-			ask := &g.request.Asks[i]
-			a.Each[i] = stint.Decision{Allowed: true, Outcome: stint.Allowed, Limit: ask.Limit, Key: ask.Key, Remaining: ask.Limit.Capacity()}
 		}
 	}
-	v.charged, v.by = local, s.local
-	if len(places) == 0 {
-		a.Decision = stint.Strictest(a.Each)
-		return nil
+	return local
+}
+
+// giveBack returns what v charged to whoever counts it.
+func (s *Server) giveBack(v *Verdict) func(context.Context) error {
+	charged := v.charged
+	if len(charged.Asks) == 0 {
+		return func(context.Context) error { return nil }
 	}
-	if s.local == nil {
-		return a.Err
+	if v.By == stint.ByStore {
+		return func(ctx context.Context) error { return s.decider.GiveBackAll(ctx, &charged) }
 	}
-	out := make([]stint.Decision, len(places))
-	d, err := s.local.Take(context.WithoutCancel(ctx), &local, out)
-	if err != nil {
-		return fmt.Errorf("%w, nor can this instance: %w", a.Err, err)
+	return func(context.Context) error { return s.fallback.GiveBackLocal(&charged) }
+}
+
+// withoutRoom decides where a store in memory is full, for those rules that allow
+// then; it is no case for another memory beside it.
+func withoutRoom(g *group, a *stint.Answer) {
+	for _, r := range g.rules {
+		if r.OnStoreError != stint.OnErrorAllow {
+			return
+		}
 	}
-	for i, place := range places {
-		a.Each[place] = out[i]
+	for i := range g.request.Asks {
+		ask := &g.request.Asks[i]
+		a.Each[i] = stint.Decision{Allowed: true, Outcome: stint.Allowed, Limit: ask.Limit, Key: ask.Key, Remaining: ask.Limit.Capacity(), By: stint.ByPolicy}
 	}
-	a.Decision = d
-	return nil
+	a.Decision, a.Err = stint.Strictest(a.Each), nil
 }
 
 // complaint bounds how often one failure is logged.

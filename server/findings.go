@@ -26,7 +26,11 @@ func (s *Server) Findings() []rules.Finding {
 	set := s.set.Load()
 	set.forwarding.mu.Lock()
 	defer set.forwarding.mu.Unlock()
-	return slices.Concat(s.found, set.Findings, set.forwarding.found, controls)
+	var beside []rules.Finding
+	if s.found != nil {
+		beside = s.found()
+	}
+	return slices.Concat(beside, set.Findings, set.forwarding.found, controls)
 }
 
 // controlFindings looks at what was changed at run time.

@@ -87,7 +87,7 @@ func TestForwardedWithoutProxies(t *testing.T) {
 // tell of both.
 func TestFindings(t *testing.T) {
 	s := newServer(t, "trusted_proxies: [0.0.0.0/0]\nsafelist: ['true', 'false']", func(c *server.Config) {
-		c.Findings = []rules.Finding{{Code: rules.CodeEviction, Text: "x"}}
+		c.Findings = func() []rules.Finding { return []rules.Finding{{Code: rules.CodeEviction, Text: "x"}} }
 	})
 	page := func() string {
 		w := httptest.NewRecorder()

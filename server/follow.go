@@ -48,6 +48,9 @@ const (
 // answer in time, and then whenever it changes, until ctx is done. Run does it;
 // it is for those who serve the handlers by themselves, and to be called once.
 func (s *Server) Follow(ctx context.Context) {
+	if s.fallback != nil {
+		go s.fallback.Follow(ctx)
+	}
 	if !s.shared {
 		return // changes are made here, and are in force when they are made
 	}

@@ -18,11 +18,12 @@ import (
 // Gateway limits requests and passes them on to the upstreams of the routes. A
 // request that no route matches is counted, too, and answered with 404.
 func (s *Server) Gateway() http.Handler {
-	return withExchange(httplimit.Middleware{
-		Decide:  s.decideHTTP,
-		Dialect: s.settings.Dialect,
-		MaxHeld: int(s.settings.MaxHeld),
-		MaxHold: s.settings.MaxHold,
+	return s.withExchange(httplimit.Middleware{
+		Decide:   s.decideHTTP,
+		Dialect:  s.settings.Dialect,
+		MaxHeld:  int(s.settings.MaxHeld),
+		MaxHold:  s.settings.MaxHold,
+		Degraded: s.settings.DegradedHeader,
 	}.Wrap(s.upstreams()))
 }
 
@@ -46,7 +47,7 @@ func (s *Server) decideHTTP(r *http.Request) (httplimit.Answer, error) {
 		return httplimit.Answer{}, err
 	}
 	if x := exchangeOf(r); x != nil {
-		x.watching, x.by, x.counters = v.watching, v.by, v.counters
+		x.watching, x.counters = v.watching, v.counters
 	}
 	return s.answer(&v), nil
 }
@@ -77,9 +78,9 @@ func (s *Server) answer(v *Verdict) httplimit.Answer {
 	}
 	if a.Delay > 0 {
 		a.Hold = true
-		charged, by := v.charged, v.by
+		giveBack := s.giveBack(v)
 		a.GiveBack = func(ctx context.Context) {
-			if err := by.GiveBackAll(ctx, &charged); err != nil {
+			if err := giveBack(ctx); err != nil {
 				s.log.Warn("a request was dropped while held, and its units stay taken", "error", err)
 			}
 		}
@@ -169,6 +170,9 @@ func (s *Server) proxy(route Route) http.Handler {
 		ModifyResponse: func(r *http.Response) error {
 			x := exchangeOf(r.Request)
 			s.responded(r.Request.Context(), x, r.StatusCode)
+			if r.StatusCode == http.StatusSwitchingProtocols {
+				x.leave() // it may last for days
+			}
 			x.setHeaders(r.Header)
 			return nil
 		},

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"time"
@@ -92,9 +91,8 @@ func newLifts(before, now []rules.Lift) []rules.Lift {
 func (s *Server) lifted(l rules.Lift) {
 	s.bans.lift(l.Rule, string(l.Key))
 	for _, r := range s.live.base.Rules {
-		if r.Name == l.Rule && r.Penalty != nil && s.local != nil {
-			// In memory this cannot fail.
-			_ = s.local.Pardon(context.Background(), string(l.Key), r.Penalty)
+		if r.Name == l.Rule && r.Penalty != nil && s.fallback != nil {
+			s.fallback.Forget(string(l.Key), r.Penalty)
 		}
 	}
 }

@@ -34,12 +34,17 @@ type metrics struct {
 	noRule                   [stint.Banned + 1]prometheus.Counter
 	blocked, safe, unmatched prometheus.Counter
 	bannedNetwork            prometheus.Counter
+	overloaded               prometheus.Counter
+
+	overloadedInFlight, overloadedLimit prometheus.Counter
+	connectionsRefused                  *prometheus.CounterVec // by listener
 
 	decideSeconds, storeSeconds prometheus.Histogram
 	storeTimeouts, storeErrors  prometheus.Counter
 	badRequests                 prometheus.Counter
 	reloadsTaken, reloadsFailed prometheus.Counter
 	syncFailures                prometheus.Counter
+	breakerOpened               prometheus.Counter
 
 	certificatesTaken, certificatesRefused prometheus.Counter
 	certificateExpiry                      *prometheus.GaugeVec // by listener
@@ -95,6 +100,13 @@ func newMetrics(s *Server) *metrics {
 	m.badRequests = counter("stint_bad_requests_total", "Requests too malformed to be decided.")
 	reloads := vec("stint_rules_reloads_total", "New rules, by what became of them.", "result")
 	m.reloadsTaken, m.reloadsFailed = reloads.WithLabelValues("taken"), reloads.WithLabelValues("refused")
+	overloads := vec("stint_overload_refusals_total", "Requests refused because this instance was at its end, by what had run out.", "reason")
+	m.overloadedInFlight, m.overloadedLimit = overloads.WithLabelValues("in_flight"), overloads.WithLabelValues("limit")
+	m.connectionsRefused = vec("stint_connections_refused_total", "Connections closed as they came, because their listener had max_connections.", "listener")
+	for _, door := range [...]string{gatewayDoor, checkDoor, adminDoor} {
+		m.connectionsRefused.WithLabelValues(door)
+	}
+	m.breakerOpened = counter("stint_breaker_opened_total", "Times that the store failed so often that it is not asked until it answers again.")
 	m.syncFailures = counter("stint_sync_failures_total", "Times that this instance could not ask what the fleet shares; it keeps what it has.")
 	certificates := vec("stint_certificate_reloads_total", "Certificates read anew, by what became of them.", "result")
 	m.certificatesTaken, m.certificatesRefused = certificates.WithLabelValues("taken"), certificates.WithLabelValues("refused")
@@ -109,6 +121,7 @@ func newMetrics(s *Server) *metrics {
 	}
 	m.blocked = m.decisions.WithLabelValues("", "blocked")
 	m.bannedNetwork = m.decisions.WithLabelValues("", stint.Banned.String())
+	m.overloaded = m.decisions.WithLabelValues("", "overloaded")
 	m.safe = m.decisions.WithLabelValues("", "safe")
 	m.unmatched = m.decisions.WithLabelValues("", "unmatched")
 	m.registry.MustRegister(
@@ -172,7 +185,7 @@ func (m *metrics) forget(before, now *rules.Set) {
 		}
 		m.shadows.DeleteLabelValues(r.Name)
 		m.responses.DeleteLabelValues(r.Name)
-		for _, f := range [...]rules.Fallback{rules.Local, rules.Allow, rules.Deny} {
+		for _, f := range [...]stint.OnError{stint.OnErrorLocal, stint.OnErrorAllow, stint.OnErrorDeny} {
 			m.fallbacks.DeleteLabelValues(r.Name, f.String())
 		}
 	}
@@ -185,6 +198,11 @@ func (m *metrics) now() time.Duration { return time.Since(m.epoch) }
 // decided counts what Decide, which began at start, answers.
 func (m *metrics) decided(ctx context.Context, start time.Duration, v *Verdict, err error) {
 	m.decideSeconds.Observe((m.now() - start).Seconds())
+	if _, is := isOverloaded(err); is {
+		m.overloaded.Inc()
+		m.overloadedLimit.Inc()
+		return
+	}
 	switch {
 	case err == nil:
 		m.counterOf(v).Inc()
@@ -213,14 +231,10 @@ func (m *metrics) counterOf(v *Verdict) prometheus.Counter {
 	return m.noRule[0]
 }
 
-// called counts a call of the store, which began at start and was asked for by
-// ctx. What is malformed has not reached the store.
-func (m *metrics) called(ctx context.Context, start time.Duration, err error) {
-	if err != nil && errors.Is(err, stint.ErrRequest) {
-		return
-	}
-	m.storeSeconds.Observe((m.now() - start).Seconds())
-	if err == nil || ctx.Err() != nil { // the store is not to blame if whoever asked has left
+// called counts a call of the store that took so long.
+func (m *metrics) called(took time.Duration, err error) {
+	m.storeSeconds.Observe(took.Seconds())
+	if err == nil {
 		return
 	}
 	var timeout interface{ Timeout() bool }
@@ -231,16 +245,11 @@ func (m *metrics) called(ctx context.Context, start time.Duration, err error) {
 	m.storeErrors.Inc()
 }
 
-// failure is the error of a call that brought these answers: one that is the
-// store's, if there is one.
-func failure(answers []stint.Answer) error {
-	var err error
-	for i := range answers {
-		if e := answers[i].Err; e != nil && (err == nil || errors.Is(err, stint.ErrRequest)) {
-			err = e
-		}
+// turned counts that the breaker has changed its state.
+func (m *metrics) turned(to stint.BreakerState) {
+	if to == stint.Open {
+		m.breakerOpened.Inc()
 	}
-	return err
 }
 
 // refusedInShadow counts that r, which is in shadow mode, would have refused.
@@ -248,10 +257,15 @@ func (c ruleCounters) refusedInShadow(r *rules.Rule) { c[r].shadow.Inc() }
 
 // fellBack counts the rules whose on_store_error decided; those of several limits
 // stand there several times, one after another.
-func (c ruleCounters) fellBack(all ...*rules.Rule) {
+func (c ruleCounters) fellBack(all []*rules.Rule, a *stint.Answer) {
+	running := a.Outcome == stint.Banned && a.Limit == nil && a.By != stint.ByStore
+	var last *rules.Rule
 	for i, r := range all {
-		if i == 0 || all[i-1] != r {
-			c[r].fallback.Inc()
+		if r != last && (running || a.Err != nil && r.OnStoreError == stint.OnErrorDeny || a.Err == nil && a.Each[i].By != stint.ByStore) {
+			last = r
+			if counter := c[r]; counter.fallback != nil {
+				counter.fallback.Inc()
+			}
 		}
 	}
 }

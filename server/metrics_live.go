@@ -2,6 +2,8 @@ package server
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/stintdev/stint"
 )
 
 // liveCollector tells of what is in force when it is scraped. Gauges that are set by
@@ -16,12 +18,15 @@ var (
 	controlsNumber = prometheus.NewDesc("stint_controls_version", "Number of the version of what was changed at run time that is in force; 0: nothing was.", nil, nil)
 	bansRunning    = prometheus.NewDesc("stint_bans", "Bans by penalty that this instance imposed and that still run.", []string{"rule"}, nil)
 	bansByHand     = prometheus.NewDesc("stint_manual_bans", "Bans by hand in force, the same on every instance.", nil, nil)
+	breakerState   = prometheus.NewDesc("stint_breaker_state", "1 for the state that the breaker of the store is in.", []string{"state"}, nil)
+	instancesLive  = prometheus.NewDesc("stint_instances", "Instances that share the limits, as this one last counted them.", nil, nil)
+	inFlight       = prometheus.NewDesc("stint_in_flight", "Requests under way, by the listener that they came by.", []string{"listener"}, nil)
 	overridesHave  = prometheus.NewDesc("stint_overrides", "Overrides in force, the same on every instance.", nil, nil)
 )
 
 // Describe is for prometheus.Collector.
 func (liveCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{rulesInfo, rulesHave, rulesNumber, controlsNumber, bansRunning, bansByHand, overridesHave} {
+	for _, d := range []*prometheus.Desc{rulesInfo, rulesHave, rulesNumber, controlsNumber, bansRunning, bansByHand, overridesHave, breakerState, instancesLive, inFlight} {
 		to <- d
 	}
 }
@@ -38,6 +43,18 @@ func (c liveCollector) Collect(to chan<- prometheus.Metric) {
 	gauge(controlsNumber, float64(now.changed))
 	gauge(bansByHand, float64(len(now.controls.Bans)))
 	gauge(overridesHave, float64(len(now.controls.Overrides)))
+	if f := c.s.fallback; f != nil {
+		for _, state := range []stint.BreakerState{stint.Closed, stint.Open, stint.HalfOpen} {
+			is := 0.0
+			if f.State() == state {
+				is = 1
+			}
+			gauge(breakerState, is, state.String())
+		}
+		gauge(instancesLive, float64(f.Live()))
+	}
+	gauge(inFlight, float64(c.s.instance.gateway.now.Load()), gatewayDoor)
+	gauge(inFlight, float64(c.s.instance.check.now.Load()), checkDoor)
 	running := c.s.bans.count()
 	for _, r := range now.set.Rules {
 		if r.Penalty != nil {

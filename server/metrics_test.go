@@ -35,12 +35,15 @@ type counted struct {
 
 func newCounted(t testing.TB, file string, store stint.Store) *counted {
 	t.Helper()
+	settings := DefaultSettings()
+	settings.Breaker.Failures = -1 // every request is to ask the store
 	s := New(Config{
-		Settings: DefaultSettings(),
+		Settings: settings,
 		Rules:    parsed(t, file),
 		Limiter:  stint.NewLimiter(store),
 		Log:      slog.New(slog.DiscardHandler),
 	})
+	t.Cleanup(s.Close)
 	c := &counted{Server: s, t: t}
 	c.before = c.series()
 	return c
@@ -187,7 +190,7 @@ rules:
 		if _, err := c.Decide(ctx, doing("all"), time.Time{}); !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		c.moved("decision_seconds_count", "store_seconds_count")
+		c.moved("decision_seconds_count")
 	})
 }
 
@@ -223,24 +226,6 @@ func TestMetricsWhereStoreBlames(t *testing.T) {
 			t.Error(err)
 		}
 		c.moved("bad_requests_total", "decision_seconds_count")
-	}
-}
-
-// Of a call's errors, the one that counts is the store's.
-func TestFailure(t *testing.T) {
-	bad, fault := stint.Answer{Err: stint.ErrRequest}, stint.Answer{Err: limittest.ErrFault}
-	for _, c := range []struct {
-		answers []stint.Answer
-		want    error
-	}{
-		{[]stint.Answer{{}, {}}, nil},
-		{[]stint.Answer{{}, bad}, stint.ErrRequest},
-		{[]stint.Answer{bad, {}, fault}, limittest.ErrFault},
-		{[]stint.Answer{fault, bad}, limittest.ErrFault},
-	} {
-		if err := failure(c.answers); !errors.Is(err, c.want) {
-			t.Errorf("%v: %v", c.answers, err)
-		}
 	}
 }
 
@@ -384,7 +369,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newCounted(t, countedRules+"  - {name: guess, key: client.ip, penalty: {on_status: [401], ban_after: 9, ban_for: 1h}}\n", new(stint.Memory))
+	c := newCounted(t, countedRules+"  - {name: guess, key: client.ip, penalty: {on_status: [401], ban_after: 9, ban_for: 1h}}\n", &limittest.Faulty{Store: new(stint.Memory)})
 	c.metrics.certificateExpiry.WithLabelValues(gatewayDoor).Set(1) // it has no series without TLS
 	families, err := c.metrics.registry.Gather()
 	if err != nil {
@@ -420,12 +405,13 @@ func TestMetricsAllocations(t *testing.T) {
 	c := newCounted(t, countedRules, new(stint.Memory))
 	set, ctx := c.set.Load(), context.Background()
 	login, try := set.Rules[0], set.Rules[1]
+	answer := stint.Answer{Each: []stint.Decision{{By: stint.ByLocal}}}
 	v := Verdict{Decision: stint.Decision{Outcome: stint.Limited}, Rule: login, counters: set.counters}
 	if n := testing.AllocsPerRun(100, func() {
 		start := c.metrics.now()
-		c.metrics.called(ctx, start, nil)
+		c.metrics.called(c.metrics.now()-start, nil)
 		set.counters.refusedInShadow(try)
-		set.counters.fellBack(login)
+		set.counters.fellBack([]*rules.Rule{login}, &answer)
 		c.metrics.decided(ctx, start, &v, nil)
 	}); n > 0 {
 		t.Errorf("%g allocations", n)
@@ -440,7 +426,7 @@ func BenchmarkMetrics(b *testing.B) {
 	v := Verdict{Decision: stint.Decision{Allowed: true, Outcome: stint.Allowed}, Rule: set.Rules[0], counters: set.counters}
 	request := func() {
 		start := c.metrics.now()
-		c.metrics.called(ctx, c.metrics.now(), nil)
+		c.metrics.called(c.metrics.now()-start, nil)
 		c.metrics.decided(ctx, start, &v, nil)
 	}
 	b.Run("alone", func(b *testing.B) {

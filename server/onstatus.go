@@ -67,17 +67,34 @@ func (v *Verdict) placeOf(d *stint.Decision) int {
 type exchange struct {
 	headers  http.Header // what the limits say
 	watching []watching
-	by       *stint.Limiter // who decided
 	counters ruleCounters
+	flights  *flights // that it counts among; nil: none any more
 }
 
 type exchangeKey struct{}
 
-// withExchange makes room for it in the context of each request.
-func withExchange(next http.Handler) http.Handler {
+// withExchange makes room for it in the context of each request for which the
+// instance has room, and refuses the others.
+func (s *Server) withExchange(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, new(exchange))))
+		at := &s.instance.gateway
+		if !s.instance.enter(at, &s.instance.check) {
+			s.noRoom(w, r)
+			return
+		}
+		x := &exchange{flights: at}
+		defer x.leave()
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
 	})
+}
+
+// leave ends that the exchange counts as under way. Only the goroutine of its
+// request calls it.
+func (x *exchange) leave() {
+	if x != nil && x.flights != nil {
+		x.flights.leave()
+		x.flights = nil
+	}
 }
 
 // exchangeOf is that of a request that came through the gateway; nil: it did not.
@@ -108,16 +125,8 @@ func (s *Server) responded(ctx context.Context, x *exchange, status int) {
 }
 
 func (s *Server) violated(ctx context.Context, x *exchange, w *watching) {
-	if by := x.by; by == nil || by != s.limiter && w.rule.OnStoreError != rules.Local {
-		return // the store failed, and nobody counts for this rule
-	}
 	ctx = context.WithoutCancel(ctx) // it counts, too, if the client has left
-	if s.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.timeout)
-		defer cancel()
-	}
-	d, err := x.by.Violate(ctx, w.ask.Key, w.ask.Penalty)
+	d, err := s.decider.Violate(ctx, w.ask.Key, w.ask.Penalty)
 	if err != nil {
 		s.complainOf("a response that is a violation could not be counted", fmt.Errorf("rule %s: %w", w.rule.Name, err))
 		return

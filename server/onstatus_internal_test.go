@@ -37,7 +37,7 @@ func TestViolationOfWhoLeft(t *testing.T) {
 	c := newCounted(t, watchful, witness{new(stint.Memory), func(ctx context.Context, r *stint.Request) error {
 		calls++
 		deadline, ok := ctx.Deadline()
-		if ctx.Err() != nil || !ok || time.Until(deadline) > time.Second {
+		if ctx.Err() != nil || !ok || time.Until(deadline) > DefaultSettings().DecisionTimeout {
 			t.Errorf("ended %v, deadline %v", ctx.Err(), deadline)
 		}
 		if a := r.Asks[0]; a.Key != "192.0.2.1" || a.Penalty.Spec().Name != "watch" {
@@ -45,10 +45,9 @@ func TestViolationOfWhoLeft(t *testing.T) {
 		}
 		return nil
 	}})
-	c.timeout = time.Second
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
-	x := &exchange{by: c.limiter, watching: []watching{{c.Rules().Rules[0], stint.Ask{Key: "192.0.2.1", Penalty: c.Rules().Rules[0].Penalty}}}}
+	x := &exchange{watching: []watching{{c.Rules().Rules[0], stint.Ask{Key: "192.0.2.1", Penalty: c.Rules().Rules[0].Penalty}}}}
 	c.responded(ctx, x, 404)
 	c.responded(ctx, x, 401)
 	c.responded(ctx, nil, 401)
@@ -75,13 +74,13 @@ func TestMetricsOfResponses(t *testing.T) {
 	const deciding, allowed = "decision_seconds_count", `decisions_total{outcome="allowed",rule=""}`
 	const storing, violations = "store_seconds_count", `response_violations_total{rule="watch"}`
 	send()
-	c.moved(deciding, storing, allowed, violations)
+	c.moved(deciding, storing+" +2", allowed, violations)
 	away = errors.New("away")
 	send()
-	c.moved(deciding, storing, allowed)
+	c.moved(deciding, storing+" +2", allowed, violations, `store_errors_total{kind="error"}`) // this instance counts by itself
 	away = nil
 	send()
-	c.moved(deciding, storing, allowed, violations, `bans{rule="watch"}`)
+	c.moved(deciding, storing+" +2", allowed, violations, `bans{rule="watch"}`)
 	send()
 	c.moved(deciding, storing, `decisions_total{outcome="banned",rule="watch"}`)
 

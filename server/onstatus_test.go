@@ -187,7 +187,7 @@ func TestViolationFails(t *testing.T) {
 	var log bytes.Buffer
 	s := newServer(t, watchful, over(store), func(c *server.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) },
 		everythingTo(upstream(t, func(w http.ResponseWriter, r *http.Request) { away.Store(true); asTold(w, r) })))
-	if got := asked(s.Gateway(), "/401"); got != "401" || !strings.Contains(log.String(), "a response that is a violation could not be counted") {
+	if got := asked(s.Gateway(), "/401"); got != "401" || !strings.Contains(log.String(), "the store does not decide") {
 		t.Errorf("%s, log: %s", got, &log)
 	}
 }

@@ -50,6 +50,7 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 		s.log.Warn("tokens travel in the clear: give the admin API tls, or an address such as 127.0.0.1:8090", "address", l.Admin.Addr().String())
 	}
 	s.Follow(ctx)
+	defer s.Close()
 	underWay, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer s.transport.CloseIdleConnections()
 	defer cut()
@@ -108,7 +109,7 @@ func (s *Server) doors(ctx context.Context, l Listeners) []door {
 				server.TLSConfig = c.config()
 			}
 		}
-		all = append(all, door{l, server})
+		all = append(all, door{s.atMost(name, l), server})
 	}
 	add(gatewayDoor, l.Gateway, s.Gateway, 0)
 	add(checkDoor, l.Check, s.Check, 30*time.Second)

@@ -28,9 +28,9 @@ type Config struct {
 	Log *slog.Logger
 	// Program names what runs, with its version, for the admin API.
 	Program string
-	// Findings is what was found while all this was made, for Server.Findings.
-	// nil: nothing.
-	Findings []rules.Finding
+	// Findings tells what is found beside the rules, for Server.Findings. nil:
+	// nothing is.
+	Findings func() []rules.Finding
 }
 
 // Server decides requests by rules. It is made by New and may be used from many
@@ -45,14 +45,15 @@ type Server struct {
 	started    time.Time
 	metrics    *metrics
 	limiter    *stint.Limiter
-	local      *stint.Limiter // decides where limiter does not; nil: nothing does
-	timeout    time.Duration  // of a decision; 0: none
+	decider    *stint.Limiter  // the same, or where it fails something in its stead
+	fallback   *stint.Fallback // the store of decider; nil: that of limiter
+	instance   *instance
 	transport  *http.Transport
 	log        *slog.Logger
 	errorLog   *log.Logger
 	complaints stint.Limiter // of s.log, see complain
 	stopping   atomic.Bool
-	found      []rules.Finding // at the start
+	found      func() []rules.Finding // beside the rules; nil: nothing is
 	program    string
 
 	files        sync.Mutex // guards what follows while files are read; see Open
@@ -70,6 +71,7 @@ func New(c Config) *Server {
 		shared:    c.Documents != nil,
 		log:       c.Log,
 		transport: newTransport(&c.Settings),
+		instance:  newInstance(&c.Settings),
 		started:   time.Now(),
 		found:     c.Findings,
 		program:   c.Program,
@@ -93,17 +95,35 @@ func New(c Config) *Server {
 		s.log = slog.Default()
 	}
 	s.errorLog = log.New(errorLines{s}, "", 0)
+	s.decider = s.limiter
 	if _, ok := s.limiter.Store.(*stint.Memory); !ok && s.limiter.Store != nil {
 		// Memory answers at once, and where it does not, it is full: another
 		// one beside it would hand out fresh limits.
-		s.timeout = c.Settings.DecisionTimeout
-		s.local = stint.NewLimiter(&stint.Memory{MaxKeys: int(c.Settings.MaxKeys)})
+		s.fallback = s.newFallback(s.limiter.Store)
+		s.decider = stint.NewLimiter(s.fallback)
 	}
 	return s
 }
 
-// readyLimit is asked, and never charged, to see whether the store decides.
-var readyLimit = stint.MustLimit("1 per 1s")
+// Close ends what runs in the background, for those who do not call Run.
+func (s *Server) Close() {
+	if s.fallback != nil {
+		s.fallback.Close()
+	}
+}
+
+// readyLimit is charged to see whether the store decides, which a replica and a
+// server that is full only seem to do when they are asked for nothing. Nobody finds
+// it exhausted.
+var readyLimit = stint.MustLimit("1000000 per 1s")
+
+// storeDecides tells why the store does not decide, if it does not.
+func (s *Server) storeDecides(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_, err := s.limiter.Allow(ctx, "readyz", readyLimit)
+	return err
+}
 
 func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -111,9 +131,7 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "stopping", http.StatusServiceUnavailable)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), time.Second)
-	defer cancel()
-	if _, err := s.limiter.Peek(ctx, "readyz", readyLimit); err != nil {
+	if err := s.storeDecides(r.Context()); err != nil {
 		s.log.Warn("the store does not decide", "error", err)
 		if s.needsStore() {
 			http.Error(w, "the store does not decide", http.StatusServiceUnavailable)
@@ -130,6 +148,6 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 // they all lose the same store, every other.
 func (s *Server) needsStore() bool {
 	return slices.ContainsFunc(s.Rules().Rules, func(r *rules.Rule) bool {
-		return r.Mode == rules.Enforce && r.OnStoreError == rules.Deny
+		return r.Mode == rules.Enforce && r.OnStoreError == stint.OnErrorDeny
 	})
 }

@@ -138,7 +138,7 @@ func TestShapeCannotGiveBack(t *testing.T) {
 		for i, want := range []struct {
 			status int
 			after  time.Duration
-		}{{404, 0}, {429, time.Second}} {
+		}{{404, 0}, {429, server.DefaultSettings().DecisionTimeout}} {
 			if status, after := ask(t.Context(), g); status != want.status || after != want.after {
 				t.Errorf("request %d: %d after %s", i, status, after)
 			}

@@ -26,7 +26,9 @@ func newServer(t testing.TB, file string, changes ...func(*server.Config)) *serv
 	for _, change := range changes {
 		change(&c)
 	}
-	return server.New(c)
+	s := server.New(c)
+	t.Cleanup(s.Close)
+	return s
 }
 
 // over keeps the counts in a store of the test's.

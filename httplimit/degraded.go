@@ -1,0 +1,15 @@
+package httplimit
+
+import (
+	"net/http"
+
+	"github.com/stintdev/stint"
+)
+
+// SetDegraded sets the header Stint-Degraded to who decided where the Store that
+// counts for all did not: local or policy. Else it leaves h as it is.
+func SetDegraded(h http.Header, by stint.Source) {
+	if by != stint.ByStore {
+		h["Stint-Degraded"] = []string{by.String()}
+	}
+}

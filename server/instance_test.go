@@ -1,0 +1,289 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/limittest"
+	"github.com/stintdev/stint/server"
+)
+
+func bounded(i server.Instance) func(*server.Config) {
+	return func(c *server.Config) { c.Settings.Instance = i }
+}
+
+// gate is an upstream whose requests come in and wait.
+type gate struct{ came, goOn chan bool }
+
+func newGate() *gate { return &gate{make(chan bool, 100), make(chan bool)} }
+
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	g.came <- true
+	select {
+	case <-g.goOn:
+	case <-r.Context().Done():
+	}
+}
+
+const noRoom = "503 Service Unavailable: This server takes no more requests at present. overloaded"
+
+// With as many requests under way as there is room for, at whichever listener,
+// one more is refused at once at each: it asks no store and its body is not waited
+// for. What tells how the instance is, and the admin API, answer all the same.
+func TestInFlight(t *testing.T) {
+	wait := newGate()
+	store := &limittest.Faulty{Store: new(stint.Memory)}
+	s := newServer(t, generous+"\ntrusted_proxies: [127.0.0.1]", over(store), everythingTo(upstream(t, wait.ServeHTTP)), bounded(server.Instance{InFlight: 2}))
+	g := start(t, s)
+	for range 2 {
+		c := dial(t, g.gateway)
+		defer c.Close()
+		fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		<-wait.came
+	}
+	calls := store.Calls()
+	for _, c := range []struct{ addr, method, target string }{
+		{g.gateway, "GET", "/"},
+		{g.gateway, "POST", "/"},
+		{g.gateway, "HEAD", "/"},
+		{g.check, "POST", "/v1/check"},
+		{g.check, "GET", "/v1/authorize"},
+	} {
+		var headers []string
+		if c.method == "POST" {
+			headers = []string{"Content-Length: 1000"} // of which nothing comes
+		}
+		got := send(t, c.addr, c.method, c.target, headers...)
+		if got.StatusCode != 503 || got.Header.Get("Retry-After") != "1" || c.method != "HEAD" && got.problem(t) != noRoom || got.Close != (c.method == "POST") {
+			t.Errorf("%s %s: %s %v %s", c.method, c.target, got.Status, got.Header, got.body)
+		}
+	}
+	if got := send(t, g.check, "GET", "/v1/authorize?deny_status=403"); got.StatusCode != 403 || got.Header.Get("X-Stint-Status") != "503" {
+		t.Errorf("authorize for nginx: %s %v", got.Status, got.Header)
+	}
+	if n := store.Calls() - calls; n != 0 {
+		t.Errorf("%d calls of the store", n)
+	}
+	for addr, target := range map[string]string{g.check: "/healthz", g.admin: "/v1/status"} {
+		if got := send(t, addr, "GET", target, "Host: localhost"); got.StatusCode != 200 {
+			t.Errorf("%s: %s", target, got.Status)
+		}
+	}
+	if got := send(t, g.check, "GET", "/readyz"); got.StatusCode != 200 {
+		t.Errorf("readyz: %s", got.Status)
+	}
+	page := send(t, g.check, "GET", "/metrics").body
+	for _, want := range []string{
+		`stint_in_flight{listener="gateway"} 2`, `stint_in_flight{listener="check"} 0`,
+		`stint_overload_refusals_total{reason="in_flight"} 6`, `stint_overload_refusals_total{reason="limit"} 0`,
+	} {
+		if !strings.Contains(page, want+"\n") {
+			t.Errorf("no %s in\n%s", want, page)
+		}
+	}
+	close(wait.goOn)
+	if !soon(func() bool { return send(t, g.gateway, "GET", "/").StatusCode == 200 }) {
+		t.Error("the room is not free again")
+	}
+}
+
+// Room is free again however a request ends: a client that leaves, an upstream that
+// breaks off in the middle, or a connection that is upgraded and lives on.
+func TestInFlightIsLeft(t *testing.T) {
+	wait := newGate()
+	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/wait":
+			wait.ServeHTTP(w, r)
+		case "/break":
+			w.Header().Set("Content-Length", "10")
+			fmt.Fprint(w, "half")
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		case "/chat":
+			echo(w, r)
+		}
+	})
+	g := start(t, newServer(t, generous, everythingTo(up), bounded(server.Instance{InFlight: 1})))
+	free := func(after string) {
+		t.Helper()
+		if !soon(func() bool { return send(t, g.gateway, "GET", "/").StatusCode == 200 }) {
+			t.Fatalf("no room after %s", after)
+		}
+	}
+	left := dial(t, g.gateway)
+	fmt.Fprint(left, "GET /wait HTTP/1.1\r\nHost: x\r\n\r\n")
+	<-wait.came
+	left.Close()
+	free("a client that left")
+	broken := dial(t, g.gateway)
+	fmt.Fprint(broken, "GET /break HTTP/1.1\r\nHost: x\r\n\r\n")
+	_, _ = io.Copy(io.Discard, broken)
+	free("an upstream that broke off")
+	chat := dial(t, g.gateway)
+	defer chat.Close()
+	if got := chat.send(t, "GET", "/chat", "Connection: Upgrade", "Upgrade: websocket"); got.StatusCode != 101 {
+		t.Fatal(got.Status)
+	}
+	free("an upgrade")
+	fmt.Fprint(chat, "still here\n")
+	if line, err := chat.ReadString('\n'); err != nil || !strings.Contains(line, "still here") {
+		t.Errorf("the upgraded connection: %q, %v", line, err)
+	}
+}
+
+// The instance's limit is asked after the rules: what they refuse does not use it,
+// and what it refuses has not used them, whichever way the request came.
+func TestInstanceLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(stint.Memory)
+		s := newServer(t, `
+safelist: ['operation == "safe"']
+rules: [{name: client, match: 'operation != "free"', key: client.ip, limits: [3 per 1h fixed_window]}]
+`, over(store), bounded(server.Instance{Limit: stint.MustLimit("5 per 10s fixed_window")}))
+		// ask tells what becomes of n requests of a client.
+		ask := func(client, operation string, n int) (said string) {
+			in := from(client)
+			in.Operation = operation
+			for range n {
+				v, err := s.Decide(t.Context(), in, time.Time{})
+				var o *httplimit.Overloaded
+				switch {
+				case errors.As(err, &o):
+					said += fmt.Sprint(o.RetryAfter, " ")
+				case err != nil:
+					t.Fatal(err)
+				default:
+					said += v.Outcome.String() + " "
+				}
+			}
+			return said
+		}
+		time.Sleep(time.Until(time.Now().Truncate(10 * time.Second).Add(14 * time.Second)))
+		for i, step := range []struct {
+			client, operation string
+			n                 int
+			want              string
+		}{
+			{"192.0.2.1", "x", 6, "allowed allowed allowed limited limited limited "}, // refusals use nothing
+			{"192.0.2.2", "x", 3, "allowed allowed 6s "},
+			{"192.0.2.3", "free", 1, "6s "}, // nor is it for rules alone
+			{"192.0.2.3", "safe", 1, "6s "},
+			{"192.0.2.1", "x", 1, "limited "}, // the client's own fault goes first
+		} {
+			if got := ask(step.client, step.operation, step.n); got != step.want {
+				t.Errorf("step %d: %s, want %s", i, got, step.want)
+			}
+		}
+		time.Sleep(6 * time.Second)
+		if got := ask("192.0.2.2", "x", 2); got != "allowed limited " {
+			t.Errorf("the third unit was not given back: %s", got)
+		}
+	})
+}
+
+// At each door, who is refused by the instance's limit is told so, with the wait;
+// a simulation knows nothing of it.
+func TestInstanceLimitAtTheDoors(t *testing.T) {
+	s := newServer(t, generous+"\ntrusted_proxies: [127.0.0.1]", everythingTo(upstream(t, who("up"))),
+		bounded(server.Instance{Limit: stint.MustLimit("1 per 24h")}))
+	g := start(t, s)
+	if got := send(t, g.gateway, "GET", "/"); got.StatusCode != 200 {
+		t.Fatal(got.Status)
+	}
+	for _, got := range []answer{
+		send(t, g.gateway, "GET", "/"),
+		send(t, g.check, "POST", "/v1/check", "Host: x", "Content-Length: 22\r\n\r\n"+`{"client":"192.0.2.1"}`),
+		send(t, g.check, "GET", "/v1/authorize", "X-Original-URI: /", "X-Original-Method: GET", "X-Forwarded-For: 192.0.2.1"),
+	} {
+		if got.StatusCode != 503 || got.problem(t) != noRoom || len(got.Header.Get("Retry-After")) != 5 {
+			t.Errorf("%s %v %s", got.Status, got.Header, got.body)
+		}
+	}
+	page := send(t, g.check, "GET", "/metrics").body
+	for _, want := range []string{`stint_overload_refusals_total{reason="limit"} 3`, `stint_decisions_total{outcome="overloaded",rule=""} 3`, `stint_decisions_total{outcome="allowed",rule="client"} 1`} {
+		if !strings.Contains(page, want+"\n") {
+			t.Errorf("no %s", want)
+		}
+	}
+	var out strings.Builder
+	line := `{"t_us":1,"client":"192.0.2.9"}` + "\n"
+	if err := newServer(t, generous, bounded(server.Instance{Limit: stint.MustLimit("1 per 24h")})).Simulate(context.Background(), strings.NewReader(line+line), &out); err != nil || strings.Count(out.String(), `"outcome":"allowed"`) != 2 {
+		t.Errorf("simulation: %v\n%s", err, &out)
+	}
+}
+
+// What was charged to this instance's share goes back to it.
+func TestInstanceLimitWithoutStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, `
+rules:
+  - {name: local, match: 'operation != "pass"', key: '"x"', limits: [2 per 1h fixed_window]}
+  - {name: allow, match: 'operation == "pass"', key: '"x"', limits: [1 per 1h], on_store_error: allow}
+`, over(failing()), bounded(server.Instance{Limit: stint.MustLimit("1 per 1s fixed_window")}))
+		for range 3 { // none of the refused may use up local's second unit
+			_, _ = s.Decide(t.Context(), doing("x"), time.Time{})
+		}
+		var o *httplimit.Overloaded
+		if _, err := s.Decide(t.Context(), doing("pass"), time.Time{}); !errors.As(err, &o) {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		if v, err := s.Decide(t.Context(), doing("x"), time.Time{}); say(&v, err) != "allowed by local, 0 left" {
+			t.Error(say(&v, err))
+		}
+	})
+}
+
+// Where nothing was charged, as where a store in memory is full and a rule lets pass
+// then, nothing goes back.
+func TestInstanceLimitWithNothingCharged(t *testing.T) {
+	s := newServer(t, `rules: [{name: client, key: client.ip, limits: [1 per 24h], on_store_error: allow}]`,
+		over(&stint.Memory{MaxKeys: 1}), bounded(server.Instance{Limit: stint.MustLimit("2 per 24h")}))
+	for i, refused := range []bool{false, false, true} {
+		_, err := s.Decide(t.Context(), from(fmt.Sprint("192.0.2.", i)), time.Time{})
+		if o := new(httplimit.Overloaded); errors.As(err, &o) != refused {
+			t.Errorf("request %d: %v", i, err)
+		}
+	}
+}
+
+// Connections above max_connections are closed as they come, and room is free again
+// when one goes.
+func TestMaxConnections(t *testing.T) {
+	g := start(t, newServer(t, generous, everythingTo(upstream(t, echo)), func(c *server.Config) { c.Settings.MaxConnections = 2 }))
+	one, two := dial(t, g.gateway), dial(t, g.gateway)
+	defer two.Close()
+	one.send(t, "GET", "/")
+	if got := two.send(t, "GET", "/chat", "Connection: Upgrade", "Upgrade: websocket"); got.StatusCode != 101 {
+		t.Fatal(got.Status) // it counts on
+	}
+	three := dial(t, g.gateway)
+	defer three.Close()
+	if _, err := three.ReadByte(); err == nil {
+		t.Error("a third connection was served")
+	}
+	if got := send(t, g.check, "GET", "/metrics"); !strings.Contains(got.body, `stint_connections_refused_total{listener="gateway"} 1`+"\n") {
+		t.Error(got.body)
+	}
+	one.Close()
+	if !soon(func() bool {
+		c := dial(t, g.gateway)
+		defer c.Close()
+		fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		_, err := http.ReadResponse(bufio.NewReader(c), nil)
+		return err == nil
+	}) {
+		t.Error("its room is not free again")
+	}
+}
