@@ -1,29 +1,43 @@
 # make run    limits real HTTP on :8080, in front of a demo upstream
 # make test   everything: checks, tests, tests with the race detector
+# make test-matrix   the store's tests against several versions of Redis and Valkey;
+#                    MATRIX="valkey-8.0 -- -short" for one of them, in brief
+# make chaos  the proof of docs/reliability.md, at length; its tables go there
 # make fuzz   each fuzz target for FUZZTIME
+# make vuln   known vulnerabilities in what we use, by govulncheck
 # make bench  the benchmarks, in memory and through Redis
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 FUZZTIME ?= 60s
 
-.PHONY: run test check fuzz bench picture
+.PHONY: run test test-matrix chaos check fuzz vuln bench picture
 
 run:
 	@go run ./cmd/stint serve --demo
 
 test: check
-	@scripts/get redis-server nginx haproxy caddy
+	@scripts/get redis-server nginx haproxy caddy cc
 	@if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDIS=1; fi; \
 	  if (PATH=$$PATH:/usr/sbin; command -v nginx && command -v haproxy && command -v caddy) >/dev/null; then export STINT_REQUIRE_PROXIES=1; fi; \
 	  go test ./... && go test -race -short ./...
+
+test-matrix:
+	@scripts/matrix $(MATRIX)
 
 check:
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt: $$unformatted"; exit 1; fi
 	go vet ./...
 	go tool staticcheck ./...
 
+chaos:
+	@scripts/get redis-server
+	STINT_REQUIRE_REDIS=1 STINT_CHAOS=$(CURDIR)/docs/reliability.md go test -count=1 -timeout 30m -v ./internal/chaos | grep -v '^=== '
+
 fuzz:
 	@scripts/fuzz $(FUZZTIME)
+
+vuln:
+	@scripts/vuln
 
 bench:
 	@scripts/get redis-server

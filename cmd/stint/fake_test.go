@@ -181,7 +181,7 @@ func (f *fake) status(*http.Request, doc) (int, any) {
 		started["rules"] = doc{"source": "fleet", "version": "a1b2c3d4e5f6", "number": 2, "count": 12, "enabled": false, "taken": at(0),
 			"refused": doc{"at": at(5), "error": "2:25: unknown variable \x1b[2J"}}
 		started["controls"] = doc{"number": 9, "problems": []any{doc{"id": "o2", "text": "the rule has no tier gold"}}}
-		started["store"] = doc{"kind": "redis", "ok": false, "shared": true, "error": "connection refused"}
+		started["store"] = doc{"kind": "redis", "ok": false, "shared": true, "error": "connection refused", "breaker": "open", "instances": 3}
 		started["findings"] = []any{doc{"code": "ST002", "where": "stint.yaml:3:5", "text": "the rule never applies"}, doc{"code": "ST009", "text": "no limit is shared"}}
 	}
 	return 200, started

@@ -12,7 +12,9 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
@@ -189,7 +191,7 @@ func serve(ctx context.Context, args []string, out, errs io.Writer) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(errs, nil))
-	store, done, err := openStore(ctx, settings.Store, settings.MaxKeys)
+	store, done, err := serveStore(&settings, log)
 	if err != nil {
 		return err
 	}
@@ -198,8 +200,7 @@ func serve(ctx context.Context, args []string, out, errs io.Writer) error {
 	if err != nil {
 		return err
 	}
-	found := storeFindings(store)
-	logFindings(log, append(found, set.Findings...), nil)
+	logFindings(log, set.Findings, nil)
 	listeners, err := listen(&settings, c.demo || len(settings.Routes) > 0, log)
 	if err != nil {
 		return err
@@ -214,7 +215,7 @@ func serve(ctx context.Context, args []string, out, errs io.Writer) error {
 	}
 	s := server.New(server.Config{
 		Settings: settings, Rules: set, Limiter: stint.NewLimiter(store), Documents: documents,
-		Log: log, Findings: found, Program: "stint " + version(),
+		Log: log, Findings: func() []rules.Finding { return storeFindings(store) }, Program: "stint " + version(),
 	})
 	log.Info("rules", "version", set.Version, "count", len(set.Rules))
 	if c.config != "" {
@@ -246,14 +247,38 @@ func reloadFiles(ctx context.Context, hangups <-chan os.Signal, s *server.Server
 	}
 }
 
-// openStore opens the store that an address names.
-func openStore(ctx context.Context, address string, maxKeys int64) (stint.Store, func(), error) {
-	if address == "memory" {
-		return &stint.Memory{MaxKeys: int(maxKeys)}, func() {}, nil
+// firstAttempt bounds how long a start waits for the store. One that is there
+// answers in milliseconds, and then no request is decided by the file's rules where
+// the fleet has others, or as if nobody else had asked.
+const firstAttempt = time.Second
+
+// serveStore is the store that the settings name. One that is far away may come
+// later: until then everything is decided without it.
+func serveStore(settings *server.Settings, log *slog.Logger) (stint.Store, func(), error) {
+	if settings.Store == "memory" {
+		return &stint.Memory{MaxKeys: int(settings.MaxKeys)}, func() {}, nil
 	}
-	s, err := redislimit.Open(ctx, address)
+	said := ""
+	tried := make(chan struct{})
+	once := sync.OnceFunc(func() { close(tried) })
+	s, err := redislimit.OpenLater(settings.Store, func(server redislimit.Server, err error) {
+		defer once()
+		if err != nil {
+			if text := err.Error(); text != said { // each attempt fails for the same reason
+				said = text
+				log.Error("the store cannot be used yet; on_store_error decides until it can", "error", err)
+			}
+			return
+		}
+		log.Info("store", "product", server.Product, "version", server.Version, "cluster", server.Cluster)
+		logFindings(log, evictionFindings(server), nil)
+	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("store: %w", err)
+	}
+	select {
+	case <-tried:
+	case <-time.After(firstAttempt):
 	}
 	return s, s.Close, nil
 }
@@ -272,10 +297,16 @@ func openDocuments(store stint.Store, settings *server.Settings) (server.Documen
 
 // storeFindings tells of servers that will not keep limits.
 func storeFindings(store stint.Store) []rules.Finding {
-	s, ok := store.(*redislimit.Store)
-	if !ok || !strings.HasPrefix(s.Server().Eviction, "allkeys-") {
+	if s, ok := store.(*redislimit.Store); ok {
+		return evictionFindings(s.Server())
+	}
+	return nil
+}
+
+func evictionFindings(s redislimit.Server) []rules.Finding {
+	if !strings.HasPrefix(s.Eviction, "allkeys-") {
 		return nil
 	}
-	return []rules.Finding{{Code: rules.CodeEviction, Text: "the Redis server has maxmemory-policy=" + s.Server().Eviction +
+	return []rules.Finding{{Code: rules.CodeEviction, Text: "the Redis server has maxmemory-policy=" + s.Eviction +
 		": when it runs out of memory it drops counts, which resets limits and lifts bans; use noeviction or a volatile- policy"}}
 }

@@ -235,7 +235,7 @@ func TestServeCannot(t *testing.T) {
 		"admin": {[]string{"--check-listen", "127.0.0.1:0", "--admin-listen", taken.Addr().String()},
 			"stint: admin API: listen tcp " + taken.Addr().String() + ": bind: address already in use (elsewhere: --admin-listen ADDRESS; without it: --admin-listen off)\n"},
 		"gateway": {[]string{"--check-listen", "127.0.0.1:0", "--admin-listen", "off", "--listen", taken.Addr().String(), "--upstream", "http://localhost"}, "stint: gateway: listen tcp "},
-		"store":   {[]string{"--store", "redis://user:geheim@127.0.0.1:1/3"}, "stint: store: redislimit: connect to 127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused\n"},
+		"store":   {[]string{"--store", "redis://user:geheim@127.0.0.1:1/name"}, "stint: store: redislimit: address: database \"name\": must be a number such as 0\n"},
 	} {
 		code, _, errs := call("", append([]string{"serve", "--limit", "1 per 1h"}, c.args...)...)
 		if last := errs[max(0, strings.LastIndex(strings.TrimSpace(errs), "\n")+1):]; code != 1 || !strings.HasPrefix(last, c.want) || strings.Contains(errs, "geheim") {
@@ -258,13 +258,13 @@ func hang(t *testing.T, redis *redistest.Server) {
 	}
 }
 
-// Two instances share what a Redis counts; without it each counts by itself, after
-// no more than the time for a decision.
+// Two instances share what a Redis counts; without it each goes on by itself from
+// what it was told last, after no more than the time for a decision.
 func TestServeRedis(t *testing.T) {
 	redis := redistest.Start(t)
 	file := filepath.Join(t.TempDir(), "stint.yaml")
 	if err := os.WriteFile(file, []byte(`
-server: {decision_timeout: 200ms}
+server: {decision_timeout: 200ms, instances: 1}
 rules: [{name: client, key: client.ip, limits: [3 per 1h sliding_log]}]
 `), 0o600); err != nil {
 		t.Fatal(err)
@@ -283,9 +283,12 @@ rules: [{name: client, key: client.ip, limits: [3 per 1h sliding_log]}]
 		t.Errorf("exit %d", code)
 	}
 	hang(t, redis)
-	for i, want := range []string{"200 2", "200 1", "200 0", "429 0"} {
-		if got := get(t, "GET", a.gateway); got != want {
-			t.Errorf("alone, request %d: %s, want %s", i, got, want)
+	if got := get(t, "GET", a.gateway); got != "429 0" {
+		t.Errorf("who had nothing left has, without the store: %s", got)
+	}
+	for i, want := range []int{200, 200, 200, 429} {
+		if code := checked(t, a, `{"client":"192.0.2.1"}`); code != want {
+			t.Errorf("alone, request %d: %d, want %d", i, code, want)
 		}
 	}
 	if !strings.Contains(a.log.String(), "the store does not decide") {

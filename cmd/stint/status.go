@@ -41,6 +41,9 @@ type statusAnswer struct {
 		OK     bool   `json:"ok"`
 		Shared bool   `json:"shared"`
 		Error  string `json:"error"`
+
+		Breaker   string `json:"breaker"`
+		Instances int64  `json:"instances"`
 	} `json:"store"`
 	Findings []finding `json:"findings"`
 }
@@ -80,6 +83,9 @@ func tellStatus(w io.Writer, s statusAnswer) {
 		lines.add("", shown(p.ID)+" is without effect: "+plain(p.Text))
 	}
 	lines.add("store", s.store())
+	if s.Store.Breaker != "" {
+		lines.add("breaker", s.breaker())
+	}
 	for _, f := range s.Findings {
 		lines.add("finding", plain(f.Code)+" "+located(f.Where, f.Text))
 	}
@@ -95,6 +101,14 @@ func (s *statusAnswer) rules() string {
 		source = fmt.Sprintf("of the fleet, number %d", s.Rules.Number)
 	}
 	return fmt.Sprintf("%s, version %s, %s, taken %s", several(s.Rules.Count, "rule"), shown(s.Rules.Version), source, instant(s.Rules.Taken))
+}
+
+func (s *statusAnswer) breaker() string {
+	text := plain(s.Store.Breaker)
+	if text != "closed" {
+		text += ", on_store_error decides"
+	}
+	return text + ", " + several(s.Store.Instances, "instance")
 }
 
 func (s *statusAnswer) store() string {

@@ -1,0 +1,191 @@
+package chaos
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint/internal/redistest"
+)
+
+// Long is the environment variable that makes the proof take minutes rather than
+// seconds. Where it names a file, the table goes there, between its markers.
+const Long = "STINT_CHAOS"
+
+func long() bool { return os.Getenv(Long) != "" }
+
+// spell is how long each part of a run lasts: before, during and after a fault.
+func spell() time.Duration {
+	if long() {
+		return 2 * time.Second
+	}
+	return 300 * time.Millisecond
+}
+
+// grossly is how late an answer may be before the test fails, which must hold on
+// any machine. The goal, for a machine that has nothing else to do, is 50 ms.
+const grossly = time.Second
+
+// rows are what was measured, in order.
+var rows []string
+
+// Whatever becomes of the store, every decision is made in time, no more is
+// admitted than docs/reliability.md says, the store decides again when it can, and
+// nothing stays behind.
+func TestChaos(t *testing.T) {
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) {
+			if f.long && !long() || testing.Short() && !f.brief {
+				t.Skip("it takes seconds: make chaos")
+			}
+			f.prove(t)
+		})
+	}
+	if !t.Failed() {
+		publish(t, "chaos", append([]string{
+			"| fault | decisions | without the store | slowest | 99.9 % within | the machine paused | admitted ÷ bound: spent / hot / cold / tiny | the store decides again after |",
+			"| --- | --: | --: | --: | --: | --: | --: | --: |"}, rows...))
+	}
+}
+
+func (f *fault) prove(t *testing.T) {
+	var w world
+	address := f.build(t, &w)
+	warm := newInstance(t, address) // what a first connection leaves, it leaves here
+	warm.close()
+	time.Sleep(20 * time.Millisecond)
+	before := runtime.NumGoroutine()
+	paused := watchClock()
+	l := start(t, address)
+	l.decides(t)
+	time.Sleep(spell())
+	f.trouble(t, &w)
+	again := l.decides(t)
+	time.Sleep(spell())
+	close(l.stop)
+	l.running.Wait()
+	for _, i := range l.fleet {
+		i.close()
+	}
+	ratios, keys := l.ratios(f)
+	slices.Sort(l.took)
+	n := len(l.took)
+	p999 := l.took[n*999/1000]
+	rows = append(rows, fmt.Sprintf("| %s | %d | %d %% | %s | %s | %s | %s | %s |", f.name, n, (100*l.local+n-1)/n,
+		milliseconds(l.took[n-1]), milliseconds(p999), milliseconds(paused()), shown(ratios), milliseconds(again)))
+	t.Log(rows[len(rows)-1])
+	if l.failed > 0 {
+		t.Errorf("%d of %d were not decided: %v", l.failed, n, l.why)
+	}
+	for i, ratio := range ratios {
+		if ratio > 1 {
+			t.Errorf("of %s %d were admitted, which is %.2f of what may be", keys[i], l.admitted[keys[i]], ratio)
+		}
+	}
+	if p999 > grossly {
+		t.Errorf("of 1000 answers one took over %s", p999)
+	}
+	if f.away && l.local == 0 {
+		t.Error("the fault did nothing: nobody decided without the store")
+	}
+	if !f.away && l.local > n/4 {
+		t.Errorf("%d of %d were decided without the store, which was there", l.local, n)
+	}
+	gone := func() bool { return runtime.NumGoroutine() <= before }
+	for deadline := time.Now().Add(15 * time.Second); !gone(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b := make([]byte, 1<<16)
+			t.Fatalf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, b[:runtime.Stack(b, true)])
+		}
+	}
+}
+
+// ratios are, for each kind, the largest part of its bound that was admitted of a
+// key, and of which. What was admitted in the stead of calls that failed comes on
+// top, but for what had nothing left and was not lost.
+func (l *load) ratios(f *fault) (most [len(kinds)]float64, keys [len(kinds)]string) {
+	refilled := 1 + time.Since(l.began).Hours()/24
+	for i := range kinds {
+		k := &kinds[i]
+		bound := (k.most + float64(int64(f.loses)*k.limit.Capacity())) * refilled
+		for key, n := range l.admitted {
+			of := bound
+			if i == hot && f.kind == "cluster" {
+				of += 0.75 * float64(hotUnits()) // while some instances ask the nodes that are left, another may not
+			}
+			if i != spent || f.loses > 0 {
+				of += float64(l.doubtful[key])
+			}
+			if r := float64(n) / of; l.kindOf[key] == k && r > most[i] {
+				most[i], keys[i] = r, key
+			}
+		}
+	}
+	return most, keys
+}
+
+func shown(ratios [len(kinds)]float64) string {
+	var all []string
+	for _, r := range ratios {
+		all = append(all, fmt.Sprintf("%.2f", r))
+	}
+	return strings.Join(all, " / ")
+}
+
+// watchClock measures how late the machine wakes one who sleeps, at most, until it is
+// asked: no answer can be sure to come sooner.
+func watchClock() (most func() time.Duration) {
+	stop, done := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		var most time.Duration
+		for {
+			slept := time.Now()
+			select {
+			case <-stop:
+				done <- most
+				return
+			case <-time.After(time.Millisecond):
+				most = max(most, time.Since(slept)-time.Millisecond)
+			}
+		}
+	}()
+	return func() time.Duration { close(stop); return <-done }
+}
+
+func milliseconds(d time.Duration) string { return fmt.Sprintf("%.1f ms", d.Seconds()*1000) }
+
+// publish writes a table where Long says, between the markers of its name.
+func publish(t *testing.T, name string, lines []string) {
+	t.Helper()
+	t.Logf("%s\n%s", name, strings.Join(lines, "\n"))
+	file := os.Getenv(Long)
+	if !strings.HasSuffix(file, ".md") {
+		return
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin, end := "<!-- "+name+" -->\n", "<!-- /"+name+" -->"
+	head, rest, ok1 := strings.Cut(string(b), begin)
+	_, tail, ok2 := strings.Cut(rest, end)
+	if !ok1 || !ok2 {
+		t.Fatalf("%s has no markers for %s", file, name)
+	}
+	text := head + begin + strings.Join(lines, "\n") + "\n" + end + tail
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// world is what a fault is brought upon: some of these.
+type world struct {
+	server  *redistest.Server
+	proxy   *redistest.Proxy
+	cluster *redistest.Cluster
+	watched *redistest.Watched
+}
