@@ -31,6 +31,7 @@ check:
 
 chaos:
 	@scripts/get redis-server
+	STINT_REQUIRE_REDIS=1 STINT_FAULTS=1 go test -count=1 -timeout 30m -run 'Fault|Failover|Frozen|Moving|Lying|Network' ./redislimit
 	STINT_REQUIRE_REDIS=1 STINT_CHAOS=$(CURDIR)/docs/reliability.md go test -count=1 -timeout 30m -v ./internal/chaos | grep -v '^=== '
 
 fuzz:

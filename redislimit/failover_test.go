@@ -55,7 +55,7 @@ func TestFaultyCluster(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if c.long && testing.Short() {
+			if c.long && brief() {
 				t.Skip("a failover takes seconds")
 			}
 			cluster := redistest.StartReplicated(t, 3, 1)
@@ -96,7 +96,7 @@ func TestFaultySentinel(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if testing.Short() {
+			if brief() {
 				t.Skip("a failover takes seconds")
 			}
 			w := redistest.StartWatched(t, 2, 3)

@@ -143,7 +143,7 @@ func TestFaultyServer(t *testing.T) {
 func TestFrozenUnderLoad(t *testing.T) {
 	const perSecond, mostGrowth = 10_000, 100 << 20
 	lasts := time.Minute
-	if testing.Short() {
+	if brief() {
 		lasts = 3 * time.Second
 	}
 	server := redistest.Start(t)

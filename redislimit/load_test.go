@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -234,8 +235,12 @@ func during(t *testing.T, name, address, direct string, patient time.Duration, k
 
 // spell is how long each trouble lasts.
 func spell() time.Duration {
-	if testing.Short() {
+	if brief() {
 		return 400 * time.Millisecond
 	}
 	return 3 * time.Second
 }
+
+// brief tells whether faults last just long enough to show what goes wrong; with
+// STINT_FAULTS they last long enough to measure, as in make chaos.
+func brief() bool { return testing.Short() || os.Getenv("STINT_FAULTS") == "" }

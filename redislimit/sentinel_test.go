@@ -36,8 +36,17 @@ func TestSentinelFailover(t *testing.T) {
 		}
 	}
 	master.Do(t, "WAIT", "1", "5000")
-	sentinel.Do(t, "SENTINEL", "FAILOVER", "mymaster")
 	deadline := time.Now().Add(30 * time.Second)
+	for { // NOGOODSLAVE until the Sentinel has heard enough of the replica
+		_, err := sentinel.Try("SENTINEL", "FAILOVER", "mymaster")
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
 	promoted := replica.Client(t)
 	for {
 		name := "" // the Sentinel cuts the connections of whom it promotes

@@ -72,7 +72,10 @@ func (w *Watched) URL() string {
 // Failover has a Sentinel promote a replica while the master is well.
 func (w *Watched) Failover(t testing.TB) *Server {
 	t.Helper()
-	w.Sentinels[0].Do(t, "SENTINEL", "FAILOVER", "mymaster")
+	eventually(t, "the Sentinel finds the replica good enough", func() bool {
+		_, err := w.Sentinels[0].Try("SENTINEL", "FAILOVER", "mymaster")
+		return err == nil
+	})
 	return w.AwaitMaster(t)
 }
 
