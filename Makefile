@@ -5,12 +5,13 @@
 # make chaos  the proof of docs/reliability.md, at length; its tables go there
 # make fuzz   each fuzz target for FUZZTIME
 # make vuln   known vulnerabilities in what we use, by govulncheck
-# make bench  the benchmarks, in memory and through Redis
+# make bench  Stint beside other limiters and beside floors: docs/benchmarks.md
+# make bench-go  the benchmarks of each package
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 FUZZTIME ?= 60s
 
-.PHONY: run test test-matrix chaos check fuzz vuln bench picture
+.PHONY: run test test-matrix chaos check fuzz vuln bench bench-go picture
 
 run:
 	@go run ./cmd/stint serve --demo
@@ -19,7 +20,7 @@ test: check
 	@scripts/get redis-server nginx haproxy caddy cc
 	@if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDIS=1; fi; \
 	  if (PATH=$$PATH:/usr/sbin; command -v nginx && command -v haproxy && command -v caddy) >/dev/null; then export STINT_REQUIRE_PROXIES=1; fi; \
-	  go test ./... && go test -race -short ./...
+	  go test ./... && go test -race -short ./... && cd bench && go test ./...
 
 test-matrix:
 	@scripts/matrix $(MATRIX)
@@ -28,6 +29,7 @@ check:
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt: $$unformatted"; exit 1; fi
 	go vet ./...
 	go tool staticcheck ./...
+	cd bench && go vet ./... && "$$(cd .. && go tool -n staticcheck)" ./...
 
 chaos:
 	@scripts/get redis-server
@@ -40,7 +42,12 @@ fuzz:
 vuln:
 	@scripts/vuln
 
+# A module of its own, so that the others never enter ours.
 bench:
+	@scripts/get redis-server
+	cd bench && go run .
+
+bench-go:
 	@scripts/get redis-server
 	go test -run '^$$' -bench . -benchmem . ./redislimit ./rules ./httplimit ./server
 

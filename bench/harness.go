@@ -1,0 +1,154 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// workerVariable tells a process that it is a worker, and of what.
+const workerVariable = "STINT_BENCH_WORKER"
+
+// measured is a table with what came out.
+type measured struct {
+	table   *table
+	results []result // in the order of its subjects
+}
+
+// result is what a subject did in all rounds.
+type result struct {
+	subject     *subject
+	Samples     []sample
+	BytesPerKey float64 // of the process, or of Redis where the keys live there
+}
+
+// worker is the process of one subject.
+type worker struct {
+	process *exec.Cmd
+	in      io.WriteCloser
+	out     *json.Decoder
+}
+
+func startWorker(a assignment) (*worker, ready, error) {
+	var r ready
+	text, err := json.Marshal(a)
+	if err != nil {
+		return nil, r, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, r, err
+	}
+	w := &worker{process: exec.Command(self)}
+	w.process.Env = append(os.Environ(), workerVariable+"="+string(text))
+	w.process.Stderr = os.Stderr
+	if w.in, err = w.process.StdinPipe(); err != nil {
+		return nil, r, err
+	}
+	out, err := w.process.StdoutPipe()
+	if err != nil {
+		return nil, r, err
+	}
+	if err := w.process.Start(); err != nil {
+		return nil, r, err
+	}
+	w.out = json.NewDecoder(bufio.NewReader(out))
+	if err = w.out.Decode(&r); err == nil && r.Error != "" {
+		err = fmt.Errorf("%s", r.Error)
+	}
+	if err != nil {
+		w.end()
+		return nil, r, fmt.Errorf("%s, %s: %w", a.Table, a.Subject, err)
+	}
+	return w, r, nil
+}
+
+func (w *worker) turn(d time.Duration) (s sample, err error) {
+	if _, err = fmt.Fprintln(w.in, d.Nanoseconds()); err == nil {
+		err = w.out.Decode(&s)
+	}
+	return s, err
+}
+
+func (w *worker) end() {
+	_ = w.in.Close()
+	_ = w.process.Wait()
+}
+
+// measure lets the subjects of a table take turns: each round begins with another
+// one. A round that is not counted comes before.
+func measure(t *table, redis *redisServer, rounds int, short bool) (*measured, error) {
+	m := &measured{table: t}
+	a := assignment{Table: t.name, Short: short}
+	if t.redis {
+		a.Redis = redis.addr
+		if err := redis.flush(); err != nil {
+			return nil, err
+		}
+	}
+	workers := make([]*worker, len(t.subjects))
+	for i := range t.subjects {
+		a.Subject, a.DB = t.subjects[i].name, i
+		before, err := heldInRedis(t, redis)
+		if err != nil {
+			return nil, err
+		}
+		w, r, err := startWorker(a)
+		if err != nil {
+			return nil, err
+		}
+		defer w.end()
+		workers[i] = w
+		if t.redis {
+			after, err := heldInRedis(t, redis)
+			if err != nil {
+				return nil, err
+			}
+			r.BytesPerKey = max(0, after-before) / float64(t.keys)
+		}
+		m.results = append(m.results, result{subject: &t.subjects[i], BytesPerKey: r.BytesPerKey})
+	}
+	for round := -1; round < rounds; round++ {
+		for j := range workers {
+			i := (j + round + 1) % len(workers)
+			s, err := oneTurn(t, redis, workers[i])
+			if err != nil {
+				return nil, fmt.Errorf("%s, %s: %w", t.name, t.subjects[i].name, err)
+			}
+			if round >= 0 {
+				m.results[i].Samples = append(m.results[i].Samples, s)
+			}
+		}
+	}
+	return m, nil
+}
+
+func heldInRedis(t *table, redis *redisServer) (float64, error) {
+	if !t.redis {
+		return 0, nil
+	}
+	return redis.memory()
+}
+
+func oneTurn(t *table, redis *redisServer, w *worker) (sample, error) {
+	var before, after float64
+	var err error
+	if t.redis {
+		if before, err = redis.cpu(); err != nil {
+			return sample{}, err
+		}
+	}
+	s, err := w.turn(t.slice)
+	if err == nil && t.redis {
+		after, err = redis.cpu()
+		s.CPU = after - before
+	}
+	if err == nil && s.Calls == s.Errors {
+		err = fmt.Errorf("nothing was decided: %s", s.Error)
+	}
+	return s, err
+}

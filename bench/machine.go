@@ -1,0 +1,62 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+)
+
+// machine is where the run took place, and with what.
+type machine struct {
+	cpu, system, golang, redis, commit string
+	loadBefore, loadAfter              string
+	processors                         int
+	modules                            []string
+}
+
+func thisMachine(redis *redisServer) machine {
+	m := machine{cpu: runtime.GOARCH, system: runtime.GOOS + "/" + runtime.GOARCH, golang: runtime.Version(),
+		processors: runtime.NumCPU(), redis: redis.version(), commit: commit(), loadBefore: load()}
+	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(text)) {
+			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+				m.cpu = strings.TrimSpace(value)
+			}
+		}
+	}
+	if text, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		m.system += ", kernel " + strings.TrimSpace(string(text))
+	}
+	compared := []string{"golang.org/x/time", "github.com/sethvargo/go-limiter", "github.com/ulule/limiter/v3", "github.com/throttled/throttled/v2",
+		"github.com/go-redis/redis_rate/v10", "github.com/redis/go-redis/v9", "github.com/redis/rueidis"}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, d := range info.Deps {
+			if slices.Contains(compared, d.Path) {
+				m.modules = append(m.modules, d.Path+" "+d.Version)
+			}
+		}
+	}
+	return m
+}
+
+// commit is that of the repository, and whether there is more than that in it.
+func commit() string {
+	out, err := exec.Command("git", "describe", "--always", "--dirty", "--exclude=*").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// load is how many wanted a processor in the last minute.
+func load() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	first, _, _ := strings.Cut(string(text), " ")
+	return first
+}

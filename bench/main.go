@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	log.SetFlags(0)
+	if text := os.Getenv(workerVariable); text != "" {
+		if err := work(text); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
+	short := flag.Bool("short", false, "one tiny round, to see that all works")
+	rounds := flag.Int("rounds", 10, "how many rounds")
+	only := flag.String("only", "", "measure only tables whose name starts so")
+	out := flag.String("out", "../docs", "the directory to write to")
+	flag.Parse()
+	if *short {
+		*rounds = 1
+	}
+	if err := bench(*short, *rounds, *only, *out, os.Stderr); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// bench does all and writes it to a directory.
+func bench(short bool, rounds int, only, out string, progress io.Writer) error {
+	r := run{date: time.Now(), rounds: rounds}
+	redis, err := startRedis()
+	if err != nil {
+		return err
+	}
+	defer redis.stop()
+	stopWith(redis)
+	r.machine = thisMachine(redis)
+	if r.checked, err = check(short, redis); err != nil {
+		return err
+	}
+	fmt.Fprintf(progress, "%s: checked\n", time.Since(r.date).Round(time.Second))
+	all := tables(short)
+	for i := range all {
+		t := &all[i]
+		if !strings.HasPrefix(t.name, only) {
+			continue
+		}
+		m, err := measure(t, redis, rounds, short)
+		if err != nil {
+			return err
+		}
+		r.tables = append(r.tables, m)
+		fmt.Fprintf(progress, "%s: %s\n", time.Since(r.date).Round(time.Second), t.name)
+	}
+	r.took, r.machine.loadAfter = time.Since(r.date), load()
+	return r.write(out)
+}
+
+// stopWith ends the server with this process where a signal ends that; workers end
+// with their standard input.
+func stopWith(redis *redisServer) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		redis.stop()
+		os.Exit(1)
+	}()
+}
+
+// write writes the document, the pictures and the raw figures.
+func (r *run) write(dir string) error {
+	files := map[string][]byte{}
+	var b bytes.Buffer
+	r.document(&b)
+	files["benchmarks.md"] = bytes.Clone(b.Bytes())
+	for group, title := range groupTitles {
+		var tables []*measured
+		for _, m := range r.tables {
+			if m.table.group == group {
+				tables = append(tables, m)
+			}
+		}
+		if len(tables) > 0 {
+			b.Reset()
+			plot(&b, title, tables)
+			files["benchmarks-"+group+".svg"] = bytes.Clone(b.Bytes())
+		}
+	}
+	b.Reset()
+	if err := r.raw(&b); err != nil {
+		return err
+	}
+	files["benchmarks.raw.jsonl"] = b.Bytes()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// raw writes a line for each check and each turn.
+func (r *run) raw(w io.Writer) error {
+	out := json.NewEncoder(w)
+	for _, c := range r.checked {
+		if err := out.Encode(map[string]any{"check": c}); err != nil {
+			return err
+		}
+	}
+	for _, m := range r.tables {
+		for _, s := range m.results {
+			for i, one := range s.Samples {
+				line := struct {
+					Table, Subject string
+					Round          int
+					BytesPerKey    float64
+					sample
+				}{m.table.name, s.subject.name, i, s.BytesPerKey, one}
+				if err := out.Encode(line); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// The workers of a test are the test's own program.
+func TestMain(m *testing.M) {
+	if os.Getenv(workerVariable) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// All subjects open, limit and take turns, and something can be written of it. No
+// figure is looked at.
+func TestShort(t *testing.T) {
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		if os.Getenv("STINT_REQUIRE_REDIS") != "" {
+			t.Fatal("STINT_REQUIRE_REDIS is set, but there is no redis-server")
+		}
+		t.Skip("SKIPPED FOR WANT OF REDIS: install redis-server to run this test")
+	}
+	dir := t.TempDir()
+	if err := bench(true, 1, "", dir, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "benchmarks.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := tables(true)
+	for i := range all {
+		if !bytes.Contains(text, []byte("### "+all[i].title)) {
+			t.Errorf("the document lacks %q", all[i].title)
+		}
+	}
+	for group := range groupTitles {
+		picture, err := os.ReadFile(filepath.Join(dir, "benchmarks-"+group+".svg"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for d := xml.NewDecoder(bytes.NewReader(picture)); ; {
+			if _, err := d.Token(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatalf("%s: %v", group, err)
+			}
+		}
+	}
+}
+
+func TestSpread(t *testing.T) {
+	if got, want := spreadOf([]float64{5, 1, 4, 2, 3}), (spread{2, 3, 4}); got != want {
+		t.Errorf("%v, not %v", got, want)
+	}
+	if got, want := spreadOf([]float64{2, 1}), (spread{1.25, 1.5, 1.75}); got != want {
+		t.Errorf("%v, not %v", got, want)
+	}
+}
+
+// Ratios are taken within a round: where the machine is twice as slow in one, both
+// are.
+func TestOver(t *testing.T) {
+	a, b := result{}, result{}
+	for _, slow := range []int64{1, 2, 7} {
+		a.Samples = append(a.Samples, sample{Calls: 10, Nanos: 30 * slow})
+		b.Samples = append(b.Samples, sample{Calls: 10, Nanos: 10 * slow})
+	}
+	if got, want := a.over(&b), (spread{3, 3, 3}); got != want {
+		t.Errorf("%v, not %v", got, want)
+	}
+}
+
+func TestWords(t *testing.T) {
+	for got, want := range map[string]string{
+		duration(4.126): "4.13 ns", duration(99.96): "100 ns", duration(12345): "12.3 µs", duration(2e6): "2.00 ms",
+		number(1234): "1,234", number(12.34): "12.3", number(0): "0", number(2345678): "2.35 M", number(100): "100",
+		percent(0.5): "50.0 %", percent(0.0001): "< 0.1 %", count(-1): "–",
+	} {
+		if got != want {
+			t.Errorf("%q, not %q", got, want)
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"slices"
+	"time"
+)
+
+const million = 1_000_000
+
+// A table is one sort of work, done by several subjects.
+type table struct {
+	name  string // in the raw output
+	group string // the picture it is drawn in
+	title string
+	about string
+
+	subjects []subject
+	floor    string        // the floor of those that name none
+	keys     int           // how many different keys, drawn uniformly
+	fill     bool          // make all keys known before
+	drain    bool          // exhaust the key before
+	callers  int           // at once; 0: as many as procs
+	procs    int           // GOMAXPROCS; 0: as the machine has
+	batch    int           // calls between two looks at the clock
+	slice    time.Duration // how long a subject's turn is
+	redis    bool
+
+	limit, logLimit spec
+}
+
+var (
+	// plenty is never exhausted.
+	plenty = spec{1_000_000_000, time.Hour}
+	// plentyLog is not either, and remembers a tenth of a second.
+	plentyLog = spec{million, 100 * time.Millisecond}
+	// plentyRedisLog remembers a second.
+	plentyRedisLog = spec{million, time.Second}
+	// perKey is what a caller may have a day.
+	perKey = spec{100, 24 * time.Hour}
+)
+
+const (
+	memoryGroup = "memory"
+	redisGroup  = "redis"
+	serverGroup = "servers"
+)
+
+// tables are all tables; in the short form there are few keys and the turns are
+// tiny.
+func tables(short bool) []table {
+	var all []table
+	inMemory := slices.Concat(memoryFloors, memoryOurs, memoryPeers)
+	for _, procs := range []int{1, 2} {
+		on := map[int]string{1: "one processor", 2: "two processors"}[procs]
+		suffix := map[int]string{1: "-1", 2: "-2"}[procs]
+		base := table{group: memoryGroup, subjects: inMemory, procs: procs, batch: 256, slice: 100 * time.Millisecond}
+
+		hot := base
+		hot.name, hot.title, hot.keys, hot.fill = "memory-hot"+suffix, "One hot key, allowed; "+on, 1, true
+		hot.about = "Everyone asks for the same key, and the limit is never reached."
+		hot.floor, hot.limit, hot.logLimit = memoryFloors[0].name, plenty, plentyLog
+
+		keys := base
+		keys.name, keys.title, keys.keys, keys.fill = "memory-keys"+suffix, "A million keys; "+on, million, true
+		keys.about = "Keys are drawn uniformly. All were asked for once before, so none is new. Memory is what the process holds more after that, the keys' text included."
+		keys.floor, keys.limit, keys.logLimit = memoryFloors[2].name, perKey, perKey
+
+		denied := base
+		denied.name, denied.title, denied.keys, denied.drain = "memory-denied"+suffix, "One hot key, denied; "+on, 1, true
+		denied.about = "The key was exhausted before; each request is refused."
+		denied.floor, denied.limit, denied.logLimit = memoryFloors[0].name, perKey, perKey
+		all = append(all, hot, keys, denied)
+	}
+
+	base := table{group: redisGroup, subjects: slices.Concat(redisFloors, redisOurs, redisPeers), floor: incrRueidis,
+		redis: true, callers: 64, batch: 1, slice: 200 * time.Millisecond}
+	hot := base
+	hot.name, hot.title, hot.keys, hot.fill = "redis-hot", "One hot key, allowed; 64 callers", 1, true
+	hot.about = "64 callers ask for the same key, each after the answer to its request before."
+	hot.limit, hot.logLimit = plenty, plentyRedisLog
+	keys := base
+	keys.name, keys.title, keys.keys, keys.fill = "redis-keys", "A million keys; 64 callers", million, true
+	keys.about = "Keys are drawn uniformly. All are in Redis before, so none is new. Memory is what Redis holds for one key after one request."
+	keys.limit, keys.logLimit = perKey, perKey
+	lone := hot
+	lone.name, lone.title, lone.callers = "redis-lone", "One hot key, allowed; a lone caller", 1
+	lone.about = "One caller, which waits for each answer: a round trip at its shortest."
+	denied := base
+	denied.name, denied.title, denied.keys, denied.drain = "redis-denied", "One hot key, denied; 64 callers", 1, true
+	denied.about = "The key was exhausted before; 64 callers are refused."
+	denied.limit, denied.logLimit = perKey, perKey
+	all = append(all, hot, keys, lone, denied)
+
+	all = append(all, table{name: "servers", group: serverGroup, title: "HTTP over loopback; 16 callers",
+		about:    "Client, server and, behind the proxies, the upstream share one process. The rules are one that does not match and one with two limits.",
+		subjects: serverSubjects, floor: emptyHandler, keys: 1, callers: 16, batch: 1, slice: 300 * time.Millisecond, limit: plenty})
+
+	if short {
+		for i := range all {
+			all[i].keys = min(all[i].keys, 1000)
+			all[i].slice = 5 * time.Millisecond
+		}
+	}
+	return all
+}
