@@ -114,9 +114,6 @@ func (l *load) ratios(f *fault) (most [len(kinds)]float64, keys [len(kinds)]stri
 		bound := (k.most + float64(int64(f.loses)*k.limit.Capacity())) * refilled
 		for key, n := range l.admitted {
 			of := bound
-			if i == hot && f.kind == "cluster" {
-				of += 0.75 * float64(hotUnits()) // while some instances ask the nodes that are left, another may not
-			}
 			if i != spent || f.loses > 0 {
 				of += float64(l.doubtful[key])
 			}

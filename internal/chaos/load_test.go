@@ -34,9 +34,10 @@ type kind struct {
 var kinds = [...]kind{
 	// What has nothing left when the store fails has nothing without it.
 	{"spent", stint.MustLimit("50 per 24h sliding_log"), 4, 50},
-	// What has some left is shared, from the last answers on, and charged later. A
-	// quarter allows for what one instance spent after another's last answer.
-	{"hot", stint.MustLimit(fmt.Sprint(hotUnits(), " per 24h")), 4, 1.25 * float64(hotUnits())},
+	// What has some left is shared, from the last answers on, and charged later. The
+	// worst is that one instance still asks the store, or asks it again, and gets all
+	// that is left, while all others spend their shares of it.
+	{"hot", stint.MustLimit(fmt.Sprint(hotUnits(), " per 24h")), 4, (2 - 1./instances) * float64(hotUnits())},
 	{"cold", stint.MustLimit("20 per 24h sliding_log"), 0, 2 * 20},
 	// Of fewer units than instances one passes at each.
 	{"tiny", stint.MustLimit("2 per 24h sliding_log"), 0, 2 + instances},
@@ -50,7 +51,7 @@ func hotUnits() int {
 	return 150
 }
 
-const spent, hot = 0, 1 // their places in kinds
+const spent = 0 // its place in kinds
 
 // instance is what one process of a fleet would be.
 type instance struct {
