@@ -3,6 +3,7 @@ package stint_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,14 +14,15 @@ import (
 // counting is a Census that says what it is told to.
 type counting struct {
 	stint.Memory
-	live int // 0: it fails
+	live atomic.Int64 // 0: it fails
 }
 
 func (c *counting) Beat(context.Context) (int, error) {
-	if c.live == 0 {
+	live := c.live.Load()
+	if live == 0 {
 		return 0, errors.New("away")
 	}
-	return c.live, nil
+	return int(live), nil
 }
 
 // A store that comes back has forgotten who lives, and that hands nobody a larger
@@ -34,7 +36,7 @@ func TestFollow(t *testing.T) {
 		defer cancel()
 		go f.Follow(ctx)
 		for _, step := range []struct {
-			live  int
+			live  int64
 			after time.Duration
 			want  int64
 		}{
@@ -47,7 +49,7 @@ func TestFollow(t *testing.T) {
 			{2, 6 * time.Second, 2},
 			{5, 2 * time.Second, 5},
 		} {
-			c.live = step.live
+			c.live.Store(step.live)
 			time.Sleep(step.after)
 			synctest.Wait()
 			if n := f.Live(); n != step.want {
