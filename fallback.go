@@ -76,11 +76,13 @@ const DefaultDeadline = 25 * time.Millisecond
 // Without the other, an ask with OnErrorLocal is decided by this instance's share
 // of the limit: each unit counts as many times as there are instances. It starts
 // from what the last answers to this instance left, so an outage hands nobody a
-// fresh limit: of a key that all instances know, all together admit no more than
-// was left at those answers. Keys that this instance has not asked about, and those
-// that did not fit into Local, start unused, and so all together may admit the limit
-// once more; docs/reliability.md has each case. A limit of fewer units than there are instances still lets
-// one unit pass at each. What was spent so is charged to the Store when it is back,
+// fresh limit: while all instances are without the Store, they admit of a key that
+// all know no more than was left at those answers, and where some still ask it, or
+// ask it again, at most the others' shares on top. Keys that this instance has not
+// asked about, and those that did not fit into Local, start unused, and so all
+// together may admit the limit once more; docs/reliability.md has each case. A
+// limit of fewer units than there are instances still lets one unit pass at each.
+// What was spent so is charged to the Store when it is back,
 // up to its limits.
 //
 // Where Local is full of keys that are exhausted or banned, a newcomer with

@@ -141,22 +141,15 @@ func (s *Server) take(ctx context.Context, v *Verdict, m *rules.Matches, at time
 	}
 	all := group{request: stint.Request{Asks: m.Asks, At: at, Deadline: soonest(m.Rules)}, rules: m.Rules}
 	a := stint.Answer{Each: v.Each}
-	s.timed(func() error {
-		a.Decision, a.Err = s.decider.Take(ctx, &all.request, v.Each)
-		return a.Err
-	})
+	start := s.metrics.now()
+	a.Decision, a.Err = s.decider.Take(ctx, &all.request, v.Each)
+	s.called(start, a.Err)
 	return s.conclude(ctx, v, &all, &a)
 }
 
-// timed counts a call of the store, where no Fallback does.
-func (s *Server) timed(call func() error) {
-	if s.fallback != nil {
-		_ = call()
-		return
-	}
-	start := s.metrics.now()
-	err := call()
-	if err == nil || !errors.Is(err, stint.ErrRequest) {
+// called counts a call of the store that began at start, where no Fallback does.
+func (s *Server) called(start time.Duration, err error) {
+	if s.fallback == nil && !errors.Is(err, stint.ErrRequest) {
 		s.metrics.called(s.metrics.now()-start, err)
 	}
 }
@@ -180,10 +173,9 @@ func (s *Server) takeApart(ctx context.Context, v *Verdict, gs []group) error {
 		requests[i].Deadline = soonest(gs[i].rules)
 		answers[i].Each = make([]stint.Decision, len(gs[i].places))
 	}
-	s.timed(func() error {
-		s.decider.TakeEach(ctx, requests, answers)
-		return nil
-	})
+	start := s.metrics.now()
+	s.decider.TakeEach(ctx, requests, answers)
+	s.called(start, nil)
 	each := v.Each
 	v.Decision = stint.Decision{Allowed: true, Outcome: stint.Allowed}
 	for i := range gs {
