@@ -3,7 +3,7 @@
 # make test-matrix   the store's tests against several versions of Redis and Valkey;
 #                    MATRIX="valkey-8.0 -- -short" for one of them, in brief
 # make chaos  the proof of docs/reliability.md, at length; its tables go there
-# make fuzz   each fuzz target for FUZZTIME
+# make fuzz   each fuzz target for FUZZTIME; scripts/fuzz tells of more
 # make vuln   known vulnerabilities in what we use, by govulncheck
 # make bench  Stint beside other limiters and beside floors: docs/benchmarks.md
 # make bench-go  the benchmarks of each package

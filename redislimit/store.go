@@ -204,9 +204,15 @@ func (s *Store) read(reply string, r *stint.Request, out []stint.Decision) (stin
 		if v, rest, err = algo.ReadVerdict(rest); err != nil {
 			return stint.Decision{}, "", fmt.Errorf("redislimit: %w", err)
 		}
+		if v.Remaining > r.Asks[i].Limit.Capacity() {
+			return stint.Decision{}, "", fmt.Errorf("redislimit: answer of %d units left of %d: not one of this script's", v.Remaining, r.Asks[i].Limit.Capacity())
+		}
 		out[i] = stint.DecisionOf(&r.Asks[i], v)
 	}
 	d := stint.Strictest(out)
+	if d.Allowed != (head.Result == algo.ResultAllowed) {
+		return stint.Decision{}, "", fmt.Errorf("redislimit: answer %v with verdicts that say otherwise: not one of this script's", head)
+	}
 	switch head.Result {
 	case algo.ResultWarned:
 		d.Punish(nil, algo.Warned, 0)

@@ -115,8 +115,12 @@ type Head struct {
 	Left int64
 }
 
-// Names tells whether Who is within a request of so many penalties and asks.
+// Names tells whether Who is within a request of so many penalties and asks, and
+// Left a time.
 func (h *Head) Names(penalties, asks int) bool {
+	if h.Left < 0 {
+		return false
+	}
 	switch h.Result {
 	case ResultBanned, ResultRunning:
 		return h.Who >= 1 && h.Who <= penalties
