@@ -99,24 +99,25 @@ func Strictest(each []Decision) Decision {
 }
 
 // DecisionOf puts a verdict in a caller's words, for the stores of this module.
-func DecisionOf(a *Ask, v algo.Verdict) Decision {
-	d := Decision{
-		Allowed:    v.Allowed,
-		Outcome:    Limited,
-		Limit:      a.Limit,
-		Key:        a.Key,
-		Remaining:  v.Remaining,
-		RetryAfter: Never,
-		ResetAfter: algo.Duration(v.Reset),
-		Delay:      algo.Duration(v.Delay),
-	}
+func DecisionOf(a *Ask, v algo.Verdict) (d Decision) {
+	d.tell(a.Key, a.Limit, &v)
+	return d
+}
+
+// tell makes d, which must be zero, of a verdict.
+func (d *Decision) tell(key string, limit *Limit, v *algo.Verdict) {
+	d.Key, d.Limit = key, limit
+	d.Remaining = v.Remaining
+	d.ResetAfter = algo.Duration(v.Reset)
 	if v.Allowed {
-		d.Outcome = Allowed
+		d.Allowed, d.Outcome = true, Allowed
+		d.Delay = algo.Duration(v.Delay)
+		return
 	}
+	d.Outcome, d.RetryAfter = Limited, Never
 	if v.Retry != algo.Never {
 		d.RetryAfter = algo.Duration(v.Retry)
 	}
-	return d
 }
 
 // Punish makes d, a refusal, as grave as a sentence under p, for the stores of

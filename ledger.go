@@ -91,6 +91,7 @@ func (f *Fallback) repay(ctx context.Context) {
 	spent := f.ledger.spent
 	f.ledger.spent = nil
 	f.ledger.mu.Unlock()
+	f.local.init()
 	now := f.local.clock()
 	asks := make([]Ask, 0, repayBatch)
 	for k, s := range spent {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -85,6 +86,9 @@ type Limit struct {
 	spec Spec
 	plan algo.Plan
 	id   string
+
+	salt       uint64        // of id, for a Memory's table
+	planNumber atomic.Uint32 // see plans; 0: not looked up yet
 }
 
 const maxName = 128
@@ -101,7 +105,8 @@ func NewLimit(s Spec) (*Limit, error) {
 	if err != nil {
 		return nil, fmt.Errorf("limit: %w", err)
 	}
-	return &Limit{spec: s, plan: plan, id: limitID(s.Name, &plan)}, nil
+	id := limitID(s.Name, &plan)
+	return &Limit{spec: s, plan: plan, id: id, salt: saltOf(id)}, nil
 }
 
 func checkName(name string) error {

@@ -4,7 +4,8 @@ package stint
 // go on from there. It does what it has room for.
 func (m *Memory) learn(r *Request, d *Decision, each []Decision) {
 	m.init()
-	defer m.unlock(m.lock(r))
+	var few [fewAsks]uint64
+	defer m.unlock(m.lock(r, few[:0]))
 	now := m.now(r)
 	if d.Outcome == Banned && d.Penalty != nil {
 		m.learnBan(r, d, now)
@@ -20,31 +21,30 @@ func (m *Memory) learn(r *Request, d *Decision, each []Decision) {
 // learnLimit makes so many units remain under an ask's limit.
 func (m *Memory) learnLimit(r *Request, a *Ask, remaining, now int64) {
 	p := &a.Limit.plan
-	s := &m.shards[m.shardOf(a.Key)]
-	e := s.index[entryKey{a.Key, a.Limit.id}]
-	if e == nil {
+	c := m.look(a)
+	if !c.found() {
 		if remaining >= p.Capacity {
 			return
 		}
-		if e = m.room(s, r, entryKey{a.Key, a.Limit.id}, now); e == nil {
+		if m.sweep(c.shard, r, now); !c.shard.makeRoom(now, m.least.Load(), false) {
 			return
 		}
 	}
-	v := p.Look(&e.state, now)
+	v := p.Look(c.state(), now)
 	here := max(0, p.Full-v.Used) / p.Unit
 	switch {
 	case here > remaining:
-		v := p.Look(&e.state, now)
-		p.Settle(&e.state, &v, here-remaining, true)
-	case here < remaining:
-		if p.GiveBack(&e.state, now, remaining-here) {
-			s.remove(e)
-			return
+		unused := v.Now + p.Settle(c.state(), &v, here-remaining, true).Reset
+		if !c.charged(a.Limit, unused) {
+			c.shard.keep(c.print, &c.copied, a.Limit, unused)
 		}
+	case here == remaining:
+		c.release()
+	case p.GiveBack(c.state(), now, remaining-here):
+		c.forget()
+	default:
+		c.keep()
 	}
-	v = p.Look(&e.state, now)
-	e.limit = a.Limit
-	e.unused = v.Now + p.Settle(&e.state, &v, 0, false).Reset
 }
 
 // learnBan notes the ban that d tells of.
@@ -54,12 +54,12 @@ func (m *Memory) learnBan(r *Request, d *Decision, now int64) {
 		if a.Penalty != d.Penalty {
 			continue
 		}
-		s := &m.shards[m.shardOf(a.Key)]
-		e := s.index[entryKey{a.Key, a.Penalty.id}]
+		s, e := m.findRecord(a.Key, a.Penalty)
 		if e == nil {
-			if e = m.room(s, r, entryKey{a.Key, a.Penalty.id}, now); e == nil {
+			if m.sweep(s, r, now); !s.makeRoom(now, m.least.Load(), false) {
 				return
 			}
+			e = m.addRecord(s, a)
 		}
 		e.penalty = a.Penalty
 		e.record.Until = now + d.BanLeft.Microseconds()
@@ -68,29 +68,9 @@ func (m *Memory) learnBan(r *Request, d *Decision, now int64) {
 	}
 }
 
-// room makes room for a count as Take does, so that no key that is exhausted or
-// banned goes for a newcomer; nil: there is none.
-func (m *Memory) room(s *shard, r *Request, k entryKey, now int64) *entry {
-	m.sweep(s, r, now)
-	if len(s.all) >= s.room {
-		victim := s.victim(now, m.least.Load(), false)
-		if victim == nil {
-			return nil
-		}
-		s.remove(victim)
-	}
-	return s.add(k)
-}
-
 // sharedBy says that a unit is counted here as so many, one for each instance.
 func (m *Memory) sharedBy(live int64) {
 	if m.least.Load() != live {
 		m.least.Store(live)
 	}
-}
-
-// clock is the instant by which counts are made here, µs since 1970.
-func (m *Memory) clock() int64 {
-	m.init()
-	return m.now(&Request{})
 }

@@ -2,20 +2,132 @@ package stint
 
 import (
 	"slices"
-	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/stintdev/stint/internal/algo"
 )
 
-// add adds an unused entry; there must be room. The key is copied, for it may be a
-// piece of something large.
-func (s *shard) add(k entryKey) *entry {
-	k.key = strings.Clone(k.key)
-	e := &entry{entryKey: k, place: len(s.all)}
-	s.index[k] = e
+// shard holds all counts of its keys, so that the limits of one key are decided
+// under one lock: those that fit in its table, and all others in its map.
+type shard struct {
+	mu    sync.Mutex
+	table atomic.Pointer[table]
+	index map[uint64]*entry
+	all   []*entry // the same, in no order
+	hand  int      // where in all to look next for what may go
+	room  int
+	// reserved is how much of the room the request that is looking will take.
+	reserved int
+	_        [64]byte // its neighbour's lock lies in another cache line
+}
+
+// entry is a count that does not lie in a table: of a sliding window, of a log, or
+// of a penalty; and what found no slot.
+type entry struct {
+	print   uint64
+	place   int        // in shard.all
+	pinned  bool       // found by the request that is now looking for room
+	unused  int64      // the instant from which it may be dropped, µs
+	plan    *algo.Plan // of the last charge
+	number  uint32     // of plan; noPlan: it cannot be in a table
+	penalty *Penalty   // not nil: record counts, else state
+	key     string     // of a penalty's record
+	state   algo.State
+	record  algo.Record
+}
+
+func (s *shard) open(room int) {
+	s.room, s.index = room, make(map[uint64]*entry)
+	s.table.Store(new(table))
+}
+
+// counts is how many counts the shard holds.
+func (s *shard) counts() int { return s.table.Load().used + len(s.all) }
+
+// add adds an unused entry.
+func (s *shard) add(print uint64) *entry {
+	e := &entry{print: print, place: len(s.all)}
+	s.index[print] = e
 	s.all = append(s.all, e)
 	return e
 }
 
-// sweep looks at two entries for each one that comes in, so that what is unused
+// remove forgets e; nil is nothing to forget.
+func (s *shard) remove(e *entry) {
+	if e == nil {
+		return
+	}
+	delete(s.index, e.print)
+	last := len(s.all) - 1
+	s.all[e.place] = s.all[last]
+	s.all[e.place].place = e.place
+	s.all[last] = nil
+	s.all = slices.Delete(s.all, last, last+1)
+}
+
+// makeRoom makes room for a count, at the expense of another if need be; see victim.
+func (s *shard) makeRoom(now, cost int64, unused bool) bool {
+	if s.counts() < s.room {
+		return true
+	}
+	v := s.victim(now, cost, unused)
+	if v.found() {
+		s.evict(&v)
+	}
+	return v.found()
+}
+
+// keep takes a count that was charged under l and is not there yet into the table,
+// where that can be, else into the map.
+func (s *shard) keep(print uint64, state *algo.State, l *Limit, unused int64) {
+	if number := l.number(); number != noPlan {
+		if s.table.Load().isFull() {
+			s.grow()
+		}
+		if s.table.Load().put(print, state, number) {
+			return
+		}
+	}
+	s.keepApart(print, state, l.number(), &l.plan, unused)
+}
+
+// keepApart takes a count into the map.
+func (s *shard) keepApart(print uint64, state *algo.State, number uint32, p *algo.Plan, unused int64) {
+	e := s.add(print)
+	e.state, e.number, e.plan, e.unused = *state, number, p, unused
+}
+
+// grow moves the counts, none of which may be locked, into a larger table, and from
+// the map those that had found no slot. In the old table they stay locked, so that
+// whoever still looks there waits for the shard, and then looks here.
+func (s *shard) grow() {
+	old := s.table.Load()
+	larger := old.larger()
+	for i := range old.groups {
+		for j := range old.groups[i].slots {
+			o := &old.groups[i].slots[j]
+			print := o.print.Load()
+			if print == 0 {
+				continue
+			}
+			state, number := o.state(o.lock())
+			if !larger.put(print, &state, number) {
+				p := planOf(number)
+				v := p.LookSmall(state.Last, state.Used, state.Last)
+				s.keepApart(print, &state, number, p, state.Last+p.SettleSmall(&v, 0, false).Reset)
+			}
+		}
+	}
+	for i := len(s.all) - 1; i >= 0; i-- {
+		if e := s.all[i]; e.penalty == nil && larger.put(e.print, &e.state, e.number) {
+			s.remove(e)
+		}
+	}
+	s.table.Store(larger)
+}
+
+// sweep looks at some counts for each one that comes in, so that what is unused
 // goes sooner than it comes, and no request ever waits for a walk over all.
 func (s *shard) sweep(now int64) {
 	for range min(2, len(s.all)) {
@@ -23,24 +135,110 @@ func (s *shard) sweep(now int64) {
 		if e := s.all[s.hand]; !e.pinned && e.unused <= now {
 			s.remove(e)
 			if len(s.all) == 0 {
-				return
+				break
 			}
 		} else {
 			s.hand++
 		}
 	}
+	t := s.table.Load()
+	for range min(4, slotsInGroup*len(t.groups)) {
+		if o := t.next(); o.print.Load() != 0 && !o.isLocked() {
+			if word := o.lock(); o.share(word, now, 1) <= 0 {
+				t.remove(o, word)
+			} else {
+				o.word.Store(word)
+			}
+		}
+	}
 }
 
-// victimsSeen bounds the work of a request that finds the shard full.
-const victimsSeen = 128
+// next is the slot at the hand, which goes on.
+func (t *table) next() *slot {
+	t.hand %= slotsInGroup * len(t.groups)
+	s := &t.groups[t.hand/slotsInGroup].slots[t.hand%slotsInGroup]
+	t.hand++
+	return s
+}
 
-// victim is the entry to give way: an unused one, else, unless only that will do,
-// the one with the smallest share used of those that are neither exhausted nor
+// victim is a count that gives way to another, pinned. The zero victim is none.
+type victim struct {
+	entry *entry
+	slot  *slot
+	word  uint64 // the slot's, from before it was locked
+	shard *shard // for who finds several
+}
+
+func (v *victim) found() bool { return v.entry != nil || v.slot != nil }
+
+// spare lets a victim be.
+func (v *victim) spare() {
+	if v.slot != nil {
+		v.slot.word.Store(v.word)
+	} else if v.entry != nil {
+		v.entry.pinned = false
+	}
+}
+
+// evict forgets a victim.
+func (s *shard) evict(v *victim) {
+	if v.slot != nil {
+		s.table.Load().remove(v.slot, v.word)
+	} else {
+		s.remove(v.entry)
+	}
+}
+
+// A request that finds the shard full looks at victimsSeen counts, and where none of
+// them may go, on to mostSeen.
+const (
+	victimsSeen = 32
+	mostSeen    = 128
+)
+
+// victim finds the count to give way: an unused one, else, unless only that will
+// do, the one with the smallest share used of those that are neither exhausted nor
 // banned. cost is the smallest that is asked; see Memory.least.
-func (s *shard) victim(now, cost int64, unused bool) *entry {
-	var best *entry
+func (s *shard) victim(now, cost int64, unused bool) (v victim) {
+	for range 4 { // a slot may be charged until it is locked
+		v.entry, v.slot = s.candidate(now, cost, unused)
+		switch {
+		case v.entry != nil:
+			v.entry.pinned = true
+			return v
+		case v.slot == nil:
+			return v
+		}
+		v.word = v.slot.lock()
+		if share := v.slot.share(v.word, now, cost); share <= 0 || share < 1 && !unused {
+			return v
+		}
+		v.spare()
+	}
+	return victim{}
+}
+
+func (s *shard) candidate(now, cost int64, unused bool) (entry *entry, slot *slot) {
 	least := 1.0
-	for range min(victimsSeen, len(s.all)) {
+	t := s.table.Load()
+	for seen, i := 0, 0; !enough(seen, slot != nil) && i < slotsInGroup*len(t.groups); i++ {
+		o := t.next()
+		if o.print.Load() == 0 || o.isLocked() {
+			continue
+		}
+		seen++
+		share := o.share(o.word.Load(), now, cost)
+		if share <= 0 {
+			return nil, o
+		}
+		if share < least && !unused {
+			least, slot = share, o
+		}
+	}
+	for i := range len(s.all) {
+		if enough(i, entry != nil) {
+			break
+		}
 		s.hand %= len(s.all)
 		e := s.all[s.hand]
 		s.hand++
@@ -48,17 +246,25 @@ func (s *shard) victim(now, cost int64, unused bool) *entry {
 			continue
 		}
 		if e.unused <= now {
-			return e
+			return e, nil
 		}
 		if share := e.share(now, cost); share < least && !unused {
-			best, least = e, share
+			least, entry, slot = share, e, nil
 		}
 	}
-	return best
+	return entry, slot
 }
 
-// share is how much of what it may use an entry has used, from 0 to 1; 1 where it
-// must not be forgotten, as where no request of such a cost is allowed any more.
+func enough(seen int, found bool) bool { return seen >= mostSeen || found && seen >= victimsSeen }
+
+// share is how much of what it may use a count has used; 0: it is unused; 1: it must
+// not be forgotten, for no request of such a cost is allowed any more. word is the
+// slot's, and the shard must be locked.
+func (s *slot) share(word uint64, now, cost int64) float64 {
+	state, number := s.state(word)
+	return share(planOf(number), &state, now, cost)
+}
+
 func (e *entry) share(now, cost int64) float64 {
 	if e.penalty != nil {
 		p := &e.penalty.plan
@@ -67,23 +273,16 @@ func (e *entry) share(now, cost int64) float64 {
 		}
 		return 0.99 // violations count for more than most
 	}
-	p := &e.limit.plan
-	v := p.Look(&e.state, now)
+	return share(e.plan, &e.state, now, cost)
+}
+
+func share(p *algo.Plan, state *algo.State, now, cost int64) float64 {
+	v := p.Look(state, now)
+	if v.Used == 0 {
+		return 0
+	}
 	if !p.Fits(&v, max(1, min(cost, p.Capacity))) {
 		return 1
 	}
 	return float64(v.Used) / float64(p.Full)
-}
-
-// remove forgets e; nil is nothing to forget.
-func (s *shard) remove(e *entry) {
-	if e == nil {
-		return
-	}
-	delete(s.index, e.entryKey)
-	last := len(s.all) - 1
-	s.all[e.place] = s.all[last]
-	s.all[e.place].place = e.place
-	s.all[last] = nil
-	s.all = slices.Delete(s.all, last, last+1)
 }

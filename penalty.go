@@ -38,6 +38,7 @@ type Penalty struct {
 	spec PenaltySpec
 	plan algo.Penalty
 	id   string
+	salt uint64 // of id, for a Memory's map
 }
 
 // NewPenalty checks s and makes a penalty of it. The error says which number is
@@ -50,7 +51,8 @@ func NewPenalty(s PenaltySpec) (*Penalty, error) {
 	if err != nil {
 		return nil, fmt.Errorf("penalty: %w", err)
 	}
-	return &Penalty{spec: s, plan: plan, id: "p:" + s.Name}, nil
+	id := "p:" + s.Name
+	return &Penalty{spec: s, plan: plan, id: id, salt: saltOf(id)}, nil
 }
 
 // Spec is what the penalty was made of.

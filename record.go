@@ -79,9 +79,10 @@ func (l *Limiter) Banned(ctx context.Context) iter.Seq2[Record, error] {
 func (m *Memory) Record(_ context.Context, key string, p *Penalty) (Record, error) {
 	m.init()
 	r := Request{Asks: []Ask{{Key: key, Penalty: p}}}
-	defer m.unlock(m.lock(&r))
+	var few [1]uint64
+	defer m.unlock(m.lock(&r, few[:0]))
 	var record algo.Record
-	if e := m.find(key, p.id); e != nil {
+	if _, e := m.findRecord(key, p); e != nil {
 		record = e.record
 	}
 	return RecordOf(key, p, &record, m.now(&r)), nil
@@ -98,7 +99,7 @@ func RecordOf(key string, p *Penalty, r *algo.Record, now int64) Record {
 func (m *Memory) Banned(ctx context.Context, yield func(Record) bool) error {
 	m.init()
 	for i := range m.shards {
-		seen := make(map[entryKey]bool)
+		seen := make(map[uint64]bool)
 		for left := -1; left != 0; {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -121,21 +122,21 @@ const lookedAt = 4096
 // bannedIn returns the bans among the last entries before place left (-1: the end)
 // and the place that it has come to. It walks towards the front, for an entry
 // only ever moves that way: none is missed, and what has moved was seen.
-func (m *Memory) bannedIn(s *shard, left int, seen map[entryKey]bool) ([]Record, int) {
+func (m *Memory) bannedIn(s *shard, left int, seen map[uint64]bool) ([]Record, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := m.now(&Request{})
+	now := m.clock()
 	if left < 0 || left > len(s.all) {
 		left = len(s.all)
 	}
 	var banned []Record
 	front := max(0, left-lookedAt)
 	for _, e := range s.all[front:left] {
-		if e.penalty == nil || seen[e.entryKey] {
+		if e.penalty == nil || seen[e.print] {
 			continue
 		}
 		if r := RecordOf(e.key, e.penalty, &e.record, now); r.BanLeft > 0 {
-			seen[e.entryKey] = true
+			seen[e.print] = true
 			banned = append(banned, r)
 		}
 	}

@@ -151,6 +151,9 @@ func (r *Request) checkPairs() error {
 	return nil
 }
 
+// entryKey is a key under a limit or a penalty.
+type entryKey struct{ key, id string }
+
 func (r *Request) checkMany() error {
 	seen := make(map[entryKey]*Ask, 2*len(r.Asks))
 	for i := range r.Asks {

@@ -48,7 +48,8 @@ func checkPunished(key string, p *Penalty) error {
 // Violate implements Violator.
 func (m *Memory) Violate(_ context.Context, r *Request) (Decision, error) {
 	m.init()
-	defer m.unlock(m.lock(r))
+	var few [fewAsks]uint64
+	defer m.unlock(m.lock(r, few[:0]))
 	now := m.now(r)
 	if d, _ := m.banned(r, now); d.BanLeft > 0 {
 		return d, nil

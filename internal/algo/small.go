@@ -1,0 +1,67 @@
+package algo
+
+import "math/bits"
+
+// What a bucket or a fixed window remembers under one plan is two numbers, Last and
+// Used. The functions below are Look and Settle for those, so that a store may keep
+// them in less than a State.
+
+// Small tells whether a State under p is no more than Last and Used.
+func (p *Plan) Small() bool { return p.Kind <= FixedWindow }
+
+// UsedBits is how many bits hold any Used of a small State that was charged under
+// p, up to p's capacity.
+func (p *Plan) UsedBits() int { return bits.Len64(uint64(p.Full)) }
+
+// SmallState is the State of two numbers that came about under p.
+func (p *Plan) SmallState(last, used int64) State {
+	return State{Last: last, Used: used, Amount: p.Amount, Tick: p.Tick}
+}
+
+// LookSmall is Look at SmallState(last, used).
+func (p *Plan) LookSmall(last, used, now int64) View {
+	if last > now {
+		if last-now > max(p.Period, step) {
+			return View{Now: now}
+		}
+		now = last
+	}
+	v := View{Now: now}
+	switch {
+	case p.Kind == FixedWindow:
+		if now/p.Period == last/p.Period {
+			v.Used = used
+		}
+	case p.Tick == 1:
+		v.Used = fall(used, p.Rate, now-last)
+	default:
+		v.Used = fall(used, p.Rate, now/p.Tick-last/p.Tick)
+	}
+	return v
+}
+
+// SettleSmall is Settle for a small State: where the whole request is allowed, v
+// becomes what is to be remembered, v.Now and v.Used.
+func (p *Plan) SettleSmall(v *View, n int64, allowed bool) Verdict {
+	var d Verdict
+	if allowed {
+		d.Allowed = true
+		if p.Kind == LeakyBucket {
+			d.Delay = p.drain(v.Used)
+		}
+		v.Used += n * p.Unit
+	} else if d.Allowed = p.Fits(v, n); !d.Allowed {
+		d.Retry = Never
+		if n <= p.Capacity {
+			d.Retry = p.retry(nil, v, n)
+		}
+	}
+	if free := p.Full - v.Used; free > 0 {
+		d.Remaining = free
+		if p.Unit != 1 {
+			d.Remaining /= p.Unit
+		}
+	}
+	d.Reset = p.reset(nil, v)
+	return d
+}

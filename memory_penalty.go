@@ -1,0 +1,106 @@
+package stint
+
+import (
+	"strings"
+
+	"github.com/stintdev/stint/internal/algo"
+)
+
+// findRecord returns a key's record under a penalty, nil if there is none, and its
+// shard.
+func (m *Memory) findRecord(key string, p *Penalty) (*shard, *entry) {
+	hash := m.hash(key)
+	s := m.shardOf(hash)
+	return s, s.index[printOf(hash, p.salt)]
+}
+
+// addRecord adds an unused record. The key is copied, for it may be a piece of
+// something large.
+func (m *Memory) addRecord(s *shard, a *Ask) *entry {
+	e := s.add(printOf(m.hash(a.Key), a.Penalty.salt))
+	e.key, e.penalty = strings.Clone(a.Key), a.Penalty
+	return e
+}
+
+// banned answers with the ban of r's keys that runs longest, if one does. stale
+// tells whether a record is from a future that cannot be.
+func (m *Memory) banned(r *Request, now int64) (d Decision, stale bool) {
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		if a.Penalty == nil {
+			continue
+		}
+		if _, e := m.findRecord(a.Key, a.Penalty); e != nil {
+			left := algo.Duration(a.Penalty.plan.BanLeft(&e.record, now))
+			stale = stale || a.Penalty.plan.Ahead(&e.record, now)
+			if left > d.BanLeft {
+				d = Decision{Outcome: Banned, Key: a.Key, RetryAfter: left, BanLeft: left, Penalty: a.Penalty}
+			}
+		}
+	}
+	return d, stale
+}
+
+// dropStale forgets the records that lie too far ahead of now, of asks that were
+// charged, so that no ban comes back when the clock has come to it again.
+func (m *Memory) dropStale(r *Request, now int64) {
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		if a.Penalty == nil || a.Cost == 0 {
+			continue
+		}
+		if s, e := m.findRecord(a.Key, a.Penalty); e != nil && a.Penalty.plan.Ahead(&e.record, now) {
+			s.remove(e)
+		}
+	}
+}
+
+// punish counts one violation for each key and penalty of an ask that refused.
+func (m *Memory) punish(r *Request, steps []step, now int64, d *Decision) {
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		if a.Penalty != nil && isFirst(r, i) && refused(r, steps, a) {
+			sentence, left := m.violate(r, a, now)
+			d.Punish(a.Penalty, sentence, algo.Duration(left))
+		}
+	}
+}
+
+// isFirst tells whether ask i is the first with its key and penalty.
+func isFirst(r *Request, i int) bool {
+	for j := range i {
+		if r.Asks[j].sharesRecord(&r.Asks[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// refused tells whether an ask with the key and penalty of a refused.
+func refused(r *Request, steps []step, a *Ask) bool {
+	for i := range steps {
+		if !steps[i].fits && r.Asks[i].sharesRecord(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// violate counts a violation of a's key. Where there is no room to remember it
+// but by forgetting what is in use, the request is refused all the same, and that
+// is all.
+func (m *Memory) violate(r *Request, a *Ask, now int64) (algo.Sentence, int64) {
+	s, e := m.findRecord(a.Key, a.Penalty)
+	if e == nil {
+		m.sweep(s, r, now)
+		if !s.makeRoom(now, m.least.Load(), true) {
+			return algo.Limited, 0
+		}
+		e = m.addRecord(s, a)
+	}
+	p := &a.Penalty.plan
+	e.penalty = a.Penalty
+	sentence := p.Violate(&e.record, now)
+	e.unused = p.Clean(&e.record)
+	return sentence, p.BanLeft(&e.record, now)
+}

@@ -1,0 +1,292 @@
+package stint
+
+import (
+	"math"
+
+	"github.com/stintdev/stint/internal/algo"
+)
+
+// allow decides a request of one ask that was not checked; see takeOne. What is
+// malformed is not decided here.
+func (m *Memory) allow(key string, limit *Limit, cost int64, d *Decision) (ok bool) {
+	if limit == nil || key == "" || len(key) > MaxKey || cost < 0 {
+		return false
+	}
+	m.init()
+	return m.takeOne(key, limit, cost, ownClock, d)
+}
+
+// ownClock stands for the instant at which a Memory decides by its own clock.
+const ownClock = math.MinInt64
+
+// takeOne decides about a count that lies in a table, without a lock. ok is false
+// where that takes more, and then d is as it was. See table.
+func (m *Memory) takeOne(key string, limit *Limit, cost, at int64, d *Decision) (ok bool) {
+	number := limit.number()
+	if number == noPlan {
+		return false
+	}
+	hash := m.hash(key)
+	print := printOf(hash, limit.salt)
+	s := m.shardOf(hash).table.Load().find(print)
+	if s == nil {
+		return false
+	}
+	p := &limit.plan
+	for {
+		word, base := s.word.Load(), s.base.Load()
+		if word&lockedBit != 0 || uint32(base&(1<<planBits-1)) != number || s.print.Load() != print {
+			return false
+		}
+		// After the word, so that no charge in it is later.
+		now := at
+		if at == ownClock {
+			now = m.clock()
+		}
+		last, used := read(word, base, p)
+		v := p.LookSmall(last, used, now)
+		allowed := p.Fits(&v, cost)
+		verdict := p.SettleSmall(&v, cost, allowed)
+		if !allowed || cost == 0 {
+			if s.word.Load() != word { // base may be another's
+				continue
+			}
+		} else {
+			next, fits := pack(v.Now, v.Used, base, p)
+			if !fits {
+				return false
+			}
+			if !s.word.CompareAndSwap(word, next|word&editions) {
+				continue
+			}
+		}
+		d.tell(key, limit, &verdict)
+		return true
+	}
+}
+
+// count is where a request found a count, or did not. Its shard is locked, and so
+// is its slot, if it has one, until it is kept or forgotten.
+type count struct {
+	shard  *shard
+	print  uint64
+	entry  *entry
+	slot   *slot
+	word   uint64 // the slot's, from before it was locked
+	number uint32 // of the plan under which the slot's state came about
+	copied algo.State
+}
+
+func (m *Memory) look(a *Ask) (c count) {
+	hash := m.hash(a.Key)
+	c.shard, c.print = m.shardOf(hash), printOf(hash, a.Limit.salt)
+	if a.Limit.plan.Small() {
+		if c.slot = c.shard.table.Load().find(c.print); c.slot != nil {
+			c.word = c.slot.lock()
+			c.copied, c.number = c.slot.state(c.word)
+			return c
+		}
+	}
+	c.entry = c.shard.index[c.print]
+	return c
+}
+
+func (c *count) found() bool { return c.slot != nil || c.entry != nil }
+
+// state may be changed, and is zero where nothing was found.
+func (c *count) state() *algo.State {
+	if c.entry != nil {
+		return &c.entry.state
+	}
+	return &c.copied
+}
+
+// release leaves the count as it was found.
+func (c *count) release() {
+	if c.slot != nil {
+		c.slot.word.Store(c.word)
+	}
+}
+
+// forget drops a count that was found.
+func (c *count) forget() {
+	if c.slot != nil {
+		c.shard.table.Load().remove(c.slot, c.word)
+	} else {
+		c.shard.remove(c.entry)
+	}
+}
+
+// keep keeps the state of a count that was found, after a give-back.
+func (c *count) keep() {
+	if c.slot != nil && !c.slot.set(c.word, &c.copied, c.number) {
+		c.release() // it cannot be: what fitted does so with less used
+	}
+}
+
+// charged keeps the state of a count that was charged under l, where the count was
+// found and has a place for that. If not, addTo has to be called when all counts of
+// the request have been kept.
+func (c *count) charged(l *Limit, unused int64) (kept bool) {
+	switch {
+	case c.entry != nil:
+		c.entry.plan, c.entry.number, c.entry.unused = &l.plan, l.number(), unused
+		return true
+	case c.slot == nil:
+		return false
+	case c.slot.set(c.word, &c.copied, l.number()):
+		return true
+	}
+	c.shard.table.Load().remove(c.slot, c.word)
+	c.slot = nil
+	return false
+}
+
+// step is what is known of one ask between looking and settling.
+type step struct {
+	count
+	view    algo.View
+	fits    bool
+	charged bool  // and its count is to be added
+	unused  int64 // the instant from which it then is unused
+}
+
+// fewAsks is how many asks are decided without allocating.
+const fewAsks = 8
+
+func (m *Memory) take(r *Request, now int64, out []Decision) (Decision, error) {
+	d, stale := m.banned(r, now)
+	if d.BanLeft > 0 {
+		return d, nil
+	}
+	var few [fewAsks]step
+	steps := few[:min(len(r.Asks), fewAsks)]
+	if len(r.Asks) > fewAsks {
+		steps = make([]step, len(r.Asks))
+	}
+	allowed := true
+	for i := range steps {
+		a, s := &r.Asks[i], &steps[i]
+		s.count = m.look(a)
+		s.view = a.Limit.plan.Look(s.state(), now)
+		s.fits = a.Limit.plan.Fits(&s.view, a.Cost)
+		allowed = allowed && s.fits
+	}
+	if allowed {
+		if err := m.place(r, steps, now); err != nil {
+			for i := range steps {
+				steps[i].release()
+			}
+			return Decision{}, err
+		}
+	}
+	d = settle(r, steps, allowed, out)
+	if !allowed {
+		m.punish(r, steps, now, &d)
+	} else if stale {
+		m.dropStale(r, now)
+	}
+	return d, nil
+}
+
+// place finds room for the counts that are about to be charged and are not there
+// yet: for all of them, or none, and then nothing has given way.
+func (m *Memory) place(r *Request, steps []step, now int64) error {
+	missing := 0
+	for i := range steps {
+		if e := steps[i].entry; e != nil {
+			e.pinned = true
+		}
+		if !steps[i].found() && r.Asks[i].Cost > 0 {
+			missing++
+		}
+	}
+	var err error
+	if missing > 0 {
+		err = m.placeMissing(r, steps, now)
+	}
+	for i := range steps {
+		if e := steps[i].entry; e != nil {
+			e.pinned = false
+		}
+	}
+	return err
+}
+
+func (m *Memory) placeMissing(r *Request, steps []step, now int64) error {
+	var victims []victim
+	full := false
+	for i := range steps {
+		s := steps[i].shard
+		if steps[i].found() || r.Asks[i].Cost == 0 {
+			continue
+		}
+		m.sweep(s, r, now)
+		if s.counts()+s.reserved < s.room {
+			s.reserved++
+			continue
+		}
+		v := s.victim(now, m.least.Load(), false)
+		if full = !v.found(); full {
+			break
+		}
+		v.shard = s
+		victims = append(victims, v)
+	}
+	for i := range steps {
+		steps[i].shard.reserved = 0
+	}
+	for i := range victims {
+		if full {
+			victims[i].spare()
+		} else {
+			victims[i].shard.evict(&victims[i])
+		}
+	}
+	if full {
+		return ErrFull
+	}
+	return nil
+}
+
+// sweep is shard.sweep, where that may be. Where the caller gives the instant,
+// which may lie before another that was given, what is unused at this one goes
+// only if room is needed.
+func (m *Memory) sweep(s *shard, r *Request, now int64) {
+	if r.At.IsZero() {
+		s.sweep(now)
+	}
+}
+
+// settle ends the decision: it charges the counts or lets them be, and says how
+// they stand. Those that are new come last, for a table may grow for them, and no
+// slot may be locked then.
+func settle(r *Request, steps []step, allowed bool, out []Decision) Decision {
+	var few [fewAsks]Decision
+	if out == nil {
+		out = few[:0]
+		if len(steps) > fewAsks {
+			out = make([]Decision, 0, len(steps))
+		}
+		out = out[:len(steps)]
+	}
+	added := false
+	for i := range steps {
+		a, s := &r.Asks[i], &steps[i]
+		v := a.Limit.plan.Settle(s.state(), &s.view, a.Cost, allowed)
+		out[i] = DecisionOf(a, v)
+		if !allowed || a.Cost == 0 {
+			s.release()
+			continue
+		}
+		s.unused = s.view.Now + v.Reset
+		s.charged = !s.count.charged(a.Limit, s.unused)
+		added = added || s.charged
+	}
+	for i := range steps {
+		if s := &steps[i]; added && s.charged {
+			s.shard.keep(s.print, &s.copied, r.Asks[i].Limit, s.unused)
+		}
+	}
+	return Strictest(out[:len(steps)])
+}

@@ -1,0 +1,210 @@
+package stint
+
+import (
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/stintdev/stint/internal/algo"
+)
+
+// A table holds the counts of a shard that are two numbers, those of buckets and
+// fixed windows: 24 bytes each, without pointers, where the garbage collector has
+// nothing to look at. A count may lie in either of two groups of eight, which are three
+// cache lines each; the fuller one is left alone, so that a table can be filled to
+// 88 %. The few that find no place lie in the shard's map, as all other counts do.
+//
+// Keys are told apart by a keyed hash of 64 bits of the key and the limit's ID. Two
+// counts of n are taken for one with a probability of n²/2^65, which is 1 in 37
+// million for a million of them.
+//
+// Whoever decides about one count that is there does so without a lock: it reads
+// the count, then the clock, and swaps the count if it is still the same; a refusal
+// writes nothing. All else happens under the shard's lock, and locks the words of
+// the counts that it is about.
+type table struct {
+	groups []group
+	used   int // slots that are taken
+	hand   int // the slot at which to look next for what may go
+}
+
+type group struct {
+	slots [slotsInGroup]slot
+}
+
+const slotsInGroup = 8
+
+// slot is a count. Its word is, from the top: whether it is locked, a number that
+// changes whenever anything but the word does, the instant of the last charge from
+// base on, and what is used, in as many bits as the plan needs.
+type slot struct {
+	print atomic.Uint64 // 0: free
+	word  atomic.Uint64
+	base  atomic.Uint64 // an instant in units of 1,024 µs, and the plan's number in the lowest 22 bits
+}
+
+const (
+	lockedBit  = 1 << 63
+	editionBit = 1 << 60
+	stateBits  = 60
+	editions   = lockedBit - editionBit
+	planBits   = 22
+	baseShift  = 10
+)
+
+// printOf is what a count is known by.
+func printOf(hash, salt uint64) uint64 {
+	hi, lo := bits.Mul64(hash^0xa0761d6478bd642f, salt^0xe7037ed1a0b428db)
+	return max(1, hi^lo)
+}
+
+// groupsOf are the two groups where a count may lie.
+func (t *table) groupsOf(print uint64) (*group, *group) {
+	n := uint64(len(t.groups))
+	return &t.groups[print>>32*n>>32], &t.groups[print&(1<<32-1)*n>>32]
+}
+
+// find returns the slot of a count; nil: it has none.
+func (t *table) find(print uint64) *slot {
+	if len(t.groups) == 0 {
+		return nil
+	}
+	first, second := t.groupsOf(print)
+	if s := first.find(print); s != nil {
+		return s
+	}
+	return second.find(print)
+}
+
+func (g *group) find(print uint64) *slot {
+	for i := range g.slots {
+		if g.slots[i].print.Load() == print {
+			return &g.slots[i]
+		}
+	}
+	return nil
+}
+
+// free returns a free slot of the emptier of the two groups; nil: there is none.
+func (t *table) free(print uint64) *slot {
+	first, second := t.groupsOf(print)
+	a, n := first.free()
+	b, m := second.free()
+	if m > n {
+		return b
+	}
+	return a
+}
+
+func (g *group) free() (s *slot, n int) {
+	for i := range g.slots {
+		if g.slots[i].print.Load() == 0 {
+			s = &g.slots[i]
+			n++
+		}
+	}
+	return s, n
+}
+
+// lock locks a slot's word and returns what it was. The shard must be locked.
+func (s *slot) lock() uint64 {
+	for {
+		if w := s.word.Load(); s.word.CompareAndSwap(w, w|lockedBit) {
+			return w &^ lockedBit
+		}
+	}
+}
+
+// isLocked tells whether whoever has locked the shard has locked the slot, too.
+func (s *slot) isLocked() bool { return s.word.Load()&lockedBit != 0 }
+
+// read takes a word apart. base is that of the same slot.
+func read(word, base uint64, p *algo.Plan) (last, used int64) {
+	width := p.UsedBits()
+	state := word & (editionBit - 1)
+	return int64(base>>planBits<<baseShift + state>>width), int64(state & (1<<width - 1))
+}
+
+// pack is the inverse of read, with an edition of 0, where the numbers fit.
+func pack(last, used int64, base uint64, p *algo.Plan) (word uint64, ok bool) {
+	width := p.UsedBits()
+	since := uint64(last) - base>>planBits<<baseShift // of an instant before base, more than fits
+	return since<<width | uint64(used), since>>(stateBits-width) == 0 && uint64(used)>>width == 0
+}
+
+// state is what a locked slot holds, under the plan that it was charged under.
+func (s *slot) state(word uint64) (algo.State, uint32) {
+	base := s.base.Load()
+	number := uint32(base & (1<<planBits - 1))
+	p := planOf(number)
+	last, used := read(word, base, p)
+	return p.SmallState(last, used), number
+}
+
+// set gives a locked slot a state and unlocks it. word is what it was. It reports
+// whether the state fits; if not, the slot stays as it is, and locked.
+func (s *slot) set(word uint64, state *algo.State, number uint32) bool {
+	if number == noPlan {
+		return false
+	}
+	p, base := planOf(number), s.base.Load()
+	next, ok := pack(state.Last, state.Used, base, p)
+	if !ok || uint32(base&(1<<planBits-1)) != number {
+		base = uint64(state.Last)>>baseShift<<planBits | uint64(number)
+		if next, ok = pack(state.Last, state.Used, base, p); !ok {
+			return false
+		}
+		s.base.Store(base)
+		word += editionBit
+	}
+	s.word.Store(next | word&editions)
+	return true
+}
+
+// Of a table that is full to mostFull, a larger one is made: 25 % larger, so that
+// little is empty, but twice as large while it is small.
+const (
+	mostFull    = 0.88
+	smallTable  = 64 // groups
+	firstGroups = 2
+)
+
+// isFull tells whether it is time for a larger table.
+func (t *table) isFull() bool {
+	return float64(t.used) >= mostFull*slotsInGroup*float64(len(t.groups))
+}
+
+// larger is an empty table for what outgrows t.
+func (t *table) larger() *table {
+	n := max(firstGroups, 2*len(t.groups))
+	if len(t.groups) >= smallTable {
+		n = len(t.groups) + len(t.groups)/4
+	}
+	return &table{groups: make([]group, n)}
+}
+
+// put takes a slot for a count, which then can be found. It reports whether there
+// is one that can hold it.
+func (t *table) put(print uint64, state *algo.State, number uint32) bool {
+	if number == noPlan || len(t.groups) == 0 {
+		return false
+	}
+	s := t.free(print)
+	if s == nil {
+		return false
+	}
+	word := s.lock()
+	if !s.set(word, state, number) {
+		s.word.Store(word)
+		return false
+	}
+	s.print.Store(print)
+	t.used++
+	return true
+}
+
+// remove frees a locked slot, and unlocks it.
+func (t *table) remove(s *slot, word uint64) {
+	s.print.Store(0)
+	s.word.Store((word + editionBit) & editions)
+	t.used--
+}

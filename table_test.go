@@ -1,0 +1,175 @@
+package stint
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stintdev/stint/internal/algo"
+)
+
+// What a word holds comes out of it again, or is refused.
+func TestWords(t *testing.T) {
+	for range 200_000 {
+		bits := rand.IntN(mostUsedBits) + 1
+		p := algo.Plan{Full: 1<<bits - 1}
+		base := uint64(rand.Int64N(1<<52)>>baseShift)<<planBits | rand.Uint64N(1<<planBits)
+		last := int64(base>>planBits<<baseShift) + rand.Int64N(1<<50)>>rand.IntN(50) - rand.Int64N(2)
+		used := rand.Int64N(1 << 52 >> rand.IntN(52))
+		word, ok := pack(last, used, base, &p)
+		since := last - int64(base>>planBits<<baseShift)
+		fits := since >= 0 && since < 1<<(stateBits-bits) && used <= p.Full
+		if ok != fits {
+			t.Fatalf("last %d, base %x, used %d of %d: fits is %v", last, base, used, p.Full, ok)
+		}
+		if !ok {
+			continue
+		}
+		if l, u := read(word|rand.Uint64()&editions, base, &p); l != last || u != used {
+			t.Fatalf("%d %d came back as %d %d", last, used, l, u)
+		}
+	}
+}
+
+// Every count is found again, with what was charged, however often its table has
+// grown, and also what found no slot in it.
+func TestTableKeepsAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const keys = 50_000
+		m := &Memory{MaxKeys: keys * 34 / 33}
+		l := NewLimiter(m)
+		limits := []*Limit{MustLimit("1000 per 24h"), MustLimit("1000 per 24h fixed_window"), MustLimit("7 per 24h leaky_bucket")}
+		for round := range 3 {
+			for i := range keys {
+				if _, err := l.AllowN(t.Context(), fmt.Sprint(i), limits[i%3], int64(i%3+1)); err != nil {
+					t.Fatal(i, err)
+				}
+			}
+			if m.Len() != keys {
+				t.Fatalf("%d counts of %d", m.Len(), keys)
+			}
+			for i := range keys {
+				used := int64(round+1) * int64(i%3+1)
+				d, err := l.Peek(t.Context(), fmt.Sprint(i), limits[i%3])
+				if want := max(limits[i%3].Capacity()-used, 1); err != nil || d.Remaining != want {
+					t.Fatalf("%d: %d left, want %d, %v", i, d.Remaining, want, err)
+				}
+			}
+			time.Sleep(time.Millisecond)
+		}
+		spilled := 0
+		for i := range m.shards {
+			spilled += len(m.shards[i].all)
+		}
+		if spilled > keys/100 {
+			t.Errorf("%d of %d counts found no slot", spilled, keys)
+		}
+		t.Logf("%d of %d counts found no slot", spilled, keys)
+	})
+}
+
+// Many goroutines charge many keys while tables grow under them and counts are
+// forgotten: of each key exactly as many units pass as there are.
+func TestTableUnderFire(t *testing.T) {
+	var keys, callers = 3000, 8
+	m := &Memory{MaxKeys: 100_000}
+	limits := []*Limit{MustLimit("5 per 24h fixed_window"), MustLimit("5 per 240h"), MustLimit("5 per 9000d sliding_log")}
+	admitted := make([]atomic.Int64, keys*len(limits))
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			l := NewLimiter(m)
+			for n, i := range rand.Perm(keys * len(limits) * 2) {
+				i /= 2
+				r := Request{Asks: []Ask{{Key: fmt.Sprint(i / 3), Limit: limits[i%3], Cost: 1}}}
+				if n%3 == 0 { // by the other road
+					r.Asks = append(r.Asks, Ask{Key: fmt.Sprint("passing", n), Limit: limits[0], Cost: 1})
+				}
+				d, err := l.Take(context.Background(), &r, nil)
+				if err != nil {
+					t.Error(err)
+				}
+				if d.Allowed {
+					admitted[i].Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for i := range admitted {
+		if n := admitted[i].Load(); n != 5 {
+			t.Fatalf("key %d: %d units of 5 passed, of %d requests", i, n, 2*callers)
+		}
+	}
+}
+
+// A count moves between the table and the map as its limit's numbers do or do not
+// fit in a word, and keeps what was used.
+func TestTableAndMap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		small, large := MustLimit("10 per 30d"), MustLimit("10000000000 per 30d")
+		if small.number() == noPlan || large.number() == noPlan {
+			t.Fatal("both are for the table")
+		}
+		beyond := MustLimit("7 per 30d")
+		if beyond.number() != noPlan {
+			t.Fatal("this should not fit")
+		}
+		l := NewLimiter(new(Memory))
+		take := func(limit *Limit, left int64) {
+			t.Helper()
+			if d, err := l.Allow(t.Context(), "k", limit); err != nil || d.Remaining != left {
+				t.Fatalf("%d left, want %d; %v", d.Remaining, left, err)
+			}
+		}
+		take(small, 9)
+		take(small, 8)
+		take(large, 1e10-3)
+		take(small, 6)
+		take(beyond, 2)
+		take(beyond, 1)
+		take(small, 3)
+	})
+}
+
+// A count takes at most 40 bytes, however many there are.
+func TestBytesOfACount(t *testing.T) {
+	sizes := []int{100_000}
+	if !testing.Short() {
+		sizes = append(sizes, 1_000_000, 1_300_000, 10_000_000)
+	}
+	limit := MustLimit("100 per 24h")
+	for _, n := range sizes {
+		m := &Memory{MaxKeys: n * 34 / 33}
+		m.init()
+		l := NewLimiter(m)
+		before := inUse()
+		var key [8]byte
+		for i := range n {
+			for j := range key {
+				key[j] = 'a' + byte(i>>(4*j)&15)
+			}
+			if _, err := l.Allow(context.Background(), string(key[:]), limit); err != nil {
+				t.Fatal(err)
+			}
+		}
+		bytes := float64(inUse()-before) / float64(n)
+		if t.Logf("%d counts: %.1f bytes each", n, bytes); bytes > 40 || bytes < 16 {
+			t.Errorf("%d counts: %.1f bytes each, want at most 40", n, bytes)
+		}
+		runtime.KeepAlive(m)
+	}
+}
+
+func inUse() int64 {
+	runtime.GC()
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return int64(s.HeapAlloc)
+}
