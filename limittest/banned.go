@@ -63,7 +63,7 @@ func checkRecords(t testing.TB, e *env) {
 		t.Skipf("%T is no stint.Recorder", store)
 	}
 	t.Logf("seed %d", e.seed)
-	c := records{TB: t, rng: rand.New(rand.NewPCG(e.seed, 3)), store: store, keys: slices.Clone(oddKeys), told: map[string][]string{}}
+	c := records{TB: t, rng: rand.New(rand.NewPCG(e.seed, 3)), store: store, keys: slices.Clone(oddKeys), told: map[string][]string{}, spans: map[recordID]time.Duration{}}
 	c.rng.Shuffle(len(c.keys), func(i, j int) { c.keys[i], c.keys[j] = c.keys[j], c.keys[i] })
 	for range recordSteps {
 		c.step()
@@ -93,7 +93,16 @@ type records struct {
 	model Model
 	keys  []string
 	told  map[string][]string // by key
-	slack time.Duration       // by which the two clocks may differ
+	// spans are, for each record, the longest that a step took which may have
+	// imposed its ban: store and model did so at different instants of it.
+	spans map[recordID]time.Duration
+}
+
+// took is how long something has taken, by the clock, which stores ask, or by the
+// count of time, which goes on differently where the clock is set.
+func took(began time.Time) time.Duration {
+	now := time.Now()
+	return max(now.Sub(began), now.Round(0).Sub(began.Round(0)).Abs())
 }
 
 func (c *records) step() {
@@ -125,16 +134,21 @@ func (c *records) step() {
 	}
 	record, err := c.store.(stint.Recorder).Record(ctx, a.Key, a.Penalty)
 	wanted, _ := c.model.Record(ctx, a.Key, a.Penalty)
-	c.slack = max(c.slack, 2*time.Since(began)+2*time.Millisecond)
-	if err != nil || !c.alike(record, wanted) {
+	// Of a step that took long, both halves did: the change and the reading.
+	id, span := recordID{a.Key, a.Penalty.Spec().Name}, took(began)
+	c.spans[id] = max(c.spans[id], span)
+	if err != nil || !c.alike(record, wanted, id, span) {
 		c.Fatalf("Record:\n got %+v, %v\nwant %+v\n%s", record, err, wanted, story())
 	}
 }
 
-func (c *records) alike(got, want stint.Record) bool {
+// alike compares records that were read within a span. What is left of their bans
+// may differ by as much as the instants at which these were imposed and read.
+func (c *records) alike(got, want stint.Record, id recordID, span time.Duration) bool {
+	const rounding = 2 * time.Millisecond
 	apart := (got.BanLeft - want.BanLeft).Abs()
 	got.BanLeft, want.BanLeft = min(got.BanLeft, 1), min(want.BanLeft, 1)
-	return got == want && apart <= c.slack
+	return got == want && apart <= c.spans[id]+span+rounding
 }
 
 // checkBanned compares what runs in the end.
@@ -144,7 +158,7 @@ func (c *records) checkBanned() {
 	began := time.Now()
 	got, err := bansOf(ctx, c.store.(stint.Recorder))
 	want, _ := bansOf(ctx, &c.model)
-	c.slack += time.Since(began)
+	span := took(began)
 	if err != nil || len(got) != len(want) || len(want) < 3 {
 		c.Fatalf("Banned: %d bans, %v; want %d, and several:\n%+v", len(got), err, len(want), want)
 	}
@@ -152,10 +166,11 @@ func (c *records) checkBanned() {
 	slices.SortStableFunc(got, func(a, b stint.Record) int { return strings.Compare(fmt.Sprint(a.Hashed), fmt.Sprint(b.Hashed)) })
 	for _, r := range got {
 		i := slices.IndexFunc(want, func(w stint.Record) bool {
+			id := recordID{w.Key, w.Penalty}
 			if r.Hashed && len(w.Key) > 16 && strings.HasPrefix(r.Key, "#") {
 				w.Key, w.Hashed = r.Key, true
 			}
-			return c.alike(r, w)
+			return c.alike(r, w, id, span)
 		})
 		if i < 0 {
 			c.Fatalf("Banned: %+v, which is not among, or came twice:\n%+v\n%s", r, want, strings.Join(c.told[r.Key], "\n"))
