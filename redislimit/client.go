@@ -40,6 +40,7 @@ const mostWaiting = 4096
 type engine struct {
 	rueidis.Client
 	waiting chan struct{}
+	sockets *sockets
 }
 
 type reply struct {
@@ -132,7 +133,7 @@ func (e engine) command(args []string) rueidis.Completed {
 func (e engine) nodes() []Client {
 	var all []Client
 	for _, n := range e.Nodes() {
-		all = append(all, engine{n, e.waiting})
+		all = append(all, engine{n, e.waiting, e.sockets})
 	}
 	return all
 }
@@ -147,12 +148,19 @@ func notThere(err error) bool {
 // connect opens the engine. rueidis dials at once, so a server that cannot be
 // reached shows here.
 func connect(o rueidis.ClientOption) (engine, error) {
+	s := newSockets()
+	o.DialCtxFn = s.dial(o.DialCtxFn)
 	c, err := rueidis.NewClient(o)
 	if err != nil {
+		s.refuse()
+		s.sever() // a node of a Cluster may have been reached
 		return engine{}, fmt.Errorf("redislimit: connect to %s: %w", addresses(o), advise(err))
 	}
-	return engine{c, make(chan struct{}, mostWaiting)}, nil
+	return engine{c, make(chan struct{}, mostWaiting), s}, nil
 }
+
+// Close ends the connections, those too that rueidis forgets.
+func (e engine) Close() { e.sockets.end(e.Client.Close) }
 
 // do is Client.Do for commands that reply with a string.
 func do(ctx context.Context, c Client, args ...string) (string, error) {

@@ -1,10 +1,15 @@
 package redislimit_test
 
 import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -48,5 +53,69 @@ func TestLyingServer(t *testing.T) {
 			l.callers.Wait()
 			t.Logf("%d admitted, %d in doubt: %v", l.admitted, l.maybe, len(l.errors))
 		})
+	}
+}
+
+// Well-formed replies that are false are believed where they are possible, and cost
+// an error where they are not: then a Fallback decides, and asks no longer.
+func TestFalseAnswers(t *testing.T) {
+	server := redistest.Start(t)
+	p := redistest.StartProxy(t, server.Addr)
+	s := open(t, p.URL())
+	limit := stint.MustLimit("10 per 1h")
+	head := func(result byte) string { return string(result) + strings.Repeat("\x00", 10) }
+	verdict := func(fits byte, remaining uint64) string {
+		return string(binary.BigEndian.AppendUint64(nil, uint64(fits)<<56|remaining)) + strings.Repeat("\x00", 21)
+	}
+	const answered = "$40\r\n" // the head of the answer to a request of one ask
+	lie := func(text string) {
+		reply := []byte(fmt.Sprintf("$%d\r\n%s\r\n", len(text), text))
+		p.Set(redistest.Toxic{Lie: func(b []byte) []byte {
+			if !bytes.HasPrefix(b, []byte(answered)) {
+				return b
+			}
+			return append(append([]byte(nil), reply...), b[len(answered)+42:]...)
+		}})
+	}
+	for name, text := range map[string]string{
+		"nothing":                    "",
+		"a result that there isn't":  head(9) + verdict(1, 3),
+		"no verdict":                 head(1),
+		"half a verdict":             head(1) + verdict(1, 3)[:10],
+		"more left than there is":    head(1) + verdict(1, 1<<50),
+		"allowed, which it is not":   head(1) + verdict(0, 0),
+		"refused, which it is not":   head(2) + verdict(1, 3),
+		"banned by no penalty":       "\x05\x00\x01" + head(0)[3:],
+		"a broken key of nobody":     "\x06\x00\x09" + head(0)[3:],
+		"a ban of less than no time": "\x04\x00\x01\xff" + head(0)[4:] + verdict(0, 0),
+	} {
+		t.Run(name, func(t *testing.T) {
+			lie(text)
+			if d, err := stint.NewLimiter(s).Allow(t.Context(), name, limit); err == nil {
+				t.Errorf("believed: %+v", d)
+			}
+			f := &stint.Fallback{Store: s, Deadline: 10 * time.Second}
+			defer f.Close()
+			limiter := stint.NewLimiter(f)
+			for i := range 12 {
+				d, err := limiter.Allow(t.Context(), name, limit)
+				if err != nil || d.By != stint.ByLocal || d.Allowed != (i < 10) {
+					t.Fatalf("call %d: %+v, %v", i, d, err)
+				}
+			}
+			if f.State() == stint.Closed {
+				t.Error("the breaker is closed")
+			}
+		})
+	}
+	for text, want := range map[string]stint.Decision{
+		head(1) + verdict(1, 7): {Allowed: true, Remaining: 7},
+		head(2) + verdict(0, 2): {Remaining: 2},
+	} {
+		lie(text)
+		d, err := stint.NewLimiter(s).Allow(t.Context(), "k", limit)
+		if err != nil || d.Allowed != want.Allowed || d.Remaining != want.Remaining || d.By != stint.ByStore {
+			t.Errorf("%q: %+v, %v; want %+v", text, d, err, want)
+		}
 	}
 }

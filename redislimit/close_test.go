@@ -1,0 +1,107 @@
+package redislimit_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint/internal/redistest"
+	"github.com/stintdev/stint/redislimit"
+)
+
+// A Store that is closed while a server is frozen leaves no goroutine and no socket,
+// whether the server ever wakes or not. Connections that are being made then are what
+// rueidis forgets: the server, awake again, would accept them for good.
+func TestCloseWhileFrozen(t *testing.T) {
+	for _, of := range []string{"single", "Cluster", "Sentinel"} {
+		for _, wakes := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, wakes %t", of, wakes), func(t *testing.T) {
+				if of == "Sentinel" && brief() {
+					t.Skip("the master's failover takes seconds")
+				}
+				var address string
+				var server *redistest.Server
+				switch of {
+				case "single":
+					server = redistest.Start(t)
+					address = server.URL()
+				case "Cluster":
+					// Its address names another master, so that the one which decides is
+					// first met when it is frozen.
+					c := redistest.StartReplicated(t, 3, 0)
+					_, owner := slotOf(t, c)
+					server, address = c.Masters[owner], "redis+cluster://"+c.Masters[(owner+1)%3].Addr
+				case "Sentinel":
+					w := redistest.StartWatched(t, 1, 1)
+					server, address = w.Master, w.URL()
+				}
+				closeWhileFrozen(t, address, server, wakes)
+			})
+		}
+	}
+}
+
+func closeWhileFrozen(t *testing.T, address string, server *redistest.Server, wakes bool) {
+	goes(t, 0)
+	sockets := openSockets()
+	s, err := redislimit.Open(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	thaw := server.Freeze(t)
+	l := start(s, 32, 20*time.Millisecond, nil)
+	for failed := int64(0); failed < 100; time.Sleep(time.Millisecond) {
+		l.mu.Lock()
+		failed = l.maybe + l.refused
+		l.mu.Unlock()
+	}
+	s.Close()
+	if wakes {
+		thaw()
+	}
+	close(l.stop)
+	l.callers.Wait()
+	goes(t, sockets)
+}
+
+// goes wants all goroutines of Stores and their clients gone, soon, and no more
+// sockets than so many.
+func goes(t *testing.T, sockets int) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		goroutines, open := storesGoroutines(), openSockets()
+		if len(goroutines) == 0 && (sockets == 0 || open <= sockets) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d sockets, %d before, and %d goroutines:\n%s", open, sockets, len(goroutines), strings.Join(goroutines, "\n\n"))
+		}
+	}
+}
+
+// storesGoroutines are the stacks of what Stores and their clients run.
+func storesGoroutines() (stacks []string) {
+	all := make([]byte, 4<<20)
+	for _, stack := range strings.Split(string(all[:runtime.Stack(all, true)]), "\n\n") {
+		if strings.Contains(stack, "github.com/redis/rueidis.") || strings.Contains(stack, "stint/redislimit.") {
+			stacks = append(stacks, stack)
+		}
+	}
+	return stacks
+}
+
+// openSockets is how many sockets the process has, where the system tells.
+func openSockets() (n int) {
+	files, _ := filepath.Glob("/proc/self/fd/*")
+	for _, f := range files {
+		if to, err := os.Readlink(f); err == nil && strings.HasPrefix(to, "socket:") {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,127 @@
+package redislimit
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// farewell is how long an engine that is closed lets calls under way be answered.
+// rueidis gives each of its connections as long.
+const farewell = time.Second
+
+// sockets are the connections of an engine. rueidis, when it is closed, does not
+// wait for those of a Cluster, and forgets those that are being made or that its
+// topology has just dropped: a connection to a server that is frozen, with its
+// goroutines, could outlive the Store. So Close ends here what rueidis leaves.
+type sockets struct {
+	over   context.Context // done when no more are to be made
+	refuse context.CancelFunc
+	none   chan struct{} // closed when none is left after that
+
+	mu   sync.Mutex
+	open map[*socket]struct{}
+}
+
+func newSockets() *sockets {
+	s := &sockets{none: make(chan struct{}), open: map[*socket]struct{}{}}
+	s.over, s.refuse = context.WithCancel(context.Background())
+	return s
+}
+
+// socket is a connection that is known to its engine until it is closed.
+type socket struct {
+	*checked
+	of *sockets
+}
+
+// Close implements net.Conn.
+func (c *socket) Close() error {
+	c.of.forget(c)
+	return c.checked.Close()
+}
+
+// dialer is what rueidis dials by.
+type dialer func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error)
+
+// dial is a dialer by way of what dialChecked made.
+func (s *sockets) dial(by dialer) dialer {
+	return func(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(s.over, cancel)()
+		c, err := by(ctx, address, d, t)
+		if err == nil {
+			c = s.add(c.(*checked))
+		}
+		// This very error, at which rueidis does not look for other nodes: it would
+		// do so every second, for as long as the process lives.
+		if s.over.Err() != nil {
+			if err == nil {
+				_ = c.Close()
+			}
+			return nil, rueidis.ErrClosing
+		}
+		return c, err
+	}
+}
+
+func (s *sockets) add(c *checked) *socket {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := &socket{c, s}
+	s.open[k] = struct{}{}
+	return k
+}
+
+func (s *sockets) forget(c *socket) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.open, c)
+	s.tellNone()
+}
+
+// tellNone tells end that it need not wait any longer.
+func (s *sockets) tellNone() {
+	if s.over.Err() == nil || len(s.open) > 0 {
+		return
+	}
+	select {
+	case <-s.none:
+	default:
+		close(s.none)
+	}
+}
+
+// end has rueidis close what it knows of, and ends what is left after farewell, for
+// which rueidis may wait.
+func (s *sockets) end(closeAll func()) {
+	s.refuse()
+	s.mu.Lock()
+	s.tellNone()
+	s.mu.Unlock()
+	late := time.AfterFunc(farewell, s.sever)
+	closeAll()
+	<-s.none
+	late.Stop()
+}
+
+// sever ends all connections, beneath their encryption, which would first take leave
+// of a server that may not listen.
+func (s *sockets) sever() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.open {
+		raw := c.Conn
+		if t, ok := raw.(*tls.Conn); ok {
+			raw = t.NetConn()
+		}
+		_ = raw.Close()
+		delete(s.open, c)
+	}
+	s.tellNone()
+}
