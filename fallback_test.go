@@ -118,6 +118,82 @@ func TestFallbackShares(t *testing.T) {
 	})
 }
 
+// Several instances charge what they have spent at once. What one finds left another
+// may take before it is charged, and then the rest is.
+func TestFallbackRepaysBesideOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := stint.MustLimit("60 per 1h sliding_log")
+		s := newShaky(t, 1)
+		rival := &rivalled{Store: s.fall.Store, after: func(stint.Decision) {}}
+		s.fall.Store = rival
+		s.away.Store(true)
+		s.spend(t, "opener", l, 5)
+		same(t, s.spend(t, "k", l, 70), "store 0, local 60 of 70")
+		direct := stint.NewLimiter(s.store)
+		if _, err := direct.AllowN(t.Context(), "k", l, 30); err != nil {
+			t.Fatal(err)
+		}
+		others := 2
+		rival.after = func(d stint.Decision) {
+			if !d.Allowed && others > 0 {
+				others--
+				if _, err := direct.AllowN(t.Context(), "k", l, 10); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		s.away.Store(false)
+		time.Sleep(10 * time.Second)
+		if d, err := direct.Peek(t.Context(), "k", l); err != nil || d.Remaining != 0 || others != 0 {
+			t.Errorf("%d are left, and %d others did not come: %v", d.Remaining, others, err)
+		}
+	})
+}
+
+// rivalled is a store that others charge between one call and the next.
+type rivalled struct {
+	stint.Store
+	after func(stint.Decision)
+}
+
+func (s *rivalled) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+	d, err := s.Store.Take(ctx, r, out)
+	if err == nil {
+		s.after(d)
+	}
+	return d, err
+}
+
+// A store that answers well-formed lies is believed: nobody else could know better.
+func TestFallbackBelieves(t *testing.T) {
+	l := stint.MustLimit("2 per 1h")
+	for _, allows := range []bool{true, false} {
+		f := &stint.Fallback{Store: liar(allows)}
+		for range 10 {
+			if d, err := stint.NewLimiter(f).Allow(t.Context(), "k", l); err != nil || d.Allowed != allows || d.By != stint.ByStore {
+				t.Errorf("%+v, %v, want allowed %t", d, err, allows)
+			}
+		}
+		f.Close()
+	}
+}
+
+// liar is a store that gives the same answer to all.
+type liar bool
+
+func (s liar) Take(_ context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+	d := stint.Decision{Allowed: bool(s), Limit: r.Asks[0].Limit, Key: r.Asks[0].Key}
+	if s {
+		d.Outcome, d.Remaining = stint.Allowed, 1
+	} else {
+		d.Outcome, d.RetryAfter = stint.Limited, time.Minute
+	}
+	for i := range out {
+		out[i] = d
+	}
+	return d, nil
+}
+
 // What the store allows again, the mirror does not hold back.
 func TestFallbackFollowsTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -108,21 +108,22 @@ func (f *Fallback) repay(ctx context.Context) {
 }
 
 // charge charges each ask by itself: with its cost or, where the limit has less
-// left, with that.
+// left, with that. Between an answer and the next try another instance may charge
+// what it has spent; so it is tried until nothing is left, each time with less.
 func (f *Fallback) charge(ctx context.Context, asks []Ask) {
-	if len(asks) == 0 || ctx.Err() != nil {
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, repayTimeout)
 	defer cancel()
-	var less []Ask
-	for i, a := range f.takeEach(ctx, asks) {
-		if a.Err == nil && !a.Allowed && a.Remaining > 0 {
-			asks[i].Cost = a.Remaining
-			less = append(less, asks[i])
+	for len(asks) > 0 && ctx.Err() == nil {
+		var less []Ask
+		for i, a := range f.takeEach(ctx, asks) {
+			if a.Err == nil && !a.Allowed && a.Remaining > 0 && a.Remaining < asks[i].Cost {
+				ask := asks[i]
+				ask.Cost = a.Remaining
+				less = append(less, ask)
+			}
 		}
+		asks = less
 	}
-	f.takeEach(ctx, less)
 }
 
 // takeEach asks the Store, each ask by itself.
