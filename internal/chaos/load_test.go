@@ -59,6 +59,10 @@ type instance struct {
 	fall  *stint.Fallback
 	store *redislimit.Store
 	end   context.CancelFunc
+
+	opened atomic.Bool // the breaker was
+	mu     sync.Mutex
+	failed []span // calls of the store
 }
 
 func newInstance(t *testing.T, address string) *instance {
@@ -67,12 +71,24 @@ func newInstance(t *testing.T, address string) *instance {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := &instance{store: s, fall: &stint.Fallback{Store: s}}
+	i := &instance{store: s}
+	i.fall = &stint.Fallback{Store: s, Called: i.called}
+	i.fall.Breaker.Changed = func(stint.BreakerState, error) { i.opened.Store(true) }
 	i.Limiter = stint.NewLimiter(i.fall)
 	var ctx context.Context
 	ctx, i.end = context.WithCancel(context.Background())
 	go i.fall.Follow(ctx)
 	return i
+}
+
+func (i *instance) called(took time.Duration, err error) {
+	if err == nil {
+		return
+	}
+	now := time.Now()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.failed = append(i.failed, span{now.Add(-took), now, err})
 }
 
 func (i *instance) close() {

@@ -198,7 +198,18 @@ func (c *Cluster) Owner(slot int) int {
 func (c *Cluster) MoveSlot(t testing.TB, slot, from, to int, rest time.Duration) {
 	t.Helper()
 	ctx, s := context.Background(), strconv.Itoa(slot)
-	source, target := c.Masters[from].Client(t), c.Masters[to].Client(t)
+	dial := func(s *Server) rueidis.Client {
+		t.Helper()
+		r, err := s.dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	source := dial(c.Masters[from])
+	defer source.Close()
+	target := dial(c.Masters[to])
+	defer target.Close()
 	do := func(r rueidis.Client, args ...string) rueidis.RedisResult {
 		t.Helper()
 		result := r.Do(ctx, r.B().Arbitrary(args...).Build())
