@@ -163,6 +163,24 @@ func TestLocalIsFull(t *testing.T) {
 	}
 }
 
+// Where an instance has no room to remember, the store decides all the same, for any
+// number of keys and for all instances together.
+func TestLocalIsFullStoreDecides(t *testing.T) {
+	shared := &limittest.Faulty{Store: new(stint.Memory)}
+	var fleet []*server.Server
+	for range 2 {
+		fleet = append(fleet, newServer(t, `rules: [{name: client, key: client.ip, limits: [3 per 1h]}]`, over(shared), func(c *server.Config) { c.Settings.MaxKeys = 1 }))
+	}
+	for i := range 4 {
+		for _, ip := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.3"} {
+			v, err := fleet[i%2].Decide(t.Context(), from(ip), time.Time{})
+			if err != nil || v.Allowed != (i < 3) || v.By != stint.ByStore {
+				t.Errorf("request %d of %s: %s by %s", i, ip, say(&v, err), v.By)
+			}
+		}
+	}
+}
+
 // A store that fails is logged every ten seconds, however many ask.
 func TestComplaints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
