@@ -9,8 +9,10 @@ import (
 
 // Violator is a Store that takes violations which the caller has found, such as a
 // response of 401: for each ask, one violation of Key under Penalty, which must
-// not be nil; Limit and Cost are not looked at. Where a ban of one of them runs
-// already, that ban answers for all and nothing is counted. The Decision is as
+// not be nil; Limit is not looked at, and a Cost of n, from 2 on, is n violations one
+// after another at one instant, of which those after a ban do not count. Of asks that
+// share Key and Penalty, the first counts. Where a ban of one of them runs already,
+// that ban answers for all and nothing is counted. The Decision is as
 // told with Limiter.Violate; its Key is that of the longest ban, else of the
 // gravest sentence, and of equals that of the ask that comes first.
 type Violator interface {
@@ -60,11 +62,24 @@ func (m *Memory) Violate(_ context.Context, r *Request) (Decision, error) {
 			continue
 		}
 		a, before := &r.Asks[i], d
-		sentence, left := m.violate(r, a, now)
+		sentence, left := m.violateTimes(r, a, now)
 		d.Punish(a.Penalty, sentence, algo.Duration(left))
 		if d.Outcome > before.Outcome || d.BanLeft > before.BanLeft {
 			d.Key = a.Key
 		}
 	}
 	return d, nil
+}
+
+// violateTimes counts as many violations as a.Cost says.
+func (m *Memory) violateTimes(r *Request, a *Ask, now int64) (algo.Sentence, int64) {
+	sentence, left := m.violate(r, a, now)
+	e := m.find(a.Key, a.Penalty.id)
+	if a.Cost < 2 || sentence == algo.Banned || e == nil {
+		return sentence, left
+	}
+	p := &a.Penalty.plan
+	sentence = p.ViolateTimes(&e.record, now, a.Cost-1)
+	e.unused = p.Clean(&e.record)
+	return sentence, p.BanLeft(&e.record, now)
 }

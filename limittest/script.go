@@ -196,6 +196,9 @@ func (s *script) violate(m *move, at int64, asks []stint.Ask) *move {
 	if !ok {
 		return nil
 	}
+	for i := range asks {
+		asks[i].Cost = pick[int64](s, 0, 0, 1, 2, 3, 10)
+	}
 	if s.chance(30) {
 		for i := range asks {
 			asks[i].Limit = nil // nobody is to look at it

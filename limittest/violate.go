@@ -26,6 +26,9 @@ func (m *Model) Violate(_ context.Context, r *stint.Request) (stint.Decision, er
 		}
 		punished[recordOf(a)] = true
 		outcome := m.violate(recordOf(a), a.Penalty.Spec(), now)
+		for n := a.Cost; n > 1 && outcome != stint.Banned; n-- {
+			outcome = m.violate(recordOf(a), a.Penalty.Spec(), now)
+		}
 		left := banLeft(m.records[recordOf(a)], now)
 		if outcome > d.Outcome || left > d.BanLeft {
 			d.Outcome, d.Key = outcome, a.Key

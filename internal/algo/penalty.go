@@ -114,7 +114,10 @@ func (p *Penalty) Standing(r *Record, now int64) (violations, bans int64) {
 }
 
 // Violate counts a violation at now (µs), for a key that is not banned.
-func (p *Penalty) Violate(r *Record, now int64) Sentence {
+func (p *Penalty) Violate(r *Record, now int64) Sentence { return p.ViolateTimes(r, now, 1) }
+
+// ViolateTimes is Violate as many times at one instant, until one leads to a ban.
+func (p *Penalty) ViolateTimes(r *Record, now, times int64) Sentence {
 	const most = 1 << 31
 	if p.Ahead(r, now) {
 		*r = Record{}
@@ -122,7 +125,7 @@ func (p *Penalty) Violate(r *Record, now int64) Sentence {
 	violations, bans := p.Standing(r, now)
 	at := max(now, r.Last)
 	r.Last, r.Bans = at, bans
-	r.Violations = min(violations+1, most)
+	r.Violations = min(violations+min(times, most), most)
 	switch {
 	case p.Ban > 0 && r.Violations >= p.Ban:
 		term := p.term(r.Bans)

@@ -35,7 +35,7 @@ end
 if at - till >= forget then
   bans = 0
 end
-violations = math.min(violations + 1, 2147483648)
+violations = math.min(violations + (record[12] or 1), 2147483648) -- times: violate.lua
 local sentence, left = 2, 0
 if ban > 0 and violations >= ban then
   left = term

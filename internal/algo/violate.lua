@@ -1,9 +1,10 @@
--- Counts violations that the caller has found: one in each record, or none where a
--- ban of one runs already. Read take.lua first; the sections are the same.
+-- Counts violations that the caller has found: so many in each record as if one after
+-- another, or none where a ban of one runs already. Read take.lua first; the sections are the same.
 --
 -- KEYS     the penalties' records
 -- ARGV[1]  the instant in µs; empty: the server's clock
 -- ARGV[2]  the penalties, packed as a request of no asks (see protocol.go)
+-- ARGV[3]  how many violations each counts, 4 bytes each
 -- returns  the head of an answer; who is the place of the record that decided
 
 local try, unpack, pack = redis.pcall, struct.unpack, struct.pack
@@ -31,6 +32,7 @@ if outcome == 0 then
   for j = 1, #KEYS do
     local record, key, before = records[j], KEYS[j], outcome
     local warn, ban, term, forget, growth, most = record[5], record[6], record[7], record[8], record[9], record[10]
+    record[12] = unpack('>I4', ARGV[3], j * 4 - 3)
     --> penalty violate
     if outcome > before and outcome < 4 then
       who = j
