@@ -102,3 +102,6 @@ func (f *Fallback) Forget(key string, p *Penalty) {
 	f.init()
 	_ = f.local.Reset(context.Background(), &Request{Asks: []Ask{{Key: key, Penalty: p}}})
 }
+
+// Listen implements Teller, for the Store.
+func (f *Fallback) Listen(ctx context.Context, e Ear) error { return powers{f.Store}.listen(ctx, e) }

@@ -4,6 +4,7 @@
 -- KEYS     the asks' counts
 -- ARGV[1]  the instant in µs; empty: the server's clock
 -- ARGV[2]  the asks, packed (see protocol.go)
+-- ARGV[3]  the channel; what follows is told there
 -- returns  0, or, if a key does not hold what it should, its number·2 + (0: wrong
 --          type, 1: unreadable); what came before it was given back
 
@@ -17,6 +18,7 @@ else
   clock = t[1] * 1000000 + t[2]
 end
 local pos = 1
+--> undone
 
 for i = 1, #KEYS do
   local kind, penalty, cost, capacity, unit, a, b, c, d

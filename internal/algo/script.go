@@ -13,6 +13,7 @@ var (
 	TakeScript     = assemble("take")
 	GiveBackScript = assemble("give")
 	ViolateScript  = assemble("violate")
+	ResetScript    = assemble("reset")
 	RecordScript   = assemble("record")
 )
 

@@ -1,0 +1,434 @@
+package stint_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/limittest"
+)
+
+// teller is a Memory that counts calls and tells what is undone, as a server does.
+type teller struct {
+	*limittest.Faulty
+	mu    sync.Mutex
+	ears  map[int]stint.Ear
+	next  int
+	deaf  bool // tells nobody, and says so
+	delay time.Duration
+}
+
+func newTeller() *teller {
+	return &teller{Faulty: &limittest.Faulty{Store: new(stint.Memory)}, ears: map[int]stint.Ear{}}
+}
+
+func (s *teller) Listen(ctx context.Context, e stint.Ear) error {
+	s.mu.Lock()
+	n := s.next
+	s.next++
+	s.ears[n] = e
+	e.Hears(!s.deaf)
+	s.mu.Unlock()
+	<-ctx.Done()
+	s.mu.Lock()
+	delete(s.ears, n)
+	s.mu.Unlock()
+	return nil
+}
+
+func (s *teller) hears(yes bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deaf = !yes
+	for _, e := range s.ears {
+		e.Hears(yes)
+	}
+}
+
+func (s *teller) tell(r *stint.Request) {
+	if s.delay > 0 {
+		time.Sleep(s.delay)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.ears {
+		for i := range r.Asks {
+			if !s.deaf {
+				e.Undone(r.Asks[i].Key)
+			}
+		}
+	}
+}
+
+func (s *teller) GiveBack(ctx context.Context, r *stint.Request) error {
+	err := s.Faulty.GiveBack(ctx, r)
+	s.tell(r)
+	return err
+}
+
+func (s *teller) Reset(ctx context.Context, r *stint.Request) error {
+	err := s.Faulty.Reset(ctx, r)
+	s.tell(r)
+	return err
+}
+
+// remembering is a Denials over s that hears.
+func remembering(t testing.TB, s stint.Store, keys int) *stint.Denials {
+	d := &stint.Denials{Store: s, MaxKeys: keys}
+	t.Cleanup(d.Close)
+	for !d.Hears() {
+		runtime.Gosched()
+	}
+	return d
+}
+
+func TestDenialsKit(t *testing.T) {
+	limittest.Kit{
+		New: func(t *testing.T) stint.Store { return remembering(t, newTeller(), 0) },
+		Fleet: func(t *testing.T) []stint.Store {
+			s := newTeller()
+			return []stint.Store{remembering(t, s, 0), remembering(t, s, 10)}
+		},
+	}.Run(t)
+}
+
+var eachAlgorithm = []string{"10 per 1m", "10 per 1m leaky_bucket", "10 per 1m fixed_window", "10 per 1m sliding_log", "10 per 1m sliding_window"}
+
+// A refusal is refused again without the store until the µs before it would be
+// allowed, and from then on the store is asked.
+func TestDenialsUntil(t *testing.T) {
+	for _, text := range eachAlgorithm {
+		t.Run(text, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newTeller()
+				d := remembering(t, s, 0)
+				defer d.Close()
+				l, limit := stint.NewLimiter(d), stint.MustLimit(text)
+				var refused stint.Decision
+				for range 11 {
+					refused, _ = l.Allow(t.Context(), "k", limit)
+				}
+				if refused.Allowed || s.Calls() != 11 {
+					t.Fatalf("%+v after %d calls", refused, s.Calls())
+				}
+				began := time.Now()
+				for _, after := range []time.Duration{0, time.Millisecond, refused.RetryAfter / 2, refused.RetryAfter - 2*time.Microsecond} {
+					time.Sleep(after - time.Since(began))
+					again, err := l.Allow(t.Context(), "k", limit)
+					want := refused
+					want.RetryAfter -= after
+					want.ResetAfter -= after
+					if again != want || err != nil {
+						t.Errorf("after %s: %+v, %v\nwant %+v", after, again, err, want)
+					}
+				}
+				if s.Calls() != 11 || d.Remembered() != 4 {
+					t.Errorf("%d calls, %d remembered", s.Calls(), d.Remembered())
+				}
+				time.Sleep(refused.RetryAfter - time.Since(began))
+				if d, err := l.Allow(t.Context(), "k", limit); !d.Allowed || err != nil {
+					t.Errorf("when it may: %+v, %v", d, err)
+				}
+			})
+		})
+	}
+}
+
+// Over random steps, whatever a Denials answers is what its store alone would.
+func TestDenialsIsItsStore(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { walkBoth(t, seed) })
+		})
+	}
+}
+
+func walkBoth(t *testing.T, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	store, bare := newTeller(), new(stint.Memory)
+	two := []*stint.Denials{remembering(t, store, 0), remembering(t, store, 16)}
+	defer two[0].Close()
+	defer two[1].Close()
+	var limits []*stint.Limit
+	for _, text := range []string{"%d per 1s", "%d per 2s leaky_bucket", "%d per 1s fixed_window", "%d per 3s sliding_log", "%d per 2s sliding_window"} {
+		for amount := 3; amount < 6; amount += 2 {
+			limits = append(limits, stint.MustLimit(fmt.Sprintf(text, amount)))
+		}
+	}
+	numbers := [5]int{} // which of its two amounts each has now
+	penalty, err := stint.NewPenalty(stint.PenaltySpec{WarnAfter: 3, BanAfter: 6, BanFor: 4 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for step := range 3000 {
+		d := two[rng.IntN(2)]
+		r := stint.Request{}
+		for i := range 1 + rng.IntN(2) {
+			kind := rng.IntN(5)
+			a := stint.Ask{Key: fmt.Sprint(rng.IntN(3)), Limit: limits[2*kind+numbers[kind]], Cost: int64(rng.IntN(4))}
+			if rng.IntN(4) == 0 {
+				a.Penalty = penalty
+			}
+			if i == 0 || a.Key != r.Asks[0].Key || a.Limit.ID() != r.Asks[0].Limit.ID() {
+				r.Asks = append(r.Asks, a)
+			}
+		}
+		again := r
+		switch n := rng.IntN(100); {
+		case n < 3:
+			r.Asks[0].Penalty = nil
+			_ = errors.Join(d.GiveBack(t.Context(), &r), bare.GiveBack(t.Context(), &again))
+		case n < 4:
+			_ = errors.Join(d.Reset(t.Context(), &r), bare.Reset(t.Context(), &again))
+		case n < 5:
+			// The rules change. Of a bucket the store itself may then allow before the
+			// wait that it told is over (docs/decisions/0009), which is told with Denials.
+			kind := 2 + rng.IntN(3)
+			numbers[kind] = 1 - numbers[kind]
+			two[0].ForgetAll()
+			two[1].ForgetAll()
+		default:
+			have, want := make([]stint.Decision, len(r.Asks)), make([]stint.Decision, len(r.Asks))
+			a, err1 := d.Take(t.Context(), &r, have)
+			b, err2 := bare.Take(t.Context(), &again, want)
+			// What came in between may have made the wait longer than was told.
+			same := a.Outcome == b.Outcome && a.Allowed == b.Allowed && a.BanLeft <= b.BanLeft && a.RetryAfter <= b.RetryAfter
+			if !same || (a.RetryAfter == 0) != (b.RetryAfter == 0) || errors.Join(err1, err2) != nil {
+				t.Fatalf("step %d: %+v:\nhave %+v\nwant %+v", step, r.Asks, a, b)
+			}
+		}
+		time.Sleep(time.Duration(rng.IntN(150)) * time.Millisecond * time.Duration(rng.IntN(2)))
+	}
+	if calls, from := store.Calls(), two[0].Remembered()+two[1].Remembered(); from < 100 {
+		t.Errorf("%d calls, and only %d answers from memory", calls, from)
+	}
+}
+
+// What another instance gives back or forgets is heard of, and nothing is remembered
+// while nothing can be heard.
+func TestDenialsHear(t *testing.T) {
+	s := newTeller()
+	one, two := stint.NewLimiter(remembering(t, s, 0)), stint.NewLimiter(remembering(t, s, 0))
+	limit := stint.MustLimit("1 per 1h")
+	spent := func() {
+		t.Helper()
+		for range 3 {
+			if _, err := one.Allow(t.Context(), "k", limit); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	free := func(what string) {
+		t.Helper()
+		if d, err := one.Allow(t.Context(), "k", limit); !d.Allowed || err != nil {
+			t.Errorf("%s: %+v, %v", what, d, err)
+		}
+	}
+	spent()
+	if s.Calls() != 2 {
+		t.Fatalf("%d calls", s.Calls())
+	}
+	_ = two.GiveBack(t.Context(), "k", limit, 1)
+	free("given back elsewhere")
+	spent()
+	_ = two.Reset(t.Context(), "k", limit)
+	free("reset elsewhere")
+	spent()
+	calls := s.Calls()
+	s.hears(false)
+	spent()
+	if n := s.Calls() - calls; n != 3 {
+		t.Errorf("%d calls while nothing is heard, of 3", n)
+	}
+	s.hears(true)
+	calls = s.Calls()
+	spent()
+	if n := s.Calls() - calls; n != 1 {
+		t.Errorf("%d calls once something is heard again, of 3", n)
+	}
+}
+
+// A refusal that was decided before units were given back, and comes after, is not
+// remembered.
+func TestDenialsRace(t *testing.T) {
+	s := newTeller()
+	limit := stint.MustLimit("1 per 1h")
+	slow := &between{teller: s}
+	l := stint.NewLimiter(remembering(t, slow, 0))
+	_, _ = l.Allow(t.Context(), "k", limit)
+	slow.then = func() {
+		slow.then = nil
+		_ = s.GiveBack(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}})
+	}
+	if d, _ := l.Allow(t.Context(), "k", limit); d.Allowed {
+		t.Fatal("allowed before it was given back")
+	}
+	if d, _ := l.Allow(t.Context(), "k", limit); !d.Allowed {
+		t.Error("what had been given back was refused")
+	}
+}
+
+// between does something between an answer and its arrival.
+type between struct {
+	*teller
+	then func()
+}
+
+func (b *between) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+	d, err := b.teller.Take(ctx, r, out)
+	if b.then != nil {
+		b.then()
+	}
+	return d, err
+}
+
+// Violations of a flood are counted to the last, in few calls, and bans come.
+func TestDenialsViolations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTeller()
+		d := remembering(t, s, 0)
+		l, limit := stint.NewLimiter(d), stint.MustLimit("1 per 1h")
+		warns, _ := stint.NewPenalty(stint.PenaltySpec{Name: "warns", WarnAfter: 5000})
+		bans, _ := stint.NewPenalty(stint.PenaltySpec{Name: "bans", BanAfter: 5000, BanFor: time.Hour})
+		flood := func(key string, p *stint.Penalty, n int) (last stint.Decision) {
+			for i := range n {
+				last, _ = l.Take(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit, Cost: 1, Penalty: p}}}, nil)
+				if i%10 == 0 {
+					time.Sleep(time.Millisecond)
+				}
+			}
+			return last
+		}
+		if got := flood("a", warns, 10_001); got.Outcome != stint.Warned {
+			t.Errorf("%+v", got)
+		}
+		if n := s.Calls(); n > 120 {
+			t.Errorf("%d calls of 10,000", n)
+		}
+		time.Sleep(time.Second)
+		if r, _ := l.Record(t.Context(), "a", warns); r.Violations != 10_000 {
+			t.Errorf("%+v", r)
+		}
+		calls := s.Calls()
+		if got := flood("b", bans, 10_001); got.Outcome != stint.Banned || got.Penalty != bans || got.BanLeft < 59*time.Minute {
+			t.Errorf("%+v", got)
+		}
+		if n := s.Calls() - calls; n > 120 {
+			t.Errorf("%d calls of 10,000", n)
+		}
+		if err := l.Pardon(t.Context(), "b", bans); err != nil {
+			t.Error(err)
+		}
+		if got := flood("b", bans, 1); got.Outcome != stint.Limited {
+			t.Errorf("after a pardon: %+v", got)
+		}
+		d.Close()
+	})
+}
+
+// Whoever invents keys costs calls, and never more memory, nor a wrong answer.
+func TestDenialsFlood(t *testing.T) {
+	s := newTeller()
+	l := stint.NewLimiter(remembering(t, s, 100))
+	limit := stint.MustLimit("1 per 1h")
+	for i := range 20_000 {
+		for n := range 2 {
+			if d, err := l.Allow(t.Context(), fmt.Sprint(i), limit); d.Allowed != (n == 0) || err != nil {
+				t.Fatalf("%+v, %v", d, err)
+			}
+		}
+	}
+	calls := s.Calls()
+	for range 1000 {
+		if d, err := l.Allow(t.Context(), "0", limit); d.Allowed || err != nil {
+			t.Fatalf("%+v, %v", d, err)
+		}
+	}
+	if n := s.Calls() - calls; n > 1 {
+		t.Errorf("%d calls of a flood of one key after one of many", n)
+	}
+}
+
+// A store that tells nothing is asked each time.
+func TestDenialsWithoutTeller(t *testing.T) {
+	f := &limittest.Faulty{Store: new(stint.Memory)}
+	l := stint.NewLimiter(&stint.Denials{Store: f})
+	for range 10 {
+		_, _ = l.Allow(t.Context(), "k", stint.MustLimit("1 per 1h"))
+	}
+	if f.Calls() != 10 {
+		t.Errorf("%d calls", f.Calls())
+	}
+}
+
+// Many ask, give back and forget at once.
+func TestDenialsAtOnce(t *testing.T) {
+	s := newTeller()
+	d := remembering(t, s, 64)
+	limit := stint.MustLimit("3 per 1ms")
+	p, _ := stint.NewPenalty(stint.PenaltySpec{BanAfter: 500, BanFor: time.Millisecond})
+	var done sync.WaitGroup
+	var asked atomic.Int64
+	for i := range 8 {
+		done.Go(func() {
+			l := stint.NewLimiter(d)
+			for n := range 2000 {
+				key := fmt.Sprint((i + n) % 5)
+				_, _ = l.Take(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit, Cost: 1, Penalty: p}}}, nil)
+				asked.Add(1)
+				switch n % 100 {
+				case 7:
+					_ = l.GiveBack(t.Context(), key, limit, 1)
+				case 57:
+					_ = l.Pardon(t.Context(), key, p)
+				case 77:
+					s.hears(false)
+					s.hears(true)
+				}
+			}
+		})
+	}
+	done.Wait()
+}
+
+func TestDenialsAllocateNothing(t *testing.T) {
+	l := stint.NewLimiter(remembering(t, newTeller(), 0))
+	limit := stint.MustLimit("1 per 1h")
+	for range 2 {
+		_, _ = l.Allow(t.Context(), "k", limit)
+	}
+	if n := testing.AllocsPerRun(1000, func() { _, _ = l.Allow(t.Context(), "k", limit) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// A flood of one key that is refused: from memory, and beside it by Memory itself.
+func BenchmarkDenials(b *testing.B) {
+	limit := stint.MustLimit("1 per 1h")
+	flood := func(b *testing.B, s stint.Store) {
+		l := stint.NewLimiter(s)
+		b.ReportAllocs()
+		b.RunParallel(func(p *testing.PB) {
+			for p.Next() {
+				if _, err := l.Allow(b.Context(), "k", limit); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	b.Run("memory", func(b *testing.B) { flood(b, new(stint.Memory)) })
+	b.Run("denials", func(b *testing.B) {
+		s := newTeller()
+		d := remembering(b, s, 0)
+		flood(b, d)
+		b.ReportMetric(float64(s.Calls())/float64(b.N), "calls/op")
+	})
+}

@@ -1,0 +1,190 @@
+package stint
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A request that is refused from memory still counts a violation, if its ask bears a
+// penalty. The first 100 go to the store one by one, with no more than a second
+// between two: so a penalty with a BanAfter of up to 100, and every violation of
+// whoever comes slowly, has each outcome when it has it without us. From then on
+// they are summed, and sent every 100 ms, or as soon as they alone make a warning or a
+// ban. So the warning or ban of a flood comes no more than 100 ms, and a call, later
+// than it would; the key is refused in between all the same, and is told the outcome
+// last known. A batch that goes unanswered is not sent again, and those of a key that
+// is forgotten, or given back to, are dropped.
+//
+// A request goes to the store each time if its asks bear penalties with several
+// records, or one that has not refused bears the only one, for then it might have a
+// violation to count tomorrow that it has not today; and so does one whose penalty
+// forgets within a second.
+const (
+	oneByOne   = 100
+	batchEvery = 100 * time.Millisecond
+	tallyLasts = time.Second
+	// mostBatches bounds how many keys have violations that are not sent yet.
+	mostBatches = 1024
+	// batchTimeout bounds how long one is sent.
+	batchTimeout = time.Second
+)
+
+// tally counts the violations of a key under a penalty.
+type tally struct {
+	mark
+	hash    uint64
+	key     string
+	penalty *Penalty
+	last    atomic.Int64  // instant of the last, ns
+	single  atomic.Int64  // sent one by one
+	outcome atomic.Uint32 // the last known
+	_       [64]byte
+	pending atomic.Int64
+}
+
+// lives tells whether t goes on at now.
+func (t *tally) lives(epoch uint64, now int64) bool {
+	return t.holds(epoch) && now-t.last.Load() < int64(tallyLasts)
+}
+
+// batches are the tallies with something pending.
+type batches struct {
+	mu sync.Mutex
+	of map[*tally]struct{}
+	n  atomic.Int64
+}
+
+// learnViolation notes the violations of a request that the store has refused. The
+// tally is of those to come, if the same request comes again; nil: it has none. ok is
+// false where they must be counted one by one.
+func (d *Denials) learnViolation(m *moment, r *Request, answer *Decision, each []Decision, now int64) (t *tally, ok bool) {
+	whose, refused := -1, false
+	for i := range each {
+		a := &r.Asks[i]
+		if a.Penalty == nil {
+			continue
+		}
+		if whose >= 0 && !r.Asks[whose].sharesRecord(a) {
+			return nil, false
+		}
+		if whose = i; !each[i].Allowed {
+			refused = true
+		}
+	}
+	if whose < 0 || !refused {
+		return nil, whose < 0
+	}
+	a := &r.Asks[whose]
+	if a.Penalty.plan.Forget < tallyLasts.Microseconds() {
+		return nil, false
+	}
+	t = d.tally(m.mark(whose), a, now)
+	t.outcome.Store(uint32(answer.Outcome))
+	t.last.Store(now)
+	return t, t.single.Add(1) >= oneByOne
+}
+
+// tally is that of an ask's record, perhaps a new one.
+func (d *Denials) tally(mark mark, a *Ask, now int64) *tally {
+	hash := d.recordHash(a.Key, a.Penalty.id)
+	is := func(t *tally) bool {
+		return t.hash == hash && t.key == a.Key && samePenalty(t.penalty, a.Penalty)
+	}
+	set := d.tallies.set(hash)
+	for i := range set {
+		if t := set[i].Load(); t != nil && is(t) && t.lives(mark.epoch, now) {
+			return t
+		}
+	}
+	t := &tally{mark: mark, hash: hash, key: kept(a.Key), penalty: a.Penalty}
+	d.tallies.put(hash, t, func(old *tally) bool { return is(old) || !old.lives(mark.epoch, now) })
+	return t
+}
+
+// violated counts a violation from memory; false: it must go to the store.
+func (d *Denials) violated(t *tally, now int64) bool {
+	if !t.lives(t.epoch, now) || d.batches.n.Load() >= mostBatches {
+		return false
+	}
+	if now-t.last.Load() > int64(tallyLasts/10) { // so that it is seldom written
+		t.last.Store(now)
+	}
+	p, n := &t.penalty.plan, t.pending.Add(1)
+	switch {
+	case n == 1:
+		d.later(t)
+	case n == p.Ban, n == p.Warn && Outcome(t.outcome.Load()) == Limited:
+		go d.commit(t)
+	}
+	return true
+}
+
+// later commits t when its time has come.
+func (d *Denials) later(t *tally) {
+	b := &d.batches
+	b.mu.Lock()
+	if b.of == nil {
+		b.of = make(map[*tally]struct{})
+	}
+	b.of[t] = struct{}{}
+	b.n.Store(int64(len(b.of)))
+	b.mu.Unlock()
+	time.AfterFunc(batchEvery, func() { d.commit(t) })
+}
+
+// commit counts in the store what is pending, and learns what comes of it.
+func (d *Denials) commit(t *tally) {
+	b := &d.batches
+	b.mu.Lock()
+	delete(b.of, t)
+	b.n.Store(int64(len(b.of)))
+	n := t.pending.Swap(0)
+	b.mu.Unlock()
+	if n == 0 || t.stripe.undone.Load() != t.undone {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
+	defer cancel()
+	r := Request{Asks: []Ask{{Key: t.key, Penalty: t.penalty, Cost: n}}}
+	if answer, err := d.Violate(ctx, &r); err == nil && answer.By == ByStore && answer.Outcome != Banned {
+		t.outcome.Store(uint32(answer.Outcome))
+	}
+}
+
+// commitAll counts in the store all that is pending.
+func (d *Denials) commitAll() {
+	d.batches.mu.Lock()
+	var all []*tally
+	for t := range d.batches.of {
+		all = append(all, t)
+	}
+	d.batches.mu.Unlock()
+	var sent sync.WaitGroup
+	for _, t := range all {
+		sent.Go(func() { d.commit(t) })
+	}
+	sent.Wait()
+}
+
+// Violate implements Violator. A ban that is remembered answers for all.
+func (d *Denials) Violate(ctx context.Context, r *Request) (Decision, error) {
+	if !r.At.IsZero() {
+		return powers{d.Store}.violate(ctx, r)
+	}
+	d.init()
+	if epoch := d.epoch.Load(); epoch != 0 {
+		if b, ok := d.recallBan(r, epoch); ok {
+			d.remembered()
+			return b, nil
+		}
+	}
+	var m moment
+	begun := d.begin(&m, r)
+	answer, err := powers{d.Store}.violate(ctx, r)
+	if begun && err == nil && answer.By == ByStore && answer.Outcome == Banned {
+		d.learnBan(&m, r, &answer)
+	}
+	return answer, err
+}

@@ -1,0 +1,8 @@
+-- Forgets keys, and tells of it.
+--
+-- KEYS     what is to be forgotten
+-- ARGV[3]  the channel; what follows is told there
+
+--> undone
+redis.call('DEL', unpack(KEYS))
+return 0

@@ -1,0 +1,83 @@
+package stint
+
+import (
+	"context"
+	"fmt"
+)
+
+// powers is a Store with its optional interfaces, for a layer around it to forward
+// to: what the Store lacks is ErrUnsupported, or done one by one.
+type powers struct{ Store }
+
+func (p powers) takeEach(ctx context.Context, rs []Request, answers []Answer) {
+	if s, ok := p.Store.(EachTaker); ok {
+		s.TakeEach(ctx, rs, answers)
+		return
+	}
+	for i := range rs {
+		a := &answers[i]
+		a.Decision, a.Err = p.Take(ctx, &rs[i], a.Each)
+	}
+}
+
+func (p powers) giveBack(ctx context.Context, r *Request) error {
+	if s, ok := p.Store.(GiveBacker); ok {
+		return s.GiveBack(ctx, r)
+	}
+	return fmt.Errorf("stint: give back: %w", ErrUnsupported)
+}
+
+func (p powers) reset(ctx context.Context, r *Request) error {
+	if s, ok := p.Store.(Resetter); ok {
+		return s.Reset(ctx, r)
+	}
+	return fmt.Errorf("stint: reset: %w", ErrUnsupported)
+}
+
+func (p powers) violate(ctx context.Context, r *Request) (Decision, error) {
+	if s, ok := p.Store.(Violator); ok {
+		return s.Violate(ctx, r)
+	}
+	return Decision{}, fmt.Errorf("stint: violate: %w", ErrUnsupported)
+}
+
+func (p powers) record(ctx context.Context, key string, penalty *Penalty) (Record, error) {
+	if s, ok := p.Store.(Recorder); ok {
+		return s.Record(ctx, key, penalty)
+	}
+	return Record{}, fmt.Errorf("stint: record: %w", ErrUnsupported)
+}
+
+func (p powers) banned(ctx context.Context, yield func(Record) bool) error {
+	if s, ok := p.Store.(Recorder); ok {
+		return s.Banned(ctx, yield)
+	}
+	return fmt.Errorf("stint: banned: %w", ErrUnsupported)
+}
+
+func (p powers) listen(ctx context.Context, e Ear) error {
+	if s, ok := p.Store.(Teller); ok {
+		return s.Listen(ctx, e)
+	}
+	return fmt.Errorf("stint: listen: %w", ErrUnsupported)
+}
+
+// Teller is a Store that tells what others undo: that units of a key were given
+// back, or that its counts, violations or bans were forgotten, through whichever
+// Store over the same data. It is what a layer that remembers answers needs.
+//
+// Listen returns when ctx is done, or at once, with an error that wraps
+// ErrUnsupported, if it will never have anything to tell.
+type Teller interface {
+	Listen(ctx context.Context, e Ear) error
+}
+
+// Ear is whom a Teller tells, from one goroutine. Its functions must not block.
+type Ear struct {
+	// Hears is called with true when everything that is undone from then on will
+	// be told, and with false when something may be missed.
+	Hears func(bool)
+	// Undone is called soon after something of a key was undone; with "": of any
+	// key. What has not happened may be told, too.
+	Undone func(key string)
+}
