@@ -72,7 +72,7 @@ type Teller interface {
 	Listen(ctx context.Context, e Ear) error
 }
 
-// Ear is whom a Teller tells, from one goroutine. Its functions must not block.
+// Ear is whom a Teller tells, one thing at a time. Its functions must not block.
 type Ear struct {
 	// Hears is called with true when everything that is undone from then on will
 	// be told, and with false when something may be missed.

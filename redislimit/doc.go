@@ -46,6 +46,7 @@
 //	to Clear                  +scan
 //	to share documents        +hget +hmget +hset +hdel
 //	to hear of their changes  &stint:* +publish +subscribe
+//	to Listen                 &stint:* +publish +subscribe
 //	to count instances (Beat) +zadd +zremrangebyscore +zcard
 //
 // Violations and Record need no more than decisions do. Who may not publish or

@@ -129,7 +129,7 @@ func (l *late) nodes() []Client {
 }
 
 // subscribe implements subscriber.
-func (l *late) subscribe(ctx context.Context, channel string, heard func()) error {
+func (l *late) subscribe(ctx context.Context, channel string, heard func(string)) error {
 	e, err := l.connected()
 	if err != nil {
 		return err

@@ -19,7 +19,7 @@ func (s *Store) GiveBack(ctx context.Context, r *stint.Request) error {
 			b.keys = append(b.keys, s.key(a.Key, a.Limit.ID()))
 			b.blob = algo.AppendAsk(b.blob, a.Limit.Plan(), 0, a.Cost)
 		}
-		reply, err := s.giveBack.call(ctx, s.client, &b, r)
+		reply, err := s.giveBack.eval(ctx, s.client, b.keys, s.telling(r, instantOf(r), string(b.blob))...)
 		if err != nil {
 			return fmt.Errorf("redislimit: give back: %w", advise(err))
 		}
@@ -33,17 +33,17 @@ func (s *Store) GiveBack(ctx context.Context, r *stint.Request) error {
 // Reset implements stint.Resetter.
 func (s *Store) Reset(ctx context.Context, r *stint.Request) error {
 	return s.bySlot(r, func(r *stint.Request) error {
-		args := []string{"DEL"}
+		var keys []string
 		for i := range r.Asks {
 			a := &r.Asks[i]
 			if a.Limit != nil {
-				args = append(args, s.key(a.Key, a.Limit.ID()))
+				keys = append(keys, s.key(a.Key, a.Limit.ID()))
 			}
 			if a.Penalty != nil {
-				args = append(args, s.key(a.Key, a.Penalty.ID()))
+				keys = append(keys, s.key(a.Key, a.Penalty.ID()))
 			}
 		}
-		if _, err := s.client.Do(ctx, args...); err != nil {
+		if _, err := forget.eval(ctx, s.client, keys, s.telling(r, "", "")...); err != nil {
 			return fmt.Errorf("redislimit: reset: %w", advise(err))
 		}
 		return nil
@@ -79,6 +79,8 @@ func (s *Store) Clear(ctx context.Context) error {
 			return fmt.Errorf("redislimit: clear: %w", advise(err))
 		}
 	}
+	// A user who may not publish has nobody to tell; see Listen.
+	_, _ = s.client.Do(ctx, "PUBLISH", s.undoing(), toldAll)
 	return nil
 }
 

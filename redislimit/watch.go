@@ -9,10 +9,10 @@ import (
 )
 
 // subscriber is a Client that can listen to a channel. It returns when ctx is done
-// or the connection is lost. heard is called when the server has confirmed, and at
-// each message; it must not block.
+// or the connection is lost. heard is called when the server has confirmed, with "", and at
+// each message, with what it says; it must not block.
 type subscriber interface {
-	subscribe(ctx context.Context, channel string, heard func()) error
+	subscribe(ctx context.Context, channel string, heard func(message string)) error
 }
 
 // How long Watch waits until it connects again: longer each time, until it has
@@ -57,7 +57,7 @@ func (d *Documents) Watch(ctx context.Context, changed func()) {
 func listen(ctx context.Context, s subscriber, channel string, news chan<- struct{}) {
 	for failures := 0; ; failures++ {
 		heard := make(chan struct{}, 1)
-		_ = s.subscribe(ctx, channel, func() {
+		_ = s.subscribe(ctx, channel, func(string) {
 			put(heard)
 			put(news)
 		})
@@ -90,13 +90,13 @@ func pause(failures int) time.Duration {
 }
 
 // subscribe implements subscriber.
-func (e engine) subscribe(ctx context.Context, channel string, heard func()) error {
+func (e engine) subscribe(ctx context.Context, channel string, heard func(string)) error {
 	c, _ := e.Dedicate()
 	defer c.Close()
 	ctx = rueidis.WithOnSubscriptionHook(ctx, func(s rueidis.PubSubSubscription) {
 		if s.Kind == "subscribe" {
-			heard()
+			heard("")
 		}
 	})
-	return c.Receive(ctx, c.B().Subscribe().Channel(channel).Build(), func(rueidis.PubSubMessage) { heard() })
+	return c.Receive(ctx, c.B().Subscribe().Channel(channel).Build(), func(m rueidis.PubSubMessage) { heard(m.Message) })
 }

@@ -1,0 +1,222 @@
+package redislimit_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/redistest"
+	"github.com/stintdev/stint/limittest"
+	"github.com/stintdev/stint/redislimit"
+)
+
+// remembering is a Denials over a store, with a Fallback in between, that hears.
+func remembering(t *testing.T, url string) *stint.Denials {
+	t.Helper()
+	f := &stint.Fallback{Store: open(t, url), Deadline: 10 * time.Second}
+	t.Cleanup(f.Close)
+	d := &stint.Denials{Store: f}
+	t.Cleanup(d.Close)
+	soon(t, "it hears", d.Hears)
+	return d
+}
+
+func soon(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for began := time.Now(); !is(); time.Sleep(time.Millisecond) {
+		if time.Since(began) > heardWithin {
+			t.Fatalf("not soon: %s", what)
+		}
+	}
+}
+
+// Denials changes nothing but who answers.
+func TestDenialsKit(t *testing.T) {
+	server := redistest.Start(t)
+	var n atomic.Int64
+	limittest.Kit{
+		New: func(t *testing.T) stint.Store {
+			return remembering(t, fmt.Sprint(server.URL(), "?namespace=a", n.Add(1)))
+		},
+		Fleet: func(t *testing.T) []stint.Store {
+			shared := fmt.Sprint(server.URL(), "?namespace=b", n.Add(1))
+			return []stint.Store{remembering(t, shared), remembering(t, shared)}
+		},
+		Steps: 5_000,
+	}.Run(t)
+}
+
+// What is given back or forgotten through one instance, or beside it, is heard of by
+// another, for keys of any kind, and after the connection was lost.
+func TestListen(t *testing.T) {
+	server := redistest.Start(t)
+	here, there := remembering(t, server.URL()), open(t, server.URL())
+	one, two := stint.NewLimiter(here), stint.NewLimiter(there)
+	limit := stint.MustLimit("1 per 1h")
+	p := penalty(t, stint.PenaltySpec{Name: "p", BanAfter: 1, BanFor: time.Hour})
+	long := string(make([]byte, 300))
+	refuse := func(key string) {
+		t.Helper()
+		for range 3 {
+			if _, err := one.Allow(t.Context(), key, limit); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := here.Remembered()
+		if d, err := one.Allow(t.Context(), key, limit); d.Allowed || err != nil || here.Remembered() != before+1 {
+			t.Fatalf("%+v, %v: not from memory", d, err)
+		}
+	}
+	passes := func(what, key string) {
+		t.Helper()
+		soon(t, what, func() bool {
+			d, err := one.Allow(t.Context(), key, limit)
+			return err == nil && d.Allowed
+		})
+	}
+	for _, key := range []string{"k", "a}b:\x00ü", long} {
+		refuse(key)
+		began := time.Now()
+		if err := two.GiveBack(t.Context(), key, limit, 1); err != nil {
+			t.Fatal(err)
+		}
+		passes("given back", key)
+		t.Logf("heard within %s", time.Since(began))
+		refuse(key)
+		if err := two.Reset(t.Context(), key, limit); err != nil {
+			t.Fatal(err)
+		}
+		passes("reset", key)
+	}
+	refuse("k")
+	if err := there.Clear(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	passes("all cleared", "k")
+	// A ban.
+	for range 3 {
+		if _, err := one.Violate(t.Context(), "k", p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := two.Pardon(t.Context(), "k", p); err != nil {
+		t.Fatal(err)
+	}
+	ask := stint.Request{Asks: []stint.Ask{{Key: "k", Limit: stint.MustLimit("9 per 1h sliding_log"), Cost: 1, Penalty: p}}}
+	soon(t, "pardoned", func() bool {
+		d, err := one.Take(t.Context(), &ask, nil)
+		return err == nil && d.Allowed
+	})
+	// A connection that is lost. What was undone meanwhile is not missed.
+	refuse("k")
+	server.Do(t, "CLIENT", "KILL", "TYPE", "pubsub")
+	soon(t, "the loss", func() bool { return !here.Hears() })
+	if err := two.Reset(t.Context(), "k", limit); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := one.Allow(t.Context(), "k", limit); !d.Allowed || err != nil {
+		t.Errorf("%+v, %v", d, err)
+	}
+	soon(t, "it hears again", here.Hears)
+	refuse("k")
+	if err := two.GiveBack(t.Context(), "k", limit, 1); err != nil {
+		t.Fatal(err)
+	}
+	passes("given back after the loss", "k")
+}
+
+// Who may not publish, or not subscribe, hears nothing, and so remembers nothing.
+func TestListenWithoutPermission(t *testing.T) {
+	server := redistest.Start(t)
+	for name, rule := range map[string]string{"mute": "-publish", "deaf": "-subscribe"} {
+		server.Do(t, "ACL", "SETUSER", name, "on", ">pw", "~*", "&*", "+@all", rule)
+		s := open(t, "redis://"+name+":pw@"+server.Addr)
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		err := s.Listen(ctx, stint.Ear{Hears: func(yes bool) {
+			if yes {
+				t.Errorf("%s hears", name)
+			}
+		}, Undone: func(string) { t.Errorf("%s was told", name) }})
+		cancel()
+		if err != nil {
+			t.Error(err)
+		}
+		l, limit := stint.NewLimiter(s), stint.MustLimit("1 per 1h")
+		if _, err := l.Allow(t.Context(), "k", limit); err != nil {
+			t.Error(err)
+		}
+		if err := l.GiveBack(t.Context(), "k", limit, 1); err != nil {
+			t.Error(err)
+		}
+		if err := l.Reset(t.Context(), "k", limit); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A client of the user's own cannot listen.
+func TestListenWithoutListening(t *testing.T) {
+	s, err := redislimit.New(t.Context(), fake(func([]string) (any, error) { return "redis_version:7.0.0\r\n", nil }), redislimit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Listen(t.Context(), stint.Ear{}); err == nil {
+		t.Error("it listens")
+	}
+}
+
+func TestListenCluster(t *testing.T) {
+	s := cluster(t)
+	d := &stint.Denials{Store: s}
+	defer d.Close()
+	soon(t, "it hears", d.Hears)
+	l, limit := stint.NewLimiter(d), stint.MustLimit("1 per 1h")
+	for i := range 20 { // on all nodes
+		key := fmt.Sprint(i)
+		for range 3 {
+			_, _ = l.Allow(t.Context(), key, limit)
+		}
+		if err := stint.NewLimiter(s).GiveBack(t.Context(), key, limit, 1); err != nil {
+			t.Fatal(err)
+		}
+		soon(t, "given back", func() bool {
+			d, err := l.Allow(t.Context(), key, limit)
+			return err == nil && d.Allowed
+		})
+	}
+}
+
+// BenchmarkDenials is a flood of one key that is refused, over a real server.
+func BenchmarkDenials(b *testing.B) {
+	server := redistest.Start(b)
+	s, err := redislimit.Open(b.Context(), server.URL())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	limit := stint.MustLimit("10 per 1s")
+	flood := func(b *testing.B, store stint.Store) {
+		l := stint.NewLimiter(store)
+		b.ReportAllocs()
+		b.RunParallel(func(p *testing.PB) {
+			for p.Next() {
+				if _, err := l.Allow(b.Context(), "k", limit); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	b.Run("redis", func(b *testing.B) { flood(b, s) })
+	b.Run("denials", func(b *testing.B) {
+		d := &stint.Denials{Store: s}
+		defer d.Close()
+		for !d.Hears() {
+			time.Sleep(time.Millisecond)
+		}
+		flood(b, d)
+		b.ReportMetric(1-float64(d.Remembered())/float64(b.N), "calls/op")
+	})
+}
