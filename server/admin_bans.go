@@ -234,6 +234,7 @@ func (s *Server) pardon(c *call, t *target) (lifted []penaltyBanJSON, forgotten 
 	before, err := s.limiter.Record(c.Context(), string(t.key), r.Penalty)
 	if err == nil {
 		err = s.limiter.Pardon(c.Context(), string(t.key), r.Penalty)
+		s.undone(string(t.key))
 	}
 	if err == nil && before.BanLeft > 0 {
 		lifted = append(lifted, penaltyBanJSON{r.Name, t.key, false, before.BanLeft.Microseconds(), before.Bans})

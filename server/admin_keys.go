@@ -186,7 +186,9 @@ func (s *Server) changeKey(c *call, k *keyCall, action string, change func() err
 	if err != nil {
 		return 0, nil, err
 	}
-	if err := change(); err != nil {
+	err = change()
+	s.undone(string(k.key)) // here at once; the others hear of it
+	if err != nil {
 		s.auditUnknown(c, action, k.reason, err)
 		return 0, nil, err
 	}

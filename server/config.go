@@ -32,6 +32,9 @@ type Settings struct {
 	// Instances is how many instances share the limits while the store is away.
 	// 0: as many as were counted last.
 	Instances int64
+	// RememberedDenials is how many refusals this instance remembers, so that the
+	// store is not asked again in vain; see stint.Denials. 0: none.
+	RememberedDenials int64
 	// UpstreamTimeout is how long an upstream may take until it begins to answer.
 	UpstreamTimeout time.Duration
 	// Dialect is the headers that tell clients how they stand.
@@ -112,10 +115,13 @@ func DefaultSettings() Settings {
 		MaxKeys:         1_000_000,
 		DecisionTimeout: 25 * time.Millisecond,
 		UpstreamTimeout: time.Minute,
-		MaxHeld:         1000,
-		MaxHold:         10 * time.Second,
-		Instance:        Instance{InFlight: defaultInFlight},
-		Admin:           Admin{Listen: "127.0.0.1:8090"},
+
+		RememberedDenials: stint.DefaultMaxDenials,
+
+		MaxHeld:  1000,
+		MaxHold:  10 * time.Second,
+		Instance: Instance{InFlight: defaultInFlight},
+		Admin:    Admin{Listen: "127.0.0.1:8090"},
 	}
 }
 
@@ -141,25 +147,26 @@ func ReadSettingsFiles(files []rules.File) (Settings, error) {
 
 func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node) {
 	fields := r.Mapping(n, yamlnode.Fields{
-		"listen":           yamlnode.Parsed(r, &s.Listen, parseListen),
-		"check_listen":     yamlnode.Parsed(r, &s.CheckListen, parseListen),
-		"store":            r.Text(&s.Store),
-		"max_keys":         r.Int64(&s.MaxKeys, 1, 1<<31),
-		"decision_timeout": r.Period(&s.DecisionTimeout),
-		"breaker":          readBreaker(r, &s.Breaker),
-		"instances":        r.Int64(&s.Instances, 1, 100_000),
-		"upstream_timeout": r.Period(&s.UpstreamTimeout),
-		"client_header":    yamlnode.Parsed(r, &s.ClientHeader, parseHeader),
-		"max_held":         r.Int64(&s.MaxHeld, 1, 1<<20),
-		"max_hold":         r.Period(&s.MaxHold),
-		"instance":         func(n *yamlnode.Node) { s.Instance.read(r, n) },
-		"max_connections":  r.Int64(&s.MaxConnections, 1, 1<<31),
-		"degraded_header":  r.Bool(&s.DegradedHeader),
-		"rules":            yamlnode.Parsed(r, &s.RulesFrom, ParseRulesFrom),
-		"tls":              readTLS(r, &s.TLS),
-		"check_tls":        readTLS(r, &s.CheckTLS),
-		"admin":            func(n *yamlnode.Node) { s.Admin.read(r, n) },
-		"headers":          func(n *yamlnode.Node) { s.readDialect(r, n) },
+		"listen":             yamlnode.Parsed(r, &s.Listen, parseListen),
+		"check_listen":       yamlnode.Parsed(r, &s.CheckListen, parseListen),
+		"store":              r.Text(&s.Store),
+		"max_keys":           r.Int64(&s.MaxKeys, 1, 1<<31),
+		"decision_timeout":   r.Period(&s.DecisionTimeout),
+		"breaker":            readBreaker(r, &s.Breaker),
+		"instances":          r.Int64(&s.Instances, 1, 100_000),
+		"remembered_denials": r.Int64(&s.RememberedDenials, 0, 1<<24),
+		"upstream_timeout":   r.Period(&s.UpstreamTimeout),
+		"client_header":      yamlnode.Parsed(r, &s.ClientHeader, parseHeader),
+		"max_held":           r.Int64(&s.MaxHeld, 1, 1<<20),
+		"max_hold":           r.Period(&s.MaxHold),
+		"instance":           func(n *yamlnode.Node) { s.Instance.read(r, n) },
+		"max_connections":    r.Int64(&s.MaxConnections, 1, 1<<31),
+		"degraded_header":    r.Bool(&s.DegradedHeader),
+		"rules":              yamlnode.Parsed(r, &s.RulesFrom, ParseRulesFrom),
+		"tls":                readTLS(r, &s.TLS),
+		"check_tls":          readTLS(r, &s.CheckTLS),
+		"admin":              func(n *yamlnode.Node) { s.Admin.read(r, n) },
+		"headers":            func(n *yamlnode.Node) { s.readDialect(r, n) },
 		"routes": func(n *yamlnode.Node) {
 			r.Each(n, func(n *yamlnode.Node) { s.readRoute(r, n) })
 		},

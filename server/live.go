@@ -75,6 +75,9 @@ func (s *Server) install() {
 	if before != nil {
 		s.metrics.forget(before.Set, set)
 	}
+	if s.denials != nil { // what was refused may have other numbers now
+		s.denials.ForgetAll()
+	}
 }
 
 // newLifts are the lifts of now that before did not have.
@@ -90,10 +93,18 @@ func newLifts(before, now []rules.Lift) []rules.Lift {
 // has forgotten it already.
 func (s *Server) lifted(l rules.Lift) {
 	s.bans.lift(l.Rule, string(l.Key))
+	s.undone(string(l.Key))
 	for _, r := range s.live.base.Rules {
 		if r.Name == l.Rule && r.Penalty != nil && s.fallback != nil {
 			s.fallback.Forget(string(l.Key), r.Penalty)
 		}
+	}
+}
+
+// undone forgets what this instance remembers of a key that the store knows better.
+func (s *Server) undone(key string) {
+	if s.denials != nil {
+		s.denials.Forget(key)
 	}
 }
 

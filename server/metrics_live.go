@@ -20,13 +20,15 @@ var (
 	bansByHand     = prometheus.NewDesc("stint_manual_bans", "Bans by hand in force, the same on every instance.", nil, nil)
 	breakerState   = prometheus.NewDesc("stint_breaker_state", "1 for the state that the breaker of the store is in.", []string{"state"}, nil)
 	instancesLive  = prometheus.NewDesc("stint_instances", "Instances that share the limits, as this one last counted them.", nil, nil)
+	denialsTotal   = prometheus.NewDesc("stint_denials_remembered_total", "Requests refused again without asking the store, because what it had said still stood.", nil, nil)
+	denialsHear    = prometheus.NewDesc("stint_denials_hearing", "1 while this instance hears what others undo, and remembers refusals; else 0.", nil, nil)
 	inFlight       = prometheus.NewDesc("stint_in_flight", "Requests under way, by the listener that they came by.", []string{"listener"}, nil)
 	overridesHave  = prometheus.NewDesc("stint_overrides", "Overrides in force, the same on every instance.", nil, nil)
 )
 
 // Describe is for prometheus.Collector.
 func (liveCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{rulesInfo, rulesHave, rulesNumber, controlsNumber, bansRunning, bansByHand, overridesHave, breakerState, instancesLive, inFlight} {
+	for _, d := range []*prometheus.Desc{rulesInfo, rulesHave, rulesNumber, controlsNumber, bansRunning, bansByHand, overridesHave, breakerState, instancesLive, denialsTotal, denialsHear, inFlight} {
 		to <- d
 	}
 }
@@ -52,6 +54,14 @@ func (c liveCollector) Collect(to chan<- prometheus.Metric) {
 			gauge(breakerState, is, state.String())
 		}
 		gauge(instancesLive, float64(f.Live()))
+	}
+	if d := c.s.denials; d != nil {
+		to <- prometheus.MustNewConstMetric(denialsTotal, prometheus.CounterValue, float64(d.Remembered()))
+		hears := 0.0
+		if d.Hears() {
+			hears = 1
+		}
+		gauge(denialsHear, hears)
 	}
 	gauge(inFlight, float64(c.s.instance.gateway.now.Load()), gatewayDoor)
 	gauge(inFlight, float64(c.s.instance.check.now.Load()), checkDoor)

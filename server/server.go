@@ -46,7 +46,8 @@ type Server struct {
 	metrics    *metrics
 	limiter    *stint.Limiter
 	decider    *stint.Limiter  // the same, or where it fails something in its stead
-	fallback   *stint.Fallback // the store of decider; nil: that of limiter
+	fallback   *stint.Fallback // under decider; nil: limiter decides
+	denials    *stint.Denials  // between the two; nil: nothing is remembered
 	instance   *instance
 	transport  *http.Transport
 	log        *slog.Logger
@@ -101,12 +102,19 @@ func New(c Config) *Server {
 		// one beside it would hand out fresh limits.
 		s.fallback = s.newFallback(s.limiter.Store)
 		s.decider = stint.NewLimiter(s.fallback)
+		if n := c.Settings.RememberedDenials; n > 0 {
+			s.denials = &stint.Denials{Store: s.fallback, MaxKeys: int(n)}
+			s.decider = stint.NewLimiter(s.denials)
+		}
 	}
 	return s
 }
 
 // Close ends what runs in the background, for those who do not call Run.
 func (s *Server) Close() {
+	if s.denials != nil {
+		s.denials.Close()
+	}
 	if s.fallback != nil {
 		s.fallback.Close()
 	}
