@@ -33,7 +33,7 @@ const DefaultMaxDenials = 100_000
 // So it remembers only what it would hear the end of: its Store must be a Teller
 // that hears. While that does not, or where it is none, every request is passed on,
 // and so is a request with an instant, one of more than 16 asks, one with a cost
-// that never fits, and one with a key of more than 512 bytes.
+// that never fits, and one with a key of more than 256 bytes.
 //
 // Of a refusal that is remembered, RetryAfter and BanLeft are what is left of those
 // that were told, counted from when they came: so who waits as long is not sent away
@@ -87,7 +87,7 @@ type counter struct {
 
 const (
 	mostRemembered    = 16  // asks of a request
-	longestRemembered = 512 // key, in bytes
+	longestRemembered = 256 // key, in bytes
 )
 
 func (d *Denials) init() {
