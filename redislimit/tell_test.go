@@ -57,7 +57,7 @@ func TestListen(t *testing.T) {
 	one, two := stint.NewLimiter(here), stint.NewLimiter(there)
 	limit := stint.MustLimit("1 per 1h")
 	p := penalty(t, stint.PenaltySpec{Name: "p", BanAfter: 1, BanFor: time.Hour})
-	long := string(make([]byte, 300))
+	long := string(make([]byte, 200))
 	refuse := func(key string) {
 		t.Helper()
 		for range 3 {
