@@ -65,9 +65,9 @@ type Denials struct {
 	closed   bool
 	epochs   atomic.Uint64 // so many have begun
 	stripes  []stripe
-	requests table[denial]
-	bans     table[ban]
-	tallies  table[tally]
+	requests cache[denial]
+	bans     cache[ban]
+	tallies  cache[tally]
 	answered [16]counter // by memory
 	batches  batches
 

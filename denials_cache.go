@@ -11,25 +11,25 @@ import (
 // table is a set-associative table of fixed size. What it holds is looked at without
 // writing anything, so that a key that all cores ask for costs each of them no more
 // than one that nobody else does.
-type table[E any] struct {
+type cache[E any] struct {
 	slots []atomic.Pointer[E]
 	ways  int
 }
 
-func (t *table[E]) make(room int) {
+func (t *cache[E]) make(room int) {
 	t.ways = min(room, 8)
 	t.slots = make([]atomic.Pointer[E], room/t.ways*t.ways)
 }
 
 // set is where what has that hash can be.
-func (t *table[E]) set(hash uint64) []atomic.Pointer[E] {
+func (t *cache[E]) set(hash uint64) []atomic.Pointer[E] {
 	i, _ := bits.Mul64(hash, uint64(len(t.slots)/t.ways))
 	return t.slots[int(i)*t.ways:][:t.ways]
 }
 
 // put puts e in the place of one that may go, else of one at random: whoever
 // chooses keys can drive others out, but not those of his choice.
-func (t *table[E]) put(hash uint64, e *E, mayGo func(*E) bool) {
+func (t *cache[E]) put(hash uint64, e *E, mayGo func(*E) bool) {
 	set := t.set(hash)
 	for i := range set {
 		if old := set[i].Load(); old == nil || mayGo(old) {
