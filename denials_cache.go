@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// table is a set-associative table of fixed size. What it holds is looked at without
+// cache is a set-associative table of fixed size. What it holds is looked at without
 // writing anything, so that a key that all cores ask for costs each of them no more
 // than one that nobody else does.
 type cache[E any] struct {

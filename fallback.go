@@ -181,7 +181,7 @@ func (f *Fallback) Take(ctx context.Context, r *Request, out []Decision) (Decisi
 	case errors.Is(err, ErrRequest), ctx.Err() != nil:
 		return Decision{}, err
 	}
-	return f.without(r, out, err, false)
+	return f.without(r, out, err, errors.Is(err, ErrUnsent))
 }
 
 // space is room for n decisions, to be put back into spaces. They are needed to
@@ -260,8 +260,8 @@ func (f *Fallback) probe(ctx context.Context) error {
 	return err
 }
 
-// without decides by the asks' OnError. unsent tells that the store was not asked,
-// so that what is spent here is certainly not charged there.
+// without decides by the asks' OnError. unsent tells that the store was not asked, or
+// has said that it did nothing, so that what is spent here is certainly not charged there.
 func (f *Fallback) without(r *Request, out []Decision, why error, unsent bool) (Decision, error) {
 	live := f.Live()
 	f.local.sharedBy(live)
@@ -377,7 +377,7 @@ func (f *Fallback) TakeEach(ctx context.Context, rs []Request, answers []Answer)
 			f.local.learn(&rs[i], &a.Decision, a.Each)
 		case errors.Is(a.Err, ErrRequest), ctx.Err() != nil:
 		default:
-			a.Decision, a.Err = f.without(&rs[i], a.Each, a.Err, false)
+			a.Decision, a.Err = f.without(&rs[i], a.Each, a.Err, errors.Is(a.Err, ErrUnsent))
 		}
 	}
 }

@@ -102,6 +102,10 @@ var (
 	// ErrBroken means that something else than a count lies in the store where one
 	// should: it is about some keys, and other requests can be decided.
 	ErrBroken = errors.New("something else lies where a count should")
+	// ErrUnsent means that nothing was charged, for certain: the request did not
+	// leave, or was refused as a whole. Of other errors of a Store that is asked
+	// over a network, nobody knows.
+	ErrUnsent = errors.New("nothing was charged")
 	// ErrUnsupported means that the Store lacks the optional interface needed.
 	ErrUnsupported = errors.New("not supported by this store")
 )

@@ -74,7 +74,7 @@ func (m *Memory) Violate(_ context.Context, r *Request) (Decision, error) {
 // violateTimes counts as many violations as a.Cost says.
 func (m *Memory) violateTimes(r *Request, a *Ask, now int64) (algo.Sentence, int64) {
 	sentence, left := m.violate(r, a, now)
-	e := m.find(a.Key, a.Penalty.id)
+	_, e := m.findRecord(a.Key, a.Penalty)
 	if a.Cost < 2 || sentence == algo.Banned || e == nil {
 		return sentence, left
 	}

@@ -77,7 +77,7 @@ func (s *Store) takeAcross(ctx context.Context, r *stint.Request, out []stint.De
 func (s *Store) runningBan(ctx context.Context, parts []*part) (stint.Decision, error) {
 	var bearing []*part
 	for _, p := range parts {
-		if _, penalised := penalties(&p.request); len(penalised) > 0 {
+		if _, penalised := penalties(p.request.Asks); len(penalised) > 0 {
 			bearing = append(bearing, p)
 		}
 	}
@@ -85,11 +85,11 @@ func (s *Store) runningBan(ctx context.Context, parts []*part) (stint.Decision, 
 		return stint.Decision{}, nil
 	}
 	inParallel(bearing, func(p *part) {
-		var b batch
-		_, penalised := penalties(&p.request)
+		b := batch{at: p.request.At}
+		_, penalised := penalties(p.request.Asks)
 		s.addPenalties(&b, penalised, 0)
 		var reply string
-		if reply, p.err = s.run(ctx, &b, &p.request); p.err == nil {
+		if reply, p.err = s.run(ctx, &b); p.err == nil {
 			p.decision, p.err = s.readBan(reply, penalised)
 		}
 	})

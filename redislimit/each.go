@@ -51,22 +51,32 @@ func all(n int) []int {
 // go together.
 func (s *Store) takeInOrder(ctx context.Context, rs []stint.Request, answers []stint.Answer, places []int) {
 	for len(places) > 0 {
-		var b batch
-		n, asks := 0, 0
-		for n < len(places) && (n == 0 || asks+len(rs[places[n]].Asks) <= mostInCall) {
-			r := &rs[places[n]]
-			s.add(&b, r)
-			asks += len(r.Asks)
+		b := batch{at: rs[places[0]].At}
+		type spot struct{ group, place int }
+		var spots []spot
+		n := 0
+		for n < len(places) && (n == 0 || b.asks+len(rs[places[n]].Asks) <= mostInCall) {
+			g, place := s.add(&b, rs[places[n]].Asks)
+			spots = append(spots, spot{g, place})
 			n++
 		}
-		reply, err := s.run(ctx, &b, &rs[places[0]])
-		for _, i := range places[:n] {
-			a := &answers[i]
+		reply, err := s.run(ctx, &b)
+		replies := make([]string, 0, len(b.groups))
+		for _, g := range b.groups {
 			if err != nil {
-				a.Decision, a.Err = stint.Decision{}, err
-				continue
+				break
 			}
-			a.Decision, reply, a.Err = s.read(reply, &rs[i], a.Each)
+			var answer string
+			answer, reply, err = cut(reply, g.asks)
+			replies = append(replies, answer)
+		}
+		for j, i := range places[:n] {
+			a := &answers[i]
+			if g := spots[j].group; g < len(replies) && replies[g] != "" {
+				a.Decision, a.Err = s.read(replies[g], rs[i].Asks, spots[j].place, a.Each)
+			} else {
+				a.Decision, a.Err = stint.Decision{}, err
+			}
 		}
 		places = places[n:]
 	}

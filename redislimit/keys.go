@@ -15,17 +15,23 @@ const longSubject = 64
 // tag is what stands between the braces of a subject's keys. A subject can hold
 // braces itself: a key's slot is then made of what stands before its first "}",
 // which is the same for all keys of the subject, and never empty.
-func tag(subject string) string {
+func tag(subject string) string { return string(appendTag(nil, subject)) }
+
+func appendTag(b []byte, subject string) []byte {
 	if len(subject) > longSubject {
 		sum := sha256.Sum256([]byte(subject))
-		return "#" + base64.RawURLEncoding.EncodeToString(sum[:24])
+		return base64.RawURLEncoding.AppendEncode(append(b, '#'), sum[:24])
 	}
-	return strconv.Itoa(len(subject)) + ":" + subject
+	b = strconv.AppendInt(b, int64(len(subject)), 10)
+	return append(append(b, ':'), subject...)
 }
 
 // key names the count of a subject under a limit or penalty of that ID.
-func (s *Store) key(subject, id string) string {
-	return s.namespace + ":{" + tag(subject) + "}" + id
+func (s *Store) key(subject, id string) string { return string(s.appendKey(nil, subject, id)) }
+
+func (s *Store) appendKey(b []byte, subject, id string) []byte {
+	b = append(append(b, s.namespace...), ":{"...)
+	return append(append(appendTag(b, subject), '}'), id...)
 }
 
 // parse is what key was made of; ok is false if it is none of ours. Of a subject
@@ -51,13 +57,20 @@ func (s *Store) parse(key string) (subject string, hashed bool, id string, ok bo
 // slot is the slot of a subject's keys in a Cluster: the CRC16 (XMODEM) of the
 // hash tag, as in the Redis Cluster specification.
 func slot(subject string) uint16 {
-	t := tag(subject)
-	if i := strings.IndexByte(t, '}'); i >= 0 {
-		t = t[:i]
-	}
+	var room [longSubject + 4]byte
 	var crc uint16
-	for i := range len(t) {
-		crc ^= uint16(t[i]) << 8
+	for _, c := range appendTag(room[:0], subject) {
+		if c == '}' {
+			break
+		}
+		crc = crc<<8 ^ crc16[byte(crc>>8)^c]
+	}
+	return crc % 16384
+}
+
+var crc16 = func() (table [256]uint16) {
+	for i := range table {
+		crc := uint16(i) << 8
 		for range 8 {
 			if crc&0x8000 != 0 {
 				crc = crc<<1 ^ 0x1021
@@ -65,9 +78,10 @@ func slot(subject string) uint16 {
 				crc <<= 1
 			}
 		}
+		table[i] = crc
 	}
-	return crc % 16384
-}
+	return table
+}()
 
 func checkNamespace(n string) error {
 	ok := len(n) >= 1 && len(n) <= 64

@@ -105,10 +105,15 @@ func (l *late) connected() (*engine, error) {
 		return e, nil
 	}
 	if why := l.why.Load(); why != nil {
-		return nil, *why
+		return nil, notConnected{*why}
 	}
-	return nil, errConnecting
+	return nil, notConnected{errConnecting}
 }
+
+// notConnected is why a call was not sent.
+type notConnected struct{ error }
+
+func (e notConnected) Unwrap() error { return e.error }
 
 // Do implements Client.
 func (l *late) Do(ctx context.Context, args ...string) (any, error) {
@@ -118,6 +123,9 @@ func (l *late) Do(ctx context.Context, args ...string) (any, error) {
 	}
 	return e.Do(ctx, args...)
 }
+
+// patient implements patientClient.
+func (l *late) patient() {}
 
 // nodes implements noder.
 func (l *late) nodes() []Client {

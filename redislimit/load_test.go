@@ -101,6 +101,8 @@ func kindOf(err error) (kind string, maybe bool) {
 	var dial *net.OpError
 	var network net.Error
 	switch {
+	case errors.Is(err, stint.ErrUnsent) && errors.Is(err, context.DeadlineExceeded):
+		return "not sent", false
 	case errors.As(err, &server):
 		code, _, _ := strings.Cut(server.Error(), " ")
 		if strings.Contains(" READONLY OOM LOADING MASTERDOWN CLUSTERDOWN BUSY TRYAGAIN ", " "+code+" ") {

@@ -48,6 +48,7 @@ type Store struct {
 	look      script
 	census    script
 	close     func()
+	merger    merger
 }
 
 // New is a Store over a Client. It asks the server what it is, and returns an
@@ -79,7 +80,7 @@ func newStore(c Client, o Options) (*Store, error) {
 	return &Store{client: c, namespace: o.Namespace, id: rand.Text(),
 		take: newScript(algo.TakeScript), giveBack: newScript(algo.GiveBackScript),
 		punish: newScript(algo.ViolateScript), look: newScript(algo.RecordScript),
-		census: newScript(censusScript)}, nil
+		census: newScript(censusScript), merger: merger{queues: map[uint16]*queue{}}}, nil
 }
 
 // Server is what the Store learned of its server when it connected; zero where it
@@ -97,173 +98,26 @@ func (s *Store) Close() {
 	}
 }
 
-// Take implements stint.Store.
+// Take implements stint.Store. Requests that come at the same time go to the server
+// together, in the order in which they came.
 func (s *Store) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
 	if s.cluster() && !oneSlot(r) {
 		return s.takeAcross(ctx, r, out)
 	}
-	var b batch
-	s.add(&b, r)
-	reply, err := s.run(ctx, &b, r)
+	return s.takeMerged(ctx, r, out)
+}
+
+// run decides a batch.
+func (s *Store) run(ctx context.Context, b *batch) (string, error) {
+	reply, err := s.take.call(ctx, s.client, b)
 	if err != nil {
-		return stint.Decision{}, err
-	}
-	d, _, err := s.read(reply, r, out)
-	return d, err
-}
-
-// batch is one call of the script in the making.
-type batch struct {
-	keys []string
-	blob []byte
-}
-
-// add appends a request. Asks of one request that share key and penalty share a
-// record.
-func (s *Store) add(b *batch, r *stint.Request) {
-	places, penalised := penalties(r)
-	s.addPenalties(b, penalised, len(r.Asks))
-	for i := range r.Asks {
-		a := &r.Asks[i]
-		place := 0
-		if a.Penalty != nil {
-			place = places[i]
-		}
-		b.keys = append(b.keys, s.key(a.Key, a.Limit.ID()))
-		b.blob = algo.AppendAsk(b.blob, a.Limit.Plan(), place, a.Cost)
-	}
-}
-
-// addPenalties appends the beginning of a request of so many asks.
-func (s *Store) addPenalties(b *batch, penalised []*stint.Ask, asks int) {
-	b.blob = algo.AppendRequest(b.blob, len(penalised), asks)
-	for _, a := range penalised {
-		b.keys = append(b.keys, s.key(a.Key, a.Penalty.ID()))
-		b.blob = algo.AppendPenalty(b.blob, a.Penalty.Plan())
-	}
-}
-
-// penalties finds the records that r faces: for each, an ask that bears it, and
-// for each ask the place, from 1, of its own.
-func penalties(r *stint.Request) (places []int, distinct []*stint.Ask) {
-	for i := range r.Asks {
-		a := &r.Asks[i]
-		if a.Penalty == nil {
-			continue
-		}
-		if places == nil {
-			places = make([]int, len(r.Asks))
-		}
-		for j, d := range distinct {
-			if d.Key == a.Key && d.Penalty.ID() == a.Penalty.ID() {
-				places[i] = j + 1
-			}
-		}
-		if places[i] == 0 {
-			distinct = append(distinct, a)
-			places[i] = len(distinct)
-		}
-	}
-	return places, distinct
-}
-
-// run decides a batch, whose requests have the instant of r.
-func (s *Store) run(ctx context.Context, b *batch, r *stint.Request) (string, error) {
-	reply, err := s.take.call(ctx, s.client, b, r)
-	if err != nil {
-		return "", fmt.Errorf("redislimit: %w", advise(err))
+		return "", fmt.Errorf("redislimit: %w", unsent(advise(err)))
 	}
 	text, ok := reply.(string)
 	if !ok {
 		return "", fmt.Errorf("redislimit: the script replied %T, not a string", reply)
 	}
 	return text, nil
-}
-
-// read turns the script's answer to r into decisions and returns what follows it.
-func (s *Store) read(reply string, r *stint.Request, out []stint.Decision) (stint.Decision, string, error) {
-	head, rest, err := algo.ReadHead(reply)
-	if err != nil {
-		return stint.Decision{}, "", fmt.Errorf("redislimit: %w", err)
-	}
-	_, penalised := penalties(r)
-	if !head.Names(len(penalised), len(r.Asks)) {
-		return stint.Decision{}, "", fmt.Errorf("redislimit: answer %v: not one of this script's", head)
-	}
-	if !head.Verdicts() {
-		if head.Result == algo.ResultBroken {
-			return stint.Decision{}, rest, s.broken(r, penalised, head)
-		}
-		return running(penalised[head.Who-1], head.Left), rest, nil
-	}
-	if out == nil {
-		out = make([]stint.Decision, len(r.Asks))
-	}
-	for i := range r.Asks {
-		var v algo.Verdict
-		if v, rest, err = algo.ReadVerdict(rest); err != nil {
-			return stint.Decision{}, "", fmt.Errorf("redislimit: %w", err)
-		}
-		if v.Remaining > r.Asks[i].Limit.Capacity() {
-			return stint.Decision{}, "", fmt.Errorf("redislimit: answer of %d units left of %d: not one of this script's", v.Remaining, r.Asks[i].Limit.Capacity())
-		}
-		out[i] = stint.DecisionOf(&r.Asks[i], v)
-	}
-	d := stint.Strictest(out)
-	if d.Allowed != (head.Result == algo.ResultAllowed) {
-		return stint.Decision{}, "", fmt.Errorf("redislimit: answer %v with verdicts that say otherwise: not one of this script's", head)
-	}
-	switch head.Result {
-	case algo.ResultWarned:
-		d.Punish(nil, algo.Warned, 0)
-	case algo.ResultBanned:
-		d.Punish(penalised[head.Who-1].Penalty, algo.Banned, algo.Duration(head.Left))
-	}
-	return d, rest, nil
-}
-
-// running is the answer of a ban that runs.
-func running(by *stint.Ask, left int64) stint.Decision {
-	d := algo.Duration(left)
-	return stint.Decision{Outcome: stint.Banned, Key: by.Key, RetryAfter: d, BanLeft: d, Penalty: by.Penalty}
-}
-
-// readBan reads the answer to a request of records alone: a ban that runs, or the
-// zero Decision.
-func (s *Store) readBan(reply string, penalised []*stint.Ask) (stint.Decision, error) {
-	head, _, err := algo.ReadHead(reply)
-	switch {
-	case err != nil:
-		return stint.Decision{}, fmt.Errorf("redislimit: %w", err)
-	case !head.Names(len(penalised), 0):
-		return stint.Decision{}, fmt.Errorf("redislimit: answer %v: not one of this script's", head)
-	case head.Result == algo.ResultBroken:
-		return stint.Decision{}, s.broken(nil, penalised, head)
-	case head.Result == algo.ResultRunning:
-		return running(penalised[head.Who-1], head.Left), nil
-	}
-	return stint.Decision{}, nil
-}
-
-// broken names the key that holds what it should not.
-func (s *Store) broken(r *stint.Request, penalised []*stint.Ask, head algo.Head) error {
-	var key string
-	if head.Who <= len(penalised) {
-		a := penalised[head.Who-1]
-		key = s.key(a.Key, a.Penalty.ID())
-	} else {
-		a := &r.Asks[head.Who-1-len(penalised)]
-		key = s.key(a.Key, a.Limit.ID())
-	}
-	return brokenKey(key, head.Left == 1)
-}
-
-func brokenKey(key string, wrongType bool) error {
-	what := "a value that is not Stint's"
-	if wrongType {
-		what = "another type of value"
-	}
-	return fmt.Errorf("redislimit: key %q holds %s: %w: delete the key, or give Stint a namespace or database of its own", key, what, stint.ErrBroken)
 }
 
 // script is a script and the name that the server knows it by.
@@ -274,22 +128,23 @@ func newScript(text string) script {
 	return script{text, hex.EncodeToString(sum[:])}
 }
 
-// call runs the script on a batch, at the instant of r.
-func (sc script) call(ctx context.Context, c Client, b *batch, r *stint.Request) (any, error) {
-	at := ""
-	if !r.At.IsZero() {
-		at = strconv.FormatInt(r.At.UnixMicro(), 10)
-	}
-	return sc.eval(ctx, c, b.keys, at, string(b.blob))
+// call runs the script on a batch, with further arguments.
+func (sc script) call(ctx context.Context, c Client, b *batch, more ...string) (any, error) {
+	return sc.do(ctx, c, append(b.command(&sc), more...))
 }
 
-// eval runs the script. NOSCRIPT and TRYAGAIN mean that nothing ran, so they are the
-// errors after which the call is sent again: with the text, or a little later.
+// eval runs the script.
 func (sc script) eval(ctx context.Context, c Client, keys []string, argv ...string) (any, error) {
 	args := make([]string, 0, 3+len(keys)+len(argv))
 	args = append(args, "EVALSHA", sc.sha, strconv.Itoa(len(keys)))
 	args = append(args, keys...)
 	args = append(args, argv...)
+	return sc.do(ctx, c, args)
+}
+
+// do runs the script. NOSCRIPT and TRYAGAIN mean that nothing ran, so they are the
+// errors after which the call is sent again: with the text, or a little later.
+func (sc script) do(ctx context.Context, c Client, args []string) (any, error) {
 	for rest := firstRest; ; {
 		reply, err := c.Do(ctx, args...)
 		if err == nil {

@@ -13,18 +13,18 @@ import (
 // error says that it was not answered, it may have acted.
 func (s *Store) GiveBack(ctx context.Context, r *stint.Request) error {
 	return s.bySlot(r, func(r *stint.Request) error {
-		var b batch
+		b := batch{at: r.At}
 		for i := range r.Asks {
 			a := &r.Asks[i]
-			b.keys = append(b.keys, s.key(a.Key, a.Limit.ID()))
+			b.addKey(s, a.Key, a.Limit.ID())
 			b.blob = algo.AppendAsk(b.blob, a.Limit.Plan(), 0, a.Cost)
 		}
-		reply, err := s.giveBack.eval(ctx, s.client, b.keys, s.telling(r, instantOf(r), string(b.blob))...)
+		reply, err := s.giveBack.call(ctx, s.client, &b, s.telling(r)...)
 		if err != nil {
 			return fmt.Errorf("redislimit: give back: %w", advise(err))
 		}
 		if n, _ := reply.(int64); n > 0 {
-			return brokenKey(b.keys[n/2-1], n%2 == 0)
+			return brokenKey(b.key(int(n/2-1)), n%2 == 0)
 		}
 		return nil
 	})

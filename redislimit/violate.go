@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/algo"
@@ -55,24 +54,16 @@ func gravest(parts []*part) stint.Decision {
 	return d
 }
 
-// instantOf is r's for a script: in µs, or empty.
-func instantOf(r *stint.Request) string {
-	if r.At.IsZero() {
-		return ""
-	}
-	return strconv.FormatInt(r.At.UnixMicro(), 10)
-}
-
 // violate counts violations in one slot.
 func (s *Store) violate(ctx context.Context, r *stint.Request) (stint.Decision, error) {
-	var b batch
-	_, penalised := penalties(r)
+	b := batch{at: r.At}
+	_, penalised := penalties(r.Asks)
 	s.addPenalties(&b, penalised, 0)
 	var times []byte
 	for _, a := range penalised {
 		times = binary.BigEndian.AppendUint32(times, uint32(min(max(a.Cost, 1), 1<<31)))
 	}
-	reply, err := s.punish.eval(ctx, s.client, b.keys, instantOf(r), string(b.blob), string(times))
+	reply, err := s.punish.call(ctx, s.client, &b, string(times))
 	if err != nil {
 		return stint.Decision{}, fmt.Errorf("redislimit: violate: %w", advise(err))
 	}

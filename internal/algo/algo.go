@@ -162,6 +162,13 @@ func (p *Plan) reset(s *State, v *View) int64 {
 	}
 }
 
+// Judge is the Verdict that Settle gives at v, of a Plan that is Viewed, which needs
+// no State for that.
+func (p *Plan) Judge(v View, n int64, allowed bool) Verdict {
+	var s State
+	return p.Settle(&s, &v, n, allowed)
+}
+
 // GiveBack returns n ≥ 0 units to s at the instant now (µs). It takes from what
 // is newest and never goes below unused; the instant of the last charge stays,
 // and so does what no longer counts, since a clock may step back. It reports

@@ -66,9 +66,6 @@ else
   write = pack('>BI6I7I7', head, low, level, amount)
 end
 
---@ retry
-wait = math.min(ceil((used + cost * unit - full) / a) * b, 4503599627370496) - now % b
-
 --@ reset
 wait = math.min(ceil(used / a) * b, 4503599627370496) - now % b
 

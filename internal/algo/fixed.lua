@@ -23,9 +23,6 @@ end
 used = used + cost
 write = pack('>BI6I7', 32 + floor(now / 281474976710656), now % 281474976710656, used)
 
---@ retry
-wait = a - now % a
-
 --@ reset
 wait = a - now % a
 

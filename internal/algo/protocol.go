@@ -6,31 +6,61 @@ import (
 	"math/bits"
 )
 
-// What goes to the scripts and comes back is packed, big-endian: a request costs
+// What goes to the scripts and comes back is packed, big-endian: a call costs
 // two arguments and one reply however many limits it faces, and the script reads
-// it without making strings. The forms below and the unpack calls in take.lua and
-// give.lua must be changed together.
+// it without making strings. The forms below and the unpack calls in take.lua,
+// give.lua and violate.lua must be changed together.
 //
-//	request   penalties 2, asks 2; then each penalty, then each ask
+// A request may stand for several identical ones, its count, which are decided one
+// after another: its answer says how many of them were admitted.
+//
+//	plain     kind 1 (0 to 2), count 2, cost 7, capacity 7, unit 7, and four
+//	          numbers of its algorithm, 7 each: a request of one ask and no penalty
+//	again     3 1, count 2: a plain one that differs from the plain one before it
+//	          in its key alone
+//	request   255 1, count 2, penalties 2, asks 2; then each penalty, then each ask
 //	penalty   warn 4, ban 4, term 7, forget 7, growth 4, most 7
 //	ask       kind 1, penalty 2 (0: none, else its place), cost 7,
 //	          capacity 7, unit 7, and four numbers of its algorithm, 7 each
-//	answer    outcome 1, who 2, number 8; then each ask's verdict, unless a
-//	          running ban or a broken key ended it
-//	verdict   fits 1, remaining 7, retry 7, reset 7, delay 7
+//	answer    outcome 1, who 2, number 8; then each ask's view or verdict, unless
+//	          a running ban or a broken key ended it
+//	view      now 7, used before the request 7: of buckets and fixed windows
+//	verdict   fits 1, remaining 7, retry 7, reset 7, delay 7: of the others
 //	record    form and last 7, violations 4, end of the last ban 8, bans 4;
 //	          as it lies under its key (penalty.lua)
 const (
+	formAgain   = 3
+	formWhole   = 255
 	askSize     = 52
 	headSize    = 11
+	viewSize    = 14
 	verdictSize = 29
 	recordSize  = 23
 	never       = 1<<53 - 1
 )
 
-// AppendRequest appends the head of a request.
+// MaxCount is how many identical requests may go as one.
+const MaxCount = 1<<16 - 1
+
+// Viewed tells whether a verdict under p follows from a View alone: then requests
+// may go as one, and their verdicts are made by Judge.
+func (p *Plan) Viewed() bool { return p.Kind <= FixedWindow }
+
+// AppendPlain appends a request of one ask, of a Plan that is Viewed. Its count is 1.
+func AppendPlain(b []byte, p *Plan, cost int64) []byte {
+	return p.appendNumbers(append(b, byte(p.Kind), 0, 1), cost)
+}
+
+// AppendAgain appends a plain request with the Plan and cost of the one before it,
+// which must be plain. Its count is 1.
+func AppendAgain(b []byte) []byte { return append(b, formAgain, 0, 1) }
+
+// SetCount sets the count of the request that was appended to a b of length at.
+func SetCount(b []byte, at, count int) { binary.BigEndian.PutUint16(b[at+1:], uint16(count)) }
+
+// AppendRequest appends the head of a request. Its count is 1.
 func AppendRequest(b []byte, penalties, asks int) []byte {
-	b = binary.BigEndian.AppendUint16(b, uint16(penalties))
+	b = binary.BigEndian.AppendUint16(append(b, formWhole, 0, 1), uint16(penalties))
 	return binary.BigEndian.AppendUint16(b, uint16(asks))
 }
 
@@ -45,10 +75,15 @@ func AppendPenalty(b []byte, p *Penalty) []byte {
 }
 
 // AppendAsk appends an ask. penalty is the place, from 1, of its penalty in the
-// request; 0: none. Costs that are never allowed are all one to the script.
+// request; 0: none.
 func AppendAsk(b []byte, p *Plan, penalty int, cost int64) []byte {
-	b = append(b, byte(p.Kind))
-	b = binary.BigEndian.AppendUint16(b, uint16(penalty))
+	b = binary.BigEndian.AppendUint16(append(b, byte(p.Kind)), uint16(penalty))
+	return p.appendNumbers(b, cost)
+}
+
+// appendNumbers appends what plain requests and asks have in common. Costs that are
+// never allowed are all one to the script.
+func (p *Plan) appendNumbers(b []byte, cost int64) []byte {
 	b = append56(b, min(cost, Exact))
 	b = append56(b, p.Capacity)
 	b = append56(b, p.Unit)
@@ -111,7 +146,8 @@ type Head struct {
 	// or of the key that is broken, penalties first.
 	Who int
 	// Left is how long a ban still runs, µs. Of a broken key, 1 means the
-	// wrong type and 2 that it cannot be read.
+	// wrong type and 2 that it cannot be read. Of ResultAllowed and ResultLimited
+	// it is how many of the identical requests were admitted.
 	Left int64
 }
 
@@ -152,6 +188,26 @@ func ReadVerdict(s string) (Verdict, string, error) {
 		v.Retry = Never
 	}
 	return v, s[verdictSize:], nil
+}
+
+// ReadView reads the view of an ask and returns what follows it.
+func ReadView(s string) (View, string, error) {
+	if len(s) < viewSize {
+		return View{}, "", fmt.Errorf("view of %d bytes: want %d", len(s), viewSize)
+	}
+	v := View{Now: read56(s), Used: read56(s[7:])}
+	if v.Now >= Exact || v.Used > Exact {
+		return View{}, "", fmt.Errorf("view of %d used at %d: not one of this script's", v.Used, v.Now)
+	}
+	return v, s[viewSize:], nil
+}
+
+// AnswerSize is how many bytes of an ask's answer follow a Head that says so.
+func (p *Plan) AnswerSize() int {
+	if p.Viewed() {
+		return viewSize
+	}
+	return verdictSize
 }
 
 // ReadRecord reads what a script wrote under the key of a record; ok is false if

@@ -8,6 +8,10 @@
 -- ARGV[2]  the requests, packed (see protocol.go)
 -- returns  the answers, packed
 --
+-- A request that stands for several identical ones, its count, is looked at and
+-- charged once, for as many as fit. Buckets and fixed windows answer what they saw;
+-- verdicts follow from that (Plan.Judge).
+--
 -- What sections share, for the ask at hand:
 --   key cost kind capacity unit   of the ask; full is capacity·unit
 --   a b c d                       numbers of its algorithm (see Plan.numbers)
@@ -18,7 +22,7 @@
 -- What lies further ahead of the clock than its own window is as if unused, and a
 -- charge replaces it.
 
-local call, try, unpack, pack = redis.call, redis.pcall, struct.unpack, struct.pack
+local call, try, unpack, pack, byte = redis.call, redis.pcall, struct.unpack, struct.pack, string.byte
 local floor, ceil = math.floor, math.ceil
 local given = ARGV[1] ~= ''
 local clock
@@ -28,167 +32,63 @@ else
   local t = call('TIME')
   clock = t[1] * 1000000 + t[2]
 end
-local requests, pos, k = ARGV[2], 1, 0
+local keys, requests, pos, k, place = KEYS, ARGV[2], 1, 0, 0
+local size = #requests
 local answers = {}
+local kind, count, cost, capacity, unit, a, b, c, d -- of the last plain request
 
-while pos <= #requests do
-  local penalties, asks
-  penalties, asks, pos = unpack('>HH', requests, pos)
-  local outcome, who, number = 0, 0, 0 -- of the answer's head
-  local records, refused
-
-  if penalties > 0 then
-    records, refused = {}, {}
-    for j = 1, penalties do
-      local key = KEYS[k + j]
-      local warn, ban, term, forget, growth, most
-      warn, ban, term, forget, growth, most, pos = unpack('>I4I4I7I7I4I7', requests, pos)
-      local state = try('GET', key)
-      --> penalty look
+while pos <= size do
+  local form = byte(requests, pos)
+  place = place + 1
+  if form <= 3 then
+    if form == 3 then
+      count, pos = unpack('>H', requests, pos + 1)
+    else
+      kind = form
+      count, cost, capacity, unit, a, b, c, d, pos = unpack('>HI7I7I7I7I7I7I7', requests, pos + 1)
     end
-    k = k + penalties
-  end
-
-  local kind, penalty, cost, capacity, unit, a, b, c, d
-  local now, used, aux, fits
-  local all = true
-  local nows, useds, auxs
-  local start = pos
-  if outcome == 0 then
-    if asks > 1 then
-      nows, useds, auxs = {}, {}, {}
+    k = k + 1
+    local key = keys[k]
+    local state = try('GET', key)
+    local now, used, broken = clock, 0, nil
+    if not state then
+      -- unused
+    elseif type(state) == 'table' then
+      --> wrongtype
+    elseif kind <= 1 then
+      --> bucket look
+    else
+      --> fixed look
     end
-    for i = 1, asks do
-      kind, penalty, cost, capacity, unit, a, b, c, d, pos = unpack('>BHI7I7I7I7I7I7I7', requests, pos)
-      local key = KEYS[k + i]
-      local broken
-      aux = nil
-      if kind == 3 then
-        --> log look
-      else
-        local state = try('GET', key)
-        now, used = clock, 0
-        if not state then
-          -- unused
-        elseif type(state) == 'table' then
-          --> wrongtype
-        elseif kind <= 1 then
-          --> bucket look
-        elseif kind == 2 then
-          --> fixed look
-        else
-          --> window look
-        end
-      end
-      if broken then
-        outcome, who, number = 6, penalties + i, broken
-        break
-      end
-      fits = cost <= capacity and used + cost * unit <= capacity * unit
-      if not fits then
-        all = false
-        if penalty > 0 then
-          refused[penalty] = true
-        end
-      end
-      if asks > 1 then
-        nows[i], useds[i], auxs[i] = now, used, aux
-      end
-    end
-  end
-
-  local place = #answers + 1
-  answers[place] = ''
-  if outcome == 0 then
-    pos = start
-    for i = 1, asks do
-      kind, penalty, cost, capacity, unit, a, b, c, d, pos = unpack('>BHI7I7I7I7I7I7I7', requests, pos)
-      local key = KEYS[k + i]
-      local full = capacity * unit
-      if asks > 1 then
-        now, used, aux = nows[i], useds[i], auxs[i]
-        fits = cost <= capacity and used + cost * unit <= full
-      end
-      local retry, delay, write, wait = 0, 0, nil, 0
-      if all then
-        if kind == 1 then
-          delay = math.min(ceil(used / a) * b, 4503599627370496)
+    if broken then
+      answers[place] = pack('>BHI8', 6, 1, broken)
+    else
+      local before, full, took = used, capacity * unit, 0
+      if cost <= capacity and used + cost * unit <= full then
+        took = count
+        if used + cost * unit * count > full then
+          took = floor((full - used) / (cost * unit))
         end
         if cost > 0 then
-          if penalty > 0 and records[penalty][11] then
-            call('DEL', KEYS[k - penalties + penalty])
-          end
+          local cost, write, wait = cost * took, nil, 0
           if kind <= 1 then
             --> bucket charge
-          elseif kind == 2 then
+            --> bucket reset
+          else
             --> fixed charge
-          elseif kind == 3 then
-            --> log charge
-          else
-            --> window charge
+            --> fixed reset
           end
-        end
-      elseif not fits then
-        if cost > capacity then
-          retry = 9007199254740991 -- never
-        else
-          if kind <= 1 then
-            --> bucket retry
-          elseif kind == 2 then
-            --> fixed retry
-          elseif kind == 3 then
-            --> log retry
-          else
-            --> window retry
-          end
-          retry = wait
+          --> expire
         end
       end
-      if used == 0 then
-        wait = 0
-      elseif kind <= 1 then
-        --> bucket reset
-      elseif kind == 2 then
-        --> fixed reset
-      elseif kind == 3 then
-        --> log reset
-      else
-        --> window reset
-      end
-      -- A count expires in the millisecond after it has become unused. Where the
-      -- caller gives the instants, the server's clock says nothing about that.
-      if write then
-        if given then
-          call('SET', key, write, 'PX', 86400000)
-        else
-          call('SET', key, write, 'PXAT', floor((now + wait) / 1000) + 1)
-        end
-      elseif kind == 3 and all and cost > 0 then
-        if given then
-          call('PEXPIRE', key, 86400000)
-        else
-          call('PEXPIREAT', key, floor((now + wait) / 1000) + 1)
-        end
-      end
-      local remaining = used < full and floor((full - used) / unit) or 0
-      answers[#answers + 1] = pack('>BI7I7I7I7', fits and 1 or 0, remaining, retry, wait, delay)
-    end
-    outcome = 1
-    if not all then
-      outcome = 2
-      for j = 1, penalties do
-        if refused[j] then
-          local record, key = records[j], KEYS[k - penalties + j]
-          local warn, ban, term, forget, growth, most = record[5], record[6], record[7], record[8], record[9], record[10]
-          --> penalty violate
-        end
-      end
+      answers[place] = pack('>BHI8I7I7', took == count and 1 or 2, 0, took, now, before)
     end
   else
-    pos = start + asks * 52
+    --> whole
   end
-  k = k + asks
-  answers[place] = pack('>BHI8', outcome, who, number)
 end
 
+if place == 1 then
+  return answers[1]
+end
 return table.concat(answers)

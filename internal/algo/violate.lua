@@ -18,7 +18,7 @@ else
   clock = t[1] * 1000000 + t[2]
 end
 local outcome, who, number = 0, 0, 0
-local records, pos = {}, 5
+local records, pos = {}, 8
 
 for j = 1, #KEYS do
   local warn, ban, term, forget, growth, most

@@ -1,0 +1,154 @@
+package redislimit
+
+import (
+	"fmt"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/algo"
+)
+
+// cut is the answer to a request at the beginning of a reply, and what follows it.
+func cut(reply string, asks []stint.Ask) (answer, rest string, err error) {
+	head, rest, err := algo.ReadHead(reply)
+	if err != nil {
+		return "", "", fmt.Errorf("redislimit: %w", err)
+	}
+	size := len(reply) - len(rest)
+	if head.Verdicts() {
+		for i := range asks {
+			size += asks[i].Limit.Plan().AnswerSize()
+		}
+	}
+	if size > len(reply) {
+		return "", "", fmt.Errorf("redislimit: answer of %d bytes: want %d", len(reply), size)
+	}
+	return reply[:size], reply[size:], nil
+}
+
+// read turns the script's answer into decisions: those of the request at a place,
+// from 0, among the identical ones that went with it.
+func (s *Store) read(reply string, asks []stint.Ask, place int, out []stint.Decision) (stint.Decision, error) {
+	head, rest, err := algo.ReadHead(reply)
+	if err != nil {
+		return stint.Decision{}, fmt.Errorf("redislimit: %w", err)
+	}
+	_, penalised := penalties(asks)
+	if !head.Names(len(penalised), len(asks)) {
+		return stint.Decision{}, fmt.Errorf("redislimit: answer %v: not one of this script's", head)
+	}
+	if !head.Verdicts() {
+		if head.Result == algo.ResultBroken {
+			return stint.Decision{}, s.broken(asks, penalised, head)
+		}
+		return running(penalised[head.Who-1], head.Left), nil
+	}
+	allowed := head.Result == algo.ResultAllowed || head.Result == algo.ResultLimited && int64(place) < head.Left
+	if head.Result == algo.ResultAllowed && int64(place) >= head.Left {
+		return stint.Decision{}, fmt.Errorf("redislimit: answer %v to number %d: not one of this script's", head, place+1)
+	}
+	before := int64(place) // admitted
+	if !allowed {
+		before = 0
+		if head.Result == algo.ResultLimited {
+			before = head.Left
+		}
+	}
+	var one [1]stint.Decision
+	if out == nil {
+		out = one[:]
+		if len(asks) > 1 {
+			out = make([]stint.Decision, len(asks))
+		}
+	}
+	for i := range asks {
+		var v algo.Verdict
+		if v, rest, err = verdict(&asks[i], rest, before, allowed); err != nil {
+			return stint.Decision{}, err
+		}
+		out[i] = stint.DecisionOf(&asks[i], v)
+	}
+	d := stint.Strictest(out)
+	if d.Allowed != allowed {
+		return stint.Decision{}, fmt.Errorf("redislimit: answer %v with verdicts that say otherwise: not one of this script's", head)
+	}
+	switch head.Result {
+	case algo.ResultWarned:
+		d.Punish(nil, algo.Warned, 0)
+	case algo.ResultBanned:
+		d.Punish(penalised[head.Who-1].Penalty, algo.Banned, algo.Duration(head.Left))
+	}
+	return d, nil
+}
+
+// verdict reads the answer to an ask, before which so many others like it were
+// admitted.
+func verdict(a *stint.Ask, s string, before int64, allowed bool) (v algo.Verdict, rest string, err error) {
+	p := a.Limit.Plan()
+	if !p.Viewed() {
+		if v, rest, err = algo.ReadVerdict(s); err != nil {
+			return v, "", fmt.Errorf("redislimit: %w", err)
+		}
+		if v.Remaining > p.Capacity {
+			return v, "", fmt.Errorf("redislimit: answer of %d units left of %d: not one of this script's", v.Remaining, p.Capacity)
+		}
+		return v, rest, nil
+	}
+	view, rest, err := algo.ReadView(s)
+	if err != nil {
+		return v, "", fmt.Errorf("redislimit: %w", err)
+	}
+	if before > 0 && a.Cost > 0 {
+		if a.Cost > p.Capacity || before > (p.Full-view.Used)/(a.Cost*p.Unit) {
+			return v, "", fmt.Errorf("redislimit: %d admitted at %d used: not one of this script's answers", before, view.Used)
+		}
+		view.Used += before * a.Cost * p.Unit
+	}
+	if allowed && !p.Fits(&view, a.Cost) {
+		return v, "", fmt.Errorf("redislimit: admitted at %d used: not one of this script's answers", view.Used)
+	}
+	return p.Judge(view, a.Cost, allowed), rest, nil
+}
+
+// running is the answer of a ban that runs.
+func running(by *stint.Ask, left int64) stint.Decision {
+	d := algo.Duration(left)
+	return stint.Decision{Outcome: stint.Banned, Key: by.Key, RetryAfter: d, BanLeft: d, Penalty: by.Penalty}
+}
+
+// readBan reads the answer to a request of records alone: a ban that runs, or the
+// zero Decision.
+func (s *Store) readBan(reply string, penalised []*stint.Ask) (stint.Decision, error) {
+	head, _, err := algo.ReadHead(reply)
+	switch {
+	case err != nil:
+		return stint.Decision{}, fmt.Errorf("redislimit: %w", err)
+	case !head.Names(len(penalised), 0):
+		return stint.Decision{}, fmt.Errorf("redislimit: answer %v: not one of this script's", head)
+	case head.Result == algo.ResultBroken:
+		return stint.Decision{}, s.broken(nil, penalised, head)
+	case head.Result == algo.ResultRunning:
+		return running(penalised[head.Who-1], head.Left), nil
+	}
+	return stint.Decision{}, nil
+}
+
+// broken names the key that holds what it should not.
+func (s *Store) broken(asks []stint.Ask, penalised []*stint.Ask, head algo.Head) error {
+	var key string
+	if head.Who <= len(penalised) {
+		a := penalised[head.Who-1]
+		key = s.key(a.Key, a.Penalty.ID())
+	} else {
+		a := &asks[head.Who-1-len(penalised)]
+		key = s.key(a.Key, a.Limit.ID())
+	}
+	return brokenKey(key, head.Left == 1)
+}
+
+func brokenKey(key string, wrongType bool) error {
+	what := "a value that is not Stint's"
+	if wrongType {
+		what = "another type of value"
+	}
+	return fmt.Errorf("redislimit: key %q holds %s: %w: delete the key, or give Stint a namespace or database of its own", key, what, stint.ErrBroken)
+}

@@ -1,0 +1,196 @@
+package redislimit
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/algo"
+)
+
+// batch is one call of a script in the making. It is filled, called, and may then be
+// filled again: what it sent are strings of their own.
+type batch struct {
+	at     time.Time // of all requests; zero: the server's clock
+	text   []byte    // the keys, one after another
+	ends   []int     // of each key in text
+	blob   []byte
+	groups []group
+	asks   int        // of all groups
+	plain  *stint.Ask // the last one, where another request may follow as "again"
+	args   []string   // what is sent
+}
+
+// group is identical requests that go as one.
+type group struct {
+	asks  []stint.Ask
+	count int
+	place int // in blob
+	alone bool
+}
+
+// reset makes b as new, but for its room.
+func (b *batch) reset() {
+	clear(b.groups)
+	clear(b.args)
+	*b = batch{text: b.text[:0], ends: b.ends[:0], blob: b.blob[:0], groups: b.groups[:0], args: b.args[:0]}
+}
+
+// addKey appends the name of a subject's count or record.
+func (b *batch) addKey(s *Store, subject, id string) {
+	b.text = s.appendKey(b.text, subject, id)
+	b.ends = append(b.ends, len(b.text))
+}
+
+// add appends a request and tells the number of its group, and its place in that.
+// It keeps asks. Asks of one request that share key and penalty share a record.
+func (s *Store) add(b *batch, asks []stint.Ask) (g, place int) {
+	grouped := mayRun(asks)
+	if grouped {
+		for g = len(b.groups) - 1; g >= 0; g-- {
+			old := &b.groups[g]
+			if !old.alone && identical(old.asks, asks) && old.count < algo.MaxCount {
+				place = old.count
+				old.count++
+				algo.SetCount(b.blob, old.place, old.count)
+				return g, place
+			}
+			if old.alone && len(old.asks) > fewAsks || shareKey(old.asks, asks) {
+				break // whose order counts
+			}
+		}
+	}
+	b.groups = append(b.groups, group{asks, 1, len(b.blob), !grouped})
+	b.asks += len(asks)
+	if a := &asks[0]; len(asks) == 1 && a.Penalty == nil && a.Limit.Plan().Viewed() {
+		b.addKey(s, a.Key, a.Limit.ID())
+		if p := b.plain; p != nil && p.Cost == a.Cost && samePlan(p.Limit, a.Limit) {
+			b.blob = algo.AppendAgain(b.blob)
+		} else {
+			b.blob = algo.AppendPlain(b.blob, a.Limit.Plan(), a.Cost)
+			b.plain = a
+		}
+		return len(b.groups) - 1, 0
+	}
+	places, penalised := penalties(asks)
+	s.addPenalties(b, penalised, len(asks))
+	for i := range asks {
+		a := &asks[i]
+		place := 0
+		if a.Penalty != nil {
+			place = places[i]
+		}
+		b.addKey(s, a.Key, a.Limit.ID())
+		b.blob = algo.AppendAsk(b.blob, a.Limit.Plan(), place, a.Cost)
+	}
+	return len(b.groups) - 1, 0
+}
+
+// addPenalties appends the beginning of a request of so many asks.
+func (s *Store) addPenalties(b *batch, penalised []*stint.Ask, asks int) {
+	b.blob = algo.AppendRequest(b.blob, len(penalised), asks)
+	for _, a := range penalised {
+		b.addKey(s, a.Key, a.Penalty.ID())
+		b.blob = algo.AppendPenalty(b.blob, a.Penalty.Plan())
+	}
+}
+
+// fewAsks is the most asks of a request that is compared with others.
+const fewAsks = 4
+
+// mayRun tells whether a request may go together with identical ones.
+func mayRun(asks []stint.Ask) bool {
+	if len(asks) > fewAsks {
+		return false
+	}
+	for i := range asks {
+		if asks[i].Penalty != nil || !asks[i].Limit.Plan().Viewed() {
+			return false
+		}
+	}
+	return true
+}
+
+func samePlan(a, b *stint.Limit) bool { return a == b || *a.Plan() == *b.Plan() }
+
+func sameCount(a, b *stint.Ask) bool {
+	return a.Key == b.Key && (a.Limit == b.Limit || a.Limit.ID() == b.Limit.ID())
+}
+
+// identical tells whether one request is the other, of those that may run.
+func identical(x, y []stint.Ask) bool {
+	if len(x) != len(y) {
+		return false
+	}
+	for i := range x {
+		a, b := &x[i], &y[i]
+		if a.Cost != b.Cost || !sameCount(a, b) || !samePlan(a.Limit, b.Limit) {
+			return false
+		}
+	}
+	return true
+}
+
+func shareKey(x, y []stint.Ask) bool {
+	for i := range x {
+		for j := range y {
+			if sameCount(&x[i], &y[j]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// command is what calls a script on b: its name, its keys, the instant and the blob.
+func (b *batch) command(sc *script) []string {
+	keys := len(b.text)
+	b.text = append(b.text, b.blob...)
+	text := string(b.text)
+	b.args = append(b.args[:0], "EVALSHA", sc.sha, strconv.Itoa(len(b.ends)))
+	from := 0
+	for _, end := range b.ends {
+		b.args = append(b.args, text[from:end])
+		from = end
+	}
+	at := ""
+	if !b.at.IsZero() {
+		at = strconv.FormatInt(b.at.UnixMicro(), 10)
+	}
+	b.args = append(b.args, at, text[keys:])
+	b.text = b.text[:keys]
+	return b.args
+}
+
+// key is the name of the i-th key.
+func (b *batch) key(i int) string {
+	from := 0
+	if i > 0 {
+		from = b.ends[i-1]
+	}
+	return string(b.text[from:b.ends[i]])
+}
+
+// penalties finds the records that a request faces: for each, an ask that bears it,
+// and for each ask the place, from 1, of its own.
+func penalties(asks []stint.Ask) (places []int, distinct []*stint.Ask) {
+	for i := range asks {
+		a := &asks[i]
+		if a.Penalty == nil {
+			continue
+		}
+		if places == nil {
+			places = make([]int, len(asks))
+		}
+		for j, d := range distinct {
+			if d.Key == a.Key && d.Penalty.ID() == a.Penalty.ID() {
+				places[i] = j + 1
+			}
+		}
+		if places[i] == 0 {
+			distinct = append(distinct, a)
+			places[i] = len(distinct)
+		}
+	}
+	return places, distinct
+}

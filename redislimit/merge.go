@@ -1,0 +1,307 @@
+package redislimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+// Requests that come while others are under way go together: one call of the script
+// for many costs the client and the server a fraction of a call for each. Nobody is
+// kept waiting for company: where few calls are under way, a request goes at once.
+
+const (
+	// mergedAsks is about how many asks go in one call. So many cost Redis some
+	// 100 µs, during which it does nothing else.
+	mergedAsks = 32
+	// mergedWaiters bounds the identical requests that join them.
+	mergedWaiters = 1024
+	// fewCalls may be under way before requests wait for one to return: while
+	// Redis decides one, the answers of the other are handed out.
+	fewCalls = 2
+	// mostCalls may be under way where the requests for a whole call wait, so that
+	// a long way to the server does not limit how many are decided.
+	mostCalls = 128
+)
+
+// queue is where requests wait, first come, first served. In a Cluster there is one
+// for each slot.
+type queue struct {
+	slot        uint16
+	first, last *waiter
+	asks        int // of those who wait
+	calls       int // under way
+	coming      int // of these, such that have yet to take requests with them
+}
+
+// waiter is a request that waits for its answer.
+type waiter struct {
+	asks       []stint.Ask
+	at         time.Time
+	next, prev *waiter
+	state      atomic.Uint32
+	done       chan struct{} // has room for one
+
+	group, place int // in the batch
+	reply        string
+	err          error
+}
+
+// The states of a waiter. A queue's lock is held where waiting ends.
+const (
+	waiting uint32 = iota
+	sent
+	left // the caller has gone; the waiter is the call's
+	answered
+)
+
+var waiters = sync.Pool{New: func() any { return &waiter{done: make(chan struct{}, 1)} }}
+
+func (w *waiter) free() {
+	clear(w.asks)
+	w.asks, w.next, w.prev, w.reply, w.err = w.asks[:0], nil, nil, "", nil
+	waiters.Put(w)
+}
+
+// merger is the queues of a Store.
+type merger struct {
+	mu     sync.Mutex
+	queues map[uint16]*queue // by slot; of a single server, 0
+}
+
+// takeMerged decides a request of one slot, together with others.
+func (s *Store) takeMerged(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+	if err := ctx.Err(); err != nil {
+		return stint.Decision{}, notSent(err)
+	}
+	w := waiters.Get().(*waiter)
+	w.asks = append(w.asks, r.Asks...)
+	w.at = r.At
+	w.state.Store(waiting)
+	var n uint16
+	if s.cluster() {
+		n = slot(r.Asks[0].Key)
+	}
+	q := s.enqueue(n, w)
+	if ctx.Done() == nil {
+		<-w.done
+	} else {
+		select {
+		case <-w.done:
+		case <-ctx.Done():
+			if s.leave(q, w) {
+				w.free()
+				return stint.Decision{}, notSent(ctx.Err())
+			}
+			if w.state.CompareAndSwap(sent, left) {
+				return stint.Decision{}, fmt.Errorf("redislimit: the server has not answered: %w", ctx.Err())
+			}
+			<-w.done
+		}
+	}
+	defer w.free()
+	if w.err != nil {
+		return stint.Decision{}, w.err
+	}
+	return s.read(w.reply, r.Asks, w.place, out)
+}
+
+func notSent(err error) error {
+	return fmt.Errorf("redislimit: %w: %w", stint.ErrUnsent, err)
+}
+
+// enqueue lets w wait, and starts a call where it need not.
+func (s *Store) enqueue(slot uint16, w *waiter) *queue {
+	m := &s.merger
+	m.mu.Lock()
+	q := m.queues[slot]
+	if q == nil {
+		q = &queue{slot: slot}
+		m.queues[slot] = q
+	}
+	if w.prev = q.last; w.prev != nil {
+		w.prev.next = w
+	} else {
+		q.first = w
+	}
+	q.last = w
+	q.asks += len(w.asks)
+	start := q.coming == 0 && q.calls < fewCalls || q.asks >= mergedAsks*(q.coming+1) && q.calls < mostCalls
+	if start {
+		q.calls++
+		q.coming++
+	}
+	m.mu.Unlock()
+	if start {
+		go s.calls(q)
+	}
+	return q
+}
+
+// leave takes w out of the queue, if it is still there.
+func (s *Store) leave(q *queue, w *waiter) bool {
+	s.merger.mu.Lock()
+	defer s.merger.mu.Unlock()
+	if w.state.Load() != waiting {
+		return false
+	}
+	q.remove(w)
+	return true
+}
+
+func (q *queue) remove(w *waiter) {
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		q.first = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		q.last = w.prev
+	}
+	w.next, w.prev = nil, nil
+	q.asks -= len(w.asks)
+}
+
+// flight is a call and those who wait for it.
+type flight struct {
+	batch   batch
+	waiters []*waiter
+}
+
+var flights = sync.Pool{New: func() any { return new(flight) }}
+
+// calls makes calls, one after another, as long as requests wait. It runs in a
+// goroutine of its own, for callers have deadlines, and a call may outlive them.
+func (s *Store) calls(q *queue) {
+	f := flights.Get().(*flight)
+	for {
+		runtime.Gosched() // whoever can run and asks comes along
+		if !s.board(q, f) {
+			break
+		}
+		reply, err := s.send(&f.batch)
+		s.land(q, f, reply, err)
+	}
+	flights.Put(f)
+}
+
+// board fills f with requests. Where there are none, the call is over.
+func (s *Store) board(q *queue, f *flight) bool {
+	m := &s.merger
+	for room := mergedAsks; room > 0 && len(f.waiters) < mergedWaiters; room = mergedAsks - f.batch.asks {
+		from := len(f.waiters)
+		m.mu.Lock()
+		for w := q.first; w != nil; w = q.first {
+			if len(f.waiters) == 0 {
+				f.batch.at = w.at
+			} else if len(w.asks) > room || !w.at.Equal(f.batch.at) {
+				break
+			}
+			q.remove(w)
+			w.state.Store(sent)
+			f.waiters = append(f.waiters, w)
+			room -= len(w.asks)
+		}
+		if from == 0 {
+			q.coming--
+			if len(f.waiters) == 0 {
+				q.calls--
+				if q.calls == 0 {
+					delete(m.queues, q.slot)
+				}
+			}
+		}
+		m.mu.Unlock()
+		if len(f.waiters) == from {
+			break
+		}
+		for _, w := range f.waiters[from:] {
+			w.group, w.place = s.add(&f.batch, w.asks)
+		}
+	}
+	return len(f.waiters) > 0
+}
+
+// land hands out the answers.
+func (s *Store) land(q *queue, f *flight, reply string, err error) {
+	s.merger.mu.Lock()
+	q.coming++
+	s.merger.mu.Unlock()
+	// A waiter is its caller's once answered, so are the asks of its group.
+	answers := f.batch.args[:0]
+	var broken error
+	for i := range f.batch.groups {
+		if err != nil {
+			break
+		}
+		var answer string
+		if broken == nil {
+			answer, reply, broken = cut(reply, f.batch.groups[i].asks)
+		}
+		answers = append(answers, answer)
+	}
+	for i, w := range f.waiters {
+		switch {
+		case err != nil:
+			w.err = err
+		case answers[w.group] == "":
+			w.err = broken
+		default:
+			w.reply = answers[w.group]
+		}
+		if w.state.CompareAndSwap(sent, answered) {
+			w.done <- struct{}{}
+		} else {
+			w.free()
+		}
+		f.waiters[i] = nil
+	}
+	f.batch.args = answers
+	f.waiters = f.waiters[:0]
+	f.batch.reset()
+	if err != nil {
+		f.batch.args = nil // which a Client that gave up may still be sending
+	}
+}
+
+// ownPatience bounds a merged call by a Client of the user's own. The engine has
+// bounds of its own.
+const ownPatience = patience
+
+// send decides a batch.
+func (s *Store) send(b *batch) (string, error) {
+	ctx := context.Background()
+	if _, ok := s.client.(patientClient); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, ownPatience)
+		defer cancel()
+	}
+	return s.run(ctx, b)
+}
+
+// refused are the codes of errors by which a server refuses a call before it has
+// written anything. (A script that has written is no longer refused for want of
+// memory. NOPERM is not among them: it may come at any command of a script.)
+var refused = map[string]bool{
+	"READONLY": true, "OOM": true, "LOADING": true, "MASTERDOWN": true, "CLUSTERDOWN": true,
+	"BUSY": true, "TRYAGAIN": true, "MOVED": true, "NOAUTH": true, "WRONGPASS": true, "CROSSSLOT": true,
+}
+
+// unsent adds stint.ErrUnsent to an error after which nothing was charged.
+func unsent(err error) error {
+	var dial *net.OpError
+	var late notConnected
+	if refused[code(err)] || errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, &late) {
+		return fmt.Errorf("%w: %w", stint.ErrUnsent, err)
+	}
+	return err
+}
