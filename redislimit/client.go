@@ -18,6 +18,8 @@ import (
 // Do must not send a command again once it may have been executed, for that
 // could charge twice; clients that retry by themselves must be told not to. It
 // must return when ctx is done, and may be called from many goroutines at once.
+// A call may decide for several callers: its context is none of theirs, and ends
+// after two seconds.
 // In a Cluster it must send EVAL, EVALSHA, DEL, HGET and HMGET to the node of
 // their keys and follow redirections.
 type Client interface {

@@ -3,8 +3,10 @@
 //	store, err := redislimit.Open(ctx, "redis://localhost:6379")
 //	limiter := stint.NewLimiter(store)
 //
-// A request is one EVALSHA, decided on the server by its clock with the same
-// arithmetic as in memory, all or nothing. It needs Redis 6.2 or later, or any
+// A request is decided on the server by its clock with the same arithmetic as in
+// memory, all or nothing. Requests that come while two calls are under way go
+// together in the next one, first come, first served, and identical ones as one
+// with a count; nobody waits for company. Store needs Redis 6.2 or later, or any
 // Valkey, single, behind Sentinels or in a Cluster.
 //
 // # Keys
@@ -25,10 +27,12 @@
 //
 // # Errors
 //
-// A call that fails has charged nothing where the server replied the error, such as
-// READONLY, OOM, LOADING or CLUSTERDOWN, where no connection could be made, or where
-// too many calls waited already. Where its context was done before an answer came,
-// or the connection was lost, it may have been charged. No call is sent again,
+// A request that fails has charged nothing where the server refused the call, such as
+// with READONLY, OOM, LOADING or CLUSTERDOWN, where no connection could be made, or
+// where its context was done before it was sent: then the error wraps
+// stint.ErrUnsent. Where its context was done before an answer came, the connection
+// was lost, or the server refused a command of the script (NOPERM), it may have been
+// charged. No call is sent again,
 // unless the server said that nothing ran: NOSCRIPT, and in a Cluster MOVED, ASK and
 // TRYAGAIN.
 //

@@ -74,7 +74,10 @@ func (w *waiter) free() {
 type merger struct {
 	mu     sync.Mutex
 	queues map[uint16]*queue // by slot; of a single server, 0
+	calls  int               // under way, of all queues
 }
+
+var errWaiting = fmt.Errorf("%d calls wait for the server", mostWaiting)
 
 // takeMerged decides a request of one slot, together with others.
 func (s *Store) takeMerged(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
@@ -90,6 +93,10 @@ func (s *Store) takeMerged(ctx context.Context, r *stint.Request, out []stint.De
 		n = slot(r.Asks[0].Key)
 	}
 	q := s.enqueue(n, w)
+	if q == nil {
+		w.free()
+		return stint.Decision{}, notSent(errWaiting)
+	}
 	if ctx.Done() == nil {
 		<-w.done
 	} else {
@@ -117,12 +124,17 @@ func notSent(err error) error {
 	return fmt.Errorf("redislimit: %w: %w", stint.ErrUnsent, err)
 }
 
-// enqueue lets w wait, and starts a call where it need not.
+// enqueue lets w wait, and starts a call where it need not. nil: there are too many
+// under way, as when no node of a Cluster answers.
 func (s *Store) enqueue(slot uint16, w *waiter) *queue {
 	m := &s.merger
 	m.mu.Lock()
 	q := m.queues[slot]
 	if q == nil {
+		if m.calls >= mostWaiting {
+			m.mu.Unlock()
+			return nil
+		}
 		q = &queue{slot: slot}
 		m.queues[slot] = q
 	}
@@ -134,7 +146,9 @@ func (s *Store) enqueue(slot uint16, w *waiter) *queue {
 	q.last = w
 	q.asks += len(w.asks)
 	start := q.coming == 0 && q.calls < fewCalls || q.asks >= mergedAsks*(q.coming+1) && q.calls < mostCalls
+	start = start && (q.calls == 0 || m.calls < mostWaiting)
 	if start {
+		m.calls++
 		q.calls++
 		q.coming++
 	}
@@ -215,6 +229,7 @@ func (s *Store) board(q *queue, f *flight) bool {
 			q.coming--
 			if len(f.waiters) == 0 {
 				q.calls--
+				m.calls--
 				if q.calls == 0 {
 					delete(m.queues, q.slot)
 				}

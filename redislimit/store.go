@@ -27,7 +27,7 @@ type Options struct {
 // It implements stint.EachTaker, stint.GiveBacker, stint.Resetter, stint.Violator
 // and stint.Recorder.
 //
-// A request is one round trip. In a Cluster, where its asks have several
+// A request takes one round trip. In a Cluster, where its asks have several
 // subjects, it is one for each slot, at the same time, and a second one where
 // some refuse, to give back what others took meanwhile: no limit is ever
 // exceeded, but a refused request may hold units for that long, and the
@@ -35,8 +35,9 @@ type Options struct {
 // fails, they stay taken as if the request had been allowed. Where such asks bear
 // penalties, a round trip before looks for bans.
 //
-// Where an error says that a call was not answered in time, or that the connection
-// was lost, it may have been charged. It is never sent again.
+// Requests that come while others are under way go in one call; see the package.
+// Where an error wraps stint.ErrUnsent, nothing was charged; after another one it
+// may have been. It is never sent again.
 type Store struct {
 	client    Client
 	namespace string

@@ -44,7 +44,7 @@ else
     end
   end
   -- A product too large to be exact is far above any level.
-  local fell = a * (floor(now / b) - floor(last / b))
+  local fell = a * (b == 1 and now - last or floor(now / b) - floor(last / b))
   if fell < level then
     used = level - fell
   end

@@ -1,0 +1,440 @@
+package redislimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/redistest"
+)
+
+// gate is a Client that lets calls of scripts pass when it is told to.
+type gate struct {
+	Client
+	pass  chan struct{}
+	mu    sync.Mutex
+	calls int
+}
+
+func (g *gate) Do(ctx context.Context, args ...string) (any, error) {
+	if args[0] != "EVALSHA" {
+		return g.Client.Do(ctx, args...)
+	}
+	g.mu.Lock()
+	g.calls++
+	g.mu.Unlock()
+	<-g.pass
+	return g.Client.Do(context.Background(), args...)
+}
+
+// gated is a Store behind a gate, over a server of its own.
+func gated(t *testing.T) (*redistest.Server, *Store, *gate) {
+	t.Helper()
+	server := redistest.Start(t)
+	o, options, err := parseURL(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := connect(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	g := &gate{Client: e, pass: make(chan struct{})}
+	s, err := New(t.Context(), g, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server, s, g
+}
+
+// until waits for something to be so.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not so in 20 s: %s", what)
+		}
+	}
+}
+
+// queued is how many asks wait in the queue.
+func (s *Store) queued() int {
+	s.merger.mu.Lock()
+	defer s.merger.mu.Unlock()
+	if q := s.merger.queues[0]; q != nil {
+		return q.asks
+	}
+	return 0
+}
+
+// busy starts as many calls as are made before requests wait.
+func busy(t *testing.T, s *Store, g *gate, limit *stint.Limit, done *sync.WaitGroup) {
+	t.Helper()
+	for n := range fewCalls {
+		done.Go(func() {
+			if _, err := stint.NewLimiter(s).Allow(context.Background(), "busy", limit); err != nil {
+				t.Error(err)
+			}
+		})
+		until(t, "a call is under way", func() bool {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			return g.calls == n+1
+		})
+	}
+}
+
+// What waits goes in one call, whatever it costs, first come, first served; a key
+// that is broken concerns its own caller only, and who leaves is not charged.
+func TestMerged(t *testing.T) {
+	server, s, g := gated(t)
+	limit, log := stint.MustLimit("10 per 1h"), stint.MustLimit("3 per 1h sliding_log")
+	server.Do(t, "LPUSH", s.key("broken", limit.ID()), "x")
+	var done sync.WaitGroup
+	busy(t, s, g, limit, &done)
+	l := stint.NewLimiter(s)
+	ctx, leave := context.WithCancel(t.Context())
+	type told struct {
+		d   stint.Decision
+		err error
+	}
+	calls := []struct {
+		key   string
+		limit *stint.Limit
+		cost  int64
+		want  string
+	}{
+		{"a", limit, 1, "true 9"},
+		{"a", limit, 1, "true 8"},
+		{"broken", limit, 1, "broken"},
+		{"b", log, 2, "true 1"},
+		{"a", limit, 5, "true 3"}, // ends a run
+		{"leaves", limit, 1, "unsent"},
+		{"a", limit, 1, "true 2"},
+		{"a", limit, 1, "true 1"},
+		{"b", log, 2, "false 1"},
+		{"a", limit, 1, "true 0"},
+		{"a", limit, 1, "false 0"},
+		{"a", limit, 0, "true 0"},
+		{"b", log, 1, "true 0"},
+	}
+	got := make([]told, len(calls))
+	for i, c := range calls {
+		before := s.queued()
+		done.Go(func() {
+			ctx := ctx
+			if c.key != "leaves" {
+				ctx = context.Background()
+			}
+			got[i].d, got[i].err = l.AllowN(ctx, c.key, c.limit, c.cost)
+		})
+		until(t, "it waits", func() bool { return s.queued() == before+1 })
+	}
+	leave()
+	until(t, "one has left", func() bool { return s.queued() == len(calls)-1 })
+	close(g.pass)
+	done.Wait()
+	if g.calls != fewCalls+1 {
+		t.Errorf("%d calls, want %d", g.calls, fewCalls+1)
+	}
+	for i, c := range calls {
+		have := fmt.Sprint(got[i].d.Allowed, got[i].d.Remaining)
+		switch err := got[i].err; {
+		case errors.Is(err, stint.ErrUnsent) && errors.Is(err, context.Canceled):
+			have = "unsent"
+		case errors.Is(err, stint.ErrBroken):
+			have = "broken"
+		case err != nil:
+			have = err.Error()
+		}
+		if have != c.want {
+			t.Errorf("%d: %s ×%d: %s, want %s", i, c.key, c.cost, have, c.want)
+		}
+	}
+	if n := server.Do(t, "EXISTS", s.key("leaves", limit.ID())); n.String() == "" {
+		t.Error(n)
+	} else if k, _ := n.AsInt64(); k != 0 {
+		t.Error("who left was charged")
+	}
+	if len(s.merger.queues) != 0 || s.merger.calls != 0 {
+		t.Errorf("%d queues and %d calls are left", len(s.merger.queues), s.merger.calls)
+	}
+}
+
+// Who leaves a call that is under way may have been charged, and was.
+func TestLeavesCall(t *testing.T) {
+	_, s, g := gated(t)
+	limit := stint.MustLimit("10 per 1h")
+	ctx, leave := context.WithCancel(t.Context())
+	until(t, "a call is under way", func() bool {
+		go func() {
+			time.Sleep(10 * time.Millisecond)
+			leave()
+		}()
+		_, err := stint.NewLimiter(s).Allow(ctx, "a", limit)
+		if !errors.Is(err, context.Canceled) || errors.Is(err, stint.ErrUnsent) != (g.calls == 0) {
+			t.Error(err)
+		}
+		return true
+	})
+	close(g.pass)
+	if d, err := stint.NewLimiter(s).Peek(t.Context(), "a", limit); err != nil || d.Remaining != 9 {
+		t.Error(d, err)
+	}
+}
+
+// A full call leaves while others are under way, so that a slow network does not
+// limit how many are decided.
+func TestManyCalls(t *testing.T) {
+	_, s, g := gated(t)
+	limit := stint.MustLimit("1000000 per 1h")
+	var done sync.WaitGroup
+	busy(t, s, g, limit, &done)
+	for i := range 4 * mergedAsks {
+		done.Go(func() {
+			if _, err := stint.NewLimiter(s).Allow(context.Background(), fmt.Sprint(i), limit); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	until(t, "calls leave", func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return g.calls > fewCalls+2
+	})
+	close(g.pass)
+	done.Wait()
+}
+
+// A run is its requests, one after another: whatever lies under the keys, whatever
+// they cost, and however many they are, all numbers are those of Memory.
+func TestRuns(t *testing.T) {
+	s, err := Open(t.Context(), redistest.Start(t).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	rounds := 3000
+	if testing.Short() {
+		rounds = 500
+	}
+	var limits []*stint.Limit
+	for range 40 {
+		spec := stint.Spec{Algorithm: stint.Algorithm(rng.IntN(3)), Amount: 1 + rng.Int64N(40), Period: time.Duration(1+rng.IntN(5000)) * time.Millisecond}
+		if rng.IntN(4) == 0 {
+			spec.Amount = 1 + rng.Int64N(1<<40)
+		}
+		if spec.Algorithm != stint.FixedWindow && rng.IntN(2) == 0 {
+			spec.Burst = 1 + rng.Int64N(60)
+		}
+		spec.Name = fmt.Sprint("l", rng.IntN(4)) // some differ from others under one name
+		if l, err := stint.NewLimit(spec); err == nil {
+			limits = append(limits, l)
+		}
+	}
+	memory := new(stint.Memory)
+	at := time.UnixMicro(1e15)
+	runs, partly := 0, 0
+	for round := range rounds {
+		at = at.Add(time.Duration(rng.Int64N(int64(300 * time.Millisecond)))).Truncate(time.Microsecond)
+		b := batch{at: at}
+		type one struct {
+			r        stint.Request
+			g, place int
+		}
+		var all []one
+		for range 1 + rng.IntN(4) {
+			r := stint.Request{At: at}
+			for range 1 + rng.IntN(2) {
+				l := limits[rng.IntN(len(limits))]
+				cost := rng.Int64N(4)
+				if rng.IntN(5) == 0 {
+					cost = rng.Int64N(l.Capacity() + 2)
+				}
+				r.Asks = append(r.Asks, stint.Ask{Key: fmt.Sprint("k", rng.IntN(3)), Limit: l, Cost: cost})
+			}
+			if r.Check() != nil {
+				continue
+			}
+			for range 1 + rng.IntN(12) {
+				o := one{r: r}
+				o.g, o.place = s.add(&b, r.Asks)
+				all = append(all, o)
+			}
+		}
+		if len(all) == 0 {
+			continue
+		}
+		reply, err := s.run(t.Context(), &b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers := make([]string, len(b.groups))
+		for i := range b.groups {
+			if answers[i], reply, err = cut(reply, b.groups[i].asks); err != nil {
+				t.Fatal(err)
+			}
+			if n := b.groups[i].count; n > 1 {
+				runs++
+				if answers[i][0] == 2 && answers[i][10] > 0 {
+					partly++
+				}
+			}
+		}
+		// Groups are decided in their order, their requests in theirs.
+		for g := range b.groups {
+			for _, o := range all {
+				if o.g != g {
+					continue
+				}
+				want, have := make([]stint.Decision, len(o.r.Asks)), make([]stint.Decision, len(o.r.Asks))
+				d, err := memory.Take(t.Context(), &o.r, want)
+				if err != nil {
+					t.Fatal(err)
+				}
+				e, err := s.read(answers[g], o.r.Asks, o.place, have)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if d != e || fmt.Sprint(want) != fmt.Sprint(have) {
+					t.Fatalf("round %d, place %d of %+v:\n got %+v\nwant %+v", round, o.place, o.r.Asks, have, want)
+				}
+			}
+		}
+	}
+	t.Logf("%d runs, %d of them admitted in part", runs, partly)
+	if runs < rounds/10 || partly < rounds/100 {
+		t.Error("that proves too little")
+	}
+}
+
+// Requests that share a key keep their order, whatever goes together.
+func TestGroupsKeepOrder(t *testing.T) {
+	s, err := newStore(nil, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, m := stint.MustLimit("10 per 1s"), stint.MustLimit("20 per 1s")
+	penalty, err := stint.NewPenalty(stint.PenaltySpec{WarnAfter: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(key string, l *stint.Limit, cost int64) []stint.Ask {
+		return []stint.Ask{{Key: key, Limit: l, Cost: cost}}
+	}
+	punished := ask("a", l, 1)
+	punished[0].Penalty = penalty
+	var b batch
+	var got []string
+	for _, asks := range [][]stint.Ask{
+		ask("a", l, 1), ask("b", l, 1), ask("a", l, 1), // 0 1 0
+		ask("a", l, 2), ask("a", l, 1), // 2 3: not with 0
+		ask("b", l, 1), ask("a", m, 1), // 1; 4: another limit of that name, so the same key
+		punished, punished, ask("a", l, 1), // 5 6 7
+	} {
+		g, place := s.add(&b, asks)
+		got = append(got, fmt.Sprint(g, ".", place))
+	}
+	if have, want := strings.Join(got, " "), "0 . 0 1 . 0 0 . 1 2 . 0 3 . 0 1 . 1 4 . 0 5 . 0 6 . 0 7 . 0"; have != want {
+		t.Errorf("got %s\nwant %s", have, want)
+	}
+}
+
+// refusing is a Client whose scripts fail.
+type refusing struct{ err error }
+
+func (r refusing) Do(_ context.Context, args ...string) (any, error) {
+	if args[0] == "INFO" {
+		return "redis_version:7.0.0\r\n", nil
+	}
+	return nil, r.err
+}
+
+// An error says that nothing was charged only where that is certain.
+func TestUnsent(t *testing.T) {
+	for text, certain := range map[string]bool{
+		"READONLY You can't write against a read only replica.":                    true,
+		"OOM command not allowed when used memory > 'maxmemory'.":                  true,
+		"LOADING Redis is loading the dataset in memory":                           true,
+		"CLUSTERDOWN Hash slot not served":                                         true,
+		"MASTERDOWN Link with MASTER is down":                                      true,
+		"BUSY Redis is busy running a script.":                                     true,
+		"NOPERM this user has no permissions to run the 'rpush' command":           false,
+		"ERR The user executing the script can't run this command or subcommand":   false,
+		"ERR Error running script: @user_script:1: Script killed by user with ...": false,
+	} {
+		s, err := New(t.Context(), refusing{errors.New(text)}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stint.NewLimiter(s).Allow(t.Context(), "a", stint.MustLimit("1 per 1s")); err == nil || errors.Is(err, stint.ErrUnsent) != certain {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	s, err := New(t.Context(), refusing{io.EOF}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stint.NewLimiter(s).Allow(t.Context(), "a", stint.MustLimit("1 per 1s")); !errors.Is(err, io.EOF) || errors.Is(err, stint.ErrUnsent) {
+		t.Error(err)
+	}
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := stint.NewLimiter(s).Allow(done, "a", stint.MustLimit("1 per 1s")); !errors.Is(err, stint.ErrUnsent) {
+		t.Error(err)
+	}
+}
+
+// A bucket costs Redis hardly more than a number, and the exact log a tenth of a
+// sorted set.
+func TestBytes(t *testing.T) {
+	server := redistest.Start(t)
+	s, err := Open(t.Context(), server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	usage := func(key string) int64 {
+		n, err := server.Do(t, "MEMORY", "USAGE", key, "SAMPLES", "0").AsInt64()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	l := stint.NewLimiter(s)
+	bucket, log := stint.MustLimit("100 per 1h"), stint.MustLimit("10000 per 1h sliding_log")
+	if _, err := l.Allow(t.Context(), "user:1234567", bucket); err != nil {
+		t.Fatal(err)
+	}
+	key := s.key("user:1234567", bucket.ID())
+	with := usage(key)
+	server.Do(t, "SET", key, "1234567", "PX", "3600000")
+	bare := usage(key)
+	if with > bare+20 {
+		t.Errorf("a bucket takes %d bytes, a number %d", with, bare)
+	}
+	const entries = 5000
+	at := time.Now()
+	for i := range entries {
+		r := stint.Request{At: at.Add(time.Duration(i) * 360 * time.Millisecond), Asks: []stint.Ask{{Key: "a", Limit: log, Cost: 1}}}
+		if d, err := s.Take(t.Context(), &r, nil); err != nil || !d.Allowed {
+			t.Fatal(d, err)
+		}
+	}
+	each := float64(usage(s.key("a", log.ID()))) / entries
+	t.Logf("a bucket takes %d bytes, a number %d; an entry of a log %.1f", with, bare, each)
+	if each > 11 {
+		t.Errorf("an entry of a log takes %.1f bytes", each)
+	}
+}
