@@ -34,6 +34,13 @@ func (g *gate) Do(ctx context.Context, args ...string) (any, error) {
 	return g.Client.Do(context.Background(), args...)
 }
 
+// made is how many calls have come to the gate.
+func (g *gate) made() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.calls
+}
+
 // gated is a Store behind a gate, over a server of its own.
 func gated(t *testing.T) (*redistest.Server, *Store, *gate) {
 	t.Helper()
@@ -84,11 +91,7 @@ func busy(t *testing.T, s *Store, g *gate, limit *stint.Limit, done *sync.WaitGr
 				t.Error(err)
 			}
 		})
-		until(t, "a call is under way", func() bool {
-			g.mu.Lock()
-			defer g.mu.Unlock()
-			return g.calls == n+1
-		})
+		until(t, "a call is under way", func() bool { return g.made() == n+1 })
 	}
 }
 
@@ -142,8 +145,8 @@ func TestMerged(t *testing.T) {
 	until(t, "one has left", func() bool { return s.queued() == len(calls)-1 })
 	close(g.pass)
 	done.Wait()
-	if g.calls != fewCalls+1 {
-		t.Errorf("%d calls, want %d", g.calls, fewCalls+1)
+	if g.made() != fewCalls+1 {
+		t.Errorf("%d calls, want %d", g.made(), fewCalls+1)
 	}
 	for i, c := range calls {
 		have := fmt.Sprint(got[i].d.Allowed, got[i].d.Remaining)
@@ -174,17 +177,16 @@ func TestLeavesCall(t *testing.T) {
 	_, s, g := gated(t)
 	limit := stint.MustLimit("10 per 1h")
 	ctx, leave := context.WithCancel(t.Context())
-	until(t, "a call is under way", func() bool {
-		go func() {
-			time.Sleep(10 * time.Millisecond)
-			leave()
-		}()
+	told := make(chan error)
+	go func() {
 		_, err := stint.NewLimiter(s).Allow(ctx, "a", limit)
-		if !errors.Is(err, context.Canceled) || errors.Is(err, stint.ErrUnsent) != (g.calls == 0) {
-			t.Error(err)
-		}
-		return true
-	})
+		told <- err
+	}()
+	until(t, "a call is under way", func() bool { return g.made() == 1 })
+	leave()
+	if err := <-told; !errors.Is(err, context.Canceled) || errors.Is(err, stint.ErrUnsent) {
+		t.Error(err)
+	}
 	close(g.pass)
 	if d, err := stint.NewLimiter(s).Peek(t.Context(), "a", limit); err != nil || d.Remaining != 9 {
 		t.Error(d, err)
@@ -205,11 +207,7 @@ func TestManyCalls(t *testing.T) {
 			}
 		})
 	}
-	until(t, "calls leave", func() bool {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		return g.calls > fewCalls+2
-	})
+	until(t, "calls leave", func() bool { return g.made() > fewCalls+2 })
 	close(g.pass)
 	done.Wait()
 }
@@ -344,9 +342,9 @@ func TestGroupsKeepOrder(t *testing.T) {
 		punished, punished, ask("a", l, 1), // 5 6 7
 	} {
 		g, place := s.add(&b, asks)
-		got = append(got, fmt.Sprint(g, ".", place))
+		got = append(got, fmt.Sprintf("%d.%d", g, place))
 	}
-	if have, want := strings.Join(got, " "), "0 . 0 1 . 0 0 . 1 2 . 0 3 . 0 1 . 1 4 . 0 5 . 0 6 . 0 7 . 0"; have != want {
+	if have, want := strings.Join(got, " "), "0.0 1.0 0.1 2.0 3.0 1.1 4.0 5.0 6.0 7.0"; have != want {
 		t.Errorf("got %s\nwant %s", have, want)
 	}
 }
