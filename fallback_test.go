@@ -424,3 +424,42 @@ func TestFallbackKit(t *testing.T) {
 		Steps: 20_000,
 	}.Run(t)
 }
+
+// refusing is a store that says that it charges nothing.
+type refusing struct {
+	*stint.Memory
+	away atomic.Bool
+}
+
+func (r *refusing) Take(ctx context.Context, req *stint.Request, out []stint.Decision) (stint.Decision, error) {
+	if r.away.Load() {
+		return stint.Decision{}, fmt.Errorf("%w: away", stint.ErrUnsent)
+	}
+	return r.Memory.Take(ctx, req, out)
+}
+
+// What certainly was not charged to the Store is charged to it when it is back, also
+// what was asked before the breaker opened.
+func TestFallbackChargesUnsent(t *testing.T) {
+	store := &refusing{Memory: new(stint.Memory)}
+	f := &stint.Fallback{Store: store, Instances: 1}
+	defer f.Close()
+	l, limit := stint.NewLimiter(f), stint.MustLimit("100 per 24h fixed_window")
+	store.away.Store(true)
+	spent := 0
+	for ; f.State() != stint.Open; spent++ {
+		if d, err := l.Allow(t.Context(), "a", limit); err != nil || d.By != stint.ByLocal || !d.Allowed {
+			t.Fatalf("%d: %+v, %v", spent, d, err)
+		}
+	}
+	store.away.Store(false)
+	for end := time.Now().Add(20 * time.Second); f.State() != stint.Closed; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the breaker stays open")
+		}
+	}
+	d, err := stint.NewLimiter(store.Memory).Peek(t.Context(), "a", limit)
+	if err != nil || d.Remaining != 100-int64(spent) {
+		t.Errorf("%d were spent, %d are left of 100: %v", spent, d.Remaining, err)
+	}
+}

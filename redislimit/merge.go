@@ -29,7 +29,12 @@ const (
 	// mostCalls may be under way where the requests for a whole call wait, so that
 	// a long way to the server does not limit how many are decided.
 	mostCalls = 128
+	// fewIdle queues are kept for other slots.
+	fewIdle = 256
 )
+
+// A queue is idle when it is empty and no call of its is under way. Whoever is then
+// still to look at it finds by the state of a waiter that it is none of its own.
 
 // queue is where requests wait, first come, first served. In a Cluster there is one
 // for each slot.
@@ -39,6 +44,7 @@ type queue struct {
 	asks        int // of those who wait
 	calls       int // under way
 	coming      int // of these, such that have yet to take requests with them
+	run         func()
 }
 
 // waiter is a request that waits for its answer.
@@ -75,6 +81,7 @@ type merger struct {
 	mu     sync.Mutex
 	queues map[uint16]*queue // by slot; of a single server, 0
 	calls  int               // under way, of all queues
+	idle   []*queue          // to be used again
 }
 
 var errWaiting = fmt.Errorf("%d calls wait for the server", mostWaiting)
@@ -135,7 +142,13 @@ func (s *Store) enqueue(slot uint16, w *waiter) *queue {
 			m.mu.Unlock()
 			return nil
 		}
-		q = &queue{slot: slot}
+		if k := len(m.idle) - 1; k >= 0 {
+			q, m.idle = m.idle[k], m.idle[:k]
+		} else {
+			q = new(queue)
+			q.run = func() { s.calls(q) }
+		}
+		q.slot = slot
 		m.queues[slot] = q
 	}
 	if w.prev = q.last; w.prev != nil {
@@ -154,7 +167,7 @@ func (s *Store) enqueue(slot uint16, w *waiter) *queue {
 	}
 	m.mu.Unlock()
 	if start {
-		go s.calls(q)
+		go q.run()
 	}
 	return q
 }
@@ -232,6 +245,9 @@ func (s *Store) board(q *queue, f *flight) bool {
 				m.calls--
 				if q.calls == 0 {
 					delete(m.queues, q.slot)
+					if len(m.idle) < fewIdle {
+						m.idle = append(m.idle, q)
+					}
 				}
 			}
 		}
