@@ -210,11 +210,15 @@ var flights = sync.Pool{New: func() any { return new(flight) }}
 // goroutine of its own, for callers have deadlines, and a call may outlive them.
 func (s *Store) calls(q *queue) {
 	f := flights.Get().(*flight)
+	many := !s.cluster() // where a slot has few requests, none are waited for
 	for {
-		runtime.Gosched() // whoever can run and asks comes along
+		if many {
+			runtime.Gosched() // whoever can run and asks comes along
+		}
 		if !s.board(q, f) {
 			break
 		}
+		many = len(f.waiters) > 1
 		reply, err := s.send(&f.batch)
 		s.land(q, f, reply, err)
 	}
