@@ -6,7 +6,7 @@
 // A request is decided on the server by its clock with the same arithmetic as in
 // memory, all or nothing. Requests that come while two calls are under way go
 // together in the next one, first come, first served, and identical ones as one
-// with a count; nobody waits for company. Store needs Redis 6.2 or later, or any
+// with a count; nobody waits for company. The server must be Redis 6.2 or later, or any
 // Valkey, single, behind Sentinels or in a Cluster.
 //
 // # Keys
