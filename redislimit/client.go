@@ -45,11 +45,15 @@ type engine struct {
 	sockets *sockets
 }
 
-// patientClient is a Client whose calls, without a context that ends, return in
-// their own time, and need no goroutine that waits in their stead.
-type patientClient interface{ patient() }
+// texter is a Client that needs no contexts, since its calls return in their own
+// time, and that gives replies that are strings as such.
+type texter interface {
+	text(ctx context.Context, args ...string) (string, error)
+}
 
-func (e engine) patient() {}
+func (e engine) text(_ context.Context, args ...string) (string, error) {
+	return e.Client.Do(context.Background(), e.command(args)).ToString()
+}
 
 type reply struct {
 	value any
@@ -57,9 +61,6 @@ type reply struct {
 }
 
 func (e engine) Do(ctx context.Context, args ...string) (any, error) {
-	if ctx.Done() == nil {
-		return e.send(args)
-	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -124,8 +124,14 @@ func (l *late) Do(ctx context.Context, args ...string) (any, error) {
 	return e.Do(ctx, args...)
 }
 
-// patient implements patientClient.
-func (l *late) patient() {}
+// text implements texter.
+func (l *late) text(ctx context.Context, args ...string) (string, error) {
+	e, err := l.connected()
+	if err != nil {
+		return "", err
+	}
+	return e.text(ctx, args...)
+}
 
 // nodes implements noder.
 func (l *late) nodes() []Client {

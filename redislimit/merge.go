@@ -315,7 +315,7 @@ const ownPatience = patience
 // send decides a batch.
 func (s *Store) send(b *batch) (string, error) {
 	ctx := context.Background()
-	if _, ok := s.client.(patientClient); !ok {
+	if _, ok := s.client.(texter); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, ownPatience)
 		defer cancel()

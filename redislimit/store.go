@@ -110,7 +110,15 @@ func (s *Store) Take(ctx context.Context, r *stint.Request, out []stint.Decision
 
 // run decides a batch.
 func (s *Store) run(ctx context.Context, b *batch) (string, error) {
-	reply, err := s.take.call(ctx, s.client, b)
+	args := b.command(&s.take)
+	if c, ok := s.client.(texter); ok && ctx.Done() == nil {
+		text, err := evalsha(ctx, &s.take, args, c.text)
+		if err != nil {
+			return "", fmt.Errorf("redislimit: %w", unsent(advise(err)))
+		}
+		return text, nil
+	}
+	reply, err := s.take.do(ctx, s.client, args)
 	if err != nil {
 		return "", fmt.Errorf("redislimit: %w", unsent(advise(err)))
 	}
@@ -143,11 +151,15 @@ func (sc script) eval(ctx context.Context, c Client, keys []string, argv ...stri
 	return sc.do(ctx, c, args)
 }
 
-// do runs the script. NOSCRIPT and TRYAGAIN mean that nothing ran, so they are the
-// errors after which the call is sent again: with the text, or a little later.
 func (sc script) do(ctx context.Context, c Client, args []string) (any, error) {
+	return evalsha(ctx, &sc, args, c.Do)
+}
+
+// evalsha runs the script. NOSCRIPT and TRYAGAIN mean that nothing ran, so they are
+// the errors after which the call is sent again: with the text, or a little later.
+func evalsha[T any](ctx context.Context, sc *script, args []string, do func(context.Context, ...string) (T, error)) (none T, _ error) {
 	for rest := firstRest; ; {
-		reply, err := c.Do(ctx, args...)
+		reply, err := do(ctx, args...)
 		if err == nil {
 			return reply, nil
 		}
@@ -157,12 +169,12 @@ func (sc script) do(ctx context.Context, c Client, args []string) (any, error) {
 		case word == "TRYAGAIN" && rest <= longestRest:
 			select {
 			case <-ctx.Done():
-				return nil, err
+				return none, err
 			case <-time.After(rest):
 			}
 			rest *= 2
 		default:
-			return nil, err
+			return none, err
 		}
 	}
 }
