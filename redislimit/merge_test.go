@@ -188,9 +188,10 @@ func TestLeavesCall(t *testing.T) {
 		t.Error(err)
 	}
 	close(g.pass)
-	if d, err := stint.NewLimiter(s).Peek(t.Context(), "a", limit); err != nil || d.Remaining != 9 {
-		t.Error(d, err)
-	}
+	until(t, "it is charged", func() bool { // two calls under way may overtake each other
+		d, err := stint.NewLimiter(s).Peek(t.Context(), "a", limit)
+		return err == nil && d.Remaining == 9
+	})
 }
 
 // A full call leaves while others are under way, so that a slow network does not
