@@ -84,7 +84,7 @@ func (s *Store) read(reply string, asks []stint.Ask, place int, out []stint.Deci
 // admitted.
 func verdict(a *stint.Ask, s string, before int64, allowed bool) (v algo.Verdict, rest string, err error) {
 	p := a.Limit.Plan()
-	if !p.Viewed() {
+	if !p.Small() {
 		if v, rest, err = algo.ReadVerdict(s); err != nil {
 			return v, "", fmt.Errorf("redislimit: %w", err)
 		}
@@ -106,7 +106,7 @@ func verdict(a *stint.Ask, s string, before int64, allowed bool) (v algo.Verdict
 	if allowed && !p.Fits(&view, a.Cost) {
 		return v, "", fmt.Errorf("redislimit: admitted at %d used: not one of this script's answers", view.Used)
 	}
-	return p.Judge(view, a.Cost, allowed), rest, nil
+	return p.SettleSmall(&view, a.Cost, allowed), rest, nil
 }
 
 // running is the answer of a ban that runs.

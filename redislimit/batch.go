@@ -62,7 +62,7 @@ func (s *Store) add(b *batch, asks []stint.Ask) (g, place int) {
 	}
 	b.groups = append(b.groups, group{asks, 1, len(b.blob), !grouped})
 	b.asks += len(asks)
-	if a := &asks[0]; len(asks) == 1 && a.Penalty == nil && a.Limit.Plan().Viewed() {
+	if a := &asks[0]; len(asks) == 1 && a.Penalty == nil && a.Limit.Plan().Small() {
 		b.addKey(s, a.Key, a.Limit.ID())
 		if p := b.plain; p != nil && p.Cost == a.Cost && samePlan(p.Limit, a.Limit) {
 			b.blob = algo.AppendAgain(b.blob)
@@ -104,7 +104,7 @@ func mayRun(asks []stint.Ask) bool {
 		return false
 	}
 	for i := range asks {
-		if asks[i].Penalty != nil || !asks[i].Limit.Plan().Viewed() {
+		if asks[i].Penalty != nil || !asks[i].Limit.Plan().Small() {
 			return false
 		}
 	}

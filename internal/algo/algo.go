@@ -96,20 +96,9 @@ func (p *Plan) Fits(v *View, n int64) bool {
 // Settle ends a decision: v is what Look gave for s. Where the whole request is
 // allowed, s is charged with n units; a cost of 0 changes nothing.
 func (p *Plan) Settle(s *State, v *View, n int64, allowed bool) Verdict {
-	var d Verdict
-	if allowed {
-		d.Allowed = true
-		if p.Kind == LeakyBucket {
-			d.Delay = p.drain(v.Used)
-		}
-		if n > 0 {
-			p.charge(s, v, n)
-		}
-	} else if d.Allowed = p.Fits(v, n); !d.Allowed {
-		d.Retry = Never
-		if n <= p.Capacity {
-			d.Retry = p.retry(s, v, n)
-		}
+	d := p.judge(s, v, n, allowed)
+	if allowed && n > 0 {
+		p.charge(s, v, n)
 	}
 	if free := p.Full - v.Used; free > 0 {
 		d.Remaining = free / p.Unit
@@ -118,16 +107,30 @@ func (p *Plan) Settle(s *State, v *View, n int64, allowed bool) Verdict {
 	return d
 }
 
+// judge is the Verdict, but for what depends on the charge.
+func (p *Plan) judge(s *State, v *View, n int64, allowed bool) (d Verdict) {
+	if d.Allowed = allowed; allowed {
+		if p.Kind == LeakyBucket {
+			d.Delay = p.drain(v.Used)
+		}
+	} else if d.Allowed = p.Fits(v, n); !d.Allowed {
+		d.Retry = Never
+		if n <= p.Capacity {
+			d.Retry = p.retry(s, v, n)
+		}
+	}
+	return d
+}
+
 func (p *Plan) charge(s *State, v *View, n int64) {
 	switch p.Kind {
-	case FixedWindow:
-		p.chargeFixed(s, v, n)
 	case SlidingLog:
 		p.chargeLog(s, v, n)
 	case SlidingWindow:
 		p.chargeWindow(s, v, n)
 	default:
-		p.chargeBucket(s, v, n)
+		v.Used += n * p.Unit
+		*s = p.SmallState(v.Now, v.Used)
 	}
 }
 
@@ -160,13 +163,6 @@ func (p *Plan) reset(s *State, v *View) int64 {
 	default:
 		return p.wait(v, v.Used)
 	}
-}
-
-// Judge is the Verdict that Settle gives at v, of a Plan that is Viewed, which needs
-// no State for that.
-func (p *Plan) Judge(v View, n int64, allowed bool) Verdict {
-	var s State
-	return p.Settle(&s, &v, n, allowed)
 }
 
 // GiveBack returns n ≥ 0 units to s at the instant now (µs). It takes from what

@@ -36,11 +36,6 @@ func fall(level, rate, ticks int64) int64 {
 	return 0
 }
 
-func (p *Plan) chargeBucket(s *State, v *View, n int64) {
-	v.Used += n * p.Unit
-	s.Last, s.Used, s.Amount, s.Tick = v.Now, v.Used, p.Amount, p.Tick
-}
-
 // mulDivUp is ⌈a·b/c⌉, at most Exact.
 func mulDivUp(a, b, c int64) int64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))

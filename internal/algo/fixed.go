@@ -10,10 +10,5 @@ func (p *Plan) lookFixed(s *State, now int64) View {
 	return v
 }
 
-func (p *Plan) chargeFixed(s *State, v *View, n int64) {
-	v.Used += n
-	s.Last, s.Used = v.Now, v.Used
-}
-
 // windowEnd is the wait until the window of v ends: both its retry and its reset.
 func (p *Plan) windowEnd(v *View) int64 { return p.Period - v.Now%p.Period }

@@ -42,11 +42,7 @@ const (
 // MaxCount is how many identical requests may go as one.
 const MaxCount = 1<<16 - 1
 
-// Viewed tells whether a verdict under p follows from a View alone: then requests
-// may go as one, and their verdicts are made by Judge.
-func (p *Plan) Viewed() bool { return p.Kind <= FixedWindow }
-
-// AppendPlain appends a request of one ask, of a Plan that is Viewed. Its count is 1.
+// AppendPlain appends a request of one ask, of a Plan that is Small. Its count is 1.
 func AppendPlain(b []byte, p *Plan, cost int64) []byte {
 	return p.appendNumbers(append(b, byte(p.Kind), 0, 1), cost)
 }
@@ -204,7 +200,7 @@ func ReadView(s string) (View, string, error) {
 
 // AnswerSize is how many bytes of an ask's answer follow a Head that says so.
 func (p *Plan) AnswerSize() int {
-	if p.Viewed() {
+	if p.Small() {
 		return viewSize
 	}
 	return verdictSize

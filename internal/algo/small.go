@@ -6,7 +6,9 @@ import "math/bits"
 // Used. The functions below are Look and Settle for those, so that a store may keep
 // them in less than a State.
 
-// Small tells whether a State under p is no more than Last and Used.
+// Small tells whether a State under p is no more than Last and Used. Then a verdict
+// follows from a View alone, so that the script need not make it, and identical
+// requests may go to it as one.
 func (p *Plan) Small() bool { return p.Kind <= FixedWindow }
 
 // UsedBits is how many bits hold any Used of a small State that was charged under
@@ -15,6 +17,9 @@ func (p *Plan) UsedBits() int { return bits.Len64(uint64(p.Full)) }
 
 // SmallState is the State of two numbers that came about under p.
 func (p *Plan) SmallState(last, used int64) State {
+	if p.Kind == FixedWindow {
+		return State{Last: last, Used: used}
+	}
 	return State{Last: last, Used: used, Amount: p.Amount, Tick: p.Tick}
 }
 
@@ -43,24 +48,12 @@ func (p *Plan) LookSmall(last, used, now int64) View {
 // SettleSmall is Settle for a small State: where the whole request is allowed, v
 // becomes what is to be remembered, v.Now and v.Used.
 func (p *Plan) SettleSmall(v *View, n int64, allowed bool) Verdict {
-	var d Verdict
+	d := p.judge(nil, v, n, allowed)
 	if allowed {
-		d.Allowed = true
-		if p.Kind == LeakyBucket {
-			d.Delay = p.drain(v.Used)
-		}
 		v.Used += n * p.Unit
-	} else if d.Allowed = p.Fits(v, n); !d.Allowed {
-		d.Retry = Never
-		if n <= p.Capacity {
-			d.Retry = p.retry(nil, v, n)
-		}
 	}
-	if free := p.Full - v.Used; free > 0 {
-		d.Remaining = free
-		if p.Unit != 1 {
-			d.Remaining /= p.Unit
-		}
+	if d.Remaining = max(0, p.Full-v.Used); p.Unit != 1 {
+		d.Remaining /= p.Unit
 	}
 	d.Reset = p.reset(nil, v)
 	return d
