@@ -126,7 +126,8 @@ type Fallback struct {
 	counted atomic.Int64 // instances, by Follow
 	breaker breaker
 	ledger  ledger
-	spaces  sync.Pool // of *[]Decision
+	repaid  atomic.Int64 // the second of the last repaySoon
+	spaces  sync.Pool    // of *[]Decision
 }
 
 func (f *Fallback) init() {
@@ -236,6 +237,7 @@ func (f *Fallback) call(ctx context.Context, deadline time.Duration, ask func(co
 	}
 	if err == nil && (f.Breaker.Slow == 0 || ended-began < f.Breaker.Slow) {
 		f.breaker.answered(second)
+		f.repaySoon(second)
 		return nil
 	}
 	why := err

@@ -463,3 +463,24 @@ func TestFallbackChargesUnsent(t *testing.T) {
 		t.Errorf("%d were spent, %d are left of 100: %v", spent, d.Remaining, err)
 	}
 }
+
+// A call that never left this instance is charged with the next that is answered,
+// though the breaker never opened.
+func TestFallbackChargesUnsentSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &refusing{Memory: new(stint.Memory)}
+		f := &stint.Fallback{Store: store, Instances: 1}
+		defer f.Close()
+		l, limit := stint.NewLimiter(f), stint.MustLimit("100 per 24h fixed_window")
+		for i, away := range []bool{true, true, false} {
+			store.away.Store(away)
+			if d, err := l.Allow(t.Context(), "a", limit); err != nil || !d.Allowed || (d.By == stint.ByLocal) != away {
+				t.Fatalf("%d: %+v, %v", i, d, err)
+			}
+		}
+		synctest.Wait()
+		if d, err := stint.NewLimiter(store.Memory).Peek(t.Context(), "a", limit); err != nil || d.Remaining != 97 || f.State() != stint.Closed {
+			t.Errorf("%d are left of 100 after 3, breaker %s: %v", d.Remaining, f.State(), err)
+		}
+	})
+}

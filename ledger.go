@@ -3,6 +3,7 @@ package stint
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stintdev/stint/internal/algo"
@@ -12,6 +13,7 @@ import (
 type ledger struct {
 	mu    sync.Mutex
 	spent map[entryKey]*spending
+	owes  atomic.Bool // spent may not be empty
 }
 
 type spending struct {
@@ -45,6 +47,7 @@ func (l *ledger) note(a *Ask, now int64) {
 	if s.limit != nil && s.isOver(now) {
 		s.units = 0
 	}
+	l.owes.Store(true)
 	s.limit, s.last = a.Limit, now
 	s.units = min(s.units+a.Cost, a.Limit.plan.Capacity)
 }
@@ -84,12 +87,22 @@ const (
 	repayBatch   = 100
 )
 
+// repaySoon charges what calls that never left this instance have spent, at most
+// once a second. What was spent while the breaker was open is charged before it
+// closes.
+func (f *Fallback) repaySoon(second int64) {
+	if f.ledger.owes.Load() && f.repaid.Swap(second) != second {
+		go f.repay(context.Background())
+	}
+}
+
 // repay charges the Store with what was spent without it. Nothing is sent twice:
 // what is not answered may have been charged.
 func (f *Fallback) repay(ctx context.Context) {
 	f.ledger.mu.Lock()
 	spent := f.ledger.spent
 	f.ledger.spent = nil
+	f.ledger.owes.Store(false)
 	f.ledger.mu.Unlock()
 	f.local.init()
 	now := f.local.clock()

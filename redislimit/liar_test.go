@@ -62,60 +62,78 @@ func TestFalseAnswers(t *testing.T) {
 	server := redistest.Start(t)
 	p := redistest.StartProxy(t, server.Addr)
 	s := open(t, p.URL())
-	limit := stint.MustLimit("10 per 1h")
+	logged, viewed := stint.MustLimit("10 per 1h sliding_log"), stint.MustLimit("10 per 1h fixed_window")
 	head := func(result byte) string { return string(result) + strings.Repeat("\x00", 10) }
 	verdict := func(fits byte, remaining uint64) string {
 		return string(binary.BigEndian.AppendUint64(nil, uint64(fits)<<56|remaining)) + strings.Repeat("\x00", 21)
 	}
-	const answered = "$40\r\n" // the head of the answer to a request of one ask
-	lie := func(text string) {
+	allowed := head(1)[:10] + "\x01" // one of them
+	view := func(used uint64) string {
+		now := uint64(time.Now().UnixMicro())
+		return string(binary.BigEndian.AppendUint64(nil, now<<8|used>>48)) + string(binary.BigEndian.AppendUint64(nil, used)[2:])
+	}
+	// The heads of the answers to a request of one ask: a verdict, or a view.
+	answered := map[*stint.Limit]string{logged: "$40\r\n", viewed: "$25\r\n"}
+	lie := func(limit *stint.Limit, text string) {
 		reply := []byte(fmt.Sprintf("$%d\r\n%s\r\n", len(text), text))
 		p.Set(redistest.Toxic{Lie: func(b []byte) []byte {
-			if !bytes.HasPrefix(b, []byte(answered)) {
+			if !bytes.HasPrefix(b, []byte(answered[limit])) {
 				return b
 			}
-			return append(append([]byte(nil), reply...), b[len(answered)+42:]...)
+			_, rest, _ := bytes.Cut(b[len("$40\r\n")+20:], []byte("\r\n"))
+			return append(append([]byte(nil), reply...), rest...)
 		}})
 	}
-	for name, text := range map[string]string{
-		"nothing":                    "",
-		"a result that there isn't":  head(9) + verdict(1, 3),
-		"no verdict":                 head(1),
-		"half a verdict":             head(1) + verdict(1, 3)[:10],
-		"more left than there is":    head(1) + verdict(1, 1<<50),
-		"allowed, which it is not":   head(1) + verdict(0, 0),
-		"refused, which it is not":   head(2) + verdict(1, 3),
-		"banned by no penalty":       "\x05\x00\x01" + head(0)[3:],
-		"a broken key of nobody":     "\x06\x00\x09" + head(0)[3:],
-		"a ban of less than no time": "\x04\x00\x01\xff" + head(0)[4:] + verdict(0, 0),
+	type falsehood struct {
+		limit *stint.Limit
+		text  string
+	}
+	for name, f := range map[string]falsehood{
+		"nothing":                    {logged, ""},
+		"a result that there isn't":  {logged, head(9) + verdict(1, 3)},
+		"no verdict":                 {logged, allowed},
+		"half a verdict":             {logged, allowed + verdict(1, 3)[:10]},
+		"more left than there is":    {logged, allowed + verdict(1, 1<<50)},
+		"allowed, which it is not":   {logged, allowed + verdict(0, 0)},
+		"allowed nobody":             {logged, head(1) + verdict(1, 3)},
+		"refused, which it is not":   {logged, head(2) + verdict(1, 3)},
+		"banned by no penalty":       {logged, "\x05\x00\x01" + head(0)[3:]},
+		"a broken key of nobody":     {logged, "\x06\x00\x09" + head(0)[3:]},
+		"a ban of less than no time": {logged, "\x04\x00\x01\xff" + head(0)[4:] + verdict(0, 0)},
+		"half a view":                {viewed, allowed + view(3)[:9]},
+		"allowed, and was full":      {viewed, allowed + view(10)},
+		"refused, and had room":      {viewed, head(2) + view(3)},
 	} {
+		limit := f.limit
 		t.Run(name, func(t *testing.T) {
-			lie(text)
+			lie(limit, f.text)
 			if d, err := stint.NewLimiter(s).Allow(t.Context(), name, limit); err == nil {
 				t.Errorf("believed: %+v", d)
 			}
-			f := &stint.Fallback{Store: s, Deadline: 10 * time.Second}
-			defer f.Close()
-			limiter := stint.NewLimiter(f)
+			fall := &stint.Fallback{Store: s, Deadline: 10 * time.Second}
+			defer fall.Close()
+			limiter := stint.NewLimiter(fall)
 			for i := range 12 {
 				d, err := limiter.Allow(t.Context(), name, limit)
 				if err != nil || d.By != stint.ByLocal || d.Allowed != (i < 10) {
 					t.Fatalf("call %d: %+v, %v", i, d, err)
 				}
 			}
-			if f.State() == stint.Closed {
+			if fall.State() == stint.Closed {
 				t.Error("the breaker is closed")
 			}
 		})
 	}
-	for text, want := range map[string]stint.Decision{
-		head(1) + verdict(1, 7): {Allowed: true, Remaining: 7},
-		head(2) + verdict(0, 2): {Remaining: 2},
+	for f, want := range map[falsehood]stint.Decision{
+		{logged, allowed + verdict(1, 7)}: {Allowed: true, Remaining: 7},
+		{logged, head(2) + verdict(0, 2)}: {Remaining: 2},
+		{viewed, allowed + view(2)}:       {Allowed: true, Remaining: 7},
+		{viewed, head(2) + view(10)}:      {Remaining: 0},
 	} {
-		lie(text)
-		d, err := stint.NewLimiter(s).Allow(t.Context(), "k", limit)
+		lie(f.limit, f.text)
+		d, err := stint.NewLimiter(s).Allow(t.Context(), "k", f.limit)
 		if err != nil || d.Allowed != want.Allowed || d.Remaining != want.Remaining || d.By != stint.ByStore {
-			t.Errorf("%q: %+v, %v; want %+v", text, d, err, want)
+			t.Errorf("%q: %+v, %v; want %+v", f.text, d, err, want)
 		}
 	}
 }

@@ -37,6 +37,9 @@ type Settings struct {
 	RememberedDenials int64
 	// UpstreamTimeout is how long an upstream may take until it begins to answer.
 	UpstreamTimeout time.Duration
+	// StopDelay is how long Run still serves when it is told to stop, while /readyz
+	// says so, so that load balancers have time to send requests elsewhere. 0: none.
+	StopDelay time.Duration
 	// Dialect is the headers that tell clients how they stand.
 	Dialect httplimit.Dialect
 	// ClientHeader is where trusted proxies write the client's address; see
@@ -156,6 +159,7 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node) {
 		"instances":          r.Int64(&s.Instances, 1, 100_000),
 		"remembered_denials": r.Int64(&s.RememberedDenials, 0, 1<<24),
 		"upstream_timeout":   r.Period(&s.UpstreamTimeout),
+		"stop_delay":         r.Period(&s.StopDelay),
 		"client_header":      yamlnode.Parsed(r, &s.ClientHeader, parseHeader),
 		"max_held":           r.Int64(&s.MaxHeld, 1, 1<<20),
 		"max_hold":           r.Period(&s.MaxHold),
@@ -171,6 +175,9 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node) {
 			r.Each(n, func(n *yamlnode.Node) { s.readRoute(r, n) })
 		},
 	})
+	if s.StopDelay < 0 || s.StopDelay > time.Hour {
+		r.Report(fields["stop_delay"], "stop_delay must be from 0 to 1h")
+	}
 	for name, d := range map[string]time.Duration{"decision_timeout": s.DecisionTimeout, "upstream_timeout": s.UpstreamTimeout, "max_hold": s.MaxHold} {
 		if d <= 0 {
 			r.Report(fields[name], "%s must be more than 0", name)

@@ -32,9 +32,10 @@ const (
 // stopTimeout bounds how long requests under way are waited for.
 const stopTimeout = 30 * time.Second
 
-// Run serves until ctx is done; then it takes no more, lets the requests under way
-// finish, for up to 30 seconds, cuts connections that were upgraded, and returns
-// nil. It closes all listeners.
+// Run serves until ctx is done, and on for the settings' StopDelay, while /readyz says
+// that it stops; then it takes no more, lets the requests under way finish, for up to
+// 30 seconds, cuts connections that were upgraded, and returns nil. It closes all
+// listeners.
 //
 // Listeners that the settings give TLS serve it, with HTTP/2. Files of certificates
 // and tokens are looked at every 5 seconds, and what they have come to hold is taken
@@ -70,6 +71,10 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 	}
 	<-failed.Done()
 	s.stopping.Store(true)
+	if d := s.settings.StopDelay; d > 0 && ctx.Err() != nil {
+		s.log.Info("stopping: not ready any more, and serving on", "stop_delay", d.String())
+		time.Sleep(d)
+	}
 	grace, cancel := context.WithTimeout(underWay, stopTimeout)
 	defer cancel()
 	for _, d := range doors {

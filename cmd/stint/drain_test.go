@@ -22,16 +22,18 @@ server: {decision_timeout: 20s, degraded_header: true}
 rules: [{name: user, key: 'request.headers["x-user"]', limits: [100000 per 1h sliding_log]}]
 `
 
-// sender sends requests one after another until nobody listens any more.
+// sender sends requests one after another until nobody listens any more, or it is told
+// to go elsewhere.
 type sender struct {
 	user           string
 	client         http.Client
 	answered, lost atomic.Int64
+	elsewhere      atomic.Bool  // a balancer sends what comes from now on to others
 	doubtful       atomic.Int64 // of those answered: a machine that pauses for seconds loses its Redis
 }
 
 func (s *sender) run(t *testing.T, url string) {
-	for {
+	for !s.elsewhere.Load() {
 		r, err := http.NewRequest("GET", url, nil)
 		if err != nil {
 			t.Error(err)
@@ -153,4 +155,37 @@ func request(url, user string) string {
 	defer resp.Body.Close()
 	b, _ := io.ReadAll(resp.Body)
 	return fmt.Sprint(resp.StatusCode, " ", string(b))
+}
+
+// With a stop_delay, an instance that is told to stop says so and serves on, so that
+// nothing is lost where a balancer sends requests elsewhere meanwhile.
+func TestServeStopsGently(t *testing.T) {
+	up := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer up.Close()
+	file := filepath.Join(t.TempDir(), "stint.yaml")
+	put(t, file, strings.Replace(drainRules, "{decision", "{stop_delay: 2s, decision", 1))
+	c, s := process(t, "--config", file, "--upstream", up.URL, "--listen", "127.0.0.1:0", "--check-listen", "127.0.0.1:0", "--admin-listen", "off")
+	until(t, "it is ready", 20*time.Second, func() bool { return ready(t, s) == "200 ready" })
+	one := &sender{user: "one", client: http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+	kept := &sender{user: "kept", client: http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 9}}}
+	var sending sync.WaitGroup
+	for _, one := range []*sender{one, kept} {
+		sending.Go(func() { one.run(t, s.gateway) })
+	}
+	until(t, "there is load", 20*time.Second, func() bool { return one.answered.Load() > 20 && kept.answered.Load() > 20 })
+	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it says that it stops", 20*time.Second, func() bool { return ready(t, s) == "503 stopping" })
+	before := one.answered.Load() + kept.answered.Load()
+	until(t, "it serves on", 20*time.Second, func() bool { return one.answered.Load()+kept.answered.Load() > before+20 })
+	one.elsewhere.Store(true)
+	kept.elsewhere.Store(true)
+	sending.Wait()
+	if err := c.Wait(); err != nil {
+		t.Errorf("%v:\n%s", err, s.log)
+	}
+	if n := one.lost.Load() + kept.lost.Load(); n > 0 {
+		t.Errorf("%d requests were lost", n)
+	}
 }
