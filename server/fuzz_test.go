@@ -75,6 +75,7 @@ func FuzzSettings(f *testing.F) {
 	for _, story := range stories(string(data)) {
 		f.Add([]byte(story.given))
 	}
+	f.Add([]byte("!%0a"))
 	none, err := rules.Parse("rules.yaml", []byte("rules: []"))
 	if err != nil {
 		f.Fatal(err)

@@ -123,6 +123,10 @@ func (r *Reader) parse() *Node {
 	return nil
 }
 
+// oneLine is text from the file as it may stand in a message: !%0a is a tag that is a
+// new line.
+func oneLine(s string) string { return strings.Trim(strconv.Quote(s), `"`) }
+
 // splitLine takes apart an error of package yaml, "yaml: line 3: what". It gives
 // no column, for some errors no line, and for some the line where the block
 // begins that the error is in.
@@ -168,11 +172,11 @@ func (r *Reader) plain(n *Node) bool {
 	}
 	switch {
 	case n.Kind == yaml.AliasNode:
-		r.Report(n, "aliases (*%s) are not allowed", n.Value)
+		r.Report(n, "aliases (*%s) are not allowed", oneLine(n.Value))
 	case n.Anchor != "":
-		r.Report(n, "anchors (&%s) are not allowed", n.Anchor)
+		r.Report(n, "anchors (&%s) are not allowed", oneLine(n.Anchor))
 	case n.Style&yaml.TaggedStyle != 0:
-		r.Report(n, "explicit tags (%s) are not allowed", n.Tag)
+		r.Report(n, "explicit tags (%s) are not allowed", oneLine(n.Tag))
 	}
 	for i, child := range n.Content {
 		if n.Kind == yaml.MappingNode && i%2 == 0 && child.Tag == "!!merge" {
