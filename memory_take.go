@@ -159,10 +159,16 @@ func (m *Memory) take(r *Request, now int64, out []Decision) (Decision, error) {
 	if d.BanLeft > 0 {
 		return d, nil
 	}
-	var few [fewAsks]step
-	steps := few[:min(len(r.Asks), fewAsks)]
-	if len(r.Asks) > fewAsks {
-		steps = make([]step, len(r.Asks))
+	var steps []step
+	switch n := len(r.Asks); { // on the stack, and no more of it than that takes
+	case n == 1:
+		var one [1]step
+		steps = one[:]
+	case n <= fewAsks:
+		var few [fewAsks]step
+		steps = few[:n]
+	default:
+		steps = make([]step, n)
 	}
 	allowed := true
 	for i := range steps {
@@ -262,13 +268,17 @@ func (m *Memory) sweep(s *shard, r *Request, now int64) {
 // they stand. Those that are new come last, for a table may grow for them, and no
 // slot may be locked then.
 func settle(r *Request, steps []step, allowed bool, out []Decision) Decision {
-	var few [fewAsks]Decision
-	if out == nil {
-		out = few[:0]
-		if len(steps) > fewAsks {
-			out = make([]Decision, 0, len(steps))
+	if n := len(steps); out == nil {
+		switch {
+		case n == 1:
+			var one [1]Decision
+			out = one[:]
+		case n <= fewAsks:
+			var few [fewAsks]Decision
+			out = few[:n]
+		default:
+			out = make([]Decision, n)
 		}
-		out = out[:len(steps)]
 	}
 	added := false
 	for i := range steps {
@@ -288,5 +298,5 @@ func settle(r *Request, steps []step, allowed bool, out []Decision) Decision {
 			s.shard.keep(s.print, &s.copied, r.Asks[i].Limit, s.unused)
 		}
 	}
-	return Strictest(out[:len(steps)])
+	return Strictest(out)
 }

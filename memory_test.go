@@ -3,6 +3,7 @@ package stint
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -156,6 +157,42 @@ func TestFloodSparesBanned(t *testing.T) {
 	})
 }
 
+// A coarse clock is behind by its precision at most, and its goroutine ends when
+// nobody asks.
+func TestPrecision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &Memory{Precision: 10 * time.Millisecond}
+		l := NewLimiter(m)
+		for range 3 {
+			for range 1000 {
+				if _, err := l.Allow(t.Context(), "k", MustLimit("1000 per 1s")); err != nil {
+					t.Fatal(err)
+				}
+				if late := m.exactClock() - m.clock(); late < 0 || late > 10_000 {
+					t.Fatalf("the clock is behind by %d µs", late)
+				}
+				time.Sleep(time.Duration(rand.IntN(3_000_000)))
+			}
+			time.Sleep(3 * time.Second)
+			if m.coarse.running.Load() {
+				t.Error("the clock runs for nobody")
+			}
+		}
+		// Over a long time no more passes than comes back.
+		limit, passed := MustLimit("100 per 1s"), 0
+		for range 10_000 {
+			if d, _ := l.Allow(t.Context(), "busy", limit); d.Allowed {
+				passed++
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if passed > 1101 || passed < 1098 {
+			t.Errorf("%d passed in 10 s", passed)
+		}
+		time.Sleep(3 * time.Second)
+	})
+}
+
 func BenchmarkMemory(b *testing.B) {
 	for _, text := range []string{"1000000000 per 1h", "1000000000 per 1h leaky_bucket", "1000000000 per 1h fixed_window", "1000000 per 1s sliding_log", "1000000000 per 1h sliding_window"} {
 		limit := MustLimit(text)
@@ -169,6 +206,16 @@ func BenchmarkMemory(b *testing.B) {
 		})
 	}
 	limit := MustLimit("1 per 1h")
+	for name, text := range map[string]string{"token_bucket": "1000000000 per 1h", "denied": "1 per 1h"} {
+		limit := MustLimit(text)
+		b.Run("hot/"+name+"/coarse", func(b *testing.B) {
+			l := NewLimiter(&Memory{Precision: time.Millisecond})
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = l.Allow(b.Context(), "user:42", limit)
+			}
+		})
+	}
 	b.Run("hot/denied", func(b *testing.B) {
 		var l Limiter
 		b.ReportAllocs()
