@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -15,12 +16,14 @@ import (
 // look at first: it is what a limit is where nothing is said.
 const (
 	mainRow    = "Stint token bucket"
+	coarseRow  = "Stint token bucket, clock to 1 ms"
 	goRedisRow = "Stint token bucket, go-redis"
 	severalRow = "Stint, three limits at once"
 )
 
 var memoryOurs = []subject{
 	{name: mainRow, kind: ours, open: stintIn(memoryStore, stint.TokenBucket)},
+	{name: coarseRow, kind: ours, open: stintIn(coarseStore, stint.TokenBucket)},
 	{name: "Stint leaky bucket", kind: ours, open: stintIn(memoryStore, stint.LeakyBucket)},
 	{name: "Stint fixed window", kind: ours, open: stintIn(memoryStore, stint.FixedWindow)},
 	{name: "Stint sliding window", kind: ours, open: stintIn(memoryStore, stint.SlidingWindow)},
@@ -41,6 +44,11 @@ type storeOpener func(place) (stint.Store, func(), error)
 // memoryStore has room for each table's counts, and no key gives way.
 func memoryStore(place) (stint.Store, func(), error) {
 	return &stint.Memory{MaxKeys: 4 * million}, func() {}, nil
+}
+
+// coarseStore is memoryStore by a clock that may be a millisecond behind.
+func coarseStore(place) (stint.Store, func(), error) {
+	return &stint.Memory{MaxKeys: 4 * million, Precision: time.Millisecond}, func() {}, nil
 }
 
 // redisStore is as documented: Open and an address.

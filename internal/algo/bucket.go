@@ -52,7 +52,10 @@ func mulDivUp(a, b, c int64) int64 {
 // drain is how long level parts take to flow out, in µs; at most Exact, which is
 // 142 years.
 func (p *Plan) drain(level int64) int64 {
-	return min((level+p.Rate-1)/p.Rate*p.Tick, Exact)
+	if p.Rate != 1 { // a division is a tenth of a decision
+		level = (level + p.Rate - 1) / p.Rate
+	}
+	return min(level*p.Tick, Exact)
 }
 
 // wait is the time from v until level parts have flowed out. The bucket runs in
@@ -60,6 +63,9 @@ func (p *Plan) drain(level int64) int64 {
 func (p *Plan) wait(v *View, level int64) int64 {
 	if level <= 0 {
 		return 0
+	}
+	if p.Tick == 1 {
+		return p.drain(level)
 	}
 	return p.drain(level) - v.Now%p.Tick
 }
