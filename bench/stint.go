@@ -33,6 +33,7 @@ var memoryOurs = []subject{
 
 var redisOurs = []subject{
 	{name: mainRow, kind: ours, open: stintIn(redisStore, stint.TokenBucket)},
+	{name: "Stint token bucket, refusals remembered", kind: ours, open: stintIn(rememberingStore, stint.TokenBucket)},
 	{name: goRedisRow, kind: ours, beside: incrGoRedis, open: stintIn(goRedisStore, stint.TokenBucket)},
 	{name: "Stint sliding log", kind: ours, log: true, open: stintIn(redisStore, stint.SlidingLog)},
 	{name: severalRow, kind: ours, open: severalIn(redisStore)},
@@ -58,6 +59,16 @@ func redisStore(p place) (stint.Store, func(), error) {
 		return nil, nil, err
 	}
 	return s, s.Close, nil
+}
+
+// rememberingStore is how the server asks its Redis, but for the fallback.
+func rememberingStore(p place) (stint.Store, func(), error) {
+	s, end, err := redisStore(p)
+	if err != nil {
+		return nil, nil, err
+	}
+	d := &stint.Denials{Store: s}
+	return d, func() { d.Close(); end() }, nil
 }
 
 // goRedis is a redislimit.Client over the client that most peers use.
