@@ -163,7 +163,8 @@ func (m *Memory) GiveBack(_ context.Context, r *Request) error {
 	now := m.now(r)
 	for i := range r.Asks {
 		a := &r.Asks[i]
-		c := m.look(a)
+		var c count
+		m.look(a, &c)
 		if !c.found() {
 			continue
 		}
@@ -184,7 +185,8 @@ func (m *Memory) Reset(_ context.Context, r *Request) error {
 	for i := range r.Asks {
 		a := &r.Asks[i]
 		if a.Limit != nil {
-			if c := m.look(a); c.found() {
+			var c count
+			if m.look(a, &c); c.found() {
 				c.forget()
 			}
 		}

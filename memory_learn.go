@@ -21,7 +21,8 @@ func (m *Memory) learn(r *Request, d *Decision, each []Decision) {
 // learnLimit makes so many units remain under an ask's limit.
 func (m *Memory) learnLimit(r *Request, a *Ask, remaining, now int64) {
 	p := &a.Limit.plan
-	c := m.look(a)
+	var c count
+	m.look(a, &c)
 	if !c.found() {
 		if remaining >= p.Capacity {
 			return

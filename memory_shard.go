@@ -105,8 +105,8 @@ func (s *shard) grow() {
 	old := s.table.Load()
 	larger := old.larger()
 	for i := range old.groups {
-		for j := range old.groups[i].slots {
-			o := &old.groups[i].slots[j]
+		for j := range slotsInGroup {
+			o := old.groups[i].slot(j)
 			print := o.print.Load()
 			if print == 0 {
 				continue
@@ -154,9 +154,9 @@ func (s *shard) sweep(now int64) {
 }
 
 // next is the slot at the hand, which goes on.
-func (t *table) next() *slot {
+func (t *table) next() slot {
 	t.hand %= slotsInGroup * len(t.groups)
-	s := &t.groups[t.hand/slotsInGroup].slots[t.hand%slotsInGroup]
+	s := t.groups[t.hand/slotsInGroup].slot(t.hand % slotsInGroup)
 	t.hand++
 	return s
 }
@@ -164,16 +164,16 @@ func (t *table) next() *slot {
 // victim is a count that gives way to another, pinned. The zero victim is none.
 type victim struct {
 	entry *entry
-	slot  *slot
+	slot  slot
 	word  uint64 // the slot's, from before it was locked
 	shard *shard // for who finds several
 }
 
-func (v *victim) found() bool { return v.entry != nil || v.slot != nil }
+func (v *victim) found() bool { return v.entry != nil || v.slot.found() }
 
 // spare lets a victim be.
 func (v *victim) spare() {
-	if v.slot != nil {
+	if v.slot.found() {
 		v.slot.word.Store(v.word)
 	} else if v.entry != nil {
 		v.entry.pinned = false
@@ -182,7 +182,7 @@ func (v *victim) spare() {
 
 // evict forgets a victim.
 func (s *shard) evict(v *victim) {
-	if v.slot != nil {
+	if v.slot.found() {
 		s.table.Load().remove(v.slot, v.word)
 	} else {
 		s.remove(v.entry)
@@ -206,7 +206,7 @@ func (s *shard) victim(now, cost int64, unused bool) (v victim) {
 		case v.entry != nil:
 			v.entry.pinned = true
 			return v
-		case v.slot == nil:
+		case !v.slot.found():
 			return v
 		}
 		v.word = v.slot.lock()
@@ -218,10 +218,10 @@ func (s *shard) victim(now, cost int64, unused bool) (v victim) {
 	return victim{}
 }
 
-func (s *shard) candidate(now, cost int64, unused bool) (entry *entry, slot *slot) {
+func (s *shard) candidate(now, cost int64, unused bool) (entry *entry, at slot) {
 	least := 1.0
 	t := s.table.Load()
-	for seen, i := 0, 0; !enough(seen, slot != nil) && i < slotsInGroup*len(t.groups); i++ {
+	for seen, i := 0, 0; !enough(seen, at.found()) && i < slotsInGroup*len(t.groups); i++ {
 		o := t.next()
 		if o.print.Load() == 0 || o.isLocked() {
 			continue
@@ -232,7 +232,7 @@ func (s *shard) candidate(now, cost int64, unused bool) (entry *entry, slot *slo
 			return nil, o
 		}
 		if share < least && !unused {
-			least, slot = share, o
+			least, at = share, o
 		}
 	}
 	for i := range len(s.all) {
@@ -246,13 +246,13 @@ func (s *shard) candidate(now, cost int64, unused bool) (entry *entry, slot *slo
 			continue
 		}
 		if e.unused <= now {
-			return e, nil
+			return e, slot{}
 		}
 		if share := e.share(now, cost); share < least && !unused {
-			least, entry, slot = share, e, nil
+			least, entry, at = share, e, slot{}
 		}
 	}
-	return entry, slot
+	return entry, at
 }
 
 func enough(seen int, found bool) bool { return seen >= mostSeen || found && seen >= victimsSeen }
@@ -260,7 +260,7 @@ func enough(seen int, found bool) bool { return seen >= mostSeen || found && see
 // share is how much of what it may use a count has used; 0: it is unused; 1: it must
 // not be forgotten, for no request of such a cost is allowed any more. word is the
 // slot's, and the shard must be locked.
-func (s *slot) share(word uint64, now, cost int64) float64 {
+func (s slot) share(word uint64, now, cost int64) float64 {
 	state, number := s.state(word)
 	return share(planOf(number), &state, now, cost)
 }

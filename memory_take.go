@@ -29,7 +29,7 @@ func (m *Memory) takeOne(key string, limit *Limit, cost, at int64, d *Decision) 
 	hash := m.hash(key)
 	print := printOf(hash, limit.salt)
 	s := m.shardOf(hash).table.Load().find(print)
-	if s == nil {
+	if !s.found() {
 		return false
 	}
 	p := &limit.plan
@@ -71,27 +71,27 @@ type count struct {
 	shard  *shard
 	print  uint64
 	entry  *entry
-	slot   *slot
+	slot   slot
 	word   uint64 // the slot's, from before it was locked
 	number uint32 // of the plan under which the slot's state came about
 	copied algo.State
 }
 
-func (m *Memory) look(a *Ask) (c count) {
+// look looks for the count of a into c, which must be zero.
+func (m *Memory) look(a *Ask, c *count) {
 	hash := m.hash(a.Key)
 	c.shard, c.print = m.shardOf(hash), printOf(hash, a.Limit.salt)
 	if a.Limit.plan.Small() {
-		if c.slot = c.shard.table.Load().find(c.print); c.slot != nil {
+		if c.slot = c.shard.table.Load().find(c.print); c.slot.found() {
 			c.word = c.slot.lock()
 			c.copied, c.number = c.slot.state(c.word)
-			return c
+			return
 		}
 	}
 	c.entry = c.shard.index[c.print]
-	return c
 }
 
-func (c *count) found() bool { return c.slot != nil || c.entry != nil }
+func (c *count) found() bool { return c.slot.found() || c.entry != nil }
 
 // state may be changed, and is zero where nothing was found.
 func (c *count) state() *algo.State {
@@ -103,14 +103,14 @@ func (c *count) state() *algo.State {
 
 // release leaves the count as it was found.
 func (c *count) release() {
-	if c.slot != nil {
+	if c.slot.found() {
 		c.slot.word.Store(c.word)
 	}
 }
 
 // forget drops a count that was found.
 func (c *count) forget() {
-	if c.slot != nil {
+	if c.slot.found() {
 		c.shard.table.Load().remove(c.slot, c.word)
 	} else {
 		c.shard.remove(c.entry)
@@ -119,7 +119,7 @@ func (c *count) forget() {
 
 // keep keeps the state of a count that was found, after a give-back.
 func (c *count) keep() {
-	if c.slot != nil && !c.slot.set(c.word, &c.copied, c.number) {
+	if c.slot.found() && !c.slot.set(c.word, &c.copied, c.number) {
 		c.release() // it cannot be: what fitted does so with less used
 	}
 }
@@ -132,13 +132,13 @@ func (c *count) charged(l *Limit, unused int64) (kept bool) {
 	case c.entry != nil:
 		c.entry.plan, c.entry.number, c.entry.unused = &l.plan, l.number(), unused
 		return true
-	case c.slot == nil:
+	case !c.slot.found():
 		return false
 	case c.slot.set(c.word, &c.copied, l.number()):
 		return true
 	}
 	c.shard.table.Load().remove(c.slot, c.word)
-	c.slot = nil
+	c.slot = slot{}
 	return false
 }
 
@@ -173,7 +173,7 @@ func (m *Memory) take(r *Request, now int64, out []Decision) (Decision, error) {
 	allowed := true
 	for i := range steps {
 		a, s := &r.Asks[i], &steps[i]
-		s.count = m.look(a)
+		m.look(a, &s.count)
 		s.view = a.Limit.plan.Look(s.state(), now)
 		s.fits = a.Limit.plan.Fits(&s.view, a.Cost)
 		allowed = allowed && s.fits
@@ -284,7 +284,8 @@ func settle(r *Request, steps []step, allowed bool, out []Decision) Decision {
 	for i := range steps {
 		a, s := &r.Asks[i], &steps[i]
 		v := a.Limit.plan.Settle(s.state(), &s.view, a.Cost, allowed)
-		out[i] = DecisionOf(a, v)
+		out[i] = Decision{}
+		out[i].tell(a.Key, a.Limit, &v)
 		if !allowed || a.Cost == 0 {
 			s.release()
 			continue

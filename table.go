@@ -9,9 +9,9 @@ import (
 
 // A table holds the counts of a shard that are two numbers, those of buckets and
 // fixed windows: 24 bytes each, without pointers, where the garbage collector has
-// nothing to look at. A count may lie in either of two groups of eight, which are three
-// cache lines each; the fuller one is left alone, so that a table can be filled to
-// 88 %. The few that find no place lie in the shard's map, as all other counts do.
+// nothing to look at. A count may lie in either of two groups of eight; the fuller
+// one is left alone, so that a table can be filled to 88 %. The few that find no
+// place lie in the shard's map, as all other counts do.
 //
 // Keys are told apart by a keyed hash of 64 bits of the key and the limit's ID. Two
 // counts of n are taken for one with a probability of n²/2^65, which is 1 in 37
@@ -27,20 +27,29 @@ type table struct {
 	hand   int // the slot at which to look next for what may go
 }
 
+// group has its prints in one cache line, and four cells in each of two more.
 type group struct {
-	slots [slotsInGroup]slot
+	prints [slotsInGroup]atomic.Uint64 // 0: free
+	cells  [slotsInGroup]cell
 }
 
 const slotsInGroup = 8
 
-// slot is a count. Its word is, from the top: whether it is locked, a number that
+// cell is a count. Its word is, from the top: whether it is locked, a number that
 // changes whenever anything but the word does, the instant of the last charge from
 // base on, and what is used, in as many bits as the plan needs.
-type slot struct {
-	print atomic.Uint64 // 0: free
-	word  atomic.Uint64
-	base  atomic.Uint64 // an instant in units of 1,024 µs, and the plan's number in the lowest 22 bits
+type cell struct {
+	word atomic.Uint64
+	base atomic.Uint64 // an instant in units of 1,024 µs, and the plan's number in the lowest 22 bits
 }
+
+// slot is where a count may lie. The zero slot is nowhere.
+type slot struct {
+	*cell
+	print *atomic.Uint64
+}
+
+func (s slot) found() bool { return s.cell != nil }
 
 const (
 	lockedBit  = 1 << 63
@@ -63,29 +72,27 @@ func (t *table) groupsOf(print uint64) (*group, *group) {
 	return &t.groups[print>>32*n>>32], &t.groups[print&(1<<32-1)*n>>32]
 }
 
-// find returns the slot of a count; nil: it has none.
-func (t *table) find(print uint64) *slot {
+// find returns the slot of a count, if it has one.
+func (t *table) find(print uint64) slot {
 	if len(t.groups) == 0 {
-		return nil
+		return slot{}
 	}
 	first, second := t.groupsOf(print)
-	if s := first.find(print); s != nil {
-		return s
-	}
-	return second.find(print)
-}
-
-func (g *group) find(print uint64) *slot {
-	for i := range g.slots {
-		if g.slots[i].print.Load() == print {
-			return &g.slots[i]
+	for i := range first.prints {
+		if first.prints[i].Load() == print {
+			return first.slot(i)
+		}
+		if second.prints[i].Load() == print { // both lines are on their way at once
+			return second.slot(i)
 		}
 	}
-	return nil
+	return slot{}
 }
 
-// free returns a free slot of the emptier of the two groups; nil: there is none.
-func (t *table) free(print uint64) *slot {
+func (g *group) slot(i int) slot { return slot{&g.cells[i], &g.prints[i]} }
+
+// free returns a free slot of the emptier of the two groups, if there is one.
+func (t *table) free(print uint64) slot {
 	first, second := t.groupsOf(print)
 	a, n := first.free()
 	b, m := second.free()
@@ -95,10 +102,10 @@ func (t *table) free(print uint64) *slot {
 	return a
 }
 
-func (g *group) free() (s *slot, n int) {
-	for i := range g.slots {
-		if g.slots[i].print.Load() == 0 {
-			s = &g.slots[i]
+func (g *group) free() (s slot, n int) {
+	for i := range g.prints {
+		if g.prints[i].Load() == 0 {
+			s = g.slot(i)
 			n++
 		}
 	}
@@ -106,7 +113,7 @@ func (g *group) free() (s *slot, n int) {
 }
 
 // lock locks a slot's word and returns what it was. The shard must be locked.
-func (s *slot) lock() uint64 {
+func (s slot) lock() uint64 {
 	for {
 		if w := s.word.Load(); s.word.CompareAndSwap(w, w|lockedBit) {
 			return w &^ lockedBit
@@ -115,7 +122,7 @@ func (s *slot) lock() uint64 {
 }
 
 // isLocked tells whether whoever has locked the shard has locked the slot, too.
-func (s *slot) isLocked() bool { return s.word.Load()&lockedBit != 0 }
+func (s slot) isLocked() bool { return s.word.Load()&lockedBit != 0 }
 
 // read takes a word apart. base is that of the same slot.
 func read(word, base uint64, p *algo.Plan) (last, used int64) {
@@ -132,7 +139,7 @@ func pack(last, used int64, base uint64, p *algo.Plan) (word uint64, ok bool) {
 }
 
 // state is what a locked slot holds, under the plan that it was charged under.
-func (s *slot) state(word uint64) (algo.State, uint32) {
+func (s slot) state(word uint64) (algo.State, uint32) {
 	base := s.base.Load()
 	number := uint32(base & (1<<planBits - 1))
 	p := planOf(number)
@@ -142,7 +149,7 @@ func (s *slot) state(word uint64) (algo.State, uint32) {
 
 // set gives a locked slot a state and unlocks it. word is what it was. It reports
 // whether the state fits; if not, the slot stays as it is, and locked.
-func (s *slot) set(word uint64, state *algo.State, number uint32) bool {
+func (s slot) set(word uint64, state *algo.State, number uint32) bool {
 	if number == noPlan {
 		return false
 	}
@@ -189,7 +196,7 @@ func (t *table) put(print uint64, state *algo.State, number uint32) bool {
 		return false
 	}
 	s := t.free(print)
-	if s == nil {
+	if !s.found() {
 		return false
 	}
 	word := s.lock()
@@ -203,7 +210,7 @@ func (t *table) put(print uint64, state *algo.State, number uint32) bool {
 }
 
 // remove frees a locked slot, and unlocks it.
-func (t *table) remove(s *slot, word uint64) {
+func (t *table) remove(s slot, word uint64) {
 	s.print.Store(0)
 	s.word.Store((word + editionBit) & editions)
 	t.used--
