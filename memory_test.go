@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -242,5 +243,28 @@ func BenchmarkMemory(b *testing.B) {
 				_, _ = l.Allow(b.Context(), keys[i], limit)
 			}
 		})
+	}
+}
+
+// New keys come in, tables grow, and what is unused is dropped: the slowest decision
+// of all, beside the slowest of a loop that only reads the clock in the same way.
+func BenchmarkSlowest(b *testing.B) {
+	limit := MustLimit("1 per 1s")
+	for b.Loop() {
+		l := NewLimiter(&Memory{MaxKeys: 5_000_000})
+		var slowest, idle time.Duration
+		var key [16]byte
+		last := time.Now()
+		for i := range 5_000_000 {
+			_, _ = l.Allow(b.Context(), string(strconv.AppendInt(key[:0], int64(i), 10)), limit)
+			now := time.Now()
+			slowest, last = max(slowest, now.Sub(last)), now
+		}
+		for range 50_000_000 {
+			now := time.Now()
+			idle, last = max(idle, now.Sub(last)), now
+		}
+		b.ReportMetric(float64(slowest.Microseconds()), "µs-slowest")
+		b.ReportMetric(float64(idle.Microseconds()), "µs-idle")
 	}
 }
