@@ -24,6 +24,27 @@ func ExampleOpen() {
 	fmt.Println(d.Allowed, err)
 }
 
+// How do I get all that the server does: an answer in time whatever Redis does, and no
+// question to it where the answer is known? By layers around the Store.
+func ExampleOpenLater() {
+	store, err := redislimit.OpenLater("redis://localhost:6379", nil) // Redis need not be there yet
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer store.Close()
+	fallback := &stint.Fallback{Store: store} // decides where Redis does not in 25 ms
+	defer fallback.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go fallback.Follow(ctx) // counts the instances, which share the limits then
+	denials := &stint.Denials{Store: fallback}
+	defer denials.Close()
+	limiter := stint.NewLimiter(denials)
+	d, err := limiter.Allow(ctx, "user:42", stint.MustLimit("100 per 1m"))
+	fmt.Println(d.Allowed, d.By, err)
+}
+
 // goRedis is a redislimit.Client over go-redis.
 type goRedis struct{ redis.UniversalClient }
 
