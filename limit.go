@@ -86,6 +86,7 @@ type Limit struct {
 	spec Spec
 	plan algo.Plan
 	id   string
+	text string // of String
 
 	salt       uint64        // of id, for a Memory's table
 	planNumber atomic.Uint32 // see plans; 0: not looked up yet
@@ -106,7 +107,7 @@ func NewLimit(s Spec) (*Limit, error) {
 		return nil, fmt.Errorf("limit: %w", err)
 	}
 	id := limitID(s.Name, &plan)
-	return &Limit{spec: s, plan: plan, id: id, salt: saltOf(id)}, nil
+	return &Limit{spec: s, plan: plan, id: id, text: s.text(), salt: saltOf(id)}, nil
 }
 
 func checkName(name string) error {
@@ -220,17 +221,19 @@ func clip(s string) string {
 }
 
 // String is the limit's text form, without its name; ParseLimit reads it back.
-func (l *Limit) String() string {
+func (l *Limit) String() string { return l.text }
+
+func (s *Spec) text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d per %s", l.spec.Amount, durationText(l.spec.Period))
-	if l.spec.Algorithm != TokenBucket || l.spec.Burst > 0 {
-		b.WriteString(" " + l.spec.Algorithm.String())
+	fmt.Fprintf(&b, "%d per %s", s.Amount, durationText(s.Period))
+	if s.Algorithm != TokenBucket || s.Burst > 0 {
+		b.WriteString(" " + s.Algorithm.String())
 	}
-	if l.spec.Burst > 0 {
-		fmt.Fprintf(&b, " burst %d", l.spec.Burst)
+	if s.Burst > 0 {
+		fmt.Fprintf(&b, " burst %d", s.Burst)
 	}
-	if l.spec.Buckets > 0 {
-		fmt.Fprintf(&b, " buckets %d", l.spec.Buckets)
+	if s.Buckets > 0 {
+		fmt.Fprintf(&b, " buckets %d", s.Buckets)
 	}
 	return b.String()
 }
