@@ -13,13 +13,20 @@ import (
 	"github.com/stintdev/stint/rules"
 )
 
-// maxQuestion is the size of the largest check request, in bytes.
-const maxQuestion = 2 << 20
+// maxQuestion is the size of the largest check request, in bytes, and maxChecks how
+// many checks it may bring.
+const (
+	maxQuestion = 2 << 20
+	maxChecks   = 1000
+)
+
+var errManyChecks = errors.New("More than 1,000 checks in one request.")
 
 // Check is the check API:
 //
 //	POST /v1/check  whether something may pass: 200, or 429 (403 if blocklisted,
-//	                503 if it cannot be decided or this instance has no room)
+//	                503 if it cannot be decided or this instance has no room);
+//	                of a list of up to 1,000: 200, and a list of answers
 //	/v1/authorize   the same of the request that another proxy asks about; see
 //	                examples
 //	GET /healthz    200 while the process runs
@@ -41,6 +48,12 @@ const maxQuestion = 2 << 20
 //
 // The path is as in an HTTP request, escapes and query included; a query of its
 // own goes before that.
+//
+// A list of such objects is decided as if each came by itself, one after another,
+// with one call of the store. Each answer is an object like that of a single check,
+// problem details among them, with its status as a member, and with retry_after,
+// in seconds, where a single check would have the header. An element that is
+// malformed is answered with 400 in its place, and the others are decided.
 func (s *Server) Check() http.Handler {
 	mux := http.NewServeMux()
 	at, other := &s.instance.check, &s.instance.gateway
@@ -53,7 +66,7 @@ func (s *Server) Check() http.Handler {
 }
 
 func (s *Server) check(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxQuestion))
+	body, err := readBody(w, r)
 	if err != nil {
 		s.metrics.badRequests.Inc()
 		var tooLarge *http.MaxBytesError
@@ -64,139 +77,118 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 		httplimit.Problem(w, r, http.StatusBadRequest, "The body cannot be read.")
 		return
 	}
-	v, err := s.ask(r, body)
-	if o, is := isOverloaded(err); is {
-		o.Refuse(w, r)
+	all, several, err := readChecks(body)
+	if err != nil {
+		s.metrics.badRequests.Inc()
+		status := http.StatusBadRequest
+		if errors.Is(err, errManyChecks) {
+			status = http.StatusRequestEntityTooLarge
+		}
+		httplimit.Problem(w, r, status, err.Error())
 		return
 	}
-	switch {
-	case errors.Is(err, stint.ErrRequest):
-		httplimit.Problem(w, r, http.StatusBadRequest, err.Error())
-		return
-	case err != nil:
-		w.Header().Set("Retry-After", "1")
-		httplimit.Problem(w, r, http.StatusServiceUnavailable, "It cannot be decided at present.")
+	s.decide(r.Context(), all, time.Time{})
+	if several {
+		s.answerEach(w, r, all)
 		return
 	}
-	a := s.answer(&v)
+	s.answerOne(w, r, &all[0])
+}
+
+// readBody reads a check request. Of a short one the length is believed, so that it
+// is read in one go.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if n := r.ContentLength; n > 0 && n <= 4<<10 {
+		body := make([]byte, n)
+		_, err := io.ReadFull(r.Body, body)
+		return body, err
+	}
+	return io.ReadAll(http.MaxBytesReader(w, r.Body, maxQuestion))
+}
+
+// readChecks reads a body: one check, or a list of them. What is wrong with one of
+// several is its own error; err is about all of them.
+func readChecks(body []byte) (all []trial, several bool, err error) {
+	r, err := readJSON(body)
+	if err != nil {
+		return nil, false, badInput("%w", err)
+	}
+	if r.peek() != '[' {
+		all = make([]trial, 1)
+		all[0].in, err = r.check()
+		return all, false, err
+	}
+	type read struct {
+		in  *rules.Input
+		err error
+	}
+	var each []read
+	err = r.each(func() error {
+		if len(each) == maxChecks {
+			return errManyChecks
+		}
+		start := r.at
+		in, err := r.check()
+		if err != nil {
+			r.at = start
+			r.skip()
+		}
+		each = append(each, read{in, err})
+		return nil
+	})
+	all = make([]trial, len(each))
+	for i := range each {
+		all[i].in, all[i].err = each[i].in, each[i].err
+	}
+	return all, true, err
+}
+
+func (r *reader) check() (*rules.Input, error) {
+	q, err := r.question()
+	if err != nil {
+		return nil, err
+	}
+	return q.input()
+}
+
+// answerOne answers a check request of one check.
+func (s *Server) answerOne(w http.ResponseWriter, r *http.Request, t *trial) {
+	if t.err != nil {
+		t.refuse(w, r)
+		return
+	}
+	a := s.answer(&t.Verdict)
 	s.settings.Dialect.SetHeaders(w.Header(), &a)
 	if s.settings.DegradedHeader {
 		httplimit.SetDegraded(w.Header(), a.By)
 	}
-	status := http.StatusOK
-	switch {
-	case a.Blocked:
-		status = http.StatusForbidden
-	case !a.Allowed:
-		status = http.StatusTooManyRequests
-	}
-	writeJSON(w, status, v.reply())
+	reply := t.reply()
+	send(w, "application/json", t.status(), append(reply.appendTo(make([]byte, 0, reply.room())), '\n'))
 }
 
-// ask decides what the body of a check request asks.
-func (s *Server) ask(r *http.Request, body []byte) (Verdict, error) {
-	in, err := ReadInput(body)
-	if err != nil {
-		s.metrics.badRequests.Inc()
-		return Verdict{}, err
-	}
-	return s.Decide(r.Context(), in, time.Time{})
-}
-
-// never is stint.Never in JSON.
-const never = -1
-
-// decisionJSON is a decision in JSON. Durations are µs; −1 is never.
-type decisionJSON struct {
-	Allowed    bool  `json:"allowed"`
-	Limit      int64 `json:"limit"`
-	Remaining  int64 `json:"remaining"`
-	RetryAfter int64 `json:"retry_after_us"`
-	ResetAfter int64 `json:"reset_after_us"`
-	Delay      int64 `json:"delay_us"`
-}
-
-func toJSON(d *stint.Decision) decisionJSON {
-	j := decisionJSON{
-		Allowed:    d.Allowed,
-		Remaining:  d.Remaining,
-		RetryAfter: d.RetryAfter.Microseconds(),
-		ResetAfter: d.ResetAfter.Microseconds(),
-		Delay:      d.Delay.Microseconds(),
-	}
-	if d.Limit != nil {
-		j.Limit = d.Limit.Capacity()
-	}
-	if d.RetryAfter == stint.Never {
-		j.RetryAfter = never
-	}
-	return j
-}
-
-// namedJSON is the decision of one limit, with what it is.
-type namedJSON struct {
-	Rule string `json:"rule"`
-	Text string `json:"limit_text"`
-	Mode string `json:"mode"`
-	By   string `json:"by,omitempty"`
-	decisionJSON
-}
-
-// replyJSON is the answer to a check request.
-type replyJSON struct {
-	Outcome string `json:"outcome"`
-	Rule    string `json:"rule"`
-	Message string `json:"message,omitempty"`
-	By      string `json:"by,omitempty"`
-	decisionJSON
-	BanLeft   int64       `json:"ban_left_us"`
-	Decisions []namedJSON `json:"decisions"`
-}
-
-func (v *Verdict) reply() replyJSON {
-	r := replyJSON{
-		Outcome:      v.outcome(),
-		By:           sayBy(&v.Decision),
-		decisionJSON: toJSON(&v.Decision),
-		BanLeft:      v.BanLeft.Microseconds(),
-		Decisions:    []namedJSON{},
-	}
-	if v.BanLeft == stint.Never {
-		r.BanLeft = never
-	}
-	if v.Rule != nil {
-		r.Rule = v.Rule.Name
-		if !v.Allowed {
-			r.Message = v.Rule.Message
+// answerEach answers a check request of several checks: 200, and in the body what
+// became of each.
+func (s *Server) answerEach(w http.ResponseWriter, r *http.Request, all []trial) {
+	body := make([]byte, 0, 1<<10)
+	body = append(body, '[')
+	var by stint.Source
+	for i := range all {
+		t := &all[i]
+		if i > 0 {
+			body = append(body, ',')
 		}
-	}
-	for i := range v.Each {
-		if v.Each[i].Outcome == 0 {
-			continue // in shadow mode, and the store failed
+		if t.in == nil {
+			s.metrics.badRequests.Inc()
 		}
-		j := namedJSON{Rule: v.Rules[i].Name, Mode: v.Rules[i].Mode.String(), By: sayBy(&v.Each[i]), decisionJSON: toJSON(&v.Each[i])}
-		if v.Each[i].Limit != nil {
-			j.Text = v.Each[i].Limit.String()
+		if t.err == nil {
+			by = max(by, t.By)
 		}
-		r.Decisions = append(r.Decisions, j)
+		body = t.appendTo(body, r)
 	}
-	return r
-}
-
-// sayBy is who decided, local or policy; "": the store did.
-func sayBy(d *stint.Decision) string {
-	if d.By == stint.ByStore {
-		return ""
+	if s.settings.DegradedHeader {
+		httplimit.SetDegraded(w.Header(), by)
 	}
-	return d.By.String()
-}
-
-// outcome is "allowed", "limited", "warned", "banned" or "blocked".
-func (v *Verdict) outcome() string {
-	if v.List == rules.Blocked {
-		return "blocked"
-	}
-	return v.Outcome.String()
+	send(w, "application/json", http.StatusOK, append(body, "]\n"...))
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
@@ -208,11 +200,13 @@ func writeJSONAs(w http.ResponseWriter, kind string, status int, v any) {
 	if err != nil {
 		panic(err) // numbers and strings always marshal
 	}
-	body = append(body, '\n')
+	send(w, kind, status, append(body, '\n'))
+}
+
+func send(w http.ResponseWriter, kind string, status int, body []byte) {
+	v := []string{kind, strconv.Itoa(len(body)), "no-store"}
 	h := w.Header()
-	h.Set("Content-Type", kind)
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	h.Set("Cache-Control", "no-store")
+	h["Content-Type"], h["Content-Length"], h["Cache-Control"] = v[0:1:1], v[1:2:2], v[2:3:3]
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // a caller that is gone needs no answer
 }

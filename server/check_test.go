@@ -179,7 +179,6 @@ func TestCheckRefuses(t *testing.T) {
 		{``, "empty: want a JSON object"},
 		{" \n", "empty: want a JSON object"},
 		{`null`, "want an object"},
-		{`[]`, "want an object"},
 		{`"attrs"`, "want an object"},
 		{`7`, "want an object"},
 		{`{`, "the JSON cannot be read: unexpected end of JSON input"},

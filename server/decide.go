@@ -48,109 +48,133 @@ type Verdict struct {
 // Rules in shadow mode are asked apart from the others, in the same round trip:
 // they are charged by themselves and refuse nothing.
 func (s *Server) Decide(ctx context.Context, in *rules.Input, at time.Time) (Verdict, error) {
-	start := s.metrics.now()
-	v, err := s.decide(ctx, in, at)
-	if err == nil && at.IsZero() {
-		if err = s.admit(ctx, &v); err != nil {
-			v = Verdict{}
-		}
-	}
-	s.metrics.decided(ctx, start, &v, err)
-	return v, err
+	one := make([]trial, 1)
+	one[0].in = in
+	s.decide(ctx, one, at)
+	return one[0].Verdict, one[0].err
 }
 
-func (s *Server) decide(ctx context.Context, in *rules.Input, at time.Time) (Verdict, error) {
-	m, set := newMatches(), s.set.Load()
-	if err := set.Asks(in, m); err != nil {
-		return Verdict{}, err
+// trial is a request on the road. It has room for what most requests face, so that
+// one allocation does.
+type trial struct {
+	in *rules.Input // nil: it could not be read, and err tells why
+	Verdict
+	err error // where it is not nil, the Verdict is zero
+
+	matches rules.Matches
+	groups  []group // what the store is asked; none where nothing is
+	room    struct {
+		asks   [4]stint.Ask
+		rules  [4]*rules.Rule
+		each   [4]stint.Decision
+		groups [1]group
 	}
-	v := Verdict{List: m.List, Rules: m.Rules, counters: set.counters}
-	if m.List == rules.Blocked {
-		return v, nil
+}
+
+// decide decides requests that came together as if one after another, and asks the
+// store about all at once. Those of which nothing is known are left alone.
+//
+// Only what the instance's limit gives back comes later than it would: to the
+// requests that come after these.
+func (s *Server) decide(ctx context.Context, all []trial, at time.Time) {
+	start, set := s.metrics.now(), s.set.Load()
+	for i := range all {
+		if t := &all[i]; t.in != nil {
+			t.find(set, at)
+		}
 	}
-	if m.Ban != nil {
+	s.take(ctx, all)
+	for i := range all {
+		t := &all[i]
+		if t.in == nil {
+			continue
+		}
+		if t.err == nil {
+			t.err = s.conclude(ctx, t)
+		}
+		if t.err == nil && at.IsZero() {
+			t.err = s.admit(ctx, &t.Verdict)
+		}
+		if t.err != nil {
+			t.Verdict = Verdict{}
+		}
+		s.metrics.decided(ctx, start, &t.Verdict, t.err)
+	}
+}
+
+// find finds what applies, and what the store is to be asked.
+func (t *trial) find(set *served, at time.Time) {
+	m := &t.matches
+	m.Asks, m.Rules = t.room.asks[:0], t.room.rules[:0]
+	if t.err = set.Asks(t.in, m); t.err != nil {
+		return
+	}
+	t.Verdict = Verdict{List: m.List, Rules: m.Rules, counters: set.counters}
+	switch v := &t.Verdict; {
+	case m.List == rules.Blocked:
+	case m.Ban != nil:
 		v.Rule, v.ByHand = m.BanRule, m.Ban
 		v.Decision = stint.Decision{Outcome: stint.Banned, Key: string(m.Ban.Key), RetryAfter: m.BanLeft, BanLeft: m.BanLeft}
-		return v, nil
-	}
-	if len(m.Asks) == 0 {
+	default:
 		v.Decision = stint.Decision{Allowed: true, Outcome: stint.Allowed}
-		return v, nil
-	}
-	v.Each = make([]stint.Decision, len(m.Asks))
-	if err := s.take(ctx, &v, m, at); err != nil {
-		return Verdict{}, err
-	}
-	v.applied = true
-	if i := v.decidedBy(m); i >= 0 {
-		v.Rule = m.Rules[i]
-		if v.Outcome == stint.Banned && v.Each != nil { // by this request
-			s.bans.impose(v.Rule.Name, m.Asks[i].Key, v.BanLeft)
+		if len(m.Asks) > 0 {
+			t.divide(at)
 		}
 	}
-	v.watch(m)
-	return v, nil
-}
-
-// newMatches has room for what most requests face, in one allocation.
-func newMatches() *rules.Matches {
-	var room struct {
-		rules.Matches
-		asks  [4]stint.Ask
-		rules [4]*rules.Rule
-	}
-	room.Asks, room.Rules = room.asks[:0], room.rules[:0]
-	return &room.Matches
 }
 
 // group is a request of its own: all rules that are enforced, or one in shadow.
 type group struct {
 	request stint.Request
 	rules   []*rules.Rule
-	places  []int // of its asks in the whole
+	places  []int // of its asks in the whole; nil: it is the whole
+	answer  stint.Answer
 }
 
 func isShadow(r *rules.Rule) bool { return r.Mode == rules.Shadow }
 
-// groups divides what applies: what is enforced, if anything is, and then the
-// rules in shadow.
-func groups(m *rules.Matches, at time.Time) []group {
-	enforced := group{request: stint.Request{At: at}}
-	var shadows []group
-	for i, rule := range m.Rules {
-		g := &enforced
+// divide makes groups of what applies: what is enforced, if anything is, and then
+// the rules in shadow.
+func (t *trial) divide(at time.Time) {
+	m := &t.matches
+	t.Each = t.room.each[:]
+	if n := len(m.Asks); n > len(t.Each) {
+		t.Each = make([]stint.Decision, n)
+	} else {
+		t.Each = t.Each[:n:n]
+	}
+	t.groups = t.room.groups[:1]
+	if !slices.ContainsFunc(m.Rules, isShadow) {
+		g := &t.groups[0]
+		g.request.Asks, g.rules, g.answer.Each = m.Asks, m.Rules, t.Each
+	} else {
+		t.divideShadows()
+	}
+	for i := range t.groups {
+		g := &t.groups[i]
+		g.request.At, g.request.Deadline = at, soonest(g.rules)
+	}
+}
+
+func (t *trial) divideShadows() {
+	var last *rules.Rule
+	for i, rule := range t.matches.Rules {
+		g := &t.groups[0]
 		if isShadow(rule) {
-			if n := len(shadows); n == 0 || shadows[n-1].rules[0] != rule {
-				shadows = append(shadows, group{request: stint.Request{At: at}})
+			if rule != last {
+				t.groups, last = append(t.groups, group{}), rule
 			}
-			g = &shadows[len(shadows)-1]
+			g = &t.groups[len(t.groups)-1]
 		}
-		g.request.Asks = append(g.request.Asks, m.Asks[i])
+		g.request.Asks = append(g.request.Asks, t.matches.Asks[i])
 		g.rules = append(g.rules, rule)
 		g.places = append(g.places, i)
 	}
-	if len(enforced.places) == 0 {
-		return shadows
+	if t.groups[0].places == nil {
+		t.groups = t.groups[1:]
 	}
-	return append([]group{enforced}, shadows...)
-}
-
-func (s *Server) take(ctx context.Context, v *Verdict, m *rules.Matches, at time.Time) error {
-	if slices.ContainsFunc(m.Rules, isShadow) {
-		return s.takeApart(ctx, v, groups(m, at))
-	}
-	all := group{request: stint.Request{Asks: m.Asks, At: at, Deadline: soonest(m.Rules)}, rules: m.Rules}
-	a := stint.Answer{Each: v.Each}
-	start := s.metrics.now()
-	a.Decision, a.Err = s.decider.Take(ctx, &all.request, v.Each)
-	s.called(start, a.Err)
-	return s.conclude(ctx, v, &all, &a)
-}
-
-// called counts a call of the store that began at start, where no Fallback does.
-func (s *Server) called(start time.Duration, err error) {
-	if s.fallback == nil && !errors.Is(err, stint.ErrRequest) {
-		s.metrics.called(s.metrics.now()-start, err)
+	for i := range t.groups {
+		t.groups[i].answer.Each = make([]stint.Decision, len(t.groups[i].places))
 	}
 }
 
@@ -165,49 +189,103 @@ func soonest(all []*rules.Rule) time.Duration {
 	return least
 }
 
-// takeApart asks each group by itself, and what is enforced concludes.
-func (s *Server) takeApart(ctx context.Context, v *Verdict, gs []group) error {
-	requests, answers := make([]stint.Request, len(gs)), make([]stint.Answer, len(gs))
-	for i := range gs {
-		requests[i] = gs[i].request
-		requests[i].Deadline = soonest(gs[i].rules)
-		answers[i].Each = make([]stint.Decision, len(gs[i].places))
+// take asks the store about the groups of all, in one go.
+func (s *Server) take(ctx context.Context, all []trial) {
+	var few [4]*group
+	groups := few[:0]
+	for i := range all {
+		for j := range all[i].groups {
+			groups = append(groups, &all[i].groups[j])
+		}
+	}
+	n := len(groups)
+	if n == 0 {
+		return
 	}
 	start := s.metrics.now()
+	if n == 1 {
+		a := &groups[0].answer
+		a.Decision, a.Err = s.decider.Take(ctx, &groups[0].request, a.Each)
+		s.called(start, a.Err)
+		return
+	}
+	requests, answers := make([]stint.Request, n), make([]stint.Answer, n)
+	for i, g := range groups {
+		requests[i], answers[i] = g.request, g.answer
+	}
 	s.decider.TakeEach(ctx, requests, answers)
-	s.called(start, nil)
-	each := v.Each
-	v.Decision = stint.Decision{Allowed: true, Outcome: stint.Allowed}
-	for i := range gs {
-		g, a := &gs[i], &answers[i]
-		switch {
-		case !isShadow(g.rules[0]):
-			if err := s.conclude(ctx, v, g, a); err != nil {
-				return err
-			}
-		case a.Err != nil:
-			if !g.request.At.IsZero() {
-				return a.Err
-			}
-			s.complain(a.Err)
-			clear(a.Each)
-		case a.Outcome == stint.Banned && a.Limit == nil:
-			for j := range a.Each { // as this ban would have answered for all
-				a.Each[j] = a.Decision
-			}
+	var err error
+	for i, g := range groups {
+		g.answer = answers[i]
+		if e := g.answer.Err; e != nil && (err == nil || errors.Is(err, stint.ErrRequest)) {
+			err = e
 		}
-		if a.Err == nil && !a.Allowed && isShadow(g.rules[0]) {
-			v.counters.refusedInShadow(g.rules[0])
+	}
+	s.called(start, err)
+}
+
+// called counts a call of the store that began at start, where no Fallback does.
+func (s *Server) called(start time.Duration, err error) {
+	if s.fallback == nil && !errors.Is(err, stint.ErrRequest) {
+		s.metrics.called(s.metrics.now()-start, err)
+	}
+}
+
+// conclude makes a verdict of what the store answered.
+func (s *Server) conclude(ctx context.Context, t *trial) error {
+	if len(t.groups) == 0 {
+		return nil
+	}
+	v, m, each := &t.Verdict, &t.matches, t.Each
+	for i := range t.groups {
+		g := &t.groups[i]
+		conclude := s.concludeEnforced
+		if isShadow(g.rules[0]) {
+			conclude = s.concludeShadow
+		}
+		if err := conclude(ctx, v, g); err != nil {
+			return err
 		}
 		for j, place := range g.places {
-			each[place] = a.Each[j]
+			each[place] = g.answer.Each[j]
 		}
+	}
+	v.applied = true
+	if i := v.decidedBy(m); i >= 0 {
+		v.Rule = m.Rules[i]
+		if v.Outcome == stint.Banned && v.Each != nil { // by this request
+			s.bans.impose(v.Rule.Name, m.Asks[i].Key, v.BanLeft)
+		}
+	}
+	v.watch(m)
+	return nil
+}
+
+// concludeShadow takes the answer of a rule in shadow mode.
+func (s *Server) concludeShadow(_ context.Context, v *Verdict, g *group) error {
+	a := &g.answer
+	switch {
+	case a.Err != nil:
+		if !g.request.At.IsZero() {
+			return a.Err
+		}
+		s.complain(a.Err)
+		clear(a.Each)
+		return nil
+	case a.Outcome == stint.Banned && a.Limit == nil:
+		for j := range a.Each { // as this ban would have answered for all
+			a.Each[j] = a.Decision
+		}
+	}
+	if !a.Allowed {
+		v.counters.refusedInShadow(g.rules[0])
 	}
 	return nil
 }
 
-// conclude takes the answer of the rules that are enforced.
-func (s *Server) conclude(ctx context.Context, v *Verdict, g *group, a *stint.Answer) error {
+// concludeEnforced takes the answer of the rules that are enforced.
+func (s *Server) concludeEnforced(ctx context.Context, v *Verdict, g *group) error {
+	a := &g.answer
 	if errors.Is(a.Err, stint.ErrFull) && s.fallback == nil {
 		s.complain(a.Err)
 		withoutRoom(g, a)

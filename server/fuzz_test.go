@@ -21,6 +21,7 @@ func FuzzCheck(f *testing.F) {
 		`{"request":{"method":"POST","path":"//login?a=b&c","host":"Example.com:80","headers":{"x-api-key":"k","accept":["a","b"]},"query":{"q":"1"}}}`,
 		`{"attrs":{"user":"a\u0000","size":1e3,"list":[1,{"x":null}],"deep":{"er":{"still":true}}}}`, `{"attrs":{"user":"\ud800"}}`, "{\"attrs\":{\"user\":\"\xff\"}}",
 		`{"operation":"bad"}`, `{"attrs":{"user":""}}`,
+		`[]`, `[{}]`, `[{"attrs":{"user":"a"}},{"attrs":{"user":"\ud800","x":["]"]}},null,[{}],{"cost":1.5,"attrs":{}},-7.5e3,"\\\"]",{"operation":"bad"}]`,
 	} {
 		f.Add([]byte(body))
 	}
@@ -36,32 +37,59 @@ rules:
 `)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		w := check(s, string(body))
-		var reply struct {
-			Outcome, Rule, Detail string
-			Allowed               *bool
-			Decisions             []any
+		if !utf8.Valid(w.Body.Bytes()) {
+			t.Fatalf("answer %q", w.Body)
 		}
-		if err := json.Unmarshal(w.Body.Bytes(), &reply); err != nil || !utf8.Valid(w.Body.Bytes()) {
-			t.Fatalf("answer %q: %v", w.Body, err)
+		var asked []json.RawMessage
+		if w.Code == http.StatusOK && strings.HasPrefix(strings.TrimSpace(string(body)), "[") {
+			var each []json.RawMessage
+			if json.Unmarshal(body, &asked) != nil || json.Unmarshal(w.Body.Bytes(), &each) != nil || len(each) != len(asked) || len(each) > 1000 {
+				t.Fatalf("answer %q", w.Body)
+			}
+			for i := range each {
+				var said struct{ Status int }
+				if err := json.Unmarshal(each[i], &said); err != nil {
+					t.Fatalf("%q: %v", each[i], err)
+				}
+				isAnswered(t, said.Status, asked[i], each[i])
+			}
+			return
 		}
-		ok := false
-		switch w.Code {
-		case http.StatusOK:
-			ok = *reply.Allowed && reply.Outcome == "allowed"
-		case http.StatusTooManyRequests:
-			ok = !*reply.Allowed && reply.Rule != ""
-		case http.StatusForbidden:
-			ok = !*reply.Allowed && reply.Outcome == "blocked"
-		case http.StatusBadRequest:
-			ok = reply.Detail != "" && reply.Allowed == nil && len(reply.Detail) < 1000
+		if w.Code == http.StatusRequestEntityTooLarge && json.Unmarshal(body, &asked) == nil && len(asked) > 1000 {
+			return
 		}
-		if !ok {
-			t.Errorf("%d %s", w.Code, w.Body)
-		}
-		if w.Code != http.StatusBadRequest && json.Unmarshal(body, new(map[string]any)) != nil {
-			t.Errorf("%d for what is no JSON object", w.Code)
-		}
+		isAnswered(t, w.Code, body, w.Body.Bytes())
 	})
+}
+
+// isAnswered fails unless answer is one to a check.
+func isAnswered(t *testing.T, status int, body, answer []byte) {
+	t.Helper()
+	var reply struct {
+		Outcome, Rule, Detail string
+		Allowed               *bool
+		Decisions             []any
+	}
+	if err := json.Unmarshal(answer, &reply); err != nil {
+		t.Fatalf("answer %q: %v", answer, err)
+	}
+	ok := false
+	switch status {
+	case http.StatusOK:
+		ok = *reply.Allowed && reply.Outcome == "allowed"
+	case http.StatusTooManyRequests:
+		ok = !*reply.Allowed && reply.Rule != ""
+	case http.StatusForbidden:
+		ok = !*reply.Allowed && reply.Outcome == "blocked"
+	case http.StatusBadRequest:
+		ok = reply.Detail != "" && reply.Allowed == nil && len(reply.Detail) < 1000
+	}
+	if !ok {
+		t.Errorf("%d %s", status, answer)
+	}
+	if status != http.StatusBadRequest && json.Unmarshal(body, new(map[string]any)) != nil {
+		t.Errorf("%d for what is no JSON object", status)
+	}
 }
 
 var problemLine = regexp.MustCompile(`^f\.yaml:(\d+:\d+: \S|.*and \d+ more$)`)

@@ -37,8 +37,12 @@ func readQuestion(data []byte) (*question, error) {
 	if err != nil {
 		return nil, badInput("%w", err)
 	}
+	return r.question()
+}
+
+func (r *reader) question() (*question, error) {
 	q := &question{Input: rules.Input{Cost: 1}}
-	err = r.fields(questionFields, func(i int) (err error) {
+	err := r.fields(questionFields, func(i int) (err error) {
 		switch questionFields[i] {
 		case "t_us":
 			q.timed = true
@@ -66,11 +70,16 @@ func readQuestion(data []byte) (*question, error) {
 // stint.ErrRequest.
 func ReadInput(body []byte) (*rules.Input, error) {
 	q, err := readQuestion(body)
-	if err == nil && q.timed {
-		err = badInput("t_us: only simulations have instants")
-	}
 	if err != nil {
 		return nil, err
+	}
+	return q.input()
+}
+
+// input is that of a check request. The error wraps stint.ErrRequest.
+func (q *question) input() (*rules.Input, error) {
+	if q.timed {
+		return nil, badInput("t_us: only simulations have instants")
 	}
 	return &q.Input, nil
 }

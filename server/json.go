@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -246,6 +247,34 @@ func (r *reader) whole(to *int64) error {
 	}
 	*to = n
 	return nil
+}
+
+// skip goes past whatever comes next.
+func (r *reader) skip() {
+	for depth := 0; ; {
+		switch c := r.peek(); c {
+		case '{', '[':
+			depth++
+			r.at++
+		case '}', ']':
+			depth--
+			r.at++
+		case '"':
+			for r.at++; r.data[r.at] != '"'; r.at++ {
+				if r.data[r.at] == '\\' {
+					r.at++
+				}
+			}
+			r.at++
+		default: // a number or a name
+			for r.at < len(r.data) && strings.IndexByte(" \t\r\n,:]}", r.data[r.at]) < 0 {
+				r.at++
+			}
+		}
+		if depth == 0 {
+			return
+		}
+	}
 }
 
 // number is an int64 where it is written as a whole number, else a float64.

@@ -216,6 +216,11 @@ func TestMetricsOfBadRequests(t *testing.T) {
 	c.moved("bad_requests_total", "decision_seconds_count")
 	ask(`{}`, 200)
 	c.moved(`decisions_total{outcome="unmatched",rule=""}`, "decision_seconds_count")
+	ask(`[{"cost":-1},{"kost":1},{},{"operation":"login"},{"operation":"try"}]`, 200)
+	c.moved("bad_requests_total +2", "decision_seconds_count +4", `decisions_total{outcome="unmatched",rule=""}`,
+		`decisions_total{outcome="allowed",rule="login"}`, `decisions_total{outcome="allowed",rule=""}`, "store_seconds_count")
+	ask("["+strings.Repeat("{},", 1000)+"{}]", 413)
+	c.moved("bad_requests_total")
 }
 
 // What a store says is malformed is no failure of it.
