@@ -56,7 +56,7 @@ What is compared is not equal in all: Stint and throttled with LRU bound how man
 Stint and the sorted-set log use rueidis, which joins the commands of many callers into one write; redis_rate, ulule and throttled are written for go-redis, with its default pool. So there is a floor of each, and a row's ratio is to that of its own client. Where Redis's own time for a decision is the same as the time from decision to decision, Redis bounds the row; where it is far below, the callers, the sockets and the switching between them do.
 
 throttled asks for the state, decides, and then swaps it if nobody else has: two round trips for what is allowed, one for what is denied, and errors where many want the same key. Time for what ended in an error counts as time of those that did not. "Stint, three limits at once" decides by three token buckets, all or nothing, in one round trip.`,
-	serverGroup: `The clients of all rows are Go's own, in the same process, and take their part of each figure.`,
+	serverGroup: `The clients of all rows are Go's own, in a process beside the server's. They share the processors with it, and take their part of the time; CPU and allocations are of the server's process alone, the system's work for it included. A floor does the least that a server of its kind can do: the empty handler reads the request and answers with nothing; the proxy passes it on. The ratio of a list of checks is to a single check.`,
 }
 
 func (r *run) how(w io.Writer) {
@@ -141,6 +141,8 @@ func (m *measured) document(w io.Writer) {
 	column(true, "allocations")
 	column(t.batch == 1, "99th percentile of a call")
 	column(t.redis, "Redis's time")
+	column(t.group == serverGroup, "CPU of the server")
+	column(t.group == serverGroup, "CPU ÷ floor")
 	column(hasMemory, "bytes per key")
 	column(failures, "errors")
 	column(denials, "denied")
@@ -149,6 +151,7 @@ func (m *measured) document(w io.Writer) {
 		m.row(w, r, hasPeers, hasMemory, failures, denials)
 	}
 	m.bounds(w)
+	m.where(w)
 }
 
 func (m *measured) row(w io.Writer, r *result, hasPeers, hasMemory, failures, denials bool) {
@@ -177,7 +180,12 @@ func (m *measured) row(w io.Writer, r *result, hasPeers, hasMemory, failures, de
 	cell(hasPeers, beside)
 	cell(true, number(math.Round(r.allocs()*10)/10))
 	cell(t.batch == 1, duration(r.p99()))
-	cell(t.redis, duration(r.cpu()*1000))
+	cell(t.redis || t.group == serverGroup, duration(r.cpu()*1000))
+	if f := m.floorOf(r); f != nil {
+		cell(t.group == serverGroup, ratio(r.cpuOver(f)))
+	} else {
+		cell(t.group == serverGroup, "")
+	}
 	cell(hasMemory, number(r.BytesPerKey))
 	cell(failures, percent(r.share(func(s *sample) int64 { return s.Errors })))
 	cell(denials, percent(r.share(func(s *sample) int64 { return s.Denied })))

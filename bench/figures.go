@@ -45,8 +45,8 @@ func (r *result) allocs() float64 {
 	return spreadOf(r.each(func(s *sample) float64 { return float64(s.Mallocs) / float64(s.Calls) })).middle
 }
 
-// cpu is Redis's time for a decision, in µs, over all rounds, for its clock is
-// coarse.
+// cpu is the time of Redis, or of the server's process, for a decision, in µs, over
+// all rounds, for that clock is coarse.
 func (r *result) cpu() float64 {
 	var seconds float64
 	var decisions int64
@@ -72,10 +72,17 @@ func (r *result) share(of func(*sample) int64) float64 {
 }
 
 // over is the ratio of two costs, round by round.
-func (r *result) over(other *result) spread {
+func (r *result) over(other *result) spread { return r.ratio(other, (*sample).cost) }
+
+// cpuOver is that of the CPU time.
+func (r *result) cpuOver(other *result) spread {
+	return r.ratio(other, func(s *sample) float64 { return s.CPU / float64(s.Calls-s.Errors) })
+}
+
+func (r *result) ratio(other *result, of func(*sample) float64) spread {
 	var all []float64
 	for i := range min(len(r.Samples), len(other.Samples)) {
-		all = append(all, r.Samples[i].cost()/other.Samples[i].cost())
+		all = append(all, of(&r.Samples[i])/of(&other.Samples[i]))
 	}
 	return spreadOf(all)
 }

@@ -24,6 +24,7 @@ type result struct {
 	subject     *subject
 	Samples     []sample
 	BytesPerKey float64 // of the process, or of Redis where the keys live there
+	shares      *shares // of a server's process; nil: not looked at
 }
 
 // worker is the process of one subject.
@@ -67,8 +68,8 @@ func startWorker(a assignment) (*worker, ready, error) {
 	return w, r, nil
 }
 
-func (w *worker) turn(d time.Duration) (s sample, err error) {
-	if _, err = fmt.Fprintln(w.in, d.Nanoseconds()); err == nil {
+func (w *worker) turn(d time.Duration, how string) (s sample, err error) {
+	if _, err = fmt.Fprintf(w.in, "%s%d\n", how, d.Nanoseconds()); err == nil {
 		err = w.out.Decode(&s)
 	}
 	return s, err
@@ -124,6 +125,19 @@ func measure(t *table, redis *redisServer, rounds int, short bool) (*measured, e
 			}
 		}
 	}
+	for _, p := range profiledRows {
+		for i := range m.results {
+			if r := &m.results[i]; t.group == serverGroup && r.subject.name == p.name {
+				s, err := workers[i].turn(10*t.slice, profiled)
+				if err != nil {
+					return nil, fmt.Errorf("%s, %s: %w", t.name, p.name, err)
+				}
+				if r.shares, err = sharesOf(s.Profile); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
 	return m, nil
 }
 
@@ -142,7 +156,7 @@ func oneTurn(t *table, redis *redisServer, w *worker) (sample, error) {
 			return sample{}, err
 		}
 	}
-	s, err := w.turn(t.slice)
+	s, err := w.turn(t.slice, "")
 	if err == nil && t.redis {
 		after, err = redis.cpu()
 		s.CPU = after - before

@@ -17,6 +17,12 @@ import (
 
 func main() {
 	log.SetFlags(0)
+	if name := os.Getenv(siteVariable); name != "" {
+		if err := serveSite(name); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	if text := os.Getenv(workerVariable); text != "" {
 		if err := work(text); err != nil {
 			log.Fatal(err)

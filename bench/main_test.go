@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// The workers of a test are the test's own program.
+// The workers and servers of a test are the test's own program.
 func TestMain(m *testing.M) {
-	if os.Getenv(workerVariable) != "" {
+	if os.Getenv(workerVariable) != "" || os.Getenv(siteVariable) != "" {
 		main()
 		return
 	}

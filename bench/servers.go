@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
-	"net/url"
 	"strings"
 	"sync"
 
@@ -16,19 +15,43 @@ import (
 	"github.com/stintdev/stint/server"
 )
 
-// Each of these is a server and its clients in one process, over loopback.
+// Each of these is a server in a process of its own, which is asked over loopback.
+// The clients, and the upstream of those that pass requests on, are in the worker's.
 const (
 	emptyHandler = "empty handler"
 	bareProxy    = "bare ReverseProxy"
 	pooledProxy  = "bare ReverseProxy, buffers reused"
+	checkRow     = "Stint /v1/check"
+	listRow      = "Stint /v1/check, a list of 100"
+	gatewayRow   = "Stint gateway"
 )
 
+// inList is how many checks there are in listRow's.
+const inList = 100
+
+// site is what a server process serves, and how it is asked.
+type site struct {
+	handler func(upstream string) (http.Handler, error)
+	proxies bool   // it wants an upstream
+	body    string // of a POST; "": it is asked by GET
+}
+
+var sites = map[string]site{
+	emptyHandler: {handler: func(string) (http.Handler, error) { return http.HandlerFunc(empty), nil }, body: checkBody},
+	checkRow:     {handler: checkHandler, body: checkBody},
+	listRow:      {handler: checkHandler, body: listBody()},
+	bareProxy:    {handler: func(up string) (http.Handler, error) { return proxyTo(up, nil) }, proxies: true},
+	pooledProxy:  {handler: func(up string) (http.Handler, error) { return proxyTo(up, buffers{}) }, proxies: true},
+	gatewayRow:   {handler: gatewayHandler, proxies: true},
+}
+
 var serverSubjects = []subject{
-	{name: emptyHandler, kind: floor, open: openEmpty},
-	{name: "Stint /v1/check", kind: ours, beside: emptyHandler, open: openCheck},
-	{name: bareProxy, kind: floor, open: proxyWith(nil)},
-	{name: pooledProxy, kind: floor, open: proxyWith(buffers{})},
-	{name: "Stint gateway", kind: ours, beside: pooledProxy, open: openGateway},
+	{name: emptyHandler, kind: floor, open: serving(emptyHandler)},
+	{name: checkRow, kind: ours, beside: emptyHandler, open: serving(checkRow)},
+	{name: listRow, kind: ours, beside: checkRow, open: serving(listRow)},
+	{name: bareProxy, kind: floor, open: serving(bareProxy)},
+	{name: pooledProxy, kind: floor, open: serving(pooledProxy)},
+	{name: gatewayRow, kind: ours, beside: pooledProxy, open: serving(gatewayRow)},
 }
 
 // fileOfRules is a rule that does not match and one that does, with two limits.
@@ -40,6 +63,15 @@ rules:
 
 const checkBody = `{"client":"192.0.2.1","request":{"method":"GET","path":"/v1/users?page=7","host":"example.com","headers":{"user-agent":"curl"}}}`
 
+// listBody asks about as many clients.
+func listBody() string {
+	all := make([]string, inList)
+	for i := range all {
+		all[i] = strings.Replace(checkBody, "192.0.2.1", fmt.Sprint("192.0.2.", i), 1)
+	}
+	return "[" + strings.Join(all, ",") + "]"
+}
+
 func newServer(routes ...server.Route) (*server.Server, error) {
 	set, err := rules.Parse("rules.yaml", []byte(fileOfRules))
 	if err != nil {
@@ -50,60 +82,30 @@ func newServer(routes ...server.Route) (*server.Server, error) {
 	return server.New(c), nil
 }
 
-// requests is a limiter that sends requests over loopback to a handler.
-func requests(h http.Handler, method, path, body string, more ...*httptest.Server) *limiter {
-	s := httptest.NewServer(h)
-	transport := &http.Transport{MaxIdleConnsPerHost: 64}
-	client := &http.Client{Transport: transport}
-	return &limiter{
-		take: func(ctx context.Context, _ string) (bool, error) {
-			var in io.Reader
-			if body != "" {
-				in = strings.NewReader(body)
-			}
-			r, err := http.NewRequestWithContext(ctx, method, s.URL+path, in)
-			if err != nil {
-				return false, err
-			}
-			resp, err := client.Do(r)
-			if err != nil {
-				return false, err
-			}
-			defer resp.Body.Close()
-			if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-				return false, err
-			}
-			if resp.StatusCode != http.StatusOK {
-				return false, fmt.Errorf("status %d", resp.StatusCode)
-			}
-			return true, nil
-		},
-		close: func() {
-			transport.CloseIdleConnections()
-			s.Close()
-			for _, m := range more {
-				m.Close()
-			}
-		},
-	}
-}
-
 // empty reads the request and answers with nothing.
 func empty(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	w.WriteHeader(http.StatusOK)
 }
 
-func openEmpty(place, spec) (*limiter, error) {
-	return requests(http.HandlerFunc(empty), "POST", "/v1/check", checkBody), nil
-}
-
-func openCheck(place, spec) (*limiter, error) {
+func checkHandler(string) (http.Handler, error) {
 	s, err := newServer()
 	if err != nil {
 		return nil, err
 	}
-	return requests(s.Check(), "POST", "/v1/check", checkBody), nil
+	return s.Check(), nil
+}
+
+func gatewayHandler(upstream string) (http.Handler, error) {
+	target, err := server.ParseUpstream(upstream)
+	if err != nil {
+		return nil, err
+	}
+	s, err := newServer(server.Route{Path: "/", Upstream: target})
+	if err != nil {
+		return nil, err
+	}
+	return s.Gateway(), nil
 }
 
 // buffers are what bodies are copied through, as in Stint's gateway; a ReverseProxy
@@ -115,35 +117,64 @@ var freeBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 func (buffers) Get() []byte  { return freeBuffers.Get().(*[32 << 10]byte)[:] }
 func (buffers) Put(b []byte) { freeBuffers.Put((*[32 << 10]byte)(b)) }
 
-func proxyWith(pool httputil.BufferPool) func(place, spec) (*limiter, error) {
+func proxyTo(upstream string, pool httputil.BufferPool) (http.Handler, error) {
+	target, err := server.ParseUpstream(upstream)
+	return &httputil.ReverseProxy{
+		Transport:  &http.Transport{MaxIdleConnsPerHost: 64},
+		Rewrite:    func(p *httputil.ProxyRequest) { p.SetURL(target) },
+		BufferPool: pool,
+	}, err
+}
+
+// serving starts a site, and is a limiter that asks it.
+func serving(name string) func(place, spec) (*limiter, error) {
 	return func(place, spec) (*limiter, error) {
-		up, target, err := upstream()
+		var up string
+		end := func() {}
+		if sites[name].proxies {
+			s := httptest.NewServer(http.HandlerFunc(empty))
+			up, end = s.URL, s.Close
+		}
+		p, err := startSite(name, up)
 		if err != nil {
+			end()
 			return nil, err
 		}
-		proxy := &httputil.ReverseProxy{
-			Transport:  &http.Transport{MaxIdleConnsPerHost: 64},
-			Rewrite:    func(p *httputil.ProxyRequest) { p.SetURL(target) },
-			BufferPool: pool,
-		}
-		return requests(proxy, "GET", "/v1/users?page=7", "", up), nil
+		transport := &http.Transport{MaxIdleConnsPerHost: 64}
+		client := &http.Client{Transport: transport}
+		return &limiter{
+			take: func(ctx context.Context, _ string) (bool, error) {
+				return true, ask(ctx, client, p.addr, sites[name].body)
+			},
+			used: p.used,
+			close: func() {
+				transport.CloseIdleConnections()
+				p.end()
+				end()
+			},
+		}, nil
 	}
 }
 
-func openGateway(place, spec) (*limiter, error) {
-	up, target, err := upstream()
-	if err != nil {
-		return nil, err
+func ask(ctx context.Context, client *http.Client, addr, body string) error {
+	method, url, in := "GET", "http://"+addr+"/v1/users?page=7", io.Reader(nil)
+	if body != "" {
+		method, url, in = "POST", "http://"+addr+"/v1/check", strings.NewReader(body)
 	}
-	s, err := newServer(server.Route{Path: "/", Upstream: target})
+	r, err := http.NewRequestWithContext(ctx, method, url, in)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return requests(s.Gateway(), "GET", "/v1/users?page=7", "", up), nil
-}
-
-func upstream() (*httptest.Server, *url.URL, error) {
-	s := httptest.NewServer(http.HandlerFunc(empty))
-	u, err := server.ParseUpstream(s.URL)
-	return s, u, err
+	resp, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("status %d", resp.StatusCode)
+	}
+	return nil
 }

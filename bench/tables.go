@@ -92,7 +92,7 @@ func tables(short bool) []table {
 	all = append(all, hot, keys, lone, denied)
 
 	all = append(all, table{name: "servers", group: serverGroup, title: "HTTP over loopback; 16 callers",
-		about:    "Client, server and, behind the proxies, the upstream share one process. The rules are one that does not match and one with two limits.",
+		about:    "The upstream, behind the proxies, is in the clients' process. The rules are one that does not match and one with two limits.",
 		subjects: serverSubjects, floor: emptyHandler, keys: 1, callers: 16, batch: 1, slice: 300 * time.Millisecond, limit: plenty})
 
 	if short {

@@ -36,10 +36,11 @@ type sample struct {
 	Denied  int64   //
 	Errors  int64   //
 	Nanos   int64   // from the first call to the last answer
-	Mallocs uint64  // in all of the process
+	Mallocs uint64  // in all of the process, or of the server's
 	P99     int64   // ns; 0 where calls are not timed one by one
-	CPU     float64 // of Redis, in seconds
+	CPU     float64 // of Redis, or of the server's process, in seconds
 	Error   string  // one of the errors
+	Profile []byte  `json:",omitempty"` // of the server's process
 }
 
 // work is the whole life of a worker process: it takes turns as standard input
@@ -70,15 +71,38 @@ func work(text string) error {
 		return err
 	}
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		ns, err := strconv.ParseInt(in.Text(), 10, 64)
+		text, profile := strings.CutPrefix(in.Text(), profiled)
+		ns, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
 			return err
 		}
-		if err := out.Encode(turn(t, l, keys, time.Duration(ns))); err != nil {
+		s, err := useOf(l, profile, func() sample { return turn(t, l, keys, time.Duration(ns)) })
+		if err != nil {
+			return err
+		}
+		if err := out.Encode(s); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// profiled begins the line of a turn during which a server's time is looked at.
+const profiled = "profile "
+
+// useOf is a turn, with what the server's process used in it.
+func useOf(l *limiter, profile bool, turn func() sample) (sample, error) {
+	if l.used == nil {
+		return turn(), nil
+	}
+	before, err := l.used(profile)
+	if err != nil {
+		return sample{}, err
+	}
+	s := turn()
+	after, err := l.used(false)
+	s.CPU, s.Mallocs, s.Profile = after.CPU-before.CPU, after.Mallocs-before.Mallocs, after.Profile
+	return s, err
 }
 
 func find(a *assignment) (*table, *subject, error) {

@@ -182,7 +182,10 @@ func canonicalPath(p string) string {
 	if p == "" {
 		return ""
 	}
-	clean := path.Clean("/" + p)
+	if p[0] != '/' {
+		p = "/" + p
+	}
+	clean := path.Clean(p)
 	if clean != "/" && strings.HasSuffix(p, "/") {
 		clean += "/"
 	}
@@ -192,6 +195,9 @@ func canonicalPath(p string) string {
 // canonicalHost is h in lower case, without a port, a dot at its end and the
 // brackets of an IPv6 address.
 func canonicalHost(h string) string {
+	if strings.IndexByte(h, ':') < 0 && !strings.HasPrefix(h, "[") {
+		return strings.TrimSuffix(strings.ToLower(h), ".")
+	}
 	if host, _, err := net.SplitHostPort(h); err == nil {
 		h = host
 	} else if strings.HasPrefix(h, "[") && strings.HasSuffix(h, "]") {

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/pprof"
+	"syscall"
+)
+
+// siteVariable tells a process that it is a server, and of what; siteUpstream where
+// it passes requests on to.
+const (
+	siteVariable = "STINT_BENCH_SITE"
+	siteUpstream = "STINT_BENCH_UPSTREAM"
+)
+
+// usage is what a process has used until now.
+type usage struct {
+	CPU     float64 // seconds, of the system for it as well
+	Mallocs uint64
+	Profile []byte `json:",omitempty"` // of pprof, where one was asked for
+}
+
+// serveSite is the whole life of a server process: it says its address, then what
+// it has used whenever it gets a line, and ends with its standard input. After a
+// line "profile" it takes a profile until the next line.
+func serveSite(name string) error {
+	h, err := sites[name].handler(os.Getenv(siteUpstream))
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	go func() { _ = http.Serve(l, h) }()
+	out := json.NewEncoder(os.Stdout)
+	if err := out.Encode(l.Addr().String()); err != nil {
+		return err
+	}
+	var profile bytes.Buffer
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		var u usage
+		pprof.StopCPUProfile() // which does nothing where none runs
+		u.Profile = bytes.Clone(profile.Bytes())
+		profile.Reset()
+		u.take()
+		if in.Text() == "profile" {
+			if err := pprof.StartCPUProfile(&profile); err != nil {
+				return err
+			}
+		}
+		if err := out.Encode(&u); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (u *usage) take() {
+	var r syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err == nil {
+		u.CPU = float64(r.Utime.Nano()+r.Stime.Nano()) / 1e9
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	u.Mallocs = m.Mallocs
+}
+
+// siteProcess is a server process.
+type siteProcess struct {
+	process *exec.Cmd
+	addr    string
+	in      io.WriteCloser
+	out     *json.Decoder
+}
+
+func startSite(name, upstream string) (*siteProcess, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p := &siteProcess{process: exec.Command(self)}
+	p.process.Env = append(os.Environ(), siteVariable+"="+name, siteUpstream+"="+upstream)
+	p.process.Stderr = os.Stderr
+	if p.in, err = p.process.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := p.process.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.process.Start(); err != nil {
+		return nil, err
+	}
+	p.out = json.NewDecoder(bufio.NewReader(out))
+	if err := p.out.Decode(&p.addr); err != nil {
+		p.end()
+		return nil, fmt.Errorf("the server process of %s: %w", name, err)
+	}
+	return p, nil
+}
+
+// used is what the process has used; profile: and from now until the next call, its
+// time is looked at.
+func (p *siteProcess) used(profile bool) (u usage, err error) {
+	line := "\n"
+	if profile {
+		line = "profile\n"
+	}
+	if _, err = io.WriteString(p.in, line); err == nil {
+		err = p.out.Decode(&u)
+	}
+	return u, err
+}
+
+func (p *siteProcess) end() {
+	_ = p.in.Close()
+	_ = p.process.Wait()
+}
