@@ -65,16 +65,21 @@ func BenchmarkCheck(b *testing.B) {
 		})), request)
 	})
 	b.Run("check", func(b *testing.B) { load(b, serve(b, s.Check()), request) })
-	b.Run("without net", func(b *testing.B) {
-		h := s.Check()
-		b.ReportAllocs()
-		for b.Loop() {
-			w := httptest.NewRecorder()
-			if h.ServeHTTP(w, request("")); w.Code != http.StatusOK {
-				b.Fatal(w.Body)
+	without := func(body string) func(b *testing.B) {
+		return func(b *testing.B) {
+			h := s.Check()
+			b.ReportAllocs()
+			for b.Loop() {
+				w := httptest.NewRecorder()
+				r, _ := http.NewRequest("POST", "/v1/check", strings.NewReader(body))
+				if h.ServeHTTP(w, r); w.Code != http.StatusOK {
+					b.Fatal(w.Body)
+				}
 			}
 		}
-	})
+	}
+	b.Run("without net", without(body))
+	b.Run("without net, a list of 100", without("["+strings.Repeat(body+",", 99)+body+"]"))
 }
 
 // The floors are an upstream asked directly, and one behind a ReverseProxy that

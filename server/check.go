@@ -162,15 +162,18 @@ func (s *Server) answerOne(w http.ResponseWriter, r *http.Request, t *trial) {
 	if s.settings.DegradedHeader {
 		httplimit.SetDegraded(w.Header(), a.By)
 	}
-	reply := t.reply()
-	send(w, "application/json", t.status(), append(reply.appendTo(make([]byte, 0, reply.room())), '\n'))
+	body := append(make([]byte, 0, t.size()), '{')
+	send(w, "application/json", t.status(), append(t.appendReply(body), "}\n"...))
 }
 
 // answerEach answers a check request of several checks: 200, and in the body what
 // became of each.
 func (s *Server) answerEach(w http.ResponseWriter, r *http.Request, all []trial) {
-	body := make([]byte, 0, 1<<10)
-	body = append(body, '[')
+	room := 2
+	for i := range all {
+		room += 32 + all[i].size()
+	}
+	body := append(make([]byte, 0, room), '[')
 	var by stint.Source
 	for i := range all {
 		t := &all[i]

@@ -64,9 +64,9 @@ type trial struct {
 	matches rules.Matches
 	groups  []group // what the store is asked; none where nothing is
 	room    struct {
-		asks   [4]stint.Ask
-		rules  [4]*rules.Rule
-		each   [4]stint.Decision
+		asks   [2]stint.Ask
+		rules  [2]*rules.Rule
+		each   [2]stint.Decision
 		groups [1]group
 	}
 }

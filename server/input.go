@@ -139,19 +139,19 @@ func (r *reader) headers() (http.Header, error) {
 			return fmt.Errorf("%.60q is given twice", key)
 		}
 		h[key] = nil
-		add := func() error {
-			var line string
-			err := r.string(&line)
-			h[key] = append(h[key], line)
-			return err
-		}
 		if r.null() {
 			return nil
 		}
-		if r.peek() == '[' {
-			return r.each(add)
+		if r.peek() != '[' {
+			line, err := r.text()
+			h[key] = []string{string(line)}
+			return err
 		}
-		return add()
+		return r.each(func() error {
+			line, err := r.text()
+			h[key] = append(h[key], string(line))
+			return err
+		})
 	})
 	return h, err
 }

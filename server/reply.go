@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -63,8 +62,8 @@ type replyJSON struct {
 	Message string `json:"message,omitempty"`
 	By      string `json:"by,omitempty"`
 	decisionJSON
-	BanLeft   int64       `json:"ban_left_us"`
-	Decisions []namedJSON `json:"decisions"`
+	BanLeft int64 `json:"ban_left_us"`
+	// Then comes "decisions", a list of namedJSON.
 }
 
 func (v *Verdict) reply() replyJSON {
@@ -73,7 +72,6 @@ func (v *Verdict) reply() replyJSON {
 		By:           sayBy(&v.Decision),
 		decisionJSON: toJSON(&v.Decision),
 		BanLeft:      v.BanLeft.Microseconds(),
-		Decisions:    make([]namedJSON, 0, len(v.Each)),
 	}
 	if v.BanLeft == stint.Never {
 		r.BanLeft = never
@@ -84,17 +82,17 @@ func (v *Verdict) reply() replyJSON {
 			r.Message = v.Rule.Message
 		}
 	}
-	for i := range v.Each {
-		if v.Each[i].Outcome == 0 {
-			continue // in shadow mode, and the store failed
-		}
-		j := namedJSON{Rule: v.Rules[i].Name, Mode: v.Rules[i].Mode.String(), By: sayBy(&v.Each[i]), decisionJSON: toJSON(&v.Each[i])}
-		if v.Each[i].Limit != nil {
-			j.Text = v.Each[i].Limit.String()
-		}
-		r.Decisions = append(r.Decisions, j)
-	}
 	return r
+}
+
+// named is the decision of the limit at that place.
+func (v *Verdict) named(i int) namedJSON {
+	d := &v.Each[i]
+	j := namedJSON{Rule: v.Rules[i].Name, Mode: v.Rules[i].Mode.String(), By: sayBy(d), decisionJSON: toJSON(d)}
+	if d.Limit != nil {
+		j.Text = d.Limit.String()
+	}
+	return j
 }
 
 // sayBy is who decided, local or policy; "": the store did.
@@ -138,10 +136,8 @@ func (j *namedJSON) appendTo(b []byte) []byte {
 	return append(j.decisionJSON.appendTo(append(b, ',')), '}')
 }
 
-func (j *replyJSON) appendTo(b []byte) []byte { return j.appendMembers(append(b, '{')) }
-
-// appendMembers ends the object.
-func (j *replyJSON) appendMembers(b []byte) []byte {
+// appendTo writes the members.
+func (j *replyJSON) appendTo(b []byte) []byte {
 	b = appendText(append(b, `"outcome":`...), j.Outcome)
 	b = appendText(append(b, `,"rule":`...), j.Rule)
 	if j.Message != "" {
@@ -152,24 +148,36 @@ func (j *replyJSON) appendMembers(b []byte) []byte {
 	}
 	b = j.decisionJSON.appendTo(append(b, ','))
 	b = append(b, `,"ban_left_us":`...)
-	b = strconv.AppendInt(b, j.BanLeft, 10)
-	b = append(b, `,"decisions":[`...)
-	for i := range j.Decisions {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = j.Decisions[i].appendTo(b)
-	}
-	return append(b, "]}"...)
+	return strconv.AppendInt(b, j.BanLeft, 10)
 }
 
-// room is about how long it is.
-func (j *replyJSON) room() int { return 256 + 256*len(j.Decisions) }
+// appendReply writes the members of the answer to a check.
+func (v *Verdict) appendReply(b []byte) []byte {
+	reply := v.reply()
+	b = append(reply.appendTo(b), `,"decisions":[`...)
+	first := true
+	for i := range v.Each {
+		if v.Each[i].Outcome == 0 {
+			continue // in shadow mode, and the store failed
+		}
+		if !first {
+			b = append(b, ',')
+		}
+		first = false
+		j := v.named(i)
+		b = j.appendTo(b)
+	}
+	return append(b, ']')
+}
+
+// size is about how long that is.
+func (v *Verdict) size() int { return 256 + 208*len(v.Each) }
 
 // appendText writes a string in JSON.
 func appendText(b []byte, s string) []byte {
 	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || strings.IndexByte(`"\<>&`, c) >= 0 {
+		switch c := s[i]; {
+		case c < ' ', c > '~', c == '"', c == '\\', c == '<', c == '>', c == '&':
 			text, err := json.Marshal(s)
 			if err != nil {
 				panic(err) // strings always marshal
@@ -217,8 +225,7 @@ func (t *trial) appendTo(b []byte, r *http.Request) []byte {
 		b = strconv.AppendInt(b, max(1, int64((t.RetryAfter-1)/time.Second)+1), 10)
 		b = append(b, ',')
 	}
-	reply := t.reply()
-	return reply.appendMembers(b)
+	return append(t.appendReply(b), '}')
 }
 
 // refuse answers with the problem that t's error is.
