@@ -61,9 +61,9 @@ type trial struct {
 	Verdict
 	err error // where it is not nil, the Verdict is zero
 
-	matches rules.Matches
-	groups  []group // what the store is asked; none where nothing is
-	room    struct {
+	asks   []stint.Ask // as Rules and Each
+	groups []group     // what the store is asked; none where nothing is
+	room   struct {
 		asks   [2]stint.Ask
 		rules  [2]*rules.Rule
 		each   [2]stint.Decision
@@ -78,9 +78,10 @@ type trial struct {
 // requests that come after these.
 func (s *Server) decide(ctx context.Context, all []trial, at time.Time) {
 	start, set := s.metrics.now(), s.set.Load()
+	var m rules.Matches
 	for i := range all {
 		if t := &all[i]; t.in != nil {
-			t.find(set, at)
+			t.find(set, &m, at)
 		}
 	}
 	s.take(ctx, all)
@@ -102,14 +103,14 @@ func (s *Server) decide(ctx context.Context, all []trial, at time.Time) {
 	}
 }
 
-// find finds what applies, and what the store is to be asked.
-func (t *trial) find(set *served, at time.Time) {
-	m := &t.matches
+// find finds what applies, and what the store is to be asked. m is for use in
+// between.
+func (t *trial) find(set *served, m *rules.Matches, at time.Time) {
 	m.Asks, m.Rules = t.room.asks[:0], t.room.rules[:0]
 	if t.err = set.Asks(t.in, m); t.err != nil {
 		return
 	}
-	t.Verdict = Verdict{List: m.List, Rules: m.Rules, counters: set.counters}
+	t.asks, t.Verdict = m.Asks, Verdict{List: m.List, Rules: m.Rules, counters: set.counters}
 	switch v := &t.Verdict; {
 	case m.List == rules.Blocked:
 	case m.Ban != nil:
@@ -136,17 +137,16 @@ func isShadow(r *rules.Rule) bool { return r.Mode == rules.Shadow }
 // divide makes groups of what applies: what is enforced, if anything is, and then
 // the rules in shadow.
 func (t *trial) divide(at time.Time) {
-	m := &t.matches
 	t.Each = t.room.each[:]
-	if n := len(m.Asks); n > len(t.Each) {
+	if n := len(t.asks); n > len(t.Each) {
 		t.Each = make([]stint.Decision, n)
 	} else {
 		t.Each = t.Each[:n:n]
 	}
 	t.groups = t.room.groups[:1]
-	if !slices.ContainsFunc(m.Rules, isShadow) {
+	if !slices.ContainsFunc(t.Rules, isShadow) {
 		g := &t.groups[0]
-		g.request.Asks, g.rules, g.answer.Each = m.Asks, m.Rules, t.Each
+		g.request.Asks, g.rules, g.answer.Each = t.asks, t.Rules, t.Each
 	} else {
 		t.divideShadows()
 	}
@@ -158,7 +158,7 @@ func (t *trial) divide(at time.Time) {
 
 func (t *trial) divideShadows() {
 	var last *rules.Rule
-	for i, rule := range t.matches.Rules {
+	for i, rule := range t.Rules {
 		g := &t.groups[0]
 		if isShadow(rule) {
 			if rule != last {
@@ -166,7 +166,7 @@ func (t *trial) divideShadows() {
 			}
 			g = &t.groups[len(t.groups)-1]
 		}
-		g.request.Asks = append(g.request.Asks, t.matches.Asks[i])
+		g.request.Asks = append(g.request.Asks, t.asks[i])
 		g.rules = append(g.rules, rule)
 		g.places = append(g.places, i)
 	}
@@ -236,7 +236,7 @@ func (s *Server) conclude(ctx context.Context, t *trial) error {
 	if len(t.groups) == 0 {
 		return nil
 	}
-	v, m, each := &t.Verdict, &t.matches, t.Each
+	v, each := &t.Verdict, t.Each
 	for i := range t.groups {
 		g := &t.groups[i]
 		conclude := s.concludeEnforced
@@ -251,13 +251,13 @@ func (s *Server) conclude(ctx context.Context, t *trial) error {
 		}
 	}
 	v.applied = true
-	if i := v.decidedBy(m); i >= 0 {
-		v.Rule = m.Rules[i]
+	if i := v.decidedBy(t.asks); i >= 0 {
+		v.Rule = v.Rules[i]
 		if v.Outcome == stint.Banned && v.Each != nil { // by this request
-			s.bans.impose(v.Rule.Name, m.Asks[i].Key, v.BanLeft)
+			s.bans.impose(v.Rule.Name, t.asks[i].Key, v.BanLeft)
 		}
 	}
-	v.watch(m)
+	v.watch(t.asks)
 	return nil
 }
 
@@ -307,14 +307,14 @@ func (s *Server) concludeEnforced(ctx context.Context, v *Verdict, g *group) err
 }
 
 // decidedBy finds the ask behind the decision; -1: there is none.
-func (v *Verdict) decidedBy(m *rules.Matches) int {
-	for i := range m.Asks {
-		a := &m.Asks[i]
+func (v *Verdict) decidedBy(asks []stint.Ask) int {
+	for i := range asks {
+		a := &asks[i]
 		decided := a.Limit == v.Limit && a.Key == v.Key
 		if v.Penalty != nil { // a ban is graver than the limit that led to it
 			decided = a.Penalty == v.Penalty
 		}
-		if decided && !isShadow(m.Rules[i]) {
+		if decided && !isShadow(v.Rules[i]) {
 			return i
 		}
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -125,8 +126,10 @@ func (s *Server) upstreams() http.Handler {
 // instead, where they replace its own.
 func takeAnswerHeaders(w http.ResponseWriter, r *http.Request) {
 	if x := exchangeOf(r); x != nil {
-		x.headers = w.Header().Clone()
-		clear(w.Header())
+		h := w.Header()
+		x.headers = make(http.Header, len(h))
+		maps.Copy(x.headers, h)
+		clear(h)
 	}
 }
 

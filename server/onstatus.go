@@ -19,13 +19,13 @@ type watching struct {
 
 // watch notes the rules that wait for the response, and takes out of what is told
 // to anyone the limits that only looked. A rule in shadow mode bans nobody.
-func (v *Verdict) watch(m *rules.Matches) {
+func (v *Verdict) watch(asks []stint.Ask) {
 	looked := false
-	for i, r := range m.Rules {
+	for i, r := range v.Rules {
 		looked = looked || r.Watches
-		known := i > 0 && m.Rules[i-1] == r // by another of its limits
+		known := i > 0 && v.Rules[i-1] == r // by another of its limits
 		if len(r.OnStatus) > 0 && r.Mode == rules.Enforce && !known {
-			v.watching = append(v.watching, watching{r, m.Asks[i]})
+			v.watching = append(v.watching, watching{r, asks[i]})
 		}
 	}
 	if looked {
