@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stintdev/stint/internal/redistest"
+	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/server"
 )
 
@@ -80,6 +83,28 @@ func BenchmarkCheck(b *testing.B) {
 	}
 	b.Run("without net", without(body))
 	b.Run("without net, a list of 100", without("["+strings.Repeat(body+",", 99)+body+"]"))
+}
+
+// One check and a list of 100, each of another client.
+func BenchmarkCheckThroughRedis(b *testing.B) {
+	store, err := redislimit.Open(b.Context(), redistest.Start(b).URL())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(store.Close)
+	url := serve(b, newServer(b, benchRules, over(store)).Check())
+	var all []string
+	for i := range 100 {
+		all = append(all, fmt.Sprintf(`{"client":"192.0.2.%d","request":{"method":"GET","path":"/v1/users?page=7","host":"example.com","headers":{"user-agent":"curl"}}}`, i))
+	}
+	for name, body := range map[string]string{"one": all[0], "a list of 100": "[" + strings.Join(all, ",") + "]"} {
+		b.Run(name, func(b *testing.B) {
+			load(b, url, func(url string) *http.Request {
+				r, _ := http.NewRequest("POST", url+"/v1/check", strings.NewReader(body))
+				return r
+			})
+		})
+	}
 }
 
 // The floors are an upstream asked directly, and one behind a ReverseProxy that
