@@ -162,8 +162,9 @@ func (s *Server) answerOne(w http.ResponseWriter, r *http.Request, t *trial) {
 	if s.settings.DegradedHeader {
 		httplimit.SetDegraded(w.Header(), a.By)
 	}
-	body := append(make([]byte, 0, t.size()), '{')
-	send(w, "application/json", t.status(), append(t.appendReply(body), "}\n"...))
+	buffer := buffers{}.Get()
+	defer buffers{}.Put(buffer)
+	send(w, "application/json", t.status(), append(t.appendReply(append(buffer[:0], '{')), "}\n"...))
 }
 
 // answerEach answers a check request of several checks: 200, and in the body what

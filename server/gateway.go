@@ -185,8 +185,8 @@ func (s *Server) proxy(route Route) http.Handler {
 	}
 }
 
-// buffers are what bodies are copied through; without them, each response would
-// make one of its own.
+// buffers are what bodies are copied through, and answers written in; without them,
+// each response would make one of its own.
 type buffers struct{}
 
 var freeBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
