@@ -20,7 +20,7 @@ const (
 	maxChecks   = 1000
 )
 
-var errManyChecks = errors.New("More than 1,000 checks in one request.")
+var errManyChecks = errors.New("more than 1,000 checks in one request")
 
 // Check is the check API:
 //
@@ -53,7 +53,10 @@ var errManyChecks = errors.New("More than 1,000 checks in one request.")
 // with one call of the store. Each answer is an object like that of a single check,
 // problem details among them, with its status as a member, and with retry_after,
 // in seconds, where a single check would have the header. An element that is
-// malformed is answered with 400 in its place, and the others are decided.
+// malformed is answered with 400 in its place, and the others are decided. No header
+// tells of limits. All share the shortest decision_timeout among the rules that they
+// face. In a Redis Cluster, checks whose keys lie in several slots come after the
+// others.
 func (s *Server) Check() http.Handler {
 	mux := http.NewServeMux()
 	at, other := &s.instance.check, &s.instance.gateway
@@ -80,11 +83,11 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 	all, several, err := readChecks(body)
 	if err != nil {
 		s.metrics.badRequests.Inc()
-		status := http.StatusBadRequest
 		if errors.Is(err, errManyChecks) {
-			status = http.StatusRequestEntityTooLarge
+			httplimit.Problem(w, r, http.StatusRequestEntityTooLarge, "More than 1,000 checks in one request.")
+			return
 		}
-		httplimit.Problem(w, r, status, err.Error())
+		httplimit.Problem(w, r, http.StatusBadRequest, err.Error())
 		return
 	}
 	s.decide(r.Context(), all, time.Time{})
