@@ -47,7 +47,7 @@ func (b *batch) addKey(s *Store, subject, id string) {
 func (s *Store) add(b *batch, asks []stint.Ask) (g, place int) {
 	grouped := mayRun(asks)
 	if grouped {
-		for g = len(b.groups) - 1; g >= 0; g-- {
+		for g = len(b.groups) - 1; g >= max(0, len(b.groups)-mostCompared); g-- {
 			old := &b.groups[g]
 			if !old.alone && identical(old.asks, asks) && old.count < algo.MaxCount {
 				place = old.count
@@ -95,8 +95,13 @@ func (s *Store) addPenalties(b *batch, penalised []*stint.Ask, asks int) {
 	}
 }
 
-// fewAsks is the most asks of a request that is compared with others.
-const fewAsks = 4
+// fewAsks is the most asks of a request that is compared with others, and
+// mostCompared with how many: what is not found to be like another is just decided
+// by itself.
+const (
+	fewAsks      = 4
+	mostCompared = mergedAsks
+)
 
 // mayRun tells whether a request may go together with identical ones.
 func mayRun(asks []stint.Ask) bool {
