@@ -55,7 +55,7 @@ func FuzzAdmin(f *testing.F) {
 	before := ""
 	f.Fuzz(func(t *testing.T, method, path, kind, as string, body []byte) {
 		r, err := http.NewRequest(method, "http://127.0.0.1:8090"+path, strings.NewReader(string(body)))
-		if err != nil || !strings.HasPrefix(path, "/") || !utf8.ValidString(path) {
+		if err != nil || !strings.HasPrefix(path, "/") || !utf8.ValidString(path) || r.URL.Fragment != "" { // which clients keep to themselves
 			t.Skip()
 		}
 		r.RemoteAddr = "127.0.0.1:5000"
