@@ -67,7 +67,8 @@ type Decision struct {
 	// long ones that of the ask that comes first.
 	BanLeft time.Duration
 	Penalty *Penalty
-	// By is who decided. It is ByStore unless a Fallback had to do without.
+	// By is who decided. It is ByStore unless a Fallback had to do without, or a lease
+	// served.
 	By Source
 }
 

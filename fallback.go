@@ -48,9 +48,13 @@ const (
 	ByStore  Source = iota
 	ByLocal         // this instance alone; see Fallback
 	ByPolicy        // nobody: OnErrorAllow
+	ByLease         // this instance, by units that the Store had charged ahead; see Leases
 )
 
-// String is "store", "local" or "policy".
+// Counted tells whether it was counted by the Store that counts for all.
+func (s Source) Counted() bool { return s == ByStore || s == ByLease }
+
+// String is "store", "local", "policy" or "lease".
 func (s Source) String() string {
 	switch s {
 	case ByStore:
@@ -59,6 +63,8 @@ func (s Source) String() string {
 		return "local"
 	case ByPolicy:
 		return "policy"
+	case ByLease:
+		return "lease"
 	}
 	return "unknown"
 }
@@ -152,6 +158,15 @@ func (f *Fallback) Live() int64 {
 		return int64(f.Instances)
 	}
 	return max(1, f.counted.Load())
+}
+
+// Known is Live, for Leases: 0 while the Store is not asked, and until the instances
+// have been counted for the first time.
+func (f *Fallback) Known() int64 {
+	if !f.breaker.isClosed() || f.Instances == 0 && f.counted.Load() == 0 {
+		return 0
+	}
+	return f.Live()
 }
 
 // Take implements Store.

@@ -77,7 +77,16 @@ type Spec struct {
 	// Buckets is, for SlidingWindow, how many sub-windows a period has; they
 	// must divide it. 0: 10. At most 1000.
 	Buckets int
+	// Lease is what share of the capacity, in percent from 1 to MaxLease, all
+	// instances together may have charged ahead, to serve hot keys without asking
+	// the Store each time; see Leases. 0: none. Only a TokenBucket and a FixedWindow
+	// can be leased. A TokenBucket keeps the share for that: as many units fewer fit
+	// at once, and what comes back is the same.
+	Lease int
 }
+
+// MaxLease is the largest share of a limit that may be leased, in percent.
+const MaxLease = 50
 
 // Limit is how much is allowed in how much time. It is made by ParseLimit,
 // MustLimit or NewLimit, never changes, and may be used from many goroutines at
@@ -87,6 +96,8 @@ type Limit struct {
 	plan algo.Plan
 	id   string
 	text string // of String
+	// lease is how many units all instances together may have charged ahead.
+	lease int64
 
 	salt       uint64        // of id, for a Memory's table
 	planNumber atomic.Uint32 // see plans; 0: not looked up yet
@@ -106,8 +117,39 @@ func NewLimit(s Spec) (*Limit, error) {
 	if err != nil {
 		return nil, fmt.Errorf("limit: %w", err)
 	}
+	lease, err := leaseOf(&s, &plan)
+	if err != nil {
+		return nil, fmt.Errorf("limit: %w", err)
+	}
 	id := limitID(s.Name, &plan)
-	return &Limit{spec: s, plan: plan, id: id, text: s.text(), salt: saltOf(id)}, nil
+	return &Limit{spec: s, plan: plan, id: id, text: s.text(), lease: lease, salt: saltOf(id)}, nil
+}
+
+// leaseOf is how many units of a limit may be leased. What of a bucket may be is
+// taken from its capacity: where at most C fit into the bucket and at most A lie
+// beside it, already charged, no more than C + A pass at once, however long A has
+// lain there.
+func leaseOf(s *Spec, p *algo.Plan) (int64, error) {
+	switch {
+	case s.Lease == 0:
+		return 0, nil
+	case s.Lease < 0 || s.Lease > MaxLease:
+		return 0, fmt.Errorf("lease %d%%: must be from 1%% to %d%%", s.Lease, MaxLease)
+	case s.Algorithm == LeakyBucket:
+		return 0, fmt.Errorf("lease %d%%: a leaky_bucket says when each request may leave, which only the store knows; only token_bucket and fixed_window can be leased", s.Lease)
+	case s.Algorithm != TokenBucket && s.Algorithm != FixedWindow:
+		return 0, fmt.Errorf("lease %d%%: a unit of a %s is free again a period after it was charged, and of a lease it may be used later than that; only token_bucket and fixed_window can be leased", s.Lease, s.Algorithm)
+	}
+	lease := p.Capacity * int64(s.Lease) / 100
+	if s.Algorithm == FixedWindow || lease == 0 {
+		return lease, nil
+	}
+	less, err := algo.NewPlan(p.Kind, p.Amount, s.Period, p.Capacity-lease, 0)
+	if err != nil {
+		return 0, err
+	}
+	*p = less
+	return lease, nil
 }
 
 func checkName(name string) error {
@@ -131,10 +173,10 @@ func limitID(name string, p *algo.Plan) string {
 
 // ParseLimit reads the text form of a limit:
 //
-//	AMOUNT per PERIOD [ALGORITHM] [burst N] [buckets N]
+//	AMOUNT per PERIOD [ALGORITHM] [burst N] [buckets N] [lease N%]
 //
 // such as "100 per 1m", "5 per 10s sliding_log", "100 per 1h token_bucket burst
-// 20" or "500 per 1d sliding_window buckets 12". PERIOD is a Go duration, or a
+// 20", "500 per 1d sliding_window buckets 12" or "100000 per 1m lease 5%". PERIOD is a Go duration, or a
 // number of days such as 7d. The limit has no name; see Named.
 func ParseLimit(text string) (*Limit, error) {
 	s, err := parseSpec(text)
@@ -172,7 +214,7 @@ func parseSpec(text string) (Spec, error) {
 		return s, err
 	}
 	f = f[3:]
-	if len(f) > 0 && f[0] != "burst" && f[0] != "buckets" {
+	if len(f) > 0 && f[0] != "burst" && f[0] != "buckets" && f[0] != "lease" {
 		if s.Algorithm, err = ParseAlgorithm(f[0]); err != nil {
 			return s, err
 		}
@@ -181,6 +223,15 @@ func parseSpec(text string) (Spec, error) {
 	for ; len(f) > 0; f = f[2:] {
 		if len(f) == 1 {
 			return s, fmt.Errorf("%q: a number must follow", clip(f[0]))
+		}
+		if f[0] == "lease" {
+			if s.Lease > 0 {
+				return s, errors.New(`"lease": only once`)
+			}
+			if s.Lease, err = ParseLease(f[1]); err != nil {
+				return s, err
+			}
+			continue
 		}
 		n, err := strconv.ParseInt(f[1], 10, 64)
 		if err != nil || n < 1 {
@@ -192,10 +243,21 @@ func parseSpec(text string) (Spec, error) {
 		case f[0] == "buckets" && s.Buckets == 0:
 			s.Buckets = int(min(n, algo.MaxBuckets+1))
 		default:
-			return s, fmt.Errorf("%q: only burst N and buckets N may follow, once each", clip(f[0]))
+			return s, fmt.Errorf("%q: only burst N, buckets N and lease N%% may follow, once each", clip(f[0]))
 		}
 	}
 	return s, nil
+}
+
+// ParseLease reads the share of a limit that may be leased, such as "5%", for
+// Spec.Lease.
+func ParseLease(text string) (int, error) {
+	if percent, ok := strings.CutSuffix(text, "%"); ok {
+		if n, err := strconv.ParseUint(percent, 10, 8); err == nil && n >= 1 && n <= MaxLease {
+			return int(n), nil
+		}
+	}
+	return 0, fmt.Errorf("lease %q: must be a share from 1%% to %d%%, such as 5%%", clip(text), MaxLease)
 }
 
 // ParsePeriod reads a period: a Go duration such as "1m30s", or whole days such
@@ -235,6 +297,9 @@ func (s *Spec) text() string {
 	if s.Buckets > 0 {
 		fmt.Fprintf(&b, " buckets %d", s.Buckets)
 	}
+	if s.Lease > 0 {
+		fmt.Fprintf(&b, " lease %d%%", s.Lease)
+	}
 	return b.String()
 }
 
@@ -257,8 +322,13 @@ func (l *Limit) Spec() Spec { return l.spec }
 func (l *Limit) Name() string { return l.spec.Name }
 
 // Capacity is how many units fit at once: the burst of a bucket that has one,
-// else the amount. A request of a higher cost is never allowed.
+// else the amount; without the share of a token bucket that may be leased. A request
+// of a higher cost is never allowed.
 func (l *Limit) Capacity() int64 { return l.plan.Capacity }
+
+// Lease is how many units all instances together may have charged ahead, as
+// Spec.Lease says; 0: none.
+func (l *Limit) Lease() int64 { return l.lease }
 
 // Named is a copy of l with another name. It returns an error where Spec.Name
 // would be refused.

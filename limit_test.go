@@ -23,6 +23,9 @@ func TestParseLimit(t *testing.T) {
 		{" 7\tper  7d fixed_window\n", stint.Spec{Algorithm: stint.FixedWindow, Amount: 7, Period: 168 * time.Hour}, "7 per 168h fixed_window"},
 		{"1 per 1h30m", stint.Spec{Amount: 1, Period: 90 * time.Minute}, ""},
 		{"1 per 90s", stint.Spec{Amount: 1, Period: 90 * time.Second}, "1 per 1m30s"},
+		{"1000 per 1s lease 5%", stint.Spec{Amount: 1000, Period: time.Second, Lease: 5}, ""},
+		{"1000 per 1s token_bucket burst 50 lease 50%", stint.Spec{Amount: 1000, Period: time.Second, Burst: 50, Lease: 50}, ""},
+		{"1000 per 1s fixed_window lease 1%", stint.Spec{Algorithm: stint.FixedWindow, Amount: 1000, Period: time.Second, Lease: 1}, ""},
 		{"1 per 1.5ms", stint.Spec{Amount: 1, Period: 1500 * time.Microsecond}, ""},
 	} {
 		l, err := stint.ParseLimit(c.text)
@@ -63,8 +66,15 @@ func TestParseLimitRefuses(t *testing.T) {
 		"1 per 1m burst 2 burst 3":               "once each",
 		"1 per 1m burst 2 token_bucket":          `"token_bucket": a number must follow`,
 		"1 per 1m size 2":                        `unknown algorithm "size"`,
-		"1 per 1m token_bucket size 2":           `"size": only burst N and buckets N may follow`,
+		"1 per 1m token_bucket size 2":           `"size": only burst N, buckets N and lease N% may follow`,
 		"1 per 1m sliding_log burst 2":           "only token_bucket and leaky_bucket have a burst",
+		"1 per 1m lease 0%":                      `lease "0%": must be a share from 1% to 50%, such as 5%`,
+		"1 per 1m lease 51%":                     `lease "51%": must be a share`,
+		"1 per 1m lease 5":                       `lease "5": must be a share`,
+		"1 per 1m lease 5% lease 5%":             `"lease": only once`,
+		"1 per 1m leaky_bucket lease 5%":         "lease 5%: a leaky_bucket says when each request may leave",
+		"1 per 1m sliding_log lease 5%":          "lease 5%: a unit of a sliding_log is free again a period after it was charged",
+		"1 per 1m sliding_window lease 5%":       "lease 5%: a unit of a sliding_window is free",
 		"1 per 1s sliding_window buckets 7":      "do not divide the period",
 		"1 per 1s sliding_window buckets 123456": "from 1 to 1000",
 		strings.Repeat("9", 1<<20) + " per 1m":   "amount",
@@ -97,6 +107,7 @@ func TestNamed(t *testing.T) {
 func TestID(t *testing.T) {
 	same := [][2]string{
 		{"5 per 1m", "7 per 60s burst 9"},
+		{"100 per 1m", "100 per 1m lease 5%"},
 		{"5 per 1m sliding_window", "7 per 1m sliding_window buckets 10"},
 	}
 	for _, c := range same {

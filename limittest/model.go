@@ -77,6 +77,7 @@ func termsOf(l *stint.Limit) *terms {
 		if s.Burst > 0 {
 			m.capacity = s.Burst
 		}
+		m.capacity -= m.capacity * int64(s.Lease) / 100
 		m.rate = big.NewRat(s.Amount, m.period)
 		if tooLarge(m.capacity, m.rate.Denom()) {
 			m.tick = 1000

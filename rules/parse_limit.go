@@ -60,6 +60,7 @@ func (p *parser) limitFields(n *yamlnode.Node, name string) *stint.Limit {
 		"period":    p.Period(&s.Period),
 		"burst":     p.Int64(&s.Burst, 1, math.MaxInt64),
 		"buckets":   p.Int64(&buckets, 1, 1000),
+		"lease":     yamlnode.Parsed(p.Reader, &s.Lease, stint.ParseLease),
 	})
 	for _, field := range []string{"amount", "period"} {
 		if found != nil && found[field] == nil {

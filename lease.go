@@ -1,0 +1,259 @@
+package stint
+
+import (
+	"context"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// DefaultMaxLeases is how many keys a Leases serves ahead where its MaxKeys is 0.
+const DefaultMaxLeases = 10_000
+
+// Leases is a Store that has units of hot keys charged ahead by another one and
+// serves them itself, without asking. It does so for requests of one ask, without a
+// Penalty, under a Limit with a Lease. All others are passed on.
+//
+// Never more passes than the limit allows. A lease of k units is a charge of k, made
+// together with a request of the same key. What of it is served later than it was
+// charged is what needs care, and differs by algorithm:
+//
+// A TokenBucket is made smaller by the share that may be leased (Limit.Lease). In any
+// time, what passes is what the Store charges in that time, at most the smaller
+// bucket and what comes back; and what was charged before and still lies in leases,
+// at most the share. Together that is the limit, however old a lease is, whatever
+// clocks say, and also after units were given back or forgotten.
+//
+// A FixedWindow keeps its amount: a lease is served within the window in which it was
+// charged. That ends no sooner than the ResetAfter that was told after the request was
+// sent; a thousandth of that is kept as a margin for the clocks. If the key is reset
+// meanwhile by another instance, the new start has up to the share more.
+//
+// An instance holds at most the share / (2 × Live) of a key. So all of them hold no
+// more than the share as long as no more than twice as many live as Live says. What
+// follows from an instance that is not counted any more is over in 2 s, for no lease
+// is served for longer.
+//
+// A key is hot if it is asked for about 40 times a second, or more. A lease is what
+// this instance will ask for in a quarter of a second, and no more than a quarter of
+// what the last answer said remains: so the last units of a limit are served one by
+// one, and a key that is exhausted costs no second call.
+//
+// Of a Decision by a lease (ByLease), Remaining is what the Store said was left when the lease
+// was charged, and what is left of the lease; ResetAfter is what is left of that told.
+//
+// What is not used is given back: half a second after the last use, on Close, and all
+// that is a second old. What an instance that dies has leased comes back as anything
+// that was used. What cannot be given back, or only when the window of a FixedWindow
+// is about to end, is void. A lease that the Store did not confirm is not served.
+//
+// Store and Live must be given; the fields must not be changed once it is in use. It
+// must not be copied. It may be used from many goroutines at once. It has the powers
+// of its Store.
+type Leases struct {
+	// Store decides.
+	Store Store
+	// Live is how many instances share the limits; 0 or less: nothing is leased
+	// now. Fallback.Known is one.
+	Live func() int64
+	// MaxKeys is how many keys may have a lease at once; there is none for another
+	// until one is idle. 0: DefaultMaxLeases.
+	MaxKeys int
+
+	once    sync.Once
+	seed    maphash.Seed
+	start   time.Time
+	table   cache[lease]
+	heat    []atomic.Uint64
+	closed  atomic.Bool
+	mu      sync.Mutex // guards what follows, and the places of table
+	sweeper *time.Timer
+	sweeps  sync.WaitGroup
+
+	charged, ended, returned, void atomic.Int64 // units
+}
+
+const (
+	// leaseFor is how long a lease is to last.
+	leaseFor = 250 * time.Millisecond
+	// leaseAge is how long one is served at most, and sweepEvery how often they are
+	// looked at.
+	leaseAge   = 2 * time.Second
+	sweepEvery = 500 * time.Millisecond
+	// leasePause is how long nothing is leased after it was refused, or not wanted.
+	leasePause = 100 * time.Millisecond
+	// shortestLease is the fewest units that are worth it.
+	shortestLease = 2
+
+	heatEvery = 250 * time.Millisecond
+	hotAsks   = 10 // in that time
+	heatRoom  = 1 << 13
+)
+
+func (l *Leases) init() {
+	l.once.Do(func() {
+		l.seed = maphash.MakeSeed()
+		l.start = time.Now()
+		l.table.make(or(l.MaxKeys, DefaultMaxLeases))
+		l.heat = make([]atomic.Uint64, heatRoom)
+	})
+}
+
+// now is in ns.
+func (l *Leases) now() int64 { return int64(time.Since(l.start)) }
+
+func (l *Leases) hash(a *Ask) uint64 {
+	return (maphash.String(l.seed, a.Key) ^ a.Limit.salt) * 0x9e3779b97f4a7c15
+}
+
+// canLease tells whether a lease may serve r.
+func canLease(r *Request) bool {
+	a := &r.Asks[0]
+	return len(r.Asks) == 1 && a.Limit.lease > 0 && a.Penalty == nil && a.Cost > 0 && r.At.IsZero() && len(a.Key) <= longestRemembered
+}
+
+// isHot notes that something was asked for that no lease serves, and tells whether
+// that happened often of late. Keys that fall on the same place add up, so that one
+// may be taken for hot that is not, which costs nothing but the units it leases.
+func (l *Leases) isHot(hash uint64, now int64) bool {
+	const count = 1<<32 - 1
+	h := &l.heat[hash>>32%heatRoom]
+	tick := uint64(now/int64(heatEvery)) << 32
+	was := h.Load()
+	next := tick + 1
+	if was&^count == tick {
+		next = was + 1
+	}
+	h.CompareAndSwap(was, next) // one that is missed in a crowd does not matter
+	return next&count >= hotAsks
+}
+
+// find is the lease for an ask; nil: it has none.
+func (l *Leases) find(hash uint64, a *Ask) *lease {
+	set := l.table.set(hash)
+	for i := range set {
+		if e := set[i].Load(); e != nil && e.hash == hash && e.is(a) {
+			return e
+		}
+	}
+	return nil
+}
+
+// Take implements Store.
+func (l *Leases) Take(ctx context.Context, r *Request, out []Decision) (Decision, error) {
+	if !canLease(r) {
+		return l.Store.Take(ctx, r, out)
+	}
+	l.init()
+	a := &r.Asks[0]
+	hash, now := l.hash(a), l.now()
+	e := l.find(hash, a)
+	if e == nil {
+		hot := l.isHot(hash, now) && l.Live() > 0 && !l.closed.Load()
+		d, err := l.Store.Take(ctx, r, out)
+		if hot && err == nil && d.Allowed && d.By == ByStore {
+			l.open(hash, a, d.Remaining, now)
+		}
+		return d, err
+	}
+	var d Decision
+	if e.serve(a, now, &d) {
+		if out != nil {
+			out[0] = d
+		}
+		return d, nil
+	}
+	if k := l.want(e, a.Cost, now); k > 0 && e.busy.CompareAndSwap(false, true) {
+		d, err := l.fill(ctx, e, r, out, k)
+		e.busy.Store(false)
+		if err != nil || d.Allowed {
+			return d, err
+		}
+	}
+	e.asked.Add(a.Cost)
+	d, err := l.Store.Take(ctx, r, out)
+	if err == nil {
+		e.remaining.Store(d.Remaining)
+	}
+	return d, err
+}
+
+// TakeEach implements EachTaker. It serves what leases hold, and has nothing charged
+// ahead.
+func (l *Leases) TakeEach(ctx context.Context, rs []Request, answers []Answer) {
+	l.init()
+	now := l.now()
+	var asked []int // places of what no lease serves
+	for i := range rs {
+		a := &answers[i]
+		if canLease(&rs[i]) {
+			ask := &rs[i].Asks[0]
+			if e := l.find(l.hash(ask), ask); e != nil {
+				a.Decision = Decision{}
+				if e.serve(ask, now, &a.Decision) {
+					if a.Err = nil; a.Each != nil {
+						a.Each[0] = a.Decision
+					}
+					continue
+				}
+				e.asked.Add(ask.Cost)
+			}
+		}
+		asked = append(asked, i)
+	}
+	switch len(asked) {
+	case 0:
+		return
+	case 1:
+		i := asked[0]
+		answers[i].Decision, answers[i].Err = l.Take(ctx, &rs[i], answers[i].Each)
+		return
+	}
+	some, theirs := make([]Request, len(asked)), make([]Answer, len(asked))
+	for j, i := range asked {
+		some[j], theirs[j] = rs[i], answers[i]
+	}
+	powers{l.Store}.takeEach(ctx, some, theirs)
+	for j, i := range asked {
+		answers[i] = theirs[j]
+	}
+}
+
+// GiveBack implements GiveBacker.
+func (l *Leases) GiveBack(ctx context.Context, r *Request) error {
+	return powers{l.Store}.giveBack(ctx, r)
+}
+
+// Reset implements Resetter. What was leased in a fixed window before is void.
+func (l *Leases) Reset(ctx context.Context, r *Request) error {
+	err := powers{l.Store}.reset(ctx, r)
+	l.init()
+	for i := range r.Asks {
+		if a := &r.Asks[i]; a.Limit != nil && a.Limit.lease > 0 && a.Limit.endsWithWindow() {
+			if e := l.find(l.hash(a), a); e != nil {
+				e.resets.Add(1)
+				l.end(e, e.grant.Load(), true)
+			}
+		}
+	}
+	return err
+}
+
+// Violate implements Violator.
+func (l *Leases) Violate(ctx context.Context, r *Request) (Decision, error) {
+	return powers{l.Store}.violate(ctx, r)
+}
+
+// Record implements Recorder.
+func (l *Leases) Record(ctx context.Context, key string, p *Penalty) (Record, error) {
+	return powers{l.Store}.record(ctx, key, p)
+}
+
+// Banned implements Recorder.
+func (l *Leases) Banned(ctx context.Context, yield func(Record) bool) error {
+	return powers{l.Store}.banned(ctx, yield)
+}
+
+// Listen implements Teller.
+func (l *Leases) Listen(ctx context.Context, e Ear) error { return powers{l.Store}.listen(ctx, e) }

@@ -1,0 +1,203 @@
+package stint
+
+import (
+	"context"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/stintdev/stint/internal/algo"
+)
+
+// lease is what is known of a hot key under a limit.
+type lease struct {
+	hash  uint64
+	key   string
+	limit *Limit
+
+	grant     atomic.Pointer[grant] // nil: nothing is held
+	busy      atomic.Bool           // somebody is asking for more; for good, once another has its place
+	resets    atomic.Int64          // of the key, through this instance
+	asked     atomic.Int64          // units, since mark: what the grant does not know of
+	mark      atomic.Int64          // ns
+	pause     atomic.Int64          // until when nothing is leased, ns
+	remaining atomic.Int64          // as the Store said last
+}
+
+// grant is units that were charged together.
+type grant struct {
+	sent      int64 // ns
+	told      int64 // ns
+	window    int64 // when the window of a FixedWindow ends, ns
+	until     int64 // when they are served no more, ns
+	remaining int64 // what the Store said was left
+	reset     time.Duration
+	size      int64
+	seen      int64 // what was left when it was last swept; the sweeper's
+
+	_    [64]byte // what is above is read by each request, and never written
+	left atomic.Int64
+	_    [56]byte
+}
+
+func (e *lease) is(a *Ask) bool {
+	return e.key == a.Key && (e.limit == a.Limit || e.limit.lease == a.Limit.lease && sameLimit(e.limit, a.Limit))
+}
+
+// endsWithWindow tells whether a lease of l ends with the window it was charged in.
+func (l *Limit) endsWithWindow() bool { return l.plan.Kind == algo.FixedWindow }
+
+// serve decides an ask by what is held.
+func (e *lease) serve(a *Ask, now int64, d *Decision) bool {
+	g := e.grant.Load()
+	if g == nil || now >= g.until {
+		return false
+	}
+	for {
+		have := g.left.Load()
+		if have < a.Cost {
+			return false
+		}
+		if g.left.CompareAndSwap(have, have-a.Cost) {
+			*d = Decision{
+				Allowed: true, Outcome: Allowed, Limit: a.Limit, Key: a.Key,
+				Remaining: g.remaining + have - a.Cost, ResetAfter: left(g.reset, g.told, now), By: ByLease,
+			}
+			return true
+		}
+	}
+}
+
+// drain takes all that is held.
+func (g *grant) drain() int64 {
+	for {
+		have := g.left.Load()
+		if have == 0 || g.left.CompareAndSwap(have, 0) {
+			return have
+		}
+	}
+}
+
+// open begins to look after a key that was found hot, if there is room.
+func (l *Leases) open(hash uint64, a *Ask, remaining, now int64) {
+	e := &lease{hash: hash, key: kept(a.Key), limit: a.Limit}
+	e.asked.Store(hotAsks)
+	e.mark.Store(now - int64(heatEvery))
+	e.remaining.Store(remaining)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed.Load() || l.find(hash, a) != nil {
+		return
+	}
+	set := l.table.set(hash)
+	for i := range set {
+		old := set[i].Load()
+		// Busy for good, so that nothing is leased any more where nobody would look.
+		if old == nil || old.isIdle(now) && old.busy.CompareAndSwap(false, true) {
+			if old != nil {
+				l.end(old, old.grant.Load(), true)
+			}
+			set[i].Store(e)
+			if l.sweeper == nil {
+				l.sweeper = time.AfterFunc(sweepEvery, l.sweep)
+			}
+			return
+		}
+	}
+}
+
+// isIdle tells whether e may go. What somebody has leased in this very moment is void.
+func (e *lease) isIdle(now int64) bool {
+	return e.grant.Load() == nil && now-e.mark.Load() > int64(2*sweepEvery)
+}
+
+// want is how many units are to be leased with a request of n; 0: none.
+func (l *Leases) want(e *lease, n, now int64) int64 {
+	if now < e.pause.Load() || l.closed.Load() {
+		return 0
+	}
+	live := l.Live()
+	if live <= 0 {
+		return 0
+	}
+	var held, used int64
+	if g := e.grant.Load(); g != nil {
+		held = g.left.Load()
+		used = g.size - held
+		if now >= g.window {
+			held = 0
+		}
+	}
+	since := now - e.mark.Load()
+	asked := e.asked.Load() + used + n
+	need := float64(asked) * float64(leaseFor) / float64(max(since, int64(leaseFor/5)))
+	most := min(e.limit.lease/2/live-held, (e.remaining.Load()-n)/4)
+	k := int64(min(need, float64(max(most, 0))))
+	if k >= shortestLease {
+		return k
+	}
+	if since > int64(sweepEvery) { // what was asked long ago tells nothing of now
+		e.asked.Store(0)
+		e.mark.Store(now)
+	}
+	if need < shortestLease || most < shortestLease && e.remaining.Load() > 4*shortestLease+n {
+		e.pause.Store(now + int64(leasePause))
+	}
+	return 0
+}
+
+// fill asks for what r wants and for k units more. If that is refused, or decided
+// by somebody else, nothing is held of it. e is busy.
+func (l *Leases) fill(ctx context.Context, e *lease, r *Request, out []Decision, k int64) (Decision, error) {
+	more := Request{Asks: []Ask{r.Asks[0]}, Deadline: r.Deadline}
+	more.Asks[0].Cost += k
+	resets, sent := e.resets.Load(), l.now()
+	d, err := l.Store.Take(ctx, &more, out)
+	if err != nil || !d.Allowed || d.By != ByStore {
+		e.pause.Store(sent + int64(leasePause))
+		if err == nil {
+			e.remaining.Store(d.Remaining)
+		}
+		return d, err
+	}
+	l.charged.Add(k)
+	g := &grant{sent: sent, told: l.now(), window: math.MaxInt64, remaining: d.Remaining, reset: d.ResetAfter, size: k, seen: math.MinInt64}
+	if e.limit.endsWithWindow() {
+		g.window = sent + int64(d.ResetAfter-d.ResetAfter/1000-time.Microsecond)
+	}
+	if old := e.grant.Load(); old != nil {
+		if over := l.end(e, old, g.told >= old.window); g.told < old.window { // else it is void
+			g.size += over
+			g.window = min(g.window, old.window)
+		}
+	}
+	g.until = min(g.window, sent+int64(leaseAge))
+	e.asked.Store(0)
+	e.mark.Store(sent)
+	e.remaining.Store(d.Remaining)
+	g.left.Store(g.size)
+	d.Remaining += g.size
+	if out != nil {
+		out[0].Remaining = d.Remaining
+	}
+	e.grant.Store(g)
+	if e.resets.Load() != resets || l.closed.Load() {
+		l.end(e, g, true)
+	}
+	return d, nil
+}
+
+// end takes from e what it holds as g, which may be nil, and returns it; void: it is
+// lost.
+func (l *Leases) end(e *lease, g *grant, void bool) (units int64) {
+	if g == nil || !e.grant.CompareAndSwap(g, nil) {
+		return 0
+	}
+	units = g.drain()
+	l.ended.Add(g.size - units)
+	e.asked.Add(g.size - units)
+	if void {
+		l.void.Add(units)
+	}
+	return units
+}

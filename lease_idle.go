@@ -1,0 +1,149 @@
+package stint
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// givingBack bounds how long units are being given back, by Close or otherwise.
+	givingBack = time.Second
+	// windowLeft is how much of a fixed window must be left for units to be given
+	// back to it, so that they do not come to the next.
+	windowLeft = int64(500 * time.Millisecond)
+	// returnedAtOnce is how many keys are given back to in one go.
+	returnedAtOnce = 100
+)
+
+// sweep gives back what nobody has asked for since the last sweep, and what is old.
+func (l *Leases) sweep() {
+	l.mu.Lock()
+	if l.closed.Load() {
+		l.mu.Unlock()
+		return
+	}
+	l.sweeps.Add(1)
+	l.mu.Unlock()
+	any := l.collect(func(g *grant, now int64) bool {
+		have := g.left.Load()
+		idle := have == g.seen || now-g.sent >= int64(leaseAge/2)
+		g.seen = have
+		return idle
+	})
+	l.sweeps.Done()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.sweeper = nil; any && !l.closed.Load() {
+		l.sweeper = time.AfterFunc(sweepEvery, l.sweep)
+	}
+}
+
+// collect gives back the grants that may go, and drops what is idle without one. It
+// tells whether anything stays.
+func (l *Leases) collect(mayGo func(*grant, int64) bool) (stays bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), givingBack)
+	defer cancel()
+	var asks []Ask
+	seen := make(map[entryKey]bool) // of asks
+	for i := range l.table.slots {
+		e := l.table.slots[i].Load()
+		if e == nil {
+			continue
+		}
+		now, g := l.now(), e.grant.Load()
+		if g == nil && e.isIdle(now) {
+			l.drop(i, e, now)
+			continue
+		}
+		stays = true
+		if g == nil || !mayGo(g, now) {
+			continue
+		}
+		void := g.window-now < windowLeft
+		units := l.end(e, g, void)
+		if void || units == 0 {
+			continue
+		}
+		k := entryKey{e.key, e.limit.id}
+		if len(asks) == returnedAtOnce || seen[k] {
+			l.giveUp(ctx, asks)
+			asks = asks[:0]
+			clear(seen)
+		}
+		asks = append(asks, Ask{Key: e.key, Limit: e.limit, Cost: units})
+		seen[k] = true
+	}
+	l.giveUp(ctx, asks)
+	return stays
+}
+
+// drop makes room for another.
+func (l *Leases) drop(place int, e *lease, now int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.table.slots[place].Load() == e && e.isIdle(now) && e.busy.CompareAndSwap(false, true) {
+		l.end(e, e.grant.Load(), true)
+		l.table.slots[place].Store(nil)
+	}
+}
+
+// giveUp gives units back. If that fails they are void, also where it may have been
+// done: given back twice, they would make room for others.
+func (l *Leases) giveUp(ctx context.Context, asks []Ask) {
+	if len(asks) == 0 {
+		return
+	}
+	var units int64
+	for i := range asks {
+		units += asks[i].Cost
+	}
+	if err := l.GiveBack(ctx, &Request{Asks: asks}); err != nil {
+		l.void.Add(units)
+		return
+	}
+	l.returned.Add(units)
+}
+
+// Close gives back what is held, within a second, and leases nothing any more. It does
+// not close the Store, which must still be there.
+func (l *Leases) Close() {
+	l.init()
+	l.mu.Lock()
+	was := l.closed.Swap(true)
+	if l.sweeper != nil {
+		l.sweeper.Stop()
+	}
+	l.mu.Unlock()
+	if was {
+		return
+	}
+	l.sweeps.Wait()
+	l.collect(func(*grant, int64) bool { return true })
+}
+
+// LeasedUnits is what became of the units that a Leases had charged ahead: Charged is
+// the sum of the others.
+type LeasedUnits struct {
+	Charged  int64
+	Served   int64
+	Returned int64 // given back to the Store
+	Void     int64 // neither, and free again as if they had been served
+	Held     int64 // not yet any of these
+}
+
+// Units tells what became of the units charged ahead so far. While it is in use, the
+// numbers may be of slightly different instants.
+func (l *Leases) Units() LeasedUnits {
+	l.init()
+	u := LeasedUnits{Charged: l.charged.Load(), Served: l.ended.Load(), Returned: l.returned.Load(), Void: l.void.Load()}
+	for i := range l.table.slots {
+		if e := l.table.slots[i].Load(); e != nil {
+			if g := e.grant.Load(); g != nil {
+				left := g.left.Load()
+				u.Served += g.size - left
+				u.Held += left
+			}
+		}
+	}
+	return u
+}
