@@ -40,6 +40,12 @@ const DefaultMaxLeases = 10_000
 // what the last answer said remains: so the last units of a limit are served one by
 // one, and a key that is exhausted costs no second call.
 //
+// Of a bucket that is exhausted, units come back one by one, and all instances would ask
+// for each. So an instance that was refused asks again only when its part of what
+// comes back is worth a lease, at the latest after a tenth of a second, and refuses in
+// between: it may refuse for as long what the Store would allow. Nothing is lost by
+// that, for an exhausted bucket has room for what comes back.
+//
 // Of a Decision by a lease (ByLease), Remaining is what the Store said was left when the lease
 // was charged, and what is left of the lease; ResetAfter is what is left of that told.
 //
@@ -88,7 +94,7 @@ const (
 
 	heatEvery = 250 * time.Millisecond
 	hotAsks   = 10 // in that time
-	heatRoom  = 1 << 13
+	heatRoom  = 1 << 12
 )
 
 func (l *Leases) init() {
@@ -164,17 +170,27 @@ func (l *Leases) Take(ctx context.Context, r *Request, out []Decision) (Decision
 		}
 		return d, nil
 	}
+	e.asked.Add(a.Cost)
+	if e.refuse(a, now, &d) {
+		if out != nil {
+			out[0] = d
+		}
+		return d, nil
+	}
 	if k := l.want(e, a.Cost, now); k > 0 && e.busy.CompareAndSwap(false, true) {
 		d, err := l.fill(ctx, e, r, out, k)
+		if less := d.Remaining - a.Cost; err == nil && d.Outcome == Limited && less >= shortestLease && less < k {
+			d, err = l.fill(ctx, e, r, out, less)
+		}
 		e.busy.Store(false)
 		if err != nil || d.Allowed {
 			return d, err
 		}
 	}
-	e.asked.Add(a.Cost)
 	d, err := l.Store.Take(ctx, r, out)
 	if err == nil {
 		e.remaining.Store(d.Remaining)
+		l.wait(e, a.Cost, &d, now)
 	}
 	return d, err
 }
@@ -191,7 +207,7 @@ func (l *Leases) TakeEach(ctx context.Context, rs []Request, answers []Answer) {
 			ask := &rs[i].Asks[0]
 			if e := l.find(l.hash(ask), ask); e != nil {
 				a.Decision = Decision{}
-				if e.serve(ask, now, &a.Decision) {
+				if e.serve(ask, now, &a.Decision) || e.refuse(ask, now, &a.Decision) {
 					if a.Err = nil; a.Each != nil {
 						a.Each[0] = a.Decision
 					}
@@ -222,22 +238,48 @@ func (l *Leases) TakeEach(ctx context.Context, rs []Request, answers []Answer) {
 
 // GiveBack implements GiveBacker.
 func (l *Leases) GiveBack(ctx context.Context, r *Request) error {
-	return powers{l.Store}.giveBack(ctx, r)
+	err := powers{l.Store}.giveBack(ctx, r)
+	l.init()
+	for i := range r.Asks {
+		if a := &r.Asks[i]; a.Limit.lease > 0 {
+			if e := l.find(l.hash(a), a); e != nil {
+				e.waits.Store(nil)
+			}
+		}
+	}
+	return err
 }
 
 // Reset implements Resetter. What was leased in a fixed window before is void.
 func (l *Leases) Reset(ctx context.Context, r *Request) error {
 	err := powers{l.Store}.reset(ctx, r)
-	l.init()
 	for i := range r.Asks {
-		if a := &r.Asks[i]; a.Limit != nil && a.Limit.lease > 0 && a.Limit.endsWithWindow() {
-			if e := l.find(l.hash(a), a); e != nil {
-				e.resets.Add(1)
-				l.end(e, e.grant.Load(), true)
-			}
+		if a := &r.Asks[i]; a.Limit != nil {
+			l.Forget(a.Key, a.Limit)
 		}
 	}
 	return err
+}
+
+// Forget drops what is known of a key, as when it was reset without this Leases. What
+// is leased of it in a fixed window is void; of a bucket it may stay.
+func (l *Leases) Forget(key string, limits ...*Limit) {
+	l.init()
+	for _, limit := range limits {
+		if limit.lease == 0 {
+			continue
+		}
+		a := &Ask{Key: key, Limit: limit}
+		e := l.find(l.hash(a), a)
+		if e == nil {
+			continue
+		}
+		e.waits.Store(nil)
+		if limit.endsWithWindow() {
+			e.resets.Add(1)
+			l.end(e, e.grant.Load(), true)
+		}
+	}
 }
 
 // Violate implements Violator.

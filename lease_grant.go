@@ -22,6 +22,7 @@ type lease struct {
 	mark      atomic.Int64          // ns
 	pause     atomic.Int64          // until when nothing is leased, ns
 	remaining atomic.Int64          // as the Store said last
+	waits     atomic.Pointer[wait]  // nil: the bucket is not exhausted
 }
 
 // grant is units that were charged together.
@@ -113,7 +114,7 @@ func (e *lease) isIdle(now int64) bool {
 
 // want is how many units are to be leased with a request of n; 0: none.
 func (l *Leases) want(e *lease, n, now int64) int64 {
-	if now < e.pause.Load() || l.closed.Load() {
+	if now < e.pause.Load() && e.waits.Load() == nil || l.closed.Load() {
 		return 0
 	}
 	live := l.Live()
@@ -129,9 +130,12 @@ func (l *Leases) want(e *lease, n, now int64) int64 {
 		}
 	}
 	since := now - e.mark.Load()
-	asked := e.asked.Load() + used + n
+	asked := e.asked.Load() + used
 	need := float64(asked) * float64(leaseFor) / float64(max(since, int64(leaseFor/5)))
 	most := min(e.limit.lease/2/live-held, (e.remaining.Load()-n)/4)
+	if w := e.waits.Load(); w != nil {
+		most = min(e.limit.lease/2/live-held, e.limit.share(now-w.told, live))
+	}
 	k := int64(min(need, float64(max(most, 0))))
 	if k >= shortestLease {
 		return k
@@ -175,6 +179,14 @@ func (l *Leases) fill(ctx context.Context, e *lease, r *Request, out []Decision,
 	e.asked.Store(0)
 	e.mark.Store(sent)
 	e.remaining.Store(d.Remaining)
+	if w := e.waits.Load(); w != nil {
+		if d.Remaining < more.Asks[0].Cost {
+			d := Decision{Remaining: d.Remaining, ResetAfter: d.ResetAfter} // as if it had been refused
+			l.wait(e, r.Asks[0].Cost, &d, sent)
+		} else {
+			e.waits.Store(nil)
+		}
+	}
 	g.left.Store(g.size)
 	d.Remaining += g.size
 	if out != nil {

@@ -7,9 +7,9 @@ import (
 )
 
 // SetDegraded sets the header Stint-Degraded to who decided where the Store that
-// counts for all did not: local or policy. Else it leaves h as it is.
+// counts for all has not counted: local or policy. Else it leaves h as it is.
 func SetDegraded(h http.Header, by stint.Source) {
-	if by != stint.ByStore {
+	if !by.Counted() {
 		h["Stint-Degraded"] = []string{by.String()}
 	}
 }

@@ -161,7 +161,12 @@ func (s *Server) resetKey(c *call) (int, any, error) {
 	return s.changeKey(c, k, "reset key", func() error {
 		// Also those of other tiers, so that a key that changes tier is not
 		// caught by what it used there.
-		return s.limiter.Reset(c.Context(), string(k.key), k.rule.EveryLimit(k.key)...)
+		limits := k.rule.EveryLimit(k.key)
+		err := s.limiter.Reset(c.Context(), string(k.key), limits...)
+		if s.leases != nil {
+			s.leases.Forget(string(k.key), limits...)
+		}
+		return err
 	})
 }
 

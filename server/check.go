@@ -44,7 +44,8 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 //	             "headers": {"accept": "*/*", "via": ["a", "b"]}, "query": {"c": "d"}}}
 //
 // The answer says "by": "local" or "policy", of the whole and of each decision,
-// where the store did not decide; see stint.Fallback.
+// where the store did not decide; see stint.Fallback. "lease" is the store, which had
+// charged it before; see stint.Leases.
 //
 // The path is as in an HTTP request, escapes and query included; a query of its
 // own goes before that.
@@ -187,7 +188,7 @@ func (s *Server) answerEach(w http.ResponseWriter, r *http.Request, all []trial)
 		if t.in == nil {
 			s.metrics.badRequests.Inc()
 		}
-		if t.err == nil {
+		if t.err == nil && !t.By.Counted() {
 			by = max(by, t.By)
 		}
 		body = t.appendTo(body, r)

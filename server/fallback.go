@@ -35,7 +35,7 @@ func (s *Server) newFallback(store stint.Store) *stint.Fallback {
 
 // chargedBy is what of g was taken by whoever decided.
 func chargedBy(g *group, a *stint.Answer) stint.Request {
-	if a.By == stint.ByStore {
+	if a.By.Counted() {
 		return g.request
 	}
 	var local stint.Request
@@ -53,7 +53,7 @@ func (s *Server) giveBack(v *Verdict) func(context.Context) error {
 	if len(charged.Asks) == 0 {
 		return func(context.Context) error { return nil }
 	}
-	if v.By == stint.ByStore {
+	if v.By.Counted() {
 		return func(ctx context.Context) error { return s.decider.GiveBackAll(ctx, &charged) }
 	}
 	return func(context.Context) error { return s.fallback.GiveBackLocal(&charged) }

@@ -258,10 +258,10 @@ func (c ruleCounters) refusedInShadow(r *rules.Rule) { c[r].shadow.Inc() }
 // fellBack counts the rules whose on_store_error decided; those of several limits
 // stand there several times, one after another.
 func (c ruleCounters) fellBack(all []*rules.Rule, a *stint.Answer) {
-	running := a.Outcome == stint.Banned && a.Limit == nil && a.By != stint.ByStore
+	running := a.Outcome == stint.Banned && a.Limit == nil && !a.By.Counted()
 	var last *rules.Rule
 	for i, r := range all {
-		if r != last && (running || a.Err != nil && r.OnStoreError == stint.OnErrorDeny || a.Err == nil && a.Each[i].By != stint.ByStore) {
+		if r != last && (running || a.Err != nil && r.OnStoreError == stint.OnErrorDeny || a.Err == nil && !a.Each[i].By.Counted()) {
 			last = r
 			if counter := c[r]; counter.fallback != nil {
 				counter.fallback.Inc()

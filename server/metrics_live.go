@@ -22,13 +22,15 @@ var (
 	instancesLive  = prometheus.NewDesc("stint_instances", "Instances that share the limits, as this one last counted them.", nil, nil)
 	denialsTotal   = prometheus.NewDesc("stint_denials_remembered_total", "Requests refused again without asking the store, because what it had said still stood.", nil, nil)
 	denialsHear    = prometheus.NewDesc("stint_denials_hearing", "1 while this instance hears what others undo, and remembers refusals; else 0.", nil, nil)
+	leasedUnits    = prometheus.NewDesc("stint_lease_units_total", "Units of limits charged ahead, and what became of them.", []string{"state"}, nil)
+	leasedHeld     = prometheus.NewDesc("stint_lease_units_held", "Units of limits that are charged ahead and neither served nor given back.", nil, nil)
 	inFlight       = prometheus.NewDesc("stint_in_flight", "Requests under way, by the listener that they came by.", []string{"listener"}, nil)
 	overridesHave  = prometheus.NewDesc("stint_overrides", "Overrides in force, the same on every instance.", nil, nil)
 )
 
 // Describe is for prometheus.Collector.
 func (liveCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{rulesInfo, rulesHave, rulesNumber, controlsNumber, bansRunning, bansByHand, overridesHave, breakerState, instancesLive, denialsTotal, denialsHear, inFlight} {
+	for _, d := range []*prometheus.Desc{rulesInfo, rulesHave, rulesNumber, controlsNumber, bansRunning, bansByHand, overridesHave, breakerState, instancesLive, denialsTotal, denialsHear, leasedUnits, leasedHeld, inFlight} {
 		to <- d
 	}
 }
@@ -62,6 +64,16 @@ func (c liveCollector) Collect(to chan<- prometheus.Metric) {
 			hears = 1
 		}
 		gauge(denialsHear, hears)
+	}
+	if l := c.s.leases; l != nil {
+		u := l.Units()
+		for _, of := range []struct {
+			state string
+			units int64
+		}{{"charged", u.Charged}, {"served", u.Served}, {"given_back", u.Returned}, {"void", u.Void}} {
+			to <- prometheus.MustNewConstMetric(leasedUnits, prometheus.CounterValue, float64(of.units), of.state)
+		}
+		gauge(leasedHeld, float64(u.Held))
 	}
 	gauge(inFlight, float64(c.s.instance.gateway.now.Load()), gatewayDoor)
 	gauge(inFlight, float64(c.s.instance.check.now.Load()), checkDoor)

@@ -95,7 +95,7 @@ func (v *Verdict) named(i int) namedJSON {
 	return j
 }
 
-// sayBy is who decided, local or policy; "": the store did.
+// sayBy is who decided, lease, local or policy; "": the store did.
 func sayBy(d *stint.Decision) string {
 	if d.By == stint.ByStore {
 		return ""

@@ -48,6 +48,7 @@ type Server struct {
 	decider    *stint.Limiter  // the same, or where it fails something in its stead
 	fallback   *stint.Fallback // under decider; nil: limiter decides
 	denials    *stint.Denials  // between the two; nil: nothing is remembered
+	leases     *stint.Leases   // before both; nil: nothing is charged ahead
 	instance   *instance
 	transport  *http.Transport
 	log        *slog.Logger
@@ -106,12 +107,17 @@ func New(c Config) *Server {
 			s.denials = &stint.Denials{Store: s.fallback, MaxKeys: int(n)}
 			s.decider = stint.NewLimiter(s.denials)
 		}
+		s.leases = &stint.Leases{Store: s.decider.Store, Live: s.fallback.Known}
+		s.decider = stint.NewLimiter(s.leases)
 	}
 	return s
 }
 
 // Close ends what runs in the background, for those who do not call Run.
 func (s *Server) Close() {
+	if s.leases != nil {
+		s.leases.Close()
+	}
 	if s.denials != nil {
 		s.denials.Close()
 	}
