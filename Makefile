@@ -3,6 +3,7 @@
 # make test-matrix   the store's tests against several versions of Redis and Valkey;
 #                    MATRIX="valkey-8.0 -- -short" for one of them, in brief
 # make chaos  the proof of docs/reliability.md, at length; its tables go there
+# make fleet  simulates leases on 2 to 1,000 instances: docs/leases.md
 # make fuzz   each fuzz target for FUZZTIME; scripts/fuzz tells of more
 # make vuln   known vulnerabilities in what we use, by govulncheck
 # make bench  Stint beside other limiters and beside floors: docs/benchmarks.md
@@ -11,7 +12,7 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 FUZZTIME ?= 60s
 
-.PHONY: run test test-matrix chaos check fuzz vuln bench bench-go picture
+.PHONY: run test test-matrix chaos fleet check fuzz vuln bench bench-go picture
 
 run:
 	@go run ./cmd/stint serve --demo
@@ -35,6 +36,9 @@ chaos:
 	@scripts/get redis-server
 	STINT_REQUIRE_REDIS=1 STINT_FAULTS=1 go test -count=1 -timeout 30m -run 'Fault|Failover|Frozen|Moving|Lying|Network' ./redislimit
 	STINT_REQUIRE_REDIS=1 STINT_CHAOS=$(CURDIR)/docs/reliability.md go test -count=1 -timeout 30m -v ./internal/chaos | grep -v '^=== '
+
+fleet:
+	STINT_FLEET=$(CURDIR)/docs go test -count=1 -timeout 10m -v ./internal/fleet | grep -v '^=== '
 
 fuzz:
 	@scripts/fuzz $(FUZZTIME)

@@ -67,6 +67,12 @@
 // buckets share their counts with the rule's, so that nobody starts anew by
 // changing tier.
 //
+// # Leases
+//
+// A limit may say lease, as in 60000 per 1m lease 5% or {amount: 60000, period: 1m,
+// lease: 5%}: see stint.Leases. It does something only where a request faces that limit
+// alone, and the rule has no penalty.
+//
 // # Controls
 //
 // [Controls] are what operators change while everything runs: the kill switch,
