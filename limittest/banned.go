@@ -1,6 +1,7 @@
 package limittest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -162,8 +163,13 @@ func (c *records) checkBanned() {
 	if err != nil || len(got) != len(want) || len(want) < 3 {
 		c.Fatalf("Banned: %d bans, %v; want %d, and several:\n%+v", len(got), err, len(want), want)
 	}
-	// Those with a key first, so that a hash can only stand for what is left.
-	slices.SortStableFunc(got, func(a, b stint.Record) int { return strings.Compare(fmt.Sprint(a.Hashed), fmt.Sprint(b.Hashed)) })
+	// Those with a key first, so that a hash can only stand for what is left; and in
+	// the order of their ends, so that of several hashes none takes another's place.
+	byEnd := func(a, b stint.Record) int {
+		return cmp.Or(strings.Compare(fmt.Sprint(a.Hashed), fmt.Sprint(b.Hashed)), cmp.Compare(a.BanLeft, b.BanLeft))
+	}
+	slices.SortFunc(got, byEnd)
+	slices.SortFunc(want, byEnd)
 	for _, r := range got {
 		i := slices.IndexFunc(want, func(w stint.Record) bool {
 			id := recordID{w.Key, w.Penalty}
