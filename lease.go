@@ -41,10 +41,11 @@ const DefaultMaxLeases = 10_000
 // one, and a key that is exhausted costs no second call.
 //
 // Of a bucket that is exhausted, units come back one by one, and all instances would ask
-// for each. So an instance that was refused asks again only when its part of what
-// comes back is worth a lease, at the latest after a tenth of a second, and refuses in
-// between: it may refuse for as long what the Store would allow. Nothing is lost by
-// that, for an exhausted bucket has room for what comes back.
+// for each. So where enough comes back for leases, an instance that was refused asks again
+// after a tenth of a second, or as soon as half of the share has come back, for all
+// that it needs and may hold, and refuses in between: it may refuse for as long what
+// the Store would allow. Nothing is lost by that, for an exhausted bucket has room for
+// what comes back.
 //
 // Of a Decision by a lease (ByLease), Remaining is what the Store said was left when the lease
 // was charged, and what is left of the lease; ResetAfter is what is left of that told.
@@ -213,7 +214,6 @@ func (l *Leases) TakeEach(ctx context.Context, rs []Request, answers []Answer) {
 					}
 					continue
 				}
-				e.asked.Add(ask.Cost)
 			}
 		}
 		asked = append(asked, i)

@@ -133,8 +133,8 @@ func (l *Leases) want(e *lease, n, now int64) int64 {
 	asked := e.asked.Load() + used
 	need := float64(asked) * float64(leaseFor) / float64(max(since, int64(leaseFor/5)))
 	most := min(e.limit.lease/2/live-held, (e.remaining.Load()-n)/4)
-	if w := e.waits.Load(); w != nil {
-		most = min(e.limit.lease/2/live-held, e.limit.share(now-w.told, live))
+	if e.waits.Load() != nil {
+		most = e.limit.lease/2/live - held // what there is will be told
 	}
 	k := int64(min(need, float64(max(most, 0))))
 	if k >= shortestLease {

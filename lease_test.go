@@ -395,3 +395,50 @@ func BenchmarkLeases(b *testing.B) {
 		}
 	})
 }
+
+// Of a bucket that is exhausted, an instance asks ten times a second, gets its part of
+// what comes back, and tells those it refuses when it asks again.
+func TestLeasesOfTheExhausted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &limittest.Faulty{Store: new(stint.Memory)}
+		l, limit := leasing(t, s, 4), stint.MustLimit("24000 per 1m lease 10%")
+		limiter := stint.NewLimiter(l)
+		ask(t, l, "k", limit, 50) // hot
+		_, _ = limiter.AllowN(t.Context(), "k", limit, limit.Capacity()-100)
+		_, _ = ask(t, l, "k", limit, 500)
+		calls := s.Calls()
+		allowed, _ := ask(t, l, "k", limit, 10_000)
+		if calls = s.Calls() - calls; calls > 250 {
+			t.Errorf("%d calls in 10 s", calls)
+		}
+		if allowed < 3900 || allowed > 4000 {
+			t.Errorf("%d allowed of 4000 that came back", allowed)
+		}
+		for {
+			d, err := limiter.Allow(t.Context(), "k", limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d.By != stint.ByLease || d.Allowed {
+				time.Sleep(time.Millisecond)
+				continue
+			}
+			if d.RetryAfter <= 0 || d.RetryAfter > 100*time.Millisecond || d.Outcome != stint.Limited {
+				t.Fatalf("%+v", d)
+			}
+			time.Sleep(d.RetryAfter)
+			if d, _ := limiter.Allow(t.Context(), "k", limit); !d.Allowed {
+				t.Errorf("%+v after the wait that was told", d)
+			}
+			break
+		}
+		// What is undone here is seen at once.
+		for d := (stint.Decision{Allowed: true}); d.Allowed || d.By != stint.ByLease; time.Sleep(time.Millisecond) {
+			d, _ = limiter.AllowN(t.Context(), "k", limit, 3)
+		}
+		_ = limiter.GiveBack(t.Context(), "k", limit, 50)
+		if d, _ := limiter.AllowN(t.Context(), "k", limit, 3); !d.Allowed {
+			t.Errorf("%+v after units were given back", d)
+		}
+	})
+}

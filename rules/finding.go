@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -34,12 +35,13 @@ const (
 	CodeNameTwice     = "ST007" // two rules of one name; an error, not a Finding
 	CodeBanWithoutEnd = "ST008" // a ban that lasts as good as for ever
 	CodeEverybody     = "ST009" // everybody is banned or blocked; found by servers
+	CodeLeaseInVain   = "ST010" // a lease where none is taken
 )
 
 // Codes are all of them.
 func Codes() []string {
 	return []string{CodeNoProxies, CodeTrustAll, CodeCostTooHigh, CodeCountedTwice,
-		CodeEviction, CodeNeverMatches, CodeNameTwice, CodeBanWithoutEnd, CodeEverybody}
+		CodeEviction, CodeNeverMatches, CodeNameTwice, CodeBanWithoutEnd, CodeEverybody, CodeLeaseInVain}
 }
 
 // String is the finding as a line of a report.
@@ -64,6 +66,21 @@ func (p *parser) findIn(r *Rule, fields map[string]*yamlnode.Node) {
 		p.findCountedTwice(r, fields["limits"])
 	}
 	p.findBan(r, fields["penalty"])
+	p.findLease(r, fields["limits"])
+}
+
+// findLease looks for leases that are never taken, and only make a bucket smaller.
+func (p *parser) findLease(r *Rule, limits *yamlnode.Node) {
+	i := slices.IndexFunc(r.Limits, func(l *stint.Limit) bool { return l.Spec().Lease > 0 })
+	if i < 0 || r.Penalty == nil && len(r.Limits) == 1 {
+		return
+	}
+	why := "has several limits"
+	if r.Penalty != nil {
+		why = "has a penalty"
+	}
+	p.found(CodeLeaseInVain, p.Place(limits.Content[i]),
+		"rule %q %s, so that nothing of %s is ever leased; remove the lease, or move the limit to a rule of its own for requests that no other rule is for", r.Name, why, r.Limits[i])
 }
 
 func (p *parser) findCost(r *Rule, fields map[string]*yamlnode.Node) {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,27 +51,27 @@ type result struct {
 // ledger is the store: it counts calls, and the units of the hottest key.
 type ledger struct {
 	stint.Memory
-	calls, hot, charged int64 // hot: of calls, those for the hottest key
+	calls, hot, charged atomic.Int64 // hot: of calls, those for the hottest key
 }
 
 func (s *ledger) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
-	s.calls++
+	s.calls.Add(1)
 	d, err := s.Memory.Take(ctx, r, out)
 	if r.Asks[0].Key == names[0] {
-		s.hot++
+		s.hot.Add(1)
 		if d.Allowed {
-			s.charged += r.Asks[0].Cost
+			s.charged.Add(r.Asks[0].Cost)
 		}
 	}
 	return d, err
 }
 
 func (s *ledger) GiveBack(ctx context.Context, r *stint.Request) error {
-	s.calls++
+	s.calls.Add(1)
 	for i := range r.Asks {
 		if r.Asks[i].Key == names[0] {
-			s.hot++
-			s.charged -= r.Asks[i].Cost
+			s.hot.Add(1)
+			s.charged.Add(-r.Asks[i].Cost)
 		}
 	}
 	return s.Memory.GiveBack(ctx, r)
@@ -154,9 +155,10 @@ func (f fleet) run(t *testing.T, lease bool) (r result) {
 			}
 		}
 	}
-	before := store.charged
+	before := store.charged.Load()
 	run, most := float64(before), 0.0
-	store.calls, store.hot = 0, 0
+	store.calls.Store(0)
+	store.hot.Store(0)
 	var hot int64
 	q := stint.Request{Asks: make([]stint.Ask, 1)}
 	for at := time.Duration(0); at < f.span; at += step {
@@ -178,17 +180,17 @@ func (f fleet) run(t *testing.T, lease bool) (r result) {
 			}
 		}
 		most = max(most, run)
-		r.stranded = max(r.stranded, float64(store.charged-before-r.admitted)/float64(amount))
+		r.stranded = max(r.stranded, float64(store.charged.Load()-before-r.admitted)/float64(amount))
 		time.Sleep(step)
 	}
 	time.Sleep(2 * time.Second)
 	for _, end := range ends {
 		end()
 	}
-	r.calls = float64(store.calls) / float64(r.decisions)
-	r.hot = float64(store.hot) / float64(max(hot, 1))
+	r.calls = float64(store.calls.Load()) / float64(r.decisions)
+	r.hot = float64(store.hot.Load()) / float64(max(hot, 1))
 	r.peak = most / float64(amount)
-	r.left = float64(store.charged-before-r.admitted) / float64(amount)
+	r.left = float64(store.charged.Load()-before-r.admitted) / float64(amount)
 	return r
 }
 
@@ -203,6 +205,9 @@ func (f fleet) play(t *testing.T) (p pair) {
 	w := &p.with
 	if w.peak > 1+1e-9 || w.stranded > percent/100.0 || w.left != 0 {
 		t.Errorf("%d instances, %v× demand: %+v", f.instances, f.demand, *w)
+	}
+	if least := 0.9 * float64(p.without.admitted); float64(w.admitted) < least || w.hot > 0.6 {
+		t.Errorf("%d instances, %v× demand: hardly worth it: %+v, without %+v", f.instances, f.demand, *w, p.without)
 	}
 	return p
 }

@@ -40,7 +40,7 @@ anything still is two seconds after the last request.
 
 Below the limit, what an instance leases lasts a quarter of a second: the busier it is, the fewer calls. An instance that asks for a key fewer than about 40
 times a second leases nothing, which is what keeps calls up at 0.5 ×, where many do. Above the limit most decisions are refusals: of 10 × the limit, nine in ten. Those are made here, too, and an
-instance asks ten times a second for its part of what comes back.
+instance asks about ten times a second for what has come back. At the limit itself, where units are few and nobody is refused for long, calls are the most.
 
 Units that instances hold are not free for others: that is what passes less than without leases, in 5 seconds from an exhausted bucket. It is passed later, or given back.
 `)
