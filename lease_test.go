@@ -185,7 +185,7 @@ type taken struct {
 
 // join is a newcomer. Half of all are not known yet.
 func (f *fleet) join() *stint.Leases {
-	return &stint.Leases{Store: f.store, Live: func() int64 { return int64(len(f.members)+1) / 2 }}
+	return &stint.Leases{Store: f.store, Live: func() int64 { return int64(len(f.members)+1) / 2 }, MaxKeys: 8}
 }
 
 // step is something that happens.
@@ -265,7 +265,7 @@ func (f *fleet) check(period time.Duration, amount int64, window bool) {
 func TestLeasesAreExact(t *testing.T) {
 	rounds := 60
 	if testing.Short() {
-		rounds = 8
+		rounds = 10
 	}
 	var ahead stint.LeasedUnits
 	for round := range rounds {
@@ -372,7 +372,7 @@ func TestLeasesFlood(t *testing.T) {
 	l := &stint.Leases{Store: new(stint.Memory), Live: func() int64 { return 1 }, MaxKeys: 16}
 	defer l.Close()
 	limiter, limit := stint.NewLimiter(l), stint.MustLimit("1000 per 1s lease 20%")
-	for i := range 50_000 {
+	for i := range 15_000 {
 		for range 1 + i%40 {
 			if _, err := limiter.Allow(t.Context(), fmt.Sprint(i), limit); err != nil {
 				t.Fatal(err)

@@ -69,3 +69,31 @@ func TestLeases(t *testing.T) {
 		}
 	})
 }
+
+// An operator who resets a key starts it anew: what this instance holds of a fixed
+// window is void, and of a bucket it may stay.
+func TestLeasesReset(t *testing.T) {
+	for algorithm, void := range map[string]bool{"fixed_window": true, "token_bucket": false} {
+		synctest.Test(t, func(t *testing.T) {
+			store := counting{newTelling(), 1}
+			s := newServer(t, `rules:
+  - {name: api, key: attrs.user, limits: [100000 per 10s `+algorithm+` lease 20%]}
+`, over(store))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go s.Follow(ctx)
+			synctest.Wait()
+			for range 100 {
+				expect(t, outcome(t, s, api), "allowed")
+				time.Sleep(time.Millisecond)
+			}
+			held := metric(t, s, "stint_lease_units_held")
+			operator{t, s.Admin()}.want(200, "POST", "/v1/keys/reset", `{"rule":"api","key":"u"}`)
+			after := metric(t, s, "stint_lease_units_held")
+			if held == 0 || (after == 0) != void {
+				t.Errorf("%s: %v units held, and %v after a reset", algorithm, held, after)
+			}
+			s.Close()
+		})
+	}
+}
