@@ -72,11 +72,7 @@ func listBody() string {
 	return "[" + strings.Join(all, ",") + "]"
 }
 
-// ballast is as stint serve has it; the pages are never touched.
-var ballast []byte
-
 func newServer(routes ...server.Route) (*server.Server, error) {
-	ballast = make([]byte, 64<<20)
 	set, err := rules.Parse("rules.yaml", []byte(fileOfRules))
 	if err != nil {
 		return nil, err
