@@ -96,8 +96,8 @@ const DefaultDeadline = 25 * time.Millisecond
 // limit to whoever invents keys, and to forget another would hand one to that.
 //
 // A call that failed may have been charged there, unless its error wraps ErrUnsent;
-// what this instance decided in its stead is then charged here alone: nothing is charged twice in one place, and
-// nothing is sent again. So what calls that failed admitted comes on top: while the
+// what this instance decided in its stead is then charged here alone: nothing is
+// charged twice in one place, and nothing is sent again. So what calls that failed admitted comes on top: while the
 // breaker is closed that is less than half of all, and nothing of a key of which
 // the last answer said that nothing is left.
 //

@@ -48,11 +48,7 @@ func (f *Fallback) Reset(ctx context.Context, r *Request) error {
 			f.ledger.forget(a.Key, a.Limit)
 		}
 	}
-	store, ok := f.Store.(Resetter)
-	if !ok {
-		return fmt.Errorf("stint: reset: %w", ErrUnsupported)
-	}
-	return store.Reset(ctx, r)
+	return powers{f.Store}.reset(ctx, r)
 }
 
 // Violate implements Violator: where the Store does not answer, this instance
@@ -82,18 +78,12 @@ func (f *Fallback) Violate(ctx context.Context, r *Request) (d Decision, err err
 
 // Record implements Recorder, for the Store.
 func (f *Fallback) Record(ctx context.Context, key string, p *Penalty) (Record, error) {
-	if s, ok := f.Store.(Recorder); ok {
-		return s.Record(ctx, key, p)
-	}
-	return Record{}, fmt.Errorf("stint: record: %w", ErrUnsupported)
+	return powers{f.Store}.record(ctx, key, p)
 }
 
 // Banned implements Recorder, for the Store.
 func (f *Fallback) Banned(ctx context.Context, yield func(Record) bool) error {
-	if s, ok := f.Store.(Recorder); ok {
-		return s.Banned(ctx, yield)
-	}
-	return fmt.Errorf("stint: banned: %w", ErrUnsupported)
+	return powers{f.Store}.banned(ctx, yield)
 }
 
 // Forget drops what this instance remembers of a key under a penalty, when it was

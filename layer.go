@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// powers is a Store with its optional interfaces, for a layer around it to forward
-// to: what the Store lacks is ErrUnsupported, or done one by one.
+// powers is a Store with its optional interfaces, for the Limiter and for the layers
+// around a Store: what the Store lacks is ErrUnsupported, or done one by one.
 type powers struct{ Store }
 
 func (p powers) takeEach(ctx context.Context, rs []Request, answers []Answer) {

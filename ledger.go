@@ -145,12 +145,6 @@ func (f *Fallback) takeEach(ctx context.Context, asks []Ask) []Answer {
 	for i := range asks {
 		rs[i].Asks = asks[i : i+1]
 	}
-	if s, ok := f.Store.(EachTaker); ok && len(rs) > 0 {
-		s.TakeEach(ctx, rs, answers)
-		return answers
-	}
-	for i := range rs {
-		answers[i].Decision, answers[i].Err = f.Store.Take(ctx, &rs[i], nil)
-	}
+	powers{f.Store}.takeEach(ctx, rs, answers)
 	return answers
 }

@@ -170,11 +170,7 @@ func (l *Limiter) GiveBackAll(ctx context.Context, r *Request) error {
 	if err := r.Check(); err != nil {
 		return err
 	}
-	s, ok := l.store().(GiveBacker)
-	if !ok {
-		return fmt.Errorf("stint: give back: %w", ErrUnsupported)
-	}
-	return s.GiveBack(ctx, r)
+	return powers{l.store()}.giveBack(ctx, r)
 }
 
 // Reset makes key as if unused under the limits named. Bans stay: see Pardon. The
@@ -187,7 +183,7 @@ func (l *Limiter) Reset(ctx context.Context, key string, limits ...*Limit) error
 	if err := r.Check(); err != nil {
 		return err
 	}
-	return l.reset(ctx, &r)
+	return powers{l.store()}.reset(ctx, &r)
 }
 
 // Pardon forgets the violations of key under a penalty and lifts its ban. The
@@ -196,15 +192,7 @@ func (l *Limiter) Pardon(ctx context.Context, key string, p *Penalty) error {
 	if err := checkPunished(key, p); err != nil {
 		return err
 	}
-	return l.reset(ctx, &Request{Asks: []Ask{{Key: key, Penalty: p}}})
-}
-
-func (l *Limiter) reset(ctx context.Context, r *Request) error {
-	s, ok := l.store().(Resetter)
-	if !ok {
-		return fmt.Errorf("stint: reset: %w", ErrUnsupported)
-	}
-	return s.Reset(ctx, r)
+	return powers{l.store()}.reset(ctx, &Request{Asks: []Ask{{Key: key, Penalty: p}}})
 }
 
 // A RefusedError is a denial where only an error can be returned. It wraps

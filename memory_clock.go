@@ -44,12 +44,13 @@ func (c *coarseClock) start(m *Memory) int64 {
 func (c *coarseClock) run(m *Memory) {
 	t := time.NewTicker(m.Precision)
 	defer t.Stop()
-	for asked := m.start; ; {
+	for asked := c.at.Load(); ; {
 		<-t.C
-		c.at.Store(m.exactClock())
-		if now := time.Now(); c.asked.Swap(false) {
+		now := m.exactClock()
+		c.at.Store(now)
+		if c.asked.Swap(false) {
 			asked = now
-		} else if now.Sub(asked) > idleClock {
+		} else if now-asked > idleClock.Microseconds() {
 			c.running.Store(false)
 			return
 		}

@@ -125,8 +125,8 @@ func (c *count) keep() {
 }
 
 // charged keeps the state of a count that was charged under l, where the count was
-// found and has a place for that. If not, addTo has to be called when all counts of
-// the request have been kept.
+// found and has a place for that. If not, shard.keep has to be called when no count
+// of the request is locked any more.
 func (c *count) charged(l *Limit, unused int64) (kept bool) {
 	switch {
 	case c.entry != nil:
@@ -280,7 +280,6 @@ func settle(r *Request, steps []step, allowed bool, out []Decision) Decision {
 			out = make([]Decision, n)
 		}
 	}
-	added := false
 	for i := range steps {
 		a, s := &r.Asks[i], &steps[i]
 		v := a.Limit.plan.Settle(s.state(), &s.view, a.Cost, allowed)
@@ -292,10 +291,9 @@ func settle(r *Request, steps []step, allowed bool, out []Decision) Decision {
 		}
 		s.unused = s.view.Now + v.Reset
 		s.charged = !s.count.charged(a.Limit, s.unused)
-		added = added || s.charged
 	}
 	for i := range steps {
-		if s := &steps[i]; added && s.charged {
+		if s := &steps[i]; s.charged {
 			s.shard.keep(s.print, &s.copied, r.Asks[i].Limit, s.unused)
 		}
 	}

@@ -2,7 +2,6 @@ package stint
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"time"
 
@@ -46,11 +45,7 @@ func (l *Limiter) Record(ctx context.Context, key string, p *Penalty) (Record, e
 	if err := checkPunished(key, p); err != nil {
 		return Record{}, err
 	}
-	s, ok := l.store().(Recorder)
-	if !ok {
-		return Record{}, fmt.Errorf("stint: record: %w", ErrUnsupported)
-	}
-	return s.Record(ctx, key, p)
+	return powers{l.store()}.record(ctx, key, p)
 }
 
 // Banned is every key whose ban runs, with the penalty's name, in no order. A ban
@@ -59,13 +54,8 @@ func (l *Limiter) Record(ctx context.Context, key string, p *Penalty) (Record, e
 // more. It wraps ErrUnsupported where the Store cannot tell.
 func (l *Limiter) Banned(ctx context.Context) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		s, ok := l.store().(Recorder)
-		if !ok {
-			yield(Record{}, fmt.Errorf("stint: banned: %w", ErrUnsupported))
-			return
-		}
 		stopped := false
-		err := s.Banned(ctx, func(r Record) bool {
+		err := powers{l.store()}.banned(ctx, func(r Record) bool {
 			stopped = !yield(r, nil)
 			return !stopped
 		})

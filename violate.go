@@ -29,11 +29,7 @@ func (l *Limiter) Violate(ctx context.Context, key string, p *Penalty) (Decision
 	if err := checkPunished(key, p); err != nil {
 		return Decision{}, err
 	}
-	s, ok := l.store().(Violator)
-	if !ok {
-		return Decision{}, fmt.Errorf("stint: violate: %w", ErrUnsupported)
-	}
-	return s.Violate(ctx, &Request{Asks: []Ask{{Key: key, Penalty: p}}})
+	return powers{l.store()}.violate(ctx, &Request{Asks: []Ask{{Key: key, Penalty: p}}})
 }
 
 // checkPunished is the check of a key and its penalty where there is no limit.

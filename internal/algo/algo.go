@@ -70,22 +70,32 @@ type Verdict struct {
 // behind waits at the last charge; where it is behind by more than a period, and a
 // second, it has jumped, and what lies so far ahead is as if unused.
 func (p *Plan) Look(s *State, now int64) View {
-	if s.Last > now {
-		if s.Last-now > max(p.Period, step) {
-			return View{Now: now, first: int64(len(s.Marks))}
-		}
-		now = s.Last
+	now, counts := p.instant(s.Last, now)
+	if !counts {
+		return View{Now: now, first: int64(len(s.Marks))}
 	}
 	switch p.Kind {
 	case FixedWindow:
-		return p.lookFixed(s, now)
+		return p.LookSmall(s.Last, s.Used, now)
 	case SlidingLog:
 		return p.lookLog(s, now)
 	case SlidingWindow:
 		return p.lookWindow(s, now)
 	default:
-		return p.lookBucket(s, now)
+		return p.LookSmall(s.Last, p.level(s, now), now)
 	}
+}
+
+// instant is when a state with that last charge is looked at. counts is false where
+// the charge lies so far ahead that it is as if it had not been.
+func (p *Plan) instant(last, now int64) (at int64, counts bool) {
+	if last <= now {
+		return now, true
+	}
+	if last-now > max(p.Period, step) {
+		return now, false
+	}
+	return last, true
 }
 
 // Fits tells whether a request of cost n would be allowed at v. n ≥ 0.
@@ -100,11 +110,16 @@ func (p *Plan) Settle(s *State, v *View, n int64, allowed bool) Verdict {
 	if allowed && n > 0 {
 		p.charge(s, v, n)
 	}
-	if free := p.Full - v.Used; free > 0 {
-		d.Remaining = free / p.Unit
+	p.standing(s, v, &d)
+	return d
+}
+
+// standing completes a Verdict by how things stand after the charge.
+func (p *Plan) standing(s *State, v *View, d *Verdict) {
+	if d.Remaining = max(0, p.Full-v.Used); p.Unit != 1 { // a division is a tenth of a decision
+		d.Remaining /= p.Unit
 	}
 	d.Reset = p.reset(s, v)
-	return d
 }
 
 // judge is the Verdict, but for what depends on the charge.

@@ -6,11 +6,6 @@ import "math/bits"
 // down to 0, and a request adds its cost in parts. They differ only in that a
 // leaky bucket also says how long a request waits to leave (Verdict.Delay).
 
-func (p *Plan) lookBucket(s *State, now int64) View {
-	level := p.level(s, now)
-	return View{Now: now, Used: fall(level, p.Rate, now/p.Tick-s.Last/p.Tick)}
-}
-
 // level is the level at the last charge, in p's parts. Where it was computed
 // under another amount it is restated, rounded up: it may come out above p's
 // capacity, and then falls as usual; only beyond 2^52 parts does it stop, where
@@ -52,7 +47,7 @@ func mulDivUp(a, b, c int64) int64 {
 // drain is how long level parts take to flow out, in µs; at most Exact, which is
 // 142 years.
 func (p *Plan) drain(level int64) int64 {
-	if p.Rate != 1 { // a division is a tenth of a decision
+	if p.Rate != 1 {
 		level = (level + p.Rate - 1) / p.Rate
 	}
 	return min(level*p.Tick, Exact)

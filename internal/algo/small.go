@@ -25,14 +25,10 @@ func (p *Plan) SmallState(last, used int64) State {
 
 // LookSmall is Look at SmallState(last, used).
 func (p *Plan) LookSmall(last, used, now int64) View {
-	if last > now {
-		if last-now > max(p.Period, step) {
-			return View{Now: now}
-		}
-		now = last
-	}
+	now, counts := p.instant(last, now)
 	v := View{Now: now}
 	switch {
+	case !counts:
 	case p.Kind == FixedWindow:
 		if now/p.Period == last/p.Period {
 			v.Used = used
@@ -52,9 +48,6 @@ func (p *Plan) SettleSmall(v *View, n int64, allowed bool) Verdict {
 	if allowed {
 		v.Used += n * p.Unit
 	}
-	if d.Remaining = max(0, p.Full-v.Used); p.Unit != 1 {
-		d.Remaining /= p.Unit
-	}
-	d.Reset = p.reset(nil, v)
+	p.standing(nil, v, &d)
 	return d
 }
