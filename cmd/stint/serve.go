@@ -316,7 +316,7 @@ func evictionFindings(s redislimit.Server) []rules.Finding {
 
 // heapFloor is memory that nobody ever touches, so that the machine never gives it.
 // The collector reckons with it and runs once in so many bytes instead of once in
-// four megabytes, which is a fifth of what a check costs. Whoever tells the collector
+// four megabytes, which is a tenth of what a check costs. Whoever tells the collector
 // how to run (GOGC, GOMEMLIMIT) gets none.
 func heapFloor() []byte {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
