@@ -42,7 +42,7 @@ func (l *ledger) note(a *Ask, now int64) {
 			l.spent = map[entryKey]*spending{}
 		}
 		s = &spending{}
-		l.spent[k] = s
+		l.spent[entryKey{kept(a.Key), k.id}] = s
 	}
 	if s.limit != nil && s.isOver(now) {
 		s.units = 0
