@@ -53,6 +53,17 @@ func serve(b *testing.B, h http.Handler) string {
 
 func empty(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }
 
+// nowhere is where an answer goes that nobody reads.
+type nowhere struct{ header http.Header }
+
+func (n nowhere) Header() http.Header          { return n.header }
+func (nowhere) Write(body []byte) (int, error) { return len(body), nil }
+func (nowhere) WriteHeader(status int) {
+	if status != http.StatusOK {
+		panic(status)
+	}
+}
+
 // The floor is a handler that reads the request and does nothing.
 func BenchmarkCheck(b *testing.B) {
 	const body = `{"client":"192.0.2.1","request":{"method":"GET","path":"/v1/users?page=7","host":"example.com","headers":{"user-agent":"curl"}}}`
@@ -73,11 +84,9 @@ func BenchmarkCheck(b *testing.B) {
 			h := s.Check()
 			b.ReportAllocs()
 			for b.Loop() {
-				w := httptest.NewRecorder()
+				w := nowhere{http.Header{}}
 				r, _ := http.NewRequest("POST", "/v1/check", strings.NewReader(body))
-				if h.ServeHTTP(w, r); w.Code != http.StatusOK {
-					b.Fatal(w.Body)
-				}
+				h.ServeHTTP(w, r)
 			}
 		}
 	}
