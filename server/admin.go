@@ -231,11 +231,14 @@ func (c *call) json() (*reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := readJSON(body)
+	r, err := newReader(string(body))
+	if err == nil {
+		err = r.valid()
+	}
 	if err != nil {
 		return nil, badCall("The body cannot be read: %s.", err)
 	}
-	return r, nil
+	return &r, nil
 }
 
 // bytes is the call's body.
@@ -256,7 +259,14 @@ func (c *call) bytes() ([]byte, error) {
 }
 
 func textField(name string, to *string) field {
-	return field{name, func(r *reader) error { return r.string(to) }}
+	return field{name, func(r *reader) error { return r.own(to) }}
+}
+
+// own stores a string that may be kept, and so shares nothing with the call.
+func (r *reader) own(to *string) error {
+	text, err := r.text()
+	*to = strings.Clone(text)
+	return err
 }
 
 func wholeField(name string, to *int64) field {
@@ -267,7 +277,7 @@ func textsField(name string, to *[]string) field {
 	return field{name, func(r *reader) error {
 		return r.list(func() error {
 			var text string
-			err := r.string(&text)
+			err := r.own(&text)
 			*to = append(*to, text)
 			return err
 		})
@@ -279,7 +289,7 @@ func keyField(to *rules.Key) field {
 	return field{"key", func(r *reader) error {
 		if r.peek() != '[' {
 			var text string
-			if err := r.string(&text); err != nil {
+			if err := r.own(&text); err != nil {
 				return errors.New("want text, or a list of texts")
 			}
 			if strings.IndexByte(text, 0) >= 0 {
@@ -303,7 +313,7 @@ const maxReason = 500
 
 func reasonField(name string, to *string) field {
 	return field{name, func(r *reader) error {
-		if err := r.string(to); err != nil {
+		if err := r.own(to); err != nil {
 			return err
 		}
 		return checkReason(*to)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/stintdev/stint/rules"
 )
@@ -94,12 +95,12 @@ func (c *call) switching() (*switching, error) {
 	}
 	seen := map[string]bool{}
 	names := []string{"enabled", "rules", "reason"}
-	err = r.object(func(name []byte) error {
-		if seen[string(name)] {
+	err = r.object(func(name string) error {
+		if seen[name] {
 			return badCall("%s is given twice.", name)
 		}
-		seen[string(name)] = true
-		switch string(name) {
+		seen[name] = true
+		switch name {
 		case "enabled":
 			want.setEnabled = true
 			return r.orNull(func() error { return r.bool(&want.enabled) })
@@ -108,7 +109,7 @@ func (c *call) switching() (*switching, error) {
 		case "reason":
 			return r.orNull(func() error { return reasonField("reason", &want.reason).read(r) })
 		}
-		return unknownMember(string(name), names)
+		return unknownMember(name, names)
 	})
 	if err != nil {
 		return nil, badCall("The JSON is not as it should be: %s.", err)
@@ -117,11 +118,11 @@ func (c *call) switching() (*switching, error) {
 }
 
 func (want *switching) readModes(r *reader) error {
-	return r.object(func(name []byte) error {
-		rule := string(name)
+	return r.object(func(rule string) error {
 		if _, twice := want.modes[rule]; twice {
 			return badCall("the rule %.60q is given twice", rule)
 		}
+		rule = strings.Clone(rule) // it is kept
 		want.modes[rule] = nil
 		return r.orNull(func() error {
 			var text string

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
-	"github.com/stintdev/stint/rules"
 )
 
 // maxQuestion is the size of the largest check request, in bytes, and maxChecks how
@@ -81,7 +80,9 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 		httplimit.Problem(w, r, http.StatusBadRequest, "The body cannot be read.")
 		return
 	}
-	all, several, err := readChecks(body)
+	b := batches.Get().(*batch)
+	defer b.free()
+	several, err := b.read(body)
 	if err != nil {
 		s.metrics.badRequests.Inc()
 		if errors.Is(err, errManyChecks) {
@@ -91,72 +92,38 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 		httplimit.Problem(w, r, http.StatusBadRequest, err.Error())
 		return
 	}
-	s.decide(r.Context(), all, time.Time{})
+	s.decide(r.Context(), b.trials, time.Time{})
 	if several {
-		s.answerEach(w, r, all)
+		s.answerEach(w, r, b)
 		return
 	}
-	s.answerOne(w, r, &all[0])
+	s.answerOne(w, r, b)
 }
 
-// readBody reads a check request. Of a short one the length is believed, so that it
-// is read in one go.
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	if n := r.ContentLength; n > 0 && n <= 4<<10 {
-		body := make([]byte, n)
-		_, err := io.ReadFull(r.Body, body)
-		return body, err
+// readBody reads a check request. Unless it is long, its length is believed, so that
+// it is read in one go.
+func readBody(w http.ResponseWriter, r *http.Request) (string, error) {
+	const short = 4 << 10
+	n := r.ContentLength
+	if n <= 0 || n > bufferSize {
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxQuestion))
+		return string(body), err
 	}
-	return io.ReadAll(http.MaxBytesReader(w, r.Body, maxQuestion))
-}
-
-// readChecks reads a body: one check, or a list of them. What is wrong with one of
-// several is its own error; err is about all of them.
-func readChecks(body []byte) (all []trial, several bool, err error) {
-	r, err := readJSON(body)
-	if err != nil {
-		return nil, false, badInput("%w", err)
+	var body []byte
+	if n <= short {
+		body = make([]byte, n)
+	} else {
+		buffer := buffers{}.Get()
+		defer buffers{}.Put(buffer)
+		body = buffer[:n]
 	}
-	if r.peek() != '[' {
-		all = make([]trial, 1)
-		all[0].in, err = r.check()
-		return all, false, err
-	}
-	type read struct {
-		in  *rules.Input
-		err error
-	}
-	var each []read
-	err = r.each(func() error {
-		if len(each) == maxChecks {
-			return errManyChecks
-		}
-		start := r.at
-		in, err := r.check()
-		if err != nil {
-			r.at = start
-			r.skip()
-		}
-		each = append(each, read{in, err})
-		return nil
-	})
-	all = make([]trial, len(each))
-	for i := range each {
-		all[i].in, all[i].err = each[i].in, each[i].err
-	}
-	return all, true, err
-}
-
-func (r *reader) check() (*rules.Input, error) {
-	q, err := r.question()
-	if err != nil {
-		return nil, err
-	}
-	return q.input()
+	_, err := io.ReadFull(r.Body, body)
+	return string(body), err
 }
 
 // answerOne answers a check request of one check.
-func (s *Server) answerOne(w http.ResponseWriter, r *http.Request, t *trial) {
+func (s *Server) answerOne(w http.ResponseWriter, r *http.Request, b *batch) {
+	t := &b.trials[0]
 	if t.err != nil {
 		t.refuse(w, r)
 		return
@@ -166,24 +133,19 @@ func (s *Server) answerOne(w http.ResponseWriter, r *http.Request, t *trial) {
 	if s.settings.DegradedHeader {
 		httplimit.SetDegraded(w.Header(), a.By)
 	}
-	buffer := buffers{}.Get()
-	defer buffers{}.Put(buffer)
-	send(w, "application/json", t.status(), append(t.appendReply(append(buffer[:0], '{')), "}\n"...))
+	b.answer = append(t.appendReply(append(b.answer[:0], '{')), "}\n"...)
+	send(w, "application/json", t.status(), b.answer)
 }
 
 // answerEach answers a check request of several checks: 200, and in the body what
 // became of each.
-func (s *Server) answerEach(w http.ResponseWriter, r *http.Request, all []trial) {
-	room := 2
-	for i := range all {
-		room += 32 + all[i].size()
-	}
-	body := append(make([]byte, 0, room), '[')
+func (s *Server) answerEach(w http.ResponseWriter, r *http.Request, b *batch) {
+	answer := append(b.answer[:0], '[')
 	var by stint.Source
-	for i := range all {
-		t := &all[i]
+	for i := range b.trials {
+		t := &b.trials[i]
 		if i > 0 {
-			body = append(body, ',')
+			answer = append(answer, ',')
 		}
 		if t.in == nil {
 			s.metrics.badRequests.Inc()
@@ -191,12 +153,13 @@ func (s *Server) answerEach(w http.ResponseWriter, r *http.Request, all []trial)
 		if t.err == nil && !t.By.Counted() {
 			by = max(by, t.By)
 		}
-		body = t.appendTo(body, r)
+		answer = t.appendTo(answer, r)
 	}
+	b.answer = append(answer, "]\n"...)
 	if s.settings.DegradedHeader {
 		httplimit.SetDegraded(w.Header(), by)
 	}
-	send(w, "application/json", http.StatusOK, append(body, "]\n"...))
+	send(w, "application/json", http.StatusOK, b.answer)
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

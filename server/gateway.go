@@ -185,14 +185,16 @@ func (s *Server) proxy(route Route) http.Handler {
 	}
 }
 
-// buffers are what bodies are copied through, and answers written in; without them,
-// each response would make one of its own.
+// buffers are what bodies are copied through, and lists of checks read into; without
+// them, each would make one of its own.
 type buffers struct{}
 
-var freeBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+const bufferSize = 32 << 10
 
-func (buffers) Get() []byte  { return freeBuffers.Get().(*[32 << 10]byte)[:] }
-func (buffers) Put(b []byte) { freeBuffers.Put((*[32 << 10]byte)(b)) }
+var freeBuffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+
+func (buffers) Get() []byte  { return freeBuffers.Get().(*[bufferSize]byte)[:] }
+func (buffers) Put(b []byte) { freeBuffers.Put((*[bufferSize]byte)(b)) }
 
 // setForwarded tells the upstream where the request comes from. What a client that
 // is not trusted claims about itself ends here.

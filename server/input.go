@@ -19,6 +19,12 @@ type question struct {
 	rules.Input
 	at    int64 // t_us; simulations only
 	timed bool  // whether it was given
+
+	// request is where Input.Request points, where that is known, and header has
+	// room for its headers.
+	request rules.Request
+	header  http.Header
+	err     error // why a batch goes on without it
 }
 
 func badInput(format string, args ...any) error {
@@ -33,16 +39,21 @@ var (
 // readQuestion reads one JSON object, strictly: whoever misspells a field must
 // not be counted without it. Errors wrap stint.ErrRequest.
 func readQuestion(data []byte) (*question, error) {
-	r, err := readJSON(data)
+	r, err := newReader(string(data))
 	if err != nil {
 		return nil, badInput("%w", err)
 	}
-	return r.question()
+	q := new(question)
+	if err := r.end(r.question(q)); err != nil {
+		return nil, badInput("%w", err)
+	}
+	return q, nil
 }
 
-func (r *reader) question() (*question, error) {
-	q := &question{Input: rules.Input{Cost: 1}}
-	err := r.fields(questionFields, func(i int) (err error) {
+// question reads a question into q, which must be as new.
+func (r *reader) question(q *question) error {
+	q.Cost = 1
+	return r.fields(questionFields, func(i int) (err error) {
 		switch questionFields[i] {
 		case "t_us":
 			q.timed = true
@@ -56,14 +67,11 @@ func (r *reader) question() (*question, error) {
 		case "attrs":
 			q.Attrs, err = r.attrs()
 		case "request":
-			q.Request, err = r.request()
+			q.Request = &q.request
+			return r.request(q)
 		}
 		return err
 	})
-	if err != nil {
-		return nil, badInput("%w", err)
-	}
-	return q, nil
 }
 
 // ReadInput reads what is asked about from the body of a check request. Errors wrap
@@ -73,16 +81,13 @@ func ReadInput(body []byte) (*rules.Input, error) {
 	if err != nil {
 		return nil, err
 	}
-	return q.input()
-}
-
-// input is that of a check request. The error wraps stint.ErrRequest.
-func (q *question) input() (*rules.Input, error) {
 	if q.timed {
-		return nil, badInput("t_us: only simulations have instants")
+		return nil, badInput("%w", errTimed)
 	}
 	return &q.Input, nil
 }
+
+var errTimed = errors.New("t_us: only simulations have instants")
 
 // client is an address; empty: unknown.
 func (r *reader) client() (netip.Addr, error) {
@@ -90,15 +95,15 @@ func (r *reader) client() (netip.Addr, error) {
 	if err != nil || len(text) == 0 {
 		return netip.Addr{}, err
 	}
-	a, err := netip.ParseAddr(string(text))
+	a, err := netip.ParseAddr(text)
 	if err != nil {
 		return netip.Addr{}, errors.New("want an IP address such as 192.0.2.1")
 	}
 	return a.Unmap().WithZone(""), nil
 }
 
-func (r *reader) request() (*rules.Request, error) {
-	to := &rules.Request{}
+func (r *reader) request(q *question) error {
+	to := &q.request
 	var target, host string
 	var query url.Values
 	err := r.fields(requestFields, func(i int) (err error) {
@@ -110,57 +115,64 @@ func (r *reader) request() (*rules.Request, error) {
 		case "host":
 			return r.string(&host)
 		case "headers":
-			to.Header, err = r.headers()
+			if q.header == nil {
+				q.header = http.Header{}
+			}
+			to.Header = q.header
+			return r.headers(to.Header)
 		case "query":
 			query, err = r.query()
 		}
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	target, to.RawQuery, _ = strings.Cut(target, "?")
 	if target, err = url.PathUnescape(target); err != nil {
-		return nil, fmt.Errorf("path: %w", err)
+		return fmt.Errorf("path: %w", err)
 	}
 	to.Path, to.Host = canonicalPath(target), canonicalHost(host)
 	if query != nil {
 		to.RawQuery = query.Encode()
 	}
-	return to, nil
+	return nil
 }
 
-// headers reads an object whose values are texts or lists of them.
-func (r *reader) headers() (http.Header, error) {
-	h := http.Header{}
-	err := r.object(func(name []byte) error {
-		key := http.CanonicalHeaderKey(string(name))
+// headers reads into h, which is empty, an object whose values are texts or lists of
+// them.
+func (r *reader) headers(h http.Header) error {
+	return r.object(func(name string) error {
+		key := http.CanonicalHeaderKey(name)
 		if _, twice := h[key]; twice {
 			return fmt.Errorf("%.60q is given twice", key)
 		}
-		h[key] = nil
-		if r.null() {
-			return nil
-		}
-		if r.peek() != '[' {
-			line, err := r.text()
-			h[key] = []string{string(line)}
+		first := len(r.lines)
+		line := func() error {
+			text, err := r.text()
+			r.lines = append(r.lines, text)
 			return err
 		}
-		return r.each(func() error {
-			line, err := r.text()
-			h[key] = append(h[key], string(line))
-			return err
-		})
+		var err error
+		switch r.peek() {
+		case 'n':
+			if !r.null() {
+				err = errJSON
+			}
+		case '[':
+			err = r.each(']', line)
+		default:
+			err = line()
+		}
+		h[key] = r.lines[first:len(r.lines):len(r.lines)]
+		return err
 	})
-	return h, err
 }
 
 // query reads an object whose values are texts.
 func (r *reader) query() (url.Values, error) {
 	q := url.Values{}
-	err := r.object(func(name []byte) error {
-		key := string(name)
+	err := r.object(func(key string) error {
 		if _, twice := q[key]; twice {
 			return fmt.Errorf("%.60q is given twice", key)
 		}

@@ -1,0 +1,117 @@
+package server
+
+import (
+	"errors"
+	"slices"
+	"sync"
+)
+
+// batch is what a check request asks, one check or several, with what becomes of
+// each. It is used again and again: what a list of 100 takes anew would be collected
+// after a dozen such lists.
+type batch struct {
+	questions []*question
+	trials    []trial // of the questions
+	lines     []string
+	answer    []byte
+}
+
+var batches = sync.Pool{New: func() any { return new(batch) }}
+
+// What a batch had room for is used again unless it was more than this: checks, header
+// lines, bytes of an answer, and headers of one check.
+const (
+	keptChecks  = 128
+	keptLines   = 1024
+	keptAnswer  = 128 << 10
+	keptHeaders = 8
+)
+
+// free lets go of what belongs to the request. Nobody else has any of it: a Store
+// keeps nothing of what it is asked but copies of keys.
+func (b *batch) free() {
+	if len(b.questions) > keptChecks || cap(b.lines) > keptLines || cap(b.answer) > keptAnswer {
+		return
+	}
+	for _, q := range b.questions {
+		if len(q.header) > keptHeaders {
+			q.header = nil
+		}
+		clear(q.header)
+		*q = question{header: q.header}
+	}
+	clear(b.trials)
+	clear(b.lines)
+	b.questions, b.trials, b.lines = b.questions[:0], b.trials[:0], b.lines[:0]
+	batches.Put(b)
+}
+
+// next is the next question, to be read.
+func (b *batch) next() *question {
+	n := len(b.questions)
+	if n < cap(b.questions) && b.questions[:n+1][n] != nil {
+		b.questions = b.questions[:n+1] // of an earlier request
+	} else {
+		b.questions = append(b.questions, new(question))
+	}
+	return b.questions[n]
+}
+
+// read reads a body: one check, or a list of them. What is wrong with one of several
+// is its trial's error; err is about all of them.
+func (b *batch) read(body string) (several bool, err error) {
+	r, err := newReader(body)
+	if err != nil {
+		return false, badInput("%w", err)
+	}
+	r.lines = b.lines
+	if several = r.peek() == '['; several {
+		err = r.each(']', func() error { return b.readNext(&r) })
+	} else {
+		err = r.check(b.next())
+	}
+	b.lines = r.lines
+	switch err = r.end(err); {
+	case errors.Is(err, errManyChecks):
+		return several, err
+	case err != nil:
+		return several, badInput("%w", err)
+	}
+	b.trials = slices.Grow(b.trials, len(b.questions))[:len(b.questions)]
+	for i, q := range b.questions {
+		if t := &b.trials[i]; q.err != nil {
+			t.err = badInput("%w", q.err)
+		} else {
+			t.in = &q.Input
+		}
+	}
+	return several, nil
+}
+
+// readNext reads one of several checks.
+func (b *batch) readNext(r *reader) error {
+	if len(b.questions) == maxChecks {
+		return errManyChecks
+	}
+	q, start, depth := b.next(), r.at, r.depth
+	if q.err = r.check(q); q.err == nil {
+		return nil
+	}
+	if err := r.valid(); err != nil {
+		return err
+	}
+	r.at, r.depth = start, depth
+	r.skip()
+	return nil
+}
+
+// check reads what a check request asks into q, which must be as new.
+func (r *reader) check(q *question) error {
+	if err := r.question(q); err != nil {
+		return err
+	}
+	if q.timed {
+		return errTimed
+	}
+	return nil
+}
