@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -191,37 +192,65 @@ func soonest(all []*rules.Rule) time.Duration {
 
 // take asks the store about the groups of all, in one go.
 func (s *Server) take(ctx context.Context, all []trial) {
-	var few [4]*group
-	groups := few[:0]
+	n := 0
+	var g *group // the last
 	for i := range all {
-		for j := range all[i].groups {
-			groups = append(groups, &all[i].groups[j])
+		if t := &all[i]; len(t.groups) > 0 {
+			n += len(t.groups)
+			g = &t.groups[len(t.groups)-1]
 		}
-	}
-	n := len(groups)
-	if n == 0 {
-		return
 	}
 	start := s.metrics.now()
-	if n == 1 {
-		a := &groups[0].answer
-		a.Decision, a.Err = s.decider.Take(ctx, &groups[0].request, a.Each)
+	switch n {
+	case 0:
+	case 1:
+		a := &g.answer
+		a.Decision, a.Err = s.decider.Take(ctx, &g.request, a.Each)
 		s.called(start, a.Err)
-		return
+	default:
+		s.called(start, s.takeEach(ctx, all, n))
 	}
-	requests, answers := make([]stint.Request, n), make([]stint.Answer, n)
-	for i, g := range groups {
-		requests[i], answers[i] = g.request, g.answer
-	}
-	s.decider.TakeEach(ctx, requests, answers)
-	var err error
-	for i, g := range groups {
-		g.answer = answers[i]
-		if e := g.answer.Err; e != nil && (err == nil || errors.Is(err, stint.ErrRequest)) {
-			err = e
+}
+
+// asked is what a Store is asked in one call, and what it answers. It is used again,
+// for a Store keeps nothing of that.
+type asked struct {
+	requests []stint.Request
+	answers  []stint.Answer
+}
+
+var asks = sync.Pool{New: func() any { return new(asked) }}
+
+// takeEach asks the store about the n groups of all. Of several failures it returns
+// one, and one that is the store's if there is any.
+func (s *Server) takeEach(ctx context.Context, all []trial, n int) (err error) {
+	a := asks.Get().(*asked)
+	a.requests, a.answers = slices.Grow(a.requests, n), slices.Grow(a.answers, n)
+	for i := range all {
+		for j := range all[i].groups {
+			g := &all[i].groups[j]
+			a.requests, a.answers = append(a.requests, g.request), append(a.answers, stint.Answer{Each: g.answer.Each})
 		}
 	}
-	s.called(start, err)
+	s.decider.TakeEach(ctx, a.requests, a.answers)
+	k := 0
+	for i := range all {
+		for j := range all[i].groups {
+			answer := &all[i].groups[j].answer
+			*answer = a.answers[k]
+			k++
+			if e := answer.Err; e != nil && (err == nil || errors.Is(err, stint.ErrRequest)) {
+				err = e
+			}
+		}
+	}
+	if n <= keptChecks {
+		clear(a.requests)
+		clear(a.answers)
+		a.requests, a.answers = a.requests[:0], a.answers[:0]
+		asks.Put(a)
+	}
+	return err
 }
 
 // called counts a call of the store that began at start, where no Fallback does.
