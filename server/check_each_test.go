@@ -62,6 +62,7 @@ rules:
   - {name: watch, match: 'operation == "login"', key: client.ip, limits: [2 per 1h], mode: shadow}
   - {name: seen, match: 'operation == "login"', key: '"all"', limits: [10 per 1h, 12 per 24h], mode: shadow}
   - {name: size, match: 'has(attrs.size)', key: string(attrs.size), cost: int(attrs.size), limits: [7 per 1m leaky_bucket]}
+  - {name: header, match: 'request.path == "/"', key: 'request.headers["x-a"]', limits: [9 per 1m fixed_window]}
 `
 
 // someChecks are checks of all sorts, malformed ones among them.
@@ -76,7 +77,8 @@ func someChecks(random *rand.Rand, n int) []string {
 			`{"operation":"ping"}`, `{"operation":"bad"}`, `{"operation":"free"}`, `{}`, `{"cost":-1}`,
 			`{"client":"x","attrs":{"a\"]}":["\\\"",{"b":[null,true,-1.5e3]}]}}`, `{"t_us":1}`, `{"cost":1,"cost":2}`, `{"operation":"\ud800","attrs":{}}`,
 			`null`, `false`, `7`, `"]"`, `true`, `{"request":{"path":"/%zz","headers":{"a":"]"}}}`,
-		}[random.IntN(18)])
+			`{"request":{"path":"/","headers":{"x-a":"b"}}}`, `{"request":{"path":"/","headers":{"x-a":["b","c"],"x-b":null}}}`, `{"request":{"path":"/"}}`,
+		}[random.IntN(21)])
 	}
 	return all
 }
