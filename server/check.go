@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -103,22 +104,21 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 // readBody reads a check request. Unless it is long, its length is believed, so that
 // it is read in one go.
 func readBody(w http.ResponseWriter, r *http.Request) (string, error) {
-	const short = 4 << 10
 	n := r.ContentLength
-	if n <= 0 || n > bufferSize {
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxQuestion))
+	if n > 0 && n <= 4<<10 {
+		body := make([]byte, n)
+		_, err := io.ReadFull(r.Body, body)
 		return string(body), err
 	}
-	var body []byte
-	if n <= short {
-		body = make([]byte, n)
-	} else {
-		buffer := buffers{}.Get()
-		defer buffers{}.Put(buffer)
-		body = buffer[:n]
+	buffer := buffers{}.Get()
+	defer buffers{}.Put(buffer)
+	if n > 0 && n <= bufferSize {
+		_, err := io.ReadFull(r.Body, buffer[:n])
+		return string(buffer[:n]), err
 	}
-	_, err := io.ReadFull(r.Body, body)
-	return string(body), err
+	var body strings.Builder
+	_, err := io.CopyBuffer(&body, http.MaxBytesReader(w, r.Body, maxQuestion), buffer)
+	return body.String(), err
 }
 
 // answerOne answers a check request of one check.
