@@ -79,12 +79,14 @@ type trial struct {
 // requests that come after these.
 func (s *Server) decide(ctx context.Context, all []trial, at time.Time) {
 	start, set := s.metrics.now(), s.set.Load()
-	var m rules.Matches
+	m := matches.Get().(*rules.Matches)
 	for i := range all {
 		if t := &all[i]; t.in != nil {
-			t.find(set, &m, at)
+			t.find(set, m, at)
 		}
 	}
+	m.Asks, m.Rules = nil, nil // which are the trials'
+	matches.Put(m)
 	s.take(ctx, all)
 	for i := range all {
 		t := &all[i]
@@ -103,6 +105,8 @@ func (s *Server) decide(ctx context.Context, all []trial, at time.Time) {
 		s.metrics.decided(ctx, start, &t.Verdict, t.err)
 	}
 }
+
+var matches = sync.Pool{New: func() any { return new(rules.Matches) }}
 
 // find finds what applies, and what the store is to be asked. m is for use in
 // between.
