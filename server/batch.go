@@ -18,19 +18,19 @@ type batch struct {
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
-// What a batch had room for is used again unless it was more than this: checks, header
-// lines, bytes of an answer, and headers of one check.
+// Room for any number of checks is used again, some 2 MB where they are 1,000, until
+// the collector finds it idle; but no more than this for header lines, bytes of an
+// answer, and headers of one check.
 const (
-	keptChecks  = 128
-	keptLines   = 1024
-	keptAnswer  = 128 << 10
+	keptLines   = 4096
+	keptAnswer  = 1 << 20
 	keptHeaders = 8
 )
 
 // free lets go of what belongs to the request. Nobody else has any of it: a Store
 // keeps nothing of what it is asked but copies of keys.
 func (b *batch) free() {
-	if len(b.questions) > keptChecks || cap(b.lines) > keptLines || cap(b.answer) > keptAnswer {
+	if cap(b.lines) > keptLines || cap(b.answer) > keptAnswer {
 		return
 	}
 	for _, q := range b.questions {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -140,7 +141,11 @@ func (s *Server) answerOne(w http.ResponseWriter, r *http.Request, b *batch) {
 // answerEach answers a check request of several checks: 200, and in the body what
 // became of each.
 func (s *Server) answerEach(w http.ResponseWriter, r *http.Request, b *batch) {
-	answer := append(b.answer[:0], '[')
+	room := 2
+	for i := range b.trials {
+		room += 32 + b.trials[i].size()
+	}
+	answer := append(slices.Grow(b.answer[:0], room), '[')
 	var by stint.Source
 	for i := range b.trials {
 		t := &b.trials[i]

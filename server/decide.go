@@ -248,7 +248,7 @@ func (s *Server) takeEach(ctx context.Context, all []trial, n int) (err error) {
 			}
 		}
 	}
-	if n <= keptChecks {
+	if n <= maxChecks {
 		clear(a.requests)
 		clear(a.answers)
 		a.requests, a.answers = a.requests[:0], a.answers[:0]
