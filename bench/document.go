@@ -53,7 +53,7 @@ var groupNotes = map[string]string{
 What is compared is not equal in all: Stint and throttled with LRU bound how many keys they hold, sethvargo and ulule sweep old ones now and then (their defaults: not within this run, and every 30 s), and the rest keep all for ever. x/time/rate answers yes or no; all others also tell how much is left and when there is more. "Stint, three limits at once" decides by three token buckets, all or nothing. The map lookup has no lock and no writer, which no limiter can do without.`,
 	redisGroup: `One redis-server on loopback, without persistence, shares the processors with the callers. Memory, where a column says so, is Redis's.
 
-Stint and the sorted-set log use rueidis, which joins the commands of many callers into one write; redis_rate, ulule and throttled are written for go-redis, with its default pool. So there is a floor of each, and a row's ratio is to that of its own client. Where Redis's own time for a decision is the same as the time from decision to decision, Redis bounds the row; where it is far below, the callers, the sockets and the switching between them do.
+Stint and the sorted-set log use rueidis, which joins the commands of many callers into one write; redis_rate, ulule and throttled are written for go-redis, with its default pool. So there is a floor of each, and a row's ratio is to that of its own client. Where Redis's own time for a decision is the same as the time from decision to decision, Redis bounds the row; where it is far below, the callers, the sockets and the switching between them do. An exact limiter in one script reads the server's clock, reads what is there and writes it with its expiry; the script of one read and one write does that and decides nothing.
 
 throttled asks for the state, decides, and then swaps it if nobody else has: two round trips for what is allowed, one for what is denied, and errors where many want the same key. Time for what ended in an error counts as time of those that did not. "Stint, three limits at once" decides by three token buckets, all or nothing, in one round trip.`,
 	serverGroup: `The clients of all rows are Go's own, in a process beside the server's. They share the processors with it, and take their part of the time; CPU and allocations are of the server's process alone, the system's work for it included. A floor does the least that a server of its kind can do: the empty handler reads the request and answers with nothing; the proxy passes it on. The ratio of a list of checks is to a single check.`,
@@ -212,7 +212,8 @@ func (m *measured) failures() bool {
 	return false
 }
 
-// bounds says of a table through Redis what bounds the main row.
+// bounds says of a table through Redis what bounds the main row, and what it takes
+// more than a bare script does.
 func (m *measured) bounds(w io.Writer) {
 	r := m.find(mainRow)
 	if !m.table.redis || r == nil {
@@ -227,4 +228,8 @@ func (m *measured) bounds(w io.Writer) {
 		what = "Redis bounds it, and the callers who share the processors with it"
 	}
 	fmt.Fprintf(w, "\nUnder %s Redis was busy for %s of the time: %s.\n", mainRow, percent(busy), what)
+	if least := m.find(leastScript); least != nil {
+		fmt.Fprintf(w, "The bare %s: %s, Redis's own %s. %s takes %s times as long, Redis's own %s.\n", leastScript,
+			duration(least.cost().middle), duration(least.cpu()*1000), mainRow, ratio(r.over(least)), duration(r.cpu()*1000))
+	}
 }

@@ -11,14 +11,17 @@ import (
 const (
 	incrRueidis = "INCR, rueidis"
 	incrGoRedis = "INCR, go-redis"
+	leastScript = "script of one read and one write, rueidis"
 )
 
 // redisFloors are the least that a limiter in Redis does: one command, or one
-// script, in one round trip.
+// script, in one round trip. An exact limiter in one script cannot do less than that
+// of one read and one write does.
 var redisFloors = []subject{
 	{name: incrRueidis, kind: floor, open: openIncrRueidis},
 	{name: incrGoRedis, kind: floor, open: openIncrGoRedis},
-	{name: "empty script, rueidis", kind: floor, open: openScript},
+	{name: "empty script, rueidis", kind: floor, open: openEmptyScript},
+	{name: leastScript, kind: floor, open: openLeastScript},
 	{name: "SET … PX, rueidis", kind: floor, open: openSet},
 }
 
@@ -45,9 +48,24 @@ func openIncrRueidis(p place, _ spec) (*limiter, error) {
 	})
 }
 
-func openScript(p place, _ spec) (*limiter, error) {
-	script := rueidis.NewLuaScript("return 1")
-	return overRueidis(p, "script:", "", func(ctx context.Context, c rueidis.Client, key string) error {
+func openEmptyScript(p place, _ spec) (*limiter, error) {
+	return overScript(p, "script:", "", "return 1")
+}
+
+// openLeastScript reads the server's clock and what is there, and writes as much, with
+// its expiry.
+func openLeastScript(p place, _ spec) (*limiter, error) {
+	return overScript(p, "least:", "0123456789ab", `
+redis.call('TIME')
+redis.call('GET', KEYS[1])
+redis.call('SET', KEYS[1], '0123456789ab', 'PX', 3600000)
+return 1
+`)
+}
+
+func overScript(p place, prefix, value, text string) (*limiter, error) {
+	script := rueidis.NewLuaScript(text)
+	return overRueidis(p, prefix, value, func(ctx context.Context, c rueidis.Client, key string) error {
 		return script.Exec(ctx, c, []string{key}, nil).Error()
 	})
 }
