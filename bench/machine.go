@@ -31,7 +31,7 @@ func thisMachine(redis *redisServer) machine {
 		m.system += ", kernel " + strings.TrimSpace(string(text))
 	}
 	compared := []string{"golang.org/x/time", "github.com/sethvargo/go-limiter", "github.com/ulule/limiter/v3", "github.com/throttled/throttled/v2",
-		"github.com/go-redis/redis_rate/v10", "github.com/redis/go-redis/v9", "github.com/redis/rueidis"}
+		"github.com/go-redis/redis_rate/v10", "github.com/redis/go-redis/v9", "github.com/redis/rueidis", "google.golang.org/grpc"}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, d := range info.Deps {
 			if slices.Contains(compared, d.Path) {

@@ -28,6 +28,7 @@ var rooms = []struct {
 	{"expressions (CEL)", regexp.MustCompile(`^cel\.dev/`)},
 	{"metrics (Prometheus)", regexp.MustCompile(`^github\.com/prometheus/`)},
 	{"encoding/json", regexp.MustCompile(`^encoding/json\.`)},
+	{"grpc-go, with HTTP/2 and protobuf", regexp.MustCompile(`^(google\.golang\.org/(grpc|protobuf)|golang\.org/x/net/http2)\b`)},
 	{"net/http, with bufio and net/textproto", regexp.MustCompile(`^(net/http|net/textproto|net/url|bufio|mime)\b`)},
 	{"system calls, net and the poller", regexp.MustCompile(`^(internal/runtime/syscall|internal/poll|internal/syscall|syscall|net)\b|^runtime\.(netpoll|epoll|entersyscall|exitsyscall|reentersyscall)`)},
 	{"runtime: memory and its collector", regexp.MustCompile(`(?i)^(internal/runtime/gc|runtime)\b.*(malloc|gc|scan|sweep|mark|span|heap|memclr|memmove|growslice|newobject|makeslice|barrier|grey|typed|mcache|mcentral|pagealloc|bitmap|slicebyte|rawstring|concat)`)},
@@ -87,6 +88,7 @@ func sharesOf(profile []byte) (*shares, error) {
 // everything is Stint's doing.
 var profiledRows = []struct{ name, ours string }{
 	{emptyHandler, ""},
+	{emptyService, ""},
 	{checkRow, "github.com/stintdev/stint/server.(*Server).check"},
 	{pooledProxy, ""},
 	{gatewayRow, "github.com/stintdev/stint/server.(*Server).decideHTTP"},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -19,6 +20,8 @@ import (
 // The clients, and the upstream of those that pass requests on, are in the worker's.
 const (
 	emptyHandler = "empty handler"
+	emptyService = "empty grpc-go service, one connection"
+	emptyApart   = "empty grpc-go service, 16 connections"
 	bareProxy    = "bare ReverseProxy"
 	pooledProxy  = "bare ReverseProxy, buffers reused"
 	checkRow     = "Stint /v1/check"
@@ -31,28 +34,44 @@ const inList = 100
 
 // site is what a server process serves, and how it is asked.
 type site struct {
-	handler func(upstream string) (http.Handler, error)
-	proxies bool   // it wants an upstream
-	body    string // of a POST; "": it is asked by GET
+	open    func(upstream string) (service, error)
+	proxies bool // it wants an upstream
+	dial    func(addr string) (asker, error)
+}
+
+// service answers what comes in at a listener.
+type service func(net.Listener) error
+
+// asker is a client. ask may be called by all callers at once.
+type asker struct {
+	ask   func(context.Context) error
+	close func()
 }
 
 var sites = map[string]site{
-	emptyHandler: {handler: func(string) (http.Handler, error) { return http.HandlerFunc(empty), nil }, body: checkBody},
-	checkRow:     {handler: checkHandler, body: checkBody},
-	listRow:      {handler: checkHandler, body: listBody()},
-	bareProxy:    {handler: func(up string) (http.Handler, error) { return proxyTo(up, nil) }, proxies: true},
-	pooledProxy:  {handler: func(up string) (http.Handler, error) { return proxyTo(up, buffers{}) }, proxies: true},
-	gatewayRow:   {handler: gatewayHandler, proxies: true},
+	emptyHandler: {open: web(func(string) (http.Handler, error) { return http.HandlerFunc(empty), nil }), dial: posting(checkBody)},
+	emptyService: {open: emptyGRPC, dial: calling(1)},
+	emptyApart:   {open: emptyGRPC, dial: calling(serverCallers)},
+	checkRow:     {open: web(checkHandler), dial: posting(checkBody)},
+	listRow:      {open: web(checkHandler), dial: posting(listBody())},
+	bareProxy:    {open: web(func(up string) (http.Handler, error) { return proxyTo(up, nil) }), proxies: true, dial: getting},
+	pooledProxy:  {open: web(func(up string) (http.Handler, error) { return proxyTo(up, buffers{}) }), proxies: true, dial: getting},
+	gatewayRow:   {open: web(gatewayHandler), proxies: true, dial: getting},
 }
 
 var serverSubjects = []subject{
 	{name: emptyHandler, kind: floor, open: serving(emptyHandler)},
 	{name: checkRow, kind: ours, beside: emptyHandler, open: serving(checkRow)},
 	{name: listRow, kind: ours, beside: checkRow, open: serving(listRow)},
+	{name: emptyService, kind: floor, open: serving(emptyService)},
+	{name: emptyApart, kind: floor, open: serving(emptyApart)},
 	{name: bareProxy, kind: floor, open: serving(bareProxy)},
 	{name: pooledProxy, kind: floor, open: serving(pooledProxy)},
 	{name: gatewayRow, kind: ours, beside: pooledProxy, open: serving(gatewayRow)},
 }
+
+// serverCallers is how many ask a server at once; emptyApart has a connection for each.
+const serverCallers = 16
 
 // fileOfRules is a rule that does not match and one that does, with two limits.
 const fileOfRules = `
@@ -70,6 +89,14 @@ func listBody() string {
 		all[i] = strings.Replace(checkBody, "192.0.2.1", fmt.Sprint("192.0.2.", i), 1)
 	}
 	return "[" + strings.Join(all, ",") + "]"
+}
+
+// web serves a handler over HTTP.
+func web(open func(upstream string) (http.Handler, error)) func(string) (service, error) {
+	return func(upstream string) (service, error) {
+		h, err := open(upstream)
+		return func(l net.Listener) error { return http.Serve(l, h) }, err
+	}
 }
 
 func newServer(routes ...server.Route) (*server.Server, error) {
@@ -140,15 +167,17 @@ func serving(name string) func(place, spec) (*limiter, error) {
 			end()
 			return nil, err
 		}
-		transport := &http.Transport{MaxIdleConnsPerHost: 64}
-		client := &http.Client{Transport: transport}
+		a, err := sites[name].dial(p.addr)
+		if err != nil {
+			p.end()
+			end()
+			return nil, err
+		}
 		return &limiter{
-			take: func(ctx context.Context, _ string) (bool, error) {
-				return true, ask(ctx, client, p.addr, sites[name].body)
-			},
+			take: func(ctx context.Context, _ string) (bool, error) { return true, a.ask(ctx) },
 			used: p.used,
 			close: func() {
-				transport.CloseIdleConnections()
+				a.close()
 				p.end()
 				end()
 			},
@@ -156,12 +185,29 @@ func serving(name string) func(place, spec) (*limiter, error) {
 	}
 }
 
-func ask(ctx context.Context, client *http.Client, addr, body string) error {
-	method, url, in := "GET", "http://"+addr+"/v1/users?page=7", io.Reader(nil)
-	if body != "" {
-		method, url, in = "POST", "http://"+addr+"/v1/check", strings.NewReader(body)
+// posting asks by POST what the API of checks is asked.
+func posting(body string) func(addr string) (asker, error) {
+	return func(addr string) (asker, error) {
+		return asking("POST", "http://"+addr+"/v1/check", func() io.Reader { return strings.NewReader(body) }), nil
 	}
-	r, err := http.NewRequestWithContext(ctx, method, url, in)
+}
+
+// getting asks by GET.
+func getting(addr string) (asker, error) {
+	return asking("GET", "http://"+addr+"/v1/users?page=7", func() io.Reader { return nil }), nil
+}
+
+func asking(method, url string, body func() io.Reader) asker {
+	transport := &http.Transport{MaxIdleConnsPerHost: 64}
+	client := &http.Client{Transport: transport}
+	return asker{
+		ask:   func(ctx context.Context) error { return ask(ctx, client, method, url, body()) },
+		close: transport.CloseIdleConnections,
+	}
+}
+
+func ask(ctx context.Context, client *http.Client, method, url string, body io.Reader) error {
+	r, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"runtime"
@@ -34,7 +33,7 @@ type usage struct {
 // it has used whenever it gets a line, and ends with its standard input. After a
 // line "profile" it takes a profile until the next line.
 func serveSite(name string) error {
-	h, err := sites[name].handler(os.Getenv(siteUpstream))
+	serve, err := sites[name].open(os.Getenv(siteUpstream))
 	if err != nil {
 		return err
 	}
@@ -46,7 +45,7 @@ func serveSite(name string) error {
 		ballast := make([]byte, 64<<20)
 		defer runtime.KeepAlive(ballast)
 	}
-	go func() { _ = http.Serve(l, h) }()
+	go func() { _ = serve(l) }()
 	out := json.NewEncoder(os.Stdout)
 	if err := out.Encode(l.Addr().String()); err != nil {
 		return err

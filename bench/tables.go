@@ -91,9 +91,9 @@ func tables(short bool) []table {
 	denied.limit, denied.logLimit = perKey, perKey
 	all = append(all, hot, keys, lone, denied)
 
-	all = append(all, table{name: "servers", group: serverGroup, title: "HTTP over loopback; 16 callers",
+	all = append(all, table{name: "servers", group: serverGroup, title: "Over loopback; 16 callers",
 		about:    "The upstream, behind the proxies, is in the clients' process. The rules are one that does not match and one with two limits.",
-		subjects: serverSubjects, floor: emptyHandler, keys: 1, callers: 16, batch: 1, slice: 300 * time.Millisecond, limit: plenty})
+		subjects: serverSubjects, floor: emptyHandler, keys: 1, callers: serverCallers, batch: 1, slice: 300 * time.Millisecond, limit: plenty})
 
 	if short {
 		for i := range all {
