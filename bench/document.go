@@ -29,12 +29,16 @@ Stint beside other limiters, and beside floors: what the machine takes for the l
 	r.how(w)
 	fmt.Fprint(w, "\n## In short\n\nThe token bucket, which a limit is where nothing is said, beside its floor and the fastest peer of its kind (a log is another kind). Above 1: slower than that. The last column counts peers of all kinds.\n\n")
 	r.summary(w)
+	r.pausesInShort(w)
 	r.counting(w)
 	group := ""
 	for _, m := range r.tables {
 		if m.table.group != group {
 			group = m.table.group
-			fmt.Fprintf(w, "\n## %s\n\n![%s](benchmarks-%s.svg)\n", groupTitles[group], groupTitles[group], group)
+			fmt.Fprintf(w, "\n## %s\n", groupTitles[group])
+			if group != pauseGroup {
+				fmt.Fprintf(w, "\n![%s](benchmarks-%s.svg)\n", groupTitles[group], group)
+			}
 			fmt.Fprintf(w, "\n%s\n", groupNotes[group])
 		}
 		m.document(w)
@@ -45,12 +49,15 @@ Stint beside other limiters, and beside floors: what the machine takes for the l
 	}
 }
 
-var groupTitles = map[string]string{memoryGroup: "In memory", redisGroup: "Through Redis", serverGroup: "Servers"}
+var groupTitles = map[string]string{memoryGroup: "In memory", pauseGroup: "Pauses", redisGroup: "Through Redis", serverGroup: "Servers"}
 
 var groupNotes = map[string]string{
 	memoryGroup: `There are as many callers as processors. Each time includes the drawing of a key and a call through a function value, floors as well.
 
 What is compared is not equal in all: Stint and throttled with LRU bound how many keys they hold, sethvargo and ulule sweep old ones now and then (their defaults: not within this run, and every 30 s), and the rest keep all for ever. x/time/rate answers yes or no; all others also tell how much is left and when there is more. "Stint, three limits at once" decides by three token buckets, all or nothing. The map lookup has no lock and no writer, which no limiter can do without.`,
+	pauseGroup: `In memory: one caller asks for one key after another, none of which was there before, once each; meanwhile the tables grow, and what a period has passed for is dropped. A step is from one look at the clock to the next, and the making of the key's text is in it. sethvargo and ulule are told to sweep once a period; throttled holds half as many keys as come in and drops the least recently used, whatever its age; x/time/rate drops none. Each turn has a process of its own, in which Go's collector runs as it does everywhere. The clock alone is the same loop without a limiter, for as long as Stint's token bucket took: its pauses are those of the machine, which others use as well.
+
+"Longest work" is the most that one step had of the processor, by its thread's own clock. Growing and sweeping that the caller does itself are in it, and what the collector makes the caller do. Waiting is not: for a processor, which is the machine's doing, or for the collector or a lock, which is not. So what another goroutine sweeps under a lock shows in the slowest step only. Stint has no such goroutine; all that it sweeps is its callers' work.`,
 	redisGroup: `One redis-server on loopback, without persistence, shares the processors with the callers. Memory, where a column says so, is Redis's.
 
 Stint and the sorted-set log use rueidis, which joins the commands of many callers into one write; redis_rate, ulule and throttled are written for go-redis, with its default pool. So there is a floor of each, and a row's ratio is to that of its own client. Where Redis's own time for a decision is the same as the time from decision to decision, Redis bounds the row; where it is far below, the callers, the sockets and the switching between them do. An exact limiter in one script reads the server's clock, reads what is there and writes it with its expiry; the script of one read and one write does that and decides nothing.
@@ -82,7 +89,7 @@ func (r *run) summary(w io.Writer) {
 
 func (m *measured) summary(w io.Writer, name, more string) {
 	main := m.find(name)
-	if main == nil {
+	if main == nil || m.table.newcomers > 0 {
 		return
 	}
 	best := m.bestPeer(main)
@@ -128,6 +135,10 @@ Before anything is measured, each limiter must limit: 200 requests by one caller
 
 func (m *measured) document(w io.Writer) {
 	t := m.table
+	if t.newcomers > 0 {
+		m.pauses(w)
+		return
+	}
 	fmt.Fprintf(w, "\n### %s\n\n%s", t.title, t.about)
 	hasPeers, denials, failures := m.bestPeer(&m.results[0]) != nil, m.unasked(), m.failures()
 	fmt.Fprint(w, "\n\n| | time | per second | ÷ floor |")
@@ -157,15 +168,8 @@ func (m *measured) document(w io.Writer) {
 }
 
 func (m *measured) row(w io.Writer, r *result, hasPeers, hasMemory, failures, denials bool) {
-	t, name := m.table, r.subject.name
-	switch {
-	case r.subject.kind == ours:
-		name = "**" + name + "**"
-	case r.subject.kind == floor:
-		name = "*" + name + "*"
-	}
-	c := r.cost()
-	fmt.Fprintf(w, "| %s | %s (%s–%s) | %s |", name, duration(c.middle), duration(c.low), duration(c.high), number(1e9/c.middle))
+	t, c := m.table, r.cost()
+	fmt.Fprintf(w, "| %s | %s (%s–%s) | %s |", r.subject.display(), duration(c.middle), duration(c.low), duration(c.high), number(1e9/c.middle))
 	cell := func(when bool, text string) {
 		if when {
 			fmt.Fprintf(w, " %s |", text)
@@ -192,6 +196,12 @@ func (m *measured) row(w io.Writer, r *result, hasPeers, hasMemory, failures, de
 	cell(failures, percent(r.share(func(s *sample) int64 { return s.Errors })))
 	cell(denials, percent(r.share(func(s *sample) int64 { return s.Denied })))
 	fmt.Fprintln(w)
+}
+
+// display is the name as a row begins with it.
+func (s *subject) display() string {
+	mark := map[kind]string{ours: "**", floor: "*"}[s.kind]
+	return mark + s.name + mark
 }
 
 // unasked tells whether a limiter denied where none should.

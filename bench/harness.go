@@ -83,6 +83,9 @@ func (w *worker) end() {
 // measure lets the subjects of a table take turns: each round begins with another
 // one. A round that is not counted comes before.
 func measure(t *table, redis *redisServer, rounds int, short bool) (*measured, error) {
+	if t.newcomers > 0 {
+		return measurePauses(t, rounds, short)
+	}
 	m := &measured{table: t}
 	a := assignment{Table: t.name, Short: short}
 	if t.redis {

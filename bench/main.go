@@ -98,7 +98,7 @@ func (r *run) write(dir string) error {
 				tables = append(tables, m)
 			}
 		}
-		if len(tables) > 0 {
+		if len(tables) > 0 && group != pauseGroup {
 			b.Reset()
 			plot(&b, title, tables)
 			files["benchmarks-"+group+".svg"] = bytes.Clone(b.Bytes())

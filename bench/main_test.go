@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // The workers and servers of a test are the test's own program.
@@ -44,6 +45,9 @@ func TestShort(t *testing.T) {
 		}
 	}
 	for group := range groupTitles {
+		if group == pauseGroup {
+			continue
+		}
 		picture, err := os.ReadFile(filepath.Join(dir, "benchmarks-"+group+".svg"))
 		if err != nil {
 			t.Fatal(err)
@@ -77,6 +81,35 @@ func TestOver(t *testing.T) {
 	}
 	if got, want := a.over(&b), (spread{3, 3, 3}); got != want {
 		t.Errorf("%v, not %v", got, want)
+	}
+}
+
+// A histogram tells less than 2 % too little, however long what it counts.
+func TestHistogram(t *testing.T) {
+	for _, one := range []int64{0, 1, 127, 128, 129, 255, 256, 1000, 999_999, 1 << 40, 1<<63 - 1} {
+		var h histogram
+		h.add(1)
+		h.add(one)
+		h.add(1<<63 - 1)
+		if got := h.quantile(0.5); got > max(1, one) || float64(got) < 0.98*float64(one) {
+			t.Errorf("%d, not %d", got, one)
+		}
+	}
+}
+
+// All keys come in, and what only waits has not worked.
+func TestPauses(t *testing.T) {
+	l := only(func(key string) {
+		if key == "500" {
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
+	s := turnOfPauses(&table{newcomers: 1000}, l, 0)
+	if p := s.Pauses; s.Calls != 1000 || p.Slowest < 20e6 || p.Long < 1 || p.P9999 > p.Slowest || p.Median > p.P999 {
+		t.Errorf("%+v, %+v", s, p)
+	}
+	if p := s.Pauses; p.Worked <= 0 || p.Worked > 10e6 {
+		t.Errorf("worked for %d ns of %d", p.Worked, p.Slowest)
 	}
 }
 

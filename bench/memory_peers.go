@@ -43,7 +43,11 @@ func openRate(_ place, s spec) (*limiter, error) {
 
 // openSethvargo leaves the sweeping of old keys at its default, every six hours.
 func openSethvargo(_ place, s spec) (*limiter, error) {
-	store, err := sethvargo.New(&sethvargo.Config{Tokens: uint64(s.amount), Interval: s.period})
+	return sethvargoOf(sethvargo.Config{Tokens: uint64(s.amount), Interval: s.period})
+}
+
+func sethvargoOf(c sethvargo.Config) (*limiter, error) {
+	store, err := sethvargo.New(&c)
 	if err != nil {
 		return nil, err
 	}

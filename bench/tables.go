@@ -25,6 +25,9 @@ type table struct {
 	slice    time.Duration // how long a subject's turn is
 	redis    bool
 
+	newcomers int // keys that come in, each once, in a table of pauses; 0: it is none
+	rounds    int // of pauses, at most
+
 	limit, logLimit spec
 }
 
@@ -43,6 +46,7 @@ const (
 	memoryGroup = "memory"
 	redisGroup  = "redis"
 	serverGroup = "servers"
+	pauseGroup  = "pauses"
 )
 
 // tables are all tables; in the short form there are few keys and the turns are
@@ -72,6 +76,20 @@ func tables(short bool) []table {
 		all = append(all, hot, keys, denied)
 	}
 
+	few := table{name: "pauses-1M", group: pauseGroup, title: "A million keys come in", newcomers: million, rounds: 2}
+	few.about = "Each may be asked for once in 200 ms."
+	few.limit = spec{1, 200 * time.Millisecond}
+	few.logLimit, few.subjects = few.limit, pauseSubjects(few.newcomers)
+	all = append(all, few)
+	if !short {
+		many := few
+		many.name, many.title, many.newcomers, many.rounds = "pauses-10M", "Ten million keys come in", 10*million, 1
+		many.about = "Each may be asked for once in 2 s. For want of time, Stint's token bucket only."
+		many.limit = spec{1, 2 * time.Second}
+		many.subjects = longPauseSubjects(many.newcomers)
+		all = append(all, many)
+	}
+
 	base := table{group: redisGroup, subjects: slices.Concat(redisFloors, redisOurs, redisPeers), floor: incrRueidis,
 		redis: true, callers: 64, batch: 1, slice: 200 * time.Millisecond}
 	hot := base
@@ -97,7 +115,7 @@ func tables(short bool) []table {
 
 	if short {
 		for i := range all {
-			all[i].keys = min(all[i].keys, 1000)
+			all[i].keys, all[i].newcomers = min(all[i].keys, 1000), min(all[i].newcomers, 1000)
 			all[i].slice = 5 * time.Millisecond
 		}
 	}

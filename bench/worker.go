@@ -41,6 +41,7 @@ type sample struct {
 	CPU     float64 // of Redis, or of the server's process, in seconds
 	Error   string  // one of the errors
 	Profile []byte  `json:",omitempty"` // of the server's process
+	Pauses  *pauses `json:",omitempty"` // of a table of pauses
 }
 
 // work is the whole life of a worker process: it takes turns as standard input
@@ -152,7 +153,7 @@ func prepare(t *table, s *subject, p place, keys []string) (*limiter, float64, e
 			return nil, 0, fmt.Errorf("drained, and allowed is %v, error %v", allowed, err)
 		}
 	}
-	return l, (held() - before) / float64(len(keys)), nil
+	return l, (held() - before) / float64(max(1, len(keys))), nil
 }
 
 func fill(ctx context.Context, l *limiter, keys []string) error {
@@ -178,6 +179,9 @@ func held() float64 {
 
 // turn calls for so long, from all callers at once.
 func turn(t *table, l *limiter, keys []string, d time.Duration) sample {
+	if t.newcomers > 0 {
+		return turnOfPauses(t, l, d)
+	}
 	callers := t.callers
 	if callers == 0 {
 		callers = runtime.GOMAXPROCS(0)
