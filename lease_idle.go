@@ -52,7 +52,7 @@ func (l *Leases) collect(mayGo func(*grant, int64) bool) (stays bool) {
 		}
 		now, g := l.now(), e.grant.Load()
 		if g == nil && e.isIdle(now) {
-			l.drop(i, e, now)
+			stays = !l.drop(i, e, now) || stays
 			continue
 		}
 		stays = true
@@ -77,14 +77,16 @@ func (l *Leases) collect(mayGo func(*grant, int64) bool) (stays bool) {
 	return stays
 }
 
-// drop makes room for another.
-func (l *Leases) drop(place int, e *lease, now int64) {
+// drop makes room for another, unless e is asked for again.
+func (l *Leases) drop(place int, e *lease, now int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.table.slots[place].Load() == e && e.isIdle(now) && e.busy.CompareAndSwap(false, true) {
-		l.end(e, e.grant.Load(), true)
-		l.table.slots[place].Store(nil)
+	if l.table.slots[place].Load() != e || !e.isIdle(now) || !e.busy.CompareAndSwap(false, true) {
+		return false
 	}
+	l.end(e, e.grant.Load(), true)
+	l.table.slots[place].Store(nil)
+	return true
 }
 
 // giveUp gives units back. If that fails they are void, also where it may have been
@@ -104,8 +106,8 @@ func (l *Leases) giveUp(ctx context.Context, asks []Ask) {
 	l.returned.Add(units)
 }
 
-// Close gives back what is held, within a second, and leases nothing any more. It does
-// not close the Store, which must still be there.
+// Close gives back what is held and what is on its way, within a second for each, and
+// leases nothing any more. It does not close the Store, which must still be there.
 func (l *Leases) Close() {
 	l.init()
 	l.mu.Lock()
