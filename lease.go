@@ -16,7 +16,7 @@ const DefaultMaxLeases = 10_000
 // Penalty, under a Limit with a Lease. All others are passed on.
 //
 // Never more passes than the limit allows. A lease of k units is a charge of k, made
-// together with a request of the same key. What of it is served later than it was
+// together with a request of the same key, or ahead of one. What of it is served later than it was
 // charged is what needs care, and differs by algorithm:
 //
 // A TokenBucket is made smaller by the share that may be leased (Limit.Lease). In any
@@ -31,14 +31,21 @@ const DefaultMaxLeases = 10_000
 // meanwhile by another instance, the new start has up to the share more.
 //
 // An instance holds at most the share / (2 × Live) of a key. So all of them hold no
-// more than the share as long as no more than twice as many live as Live says. What
-// follows from an instance that is not counted any more is over in 2 s, for no lease
-// is served for longer.
+// more than the share as long as no more than twice as many live as Live says. What is
+// still left when the next is charged counts as held. What follows from an instance
+// that is not counted any more is over in 2 s, for no lease is served for longer, unless
+// the next was charged in between.
 //
 // A key is hot if it is asked for about 40 times a second, or more. A lease is what
 // this instance will ask for in a quarter of a second, and no more than a quarter of
 // what the last answer said remains: so the last units of a limit are served one by
 // one, and a key that is exhausted costs no second call.
+//
+// While a key is asked for, the next lease is charged in the background, as soon as what
+// is left lasts for no more than twice the time that the last took to come, and a
+// sixteenth of it: so hardly anybody waits for the Store. It is charged only where as
+// much remains for every instance, and for 8, and the key is not exhausted. The Deadline
+// of the request that set it off is its own; none takes more than a second.
 //
 // Of a bucket that is exhausted, units come back one by one, and all instances would ask
 // for each. So where enough comes back for leases, an instance that was refused asks again
@@ -65,7 +72,8 @@ type Leases struct {
 	// now. Fallback.Known is one.
 	Live func() int64
 	// MaxKeys is how many keys may have a lease at once; there is none for another
-	// until one is idle. 0: DefaultMaxLeases.
+	// until one is idle. As many calls may be under way in the background. 0:
+	// DefaultMaxLeases.
 	MaxKeys int
 
 	once    sync.Once
@@ -84,6 +92,8 @@ type Leases struct {
 const (
 	// leaseFor is how long a lease is to last.
 	leaseFor = 250 * time.Millisecond
+	// paceFor is how long is looked at, at least, to say how much is asked for.
+	paceFor = 50 * time.Millisecond
 	// leaseAge is how long one is served at most, and sweepEvery how often they are
 	// looked at.
 	leaseAge   = 2 * time.Second
@@ -165,23 +175,19 @@ func (l *Leases) Take(ctx context.Context, r *Request, out []Decision) (Decision
 		return d, err
 	}
 	var d Decision
-	if e.serve(a, now, &d) {
-		if out != nil {
-			out[0] = d
-		}
+	if l.serve(e, r, now, &d) {
+		d.alone(out)
 		return d, nil
 	}
 	e.asked.Add(a.Cost)
 	if e.refuse(a, now, &d) {
-		if out != nil {
-			out[0] = d
-		}
+		d.alone(out)
 		return d, nil
 	}
-	if k := l.want(e, a.Cost, now); k > 0 && e.busy.CompareAndSwap(false, true) {
-		d, err := l.fill(ctx, e, r, out, k)
-		if less := d.Remaining - a.Cost; err == nil && d.Outcome == Limited && less >= shortestLease && less < k {
-			d, err = l.fill(ctx, e, r, out, less)
+	if e.busy.CompareAndSwap(false, true) {
+		var err error
+		if k := l.want(e, a.Cost, now); k > 0 {
+			d, err = l.fillUp(ctx, e, r, out, k, now)
 		}
 		e.busy.Store(false)
 		if err != nil || d.Allowed {
@@ -196,8 +202,15 @@ func (l *Leases) Take(ctx context.Context, r *Request, out []Decision) (Decision
 	return d, err
 }
 
+// alone puts the decision of an only ask into out, which may be nil.
+func (d *Decision) alone(out []Decision) {
+	if out != nil {
+		out[0] = *d
+	}
+}
+
 // TakeEach implements EachTaker. It serves what leases hold, and has nothing charged
-// ahead.
+// along.
 func (l *Leases) TakeEach(ctx context.Context, rs []Request, answers []Answer) {
 	l.init()
 	now := l.now()
@@ -208,10 +221,9 @@ func (l *Leases) TakeEach(ctx context.Context, rs []Request, answers []Answer) {
 			ask := &rs[i].Asks[0]
 			if e := l.find(l.hash(ask), ask); e != nil {
 				a.Decision = Decision{}
-				if e.serve(ask, now, &a.Decision) || e.refuse(ask, now, &a.Decision) {
-					if a.Err = nil; a.Each != nil {
-						a.Each[0] = a.Decision
-					}
+				if l.serve(e, &rs[i], now, &a.Decision) || e.refuse(ask, now, &a.Decision) {
+					a.Err = nil
+					a.Decision.alone(a.Each)
 					continue
 				}
 			}

@@ -3,6 +3,7 @@ package stint
 import (
 	"context"
 	"math"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -16,10 +17,12 @@ type lease struct {
 	limit *Limit
 
 	grant     atomic.Pointer[grant] // nil: nothing is held
-	busy      atomic.Bool           // somebody is asking for more; for good, once another has its place
+	busy      atomic.Bool           // somebody is asking for more, or thinks of it; for good, once another has its place
+	moving    atomic.Bool           // for the moment in which what is left goes from one grant to the next
 	resets    atomic.Int64          // of the key, through this instance
 	asked     atomic.Int64          // units, since mark: what the grant does not know of
 	mark      atomic.Int64          // ns
+	pace      float64               // units in a ns, before mark; of whoever is busy
 	pause     atomic.Int64          // until when nothing is leased, ns
 	remaining atomic.Int64          // as the Store said last
 	waits     atomic.Pointer[wait]  // nil: the bucket is not exhausted
@@ -34,11 +37,13 @@ type grant struct {
 	remaining int64 // what the Store said was left
 	reset     time.Duration
 	size      int64
+	low       int64 // when less is left, the next is charged ahead
 	seen      int64 // what was left when it was last swept; the sweeper's
 
-	_    [64]byte // what is above is read by each request, and never written
+	_    [56]byte // what is above is read by each request, and never written
 	left atomic.Int64
-	_    [56]byte
+	next atomic.Bool // the next was thought of
+	_    [52]byte
 }
 
 func (e *lease) is(a *Ask) bool {
@@ -48,25 +53,37 @@ func (e *lease) is(a *Ask) bool {
 // endsWithWindow tells whether a lease of l ends with the window it was charged in.
 func (l *Limit) endsWithWindow() bool { return l.plan.Kind == algo.FixedWindow }
 
-// serve decides an ask by what is held.
-func (e *lease) serve(a *Ask, now int64, d *Decision) bool {
-	g := e.grant.Load()
-	if g == nil || now >= g.until {
-		return false
-	}
-	for {
+// part is how many units one of so many instances may hold.
+func (l *Limit) part(live int64) int64 { return l.lease / 2 / max(live, 1) }
+
+// serve decides r by what e holds.
+func (l *Leases) serve(e *lease, r *Request, now int64, d *Decision) bool {
+	a, g := &r.Asks[0], e.grant.Load()
+	for g != nil && now < g.until {
 		have := g.left.Load()
 		if have < a.Cost {
-			return false
+			break
 		}
 		if g.left.CompareAndSwap(have, have-a.Cost) {
 			*d = Decision{
 				Allowed: true, Outcome: Allowed, Limit: a.Limit, Key: a.Key,
 				Remaining: g.remaining + have - a.Cost, ResetAfter: left(g.reset, g.told, now), By: ByLease,
 			}
+			if have < g.low+2*a.Cost { // another would leave less
+				l.ahead(e, g, r.Deadline, now)
+			}
 			return true
 		}
 	}
+	return l.again(e, g, r, now, d)
+}
+
+// again serves r by what has come in place of g, which does not serve it.
+func (l *Leases) again(e *lease, g *grant, r *Request, now int64, d *Decision) bool {
+	for e.moving.Load() {
+		runtime.Gosched()
+	}
+	return e.grant.Load() != g && l.serve(e, r, now, d)
 }
 
 // drain takes all that is held.
@@ -112,7 +129,15 @@ func (e *lease) isIdle(now int64) bool {
 	return e.grant.Load() == nil && now-e.mark.Load() > int64(2*sweepEvery)
 }
 
-// want is how many units are to be leased with a request of n; 0: none.
+// paceOf is how many units are asked for in a ns, of late: asked in the ns since mark,
+// and if that is short, as before.
+func (e *lease) paceOf(asked, since int64) float64 {
+	of := max(since, int64(paceFor))
+	return (float64(asked) + e.pace*float64(of-since)) / float64(of)
+}
+
+// want is how many units are to be leased with a request of n, or, of 0, without one,
+// where plenty remains; 0: none. e is busy.
 func (l *Leases) want(e *lease, n, now int64) int64 {
 	if now < e.pause.Load() && e.waits.Load() == nil || l.closed.Load() {
 		return 0
@@ -131,10 +156,17 @@ func (l *Leases) want(e *lease, n, now int64) int64 {
 	}
 	since := now - e.mark.Load()
 	asked := e.asked.Load() + used
-	need := float64(asked) * float64(leaseFor) / float64(max(since, int64(leaseFor/5)))
-	most := min(e.limit.lease/2/live-held, (e.remaining.Load()-n)/4)
+	need := e.paceOf(asked, since) * float64(leaseFor)
+	part := e.limit.part(live) - held
+	if n == 0 { // one more, in place of the request
+		if k := int64(min(need+1, float64(part))); need >= shortestLease && k >= shortestLease && k <= e.remaining.Load()/max(8, live) {
+			return k
+		}
+		return 0 // a request may bring some along
+	}
+	most := min(part, (e.remaining.Load()-n)/4)
 	if e.waits.Load() != nil {
-		most = e.limit.lease/2/live - held // what there is will be told
+		most = part // what there is will be told
 	}
 	k := int64(min(need, float64(max(most, 0))))
 	if k >= shortestLease {
@@ -143,6 +175,7 @@ func (l *Leases) want(e *lease, n, now int64) int64 {
 	if since > int64(sweepEvery) { // what was asked long ago tells nothing of now
 		e.asked.Store(0)
 		e.mark.Store(now)
+		e.pace = 0
 	}
 	if need < shortestLease || most < shortestLease && e.remaining.Load() > 4*shortestLease+n {
 		e.pause.Store(now + int64(leasePause))
@@ -150,12 +183,21 @@ func (l *Leases) want(e *lease, n, now int64) int64 {
 	return 0
 }
 
-// fill asks for what r wants and for k units more. If that is refused, or decided
-// by somebody else, nothing is held of it. e is busy.
-func (l *Leases) fill(ctx context.Context, e *lease, r *Request, out []Decision, k int64) (Decision, error) {
+// fillUp asks for what r wants and for k units more, or for as many as there are. If
+// that is refused, or decided by somebody else, nothing is held of it. It was wanted
+// at now. e is busy.
+func (l *Leases) fillUp(ctx context.Context, e *lease, r *Request, out []Decision, k, now int64) (Decision, error) {
+	d, err := l.fill(ctx, e, r, out, k, now)
+	if less := d.Remaining - r.Asks[0].Cost; err == nil && d.Outcome == Limited && less >= shortestLease && less < k {
+		return l.fill(ctx, e, r, out, less, now)
+	}
+	return d, err
+}
+
+func (l *Leases) fill(ctx context.Context, e *lease, r *Request, out []Decision, k, sent int64) (Decision, error) {
 	more := Request{Asks: []Ask{r.Asks[0]}, Deadline: r.Deadline}
 	more.Asks[0].Cost += k
-	resets, sent := e.resets.Load(), l.now()
+	resets := e.resets.Load()
 	d, err := l.Store.Take(ctx, &more, out)
 	if err != nil || !d.Allowed || d.By != ByStore {
 		e.pause.Store(sent + int64(leasePause))
@@ -169,15 +211,6 @@ func (l *Leases) fill(ctx context.Context, e *lease, r *Request, out []Decision,
 	if e.limit.endsWithWindow() {
 		g.window = sent + int64(d.ResetAfter-d.ResetAfter/1000-time.Microsecond)
 	}
-	if old := e.grant.Load(); old != nil {
-		if over := l.end(e, old, g.told >= old.window); g.told < old.window { // else it is void
-			g.size += over
-			g.window = min(g.window, old.window)
-		}
-	}
-	g.until = min(g.window, sent+int64(leaseAge))
-	e.asked.Store(0)
-	e.mark.Store(sent)
 	e.remaining.Store(d.Remaining)
 	if w := e.waits.Load(); w != nil {
 		if d.Remaining < more.Asks[0].Cost {
@@ -187,13 +220,25 @@ func (l *Leases) fill(ctx context.Context, e *lease, r *Request, out []Decision,
 			e.waits.Store(nil)
 		}
 	}
+	live := l.Live()
+	e.moving.Store(true)
+	if old := e.grant.Load(); old != nil {
+		if over := l.end(e, old, g.told >= old.window); g.told < old.window { // else it is void
+			g.size += over
+			g.window = min(g.window, old.window)
+		}
+	}
+	g.until = min(g.window, sent+int64(leaseAge))
+	e.pace = e.paceOf(e.asked.Swap(0), g.told-e.mark.Swap(g.told))
+	g.low = e.lowMark(g, live)
 	g.left.Store(g.size)
-	d.Remaining += g.size
-	if out != nil {
+	e.grant.Store(g)
+	e.moving.Store(false)
+	if d.Remaining += g.size; out != nil {
 		out[0].Remaining = d.Remaining
 	}
-	e.grant.Store(g)
-	if e.resets.Load() != resets || l.closed.Load() {
+	// Close waits for what is charged ahead of any request, and gives it back.
+	if e.resets.Load() != resets || l.closed.Load() && r.Asks[0].Cost > 0 {
 		l.end(e, g, true)
 	}
 	return d, nil

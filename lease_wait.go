@@ -45,7 +45,7 @@ func (l *Leases) wait(e *lease, cost int64, d *Decision, sent int64) {
 	if half := e.limit.lease / 2; half < e.limit.share(most, 1) {
 		most = int64(float64(half) / float64(e.limit.plan.Amount) * float64(algo.Duration(e.limit.plan.Period)))
 	}
-	if e.limit.lease/2/live < shortestLease || e.limit.share(most, live) < shortestLease {
+	if e.limit.part(live) < shortestLease || e.limit.share(most, live) < shortestLease {
 		e.waits.Store(nil)
 		return
 	}

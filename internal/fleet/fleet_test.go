@@ -170,6 +170,7 @@ func (f fleet) run(t *testing.T, lease bool) (r result) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			synctest.Wait() // what it had charged ahead has come
 			r.decisions++
 			if key == names[0] {
 				hot++
