@@ -99,10 +99,14 @@ func (s *Store) takeMerged(ctx context.Context, r *stint.Request, out []stint.De
 	if s.cluster() {
 		n = slot(r.Asks[0].Key)
 	}
-	q := s.enqueue(n, w)
+	q, alone := s.enqueue(n, w, ctx.Done() == nil)
 	if q == nil {
 		w.free()
 		return stint.Decision{}, notSent(errWaiting)
+	}
+	if alone {
+		w.free()
+		return s.takeAlone(q, r, out)
 	}
 	if ctx.Done() == nil {
 		<-w.done
@@ -131,25 +135,31 @@ func notSent(err error) error {
 	return fmt.Errorf("redislimit: %w: %w", stint.ErrUnsent, err)
 }
 
-// enqueue lets w wait, and starts a call where it need not. nil: there are too many
-// under way, as when no node of a Cluster answers.
-func (s *Store) enqueue(slot uint16, w *waiter) *queue {
+// enqueue lets w wait, and starts a call where it need not. alone: the call is w's
+// caller's to make, for w alone, which does not wait; only where it may. nil: there
+// are too many under way, as when no node of a Cluster answers.
+func (s *Store) enqueue(slot uint16, w *waiter, may bool) (_ *queue, alone bool) {
 	m := &s.merger
 	m.mu.Lock()
 	q := m.queues[slot]
 	if q == nil {
 		if m.calls >= mostWaiting {
 			m.mu.Unlock()
-			return nil
+			return nil, false
 		}
 		if k := len(m.idle) - 1; k >= 0 {
 			q, m.idle = m.idle[k], m.idle[:k]
 		} else {
-			q = new(queue)
-			q.run = func() { s.calls(q) }
+			q = s.newQueue()
 		}
 		q.slot = slot
 		m.queues[slot] = q
+	}
+	if may && q.calls == 0 { // so nobody waits in it either
+		m.calls++
+		q.calls++
+		m.mu.Unlock()
+		return q, true
 	}
 	if w.prev = q.last; w.prev != nil {
 		w.prev.next = w
@@ -169,6 +179,12 @@ func (s *Store) enqueue(slot uint16, w *waiter) *queue {
 	if start {
 		go q.run()
 	}
+	return q, false
+}
+
+func (s *Store) newQueue() *queue {
+	q := new(queue)
+	q.run = func() { s.calls(q) }
 	return q
 }
 
@@ -207,7 +223,8 @@ type flight struct {
 var flights = sync.Pool{New: func() any { return new(flight) }}
 
 // calls makes calls, one after another, as long as requests wait. It runs in a
-// goroutine of its own, for callers have deadlines, and a call may outlive them.
+// goroutine of its own, for callers have deadlines, and a call may outlive them; who
+// has none makes its own, see takeAlone.
 func (s *Store) calls(q *queue) {
 	f := flights.Get().(*flight)
 	many := !s.cluster() // where a slot has few requests, none are waited for
@@ -245,14 +262,7 @@ func (s *Store) board(q *queue, f *flight) bool {
 		if from == 0 {
 			q.coming--
 			if len(f.waiters) == 0 {
-				q.calls--
-				m.calls--
-				if q.calls == 0 {
-					delete(m.queues, q.slot)
-					if len(m.idle) < fewIdle {
-						m.idle = append(m.idle, q)
-					}
-				}
+				m.end(q)
 			}
 		}
 		m.mu.Unlock()
@@ -264,6 +274,18 @@ func (s *Store) board(q *queue, f *flight) bool {
 		}
 	}
 	return len(f.waiters) > 0
+}
+
+// end notes that a call of q is over. The lock is held.
+func (m *merger) end(q *queue) {
+	q.calls--
+	m.calls--
+	if q.calls == 0 {
+		delete(m.queues, q.slot)
+		if len(m.idle) < fewIdle {
+			m.idle = append(m.idle, q)
+		}
+	}
 }
 
 // land hands out the answers.

@@ -1,0 +1,155 @@
+package redislimit
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/redistest"
+)
+
+// witness is a Client that counts the calls that callers make themselves.
+type witness struct {
+	Client
+	alone atomic.Int64
+}
+
+func (w *witness) Do(ctx context.Context, args ...string) (any, error) {
+	if stack := make([]byte, 16<<10); args[0] == "EVALSHA" && strings.Contains(string(stack[:runtime.Stack(stack, false)]), ").takeAlone(") {
+		w.alone.Add(1)
+	}
+	return w.Client.Do(ctx, args...)
+}
+
+// Who finds nobody to go with makes its call itself, unless its context may end.
+func TestLone(t *testing.T) {
+	_, s, g := gated(t)
+	close(g.pass)
+	w := &witness{Client: s.client}
+	s.client = w
+	limit := stint.MustLimit("3 per 1h")
+	mayEnd, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for i, c := range []struct {
+		ctx     context.Context
+		alone   int64
+		allowed bool
+		left    int64
+	}{
+		{context.Background(), 1, true, 2},
+		{mayEnd, 1, true, 1},
+		{context.Background(), 2, true, 0},
+		{context.Background(), 3, false, 0},
+	} {
+		d, err := stint.NewLimiter(s).Allow(c.ctx, "a", limit)
+		if err != nil || d.Allowed != c.allowed || d.Remaining != c.left || w.alone.Load() != c.alone {
+			t.Errorf("%d: %+v, %v after %d calls by callers", i, d, err, w.alone.Load())
+		}
+		idle(t, s)
+	}
+	s.client = refusing{errors.New("OOM command not allowed")}
+	if _, err := stint.NewLimiter(s).Allow(context.Background(), "a", limit); !errors.Is(err, stint.ErrUnsent) {
+		t.Error(err)
+	}
+	idle(t, s)
+}
+
+// idle waits until no queue and no call is left.
+func idle(t *testing.T, s *Store) {
+	t.Helper()
+	until(t, "no queue and no call is left", func() bool {
+		s.merger.mu.Lock()
+		defer s.merger.mu.Unlock()
+		return len(s.merger.queues) == 0 && s.merger.calls == 0
+	})
+}
+
+// Those who come while somebody makes a call alone wait as for any other, leave when
+// their contexts end, and are served in their order when it returns.
+func TestLoneIsFollowed(t *testing.T) {
+	_, s, g := gated(t)
+	limit := stint.MustLimit("10 per 1h")
+	var done sync.WaitGroup
+	busy(t, s, g, limit, &done) // the first of these alone
+	ctx, leave := context.WithCancel(t.Context())
+	left := make([]int64, 3)
+	for i := range left {
+		done.Go(func() {
+			d, err := stint.NewLimiter(s).AllowN(context.Background(), "a", limit, int64(i+1))
+			if err != nil {
+				t.Error(err)
+			}
+			left[i] = d.Remaining
+		})
+		until(t, "it waits", func() bool { return s.queued() == i+1 })
+	}
+	told := make(chan error)
+	go func() {
+		_, err := stint.NewLimiter(s).Allow(ctx, "a", limit)
+		told <- err
+	}()
+	until(t, "it waits", func() bool { return s.queued() == len(left)+1 })
+	leave()
+	if err := <-told; !errors.Is(err, stint.ErrUnsent) || !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	g.pass <- struct{}{} // the first who waits at the gate
+	until(t, "those who wait go", func() bool { return g.made() == fewCalls+1 && s.queued() == 0 })
+	close(g.pass)
+	done.Wait()
+	if left[0] != 9 || left[1] != 7 || left[2] != 4 {
+		t.Errorf("left %d: not in their order", left)
+	}
+	idle(t, s)
+}
+
+// A call that somebody makes alone, to a server that does not answer, keeps nobody
+// else past its deadline.
+func TestLoneAtFrozenServer(t *testing.T) {
+	server := redistest.Start(t)
+	s, err := Open(t.Context(), server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	l, limit := stint.NewLimiter(s), stint.MustLimit("10 per 1h")
+	if _, err := l.Allow(context.Background(), "a", limit); err != nil {
+		t.Fatal(err)
+	}
+	server.Freeze(t)
+	lone := make(chan error, 1)
+	go func() {
+		_, err := l.Allow(context.Background(), "a", limit)
+		lone <- err
+	}()
+	until(t, "it is under way", func() bool {
+		s.merger.mu.Lock()
+		defer s.merger.mu.Unlock()
+		return s.merger.calls == 1
+	})
+	const wait = 50 * time.Millisecond
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), wait)
+		began := time.Now()
+		_, err := l.Allow(ctx, "a", limit)
+		cancel()
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > wait+time.Second {
+			t.Errorf("%v after %s", err, took)
+		}
+	}
+	server.Resume()
+	if err := <-lone; err != nil {
+		t.Error(err)
+	}
+	idle(t, s)
+	// Of those three one was on its way, and two had not left.
+	if d, err := l.Peek(t.Context(), "a", limit); err != nil || d.Remaining != 7 {
+		t.Error(d, err)
+	}
+}
