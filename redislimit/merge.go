@@ -230,7 +230,7 @@ func (s *Store) calls(q *queue) {
 	many := !s.cluster() // where a slot has few requests, none are waited for
 	for {
 		if many {
-			runtime.Gosched() // whoever can run and asks comes along
+			s.gather(q)
 		}
 		if !s.board(q, f) {
 			break
@@ -240,6 +240,19 @@ func (s *Store) calls(q *queue) {
 		s.land(q, f, reply, err)
 	}
 	flights.Put(f)
+}
+
+// gather lets whoever can run, and asks, come along. Where several processors share
+// them, this call may be taken up before half of them have run, so it yields once
+// more, unless a whole call waits by then.
+func (s *Store) gather(q *queue) {
+	runtime.Gosched()
+	s.merger.mu.Lock()
+	whole := q.asks >= mergedAsks
+	s.merger.mu.Unlock()
+	if !whole {
+		runtime.Gosched()
+	}
 }
 
 // board fills f with requests. Where there are none, the call is over.
