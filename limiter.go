@@ -66,18 +66,26 @@ func (l *Limiter) done(c *call) {
 }
 
 // Allow takes one unit for key under limit, if that is allowed.
-func (l *Limiter) Allow(ctx context.Context, key string, limit *Limit) (Decision, error) {
-	return l.AllowN(ctx, key, limit, 1)
+func (l *Limiter) Allow(ctx context.Context, key string, limit *Limit) (d Decision, err error) {
+	if m := l.inMemory(); m != nil && m.takeOne(key, limit, 1, ownClock, &d) {
+		return d, nil
+	}
+	return l.ask(ctx, key, limit, 1)
 }
 
 // AllowN takes n units for key under limit, if that is allowed: all of them or
 // none. 0 units are a peek.
 func (l *Limiter) AllowN(ctx context.Context, key string, limit *Limit, n int64) (d Decision, err error) {
-	if m := l.inMemory(); m != nil && m.allow(key, limit, n, &d) {
+	if m := l.inMemory(); m != nil && m.takeOne(key, limit, n, ownClock, &d) {
 		return d, nil
 	}
+	return l.ask(ctx, key, limit, n)
+}
+
+// ask is Take for a request of one ask.
+func (l *Limiter) ask(ctx context.Context, key string, limit *Limit, n int64) (Decision, error) {
 	c := l.call(key, limit, n)
-	d, err = l.Take(ctx, &c.request, nil)
+	d, err := l.Take(ctx, &c.request, nil)
 	l.done(c)
 	return d, err
 }

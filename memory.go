@@ -28,9 +28,9 @@ const DefaultMaxKeys = 1_000_000
 type Memory struct {
 	// MaxKeys is how many counts are kept: one for each key under each limit,
 	// and one for each key under each penalty that it violated. It must not be
-	// changed once the Memory is in use. 0: DefaultMaxKeys. From 32,768 upward
-	// the room is divided into up to 1,024 parts by a hash of the key, and a part
-	// may be full when the whole is at 97 %.
+	// changed once the Memory is in use. 0: DefaultMaxKeys. From 16,384 upward
+	// the room is divided into up to 2,048 parts by a hash of the key, and a part
+	// may be full when the whole is at 95 %.
 	MaxKeys int
 	// Precision, if it is not 0, lets the clock stand still for so long, which makes
 	// a decision about a third faster. It is then behind by up to Precision, and by
@@ -43,6 +43,7 @@ type Memory struct {
 	Precision time.Duration
 
 	once   sync.Once
+	ready  atomic.Bool
 	seed   maphash.Seed
 	shards []shard
 	start  time.Time
@@ -56,7 +57,7 @@ type Memory struct {
 
 // mostShards makes a part of ten million counts small enough to be moved into a
 // larger table in less than a millisecond.
-const mostShards = 1024
+const mostShards = 2048
 
 func (m *Memory) init() {
 	m.once.Do(func() {
@@ -65,7 +66,7 @@ func (m *Memory) init() {
 			room = DefaultMaxKeys
 		}
 		n := 1
-		for n < mostShards && room/n >= 16384 {
+		for n < mostShards && room/n >= 8192 {
 			n *= 2
 		}
 		m.seed = maphash.MakeSeed()
@@ -78,6 +79,7 @@ func (m *Memory) init() {
 		if m.Precision != 0 {
 			m.Precision = max(m.Precision, time.Millisecond)
 		}
+		m.ready.Store(true)
 	})
 }
 

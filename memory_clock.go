@@ -11,34 +11,30 @@ import (
 // clock twenty. The goroutine ends when nobody has asked for idleClock.
 type coarseClock struct {
 	at      atomic.Int64
-	running atomic.Bool
-	asked   atomic.Bool
+	asked   atomic.Bool // since the last time; never while none runs
 	mu      sync.Mutex
+	running bool
 }
 
 const idleClock = time.Second
 
 func (c *coarseClock) read(m *Memory) int64 {
-	if !c.running.Load() {
-		return c.start(m)
-	}
 	if !c.asked.Load() {
-		c.asked.Store(true)
+		c.ask(m)
 	}
 	return c.at.Load()
 }
 
-func (c *coarseClock) start(m *Memory) int64 {
-	now := m.exactClock()
+// ask notes that somebody asks, who may be the first.
+func (c *coarseClock) ask(m *Memory) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.running.Load() {
-		c.at.Store(now)
-		c.asked.Store(true)
-		c.running.Store(true)
+	if !c.running {
+		c.at.Store(m.exactClock())
+		c.running = true
 		go c.run(m)
 	}
-	return now
+	c.asked.Store(true)
 }
 
 func (c *coarseClock) run(m *Memory) {
@@ -50,9 +46,16 @@ func (c *coarseClock) run(m *Memory) {
 		c.at.Store(now)
 		if c.asked.Swap(false) {
 			asked = now
-		} else if now-asked > idleClock.Microseconds() {
-			c.running.Store(false)
+		} else if now-asked > idleClock.Microseconds() && c.end() {
 			return
 		}
 	}
+}
+
+// end ends the clock, unless somebody has asked in this very moment.
+func (c *coarseClock) end() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running = c.asked.Load()
+	return !c.running
 }

@@ -6,61 +6,56 @@ import (
 	"github.com/stintdev/stint/internal/algo"
 )
 
-// allow decides a request of one ask that was not checked; see takeOne. What is
-// malformed is not decided here.
-func (m *Memory) allow(key string, limit *Limit, cost int64, d *Decision) (ok bool) {
-	if limit == nil || key == "" || len(key) > MaxKey || cost < 0 {
-		return false
-	}
-	m.init()
-	return m.takeOne(key, limit, cost, ownClock, d)
-}
-
 // ownClock stands for the instant at which a Memory decides by its own clock.
 const ownClock = math.MinInt64
 
 // takeOne decides about a count that lies in a table, without a lock. ok is false
-// where that takes more, and then d is as it was. See table.
+// where that takes more, or the request is malformed, and then d is as it was. d must
+// be zero. See table.
 func (m *Memory) takeOne(key string, limit *Limit, cost, at int64, d *Decision) (ok bool) {
+	if limit == nil || key == "" || len(key) > MaxKey || cost < 0 || !m.ready.Load() {
+		return false
+	}
 	number := limit.number()
 	if number == noPlan {
 		return false
 	}
 	hash := m.hash(key)
+	// Reading the clock waits for all that is being read from memory. So it comes before
+	// the count, for which then only what comes after waits.
+	now := at
+	if at == ownClock {
+		now = m.clock()
+	}
 	print := printOf(hash, limit.salt)
 	s := m.shardOf(hash).table.Load().find(print)
 	if !s.found() {
 		return false
 	}
 	p := &limit.plan
+	var v algo.Verdict
 	for {
 		word, base := s.word.Load(), s.base.Load()
-		if word&lockedBit != 0 || uint32(base&(1<<planBits-1)) != number || s.print.Load() != print {
+		if word&lockedBit != 0 || word&editions == moving || uint32(base&(1<<planBits-1)) != number || s.print.Load() != print {
 			return false
 		}
-		// After the word, so that no charge in it is later.
-		now := at
-		if at == ownClock {
+		last, used := read(word, base, p)
+		if last > now && at == ownClock { // charged since the clock was read
 			now = m.clock()
 		}
-		last, used := read(word, base, p)
-		v := p.LookSmall(last, used, now)
-		allowed := p.Fits(&v, cost)
-		verdict := p.SettleSmall(&v, cost, allowed)
-		if !allowed || cost == 0 {
+		last, used = p.DecideSmall(last, used, now, cost, &v)
+		if !v.Allowed || cost == 0 {
 			if s.word.Load() != word { // base may be another's
 				continue
 			}
 		} else {
-			next, fits := pack(v.Now, v.Used, base, p)
-			if !fits {
-				return false
-			}
-			if !s.word.CompareAndSwap(word, next|word&editions) {
+			next, fits := pack(last, used, base, p)
+			if fits && !s.word.CompareAndSwap(word, next|word&editions) ||
+				!fits && !s.move(word, last, used, number, p) {
 				continue
 			}
 		}
-		d.tell(key, limit, &verdict)
+		d.tell(key, limit, &v)
 		return true
 	}
 }

@@ -175,7 +175,10 @@ func TestPrecision(t *testing.T) {
 				time.Sleep(time.Duration(rand.IntN(3_000_000)))
 			}
 			time.Sleep(3 * time.Second)
-			if m.coarse.running.Load() {
+			m.coarse.mu.Lock()
+			running := m.coarse.running
+			m.coarse.mu.Unlock()
+			if running {
 				t.Error("the clock runs for nobody")
 			}
 		}

@@ -32,6 +32,10 @@ func (l *Limit) number() uint32 {
 	if n := l.planNumber.Load(); n != 0 {
 		return n
 	}
+	return l.findNumber()
+}
+
+func (l *Limit) findNumber() uint32 {
 	n := planNumber(&l.plan)
 	l.planNumber.Store(n)
 	return n

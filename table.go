@@ -2,6 +2,7 @@ package stint
 
 import (
 	"math/bits"
+	"runtime"
 	"sync/atomic"
 
 	"github.com/stintdev/stint/internal/algo"
@@ -18,7 +19,7 @@ import (
 // million for a million of them.
 //
 // Whoever decides about one count that is there does so without a lock: it reads
-// the count, then the clock, and swaps the count if it is still the same; a refusal
+// the clock, then the count, and swaps the count if it is still the same; a refusal
 // writes nothing. All else happens under the shard's lock, and locks the words of
 // the counts that it is about.
 type table struct {
@@ -35,9 +36,9 @@ type group struct {
 
 const slotsInGroup = 8
 
-// cell is a count. Its word is, from the top: whether it is locked, a number that
-// changes whenever anything but the word does, the instant of the last charge from
-// base on, and what is used, in as many bits as the plan needs.
+// cell is a count. Its word is, from the top: whether it is locked, its edition, a
+// number that changes whenever anything but the word does, the instant of the last
+// charge from base on, and what is used, in as many bits as the plan needs.
 type cell struct {
 	word atomic.Uint64
 	base atomic.Uint64 // an instant in units of 1,024 µs, and the plan's number in the lowest 22 bits
@@ -56,6 +57,7 @@ const (
 	editionBit = 1 << 60
 	stateBits  = 60
 	editions   = lockedBit - editionBit
+	moving     = editions // the edition of a slot whose base is about to change
 	planBits   = 22
 	baseShift  = 10
 )
@@ -78,11 +80,15 @@ func (t *table) find(print uint64) slot {
 		return slot{}
 	}
 	first, second := t.groupsOf(print)
+	first.cells[0].word.Load()
+	first.cells[4].word.Load()
+	second.cells[0].word.Load()
+	second.cells[4].word.Load()
 	for i := range first.prints {
 		if first.prints[i].Load() == print {
 			return first.slot(i)
 		}
-		if second.prints[i].Load() == print { // both lines are on their way at once
+		if second.prints[i].Load() == print {
 			return second.slot(i)
 		}
 	}
@@ -115,10 +121,21 @@ func (g *group) free() (s slot, n int) {
 // lock locks a slot's word and returns what it was. The shard must be locked.
 func (s slot) lock() uint64 {
 	for {
-		if w := s.word.Load(); s.word.CompareAndSwap(w, w|lockedBit) {
+		w := s.word.Load()
+		if w&editions == moving { // for a few instructions; see move
+			runtime.Gosched()
+		} else if s.word.CompareAndSwap(w, w|lockedBit) {
 			return w &^ lockedBit
 		}
 	}
+}
+
+// nextEdition is the edition after that of word.
+func nextEdition(word uint64) uint64 {
+	if e := word&editions + editionBit; e < moving {
+		return e
+	}
+	return 0
 }
 
 // isLocked tells whether whoever has locked the shard has locked the slot, too.
@@ -126,16 +143,16 @@ func (s slot) isLocked() bool { return s.word.Load()&lockedBit != 0 }
 
 // read takes a word apart. base is that of the same slot.
 func read(word, base uint64, p *algo.Plan) (last, used int64) {
-	width := p.UsedBits()
+	width := p.UsedBits() & 63 // which spares a shift its check
 	state := word & (editionBit - 1)
 	return int64(base>>planBits<<baseShift + state>>width), int64(state & (1<<width - 1))
 }
 
 // pack is the inverse of read, with an edition of 0, where the numbers fit.
 func pack(last, used int64, base uint64, p *algo.Plan) (word uint64, ok bool) {
-	width := p.UsedBits()
+	width := p.UsedBits() & 63
 	since := uint64(last) - base>>planBits<<baseShift // of an instant before base, more than fits
-	return since<<width | uint64(used), since>>(stateBits-width) == 0 && uint64(used)>>width == 0
+	return since<<width | uint64(used), since>>((stateBits-width)&63) == 0 && uint64(used)>>width == 0
 }
 
 // state is what a locked slot holds, under the plan that it was charged under.
@@ -147,6 +164,25 @@ func (s slot) state(word uint64) (algo.State, uint32) {
 	return p.SmallState(last, used), number
 }
 
+// baseOf is the base of a cell from an instant on.
+func baseOf(last int64, number uint32) uint64 {
+	return uint64(last)>>baseShift<<planBits | uint64(number)
+}
+
+// move changes, without the shard's lock, a slot that was last charged so long ago that
+// an instant as late as last does not fit its word. It reports whether the slot was still
+// as word says. Whoever meets it meanwhile waits for the shard, and then for us.
+func (s slot) move(word uint64, last, used int64, number uint32, p *algo.Plan) bool {
+	base := baseOf(last, number)
+	next, _ := pack(last, used, base, p) // it fits: nothing is used beyond the plan's bits
+	if !s.word.CompareAndSwap(word, word|moving) {
+		return false
+	}
+	s.base.Store(base)
+	s.word.Store(next | nextEdition(word))
+	return true
+}
+
 // set gives a locked slot a state and unlocks it. word is what it was. It reports
 // whether the state fits; if not, the slot stays as it is, and locked.
 func (s slot) set(word uint64, state *algo.State, number uint32) bool {
@@ -156,12 +192,12 @@ func (s slot) set(word uint64, state *algo.State, number uint32) bool {
 	p, base := planOf(number), s.base.Load()
 	next, ok := pack(state.Last, state.Used, base, p)
 	if !ok || uint32(base&(1<<planBits-1)) != number {
-		base = uint64(state.Last)>>baseShift<<planBits | uint64(number)
+		base = baseOf(state.Last, number)
 		if next, ok = pack(state.Last, state.Used, base, p); !ok {
 			return false
 		}
 		s.base.Store(base)
-		word += editionBit
+		word = nextEdition(word)
 	}
 	s.word.Store(next | word&editions)
 	return true
@@ -212,6 +248,6 @@ func (t *table) put(print uint64, state *algo.State, number uint32) bool {
 // remove frees a locked slot, and unlocks it.
 func (t *table) remove(s slot, word uint64) {
 	s.print.Store(0)
-	s.word.Store((word + editionBit) & editions)
+	s.word.Store(nextEdition(word))
 	t.used--
 }

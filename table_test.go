@@ -18,7 +18,10 @@ import (
 func TestWords(t *testing.T) {
 	for range 200_000 {
 		bits := rand.IntN(mostUsedBits) + 1
-		p := algo.Plan{Full: 1<<bits - 1}
+		p, err := algo.NewPlan(algo.FixedWindow, 1<<bits-1, time.Second, 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
 		base := uint64(rand.Int64N(1<<52)>>baseShift)<<planBits | rand.Uint64N(1<<planBits)
 		last := int64(base>>planBits<<baseShift) + rand.Int64N(1<<50)>>rand.IntN(50) - rand.Int64N(2)
 		used := rand.Int64N(1 << 52 >> rand.IntN(52))
@@ -42,7 +45,7 @@ func TestWords(t *testing.T) {
 func TestTableKeepsAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys = 50_000
-		m := &Memory{MaxKeys: keys * 34 / 33}
+		m := &Memory{MaxKeys: keys * 20 / 19}
 		l := NewLimiter(m)
 		limits := []*Limit{MustLimit("1000 per 24h"), MustLimit("1000 per 24h fixed_window"), MustLimit("7 per 24h leaky_bucket")}
 		for round := range 3 {
@@ -109,6 +112,65 @@ func TestTableUnderFire(t *testing.T) {
 	}
 }
 
+// Charges that come too late for the words of their counts give them a later base, also
+// while others charge, look and give back, by either road.
+func TestTableMoves(t *testing.T) {
+	const amount, callers, each = 500, 4, 20_000
+	limit := MustLimit("500 per 4380h") // of which 65 ms fit in a word
+	at := time.UnixMicro(1 << 50)
+	m := new(Memory)
+	var clock, admitted, moved, returned atomic.Int64
+	ask := func(cost int64) *Request {
+		return &Request{Asks: []Ask{{Key: "k", Limit: limit, Cost: cost}}, At: at.Add(time.Duration(clock.Add(1)) * 50 * time.Millisecond)}
+	}
+	if _, err := m.Take(t.Context(), ask(0), nil); err != nil {
+		t.Fatal(err)
+	}
+	last := func() int64 { // charged, µs
+		var places [1]uint64
+		r := ask(0)
+		defer m.unlock(m.lock(r, places[:0]))
+		var c count
+		m.look(&r.Asks[0], &c)
+		c.release()
+		return c.copied.Last
+	}
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			for i := range each {
+				r := ask(int64(i % 2))
+				var d Decision
+				if m.takeOne("k", limit, r.Asks[0].Cost, r.At.UnixMicro(), &d) {
+					moved.Add(1)
+				} else if d, _ = m.Take(t.Context(), r, nil); d.Outcome == 0 {
+					t.Error("nothing was decided")
+				}
+				if d.Allowed && r.Asks[0].Cost == 1 {
+					admitted.Add(1)
+				}
+				if late := last() - at.UnixMicro() - clock.Load()*50_000; late > 0 {
+					t.Errorf("charged %d µs after the last request", late)
+				}
+				if i%100 == 99 && d.Remaining < amount-callers*2 {
+					if err := m.GiveBack(t.Context(), ask(1)); err != nil {
+						t.Error(err)
+					}
+					returned.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	// What comes back in all that time is less than one unit.
+	if n := admitted.Load() - returned.Load(); n > amount || n < amount-callers {
+		t.Errorf("%d units of %d passed, beside %d that were given back", n, amount, returned.Load())
+	}
+	if moved.Load() < callers*each/2 {
+		t.Errorf("%d of %d requests were decided without the lock", moved.Load(), callers*each)
+	}
+}
+
 // A count moves between the table and the map as its limit's numbers do or do not
 // fit in a word, and keeps what was used.
 func TestTableAndMap(t *testing.T) {
@@ -146,7 +208,7 @@ func TestBytesOfACount(t *testing.T) {
 	}
 	limit := MustLimit("100 per 24h")
 	for _, n := range sizes {
-		m := &Memory{MaxKeys: n * 34 / 33}
+		m := &Memory{MaxKeys: n * 20 / 19}
 		m.init()
 		l := NewLimiter(m)
 		before := inUse()

@@ -48,7 +48,7 @@ func mulDivUp(a, b, c int64) int64 {
 // 142 years.
 func (p *Plan) drain(level int64) int64 {
 	if p.Rate != 1 {
-		level = (level + p.Rate - 1) / p.Rate
+		level = quotient(level+p.Rate-1, p.Rate)
 	}
 	return min(level*p.Tick, Exact)
 }

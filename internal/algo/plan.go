@@ -3,6 +3,7 @@ package algo
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"time"
 )
 
@@ -34,11 +35,18 @@ type Plan struct {
 	Unit     int64 // parts in a unit: q for the buckets, 1 otherwise
 	Full     int64 // Capacity in parts
 	Width    int64 // sliding window: W, ticks in a sub-window
+	bits     uint8 // of Full
 }
 
 // NewPlan checks a limit and computes its numbers. burst and buckets are 0 where
 // not given. The errors say which number cannot be had, and why.
 func NewPlan(kind Kind, amount int64, period time.Duration, burst, buckets int64) (Plan, error) {
+	p, err := newPlan(kind, amount, period, burst, buckets)
+	p.bits = uint8(bits.Len64(uint64(p.Full)))
+	return p, err
+}
+
+func newPlan(kind Kind, amount int64, period time.Duration, burst, buckets int64) (Plan, error) {
 	p := Plan{Kind: kind, Amount: amount, Capacity: amount, Period: period.Microseconds(), Tick: 1, Unit: 1, Full: amount}
 	bucket := kind == TokenBucket || kind == LeakyBucket
 	switch {

@@ -1,7 +1,5 @@
 package algo
 
-import "math/bits"
-
 // What a bucket or a fixed window remembers under one plan is two numbers, Last and
 // Used. The functions below are Look and Settle for those, so that a store may keep
 // them in less than a State.
@@ -13,7 +11,7 @@ func (p *Plan) Small() bool { return p.Kind <= FixedWindow }
 
 // UsedBits is how many bits hold any Used of a small State that was charged under
 // p, up to p's capacity.
-func (p *Plan) UsedBits() int { return bits.Len64(uint64(p.Full)) }
+func (p *Plan) UsedBits() int { return int(p.bits) }
 
 // SmallState is the State of two numbers that came about under p.
 func (p *Plan) SmallState(last, used int64) State {
@@ -51,3 +49,39 @@ func (p *Plan) SettleSmall(v *View, n int64, allowed bool) Verdict {
 	p.standing(nil, v, &d)
 	return d
 }
+
+// DecideSmall is LookSmall, Fits and SettleSmall for a request of its own: it makes d,
+// and returns what is to be remembered where that allows. Of buckets in ticks of 1 µs,
+// which most limits are, it says the same in one go, so that no number passes through
+// memory: that is a third of a decision.
+func (p *Plan) DecideSmall(last, used, now, n int64, d *Verdict) (at, level int64) {
+	if p.Kind > LeakyBucket || p.Tick != 1 || last > now {
+		v := p.LookSmall(last, used, now)
+		*d = p.SettleSmall(&v, n, p.Fits(&v, n))
+		return v.Now, v.Used
+	}
+	level = fall(used, p.Rate, now-last)
+	d.Allowed, d.Retry, d.Delay = false, 0, 0
+	switch cost := n * p.Unit; {
+	case n > p.Capacity:
+		d.Retry = Never
+	case level+cost > p.Full:
+		d.Retry = p.drain(level + cost - p.Full)
+	default:
+		d.Allowed = true
+		if p.Kind == LeakyBucket {
+			d.Delay = p.drain(level)
+		}
+		level += cost
+	}
+	left := max(0, p.Full-level)
+	if p.Unit != 1 {
+		left = quotient(left, p.Unit)
+	}
+	d.Remaining, d.Reset = left, p.drain(level)
+	return now, level
+}
+
+// quotient is a/b of numbers that are not negative, which the processor divides
+// without asking for their signs.
+func quotient(a, b int64) int64 { return int64(uint64(a) / uint64(b)) }
