@@ -97,6 +97,25 @@ func TestHistogram(t *testing.T) {
 	}
 }
 
+// Keys made anew are those that were made known, and their making is no allocation of
+// the subject's.
+func TestFreshKeys(t *testing.T) {
+	known := map[string]bool{}
+	for _, k := range allKeys(1000) {
+		known[k] = true
+	}
+	var strangers int
+	l := only(func(key string) {
+		if !known[key] {
+			strangers++
+		}
+	})
+	s := turn(&table{fresh: true, keys: 1000, callers: 1, batch: 256}, l, nil, 20*time.Millisecond)
+	if strangers > 0 || s.Calls < 256 || s.Mallocs > 100+uint64(s.Calls)/10 {
+		t.Errorf("%d strangers, %+v", strangers, s)
+	}
+}
+
 // All keys come in, and what only waits has not worked.
 func TestPauses(t *testing.T) {
 	l := only(func(key string) {

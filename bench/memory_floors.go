@@ -14,6 +14,7 @@ var memoryFloors = []subject{
 	{name: "compare-and-swap of one word", kind: floor, open: openSwap},
 	{name: "time.Now", kind: floor, open: openNow},
 	{name: "map lookup", kind: floor, open: openMap},
+	{name: "map lookup and the clock", kind: floor, open: openMapAndClock},
 	{name: "sharded map lookup, locked", kind: floor, open: openShards},
 	{name: "sync.Map load", kind: floor, open: openSyncMap},
 }
@@ -53,6 +54,20 @@ func openMap(place, spec) (*limiter, error) {
 			m[k] = new(mapped)
 		}
 		return nil
+	}
+	return l, nil
+}
+
+// openMapAndClock looks at the clock as well, as every limiter must.
+func openMapAndClock(p place, s spec) (*limiter, error) {
+	l, err := openMap(p, s)
+	if err != nil {
+		return nil, err
+	}
+	start, look := time.Now(), l.take
+	l.take = func(ctx context.Context, key string) (bool, error) {
+		found, err := look(ctx, key)
+		return found && time.Since(start) >= 0, err
 	}
 	return l, nil
 }

@@ -59,11 +59,11 @@ func work(text string) error {
 		runtime.GOMAXPROCS(t.procs)
 	}
 	out := json.NewEncoder(os.Stdout)
-	keys := make([]string, t.keys)
-	for i := range keys {
-		keys[i] = fmt.Sprint("user:", i)
+	var keys []string
+	if !t.fresh {
+		keys = allKeys(t.keys)
 	}
-	l, bytes, err := prepare(t, s, place{redis: a.Redis, db: a.DB}, keys)
+	l, bytes, err := prepare(t, s, place{redis: a.Redis, db: a.DB})
 	if err != nil {
 		return out.Encode(ready{Error: err.Error()})
 	}
@@ -122,7 +122,7 @@ func find(a *assignment) (*table, *subject, error) {
 }
 
 // prepare opens the subject, and makes its keys known or exhausts the one.
-func prepare(t *table, s *subject, p place, keys []string) (*limiter, float64, error) {
+func prepare(t *table, s *subject, p place) (*limiter, float64, error) {
 	limit := t.limit
 	if s.log {
 		limit = t.logLimit
@@ -135,25 +135,37 @@ func prepare(t *table, s *subject, p place, keys []string) (*limiter, float64, e
 	ctx := context.Background()
 	if t.fill || s.kind == floor {
 		// A request brings its own text; who keeps the key keeps that.
-		own := make([]string, len(keys))
-		for i, k := range keys {
-			own[i] = strings.Clone(k)
-		}
-		if err := fill(ctx, l, own); err != nil {
+		if err := fill(ctx, l, allKeys(t.keys)); err != nil {
 			return nil, 0, fmt.Errorf("fill: %w", err)
 		}
 	}
 	if t.drain && s.kind != floor {
+		key := makeKey(0)
 		for range limit.amount {
-			if _, err := l.take(ctx, keys[0]); err != nil {
+			if _, err := l.take(ctx, key); err != nil {
 				return nil, 0, fmt.Errorf("drain: %w", err)
 			}
 		}
-		if allowed, err := l.take(ctx, keys[0]); allowed || err != nil {
+		if allowed, err := l.take(ctx, key); allowed || err != nil {
 			return nil, 0, fmt.Errorf("drained, and allowed is %v, error %v", allowed, err)
 		}
 	}
-	return l, (held() - before) / float64(max(1, len(keys))), nil
+	return l, (held() - before) / float64(max(1, t.keys)), nil
+}
+
+// makeKey makes a key anew, by one allocation.
+func makeKey(i uint64) string {
+	const prefix = "user:"
+	var text [len(prefix) + 20]byte
+	return string(strconv.AppendUint(append(text[:0], prefix...), i, 10))
+}
+
+func allKeys(n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = makeKey(uint64(i))
+	}
+	return all
 }
 
 func fill(ctx context.Context, l *limiter, keys []string) error {
@@ -177,7 +189,8 @@ func held() float64 {
 	return float64(m.HeapAlloc)
 }
 
-// turn calls for so long, from all callers at once.
+// turn calls for so long, from all callers at once. keys is empty where each request's
+// key is made anew; that one allocation is not counted.
 func turn(t *table, l *limiter, keys []string, d time.Duration) sample {
 	if t.newcomers > 0 {
 		return turnOfPauses(t, l, d)
@@ -215,6 +228,9 @@ func turn(t *table, l *limiter, keys []string, d time.Duration) sample {
 			s.Error = c.err.Error()
 		}
 	}
+	if t.fresh {
+		s.Mallocs -= uint64(s.Calls)
+	}
 	if len(took) > 0 {
 		slices.Sort(took)
 		s.P99 = took[len(took)*99/100]
@@ -233,7 +249,7 @@ type caller struct {
 
 func (c *caller) run(t *table, l *limiter, keys []string, stop *atomic.Bool) {
 	ctx := context.Background()
-	random, n := c.random, uint64(len(keys))
+	random, n := c.random, uint64(t.keys)
 	var calls, denied int64
 	var last time.Time
 	if t.batch == 1 {
@@ -244,7 +260,14 @@ func (c *caller) run(t *table, l *limiter, keys []string, stop *atomic.Bool) {
 			random ^= random << 13
 			random ^= random >> 7
 			random ^= random << 17
-			allowed, err := l.take(ctx, keys[(random>>32)*n>>32])
+			i := (random >> 32) * n >> 32
+			var key string
+			if t.fresh {
+				key = makeKey(i)
+			} else {
+				key = keys[i]
+			}
+			allowed, err := l.take(ctx, key)
 			calls++
 			if err != nil {
 				c.errors++
