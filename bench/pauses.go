@@ -192,6 +192,8 @@ func (m *measured) pauses(w io.Writer) {
 	fmt.Fprintf(w, "\n### %s\n\n%s", m.table.title, m.table.about)
 	if n := len(all[0].Samples); n > 1 {
 		fmt.Fprintf(w, " In %d rounds: percentiles are the median of them, all else is of all.", n)
+	} else {
+		fmt.Fprint(w, " In one round.")
 	}
 	fmt.Fprintf(w, "\n\n| | median | 99.9th percentile | 99.99th | slowest | longer than %s | longest work | bytes held at the end |\n"+
 		"|---|---:|---:|---:|---:|---:|---:|---:|\n", longInWords)

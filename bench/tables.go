@@ -91,14 +91,14 @@ func tables(short bool) []table {
 		all = append(all, denied)
 	}
 
-	few := table{name: "pauses-1M", group: pauseGroup, title: "A million keys come in", newcomers: million, rounds: 2}
+	few := table{name: "pauses-1M", group: pauseGroup, title: "A million keys come in", newcomers: million, rounds: 1}
 	few.about = "Each may be asked for once in 200 ms."
 	few.limit = spec{1, 200 * time.Millisecond}
 	few.logLimit, few.subjects = few.limit, pauseSubjects(few.newcomers)
 	all = append(all, few)
 	if !short {
 		many := few
-		many.name, many.title, many.newcomers, many.rounds = "pauses-10M", "Ten million keys come in", 10*million, 1
+		many.name, many.title, many.newcomers = "pauses-10M", "Ten million keys come in", 10*million
 		many.about = "Each may be asked for once in 2 s. For want of time, Stint's token bucket only."
 		many.limit = spec{1, 2 * time.Second}
 		many.subjects = longPauseSubjects(many.newcomers)
