@@ -32,9 +32,9 @@ type Memory struct {
 	// the room is divided into up to 2,048 parts by a hash of the key, and a part
 	// may be full when the whole is at 95 %.
 	MaxKeys int
-	// Precision, if it is not 0, lets the clock stand still for so long, which makes
-	// a decision about a third faster. It is then behind by up to Precision, and by
-	// as much more as the goroutine that reads it has to wait for a processor: that
+	// Precision, if it is not 0, lets the clock stand still for so long, which takes two
+	// fifths off a decision about a hot key. It is then behind by up to Precision, and
+	// by as much more as the goroutine that reads it has to wait for a processor: that
 	// is how much sooner, at most, units come back to a key that was unused, and how
 	// much later to one that was not. So over any time, a bucket admits at most what
 	// comes back in that much time on top. Less than a millisecond is one. It
