@@ -313,6 +313,9 @@ func (d *Denials) Banned(ctx context.Context, yield func(Record) bool) error {
 	return powers{d.Store}.banned(ctx, yield)
 }
 
+// Punctual implements Punctual: it is if its Store is.
+func (d *Denials) Punctual() bool { return powers{d.Store}.punctual() }
+
 // Listen implements Teller.
 func (d *Denials) Listen(ctx context.Context, e Ear) error { return powers{d.Store}.listen(ctx, e) }
 

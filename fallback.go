@@ -133,7 +133,9 @@ type Fallback struct {
 	breaker breaker
 	ledger  ledger
 	repaid  atomic.Int64 // the second of the last repaySoon
-	spaces  sync.Pool    // of *[]Decision
+	spaces  sync.Pool    // of *space
+
+	punctual bool // the Store is
 }
 
 func (f *Fallback) init() {
@@ -143,6 +145,7 @@ func (f *Fallback) init() {
 			f.local = new(Memory)
 		}
 		f.start = time.Now()
+		f.punctual = powers{f.Store}.punctual()
 	})
 }
 
@@ -178,17 +181,16 @@ func (f *Fallback) Take(ctx context.Context, r *Request, out []Decision) (Decisi
 	if !f.breaker.isClosed() {
 		return f.without(r, out, errOpen, true)
 	}
-	each := out
+	each, n := out, 0
 	if each == nil {
-		space := f.space(len(r.Asks))
-		defer f.spaces.Put(space)
-		each = *space
+		n = len(r.Asks)
 	}
-	var d Decision
-	err := f.call(ctx, r.Deadline, func(ctx context.Context) (err error) {
-		d, err = f.Store.Take(ctx, r, each)
-		return err
-	})
+	space := f.space(n)
+	defer f.free(space)
+	if each == nil {
+		each = space.each
+	}
+	d, err := f.ask(ctx, r, space, each)
 	switch {
 	case err == nil:
 		f.local.sharedBy(f.Live()) // for what gives way to r's keys
@@ -200,70 +202,7 @@ func (f *Fallback) Take(ctx context.Context, r *Request, out []Decision) (Decisi
 	return f.without(r, out, err, errors.Is(err, ErrUnsent))
 }
 
-// space is room for n decisions, to be put back into spaces. They are needed to
-// learn from, also where the caller wants the whole alone.
-func (f *Fallback) space(n int) *[]Decision {
-	s, _ := f.spaces.Get().(*[]Decision)
-	if s == nil || cap(*s) < n {
-		room := make([]Decision, n, max(n, fewAsks))
-		return &room
-	}
-	*s = (*s)[:n]
-	clear(*s)
-	return s
-}
-
 var errOpen = errors.New("it is not asked, for it has failed")
-
-// patience is how long to wait for the store. Of the time that the caller has, if
-// that is less, which is hurried, a tenth is kept for deciding without.
-func (f *Fallback) patience(ctx context.Context, deadline time.Duration) (d time.Duration, hurried bool) {
-	d = or(deadline, or(f.Deadline, DefaultDeadline))
-	if until, ok := ctx.Deadline(); ok {
-		if left := time.Until(until); left-left/10 < d {
-			return left - left/10, true
-		}
-	}
-	return d, false
-}
-
-// call asks the store for as long as deadline, or Deadline where that is 0, and
-// notes how that went.
-func (f *Fallback) call(ctx context.Context, deadline time.Duration, ask func(context.Context) error) error {
-	patience, hurried := f.patience(ctx, deadline)
-	bounded, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	began := time.Since(f.start)
-	err := ask(bounded)
-	ended := time.Since(f.start)
-	if err != nil && (errors.Is(err, ErrRequest) || ctx.Err() != nil) {
-		return err // not the store's fault; or whoever asked has left
-	}
-	if f.Called != nil {
-		f.Called(ended-began, err)
-	}
-	if hurried && errors.Is(err, context.DeadlineExceeded) {
-		return err // another caller may have had an answer
-	}
-	second := int64(ended/time.Second) + 1
-	if errors.Is(err, ErrBroken) { // else a single key would close the store to all
-		f.breaker.answered(second)
-		return err
-	}
-	if err == nil && (f.Breaker.Slow == 0 || ended-began < f.Breaker.Slow) {
-		f.breaker.answered(second)
-		f.repaySoon(second)
-		return nil
-	}
-	why := err
-	if err == nil {
-		why = fmt.Errorf("stint: the store took %s", ended-began)
-	}
-	if f.breaker.failure(&f.Breaker, second) {
-		f.breaker.open(&f.Breaker, why, f.probe, f.repay)
-	}
-	return err
-}
 
 // probeLimit is charged to see whether the store decides. A server that is a replica
 // or full answers whoever asks, and fails only who spends; so nobody must find this

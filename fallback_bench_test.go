@@ -26,4 +26,9 @@ func BenchmarkFallback(b *testing.B) {
 		defer f.Close()
 		decide(b, f)
 	})
+	b.Run("with_punctual", func(b *testing.B) {
+		f := &stint.Fallback{Store: punctual{new(stint.Memory)}}
+		defer f.Close()
+		decide(b, f)
+	})
 }

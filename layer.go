@@ -55,6 +55,11 @@ func (p powers) banned(ctx context.Context, yield func(Record) bool) error {
 	return fmt.Errorf("stint: banned: %w", ErrUnsupported)
 }
 
+func (p powers) punctual() bool {
+	s, ok := p.Store.(Punctual)
+	return ok && s.Punctual()
+}
+
 func (p powers) listen(ctx context.Context, e Ear) error {
 	if s, ok := p.Store.(Teller); ok {
 		return s.Listen(ctx, e)
@@ -80,4 +85,16 @@ type Ear struct {
 	// Undone is called soon after something of a key was undone; with "": of any
 	// key. What has not happened may be told, too.
 	Undone func(key string)
+}
+
+// Punctual is a Store whose Take keeps a Request's Deadline by itself, so that a
+// Fallback need not make a context for each call. Where the Deadline is more than 0
+// and that long has passed, Take returns as if its context had ended by then: with an
+// error that wraps context.DeadlineExceeded, and ErrUnsent if nothing was charged, for
+// certain. The context still counts, if it ends before. Of its other methods nothing
+// is promised: those are bounded by their contexts alone.
+type Punctual interface {
+	// Punctual tells whether the Store is. A layer is where its Store is, if its
+	// Take asks that no more than once. The answer must not change.
+	Punctual() bool
 }

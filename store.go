@@ -35,7 +35,8 @@ type Request struct {
 	// zero, the store's own clock is read, which is what everyone else wants. A
 	// request with an instant must not meet counts made without one.
 	At time.Time
-	// Deadline is how long a Fallback waits for its Store. 0: as the Fallback says.
+	// Deadline is how long a Fallback waits for its Store, and how long a Store
+	// that is Punctual takes to answer. 0: as the Fallback says, and as the context.
 	Deadline time.Duration
 }
 

@@ -1,0 +1,131 @@
+package stint_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+// punctual is a Store that says that it keeps deadlines. A Memory never waits.
+type punctual struct{ *stint.Memory }
+
+func (punctual) Punctual() bool { return true }
+
+// sleeper is a Store that never answers. It keeps deadlines itself, or does not, and
+// notes what it was asked.
+type sleeper struct {
+	punctual bool
+	request  stint.Request
+	bounded  bool // by the context
+}
+
+func (s *sleeper) Punctual() bool { return s.punctual }
+
+func (s *sleeper) Take(ctx context.Context, r *stint.Request, _ []stint.Decision) (stint.Decision, error) {
+	s.request = *r
+	s.request.Asks = slices.Clone(r.Asks)
+	_, s.bounded = ctx.Deadline()
+	if s.punctual && r.Deadline > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.Deadline)
+		defer cancel()
+	}
+	<-ctx.Done()
+	return stint.Decision{}, fmt.Errorf("asleep: %w", ctx.Err())
+}
+
+// Whether the Store or a context keeps the deadline, the answer, the errors and what
+// the breaker sees are the same; and the request stays the caller's.
+func TestFallbackDeadline(t *testing.T) {
+	limit := stint.MustLimit("10 per 1m")
+	type outcome struct {
+		took   time.Duration
+		by     stint.Source
+		failed bool // it is the store's
+		err    error
+	}
+	for _, c := range []struct {
+		name     string
+		own      time.Duration // the Fallback's
+		deadline time.Duration // the request's
+		left     time.Duration // of the caller's context; 0: it never ends
+		want     outcome
+	}{
+		{"the default", 0, 0, 0, outcome{25 * time.Millisecond, stint.ByLocal, true, nil}},
+		{"the Fallback's", 40 * time.Millisecond, 0, 0, outcome{40 * time.Millisecond, stint.ByLocal, true, nil}},
+		{"the request's", 40 * time.Millisecond, 7 * time.Millisecond, time.Second, outcome{7 * time.Millisecond, stint.ByLocal, true, nil}},
+		{"the caller's", 0, 0, 20 * time.Millisecond, outcome{18 * time.Millisecond, stint.ByLocal, false, nil}},
+		{"the caller has left", 0, 0, -1, outcome{0, stint.ByStore, false, context.DeadlineExceeded}},
+	} {
+		for _, keeps := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, punctual %t", c.name, keeps), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := &sleeper{punctual: keeps}
+					var told error
+					f := &stint.Fallback{Store: store, Deadline: c.own, Breaker: stint.Breaker{Failures: 1},
+						Called: func(_ time.Duration, err error) { told = err }}
+					defer f.Close()
+					ctx := t.Context()
+					if c.left != 0 {
+						var cancel context.CancelFunc
+						ctx, cancel = context.WithTimeout(ctx, c.left)
+						defer cancel()
+					}
+					r := stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}, Deadline: c.deadline}
+					began := time.Now()
+					d, err := f.Take(ctx, &r, nil)
+					got := outcome{time.Since(began), d.By, f.State() == stint.Open, nil}
+					if errors.Is(err, c.want.err) {
+						got.err = c.want.err
+					}
+					if got != c.want || err != nil && c.want.err == nil {
+						t.Errorf("%+v, error %v, want %+v", got, err, c.want)
+					}
+					if c.want.err == nil && !errors.Is(told, context.DeadlineExceeded) {
+						t.Errorf("told %v", told)
+					}
+					if c.left >= 0 && store.bounded != (!keeps || c.left > 0) || keeps && c.left >= 0 && store.request.Deadline != c.want.took {
+						t.Errorf("asked for %s, and by a context that ends: %t", store.request.Deadline, store.bounded)
+					}
+					if r.Deadline != c.deadline {
+						t.Errorf("the caller's request has a deadline of %s now", r.Deadline)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A layer is punctual where its Store is.
+func TestPunctualLayers(t *testing.T) {
+	for _, keeps := range []bool{false, true} {
+		d := &stint.Denials{Store: &sleeper{punctual: keeps}}
+		if d.Punctual() != keeps {
+			t.Errorf("Denials over a Store that is punctual, %t, says otherwise", keeps)
+		}
+	}
+	if (&stint.Denials{Store: new(stint.Memory)}).Punctual() {
+		t.Error("Denials promise what their Store does not")
+	}
+}
+
+// Over a Store that is punctual a Fallback allocates nothing for an answer.
+func TestFallbackAllocs(t *testing.T) {
+	limit := stint.MustLimit("1000000000 per 1h")
+	f := &stint.Fallback{Store: punctual{new(stint.Memory)}}
+	defer f.Close()
+	l := stint.NewLimiter(f)
+	soon, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	for _, ctx := range []context.Context{t.Context(), soon} {
+		if n := testing.AllocsPerRun(1000, func() { _, _ = l.Allow(ctx, "k", limit) }); n >= 1 {
+			t.Errorf("%v allocations", n)
+		}
+	}
+}
