@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -47,6 +48,9 @@ func BenchmarkRedis(b *testing.B) {
 	for i := range names {
 		names[i] = fmt.Sprint("user:", i)
 	}
+	fall := &stint.Fallback{Store: open(b, server.URL()), Deadline: 10 * time.Second}
+	defer fall.Close()
+	behind := stint.NewLimiter(fall)
 	row := func(name string, do func(key string) error) {
 		for _, load := range []struct {
 			name    string
@@ -108,6 +112,11 @@ return 'a string'`)
 			return err
 		})
 	}
+	limit := stint.MustLimit("1000000 per 1h")
+	row("behind_Fallback", func(key string) error {
+		_, err := behind.Allow(ctx, key, limit)
+		return err
+	})
 	denied := stint.MustLimit("1 per 24h")
 	row("denied", func(key string) error {
 		_, err := limiter.Allow(ctx, key, denied)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"runtime"
@@ -64,12 +65,18 @@ func start(s *redislimit.Store, callers int, patient time.Duration, penalty *sti
 }
 
 func (l *load) call() {
-	ctx, cancel := context.WithTimeout(context.Background(), l.patient)
-	defer cancel()
+	ctx := context.Background()
 	r := stint.Request{Asks: []stint.Ask{{Key: l.key, Limit: l.limit, Cost: 1, Penalty: l.penalty}}}
+	deadline := time.Now().Add(l.patient)
+	if rand.IntN(2) == 0 {
+		r.Deadline = l.patient
+	} else {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline)
+		defer cancel()
+	}
 	d, err := l.limiter.Take(ctx, &r, nil)
 	now := time.Now()
-	deadline, _ := ctx.Deadline()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.late = append(l.late, max(0, now.Sub(deadline)))

@@ -54,6 +54,7 @@ type waiter struct {
 	next, prev *waiter
 	state      atomic.Uint32
 	done       chan struct{} // has room for one
+	late       *time.Timer   // of the request's deadline; it runs while its caller waits
 
 	group, place int // in the batch
 	reply        string
@@ -68,7 +69,11 @@ const (
 	answered
 )
 
-var waiters = sync.Pool{New: func() any { return &waiter{done: make(chan struct{}, 1)} }}
+var waiters = sync.Pool{New: func() any {
+	w := &waiter{done: make(chan struct{}, 1), late: time.NewTimer(time.Hour)}
+	w.late.Stop()
+	return w
+}}
 
 func (w *waiter) free() {
 	clear(w.asks)
@@ -99,7 +104,8 @@ func (s *Store) takeMerged(ctx context.Context, r *stint.Request, out []stint.De
 	if s.cluster() {
 		n = slot(r.Asks[0].Key)
 	}
-	q, alone := s.enqueue(n, w, ctx.Done() == nil)
+	patient := ctx.Done() == nil && r.Deadline <= 0
+	q, alone := s.enqueue(n, w, patient)
 	if q == nil {
 		w.free()
 		return stint.Decision{}, notSent(errWaiting)
@@ -108,27 +114,42 @@ func (s *Store) takeMerged(ctx context.Context, r *stint.Request, out []stint.De
 		w.free()
 		return s.takeAlone(q, r, out)
 	}
-	if ctx.Done() == nil {
+	if patient {
 		<-w.done
-	} else {
-		select {
-		case <-w.done:
-		case <-ctx.Done():
-			if s.leave(q, w) {
-				w.free()
-				return stint.Decision{}, notSent(ctx.Err())
-			}
-			if w.state.CompareAndSwap(sent, left) {
-				return stint.Decision{}, fmt.Errorf("redislimit: the server has not answered: %w", ctx.Err())
-			}
-			<-w.done
+	} else if err := w.wait(ctx, r.Deadline); err != nil {
+		if s.leave(q, w) {
+			w.free()
+			return stint.Decision{}, notSent(err)
 		}
+		if w.state.CompareAndSwap(sent, left) {
+			return stint.Decision{}, fmt.Errorf("redislimit: the server has not answered: %w", err)
+		}
+		<-w.done
 	}
 	defer w.free()
 	if w.err != nil {
 		return stint.Decision{}, w.err
 	}
 	return s.read(w.reply, r.Asks, w.place, out)
+}
+
+// wait waits for the answer until ctx is done or, where the deadline is not 0, that
+// long. Where there is none by then, it tells why.
+func (w *waiter) wait(ctx context.Context, deadline time.Duration) error {
+	var late <-chan time.Time
+	if deadline > 0 {
+		w.late.Reset(deadline)
+		defer w.late.Stop() // before the call may have w
+		late = w.late.C
+	}
+	select {
+	case <-w.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-late:
+		return context.DeadlineExceeded
+	}
 }
 
 func notSent(err error) error {

@@ -102,11 +102,21 @@ func (s *Store) Close() {
 // Take implements stint.Store. Requests that come at the same time go to the server
 // together, in the order in which they came.
 func (s *Store) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
-	if s.cluster() && !oneSlot(r) {
-		return s.takeAcross(ctx, r, out)
+	if !s.cluster() || oneSlot(r) {
+		return s.takeMerged(ctx, r, out)
 	}
-	return s.takeMerged(ctx, r, out)
+	if r.Deadline > 0 { // for all that it takes, not for each call
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.Deadline)
+		defer cancel()
+	}
+	return s.takeAcross(ctx, r, out)
 }
+
+// Punctual implements stint.Punctual: Take keeps a Request's Deadline, by a timer.
+// Requests of a Cluster's several slots get a context. TakeEach and all else go by
+// the context that they are given.
+func (s *Store) Punctual() bool { return true }
 
 // run decides a batch.
 func (s *Store) run(ctx context.Context, b *batch) (string, error) {

@@ -1,0 +1,119 @@
+package redislimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/redistest"
+)
+
+// by is a request with a deadline of its own.
+func by(deadline time.Duration, limit *stint.Limit, keys ...string) *stint.Request {
+	r := &stint.Request{Deadline: deadline}
+	for _, k := range keys {
+		r.Asks = append(r.Asks, stint.Ask{Key: k, Limit: limit, Cost: 1})
+	}
+	return r
+}
+
+// Whose deadline passes in the queue is not charged, and is told so; whose passes
+// while the call is under way may be charged, and is.
+func TestDeadline(t *testing.T) {
+	_, s, g := gated(t)
+	limit := stint.MustLimit("10 per 1h")
+	var done sync.WaitGroup
+	for range fewCalls {
+		done.Go(func() {
+			if _, err := s.Take(context.Background(), by(250*time.Millisecond, limit, "sent"), nil); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, stint.ErrUnsent) {
+				t.Errorf("under way: %v", err)
+			}
+		})
+		until(t, "it is under way", func() bool { return s.queued() == 0 && g.made() > 0 })
+	}
+	done.Wait()
+	for range max(0, fewCalls-g.made()) { // those two may have gone together
+		go func() { _, _ = s.Take(context.Background(), by(0, limit, "busy"), nil) }()
+	}
+	until(t, "all calls are under way", func() bool { return g.made() == fewCalls })
+	if _, err := s.Take(context.Background(), by(20*time.Millisecond, limit, "queued"), nil); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, stint.ErrUnsent) {
+		t.Errorf("queued: %v", err)
+	}
+	close(g.pass)
+	idle(t, s)
+	for key, want := range map[string]int64{"sent": 8, "queued": 10} {
+		if d, err := stint.NewLimiter(s).Peek(t.Context(), key, limit); err != nil || d.Remaining != want {
+			t.Errorf("%s: %d left, %v, want %d", key, d.Remaining, err, want)
+		}
+	}
+}
+
+// Deadlines that pass just when the answer comes harm nobody who asks next, in the
+// same waiter.
+func TestDeadlinesThatRace(t *testing.T) {
+	s, err := Open(t.Context(), redistest.Start(t).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	limit := stint.MustLimit("1000000 per 1h")
+	var done sync.WaitGroup
+	for i := range 32 {
+		done.Go(func() {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			for n := range 500 {
+				// A round trip takes some 100 µs.
+				r := by(time.Duration(1+n%20)*20*time.Microsecond, limit, "a")
+				if _, err := s.Take(ctx, r, nil); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(err)
+				}
+				r.Deadline = time.Duration(n%2) * time.Hour
+				if d, err := s.Take(ctx, r, nil); err != nil || !d.Allowed {
+					t.Errorf("caller %d: %+v, %v", i, d, err)
+				}
+			}
+		})
+	}
+	done.Wait()
+	idle(t, s)
+}
+
+// In a Cluster the deadline is that of the whole request, of however many slots.
+func TestDeadlineAcross(t *testing.T) {
+	var hosts []string
+	nodes := redistest.StartCluster(t, 3)
+	for _, n := range nodes {
+		hosts = append(hosts, n.Addr)
+	}
+	s, err := Open(t.Context(), "redis+cluster://"+strings.Join(hosts, ","))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	limit := stint.MustLimit("10 per 1h")
+	var keys []string
+	for i := range 8 {
+		keys = append(keys, fmt.Sprint("k", i))
+	}
+	ask := func() error {
+		_, err := s.Take(context.Background(), by(250*time.Millisecond, limit, keys...), nil)
+		return err
+	}
+	if err := ask(); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range nodes {
+		n.Freeze(t)
+	}
+	began := time.Now()
+	// Refused parts give back what others took, for up to giveBackTimeout.
+	if err := ask(); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > giveBackTimeout {
+		t.Errorf("%v after %s", err, time.Since(began))
+	}
+}
