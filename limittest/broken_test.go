@@ -119,6 +119,28 @@ func (s oldestFirst) GiveBack(ctx context.Context, r *stint.Request) error {
 	return s.Model.GiveBack(ctx, r)
 }
 
+// hanging never answers, and claims to keep deadlines: it waits for a share of them; of
+// 0, for the context alone.
+type hanging struct {
+	share time.Duration
+	err   error // nil: the context's
+}
+
+func (hanging) Punctual() bool { return true }
+
+func (s hanging) Take(ctx context.Context, r *stint.Request, _ []stint.Decision) (stint.Decision, error) {
+	if s.share > 0 && r.Deadline > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.Deadline/s.share)
+		defer cancel()
+	}
+	<-ctx.Done()
+	if s.err != nil {
+		return stint.Decision{}, s.err
+	}
+	return stint.Decision{}, ctx.Err()
+}
+
 // allAtOnce decides each of several requests as if it were alone.
 type allAtOnce struct{ *Model }
 
@@ -259,6 +281,9 @@ var flaws = []struct {
 			}
 		}
 	}), []string{"Vectors", "Twins"}},
+	{"keeps no deadline", func() stint.Store { return hanging{} }, []string{"Deadlines"}},
+	{"gives up too soon", func() stint.Store { return hanging{share: 2} }, []string{"Deadlines"}},
+	{"gives up without saying why", func() stint.Store { return hanging{share: 1, err: ErrFault} }, []string{"Deadlines"}},
 	{"decides a batch all at once", func() stint.Store { return allAtOnce{new(Model)} }, []string{"TakeEach"}},
 }
 
@@ -276,7 +301,7 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 				if !slices.Contains(flaw.caught, c.name) {
 					continue
 				}
-				e := &env{open: flaw.open, fleet: func() []stint.Store { return []stint.Store{flaw.open()} }, steps: DefaultSteps, seed: 1, calls: 1000}
+				e := &env{open: flaw.open, frozen: flaw.open, fleet: func() []stint.Store { return []stint.Store{flaw.open()} }, steps: DefaultSteps, seed: 1, calls: 1000}
 				failed, said := watch(t, func(t testing.TB) { c.run(t, e) })
 				if !failed {
 					t.Errorf("%s does not catch it", c.name)

@@ -22,6 +22,10 @@ type Kit struct {
 	// fleet of processes has them. They are used from many goroutines at once.
 	// nil: New alone.
 	Fleet func(t *testing.T) []stint.Store
+	// Frozen makes a store whose answers never come, as of a server that hangs: it
+	// shows whether one that is stint.Punctual is. Nothing else is asked of it. nil:
+	// that is not tested.
+	Frozen func(t *testing.T) stint.Store
 	// Steps is how many random steps Twins takes. Below 20,000 it does not
 	// insist that all states of interest were met. 0: DefaultSteps.
 	Steps int
@@ -42,11 +46,12 @@ type check struct {
 
 // env is what a check works with.
 type env struct {
-	open  func() stint.Store
-	fleet func() []stint.Store
-	steps int
-	seed  uint64
-	calls int // in a burst
+	open   func() stint.Store
+	fleet  func() []stint.Store
+	frozen func() stint.Store // nil: there is none
+	steps  int
+	seed   uint64
+	calls  int // in a burst
 }
 
 var checks = []check{
@@ -67,6 +72,7 @@ var checks = []check{
 	{"Burst", checkBurst},
 	{"Violations", checkViolations},
 	{"Records", checkRecords},
+	{"Deadlines", checkDeadlines},
 }
 
 // Run runs the kit, each part as a subtest.
@@ -104,6 +110,9 @@ func (k *Kit) env(t *testing.T) *env {
 	}
 	if k.Fleet != nil {
 		e.fleet = func() []stint.Store { return k.Fleet(t) }
+	}
+	if k.Frozen != nil {
+		e.frozen = func() stint.Store { return k.Frozen(t) }
 	}
 	if e.steps == 0 {
 		e.steps = DefaultSteps

@@ -14,7 +14,7 @@ func TestMemory(t *testing.T) {
 }
 
 func TestModel(t *testing.T) {
-	k := Kit{New: func(*testing.T) stint.Store { return new(Model) }}
+	k := Kit{New: func(*testing.T) stint.Store { return new(Model) }, Frozen: func(*testing.T) stint.Store { return hanging{share: 1} }}
 	if raceDetector {
 		k.Skip = []string{"Burst"} // is slow then, and proves no more than other races
 	}

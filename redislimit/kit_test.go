@@ -31,23 +31,41 @@ func TestKit(t *testing.T) {
 				shared := "?namespace=" + namespace()
 				return []stint.Store{open(t, server.URL()+shared), open(t, server.URL()+shared)}
 			},
+			Frozen: func(t *testing.T) stint.Store {
+				return freeze(t, func(server *redistest.Server) stint.Store { return open(t, server.URL()) })
+			},
 			Steps: steps,
 		}.Run(t)
 	})
 	t.Run("go-redis", func(t *testing.T) {
-		client := redis.NewClient(&redis.Options{Addr: server.Addr, MaxRetries: -1, ContextTimeoutEnabled: true})
-		t.Cleanup(func() { _ = client.Close() })
+		over := func(t *testing.T, server *redistest.Server) stint.Store {
+			client := redis.NewClient(&redis.Options{Addr: server.Addr, MaxRetries: -1, ContextTimeoutEnabled: true})
+			t.Cleanup(func() { _ = client.Close() })
+			s, err := redislimit.New(t.Context(), goRedis{client}, redislimit.Options{Namespace: namespace()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
 		limittest.Kit{
-			New: func(t *testing.T) stint.Store {
-				s, err := redislimit.New(t.Context(), goRedis{client}, redislimit.Options{Namespace: namespace()})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return s
+			New: func(t *testing.T) stint.Store { return over(t, server) },
+			Frozen: func(t *testing.T) stint.Store {
+				return freeze(t, func(server *redistest.Server) stint.Store { return over(t, server) })
 			},
 			Steps: steps / 10,
 		}.Run(t)
 	})
+}
+
+// freeze is a store over a server that answered once and then never more.
+func freeze(t *testing.T, over func(*redistest.Server) stint.Store) stint.Store {
+	server := redistest.Start(t)
+	s := over(server)
+	if _, err := stint.NewLimiter(s).Allow(t.Context(), "k", stint.MustLimit("10 per 1h")); err != nil {
+		t.Fatal(err)
+	}
+	server.Freeze(t)
+	return s
 }
 
 // Memory and Redis are equal to each other, step by step.

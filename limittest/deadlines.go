@@ -1,0 +1,90 @@
+package limittest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+const (
+	briefly = 30 * time.Millisecond
+	// grace is how late an answer may come on a machine that has much to do.
+	grace = time.Second
+)
+
+// checkDeadlines asks a store that never answers, several at a time, since those who
+// come later may wait for those before.
+func checkDeadlines(t testing.TB, e *env) {
+	switch {
+	case e.frozen == nil && isPunctual(e.open()):
+		t.Skip("the store is stint.Punctual, which only Kit.Frozen can test")
+	case e.frozen == nil:
+		t.Skip("Kit.Frozen makes no store")
+	}
+	store := e.frozen()
+	if !isPunctual(store) {
+		t.Skipf("%T is not stint.Punctual", store)
+	}
+	for _, c := range []struct {
+		name     string
+		deadline time.Duration // the request's
+		left     time.Duration // of the context; 0: it never ends
+	}{
+		{"by the context alone", 0, briefly},
+		{"by the context, before the request", time.Hour, briefly},
+		{"by the request, before the context", briefly, briefly + 2*grace},
+		{"by the request alone", briefly, 0}, // last: a store that fails here never returns
+	} {
+		const callers = 8
+		told := make(chan error, callers)
+		for range callers {
+			go func() { told <- lateness(store, c.deadline, c.left) }()
+		}
+		for range callers {
+			select {
+			case err := <-told:
+				if err != nil {
+					t.Fatalf("%s: %v", c.name, err)
+				}
+			case <-time.After(briefly + 3*grace):
+				t.Fatalf("%s: it has not returned", c.name)
+			}
+		}
+	}
+}
+
+func isPunctual(s stint.Store) bool {
+	p, ok := s.(stint.Punctual)
+	return ok && p.Punctual()
+}
+
+// lateness asks a store that does not answer for so long, and tells what is wrong with
+// how that ends.
+func lateness(s stint.Store, deadline, left time.Duration) error {
+	ctx := context.Background()
+	if left > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, left)
+		defer cancel()
+	}
+	r := stint.Request{Asks: []stint.Ask{{Key: "k", Limit: one, Cost: 1}}, Deadline: deadline}
+	began := time.Now()
+	d, err := s.Take(ctx, &r, nil)
+	switch took := time.Since(began); {
+	case err == nil:
+		return fmt.Errorf("it answered: %s", show(&d))
+	case took >= briefly+grace:
+		return fmt.Errorf("it waited for %s, past a deadline of %s: %w", took, briefly, err)
+	case took < briefly:
+		return fmt.Errorf("it waited for %s in place of %s: %w", took, briefly, err)
+	case !errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("the error is no context.DeadlineExceeded: %w", err)
+	case r.Deadline != deadline:
+		return fmt.Errorf("the request's deadline is %s now", r.Deadline)
+	}
+	return nil
+}
