@@ -53,8 +53,7 @@ type waiter struct {
 	at         time.Time
 	next, prev *waiter
 	state      atomic.Uint32
-	done       chan struct{} // has room for one
-	late       *time.Timer   // of the request's deadline; it runs while its caller waits
+	alarm      alarm // wakes its caller
 
 	group, place int // in the batch
 	reply        string
@@ -70,8 +69,8 @@ const (
 )
 
 var waiters = sync.Pool{New: func() any {
-	w := &waiter{done: make(chan struct{}, 1), late: time.NewTimer(time.Hour)}
-	w.late.Stop()
+	w := new(waiter)
+	w.alarm.init()
 	return w
 }}
 
@@ -104,8 +103,7 @@ func (s *Store) takeMerged(ctx context.Context, r *stint.Request, out []stint.De
 	if s.cluster() {
 		n = slot(r.Asks[0].Key)
 	}
-	patient := ctx.Done() == nil && r.Deadline <= 0
-	q, alone := s.enqueue(n, w, patient)
+	q, alone := s.enqueue(n, w, ctx.Done() == nil && r.Deadline <= 0)
 	if q == nil {
 		w.free()
 		return stint.Decision{}, notSent(errWaiting)
@@ -114,9 +112,7 @@ func (s *Store) takeMerged(ctx context.Context, r *stint.Request, out []stint.De
 		w.free()
 		return s.takeAlone(q, r, out)
 	}
-	if patient {
-		<-w.done
-	} else if err := w.wait(ctx, r.Deadline); err != nil {
+	if err := w.wait(ctx, r.Deadline); err != nil {
 		if s.leave(q, w) {
 			w.free()
 			return stint.Decision{}, notSent(err)
@@ -124,32 +120,12 @@ func (s *Store) takeMerged(ctx context.Context, r *stint.Request, out []stint.De
 		if w.state.CompareAndSwap(sent, left) {
 			return stint.Decision{}, fmt.Errorf("redislimit: the server has not answered: %w", err)
 		}
-		<-w.done
 	}
 	defer w.free()
 	if w.err != nil {
 		return stint.Decision{}, w.err
 	}
 	return s.read(w.reply, r.Asks, w.place, out)
-}
-
-// wait waits for the answer until ctx is done or, where the deadline is not 0, that
-// long. Where there is none by then, it tells why.
-func (w *waiter) wait(ctx context.Context, deadline time.Duration) error {
-	var late <-chan time.Time
-	if deadline > 0 {
-		w.late.Reset(deadline)
-		defer w.late.Stop() // before the call may have w
-		late = w.late.C
-	}
-	select {
-	case <-w.done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-late:
-		return context.DeadlineExceeded
-	}
 }
 
 func notSent(err error) error {
@@ -350,7 +326,7 @@ func (s *Store) land(q *queue, f *flight, reply string, err error) {
 			w.reply = answers[w.group]
 		}
 		if w.state.CompareAndSwap(sent, answered) {
-			w.done <- struct{}{}
+			w.alarm.ring()
 		} else {
 			w.free()
 		}
