@@ -103,7 +103,9 @@ const DefaultDeadline = 25 * time.Millisecond
 //
 // Store must be given; the fields must not be changed once it is in use. It must
 // not be copied. It may be used from many goroutines at once. It has the powers of
-// its Store. Requests with an instant go to the Store alone.
+// its Store. Requests with an instant go to the Store alone. Where the Store is
+// Punctual, its Take gets the caller's context and the time to wait as the Request's
+// Deadline; else a context of its own.
 type Fallback struct {
 	// Store counts for all instances.
 	Store Store

@@ -12,8 +12,8 @@ import (
 //
 // Its timer is not stopped when an answer comes, nor set when the next caller waits: it
 // goes off once for many callers, finds when the present one is late, and is set to
-// that. To set and stop a timer, and to wait for two things at once, for each caller
-// would cost more than all else that keeps a deadline.
+// that. To set and stop a timer for each caller, and to have that wait for two things at
+// once, took four times as long (docs/decisions/0017-merged-calls.md).
 type alarm struct {
 	rung  chan struct{} // has room for one
 	due   atomic.Int64  // when who waits is late, or who waited last was; 0: never

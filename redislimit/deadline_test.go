@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -116,4 +117,48 @@ func TestDeadlineAcross(t *testing.T) {
 	if err := ask(); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > giveBackTimeout {
 		t.Errorf("%v after %s", err, time.Since(began))
 	}
+}
+
+// One alarm serves many callers, one after another: each is told in time, of an answer
+// or of its deadline, whatever the timer was set to before.
+func TestAlarm(t *testing.T) {
+	const ms, never = time.Millisecond, 24 * time.Hour
+	synctest.Test(t, func(t *testing.T) {
+		w := new(waiter)
+		w.alarm.init()
+		for i, c := range []struct{ deadline, answer, left, want time.Duration }{ // left: of the context
+			{25 * ms, 10 * ms, 0, 10 * ms},
+			{25 * ms, 10 * ms, 0, 10 * ms},
+			{25 * ms, 10 * ms, 0, 10 * ms}, // it goes off meanwhile
+			{25 * ms, never, 0, 25 * ms},
+			{25 * ms, 1 * ms, 0, 1 * ms},
+			{7 * ms, never, 0, 7 * ms}, // sooner than it is set to
+			{25 * ms, never, 5 * ms, 5 * ms},
+			{25 * ms, 30 * ms, time.Hour, 25 * ms},
+			{0, 100 * ms, 0, 100 * ms}, // it goes off for nobody
+			{time.Hour, 1 * ms, 0, 1 * ms},
+			{25 * ms, never, 0, 25 * ms},
+		} {
+			w.state.Store(sent)
+			ctx := context.Background()
+			if c.left > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, c.left)
+				defer cancel()
+			}
+			answer := time.AfterFunc(c.answer, func() {
+				w.state.Store(answered)
+				w.alarm.ring()
+			})
+			began := time.Now()
+			err := w.wait(ctx, c.deadline)
+			answer.Stop()
+			if took := time.Since(began); took != c.want || errors.Is(err, context.DeadlineExceeded) == (c.answer == c.want) {
+				t.Errorf("%d: %v after %s, want %s", i, err, took, c.want)
+			}
+			if c.deadline > longSet && w.alarm.at.Load() != 0 {
+				t.Errorf("%d: it is still set", i)
+			}
+		}
+	})
 }

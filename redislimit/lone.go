@@ -2,11 +2,12 @@ package redislimit
 
 import "github.com/stintdev/stint"
 
-// Who finds nobody to go with, and has no deadline, makes the call on its own
+// Who finds nobody to go with, and may wait forever, makes the call on its own
 // goroutine. To start another, and to be woken by it, wakes threads, which costs
 // more than all else that this package does for a request.
 
-// takeAlone makes a call of q for one request, whose context never ends. Those who
+// takeAlone makes a call of q for one request that has no deadline, of a context that
+// never ends. Those who
 // come meanwhile find a call under way, as if a goroutine had made it.
 func (s *Store) takeAlone(q *queue, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
 	defer s.over(q)

@@ -24,8 +24,8 @@ type Options struct {
 }
 
 // Store is a stint.Store in Redis. It may be used from many goroutines at once.
-// It implements stint.EachTaker, stint.GiveBacker, stint.Resetter, stint.Violator
-// and stint.Recorder.
+// It implements stint.EachTaker, stint.GiveBacker, stint.Resetter, stint.Violator,
+// stint.Recorder and stint.Punctual.
 //
 // A request takes one round trip. In a Cluster, where its asks have several
 // subjects, it is one for each slot, at the same time, and a second one where
@@ -113,9 +113,9 @@ func (s *Store) Take(ctx context.Context, r *stint.Request, out []stint.Decision
 	return s.takeAcross(ctx, r, out)
 }
 
-// Punctual implements stint.Punctual: Take keeps a Request's Deadline, by a timer.
-// Requests of a Cluster's several slots get a context. TakeEach and all else go by
-// the context that they are given.
+// Punctual implements stint.Punctual: Take keeps a Request's Deadline, without a
+// context, unless its asks lie in several slots of a Cluster. TakeEach, GiveBack,
+// Violate and all else go by the contexts that they are given.
 func (s *Store) Punctual() bool { return true }
 
 // run decides a batch.
