@@ -16,8 +16,8 @@ const DefaultMaxLeases = 10_000
 // Penalty, under a Limit with a Lease. All others are passed on.
 //
 // Never more passes than the limit allows. A lease of k units is a charge of k, made
-// together with a request of the same key, or ahead of one. What of it is served later than it was
-// charged is what needs care, and differs by algorithm:
+// together with a request of the same key, or ahead of one. What of it is served later
+// than it was charged is what needs care, and differs by algorithm:
 //
 // A TokenBucket is made smaller by the share that may be leased (Limit.Lease). In any
 // time, what passes is what the Store charges in that time, at most the smaller

@@ -106,8 +106,9 @@ func (l *Leases) giveUp(ctx context.Context, asks []Ask) {
 	l.returned.Add(units)
 }
 
-// Close gives back what is held and what is on its way, within a second for each, and
-// leases nothing any more. It does not close the Store, which must still be there.
+// Close gives back what is held and what is being charged ahead, within a second for
+// each, and leases nothing any more. What is being charged along with a request is void.
+// It does not close the Store, which must still be there.
 func (l *Leases) Close() {
 	l.init()
 	l.mu.Lock()

@@ -28,7 +28,7 @@ const DefaultMaxKeys = 1_000_000
 type Memory struct {
 	// MaxKeys is how many counts are kept: one for each key under each limit,
 	// and one for each key under each penalty that it violated. It must not be
-	// changed once the Memory is in use. 0: DefaultMaxKeys. From 16,384 upward
+	// changed once the Memory is in use. 0: DefaultMaxKeys. From 8,192 upward
 	// the room is divided into up to 2,048 parts by a hash of the key, and a part
 	// may be full when the whole is at 95 %.
 	MaxKeys int

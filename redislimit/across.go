@@ -3,6 +3,7 @@ package redislimit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -26,6 +27,7 @@ type part struct {
 	decision stint.Decision
 	each     []stint.Decision
 	err      error
+	kept     error // why what it took could not be given back
 }
 
 // split divides r by slots.
@@ -63,13 +65,32 @@ func (s *Store) takeAcross(ctx context.Context, r *stint.Request, out []stint.De
 		allowed = allowed && p.decision.Allowed
 		errs = append(errs, p.err)
 	}
-	if !allowed {
-		s.giveBackParts(ctx, parts)
-	}
+	returned := allowed || s.giveBackParts(ctx, parts)
 	if err := errors.Join(errs...); err != nil {
-		return stint.Decision{}, err
+		return stint.Decision{}, acrossError(ctx, errs, returned)
 	}
 	return join(r, parts, out), nil
+}
+
+// acrossError is what to tell of parts of which some could not be decided. It wraps
+// stint.ErrUnsent only if no part can have been charged, or only such as gave it back.
+func acrossError(ctx context.Context, errs []error, returned bool) error {
+	var unsure []error
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, stint.ErrUnsent) {
+			unsure = append(unsure, err)
+		}
+	}
+	switch {
+	case len(unsure) > 0:
+		return errors.Join(unsure...)
+	case returned:
+		return errors.Join(errs...)
+	case ctx.Err() != nil:
+		return fmt.Errorf("redislimit: another slot may stay charged: %w (%v)", ctx.Err(), errors.Join(errs...))
+	default:
+		return fmt.Errorf("redislimit: another slot may stay charged: %v", errors.Join(errs...))
+	}
 }
 
 // runningBan looks whether a ban runs in any part, before one is charged or counts
@@ -109,19 +130,47 @@ func (s *Store) runningBan(ctx context.Context, parts []*part) (stint.Decision, 
 // whatever became of its own context.
 const giveBackTimeout = time.Second
 
-func (s *Store) giveBackParts(ctx context.Context, parts []*part) {
+// giveBackParts gives back what the parts of a refused request took, and tells whether
+// all is returned. Where the request has no time left, that goes on without its caller.
+func (s *Store) giveBackParts(ctx context.Context, parts []*part) (returned bool) {
+	var taken []*part
+	for _, p := range parts {
+		if p.err == nil && p.decision.Allowed {
+			taken = append(taken, p)
+		}
+	}
+	if len(taken) == 0 {
+		return true
+	}
+	late := ctx.Err() != nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
-	defer cancel()
-	inParallel(parts, func(p *part) {
-		if !p.decision.Allowed || s.GiveBack(ctx, &p.request) != nil {
-			return // told with Store: then they stay taken
+	giveBack := func() {
+		defer cancel()
+		inParallel(taken, func(p *part) { p.kept = s.GiveBack(ctx, &p.request) })
+	}
+	if late {
+		go giveBack()
+		return false
+	}
+	giveBack()
+	returned = true
+	for _, p := range taken {
+		if p.kept == nil {
+			p.returned()
+		} else { // they stay taken, as told with Store
+			returned = false
 		}
-		for i := range p.each {
-			d := &p.each[i]
-			d.Remaining = min(d.Remaining+p.request.Asks[i].Cost, d.Limit.Capacity())
-			d.Delay = 0
-		}
-	})
+	}
+	return returned
+}
+
+// returned makes the answers of p those of before it was charged.
+func (p *part) returned() {
+	for i := range p.each {
+		d := &p.each[i]
+		d.Remaining = min(d.Remaining+p.request.Asks[i].Cost, d.Limit.Capacity())
+		d.Delay = 0
+	}
 }
 
 // join makes the answer to the whole of the answers of its parts. A ban that runs

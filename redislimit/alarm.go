@@ -2,6 +2,7 @@ package redislimit
 
 import (
 	"context"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,7 +14,7 @@ import (
 // Its timer is not stopped when an answer comes, nor set when the next caller waits: it
 // goes off once for many callers, finds when the present one is late, and is set to
 // that. To set and stop a timer for each caller, and to have that wait for two things at
-// once, took four times as long (docs/decisions/0017-merged-calls.md).
+// once, takes several times as long (docs/decisions/0017-merged-calls.md).
 type alarm struct {
 	rung  chan struct{} // has room for one
 	due   atomic.Int64  // when who waits is late, or who waited last was; 0: never
@@ -37,6 +38,9 @@ func (a *alarm) ring() {
 	default: // it rings
 	}
 }
+
+// forever is as long as anybody waits; with what has passed, it is a Duration.
+const forever = math.MaxInt64 / 2
 
 // longSet is the longest that a timer is left to run for nobody: it holds the waiter.
 const longSet = time.Second
@@ -89,7 +93,7 @@ func (a *alarm) goesOff() {
 func (w *waiter) wait(ctx context.Context, deadline time.Duration) error {
 	due := int64(0)
 	if deadline > 0 {
-		due = int64(time.Since(started) + deadline)
+		due = int64(time.Since(started) + min(deadline, forever))
 		w.alarm.setTo(due)
 		if deadline > longSet {
 			defer w.alarm.unset()

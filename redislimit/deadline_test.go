@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -113,8 +114,7 @@ func TestDeadlineAcross(t *testing.T) {
 		n.Freeze(t)
 	}
 	began := time.Now()
-	// Refused parts give back what others took, for up to giveBackTimeout.
-	if err := ask(); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > giveBackTimeout {
+	if err := ask(); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, stint.ErrUnsent) || time.Since(began) > giveBackTimeout {
 		t.Errorf("%v after %s", err, time.Since(began))
 	}
 }
@@ -138,6 +138,7 @@ func TestAlarm(t *testing.T) {
 			{0, 100 * ms, 0, 100 * ms}, // it goes off for nobody
 			{time.Hour, 1 * ms, 0, 1 * ms},
 			{25 * ms, never, 0, 25 * ms},
+			{math.MaxInt64, 10 * ms, 0, 10 * ms},
 		} {
 			w.state.Store(sent)
 			ctx := context.Background()
@@ -161,4 +162,29 @@ func TestAlarm(t *testing.T) {
 			}
 		}
 	})
+}
+
+// That nothing was charged is told only where that is certain of all slots.
+func TestAcrossError(t *testing.T) {
+	unsent, unsure := notSent(errWaiting), errors.New("no answer")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		ctx      context.Context
+		errs     []error
+		returned bool
+		unsent   bool
+	}{
+		{t.Context(), []error{unsent, unsent}, true, true},
+		{t.Context(), []error{nil, unsent}, true, true},
+		{t.Context(), []error{nil, unsent}, false, false},
+		{ended, []error{nil, unsent}, false, false},
+		{t.Context(), []error{unsure, unsent}, true, false},
+		{ended, []error{unsent, unsure, nil}, false, false},
+	} {
+		err := acrossError(c.ctx, c.errs, c.returned)
+		if err == nil || errors.Is(err, stint.ErrUnsent) != c.unsent {
+			t.Errorf("%v, returned %v: %v", c.errs, c.returned, err)
+		}
+	}
 }

@@ -28,13 +28,12 @@
 // # Errors
 //
 // A request that fails has charged nothing where the server refused the call, such as
-// with READONLY, OOM, LOADING or CLUSTERDOWN, where no connection could be made, or
-// where its context was done, or its Deadline had passed, before it was sent: then the
-// error wraps stint.ErrUnsent. Where that was so before an answer came, the connection
-// was lost, or the server refused a command of the script (NOPERM), it may have been
-// charged. No call is sent again,
-// unless the server said that nothing ran: NOSCRIPT, and in a Cluster MOVED, ASK and
-// TRYAGAIN.
+// with READONLY, OOM, LOADING or CLUSTERDOWN, where no connection could be made, or where
+// its context was done, or its Deadline had passed, before it was sent: then the error
+// wraps stint.ErrUnsent. Where that was so before an answer came, the connection was
+// lost, or the server refused a command of the script (NOPERM), it may have been charged.
+// No call is sent again, unless the server said that nothing ran: NOSCRIPT, and in a
+// Cluster MOVED, ASK and TRYAGAIN.
 //
 // Calls return when their contexts are done, whatever the server does. One that
 // says what no server should loses its connection.

@@ -7,8 +7,8 @@ import "github.com/stintdev/stint"
 // more than all else that this package does for a request.
 
 // takeAlone makes a call of q for one request that has no deadline, of a context that
-// never ends. Those who
-// come meanwhile find a call under way, as if a goroutine had made it.
+// never ends. Those who come meanwhile find a call under way, as if a goroutine had made
+// it.
 func (s *Store) takeAlone(q *queue, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
 	defer s.over(q)
 	f := flights.Get().(*flight)

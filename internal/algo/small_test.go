@@ -8,7 +8,7 @@ import (
 
 // What is decided in one go is what is decided in steps.
 func TestDecideSmall(t *testing.T) {
-	decided := map[[2]bool]int{}
+	decided := map[[3]bool]int{}
 	for range 300_000 {
 		kind := Kind(rand.IntN(int(FixedWindow) + 1))
 		var burst int64
@@ -30,11 +30,14 @@ func TestDecideSmall(t *testing.T) {
 		if got != want || fits && (at != v.Now || level != v.Used) {
 			t.Fatalf("%+v: last %d, used %d, now %d, cost %d: %+v, at %d %d; want %+v, at %d %d", p, last, used, now, n, got, at, level, want, v.Now, v.Used)
 		}
-		decided[[2]bool{p.Kind == FixedWindow, fits}]++
+		decided[[3]bool{p.Kind != FixedWindow && p.Tick == 1 && last <= now, fits, kind == LeakyBucket}]++
 	}
-	for what, n := range decided {
-		if n < 1000 {
-			t.Errorf("%v: only %d", what, n)
+	for _, what := range [][3]bool{
+		{false, false, false}, {false, false, true}, {false, true, false}, {false, true, true},
+		{true, false, false}, {true, false, true}, {true, true, false}, {true, true, true},
+	} {
+		if n := decided[what]; n < 1000 {
+			t.Errorf("in one go, fits, leaky: %v: only %d", what, n)
 		}
 	}
 }
