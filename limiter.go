@@ -70,7 +70,8 @@ func (l *Limiter) Allow(ctx context.Context, key string, limit *Limit) (d Decisi
 	if m := l.inMemory(); m != nil && m.takeOne(key, limit, 1, ownClock, &d) {
 		return d, nil
 	}
-	return l.ask(ctx, key, limit, 1)
+	err = l.ask(ctx, key, limit, 1, &d)
+	return d, err
 }
 
 // AllowN takes n units for key under limit, if that is allowed: all of them or
@@ -79,15 +80,16 @@ func (l *Limiter) AllowN(ctx context.Context, key string, limit *Limit, n int64)
 	if m := l.inMemory(); m != nil && m.takeOne(key, limit, n, ownClock, &d) {
 		return d, nil
 	}
-	return l.ask(ctx, key, limit, n)
+	err = l.ask(ctx, key, limit, n, &d)
+	return d, err
 }
 
 // ask is Take for a request of one ask.
-func (l *Limiter) ask(ctx context.Context, key string, limit *Limit, n int64) (Decision, error) {
+func (l *Limiter) ask(ctx context.Context, key string, limit *Limit, n int64, d *Decision) (err error) {
 	c := l.call(key, limit, n)
-	d, err := l.Take(ctx, &c.request, nil)
+	*d, err = l.Take(ctx, &c.request, nil)
 	l.done(c)
-	return d, err
+	return err
 }
 
 // Peek tells how key stands under limit and takes nothing: Remaining and
