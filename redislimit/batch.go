@@ -29,8 +29,12 @@ type group struct {
 	alone bool
 }
 
-// reset makes b as new, but for its room.
-func (b *batch) reset() {
+// reset makes b as new, but for its room. err is how its call ended: a Client that gave
+// up may still be sending the arguments, so those are left to it.
+func (b *batch) reset(err error) {
+	if err != nil {
+		b.args = nil
+	}
 	clear(b.groups)
 	clear(b.args)
 	*b = batch{text: b.text[:0], ends: b.ends[:0], blob: b.blob[:0], groups: b.groups[:0], args: b.args[:0]}

@@ -15,10 +15,7 @@ func (s *Store) takeAlone(q *queue, r *stint.Request, out []stint.Decision) (sti
 	f.batch.at = r.At
 	s.add(&f.batch, r.Asks)
 	reply, err := s.send(&f.batch)
-	f.batch.reset()
-	if err != nil {
-		f.batch.args = nil // which a Client that gave up may still be sending
-	}
+	f.batch.reset(err)
 	flights.Put(f)
 	if err != nil {
 		return stint.Decision{}, err

@@ -153,3 +153,40 @@ func TestLoneAtFrozenServer(t *testing.T) {
 		t.Error(d, err)
 	}
 }
+
+// hasty is a Client that gives up while it is still sending.
+type hasty struct {
+	Client
+	sending []string
+}
+
+func (h *hasty) Do(_ context.Context, args ...string) (any, error) {
+	h.sending = args
+	return nil, errors.New("gave up")
+}
+
+// What a Client that gave up is still sending stays as it is, whoever made the call and
+// whatever comes next.
+func TestArgumentsOfWhoGaveUp(t *testing.T) {
+	_, s, g := gated(t)
+	close(g.pass)
+	limit := stint.MustLimit("3 per 1h")
+	mayEnd, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for _, ctx := range []context.Context{context.Background(), mayEnd} {
+		h := &hasty{Client: s.client}
+		s.client = h
+		if _, err := stint.NewLimiter(s).Allow(ctx, "a", limit); err == nil {
+			t.Fatal("it answered")
+		}
+		idle(t, s)
+		s.client = h.Client
+		if _, err := stint.NewLimiter(s).Allow(ctx, "b", limit); err != nil {
+			t.Fatal(err)
+		}
+		idle(t, s)
+		if len(h.sending) < 5 || h.sending[0] != "EVALSHA" || !strings.Contains(h.sending[3], ":a}") {
+			t.Errorf("sent is %q", h.sending)
+		}
+	}
+}

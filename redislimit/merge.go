@@ -334,10 +334,7 @@ func (s *Store) land(q *queue, f *flight, reply string, err error) {
 	}
 	f.batch.args = answers
 	f.waiters = f.waiters[:0]
-	f.batch.reset()
-	if err != nil {
-		f.batch.args = nil // which a Client that gave up may still be sending
-	}
+	f.batch.reset(err)
 }
 
 // ownPatience bounds a merged call by a Client of the user's own. The engine has
