@@ -97,9 +97,9 @@ const DefaultDeadline = 25 * time.Millisecond
 //
 // A call that failed may have been charged there, unless its error wraps ErrUnsent;
 // what this instance decided in its stead is then charged here alone: nothing is
-// charged twice in one place, and nothing is sent again. So what calls that failed admitted comes on top: while the
-// breaker is closed that is less than half of all, and nothing of a key of which
-// the last answer said that nothing is left.
+// charged twice in one place, and nothing is sent again. So what calls that failed
+// admitted comes on top: while the breaker is closed that is less than half of all, and
+// nothing of a key of which the last answer said that nothing is left.
 //
 // Store must be given; the fields must not be changed once it is in use. It must
 // not be copied. It may be used from many goroutines at once. It has the powers of

@@ -38,22 +38,23 @@ func (f *Fallback) free(s *space) {
 // ask has the Store decide r within its deadline, which a Store that is Punctual
 // keeps by itself: a context for each call would cost more than all else here.
 func (f *Fallback) ask(ctx context.Context, r *Request, s *space, each []Decision) (d Decision, err error) {
-	patience, hurried := f.patience(ctx, r.Deadline)
-	if !f.punctual || patience <= 0 { // of a Request, 0 is none
-		err = f.call(ctx, r.Deadline, func(ctx context.Context) error {
+	if f.punctual {
+		if patience, hurried := f.patience(ctx, r.Deadline); patience > 0 { // of a Request, 0 is none
+			if r.Deadline != patience {
+				s.request = *r
+				s.request.Deadline = patience
+				r = &s.request
+			}
+			began := time.Since(f.start)
 			d, err = f.Store.Take(ctx, r, each)
-			return err
-		})
-		return d, err
+			f.note(ctx, began, hurried, err)
+			return d, err
+		}
 	}
-	if r.Deadline != patience {
-		s.request = *r
-		s.request.Deadline = patience
-		r = &s.request
-	}
-	began := time.Since(f.start)
-	d, err = f.Store.Take(ctx, r, each)
-	f.note(ctx, began, hurried, err)
+	err = f.call(ctx, r.Deadline, func(ctx context.Context) (err error) {
+		d, err = f.Store.Take(ctx, r, each)
+		return err
+	})
 	return d, err
 }
 

@@ -64,7 +64,7 @@ const DefaultMaxLeases = 10_000
 //
 // Store and Live must be given; the fields must not be changed once it is in use. It
 // must not be copied. It may be used from many goroutines at once. It has the powers
-// of its Store.
+// of its Store, but is not Punctual, for it may ask that twice.
 type Leases struct {
 	// Store decides.
 	Store Store

@@ -43,7 +43,7 @@ type Memory struct {
 	Precision time.Duration
 
 	once   sync.Once
-	ready  atomic.Bool
+	ready  atomic.Bool // once is done; for takeOne, which takes less time than to ask that
 	seed   maphash.Seed
 	shards []shard
 	start  time.Time
