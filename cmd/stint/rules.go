@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 )
@@ -78,14 +79,15 @@ func checkRules(name string) (*rules.Set, error) {
 	return set, err
 }
 
-// compile reads all of a configuration.
+// compile reads all of a configuration. The error tells everything that is wrong
+// with it, in the settings and in the rules.
 func compile(files []rules.File) (server.Settings, *rules.Set, error) {
-	settings, err := server.ReadSettingsFiles(files)
-	if err != nil {
+	settings, wrong := server.ReadSettingsFiles(files)
+	set, err := rules.ParseFiles(files)
+	if err = yamlnode.Merge(wrong, err); err != nil {
 		return settings, nil, err
 	}
-	set, err := rules.ParseFiles(files)
-	return settings, set, err
+	return settings, set, nil
 }
 
 // watch takes over the rules that the configuration at path comes to hold, which

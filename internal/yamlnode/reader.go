@@ -227,12 +227,7 @@ func (r *Reader) Err() error {
 	if len(r.problems) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(r.problems, func(a, b Problem) int {
-		if a.Line != b.Line {
-			return a.Line - b.Line
-		}
-		return a.Column - b.Column
-	})
+	slices.SortStableFunc(r.problems, byPlace)
 	told := min(len(r.problems), maxProblems)
 	return &Error{File: r.file, Problems: slices.Clone(r.problems[:told]), More: len(r.problems) - told + r.more}
 }
