@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"strings"
@@ -42,7 +43,7 @@ func (s *Server) listBans(c *call) (int, any, error) {
 		case len(all.ByHand) == limit:
 			all.Truncated = true
 		default:
-			all.ByHand = append(all.ByHand, banJSON{b, now.problem(b.ID)})
+			all.ByHand = append(all.ByHand, banJSON{b, cmp.Or(now.problem(b.ID), now.set.BanOverruled(&b))})
 		}
 	}
 	for r, err := range s.limiter.Banned(c.Context()) {
@@ -136,7 +137,7 @@ func (s *Server) addBan(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	s.audit(c, "ban", b.Reason, replaced, b)
-	return http.StatusCreated, banJSON{Ban: b}, nil
+	return http.StatusCreated, banJSON{b, s.Rules().BanOverruled(&b)}, nil
 }
 
 // liftByHand removes the bans by hand of t, and returns them.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 
@@ -17,7 +18,7 @@ func (s *Server) listOverrides(*call) (int, any, error) {
 	now := s.state()
 	all := []overrideJSON{}
 	for _, o := range now.controls.Overrides {
-		all = append(all, overrideJSON{o, now.problem(o.ID)})
+		all = append(all, overrideJSON{o, cmp.Or(now.problem(o.ID), now.set.OverrideOverruled(&o))})
 	}
 	return http.StatusOK, struct {
 		Overrides []overrideJSON `json:"overrides"`
@@ -67,7 +68,7 @@ func (s *Server) addOverride(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	s.audit(c, "add override", o.Reason, replaced, o)
-	return http.StatusCreated, overrideJSON{Override: o}, nil
+	return http.StatusCreated, overrideJSON{o, s.Rules().OverrideOverruled(&o)}, nil
 }
 
 func (s *Server) removeOverride(c *call) (int, any, error) {

@@ -33,14 +33,21 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// Those of the README do, with the rules of the README.
+// Those of the README do, with the rules of the README, whose lists must not hold the
+// clients that the commands limit, ban and explain.
 func TestReadme(t *testing.T) {
 	text := readText(t, "../../README.md")
 	_, rules, _ := strings.Cut(text, "```yaml\n")
 	rules, _, _ = strings.Cut(rules, "```")
 	_, rules, ok := strings.Cut(rules, "\ntrusted_proxies:") // what stands before are settings
-	if said := commandsOf(t, text, "trusted_proxies:"+rules); !ok || said < 5 {
+	rules = "trusted_proxies:" + rules
+	if said := commandsOf(t, text, rules); !ok || said < 5 {
 		t.Errorf("%d commands, with these rules:\n%s", said, rules)
+	}
+	put(t, "readme.yaml", rules)
+	code, out, errs := call("", "explain", "--config", "readme.yaml", "--client", "192.0.2.7", "--method", "POST", "--path", "/login")
+	if code != 0 || !strings.Contains(out, "5 per 1m sliding_log") {
+		t.Errorf("explain: exit %d\n%s%s", code, out, errs)
 	}
 }
 
@@ -78,6 +85,9 @@ func commandsOf(t *testing.T, text, rules string) (said int) {
 			code, out, errs := call("", args...)
 			if code != 0 && (code != 1 || !exitsWith1.MatchString(line)) {
 				t.Errorf("%s: exit %d\n%s%s", line, code, out, errs)
+			}
+			if strings.Contains(out, "without effect") {
+				t.Errorf("%s:\n%s", line, out)
 			}
 			if file != "" {
 				put(t, file, out)

@@ -1,0 +1,101 @@
+package rules
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// BanOverruled says why the ban b refuses nobody although it is in force: the
+// safelist lets all its clients pass before any ban is looked at, or its rule does
+// not refuse. It is empty where b does refuse, and where only the rest of a request
+// could tell: the lists are asked about the client's address alone.
+func (s *Set) BanOverruled(b *Ban) string {
+	if b.Network == "" {
+		if r := s.ruleNamed(b.Rule); r != nil && r.Mode != Enforce {
+			return fmt.Sprintf("the rule %s is in mode %s, in which it refuses nobody", r.Name, r.Mode)
+		}
+	}
+	clients, ok := s.clientsOf(b.Network, b.Rule, b.Key)
+	if !ok {
+		return ""
+	}
+	if l, entry := s.listOf(clients); l == Safe {
+		return "the safelist lets them pass before any ban is looked at: " + entry
+	}
+	return ""
+}
+
+// OverrideOverruled says why the override o changes nothing although it is in force:
+// a list decides about its client before any limit is looked at. It is empty where
+// o does count, and where only the rest of a request could tell.
+func (s *Set) OverrideOverruled(o *Override) string {
+	clients, ok := s.clientsOf("", o.Rule, o.Key)
+	if !ok {
+		return ""
+	}
+	switch l, entry := s.listOf(clients); l {
+	case Safe:
+		return "the safelist lets them pass before any limit is looked at: " + entry
+	case Blocked:
+		return "the blocklist refuses them before any limit is looked at: " + entry
+	}
+	return ""
+}
+
+func (s *Set) ruleNamed(name string) *Rule {
+	for _, r := range s.Rules {
+		if r.Name == name {
+			return r
+		}
+	}
+	return nil
+}
+
+// clientsOf is the network of the clients that an entry is for; false where the
+// entry does not tell them by their addresses.
+func (s *Set) clientsOf(network, rule string, key Key) (netip.Prefix, bool) {
+	if network == "" {
+		r := s.ruleNamed(rule)
+		if r == nil || strings.TrimSpace(r.Key) != "client.ip" {
+			return netip.Prefix{}, false
+		}
+		network = string(key)
+	}
+	p, err := ParseNetwork(network)
+	return p, err == nil
+}
+
+// listOf is the list on which all of a network's clients are, with its entry in
+// words. It looks at the first and the last address: a list that holds both and not
+// what lies between would be a strange one.
+func (s *Set) listOf(clients netip.Prefix) (List, string) {
+	first, last := clients.Addr(), lastOf(clients)
+	l, entry := s.listOfClient(first)
+	if l == Unlisted || last == first {
+		return l, entry
+	}
+	if other, _ := s.listOfClient(last); other != l {
+		return Unlisted, ""
+	}
+	return l, entry
+}
+
+func (s *Set) listOfClient(a netip.Addr) (List, string) {
+	var sc scope
+	sc.open(s, &Input{Client: a, Cost: 1})
+	l, entry, err := s.listed(&sc)
+	if err != nil || l == Unlisted {
+		return Unlisted, ""
+	}
+	return l, s.list(l).describe(l, entry)
+}
+
+func lastOf(p netip.Prefix) netip.Addr {
+	bytes := p.Masked().Addr().AsSlice()
+	for bit := p.Bits(); bit < len(bytes)*8; bit++ {
+		bytes[bit/8] |= 0x80 >> (bit % 8)
+	}
+	last, _ := netip.AddrFromSlice(bytes)
+	return last
+}
