@@ -24,6 +24,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/server"
 )
@@ -336,7 +337,7 @@ func (p *realProxy) start(t *testing.T, stint, application string) string {
 	case err != nil && required:
 		t.Fatalf("%s is set, but there is no %s: install it (scripts/get nginx haproxy caddy)", requireProxies, p.binary)
 	case err != nil:
-		t.Skipf("SKIPPED FOR WANT OF %s: install it (scripts/get nginx haproxy caddy) to run this test", strings.ToUpper(p.binary))
+		redistest.Skip(t, p.binary, "scripts/get nginx haproxy caddy")
 	case runtime.GOOS != "linux" && !required:
 		t.Skip("SKIPPED: only Linux has clients at 127.0.0.2")
 	}

@@ -33,7 +33,7 @@ func StartWithClock(t testing.TB, args ...string) (*Server, *Clock) {
 		if os.Getenv(Required) != "" {
 			t.Fatalf("%s is set, but a clock that jumps takes Linux and a C compiler (apt-get install gcc libc6-dev)", Required)
 		}
-		t.Skip("SKIPPED FOR WANT OF A C COMPILER OR OF LINUX: a clock that jumps takes both")
+		Skip(t, "a C compiler on Linux", "install gcc and libc6-dev")
 	}
 	source, library := filepath.Join(s.Dir, "clock.c"), filepath.Join(s.Dir, "clock.so")
 	if err := os.WriteFile(source, clockSource, 0o600); err != nil {

@@ -61,7 +61,7 @@ func program(t testing.TB) string {
 	if os.Getenv(Required) != "" {
 		t.Fatalf("%s is set, but there is no redis-server: install it (apt-get install redis-server)", Required)
 	}
-	t.Skip("SKIPPED FOR WANT OF REDIS: install redis-server to run this test")
+	Skip(t, "redis-server", "install redis-server")
 	return ""
 }
 
