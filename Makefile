@@ -1,4 +1,5 @@
 # make run    limits real HTTP on :8080, in front of a demo upstream
+# make build  bin/stint, which knows the commit it is of
 # make test   everything: checks, tests, tests with the race detector
 # make test-matrix   the store's tests against several versions of Redis and Valkey;
 #                    MATRIX="valkey-8.0 -- -short" for one of them, in brief
@@ -12,10 +13,13 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 FUZZTIME ?= 60s
 
-.PHONY: run test test-matrix chaos fleet check fuzz vuln bench bench-go picture
+.PHONY: run build test test-matrix chaos fleet check fuzz vuln bench bench-go picture
 
 run:
 	@go run ./cmd/stint serve --demo
+
+build:
+	go build -buildvcs=true -o bin/stint ./cmd/stint
 
 test: check
 	@scripts/get redis-server nginx haproxy caddy cc

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -87,7 +88,7 @@ func dispatch(ctx context.Context, args []string, in io.Reader, out, errs io.Wri
 	case "rules":
 		return choose(ctx, name, rulesAbout, rulesCommands, args, out, errs)
 	case "version", "--version", "-version":
-		fmt.Fprintln(out, "stint", version(), runtime.Version())
+		fmt.Fprintf(out, "stint %s, %s\n", version(), runtime.Version())
 		return nil
 	case "help", "--help", "-help", "-h":
 		fmt.Fprint(out, usage)
@@ -119,17 +120,31 @@ func control(ctx context.Context, name string, args []string, out, errs io.Write
 	return errUsage{fmt.Errorf(`unknown command %q; "stint help" lists them`, name)}
 }
 
-// version is the module's version as built, or the commit.
+// version is the module's version, and the commit that it was built from with that
+// commit's time, as far as the build recorded them.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "(unknown)"
 	}
-	v := info.Main.Version
+	return versionOf(info)
+}
+
+func versionOf(info *debug.BuildInfo) string {
+	built := map[string]string{}
 	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && (v == "" || v == "(devel)") {
-			v = "commit " + s.Value[:min(12, len(s.Value))]
-		}
+		built[s.Key] = s.Value
+	}
+	v, commit := cmp.Or(info.Main.Version, "(devel)"), built["vcs.revision"]
+	if commit == "" {
+		return v
+	}
+	v += ", commit " + commit[:min(12, len(commit))]
+	if at := built["vcs.time"]; at != "" {
+		v += " of " + at
+	}
+	if built["vcs.modified"] == "true" {
+		v += " and uncommitted changes"
 	}
 	return v
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 )
@@ -51,7 +53,7 @@ func TestCalls(t *testing.T) {
 
 // golden makes the calls in a file. Each has a line "=== what it shows", a line for
 // each argument, a line "---", and what comes of it, which -update rewrites for a
-// person to read. In the directory are the files of testdata/files.
+// person to read. In the directory are copies of the files of testdata/files.
 func golden(t *testing.T, path string, call func(t *testing.T, args []string) (code int, out, errs string)) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -61,13 +63,17 @@ func golden(t *testing.T, path string, call func(t *testing.T, args []string) (c
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Chdir("testdata/files")
 	var rewritten strings.Builder
 	for _, story := range strings.Split("\n"+string(data), "\n=== ")[1:] {
 		title, rest, _ := strings.Cut(story, "\n")
 		args, want, _ := strings.Cut("\n"+rest, "\n---\n")
 		var got string
 		t.Run(title, func(t *testing.T) {
+			files := t.TempDir()
+			if err := os.CopyFS(files, os.DirFS(filepath.Join(home, "testdata/files"))); err != nil {
+				t.Fatal(err)
+			}
+			t.Chdir(files)
 			code, out, errs := call(t, strings.Split(args, "\n")[1:])
 			got = fmt.Sprintf("exit %d\n%s", code, out)
 			if errs != "" {
@@ -80,9 +86,31 @@ func golden(t *testing.T, path string, call func(t *testing.T, args []string) (c
 		fmt.Fprintf(&rewritten, "=== %s%s\n---\n%s\n\n", title, args, got)
 	}
 	if *update {
-		t.Chdir(home)
 		if err := os.WriteFile(path, []byte(strings.TrimRight(rewritten.String(), "\n")+"\n"), 0o644); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// A build from a clone says of which commit it is, and of when.
+func TestVersionOf(t *testing.T) {
+	stamp := func(revision, at, modified string) *debug.BuildInfo {
+		info := &debug.BuildInfo{Main: debug.Module{Version: "v0.0.0-20260102030405-0123456789ab"}}
+		for key, value := range map[string]string{"vcs.revision": revision, "vcs.time": at, "vcs.modified": modified} {
+			if value != "" {
+				info.Settings = append(info.Settings, debug.BuildSetting{Key: key, Value: value})
+			}
+		}
+		return info
+	}
+	for want, info := range map[string]*debug.BuildInfo{
+		"(devel)":                            {},
+		"v0.0.0-20260102030405-0123456789ab": stamp("", "", ""),
+		"v0.0.0-20260102030405-0123456789ab, commit 0123456789ab of 2026-01-02T03:04:05Z":                         stamp("0123456789abcdef", "2026-01-02T03:04:05Z", "false"),
+		"v0.0.0-20260102030405-0123456789ab, commit 0123456789ab of 2026-01-02T03:04:05Z and uncommitted changes": stamp("0123456789abcdef", "2026-01-02T03:04:05Z", "true"),
+	} {
+		if got := versionOf(info); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -22,10 +23,12 @@ func firstLine(number int64) string {
 
 var firstLineForm = regexp.MustCompile(`^# version ([1-9]\d{0,17}) of the fleet's rules\r?\n`)
 
-// pulled is a rules file: what pull wrote above it, if it did, and the rest.
+// pulled is a rules file: what pull wrote above it, if it did, and the rest, without
+// the section server.
 type pulled struct {
 	name, first, text string
 	number            int64 // that first tells; 0: none
+	hadServer         bool
 }
 
 func readPulled(name string) (*pulled, error) {
@@ -43,7 +46,26 @@ func readPulled(name string) (*pulled, error) {
 		p.first, p.text = m[0], p.text[len(m[0]):]
 		p.number, _ = strconv.ParseInt(m[1], 10, 64) // it has the form
 	}
+	p.text, p.hadServer = withoutServer(p.text)
 	return p, nil
+}
+
+// renumber makes the first line of the file, if pull wrote one, tell the version that
+// the file now is, so that the next push of it replaces that one. The file keeps its
+// mode and, where it is a link, its place.
+func (p *pulled) renumber(number int64) error {
+	if p.first == "" {
+		return nil
+	}
+	data, err := os.ReadFile(p.name)
+	if err != nil {
+		return err
+	}
+	rest, ok := bytes.CutPrefix(data, []byte(p.first))
+	if !ok {
+		return errors.New("it has changed meanwhile")
+	}
+	return os.WriteFile(p.name, append([]byte(firstLine(number)), rest...), 0o666)
 }
 
 var lineColumn = regexp.MustCompile(`^(\d{1,9})(:\d+)$`)
@@ -99,8 +121,22 @@ func rulesPush(ctx context.Context, args []string, out, errs io.Writer) error {
 		again := fmt.Sprintf("see `stint rules diff %s`, then push with --after", shown(file.name))
 		return file.inFile(a.raced(ctx, err, replaces, again))
 	}
+	v, err := read[rulesVersion](data)
+	if err != nil {
+		return err
+	}
+	stale := file.renumber(v.Number)
 	return show(a, out, data, func(w io.Writer, v rulesVersion) {
 		fmt.Fprintf(w, "version %d (%s): every instance takes it within a second\n", v.Number, shown(v.Version))
+		if file.hadServer {
+			fmt.Fprintf(w, "the section server of %s was not pushed: it is each instance's own\n", shown(file.name))
+		}
+		switch {
+		case stale != nil:
+			fmt.Fprintf(w, "the first line of %s still says version %d (%s): push it next time with --after %d\n", shown(file.name), file.number, plain(stale.Error()), v.Number)
+		case file.first == "":
+			fmt.Fprintf(w, "to push a change of it: stint rules push %s --after %d\n", shown(file.name), v.Number)
+		}
 	})
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -73,4 +74,29 @@ func TestControlsStory(t *testing.T) {
 	want(t, do, 0, []string{"limiting: off, everything passes (set; the file says "}, "switch", "off")
 	want(t, do, 0, []string{"limiting: off", "login", "shadow"}, "switch", "login", "shadow")
 	want(t, do, 0, []string{"limiting: on (as the file says)"}, "switch", "file")
+}
+
+// The file that one works on can be pushed again and again, and its settings stay.
+func TestPushAgain(t *testing.T) {
+	do := startFleet(t, 1).at(0)
+	path := filepath.Join(t.TempDir(), "stint.yaml")
+	put(t, path, "server:\n  store: redis://:secret@localhost\n"+limited(1, ""))
+	want(t, do, 0, []string{"version 1 (", "the section server of", "was not pushed", "rules push " + path + " --after 1"}, "rules", "push", path)
+	pulled := want(t, do, 0, nil, "rules", "pull")
+	if strings.Contains(pulled, "secret") {
+		t.Errorf("pulled %q", pulled)
+	}
+	if text := want(t, do, 0, nil, "rules", "diff", path); text != "" {
+		t.Errorf("what was pushed differs:\n%s", text)
+	}
+
+	put(t, path, pulled)
+	for n := 2; n < 5; n++ {
+		text := readText(t, path)
+		put(t, path, strings.Replace(text, fmt.Sprintf("[%d per", n-1), fmt.Sprintf("[%d per", n), 1))
+		want(t, do, 0, []string{fmt.Sprintf("version %d (", n)}, "rules", "push", path)
+		if first, _, _ := strings.Cut(readText(t, path), "\n"); first != fmt.Sprintf("# version %d of the fleet's rules", n) {
+			t.Errorf("after version %d the file begins with %q", n, first)
+		}
+	}
 }
