@@ -103,7 +103,7 @@ type Limit struct {
 	planNumber atomic.Uint32 // see plans; 0: not looked up yet
 }
 
-const maxName = 128
+const maxName = 192
 
 // NewLimit checks s and makes a limit of it. The error says which number is
 // wrong and what would be right: beside the ranges given with Spec, the numbers

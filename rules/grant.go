@@ -18,9 +18,11 @@ func (r *Rule) Grant(key Key, tier string) (limits []*stint.Limit, by *Override)
 	}
 	if o := r.overlay; o != nil {
 		given := o.byTier[i].inForce()
-		for _, t := range o.others {
-			if i < 0 && t.name == tier {
-				given = t.inForce()
+		for k, t := range o.others {
+			if given == nil && i < 0 && t.name == tier {
+				if given = t.inForce(); given != nil {
+					i = len(r.Tiers) + k
+				}
 			}
 		}
 		g.apply(i, given, o.byKey[string(key)].inForce())
@@ -28,15 +30,31 @@ func (r *Rule) Grant(key Key, tier string) (limits []*stint.Limit, by *Override)
 	return g.limits, g.override
 }
 
-// apply puts into g what overrides of the tier at place i and of the key give.
-func (g *grant) apply(i int, ofTier, ofKey *override) {
-	given := ofTier
-	if ofKey != nil {
-		given = ofKey
+// Counted are the tiers that have counts of their own under r: those that it names,
+// and then those to which overrides give limits now.
+func (r *Rule) Counted() []string {
+	var names []string
+	for _, t := range r.Tiers {
+		names = append(names, t.Name)
 	}
-	if given != nil {
-		g.override = given.Override
-		g.limits = given.limits[min(i+1, len(given.limits)-1)]
+	if r.overlay != nil {
+		for _, t := range r.overlay.others {
+			if t.inForce() != nil {
+				names = append(names, t.name)
+			}
+		}
+	}
+	return names
+}
+
+// apply puts into g what overrides of the tier at a place, as override.limits counts
+// them, and of the key give.
+func (g *grant) apply(place int, ofTier, ofKey *override) {
+	switch {
+	case ofKey != nil:
+		g.override, g.limits = ofKey.Override, ofKey.limits[place+1]
+	case ofTier != nil:
+		g.override, g.limits = ofTier.Override, ofTier.limits[0]
 	}
 }
 

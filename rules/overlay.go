@@ -35,7 +35,7 @@ type overlay struct {
 	now       time.Time
 	rules     map[string]int // the places of rules by their names
 	ids       map[string]bool
-	grown     map[growth][]*stint.Limit
+	changed   map[change][]*stint.Limit
 	gone      map[string]error // what is told of rules there are not
 	problems  []Problem
 }
@@ -53,7 +53,7 @@ func newOverlay(s *Set) *overlay {
 		now:      time.Now(),
 		rules:    make(map[string]int, len(s.Rules)),
 		ids:      map[string]bool{},
-		grown:    map[growth][]*stint.Limit{},
+		changed:  map[change][]*stint.Limit{},
 		gone:     map[string]error{},
 	}
 	for i, r := range s.Rules {
@@ -73,6 +73,7 @@ func (o *overlay) add(c *Controls) {
 		}
 	}
 	each(o, c.Overrides, o.override, one[*Override](MaxOverrides, "overrides"))
+	o.ofOthers()
 	each(o, c.Safelist, o.listed(&o.set.safelist), listedQuota("safelist"))
 	each(o, c.Blocklist, o.listed(&o.set.blocklist), listedQuota("blocklist"))
 	each(o, c.Bans, o.ban, one[*Ban](MaxBans, "bans"))

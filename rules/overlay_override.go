@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/stintdev/stint"
 )
@@ -17,29 +18,73 @@ func (o *overlay) override(v *Override) error {
 	if err != nil {
 		return err
 	}
-	limits, err := o.overridden(r, v, place)
+	if err := v.check(r); err != nil {
+		return err
+	}
+	given := &override{Override: v}
+	if v.Key != "" {
+		return o.ofKey(r, given)
+	}
+	limits, err := o.overridden(r, v, v.Tier)
 	if err != nil {
 		return err
 	}
+	given.limits = [][]*stint.Limit{limits}
 	c := r.changes()
-	given := &override{Override: v, limits: limits}
-	switch {
-	case v.Key != "":
-		if c.byKey == nil {
-			c.byKey = map[string]*override{}
-		}
-		given.before = c.byKey[string(v.Key)]
-		c.byKey[string(v.Key)] = given
-	case place >= 0:
-		if c.byTier == nil {
-			c.byTier = map[int]*override{}
-		}
-		given.before = c.byTier[place]
-		c.byTier[place] = given
-	default:
+	if place < 0 {
 		c.addOther(otherTier{v.Tier, index, given})
+		return nil
 	}
+	if c.byTier == nil {
+		c.byTier = map[int]*override{}
+	}
+	given.before = c.byTier[place]
+	c.byTier[place] = given
 	return nil
+}
+
+// ofKey puts in an override of a key. It keeps the counts of every tier apart, but
+// for those that are in others: these are not known yet, see ofOthers.
+func (o *overlay) ofKey(r *Rule, given *override) error {
+	for i := -1; i < len(r.Tiers); i++ {
+		tier := ""
+		if i >= 0 {
+			tier = r.Tiers[i].Name
+		}
+		limits, err := o.overridden(r, given.Override, tier)
+		if err != nil {
+			return err
+		}
+		given.limits = append(given.limits, limits)
+	}
+	c := r.changes()
+	if c.byKey == nil {
+		c.byKey = map[string]*override{}
+	}
+	given.before = c.byKey[string(given.Key)]
+	c.byKey[string(given.Key)] = given
+	return nil
+}
+
+// ofOthers completes the overrides of keys by the tiers that only overrides name.
+func (o *overlay) ofOthers() {
+	for _, r := range o.set.Rules {
+		if r.overlay == nil {
+			continue
+		}
+		for _, t := range r.overlay.others {
+			for _, given := range r.overlay.byKey {
+				for ; given != nil; given = given.before {
+					limits, err := o.overridden(r, given.Override, t.name)
+					if err != nil { // though the rule's own can be overridden so
+						o.report(given.ID, err)
+						limits = given.limits[0]
+					}
+					given.limits = append(given.limits, limits)
+				}
+			}
+		}
+	}
 }
 
 // target finds the rule of an override, and of its tier the places in Rule.Tiers
@@ -68,66 +113,70 @@ func (o *ruleOverlay) addOther(t otherTier) {
 	o.others = slices.Insert(o.others, i, t)
 }
 
-// overridden makes the limits of an override, as override.limits has them. place
-// is that of its tier in r.Tiers; -1: it has none there.
-func (o *overlay) overridden(r *Rule, v *Override, place int) ([][]*stint.Limit, error) {
+// check finds what is wrong with v whatever the limits of r are.
+func (v *Override) check(r *Rule) error {
 	switch {
 	case r.Watches:
-		return nil, errors.New("the rule has no limits that could be others: it only watches responses")
+		return errors.New("the rule has no limits that could be others: it only watches responses")
 	case v.Times != 0 && len(v.Limits) > 0:
-		return nil, errors.New("it has both times and limits: give one of them")
-	case len(v.Limits) > 0:
-		limits, err := limitsOf(r, v.Limits)
-		return [][]*stint.Limit{limits}, err
-	case v.Times == 0:
-		return nil, errors.New("it has neither times nor limits: give one of them")
+		return errors.New("it has both times and limits: give one of them")
+	case v.Times == 0 && len(v.Limits) == 0:
+		return errors.New("it has neither times nor limits: give one of them")
 	case v.Times < 0 || v.Times > MaxTimes:
-		return nil, fmt.Errorf("times %d: must be from 1 to %d", v.Times, MaxTimes)
-	case place >= 0:
-		limits, err := o.times(r, place, v.Times)
-		return [][]*stint.Limit{limits}, err
+		return fmt.Errorf("times %d: must be from 1 to %d", v.Times, MaxTimes)
 	}
-	all := make([][]*stint.Limit, 0, len(r.Tiers)+1)
-	for i := -1; i < len(r.Tiers); i++ {
-		limits, err := o.times(r, i, v.Times)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, limits)
-		if v.Tier != "" {
-			break // it takes effect only where none of the rule's tiers does
-		}
-	}
-	return all, nil
+	return nil
 }
 
-// growth names limits that are multiplied, because many overrides share them.
-type growth struct {
-	rule  string
-	place int
-	times int64
+// change names the limits that overrides give to a tier of a rule, because many
+// overrides share them.
+type change struct {
+	rule, tier string
+	times      int64
+	limits     string // line by line
 }
 
-// times multiplies the limits of a tier of r, or its own where place is -1.
-func (o *overlay) times(r *Rule, place int, times int64) ([]*stint.Limit, error) {
-	g := growth{r.Name, place, times}
-	if limits := o.grown[g]; limits != nil {
+// overridden makes the limits that an override gives to a tier of r; empty: to who
+// is of none.
+func (o *overlay) overridden(r *Rule, v *Override, tier string) ([]*stint.Limit, error) {
+	c := change{r.Name, tier, v.Times, strings.Join(v.Limits, "\n")}
+	if limits := o.changed[c]; limits != nil {
 		return limits, nil
 	}
-	own, whose := r.Limits, ""
-	if place >= 0 {
-		own, whose = r.Tiers[place].Limits, "tier "+r.Tiers[place].Name+": "
+	limits, err := r.granted(tier)
+	if err == nil {
+		if v.Times > 0 {
+			limits, err = multiply(limits, v.Times)
+		} else {
+			limits, err = replaced(r, limits, v.Limits, countedAs(r.Name, tier))
+		}
 	}
-	limits, err := multiply(own, times)
 	if err != nil {
-		return nil, fmt.Errorf("%s%w", whose, err)
+		if v.Tier == "" && tier != "" {
+			err = fmt.Errorf("tier %s: %w", tier, err)
+		}
+		return nil, err
 	}
-	o.grown[g] = limits
+	o.changed[c] = limits
 	return limits, nil
 }
 
-// limitsOf makes the limits of a rule from their texts.
-func limitsOf(r *Rule, texts []string) ([]*stint.Limit, error) {
+// granted are the limits that a tier has without overrides. One that r does not name
+// has the rule's own, and counts of its own.
+func (r *Rule) granted(tier string) ([]*stint.Limit, error) {
+	if tier == "" {
+		return r.Limits, nil
+	}
+	for i := range r.Tiers {
+		if r.Tiers[i].Name == tier {
+			return r.Tiers[i].Limits, nil
+		}
+	}
+	return renamed(r.Limits, countedAs(r.Name, tier))
+}
+
+// replaced makes limits of r from their texts, under a name, in place of own.
+func replaced(r *Rule, own []*stint.Limit, texts []string, name string) ([]*stint.Limit, error) {
 	if len(texts) > MaxLimits {
 		return nil, fmt.Errorf("%d limits: at most %d", len(texts), MaxLimits)
 	}
@@ -137,7 +186,7 @@ func limitsOf(r *Rule, texts []string) ([]*stint.Limit, error) {
 		if err != nil {
 			return nil, err
 		}
-		if l, err = l.Named(r.Name); err != nil {
+		if l, err = l.Named(name); err != nil {
 			return nil, err
 		}
 		for _, other := range limits {
@@ -145,10 +194,33 @@ func limitsOf(r *Rule, texts []string) ([]*stint.Limit, error) {
 				return nil, fmt.Errorf("limits %q and %q count the same: they must differ in algorithm, period or buckets", other, l)
 			}
 		}
+		if l, err = leasedAs(l, own); err != nil {
+			return nil, err
+		}
 		limits = append(limits, l)
 	}
 	if r.Shape && !hasLeakyBucket(limits) {
 		return nil, errors.New("the rule says shape, which holds requests for a leaky_bucket: one of the limits must be one")
 	}
 	return limits, nil
+}
+
+// leasedAs is l with the lease of the one of own that it shares its count with. Were
+// it another, requests under l would fill the room that those under the other keep
+// free for what is leased.
+func leasedAs(l *stint.Limit, own []*stint.Limit) (*stint.Limit, error) {
+	for _, other := range own {
+		s, lease := l.Spec(), other.Spec().Lease
+		switch {
+		case other.ID() != l.ID() || s.Lease == lease:
+			continue
+		case s.Lease == 0:
+			s.Lease = lease
+			return stint.NewLimit(s)
+		case lease == 0:
+			return nil, fmt.Errorf("limit %q: the rule's, %s, has no lease, and they share a count: leave it out", l, other)
+		}
+		return nil, fmt.Errorf("limit %q: the lease is %d%%, as that of the rule's, %s, which it shares a count with: leave it out", l, lease, other)
+	}
+	return l, nil
 }

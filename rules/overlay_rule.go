@@ -27,9 +27,9 @@ type otherTier struct {
 // override is an Override, compiled.
 type override struct {
 	*Override
-	// limits[0] are those it gives in place of the rule's own limits, and
-	// limits[i+1] in place of those of Rule.Tiers[i]. Where there is but one, it
-	// is in place of all.
+	// limits of a tier are in limits[0]. Those of a key are, at place+1, in place
+	// of those that the rule has at a place: −1 is its own, then come Rule.Tiers,
+	// then ruleOverlay.others.
 	limits [][]*stint.Limit
 	// before counts when this has ended; nil: none.
 	before *override
@@ -81,24 +81,31 @@ func (o *ruleOverlay) grantIn(r *Rule, sc *scope, key string) (grant, error) {
 	if i >= 0 {
 		g.limits, g.tier = r.Tiers[i].Limits, r.Tiers[i].Name
 		given = o.byTier[i].inForce()
-	} else if g.tier, given, err = o.other(sc); err != nil {
-		return grant{}, err
+	} else {
+		var k int
+		if k, given, err = o.other(sc); err != nil {
+			return grant{}, err
+		}
+		if k >= 0 {
+			i, g.tier = len(r.Tiers)+k, o.others[k].name
+		}
 	}
 	g.apply(i, given, o.byKey[key].inForce())
 	return g, nil
 }
 
-// other finds the tier of a request that is of none that the rule names. A tier
-// whose overrides have ended is no more, not even with a condition that fails.
-func (o *ruleOverlay) other(sc *scope) (string, *override, error) {
-	for _, t := range o.others {
+// other finds, in others, the tier of a request that is of none that the rule
+// names; -1: of none. A tier whose overrides have ended is no more, not even with a
+// condition that fails.
+func (o *ruleOverlay) other(sc *scope) (int, *override, error) {
+	for k, t := range o.others {
 		ok, err := sc.isIn(t.index)
 		if !ok && err == nil {
 			continue
 		}
 		if given := t.inForce(); given != nil {
-			return t.name, given, err
+			return k, given, err
 		}
 	}
-	return "", nil, nil
+	return -1, nil, nil
 }

@@ -80,7 +80,7 @@ func (p *parser) ruleTiers(n *yamlnode.Node, r *Rule) {
 	}
 	p.named(n, func(name, value *yamlnode.Node) {
 		text, ok := p.tierName(name)
-		limits := p.tierLimits(value, r)
+		limits := p.tierLimits(value, r, text)
 		if ok {
 			p.tierUses = append(p.tierUses, tierUse{name, r, len(r.Tiers)})
 			r.Tiers = append(r.Tiers, Tier{Name: text, Limits: limits})
@@ -88,7 +88,7 @@ func (p *parser) ruleTiers(n *yamlnode.Node, r *Rule) {
 	})
 }
 
-func (p *parser) tierLimits(n *yamlnode.Node, r *Rule) []*stint.Limit {
+func (p *parser) tierLimits(n *yamlnode.Node, r *Rule, tier string) []*stint.Limit {
 	var times int64
 	before := p.Problems()
 	found := p.Mapping(n, yamlnode.Fields{
@@ -106,12 +106,12 @@ func (p *parser) tierLimits(n *yamlnode.Node, r *Rule) []*stint.Limit {
 		p.Report(n, "the tier has both times and limits: give one of them")
 		return nil
 	case list == nil:
-		return p.multiplied(found["times"], r, times)
+		return p.multiplied(found["times"], r, tier, times)
 	case len(list.Content) == 0 && list.Tag == "!!seq":
 		p.Report(list, "the tier has no limits: whom no rule is to limit belongs on the safelist")
 		return nil
 	}
-	t := &Rule{Name: r.Name}
+	t := &Rule{Name: countedAs(r.Name, tier)}
 	p.limits(list, t)
 	if r.Shape && len(t.Limits) > 0 && !hasLeakyBucket(t.Limits) {
 		p.Report(list, "the rule says shape, which holds requests for a leaky_bucket, and the tier has no such limit")
@@ -119,8 +119,11 @@ func (p *parser) tierLimits(n *yamlnode.Node, r *Rule) []*stint.Limit {
 	return t.Limits
 }
 
-func (p *parser) multiplied(n *yamlnode.Node, r *Rule, times int64) []*stint.Limit {
-	limits, err := multiply(r.Limits, times)
+func (p *parser) multiplied(n *yamlnode.Node, r *Rule, tier string, times int64) []*stint.Limit {
+	limits, err := renamed(r.Limits, countedAs(r.Name, tier))
+	if err == nil {
+		limits, err = multiply(limits, times)
+	}
 	if err != nil {
 		p.Report(n, "%s", err)
 	}

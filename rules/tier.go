@@ -17,9 +17,8 @@ const (
 type Tier struct {
 	// Name is one of Set.Tiers.
 	Name string
-	// Limits are like Rule.Limits. One with the algorithm, period and buckets of
-	// a limit of the rule has its ID too, so that whoever changes tier keeps the
-	// counts.
+	// Limits are like Rule.Limits, under the name RULE@TIER, so that a tier has
+	// counts of its own: what the others of the same key use leaves it alone.
 	Limits []*stint.Limit
 
 	index int // in Set.Tiers
@@ -69,6 +68,28 @@ func (r *Rule) tierIn(sc *scope) (int, error) {
 		}
 	}
 	return -1, nil
+}
+
+// countedAs is the name of the limits that a rule has for a tier; of no tier, it is
+// the rule's. No rule's name has an @ in it.
+func countedAs(rule, tier string) string {
+	if tier == "" {
+		return rule
+	}
+	return rule + "@" + tier
+}
+
+// renamed are limits with another name, and so with other counts.
+func renamed(limits []*stint.Limit, name string) ([]*stint.Limit, error) {
+	others := make([]*stint.Limit, 0, len(limits))
+	for _, l := range limits {
+		other, err := l.Named(name)
+		if err != nil {
+			return nil, err
+		}
+		others = append(others, other)
+	}
+	return others, nil
 }
 
 // multiply makes each of limits allow times as much. Only the numbers change, so

@@ -1,10 +1,12 @@
 package rules_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
 )
 
@@ -91,13 +93,115 @@ func TestTiers(t *testing.T) {
 	}
 }
 
-// Who changes tier keeps the counts: same key, same ID.
-func TestTierKeepsCounts(t *testing.T) {
-	r := parse(t, tiered).Rules[0]
-	for _, tier := range r.Tiers {
-		if own, its := r.Limits[0].ID(), tier.Limits[0].ID(); own != its {
-			t.Errorf("tier %s counts as %s, the rule as %s", tier.Name, its, own)
+// Every tier has counts of its own, and overrides change numbers, not counts: those
+// of a key, of a tier, and of a tier that only they name.
+func TestTiersCountApart(t *testing.T) {
+	base := parse(t, tiered)
+	plain, gold, big := user("get"), user("get", "plan", "gold"), user("get", "seats", int64(200))
+	for _, c := range []struct {
+		controls        string
+		plain, gold, is string
+	}{
+		{`{}`, "10 per 1m t1m:api, 100 per 1h t1h:api", "50 per 1m t1m:api@gold, 500 per 1h t1h:api@gold", ""},
+		{`{"overrides":[{"id":"1","rule":"api","key":"u","times":3}]}`,
+			"30 per 1m t1m:api, 300 per 1h t1h:api", "150 per 1m t1m:api@gold, 1500 per 1h t1h:api@gold", ""},
+		{`{"overrides":[{"id":"1","rule":"api","key":"u","limits":["7 per 1m"]}]}`, "7 per 1m t1m:api", "7 per 1m t1m:api@gold", ""},
+		{`{"overrides":[{"id":"1","rule":"api","tier":"gold","limits":["7 per 1m"]}]}`,
+			"10 per 1m t1m:api, 100 per 1h t1h:api", "7 per 1m t1m:api@gold", ""},
+		{`{"overrides":[{"id":"1","rule":"api","tier":"big","times":2}]}`,
+			"10 per 1m t1m:api, 100 per 1h t1h:api", "50 per 1m t1m:api@gold, 500 per 1h t1h:api@gold", "20 per 1m t1m:api@big, 200 per 1h t1h:api@big"},
+		{`{"overrides":[{"id":"1","rule":"api","key":"u","limits":["7 per 1m"]},{"id":"2","rule":"api","tier":"big","times":2}]}`,
+			"7 per 1m t1m:api", "7 per 1m t1m:api@gold", "7 per 1m t1m:api@big"},
+	} {
+		s := with(t, base, c.controls)
+		for _, of := range []struct {
+			tier string
+			in   *rules.Input
+			want string
+		}{{"", plain, c.plain}, {"gold", gold, c.gold}, {"big", big, c.is}} {
+			if of.want == "" {
+				continue
+			}
+			var out rules.Matches
+			if err := s.Asks(of.in, &out); err != nil {
+				t.Fatal(err)
+			}
+			var limits []*stint.Limit
+			for _, a := range out.Asks {
+				limits = append(limits, a.Limit)
+			}
+			granted, _ := s.Rules[0].Grant("u", of.tier)
+			if got, told := counts(limits), counts(granted); got != of.want || told != of.want {
+				t.Errorf("%s, tier %q:\ngot  %s\ntold %s\nwant %s", c.controls, of.tier, got, told, of.want)
+			}
+			all := counts(s.Rules[0].EveryLimit("u"))
+			for _, l := range limits {
+				if !strings.Contains(all, l.ID()) {
+					t.Errorf("%s: a reset leaves %s", c.controls, l.ID())
+				}
+			}
 		}
+		if got, want := fmt.Sprint(s.Rules[0].Counted()), "[gold paying"; !strings.HasPrefix(got, want) || (c.is != "") != strings.HasSuffix(got, " big]") {
+			t.Errorf("%s: tiers %s", c.controls, got)
+		}
+	}
+}
+
+// counts are limits and what they count under.
+func counts(limits []*stint.Limit) string {
+	var all []string
+	for _, l := range limits {
+		all = append(all, l.String()+" "+l.ID())
+	}
+	return strings.Join(all, ", ")
+}
+
+// The longest names of a rule and a tier make a name of a limit.
+func TestLongTier(t *testing.T) {
+	rule, tier := strings.Repeat("r", 64), strings.Repeat("t", 64)
+	s := parse(t, "tiers: {"+tier+": 'true'}\nrules: [{name: "+rule+", key: client.ip, limits: [1 per 1m], tiers: {"+tier+": {times: 2}}}]")
+	if got := s.Rules[0].Tiers[0].Limits[0].Name(); got != rule+"@"+tier {
+		t.Error(got)
+	}
+}
+
+// What replaces a limit with a lease keeps that, since the counts stay and others may
+// still hold units of it; another lease is refused.
+func TestOverrideLease(t *testing.T) {
+	s := parse(t, `
+tiers: {big: 'true', small: 'true'}
+rules:
+  - {name: api, key: attrs.user, limits: [1000 per 1m lease 10%], tiers: {big: {limits: [9000 per 1m]}}}
+`)
+	one := func(limit string) string {
+		return `{"overrides":[{"id":"1","rule":"api","tier":"small","limits":["` + limit + `"]}]}`
+	}
+	for limit, want := range map[string]string{
+		"500 per 1m":              "500 per 1m lease 10% t1m:api@small",
+		"500 per 1m lease 10%":    "500 per 1m lease 10% t1m:api@small",
+		"500 per 1h lease 20%":    "500 per 1h lease 20% t1h:api@small",
+		"500 per 1m fixed_window": "500 per 1m fixed_window f1m:api@small",
+	} {
+		granted, _ := with(t, s, one(limit)).Rules[0].Grant("u", "small")
+		if got := counts(granted); got != want {
+			t.Errorf("%s: got %s, want %s", limit, got, want)
+		}
+	}
+	for controls, want := range map[string]string{
+		one("500 per 1m lease 20%"): `limit "500 per 1m lease 20%": the lease is 10%, as that of the rule's, 1000 per 1m lease 10%, which it shares a count with: leave it out`,
+		`{"overrides":[{"id":"1","rule":"api","tier":"big","limits":["500 per 1m lease 5%"]}]}`: `limit "500 per 1m lease 5%": the rule's, 9000 per 1m, has no lease, and they share a count: leave it out`,
+		`{"overrides":[{"id":"1","rule":"api","key":"u","limits":["500 per 1m lease 10%"]}]}`:   `tier big: limit "500 per 1m lease 10%": the rule's, 9000 per 1m, has no lease, and they share a count: leave it out`,
+	} {
+		var c rules.Controls
+		if err := json.Unmarshal([]byte(controls), &c); err != nil {
+			t.Fatal(err)
+		}
+		if _, problems := s.With(&c); len(problems) != 1 || problems[0].Text != want {
+			t.Errorf("%s: %+v", controls, problems)
+		}
+	}
+	if granted, _ := with(t, s, `{"overrides":[{"id":"1","rule":"api","key":"u","limits":["500 per 1m"]}]}`).Rules[0].Grant("u", "big"); counts(granted) != "500 per 1m t1m:api@big" {
+		t.Error(counts(granted))
 	}
 }
 

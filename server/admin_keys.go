@@ -10,8 +10,9 @@ import (
 	"github.com/stintdev/stint/rules"
 )
 
-// limitJSON is how a key stands under a limit.
+// limitJSON is how a key stands under a limit, of a tier if that is given.
 type limitJSON struct {
+	Tier       string `json:"tier,omitempty"`
 	Limit      string `json:"limit"`
 	Capacity   int64  `json:"capacity"`
 	Used       int64  `json:"used"`
@@ -21,7 +22,7 @@ type limitJSON struct {
 
 func limitOf(d *stint.Decision) limitJSON {
 	capacity := d.Limit.Capacity()
-	return limitJSON{d.Limit.String(), capacity, capacity - d.Remaining, d.Remaining, d.ResetAfter.Microseconds()}
+	return limitJSON{"", d.Limit.String(), capacity, capacity - d.Remaining, d.Remaining, d.ResetAfter.Microseconds()}
 }
 
 // recordJSON is how a key stands under a penalty.
@@ -119,12 +120,9 @@ func (s *Server) showKey(c *call) (int, any, error) {
 func (s *Server) keyState(ctx context.Context, k *keyCall) (keyJSON, error) {
 	j := keyJSON{Rule: k.rule.Name, Key: k.key, Mode: k.rule.Mode.String(), Tier: k.tier, Limits: []limitJSON{}, Override: k.override}
 	if !k.rule.Watches {
-		out := make([]stint.Decision, len(k.limits))
-		if _, err := s.limiter.Take(ctx, k.request(k.limits, 0), out); err != nil {
+		var err error
+		if j.Limits, err = s.counts(ctx, k); err != nil {
 			return j, err
-		}
-		for i := range out {
-			j.Limits = append(j.Limits, limitOf(&out[i]))
 		}
 	}
 	if p := k.rule.Penalty; p != nil {
@@ -144,6 +142,37 @@ func (s *Server) keyState(ctx context.Context, k *keyCall) (keyJSON, error) {
 	return j, nil
 }
 
+// counts are how the key stands under the limits of the call's tier. Where the call
+// names none, those of the tiers under which something is used follow.
+func (s *Server) counts(ctx context.Context, k *keyCall) ([]limitJSON, error) {
+	limits := slices.Clone(k.limits)
+	tiers := make([]string, len(limits)) // of each limit
+	if k.tier == "" {
+		for _, tier := range k.rule.Counted() {
+			its, _ := k.rule.Grant(k.key, tier)
+			for range its {
+				tiers = append(tiers, tier)
+			}
+			limits = append(limits, its...)
+		}
+	}
+	out := make([]stint.Decision, len(limits))
+	for from := 0; from < len(limits); from += stint.MaxAsks {
+		to := min(from+stint.MaxAsks, len(limits))
+		if _, err := s.limiter.Take(ctx, k.request(limits[from:to], 0), out[from:to]); err != nil {
+			return nil, err
+		}
+	}
+	var all []limitJSON
+	for i := range out {
+		j := limitOf(&out[i])
+		if j.Tier = tiers[i]; i < len(k.limits) || j.Used > 0 {
+			all = append(all, j)
+		}
+	}
+	return all, nil
+}
+
 // request asks limits of the key, without a penalty.
 func (k *keyCall) request(limits []*stint.Limit, cost int64) *stint.Request {
 	r := &stint.Request{}
@@ -159,14 +188,17 @@ func (s *Server) resetKey(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	return s.changeKey(c, k, "reset key", func() error {
-		// Also those of other tiers, so that a key that changes tier is not
-		// caught by what it used there.
-		limits := k.rule.EveryLimit(k.key)
-		err := s.limiter.Reset(c.Context(), string(k.key), limits...)
-		if s.leases != nil {
-			s.leases.Forget(string(k.key), limits...)
+		// Those of all tiers, for a key may be of several.
+		for limits := range slices.Chunk(k.rule.EveryLimit(k.key), stint.MaxAsks) {
+			err := s.limiter.Reset(c.Context(), string(k.key), limits...)
+			if s.leases != nil {
+				s.leases.Forget(string(k.key), limits...)
+			}
+			if err != nil {
+				return err
+			}
 		}
-		return err
+		return nil
 	})
 }
 

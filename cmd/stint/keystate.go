@@ -16,8 +16,10 @@ const keyAbout = `Shows how a key stands under a rule, makes it unused, and give
     stint key reset --rule R --key K [--tier T] [--reason TEXT]
     stint key giveback --rule R --key K --cost N [--tier T] [--reason TEXT]
 
-All limits of the rule are meant; --tier says which count for a key that belongs to
-a tier. Violations and bans stay: see "stint ban lift".
+All limits of the rule are meant. Each tier counts apart: show lists what a key has
+used in any, reset makes it unused in all, and giveback is for the requests of no
+tier; --tier T shows, and gives back, what it has used in T. Violations and bans
+stay: see "stint ban lift".
 `
 
 var keyCommands = []command{
@@ -45,7 +47,7 @@ func keyCommand(ctx context.Context, what string, args []string, out, errs io.Wr
 	}
 	f.StringVar(&body.Rule, "rule", "", "`NAME` of the rule")
 	keyFlag(f, &body.Key)
-	f.StringVar(&body.Tier, "tier", "", "`NAME` of the tier that the key belongs to")
+	f.StringVar(&body.Tier, "tier", "", "`NAME` of the tier whose counts are meant")
 	cost := number{least: 1}
 	if what == "giveback" {
 		f.Var(&cost, "cost", "`N` units to give back")
@@ -70,6 +72,7 @@ func keyCommand(ctx context.Context, what string, args []string, out, errs io.Wr
 
 // limitState is how a key stands under one limit.
 type limitState struct {
+	Tier       string `json:"tier"`
 	Limit      string `json:"limit"`
 	Capacity   int64  `json:"capacity"`
 	Used       int64  `json:"used"`
@@ -117,9 +120,9 @@ func tellKey(w io.Writer, k keyState) {
 		return
 	}
 	fmt.Fprintln(w)
-	t := table{heads: []string{"LIMIT", "USED", "OF", "LEFT", "UNUSED IN"}}
+	t := table{heads: []string{"TIER", "LIMIT", "USED", "OF", "LEFT", "UNUSED IN"}}
 	for _, l := range k.Limits {
-		t.row(shown(l.Limit), strconv.FormatInt(l.Used, 10), strconv.FormatInt(l.Capacity, 10), strconv.FormatInt(l.Remaining, 10), micros(l.ResetAfter))
+		t.row(shown(l.Tier), shown(l.Limit), strconv.FormatInt(l.Used, 10), strconv.FormatInt(l.Capacity, 10), strconv.FormatInt(l.Remaining, 10), micros(l.ResetAfter))
 	}
 	t.print(w)
 }
