@@ -62,6 +62,13 @@ const DefaultMaxLeases = 10_000
 // that was used. What cannot be given back, or only when the window of a FixedWindow
 // is about to end, is void. A lease that the Store did not confirm is not served.
 //
+// Where limits with the same ID and other numbers are in use for one key, as when an
+// amount is being changed, an instance holds units under one of them only; requests
+// under another go to the Store until the first has been idle for a second or two.
+// If the limits have the same Spec.Lease, no more passes than Spec.Name says of limits
+// without leases: the larger share fits beside the smaller of the larger bucket. If
+// they have not, as much more may pass, once, as the larger share has.
+//
 // Store and Live must be given; the fields must not be changed once it is in use. It
 // must not be copied. It may be used from many goroutines at once. It has the powers
 // of its Store, but is not Punctual, for it may ask that twice.
@@ -146,11 +153,12 @@ func (l *Leases) isHot(hash uint64, now int64) bool {
 	return next&count >= hotAsks
 }
 
-// find is the lease for an ask; nil: it has none.
+// find is the lease of a's key under a's Limit.ID; nil: there is none. It may be of a
+// limit with other numbers, see serves.
 func (l *Leases) find(hash uint64, a *Ask) *lease {
 	set := l.table.set(hash)
 	for i := range set {
-		if e := set[i].Load(); e != nil && e.hash == hash && e.is(a) {
+		if e := set[i].Load(); e != nil && e.hash == hash && e.key == a.Key && e.limit.id == a.Limit.id {
 			return e
 		}
 	}
@@ -173,6 +181,9 @@ func (l *Leases) Take(ctx context.Context, r *Request, out []Decision) (Decision
 			l.open(hash, a, d.Remaining, now)
 		}
 		return d, err
+	}
+	if !e.serves(a.Limit) {
+		return l.Store.Take(ctx, r, out)
 	}
 	var d Decision
 	if l.serve(e, r, now, &d) {
@@ -219,7 +230,7 @@ func (l *Leases) TakeEach(ctx context.Context, rs []Request, answers []Answer) {
 		a := &answers[i]
 		if canLease(&rs[i]) {
 			ask := &rs[i].Asks[0]
-			if e := l.find(l.hash(ask), ask); e != nil {
+			if e := l.find(l.hash(ask), ask); e != nil && e.serves(ask.Limit) {
 				a.Decision = Decision{}
 				if l.serve(e, &rs[i], now, &a.Decision) || e.refuse(ask, now, &a.Decision) {
 					a.Err = nil

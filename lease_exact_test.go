@@ -21,10 +21,11 @@ type fleet struct {
 	t       *testing.T
 	rng     *rand.Rand
 	store   stint.Store
-	limit   *stint.Limit
+	limits  []*stint.Limit // of one ID: versions of a rule, of which the first is the largest
 	period  time.Duration
 	trip    time.Duration // the longest to the store and back
 	members []*stint.Leases
+	version []int // of each member
 	asking  sync.WaitGroup
 	crashed int64 // units that died with their instance
 
@@ -73,8 +74,12 @@ func (f *fleet) step() {
 			f.asking.Go(do)
 		}
 	}
+	if f.rng.IntN(100) == 0 {
+		f.version[i] = f.rng.IntN(len(f.limits))
+	}
+	limit := f.limits[f.version[i]]
 	one := func(cost int64) *stint.Request {
-		return &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: f.limit, Cost: cost}}}
+		return &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: cost}}}
 	}
 	switch p := f.rng.IntN(10_000); {
 	case p < 3: // crashes, and another takes its place
@@ -111,8 +116,8 @@ func (f *fleet) step() {
 			}
 		})
 	}
-	if held := f.held(); held > f.limit.Lease() {
-		f.t.Fatalf("%d units held ahead, of %d that may be", held, f.limit.Lease())
+	if held := f.held(); held > f.limits[0].Lease() {
+		f.t.Fatalf("%d units held ahead, of %d that may be", held, f.limits[0].Lease())
 	}
 }
 
@@ -155,7 +160,7 @@ func (f *fleet) check(period time.Duration, amount int64, windows bool) {
 }
 
 // Whatever comes, no more passes than the limit allows in any span of time, and no
-// more is held ahead than the share.
+// more is held ahead than the share; of limits of one ID, than the largest allows.
 func TestLeasesAreExact(t *testing.T) {
 	rounds := 60
 	if testing.Short() {
@@ -175,11 +180,15 @@ func TestLeasesAreExact(t *testing.T) {
 				if windows {
 					spec.Algorithm = stint.FixedWindow
 				}
-				limit, err := stint.NewLimit(spec)
-				if err != nil {
-					t.Fatal(err)
+				f := &fleet{t: t, rng: rng, period: period}
+				for range 1 + round/2%3 {
+					limit, err := stint.NewLimit(spec)
+					if err != nil {
+						t.Fatal(err)
+					}
+					f.limits = append(f.limits, limit)
+					spec.Amount = 100 + rng.Int64N(amount-100)
 				}
-				f := &fleet{t: t, rng: rng, limit: limit, period: period}
 				if rng.IntN(3) > 0 {
 					f.trip = time.Duration(1 + rng.IntN(30e6))
 				}
@@ -187,7 +196,7 @@ func TestLeasesAreExact(t *testing.T) {
 				s.Fault = func(int) limittest.Fault { return limittest.Fault{Lost: rand.N(500) == 0} }
 				f.store = s
 				for range 1 + rng.IntN(5) {
-					f.members = append(f.members, f.join())
+					f.members, f.version = append(f.members, f.join()), append(f.version, 0)
 				}
 				rate := float64(amount) / period.Seconds()
 				for range 20 { // of a demand each

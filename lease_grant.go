@@ -46,8 +46,11 @@ type grant struct {
 	_    [52]byte
 }
 
-func (e *lease) is(a *Ask) bool {
-	return e.key == a.Key && (e.limit == a.Limit || e.limit.lease == a.Limit.lease && sameLimit(e.limit, a.Limit))
+// serves tells whether what is held under e may be served under l, which has the ID of
+// e's limit. An instance has no more than one lease for an ID: all that is held under
+// it must fit into one share.
+func (e *lease) serves(l *Limit) bool {
+	return e.limit == l || e.limit.lease == l.lease && e.limit.plan == l.plan
 }
 
 // endsWithWindow tells whether a lease of l ends with the window it was charged in.

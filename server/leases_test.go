@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"encoding/json"
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,6 +95,82 @@ func TestLeasesReset(t *testing.T) {
 				t.Errorf("%s: %v units held, and %v after a reset", algorithm, held, after)
 			}
 			s.Close()
+		})
+	}
+}
+
+// An override of a hot key, which names no lease, comes and goes at some instances of a
+// fleet, at each when it will: in no span of time do all that they let pass exceed the
+// larger limit.
+func TestLeasesOverride(t *testing.T) {
+	const (
+		amount = 1000
+		period = time.Second
+	)
+	for range 3 {
+		seed := rand.Uint64()
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			store := counting{newTelling(), 2} // half of them are not counted yet
+			rng := rand.New(rand.NewPCG(seed, 0))
+			type instance struct {
+				*server.Server
+				operator
+				override string // its ID; empty: none
+			}
+			var fleet []*instance
+			for range 4 {
+				s := newServer(t, "rules:\n  - {name: api, key: attrs.user, limits: [1000 per 1s lease 50%]}\n", over(store))
+				go s.Follow(ctx)
+				fleet = append(fleet, &instance{s, operator{t, s.Admin()}, ""})
+			}
+			synctest.Wait()
+			var level, most, leased float64
+			last := time.Now()
+			ask := func(times int, gap time.Duration) {
+				for range times {
+					var r struct {
+						Allowed bool
+						By      string
+					}
+					if err := json.Unmarshal(check(fleet[rng.IntN(len(fleet))].Server, api).Body.Bytes(), &r); err != nil {
+						t.Fatal(err)
+					}
+					if r.By == "lease" && r.Allowed {
+						leased++
+					}
+					if r.Allowed {
+						now := time.Now()
+						level = max(0, level-float64(amount)*float64(now.Sub(last))/float64(period)) + 1
+						most, last = max(most, level), now
+					}
+					time.Sleep(gap)
+				}
+			}
+			change := func(i *instance) {
+				if i.override != "" {
+					i.want(200, "DELETE", "/v1/overrides/"+i.override, "")
+					i.override = ""
+					return
+				}
+				text := []string{"1000 per 1s", "700 per 1s"}[rng.IntN(2)]
+				i.override = i.id(i.want(201, "POST", "/v1/overrides", `{"rule":"api","key":"u","limits":["`+text+`"]}`))
+			}
+			for range 20 {
+				ask(500, time.Millisecond) // leases are made
+				time.Sleep(time.Duration(rng.Int64N(int64(period))))
+				for _, i := range fleet {
+					if rng.IntN(2) == 0 {
+						change(i)
+					}
+				}
+				ask(1500, 0)
+				time.Sleep(time.Duration(rng.Int64N(int64(3 * period))))
+			}
+if most > amount+1e-6 || leased < 1000 {
+				t.Errorf("seed %d: %v passed at once of %d, %v by leases", seed, most, amount, leased)
+			}
 		})
 	}
 }
