@@ -154,12 +154,12 @@ func TestLeasesOverride(t *testing.T) {
 					i.override = ""
 					return
 				}
-				text := []string{"1000 per 1s", "700 per 1s"}[rng.IntN(2)]
+				text := []string{"1000 per 1s", "1000 per 1s", "700 per 1s"}[rng.IntN(3)]
 				i.override = i.id(i.want(201, "POST", "/v1/overrides", `{"rule":"api","key":"u","limits":["`+text+`"]}`))
 			}
 			for range 20 {
-				ask(500, time.Millisecond) // leases are made
-				time.Sleep(time.Duration(rng.Int64N(int64(period))))
+				ask(600, 1200*time.Microsecond)                          // leases are made,
+				time.Sleep(time.Duration(rng.Int64N(int64(period / 2)))) // and the bucket drains
 				for _, i := range fleet {
 					if rng.IntN(2) == 0 {
 						change(i)
@@ -168,7 +168,7 @@ func TestLeasesOverride(t *testing.T) {
 				ask(1500, 0)
 				time.Sleep(time.Duration(rng.Int64N(int64(3 * period))))
 			}
-if most > amount+1e-6 || leased < 1000 {
+			if most > amount+1e-6 || leased < 1000 {
 				t.Errorf("seed %d: %v passed at once of %d, %v by leases", seed, most, amount, leased)
 			}
 		})
