@@ -206,6 +206,15 @@ var flaws = []struct {
 			}
 		}
 	}), []string{"Vectors", "Twins", "SlidingLogIsExact", "ResetAfterIsExact"}},
+	{"starts a bucket anew where the amount is another", before(func(m *Model, r *stint.Request) {
+		for i := range r.Asks {
+			a := &r.Asks[i]
+			h, own := m.counts[countOf(a)], termsOf(a.Limit)
+			if h != nil && own.rate != nil && h.charges[len(h.charges)-1].under.rate.Cmp(own.rate) != 0 {
+				delete(m.counts, countOf(a))
+			}
+		}
+	}), []string{"Twins", "TogetherNoMoreThanTheLargest"}},
 	{"says to retry a microsecond late", after(func(_ *Model, _ *stint.Request, d *stint.Decision, _ []stint.Decision) {
 		if d.RetryAfter > 0 && d.RetryAfter != stint.Never {
 			d.RetryAfter += time.Microsecond

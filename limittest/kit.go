@@ -65,6 +65,7 @@ var checks = []check{
 	{"RetryAfterIsExact", property(retryAfterIsExact)},
 	{"RemainingIsExact", property(remainingIsExact)},
 	{"ResetAfterIsExact", property(resetAfterIsExact)},
+	{"TogetherNoMoreThanTheLargest", property(togetherNoMoreThanTheLargest)},
 	{"Clocks", checkClocks},
 	{"ClocksOfBans", checkClocksOfBans},
 	{"Linearizable", checkLinearizable},

@@ -161,11 +161,10 @@ func (h *history) level(m *terms, t int64) *big.Rat {
 	if len(h.charges) == 0 {
 		return units(0)
 	}
-	c := &h.charges[len(h.charges)-1]
 	if t >= h.dry() {
 		return units(0)
 	}
-	level := m.restated(c.level)
+	level := h.carried(m)
 	ticks := t/m.tick - h.last/m.tick
 	level.Sub(level, new(big.Rat).Mul(m.rate, units(ticks)))
 	if level.Sign() < 0 {
@@ -182,6 +181,17 @@ func (h *history) dry() int64 {
 	under := c.under
 	level := under.restated(c.level)
 	return (h.last/under.tick + ceil(level.Quo(level, under.rate))) * under.tick
+}
+
+// carried is the level after the last charge, under a limit that may be another. Of
+// one with longer ticks, nothing flows out before the next of those begins.
+func (h *history) carried(m *terms) *big.Rat {
+	c := &h.charges[len(h.charges)-1]
+	level := m.restated(c.level)
+	if c.under.tick < m.tick && h.last%m.tick > 0 {
+		level = m.restated(level.Add(level, m.rate))
+	}
+	return level
 }
 
 // restated is a level that may stem from a limit of another amount or burst,

@@ -352,7 +352,7 @@ func (l *look) saturated() bool {
 	if l.rate == nil || len(l.h.charges) == 0 {
 		return false
 	}
-	level := l.restated(l.h.charges[len(l.h.charges)-1].level)
+	level := l.h.carried(l.terms)
 	return level.Cmp(new(big.Rat).SetFrac(exact, l.rate.Denom())) == 0
 }
 

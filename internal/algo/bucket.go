@@ -11,6 +11,10 @@ import "math/bits"
 // capacity, and then falls as usual; only beyond 2^52 parts does it stop, where
 // exact arithmetic does. What has run dry by now under the amount of then stays
 // unused, since a store may have dropped it.
+//
+// Where p's ticks are longer, nothing flows out in what is left of the tick in which
+// the charge was: a limit that counts those as a whole, and one of shorter ticks that
+// counts their parts, would else let out twice as much between them.
 func (p *Plan) level(s *State, now int64) int64 {
 	if s.Used == 0 || s.Amount == p.Amount && s.Tick == p.Tick {
 		return s.Used
@@ -19,7 +23,11 @@ func (p *Plan) level(s *State, now int64) int64 {
 	if fall(s.Used, rate, now/s.Tick-s.Last/s.Tick) == 0 {
 		return 0
 	}
-	return mulDivUp(s.Used, p.Unit, unit)
+	level := mulDivUp(s.Used, p.Unit, unit)
+	if s.Tick < p.Tick && s.Last%p.Tick > 0 {
+		level = min(level+p.Rate, Exact)
+	}
+	return level
 }
 
 // fall is what is left of a level after so many ticks. The full product of 128

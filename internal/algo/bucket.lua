@@ -5,6 +5,7 @@
 
 --@ look
 local head, low, level, amount
+local late = 0 -- what flows out in the tick of the charge, where that was in shorter ones
 local tick, own, part, dried -- level and unit in the terms of amount and tick, and what has flowed out in them
 if #state == 12 then
   head, low, level, amount = unpack('>BI6I4B', state)
@@ -40,7 +41,10 @@ else
     else
       local ma, mb, mc, mq = level, unit, part, nil
       --> muldivup
-      level = mq
+      if tick < b and last % b > 0 then
+        late = a
+      end
+      level = math.min(mq + late, 4503599627370496)
     end
   end
   -- A product too large to be exact is far above any level.
@@ -77,7 +81,7 @@ local kept, rest = own - cost * part, used - cost * unit
 if kept > 0 and level == 4503599627370496 then
   local ma, mb, mc, mq = kept, unit, part, nil
   --> muldivup
-  rest = mq - (level - used)
+  rest = math.min(mq + late, 4503599627370496) - (level - used)
 end
 if kept <= 0 or rest <= 0 or dried and dried >= kept then
   call('DEL', key)
