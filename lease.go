@@ -65,9 +65,8 @@ const DefaultMaxLeases = 10_000
 // Where limits with the same ID and other numbers are in use for one key, as when an
 // amount is being changed, an instance holds units under one of them only; requests
 // under another go to the Store until the first has been idle for a second or two.
-// If the limits have the same Spec.Lease, no more passes than Spec.Name says of limits
-// without leases: the larger share fits beside the smaller of the larger bucket. If
-// they have not, as much more may pass, once, as the larger share has.
+// If these limits have the same Spec.Lease, no more passes than Spec.Name says of limits
+// that share a count. If they have not, up to the larger share may pass in addition.
 //
 // Store and Live must be given; the fields must not be changed once it is in use. It
 // must not be copied. It may be used from many goroutines at once. It has the powers

@@ -63,8 +63,22 @@ func ParseAlgorithm(name string) (Algorithm, error) {
 type Spec struct {
 	// Name tells limits apart that count the same key: limits with the same
 	// name, algorithm, period and number of sub-windows share their counts. It
-	// also appears in headers and metrics. At most 128 bytes of printable text;
-	// empty is a name like any other.
+	// also appears in headers and problem details. At most 192 bytes of printable
+	// text; empty is a name like any other.
+	//
+	// Limits that are in use for one key at the same time, such as those of free and
+	// of paying users, should have names of their own if their amounts differ.
+	// Sharing a count is for an amount that changes now and then: what is used stays
+	// used. Where limits that share one take turns, all together admit no more than
+	// a limit with the largest of their amounts and of their bursts would alone. For
+	// windows and logs, none admits more than it would alone either. For buckets one
+	// may: the level that the others leave behind may run dry at their rates.
+	//
+	// Of buckets, that takes limits each of which can express the levels of the others:
+	// for each, the largest burst × period / gcd(amount, period) must be below 2^52, in
+	// the ticks that NewLimit chooses for it. A level above that is cut, and the rest
+	// may be admitted again. An example is "999983 per 24h burst 1000" beside a burst
+	// of more than 52,000.
 	Name string
 	// Algorithm is TokenBucket where not given.
 	Algorithm Algorithm

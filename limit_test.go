@@ -95,7 +95,7 @@ func TestNamed(t *testing.T) {
 	if err != nil || login.Name() != "login" || l.Name() != "" || login.ID() == l.ID() {
 		t.Errorf("%v %v %q", login, err, l.Name())
 	}
-	for _, bad := range []string{"a\x00b", "a\nb", "\xff", strings.Repeat("x", 129)} {
+	for _, bad := range []string{"a\x00b", "a\nb", "\xff", strings.Repeat("x", 193)} {
 		if _, err := l.Named(bad); err == nil {
 			t.Errorf("name %.20q was taken", bad)
 		}

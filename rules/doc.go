@@ -63,9 +63,12 @@
 // condition is true; if none is, the rule's own limits count. A condition is
 // evaluated at most once for a request, and only if a rule that applies needs it.
 //
-// A tier's limits bear the rule's name. Those with the same algorithm, period and
-// buckets share their counts with the rule's, so that nobody starts anew by
-// changing tier.
+// Tiers count apart: what a key has used in one tier leaves its other tiers alone, and
+// so the limits of each hold whatever the others do. That is so even if the numbers of
+// two tiers are the same. A key whose requests are of several tiers has the limits of
+// each of them, so a condition should not be what a client can choose. Penalties are
+// the rule's: violations and bans of a key count whatever its tier. A tier's limits are
+// named RULE@TIER in headers and problem details.
 //
 // # Leases
 //
@@ -93,6 +96,13 @@
 // the file grants: to the tier of the request or, if the rule names none that the
 // request is of, to all. It may also be for a tier that the rule does not name:
 // that is looked at after those the rule names, in the file's order of tiers.
+//
+// An override changes numbers, and a key keeps its counts, as stint.Spec.Name says of
+// limits that share one: while an override comes and goes, no more is admitted than the
+// larger limit allows. Each tier's count stays its own. A tier that only overrides name
+// has counts of its own as long as one of them is in force, and shares those of the
+// rule before and after. A limit of an override that shares the count of one with a
+// lease has the same lease; one with another lease is refused.
 //
 // # Keys
 //

@@ -19,6 +19,7 @@ type Rule struct {
 	Match, Key, Cost string
 	Mode             Mode
 	// Limits has at least one. Each has the rule's name; no two have the same ID.
+	// Those of Tiers and overrides have that name, or RULE@TIER.
 	Limits []*stint.Limit
 	// Tiers are what the rule grants to tiers, in the order written: the first
 	// that a request is of counts, in place of Limits. Empty: the same to all.

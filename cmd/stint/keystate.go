@@ -16,9 +16,9 @@ const keyAbout = `Shows how a key stands under a rule, makes it unused, and give
     stint key reset --rule R --key K [--tier T] [--reason TEXT]
     stint key giveback --rule R --key K --cost N [--tier T] [--reason TEXT]
 
-All limits of the rule are meant. Each tier counts apart: show lists what a key has
-used in any, reset makes it unused in all, and giveback is for the requests of no
-tier; --tier T shows, and gives back, what it has used in T. Violations and bans
+All limits of the rule are meant. Each tier of a key counts apart: show lists what the
+key has used in every tier, and reset makes it unused in all. giveback is for requests
+of no tier. With --tier, show and giveback are about that tier. Violations and bans
 stay: see "stint ban lift".
 `
 
