@@ -107,7 +107,7 @@ func TestLeasesOverride(t *testing.T) {
 		amount = 1000
 		period = time.Second
 	)
-	for range 3 {
+	for range 2 {
 		seed := rand.Uint64()
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
