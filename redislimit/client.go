@@ -159,8 +159,8 @@ func notThere(err error) bool {
 
 // connect opens the engine. rueidis dials at once, so a server that cannot be
 // reached shows here.
-func connect(o rueidis.ClientOption) (engine, error) {
-	s := newSockets()
+func connect(t *target) (engine, error) {
+	s, o := newSockets(), t.option
 	o.DialCtxFn = s.dial(o.DialCtxFn)
 	c, err := rueidis.NewClient(o)
 	if err != nil {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
-
-	"github.com/redis/rueidis"
 )
 
 // OpenLater is Open for a server that may not be there yet: it returns at once, with
@@ -16,13 +14,13 @@ import (
 // the last attempt. told is called after each attempt, from one goroutine: with what
 // the server says of itself, or why it cannot serve; nil: nobody is told.
 func OpenLater(address string, told func(Server, error)) (*Store, error) {
-	o, options, err := parseURL(address)
+	t, err := openURL(address)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &late{}
-	s, err := newStore(l, options)
+	s, err := newStore(l, t.options)
 	if err != nil {
 		cancel()
 		return nil, err
@@ -34,7 +32,7 @@ func OpenLater(address string, told func(Server, error)) (*Store, error) {
 	connected := make(chan struct{})
 	go func() {
 		defer close(connected)
-		l.connect(ctx, s, o, told)
+		l.connect(ctx, s, t, told)
 	}()
 	s.close = func() {
 		cancel()
@@ -55,9 +53,9 @@ type late struct {
 var errConnecting = errors.New("connecting to the server")
 
 // connect tries until it succeeds or ctx is done.
-func (l *late) connect(ctx context.Context, s *Store, o rueidis.ClientOption, told func(Server, error)) {
+func (l *late) connect(ctx context.Context, s *Store, t *target, told func(Server, error)) {
 	for failures := 0; ; failures++ {
-		server, err := l.try(ctx, s, o)
+		server, err := l.try(ctx, s, t)
 		if ctx.Err() != nil {
 			return
 		}
@@ -77,8 +75,8 @@ func (l *late) connect(ctx context.Context, s *Store, o rueidis.ClientOption, to
 // attempt bounds how long a server may take to tell what it is.
 const attempt = 5 * time.Second
 
-func (l *late) try(ctx context.Context, s *Store, o rueidis.ClientOption) (Server, error) {
-	e, err := connect(o)
+func (l *late) try(ctx context.Context, s *Store, t *target) (Server, error) {
+	e, err := connect(t)
 	if err != nil {
 		return Server{}, err
 	}

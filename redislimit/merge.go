@@ -339,7 +339,7 @@ func (s *Store) land(q *queue, f *flight, reply string, err error) {
 
 // ownPatience bounds a merged call by a Client of the user's own. The engine has
 // bounds of its own.
-const ownPatience = patience
+const ownPatience = 2 * time.Second
 
 // send decides a batch.
 func (s *Store) send(b *batch) (string, error) {

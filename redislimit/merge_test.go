@@ -45,17 +45,17 @@ func (g *gate) made() int {
 func gated(t *testing.T) (*redistest.Server, *Store, *gate) {
 	t.Helper()
 	server := redistest.Start(t)
-	o, options, err := parseURL(server.URL())
+	to, err := openURL(server.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := connect(o)
+	e, err := connect(to)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(e.Close)
 	g := &gate{Client: e, pass: make(chan struct{})}
-	s, err := New(t.Context(), g, options)
+	s, err := New(t.Context(), g, to.options)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,12 +3,12 @@ package redislimit
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
+	"math/bits"
 	"net"
 	"net/url"
-	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,12 +29,22 @@ import (
 //
 //	namespace=NAME            what all keys start with; "stint" where not given
 //	db=N                      the database, also for unix
+//	password_file=FILE        the password, in place of one in the URL
 //	ca=FILE                   PEM certificates to trust instead of the system's
 //	cert=FILE, key=FILE       PEM certificate and key to show to the server
 //	server_name=NAME          the name that the server's certificate must bear
-//	sentinel_user, sentinel_password
+//	timeout=2s                how long a server may take to accept a connection,
+//	                          and to reply before the connection is given up;
+//	                          from 10ms to 1m
+//	connections=N             to each server: 1, 2, 4, … 256. Where not given, 1 to
+//	                          a node of a Cluster, else 1 to 4 by GOMAXPROCS
+//	sentinel_user, sentinel_password, sentinel_password_file
 //
-// Errors never contain the password.
+// Files are read again for each connection: a new password or certificate needs no
+// restart. Errors never contain a password.
+//
+// The Store itself waits as long as the contexts of its callers and fails while the
+// server is away: see Store.WithFallback.
 func Open(ctx context.Context, address string) (*Store, error) {
 	return OpenIn(ctx, address, "")
 }
@@ -42,18 +52,18 @@ func Open(ctx context.Context, address string) (*Store, error) {
 // OpenIn is Open with a namespace that goes before the address's own. Empty: the
 // address's.
 func OpenIn(ctx context.Context, address, namespace string) (*Store, error) {
-	o, options, err := parseURL(address)
+	t, err := openURL(address)
 	if err != nil {
 		return nil, err
 	}
 	if namespace != "" {
-		options.Namespace = namespace
+		t.options.Namespace = namespace
 	}
-	c, err := connect(o)
+	c, err := connect(t)
 	if err != nil {
 		return nil, err
 	}
-	s, err := New(ctx, c, options)
+	s, err := New(ctx, c, t.options)
 	if err != nil {
 		c.Close()
 		return nil, err
@@ -62,33 +72,78 @@ func OpenIn(ctx context.Context, address, namespace string) (*Store, error) {
 	return s, nil
 }
 
-// patience is how long a server may take to accept a connection or to reply, before
-// the connection is given up. Callers wait only as long as their contexts.
-const patience = 2 * time.Second
+// CheckAddress returns an error if Open would refuse the address as such. It reads
+// no file and connects to nothing.
+func CheckAddress(address string) error {
+	t, err := parseURL(address)
+	if err == nil && t.options.Namespace != "" {
+		err = checkNamespace(t.options.Namespace)
+	}
+	return err
+}
+
+// defaultTimeout is the parameter timeout where it is not given. Callers wait only as
+// long as their contexts.
+const defaultTimeout = 2 * time.Second
+
+// target is an address, read: what to connect to, and how.
+type target struct {
+	option           rueidis.ClientOption
+	options          Options
+	server, sentinel account
+	tls              *reread[*tls.Config] // nil: not encrypted
+}
+
+// sentinels marks the dialer of connections to Sentinels; it resolves as any other.
+var sentinels = new(net.Resolver)
+
+// openURL is parseURL, with the files that it names read once, so that what is wrong
+// with them is an error now.
+func openURL(address string) (*target, error) {
+	t, err := parseURL(address)
+	if err != nil {
+		return nil, err
+	}
+	for _, password := range []*reread[string]{t.server.password, t.sentinel.password} {
+		if password != nil && err == nil {
+			_, err = password.get()
+		}
+	}
+	if t.tls != nil && err == nil {
+		_, err = t.tls.get()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("redislimit: address: %w", err)
+	}
+	return t, nil
+}
 
 // parseURL does not use net/url for the whole, which refuses lists of hosts.
-func parseURL(address string) (rueidis.ClientOption, Options, error) {
+func parseURL(address string) (*target, error) {
 	u, err := splitURL(address)
 	if err != nil {
-		return rueidis.ClientOption{}, Options{}, fmt.Errorf("redislimit: address: %w", err)
+		return nil, fmt.Errorf("redislimit: address: %w", err)
 	}
-	o := rueidis.ClientOption{
-		Username:   u.user,
-		Password:   u.password,
-		ClientName: "stint",
-		// A charge that may have been executed must not be sent again.
-		DisableRetry: true,
-		DisableCache: true,
-		DialCtxFn:    dialChecked("tcp"),
-		Dialer:       net.Dialer{Timeout: patience, KeepAlive: time.Second},
-		// A connection on which nothing comes for so long is given up.
-		ConnWriteTimeout: patience,
+	t := &target{
+		option: rueidis.ClientOption{
+			Username:   u.user,
+			Password:   u.password,
+			ClientName: "stint",
+			// A charge that may have been executed must not be sent again.
+			DisableRetry: true,
+			DisableCache: true,
+			Dialer:       net.Dialer{KeepAlive: time.Second},
+		},
+		options: Options{Namespace: u.query.Get("namespace")},
 	}
-	if err := u.apply(&o); err != nil {
-		return o, Options{}, fmt.Errorf("redislimit: address: %w", err)
+	if err := u.apply(t); err != nil {
+		return nil, fmt.Errorf("redislimit: address: %w", err)
 	}
-	return o, Options{Namespace: u.query.Get("namespace")}, nil
+	return t, nil
 }
+
+var parameters = []string{"namespace", "db", "password_file", "ca", "cert", "key", "server_name", "timeout", "connections",
+	"sentinel_user", "sentinel_password", "sentinel_password_file"}
 
 type splitted struct {
 	scheme, user, password string
@@ -110,9 +165,12 @@ func splitURL(address string) (u splitted, err error) {
 	if u.query, err = url.ParseQuery(query); err != nil {
 		return u, errors.New("parameters cannot be read: escape % and ; in them")
 	}
-	for name := range u.query {
-		if !strings.Contains(" namespace db ca cert key server_name sentinel_user sentinel_password ", " "+name+" ") {
-			return u, fmt.Errorf("unknown parameter %q", name)
+	for name, values := range u.query {
+		if !slices.Contains(parameters, name) {
+			return u, fmt.Errorf("unknown parameter %.60q: one of %s", name, strings.Join(parameters, ", "))
+		}
+		if len(values) > 1 || values[0] == "" {
+			return u, fmt.Errorf("parameter %s must be given once, and have a value", name)
 		}
 	}
 	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
@@ -133,7 +191,8 @@ func splitURL(address string) (u splitted, err error) {
 	return u, nil
 }
 
-func (u *splitted) apply(o *rueidis.ClientOption) error {
+func (u *splitted) apply(t *target) error {
+	o := &t.option
 	kind, encrypted := u.scheme, false
 	if rest, ok := strings.CutPrefix(kind, "rediss"); ok {
 		kind, encrypted = "redis"+rest, true
@@ -153,7 +212,6 @@ func (u *splitted) apply(o *rueidis.ClientOption) error {
 		if o.Sentinel.MasterSet == "" {
 			return errors.New("redis+sentinel:// needs the master's name as its path, such as redis+sentinel://h1,h2/mymaster")
 		}
-		o.Sentinel.Username, o.Sentinel.Password = u.query.Get("sentinel_user"), u.query.Get("sentinel_password")
 		o.Sentinel.TopologyRefreshInterval = 5 * time.Second
 	case "unix":
 		if len(u.hosts) > 0 || u.path == "" {
@@ -161,7 +219,6 @@ func (u *splitted) apply(o *rueidis.ClientOption) error {
 		}
 		o.ForceSingleClient = true
 		o.InitAddress = []string{"/" + u.path}
-		o.DialCtxFn = dialChecked("unix")
 		database = ""
 	default:
 		return fmt.Errorf("unknown scheme %q: one of redis, rediss, redis+cluster, rediss+cluster, redis+sentinel, rediss+sentinel, unix", u.scheme)
@@ -178,13 +235,17 @@ func (u *splitted) apply(o *rueidis.ClientOption) error {
 			o.InitAddress = append(o.InitAddress, a)
 		}
 	}
-	if encrypted {
-		t, err := u.tls()
-		if err != nil {
-			return err
-		}
-		o.TLSConfig, o.Sentinel.TLSConfig = t, t
+	if err := u.secure(t, kind, encrypted); err != nil {
+		return err
 	}
+	if err := u.pace(o); err != nil {
+		return err
+	}
+	network := "tcp"
+	if kind == "unix" {
+		network = "unix"
+	}
+	o.DialCtxFn = dialChecked(network, t.tls)
 	return u.selectDB(o, kind, database)
 }
 
@@ -224,30 +285,68 @@ func withPort(host, port string) (string, error) {
 	return net.JoinHostPort(bare, port), nil
 }
 
-func (u *splitted) tls() (*tls.Config, error) {
-	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.query.Get("server_name")}
-	if file := u.query.Get("ca"); file != "" {
-		pem, err := os.ReadFile(file)
-		if err != nil {
-			return nil, fmt.Errorf("ca: %w", err)
+// secure reads how to authenticate and encrypt.
+func (u *splitted) secure(t *target, kind string, encrypted bool) error {
+	o, get := &t.option, u.query.Get
+	if file := get("password_file"); file != "" {
+		if u.password != "" {
+			return errors.New("a password and a password_file: want one of them")
 		}
-		t.RootCAs = x509.NewCertPool()
-		if !t.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("ca: no certificate in %s", file)
+		t.server = account{u.user, newPassword(file, "password_file")}
+	}
+	if kind != "redis+sentinel" {
+		for _, name := range []string{"sentinel_user", "sentinel_password", "sentinel_password_file"} {
+			if get(name) != "" {
+				return fmt.Errorf("%s is for redis+sentinel://", name)
+			}
 		}
 	}
-	cert, key := u.query.Get("cert"), u.query.Get("key")
-	if (cert == "") != (key == "") {
-		return nil, errors.New("cert and key go together")
-	}
-	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("cert and key: %w", err)
+	o.Sentinel.Username, o.Sentinel.Password = get("sentinel_user"), get("sentinel_password")
+	if file := get("sentinel_password_file"); file != "" {
+		if o.Sentinel.Password != "" {
+			return errors.New("a sentinel_password and a sentinel_password_file: want one of them")
 		}
-		t.Certificates = []tls.Certificate{pair}
+		t.sentinel = account{o.Sentinel.Username, newPassword(file, "sentinel_password_file")}
 	}
-	return t, nil
+	t.authenticate()
+	files := certificates{ca: get("ca"), cert: get("cert"), key: get("key"), serverName: get("server_name")}
+	switch {
+	case !encrypted && files != certificates{}:
+		return errors.New("ca, cert, key and server_name are for encrypted connections: want rediss in place of redis")
+	case (files.cert == "") != (files.key == ""):
+		return errors.New("cert and key go together")
+	case encrypted:
+		t.tls = &reread[*tls.Config]{read: files.config}
+		o.TLSConfig, o.Sentinel.TLSConfig = new(tls.Config), new(tls.Config) // of a Cluster's ports, rueidis takes the encrypted
+	}
+	return nil
+}
+
+// pace reads how long to wait and how many connections to make.
+func (u *splitted) pace(o *rueidis.ClientOption) error {
+	timeout := defaultTimeout
+	if text := u.query.Get("timeout"); text != "" {
+		var err error
+		if timeout, err = time.ParseDuration(text); err != nil || timeout < 10*time.Millisecond || timeout > time.Minute {
+			return fmt.Errorf("timeout %.60q: must be a duration from 10ms to 1m, such as 2s", text)
+		}
+	}
+	o.Dialer.Timeout = timeout
+	o.Sentinel.Dialer = o.Dialer
+	o.Sentinel.Dialer.Resolver = sentinels
+	// A connection on which nothing comes for so long is given up.
+	o.ConnWriteTimeout = timeout
+	if text := u.query.Get("connections"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > 1<<rueidis.MaxPipelineMultiplex || n&(n-1) != 0 {
+			return fmt.Errorf("connections %.60q: must be 1, 2, 4, 8, … or %d", text, 1<<rueidis.MaxPipelineMultiplex)
+		}
+		// The power of two; of rueidis, 0 is its default, and less than that is one connection.
+		if o.PipelineMultiplex = bits.Len(uint(n)) - 1; n == 1 {
+			o.PipelineMultiplex = -1
+		}
+	}
+	return nil
 }
 
 func addresses(o rueidis.ClientOption) string { return strings.Join(o.InitAddress, ", ") }

@@ -30,11 +30,12 @@ func TestParseURL(t *testing.T) {
 		{address: "unix:///run/redis.sock?db=1", hosts: []string{"/run/redis.sock"}, db: 1, singleOnly: true},
 		{address: "unix://u:p@/run/redis.sock", hosts: []string{"/run/redis.sock"}, user: "u", password: "p", singleOnly: true},
 	} {
-		o, options, err := parseURL(c.address)
+		target, err := parseURL(c.address)
 		if err != nil {
 			t.Errorf("%s: %v", c.address, err)
 			continue
 		}
+		o, options := target.option, target.options
 		got := []any{o.InitAddress, o.Username, o.Password, o.SelectDB, o.Sentinel.MasterSet, options.Namespace, o.TLSConfig != nil, o.ForceSingleClient}
 		want := []any{c.hosts, c.user, c.password, c.db, c.master, c.namespace, c.tls, c.singleOnly}
 		if !reflect.DeepEqual(got, want) {
@@ -52,18 +53,35 @@ func TestParseURLRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for address, want := range map[string]string{
-		"":                               "want a URL",
-		"localhost:6379":                 "want a URL",
-		"http://h":                       `unknown scheme "http"`,
-		"redis://":                       "no host",
-		"redis://a,b":                    "several hosts",
-		"redis://h:0":                    "a port must be a number",
-		"redis://h:99999":                "a port must be a number",
-		"redis://h:x":                    "a port must be a number",
-		"redis://u:secret":               "a password ends with @",
-		"redis://h/x":                    `database "x"`,
-		"redis://h/-1":                   `database "-1"`,
-		"redis://h?database=1":           `unknown parameter "database"`,
+		"":                           "want a URL",
+		"localhost:6379":             "want a URL",
+		"http://h":                   `unknown scheme "http"`,
+		"redis://":                   "no host",
+		"redis://a,b":                "several hosts",
+		"redis://h:0":                "a port must be a number",
+		"redis://h:99999":            "a port must be a number",
+		"redis://h:x":                "a port must be a number",
+		"redis://u:secret":           "a password ends with @",
+		"redis://h/x":                `database "x"`,
+		"redis://h/-1":               `database "-1"`,
+		"redis://h?database=1":       `unknown parameter "database"`,
+		"redis://h?db=1&db=2":        "parameter db must be given once",
+		"redis://h?db=":              "parameter db must be given once",
+		"redis://h?timeout=2":        `timeout "2": must be a duration from 10ms to 1m`,
+		"redis://h?timeout=1ms":      "from 10ms to 1m",
+		"redis://h?timeout=-1s":      "from 10ms to 1m",
+		"redis://h?timeout=2m":       "from 10ms to 1m",
+		"redis://h?connections=3":    `connections "3": must be 1, 2, 4, 8, … or 256`,
+		"redis://h?connections=0":    "must be 1, 2, 4",
+		"redis://h?connections=512":  "must be 1, 2, 4",
+		"redis://h?connections=many": "must be 1, 2, 4",
+		"redis://h?ca=x":             "want rediss in place of redis",
+		"redis://h?sentinel_user=x":  "sentinel_user is for redis+sentinel://",
+		"redis://u:secret@h?password_file=" + empty:                                     "a password and a password_file",
+		"redis://h?password_file=" + empty:                                              "empty.pem is empty",
+		"redis://h?password_file=/nowhere":                                              "password_file: stat /nowhere",
+		"redis://h?password_file=/dev/null":                                             "is not a regular file",
+		"redis+sentinel://h/m?sentinel_password=secret&sentinel_password_file=" + empty: "a sentinel_password and a sentinel_password_file",
 		"redis://h?%zz":                  "parameters cannot be read",
 		"redis://:secret%zz@h":           "user or password cannot be read",
 		"redis://u:se?secret@h:6379":     "escape ? and @ in the password",
@@ -74,11 +92,11 @@ func TestParseURLRefuses(t *testing.T) {
 		"unix://":                        "needs the path of a socket",
 		"unix://host/path":               "needs the path of a socket",
 		"rediss://h?cert=x":              "cert and key go together",
-		"rediss://h?ca=/nowhere":         "ca: open /nowhere",
+		"rediss://h?ca=/nowhere":         "ca: stat /nowhere",
 		"rediss://h?ca=" + empty:         "no certificate in",
-		"rediss://h?cert=/no&key=/where": "cert and key: open /no",
+		"rediss://h?cert=/no&key=/where": "cert and key: stat /no",
 	} {
-		_, _, err := parseURL(address)
+		_, err := openURL(address)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", address, err, want)
 		}

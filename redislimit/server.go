@@ -63,7 +63,7 @@ func (s Server) check() error {
 
 // advice says what to do about errors that the server replies.
 var advice = map[string]string{
-	"NOAUTH":    "the server wants a password: put it into the address, redis://user:password@host",
+	"NOAUTH":    "the server wants a password: redis://user:password@host, or the parameter password_file",
 	"WRONGPASS": "the server does not accept this user and password",
 	"NOPERM": "the server's user lacks a permission: Stint needs INFO, EVALSHA, EVAL, TIME, GET, SET, DEL, LLEN, LINDEX, LSET, RPUSH, RPOP, LTRIM, PEXPIRE and PEXPIREAT on its namespace (ACL: ~stint:*); " +
 		"SCAN and MGET to list bans, SCAN to clear; HGET, HMGET, HSET, HDEL, PUBLISH and SUBSCRIBE to share documents (ACL: &stint:*); ZADD, ZREMRANGEBYSCORE and ZCARD to count instances",
@@ -80,8 +80,22 @@ var advice = map[string]string{
 
 // advise adds to an error what to do about it.
 func advise(err error) error {
-	if a, ok := advice[code(err)]; ok {
-		return fmt.Errorf("%s: %w", a, err)
+	word := code(err)
+	a, ok := advice[word]
+	switch {
+	case !ok:
+		return err
+	case word == "NOAUTH" || word == "WRONGPASS":
+		return refusal{a + " (" + word + ")", err}
 	}
-	return err
+	return fmt.Errorf("%s: %w", a, err)
 }
+
+// refusal is the server's error in our words, where its own would say the same again.
+type refusal struct {
+	text string
+	error
+}
+
+func (r refusal) Error() string { return r.text }
+func (r refusal) Unwrap() error { return r.error }

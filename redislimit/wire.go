@@ -26,21 +26,36 @@ const (
 
 var errNotAsked = errors.New("the server replied to what was not asked")
 
-// dialChecked dials as rueidis would, and checks what comes.
-func dialChecked(network string) func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
-	return func(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
+// dialChecked makes a dialer that checks what comes. encryption nil: none.
+func dialChecked(network string, encryption *reread[*tls.Config]) dialer {
+	return func(ctx context.Context, address string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
 		var c net.Conn
 		var err error
-		if t != nil {
-			c, err = (&tls.Dialer{NetDialer: d, Config: t}).DialContext(ctx, network, address)
+		if encryption != nil {
+			var config *tls.Config
+			if config, err = encryption.get(); err != nil {
+				return nil, err
+			}
+			c, err = (&tls.Dialer{NetDialer: d, Config: config}).DialContext(ctx, network, address)
 		} else {
 			c, err = d.DialContext(ctx, network, address)
 		}
 		if err != nil {
 			return nil, err
 		}
-		return &checked{Conn: c}, nil
+		return &checked{Conn: c, sentinel: d.Resolver == sentinels}, nil
 	}
+}
+
+// sentinelAddr is the address of a Sentinel.
+type sentinelAddr struct{ net.Addr }
+
+// RemoteAddr tells Sentinels from servers, for who authenticates.
+func (c *checked) RemoteAddr() net.Addr {
+	if c.sentinel {
+		return sentinelAddr{c.Conn.RemoteAddr()}
+	}
+	return c.Conn.RemoteAddr()
 }
 
 // checked is a connection that yields well-formed replies, no more of them than
@@ -51,6 +66,7 @@ type checked struct {
 	sent              atomic.Int64 // commands
 	came              int64        // replies
 	subscribed        atomic.Bool  // messages may come that are no replies
+	sentinel          bool         // it leads to a Sentinel
 	uncounted         bool         // the server speaks a protocol where these look like replies
 }
 

@@ -66,12 +66,15 @@ func FuzzAnswer(f *testing.F) {
 
 // FuzzAddress holds that no address crashes, and that no error tells its password.
 func FuzzAddress(f *testing.F) {
-	for _, s := range []string{"redis://u:secret@h:1/2?db=3", "redis+cluster://h,[::1]:7", "rediss+sentinel://:secret@a,b/m/1?sentinel_user=x", "unix://u@/x?namespace=y", "redis://secret"} {
+	for _, s := range []string{"redis://u:secret@h:1/2?db=3", "redis+cluster://h,[::1]:7", "rediss+sentinel://:secret@a,b/m/1?sentinel_user=x", "unix://u@/x?namespace=y", "rediss://h?timeout=1s&connections=4&password_file=/p&ca=/c", "redis://secret"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, address string) {
-		o, _, err := parseURL(address)
-		if err == nil && (len(o.InitAddress) == 0 || !o.DisableRetry || o.ConnWriteTimeout != patience) {
+		to, err := parseURL(address)
+		if err != nil {
+			return
+		}
+		if o := to.option; len(o.InitAddress) == 0 || !o.DisableRetry || o.ConnWriteTimeout <= 0 || o.Dialer.Timeout <= 0 {
 			t.Fatalf("%q: %+v", address, o)
 		}
 	})

@@ -25,6 +25,20 @@ import (
 func (s *Server) ListenTLS(t testing.TB) string {
 	t.Helper()
 	port := freePort(t)
+	s.bySocket(t, "CONFIG", "SET", "tls-port", strconv.Itoa(port))
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+}
+
+// SetTLS gives the server other certificates, and ends its connections.
+func (s *Server) SetTLS(t testing.TB, ca, cert, key string) {
+	t.Helper()
+	s.bySocket(t, "CONFIG", "SET", "tls-cert-file", cert, "tls-key-file", key, "tls-ca-cert-file", ca)
+	s.bySocket(t, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+}
+
+// bySocket sends a command to a server that may listen nowhere else.
+func (s *Server) bySocket(t testing.TB, args ...string) {
+	t.Helper()
 	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Socket}, ForceSingleClient: true, DisableCache: true,
 		DialCtxFn: func(ctx context.Context, path string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
 			return d.DialContext(ctx, "unix", path)
@@ -33,10 +47,9 @@ func (s *Server) ListenTLS(t testing.TB) string {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if err := c.Do(context.Background(), c.B().ConfigSet().ParameterValue().ParameterValue("tls-port", strconv.Itoa(port)).Build()).Error(); err != nil {
+	if err := c.Do(context.Background(), c.B().Arbitrary(args...).Build()).Error(); err != nil {
 		t.Fatal(err)
 	}
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
 
 // Certificate makes a certificate for localhost that is its own authority, and
