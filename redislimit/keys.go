@@ -89,7 +89,7 @@ func checkNamespace(n string) error {
 		ok = ok && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("_.:-", c))
 	}
 	if !ok {
-		return fmt.Errorf("redislimit: namespace %q: must be 1 to 64 of A–Z a–z 0–9 _ . : -", n)
+		return fmt.Errorf("namespace %q: must be 1 to 64 of A–Z a–z 0–9 _ . : -", n)
 	}
 	return nil
 }

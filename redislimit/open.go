@@ -75,10 +75,7 @@ func OpenIn(ctx context.Context, address, namespace string) (*Store, error) {
 // CheckAddress returns an error if Open would refuse the address as such. It reads
 // no file and connects to nothing.
 func CheckAddress(address string) error {
-	t, err := parseURL(address)
-	if err == nil && t.options.Namespace != "" {
-		err = checkNamespace(t.options.Namespace)
-	}
+	_, err := parseAddress(address)
 	return err
 }
 
@@ -118,11 +115,20 @@ func openURL(address string) (*target, error) {
 	return t, nil
 }
 
-// parseURL does not use net/url for the whole, which refuses lists of hosts.
+// parseURL is parseAddress with an error that says of what.
 func parseURL(address string) (*target, error) {
-	u, err := splitURL(address)
+	t, err := parseAddress(address)
 	if err != nil {
 		return nil, fmt.Errorf("redislimit: address: %w", err)
+	}
+	return t, nil
+}
+
+// parseAddress does not use net/url for the whole, which refuses lists of hosts.
+func parseAddress(address string) (*target, error) {
+	u, err := splitURL(address)
+	if err != nil {
+		return nil, err
 	}
 	t := &target{
 		option: rueidis.ClientOption{
@@ -137,7 +143,12 @@ func parseURL(address string) (*target, error) {
 		options: Options{Namespace: u.query.Get("namespace")},
 	}
 	if err := u.apply(t); err != nil {
-		return nil, fmt.Errorf("redislimit: address: %w", err)
+		return nil, err
+	}
+	if n := t.options.Namespace; n != "" {
+		if err := checkNamespace(n); err != nil {
+			return nil, err
+		}
 	}
 	return t, nil
 }

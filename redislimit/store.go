@@ -76,7 +76,7 @@ func newStore(c Client, o Options) (*Store, error) {
 		o.Namespace = "stint"
 	}
 	if err := checkNamespace(o.Namespace); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("redislimit: %w", err)
 	}
 	return &Store{client: c, namespace: o.Namespace, id: rand.Text(),
 		take: newScript(algo.TakeScript), giveBack: newScript(algo.GiveBackScript),

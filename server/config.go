@@ -131,16 +131,18 @@ func DefaultSettings() Settings {
 // ReadSettings reads the section "server" of a configuration file. What it does
 // not say is as in DefaultSettings. An error has a line for each problem.
 func ReadSettings(file string, data []byte) (Settings, error) {
-	return ReadSettingsFiles([]rules.File{{Name: file, Data: data}})
+	return ReadSettingsFiles([]rules.File{{Name: file, Data: data}}, nil)
 }
 
 // ReadSettingsFiles is ReadSettings of several files, of which one may have the
-// section. That not two of them have it is for rules.ParseFiles to say.
-func ReadSettingsFiles(files []rules.File) (Settings, error) {
+// section. That not two of them have it is for rules.ParseFiles to say. checkStore
+// returns what is wrong with the address of a store other than "memory"; nil: any
+// address is taken.
+func ReadSettingsFiles(files []rules.File, checkStore func(address string) error) (Settings, error) {
 	s := DefaultSettings()
 	for _, f := range files {
 		r, root := yamlnode.Open(f.Name, f.Data)
-		r.Mapping(root, yamlnode.Fields{"": r.Skip, "server": func(n *yamlnode.Node) { s.read(r, n) }})
+		r.Mapping(root, yamlnode.Fields{"": r.Skip, "server": func(n *yamlnode.Node) { s.read(r, n, checkStore) }})
 		if err := r.Err(); err != nil {
 			return s, err
 		}
@@ -148,7 +150,7 @@ func ReadSettingsFiles(files []rules.File) (Settings, error) {
 	return s, nil
 }
 
-func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node) {
+func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(address string) error) {
 	fields := r.Mapping(n, yamlnode.Fields{
 		"listen":             yamlnode.Parsed(r, &s.Listen, parseListen),
 		"check_listen":       yamlnode.Parsed(r, &s.CheckListen, parseListen),
@@ -175,6 +177,11 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node) {
 			r.Each(n, func(n *yamlnode.Node) { s.readRoute(r, n) })
 		},
 	})
+	if n := fields["store"]; n != nil && s.Store != "memory" && checkStore != nil {
+		if err := checkStore(s.Store); err != nil {
+			r.Report(n, "store: %v", err)
+		}
+	}
 	if s.StopDelay < 0 || s.StopDelay > time.Hour {
 		r.Report(fields["stop_delay"], "stop_delay must be from 0 to 1h")
 	}

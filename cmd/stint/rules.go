@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/stintdev/stint/internal/yamlnode"
+	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 )
@@ -82,7 +83,7 @@ func checkRules(name string) (*rules.Set, error) {
 // compile reads all of a configuration. The error tells everything that is wrong
 // with it, in the settings and in the rules.
 func compile(files []rules.File) (server.Settings, *rules.Set, error) {
-	settings, wrong := server.ReadSettingsFiles(files)
+	settings, wrong := server.ReadSettingsFiles(files, redislimit.CheckAddress)
 	set, err := rules.ParseFiles(files)
 	if err = yamlnode.Merge(wrong, err); err != nil {
 		return settings, nil, err
@@ -93,7 +94,7 @@ func compile(files []rules.File) (server.Settings, *rules.Set, error) {
 // watch takes over the rules that the configuration at path comes to hold, which
 // was files. What is wrong is logged, and the rules stay as they are.
 func watch(ctx context.Context, path string, files []rules.File, hangups <-chan os.Signal, s *server.Server, log *slog.Logger) {
-	before, _ := server.ReadSettingsFiles(files) // without what flags have changed
+	before, _ := server.ReadSettingsFiles(files, nil) // without what flags have changed
 	rules.Watcher{Path: path, Now: hangups, Changed: func(files []rules.File, err error) {
 		var settings server.Settings
 		var set *rules.Set

@@ -164,7 +164,9 @@ func (c *choice) override(s *server.Settings) error {
 			s.Admin.Listen = c.adminListen
 			err = s.Admin.Check()
 		case "store":
-			s.Store = c.store
+			if s.Store = c.store; c.store != "memory" {
+				err = redislimit.CheckAddress(c.store)
+			}
 		case "headers":
 			s.Dialect, err = httplimit.ParseDialect(strings.Split(c.headers, ",")...)
 		case "upstream":
