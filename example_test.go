@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -68,12 +69,14 @@ func loadFromDatabase(_ context.Context, id int) (User, error) {
 
 // How do I limit a function, as an annotation would?
 func ExampleGuard() {
-	guard := stint.Guard[int, User]{Limit: stint.MustLimit("1 per 10s"), Key: strconv.Itoa, Message: "slow down"}
+	guard := stint.Guard[int, User]{Limit: stint.MustLimit("1 per 10s"), Message: "slow down"}
 	loadUser := guard.Wrap(loadFromDatabase)
+
+	ctx := stint.WithSubject(ctx, "ann") // who is asking; others have counts of their own
 	user, err := loadUser(ctx, 42)
 	fmt.Println(user.Name, err)
 
-	_, err = loadUser(ctx, 42)
+	_, err = loadUser(ctx, 43)
 	var refused *stint.RefusedError
 	if errors.As(err, &refused) {
 		fmt.Println(refused.Message, refused.RetryAfter.Round(time.Second))
@@ -81,6 +84,32 @@ func ExampleGuard() {
 	// Output:
 	// user 42 <nil>
 	// slow down 10s
+}
+
+// How do I count a function's calls by its argument, together with another one's, and
+// switch that off while it runs?
+func ExampleGuard_key() {
+	var limited atomic.Bool
+	limited.Store(true)
+	guard := stint.Guard[int, User]{
+		Name:    "users",
+		Limit:   stint.MustLimit("1 per 10s"),
+		Key:     func(_ context.Context, id int) string { return strconv.Itoa(id) },
+		Enabled: limited.Load,
+	}
+	loadUser := guard.Wrap(loadFromDatabase)
+	for _, id := range []int{42, 43, 42} {
+		_, err := loadUser(ctx, id)
+		fmt.Println(id, err == nil)
+	}
+	limited.Store(false)
+	_, err := loadUser(ctx, 42)
+	fmt.Println(42, err == nil)
+	// Output:
+	// 42 true
+	// 43 true
+	// 42 false
+	// 42 true
 }
 
 // How do I wait for my turn rather than be refused?
@@ -153,25 +182,22 @@ func ExampleLimiter_GiveBack() {
 	// Output: 3
 }
 
-// How do I keep one instance from being drowned, whatever its store says? Global
-// first, local second: a limit in its own memory, behind the one for all.
-func ExampleFallback_localSecond() {
-	var global, local stint.Limiter // global over redislimit.Store, say
-	perUser, perInstance := stint.MustLimit("3 per 1m"), stint.MustLimit("2 per 1m")
-	for range 3 {
-		d, err := global.Allow(ctx, "user:42", perUser)
-		if err == nil && d.Allowed {
-			if d, err = local.Allow(ctx, "instance", perInstance); !d.Allowed {
-				_ = global.GiveBack(ctx, "user:42", perUser, 1) // it is not the user's fault
-			}
-		}
-		fmt.Println(d.Outcome, err)
+// How do I keep one instance from being drowned, whatever its store says? By a second
+// layer: a limit of this process's own, beside those that a fleet shares.
+func ExampleLimiter_instance() {
+	limiter := stint.Limiter{ // Store: what the fleet shares
+		Instance: stint.MustLimit("2 per 1m"),
 	}
-	d, _ := global.Peek(ctx, "user:42", perUser)
-	fmt.Println(d.Remaining)
+	perUser := stint.MustLimit("3 per 1m")
+	for range 3 {
+		d, err := limiter.Allow(ctx, "user:42", perUser)
+		fmt.Println(d.Outcome, d.By, err)
+	}
+	d, _ := limiter.Peek(ctx, "user:42", perUser)
+	fmt.Println(d.Remaining) // what the instance refused cost the user nothing
 	// Output:
-	// allowed <nil>
-	// allowed <nil>
-	// limited <nil>
+	// allowed store <nil>
+	// allowed store <nil>
+	// limited instance <nil>
 	// 1
 }

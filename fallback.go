@@ -45,16 +45,17 @@ func ParseOnError(text string) (OnError, error) {
 type Source uint8
 
 const (
-	ByStore  Source = iota
-	ByLocal         // this instance alone; see Fallback
-	ByPolicy        // nobody: OnErrorAllow
-	ByLease         // this instance, by units that the Store had charged ahead; see Leases
+	ByStore    Source = iota
+	ByLocal           // this instance alone; see Fallback
+	ByPolicy          // nobody: OnErrorAllow
+	ByLease           // this instance, by units that the Store had charged ahead; see Leases
+	ByInstance        // this instance, which refuses for its own sake; see Limiter.Instance
 )
 
 // Counted tells whether it was counted by the Store that counts for all.
 func (s Source) Counted() bool { return s == ByStore || s == ByLease }
 
-// String is "store", "local", "policy" or "lease".
+// String is "store", "local", "policy", "lease" or "instance".
 func (s Source) String() string {
 	switch s {
 	case ByStore:
@@ -65,6 +66,8 @@ func (s Source) String() string {
 		return "policy"
 	case ByLease:
 		return "lease"
+	case ByInstance:
+		return "instance"
 	}
 	return "unknown"
 }
@@ -125,7 +128,8 @@ type Fallback struct {
 	// Called is told of every call of the Store for a request: how long it took,
 	// and its error, after which the request is decided without it. Requests that
 	// were malformed, or whose callers left, are not told. It must not block. nil:
-	// nobody is told.
+	// nobody is told; but where Breaker.Changed is nil, too, what goes wrong is
+	// logged with slog.Default, each line at most once in 10 s.
 	Called func(took time.Duration, err error)
 
 	once    sync.Once
@@ -145,6 +149,10 @@ func (f *Fallback) init() {
 		f.local = f.Local
 		if f.local == nil {
 			f.local = new(Memory)
+		}
+		if f.Called == nil && f.Breaker.Changed == nil {
+			log := new(outageLog)
+			f.Called, f.Breaker.Changed = log.called, log.changed
 		}
 		f.start = time.Now()
 		f.punctual = powers{f.Store}.punctual()

@@ -4,29 +4,58 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"runtime"
+	"strconv"
 )
 
-// Guard limits a function by a key made from its argument, as an annotation on a
-// method does elsewhere:
+// DefaultLimit is the limit of a Guard, and of httplimit.By and httplimit.Middleware,
+// where none is given. It is meant for one user or client: more than a person does by
+// hand and a page loads, less than a script that tries things or an endless loop.
+const DefaultLimit = "100 per 1m"
+
+var defaultLimit = MustLimit(DefaultLimit)
+
+// Guard limits a function, as an annotation on a method does elsewhere:
 //
-//	guard := stint.Guard[int, User]{Limit: stint.MustLimit("5 per 10s"), Key: strconv.Itoa, Message: "slow down"}
+//	guard := stint.Guard[int, User]{Limit: stint.MustLimit("5 per 10s"), Message: "slow down"}
 //	loadUser := guard.Wrap(loadUserFromDatabase)
-//	user, err := loadUser(ctx, 42)
+//	user, err := loadUser(stint.WithSubject(ctx, "ann"), 42)
 //
-// A is the function's argument, R its result. Limit and Key must be given. A
-// Guard is read when Wrap is called and may be reused.
+// A is the function's argument, R its result. The zero Guard limits each caller to
+// DefaultLimit, in memory. A Guard is read when Wrap is called and may be reused.
+//
+// Where its Store is Networked, a Guard asks it through its Fallback: while the store is
+// away, calls are decided by OnError within the Fallback's deadline. A Store of your
+// own that may hang needs a Fallback around it.
 type Guard[A, R any] struct {
-	// Limiter decides. nil: one in memory, for the functions of this Guard
-	// that one call of Wrap returns.
+	// Name tells the counts of this Guard from those of others under the same
+	// Limit: Guards of one Name share them. "": the name of the function, such as
+	// "example.com/shop.loadUser". A closure's is made by the compiler and changes
+	// with the code around it, and all closures made in one place have the same:
+	// name those.
+	Name string
+	// Limiter decides. nil: one in memory, for the function that one call of Wrap
+	// returns.
 	Limiter *Limiter
-	Limit   *Limit
-	// Key says whom or what a call counts for.
-	Key func(A) string
+	// Limit is how often. nil: DefaultLimit.
+	Limit *Limit
+	// Key says whom or what a call counts for; all calls with "" count as one. nil:
+	// Subject of the context, else its Client, else "".
+	Key func(ctx context.Context, a A) string
 	// Cost is how many units a call takes. nil: 1.
-	Cost func(A) int64
+	Cost func(a A) int64
 	// Penalty is what becomes of keys that are refused; nil: nothing. It
 	// cannot go with Wait, which refuses nobody.
 	Penalty *Penalty
+	// OnError says what becomes of a call that the Store does not decide. The zero
+	// OnError is OnErrorLocal: this instance's share of the Limit, see Fallback.
+	// OnErrorAllow: the function is called. OnErrorDeny: the error is returned. Only
+	// OnErrorLocal can go with Wait.
+	OnError OnError
+	// Enabled is asked at each call, from many goroutines at once; where it says
+	// false, the function is called without asking or counting. nil: enabled.
+	Enabled func() bool
 	// Message goes into the RefusedError.
 	Message string
 	// Wait makes calls wait for their turn rather than be refused; see
@@ -36,29 +65,51 @@ type Guard[A, R any] struct {
 
 // Wrap returns f, limited. A call that is refused returns a *RefusedError and
 // does not call f. A call that cannot be decided returns the Limiter's error and
-// does not call f either. It panics if Limit or Key is missing, or if Penalty and
-// Wait are both given.
+// does not call f either, unless OnError says otherwise. It panics if f is nil, or if
+// Wait goes with a Penalty or with an OnError that it cannot go with.
 func (g Guard[A, R]) Wrap(f func(context.Context, A) (R, error)) func(context.Context, A) (R, error) {
-	if g.Limit == nil || g.Key == nil {
-		panic("stint: a Guard needs a Limit and a Key")
-	}
-	if g.Wait && g.Penalty != nil {
+	switch {
+	case f == nil:
+		panic("stint: a Guard needs a function")
+	case g.Wait && g.Penalty != nil:
 		panic("stint: a Guard that waits cannot have a Penalty")
+	case g.Wait && g.OnError != OnErrorLocal:
+		panic("stint: a Guard that waits goes on by the local share: its OnError must be OnErrorLocal")
+	}
+	if g.Name == "" {
+		g.Name = runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name()
+	}
+	if g.Limit == nil {
+		g.Limit = defaultLimit
+	}
+	if g.Key == nil {
+		g.Key = func(ctx context.Context, _ A) string { return callerOf(ctx) }
 	}
 	if g.Limiter == nil {
 		g.Limiter = new(Limiter)
 	}
+	g.Limiter = g.Limiter.WithFallback()
+	// The length goes first, so that no two names and keys come to the same.
+	prefix := strconv.Itoa(len(g.Name)) + ":" + g.Name + ":"
+	var lost outageLog
 	return func(ctx context.Context, a A) (R, error) {
-		if err := g.pass(ctx, a); err != nil {
-			var none R
-			return none, err
+		if g.Enabled == nil || g.Enabled() {
+			err := g.pass(ctx, prefix+g.Key(ctx, a), a)
+			if err != nil && g.OnError == OnErrorAllow && undecided(ctx, err) {
+				lost.called(0, err)
+				err = nil
+			}
+			if err != nil {
+				var none R
+				return none, err
+			}
 		}
 		return f(ctx, a)
 	}
 }
 
-func (g *Guard[A, R]) pass(ctx context.Context, a A) error {
-	ask := Ask{Key: g.Key(a), Limit: g.Limit, Cost: 1, Penalty: g.Penalty}
+func (g *Guard[A, R]) pass(ctx context.Context, key string, a A) error {
+	ask := Ask{Key: key, Limit: g.Limit, Cost: 1, Penalty: g.Penalty, OnError: g.OnError}
 	if g.Cost != nil {
 		ask.Cost = g.Cost(a)
 	}
@@ -78,4 +129,10 @@ func (g *Guard[A, R]) pass(ctx context.Context, a A) error {
 		return &RefusedError{Decision: d, Message: g.Message}
 	}
 	return nil
+}
+
+// undecided tells whether err is the Store's, and neither a refusal nor the caller's own.
+func undecided(ctx context.Context, err error) bool {
+	var refused *RefusedError
+	return ctx.Err() == nil && !errors.Is(err, ErrRequest) && !errors.As(err, &refused)
 }

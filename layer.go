@@ -67,6 +67,17 @@ func (p powers) listen(ctx context.Context, e Ear) error {
 	return fmt.Errorf("stint: listen: %w", ErrUnsupported)
 }
 
+// Networked is a Store that is reached over a network, and so may be slow or away.
+//
+// WithFallback returns a Store over the same counts that answers in time whatever the
+// network does, by this instance's share of the limits where it has to: the same one at
+// each call, ended when the Networked is. Guards and package httplimit ask by it. A layer
+// around a Networked hides that it is one: it belongs around WithFallback.
+type Networked interface {
+	Store
+	WithFallback() Store
+}
+
 // Teller is a Store that tells what others undo: that units of a key were given
 // back, or that its counts, violations or bans were forgotten, through whichever
 // Store over the same data. It is what a layer that remembers answers needs.

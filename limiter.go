@@ -19,13 +19,37 @@ type Limiter struct {
 	// Store keeps the counts. It must not be changed once the Limiter is in
 	// use. nil: a Memory of its own.
 	Store Store
+	// Instance is a second layer: how many requests may pass here in all, whatever
+	// their keys and limits, each as one unit. It protects this process, and is
+	// counted in its memory. It is asked before the Store, so what it refuses costs
+	// nothing there; what the Store refuses or cannot decide costs nothing here.
+	// Between the two, a request holds the unit while the Store decides. A refusal
+	// by it has this Limit, and is ByInstance; with several asks, each has it for its
+	// answer. Peeks do not count, nor do requests with an instant; what is given
+	// back to the Store stays counted here, for it has passed. It must not be changed
+	// once the Limiter is in use. nil: none.
+	Instance *Limit
 
-	memory Memory
-	calls  sync.Pool // of *call
+	memory   Memory
+	instance Memory    // the count of Instance
+	of       *Limiter  // has the count of Instance; nil: l
+	calls    sync.Pool // of *call
 }
 
-// NewLimiter is a Limiter over a Store.
+// NewLimiter is a Limiter over a Store. Over a Store that is Networked, it fails and
+// waits as that does: see WithFallback.
 func NewLimiter(s Store) *Limiter { return &Limiter{Store: s} }
+
+// WithFallback returns a Limiter that answers in time whatever the network does: where
+// l's Store is Networked, another one over the same counts, those of Instance among
+// them; else l itself.
+func (l *Limiter) WithFallback() *Limiter {
+	s, ok := l.Store.(Networked)
+	if !ok {
+		return l
+	}
+	return &Limiter{Store: s.WithFallback(), Instance: l.Instance, of: l}
+}
 
 func (l *Limiter) store() Store {
 	if l.Store == nil {
@@ -37,6 +61,9 @@ func (l *Limiter) store() Store {
 // inMemory is the Store if it is a Memory, which decides most requests of one ask in
 // less time than it takes to make them.
 func (l *Limiter) inMemory() *Memory {
+	if l.Instance != nil {
+		return nil
+	}
 	if l.Store == nil {
 		return &l.memory
 	}
@@ -109,6 +136,9 @@ func (l *Limiter) Take(ctx context.Context, r *Request, out []Decision) (Decisio
 	if out != nil && len(out) != len(r.Asks) {
 		return Decision{}, fmt.Errorf("stint: %w: room for %d decisions on %d asks", ErrRequest, len(out), len(r.Asks))
 	}
+	if l.Instance != nil {
+		return l.takeHere(ctx, r, out)
+	}
 	return l.store().Take(ctx, r, out)
 }
 
@@ -129,6 +159,8 @@ func (l *Limiter) TakeEach(ctx context.Context, rs []Request, answers []Answer) 
 	store, ok := l.store().(EachTaker)
 	switch {
 	case good == 0:
+	case l.Instance != nil:
+		l.takeEachHere(ctx, rs, answers)
 	case ok && good == len(rs):
 		store.TakeEach(ctx, rs, answers)
 	case ok:

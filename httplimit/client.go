@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/stintdev/stint"
 )
 
 // Clients tells who sent a request: the address at the other end of the
@@ -85,6 +87,13 @@ func (c Clients) Addr(r *http.Request) netip.Addr {
 // Key counts by the client's address; see Counted. It is a Key.
 func (c Clients) Key(r *http.Request) string {
 	return Counted(c.Addr(r), c.IPv6Bits)
+}
+
+// tell is next with the client's address in the contexts of requests.
+func (c Clients) tell(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r.WithContext(stint.WithClient(r.Context(), c.Key(r))))
+	})
 }
 
 // Believes tells whether the connection that r came by is a trusted proxy's, so

@@ -48,14 +48,22 @@ type Answer struct {
 type Decide func(r *http.Request) (Answer, error)
 
 // By decides by one limit under one key. Where the key is "", the request is
-// unlimited. l may be nil: one in memory. It panics if limit or key is nil.
+// unlimited. l nil: one in memory. limit nil: stint.DefaultLimit. key nil: the address of
+// the connection, which is the client's where no proxy stands between; see Clients.
+//
+// Where the Store of l is stint.Networked, By asks it through its Fallback, and so
+// answers in time whatever the network does. What the Instance of l refuses is Overloaded.
 func By(l *stint.Limiter, limit *stint.Limit, key Key) Decide {
-	if limit == nil || key == nil {
-		panic("httplimit: By needs a limit and a key")
-	}
 	if l == nil {
 		l = new(stint.Limiter)
 	}
+	if limit == nil {
+		limit = defaultLimit
+	}
+	if key == nil {
+		key = Clients{}.Key
+	}
+	l = l.WithFallback()
 	return func(r *http.Request) (Answer, error) {
 		k := key(r)
 		if k == "" {
@@ -64,6 +72,9 @@ func By(l *stint.Limiter, limit *stint.Limit, key Key) Decide {
 		d, err := l.Allow(r.Context(), k, limit)
 		if err != nil {
 			return Answer{}, fmt.Errorf("limit %s: %w", limit, err)
+		}
+		if d.By == stint.ByInstance {
+			return Answer{}, &Overloaded{RetryAfter: d.RetryAfter}
 		}
 		a := Answer{Decision: d}
 		if d.Delay > 0 {
@@ -74,6 +85,8 @@ func By(l *stint.Limiter, limit *stint.Limit, key Key) Decide {
 		return a, nil
 	}
 }
+
+var defaultLimit = stint.MustLimit(stint.DefaultLimit)
 
 // Shape is d with every allowed request held until it is its turn; see
 // Answer.Hold. It matters only to limits that are leaky buckets.

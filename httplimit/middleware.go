@@ -32,9 +32,16 @@ import (
 // its ModifyResponse can put that right. Where one Middleware wraps another,
 // those of the inner one stay. Headers of a request that was held are as of when
 // it was decided about.
+//
+// The zero Middleware limits each client address to stint.DefaultLimit, in memory.
 type Middleware struct {
-	// Decide must be given.
+	// Decide says what may pass. nil: By, with stint.DefaultLimit, in memory, for each
+	// address that Clients finds.
 	Decide Decide
+	// Clients finds the clients' addresses for the Decide above, and puts them into the
+	// contexts of requests (stint.WithClient), for a stint.Guard within. nil: of
+	// connections, for that Decide, and none is put into a context.
+	Clients *Clients
 	// Dialect says which headers tell the client how it stands. 0: XRateLimit.
 	Dialect Dialect
 	// OnError is told what kept Decide from deciding, and says whether to let
@@ -73,15 +80,20 @@ const (
 )
 
 // Wrap is next behind the limits. Each call makes room of its own for requests
-// to be held in. m is read when Wrap is called. It panics if Decide is missing,
-// or if dialects are combined that do not go together.
+// to be held in. m is read when Wrap is called. It panics if
+// dialects are combined that do not go together.
 //
 // A request that is held sees its client leave, and gives back what it took,
 // only where net/http sees that: with HTTP/1, once the request's body has been
 // read or if it has none.
 func (m Middleware) Wrap(next http.Handler) http.Handler {
+	var clients Clients
+	if m.Clients != nil {
+		clients = *m.Clients
+		next = clients.tell(next)
+	}
 	if m.Decide == nil {
-		panic("httplimit: a Middleware needs Decide")
+		m.Decide = By(nil, nil, clients.Key)
 	}
 	if err := m.Dialect.check(); err != nil {
 		panic("httplimit: " + err.Error())

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -208,15 +209,79 @@ func TestLimitsByClient(t *testing.T) {
 	}
 }
 
+// The zero Middleware limits each address that connects to 100 a minute; with Clients,
+// each client of a proxy.
+func TestZeroMiddleware(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, c := range map[string]struct {
+			clients *httplimit.Clients
+			want    int // of two clients behind one proxy
+		}{
+			"none":    {nil, 100},
+			"clients": {&httplimit.Clients{Trusted: behindTen}, 200},
+		} {
+			m := httplimit.Middleware{Clients: c.clients}.Wrap(pong)
+			got := 0
+			for i := range 300 {
+				w := httptest.NewRecorder()
+				m.ServeHTTP(w, from("10.0.0.1:1", "X-Forwarded-For", []string{"198.51.100.1", "198.51.100.2"}[i%2]))
+				if w.Code == 200 {
+					got++
+				} else if w.Code != 429 || w.Header().Get("Retry-After") == "" {
+					t.Fatalf("%s: %d %v", name, w.Code, w.Header())
+				}
+			}
+			if got != c.want {
+				t.Errorf("%s: %d passed, want %d", name, got, c.want)
+			}
+		}
+	})
+}
+
+// A Guard within counts by the client that the Middleware found.
+func TestGuardWithinMiddleware(t *testing.T) {
+	clients := &httplimit.Clients{Trusted: behindTen}
+	for name, m := range map[string]httplimit.Middleware{
+		"decided":   {Clients: clients},
+		"undecided": {Clients: clients, Decide: always(httplimit.Answer{}, errors.New("down")), OnError: func(*http.Request, error) bool { return true }},
+	} {
+		load := stint.Guard[int, int]{Limit: stint.MustLimit("1 per 1h")}.Wrap(func(context.Context, int) (int, error) { return 0, nil })
+		h := m.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, err := load(r.Context(), 0); err != nil {
+				w.WriteHeader(http.StatusTeapot)
+			}
+		}))
+		for i, c := range []struct {
+			client string
+			want   int
+		}{{"198.51.100.1", 200}, {"198.51.100.2", 200}, {"198.51.100.2", http.StatusTeapot}, {"198.51.100.3", 200}} {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, from("10.0.0.1:1", "X-Forwarded-For", c.client))
+			if w.Code != c.want {
+				t.Errorf("%s, %d: %s: %d, want %d", name, i, c.client, w.Code, c.want)
+			}
+		}
+	}
+}
+
+// A Limiter's own Instance refuses as the server's does: the client is not to blame.
+func TestByInstance(t *testing.T) {
+	l := &stint.Limiter{Instance: stint.MustLimit("1 per 1h")}
+	m := httplimit.Middleware{Decide: httplimit.By(l, nil, nil)}.Wrap(pong)
+	for i, want := range []int{200, 503} {
+		w := httptest.NewRecorder()
+		m.ServeHTTP(w, get())
+		if w.Code != want || (want == 503) != (w.Header().Get("Retry-After") == "3600") {
+			t.Errorf("%d: %d %v", i, w.Code, w.Header())
+		}
+	}
+}
+
 func TestMistakesOfTheProgrammerPanic(t *testing.T) {
-	limit := stint.MustLimit("1 per 1m")
 	for name, f := range map[string]func(){
-		"no Decide":  func() { httplimit.Middleware{}.Wrap(pong) },
 		"dialects":   func() { httplimit.Middleware{Decide: always(httplimit.Answer{}, nil), Dialect: 3}.Wrap(pong) },
 		"dialect":    func() { httplimit.Middleware{Decide: always(httplimit.Answer{}, nil), Dialect: 128}.Wrap(pong) },
-		"no limit":   func() { httplimit.By(nil, nil, everyone) },
-		"no key":     func() { httplimit.By(nil, limit, nil) },
-		"no limit 2": func() { _, _ = new(httplimit.Transport).RoundTrip(get()) },
+		"no limit":   func() { _, _ = new(httplimit.Transport).RoundTrip(get()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {

@@ -3,6 +3,7 @@ package httplimit
 import (
 	"net/http"
 	"strings"
+	"sync"
 
 	"github.com/stintdev/stint"
 )
@@ -19,7 +20,8 @@ import (
 type Transport struct {
 	// Limit must be given.
 	Limit *stint.Limit
-	// Limiter decides. nil: one in memory.
+	// Limiter decides; as by By, a stint.Networked Store is asked through its Fallback.
+	// nil: one in memory.
 	Limiter *stint.Limiter
 	// Key says what a request counts for; "": it is not limited. nil: the URL's
 	// host in lower case, with the port if it is not the scheme's usual one.
@@ -31,6 +33,8 @@ type Transport struct {
 	Base http.RoundTripper
 
 	memory stint.Limiter
+	once   sync.Once
+	in     *stint.Limiter // Limiter, with its fallback
 }
 
 // RoundTrip implements http.RoundTripper. Its errors are those of Base, those of
@@ -49,10 +53,12 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func (t *Transport) pass(r *http.Request) error {
-	limiter, key := t.Limiter, t.Key
-	if limiter == nil {
-		limiter = &t.memory
-	}
+	t.once.Do(func() {
+		if t.in = &t.memory; t.Limiter != nil {
+			t.in = t.Limiter.WithFallback()
+		}
+	})
+	limiter, key := t.in, t.Key
 	if key == nil {
 		key = host
 	}

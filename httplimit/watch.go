@@ -14,7 +14,7 @@ import (
 // ban who looks for holes. While a ban runs, requests of the key are refused; else d
 // decides. d may be nil: nothing but a ban refuses then, and no headers tell of
 // limits. Where the key is "", nobody is watched. l may be nil: one in memory. It
-// panics if key, p or statuses are missing.
+// panics if key, p or statuses are missing. l is asked as By does.
 //
 //	decide := httplimit.Watch(nil, &limiter, clients.Key, penalty, http.StatusUnauthorized)
 //
@@ -31,6 +31,7 @@ func Watch(d Decide, l *stint.Limiter, key Key, p *stint.Penalty, statuses ...in
 	if l == nil {
 		l = new(stint.Limiter)
 	}
+	l = l.WithFallback()
 	return func(r *http.Request) (Answer, error) {
 		k := key(r)
 		if k == "" {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,7 +26,7 @@ type Options struct {
 
 // Store is a stint.Store in Redis. It may be used from many goroutines at once.
 // It implements stint.EachTaker, stint.GiveBacker, stint.Resetter, stint.Violator,
-// stint.Recorder and stint.Punctual.
+// stint.Recorder, stint.Punctual and stint.Networked.
 //
 // A request takes one round trip. In a Cluster, where its asks have several
 // subjects, it is one for each slot, at the same time, and a second one where
@@ -50,6 +51,7 @@ type Store struct {
 	census    script
 	close     func()
 	merger    merger
+	fallback  fallback
 }
 
 // New is a Store over a Client. It asks the server what it is, and returns an
@@ -91,9 +93,47 @@ func (s *Store) Server() Server { return *s.server.Load() }
 // cluster tells whether the server is one of a Cluster.
 func (s *Store) cluster() bool { return s.server.Load().Cluster }
 
-// Close ends the connections of a Store that Open made. What New was given stays
-// open.
+// WithFallback implements stint.Networked: a stint.Fallback around the Store, with its
+// defaults, which counts the instances that share the limits. It waits for the server for
+// stint.DefaultDeadline, logs with slog.Default when that does not decide, and ends with
+// Close.
+func (s *Store) WithFallback() stint.Store {
+	f := &s.fallback
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.store == nil {
+		f.store = &stint.Fallback{Store: s}
+		var ctx context.Context
+		ctx, f.done = context.WithCancel(context.Background())
+		go f.store.Follow(ctx)
+		f.end()
+	}
+	return f.store
+}
+
+// fallback is what WithFallback returned.
+type fallback struct {
+	mu     sync.Mutex
+	store  *stint.Fallback    // nil: nothing yet
+	done   context.CancelFunc // ends its counting of instances
+	closed bool
+}
+
+// end ends what was started, once the Store is closed. The lock is held.
+func (f *fallback) end() {
+	if f.closed && f.store != nil {
+		f.done()
+		f.store.Close()
+	}
+}
+
+// Close ends the connections of a Store that Open made, and what WithFallback returned.
+// The client that New was given stays open.
 func (s *Store) Close() {
+	s.fallback.mu.Lock()
+	s.fallback.closed = true
+	s.fallback.end()
+	s.fallback.mu.Unlock()
 	if s.close != nil {
 		s.close()
 	}

@@ -1,0 +1,230 @@
+package stint_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+func byArgument[A any](_ context.Context, a A) string { return fmt.Sprint(a) }
+
+func TestGuard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		f := stint.Guard[int, string]{
+			Limit:   stint.MustLimit("2 per 10s"),
+			Key:     byArgument[int],
+			Cost:    func(id int) int64 { return int64(id) },
+			Message: "slow down",
+		}.Wrap(func(_ context.Context, id int) (string, error) { calls++; return fmt.Sprint("user ", id), nil })
+		if s, err := f(t.Context(), 2); s != "user 2" || err != nil {
+			t.Errorf("%q, %v", s, err)
+		}
+		_, err := f(t.Context(), 2)
+		var refused *stint.RefusedError
+		if !errors.As(err, &refused) || refused.Message != "slow down" || refused.RetryAfter != 10*time.Second || calls != 1 {
+			t.Errorf("%v after %d calls", err, calls)
+		}
+		if want := "stint: limited to 2 per 10s: retry after 10s (slow down)"; err.Error() != want {
+			t.Errorf("%q, want %q", err, want)
+		}
+		if _, err := f(t.Context(), 3); !errors.As(err, &refused) || refused.RetryAfter != stint.Never {
+			t.Errorf("a cost of 3: %v", err)
+		}
+		if _, err := f(t.Context(), -1); !errors.Is(err, stint.ErrRequest) {
+			t.Errorf("a cost of −1: %v", err)
+		}
+	})
+}
+
+func one(context.Context, int) (int, error) { return 1, nil }
+func two(context.Context, int) (int, error) { return 2, nil }
+
+// The zero Guard works: 100 calls a minute for each subject, client address, or all
+// others together.
+func TestGuardZero(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := stint.Guard[int, int]{}.Wrap(one)
+		ann, client := stint.WithSubject(t.Context(), "ann"), stint.WithClient(t.Context(), "192.0.2.1")
+		for _, c := range []struct {
+			name string
+			ctx  context.Context
+			want int
+		}{
+			{"ann", ann, 100},
+			{"ann, from an address", stint.WithClient(ann, "192.0.2.1"), 0},
+			{"an address", client, 100},
+			{"a subject that looks like it", stint.WithSubject(t.Context(), "192.0.2.1"), 100},
+			{"a subject that looks like the key of it", stint.WithSubject(t.Context(), "client=192.0.2.1"), 100},
+			{"nobody", t.Context(), 100},
+			{"an empty subject", stint.WithSubject(t.Context(), ""), 0},
+		} {
+			got := 0
+			for range 150 {
+				if _, err := f(c.ctx, got); err == nil {
+					got++
+				}
+			}
+			if got != c.want {
+				t.Errorf("%s: %d calls, want %d", c.name, got, c.want)
+			}
+		}
+	})
+}
+
+// Names tell the counts of Guards apart, whatever the names and keys hold.
+func TestGuardNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l stint.Limiter
+		limit := stint.MustLimit("1 per 1h")
+		penalty, err := stint.NewPenalty(stint.PenaltySpec{BanAfter: 1, BanFor: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		guard := func(name, key string, f func(context.Context, int) (int, error)) bool {
+			t.Helper()
+			_, err := stint.Guard[int, int]{Name: name, Limiter: &l, Limit: limit, Penalty: penalty,
+				Key: func(context.Context, int) string { return key }}.Wrap(f)(t.Context(), 0)
+			return err == nil
+		}
+		for _, c := range []struct {
+			name, key string
+			f         func(context.Context, int) (int, error)
+			want      bool
+		}{
+			{"", "a", one, true},
+			{"", "a", one, false}, // banned now, under this name alone
+			{"", "a", two, true},
+			{"github.com/stintdev/stint_test.one", "a", two, false},
+			{"x", "1:y", one, true},
+			{"x:1", "y", one, true},
+			{"x:1:", "y", one, true},
+			{"x", ":1:y", one, true},
+			{"x", "1:y", two, false},
+			{"x", "", one, true},
+		} {
+			if got := guard(c.name, c.key, c.f); got != c.want {
+				t.Errorf("name %q, key %q: %v, want %v", c.name, c.key, got, c.want)
+			}
+		}
+	})
+}
+
+func TestGuardEnabled(t *testing.T) {
+	on := true
+	f := stint.Guard[int, int]{Limit: stint.MustLimit("1 per 1h"), Enabled: func() bool { return on }}.Wrap(one)
+	for i, c := range []struct{ on, want bool }{{true, true}, {true, false}, {false, true}, {false, true}, {true, false}} {
+		on = c.on
+		if _, err := f(t.Context(), 0); (err == nil) != c.want {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+}
+
+func TestGuardWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := stint.Guard[string, int]{
+			Limit: stint.MustLimit("1 per 10s"),
+			Key:   byArgument[string],
+			Wait:  true,
+		}.Wrap(func(context.Context, string) (int, error) { return 1, nil })
+		start := time.Now()
+		for range 3 {
+			if _, err := f(t.Context(), "a"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if time.Since(start) != 20*time.Second {
+			t.Errorf("three calls took %s, want 20s", time.Since(start))
+		}
+	})
+}
+
+func TestGuardMisuse(t *testing.T) {
+	p, err := stint.NewPenalty(stint.PenaltySpec{WarnAfter: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, wrap := range map[string]func(){
+		"no function":      func() { stint.Guard[int, int]{}.Wrap(nil) },
+		"penalty and wait": func() { stint.Guard[int, int]{Wait: true, Penalty: p}.Wrap(one) },
+		"allow and wait":   func() { stint.Guard[int, int]{Wait: true, OnError: stint.OnErrorAllow}.Wrap(one) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			wrap()
+		}()
+	}
+}
+
+// logged collects what is logged meanwhile.
+func logged(t *testing.T) func() string {
+	t.Helper()
+	var mu sync.Mutex
+	var b bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return b.Write(p)
+	}), nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	return func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return b.String()
+	}
+}
+
+type writer func([]byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }
+
+// broken is a Store that fails, and nothing else.
+type broken struct{ err error }
+
+func (b broken) Take(context.Context, *stint.Request, []stint.Decision) (stint.Decision, error) {
+	return stint.Decision{}, b.err
+}
+
+// Of a Store without a Fallback, OnErrorAllow alone calls the function, and says so in
+// one line of the log; whose own fault it is gets an error in any case.
+func TestGuardOnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		text := logged(t)
+		down := errors.New("down")
+		for onError, want := range map[stint.OnError]error{stint.OnErrorAllow: nil, stint.OnErrorDeny: down, stint.OnErrorLocal: down} {
+			f := stint.Guard[int, int]{Limiter: stint.NewLimiter(broken{down}), OnError: onError}.Wrap(one)
+			for range 1000 {
+				if _, err := f(t.Context(), 0); !errors.Is(err, want) {
+					t.Fatalf("%s: %v", onError, err)
+				}
+			}
+			if _, err := f(stint.WithSubject(t.Context(), strings.Repeat("x", 5000)), 0); !errors.Is(err, stint.ErrRequest) {
+				t.Errorf("%s: a key that is too long: %v", onError, err)
+			}
+			gone, cancel := context.WithCancel(t.Context())
+			cancel()
+			if _, err := f(gone, 0); onError == stint.OnErrorAllow && err == nil {
+				t.Errorf("%s: its caller has left: %v", onError, err)
+			}
+		}
+		synctest.Wait()
+		if got := text(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "down") {
+			t.Errorf("the log: %s", got)
+		}
+	})
+}

@@ -1,0 +1,105 @@
+package stint
+
+import "context"
+
+// instanceKey is the one key of Limiter.Instance.
+const instanceKey = "instance"
+
+func (l *Limiter) instanceCount() *Memory {
+	if l.of != nil {
+		return &l.of.instance
+	}
+	return &l.instance
+}
+
+// enter takes a unit of l.Instance for r, if that has one left; else d is the refusal.
+// What takes nothing, and what has an instant, is let pass without.
+func (l *Limiter) enter(r *Request) (d Decision, taken, ok bool) {
+	if l.Instance == nil || !r.At.IsZero() || !r.takes() {
+		return d, false, true
+	}
+	own := Request{Asks: []Ask{{Key: instanceKey, Limit: l.Instance, Cost: 1}}}
+	d, err := l.instanceCount().Take(context.Background(), &own, nil)
+	if err != nil { // its only key always has room
+		return d, false, true
+	}
+	d.By = ByInstance
+	return d, d.Allowed, d.Allowed
+}
+
+// takes tells whether r asks for any units.
+func (r *Request) takes() bool {
+	for i := range r.Asks {
+		if r.Asks[i].Cost > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// settle has the answer to a request that has entered: where that is refused, or could
+// not be decided, the unit that it took goes back; where it is allowed, it leaves at
+// the later of both paces.
+func (l *Limiter) settle(own *Decision, d *Decision, err error) {
+	if err == nil && d.Allowed {
+		d.Delay = max(d.Delay, own.Delay)
+		return
+	}
+	_ = l.instanceCount().GiveBack(context.Background(), &Request{Asks: []Ask{{Key: instanceKey, Limit: l.Instance, Cost: 1}}}) // it cannot fail
+}
+
+// takeHere is Take where there is an Instance.
+func (l *Limiter) takeHere(ctx context.Context, r *Request, out []Decision) (Decision, error) {
+	own, taken, ok := l.enter(r)
+	if !ok {
+		for i := range out {
+			out[i] = own
+		}
+		return own, nil
+	}
+	d, err := l.store().Take(ctx, r, out)
+	if taken {
+		l.settle(&own, &d, err)
+	}
+	return d, err
+}
+
+// takeEachHere is TakeEach, of requests that have been checked, where there is an
+// Instance: the Store is asked about those that enter.
+func (l *Limiter) takeEachHere(ctx context.Context, rs []Request, answers []Answer) {
+	type entry struct {
+		at    int // in rs
+		own   Decision
+		taken bool
+	}
+	var entered []entry
+	var asked []Request
+	var got []Answer
+	for i := range rs {
+		a := &answers[i]
+		if a.Err != nil {
+			continue
+		}
+		own, taken, ok := l.enter(&rs[i])
+		if !ok {
+			a.Decision = own
+			for j := range a.Each {
+				a.Each[j] = own
+			}
+			continue
+		}
+		entered = append(entered, entry{i, own, taken})
+		asked, got = append(asked, rs[i]), append(got, *a)
+	}
+	if len(asked) == 0 {
+		return
+	}
+	powers{l.store()}.takeEach(ctx, asked, got)
+	for i := range entered {
+		e := &entered[i]
+		if e.taken {
+			l.settle(&e.own, &got[i].Decision, got[i].Err)
+		}
+		answers[e.at] = got[i]
+	}
+}
