@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -19,21 +20,42 @@ func ExampleOpen() {
 		return
 	}
 	defer store.Close()
-	limiter := stint.NewLimiter(store)
+	limiter := stint.NewLimiter(store.WithFallback())
 	d, err := limiter.Allow(ctx, "user:42", stint.MustLimit("100 per 1m"))
 	fmt.Println(d.Allowed, err)
 }
 
-// How do I get all that the server does: an answer in time whatever Redis does, and no
-// question to it where the answer is known? By layers around the Store.
+// How do I share limits by Redis, and have an answer in time whatever that does?
+func ExampleStore_WithFallback() {
+	example := func(ctx context.Context) error {
+		store, err := redislimit.OpenLater("redis://localhost:6379", nil) // Redis need not be there yet
+		if err != nil {
+			return err
+		}
+		defer store.Close()
+		limiter := stint.NewLimiter(store.WithFallback()) // decides without Redis what that does not in 25 ms
+		perMinute := stint.MustLimit("100 per 1m")
+
+		d, err := limiter.Allow(ctx, "user:42", perMinute)
+		if err == nil && !d.Allowed {
+			// come back in d.RetryAfter
+		}
+		fmt.Println(d.Allowed, d.By)
+		return err
+	}
+	fmt.Println(example(context.Background()))
+}
+
+// How do I get all that the server does, such as no question to Redis where the answer
+// is known? By layers of your own around the Store.
 func ExampleOpenLater() {
-	store, err := redislimit.OpenLater("redis://localhost:6379", nil) // Redis need not be there yet
+	store, err := redislimit.OpenLater("redis://localhost:6379", nil)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer store.Close()
-	fallback := &stint.Fallback{Store: store} // decides where Redis does not in 25 ms
+	fallback := &stint.Fallback{Store: store, Deadline: 50 * time.Millisecond}
 	defer fallback.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -71,7 +93,7 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	limiter := stint.NewLimiter(store)
+	limiter := stint.NewLimiter(store.WithFallback())
 	d, err := limiter.Allow(ctx, "user:42", stint.MustLimit("100 per 1m"))
 	fmt.Println(d.Allowed, err)
 }

@@ -1,0 +1,230 @@
+package redislimit_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/redistest"
+	"github.com/stintdev/stint/redislimit"
+)
+
+// atMost is a generous bound for an answer that is to come within 25 ms. Without a
+// deadline these tests would wait for unhurried, or forever.
+const (
+	atMost    = 5 * time.Second
+	unhurried = "?timeout=30s"
+)
+
+// journal is a log that is kept.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
+// keepLog collects what is logged until the end of the test.
+func keepLog(t *testing.T) *journal {
+	j, before := new(journal), slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(j, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	return j
+}
+
+func loadUser(_ context.Context, id int) (int, error) { return id, nil }
+
+// troubles bring a server into trouble, and say whether it answers again.
+var troubles = map[string]func(*testing.T, *redistest.Server) (mend func()){
+	"frozen": func(t *testing.T, s *redistest.Server) func() { return s.Freeze(t) },
+	"killed": func(t *testing.T, s *redistest.Server) func() {
+		s.Kill()
+		return func() { s.Begin(t) }
+	},
+}
+
+// A Guard over a bare Store answers within the deadline when Redis is frozen or dead:
+// by what was left of the limit, as OnError says, and a log line says so.
+func TestGuardWithoutRedis(t *testing.T) {
+	for name, trouble := range troubles {
+		t.Run(name, func(t *testing.T) {
+			log := keepLog(t)
+			server := redistest.Start(t)
+			limiter := stint.NewLimiter(open(t, server.URL()+unhurried))
+			guard := func(o stint.OnError) func(context.Context, int) (int, error) {
+				return stint.Guard[int, int]{Limiter: limiter, Limit: stint.MustLimit("3 per 1h"), OnError: o, Name: o.String()}.Wrap(loadUser)
+			}
+			local, deny, allow := guard(stint.OnErrorLocal), guard(stint.OnErrorDeny), guard(stint.OnErrorAllow)
+			call := func(f func(context.Context, int) (int, error)) error {
+				t.Helper()
+				began := time.Now()
+				got, err := f(t.Context(), 42)
+				if took := time.Since(began); took > atMost {
+					t.Fatalf("it took %s", took)
+				}
+				if err == nil && got != 42 {
+					t.Errorf("it returned %d", got)
+				}
+				return err
+			}
+			for _, f := range []func(context.Context, int) (int, error){local, deny, allow} {
+				until(t, func() bool { return call(f) == nil })
+			}
+			mend := trouble(t, server)
+			allowed := 0
+			var refused *stint.RefusedError
+			for range 20 {
+				switch err := call(local); {
+				case err == nil:
+					allowed++
+				case !errors.As(err, &refused) || refused.By != stint.ByLocal:
+					t.Errorf("local: %v", err)
+				}
+				if err := call(deny); err == nil || errors.As(err, &refused) {
+					t.Errorf("deny: %v", err)
+				}
+				if err := call(allow); err != nil {
+					t.Errorf("allow: %v", err)
+				}
+			}
+			if allowed != 2 {
+				t.Errorf("%d calls by the local share of the 2 that were left", allowed)
+			}
+			until(t, func() bool { return strings.Contains(log.String(), "OnError decides") })
+			if text := log.String(); strings.Count(text, "\n") > 2 || !strings.Contains(text, "error=") {
+				t.Errorf("the log:\n%s", text)
+			}
+			mend()
+			until(t, func() bool {
+				_ = call(local)
+				return strings.Contains(log.String(), "the store decides again")
+			})
+		})
+	}
+}
+
+// The same of a Middleware, whose requests would hang or be answered with 503.
+func TestMiddlewareWithoutRedis(t *testing.T) {
+	for name, trouble := range troubles {
+		t.Run(name, func(t *testing.T) {
+			log := keepLog(t)
+			server := redistest.Start(t)
+			limiter := stint.NewLimiter(open(t, server.URL()+unhurried))
+			h := httplimit.Middleware{Decide: httplimit.By(limiter, stint.MustLimit("3 per 1h"), nil)}.Wrap(
+				http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			get := func() int {
+				began := time.Now()
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+				if took := time.Since(began); took > atMost {
+					t.Fatalf("it took %s", took)
+				}
+				return w.Code
+			}
+			if got := get(); got != 200 {
+				t.Fatal(got)
+			}
+			trouble(t, server)
+			for i, want := range []int{200, 200, 429, 429, 429, 429} {
+				if got := get(); got != want {
+					t.Errorf("%d: %d, want %d", i, got, want)
+				}
+			}
+			until(t, func() bool { return strings.Contains(log.String(), "OnError") })
+		})
+	}
+}
+
+// Whoever closes the Store ends what stands by for it; after that, too, nothing hangs.
+func TestWithFallbackCloses(t *testing.T) {
+	keepLog(t)
+	server := redistest.Start(t)
+	s, err := redislimit.Open(t.Context(), server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := s.WithFallback().(*stint.Fallback)
+	if s.WithFallback() != stint.Store(f) {
+		t.Error("a second call returns another one")
+	}
+	until(t, func() bool { return f.Known() == 1 })
+	s.Close()
+	other, err := redislimit.Open(t.Context(), server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.Close()
+	for _, store := range []stint.Store{f, other.WithFallback()} {
+		d, err := stint.NewLimiter(store).Allow(t.Context(), "a", stint.MustLimit("1 per 1h"))
+		if err != nil || d.By != stint.ByLocal {
+			t.Errorf("%+v, %v", d, err)
+		}
+	}
+}
+
+// The README's example of the library, compiled and run as it stands there, answers
+// also where Redis is frozen, or not there at all.
+func TestReadmeExample(t *testing.T) {
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok1 := strings.Cut(string(readme), "## Library\n\n```go\n")
+	code, _, ok2 := strings.Cut(rest, "```\n")
+	if !ok1 || !ok2 || !strings.Contains(code, `"redis://localhost:6379"`) {
+		t.Fatal("the README has no example of the library with a Redis")
+	}
+	example, err := os.ReadFile("example_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(code) {
+		if !strings.Contains(string(example), strings.TrimSpace(line)) {
+			t.Errorf("not in an Example function: %s", line)
+		}
+	}
+	server := redistest.Start(t)
+	frozen := redistest.Start(t)
+	frozen.Freeze(t)
+	for name, c := range map[string]struct{ address, want string }{
+		"there":  {server.URL(), "true"},
+		"frozen": {frozen.URL(), "true local"},
+		"away":   {"redis://127.0.0.1:1", "true local"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "main.go")
+			text := strings.ReplaceAll(code, "redis://localhost:6379", c.address)
+			text = "package main\n\nimport (\n\"context\"\n\"fmt\"\n\"time\"\n\n\"github.com/stintdev/stint\"\n\"github.com/stintdev/stint/redislimit\"\n)\n\n" +
+				"func run(ctx context.Context) error {\nbegan := time.Now()\n" + text +
+				"if took := time.Since(began); took > 5*time.Second { return fmt.Errorf(\"it took %s\", took) }\n" +
+				"fmt.Println(d.Allowed, d.By)\nreturn err\n}\n\nfunc main() {\nif err := run(context.Background()); err != nil { panic(err) }\n}\n"
+			fill(t, file, []byte(text))
+			out, err := exec.CommandContext(t.Context(), "go", "run", file).CombinedOutput()
+			if err != nil || !strings.Contains(string(out), c.want) {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
