@@ -158,11 +158,21 @@ func notThere(err error) bool {
 }
 
 // connect opens the engine. rueidis dials at once, so a server that cannot be
-// reached shows here.
-func connect(t *target) (engine, error) {
+// reached shows here. It gives up when ctx is done.
+func connect(ctx context.Context, t *target) (engine, error) {
 	s, o := newSockets(), t.option
 	o.DialCtxFn = s.dial(o.DialCtxFn)
+	inTime := context.AfterFunc(ctx, func() {
+		s.refuse()
+		s.sever()
+	})
 	c, err := rueidis.NewClient(o)
+	if !inTime() {
+		if err == nil {
+			c.Close()
+		}
+		err = ctx.Err()
+	}
 	if err != nil {
 		s.refuse()
 		s.sever() // a node of a Cluster may have been reached

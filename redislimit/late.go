@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/stintdev/stint"
 )
 
 // OpenLater is Open for a server that may not be there yet: it returns at once, with
 // an error only if the address itself is wrong, and connects in the background, for
 // as long as it takes, until Close. Until then every call fails, with the reason of
-// the last attempt. told is called after each attempt, from one goroutine: with what
+// the last attempt; but Take waits for the first one to end, as long as its caller does,
+// so that a server that is there decides from the beginning. told is called after each attempt, from one goroutine: with what
 // the server says of itself, or why it cannot serve; nil: nobody is told.
 func OpenLater(address string, told func(Server, error)) (*Store, error) {
 	t, err := openURL(address)
@@ -29,6 +32,7 @@ func OpenLater(address string, told func(Server, error)) (*Store, error) {
 		told = func(Server, error) {}
 	}
 	s.server.Store(&Server{})
+	s.tried = make(chan struct{})
 	connected := make(chan struct{})
 	go func() {
 		defer close(connected)
@@ -56,6 +60,12 @@ var errConnecting = errors.New("connecting to the server")
 func (l *late) connect(ctx context.Context, s *Store, t *target, told func(Server, error)) {
 	for failures := 0; ; failures++ {
 		server, err := l.try(ctx, s, t)
+		if err != nil {
+			l.why.Store(&err)
+		}
+		if failures == 0 {
+			close(s.tried)
+		}
 		if ctx.Err() != nil {
 			return
 		}
@@ -63,7 +73,6 @@ func (l *late) connect(ctx context.Context, s *Store, t *target, told func(Serve
 		if err == nil {
 			return
 		}
-		l.why.Store(&err)
 		select {
 		case <-ctx.Done():
 			return
@@ -72,11 +81,42 @@ func (l *late) connect(ctx context.Context, s *Store, t *target, told func(Serve
 	}
 }
 
+// awaitFirst waits for the first attempt to connect, if that is still under way, and
+// returns r with what is left of its deadline.
+func (s *Store) awaitFirst(ctx context.Context, r *stint.Request) (*stint.Request, error) {
+	select {
+	case <-s.tried:
+		return r, nil
+	default:
+	}
+	if r.Deadline <= 0 {
+		select {
+		case <-s.tried:
+			return r, nil
+		case <-ctx.Done():
+			return r, ctx.Err()
+		}
+	}
+	began := time.Now()
+	late := time.NewTimer(r.Deadline)
+	defer late.Stop()
+	select {
+	case <-s.tried:
+	case <-late.C:
+		return r, context.DeadlineExceeded
+	case <-ctx.Done():
+		return r, ctx.Err()
+	}
+	rest := *r
+	rest.Deadline = max(1, r.Deadline-time.Since(began))
+	return &rest, nil
+}
+
 // attempt bounds how long a server may take to tell what it is.
 const attempt = 5 * time.Second
 
 func (l *late) try(ctx context.Context, s *Store, t *target) (Server, error) {
-	e, err := connect(t)
+	e, err := connect(ctx, t)
 	if err != nil {
 		return Server{}, err
 	}

@@ -1,6 +1,8 @@
 package redislimit_test
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +49,52 @@ func TestOpenLater(t *testing.T) {
 	}
 	if s.Server().Version == "" {
 		t.Error("nothing is known of the server")
+	}
+}
+
+// A server that is there decides from the first request on, behind a Fallback, too; one
+// that is frozen is waited for as long as the deadline.
+func TestOpenLaterFirst(t *testing.T) {
+	keepLog(t)
+	server := redistest.Start(t)
+	limit := stint.MustLimit("1000 per 1h")
+	for i := range 20 {
+		s, err := redislimit.OpenLater(server.URL(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := &stint.Fallback{Store: s, Deadline: 5 * time.Second}
+		d, err := stint.NewLimiter(f).Allow(t.Context(), "k", limit)
+		if err != nil || d.By != stint.ByStore || d.Remaining != int64(999-i) {
+			t.Errorf("%d: %+v, %v", i, d, err)
+		}
+		f.Close()
+		s.Close()
+	}
+	server.Freeze(t)
+	s, err := redislimit.OpenLater(server.URL()+unhurried, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		began := time.Now()
+		if s.Close(); time.Since(began) > atMost {
+			t.Errorf("to close took %s", time.Since(began))
+		}
+	}()
+	began := time.Now()
+	r := stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}, Deadline: 10 * time.Millisecond}
+	if _, err := s.Take(t.Context(), &r, nil); !errors.Is(err, stint.ErrUnsent) || !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > atMost {
+		t.Errorf("%v after %s", err, time.Since(began))
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := redislimit.Open(gone, server.URL()+unhurried); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	r.Deadline = 0
+	if _, err := s.Take(gone, &r, nil); !errors.Is(err, stint.ErrUnsent) || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
 	}
 }
 

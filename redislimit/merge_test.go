@@ -49,7 +49,7 @@ func gated(t *testing.T) (*redistest.Server, *Store, *gate) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := connect(to)
+	e, err := connect(t.Context(), to)
 	if err != nil {
 		t.Fatal(err)
 	}

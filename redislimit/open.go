@@ -59,7 +59,7 @@ func OpenIn(ctx context.Context, address, namespace string) (*Store, error) {
 	if namespace != "" {
 		t.options.Namespace = namespace
 	}
-	c, err := connect(t)
+	c, err := connect(ctx, t)
 	if err != nil {
 		return nil, err
 	}

@@ -50,6 +50,7 @@ type Store struct {
 	look      script
 	census    script
 	close     func()
+	tried     chan struct{} // closed after the first attempt to connect; nil: New was called
 	merger    merger
 	fallback  fallback
 }
@@ -142,6 +143,12 @@ func (s *Store) Close() {
 // Take implements stint.Store. Requests that come at the same time go to the server
 // together, in the order in which they came.
 func (s *Store) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+	if s.tried != nil {
+		var err error
+		if r, err = s.awaitFirst(ctx, r); err != nil {
+			return stint.Decision{}, notSent(err)
+		}
+	}
 	if !s.cluster() || oneSlot(r) {
 		return s.takeMerged(ctx, r, out)
 	}
