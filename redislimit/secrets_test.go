@@ -192,6 +192,26 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
+// What is wrong is said once, also where an error of before is the reason: here a server
+// that lets its user do nothing.
+func TestAdviceIsSaidOnce(t *testing.T) {
+	server := redistest.Start(t, "--requirepass", "right")
+	for password, word := range map[string]string{"": "NOAUTH", ":wrong@": "WRONGPASS", "blind:pw@": "NOPERM"} {
+		if word == "NOPERM" {
+			server = redistest.Start(t)
+			server.Do(t, "ACL", "SETUSER", "blind", "on", ">pw", "~*", "+@all", "-info")
+		}
+		s, err := redislimit.OpenLater("redis://"+password+server.Addr, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if err := asks(t, s)(); err == nil || strings.Count(err.Error(), word) != 1 || strings.Count(err.Error(), "the server") != 1 {
+			t.Errorf("%s: %v", word, err)
+		}
+	}
+}
+
 // Neither an error nor an address that is refused tells a password.
 func TestNoPasswordIsTold(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "right")

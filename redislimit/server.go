@@ -2,6 +2,7 @@ package redislimit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -78,24 +79,25 @@ var advice = map[string]string{
 	"CROSSSLOT":   "the server belongs to a Cluster that Stint did not notice: use redis+cluster://",
 }
 
-// advise adds to an error what to do about it.
-func advise(err error) error {
-	word := code(err)
-	a, ok := advice[word]
-	switch {
-	case !ok:
-		return err
-	case word == "NOAUTH" || word == "WRONGPASS":
-		return refusal{a + " (" + word + ")", err}
-	}
-	return fmt.Errorf("%s: %w", a, err)
-}
-
-// refusal is the server's error in our words, where its own would say the same again.
-type refusal struct {
+// advised is a server's error with what to do about it.
+type advised struct {
 	text string
 	error
 }
 
-func (r refusal) Error() string { return r.text }
-func (r refusal) Unwrap() error { return r.error }
+func (a advised) Error() string { return a.text }
+func (a advised) Unwrap() error { return a.error }
+
+// advise adds to an error what to do about it, once. What a server says of a password is
+// left out, for it says the same again.
+func advise(err error) error {
+	word := code(err)
+	a, ok := advice[word]
+	if !ok || errors.As(err, new(advised)) {
+		return err
+	}
+	if word == "NOAUTH" || word == "WRONGPASS" {
+		return advised{a + " (" + word + ")", err}
+	}
+	return advised{a + ": " + err.Error(), err}
+}
