@@ -19,5 +19,7 @@
 // all of them or, if any refuses it, under none. A refused request never costs
 // anything.
 //
-// To limit a function, see [Guard]. For HTTP, see package httplimit.
+// To limit a function, see [Guard]. For HTTP, see package httplimit. In a fleet, ask a
+// Store over a network through its fallback ([Networked]), so that decisions come in time
+// whatever the network does.
 package stint

@@ -2,9 +2,10 @@
 // finds out who the client is, asks, tells the client in headers how it stands,
 // and answers for the handler where a request is refused.
 //
-//	var limiter stint.Limiter
-//	perMinute := stint.MustLimit("100 per 1m")
-//	limited := httplimit.Middleware{Decide: httplimit.By(&limiter, perMinute, httplimit.Clients{}.Key)}
+//	http.ListenAndServe(":8080", httplimit.Middleware{}.Wrap(mux)) // stint.DefaultLimit for each client's address
+//
+//	clients := httplimit.Clients{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+//	limited := httplimit.Middleware{Clients: &clients, Decide: httplimit.By(limiter, stint.MustLimit("20 per 1s"), clients.Key)}
 //	http.ListenAndServe(":8080", limited.Wrap(mux))
 //
 // A [Key] says whom or what a request counts for; [Clients] finds the client's

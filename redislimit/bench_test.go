@@ -9,10 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/redistest"
+	"github.com/stintdev/stint/redislimit"
 )
 
 // Each row decides over the same server and engine as the first, which is a bare
@@ -159,4 +161,34 @@ func BenchmarkCluster(b *testing.B) {
 			})
 		}
 	}
+}
+
+// How many connections decide fastest, for 64 callers of a million keys; and a pool, of
+// another client, with a connection for each caller.
+func BenchmarkConnections(b *testing.B) {
+	server := redistest.Start(b)
+	limit := stint.MustLimit("1000000 per 1h")
+	row := func(name string, s *redislimit.Store) {
+		limiter := stint.NewLimiter(s)
+		b.Run(name, func(b *testing.B) {
+			b.SetParallelism(32)
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					if _, err := limiter.Allow(context.Background(), fmt.Sprint("user:", rand.IntN(1_000_000)), limit); err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		})
+	}
+	for _, n := range []string{"1", "2", "4", "16", "64"} {
+		row(n, open(b, server.URL()+"?connections="+n))
+	}
+	pool := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: 64, MaxRetries: -1, ContextTimeoutEnabled: true})
+	defer pool.Close()
+	s, err := redislimit.New(context.Background(), goRedis{pool}, redislimit.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	row("pool", s)
 }

@@ -20,7 +20,8 @@ type Settings struct {
 	// Listen and CheckListen are the addresses of the gateway and of the check
 	// API. The gateway listens only where there are Routes.
 	Listen, CheckListen string
-	// Store is "memory", or the address of a Redis as redislimit.Open takes it.
+	// Store is "memory", or the address of a Redis as redislimit.Open takes it, with
+	// how to authenticate and encrypt, and how long to wait.
 	Store string
 	// MaxKeys bounds a store in memory.
 	MaxKeys int64
