@@ -34,7 +34,8 @@ type Breaker struct {
 	// Probes is how many must be answered in a row. 0: 3.
 	Probes int
 	// Changed is told of each change of state, from one goroutine at a time; why
-	// is the error that opened it, else nil. It must not block. nil: nobody is.
+	// is the error that opened it, else nil. It must not block. nil: nobody is; see
+	// Fallback.Called.
 	Changed func(to BreakerState, why error)
 }
 

@@ -80,8 +80,8 @@ const (
 )
 
 // Wrap is next behind the limits. Each call makes room of its own for requests
-// to be held in. m is read when Wrap is called. It panics if
-// dialects are combined that do not go together.
+// to be held in. m is read when Wrap is called. It panics if dialects
+// are combined that do not go together.
 //
 // A request that is held sees its client leave, and gives back what it took,
 // only where net/http sees that: with HTTP/1, once the request's body has been

@@ -6,16 +6,15 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
-
-	"github.com/stintdev/stint"
 )
 
 // OpenLater is Open for a server that may not be there yet: it returns at once, with
 // an error only if the address itself is wrong, and connects in the background, for
 // as long as it takes, until Close. Until then every call fails, with the reason of
-// the last attempt; but Take waits for the first one to end, as long as its caller does,
-// so that a server that is there decides from the beginning. told is called after each attempt, from one goroutine: with what
-// the server says of itself, or why it cannot serve; nil: nobody is told.
+// the last attempt; but Take and TakeEach wait for the first one to end, as long as
+// their callers do, so that a server that is there decides from the beginning. told is
+// called after each attempt, from one goroutine: with what the server says of itself, or
+// why it cannot serve; nil: nobody is told.
 func OpenLater(address string, told func(Server, error)) (*Store, error) {
 	t, err := openURL(address)
 	if err != nil {
@@ -81,35 +80,32 @@ func (l *late) connect(ctx context.Context, s *Store, t *target, told func(Serve
 	}
 }
 
-// awaitFirst waits for the first attempt to connect, if that is still under way, and
-// returns r with what is left of its deadline.
-func (s *Store) awaitFirst(ctx context.Context, r *stint.Request) (*stint.Request, error) {
+// awaitFirst waits for the first attempt to connect, if that is still under way, until
+// ctx is done or, where that is more than 0, for as long as deadline.
+func (s *Store) awaitFirst(ctx context.Context, deadline time.Duration) (waited time.Duration, err error) {
+	if s.tried == nil {
+		return 0, nil
+	}
 	select {
 	case <-s.tried:
-		return r, nil
+		return 0, nil
 	default:
 	}
-	if r.Deadline <= 0 {
-		select {
-		case <-s.tried:
-			return r, nil
-		case <-ctx.Done():
-			return r, ctx.Err()
-		}
-	}
 	began := time.Now()
-	late := time.NewTimer(r.Deadline)
-	defer late.Stop()
+	var due <-chan time.Time
+	if deadline > 0 {
+		t := time.NewTimer(deadline)
+		defer t.Stop()
+		due = t.C
+	}
 	select {
 	case <-s.tried:
-	case <-late.C:
-		return r, context.DeadlineExceeded
+	case <-due:
+		err = context.DeadlineExceeded
 	case <-ctx.Done():
-		return r, ctx.Err()
+		err = ctx.Err()
 	}
-	rest := *r
-	rest.Deadline = max(1, r.Deadline-time.Since(began))
-	return &rest, nil
+	return time.Since(began), err
 }
 
 // attempt bounds how long a server may take to tell what it is.

@@ -93,6 +93,10 @@ func TestOpenLaterFirst(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	r.Deadline = 0
+	answers := make([]stint.Answer, 1)
+	if s.TakeEach(gone, []stint.Request{r}, answers); !errors.Is(answers[0].Err, stint.ErrUnsent) || !errors.Is(answers[0].Err, context.Canceled) {
+		t.Errorf("%v", answers[0].Err)
+	}
 	if _, err := s.Take(gone, &r, nil); !errors.Is(err, stint.ErrUnsent) || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}

@@ -143,11 +143,14 @@ func (s *Store) Close() {
 // Take implements stint.Store. Requests that come at the same time go to the server
 // together, in the order in which they came.
 func (s *Store) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
-	if s.tried != nil {
-		var err error
-		if r, err = s.awaitFirst(ctx, r); err != nil {
-			return stint.Decision{}, notSent(err)
-		}
+	waited, err := s.awaitFirst(ctx, r.Deadline)
+	switch {
+	case err != nil:
+		return stint.Decision{}, notSent(err)
+	case waited > 0 && r.Deadline > 0:
+		rest := *r
+		rest.Deadline = max(1, r.Deadline-waited)
+		r = &rest
 	}
 	if !s.cluster() || oneSlot(r) {
 		return s.takeMerged(ctx, r, out)
