@@ -3,7 +3,6 @@ package redislimit
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -126,17 +125,17 @@ func (e engine) sendAll(commands [][]string) (any, error) {
 	return values, nil
 }
 
-// command tells rueidis which arguments are keys.
+// command tells rueidis by which key to find the node. Were it told of all keys, it would
+// panic at those of several slots, as of a call that was made up before it was known that
+// the server belongs to a Cluster; the server replies CROSSSLOT.
 func (e engine) command(args []string) rueidis.Completed {
 	b := e.B()
 	switch args[0] {
 	case "EVAL", "EVALSHA":
-		if n, err := strconv.Atoi(args[2]); err == nil {
-			return b.Arbitrary(args[:3]...).Keys(args[3 : 3+n]...).Args(args[3+n:]...).Build()
+		if args[2] != "0" {
+			return b.Arbitrary(args[:3]...).Keys(args[3]).Args(args[4:]...).Build()
 		}
-	case "DEL":
-		return b.Arbitrary("DEL").Keys(args[1:]...).Build()
-	case "GET", "HGET", "HMGET":
+	case "DEL", "GET", "HGET", "HMGET":
 		return b.Arbitrary(args[0]).Keys(args[1]).Args(args[2:]...).Build()
 	}
 	return b.Arbitrary(args...).Build()

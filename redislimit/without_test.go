@@ -209,7 +209,7 @@ func TestReadmeExample(t *testing.T) {
 	frozen := redistest.Start(t)
 	frozen.Freeze(t)
 	for name, c := range map[string]struct{ address, want string }{
-		"there":  {server.URL(), "true store"},
+		"there":  {server.URL(), "true"},
 		"frozen": {frozen.URL(), "true local"},
 		"away":   {"redis://127.0.0.1:1", "true local"},
 	} {

@@ -1,0 +1,35 @@
+package redislimit
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/redistest"
+)
+
+// A request that was made up before the server was known to belong to a Cluster, as
+// happens when the server comes late, is refused by the server, and ends nothing.
+func TestMadeUpBeforeTheCluster(t *testing.T) {
+	var hosts []string
+	for _, s := range redistest.StartCluster(t, 3) {
+		hosts = append(hosts, s.Addr)
+	}
+	s, err := Open(t.Context(), "redis+cluster://"+strings.Join(hosts, ","))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	known := s.server.Load()
+	s.server.Store(&Server{})
+	limit := stint.MustLimit("3 per 1h")
+	r := stint.Request{Asks: []stint.Ask{{Key: "a", Limit: limit, Cost: 1}, {Key: "b", Limit: limit, Cost: 1}}}
+	if _, err := s.Take(t.Context(), &r, nil); !errors.Is(err, stint.ErrUnsent) {
+		t.Errorf("%v", err)
+	}
+	s.server.Store(known)
+	if d, err := s.Take(t.Context(), &r, nil); err != nil || d.Remaining != 2 {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
