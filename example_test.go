@@ -69,21 +69,26 @@ func loadFromDatabase(_ context.Context, id int) (User, error) {
 
 // How do I limit a function, as an annotation would?
 func ExampleGuard() {
-	guard := stint.Guard[int, User]{Limit: stint.MustLimit("1 per 10s"), Message: "slow down"}
+	limiter := new(stint.Limiter) // or one over what a fleet shares
+	ctx := context.Background()
+
+	guard := stint.Guard[int, User]{Limiter: limiter, Limit: stint.MustLimit("5 per 10s"), Message: "slow down"}
 	loadUser := guard.Wrap(loadFromDatabase)
 
-	ctx := stint.WithSubject(ctx, "ann") // who is asking; others have counts of their own
+	ctx = stint.WithSubject(ctx, "ann") // who is asking; others have counts of their own
 	user, err := loadUser(ctx, 42)
 	fmt.Println(user.Name, err)
 
-	_, err = loadUser(ctx, 43)
+	for range 5 {
+		_, err = loadUser(ctx, 43)
+	}
 	var refused *stint.RefusedError
 	if errors.As(err, &refused) {
 		fmt.Println(refused.Message, refused.RetryAfter.Round(time.Second))
 	}
 	// Output:
 	// user 42 <nil>
-	// slow down 10s
+	// slow down 2s
 }
 
 // How do I count a function's calls by its argument, together with another one's, and

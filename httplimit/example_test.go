@@ -21,6 +21,31 @@ func call(h http.Handler, method, path string) {
 	fmt.Printf("%d remaining=%s retry-after=%s\n", w.Code, w.Header().Get("X-RateLimit-Remaining"), w.Header().Get("Retry-After"))
 }
 
+// The clients of a proxy, each by its address, which a stint.Guard within counts by, too.
+func ExampleMiddleware() {
+	limiter, perMinute := new(stint.Limiter), stint.MustLimit("2 per 1m")
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /", hello)
+
+	clients := httplimit.Clients{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+	limited := httplimit.Middleware{Clients: &clients, Decide: httplimit.By(limiter, perMinute, clients.Key)}
+	handler := limited.Wrap(mux)
+
+	for range 3 {
+		call(handler, "GET", "/")
+	}
+	// Output:
+	// 200 remaining=1 retry-after=
+	// 200 remaining=0 retry-after=
+	// 429 remaining=0 retry-after=30
+}
+
+// No setting at all: each address that connects may ask 100 times a minute.
+func ExampleMiddleware_zero() {
+	call(httplimit.Middleware{}.Wrap(http.HandlerFunc(hello)), "GET", "/")
+	// Output: 200 remaining=99 retry-after=
+}
+
 func ExampleBy() {
 	var limiter stint.Limiter
 	perHour := stint.MustLimit("2 per 1h")

@@ -196,15 +196,6 @@ func TestReadmeExample(t *testing.T) {
 	if !ok1 || !ok2 || !strings.Contains(code, `"redis://localhost:6379"`) {
 		t.Fatal("the README has no example of the library with a Redis")
 	}
-	example, err := os.ReadFile("example_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(code) {
-		if !strings.Contains(string(example), strings.TrimSpace(line)) {
-			t.Errorf("not in an Example function: %s", line)
-		}
-	}
 	server := redistest.Start(t)
 	frozen := redistest.Start(t)
 	frozen.Freeze(t)
@@ -226,5 +217,33 @@ func TestReadmeExample(t *testing.T) {
 				t.Errorf("%v\n%s", err, out)
 			}
 		})
+	}
+}
+
+// The README's Go code is that of Example functions, which are compiled and run.
+func TestReadmeQuotes(t *testing.T) {
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples := ""
+	for _, file := range []string{"example_test.go", "../example_test.go", "../httplimit/example_test.go"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		examples += string(text)
+	}
+	blocks := strings.Split(string(readme), "```go\n")[1:]
+	if len(blocks) != 3 {
+		t.Errorf("%d blocks of Go", len(blocks))
+	}
+	for _, block := range blocks {
+		code, _, _ := strings.Cut(block, "```\n")
+		for line := range strings.Lines(code) {
+			if line = strings.TrimSpace(line); !strings.Contains(examples, line) && !strings.HasPrefix(line, "http.ListenAndServe(") {
+				t.Errorf("not in an Example function: %s", line)
+			}
+		}
 	}
 }
