@@ -19,7 +19,7 @@ const DefaultMaxDenials = 100_000
 // RetryAfter of r, of a request that was sent at t, stands until t + r by this
 // machine's monotonic clock, whatever the clock of the other says, since it was
 // decided at t or later and what others take meanwhile only makes it last. The same
-// request is one of the same keys, limits, costs and penalties. A ban that runs is
+// request is one of the same keys, limits, costs, MaxDelays and penalties. A ban that runs is
 // remembered, too, for every request that faces its penalty.
 //
 // It admits nothing that its Store would not. It refuses what its Store would admit

@@ -60,6 +60,7 @@ type askDenied struct {
 	limit     *Limit
 	penalty   *Penalty
 	cost      int64
+	maxDelay  time.Duration
 	allowed   bool
 	remaining int64
 	retry     time.Duration
@@ -86,7 +87,7 @@ func (e *denial) isOf(r *Request) bool {
 	}
 	for i := range e.asks {
 		was, a := &e.asks[i], &r.Asks[i]
-		if was.cost != a.Cost || was.key != a.Key || !sameLimit(was.limit, a.Limit) || !samePenalty(was.penalty, a.Penalty) {
+		if was.cost != a.Cost || was.maxDelay != a.MaxDelay || was.key != a.Key || !sameLimit(was.limit, a.Limit) || !samePenalty(was.penalty, a.Penalty) {
 			return false
 		}
 	}
@@ -207,7 +208,7 @@ func (e *denial) fill(m *moment, r *Request, each []Decision) {
 		a, was := &r.Asks[i], &each[i]
 		ask := &e.asks[i]
 		*ask = askDenied{
-			limit: a.Limit, penalty: a.Penalty, cost: a.Cost,
+			limit: a.Limit, penalty: a.Penalty, cost: a.Cost, maxDelay: a.MaxDelay,
 			allowed: was.Allowed, remaining: was.Remaining, retry: was.RetryAfter, reset: was.ResetAfter,
 		}
 		if i > 0 && a.Key == r.Asks[i-1].Key {

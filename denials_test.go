@@ -236,7 +236,7 @@ func TestDenialsHear(t *testing.T) {
 	if s.Calls() != 2 {
 		t.Fatalf("%d calls", s.Calls())
 	}
-	_ = two.GiveBack(t.Context(), "k", limit, 1)
+	_ = two.GiveBackAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}}, nil)
 	free("given back elsewhere")
 	spent()
 	_ = two.Reset(t.Context(), "k", limit)
@@ -386,7 +386,7 @@ func TestDenialsAtOnce(t *testing.T) {
 				asked.Add(1)
 				switch n % 100 {
 				case 7:
-					_ = l.GiveBack(t.Context(), key, limit, 1)
+					_ = l.GiveBackAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit, Cost: 1}}}, nil)
 				case 57:
 					_ = l.Pardon(t.Context(), key, p)
 				case 77:

@@ -178,11 +178,12 @@ func ExampleLimiter_TakeEach() {
 func ExampleLimiter_GiveBack() {
 	var limiter stint.Limiter
 	quota := stint.MustLimit("3 per 24h fixed_window")
-	if d, err := limiter.AllowN(ctx, "tenant", quota, 2); err != nil || !d.Allowed {
+	d, err := limiter.AllowN(ctx, "tenant", quota, 2)
+	if err != nil || !d.Allowed {
 		return
 	}
-	_ = limiter.GiveBack(ctx, "tenant", quota, 2) // the export failed
-	d, _ := limiter.Peek(ctx, "tenant", quota)
+	_ = limiter.GiveBack(ctx, d, 2) // the export failed
+	d, _ = limiter.Peek(ctx, "tenant", quota)
 	fmt.Println(d.Remaining)
 	// Output: 3
 }

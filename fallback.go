@@ -243,7 +243,7 @@ func (f *Fallback) without(r *Request, out []Decision, why error, unsent bool) (
 			return Decision{}, fmt.Errorf("stint: %q denies where the store does not decide: %w", a.Limit.spec.Name, why)
 		case OnErrorLocal:
 			scaled := *a
-			scaled.Cost = a.Limit.scale(a.Cost, live)
+			scaled.Cost = a.Limit.scale(a.Cost-a.ahead, live)
 			local.Asks = append(local.Asks, scaled)
 		default:
 			each[i] = Decision{Allowed: true, Outcome: Allowed, Limit: a.Limit, Key: a.Key, Remaining: a.Limit.Capacity(), By: ByPolicy}
@@ -268,7 +268,9 @@ func (f *Fallback) without(r *Request, out []Decision, why error, unsent bool) (
 		each[i] = answers[j]
 		each[i].share(live)
 		if d.Allowed && unsent {
-			f.ledger.note(&r.Asks[i], f.local.clock())
+			spent := r.Asks[i]
+			spent.Cost -= spent.ahead
+			f.ledger.note(&spent, f.local.clock())
 		}
 		j++
 	}

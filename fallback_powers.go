@@ -5,37 +5,49 @@ import (
 	"fmt"
 )
 
-// GiveBack implements GiveBacker: units go back to the Store or, while the breaker
-// is not closed, to this instance's share. Whoever knows that this instance decided
-// calls GiveBackLocal instead.
+// GiveBack implements GiveBacker: what this instance decided (ByLocal) goes back to its
+// share, and all else to the Store or, while the breaker is not closed, to the share,
+// too.
 func (f *Fallback) GiveBack(ctx context.Context, r *Request) error {
 	f.init()
 	store, ok := f.Store.(GiveBacker)
+	if !r.At.IsZero() && ok {
+		return store.GiveBack(ctx, r)
+	}
+	var local []Ask
+	counted := Request{Deadline: r.Deadline}
+	for _, a := range r.Asks {
+		if a.By == ByLocal || ok && !f.breaker.isClosed() {
+			local = append(local, a)
+		} else {
+			counted.Asks = append(counted.Asks, a)
+		}
+	}
+	f.giveBackLocal(local)
 	switch {
+	case len(counted.Asks) == 0:
+		return nil
 	case !ok:
 		return fmt.Errorf("stint: give back: %w", ErrUnsupported)
-	case !r.At.IsZero():
-		return store.GiveBack(ctx, r)
-	case !f.breaker.isClosed():
-		return f.GiveBackLocal(r)
 	}
-	if err := f.call(ctx, r.Deadline, func(ctx context.Context) error { return store.GiveBack(ctx, r) }); err != nil {
+	if err := f.call(ctx, r.Deadline, func(ctx context.Context) error { return store.GiveBack(ctx, &counted) }); err != nil {
 		return err
 	}
-	return f.local.GiveBack(ctx, r)
+	return f.local.GiveBack(ctx, &counted)
 }
 
-// GiveBackLocal returns units that were taken of this instance's share (ByLocal).
-func (f *Fallback) GiveBackLocal(r *Request) error {
-	f.init()
-	live := f.Live()
-	scaled := Request{Asks: make([]Ask, len(r.Asks))}
-	for i, a := range r.Asks {
-		f.ledger.giveBack(&a)
-		a.Cost = a.Limit.scale(a.Cost, live)
-		scaled.Asks[i] = a
+// giveBackLocal returns units to this instance's share.
+func (f *Fallback) giveBackLocal(asks []Ask) {
+	if len(asks) == 0 {
+		return
 	}
-	return f.local.GiveBack(context.Background(), &scaled)
+	live := f.Live()
+	for i := range asks {
+		a := &asks[i]
+		f.ledger.giveBack(a)
+		a.Cost = a.Limit.scale(a.Cost, live)
+	}
+	_ = f.local.GiveBack(context.Background(), &Request{Asks: asks}) // it cannot fail
 }
 
 // Reset implements Resetter. What this instance remembers is forgotten also if the

@@ -199,7 +199,7 @@ func TestFallbackFollowsTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := newShaky(t, 1), stint.MustLimit("10 per 1m")
 		same(t, s.spend(t, "k", l, 12), "store 10, local 0 of 12")
-		if err := stint.NewLimiter(s.store).GiveBack(t.Context(), "k", l, 8); err != nil {
+		if err := stint.NewLimiter(s.store).GiveBackAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: l, Cost: 8}}}, nil); err != nil {
 			t.Fatal(err)
 		}
 		same(t, s.spend(t, "k", l, 2), "store 2, local 0 of 2")

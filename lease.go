@@ -196,11 +196,12 @@ func (l *Leases) Take(ctx context.Context, r *Request, out []Decision) (Decision
 	}
 	if e.busy.CompareAndSwap(false, true) {
 		var err error
-		if k := l.want(e, a.Cost, now); k > 0 {
+		k := l.want(e, a.Cost, now)
+		if k > 0 {
 			d, err = l.fillUp(ctx, e, r, out, k, now)
 		}
 		e.busy.Store(false)
-		if err != nil || d.Allowed {
+		if err != nil || d.Allowed || k > 0 && d.By != ByStore {
 			return d, err
 		}
 	}

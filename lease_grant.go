@@ -187,11 +187,11 @@ func (l *Leases) want(e *lease, n, now int64) int64 {
 }
 
 // fillUp asks for what r wants and for k units more, or for as many as there are. If
-// that is refused, or decided by somebody else, nothing is held of it. It was wanted
-// at now. e is busy.
+// that is refused, or decided by somebody else, who then decides about r alone, nothing
+// is held of it. It was wanted at now. e is busy.
 func (l *Leases) fillUp(ctx context.Context, e *lease, r *Request, out []Decision, k, now int64) (Decision, error) {
 	d, err := l.fill(ctx, e, r, out, k, now)
-	if less := d.Remaining - r.Asks[0].Cost; err == nil && d.Outcome == Limited && less >= shortestLease && less < k {
+	if less := d.Remaining - r.Asks[0].Cost; err == nil && d.By == ByStore && d.Outcome == Limited && less >= shortestLease && less < k {
 		return l.fill(ctx, e, r, out, less, now)
 	}
 	return d, err
@@ -200,11 +200,12 @@ func (l *Leases) fillUp(ctx context.Context, e *lease, r *Request, out []Decisio
 func (l *Leases) fill(ctx context.Context, e *lease, r *Request, out []Decision, k, sent int64) (Decision, error) {
 	more := Request{Asks: []Ask{r.Asks[0]}, Deadline: r.Deadline}
 	more.Asks[0].Cost += k
+	more.Asks[0].ahead = k
 	resets := e.resets.Load()
 	d, err := l.Store.Take(ctx, &more, out)
 	if err != nil || !d.Allowed || d.By != ByStore {
 		e.pause.Store(sent + int64(leasePause))
-		if err == nil {
+		if err == nil && d.By == ByStore {
 			e.remaining.Store(d.Remaining)
 		}
 		return d, err

@@ -2,7 +2,6 @@ package stint
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -200,19 +199,48 @@ func (l *Limiter) takeGood(ctx context.Context, store EachTaker, rs []Request, a
 	}
 }
 
-// GiveBack returns n units of key under limit, say because the request that took
-// them was cancelled. It acts at once and never makes more available than an
-// unused key has. The error wraps ErrUnsupported where the Store cannot do it.
-func (l *Limiter) GiveBack(ctx context.Context, key string, limit *Limit, n int64) error {
-	return l.GiveBackAll(ctx, &Request{Asks: []Ask{{Key: key, Limit: limit, Cost: n}}})
+// GiveBack returns n of the units that d took, say because the request was cancelled.
+// d is the decision that allowed it, about one limit: it says where the units were
+// taken (Decision.By), and there they go, at once; where nothing was taken, for
+// ByPolicy, nothing happens. No more becomes available than an unused key has. The
+// error wraps ErrRequest if d allowed nothing, and ErrUnsupported where the Store
+// cannot give back.
+//
+// Of a LeakyBucket whose delays callers wait out, give nothing back: a unit is a place
+// in the queue, those behind keep theirs, and a newcomer would leave together with one
+// of them. Where the bucket is only a meter, it is as any other.
+func (l *Limiter) GiveBack(ctx context.Context, d Decision, n int64) error {
+	if !d.Allowed {
+		return fmt.Errorf("stint: %w: a request that was not allowed took nothing to give back", ErrRequest)
+	}
+	return l.GiveBackAll(ctx, &Request{Asks: []Ask{{Key: d.Key, Limit: d.Limit, Cost: n, By: d.By}}}, nil)
 }
 
-// GiveBackAll returns what an allowed request took.
-func (l *Limiter) GiveBackAll(ctx context.Context, r *Request) error {
+// GiveBackAll is GiveBack for a request of any asks: each gets its Cost back. each holds
+// their answers, as Take has filled them in. Where it is nil, the units go by Ask.By,
+// whose zero value is the Store that counts for all: that is for those who correct a
+// count by hand.
+func (l *Limiter) GiveBackAll(ctx context.Context, r *Request, each []Decision) error {
 	if err := r.Check(); err != nil {
 		return err
 	}
-	return powers{l.store()}.giveBack(ctx, r)
+	if each != nil && len(each) != len(r.Asks) {
+		return fmt.Errorf("stint: %w: %d decisions on %d asks", ErrRequest, len(each), len(r.Asks))
+	}
+	charged := *r
+	charged.Asks = make([]Ask, 0, len(r.Asks))
+	for i, a := range r.Asks {
+		if each != nil {
+			a.By = each[i].By
+		}
+		if a.By != ByPolicy { // which charges nothing
+			charged.Asks = append(charged.Asks, a)
+		}
+	}
+	if len(charged.Asks) == 0 {
+		return nil
+	}
+	return powers{l.store()}.giveBack(ctx, &charged)
 }
 
 // Reset makes key as if unused under the limits named. Bans stay: see Pardon. The
@@ -254,8 +282,10 @@ func (e *RefusedError) Error() string {
 		s += " to " + e.Limit.String()
 	}
 	switch {
-	case e.Allowed: // allowed, but its delay would pass the deadline
+	case e.Allowed: // its delay has turned out to be past the deadline
 		s = fmt.Sprintf("stint: must wait %s to leave at the pace of %s", e.Delay, e.Limit)
+	case e.deadline && e.Limit != nil && e.Limit.spec.Algorithm == LeakyBucket && e.ResetAfter > e.RetryAfter:
+		s = fmt.Sprintf("stint: must wait %s to leave at the pace of %s", e.ResetAfter, e.Limit)
 	case e.RetryAfter == Never:
 		s += ": costs more than fits at once"
 	default:
@@ -289,7 +319,9 @@ func (l *Limiter) Wait(ctx context.Context, key string, limit *Limit) error {
 // on. It returns a *RefusedError at once if n is more than fits, or if ctx has a
 // deadline that cannot be met; a ban counts as a wait. If ctx is done while it
 // sleeps, it returns ctx's error. In none of these cases is anything left
-// charged, provided that the Store is a GiveBacker that answers.
+// charged, but for a place in the queue of a LeakyBucket that was found: those behind
+// keep theirs, so it stays empty. Who asks with a deadline is not given a place that
+// comes too late (see Ask.MaxDelay).
 //
 // Those who wait for one key are not promised any order. How many wait is not
 // bounded here, for each is a goroutine of the caller's: a deadline in ctx bounds
@@ -299,38 +331,46 @@ func (l *Limiter) WaitN(ctx context.Context, key string, limit *Limit, n int64) 
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		d, err := l.AllowN(ctx, key, limit, n)
+		d, err := l.allowInTime(ctx, key, limit, n)
 		if err != nil {
 			return err
 		}
-		wait := d.RetryAfter
+		wait, leaves := d.RetryAfter, d.RetryAfter
 		if d.Allowed {
-			wait = d.Delay
+			wait, leaves = d.Delay, d.Delay
+		} else if wait != Never && limit.spec.Algorithm == LeakyBucket {
+			leaves = max(wait, d.ResetAfter) // when what is in the bucket has left
 		}
-		err = sleep(ctx, wait, &d)
-		if d.Allowed {
-			if err != nil {
-				if undone := l.undo(ctx, key, limit, n); undone != nil {
-					err = errors.Join(err, undone)
-				}
-			}
-			return err
-		}
-		if err != nil {
+		if err := sleep(ctx, wait, leaves, &d); err != nil || d.Allowed {
 			return err
 		}
 	}
 }
 
-// sleep waits, or returns at once what keeps it from waiting long enough.
-func sleep(ctx context.Context, wait time.Duration, d *Decision) error {
+// allowInTime is AllowN, but for a LeakyBucket that would let the caller leave when its
+// deadline is over: it refuses then.
+func (l *Limiter) allowInTime(ctx context.Context, key string, limit *Limit, n int64) (Decision, error) {
+	deadline, ok := ctx.Deadline()
+	if !ok || limit == nil || limit.spec.Algorithm != LeakyBucket {
+		return l.AllowN(ctx, key, limit, n)
+	}
+	most := time.Until(deadline)
+	if most <= 0 {
+		most = -1
+	}
+	return l.Take(ctx, &Request{Asks: []Ask{{Key: key, Limit: limit, Cost: n, MaxDelay: most}}}, nil)
+}
+
+// sleep waits, or returns at once what keeps it from waiting long enough: the caller
+// can leave after so long at the earliest.
+func sleep(ctx context.Context, wait, leaves time.Duration, d *Decision) error {
 	if wait == 0 {
 		return nil
 	}
 	if wait == Never {
 		return &RefusedError{Decision: *d}
 	}
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < leaves {
 		return &RefusedError{Decision: *d, deadline: true}
 	}
 	t := time.NewTimer(wait)
@@ -341,16 +381,4 @@ func sleep(ctx context.Context, wait time.Duration, d *Decision) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// undoTimeout bounds how long a cancelled waiter tries to return its units.
-const undoTimeout = time.Second
-
-func (l *Limiter) undo(ctx context.Context, key string, limit *Limit, n int64) error {
-	if n == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
-	defer cancel()
-	return l.GiveBack(ctx, key, limit, n)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -64,7 +65,7 @@ func TestBadRequests(t *testing.T) {
 		if _, err := l.Take(ctx, &r, nil); !errors.Is(err, stint.ErrRequest) {
 			t.Errorf("%s: Take: error %v, want ErrRequest", name, err)
 		}
-		if err := l.GiveBackAll(ctx, &r); !errors.Is(err, stint.ErrRequest) {
+		if err := l.GiveBackAll(ctx, &r, nil); !errors.Is(err, stint.ErrRequest) {
 			t.Errorf("%s: GiveBackAll: error %v, want ErrRequest", name, err)
 		}
 		answers := make([]stint.Answer, 2)
@@ -174,7 +175,8 @@ func TestWaitRefusesAtOnce(t *testing.T) {
 	})
 }
 
-// A waiter that gives up leaves nothing charged, whatever it was waiting for.
+// A waiter that gives up keeps the place in the queue that it had found, and nothing
+// else.
 func TestCancelledWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l stint.Limiter
@@ -191,10 +193,86 @@ func TestCancelledWait(t *testing.T) {
 			t.Errorf("cancelled before: %v", err)
 		}
 		time.Sleep(4 * time.Second) // the one that passed has leaked out
-		if d, _ := l.Peek(t.Context(), "a", limit); d.Remaining != 2 || d.ResetAfter != 0 {
+		if d, _ := l.Peek(t.Context(), "a", limit); d.Remaining != 1 || d.ResetAfter != 5*time.Second {
 			t.Errorf("left charged: %+v", d)
 		}
 	})
+}
+
+// A waiter whose turn comes after its deadline takes no place in the queue, so that
+// those who can wait have it.
+func TestWaitTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l stint.Limiter
+		limit := stint.MustLimit("10 per 1s leaky_bucket")
+		hurried, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				if err := l.Wait(t.Context(), "a", limit); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		for range 100 {
+			var refused *stint.RefusedError
+			err := l.Wait(hurried, "a", limit)
+			if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &refused) || time.Since(start) != 0 {
+				t.Fatalf("after %s: %v", time.Since(start), err)
+			}
+			if want := "stint: must wait 300ms to leave at the pace of 10 per 1s leaky_bucket, which is past the deadline"; err.Error() != want {
+				t.Errorf("have %s\nwant %s", err, want)
+			}
+		}
+		if err := l.Wait(t.Context(), "a", limit); err != nil || time.Since(start) != 300*time.Millisecond {
+			t.Errorf("the next leaves after %s: %v", time.Since(start), err)
+		}
+		all.Wait()
+	})
+}
+
+// However many give up while they wait, and whenever: those who leave are never closer
+// to each other than the pace.
+func TestWaitKeepsThePace(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 0))
+			limiter, limit := new(stint.Limiter), stint.MustLimit("10 per 1s leaky_bucket burst 21")
+			var mu sync.Mutex
+			var left []time.Time
+			var all sync.WaitGroup
+			for range 100 {
+				ctx, cancel := context.WithCancel(t.Context())
+				if n := random.IntN(3); n == 0 {
+					time.AfterFunc(time.Duration(random.Int64N(int64(2*time.Second))), cancel)
+				} else if n == 1 {
+					ctx, cancel = context.WithTimeout(ctx, time.Duration(random.Int64N(int64(2*time.Second))))
+				}
+				all.Go(func() {
+					defer cancel()
+					if limiter.Wait(ctx, "a", limit) != nil {
+						return
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					left = append(left, time.Now())
+				})
+				time.Sleep(time.Duration(random.Int64N(int64(50 * time.Millisecond))))
+			}
+			all.Wait()
+			for i := range left[1:] {
+				if apart := left[i+1].Sub(left[i]); apart < 100*time.Millisecond-time.Microsecond {
+					t.Errorf("seed %d: departure %d comes %s after the one before", seed, i+1, apart)
+				}
+			}
+			if len(left) < 25 {
+				t.Errorf("seed %d: %d of 100 left", seed, len(left))
+			}
+		})
+	}
 }
 
 // bare is a Store and nothing more.
@@ -204,7 +282,7 @@ func TestUnsupported(t *testing.T) {
 	l := stint.NewLimiter(bare{new(stint.Memory)})
 	limit := stint.MustLimit("1 per 1s")
 	for name, err := range map[string]error{
-		"GiveBack": l.GiveBack(t.Context(), "a", limit, 1),
+		"GiveBack": l.GiveBackAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "a", Limit: limit, Cost: 1}}}, nil),
 		"Reset":    l.Reset(t.Context(), "a", limit),
 	} {
 		if !errors.Is(err, stint.ErrUnsupported) {

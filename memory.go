@@ -132,7 +132,7 @@ func (m *Memory) unlock(places []uint64) {
 // Take implements Store.
 func (m *Memory) Take(_ context.Context, r *Request, out []Decision) (d Decision, err error) {
 	m.init()
-	if a := &r.Asks[0]; len(r.Asks) == 1 && a.Penalty == nil {
+	if a := &r.Asks[0]; len(r.Asks) == 1 && a.Penalty == nil && a.MaxDelay == 0 {
 		at := int64(ownClock)
 		if !r.At.IsZero() {
 			at = r.At.UnixMicro()

@@ -170,7 +170,7 @@ func (m *Memory) take(r *Request, now int64, out []Decision) (Decision, error) {
 		a, s := &r.Asks[i], &steps[i]
 		m.look(a, &s.count)
 		s.view = a.Limit.plan.Look(s.state(), now)
-		s.fits = a.Limit.plan.Fits(&s.view, a.Cost)
+		s.fits = a.Plan().Fits(&s.view, a.Cost)
 		allowed = allowed && s.fits
 	}
 	if allowed {
@@ -277,7 +277,7 @@ func settle(r *Request, steps []step, allowed bool, out []Decision) Decision {
 	}
 	for i := range steps {
 		a, s := &r.Asks[i], &steps[i]
-		v := a.Limit.plan.Settle(s.state(), &s.view, a.Cost, allowed)
+		v := a.settle(s.state(), &s.view, allowed)
 		out[i] = Decision{}
 		out[i].tell(a.Key, a.Limit, &v)
 		if !allowed || a.Cost == 0 {

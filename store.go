@@ -21,9 +21,20 @@ type Ask struct {
 	// Asks of one request that share Key and Penalty share one record, and
 	// together commit at most one violation.
 	Penalty *Penalty
+	// MaxDelay is, of a LeakyBucket, the longest Decision.Delay that the caller
+	// waits out: where it would be longer, the ask refuses and takes nothing. 0: any
+	// delay. Negative: none. Other limits have no delay and do not look at it.
+	MaxDelay time.Duration
 	// OnError is what becomes of the ask where a Fallback has to do without its
 	// Store.
 	OnError OnError
+	// By is, of units that are given back, who had decided about them: the
+	// Decision.By of their ask. Take does not look at it.
+	By Source
+
+	// ahead is how many units of Cost Leases charges ahead. Only the Store that counts
+	// for all may charge them: a Fallback that decides itself leaves them out.
+	ahead int64
 }
 
 // Request is a set of asks that are decided together: all are charged, or none.
@@ -82,7 +93,9 @@ type EachTaker interface {
 }
 
 // GiveBacker is a Store that can return units: for each ask, Cost units go back
-// to Key under Limit, at once, never below unused. What came newest goes first.
+// to Key under Limit, at once, never below unused. What came newest goes first. A
+// layer that decides itself at times, as a Fallback does, returns them by Ask.By to
+// where they were taken.
 type GiveBacker interface {
 	GiveBack(ctx context.Context, r *Request) error
 }

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
@@ -62,7 +63,7 @@ func BenchmarkMiddleware(b *testing.B) {
 func BenchmarkMaxInFlight(b *testing.B) {
 	for name, most := range map[string]int{"none": 0, "cap": 1 << 20} {
 		b.Run(name, func(b *testing.B) {
-			m := httplimit.Middleware{MaxInFlight: most, Decide: func(*http.Request) (httplimit.Answer, error) {
+			m := httplimit.Middleware{MaxInFlight: most, Decide: func(*http.Request, time.Duration) (httplimit.Answer, error) {
 				return httplimit.Answer{Unlimited: true}, nil
 			}}
 			h := m.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/stintdev/stint"
 )
@@ -30,8 +31,9 @@ type Answer struct {
 	Hold bool
 	// GiveBack returns what the request took. It is called at most once, if the
 	// request is dropped while it is held or because it cannot be, with a
-	// context that lasts a second and outlives the request. nil: what was taken
-	// stays taken.
+	// context that lasts a second and outlives the request. It must leave the place in
+	// the leaky bucket's queue taken: those behind keep theirs, and it would be given
+	// twice. nil: all stays taken.
 	GiveBack func(context.Context)
 	// OnStatus is told the status of the handler's response, once, before its
 	// header is written, or when the handler returns without having written one;
@@ -45,7 +47,11 @@ type Answer struct {
 // be decided; one that wraps stint.ErrRequest blames the request. It must not
 // read the request's body nor keep the request. It is called from many
 // goroutines at once.
-type Decide func(r *http.Request) (Answer, error)
+//
+// hold is how long the Middleware can hold this request, negative if it cannot. A
+// Decide that shapes passes it on as stint.Ask.MaxDelay, so that a request which would
+// have to wait longer is refused and takes no place in the queue; others ignore it.
+type Decide func(r *http.Request, hold time.Duration) (Answer, error)
 
 // By decides by one limit under one key. Where the key is "", the request is
 // unlimited. l nil: one in memory. limit nil: stint.DefaultLimit. key nil: the address of
@@ -54,6 +60,18 @@ type Decide func(r *http.Request) (Answer, error)
 // Where the Store of l is stint.Networked, By asks it through its Fallback, and so
 // answers in time whatever the network does. What the Instance of l refuses is Overloaded.
 func By(l *stint.Limiter, limit *stint.Limit, key Key) Decide {
+	return by(l, limit, key, false)
+}
+
+var defaultLimit = stint.MustLimit(stint.DefaultLimit)
+
+// Shape is By, and has every allowed request held until it is its turn; see
+// Answer.Hold. It is for limits that are leaky buckets; no other makes requests wait.
+func Shape(l *stint.Limiter, limit *stint.Limit, key Key) Decide {
+	return by(l, limit, key, true)
+}
+
+func by(l *stint.Limiter, limit *stint.Limit, key Key, shape bool) Decide {
 	if l == nil {
 		l = new(stint.Limiter)
 	}
@@ -64,36 +82,25 @@ func By(l *stint.Limiter, limit *stint.Limit, key Key) Decide {
 		key = Clients{}.Key
 	}
 	l = l.WithFallback()
-	return func(r *http.Request) (Answer, error) {
+	return func(r *http.Request, hold time.Duration) (Answer, error) {
 		k := key(r)
 		if k == "" {
 			return Answer{Unlimited: true}, nil
 		}
-		d, err := l.Allow(r.Context(), k, limit)
+		var d stint.Decision
+		var err error
+		if shape {
+			ask := stint.Ask{Key: k, Limit: limit, Cost: 1, MaxDelay: hold}
+			d, err = l.Take(r.Context(), &stint.Request{Asks: []stint.Ask{ask}}, nil)
+		} else {
+			d, err = l.Allow(r.Context(), k, limit)
+		}
 		if err != nil {
 			return Answer{}, fmt.Errorf("limit %s: %w", limit, err)
 		}
 		if d.By == stint.ByInstance {
 			return Answer{}, &Overloaded{RetryAfter: d.RetryAfter}
 		}
-		a := Answer{Decision: d}
-		if d.Delay > 0 {
-			// A failure has nobody to go to: the client is gone or refused, and
-			// what stays charged comes back by itself.
-			a.GiveBack = func(ctx context.Context) { _ = l.GiveBack(ctx, k, limit, 1) }
-		}
-		return a, nil
-	}
-}
-
-var defaultLimit = stint.MustLimit(stint.DefaultLimit)
-
-// Shape is d with every allowed request held until it is its turn; see
-// Answer.Hold. It matters only to limits that are leaky buckets.
-func Shape(d Decide) Decide {
-	return func(r *http.Request) (Answer, error) {
-		a, err := d(r)
-		a.Hold = true
-		return a, err
+		return Answer{Decision: d, Hold: shape}, nil
 	}
 }

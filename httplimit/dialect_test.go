@@ -131,7 +131,7 @@ func TestHeadersOfOneLimit(t *testing.T) {
 				decide := httplimit.By(nil, stint.MustLimit(c.limit), everyone)
 				for i, s := range c.steps {
 					time.Sleep(s.at - time.Since(start))
-					a, err := decide(&http.Request{})
+					a, err := decide(&http.Request{}, -1)
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -95,7 +95,7 @@ func ExampleDecide() {
 	if err != nil {
 		panic(err)
 	}
-	decide := func(r *http.Request) (httplimit.Answer, error) {
+	decide := func(r *http.Request, _ time.Duration) (httplimit.Answer, error) {
 		key := clients.Key(r)
 		request := stint.Request{Asks: []stint.Ask{
 			{Key: key, Limit: burst, Cost: 1, Penalty: penalty},
@@ -141,7 +141,7 @@ func ExampleWatch() {
 // Requests leave at an even pace of one each 50 ms.
 func ExampleShape() {
 	pace := stint.MustLimit("20 per 1s leaky_bucket")
-	decide := httplimit.Shape(httplimit.By(nil, pace, httplimit.Clients{}.Key))
+	decide := httplimit.Shape(nil, pace, httplimit.Clients{}.Key)
 	handler := httplimit.Middleware{Decide: decide, MaxHold: time.Second}.Wrap(http.HandlerFunc(hello))
 
 	start := time.Now()
@@ -162,7 +162,9 @@ func ExampleShape() {
 
 // Errors: let readers pass, keep writers out.
 func ExampleMiddleware_onError() {
-	decide := func(*http.Request) (httplimit.Answer, error) { return httplimit.Answer{}, errors.New("store is down") }
+	decide := func(*http.Request, time.Duration) (httplimit.Answer, error) {
+		return httplimit.Answer{}, errors.New("store is down")
+	}
 	handler := httplimit.Middleware{
 		Decide:  decide,
 		OnError: func(r *http.Request, _ error) bool { return r.Method == http.MethodGet },

@@ -17,43 +17,44 @@ type queue struct {
 	held    atomic.Int64
 }
 
-// hold returns once the request behind a may go on, or makes a refusal of a if it
-// cannot be held. It returns the context's error if that ends first. In both of
-// the latter cases it gives back what the request took.
-func (q *queue) hold(ctx context.Context, a *Answer) error {
+// enter takes a place for a request that is yet to be decided about, and tells how long
+// it can be held: negative, and no place, if it cannot. A place is to be left.
+func (q *queue) enter(ctx context.Context) time.Duration {
 	longest := q.longest
 	if deadline, ok := ctx.Deadline(); ok {
-		longest = min(longest, max(0, time.Until(deadline)))
+		longest = min(longest, time.Until(deadline))
 	}
-	if a.Delay > longest {
-		// The bucket drains as fast as the clock runs, so that by then the wait
-		// is down to the longest.
-		q.refuse(ctx, a, a.Delay-longest)
-		return nil
+	if longest <= 0 {
+		return -1
 	}
 	if q.held.Add(1) > q.room {
 		q.held.Add(-1)
-		q.refuse(ctx, a, a.Delay)
+		return -1
+	}
+	return longest
+}
+
+func (q *queue) leave() { q.held.Add(-1) }
+
+// wait returns once the request behind a, which can be held for so long, may go on, or
+// makes a refusal of a if it would have to wait longer. It returns the context's error
+// if that ends first.
+func (a *Answer) wait(ctx context.Context, hold time.Duration) error {
+	if a.Delay > hold { // Decide did not heed it
+		a.refuse(a.Delay - max(0, hold))
 		return nil
 	}
-	defer q.held.Add(-1)
 	t := time.NewTimer(a.Delay)
 	defer t.Stop()
 	select {
 	case <-t.C:
 	case <-ctx.Done():
 	}
-	// Asked again, for both may have happened.
-	if err := ctx.Err(); err != nil {
-		a.giveBack(ctx)
-		return err
-	}
-	return nil
+	return ctx.Err() // asked again, for both may have happened
 }
 
 // refuse makes a, which was allowed, a refusal by the limit with the delay.
-func (q *queue) refuse(ctx context.Context, a *Answer, retryAfter time.Duration) {
-	a.giveBack(ctx)
+func (a *Answer) refuse(retryAfter time.Duration) {
 	for i := range a.Each {
 		if e := &a.Each[i]; e.Limit != nil && e.Delay == a.Delay {
 			a.Decision = *e

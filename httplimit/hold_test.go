@@ -94,7 +94,7 @@ func TestShaping(t *testing.T) {
 				return []context.Context{bg, bg, ctx, bg}
 			},
 			want: []string{"200 at 0s", "200 at 2s", "503 retry 1 at 1s", "200 at 6s"},
-			left: 4}, // its unit is back
+			left: 3}, // and nobody has its place
 		{name: "a deadline that cannot be met",
 			contexts: func(t *testing.T) []context.Context {
 				ctx, cancel := context.WithTimeout(bg, 3*time.Second)
@@ -110,12 +110,12 @@ func TestShaping(t *testing.T) {
 				return []context.Context{bg, ctx}
 			},
 			want: []string{"200 at 0s", "503 retry 1 at 0s"},
-			left: 3},
+			left: 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var limiter stint.Limiter
-				c.m.Decide = httplimit.Shape(httplimit.By(&limiter, limit, everyone))
+				c.m.Decide = httplimit.Shape(&limiter, limit, everyone)
 				contexts := five
 				if c.contexts != nil {
 					contexts = c.contexts(t)
@@ -148,7 +148,7 @@ func TestPlacesAreFreed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		delay := time.Second
 		back := make(chan bool, 10)
-		m := httplimit.Middleware{MaxHeld: 1, Decide: func(*http.Request) (httplimit.Answer, error) {
+		m := httplimit.Middleware{MaxHeld: 1, Decide: func(*http.Request, time.Duration) (httplimit.Answer, error) {
 			a := httplimit.Answer{Hold: true, GiveBack: giveBackTo(back)}
 			a.Allowed, a.Outcome, a.Delay = true, stint.Allowed, delay
 			return a, nil

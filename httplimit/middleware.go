@@ -49,12 +49,13 @@ type Middleware struct {
 	// errors that wrap stint.ErrRequest, which are the client's own, nor of
 	// Overloaded. nil: no request passes undecided.
 	OnError func(r *http.Request, err error) (pass bool)
-	// MaxHeld is how many requests may be held at once; see Answer.Hold. One
-	// that finds no room is refused. 0: 1000. Negative: none are.
+	// MaxHeld is how many requests may be held at once, those that are being decided
+	// about among them; see Answer.Hold. One that finds no room is refused if it would
+	// have to wait. 0: 1000. Negative: none are held.
 	MaxHeld int
 	// MaxHold is the longest time to hold a request; one that would wait longer
-	// is refused at once, and so is one whose context ends sooner. 0: 10
-	// seconds. Negative: none are held.
+	// is refused at once and takes no place in the queue, and so is one whose context
+	// ends sooner. 0: 10 seconds. Negative: none are held.
 	MaxHold time.Duration
 	// MaxInFlight is how many requests may be under way at once behind this
 	// Middleware, those that are held among them: from their arrival until the
@@ -83,9 +84,9 @@ const (
 // to be held in. m is read when Wrap is called. It panics if dialects
 // are combined that do not go together.
 //
-// A request that is held sees its client leave, and gives back what it took,
-// only where net/http sees that: with HTTP/1, once the request's body has been
-// read or if it has none.
+// A request that is held sees its client leave, and gives back what it took but its
+// place in the queue, only where net/http sees that: with HTTP/1, once the request's
+// body has been read or if it has none.
 func (m Middleware) Wrap(next http.Handler) http.Handler {
 	var clients Clients
 	if m.Clients != nil {
@@ -123,22 +124,16 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer h.leave()
-	a, err := h.Decide(r)
-	if err != nil {
+	a, r, err := h.decide(r)
+	switch {
+	case errors.Is(err, errGivenUp):
+		unavailable(w, r, "The request was given up while it was held.")
+		return
+	case err != nil:
 		h.undecided(w, r, err)
 		return
 	}
-	r = h.note(r, &a)
-	pass := a.Allowed || a.Unlimited
-	if a.Blocked {
-		pass = false
-	} else if a.Hold && pass && a.Delay > 0 {
-		if err := h.queue.hold(r.Context(), &a); err != nil {
-			unavailable(w, r, "The request was given up while it was held.")
-			return
-		}
-		pass = a.Allowed
-	}
+	pass := !a.Blocked && (a.Allowed || a.Unlimited)
 	retryAfter := h.Dialect.set(w.Header(), &a)
 	if h.Degraded {
 		SetDegraded(w.Header(), a.By)
@@ -154,6 +149,33 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.next.ServeHTTP(w, r)
+}
+
+var errGivenUp = errors.New("the request was given up while it was held")
+
+// decide asks Decide about r, and holds r if that is what it takes. It returns r with
+// what is known of it.
+func (h *handler) decide(r *http.Request) (Answer, *http.Request, error) {
+	hold := h.queue.enter(r.Context())
+	if hold > 0 {
+		defer h.queue.leave()
+	}
+	a, err := h.Decide(r, hold)
+	if err != nil {
+		return a, r, err
+	}
+	r = h.note(r, &a)
+	if a.Blocked || !a.Hold || !a.Allowed || a.Delay <= 0 {
+		return a, r, nil
+	}
+	if a.wait(r.Context(), hold) != nil {
+		a.giveBack(r.Context())
+		return a, r, errGivenUp
+	}
+	if !a.Allowed {
+		a.giveBack(r.Context())
+	}
+	return a, r, nil
 }
 
 func (h *handler) undecided(w http.ResponseWriter, r *http.Request, err error) {

@@ -20,7 +20,7 @@ var pong = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.F
 
 // always decides the same.
 func always(a httplimit.Answer, err error) httplimit.Decide {
-	return func(*http.Request) (httplimit.Answer, error) { return a, err }
+	return func(*http.Request, time.Duration) (httplimit.Answer, error) { return a, err }
 }
 
 func serve(m httplimit.Middleware, r *http.Request) *httptest.ResponseRecorder {

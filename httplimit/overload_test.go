@@ -30,7 +30,7 @@ func TestMaxInFlight(t *testing.T) {
 		const problem = `{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"This server takes no more requests at present.","outcome":"overloaded","retry_after":1}`
 		var asked atomic.Int64
 		goOn := make(chan bool)
-		h := httplimit.Middleware{MaxInFlight: 2, Decide: func(r *http.Request) (httplimit.Answer, error) {
+		h := httplimit.Middleware{MaxInFlight: 2, Decide: func(r *http.Request, _ time.Duration) (httplimit.Answer, error) {
 			asked.Add(1)
 			switch r.URL.Path {
 			case "/refused":

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/stintdev/stint"
 )
@@ -26,16 +27,16 @@ func Watch(d Decide, l *stint.Limiter, key Key, p *stint.Penalty, statuses ...in
 		panic("httplimit: Watch needs a key, a penalty and statuses")
 	}
 	if d == nil {
-		d = func(*http.Request) (Answer, error) { return Answer{Unlimited: true}, nil }
+		d = func(*http.Request, time.Duration) (Answer, error) { return Answer{Unlimited: true}, nil }
 	}
 	if l == nil {
 		l = new(stint.Limiter)
 	}
 	l = l.WithFallback()
-	return func(r *http.Request) (Answer, error) {
+	return func(r *http.Request, hold time.Duration) (Answer, error) {
 		k := key(r)
 		if k == "" {
-			return d(r)
+			return d(r, hold)
 		}
 		ban, err := l.Take(r.Context(), &stint.Request{Asks: []stint.Ask{{Key: k, Limit: look, Penalty: p}}}, nil)
 		if err != nil {
@@ -44,7 +45,7 @@ func Watch(d Decide, l *stint.Limiter, key Key, p *stint.Penalty, statuses ...in
 		if !ban.Allowed {
 			return Answer{Decision: ban}, nil
 		}
-		a, err := d(r)
+		a, err := d(r, hold)
 		before := a.OnStatus
 		a.OnStatus = func(ctx context.Context, status int) {
 			if before != nil {

@@ -256,7 +256,7 @@ func TestRefusalBeforeTheBody(t *testing.T) {
 func TestClientLeavesWhileHeld(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, http2 bool) {
 		deciding, back := make(chan bool), make(chan bool)
-		m := httplimit.Middleware{Decide: func(*http.Request) (httplimit.Answer, error) {
+		m := httplimit.Middleware{Decide: func(*http.Request, time.Duration) (httplimit.Answer, error) {
 			close(deciding)
 			a := httplimit.Answer{Hold: true, GiveBack: giveBackTo(back)}
 			a.Allowed, a.Outcome, a.Delay = true, stint.Allowed, 9*time.Second

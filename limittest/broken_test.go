@@ -68,7 +68,7 @@ func (s twoStep) Take(ctx context.Context, r *stint.Request, out []stint.Decisio
 	fits := true
 	for i := range r.Asks {
 		l := s.look(&r.Asks[i], instant(r))
-		fits = fits && l.allows(r.Asks[i].Cost)
+		fits = fits && l.allows(&r.Asks[i])
 	}
 	s.mu.Unlock()
 	if !fits {

@@ -293,17 +293,33 @@ func (l *look) room(n int64) *big.Rat {
 	return new(big.Rat).Sub(units(l.capacity), units(n))
 }
 
-func (l *look) allows(n int64) bool { return l.used().Cmp(l.room(n)) <= 0 }
+// roomFor is what may be in use for a to be allowed: no more than leaves room for its
+// cost and, of a leaky bucket, than flows out in its MaxDelay, in whole ticks.
+func (l *look) roomFor(a *stint.Ask) *big.Rat {
+	room := l.room(a.Cost)
+	if l.algorithm != stint.LeakyBucket || a.MaxDelay == 0 {
+		return room
+	}
+	ticks := max(0, a.MaxDelay.Microseconds()) / l.tick
+	if flows := new(big.Rat).Mul(l.rate, units(ticks)); flows.Cmp(room) < 0 {
+		return flows
+	}
+	return room
+}
+
+func (l *look) allows(a *stint.Ask) bool {
+	return a.Cost <= l.capacity && l.used().Cmp(l.roomFor(a)) <= 0
+}
 
 func (l *look) remaining() int64 {
 	return max(0, floor(new(big.Rat).Sub(units(l.capacity), l.used())))
 }
 
-func (l *look) retry(n int64) time.Duration {
-	if n > l.capacity {
+func (l *look) retry(a *stint.Ask) time.Duration {
+	if a.Cost > l.capacity {
 		return stint.Never
 	}
-	return duration(l.h.fits(l.terms, l.now, l.room(n)) - l.now)
+	return duration(l.h.fits(l.terms, l.now, l.roomFor(a)) - l.now)
 }
 
 func (l *look) reset() int64 { return l.h.fits(l.terms, l.now, units(0)) - l.now }
@@ -326,7 +342,7 @@ func (m *Model) Take(_ context.Context, r *stint.Request, out []stint.Decision) 
 	for i := range r.Asks {
 		a := &r.Asks[i]
 		l := m.look(a, now)
-		each[i].Allowed = l.allows(a.Cost)
+		each[i].Allowed = l.allows(a)
 		allowed = allowed && each[i].Allowed
 	}
 	for i := range r.Asks {
@@ -346,7 +362,7 @@ func (m *Model) settle(a *stint.Ask, now int64, allowed, fits bool) stint.Decisi
 	d := stint.Decision{Allowed: fits, Outcome: stint.Allowed, Limit: a.Limit, Key: a.Key}
 	if !fits {
 		d.Outcome = stint.Limited
-		d.RetryAfter = l.retry(a.Cost)
+		d.RetryAfter = l.retry(a)
 	}
 	if allowed && l.algorithm == stint.LeakyBucket {
 		d.Delay = l.delay()

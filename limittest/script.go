@@ -63,6 +63,7 @@ type seen struct {
 	saturated bool
 	msTick    bool
 	stranded  bool
+	fits      bool // if its delay did not matter
 }
 
 func newScript(seed uint64, steps int, verbs []string) *script {
@@ -175,6 +176,7 @@ func (s *script) tryMove() *move {
 		m.seen = append(m.seen, seen{
 			now: l.now, inUse: l.used().Sign() > 0, saturated: l.saturated(), msTick: l.tick == 1000,
 			stranded: s.model.strands(a, at),
+			fits:     a.Cost <= l.capacity && l.used().Cmp(l.room(a.Cost)) <= 0,
 		})
 	}
 	if m.verb == "reset" && asks[0].Penalty != nil && s.chance(50) {
@@ -236,6 +238,12 @@ func (s *script) drawAsks() []stint.Ask {
 		a := stint.Ask{Key: s.keys[s.rng.IntN(len(s.keys))], Limit: x.now, Penalty: x.penalty}
 		if s.chance(50) {
 			a.Key = s.keys[0]
+		}
+		if x.now.Spec().Algorithm == stint.LeakyBucket && s.chance(30) {
+			m := termsOf(x.now)
+			longest, _ := new(big.Rat).Quo(units(m.capacity), m.rate).Float64() // in ticks
+			longest = min(longest*float64(m.tick), 1e15)
+			a.MaxDelay = pick(s, -1, 1, 999, 1500, micros(s.between(1, int64(longest)+1)), micros(s.between(1, int64(longest)+1)))
 		}
 		if s.chance(5) {
 			a.Penalty = pick(s, s.slots...).penalty

@@ -76,6 +76,9 @@ func showAsk(a *stint.Ask) string {
 	if a.Limit != nil {
 		s += fmt.Sprintf(" %q %s ×%d", a.Limit.Name(), a.Limit, a.Cost)
 	}
+	if a.MaxDelay != 0 {
+		s += fmt.Sprintf(" within %s", a.MaxDelay)
+	}
 	if a.Penalty != nil {
 		p := a.Penalty.Spec()
 		s += fmt.Sprintf(" (penalty %q: warn %d, ban %d for %s, forget %s, growth %d)",

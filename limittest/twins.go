@@ -113,6 +113,7 @@ const (
 	banned    sight = "banned"
 	grown     sight = "ban longer than the first"
 	running   sight = "ban running"
+	tooLate   sight = "refused for its longest delay alone"
 	givenBack sight = "units given back"
 	resetting sight = "reset while in use"
 
@@ -174,6 +175,7 @@ func (y *tally) countTake(s *script, a *stint.Ask, l *seen, d, own *stint.Decisi
 		onMoment:  s.onMoment && s.clock == l.now,
 		warned:    d.Outcome == stint.Warned && !own.Allowed && a.Penalty != nil,
 		banned:    d.Outcome == stint.Banned && !own.Allowed && a.Penalty != nil,
+		tooLate:   !own.Allowed && a.MaxDelay != 0 && l.fits,
 		grown:     !own.Allowed && a.Penalty != nil && d.BanLeft > a.Penalty.Spec().BanFor,
 	} {
 		if seen {
@@ -203,7 +205,7 @@ func (y *tally) check(t testing.TB, steps int, verbs []string) {
 	var b strings.Builder
 	var missing []string
 	for _, what := range []sight{allowed, denied, never, partial, msTick, changed, saturated, clamped, stranded, onMoment,
-		warned, banned, grown, running, givenBack, resetting, foundLimited, foundWarned, foundBanned, foundGrown, foundRunning} {
+		warned, banned, grown, running, tooLate, givenBack, resetting, foundLimited, foundWarned, foundBanned, foundGrown, foundRunning} {
 		n := (*y)[what]
 		if n == nil {
 			n = new([5]int)
@@ -228,6 +230,8 @@ func canBe(what sight, a stint.Algorithm, verbs []string) bool {
 		return bucket || a == stint.SlidingWindow
 	case saturated:
 		return bucket
+	case tooLate:
+		return a == stint.LeakyBucket
 	case givenBack:
 		return slices.Contains(verbs, "give back")
 	case resetting:

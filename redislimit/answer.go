@@ -103,10 +103,15 @@ func verdict(a *stint.Ask, s string, before int64, allowed bool) (v algo.Verdict
 		}
 		view.Used += before * a.Cost * p.Unit
 	}
-	if allowed && !p.Fits(&view, a.Cost) {
+	within := a.Plan()
+	if allowed && !within.Fits(&view, a.Cost) {
 		return v, "", fmt.Errorf("redislimit: admitted at %d used: not one of this script's answers", view.Used)
 	}
-	return p.SettleSmall(&view, a.Cost, allowed), rest, nil
+	v = within.SettleSmall(&view, a.Cost, allowed)
+	if within != p {
+		v.Remaining = p.Left(&view) // what others find, who may wait longer
+	}
+	return v, rest, nil
 }
 
 // running is the answer of a ban that runs.

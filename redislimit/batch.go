@@ -66,7 +66,7 @@ func (s *Store) add(b *batch, asks []stint.Ask) (g, place int) {
 	}
 	b.groups = append(b.groups, group{asks, 1, len(b.blob), !grouped})
 	b.asks += len(asks)
-	if a := &asks[0]; len(asks) == 1 && a.Penalty == nil && a.Limit.Plan().Small() {
+	if a := &asks[0]; len(asks) == 1 && a.Penalty == nil && a.MaxDelay == 0 && a.Limit.Plan().Small() {
 		b.addKey(s, a.Key, a.Limit.ID())
 		if p := b.plain; p != nil && p.Cost == a.Cost && samePlan(p.Limit, a.Limit) {
 			b.blob = algo.AppendAgain(b.blob)
@@ -85,7 +85,7 @@ func (s *Store) add(b *batch, asks []stint.Ask) (g, place int) {
 			place = places[i]
 		}
 		b.addKey(s, a.Key, a.Limit.ID())
-		b.blob = algo.AppendAsk(b.blob, a.Limit.Plan(), place, a.Cost)
+		b.blob = algo.AppendAsk(b.blob, a.Plan(), place, a.Cost)
 	}
 	return len(b.groups) - 1, 0
 }
@@ -113,7 +113,7 @@ func mayRun(asks []stint.Ask) bool {
 		return false
 	}
 	for i := range asks {
-		if asks[i].Penalty != nil || !asks[i].Limit.Plan().Small() {
+		if asks[i].Penalty != nil || asks[i].MaxDelay != 0 || !asks[i].Limit.Plan().Small() {
 			return false
 		}
 	}

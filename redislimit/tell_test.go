@@ -80,7 +80,7 @@ func TestListen(t *testing.T) {
 	for _, key := range []string{"k", "a}b:\x00ü", long} {
 		refuse(key)
 		began := time.Now()
-		if err := two.GiveBack(t.Context(), key, limit, 1); err != nil {
+		if err := two.GiveBackAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit, Cost: 1}}}, nil); err != nil {
 			t.Fatal(err)
 		}
 		passes("given back", key)
@@ -122,7 +122,7 @@ func TestListen(t *testing.T) {
 	}
 	soon(t, "it hears again", here.Hears)
 	refuse("k")
-	if err := two.GiveBack(t.Context(), "k", limit, 1); err != nil {
+	if err := two.GiveBackAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	passes("given back after the loss", "k")
@@ -148,7 +148,7 @@ func TestListenWithoutPermission(t *testing.T) {
 		if _, err := l.Allow(t.Context(), "k", limit); err != nil {
 			t.Error(err)
 		}
-		if err := l.GiveBack(t.Context(), "k", limit, 1); err != nil {
+		if err := l.GiveBackAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}}, nil); err != nil {
 			t.Error(err)
 		}
 		if err := l.Reset(t.Context(), "k", limit); err != nil {
@@ -179,7 +179,7 @@ func TestListenCluster(t *testing.T) {
 		for range 3 {
 			_, _ = l.Allow(t.Context(), key, limit)
 		}
-		if err := stint.NewLimiter(s).GiveBack(t.Context(), key, limit, 1); err != nil {
+		if err := stint.NewLimiter(s).GiveBackAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit, Cost: 1}}}, nil); err != nil {
 			t.Fatal(err)
 		}
 		soon(t, "given back", func() bool {

@@ -212,7 +212,7 @@ func (s *Server) giveBackKey(c *call) (int, any, error) {
 		return 0, nil, impossible("cost", "%d: must be at least 1", cost)
 	}
 	return s.changeKey(c, k, "give back", func() error {
-		return s.limiter.GiveBackAll(c.Context(), k.request(k.limits, cost))
+		return s.limiter.GiveBackAll(c.Context(), k.request(k.limits, cost), nil)
 	})
 }
 

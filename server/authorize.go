@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/stintdev/stint/httplimit"
 )
@@ -55,8 +56,8 @@ type originalRequest struct{}
 // real status is in X-Stint-Status.
 func (s *Server) authorize() http.Handler {
 	decide := httplimit.Middleware{
-		Decide: func(r *http.Request) (httplimit.Answer, error) {
-			return s.decideHTTP(r.Context().Value(originalRequest{}).(*http.Request))
+		Decide: func(r *http.Request, hold time.Duration) (httplimit.Answer, error) {
+			return s.decideHTTP(r.Context().Value(originalRequest{}).(*http.Request), hold)
 		},
 		Dialect:  s.settings.Dialect,
 		MaxHeld:  int(s.settings.MaxHeld),

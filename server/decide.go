@@ -30,8 +30,8 @@ type Verdict struct {
 	Rules []*rules.Rule
 	Each  []stint.Decision
 
-	// charged is what was taken if it was allowed.
-	charged stint.Request
+	// taken is what it took, if it was allowed.
+	taken taken
 	// counters are those of the set that decided.
 	counters ruleCounters
 	// applied tells that a rule applied, and watching has those that wait for
@@ -49,8 +49,13 @@ type Verdict struct {
 // Rules in shadow mode are asked apart from the others, in the same round trip:
 // they are charged by themselves and refuse nothing.
 func (s *Server) Decide(ctx context.Context, in *rules.Input, at time.Time) (Verdict, error) {
+	return s.decideOne(ctx, in, at, 0)
+}
+
+// decideOne is Decide for a request that can be held for so long (see Ask.MaxDelay).
+func (s *Server) decideOne(ctx context.Context, in *rules.Input, at time.Time, hold time.Duration) (Verdict, error) {
 	one := make([]trial, 1)
-	one[0].in = in
+	one[0].in, one[0].hold = in, hold
 	s.decide(ctx, one, at)
 	return one[0].Verdict, one[0].err
 }
@@ -58,7 +63,8 @@ func (s *Server) Decide(ctx context.Context, in *rules.Input, at time.Time) (Ver
 // trial is a request on the road. It has room for what most requests face, so that
 // one allocation does.
 type trial struct {
-	in *rules.Input // nil: it could not be read, and err tells why
+	in   *rules.Input  // nil: it could not be read, and err tells why
+	hold time.Duration // how long it can be held by rules that shape; 0: that is not asked here
 	Verdict
 	err error // where it is not nil, the Verdict is zero
 
@@ -114,6 +120,11 @@ func (t *trial) find(set *served, m *rules.Matches, at time.Time) {
 	m.Asks, m.Rules = t.room.asks[:0], t.room.rules[:0]
 	if t.err = set.Asks(t.in, m); t.err != nil {
 		return
+	}
+	for i, rule := range m.Rules {
+		if rule.Shape && rule.Mode == rules.Enforce {
+			m.Asks[i].MaxDelay = t.hold
+		}
 	}
 	t.asks, t.Verdict = m.Asks, Verdict{List: m.List, Rules: m.Rules, counters: set.counters}
 	switch v := &t.Verdict; {
@@ -331,7 +342,7 @@ func (s *Server) concludeEnforced(ctx context.Context, v *Verdict, g *group) err
 		v.counters.fellBack(g.rules, a)
 		return a.Err
 	}
-	v.charged, v.Decision = chargedBy(g, a), a.Decision
+	v.taken, v.Decision = taken{g.request.Asks, a.Each}, a.Decision
 	v.counters.fellBack(g.rules, a)
 	if a.Outcome == stint.Banned && a.Limit == nil {
 		v.Each = nil

@@ -33,30 +33,26 @@ func (s *Server) newFallback(store stint.Store) *stint.Fallback {
 	}
 }
 
-// chargedBy is what of g was taken by whoever decided.
-func chargedBy(g *group, a *stint.Answer) stint.Request {
-	if a.By.Counted() {
-		return g.request
-	}
-	var local stint.Request
-	for i := range g.request.Asks {
-		if a.Each[i].By == stint.ByLocal {
-			local.Asks = append(local.Asks, g.request.Asks[i])
-		}
-	}
-	return local
+// taken is what a request that was allowed took, and the answers, which say where.
+type taken struct {
+	asks []stint.Ask
+	each []stint.Decision
 }
 
-// giveBack returns what v charged to whoever counts it.
-func (s *Server) giveBack(v *Verdict) func(context.Context) error {
-	charged := v.charged
-	if len(charged.Asks) == 0 {
-		return func(context.Context) error { return nil }
+// giveBack returns what t took to where it was taken. A place in the queue of a leaky
+// bucket stays taken: those behind keep theirs, and it would be given twice.
+func (s *Server) giveBack(ctx context.Context, t taken) error {
+	var r stint.Request
+	var each []stint.Decision
+	for i := range t.asks {
+		if t.asks[i].Limit.Spec().Algorithm != stint.LeakyBucket {
+			r.Asks, each = append(r.Asks, t.asks[i]), append(each, t.each[i])
+		}
 	}
-	if v.By.Counted() {
-		return func(ctx context.Context) error { return s.decider.GiveBackAll(ctx, &charged) }
+	if len(r.Asks) == 0 {
+		return nil
 	}
-	return func(context.Context) error { return s.fallback.GiveBackLocal(&charged) }
+	return s.decider.GiveBackAll(ctx, &r, each)
 }
 
 // withoutRoom decides where a store in memory is full, for those rules that allow

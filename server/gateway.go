@@ -28,8 +28,8 @@ func (s *Server) Gateway() http.Handler {
 	}.Wrap(s.upstreams()))
 }
 
-// decideHTTP is Decide for the gateway's middleware.
-func (s *Server) decideHTTP(r *http.Request) (httplimit.Answer, error) {
+// decideHTTP is Decide for the gateway's middleware, which can hold r for so long.
+func (s *Server) decideHTTP(r *http.Request, hold time.Duration) (httplimit.Answer, error) {
 	s.notice(r)
 	clients := s.clients()
 	in := rules.Input{
@@ -43,7 +43,7 @@ func (s *Server) decideHTTP(r *http.Request) (httplimit.Answer, error) {
 		Client: clients.Addr(r),
 		Cost:   1,
 	}
-	v, err := s.Decide(r.Context(), &in, time.Time{})
+	v, err := s.decideOne(r.Context(), &in, time.Time{}, hold)
 	if err != nil {
 		return httplimit.Answer{}, err
 	}
@@ -79,9 +79,9 @@ func (s *Server) answer(v *Verdict) httplimit.Answer {
 	}
 	if a.Delay > 0 {
 		a.Hold = true
-		giveBack := s.giveBack(v)
+		taken := v.taken
 		a.GiveBack = func(ctx context.Context) {
-			if err := giveBack(ctx); err != nil {
+			if err := s.giveBack(ctx, taken); err != nil {
 				s.log.Warn("a request was dropped while held, and its units stay taken", "error", err)
 			}
 		}

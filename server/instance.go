@@ -85,7 +85,7 @@ func (s *Server) admit(ctx context.Context, v *Verdict) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 	defer cancel()
-	if err := s.giveBack(v)(ctx); err != nil {
+	if err := s.giveBack(ctx, v.taken); err != nil {
 		s.complainOf("this instance is overloaded, and what a request took that it refused stays taken", err)
 	}
 	return &httplimit.Overloaded{RetryAfter: d.RetryAfter}

@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -79,9 +80,10 @@ rules:
 	})
 }
 
-// A request that does not leave the queue by the front has taken nothing: because
-// its client leaves, because the queue is full, or because it would wait too long.
-func TestShapeGivesBack(t *testing.T) {
+// A request that cannot be held takes no place in the queue: because it would wait too
+// long, or because no more may be held. One whose client leaves keeps its place, so that
+// nobody leaves together with those behind it, and gives back all else.
+func TestShapeGivesUp(t *testing.T) {
 	for name, store := range map[string]func() stint.Store{
 		"memory":       func() stint.Store { return new(stint.Memory) },
 		"far away":     func() stint.Store { return &limittest.Faulty{Store: new(stint.Memory)} },
@@ -89,37 +91,86 @@ func TestShapeGivesBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newServer(t, tenPerSecond, over(store()), func(c *server.Config) {
-					c.Settings.MaxHeld, c.Settings.MaxHold = 2, 250*time.Millisecond
-				})
+				s := newServer(t, `rules: [{name: shaped, key: '"all"', limits: [10 per 1s leaky_bucket burst 5, 4 per 1h fixed_window], shape: true}]`,
+					over(store()), func(c *server.Config) {
+						c.Settings.MaxHeld, c.Settings.MaxHold = 2, 250*time.Millisecond
+					})
 				g := s.Gateway()
 				gone, leave := context.WithCancel(t.Context())
 				if status, after := ask(t.Context(), g); status != 404 || after != 0 {
 					t.Fatalf("the first: %d after %s", status, after)
 				}
 				left := make(chan int)
-				for range 2 { // held for 100 and 200 ms
-					go func() { status, _ := ask(gone, g); left <- status }()
-					synctest.Wait()
+				go func() { status, _ := ask(gone, g); left <- status }() // held for 100 ms
+				synctest.Wait()
+				go func() { status, _ := ask(t.Context(), g); left <- status }() // for 200 ms
+				synctest.Wait()
+				if status, after := ask(t.Context(), g); status != 429 || after != 0 { // there is no room
+					t.Errorf("no room: %d after %s", status, after)
+				}
+				leave()
+				if status := <-left; status != 503 { // which nobody sees
+					t.Errorf("who has left: %d", status)
 				}
 				if status, after := ask(t.Context(), g); status != 429 || after != 0 { // would be held for 300 ms
 					t.Errorf("too long: %d after %s", status, after)
 				}
-				time.Sleep(60 * time.Millisecond) // now it would be held for 240 ms
-				if status, after := ask(t.Context(), g); status != 429 || after != 0 {
-					t.Errorf("no room: %d after %s", status, after)
-				}
-				leave()
-				for range 2 {
-					if status := <-left; status != 503 { // which nobody sees
-						t.Errorf("who has left: %d", status)
-					}
-				}
-				// All of them gave back: the next one is held as the second would be.
-				if status, after := ask(t.Context(), g); status != 404 || after != 40*time.Millisecond {
+				time.Sleep(60 * time.Millisecond)
+				if status, after := ask(t.Context(), g); status != 404 || after != 240*time.Millisecond {
 					t.Errorf("the next: %d after %s", status, after)
 				}
+				if status := <-left; status != 404 {
+					t.Errorf("the one behind who has left: %d", status)
+				}
+				// Three passed, and the fixed window has room for one more.
+				time.Sleep(time.Second)
+				for i, want := range []int{404, 429} {
+					if status, _ := ask(t.Context(), g); status != want {
+						t.Errorf("request %d in the hour: %d, want %d", 4+i, status, want)
+					}
+				}
 			})
+		})
+	}
+}
+
+// Requests come and go at random, and those that pass are never closer to each other
+// than the pace, whoever has left meanwhile; and the queue is not filled by those that
+// are refused.
+func TestShapeKeepsThePace(t *testing.T) {
+	for seed := range uint64(10) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 0))
+			g := newServer(t, `rules: [{name: shaped, key: '"all"', limits: [10 per 1s leaky_bucket burst 50], shape: true}]`, func(c *server.Config) {
+				c.Settings.MaxHeld, c.Settings.MaxHold = 8, time.Second
+			}).Gateway()
+			var mu sync.Mutex
+			var passed []time.Time
+			var all sync.WaitGroup
+			for range 500 { // 50 a second, of which a third leave
+				ctx, leave := context.WithCancel(t.Context())
+				if random.IntN(3) == 0 {
+					time.AfterFunc(time.Duration(random.Int64N(int64(time.Second))), leave)
+				}
+				all.Go(func() {
+					defer leave()
+					if status, _ := ask(ctx, g); status == 404 {
+						mu.Lock()
+						defer mu.Unlock()
+						passed = append(passed, time.Now())
+					}
+				})
+				time.Sleep(time.Duration(random.Int64N(int64(40 * time.Millisecond))))
+			}
+			all.Wait()
+			for i := range passed[1:] {
+				if apart := passed[i+1].Sub(passed[i]); apart < 100*time.Millisecond-time.Microsecond {
+					t.Errorf("seed %d: request %d passes %s after the one before", seed, i+1, apart)
+				}
+			}
+			if len(passed) < 60 { // of 100 places in 10 s; who left kept some
+				t.Errorf("seed %d: %d passed", seed, len(passed))
+			}
 		})
 	}
 }
@@ -132,16 +183,16 @@ func TestShapeCannotGiveBack(t *testing.T) {
 			f.Hang = call == 3
 			return f
 		}}
-		g := newServer(t, tenPerSecond, over(store), func(c *server.Config) {
-			c.Settings.MaxHold, c.Log = time.Millisecond, slog.New(slog.NewTextHandler(&log, nil))
+		g := newServer(t, `rules: [{name: shaped, key: '"all"', limits: [10 per 1s leaky_bucket, 9 per 1h], shape: true}]`, over(store), func(c *server.Config) {
+			c.Log = slog.New(slog.NewTextHandler(&log, nil))
 		}).Gateway()
-		for i, want := range []struct {
-			status int
-			after  time.Duration
-		}{{404, 0}, {429, server.DefaultSettings().DecisionTimeout}} {
-			if status, after := ask(t.Context(), g); status != want.status || after != want.after {
-				t.Errorf("request %d: %d after %s", i, status, after)
-			}
+		if status, _ := ask(t.Context(), g); status != 404 {
+			t.Fatal(status)
+		}
+		gone, leave := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		leave()
+		if status, after := ask(gone, g); status != 503 || after != server.DefaultSettings().DecisionTimeout {
+			t.Errorf("who has left: %d after %s", status, after)
 		}
 		if !strings.Contains(log.String(), "its units stay taken") {
 			t.Errorf("log: %s", log.String())

@@ -116,10 +116,17 @@ func (p *Plan) Settle(s *State, v *View, n int64, allowed bool) Verdict {
 
 // standing completes a Verdict by how things stand after the charge.
 func (p *Plan) standing(s *State, v *View, d *Verdict) {
-	if d.Remaining = max(0, p.Full-v.Used); p.Unit != 1 { // a division is a tenth of a decision
-		d.Remaining /= p.Unit
-	}
+	d.Remaining = p.Left(v)
 	d.Reset = p.reset(s, v)
+}
+
+// Left is how many units of cost 1 would still be allowed at v.
+func (p *Plan) Left(v *View) int64 {
+	left := max(0, p.Full-v.Used)
+	if p.Unit != 1 { // a division is a tenth of a decision
+		left /= p.Unit
+	}
+	return left
 }
 
 // judge is the Verdict, but for what depends on the charge.

@@ -61,6 +61,20 @@ func (p *Plan) drain(level int64) int64 {
 	return min(level*p.Tick, Exact)
 }
 
+// Within is p for a request of cost n that is not to be delayed for longer than most
+// µs: of a leaky bucket, Full is as low as that takes. Other plans have no delay.
+func (p *Plan) Within(n, most int64) Plan {
+	q := *p
+	if p.Kind != LeakyBucket || n > p.Capacity {
+		return q
+	}
+	// The delay is ⌈level/Rate⌉ ticks, of the level before the charge.
+	if hi, level := bits.Mul64(uint64(p.Rate), uint64(most/p.Tick)); hi == 0 && level < uint64(p.Full) {
+		q.Full = min(p.Full, int64(level)+n*p.Unit)
+	}
+	return q
+}
+
 // wait is the time from v until level parts have flowed out. The bucket runs in
 // ticks, the caller waits from within one.
 func (p *Plan) wait(v *View, level int64) int64 {

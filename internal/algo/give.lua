@@ -21,8 +21,8 @@ local pos = 1
 --> undone
 
 for i = 1, #KEYS do
-  local kind, penalty, cost, capacity, unit, a, b, c, d
-  kind, penalty, cost, capacity, unit, a, b, c, d, pos = unpack('>BHI7I7I7I7I7I7I7', ARGV[2], pos)
+  local kind, penalty, full, cost, capacity, unit, a, b, c, d
+  kind, penalty, full, cost, capacity, unit, a, b, c, d, pos = unpack('>BHI7I7I7I7I7I7I7I7', ARGV[2], pos)
   local key = KEYS[i]
   local now, used, aux, broken, write
   if kind == 3 then

@@ -20,7 +20,7 @@ import (
 //	          in its key alone
 //	request   255 1, count 2, penalties 2, asks 2; then each penalty, then each ask
 //	penalty   warn 4, ban 4, term 7, forget 7, growth 4, most 7
-//	ask       kind 1, penalty 2 (0: none, else its place), cost 7,
+//	ask       kind 1, penalty 2 (0: none, else its place), full 7, cost 7,
 //	          capacity 7, unit 7, and four numbers of its algorithm, 7 each
 //	answer    outcome 1, who 2, number 8; then each ask's view or verdict, unless
 //	          a running ban or a broken key ended it
@@ -31,7 +31,7 @@ import (
 const (
 	formAgain   = 3
 	formWhole   = 255
-	askSize     = 52
+	askSize     = 59
 	headSize    = 11
 	viewSize    = 14
 	verdictSize = 29
@@ -74,7 +74,7 @@ func AppendPenalty(b []byte, p *Penalty) []byte {
 // request; 0: none.
 func AppendAsk(b []byte, p *Plan, penalty int, cost int64) []byte {
 	b = binary.BigEndian.AppendUint16(append(b, byte(p.Kind)), uint16(penalty))
-	return p.appendNumbers(b, cost)
+	return p.appendNumbers(append56(b, p.Full), cost)
 }
 
 // appendNumbers appends what plain requests and asks have in common. Costs that are

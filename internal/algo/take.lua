@@ -13,7 +13,7 @@
 -- verdicts follow from that (Plan.Judge).
 --
 -- What sections share, for the ask at hand:
---   key cost kind capacity unit   of the ask; full is capacity·unit
+--   key cost kind capacity unit   of the ask; full is capacity·unit, or less (see Plan.Within)
 --   a b c d                       numbers of its algorithm (see Plan.numbers)
 --   state                         the string under key; false: none
 --   now used aux                  set by look: the instant, what is in use, the rest

@@ -16,7 +16,7 @@ if penalties > 0 then
   k = k + penalties
 end
 
-local kind, penalty, cost, capacity, unit, a, b, c, d
+local kind, penalty, full, cost, capacity, unit, a, b, c, d -- full: in parts, how much may be in use
 local now, used, aux
 local took = count -- how many are admitted
 local nows, useds, auxs
@@ -26,7 +26,7 @@ if outcome == 0 then
     nows, useds, auxs = {}, {}, {}
   end
   for i = 1, asks do
-    kind, penalty, cost, capacity, unit, a, b, c, d, pos = unpack('>BHI7I7I7I7I7I7I7', requests, pos)
+    kind, penalty, full, cost, capacity, unit, a, b, c, d, pos = unpack('>BHI7I7I7I7I7I7I7I7', requests, pos)
     local key = keys[k + i]
     local broken
     aux = nil
@@ -51,7 +51,6 @@ if outcome == 0 then
       outcome, who, number = 6, penalties + i, broken
       break
     end
-    local full = capacity * unit
     if cost > capacity or used + cost * unit > full then
       took = 0
       if penalty > 0 then
@@ -70,9 +69,8 @@ local parts = {''}
 if outcome == 0 then
   pos = start
   for i = 1, asks do
-    kind, penalty, cost, capacity, unit, a, b, c, d, pos = unpack('>BHI7I7I7I7I7I7I7', requests, pos)
+    kind, penalty, full, cost, capacity, unit, a, b, c, d, pos = unpack('>BHI7I7I7I7I7I7I7I7', requests, pos)
     local key = keys[k + i]
-    local full = capacity * unit
     if asks > 1 then
       now, used, aux = nows[i], useds[i], auxs[i]
     end
@@ -145,7 +143,7 @@ if outcome == 0 then
     end
   end
 else
-  pos = start + asks * 52
+  pos = start + asks * 59
 end
 k = k + asks
 parts[1] = pack('>BHI8', outcome, who, number)
