@@ -8,9 +8,9 @@ import (
 )
 
 // A request that is refused from memory still counts a violation, if its ask bears a
-// penalty. The first 100 go to the store one by one, with no more than a second
-// between two: so a penalty with a BanAfter of up to 100, and every violation of
-// whoever comes slowly, has each outcome when it has it without us. From then on
+// penalty. The first 100 after a ban, or after a second without any, go to the store one
+// by one: so a penalty with a BanAfter of up to 100, and every violation of a client
+// that comes slowly, has each outcome when it has it without us. From then on
 // they are summed, and sent every 100 ms, or as soon as they alone make a warning or a
 // ban. So the warning or ban of a flood comes no more than 100 ms, and a call, later
 // than it would; the key is refused in between all the same, and is told the outcome
@@ -20,7 +20,8 @@ import (
 // A request goes to the store each time if its asks bear penalties with several
 // records, or one that has not refused bears the only one, for then it might have a
 // violation to count tomorrow that it has not today; and so does one whose penalty
-// forgets within a second.
+// forgets within a second, or bans for less than one, which this instance may not hear
+// of.
 const (
 	oneByOne   = 100
 	batchEvery = 100 * time.Millisecond
@@ -77,7 +78,7 @@ func (d *Denials) learnViolation(m *moment, r *Request, answer *Decision, each [
 		return nil, whose < 0
 	}
 	a := &r.Asks[whose]
-	if a.Penalty.plan.Forget < tallyLasts.Microseconds() {
+	if p := &a.Penalty.plan; p.Forget < tallyLasts.Microseconds() || p.Ban > 0 && p.BanFor < tallyLasts.Microseconds() {
 		return nil, false
 	}
 	t = d.tally(m.mark(whose), a, now)
@@ -89,23 +90,40 @@ func (d *Denials) learnViolation(m *moment, r *Request, answer *Decision, each [
 // tally is that of an ask's record, perhaps a new one.
 func (d *Denials) tally(mark mark, a *Ask, now int64) *tally {
 	hash := d.recordHash(a.Key, a.Penalty.id)
-	is := func(t *tally) bool {
-		return t.hash == hash && t.key == a.Key && samePenalty(t.penalty, a.Penalty)
+	if t := d.findTally(hash, a, mark.epoch, now); t != nil {
+		return t
 	}
+	t := &tally{mark: mark, hash: hash, key: kept(a.Key), penalty: a.Penalty}
+	d.tallies.put(hash, t, func(old *tally) bool { return old.isOf(hash, a) || !old.lives(mark.epoch, now) })
+	return t
+}
+
+// findTally is that of an ask's record, if there is one; else nil.
+func (d *Denials) findTally(hash uint64, a *Ask, epoch uint64, now int64) *tally {
 	set := d.tallies.set(hash)
 	for i := range set {
-		if t := set[i].Load(); t != nil && is(t) && t.lives(mark.epoch, now) {
+		if t := set[i].Load(); t != nil && t.isOf(hash, a) && t.lives(epoch, now) {
 			return t
 		}
 	}
-	t := &tally{mark: mark, hash: hash, key: kept(a.Key), penalty: a.Penalty}
-	d.tallies.put(hash, t, func(old *tally) bool { return is(old) || !old.lives(mark.epoch, now) })
-	return t
+	return nil
+}
+
+func (t *tally) isOf(hash uint64, a *Ask) bool {
+	return t.hash == hash && t.key == a.Key && samePenalty(t.penalty, a.Penalty)
+}
+
+// beginAnew has the violations of a's record go one by one again: a ban has begun,
+// with which they are counted from 0.
+func (d *Denials) beginAnew(a *Ask, epoch uint64) {
+	if t := d.findTally(d.recordHash(a.Key, a.Penalty.id), a, epoch, d.now()); t != nil {
+		t.single.Store(0)
+	}
 }
 
 // violated counts a violation from memory; false: it must go to the store.
 func (d *Denials) violated(t *tally, now int64) bool {
-	if !t.lives(t.epoch, now) || d.batches.n.Load() >= mostBatches {
+	if !t.lives(t.epoch, now) || t.single.Load() < oneByOne || d.batches.n.Load() >= mostBatches {
 		return false
 	}
 	if now-t.last.Load() > int64(tallyLasts/10) { // so that it is seldom written
