@@ -336,6 +336,14 @@ func left(wait time.Duration, told, now int64) time.Duration {
 	return (rest + time.Microsecond - 1) / time.Microsecond * time.Microsecond
 }
 
+// leftOf is left, of a wait that may be Never.
+func leftOf(wait time.Duration, told, now int64) time.Duration {
+	if wait == Never {
+		return Never
+	}
+	return left(wait, told, now)
+}
+
 // stands is until when what was told with a wait holds, of a request sent at an
 // instant: a µs sooner than the wait is over, for the store's clock may have been
 // that much ahead of what it reads.

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
+
+	"github.com/stintdev/stint/internal/algo"
 )
 
 // cache is a set-associative table of fixed size. What it holds is looked at without
@@ -50,6 +52,10 @@ type denial struct {
 	tally   *tally
 	asks    []askDenied
 	one     [1]askDenied
+
+	// banned means that a ban refused. Then retry, as told, is all that is known.
+	banned bool
+	retry  time.Duration
 }
 
 // askDenied is an ask of it, and what it was told. Only those that refused have a
@@ -113,18 +119,24 @@ func (d *Denials) recall(r *Request, out []Decision) (Decision, bool) {
 	if epoch == 0 {
 		return Decision{}, false
 	}
-	if b, ok := d.recallBan(r, epoch); ok {
+	ban, banned := d.recallBan(r, epoch)
+	if banned && ban.BanLeft >= mostWait(r) {
 		d.remembered()
-		return b, true
+		return ban, true
 	}
 	hash := d.hashOf(r)
 	set := d.requests.set(hash)
 	for i := range set {
 		e := set[i].Load()
-		if e == nil || e.hash != hash || !e.isOf(r) {
+		if e == nil || e.hash != hash || e.banned != banned || !e.isOf(r) {
 			continue
 		}
 		now := d.now()
+		if banned && e.holds(epoch, now) {
+			d.remembered()
+			ban.RetryAfter = max(ban.RetryAfter, leftOf(e.retry, e.told, now))
+			return ban, true
+		}
 		if !e.holds(epoch, now) || e.tally != nil && !d.violated(e.tally, now) {
 			return Decision{}, false
 		}
@@ -169,6 +181,7 @@ func (d *Denials) learn(m *moment, r *Request, answer *Decision, each []Decision
 	}
 	if answer.Outcome == Banned {
 		d.learnBan(m, r, answer)
+		d.learnWait(m, r, answer)
 		return
 	}
 	if each == nil {
@@ -191,11 +204,40 @@ func (d *Denials) learn(m *moment, r *Request, answer *Decision, each []Decision
 	if e.tally = t; !ok || e.until <= told {
 		return
 	}
+	d.keep(e, m, r, each)
+}
+
+// keep remembers e, which is of r.
+func (d *Denials) keep(e *denial, m *moment, r *Request, each []Decision) {
 	e.fill(m, r, each)
 	e.hash = d.hashOf(r)
 	d.requests.put(e.hash, e, func(old *denial) bool {
-		return !old.holds(m.epoch, told) || old.hash == e.hash && old.isOf(r)
+		return !old.holds(m.epoch, e.told) || old.hash == e.hash && old.banned == e.banned && old.isOf(r)
 	})
+}
+
+// learnWait remembers how long a request is refused that a ban refused: if its limits
+// refuse for longer, that is longer than the ban.
+func (d *Denials) learnWait(m *moment, r *Request, answer *Decision) {
+	told := d.now()
+	e := &denial{epoch: m.epoch, until: stands(m.at, answer.BanLeft), told: told, banned: true, retry: answer.RetryAfter}
+	if e.until > told && answer.BanLeft < mostWait(r) {
+		d.keep(e, m, r, make([]Decision, len(r.Asks))) // none allowed: what is undone of any changes the wait
+	}
+}
+
+// mostWait is more than any of r's limits ever tells to wait, where they do not
+// change.
+func mostWait(r *Request) time.Duration {
+	var longest time.Duration
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		if a.Cost > a.Limit.plan.Capacity {
+			return Never
+		}
+		longest = max(longest, algo.Duration(a.Limit.plan.Longest()))
+	}
+	return longest
 }
 
 // fill copies what was asked and told.
@@ -287,6 +329,7 @@ func (d *Denials) learnBan(m *moment, r *Request, answer *Decision) {
 		return
 	}
 	a, told := &r.Asks[whose], d.now()
+	d.beginAnew(a, m.epoch)
 	b := &ban{
 		mark: m.mark(whose), hash: d.recordHash(a.Key, a.Penalty.id), key: kept(a.Key), id: a.Penalty.id,
 		until: stands(m.at, answer.BanLeft), told: told, left: answer.BanLeft,

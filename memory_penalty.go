@@ -41,6 +41,22 @@ func (m *Memory) banned(r *Request, now int64) (d Decision, stale bool) {
 	return d, stale
 }
 
+// awaitLimits makes d, the answer of a ban that runs, tell the wait for the limits of r
+// where that is longer: who comes as soon as the ban is over must not be refused again.
+func (m *Memory) awaitLimits(r *Request, now int64, d *Decision) {
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		var c count
+		m.look(a, &c)
+		v := a.Limit.plan.Look(c.state(), now)
+		verdict := a.settle(c.state(), &v, false)
+		c.release()
+		var own Decision
+		own.tell(a.Key, a.Limit, &verdict)
+		d.RetryAfter = max(d.RetryAfter, own.RetryAfter)
+	}
+}
+
 // dropStale forgets the records that lie too far ahead of now, of asks that were
 // charged, so that no ban comes back when the clock has come to it again.
 func (m *Memory) dropStale(r *Request, now int64) {

@@ -152,6 +152,7 @@ const fewAsks = 8
 func (m *Memory) take(r *Request, now int64, out []Decision) (Decision, error) {
 	d, stale := m.banned(r, now)
 	if d.BanLeft > 0 {
+		m.awaitLimits(r, now, &d)
 		return d, nil
 	}
 	var steps []step

@@ -63,6 +63,7 @@ var checks = []check{
 	{"BucketsRefillAtTheRate", property(bucketsRefillAtTheRate)},
 	{"DenialChangesNothing", property(denialChangesNothing)},
 	{"RetryAfterIsExact", property(retryAfterIsExact)},
+	{"WhoWaitsIsAllowed", property(whoWaitsIsAllowed)},
 	{"RemainingIsExact", property(remainingIsExact)},
 	{"ResetAfterIsExact", property(resetAfterIsExact)},
 	{"TogetherNoMoreThanTheLargest", property(togetherNoMoreThanTheLargest)},

@@ -335,6 +335,12 @@ func (m *Model) Take(_ context.Context, r *stint.Request, out []stint.Decision) 
 	defer m.mu.Unlock()
 	now := instant(r)
 	if d, banned := m.running(r, now); banned {
+		for i := range r.Asks { // when the limits would allow
+			a := &r.Asks[i]
+			if l := m.look(a, now); !l.allows(a) {
+				d.RetryAfter = max(d.RetryAfter, l.retry(a))
+			}
+		}
 		return d, nil
 	}
 	each := make([]stint.Decision, len(r.Asks))

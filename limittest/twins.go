@@ -113,6 +113,7 @@ const (
 	banned    sight = "banned"
 	grown     sight = "ban longer than the first"
 	running   sight = "ban running"
+	awaited   sight = "ban running, and a limit refuses for longer"
 	tooLate   sight = "refused for its longest delay alone"
 	givenBack sight = "units given back"
 	resetting sight = "reset while in use"
@@ -153,6 +154,9 @@ func (y *tally) count(s *script, m *move, d *stint.Decision, each []stint.Decisi
 			y.see(resetting, a)
 		case m.verb == "take" && d.Limit == nil:
 			y.see(running, a)
+			if d.RetryAfter > d.BanLeft {
+				y.see(awaited, a)
+			}
 		case m.verb == "take":
 			y.countTake(s, a, l, d, &each[i])
 			if l.inUse && s.lastLimit[countOf(a)] != a.Limit {
@@ -205,7 +209,7 @@ func (y *tally) check(t testing.TB, steps int, verbs []string) {
 	var b strings.Builder
 	var missing []string
 	for _, what := range []sight{allowed, denied, never, partial, msTick, changed, saturated, clamped, stranded, onMoment,
-		warned, banned, grown, running, tooLate, givenBack, resetting, foundLimited, foundWarned, foundBanned, foundGrown, foundRunning} {
+		warned, banned, grown, running, awaited, tooLate, givenBack, resetting, foundLimited, foundWarned, foundBanned, foundGrown, foundRunning} {
 		n := (*y)[what]
 		if n == nil {
 			n = new([5]int)

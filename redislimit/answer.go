@@ -37,10 +37,18 @@ func (s *Store) read(reply string, asks []stint.Ask, place int, out []stint.Deci
 		return stint.Decision{}, fmt.Errorf("redislimit: answer %v: not one of this script's", head)
 	}
 	if !head.Verdicts() {
-		if head.Result == algo.ResultBroken {
-			return stint.Decision{}, s.broken(asks, penalised, head)
+		return stint.Decision{}, s.broken(asks, penalised, head)
+	}
+	if head.Result == algo.ResultRunning {
+		d := running(penalised[head.Who-1], head.Left)
+		for i := range asks {
+			var v algo.Verdict
+			if v, rest, err = verdict(&asks[i], rest, 0, false); err != nil {
+				return stint.Decision{}, err
+			}
+			d.RetryAfter = max(d.RetryAfter, stint.DecisionOf(&asks[i], v).RetryAfter)
 		}
-		return running(penalised[head.Who-1], head.Left), nil
+		return d, nil
 	}
 	allowed := head.Result == algo.ResultAllowed || head.Result == algo.ResultLimited && int64(place) < head.Left
 	if head.Result == algo.ResultAllowed && int64(place) >= head.Left {
@@ -114,7 +122,7 @@ func verdict(a *stint.Ask, s string, before int64, allowed bool) (v algo.Verdict
 	return v, rest, nil
 }
 
-// running is the answer of a ban that runs.
+// running is the answer of a ban that runs, but for limits that would refuse for longer.
 func running(by *stint.Ask, left int64) stint.Decision {
 	d := algo.Duration(left)
 	return stint.Decision{Outcome: stint.Banned, Key: by.Key, RetryAfter: d, BanLeft: d, Penalty: by.Penalty}

@@ -144,6 +144,19 @@ func (p *Plan) judge(s *State, v *View, n int64, allowed bool) (d Verdict) {
 	return d
 }
 
+// Longest is how long a key that was charged under p alone takes at most until it is
+// unused, in µs.
+func (p *Plan) Longest() int64 {
+	switch p.Kind {
+	case FixedWindow, SlidingLog:
+		return p.Period
+	case SlidingWindow:
+		return p.Period + p.Width*p.Tick
+	default:
+		return p.drain(p.Full)
+	}
+}
+
 func (p *Plan) charge(s *State, v *View, n int64) {
 	switch p.Kind {
 	case SlidingLog:

@@ -23,7 +23,7 @@ import (
 //	ask       kind 1, penalty 2 (0: none, else its place), full 7, cost 7,
 //	          capacity 7, unit 7, and four numbers of its algorithm, 7 each
 //	answer    outcome 1, who 2, number 8; then each ask's view or verdict, unless
-//	          a running ban or a broken key ended it
+//	          a broken key ended it
 //	view      now 7, used before the request 7: of buckets and fixed windows
 //	verdict   fits 1, remaining 7, retry 7, reset 7, delay 7: of the others
 //	record    form and last 7, violations 4, end of the last ban 8, bans 4;
@@ -131,7 +131,7 @@ const (
 	ResultLimited
 	ResultWarned
 	ResultBanned  // by this request; verdicts follow
-	ResultRunning // a ban ran already; no verdicts follow
+	ResultRunning // a ban ran already; verdicts follow, of limits that were only looked at
 	ResultBroken  // a key holds what it should not; no verdicts follow
 )
 
@@ -163,7 +163,7 @@ func (h *Head) Names(penalties, asks int) bool {
 }
 
 // Verdicts tells whether verdicts follow.
-func (h *Head) Verdicts() bool { return h.Result <= ResultBanned }
+func (h *Head) Verdicts() bool { return h.Result <= ResultRunning }
 
 // ReadHead reads the head of an answer and returns what follows it.
 func ReadHead(s string) (Head, string, error) {

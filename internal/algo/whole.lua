@@ -18,10 +18,11 @@ end
 
 local kind, penalty, full, cost, capacity, unit, a, b, c, d -- full: in parts, how much may be in use
 local now, used, aux
-local took = count -- how many are admitted
+local took = outcome == 0 and count or 0 -- how many are admitted
 local nows, useds, auxs
 local start = pos
-if outcome == 0 then
+-- While a ban runs, the limits are looked at, too: to say when they would allow.
+if outcome ~= 6 then
   if asks > 1 then
     nows, useds, auxs = {}, {}, {}
   end
@@ -47,7 +48,7 @@ if outcome == 0 then
         --> window look
       end
     end
-    if broken then
+    if broken and outcome == 0 then
       outcome, who, number = 6, penalties + i, broken
       break
     end
@@ -66,7 +67,7 @@ if outcome == 0 then
 end
 
 local parts = {''}
-if outcome == 0 then
+if outcome ~= 6 then
   pos = start
   for i = 1, asks do
     kind, penalty, full, cost, capacity, unit, a, b, c, d, pos = unpack('>BHI7I7I7I7I7I7I7I7', requests, pos)
@@ -131,9 +132,10 @@ if outcome == 0 then
       parts[i + 1] = pack('>BI7I7I7I7', fits and 1 or 0, remaining, retry, wait, 0)
     end
   end
-  outcome, number = 1, took
-  if took < count then
-    outcome = 2
+  if outcome == 0 then
+    outcome, number = took < count and 2 or 1, took
+  end
+  if outcome == 2 then
     for j = 1, penalties do
       if refused[j] then
         local record, key = records[j], keys[k - penalties + j]

@@ -1,0 +1,110 @@
+package stint_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+// A client that waits for as long as it was told is allowed, also where a remembered
+// ban is shorter than the wait for the limit; and the flood of one that does not wait
+// costs hardly a call.
+func TestDenialsOfShortBans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTeller()
+		l := stint.NewLimiter(remembering(t, s, 0))
+		p, err := stint.NewPenalty(stint.PenaltySpec{BanAfter: 3, BanFor: 10 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hour, minute := stint.MustLimit("5 per 1h fixed_window"), stint.MustLimit("50 per 1s")
+		take := func(limits ...*stint.Limit) stint.Decision {
+			r := &stint.Request{}
+			for _, limit := range limits {
+				r.Asks = append(r.Asks, stint.Ask{Key: "k", Limit: limit, Cost: 1, Penalty: p})
+			}
+			d, err := l.Take(t.Context(), r, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}
+		var last stint.Decision
+		for range 8 {
+			last = take(hour, minute)
+		}
+		if last.Outcome != stint.Banned || last.BanLeft != 10*time.Second || last.RetryAfter <= last.BanLeft {
+			t.Fatalf("%+v", last)
+		}
+		calls, hourIsOver := s.Calls(), time.Now().Add(last.RetryAfter)
+		for range 1000 {
+			time.Sleep(time.Millisecond)
+			if last = take(hour, minute); last.Outcome != stint.Banned || !time.Now().Add(last.RetryAfter).Equal(hourIsOver) {
+				t.Fatalf("%+v", last)
+			}
+			// Its limit would allow, so that it is free as soon as the ban is over.
+			if other := take(minute); other.Outcome != stint.Banned || other.RetryAfter != other.BanLeft {
+				t.Fatalf("%+v", other)
+			}
+		}
+		if n := s.Calls() - calls; n != 0 {
+			t.Errorf("%d calls of 2000", n)
+		}
+		// What is given back lifts no ban, and shortens what is told.
+		if err := l.GiveBackAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: hour, Cost: 5}}}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if last = take(hour, minute); last.Outcome != stint.Banned || last.RetryAfter != last.BanLeft {
+			t.Fatalf("%+v", last)
+		}
+		time.Sleep(last.RetryAfter)
+		for range 7 {
+			last = take(hour, minute)
+		}
+		time.Sleep(last.RetryAfter)
+		if last = take(hour, minute); !last.Allowed {
+			t.Errorf("%+v", last)
+		}
+	})
+}
+
+// Under a flood, a penalty with a BanAfter of up to 100 has each outcome when it has it
+// without Denials, however short its bans are, and whichever of two instances is asked.
+func TestDenialsOfQuickBans(t *testing.T) {
+	for _, banFor := range []time.Duration{50 * time.Millisecond, 999 * time.Millisecond, time.Second, 1150 * time.Millisecond} {
+		for _, after := range []int64{3, 40, 100} {
+			t.Run(fmt.Sprint(banFor, after), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					random := rand.New(rand.NewPCG(uint64(after), 1))
+					p, err := stint.NewPenalty(stint.PenaltySpec{WarnAfter: 2, BanAfter: after, BanFor: banFor})
+					if err != nil {
+						t.Fatal(err)
+					}
+					limit := stint.MustLimit("1 per 24h sliding_log")
+					s := newTeller()
+					two := []stint.Store{remembering(t, s, 0), remembering(t, s, 0)}
+					bare := new(stint.Memory)
+					for i := range 5000 {
+						time.Sleep(time.Duration(random.Int64N(2000)) * time.Microsecond)
+						if random.IntN(500) == 0 {
+							time.Sleep(time.Duration(random.Int64N(2*banFor.Microseconds())) * time.Microsecond)
+						}
+						r := &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1, Penalty: p}}}
+						have, err := two[random.IntN(2)].Take(t.Context(), r, nil)
+						if err != nil {
+							t.Fatal(err)
+						}
+						want, _ := bare.Take(t.Context(), r, nil)
+						if have.Outcome != want.Outcome || have.BanLeft != want.BanLeft {
+							t.Fatalf("request %d: %s, %s left; without: %s, %s left", i, have.Outcome, have.BanLeft, want.Outcome, want.BanLeft)
+						}
+					}
+				})
+			})
+		}
+	}
+}
