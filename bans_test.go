@@ -108,3 +108,40 @@ func TestDenialsOfQuickBans(t *testing.T) {
 		}
 	}
 }
+
+// Violations and bans that were to be forgotten stay forgotten when ForgetAfter is raised,
+// as where a store has let them expire.
+func TestForgetAfterIsRaised(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		under := func(forget time.Duration) *stint.Penalty {
+			p, err := stint.NewPenalty(stint.PenaltySpec{WarnAfter: 2, BanAfter: 3, BanFor: time.Second, ForgetAfter: forget, Growth: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		short, long := under(10*time.Second), under(time.Hour)
+		var l stint.Limiter
+		violate := func(key string, p *stint.Penalty) string {
+			d, err := l.Violate(t.Context(), key, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return fmt.Sprint(d.Outcome, " ", d.BanLeft)
+		}
+		same(t, violate("a", short), "limited 0s")
+		same(t, violate("b", short), "limited 0s")
+		for range 3 {
+			violate("c", short)
+		}
+		time.Sleep(10*time.Second - time.Microsecond)
+		same(t, violate("a", long), "warned 0s") // it still counted
+		time.Sleep(time.Microsecond)
+		same(t, violate("b", long), "limited 0s")
+		time.Sleep(time.Minute)
+		same(t, violate("a", long), "banned 1s") // by the hour, since its last
+		violate("c", long)
+		violate("c", long)
+		same(t, violate("c", long), "banned 1s") // its first, for the other is forgotten
+	})
+}

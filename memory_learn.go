@@ -64,7 +64,8 @@ func (m *Memory) learnBan(r *Request, d *Decision, now int64) {
 		}
 		e.penalty = a.Penalty
 		e.record.Until = now + d.BanLeft.Microseconds()
-		e.unused = a.Penalty.plan.Clean(&e.record)
+		e.record.Forget = a.Penalty.plan.Forget
+		e.unused = e.record.Clean()
 		return
 	}
 }

@@ -117,6 +117,6 @@ func (m *Memory) violate(r *Request, a *Ask, now int64) (algo.Sentence, int64) {
 	p := &a.Penalty.plan
 	e.penalty = a.Penalty
 	sentence := p.Violate(&e.record, now)
-	e.unused = p.Clean(&e.record)
+	e.unused = e.record.Clean()
 	return sentence, p.BanLeft(&e.record, now)
 }

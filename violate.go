@@ -76,6 +76,6 @@ func (m *Memory) violateTimes(r *Request, a *Ask, now int64) (algo.Sentence, int
 	}
 	p := &a.Penalty.plan
 	sentence = p.ViolateTimes(&e.record, now, a.Cost-1)
-	e.unused = p.Clean(&e.record)
+	e.unused = e.record.Clean()
 	return sentence, p.BanLeft(&e.record, now)
 }

@@ -85,6 +85,22 @@ func (s *script) variants(l *stint.Limit) []*stint.Limit {
 	return all
 }
 
+// changeForget changes ForgetAfter of a penalty wherever it is in use.
+func (s *script) changeForget(p *stint.Penalty) {
+	spec := p.Spec()
+	old := micros(forget(&spec))
+	spec.ForgetAfter = max(time.Millisecond, pick(s, 5*old, 2*old, old/2, old/5).Truncate(time.Microsecond))
+	changed, err := stint.NewPenalty(spec)
+	if err != nil || spec.ForgetAfter > micros(s.end-s.clock) {
+		return
+	}
+	for _, x := range s.slots {
+		if x.penalty == p {
+			x.penalty = changed
+		}
+	}
+}
+
 // drawPenalties gives some of the limits a penalty; several may share one. No two
 // penalties impose bans of the same length: which of those would be named is not
 // defined.

@@ -17,6 +17,9 @@ type violation struct {
 	at    int64 // µs
 	seen  int64 // the instant that it was judged by: at, or later if the clock is far behind
 	until int64 // the end of the ban that it led to; 0: it led to none
+	// forget is ForgetAfter, in µs, of the penalty that it was committed under: after
+	// that long, a store may have dropped what counted until then.
+	forget int64
 }
 
 // running answers with the ban that runs longest, if any of r's keys is banned.
@@ -86,7 +89,7 @@ func (m *Model) violate(id recordID, p stint.PenaltySpec, now int64) stint.Outco
 		now = max(now, vs[len(vs)-1].at)
 	}
 	outcome := stint.Limited
-	v := violation{at: now, seen: now}
+	v := violation{at: now, seen: now, forget: forget(&p)}
 	switch n := counted(vs, forget(&p), now) + 1; {
 	case p.BanAfter > 0 && n >= p.BanAfter:
 		outcome = stint.Banned
@@ -108,31 +111,41 @@ func (m *Model) violate(id recordID, p stint.PenaltySpec, now int64) stint.Outco
 }
 
 // counted is how many violations count at now: those since the last ban, and
-// since the last time that forget passed between one and the next.
+// since the last time that one was forgotten before the next came.
 func counted(vs []violation, forget, now int64) int64 {
 	var n int64
-	next := now
-	for i := len(vs) - 1; i >= 0 && vs[i].until == 0 && next-vs[i].at < forget; i-- {
-		next = vs[i].at
-		n++
+	for i, v := range vs {
+		if i > 0 && v.seen-vs[i-1].at >= min(vs[i-1].forget, v.forget) {
+			n = 0
+		}
+		if n++; v.until > 0 {
+			n = 0
+		}
+	}
+	if len(vs) == 0 {
+		return 0
+	}
+	if last := vs[len(vs)-1]; now-last.at >= min(last.forget, forget) {
+		return 0
 	}
 	return n
 }
 
-// bansBefore is how many bans count at now: those since the last time that
-// forget passed between the end of one and what came next.
+// bansBefore is how many bans count at now: those since the last time that they were
+// forgotten, as counted from the end of the last of them, before something came.
 func bansBefore(vs []violation, forget, now int64) int64 {
-	var n int64
-	next := now
-	for i := len(vs) - 1; i >= 0; i-- {
-		if vs[i].until == 0 {
-			continue
+	var n, until, lasts int64
+	for _, v := range vs {
+		if v.seen-until >= min(lasts, v.forget) {
+			n = 0
 		}
-		if next-vs[i].until >= forget {
-			break
+		if v.until > 0 {
+			n, until = n+1, v.until
 		}
-		next = vs[i].seen
-		n++
+		lasts = v.forget
+	}
+	if now-until >= min(lasts, forget) {
+		return 0
 	}
 	return n
 }

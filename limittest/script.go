@@ -64,6 +64,7 @@ type seen struct {
 	msTick    bool
 	stranded  bool
 	fits      bool // if its delay did not matter
+	reforgets bool // its last violation was to be forgotten after another time
 }
 
 func newScript(seed uint64, steps int, verbs []string) *script {
@@ -143,6 +144,9 @@ func (s *script) tryMove() *move {
 	if x := pick(s, s.slots...); s.chance(16) {
 		x.now = pick(s, x.choices...)
 	}
+	if x := pick(s, s.slots...); x.penalty != nil && s.chance(8) {
+		s.changeForget(x.penalty)
+	}
 	m := &move{verb: "take"}
 	switch {
 	case s.chance(8) && slices.Contains(s.verbs, "give back"):
@@ -175,8 +179,9 @@ func (s *script) tryMove() *move {
 		}
 		m.seen = append(m.seen, seen{
 			now: l.now, inUse: l.used().Sign() > 0, saturated: l.saturated(), msTick: l.tick == 1000,
-			stranded: s.model.strands(a, at),
-			fits:     a.Cost <= l.capacity && l.used().Cmp(l.room(a.Cost)) <= 0,
+			stranded:  s.model.strands(a, at),
+			fits:      a.Cost <= l.capacity && l.used().Cmp(l.room(a.Cost)) <= 0,
+			reforgets: s.model.reforgets(a),
 		})
 	}
 	if m.verb == "reset" && asks[0].Penalty != nil && s.chance(50) {
@@ -381,13 +386,22 @@ func (m *Model) unusedFrom(a *stint.Ask) int64 {
 
 // cleanFrom is the instant from which a's record is as if there were none.
 func (m *Model) cleanFrom(a *stint.Ask) int64 {
-	var last int64
-	if vs := m.records[recordOf(a)]; len(vs) > 0 {
-		v := vs[len(vs)-1]
-		last = max(v.at, v.until)
+	vs := m.records[recordOf(a)]
+	if len(vs) == 0 {
+		return 0
 	}
-	p := a.Penalty.Spec()
-	return last + forget(&p)
+	v := vs[len(vs)-1]
+	return max(v.at, v.until) + v.forget
+}
+
+// reforgets tells whether the last violation of a was committed under another
+// ForgetAfter.
+func (m *Model) reforgets(a *stint.Ask) bool {
+	if a.Penalty == nil || len(m.records[recordOf(a)]) == 0 {
+		return false
+	}
+	vs, p := m.records[recordOf(a)], a.Penalty.Spec()
+	return vs[len(vs)-1].forget != forget(&p)
 }
 
 // done notes what the Model answered to m.

@@ -113,6 +113,7 @@ const (
 	banned    sight = "banned"
 	grown     sight = "ban longer than the first"
 	running   sight = "ban running"
+	reforgets sight = "violation after ForgetAfter has changed"
 	awaited   sight = "ban running, and a limit refuses for longer"
 	tooLate   sight = "refused for its longest delay alone"
 	givenBack sight = "units given back"
@@ -179,6 +180,7 @@ func (y *tally) countTake(s *script, a *stint.Ask, l *seen, d, own *stint.Decisi
 		onMoment:  s.onMoment && s.clock == l.now,
 		warned:    d.Outcome == stint.Warned && !own.Allowed && a.Penalty != nil,
 		banned:    d.Outcome == stint.Banned && !own.Allowed && a.Penalty != nil,
+		reforgets: !own.Allowed && l.reforgets,
 		tooLate:   !own.Allowed && a.MaxDelay != 0 && l.fits,
 		grown:     !own.Allowed && a.Penalty != nil && d.BanLeft > a.Penalty.Spec().BanFor,
 	} {
@@ -209,7 +211,7 @@ func (y *tally) check(t testing.TB, steps int, verbs []string) {
 	var b strings.Builder
 	var missing []string
 	for _, what := range []sight{allowed, denied, never, partial, msTick, changed, saturated, clamped, stranded, onMoment,
-		warned, banned, grown, running, awaited, tooLate, givenBack, resetting, foundLimited, foundWarned, foundBanned, foundGrown, foundRunning} {
+		warned, banned, grown, running, reforgets, awaited, tooLate, givenBack, resetting, foundLimited, foundWarned, foundBanned, foundGrown, foundRunning} {
 		n := (*y)[what]
 		if n == nil {
 			n = new([5]int)

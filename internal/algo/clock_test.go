@@ -158,7 +158,7 @@ func TestClocksOfBans(t *testing.T) {
 	// Those further ahead than they are remembered do not.
 	r = Record{}
 	p.Violate(&r, noon)
-	if now := noon - 3600*sec - 1; p.Violate(&r, now) != Warned || r != (Record{Last: now, Violations: 1}) {
+	if now := noon - 3600*sec - 1; p.Violate(&r, now) != Warned || r != (Record{Last: now, Violations: 1, Forget: 3600 * sec}) {
 		t.Errorf("a violation in an hour's future: %+v", r)
 	}
 }

@@ -64,6 +64,7 @@ type Record struct {
 	Violations int64 // since the last ban; counts no further than 2^31
 	Until      int64 // the end of the last ban; 0: none
 	Bans       int64 // so far, for growth; counts no further than 2^31
+	Forget     int64 // Penalty.Forget at the last violation, µs
 }
 
 // Sentence is what a violation led to.
@@ -104,10 +105,12 @@ func (p *Penalty) Standing(r *Record, now int64) (violations, bans int64) {
 		return 0, 0
 	}
 	now = max(now, r.Last)
-	if now-r.Last < p.Forget {
+	// What was to be forgotten stays so, since a store may have dropped it.
+	forget := min(p.Forget, r.Forget)
+	if now-r.Last < forget {
 		violations = r.Violations
 	}
-	if now-r.Until < p.Forget {
+	if now-r.Until < forget {
 		bans = r.Bans
 	}
 	return violations, bans
@@ -124,7 +127,7 @@ func (p *Penalty) ViolateTimes(r *Record, now, times int64) Sentence {
 	}
 	violations, bans := p.Standing(r, now)
 	at := max(now, r.Last)
-	r.Last, r.Bans = at, bans
+	r.Last, r.Bans, r.Forget = at, bans, p.Forget
 	r.Violations = min(violations+min(times, most), most)
 	switch {
 	case p.Ban > 0 && r.Violations >= p.Ban:
@@ -157,6 +160,4 @@ func (p *Penalty) term(bans int64) int64 {
 }
 
 // Clean is the instant from which r is as if it had never been.
-func (p *Penalty) Clean(r *Record) int64 {
-	return max(r.Last, r.Until) + p.Forget
-}
+func (r *Record) Clean() int64 { return max(r.Last, r.Until) + r.Forget }

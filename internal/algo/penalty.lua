@@ -1,17 +1,18 @@
 -- The record is the form (4) and the instant of the last violation in 7 bytes,
--- the violations in 4, the end of the last ban in 8 and the bans in 4.
+-- the violations in 4, the end of the last ban in 8, the bans in 4, and in 7 after how
+-- long it is forgotten.
 
 --@ look
-local head, low, violations, till, bans = 64, 0, 0, 0, 0
+local head, low, violations, till, bans, lasts = 64, 0, 0, 0, 0, 0
 if type(state) == 'table' then
   local broken
   --> wrongtype
   outcome, who, number = 6, j, broken
 elseif state then
-  if #state == 23 then
-    head, low, violations, till, bans = unpack('>BI6I4I8I4', state)
+  if #state == 30 then
+    head, low, violations, till, bans, lasts = unpack('>BI6I4I8I4I7', state)
   end
-  if #state ~= 23 or head < 64 or head >= 80 then
+  if #state ~= 30 or head < 64 or head >= 80 then
     outcome, who, number = 6, j, 2
   end
 end
@@ -24,15 +25,16 @@ local left = till - math.max(clock, last)
 if left > number and outcome ~= 6 then
   outcome, who, number = 5, j, left
 end
-records[j] = {last, violations, till, bans, warn, ban, term, forget, growth, most, stale}
+records[j] = {last, violations, till, bans, warn, ban, term, forget, growth, most, stale, nil, math.min(forget, lasts)}
 
 --@ violate
 local last, violations, till, bans = record[1], record[2], record[3], record[4]
 local at = math.max(clock, last)
-if at - last >= forget then
+local lasts = record[13] -- what was to be forgotten stays so, since it may have expired
+if at - last >= lasts then
   violations = 0
 end
-if at - till >= forget then
+if at - till >= lasts then
   bans = 0
 end
 violations = math.min(violations + (record[12] or 1), 2147483648) -- times: violate.lua
@@ -54,7 +56,7 @@ if ban > 0 and violations >= ban then
 elseif warn > 0 and violations >= warn then
   sentence = 3
 end
-local record = pack('>BI6I4I8I4', 64 + floor(at / 281474976710656), at % 281474976710656, violations, till, bans)
+local record = pack('>BI6I4I8I4I7', 64 + floor(at / 281474976710656), at % 281474976710656, violations, till, bans, forget)
 local done
 if given then
   done = try('SET', key, record, 'PX', 86400000)

@@ -26,7 +26,7 @@ import (
 //	          a broken key ended it
 //	view      now 7, used before the request 7: of buckets and fixed windows
 //	verdict   fits 1, remaining 7, retry 7, reset 7, delay 7: of the others
-//	record    form and last 7, violations 4, end of the last ban 8, bans 4;
+//	record    form and last 7, violations 4, end of the last ban 8, bans 4, forget 7;
 //	          as it lies under its key (penalty.lua)
 const (
 	formAgain   = 3
@@ -35,7 +35,7 @@ const (
 	headSize    = 11
 	viewSize    = 14
 	verdictSize = 29
-	recordSize  = 23
+	recordSize  = 30
 	never       = 1<<53 - 1
 )
 
@@ -217,5 +217,6 @@ func ReadRecord(s string) (r Record, ok bool) {
 	r.Violations = int64(s[7])<<24 | int64(s[8])<<16 | int64(s[9])<<8 | int64(s[10])
 	r.Until = int64(s[11])<<56 | read56(s[12:])
 	r.Bans = int64(s[19])<<24 | int64(s[20])<<16 | int64(s[21])<<8 | int64(s[22])
+	r.Forget = read56(s[23:])
 	return r, true
 }

@@ -11,11 +11,14 @@ func TestStanding(t *testing.T) {
 	forgotten := 0
 	for range 100_000 {
 		p := Penalty{Warn: 1, BanFor: 10, Forget: 1 + rng.Int64N(50), Growth: 2, MaxBan: 1000}
-		r := Record{Last: rng.Int64N(100), Violations: rng.Int64N(9), Until: rng.Int64N(120), Bans: rng.Int64N(4)}
+		r := Record{Last: rng.Int64N(100), Violations: rng.Int64N(9), Until: rng.Int64N(120), Bans: rng.Int64N(4), Forget: 1 + rng.Int64N(50)}
 		now := rng.Int64N(250)
 		violations, bans := p.Standing(&r, now)
 		if violations < r.Violations || bans < r.Bans {
 			forgotten++
+		}
+		if clean := r.Clean(); now >= clean && violations+bans > 0 {
+			t.Fatalf("%+v was to be forgotten at %d: %d and %d count at %d under %+v", r, clean, violations, bans, now, p)
 		}
 		next := r
 		p.Violate(&next, now)
@@ -33,8 +36,8 @@ func TestStanding(t *testing.T) {
 }
 
 func TestReadRecord(t *testing.T) {
-	good := "\x4f\xff\xff\xff\xff\xff\xfe" + "\x80\x00\x00\x00" + "\x00\x1f\xff\xff\xff\xff\xff\xfd" + "\x7f\xff\xff\xfc"
-	want := Record{Last: 1<<52 - 2, Violations: 1 << 31, Until: 1<<53 - 3, Bans: 1<<31 - 4}
+	good := "\x4f\xff\xff\xff\xff\xff\xfe" + "\x80\x00\x00\x00" + "\x00\x1f\xff\xff\xff\xff\xff\xfd" + "\x7f\xff\xff\xfc" + "\x0f\xff\xff\xff\xff\xff\xfb"
+	want := Record{Last: 1<<52 - 2, Violations: 1 << 31, Until: 1<<53 - 3, Bans: 1<<31 - 4, Forget: 1<<52 - 5}
 	if r, ok := ReadRecord(good); !ok || r != want {
 		t.Errorf("%+v, %t, want %+v", r, ok, want)
 	}
