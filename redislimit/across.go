@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,7 +28,8 @@ type part struct {
 	decision stint.Decision
 	each     []stint.Decision
 	err      error
-	kept     error // why what it took could not be given back
+	back     stint.Request // what of it is given back
+	kept     error         // why that could not be
 }
 
 // split divides r by slots.
@@ -48,17 +50,37 @@ func split(r *stint.Request) []*part {
 	return parts
 }
 
+// queues tells whether p asks a leaky bucket, of which nothing can be given back: a unit
+// is a place in the queue, and others may have come behind it at once.
+func (p *part) queues() bool { return slices.ContainsFunc(p.request.Asks, isQueue) }
+
+func isQueue(a stint.Ask) bool { return a.Limit.Spec().Algorithm == stint.LeakyBucket }
+
 // takeAcross decides a request whose keys lie in several slots: every part takes
-// what it can at the same time, and if one refuses, the others give back.
+// what it can at the same time, and if one refuses, the others give back. Those with
+// leaky buckets come last, one after another, and take nothing once one has refused: so
+// a place in a queue is lost only where a second one refuses.
 func (s *Store) takeAcross(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
 	parts := split(r)
-	if ban, err := s.runningBan(ctx, parts); err != nil || ban.BanLeft > 0 {
+	if ban, err := s.runningBan(ctx, parts); err != nil {
+		return ban, err
+	} else if ban.BanLeft > 0 {
+		err = s.awaitLimits(ctx, parts, &ban)
 		return ban, err
 	}
-	inParallel(parts, func(p *part) {
-		p.each = make([]stint.Decision, len(p.request.Asks))
-		p.decision, p.err = s.Take(ctx, &p.request, p.each)
-	})
+	var first, last []*part
+	for _, p := range parts {
+		if p.queues() {
+			last = append(last, p)
+		} else {
+			first = append(first, p)
+		}
+	}
+	inParallel(first, func(p *part) { s.takePart(ctx, p) })
+	for _, p := range last {
+		s.takeLast(ctx, p, first)
+		first = append(first, p)
+	}
 	var errs []error
 	allowed := true
 	for _, p := range parts {
@@ -70,6 +92,39 @@ func (s *Store) takeAcross(ctx context.Context, r *stint.Request, out []stint.De
 		return stint.Decision{}, acrossError(ctx, errs, returned)
 	}
 	return join(r, parts, out), nil
+}
+
+func (s *Store) takePart(ctx context.Context, p *part) {
+	p.each = make([]stint.Decision, len(p.request.Asks))
+	p.decision, p.err = s.Take(ctx, &p.request, p.each)
+}
+
+// takeLast takes a part if all before it allow; else it is only looked at, and counts
+// violations.
+func (s *Store) takeLast(ctx context.Context, p *part, before []*part) {
+	for _, b := range before {
+		if b.err != nil {
+			return // nothing is decided, and p charges nothing
+		}
+		if !b.decision.Allowed {
+			s.lookOnly(ctx, p, p.request.Asks)
+			return
+		}
+	}
+	s.takePart(ctx, p)
+}
+
+// refuses is a limit that no request of two units passes, so that one which faces it is
+// looked at and charges nothing.
+var refuses = stint.MustLimit("1 per 1s")
+
+// lookOnly fills p's answers as if some other part of the request refused. The asks may be
+// p's without their penalties.
+func (s *Store) lookOnly(ctx context.Context, p *part, asks []stint.Ask) {
+	looking := stint.Request{At: p.request.At, Asks: append(slices.Clone(asks), stint.Ask{Key: asks[0].Key, Limit: refuses, Cost: 2})}
+	each := make([]stint.Decision, len(looking.Asks))
+	p.decision, p.err = s.Take(ctx, &looking, each)
+	p.each = each[:len(asks)]
 }
 
 // acrossError is what to tell of parts of which some could not be decided. It wraps
@@ -126,6 +181,27 @@ func (s *Store) runningBan(ctx context.Context, parts []*part) (stint.Decision, 
 	return longest, nil
 }
 
+// awaitLimits makes d, the answer of a ban that runs, tell the wait for the limits where
+// that is longer.
+func (s *Store) awaitLimits(ctx context.Context, parts []*part, d *stint.Decision) error {
+	inParallel(parts, func(p *part) {
+		asks := slices.Clone(p.request.Asks)
+		for i := range asks {
+			asks[i].Penalty = nil
+		}
+		s.lookOnly(ctx, p, asks)
+	})
+	for _, p := range parts {
+		if p.err != nil {
+			return p.err
+		}
+		for i := range p.each {
+			d.RetryAfter = max(d.RetryAfter, p.each[i].RetryAfter)
+		}
+	}
+	return nil
+}
+
 // giveBackTimeout bounds how long a refused request tries to return its units,
 // whatever became of its own context.
 const giveBackTimeout = time.Second
@@ -134,26 +210,36 @@ const giveBackTimeout = time.Second
 // all is returned. Where the request has no time left, that goes on without its caller.
 func (s *Store) giveBackParts(ctx context.Context, parts []*part) (returned bool) {
 	var taken []*part
+	lost := false
 	for _, p := range parts {
-		if p.err == nil && p.decision.Allowed {
+		if p.err != nil || !p.decision.Allowed {
+			continue
+		}
+		if p.queues() { // the places stay taken, and others behind them
+			lost = true
+			p.back.Asks = slices.DeleteFunc(slices.Clone(p.request.Asks), isQueue)
+		} else {
+			p.back.Asks = p.request.Asks
+		}
+		if p.back.At = p.request.At; len(p.back.Asks) > 0 {
 			taken = append(taken, p)
 		}
 	}
 	if len(taken) == 0 {
-		return true
+		return !lost
 	}
 	late := ctx.Err() != nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 	giveBack := func() {
 		defer cancel()
-		inParallel(taken, func(p *part) { p.kept = s.GiveBack(ctx, &p.request) })
+		inParallel(taken, func(p *part) { p.kept = s.GiveBack(ctx, &p.back) })
 	}
 	if late {
 		go giveBack()
 		return false
 	}
 	giveBack()
-	returned = true
+	returned = !lost
 	for _, p := range taken {
 		if p.kept == nil {
 			p.returned()
@@ -168,8 +254,9 @@ func (s *Store) giveBackParts(ctx context.Context, parts []*part) (returned bool
 func (p *part) returned() {
 	for i := range p.each {
 		d := &p.each[i]
-		d.Remaining = min(d.Remaining+p.request.Asks[i].Cost, d.Limit.Capacity())
-		d.Delay = 0
+		if d.Delay = 0; !isQueue(p.request.Asks[i]) {
+			d.Remaining = min(d.Remaining+p.request.Asks[i].Cost, d.Limit.Capacity())
+		}
 	}
 }
 
@@ -209,6 +296,9 @@ func join(r *stint.Request, parts []*part, out []stint.Decision) stint.Decision 
 const mostAtOnce = 64
 
 func inParallel(parts []*part, f func(*part)) {
+	if len(parts) == 0 {
+		return
+	}
 	var wg sync.WaitGroup
 	room := make(chan struct{}, mostAtOnce)
 	for _, p := range parts[1:] {

@@ -36,6 +36,7 @@ func TestCluster(t *testing.T) {
 	t.Run("as in memory", func(t *testing.T) { clusterAsMemory(t, s) })
 	t.Run("concurrently", func(t *testing.T) { clusterConcurrently(t, s) })
 	t.Run("each", func(t *testing.T) { clusterEach(t, s) })
+	t.Run("paces", func(t *testing.T) { clusterPaces(t, s) })
 	t.Run("bans", func(t *testing.T) { clusterBans(t, s) })
 	t.Run("violations", func(t *testing.T) { clusterViolations(t, s) })
 	t.Run("clear", func(t *testing.T) {
@@ -65,8 +66,16 @@ func clusterAsMemory(t *testing.T, s *redislimit.Store) {
 	for i := range steps {
 		now = now.Add(time.Duration(r.IntN(200_000)) * time.Microsecond)
 		q := stint.Request{At: now}
+		queued := false // of two queues in two slots, a place in one is lost where the other refuses
 		for _, k := range r.Perm(6)[:1+r.IntN(3)] {
-			q.Asks = append(q.Asks, stint.Ask{Key: fmt.Sprint("k", k), Limit: limits[r.IntN(len(limits))], Cost: int64(r.IntN(3))})
+			a := stint.Ask{Key: fmt.Sprint("k", k), Limit: limits[r.IntN(len(limits))], Cost: int64(r.IntN(3))}
+			if a.Limit.Spec().Algorithm == stint.LeakyBucket {
+				if queued {
+					continue
+				}
+				queued = true
+			}
+			q.Asks = append(q.Asks, a)
 		}
 		if i%10 == 0 {
 			if err := s.GiveBack(ctx, &q); err != nil {
@@ -154,6 +163,45 @@ func clusterEach(t *testing.T, s *redislimit.Store) {
 	}
 }
 
+// A place in a queue is given once, also where requests are refused in another slot
+// meanwhile; and those take no place.
+func clusterPaces(t *testing.T, s *redislimit.Store) {
+	pace, none := stint.MustLimit("10 per 1s leaky_bucket burst 1000"), stint.MustLimit("1 per 24h")
+	at := time.Now()
+	if d, err := s.Take(t.Context(), &stint.Request{At: at, Asks: []stint.Ask{{Key: "over", Limit: none, Cost: 1}}}, nil); err != nil || !d.Allowed {
+		t.Fatal(d, err)
+	}
+	var mu sync.Mutex
+	delays := map[time.Duration]int{}
+	var all sync.WaitGroup
+	for g := range 8 {
+		all.Go(func() {
+			for range 50 {
+				q := stint.Request{At: at, Asks: []stint.Ask{{Key: "queue", Limit: pace, Cost: 1}}}
+				if g%2 == 0 {
+					q.Asks = append(q.Asks, stint.Ask{Key: "over", Limit: none, Cost: 1})
+				}
+				d, err := s.Take(t.Context(), &q, nil)
+				if err != nil || d.Allowed == (g%2 == 0) {
+					t.Errorf("%+v, %v", d, err)
+					return
+				}
+				if d.Allowed {
+					mu.Lock()
+					delays[d.Delay]++
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	all.Wait()
+	for i := range 200 {
+		if n := delays[time.Duration(i)*100*time.Millisecond]; n != 1 {
+			t.Errorf("place %d was given %d times", i, n)
+		}
+	}
+}
+
 func clusterBans(t *testing.T, s *redislimit.Store) {
 	p, err := stint.NewPenalty(stint.PenaltySpec{BanAfter: 2, BanFor: time.Hour})
 	if err != nil {
@@ -170,6 +218,9 @@ func clusterBans(t *testing.T, s *redislimit.Store) {
 		}
 		if running := d.Limit == nil; want == stint.Banned && (d.Penalty != p || d.BanLeft == 0 || running != (i == 3)) {
 			t.Errorf("request %d: %+v", i, d)
+		}
+		if want == stint.Banned && d.RetryAfter <= d.BanLeft {
+			t.Errorf("request %d may come back in %s, and its limit takes a day", i, d.RetryAfter)
 		}
 	}
 	if d, _ := l.Peek(t.Context(), "good", q.Asks[0].Limit); d.Remaining != 49 {
