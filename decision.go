@@ -54,7 +54,8 @@ type Decision struct {
 	// allowed at the same instant.
 	Remaining int64
 	// RetryAfter is 0 if allowed, else the shortest wait after which the same
-	// request would be allowed if nothing else came; Never if it would not.
+	// request would be allowed if nothing else came; Never if it would not. While a
+	// ban runs that is the end of the ban, or later where the limits refuse for longer.
 	RetryAfter time.Duration
 	// ResetAfter is the wait until the key is as if unused, if nothing came.
 	ResetAfter time.Duration

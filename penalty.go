@@ -23,7 +23,8 @@ type PenaltySpec struct {
 	BanFor time.Duration
 	// ForgetAfter is how long after the last violation the count starts again,
 	// and how long after the end of the last ban the next is a first one
-	// again. 0: one hour.
+	// again. Where it changes, what was to be forgotten before stays so. 0: one
+	// hour.
 	ForgetAfter time.Duration
 	// Growth is by what each further ban is longer than the one before. 0: 1,
 	// which is not at all.

@@ -33,8 +33,10 @@ type Options struct {
 // some refuse, to give back what others took meanwhile: no limit is ever
 // exceeded, but a refused request may hold units for that long, and the
 // ResetAfter of an ask that would have allowed it is as if it had. If giving back
-// fails, they stay taken as if the request had been allowed. Where such asks bear
-// penalties, a round trip before looks for bans.
+// fails, they stay taken as if the request had been allowed. Slots with leaky buckets
+// are asked after the others, one by one, for a place in a queue is not given back: it
+// is lost where a second queue refuses. Where such asks bear penalties, a round trip
+// before looks for bans, and where one runs, another looks how long the limits refuse.
 //
 // Requests that come while others are under way go in one call; see the package.
 // Where an error wraps stint.ErrUnsent, nothing was charged; after another one it
