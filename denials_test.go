@@ -207,7 +207,7 @@ func walkBoth(t *testing.T, seed uint64) {
 		}
 		time.Sleep(time.Duration(rng.IntN(150)) * time.Millisecond * time.Duration(rng.IntN(2)))
 	}
-	if calls, from := store.Calls(), two[0].Remembered()+two[1].Remembered(); from < 100 {
+	if calls, from := store.Calls(), two[0].Remembered()+two[1].Remembered(); from < 50 { // few requests come twice
 		t.Errorf("%d calls, and only %d answers from memory", calls, from)
 	}
 }

@@ -80,7 +80,7 @@ rules:
 		{2 * time.Second, other(), "warned by slow, 0 left, retry 59m58s", "slow 0!, login 0!"},
 		// The limit that refuses for longest is that of slow, but the ban is graver.
 		{3 * time.Second, other(), "banned by login, 0 left, banned for 10m0s, retry 59m57s", "slow 0!, login 0!"},
-		{4 * time.Second, other(), "banned by login, banned for 9m59s", ""},
+		{4 * time.Second, other(), "banned by login, banned for 9m59s, retry 59m56s", ""},
 		{4 * time.Second, login(), "banned by login, banned for 9m59s", ""},
 		{10*time.Minute + 3*time.Second, login(), "allowed by login, 0 left", "login 0"},
 		{10*time.Minute + 3*time.Second, from("192.0.2.2"), "allowed by login, 0 left", "login 0"},
@@ -151,7 +151,7 @@ rules:
 	tell(t, s, []step{
 		{0, from("192.0.2.1"), "allowed by client, 0 left", "shadow 8, client 0"},
 		{0, from("192.0.2.1"), "banned by client, 0 left, banned for 1m0s, retry 1h0m0s", "shadow 7, client 0!"},
-		{0, from("192.0.2.1"), "banned by client, banned for 1m0s", ""},
+		{0, from("192.0.2.1"), "banned by client, banned for 1m0s, retry 1h0m0s", ""},
 	})
 	if v, err := s.Decide(context.Background(), from("192.0.2.1"), noon); err != nil || v.Each != nil {
 		t.Errorf("each %+v, %v", v.Each, err)

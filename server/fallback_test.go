@@ -94,7 +94,7 @@ func TestLocalBan(t *testing.T) {
 		for _, want := range []string{
 			"allowed by login, 0 left",
 			"banned by login, 0 left, banned for 1m0s, retry 1h0m0s",
-			"banned by login, banned for 1m0s",
+			"banned by login, banned for 1m0s, retry 1h0m0s",
 		} {
 			if v, err := s.Decide(t.Context(), doing("x"), time.Time{}); say(&v, err) != want {
 				t.Errorf("got %s, want %s", say(&v, err), want)
