@@ -38,11 +38,15 @@ func (r *Request) takes() bool {
 }
 
 // settle has the answer to a request that has entered: where that is refused, or could
-// not be decided, the unit that it took goes back; where it is allowed, it leaves at
-// the later of both paces.
+// not be decided, the unit that it took goes back, but for a place in the queue of a
+// LeakyBucket, which those behind leave by (see GiveBack); where it is allowed, it
+// leaves at the later of both paces.
 func (l *Limiter) settle(own *Decision, d *Decision, err error) {
 	if err == nil && d.Allowed {
 		d.Delay = max(d.Delay, own.Delay)
+		return
+	}
+	if l.Instance.spec.Algorithm == LeakyBucket {
 		return
 	}
 	_ = l.instanceCount().GiveBack(context.Background(), &Request{Asks: []Ask{{Key: instanceKey, Limit: l.Instance, Cost: 1}}}) // it cannot fail

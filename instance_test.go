@@ -161,3 +161,48 @@ func TestWithFallback(t *testing.T) {
 		}
 	}
 }
+
+// slowToRefuse refuses the key "refused", and is so slow at that that others come and
+// are decided about meanwhile.
+type slowToRefuse struct {
+	stint.Memory
+	meanwhile func()
+}
+
+func (s *slowToRefuse) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+	if r.Asks[0].Key == "refused" {
+		s.meanwhile()
+		return stint.Decision{Outcome: stint.Limited, Limit: r.Asks[0].Limit}, nil
+	}
+	return s.Memory.Take(ctx, r, out)
+}
+
+// A place in the queue of the instance is given once, also where the Store refuses who
+// had it: those who came meanwhile keep theirs.
+func TestInstanceKeepsThePace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(slowToRefuse)
+		l := stint.Limiter{Store: store, Instance: stint.MustLimit("10 per 1s leaky_bucket")}
+		limit := stint.MustLimit("100 per 1h")
+		leaves := map[time.Duration]bool{}
+		ask := func(key string) {
+			d, err := l.Allow(t.Context(), key, limit)
+			switch {
+			case err != nil:
+				t.Fatal(err)
+			case d.Allowed && leaves[d.Delay]:
+				t.Errorf("two leave after %s", d.Delay)
+			case d.Allowed:
+				leaves[d.Delay] = true
+			}
+		}
+		store.meanwhile = func() { ask("a") }
+		for range 4 {
+			ask("refused")
+			ask("b")
+		}
+		if len(leaves) == 0 {
+			t.Error("nobody left")
+		}
+	})
+}

@@ -21,7 +21,8 @@ type Limiter struct {
 	// Instance is a second layer: how many requests may pass here in all, whatever
 	// their keys and limits, each as one unit. It protects this process, and is
 	// counted in its memory. It is asked before the Store, so what it refuses costs
-	// nothing there; what the Store refuses or cannot decide costs nothing here.
+	// nothing there; what the Store refuses or cannot decide costs nothing here, but
+	// for a place in the queue of a LeakyBucket.
 	// Between the two, a request holds the unit while the Store decides. A refusal
 	// by it has this Limit, and is ByInstance; with several asks, each has it for its
 	// answer. Peeks do not count, nor do requests with an instant; what is given
