@@ -30,6 +30,8 @@ type expression struct {
 	// tells that one which does is true whatever that holds.
 	folded ref.Val
 	always bool
+	// reads is what of a request's target would make it read the wrong thing.
+	reads Ambiguity
 	// vain is what cannot be true in it; gone once it has been told.
 	vain []problem
 }
@@ -102,8 +104,8 @@ func fitsKey(t *cel.Type) bool {
 
 // compiled makes the expression of a checked tree.
 func compiled(checked *cel.Ast) (*expression, error) {
-	e := &expression{}
 	tree := checked.NativeRep()
+	e := &expression{reads: readsOf(tree)}
 	root := tree.Expr()
 	if root.Kind() == ast.LiteralKind {
 		e.constant = root.AsLiteral()
@@ -127,6 +129,19 @@ func compiled(checked *cel.Ast) (*expression, error) {
 	e.folded = plan.folded[root.ID()]
 	e.judge(checked, plan.folded)
 	return e, nil
+}
+
+// readsOf is what is ambiguous to an expression that uses these variables.
+func readsOf(tree *ast.AST) (a Ambiguity) {
+	for _, named := range tree.ReferenceMap() {
+		switch named.Name {
+		case "request.path":
+			a |= PathAmbiguity
+		case "request.query":
+			a |= QueryAmbiguity
+		}
+	}
+	return a
 }
 
 // mayWorkHard reports whether the expression might go past MaxWork for texts of at

@@ -40,6 +40,7 @@ func ParseFiles(files []File) (*Set, error) {
 	}
 	_, s.HasServer = seen.once["server"]
 	s.findTrustAll(seen.proxies)
+	s.noteReads()
 	return s, nil
 }
 

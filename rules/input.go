@@ -37,12 +37,18 @@ func (in *Input) check() error {
 
 // Request is the HTTP request. What no expression uses costs nothing.
 type Request struct {
-	Method, Path, Host string
+	Method, Host string
+	// Path is in the normal form that ReadTarget makes, and Ambiguous what that
+	// found.
+	Path      string
+	Ambiguous Ambiguity
 	// Header has canonical names, as http.Header.Set writes them. Other names
 	// are not found.
 	Header http.Header
-	// RawQuery is the query as sent, without the question mark. Its malformed
-	// parts do not exist, nor do those with a semicolon, as for net/url.
+	// RawQuery is the query as sent, without the question mark. It is read as
+	// browsers read it: only & separates, and an escape that is malformed stands
+	// for itself. net/url has less: it drops what is malformed, which upstreams
+	// may well read.
 	RawQuery string
 }
 
@@ -96,17 +102,34 @@ func queryParts(raw string) iter.Seq2[string, string] {
 		for raw != "" {
 			var part string
 			part, raw, _ = strings.Cut(raw, "&")
-			if part == "" || strings.Contains(part, ";") {
+			if part == "" {
 				continue
 			}
 			name, value, _ := strings.Cut(part, "=")
-			name, err := url.QueryUnescape(name)
-			if err != nil {
-				continue
-			}
-			if value, err = url.QueryUnescape(value); err == nil && !yield(name, value) {
+			if !yield(unescaped(name), unescaped(value)) {
 				return
 			}
 		}
 	}
+}
+
+// unescaped is a part of a query, decoded. Escapes that are malformed stay.
+func unescaped(part string) string {
+	if text, err := url.QueryUnescape(part); err == nil {
+		return text
+	}
+	var b strings.Builder
+	for i := 0; i < len(part); i++ {
+		switch {
+		case part[i] == '+':
+			b.WriteByte(' ')
+		case part[i] == '%' && i+2 < len(part) && isHex(part[i+1]) && isHex(part[i+2]):
+			c, _ := url.PathUnescape(part[i : i+3]) // which is one
+			b.WriteString(c)
+			i += 2
+		default:
+			b.WriteByte(part[i])
+		}
+	}
+	return b.String()
 }

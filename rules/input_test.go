@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"fmt"
 	"maps"
 	"net/url"
 	"strings"
@@ -33,9 +34,9 @@ func TestHeadersAndQuery(t *testing.T) {
 		{`type(request.headers) == map`, true},
 
 		{`request.query.a == "1" && request.query["b"] == "" && request.query["c"] == " x y"`, true},
-		{`!has(request.query.bad) && !has(request.query.semi) && !has(request.query.d)`, true},
+		{`request.query.bad == "%zz" && request.query.semi == "1;d=2" && !has(request.query.d)`, true},
 		{`request.query[""] == "e" && request.query.f == ""`, true},
-		{`size(request.query) == 5 && request.query.all(n, n in ["a", "b", "c", "", "f"])`, true},
+		{`size(request.query) == 7 && request.query.all(n, n in ["a", "b", "c", "", "f", "bad", "semi"])`, true},
 		{`"a" in request.query && !("z" in request.query)`, true},
 	} {
 		in.Operation = "x-two"
@@ -57,7 +58,30 @@ func TestQueryOfManyParts(t *testing.T) {
 	}
 }
 
-// What net/url reads of a query, we read too.
+// A malformed part of a query is read as browsers, Node and Python read it.
+func TestMalformedQuery(t *testing.T) {
+	for query, want := range map[string]string{
+		"user=a%zzb": "a%zzb",
+		"user=%4":    "%4",
+		"user=%":     "%",
+		"user=%%41+": "%A ",
+		"us%65r=%e4": "malformed", // a key is UTF-8
+		"user=a;b":   "a;b",
+		"user%=x":    "",
+	} {
+		got := asked(one(t, "key: request.query.user"), &rules.Input{Request: &rules.Request{RawQuery: query}})
+		if want == "malformed" {
+			if !strings.Contains(got, "UTF-8") {
+				t.Errorf("%s: got %s", query, got)
+			}
+		} else if want != "" && got != fmt.Sprintf("r=%q:0", want) || want == "" && got != "" {
+			t.Errorf("%s: got %s, want %q", query, got, want)
+		}
+	}
+}
+
+// What net/url reads of a query, we read too, and the same where nothing in it is
+// malformed.
 func FuzzQuery(f *testing.F) {
 	for _, q := range []string{"", "a=1&b=2&a=3", "a", "=x", "a=%20+", "%zz=1&b=%", "a;b=1&c", "&&&", "a=b=c"} {
 		f.Add(q)
@@ -65,7 +89,7 @@ func FuzzQuery(f *testing.F) {
 	s := one(f, "key: '[\"x\"] + request.query.map(n, n + \"=\" + request.query[n])'")
 	f.Fuzz(func(t *testing.T, query string) {
 		want := map[string]bool{}
-		u, _ := url.ParseQuery(query)
+		u, malformed := url.ParseQuery(query)
 		for n, v := range u {
 			want[n+"="+v[0]] = true
 		}
@@ -73,9 +97,18 @@ func FuzzQuery(f *testing.F) {
 		if err := s.Asks(&rules.Input{Request: &rules.Request{RawQuery: query}}, &out); err != nil {
 			return
 		}
-		got := map[string]bool{}
+		got, names := map[string]bool{}, map[string]bool{}
 		for _, part := range strings.Split(strings.TrimSuffix(out.Asks[0].Key, "\x00"), "\x00")[1:] {
-			got[part] = true
+			name, _, _ := strings.Cut(part, "=")
+			got[part], names[name] = true, true
+		}
+		if malformed != nil {
+			for n := range u {
+				if name, _, _ := strings.Cut(n, "="); !names[name] {
+					t.Errorf("%q: got %v, without %q", query, got, n)
+				}
+			}
+			return
 		}
 		if !maps.Equal(got, want) {
 			t.Errorf("%q: got %v, want %v", query, got, want)

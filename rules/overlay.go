@@ -25,6 +25,7 @@ func (s *Set) With(c *Controls) (*Set, []Problem) {
 	}
 	o := newOverlay(s)
 	o.add(c.Clone())
+	o.set.noteReads()
 	return o.set, o.problems
 }
 

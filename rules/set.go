@@ -35,6 +35,7 @@ type Set struct {
 	tiers               []*expression     // the conditions of Tiers
 	headerNames         map[string]string // lower case → canonical
 	bans                byNetwork[*Ban]   // by hand, of networks
+	reads               Ambiguity         // what may mislead its expressions
 	base                *Set              // what With was called on; nil: this is it
 }
 

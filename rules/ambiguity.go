@@ -1,0 +1,138 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/stintdev/stint/internal/yamlnode"
+)
+
+// Ambiguity is a set of things in the target of a request that different servers read
+// in different ways, so that a rule may see one path and the application behind it
+// another. The zero Ambiguity is none of them.
+type Ambiguity uint16
+
+// If you add one, name it in ambiguities, describe it in doc.go, and add targets that
+// have it to server/differential_test.go.
+const (
+	// DotSegments are "." and ".." between slashes, in whatever way they are written.
+	DotSegments Ambiguity = 1 << iota
+	// EncodedSlash is %2F: a slash to some servers, a letter like others to most.
+	EncodedSlash
+	// Backslash is \ or %5C, which some servers take for a slash.
+	Backslash
+	// Semicolon is ; or %3B in a path. Java's servers drop it with what follows it in
+	// the segment.
+	Semicolon
+	// Control is an escape of a control character. Where a path goes through C, it
+	// ends at %00.
+	Control
+	// DoubleEncoding is an escape that holds another one when it has been decoded,
+	// such as %252F.
+	DoubleEncoding
+	// LeadingSlashes are two or more at the beginning. To many libraries a host
+	// follows them: new URL(target, base) in JavaScript, urlsplit in Python.
+	LeadingSlashes
+	// Fragment is a # in the path or the query. Some servers end them there.
+	Fragment
+	// NotUTF8 are bytes in a path that are no UTF-8.
+	NotUTF8
+	// QuerySemicolon is a ; in a query, where some servers take it for an &.
+	QuerySemicolon
+
+	// AnyAmbiguity is all of them.
+	AnyAmbiguity = 1<<iota - 1
+	// PathAmbiguity is what makes a path ambiguous, QueryAmbiguity a query.
+	PathAmbiguity  = AnyAmbiguity &^ QuerySemicolon
+	QueryAmbiguity = QuerySemicolon | Fragment
+)
+
+// ambiguities are their names in settings, and what a client is told of them.
+var ambiguities = []struct {
+	is         Ambiguity
+	name, said string
+}{
+	{DotSegments, "dot_segments", `a segment "." or ".."`},
+	{EncodedSlash, "encoded_slash", "an encoded slash"},
+	{Backslash, "backslash", "a backslash"},
+	{Semicolon, "semicolon", "a semicolon"},
+	{Control, "control", "an encoded control character"},
+	{DoubleEncoding, "double_encoding", "an escape within an escape"},
+	{LeadingSlashes, "leading_slashes", "several slashes at its beginning"},
+	{Fragment, "fragment", "a #"},
+	{NotUTF8, "not_utf8", "bytes that are not UTF-8"},
+	{QuerySemicolon, "query_semicolon", "a semicolon in its query"},
+}
+
+// String is the names of what is in a, separated by commas.
+func (a Ambiguity) String() string {
+	var names []string
+	for _, x := range ambiguities {
+		if a&x.is != 0 {
+			names = append(names, x.name)
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+// ParseAmbiguity reads the name of one kind, such as encoded_slash.
+func ParseAmbiguity(name string) (Ambiguity, error) {
+	names := make([]string, len(ambiguities))
+	for i, x := range ambiguities {
+		if x.name == name {
+			return x.is, nil
+		}
+		names[i] = x.name
+	}
+	hint := ""
+	if near := yamlnode.Nearest(name, names); near != "" {
+		hint = ": did you mean " + near + "?"
+	}
+	return 0, fmt.Errorf("unknown ambiguity %.60q%s (one of %s)", name, hint, strings.Join(names, ", "))
+}
+
+// Words tell what is in a, in plain words and without anything of the request.
+func (a Ambiguity) Words() string {
+	var said []string
+	for _, x := range ambiguities {
+		if a&x.is != 0 {
+			said = append(said, x.said)
+		}
+	}
+	return strings.Join(said, " and ")
+}
+
+// Ambiguous is what makes in ambiguous to s: what is ambiguous in a path where an
+// expression of s uses request.path, and in a query where one uses request.query. A
+// rule that is off or in shadow mode refuses nothing, and does not count. 0: nothing
+// does.
+//
+// Asks does not look at it. Who asks decides what comes of it.
+func (s *Set) Ambiguous(in *Input) Ambiguity {
+	if in.Request == nil || in.Request.Ambiguous == 0 || !s.Enabled {
+		return 0
+	}
+	return in.Request.Ambiguous & s.reads
+}
+
+// noteReads sets s.reads. It is called when all else of s is complete.
+func (s *Set) noteReads() {
+	s.reads = 0
+	for _, e := range slices.Concat(s.safelist.conditions, s.blocklist.conditions, s.tiers) {
+		s.reads |= e.reads
+	}
+	for _, e := range slices.Concat(s.safelist.added, s.blocklist.added) {
+		s.reads |= e.condition.reads
+	}
+	for _, r := range s.Rules {
+		if r.Mode != Enforce {
+			continue
+		}
+		for _, e := range []*expression{r.match, r.key, r.cost} {
+			if e != nil {
+				s.reads |= e.reads
+			}
+		}
+	}
+}

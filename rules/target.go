@@ -1,0 +1,153 @@
+package rules
+
+import (
+	"errors"
+	"net/url"
+	"path"
+	"strings"
+	"unicode/utf8"
+)
+
+// Target is what an HTTP request asks for: the middle of its first line, or :path.
+type Target struct {
+	// RawPath and RawQuery are as sent. RawPath begins with a slash. HasQuery tells
+	// that there was a question mark, also where RawQuery is empty.
+	RawPath, RawQuery string
+	HasQuery          bool
+	// Path is the normal form of RawPath; see ReadTarget.
+	Path string
+	// Ambiguous is what servers are known to read in different ways.
+	Ambiguous Ambiguity
+}
+
+// ReadTarget reads the target of a request: /path?query, or the same behind
+// scheme://authority. Other targets, as that of CONNECT, and paths with a malformed
+// escape are errors.
+//
+// The normal form of a path: percent-escapes are decoded once, that of a slash
+// included; empty segments are dropped; then each "." is dropped, and each ".." with
+// the segment before it. A slash at the end stays, and so do the case of letters, a
+// backslash, and a semicolon with what follows it.
+//
+// What some servers read in another way is in Ambiguous. Escapes of ordinary
+// characters are not, and neither are empty segments after the first: a server that
+// keeps them as they are finds another path there, but none that has the shorter
+// form as its own.
+func ReadTarget(target string) (Target, error) {
+	origin, err := originForm(target)
+	if err != nil {
+		return Target{}, err
+	}
+	var t Target
+	t.RawPath, t.RawQuery, t.HasQuery = strings.Cut(origin, "?")
+	if t.RawPath == "" {
+		t.RawPath = "/"
+	}
+	t.Path = t.RawPath
+	if !isPlain(t.RawPath) {
+		decoded, err := url.PathUnescape(t.RawPath)
+		if err != nil {
+			return Target{}, err
+		}
+		t.Path, t.Ambiguous = CleanPath(decoded), pathAmbiguity(t.RawPath, decoded)
+	}
+	if strings.IndexByte(t.RawQuery, ';') >= 0 {
+		t.Ambiguous |= QuerySemicolon
+	}
+	if strings.IndexByte(origin, '#') >= 0 {
+		t.Ambiguous |= Fragment
+	}
+	return t, nil
+}
+
+// originForm is target without a scheme and an authority.
+func originForm(target string) (string, error) {
+	if strings.HasPrefix(target, "/") {
+		return target, nil
+	}
+	scheme, rest, ok := strings.Cut(target, "://")
+	if !ok || strings.ContainsAny(scheme, "/?#") {
+		return "", errors.New("neither a path nor a URL")
+	}
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+		return rest[end:], nil
+	}
+	return "/", nil
+}
+
+// isPlain tells that a path is its own normal form and nothing in it is ambiguous. It
+// is false for some of those, too.
+func isPlain(p string) bool {
+	for i := range len(p) {
+		switch c := p[i]; {
+		case c <= ' ', c > '~', c == '%', c == ';', c == '\\', c == '#':
+			return false
+		case c == '/' && i+1 < len(p) && (p[i+1] == '/' || p[i+1] == '.'):
+			return false
+		}
+	}
+	return true
+}
+
+// CleanPath is p, which is decoded, without empty and dot segments, and with a slash
+// before it. A slash at the end stays. "" stays "".
+func CleanPath(p string) string {
+	if p == "" {
+		return ""
+	}
+	if p[0] != '/' {
+		p = "/" + p
+	}
+	clean := path.Clean(p)
+	if clean != "/" && strings.HasSuffix(p, "/") {
+		clean += "/"
+	}
+	return clean
+}
+
+// pathAmbiguity is what is ambiguous in a path.
+func pathAmbiguity(raw, decoded string) (a Ambiguity) {
+	if strings.HasPrefix(raw, "//") {
+		a |= LeadingSlashes
+	}
+	if strings.IndexByte(raw, '#') >= 0 {
+		a |= Fragment
+	}
+	if strings.Count(decoded, "/") > strings.Count(raw, "/") {
+		a |= EncodedSlash
+	}
+	if !utf8.ValidString(decoded) {
+		a |= NotUTF8
+	}
+	for i := range len(decoded) {
+		switch c := decoded[i]; {
+		case c < ' ', c == 0x7f:
+			a |= Control
+		case c == '\\':
+			a |= Backslash
+		case c == ';':
+			a |= Semicolon
+		case c == '%' && i+2 < len(decoded) && isHex(decoded[i+1]) && isHex(decoded[i+2]):
+			a |= DoubleEncoding
+		}
+	}
+	if hasDots(decoded) {
+		a |= DotSegments
+	}
+	return a
+}
+
+// hasDots tells whether some server takes a segment of p for "." or "..".
+func hasDots(p string) bool {
+	for segment := range strings.FieldsFuncSeq(p, func(c rune) bool { return c == '/' || c == '\\' }) {
+		name, _, _ := strings.Cut(segment, ";")
+		if name == "." || name == ".." {
+			return true
+		}
+	}
+	return false
+}
+
+func isHex(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+}
