@@ -17,14 +17,15 @@ import (
 // with problem details (RFC 9457, application/problem+json):
 //   - 429, a limit or a ban refused; with Retry-After, unless no wait would help
 //   - 403, Answer.Blocked
-//   - 400, the request cannot be counted: an error that wraps stint.ErrRequest
+//   - 400, the request cannot be counted: an error that wraps stint.ErrRequest;
+//     its method Detail() string, if it has one, is a sentence for the client
 //   - 503 with Retry-After, nothing could be decided, or there is no room; see
 //     MaxInFlight and Overloaded
 //
 // The members beside the standard ones are outcome ("limited", "warned",
 // "banned", "blocked" or "overloaded"), limit_name, limit (its text) and retry_after
 // (seconds); each is left out where it does not apply. Such answers are marked
-// Cache-Control: no-store.
+// Cache-Control: no-store. Clients of gRPC do not understand them: see GRPC.
 //
 // The headers of a Dialect are set before the handler runs and are its to
 // change: a httputil.ReverseProxy adds what the upstream says under the same
@@ -185,6 +186,10 @@ func (h *handler) undecided(w http.ResponseWriter, r *http.Request, err error) {
 		overloaded.Refuse(w, r)
 	case errors.Is(err, stint.ErrRequest):
 		p := problem{Status: http.StatusBadRequest, Detail: "The request cannot be counted: what it is counted by is missing or too long."}
+		var told interface{ Detail() string }
+		if errors.As(err, &told) {
+			p.Detail = told.Detail()
+		}
 		p.write(w, r)
 	case h.OnError != nil && h.OnError(r, err):
 		h.next.ServeHTTP(w, r)

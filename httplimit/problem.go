@@ -22,13 +22,18 @@ type problem struct {
 }
 
 // Problem answers r with problem details, as Middleware answers what it refuses.
-// detail is a sentence for the client.
+// detail is a sentence for the client. Behind GRPC, it may be a status of gRPC.
 func Problem(w http.ResponseWriter, r *http.Request, status int, detail string) {
 	p := problem{Status: status, Detail: detail}
 	p.write(w, r)
 }
 
 func (p *problem) write(w http.ResponseWriter, r *http.Request) {
+	if r.Context().Value(grpcKey{}) != nil {
+		p.writeGRPC(w.Header())
+		w.WriteHeader(http.StatusOK)
+		return
+	}
 	p.Type, p.Title = "about:blank", http.StatusText(p.Status)
 	body, err := json.Marshal(p)
 	if err != nil {
