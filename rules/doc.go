@@ -54,6 +54,32 @@
 // cidr("192.0.2.0/24") is a network: an address, or a network, is in it if all of
 // it is. The Host header is request.host, and not among request.headers.
 //
+// # Paths and queries
+//
+// request.path is a normal form of what the client sent, which [ReadTarget] makes:
+// escapes are decoded once, "//" is "/", and "." and ".." are resolved. So /a//b,
+// /%61/b and /a/b are one path. A slash at the end and the case of letters count:
+// where an application does not tell /login/ or /LOGIN from /login, a rule has to say
+// so. request.query is the query as browsers read it: only & separates, and an escape
+// that is malformed stands for itself. The target as it was sent is not to be seen:
+// one path has countless spellings, and each would count apart.
+//
+// Some targets are read differently by different servers. An [Ambiguity] says why:
+//
+//	dot_segments     /a/../login, however it is written
+//	encoded_slash    /a%2Flogin; here it is a slash
+//	backslash        /a\login, /a%5Clogin; here it is no slash
+//	semicolon        /login;a, /login%3Ba; here it is a part of the name
+//	control          /login%00
+//	double_encoding  /%256Cogin; here it is /%6Cogin
+//	leading_slashes  //host/login; here it is /host/login
+//	fragment         /login#a; here # is like any other character
+//	not_utf8         /%C0%AFlogin
+//	query_semicolon  ?a=1;user=me; here the value of a has a semicolon in it
+//
+// [Set.Ambiguous] tells whether any of that could mislead the set's expressions. A
+// server refuses such requests unless its settings allow it.
+//
 // # Tiers
 //
 // A tier is a kind of client, such as those who pay: a name and a condition. A

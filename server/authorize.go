@@ -7,11 +7,11 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/rules"
 )
 
 // originals are the headers in which proxies describe the request that they ask
@@ -145,8 +145,7 @@ func (s *Server) original(r *http.Request) (*http.Request, error) {
 	if host == "" {
 		host = r.Host
 	}
-	u, err := url.ParseRequestURI(target)
-	if err != nil || u.Opaque != "" {
+	if _, err := rules.ReadTarget(target); err != nil {
 		return nil, fmt.Errorf("%s is not the target of a request, such as /a%%20b?c=d", names.uri)
 	}
 	clients := s.clients()
@@ -158,7 +157,7 @@ func (s *Server) original(r *http.Request) (*http.Request, error) {
 	}
 	o := (&http.Request{
 		Method:     method,
-		URL:        u,
+		RequestURI: target,
 		Host:       host,
 		Header:     originalHeader(r.Header),
 		RemoteAddr: socket(clients.Addr(r)),

@@ -122,7 +122,7 @@ rules:
 		{`{"client":null,"operation":"!"}`, "no-client 99"},
 		{`{"request":{"method":"PUT"}}`, "method 99"},
 		{`{"request":{"path":"/login"}}`, "path 99"},
-		{`{"request":{"path":"//x/../login?next=/"}}`, "path 98"},
+		{`{"request":{"path":"/%6cogin?next=/../"}}`, "path 98"},
 		{`{"request":{"path":"login"}}`, "path 97"},
 		{`{"request":{"path":"/l%6Fgin"}}`, "path 96"},
 		{`{"request":{"path":"/a%20b"}}`, "space 99"},

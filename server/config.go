@@ -1,10 +1,8 @@
 package server
 
 import (
-	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"strings"
 	"time"
 
@@ -48,6 +46,14 @@ type Settings struct {
 	ClientHeader string
 	// Routes are the gateway's.
 	Routes []Route
+	// UpstreamProxy is how upstreams are reached: "" is directly, "environment" by
+	// HTTP_PROXY, HTTPS_PROXY and NO_PROXY of the program's environment, and else
+	// the URL of a proxy. Upstreams of h2c are always reached directly.
+	UpstreamProxy string
+	// AllowAmbiguous is what is ambiguous in a request's path or query and passes
+	// nevertheless. All else is refused with 400 where a rule, a list or a route
+	// looks at the path or the query: see rules.ReadTarget.
+	AllowAmbiguous rules.Ambiguity
 	// MaxHeld and MaxHold bound the requests of rules that shape; see
 	// httplimit.Middleware.
 	MaxHeld int64
@@ -96,18 +102,6 @@ func ParseRulesFrom(text string) (RulesFrom, error) {
 		return FromFleet, nil
 	}
 	return 0, fmt.Errorf("unknown source of rules %.60q: one of file, fleet", text)
-}
-
-// Route sends requests to an upstream.
-type Route struct {
-	// Host is the host that the request is for, without a port, in lower case;
-	// empty: any.
-	Host string
-	// Path is what the request's path starts with, in whole segments: /v1
-	// matches /v1 and /v1/users, not /v10.
-	Path string
-	// Upstream is where requests go, whose path is appended to its own.
-	Upstream *url.URL
 }
 
 // DefaultSettings are those of a file that says nothing.
@@ -174,6 +168,8 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 		"check_tls":          readTLS(r, &s.CheckTLS),
 		"admin":              func(n *yamlnode.Node) { s.Admin.read(r, n) },
 		"headers":            func(n *yamlnode.Node) { s.readDialect(r, n) },
+		"upstream_proxy":     yamlnode.Parsed(r, &s.UpstreamProxy, parseProxy),
+		"ambiguous":          readAmbiguous(r, &s.AllowAmbiguous),
 		"routes": func(n *yamlnode.Node) {
 			r.Each(n, func(n *yamlnode.Node) { s.readRoute(r, n) })
 		},
@@ -226,45 +222,4 @@ func (s *Settings) readDialect(r *yamlnode.Reader, n *yamlnode.Node) {
 	if s.Dialect, err = httplimit.ParseDialect(names...); err != nil {
 		r.Report(n, "%v", err)
 	}
-}
-
-func (s *Settings) readRoute(r *yamlnode.Reader, n *yamlnode.Node) {
-	route := Route{Path: "/"}
-	fields := r.Mapping(n, yamlnode.Fields{
-		"host":     r.Text(&route.Host),
-		"path":     r.Text(&route.Path),
-		"upstream": yamlnode.Parsed(r, &route.Upstream, ParseUpstream),
-	})
-	if fields == nil {
-		return
-	}
-	if fields["upstream"] == nil {
-		r.Report(n, "a route needs an upstream, such as http://localhost:9000")
-	}
-	if !strings.HasPrefix(route.Path, "/") {
-		r.Report(fields["path"], "path %.60q must start with /", route.Path)
-	} else if path := canonicalPath(route.Path); route.Path != path {
-		r.Report(fields["path"], "path %.60q: paths are compared without empty and dot segments: write %.60q", route.Path, path)
-	}
-	if host := canonicalHost(route.Host); route.Host != host {
-		r.Report(fields["host"], "host %.60q: hosts are compared without port and in lower case: write %.60q", route.Host, host)
-	}
-	for _, other := range s.Routes {
-		if other.Host == route.Host && other.Path == route.Path {
-			r.Report(n, "a second route for host %.60q and path %.60q", route.Host, route.Path)
-		}
-	}
-	s.Routes = append(s.Routes, route)
-}
-
-// ParseUpstream reads the address of an upstream, such as http://localhost:9000.
-func ParseUpstream(text string) (*url.URL, error) {
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" { // text may hold a password
-		return nil, errors.New("want the URL of an upstream, such as http://localhost:9000")
-	}
-	if u.RawQuery != "" || u.Fragment != "" || u.User != nil {
-		return nil, fmt.Errorf("upstream %.60q: only a scheme, host and path", u.Redacted())
-	}
-	return u, nil
 }

@@ -41,6 +41,8 @@ func describe(s *server.Settings) string {
 		{"max_hold", s.MaxHold, d.MaxHold},
 		{"instance", s.Instance, d.Instance},
 		{"max_connections", s.MaxConnections, d.MaxConnections},
+		{"upstream_proxy", s.UpstreamProxy, d.UpstreamProxy},
+		{"ambiguous allow", s.AllowAmbiguous, d.AllowAmbiguous},
 		{"degraded_header", s.DegradedHeader, d.DegradedHeader},
 		{"rules", s.RulesFrom, d.RulesFrom},
 		{"admin listen", s.Admin.Listen, d.Admin.Listen},
@@ -50,7 +52,11 @@ func describe(s *server.Settings) string {
 		}
 	}
 	for _, r := range s.Routes {
-		fmt.Fprintf(&b, "route %q %s to %s\n", r.Host, r.Path, r.Upstream)
+		fmt.Fprintf(&b, "route %q %s to %s", r.Host, r.Path, r.Upstream)
+		if r.TLS != nil {
+			fmt.Fprintf(&b, " by %+v", *r.TLS)
+		}
+		b.WriteByte('\n')
 	}
 	for i, f := range []*server.TLSFiles{s.TLS, s.CheckTLS, s.Admin.TLS} {
 		if f != nil {
@@ -72,7 +78,7 @@ func describe(s *server.Settings) string {
 // The defaults are those of the design.
 func TestDefaultSettings(t *testing.T) {
 	const want = "{Listen::8080 CheckListen::8082 Store:memory MaxKeys:1000000 DecisionTimeout:25ms Breaker:{Failures:0 Percent:0 Slow:0s Wait:0s MaxWait:0s Probes:0 Changed:<nil>} Instances:0 RememberedDenials:100000 UpstreamTimeout:1m0s StopDelay:0s " +
-		"Dialect:x-ratelimit ClientHeader: Routes:[] MaxHeld:1000 MaxHold:10s Instance:none, 10000 in flight MaxConnections:0 DegradedHeader:false " +
+		"Dialect:x-ratelimit ClientHeader: Routes:[] UpstreamProxy: AllowAmbiguous: MaxHeld:1000 MaxHold:10s Instance:none, 10000 in flight MaxConnections:0 DegradedHeader:false " +
 		"RulesFrom:file TLS:<nil> CheckTLS:<nil> Admin:{Listen:127.0.0.1:8090 TLS:<nil> Tokens:[] Clients:[]}}"
 	if got := fmt.Sprintf("%+v", server.DefaultSettings()); got != want {
 		t.Errorf("got %s\nwant %s", got, want)

@@ -88,7 +88,7 @@ func (s *Server) decide(ctx context.Context, all []trial, at time.Time) {
 	m := matches.Get().(*rules.Matches)
 	for i := range all {
 		if t := &all[i]; t.in != nil {
-			t.find(set, m, at)
+			t.find(set, m, at, s.settings.AllowAmbiguous)
 		}
 	}
 	m.Asks, m.Rules = nil, nil // which are the trials'
@@ -115,9 +115,13 @@ func (s *Server) decide(ctx context.Context, all []trial, at time.Time) {
 var matches = sync.Pool{New: func() any { return new(rules.Matches) }}
 
 // find finds what applies, and what the store is to be asked. m is for use in
-// between.
-func (t *trial) find(set *served, m *rules.Matches, at time.Time) {
+// between, and allowed what may be ambiguous.
+func (t *trial) find(set *served, m *rules.Matches, at time.Time, allowed rules.Ambiguity) {
 	m.Asks, m.Rules = t.room.asks[:0], t.room.rules[:0]
+	if a := set.Ambiguous(t.in) &^ allowed; a != 0 {
+		t.err = ambiguous(a)
+		return
+	}
 	if t.err = set.Asks(t.in, m); t.err != nil {
 		return
 	}

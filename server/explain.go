@@ -53,7 +53,11 @@ var companion = stint.MustLimit("1 per 1s")
 
 // Explain says what would be decided about in, and why, and takes nothing.
 func (s *Server) Explain(ctx context.Context, in *rules.Input) (*Explanation, error) {
-	e, err := s.Rules().Explain(in)
+	set := s.Rules()
+	if a := set.Ambiguous(in) &^ s.settings.AllowAmbiguous; a != 0 {
+		return nil, ambiguous(a)
+	}
+	e, err := set.Explain(in)
 	if err != nil {
 		return nil, err
 	}

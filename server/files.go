@@ -84,9 +84,13 @@ func (s *Server) Open() error {
 	if err != nil {
 		return fmt.Errorf("admin: %w", err)
 	}
+	if err := s.openUpstreams(); err != nil {
+		return err
+	}
 	s.certificates = certificates
 	for _, c := range certificates {
-		s.tellOf(c)
+		now := c.now.Load()
+		s.tellOf(c.listener, "client_ca", now.leaf, now.cas)
 	}
 	s.tokens.Store(tokens)
 	s.opened = true
@@ -125,6 +129,7 @@ func (s *Server) reloadFiles(asked bool) {
 	for _, c := range s.certificates {
 		s.reloadCertificate(c, asked)
 	}
+	s.reloadUpstreams(asked)
 	changed, err := s.tokens.Load().reload(asked)
 	if err != nil {
 		s.log.Error("tokens not taken; those of before stay", "error", err)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -122,7 +123,7 @@ func FuzzSettings(f *testing.F) {
 			t.Errorf("settings %+v", s)
 		}
 		for _, r := range s.Routes {
-			if !strings.HasPrefix(r.Path, "/") || r.Upstream.Host == "" || !strings.HasPrefix(r.Upstream.Scheme, "http") {
+			if !strings.HasPrefix(r.Path, "/") || r.Upstream.Host == "" || !slices.Contains([]string{"http", "https", "h2c"}, r.Upstream.Scheme) {
 				t.Errorf("route %+v", r)
 			}
 		}

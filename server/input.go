@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"path"
 	"strings"
 
 	"github.com/stintdev/stint"
@@ -128,13 +127,20 @@ func (r *reader) request(q *question) error {
 	if err != nil {
 		return err
 	}
-	target, to.RawQuery, _ = strings.Cut(target, "?")
-	if target, err = url.PathUnescape(target); err != nil {
-		return fmt.Errorf("path: %w", err)
+	to.Host = canonicalHost(host)
+	if target != "" {
+		if target[0] != '/' {
+			target = "/" + target
+		}
+		read, err := rules.ReadTarget(target)
+		if err != nil {
+			return fmt.Errorf("path: %w", err)
+		}
+		to.Path, to.RawQuery, to.Ambiguous = read.Path, read.RawQuery, read.Ambiguous
 	}
-	to.Path, to.Host = canonicalPath(target), canonicalHost(host)
 	if query != nil {
 		to.RawQuery = query.Encode()
+		to.Ambiguous &^= rules.QuerySemicolon
 	}
 	return nil
 }
@@ -186,22 +192,6 @@ func (r *reader) query() (url.Values, error) {
 		return err
 	})
 	return q, err
-}
-
-// canonicalPath is p without empty and dot segments, so that //login and
-// /x/../login are counted as /login. A slash at the end stays.
-func canonicalPath(p string) string {
-	if p == "" {
-		return ""
-	}
-	if p[0] != '/' {
-		p = "/" + p
-	}
-	clean := path.Clean(p)
-	if clean != "/" && strings.HasSuffix(p, "/") {
-		clean += "/"
-	}
-	return clean
 }
 
 // canonicalHost is h in lower case, without a port, a dot at its end and the

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 
 	"github.com/stintdev/stint"
@@ -69,6 +70,9 @@ type exchange struct {
 	watching []watching
 	counters ruleCounters
 	flights  *flights // that it counts among; nil: none any more
+	target   rules.Target
+	route    *Route   // where it goes; nil: nowhere yet
+	out      *url.URL // that the upstream is asked for
 }
 
 type exchangeKey struct{}

@@ -22,6 +22,9 @@ func (l Listeners) Close() {
 	}
 }
 
+// stopTimeout bounds how long requests under way are waited for.
+const stopTimeout = 30 * time.Second
+
 // The names of listeners in errors, logs and metrics.
 const (
 	gatewayDoor = "gateway"
@@ -29,15 +32,13 @@ const (
 	adminDoor   = "admin"
 )
 
-// stopTimeout bounds how long requests under way are waited for.
-const stopTimeout = 30 * time.Second
-
 // Run serves until ctx is done, and on for the settings' StopDelay, while /readyz says
 // that it stops; then it takes no more, lets the requests under way finish, for up to
 // 30 seconds, cuts connections that were upgraded, and returns nil. It closes all
 // listeners.
 //
-// Listeners that the settings give TLS serve it, with HTTP/2. Files of certificates
+// Listeners that the settings give TLS serve it, with HTTP/2. The gateway also serves
+// HTTP/2 without TLS, to clients that begin with it (h2c by prior knowledge). Files of certificates
 // and tokens are looked at every 5 seconds, and what they have come to hold is taken
 // over: for connections made from then on, and for requests with a token made from
 // then on. What cannot be read or does not fit together is logged, and what was
@@ -53,7 +54,7 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 	s.Follow(ctx)
 	defer s.Close()
 	underWay, cut := context.WithCancel(context.WithoutCancel(ctx))
-	defer s.transport.CloseIdleConnections()
+	defer s.transports.closeIdle()
 	defer cut()
 	doors := s.doors(underWay, l)
 	errs := make(chan error, 2*len(doors))
@@ -117,6 +118,12 @@ func (s *Server) doors(ctx context.Context, l Listeners) []door {
 		all = append(all, door{s.atMost(name, l), server})
 	}
 	add(gatewayDoor, l.Gateway, s.Gateway, 0)
+	for _, d := range all { // the gateway's, if there is one
+		d.server.Protocols = new(http.Protocols)
+		d.server.Protocols.SetHTTP1(true)
+		d.server.Protocols.SetHTTP2(true)
+		d.server.Protocols.SetUnencryptedHTTP2(true) // for clients of gRPC without TLS
+	}
 	add(checkDoor, l.Check, s.Check, 30*time.Second)
 	add(adminDoor, l.Admin, s.Admin, 30*time.Second)
 	return all

@@ -50,7 +50,8 @@ type Server struct {
 	denials    *stint.Denials  // between the two; nil: nothing is remembered
 	leases     *stint.Leases   // before both; nil: nothing is charged ahead
 	instance   *instance
-	transport  *http.Transport
+	transports transports
+	routesRead rules.Ambiguity // what may mislead the routes
 	log        *slog.Logger
 	errorLog   *log.Logger
 	complaints stint.Limiter // of s.log, see complain
@@ -72,12 +73,12 @@ func New(c Config) *Server {
 		documents: c.Documents,
 		shared:    c.Documents != nil,
 		log:       c.Log,
-		transport: newTransport(&c.Settings),
 		instance:  newInstance(&c.Settings),
 		started:   time.Now(),
 		found:     c.Findings,
 		program:   c.Program,
 	}
+	s.transports, s.routesRead = newTransports(&s.settings), routesRead(s.settings.Routes)
 	if !s.shared {
 		s.documents = new(memoryDocuments)
 	}

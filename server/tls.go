@@ -67,10 +67,7 @@ func (c *certificate) take(contents [][]byte) error {
 			return fmt.Errorf("%s: %w", c.files.paths[2], err)
 		}
 		config.ClientAuth = tls.RequireAndVerifyClientCert
-		config.ClientCAs = x509.NewCertPool()
-		for _, ca := range now.cas {
-			config.ClientCAs.AddCert(ca)
-		}
+		config.ClientCAs = poolOf(now.cas)
 		// A session that is resumed shows no certificate. Without resumption, a
 		// client of an authority that was removed cannot come back by one.
 		config.SessionTicketsDisabled = true
@@ -108,6 +105,14 @@ func certificatesIn(text []byte) ([]*x509.Certificate, error) {
 	return all, nil
 }
 
+func poolOf(cas []*x509.Certificate) *x509.CertPool {
+	pool := x509.NewCertPool()
+	for _, ca := range cas {
+		pool.AddCert(ca)
+	}
+	return pool
+}
+
 // reloadCertificate takes over what the files of c hold if that has changed, or
 // was asked for.
 func (s *Server) reloadCertificate(c *certificate, asked bool) {
@@ -124,28 +129,34 @@ func (s *Server) reloadCertificate(c *certificate, asked bool) {
 		return
 	}
 	s.metrics.certificatesTaken.Inc()
-	s.log.Info("certificate taken", "listener", c.listener, "expires", c.now.Load().leaf.NotAfter)
-	s.tellOf(c)
+	now := c.now.Load()
+	s.log.Info("certificate taken", "listener", c.listener, "expires", now.leaf.NotAfter)
+	s.tellOf(c.listener, "client_ca", now.leaf, now.cas)
 }
 
 // soonExpired is how long before its end a certificate is warned of.
 const soonExpired = 14 * 24 * time.Hour
 
-// tellOf sets the metric of when c expires, and warns where that is soon.
-func (s *Server) tellOf(c *certificate) {
-	now := c.now.Load()
-	s.metrics.certificateExpiry.WithLabelValues(c.listener).Set(float64(now.leaf.NotAfter.Unix()))
-	for i, x := range append([]*x509.Certificate{now.leaf}, now.cas...) {
-		what := "certificate"
-		if i > 0 {
-			what = "client_ca"
-		}
-		if left := time.Until(x.NotAfter); left < soonExpired {
-			text := "a certificate expires soon"
-			if left <= 0 {
-				text = "a certificate has expired"
-			}
-			s.log.Warn(text, "listener", c.listener, "which", what, "subject", x.Subject.String(), "expires", x.NotAfter)
-		}
+// tellOf sets the metric of when leaf expires, and warns where that is soon, or where
+// it is of authorities, which the settings call ca. leaf may be nil.
+func (s *Server) tellOf(listener, ca string, leaf *x509.Certificate, cas []*x509.Certificate) {
+	if leaf != nil {
+		s.metrics.certificateExpiry.WithLabelValues(listener).Set(float64(leaf.NotAfter.Unix()))
+		s.warnOfExpiry(listener, "certificate", leaf)
 	}
+	for _, x := range cas {
+		s.warnOfExpiry(listener, ca, x)
+	}
+}
+
+func (s *Server) warnOfExpiry(listener, which string, x *x509.Certificate) {
+	left := time.Until(x.NotAfter)
+	if left >= soonExpired {
+		return
+	}
+	text := "a certificate expires soon"
+	if left <= 0 {
+		text = "a certificate has expired"
+	}
+	s.log.Warn(text, "listener", listener, "which", which, "subject", x.Subject.String(), "expires", x.NotAfter)
 }

@@ -24,7 +24,12 @@ rules:
 // process runs stint serve in a process of its own.
 func process(t *testing.T, args ...string) (*exec.Cmd, *served) {
 	t.Helper()
-	c := program(t, append([]string{"serve"}, args...)...)
+	return started(t, program(t, append([]string{"serve"}, args...)...))
+}
+
+// started starts c, which is stint serve.
+func started(t *testing.T, c *exec.Cmd) (*exec.Cmd, *served) {
+	t.Helper()
 	errs, err := c.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

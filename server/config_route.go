@@ -1,0 +1,129 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/stintdev/stint/internal/yamlnode"
+	"github.com/stintdev/stint/rules"
+)
+
+// Route sends requests to an upstream.
+type Route struct {
+	// Host is the host that the request is for, without a port, in lower case;
+	// empty: any.
+	Host string
+	// Path is what the request's path starts with, in whole segments: /v1
+	// matches /v1 and /v1/users, not /v10.
+	Path string
+	// Upstream is where requests go: an http, https or h2c URL. Its path, if it has
+	// one, comes before the request's. Of https, the upstream chooses HTTP/2 or
+	// HTTP/1.1; h2c is HTTP/2 without TLS.
+	Upstream *url.URL
+	// TLS is for an Upstream of https. nil: its certificate is checked against the
+	// system's authorities, and it is shown none.
+	TLS *UpstreamTLS
+}
+
+// UpstreamTLS says how an upstream proves who it is, and what it is shown. Files are
+// of PEM and are read again when they change; see Server.Run.
+type UpstreamTLS struct {
+	// CA holds the authorities of which one must have signed the upstream's
+	// certificate. Empty: the system's.
+	CA string
+	// Cert and Key are the certificate that the upstream is shown, followed by those
+	// between it and the authority, and its private key. Empty: none.
+	Cert, Key string
+	// ServerName is the name that the upstream's certificate must have. Empty: the
+	// host of its URL.
+	ServerName string
+}
+
+// String is its host and path.
+func (r *Route) String() string { return r.Host + r.Path }
+
+// looksAtPath tells whether what becomes of a request depends on its path.
+func (r *Route) looksAtPath() bool { return r.Path != "/" || strings.Trim(r.Upstream.Path, "/") != "" }
+
+func (s *Settings) readRoute(r *yamlnode.Reader, n *yamlnode.Node) {
+	route := Route{Path: "/"}
+	fields := r.Mapping(n, yamlnode.Fields{
+		"host":     r.Text(&route.Host),
+		"path":     r.Text(&route.Path),
+		"upstream": yamlnode.Parsed(r, &route.Upstream, ParseUpstream),
+		"tls":      readUpstreamTLS(r, &route.TLS),
+	})
+	if fields == nil {
+		return
+	}
+	if fields["upstream"] == nil {
+		r.Report(n, "a route needs an upstream, such as http://localhost:9000")
+	}
+	if route.TLS != nil && route.Upstream != nil && route.Upstream.Scheme != "https" {
+		r.Report(fields["tls"], "tls is for an upstream of https, and this one is of %s", route.Upstream.Scheme)
+	}
+	if !strings.HasPrefix(route.Path, "/") {
+		r.Report(fields["path"], "path %.60q must start with /", route.Path)
+	} else if path := rules.CleanPath(route.Path); route.Path != path {
+		r.Report(fields["path"], "path %.60q: paths are compared without empty and dot segments: write %.60q", route.Path, path)
+	} else if decoded, err := url.PathUnescape(route.Path); err == nil && decoded != route.Path {
+		r.Report(fields["path"], "path %.60q: paths are compared when they have been decoded: write %.60q", route.Path, decoded)
+	}
+	if host := canonicalHost(route.Host); route.Host != host {
+		r.Report(fields["host"], "host %.60q: hosts are compared without port and in lower case: write %.60q", route.Host, host)
+	}
+	for _, other := range s.Routes {
+		if other.Host == route.Host && other.Path == route.Path {
+			r.Report(n, "a second route for host %.60q and path %.60q", route.Host, route.Path)
+		}
+	}
+	s.Routes = append(s.Routes, route)
+}
+
+// readUpstreamTLS makes a reader of a route's "tls".
+func readUpstreamTLS(r *yamlnode.Reader, to **UpstreamTLS) func(*yamlnode.Node) {
+	return func(n *yamlnode.Node) {
+		t := new(UpstreamTLS)
+		fields := yamlnode.Fields{"ca": r.Text(&t.CA), "cert": r.Text(&t.Cert), "key": r.Text(&t.Key), "server_name": r.Text(&t.ServerName)}
+		if r.Mapping(n, fields) == nil {
+			return
+		}
+		*to = t
+		switch {
+		case (t.Cert == "") != (t.Key == ""):
+			r.Report(n, "cert and key go together")
+		case *t == UpstreamTLS{}:
+			r.Report(n, "tls of a route needs ca, cert and key, or server_name")
+		}
+	}
+}
+
+// ParseUpstream reads the address of an upstream, such as http://localhost:9000,
+// https://api.internal or h2c://localhost:9000.
+func ParseUpstream(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c" || u.Host == "" { // text may hold a password
+		return nil, errors.New("want the URL of an upstream, such as http://localhost:9000")
+	}
+	if u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return nil, fmt.Errorf("upstream %.60q: only a scheme, host and path", u.Redacted())
+	}
+	return u, nil
+}
+
+// fromEnvironment is the UpstreamProxy that the environment names.
+const fromEnvironment = "environment"
+
+// parseProxy reads the URL of a proxy, which may hold a password.
+func parseProxy(text string) (string, error) {
+	if text == fromEnvironment {
+		return text, nil
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "socks5" {
+		return "", errors.New("want the URL of a proxy, such as http://proxy.internal:3128 (http, https or socks5), or environment")
+	}
+	return text, nil
+}

@@ -1,0 +1,91 @@
+package server
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/rules"
+)
+
+// targetError says why the target of a request is refused. It wraps
+// stint.ErrRequest.
+type targetError struct {
+	detail string // a sentence for the client, without anything that it sent
+}
+
+func (e *targetError) Error() string { return e.detail }
+func (e *targetError) Unwrap() error { return stint.ErrRequest }
+
+// Detail is for httplimit.Middleware.
+func (e *targetError) Detail() string { return e.detail }
+
+// ambiguous is the error of a request that is refused because of a.
+func ambiguous(a rules.Ambiguity) error {
+	return &targetError{"The request's path has " + a.Words() + ", which servers read in different ways; it is not accepted here."}
+}
+
+// readTarget reads what a request asks for. Of one that came through the gateway, x
+// is its exchange, which keeps it; and what is ambiguous to the routes is refused.
+func (s *Server) readTarget(requestURI string, x *exchange) (rules.Target, error) {
+	t, err := rules.ReadTarget(requestURI)
+	if err != nil {
+		return t, &targetError{"The request's target is not a path, or not a proper one."}
+	}
+	if x == nil {
+		return t, nil
+	}
+	x.target = t
+	if a := t.Ambiguous & s.routesRead &^ s.settings.AllowAmbiguous; a != 0 {
+		return t, ambiguous(a)
+	}
+	return t, nil
+}
+
+// routesRead is what may mislead routes.
+func routesRead(routes []Route) rules.Ambiguity {
+	for i := range routes {
+		if routes[i].looksAtPath() {
+			return rules.PathAmbiguity
+		}
+	}
+	return 0
+}
+
+// outgoing is the URL that passes on target as it came, behind the path of the
+// upstream. proxied tells that a proxy of HTTP is asked for it.
+func (r *Route) outgoing(target *rules.Target, proxied bool) (*url.URL, error) {
+	base := strings.TrimSuffix(r.Upstream.EscapedPath(), "/")
+	if base != "" && target.Ambiguous&rules.DotSegments != 0 {
+		return nil, ambiguous(rules.DotSegments) // it might climb out, whatever the settings allow
+	}
+	u := &url.URL{Scheme: r.Upstream.Scheme, Host: r.Upstream.Host, RawQuery: target.RawQuery, ForceQuery: target.HasQuery}
+	if u.Scheme == "h2c" {
+		u.Scheme = "http"
+	}
+	switch path := base + target.RawPath; {
+	case proxied:
+		u.Opaque = "//" + u.Host + path
+	case !strings.HasPrefix(path, "//"):
+		u.Opaque = path
+	default: // which net/url would take for a host
+		decoded, err := url.PathUnescape(path)
+		u.Path, u.RawPath = decoded, path
+		if err != nil || u.EscapedPath() != path {
+			return nil, &targetError{"The request's path begins with two slashes and has characters that must be escaped."}
+		}
+	}
+	return u, nil
+}
+
+// shown is text from a request, as it may stand in a log: in ASCII, and not long.
+func shown(text string) string {
+	const longest = 200
+	rest := ""
+	if len(text) > longest {
+		text, rest = text[:longest], "..."
+	}
+	quoted := strconv.QuoteToASCII(text)
+	return quoted[1:len(quoted)-1] + rest
+}

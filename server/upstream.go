@@ -1,0 +1,285 @@
+package server
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"github.com/stintdev/stint/httplimit"
+)
+
+// transport reaches the upstreams of some routes: those that differ in address only.
+// Where it has files, there is nothing to reach them with until the files are read.
+type transport struct {
+	settings *Settings
+	name     string // in logs and metrics
+	h2c      bool
+	tls      UpstreamTLS
+	files    watchedFiles
+	now      atomic.Pointer[http.Transport]
+}
+
+// transports finds the transports of the routes.
+type transports map[transportKind]*transport
+
+type transportKind struct {
+	h2c bool
+	tls UpstreamTLS
+}
+
+func (r *Route) kind() transportKind {
+	k := transportKind{h2c: r.Upstream.Scheme == "h2c"}
+	if r.TLS != nil {
+		k.tls = *r.TLS
+	}
+	return k
+}
+
+func newTransports(s *Settings) transports {
+	all := transports{}
+	for i := range s.Routes {
+		r := &s.Routes[i]
+		kind := r.kind()
+		if all[kind] != nil {
+			continue
+		}
+		t := &transport{settings: s, name: "upstream " + r.Upstream.Host, h2c: kind.h2c, tls: kind.tls}
+		for _, path := range []string{kind.tls.CA, kind.tls.Cert, kind.tls.Key} {
+			if path != "" {
+				t.files.paths = append(t.files.paths, path)
+			}
+		}
+		if t.files.paths == nil {
+			t.now.Store(t.with(&tls.Config{MinVersion: tls.VersionTLS12, ServerName: kind.tls.ServerName}))
+		}
+		all[kind] = t
+	}
+	return all
+}
+
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	now := t.now.Load()
+	if now == nil {
+		return nil, errors.New("the files of the upstream's tls are not read yet")
+	}
+	return now.RoundTrip(r)
+}
+
+// with makes what reaches upstreams with this configuration.
+func (t *transport) with(config *tls.Config) *http.Transport {
+	h := http.DefaultTransport.(*http.Transport).Clone()
+	dialer := net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
+	if d := t.settings.UpstreamTimeout; d > 0 {
+		h.ResponseHeaderTimeout = d
+		h.TLSHandshakeTimeout = min(h.TLSHandshakeTimeout, d)
+		dialer.Timeout = min(dialer.Timeout, d)
+	}
+	h.DialContext = dialer.DialContext
+	h.TLSClientConfig = config
+	h.MaxIdleConns, h.MaxIdleConnsPerHost = 0, 256
+	// An upstream's compression is between it and the client.
+	h.DisableCompression = true
+	h.Proxy = t.proxy()
+	if t.h2c {
+		h.Protocols = new(http.Protocols)
+		h.Protocols.SetUnencryptedHTTP2(true)
+	}
+	return h
+}
+
+// proxy finds the proxy that requests go through; nil: none does.
+func (t *transport) proxy() func(*http.Request) (*url.URL, error) {
+	switch name := t.settings.UpstreamProxy; {
+	case name == "" || t.h2c:
+		return nil
+	case name == fromEnvironment:
+		return http.ProxyFromEnvironment
+	default:
+		u, err := url.Parse(name)
+		return func(*http.Request) (*url.URL, error) { return u, err }
+	}
+}
+
+// asksProxy tells whether a request to u is made to a proxy, which does not only
+// connect to u's host.
+func (t *transport) asksProxy(u *url.URL) bool {
+	find := t.proxy()
+	if find == nil || u.Scheme != "http" {
+		return false
+	}
+	proxy, err := find(&http.Request{URL: u})
+	return err == nil && proxy != nil && proxy.Scheme != "socks5"
+}
+
+// read takes over what the files hold if that has changed, or was asked for. An error
+// changes nothing.
+func (t *transport) read(asked bool) (taken *clientCertificate, err error) {
+	contents, changed, err := t.files.read()
+	if !changed && !asked {
+		return nil, nil
+	}
+	if err == nil {
+		taken, err = t.certificate(contents)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if before := t.now.Swap(t.with(taken.config)); before != nil {
+		before.CloseIdleConnections()
+	}
+	return taken, nil
+}
+
+// clientCertificate is what was read from the files of an upstream.
+type clientCertificate struct {
+	config *tls.Config
+	leaf   *x509.Certificate // nil: none is shown
+	cas    []*x509.Certificate
+}
+
+func (t *transport) certificate(contents [][]byte) (*clientCertificate, error) {
+	c := &clientCertificate{config: &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.tls.ServerName}}
+	if t.tls.CA != "" {
+		cas, err := certificatesIn(contents[0])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", t.tls.CA, err)
+		}
+		c.cas, c.config.RootCAs = cas, poolOf(cas)
+		contents = contents[1:]
+	}
+	if t.tls.Cert != "" {
+		chain, err := certificatesIn(contents[0])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", t.tls.Cert, err)
+		}
+		pair, err := tls.X509KeyPair(contents[0], contents[1])
+		if err != nil {
+			return nil, fmt.Errorf("%s and %s: %w", t.tls.Cert, t.tls.Key, err)
+		}
+		c.leaf, c.config.Certificates = chain[0], []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+// openUpstreams reads the files of all upstreams.
+func (s *Server) openUpstreams() error {
+	for _, t := range s.transports {
+		if t.files.paths == nil {
+			continue
+		}
+		c, err := t.read(true)
+		if err != nil {
+			return fmt.Errorf("%s: tls: %w", t.name, err)
+		}
+		s.tellOf(t.name, "ca", c.leaf, c.cas)
+	}
+	return nil
+}
+
+func (s *Server) reloadUpstreams(asked bool) {
+	for _, t := range s.transports {
+		if t.files.paths == nil {
+			continue
+		}
+		switch c, err := t.read(asked); {
+		case err != nil:
+			s.metrics.certificatesRefused.Inc()
+			s.log.Error("certificate not taken; that of before stays", "listener", t.name, "error", err)
+		case c != nil:
+			s.metrics.certificatesTaken.Inc()
+			s.log.Info("certificate taken", "listener", t.name)
+			s.tellOf(t.name, "ca", c.leaf, c.cas)
+		}
+	}
+}
+
+func (all transports) closeIdle() {
+	for _, t := range all {
+		if now := t.now.Load(); now != nil {
+			now.CloseIdleConnections()
+		}
+	}
+}
+
+// proxy is a handler that passes requests on to route's upstream.
+func (s *Server) proxy(route *Route) http.Handler {
+	t := s.transports[route.kind()]
+	proxy := &httputil.ReverseProxy{
+		Transport: t,
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.Out.URL = exchangeOf(p.In).out
+			p.Out.Host = p.In.Host
+			p.Out.Trailer = p.In.Trailer // the same map, which is filled when the body ends
+			s.setForwarded(p)
+		},
+		ModifyResponse: func(r *http.Response) error {
+			x := exchangeOf(r.Request)
+			s.responded(r.Request.Context(), x, r.StatusCode)
+			if r.StatusCode == http.StatusSwitchingProtocols {
+				x.leave() // it may last for days
+			}
+			x.setHeaders(r.Header)
+			return nil
+		},
+		ErrorHandler: s.upstreamFailed,
+		BufferPool:   buffers{},
+		ErrorLog:     s.errorLog,
+	}
+	proxied := t.asksProxy(&url.URL{Scheme: route.Upstream.Scheme, Host: route.Upstream.Host})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := exchangeOf(r)
+		var err error
+		if x.out, err = route.outgoing(&x.target, proxied); err != nil {
+			httplimit.Problem(w, r, http.StatusBadRequest, err.Error())
+			return
+		}
+		x.route = route
+		x.takeHeaders(w.Header())
+		proxy.ServeHTTP(w, r)
+	})
+}
+
+// setForwarded tells the upstream where the request comes from. What a client that
+// is not trusted claims about itself ends here.
+func (s *Server) setForwarded(p *httputil.ProxyRequest) {
+	clients := s.clients()
+	if !clients.Believes(p.In) {
+		if s.settings.ClientHeader != "" {
+			p.Out.Header.Del(s.settings.ClientHeader)
+		}
+		p.SetXForwarded()
+		return
+	}
+	p.Out.Header["X-Forwarded-For"] = p.In.Header["X-Forwarded-For"]
+	p.SetXForwarded()
+	for _, name := range [...]string{"Forwarded", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if lines := p.In.Header[name]; lines != nil {
+			p.Out.Header[name] = lines
+		}
+	}
+}
+
+func (s *Server) upstreamFailed(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		return // the client has left
+	}
+	x := exchangeOf(r)
+	x.setHeaders(w.Header())
+	log := s.log.With("route", x.route.String(), "host", shown(r.Host), "path", shown(x.target.RawPath), "error", err)
+	var timeout net.Error
+	switch {
+	case errors.As(err, &timeout) && timeout.Timeout():
+		log.Warn("upstream did not answer in time")
+		httplimit.Problem(w, r, http.StatusGatewayTimeout, "The upstream did not answer in time.")
+	default:
+		log.Warn("upstream failed")
+		httplimit.Problem(w, r, http.StatusBadGateway, "The upstream cannot be reached.")
+	}
+}
