@@ -39,6 +39,9 @@ type Settings struct {
 	// StopDelay is how long Run still serves when it is told to stop, while /readyz
 	// says so, so that load balancers have time to send requests elsewhere. 0: none.
 	StopDelay time.Duration
+	// StopTimeout is how long Run then waits for requests under way; those that have
+	// not ended are cut off. 0: they are at once.
+	StopTimeout time.Duration
 	// Dialect is the headers that tell clients how they stand.
 	Dialect httplimit.Dialect
 	// ClientHeader is where trusted proxies write the client's address; see
@@ -113,6 +116,8 @@ func DefaultSettings() Settings {
 		MaxKeys:         1_000_000,
 		DecisionTimeout: 25 * time.Millisecond,
 		UpstreamTimeout: time.Minute,
+		// Less than the 30 seconds after which Kubernetes kills what has not stopped.
+		StopTimeout: 25 * time.Second,
 
 		RememberedDenials: stint.DefaultMaxDenials,
 
@@ -157,6 +162,7 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 		"remembered_denials": r.Int64(&s.RememberedDenials, 0, 1<<24),
 		"upstream_timeout":   r.Period(&s.UpstreamTimeout),
 		"stop_delay":         r.Period(&s.StopDelay),
+		"stop_timeout":       r.Period(&s.StopTimeout),
 		"client_header":      yamlnode.Parsed(r, &s.ClientHeader, parseHeader),
 		"max_held":           r.Int64(&s.MaxHeld, 1, 1<<20),
 		"max_hold":           r.Period(&s.MaxHold),
@@ -179,8 +185,10 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 			r.Report(n, "store: %v", err)
 		}
 	}
-	if s.StopDelay < 0 || s.StopDelay > time.Hour {
-		r.Report(fields["stop_delay"], "stop_delay must be from 0 to 1h")
+	for name, d := range map[string]time.Duration{"stop_delay": s.StopDelay, "stop_timeout": s.StopTimeout} {
+		if d < 0 || d > time.Hour {
+			r.Report(fields[name], "%s must be from 0 to 1h", name)
+		}
 	}
 	for name, d := range map[string]time.Duration{"decision_timeout": s.DecisionTimeout, "upstream_timeout": s.UpstreamTimeout, "max_hold": s.MaxHold} {
 		if d <= 0 {

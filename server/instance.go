@@ -55,7 +55,10 @@ func (s *Server) capped(at, other *flights, next http.Handler) http.Handler {
 			s.noRoom(w, r)
 			return
 		}
-		defer at.leave()
+		defer func() {
+			s.cutOff.left(r, false)
+			at.leave()
+		}()
 		next.ServeHTTP(w, r)
 	})
 }

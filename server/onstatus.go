@@ -70,6 +70,7 @@ type exchange struct {
 	watching []watching
 	counters ruleCounters
 	flights  *flights // that it counts among; nil: none any more
+	upgraded bool     // it is one of cutOff.upgraded
 	target   rules.Target
 	route    *Route   // where it goes; nil: nowhere yet
 	out      *url.URL // that the upstream is asked for
@@ -87,7 +88,13 @@ func (s *Server) withExchange(next http.Handler) http.Handler {
 			return
 		}
 		x := &exchange{flights: at}
-		defer x.leave()
+		defer func() {
+			s.cutOff.left(r, x.upgraded)
+			x.leave()
+			if x.upgraded {
+				s.cutOff.upgraded.Add(-1)
+			}
+		}()
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
 	})
 }

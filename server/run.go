@@ -22,9 +22,6 @@ func (l Listeners) Close() {
 	}
 }
 
-// stopTimeout bounds how long requests under way are waited for.
-const stopTimeout = 30 * time.Second
-
 // The names of listeners in errors, logs and metrics.
 const (
 	gatewayDoor = "gateway"
@@ -34,8 +31,8 @@ const (
 
 // Run serves until ctx is done, and on for the settings' StopDelay, while /readyz says
 // that it stops; then it takes no more, lets the requests under way finish, for up to
-// 30 seconds, cuts connections that were upgraded, and returns nil. It closes all
-// listeners.
+// StopTimeout, cuts off those that do not, and connections that were upgraded, tells
+// of them in one line of the log, and returns nil. It closes all listeners.
 //
 // Listeners that the settings give TLS serve it, with HTTP/2. The gateway also serves
 // HTTP/2 without TLS, to clients that begin with it (h2c by prior knowledge). Files of certificates
@@ -76,14 +73,20 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 		s.log.Info("stopping: not ready any more, and serving on", "stop_delay", d.String())
 		time.Sleep(d)
 	}
-	grace, cancel := context.WithTimeout(underWay, stopTimeout)
+	grace, cancel := context.WithTimeout(underWay, s.settings.StopTimeout)
 	defer cancel()
+	var stopping sync.WaitGroup
 	for _, d := range doors {
-		running.Go(func() {
-			if err := d.server.Shutdown(grace); err != nil {
-				errs <- errors.Join(fmt.Errorf("shut down: %w", err), d.server.Close())
+		stopping.Go(func() {
+			if err := d.server.Shutdown(grace); err != nil && grace.Err() == nil {
+				errs <- fmt.Errorf("shut down: %w", err)
 			}
 		})
+	}
+	stopping.Wait()
+	s.cutRest(cut)
+	for _, d := range doors {
+		_ = d.server.Close() // of what has not ended even so
 	}
 	running.Wait()
 	close(errs)

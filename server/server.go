@@ -56,6 +56,7 @@ type Server struct {
 	errorLog   *log.Logger
 	complaints stint.Limiter // of s.log, see complain
 	stopping   atomic.Bool
+	cutOff     cutOff
 	found      func() []rules.Finding // beside the rules; nil: nothing is
 	program    string
 

@@ -224,6 +224,8 @@ func (s *Server) proxy(route *Route) http.Handler {
 			s.responded(r.Request.Context(), x, r.StatusCode)
 			if r.StatusCode == http.StatusSwitchingProtocols {
 				x.leave() // it may last for days
+				x.upgraded = true
+				s.cutOff.upgraded.Add(1)
 			}
 			x.setHeaders(r.Header)
 			return nil
@@ -268,7 +270,10 @@ func (s *Server) setForwarded(p *httputil.ProxyRequest) {
 
 func (s *Server) upstreamFailed(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
-		return // the client has left
+		if s.cutOff.begun.Load() {
+			httplimit.Problem(w, r, http.StatusGatewayTimeout, "This server stops, and the upstream has not answered.")
+		}
+		return // or the client has left
 	}
 	x := exchangeOf(r)
 	x.setHeaders(w.Header())
