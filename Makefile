@@ -15,8 +15,10 @@ FUZZTIME ?= 60s
 
 .PHONY: run build test test-matrix chaos fleet check fuzz vuln bench bench-go picture
 
+# Not by go run, which reports the end by Ctrl-C as a failure. So does make if what it
+# runs has ended before it has seen the Ctrl-C itself: hence the pause.
 run:
-	@go run ./cmd/stint serve --demo
+	@go build -o bin/stint ./cmd/stint; trap 'sleep 0.2' INT; bin/stint serve --demo
 
 build:
 	go build -buildvcs=true -o bin/stint ./cmd/stint
