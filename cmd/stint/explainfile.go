@@ -6,13 +6,18 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 )
 
 // explainFile tells what the rules at a path would decide, in the words of a server
 // that has just started with them.
 func explainFile(ctx context.Context, a *admin, path string, q *asked, out io.Writer) error {
-	set, err := checkRules(path)
+	files, err := rules.Read(path)
+	if err != nil {
+		return err
+	}
+	of, set, err := compile(files)
 	if err != nil {
 		return err
 	}
@@ -24,7 +29,9 @@ func explainFile(ctx context.Context, a *admin, path string, q *asked, out io.Wr
 	if err != nil {
 		return err
 	}
-	s := server.New(server.Config{Settings: server.DefaultSettings(), Rules: set})
+	settings := server.DefaultSettings()
+	settings.AllowAmbiguous = of.AllowAmbiguous
+	s := server.New(server.Config{Settings: settings, Rules: set})
 	explained, err := s.Explain(ctx, in)
 	if err != nil {
 		return err

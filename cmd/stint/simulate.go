@@ -26,7 +26,9 @@ of request, client, operation, attrs and cost, as in a check request:
     {"t_us":1770000000000000,"client":"192.0.2.1","request":{"method":"GET","path":"/"}}
 
 A result holds outcome, rule, decisions and ban_left_us; durations are in
-microseconds, and -1 is never.
+microseconds, and -1 is never. A path that servers read in different ways, such as
+/x/..;/login, which a server would refuse by its setting "ambiguous", counts here by
+its normal form.
 `
 
 // simulatedKeys bounds the store of a simulation in memory.
@@ -62,6 +64,8 @@ func simulate(ctx context.Context, args []string, in io.Reader, out io.Writer) (
 	defer func() { err = errors.Join(err, done()) }()
 	settings := server.DefaultSettings()
 	settings.DecisionTimeout = time.Minute // nobody waits
+	// What was recorded may be anything, and one line must not end the simulation.
+	settings.AllowAmbiguous = rules.AnyAmbiguity
 	s := server.New(server.Config{Settings: settings, Rules: set, Limiter: stint.NewLimiter(store)})
 	return s.Simulate(ctx, in, out)
 }

@@ -62,3 +62,14 @@ func TestSimulateUnreachable(t *testing.T) {
 		t.Errorf("exit %d: %s%s", code, out, errs)
 	}
 }
+
+// Recorded paths that a server would refuse as ambiguous count by their normal form.
+func TestSimulateAmbiguous(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "rules.yaml")
+	put(t, file, "rules: [{name: login, match: request.path == '/login', key: client.ip, limits: [1 per 1h]}]")
+	code, out, errs := call(strings.Repeat(`{"t_us":0,"client":"192.0.2.1","request":{"method":"GET","path":"//x/../login"}}`+"\n", 2), "simulate", "--rules", file)
+	if code != 0 || !strings.Contains(out, `{"outcome":"allowed"`) || !strings.Contains(out, `{"outcome":"limited"`) {
+		t.Errorf("%d, %s, %s", code, out, errs)
+	}
+}
