@@ -58,7 +58,8 @@ func readSmall(path string) ([]byte, error) {
 }
 
 // Open reads the certificates and tokens that the settings name. Run does it where
-// it was not done. Until then, no token is known.
+// it was not done. Until then, no token is known, and upstreams with files for TLS
+// are not reached.
 func (s *Server) Open() error {
 	s.files.Lock()
 	defer s.files.Unlock()

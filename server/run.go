@@ -34,12 +34,14 @@ const (
 // StopTimeout, cuts off those that do not, and connections that were upgraded, tells
 // of them in one line of the log, and returns nil. It closes all listeners.
 //
-// Listeners that the settings give TLS serve it, with HTTP/2. The gateway also serves
-// HTTP/2 without TLS, to clients that begin with it (h2c by prior knowledge). Files of certificates
-// and tokens are looked at every 5 seconds, and what they have come to hold is taken
-// over: for connections made from then on, and for requests with a token made from
-// then on. What cannot be read or does not fit together is logged, and what was
-// there before stays; at the start it is an error.
+// Listeners that the settings give TLS serve it, with HTTP/2. The gateway's, where it
+// has none, serves HTTP/2 to clients that begin with it (h2c by prior knowledge).
+//
+// Files of certificates and tokens are looked at every 5 seconds, those for upstreams
+// among them, and what they have come to hold is taken over: for connections made
+// from then on, and for requests with a token made from then on. What cannot be read
+// or does not fit together is logged, and what was there before stays; at the start
+// it is an error.
 func (s *Server) Run(ctx context.Context, l Listeners) error {
 	if err := s.Open(); err != nil {
 		l.Close()

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -154,6 +155,36 @@ func TestTargetsThatCannotPass(t *testing.T) {
 		got := send(t, g.gateway, "GET", target)
 		if text := got.problem(t) + got.body; !strings.HasPrefix(text, want) {
 			t.Errorf("%s: got %s, want %s", target, text, want)
+		}
+	}
+}
+
+// A target is the same after two hops of HTTP/2.
+func TestTargetsOverHTTP2(t *testing.T) {
+	clear := new(http.Protocols)
+	clear.SetUnencryptedHTTP2(true)
+	up := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, r.Proto, " ", r.RequestURI)
+	}))
+	up.Config.Protocols = clear
+	up.Start()
+	defer up.Close()
+	u, err := server.ParseUpstream("h2c" + strings.TrimPrefix(up.URL, "http"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := start(t, newServer(t, generous, everythingTo(u)))
+	tr := &http.Transport{Protocols: clear}
+	defer tr.CloseIdleConnections()
+	for _, target := range []string{"/", "/a%2Fb/..%2fc//d?x=%zz;y", "/a|b?", "/é"} {
+		resp, err := tr.RoundTrip(&http.Request{Method: "GET", Header: http.Header{}, URL: &url.URL{Scheme: "http", Host: g.gateway, Opaque: target}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || resp.ProtoMajor != 2 || string(body) != "HTTP/2.0 "+target {
+			t.Errorf("%s: %s %s %s, %v", target, resp.Proto, resp.Status, body, err)
 		}
 	}
 }
