@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -24,8 +25,11 @@ trusted_proxies: [127.0.0.1]
 rules:
   - {name: login, match: request.path == "/login", key: '"all"', limits: [1000000000 per 1h]}
   - {name: admin, match: request.path.startsWith("/admin/"), key: '"all"', limits: [1000000000 per 1h]}
+  - {name: item, match: 'request.path.matches("^/item/[^/]+$")', key: '"all"', limits: [1000000000 per 1h]}
   - {name: me, match: request.query.user == "me", key: '"all"', limits: [1000000000 per 1h]}
 `
+
+var isItem = regexp.MustCompile("^/item/[^/]+$").MatchString
 
 // facing are the rules of misleading that a request faces if it is read so.
 func (r *reading) facing() (names []string) {
@@ -34,6 +38,9 @@ func (r *reading) facing() (names []string) {
 	}
 	if strings.HasPrefix(r.path, "/admin/") {
 		names = append(names, "admin")
+	}
+	if isItem(r.path) {
+		names = append(names, "item")
 	}
 	if r.user == "me" {
 		names = append(names, "me")
@@ -117,6 +124,7 @@ func (d *differential) judge(target string, got answer) error {
 var slippery = strings.Fields(`
 	/./login /x/../login /x/./../login /x/%2e%2e/login /x/.%2E/login /x//../login /../login /login/. /login/x/..
 	/%2Flogin /%2flogin /x%2F..%2flogin /x/..%2Flogin /x%2f../login /admin%2Fx /admin/..%2flogin
+	/admin/../x /admin/%2e%2e/x /item/a%2Fb /item/a%2F /item/..%2Fx /item/x/.. /item/x/../..
 	\login /\login /%5clogin /x\..\login /x%5C..%5Clogin /x/..\login /admin\x
 	/login;a=b /login;a=b;c /login; /x/..;/login /x/..;a/login /;a/login /login%3Ba=b /x;/../login /x;y/..;z/login /admin;x/y
 	/login%00 /login%00.html /login%0a /login%7f /admin/%00
@@ -130,7 +138,7 @@ var slippery = strings.Fields(`
 // ordinary are targets that no server misreads: they pass whatever the rules say.
 var ordinary = strings.Fields(`
 	/ /login /login/ /%6Cogin /%6c%6F%67%69%6e /x/login /a//b /a//login /a/b//
-	/admin/ /admin//x /%61dmin/x /login? /x?user=me /x?user=%6de /x?us%65r=me /x?a=%zz&user=me /x?a=%&b=%4&user=me
+	/item/a /item//a /item/a%20b /admin/ /admin//x /%61dmin/x /login? /x?user=me /x?user=%6de /x?us%65r=me /x?a=%zz&user=me /x?a=%&b=%4&user=me
 	/x?user=a+b%20c /x?a=b?c=/../d /x?redirect=http%3A%2F%2Fh%2Flogin /x?a%3Bb /x?&&user=me&=
 	/.well-known/x /...  /x/..y/.z /x.y~z-_ /a%20b /100%25 /50%25%20off /caf%C3%A9 /a%3Fb%23c /a|b{c}^d"e<f>
 	/x:y@z!$&'()*+,=[] /%E2%82%AC /x?a[]=1&a[b]=2 /x?a|b{c}"d<e> /login%20 /Login /LOGIN
@@ -185,7 +193,7 @@ func TestDifferentialAtRandom(t *testing.T) {
 }
 
 var targetParts = strings.Fields(`
-	login login login admin/ admin x y / / / // . .. ... %2e %2E%2e %2f %2F \ %5c ; %3b ;a=b ..;/ %00 %0a %25 %252f %252e
+	login login login admin/ admin item/ x y / / / // . .. ... %2e %2E%2e %2f %2F \ %5c ; %3b ;a=b ..;/ %00 %0a %25 %252f %252e
 	# %23 %3f %6c %6C%6F %61 %e2%82%ac %c0%af é | " { } ~ : @ = + ! %20 %zz % %7f %80 LOGIN
 `)
 
