@@ -34,11 +34,12 @@ type State struct {
 	Last int64 // the instant of the last charge, µs since 1970
 	// Used is, of a fixed window, what its last window took; of a bucket, the
 	// level at Last in parts of a unit (Plan.Unit of Amount and Tick below); of
-	// a log, the running sum of what came before its first mark.
+	// a sliding window, the sum of Counts; of a log, the running sum of what came
+	// before its first mark.
 	Used   int64
 	Amount int64   // buckets: the amount that Used was computed under
 	Tick   int64   // buckets: the tick that Used was computed under
-	Counts []int64 // sliding window: what each sub-window took, that of Last first
+	Counts []int64 // sliding window: what each of its Buckets+1 sub-windows took, that of Last first; nil: nothing
 	Marks  []Mark  // sliding log: what was admitted, oldest first
 }
 
@@ -52,9 +53,10 @@ type Mark struct {
 type View struct {
 	Now  int64 // the instant in µs, not before State.Last unless that is as if unused
 	Used int64 // what is in use: parts of a unit for buckets, units otherwise
-	// old is the count of the sub-window that is leaving (sliding window);
-	// first is the index of the oldest mark that still counts (sliding log).
-	old, first int64
+	// Of a sliding window: the sub-window of Now, how many sub-windows before it
+	// the last charge was, and the count of the sub-window that is leaving.
+	sub, later, old int64
+	first           int64 // of a sliding log, the index of the oldest mark that still counts
 }
 
 // Verdict is one limit's answer. Durations are µs.
@@ -66,13 +68,29 @@ type Verdict struct {
 	Delay     int64 // leaky bucket, of a request allowed as a whole; else 0
 }
 
+// StricterThan tells whether d, rather than e, is the answer to a request of both: of
+// the denials that with the longer wait, else that with less remaining.
+func (d *Verdict) StricterThan(e *Verdict) bool {
+	switch {
+	case d.Allowed != e.Allowed:
+		return e.Allowed
+	case d.Allowed:
+		return d.Remaining < e.Remaining
+	}
+	return uint64(d.Retry) > uint64(e.Retry) // Never is the longest
+}
+
 // Look rolls s forward to now (µs) without changing it. A clock that is a little
 // behind waits at the last charge; where it is behind by more than a period, and a
 // second, it has jumped, and what lies so far ahead is as if unused.
 func (p *Plan) Look(s *State, now int64) View {
 	now, counts := p.instant(s.Last, now)
 	if !counts {
-		return View{Now: now, first: int64(len(s.Marks))}
+		v := View{Now: now, first: int64(len(s.Marks))}
+		if p.Kind == SlidingWindow {
+			v.sub, v.later = p.subWindow(now), p.Buckets+1
+		}
+		return v
 	}
 	switch p.Kind {
 	case FixedWindow:

@@ -9,7 +9,13 @@ import "sort"
 
 func (p *Plan) lookLog(s *State, now int64) View {
 	v := View{Now: now}
-	first := sort.Search(len(s.Marks), func(i int) bool { return s.Marks[i].At > now-p.Period })
+	if len(s.Marks) == 0 {
+		return v
+	}
+	first := 0
+	if gone := now - p.Period; s.Marks[0].At <= gone { // else all of them count, which is what is most often so
+		first = sort.Search(len(s.Marks), func(i int) bool { return s.Marks[i].At > gone })
+	}
 	v.first = int64(first)
 	if first < len(s.Marks) {
 		v.Used = s.Marks[len(s.Marks)-1].Sum - s.sumBefore(first)
@@ -34,6 +40,13 @@ func (p *Plan) chargeLog(s *State, v *View, n int64) {
 	}
 	s.Marks = append(s.Marks, Mark{At: v.Now, Sum: s.sumBefore(len(s.Marks)) + n})
 }
+
+// Gone is how many marks of a sliding log no longer count at v.
+func (v *View) Gone() int { return int(v.first) }
+
+// DropGone forgets the marks of a sliding log that no longer count at v, which is what
+// Settle does first where it charges. It makes no new array: the slice begins later.
+func (s *State) DropGone(v *View) { s.dropMarks(v) }
 
 // dropMarks forgets the marks that no longer count. The slice keeps its array
 // until append needs a new one, which then holds the living marks only; a log

@@ -12,38 +12,69 @@ func (s *State) count(last, j int64) int64 {
 	return 0
 }
 
-func (p *Plan) subWindow(us int64) int64 { return us / p.Tick / p.Width }
+func (p *Plan) subWindow(us int64) int64 { return p.ticks(us) / p.Width }
+
+func (p *Plan) ticks(us int64) int64 {
+	if p.Tick == 1 { // a division is a tenth of a decision
+		return us
+	}
+	return us / p.Tick
+}
+
+// recent is what counts in full so many sub-windows after that of the last charge, and
+// old what counts by a share. Used is the sum of all Counts: so what has left is taken
+// from it, unless less is left.
+func (p *Plan) recent(s *State, later int64) (recent, old int64) {
+	full := int(p.Buckets - later)
+	if full < 0 || len(s.Counts) == 0 {
+		return 0, 0
+	}
+	if 2*full < len(s.Counts) {
+		for _, c := range s.Counts[:full] {
+			recent += c
+		}
+	} else {
+		recent = s.Used
+		for _, c := range s.Counts[full:] {
+			recent -= c
+		}
+	}
+	return recent, s.Counts[full]
+}
 
 func (p *Plan) lookWindow(s *State, now int64) View {
 	v := View{Now: now}
+	ticks := p.ticks(now)
+	v.sub = ticks / p.Width
 	if len(s.Counts) == 0 {
 		return v
 	}
-	ticks := now / p.Tick
-	i, off := ticks/p.Width, ticks%p.Width
-	last := p.subWindow(s.Last)
-	for j := i; j > i-p.Buckets; j-- {
-		v.Used += s.count(last, j)
-	}
-	if v.old = s.count(last, i-p.Buckets); v.old > 0 {
-		v.Used += mulDivUp(v.old, p.Width-off, p.Width)
+	v.later = v.sub - p.subWindow(s.Last)
+	v.Used, v.old = p.recent(s, v.later)
+	if v.old > 0 {
+		v.Used += mulDivUp(v.old, p.Width-(ticks-v.sub*p.Width), p.Width)
 	}
 	return v
 }
 
+// chargeWindow moves the counts on to the sub-window of v. They stay in their array.
 func (p *Plan) chargeWindow(s *State, v *View, n int64) {
-	shift := p.subWindow(v.Now) - p.subWindow(s.Last)
-	if len(s.Counts) == 0 || shift > p.Buckets || shift < 0 {
-		s.Counts = append(s.Counts[:0], 0)
-	} else if shift > 0 {
-		kept := len(s.Counts)
-		for len(s.Counts) < min(kept+int(shift), int(p.Buckets)+1) {
-			s.Counts = append(s.Counts, 0)
+	if len(s.Counts) == 0 {
+		s.Counts = make([]int64, p.Buckets+1)
+		s.Used = 0
+	} else if v.later > p.Buckets {
+		clear(s.Counts)
+		s.Used = 0
+	} else if v.later > 0 {
+		for _, c := range s.Counts[p.Buckets+1-v.later:] {
+			s.Used -= c
 		}
-		copy(s.Counts[shift:], s.Counts[:kept])
-		clear(s.Counts[:shift])
+		copy(s.Counts[v.later:], s.Counts)
+		clear(s.Counts[:v.later])
 	}
+	v.later = 0
 	s.Counts[0] += n
+	s.Used += n
 	s.Last = v.Now
 	v.Used += n
 }
@@ -52,11 +83,8 @@ func (p *Plan) chargeWindow(s *State, v *View, n int64) {
 // at which n units fit. The share that still counts falls in steps, so the
 // offset is the solution of an inequality, not a search.
 func (p *Plan) retryWindow(s *State, v *View, n int64) int64 {
-	i, last := p.subWindow(v.Now), p.subWindow(s.Last)
-	var recent int64
-	for j := i; j > i-p.Buckets; j-- {
-		recent += s.count(last, j)
-	}
+	i, last := v.sub, v.sub-v.later
+	recent, _ := p.recent(s, v.later)
 	for ; ; i++ {
 		old := s.count(last, i-p.Buckets)
 		if room := p.Amount - recent - n; room >= 0 {
@@ -76,7 +104,7 @@ func (p *Plan) resetWindow(s *State, v *View) int64 {
 	if v.Used == 0 {
 		return 0
 	}
-	j := p.subWindow(s.Last)
+	j := v.sub - v.later                // of the last charge
 	for k := 0; s.Counts[k] == 0; k++ { // a give-back empties the newest first
 		j--
 	}
@@ -86,7 +114,7 @@ func (p *Plan) resetWindow(s *State, v *View) int64 {
 // giveBackWindow takes n units from the sub-windows that count, newest first, and
 // tells whether they are all empty then.
 func (p *Plan) giveBackWindow(s *State, v *View, n int64) (emptied bool) {
-	oldest, last := p.subWindow(v.Now)-p.Buckets, p.subWindow(s.Last)
+	oldest, last := v.sub-p.Buckets, v.sub-v.later
 	emptied = true
 	for k := range s.Counts {
 		if last-int64(k) < oldest {
@@ -94,6 +122,7 @@ func (p *Plan) giveBackWindow(s *State, v *View, n int64) (emptied bool) {
 		}
 		take := min(n, s.Counts[k])
 		s.Counts[k] -= take
+		s.Used -= take
 		n -= take
 		emptied = emptied && s.Counts[k] == 0
 	}
