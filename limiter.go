@@ -71,24 +71,28 @@ func (l *Limiter) inMemory() *Memory {
 	return m
 }
 
-// call is the request of one ask, reused so that asking costs no allocation.
+// call is a request on its way to a Store, reused so that asking costs no allocation:
+// what goes through an interface has to lie on the heap.
 type call struct {
 	request Request
-	ask     [1]Ask
+	one     [1]Ask
+	asks    []Ask // in one while there is no more
+	out     []Decision
 }
 
-func (l *Limiter) call(key string, limit *Limit, cost int64) *call {
+func (l *Limiter) call() *call {
 	c, _ := l.calls.Get().(*call)
 	if c == nil {
 		c = new(call)
+		c.asks = c.one[:0]
 	}
-	c.ask[0] = Ask{Key: key, Limit: limit, Cost: cost}
-	c.request.Asks = c.ask[:]
 	return c
 }
 
 func (l *Limiter) done(c *call) {
-	c.ask[0] = Ask{}
+	clear(c.asks)
+	clear(c.out)
+	c.request, c.asks, c.out = Request{}, c.asks[:0], c.out[:0]
 	l.calls.Put(c)
 }
 
@@ -113,9 +117,14 @@ func (l *Limiter) AllowN(ctx context.Context, key string, limit *Limit, n int64)
 
 // ask is Take for a request of one ask.
 func (l *Limiter) ask(ctx context.Context, key string, limit *Limit, n int64, d *Decision) (err error) {
-	c := l.call(key, limit, n)
-	*d, err = l.Take(ctx, &c.request, nil)
-	l.done(c)
+	c := l.call()
+	defer l.done(c)
+	c.asks = append(c.asks, Ask{Key: key, Limit: limit, Cost: n})
+	c.request.Asks = c.asks
+	if err = c.request.Check(); err != nil {
+		return err
+	}
+	*d, err = l.decide(ctx, &c.request, nil)
 	return err
 }
 
@@ -136,6 +145,32 @@ func (l *Limiter) Take(ctx context.Context, r *Request, out []Decision) (Decisio
 	if out != nil && len(out) != len(r.Asks) {
 		return Decision{}, fmt.Errorf("stint: %w: room for %d decisions on %d asks", ErrRequest, len(out), len(r.Asks))
 	}
+	if m := l.inMemory(); m != nil {
+		return m.Take(ctx, r, out)
+	}
+	return l.takeCopy(ctx, r, out)
+}
+
+// takeCopy decides a copy of r, so that r and out may lie on the caller's stack.
+func (l *Limiter) takeCopy(ctx context.Context, r *Request, out []Decision) (d Decision, err error) {
+	c := l.call()
+	defer l.done(c)
+	c.asks = append(c.asks, r.Asks...)
+	c.request.Asks, c.request.Deadline = c.asks, r.Deadline
+	if !r.At.IsZero() {
+		c.request.At = time.UnixMicro(r.At.UnixMicro()) // without the pointer in r.At
+	}
+	if out == nil {
+		return l.decide(ctx, &c.request, nil)
+	}
+	c.out = append(c.out, out...)
+	d, err = l.decide(ctx, &c.request, c.out)
+	copy(out, c.out)
+	return d, err
+}
+
+// decide is Take for a request that has been checked.
+func (l *Limiter) decide(ctx context.Context, r *Request, out []Decision) (Decision, error) {
 	if l.Instance != nil {
 		return l.takeHere(ctx, r, out)
 	}

@@ -135,7 +135,7 @@ func (r *Request) Check() error {
 	}
 	if !r.At.IsZero() {
 		if s := r.At.Unix(); s < 0 || s >= algo.Exact/1_000_000 {
-			return fmt.Errorf("stint: %w: instant %s: must be from 1970 to 2112", ErrRequest, r.At)
+			return fmt.Errorf("stint: %w: instant %s: must be from 1970 to 2112", ErrRequest, time.Unix(s, 0).UTC())
 		}
 	}
 	for i := range r.Asks {
@@ -155,8 +155,8 @@ func (r *Request) checkPairs() error {
 	for i := range r.Asks {
 		for j := range i {
 			a, b := &r.Asks[i], &r.Asks[j]
-			if a.Key != b.Key {
-				continue
+			if a.Limit.salt != b.Limit.salt && (a.Penalty == nil || b.Penalty == nil) || a.Key != b.Key {
+				continue // salts of equal IDs are equal, and to compare them takes less
 			}
 			if a.Limit.id == b.Limit.id {
 				return a.twice()
@@ -173,21 +173,22 @@ func (r *Request) checkPairs() error {
 type entryKey struct{ key, id string }
 
 func (r *Request) checkMany() error {
-	seen := make(map[entryKey]*Ask, 2*len(r.Asks))
+	seen := make(map[entryKey]*Penalty, 2*len(r.Asks)) // nil: the entry is a limit's
 	for i := range r.Asks {
 		a := &r.Asks[i]
-		if seen[entryKey{a.Key, a.Limit.id}] != nil {
+		k := entryKey{a.Key, a.Limit.id}
+		if _, twice := seen[k]; twice {
 			return a.twice()
 		}
-		seen[entryKey{a.Key, a.Limit.id}] = a
+		seen[k] = nil
 		if a.Penalty == nil {
 			continue
 		}
-		k := entryKey{a.Key, a.Penalty.id}
-		if b := seen[k]; b != nil && a.Penalty.plan != b.Penalty.plan {
+		k = entryKey{a.Key, a.Penalty.id}
+		if p := seen[k]; p != nil && a.Penalty.plan != p.plan {
 			return a.torn()
 		}
-		seen[k] = a
+		seen[k] = a.Penalty
 	}
 	return nil
 }
