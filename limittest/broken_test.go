@@ -181,7 +181,7 @@ var flaws = []struct {
 				forceIn(m, &stint.Request{Asks: r.Asks[i : i+1], At: r.At})
 			}
 		}
-	}), []string{"Vectors", "Fields", "Twins", "DenialChangesNothing", "LinearizableOverTwoKeys"}},
+	}), []string{"Vectors", "Fields", "Twins", "DenialChangesNothing", "LinearizableOverTwoKeys", "LinearizableOverLimits"}},
 	{"lets in every tenth that it should refuse", func() func() stint.Store {
 		n := 0
 		return after(func(m *Model, r *stint.Request, d *stint.Decision, out []stint.Decision) {
@@ -253,8 +253,8 @@ var flaws = []struct {
 		}
 	}), []string{"Fields", "Twins"}},
 	{"looks first and charges later", func() stint.Store { return twoStep{new(Model)} },
-		[]string{"Linearizable", "LinearizableOverTwoKeys", "Burst"}},
-	{"charges one by one", func() stint.Store { return oneByOneTaker{new(Model)} }, []string{"LinearizableOverTwoKeys"}},
+		[]string{"Linearizable", "LinearizableOverTwoKeys", "LinearizableOverLimits", "Burst"}},
+	{"charges one by one", func() stint.Store { return oneByOneTaker{new(Model)} }, []string{"LinearizableOverTwoKeys", "LinearizableOverLimits"}},
 	{"gives back the oldest first", func() stint.Store { return oldestFirst{new(Model)} }, []string{"Twins"}},
 	{"counts violations while a ban runs", func() stint.Store { return recounting{new(Model)} }, []string{"Twins"}},
 	{"forgets nothing that is found", func() stint.Store { return unforgetting{new(Model)} }, []string{"Twins", "Records"}},

@@ -71,6 +71,7 @@ var checks = []check{
 	{"ClocksOfBans", checkClocksOfBans},
 	{"Linearizable", checkLinearizable},
 	{"LinearizableOverTwoKeys", checkLinearizableOverTwoKeys},
+	{"LinearizableOverLimits", checkLinearizableOverLimits},
 	{"Burst", checkBurst},
 	{"Violations", checkViolations},
 	{"Records", checkRecords},

@@ -24,24 +24,26 @@ const (
 	raceCalls    = 12 // of each racer: few, so that a failure can be read
 	races        = 20 // under each algorithm
 	raceCapacity = 6
+	mostRaced    = 5 // counts in a race
 )
 
-// call is what a racer asks: for a cost under each of two keys, or under one.
+// call is what a racer asks: for a cost of each of the counts that are raced for, or of
+// some.
 type call struct {
 	verb string
-	asks [2]bool
-	cost [2]int64
+	asks [mostRaced]bool
+	cost [mostRaced]int64
 }
 
-// reply is what it is answered, under each key that it asked.
+// reply is what it is answered, about each count that it asked for.
 type reply struct {
 	allowed bool
-	fits    [2]bool
-	left    [2]int64
+	fits    [mostRaced]bool
+	left    [mostRaced]int64
 }
 
-// counters are what is used under both keys.
-type counters [2]int64
+// counters are what is used of each count.
+type counters [mostRaced]int64
 
 func (c counters) step(in call) (counters, reply) {
 	var out reply
@@ -87,20 +89,38 @@ var counting = porcupine.Model{
 func checkLinearizable(t testing.TB, e *env)            { checkRaces(t, e, 1) }
 func checkLinearizableOverTwoKeys(t testing.TB, e *env) { checkRaces(t, e, 2) }
 
+// checkRaces lets racers ask for one or two keys under a limit of each algorithm.
 func checkRaces(t testing.TB, e *env, keys int) {
+	for _, limit := range oneOfEach(raceCapacity, "") {
+		var raced []stint.Ask
+		for i := range keys {
+			raced = append(raced, stint.Ask{Key: fmt.Sprint("key ", i), Limit: limit})
+		}
+		checkRacesFor(t, e, limit.Spec().Algorithm.String(), raced)
+	}
+}
+
+// checkLinearizableOverLimits lets them ask for one key under limits of all algorithms.
+func checkLinearizableOverLimits(t testing.TB, e *env) {
+	var raced []stint.Ask
+	for _, limit := range oneOfEach(raceCapacity, "") {
+		raced = append(raced, stint.Ask{Key: "key", Limit: limit})
+	}
+	checkRacesFor(t, e, "all algorithms", raced)
+}
+
+func checkRacesFor(t testing.TB, e *env, under string, raced []stint.Ask) {
 	t.Logf("seed %d", e.seed)
 	stores := e.fleet()
 	verbs := slices.DeleteFunc(verbsOf(stores), func(v string) bool { return v == "violate" }) // which no counter shows
-	for _, limit := range oneOfEach(raceCapacity, "") {
-		for n := range races {
-			r := race{
-				stores: stores, verbs: verbs, keys: keys, limit: limit, seed: e.seed + uint64(n),
-				name: fmt.Sprintf("race %d %s", n, limit.Spec().Algorithm),
-			}
-			r.run(t)
-			if t.Failed() {
-				t.FailNow()
-			}
+	for n := range races {
+		r := race{
+			stores: stores, verbs: verbs, raced: raced, seed: e.seed + uint64(n),
+			name: fmt.Sprintf("race %d %s %d", n, under, len(raced)),
+		}
+		r.run(t)
+		if t.Failed() {
+			t.FailNow()
 		}
 	}
 }
@@ -108,8 +128,7 @@ func checkRaces(t testing.TB, e *env, keys int) {
 type race struct {
 	stores []stint.Store
 	verbs  []string
-	keys   int
-	limit  *stint.Limit
+	raced  []stint.Ask // each is a count
 	seed   uint64
 	name   string
 
@@ -147,9 +166,9 @@ func (r *race) run(t testing.TB) {
 	}
 	switch porcupine.CheckOperationsTimeout(counting, r.history, 20*time.Second) {
 	case porcupine.Illegal:
-		t.Errorf("%s, seed %d: no order of these calls explains the answers:\n%s", r.limit, r.seed, r.tell())
+		t.Errorf("%s, seed %d: no order of these calls explains the answers:\n%s", r.name, r.seed, r.tell())
 	case porcupine.Unknown:
-		t.Logf("%s, seed %d: could not tell in 20s", r.limit, r.seed)
+		t.Logf("%s, seed %d: could not tell in 20s", r.name, r.seed)
 	}
 }
 
@@ -158,27 +177,32 @@ func (r *race) draw(rng *rand.Rand) call {
 	if rng.IntN(5) == 0 {
 		in.verb = r.verbs[rng.IntN(len(r.verbs))]
 	}
-	for i := range r.keys {
+	for i := range r.raced {
 		in.asks[i] = true
 		in.cost[i] = int64(rng.IntN(4))
 	}
-	// Only Take promises to act on several keys at once.
-	if r.keys == 2 && (in.verb != "take" || rng.IntN(3) == 0) {
-		i := rng.IntN(2)
-		in.asks[i], in.cost[i] = false, 0
+	// Only Take promises to act on several counts at once.
+	if n := len(r.raced); n > 1 && (in.verb != "take" || rng.IntN(3) == 0) {
+		only := rng.IntN(n)
+		for i := range r.raced {
+			if in.verb != "take" && i != only || in.verb == "take" && i == only {
+				in.asks[i], in.cost[i] = false, 0
+			}
+		}
 	}
 	return in
 }
 
 func (r *race) do(s stint.Store, in call) (out reply, err error) {
 	req := stint.Request{At: time.UnixMicro(1e15 + 123_456)}
-	order := []int{0, 1}
-	if in.cost[0] > in.cost[1] { // no store may rely on one order
-		order = []int{1, 0}
+	order := make([]int, len(r.raced))
+	for i := range order {
+		order[i] = i
 	}
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(in.cost[i], in.cost[j]) }) // no store may rely on one order
 	for _, i := range order {
 		if in.asks[i] {
-			req.Asks = append(req.Asks, stint.Ask{Key: fmt.Sprintf("%s: key %d", r.name, i), Limit: r.limit, Cost: in.cost[i]})
+			req.Asks = append(req.Asks, stint.Ask{Key: r.name + ": " + r.raced[i].Key, Limit: r.raced[i].Limit, Cost: in.cost[i]})
 		}
 	}
 	ctx := context.Background()
@@ -209,7 +233,7 @@ func (r *race) tell() string {
 		fmt.Fprintf(&b, "%9d–%9dns racer %d: %s", op.Call, op.Return, op.ClientId, in.verb)
 		for i := range in.asks {
 			if in.asks[i] {
-				fmt.Fprintf(&b, ", key %d ×%d", i, in.cost[i])
+				fmt.Fprintf(&b, ", %s under %s ×%d", r.raced[i].Key, r.raced[i].Limit, in.cost[i])
 				if in.verb == "take" {
 					fmt.Fprintf(&b, " (fits: %t, left: %d)", out.fits[i], out.left[i])
 				}
