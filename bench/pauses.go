@@ -50,6 +50,7 @@ const clockRow = "the clock alone"
 func pauseSubjects(newcomers int) []subject {
 	return append(longPauseSubjects(newcomers),
 		subject{name: "Stint sliding log", kind: ours, log: true, open: stintIn(roomFor(newcomers), stint.SlidingLog)},
+		subject{name: "Stint sliding window", kind: ours, open: stintIn(roomFor(newcomers), stint.SlidingWindow)},
 		subject{name: "x/time/rate in a sync.Map", kind: peer, open: openRate},
 		subject{name: "sethvargo/go-limiter", kind: peer, open: openSweptSethvargo},
 		subject{name: "ulule/limiter", kind: peer, open: openSweptUlule},

@@ -19,6 +19,7 @@ const (
 	coarseRow  = "Stint token bucket, clock to 1 ms"
 	goRedisRow = "Stint token bucket, go-redis"
 	severalRow = "Stint, three limits at once"
+	manyRow    = "Stint, eight limits at once"
 )
 
 var memoryOurs = []subject{
@@ -28,7 +29,13 @@ var memoryOurs = []subject{
 	{name: "Stint fixed window", kind: ours, open: stintIn(memoryStore, stint.FixedWindow)},
 	{name: "Stint sliding window", kind: ours, open: stintIn(memoryStore, stint.SlidingWindow)},
 	{name: "Stint sliding log", kind: ours, log: true, open: stintIn(memoryStore, stint.SlidingLog)},
-	{name: severalRow, kind: ours, open: severalIn(memoryStore)},
+	{name: severalRow, kind: ours, open: severalIn(memoryStore, 3)},
+}
+
+// memoryHotOurs are measured on a hot key only.
+var memoryHotOurs = []subject{
+	{name: "Stint sliding window of 60", kind: ours, open: stintOf(memoryStore, stint.Spec{Algorithm: stint.SlidingWindow, Buckets: 60})},
+	{name: manyRow, kind: ours, open: severalIn(memoryStore, mostAsked)},
 }
 
 var redisOurs = []subject{
@@ -36,7 +43,7 @@ var redisOurs = []subject{
 	{name: "Stint token bucket, refusals remembered", kind: ours, open: stintIn(rememberingStore, stint.TokenBucket)},
 	{name: goRedisRow, kind: ours, beside: incrGoRedis, open: stintIn(goRedisStore, stint.TokenBucket)},
 	{name: "Stint sliding log", kind: ours, log: true, open: stintIn(redisStore, stint.SlidingLog)},
-	{name: severalRow, kind: ours, open: severalIn(redisStore)},
+	{name: severalRow, kind: ours, open: severalIn(redisStore, 3)},
 }
 
 // storeOpener opens a store and says how to close it.
@@ -98,8 +105,15 @@ func goRedisStore(p place) (stint.Store, func(), error) {
 }
 
 func stintIn(open storeOpener, a stint.Algorithm) func(place, spec) (*limiter, error) {
+	return stintOf(open, stint.Spec{Algorithm: a})
+}
+
+// stintOf is stintIn for a limit of which more is said than the algorithm.
+func stintOf(open storeOpener, limited stint.Spec) func(place, spec) (*limiter, error) {
 	return func(p place, s spec) (*limiter, error) {
-		limit, err := stint.NewLimit(stint.Spec{Algorithm: a, Amount: s.amount, Period: s.period})
+		limited := limited
+		limited.Amount, limited.Period = s.amount, s.period
+		limit, err := stint.NewLimit(limited)
 		if err != nil {
 			return nil, err
 		}
@@ -123,10 +137,13 @@ func stintIn(open storeOpener, a stint.Algorithm) func(place, spec) (*limiter, e
 	}
 }
 
-// severalIn asks three token buckets of one key in one request: all must allow.
-func severalIn(open storeOpener) func(place, spec) (*limiter, error) {
+// mostAsked is the most limits that a request of severalIn asks.
+const mostAsked = 8
+
+// severalIn asks n token buckets of one key in one request: all must allow.
+func severalIn(open storeOpener, n int) func(place, spec) (*limiter, error) {
 	return func(p place, s spec) (*limiter, error) {
-		var limits [3]*stint.Limit
+		var limits [mostAsked]*stint.Limit
 		for i := range limits {
 			var err error
 			limits[i], err = stint.NewLimit(stint.Spec{Name: fmt.Sprint("limit ", i), Amount: s.amount, Period: s.period})
@@ -139,21 +156,24 @@ func severalIn(open storeOpener) func(place, spec) (*limiter, error) {
 			return nil, err
 		}
 		l := stint.NewLimiter(store)
-		asks := func(key string, n int64) []stint.Ask {
-			return []stint.Ask{
-				{Key: key, Limit: limits[0], Cost: n},
-				{Key: key, Limit: limits[1], Cost: n},
-				{Key: key, Limit: limits[2], Cost: n},
+		takeN := func(ctx context.Context, key string, units int) (bool, error) {
+			var asks [mostAsked]stint.Ask
+			for i := range asks[:n] {
+				asks[i] = stint.Ask{Key: key, Limit: limits[i], Cost: int64(units)}
 			}
-		}
-		takeN := func(ctx context.Context, key string, n int) (bool, error) {
-			d, err := l.Take(ctx, &stint.Request{Asks: asks(key, int64(n))}, nil)
+			d, err := l.Take(ctx, &stint.Request{Asks: asks[:n]}, nil)
 			return d.Allowed, err
 		}
 		return &limiter{
 			take:  func(ctx context.Context, key string) (bool, error) { return takeN(ctx, key, 1) },
 			takeN: takeN,
-			fill:  filler(l, func(key string) []stint.Ask { return asks(key, 1) }),
+			fill: filler(l, func(key string) []stint.Ask {
+				asks := make([]stint.Ask, n)
+				for i := range asks {
+					asks[i] = stint.Ask{Key: key, Limit: limits[i], Cost: 1}
+				}
+				return asks
+			}),
 			close: end,
 		}, nil
 	}

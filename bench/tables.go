@@ -63,6 +63,7 @@ func tables(short bool) []table {
 		hot := base
 		hot.name, hot.title, hot.keys, hot.fill = "memory-hot"+suffix, "One hot key, allowed; "+on, 1, true
 		hot.about = "Everyone asks for the same key, and the limit is never reached."
+		hot.subjects = slices.Concat(inMemory, memoryHotOurs)
 		hot.floor, hot.limit, hot.logLimit = memoryFloors[0].name, plenty, plentyLog
 
 		keys := base
