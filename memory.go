@@ -143,6 +143,8 @@ func (m *Memory) Take(_ context.Context, r *Request, out []Decision) (d Decision
 			}
 			return d, nil
 		}
+	} else if m.takeFew(r, out, &d) {
+		return d, nil
 	}
 	var few [fewAsks]uint64
 	defer m.unlock(m.lock(r, few[:0]))

@@ -35,9 +35,10 @@ func (m *Memory) learnLimit(r *Request, a *Ask, remaining, now int64) {
 	here := max(0, p.Full-v.Used) / p.Unit
 	switch {
 	case here > remaining:
+		c.prepare(a.Limit, &v)
 		unused := v.Now + p.Settle(c.state(), &v, here-remaining, true).Reset
 		if !c.charged(a.Limit, unused) {
-			c.shard.keep(c.print, &c.copied, a.Limit, unused)
+			c.add(a.Limit, unused)
 		}
 	case here == remaining:
 		c.release()

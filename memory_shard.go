@@ -9,21 +9,23 @@ import (
 )
 
 // shard holds all counts of its keys, so that the limits of one key are decided
-// under one lock: those that fit in its table, and all others in its map.
+// under one lock: in its table, with blocks where a word is not enough, and what has
+// no place there in its map.
 type shard struct {
-	mu    sync.Mutex
-	table atomic.Pointer[table]
-	index map[uint64]*entry
-	all   []*entry // the same, in no order
-	hand  int      // where in all to look next for what may go
-	room  int
+	mu     sync.Mutex
+	table  atomic.Pointer[table]
+	blocks *blocks // nil: no count ever had one
+	index  map[uint64]*entry
+	all    []*entry // the same, in no order
+	hand   int      // where in all to look next for what may go
+	room   int
 	// reserved is how much of the room the request that is looking will take.
 	reserved int
 	_        [64]byte // its neighbour's lock lies in another cache line
 }
 
-// entry is a count that does not lie in a table: of a sliding window, of a log, or
-// of a penalty; and what found no slot.
+// entry is a count that does not lie in a table: of a penalty, of a plan without a
+// number, and what found no slot.
 type entry struct {
 	print   uint64
 	place   int        // in shard.all
@@ -79,28 +81,64 @@ func (s *shard) makeRoom(now, cost int64, unused bool) bool {
 }
 
 // keep takes a count that was charged under l and is not there yet into the table,
-// where that can be, else into the map.
-func (s *shard) keep(print uint64, state *algo.State, l *Limit, unused int64) {
-	if number := l.number(); number != noPlan {
+// where that can be, else into the map. at is its block, if it has one.
+func (s *shard) keep(print uint64, state *algo.State, at block, l *Limit, unused int64) {
+	number := l.number()
+	if number != noPlan {
 		if s.table.Load().isFull() {
 			s.grow()
 		}
-		if s.table.Load().put(print, state, number) {
+		if s.table.Load().put(print, state, number, at) {
 			return
 		}
 	}
-	s.keepApart(print, state, l.number(), &l.plan, unused)
+	s.keepApart(print, s.unblock(state, at, &l.plan), number, &l.plan, unused)
 }
 
 // keepApart takes a count into the map.
-func (s *shard) keepApart(print uint64, state *algo.State, number uint32, p *algo.Plan, unused int64) {
+func (s *shard) keepApart(print uint64, state algo.State, number uint32, p *algo.Plan, unused int64) {
 	e := s.add(print)
-	e.state, e.number, e.plan, e.unused = *state, number, p, unused
+	e.state, e.number, e.plan, e.unused = state, number, p, unused
 }
 
-// grow moves the counts, none of which may be locked, into a larger table, and from
-// the map those that had found no slot. In the old table they stay locked, so that
-// whoever still looks there waits for the shard, and then looks here.
+// unblock frees the block of a count, if it has one, and returns its state, which no
+// longer needs it.
+func (s *shard) unblock(state *algo.State, at block, p *algo.Plan) algo.State {
+	free := *state
+	if at != 0 {
+		free.Counts, free.Marks = slices.Clone(free.Counts), slices.Clone(free.Marks)
+		s.blocks.release(p, at)
+	}
+	return free
+}
+
+// state is what a locked slot holds, and its block if it has one, and the number of the
+// plan that it was charged under. word is what the slot's was.
+func (s *shard) state(o slot, word uint64) (state algo.State, at block, number uint32) {
+	base := o.base.Load()
+	number = numberIn(base)
+	if p := planOf(number); p.Small() {
+		last, used := read(word, base, p)
+		state = p.SmallState(last, used)
+	} else {
+		at = blockIn(base)
+		state = s.blocks.state(p, lastIn(word), at)
+	}
+	return state, at, number
+}
+
+// drop forgets the count of a locked slot, and unlocks it.
+func (s *shard) drop(o slot, word uint64) {
+	base := o.base.Load()
+	if p := planOf(numberIn(base)); !p.Small() {
+		s.blocks.release(p, blockIn(base))
+	}
+	s.table.Load().remove(o, word)
+}
+
+// grow moves the counts, none of which may be locked by the caller, into a larger table,
+// and from the map those that had found no slot. In the old table they stay locked, so
+// that whoever still looks there waits for the shard, and then looks here.
 func (s *shard) grow() {
 	old := s.table.Load()
 	larger := old.larger()
@@ -111,20 +149,42 @@ func (s *shard) grow() {
 			if print == 0 {
 				continue
 			}
-			state, number := o.state(o.lock())
-			if !larger.put(print, &state, number) {
+			state, at, number := s.state(o, o.lock())
+			if !larger.put(print, &state, number, at) {
 				p := planOf(number)
-				v := p.LookSmall(state.Last, state.Used, state.Last)
-				s.keepApart(print, &state, number, p, state.Last+p.SettleSmall(&v, 0, false).Reset)
+				v := p.Look(&state, state.Last)
+				unused := state.Last + p.Settle(&state, &v, 0, false).Reset
+				s.keepApart(print, s.unblock(&state, at, p), number, p, unused)
 			}
 		}
 	}
 	for i := len(s.all) - 1; i >= 0; i-- {
-		if e := s.all[i]; e.penalty == nil && larger.put(e.print, &e.state, e.number) {
+		if e := s.all[i]; e.penalty == nil && e.number != noPlan && s.putEntry(larger, e) {
 			s.remove(e)
 		}
 	}
 	s.table.Store(larger)
+}
+
+// putEntry puts an entry's count into a table, if there is a place.
+func (s *shard) putEntry(t *table, e *entry) bool {
+	var at block
+	if !e.plan.Small() {
+		at = s.newBlock(e.plan, &e.state)
+	}
+	if t.put(e.print, &e.state, e.number, at) {
+		return true
+	}
+	e.state = s.unblock(&e.state, at, e.plan)
+	return false
+}
+
+// newBlock moves a state into a block, an unused one as well.
+func (s *shard) newBlock(p *algo.Plan, state *algo.State) block {
+	if s.blocks == nil {
+		s.blocks = new(blocks)
+	}
+	return s.blocks.alloc(p, state)
 }
 
 // sweep looks at some counts for each one that comes in, so that what is unused
@@ -144,8 +204,8 @@ func (s *shard) sweep(now int64) {
 	t := s.table.Load()
 	for range min(4, slotsInGroup*len(t.groups)) {
 		if o := t.next(); o.print.Load() != 0 && !o.isLocked() {
-			if word := o.lock(); o.share(word, now, 1) <= 0 {
-				t.remove(o, word)
+			if word := o.lock(); s.share(o, word, now, 1) <= 0 {
+				s.drop(o, word)
 			} else {
 				o.word.Store(word)
 			}
@@ -183,7 +243,7 @@ func (v *victim) spare() {
 // evict forgets a victim.
 func (s *shard) evict(v *victim) {
 	if v.slot.found() {
-		s.table.Load().remove(v.slot, v.word)
+		s.drop(v.slot, v.word)
 	} else {
 		s.remove(v.entry)
 	}
@@ -210,7 +270,7 @@ func (s *shard) victim(now, cost int64, unused bool) (v victim) {
 			return v
 		}
 		v.word = v.slot.lock()
-		if share := v.slot.share(v.word, now, cost); share <= 0 || share < 1 && !unused {
+		if share := s.share(v.slot, v.word, now, cost); share <= 0 || share < 1 && !unused {
 			return v
 		}
 		v.spare()
@@ -227,7 +287,9 @@ func (s *shard) candidate(now, cost int64, unused bool) (entry *entry, at slot) 
 			continue
 		}
 		seen++
-		share := o.share(o.word.Load(), now, cost)
+		word := o.lock()
+		share := s.share(o, word, now, cost)
+		o.word.Store(word)
 		if share <= 0 {
 			return nil, o
 		}
@@ -258,10 +320,10 @@ func (s *shard) candidate(now, cost int64, unused bool) (entry *entry, at slot) 
 func enough(seen int, found bool) bool { return seen >= mostSeen || found && seen >= victimsSeen }
 
 // share is how much of what it may use a count has used; 0: it is unused; 1: it must
-// not be forgotten, for no request of such a cost is allowed any more. word is the
-// slot's, and the shard must be locked.
-func (s slot) share(word uint64, now, cost int64) float64 {
-	state, number := s.state(word)
+// not be forgotten, for no request of such a cost is allowed any more. The slot must be
+// locked, and word is what its was.
+func (s *shard) share(o slot, word uint64, now, cost int64) float64 {
+	state, _, number := s.state(o, word)
 	return share(planOf(number), &state, now, cost)
 }
 

@@ -2,6 +2,8 @@ package stint
 
 import (
 	"math"
+	"runtime"
+	"slices"
 
 	"github.com/stintdev/stint/internal/algo"
 )
@@ -9,9 +11,9 @@ import (
 // ownClock stands for the instant at which a Memory decides by its own clock.
 const ownClock = math.MinInt64
 
-// takeOne decides about a count that lies in a table, without a lock. ok is false
-// where that takes more, or the request is malformed, and then d is as it was. d must
-// be zero. See table.
+// takeOne decides about a count that lies in a table, without the shard's lock. ok is
+// false where that takes more, or the request is malformed, and then d is as it was. d
+// must be zero. See table.
 func (m *Memory) takeOne(key string, limit *Limit, cost, at int64, d *Decision) (ok bool) {
 	if limit == nil || key == "" || len(key) > MaxKey || cost < 0 || !m.ready.Load() {
 		return false
@@ -28,15 +30,22 @@ func (m *Memory) takeOne(key string, limit *Limit, cost, at int64, d *Decision) 
 		now = m.clock()
 	}
 	print := printOf(hash, limit.salt)
-	s := m.shardOf(hash).table.Load().find(print)
+	sh := m.shardOf(hash)
+	s := sh.table.Load().find(print)
 	if !s.found() {
 		return false
 	}
 	p := &limit.plan
 	var v algo.Verdict
+	if !p.Small() {
+		if ok = m.takeBlock(sh, s, print, limit, cost, at, now, &v); ok {
+			d.tell(key, limit, &v)
+		}
+		return ok
+	}
 	for {
 		word, base := s.word.Load(), s.base.Load()
-		if word&lockedBit != 0 || word&editions == moving || uint32(base&(1<<planBits-1)) != number || s.print.Load() != print {
+		if word&lockedBit != 0 || word&editions == moving || numberIn(base) != number || s.print.Load() != print {
 			return false
 		}
 		last, used := read(word, base, p)
@@ -60,6 +69,40 @@ func (m *Memory) takeOne(key string, limit *Limit, cost, at int64, d *Decision) 
 	}
 }
 
+// takeBlock is takeOne for a count in a block, whose slot it locks.
+func (m *Memory) takeBlock(sh *shard, s slot, print uint64, limit *Limit, cost, at, now int64, d *algo.Verdict) (ok bool) {
+	word, ok := s.tryLock()
+	if !ok {
+		return false
+	}
+	p, base := &limit.plan, s.base.Load()
+	if numberIn(base) != limit.number() || s.print.Load() != print {
+		s.word.Store(word)
+		return false
+	}
+	if lastIn(word) > now && at == ownClock { // charged since the clock was read
+		now = m.clock()
+	}
+	b := blockIn(base)
+	state := sh.blocks.state(p, lastIn(word), b)
+	v := p.Look(&state, now)
+	allowed := p.Fits(&v, cost)
+	if allowed && cost > 0 {
+		if !sh.blocks.fits(p, &state, &v, b) {
+			s.word.Store(word)
+			return false
+		}
+		sh.blocks.makeRoom(p, &state, &v, b)
+	}
+	*d = p.Settle(&state, &v, cost, allowed)
+	if allowed && cost > 0 {
+		sh.blocks.close(p, &state, b)
+		word = uint64(state.Last) | word&editions
+	}
+	s.word.Store(word)
+	return true
+}
+
 // count is where a request found a count, or did not. Its shard is locked, and so
 // is its slot, if it has one, until it is kept or forgotten.
 type count struct {
@@ -68,32 +111,63 @@ type count struct {
 	entry  *entry
 	slot   slot
 	word   uint64 // the slot's, from before it was locked
+	block  block  // of a count that has or is to have a slot; 0: it has no block
 	number uint32 // of the plan under which the slot's state came about
-	copied algo.State
+	opened algo.State
 }
 
 // look looks for the count of a into c, which must be zero.
-func (m *Memory) look(a *Ask, c *count) {
+func (m *Memory) look(a *Ask, c *count) { m.lookBeside(a, c, nil) }
+
+// lookBeside is look where the request has found and locked other counts before. It
+// reports false where this is one of them, by asks that Check refuses.
+func (m *Memory) lookBeside(a *Ask, c *count, found []step) bool {
 	hash := m.hash(a.Key)
 	c.shard, c.print = m.shardOf(hash), printOf(hash, a.Limit.salt)
-	if a.Limit.plan.Small() {
-		if c.slot = c.shard.table.Load().find(c.print); c.slot.found() {
-			c.word = c.slot.lock()
-			c.copied, c.number = c.slot.state(c.word)
-			return
+	if c.slot = c.shard.table.Load().find(c.print); c.slot.found() {
+		for ok := false; !ok; {
+			if c.word, ok = c.slot.tryLock(); !ok {
+				if slices.ContainsFunc(found, func(s step) bool { return s.slot == c.slot }) {
+					return false
+				}
+				runtime.Gosched()
+			}
 		}
+		c.opened, c.block, c.number = c.shard.state(c.slot, c.word)
+		if planOf(c.number).Kind == a.Limit.plan.Kind {
+			return true
+		}
+		// Two prints that are equal by chance, and states that cannot be.
+		c.forget()
+		*c = count{shard: c.shard, print: c.print}
 	}
 	c.entry = c.shard.index[c.print]
+	return true
 }
 
 func (c *count) found() bool { return c.slot.found() || c.entry != nil }
 
-// state may be changed, and is zero where nothing was found.
+// state may be changed, by GiveBack, or by Settle after prepare, and is zero where nothing was found.
 func (c *count) state() *algo.State {
 	if c.entry != nil {
 		return &c.entry.state
 	}
-	return &c.copied
+	return &c.opened
+}
+
+// prepare sees to it that a count that belongs in a block, and is about to be charged at
+// v, has room in one.
+func (c *count) prepare(l *Limit, v *algo.View) {
+	p := &l.plan
+	switch {
+	case p.Small() || c.entry != nil || l.number() == noPlan:
+	case c.block == 0:
+		c.block = c.shard.newBlock(p, &c.opened)
+	case !c.shard.blocks.fits(p, &c.opened, v, c.block):
+		c.block = c.shard.blocks.resize(&c.opened, v, c.block)
+	default:
+		c.shard.blocks.makeRoom(p, &c.opened, v, c.block)
+	}
 }
 
 // release leaves the count as it was found.
@@ -106,7 +180,7 @@ func (c *count) release() {
 // forget drops a count that was found.
 func (c *count) forget() {
 	if c.slot.found() {
-		c.shard.table.Load().remove(c.slot, c.word)
+		c.shard.drop(c.slot, c.word)
 	} else {
 		c.shard.remove(c.entry)
 	}
@@ -114,27 +188,46 @@ func (c *count) forget() {
 
 // keep keeps the state of a count that was found, after a give-back.
 func (c *count) keep() {
-	if c.slot.found() && !c.slot.set(c.word, &c.copied, c.number) {
+	switch {
+	case !c.slot.found():
+	case c.block != 0:
+		c.shard.blocks.close(planOf(c.number), &c.opened, c.block)
+		c.release()
+	case !c.slot.set(c.word, &c.opened, c.number):
 		c.release() // it cannot be: what fitted does so with less used
 	}
 }
 
 // charged keeps the state of a count that was charged under l, where the count was
-// found and has a place for that. If not, shard.keep has to be called when no count
-// of the request is locked any more.
+// found and has a place for that. If not, add has to be called when no count of the
+// request is locked any more.
 func (c *count) charged(l *Limit, unused int64) (kept bool) {
+	number := l.number()
 	switch {
 	case c.entry != nil:
-		c.entry.plan, c.entry.number, c.entry.unused = &l.plan, l.number(), unused
+		c.entry.plan, c.entry.number, c.entry.unused = &l.plan, number, unused
 		return true
 	case !c.slot.found():
+		if c.block != 0 {
+			c.shard.blocks.close(&l.plan, &c.opened, c.block)
+		}
 		return false
-	case c.slot.set(c.word, &c.copied, l.number()):
+	case c.block != 0 && number != noPlan:
+		c.shard.blocks.close(&l.plan, &c.opened, c.block)
+		c.slot.setBlock(c.word, c.opened.Last, c.block, number)
+		return true
+	case c.block == 0 && c.slot.set(c.word, &c.opened, number):
 		return true
 	}
+	c.opened = c.shard.unblock(&c.opened, c.block, &l.plan)
 	c.shard.table.Load().remove(c.slot, c.word)
-	c.slot = slot{}
+	c.slot, c.block = slot{}, 0
 	return false
+}
+
+// add takes a count that was charged under l and has no place yet into the shard.
+func (c *count) add(l *Limit, unused int64) {
+	c.shard.keep(c.print, &c.opened, c.block, l, unused)
 }
 
 // step is what is known of one ask between looking and settling.
@@ -169,7 +262,12 @@ func (m *Memory) take(r *Request, now int64, out []Decision) (Decision, error) {
 	allowed := true
 	for i := range steps {
 		a, s := &r.Asks[i], &steps[i]
-		m.look(a, &s.count)
+		if !m.lookBeside(a, &s.count, steps[:i]) {
+			for j := range steps[:i] {
+				steps[j].release()
+			}
+			return Decision{}, a.twice()
+		}
 		s.view = a.Limit.plan.Look(s.state(), now)
 		s.fits = a.Plan().Fits(&s.view, a.Cost)
 		allowed = allowed && s.fits
@@ -278,6 +376,9 @@ func settle(r *Request, steps []step, allowed bool, out []Decision) Decision {
 	}
 	for i := range steps {
 		a, s := &r.Asks[i], &steps[i]
+		if allowed && a.Cost > 0 {
+			s.prepare(a.Limit, &s.view)
+		}
 		v := a.settle(s.state(), &s.view, allowed)
 		out[i] = Decision{}
 		out[i].tell(a.Key, a.Limit, &v)
@@ -290,7 +391,7 @@ func settle(r *Request, steps []step, allowed bool, out []Decision) Decision {
 	}
 	for i := range steps {
 		if s := &steps[i]; s.charged {
-			s.shard.keep(s.print, &s.copied, r.Asks[i].Limit, s.unused)
+			s.add(r.Asks[i].Limit, s.unused)
 		}
 	}
 	return Strictest(out)

@@ -42,7 +42,7 @@ func (l *Limit) findNumber() uint32 {
 }
 
 func planNumber(p *algo.Plan) uint32 {
-	if !p.Small() || p.UsedBits() > mostUsedBits {
+	if p.Small() && p.UsedBits() > mostUsedBits {
 		return noPlan
 	}
 	plans.Lock()

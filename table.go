@@ -8,20 +8,25 @@ import (
 	"github.com/stintdev/stint/internal/algo"
 )
 
-// A table holds the counts of a shard that are two numbers, those of buckets and
-// fixed windows: 24 bytes each, without pointers, where the garbage collector has
-// nothing to look at. A count may lie in either of two groups of eight; the fuller
-// one is left alone, so that a table can be filled to 88 %. The few that find no
-// place lie in the shard's map, as all other counts do.
+// A table holds the counts of a shard: 24 bytes each, without pointers, where the
+// garbage collector has nothing to look at. That is all there is of a bucket or a fixed
+// window, which are two numbers; of the others the rest lies in blocks. A count may lie
+// in either of two groups of eight; the fuller one is left alone, so that a table can be
+// filled to 88 %. The few that find no place lie in the shard's map, with the records of
+// penalties.
 //
 // Keys are told apart by a keyed hash of 64 bits of the key and the limit's ID. Two
 // counts of n are taken for one with a probability of n²/2^65, which is 1 in 37
 // million for a million of them.
 //
-// Whoever decides about one count that is there does so without a lock: it reads
-// the clock, then the count, and swaps the count if it is still the same; a refusal
-// writes nothing. All else happens under the shard's lock, and locks the words of
-// the counts that it is about.
+// A request of one bucket or fixed window that is there is decided without a lock: it
+// reads the clock, then the count, and swaps the count if it is still the same; a refusal
+// writes nothing. A few counts that are there, and those in blocks, are decided under
+// locks of their words alone; see takeFew. All else happens under the shard's lock, and
+// locks the words of the counts that it is about.
+//
+// A request that has the shard's lock waits for a word that is locked. One that has not
+// waits for nothing while it has locked a word. So none of them can wait for each other.
 type table struct {
 	groups []group
 	used   int // slots that are taken
@@ -120,17 +125,50 @@ func (g *group) free() (s slot, n int) {
 	return s, n
 }
 
-// lock locks a slot's word and returns what it was. The shard must be locked.
+// lock locks a slot's word and returns what it was. The shard must be locked, and the
+// word not be locked by the caller.
 func (s slot) lock() uint64 {
 	for {
-		w := s.word.Load()
-		if w&editions == moving { // for a few instructions; see move
-			runtime.Gosched()
-		} else if s.word.CompareAndSwap(w, w|lockedBit) {
-			return w &^ lockedBit
+		if word, ok := s.tryLock(); ok {
+			return word
 		}
+		runtime.Gosched()
 	}
 }
+
+// tryLock is lock for those who must not wait: it fails where the word stays locked, as
+// all words of a table do that has been replaced by a larger one.
+func (s slot) tryLock() (word uint64, ok bool) {
+	w := s.word.Load()
+	if isFree(w) && s.word.CompareAndSwap(w, w|lockedBit) {
+		return w, true
+	}
+	return s.tryAgain()
+}
+
+// tryAgain goes on with tryLock. After each look it leaves the word alone for longer.
+// The processor that has locked it so keeps it in its cache, and often locks it again:
+// that is not fair, but of two processors that ask for one key the one decides in the
+// time that both would take to pass it on.
+func (s slot) tryAgain() (word uint64, ok bool) {
+	for pause := firstPause; pause <= lastPause; pause *= 2 {
+		for range pause { // a cycle each
+		}
+		w := s.word.Load()
+		if isFree(w) && s.word.CompareAndSwap(w, w|lockedBit) {
+			return w, true
+		}
+	}
+	return 0, false
+}
+
+const (
+	firstPause = 1024
+	lastPause  = 16384
+)
+
+// isFree tells whether a word is neither locked nor moving.
+func isFree(word uint64) bool { return word&lockedBit == 0 && word&editions != moving }
 
 // nextEdition is the edition after that of word.
 func nextEdition(word uint64) uint64 {
@@ -140,7 +178,8 @@ func nextEdition(word uint64) uint64 {
 	return 0
 }
 
-// isLocked tells whether whoever has locked the shard has locked the slot, too.
+// isLocked tells whether somebody has locked the slot, who may be the one who has locked
+// the shard.
 func (s slot) isLocked() bool { return s.word.Load()&lockedBit != 0 }
 
 // read takes a word apart. base is that of the same slot.
@@ -157,13 +196,19 @@ func pack(last, used int64, base uint64, p *algo.Plan) (word uint64, ok bool) {
 	return since<<width | uint64(used), since>>((stateBits-width)&63) == 0 && uint64(used)>>width == 0
 }
 
-// state is what a locked slot holds, under the plan that it was charged under.
-func (s slot) state(word uint64) (algo.State, uint32) {
-	base := s.base.Load()
-	number := uint32(base & (1<<planBits - 1))
-	p := planOf(number)
-	last, used := read(word, base, p)
-	return p.SmallState(last, used), number
+// number is that of the plan that a count was charged under, by its base.
+func numberIn(base uint64) uint32 { return uint32(base & (1<<planBits - 1)) }
+
+// blockIn is where the numbers of a count lie that has a block, by its base, and lastIn
+// the instant of its last charge, by its word.
+func blockIn(base uint64) block { return block(base >> planBits) }
+
+func lastIn(word uint64) int64 { return int64(word & (editionBit - 1)) }
+
+// setBlock lets a locked slot be that of a count in a block, and unlocks it.
+func (s slot) setBlock(word uint64, last int64, at block, number uint32) {
+	s.base.Store(uint64(at)<<planBits | uint64(number))
+	s.word.Store(uint64(last) | word&editions)
 }
 
 // baseOf is the base of a cell from an instant on.
@@ -193,7 +238,7 @@ func (s slot) set(word uint64, state *algo.State, number uint32) bool {
 	}
 	p, base := planOf(number), s.base.Load()
 	next, ok := pack(state.Last, state.Used, base, p)
-	if !ok || uint32(base&(1<<planBits-1)) != number {
+	if !ok || numberIn(base) != number {
 		base = baseOf(state.Last, number)
 		if next, ok = pack(state.Last, state.Used, base, p); !ok {
 			return false
@@ -227,9 +272,9 @@ func (t *table) larger() *table {
 	return &table{groups: make([]group, n)}
 }
 
-// put takes a slot for a count, which then can be found. It reports whether there
-// is one that can hold it.
-func (t *table) put(print uint64, state *algo.State, number uint32) bool {
+// put takes a slot for a count, which then can be found; at is its block, if it has one.
+// It reports whether there is a slot that can hold it.
+func (t *table) put(print uint64, state *algo.State, number uint32, at block) bool {
 	if number == noPlan || len(t.groups) == 0 {
 		return false
 	}
@@ -238,6 +283,12 @@ func (t *table) put(print uint64, state *algo.State, number uint32) bool {
 		return false
 	}
 	word := s.lock()
+	if at != 0 {
+		s.setBlock(word, state.Last, at, number)
+		s.print.Store(print)
+		t.used++
+		return true
+	}
 	if !s.set(word, state, number) {
 		s.word.Store(word)
 		return false

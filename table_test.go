@@ -133,7 +133,7 @@ func TestTableMoves(t *testing.T) {
 		var c count
 		m.look(&r.Asks[0], &c)
 		c.release()
-		return c.copied.Last
+		return c.opened.Last
 	}
 	var all sync.WaitGroup
 	for range callers {

@@ -1,0 +1,105 @@
+package stint
+
+import "github.com/stintdev/stint/internal/algo"
+
+// blocks holds the counts of a shard that are more than two numbers, those of sliding
+// windows and logs. Such a count has a slot in the shard's table as all others have:
+// its word holds the instant of the last charge alone, and its base the block and the
+// plan's number. Whoever reads or writes a block has locked the slot.
+//
+// A window's block is the sum of its counts and the counts. A log's begins with a mark
+// that is none: its At is State.Used, its Sum says which of the marks behind it are in
+// use. They move towards the end as the oldest leave, and back to the front when the
+// end is reached.
+type blocks struct {
+	windows arena[int64]
+	logs    arena[algo.Mark]
+}
+
+// state is what a count in a block holds. Its slices lie in the block, so that what is
+// done to them is done there; close keeps the rest.
+func (b *blocks) state(p *algo.Plan, last int64, at block) algo.State {
+	if p.Kind == algo.SlidingWindow {
+		w := b.windows.at(at)
+		n := int(p.Buckets) + 2
+		return algo.State{Last: last, Used: w[0], Counts: w[1:n:n]}
+	}
+	l := b.logs.at(at)
+	first, n := uint64(l[0].Sum)>>32, uint64(l[0].Sum)&(1<<32-1)
+	return algo.State{Last: last, Used: l[0].At, Marks: l[1+first : 1+first+n]}
+}
+
+// close keeps what of a state lies in no slice. The slices must be the block's.
+func (b *blocks) close(p *algo.Plan, s *algo.State, at block) {
+	if p.Kind == algo.SlidingWindow {
+		b.windows.at(at)[0] = s.Used
+		return
+	}
+	l := b.logs.at(at)
+	first := len(l) - 1 - cap(s.Marks)
+	l[0] = algo.Mark{At: s.Used, Sum: int64(first)<<32 | int64(len(s.Marks))}
+}
+
+// alloc moves a state, which may be an unused one, into a block. The shard must be locked.
+func (b *blocks) alloc(p *algo.Plan, s *algo.State) block {
+	var at block
+	if p.Kind == algo.SlidingWindow {
+		n := int(p.Buckets) + 2
+		at = b.windows.alloc(n)
+		w := b.windows.at(at)[1:n:n]
+		copy(w, s.Counts)
+		s.Counts = w
+	} else {
+		at = b.logs.alloc(len(s.Marks) + 2)
+		l := b.logs.at(at)
+		s.Marks = l[1 : 1+copy(l[1:], s.Marks)]
+	}
+	b.close(p, s, at)
+	return at
+}
+
+// release frees a block. The shard must be locked.
+func (b *blocks) release(p *algo.Plan, at block) {
+	if p.Kind == algo.SlidingWindow {
+		b.windows.release(at)
+	} else {
+		b.logs.release(at)
+	}
+}
+
+// fits tells whether the block of a log, which is about to be charged at v, has a place
+// for one more mark, or has one when those in use are moved to the front, and is not far
+// too large. Of windows that is always so.
+func (b *blocks) fits(p *algo.Plan, s *algo.State, v *algo.View, at block) bool {
+	if p.Kind == algo.SlidingWindow {
+		return true
+	}
+	size, n := len(b.logs.at(at)), len(s.Marks)-v.Gone()
+	if size >= 64 && 8*(n+2) < size {
+		return false
+	}
+	return len(s.Marks) < cap(s.Marks) || size-1-n > n/4
+}
+
+// makeRoom moves the marks of a log that fits, and is about to be charged at v, to the
+// front of its block where that is needed for one more.
+func (b *blocks) makeRoom(p *algo.Plan, s *algo.State, v *algo.View, at block) {
+	if p.Kind == algo.SlidingWindow || len(s.Marks) < cap(s.Marks) && v.Gone() < len(s.Marks) {
+		return
+	}
+	s.DropGone(v)
+	l := b.logs.at(at)
+	s.Marks = l[1 : 1+copy(l[1:], s.Marks)]
+}
+
+// resize moves a log that does not fit into another block, and returns that. The shard
+// must be locked.
+func (b *blocks) resize(s *algo.State, v *algo.View, at block) block {
+	s.DropGone(v)
+	n := len(s.Marks)
+	to := b.logs.alloc(n + n/4 + 2)
+	l := b.logs.at(to)
+	s.Marks = l[1 : 1+copy(l[1:], s.Marks)]
+	b.logs.release(at)
+	return to
+}
