@@ -63,11 +63,20 @@ type Decision struct {
 	// so that requests leave at an even pace. Of a whole Request it is the
 	// longest of its asks.
 	Delay time.Duration
-	// BanLeft is how long the ban still runs, if Outcome is Banned, and Penalty
-	// is what imposed it. Of several bans it is the longest, and of equally
-	// long ones that of the ask that comes first.
-	BanLeft time.Duration
+	// Penalty is what this refusal was counted under as a violation, or what
+	// imposed the ban. nil: the refusal is no violation of any penalty. Of
+	// several penalties it is the one with the gravest outcome, of bans the
+	// longest, and of equals that whose ask comes first.
 	Penalty *Penalty
+	// Violations is how many violations of the key count so far under Penalty,
+	// this one among them. It is never above Penalty's BanAfter: the violation
+	// that imposes a ban is told as that, and then the count starts again. It is 0
+	// where a ban ran already, for then nothing is counted. An answer that a
+	// Denials remembers, or one ByLocal, tells what this instance knows: what the
+	// Store told it last, and what it has refused since.
+	Violations int64
+	// BanLeft is how long the ban still runs, if Outcome is Banned.
+	BanLeft time.Duration
 	// By is who decided. It is ByStore unless a Fallback had to do without, or a lease
 	// served.
 	By Source
@@ -122,12 +131,44 @@ func (d *Decision) tell(key string, limit *Limit, v *algo.Verdict) {
 	}
 }
 
-// Punish makes d, a refusal, as grave as a sentence under p, for the stores of
-// this module. left is how long the ban runs, if it is one.
-func (d *Decision) Punish(p *Penalty, s algo.Sentence, left time.Duration) {
-	d.Outcome = max(d.Outcome, Outcome(s)+Limited-Outcome(algo.Limited))
-	if s == algo.Banned && left > d.BanLeft {
-		d.BanLeft, d.Penalty = left, p
-		d.RetryAfter = max(d.RetryAfter, left)
+// punished is the place in r of an ask with the record that d, the answer to r, tells of;
+// -1: there is none, or it may be one of several.
+func (d *Decision) punished(r *Request) int {
+	whose := -1
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		if d.Penalty == nil || a.Penalty != d.Penalty || d.Limit == nil && a.Key != d.Key {
+			continue
+		}
+		if whose >= 0 && r.Asks[whose].Key != a.Key {
+			return -1 // this request has punished one of these keys
+		}
+		whose = i
 	}
+	return whose
+}
+
+// Used is how many units of Limit are in use: its capacity less Remaining. A part of
+// a unit counts as one. Where more is in use than the capacity, because the limit was
+// made smaller, it is the capacity. It is 0 where Limit is nil, and as exact as
+// Remaining is.
+func (d *Decision) Used() int64 {
+	if d.Limit == nil {
+		return 0
+	}
+	return d.Limit.Capacity() - d.Remaining
+}
+
+// Punish makes d, a refusal, as grave as a sentence under p, for the stores of
+// this module. violations is how many count, of a ban that was imposed BanAfter; 0:
+// this one could not be remembered. left is how long the ban runs, if it is one.
+// It tells whether the sentence is the one that d now tells of.
+func (d *Decision) Punish(p *Penalty, s algo.Sentence, violations int64, left time.Duration) bool {
+	outcome := Outcome(s) + Limited - Outcome(algo.Limited)
+	if d.Penalty != nil && (outcome < d.Outcome || outcome == d.Outcome && left <= d.BanLeft) || violations == 0 {
+		return false
+	}
+	d.Outcome, d.Penalty, d.Violations, d.BanLeft = outcome, p, violations, left
+	d.RetryAfter = max(d.RetryAfter, left)
+	return true
 }

@@ -137,23 +137,30 @@ func (d *Denials) recall(r *Request, out []Decision) (Decision, bool) {
 			ban.RetryAfter = max(ban.RetryAfter, leftOf(e.retry, e.told, now))
 			return ban, true
 		}
-		if !e.holds(epoch, now) || e.tally != nil && !d.violated(e.tally, now) {
+		if !e.holds(epoch, now) {
 			return Decision{}, false
 		}
+		var violations int64
+		if e.tally != nil {
+			var ok bool
+			if violations, ok = d.violated(e.tally, now); !ok {
+				return Decision{}, false
+			}
+		}
 		d.remembered()
-		return e.answer(r, out, now), true
+		return e.answer(r, out, violations, now), true
 	}
 	return Decision{}, false
 }
 
-// answer puts what was told in the words of r at now.
-func (e *denial) answer(r *Request, out []Decision, now int64) Decision {
+// answer puts what was told in the words of r at now, after so many violations.
+func (e *denial) answer(r *Request, out []Decision, violations, now int64) Decision {
 	for i := range out {
 		out[i] = e.asks[i].answer(&r.Asks[i], e.told, now)
 	}
 	whole := e.asks[e.decided].answer(&r.Asks[e.decided], e.told, now)
 	if e.tally != nil {
-		whole.Outcome = Outcome(e.tally.outcome.Load())
+		e.tally.tell(&whole, r, violations)
 	}
 	return whole
 }
@@ -311,21 +318,8 @@ func (d *Denials) recallBan(r *Request, epoch uint64) (Decision, bool) {
 
 // learnBan remembers the ban that an answer to r tells of, if it is clear whose.
 func (d *Denials) learnBan(m *moment, r *Request, answer *Decision) {
-	if answer.BanLeft <= 0 || answer.Penalty == nil {
-		return
-	}
-	whose := -1
-	for i := range r.Asks {
-		a := &r.Asks[i]
-		if a.Penalty != answer.Penalty || answer.Limit == nil && a.Key != answer.Key {
-			continue
-		}
-		if whose >= 0 && r.Asks[whose].Key != a.Key {
-			return // imposed by this request, on one of these
-		}
-		whose = i
-	}
-	if whose < 0 {
+	whose := answer.punished(r)
+	if answer.BanLeft <= 0 || whose < 0 {
 		return
 	}
 	a, told := &r.Asks[whose], d.now()

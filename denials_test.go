@@ -307,7 +307,7 @@ func TestDenialsViolations(t *testing.T) {
 			}
 			return last
 		}
-		if got := flood("a", warns, 10_001); got.Outcome != stint.Warned {
+		if got := flood("a", warns, 10_001); got.Outcome != stint.Warned || got.Violations != 10_000 || got.Penalty != warns {
 			t.Errorf("%+v", got)
 		}
 		if n := s.Calls(); n > 120 {
@@ -327,10 +327,56 @@ func TestDenialsViolations(t *testing.T) {
 		if err := l.Pardon(t.Context(), "b", bans); err != nil {
 			t.Error(err)
 		}
-		if got := flood("b", bans, 1); got.Outcome != stint.Limited {
+		if got := flood("b", bans, 1); got.Outcome != stint.Limited || got.Violations != 1 {
 			t.Errorf("after a pardon: %+v", got)
 		}
 		d.Close()
+	})
+}
+
+// Each refusal from memory tells how many violations there were, though the store hears of
+// them in batches and others commit some, too; and warns when it should.
+func TestDenialsTellViolations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTeller()
+		d := remembering(t, s, 0)
+		l, limit := stint.NewLimiter(d), stint.MustLimit("1 per 1h")
+		p, _ := stint.NewPenalty(stint.PenaltySpec{WarnAfter: 500, BanAfter: 1500, BanFor: time.Hour})
+		r := stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1, Penalty: p}}}
+		_, _ = l.Take(t.Context(), &r, nil)
+		take := func(n int64) {
+			t.Helper()
+			want := stint.Limited
+			if n >= 500 {
+				want = stint.Warned
+			}
+			if got, err := l.Take(t.Context(), &r, nil); got.Outcome != want || got.Violations != n || got.Penalty != p || err != nil {
+				t.Fatalf("violation %d: %+v, %v", n, got, err)
+			}
+		}
+		for n := int64(1); n <= 1000; n++ {
+			take(n)
+			if n%7 == 0 {
+				time.Sleep(3 * time.Millisecond)
+			}
+		}
+		if s.Calls() > 120 {
+			t.Errorf("%d calls", s.Calls())
+		}
+		for range 100 { // of another instance
+			_, _ = stint.NewLimiter(s).Violate(t.Context(), "k", p)
+		}
+		take(1001) // of those, this one is told with the next batch
+		time.Sleep(200 * time.Millisecond)
+		take(1102)
+		for range 398 {
+			_, _ = l.Take(t.Context(), &r, nil)
+		}
+		synctest.Wait()
+		time.Sleep(200 * time.Millisecond)
+		if got, _ := l.Take(t.Context(), &r, nil); got.Outcome != stint.Banned || got.Violations != 0 || got.Penalty != p {
+			t.Errorf("%+v", got)
+		}
 	})
 }
 

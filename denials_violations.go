@@ -13,8 +13,9 @@ import (
 // that comes slowly, has each outcome when it has it without us. From then on
 // they are summed, and sent every 100 ms, or as soon as they alone make a warning or a
 // ban. So the warning or ban of a flood comes no more than 100 ms, and a call, later
-// than it would; the key is refused in between all the same, and is told the outcome
-// last known. A batch that goes unanswered is not sent again, and those of a key that
+// than it would; the key is refused in between all the same, and told how many violations
+// the store counted last and how many were refused here since, which makes a warning, but
+// not a ban. A batch that goes unanswered is not sent again, and those of a key that
 // is forgotten, or given back to, are dropped.
 //
 // A request goes to the store each time if its asks bear penalties with several
@@ -35,14 +36,34 @@ const (
 // tally counts the violations of a key under a penalty.
 type tally struct {
 	mark
-	hash    uint64
-	key     string
-	penalty *Penalty
-	last    atomic.Int64  // instant of the last, ns
-	single  atomic.Int64  // sent one by one
-	outcome atomic.Uint32 // the last known
-	_       [64]byte
-	pending atomic.Int64
+	hash      uint64
+	key       string
+	penalty   *Penalty
+	last      atomic.Int64 // instant of the last, ns
+	single    atomic.Int64 // sent one by one
+	sent      atomic.Int64 // of refused
+	elsewhere atomic.Int64 // what the store counts beside those sent, when it last told
+	_         [64]byte
+	refused   atomic.Int64 // from memory
+}
+
+// told notes that the store counts so many violations, those sent by then among them.
+func (t *tally) told(violations, sent int64) { t.elsewhere.Store(violations - sent) }
+
+// tell makes d, a refusal from memory of r, that of the n-th violation that is known.
+func (t *tally) tell(d *Decision, r *Request, n int64) {
+	p := &t.penalty.plan
+	if p.Warn > 0 && n >= p.Warn {
+		d.Outcome = Warned
+	}
+	if d.Violations = n; p.Ban > 0 {
+		d.Violations = min(n, p.Ban)
+	}
+	for i := range r.Asks {
+		if d.Penalty = r.Asks[i].Penalty; d.Penalty != nil {
+			return
+		}
+	}
 }
 
 // lives tells whether t goes on at now.
@@ -74,7 +95,7 @@ func (d *Denials) learnViolation(m *moment, r *Request, answer *Decision, each [
 			refused = true
 		}
 	}
-	if whose < 0 || !refused {
+	if whose < 0 || !refused || answer.Violations == 0 {
 		return nil, whose < 0
 	}
 	a := &r.Asks[whose]
@@ -82,7 +103,7 @@ func (d *Denials) learnViolation(m *moment, r *Request, answer *Decision, each [
 		return nil, false
 	}
 	t = d.tally(m.mark(whose), a, now)
-	t.outcome.Store(uint32(answer.Outcome))
+	t.told(answer.Violations, t.sent.Load())
 	t.last.Store(now)
 	return t, t.single.Add(1) >= oneByOne
 }
@@ -121,22 +142,23 @@ func (d *Denials) beginAnew(a *Ask, epoch uint64) {
 	}
 }
 
-// violated counts a violation from memory; false: it must go to the store.
-func (d *Denials) violated(t *tally, now int64) bool {
+// violated counts a violation from memory and returns how many are known then. ok is
+// false where it must go to the store.
+func (d *Denials) violated(t *tally, now int64) (known int64, ok bool) {
 	if !t.lives(t.epoch, now) || t.single.Load() < oneByOne || d.batches.n.Load() >= mostBatches {
-		return false
+		return 0, false
 	}
 	if now-t.last.Load() > int64(tallyLasts/10) { // so that it is seldom written
 		t.last.Store(now)
 	}
-	p, n := &t.penalty.plan, t.pending.Add(1)
-	switch {
-	case n == 1:
+	n := t.refused.Add(1)
+	switch n - t.sent.Load() {
+	case 1:
 		d.later(t)
-	case n == p.Ban, n == p.Warn && Outcome(t.outcome.Load()) == Limited:
+	case t.penalty.plan.Ban:
 		go d.commit(t)
 	}
-	return true
+	return max(1, t.elsewhere.Load()+n), true
 }
 
 // later commits t when its time has come.
@@ -158,16 +180,24 @@ func (d *Denials) commit(t *tally) {
 	b.mu.Lock()
 	delete(b.of, t)
 	b.n.Store(int64(len(b.of)))
-	n := t.pending.Swap(0)
+	sent := t.refused.Load()
+	n := sent - t.sent.Swap(sent)
 	b.mu.Unlock()
+	if t.refused.Load() > sent {
+		d.later(t) // it came before it could see that it is the first
+	}
 	if n == 0 || t.stripe.undone.Load() != t.undone {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
 	defer cancel()
 	r := Request{Asks: []Ask{{Key: t.key, Penalty: t.penalty, Cost: n}}}
-	if answer, err := d.Violate(ctx, &r); err == nil && answer.By == ByStore && answer.Outcome != Banned {
-		t.outcome.Store(uint32(answer.Outcome))
+	switch answer, err := d.Violate(ctx, &r); {
+	case err != nil || answer.By != ByStore:
+	case answer.Outcome == Banned: // and then the count starts again
+		t.told(0, sent)
+	default:
+		t.told(answer.Violations, sent)
 	}
 }
 

@@ -79,6 +79,9 @@ func (f *Fallback) Violate(ctx context.Context, r *Request) (d Decision, err err
 			d, err = store.Violate(ctx, r)
 			return err
 		})
+		if err == nil {
+			f.local.learn(r, &d, nil)
+		}
 		if err == nil || ctx.Err() != nil {
 			return d, err
 		}

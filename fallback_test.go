@@ -234,6 +234,32 @@ func TestFallbackBans(t *testing.T) {
 	})
 }
 
+// Where the store left off counting violations, the instance goes on.
+func TestFallbackGoesOnCountingViolations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShaky(t, 1)
+		l := stint.MustLimit("1 per 1h fixed_window")
+		p, err := stint.NewPenalty(stint.PenaltySpec{WarnAfter: 3, BanAfter: 5, BanFor: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := func(d stint.Decision, err error) string {
+			if err != nil {
+				t.Fatal(err)
+			}
+			return fmt.Sprint(d.Outcome, " ", d.Violations, " by ", d.By)
+		}
+		ask := func() string {
+			return told(s.Take(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: l, Cost: 1, Penalty: p}}}, nil))
+		}
+		same(t, strings.Join([]string{ask(), ask()}, ", "), "allowed 0 by store, limited 1 by store")
+		same(t, told(s.Violate(t.Context(), "k", p)), "limited 2 by store")
+		s.away.Store(true)
+		time.Sleep(time.Minute)
+		same(t, strings.Join([]string{ask(), ask(), ask(), ask()}, ", "), "warned 3 by local, warned 4 by local, banned 5 by local, banned 0 by local")
+	})
+}
+
 func TestFallbackPolicies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := newShaky(t, 1), stint.MustLimit("1 per 1h fixed_window")

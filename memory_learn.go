@@ -7,11 +7,11 @@ func (m *Memory) learn(r *Request, d *Decision, each []Decision) {
 	var few [fewAsks]uint64
 	defer m.unlock(m.lock(r, few[:0]))
 	now := m.now(r)
-	if d.Outcome == Banned && d.Penalty != nil {
-		m.learnBan(r, d, now)
+	if i := d.punished(r); i >= 0 {
+		m.learnRecord(r, &r.Asks[i], d, now)
 	}
-	if d.Outcome == Banned && d.Limit == nil {
-		return // a running ban answered, and no limit was asked
+	if d.Limit == nil {
+		return // a running ban answered, or no limit was asked
 	}
 	for i := range r.Asks {
 		m.learnLimit(r, &r.Asks[i], each[i].Remaining, now)
@@ -49,26 +49,23 @@ func (m *Memory) learnLimit(r *Request, a *Ask, remaining, now int64) {
 	}
 }
 
-// learnBan notes the ban that d tells of.
-func (m *Memory) learnBan(r *Request, d *Decision, now int64) {
-	for i := range r.Asks {
-		a := &r.Asks[i]
-		if a.Penalty != d.Penalty {
-			continue
+// learnRecord notes the ban, or the count of violations, that d tells of a's key.
+func (m *Memory) learnRecord(r *Request, a *Ask, d *Decision, now int64) {
+	s, e := m.findRecord(a.Key, a.Penalty)
+	if e == nil {
+		if m.sweep(s, r, now); !s.makeRoom(now, m.least.Load(), false) {
+			return
 		}
-		s, e := m.findRecord(a.Key, a.Penalty)
-		if e == nil {
-			if m.sweep(s, r, now); !s.makeRoom(now, m.least.Load(), false) {
-				return
-			}
-			e = m.addRecord(s, a)
-		}
-		e.penalty = a.Penalty
-		e.record.Until = now + d.BanLeft.Microseconds()
-		e.record.Forget = a.Penalty.plan.Forget
-		e.unused = e.record.Clean()
-		return
+		e = m.addRecord(s, a)
 	}
+	e.penalty = a.Penalty
+	if d.Outcome == Banned {
+		e.record.Violations, e.record.Until = 0, now+d.BanLeft.Microseconds()
+	} else {
+		e.record.Violations, e.record.Last = d.Violations, now
+	}
+	e.record.Forget = a.Penalty.plan.Forget
+	e.unused = e.record.Clean()
 }
 
 // sharedBy says that a unit is counted here as so many, one for each instance.

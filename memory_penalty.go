@@ -76,8 +76,7 @@ func (m *Memory) punish(r *Request, steps []step, now int64, d *Decision) {
 	for i := range r.Asks {
 		a := &r.Asks[i]
 		if a.Penalty != nil && isFirst(r, i) && refused(r, steps, a) {
-			sentence, left := m.violate(r, a, now)
-			d.Punish(a.Penalty, sentence, algo.Duration(left))
+			m.violate(r, a, 1, now, d)
 		}
 	}
 }
@@ -102,21 +101,26 @@ func refused(r *Request, steps []step, a *Ask) bool {
 	return false
 }
 
-// violate counts a violation of a's key. Where there is no room to remember it
-// but by forgetting what is in use, the request is refused all the same, and that
-// is all.
-func (m *Memory) violate(r *Request, a *Ask, now int64) (algo.Sentence, int64) {
+// violate counts as many violations of a's key, and makes d as grave as what comes of
+// them. It tells whether d now tells of these. Where there is no room to remember them
+// but by forgetting what is in use, the request is refused all the same, and that is
+// all.
+func (m *Memory) violate(r *Request, a *Ask, times, now int64, d *Decision) bool {
 	s, e := m.findRecord(a.Key, a.Penalty)
 	if e == nil {
 		m.sweep(s, r, now)
 		if !s.makeRoom(now, m.least.Load(), true) {
-			return algo.Limited, 0
+			return false
 		}
 		e = m.addRecord(s, a)
 	}
 	p := &a.Penalty.plan
 	e.penalty = a.Penalty
-	sentence := p.Violate(&e.record, now)
+	sentence := p.ViolateTimes(&e.record, now, times)
 	e.unused = e.record.Clean()
-	return sentence, p.BanLeft(&e.record, now)
+	violations := e.record.Violations
+	if sentence == algo.Banned {
+		violations = p.Ban
+	}
+	return d.Punish(a.Penalty, sentence, violations, algo.Duration(p.BanLeft(&e.record, now)))
 }

@@ -63,8 +63,9 @@ func TestViolateStory(t *testing.T) {
 			case "violate":
 				d, err = l.Violate(t.Context(), "eve", p)
 				want := stint.Decision{Outcome: c.outcome, Key: "eve", RetryAfter: c.banLeft, BanLeft: c.banLeft}
-				if c.outcome == stint.Banned {
-					want.Penalty = p
+				want.Penalty, want.Violations = p, c.want.Violations
+				if c.outcome == stint.Banned && c.banLeft == c.want.BanLeft && c.wait == 0 {
+					want.Violations = 3 // by this one, and the record starts again
 				}
 				if d != want {
 					t.Errorf("step %d: %+v, want %+v", i, d, want)
@@ -110,7 +111,7 @@ func TestViolateTogether(t *testing.T) {
 			return d
 		}
 		a, b := stint.Ask{Key: "a", Penalty: p}, stint.Ask{Key: "b", Penalty: p}
-		if d := violate(a, a); d != (stint.Decision{Outcome: stint.Limited, Key: "a"}) {
+		if d := violate(a, a); d != (stint.Decision{Outcome: stint.Limited, Key: "a", Penalty: p, Violations: 1}) {
 			t.Errorf("asks that share a record commit one violation: %+v", d)
 		}
 		if d := violate(b, a); d.Outcome != stint.Banned || d.Key != "a" || d.BanLeft != time.Hour {

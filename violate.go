@@ -3,8 +3,6 @@ package stint
 import (
 	"context"
 	"fmt"
-
-	"github.com/stintdev/stint/internal/algo"
 )
 
 // Violator is a Store that takes violations which the caller has found, such as a
@@ -57,25 +55,9 @@ func (m *Memory) Violate(_ context.Context, r *Request) (Decision, error) {
 		if !isFirst(r, i) {
 			continue
 		}
-		a, before := &r.Asks[i], d
-		sentence, left := m.violateTimes(r, a, now)
-		d.Punish(a.Penalty, sentence, algo.Duration(left))
-		if d.Outcome > before.Outcome || d.BanLeft > before.BanLeft {
+		if a := &r.Asks[i]; m.violate(r, a, max(1, a.Cost), now, &d) {
 			d.Key = a.Key
 		}
 	}
 	return d, nil
-}
-
-// violateTimes counts as many violations as a.Cost says.
-func (m *Memory) violateTimes(r *Request, a *Ask, now int64) (algo.Sentence, int64) {
-	sentence, left := m.violate(r, a, now)
-	_, e := m.findRecord(a.Key, a.Penalty)
-	if a.Cost < 2 || sentence == algo.Banned || e == nil {
-		return sentence, left
-	}
-	p := &a.Penalty.plan
-	sentence = p.ViolateTimes(&e.record, now, a.Cost-1)
-	e.unused = e.record.Clean()
-	return sentence, p.BanLeft(&e.record, now)
 }

@@ -66,6 +66,7 @@ var (
 	stricter = mustPenalty(stint.PenaltySpec{Name: "stricter", BanAfter: 1, BanFor: 30 * time.Minute})
 	warning  = mustPenalty(stint.PenaltySpec{Name: "warning", WarnAfter: 1})
 	twice    = mustPenalty(stint.PenaltySpec{Name: "twice", BanAfter: 2, BanFor: 10 * time.Second})
+	often    = mustPenalty(stint.PenaltySpec{Name: "often", WarnAfter: 3, BanAfter: 9, BanFor: 10 * time.Second})
 )
 
 // yes and no are decisions about key under l.
@@ -77,9 +78,21 @@ func (s *stage) no(key string, l *stint.Limit, remaining int64, retry, reset tim
 	return stint.Decision{Outcome: stint.Limited, Limit: l, Key: s.key(key), Remaining: remaining, RetryAfter: retry, ResetAfter: reset}
 }
 
+// violation is the refusal d that was the n-th violation of p.
+func (s *stage) violation(d stint.Decision, n int64, p *stint.Penalty) stint.Decision {
+	d.Penalty, d.Violations = p, n
+	return d
+}
+
+// warned is the refusal d as a warning.
+func (s *stage) warned(d stint.Decision) stint.Decision {
+	d.Outcome = stint.Warned
+	return d
+}
+
 // banned is the refusal d that led to a ban under p.
 func (s *stage) banned(d stint.Decision, p *stint.Penalty) stint.Decision {
-	d.Outcome, d.Penalty, d.BanLeft = stint.Banned, p, p.Spec().BanFor
+	d.Outcome, d.Penalty, d.Violations, d.BanLeft = stint.Banned, p, p.Spec().BanAfter, p.Spec().BanFor
 	d.RetryAfter = max(d.RetryAfter, d.BanLeft)
 	return d
 }
@@ -142,8 +155,7 @@ var scenes = []struct {
 	}},
 	{"warned", func(s *stage) {
 		s.fill("k", one)
-		want := s.no("k", one, 0, 59*time.Second, 59*time.Second)
-		want.Outcome = stint.Warned
+		want := s.warned(s.violation(s.no("k", one, 0, 59*time.Second, 59*time.Second), 1, warning))
 		d, each := s.take(noon+second, stint.Ask{Key: s.key("k"), Limit: one, Cost: 1, Penalty: warning})
 		s.is("whole", d, want)
 		s.is("its ask is just limited", each[0], s.no("k", one, 0, 59*time.Second, 59*time.Second))
@@ -196,9 +208,30 @@ var scenes = []struct {
 		refusal := s.no("k", one, 0, time.Minute, time.Minute)
 		d, _ := s.take(noon, stint.Ask{Key: s.key("k"), Limit: one, Cost: 1, Penalty: twice},
 			stint.Ask{Key: s.key("k"), Limit: three, Cost: 1, Penalty: twice}, stint.Ask{Key: s.key("fits"), Limit: three, Cost: 1, Penalty: twice})
-		s.is("the first violation", d, refusal)
-		s.is("who fits commits none", s.ask(noon, "fits", one, 2, twice), s.no("fits", one, 1, stint.Never, 0))
+		s.is("the first violation", d, s.violation(refusal, 1, twice))
+		s.is("who fits commits none", s.ask(noon, "fits", one, 2, twice), s.violation(s.no("fits", one, 1, stint.Never, 0), 1, twice))
 		s.is("the second", s.ask(noon, "k", one, 1, twice), s.banned(refusal, twice))
+	}},
+	{"violations are told of the gravest penalty, and of equals of the first", func(s *stage) {
+		s.fill("a", one)
+		s.fill("b", slow)
+		a, b := stint.Ask{Key: s.key("a"), Limit: one, Cost: 1, Penalty: twice}, stint.Ask{Key: s.key("b"), Limit: slow, Cost: 1, Penalty: often}
+		refusal := s.no("b", slow, 0, 2*time.Minute, 2*time.Minute)
+		s.ask(noon, "b", slow, 1, often)
+		d, _ := s.take(noon, stint.Ask{Key: s.key("b"), Limit: ten, Cost: 11}, a, b)
+		s.is("a refusal that is no violation does not count, and of equals the first does", d, s.violation(s.no("b", ten, 10, stint.Never, 0), 1, twice))
+		s.is("its own", s.ask(noon, "b", slow, 1, often), s.warned(s.violation(refusal, 3, often)))
+		d, _ = s.take(noon, stint.Ask{Key: s.key("other2"), Limit: one, Cost: 2, Penalty: twice}, b)
+		s.is("a warning before a violation", d, s.warned(s.violation(s.no("other2", one, 1, stint.Never, 0), 4, often)))
+		d, _ = s.take(noon, stint.Ask{Key: s.key("fits"), Limit: ten, Cost: 1, Penalty: strict}, stint.Ask{Key: s.key("b"), Limit: slow, Cost: 1})
+		s.is("no violation, none told", d, refusal)
+	}},
+	{"fewer violations lead to a ban than there were", func(s *stage) {
+		for range 4 {
+			s.ask(noon, "k", one, 2, often)
+		}
+		fewer := mustPenalty(stint.PenaltySpec{Name: "often", BanAfter: 3, BanFor: 10 * time.Second})
+		s.is("the number is never above that", s.ask(noon, "k", one, 2, fewer), s.banned(s.no("k", one, 1, stint.Never, 0), fewer))
 	}},
 	{"a peek that does not fit is a violation", func(s *stage) {
 		s.ask(noon, "k", windowOf("shrinks", 5), 5, nil)

@@ -69,37 +69,62 @@ func (m *Model) punish(r *stint.Request, each []stint.Decision, now int64, d *st
 	punished := make(map[recordID]bool)
 	for i := range r.Asks {
 		a := &r.Asks[i]
-		if each[i].Allowed || a.Penalty == nil || punished[recordOf(a)] {
+		if a.Penalty == nil || punished[recordOf(a)] || !refused(r, each, a) {
 			continue
 		}
 		punished[recordOf(a)] = true
-		outcome := m.violate(recordOf(a), a.Penalty.Spec(), now)
-		if left := banLeft(m.records[recordOf(a)], now); left > d.BanLeft {
-			d.BanLeft, d.Penalty = left, a.Penalty
-			d.RetryAfter = max(d.RetryAfter, left)
-		}
-		d.Outcome = max(d.Outcome, outcome)
+		s := m.violate(recordOf(a), a.Penalty.Spec(), now)
+		s.left = banLeft(m.records[recordOf(a)], now)
+		s.tell(d, a)
 	}
 }
 
-func (m *Model) violate(id recordID, p stint.PenaltySpec, now int64) stint.Outcome {
+// refused tells whether an ask with the key and penalty of a refused.
+func refused(r *stint.Request, each []stint.Decision, a *stint.Ask) bool {
+	for i := range r.Asks {
+		if b := &r.Asks[i]; !each[i].Allowed && b.Penalty != nil && recordOf(b) == recordOf(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// sentence is what a violation led to.
+type sentence struct {
+	outcome    stint.Outcome
+	violations int64 // that count, this one among them; of a ban, those that led to it
+	left       time.Duration
+}
+
+// tell makes d tell of s, of a violation of a, unless d tells of a graver one, or of
+// one as grave before it. It says whether d does.
+func (s sentence) tell(d *stint.Decision, a *stint.Ask) bool {
+	if d.Violations > 0 && (s.outcome < d.Outcome || s.outcome == d.Outcome && s.left <= d.BanLeft) {
+		return false
+	}
+	d.Outcome, d.Penalty, d.Violations, d.BanLeft = s.outcome, a.Penalty, s.violations, s.left
+	d.RetryAfter = max(d.RetryAfter, s.left)
+	return true
+}
+
+func (m *Model) violate(id recordID, p stint.PenaltySpec, now int64) sentence {
 	vs := m.standing(id, p, now)
 	clock := now
 	if len(vs) > 0 {
 		now = max(now, vs[len(vs)-1].at)
 	}
-	outcome := stint.Limited
 	v := violation{at: now, seen: now, forget: forget(&p)}
-	switch n := counted(vs, forget(&p), now) + 1; {
+	s := sentence{outcome: stint.Limited, violations: counted(vs, forget(&p), now) + 1}
+	switch n := s.violations; {
 	case p.BanAfter > 0 && n >= p.BanAfter:
-		outcome = stint.Banned
+		s.outcome, s.violations = stint.Banned, p.BanAfter
 		long := term(&p, bansBefore(vs, forget(&p), now))
 		if now-clock > max(long, second) { // it would not stand
 			v.at = clock
 		}
 		v.until = v.at + long
 	case p.WarnAfter > 0 && n >= p.WarnAfter:
-		outcome = stint.Warned
+		s.outcome = stint.Warned
 	}
 	if m.records == nil {
 		m.records = make(map[recordID][]violation)
@@ -107,7 +132,7 @@ func (m *Model) violate(id recordID, p stint.PenaltySpec, now int64) stint.Outco
 	}
 	m.records[id] = append(vs, v)
 	m.specs[id] = p
-	return outcome
+	return s
 }
 
 // counted is how many violations count at now: those since the last ban, and

@@ -109,6 +109,9 @@ func show(d *stint.Decision) string {
 	if d.Penalty != nil {
 		s += fmt.Sprintf(", penalty %q", d.Penalty.Spec().Name)
 	}
+	if d.Violations != 0 {
+		s += fmt.Sprintf(", violation %d", d.Violations)
+	}
 	if d.By != stint.ByStore {
 		s += fmt.Sprintf(", by %s", d.By)
 	}

@@ -123,6 +123,7 @@ func (v *vector) check(t testing.TB, s stint.Store) {
 			}
 			r.want(fmt.Sprintf("event %d, limit %d", i, j), each[j], wantEach[j])
 		}
+		want.Violations = d.Violations // which the vectors do not tell
 		r.want(fmt.Sprintf("event %d, the whole", i), d, want)
 	}
 }
@@ -152,8 +153,11 @@ func (e *vectorEvent) want(asks []stint.Ask) (stint.Decision, []stint.Decision) 
 			d.Outcome = o
 		}
 	}
+	if !d.Allowed {
+		d.Penalty = asks[0].Penalty
+	}
 	if d.Outcome == stint.Banned {
-		d.BanLeft, d.Penalty = banLeft, asks[0].Penalty
+		d.BanLeft = banLeft
 		d.RetryAfter = max(d.RetryAfter, banLeft)
 	}
 	return d, each

@@ -25,16 +25,13 @@ func (m *Model) Violate(_ context.Context, r *stint.Request) (stint.Decision, er
 			continue
 		}
 		punished[recordOf(a)] = true
-		outcome := m.violate(recordOf(a), a.Penalty.Spec(), now)
-		for n := a.Cost; n > 1 && outcome != stint.Banned; n-- {
-			outcome = m.violate(recordOf(a), a.Penalty.Spec(), now)
+		s := m.violate(recordOf(a), a.Penalty.Spec(), now)
+		for n := a.Cost; n > 1 && s.outcome != stint.Banned; n-- {
+			s = m.violate(recordOf(a), a.Penalty.Spec(), now)
 		}
-		left := banLeft(m.records[recordOf(a)], now)
-		if outcome > d.Outcome || left > d.BanLeft {
-			d.Outcome, d.Key = outcome, a.Key
-		}
-		if left > d.BanLeft {
-			d.BanLeft, d.RetryAfter, d.Penalty = left, left, a.Penalty
+		s.left = banLeft(m.records[recordOf(a)], now)
+		if s.tell(&d, a) {
+			d.Key = a.Key
 		}
 	}
 	return d, nil
@@ -61,23 +58,24 @@ func violateTogether(t testing.TB, s stint.Violator) {
 	a, b := stint.Ask{Key: "together: a", Penalty: mild}, stint.Ask{Key: "together: b", Penalty: mild}
 	c, d := stint.Ask{Key: "together: c", Penalty: strict}, stint.Ask{Key: "together: d", Penalty: stricter}
 	for i, step := range []struct {
-		asks    []stint.Ask
-		outcome stint.Outcome
-		by      stint.Ask
+		asks       []stint.Ask
+		outcome    stint.Outcome
+		by         stint.Ask
+		violations int64
 	}{
-		{[]stint.Ask{b, b}, stint.Limited, b}, // one record, one violation
-		{[]stint.Ask{a, b}, stint.Warned, b},
-		{[]stint.Ask{a, b}, stint.Warned, a},
-		{[]stint.Ask{a, b}, stint.Banned, b},
-		{[]stint.Ask{a, b}, stint.Banned, b}, // it runs: nothing of a is counted
-		{[]stint.Ask{a}, stint.Banned, a},
-		{[]stint.Ask{c, d}, stint.Banned, d},
-		{[]stint.Ask{a, c, d, b}, stint.Banned, d},
-		{[]stint.Ask{c}, stint.Banned, c},
+		{[]stint.Ask{b, b}, stint.Limited, b, 1}, // one record, one violation
+		{[]stint.Ask{a, b}, stint.Warned, b, 2},
+		{[]stint.Ask{a, b}, stint.Warned, a, 2}, // of b it is the third
+		{[]stint.Ask{a, b}, stint.Banned, b, 4},
+		{[]stint.Ask{a, b}, stint.Banned, b, 0}, // it runs: nothing of a is counted
+		{[]stint.Ask{a}, stint.Banned, a, 4},
+		{[]stint.Ask{c, d}, stint.Banned, d, stricter.Spec().BanAfter},
+		{[]stint.Ask{a, c, d, b}, stint.Banned, d, 0},
+		{[]stint.Ask{c}, stint.Banned, c, 0},
 	} {
-		want := stint.Decision{Outcome: step.outcome, Key: step.by.Key}
+		want := stint.Decision{Outcome: step.outcome, Key: step.by.Key, Penalty: step.by.Penalty, Violations: step.violations}
 		if step.outcome == stint.Banned {
-			want.Penalty, want.BanLeft = step.by.Penalty, step.by.Penalty.Spec().BanFor
+			want.BanLeft = step.by.Penalty.Spec().BanFor
 			want.RetryAfter = want.BanLeft
 		}
 		got, err := s.Violate(context.Background(), &stint.Request{Asks: step.asks, At: time.UnixMicro(noon)})
@@ -96,6 +94,7 @@ func violateAtOnce(t testing.TB, stores []stint.Store) {
 	const each = 10
 	var mu sync.Mutex
 	got := map[stint.Outcome]int{}
+	told := map[int64]int{}
 	var done sync.WaitGroup
 	for i := range racers {
 		done.Go(func() {
@@ -106,15 +105,16 @@ func violateAtOnce(t testing.TB, stores []stint.Store) {
 					t.Errorf("Violate: %v", err)
 					return
 				}
-				want := stint.Decision{Outcome: d.Outcome, Key: "violations"}
+				want := stint.Decision{Outcome: d.Outcome, Key: "violations", Penalty: p, Violations: d.Violations}
 				if d.Outcome == stint.Banned {
-					want.BanLeft, want.RetryAfter, want.Penalty = time.Minute, time.Minute, p
+					want.BanLeft, want.RetryAfter = time.Minute, time.Minute
 				}
 				if d != want {
 					t.Errorf("Violate: %s, want %s", show(&d), show(&want))
 				}
 				mu.Lock()
 				got[d.Outcome]++
+				told[d.Violations]++
 				mu.Unlock()
 			}
 		})
@@ -123,6 +123,11 @@ func violateAtOnce(t testing.TB, stores []stint.Store) {
 	for outcome, want := range map[stint.Outcome]int{stint.Limited: 9, stint.Warned: 20, stint.Banned: racers*each - 29} {
 		if got[outcome] != want {
 			t.Errorf("of %d violations at once, %d were answered %s; want %d", racers*each, got[outcome], outcome, want)
+		}
+	}
+	for n := int64(1); n <= 30; n++ {
+		if told[n] != 1 {
+			t.Errorf("of %d violations at once, %d were told as number %d", racers*each, told[n], n)
 		}
 	}
 }

@@ -263,15 +263,11 @@ func (p *part) returned() {
 // join makes the answer to the whole of the answers of its parts. A ban that runs
 // answers for all.
 func join(r *stint.Request, parts []*part, out []stint.Decision) stint.Decision {
-	var running, gravest stint.Decision
+	var running stint.Decision
 	for _, p := range parts {
 		d := &p.decision
 		if d.Outcome == stint.Banned && d.Limit == nil && d.BanLeft > running.BanLeft {
 			running = *d
-		}
-		gravest.Outcome = max(gravest.Outcome, d.Outcome)
-		if d.BanLeft > gravest.BanLeft {
-			gravest.BanLeft, gravest.Penalty = d.BanLeft, d.Penalty
 		}
 	}
 	if running.BanLeft > 0 {
@@ -286,8 +282,10 @@ func join(r *stint.Request, parts []*part, out []stint.Decision) stint.Decision 
 		}
 	}
 	d := stint.Strictest(out)
-	d.Outcome = gravest.Outcome
-	d.BanLeft, d.Penalty = gravest.BanLeft, gravest.Penalty
+	g := gravest(parts, func(p *part, i int) bool {
+		return p.request.Asks[i].Penalty == p.decision.Penalty
+	})
+	d.Outcome, d.Penalty, d.Violations, d.BanLeft = g.Outcome, g.Penalty, g.Violations, g.BanLeft
 	d.RetryAfter = max(d.RetryAfter, d.BanLeft)
 	return d
 }

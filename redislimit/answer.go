@@ -50,16 +50,13 @@ func (s *Store) read(reply string, asks []stint.Ask, place int, out []stint.Deci
 		}
 		return d, nil
 	}
-	allowed := head.Result == algo.ResultAllowed || head.Result == algo.ResultLimited && int64(place) < head.Left
-	if head.Result == algo.ResultAllowed && int64(place) >= head.Left {
+	allowed := int64(place) < head.Admitted()
+	if head.Result == algo.ResultAllowed && !allowed {
 		return stint.Decision{}, fmt.Errorf("redislimit: answer %v to number %d: not one of this script's", head, place+1)
 	}
 	before := int64(place) // admitted
 	if !allowed {
-		before = 0
-		if head.Result == algo.ResultLimited {
-			before = head.Left
-		}
+		before = head.Admitted()
 	}
 	var one [1]stint.Decision
 	if out == nil {
@@ -79,13 +76,16 @@ func (s *Store) read(reply string, asks []stint.Ask, place int, out []stint.Deci
 	if d.Allowed != allowed {
 		return stint.Decision{}, fmt.Errorf("redislimit: answer %v with verdicts that say otherwise: not one of this script's", head)
 	}
-	switch head.Result {
-	case algo.ResultWarned:
-		d.Punish(nil, algo.Warned, 0)
-	case algo.ResultBanned:
-		d.Punish(penalised[head.Who-1].Penalty, algo.Banned, algo.Duration(head.Left))
+	if !allowed && head.Who > 0 {
+		punish(&d, penalised[head.Who-1].Penalty, &head)
 	}
 	return d, nil
+}
+
+// punish makes d, a refusal, as grave as the answer to a violation under p says.
+func punish(d *stint.Decision, p *stint.Penalty, head *algo.Head) {
+	s, violations, left := head.Sentence(p.Plan())
+	d.Punish(p, s, violations, algo.Duration(left))
 }
 
 // verdict reads the answer to an ask, before which so many others like it were

@@ -1,6 +1,7 @@
 package redislimit
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -29,25 +30,27 @@ func (s *Store) Violate(ctx context.Context, r *stint.Request) (stint.Decision, 
 	if err := errors.Join(errs...); err != nil {
 		return stint.Decision{}, err
 	}
-	return gravest(parts), nil
+	return gravest(parts, func(p *part, i int) bool { return p.request.Asks[i].Key == p.decision.Key }), nil
 }
 
-// gravest is the longest ban, else the gravest sentence, of equals that of the ask
-// that comes first. Parts are in the order of their first asks, not of all.
-func gravest(parts []*part) stint.Decision {
+// gravest is of the parts' decisions that of the gravest outcome, a violation that was
+// counted before none, of bans the longest, and of equals that of the ask that comes first. Parts are in the order of their first
+// asks, not of all. decided tells whether it is the i-th ask of a part that its decision
+// is about.
+func gravest(parts []*part, decided func(p *part, i int) bool) stint.Decision {
 	var d stint.Decision
 	first := 0
 	for _, p := range parts {
 		place := p.places[0]
 		for i := range p.request.Asks {
-			if p.request.Asks[i].Key == p.decision.Key {
+			if decided(p, i) {
 				place = p.places[i]
 				break
 			}
 		}
 		e := &p.decision
-		graver := e.Outcome > d.Outcome || e.BanLeft > d.BanLeft
-		if graver || e.Outcome == d.Outcome && e.BanLeft == d.BanLeft && place < first {
+		graver := cmp.Or(cmp.Compare(e.Outcome, d.Outcome), cmp.Compare(min(1, e.Violations), min(1, d.Violations)), cmp.Compare(e.BanLeft, d.BanLeft))
+		if graver > 0 || graver == 0 && place < first {
 			d, first = *e, place
 		}
 	}
@@ -72,20 +75,15 @@ func (s *Store) violate(ctx context.Context, r *stint.Request) (stint.Decision, 
 	switch {
 	case err != nil:
 		return stint.Decision{}, fmt.Errorf("redislimit: violate: %w", err)
-	case head.Who < 1 || head.Who > len(penalised) || head.Result == algo.ResultAllowed:
+	case !head.Names(len(penalised), 0) || head.Result == algo.ResultAllowed:
 		return stint.Decision{}, fmt.Errorf("redislimit: answer %v: not one of this script's", head)
 	case head.Result == algo.ResultBroken:
 		return stint.Decision{}, s.broken(nil, penalised, head)
 	case head.Result == algo.ResultRunning:
 		return running(penalised[head.Who-1], head.Left), nil
 	}
-	by := penalised[head.Who-1]
+	by := penalised[max(1, head.Who)-1]
 	d := stint.Decision{Outcome: stint.Limited, Key: by.Key}
-	switch head.Result {
-	case algo.ResultWarned:
-		d.Punish(nil, algo.Warned, 0)
-	case algo.ResultBanned:
-		d.Punish(by.Penalty, algo.Banned, algo.Duration(head.Left))
-	}
+	punish(&d, by.Penalty, &head)
 	return d, nil
 }

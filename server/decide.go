@@ -359,7 +359,7 @@ func (v *Verdict) decidedBy(asks []stint.Ask) int {
 	for i := range asks {
 		a := &asks[i]
 		decided := a.Limit == v.Limit && a.Key == v.Key
-		if v.Penalty != nil { // a ban is graver than the limit that led to it
+		if v.Outcome > stint.Limited { // a warning or a ban is graver than the limit that led to it
 			decided = a.Penalty == v.Penalty
 		}
 		if decided && !isShadow(v.Rules[i]) {

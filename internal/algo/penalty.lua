@@ -64,9 +64,6 @@ else
   done = try('SET', key, record, 'PXAT', floor((math.max(at, till) + forget) / 1000) + 1)
 end
 -- Where there is no memory for the record, the request is refused all the same.
-if not done.err then
-  outcome = math.max(outcome, sentence)
-  if left > number then
-    who, number = j, left
-  end
+if not done.err and (who == 0 or sentence > outcome or sentence == 4 and left > number) then
+  outcome, who, number = sentence, j, sentence == 4 and left or violations
 end

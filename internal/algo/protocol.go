@@ -138,28 +138,57 @@ const (
 // Head is the head of an answer.
 type Head struct {
 	Result Result
-	// Who is the place, from 1, of the penalty whose ban runs or was imposed,
-	// or of the key that is broken, penalties first.
+	// Who is the place, from 1, of the penalty whose ban runs or was imposed, or
+	// under which a violation was counted (0: none was), or of the key that is
+	// broken, penalties first.
 	Who int
 	// Left is how long a ban still runs, µs. Of a broken key, 1 means the
-	// wrong type and 2 that it cannot be read. Of ResultAllowed and ResultLimited
-	// it is how many of the identical requests were admitted.
+	// wrong type and 2 that it cannot be read. Of ResultAllowed, and of
+	// ResultLimited where Who is 0, it is how many of the identical requests were
+	// admitted. Where a violation was counted that imposed no ban, it is how many
+	// count.
 	Left int64
 }
 
 // Names tells whether Who is within a request of so many penalties and asks, and
-// Left a time.
+// Left is not negative.
 func (h *Head) Names(penalties, asks int) bool {
 	if h.Left < 0 {
 		return false
 	}
 	switch h.Result {
+	case ResultLimited:
+		return h.Who == 0 || h.Who <= penalties && h.Left >= 1
+	case ResultWarned:
+		return h.Who >= 1 && h.Who <= penalties && h.Left >= 1
 	case ResultBanned, ResultRunning:
 		return h.Who >= 1 && h.Who <= penalties
 	case ResultBroken:
 		return h.Who >= 1 && h.Who <= penalties+asks
 	}
 	return true
+}
+
+// Admitted is how many of the identical requests were admitted.
+func (h *Head) Admitted() int64 {
+	if h.Result == ResultAllowed || h.Result == ResultLimited && h.Who == 0 {
+		return h.Left
+	}
+	return 0
+}
+
+// Sentence is what a violation under the penalty of place Who led to, how many count
+// then, and how long the ban runs that it imposed, µs. Where none was counted, violations is 0.
+func (h *Head) Sentence(p *Penalty) (s Sentence, violations, left int64) {
+	switch {
+	case h.Result == ResultBanned:
+		return Banned, p.Ban, h.Left
+	case h.Result == ResultWarned:
+		return Warned, h.Left, 0
+	case h.Result == ResultLimited && h.Who > 0:
+		return Limited, h.Left, 0
+	}
+	return Limited, 0, 0
 }
 
 // Verdicts tells whether verdicts follow.

@@ -5,7 +5,8 @@
 -- ARGV[1]  the instant in µs; empty: the server's clock
 -- ARGV[2]  the penalties, packed as a request of no asks (see protocol.go)
 -- ARGV[3]  how many violations each counts, 4 bytes each
--- returns  the head of an answer; who is the place of the record that decided
+-- returns  the head of an answer; who is the place of the record that decided, 0: there
+--          was no memory for any
 
 local try, unpack, pack = redis.pcall, struct.unpack, struct.pack
 local floor = math.floor
@@ -28,15 +29,12 @@ for j = 1, #KEYS do
 end
 
 if outcome == 0 then
-  outcome, who = 2, 1
+  outcome = 2
   for j = 1, #KEYS do
-    local record, key, before = records[j], KEYS[j], outcome
+    local record, key = records[j], KEYS[j]
     local warn, ban, term, forget, growth, most = record[5], record[6], record[7], record[8], record[9], record[10]
     record[12] = unpack('>I4', ARGV[3], j * 4 - 3)
     --> penalty violate
-    if outcome > before and outcome < 4 then
-      who = j
-    end
   end
 end
 
