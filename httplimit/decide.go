@@ -21,6 +21,12 @@ type Answer struct {
 	// Message tells the client why it is refused. "": a plain sentence is made
 	// of the Decision.
 	Message string
+	// Cause begins the plain sentence in place of "Too many requests." and the like, such
+	// as "Banned by an operator." "": it goes by the Outcome.
+	Cause string
+	// HeldMessage makes the Message of a request that was allowed and cannot be held,
+	// which d refuses. nil: it is Message.
+	HeldMessage func(d stint.Decision) string
 	// Blocked refuses with 403, for reasons that have nothing to do with limits:
 	// no headers tell of any. It goes before everything else.
 	Blocked bool

@@ -48,7 +48,8 @@ const (
 	// names the later ones get a number. Keys are not told.
 	Draft11
 	// NoHeaders, by name "none", tells nothing but Retry-After: no other header,
-	// and in the body of a refusal not which limit it was.
+	// and in the body of a refusal neither which limit it was nor how many violations
+	// count.
 	NoHeaders
 
 	allDialects = XRateLimit | XRateLimitEpoch | Draft11 | NoHeaders

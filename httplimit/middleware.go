@@ -23,9 +23,11 @@ import (
 //     MaxInFlight and Overloaded
 //
 // The members beside the standard ones are outcome ("limited", "warned",
-// "banned", "blocked" or "overloaded"), limit_name, limit (its text) and retry_after
-// (seconds); each is left out where it does not apply. Such answers are marked
-// Cache-Control: no-store. Clients of gRPC do not understand them: see GRPC.
+// "banned", "blocked" or "overloaded"; all of them are refusals, warned ones too),
+// limit_name, limit (its text), retry_after (seconds), and of a refusal that counts as a
+// violation violations, warn_after and ban_after; each is left out where it does not
+// apply. Such answers are marked Cache-Control: no-store. Clients of gRPC do not
+// understand them: see GRPC.
 //
 // The headers of a Dialect are set before the handler runs and are its to
 // change: a httputil.ReverseProxy adds what the upstream says under the same
@@ -66,6 +68,9 @@ type Middleware struct {
 	// Degraded tells clients who decided where the Store that counts for all did
 	// not: the header Stint-Degraded, local or policy.
 	Degraded bool
+	// Violations tells clients that are refused how many violations count, in the header
+	// Stint-Violations; see SetViolations.
+	Violations bool
 	// Doubled is told of limits that count one request twice, which is hardly
 	// meant: this Middleware, or one that it wraps at any depth, has asked under
 	// the same limit ID and key as another one of them before. It is told once
@@ -138,6 +143,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	retryAfter := h.Dialect.set(w.Header(), &a)
 	if h.Degraded {
 		SetDegraded(w.Header(), a.By)
+	}
+	if h.Violations {
+		SetViolations(w.Header(), &a.Decision)
 	}
 	if !pass {
 		refusal(&a, h.Dialect, retryAfter).write(w, r)

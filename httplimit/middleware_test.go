@@ -31,6 +31,34 @@ func serve(m httplimit.Middleware, r *http.Request) *httptest.ResponseRecorder {
 
 func get() *http.Request { return httptest.NewRequest("GET", "/", nil) }
 
+// violation is d as the seventh violation of a penalty.
+func violation(d stint.Decision, s stint.PenaltySpec) stint.Decision {
+	p, err := stint.NewPenalty(s)
+	if err != nil {
+		panic(err)
+	}
+	d.Penalty, d.Violations = p, 7
+	return d
+}
+
+// The header is told of refusals alone, where it is asked for.
+func TestViolationsHeader(t *testing.T) {
+	limited := stint.Decision{Outcome: stint.Limited, RetryAfter: time.Second}
+	for want, d := range map[string]stint.Decision{
+		"":                           limited,
+		"7;warn-after=3":             violation(limited, stint.PenaltySpec{WarnAfter: 3}),
+		"7;ban-after=9":              violation(limited, stint.PenaltySpec{BanAfter: 9, BanFor: time.Hour}),
+		"7;warn-after=3;ban-after=9": violation(limited, stint.PenaltySpec{WarnAfter: 3, BanAfter: 9, BanFor: time.Hour}),
+	} {
+		for _, on := range []bool{true, false} {
+			w := serve(httplimit.Middleware{Decide: always(httplimit.Answer{Decision: d}, nil), Violations: on}, get())
+			if got := w.Header().Get("Stint-Violations"); got != want && on || got != "" && !on {
+				t.Errorf("%t: %q, want %q", on, got, want)
+			}
+		}
+	}
+}
+
 func TestAnswers(t *testing.T) {
 	login := named("5 per 1m", "login")
 	allowed := stint.Decision{Allowed: true, Outcome: stint.Allowed, Limit: login, Remaining: 3, ResetAfter: 24 * time.Second}
@@ -62,6 +90,16 @@ func TestAnswers(t *testing.T) {
 			`{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Too many requests. More of them lead to a ban. The limit is 5 per 1m. Retry after 12 seconds.","outcome":"warned","limit_name":"login","limit":"5 per 1m","retry_after":12}`},
 		{"banned", httplimit.Answer{Decision: stint.Decision{Outcome: stint.Banned, Key: "mallory", RetryAfter: time.Hour, BanLeft: time.Hour}}, nil, 0, 429, "Retry-After=3600",
 			`{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Banned because of too many requests. Retry after 3600 seconds.","outcome":"banned","retry_after":3600}`},
+		{"warned, by a penalty that never bans", httplimit.Answer{Decision: violation(as(stint.Warned, limited), stint.PenaltySpec{WarnAfter: 1})}, nil, 0, 429, "Limit=5 Remaining=0 Reset=12 Retry-After=12",
+			`{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Too many requests. This is a warning. The limit is 5 per 1m. Retry after 12 seconds.","outcome":"warned","limit_name":"login","limit":"5 per 1m","retry_after":12,"violations":7,"warn_after":1}`},
+		{"a violation", httplimit.Answer{Decision: violation(limited, stint.PenaltySpec{WarnAfter: 8, BanAfter: 9, BanFor: time.Hour})}, nil, 0, 429, "Limit=5 Remaining=0 Reset=12 Retry-After=12",
+			`{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Too many requests. The limit is 5 per 1m. Retry after 12 seconds.","outcome":"limited","limit_name":"login","limit":"5 per 1m","retry_after":12,"violations":7,"warn_after":8,"ban_after":9}`},
+		{"a violation that is nobody's business", httplimit.Answer{Decision: violation(limited, stint.PenaltySpec{WarnAfter: 8})}, nil, httplimit.NoHeaders, 429, "Retry-After=12",
+			`{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Too many requests. Retry after 12 seconds.","outcome":"limited","retry_after":12}`},
+		{"banned for a cause", httplimit.Answer{Decision: stint.Decision{Outcome: stint.Banned, RetryAfter: time.Hour, BanLeft: time.Hour}, Cause: "Banned by hand."}, nil, 0, 429, "Retry-After=3600",
+			`{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Banned by hand. Retry after 3600 seconds.","outcome":"banned","retry_after":3600}`},
+		{"banned for good", httplimit.Answer{Decision: stint.Decision{Outcome: stint.Banned, RetryAfter: stint.Never, BanLeft: stint.Never}}, nil, 0, 429, "",
+			`{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Banned because of too many requests.","outcome":"banned"}`},
 		{"never", httplimit.Answer{Decision: stint.Decision{Outcome: stint.Limited, Limit: login, Remaining: 5, RetryAfter: stint.Never}}, nil, 0, 429, "Limit=5 Remaining=5 Reset=0",
 			`{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Too many requests. The limit is 5 per 1m. This request costs more than is allowed at once.","outcome":"limited","limit_name":"login","limit":"5 per 1m"}`},
 		{"the zero answer", httplimit.Answer{}, nil, 0, 429, "Retry-After=1",

@@ -19,6 +19,9 @@ type problem struct {
 	LimitName  string `json:"limit_name,omitempty"`
 	Limit      string `json:"limit,omitempty"`
 	RetryAfter int64  `json:"retry_after,omitempty"` // seconds, as in the header
+	Violations int64  `json:"violations,omitempty"`
+	WarnAfter  int64  `json:"warn_after,omitempty"`
+	BanAfter   int64  `json:"ban_after,omitempty"`
 }
 
 // Problem answers r with problem details, as Middleware answers what it refuses.
@@ -72,6 +75,10 @@ func refusal(a *Answer, d Dialect, retryAfter int64) *problem {
 	if a.Limit != nil && d != NoHeaders {
 		p.LimitName, p.Limit = a.Limit.Name(), a.Limit.String()
 	}
+	if a.Violations > 0 && d != NoHeaders {
+		s := a.Penalty.Spec()
+		p.Violations, p.WarnAfter, p.BanAfter = a.Violations, s.WarnAfter, s.BanAfter
+	}
 	if p.Detail == "" {
 		p.Detail = p.sentence(a)
 	}
@@ -83,16 +90,23 @@ func (p *problem) sentence(a *Answer) string {
 	switch a.Outcome {
 	case stint.Warned:
 		s = "Too many requests. More of them lead to a ban."
+		if a.Penalty != nil && a.Penalty.Spec().BanAfter == 0 {
+			s = "Too many requests. This is a warning."
+		}
 	case stint.Banned:
 		s = "Banned because of too many requests."
+	}
+	if a.Cause != "" {
+		s = a.Cause
 	}
 	if p.Limit != "" {
 		s += " The limit is " + p.Limit + "."
 	}
-	switch p.RetryAfter {
-	case 0:
+	switch {
+	case p.RetryAfter == 0 && a.Outcome == stint.Banned: // for good
+	case p.RetryAfter == 0:
 		s += " This request costs more than is allowed at once."
-	case 1:
+	case p.RetryAfter == 1:
 		s += " Retry after 1 second."
 	default:
 		s += " Retry after " + strconv.FormatInt(p.RetryAfter, 10) + " seconds."

@@ -30,8 +30,9 @@ var listNames = [...]string{"unlisted", "safe", "blocked"}
 // again and again saves memory. It must not be used from several goroutines at
 // once.
 type Matches struct {
-	// List, unless it is Unlisted, has decided: Asks is empty.
-	List List
+	// List, unless it is Unlisted, has decided, by Entry: Asks is empty.
+	List  List
+	Entry ListEntry
 	// Asks has an ask for each limit of each rule that applies, in the file's
 	// order; empty where none does. No two share both Key and Limit.ID.
 	Asks []stint.Ask
@@ -50,7 +51,7 @@ type Matches struct {
 
 func (m *Matches) reset() {
 	m.clearAsks()
-	m.List = Unlisted
+	m.List, m.Entry = Unlisted, ListEntry{}
 	m.Ban, m.BanRule, m.BanLeft = nil, nil, 0
 }
 
@@ -74,12 +75,12 @@ func (s *Set) Asks(in *Input, out *Matches) error {
 	}
 	out.scope.open(s, in)
 	defer out.scope.close()
-	list, _, err := s.listed(&out.scope)
+	list, entry, err := s.listed(&out.scope)
 	if err != nil {
 		return err
 	}
 	if list != Unlisted {
-		out.List = list
+		out.List, out.Entry = list, entry
 		return nil
 	}
 	if s.bans.entries != nil {

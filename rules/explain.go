@@ -55,7 +55,7 @@ func (s *Set) Explain(in *Input) (Explanation, error) {
 		return x, err
 	}
 	if list != Unlisted {
-		x.List, x.Entry = list, s.list(list).describe(list, entry)
+		x.List, x.Entry = list, entry.String()
 		return x, nil
 	}
 	if x.Ban, _ = s.bans.longest(sc.client); x.Ban != nil {

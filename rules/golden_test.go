@@ -7,7 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
 )
 
@@ -66,6 +68,21 @@ func outcome(file string) string {
 	return describe(s)
 }
 
+// describeMessages writes what a client without a language is told.
+func describeMessages(b *strings.Builder, r *rules.Rule) {
+	if r.Messages == nil {
+		return
+	}
+	d := stint.Decision{RetryAfter: 90 * time.Second, Violations: 2}
+	for d.Outcome = stint.Limited; d.Outcome <= stint.Banned; d.Outcome++ {
+		if d.Outcome == stint.Banned {
+			d.BanLeft = d.RetryAfter
+		}
+		fmt.Fprintf(b, "    %s: %q\n", d.Outcome, r.Messages.Text(&d, false, ""))
+	}
+	fmt.Fprintf(b, "    by hand: %q\n", r.Messages.Text(&d, true, ""))
+}
+
 func describe(s *rules.Set) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "enabled %t, ipv6 /%d, proxies %v\n", s.Enabled, s.IPv6Prefix, s.TrustedProxies)
@@ -74,7 +91,7 @@ func describe(s *rules.Set) string {
 	}
 	for _, r := range s.Rules {
 		fmt.Fprintf(&b, "%s: %s, on store error %s, shape %t", r.Name, r.Mode, r.OnStoreError, r.Shape)
-		for _, field := range []struct{ name, text string }{{"match", r.Match}, {"key", r.Key}, {"cost", r.Cost}, {"message", r.Message}} {
+		for _, field := range []struct{ name, text string }{{"match", r.Match}, {"key", r.Key}, {"cost", r.Cost}} {
 			if field.text != "" {
 				fmt.Fprintf(&b, ", %s %s", field.name, field.text)
 			}
@@ -88,6 +105,7 @@ func describe(s *rules.Set) string {
 				fmt.Fprintf(&b, "    tier %s: %s (%s)\n", tier.Name, l, l.ID())
 			}
 		}
+		describeMessages(&b, r)
 		if r.Penalty != nil {
 			fmt.Fprintf(&b, "    %+v\n", r.Penalty.Spec())
 		}

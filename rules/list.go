@@ -19,31 +19,45 @@ type addedCondition struct {
 	condition *expression
 }
 
-// listEntry tells which entry of a list a request is on.
-type listEntry struct {
-	place int     // in the file, from 1; 0: it is not of the file
-	added *Listed // nil: it is of the file
+// ListEntry is an entry of the safelist or the blocklist. The zero ListEntry is none.
+type ListEntry struct {
+	list   List
+	place  int         // in the file, from 1
+	listed *expression // what stands there; nil: it is not of the file
+	added  *Listed     // nil: it is of the file
+}
+
+// String is the entry for people: its list, its place in the file or its ID, and what it
+// lists; empty for the zero ListEntry.
+func (e ListEntry) String() string {
+	switch {
+	case e.added != nil: // one of the two is empty
+		return fmt.Sprintf("%s entry %q, added at run time: %s", e.list.Name(), clip(e.added.ID), clip(e.added.Network+e.added.Match))
+	case e.listed != nil:
+		return fmt.Sprintf("%s entry %d: %s", e.list.Name(), e.place, clip(e.listed.source))
+	}
+	return ""
 }
 
 // listed finds the list that decides, and the entry. The file's entries come
 // first, in their order.
-func (s *Set) listed(sc *scope) (List, listEntry, error) {
+func (s *Set) listed(sc *scope) (List, ListEntry, error) {
 	for l := Safe; l <= Blocked; l++ {
 		entries := s.list(l)
 		for i, e := range entries.conditions {
 			if ok, err := e.isTrue(sc); err != nil {
-				return Unlisted, listEntry{}, malformed(err, "%s entry %d", l.name(), i+1)
+				return Unlisted, ListEntry{}, malformed(err, "%s entry %d", l.Name(), i+1)
 			} else if ok {
-				return l, listEntry{place: i + 1}, nil
+				return l, ListEntry{list: l, place: i + 1, listed: e}, nil
 			}
 		}
 		if entries.isChanged() {
 			if added, err := entries.find(sc, l); added != nil || err != nil {
-				return l, listEntry{added: added}, err // l is of no account with err
+				return l, ListEntry{list: l, added: added}, err // l is of no account with err
 			}
 		}
 	}
-	return Unlisted, listEntry{}, nil
+	return Unlisted, ListEntry{}, nil
 }
 
 func (s *Set) list(l List) *list {
@@ -68,7 +82,7 @@ func (l *list) find(sc *scope, which List) (*Listed, error) {
 			continue
 		}
 		if err != nil {
-			return nil, malformed(err, "%s entry %q", which.name(), clip(e.ID))
+			return nil, malformed(err, "%s entry %q", which.Name(), clip(e.ID))
 		}
 		return e.Listed, nil
 	}
@@ -78,19 +92,13 @@ func (l *list) find(sc *scope, which List) (*Listed, error) {
 // with is a copy of l that can be added to.
 func (l *list) with() list { return list{conditions: slices.Clip(l.conditions)} }
 
-// describe is the entry e of l for people.
-func (l *list) describe(which List, e listEntry) string {
-	if e.added == nil {
-		return fmt.Sprintf("%s entry %d: %s", which.name(), e.place, clip(l.conditions[e.place-1].source))
-	}
-	// One of the two is empty.
-	return fmt.Sprintf("%s entry %q, added at run time: %s", which.name(), clip(e.added.ID), clip(e.added.Network+e.added.Match))
-}
-
-// name is the list's in files.
-func (l List) name() string {
-	if l == Safe {
+// Name is the list's in files: "safelist" or "blocklist"; empty for Unlisted.
+func (l List) Name() string {
+	switch l {
+	case Safe:
 		return "safelist"
+	case Blocked:
+		return "blocklist"
 	}
-	return "blocklist"
+	return ""
 }

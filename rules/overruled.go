@@ -88,7 +88,7 @@ func (s *Set) listOfClient(a netip.Addr) (List, string) {
 	if err != nil || l == Unlisted {
 		return Unlisted, ""
 	}
-	return l, s.list(l).describe(l, entry)
+	return l, entry.String()
 }
 
 func lastOf(p netip.Prefix) netip.Addr {

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"runtime"
 	"strings"
-	"unicode"
 
 	"cel.dev/cel-go/common/types"
 
@@ -109,7 +108,8 @@ func (p *parser) rule(n *yamlnode.Node) {
 		"on_store_error":   yamlnode.Parsed(p.Reader, &r.OnStoreError, stint.ParseOnError),
 		"decision_timeout": p.Period(&r.DecisionTimeout),
 		"mode":             yamlnode.Parsed(p.Reader, &r.Mode, ParseMode),
-		"message":          p.message(&r.Message),
+		"message":          p.Skip,
+		"messages":         p.Skip,
 		"shape":            p.Bool(&r.Shape),
 	})
 	if found == nil {
@@ -133,6 +133,7 @@ func (p *parser) rule(n *yamlnode.Node) {
 		r.watch()
 	}
 	p.ruleTiers(found["tiers"], r)
+	p.messages(found["message"], found["messages"], r)
 	if r.Shape && len(r.Limits) > 0 && !hasLeakyBucket(r.Limits) {
 		p.Report(found["shape"], "shape holds requests for a leaky_bucket, and the rule has no such limit")
 	}
@@ -209,15 +210,6 @@ func (p *parser) cost(r *Rule) func(*yamlnode.Node) {
 		}
 		if fixed := r.cost.constant.(types.Int); fixed < 0 {
 			p.Report(n, "cost %d: must not be negative", fixed)
-		}
-	}
-}
-
-func (p *parser) message(to *string) func(*yamlnode.Node) {
-	return func(n *yamlnode.Node) {
-		p.Text(to)(n)
-		if len(*to) > maxMessage || strings.ContainsFunc(*to, unicode.IsControl) {
-			p.Report(n, "message: must be one line of at most %d bytes", maxMessage)
 		}
 	}
 }

@@ -37,8 +37,8 @@ type Rule struct {
 	// DecisionTimeout is how long a request that meets the rule waits for the
 	// store; 0: as long as the server says. Of several rules the shortest counts.
 	DecisionTimeout time.Duration
-	// Message is for whoever is refused; empty: the server's own.
-	Message string
+	// Messages are the texts for clients that are refused; nil: the server's own.
+	Messages *Messages
 	// Shape means to hold an allowed request for its Decision.Delay. At least one
 	// of Limits is a stint.LeakyBucket then.
 	Shape bool

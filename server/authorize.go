@@ -63,6 +63,8 @@ func (s *Server) authorize() http.Handler {
 		MaxHeld:  int(s.settings.MaxHeld),
 		MaxHold:  s.settings.MaxHold,
 		Degraded: s.settings.DegradedHeader,
+
+		Violations: s.settings.ViolationsHeader,
 	}.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		w.WriteHeader(http.StatusOK)

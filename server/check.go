@@ -134,6 +134,9 @@ func (s *Server) answerOne(w http.ResponseWriter, r *http.Request, b *batch) {
 	if s.settings.DegradedHeader {
 		httplimit.SetDegraded(w.Header(), a.By)
 	}
+	if s.settings.ViolationsHeader {
+		httplimit.SetViolations(w.Header(), &a.Decision)
+	}
 	b.answer = append(t.appendReply(append(b.answer[:0], '{')), "}\n"...)
 	send(w, "application/json", t.status(), b.answer)
 }

@@ -70,6 +70,9 @@ type Settings struct {
 	// DegradedHeader tells clients in Stint-Degraded who decided where the store
 	// did not.
 	DegradedHeader bool
+	// ViolationsHeader tells clients that are refused in Stint-Violations how many
+	// violations count.
+	ViolationsHeader bool
 	// RulesFrom is where this instance takes its rules from.
 	RulesFrom RulesFrom
 	// TLS is the gateway's, CheckTLS that of the check API. nil: plain HTTP.
@@ -169,6 +172,7 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 		"instance":           func(n *yamlnode.Node) { s.Instance.read(r, n) },
 		"max_connections":    r.Int64(&s.MaxConnections, 1, 1<<31),
 		"degraded_header":    r.Bool(&s.DegradedHeader),
+		"violations_header":  r.Bool(&s.ViolationsHeader),
 		"rules":              yamlnode.Parsed(r, &s.RulesFrom, ParseRulesFrom),
 		"tls":                readTLS(r, &s.TLS),
 		"check_tls":          readTLS(r, &s.CheckTLS),

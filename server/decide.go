@@ -16,8 +16,9 @@ type Verdict struct {
 	// Decision is that of the rules that are enforced. Where none applies, it
 	// allows and has no Limit; where the blocklist refused, it is zero.
 	stint.Decision
-	// List is the list that decided, if one did.
-	List rules.List
+	// List is the list that decided, if one did, and Entry what of it.
+	List  rules.List
+	Entry rules.ListEntry
 	// Rule is the rule whose limit or ban decided; nil: none did.
 	Rule *rules.Rule
 	// ByHand is the ban by hand that decided, if one did. BanLeft and RetryAfter
@@ -29,6 +30,10 @@ type Verdict struct {
 	// limits are not there.
 	Rules []*rules.Rule
 	Each  []stint.Decision
+
+	// Message is what the rules tell the client of a refusal, in its language; empty:
+	// they say nothing.
+	Message string
 
 	// taken is what it took, if it was allowed.
 	taken taken
@@ -105,6 +110,9 @@ func (s *Server) decide(ctx context.Context, all []trial, at time.Time) {
 		if t.err == nil && at.IsZero() {
 			t.err = s.admit(ctx, &t.Verdict)
 		}
+		if t.err == nil && !t.Allowed {
+			t.Message = t.message(&t.Decision, wanted(t.in))
+		}
 		if t.err != nil {
 			t.Verdict = Verdict{}
 		}
@@ -130,7 +138,7 @@ func (t *trial) find(set *served, m *rules.Matches, at time.Time, allowed rules.
 			m.Asks[i].MaxDelay = t.hold
 		}
 	}
-	t.asks, t.Verdict = m.Asks, Verdict{List: m.List, Rules: m.Rules, counters: set.counters}
+	t.asks, t.Verdict = m.Asks, Verdict{List: m.List, Entry: m.Entry, Rules: m.Rules, counters: set.counters}
 	switch v := &t.Verdict; {
 	case m.List == rules.Blocked:
 	case m.Ban != nil:

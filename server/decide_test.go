@@ -77,7 +77,7 @@ rules:
 	tell(t, s, []step{
 		{0, other(), "allowed by slow, 0 left", "slow 0, login 0"},
 		{1 * time.Second, login(), "limited by login, 0 left, retry 59s", "login 0!"},
-		{2 * time.Second, other(), "warned by slow, 0 left, retry 59m58s", "slow 0!, login 0!"},
+		{2 * time.Second, other(), "warned by login, 0 left, retry 59m58s", "slow 0!, login 0!"},
 		// The limit that refuses for longest is that of slow, but the ban is graver.
 		{3 * time.Second, other(), "banned by login, 0 left, banned for 10m0s, retry 59m57s", "slow 0!, login 0!"},
 		{4 * time.Second, other(), "banned by login, banned for 9m59s, retry 59m56s", ""},
@@ -86,8 +86,8 @@ rules:
 		{10*time.Minute + 3*time.Second, from("192.0.2.2"), "allowed by login, 0 left", "login 0"},
 	})
 	v, err := s.Decide(context.Background(), other(), noon.Add(10*time.Minute+3*time.Second))
-	if err != nil || v.Rule.Message != "slow" {
-		t.Errorf("message %+v, %v", v.Rule, err)
+	if err != nil || v.Message != "slow" {
+		t.Errorf("message %q of %+v, %v", v.Message, v.Rule, err)
 	}
 }
 

@@ -18,7 +18,9 @@ type Explanation struct {
 	// Rule is the rule that decides; empty: none does.
 	Rule string `json:"rule,omitempty"`
 	// Words tell it, a line each.
-	Words []string          `json:"words"`
+	Words []string `json:"words"`
+	// List is the list that decides, "safelist" or "blocklist", and Entry what of it;
+	// empty: none does.
 	List  string            `json:"list,omitempty"`
 	Entry string            `json:"entry,omitempty"`
 	Rules []ruleExplanation `json:"rules"`
@@ -67,11 +69,11 @@ func (s *Server) Explain(ctx context.Context, in *rules.Input) (*Explanation, er
 		x.say("Limits are switched off: everything passes.")
 		return x, nil
 	case e.List == rules.Safe:
-		x.List, x.Entry = e.List.String(), e.Entry
+		x.List, x.Entry = e.List.Name(), e.Entry
 		x.say("The request is on the safelist, so no rule applies: %s.", e.Entry)
 		return x, nil
 	case e.List == rules.Blocked:
-		x.Outcome, x.List, x.Entry = e.List.String(), e.List.String(), e.Entry
+		x.Outcome, x.List, x.Entry = e.List.String(), e.List.Name(), e.Entry
 		x.say("The request is on the blocklist: %s.", e.Entry)
 		return x, nil
 	case e.Ban != nil:

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/rules"
 )
@@ -23,6 +24,8 @@ func (s *Server) Gateway() http.Handler {
 		MaxHeld:  int(s.settings.MaxHeld),
 		MaxHold:  s.settings.MaxHold,
 		Degraded: s.settings.DegradedHeader,
+
+		Violations: s.settings.ViolationsHeader,
 	}.Wrap(s.upstreams())))
 }
 
@@ -54,7 +57,11 @@ func (s *Server) decideHTTP(r *http.Request, hold time.Duration) (httplimit.Answ
 	if x != nil {
 		x.watching, x.counters = v.watching, v.counters
 	}
-	return s.answer(&v), nil
+	a := s.answer(&v)
+	if a.Hold {
+		a.HeldMessage = func(d stint.Decision) string { return v.message(&d, wanted(&in)) }
+	}
+	return a, nil
 }
 
 func (s *Server) clients() httplimit.Clients {
@@ -68,9 +75,7 @@ func (s *Server) answer(v *Verdict) httplimit.Answer {
 		Blocked:   v.List == rules.Blocked,
 		Unlimited: v.Allowed && v.Limit == nil,
 	}
-	if v.Rule != nil {
-		a.Message = v.Rule.Message
-	}
+	a.Message, a.Cause = v.Message, v.cause()
 	if a.Blocked || a.Unlimited {
 		return a
 	}

@@ -23,6 +23,7 @@ const never = -1
 type decisionJSON struct {
 	Allowed    bool  `json:"allowed"`
 	Limit      int64 `json:"limit"`
+	Used       int64 `json:"used"`
 	Remaining  int64 `json:"remaining"`
 	RetryAfter int64 `json:"retry_after_us"`
 	ResetAfter int64 `json:"reset_after_us"`
@@ -32,6 +33,7 @@ type decisionJSON struct {
 func toJSON(d *stint.Decision) decisionJSON {
 	j := decisionJSON{
 		Allowed:    d.Allowed,
+		Used:       d.Used(),
 		Remaining:  d.Remaining,
 		RetryAfter: d.RetryAfter.Microseconds(),
 		ResetAfter: d.ResetAfter.Microseconds(),
@@ -62,13 +64,19 @@ type replyJSON struct {
 	Message string `json:"message,omitempty"`
 	By      string `json:"by,omitempty"`
 	decisionJSON
-	BanLeft int64 `json:"ban_left_us"`
+	BanLeft    int64  `json:"ban_left_us"`
+	Violations int64  `json:"violations,omitempty"`
+	WarnAfter  int64  `json:"warn_after,omitempty"`
+	BanAfter   int64  `json:"ban_after,omitempty"`
+	List       string `json:"list,omitempty"`
+	Entry      string `json:"entry,omitempty"`
 	// Then comes "decisions", a list of namedJSON.
 }
 
 func (v *Verdict) reply() replyJSON {
 	r := replyJSON{
 		Outcome:      v.outcome(),
+		Message:      v.Message,
 		By:           sayBy(&v.Decision),
 		decisionJSON: toJSON(&v.Decision),
 		BanLeft:      v.BanLeft.Microseconds(),
@@ -78,9 +86,13 @@ func (v *Verdict) reply() replyJSON {
 	}
 	if v.Rule != nil {
 		r.Rule = v.Rule.Name
-		if !v.Allowed {
-			r.Message = v.Rule.Message
-		}
+	}
+	if v.Violations > 0 {
+		p := v.Penalty.Spec()
+		r.Violations, r.WarnAfter, r.BanAfter = v.Violations, p.WarnAfter, p.BanAfter
+	}
+	if v.List != rules.Unlisted {
+		r.List, r.Entry = v.List.Name(), v.Entry.String()
 	}
 	return r
 }
@@ -116,6 +128,8 @@ func (j *decisionJSON) appendTo(b []byte) []byte {
 	b = strconv.AppendBool(b, j.Allowed)
 	b = append(b, `,"limit":`...)
 	b = strconv.AppendInt(b, j.Limit, 10)
+	b = append(b, `,"used":`...)
+	b = strconv.AppendInt(b, j.Used, 10)
 	b = append(b, `,"remaining":`...)
 	b = strconv.AppendInt(b, j.Remaining, 10)
 	b = append(b, `,"retry_after_us":`...)
@@ -148,7 +162,25 @@ func (j *replyJSON) appendTo(b []byte) []byte {
 	}
 	b = j.decisionJSON.appendTo(append(b, ','))
 	b = append(b, `,"ban_left_us":`...)
-	return strconv.AppendInt(b, j.BanLeft, 10)
+	b = strconv.AppendInt(b, j.BanLeft, 10)
+	b = appendMore(b, `,"violations":`, j.Violations)
+	b = appendMore(b, `,"warn_after":`, j.WarnAfter)
+	b = appendMore(b, `,"ban_after":`, j.BanAfter)
+	if j.List != "" {
+		b = appendText(append(b, `,"list":`...), j.List)
+	}
+	if j.Entry != "" {
+		b = appendText(append(b, `,"entry":`...), j.Entry)
+	}
+	return b
+}
+
+// appendMore writes a member, unless it is 0.
+func appendMore(b []byte, name string, n int64) []byte {
+	if n == 0 {
+		return b
+	}
+	return strconv.AppendInt(append(b, name...), n, 10)
 }
 
 // appendReply writes the members of the answer to a check.

@@ -1,0 +1,72 @@
+package rules_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/rules"
+)
+
+func TestMessages(t *testing.T) {
+	set, err := rules.Parse("r.yaml", []byte(`
+rules:
+  - name: login
+    key: client.ip
+    limits: [5 per 1m, 9 per 1h]
+    penalty: {warn_after: 3, ban_after: 5, ban_for: 30m}
+    message: "{retry_after}, {violations} of {ban_after}"
+    messages:
+      warned: {en: "{violations} of {ban_after}", de: "{violations} von {ban_after}", zh: "{violations} 次", zh-Hant: "{violations} 次數", pt-BR: "{violations} vezes"}
+      banned: {de: "{violations}, {ban_left}, {limit}"}
+      banned_by_hand: "by hand, {ban_left}"
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, p, l := set.Rules[0].Messages, set.Rules[0].Penalty, set.Rules[0].Limits[1]
+	warned := stint.Decision{Outcome: stint.Warned, Limit: l, Violations: 3, Penalty: p, RetryAfter: time.Second}
+	imposed := stint.Decision{Outcome: stint.Banned, Limit: l, Violations: 5, Penalty: p, RetryAfter: time.Hour, BanLeft: time.Hour}
+	running := stint.Decision{Outcome: stint.Banned, Penalty: p, RetryAfter: time.Minute, BanLeft: time.Minute}
+	limited := stint.Decision{Outcome: stint.Limited, Limit: l, Violations: 1, Penalty: p}
+	for _, c := range []struct {
+		d         stint.Decision
+		byHand    bool
+		languages string
+		want      string
+	}{
+		{warned, false, "", "3 of 5"},
+		{warned, false, "de", "3 von 5"},
+		{warned, false, "de-AT, en;q=0.9", "3 von 5"},
+		{warned, false, "fr, ja;q=0.9", "3 of 5"},
+		{warned, false, "fr, zh-CN;q=0.9, en;q=0.8", "3 次"},
+		{warned, false, "zh-TW", "3 次數"},
+		{warned, false, "pt", "3 vezes"},
+		{warned, false, "de;q=0, *", "3 of 5"},
+		{warned, false, "@@@;;;q=q", "3 of 5"},
+		{warned, false, "de" + strings.Repeat(", de", 1000), "3 of 5"},
+		{imposed, false, "en", "5, 1h, 9 per 1h"},
+		{running, false, "en", "5, 1m, 5 per 1m, 9 per 1h"},
+		{running, true, "en", "by hand, 1m"},
+		{stint.Decision{Outcome: stint.Banned, RetryAfter: stint.Never, BanLeft: stint.Never}, true, "", "by hand, ∞"},
+		{limited, false, "de", "1s, 1 of 5"},
+	} {
+		if got := m.Text(&c.d, c.byHand, c.languages); got != c.want {
+			t.Errorf("%s to %.30q: %q, want %q", c.d.Outcome, c.languages, got, c.want)
+		}
+	}
+	for wait, want := range map[time.Duration]string{
+		1: "1s", time.Second: "1s", time.Second + 1: "2s", 59*time.Second + 1: "1m", 61 * time.Second: "1m 1s",
+		time.Hour - 1: "1h", 61*time.Minute - 1: "1h 1m", 24*time.Hour - 1: "1d", 25*time.Hour + 1: "1d 2h",
+		stint.Never: "∞", stint.Never - 1: "106752d",
+	} {
+		limited.RetryAfter = wait
+		if got := m.Text(&limited, false, ""); got != want+", 1 of 5" {
+			t.Errorf("%s: %q, want %q", wait, got, want)
+		}
+	}
+	if (*rules.Messages)(nil).Text(&warned, false, "de") != "" {
+		t.Error("no messages have a text")
+	}
+}

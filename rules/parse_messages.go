@@ -1,0 +1,183 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	bcp47 "golang.org/x/text/language"
+
+	"github.com/stintdev/stint/internal/yamlnode"
+)
+
+// messageFields name the texts of a rule's messages, by their places.
+var messageFields = [...]string{limitedText: "limited", warnedText: "warned", bannedText: "banned", byHandText: "banned_by_hand", anyText: "message"}
+
+// maxLanguages is how many languages a text may have.
+const maxLanguages = 50
+
+// messages reads the message and the messages of r, whose limits and penalty are known;
+// either may be nil.
+func (p *parser) messages(one, several *yamlnode.Node, r *Rule) {
+	if one == nil && several == nil {
+		return
+	}
+	m := &Messages{limits: r.Limits}
+	if r.Penalty != nil {
+		m.penalty = r.Penalty.Spec()
+	}
+	if one != nil {
+		m.texts[anyText] = p.text(one, anyText, r)
+	}
+	if several != nil {
+		fields := yamlnode.Fields{}
+		for place, name := range messageFields[:anyText] {
+			fields[name] = func(n *yamlnode.Node) {
+				if why := r.neverTells(place); why != "" {
+					p.Report(n, "%s: nobody is ever told this: %s", name, why)
+					return
+				}
+				m.texts[place] = p.text(n, place, r)
+			}
+		}
+		p.Mapping(several, fields)
+	}
+	r.Messages = m
+}
+
+// neverTells is why a rule never refuses in the way that a text is for; empty: it may.
+func (r *Rule) neverTells(place int) string {
+	warns, bans := r.Penalty != nil && r.Penalty.Spec().WarnAfter > 0, r.Penalty != nil && r.Penalty.Spec().BanAfter > 0
+	switch {
+	case place == bannedText && !bans:
+		return "the rule has no penalty with ban_after"
+	case (place == limitedText || place == warnedText) && r.Watches:
+		return "a rule without limits refuses nothing but while a ban runs"
+	case place == warnedText && !warns:
+		return "the rule has no penalty with warn_after"
+	}
+	return ""
+}
+
+// text reads a text: one for all, or one for each language.
+func (p *parser) text(n *yamlnode.Node, place int, r *Rule) *text {
+	if len(n.Content) == 0 || n.Tag == "!!seq" {
+		return &text{in: []template{p.template(n, place, r)}}
+	}
+	if len(n.Content) > 2*maxLanguages {
+		p.Report(n, "%d languages: at most %d", len(n.Content)/2, maxLanguages)
+		return nil
+	}
+	t := &text{}
+	var tags []bcp47.Tag
+	p.named(n, func(name, value *yamlnode.Node) {
+		if slices.Contains(placeholders[:], name.Value) {
+			p.Report(n, "quote a text that begins with a brace: \"{%s} …\"", name.Value)
+			return
+		}
+		tag, err := bcp47.Parse(name.Value)
+		switch {
+		case err != nil || tag == bcp47.Und:
+			p.Report(name, "%q is no language: want a tag such as en, de-CH or zh-Hant", clip(name.Value))
+			return
+		case slices.Contains(tags, tag):
+			p.Report(name, "%q is the same language as one before", name.Value)
+			return
+		}
+		tags = append(tags, tag)
+		t.in = append(t.in, p.template(value, place, r))
+	})
+	if len(tags) > 1 {
+		t.matcher = bcp47.NewMatcher(tags)
+	}
+	return t
+}
+
+// template reads a text in one language.
+func (p *parser) template(n *yamlnode.Node, place int, r *Rule) template {
+	var text string
+	before := p.Problems()
+	p.Text(&text)(n)
+	if p.Problems() > before {
+		return nil
+	}
+	if text == "" || len(text) > maxMessage || strings.ContainsFunc(text, unicode.IsControl) {
+		p.Report(n, "%s: must be one line of 1 to %d bytes", messageFields[place], maxMessage)
+		return nil
+	}
+	t, offset, err := splitTemplate(text)
+	if err != nil {
+		p.ReportWithin(n, offset, "%s: %s", messageFields[place], err)
+		return nil
+	}
+	for _, piece := range t {
+		if piece.name == "" {
+			continue
+		}
+		if why := r.cannotFill(piece.name, place); why != "" {
+			p.ReportWithin(n, len([]rune(text[:strings.Index(text, "{"+piece.name+"}")])), "%s: {%s}: %s", messageFields[place], piece.name, why)
+		}
+	}
+	return t
+}
+
+// splitTemplate takes a text apart at its placeholders. {{ and }} are braces. An error is
+// offset characters from its beginning.
+func splitTemplate(text string) (t template, offset int, err error) {
+	var before strings.Builder
+	for i := 0; i < len(text); {
+		rest := text[i:]
+		switch {
+		case strings.HasPrefix(rest, "{{"), strings.HasPrefix(rest, "}}"):
+			before.WriteByte(rest[0])
+			i += 2
+		case rest[0] == '{':
+			name, _, closed := strings.Cut(rest[1:], "}")
+			if !closed || !slices.Contains(placeholders[:], name) {
+				return nil, len([]rune(text[:i])), unknownPlaceholder(name, closed)
+			}
+			t = append(t, piece{before.String(), name})
+			before.Reset()
+			i += len(name) + 2
+		case rest[0] == '}':
+			return nil, len([]rune(text[:i])), fmt.Errorf("a } without a {: for a brace, write }}")
+		default:
+			before.WriteByte(rest[0])
+			i++
+		}
+	}
+	return append(t, piece{before.String(), ""}), 0, nil
+}
+
+func unknownPlaceholder(name string, closed bool) error {
+	known := "{" + strings.Join(placeholders[:], "}, {") + "}"
+	if !closed {
+		return fmt.Errorf("a { without a }: for a brace, write {{; the placeholders are %s", known)
+	}
+	hint := ""
+	if near := yamlnode.Nearest(name, placeholders[:]); near != "" {
+		hint = ": did you mean {" + near + "}?"
+	}
+	return fmt.Errorf("unknown placeholder {%s}%s (placeholders: %s; for a brace, write {{)", clip(name), hint, known)
+}
+
+// cannotFill is why a text at a place cannot name a placeholder; empty: it can.
+func (r *Rule) cannotFill(name string, place int) string {
+	byViolations := name == "violations" || name == "warn_after" || name == "ban_after"
+	switch {
+	case byViolations && r.Penalty == nil:
+		return "the rule has no penalty"
+	case byViolations && place == byHandText:
+		return "violations have nothing to do with a ban by hand"
+	case name == "warn_after" && r.Penalty.Spec().WarnAfter == 0:
+		return "the rule's penalty has no warn_after"
+	case name == "ban_after" && r.Penalty.Spec().BanAfter == 0:
+		return "the rule's penalty has no ban_after"
+	case name == "ban_left" && place != bannedText && place != byHandText:
+		return "only banned and banned_by_hand have one"
+	case name == "limit" && r.Watches:
+		return "the rule has no limits"
+	}
+	return ""
+}
