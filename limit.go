@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -193,8 +194,12 @@ func limitID(name string, p *algo.Plan) string {
 // 20", "500 per 1d sliding_window buckets 12" or "100000 per 1m lease 5%". PERIOD is a Go duration, or a
 // number of days such as 7d. The limit has no name; see Named.
 func ParseLimit(text string) (*Limit, error) {
-	s, err := parseSpec(text)
+	words := strings.Fields(text)
+	s, err := parseSpec(words)
 	if err != nil {
+		if better := misplaced(words); better != nil {
+			err = better
+		}
 		return nil, fmt.Errorf("limit %q: %w", clip(text), err)
 	}
 	l, err := NewLimit(s)
@@ -214,9 +219,35 @@ func MustLimit(text string) *Limit {
 	return l
 }
 
-func parseSpec(text string) (Spec, error) {
+// misplaced is what is wrong with a limit's words if it is where the algorithm stands,
+// or that there are two; nil: it is something else.
+func misplaced(words []string) error {
+	const after = 3 // AMOUNT per PERIOD
+	isAlgorithm := func(word string) bool { _, err := ParseAlgorithm(word); return err == nil }
+	i := slices.IndexFunc(words, isAlgorithm)
+	if i < 0 {
+		return nil
+	}
+	if j := slices.IndexFunc(words[i+1:], isAlgorithm); j >= 0 {
+		return fmt.Errorf("%q and %q: only one algorithm", words[i], words[i+1+j])
+	}
+	if i == after || len(words) <= after {
+		return nil
+	}
+	inOrder := slices.Insert(slices.Delete(slices.Clone(words), i, i+1), after, words[i])
+	s, err := parseSpec(inOrder)
+	if err == nil {
+		_, err = NewLimit(s)
+	}
+	if err != nil {
+		return fmt.Errorf("%q must come right after the period, and then: %s", words[i], strings.TrimPrefix(err.Error(), "limit: "))
+	}
+	return fmt.Errorf("%q must come right after the period: write %q", words[i], clip(strings.Join(inOrder, " ")))
+}
+
+// parseSpec reads the words of a limit's text form.
+func parseSpec(f []string) (Spec, error) {
 	var s Spec
-	f := strings.Fields(text)
 	if len(f) < 3 || f[1] != "per" {
 		return s, errors.New(`want AMOUNT per PERIOD, such as "100 per 1m"`)
 	}
@@ -228,6 +259,11 @@ func parseSpec(text string) (Spec, error) {
 		return s, err
 	}
 	f = f[3:]
+	for _, word := range f {
+		if name, value, ok := strings.Cut(word, "="); ok {
+			return s, fmt.Errorf("%q: write %q", clip(word), clip(name+" "+value))
+		}
+	}
 	if len(f) > 0 && f[0] != "burst" && f[0] != "buckets" && f[0] != "lease" {
 		if s.Algorithm, err = ParseAlgorithm(f[0]); err != nil {
 			return s, err

@@ -245,6 +245,16 @@ var flaws = []struct {
 			d.Key = ""
 		}
 	}), []string{"Vectors", "Fields", "Twins"}},
+	{"tells one violation too few", after(func(_ *Model, _ *stint.Request, d *stint.Decision, _ []stint.Decision) {
+		if d.Violations > 1 {
+			d.Violations--
+		}
+	}), []string{"Fields", "Twins"}},
+	{"tells violations of a ban that runs", after(func(_ *Model, _ *stint.Request, d *stint.Decision, _ []stint.Decision) {
+		if d.Outcome == stint.Banned && d.Limit == nil {
+			d.Violations = d.Penalty.Spec().BanAfter
+		}
+	}), []string{"Vectors", "Fields", "Twins"}},
 	{"counts a violation for each ask", after(func(m *Model, r *stint.Request, d *stint.Decision, out []stint.Decision) {
 		for i := range r.Asks {
 			if a := &r.Asks[i]; d.Limit != nil && !d.Allowed && out[i].Allowed && a.Penalty != nil {

@@ -90,8 +90,14 @@ func (c *compiler) check(source string, f *field) (*expression, []problem) {
 	return e, nil
 }
 
-// explain puts CEL's errors in our words where those say more.
+// explain puts CEL's errors in our words where those say more. What other languages
+// write for an operator explains all that CEL says of a source with such.
 func explain(source string, issues []*cel.Error) []problem {
+	if len(issues) > 0 && strings.Contains(issues[0].Message, "Syntax error") {
+		if problems := foreign(source); len(problems) > 0 {
+			return problems
+		}
+	}
 	lines := strings.SplitAfter(source, "\n")
 	problems := make([]problem, 0, len(issues))
 	for _, issue := range issues {
