@@ -310,6 +310,11 @@ func (d *Denials) Record(ctx context.Context, key string, p *Penalty) (Record, e
 	return powers{d.Store}.record(ctx, key, p)
 }
 
+// Inspect implements Inspector.
+func (d *Denials) Inspect(ctx context.Context, key string, limits []*Limit) ([]Stored, error) {
+	return powers{d.Store}.inspect(ctx, key, limits)
+}
+
 // Banned implements Recorder.
 func (d *Denials) Banned(ctx context.Context, yield func(Record) bool) error {
 	return powers{d.Store}.banned(ctx, yield)

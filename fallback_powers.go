@@ -96,6 +96,11 @@ func (f *Fallback) Record(ctx context.Context, key string, p *Penalty) (Record, 
 	return powers{f.Store}.record(ctx, key, p)
 }
 
+// Inspect implements Inspector, for the Store.
+func (f *Fallback) Inspect(ctx context.Context, key string, limits []*Limit) ([]Stored, error) {
+	return powers{f.Store}.inspect(ctx, key, limits)
+}
+
 // Banned implements Recorder, for the Store.
 func (f *Fallback) Banned(ctx context.Context, yield func(Record) bool) error {
 	return powers{f.Store}.banned(ctx, yield)

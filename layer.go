@@ -48,6 +48,13 @@ func (p powers) record(ctx context.Context, key string, penalty *Penalty) (Recor
 	return Record{}, fmt.Errorf("stint: record: %w", ErrUnsupported)
 }
 
+func (p powers) inspect(ctx context.Context, key string, limits []*Limit) ([]Stored, error) {
+	if s, ok := p.Store.(Inspector); ok {
+		return s.Inspect(ctx, key, limits)
+	}
+	return nil, fmt.Errorf("stint: inspect: %w", ErrUnsupported)
+}
+
 func (p powers) banned(ctx context.Context, yield func(Record) bool) error {
 	if s, ok := p.Store.(Recorder); ok {
 		return s.Banned(ctx, yield)

@@ -315,6 +315,11 @@ func (l *Leases) Record(ctx context.Context, key string, p *Penalty) (Record, er
 	return powers{l.Store}.record(ctx, key, p)
 }
 
+// Inspect implements Inspector.
+func (l *Leases) Inspect(ctx context.Context, key string, limits []*Limit) ([]Stored, error) {
+	return powers{l.Store}.inspect(ctx, key, limits)
+}
+
 // Banned implements Recorder.
 func (l *Leases) Banned(ctx context.Context, yield func(Record) bool) error {
 	return powers{l.Store}.banned(ctx, yield)

@@ -14,7 +14,8 @@ const DefaultMaxKeys = 1_000_000
 
 // Memory is a Store in the memory of one process. The zero Memory is empty and
 // ready; it must not be copied once used, and may be used from many goroutines
-// at once. It implements EachTaker, GiveBacker, Resetter, Violator and Recorder.
+// at once. It implements EachTaker, GiveBacker, Resetter, Violator, Recorder and
+// Inspector.
 // Its only errors are ErrFull and, of Banned, the context's.
 //
 // Its clock is the wall clock of its first use, carried on by the monotonic

@@ -274,6 +274,11 @@ var flaws = []struct {
 	{"shows bans a minute too long", func() stint.Store { return miscounting{new(Model), 0, 0, time.Minute} }, []string{"Records"}},
 	{"tells bans twice", func() stint.Store { return telling{new(Model), 2} }, []string{"Records"}},
 	{"tells no bans", func() stint.Store { return telling{new(Model), 0} }, []string{"Records"}},
+	{"takes looks for charges", func() stint.Store { return misinspecting{new(Model), func(s *stint.Stored) { s.Idle = 0 }} }, []string{"Inspect"}},
+	{"says how long a count was kept, not is", func() stint.Store {
+		return misinspecting{new(Model), func(s *stint.Stored) { s.Expires += 4 * s.Idle }}
+	}, []string{"Inspect"}},
+	{"keeps what is not there", func() stint.Store { return misinspecting{new(Model), func(s *stint.Stored) { s.Held = true }} }, []string{"Inspect"}},
 	{"waits for a clock that has jumped back", before(func(m *Model, r *stint.Request) {
 		for i := range r.Asks {
 			if h := m.counts[countOf(&r.Asks[i])]; h != nil && h.last > instant(r) {

@@ -103,3 +103,17 @@ func (s telling) Banned(ctx context.Context, yield func(stint.Record) bool) erro
 		return true
 	})
 }
+
+// misinspecting shows counts that are not so.
+type misinspecting struct {
+	*Model
+	flaw func(*stint.Stored)
+}
+
+func (s misinspecting) Inspect(ctx context.Context, key string, limits []*stint.Limit) ([]stint.Stored, error) {
+	all, err := s.Model.Inspect(ctx, key, limits)
+	for i := range all {
+		s.flaw(&all[i])
+	}
+	return all, err
+}

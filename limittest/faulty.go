@@ -26,7 +26,7 @@ type Fault struct {
 }
 
 // Faulty is a Store that fails where a test wants it to. It implements EachTaker,
-// GiveBacker, Resetter, Violator and Recorder; what the inner store lacks is ErrUnsupported, or done
+// GiveBacker, Resetter, Violator, Recorder and Inspector; what the inner store lacks is ErrUnsupported, or done
 // one by one. It has no clock and never sleeps by itself. It may be used from
 // many goroutines at once if Fault may.
 type Faulty struct {
@@ -146,6 +146,21 @@ func (f *Faulty) Record(ctx context.Context, key string, p *stint.Penalty) (r st
 		return stint.Record{}, err
 	}
 	return r, nil
+}
+
+// Inspect implements stint.Inspector.
+func (f *Faulty) Inspect(ctx context.Context, key string, limits []*stint.Limit) (all []stint.Stored, err error) {
+	err = f.call(ctx, func() (err error) {
+		if s, ok := f.Store.(stint.Inspector); ok {
+			all, err = s.Inspect(ctx, key, limits)
+			return err
+		}
+		return fmt.Errorf("limittest: inspect: %w", stint.ErrUnsupported)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
 }
 
 // Banned implements stint.Recorder. Where the answer is lost, yield is called all

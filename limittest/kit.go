@@ -75,6 +75,7 @@ var checks = []check{
 	{"Burst", checkBurst},
 	{"Violations", checkViolations},
 	{"Records", checkRecords},
+	{"Inspect", checkInspect},
 	{"Deadlines", checkDeadlines},
 }
 

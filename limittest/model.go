@@ -18,7 +18,7 @@ import (
 // used from many goroutines at once, and never forgets by itself.
 //
 // Its clock is time.Now. It implements EachTaker, GiveBacker, Resetter, Violator and
-// Recorder.
+// Recorder and Inspector.
 type Model struct {
 	mu      sync.Mutex
 	counts  map[countID]*history

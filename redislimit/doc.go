@@ -49,6 +49,8 @@
 //	to decide                 ~stint:* +info +evalsha +eval +time +get +set +del
 //	                          +llen +lindex +lset +rpush +rpop +ltrim
 //	                          +pexpire +pexpireat
+//	to look at counts         +pttl
+//	  (Inspect)
 //	to list bans (Banned)     +scan +mget
 //	to Clear                  +scan
 //	to share documents        +hget +hmget +hset +hdel

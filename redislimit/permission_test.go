@@ -72,6 +72,15 @@ func leastForMore(t *testing.T, server *redistest.Server, s *redislimit.Store) {
 			t.Errorf("%s without permission: %v", what, err)
 		}
 	}
+	inspect := func() error {
+		_, err := s.Inspect(t.Context(), "a", []*stint.Limit{stint.MustLimit("1 per 1m")})
+		return err
+	}
+	lacks("inspect", inspect())
+	allow("+pttl")
+	if err := inspect(); err != nil {
+		t.Error(err)
+	}
 	yes := func(stint.Record) bool { return true }
 	lacks("banned", s.Banned(t.Context(), yes))
 	lacks("clear", s.Clear(t.Context()))

@@ -26,7 +26,7 @@ type Options struct {
 
 // Store is a stint.Store in Redis. It may be used from many goroutines at once.
 // It implements stint.EachTaker, stint.GiveBacker, stint.Resetter, stint.Violator,
-// stint.Recorder, stint.Punctual and stint.Networked.
+// stint.Recorder, stint.Inspector, stint.Punctual and stint.Networked.
 //
 // A request takes one round trip. In a Cluster, where its asks have several
 // subjects, it is one for each slot, at the same time, and a second one where
@@ -50,6 +50,7 @@ type Store struct {
 	giveBack  script
 	punish    script
 	look      script
+	inspect   script
 	census    script
 	close     func()
 	tried     chan struct{} // closed after the first attempt to connect; nil: New was called
@@ -85,7 +86,7 @@ func newStore(c Client, o Options) (*Store, error) {
 	}
 	return &Store{client: c, namespace: o.Namespace, id: rand.Text(),
 		take: newScript(algo.TakeScript), giveBack: newScript(algo.GiveBackScript),
-		punish: newScript(algo.ViolateScript), look: newScript(algo.RecordScript),
+		punish: newScript(algo.ViolateScript), look: newScript(algo.RecordScript), inspect: newScript(algo.InspectScript),
 		census: newScript(censusScript), merger: merger{queues: map[uint16]*queue{}}}, nil
 }
 

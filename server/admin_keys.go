@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 
@@ -21,8 +22,14 @@ type limitJSON struct {
 }
 
 func limitOf(d *stint.Decision) limitJSON {
-	capacity := d.Limit.Capacity()
-	return limitJSON{"", d.Limit.String(), capacity, capacity - d.Remaining, d.Remaining, d.ResetAfter.Microseconds()}
+	return limitJSON{"", d.Limit.String(), d.Limit.Capacity(), d.Used(), d.Remaining, d.ResetAfter.Microseconds()}
+}
+
+// keyLimitJSON is limitJSON with what the store keeps; nil: nothing, or it cannot tell.
+type keyLimitJSON struct {
+	limitJSON
+	ChargedAgo *int64 `json:"charged_ago_us,omitempty"`
+	ExpiresIn  *int64 `json:"expires_in_us,omitempty"`
 }
 
 // recordJSON is how a key stands under a penalty.
@@ -38,7 +45,7 @@ type keyJSON struct {
 	Key      rules.Key       `json:"key"`
 	Mode     string          `json:"mode"`
 	Tier     string          `json:"tier,omitempty"`
-	Limits   []limitJSON     `json:"limits"`
+	Limits   []keyLimitJSON  `json:"limits"`
 	Override *rules.Override `json:"override,omitempty"`
 	Penalty  *recordJSON     `json:"penalty,omitempty"`
 	Ban      *rules.Ban      `json:"ban,omitempty"`
@@ -118,7 +125,7 @@ func (s *Server) showKey(c *call) (int, any, error) {
 }
 
 func (s *Server) keyState(ctx context.Context, k *keyCall) (keyJSON, error) {
-	j := keyJSON{Rule: k.rule.Name, Key: k.key, Mode: k.rule.Mode.String(), Tier: k.tier, Limits: []limitJSON{}, Override: k.override}
+	j := keyJSON{Rule: k.rule.Name, Key: k.key, Mode: k.rule.Mode.String(), Tier: k.tier, Limits: []keyLimitJSON{}, Override: k.override}
 	if !k.rule.Watches {
 		var err error
 		if j.Limits, err = s.counts(ctx, k); err != nil {
@@ -144,7 +151,7 @@ func (s *Server) keyState(ctx context.Context, k *keyCall) (keyJSON, error) {
 
 // counts are how the key stands under the limits of the call's tier. Where the call
 // names none, those of the tiers under which something is used follow.
-func (s *Server) counts(ctx context.Context, k *keyCall) ([]limitJSON, error) {
+func (s *Server) counts(ctx context.Context, k *keyCall) ([]keyLimitJSON, error) {
 	limits := slices.Clone(k.limits)
 	tiers := make([]string, len(limits)) // of each limit
 	if k.tier == "" {
@@ -156,18 +163,37 @@ func (s *Server) counts(ctx context.Context, k *keyCall) ([]limitJSON, error) {
 			limits = append(limits, its...)
 		}
 	}
-	out := make([]stint.Decision, len(limits))
+	var all []keyLimitJSON
 	for from := 0; from < len(limits); from += stint.MaxAsks {
-		to := min(from+stint.MaxAsks, len(limits))
-		if _, err := s.limiter.Take(ctx, k.request(limits[from:to], 0), out[from:to]); err != nil {
+		some, err := s.keyLimits(ctx, k, limits[from:min(from+stint.MaxAsks, len(limits))])
+		if err != nil {
 			return nil, err
 		}
+		for i, j := range some {
+			if j.Tier = tiers[from+i]; from+i < len(k.limits) || j.Used > 0 {
+				all = append(all, j)
+			}
+		}
 	}
-	var all []limitJSON
+	return all, nil
+}
+
+// keyLimits is how the key stands under each of the limits.
+func (s *Server) keyLimits(ctx context.Context, k *keyCall, limits []*stint.Limit) ([]keyLimitJSON, error) {
+	out := make([]stint.Decision, len(limits))
+	if _, err := s.limiter.Take(ctx, k.request(limits, 0), out); err != nil {
+		return nil, err
+	}
+	stored, err := s.limiter.Inspect(ctx, string(k.key), limits...)
+	if err != nil && !errors.Is(err, stint.ErrUnsupported) {
+		return nil, err
+	}
+	all := make([]keyLimitJSON, len(out))
 	for i := range out {
-		j := limitOf(&out[i])
-		if j.Tier = tiers[i]; i < len(k.limits) || j.Used > 0 {
-			all = append(all, j)
+		all[i].limitJSON = limitOf(&out[i])
+		if err == nil && stored[i].Held {
+			ago, left := stored[i].Idle.Microseconds(), stored[i].Expires.Microseconds()
+			all[i].ChargedAgo, all[i].ExpiresIn = &ago, &left
 		}
 	}
 	return all, nil

@@ -276,15 +276,19 @@ func TestKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, s := newOperator(t)
 		outcomes(t, s, `{"operation":"api","attrs":{"user":"42"},"cost":8}`, 1)
-		o.want(200, "POST", "/v1/keys/show", `{"rule":"api","key":["42","x"]}`, `"limits":[{"limit":"10 per 1m","capacity":10,"used":8,"remaining":2,"reset_after_us":48000000}]`)
+		o.want(200, "POST", "/v1/keys/show", `{"rule":"api","key":["42","x"]}`, `"limits":[{"limit":"10 per 1m","capacity":10,"used":8,"remaining":2,"reset_after_us":48000000,"charged_ago_us":0,"expires_in_us":48000000}]`)
 		o.want(200, "POST", "/v1/keys/show", `{"rule":"api","key":["42","x"],"tier":"gold"}`, `"capacity":100,"used":0,"remaining":100`)
 		// Tiers count apart; all are found, and reset.
 		outcomes(t, s, `{"operation":"api","attrs":{"user":"42","plan":"gold"},"cost":30}`, 1)
-		o.want(200, "POST", "/v1/keys/show", `{"rule":"api","key":["42","x"]}`, `"limits":[{"limit":"10 per 1m","capacity":10,"used":8,"remaining":2,"reset_after_us":48000000},{"tier":"gold","limit":"100 per 1m","capacity":100,"used":30,"remaining":70,"reset_after_us":18000000}]`)
-		o.want(200, "POST", "/v1/keys/giveback", `{"rule":"api","key":["42","x"],"tier":"gold","cost":10}`, `"tier":"gold","limits":[{"limit":"100 per 1m","capacity":100,"used":20,"remaining":80,"reset_after_us":12000000}]`)
+		o.want(200, "POST", "/v1/keys/show", `{"rule":"api","key":["42","x"]}`, `"limits":[{"limit":"10 per 1m","capacity":10,"used":8,"remaining":2,"reset_after_us":48000000,"charged_ago_us":0,"expires_in_us":48000000},{"tier":"gold","limit":"100 per 1m","capacity":100,"used":30,"remaining":70,"reset_after_us":18000000,"charged_ago_us":0,"expires_in_us":18000000}]`)
+		o.want(200, "POST", "/v1/keys/giveback", `{"rule":"api","key":["42","x"],"tier":"gold","cost":10}`, `"tier":"gold","limits":[{"limit":"100 per 1m","capacity":100,"used":20,"remaining":80,"reset_after_us":12000000,"charged_ago_us":0,"expires_in_us":12000000}]`)
 		o.want(200, "POST", "/v1/keys/giveback", `{"rule":"api","key":["42","x"],"cost":3}`, `"used":5,"remaining":5`)
 		o.want(200, "POST", "/v1/keys/reset", `{"rule":"api","key":["42","x"]}`, `"limits":[{"limit":"10 per 1m","capacity":10,"used":0,"remaining":10,"reset_after_us":0}]`)
 		o.want(200, "POST", "/v1/keys/show", `{"rule":"api","key":["42","x"],"tier":"gold"}`, `"capacity":100,"used":0,"remaining":100`)
+		outcomes(t, s, `{"operation":"api","attrs":{"user":"slow"},"cost":8}`, 1)
+		time.Sleep(6 * time.Second)
+		outcomes(t, s, `{"operation":"api","attrs":{"user":"slow"},"cost":8}`, 1) // which is refused
+		o.want(200, "POST", "/v1/keys/show", `{"rule":"api","key":["slow","x"]}`, `"used":7,"remaining":3,"reset_after_us":42000000,"charged_ago_us":6000000,"expires_in_us":42000000}]`)
 		o.want(422, "POST", "/v1/keys/giveback", `{"rule":"api","key":["42","x"],"cost":0}`)
 		o.want(422, "POST", "/v1/keys/show", `{"rule":"ap","key":"42"}`, "did you mean api")
 		o.want(422, "POST", "/v1/keys/show", `{"rule":"api","key":["42","x"],"tier":"glod"}`, "did you mean gold")

@@ -43,19 +43,19 @@ rules:
 			status int
 			want   string
 		}{
-			{login, 200, `{"outcome":"allowed","rule":"login","allowed":true,"limit":3,"used":1,"remaining":2,"retry_after_us":0,"reset_after_us":60000000,"delay_us":0,"ban_left_us":0,"decisions":[` +
-				`{"rule":"login","limit_text":"3 per 1m fixed_window","mode":"enforce","allowed":true,"limit":3,"used":1,"remaining":2,"retry_after_us":0,"reset_after_us":60000000,"delay_us":0},` +
-				`{"rule":"login","limit_text":"9 per 1h sliding_log","mode":"enforce","allowed":true,"limit":9,"used":1,"remaining":8,"retry_after_us":0,"reset_after_us":3600000000,"delay_us":0},` +
-				`{"rule":"watch","limit_text":"10 per 1s leaky_bucket burst 1","mode":"shadow","allowed":true,"limit":1,"used":1,"remaining":0,"retry_after_us":0,"reset_after_us":100000,"delay_us":0}]}`},
-			{`{"operation":"login","client":"192.0.2.1","cost":4}`, 429, `{"outcome":"limited","rule":"login","message":"slow down","allowed":false,"limit":3,"used":1,"remaining":2,"retry_after_us":-1,"reset_after_us":60000000,"delay_us":0,"ban_left_us":0,"violations":1,"warn_after":2,"ban_after":3,"decisions":[` +
-				`{"rule":"login","limit_text":"3 per 1m fixed_window","mode":"enforce","allowed":false,"limit":3,"used":1,"remaining":2,"retry_after_us":-1,"reset_after_us":60000000,"delay_us":0},` +
-				`{"rule":"login","limit_text":"9 per 1h sliding_log","mode":"enforce","allowed":true,"limit":9,"used":1,"remaining":8,"retry_after_us":0,"reset_after_us":3600000000,"delay_us":0},` +
-				`{"rule":"watch","limit_text":"10 per 1s leaky_bucket burst 1","mode":"shadow","allowed":false,"limit":1,"used":1,"remaining":0,"retry_after_us":-1,"reset_after_us":100000,"delay_us":0}]}`},
+			{login, 200, `{"outcome":"allowed","rule":"login","allowed":true,"limit":3,"remaining":2,"retry_after_us":0,"reset_after_us":60000000,"delay_us":0,"used":1,"ban_left_us":0,"decisions":[` +
+				`{"rule":"login","limit_text":"3 per 1m fixed_window","mode":"enforce","allowed":true,"limit":3,"remaining":2,"retry_after_us":0,"reset_after_us":60000000,"delay_us":0,"used":1},` +
+				`{"rule":"login","limit_text":"9 per 1h sliding_log","mode":"enforce","allowed":true,"limit":9,"remaining":8,"retry_after_us":0,"reset_after_us":3600000000,"delay_us":0,"used":1},` +
+				`{"rule":"watch","limit_text":"10 per 1s leaky_bucket burst 1","mode":"shadow","allowed":true,"limit":1,"remaining":0,"retry_after_us":0,"reset_after_us":100000,"delay_us":0,"used":1}]}`},
+			{`{"operation":"login","client":"192.0.2.1","cost":4}`, 429, `{"outcome":"limited","rule":"login","message":"slow down","allowed":false,"limit":3,"remaining":2,"retry_after_us":-1,"reset_after_us":60000000,"delay_us":0,"used":1,"ban_left_us":0,"violations":1,"warn_after":2,"ban_after":3,"decisions":[` +
+				`{"rule":"login","limit_text":"3 per 1m fixed_window","mode":"enforce","allowed":false,"limit":3,"remaining":2,"retry_after_us":-1,"reset_after_us":60000000,"delay_us":0,"used":1},` +
+				`{"rule":"login","limit_text":"9 per 1h sliding_log","mode":"enforce","allowed":true,"limit":9,"remaining":8,"retry_after_us":0,"reset_after_us":3600000000,"delay_us":0,"used":1},` +
+				`{"rule":"watch","limit_text":"10 per 1s leaky_bucket burst 1","mode":"shadow","allowed":false,"limit":1,"remaining":0,"retry_after_us":-1,"reset_after_us":100000,"delay_us":0,"used":1}]}`},
 			{`{"operation":"login","client":"192.0.2.1","cost":3}`, 429, `"ban_left_us":0,"violations":2,"warn_after":2,"ban_after":3,"decisions":[`},
-			{`{"operation":"login","client":"192.0.2.1","cost":3}`, 429, `"outcome":"banned","rule":"login","message":"slow down","allowed":false,"limit":3,"used":1,"remaining":2,"retry_after_us":1800000000,"reset_after_us":60000000,"delay_us":0,"ban_left_us":1800000000,"violations":3,"warn_after":2,"ban_after":3,"decisions":[`},
-			{login, 429, `{"outcome":"banned","rule":"login","message":"slow down","allowed":false,"limit":0,"used":0,"remaining":0,"retry_after_us":1800000000,"reset_after_us":0,"delay_us":0,"ban_left_us":1800000000,"decisions":[]}`},
-			{`{"operation":"ping","client":"192.0.2.1"}`, 200, `{"outcome":"allowed","rule":"","allowed":true,"limit":0,"used":0,"remaining":0,"retry_after_us":0,"reset_after_us":0,"delay_us":0,"ban_left_us":0,"list":"safelist","entry":"safelist entry 1: operation == \"ping\"","decisions":[]}`},
-			{`{"operation":"bad"}`, 403, `{"outcome":"blocked","rule":"","allowed":false,"limit":0,"used":0,"remaining":0,"retry_after_us":0,"reset_after_us":0,"delay_us":0,"ban_left_us":0,"list":"blocklist","entry":"blocklist entry 1: operation == \"bad\"","decisions":[]}`},
+			{`{"operation":"login","client":"192.0.2.1","cost":3}`, 429, `"outcome":"banned","rule":"login","message":"slow down","allowed":false,"limit":3,"remaining":2,"retry_after_us":1800000000,"reset_after_us":60000000,"delay_us":0,"used":1,"ban_left_us":1800000000,"violations":3,"warn_after":2,"ban_after":3,"decisions":[`},
+			{login, 429, `{"outcome":"banned","rule":"login","message":"slow down","allowed":false,"limit":0,"remaining":0,"retry_after_us":1800000000,"reset_after_us":0,"delay_us":0,"used":0,"ban_left_us":1800000000,"decisions":[]}`},
+			{`{"operation":"ping","client":"192.0.2.1"}`, 200, `{"outcome":"allowed","rule":"","allowed":true,"limit":0,"remaining":0,"retry_after_us":0,"reset_after_us":0,"delay_us":0,"used":0,"ban_left_us":0,"list":"safelist","entry":"safelist entry 1: operation == \"ping\"","decisions":[]}`},
+			{`{"operation":"bad"}`, 403, `{"outcome":"blocked","rule":"","allowed":false,"limit":0,"remaining":0,"retry_after_us":0,"reset_after_us":0,"delay_us":0,"used":0,"ban_left_us":0,"list":"blocklist","entry":"blocklist entry 1: operation == \"bad\"","decisions":[]}`},
 			{`{}`, 200, `"outcome":"allowed","rule":""`},
 		} {
 			w := check(s, c.body)

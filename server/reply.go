@@ -23,7 +23,6 @@ const never = -1
 type decisionJSON struct {
 	Allowed    bool  `json:"allowed"`
 	Limit      int64 `json:"limit"`
-	Used       int64 `json:"used"`
 	Remaining  int64 `json:"remaining"`
 	RetryAfter int64 `json:"retry_after_us"`
 	ResetAfter int64 `json:"reset_after_us"`
@@ -33,7 +32,6 @@ type decisionJSON struct {
 func toJSON(d *stint.Decision) decisionJSON {
 	j := decisionJSON{
 		Allowed:    d.Allowed,
-		Used:       d.Used(),
 		Remaining:  d.Remaining,
 		RetryAfter: d.RetryAfter.Microseconds(),
 		ResetAfter: d.ResetAfter.Microseconds(),
@@ -55,6 +53,7 @@ type namedJSON struct {
 	Mode string `json:"mode"`
 	By   string `json:"by,omitempty"`
 	decisionJSON
+	Used int64 `json:"used"`
 }
 
 // replyJSON is the answer to a check request.
@@ -64,6 +63,7 @@ type replyJSON struct {
 	Message string `json:"message,omitempty"`
 	By      string `json:"by,omitempty"`
 	decisionJSON
+	Used       int64  `json:"used"`
 	BanLeft    int64  `json:"ban_left_us"`
 	Violations int64  `json:"violations,omitempty"`
 	WarnAfter  int64  `json:"warn_after,omitempty"`
@@ -79,6 +79,7 @@ func (v *Verdict) reply() replyJSON {
 		Message:      v.Message,
 		By:           sayBy(&v.Decision),
 		decisionJSON: toJSON(&v.Decision),
+		Used:         v.Used(),
 		BanLeft:      v.BanLeft.Microseconds(),
 	}
 	if v.BanLeft == stint.Never {
@@ -100,7 +101,7 @@ func (v *Verdict) reply() replyJSON {
 // named is the decision of the limit at that place.
 func (v *Verdict) named(i int) namedJSON {
 	d := &v.Each[i]
-	j := namedJSON{Rule: v.Rules[i].Name, Mode: v.Rules[i].Mode.String(), By: sayBy(d), decisionJSON: toJSON(d)}
+	j := namedJSON{Rule: v.Rules[i].Name, Mode: v.Rules[i].Mode.String(), By: sayBy(d), decisionJSON: toJSON(d), Used: d.Used()}
 	if d.Limit != nil {
 		j.Text = d.Limit.String()
 	}
@@ -128,8 +129,6 @@ func (j *decisionJSON) appendTo(b []byte) []byte {
 	b = strconv.AppendBool(b, j.Allowed)
 	b = append(b, `,"limit":`...)
 	b = strconv.AppendInt(b, j.Limit, 10)
-	b = append(b, `,"used":`...)
-	b = strconv.AppendInt(b, j.Used, 10)
 	b = append(b, `,"remaining":`...)
 	b = strconv.AppendInt(b, j.Remaining, 10)
 	b = append(b, `,"retry_after_us":`...)
@@ -147,7 +146,8 @@ func (j *namedJSON) appendTo(b []byte) []byte {
 	if j.By != "" {
 		b = appendText(append(b, `,"by":`...), j.By)
 	}
-	return append(j.decisionJSON.appendTo(append(b, ',')), '}')
+	b = append(j.decisionJSON.appendTo(append(b, ',')), `,"used":`...)
+	return append(strconv.AppendInt(b, j.Used, 10), '}')
 }
 
 // appendTo writes the members.
@@ -161,6 +161,8 @@ func (j *replyJSON) appendTo(b []byte) []byte {
 		b = appendText(append(b, `,"by":`...), j.By)
 	}
 	b = j.decisionJSON.appendTo(append(b, ','))
+	b = append(b, `,"used":`...)
+	b = strconv.AppendInt(b, j.Used, 10)
 	b = append(b, `,"ban_left_us":`...)
 	b = strconv.AppendInt(b, j.BanLeft, 10)
 	b = appendMore(b, `,"violations":`, j.Violations)

@@ -13,10 +13,10 @@ func TestAppendReply(t *testing.T) {
 	for i := range 70 {
 		text := func(n int) string { return texts[(i+n*i)%len(texts)] }
 		number := func(n int) int64 { return numbers[(i+n)%len(numbers)] }
-		d := decisionJSON{i%2 == 0, number(0), number(1), number(2), number(3), number(4), number(5)}
-		r := replyJSON{Outcome: text(0), Rule: text(1), Message: text(2), By: text(3), decisionJSON: d, BanLeft: number(1),
+		d := decisionJSON{i%2 == 0, number(0), number(1), number(2), number(3), number(4)}
+		r := replyJSON{Outcome: text(0), Rule: text(1), Message: text(2), By: text(3), decisionJSON: d, Used: number(2), BanLeft: number(1),
 			Violations: number(0), WarnAfter: number(2), BanAfter: number(3), List: text(4), Entry: text(5)}
-		n := namedJSON{text(2), text(4), text(5), text(6), d}
+		n := namedJSON{text(2), text(4), text(5), text(6), d, number(3)}
 		for _, c := range []struct {
 			value any
 			got   []byte

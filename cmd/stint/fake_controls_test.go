@@ -148,8 +148,11 @@ func (f *fake) key(r *http.Request, body doc) (int, any) {
 	case "/v1/keys/giveback":
 		used = max(0, used-int(cost))
 	}
-	k := doc{"rule": body["rule"], "key": body["key"], "mode": "enforce", "limits": []any{
-		doc{"limit": "5 per 1m", "capacity": 5, "used": used, "remaining": 5 - used, "reset_after_us": used * 9_750_000},
+	five := doc{"limit": "5 per 1m", "capacity": 5, "used": used, "remaining": 5 - used, "reset_after_us": used * 9_750_000}
+	if used > 0 {
+		five["charged_ago_us"], five["expires_in_us"] = 61_000_000, used*9_750_000+900
+	}
+	k := doc{"rule": body["rule"], "key": body["key"], "mode": "enforce", "limits": []any{five,
 		doc{"limit": "100 per 1h", "capacity": 100, "used": 10 * used, "remaining": 100 - 10*used, "reset_after_us": used * 600_000_000}}}
 	if body["tier"] != nil {
 		k["tier"] = body["tier"]

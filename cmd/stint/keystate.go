@@ -78,6 +78,8 @@ type limitState struct {
 	Used       int64  `json:"used"`
 	Remaining  int64  `json:"remaining"`
 	ResetAfter int64  `json:"reset_after_us"`
+	ChargedAgo *int64 `json:"charged_ago_us"`
+	ExpiresIn  *int64 `json:"expires_in_us"`
 }
 
 // keyState is how a key stands under a rule.
@@ -120,9 +122,16 @@ func tellKey(w io.Writer, k keyState) {
 		return
 	}
 	fmt.Fprintln(w)
-	t := table{heads: []string{"TIER", "LIMIT", "USED", "OF", "LEFT", "UNUSED IN"}}
+	t := table{heads: []string{"TIER", "LIMIT", "USED", "OF", "LEFT", "UNUSED IN", "LAST CHARGED", "EXPIRES IN"}}
 	for _, l := range k.Limits {
-		t.row(shown(l.Tier), shown(l.Limit), strconv.FormatInt(l.Used, 10), strconv.FormatInt(l.Capacity, 10), strconv.FormatInt(l.Remaining, 10), micros(l.ResetAfter))
+		charged, expires := "", ""
+		if l.ChargedAgo != nil {
+			charged = micros(*l.ChargedAgo) + " ago"
+		}
+		if l.ExpiresIn != nil {
+			expires = micros(*l.ExpiresIn)
+		}
+		t.row(shown(l.Tier), shown(l.Limit), strconv.FormatInt(l.Used, 10), strconv.FormatInt(l.Capacity, 10), strconv.FormatInt(l.Remaining, 10), micros(l.ResetAfter), charged, expires)
 	}
 	t.print(w)
 }

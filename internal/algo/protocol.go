@@ -249,3 +249,32 @@ func ReadRecord(s string) (r Record, ok bool) {
 	r.Forget = read56(s[23:])
 	return r, true
 }
+
+// ReadLast reads the instant of the last charge, µs, from what lies under the key of a
+// count, or in the last block of a log's list; ok is false if that is something else.
+func ReadLast(s string, k Kind) (last int64, ok bool) {
+	if k == SlidingLog {
+		const head = 16
+		if len(s) <= head {
+			return 0, false
+		}
+		wide, deep := int(s[14]), int(s[15])
+		if wide < 1 || wide > 7 || deep < 1 || deep > 7 || (len(s)-head)%(wide+deep) > 0 {
+			return 0, false
+		}
+		var mark int64 // counted from the block's first
+		for _, b := range []byte(s[len(s)-wide-deep:][:wide]) {
+			mark = mark<<8 | int64(b)
+		}
+		return read56(s) + mark, true
+	}
+	const shortest = 12
+	if len(s) < shortest && k != SlidingWindow || len(s) <= 8 {
+		return 0, false
+	}
+	switch form := s[0] >> 4; {
+	case k <= LeakyBucket && form > 1, k == FixedWindow && form != 2, k == SlidingWindow && form != 3:
+		return 0, false
+	}
+	return read56(s) & (1<<52 - 1), true
+}

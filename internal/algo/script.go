@@ -15,6 +15,7 @@ var (
 	ViolateScript  = assemble("violate")
 	ResetScript    = assemble("reset")
 	RecordScript   = assemble("record")
+	InspectScript  = assemble("inspect")
 )
 
 //go:embed *.lua

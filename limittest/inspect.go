@@ -1,0 +1,136 @@
+package limittest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+// Inspect implements stint.Inspector.
+func (m *Model) Inspect(_ context.Context, key string, limits []*stint.Limit) ([]stint.Stored, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now().UnixMicro()
+	all := make([]stint.Stored, len(limits))
+	for i, limit := range limits {
+		if l := m.look(&stint.Ask{Key: key, Limit: limit}, now); l.used().Sign() > 0 {
+			all[i] = stint.Stored{Held: true, Idle: duration(max(0, now-l.h.last)), Expires: duration(l.reset())}
+		}
+	}
+	return all, nil
+}
+
+// checkInspect looks at counts by the store's own clock, and holds what it says of them
+// to when they were charged and what the answers told.
+func checkInspect(t testing.TB, e *env) {
+	store, ok := e.open().(stint.Inspector)
+	if !ok {
+		t.Skipf("%T is no stint.Inspector", store)
+	}
+	var limits []*stint.Limit
+	for a := stint.TokenBucket; a <= stint.SlidingWindow; a++ {
+		limits = append(limits, mustLimit(stint.Spec{Name: "}inspect", Algorithm: a, Amount: 10, Period: 1000 * time.Hour}))
+	}
+	for _, key := range oddKeys {
+		c := inspection{TB: t, store: store, key: key, limits: limits}
+		c.play()
+	}
+	if _, err := store.Inspect(context.Background(), "unknown", limits[:1]); err != nil {
+		t.Errorf("Inspect of a key that is not there: %v", err)
+	}
+}
+
+// inspection is the story of a key.
+type inspection struct {
+	testing.TB
+	store  stint.Inspector
+	key    string
+	limits []*stint.Limit
+	// charged is between when the last charge was sent and when it was answered.
+	sent, answered time.Time
+	// reset is what that answer told.
+	reset []time.Duration
+}
+
+func (c *inspection) play() {
+	c.Helper()
+	c.holds("before the first charge", false)
+	c.charge(4)
+	c.holds("after a charge", true)
+	c.take(7, false)
+	c.take(0, true)
+	c.holds("after a refusal and a look", true)
+	c.charge(5)
+	c.holds("after the next charge", true)
+	ctx, r := context.Background(), c.request(1)
+	if s, ok := c.store.(stint.GiveBacker); ok {
+		if err := s.GiveBack(ctx, r); err != nil && !errors.Is(err, stint.ErrUnsupported) {
+			c.Fatal(err)
+		}
+		c.reset = nil // which is sooner, or not
+		c.holds("after a give-back", true)
+	}
+	if s, ok := c.store.(stint.Resetter); ok {
+		if err := s.Reset(ctx, r); err != nil {
+			c.Fatal(err)
+		}
+		c.holds("after a reset", false)
+	}
+}
+
+func (c *inspection) request(cost int64) *stint.Request {
+	r := &stint.Request{}
+	for _, l := range c.limits {
+		r.Asks = append(r.Asks, stint.Ask{Key: c.key, Limit: l, Cost: cost})
+	}
+	return r
+}
+
+func (c *inspection) take(cost int64, allowed bool) []stint.Decision {
+	c.Helper()
+	each := make([]stint.Decision, len(c.limits))
+	if d, err := c.store.(stint.Store).Take(context.Background(), c.request(cost), each); d.Allowed != allowed || err != nil {
+		c.Fatalf("Take of %d: %s, %v", cost, show(&d), err)
+	}
+	return each
+}
+
+func (c *inspection) charge(cost int64) {
+	c.Helper()
+	c.sent = time.Now()
+	each := c.take(cost, true)
+	c.answered = time.Now()
+	c.reset = nil
+	for i := range each {
+		c.reset = append(c.reset, each[i].ResetAfter)
+	}
+	time.Sleep(5 * time.Millisecond) // so that it shows if what comes next is taken for a charge
+}
+
+// holds inspects the key. A store may round to ms.
+func (c *inspection) holds(when string, held bool) {
+	c.Helper()
+	const rounding = 2 * time.Millisecond
+	asked := time.Now()
+	all, err := c.store.Inspect(context.Background(), c.key, c.limits)
+	if err != nil || len(all) != len(c.limits) {
+		c.Fatalf("Inspect %s: %v, %v", when, all, err)
+	}
+	now := time.Now()
+	for i, s := range all {
+		longest, shortest := now.Sub(c.sent)+rounding, asked.Sub(c.answered)-rounding
+		switch {
+		case !held && s != (stint.Stored{}):
+			c.Errorf("Inspect %s: %s: %+v of nothing", when, c.limits[i], s)
+		case held && (!s.Held || s.Idle > longest || s.Idle < shortest):
+			c.Errorf("Inspect %s: %s: %+v, and the charge was from %s to %s ago", when, c.limits[i], s, shortest, longest)
+		case held && c.reset != nil && (s.Expires > c.reset[i]-shortest+rounding || s.Expires < c.reset[i]-longest):
+			c.Errorf("Inspect %s: %s: %+v, and it was told to be unused in %s, from %s to %s ago", when, c.limits[i], s, c.reset[i], shortest, longest)
+		case held && s.Expires <= 0:
+			c.Errorf("Inspect %s: %s: %+v", when, c.limits[i], s)
+		}
+	}
+}
