@@ -158,6 +158,37 @@
 // Who sees the responses counts the violations: see Rule.OnStatus. A rule in shadow
 // mode counts none.
 //
+// # Messages
+//
+// What a rule tells clients that it refuses, in place of the server's own sentence:
+//
+//	message: No more for now.
+//	messages:
+//	  limited: Try again in {retry_after}.
+//	  warned:
+//	    en: "{violations} of {ban_after}: try again in {retry_after}."
+//	    zh-Hans: "第 {violations} 次，共 {ban_after} 次。"
+//	  banned: Locked for {ban_left}.
+//	  banned_by_hand: Write to help@example.com.
+//
+// limited, warned and banned are the outcomes, all of which are refusals; banned is of
+// bans that the rule's penalty imposed, and banned_by_hand of those of operators.
+// message is for whatever has no text of its own. A text is one line, or a mapping of
+// lines by language (BCP 47): the client gets the one that goes best with its
+// Accept-Language, and the first where none does.
+//
+// A text may name these, each a number, a wait such as 45s, 12m 5s or 1d 4h (∞ where no
+// wait would help, or a ban does not end), or a limit as the file has it:
+//
+//	{violations}   how many count, this one among them; of a ban, how many led to it
+//	{warn_after}, {ban_after}
+//	{retry_after}  when the same request would pass
+//	{ban_left}     how long the ban still runs; in banned and banned_by_hand
+//	{limit}        what refused; of a ban that runs, all limits of the rule
+//
+// {{ and }} are braces. Where several rules refuse, it is the text of the one whose limit
+// keeps the client waiting longest, or whose penalty warned or banned.
+//
 // # What is missing, and what is wrong
 //
 // A header, query name or attribute that is not there, an index beyond the end of

@@ -44,7 +44,13 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 //	 "request": {"method": "GET", "path": "/a%20b?c=d", "host": "example.com",
 //	             "headers": {"accept": "*/*", "via": ["a", "b"]}, "query": {"c": "d"}}}
 //
-// The answer says "by": "local" or "policy", of the whole and of each decision,
+// The answer says what was decided, and of each limit what is used and what remains. Of
+// a refusal that counts as a violation of a penalty, "violations" is how many count,
+// beside "warn_after" and "ban_after". Where the safelist or the blocklist decided, "list"
+// is "safelist" or "blocklist", and "entry" what of it. "message" is the rule's text, in
+// the language that the accept-language of request.headers wants.
+//
+// It says "by": "local" or "policy", of the whole and of each decision,
 // where the store did not decide; see stint.Fallback. "lease" is the store, which had
 // charged it before; see stint.Leases.
 //
