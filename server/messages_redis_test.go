@@ -1,0 +1,67 @@
+package server_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint/internal/redistest"
+	"github.com/stintdev/stint/redislimit"
+	"github.com/stintdev/stint/server"
+)
+
+// Over Redis, each refusal of a flood tells its own number and warns when it should,
+// though most of them are remembered and Redis hears of them in batches; and where Redis
+// goes away, the count goes on.
+func TestViolationsOverRedis(t *testing.T) {
+	redis := redistest.Start(t)
+	store, err := redislimit.Open(t.Context(), redis.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	s := newServer(t, `
+rules:
+  - name: login
+    key: client.ip
+    limits: [1 per 24h]
+    penalty: {warn_after: 300, ban_after: 5000, ban_for: 30m}
+    messages: {limited: 'number {violations}', warned: 'warning {violations} of {ban_after}'}
+`, over(store), func(c *server.Config) { c.Settings.DecisionTimeout = 2 * time.Second })
+	ask := doors(t, s)["check"]
+	for end := time.Now().Add(20 * time.Second); metric(t, s, "stint_denials_hearing") == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it does not hear what others undo")
+		}
+	}
+	ask("/login", "192.0.2.1", "")
+	for n := int64(1); n <= 600; n++ {
+		_, _, got := ask("/login", "192.0.2.1", "")
+		want := told{Outcome: "limited", Message: fmt.Sprint("number ", n)}
+		if n >= 300 {
+			want = told{Outcome: "warned", Message: fmt.Sprint("warning ", n, " of 5000")}
+		}
+		if got.Outcome != want.Outcome || got.Message != want.Message || got.Violations != n || got.Used != 1 {
+			t.Fatalf("refusal %d: %+v", n, got)
+		}
+	}
+	if n := metric(t, s, "stint_denials_remembered_total"); n < 100 {
+		t.Errorf("only %v were remembered", n)
+	}
+	o := operator{t, s.Admin()}
+	if state := o.want(200, "POST", "/v1/keys/show", `{"rule":"login","key":"192.0.2.1"}`, `"used":1`, `"expires_in_us":86`); strings.Contains(state, `"charged_ago_us":0,`) {
+		t.Errorf("charged by what was refused: %s", state)
+	}
+	_, _, first := ask("/login", "192.0.2.2", "")
+	_, _, second := ask("/login", "192.0.2.2", "")
+	if first.Outcome != "allowed" || second.Violations != 1 {
+		t.Fatalf("%+v, %+v", first, second)
+	}
+	redis.Kill()
+	for n := int64(2); n <= 3; n++ {
+		if _, _, got := ask("/login", "192.0.2.2", ""); got.Violations != n || got.Outcome != "limited" {
+			t.Errorf("without Redis, refusal %d: %+v", n, got)
+		}
+	}
+}
