@@ -24,9 +24,6 @@ type Answer struct {
 	// Cause begins the plain sentence in place of "Too many requests." and the like, such
 	// as "Banned by an operator." "": it goes by the Outcome.
 	Cause string
-	// HeldMessage makes the Message of a request that was allowed and cannot be held,
-	// which d refuses. nil: it is Message.
-	HeldMessage func(d stint.Decision) string
 	// Blocked refuses with 403, for reasons that have nothing to do with limits:
 	// no headers tell of any. It goes before everything else.
 	Blocked bool

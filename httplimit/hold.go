@@ -62,7 +62,4 @@ func (a *Answer) refuse(retryAfter time.Duration) {
 		}
 	}
 	a.Allowed, a.Outcome, a.RetryAfter, a.Delay = false, stint.Limited, retryAfter, 0
-	if a.HeldMessage != nil {
-		a.Message = a.HeldMessage(a.Decision)
-	}
 }

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/rules"
 )
@@ -57,11 +56,7 @@ func (s *Server) decideHTTP(r *http.Request, hold time.Duration) (httplimit.Answ
 	if x != nil {
 		x.watching, x.counters = v.watching, v.counters
 	}
-	a := s.answer(&v)
-	if a.Hold {
-		a.HeldMessage = func(d stint.Decision) string { return v.message(&d, wanted(&in)) }
-	}
-	return a, nil
+	return s.answer(&v), nil
 }
 
 func (s *Server) clients() httplimit.Clients {

@@ -167,7 +167,7 @@ rules:
 			{"/limit", "192.0.2.1", "Too many requests. The limit is 1 per 1h. Retry after 3600 seconds."},
 			{"/limit", "192.0.2.1", "Too many requests. More of them lead to a ban. The limit is 1 per 1h. Retry after 3600 seconds."},
 			{"/limit", "192.0.2.1", "Banned because of too many requests. The limit is 1 per 1h. Retry after 3600 seconds."},
-			{"/limit", "192.0.2.1", "Banned because of too many requests. Retry after 60 seconds."},
+			{"/limit", "192.0.2.1", "Banned because of too many requests. Retry after 3600 seconds."},
 			{"/warns", "192.0.2.1", ""},
 			{"/warns", "192.0.2.1", "Too many requests. This is a warning. The limit is 1 per 1h. Retry after 3600 seconds."},
 			{"/limit", "192.0.2.2", "Banned by the operator of this service. Retry after 60 seconds."},
