@@ -342,16 +342,3 @@ func (c *call) reason() (string, error) {
 	}
 	return reason, nil
 }
-
-// auditUnknown leaves a line about a change of which the store did not say whether
-// it was made.
-func (s *Server) auditUnknown(c *call, action, reason string, err error) {
-	s.log.Warn("audit: perhaps changed", "who", c.who.Name, "from", c.RemoteAddr, "action", action, "reason", reason, "error", err)
-}
-
-// audit leaves a line about a change: who made it, what it was, and how it was
-// before and after.
-func (s *Server) audit(c *call, action, reason string, before, after any) {
-	s.log.Info("audit", "who", c.who.Name, "from", c.RemoteAddr, "action", action, "reason", reason,
-		"before", compact(before), "after", compact(after))
-}

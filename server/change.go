@@ -2,7 +2,6 @@ package server
 
 import (
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -142,18 +141,3 @@ func noEntry(what, id string) error {
 func overrideNote(o *rules.Override) *rules.Note { return &o.Note }
 func listedNote(l *rules.Listed) *rules.Note     { return &l.Note }
 func banNote(b *rules.Ban) *rules.Note           { return &b.Note }
-
-// compact is v as JSON for the log.
-func compact(v any) string {
-	if v == nil {
-		return ""
-	}
-	text, err := json.Marshal(v)
-	switch {
-	case err != nil:
-		return err.Error()
-	case string(text) == "null": // an empty list
-		return ""
-	}
-	return string(text)
-}

@@ -45,6 +45,7 @@ type metrics struct {
 	reloadsTaken, reloadsFailed prometheus.Counter
 	syncFailures                prometheus.Counter
 	breakerOpened               prometheus.Counter
+	auditDropped                prometheus.Counter
 
 	certificatesTaken, certificatesRefused prometheus.Counter
 	certificateExpiry                      *prometheus.GaugeVec // by listener
@@ -107,6 +108,7 @@ func newMetrics(s *Server) *metrics {
 		m.connectionsRefused.WithLabelValues(door)
 	}
 	m.breakerOpened = counter("stint_breaker_opened_total", "Times that the store failed so often that it is not asked until it answers again.")
+	m.auditDropped = counter("stint_audit_lines_dropped_total", "Lines about changes that the log did not take.")
 	m.syncFailures = counter("stint_sync_failures_total", "Times that this instance could not ask what the fleet shares; it keeps what it has.")
 	certificates := vec("stint_certificate_reloads_total", "Certificates read anew, by what became of them.", "result")
 	m.certificatesTaken, m.certificatesRefused = certificates.WithLabelValues("taken"), certificates.WithLabelValues("refused")

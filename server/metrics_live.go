@@ -25,12 +25,13 @@ var (
 	leasedUnits    = prometheus.NewDesc("stint_lease_units_total", "Units of limits charged ahead, and what became of them.", []string{"state"}, nil)
 	leasedHeld     = prometheus.NewDesc("stint_lease_units_held", "Units of limits that are charged ahead and neither served nor given back.", nil, nil)
 	inFlight       = prometheus.NewDesc("stint_in_flight", "Requests under way, by the listener that they came by.", []string{"listener"}, nil)
+	logDropped     = prometheus.NewDesc("stint_log_lines_dropped_total", "Lines that the log did not take, because nobody read it.", nil, nil)
 	overridesHave  = prometheus.NewDesc("stint_overrides", "Overrides in force, the same on every instance.", nil, nil)
 )
 
 // Describe is for prometheus.Collector.
 func (liveCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{rulesInfo, rulesHave, rulesNumber, controlsNumber, bansRunning, bansByHand, overridesHave, breakerState, instancesLive, denialsTotal, denialsHear, leasedUnits, leasedHeld, inFlight} {
+	for _, d := range []*prometheus.Desc{rulesInfo, rulesHave, rulesNumber, controlsNumber, bansRunning, bansByHand, overridesHave, breakerState, instancesLive, denialsTotal, denialsHear, leasedUnits, leasedHeld, inFlight, logDropped} {
 		to <- d
 	}
 }
@@ -74,6 +75,9 @@ func (c liveCollector) Collect(to chan<- prometheus.Metric) {
 			to <- prometheus.MustNewConstMetric(leasedUnits, prometheus.CounterValue, float64(of.units), of.state)
 		}
 		gauge(leasedHeld, float64(u.Held))
+	}
+	if c.s.dropped != nil {
+		to <- prometheus.MustNewConstMetric(logDropped, prometheus.CounterValue, float64(c.s.dropped()))
 	}
 	gauge(inFlight, float64(c.s.instance.gateway.now.Load()), gatewayDoor)
 	gauge(inFlight, float64(c.s.instance.check.now.Load()), checkDoor)

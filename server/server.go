@@ -24,8 +24,12 @@ type Config struct {
 	// Documents is where the fleet keeps what is changed at run time. nil: this
 	// instance keeps it by itself, until it ends.
 	Documents Documents
-	// Log is told of failures. nil: slog.Default.
+	// Log is told of failures, and of what the admin API changes. Its Handler must
+	// not block, for those who decide log, too: see LogWriter. nil: slog.Default.
 	Log *slog.Logger
+	// LogDropped is how many lines of the log were dropped, for the metrics. nil:
+	// that is not known.
+	LogDropped func() int64
 	// Program names what runs, with its version, for the admin API.
 	Program string
 	// Findings tells what is found beside the rules, for Server.Findings. nil:
@@ -58,6 +62,7 @@ type Server struct {
 	stopping   atomic.Bool
 	cutOff     cutOff
 	found      func() []rules.Finding // beside the rules; nil: nothing is
+	dropped    func() int64           // lines of log; nil: nobody knows
 	program    string
 
 	files        sync.Mutex // guards what follows while files are read; see Open
@@ -77,6 +82,7 @@ func New(c Config) *Server {
 		instance:  newInstance(&c.Settings),
 		started:   time.Now(),
 		found:     c.Findings,
+		dropped:   c.LogDropped,
 		program:   c.Program,
 	}
 	s.transports, s.routesRead = newTransports(&s.settings), routesRead(s.settings.Routes)

@@ -15,6 +15,9 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"time"
+
+	"github.com/stintdev/stint/server"
 )
 
 const usage = `Stint limits rates: exactly, in memory or in a Redis that a fleet shares.
@@ -56,7 +59,12 @@ func main() {
 // errUsage is an error in how the program was called.
 type errUsage struct{ error }
 
-func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
+// logPatience is for how long an end waits for whoever reads the log.
+const logPatience = time.Second
+
+func run(ctx context.Context, args []string, in io.Reader, out, to io.Writer) int {
+	errs := server.NewLogWriter(to)
+	defer errs.Close(logPatience)
 	err := dispatch(ctx, args, in, out, errs)
 	var wrong errUsage
 	switch {
@@ -74,7 +82,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	return 1
 }
 
-func dispatch(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) error {
+func dispatch(ctx context.Context, args []string, in io.Reader, out io.Writer, errs *server.LogWriter) error {
 	if len(args) == 0 {
 		fmt.Fprint(errs, usage)
 		return errUsage{errors.New("no command")}

@@ -184,7 +184,7 @@ func (c *choice) override(s *server.Settings) error {
 	return nil
 }
 
-func serve(ctx context.Context, args []string, out, errs io.Writer) error {
+func serve(ctx context.Context, args []string, out io.Writer, errs *server.LogWriter) error {
 	var c choice
 	if err := c.parse(args, out); err != nil {
 		return err
@@ -193,6 +193,7 @@ func serve(ctx context.Context, args []string, out, errs io.Writer) error {
 	if err != nil {
 		return err
 	}
+	signal.Ignore(syscall.SIGPIPE) // else it would end with whoever reads its log
 	log := slog.New(slog.NewTextHandler(errs, nil))
 	store, done, err := serveStore(&settings, log)
 	if err != nil {
@@ -218,7 +219,7 @@ func serve(ctx context.Context, args []string, out, errs io.Writer) error {
 	}
 	s := server.New(server.Config{
 		Settings: settings, Rules: set, Limiter: stint.NewLimiter(store), Documents: documents,
-		Log: log, Findings: func() []rules.Finding { return storeFindings(store) }, Program: "stint " + version(),
+		Log: log, LogDropped: errs.Dropped, Findings: func() []rules.Finding { return storeFindings(store) }, Program: "stint " + version(),
 	})
 	log.Info("rules", "version", set.Version, "count", len(set.Rules))
 	if c.config != "" {

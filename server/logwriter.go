@@ -1,0 +1,124 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// LogWriter stands before a writer that may block, such as a pipe that nobody reads,
+// so that whoever logs never waits for it. Lines wait in memory and are written by
+// a goroutine. Where they do not fit, they are dropped, and once the writer takes
+// lines again, a line says how many were.
+//
+// It is made by NewLogWriter and may be used from many goroutines at once.
+type LogWriter struct {
+	to   io.Writer
+	more chan struct{} // has a word when something waits
+	done chan struct{} // closed when the goroutine has ended
+
+	mu      sync.Mutex
+	waiting []byte // whole lines
+	lines   int64  // in waiting
+	untold  int64  // dropped, and the log does not say so yet
+	dropped int64  // in all
+	closed  bool
+}
+
+// maxLogWaiting is how much waits for a writer, in bytes: some thousands of lines.
+// As much again may be on its way.
+const maxLogWaiting = 1 << 20
+
+// errLogFull is what Write returns for a line that is dropped.
+var errLogFull = errors.New("the log takes no more lines")
+
+// NewLogWriter is a LogWriter in front of to. Close ends it.
+func NewLogWriter(to io.Writer) *LogWriter {
+	w := &LogWriter{to: to, more: make(chan struct{}, 1), done: make(chan struct{})}
+	go w.run()
+	return w
+}
+
+// Write takes a line, or several, with its end. It never blocks. An error means that
+// the line was dropped.
+func (w *LogWriter) Write(line []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || len(w.waiting)+len(line) > maxLogWaiting {
+		w.untold++
+		w.dropped++
+		return 0, errLogFull
+	}
+	w.waiting = append(w.waiting, line...)
+	w.lines++
+	w.wake()
+	return len(line), nil
+}
+
+func (w *LogWriter) wake() {
+	select {
+	case w.more <- struct{}{}:
+	default:
+	}
+}
+
+// Dropped is how many lines were dropped so far.
+func (w *LogWriter) Dropped() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.dropped
+}
+
+// Close writes what waits, for as long as patience lasts, and ends the LogWriter:
+// lines that come later are dropped. Where the writer blocks for longer, what waits
+// is lost, and one goroutine stays behind.
+func (w *LogWriter) Close(patience time.Duration) {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	w.wake()
+	select {
+	case <-w.done:
+	case <-time.After(patience):
+	}
+}
+
+// run writes what waits until the LogWriter is closed.
+func (w *LogWriter) run() {
+	defer close(w.done)
+	var batch []byte
+	for range w.more {
+		w.mu.Lock()
+		batch, w.waiting = w.waiting, batch[:0]
+		lines, untold, closed := w.lines, w.untold, w.closed
+		w.lines, w.untold = 0, 0
+		w.mu.Unlock()
+		var err error
+		if len(batch) > 0 {
+			_, err = w.to.Write(batch)
+		}
+		if err == nil && untold > 0 {
+			lines = 0
+			_, err = w.to.Write(droppedLine(untold))
+		}
+		if err != nil {
+			w.mu.Lock()
+			w.dropped += lines
+			w.untold += lines + untold
+			w.mu.Unlock()
+		}
+		if closed {
+			return
+		}
+	}
+}
+
+// droppedLine is a line of the log that tells of those that are missing.
+func droppedLine(n int64) []byte {
+	var b bytes.Buffer
+	slog.New(slog.NewTextHandler(&b, nil)).Warn("lines of the log are missing here, for it was not read", "lines", n)
+	return b.Bytes()
+}
