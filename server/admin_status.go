@@ -78,7 +78,7 @@ func (s *Server) showStatus(c *call) (int, any, error) {
 	return http.StatusOK, j, nil
 }
 
-// storeStatus asks the store something that changes nobody's counts.
+// storeStatus tells of the store what is known.
 func (s *Server) storeStatus(ctx context.Context) storeStatusJSON {
 	j := storeStatusJSON{Kind: "memory", Shared: s.shared}
 	if _, ok := s.limiter.Store.(*stint.Memory); !ok && s.limiter.Store != nil {
@@ -91,7 +91,10 @@ func (s *Server) storeStatus(ctx context.Context) storeStatusJSON {
 	if s.fallback != nil {
 		j.Breaker, j.Instances = s.fallback.State().String(), s.fallback.Live()
 	}
-	err := s.storeDecides(ctx)
+	err := s.storeError()
+	if err == nil && s.fallback != nil && s.pulse.Load() == nil { // nobody calls Follow
+		err = s.storeDecides(ctx)
+	}
 	if j.OK = err == nil; err != nil {
 		j.Error = err.Error()
 	}

@@ -32,7 +32,8 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 //	                examples
 //	GET /healthz    200 while the process runs
 //	GET /readyz     200 while it takes requests, else 503; also 503 if the store
-//	                does not decide and a rule denies then
+//	                does not decide and a rule denies then, as it was seen last
+//	                (see Follow): no probe waits for the store
 //	GET /metrics    what is counted here, for Prometheus; see docs/metrics.md
 //
 // A check request is a JSON object of any of these, each known to the rules by

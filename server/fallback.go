@@ -13,6 +13,7 @@ func (s *Server) newFallback(store stint.Store) *stint.Fallback {
 	b.Changed = func(to stint.BreakerState, why error) {
 		s.metrics.turned(to)
 		if to == stint.Open {
+			s.whyOpen.Store(&why)
 			s.log.Error("the store is not asked until it answers again; on_store_error decides", "error", why)
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/stintdev/stint/rules"
@@ -44,12 +45,17 @@ const (
 	followTimeout = time.Second
 )
 
-// Follow takes over what the fleet shares, once before it returns, if the documents
-// answer in time, and then whenever it changes, until ctx is done. Run does it;
-// it is for those who serve the handlers by themselves, and to be called once.
+// Follow takes over what the fleet shares, and asks whether the store decides, once
+// before it returns, if they answer within a second, and then again and again, until
+// ctx is done. Run does it; it is for those who serve the handlers by themselves, and
+// to be called once.
 func (s *Server) Follow(ctx context.Context) {
+	var first sync.WaitGroup
+	defer first.Wait()
 	if s.fallback != nil {
 		go s.fallback.Follow(ctx)
+		first.Go(func() { s.feelPulse(ctx) })
+		go s.followPulse(ctx)
 	}
 	if !s.shared {
 		return // changes are made here, and are in force when they are made

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,8 +50,9 @@ func TestGracefulShutdown(t *testing.T) {
 		fmt.Fprint(w, "finished")
 	})
 	// The check's store waits, too.
-	store := &limittest.Faulty{Store: new(stint.Memory), Fault: func(call int) limittest.Fault {
-		if call == 2 {
+	var waits atomic.Bool
+	store := &limittest.Faulty{Store: new(stint.Memory), Fault: func(int) limittest.Fault {
+		if waits.Swap(false) {
 			came <- true
 			<-goOn
 		}
@@ -60,6 +62,7 @@ func TestGracefulShutdown(t *testing.T) {
 	atGateway, atCheck := dial(t, g.gateway), dial(t, g.check)
 	fmt.Fprint(atGateway, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	<-came
+	waits.Store(true)
 	fmt.Fprint(atCheck, "POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Length: 22\r\n\r\n"+`{"client":"192.0.2.1"}`)
 	<-came
 	stopped := make(chan error)

@@ -1,11 +1,8 @@
 package server
 
 import (
-	"context"
 	"log"
 	"log/slog"
-	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,10 +46,12 @@ type Server struct {
 	started    time.Time
 	metrics    *metrics
 	limiter    *stint.Limiter
-	decider    *stint.Limiter  // the same, or where it fails something in its stead
-	fallback   *stint.Fallback // under decider; nil: limiter decides
-	denials    *stint.Denials  // between the two; nil: nothing is remembered
-	leases     *stint.Leases   // before both; nil: nothing is charged ahead
+	decider    *stint.Limiter        // the same, or where it fails something in its stead
+	fallback   *stint.Fallback       // under decider; nil: limiter decides
+	denials    *stint.Denials        // between the two; nil: nothing is remembered
+	leases     *stint.Leases         // before both; nil: nothing is charged ahead
+	pulse      atomic.Pointer[pulse] // of a store that may fail; nil: nobody has asked yet
+	whyOpen    atomic.Pointer[error] // why the breaker opened last; nil: it never did
 	instance   *instance
 	transports transports
 	routesRead rules.Ambiguity // what may mislead the routes
@@ -132,44 +131,4 @@ func (s *Server) Close() {
 	if s.fallback != nil {
 		s.fallback.Close()
 	}
-}
-
-// readyLimit is charged to see whether the store decides, which a replica and a
-// server that is full only seem to do when they are asked for nothing. Nobody finds
-// it exhausted.
-var readyLimit = stint.MustLimit("1000000 per 1s")
-
-// storeDecides tells why the store does not decide, if it does not.
-func (s *Server) storeDecides(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	_, err := s.limiter.Allow(ctx, "readyz", readyLimit)
-	return err
-}
-
-func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	if s.stopping.Load() {
-		http.Error(w, "stopping", http.StatusServiceUnavailable)
-		return
-	}
-	if err := s.storeDecides(r.Context()); err != nil {
-		s.log.Warn("the store does not decide", "error", err)
-		if s.needsStore() {
-			http.Error(w, "the store does not decide", http.StatusServiceUnavailable)
-			return
-		}
-		_, _ = w.Write([]byte("ready, without the store\n"))
-		return
-	}
-	_, _ = w.Write([]byte("ready\n"))
-}
-
-// needsStore tells whether requests would be refused for want of the store. Where
-// none would, a load balancer must not take this instance out, and with it, since
-// they all lose the same store, every other.
-func (s *Server) needsStore() bool {
-	return slices.ContainsFunc(s.Rules().Rules, func(r *rules.Rule) bool {
-		return r.Mode == rules.Enforce && r.OnStoreError == stint.OnErrorDeny
-	})
 }

@@ -1,0 +1,115 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/rules"
+)
+
+// readyLimit is charged to see whether the store decides, which a replica and a
+// server that is full only seem to do when they are asked for nothing. Nobody finds
+// it exhausted.
+var readyLimit = stint.MustLimit("1000000 per 1s")
+
+const (
+	// pulseEvery is how often the store is asked whether it decides, by nobody's
+	// request.
+	pulseEvery = time.Second
+	// pulseTimeout is how long it may take to answer.
+	pulseTimeout = time.Second
+)
+
+// pulse is what the store answered when it was last asked whether it decides: why it
+// does not, or nil.
+type pulse struct{ err error }
+
+// storeDecides asks the store, and tells why it does not decide, if it does not.
+func (s *Server) storeDecides(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, pulseTimeout)
+	defer cancel()
+	_, err := s.limiter.Allow(ctx, "readyz", readyLimit)
+	return err
+}
+
+// feelPulse asks the store once, and remembers what it said.
+func (s *Server) feelPulse(ctx context.Context) {
+	err := s.storeDecides(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	before := s.pulse.Swap(&pulse{err})
+	was := before != nil && before.err != nil
+	switch {
+	case err != nil && !was:
+		s.log.Warn("the store does not decide", "error", err)
+	case err == nil && was:
+		s.log.Info("the store decides")
+	}
+}
+
+func (s *Server) followPulse(ctx context.Context) {
+	ticker := time.NewTicker(pulseEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			s.feelPulse(ctx)
+		}
+	}
+}
+
+var errNotAsked = errors.New("it is not asked, for it has failed")
+
+// storeError is why the store does not decide, as far as that is known; nil: it does.
+// It never waits: a store in memory answers at once, and of another one it tells how
+// requests and the last pulse fared.
+func (s *Server) storeError() error {
+	if s.fallback == nil {
+		return s.storeDecides(context.Background())
+	}
+	if p := s.pulse.Load(); p != nil && p.err != nil {
+		return p.err
+	}
+	if s.fallback.State() == stint.Closed {
+		return nil
+	}
+	if why := s.whyOpen.Load(); why != nil {
+		return *why
+	}
+	return errNotAsked
+}
+
+// ready answers from what is known, for a probe that waits for a store that hangs
+// fails at every instance at once.
+func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	text := "ready\n"
+	switch {
+	case s.stopping.Load():
+		http.Error(w, "stopping", http.StatusServiceUnavailable)
+		return
+	case s.storeError() == nil:
+	case s.needsStore():
+		http.Error(w, "the store does not decide", http.StatusServiceUnavailable)
+		return
+	default:
+		text = "ready, without the store\n"
+	}
+	_, _ = w.Write([]byte(text))
+}
+
+// needsStore tells whether requests would be refused for want of the store. Where
+// none would, a load balancer must not take this instance out, and with it, since
+// they all lose the same store, every other.
+func (s *Server) needsStore() bool {
+	return slices.ContainsFunc(s.Rules().Rules, func(r *rules.Rule) bool {
+		return r.Mode == rules.Enforce && r.OnStoreError == stint.OnErrorDeny
+	})
+}
