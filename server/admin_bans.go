@@ -2,18 +2,23 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
 )
 
-// banJSON is a ban by hand, and why it is without effect, if it is.
+// banJSON is a ban by hand, and why it is without effect, if it is; in the answer to a
+// change, also where that is in force, if not everywhere.
 type banJSON struct {
 	rules.Ban
 	Problem string `json:"problem,omitempty"`
+	Pending string `json:"pending,omitempty"`
 }
 
 // penaltyBanJSON is a ban that a rule's penalty imposed.
@@ -31,11 +36,7 @@ func (s *Server) listBans(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	rule := c.URL.Query().Get("rule")
-	all := struct {
-		ByHand    []banJSON        `json:"by_hand"`
-		ByPenalty []penaltyBanJSON `json:"by_penalty"`
-		Truncated bool             `json:"truncated"`
-	}{[]banJSON{}, []penaltyBanJSON{}, false}
+	all := bansJSON{ByHand: []banJSON{}}
 	now := s.state()
 	for _, b := range now.controls.Bans {
 		switch {
@@ -43,23 +44,39 @@ func (s *Server) listBans(c *call) (int, any, error) {
 		case len(all.ByHand) == limit:
 			all.Truncated = true
 		default:
-			all.ByHand = append(all.ByHand, banJSON{b, cmp.Or(now.problem(b.ID), now.set.BanOverruled(&b))})
+			all.ByHand = append(all.ByHand, banJSON{Ban: b, Problem: cmp.Or(now.problem(b.ID), now.set.BanOverruled(&b))})
 		}
 	}
-	for r, err := range s.limiter.Banned(c.Context()) {
-		if err != nil {
-			return 0, nil, err
-		}
+	v := s.view(c.Context())
+	defer v.close()
+	more := false
+	anew := func() { all.ByPenalty, more = []penaltyBanJSON{}, false }
+	anew()
+	err = v.banned(c.Context(), anew, func(r stint.Record) bool {
 		if rule != "" && r.Penalty != rule {
-			continue
+			return true
 		}
-		if len(all.ByPenalty) == limit {
-			all.Truncated = true
-			break
+		if more = len(all.ByPenalty) == limit; more {
+			return false
 		}
 		all.ByPenalty = append(all.ByPenalty, penaltyBanJSON{r.Penalty, shownKey(r.Key), r.Hashed, r.BanLeft.Microseconds(), r.Bans})
+		return true
+	})
+	if err != nil {
+		return 0, nil, err
 	}
+	all.Truncated = all.Truncated || more
+	all.seenBy = v.seenBy()
 	return http.StatusOK, all, nil
+}
+
+// bansJSON are the bans that run. Those by penalty are the store's, or where that does
+// not answer those that this instance knows of.
+type bansJSON struct {
+	ByHand    []banJSON        `json:"by_hand"`
+	ByPenalty []penaltyBanJSON `json:"by_penalty"`
+	Truncated bool             `json:"truncated"`
+	seenBy
 }
 
 // shownKey is a key that the store holds. Others than rules may have put there what
@@ -127,17 +144,16 @@ func (s *Server) addBan(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	var replaced []rules.Ban
-	err = s.change(c, "ban", func(now *rules.Controls) ([]string, error) {
-		replaced = t.liftByHand(now)
+	replaced, alone, err := commit(s, c, change[[]rules.Ban]{action: "ban", reason: b.Reason, edit: func(now *rules.Controls) ([]rules.Ban, []string, error) {
+		replaced := t.liftByHand(now)
 		now.Bans = append(now.Bans, b)
-		return []string{b.ID}, nil
-	})
+		return replaced, []string{b.ID}, nil
+	}})
 	if err != nil {
 		return 0, nil, err
 	}
-	s.audit(c, "ban", b.Reason, replaced, b)
-	return http.StatusCreated, banJSON{b, s.Rules().BanOverruled(&b)}, nil
+	s.audit(c, "ban", b.Reason, replaced, b, alone)
+	return http.StatusCreated, banJSON{b, s.Rules().BanOverruled(&b), aloneText(alone)}, nil
 }
 
 // liftByHand removes the bans by hand of t, and returns them.
@@ -159,20 +175,23 @@ func (s *Server) removeBan(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	var gone rules.Ban
 	id := c.PathValue("id")
-	err = s.change(c, "lift ban", func(now *rules.Controls) ([]string, error) {
-		var ok bool
-		if gone, ok = take(&now.Bans, banNote, id); !ok {
-			return nil, noEntry("ban by hand", id)
-		}
-		return nil, nil
-	})
+	gone, alone, err := commit(s, c, change[rules.Ban]{action: "lift ban", reason: reason, edit: func(now *rules.Controls) (rules.Ban, []string, error) {
+		gone, err := take(&now.Bans, banNote, "ban by hand", id)
+		return gone, nil, err
+	}})
 	if err != nil {
 		return 0, nil, err
 	}
-	s.audit(c, "lift ban", reason, gone, nil)
-	return http.StatusOK, banJSON{Ban: gone}, nil
+	s.audit(c, "lift ban", reason, gone, nil, alone)
+	return http.StatusOK, banJSON{Ban: gone, Pending: aloneText(alone)}, nil
+}
+
+// liftedJSON is what was lifted.
+type liftedJSON struct {
+	ByHand    []banJSON        `json:"by_hand"`
+	ByPenalty []penaltyBanJSON `json:"by_penalty"`
+	Pending   string           `json:"pending,omitempty"`
 }
 
 // liftBans forgets the penalty's ban first and tells the fleet then: told before, an
@@ -187,58 +206,68 @@ func (s *Server) liftBans(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	gone := struct {
-		ByHand    []banJSON        `json:"by_hand"`
-		ByPenalty []penaltyBanJSON `json:"by_penalty"`
-	}{[]banJSON{}, []penaltyBanJSON{}}
-	var forgotten bool
-	if t.rule != "" {
-		if gone.ByPenalty, forgotten, err = s.pardon(c, &t); err != nil {
-			return 0, nil, err
-		}
-	}
-	err = s.change(c, "lift bans", func(now *rules.Controls) ([]string, error) {
-		gone.ByHand = []banJSON{}
-		for _, b := range t.liftByHand(now) {
-			gone.ByHand = append(gone.ByHand, banJSON{Ban: b})
-		}
-		if t.rule != "" {
-			now.Lifts = append(now.Lifts, rules.Lift{Rule: t.rule, Key: t.key, At: time.Now().UTC()})
-		} else if len(gone.ByHand) == 0 {
-			return nil, notFound("There is no ban by hand of the network %s.", t.network)
-		}
-		return nil, nil
-	})
+	penalty, before, err := s.held(c, &t)
 	if err != nil {
-		if t.rule != "" { // the store has forgotten the violations by now
+		return 0, nil, err
+	}
+	ch := change[[]rules.Ban]{action: "lift bans", reason: reason, edit: t.lift(time.Now().UTC())}
+	if penalty != nil {
+		ch.store = func(ctx context.Context) error { return s.limiter.Pardon(ctx, string(t.key), penalty) }
+	}
+	byHand, alone, err := commit(s, c, ch)
+	if err != nil {
+		if penalty != nil { // the store may have forgotten the violations by now
 			s.auditUnknown(c, "lift bans", reason, err)
 		}
 		return 0, nil, err
 	}
-	if len(gone.ByHand) == 0 && !forgotten {
+	if len(byHand) == 0 && before == (stint.Record{}) {
 		// The fleet was told all the same: an instance may hold against the key what
 		// it counted while the store was away.
 		return 0, nil, notFound("There is neither a ban nor a violation of the key under the rule %s.", t.rule)
 	}
-	s.audit(c, "lift bans", reason, gone, nil)
+	gone := liftedJSON{[]banJSON{}, []penaltyBanJSON{}, aloneText(alone)}
+	for _, b := range byHand {
+		gone.ByHand = append(gone.ByHand, banJSON{Ban: b})
+	}
+	if before.BanLeft > 0 {
+		gone.ByPenalty = append(gone.ByPenalty, penaltyBanJSON{t.rule, t.key, false, before.BanLeft.Microseconds(), before.Bans})
+	}
+	s.audit(c, "lift bans", reason, gone, nil, alone)
 	return http.StatusOK, gone, nil
 }
 
-// pardon forgets what the penalty of a rule holds against a key: a ban, which is
-// lifted, and violations and bans that were. forgotten is false if there was nothing.
-func (s *Server) pardon(c *call, t *target) (lifted []penaltyBanJSON, forgotten bool, err error) {
-	lifted = []penaltyBanJSON{}
+// lift is the edit that lifts what is of t, at an instant.
+func (t target) lift(at time.Time) func(*rules.Controls) ([]rules.Ban, []string, error) {
+	lift := rules.Lift{Rule: t.rule, Key: t.key, At: at}
+	return func(now *rules.Controls) ([]rules.Ban, []string, error) {
+		byHand := t.liftByHand(now)
+		switch {
+		case t.rule == "" && len(byHand) == 0:
+			return nil, nil, notFound("There is no ban by hand of the network %s.", t.network)
+		case t.rule != "" && !slices.Contains(now.Lifts, lift):
+			now.Lifts = append(now.Lifts, lift)
+		}
+		return byHand, nil, nil
+	}
+}
+
+// held is what the penalty of t's rule holds against its key: a ban, and violations
+// and bans that were; zero if there is nothing. The penalty is nil where the rule has
+// none, or t is a network.
+func (s *Server) held(c *call, t *target) (*stint.Penalty, stint.Record, error) {
+	if t.rule == "" {
+		return nil, stint.Record{}, nil
+	}
 	r, err := s.rule(t.rule)
 	if err != nil || r.Penalty == nil {
-		return lifted, false, err
+		return nil, stint.Record{}, err
 	}
-	before, err := s.limiter.Record(c.Context(), string(t.key), r.Penalty)
-	if err == nil {
-		err = s.limiter.Pardon(c.Context(), string(t.key), r.Penalty)
-		s.undone(string(t.key))
+	v := s.view(c.Context())
+	defer v.close()
+	record, err := v.record(string(t.key), r.Penalty)
+	if record.Violations == 0 && record.Bans == 0 && record.BanLeft == 0 {
+		record = stint.Record{}
 	}
-	if err == nil && before.BanLeft > 0 {
-		lifted = append(lifted, penaltyBanJSON{r.Name, t.key, false, before.BanLeft.Microseconds(), before.Bans})
-	}
-	return lifted, before.Violations > 0 || before.Bans > 0 || before.BanLeft > 0, err
+	return r.Penalty, record, err
 }

@@ -8,17 +8,18 @@ import (
 	"github.com/stintdev/stint/rules"
 )
 
-// overrideJSON is an override, and why it is without effect, if it is.
+// overrideJSON is an override, as banJSON is a ban.
 type overrideJSON struct {
 	rules.Override
 	Problem string `json:"problem,omitempty"`
+	Pending string `json:"pending,omitempty"`
 }
 
 func (s *Server) listOverrides(*call) (int, any, error) {
 	now := s.state()
 	all := []overrideJSON{}
 	for _, o := range now.controls.Overrides {
-		all = append(all, overrideJSON{o, cmp.Or(now.problem(o.ID), now.set.OverrideOverruled(&o))})
+		all = append(all, overrideJSON{Override: o, Problem: cmp.Or(now.problem(o.ID), now.set.OverrideOverruled(&o))})
 	}
 	return http.StatusOK, struct {
 		Overrides []overrideJSON `json:"overrides"`
@@ -50,10 +51,8 @@ func (s *Server) addOverride(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	var replaced []rules.Override
-	err = s.change(c, "add override", func(now *rules.Controls) ([]string, error) {
+	replaced, alone, err := commit(s, c, change[[]rules.Override]{action: "add override", reason: o.Reason, edit: func(now *rules.Controls) (replaced []rules.Override, ids []string, err error) {
 		kept := now.Overrides[:0]
-		replaced = nil
 		for _, other := range now.Overrides {
 			if other.Rule == o.Rule && other.Key == o.Key && other.Tier == o.Tier {
 				replaced = append(replaced, other)
@@ -62,13 +61,13 @@ func (s *Server) addOverride(c *call) (int, any, error) {
 			}
 		}
 		now.Overrides = append(kept, o)
-		return []string{o.ID}, nil
-	})
+		return replaced, []string{o.ID}, nil
+	}})
 	if err != nil {
 		return 0, nil, err
 	}
-	s.audit(c, "add override", o.Reason, replaced, o)
-	return http.StatusCreated, overrideJSON{o, s.Rules().OverrideOverruled(&o)}, nil
+	s.audit(c, "add override", o.Reason, replaced, o, alone)
+	return http.StatusCreated, overrideJSON{o, s.Rules().OverrideOverruled(&o), aloneText(alone)}, nil
 }
 
 func (s *Server) removeOverride(c *call) (int, any, error) {
@@ -76,26 +75,23 @@ func (s *Server) removeOverride(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	var gone rules.Override
 	id := c.PathValue("id")
-	err = s.change(c, "remove override", func(now *rules.Controls) ([]string, error) {
-		var ok bool
-		if gone, ok = take(&now.Overrides, overrideNote, id); !ok {
-			return nil, noEntry("override", id)
-		}
-		return nil, nil
-	})
+	gone, alone, err := commit(s, c, change[rules.Override]{action: "remove override", reason: reason, edit: func(now *rules.Controls) (rules.Override, []string, error) {
+		gone, err := take(&now.Overrides, overrideNote, "override", id)
+		return gone, nil, err
+	}})
 	if err != nil {
 		return 0, nil, err
 	}
-	s.audit(c, "remove override", reason, gone, nil)
-	return http.StatusOK, overrideJSON{Override: gone}, nil
+	s.audit(c, "remove override", reason, gone, nil, alone)
+	return http.StatusOK, overrideJSON{Override: gone, Pending: aloneText(alone)}, nil
 }
 
-// listedJSON is an entry of a list, and why it is without effect, if it is.
+// listedJSON is an entry of a list, as banJSON is a ban.
 type listedJSON struct {
 	rules.Listed
 	Problem string `json:"problem,omitempty"`
+	Pending string `json:"pending,omitempty"`
 }
 
 // list is the list that the path names.
@@ -118,7 +114,7 @@ func (s *Server) showList(c *call) (int, any, error) {
 	now := s.state()
 	all := []listedJSON{}
 	for _, l := range *list(&now.controls) {
-		all = append(all, listedJSON{l, now.problem(l.ID)})
+		all = append(all, listedJSON{Listed: l, Problem: now.problem(l.ID)})
 	}
 	return http.StatusOK, struct {
 		Entries []listedJSON `json:"entries"`
@@ -139,16 +135,18 @@ func (s *Server) addListed(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	action := "add to " + c.PathValue("list")
-	err = s.change(c, action, func(now *rules.Controls) ([]string, error) {
+	_, alone, err := commit(s, c, change[any]{action: action, reason: l.Reason, edit: func(now *rules.Controls) (any, []string, error) {
 		all := list(now)
-		*all = append(*all, l)
-		return []string{l.ID}, nil
-	})
+		if !slices.ContainsFunc(*all, func(other rules.Listed) bool { return other.ID == l.ID }) {
+			*all = append(*all, l)
+		}
+		return nil, []string{l.ID}, nil
+	}})
 	if err != nil {
 		return 0, nil, err
 	}
-	s.audit(c, action, l.Reason, nil, l)
-	return http.StatusCreated, listedJSON{Listed: l}, nil
+	s.audit(c, action, l.Reason, nil, l, alone)
+	return http.StatusCreated, listedJSON{Listed: l, Pending: aloneText(alone)}, nil
 }
 
 func (s *Server) removeListed(c *call) (int, any, error) {
@@ -160,18 +158,15 @@ func (s *Server) removeListed(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	var gone rules.Listed
-	id, action := c.PathValue("id"), "take off "+c.PathValue("list")
-	err = s.change(c, action, func(now *rules.Controls) ([]string, error) {
-		var ok bool
-		if gone, ok = take(list(now), listedNote, id); !ok {
-			return nil, noEntry("entry of the "+c.PathValue("list"), id)
-		}
-		return nil, nil
-	})
+	id, name := c.PathValue("id"), c.PathValue("list")
+	action := "take off " + name
+	gone, alone, err := commit(s, c, change[rules.Listed]{action: action, reason: reason, edit: func(now *rules.Controls) (rules.Listed, []string, error) {
+		gone, err := take(list(now), listedNote, "entry of the "+name, id)
+		return gone, nil, err
+	}})
 	if err != nil {
 		return 0, nil, err
 	}
-	s.audit(c, action, reason, gone, nil)
-	return http.StatusOK, listedJSON{Listed: gone}, nil
+	s.audit(c, action, reason, gone, nil, alone)
+	return http.StatusOK, listedJSON{Listed: gone, Pending: aloneText(alone)}, nil
 }

@@ -1,8 +1,7 @@
 package server
 
 import (
-	"context"
-	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 
@@ -19,10 +18,6 @@ type limitJSON struct {
 	Used       int64  `json:"used"`
 	Remaining  int64  `json:"remaining"`
 	ResetAfter int64  `json:"reset_after_us"`
-}
-
-func limitOf(d *stint.Decision) limitJSON {
-	return limitJSON{"", d.Limit.String(), d.Limit.Capacity(), d.Used(), d.Remaining, d.ResetAfter.Microseconds()}
 }
 
 // keyLimitJSON is limitJSON with what the store keeps; nil: nothing, or it cannot tell.
@@ -49,6 +44,7 @@ type keyJSON struct {
 	Override *rules.Override `json:"override,omitempty"`
 	Penalty  *recordJSON     `json:"penalty,omitempty"`
 	Ban      *rules.Ban      `json:"ban,omitempty"`
+	seenBy
 }
 
 // keyCall is a call about a key under a rule.
@@ -120,26 +116,29 @@ func (s *Server) showKey(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	j, err := s.keyState(c.Context(), k)
+	v := s.view(c.Context())
+	defer v.close()
+	j, err := v.keyState(k)
 	return http.StatusOK, j, err
 }
 
-func (s *Server) keyState(ctx context.Context, k *keyCall) (keyJSON, error) {
+func (v *view) keyState(k *keyCall) (keyJSON, error) {
 	j := keyJSON{Rule: k.rule.Name, Key: k.key, Mode: k.rule.Mode.String(), Tier: k.tier, Limits: []keyLimitJSON{}, Override: k.override}
 	if !k.rule.Watches {
 		var err error
-		if j.Limits, err = s.counts(ctx, k); err != nil {
+		if j.Limits, err = v.counts(k); err != nil {
 			return j, err
 		}
 	}
 	if p := k.rule.Penalty; p != nil {
-		r, err := s.limiter.Record(ctx, string(k.key), p)
+		r, err := v.record(string(k.key), p)
 		if err != nil {
 			return j, err
 		}
 		j.Penalty = &recordJSON{r.Violations, r.Bans, r.BanLeft.Microseconds()}
 	}
-	now := s.state()
+	j.seenBy = v.seenBy()
+	now := v.state()
 	t := target{rule: k.rule.Name, key: k.key}
 	for i := range now.controls.Bans {
 		if t.is(&now.controls.Bans[i]) {
@@ -151,7 +150,7 @@ func (s *Server) keyState(ctx context.Context, k *keyCall) (keyJSON, error) {
 
 // counts are how the key stands under the limits of the call's tier. Where the call
 // names none, those of the tiers under which something is used follow.
-func (s *Server) counts(ctx context.Context, k *keyCall) ([]keyLimitJSON, error) {
+func (v *view) counts(k *keyCall) ([]keyLimitJSON, error) {
 	limits := slices.Clone(k.limits)
 	tiers := make([]string, len(limits)) // of each limit
 	if k.tier == "" {
@@ -165,7 +164,7 @@ func (s *Server) counts(ctx context.Context, k *keyCall) ([]keyLimitJSON, error)
 	}
 	var all []keyLimitJSON
 	for from := 0; from < len(limits); from += stint.MaxAsks {
-		some, err := s.keyLimits(ctx, k, limits[from:min(from+stint.MaxAsks, len(limits))])
+		some, err := v.keyLimits(k, limits[from:min(from+stint.MaxAsks, len(limits))])
 		if err != nil {
 			return nil, err
 		}
@@ -179,19 +178,22 @@ func (s *Server) counts(ctx context.Context, k *keyCall) ([]keyLimitJSON, error)
 }
 
 // keyLimits is how the key stands under each of the limits.
-func (s *Server) keyLimits(ctx context.Context, k *keyCall, limits []*stint.Limit) ([]keyLimitJSON, error) {
+func (v *view) keyLimits(k *keyCall, limits []*stint.Limit) ([]keyLimitJSON, error) {
 	out := make([]stint.Decision, len(limits))
-	if _, err := s.limiter.Take(ctx, k.request(limits, 0), out); err != nil {
+	if err := v.look(k.request(limits, 0), out); err != nil {
 		return nil, err
 	}
-	stored, err := s.limiter.Inspect(ctx, string(k.key), limits...)
-	if err != nil && !errors.Is(err, stint.ErrUnsupported) {
+	stored, err := v.kept(string(k.key), limits)
+	if err == nil && stored == nil && v.alone != nil { // since then, perhaps
+		err = v.look(k.request(limits, 0), out)
+	}
+	if err != nil {
 		return nil, err
 	}
 	all := make([]keyLimitJSON, len(out))
 	for i := range out {
-		all[i].limitJSON = limitOf(&out[i])
-		if err == nil && stored[i].Held {
+		all[i].limitJSON = v.limitOf(&out[i])
+		if stored != nil && stored[i].Held {
 			ago, left := stored[i].Idle.Microseconds(), stored[i].Expires.Microseconds()
 			all[i].ChargedAgo, all[i].ExpiresIn = &ago, &left
 		}
@@ -242,10 +244,16 @@ func (s *Server) giveBackKey(c *call) (int, any, error) {
 	})
 }
 
-// changeKey answers with how the key stands once it is changed. What was changed
-// leaves its line, also where how it stands then cannot be told.
+// changeKey answers with how the key stands once it is changed, which only the store
+// can do. What was changed leaves its line, also where how it stands then cannot be
+// told.
 func (s *Server) changeKey(c *call, k *keyCall, action string, change func() error) (int, any, error) {
-	before, err := s.keyState(c.Context(), k)
+	v := s.view(c.Context())
+	defer v.close()
+	before, err := v.keyState(k)
+	if err == nil && v.alone != nil {
+		err = unavailable(fmt.Errorf("nothing was changed: %w", v.alone))
+	}
 	if err != nil {
 		return 0, nil, err
 	}
@@ -255,11 +263,13 @@ func (s *Server) changeKey(c *call, k *keyCall, action string, change func() err
 		s.auditUnknown(c, action, k.reason, err)
 		return 0, nil, err
 	}
-	after, err := s.keyState(c.Context(), k)
+	v = s.view(c.Context())
+	defer v.close()
+	after, err := v.keyState(k)
 	if err != nil {
-		s.audit(c, action, k.reason, before, nil)
+		s.audit(c, action, k.reason, before, nil, nil)
 		return 0, nil, err
 	}
-	s.audit(c, action, k.reason, before, after)
+	s.audit(c, action, k.reason, before, after, nil)
 	return http.StatusOK, after, nil
 }

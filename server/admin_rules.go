@@ -174,7 +174,7 @@ func (s *Server) push(c *call, action string, v *version, after int64) (int, any
 		return 0, nil, conflict(newest, after)
 	}
 	_ = s.lookAt(c.Context(), &s.live.rules) // if it fails, it is seen soon
-	s.audit(c, action, v.Note, after, v.json())
+	s.audit(c, action, v.Note, after, v.json(), nil)
 	return http.StatusOK, v.json(), nil
 }
 

@@ -39,6 +39,15 @@ type refusedJSON struct {
 type controlsStatusJSON struct {
 	Number   int64                `json:"number"`
 	Problems []controlProblemJSON `json:"problems"`
+	// Pending are the changes that are in force at this instance alone.
+	Pending []pendingJSON `json:"pending"`
+}
+
+type pendingJSON struct {
+	At     time.Time `json:"at"`
+	Who    string    `json:"who"`
+	Action string    `json:"action"`
+	Reason string    `json:"reason,omitempty"`
 }
 
 type controlProblemJSON struct {
@@ -65,12 +74,15 @@ func (s *Server) showStatus(c *call) (int, any, error) {
 			Source: now.source(), Version: now.set.Version, Number: now.number,
 			Count: len(now.set.Rules), Enabled: now.set.Enabled, Taken: now.taken.UTC(),
 		},
-		Controls: controlsStatusJSON{now.changed, []controlProblemJSON{}},
+		Controls: controlsStatusJSON{now.changed, []controlProblemJSON{}, []pendingJSON{}},
 		Store:    s.storeStatus(c.Context()),
 		Findings: append([]rules.Finding{}, s.Findings()...),
 	}
 	if now.refused != nil {
 		j.Rules.Refused = &refusedJSON{now.refused.at.UTC(), now.refused.err.Error()}
+	}
+	for _, p := range now.pending {
+		j.Controls.Pending = append(j.Controls.Pending, pendingJSON{p.at, p.who, p.action, p.reason})
 	}
 	for _, p := range now.problems {
 		j.Controls.Problems = append(j.Controls.Problems, controlProblemJSON(p))

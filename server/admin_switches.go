@@ -15,7 +15,8 @@ type switchesJSON struct {
 		Set  *bool `json:"set"`
 		Now  bool  `json:"now"`
 	} `json:"enabled"`
-	Rules []ruleSwitchJSON `json:"rules"`
+	Rules   []ruleSwitchJSON `json:"rules"`
+	Pending string           `json:"pending,omitempty"` // see banJSON
 }
 
 type ruleSwitchJSON struct {
@@ -61,7 +62,7 @@ func (s *Server) setSwitches(c *call) (int, any, error) {
 		return 0, nil, badCall("Nothing is to be switched: give enabled, or rules with their modes.")
 	}
 	before := s.switches()
-	err = s.change(c, "switch", func(now *rules.Controls) (ids []string, err error) {
+	_, alone, err := commit(s, c, change[any]{action: "switch", reason: want.reason, edit: func(now *rules.Controls) (_ any, ids []string, err error) {
 		if want.setEnabled {
 			now.Enabled = want.enabled
 		}
@@ -76,13 +77,14 @@ func (s *Server) setSwitches(c *call) (int, any, error) {
 			now.Modes[name] = *mode
 			ids = append(ids, name) // not those of before: their rules may be gone
 		}
-		return ids, nil
-	})
+		return nil, ids, nil
+	}})
 	if err != nil {
 		return 0, nil, err
 	}
 	after := s.switches()
-	s.audit(c, "switch", want.reason, before, after)
+	s.audit(c, "switch", want.reason, before, after, alone)
+	after.Pending = aloneText(alone)
 	return http.StatusOK, after, nil
 }
 

@@ -8,10 +8,20 @@ import (
 )
 
 // audit leaves a line about a change: who made it, what it was, and how it was
-// before and after.
-func (s *Server) audit(c *call, action, reason string, before, after any) {
-	s.auditLine(slog.LevelInfo, "audit", "who", c.who.Name, "from", c.RemoteAddr, "action", action, "reason", reason,
-		"before", compact(before), "after", compact(after))
+// before and after. alone is why it is in force at this instance alone, if it is.
+func (s *Server) audit(c *call, action, reason string, before, after any, alone error) {
+	args := []any{"who", c.who.Name, "from", c.RemoteAddr, "action", action, "reason", reason,
+		"before", compact(before), "after", compact(after)}
+	if alone != nil {
+		args = append(args, "pending", alone)
+	}
+	s.auditLine(slog.LevelInfo, "audit", args...)
+}
+
+// auditMerged leaves a line about a change that was made while the store was away:
+// what became of it.
+func (s *Server) auditMerged(text string, p *pending, more ...any) {
+	s.auditLine(slog.LevelInfo, text, append([]any{"who", p.who, "action", p.action, "reason", p.reason, "made", p.at}, more...)...)
 }
 
 // auditUnknown leaves a line about a change of which the store did not say whether

@@ -1,9 +1,9 @@
 package server
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -20,57 +20,141 @@ const mostRivals = 50
 // maxDocument is the size of the largest document, in bytes, as Redis takes it.
 const maxDocument = 4 << 20
 
-// change edits the controls of the fleet, on top of what others change at the same
-// time: all of the edit, or nothing. edit may be called several times, each time
-// with a copy of the newest controls; it returns the IDs of what it changed, which
-// must not be a problem under the rules of now. Once change returns, this instance
-// goes by the change, and the others soon do.
-func (s *Server) change(c *call, action string, edit func(*rules.Controls) (ids []string, err error)) error {
-	for range mostRivals {
-		written, err := s.tryChange(c, action, edit)
-		if written || err != nil {
-			return err
-		}
-	}
-	return &callError{status: http.StatusConflict, detail: "Others change so much at the same time that this change found no gap. Nothing was changed."}
+// changeTimeout bounds how long a change waits for the documents before it is made
+// at this instance alone.
+const changeTimeout = time.Second
+
+// change is a change of the controls.
+type change[T any] struct {
+	action, reason string
+	// edit edits controls: all of the change, or nothing. It is called with a copy of
+	// the newest controls, perhaps several times, and later once more where the store
+	// is away; so it writes nowhere else, and an edit of what it has edited already
+	// comes to the same or fails. It returns what it replaced, and the IDs of what it
+	// changed, which must not be a problem under the rules of now.
+	edit func(*rules.Controls) (replaced T, ids []string, err error)
+	// store is done in the store before the edit is written. nil: nothing is.
+	store func(context.Context) error
 }
 
-func (s *Server) tryChange(c *call, action string, edit func(*rules.Controls) ([]string, error)) (written bool, err error) {
+// commit makes a change, on top of what others change at the same time. Once it
+// returns, this instance goes by the change, and the others soon do. Where the store
+// does not answer, the change is made at this instance alone, and alone is why; it is
+// merged when the store is back.
+func commit[T any](s *Server, c *call, ch change[T]) (replaced T, alone, err error) {
+	p := &pending{
+		who: c.who.Name, action: ch.action, reason: ch.reason, at: time.Now().UTC(), store: ch.store,
+		edit: func(now *rules.Controls) ([]string, error) {
+			_, ids, err := ch.edit(now)
+			return ids, err
+		},
+	}
+	alone, err = s.commit(c.Context(), p, func(now *rules.Controls) (ids []string, err error) {
+		replaced, ids, err = ch.edit(now)
+		return ids, err
+	})
+	return replaced, alone, err
+}
+
+// commit makes the change p, whose edit is first done by edit.
+func (s *Server) commit(ctx context.Context, p *pending, edit func(*rules.Controls) ([]string, error)) (alone, err error) {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	if alone = s.unseen(); alone == nil {
+		ctx, cancel := context.WithTimeout(ctx, changeTimeout)
+		defer cancel()
+		for range mostRivals {
+			written, err := s.write(ctx, p, edit)
+			var refused *callError
+			if written || errors.As(err, &refused) {
+				return nil, err
+			}
+			if alone = err; err != nil {
+				break
+			}
+		}
+		if alone == nil {
+			return nil, &callError{status: http.StatusConflict, detail: "Others change so much at the same time that this change found no gap. Nothing was changed."}
+		}
+	}
+	return alone, s.changeAlone(p, edit)
+}
+
+// write writes the next version of the controls: what waits to be merged and then p,
+// which is nil if there is only what waits. written is false where another instance
+// was faster. An error that is no *callError is the store's; then it may have been
+// written.
+func (s *Server) write(ctx context.Context, p *pending, edit func(*rules.Controls) ([]string, error)) (written bool, err error) {
 	// The rules, too: a rule that was pushed just now, elsewhere, can be changed here.
 	for _, f := range s.live.followed {
-		if err := s.lookAt(c.Context(), f); err != nil {
-			return false, unavailable(err)
+		if err := s.lookAt(ctx, f); err != nil {
+			return false, err
 		}
 	}
 	s.live.mu.Lock()
-	base, controls, seen := s.live.base, s.live.now.Clone(), s.live.controls.seen
+	base, seen, waiting := s.live.base, s.live.controls.seen, slices.Clone(s.live.pending)
 	s.live.mu.Unlock()
+	controls := seen.controls()
 	controls.Expire(time.Now().Add(-clockSlack), keepLifts)
-	ids, err := edit(controls)
-	if err != nil {
-		return false, err
+	before := compact(controls)
+	merged, dropped := mergeInto(controls, waiting)
+	v := &version{At: seen.after(), number: seen.number + 1}
+	if p != nil {
+		if err := tryEdit(base, controls, edit); err != nil {
+			return false, err
+		}
+		merged = append(merged, p)
 	}
-	_, problems := base.With(controls)
-	for _, p := range problems {
-		if slices.Contains(ids, p.ID) {
-			return false, impossible("", "%s", p.Text)
+	for _, m := range merged {
+		if m.store != nil {
+			if err := m.store(ctx); err != nil {
+				return false, err
+			}
 		}
 	}
-	v := &version{Author: c.who.Name, Note: action, At: seen.after(), Controls: controls, number: seen.number + 1}
+	if p == nil && compact(controls) == before {
+		// What waited was dropped, or is there: its writing went unanswered.
+		s.settle(&seen, nil, len(waiting), merged, dropped)
+		return true, nil
+	}
+	v.Author, v.Note, v.Controls = merged.authors(), merged.actions(), controls
 	if err := v.encode(); err != nil {
 		return false, err
 	}
 	if len(v.data) > maxDocument {
-		return false, impossible("", "all that is changed at run time would take %d bytes: at most %d; remove what has had its day", len(v.data), maxDocument)
+		err := errTooLarge(len(v.data))
+		if p == nil {
+			s.giveUp(&seen, waiting, err)
+		}
+		return false, err
 	}
-	if written, err = s.documents.Write(c.Context(), controlsDocument, v.number, v.data); err != nil {
-		s.auditUnknown(c, action, "", err)
-		return false, unavailable(fmt.Errorf("whether the change was made is not known: %w", err))
+	if written, err = s.documents.Write(ctx, controlsDocument, v.number, v.data); !written {
+		return false, err
 	}
-	if written {
-		s.takeVersion(&s.live.controls, &seen, v)
+	if p != nil {
+		merged = merged[:len(merged)-1]
 	}
-	return written, nil
+	s.settle(&seen, v, len(waiting), merged, dropped)
+	return true, nil
+}
+
+func errTooLarge(size int) error {
+	return impossible("", "all that is changed at run time would take %d bytes: at most %d; remove what has had its day", size, maxDocument)
+}
+
+// tryEdit edits controls, which must work under base.
+func tryEdit(base *rules.Set, controls *rules.Controls, edit func(*rules.Controls) ([]string, error)) error {
+	ids, err := edit(controls)
+	if err != nil {
+		return err
+	}
+	_, problems := base.With(controls)
+	for _, p := range problems {
+		if slices.Contains(ids, p.ID) {
+			return impossible("", "%s", p.Text)
+		}
+	}
+	return nil
 }
 
 // clockSlack is for how long what has ended stays among the controls: by a clock that
@@ -122,20 +206,15 @@ func (n *noteInput) note(c *call) (rules.Note, error) {
 // entries of a fleet, a few thousand, is all that is asked of it.
 func newID() string { return strings.ToLower(rand.Text()[:10]) }
 
-// take removes the entry with an ID from a list and returns it.
-func take[E any](list *[]E, note func(*E) *rules.Note, id string) (E, bool) {
+// take removes the entry with an ID from a list and returns it. what names it.
+func take[E any](list *[]E, note func(*E) *rules.Note, what, id string) (e E, err error) {
 	i := slices.IndexFunc(*list, func(e E) bool { return note(&e).ID == id })
 	if i < 0 {
-		var none E
-		return none, false
+		return e, notFound("There is no %s with the id %.40q; it may have ended.", what, id)
 	}
-	e := (*list)[i]
+	e = (*list)[i]
 	*list = slices.Delete(*list, i, i+1)
-	return e, true
-}
-
-func noEntry(what, id string) error {
-	return notFound("There is no %s with the id %.40q; it may have ended.", what, id)
+	return e, nil
 }
 
 func overrideNote(o *rules.Override) *rules.Note { return &o.Note }

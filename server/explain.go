@@ -13,7 +13,8 @@ import (
 
 // Explanation is what would be decided about a request, and why.
 type Explanation struct {
-	// Outcome is "allowed", "limited", "warned", "banned" or "blocked".
+	// Outcome is "allowed", "limited", "warned", "banned" or "blocked"; "undecided"
+	// where a rule denies because the store does not answer.
 	Outcome string `json:"outcome"`
 	// Rule is the rule that decides; empty: none does.
 	Rule string `json:"rule,omitempty"`
@@ -24,6 +25,7 @@ type Explanation struct {
 	List  string            `json:"list,omitempty"`
 	Entry string            `json:"entry,omitempty"`
 	Rules []ruleExplanation `json:"rules"`
+	seenBy
 }
 
 type ruleExplanation struct {
@@ -39,6 +41,7 @@ type ruleExplanation struct {
 	BanLeft  int64            `json:"ban_left_us,omitempty"`
 	record   stint.Record     // of a rule with a penalty
 	refusal  *stint.Decision  // the strictest, if the limits refuse
+	policy   stint.OnError    // that decides without the store, in place of limits; OnErrorLocal: they do
 	from     *rules.Rule      //
 	outcome  stint.Outcome    // of this rule by itself
 }
@@ -81,13 +84,20 @@ func (s *Server) Explain(ctx context.Context, in *rules.Input) (*Explanation, er
 		x.say("%s", banWords(e.Ban))
 		return x, nil
 	}
+	v := s.view(ctx)
+	defer v.close()
 	for i := range e.Rules {
-		r, err := s.explainRule(ctx, &e.Rules[i])
+		r, err := v.explainRule(&e.Rules[i])
 		if err != nil {
 			return nil, err
 		}
 		x.Rules = append(x.Rules, *r)
-		x.Words = append(x.Words, r.words()...)
+	}
+	if x.seenBy = v.seenBy(); v.alone != nil {
+		x.say("The store does not answer, so this is by what this instance has counted and heard itself, and by its share of each limit: %s.", v.alone)
+	}
+	for i := range x.Rules {
+		x.Words = append(x.Words, x.Rules[i].words()...)
 	}
 	x.conclude()
 	return x, nil
@@ -97,22 +107,27 @@ func (x *Explanation) say(format string, args ...any) {
 	x.Words = append(x.Words, fmt.Sprintf(format, args...))
 }
 
-// explainRule asks the store how the rule's key stands.
-func (s *Server) explainRule(ctx context.Context, e *rules.RuleExplanation) (*ruleExplanation, error) {
+// explainRule looks how the rule's key stands.
+func (v *view) explainRule(e *rules.RuleExplanation) (*ruleExplanation, error) {
 	r := &ruleExplanation{Name: e.Rule.Name, Mode: e.Rule.Mode.String(), Applies: e.Applies, Why: e.Why, from: e.Rule}
 	if !e.Applies {
 		return r, nil
 	}
 	r.Key, r.Cost, r.Tier, r.Override, r.outcome = e.Key, e.Cost, e.Tier, e.Override, stint.Allowed
-	if err := s.explainLimits(ctx, r, e.Asks); err != nil {
+	if err := v.explainLimits(r, e.Asks); err != nil {
 		return nil, err
 	}
 	p := e.Rule.Penalty
+	if v.alone != nil && e.Rule.OnStoreError != stint.OnErrorLocal {
+		r.policy = e.Rule.OnStoreError
+		r.outcome, r.refusal = stint.Allowed, nil
+		return r, nil // neither limits nor penalties are asked
+	}
 	if p == nil {
 		return r, nil
 	}
 	var err error
-	if r.record, err = s.limiter.Record(ctx, string(e.Key), p); err != nil {
+	if r.record, err = v.record(string(e.Key), p); err != nil {
 		return nil, err
 	}
 	r.BanLeft = r.record.BanLeft.Microseconds()
@@ -128,24 +143,22 @@ func (s *Server) explainRule(ctx context.Context, e *rules.RuleExplanation) (*ru
 	return r, nil
 }
 
-func (s *Server) explainLimits(ctx context.Context, r *ruleExplanation, asks []stint.Ask) error {
+func (v *view) explainLimits(r *ruleExplanation, asks []stint.Ask) error {
 	if r.from.Watches {
 		return nil
 	}
-	request := stint.Request{Asks: make([]stint.Ask, len(asks), len(asks)+1)}
+	request := stint.Request{Asks: make([]stint.Ask, len(asks))}
 	for i, a := range asks {
 		a.Penalty = nil
 		request.Asks[i] = a
 	}
-	request.Asks = append(request.Asks, stint.Ask{Key: asks[0].Key, Limit: companion, Cost: companion.Capacity() + 1})
 	out := make([]stint.Decision, len(request.Asks))
-	if _, err := s.limiter.Take(ctx, &request, out); err != nil {
+	if err := v.look(&request, out, stint.Ask{Key: asks[0].Key, Limit: companion, Cost: companion.Capacity() + 1}); err != nil {
 		return err
 	}
-	out = out[:len(asks)]
 	for i := range out {
 		d := &out[i]
-		j := explainedLimit{limitOf(d), d.Allowed, d.RetryAfter.Microseconds()}
+		j := explainedLimit{v.limitOf(d), d.Allowed, d.RetryAfter.Microseconds()}
 		if d.RetryAfter == stint.Never {
 			j.RetryAfter = never
 		}
@@ -175,6 +188,9 @@ func (r *ruleExplanation) words() []string {
 	all := []string{head + "."}
 	for i := range r.Limits {
 		all = append(all, "  "+r.Limits[i].words(r.Cost))
+	}
+	if r.policy != stint.OnErrorLocal {
+		return append(all, "  on_store_error: "+r.policy.String()+", which decides in place of these")
 	}
 	if p := r.from.Penalty; p != nil {
 		all = append(all, "  "+recordWords(&r.record, p))
@@ -239,6 +255,11 @@ func (x *Explanation) conclude() {
 	var by *ruleExplanation
 	for i := range x.Rules {
 		r := &x.Rules[i]
+		if r.policy == stint.OnErrorDeny && r.from.Mode == rules.Enforce {
+			x.Outcome, x.Rule = "undecided", r.Name
+			x.say("It would be answered with 503, for rule %s denies while the store does not answer.", r.Name)
+			return
+		}
 		if !r.Applies || r.from.Mode != rules.Enforce || r.outcome == stint.Allowed {
 			continue
 		}

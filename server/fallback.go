@@ -19,9 +19,10 @@ func (s *Server) newFallback(store stint.Store) *stint.Fallback {
 		}
 		s.log.Info("breaker", "state", to.String())
 	}
+	s.local = &stint.Memory{MaxKeys: int(s.settings.MaxKeys)}
 	return &stint.Fallback{
 		Store:     store,
-		Local:     &stint.Memory{MaxKeys: int(s.settings.MaxKeys)},
+		Local:     s.local,
 		Deadline:  s.settings.DecisionTimeout,
 		Breaker:   b,
 		Instances: int(s.settings.Instances),

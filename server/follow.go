@@ -93,9 +93,24 @@ func (s *Server) look(ctx context.Context) {
 			err = errors.Join(err, fmt.Errorf("%s: %w", f.name, e))
 		}
 	}
+	if err == nil {
+		err = s.merge(bounded)
+	}
+	if ctx.Err() == nil {
+		s.saw(err)
+	}
 	if err != nil && ctx.Err() == nil {
 		s.metrics.syncFailures.Inc()
 		s.complainOf("what the fleet shares cannot be seen, so this instance keeps what it has", err)
+	}
+}
+
+// saw remembers how a look at the documents went.
+func (s *Server) saw(err error) {
+	if err == nil {
+		s.syncError.Store(nil)
+	} else {
+		s.syncError.Store(&err)
 	}
 }
 
@@ -203,18 +218,31 @@ func (s *Server) readVersion(ctx context.Context, name string, number int64) (*v
 	return v, nil
 }
 
-// takeControls puts controls in force. s.live.mu is held.
-func (s *Server) takeControls(v *version) {
-	before := s.live.now
-	s.live.now = rules.Controls{}
-	if v.Controls != nil {
-		s.live.now = *v.Controls
+// controls are a copy of those in v, to be edited.
+func (v *version) controls() *rules.Controls {
+	if v.Controls == nil {
+		return &rules.Controls{}
 	}
+	return v.Controls.Clone()
+}
+
+// takeControls puts controls in force, and on top of them the changes that wait to be
+// merged. s.live.mu is held.
+func (s *Server) takeControls(v *version) {
+	controls := v.controls()
+	_, _ = mergeInto(controls, s.live.pending) // what does not apply any more is dropped when it is merged
+	s.enforce(controls)
+	s.log.Info("controls taken", "number", v.number)
+}
+
+// enforce puts controls in force. s.live.mu is held.
+func (s *Server) enforce(controls *rules.Controls) {
+	before := s.live.now
+	s.live.now = *controls
 	s.install()
 	for _, lift := range newLifts(before.Lifts, s.live.now.Lifts) {
 		s.lifted(lift)
 	}
-	s.log.Info("controls taken", "number", v.number)
 }
 
 // takeFleetRules makes the fleet's rules decide, or says why not. s.live.mu is held.

@@ -13,11 +13,12 @@ import (
 type live struct {
 	mu sync.Mutex // held while any of this changes
 
-	base     *rules.Set // the file's or the fleet's, without controls
-	number   int64      // of the fleet's version; 0: base is the file's
-	taken    time.Time  // when base was
-	refused  *refusal   // of rules that came after base
-	now      rules.Controls
+	base     *rules.Set      // the file's or the fleet's, without controls
+	number   int64           // of the fleet's version; 0: base is the file's
+	taken    time.Time       // when base was
+	refused  *refusal        // of rules that came after base
+	now      rules.Controls  // those of controls.seen, with what is pending
+	pending  pendings        // changes that the store has not got
 	problems []rules.Problem // of now under base
 
 	controls, rules followed
@@ -121,6 +122,7 @@ type state struct {
 	refused   *refusal
 	controls  rules.Controls // those that have not ended
 	changed   int64          // number of their version
+	pending   pendings       // which that version does not have
 	problems  []rules.Problem
 	why       map[string]string // problems by ID; see problem
 }
@@ -129,7 +131,7 @@ func (s *Server) state() state {
 	s.live.mu.Lock()
 	defer s.live.mu.Unlock()
 	l := &s.live
-	now := state{s.Rules(), l.base, l.number, l.rules.seen.number, l.taken, l.refused, *l.now.Clone(), l.controls.seen.number, l.problems, nil}
+	now := state{s.Rules(), l.base, l.number, l.rules.seen.number, l.taken, l.refused, *l.now.Clone(), l.controls.seen.number, slices.Clone(l.pending), l.problems, nil}
 	now.controls.Expire(time.Now(), keepLifts)
 	return now
 }

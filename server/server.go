@@ -40,6 +40,8 @@ type Server struct {
 	settings   Settings
 	set        atomic.Pointer[served]
 	live       live
+	changing   sync.Mutex            // held while the controls are changed or merged
+	syncError  atomic.Pointer[error] // why the last look at the documents failed; nil: it did not
 	documents  Documents
 	shared     bool // documents are others' too
 	bans       bans
@@ -48,6 +50,7 @@ type Server struct {
 	limiter    *stint.Limiter
 	decider    *stint.Limiter        // the same, or where it fails something in its stead
 	fallback   *stint.Fallback       // under decider; nil: limiter decides
+	local      *stint.Memory         // what fallback goes by without the store
 	denials    *stint.Denials        // between the two; nil: nothing is remembered
 	leases     *stint.Leases         // before both; nil: nothing is charged ahead
 	pulse      atomic.Pointer[pulse] // of a store that may fail; nil: nobody has asked yet

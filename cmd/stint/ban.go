@@ -62,6 +62,8 @@ type bans struct {
 	ByHand    []ban        `json:"by_hand"`
 	ByPenalty []penaltyBan `json:"by_penalty"`
 	Truncated bool         `json:"truncated"`
+	pending
+	seenBy
 }
 
 func banList(ctx context.Context, args []string, out, errs io.Writer) error {
@@ -91,6 +93,7 @@ func banList(ctx context.Context, args []string, out, errs io.Writer) error {
 }
 
 func tellBans(w io.Writer, all bans) {
+	all.warn(w, "bans by penalty are those that this instance knows of")
 	if len(all.ByHand)+len(all.ByPenalty) == 0 {
 		fmt.Fprintln(w, "no bans")
 	}
@@ -193,7 +196,7 @@ func banLift(ctx context.Context, args []string, out, errs io.Writer) error {
 	}
 	if byID {
 		return exchange(ctx, a, out, question{method: http.MethodDelete, path: removal(bansPath, words[0], body.Reason)}, func(w io.Writer, b ban) {
-			tellLifted(w, bans{ByHand: []ban{b}})
+			tellLifted(w, bans{ByHand: []ban{b}, pending: b.pending})
 		})
 	}
 	return exchange(ctx, a, out, question{http.MethodPost, bansPath + "/lift", body}, tellLifted)
@@ -209,4 +212,5 @@ func tellLifted(w io.Writer, all bans) {
 	if len(all.ByHand)+len(all.ByPenalty) == 0 {
 		fmt.Fprintln(w, "no ban was in force; violations are forgotten")
 	}
+	all.tell(w)
 }

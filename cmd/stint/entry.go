@@ -14,6 +14,19 @@ import (
 type entry struct {
 	rules.Note
 	Problem string `json:"problem"`
+	pending
+}
+
+// pending tells, in the answer to a change, that it is in force at one instance alone,
+// and why. Empty: it is everywhere within a second.
+type pending struct {
+	Pending string `json:"pending"`
+}
+
+func (p pending) tell(w io.Writer) {
+	if p.Pending != "" {
+		fmt.Fprintln(w, plain(p.Pending))
+	}
 }
 
 // end is when it ends, in words.
@@ -32,6 +45,7 @@ func (e *entry) hint(w io.Writer, command string) {
 	if e.Problem != "" {
 		fmt.Fprintf(w, "it is without effect now: %s\n", plain(e.Problem))
 	}
+	e.tell(w)
 }
 
 // entryHeads are the columns that every entry has after its own.

@@ -96,9 +96,25 @@ type keyState struct {
 		BanLeft    int64 `json:"ban_left_us"`
 	} `json:"penalty"`
 	Ban *ban `json:"ban"`
+	seenBy
+}
+
+// seenBy tells who has said how keys stand: "local" is the instance that was asked,
+// because the store did not answer. Empty: it did.
+type seenBy struct {
+	By         string `json:"by"`
+	StoreError string `json:"store_error"`
+}
+
+// warn says what that means, where it was not the store.
+func (s seenBy) warn(w io.Writer, meaning string) {
+	if s.By != "" {
+		fmt.Fprintf(w, "the store does not answer: %s; %s\n", plain(s.StoreError), meaning)
+	}
 }
 
 func tellKey(w io.Writer, k keyState) {
+	k.warn(w, "this is what the instance has counted and heard itself, of its share of each limit")
 	var lines facts
 	lines.add("rule", shown(k.Rule))
 	lines.add("key", shownKey(k.Key))

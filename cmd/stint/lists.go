@@ -105,5 +105,6 @@ func (l runList) remove(ctx context.Context, args []string, out, errs io.Writer)
 	}
 	return exchange(ctx, a, out, question{method: http.MethodDelete, path: removal(l.path, words[0], reason)}, func(w io.Writer, e listed) {
 		fmt.Fprintf(w, "removed from the %s %s: %s\n", l.name, shown(e.ID), e.words())
+		e.tell(w)
 	})
 }

@@ -142,5 +142,6 @@ func overrideRemove(ctx context.Context, args []string, out, errs io.Writer) err
 	}
 	return exchange(ctx, a, out, question{method: http.MethodDelete, path: removal(overridesPath, words[0], reason)}, func(w io.Writer, o override) {
 		fmt.Fprintf(w, "removed override %s: %s\n", shown(o.ID), o.words())
+		o.tell(w)
 	})
 }

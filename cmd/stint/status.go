@@ -35,6 +35,12 @@ type statusAnswer struct {
 			ID   string `json:"id"`
 			Text string `json:"text"`
 		} `json:"problems"`
+		Pending []struct {
+			At     time.Time `json:"at"`
+			Who    string    `json:"who"`
+			Action string    `json:"action"`
+			Reason string    `json:"reason"`
+		} `json:"pending"`
 	} `json:"controls"`
 	Store struct {
 		Kind   string `json:"kind"`
@@ -81,6 +87,9 @@ func tellStatus(w io.Writer, s statusAnswer) {
 	lines.add("controls", fmt.Sprintf("version %d", s.Controls.Number))
 	for _, p := range s.Controls.Problems {
 		lines.add("", shown(p.ID)+" is without effect: "+plain(p.Text))
+	}
+	for _, p := range s.Controls.Pending {
+		lines.add("pending", list(instant(p.At)+" "+plain(p.Action)+" by "+shown(p.Who), plain(p.Reason))+": in force here alone until the store is back")
 	}
 	lines.add("store", s.store())
 	if s.Store.Breaker != "" {

@@ -32,6 +32,7 @@ type switches struct {
 		Set  *string `json:"set"`
 		Now  string  `json:"now"`
 	} `json:"rules"`
+	pending
 }
 
 // switchCommand shows the switches, and sets one before where it is told to.
@@ -102,6 +103,7 @@ func tellSwitches(w io.Writer, s switches) {
 		text += fmt.Sprintf(" (set; the file says %s)", onOff(s.Enabled.File))
 	}
 	fmt.Fprintf(w, "limiting: %s\n", text)
+	s.tell(w)
 	if len(s.Rules) == 0 {
 		fmt.Fprintln(w, "no rules")
 		return
