@@ -2,7 +2,6 @@ package rules
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -21,14 +20,15 @@ type File struct {
 // ipv6_prefix and server may stand in one of them only. An error is as that of
 // Parse, file after file.
 func ParseFiles(files []File) (*Set, error) {
-	s := &Set{Enabled: true, IPv6Prefix: 64, headerNames: map[string]string{}, Version: version(files)}
+	s := &Set{Enabled: true, IPv6Prefix: 64, headerNames: map[string]string{}}
 	if len(files) == 0 {
 		return nil, errors.New("rules: no files to read rules from")
 	}
 	seen := &seen{names: map[string]place{}, once: map[string]place{}, counted: map[counting]counted{}}
-	parsers := make([]*parser, len(files))
+	parsers, roots := make([]*parser, len(files)), make([]*yamlnode.Node, len(files))
 	for i, f := range files {
 		r, root := yamlnode.Open(f.Name, f.Data)
+		roots[i] = root
 		parsers[i] = &parser{Reader: r, compiler: compiler{r, s.headerNames, &s.Findings}, set: s, path: f.Name, seen: seen}
 		parsers[i].file(root)
 	}
@@ -38,6 +38,7 @@ func ParseFiles(files []File) (*Set, error) {
 	if err := problems(parsers); err != nil {
 		return nil, err
 	}
+	s.Version = version(roots)
 	_, s.HasServer = seen.once["server"]
 	s.findTrustAll(seen.proxies)
 	s.noteReads()
@@ -71,17 +72,18 @@ func problems(parsers []*parser) error {
 const mostTold = 20
 
 // VersionOf is the Version of a Set that Parse makes of a text.
-func VersionOf(text string) string { return version([]File{{Data: []byte(text)}}) }
+func VersionOf(text string) string {
+	_, root := yamlnode.Open("", []byte(text))
+	return version([]*yamlnode.Node{root})
+}
 
-// version is made of the texts alone, so that it does not matter where they lie.
-// One file's is the digest of its text as it is.
-func version(files []File) string {
+// version is made of what the files say, but for the section server, so that instances
+// with settings of their own have the same version where they have the same rules. A
+// file that says nothing else is none.
+func version(roots []*yamlnode.Node) string {
 	h := sha256.New()
-	for i, f := range files {
-		if i > 0 { // no text can contain what parts it from the next: NUL bytes are refused
-			h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(files[i-1].Data))))
-		}
-		h.Write(f.Data)
+	for _, root := range roots {
+		h.Write(yamlnode.Digest(root, "server"))
 	}
 	return hex.EncodeToString(h.Sum(nil)[:6])
 }

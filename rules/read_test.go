@@ -175,7 +175,8 @@ func TestParseFilesBounds(t *testing.T) {
 	}
 }
 
-// The version is that of the texts, wherever they lie and whatever they are called.
+// The version is that of the rules alone, wherever they lie and whatever is beside
+// them.
 func TestVersionOfFiles(t *testing.T) {
 	version := func(texts ...string) string {
 		t.Helper()
@@ -199,10 +200,21 @@ func TestVersionOfFiles(t *testing.T) {
 		t.Error("one file in a directory is another version than the file alone")
 	}
 	all := map[string]bool{}
-	for _, texts := range [][]string{{a}, {b}, {a, b}, {b, a}, {a + b}, {a, b + "#"}, {a + "#", b}} {
+	rule := func(limits string) string { return "rules: [{name: r, key: client.ip, limits: [" + limits + "]}]\n" }
+	different := [][]string{{a}, {b}, {a, b}, {b, a}, {a + b}, {"enabled: true\n"}, {"enabled: false\n"},
+		{rule("1 per 1h")}, {rule("2 per 1h")}, {rule("1 per 1h, 2 per 1m")}, {rule("2 per 1m, 1 per 1h")}}
+	for _, texts := range different {
 		all[version(texts...)] = true
 	}
-	if len(all) != 7 {
-		t.Errorf("7 sets of texts have %d versions", len(all))
+	if len(all) != len(different) {
+		t.Errorf("%d sets of rules have %d versions", len(different), len(all))
+	}
+	for _, same := range []string{"server: {listen: ':1'}\n" + a, a + "server:\n  store: memory\n  listen: ':2'\n", "# why\nrules:  [] # none\n"} {
+		if v := version(same); v != version(a) || rules.VersionOf(same) != v {
+			t.Errorf("%q has version %s", same, v)
+		}
+	}
+	if version("server: {store: memory}\n", a) != version(a) {
+		t.Error("a file with settings alone counts")
 	}
 }

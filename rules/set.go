@@ -19,9 +19,10 @@ type Set struct {
 	IPv6Prefix int
 	// Rules are all of the file's, in its order, also those in mode off.
 	Rules []*Rule
-	// Version is 12 digits made of the texts of the files, in order, and not of
-	// their names: equal texts have equal versions, and different ones, but for
-	// bad luck, different ones.
+	// Version is 12 digits made of what the files say, in order, and not of their
+	// names, comments, layout or section server: equal rules have equal versions,
+	// whatever the settings beside them, and different ones, but for bad luck,
+	// different ones.
 	Version string
 
 	// HasServer tells whether there was a section server.
