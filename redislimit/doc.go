@@ -29,6 +29,14 @@
 // NAMESPACE:{doc:NAME}, which does not expire, and a channel NAMESPACE:{doc} that
 // tells of changes.
 //
+// The instances of a namespace count themselves at NAMESPACE:{census}, and say which
+// rules they have at NAMESPACE:{roll}; what is undone is told on NAMESPACE:{undone}.
+//
+// Two services on one Redis want a namespace each (Options.Namespace, or ?namespace=
+// in the address): in the same one they share the counts of limits that have equal
+// names and keys, and each other's documents, bans and kill switch. Databases (SELECT)
+// do not part them wholly, for channels know none.
+//
 // # Errors
 //
 // A request that fails has charged nothing where the server refused the call, such as
@@ -57,6 +65,7 @@
 //	to hear of their changes  &stint:* +publish +subscribe
 //	to Listen                 &stint:* +publish +subscribe
 //	to count instances (Beat) +zadd +zremrangebyscore +zcard
+//	to Announce               +zadd +zremrangebyscore +zrevrange
 //
 // Violations and Record need no more than decisions do. Who may not publish or
 // subscribe still shares documents; changes then arrive when callers ask.

@@ -16,9 +16,18 @@ import (
 // called after each attempt, from one goroutine: with what the server says of itself, or
 // why it cannot serve; nil: nobody is told.
 func OpenLater(address string, told func(Server, error)) (*Store, error) {
+	return OpenLaterIn(address, "", told)
+}
+
+// OpenLaterIn is OpenLater with a namespace that goes before the address's own, as in
+// OpenIn.
+func OpenLaterIn(address, namespace string, told func(Server, error)) (*Store, error) {
 	t, err := openURL(address)
 	if err != nil {
 		return nil, err
+	}
+	if namespace != "" {
+		t.options.Namespace = namespace
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &late{}

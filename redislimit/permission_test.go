@@ -106,6 +106,12 @@ func leastForMore(t *testing.T, server *redistest.Server, s *redislimit.Store) {
 	drain(heard)
 	write(t, d, "a", 2, "")
 	hears(t, heard, "a write")
+	_, err = d.Announce(t.Context(), "a")
+	lacks("announce", err)
+	allow("+zadd", "+zremrangebyscore", "+zrevrange")
+	if all, err := d.Announce(t.Context(), "a"); err != nil || len(all) != 1 {
+		t.Errorf("%q, %v", all, err)
+	}
 	if err := s.Clear(t.Context()); err != nil {
 		t.Error(err)
 	}

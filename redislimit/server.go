@@ -67,7 +67,7 @@ var advice = map[string]string{
 	"NOAUTH":    "the server wants a password: redis://user:password@host, or the parameter password_file",
 	"WRONGPASS": "the server does not accept this user and password",
 	"NOPERM": "the server's user lacks a permission: Stint needs INFO, EVALSHA, EVAL, TIME, GET, SET, DEL, LLEN, LINDEX, LSET, RPUSH, RPOP, LTRIM, PEXPIRE and PEXPIREAT on its namespace (ACL: ~stint:*); " +
-		"PTTL to look at counts; SCAN and MGET to list bans, SCAN to clear; HGET, HMGET, HSET, HDEL, PUBLISH and SUBSCRIBE to share documents (ACL: &stint:*); ZADD, ZREMRANGEBYSCORE and ZCARD to count instances",
+		"PTTL to look at counts; SCAN and MGET to list bans, SCAN to clear; HGET, HMGET, HSET, HDEL, PUBLISH and SUBSCRIBE to share documents (ACL: &stint:*); ZADD, ZREMRANGEBYSCORE, ZCARD and ZREVRANGE to count instances and compare their rules",
 	"READONLY":    "the server is a replica: connect to the master, or by redis+sentinel://",
 	"OOM":         "the server is out of memory (maxmemory) and takes no more counts: give it more, or a volatile- eviction policy",
 	"LOADING":     "the server is still loading its data: try again soon",

@@ -19,8 +19,10 @@ import (
 
 // Options of a Store. The zero Options are good.
 type Options struct {
-	// Namespace is what all keys start with: stores with different namespaces
-	// share nothing. 1 to 64 of A–Z a–z 0–9 _ . : -. Empty: "stint".
+	// Namespace is what all keys and channels start with: stores with different
+	// namespaces share nothing, and those with the same one share the counts of
+	// limits with equal names and keys, and documents. So each service has a
+	// namespace of its own. 1 to 64 of A–Z a–z 0–9 _ . : -. Empty: "stint".
 	Namespace string
 }
 
@@ -52,6 +54,7 @@ type Store struct {
 	look      script
 	inspect   script
 	census    script
+	announce  script
 	close     func()
 	tried     chan struct{} // closed after the first attempt to connect; nil: New was called
 	merger    merger
@@ -87,8 +90,11 @@ func newStore(c Client, o Options) (*Store, error) {
 	return &Store{client: c, namespace: o.Namespace, id: rand.Text(),
 		take: newScript(algo.TakeScript), giveBack: newScript(algo.GiveBackScript),
 		punish: newScript(algo.ViolateScript), look: newScript(algo.RecordScript), inspect: newScript(algo.InspectScript),
-		census: newScript(censusScript), merger: merger{queues: map[uint16]*queue{}}}, nil
+		census: newScript(censusScript), announce: newScript(announceScript), merger: merger{queues: map[uint16]*queue{}}}, nil
 }
+
+// Namespace is what all keys of the Store start with.
+func (s *Store) Namespace() string { return s.namespace }
 
 // Server is what the Store learned of its server when it connected; zero where it
 // has not yet, see OpenLater.
