@@ -36,12 +36,13 @@ const (
 	CodeBanWithoutEnd = "ST008" // a ban that lasts as good as for ever
 	CodeEverybody     = "ST009" // everybody is banned or blocked; found by servers
 	CodeLeaseInVain   = "ST010" // a lease where none is taken
+	CodeUnlikeRules   = "ST011" // other rules in the same namespace; found by servers
 )
 
 // Codes are all of them.
 func Codes() []string {
 	return []string{CodeNoProxies, CodeTrustAll, CodeCostTooHigh, CodeCountedTwice,
-		CodeEviction, CodeNeverMatches, CodeNameTwice, CodeBanWithoutEnd, CodeEverybody, CodeLeaseInVain}
+		CodeEviction, CodeNeverMatches, CodeNameTwice, CodeBanWithoutEnd, CodeEverybody, CodeLeaseInVain, CodeUnlikeRules}
 }
 
 // String is the finding as a line of a report.

@@ -31,6 +31,8 @@ func (s *Server) Admin() http.Handler {
 		"GET /v1/rules/versions":          {Read, s.listVersions},
 		"GET /v1/rules/versions/{number}": {Read, s.showVersion},
 		"POST /v1/rules/rollback":         {Write, s.rollbackRules},
+		"GET /v1/rules/source":            {Read, s.showSource},
+		"PUT /v1/rules/source":            {Write, s.setSource},
 		"GET /v1/switches":                {Read, s.showSwitches},
 		"PATCH /v1/switches":              {Write, s.setSwitches},
 		"GET /v1/overrides":               {Read, s.listOverrides},

@@ -29,6 +29,8 @@ type rulesStatusJSON struct {
 	Enabled bool         `json:"enabled"`
 	Taken   time.Time    `json:"taken"`
 	Refused *refusedJSON `json:"refused,omitempty"`
+	// Ordered is the order by which an instance of a fleet takes its file's rules.
+	Ordered *orderJSON `json:"ordered,omitempty"`
 }
 
 type refusedJSON struct {
@@ -63,6 +65,9 @@ type storeStatusJSON struct {
 	// Of a store that may fail: see stint.Fallback.
 	Breaker   string `json:"breaker,omitempty"`
 	Instances int64  `json:"instances,omitempty"`
+	// Decides is "store", or "on_store_error" where rules decide without it.
+	Decides   string `json:"decides"`
+	Namespace string `json:"namespace,omitempty"`
 }
 
 func (s *Server) showStatus(c *call) (int, any, error) {
@@ -78,6 +83,7 @@ func (s *Server) showStatus(c *call) (int, any, error) {
 		Store:    s.storeStatus(c.Context()),
 		Findings: append([]rules.Finding{}, s.Findings()...),
 	}
+	j.Rules.Ordered = now.ordered.json()
 	if now.refused != nil {
 		j.Rules.Refused = &refusedJSON{now.refused.at.UTC(), now.refused.err.Error()}
 	}
@@ -90,9 +96,10 @@ func (s *Server) showStatus(c *call) (int, any, error) {
 	return http.StatusOK, j, nil
 }
 
-// storeStatus tells of the store what is known.
+// storeStatus tells of the store what is known, and asks it where nothing speaks
+// against it.
 func (s *Server) storeStatus(ctx context.Context) storeStatusJSON {
-	j := storeStatusJSON{Kind: "memory", Shared: s.shared}
+	j := storeStatusJSON{Kind: "memory", Shared: s.shared, Decides: "store"}
 	if _, ok := s.limiter.Store.(*stint.Memory); !ok && s.limiter.Store != nil {
 		// What stands before the rest of its address, in which a password may be.
 		scheme, _, isURL := strings.Cut(s.settings.Store, "://")
@@ -102,13 +109,19 @@ func (s *Server) storeStatus(ctx context.Context) storeStatusJSON {
 	}
 	if s.fallback != nil {
 		j.Breaker, j.Instances = s.fallback.State().String(), s.fallback.Live()
+		j.Namespace = s.settings.Namespace
 	}
 	err := s.storeError()
-	if err == nil && s.fallback != nil && s.pulse.Load() == nil { // nobody calls Follow
-		err = s.storeDecides(ctx)
+	if err == nil && s.fallback != nil { // what was true a second ago may not be now
+		bounded, cancel := context.WithTimeout(ctx, viewTimeout)
+		defer cancel()
+		err = s.storeDecides(bounded)
 	}
 	if j.OK = err == nil; err != nil {
 		j.Error = err.Error()
+		if s.fallback != nil {
+			j.Decides = "on_store_error"
+		}
 	}
 	return j
 }

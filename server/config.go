@@ -21,6 +21,11 @@ type Settings struct {
 	// Store is "memory", or the address of a Redis as redislimit.Open takes it, with
 	// how to authenticate and encrypt, and how long to wait.
 	Store string
+	// Namespace parts what this service keeps in Store from what others keep there:
+	// services in one namespace share the counts of rules with equal names, bans,
+	// switches and pushed rules. 1 to 64 of A–Z a–z 0–9 _ . : -. Empty: as the
+	// address of the store says, else "stint".
+	Namespace string
 	// MaxKeys bounds a store in memory.
 	MaxKeys int64
 	// DecisionTimeout is how long a request waits for the store before the
@@ -158,6 +163,7 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 		"listen":             yamlnode.Parsed(r, &s.Listen, parseListen),
 		"check_listen":       yamlnode.Parsed(r, &s.CheckListen, parseListen),
 		"store":              r.Text(&s.Store),
+		"namespace":          yamlnode.Parsed(r, &s.Namespace, ParseNamespace),
 		"max_keys":           r.Int64(&s.MaxKeys, 1, 1<<31),
 		"decision_timeout":   r.Period(&s.DecisionTimeout),
 		"breaker":            readBreaker(r, &s.Breaker),
@@ -204,6 +210,15 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 func parseListen(text string) (string, error) {
 	if _, _, err := net.SplitHostPort(text); err != nil {
 		return "", fmt.Errorf("address %.60q: want host:port, or :port for every interface", text)
+	}
+	return text, nil
+}
+
+// ParseNamespace reads the name of a namespace; it refuses what the store would refuse later, without a line.
+func ParseNamespace(text string) (string, error) {
+	const letters = "_.:-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	if text == "" || len(text) > 64 || strings.Trim(text, letters) != "" {
+		return "", fmt.Errorf("namespace %.70q: must be 1 to 64 of A–Z a–z 0–9 _ . : -", text)
 	}
 	return text, nil
 }

@@ -31,6 +31,7 @@ func describe(s *server.Settings) string {
 		{"listen", s.Listen, d.Listen},
 		{"check_listen", s.CheckListen, d.CheckListen},
 		{"store", s.Store, d.Store},
+		{"namespace", s.Namespace, d.Namespace},
 		{"max_keys", s.MaxKeys, d.MaxKeys},
 		{"decision_timeout", s.DecisionTimeout, d.DecisionTimeout},
 		{"upstream_timeout", s.UpstreamTimeout, d.UpstreamTimeout},
@@ -79,7 +80,7 @@ func describe(s *server.Settings) string {
 
 // The defaults are those of the design.
 func TestDefaultSettings(t *testing.T) {
-	const want = "{Listen::8080 CheckListen::8082 Store:memory MaxKeys:1000000 DecisionTimeout:25ms Breaker:{Failures:0 Percent:0 Slow:0s Wait:0s MaxWait:0s Probes:0 Changed:<nil>} Instances:0 RememberedDenials:100000 UpstreamTimeout:1m0s StopDelay:0s StopTimeout:25s " +
+	const want = "{Listen::8080 CheckListen::8082 Store:memory Namespace: MaxKeys:1000000 DecisionTimeout:25ms Breaker:{Failures:0 Percent:0 Slow:0s Wait:0s MaxWait:0s Probes:0 Changed:<nil>} Instances:0 RememberedDenials:100000 UpstreamTimeout:1m0s StopDelay:0s StopTimeout:25s " +
 		"Dialect:x-ratelimit ClientHeader: Routes:[] UpstreamProxy: AllowAmbiguous: MaxHeld:1000 MaxHold:10s Instance:none, 10000 in flight MaxConnections:0 DegradedHeader:false ViolationsHeader:false " +
 		"RulesFrom:file TLS:<nil> CheckTLS:<nil> Admin:{Listen:127.0.0.1:8090 TLS:<nil> Tokens:[] Clients:[]}}"
 	if got := fmt.Sprintf("%+v", server.DefaultSettings()); got != want {

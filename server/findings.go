@@ -22,7 +22,7 @@ type forwarding struct {
 // Findings is what works as written but hardly as meant: what was found at the
 // start, in the rules that decide now, and since they do.
 func (s *Server) Findings() []rules.Finding {
-	controls := s.controlFindings()
+	controls, unlike := s.controlFindings(), s.unlikeFindings()
 	set := s.set.Load()
 	set.forwarding.mu.Lock()
 	defer set.forwarding.mu.Unlock()
@@ -30,7 +30,7 @@ func (s *Server) Findings() []rules.Finding {
 	if s.found != nil {
 		beside = s.found()
 	}
-	return slices.Concat(beside, set.Findings, set.forwarding.found, controls)
+	return slices.Concat(beside, set.Findings, set.forwarding.found, controls, unlike)
 }
 
 // controlFindings looks at what was changed at run time.

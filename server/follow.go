@@ -61,6 +61,9 @@ func (s *Server) Follow(ctx context.Context) {
 		return // changes are made here, and are in force when they are made
 	}
 	s.look(ctx)
+	if to, ok := s.documents.(Announcer); ok {
+		go s.followRoll(ctx, to)
+	}
 	hints := make(chan struct{}, 1)
 	go s.documents.Watch(ctx, func() {
 		select {
@@ -247,8 +250,8 @@ func (s *Server) enforce(controls *rules.Controls) {
 
 // takeFleetRules makes the fleet's rules decide, or says why not. s.live.mu is held.
 func (s *Server) takeFleetRules(v *version) {
-	if v.number == 0 {
-		return // the store has lost them; what decides goes on
+	if v.number == 0 || s.live.ordered != nil {
+		return // the store has lost them, or they are not to be taken; what decides goes on
 	}
 	set, err := parsePushed(v.Text)
 	if err != nil {

@@ -14,6 +14,8 @@ type live struct {
 	mu sync.Mutex // held while any of this changes
 
 	base     *rules.Set      // the file's or the fleet's, without controls
+	file     *rules.Set      // the newest of the file
+	ordered  *order          // to take the file's though the fleet has rules; nil: nobody gave it
 	number   int64           // of the fleet's version; 0: base is the file's
 	taken    time.Time       // when base was
 	refused  *refusal        // of rules that came after base
@@ -23,6 +25,12 @@ type live struct {
 
 	controls, rules followed
 	followed        []*followed // those of them that are
+}
+
+// order is who told this instance to take its file's rules, and why.
+type order struct {
+	at          time.Time
+	who, reason string
 }
 
 // refusal is why rules were not taken.
@@ -38,10 +46,12 @@ func (s *Server) Rules() *rules.Set { return s.set.Load().Set }
 // on. Counts are kept where a rule's name and a limit's algorithm, period and
 // sub-windows are as before, and so are the metrics of a rule whose name is. What
 // was changed at run time stays in force on top of them. Where the fleet has rules
-// of its own (Settings.RulesFrom), they go on deciding, and it returns false.
+// of its own (Settings.RulesFrom), they go on deciding, unless this instance was told
+// otherwise, and it returns false.
 func (s *Server) SetRules(set *rules.Set) (taken bool) {
 	s.live.mu.Lock()
 	defer s.live.mu.Unlock()
+	s.live.file = set
 	if s.live.number > 0 {
 		return false
 	}
@@ -120,6 +130,7 @@ type state struct {
 	newest    int64 // of the fleet's rules that were seen
 	taken     time.Time
 	refused   *refusal
+	ordered   *order
 	controls  rules.Controls // those that have not ended
 	changed   int64          // number of their version
 	pending   pendings       // which that version does not have
@@ -131,7 +142,7 @@ func (s *Server) state() state {
 	s.live.mu.Lock()
 	defer s.live.mu.Unlock()
 	l := &s.live
-	now := state{s.Rules(), l.base, l.number, l.rules.seen.number, l.taken, l.refused, *l.now.Clone(), l.controls.seen.number, slices.Clone(l.pending), l.problems, nil}
+	now := state{s.Rules(), l.base, l.number, l.rules.seen.number, l.taken, l.refused, l.ordered, *l.now.Clone(), l.controls.seen.number, slices.Clone(l.pending), l.problems, nil}
 	now.controls.Expire(time.Now(), keepLifts)
 	return now
 }

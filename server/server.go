@@ -45,6 +45,7 @@ type Server struct {
 	documents  Documents
 	shared     bool // documents are others' too
 	bans       bans
+	roll       roll
 	started    time.Time
 	metrics    *metrics
 	limiter    *stint.Limiter
@@ -98,6 +99,7 @@ func New(c Config) *Server {
 	if c.Settings.RulesFrom == FromFleet {
 		s.live.followed = append(s.live.followed, &s.live.rules)
 	}
+	s.live.file = c.Rules
 	s.live.take(c.Rules, 0)
 	s.install()
 	if s.limiter == nil {

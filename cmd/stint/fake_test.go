@@ -92,6 +92,8 @@ func (f *fake) start() (url string) {
 		"GET /v1/rules/versions":          f.listVersions,
 		"GET /v1/rules/versions/{number}": f.getVersion,
 		"POST /v1/rules/rollback":         f.rollback,
+		"GET /v1/rules/source":            f.source,
+		"PUT /v1/rules/source":            f.source,
 		"GET /v1/switches":                f.switches,
 		"PATCH /v1/switches":              f.patchSwitches,
 		"GET /v1/overrides":               f.list("overrides"),
@@ -132,6 +134,14 @@ func (f *fake) serve(w http.ResponseWriter, r *http.Request, pattern string, ans
 	code, said := f.allowed(r)
 	if code == 0 {
 		code, said = answer(r, body)
+	}
+	if d, ok := said.(doc); ok && f.state == "away" && code < 300 {
+		switch {
+		case r.URL.Path == "/v1/explain", r.URL.Path == "/v1/keys/show", pattern == "GET /v1/bans":
+			d["by"], d["store_error"] = "local", "connection refused \x1b[2J"
+		case r.Method != "GET" && !strings.HasPrefix(r.URL.Path, "/v1/rules"):
+			d["pending"] = "in force at this instance alone \x1b[2J"
+		}
 	}
 	var b bytes.Buffer
 	to := json.NewEncoder(&b)
@@ -175,14 +185,14 @@ func (f *fake) status(*http.Request, doc) (int, any) {
 	started := doc{"program": "stint v1.2.3", "started": at(0),
 		"rules":    doc{"source": "file", "version": "a1b2c3d4e5f6", "number": 0, "count": 1, "enabled": true, "taken": at(0)},
 		"controls": doc{"number": 0, "problems": []any{}, "pending": []any{}},
-		"store":    doc{"kind": "memory", "ok": true, "shared": false},
+		"store":    doc{"kind": "memory", "ok": true, "shared": false, "decides": "store"},
 		"findings": []any{}}
 	if f.state != "empty" {
 		started["rules"] = doc{"source": "fleet", "version": "a1b2c3d4e5f6", "number": 2, "count": 12, "enabled": false, "taken": at(0),
-			"refused": doc{"at": at(5), "error": "2:25: unknown variable \x1b[2J"}}
+			"refused": doc{"at": at(5), "error": "2:25: unknown variable \x1b[2J\n3:1: and another"}}
 		started["controls"] = doc{"number": 9, "problems": []any{doc{"id": "o2", "text": "the rule has no tier gold"}},
 			"pending": []any{doc{"at": at(6), "who": "ann", "action": "switch", "reason": "it burns \x1b[2J"}}}
-		started["store"] = doc{"kind": "redis", "ok": false, "shared": true, "error": "connection refused", "breaker": "open", "instances": 3}
+		started["store"] = doc{"kind": "redis", "ok": false, "shared": true, "error": "connection refused", "breaker": "open", "instances": 3, "decides": "on_store_error", "namespace": "shop"}
 		started["findings"] = []any{doc{"code": "ST002", "where": "stint.yaml:3:5", "text": "the rule never applies"}, doc{"code": "ST009", "text": "no limit is shared"}}
 	}
 	return 200, started
@@ -209,6 +219,17 @@ func (f *fake) write(body doc, text string) (int, any) {
 	note, _ := body["note"].(string)
 	v := f.push(text, note)
 	return 200, doc{"number": v["number"], "version": v["version"], "author": v["author"], "at": v["at"], "note": note}
+}
+
+// source says what it was told last.
+func (f *fake) source(r *http.Request, body doc) (int, any) {
+	if f.state == "empty" && r.Method == "PUT" {
+		return refuse(409, "this instance takes its rules from a file")
+	}
+	if body["source"] == "file" {
+		return 200, doc{"source": "file", "version": "a1b2c3d4e5f6", "number": 0, "ordered": doc{"at": at(0), "who": "ann", "reason": body["reason"]}}
+	}
+	return 200, doc{"source": "fleet", "version": "a1b2c3d4e5f6", "number": 2}
 }
 
 func (f *fake) listVersions(r *http.Request, _ doc) (int, any) {

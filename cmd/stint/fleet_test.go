@@ -96,7 +96,7 @@ func (f *fleet) awaitRules(number int64) time.Duration {
 
 func (f *fleet) status(i int) (s statusAnswer) {
 	f.Helper()
-	text := f.do(i, nil, "status", "--json")
+	_, text := f.at(i)("status", "--json") // 1 where the store does not answer
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
 		f.Fatalf("%v: %s", err, text)
 	}

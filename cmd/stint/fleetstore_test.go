@@ -1,14 +1,15 @@
 package main
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
 )
 
-// While their Redis is away, instances keep what they have and answer, and who wants
-// to change something is told why not. A Redis that comes back empty is given again
-// what the fleet had.
+// While their Redis is away, instances keep what they have and answer; a ban is in
+// force where it was made, and who pushes rules is told why not. A Redis that comes
+// back empty is given again what the fleet had, and what was changed meanwhile.
 func TestFleetWithoutStore(t *testing.T) {
 	f := startFleet(t, 3)
 	f.do(0, nil, "rules", "push", f.write("pushed.yaml", limited(2, "")))
@@ -31,7 +32,7 @@ func TestFleetWithoutStore(t *testing.T) {
 			t.Errorf("instance %d: %+v", i, s)
 		}
 		want(t, f.at(i), 0, []string{"client  shadow", "enforce"}, "switch")
-		want(t, f.at(i), 1, []string{"The store does not answer"}, "ban", "add", "--rule", "client", "--key", "192.0.2.1")
+		want(t, f.at(i), 0, []string{"in force at this instance alone, for the store does not answer"}, "ban", "add", "--network", fmt.Sprintf("203.0.113.%d", i))
 		want(t, f.at(i), 1, []string{"The store does not answer"}, "rules", "push", f.write("more.yaml", limited(9, "")), "--after", "1")
 	}
 
@@ -46,6 +47,9 @@ func TestFleetWithoutStore(t *testing.T) {
 		t.Errorf("one that came later: %+v", s.Rules)
 	}
 	f.checks(`{"client":"198.51.100.1"}`, 429, 429, 429, 429)
+	for i := range 3 {
+		f.awaitChecks(fmt.Sprintf(`{"client":"203.0.113.%d"}`, i), 429)
+	}
 	f.do(3, []string{"flood"}, "ban", "list")
 	f.do(3, []string{"client  shadow  shadow"}, "switch")
 	f.do(3, nil, "switch", "client", "file", "--reason", "it goes on from there")

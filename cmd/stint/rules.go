@@ -24,6 +24,7 @@ const rulesAbout = `Checks rules files, and changes the rules that a fleet share
     stint rules diff FILE [--number N]
     stint rules history [--limit N]
     stint rules rollback N [--after M] [--note TEXT]
+    stint rules source [file|fleet] [--reason TEXT]
 
 check speaks to no server. For each file it prints how many rules there are and their
 version, or what is wrong as file:line:column: what. It exits with 1 if anything is
@@ -34,12 +35,14 @@ ST003: text; docs/errors.md explains the codes.
 The others speak to the admin API. push makes a file the fleet's next version, in
 place of version N: the one that the file was pulled as, or --after. pull prints the
 newest version, or version N. diff prints what the file would change, and exits with
-1 if that is anything. rollback makes version N the next one again.
+1 if that is anything. rollback makes version N the next one again. source shows where
+the instance that is asked takes its rules from, and makes it take its file's, when the
+fleet's are wrong or out of reach, or the fleet's again; the others go on as they are.
 `
 
 var rulesCommands = []command{
 	{"check", rulesCheck}, {"push", rulesPush}, {"pull", rulesPull},
-	{"diff", rulesDiff}, {"history", rulesHistory}, {"rollback", rulesRollback},
+	{"diff", rulesDiff}, {"history", rulesHistory}, {"rollback", rulesRollback}, {"source", rulesSource},
 }
 
 func rulesCheck(_ context.Context, args []string, out, _ io.Writer) error {

@@ -46,7 +46,7 @@ type choice struct {
 	demo     bool
 	flags    *flag.FlagSet
 
-	listen, checkListen, adminListen, store, headers string
+	listen, checkListen, adminListen, store, namespace, headers string
 }
 
 // texts is a flag that may be given several times.
@@ -63,6 +63,7 @@ func (c *choice) parse(args []string, out io.Writer) error {
 	f.Var(&c.limits, "limit", "`LIMIT` such as \"100 per 1m\" or \"5 per 10s sliding_log\"; may be given several times")
 	f.StringVar(&c.key, "key", "client.ip", "`EXPRESSION` for whom the limit counts, such as client.ip or request.headers[\"x-api-key\"]")
 	f.StringVar(&c.store, "store", d.Store, "where counts are kept: memory, or the `URL` of a Redis such as redis://localhost:6379")
+	f.StringVar(&c.namespace, "namespace", "", "`NAME` that parts what this service keeps in a Redis from what others keep there (default \"stint\")")
 	f.StringVar(&c.listen, "listen", d.Listen, "`ADDRESS` of the gateway")
 	f.StringVar(&c.checkListen, "check-listen", d.CheckListen, "`ADDRESS` of the check API")
 	f.StringVar(&c.adminListen, "admin-listen", d.Admin.Listen, "`ADDRESS` of the admin API; off: none")
@@ -167,6 +168,8 @@ func (c *choice) override(s *server.Settings) error {
 			if s.Store = c.store; c.store != "memory" {
 				err = redislimit.CheckAddress(c.store)
 			}
+		case "namespace":
+			s.Namespace, err = server.ParseNamespace(c.namespace)
 		case "headers":
 			s.Dialect, err = httplimit.ParseDialect(strings.Split(c.headers, ",")...)
 		case "upstream":
@@ -267,7 +270,7 @@ func serveStore(settings *server.Settings, log *slog.Logger) (stint.Store, func(
 	said := ""
 	tried := make(chan struct{})
 	once := sync.OnceFunc(func() { close(tried) })
-	s, err := redislimit.OpenLater(settings.Store, func(server redislimit.Server, err error) {
+	s, err := redislimit.OpenLaterIn(settings.Store, settings.Namespace, func(server redislimit.Server, err error) {
 		defer once()
 		if err != nil {
 			if text := err.Error(); text != said { // each attempt fails for the same reason
@@ -282,6 +285,9 @@ func serveStore(settings *server.Settings, log *slog.Logger) (stint.Store, func(
 	if err != nil {
 		return nil, nil, fmt.Errorf("store: %w", err)
 	}
+	namespace := s.Namespace()
+	log.Info("what is kept in the store is shared with every instance in its namespace", "namespace", namespace)
+	settings.Namespace = namespace
 	select {
 	case <-tried:
 	case <-time.After(firstAttempt):

@@ -139,10 +139,11 @@ func (t *table) print(w io.Writer) {
 // facts are lines of a name and what stands for it.
 type facts [][2]string
 
-// add adds a line, unless there is nothing to say.
+// add adds what there is to say, a line for each of text's.
 func (f *facts) add(name, text string) {
-	if text != "" {
-		*f = append(*f, [2]string{name, text})
+	for line := range strings.Lines(text) {
+		*f = append(*f, [2]string{name, plain(strings.TrimSuffix(line, "\n"))})
+		name = ""
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 const statusAbout = `Shows how an instance is, which rules it runs, and what looks wrong.
 
     stint status
+
+It exits with 1 where the store does not answer.
 `
 
 // statusAnswer is how an instance is.
@@ -28,6 +30,7 @@ type statusAnswer struct {
 			At    time.Time `json:"at"`
 			Error string    `json:"error"`
 		} `json:"refused"`
+		Ordered *order `json:"ordered"`
 	} `json:"rules"`
 	Controls struct {
 		Number   int64 `json:"number"`
@@ -50,6 +53,8 @@ type statusAnswer struct {
 
 		Breaker   string `json:"breaker"`
 		Instances int64  `json:"instances"`
+		Decides   string `json:"decides"`
+		Namespace string `json:"namespace"`
 	} `json:"store"`
 	Findings []finding `json:"findings"`
 }
@@ -70,7 +75,18 @@ func status(ctx context.Context, args []string, out, errs io.Writer) error {
 	if err := a.open(f); err != nil {
 		return err
 	}
-	return exchange(ctx, a, out, question{method: http.MethodGet, path: "/v1/status"}, tellStatus)
+	data, err := a.send(ctx, question{method: http.MethodGet, path: "/v1/status"})
+	if err != nil {
+		return err
+	}
+	answer, err := read[statusAnswer](data)
+	if err == nil {
+		err = show(a, out, data, tellStatus)
+	}
+	if err == nil && !answer.Store.OK {
+		err = errQuiet
+	}
+	return err
 }
 
 func tellStatus(w io.Writer, s statusAnswer) {
@@ -81,19 +97,24 @@ func tellStatus(w io.Writer, s statusAnswer) {
 	if !s.Rules.Enabled {
 		lines.add("", "limiting is off: everything passes; see `stint switch`")
 	}
+	if o := s.Rules.Ordered; o != nil {
+		lines.add("", o.words())
+	}
 	if r := s.Rules.Refused; r != nil {
-		lines.add("refused", instant(r.At)+": "+plain(r.Error))
+		lines.add("refused", instant(r.At)+": "+r.Error)
 	}
 	lines.add("controls", fmt.Sprintf("version %d", s.Controls.Number))
 	for _, p := range s.Controls.Problems {
-		lines.add("", shown(p.ID)+" is without effect: "+plain(p.Text))
+		lines.add("", shown(p.ID)+" is without effect: "+p.Text)
 	}
 	for _, p := range s.Controls.Pending {
 		lines.add("pending", list(instant(p.At)+" "+plain(p.Action)+" by "+shown(p.Who), plain(p.Reason))+": in force here alone until the store is back")
 	}
 	lines.add("store", s.store())
+	lines.add("namespace", shown(s.Store.Namespace))
+	lines.add("decides", s.decides())
 	if s.Store.Breaker != "" {
-		lines.add("breaker", s.breaker())
+		lines.add("breaker", plain(s.Store.Breaker)+", "+several(s.Store.Instances, "instance"))
 	}
 	for _, f := range s.Findings {
 		lines.add("finding", plain(f.Code)+" "+located(f.Where, f.Text))
@@ -112,12 +133,15 @@ func (s *statusAnswer) rules() string {
 	return fmt.Sprintf("%s, version %s, %s, taken %s", several(s.Rules.Count, "rule"), shown(s.Rules.Version), source, instant(s.Rules.Taken))
 }
 
-func (s *statusAnswer) breaker() string {
-	text := plain(s.Store.Breaker)
-	if text != "closed" {
-		text += ", on_store_error decides"
+// decides says who decides about requests now.
+func (s *statusAnswer) decides() string {
+	if s.Store.Decides != "on_store_error" {
+		return "the " + plain(s.Store.Decides)
 	}
-	return text + ", " + several(s.Store.Instances, "instance")
+	if s.Store.Instances > 1 {
+		return fmt.Sprintf("each rule's on_store_error; local is one of %d shares of each limit", s.Store.Instances)
+	}
+	return "each rule's on_store_error; local is each limit whole, as no other instance is known of"
 }
 
 func (s *statusAnswer) store() string {
@@ -131,7 +155,7 @@ func (s *statusAnswer) store() string {
 		text += ", of this instance alone"
 	}
 	if s.Store.Error != "" {
-		text += ": " + plain(s.Store.Error)
+		text += ": " + s.Store.Error
 	}
 	return text
 }
