@@ -206,7 +206,7 @@ func (s *Server) liftBans(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	penalty, before, err := s.held(c, &t)
+	penalty, before, known, err := s.held(c, &t)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -221,7 +221,7 @@ func (s *Server) liftBans(c *call) (int, any, error) {
 		}
 		return 0, nil, err
 	}
-	if len(byHand) == 0 && before == (stint.Record{}) {
+	if len(byHand) == 0 && known && before == (stint.Record{}) {
 		// The fleet was told all the same: an instance may hold against the key what
 		// it counted while the store was away.
 		return 0, nil, notFound("There is neither a ban nor a violation of the key under the rule %s.", t.rule)
@@ -254,20 +254,21 @@ func (t target) lift(at time.Time) func(*rules.Controls) ([]rules.Ban, []string,
 
 // held is what the penalty of t's rule holds against its key: a ban, and violations
 // and bans that were; zero if there is nothing. The penalty is nil where the rule has
-// none, or t is a network.
-func (s *Server) held(c *call, t *target) (*stint.Penalty, stint.Record, error) {
+// none, or t is a network. known is false where the store was not heard, which may
+// hold more.
+func (s *Server) held(c *call, t *target) (p *stint.Penalty, record stint.Record, known bool, err error) {
 	if t.rule == "" {
-		return nil, stint.Record{}, nil
+		return nil, record, true, nil
 	}
 	r, err := s.rule(t.rule)
 	if err != nil || r.Penalty == nil {
-		return nil, stint.Record{}, err
+		return nil, record, true, err
 	}
 	v := s.view(c.Context())
 	defer v.close()
-	record, err := v.record(string(t.key), r.Penalty)
+	record, err = v.record(string(t.key), r.Penalty)
 	if record.Violations == 0 && record.Bans == 0 && record.BanLeft == 0 {
 		record = stint.Record{}
 	}
-	return r.Penalty, record, err
+	return r.Penalty, record, v.alone == nil, err
 }

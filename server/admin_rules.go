@@ -128,6 +128,9 @@ func (s *Server) rollbackRules(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
+	if why := s.unseen(); why != nil {
+		return 0, nil, unavailable(why)
+	}
 	old, err := s.readVersion(c.Context(), rulesDocument, to)
 	switch {
 	case err != nil:
@@ -148,6 +151,9 @@ func (s *Server) push(c *call, action string, v *version, after int64) (int, any
 	}
 	if _, err := pushable(v.Text); err != nil {
 		return 0, nil, err
+	}
+	if why := s.unseen(); why != nil {
+		return 0, nil, unavailable(why)
 	}
 	if err := s.lookAt(c.Context(), &s.live.rules); err != nil {
 		return 0, nil, unavailable(err)
@@ -202,6 +208,9 @@ func (s *Server) listVersions(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
+	if why := s.unseen(); why != nil {
+		return 0, nil, unavailable(why)
+	}
 	newest, _, err := s.documents.Newest(c.Context(), rulesDocument)
 	if err != nil {
 		return 0, nil, unavailable(err)
@@ -226,6 +235,9 @@ func (s *Server) showVersion(c *call) (int, any, error) {
 	number, err := strconv.ParseInt(c.PathValue("number"), 10, 64)
 	if err != nil || number < 1 {
 		return 0, nil, notFound("There is no version %.40q: versions are numbers from 1.", c.PathValue("number"))
+	}
+	if why := s.unseen(); why != nil {
+		return 0, nil, unavailable(why)
 	}
 	v, err := s.readVersion(c.Context(), rulesDocument, number)
 	switch {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -86,16 +87,16 @@ func TestAuditOfFailures(t *testing.T) {
 // other changes, and forgets what came to be meanwhile.
 func TestLiftedOnce(t *testing.T) {
 	f := newFleet(t)
-	down := false
+	var down atomic.Bool
 	a, one := f.join(adminRules, over(&limittest.Faulty{Store: f.store, Fault: func(int) (fault limittest.Fault) {
-		if down {
+		if down.Load() {
 			fault.Err = limittest.ErrFault
 		}
 		return fault
 	}}))
 	b, _ := f.join(adminRules)
 	a.want(404, "POST", "/v1/bans/lift", `{"rule":"login","key":"192.0.2.1"}`)
-	down = true
+	down.Store(true)
 	expect(t, outcomes(t, one, login, 6), "allowed allowed limited limited banned banned")
 	b.want(201, "POST", "/v1/bans", `{"network":"198.51.100.1"}`)
 	a.want(200, "PATCH", "/v1/switches", `{"enabled":true}`) // sees it

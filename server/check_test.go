@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -313,8 +314,8 @@ func TestCheckBrokenBody(t *testing.T) {
 // A store that fails is told by readyz, and by a check only where a rule denies.
 func TestReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fault := limittest.Fault{}
-		s := newServer(t, generous, over(&limittest.Faulty{Store: new(stint.Memory), Fault: func(int) limittest.Fault { return fault }}))
+		var hangs atomic.Bool
+		s := newServer(t, generous, over(&limittest.Faulty{Store: new(stint.Memory), Fault: func(int) limittest.Fault { return limittest.Fault{Hang: hangs.Load()} }}))
 		ready := func() (int, string) {
 			w := httptest.NewRecorder()
 			s.Check().ServeHTTP(w, httptest.NewRequest("GET", "/readyz", nil))
@@ -326,7 +327,7 @@ func TestReady(t *testing.T) {
 		if code, text := ready(); code != 200 || text != "ready" {
 			t.Errorf("%d %s", code, text)
 		}
-		fault = limittest.Fault{Hang: true}
+		hangs.Store(true)
 		time.Sleep(3 * time.Second) // nobody asks for anything all the while
 		start := time.Now()
 		if code, text := ready(); code != 200 || text != "ready, without the store" || time.Since(start) != 0 {
@@ -335,7 +336,7 @@ func TestReady(t *testing.T) {
 		if w := check(s, `{"client":"192.0.2.1"}`); w.Code != http.StatusOK {
 			t.Errorf("check: %d", w.Code)
 		}
-		fault = limittest.Fault{}
+		hangs.Store(false)
 		time.Sleep(3 * time.Second)
 		if code, text := ready(); code != 200 || text != "ready" {
 			t.Errorf("%d %s", code, text)

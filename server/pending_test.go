@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,21 +19,26 @@ import (
 // away is a fleet whose store and documents fail or hang together.
 type away struct {
 	*fleet
-	fault limittest.Fault
+	fault atomic.Pointer[limittest.Fault]
 }
 
-func newAway(t *testing.T) *away { return &away{fleet: newFleet(t)} }
+func newAway(t *testing.T) *away {
+	f := &away{fleet: newFleet(t)}
+	f.fault.Store(new(limittest.Fault))
+	return f
+}
 
 func (f *away) join(changes ...func(*server.Config)) (operator, *server.Server) {
-	faulty := &limittest.Faulty{Store: f.store, Fault: func(int) limittest.Fault { return f.fault }}
+	faulty := &limittest.Faulty{Store: f.store, Fault: func(int) limittest.Fault { return *f.fault.Load() }}
 	return f.fleet.join(adminRules, append(changes, over(faulty))...)
 }
 
 func (f *away) down(is bool) {
-	f.fault = limittest.Fault{}
+	fault := &limittest.Fault{}
 	if is {
-		f.fault.Err = limittest.ErrFault
+		fault.Err = limittest.ErrFault
 	}
+	f.fault.Store(fault)
 	f.shelf.set(func(s *shelf) { s.down = is })
 	time.Sleep(2 * time.Second)
 	synctest.Wait()
@@ -189,6 +196,8 @@ func TestChangeWhileHanging(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		began = time.Now()
 		a.want(200, "PATCH", "/v1/switches", `{"enabled":false}`, `"pending"`)
+		a.want(503, "PUT", "/v1/rules", push(adminRules, 0))
+		a.want(503, "GET", "/v1/rules/versions", "")
 		if took := time.Since(began); took != 0 {
 			t.Errorf("then it took %s", took)
 		}
@@ -225,6 +234,7 @@ func TestLiftWithoutStore(t *testing.T) {
 		a.want(200, "POST", "/v1/bans/lift", `{"rule":"login","key":"192.0.2.1","reason":"ours"}`, `"pending"`, `"rule":"login","key":"192.0.2.1"`)
 		expect(t, outcome(t, one, login), "limited")
 		a.want(404, "POST", "/v1/bans/lift", `{"network":"192.0.2.0/24"}`)
+		a.want(200, "POST", "/v1/bans/lift", `{"rule":"login","key":"192.0.2.9"}`, `"pending"`, `"by_penalty":[]`) // of which only the store may know
 		f.down(false)
 		time.Sleep(5 * time.Second)
 		expect(t, outcome(t, one, login)+" "+outcome(t, two, login), "limited limited")
@@ -243,7 +253,7 @@ func TestLooksWithoutStore(t *testing.T) {
 		if strings.Contains(before, `"by"`) {
 			t.Errorf("%s", before)
 		}
-		f.fault = limittest.Fault{Hang: true}
+		f.fault.Store(&limittest.Fault{Hang: true})
 		began := time.Now()
 		const by = `"by":"local","store_error":"`
 		a.want(200, "POST", "/v1/keys/show", `{"rule":"login","key":"192.0.2.1"}`, by, `"capacity":2,"used":1,"remaining":1`)
@@ -283,4 +293,64 @@ func TestExplainPolicies(t *testing.T) {
 			o.want(200, "POST", "/v1/explain", `{"client":"192.0.2.1"}`, want, `"by":"local"`)
 		}
 	})
+}
+
+// Whatever fails in between, each instance goes by its own changes at once, and in the
+// end all go by all of them, as a model has it: a map that knows of no store.
+func TestChangesModel(t *testing.T) {
+	for seed := range uint64(30) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 1))
+			f := newFleet(t)
+			f.shelf.deaf = seed%2 == 0
+			const instances, networks = 3, 4
+			var operators []operator
+			for range instances {
+				o, _ := f.join(adminRules)
+				operators = append(operators, o)
+			}
+			bans := map[string]string{} // IDs by network
+			for step := range 60 {
+				i := random.IntN(instances)
+				o, network := operators[i], fmt.Sprintf("10.%d.%d.0/24", i, random.IntN(networks)) // each instance has some of its own
+				what := random.IntN(8)
+				switch {
+				case what < 4:
+					bans[network] = o.id(o.want(201, "POST", "/v1/bans", fmt.Sprintf(`{"network":%q}`, network)))
+				case what < 6 && bans[network] != "":
+					o.want(200, "DELETE", "/v1/bans/"+bans[network], "")
+					delete(bans, network)
+				case what < 6:
+					o.want(404, "POST", "/v1/bans/lift", fmt.Sprintf(`{"network":%q}`, network))
+				default:
+					f.shelf.set(func(s *shelf) {
+						switch s.down, s.lost = false, nil; random.IntN(4) {
+						case 0, 1:
+							s.down = true
+						case 2:
+							s.lost = errors.New("no answer")
+						}
+					})
+				}
+				if answer := o.want(200, "GET", "/v1/bans", ""); strings.Contains(answer, `"`+network+`"`) != (bans[network] != "") {
+					t.Fatalf("seed %d, step %d: %s is banned: %t; not so in %s", seed, step, network, bans[network] != "", answer)
+				}
+				time.Sleep(time.Duration(random.IntN(1500)) * time.Millisecond)
+			}
+			f.shelf.set(func(s *shelf) { s.down, s.lost = false, nil })
+			time.Sleep(5 * time.Second)
+			for i, o := range operators {
+				answer := o.want(200, "GET", "/v1/bans", "")
+				for network, id := range bans {
+					if !strings.Contains(answer, `"id":"`+id+`"`) {
+						t.Errorf("seed %d, instance %d lacks %s: %s", seed, i, network, answer)
+					}
+				}
+				if n := strings.Count(answer, `"id"`); n != len(bans) {
+					t.Errorf("seed %d, instance %d has %d bans, want %d", seed, i, n, len(bans))
+				}
+				o.want(200, "GET", "/v1/status", "", `"pending":[]`)
+			}
+		})
+	}
 }
