@@ -183,13 +183,7 @@ func (v *view) keyLimits(k *keyCall, limits []*stint.Limit) ([]keyLimitJSON, err
 	if err := v.look(k.request(limits, 0), out); err != nil {
 		return nil, err
 	}
-	stored, err := v.kept(string(k.key), limits)
-	if err == nil && stored == nil && v.alone != nil { // since then, perhaps
-		err = v.look(k.request(limits, 0), out)
-	}
-	if err != nil {
-		return nil, err
-	}
+	stored := v.kept(string(k.key), limits)
 	all := make([]keyLimitJSON, len(out))
 	for i := range out {
 		all[i].limitJSON = v.limitOf(&out[i])

@@ -68,17 +68,17 @@ func (v *view) record(key string, p *stint.Penalty) (stint.Record, error) {
 	return v.local.Record(v.ctx, key, p)
 }
 
-// kept is what the store keeps of a key under limits; nil: it cannot tell, or does not
-// answer.
-func (v *view) kept(key string, limits []*stint.Limit) ([]stint.Stored, error) {
+// kept is what the store keeps of a key under limits; nil: it does not tell, for want
+// of the power, of a permission or of an answer.
+func (v *view) kept(key string, limits []*stint.Limit) []stint.Stored {
 	if v.alone != nil {
-		return nil, nil
+		return nil
 	}
 	all, err := v.limiter.Inspect(v.ctx, key, limits...)
-	if err != nil && (errors.Is(err, stint.ErrUnsupported) || v.goesOn(err)) {
-		return nil, nil
+	if err != nil {
+		return nil
 	}
-	return all, err
+	return all
 }
 
 // banned calls yield for each ban by penalty, as stint.Recorder does. again means
