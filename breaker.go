@@ -2,7 +2,9 @@ package stint
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,17 +14,23 @@ import (
 // Store decides again. The zero Breaker is good; it must not be changed once in
 // use.
 //
-// While it is closed, every request asks the Store. When it opens, none does: that
-// costs no connection, and a store in trouble is left alone. Then it is probed, by
-// nobody's request, at intervals that grow; with the first answer it is half open,
-// and after a few in a row, and once what was spent meanwhile is charged, closed
-// again.
+// While it is closed, every request asks the Store. When calls fail, one after another,
+// the Store is probed, by nobody's request, and if the probe fails, too, the breaker
+// opens: no request asks the Store, which costs no connection, and a store in trouble
+// is left alone. It is then probed at intervals that grow; with the first answer that
+// comes in time it is half open, and after a few in a row closed again.
+//
+// Calls that are under way at the same time fail as one: a failure counts only if its
+// call began after the last one that counts was noticed. So callers wait in vain for a
+// store that does not answer for one Deadline more than Failures says; and a stall that
+// is over before does not open the breaker, however many callers it had.
 type Breaker struct {
-	// Failures is how many calls must fail one after another to open it. 0: 5.
-	// Negative: it never opens.
+	// Failures is how many calls must fail one after another, so that the store is
+	// probed, and if that fails, too, it opens. 0: 5. Negative: it never opens.
 	Failures int
-	// Percent opens it, too, when so many of a second's calls failed, of at least
-	// 20. 0: 50. Negative, or over 100: it does not.
+	// Percent is how many of a second's calls must fail, of at least 20, for the
+	// same, if Failures of them were one after another, whatever was answered
+	// between. 0: 50. Negative, or over 100: it does not.
 	Percent int
 	// Slow is the time from which on an answer counts as a failure, though it is
 	// used. 0: only what misses the deadline does.
@@ -31,7 +39,8 @@ type Breaker struct {
 	// doubles, up to MaxWait. Each is up to a fifth shorter or longer, so that a
 	// fleet does not probe in step. 0: 100 ms, and 5 s.
 	Wait, MaxWait time.Duration
-	// Probes is how many must be answered in a row. 0: 3.
+	// Probes is how many must be answered in a row, within the Deadline and Slow. They
+	// come a tenth of Wait apart. 0: 3.
 	Probes int
 	// Changed is told of each change of state, from one goroutine at a time; why
 	// is the error that opened it, else nil. It must not block. nil: nobody is; see
@@ -70,15 +79,18 @@ const (
 	breakerProbes   = 3
 )
 
-// breaker is a Breaker at work.
+// breaker is a Breaker at work. Times are of one clock that begins with 0.
 type breaker struct {
 	state   atomic.Uint32
-	inARow  atomic.Int64 // failures
-	second  atomic.Int64 // the one that calls and failed are of
+	noticed atomic.Int64 // when the last failure that counts was, ns
+	inARow  atomic.Int64 // failures that count
+	second  atomic.Int64 // the one that the next three are of
 	calls   atomic.Int64
 	failed  atomic.Int64
+	apart   atomic.Int64 // failures that count
+	probing atomic.Bool  // a probe is under way
 	opening sync.Mutex
-	closing context.CancelFunc // ends the probes; nil: none run
+	ending  context.CancelFunc // ends the probes; nil: none run
 	closed  bool               // for good
 }
 
@@ -92,9 +104,8 @@ func or[T comparable](v, otherwise T) T {
 
 func (b *breaker) isClosed() bool { return BreakerState(b.state.Load()) == Closed }
 
-// answered notes a call that brought an answer, and tells whether it is to open.
-// now is any clock in seconds.
-func (b *breaker) answered(now int64) {
+// answered notes a call that brought an answer at now.
+func (b *breaker) answered(now time.Duration) {
 	if b.inARow.Load() != 0 {
 		b.inARow.Store(0)
 	}
@@ -102,39 +113,71 @@ func (b *breaker) answered(now int64) {
 	b.calls.Add(1)
 }
 
-// failure notes a call that failed, and tells whether that opens the breaker.
-func (b *breaker) failure(c *Breaker, now int64) bool {
-	b.tally(now)
+// failure notes a call that failed, and tells whether the store is to be doubted. Calls
+// that are under way at the same time fail for the same reason, however many they are.
+// So a failure counts only if its call began after the last one that counts was noticed.
+func (b *breaker) failure(c *Breaker, began, ended time.Duration) (doubtful bool) {
+	b.tally(ended)
 	calls, failed := b.calls.Add(1), b.failed.Add(1)
-	inARow := b.inARow.Add(1)
-	if c.Failures < 0 {
+	last := b.noticed.Load()
+	if c.Failures < 0 || int64(began) < last || !b.noticed.CompareAndSwap(last, int64(ended)) {
 		return false
 	}
-	percent := int64(or(c.Percent, breakerPercent))
-	return inARow >= int64(or(c.Failures, breakerFailures)) ||
+	inARow, apart := b.inARow.Add(1), b.apart.Add(1)
+	least, percent := int64(or(c.Failures, breakerFailures)), int64(or(c.Percent, breakerPercent))
+	return inARow >= least || apart >= least &&
 		percent > 0 && calls >= breakerLeast && failed*100 >= percent*calls
 }
 
 // tally starts the counts of a second. Calls that race with that are counted in the
 // one or the other, which does not matter.
-func (b *breaker) tally(now int64) {
-	if was := b.second.Load(); was != now && b.second.CompareAndSwap(was, now) {
-		b.calls.Store(0)
-		b.failed.Store(0)
+func (b *breaker) tally(now time.Duration) {
+	second := int64(now/time.Second) + 1
+	if was := b.second.Load(); was != second && b.second.CompareAndSwap(was, second) {
+		b.forgive()
 	}
 }
 
-// open opens the breaker, unless it is, and has it closed by probes.
-func (b *breaker) open(c *Breaker, why error, probe func(context.Context) error, repay func(context.Context)) {
+// forgive starts the counts again.
+func (b *breaker) forgive() {
+	b.calls.Store(0)
+	b.failed.Store(0)
+	b.apart.Store(0)
+}
+
+// doubt has the store probed, unless that is being done, and opens the breaker if it
+// does not answer; then probes close it.
+func (b *breaker) doubt(c *Breaker, why error, probe prober, closed func()) {
 	b.opening.Lock()
 	defer b.opening.Unlock()
-	if b.closed || !b.isClosed() {
+	if b.closed || b.ending != nil {
 		return
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	b.closing = cancel
-	b.change(c, Open, why)
-	go b.probe(ctx, c, probe, repay)
+	var ctx context.Context
+	ctx, b.ending = context.WithCancel(context.Background())
+	go func() {
+		if err := b.probe(ctx, probe, 0); err != nil {
+			b.turn(ctx, c, Closed, Open, why)
+			b.recover(ctx, c, probe)
+		}
+		if b.believe(ctx) {
+			closed()
+		}
+	}()
+}
+
+// believe ends the doubt, unless ctx is done.
+func (b *breaker) believe(ctx context.Context) bool {
+	b.opening.Lock()
+	defer b.opening.Unlock()
+	if ctx.Err() != nil {
+		return false
+	}
+	b.inARow.Store(0)
+	b.forgive()
+	b.ending()
+	b.ending = nil
+	return true
 }
 
 func (b *breaker) change(c *Breaker, to BreakerState, why error) {
@@ -144,34 +187,62 @@ func (b *breaker) change(c *Breaker, to BreakerState, why error) {
 	}
 }
 
-// probe asks now and then, and closes the breaker once it is answered.
-func (b *breaker) probe(ctx context.Context, c *Breaker, probe func(context.Context) error, repay func(context.Context)) {
+// prober asks the store and waits as long as a request would, or as patience, where that
+// is longer.
+type prober func(ctx context.Context, patience time.Duration) error
+
+// probePatience is how long a probe of a store that is not asked waits at least. Its
+// answer may be late, but it tells that a stall is over.
+const probePatience = 100 * time.Millisecond
+
+func (b *breaker) probe(ctx context.Context, probe prober, patience time.Duration) error {
+	b.probing.Store(true)
+	defer b.probing.Store(false)
+	return probe(ctx, patience)
+}
+
+// yield lets probes go first, while there is one or while they are answered. Decisions
+// without the store wait for nothing, so a thousand goroutines that make them one after
+// another could hold up for seconds those that bring the answer: each may keep a
+// processor for 10 ms.
+func (b *breaker) yield() {
+	if b.probing.Load() || BreakerState(b.state.Load()) == HalfOpen {
+		runtime.Gosched()
+	}
+}
+
+// errLate is that of an answer to a probe for which no request would have waited.
+var errLate = errors.New("stint: the store answers too late")
+
+// recover probes now and then, until it has closed the breaker, or ctx is done.
+func (b *breaker) recover(ctx context.Context, c *Breaker, probe prober) {
 	least := or(c.Wait, breakerWait)
-	wait, answers := least, 0
+	wait, next := least, least
+	answers, again := 0, false
 	for {
-		if !pause(ctx, jittered(wait)) {
+		if !pause(ctx, jittered(next)) {
 			return
 		}
-		err := probe(ctx)
-		if ctx.Err() != nil {
+		err := b.probe(ctx, probe, probePatience)
+		switch {
+		case ctx.Err() != nil:
 			return
-		}
-		if err != nil {
-			answers, wait = 0, min(2*wait, or(c.MaxWait, breakerMaxWait))
+		case errors.Is(err, errLate) && !again: // as at the end of a stall
+			again, next = true, 0
+		case err != nil:
+			answers, again = 0, false
+			wait = min(2*wait, or(c.MaxWait, breakerMaxWait))
+			next = wait
 			b.turn(ctx, c, HalfOpen, Open, err)
-			continue
+		default:
+			again = false
+			wait, next = least, least/10
+			b.turn(ctx, c, Open, HalfOpen, nil)
+			if answers++; answers >= or(c.Probes, breakerProbes) {
+				b.turn(ctx, c, HalfOpen, Closed, nil)
+				return
+			}
 		}
-		wait = least
-		b.turn(ctx, c, Open, HalfOpen, nil)
-		if answers++; answers < or(c.Probes, breakerProbes) {
-			continue
-		}
-		repay(ctx)
-		b.inARow.Store(0)
-		b.second.Store(0)
-		b.turn(ctx, c, HalfOpen, Closed, nil)
-		repay(ctx) // what was spent while the rest was repaid
-		return
 	}
 }
 
@@ -189,8 +260,8 @@ func (b *breaker) close() {
 	b.opening.Lock()
 	defer b.opening.Unlock()
 	b.closed = true
-	if b.closing != nil {
-		b.closing()
+	if b.ending != nil {
+		b.ending()
 	}
 }
 

@@ -91,8 +91,13 @@ const DefaultDeadline = 25 * time.Millisecond
 // asked about, and those that did not fit into Local, start unused, and so all
 // together may admit the limit once more; docs/reliability.md has each case. A
 // limit of fewer units than there are instances still lets one unit pass at each.
-// What was spent so is charged to the Store when it is back,
-// up to its limits.
+// What of that is still in use when the Store is back is charged to it, up to its
+// limits: of a key before the Store is asked about it, and of all others beside other
+// requests. It counts from then on, so of logs and sliding windows for up to a period
+// longer than it would have.
+//
+// Several requests at once (TakeEach) go to the Store in parts of 64 asks, each with the
+// Deadline. After a part that was not answered the Store is not asked about the rest.
 //
 // Where Local is full of keys that are exhausted or banned, a newcomer with
 // OnErrorLocal gets an error that wraps ErrFull: to let it pass would hand a fresh
@@ -138,8 +143,10 @@ type Fallback struct {
 	counted atomic.Int64 // instances, by Follow
 	breaker breaker
 	ledger  ledger
-	repaid  atomic.Int64 // the second of the last repaySoon
-	spaces  sync.Pool    // of *space
+	spaces  sync.Pool // of *space
+
+	repaying atomic.Bool  // what the ledger holds is being charged
+	repayAt  atomic.Int64 // by start's clock, when that may be tried again
 
 	punctual bool // the Store is
 }
@@ -189,6 +196,7 @@ func (f *Fallback) Take(ctx context.Context, r *Request, out []Decision) (Decisi
 	}
 	f.init()
 	if !f.breaker.isClosed() {
+		f.breaker.yield()
 		return f.without(r, out, errOpen, true)
 	}
 	each, n := out, 0
@@ -206,25 +214,13 @@ func (f *Fallback) Take(ctx context.Context, r *Request, out []Decision) (Decisi
 		f.local.sharedBy(f.Live()) // for what gives way to r's keys
 		f.local.learn(r, &d, each)
 		return d, nil
-	case errors.Is(err, ErrRequest), ctx.Err() != nil:
+	case isOwn(ctx, err):
 		return Decision{}, err
 	}
 	return f.without(r, out, err, errors.Is(err, ErrUnsent))
 }
 
 var errOpen = errors.New("it is not asked, for it has failed")
-
-// probeLimit is charged to see whether the store decides. A server that is a replica
-// or full answers whoever asks, and fails only who spends; so nobody must find this
-// limit exhausted.
-var probeLimit = MustLimit("1000000 per 1s")
-
-func (f *Fallback) probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, max(or(f.Deadline, DefaultDeadline), 100*time.Millisecond))
-	defer cancel()
-	_, err := f.Store.Take(ctx, &Request{Asks: []Ask{{Key: "probe", Limit: probeLimit, Cost: 1}}}, nil)
-	return err
-}
 
 // without decides by the asks' OnError. unsent tells that the store was not asked, or
 // has said that it did nothing, so that what is spent here is certainly not charged there.
@@ -270,11 +266,18 @@ func (f *Fallback) without(r *Request, out []Decision, why error, unsent bool) (
 		if d.Allowed && unsent {
 			spent := r.Asks[i]
 			spent.Cost -= spent.ahead
-			f.ledger.note(&spent, f.local.clock())
+			f.owe(&spent, &answers[j], local.Asks[j].Cost, live)
 		}
 		j++
 	}
 	return d, nil
+}
+
+// owe notes that an ask was allowed here that the Store knows nothing of. scaled is its
+// cost as it was counted here, and d the answer.
+func (f *Fallback) owe(a *Ask, d *Decision, scaled, live int64) {
+	now := f.local.clock()
+	f.ledger.note(a, now, now+runsDry(&a.Limit.plan, d.ResetAfter.Microseconds(), scaled), live)
 }
 
 // share turns the answer to a cost that was multiplied into that to the cost.
@@ -294,58 +297,4 @@ func (l *Limit) scale(cost, live int64) int64 {
 		return capacity
 	}
 	return cost * live
-}
-
-// soonest is the shortest deadline of several requests; 0: none has any.
-func soonest(rs []Request) time.Duration {
-	var least time.Duration
-	for i := range rs {
-		if d := rs[i].Deadline; d > 0 && (least == 0 || d < least) {
-			least = d
-		}
-	}
-	return least
-}
-
-// TakeEach implements EachTaker.
-func (f *Fallback) TakeEach(ctx context.Context, rs []Request, answers []Answer) {
-	store, ok := f.Store.(EachTaker)
-	f.init()
-	if ok && len(rs) > 0 && !rs[0].At.IsZero() {
-		store.TakeEach(ctx, rs, answers)
-		return
-	}
-	if !ok || !f.breaker.isClosed() {
-		for i := range rs {
-			a := &answers[i]
-			a.Decision, a.Err = f.Take(ctx, &rs[i], a.Each)
-		}
-		return
-	}
-	for i := range answers {
-		if answers[i].Each == nil {
-			answers[i].Each = make([]Decision, len(rs[i].Asks))
-		}
-	}
-	// Of several failures one is told; one that is the store's, if there is any.
-	_ = f.call(ctx, soonest(rs), func(ctx context.Context) (err error) {
-		store.TakeEach(ctx, rs, answers)
-		for i := range answers {
-			if e := answers[i].Err; e != nil && (err == nil || errors.Is(err, ErrRequest)) {
-				err = e
-			}
-		}
-		return err
-	})
-	for i := range rs {
-		a := &answers[i]
-		switch {
-		case a.Err == nil:
-			f.local.sharedBy(f.Live())
-			f.local.learn(&rs[i], &a.Decision, a.Each)
-		case errors.Is(a.Err, ErrRequest), ctx.Err() != nil:
-		default:
-			a.Decision, a.Err = f.without(&rs[i], a.Each, a.Err, errors.Is(a.Err, ErrUnsent))
-		}
-	}
 }

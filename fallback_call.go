@@ -38,7 +38,8 @@ func (f *Fallback) free(s *space) {
 // ask has the Store decide r within its deadline, which a Store that is Punctual
 // keeps by itself: a context for each call would cost more than all else here.
 func (f *Fallback) ask(ctx context.Context, r *Request, s *space, each []Decision) (d Decision, err error) {
-	if f.punctual {
+	owes := f.ledger.owes.Load()
+	if f.punctual && !owes {
 		if patience, hurried := f.patience(ctx, r.Deadline); patience > 0 { // of a Request, 0 is none
 			if r.Deadline != patience {
 				s.request = *r
@@ -47,11 +48,16 @@ func (f *Fallback) ask(ctx context.Context, r *Request, s *space, each []Decisio
 			}
 			began := time.Since(f.start)
 			d, err = f.Store.Take(ctx, r, each)
-			f.note(ctx, began, hurried, err)
+			f.note(ctx, r, began, hurried, err)
 			return d, err
 		}
 	}
-	err = f.call(ctx, r.Deadline, func(ctx context.Context) (err error) {
+	err = f.call(ctx, r, func(ctx context.Context) (err error) {
+		if owes {
+			if err = f.settle(ctx, r.Asks); err != nil {
+				return err
+			}
+		}
 		d, err = f.Store.Take(ctx, r, each)
 		return err
 	})
@@ -70,23 +76,29 @@ func (f *Fallback) patience(ctx context.Context, deadline time.Duration) (d time
 	return d, false
 }
 
-// call asks the store for as long as deadline, or Deadline where that is 0, and
-// notes how that went.
-func (f *Fallback) call(ctx context.Context, deadline time.Duration, ask func(context.Context) error) error {
-	patience, hurried := f.patience(ctx, deadline)
+// call asks the store about r, for as long as r's Deadline, or Deadline where that is
+// 0, and notes how that went.
+func (f *Fallback) call(ctx context.Context, r *Request, ask func(context.Context) error) error {
+	patience, hurried := f.patience(ctx, r.Deadline)
 	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	began := time.Since(f.start)
 	err := ask(bounded)
-	f.note(ctx, began, hurried, err)
+	f.note(ctx, r, began, hurried, err)
 	return err
 }
 
-// note notes how a call went that began by f.start's clock.
-func (f *Fallback) note(ctx context.Context, began time.Duration, hurried bool, err error) {
+// isOwn tells whether an error of a call is not the store's fault: the request was
+// malformed, or whoever asked has left.
+func isOwn(ctx context.Context, err error) bool {
+	return err != nil && (errors.Is(err, ErrRequest) || ctx.Err() != nil)
+}
+
+// note notes how a call about r went that began by f.start's clock.
+func (f *Fallback) note(ctx context.Context, r *Request, began time.Duration, hurried bool, err error) {
 	ended := time.Since(f.start)
-	if err != nil && (errors.Is(err, ErrRequest) || ctx.Err() != nil) {
-		return // not the store's fault; or whoever asked has left
+	if isOwn(ctx, err) {
+		return
 	}
 	if f.Called != nil {
 		f.Called(ended-began, err)
@@ -94,21 +106,47 @@ func (f *Fallback) note(ctx context.Context, began time.Duration, hurried bool, 
 	if hurried && errors.Is(err, context.DeadlineExceeded) {
 		return // another caller may have had an answer
 	}
-	second := int64(ended/time.Second) + 1
 	if errors.Is(err, ErrBroken) { // else a single key would close the store to all
-		f.breaker.answered(second)
+		f.breaker.answered(ended)
 		return
 	}
 	if err == nil && (f.Breaker.Slow == 0 || ended-began < f.Breaker.Slow) {
-		f.breaker.answered(second)
-		f.repaySoon(second)
+		f.breaker.answered(ended)
+		f.repaySoon(ended)
 		return
 	}
 	why := err
 	if err == nil {
 		why = fmt.Errorf("stint: the store took %s", ended-began)
 	}
-	if f.breaker.failure(&f.Breaker, second) {
-		f.breaker.open(&f.Breaker, why, f.probe, f.repay)
+	if f.breaker.failure(&f.Breaker, began, ended) {
+		key := kept(r.Asks[0].Key)
+		probe := func(ctx context.Context, patience time.Duration) error { return f.probe(ctx, key, patience) }
+		f.breaker.doubt(&f.Breaker, why, probe, func() { f.repaySoon(time.Since(f.start)) })
 	}
+}
+
+// probeLimit is charged to see whether the store decides. A server that is a replica
+// or full answers whoever asks, and fails only who spends; so nobody must find this
+// limit exhausted.
+var probeLimit = func() *Limit {
+	l, err := NewLimit(Spec{Name: "stint probe", Amount: 1_000_000, Period: time.Second})
+	if err != nil {
+		panic(err)
+	}
+	return l
+}()
+
+// probe charges a unit of a key that a call failed for: in a Cluster, it asks the node
+// that did not answer. An answer that a request would not have waited for is errLate.
+func (f *Fallback) probe(ctx context.Context, key string, patience time.Duration) error {
+	inTime := or(f.Deadline, DefaultDeadline)
+	ctx, cancel := context.WithTimeout(ctx, max(inTime, patience))
+	defer cancel()
+	began := time.Now()
+	_, err := f.Store.Take(ctx, &Request{Asks: []Ask{{Key: key, Limit: probeLimit, Cost: 1}}}, nil)
+	if took := time.Since(began); err == nil && (took > inTime || f.Breaker.Slow > 0 && took >= f.Breaker.Slow) {
+		return fmt.Errorf("%w: a probe took %s", errLate, took)
+	}
+	return err
 }

@@ -18,7 +18,7 @@ type punctual struct{ *stint.Memory }
 func (punctual) Punctual() bool { return true }
 
 // sleeper is a Store that never answers. It keeps deadlines itself, or does not, and
-// notes what it was asked.
+// notes what it was asked first.
 type sleeper struct {
 	punctual bool
 	request  stint.Request
@@ -28,9 +28,11 @@ type sleeper struct {
 func (s *sleeper) Punctual() bool { return s.punctual }
 
 func (s *sleeper) Take(ctx context.Context, r *stint.Request, _ []stint.Decision) (stint.Decision, error) {
-	s.request = *r
-	s.request.Asks = slices.Clone(r.Asks)
-	_, s.bounded = ctx.Deadline()
+	if s.request.Asks == nil { // what follows are probes
+		s.request = *r
+		s.request.Asks = slices.Clone(r.Asks)
+		_, s.bounded = ctx.Deadline()
+	}
 	if s.punctual && r.Deadline > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, r.Deadline)
@@ -80,7 +82,10 @@ func TestFallbackDeadline(t *testing.T) {
 					r := stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}, Deadline: c.deadline}
 					began := time.Now()
 					d, err := f.Take(ctx, &r, nil)
-					got := outcome{time.Since(began), d.By, f.State() == stint.Open, nil}
+					took := time.Since(began)
+					time.Sleep(stint.DefaultDeadline * 2) // the store is probed
+					synctest.Wait()
+					got := outcome{took, d.By, f.State() == stint.Open, nil}
 					if errors.Is(err, c.want.err) {
 						got.err = c.want.err
 					}

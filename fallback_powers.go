@@ -30,7 +30,7 @@ func (f *Fallback) GiveBack(ctx context.Context, r *Request) error {
 	case !ok:
 		return fmt.Errorf("stint: give back: %w", ErrUnsupported)
 	}
-	if err := f.call(ctx, r.Deadline, func(ctx context.Context) error { return store.GiveBack(ctx, &counted) }); err != nil {
+	if err := f.call(ctx, &counted, func(ctx context.Context) error { return store.GiveBack(ctx, &counted) }); err != nil {
 		return err
 	}
 	return f.local.GiveBack(ctx, &counted)
@@ -75,7 +75,7 @@ func (f *Fallback) Violate(ctx context.Context, r *Request) (d Decision, err err
 		return store.Violate(ctx, r)
 	}
 	if f.breaker.isClosed() {
-		err = f.call(ctx, r.Deadline, func(ctx context.Context) error {
+		err = f.call(ctx, r, func(ctx context.Context) error {
 			d, err = store.Violate(ctx, r)
 			return err
 		})

@@ -68,29 +68,28 @@ func TestFallbackGoesOn(t *testing.T) {
 				s, l := newShaky(t, 1), stint.MustLimit(text)
 				same(t, s.spend(t, "k", l, 4), "store 4, local 0 of 4")
 				s.away.Store(true)
-				same(t, s.spend(t, "k", l, 8), "store 0, local 6 of 8")
+				// What the store was asked, and did not answer, is not charged again:
+				// five calls, and one more while a probe fails.
+				same(t, s.spend(t, "opener", l, 6), "store 0, local 6 of 6")
+				synctest.Wait()
 				if s.fall.State() != stint.Open {
 					t.Fatalf("%s", s.fall.State())
 				}
 				calls := s.faulty.Calls()
-				same(t, s.spend(t, "k", l, 100), "store 0, local 0 of 100")
+				same(t, s.spend(t, "k", l, 100), "store 0, local 6 of 100")
+				same(t, s.spend(t, "other", l, 3), "store 0, local 3 of 3")
 				if n := s.faulty.Calls() - calls; n != 0 {
 					t.Fatalf("%d calls while it is open", n)
 				}
-				same(t, s.spend(t, "other", l, 3), "store 0, local 3 of 3")
 				s.away.Store(false)
 				time.Sleep(2 * time.Second)
 				if s.fall.State() != stint.Closed {
 					t.Fatalf("%s", s.fall.State())
 				}
-				// One of the six was asked of the store, too, which did not
-				// answer, and is not charged again; of the others all are.
-				d, err := stint.NewLimiter(s.store).Peek(t.Context(), "other", l)
-				if err != nil || d.Remaining != 7 {
-					t.Fatalf("%+v, %v", d, err)
-				}
-				if d, err = stint.NewLimiter(s.store).Peek(t.Context(), "k", l); err != nil || d.Remaining > 5 {
-					t.Fatalf("%+v, %v", d, err)
+				for key, left := range map[string]int64{"k": 0, "other": 7, "opener": 10} {
+					if d, err := stint.NewLimiter(s.store).Peek(t.Context(), key, l); err != nil || d.Remaining != left {
+						t.Errorf("%+v, %v, want %d left", d, err, left)
+					}
 				}
 			})
 		})
@@ -338,6 +337,8 @@ func TestBreaker(t *testing.T) {
 			t.Fatal("open after 4 failures")
 		}
 		s.spend(t, "k", l, 1)
+		time.Sleep(stint.DefaultDeadline) // of a probe
+		synctest.Wait()
 		before := s.faulty.Calls()
 		time.Sleep(time.Hour)
 		if n := s.faulty.Calls() - before; n < 500 || n > 1000 {
@@ -352,18 +353,21 @@ func TestBreaker(t *testing.T) {
 
 		time.Sleep(time.Second)
 		// Every other call fails: never five in a row, but half of them.
-		calls := 0
+		var calls atomic.Int64
 		s.faulty.Fault = func(int) limittest.Fault {
-			calls++
-			if calls%2 == 0 {
+			if calls.Add(1)%2 == 0 {
 				return limittest.Fault{Err: errors.New("no")}
 			}
 			return limittest.Fault{}
 		}
-		s.spend(t, "k", l, 30)
-		if s.fall.State() != stint.Open {
-			t.Errorf("%s after 15 failures of 30", s.fall.State())
+		for range 100 {
+			s.spend(t, "k", l, 30)
+			synctest.Wait()
+			if s.fall.State() != stint.Closed { // it was every other probe, too
+				return
+			}
 		}
+		t.Error("half of all calls fail, and it does not open")
 	})
 }
 
@@ -379,7 +383,8 @@ func TestBreakerOfSlowAnswers(t *testing.T) {
 				t.Fatal(d, err)
 			}
 		}
-		if f.State() != stint.Open {
+		time.Sleep(time.Second) // a probe is as slow
+		if f.State() == stint.Closed {
 			t.Error(f.State())
 		}
 	})
@@ -470,7 +475,7 @@ func TestFallbackChargesUnsent(t *testing.T) {
 	store := &refusing{Memory: new(stint.Memory)}
 	f := &stint.Fallback{Store: store, Instances: 1}
 	defer f.Close()
-	l, limit := stint.NewLimiter(f), stint.MustLimit("100 per 24h fixed_window")
+	l, limit := stint.NewLimiter(f), stint.MustLimit("1000000 per 24h fixed_window")
 	store.away.Store(true)
 	spent := 0
 	for ; f.State() != stint.Open; spent++ {
@@ -485,8 +490,8 @@ func TestFallbackChargesUnsent(t *testing.T) {
 		}
 	}
 	d, err := stint.NewLimiter(store.Memory).Peek(t.Context(), "a", limit)
-	if err != nil || d.Remaining != 100-int64(spent) {
-		t.Errorf("%d were spent, %d are left of 100: %v", spent, d.Remaining, err)
+	if err != nil || d.Remaining != 1_000_000-int64(spent) {
+		t.Errorf("%d were spent, %d are left of a million: %v", spent, d.Remaining, err)
 	}
 }
 

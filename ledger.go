@@ -1,66 +1,127 @@
 package stint
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
-	"time"
-
-	"github.com/stintdev/stint/internal/algo"
 )
 
-// ledger is what a Fallback has spent without its Store and is to charge there.
+// ledger is what a Fallback has spent without its Store and is to charge there, for
+// each key under a limit.
 type ledger struct {
 	mu    sync.Mutex
-	spent map[entryKey]*spending
-	owes  atomic.Bool // spent may not be empty
+	debts map[entryKey]*debt
+	size  int         // of debts, in bytes, about
+	owes  atomic.Bool // debts may not be empty
 }
 
-type spending struct {
+// debt is what is owed of a key under a limit.
+type debt struct {
+	key   string
 	limit *Limit
-	units int64
-	last  int64 // the instant of the newest of them, µs since 1970
+	spent
+	// paying is the payment that is under way; nil: none is. What it charges is not
+	// in spent any more, but in due. charge belongs to whoever makes it.
+	paying *payment
+	due    spent
+	charge Ask
 }
 
-// mostSpendings bounds a ledger. What does not fit is not charged later.
-const mostSpendings = 100_000
+// payment is the charging of some debts.
+type payment struct {
+	debts  []*debt
+	ended  chan struct{} // closed then
+	failed bool          // not all was charged; to be read when it has ended
+}
 
-// note adds what an ask has spent at the instant now.
-func (l *ledger) note(a *Ask, now int64) {
+func newPayment() *payment { return &payment{ended: make(chan struct{})} }
+
+const (
+	// mostOwed bounds the bytes of a ledger: some 100,000 short keys. What does not
+	// fit is not charged later.
+	mostOwed = 32 << 20
+	// debtSize and spellSize are about what a debt and a spell take.
+	debtSize  = 288
+	spellSize = 16
+	// sweptDebts is how many debts are looked at, where a ledger is full, to find
+	// some of which nothing is in use any more.
+	sweptDebts = 16
+)
+
+func (e *debt) size() int { return debtSize + len(e.key) + spellSize*(cap(e.older)+cap(e.due.older)) }
+
+// note adds what an ask has spent at the instant now, and of which only this instance
+// knows. dry is, of a bucket, when what others know of will have run out.
+func (l *ledger) note(a *Ask, now, dry, live int64) {
 	if a.Cost == 0 {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	k := entryKey{a.Key, a.Limit.id}
-	s := l.spent[k]
-	if s == nil {
-		if len(l.spent) >= mostSpendings {
+	e := l.debts[entryKey{a.Key, a.Limit.id}]
+	if e == nil {
+		if e = l.open(a, now, live); e == nil {
 			return
 		}
-		if l.spent == nil {
-			l.spent = map[entryKey]*spending{}
-		}
-		s = &spending{}
-		l.spent[entryKey{kept(a.Key), k.id}] = s
 	}
-	if s.limit != nil && s.isOver(now) {
-		s.units = 0
-	}
+	was := e.size()
+	e.spent.restate(&e.limit.plan, &a.Limit.plan)
+	e.due.restate(&e.limit.plan, &a.Limit.plan)
+	e.limit = a.Limit
+	e.add(&a.Limit.plan, a.Cost, now, dry, live)
+	l.size += e.size() - was
 	l.owes.Store(true)
-	s.limit, s.last = a.Limit, now
-	s.units = min(s.units+a.Cost, a.Limit.plan.Capacity)
+}
+
+// open makes room for the debt of an ask; nil: there is none.
+func (l *ledger) open(a *Ask, now, live int64) *debt {
+	e := &debt{key: a.Key, limit: a.Limit}
+	if l.size+e.size() > mostOwed {
+		l.sweep(now, live)
+	}
+	if l.size+e.size() > mostOwed {
+		return nil
+	}
+	if l.debts == nil {
+		l.debts = map[entryKey]*debt{}
+	}
+	e.key = kept(a.Key)
+	l.debts[entryKey{e.key, a.Limit.id}] = e
+	l.size += e.size()
+	return e
+}
+
+// sweep looks at some debts, and drops those of which nothing is in use any more.
+func (l *ledger) sweep(now, live int64) {
+	n := 0
+	for _, e := range l.debts { // which begins anywhere
+		if e.paying == nil && e.inUse(&e.limit.plan, now, live) == 0 {
+			l.drop(e)
+		}
+		if n++; n == sweptDebts {
+			return
+		}
+	}
+}
+
+// drop forgets e, unless that has happened. The lock is held.
+func (l *ledger) drop(e *debt) {
+	k := entryKey{e.key, e.limit.id}
+	if l.debts[k] != e {
+		return
+	}
+	l.size -= e.size()
+	if delete(l.debts, k); len(l.debts) == 0 {
+		l.debts = nil // with the room that it took
+		l.owes.Store(false)
+	}
 }
 
 // giveBack takes from what was noted.
 func (l *ledger) giveBack(a *Ask) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	k := entryKey{a.Key, a.Limit.id}
-	if s := l.spent[k]; s != nil {
-		if s.units -= a.Cost; s.units <= 0 {
-			delete(l.spent, k)
-		}
+	if e := l.debts[entryKey{a.Key, a.Limit.id}]; e != nil && e.take(&e.limit.plan, a.Cost) && e.paying == nil {
+		l.drop(e)
 	}
 }
 
@@ -68,83 +129,86 @@ func (l *ledger) giveBack(a *Ask) {
 func (l *ledger) forget(key string, limit *Limit) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.spent, entryKey{key, limit.id})
-}
-
-// isOver tells whether nothing of s counts any more at now. Of a bucket, what was
-// spent a period ago has run out.
-func (s *spending) isOver(now int64) bool {
-	p := &s.limit.plan
-	if p.Kind == algo.FixedWindow {
-		return now/p.Period > s.last/p.Period
-	}
-	return now-s.last >= p.Period
-}
-
-// repayTimeout bounds the charging of a batch, and repayBatch is its size.
-const (
-	repayTimeout = time.Second
-	repayBatch   = 100
-)
-
-// repaySoon charges what calls that never left this instance have spent, at most
-// once a second. What was spent while the breaker was open is charged before it
-// closes.
-func (f *Fallback) repaySoon(second int64) {
-	if f.ledger.owes.Load() && f.repaid.Swap(second) != second {
-		go f.repay(context.Background())
+	if e := l.debts[entryKey{key, limit.id}]; e != nil {
+		l.drop(e)
 	}
 }
 
-// repay charges the Store with what was spent without it. Nothing is sent twice:
-// what is not answered may have been charged.
-func (f *Fallback) repay(ctx context.Context) {
-	f.ledger.mu.Lock()
-	spent := f.ledger.spent
-	f.ledger.spent = nil
-	f.ledger.owes.Store(false)
-	f.ledger.mu.Unlock()
-	f.local.init()
-	now := f.local.clock()
-	asks := make([]Ask, 0, repayBatch)
-	for k, s := range spent {
-		if s.isOver(now) {
+// claim takes out the debts of some asks, to be charged now, and returns their payment,
+// nil where there are none, and those of others under way that charge some.
+func (l *ledger) claim(asks []Ask, now, live int64) (own *payment, others []*payment) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range asks {
+		e := l.debts[entryKey{asks[i].Key, asks[i].Limit.id}]
+		switch {
+		case e == nil || e.paying != nil && e.paying == own:
+		case e.paying != nil:
+			others = append(others, e.paying)
+		default:
+			if own == nil {
+				own = newPayment()
+			}
+			l.begin(own, e, now, live)
+		}
+	}
+	if own != nil && len(own.debts) == 0 {
+		own = nil
+	}
+	return own, others
+}
+
+// claimSome takes out up to n debts that nobody is charging; nil: there are none.
+func (l *ledger) claimSome(n int, now, live int64) *payment {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := newPayment()
+	for _, e := range l.debts {
+		if e.paying != nil {
 			continue
 		}
-		asks = append(asks, Ask{Key: k.key, Limit: s.limit, Cost: s.units})
-		if len(asks) == repayBatch {
-			f.charge(ctx, asks)
-			asks = asks[:0]
+		if l.begin(p, e, now, live); len(p.debts) == n {
+			break
 		}
 	}
-	f.charge(ctx, asks)
+	if len(p.debts) == 0 {
+		return nil
+	}
+	return p
 }
 
-// charge charges each ask by itself: with its cost or, where the limit has less
-// left, with that. Between an answer and the next try another instance may charge
-// what it has spent; so it is tried until nothing is left, each time with less.
-func (f *Fallback) charge(ctx context.Context, asks []Ask) {
-	ctx, cancel := context.WithTimeout(ctx, repayTimeout)
-	defer cancel()
-	for len(asks) > 0 && ctx.Err() == nil {
-		var less []Ask
-		for i, a := range f.takeEach(ctx, asks) {
-			if a.Err == nil && !a.Allowed && a.Remaining > 0 && a.Remaining < asks[i].Cost {
-				ask := asks[i]
-				ask.Cost = a.Remaining
-				less = append(less, ask)
-			}
+// begin takes out what of e is in use, if anything is. The lock is held.
+func (l *ledger) begin(p *payment, e *debt, now, live int64) {
+	units := e.inUse(&e.limit.plan, now, live)
+	if units == 0 {
+		l.drop(e)
+		return
+	}
+	e.charge = Ask{Key: e.key, Limit: e.limit, Cost: units}
+	e.due, e.spent = e.spent, spent{}
+	e.paying = p
+	p.debts = append(p.debts, e)
+}
+
+// end ends a payment. Debts that are still due stay owed.
+func (l *ledger) end(p *payment, stillDue func(*debt) bool, live int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range p.debts {
+		was := e.size()
+		if stillDue(e) {
+			later := e.spent
+			e.spent = e.due
+			e.join(&e.limit.plan, later, live)
 		}
-		asks = less
+		e.due = spent{}
+		e.paying = nil
+		if l.debts[entryKey{e.key, e.limit.id}] == e {
+			l.size += e.size() - was
+		}
+		if e.units == 0 && len(e.older) == 0 {
+			l.drop(e)
+		}
 	}
-}
-
-// takeEach asks the Store, each ask by itself.
-func (f *Fallback) takeEach(ctx context.Context, asks []Ask) []Answer {
-	rs, answers := make([]Request, len(asks)), make([]Answer, len(asks))
-	for i := range asks {
-		rs[i].Asks = asks[i : i+1]
-	}
-	powers{f.Store}.takeEach(ctx, rs, answers)
-	return answers
+	close(p.ended)
 }

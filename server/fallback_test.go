@@ -46,6 +46,7 @@ func TestStoreFails(t *testing.T) {
 			{"all", denied, ""},
 			{"none", "allowed", ""},
 		} {
+			synctest.Wait() // for a probe that fails, too
 			v, err := s.Decide(t.Context(), doing(step.operation), time.Time{})
 			if got := say(&v, err); got != step.want || sayEach(&v) != step.each {
 				t.Errorf("step %d, %s:\n got %s; %s\nwant %s; %s", i, step.operation, got, sayEach(&v), step.want, step.each)

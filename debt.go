@@ -1,0 +1,170 @@
+package stint
+
+import (
+	"slices"
+
+	"github.com/stintdev/stint/internal/algo"
+)
+
+// spent is what an instance has spent of a key under a limit without the Store, as far
+// as it is still in use. It is counted by the limit's own algorithm, but in bounded
+// space: a log and a sliding window of many sub-windows are counted in spells. What is
+// not exact comes out lower, never higher.
+type spent struct {
+	// last is the instant at which units are in use, µs since 1970. Of a bucket, it
+	// may lie ahead: until then, what runs out is what the Store has counted. Of
+	// the other algorithms, it is the start of the newest spell.
+	last  int64
+	units int64   // of a bucket, parts of a unit; else what the newest spell took
+	older []spell // oldest first; not of buckets and fixed windows
+}
+
+// spell is what was spent in a part of a period.
+type spell struct{ start, units int64 }
+
+// periodSpells is into how many spells a period is cut, or one or two more, where they do
+// not divide it.
+const periodSpells = 16
+
+// spellOf is how long a spell of p is, µs.
+func spellOf(p *algo.Plan) int64 {
+	switch p.Kind {
+	case algo.SlidingLog:
+		return max(1, p.Period/periodSpells)
+	case algo.SlidingWindow:
+		return p.Width * p.Tick * ((p.Buckets + periodSpells - 1) / periodSpells)
+	default:
+		return p.Period
+	}
+}
+
+func isBucket(p *algo.Plan) bool { return p.Kind == algo.TokenBucket || p.Kind == algo.LeakyBucket }
+
+// add adds units that were spent at now. dry is, of a bucket that holds nothing of s
+// yet, when what the Store has counted will have run out.
+func (s *spent) add(p *algo.Plan, units, now, dry, live int64) {
+	if isBucket(p) {
+		if s.drain(p, now, live); s.units == 0 {
+			s.last = max(now, dry) / p.Tick * p.Tick
+		}
+		s.units = min(s.units+units*p.Unit, p.Full)
+		return
+	}
+	width := spellOf(p)
+	start := now / width * width
+	switch {
+	case s.units == 0:
+		s.last = start
+	case start != s.last:
+		s.older = slices.DeleteFunc(s.older, func(c spell) bool { return c.inUse(p, now) == 0 })
+		if c := (spell{s.last, s.units}); c.inUse(p, now) > 0 {
+			s.older = append(s.older, c)
+		}
+		s.last, s.units = start, 0
+	}
+	s.units = min(s.units+units, p.Capacity)
+}
+
+// runsDry is how long after a charge what else a bucket holds will have run out, µs; at
+// most two ticks too short. reset is when all of it will have. Of other algorithms, it
+// is 0: what they count does not wait for anything else.
+func runsDry(p *algo.Plan, reset, cost int64) int64 {
+	if !isBucket(p) {
+		return 0
+	}
+	return max(0, reset-((cost*p.Unit+p.Rate-1)/p.Rate+1)*p.Tick)
+}
+
+// drain lets run out of a bucket what has run out by now. Of a limit that several
+// instances share, each has its share of what comes back, as of the limit.
+func (s *spent) drain(p *algo.Plan, now, live int64) {
+	ticks := (now - s.last) / p.Tick / live
+	if ticks <= 0 {
+		return
+	}
+	s.units = p.LookSmall(0, s.units, ticks*p.Tick).Used
+	s.last += ticks * p.Tick * live
+}
+
+// inUse is how many units of s are in use at now: of a bucket, those too of which a part
+// is. A bucket that had counted them itself would have that much less remaining.
+func (s *spent) inUse(p *algo.Plan, now, live int64) int64 {
+	if isBucket(p) {
+		s.drain(p, now, live)
+		return (s.units + p.Unit - 1) / p.Unit
+	}
+	units := spell{s.last, s.units}.inUse(p, now)
+	for _, c := range s.older {
+		units += c.inUse(p, now)
+	}
+	return min(units, p.Capacity)
+}
+
+// inUse counts a spell as if all of it had been spent when it began.
+func (c spell) inUse(p *algo.Plan, now int64) int64 {
+	switch p.Kind {
+	case algo.FixedWindow:
+		if now/p.Period*p.Period == c.start {
+			return c.units
+		}
+		return 0
+	case algo.SlidingLog:
+		if now-c.start < p.Period {
+			return c.units
+		}
+		return 0
+	}
+	tick := now / p.Tick
+	behind := tick/p.Width - c.start/p.Tick/p.Width // sub-windows
+	switch {
+	case behind < p.Buckets:
+		return c.units
+	case behind > p.Buckets:
+		return 0
+	}
+	// N·W is exact, see algo.Plan, and so is this.
+	return c.units * (p.Width - tick%p.Width) / p.Width
+}
+
+// take takes units back, the newest first, and tells whether none are left.
+func (s *spent) take(p *algo.Plan, units int64) (none bool) {
+	if isBucket(p) {
+		s.units = max(0, s.units-min(units, p.Capacity)*p.Unit)
+		return s.units == 0
+	}
+	for {
+		n := min(units, s.units)
+		s.units -= n
+		units -= n
+		k := len(s.older) - 1
+		if s.units > 0 || k < 0 {
+			return s.units == 0
+		}
+		s.last, s.units = s.older[k].start, s.older[k].units
+		s.older = s.older[:k]
+	}
+}
+
+// restate turns what was counted under one plan into what it is under another with the
+// same algorithm and period.
+func (s *spent) restate(from, to *algo.Plan) {
+	if from.Unit != to.Unit {
+		s.units = min(s.units/from.Unit, to.Capacity) * to.Unit
+	}
+}
+
+// join adds what was spent later than s.
+func (s *spent) join(p *algo.Plan, later spent, live int64) {
+	if isBucket(p) {
+		s.drain(p, later.last, live)
+		s.last = max(s.last, later.last)
+		s.units = min(s.units+later.units, p.Full)
+		return
+	}
+	for _, c := range later.older {
+		s.add(p, c.units, c.start, 0, live)
+	}
+	if later.units > 0 {
+		s.add(p, later.units, later.last, 0, live)
+	}
+}

@@ -1,0 +1,121 @@
+package stint
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// soonest is the shortest deadline of several requests; 0: none has any.
+func soonest(rs []Request) time.Duration {
+	var least time.Duration
+	for i := range rs {
+		if d := rs[i].Deadline; d > 0 && (least == 0 || d < least) {
+			least = d
+		}
+	}
+	return least
+}
+
+// TakeEach implements EachTaker.
+func (f *Fallback) TakeEach(ctx context.Context, rs []Request, answers []Answer) {
+	store, ok := f.Store.(EachTaker)
+	f.init()
+	if ok && len(rs) > 0 && !rs[0].At.IsZero() {
+		store.TakeEach(ctx, rs, answers)
+		return
+	}
+	if !ok || !f.breaker.isClosed() {
+		for i := range rs {
+			a := &answers[i]
+			a.Decision, a.Err = f.Take(ctx, &rs[i], a.Each)
+		}
+		return
+	}
+	for i := range answers {
+		if answers[i].Each == nil {
+			answers[i].Each = make([]Decision, len(rs[i].Asks))
+		}
+	}
+	var why error // of the part that the Store did not decide
+	for deadline := soonest(rs); len(rs) > 0; {
+		n := listed(rs)
+		if why == nil {
+			why = f.takePart(ctx, store, rs[:n], answers[:n], deadline)
+		} else {
+			for i := range n {
+				answers[i].Err = unasked{why}
+			}
+		}
+		for i := range n {
+			f.conclude(ctx, &rs[i], &answers[i])
+		}
+		rs, answers = rs[n:], answers[n:]
+	}
+}
+
+// listPart is how many asks of a list go in one call: they cost Redis some 200 µs,
+// during which it does nothing else.
+const listPart = 64
+
+// listed is how many of rs go in one call, one at least.
+func listed(rs []Request) (n int) {
+	for asks := 0; n < len(rs); n++ {
+		if asks += len(rs[n].Asks); n > 0 && asks > listPart {
+			break
+		}
+	}
+	return n
+}
+
+// unasked is the error of what is left of a list when a part of it has failed.
+type unasked struct{ why error }
+
+func (e unasked) Error() string {
+	return "stint: not asked, for the store did not decide before: " + e.why.Error()
+}
+func (e unasked) Unwrap() []error { return []error{ErrUnsent, e.why} }
+
+// takePart asks the store about a part of a list. It returns an error if that is not
+// to be asked about the rest.
+func (f *Fallback) takePart(ctx context.Context, store EachTaker, rs []Request, answers []Answer, deadline time.Duration) error {
+	// Of several failures one is told; one that is the store's, if there is any.
+	told := Request{Asks: rs[0].Asks, Deadline: deadline}
+	err := f.call(ctx, &told, func(ctx context.Context) (err error) {
+		if f.ledger.owes.Load() {
+			var asks []Ask
+			for i := range rs {
+				asks = append(asks, rs[i].Asks...)
+			}
+			if err = f.settle(ctx, asks); err != nil {
+				for i := range answers {
+					answers[i].Err = err
+				}
+				return err
+			}
+		}
+		store.TakeEach(ctx, rs, answers)
+		for i := range answers {
+			if e := answers[i].Err; e != nil && (err == nil || errors.Is(err, ErrRequest) || errors.Is(err, ErrBroken)) {
+				err, told.Asks = e, rs[i].Asks
+			}
+		}
+		return err
+	})
+	if errors.Is(err, ErrRequest) || errors.Is(err, ErrBroken) {
+		return nil
+	}
+	return err
+}
+
+// conclude makes what the store answered to one of several requests the answer.
+func (f *Fallback) conclude(ctx context.Context, r *Request, a *Answer) {
+	switch {
+	case a.Err == nil:
+		f.local.sharedBy(f.Live())
+		f.local.learn(r, &a.Decision, a.Each)
+	case isOwn(ctx, a.Err):
+	default:
+		a.Decision, a.Err = f.without(r, a.Each, a.Err, errors.Is(a.Err, ErrUnsent))
+	}
+}
