@@ -15,6 +15,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/algo"
+	"golang.org/x/sync/semaphore"
 )
 
 // Options of a Store. The zero Options are good.
@@ -58,6 +59,7 @@ type Store struct {
 	close     func()
 	tried     chan struct{} // closed after the first attempt to connect; nil: New was called
 	merger    merger
+	listed    *semaphore.Weighted // asks of lists
 	fallback  fallback
 }
 
@@ -90,7 +92,8 @@ func newStore(c Client, o Options) (*Store, error) {
 	return &Store{client: c, namespace: o.Namespace, id: rand.Text(),
 		take: newScript(algo.TakeScript), giveBack: newScript(algo.GiveBackScript),
 		punish: newScript(algo.ViolateScript), look: newScript(algo.RecordScript), inspect: newScript(algo.InspectScript),
-		census: newScript(censusScript), announce: newScript(announceScript), merger: merger{queues: map[uint16]*queue{}}}, nil
+		census: newScript(censusScript), announce: newScript(announceScript),
+		merger: merger{queues: map[uint16]*queue{}}, listed: semaphore.NewWeighted(mostListed)}, nil
 }
 
 // Namespace is what all keys of the Store start with.

@@ -59,12 +59,12 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 // own goes before that.
 //
 // A list of such objects is decided as if each came by itself, one after another,
-// with one call of the store. Each answer is an object like that of a single check,
+// with one call of the store for each 64 limits. Each answer is an object like that of a single check,
 // problem details among them, with its status as a member, and with retry_after,
 // in seconds, where a single check would have the header. An element that is
 // malformed is answered with 400 in its place, and the others are decided. No header
-// tells of limits. All share the shortest decision_timeout among the rules that they
-// face. In a Redis Cluster, checks whose keys lie in several slots come after the
+// tells of limits. Each call has the shortest decision_timeout among the rules that all
+// face; when one was missed, on_store_error decides the rest. In a Redis Cluster, checks whose keys lie in several slots come after the
 // others.
 func (s *Server) Check() http.Handler {
 	mux := http.NewServeMux()
