@@ -135,7 +135,8 @@ func (r *Request) Check() error {
 	}
 	if !r.At.IsZero() {
 		if s := r.At.Unix(); s < 0 || s >= algo.Exact/1_000_000 {
-			return fmt.Errorf("stint: %w: instant %s: must be from 1970 to 2112", ErrRequest, time.Unix(s, 0).UTC())
+			at := time.Unix(s, int64(r.At.Nanosecond())).UTC() // r.At itself would escape, and r with it
+			return fmt.Errorf("stint: %w: instant %s: must be from 1970 to 2112", ErrRequest, at)
 		}
 	}
 	for i := range r.Asks {
