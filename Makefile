@@ -24,9 +24,9 @@ build:
 	go build -buildvcs=true -o bin/stint ./cmd/stint
 
 test: check
-	@scripts/get redis-server nginx haproxy caddy cc
+	@scripts/get redis-server nginx haproxy caddy node python3 cc
 	@if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDIS=1; fi; \
-	  if (PATH=$$PATH:/usr/sbin; command -v nginx && command -v haproxy && command -v caddy) >/dev/null; then export STINT_REQUIRE_PROXIES=1; fi; \
+	  if (PATH=$$PATH:/usr/sbin; command -v nginx && command -v haproxy && command -v caddy && command -v node && command -v python3) >/dev/null; then export STINT_REQUIRE_PROXIES=1; fi; \
 	  go test ./... && go test -race -short ./... && cd bench && go test ./...
 
 test-matrix:

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/server"
 )
 
@@ -111,8 +112,8 @@ func startNginx(t *testing.T) *url.URL {
 }
 
 // startProgram starts a program that listens on a port of its own, until the test
-// ends. Where it is not installed the test is skipped, or fails if nginx is missing
-// and requireProxies is set.
+// ends. Where it is not installed the test is skipped, or fails if requireProxies is
+// set.
 func startProgram(t *testing.T, name string, args func(dir, port string) []string) *url.URL {
 	t.Helper()
 	binary, err := exec.LookPath(name)
@@ -120,10 +121,10 @@ func startProgram(t *testing.T, name string, args func(dir, port string) []strin
 		binary, err = exec.LookPath("/usr/sbin/" + name)
 	}
 	if err != nil {
-		if name == "nginx" && os.Getenv(requireProxies) != "" {
+		if os.Getenv(requireProxies) != "" {
 			t.Fatalf("%s is set, but there is no %s", requireProxies, name)
 		}
-		t.Skipf("SKIPPED FOR WANT OF %s: install it to run this test", strings.ToUpper(name))
+		redistest.Skip(t, name, "scripts/get "+name)
 	}
 	dir := t.TempDir()
 	free := listen(t)
