@@ -89,23 +89,13 @@ func (s *Set) Asks(in *Input, out *Matches) error {
 			return nil
 		}
 	}
-	for _, r := range s.Rules {
-		if r.Mode == Off {
-			continue
-		}
-		ok, err := r.matches(&out.scope)
-		if !ok && err == nil {
-			continue
-		}
-		if err != nil {
-			err = r.unmatched(err)
-		} else {
-			err = r.asks(out)
-		}
-		if err != nil {
-			out.reset()
-			return err
-		}
+	applied, err := s.askRules(out, false)
+	if err == nil && !applied && s.hasDefault {
+		_, err = s.askRules(out, true)
+	}
+	if err != nil {
+		out.reset()
+		return err
 	}
 	if out.Ban != nil {
 		out.clearAsks()
@@ -113,21 +103,43 @@ func (s *Set) Asks(in *Input, out *Matches) error {
 	return nil
 }
 
-// asks adds to out what r, which matches, asks.
-func (r *Rule) asks(out *Matches) error {
+// askRules adds to out what the rules ask, the default ones or all others, and tells
+// whether one of them applies that is enforced.
+func (s *Set) askRules(out *Matches, byDefault bool) (applied bool, err error) {
+	for _, r := range s.Rules {
+		if r.Mode == Off || r.Default != byDefault {
+			continue
+		}
+		ok, err := r.matches(&out.scope)
+		if err != nil {
+			return applied, r.unmatched(err)
+		}
+		if !ok {
+			continue
+		}
+		if ok, err = r.asks(out); err != nil {
+			return applied, err
+		}
+		applied = applied || ok && r.Mode == Enforce
+	}
+	return applied, nil
+}
+
+// asks adds to out what r, which matches, asks, and tells whether it applies.
+func (r *Rule) asks(out *Matches) (applies bool, err error) {
 	var f found
 	if err := r.find(&out.scope, &f); err != nil || !f.applies {
-		return err
+		return false, err
 	}
 	if f.ban != nil {
 		out.banned(r, f.ban, f.banLeft)
-		return nil
+		return true, nil
 	}
 	for _, l := range f.limits {
 		out.Asks = append(out.Asks, stint.Ask{Key: f.key, Limit: l, Cost: f.cost, Penalty: r.Penalty, OnError: r.OnStoreError})
 		out.Rules = append(out.Rules, r)
 	}
-	return nil
+	return true, nil
 }
 
 func (r *Rule) matches(sc *scope) (bool, error) {
@@ -177,6 +189,9 @@ func (r *Rule) find(sc *scope, f *found) (err error) {
 }
 
 func (r *Rule) keyIn(sc *scope) (key string, ok bool, err error) {
+	if !r.keyGiven {
+		return sc.defaultKey()
+	}
 	sc.inKey = true
 	v, err := r.key.eval(sc)
 	sc.inKey = false

@@ -35,6 +35,11 @@
 // rules from top to bottom, without those in mode off. Every rule that matches
 // applies. [Set.Explain] tells all these steps of one request.
 //
+// A rule with default: true is for what no other rule limits. Default rules are
+// looked at last, and only if no other rule applies. A rule in shadow mode refuses
+// nothing, so it does not keep the default rules from a request; a default rule that
+// applies does not keep another from it.
+//
 // # Expressions
 //
 // safelist, blocklist, tiers, match, key and cost are expressions in CEL
@@ -44,6 +49,7 @@
 //	request.method   string
 //	request.path     string
 //	request.host     string
+//	request.route    string               the name of the gateway's route, if it has one
 //	request.headers  map(string, string)  names in lower case; several lines joined by ", "
 //	request.query    map(string, string)  the first value of each name
 //	client.ip        string
@@ -137,6 +143,11 @@
 // each followed by a NUL byte: no two lists with different parts give the same
 // key, and none gives the key of a string, because a NUL byte in what a request
 // sends is an error. To count everyone together, use key: '"all"'.
+//
+// A rule without a key counts by what is done and by whom: its key is the list
+// [operation, client.ip], in which the name of the gateway's route stands for an
+// operation that is unknown. If only one of the two is known, the other part is
+// empty. The rule does not apply if neither is known.
 //
 // In a key, client.ip is how the client is counted: an IPv4 address itself, an
 // IPv6 address by its first ipv6_prefix bits, as in 2001:db8:1:2::/64, because

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/stintdev/stint"
 )
@@ -61,18 +62,53 @@ func (s *Set) Explain(in *Input) (Explanation, error) {
 	if x.Ban, _ = s.bans.longest(sc.client); x.Ban != nil {
 		return x, nil
 	}
-	for i, r := range s.Rules {
-		e, err := s.explainRule(i, &m)
-		if err != nil {
-			return x, err
-		}
-		e.Rule = r
-		x.Rules = append(x.Rules, e)
+	x.Rules = make([]RuleExplanation, len(s.Rules))
+	if err := s.explainRules(&x, &m); err != nil {
+		x.Rules = x.known()
+		return x, err
 	}
 	if m.Ban != nil {
 		x.Ban, x.Rules = m.Ban, nil
 	}
 	return x, nil
+}
+
+// explainRules explains the rules in the order in which askRules looks at them: the
+// default ones last.
+func (s *Set) explainRules(x *Explanation, m *Matches) error {
+	var other *Rule // that applies and is enforced
+	for _, byDefault := range []bool{false, true} {
+		for i, r := range s.Rules {
+			if r.Default != byDefault {
+				continue
+			}
+			e := RuleExplanation{Why: "default, and another rule applies: " + nameOfRule(other)}
+			if !byDefault || other == nil || r.Mode == Off {
+				var err error
+				if e, err = s.explainRule(i, m); err != nil {
+					return err
+				}
+			}
+			e.Rule = r
+			x.Rules[i] = e
+			if !byDefault && other == nil && r.Mode == Enforce && (e.Applies || m.BanRule == r) {
+				other = r
+			}
+		}
+	}
+	return nil
+}
+
+func nameOfRule(r *Rule) string {
+	if r == nil {
+		return ""
+	}
+	return r.Name
+}
+
+// known are the rules that were explained until an error.
+func (x *Explanation) known() []RuleExplanation {
+	return slices.DeleteFunc(x.Rules, func(e RuleExplanation) bool { return e.Rule == nil })
 }
 
 // explainRule takes the steps of Rule.asks, by the same functions.
@@ -137,6 +173,9 @@ func (r *Rule) whyApplies(key string) string {
 }
 
 func (r *Rule) whyKeyless(sc *scope) string {
+	if !r.keyGiven {
+		return "it counts by operation and client, and neither is known"
+	}
 	sc.inKey = true
 	defer func() { sc.inKey = false }()
 	if v, err := r.key.eval(sc); v != nil || err != nil {

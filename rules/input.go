@@ -42,6 +42,9 @@ type Request struct {
 	// found.
 	Path      string
 	Ambiguous Ambiguity
+	// Route is the name of the gateway's route that the request takes; empty: it has
+	// none, or there is no gateway.
+	Route string
 	// Header has canonical names, as http.Header.Set writes them. Other names
 	// are not found.
 	Header http.Header

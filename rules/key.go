@@ -33,6 +33,24 @@ func (s *Set) ClientKey(a netip.Addr) string {
 	return p.String()
 }
 
+// DefaultKey is the key of a rule that gives none: what is done, and by whom. What is
+// done is the operation or, where that is unknown, the name of the gateway's route.
+// One of the parts may be unknown, and is empty then; without both, the rule does not
+// apply.
+const DefaultKey = "[operation, client.ip]"
+
+func (s *scope) defaultKey() (key string, ok bool, err error) {
+	what, who := s.in.Operation, s.set.ClientKey(s.client)
+	if what == "" && s.in.Request != nil {
+		what = s.in.Request.Route
+	}
+	if what == "" && who == "" {
+		return "", false, nil
+	}
+	joined, err := JoinKey(what, who)
+	return string(joined), err == nil, err
+}
+
 // keyOf is the text of a key, as doc.go describes it; ok is false where the value
 // is null or has a null part, and the rule does not apply.
 func keyOf(v ref.Val) (key string, ok bool, err error) {

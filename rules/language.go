@@ -50,6 +50,7 @@ var variables = []variable{
 	{"request.method", cel.StringType},
 	{"request.path", cel.StringType},
 	{"request.host", cel.StringType},
+	{"request.route", cel.StringType},
 	{"request.headers", cel.MapType(cel.StringType, cel.StringType)},
 	{"request.query", cel.MapType(cel.StringType, cel.StringType)},
 	{"client.ip", cel.StringType},

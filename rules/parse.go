@@ -111,6 +111,7 @@ func (p *parser) rule(n *yamlnode.Node) {
 		"message":          p.Skip,
 		"messages":         p.Skip,
 		"shape":            p.Bool(&r.Shape),
+		"default":          p.Bool(&r.Default),
 	})
 	if found == nil {
 		return
@@ -121,12 +122,15 @@ func (p *parser) rule(n *yamlnode.Node) {
 	mayWatch := p.penalty(found["penalty"], r)
 	for _, field := range []struct{ name, hint string }{
 		{"name", "name: it tells rules apart"},
-		{"key", `key: it says whom to count, such as key: client.ip (key: '"all"' is one counter for everyone)`},
 		{"limits", `limits: such as limits: ["100 per 1m"]`},
 	} {
 		if found[field.name] == nil && !(field.name == "limits" && mayWatch) {
 			p.Report(n, "the rule has no %s", field.hint)
 		}
+	}
+	if r.keyGiven = found["key"] != nil; !r.keyGiven {
+		r.Key = DefaultKey
+		r.key, _ = p.check(DefaultKey, subject)
 	}
 	p.limits(found["limits"], r)
 	if found["limits"] == nil && mayWatch {
@@ -139,6 +143,7 @@ func (p *parser) rule(n *yamlnode.Node) {
 	}
 	p.findIn(r, found)
 	p.set.Rules = append(p.set.Rules, r)
+	p.set.hasDefault = p.set.hasDefault || r.Default
 }
 
 func hasLeakyBucket(limits []*stint.Limit) bool {

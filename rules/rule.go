@@ -14,10 +14,13 @@ import (
 type Rule struct {
 	// Name is unique in its Set: 1 to 64 letters, digits and any of _ . : / -.
 	Name string
-	// Match, Key and Cost are the expressions as written, to be shown; empty
-	// where not given.
+	// Match, Key and Cost are the expressions as written, to be shown. Match and Cost
+	// are empty where not given; Key is DefaultKey then.
 	Match, Key, Cost string
 	Mode             Mode
+	// Default means that the rule is for requests that no other enforced rule
+	// applies to.
+	Default bool
 	// Limits has at least one. Each has the rule's name; no two have the same ID.
 	// Those of Tiers and overrides have that name, or RULE@TIER.
 	Limits []*stint.Limit
@@ -44,6 +47,7 @@ type Rule struct {
 	Shape bool
 
 	match, key, cost *expression
+	keyGiven         bool
 	overlay          *ruleOverlay // nil: nothing was changed at run time
 }
 

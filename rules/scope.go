@@ -17,7 +17,7 @@ type scope struct {
 	client netip.Addr // in.Client as clients are compared and counted
 	inKey  bool       // a key is evaluated: client.ip is how the client is counted
 
-	method, path, host, address, counted, operation, cost ref.Val
+	method, path, host, route, address, counted, operation, cost ref.Val
 
 	headers, query textMap
 
@@ -74,6 +74,11 @@ func (s *scope) ofRequest(name string) (any, bool) {
 		return once(&s.path, r.Path), true
 	case "request.host":
 		return once(&s.host, r.Host), true
+	case "request.route":
+		if r.Route == "" {
+			return missing, true
+		}
+		return once(&s.route, r.Route), true
 	case "request.headers":
 		return &s.headers, true
 	case "request.query":

@@ -33,6 +33,7 @@ type Set struct {
 	Findings []Finding
 
 	safelist, blocklist list
+	hasDefault          bool              // one of Rules is Default
 	tiers               []*expression     // the conditions of Tiers
 	headerNames         map[string]string // lower case → canonical
 	bans                byNetwork[*Ban]   // by hand, of networks
