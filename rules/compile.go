@@ -22,8 +22,10 @@ type compiler struct {
 	// headerNames gathers the canonical forms of the header names that
 	// expressions ask for literally.
 	headerNames map[string]string
-	// findings is where to put what is found on the way.
+	// findings is where to put what is found on the way, and secrets where the names
+	// of secrets in expressions.
 	findings *[]Finding
+	secrets  *[]secretAt
 }
 
 // problem is something wrong with an expression, offset characters from its
@@ -51,6 +53,10 @@ func (c *compiler) compile(n *yamlnode.Node, f *field) *expression {
 	if len(problems) > 0 {
 		return nil
 	}
+	for _, use := range e.secrets {
+		line, column := c.r.Position(n, use.offset)
+		*c.secrets = append(*c.secrets, secretAt{use.name, c.r.File(), line, column})
+	}
 	if f == condition {
 		for _, p := range e.vain {
 			c.found(CodeNeverMatches, c.r.PlaceWithin(n, p.offset), "%s", p.text)
@@ -71,8 +77,9 @@ func (c *compiler) check(source string, f *field) (*expression, []problem) {
 	if issues.Err() != nil {
 		return nil, explain(source, issues.Errors())
 	}
-	if problems := c.inspect(checked); len(problems) > 0 {
-		return nil, problems
+	i := c.inspect(checked)
+	if len(i.problems) > 0 {
+		return nil, i.problems
 	}
 	t := checked.OutputType()
 	if !f.fits(t) {
@@ -83,6 +90,7 @@ func (c *compiler) check(source string, f *field) (*expression, []problem) {
 		offset, text := foldProblem(err, checked)
 		return nil, []problem{{offset, text}}
 	}
+	e.secrets, e.claims = i.secrets, i.claims
 	e.source, e.isList = strings.TrimSpace(source), t.Kind() == types.ListKind
 	if root := checked.NativeRep().Expr(); root.Kind() == ast.ListKind && len(root.AsList().OptionalIndices()) == 0 {
 		e.parts = root.AsList().Size()
@@ -144,7 +152,7 @@ func unknownName(name string, source []rune, offset int) problem {
 		full = name
 	}
 	if isVariable(full) {
-		return problem{offset, "has() tests the fields of request.headers, request.query and attrs; " + full + " is none"}
+		return problem{offset, "has() tests the fields of request.headers, request.query, attrs and claims; " + full + " is none"}
 	}
 	text := fmt.Sprintf("unknown variable %q", full)
 	if near := yamlnode.Nearest(full, variableNames()); near != "" {
@@ -162,12 +170,17 @@ type inspector struct {
 	checked     *cel.Ast
 	headerNames map[string]string
 	problems    []problem
+	secrets     []secretUse
+	proper      map[int64]bool // uses of the variable secrets, by id
+	claims      bool           // the variable claims is used
 }
 
-func (c *compiler) inspect(checked *cel.Ast) []problem {
-	i := &inspector{checked: checked, headerNames: c.headerNames}
-	ast.PostOrderVisit(checked.NativeRep().Expr(), ast.NewExprVisitor(i.visit))
-	return i.problems
+func (c *compiler) inspect(checked *cel.Ast) *inspector {
+	i := &inspector{checked: checked, headerNames: c.headerNames, proper: map[int64]bool{}}
+	root := checked.NativeRep().Expr()
+	ast.PostOrderVisit(root, ast.NewExprVisitor(i.visit))
+	ast.PostOrderVisit(root, ast.NewExprVisitor(i.secretsStay))
+	return i
 }
 
 func (i *inspector) note(e ast.Expr, format string, args ...any) {
@@ -175,6 +188,7 @@ func (i *inspector) note(e ast.Expr, format string, args ...any) {
 }
 
 func (i *inspector) visit(e ast.Expr) {
+	i.claims = i.claims || i.isVariable(e, "claims")
 	if e.Kind() == ast.SelectKind {
 		if s := e.AsSelect(); i.isHeaders(s.Operand()) {
 			i.headerName(e, s.FieldName())
@@ -193,6 +207,8 @@ func (i *inspector) visit(e ast.Expr) {
 				i.note(args[0], "%s", err)
 			}
 		}
+	case name == "hmac":
+		i.takesSecret(args[0])
 	case name == operators.Index && i.isHeaders(args[0]):
 		if text, ok := literal(args[1]); ok {
 			i.headerName(args[1], text)
@@ -204,10 +220,12 @@ func (i *inspector) visit(e ast.Expr) {
 	}
 }
 
-func (i *inspector) isHeaders(e ast.Expr) bool {
+func (i *inspector) isVariable(e ast.Expr, name string) bool {
 	named := i.checked.NativeRep().ReferenceMap()[e.ID()]
-	return named != nil && named.Name == "request.headers"
+	return named != nil && named.Name == name
 }
+
+func (i *inspector) isHeaders(e ast.Expr) bool { return i.isVariable(e, "request.headers") }
 
 // pattern refuses patterns that a request could choose: compiling one costs
 // whatever it says.

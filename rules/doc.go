@@ -55,10 +55,31 @@
 //	client.ip        string
 //	operation        string
 //	attrs            map(string, dyn)     what the caller says
+//	claims           map(string, dyn)     what the client's token (JWT) says, if it is valid
+//	secrets          map(string, secret)  for hmac alone
 //	cost             int                  what the caller says the request costs
 //
 // cidr("192.0.2.0/24") is a network: an address, or a network, is in it if all of
 // it is. The Host header is request.host, and not among request.headers.
+//
+// sha256(text) is the SHA-256 of a text, and hmac(secrets.NAME, text) its HMAC-SHA256
+// under a secret, both in hexadecimal: a key made so does not show what it is made of,
+// in a store, a log or an answer. Short or guessable texts, such as addresses, can be
+// found from their sha256 by trying; they take hmac. Secrets are the instance's: see
+// [Instance]. An expression can do nothing with one but hmac.
+//
+// Claims are the instance's, too, which verifies tokens. A request without a valid
+// token has no claims, so that a rule with key: claims.sub is not for it. Another must
+// be, or a client escapes both by sending a token that is not valid:
+//
+//	rules:
+//	  - name: user
+//	    key: claims.sub
+//	    limits: [100 per 1m]
+//	  - name: nobody
+//	    match: '!has(claims.sub)'
+//	    key: client.ip
+//	    limits: [20 per 1m]
 //
 // # Paths and queries
 //
@@ -202,7 +223,7 @@
 //
 // # What is missing, and what is wrong
 //
-// A header, query name or attribute that is not there, an index beyond the end of
+// A header, query name, attribute or claim that is not there, an index beyond the end of
 // a list, an unknown client or request and an empty operation are missing. An
 // expression that needs one is missing itself, unless || or && decides without
 // it. A match, tier, safelist or blocklist that is missing is false. A rule whose

@@ -32,6 +32,9 @@ type expression struct {
 	always bool
 	// reads is what of a request's target would make it read the wrong thing.
 	reads Ambiguity
+	// secrets are those that it names, and claims tells whether it uses claims.
+	secrets []secretUse
+	claims  bool
 	// vain is what cannot be true in it; gone once it has been told.
 	vain []problem
 }

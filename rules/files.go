@@ -29,7 +29,7 @@ func ParseFiles(files []File) (*Set, error) {
 	for i, f := range files {
 		r, root := yamlnode.Open(f.Name, f.Data)
 		roots[i] = root
-		parsers[i] = &parser{Reader: r, compiler: compiler{r, s.headerNames, &s.Findings}, set: s, path: f.Name, seen: seen}
+		parsers[i] = &parser{Reader: r, compiler: compiler{r, s.headerNames, &s.Findings, &s.secrets}, set: s, path: f.Name, seen: seen}
 		parsers[i].file(root)
 	}
 	for _, p := range parsers { // any file may have the tiers
@@ -42,6 +42,7 @@ func ParseFiles(files []File) (*Set, error) {
 	_, s.HasServer = seen.once["server"]
 	s.findTrustAll(seen.proxies)
 	s.noteReads()
+	s.findNoToken(seen.byClaims)
 	return s, nil
 }
 
@@ -94,6 +95,8 @@ type seen struct {
 	once    map[string]place // fields that only one file may have
 	counted map[counting]counted
 	proxies []string // the place of each of TrustedProxies
+	// byClaims are the enforced rules whose keys need claims.
+	byClaims []byClaims
 }
 
 // place is a line of a file.

@@ -37,12 +37,15 @@ const (
 	CodeEverybody     = "ST009" // everybody is banned or blocked; found by servers
 	CodeLeaseInVain   = "ST010" // a lease where none is taken
 	CodeUnlikeRules   = "ST011" // other rules in the same namespace; found by servers
+	CodeNoToken       = "ST012" // who bears no valid token escapes a rule
+	CodeClaimsUnknown = "ST013" // claims that nothing finds; found by servers
 )
 
 // Codes are all of them.
 func Codes() []string {
 	return []string{CodeNoProxies, CodeTrustAll, CodeCostTooHigh, CodeCountedTwice,
-		CodeEviction, CodeNeverMatches, CodeNameTwice, CodeBanWithoutEnd, CodeEverybody, CodeLeaseInVain, CodeUnlikeRules}
+		CodeEviction, CodeNeverMatches, CodeNameTwice, CodeBanWithoutEnd, CodeEverybody, CodeLeaseInVain, CodeUnlikeRules,
+		CodeNoToken, CodeClaimsUnknown}
 }
 
 // String is the finding as a line of a report.
@@ -68,6 +71,9 @@ func (p *parser) findIn(r *Rule, fields map[string]*yamlnode.Node) {
 	}
 	p.findBan(r, fields["penalty"])
 	p.findLease(r, fields["limits"])
+	if r.key.claims && r.Mode == Enforce {
+		p.seen.byClaims = append(p.seen.byClaims, byClaims{r, p.Place(fields["key"])})
+	}
 }
 
 // findLease looks for leases that are never taken, and only make a bucket smaller.

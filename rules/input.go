@@ -23,6 +23,10 @@ type Input struct {
 	// Attrs holds what the caller says, as decoded from JSON: string, bool,
 	// int64, float64, nil, []any and map[string]any. Nil is empty.
 	Attrs map[string]any
+	// Claims are those of the client's token, as decoded from JSON like Attrs. Whoever
+	// fills them has verified it. Nil: Instance.Claims finds them in Request; empty,
+	// but not nil: there are none.
+	Claims map[string]any
 	// Cost is how many units the caller says the request takes. It is what a
 	// rule without a cost takes, and 0 asks without taking.
 	Cost int64

@@ -56,6 +56,8 @@ var variables = []variable{
 	{"client.ip", cel.StringType},
 	{"operation", cel.StringType},
 	{"attrs", cel.MapType(cel.StringType, cel.DynType)},
+	{"claims", cel.MapType(cel.StringType, cel.DynType)},
+	{"secrets", cel.MapType(cel.StringType, secretType)},
 	{"cost", cel.IntType},
 }
 
@@ -82,6 +84,7 @@ var language = sync.OnceValue(func() *cel.Env {
 			cel.Overload("cidr_string", []*cel.Type{cel.StringType}, networkType, cel.UnaryBinding(newNetwork))),
 	}
 	options = append(options, boundedText()...)
+	options = append(options, hashes()...)
 	for _, v := range variables {
 		options = append(options, cel.Variable(v.name, v.kind))
 	}

@@ -222,6 +222,13 @@ func (o *overlay) listed(to *list) func(*Listed) error {
 func (o *overlay) expression(source string) (*expression, error) {
 	e, problems := o.check(source, condition)
 	if len(problems) == 0 {
+		if i := o.base.instance; i != nil {
+			for _, use := range e.secrets {
+				if !i.Secrets.has(use.name) {
+					return nil, fmt.Errorf("match, at character %d: %s", use.offset+1, i.Secrets.noSecret(use.name))
+				}
+			}
+		}
 		return e, nil
 	}
 	return nil, fmt.Errorf("match, at character %d: %s", problems[0].offset+1, problems[0].text)

@@ -161,7 +161,7 @@ func (p *parser) name(to *string) func(*yamlnode.Node) {
 		if *to == "" && n.Tag != "!!str" {
 			return // reported
 		}
-		if !isName(*to) {
+		if !IsName(*to) {
 			p.Report(n, "name %q: must be 1 to 64 of A-Z a-z 0-9 _ . : / -", clip(*to))
 			*to = ""
 			return
@@ -174,8 +174,9 @@ func (p *parser) name(to *string) func(*yamlnode.Node) {
 	}
 }
 
-// isName reports whether text can name a rule or a tier.
-func isName(text string) bool {
+// IsName reports whether text can name a rule, a tier or a route: 1 to 64 of A-Z a-z 0-9
+// _ . : / -.
+func IsName(text string) bool {
 	return len(text) >= 1 && len(text) <= 64 && !strings.ContainsFunc(text, notInName)
 }
 

@@ -71,7 +71,7 @@ func (p *parser) text(n *yamlnode.Node, place int, r *Rule) *text {
 	}
 	t := &text{}
 	var tags []bcp47.Tag
-	p.named(n, func(name, value *yamlnode.Node) {
+	p.Named(n, func(name, value *yamlnode.Node) {
 		if slices.Contains(placeholders[:], name.Value) {
 			p.Report(n, "quote a text that begins with a brace: \"{%s} …\"", name.Value)
 			return

@@ -24,7 +24,7 @@ func (p *parser) tiers(n *yamlnode.Node) {
 	if !p.fewTiers(n, len(p.set.Tiers)) {
 		return
 	}
-	p.named(n, func(name, value *yamlnode.Node) {
+	p.Named(n, func(name, value *yamlnode.Node) {
 		text, ok := p.tierName(name)
 		e := p.compile(value, condition)
 		if ok && slices.Contains(p.set.Tiers, text) {
@@ -44,17 +44,6 @@ func (p *parser) fewTiers(n *yamlnode.Node, already int) bool {
 	return true
 }
 
-// named reads the mapping n by calling read with each name and its value, in the
-// file's order.
-func (p *parser) named(n *yamlnode.Node, read func(name, value *yamlnode.Node)) {
-	found := p.Mapping(n, yamlnode.Fields{"": p.Skip})
-	for i := 0; found != nil && i+1 < len(n.Content); i += 2 {
-		if name, value := n.Content[i], n.Content[i+1]; found[name.Value] == value {
-			read(name, value) // else it is no name, or one given twice
-		}
-	}
-}
-
 func (p *parser) tierName(n *yamlnode.Node) (string, bool) {
 	var text string
 	before := p.Problems()
@@ -62,7 +51,7 @@ func (p *parser) tierName(n *yamlnode.Node) (string, bool) {
 	if p.Problems() > before {
 		return "", false
 	}
-	if !isName(text) {
+	if !IsName(text) {
 		p.Report(n, "tier %q: must be 1 to 64 of A-Z a-z 0-9 _ . : / -", clip(text))
 		return "", false
 	}
@@ -78,7 +67,7 @@ func (p *parser) ruleTiers(n *yamlnode.Node, r *Rule) {
 		p.Report(n, "tiers give other limits, and the rule has none")
 		return
 	}
-	p.named(n, func(name, value *yamlnode.Node) {
+	p.Named(n, func(name, value *yamlnode.Node) {
 		text, ok := p.tierName(name)
 		limits := p.tierLimits(value, r, text)
 		if ok {

@@ -21,6 +21,9 @@ type scope struct {
 
 	headers, query textMap
 
+	claimed     map[string]any
+	claimsKnown bool
+
 	// A bit for each tier: whether it was evaluated, and to true.
 	tiersKnown, tiersTrue uint64
 }
@@ -53,6 +56,10 @@ func (s *scope) ResolveName(name string) (any, bool) {
 		return once(&s.operation, s.in.Operation), true
 	case "attrs":
 		return s.in.Attrs, true
+	case "claims":
+		return s.claims(), true
+	case "secrets":
+		return s.secrets(), true
 	case "cost":
 		if s.cost == nil {
 			s.cost = types.Int(s.in.Cost)

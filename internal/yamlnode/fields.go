@@ -49,6 +49,17 @@ func (r *Reader) Mapping(n *Node, fields Fields) map[string]*Node {
 	return found
 }
 
+// Named reads the mapping n by calling read with each name and its value, in the
+// file's order.
+func (r *Reader) Named(n *Node, read func(name, value *Node)) {
+	found := r.Mapping(n, Fields{"": r.Skip})
+	for i := 0; found != nil && i+1 < len(n.Content); i += 2 {
+		if name, value := n.Content[i], n.Content[i+1]; found[name.Value] == value {
+			read(name, value) // else it is no name, or one given twice
+		}
+	}
+}
+
 // Each reads the list n by calling read with each of its items. It returns false
 // where n is no list.
 func (r *Reader) Each(n *Node, read func(*Node)) bool {

@@ -196,9 +196,9 @@ func (r *Reader) Report(n *Node, format string, args ...any) {
 }
 
 // ReportWithin notes a problem at the character of n's text that is offset
-// characters after its first one, as exactly as the file allows: see position.
+// characters after its first one, as exactly as the file allows: see Position.
 func (r *Reader) ReportWithin(n *Node, offset int, format string, args ...any) {
-	line, column := r.position(n, offset)
+	line, column := r.Position(n, offset)
 	r.reportAt(line, column, format, args...)
 }
 
@@ -207,9 +207,12 @@ func (r *Reader) Place(n *Node) string {
 	return fmt.Sprintf("%s:%d:%d", r.file, n.Line, n.Column)
 }
 
+// File names the file.
+func (r *Reader) File() string { return r.file }
+
 // PlaceWithin is where a character of n's text is, as ReportWithin would say.
 func (r *Reader) PlaceWithin(n *Node, offset int) string {
-	line, column := r.position(n, offset)
+	line, column := r.Position(n, offset)
 	return fmt.Sprintf("%s:%d:%d", r.file, line, column)
 }
 
