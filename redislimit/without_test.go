@@ -227,7 +227,7 @@ func TestReadmeQuotes(t *testing.T) {
 		t.Fatal(err)
 	}
 	examples := ""
-	for _, file := range []string{"example_test.go", "../example_test.go", "../httplimit/example_test.go"} {
+	for _, file := range []string{"example_test.go", "../example_test.go", "../httplimit/example_test.go", "../server/example_test.go"} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -235,7 +235,7 @@ func TestReadmeQuotes(t *testing.T) {
 		examples += string(text)
 	}
 	blocks := strings.Split(string(readme), "```go\n")[1:]
-	if len(blocks) != 3 {
+	if len(blocks) != 4 {
 		t.Errorf("%d blocks of Go", len(blocks))
 	}
 	for _, block := range blocks {

@@ -72,7 +72,7 @@ func (s *Server) checkRules(c *call) (int, any, error) {
 	if err := c.fields(textField("text", &text)); err != nil {
 		return 0, nil, err
 	}
-	set, err := pushable(text)
+	set, err := s.pushable(text)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -84,9 +84,9 @@ func (s *Server) checkRules(c *call) (int, any, error) {
 }
 
 // pushable compiles rules that a fleet is to share. Settings are each instance's
-// own, and may hold passwords.
-func pushable(text string) (*rules.Set, error) {
-	set, err := parsePushed(text)
+// own, and may hold passwords; but secrets that the rules name must be here.
+func (s *Server) pushable(text string) (*rules.Set, error) {
+	set, err := s.parsePushed(text)
 	var wrong *yamlnode.Error
 	switch {
 	case errors.As(err, &wrong):
@@ -149,7 +149,7 @@ func (s *Server) push(c *call, action string, v *version, after int64) (int, any
 	if s.settings.RulesFrom != FromFleet {
 		return 0, nil, &callError{status: http.StatusConflict, detail: "This instance takes its rules from its file. To share rules, start the fleet with server: {rules: fleet}, and a Redis as its store."}
 	}
-	if _, err := pushable(v.Text); err != nil {
+	if _, err := s.pushable(v.Text); err != nil {
 		return 0, nil, err
 	}
 	if why := s.unseen(); why != nil {

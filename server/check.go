@@ -41,9 +41,12 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 // then:
 //
 //	{"operation": "export", "cost": 3, "attrs": {"plan": "free", "size": 12},
-//	 "client": "192.0.2.1",
-//	 "request": {"method": "GET", "path": "/a%20b?c=d", "host": "example.com",
+//	 "client": "192.0.2.1", "claims": {"sub": "ann"},
+//	 "request": {"method": "GET", "path": "/a%20b?c=d", "host": "example.com", "route": "files",
 //	             "headers": {"accept": "*/*", "via": ["a", "b"]}, "query": {"c": "d"}}}
+//
+// Claims are believed as they are given; without them, they are those of the token among
+// the headers, if that is valid (Settings.JWT).
 //
 // The answer says what was decided, and of each limit what is used and what remains. Of
 // a refusal that counts as a violation of a penalty, "violations" is how many count,

@@ -56,7 +56,8 @@ type Settings struct {
 	Routes []Route
 	// UpstreamProxy is how upstreams are reached: "" is directly, "environment" by
 	// HTTP_PROXY, HTTPS_PROXY and NO_PROXY of the program's environment, and else
-	// the URL of a proxy. Upstreams of h2c are always reached directly.
+	// the URL of a proxy. Upstreams of h2c are always reached directly. JWT.KeysURL is
+	// reached in the same way.
 	UpstreamProxy string
 	// AllowAmbiguous is what is ambiguous in a request's path or query and passes
 	// nevertheless. All else is refused with 400 where a rule, a list or a route
@@ -80,6 +81,11 @@ type Settings struct {
 	ViolationsHeader bool
 	// RulesFrom is where this instance takes its rules from.
 	RulesFrom RulesFrom
+	// Secrets are for the function hmac in expressions.
+	Secrets []Secret
+	// JWT says which tokens of clients are valid, whose claims expressions find. nil:
+	// nobody looks at tokens.
+	JWT *JWT
 	// TLS is the gateway's, CheckTLS that of the check API. nil: plain HTTP.
 	TLS, CheckTLS *TLSFiles
 	// Admin is the admin API's.
@@ -180,6 +186,8 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 		"degraded_header":    r.Bool(&s.DegradedHeader),
 		"violations_header":  r.Bool(&s.ViolationsHeader),
 		"rules":              yamlnode.Parsed(r, &s.RulesFrom, ParseRulesFrom),
+		"secrets":            readSecrets(r, &s.Secrets),
+		"jwt":                readJWT(r, &s.JWT),
 		"tls":                readTLS(r, &s.TLS),
 		"check_tls":          readTLS(r, &s.CheckTLS),
 		"admin":              func(n *yamlnode.Node) { s.Admin.read(r, n) },

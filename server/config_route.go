@@ -12,6 +12,9 @@ import (
 
 // Route sends requests to an upstream.
 type Route struct {
+	// Name is request.route of the requests that take this route, to expressions; unique
+	// among routes. Empty: they have none.
+	Name string
 	// Host is the host that the request is for, without a port, in lower case;
 	// empty: any.
 	Host string
@@ -50,6 +53,7 @@ func (r *Route) looksAtPath() bool { return r.Path != "/" || strings.Trim(r.Upst
 func (s *Settings) readRoute(r *yamlnode.Reader, n *yamlnode.Node) {
 	route := Route{Path: "/"}
 	fields := r.Mapping(n, yamlnode.Fields{
+		"name":     yamlnode.Parsed(r, &route.Name, parseRouteName),
 		"host":     r.Text(&route.Host),
 		"path":     r.Text(&route.Path),
 		"upstream": yamlnode.Parsed(r, &route.Upstream, ParseUpstream),
@@ -75,11 +79,21 @@ func (s *Settings) readRoute(r *yamlnode.Reader, n *yamlnode.Node) {
 		r.Report(fields["host"], "host %.60q: hosts are compared without port and in lower case: write %.60q", route.Host, host)
 	}
 	for _, other := range s.Routes {
+		if other.Name == route.Name && route.Name != "" {
+			r.Report(fields["name"], "a second route named %.60q", route.Name)
+		}
 		if other.Host == route.Host && other.Path == route.Path {
 			r.Report(n, "a second route for host %.60q and path %.60q", route.Host, route.Path)
 		}
 	}
 	s.Routes = append(s.Routes, route)
+}
+
+func parseRouteName(text string) (string, error) {
+	if !rules.IsName(text) {
+		return "", fmt.Errorf("name %.60q: must be 1 to 64 of A-Z a-z 0-9 _ . : / -", text)
+	}
+	return text, nil
 }
 
 // readUpstreamTLS makes a reader of a route's "tls".

@@ -55,6 +55,9 @@ func describe(s *server.Settings) string {
 		}
 	}
 	for _, r := range s.Routes {
+		if r.Name != "" {
+			fmt.Fprintf(&b, "%s: ", r.Name)
+		}
 		fmt.Fprintf(&b, "route %q %s to %s", r.Host, r.Path, r.Upstream)
 		if r.TLS != nil {
 			fmt.Fprintf(&b, " by %+v", *r.TLS)
@@ -65,6 +68,12 @@ func describe(s *server.Settings) string {
 		if f != nil {
 			fmt.Fprintf(&b, "%s %+v\n", []string{"tls", "check_tls", "admin tls"}[i], *f)
 		}
+	}
+	for _, secret := range s.Secrets {
+		fmt.Fprintf(&b, "secret %+v\n", secret)
+	}
+	if s.JWT != nil {
+		fmt.Fprintf(&b, "jwt %+v\n", *s.JWT)
 	}
 	for _, t := range s.Admin.Tokens {
 		fmt.Fprintf(&b, "token %+v\n", t)
@@ -82,7 +91,7 @@ func describe(s *server.Settings) string {
 func TestDefaultSettings(t *testing.T) {
 	const want = "{Listen::8080 CheckListen::8082 Store:memory Namespace: MaxKeys:1000000 DecisionTimeout:25ms Breaker:{Failures:0 Percent:0 Slow:0s Wait:0s MaxWait:0s Probes:0 Changed:<nil>} Instances:0 RememberedDenials:100000 UpstreamTimeout:1m0s StopDelay:0s StopTimeout:25s " +
 		"Dialect:x-ratelimit ClientHeader: Routes:[] UpstreamProxy: AllowAmbiguous: MaxHeld:1000 MaxHold:10s Instance:none, 10000 in flight MaxConnections:0 DegradedHeader:false ViolationsHeader:false " +
-		"RulesFrom:file TLS:<nil> CheckTLS:<nil> Admin:{Listen:127.0.0.1:8090 TLS:<nil> Tokens:[] Clients:[]}}"
+		"RulesFrom:file Secrets:[] JWT:<nil> TLS:<nil> CheckTLS:<nil> Admin:{Listen:127.0.0.1:8090 TLS:<nil> Tokens:[] Clients:[]}}"
 	if got := fmt.Sprintf("%+v", server.DefaultSettings()); got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}

@@ -56,9 +56,11 @@ type explainedLimit struct {
 // so nothing is taken, and each limit says by itself whether it would have allowed.
 var companion = stint.MustLimit("1 per 1s")
 
-// Explain says what would be decided about in, and why, and takes nothing.
+// Explain says what would be decided about in, and why, and takes nothing. A request that
+// tells no route is taken for one that comes through the gateway.
 func (s *Server) Explain(ctx context.Context, in *rules.Input) (*Explanation, error) {
 	set := s.Rules()
+	in = s.routed(in)
 	if a := set.Ambiguous(in) &^ s.settings.AllowAmbiguous; a != 0 {
 		return nil, ambiguous(a)
 	}
@@ -84,6 +86,7 @@ func (s *Server) Explain(ctx context.Context, in *rules.Input) (*Explanation, er
 		x.say("%s", banWords(e.Ban))
 		return x, nil
 	}
+	x.sayClaims(s, in)
 	v := s.view(ctx)
 	defer v.close()
 	for i := range e.Rules {
@@ -105,6 +108,28 @@ func (s *Server) Explain(ctx context.Context, in *rules.Input) (*Explanation, er
 
 func (x *Explanation) say(format string, args ...any) {
 	x.Words = append(x.Words, fmt.Sprintf(format, args...))
+}
+
+// routed is in with the name of the route of the gateway that leads there, if it tells none
+// itself.
+func (s *Server) routed(in *rules.Input) *rules.Input {
+	if in.Request == nil || in.Request.Route != "" {
+		return in
+	}
+	route := s.routes.find(in.Request.Host, in.Request.Path)
+	if route == nil || route.Name == "" {
+		return in
+	}
+	with, request := *in, *in.Request
+	request.Route, with.Request = route.Name, &request
+	return &with
+}
+
+// sayClaims says what is known of the client's token, if rules want to know.
+func (x *Explanation) sayClaims(s *Server, in *rules.Input) {
+	if s.claims != nil && in.Claims == nil && in.Request != nil && s.Rules().UsesClaims() {
+		x.say("%s", s.claims.words(in.Request.Header))
+	}
 }
 
 // explainRule looks how the rule's key stands.

@@ -57,14 +57,25 @@ func readSmall(path string) ([]byte, error) {
 	return data, nil
 }
 
-// Open reads the certificates and tokens that the settings name. Run does it where
-// it was not done. Until then, no token is known, and upstreams with files for TLS
-// are not reached.
+// Open reads the certificates, tokens, secrets and keys of tokens that the settings
+// name. Run does it where it was not done. Until then, no token is known, no claim, a
+// request that a rule needs a secret for is an error, and upstreams with files for TLS
+// are not reached. It returns an error, too, if the rules name secrets that the settings
+// do not have.
 func (s *Server) Open() error {
 	s.files.Lock()
 	defer s.files.Unlock()
 	if s.opened {
 		return nil
+	}
+	if s.unfit != nil {
+		return s.unfit
+	}
+	if _, err := s.secrets.reload(true); err != nil {
+		return err
+	}
+	if _, err := s.claims.reloadFile(true); err != nil {
+		return fmt.Errorf("jwt: %w", err)
 	}
 	a := &s.settings.Admin
 	var certificates []*certificate
@@ -98,11 +109,11 @@ func (s *Server) Open() error {
 	return nil
 }
 
-// lookEvery is how often files of certificates and tokens are looked at.
+// lookEvery is how often these files are looked at.
 const lookEvery = 5 * time.Second
 
-// watchFiles takes over what files of certificates and tokens come to hold, until
-// ctx is done.
+// watchFiles takes over what the files come to hold that Open has read, until ctx is
+// done.
 func (s *Server) watchFiles(ctx context.Context) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -116,8 +127,8 @@ func (s *Server) watchFiles(ctx context.Context) {
 	}
 }
 
-// ReloadFiles reads the files of certificates and tokens now, changed or not, as
-// Run does every 5 seconds where they have changed. What is wrong is logged, and
+// ReloadFiles reads the files that Open has read now, changed or not, as Run and Follow
+// do every 5 seconds where they have changed. What is wrong is logged, and
 // what was there before stays.
 func (s *Server) ReloadFiles() { s.reloadFiles(true) }
 
@@ -131,11 +142,20 @@ func (s *Server) reloadFiles(asked bool) {
 		s.reloadCertificate(c, asked)
 	}
 	s.reloadUpstreams(asked)
-	changed, err := s.tokens.Load().reload(asked)
-	if err != nil {
-		s.log.Error("tokens not taken; those of before stay", "error", err)
-	}
-	if changed {
-		s.log.Info("tokens taken")
+	for _, of := range [...]struct {
+		what   string
+		reload func(asked bool) (changed bool, err error)
+	}{
+		{"tokens", s.tokens.Load().reload},
+		{"secrets", s.secrets.reload},
+		{"keys of tokens", s.claims.reloadFile},
+	} {
+		changed, err := of.reload(asked)
+		if err != nil {
+			s.log.Error(of.what+" not taken; those of before stay", "error", err)
+		}
+		if changed {
+			s.log.Info(of.what + " taken")
+		}
 	}
 }

@@ -30,7 +30,23 @@ func (s *Server) Findings() []rules.Finding {
 	if s.found != nil {
 		beside = s.found()
 	}
-	return slices.Concat(beside, set.Findings, set.forwarding.found, controls, unlike)
+	return slices.Concat(beside, set.Findings, s.claimsFindings(set.Set), set.forwarding.found, controls, unlike)
+}
+
+// claimsFindings looks for rules that need claims where nothing finds them.
+func (s *Server) claimsFindings(set *rules.Set) []rules.Finding {
+	why := ""
+	switch {
+	case s.claims == nil:
+		why = "the section server has no jwt"
+	case s.claims.Trusted && len(set.TrustedProxies) == 0:
+		why = "jwt is trusted: true while trusted_proxies is empty"
+	}
+	if why == "" || !set.UsesClaims() {
+		return nil
+	}
+	return []rules.Finding{{Code: rules.CodeClaimsUnknown, Text: "the rules use claims, and " + why +
+		", so that requests have none, but for checks that bring their own; say how tokens are verified"}}
 }
 
 // controlFindings looks at what was changed at run time.

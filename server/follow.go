@@ -45,13 +45,15 @@ const (
 	followTimeout = time.Second
 )
 
-// Follow takes over what the fleet shares, and asks whether the store decides, once
-// before it returns, if they answer within a second, and then again and again, until
-// ctx is done. Run does it; it is for those who serve the handlers by themselves, and
-// to be called once.
+// Follow takes over what the fleet shares, asks whether the store decides, and fetches the
+// keys of tokens, once before it returns, if they answer within a second, and then again
+// and again, until ctx is done; so it does with the files that Open has read. Run does it;
+// it is for those who serve the handlers by themselves, and to be called once.
 func (s *Server) Follow(ctx context.Context) {
 	var first sync.WaitGroup
 	defer first.Wait()
+	go s.watchFiles(ctx)
+	first.Go(func() { s.claims.follow(ctx) })
 	if s.fallback != nil {
 		go s.fallback.Follow(ctx)
 		first.Go(func() { s.feelPulse(ctx) })
@@ -253,7 +255,7 @@ func (s *Server) takeFleetRules(v *version) {
 	if v.number == 0 || s.live.ordered != nil {
 		return // the store has lost them, or they are not to be taken; what decides goes on
 	}
-	set, err := parsePushed(v.Text)
+	set, err := s.parsePushed(v.Text)
 	if err != nil {
 		s.refuse(err)
 		s.log.Error("the fleet's rules not taken; those of before stay", "number", v.number, "error", err)
@@ -265,5 +267,11 @@ func (s *Server) takeFleetRules(v *version) {
 	s.log.Info("the fleet's rules taken", "number", v.number, "version", set.Version, "count", len(set.Rules))
 }
 
-// parsePushed compiles rules that were pushed.
-func parsePushed(text string) (*rules.Set, error) { return rules.Parse("rules", []byte(text)) }
+// parsePushed compiles rules that were pushed, for this instance.
+func (s *Server) parsePushed(text string) (*rules.Set, error) {
+	set, err := rules.Parse("rules", []byte(text))
+	if err != nil {
+		return nil, err
+	}
+	return set.On(&s.own)
+}

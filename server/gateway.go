@@ -4,8 +4,6 @@ import (
 	"context"
 	"maps"
 	"net/http"
-	"sort"
-	"strings"
 	"sync"
 	"time"
 
@@ -32,22 +30,26 @@ func (s *Server) Gateway() http.Handler {
 func (s *Server) decideHTTP(r *http.Request, hold time.Duration) (httplimit.Answer, error) {
 	s.notice(r)
 	x := exchangeOf(r)
-	target, err := s.readTarget(r.RequestURI, x)
+	target, err := s.readTarget(r, x)
 	if err != nil {
 		return httplimit.Answer{}, err
 	}
-	clients := s.clients()
+	clients, host := s.clients(), canonicalHost(r.Host)
 	in := rules.Input{
 		Request: &rules.Request{
 			Method:    r.Method,
 			Path:      target.Path,
 			Ambiguous: target.Ambiguous,
-			Host:      canonicalHost(r.Host),
+			Host:      host,
+			Route:     s.takeRoute(x, host, target.Path),
 			Header:    r.Header,
 			RawQuery:  target.RawQuery,
 		},
 		Client: clients.Addr(r),
 		Cost:   1,
+	}
+	if !s.believesToken(r) {
+		in.Claims = noClaims
 	}
 	v, err := s.decideOne(r.Context(), &in, time.Time{}, hold)
 	if err != nil {
@@ -93,32 +95,16 @@ func (s *Server) answer(v *Verdict) httplimit.Answer {
 	return a
 }
 
-// upstreams is a handler for the routes, the longest path first, and those for
-// one host before those for any.
+// upstreams is a handler for requests whose route was found when they were decided.
 func (s *Server) upstreams() http.Handler {
-	type target struct {
-		*Route
-		proxy http.Handler
+	proxies := make(map[*Route]http.Handler, len(s.routes))
+	for _, r := range s.routes {
+		proxies[r] = s.proxy(r)
 	}
-	var targets []target
-	for i := range s.settings.Routes {
-		r := &s.settings.Routes[i]
-		targets = append(targets, target{r, s.proxy(r)})
-	}
-	sort.SliceStable(targets, func(i, j int) bool {
-		a, b := targets[i], targets[j]
-		if (a.Host == "") != (b.Host == "") {
-			return a.Host != ""
-		}
-		return len(a.Path) > len(b.Path)
-	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host, path := canonicalHost(r.Host), exchangeOf(r).target.Path
-		for i := range targets {
-			if t := &targets[i]; t.matches(host, path) {
-				t.proxy.ServeHTTP(w, r)
-				return
-			}
+		if proxy := proxies[exchangeOf(r).route]; proxy != nil {
+			proxy.ServeHTTP(w, r)
+			return
 		}
 		httplimit.Problem(w, r, http.StatusNotFound, "No route leads from here.")
 	})
@@ -131,14 +117,6 @@ func (x *exchange) takeHeaders(h http.Header) {
 	x.headers = make(http.Header, len(h))
 	maps.Copy(x.headers, h)
 	clear(h)
-}
-
-func (r *Route) matches(host, path string) bool {
-	if r.Host != "" && r.Host != host {
-		return false
-	}
-	rest, ok := strings.CutPrefix(path, r.Path)
-	return ok && (rest == "" || rest[0] == '/' || strings.HasSuffix(r.Path, "/"))
 }
 
 // buffers are what bodies are copied through, and lists of checks read into; without

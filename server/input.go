@@ -31,8 +31,8 @@ func badInput(format string, args ...any) error {
 }
 
 var (
-	questionFields = []string{"t_us", "cost", "client", "operation", "attrs", "request"}
-	requestFields  = []string{"method", "path", "host", "headers", "query"}
+	questionFields = []string{"t_us", "cost", "client", "operation", "attrs", "claims", "request"}
+	requestFields  = []string{"method", "path", "host", "route", "headers", "query"}
 )
 
 // readQuestion reads one JSON object, strictly: whoever misspells a field must
@@ -65,6 +65,8 @@ func (r *reader) question(q *question) error {
 			return r.string(&q.Operation)
 		case "attrs":
 			q.Attrs, err = r.attrs()
+		case "claims":
+			q.Claims, err = r.attrs()
 		case "request":
 			q.Request = &q.request
 			return r.request(q)
@@ -113,6 +115,8 @@ func (r *reader) request(q *question) error {
 			return r.string(&target)
 		case "host":
 			return r.string(&host)
+		case "route":
+			return r.string(&to.Route)
 		case "headers":
 			if q.header == nil {
 				q.header = http.Header{}

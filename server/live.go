@@ -47,18 +47,23 @@ func (s *Server) Rules() *rules.Set { return s.set.Load().Set }
 // sub-windows are as before, and so are the metrics of a rule whose name is. What
 // was changed at run time stays in force on top of them. Where the fleet has rules
 // of its own (Settings.RulesFrom), they go on deciding, unless this instance was told
-// otherwise, and it returns false.
-func (s *Server) SetRules(set *rules.Set) (taken bool) {
+// otherwise, and it returns false. An error tells which secrets the rules name that this
+// instance does not have; then those of before stay, too.
+func (s *Server) SetRules(set *rules.Set) (taken bool, err error) {
 	s.live.mu.Lock()
 	defer s.live.mu.Unlock()
+	if set, err = set.On(&s.own); err != nil {
+		s.refuse(err)
+		return false, err
+	}
 	s.live.file = set
 	if s.live.number > 0 {
-		return false
+		return false, nil
 	}
 	s.live.take(set, 0)
 	s.install()
 	s.metrics.reloadsTaken.Inc()
-	return true
+	return true, nil
 }
 
 // RulesRefused says that a reload came to nothing, because the new rules were wrong

@@ -47,6 +47,9 @@ type metrics struct {
 	breakerOpened               prometheus.Counter
 	auditDropped                prometheus.Counter
 
+	tokensValid, tokensInvalid prometheus.Counter
+	keysFailed                 prometheus.Counter
+
 	certificatesTaken, certificatesRefused prometheus.Counter
 	certificateExpiry                      *prometheus.GaugeVec // by listener
 }
@@ -110,6 +113,9 @@ func newMetrics(s *Server) *metrics {
 	m.breakerOpened = counter("stint_breaker_opened_total", "Times that the store failed so often that it is not asked until it answers again.")
 	m.auditDropped = counter("stint_audit_lines_dropped_total", "Lines about changes that the log did not take.")
 	m.syncFailures = counter("stint_sync_failures_total", "Times that this instance could not ask what the fleet shares; it keeps what it has.")
+	tokens := vec("stint_client_tokens_total", "Tokens of clients that a rule looked at, by whether they were valid.", "result")
+	m.tokensValid, m.tokensInvalid = tokens.WithLabelValues("valid"), tokens.WithLabelValues("invalid")
+	m.keysFailed = counter("stint_jwks_failures_total", "Times that the keys of tokens could not be fetched from jwks_url; those of before stay.")
 	certificates := vec("stint_certificate_reloads_total", "Certificates read anew, by what became of them.", "result")
 	m.certificatesTaken, m.certificatesRefused = certificates.WithLabelValues("taken"), certificates.WithLabelValues("refused")
 	m.certificateExpiry = registered(m, prometheus.NewGaugeVec(prometheus.GaugeOpts{

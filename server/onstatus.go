@@ -74,6 +74,10 @@ type exchange struct {
 	target   rules.Target
 	route    *Route   // where it goes; nil: nowhere yet
 	out      *url.URL // that the upstream is asked for
+	// wrapped means that it goes to a handler of the program, by the pattern of a mux,
+	// if there is one.
+	wrapped bool
+	pattern string
 }
 
 type exchangeKey struct{}

@@ -68,7 +68,7 @@ func TestMetricsOfResponses(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.settings.Routes = []Route{{Path: "/", Upstream: u}}
-	c.transports = newTransports(&c.settings)
+	c.transports, c.routes = newTransports(&c.settings), newRoutes(c.settings.Routes)
 	send := func() {
 		c.Gateway().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
 	}

@@ -97,7 +97,7 @@ func TestUnlikeRules(t *testing.T) {
 				}
 				// It is over when both have the same rules.
 				set, err := rules.Parse("rules.yaml", []byte(c.first))
-				if err != nil || !two.SetRules(set) {
+				if err != nil || !taken(two.SetRules(set)) {
 					t.Fatal(err)
 				}
 				time.Sleep(time.Minute)

@@ -50,6 +50,12 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 	if l.Admin != nil && s.settings.Admin.inTheClear() {
 		s.log.Warn("tokens travel in the clear: give the admin API tls, or an address such as 127.0.0.1:8090", "address", l.Admin.Addr().String())
 	}
+	if j := s.settings.JWT; j != nil && j.inTheClear() {
+		s.log.Warn("keys of tokens travel in the clear, so that who stands between can put others in their place: give jwt a jwks_url of https, or a jwks_file")
+	}
+	for _, f := range s.claimsFindings(s.Rules()) {
+		s.log.Warn(f.Text, "code", f.Code)
+	}
 	s.Follow(ctx)
 	defer s.Close()
 	underWay, cut := context.WithCancel(context.WithoutCancel(ctx))
@@ -60,7 +66,6 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 	failed, fail := context.WithCancel(ctx)
 	defer fail()
 	var running sync.WaitGroup
-	running.Go(func() { s.watchFiles(failed) })
 	for _, d := range doors {
 		running.Go(func() {
 			if err := d.serve(); !errors.Is(err, http.ErrServerClosed) {

@@ -58,7 +58,7 @@ type Server struct {
 	whyOpen    atomic.Pointer[error] // why the breaker opened last; nil: it never did
 	instance   *instance
 	transports transports
-	routesRead rules.Ambiguity // what may mislead the routes
+	routes     routes
 	log        *slog.Logger
 	errorLog   *log.Logger
 	complaints stint.Limiter // of s.log, see complain
@@ -68,10 +68,19 @@ type Server struct {
 	dropped    func() int64           // lines of log; nil: nobody knows
 	program    string
 
+	// What is ambiguous to the routes of requests that come through the gateway, and of
+	// those that other proxies ask about.
+	routesRead, askedRead rules.Ambiguity
+
+	own    rules.Instance // what expressions find here
+	unfit  error          // why the rules given to New cannot be this instance's
+	claims *tokenReader   // nil: nobody looks at tokens of clients
+
 	files        sync.Mutex // guards what follows while files are read; see Open
 	opened       bool
 	certificates []*certificate // of the listeners with TLS; set by Open
 	tokens       atomic.Pointer[Tokens]
+	secrets      *secretFiles
 }
 
 // New is a Server.
@@ -88,9 +97,13 @@ func New(c Config) *Server {
 		dropped:   c.LogDropped,
 		program:   c.Program,
 	}
-	s.transports, s.routesRead = newTransports(&s.settings), routesRead(s.settings.Routes)
+	s.transports, s.routes = newTransports(&s.settings), newRoutes(s.settings.Routes)
+	s.routesRead, s.askedRead = s.routes.read(false), s.routes.read(true)
 	if !s.shared {
 		s.documents = new(memoryDocuments)
+	}
+	if s.log == nil {
+		s.log = slog.Default()
 	}
 	s.metrics = newMetrics(s)
 	s.live.controls = followed{name: controlsDocument, take: s.takeControls}
@@ -99,14 +112,23 @@ func New(c Config) *Server {
 	if c.Settings.RulesFrom == FromFleet {
 		s.live.followed = append(s.live.followed, &s.live.rules)
 	}
-	s.live.file = c.Rules
-	s.live.take(c.Rules, 0)
+	s.secrets = newSecretFiles(&c.Settings)
+	s.own.Secrets = s.secrets.to
+	if j := c.Settings.JWT; j != nil {
+		s.claims = newTokenReader(j, s)
+		s.own.Claims = s.claims.claimsOf
+	}
+	first := c.Rules
+	if set, err := first.On(&s.own); err == nil {
+		first = set
+	} else {
+		s.unfit = err
+	}
+	s.live.file = first
+	s.live.take(first, 0)
 	s.install()
 	if s.limiter == nil {
 		s.limiter = stint.NewLimiter(&stint.Memory{MaxKeys: int(c.Settings.MaxKeys)})
-	}
-	if s.log == nil {
-		s.log = slog.Default()
 	}
 	s.errorLog = log.New(errorLines{s}, "", 0)
 	s.decider = s.limiter

@@ -37,7 +37,7 @@ func TestRulesSource(t *testing.T) {
 		a.want(200, "PUT", "/v1/rules", push(text(1), 0))
 		synctest.Wait()
 		has(a, "fleet", 1)
-		if one.SetRules(set(6)) {
+		if taken(one.SetRules(set(6))) {
 			t.Error("the file's rules were taken while the fleet's decide")
 		}
 		f.shelf.set(func(s *shelf) { s.down = true })
@@ -51,7 +51,7 @@ func TestRulesSource(t *testing.T) {
 		if text := log.taken(); !strings.Contains(text, `action="take rules of the file" reason="refuses all"`) {
 			t.Errorf("no audit:\n%s", text)
 		}
-		if !one.SetRules(set(7)) {
+		if !taken(one.SetRules(set(7))) {
 			t.Error("the file's rules were not taken")
 		}
 		has(a, "file", 7)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -26,31 +27,28 @@ func ambiguous(a rules.Ambiguity) error {
 	return &targetError{"The request's path has " + a.Words() + ", which servers read in different ways; it is not accepted here."}
 }
 
-// readTarget reads what a request asks for. Of one that came through the gateway, x
-// is its exchange, which keeps it; and what is ambiguous to the routes is refused.
-func (s *Server) readTarget(requestURI string, x *exchange) (rules.Target, error) {
-	t, err := rules.ReadTarget(requestURI)
+// readTarget reads what a request asks for; its exchange keeps it, if it has one. What is
+// ambiguous to the routes is refused, where it takes one.
+func (s *Server) readTarget(r *http.Request, x *exchange) (rules.Target, error) {
+	uri := r.RequestURI
+	if uri == "" && r.URL != nil { // it was made by the program itself
+		uri = r.URL.RequestURI()
+	}
+	t, err := rules.ReadTarget(uri)
 	if err != nil {
 		return t, &targetError{"The request's target is not a path, or not a proper one."}
 	}
-	if x == nil {
-		return t, nil
+	misled := s.askedRead
+	if x != nil {
+		x.target, misled = t, s.routesRead
+		if x.wrapped { // who wrote the handlers has no routes
+			return t, nil
+		}
 	}
-	x.target = t
-	if a := t.Ambiguous & s.routesRead &^ s.settings.AllowAmbiguous; a != 0 {
+	if a := t.Ambiguous & misled &^ s.settings.AllowAmbiguous; a != 0 {
 		return t, ambiguous(a)
 	}
 	return t, nil
-}
-
-// routesRead is what may mislead routes.
-func routesRead(routes []Route) rules.Ambiguity {
-	for i := range routes {
-		if routes[i].looksAtPath() {
-			return rules.PathAmbiguity
-		}
-	}
-	return 0
 }
 
 // outgoing is the URL that passes on target as it came, behind the path of the

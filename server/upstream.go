@@ -96,15 +96,22 @@ func (t *transport) with(config *tls.Config) *http.Transport {
 
 // proxy finds the proxy that requests go through; nil: none does.
 func (t *transport) proxy() func(*http.Request) (*url.URL, error) {
-	switch name := t.settings.UpstreamProxy; {
-	case name == "" || t.h2c:
+	if t.h2c {
 		return nil
-	case name == fromEnvironment:
-		return http.ProxyFromEnvironment
-	default:
-		u, err := url.Parse(name)
-		return func(*http.Request) (*url.URL, error) { return u, err }
 	}
+	return t.settings.proxy()
+}
+
+// proxy finds the proxy that UpstreamProxy means; nil: none.
+func (s *Settings) proxy() func(*http.Request) (*url.URL, error) {
+	switch s.UpstreamProxy {
+	case "":
+		return nil
+	case fromEnvironment:
+		return http.ProxyFromEnvironment
+	}
+	u, err := url.Parse(s.UpstreamProxy)
+	return func(*http.Request) (*url.URL, error) { return u, err }
 }
 
 // asksProxy tells whether a request to u is made to a proxy, which does not only
@@ -242,7 +249,6 @@ func (s *Server) proxy(route *Route) http.Handler {
 			httplimit.Problem(w, r, http.StatusBadRequest, err.Error())
 			return
 		}
-		x.route = route
 		x.takeHeaders(w.Header())
 		proxy.ServeHTTP(w, r)
 	})

@@ -19,7 +19,7 @@ const explainAbout = `Says what would be decided about a request now, and why. N
 
     stint explain --config stint.yaml --client 192.0.2.1
 
-With any of --method, --path, --host and --header there is a request, of GET and /
+With any of --method, --path, --host, --route and --header there is a request, of GET and /
 where not given. --config asks no server, but a file, or a directory of such files:
 nothing is counted there yet, and nothing changed at run time.
 `
@@ -29,6 +29,7 @@ type asked struct {
 	Operation string         `json:"operation,omitempty"`
 	Cost      *int64         `json:"cost,omitempty"`
 	Attrs     map[string]any `json:"attrs,omitempty"`
+	Claims    map[string]any `json:"claims,omitempty"`
 	Client    string         `json:"client,omitempty"`
 	Request   *askedRequest  `json:"request,omitempty"`
 }
@@ -37,6 +38,7 @@ type askedRequest struct {
 	Method  string              `json:"method"`
 	Path    string              `json:"path"`
 	Host    string              `json:"host,omitempty"`
+	Route   string              `json:"route,omitempty"`
 	Headers map[string][]string `json:"headers,omitempty"`
 }
 
@@ -73,8 +75,10 @@ func askedFlags(f *flag.FlagSet) (q *asked, finish func() error) {
 	f.Func("method", "`METHOD` of the request", func(s string) error { r.Method = s; return nil })
 	f.Func("path", "`PATH` of the request, with its query", func(s string) error { r.Path = s; return nil })
 	f.StringVar(&r.Host, "host", "", "`NAME` of the host that the request is for")
+	f.StringVar(&r.Route, "route", "", "`NAME` of the route that the request takes (default the one that leads there)")
 	f.Func("header", "header of the request, as `\"Name: value\"`; may be given several times", r.addHeader)
-	f.Func("attr", "attribute as `NAME=VALUE`, where a number, true, false and null are that and all\nelse is text; may be given several times", q.addAttr)
+	f.Func("attr", "attribute as `NAME=VALUE`, where a number, true, false and null are that and all\nelse is text; may be given several times", func(s string) error { return addValue(&q.Attrs, s) })
+	f.Func("claim", "claim of the client's token as `NAME=VALUE`, like --attr, in place of those of a token", func(s string) error { return addValue(&q.Claims, s) })
 	cost := number{}
 	f.Var(&cost, "cost", "`N` units that are asked for (default 1)")
 	return q, func() error {
@@ -84,7 +88,7 @@ func askedFlags(f *flag.FlagSet) (q *asked, finish func() error) {
 		if cost.given {
 			q.Cost = &cost.value
 		}
-		if g := given(f); g["method"] || g["path"] || g["host"] || g["header"] {
+		if g := given(f); g["method"] || g["path"] || g["host"] || g["route"] || g["header"] {
 			q.Request = r
 		}
 		return nil
@@ -104,18 +108,19 @@ func (r *askedRequest) addHeader(line string) error {
 	return nil
 }
 
-func (q *asked) addAttr(text string) error {
+// addValue adds to a map what text, NAME=VALUE, says.
+func addValue(to *map[string]any, text string) error {
 	name, value, ok := strings.Cut(text, "=")
 	if !ok || name == "" {
 		return errors.New("want NAME=VALUE")
 	}
-	if _, twice := q.Attrs[name]; twice {
+	if _, twice := (*to)[name]; twice {
 		return fmt.Errorf("%q is given twice", name)
 	}
-	if q.Attrs == nil {
-		q.Attrs = map[string]any{}
+	if *to == nil {
+		*to = map[string]any{}
 	}
-	q.Attrs[name] = attrValue(value)
+	(*to)[name] = attrValue(value)
 	return nil
 }
 

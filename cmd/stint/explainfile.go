@@ -5,19 +5,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"time"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 )
 
 // explainFile tells what the rules at a path would decide, in the words of a server
 // that has just started with them.
 func explainFile(ctx context.Context, a *admin, path string, q *asked, out io.Writer) error {
-	files, err := rules.Read(path)
-	if err != nil {
-		return err
-	}
-	of, set, err := compile(files)
+	settings, set, err := readConfig(path)
 	if err != nil {
 		return err
 	}
@@ -29,9 +25,11 @@ func explainFile(ctx context.Context, a *admin, path string, q *asked, out io.Wr
 	if err != nil {
 		return err
 	}
-	settings := server.DefaultSettings()
-	settings.AllowAmbiguous = of.AllowAmbiguous
-	s := server.New(server.Config{Settings: settings, Rules: set})
+	s, err := offline(settings, server.Config{Rules: set})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
 	explained, err := s.Explain(ctx, in)
 	if err != nil {
 		return err
@@ -44,4 +42,22 @@ func explainFile(ctx context.Context, a *admin, path string, q *asked, out io.Wr
 		fmt.Fprintf(w, "by %s alone: nothing is counted here, and nothing changed at run time\n", plain(path))
 		tellExplanation(w, e)
 	})
+}
+
+// offline is a server that nobody reaches: of the settings it has only what tells which
+// requests there are to the rules.
+func offline(from server.Settings, c server.Config) (*server.Server, error) {
+	c.Settings = server.DefaultSettings()
+	c.Settings.DecisionTimeout = time.Minute // nobody waits
+	c.Settings.Secrets, c.Settings.JWT, c.Settings.AllowAmbiguous = from.Secrets, from.JWT, from.AllowAmbiguous
+	for _, r := range from.Routes {
+		r.TLS = nil
+		c.Settings.Routes = append(c.Settings.Routes, r)
+	}
+	s := server.New(c)
+	if err := s.Open(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
 }

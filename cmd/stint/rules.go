@@ -10,7 +10,6 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
@@ -75,23 +74,17 @@ func rulesCheck(_ context.Context, args []string, out, _ io.Writer) error {
 }
 
 func checkRules(name string) (*rules.Set, error) {
-	files, err := rules.Read(name)
-	if err != nil {
-		return nil, err
-	}
-	_, set, err := compile(files)
+	_, set, err := readConfig(name)
 	return set, err
 }
 
-// compile reads all of a configuration. The error tells everything that is wrong
-// with it, in the settings and in the rules.
-func compile(files []rules.File) (server.Settings, *rules.Set, error) {
-	settings, wrong := server.ReadSettingsFiles(files, redislimit.CheckAddress)
-	set, err := rules.ParseFiles(files)
-	if err = yamlnode.Merge(wrong, err); err != nil {
-		return settings, nil, err
+// readConfig reads the file, or directory, of a name.
+func readConfig(name string) (server.Settings, *rules.Set, error) {
+	files, err := rules.Read(name)
+	if err != nil {
+		return server.Settings{}, nil, err
 	}
-	return settings, set, nil
+	return server.ReadFiles(files, redislimit.CheckAddress)
 }
 
 // watch takes over the rules that the configuration at path comes to hold, which
@@ -102,7 +95,7 @@ func watch(ctx context.Context, path string, files []rules.File, hangups <-chan 
 		var settings server.Settings
 		var set *rules.Set
 		if err == nil {
-			settings, set, err = compile(files)
+			settings, set, err = server.ReadFiles(files, redislimit.CheckAddress)
 		}
 		if err != nil {
 			s.RulesRefused(err)
@@ -110,9 +103,13 @@ func watch(ctx context.Context, path string, files []rules.File, hangups <-chan 
 			return
 		}
 		known := s.Findings()
-		if s.SetRules(set) {
+		switch taken, err := s.SetRules(set); {
+		case err != nil:
+			log.Error("rules not taken; those of before stay", "version", s.Rules().Version, "error", err)
+			return
+		case taken:
 			log.Info("rules taken", "version", set.Version, "count", len(set.Rules))
-		} else {
+		default:
 			log.Warn("the file's rules not taken, for the fleet has rules: stint rules push changes those", "version", s.Rules().Version)
 		}
 		logFindings(log, set.Findings, known)

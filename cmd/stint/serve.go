@@ -108,7 +108,7 @@ func (c *choice) load() (server.Settings, *rules.Set, error) {
 		}
 		c.files = files
 	}
-	settings, set, err := compile(files)
+	settings, set, err := server.ReadFiles(files, redislimit.CheckAddress)
 	switch {
 	case err == nil:
 		err = c.override(&settings)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/redislimit"
@@ -21,7 +20,7 @@ for each.
     stint simulate --rules stint.yaml --events events.jsonl
 
 An event is a line of JSON: t_us, its instant in microseconds since 1970, and any
-of request, client, operation, attrs and cost, as in a check request:
+of request, client, operation, attrs, claims and cost, as in a check request:
 
     {"t_us":1770000000000000,"client":"192.0.2.1","request":{"method":"GET","path":"/"}}
 
@@ -45,7 +44,7 @@ func simulate(ctx context.Context, args []string, in io.Reader, out io.Writer) (
 	if *file == "" {
 		return errUsage{errors.New("simulate: want --rules FILE")}
 	}
-	set, err := rules.Load(*file)
+	settings, set, err := readConfig(*file)
 	if err != nil {
 		return err
 	}
@@ -62,11 +61,14 @@ func simulate(ctx context.Context, args []string, in io.Reader, out io.Writer) (
 		return err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	settings := server.DefaultSettings()
-	settings.DecisionTimeout = time.Minute // nobody waits
 	// What was recorded may be anything, and one line must not end the simulation.
 	settings.AllowAmbiguous = rules.AnyAmbiguity
-	s := server.New(server.Config{Settings: settings, Rules: set, Limiter: stint.NewLimiter(store)})
+	settings.JWT = nil // tokens would be as valid as they are now
+	s, err := offline(settings, server.Config{Rules: set, Limiter: stint.NewLimiter(store)})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
 	return s.Simulate(ctx, in, out)
 }
 

@@ -1,0 +1,41 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+
+	"github.com/stintdev/stint/server"
+)
+
+// The rules of a file before the handlers of a program, which are told apart by the
+// patterns of their mux.
+func ExampleServer_Wrap() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /login", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "welcome") })
+
+	const path = "testdata/wrapped.yaml"
+	limits, err := server.Load(path, server.Config{}) // rules and settings of a file
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limits.Close()
+	limits.Follow(ctx) // takes over secrets and keys of tokens that change
+	handler := limits.Wrap(mux)
+
+	for range 3 {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest("POST", "/login", nil))
+		text, _, _ := strings.Cut(w.Body.String(), ",")
+		fmt.Println(w.Code, w.Header().Get("X-RateLimit-Remaining"), text)
+	}
+	// Output:
+	// 200 1 welcome
+	// 200 0 welcome
+	// 429 0 {"type":"about:blank"
+}

@@ -1,0 +1,262 @@
+package server
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+// keySet is the keys of a JWK Set that can verify signatures.
+type keySet []jose.JSONWebKey
+
+// mostKeys is how many keys a JWK Set may have.
+const mostKeys = 100
+
+// readKeys reads a JWK Set. Keys that are for something else, or of a kind that is not
+// known, are passed over; those that are secret are errors, for they should not be
+// there, and one that is shared must never verify anything.
+func readKeys(data []byte) (keySet, error) {
+	var set struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if err := json.Unmarshal(data, &set); err != nil || set.Keys == nil {
+		return nil, errors.New(`no JWK Set: want a JSON object such as {"keys": [...]}`)
+	}
+	if len(set.Keys) > mostKeys {
+		return nil, fmt.Errorf("%d keys: at most %d", len(set.Keys), mostKeys)
+	}
+	var keys keySet
+	for i, raw := range set.Keys {
+		var key jose.JSONWebKey
+		if err := json.Unmarshal(raw, &key); err != nil {
+			continue
+		}
+		switch key.Key.(type) {
+		case *rsa.PublicKey, *ecdsa.PublicKey, ed25519.PublicKey:
+			if key.Use == "" || key.Use == "sig" {
+				keys = append(keys, key)
+			}
+		default:
+			return nil, fmt.Errorf("key %d is a secret one: want public keys only", i+1)
+		}
+	}
+	if len(keys) == 0 {
+		return nil, errors.New("no key in it verifies signatures of " + strings.Join(JWTAlgorithms(), ", "))
+	}
+	return keys, nil
+}
+
+var errUnknownKey = errors.New("it names a key that is not known")
+
+// find is the key for a token that names it so, or that names none and fits one alone.
+func (s keySet) find(id, algorithm string) (any, error) {
+	var found any
+	known := false
+	for i := range s {
+		key := &s[i]
+		if id != "" && key.KeyID != id {
+			continue
+		}
+		known = true
+		switch {
+		case !fits(key, algorithm):
+		case found != nil:
+			return nil, errors.New("several keys fit it")
+		default:
+			found = key.Key
+		}
+	}
+	switch {
+	case found != nil:
+		return found, nil
+	case known:
+		return nil, errors.New("its algorithm is not its key's")
+	}
+	return nil, errUnknownKey
+}
+
+// fits tells whether a key is for an algorithm.
+func fits(key *jose.JSONWebKey, algorithm string) bool {
+	if key.Algorithm != "" && key.Algorithm != algorithm {
+		return false
+	}
+	switch k := key.Key.(type) {
+	case *rsa.PublicKey:
+		return strings.HasPrefix(algorithm, "RS") || strings.HasPrefix(algorithm, "PS")
+	case *ecdsa.PublicKey:
+		return map[int]string{256: "ES256", 384: "ES384", 521: "ES512"}[k.Curve.Params().BitSize] == algorithm
+	case ed25519.PublicKey:
+		return algorithm == "EdDSA"
+	}
+	return false
+}
+
+// takeKeys makes the keys in data those that verify, and tells whether they are others.
+func (t *tokenReader) takeKeys(data []byte) (changed bool, err error) {
+	digest := sha256.Sum256(data)
+	if before := t.keys.Load(); before != nil && before.digest == digest {
+		return false, nil
+	}
+	keys, err := readKeys(data)
+	if err != nil {
+		return false, err
+	}
+	t.keys.Store(&keyring{keySet: keys, digest: digest})
+	return true, nil
+}
+
+// reloadFile reads the file of keys if it has changed, or if it was asked for.
+func (t *tokenReader) reloadFile(asked bool) (changed bool, err error) {
+	if t == nil || t.KeysFile == "" {
+		return false, nil
+	}
+	contents, changed, err := t.file.read()
+	if !changed && !asked {
+		return false, nil
+	}
+	if err == nil {
+		if changed, err = t.takeKeys(contents[0]); err != nil {
+			err = fmt.Errorf("%s: %w", t.KeysFile, err)
+		}
+	}
+	return changed, err
+}
+
+const (
+	// keysTimeout bounds one attempt to fetch keys.
+	keysTimeout = 10 * time.Second
+	// keysEvery is how often keys are fetched, and keysPause how long it is at least
+	// from one time to the next, whatever tokens name.
+	keysEvery = 15 * time.Minute
+	keysPause = 30 * time.Second
+	// keysRetry is how long it is to the second attempt after one that failed; twice
+	// as long to the third, and so on up to keysPause.
+	keysRetry = time.Second
+)
+
+// want asks for keys anew. It does not wait.
+func (t *tokenReader) want() {
+	select {
+	case t.wanted <- struct{}{}:
+	default: // it was asked for already
+	}
+}
+
+// follow fetches keys until ctx is done. It returns when the first attempt is over, or
+// after followTimeout.
+func (t *tokenReader) follow(ctx context.Context) {
+	if t == nil || t.KeysURL == "" {
+		return
+	}
+	first := make(chan struct{})
+	go func() {
+		ok := t.fetch(ctx)
+		close(first)
+		for retry := keysRetry; ctx.Err() == nil; ok = t.fetch(ctx) {
+			if !ok {
+				sleep(ctx, retry)
+				retry = min(2*retry, keysPause)
+				continue
+			}
+			retry = keysRetry
+			sleep(ctx, keysPause)
+			select {
+			case <-ctx.Done():
+			case <-t.wanted:
+			case <-time.After(keysEvery - keysPause):
+			}
+		}
+	}()
+	select {
+	case <-first:
+	case <-time.After(followTimeout):
+	case <-ctx.Done():
+	}
+}
+
+// sleep waits, but not longer than until ctx is done.
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// fetch fetches keys once. Where it fails, those of before stay.
+func (t *tokenReader) fetch(ctx context.Context) bool {
+	select {
+	case <-t.wanted: // which this answers
+	default:
+	}
+	changed, err := t.tryFetch(ctx)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		t.failed.Inc()
+		if text := err.Error(); text != t.failure {
+			t.failure = text
+			t.log.Error("keys of tokens not fetched; those of before stay", "error", err)
+		}
+	case changed || t.failure != "":
+		t.failure = ""
+		t.log.Info("keys of tokens fetched", "count", len(t.keys.Load().keySet))
+	}
+	return err == nil
+}
+
+func (t *tokenReader) tryFetch(ctx context.Context) (changed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, keysTimeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, t.KeysURL, nil)
+	if err != nil {
+		return false, err
+	}
+	r.Header.Set("Accept", "application/jwk-set+json, application/json")
+	resp, err := t.client.Do(r)
+	if err != nil {
+		return false, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, longestFile+1))
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("%s: %w", t.KeysURL, err)
+	case resp.StatusCode != http.StatusOK:
+		return false, fmt.Errorf("%s: status %s", t.KeysURL, resp.Status)
+	case len(data) > longestFile:
+		return false, fmt.Errorf("%s: larger than 1 MiB", t.KeysURL)
+	}
+	if changed, err = t.takeKeys(data); err != nil {
+		err = fmt.Errorf("%s: %w", t.KeysURL, err)
+	}
+	return changed, err
+}
+
+// keysClient fetches keys, by the proxy that the settings name. It is never led from https
+// to http.
+func keysClient(s *Settings) *http.Client {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.Proxy = s.proxy()
+	transport.MaxIdleConns, transport.IdleConnTimeout = 1, 10*time.Second
+	transport.MaxResponseHeaderBytes = 64 << 10
+	return &http.Client{Transport: transport, CheckRedirect: func(r *http.Request, via []*http.Request) error {
+		switch {
+		case len(via) > 3:
+			return errors.New("more than 3 redirects")
+		case r.URL.Scheme != "https" && via[0].URL.Scheme == "https":
+			return errors.New("a redirect from https to " + r.URL.Scheme)
+		}
+		return nil
+	}}
+}

@@ -1,0 +1,322 @@
+package server
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"github.com/stintdev/stint/rules"
+)
+
+// longestToken is the size of the longest token that is looked at, in bytes.
+const longestToken = 16 << 10
+
+// tokenReader finds what the tokens of clients say, if they are valid.
+type tokenReader struct {
+	JWT
+	allowed []jose.SignatureAlgorithm
+	keys    atomic.Pointer[keyring] // nil: none are known yet
+
+	valid, invalid interface{ Inc() } // counters of what was looked at
+
+	file    watchedFiles
+	log     *slog.Logger
+	client  *http.Client
+	wanted  chan struct{} // has one where a token names a key that is not known
+	failed  interface{ Inc() }
+	failure string // of the last attempt to fetch keys, so that each is logged once
+}
+
+// keyring is a JWK Set and the tokens that were verified by it: when the keys change,
+// none is believed for what it was before.
+type keyring struct {
+	keySet
+	digest [sha256.Size]byte // of the text of the keys
+	seen   seenTokens
+}
+
+func newTokenReader(j *JWT, s *Server) *tokenReader {
+	t := &tokenReader{
+		JWT: *j, allowed: j.algorithms(), log: s.log, client: keysClient(&s.settings), wanted: make(chan struct{}, 1),
+		file:  watchedFiles{paths: []string{j.KeysFile}},
+		valid: s.metrics.tokensValid, invalid: s.metrics.tokensInvalid, failed: s.metrics.keysFailed,
+	}
+	t.Header = http.CanonicalHeaderKey(cmp.Or(t.Header, "Authorization"))
+	return t
+}
+
+// claimsOf is rules.Instance.Claims.
+func (t *tokenReader) claimsOf(r *rules.Request) map[string]any {
+	text, err := t.find(r.Header)
+	if text == "" && err == nil {
+		return nil
+	}
+	var is token
+	if err == nil {
+		is, err = t.read(text, time.Now())
+	}
+	if err != nil {
+		t.invalid.Inc()
+		return nil
+	}
+	t.valid.Inc()
+	return is.claims
+}
+
+// noClaims is what Input.Claims is where no token is to be looked at.
+var noClaims = map[string]any{}
+
+// believesToken tells whether the token of a request may be looked at. A signature tells
+// by itself who has made it; where others verify it, they must have passed the request
+// on. Proxies that ask about a request were looked at already.
+func (s *Server) believesToken(r *http.Request) bool {
+	return s.claims == nil || !s.claims.Trusted || exchangeOf(r) == nil || s.clients().Believes(r)
+}
+
+// find is the text of the token; "": there is none.
+func (t *tokenReader) find(h http.Header) (string, error) {
+	lines := h[t.Header]
+	if len(lines) == 0 {
+		return "", nil
+	}
+	if len(lines) > 1 {
+		return "", errors.New("the header is given twice")
+	}
+	text := strings.TrimSpace(lines[0])
+	scheme, rest, found := strings.Cut(text, " ")
+	switch {
+	case found && strings.EqualFold(scheme, "Bearer"):
+		text = strings.TrimSpace(rest)
+	case t.Header == "Authorization": // another scheme, such as Basic
+		return "", nil
+	}
+	if len(text) > longestToken {
+		return "", fmt.Errorf("it is longer than %d bytes", longestToken)
+	}
+	return text, nil
+}
+
+// token is what a token says. Its signature was verified, or need not be.
+type token struct {
+	claims map[string]any
+	// notBefore and until are seconds since 1970; until 0: it does not expire.
+	notBefore, until int64
+}
+
+// read is what a token says, or why it is not valid at now.
+func (t *tokenReader) read(text string, now time.Time) (token, error) {
+	if t.Trusted {
+		is, err := t.decoded(text)
+		if err != nil {
+			return token{}, err
+		}
+		return is, cmp.Or(t.isForUs(&is), t.isTimely(&is, now))
+	}
+	ring := t.keys.Load()
+	if ring == nil {
+		return token{}, errors.New("no keys are known yet")
+	}
+	digest := sha256.Sum256([]byte(text))
+	is, ok := ring.seen.get(digest)
+	if !ok {
+		var err error
+		if is, err = t.verified(text, ring); err != nil {
+			return token{}, err
+		}
+		ring.seen.put(digest, is)
+	}
+	return is, t.isTimely(&is, now)
+}
+
+// verified is a token for us that one of the keys has signed, expired or not.
+func (t *tokenReader) verified(text string, ring *keyring) (token, error) {
+	signed, err := jose.ParseSignedCompact(text, t.allowed)
+	if err != nil {
+		return token{}, errors.New("it is no signed token, or its algorithm is not among those allowed")
+	}
+	header := &signed.Signatures[0].Protected
+	key, err := ring.find(header.KeyID, header.Algorithm)
+	if err != nil {
+		if errors.Is(err, errUnknownKey) {
+			t.want()
+		}
+		return token{}, err
+	}
+	payload, err := signed.Verify(key)
+	if err != nil {
+		return token{}, errors.New("its signature is wrong")
+	}
+	is, err := readClaims(payload)
+	if err != nil {
+		return token{}, err
+	}
+	return is, t.isForUs(&is)
+}
+
+// decoded is a token whose signature others have verified.
+func (t *tokenReader) decoded(text string) (token, error) {
+	parts := strings.Split(text, ".")
+	if len(parts) != 3 {
+		return token{}, errors.New("it is no signed token: want three parts, with dots between them")
+	}
+	header, err := decodedPart(parts[0])
+	if err != nil {
+		return token{}, err
+	}
+	if name, _ := header["alg"].(string); name == "" || strings.EqualFold(name, "none") {
+		return token{}, errors.New("it is not signed: its algorithm is none")
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return token{}, errors.New("it is not in base64url")
+	}
+	return readClaims(payload)
+}
+
+func decodedPart(text string) (map[string]any, error) {
+	data, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		return nil, errors.New("it is not in base64url")
+	}
+	return objectOf(data)
+}
+
+// objectOf reads an object strictly: of a member that comes twice, others might take
+// the other one.
+func objectOf(data []byte) (map[string]any, error) {
+	r, err := newReader(string(data))
+	if err != nil {
+		return nil, errors.New("it holds no JSON object")
+	}
+	object, err := r.attrs()
+	if err := r.end(err); err != nil {
+		return nil, errors.New("it holds no JSON object, or a member twice")
+	}
+	return object, nil
+}
+
+func readClaims(payload []byte) (is token, err error) {
+	if is.claims, err = objectOf(payload); err != nil {
+		return token{}, err
+	}
+	if is.notBefore, err = is.instant("nbf"); err == nil {
+		is.until, err = is.instant("exp")
+	}
+	if err == nil && is.until <= 0 && is.claims["exp"] != nil {
+		err = errors.New("its exp is no instant since 1970")
+	}
+	return is, err
+}
+
+// instant is a claim in whole seconds since 1970; 0: there is none.
+func (t *token) instant(name string) (int64, error) {
+	switch v := t.claims[name].(type) {
+	case nil:
+		return 0, nil
+	case int64:
+		return v, nil
+	case float64:
+		const most = 1 << 53
+		if v >= 0 && v < most {
+			return int64(v), nil
+		}
+	}
+	return 0, fmt.Errorf("its %s is no instant since 1970", name)
+}
+
+func (t *tokenReader) isForUs(is *token) error {
+	if t.Issuer != "" && is.claims["iss"] != any(t.Issuer) {
+		return errors.New("its iss is not the issuer")
+	}
+	if t.Audience == "" {
+		return nil
+	}
+	switch aud := is.claims["aud"].(type) {
+	case string:
+		if aud == t.Audience {
+			return nil
+		}
+	case []any:
+		if slices.Contains(aud, any(t.Audience)) {
+			return nil
+		}
+	}
+	return errors.New("its aud does not hold the audience")
+}
+
+// isTimely tells why a token is not valid at now, if it is not.
+func (t *tokenReader) isTimely(is *token, now time.Time) error {
+	leeway := int64(t.Leeway / time.Second)
+	switch seconds := now.Unix(); {
+	case is.until != 0 && seconds-leeway >= is.until:
+		return fmt.Errorf("it expired at %s", time.Unix(is.until, 0).UTC().Format(time.RFC3339))
+	case is.notBefore > seconds+leeway:
+		return fmt.Errorf("it is not valid before %s", time.Unix(is.notBefore, 0).UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// words tell what is to be said of the token of a request.
+func (t *tokenReader) words(h http.Header) string {
+	where := "The token in the header " + t.Header
+	text, err := t.find(h)
+	switch {
+	case err == nil && text == "":
+		return "There is no token in the header " + t.Header + ", so there are no claims."
+	case err == nil:
+		var is token
+		if is, err = t.read(text, time.Now()); err == nil && is.until != 0 {
+			return fmt.Sprintf("%s is valid until %s.", where, time.Unix(is.until, 0).UTC().Format(time.RFC3339))
+		}
+	}
+	if err != nil {
+		return fmt.Sprintf("%s is not valid, so there are no claims: %s.", where, err)
+	}
+	return where + " is valid."
+}
+
+// seenTokens remembers tokens that were verified, by the SHA-256 of their texts, up to
+// twice mostSeen of them. Those that nobody has shown for the longest time make room.
+type seenTokens struct {
+	mu         sync.Mutex
+	young, old map[[sha256.Size]byte]token
+}
+
+const mostSeen = 4096
+
+func (s *seenTokens) get(digest [sha256.Size]byte) (token, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	is, ok := s.young[digest]
+	if !ok {
+		if is, ok = s.old[digest]; ok {
+			s.add(digest, is)
+		}
+	}
+	return is, ok
+}
+
+func (s *seenTokens) put(digest [sha256.Size]byte, is token) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.add(digest, is)
+}
+
+// add makes is one of the young. s.mu is held.
+func (s *seenTokens) add(digest [sha256.Size]byte, is token) {
+	if s.young == nil || len(s.young) >= mostSeen {
+		s.young, s.old = make(map[[sha256.Size]byte]token), s.young
+	}
+	s.young[digest] = is
+}

@@ -1,0 +1,570 @@
+package server
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"github.com/stintdev/stint/rules"
+)
+
+// signingKey is a key of whoever makes tokens.
+type signingKey struct {
+	private   crypto.Signer
+	algorithm jose.SignatureAlgorithm
+	id        string
+}
+
+// signingKeys are one of each kind, which take a while to make.
+var signingKeys = sync.OnceValue(func() map[string]*signingKey {
+	r, err := rsa.GenerateKey(rand.Reader, 2048)
+	e, err2 := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	_, d, err3 := ed25519.GenerateKey(rand.Reader)
+	if err != nil || err2 != nil || err3 != nil {
+		panic(fmt.Sprint(err, err2, err3))
+	}
+	return map[string]*signingKey{
+		"RS256": {r, jose.RS256, "r1"}, "ES256": {e, jose.ES256, "e1"}, "EdDSA": {d, jose.EdDSA, "d1"},
+	}
+})
+
+// jwks is a JWK Set of their public keys.
+func jwks(t testing.TB, all ...*signingKey) []byte {
+	t.Helper()
+	var set jose.JSONWebKeySet
+	for _, k := range all {
+		set.Keys = append(set.Keys, jose.JSONWebKey{Key: k.private.Public(), KeyID: k.id, Use: "sig", Algorithm: string(k.algorithm)})
+	}
+	data, err := json.Marshal(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// sign makes a token of a payload.
+func (k *signingKey) sign(t testing.TB, payload string) string {
+	t.Helper()
+	options := new(jose.SignerOptions).WithType("JWT")
+	if k.id != "" {
+		options.WithHeader("kid", k.id)
+	}
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: k.algorithm, Key: k.private}, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed, err := signer.Sign([]byte(payload))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := signed.CompactSerialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// byClaims has one request an hour for each subject, and one for each client without.
+const byClaims = `
+trusted_proxies: [198.51.100.0/24]
+rules:
+  - {name: user, key: claims.sub, limits: [1 per 1h fixed_window]}
+  - {name: nobody, match: '!has(claims.sub)', key: client.ip, limits: [1 per 1h fixed_window]}
+`
+
+// bearing is an opened Server of byClaims with these tokens.
+func bearing(t testing.TB, j JWT, keys ...*signingKey) *Server {
+	t.Helper()
+	return bearingTo(t, nil, j, keys...)
+}
+
+func bearingTo(t testing.TB, upstream *url.URL, j JWT, keys ...*signingKey) *Server {
+	t.Helper()
+	if !j.Trusted && j.KeysURL == "" {
+		j.KeysFile = filepath.Join(t.TempDir(), "jwks.json")
+		keep(t, j.KeysFile, jwks(t, keys...))
+	}
+	settings := DefaultSettings()
+	settings.JWT = &j
+	if upstream != nil {
+		settings.Routes = []Route{{Path: "/", Upstream: upstream}}
+	}
+	s := New(Config{Settings: settings, Rules: parsed(t, byClaims), Log: slog.New(slog.DiscardHandler)})
+	t.Cleanup(s.Close)
+	if err := s.Open(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func keep(t testing.TB, path string, text []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// whose is the rule and key that a request with a header is counted by.
+func whose(t testing.TB, s *Server, header ...string) string {
+	t.Helper()
+	return countedBy(t, s, &rules.Input{Client: netip.MustParseAddr("192.0.2.1"), Request: &rules.Request{Header: http.Header{"Authorization": header}}})
+}
+
+func countedBy(t testing.TB, s *Server, in *rules.Input) string {
+	t.Helper()
+	var m rules.Matches
+	if err := s.Rules().Asks(in, &m); err != nil {
+		return err.Error()
+	}
+	var all []string
+	for i, a := range m.Asks {
+		all = append(all, m.Rules[i].Name+" "+a.Key)
+	}
+	return strings.Join(all, ", ")
+}
+
+const nobody = "nobody 192.0.2.1"
+
+func TestTokensOfClients(t *testing.T) {
+	keys := signingKeys()
+	s := bearing(t, JWT{Issuer: "me", Audience: "api", Leeway: 30 * time.Second}, keys["RS256"], keys["ES256"], keys["EdDSA"])
+	now := time.Now().Unix()
+	for name, k := range keys {
+		for _, c := range []struct {
+			payload, want string
+		}{
+			{fmt.Sprintf(`{"sub":"ann","iss":"me","aud":"api","exp":%d}`, now+60), "user ann"},
+			{`{"sub":"ann","iss":"me","aud":"api"}`, "user ann"}, // for good
+			{`{"sub":"ann","iss":"me","aud":["web","api"]}`, "user ann"},
+			{fmt.Sprintf(`{"sub":"ann","iss":"me","aud":"api","exp":%d}`, now-20), "user ann"}, // within the leeway
+			{fmt.Sprintf(`{"sub":"ann","iss":"me","aud":"api","exp":%d.5,"nbf":%d}`, now+60, now+20), "user ann"},
+			{fmt.Sprintf(`{"sub":"ann","iss":"me","aud":"api","exp":%d}`, now-40), nobody},
+			{fmt.Sprintf(`{"sub":"ann","iss":"me","aud":"api","nbf":%d}`, now+60), nobody},
+			{`{"sub":"ann","iss":"other","aud":"api"}`, nobody},
+			{`{"sub":"ann","aud":"api"}`, nobody},
+			{`{"sub":"ann","iss":["me"],"aud":"api"}`, nobody},
+			{`{"sub":"ann","iss":"me","aud":"web"}`, nobody},
+			{`{"sub":"ann","iss":"me","aud":["web",5]}`, nobody},
+			{`{"sub":"ann","iss":"me"}`, nobody},
+			{`{"sub":"ann","iss":"me","aud":"api","exp":0}`, nobody},
+			{`{"sub":"ann","iss":"me","aud":"api","exp":-5}`, nobody},
+			{`{"sub":"ann","iss":"me","aud":"api","exp":"9999999999"}`, nobody},
+			{`{"sub":"ann","iss":"me","aud":"api","exp":1e300}`, nobody},
+			{`{"sub":"ann","iss":"me","aud":"api","nbf":true}`, nobody},
+			{`{"sub":"bob","sub":"ann","iss":"me","aud":"api"}`, nobody}, // of two, others may take the other
+			{`["ann"]`, nobody}, {`null`, nobody}, {``, nobody}, {`{"sub":"ann"`, nobody}, {"{\"sub\":\"\xff\"}", nobody},
+			{`{"iss":"me","aud":"api"}`, nobody},
+		} {
+			for range 2 { // the second time by what was remembered
+				if got := whose(t, s, "Bearer "+k.sign(t, c.payload)); got != c.want {
+					t.Errorf("%s %s: counted by %q, want %q", name, c.payload, got, c.want)
+				}
+			}
+		}
+	}
+}
+
+// What is no token of a known key, or not borne as it should be, says nothing.
+func TestTokensThatAreNone(t *testing.T) {
+	keys := signingKeys()
+	s := bearing(t, JWT{}, keys["RS256"], keys["ES256"])
+	const payload = `{"sub":"ann"}`
+	good := keys["RS256"].sign(t, payload)
+	head, rest, _ := strings.Cut(good, ".")
+	body, signature, _ := strings.Cut(rest, ".")
+	part := base64.RawURLEncoding.EncodeToString
+	der, err := x509.MarshalPKIXPublicKey(keys["RS256"].private.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	public := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+	symmetric, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.HS256, Key: public}, new(jose.SignerOptions).WithHeader("kid", "r1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	confused, err := symmetric.Sign([]byte(payload))
+	if err != nil {
+		t.Fatal(err)
+	}
+	asMAC, _ := confused.CompactSerialize()
+	embedding, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.EdDSA, Key: keys["EdDSA"].private}, &jose.SignerOptions{EmbedJWK: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := embedding.Sign([]byte(payload))
+	if err != nil {
+		t.Fatal(err)
+	}
+	withItsKey, _ := own.CompactSerialize()
+	other := *keys["RS256"]
+	other.id = "r2"
+	nameless := *keys["RS256"]
+	nameless.id = ""
+	asES := *keys["ES256"]
+	asES.id = "r1"
+	for name, c := range map[string]struct {
+		header []string
+		want   string
+	}{
+		"good":                   {[]string{"Bearer " + good}, "user ann"},
+		"in other letters":       {[]string{"bEARER  " + good + " "}, "user ann"},
+		"that names no key":      {[]string{"Bearer " + nameless.sign(t, payload)}, "user ann"},
+		"none":                   {nil, nobody},
+		"empty":                  {[]string{""}, nobody},
+		"of another scheme":      {[]string{"Basic " + good}, nobody},
+		"without the word":       {[]string{good}, nobody},
+		"twice":                  {[]string{"Bearer " + good, "Bearer " + good}, nobody},
+		"cut off":                {[]string{"Bearer " + good[:len(good)-1]}, nobody},
+		"with another payload":   {[]string{"Bearer " + head + "." + part([]byte(`{"sub":"eve"}`)) + "." + signature}, nobody},
+		"without signature":      {[]string{"Bearer " + head + "." + body + "."}, nobody},
+		"of algorithm none":      {[]string{"Bearer " + part([]byte(`{"alg":"none"}`)) + "." + body + "."}, nobody},
+		"of algorithm None":      {[]string{"Bearer " + part([]byte(`{"alg":"None","kid":"r1"}`)) + "." + body + "." + signature}, nobody},
+		"of a MAC by public key": {[]string{"Bearer " + asMAC}, nobody},
+		"that brings its key":    {[]string{"Bearer " + withItsKey}, nobody},
+		"of an unknown key":      {[]string{"Bearer " + other.sign(t, payload)}, nobody},
+		"of another's key":       {[]string{"Bearer " + asES.sign(t, payload)}, nobody},
+		"too long":               {[]string{"Bearer " + keys["RS256"].sign(t, `{"sub":"ann","x":"`+strings.Repeat("x", longestToken)+`"}`)}, nobody},
+	} {
+		if got := whose(t, s, c.header...); got != c.want {
+			t.Errorf("a token %s: counted by %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// A token of an algorithm that is not allowed is none, whatever the keys.
+func TestAlgorithmsOfTokens(t *testing.T) {
+	keys := signingKeys()
+	s := bearing(t, JWT{Algorithms: []string{"ES256"}}, keys["RS256"], keys["ES256"])
+	if got := whose(t, s, "Bearer "+keys["RS256"].sign(t, `{"sub":"ann"}`)); got != nobody {
+		t.Errorf("RS256: %s", got)
+	}
+	if got := whose(t, s, "Bearer "+keys["ES256"].sign(t, `{"sub":"ann"}`)); got != "user ann" {
+		t.Errorf("ES256: %s", got)
+	}
+}
+
+// A token is valid until it expires, remembered or not.
+func TestTokensExpire(t *testing.T) {
+	keys := signingKeys()
+	synctest.Test(t, func(t *testing.T) {
+		s := bearing(t, JWT{}, keys["ES256"])
+		token := "Bearer " + keys["ES256"].sign(t, fmt.Sprintf(`{"sub":"ann","exp":%d}`, time.Now().Unix()+60))
+		for range 60 {
+			if got := whose(t, s, token); got != "user ann" {
+				t.Fatal(got)
+			}
+			time.Sleep(time.Second)
+		}
+		if got := whose(t, s, token); got != nobody {
+			t.Error(got)
+		}
+	})
+}
+
+// When the file has other keys, tokens of those that are gone count for nothing, though
+// they were verified before. A file that is wrong changes nothing.
+func TestKeysOfTokensRotate(t *testing.T) {
+	keys := signingKeys()
+	s := bearing(t, JWT{}, keys["RS256"])
+	before, after := "Bearer "+keys["RS256"].sign(t, `{"sub":"ann"}`), "Bearer "+keys["EdDSA"].sign(t, `{"sub":"bob"}`)
+	file := s.claims.KeysFile
+	for _, step := range []struct {
+		file []byte
+		want [2]string
+	}{
+		{nil, [2]string{"user ann", nobody}},
+		{jwks(t, keys["RS256"], keys["EdDSA"]), [2]string{"user ann", "user bob"}},
+		{[]byte(`{"keys":`), [2]string{"user ann", "user bob"}},
+		{[]byte(`{"keys":[]}`), [2]string{"user ann", "user bob"}},
+		{[]byte(`{"keys":[{"kty":"oct","k":"c2VjcmV0","kid":"r1"}]}`), [2]string{"user ann", "user bob"}},
+		{jwks(t, keys["EdDSA"]), [2]string{nobody, "user bob"}},
+	} {
+		if step.file != nil {
+			keep(t, file, step.file)
+			s.reloadFiles(false)
+		}
+		if got := [2]string{whose(t, s, before), whose(t, s, after)}; got != step.want {
+			t.Errorf("after %.40s: %q, want %q", step.file, got, step.want)
+		}
+	}
+	keep(t, file, []byte("{}"))
+	settings := DefaultSettings()
+	settings.JWT = &s.claims.JWT
+	if err := New(Config{Settings: settings, Rules: parsed(t, byClaims)}).Open(); err == nil {
+		t.Error("a Server opened without keys")
+	}
+}
+
+// What is remembered of tokens is bounded.
+func TestSeenTokensAreBounded(t *testing.T) {
+	var seen seenTokens
+	for i := range 3 * mostSeen {
+		seen.put([32]byte{byte(i), byte(i >> 8), byte(i >> 16)}, token{notBefore: int64(i)})
+		if is, ok := seen.get([32]byte{}); !ok || is.notBefore != 0 { // which is shown again and again
+			t.Fatalf("forgotten after %d", i)
+		}
+	}
+	if n := len(seen.young) + len(seen.old); n > 2*mostSeen {
+		t.Errorf("%d remembered", n)
+	}
+}
+
+// At every door, the token is looked at, and explained.
+func TestTokensAtTheDoors(t *testing.T) {
+	keys := signingKeys()
+	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	upstream := httptest.NewServer(ok)
+	defer upstream.Close()
+	to, err := ParseUpstream(upstream.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bearer := func(name string) string { return "Bearer " + keys["RS256"].sign(t, `{"sub":"`+name+`"}`) }
+	asks := func(h http.Handler, authorization string, more ...string) int {
+		r := httptest.NewRequest("GET", "/a", nil)
+		r.RemoteAddr = "198.51.100.1:1"
+		r.Header.Set("Authorization", authorization)
+		for i := 0; i < len(more); i += 2 {
+			r.Header.Set(more[i], more[i+1])
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	for name, ask := range map[string]func(s *Server, authorization string) int{
+		"gateway": func(s *Server, authorization string) int { return asks(s.Gateway(), authorization) },
+		"wrap":    func(s *Server, authorization string) int { return asks(s.Wrap(ok), authorization) },
+		"authorize": func(s *Server, authorization string) int {
+			r := httptest.NewRequest("GET", "/v1/authorize", nil)
+			r.RemoteAddr = "198.51.100.1:1"
+			r.Header = http.Header{"Authorization": {authorization}, "X-Original-Method": {"GET"}, "X-Original-Uri": {"/a"}, "X-Forwarded-For": {"192.0.2.1"}}
+			w := httptest.NewRecorder()
+			s.Check().ServeHTTP(w, r)
+			return w.Code
+		},
+		"check": func(s *Server, authorization string) int {
+			body, _ := json.Marshal(map[string]any{"client": "192.0.2.1", "request": map[string]any{"path": "/a", "headers": map[string]string{"authorization": authorization}}})
+			w := httptest.NewRecorder()
+			s.Check().ServeHTTP(w, httptest.NewRequest("POST", "/v1/check", strings.NewReader(string(body))))
+			return w.Code
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := bearingTo(t, to, JWT{}, keys["RS256"])
+			for i, c := range []struct {
+				authorization string
+				allowed       bool
+			}{{bearer("ann"), true}, {bearer("ann"), false}, {bearer("bob"), true}, {"Bearer x", true}, {bearer("ann") + "x", false}, {bearer("bob"), false}} {
+				if status := ask(s, c.authorization); (status < 300) != c.allowed || status == http.StatusBadRequest {
+					t.Errorf("request %d: status %d, want allowed %t", i+1, status, c.allowed)
+				}
+			}
+		})
+	}
+}
+
+// Claims that a check brings are believed; those of a token need no check.
+func TestClaimsOfChecks(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"claims":{"sub":"ann"},"client":"192.0.2.1"}`:     "user ann",
+		`{"claims":{},"client":"192.0.2.1"}`:                nobody,
+		`{"claims":null,"client":"192.0.2.1"}`:              nobody,
+		`{"claims":{"sub":"ann"},"request":{"route":"a"}}`:  "user ann",
+		`{"claims":{"sub":5},"client":"192.0.2.1"}`:         "user 5",
+		`{"claims":{"sub":null},"client":"192.0.2.1"}`:      "",
+		`{"claims":["ann"],"client":"192.0.2.1"}`:           "stint: malformed request: claims: want an object",
+		`{"claims":{"sub":1,"sub":2},"client":"192.0.2.1"}`: `twice`,
+	} {
+		s := bearing(t, JWT{}, signingKeys()["ES256"])
+		in, err := ReadInput([]byte(body))
+		if err != nil {
+			if want == "" || !strings.Contains(err.Error(), "claims") {
+				t.Errorf("%s: %v", body, err)
+			}
+			continue
+		}
+		if got := countedBy(t, s, in); got != want {
+			t.Errorf("%s: %q, want %q", body, got, want)
+		}
+	}
+}
+
+// Where others verify tokens, those that they did not pass on say nothing.
+func TestTrustedTokens(t *testing.T) {
+	part := base64.RawURLEncoding.EncodeToString
+	token := func(header, payload string) string {
+		return part([]byte(header)) + "." + part([]byte(payload)) + ".c2ln"
+	}
+	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	expired := fmt.Sprintf(`{"sub":"ann","exp":%d}`, time.Now().Unix()-60)
+	for name, c := range map[string]struct {
+		from, token string
+		believed    bool
+	}{
+		"from a proxy":     {"198.51.100.1:1", token(`{"alg":"RS256"}`, `{"sub":"ann"}`), true},
+		"from elsewhere":   {"203.0.113.1:1", token(`{"alg":"RS256"}`, `{"sub":"ann"}`), false},
+		"not signed":       {"198.51.100.1:1", token(`{"alg":"nOne"}`, `{"sub":"ann"}`), false},
+		"of no algorithm":  {"198.51.100.1:1", token(`{}`, `{"sub":"ann"}`), false},
+		"expired":          {"198.51.100.1:1", token(`{"alg":"RS256"}`, expired), false},
+		"no JSON":          {"198.51.100.1:1", token(`{"alg":"RS256"}`, `sub`), false},
+		"of two parts":     {"198.51.100.1:1", part([]byte(`{"alg":"RS256"}`)) + "." + part([]byte(`{"sub":"ann"}`)), false},
+		"no base64":        {"198.51.100.1:1", "a!.b!.c!", false},
+		"for another one":  {"198.51.100.1:1", token(`{"alg":"RS256"}`, `{"sub":"ann","iss":"other"}`), true},
+		"without the word": {"198.51.100.1:1", token(`{"alg":"RS256"}`, `{"sub":"ann"}`), true},
+	} {
+		s := bearing(t, JWT{Trusted: true, Header: "x-token"})
+		r := httptest.NewRequest("GET", "/", nil)
+		r.RemoteAddr = c.from
+		r.Header.Set("X-Token", c.token)
+		s.Wrap(ok).ServeHTTP(httptest.NewRecorder(), r)
+		spent := whoSpent(t, s)
+		if believed := spent == "ann"; believed != c.believed {
+			t.Errorf("%s: counted by %q, want believed %t", name, spent, c.believed)
+		}
+	}
+}
+
+// whoSpent is ann if a unit of hers was taken, else nobody.
+func whoSpent(t *testing.T, s *Server) string {
+	t.Helper()
+	d, err := s.Decide(t.Context(), &rules.Input{Claims: map[string]any{"sub": "ann"}, Cost: 0}, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Remaining == 0 {
+		return "ann"
+	}
+	return "nobody"
+}
+
+// An explanation tells why there are no claims, and no token.
+func TestExplainToken(t *testing.T) {
+	keys := signingKeys()
+	s := bearing(t, JWT{Issuer: "me"}, keys["ES256"])
+	for header, want := range map[string]string{
+		"": "There is no token in the header Authorization, so there are no claims.",
+		"Bearer " + keys["ES256"].sign(t, `{"iss":"me","sub":"ann"}`):          "The token in the header Authorization is valid.",
+		"Bearer " + keys["ES256"].sign(t, `{"iss":"me","exp":2000000000000}`):  "The token in the header Authorization is valid until 65347-",
+		"Bearer " + keys["ES256"].sign(t, `{"iss":"me","exp":1000000000}`):     "not valid, so there are no claims: it expired at 2001-09-09T01:46:40Z.",
+		"Bearer " + keys["ES256"].sign(t, `{"iss":"you","exp":1000000000000}`): "its iss is not the issuer",
+		"Bearer " + keys["RS256"].sign(t, `{"iss":"me"}`):                      "it names a key that is not known",
+		"Bearer geheim": "it is no signed token",
+	} {
+		in := &rules.Input{Client: netip.MustParseAddr("192.0.2.1"), Request: &rules.Request{Header: http.Header{}}}
+		if header != "" {
+			in.Request.Header.Set("Authorization", header)
+		}
+		x, err := s.Explain(t.Context(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := strings.Join(x.Words, "\n"); !strings.Contains(x.Words[0], want) || strings.Contains(text, "geheim") || len(header) > 20 && strings.Contains(text, header[10:]) {
+			t.Errorf("%.30s: %s, want %s", header, text, want)
+		}
+	}
+}
+
+func TestClaimsUnknownFinding(t *testing.T) {
+	codes := func(s *Server) string {
+		var all []string
+		for _, f := range s.Findings() {
+			all = append(all, f.Code)
+		}
+		return strings.Join(all, " ")
+	}
+	plain := New(Config{Settings: DefaultSettings(), Rules: parsed(t, byClaims)})
+	if got := codes(plain); got != rules.CodeClaimsUnknown {
+		t.Errorf("without jwt: %s", got)
+	}
+	trusting := bearing(t, JWT{Trusted: true})
+	if got := codes(trusting); got != "" {
+		t.Errorf("trusted: %s", got)
+	}
+	if _, err := trusting.SetRules(parsed(t, strings.Replace(byClaims, "[198.51.100.0/24]", "[]", 1))); err != nil || codes(trusting) != rules.CodeClaimsUnknown {
+		t.Errorf("trusted, of nobody: %s, %v", codes(trusting), err)
+	}
+	if got := codes(bearing(t, JWT{}, signingKeys()["ES256"])); got != "" {
+		t.Errorf("with keys: %s", got)
+	}
+}
+
+// Nothing but what a key has signed says anything, and nothing panics.
+func FuzzTokenOfClient(f *testing.F) {
+	keys := signingKeys()
+	s := bearing(f, JWT{}, keys["RS256"], keys["ES256"], keys["EdDSA"])
+	signed := map[string]bool{}
+	for _, k := range keys {
+		text := k.sign(f, `{"sub":"ann","exp":9999999999}`)
+		head, rest, _ := strings.Cut(text, ".")
+		signed[text] = true
+		for _, seed := range []string{text, text[1:], head + ".." + rest, head, rest, text + ".", strings.ToUpper(text)} {
+			f.Add(seed)
+		}
+	}
+	f.Add("eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbm4ifQ.")
+	trusting := bearing(f, JWT{Trusted: true})
+	f.Fuzz(func(t *testing.T, text string) {
+		if len(text) > 1<<16 {
+			return
+		}
+		trusting.claims.claimsOf(&rules.Request{Header: http.Header{"Authorization": {"Bearer " + text}}})
+		claims := s.claims.claimsOf(&rules.Request{Header: http.Header{"Authorization": {"Bearer " + text}}})
+		if claims != nil && !signed[strings.TrimSpace(text)] {
+			// Signatures of ES256 and RS256 are texts in base64, whose last character
+			// has bits that are not read.
+			for good := range signed {
+				if text := strings.TrimSpace(text); len(text) == len(good) && text[:len(text)-1] == good[:len(good)-1] {
+					return
+				}
+			}
+			t.Errorf("%q says %v", text, claims)
+		}
+	})
+}
+
+// What a token costs, the first time and from then on.
+func BenchmarkTokenOfClient(b *testing.B) {
+	for name, k := range signingKeys() {
+		s := bearing(b, JWT{}, k)
+		r := &rules.Request{Header: http.Header{"Authorization": {"Bearer " + k.sign(b, `{"sub":"ann","iss":"https://id.example.com/","aud":["api","web"],"exp":9999999999,"scope":"read write","roles":["a","b","c"]}`)}}}
+		b.Run(name+"/seen", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if s.claims.claimsOf(r) == nil {
+					b.Fatal("not valid")
+				}
+			}
+		})
+		b.Run(name+"/new", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				s.claims.keys.Load().seen.young = nil
+				if s.claims.claimsOf(r) == nil {
+					b.Fatal("not valid")
+				}
+			}
+		})
+	}
+}
