@@ -49,8 +49,11 @@ func commit[T any](s *Server, c *call, ch change[T]) (replaced T, alone, err err
 			return ids, err
 		},
 	}
-	alone, err = s.commit(c.Context(), p, func(now *rules.Controls) (ids []string, err error) {
-		replaced, ids, err = ch.edit(now)
+	alone, err = s.commit(c.Context(), p, func(now *rules.Controls) ([]string, error) {
+		before, ids, err := ch.edit(now)
+		if err == nil {
+			replaced = before
+		}
 		return ids, err
 	})
 	return replaced, alone, err
@@ -60,12 +63,17 @@ func commit[T any](s *Server, c *call, ch change[T]) (replaced T, alone, err err
 func (s *Server) commit(ctx context.Context, p *pending, edit func(*rules.Controls) ([]string, error)) (alone, err error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
+	var refused *callError
+	applied := false
 	if alone = s.unseen(); alone == nil {
 		ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 		defer cancel()
 		for range mostRivals {
-			written, err := s.write(ctx, p, edit)
-			var refused *callError
+			written, err := s.write(ctx, p, func(now *rules.Controls) ([]string, error) {
+				ids, err := edit(now)
+				applied = err == nil
+				return ids, err
+			})
 			if written || errors.As(err, &refused) {
 				return nil, err
 			}
@@ -77,7 +85,13 @@ func (s *Server) commit(ctx context.Context, p *pending, edit func(*rules.Contro
 			return nil, &callError{status: http.StatusConflict, detail: "Others change so much at the same time that this change found no gap. Nothing was changed."}
 		}
 	}
-	return alone, s.changeAlone(p, edit)
+	err = s.changeAlone(p, edit)
+	if applied && errors.As(err, &refused) && refused.status == http.StatusNotFound {
+		// What it removes was there a moment ago: its writing went unanswered, but was
+		// done, and this instance has seen that by now.
+		return nil, nil
+	}
+	return alone, err
 }
 
 // write writes the next version of the controls: what waits to be merged and then p,
