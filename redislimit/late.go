@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -153,9 +154,11 @@ func (l *late) connected() (*engine, error) {
 	return nil, notConnected{errConnecting}
 }
 
-// notConnected is why a call was not sent.
+// notConnected is why a call was not sent. Its text goes into an error that names
+// the package.
 type notConnected struct{ error }
 
+func (e notConnected) Error() string { return strings.TrimPrefix(e.error.Error(), "redislimit: ") }
 func (e notConnected) Unwrap() error { return e.error }
 
 // Do implements Client.
