@@ -135,6 +135,9 @@ func splitLine(err error) (int, string) {
 	if rest, ok := strings.CutPrefix(text, "line "); ok {
 		if number, what, ok := strings.Cut(rest, ": "); ok {
 			if line, err := strconv.Atoi(number); err == nil {
+				if what == "found character that cannot start any token" {
+					what += ": indent by spaces, not tabs, and quote a text that begins with @ or `"
+				}
 				return line, "not YAML: " + what
 			}
 		}
