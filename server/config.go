@@ -216,8 +216,12 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 }
 
 func parseListen(text string) (string, error) {
-	if _, _, err := net.SplitHostPort(text); err != nil {
+	_, port, err := net.SplitHostPort(text)
+	if err != nil {
 		return "", fmt.Errorf("address %.60q: want host:port, or :port for every interface", text)
+	}
+	if _, err := net.LookupPort("tcp", port); err != nil {
+		return "", fmt.Errorf("address %.60q: the port must be 0 to 65535, or the name of a service", text)
 	}
 	return text, nil
 }
