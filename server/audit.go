@@ -24,6 +24,16 @@ func (s *Server) auditMerged(text string, p *pending, more ...any) {
 	s.auditLine(slog.LevelInfo, text, append([]any{"who", p.who, "action", p.action, "reason", p.reason, "made", p.at}, more...)...)
 }
 
+// auditLost leaves a line about each change that waits for the store, which the end
+// of this instance takes away.
+func (s *Server) auditLost() {
+	s.live.mu.Lock()
+	defer s.live.mu.Unlock()
+	for _, p := range s.live.pending {
+		s.auditMerged("audit: lost, for this instance ends before the store is back", p)
+	}
+}
+
 // auditUnknown leaves a line about a change of which the store did not say whether
 // it was made.
 func (s *Server) auditUnknown(c *call, action, reason string, err error) {

@@ -204,6 +204,23 @@ func TestChangeWhileHanging(t *testing.T) {
 	})
 }
 
+// A change that is lost with its instance is told to whoever reads the log, once.
+func TestChangesLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log logged
+		f := newAway(t)
+		a, s := f.join(logTo(&log))
+		f.down(true)
+		a.want(201, "POST", "/v1/bans", `{"rule":"login","key":"192.0.2.9","reason":"why"}`, `"pending"`)
+		log.taken()
+		s.Close()
+		s.Close()
+		if text := log.taken(); strings.Count(text, "audit: lost") != 1 || !strings.Contains(text, "action=ban reason=why") {
+			t.Errorf("told:\n%s", text)
+		}
+	})
+}
+
 // hangs are documents that do not answer.
 type hangs struct {
 	*shelf

@@ -63,6 +63,7 @@ type Server struct {
 	errorLog   *log.Logger
 	complaints stint.Limiter // of s.log, see complain
 	stopping   atomic.Bool
+	closing    sync.Once
 	cutOff     cutOff
 	found      func() []rules.Finding // beside the rules; nil: nothing is
 	dropped    func() int64           // lines of log; nil: nobody knows
@@ -158,4 +159,5 @@ func (s *Server) Close() {
 	if s.fallback != nil {
 		s.fallback.Close()
 	}
+	s.closing.Do(s.auditLost)
 }
