@@ -207,9 +207,6 @@ func (r *ruleExplanation) words() []string {
 	if o := r.Override; o != nil {
 		head += ", override " + o.ID
 	}
-	if r.Mode == rules.Shadow.String() {
-		head += "; it is in shadow mode and refuses nothing"
-	}
 	all := []string{head + "."}
 	for i := range r.Limits {
 		all = append(all, "  "+r.Limits[i].words(r.Cost))

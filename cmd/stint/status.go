@@ -146,13 +146,13 @@ func (s *statusAnswer) decides() string {
 
 func (s *statusAnswer) store() string {
 	text := shown(s.Store.Kind)
+	if !s.Store.Shared {
+		text += " of this instance alone"
+	}
 	if s.Store.OK {
 		text += ", answers"
 	} else {
 		text += ", DOES NOT ANSWER"
-	}
-	if !s.Store.Shared {
-		text += ", of this instance alone"
 	}
 	if s.Store.Error != "" {
 		text += ": " + s.Store.Error

@@ -51,7 +51,7 @@ func (a *admin) newest(ctx context.Context) (*rulesVersion, error) {
 	return &all.Versions[0], nil
 }
 
-var errNoVersions = errors.New("the fleet has no rules yet, and each instance runs those of its own file; `stint rules push FILE` makes version 1")
+var errNoVersions = errors.New("the fleet has no rules yet, and each instance runs those of its own file; `stint rules push FILE` makes version 1, where instances have server: {rules: fleet}")
 
 // versionJSON is the answer that holds a version with its text; number 0: the
 // newest.
