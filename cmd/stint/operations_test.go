@@ -68,7 +68,6 @@ func commandsOf(t *testing.T, text, rules string) (said int) {
 	t.Setenv("STINT_ADMIN", f.all[0].admin)
 	t.Chdir(t.TempDir())
 	put(t, "stint.yaml", rules)
-	f.do(0, nil, "rules", "push", "stint.yaml")
 	for _, block := range shellBlock.FindAllStringSubmatch(text, -1) {
 		for line := range strings.Lines(block[1]) {
 			line, ok := strings.CutPrefix(line, "stint ")
