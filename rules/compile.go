@@ -92,8 +92,13 @@ func (c *compiler) check(source string, f *field) (*expression, []problem) {
 	}
 	e.secrets, e.claims = i.secrets, i.claims
 	e.source, e.isList = strings.TrimSpace(source), t.Kind() == types.ListKind
-	if root := checked.NativeRep().Expr(); root.Kind() == ast.ListKind && len(root.AsList().OptionalIndices()) == 0 {
-		e.parts = root.AsList().Size()
+	switch root := checked.NativeRep().Expr(); root.Kind() {
+	case ast.ListKind:
+		if len(root.AsList().OptionalIndices()) == 0 {
+			e.parts = root.AsList().Size()
+		}
+	case ast.CallKind:
+		e.hashed = isHash(root.AsCall().FunctionName())
 	}
 	return e, nil
 }

@@ -22,6 +22,7 @@ type expression struct {
 	// of how many; 0: that depends.
 	isList bool
 	parts  int
+	hashed bool // its value is a hash: of sha256 or hmac
 	// path is, of a program, the one path of a request for which it can be
 	// true, if onlyAt.
 	path   string

@@ -3,6 +3,7 @@ package rules
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"strings"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/cost"
@@ -24,6 +25,13 @@ func hashes() []cel.EnvOption {
 			cel.Overload(hmacOverload, []*cel.Type{secretType, cel.StringType}, cel.StringType, cel.BinaryBinding(hmacOf))),
 		cel.CostModel(hashCost(sha256Overload, 0), hashCost(hmacOverload, 1)),
 	}
+}
+
+func isHash(function string) bool { return function == "sha256" || function == "hmac" }
+
+// looksHashed tells whether the functions may give k.
+func looksHashed(k Key) bool {
+	return len(k) == 2*sha256.Size && strings.Trim(string(k), "0123456789abcdef") == ""
 }
 
 // hashCost is that of looking through the text, which is the argument at this place.

@@ -61,6 +61,22 @@ func TestHashedKeys(t *testing.T) {
 }
 
 // What has no text does not apply, what is no text is malformed.
+// What is done by hand about a key that the rule never counts by says so.
+func TestHashedKeysByHand(t *testing.T) {
+	_, set := pepper(t, "one")
+	hash := hmacOf("one", "ann")
+	for key, ok := range map[string]bool{hash: true, "ann": false, strings.ToUpper(hash): false, hash + "0": false} {
+		_, problems := set.With(&rules.Controls{
+			Bans:      []rules.Ban{{Note: rules.Note{ID: "b"}, Rule: "peppered", Key: rules.Key(key)}},
+			Overrides: []rules.Override{{Note: rules.Note{ID: "o"}, Rule: "hashed", Key: rules.Key(key), Times: 2}},
+		})
+		_, err := set.Rules[0].AsCounted(rules.Key(key))
+		if ok != (problems == nil && err == nil) || !ok && (len(problems) != 2 || !strings.Contains(err.Error(), "the rule counts by a hash")) {
+			t.Errorf("%s: %v, %v", key, problems, err)
+		}
+	}
+}
+
 func TestHashOfWhatIsMissing(t *testing.T) {
 	_, set := pepper(t, "one")
 	var m rules.Matches

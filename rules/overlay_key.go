@@ -7,10 +7,13 @@ import (
 
 // AsCounted is k as r counts it: where r's key expression is a list, a string is the
 // list with that one part, for nobody who means such a key should have to know that.
-// An error says that r counts by more or fewer parts than k has, or that k is no key.
+// An error says that r never counts by k, or that k is no key.
 func (r *Rule) AsCounted(k Key) (Key, error) {
 	if r.key == nil || !r.key.isList {
-		return k, k.check()
+		if err := k.check(); err != nil || r.key == nil {
+			return k, err
+		}
+		return k, r.checkForm(k)
 	}
 	parts, isList := k.Parts()
 	if !isList {
@@ -19,11 +22,15 @@ func (r *Rule) AsCounted(k Key) (Key, error) {
 			return "", err
 		}
 	}
-	return k, r.checkParts(k)
+	return k, r.checkForm(k)
 }
 
-// checkParts says where r counts by more or fewer parts than k has.
-func (r *Rule) checkParts(k Key) error {
+// checkForm says where r never counts by k: because k has more or fewer parts, or is
+// no hash.
+func (r *Rule) checkForm(k Key) error {
+	if r.key.hashed && !looksHashed(k) {
+		return fmt.Errorf("key %s: the rule counts by a hash, %s: give the hash, which `stint explain` tells of a request", clip(k.String()), clip(r.Key))
+	}
 	if parts, isList := k.Parts(); r.key.parts > 0 && (!isList || len(parts) != r.key.parts) {
 		return fmt.Errorf("key %s: the rule counts by a list of %d, %s: give as many parts, in its order", clip(k.String()), r.key.parts, clip(r.Key))
 	}
@@ -47,8 +54,8 @@ func (o *overlay) ruleWithKey(name string, k Key) (*Rule, error) {
 		if only, ok, err := keyOf(r.key.constant); err == nil && ok && only != string(k) {
 			return nil, fmt.Errorf("key %s: the rule counts everyone under %s", clip(k.String()), clip(Key(only).String()))
 		}
-	case r.key.parts > 0:
-		return r, r.checkParts(k)
+	case r.key.parts > 0, r.key.hashed:
+		return r, r.checkForm(k)
 	case r.key.variable != "" && isList:
 		return nil, fmt.Errorf("key %s: the rule counts by %s, which is no list", clip(k.String()), r.Key)
 	case r.key.variable == "client.ip":
