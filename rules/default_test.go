@@ -72,6 +72,11 @@ rules:
 	if err != nil || x.Rules[0].Applies || x.Rules[0].Why != "default, and another rule applies: login" {
 		t.Errorf("%+v, %v", x.Rules[0], err)
 	}
+	in.Request.Path = "/off"
+	if x, err = s.Explain(in); err != nil || !x.Rules[0].Applies || x.Rules[0].Why != "default, and no other enforced rule applies" {
+		t.Errorf("%+v, %v", x.Rules[0], err)
+	}
+	in.Request.Path = "/login"
 	quiet, problems := s.With(&rules.Controls{Modes: map[string]rules.Mode{"login": rules.Shadow}})
 	if got := asksOf(t, quiet, in); problems != nil || got != "login 192.0.2.1; rest 192.0.2.1" {
 		t.Errorf("with login in shadow: %q, %v", got, problems)

@@ -160,6 +160,12 @@ func (r *Rule) whyApplies(key string) string {
 	if r.match != nil {
 		why = "match is true: " + clip(r.Match)
 	}
+	if r.Default {
+		why = "default, and no other enforced rule applies"
+		if r.match != nil {
+			why += "; match is true: " + clip(r.Match)
+		}
+	}
 	if r.Mode != Shadow {
 		return why
 	}
