@@ -43,6 +43,18 @@ func (s *Set) OverrideOverruled(o *Override) string {
 	return ""
 }
 
+// BlockOverruled says why the entry l of the blocklist refuses nobody although it is in
+// force: the safelist is looked at first. It is empty where l does refuse, and where
+// only the rest of a request could tell, as it does of every l with a Match.
+func (s *Set) BlockOverruled(l *Listed) string {
+	if clients, ok := s.clientsOf(l.Network, "", ""); ok {
+		if l, entry := s.listOf(clients); l == Safe {
+			return "the safelist lets them pass before the blocklist is looked at: " + entry
+		}
+	}
+	return ""
+}
+
 func (s *Set) ruleNamed(name string) *Rule {
 	for _, r := range s.Rules {
 		if r.Name == name {

@@ -52,6 +52,16 @@ rules:
 			t.Errorf("override of %s: %q, want %q", key, got, want)
 		}
 	}
+	for _, c := range []struct{ network, match, want string }{
+		{network: "192.0.2.0/25", want: "the safelist lets them pass before the blocklist is looked at: safelist entry 1"},
+		{network: "192.0.2.0/23"},
+		{network: "203.0.113.7"},
+		{match: `client.ip == "192.0.2.7"`},
+	} {
+		if got := set.BlockOverruled(&rules.Listed{Network: c.network, Match: c.match}); (got == "") != (c.want == "") || !strings.HasPrefix(got, c.want) {
+			t.Errorf("blocklist %+v: %q", c, got)
+		}
+	}
 	if got := set.OverrideOverruled(&rules.Override{Rule: "login", Tier: "gold", Times: 2}); got != "" {
 		t.Errorf("override of a tier: %q", got)
 	}

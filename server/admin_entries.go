@@ -114,7 +114,7 @@ func (s *Server) showList(c *call) (int, any, error) {
 	now := s.state()
 	all := []listedJSON{}
 	for _, l := range *list(&now.controls) {
-		all = append(all, listedJSON{Listed: l, Problem: now.problem(l.ID)})
+		all = append(all, listedJSON{Listed: l, Problem: cmp.Or(now.problem(l.ID), overruled(now.set, c.PathValue("list"), &l))})
 	}
 	return http.StatusOK, struct {
 		Entries []listedJSON `json:"entries"`
@@ -146,7 +146,15 @@ func (s *Server) addListed(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	s.audit(c, action, l.Reason, nil, l, alone)
-	return http.StatusCreated, listedJSON{Listed: l, Pending: aloneText(alone)}, nil
+	return http.StatusCreated, listedJSON{l, overruled(s.Rules(), c.PathValue("list"), &l), aloneText(alone)}, nil
+}
+
+// overruled says why an entry of a list is without effect under set.
+func overruled(set *rules.Set, list string, l *rules.Listed) string {
+	if list == "blocklist" {
+		return set.BlockOverruled(l)
+	}
+	return "" // nothing goes before the safelist
 }
 
 func (s *Server) removeListed(c *call) (int, any, error) {

@@ -339,6 +339,8 @@ func TestLists(t *testing.T) {
 		expect(t, outcome(t, s, login), "blocked")
 		o.want(200, "POST", "/v1/explain", login, `"outcome":"blocked"`)
 		o.want(201, "POST", "/v1/lists/safelist", `{"network":"192.0.2.0/24","for":"1h"}`)
+		o.want(201, "POST", "/v1/lists/blocklist", `{"network":"192.0.2.0/25","for":"10m"}`, "the safelist lets them pass before the blocklist")
+		o.want(200, "GET", "/v1/lists/blocklist", "", "the safelist lets them pass before the blocklist")
 		expect(t, outcome(t, s, login), "allowed")
 		o.want(200, "GET", "/v1/lists/blocklist", "", `"reason":"attack"`)
 		o.want(200, "DELETE", "/v1/lists/blocklist/"+o.id(blocked), "")
