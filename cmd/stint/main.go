@@ -49,11 +49,25 @@ Usage:
 
 // Exit codes: 0 all went well, 1 it did not, 2 it was called wrongly.
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends it at once
-	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	ctx, stop := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go obey(signals, stop)
+	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// obey stops the program at the first signal and ends it by the second, also if that
+// comes at the same moment, or if the program was started with the signal ignored.
+func obey(signals <-chan os.Signal, stop func()) {
+	<-signals
 	stop()
-	os.Exit(code)
+	second := <-signals
+	signal.Reset(second)
+	if self, err := os.FindProcess(os.Getpid()); err == nil {
+		_ = self.Signal(second)
+	}
+	time.Sleep(100 * time.Millisecond) // it may reach another thread first
+	os.Exit(1)                         // the signal is ignored
 }
 
 // errUsage is an error in how the program was called.
