@@ -1,6 +1,9 @@
 package stint
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // instanceKey is the one key of Limiter.Instance.
 const instanceKey = "instance"
@@ -18,7 +21,7 @@ func (l *Limiter) enter(r *Request) (d Decision, taken, ok bool) {
 	if l.Instance == nil || !r.At.IsZero() || !r.takes() {
 		return d, false, true
 	}
-	own := Request{Asks: []Ask{{Key: instanceKey, Limit: l.Instance, Cost: 1}}}
+	own := Request{Asks: []Ask{{Key: instanceKey, Limit: l.Instance, Cost: 1, MaxDelay: r.maxDelay()}}}
 	d, err := l.instanceCount().Take(context.Background(), &own, nil)
 	if err != nil { // its only key always has room
 		return d, false, true
@@ -35,6 +38,17 @@ func (r *Request) takes() bool {
 		}
 	}
 	return false
+}
+
+// maxDelay is how long the caller of r waits at most, as the shortest of its MaxDelays
+// says: negative where that is not at all, 0 where none is given.
+func (r *Request) maxDelay() (most time.Duration) {
+	for i := range r.Asks {
+		if d := r.Asks[i].MaxDelay; d != 0 && (most == 0 || d < most) {
+			most = d
+		}
+	}
+	return most
 }
 
 // settle has the answer to a request that has entered: where that is refused, or could

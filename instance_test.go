@@ -206,3 +206,37 @@ func TestInstanceKeepsThePace(t *testing.T) {
 		}
 	})
 }
+
+// Who waits with a deadline is charged nothing where the instance's queue would let it
+// leave too late, and who says how long it waits is not told to wait for longer.
+func TestInstanceHeedsMaxDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		perKey := stint.MustLimit("10 per 1h")
+		l := &stint.Limiter{Instance: stint.MustLimit("10 per 10s leaky_bucket")}
+		for range 5 { // the next leaves after 5 s
+			if _, err := l.Allow(t.Context(), "other", perKey); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		err := l.Wait(ctx, "k", perKey)
+		var refused *stint.RefusedError
+		if !errors.As(err, &refused) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Wait: %v", err)
+		}
+		if d, _ := l.Peek(t.Context(), "k", perKey); d.Remaining != 10 {
+			t.Errorf("%d left of 10: who could not wait was charged", d.Remaining)
+		}
+		shape := stint.MustLimit("10 per 1h leaky_bucket")
+		d, err := l.Take(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: shape, Cost: 1, MaxDelay: time.Second}}}, nil)
+		if d.Allowed || d.By != stint.ByInstance || err != nil {
+			t.Errorf("%+v, %v", d, err)
+		}
+		time.Sleep(d.RetryAfter)
+		d, err = l.Take(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: shape, Cost: 1, MaxDelay: time.Second}}}, nil)
+		if !d.Allowed || d.Delay > time.Second || err != nil {
+			t.Errorf("%+v, %v", d, err)
+		}
+	})
+}

@@ -22,8 +22,8 @@ type Limiter struct {
 	// their keys and limits, each as one unit. It protects this process, and is
 	// counted in its memory. It is asked before the Store, so what it refuses costs
 	// nothing there; what the Store refuses or cannot decide costs nothing here, but
-	// for a place in the queue of a LeakyBucket.
-	// Between the two, a request holds the unit while the Store decides. A refusal
+	// for a place in the queue of a LeakyBucket. It heeds the shortest Ask.MaxDelay of a
+	// request. Between the two, a request holds the unit while the Store decides. A refusal
 	// by it has this Limit, and is ByInstance; with several asks, each has it for its
 	// answer. Peeks do not count, nor do requests with an instant; what is given
 	// back to the Store stays counted here, for it has passed. It must not be changed
@@ -374,7 +374,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, limit *Limit, n int64) 
 		wait, leaves := d.RetryAfter, d.RetryAfter
 		if d.Allowed {
 			wait, leaves = d.Delay, d.Delay
-		} else if wait != Never && limit.spec.Algorithm == LeakyBucket {
+		} else if wait != Never && d.Limit.delays() {
 			leaves = max(wait, d.ResetAfter) // when what is in the bucket has left
 		}
 		if err := sleep(ctx, wait, leaves, &d); err != nil || d.Allowed {
@@ -383,11 +383,11 @@ func (l *Limiter) WaitN(ctx context.Context, key string, limit *Limit, n int64) 
 	}
 }
 
-// allowInTime is AllowN, but for a LeakyBucket that would let the caller leave when its
-// deadline is over: it refuses then.
+// allowInTime is AllowN, but for a LeakyBucket, limit or Instance, that would let the
+// caller leave when its deadline is over: it refuses then.
 func (l *Limiter) allowInTime(ctx context.Context, key string, limit *Limit, n int64) (Decision, error) {
 	deadline, ok := ctx.Deadline()
-	if !ok || limit == nil || limit.spec.Algorithm != LeakyBucket {
+	if !ok || !limit.delays() && !l.Instance.delays() {
 		return l.AllowN(ctx, key, limit, n)
 	}
 	most := time.Until(deadline)
@@ -396,6 +396,9 @@ func (l *Limiter) allowInTime(ctx context.Context, key string, limit *Limit, n i
 	}
 	return l.Take(ctx, &Request{Asks: []Ask{{Key: key, Limit: limit, Cost: n, MaxDelay: most}}}, nil)
 }
+
+// delays tells whether l, which may be nil, tells callers to hold requests.
+func (l *Limit) delays() bool { return l != nil && l.spec.Algorithm == LeakyBucket }
 
 // sleep waits, or returns at once what keeps it from waiting long enough: the caller
 // can leave after so long at the earliest.

@@ -23,7 +23,8 @@ type Ask struct {
 	Penalty *Penalty
 	// MaxDelay is, of a LeakyBucket, the longest Decision.Delay that the caller
 	// waits out: where it would be longer, the ask refuses and takes nothing. 0: any
-	// delay. Negative: none. Other limits have no delay and do not look at it.
+	// delay. Negative: none. Other limits have no delay and do not look at it, but
+	// Limiter.Instance does.
 	MaxDelay time.Duration
 	// OnError is what becomes of the ask where a Fallback has to do without its
 	// Store.
