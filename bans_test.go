@@ -145,3 +145,34 @@ func TestForgetAfterIsRaised(t *testing.T) {
 		same(t, violate("c", long), "banned 1s") // its first, for the other is forgotten
 	})
 }
+
+// A ban that is remembered is not the whole answer to a request that faces another
+// record, too.
+func TestDenialsOfSeveralBans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTeller()
+		d := remembering(t, s, 0)
+		defer d.Close()
+		limit := stint.MustLimit("1000 per 1s")
+		short := penalty(t, stint.PenaltySpec{Name: "short", BanAfter: 1, BanFor: 10 * time.Second})
+		long := penalty(t, stint.PenaltySpec{Name: "long", BanAfter: 1, BanFor: time.Minute})
+		one := stint.Ask{Key: "k", Limit: limit, Cost: 1, Penalty: short}
+		two := stint.Ask{Key: "u", Limit: limit, Cost: 1, Penalty: long}
+		if _, err := d.Violate(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Penalty: short}}}); err != nil {
+			t.Fatal(err)
+		}
+		// Another instance bans the other.
+		if _, err := s.Violate(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "u", Penalty: long}}}); err != nil {
+			t.Fatal(err)
+		}
+		if a, err := d.Take(t.Context(), &stint.Request{Asks: []stint.Ask{one}}, nil); a.RetryAfter != 10*time.Second || err != nil {
+			t.Errorf("%+v, %v", a, err)
+		}
+		for range 3 {
+			a, err := d.Take(t.Context(), &stint.Request{Asks: []stint.Ask{one, two}}, nil)
+			if a.RetryAfter != time.Minute || a.Key != "u" || err != nil {
+				t.Errorf("%+v, %v", a, err)
+			}
+		}
+	})
+}

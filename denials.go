@@ -21,8 +21,8 @@ const DefaultMaxDenials = 100_000
 // decided at t or later and what others take meanwhile only makes it last. The same
 // request is one of the same keys, limits, costs, MaxDelays and penalties. A ban that runs is
 // remembered, too, for every request that faces its penalty; but where the limits of a
-// request may refuse for longer than the ban, the Store is asked once for each, to tell
-// how long.
+// request, or a ban of another penalty of its own, may refuse for longer, the Store is
+// asked once for each, to tell how long.
 //
 // It admits nothing that its Store would not. It refuses what its Store would admit
 // only in these cases: for the time that a message takes, after another instance has

@@ -234,8 +234,12 @@ func (d *Denials) learnWait(m *moment, r *Request, answer *Decision) {
 }
 
 // mostWait is more than any of r's limits ever tells to wait, where they do not
-// change.
+// change. It is Never where r may face a second ban, which may run for longer than one
+// that is remembered.
 func mostWait(r *Request) time.Duration {
+	if r.mayFaceBans() {
+		return Never
+	}
 	var longest time.Duration
 	for i := range r.Asks {
 		a := &r.Asks[i]
@@ -245,6 +249,22 @@ func mostWait(r *Request) time.Duration {
 		longest = max(longest, algo.Duration(a.Limit.plan.Longest()))
 	}
 	return longest
+}
+
+// mayFaceBans tells whether more than one ban can answer r.
+func (r *Request) mayFaceBans() bool {
+	var one *Ask
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		switch {
+		case a.Penalty == nil || a.Penalty.plan.Ban == 0:
+		case one == nil:
+			one = a
+		case !one.sharesRecord(a):
+			return true
+		}
+	}
+	return false
 }
 
 // fill copies what was asked and told.

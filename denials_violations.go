@@ -216,13 +216,13 @@ func (d *Denials) commitAll() {
 	sent.Wait()
 }
 
-// Violate implements Violator. A ban that is remembered answers for all.
+// Violate implements Violator. A ban that is remembered answers, if there can be no other.
 func (d *Denials) Violate(ctx context.Context, r *Request) (Decision, error) {
 	if !r.At.IsZero() {
 		return powers{d.Store}.violate(ctx, r)
 	}
 	d.init()
-	if epoch := d.epoch.Load(); epoch != 0 {
+	if epoch := d.epoch.Load(); epoch != 0 && !r.mayFaceBans() {
 		if b, ok := d.recallBan(r, epoch); ok {
 			d.remembered()
 			return b, nil
