@@ -288,3 +288,39 @@ func TestLeasesOfTheExhausted(t *testing.T) {
 		}
 	})
 }
+
+// While an exhausted bucket is refused here, each cost is told how long it waits.
+func TestLeasesTellEachCost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, limit := leasing(t, new(stint.Memory), 1), stint.MustLimit("100 per 1s burst 200 lease 20%")
+		by := stint.NewLimiter(l)
+		ask(t, l, "k", limit, 1000)
+		for _, cost := range []int64{1, 2, 20, 50, 100, 160, 161, 1000} {
+			for { // until it is refused here
+				d, err := by.Allow(t.Context(), "k", limit)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !d.Allowed && d.By == stint.ByLease {
+					break
+				}
+				time.Sleep(time.Millisecond)
+			}
+			d, err := by.AllowN(t.Context(), "k", limit, cost)
+			if d.Allowed || err != nil {
+				t.Fatalf("%+v, %v", d, err)
+			}
+			if cost > 160 {
+				if d.RetryAfter != stint.Never {
+					t.Errorf("cost %d: %+v", cost, d)
+				}
+				continue
+			}
+			time.Sleep(d.RetryAfter)
+			if again, err := by.AllowN(t.Context(), "k", limit, cost); !again.Allowed || err != nil {
+				t.Errorf("cost %d: refused again after %s: %+v", cost, d.RetryAfter, again)
+			}
+			ask(t, l, "k", limit, 1000)
+		}
+	})
+}

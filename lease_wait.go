@@ -14,6 +14,9 @@ type wait struct {
 	cost      int64 // what is cheaper may be allowed
 	remaining int64
 	reset     time.Duration
+	// After retry the Store has room for a request of cost fits.
+	fits  int64
+	retry time.Duration
 }
 
 // longestWait is how long the store is not asked for a key that is exhausted.
@@ -49,7 +52,24 @@ func (l *Leases) wait(e *lease, cost int64, d *Decision, sent int64) {
 		e.waits.Store(nil)
 		return
 	}
-	e.waits.Store(&wait{told: sent, until: sent + most, cost: cost, remaining: d.Remaining, reset: d.ResetAfter})
+	w := &wait{told: l.now(), until: sent + most, cost: cost, remaining: d.Remaining, reset: d.ResetAfter, fits: cost, retry: d.RetryAfter}
+	if w.retry == 0 {
+		w.fits = d.Remaining
+	}
+	e.waits.Store(w)
+}
+
+// retryAfter is when a request of a cost is worth asking for, as far as is known at now.
+func (w *wait) retryAfter(p *algo.Plan, cost, now int64) time.Duration {
+	if cost > p.Capacity {
+		return Never
+	}
+	retry := w.retry
+	if cost > w.fits {
+		more := p.SettleSmall(&algo.View{Used: p.Full}, cost-w.fits, false) // until they have come back
+		retry += algo.Duration(more.Retry)
+	}
+	return left(max(retry, time.Duration(w.until-w.told)), w.told, now)
 }
 
 // refuse decides an ask by what was refused just now.
@@ -60,7 +80,7 @@ func (e *lease) refuse(a *Ask, now int64, d *Decision) bool {
 	}
 	*d = Decision{
 		Outcome: Limited, Limit: a.Limit, Key: a.Key,
-		Remaining: w.remaining, RetryAfter: left(time.Duration(w.until-w.told), w.told, now), ResetAfter: left(w.reset, w.told, now), By: ByLease,
+		Remaining: w.remaining, RetryAfter: w.retryAfter(&a.Limit.plan, a.Cost, now), ResetAfter: left(w.reset, w.told, now), By: ByLease,
 	}
 	return true
 }
