@@ -515,3 +515,43 @@ func TestFallbackChargesUnsentSoon(t *testing.T) {
 		}
 	})
 }
+
+// What has left the store leaves the mirror first, too: what an instance took itself
+// just now is still in use there when the store goes away.
+func TestFallbackKeepsTheNewest(t *testing.T) {
+	for _, text := range []string{"10 per 10s sliding_log", "10 per 10s sliding_window", "10 per 10s fixed_window"} {
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(time.Until(time.Now().Truncate(10 * time.Second).Add(10 * time.Second))) // where windows begin
+			s, limit := newShaky(t, 1), stint.MustLimit(text)
+			var took []taken
+			take := func(n int64) {
+				d, err := s.AllowN(t.Context(), "k", limit, n)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if d.Allowed {
+					took = append(took, taken{time.Now(), n})
+				}
+			}
+			// Another instance's leave first, and this one hears of it late.
+			if _, err := stint.NewLimiter(s.store).AllowN(t.Context(), "k", limit, 5); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Second)
+			take(1)
+			time.Sleep(time.Second)
+			take(4)
+			time.Sleep(6 * time.Second)
+			take(1)
+			s.away.Store(true)
+			time.Sleep(4 * time.Second)
+			for range 10 {
+				take(1)
+			}
+			u := use{spec: limit.Spec(), took: took, last: time.Now()}
+			if n := u.at(time.Now()); n > 10 {
+				t.Errorf("%s: %v units in use: %+v", text, n, took)
+			}
+		})
+	}
+}

@@ -14,12 +14,18 @@ func (m *Memory) learn(r *Request, d *Decision, each []Decision) {
 		return // a running ban answered, or no limit was asked
 	}
 	for i := range r.Asks {
-		m.learnLimit(r, &r.Asks[i], each[i].Remaining, now)
+		a, spent := &r.Asks[i], int64(0)
+		if d.Allowed {
+			spent = a.Cost
+		}
+		m.learnLimit(r, a, each[i].Remaining, spent, now)
 	}
 }
 
-// learnLimit makes so many units remain under an ask's limit.
-func (m *Memory) learnLimit(r *Request, a *Ask, remaining, now int64) {
+// learnLimit makes so many units remain under an ask's limit, of which spent were taken
+// just now. Where less is in use there than here, the oldest have left: what stays was
+// charged here when the other store told it, so not before that charged it.
+func (m *Memory) learnLimit(r *Request, a *Ask, remaining, spent, now int64) {
 	p := &a.Limit.plan
 	var c count
 	m.look(a, &c)
@@ -32,7 +38,22 @@ func (m *Memory) learnLimit(r *Request, a *Ask, remaining, now int64) {
 		}
 	}
 	v := p.Look(c.state(), now)
-	here := max(0, p.Full-v.Used) / p.Unit
+	here := p.Left(&v)
+	if isBucket(p) {
+		spent = 0 // all its units leave alike
+	}
+	left := remaining + spent - here
+	if here > remaining || left == 0 {
+		left = 0
+	} else if p.DropOldest(c.state(), now, left) {
+		c.forget()
+		m.learnLimit(r, a, remaining, spent, now)
+		return
+	}
+	if left > 0 {
+		v = p.Look(c.state(), now)
+		here = p.Left(&v)
+	}
 	switch {
 	case here > remaining:
 		c.prepare(a.Limit, &v)
@@ -40,12 +61,10 @@ func (m *Memory) learnLimit(r *Request, a *Ask, remaining, now int64) {
 		if !c.charged(a.Limit, unused) {
 			c.add(a.Limit, unused)
 		}
-	case here == remaining:
-		c.release()
-	case p.GiveBack(c.state(), now, remaining-here):
-		c.forget()
-	default:
+	case left > 0:
 		c.keep()
+	default:
+		c.release()
 	}
 }
 

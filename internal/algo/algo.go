@@ -246,3 +246,21 @@ func (p *Plan) GiveBack(s *State, now, n int64) (emptied bool) {
 	}
 	return emptied
 }
+
+// DropOldest is GiveBack, but what came oldest goes first: for a copy of a count that
+// lies elsewhere, where n units have left. What stays in the copy leaves it no sooner
+// than there. Of the sub-window that is leaving, it takes all or nothing.
+func (p *Plan) DropOldest(s *State, now, n int64) (emptied bool) {
+	v := p.Look(s, now)
+	switch {
+	case v.Used == 0 || n == 0:
+		return false
+	case p.Kind != SlidingLog && p.Kind != SlidingWindow || n >= v.Used:
+		return p.GiveBack(s, now, n)
+	case p.Kind == SlidingLog:
+		s.dropOldestMarks(&v, n)
+	default:
+		p.dropOldestCounts(s, &v, n)
+	}
+	return false
+}

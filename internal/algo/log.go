@@ -89,3 +89,11 @@ func (s *State) giveBackLog(n int64) {
 	s.Marks = s.Marks[:k]
 	s.Marks[k-1].Sum = end
 }
+
+// dropOldestMarks takes n units, fewer than are in use, off the front.
+func (s *State) dropOldestMarks(v *View, n int64) {
+	s.dropMarks(v)
+	s.Used += n
+	first := sort.Search(len(s.Marks), func(i int) bool { return s.Marks[i].Sum-s.Used > 0 })
+	s.Marks = s.Marks[first:]
+}

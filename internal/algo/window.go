@@ -128,3 +128,24 @@ func (p *Plan) giveBackWindow(s *State, v *View, n int64) (emptied bool) {
 	}
 	return emptied
 }
+
+// dropOldestCounts takes n units, fewer than are in use, from the sub-windows that
+// count, oldest first.
+func (p *Plan) dropOldestCounts(s *State, v *View, n int64) {
+	k := int(p.Buckets - v.later)
+	if recent, old := p.recent(s, v.later); old > 0 {
+		share := v.Used - recent
+		if share > n {
+			return
+		}
+		n -= share
+		s.Used -= old
+		s.Counts[k] = 0
+	}
+	for k--; n > 0; k-- {
+		take := min(n, s.Counts[k])
+		s.Counts[k] -= take
+		s.Used -= take
+		n -= take
+	}
+}
