@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,13 +21,13 @@ type stack struct {
 	denials *stint.Denials
 	fall    *stint.Fallback
 	store   *teller
-	away    bool
+	away    atomic.Bool
 }
 
 func newStack(t testing.TB, instance *stint.Limit) *stack {
 	s := &stack{store: newTeller()}
 	s.store.Fault = func(int) (f limittest.Fault) {
-		if s.away {
+		if s.away.Load() {
 			f.Err = fmt.Errorf("away: %w", stint.ErrUnsent)
 		}
 		return f
@@ -273,7 +274,7 @@ func TestStackAdmitsNoMore(t *testing.T) {
 			by := map[stint.Source]int{}
 			for i := range 3000 {
 				if g.IntN(60) == 0 {
-					s.away = !s.away
+					s.away.Store(!s.away.Load())
 				}
 				r := g.draw()
 				if g.IntN(3) == 0 {
@@ -287,7 +288,7 @@ func TestStackAdmitsNoMore(t *testing.T) {
 				}
 				by[d.By]++
 				if !d.Allowed {
-					if d.By.Counted() && s.denials.Remembered() == remembered && !s.away && s.fall.State() == stint.Closed && d.RetryAfter < 10*time.Second && g.IntN(4) == 0 {
+					if d.By.Counted() && s.denials.Remembered() == remembered && !s.away.Load() && s.fall.State() == stint.Closed && d.RetryAfter < 10*time.Second && g.IntN(4) == 0 {
 						time.Sleep(d.RetryAfter)
 						if again, err := s.Take(t.Context(), &r, each); !again.Allowed || err != nil {
 							t.Fatalf("seed %d, %d: %+v\nrefused again %+v (%v)\nafter %+v", seed, i, r.Asks, again, err, d)
