@@ -97,8 +97,11 @@ func TestGiveBackOfNothing(t *testing.T) {
 	if err := l.GiveBackAll(ctx, one, make([]stint.Decision, 2)); !errors.Is(err, stint.ErrRequest) {
 		t.Error(err)
 	}
-	if err := l.GiveBackAll(ctx, one, []stint.Decision{{By: stint.ByPolicy}}); err != nil {
+	if err := l.GiveBackAll(ctx, one, []stint.Decision{{Allowed: true, By: stint.ByPolicy}}); err != nil {
 		t.Error(err)
+	}
+	if err := l.GiveBackAll(ctx, one, []stint.Decision{{By: stint.ByStore}}); !errors.Is(err, stint.ErrRequest) {
+		t.Errorf("a refusal: %v", err)
 	}
 	if d, _ := l.Allow(ctx, "k", limit); d.Allowed {
 		t.Error("what nobody had counted was given back")

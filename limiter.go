@@ -253,7 +253,8 @@ func (l *Limiter) GiveBack(ctx context.Context, d Decision, n int64) error {
 }
 
 // GiveBackAll is GiveBack for a request of any asks: each gets its Cost back. each holds
-// their answers, as Take has filled them in. Where it is nil, the units go by Ask.By,
+// their answers, as Take has filled them in: all of them allowed, else the error wraps
+// ErrRequest. Where it is nil, the units go by Ask.By,
 // whose zero value is the Store that counts for all: that is for those who correct a
 // count by hand.
 func (l *Limiter) GiveBackAll(ctx context.Context, r *Request, each []Decision) error {
@@ -267,6 +268,9 @@ func (l *Limiter) GiveBackAll(ctx context.Context, r *Request, each []Decision) 
 	charged.Asks = make([]Ask, 0, len(r.Asks))
 	for i, a := range r.Asks {
 		if each != nil {
+			if !each[i].Allowed {
+				return fmt.Errorf("stint: %w: a request that was not allowed took nothing to give back", ErrRequest)
+			}
 			a.By = each[i].By
 		}
 		if a.By != ByPolicy { // which charges nothing
