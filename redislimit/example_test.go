@@ -33,7 +33,7 @@ func ExampleStore_WithFallback() {
 			return err
 		}
 		defer store.Close()
-		limiter := stint.NewLimiter(store.WithFallback()) // decides without Redis what that does not in 25 ms
+		limiter := stint.NewLimiter(store.WithFallback()) // decides by itself where Redis takes more than 25 ms
 		perMinute := stint.MustLimit("100 per 1m")
 
 		d, err := limiter.Allow(ctx, "user:42", perMinute)
