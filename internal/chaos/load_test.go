@@ -60,7 +60,7 @@ type instance struct {
 	store *redislimit.Store
 	end   context.CancelFunc
 
-	opened atomic.Bool // the breaker was
+	opened atomic.Int64 // times that the breaker was
 	mu     sync.Mutex
 	failed []span // calls of the store
 }
@@ -73,7 +73,11 @@ func newInstance(t *testing.T, address string) *instance {
 	}
 	i := &instance{store: s}
 	i.fall = &stint.Fallback{Store: s, Called: i.called}
-	i.fall.Breaker.Changed = func(stint.BreakerState, error) { i.opened.Store(true) }
+	i.fall.Breaker.Changed = func(to stint.BreakerState, _ error) {
+		if to == stint.Open {
+			i.opened.Add(1)
+		}
+	}
 	i.Limiter = stint.NewLimiter(i.fall)
 	var ctx context.Context
 	ctx, i.end = context.WithCancel(context.Background())

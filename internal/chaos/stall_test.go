@@ -74,13 +74,6 @@ func proveStalls(t *testing.T, callers, keys, stalls int) string {
 	server := redistest.Start(t)
 	i := newInstance(t, server.URL())
 	defer i.close()
-	var opened atomic.Int64
-	i.fall.Instances = 1
-	i.fall.Breaker.Changed = func(to stint.BreakerState, _ error) {
-		if to == stint.Open {
-			opened.Add(1)
-		}
-	}
 	limit := stint.MustLimit("1000000000 per 24h")
 	few := stint.MustLimit("100 per 24h fixed_window") // of a key that is new with each stall
 	var byStore, otherwise [ticks]atomic.Int64         // decisions asked for in each tick
@@ -150,7 +143,7 @@ func proveStalls(t *testing.T, callers, keys, stalls int) string {
 	over.Store(true)
 	asking.Wait()
 	slices.Sort(beyond)
-	line := fmt.Sprintf("| %d | %d | %d | %d times | %s | %s | %s | %d | %s | %.2f |", callers, keys, stalls, opened.Load(),
+	line := fmt.Sprintf("| %d | %d | %d | %d times | %s | %s | %s | %d | %s | %.2f |", callers, keys, stalls, i.opened.Load(),
 		milliseconds(beyond[len(beyond)/2]), milliseconds(beyond[len(beyond)*9/10]), milliseconds(beyond[len(beyond)-1]), within, milliseconds(pause), most)
 	t.Log(line)
 	if most > 1 {

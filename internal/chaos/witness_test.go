@@ -114,7 +114,7 @@ func (w *witness) explain(t *testing.T, f *fault, l *load) {
 	failed, opened := 0, false
 	var unexplained []span
 	for n, i := range l.fleet {
-		opened = opened || i.opened.Load()
+		opened = opened || i.opened.Load() > 0
 		failed += len(i.failed)
 		for _, call := range i.failed {
 			var late net.Error
