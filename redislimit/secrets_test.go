@@ -195,13 +195,14 @@ func TestTimeout(t *testing.T) {
 // What is wrong is said once, also where an error of before is the reason: here a server
 // that lets its user do nothing.
 func TestAdviceIsSaidOnce(t *testing.T) {
-	server := redistest.Start(t, "--requirepass", "right")
-	for password, word := range map[string]string{"": "NOAUTH", ":wrong@": "WRONGPASS", "blind:pw@": "NOPERM"} {
-		if word == "NOPERM" {
-			server = redistest.Start(t)
-			server.Do(t, "ACL", "SETUSER", "blind", "on", ">pw", "~*", "+@all", "-info")
-		}
-		s, err := redislimit.OpenLater("redis://"+password+server.Addr, nil)
+	locked, open := redistest.Start(t, "--requirepass", "right"), redistest.Start(t)
+	open.Do(t, "ACL", "SETUSER", "blind", "on", ">pw", "~*", "+@all", "-info")
+	for word, address := range map[string]string{
+		"NOAUTH":    "redis://" + locked.Addr,
+		"WRONGPASS": "redis://:wrong@" + locked.Addr,
+		"NOPERM":    "redis://blind:pw@" + open.Addr,
+	} {
+		s, err := redislimit.OpenLater(address, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
