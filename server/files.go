@@ -115,16 +115,7 @@ const lookEvery = 5 * time.Second
 // watchFiles takes over what the files come to hold that Open has read, until ctx is
 // done.
 func (s *Server) watchFiles(ctx context.Context) {
-	ticker := time.NewTicker(lookEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			s.reloadFiles(false)
-		}
-	}
+	every(ctx, lookEvery, func() { s.reloadFiles(false) })
 }
 
 // ReloadFiles reads the files that Open has read now, changed or not, as Run and Follow

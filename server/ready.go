@@ -53,14 +53,19 @@ func (s *Server) feelPulse(ctx context.Context) {
 }
 
 func (s *Server) followPulse(ctx context.Context) {
-	ticker := time.NewTicker(pulseEvery)
+	every(ctx, pulseEvery, func() { s.feelPulse(ctx) })
+}
+
+// every calls f each time that d has passed, until ctx is done.
+func every(ctx context.Context, d time.Duration, f func()) {
+	ticker := time.NewTicker(d)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			s.feelPulse(ctx)
+			f()
 		}
 	}
 }
