@@ -39,13 +39,14 @@ const (
 	CodeUnlikeRules   = "ST011" // other rules in the same namespace; found by servers
 	CodeNoToken       = "ST012" // who bears no valid token escapes a rule
 	CodeClaimsUnknown = "ST013" // claims that nothing finds; found by servers
+	CodeCheckOpen     = "ST017" // everybody may use the check API; found in the settings
 )
 
 // Codes are all of them.
 func Codes() []string {
 	return []string{CodeNoProxies, CodeTrustAll, CodeCostTooHigh, CodeCountedTwice,
 		CodeEviction, CodeNeverMatches, CodeNameTwice, CodeBanWithoutEnd, CodeEverybody, CodeLeaseInVain, CodeUnlikeRules,
-		CodeNoToken, CodeClaimsUnknown}
+		CodeNoToken, CodeClaimsUnknown, CodeCheckOpen}
 }
 
 // String is the finding as a line of a report.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"net/url"
 	"path"
@@ -73,12 +72,12 @@ const callTimeout = 10 * time.Second
 
 func (s *Server) endpoint(e endpoint) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, err := s.authenticate(r)
+		who, err := s.adminGate.admit(r, byAuthorization)
 		if err == nil && who.Scope < e.scope {
 			err = &callError{status: http.StatusForbidden, detail: "This takes the scope " + e.scope.String() + "."}
 		}
 		if err != nil {
-			s.complainOfCaller(r, who, err)
+			s.complainOfCaller(s.adminGate, r, who, err)
 			s.refuseCall(w, err)
 			return
 		}
@@ -245,8 +244,7 @@ func (c *call) json() (*reader, error) {
 
 // bytes is the call's body.
 func (c *call) bytes() ([]byte, error) {
-	if kind, _, err := mime.ParseMediaType(c.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		// A page on another site cannot send this type without asking first.
+	if !isJSON(c.Header) {
 		return nil, &callError{status: http.StatusUnsupportedMediaType, detail: "The Content-Type must be application/json."}
 	}
 	body, err := io.ReadAll(c.Body)

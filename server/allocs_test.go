@@ -17,6 +17,7 @@ func TestAllocationsOfList(t *testing.T) {
 		body := "[" + strings.Repeat(one+",", n-1) + one + "]"
 		return testing.AllocsPerRun(200, func() {
 			r, _ := http.NewRequest("POST", "/v1/check", strings.NewReader(body))
+			r.Header.Set("Content-Type", "application/json")
 			h.ServeHTTP(nowhere{http.Header{}}, r)
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -30,6 +31,13 @@ const aToken, anotherToken = "0123456789abcdef-a", "0123456789abcdef-b"
 
 func quiet(t *testing.T, settings Settings) *Server {
 	return New(Config{Settings: settings, Rules: parsed(t, "rules: []"), Log: slog.New(slog.DiscardHandler)})
+}
+
+// localCheck is a request of the check API, as from this machine.
+func localCheck(body string) *http.Request {
+	r := httptest.NewRequest("POST", "http://localhost/v1/check", strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	return r
 }
 
 // Who may only look changes nothing, and what is allowed is told who it is.
@@ -77,7 +85,7 @@ func TestLocalIsByConnection(t *testing.T) {
 	for ip, want := range map[string]bool{"127.0.0.1": true, "127.1.1.1": true, "::1": true, "192.0.2.1": false, "::": false, "2001:db8::1": false} {
 		r := httptest.NewRequest("GET", "http://localhost/", nil)
 		addr := &net.TCPAddr{IP: net.ParseIP(ip), Port: 8090}
-		p, err := s.authenticate(r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, addr)))
+		p, err := s.adminGate.admit(r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, addr)), byAuthorization)
 		if (err == nil) != want || want && p != (principal{"local", Write}) || !want && p != (principal{}) {
 			t.Errorf("%s: %v %v", ip, p, err)
 		}
@@ -133,7 +141,7 @@ func TestFilesAreWatched(t *testing.T) {
 			t.Helper()
 			time.Sleep(after)
 			synctest.Wait()
-			if _, _, ok := s.tokens.Load().Find(token); !ok || (s.certificates[0].now.Load() != before) != changed {
+			if _, _, ok := s.adminGate.tokens.Load().Find(token); !ok || (s.certificates[0].now.Load() != before) != changed {
 				t.Errorf("want token %s, %v; certificate changed: %v", token, ok, s.certificates[0].now.Load() != before)
 			}
 		}

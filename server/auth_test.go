@@ -134,7 +134,7 @@ func TestAdminClients(t *testing.T) {
 	ca := newAuthority(t)
 	files := ca.sign(t, "server").write(t, ca)
 	g := start(t, newServer(t, generous, withTLS(nil, nil, files), func(c *server.Config) {
-		c.Settings.Admin.Clients = []server.AdminClient{{Name: "ops.example.com", Scope: server.Write}, {Name: "spiffe://example.com/ops", Scope: server.Read}}
+		c.Settings.Admin.Clients = []server.Client{{Name: "ops.example.com", Scope: server.Write}, {Name: "spiffe://example.com/ops", Scope: server.Read}}
 		c.Settings.Admin.Tokens = []server.Token{{Name: "grafana", Scope: server.Read, File: inFile(t, secret("grafana"))}}
 	}))
 	origin := "Origin: https://evil.example"
@@ -165,7 +165,7 @@ func TestAdminClients(t *testing.T) {
 	r := httptest.NewRequest("GET", "https://localhost/v1/status", nil)
 	r.TLS = new(tls.ConnectionState)
 	if newServer(t, generous, func(c *server.Config) {
-		c.Settings.Admin.Clients = []server.AdminClient{{Name: "", Scope: server.Write}}
+		c.Settings.Admin.Clients = []server.Client{{Name: "", Scope: server.Write}}
 	}).Admin().ServeHTTP(w, r); w.Code != 401 {
 		t.Errorf("without a certificate: %d", w.Code)
 	}

@@ -32,6 +32,7 @@ var aboutConnection = [...]string{
 	"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection",
 	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length",
 	"Forwarded", "X-Real-Ip",
+	tokenHeader,
 }
 
 type originalRequest struct{}
@@ -48,7 +49,8 @@ type originalRequest struct{}
 // what to be counted as. The client is in X-Forwarded-For or what client_header
 // names; see httplimit.Clients. All other headers are the original's.
 //
-// All this is believed of trusted_proxies only. Who else asks gets 403.
+// All this is believed of trusted_proxies only. Who else asks gets 403, and so does who
+// may not use the check API.
 //
 // The answer is 200 without a body, or what the gateway would refuse with, and the
 // headers of the decision in both. nginx knows 2xx, 401 and 403 only, and makes 500
@@ -76,6 +78,11 @@ func (s *Server) authorize() http.Handler {
 			w = &denial403{ResponseWriter: w}
 		} else if q.Has("deny_status") {
 			httplimit.Problem(w, r, http.StatusBadRequest, "The only deny_status is 403.")
+			return
+		}
+		if who, err := s.checkGate.admit(r, byProxy); err != nil {
+			s.complainOfCaller(s.checkGate, r, who, err)
+			httplimit.Problem(w, r, http.StatusForbidden, err.Error()) // not 401: it is not the client who lacks a token
 			return
 		}
 		questions.ServeHTTP(w, r)

@@ -446,7 +446,7 @@ rules:
 		t.Run(p.binary, func(t *testing.T) {
 			app := &application{}
 			up := upstream(t, app.ServeHTTP)
-			stint := start(t, newServer(t, file))
+			stint := start(t, newServer(t, file, asByDefault))
 			addr := p.start(t, stint.check, up.Host)
 			for _, client := range []string{"127.0.0.2", "127.0.0.3"} {
 				for i := range 5 {

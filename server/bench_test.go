@@ -69,6 +69,7 @@ func BenchmarkCheck(b *testing.B) {
 	const body = `{"client":"192.0.2.1","request":{"method":"GET","path":"/v1/users?page=7","host":"example.com","headers":{"user-agent":"curl"}}}`
 	request := func(url string) *http.Request {
 		r, _ := http.NewRequest("POST", url+"/v1/check", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
 		return r
 	}
 	s := newServer(b, benchRules)
@@ -86,6 +87,7 @@ func BenchmarkCheck(b *testing.B) {
 			for b.Loop() {
 				w := nowhere{http.Header{}}
 				r, _ := http.NewRequest("POST", "/v1/check", strings.NewReader(body))
+				r.Header.Set("Content-Type", "application/json")
 				h.ServeHTTP(w, r)
 			}
 		}
@@ -110,6 +112,7 @@ func BenchmarkCheckThroughRedis(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			load(b, url, func(url string) *http.Request {
 				r, _ := http.NewRequest("POST", url+"/v1/check", strings.NewReader(body))
+				r.Header.Set("Content-Type", "application/json")
 				return r
 			})
 		})

@@ -36,6 +36,13 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 //	                (see Follow): no probe waits for the store
 //	GET /metrics    what is counted here, for Prometheus; see docs/metrics.md
 //
+// Who may ask the first two and /metrics, Settings.Check tells: callers without a token
+// or certificate, where one is wanted, get 401 (403 from /v1/authorize), and pages that
+// a browser shows get 403. A check request that is not said to be application/json is
+// answered with 415. /v1/authorize takes the token in Stint-Token, for the other headers
+// are those of the request that the proxy asks about; the others take it as
+// Authorization: Bearer.
+//
 // A check request is a JSON object of any of these, each known to the rules by
 // the same name; what is left out or null is not known, but for cost, which is 1
 // then:
@@ -72,15 +79,30 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 func (s *Server) Check() http.Handler {
 	mux := http.NewServeMux()
 	at, other := &s.instance.check, &s.instance.gateway
-	mux.Handle("POST /v1/check", s.capped(at, other, http.HandlerFunc(s.check)))
+	mux.Handle("POST /v1/check", s.guard(s.capped(at, other, http.HandlerFunc(s.check))))
 	mux.Handle("/v1/authorize", s.authorize())
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "ok\n") })
-	mux.HandleFunc("GET /readyz", s.ready)
-	mux.Handle("GET /metrics", s.metrics.handler(s.errorLog))
+	s.addProbes(mux, s.guard)
 	return mux
 }
 
+// guard lets those in who may use the check API.
+func (s *Server) guard(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if who, err := s.checkGate.admit(r, byAuthorization); err != nil {
+			s.complainOfCaller(s.checkGate, r, who, err)
+			s.refuseCall(w, err)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
 func (s *Server) check(w http.ResponseWriter, r *http.Request) {
+	if !isJSON(r.Header) {
+		s.metrics.badRequests.Inc()
+		httplimit.Problem(w, r, http.StatusUnsupportedMediaType, "The Content-Type must be application/json.")
+		return
+	}
 	body, err := readBody(w, r)
 	if err != nil {
 		s.metrics.badRequests.Inc()

@@ -131,7 +131,7 @@ func TestCheckEachThroughRedis(t *testing.T) {
 		}
 	}
 	post := func(addr, body string) answer {
-		return send(t, addr, "POST", "/v1/check", "Host: x", fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(body), body))
+		return send(t, addr, "POST", "/v1/check", "Host: x", "Content-Type: application/json", fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(body), body))
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 8 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -18,10 +19,17 @@ import (
 	"github.com/stintdev/stint/server"
 )
 
+// checkRequest is a request of the check API.
+func checkRequest(body string) *http.Request {
+	r := httptest.NewRequest("POST", "http://localhost/v1/check", strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	return r
+}
+
 // check asks the check API.
 func check(s *server.Server, body string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
-	s.Check().ServeHTTP(w, httptest.NewRequest("POST", "/v1/check", strings.NewReader(body)))
+	s.Check().ServeHTTP(w, checkRequest(body))
 	return w
 }
 
@@ -280,7 +288,9 @@ func TestCheckStatuses(t *testing.T) {
 		{"GET", "/readyz", "", 503, "", ""},
 	} {
 		w := httptest.NewRecorder()
-		s.Check().ServeHTTP(w, httptest.NewRequest(c.method, c.path, strings.NewReader(c.body)))
+		r := httptest.NewRequest(c.method, c.path, strings.NewReader(c.body))
+		r.Header.Set("Content-Type", "application/json")
+		s.Check().ServeHTTP(w, r)
 		if w.Code != c.status || c.header != "" && w.Header().Get(c.header) != c.value {
 			t.Errorf("%s %s %.30s: %d %v", c.method, c.path, c.body, w.Code, w.Header())
 		}
@@ -305,7 +315,9 @@ func (broken) Read([]byte) (int, error) { return 0, errors.New("connection reset
 
 func TestCheckBrokenBody(t *testing.T) {
 	w := httptest.NewRecorder()
-	newServer(t, `rules: []`).Check().ServeHTTP(w, httptest.NewRequest("POST", "/v1/check", broken{}))
+	r := checkRequest("")
+	r.Body = io.NopCloser(broken{})
+	newServer(t, `rules: []`).Check().ServeHTTP(w, r)
 	if w.Code != 400 || !strings.Contains(w.Body.String(), "The body cannot be read.") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}

@@ -15,9 +15,10 @@ import (
 // Settings is the section "server" of a configuration file: what stays as it is
 // while the program runs. The rest of the file is the rules'.
 type Settings struct {
-	// Listen and CheckListen are the addresses of the gateway and of the check
-	// API. The gateway listens only where there are Routes.
-	Listen, CheckListen string
+	// Listen is the address of the gateway, which listens only where there are Routes.
+	// CheckListen is that of the check API, or Off. ProbeListen is that of Probes, or
+	// Off: the check API answers probes, too.
+	Listen, CheckListen, ProbeListen string
 	// Store is "memory", or the address of a Redis as redislimit.Open takes it, with
 	// how to authenticate and encrypt, and how long to wait.
 	Store string
@@ -88,6 +89,8 @@ type Settings struct {
 	JWT *JWT
 	// TLS is the gateway's, CheckTLS that of the check API. nil: plain HTTP.
 	TLS, CheckTLS *TLSFiles
+	// Check is who may use the check API.
+	Check CheckAPI
 	// Admin is the admin API's.
 	Admin Admin
 }
@@ -125,7 +128,8 @@ func ParseRulesFrom(text string) (RulesFrom, error) {
 func DefaultSettings() Settings {
 	return Settings{
 		Listen:          ":8080",
-		CheckListen:     ":8082",
+		CheckListen:     "127.0.0.1:8082",
+		ProbeListen:     Off,
 		Store:           "memory",
 		MaxKeys:         1_000_000,
 		DecisionTimeout: 25 * time.Millisecond,
@@ -165,9 +169,11 @@ func ReadSettingsFiles(files []rules.File, checkStore func(address string) error
 }
 
 func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(address string) error) {
+	before := r.Problems()
 	fields := r.Mapping(n, yamlnode.Fields{
 		"listen":             yamlnode.Parsed(r, &s.Listen, parseListen),
-		"check_listen":       yamlnode.Parsed(r, &s.CheckListen, parseListen),
+		"check_listen":       yamlnode.Parsed(r, &s.CheckListen, parseListenOrOff),
+		"probe_listen":       yamlnode.Parsed(r, &s.ProbeListen, parseListenOrOff),
 		"store":              r.Text(&s.Store),
 		"namespace":          yamlnode.Parsed(r, &s.Namespace, ParseNamespace),
 		"max_keys":           r.Int64(&s.MaxKeys, 1, 1<<31),
@@ -190,6 +196,7 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 		"jwt":                readJWT(r, &s.JWT),
 		"tls":                readTLS(r, &s.TLS),
 		"check_tls":          readTLS(r, &s.CheckTLS),
+		"check":              r.Skip,
 		"admin":              func(n *yamlnode.Node) { s.Admin.read(r, n) },
 		"headers":            func(n *yamlnode.Node) { s.readDialect(r, n) },
 		"upstream_proxy":     yamlnode.Parsed(r, &s.UpstreamProxy, parseProxy),
@@ -198,6 +205,10 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 			r.Each(n, func(n *yamlnode.Node) { s.readRoute(r, n) })
 		},
 	})
+	s.readCheck(r, fields["check"])
+	if err := s.CheckGuarded(); err != nil && r.Problems() == before {
+		r.Report(fields["check_listen"], "%v", err)
+	}
 	if n := fields["store"]; n != nil && s.Store != "memory" && checkStore != nil {
 		if err := checkStore(s.Store); err != nil {
 			r.Report(n, "store: %v", err)

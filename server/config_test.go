@@ -30,6 +30,8 @@ func describe(s *server.Settings) string {
 	}{
 		{"listen", s.Listen, d.Listen},
 		{"check_listen", s.CheckListen, d.CheckListen},
+		{"probe_listen", s.ProbeListen, d.ProbeListen},
+		{"check open", s.Check.Open, d.Check.Open},
 		{"store", s.Store, d.Store},
 		{"namespace", s.Namespace, d.Namespace},
 		{"max_keys", s.MaxKeys, d.MaxKeys},
@@ -75,11 +77,17 @@ func describe(s *server.Settings) string {
 	if s.JWT != nil {
 		fmt.Fprintf(&b, "jwt %+v\n", *s.JWT)
 	}
-	for _, t := range s.Admin.Tokens {
-		fmt.Fprintf(&b, "token %+v\n", t)
-	}
-	for _, c := range s.Admin.Clients {
-		fmt.Fprintf(&b, "client %+v\n", c)
+	for i, callers := range []*server.Callers{&s.Admin.Callers, &s.Check.Callers} {
+		name := []string{"", "check "}[i]
+		for _, t := range callers.Tokens {
+			fmt.Fprintf(&b, "%stoken %+v\n", name, t)
+		}
+		for _, c := range callers.Clients {
+			fmt.Fprintf(&b, "%sclient %+v\n", name, c)
+		}
+		if callers.Hosts != nil {
+			fmt.Fprintf(&b, "%shosts %q\n", name, callers.Hosts)
+		}
 	}
 	if b.Len() == 0 {
 		return "as by default"
@@ -89,9 +97,10 @@ func describe(s *server.Settings) string {
 
 // The defaults are those of the design.
 func TestDefaultSettings(t *testing.T) {
-	const want = "{Listen::8080 CheckListen::8082 Store:memory Namespace: MaxKeys:1000000 DecisionTimeout:25ms Breaker:{Failures:0 Percent:0 Slow:0s Wait:0s MaxWait:0s Probes:0 Changed:<nil>} Instances:0 RememberedDenials:100000 UpstreamTimeout:1m0s StopDelay:0s StopTimeout:25s " +
+	const want = "{Listen::8080 CheckListen:127.0.0.1:8082 ProbeListen:off Store:memory Namespace: MaxKeys:1000000 DecisionTimeout:25ms Breaker:{Failures:0 Percent:0 Slow:0s Wait:0s MaxWait:0s Probes:0 Changed:<nil>} Instances:0 RememberedDenials:100000 UpstreamTimeout:1m0s StopDelay:0s StopTimeout:25s " +
 		"Dialect:x-ratelimit ClientHeader: Routes:[] UpstreamProxy: AllowAmbiguous: MaxHeld:1000 MaxHold:10s Instance:none, 10000 in flight MaxConnections:0 DegradedHeader:false ViolationsHeader:false " +
-		"RulesFrom:file Secrets:[] JWT:<nil> TLS:<nil> CheckTLS:<nil> Admin:{Listen:127.0.0.1:8090 TLS:<nil> Tokens:[] Clients:[]}}"
+		"RulesFrom:file Secrets:[] JWT:<nil> TLS:<nil> CheckTLS:<nil> Check:{Callers:{Tokens:[] Clients:[] Hosts:[]} Open:false} " +
+		"Admin:{Listen:127.0.0.1:8090 TLS:<nil> Callers:{Tokens:[] Clients:[] Hosts:[]}}}"
 	if got := fmt.Sprintf("%+v", server.DefaultSettings()); got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}

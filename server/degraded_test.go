@@ -68,7 +68,7 @@ func TestDegradedHeader(t *testing.T) {
 		for name, ask := range map[string]func() answer{
 			"gateway": func() answer { return send(t, g.gateway, "GET", "/") },
 			"check": func() answer {
-				return send(t, g.check, "POST", "/v1/check", "Host: x", "Content-Length: 22\r\n\r\n"+`{"client":"192.0.2.1"}`)
+				return send(t, g.check, "POST", "/v1/check", "Host: x", "Content-Type: application/json", "Content-Length: 22\r\n\r\n"+`{"client":"192.0.2.1"}`)
 			},
 			"authorize": func() answer {
 				return send(t, g.check, "GET", "/v1/authorize", "X-Original-URI: /", "X-Original-Method: GET", "X-Forwarded-For: 192.0.2.2")

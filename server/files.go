@@ -77,12 +77,11 @@ func (s *Server) Open() error {
 	if _, err := s.claims.reloadFile(true); err != nil {
 		return fmt.Errorf("jwt: %w", err)
 	}
-	a := &s.settings.Admin
 	var certificates []*certificate
 	for _, c := range []struct {
 		name  string
 		files *TLSFiles
-	}{{gatewayDoor, s.settings.TLS}, {checkDoor, s.settings.CheckTLS}, {adminDoor, a.TLS}} {
+	}{{gatewayDoor, s.settings.TLS}, {checkDoor, s.settings.CheckTLS}, {adminDoor, s.settings.Admin.TLS}} {
 		if c.files == nil {
 			continue
 		}
@@ -92,9 +91,13 @@ func (s *Server) Open() error {
 		}
 		certificates = append(certificates, opened)
 	}
-	tokens, err := OpenTokens(a.Tokens)
-	if err != nil {
-		return fmt.Errorf("admin: %w", err)
+	gates := [...]*gate{s.adminGate, s.checkGate}
+	var tokens [len(gates)]*Tokens
+	for i, g := range gates {
+		var err error
+		if tokens[i], err = OpenTokens(g.callers.Tokens); err != nil {
+			return fmt.Errorf("%s: %w", g.api, err)
+		}
 	}
 	if err := s.openUpstreams(); err != nil {
 		return err
@@ -104,7 +107,9 @@ func (s *Server) Open() error {
 		now := c.now.Load()
 		s.tellOf(c.listener, "client_ca", now.leaf, now.cas)
 	}
-	s.tokens.Store(tokens)
+	for i, g := range gates {
+		g.tokens.Store(tokens[i])
+	}
 	s.opened = true
 	return nil
 }
@@ -137,7 +142,8 @@ func (s *Server) reloadFiles(asked bool) {
 		what   string
 		reload func(asked bool) (changed bool, err error)
 	}{
-		{"tokens", s.tokens.Load().reload},
+		{"tokens", s.adminGate.tokens.Load().reload},
+		{"tokens of the check API", s.checkGate.tokens.Load().reload},
 		{"secrets", s.secrets.reload},
 		{"keys of tokens", s.claims.reloadFile},
 	} {

@@ -30,7 +30,7 @@ func (s *Server) Findings() []rules.Finding {
 	if s.found != nil {
 		beside = s.found()
 	}
-	return slices.Concat(beside, set.Findings, s.claimsFindings(set.Set), set.forwarding.found, controls, unlike)
+	return slices.Concat(beside, s.settings.Findings(), set.Findings, s.claimsFindings(set.Set), set.forwarding.found, controls, unlike)
 }
 
 // claimsFindings looks for rules that need claims where nothing finds them.

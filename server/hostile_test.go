@@ -25,7 +25,7 @@ func (g *running) answers(t *testing.T, during string) {
 	if got := send(t, g.gateway, "GET", "/"); got.StatusCode != 200 {
 		t.Errorf("gateway during %s: %s", during, got.Status)
 	}
-	if got := send(t, g.check, "POST", "/v1/check", "Host: x", "Content-Length: 22\r\n\r\n"+`{"client":"192.0.2.1"}`); got.StatusCode != 200 {
+	if got := send(t, g.check, "POST", "/v1/check", "Host: x", "Content-Type: application/json", "Content-Length: 22\r\n\r\n"+`{"client":"192.0.2.1"}`); got.StatusCode != 200 {
 		t.Errorf("check during %s: %s %s", during, got.Status, got.body)
 	}
 }
@@ -78,7 +78,7 @@ func TestEndlessBody(t *testing.T) {
 	g := start(t, newServer(t, many, everythingTo(upstream(t, who("up")))))
 	c := dial(t, g.check)
 	defer c.Close()
-	fmt.Fprint(c, "POST /v1/check HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+	fmt.Fprint(c, "POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
 	chunk := "10000\r\n" + strings.Repeat(" ", 1<<16) + "\r\n"
 	go func() {
 		for { // until the server closes the connection

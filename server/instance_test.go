@@ -203,7 +203,7 @@ func TestInstanceLimitAtTheDoors(t *testing.T) {
 	}
 	for _, got := range []answer{
 		send(t, g.gateway, "GET", "/"),
-		send(t, g.check, "POST", "/v1/check", "Host: x", "Content-Length: 22\r\n\r\n"+`{"client":"192.0.2.1"}`),
+		send(t, g.check, "POST", "/v1/check", "Host: x", "Content-Type: application/json", "Content-Length: 22\r\n\r\n"+`{"client":"192.0.2.1"}`),
 		send(t, g.check, "GET", "/v1/authorize", "X-Original-URI: /", "X-Original-Method: GET", "X-Forwarded-For: 192.0.2.1"),
 	} {
 		if got.StatusCode != 503 || got.problem(t) != noRoom || len(got.Header.Get("Retry-After")) != 5 {

@@ -108,6 +108,7 @@ func bearingTo(t testing.TB, upstream *url.URL, j JWT, keys ...*signingKey) *Ser
 	}
 	settings := DefaultSettings()
 	settings.JWT = &j
+	settings.Check.Hosts = []string{"example.com"} // which httptest sends
 	if upstream != nil {
 		settings.Routes = []Route{{Path: "/", Upstream: upstream}}
 	}
@@ -367,7 +368,7 @@ func TestTokensAtTheDoors(t *testing.T) {
 		"check": func(s *Server, authorization string) int {
 			body, _ := json.Marshal(map[string]any{"client": "192.0.2.1", "request": map[string]any{"path": "/a", "headers": map[string]string{"authorization": authorization}}})
 			w := httptest.NewRecorder()
-			s.Check().ServeHTTP(w, httptest.NewRequest("POST", "/v1/check", strings.NewReader(string(body))))
+			s.Check().ServeHTTP(w, localCheck(string(body)))
 			return w.Code
 		},
 	} {

@@ -52,7 +52,7 @@ func doors(t *testing.T, s *server.Server) map[string]func(path, client, languag
 		},
 		"check": func(path, client, languages string) (int, http.Header, told) {
 			body := fmt.Sprintf(`{"client":%q,"request":{"method":"GET","path":%q,"headers":{"accept-language":%q}}}`, client, path, languages)
-			code, h, what := ask(checks, httptest.NewRequest("POST", "/v1/check", strings.NewReader(body)))
+			code, h, what := ask(checks, checkRequest(body))
 			what.Detail = what.Message
 			return code, h, what
 		},

@@ -36,7 +36,8 @@ type counted struct {
 func newCounted(t testing.TB, file string, store stint.Store) *counted {
 	t.Helper()
 	settings := DefaultSettings()
-	settings.Breaker.Failures = -1 // every request is to ask the store
+	settings.Breaker.Failures = -1                 // every request is to ask the store
+	settings.Check.Hosts = []string{"example.com"} // which httptest sends
 	s := New(Config{
 		Settings: settings,
 		Rules:    parsed(t, file),
@@ -199,7 +200,7 @@ func TestMetricsOfBadRequests(t *testing.T) {
 	ask := func(body string, status int) {
 		t.Helper()
 		w := httptest.NewRecorder()
-		c.Check().ServeHTTP(w, httptest.NewRequest("POST", "/v1/check", strings.NewReader(body)))
+		c.Check().ServeHTTP(w, localCheck(body))
 		if w.Code != status {
 			t.Error(w.Code, w.Body)
 		}
@@ -344,7 +345,7 @@ rules:
 			}
 			_ = c.decides(in) // whatever comes of it
 			body := fmt.Sprintf(`{"operation":%q,"evil%d":1}`, evil, i)
-			c.Check().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/v1/check", strings.NewReader(body)))
+			c.Check().ServeHTTP(httptest.NewRecorder(), localCheck(body))
 		}
 		if page := c.page(); strings.Contains(page, "evil") {
 			t.Error(page)

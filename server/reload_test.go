@@ -26,7 +26,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		wg.Go(func() {
 			for range each {
 				w := httptest.NewRecorder()
-				h.ServeHTTP(w, httptest.NewRequest("POST", "/v1/check", strings.NewReader(`{"client":"192.0.2.1"}`)))
+				h.ServeHTTP(w, checkRequest(`{"client":"192.0.2.1"}`))
 				if w.Code != http.StatusOK {
 					t.Errorf("%d %s", w.Code, w.Body)
 				}

@@ -11,11 +11,11 @@ import (
 )
 
 // Listeners are where a Server serves. What is nil is not served.
-type Listeners struct{ Gateway, Check, Admin net.Listener }
+type Listeners struct{ Gateway, Check, Admin, Probes net.Listener }
 
 // Close closes those there are, which is for who does not hand them to Run.
 func (l Listeners) Close() {
-	for _, l := range [...]net.Listener{l.Gateway, l.Check, l.Admin} {
+	for _, l := range [...]net.Listener{l.Gateway, l.Check, l.Admin, l.Probes} {
 		if l != nil {
 			_ = l.Close()
 		}
@@ -27,6 +27,7 @@ const (
 	gatewayDoor = "gateway"
 	checkDoor   = "check"
 	adminDoor   = "admin"
+	probeDoor   = "probes"
 )
 
 // Run serves until ctx is done, and on for the settings' StopDelay, while /readyz says
@@ -47,8 +48,11 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 		l.Close()
 		return err
 	}
-	if l.Admin != nil && s.settings.Admin.inTheClear() {
+	if a := &s.settings.Admin; l.Admin != nil && a.inTheClear(a.Listen, a.TLS) {
 		s.log.Warn("tokens travel in the clear: give the admin API tls, or an address such as 127.0.0.1:8090", "address", l.Admin.Addr().String())
+	}
+	if c := &s.settings.Check; l.Check != nil && c.inTheClear(s.settings.CheckListen, s.settings.CheckTLS) {
+		s.log.Warn("tokens travel in the clear: give the check API check_tls, or an address such as 127.0.0.1:8082", "address", l.Check.Addr().String())
 	}
 	if j := s.settings.JWT; j != nil && j.inTheClear() {
 		s.log.Warn("keys of tokens travel in the clear, so that who stands between can put others in their place: give jwt a jwks_url of https, or a jwks_file")
@@ -136,6 +140,7 @@ func (s *Server) doors(ctx context.Context, l Listeners) []door {
 	}
 	add(checkDoor, l.Check, s.Check, 30*time.Second)
 	add(adminDoor, l.Admin, s.Admin, 30*time.Second)
+	add(probeDoor, l.Probes, s.Probes, 30*time.Second)
 	return all
 }
 

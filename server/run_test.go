@@ -63,7 +63,7 @@ func TestGracefulShutdown(t *testing.T) {
 	fmt.Fprint(atGateway, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	<-came
 	waits.Store(true)
-	fmt.Fprint(atCheck, "POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Length: 22\r\n\r\n"+`{"client":"192.0.2.1"}`)
+	fmt.Fprint(atCheck, "POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 22\r\n\r\n"+`{"client":"192.0.2.1"}`)
 	<-came
 	stopped := make(chan error)
 	go func() { stopped <- g.stop() }()

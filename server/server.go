@@ -80,7 +80,8 @@ type Server struct {
 	files        sync.Mutex // guards what follows while files are read; see Open
 	opened       bool
 	certificates []*certificate // of the listeners with TLS; set by Open
-	tokens       atomic.Pointer[Tokens]
+	adminGate    *gate          // its tokens are set by Open
+	checkGate    *gate          // likewise
 	secrets      *secretFiles
 }
 
@@ -106,6 +107,7 @@ func New(c Config) *Server {
 	if s.log == nil {
 		s.log = slog.Default()
 	}
+	s.makeGates()
 	s.metrics = newMetrics(s)
 	s.live.controls = followed{name: controlsDocument, take: s.takeControls}
 	s.live.rules = followed{name: rulesDocument, take: s.takeFleetRules}

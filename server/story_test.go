@@ -23,6 +23,7 @@ func newServer(t testing.TB, file string, changes ...func(*server.Config)) *serv
 		t.Fatal(err)
 	}
 	c := server.Config{Settings: server.DefaultSettings(), Rules: set, Log: slog.New(slog.DiscardHandler)}
+	c.Settings.Check.Hosts = []string{"", "example.com", "x", "shop.example"} // which tests send
 	for _, change := range changes {
 		change(&c)
 	}
@@ -30,6 +31,9 @@ func newServer(t testing.TB, file string, changes ...func(*server.Config)) *serv
 	t.Cleanup(s.Close)
 	return s
 }
+
+// asByDefault lets the check API be asked as a server that was given no settings does.
+func asByDefault(c *server.Config) { c.Settings.Check = server.DefaultSettings().Check }
 
 // over keeps the counts in a store of the test's.
 func over(s stint.Store) func(*server.Config) {

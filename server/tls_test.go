@@ -68,6 +68,7 @@ func TestTLSEverywhere(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.Header.Set("X-Forwarded-Proto", "http")
+			r.Header.Set("Content-Type", "application/json")
 			resp, err := c.Do(r)
 			if err != nil {
 				t.Errorf("%s: %v", x.url, err)

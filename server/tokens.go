@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 )
 
-// Tokens are the bearer tokens that the admin API knows. It keeps digests of them,
+// Tokens are the bearer tokens that an API knows. It keeps digests of them,
 // not their texts, and prints neither. It is made by OpenTokens and may be used from
 // many goroutines at once. A nil Tokens knows none.
 type Tokens struct {

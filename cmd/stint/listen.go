@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -12,14 +13,18 @@ import (
 // be opened.
 func listen(s *server.Settings, gateway bool, log *slog.Logger) (server.Listeners, error) {
 	var all server.Listeners
+	if s.CheckListen == server.Off && !gateway {
+		return all, errors.New("nothing to serve: check_listen is off, and there are no routes")
+	}
 	for _, d := range []struct {
 		name, address string
 		wanted        bool
 		to            *net.Listener
 		hint          string
 	}{
-		{"check API", s.CheckListen, true, &all.Check, ""},
-		{"admin API", s.Admin.Listen, s.Admin.Listen != server.AdminOff, &all.Admin,
+		{"check API", s.CheckListen, s.CheckListen != server.Off, &all.Check, ""},
+		{"probes", s.ProbeListen, s.ProbeListen != server.Off, &all.Probes, ""},
+		{"admin API", s.Admin.Listen, s.Admin.Listen != server.Off, &all.Admin,
 			` (elsewhere: --admin-listen ADDRESS; without it: --admin-listen off)`},
 		{"gateway", s.Listen, gateway, &all.Gateway, ""},
 	} {

@@ -56,26 +56,22 @@ func rulesCheck(_ context.Context, args []string, out, _ io.Writer) error {
 	var errs []error
 	warnings := 0
 	for _, name := range f.Args() {
-		set, err := checkRules(name)
+		settings, set, err := readConfig(name)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		for _, finding := range set.Findings {
+		findings := slices.Concat(settings.Findings(), set.Findings)
+		for _, finding := range findings {
 			fmt.Fprintln(out, finding)
 		}
-		warnings += len(set.Findings)
+		warnings += len(findings)
 		fmt.Fprintf(out, "%s: %d rules, version %s\n", name, len(set.Rules), set.Version)
 	}
 	if *strict && warnings > 0 {
 		errs = append(errs, fmt.Errorf("rules: %d warnings, and --strict takes none", warnings))
 	}
 	return errors.Join(errs...)
-}
-
-func checkRules(name string) (*rules.Set, error) {
-	_, set, err := readConfig(name)
-	return set, err
 }
 
 // readConfig reads the file, or directory, of a name.

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -46,7 +47,7 @@ type choice struct {
 	demo     bool
 	flags    *flag.FlagSet
 
-	listen, checkListen, adminListen, store, namespace, headers string
+	listen, checkListen, probeListen, adminListen, store, namespace, headers string
 }
 
 // texts is a flag that may be given several times.
@@ -65,7 +66,8 @@ func (c *choice) parse(args []string, out io.Writer) error {
 	f.StringVar(&c.store, "store", d.Store, "where counts are kept: memory, or the `URL` of a Redis such as redis://localhost:6379")
 	f.StringVar(&c.namespace, "namespace", "", "`NAME` that parts what this service keeps in a Redis from what others keep there (default \"stint\")")
 	f.StringVar(&c.listen, "listen", d.Listen, "`ADDRESS` of the gateway")
-	f.StringVar(&c.checkListen, "check-listen", d.CheckListen, "`ADDRESS` of the check API")
+	f.StringVar(&c.checkListen, "check-listen", d.CheckListen, "`ADDRESS` of the check API; off: none")
+	f.StringVar(&c.probeListen, "probe-listen", d.ProbeListen, "`ADDRESS` of /healthz, /readyz and /metrics for probes elsewhere; off: only the check API's")
 	f.StringVar(&c.adminListen, "admin-listen", d.Admin.Listen, "`ADDRESS` of the admin API; off: none")
 	f.StringVar(&c.headers, "headers", "x-ratelimit", "`NAMES` of the headers that tell clients how they stand, separated by commas:\nx-ratelimit, x-ratelimit-epoch, draft-11 or none")
 	f.BoolVar(&c.demo, "demo", false, "run with an upstream and rules made for trying it out")
@@ -161,6 +163,9 @@ func (c *choice) override(s *server.Settings) error {
 			s.Listen = c.listen
 		case "check-listen":
 			s.CheckListen = c.checkListen
+			err = s.CheckGuarded()
+		case "probe-listen":
+			s.ProbeListen = c.probeListen
 		case "admin-listen":
 			s.Admin.Listen = c.adminListen
 			err = s.Admin.Check()
@@ -207,7 +212,7 @@ func serve(ctx context.Context, args []string, out io.Writer, errs *server.LogWr
 	if err != nil {
 		return err
 	}
-	logFindings(log, set.Findings, nil)
+	logFindings(log, slices.Concat(settings.Findings(), set.Findings), nil)
 	listeners, err := listen(&settings, c.demo || len(settings.Routes) > 0, log)
 	if err != nil {
 		return err

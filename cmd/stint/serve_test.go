@@ -173,7 +173,7 @@ func TestServeConfig(t *testing.T) {
 	if err := os.WriteFile(file, []byte(`
 server:
   listen: 256.0.0.1:1
-  check_listen: 256.0.0.1:2
+  check_listen: 127.0.0.1:1
   store: redis://127.0.0.1:1
   headers: [x-ratelimit]
   routes: [{path: /only, upstream: "http://127.0.0.1:1"}]

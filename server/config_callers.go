@@ -1,0 +1,197 @@
+package server
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/stintdev/stint/internal/yamlnode"
+)
+
+// Callers says who may use an API. Where it has neither Tokens nor Clients, those who
+// can connect from this machine may.
+type Callers struct {
+	// Tokens and Clients are who may use it. Their names are what the API calls
+	// callers, and are unique among both.
+	Tokens  []Token
+	Clients []Client
+	// Hosts are names in Host under which callers without a token may reach it, beside
+	// localhost and the addresses of loopback; in lower case, without a port.
+	Hosts []string
+}
+
+// Token says where the text of a bearer token is found, and what it allows. It does
+// not hold the text.
+type Token struct {
+	Name string
+	// Scope is for the admin API; the check API has none.
+	Scope Scope
+	// One of File, which is read again when it changes, and Env, the name of a
+	// variable of the environment, is given.
+	File, Env string
+}
+
+// Client is a client that is known by its certificate.
+type Client struct {
+	// Name is the certificate's common name, or a DNS name or URI among its
+	// alternative names.
+	Name string
+	// Scope is for the admin API; the check API has none.
+	Scope Scope
+}
+
+// Scope is what a caller of the admin API may do. The zero Scope allows nothing.
+type Scope uint8
+
+const (
+	// Read allows to look.
+	Read Scope = iota + 1
+	// Write allows to look and to change.
+	Write
+)
+
+// String is the name in the configuration file.
+func (s Scope) String() string {
+	switch s {
+	case Read:
+		return "read"
+	case Write:
+		return "write"
+	}
+	return fmt.Sprintf("Scope(%d)", uint8(s))
+}
+
+// ParseScope reads the name of a scope.
+func ParseScope(text string) (Scope, error) {
+	switch text {
+	case "read":
+		return Read, nil
+	case "write":
+		return Write, nil
+	}
+	return 0, fmt.Errorf("unknown scope %.60q: one of read, write", text)
+}
+
+// inTheClear tells whether tokens travel between machines unencrypted, to an API at an
+// address.
+func (c *Callers) inTheClear(listen string, tls *TLSFiles) bool {
+	return listen != Off && !isLoopback(listen) && tls == nil && len(c.Tokens) > 0
+}
+
+// isLoopback tells whether only this machine reaches an address. Names other than
+// localhost are not asked of the DNS, whose answer may change.
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && isLoopbackHost(host)
+}
+
+func isLoopbackHost(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
+}
+
+// callersReader reads Callers.
+type callersReader struct {
+	*yamlnode.Reader
+	to     *Callers
+	scoped bool            // tokens and clients have scopes
+	names  map[string]bool // of tokens and clients, as read so far
+}
+
+// fields are the names of Callers in a mapping.
+func (r callersReader) fields() yamlnode.Fields {
+	r.names = map[string]bool{}
+	return yamlnode.Fields{
+		"tokens":  r.tokens,
+		"clients": func(n *yamlnode.Node) { r.Each(n, r.client) },
+		"hosts":   func(n *yamlnode.Node) { r.Each(n, r.host) },
+	}
+}
+
+// check reports clients that no certificate can be known of.
+func (r callersReader) check(fields map[string]*yamlnode.Node, tls *TLSFiles, name string) {
+	if len(r.to.Clients) > 0 && !asksForCertificate(tls) {
+		r.Report(fields["clients"], "clients are known by their certificates: give %s with client_ca, too", name)
+	}
+}
+
+func asksForCertificate(tls *TLSFiles) bool { return tls != nil && tls.ClientCA != "" }
+
+func (r callersReader) tokens(n *yamlnode.Node) {
+	if n.Value != "" { // as in token
+		r.Report(n, "want a list of mappings of %s", r.membersOfToken())
+		return
+	}
+	r.Each(n, r.token)
+}
+
+func (r callersReader) membersOfToken() string {
+	if r.scoped {
+		return "name, scope and one of file and env"
+	}
+	return "name and one of file and env"
+}
+
+func (r callersReader) token(n *yamlnode.Node) {
+	if n.Value != "" { // which may be the token itself: it must not be told
+		r.Report(n, "want a mapping of %s", r.membersOfToken())
+		return
+	}
+	var t Token
+	fields := r.Mapping(n, r.named(&t.Name, &t.Scope, yamlnode.Fields{"file": r.Text(&t.File), "env": r.Text(&t.Env)}))
+	if fields == nil {
+		return
+	}
+	r.checkNamed(n, fields, t.Name)
+	if (t.File == "") == (t.Env == "") {
+		r.Report(n, "a token needs one of file and env: where its text is found")
+	}
+	r.to.Tokens = append(r.to.Tokens, t)
+}
+
+func (r callersReader) client(n *yamlnode.Node) {
+	var c Client
+	fields := r.Mapping(n, r.named(&c.Name, &c.Scope, yamlnode.Fields{}))
+	if fields == nil {
+		return
+	}
+	r.checkNamed(n, fields, c.Name)
+	r.to.Clients = append(r.to.Clients, c)
+}
+
+// named adds to fields what a token and a client have in common.
+func (r callersReader) named(name *string, scope *Scope, fields yamlnode.Fields) yamlnode.Fields {
+	fields["name"] = r.Text(name)
+	if r.scoped {
+		fields["scope"] = yamlnode.Parsed(r.Reader, scope, ParseScope)
+	}
+	return fields
+}
+
+// checkNamed reports a name that is missing or was given before, and a missing
+// scope.
+func (r callersReader) checkNamed(n *yamlnode.Node, fields map[string]*yamlnode.Node, name string) {
+	switch {
+	case fields["name"] == nil:
+		r.Report(n, "name is missing")
+	case name == "" && fields["name"].Value == "":
+		r.Report(fields["name"], "name must not be empty")
+	case name != "" && r.names[name]:
+		r.Report(fields["name"], "a second token or client named %.60q", name)
+	}
+	r.names[name] = true
+	if r.scoped && fields["scope"] == nil {
+		r.Report(n, "scope is missing: one of read, write")
+	}
+}
+
+func (r callersReader) host(n *yamlnode.Node) {
+	yamlnode.Parsed(r.Reader, new(string), func(text string) (string, error) {
+		host := canonicalHost(text)
+		if host == "" || len(host) != len(text) {
+			return "", fmt.Errorf("host %.60q: want a name as in Host, without a port, such as stint.internal", text)
+		}
+		r.to.Hosts = append(r.to.Hosts, host)
+		return host, nil
+	})(n)
+}
