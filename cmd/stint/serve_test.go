@@ -23,9 +23,9 @@ import (
 
 // served is a stint serve that runs.
 type served struct {
-	gateway, check, admin string     // URLs
-	log                   *log       // what it says on stderr
-	stop                  func() int // returns its exit code
+	gateway, check, admin, probes string     // URLs
+	log                           *log       // what it says on stderr
+	stop                          func() int // returns its exit code
 }
 
 // log gathers what is written and hands out its lines.
@@ -56,7 +56,7 @@ func (l *log) String() string {
 	return l.text.String()
 }
 
-var told = regexp.MustCompile(`msg="?(check API|admin API|gateway|no gateway)\b.*?(?: address=(\S+))?$`)
+var told = regexp.MustCompile(`msg="?(check API|admin API|probes|gateway|no gateway)\b.*?(?: address=(\S+))?$`)
 
 // await waits until the log tells of all doors.
 func (s *served) await(t *testing.T) {
@@ -66,6 +66,8 @@ func (s *served) await(t *testing.T) {
 		case m == nil:
 		case m[1] == "check API":
 			s.check = "http://" + m[2]
+		case m[1] == "probes":
+			s.probes = "http://" + m[2]
 		case m[1] == "admin API":
 			s.admin = "http://" + m[2]
 		case m[1] == "gateway":
