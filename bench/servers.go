@@ -211,6 +211,9 @@ func ask(ctx context.Context, client *http.Client, method, url string, body io.R
 	if err != nil {
 		return err
 	}
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
 	resp, err := client.Do(r)
 	if err != nil {
 		return err

@@ -1,19 +1,28 @@
 -- Asks Stint whether a request may pass; see haproxy.cfg.
 --
---   http-request lua.stint-ask URL   refuses what Stint refuses, with its answer
+--   http-request lua.stint-ask URL   refuses what Stint refuses, with its answer, and
+--                                    sets the variable txn.stint to passed of the rest
 --   http-response lua.stint-tell     hands the headers of the decision on
 --
--- The host in URL must be an IP address. If Stint cannot be reached, requests are
--- refused with 503.
+-- URL is http, and its host an IP address. If Stint cannot be reached, or does not
+-- understand what it is asked, requests are refused with 503.
+--
+-- The question is written by hand. With core.httpclient, HAProxy 2.6 dies of a question
+-- that has more headers than tune.http.maxhdr: one request of a client could end it.
 
--- In ms. Stint holds requests of rules that shape, for up to max_hold (10s).
-local timeout = 15000
+-- In seconds. Stint holds requests of rules that shape, for up to max_hold (10s).
+local timeout = 15
+
+-- A token of check.tokens in Stint's settings, which Stint wants where other machines
+-- reach its check API. nil: none.
+local token = os.getenv("STINT_TOKEN")
 
 -- What is the connection's own, and what clients must not write in HAProxy's name.
 local dropped = {
   ["connection"] = true, ["keep-alive"] = true, ["proxy-connection"] = true, ["te"] = true,
   ["trailer"] = true, ["transfer-encoding"] = true, ["upgrade"] = true, ["expect"] = true,
   ["content-length"] = true, ["host"] = true, ["forwarded"] = true,
+  ["stint-token"] = true,
 }
 
 local function is_dropped(name)
@@ -33,39 +42,79 @@ local function refuse(txn, status, reason, headers, body)
   txn:done(reply)
 end
 
-local reasons = { [400] = "Bad Request", [403] = "Forbidden", [429] = "Too Many Requests", [503] = "Service Unavailable" }
+local reasons = {
+  [400] = "Bad Request", [403] = "Forbidden", [429] = "Too Many Requests",
+  [431] = "Request Header Fields Too Large", [503] = "Service Unavailable",
+}
 
-local function ask(txn, url)
-  local headers = {}
-  for name, lines in pairs(txn.http:req_get_headers()) do -- names are in lower case
+-- The question about a request, to the host and path of a URL.
+local function question(txn, host, path)
+  local lines = { "GET " .. path .. " HTTP/1.0" }
+  local function add(name, value)
+    assert(not value:find("[\r\n]"), "a value of several lines")
+    table.insert(lines, name .. ": " .. value)
+  end
+  add("host", host)
+  add("x-forwarded-method", txn.f:method())
+  add("x-forwarded-uri", txn.sf:pathq())
+  add("x-forwarded-host", txn.sf:req_hdr("host"))
+  add("x-forwarded-for", txn.f:src())
+  if token then add("stint-token", token) end
+  for name, values in pairs(txn.http:req_get_headers()) do -- names are in lower case
     if not is_dropped(name) then
-      headers[name] = {}
-      for _, line in pairs(lines) do table.insert(headers[name], line) end
+      for _, value in pairs(values) do add(name, value) end
     end
   end
-  headers["x-forwarded-method"] = { txn.f:method() }
-  headers["x-forwarded-uri"] = { txn.sf:pathq() }
-  headers["x-forwarded-host"] = { txn.sf:req_hdr("host") }
-  headers["x-forwarded-for"] = { txn.f:src() }
-  return core.httpclient():get({ url = url, headers = headers, timeout = timeout })
+  return table.concat(lines, "\r\n") .. "\r\n\r\n"
+end
+
+-- The status, headers and body of an answer. As it is one of HTTP/1.0, the body ends
+-- with the connection.
+local function answer(socket)
+  local status = tonumber(assert(socket:receive("*l")):match("^HTTP/1%.%d (%d%d%d)"))
+  local headers = {}
+  while true do
+    local line = assert(socket:receive("*l")):gsub("\r$", "")
+    if line == "" then break end
+    local name, value = line:match("^([^:]+):%s*(.*)$")
+    name = assert(name, "no header"):lower()
+    headers[name] = headers[name] or {}
+    table.insert(headers[name], value)
+  end
+  return { status = status, headers = headers, body = socket:receive("*a") or "" }
+end
+
+local function ask(txn, url)
+  local host, path = url:match("^http://([^/]+)(/.*)$")
+  local address, port = assert(host, "want a URL such as http://127.0.0.1:8082/v1/authorize"):match("^%[?(.-)%]?:(%d+)$")
+  local socket = core.tcp()
+  socket:settimeout(timeout)
+  assert(socket:connect(address, tonumber(port)))
+  assert(socket:send(question(txn, host, path)))
+  local got = answer(socket)
+  socket:close()
+  return got
 end
 
 core.register_action("stint-ask", { "http-req" }, function(txn, url)
-  -- HAProxy lets a request pass where Lua fails: no error may leave this function.
-  local ok, answer = pcall(ask, txn, url)
-  if not ok then core.Warning("stint: " .. tostring(answer)) end
-  local kept = {}
-  if ok and answer and answer.headers then
-    for name, lines in pairs(answer.headers) do
-      if is_told(name) then kept[name] = lines end
-    end
+  -- Where this fails by an error that pcall does not catch, such as a lack of memory,
+  -- HAProxy goes on; haproxy.cfg denies what this has not let pass.
+  local ok, got = pcall(ask, txn, url)
+  if not ok then
+    core.Warning("stint: " .. tostring(got))
+    got = { headers = {} }
   end
-  if ok and answer and answer.status == 200 then
+  local kept = {}
+  for name, lines in pairs(got.headers) do
+    if is_told(name) then kept[name] = lines end
+  end
+  if got.status == 200 then
     txn:set_priv(kept)
-  elseif ok and answer and reasons[answer.status] and answer.headers["content-type"] then
-    kept["content-type"] = answer.headers["content-type"]
-    kept["cache-control"] = answer.headers["cache-control"]
-    refuse(txn, answer.status, reasons[answer.status], kept, answer.body)
+    txn:set_var("txn.stint", "passed")
+  elseif reasons[got.status] and got.headers["content-type"] then
+    kept["content-type"] = got.headers["content-type"]
+    kept["cache-control"] = got.headers["cache-control"]
+    refuse(txn, got.status, reasons[got.status], kept, got.body)
   else
     refuse(txn, 503, reasons[503], { ["retry-after"] = { "1" }, ["cache-control"] = { "no-store" } }, "")
   end

@@ -29,7 +29,7 @@ func expectHidden(t *testing.T, text, token string) {
 // Where the settings name nobody, whoever is on this machine is let in, but not the
 // pages that a browser on this machine shows.
 func TestAdminOfThisMachine(t *testing.T) {
-	g := start(t, newServer(t, generous))
+	g := start(t, newServer(t, generous, func(c *server.Config) { c.Settings.Admin.Hosts = []string{"stint.internal"} }))
 	port := g.admin[strings.LastIndex(g.admin, ":"):]
 	for _, c := range []struct {
 		what, host, origin string
@@ -41,6 +41,8 @@ func TestAdminOfThisMachine(t *testing.T) {
 		{"another address of loopback", "127.1.2.3", "", 200},
 		{"IPv6", "[::1]" + port, "", 200},
 		{"our own page", "localhost" + port, "http://localhost" + port, 200},
+		{"a name that is listed", "Stint.internal" + port, "", 200},
+		{"its page", "stint.internal" + port, "http://stint.internal" + port, 200},
 		{"a name that was made to lead here", "evil.example" + port, "", 403},
 		{"and its page", "evil.example" + port, "http://evil.example" + port, 403},
 		{"a name like localhost", "localhost.evil.example", "", 403},

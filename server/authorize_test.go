@@ -290,7 +290,10 @@ type realProxy struct {
 	files   []string // the first is the configuration
 	replace func(dir, port string) []string
 	args    func(conf, dir string) []string
-	away    int // the status where Stint is away
+	away    int      // the status where Stint is away
+	name    string   // of a test
+	swaps   []string // in its files, before those of replace
+	env     []string
 }
 
 var realProxies = []realProxy{
@@ -353,6 +356,7 @@ func (p *realProxy) start(t *testing.T, stint, application string) string {
 			t.Fatal(err)
 		}
 		swap := append(p.replace(dir, port), "127.0.0.1:8082", stint, "127.0.0.1:9000", application)
+		text = []byte(strings.NewReplacer(p.swaps...).Replace(string(text)))
 		text = []byte(strings.NewReplacer(swap...).Replace(string(text)))
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
 			t.Fatal(err)
@@ -366,6 +370,7 @@ func (p *realProxy) start(t *testing.T, stint, application string) string {
 	process := exec.Command(binary, p.args(filepath.Join(dir, p.files[0]), dir)...)
 	process.Stdout, process.Stderr = log, log
 	process.Env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "XDG_DATA_HOME="+dir)
+	process.Env = append(process.Env, p.env...)
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -62,7 +62,7 @@ func (g *gate) admit(r *http.Request, by credential) (principal, error) {
 	if len(g.callers.Tokens)+len(g.callers.Clients) == 0 && !g.anyCert {
 		return g.neighbour(r, by)
 	}
-	if lines, given := r.Header[by.header]; given {
+	if lines := r.Header[by.header]; len(lines) > 1 || len(lines) == 1 && lines[0] != "" {
 		// It decides even if it is wrong and a certificate would do: to let a wrong
 		// token pass would hide that it is wrong.
 		return g.byToken(lines, by)
