@@ -86,7 +86,7 @@ func BenchmarkCheck(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				w := nowhere{http.Header{}}
-				r, _ := http.NewRequest("POST", "/v1/check", strings.NewReader(body))
+				r, _ := http.NewRequest("POST", "http://localhost/v1/check", strings.NewReader(body))
 				r.Header.Set("Content-Type", "application/json")
 				h.ServeHTTP(w, r)
 			}

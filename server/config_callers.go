@@ -86,8 +86,11 @@ func isLoopback(address string) bool {
 }
 
 func isLoopbackHost(host string) bool {
+	if host == "localhost" {
+		return true
+	}
 	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
+	return err == nil && ip.Unmap().IsLoopback()
 }
 
 // callersReader reads Callers.

@@ -116,7 +116,7 @@ func TestLists(t *testing.T) {
 	asking.Wait()
 	var metrics strings.Builder
 	w := httptest.NewRecorder()
-	s.Check().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	s.Probes().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	for line := range strings.Lines(w.Body.String()) {
 		if strings.HasPrefix(line, "stint_breaker_opened_total") {
 			metrics.WriteString(line)
