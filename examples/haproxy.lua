@@ -68,20 +68,16 @@ local function question(txn, host, path)
   return table.concat(lines, "\r\n") .. "\r\n\r\n"
 end
 
--- The status, headers and body of an answer. As it is one of HTTP/1.0, the body ends
--- with the connection.
-local function answer(socket)
-  local status = tonumber(assert(socket:receive("*l")):match("^HTTP/1%.%d (%d%d%d)"))
+-- The status, headers and body of an answer.
+local function read(text)
+  local status, lines, body = text:match("^HTTP/1%.%d (%d%d%d)[^\n]*\n(.-)\r?\n\r?\n(.*)$")
   local headers = {}
-  while true do
-    local line = assert(socket:receive("*l")):gsub("\r$", "")
-    if line == "" then break end
-    local name, value = line:match("^([^:]+):%s*(.*)$")
-    name = assert(name, "no header"):lower()
+  for name, value in (lines or ""):gmatch("([^:\r\n]+):[ \t]*([^\r\n]*)") do
+    name = name:lower()
     headers[name] = headers[name] or {}
     table.insert(headers[name], value)
   end
-  return { status = status, headers = headers, body = socket:receive("*a") or "" }
+  return { status = tonumber(status), headers = headers, body = body }
 end
 
 local function ask(txn, url)
@@ -91,9 +87,9 @@ local function ask(txn, url)
   socket:settimeout(timeout)
   assert(socket:connect(address, tonumber(port)))
   assert(socket:send(question(txn, host, path)))
-  local got = answer(socket)
+  local answer = assert(socket:receive("*a")) -- one of HTTP/1.0 ends with the connection
   socket:close()
-  return got
+  return read(answer)
 end
 
 core.register_action("stint-ask", { "http-req" }, function(txn, url)
