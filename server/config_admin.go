@@ -38,7 +38,7 @@ func (a *Admin) read(r *yamlnode.Reader, n *yamlnode.Node) {
 	if fields == nil {
 		return
 	}
-	callers.check(fields, a.TLS, "tls")
+	callers.check(fields, a.TLS, "tls", len(a.Tokens)+len(a.Clients) > 0)
 	if err := a.Check(); err != nil && r.Problems() == before {
 		r.Report(fields["listen"], "%v", err)
 	}

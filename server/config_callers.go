@@ -111,8 +111,12 @@ func (r callersReader) fields() yamlnode.Fields {
 	}
 }
 
-// check reports clients that no certificate can be known of.
-func (r callersReader) check(fields map[string]*yamlnode.Node, tls *TLSFiles, name string) {
+// check reports clients whose certificates nobody asks for by tls, which the settings
+// call name, and hosts that nobody looks at, for every caller must show something.
+func (r callersReader) check(fields map[string]*yamlnode.Node, tls *TLSFiles, name string, allShow bool) {
+	if len(r.to.Hosts) > 0 && allShow {
+		r.Report(fields["hosts"], "hosts are for callers that show neither token nor certificate, and here all must: remove it")
+	}
 	if len(r.to.Clients) > 0 && !asksForCertificate(tls) {
 		r.Report(fields["clients"], "clients are known by their certificates: give %s with client_ca, too", name)
 	}

@@ -39,8 +39,9 @@ func (s *Settings) readCheck(r *yamlnode.Reader, n *yamlnode.Node) {
 	if fields == nil {
 		return
 	}
-	callers.check(fields, s.CheckTLS, "check_tls")
-	if c.Open && (len(c.Tokens)+len(c.Clients) > 0 || asksForCertificate(s.CheckTLS)) {
+	allShow := len(c.Tokens)+len(c.Clients) > 0 || asksForCertificate(s.CheckTLS)
+	callers.check(fields, s.CheckTLS, "check_tls", allShow)
+	if c.Open && allShow {
 		r.Report(fields["open"], "open lets everybody in, and tokens, clients and client_ca only some: remove one of them")
 	}
 }

@@ -49,6 +49,13 @@ type credential struct {
 	passedOn bool
 }
 
+func (c credential) String() string {
+	if c.scheme == "" {
+		return c.header
+	}
+	return c.header + ": " + c.scheme
+}
+
 var (
 	byAuthorization = credential{header: "Authorization", scheme: "Bearer"}
 	byProxy         = credential{header: tokenHeader, passedOn: true}
@@ -68,8 +75,7 @@ func (g *gate) admit(r *http.Request, by credential) (principal, error) {
 		return g.byToken(lines, by)
 	}
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
-		detail := "This takes a token, as " + strings.TrimSpace(by.header+": "+by.scheme) + "."
-		return principal{}, &callError{status: http.StatusUnauthorized, detail: detail}
+		return principal{}, &callError{status: http.StatusUnauthorized, detail: "This takes a token, as " + by.String() + "."}
 	}
 	if !by.passedOn && !sameOrigin(r) { // browsers show certificates by themselves
 		return principal{}, errOrigin

@@ -63,6 +63,9 @@ func rulesCheck(_ context.Context, args []string, out, _ io.Writer) error {
 		}
 		findings := slices.Concat(settings.Findings(), set.Findings)
 		for _, finding := range findings {
+			if finding.Where == "" { // it is of the settings
+				finding.Where = name
+			}
 			fmt.Fprintln(out, finding)
 		}
 		warnings += len(findings)
