@@ -58,12 +58,26 @@ func (s *spent) add(p *algo.Plan, units, now, dry, live int64) {
 	case start != s.last:
 		s.older = slices.DeleteFunc(s.older, func(c spell) bool { return c.inUse(p, now) == 0 })
 		if c := (spell{s.last, s.units}); c.inUse(p, now) > 0 {
+			if len(s.older) == cap(s.older) {
+				s.older = slices.Grow(s.older, spellsMore(cap(s.older)))
+			}
 			s.older = append(s.older, c)
 		}
 		s.last, s.units = start, 0
 	}
 	s.units = min(s.units+units, p.Capacity)
 }
+
+// growth is how many spells more an add at now may make room for.
+func (s *spent) growth(p *algo.Plan, now int64) int {
+	if isBucket(p) || p.Kind == algo.FixedWindow || s.units == 0 || len(s.older) < cap(s.older) || now/spellOf(p)*spellOf(p) == s.last {
+		return 0
+	}
+	return spellsMore(cap(s.older))
+}
+
+// spellsMore is how many spells there is to be room for beside n.
+func spellsMore(n int) int { return max(2, n/2) }
 
 // runsDry is how long after a charge what else a bucket holds will have run out, µs; at
 // most two ticks too short. reset is when all of it will have. Of other algorithms, it

@@ -130,6 +130,10 @@ type Fallback struct {
 	// Instances is how many instances share the limits. 0: as many as Follow has
 	// counted last; 1 before that.
 	Instances int
+	// MaxOwed bounds the bytes that are kept of what was spent without the Store, to
+	// be charged when it answers again, keys included. What does not fit is not charged
+	// later. 0: DefaultMaxOwed.
+	MaxOwed int
 	// Called is told of every call of the Store for a request: how long it took,
 	// and its error, after which the request is decided without it. Requests that
 	// were malformed, or whose callers left, are not told. It must not block. nil:
@@ -161,6 +165,7 @@ func (f *Fallback) init() {
 			log := new(outageLog)
 			f.Called, f.Breaker.Changed = log.called, log.changed
 		}
+		f.ledger.most = f.MaxOwed
 		f.start = time.Now()
 		f.punctual = powers{f.Store}.punctual()
 	})

@@ -59,7 +59,7 @@ func (m *Memory) Inspect(_ context.Context, key string, limits []*Limit) ([]Stor
 		}
 		plan := planOf(c.number)
 		if c.entry != nil {
-			plan = c.entry.plan
+			plan = c.entry.apart.plan
 		}
 		s := c.state()
 		v := plan.Look(s, now)

@@ -11,6 +11,7 @@ type ledger struct {
 	mu    sync.Mutex
 	debts map[entryKey]*debt
 	size  int         // of debts, in bytes, about
+	most  int         // bound of size; 0: DefaultMaxOwed
 	owes  atomic.Bool // debts may not be empty
 }
 
@@ -35,11 +36,13 @@ type payment struct {
 
 func newPayment() *payment { return &payment{ended: make(chan struct{})} }
 
+// DefaultMaxOwed is the bound of what a Fallback has spent without its Store, in bytes,
+// where its MaxOwed is 0: some 100,000 short keys.
+const DefaultMaxOwed = 32 << 20
+
 const (
-	// mostOwed bounds the bytes of a ledger: some 100,000 short keys. What does not
-	// fit is not charged later.
-	mostOwed = 32 << 20
-	// debtSize and spellSize are about what a debt and a spell take.
+	// debtSize and spellSize are about what a debt, with its place in the map, and a
+	// spell take; TestBytesOfALedger compares them with the heap.
 	debtSize  = 288
 	spellSize = 16
 	// sweptDebts is how many debts are looked at, where a ledger is full, to find
@@ -64,6 +67,9 @@ func (l *ledger) note(a *Ask, now, dry, live int64) {
 		}
 	}
 	was := e.size()
+	if n := e.growth(&a.Limit.plan, now) * spellSize; n > 0 && !l.hasRoom(n, now, live) {
+		return
+	}
 	e.spent.restate(&e.limit.plan, &a.Limit.plan)
 	e.due.restate(&e.limit.plan, &a.Limit.plan)
 	e.limit = a.Limit
@@ -75,10 +81,7 @@ func (l *ledger) note(a *Ask, now, dry, live int64) {
 // open makes room for the debt of an ask; nil: there is none.
 func (l *ledger) open(a *Ask, now, live int64) *debt {
 	e := &debt{key: a.Key, limit: a.Limit}
-	if l.size+e.size() > mostOwed {
-		l.sweep(now, live)
-	}
-	if l.size+e.size() > mostOwed {
+	if !l.hasRoom(e.size(), now, live) {
 		return nil
 	}
 	if l.debts == nil {
@@ -88,6 +91,15 @@ func (l *ledger) open(a *Ask, now, live int64) *debt {
 	l.debts[entryKey{e.key, a.Limit.id}] = e
 	l.size += e.size()
 	return e
+}
+
+// hasRoom tells whether there is room for so many bytes more, and makes some if it can.
+func (l *ledger) hasRoom(bytes int, now, live int64) bool {
+	most := or(l.most, DefaultMaxOwed)
+	if l.size+bytes > most {
+		l.sweep(now, live)
+	}
+	return l.size+bytes <= most
 }
 
 // sweep looks at some debts, and drops those of which nothing is in use any more.

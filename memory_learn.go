@@ -77,7 +77,7 @@ func (m *Memory) learnRecord(r *Request, a *Ask, d *Decision, now int64) {
 		}
 		e = m.addRecord(s, a)
 	}
-	e.penalty = a.Penalty
+	e.record.penalty = a.Penalty
 	if d.Outcome == Banned {
 		e.record.Violations, e.record.Until = 0, now+d.BanLeft.Microseconds()
 	} else {

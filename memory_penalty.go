@@ -1,6 +1,8 @@
 package stint
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"strings"
 
 	"github.com/stintdev/stint/internal/algo"
@@ -15,11 +17,26 @@ func (m *Memory) findRecord(key string, p *Penalty) (*shard, *entry) {
 }
 
 // addRecord adds an unused record. The key is copied, for it may be a piece of
-// something large.
+// something large; one that is long itself is hashed.
 func (m *Memory) addRecord(s *shard, a *Ask) *entry {
 	e := s.add(printOf(m.hash(a.Key), a.Penalty.salt))
-	e.key, e.penalty = strings.Clone(a.Key), a.Penalty
+	e.record = &punished{penalty: a.Penalty, key: strings.Clone(a.Key)}
+	if len(a.Key) > longSubject {
+		e.record.key, e.record.hashed = hashedKey(a.Key), true
+	}
 	return e
+}
+
+// longSubject is the length in bytes above which the key of a record is kept as a hash, in
+// the form in which the Store over Redis keeps it: clients choose how long keys are.
+const longSubject = 64
+
+// bytesOfRecord is about what a record takes at most, with its place in the map.
+const bytesOfRecord = 250
+
+func hashedKey(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return "#" + base64.RawURLEncoding.EncodeToString(sum[:24])
 }
 
 // banned answers with the ban of r's keys that runs longest, if one does. stale
@@ -31,8 +48,8 @@ func (m *Memory) banned(r *Request, now int64) (d Decision, stale bool) {
 			continue
 		}
 		if _, e := m.findRecord(a.Key, a.Penalty); e != nil {
-			left := algo.Duration(a.Penalty.plan.BanLeft(&e.record, now))
-			stale = stale || a.Penalty.plan.Ahead(&e.record, now)
+			left := algo.Duration(a.Penalty.plan.BanLeft(&e.record.Record, now))
+			stale = stale || a.Penalty.plan.Ahead(&e.record.Record, now)
 			if left > d.BanLeft {
 				d = Decision{Outcome: Banned, Key: a.Key, RetryAfter: left, BanLeft: left, Penalty: a.Penalty}
 			}
@@ -65,7 +82,7 @@ func (m *Memory) dropStale(r *Request, now int64) {
 		if a.Penalty == nil || a.Cost == 0 {
 			continue
 		}
-		if s, e := m.findRecord(a.Key, a.Penalty); e != nil && a.Penalty.plan.Ahead(&e.record, now) {
+		if s, e := m.findRecord(a.Key, a.Penalty); e != nil && a.Penalty.plan.Ahead(&e.record.Record, now) {
 			s.remove(e)
 		}
 	}
@@ -115,12 +132,12 @@ func (m *Memory) violate(r *Request, a *Ask, times, now int64, d *Decision) bool
 		e = m.addRecord(s, a)
 	}
 	p := &a.Penalty.plan
-	e.penalty = a.Penalty
-	sentence := p.ViolateTimes(&e.record, now, times)
+	e.record.penalty = a.Penalty
+	sentence := p.ViolateTimes(&e.record.Record, now, times)
 	e.unused = e.record.Clean()
 	violations := e.record.Violations
 	if sentence == algo.Banned {
 		violations = p.Ban
 	}
-	return d.Punish(a.Penalty, sentence, violations, algo.Duration(p.BanLeft(&e.record, now)))
+	return d.Punish(a.Penalty, sentence, violations, algo.Duration(p.BanLeft(&e.record.Record, now)))
 }

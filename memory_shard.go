@@ -27,16 +27,27 @@ type shard struct {
 // entry is a count that does not lie in a table: of a penalty, of a plan without a
 // number, and what found no slot.
 type entry struct {
-	print   uint64
-	place   int        // in shard.all
-	pinned  bool       // found by the request that is now looking for room
-	unused  int64      // the instant from which it may be dropped, µs
-	plan    *algo.Plan // of the last charge
-	number  uint32     // of plan; noPlan: it cannot be in a table
-	penalty *Penalty   // not nil: record counts, else state
-	key     string     // of a penalty's record
-	state   algo.State
-	record  algo.Record
+	print  uint64
+	place  int32     // in shard.all
+	pinned bool      // found by the request that is now looking for room
+	unused int64     // the instant from which it may be dropped, µs
+	apart  *apart    // a count under a limit, or nil
+	record *punished // else a record under a penalty
+}
+
+// apart is a count under a limit that lies in the map.
+type apart struct {
+	plan   *algo.Plan // of the last charge
+	number uint32     // of plan; noPlan: it cannot be in a table
+	state  algo.State
+}
+
+// punished is a key's record under a penalty.
+type punished struct {
+	algo.Record
+	penalty *Penalty
+	key     string // or its hash, where that is shorter
+	hashed  bool
 }
 
 func (s *shard) open(room int) {
@@ -49,7 +60,7 @@ func (s *shard) counts() int { return s.table.Load().used + len(s.all) }
 
 // add adds an unused entry.
 func (s *shard) add(print uint64) *entry {
-	e := &entry{print: print, place: len(s.all)}
+	e := &entry{print: print, place: int32(len(s.all))}
 	s.index[print] = e
 	s.all = append(s.all, e)
 	return e
@@ -98,7 +109,7 @@ func (s *shard) keep(print uint64, state *algo.State, at block, l *Limit, unused
 // keepApart takes a count into the map.
 func (s *shard) keepApart(print uint64, state algo.State, number uint32, p *algo.Plan, unused int64) {
 	e := s.add(print)
-	e.state, e.number, e.plan, e.unused = state, number, p, unused
+	e.apart, e.unused = &apart{p, number, state}, unused
 }
 
 // unblock frees the block of a count, if it has one, and returns its state, which no
@@ -159,7 +170,7 @@ func (s *shard) grow() {
 		}
 	}
 	for i := len(s.all) - 1; i >= 0; i-- {
-		if e := s.all[i]; e.penalty == nil && e.number != noPlan && s.putEntry(larger, e) {
+		if e := s.all[i]; e.apart != nil && e.apart.number != noPlan && s.putEntry(larger, e) {
 			s.remove(e)
 		}
 	}
@@ -169,13 +180,14 @@ func (s *shard) grow() {
 // putEntry puts an entry's count into a table, if there is a place.
 func (s *shard) putEntry(t *table, e *entry) bool {
 	var at block
-	if !e.plan.Small() {
-		at = s.newBlock(e.plan, &e.state)
+	c := e.apart
+	if !c.plan.Small() {
+		at = s.newBlock(c.plan, &c.state)
 	}
-	if t.put(e.print, &e.state, e.number, at) {
+	if t.put(e.print, &c.state, c.number, at) {
 		return true
 	}
-	e.state = s.unblock(&e.state, at, e.plan)
+	c.state = s.unblock(&c.state, at, c.plan)
 	return false
 }
 
@@ -328,14 +340,13 @@ func (s *shard) share(o slot, word uint64, now, cost int64) float64 {
 }
 
 func (e *entry) share(now, cost int64) float64 {
-	if e.penalty != nil {
-		p := &e.penalty.plan
-		if p.BanLeft(&e.record, now) > 0 {
+	if r := e.record; r != nil {
+		if r.penalty.plan.BanLeft(&r.Record, now) > 0 {
 			return 1
 		}
 		return 0.99 // violations count for more than most
 	}
-	return share(e.plan, &e.state, now, cost)
+	return share(e.apart.plan, &e.apart.state, now, cost)
 }
 
 func share(p *algo.Plan, state *algo.State, now, cost int64) float64 {

@@ -150,7 +150,7 @@ func (c *count) found() bool { return c.slot.found() || c.entry != nil }
 // state may be changed, by GiveBack, or by Settle after prepare, and is zero where nothing was found.
 func (c *count) state() *algo.State {
 	if c.entry != nil {
-		return &c.entry.state
+		return &c.entry.apart.state
 	}
 	return &c.opened
 }
@@ -205,7 +205,7 @@ func (c *count) charged(l *Limit, unused int64) (kept bool) {
 	number := l.number()
 	switch {
 	case c.entry != nil:
-		c.entry.plan, c.entry.number, c.entry.unused = &l.plan, number, unused
+		c.entry.apart.plan, c.entry.apart.number, c.entry.unused = &l.plan, number, unused
 		return true
 	case !c.slot.found():
 		if c.block != 0 {

@@ -73,7 +73,7 @@ func (m *Memory) Record(_ context.Context, key string, p *Penalty) (Record, erro
 	defer m.unlock(m.lock(&r, few[:0]))
 	var record algo.Record
 	if _, e := m.findRecord(key, p); e != nil {
-		record = e.record
+		record = e.record.Record
 	}
 	return RecordOf(key, p, &record, m.now(&r)), nil
 }
@@ -122,10 +122,11 @@ func (m *Memory) bannedIn(s *shard, left int, seen map[uint64]bool) ([]Record, i
 	var banned []Record
 	front := max(0, left-lookedAt)
 	for _, e := range s.all[front:left] {
-		if e.penalty == nil || seen[e.print] {
+		if e.record == nil || seen[e.print] {
 			continue
 		}
-		if r := RecordOf(e.key, e.penalty, &e.record, now); r.BanLeft > 0 {
+		if r := RecordOf(e.record.key, e.record.penalty, &e.record.Record, now); r.BanLeft > 0 {
+			r.Hashed = e.record.hashed
 			seen[e.print] = true
 			banned = append(banned, r)
 		}

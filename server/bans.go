@@ -1,7 +1,7 @@
 package server
 
 import (
-	"strings"
+	"hash/maphash"
 	"sync"
 	"time"
 )
@@ -13,13 +13,23 @@ const mostBans = 100_000
 // bans are those that penalties imposed by the word of this instance and that
 // still run. Each ban is imposed through one instance, so the sum over a fleet is
 // the fleet's, but for those of instances that were restarted.
+//
+// Keys are kept as hashes: clients choose how long they are.
 type bans struct {
 	mu    sync.Mutex
-	ends  map[banned]time.Time
+	seed  maphash.Seed
+	ends  map[uint64]banned
 	swept time.Time
 }
 
-type banned struct{ rule, key string }
+type banned struct {
+	rule string
+	end  int64 // µs since 1970
+}
+
+func (b *bans) hash(rule, key string) uint64 {
+	return maphash.Comparable(b.seed, [2]string{rule, key})
+}
 
 // impose remembers that a key was banned under a rule's penalty.
 func (b *bans) impose(rule, key string, left time.Duration) {
@@ -27,26 +37,28 @@ func (b *bans) impose(rule, key string, left time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.ends == nil {
-		b.ends = map[banned]time.Time{}
+		b.ends, b.seed = map[uint64]banned{}, maphash.MakeSeed()
 	}
 	if len(b.ends) >= mostBans && now.Sub(b.swept) > time.Second {
 		b.sweep(now)
 	}
 	if len(b.ends) < mostBans {
-		b.ends[banned{rule, strings.Clone(key)}] = now.Add(left)
+		b.ends[b.hash(rule, key)] = banned{rule, now.Add(left).UnixMicro()}
 	}
 }
 
 func (b *bans) lift(rule, key string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.ends, banned{rule, key})
+	if b.ends != nil {
+		delete(b.ends, b.hash(rule, key))
+	}
 }
 
 func (b *bans) sweep(now time.Time) {
 	b.swept = now
-	for k, end := range b.ends {
-		if !end.After(now) {
+	for k, ban := range b.ends {
+		if ban.end <= now.UnixMicro() {
 			delete(b.ends, k)
 		}
 	}
@@ -58,8 +70,8 @@ func (b *bans) count() map[string]int {
 	defer b.mu.Unlock()
 	b.sweep(time.Now())
 	n := map[string]int{}
-	for k := range b.ends {
-		n[k.rule]++
+	for _, ban := range b.ends {
+		n[ban.rule]++
 	}
 	return n
 }
