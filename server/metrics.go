@@ -38,6 +38,7 @@ type metrics struct {
 
 	overloadedInFlight, overloadedLimit prometheus.Counter
 	connectionsRefused                  *prometheus.CounterVec // by listener
+	http2Headers, http2Frames           prometheus.Counter
 
 	decideSeconds, storeSeconds prometheus.Histogram
 	storeTimeouts, storeErrors  prometheus.Counter
@@ -110,6 +111,8 @@ func newMetrics(s *Server) *metrics {
 	for _, door := range [...]string{gatewayDoor, checkDoor, adminDoor} {
 		m.connectionsRefused.WithLabelValues(door)
 	}
+	ended := vec("stint_http2_ended_total", "Connections of HTTP/2 ended because of what their client did.", "reason")
+	m.http2Headers, m.http2Frames = ended.WithLabelValues("slow_headers"), ended.WithLabelValues("frames")
 	m.breakerOpened = counter("stint_breaker_opened_total", "Times that the store failed so often that it is not asked until it answers again.")
 	m.auditDropped = counter("stint_audit_lines_dropped_total", "Lines about changes that the log did not take.")
 	m.syncFailures = counter("stint_sync_failures_total", "Times that this instance could not ask what the fleet shares; it keeps what it has.")

@@ -65,7 +65,11 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 	underWay, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer s.transports.closeIdle()
 	defer cut()
-	doors := s.doors(underWay, l)
+	doors, err := s.doors(underWay, l)
+	if err != nil {
+		l.Close()
+		return err
+	}
 	errs := make(chan error, 2*len(doors))
 	failed, fail := context.WithCancel(ctx)
 	defer fail()
@@ -112,40 +116,44 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 type door struct {
 	listener net.Listener
 	server   *http.Server
+	secure   bool // it serves TLS
 }
 
 // doors are those that are served. Where bodies are small, so is the time to read
 // them.
-func (s *Server) doors(ctx context.Context, l Listeners) []door {
+func (s *Server) doors(ctx context.Context, l Listeners) ([]door, error) {
 	var all []door
+	var failed error
 	add := func(name string, l net.Listener, h func() http.Handler, readTimeout time.Duration) {
 		if l == nil {
 			return
 		}
 		server := s.httpServer(ctx, h())
 		server.ReadTimeout = readTimeout
+		server.Protocols = new(http.Protocols)
+		server.Protocols.SetHTTP1(true)
 		for _, c := range s.certificates {
 			if c.listener == name {
 				server.TLSConfig = c.config()
 			}
 		}
-		all = append(all, door{s.atMost(name, l), server})
+		secure := server.TLSConfig != nil
+		server.Protocols.SetHTTP2(secure)
+		server.Protocols.SetUnencryptedHTTP2(name == gatewayDoor) // for clients of gRPC without TLS
+		if secure || name == gatewayDoor {
+			failed = errors.Join(failed, s.serveHTTP2(server))
+		}
+		all = append(all, door{s.atMost(name, l), server, secure})
 	}
 	add(gatewayDoor, l.Gateway, s.Gateway, 0)
-	for _, d := range all { // the gateway's, if there is one
-		d.server.Protocols = new(http.Protocols)
-		d.server.Protocols.SetHTTP1(true)
-		d.server.Protocols.SetHTTP2(true)
-		d.server.Protocols.SetUnencryptedHTTP2(true) // for clients of gRPC without TLS
-	}
 	add(checkDoor, l.Check, s.Check, 30*time.Second)
 	add(adminDoor, l.Admin, s.Admin, 30*time.Second)
 	add(probeDoor, l.Probes, s.Probes, 30*time.Second)
-	return all
+	return all, failed
 }
 
 func (d door) serve() error {
-	if d.server.TLSConfig != nil {
+	if d.secure {
 		return d.server.ServeTLS(d.listener, "", "")
 	}
 	return d.server.Serve(d.listener)
@@ -156,7 +164,7 @@ func (s *Server) httpServer(ctx context.Context, h http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           h,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ReadHeaderTimeout: 10 * time.Second,
+		ReadHeaderTimeout: s.headerTimeout,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          s.errorLog,

@@ -69,6 +69,8 @@ type Server struct {
 	dropped    func() int64           // lines of log; nil: nobody knows
 	program    string
 
+	headerTimeout time.Duration // for a client to send the headers of a request
+
 	// What is ambiguous to the routes of requests that come through the gateway, and of
 	// those that other proxies ask about.
 	routesRead, askedRead rules.Ambiguity
@@ -98,6 +100,8 @@ func New(c Config) *Server {
 		found:     c.Findings,
 		dropped:   c.LogDropped,
 		program:   c.Program,
+
+		headerTimeout: 10 * time.Second,
 	}
 	s.transports, s.routes = newTransports(&s.settings), newRoutes(s.settings.Routes)
 	s.routesRead, s.askedRead = s.routes.read(false), s.routes.read(true)

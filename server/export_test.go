@@ -1,0 +1,7 @@
+package server
+
+import "time"
+
+// SetHeaderTimeout changes how long a client may take to send headers, for tests that
+// cannot wait. It must be called before Run.
+func (s *Server) SetHeaderTimeout(d time.Duration) { s.headerTimeout = d }

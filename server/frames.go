@@ -1,0 +1,263 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// A client of HTTP/2 may send spareFrames that bring nothing, such as a PING or empty
+// DATA, and sparePerSecond more. Each request and each frame of a response gives it
+// framesEarned more, up to mostSpare: that is far more than clients use to
+// acknowledge what they read.
+const (
+	spareFrames    = 1_000
+	sparePerSecond = 100
+	framesEarned   = 10
+	mostSpare      = 10_000
+)
+
+// serveHTTP2 makes server serve HTTP/2 on connections that are watched. net/http bounds
+// neither how long the headers of a request may take there, nor how many frames that
+// bring nothing a client may send.
+func (s *Server) serveHTTP2(server *http.Server) error {
+	server.HTTP2 = &http.HTTP2Config{
+		MaxConcurrentStreams: 250,
+		// The smallest that there is: room for a whole frame is made when its first
+		// bytes have come.
+		MaxReadFrameSize:              16 << 10,
+		MaxReceiveBufferPerConnection: streamBuffers,
+		MaxReceiveBufferPerStream:     streamBuffers,
+	}
+	h2 := new(http2.Server)
+	if err := http2.ConfigureServer(server, h2); err != nil {
+		return err
+	}
+	serve := func(w *watched, conn net.Conn, hs *http.Server, h http.Handler, plain bool) {
+		o := &http2.ServeConnOpts{BaseConfig: hs, Handler: h, SawClientPreface: plain}
+		if b, ok := h.(interface{ BaseContext() context.Context }); ok { // as net/http passes it on
+			o.Context = b.BaseContext()
+		}
+		defer w.stop()
+		h2.ServeConn(conn, o)
+	}
+	server.TLSNextProto["h2"] = func(hs *http.Server, c *tls.Conn, h http.Handler) {
+		w := s.watch(c, len(http2.ClientPreface))
+		serve(w, watchedTLS{w, c}, hs, h, false)
+	}
+	// This is how net/http hands on connections without TLS, of which it has read the
+	// preface.
+	const unencrypted = "unencrypted_http2"
+	if _, ok := server.TLSNextProto[unencrypted]; !ok {
+		return errors.New("golang.org/x/net/http2 does not serve HTTP/2 without TLS")
+	}
+	server.TLSNextProto[unencrypted] = func(hs *http.Server, c *tls.Conn, h http.Handler) {
+		plain, ok := c.NetConn().(interface{ UnencryptedNetConn() net.Conn })
+		if !ok {
+			_ = c.Close()
+			return
+		}
+		w := s.watch(plain.UnencryptedNetConn(), 0)
+		serve(w, w, hs, h, true)
+	}
+	return nil
+}
+
+// streamBuffers is how much of bodies net/http keeps of a connection of HTTP/2 before a
+// handler reads it.
+const streamBuffers = 1 << 20
+
+// watched is a connection of HTTP/2 whose frames are counted.
+type watched struct {
+	net.Conn
+	buffered *bufio.Reader // frames are read in pieces of 9 bytes and the rest
+	metrics  *metrics
+
+	headerTimeout time.Duration
+
+	// What was read: by one goroutine at a time.
+	in      frames
+	block   bool      // headers have begun and not ended
+	blocks  int       // so many have begun
+	timed   int       // the one that the timer is for
+	spare   int64     // frames that may still bring nothing
+	refills time.Time // when spare got what comes with time
+
+	out    frames       // what was written: by one goroutine at a time
+	earned atomic.Int64 // by what was written
+
+	timer struct {
+		sync.Mutex
+		*time.Timer
+	}
+}
+
+// watchedTLS tells of the TLS under it, too.
+type watchedTLS struct {
+	*watched
+	tls *tls.Conn
+}
+
+func (w watchedTLS) ConnectionState() tls.ConnectionState { return w.tls.ConnectionState() }
+
+// watch watches c, of which so many bytes come before the first frame.
+func (s *Server) watch(c net.Conn, preface int) *watched {
+	w := &watched{Conn: c, metrics: s.metrics, headerTimeout: s.headerTimeout, spare: spareFrames, refills: time.Now()}
+	w.in.left = preface
+	w.buffered = bufio.NewReaderSize(wire{w}, 4<<10)
+	return w
+}
+
+// Read is for net.Conn.
+func (w *watched) Read(b []byte) (int, error) { return w.buffered.Read(b) }
+
+// wire reads what buffered has not read.
+type wire struct{ w *watched }
+
+func (r wire) Read(b []byte) (int, error) {
+	n, err := r.w.Conn.Read(b)
+	if !r.w.came(b[:n]) {
+		return 0, errFrames
+	}
+	return n, err
+}
+
+var errFrames = errors.New("too many frames that bring nothing")
+
+// came looks at what has come, and reports whether it is borne.
+func (w *watched) came(b []byte) bool {
+	w.in.read(b, w.frameCame, w.frameEnded)
+	w.time()
+	if w.spare = min(w.spare+w.earned.Swap(0), mostSpare); w.spare >= 0 {
+		return true
+	}
+	now := time.Now()
+	w.spare += int64(min(now.Sub(w.refills), time.Minute) * sparePerSecond / time.Second)
+	if w.refills = now; w.spare >= 0 {
+		return true
+	}
+	w.metrics.http2Frames.Inc()
+	return false
+}
+
+// Write is for net.Conn.
+func (w *watched) Write(b []byte) (int, error) {
+	n, err := w.Conn.Write(b)
+	var earned int64
+	w.out.read(b[:n], func(f *frames) {
+		switch http2.FrameType(f.head[3]) {
+		case http2.FrameData:
+			earned += framesEarned
+		case http2.FrameRSTStream: // what the headers of a malformed request have earned
+			earned -= framesEarned + 1
+		}
+	}, func(*frames) {})
+	if earned != 0 {
+		w.earned.Add(earned)
+	}
+	return n, err
+}
+
+func (w *watched) frameCame(f *frames) {
+	flags := http2.Flags(f.head[4])
+	padded := flags.Has(http2.FlagDataPadded) // the same bit in headers
+	switch http2.FrameType(f.head[3]) {
+	case http2.FrameData:
+		if f.left > 0 && !(padded && f.left <= 256) { // all of which may be padding
+			return
+		}
+	case http2.FrameHeaders:
+		w.block = true
+		w.blocks++
+		least := 3 // method, scheme and path
+		if flags.Has(http2.FlagHeadersPriority) {
+			least += 5
+		}
+		if padded {
+			least += 256
+		}
+		if f.left >= least {
+			w.spare += framesEarned
+			return
+		}
+	}
+	w.spare--
+}
+
+func (w *watched) frameEnded(f *frames) {
+	switch http2.FrameType(f.head[3]) {
+	case http2.FrameHeaders, http2.FrameContinuation:
+		if http2.Flags(f.head[4]).Has(http2.FlagHeadersEndHeaders) { // the same bit in both
+			w.block = false
+		}
+	}
+}
+
+// time lets the time run of headers that have begun and not ended. That is rare: most
+// come in one piece.
+func (w *watched) time() {
+	switch {
+	case w.block && w.timed != w.blocks:
+		w.stop()
+		w.timed = w.blocks
+		w.timer.Lock()
+		defer w.timer.Unlock()
+		w.timer.Timer = time.AfterFunc(w.headerTimeout, func() {
+			w.metrics.http2Headers.Inc()
+			_ = w.Close()
+		})
+	case !w.block && w.timed != 0:
+		w.stop()
+		w.timed = 0
+	}
+}
+
+// stop stops the timer.
+func (w *watched) stop() {
+	w.timer.Lock()
+	defer w.timer.Unlock()
+	if w.timer.Timer != nil {
+		w.timer.Stop()
+	}
+}
+
+// frames finds the frames in a stream of bytes.
+type frames struct {
+	head [9]byte
+	have int // bytes of head
+	left int // bytes of the frame, after the head
+}
+
+// read goes on with b. It calls began when the head of a frame is there, and ended when
+// all of it is.
+func (f *frames) read(b []byte, began, ended func(*frames)) {
+	for len(b) > 0 {
+		if f.left > 0 {
+			n := min(f.left, len(b))
+			f.left -= n
+			if b = b[n:]; f.left == 0 && f.have == len(f.head) {
+				f.have = 0
+				ended(f)
+			}
+			continue
+		}
+		n := copy(f.head[f.have:], b)
+		f.have += n
+		if b = b[n:]; f.have < len(f.head) {
+			return
+		}
+		f.left = int(f.head[0])<<16 | int(f.head[1])<<8 | int(f.head[2])
+		if began(f); f.left == 0 {
+			f.have = 0
+			ended(f)
+		}
+	}
+}
