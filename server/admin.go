@@ -83,7 +83,9 @@ func (s *Server) endpoint(e endpoint) http.Handler {
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
 		defer cancel()
-		r.Body = http.MaxBytesReader(w, r.Body, maxCall)
+		room := share{of: s.adminBytes}
+		defer room.giveBack()
+		r.Body = http.MaxBytesReader(w, io.NopCloser(reading{r.Body, &room}), maxCall)
 		status, body, err := e.answer(&call{r.WithContext(ctx), who})
 		if err != nil {
 			s.refuseCall(w, err)
@@ -250,6 +252,8 @@ func (c *call) bytes() ([]byte, error) {
 	body, err := io.ReadAll(c.Body)
 	var tooLarge *http.MaxBytesError
 	switch {
+	case errors.Is(err, errNoBytes):
+		return nil, &callError{status: http.StatusServiceUnavailable, detail: "Too many large calls are under way."}
 	case errors.As(err, &tooLarge):
 		return nil, &callError{status: http.StatusRequestEntityTooLarge, detail: fmt.Sprintf("The body is larger than %d bytes.", maxCall)}
 	case err != nil:

@@ -103,7 +103,13 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 		httplimit.Problem(w, r, http.StatusUnsupportedMediaType, "The Content-Type must be application/json.")
 		return
 	}
-	body, err := readBody(w, r)
+	room := share{of: s.instance.bytes}
+	defer room.giveBack()
+	body, err := readBody(w, r, &room)
+	if errors.Is(err, errNoBytes) {
+		s.noBytes(w, r)
+		return
+	}
 	if err != nil {
 		s.metrics.badRequests.Inc()
 		var tooLarge *http.MaxBytesError
@@ -135,23 +141,31 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 }
 
 // readBody reads a check request. Unless it is long, its length is believed, so that
-// it is read in one go.
-func readBody(w http.ResponseWriter, r *http.Request) (string, error) {
+// it is read in one go. It takes room for what it keeps, and for what will be made of it.
+func readBody(w http.ResponseWriter, r *http.Request, room *share) (string, error) {
 	n := r.ContentLength
-	if n > 0 && n <= 4<<10 {
+	if n > 0 && n <= smallBody {
 		body := make([]byte, n)
 		_, err := io.ReadFull(r.Body, body)
 		return string(body), err
 	}
+	if err := room.take(bufferSize); err != nil {
+		return "", err
+	}
 	buffer := buffers{}.Get()
 	defer buffers{}.Put(buffer)
 	if n > 0 && n <= bufferSize {
-		_, err := io.ReadFull(r.Body, buffer[:n])
-		return string(buffer[:n]), err
+		if _, err := io.ReadFull(r.Body, buffer[:n]); err != nil {
+			return "", err
+		}
+		body := string(buffer[:n])
+		return body, room.take(decoded(body))
 	}
 	var body strings.Builder
-	_, err := io.CopyBuffer(&body, http.MaxBytesReader(w, r.Body, maxQuestion), buffer)
-	return body.String(), err
+	if _, err := io.CopyBuffer(&body, reading{http.MaxBytesReader(w, r.Body, maxQuestion), room}, buffer); err != nil {
+		return "", err
+	}
+	return body.String(), room.take(decoded(body.String()))
 }
 
 // answerOne answers a check request of one check.

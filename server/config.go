@@ -27,7 +27,11 @@ type Settings struct {
 	// switches and pushed rules. 1 to 64 of A–Z a–z 0–9 _ . : -. Empty: as the
 	// address of the store says, else "stint".
 	Namespace string
-	// MaxKeys bounds a store in memory.
+	// Memory is how many bytes the bounds that are ByMemory are made for. 0: what the
+	// cgroup of this process, or else the machine, has.
+	Memory int64
+	// MaxKeys bounds a store in memory, and what decides while another is away.
+	// ByMemory: up to 1,000,000.
 	MaxKeys int64
 	// DecisionTimeout is how long a request waits for the store before the
 	// rules' on_store_error decides.
@@ -38,7 +42,8 @@ type Settings struct {
 	// 0: as many as were counted last.
 	Instances int64
 	// RememberedDenials is how many refusals this instance remembers, so that the
-	// store is not asked again in vain; see stint.Denials. 0: none.
+	// store is not asked again in vain; see stint.Denials. 0: none. ByMemory: up to
+	// 100,000.
 	RememberedDenials int64
 	// UpstreamTimeout is how long an upstream may take until it begins to answer.
 	UpstreamTimeout time.Duration
@@ -72,7 +77,7 @@ type Settings struct {
 	// say.
 	Instance Instance
 	// MaxConnections is how many connections each listener keeps; one more is
-	// closed as it comes. 0: any number.
+	// closed as it comes. 0: any number. ByMemory: up to 50,000.
 	MaxConnections int64
 	// DegradedHeader tells clients in Stint-Degraded who decided where the store
 	// did not.
@@ -131,18 +136,21 @@ func DefaultSettings() Settings {
 		CheckListen:     "127.0.0.1:8082",
 		ProbeListen:     Off,
 		Store:           "memory",
-		MaxKeys:         1_000_000,
+		MaxKeys:         ByMemory,
 		DecisionTimeout: 25 * time.Millisecond,
 		UpstreamTimeout: time.Minute,
 		// Less than the 30 seconds after which Kubernetes kills what has not stopped.
 		StopTimeout: 25 * time.Second,
 
-		RememberedDenials: stint.DefaultMaxDenials,
+		RememberedDenials: ByMemory,
 
 		MaxHeld:  1000,
 		MaxHold:  10 * time.Second,
-		Instance: Instance{InFlight: defaultInFlight},
-		Admin:    Admin{Listen: "127.0.0.1:8090"},
+		Instance: Instance{InFlight: ByMemory, Bytes: ByMemory},
+
+		MaxConnections: ByMemory,
+
+		Admin: Admin{Listen: "127.0.0.1:8090"},
 	}
 }
 
@@ -176,6 +184,7 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 		"probe_listen":       yamlnode.Parsed(r, &s.ProbeListen, parseListenOrOff),
 		"store":              r.Text(&s.Store),
 		"namespace":          yamlnode.Parsed(r, &s.Namespace, ParseNamespace),
+		"memory":             yamlnode.Parsed(r, &s.Memory, parseByteSize),
 		"max_keys":           r.Int64(&s.MaxKeys, 1, 1<<31),
 		"decision_timeout":   r.Period(&s.DecisionTimeout),
 		"breaker":            readBreaker(r, &s.Breaker),

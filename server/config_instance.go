@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/yamlnode"
@@ -15,8 +16,12 @@ type Instance struct {
 	// unit. nil: any number.
 	Limit *stint.Limit
 	// InFlight is how many requests may be under way at once. A connection that
-	// was upgraded is none any more. 0: any number.
+	// was upgraded is none any more. 0: any number. ByMemory: up to 10,000.
 	InFlight int64
+	// Bytes bounds the bodies and headers of requests under way that this instance
+	// keeps in memory, and what reading them takes. One request more than fits is
+	// refused. 0: any number. ByMemory: an eighth of the memory.
+	Bytes int64
 }
 
 // String tells both bounds.
@@ -25,11 +30,19 @@ func (i Instance) String() string {
 	if i.Limit != nil {
 		limit = i.Limit.String()
 	}
-	return fmt.Sprintf("%s, %d in flight", limit, i.InFlight)
+	bytes := "bytes by memory"
+	if i.Bytes != ByMemory {
+		bytes = ByteSize(i.Bytes).String()
+	}
+	inFlight := "by memory"
+	if i.InFlight != ByMemory {
+		inFlight = strconv.FormatInt(i.InFlight, 10)
+	}
+	return fmt.Sprintf("%s, %s in flight, %s", limit, inFlight, bytes)
 }
 
-// defaultInFlight is far above what one instance serves in good health, and what
-// it holds then fits into a few hundred MiB.
+// defaultInFlight is far above what one instance serves in good health; where there is
+// little memory, it is less.
 const defaultInFlight = 10_000
 
 // read reads the section instance of the settings.
@@ -37,5 +50,7 @@ func (i *Instance) read(r *yamlnode.Reader, n *yamlnode.Node) {
 	r.Mapping(n, yamlnode.Fields{
 		"limit":     yamlnode.Parsed(r, &i.Limit, stint.ParseLimit),
 		"in_flight": r.Int64(&i.InFlight, 1, 1<<31),
+
+		"in_flight_bytes": yamlnode.Parsed(r, &i.Bytes, parseByteSize),
 	})
 }

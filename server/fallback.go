@@ -26,6 +26,7 @@ func (s *Server) newFallback(store stint.Store) *stint.Fallback {
 		Deadline:  s.settings.DecisionTimeout,
 		Breaker:   b,
 		Instances: int(s.settings.Instances),
+		MaxOwed:   int(s.settings.maxOwed(s.holdings.Memory)),
 		Called: func(took time.Duration, err error) {
 			s.metrics.called(took, err)
 			if err != nil {

@@ -99,7 +99,7 @@ func TestAttackHTTP2Frames(t *testing.T) {
 	}
 	page := send(t, plain.check, "GET", "/metrics").body
 	for _, reason := range []string{"slow_headers", "frames"} {
-		if strings.Contains(page, `stint_http2_ended_total{reason="`+reason+`"} 0`+"\n") {
+		if strings.Contains(page, `stint_connections_ended_total{reason="`+reason+`"} 0`+"\n") {
 			t.Errorf("no connection was ended because of %s", reason)
 		}
 	}

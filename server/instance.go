@@ -19,6 +19,7 @@ type instance struct {
 	limit          *stint.Limit   // nil: none
 	room           int64          // for requests under way; 0: any number
 	gateway, check flights
+	bytes          *underWay
 }
 
 // flights counts the requests under way at one listener.
@@ -32,6 +33,7 @@ func newInstance(s *Settings) *instance {
 		limiter: stint.NewLimiter(&stint.Memory{MaxKeys: 1}),
 		limit:   s.Instance.Limit,
 		room:    s.Instance.InFlight,
+		bytes:   newUnderWay(s.Instance.Bytes),
 	}
 }
 
@@ -51,11 +53,12 @@ func (f *flights) leave() { f.now.Add(-1) }
 // refused before anything else.
 func (s *Server) capped(at, other *flights, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !s.instance.enter(at, other) {
-			s.noRoom(w, r)
+		headers, ok := s.enter(at, other, w, r)
+		if !ok {
 			return
 		}
 		defer func() {
+			s.instance.bytes.give(headers)
 			s.cutOff.left(r, false)
 			at.leave()
 		}()
@@ -63,8 +66,28 @@ func (s *Server) capped(at, other *flights, next http.Handler) http.Handler {
 	})
 }
 
-func (s *Server) noRoom(w http.ResponseWriter, r *http.Request) {
-	s.metrics.overloadedInFlight.Inc()
+// enter counts r as under way, with its headers, or refuses it.
+func (s *Server) enter(at, other *flights, w http.ResponseWriter, r *http.Request) (headers int64, ok bool) {
+	if !s.instance.enter(at, other) {
+		s.metrics.overloadedInFlight.Inc()
+		noRoom(w, r)
+		return 0, false
+	}
+	headers, ok = s.instance.bytes.headers(r, at.now.Load()+other.now.Load())
+	if !ok {
+		at.leave()
+		s.noBytes(w, r)
+	}
+	return headers, ok
+}
+
+// noBytes refuses a request for which there is no memory.
+func (s *Server) noBytes(w http.ResponseWriter, r *http.Request) {
+	s.metrics.overloadedBytes.Inc()
+	noRoom(w, r)
+}
+
+func noRoom(w http.ResponseWriter, r *http.Request) {
 	(&httplimit.Overloaded{RetryAfter: time.Second}).Refuse(w, r)
 }
 

@@ -37,6 +37,7 @@ type metrics struct {
 	overloaded               prometheus.Counter
 
 	overloadedInFlight, overloadedLimit prometheus.Counter
+	overloadedBytes                     prometheus.Counter
 	connectionsRefused                  *prometheus.CounterVec // by listener
 	http2Headers, http2Frames           prometheus.Counter
 
@@ -107,11 +108,12 @@ func newMetrics(s *Server) *metrics {
 	m.reloadsTaken, m.reloadsFailed = reloads.WithLabelValues("taken"), reloads.WithLabelValues("refused")
 	overloads := vec("stint_overload_refusals_total", "Requests refused because this instance was at its end, by what had run out.", "reason")
 	m.overloadedInFlight, m.overloadedLimit = overloads.WithLabelValues("in_flight"), overloads.WithLabelValues("limit")
+	m.overloadedBytes = overloads.WithLabelValues("bytes")
 	m.connectionsRefused = vec("stint_connections_refused_total", "Connections closed as they came, because their listener had max_connections.", "listener")
 	for _, door := range [...]string{gatewayDoor, checkDoor, adminDoor} {
 		m.connectionsRefused.WithLabelValues(door)
 	}
-	ended := vec("stint_http2_ended_total", "Connections of HTTP/2 ended because of what their client did.", "reason")
+	ended := vec("stint_connections_ended_total", "Connections of HTTP/2 ended because of what their client did.", "reason")
 	m.http2Headers, m.http2Frames = ended.WithLabelValues("slow_headers"), ended.WithLabelValues("frames")
 	m.breakerOpened = counter("stint_breaker_opened_total", "Times that the store failed so often that it is not asked until it answers again.")
 	m.auditDropped = counter("stint_audit_lines_dropped_total", "Lines about changes that the log did not take.")

@@ -87,12 +87,13 @@ type exchangeKey struct{}
 func (s *Server) withExchange(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		at := &s.instance.gateway
-		if !s.instance.enter(at, &s.instance.check) {
-			s.noRoom(w, r)
+		headers, ok := s.enter(at, &s.instance.check, w, r)
+		if !ok {
 			return
 		}
 		x := &exchange{flights: at}
 		defer func() {
+			s.instance.bytes.give(headers)
 			s.cutOff.left(r, x.upgraded)
 			x.leave()
 			if x.upgraded {

@@ -48,6 +48,7 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 		l.Close()
 		return err
 	}
+	s.holdings.log(s.log)
 	if a := &s.settings.Admin; l.Admin != nil && a.inTheClear(a.Listen, a.TLS) {
 		s.log.Warn("tokens travel in the clear: give the admin API tls, or an address such as 127.0.0.1:8090", "address", l.Admin.Addr().String())
 	}

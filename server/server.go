@@ -68,6 +68,8 @@ type Server struct {
 	found      func() []rules.Finding // beside the rules; nil: nothing is
 	dropped    func() int64           // lines of log; nil: nobody knows
 	program    string
+	holdings   Holdings
+	adminBytes *underWay // apart, so that operators are heard when the rest is used up
 
 	headerTimeout time.Duration // for a client to send the headers of a request
 
@@ -95,7 +97,6 @@ func New(c Config) *Server {
 		documents: c.Documents,
 		shared:    c.Documents != nil,
 		log:       c.Log,
-		instance:  newInstance(&c.Settings),
 		started:   time.Now(),
 		found:     c.Findings,
 		dropped:   c.LogDropped,
@@ -103,6 +104,9 @@ func New(c Config) *Server {
 
 		headerTimeout: 10 * time.Second,
 	}
+	s.holdings = s.settings.FitMemory()
+	s.instance = newInstance(&s.settings)
+	s.adminBytes = &underWay{most: adminBytes}
 	s.transports, s.routes = newTransports(&s.settings), newRoutes(s.settings.Routes)
 	s.routesRead, s.askedRead = s.routes.read(false), s.routes.read(true)
 	if !s.shared {
@@ -135,7 +139,7 @@ func New(c Config) *Server {
 	s.live.take(first, 0)
 	s.install()
 	if s.limiter == nil {
-		s.limiter = stint.NewLimiter(&stint.Memory{MaxKeys: int(c.Settings.MaxKeys)})
+		s.limiter = stint.NewLimiter(&stint.Memory{MaxKeys: int(s.settings.MaxKeys)})
 	}
 	s.errorLog = log.New(errorLines{s}, "", 0)
 	s.decider = s.limiter
@@ -144,7 +148,7 @@ func New(c Config) *Server {
 		// one beside it would hand out fresh limits.
 		s.fallback = s.newFallback(s.limiter.Store)
 		s.decider = stint.NewLimiter(s.fallback)
-		if n := c.Settings.RememberedDenials; n > 0 {
+		if n := s.settings.RememberedDenials; n > 0 {
 			s.denials = &stint.Denials{Store: s.fallback, MaxKeys: int(n)}
 			s.decider = stint.NewLimiter(s.denials)
 		}

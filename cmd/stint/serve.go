@@ -203,6 +203,10 @@ func serve(ctx context.Context, args []string, out io.Writer, errs *server.LogWr
 	}
 	signal.Ignore(syscall.SIGPIPE) // else it would end with whoever reads its log
 	log := slog.New(slog.NewTextHandler(errs, nil))
+	holdings := settings.FitMemory()
+	ballast := heapFloor()
+	defer runtime.KeepAlive(ballast)
+	limitMemory(&holdings, len(ballast), log)
 	store, done, err := serveStore(&settings, log)
 	if err != nil {
 		return err
@@ -236,8 +240,6 @@ func serve(ctx context.Context, args []string, out io.Writer, errs *server.LogWr
 		go watch(watching, c.config, c.files, onHangup(watching), s, log)
 		go reloadFiles(watching, onHangup(watching), s)
 	}
-	ballast := heapFloor()
-	defer runtime.KeepAlive(ballast)
 	return s.Run(ctx, listeners)
 }
 

@@ -1,0 +1,69 @@
+package server
+
+import (
+	"testing"
+	"testing/fstest"
+
+	"github.com/stintdev/stint"
+)
+
+// The smallest limit among a cgroup and those above it holds, of either version, and the
+// machine's memory where that is less.
+func TestMemory(t *testing.T) {
+	const info = "MemTotal:        4194304 kB\nMemFree:         1000 kB\n"
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  int64
+		from  string
+	}{
+		"nothing":            {nil, 0, ""},
+		"the machine":        {map[string]string{"proc/meminfo": info, "proc/self/cgroup": "0::/\n"}, 4 << 30, "machine"},
+		"no limit":           {map[string]string{"proc/meminfo": info, "proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": "max\n"}, 4 << 30, "machine"},
+		"a container":        {map[string]string{"proc/meminfo": info, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "536870912\n"}, 512 << 20, "cgroup"},
+		"a slice above":      {map[string]string{"proc/meminfo": info, "proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/memory.max": "1073741824\n", "sys/fs/cgroup/a/b/memory.max": "max\n"}, 1 << 30, "cgroup"},
+		"a path of the host": {map[string]string{"proc/self/cgroup": "0::/docker/1\n", "sys/fs/cgroup/memory.max": "268435456\n"}, 256 << 20, "cgroup"},
+		"version 1":          {map[string]string{"proc/meminfo": info, "proc/self/cgroup": "5:cpu,memory:/x\n4:pids:/x\n", "sys/fs/cgroup/memory/x/memory.limit_in_bytes": "134217728\n"}, 128 << 20, "cgroup"},
+		"version 1, none":    {map[string]string{"proc/meminfo": info, "proc/self/cgroup": "5:memory:/\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, 4 << 30, "machine"},
+		"garbage":            {map[string]string{"proc/meminfo": "MemTotal: x kB\nMemTotal:\n", "proc/self/cgroup": ":\n0::/../..\n\n", "sys/fs/cgroup/memory.max": "-5"}, 0, ""},
+	} {
+		root := fstest.MapFS{}
+		for path, text := range c.files {
+			root[path] = &fstest.MapFile{Data: []byte(text)}
+		}
+		if got, from := memory(root); got != c.want || from != c.from {
+			t.Errorf("%s: %d, %q, want %d, %q", name, got, from, c.want, c.from)
+		}
+	}
+}
+
+// What the bounds allow fits, from 512 MiB on, with room for the collector; nothing is
+// more than it was before; and what is given stays.
+func TestFitMemory(t *testing.T) {
+	for _, mib := range []int64{512, 1024, 4096, 65536} {
+		for _, store := range []string{"memory", "redis://localhost"} {
+			s := DefaultSettings()
+			s.Memory, s.Store = mib<<20, store
+			h := s.FitMemory()
+			if sum := h.Sum(); sum > s.Memory*95/100 || h.From != "setting" {
+				t.Errorf("%d MiB, %s: %d MiB, %+v", mib, store, sum>>20, h)
+			}
+			if s.MaxKeys > stint.DefaultMaxKeys || s.Instance.InFlight > 10_000 || s.RememberedDenials > stint.DefaultMaxDenials {
+				t.Errorf("%d MiB, %s: %+v", mib, store, s)
+			}
+			if mib >= 4096 && (s.MaxKeys != 750_000 && s.MaxKeys != stint.DefaultMaxKeys || s.RememberedDenials != stint.DefaultMaxDenials) {
+				t.Errorf("%d MiB, %s: less than before: %+v", mib, store, s)
+			}
+			again := s
+			if second := s.FitMemory(); again.Instance != s.Instance || again.MaxKeys != s.MaxKeys || second.Sum() != h.Sum() {
+				t.Errorf("a second call: %+v, was %+v", second, h)
+			}
+		}
+	}
+	given := DefaultSettings()
+	given.Memory, given.MaxKeys, given.MaxConnections, given.RememberedDenials = 1<<30, 7, 8, 0
+	given.Instance = Instance{InFlight: 9, Bytes: 1 << 20}
+	was := given
+	if given.FitMemory(); given.MaxKeys != was.MaxKeys || given.MaxConnections != was.MaxConnections || given.RememberedDenials != 0 || given.Instance != was.Instance {
+		t.Errorf("%+v, was %+v", given, was)
+	}
+}

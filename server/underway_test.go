@@ -1,0 +1,86 @@
+package server_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint/server"
+)
+
+// Many who send long checks slowly do not make an instance hold all of them: beyond the
+// bytes under way, the answer is 503 with Retry-After, short checks and operators are
+// answered on, and when the slow ones have left there is room again.
+func TestAttackSlowBodies(t *testing.T) {
+	const bytes = 32 << 20
+	g := start(t, newServer(t, many, bounded(server.Instance{InFlight: 2000, Bytes: bytes})))
+	attackerHeap := strings.Repeat(" ", 1<<20)
+	before := inUse()
+	var all []net.Conn
+	defer func() {
+		for _, c := range all {
+			c.Close()
+		}
+	}()
+	refused := 0
+	for range 100 { // 2 MiB each, but for the last byte: 200 MB, and more while it is read
+		c, err := net.Dial("tcp", g.check)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, c)
+		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		fmt.Fprintf(c, "POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", 2<<20)
+		for range 2 {
+			if _, err := io.WriteString(c, attackerHeap[:1<<20-1]); err != nil {
+				break // it was refused already
+			}
+		}
+		_ = c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+		answer := make([]byte, 12)
+		if _, err := io.ReadFull(c, answer); err == nil {
+			if string(answer) != "HTTP/1.1 503" {
+				t.Fatalf("%q", answer)
+			}
+			refused++
+		}
+	}
+	held := inUse() - before
+	t.Logf("%d of %d refused, %d MiB held", refused, len(all), held>>20)
+	if held > bytes || refused < len(all)/2 {
+		t.Errorf("%d MiB held, want at most %d; %d of %d refused", held>>20, bytes>>20, refused, len(all))
+	}
+	g.answers2(t, "slow bodies")
+	if page := send(t, g.check, "GET", "/metrics").body; strings.Contains(page, `stint_overload_refusals_total{reason="bytes"} 0`+"\n") {
+		t.Error("no refusal is counted")
+	}
+	for _, c := range all {
+		c.Close()
+	}
+	long := `{"client":"192.0.2.1"` + strings.Repeat(" ", 500<<10) + "}"
+	var got answer
+	for range 100 { // until it has seen that they left
+		if got = send(t, g.check, "POST", "/v1/check", "Host: x", fmt.Sprintf("Content-Length: %d\r\n\r\n", len(long))+long); got.StatusCode == http.StatusOK {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if got.StatusCode != http.StatusOK {
+		t.Errorf("a long check when all have left: %s %s", got.Status, got.body)
+	}
+}
+
+// answers2 is answers of the listeners but the gateway's.
+func (g *running) answers2(t *testing.T, during string) {
+	t.Helper()
+	if got := send(t, g.check, "POST", "/v1/check", "Host: x", "Content-Length: 22\r\n\r\n"+`{"client":"192.0.2.1"}`); got.StatusCode != 200 {
+		t.Errorf("check during %s: %s %s", during, got.Status, got.body)
+	}
+	if got := send(t, g.admin, "GET", "/v1/status", "Host: localhost"); got.StatusCode != 200 {
+		t.Errorf("admin during %s: %s %s", during, got.Status, got.body)
+	}
+}
