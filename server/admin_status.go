@@ -18,6 +18,7 @@ type statusJSON struct {
 	Rules    rulesStatusJSON    `json:"rules"`
 	Controls controlsStatusJSON `json:"controls"`
 	Store    storeStatusJSON    `json:"store"`
+	Memory   memoryJSON         `json:"memory"`
 	Findings []rules.Finding    `json:"findings"`
 }
 
@@ -70,6 +71,20 @@ type storeStatusJSON struct {
 	Namespace string `json:"namespace,omitempty"`
 }
 
+// memoryJSON is what the instance holds at most.
+type memoryJSON struct {
+	Bytes int64         `json:"bytes"`
+	From  string        `json:"from"`
+	Sum   int64         `json:"sum"`
+	Parts []holdingJSON `json:"parts"`
+}
+
+type holdingJSON struct {
+	Name  string `json:"name"`
+	Most  int64  `json:"most"`
+	Bytes int64  `json:"bytes"`
+}
+
 func (s *Server) showStatus(c *call) (int, any, error) {
 	now := s.state()
 	j := statusJSON{
@@ -81,7 +96,11 @@ func (s *Server) showStatus(c *call) (int, any, error) {
 		},
 		Controls: controlsStatusJSON{now.changed, []controlProblemJSON{}, []pendingJSON{}},
 		Store:    s.storeStatus(c.Context()),
+		Memory:   memoryJSON{s.holdings.Memory, s.holdings.From, s.holdings.Sum(), []holdingJSON{}},
 		Findings: append([]rules.Finding{}, s.Findings()...),
+	}
+	for _, p := range s.holdings.Parts {
+		j.Memory.Parts = append(j.Memory.Parts, holdingJSON{p.Name, p.Most, p.Most * p.Each})
 	}
 	j.Rules.Ordered = now.ordered.json()
 	if now.refused != nil {

@@ -33,9 +33,10 @@ func (s *Server) serveHTTP2(server *http.Server) error {
 		MaxConcurrentStreams: 250,
 		// The smallest that there is: room for a whole frame is made when its first
 		// bytes have come.
-		MaxReadFrameSize:              16 << 10,
-		MaxReceiveBufferPerConnection: streamBuffers,
-		MaxReceiveBufferPerStream:     streamBuffers,
+		MaxReadFrameSize: 16 << 10,
+		// What is kept of bodies until a handler reads it.
+		MaxReceiveBufferPerConnection: 256 << 10,
+		MaxReceiveBufferPerStream:     64 << 10,
 	}
 	h2 := new(http2.Server)
 	if err := http2.ConfigureServer(server, h2); err != nil {
@@ -70,10 +71,6 @@ func (s *Server) serveHTTP2(server *http.Server) error {
 	}
 	return nil
 }
-
-// streamBuffers is how much of bodies net/http keeps of a connection of HTTP/2 before a
-// handler reads it.
-const streamBuffers = 1 << 20
 
 // watched is a connection of HTTP/2 whose frames are counted.
 type watched struct {

@@ -38,7 +38,7 @@ func (h *Holdings) Sum() (n int64) {
 	return n
 }
 
-// What one of each takes, in bytes. TestHoldings fills an instance and compares.
+// What one of each takes, in bytes. Tests compare each with the heap: see docs/bounds.md.
 const (
 	programBytes    = 64 << 20 // what is there before anybody asks, and the collector's work
 	keyBytes        = 250

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/stintdev/stint/server"
 )
 
 const statusAbout = `Shows how an instance is, which rules it runs, and what looks wrong.
@@ -56,6 +58,11 @@ type statusAnswer struct {
 		Decides   string `json:"decides"`
 		Namespace string `json:"namespace"`
 	} `json:"store"`
+	Memory struct {
+		Bytes int64  `json:"bytes"`
+		From  string `json:"from"`
+		Sum   int64  `json:"sum"`
+	} `json:"memory"`
 	Findings []finding `json:"findings"`
 }
 
@@ -115,6 +122,9 @@ func tellStatus(w io.Writer, s statusAnswer) {
 	lines.add("decides", s.decides())
 	if s.Store.Breaker != "" {
 		lines.add("breaker", plain(s.Store.Breaker)+", "+several(s.Store.Instances, "instance"))
+	}
+	if m := s.Memory; m.Bytes > 0 { // of an instance that tells
+		lines.add("memory", fmt.Sprintf("%s of %s at most, by the %s", server.ByteSize(m.Sum), server.ByteSize(m.Bytes), plain(m.From)))
 	}
 	for _, f := range s.Findings {
 		lines.add("finding", plain(f.Code)+" "+located(f.Where, f.Text))

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const floodRules = `
+server: {memory: 256MiB, routes: [{path: /, upstream: "http://127.0.0.1:1"}]}
+rules:
+  - {name: key, key: attrs.k, limits: [1 per 1h], penalty: {ban_after: 1, ban_for: 1h}}
+`
+
+// flood is one client that attacks until ctx is done; n is its number.
+type flood struct {
+	name    string
+	clients int
+	attack  func(ctx context.Context, s *served, n int)
+}
+
+var floods = []flood{
+	{"slowloris: headers of a byte each 50 ms", 1000, func(ctx context.Context, s *served, _ int) {
+		hold(ctx, s.gateway, "GET / HTTP/1.1\r\nHost: x\r\nX: ", "a", 50*time.Millisecond)
+	}},
+	{"headers: 60 KiB in 4,000 lines", 100, func(ctx context.Context, s *served, _ int) {
+		send := "GET / HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("x-aaaaaa: bb\r\n", 4000)
+		hold(ctx, s.check, send, "c", 50*time.Millisecond)
+	}},
+	{"bodies: checks of 2 MiB that never end", 200, func(ctx context.Context, s *served, _ int) {
+		head := fmt.Sprintf("POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", 2<<20)
+		hold(ctx, s.check, head+strings.Repeat(" ", 2<<20-1000), " ", 50*time.Millisecond)
+	}},
+	{"keys: each new, 4,000 bytes long, and banned", 8, func(ctx context.Context, s *served, n int) {
+		for i := 0; ctx.Err() == nil; i++ {
+			key := fmt.Sprintf("%d-%d-%s", n, i, strings.Repeat("k", 4000))
+			body := strings.Repeat(`{"attrs":{"k":"`+key+`"}},`, 2)
+			resp, err := http.Post(s.check+"/v1/check", "application/json", strings.NewReader("["+body[:len(body)-1]+"]"))
+			if err == nil {
+				_, _ = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+			}
+		}
+	}},
+	{"connections: that say nothing", 2000, func(ctx context.Context, s *served, _ int) {
+		hold(ctx, s.gateway, "", "", time.Second)
+	}},
+}
+
+// hold connects, sends first, and then more now and then, and connects again when it is cut
+// off.
+func hold(ctx context.Context, url, first, more string, pause time.Duration) {
+	for ctx.Err() == nil {
+		c, err := new(net.Dialer).DialContext(ctx, "tcp", strings.TrimPrefix(url, "http://"))
+		if err == nil {
+			end := context.AfterFunc(ctx, func() { c.Close() })
+			go func() {
+				_, _ = io.Copy(io.Discard, c)
+				c.Close()
+			}()
+			for _, err = io.WriteString(c, first); err == nil && ctx.Err() == nil; _, err = io.WriteString(c, more) {
+				time.Sleep(pause)
+			}
+			end()
+			c.Close()
+		}
+		time.Sleep(pause)
+	}
+}
+
+// However a client floods an instance, it stays within its memory, and others are answered
+// meanwhile. STINT_FLOODS names a file whose part between the marks of floods is
+// rewritten; STINT_ATTACK is how long each flood then lasts.
+func TestAttackFloods(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the memory of a process is read from /proc")
+	}
+	lasts := 300 * time.Millisecond
+	if text := os.Getenv("STINT_ATTACK"); text != "" {
+		all, err := time.ParseDuration(text)
+		if err != nil {
+			t.Fatal("STINT_ATTACK: ", err)
+		}
+		lasts = all / time.Duration(len(floods))
+	}
+	const most = 256 // MiB
+	config := filepath.Join(t.TempDir(), "stint.yaml")
+	if err := os.WriteFile(config, []byte(floodRules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var table strings.Builder
+	fmt.Fprintf(&table, "%s each against `stint serve` with `memory: 256MiB` and a store in memory, %s, resident memory in MiB:\n\n| flood | clients | before | at most | after | answered meanwhile, of 20 |\n| --- | --: | --: | --: | --: | --: |\n", lasts, runtime.Version())
+	for _, f := range floods {
+		c, s := process(t, "--config", config, "--listen", "127.0.0.1:0", "--check-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
+		resident := func() int { return residentMiB(t, c.Process.Pid) }
+		before := resident()
+		ctx, cancel := context.WithTimeout(context.Background(), lasts)
+		var clients sync.WaitGroup
+		for n := range f.clients {
+			clients.Go(func() { f.attack(ctx, s, n) })
+		}
+		peak, answered := before, 0
+		for n := range 20 {
+			time.Sleep(lasts / 20)
+			peak = max(peak, resident())
+			if answers(s, n) {
+				answered++
+			}
+		}
+		cancel()
+		clients.Wait()
+		time.Sleep(min(lasts/5, 5*time.Second))
+		after := resident()
+		fmt.Fprintf(&table, "| %s | %d | %d | %d | %d | %d |\n", f.name, f.clients, before, peak, after, answered)
+		if peak > most {
+			t.Errorf("%s: %d MiB, want at most %d", f.name, peak, most)
+		}
+		if answered == 0 {
+			t.Errorf("%s: nobody else was answered", f.name)
+		}
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	}
+	t.Log("\n" + table.String())
+	if path := os.Getenv("STINT_FLOODS"); path != "" {
+		rewrite(t, path, table.String())
+	}
+}
+
+// answers tells whether a short check of somebody else is decided.
+func answers(s *served, n int) bool {
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Post(s.check+"/v1/check", "application/json", strings.NewReader(fmt.Sprintf(`{"attrs":{"k":"other%d"}}`, n)))
+	if err != nil {
+		return false
+	}
+	resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+var vmRSS = regexp.MustCompile(`VmRSS:\s+(\d+) kB`)
+
+func residentMiB(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := vmRSS.FindSubmatch(text)
+	if m == nil {
+		t.Fatalf("it is gone: %s", text)
+	}
+	kib, _ := strconv.Atoi(string(m[1]))
+	return kib >> 10
+}
+
+// rewrite puts text between the marks of floods in a file, whose path is from the root
+// of the repository.
+func rewrite(t *testing.T, path, text string) {
+	t.Helper()
+	path = filepath.Join("..", "..", path)
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = "<!-- floods -->\n", "<!-- /floods -->"
+	before, rest, ok := bytes.Cut(file, []byte(begin))
+	_, after, ended := bytes.Cut(rest, []byte(end))
+	if !ok || !ended {
+		t.Fatalf("%s has no %s", path, begin)
+	}
+	if err := os.WriteFile(path, []byte(string(before)+begin+text+end+string(after)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
