@@ -26,6 +26,9 @@ const DefaultMaxKeys = 1_000_000
 // the one that has used the smallest share of its limit among those looked at.
 // An exhausted key, or one that is banned, never gives way, for that would hand
 // it a fresh limit: if there is nothing else, the newcomer gets ErrFull.
+//
+// Keys of counts are not kept. Those of records under a penalty are, but for keys of more
+// than 64 bytes, of which Banned tells a hash; see Record.Hashed.
 type Memory struct {
 	// MaxKeys is how many counts are kept: one for each key under each limit,
 	// and one for each key under each penalty that it violated. It must not be

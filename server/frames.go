@@ -2,7 +2,6 @@ package server
 
 import (
 	"bufio"
-	"context"
 	"crypto/tls"
 	"errors"
 	"net"
@@ -10,8 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/net/http2"
 )
 
 // A client of HTTP/2 may send spareFrames that bring nothing, such as a PING or empty
@@ -25,10 +22,8 @@ const (
 	mostSpare      = 10_000
 )
 
-// serveHTTP2 makes server serve HTTP/2 on connections that are watched. net/http bounds
-// neither how long the headers of a request may take there, nor how many frames that
-// bring nothing a client may send.
-func (s *Server) serveHTTP2(server *http.Server) error {
+// boundHTTP2 says what server may keep of a connection of HTTP/2.
+func boundHTTP2(server *http.Server) {
 	server.HTTP2 = &http.HTTP2Config{
 		MaxConcurrentStreams: 250,
 		// The smallest that there is: room for a whole frame is made when its first
@@ -38,39 +33,51 @@ func (s *Server) serveHTTP2(server *http.Server) error {
 		MaxReceiveBufferPerConnection: 256 << 10,
 		MaxReceiveBufferPerStream:     64 << 10,
 	}
-	h2 := new(http2.Server)
-	if err := http2.ConfigureServer(server, h2); err != nil {
-		return err
-	}
-	serve := func(w *watched, conn net.Conn, hs *http.Server, h http.Handler, plain bool) {
-		o := &http2.ServeConnOpts{BaseConfig: hs, Handler: h, SawClientPreface: plain}
-		if b, ok := h.(interface{ BaseContext() context.Context }); ok { // as net/http passes it on
-			o.Context = b.BaseContext()
-		}
-		defer w.stop()
-		h2.ServeConn(conn, o)
-	}
-	server.TLSNextProto["h2"] = func(hs *http.Server, c *tls.Conn, h http.Handler) {
-		w := s.watch(c, len(http2.ClientPreface))
-		serve(w, watchedTLS{w, c}, hs, h, false)
-	}
-	// This is how net/http hands on connections without TLS, of which it has read the
-	// preface.
-	const unencrypted = "unencrypted_http2"
-	if _, ok := server.TLSNextProto[unencrypted]; !ok {
-		return errors.New("golang.org/x/net/http2 does not serve HTTP/2 without TLS")
+}
+
+// unencrypted is the name under which net/http keeps what serves HTTP/2 on connections
+// without TLS whose preface was read. It is given the connection in a *tls.Conn whose
+// NetConn is an unencryptedConn.
+const unencrypted = "unencrypted_http2"
+
+type unencryptedConn interface{ UnencryptedNetConn() net.Conn }
+
+// carried is a connection on its way to what is called unencrypted.
+type carried struct{ net.Conn }
+
+// UnencryptedNetConn implements unencryptedConn.
+func (c carried) UnencryptedNetConn() net.Conn { return c.Conn }
+
+// watchHTTP2 puts a watched connection between net/http's HTTP/2 and each of its
+// connections, above TLS. net/http bounds neither how long the headers of a request may
+// take there, nor how many frames that bring nothing a client may send, and has no place
+// for who would. It must be called when net/http has set HTTP/2 up, which it has when it
+// calls BaseContext, before it takes the first connection. TestAttackHTTP2Frames fails
+// where net/http does this in another way.
+func (s *Server) watchHTTP2(server *http.Server) {
+	serve := server.TLSNextProto[unencrypted]
+	if serve == nil {
+		return // the program was told to do without HTTP/2, as by GODEBUG=http2server=0
 	}
 	server.TLSNextProto[unencrypted] = func(hs *http.Server, c *tls.Conn, h http.Handler) {
-		plain, ok := c.NetConn().(interface{ UnencryptedNetConn() net.Conn })
+		plain, ok := c.NetConn().(unencryptedConn)
 		if !ok {
 			_ = c.Close()
 			return
 		}
-		w := s.watch(plain.UnencryptedNetConn(), 0)
-		serve(w, w, hs, h, true)
+		w := s.watch(plain.UnencryptedNetConn(), "")
+		defer w.stop()
+		serve(hs, tls.Client(carried{w}, nil), h)
 	}
-	return nil
+	server.TLSNextProto["h2"] = func(hs *http.Server, c *tls.Conn, h http.Handler) {
+		w := s.watch(c, clientPreface)
+		defer w.stop()
+		serve(hs, tls.Client(carried{watchedTLS{w, c}}, nil), h)
+	}
 }
+
+// clientPreface comes before the first frame of a client.
+const clientPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 // watched is a connection of HTTP/2 whose frames are counted.
 type watched struct {
@@ -81,6 +88,7 @@ type watched struct {
 	headerTimeout time.Duration
 
 	// What was read: by one goroutine at a time.
+	preface string // what is still to come of it
 	in      frames
 	block   bool      // headers have begun and not ended
 	blocks  int       // so many have begun
@@ -105,10 +113,9 @@ type watchedTLS struct {
 
 func (w watchedTLS) ConnectionState() tls.ConnectionState { return w.tls.ConnectionState() }
 
-// watch watches c, of which so many bytes come before the first frame.
-func (s *Server) watch(c net.Conn, preface int) *watched {
-	w := &watched{Conn: c, metrics: s.metrics, headerTimeout: s.headerTimeout, spare: spareFrames, refills: time.Now()}
-	w.in.left = preface
+// watch watches c, of which preface is still to come before the first frame.
+func (s *Server) watch(c net.Conn, preface string) *watched {
+	w := &watched{Conn: c, preface: preface, metrics: s.metrics, headerTimeout: s.headerTimeout, spare: spareFrames, refills: time.Now()}
 	w.buffered = bufio.NewReaderSize(wire{w}, 4<<10)
 	return w
 }
@@ -121,13 +128,23 @@ type wire struct{ w *watched }
 
 func (r wire) Read(b []byte) (int, error) {
 	n, err := r.w.Conn.Read(b)
+	if k := min(n, len(r.w.preface)); k > 0 {
+		if string(b[:k]) != r.w.preface[:k] {
+			return 0, errPreface
+		}
+		r.w.preface = r.w.preface[k:]
+		n = copy(b, b[k:n])
+	}
 	if !r.w.came(b[:n]) {
 		return 0, errFrames
 	}
 	return n, err
 }
 
-var errFrames = errors.New("too many frames that bring nothing")
+var (
+	errFrames  = errors.New("too many frames that bring nothing")
+	errPreface = errors.New("this is not the preface of HTTP/2")
+)
 
 // came looks at what has come, and reports whether it is borne.
 func (w *watched) came(b []byte) bool {
@@ -150,10 +167,10 @@ func (w *watched) Write(b []byte) (int, error) {
 	n, err := w.Conn.Write(b)
 	var earned int64
 	w.out.read(b[:n], func(f *frames) {
-		switch http2.FrameType(f.head[3]) {
-		case http2.FrameData:
+		switch f.head[3] {
+		case frameData:
 			earned += framesEarned
-		case http2.FrameRSTStream: // what the headers of a malformed request have earned
+		case frameReset: // what the headers of a malformed request have earned
 			earned -= framesEarned + 1
 		}
 	}, func(*frames) {})
@@ -164,18 +181,17 @@ func (w *watched) Write(b []byte) (int, error) {
 }
 
 func (w *watched) frameCame(f *frames) {
-	flags := http2.Flags(f.head[4])
-	padded := flags.Has(http2.FlagDataPadded) // the same bit in headers
-	switch http2.FrameType(f.head[3]) {
-	case http2.FrameData:
+	padded := f.has(flagPadded)
+	switch f.head[3] {
+	case frameData:
 		if f.left > 0 && !(padded && f.left <= 256) { // all of which may be padding
 			return
 		}
-	case http2.FrameHeaders:
+	case frameHeaders:
 		w.block = true
 		w.blocks++
 		least := 3 // method, scheme and path
-		if flags.Has(http2.FlagHeadersPriority) {
+		if f.has(flagPriority) {
 			least += 5
 		}
 		if padded {
@@ -190,9 +206,9 @@ func (w *watched) frameCame(f *frames) {
 }
 
 func (w *watched) frameEnded(f *frames) {
-	switch http2.FrameType(f.head[3]) {
-	case http2.FrameHeaders, http2.FrameContinuation:
-		if http2.Flags(f.head[4]).Has(http2.FlagHeadersEndHeaders) { // the same bit in both
+	switch f.head[3] {
+	case frameHeaders, frameContinuation:
+		if f.has(flagEndHeaders) {
 			w.block = false
 		}
 	}
@@ -226,12 +242,26 @@ func (w *watched) stop() {
 	}
 }
 
+// Kinds of frames, and their flags; see RFC 9113.
+const (
+	frameData         = 0
+	frameHeaders      = 1
+	frameReset        = 3
+	frameContinuation = 9
+
+	flagEndHeaders = 4
+	flagPadded     = 8
+	flagPriority   = 32
+)
+
 // frames finds the frames in a stream of bytes.
 type frames struct {
 	head [9]byte
 	have int // bytes of head
 	left int // bytes of the frame, after the head
 }
+
+func (f *frames) has(flag byte) bool { return f.head[4]&flag != 0 }
 
 // read goes on with b. It calls began when the head of a frame is there, and ended when
 // all of it is.

@@ -96,8 +96,8 @@ func (s *Settings) FitMemory() Holdings {
 // maxOwed bounds what is kept of what was spent while the store is away.
 func (s *Settings) maxOwed(memory int64) int64 { return min(stint.DefaultMaxOwed, memory/32) }
 
-// log tells of h in one line.
-func (h *Holdings) log(l *slog.Logger) {
+// Log tells of h in one line, and warns where it is more than the memory.
+func (h *Holdings) Log(l *slog.Logger) {
 	args := []any{"memory", ByteSize(h.Memory).String(), "from", h.From, "sum", ByteSize(h.Sum()).String()}
 	for _, p := range h.Parts[1:] {
 		name := strings.ReplaceAll(strings.ReplaceAll(p.Name, ",", ""), " ", "_")

@@ -66,11 +66,7 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 	underWay, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer s.transports.closeIdle()
 	defer cut()
-	doors, err := s.doors(underWay, l)
-	if err != nil {
-		l.Close()
-		return err
-	}
+	doors := s.doors(underWay, l)
 	errs := make(chan error, 2*len(doors))
 	failed, fail := context.WithCancel(ctx)
 	defer fail()
@@ -122,14 +118,13 @@ type door struct {
 
 // doors are those that are served. Where bodies are small, so is the time to read
 // them.
-func (s *Server) doors(ctx context.Context, l Listeners) ([]door, error) {
+func (s *Server) doors(ctx context.Context, l Listeners) []door {
 	var all []door
-	var failed error
 	add := func(name string, l net.Listener, h func() http.Handler, readTimeout time.Duration) {
 		if l == nil {
 			return
 		}
-		server := s.httpServer(ctx, h())
+		server := s.httpServer(h())
 		server.ReadTimeout = readTimeout
 		server.Protocols = new(http.Protocols)
 		server.Protocols.SetHTTP1(true)
@@ -141,16 +136,17 @@ func (s *Server) doors(ctx context.Context, l Listeners) ([]door, error) {
 		secure := server.TLSConfig != nil
 		server.Protocols.SetHTTP2(secure)
 		server.Protocols.SetUnencryptedHTTP2(name == gatewayDoor) // for clients of gRPC without TLS
-		if secure || name == gatewayDoor {
-			failed = errors.Join(failed, s.serveHTTP2(server))
+		boundHTTP2(server)
+		server.BaseContext = func(net.Listener) context.Context {
+			s.watchHTTP2(server)
+			return ctx
 		}
 		all = append(all, door{s.atMost(name, l), server, secure})
 	}
 	add(gatewayDoor, l.Gateway, s.Gateway, 0)
 	add(checkDoor, l.Check, s.Check, 30*time.Second)
 	add(adminDoor, l.Admin, s.Admin, 30*time.Second)
-	add(probeDoor, l.Probes, s.Probes, 30*time.Second)
-	return all, failed
+	return all
 }
 
 func (d door) serve() error {
@@ -161,10 +157,9 @@ func (d door) serve() error {
 }
 
 // httpServer bounds what a slow or greedy client can hold.
-func (s *Server) httpServer(ctx context.Context, h http.Handler) *http.Server {
+func (s *Server) httpServer(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           h,
-		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: s.headerTimeout,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,

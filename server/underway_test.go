@@ -18,7 +18,7 @@ import (
 func TestAttackSlowBodies(t *testing.T) {
 	const bytes = 32 << 20
 	g := start(t, newServer(t, many, bounded(server.Instance{InFlight: 2000, Bytes: bytes})))
-	attackerHeap := strings.Repeat(" ", 1<<20)
+	piece := strings.Repeat(" ", 1<<20)
 	before := inUse()
 	var all []net.Conn
 	defer func() {
@@ -36,7 +36,7 @@ func TestAttackSlowBodies(t *testing.T) {
 		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
 		fmt.Fprintf(c, "POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", 2<<20)
 		for range 2 {
-			if _, err := io.WriteString(c, attackerHeap[:1<<20-1]); err != nil {
+			if _, err := io.WriteString(c, piece[:1<<20-1]); err != nil {
 				break // it was refused already
 			}
 		}
@@ -54,7 +54,7 @@ func TestAttackSlowBodies(t *testing.T) {
 	if held > bytes || refused < len(all)/2 {
 		t.Errorf("%d MiB held, want at most %d; %d of %d refused", held>>20, bytes>>20, refused, len(all))
 	}
-	g.answers2(t, "slow bodies")
+	g.answersChecks(t, "slow bodies")
 	if page := send(t, g.check, "GET", "/metrics").body; strings.Contains(page, `stint_overload_refusals_total{reason="bytes"} 0`+"\n") {
 		t.Error("no refusal is counted")
 	}
@@ -74,8 +74,8 @@ func TestAttackSlowBodies(t *testing.T) {
 	}
 }
 
-// answers2 is answers of the listeners but the gateway's.
-func (g *running) answers2(t *testing.T, during string) {
+// answersChecks is answers of the listeners but the gateway's.
+func (g *running) answersChecks(t *testing.T, during string) {
 	t.Helper()
 	if got := send(t, g.check, "POST", "/v1/check", "Host: x", "Content-Length: 22\r\n\r\n"+`{"client":"192.0.2.1"}`); got.StatusCode != 200 {
 		t.Errorf("check during %s: %s %s", during, got.Status, got.body)

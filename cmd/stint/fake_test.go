@@ -186,6 +186,7 @@ func (f *fake) status(*http.Request, doc) (int, any) {
 		"rules":    doc{"source": "file", "version": "a1b2c3d4e5f6", "number": 0, "count": 1, "enabled": true, "taken": at(0)},
 		"controls": doc{"number": 0, "problems": []any{}, "pending": []any{}},
 		"store":    doc{"kind": "memory", "ok": true, "shared": false, "decides": "store"},
+		"memory":   doc{"bytes": 1 << 30, "from": "cgroup", "sum": 886 << 20, "parts": []any{doc{"name": "keys", "most": 1000, "bytes": 250_000}}},
 		"findings": []any{}}
 	if f.state != "empty" {
 		started["rules"] = doc{"source": "fleet", "version": "a1b2c3d4e5f6", "number": 2, "count": 12, "enabled": false, "taken": at(0),

@@ -206,6 +206,7 @@ func serve(ctx context.Context, args []string, out io.Writer, errs *server.LogWr
 	holdings := settings.FitMemory()
 	ballast := heapFloor()
 	defer runtime.KeepAlive(ballast)
+	holdings.Log(log)
 	limitMemory(&holdings, len(ballast), log)
 	store, done, err := serveStore(&settings, log)
 	if err != nil {

@@ -124,7 +124,7 @@ func tellStatus(w io.Writer, s statusAnswer) {
 		lines.add("breaker", plain(s.Store.Breaker)+", "+several(s.Store.Instances, "instance"))
 	}
 	if m := s.Memory; m.Bytes > 0 { // of an instance that tells
-		lines.add("memory", fmt.Sprintf("%s of %s at most, by the %s", server.ByteSize(m.Sum), server.ByteSize(m.Bytes), plain(m.From)))
+		lines.add("memory", fmt.Sprintf("at most %s, for there are %s (%s)", server.ByteSize(m.Sum), server.ByteSize(m.Bytes), plain(m.From)))
 	}
 	for _, f := range s.Findings {
 		lines.add("finding", plain(f.Code)+" "+located(f.Where, f.Text))
