@@ -69,7 +69,7 @@ func (s *Settings) FitMemory() Holdings {
 			*to = min(max(h.Memory/share/each, least), most)
 		}
 	}
-	const listeners = 3
+	const listeners = 4
 	fit(&s.MaxKeys, 5, keyBytes, 10_000, stint.DefaultMaxKeys)
 	fit(&s.MaxConnections, 6, connectionBytes*listeners, 256, 50_000)
 	fit(&s.Instance.InFlight, 8, requestBytes, 500, defaultInFlight)

@@ -48,7 +48,6 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 		l.Close()
 		return err
 	}
-	s.holdings.log(s.log)
 	if a := &s.settings.Admin; l.Admin != nil && a.inTheClear(a.Listen, a.TLS) {
 		s.log.Warn("tokens travel in the clear: give the admin API tls, or an address such as 127.0.0.1:8090", "address", l.Admin.Addr().String())
 	}
@@ -146,6 +145,7 @@ func (s *Server) doors(ctx context.Context, l Listeners) []door {
 	add(gatewayDoor, l.Gateway, s.Gateway, 0)
 	add(checkDoor, l.Check, s.Check, 30*time.Second)
 	add(adminDoor, l.Admin, s.Admin, 30*time.Second)
+	add(probeDoor, l.Probes, s.Probes, 30*time.Second)
 	return all
 }
 

@@ -34,7 +34,7 @@ func TestAttackSlowBodies(t *testing.T) {
 		}
 		all = append(all, c)
 		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
-		fmt.Fprintf(c, "POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", 2<<20)
+		fmt.Fprintf(c, "POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", 2<<20)
 		for range 2 {
 			if _, err := io.WriteString(c, piece[:1<<20-1]); err != nil {
 				break // it was refused already
@@ -59,7 +59,7 @@ func TestAttackSlowBodies(t *testing.T) {
 	long := `{"client":"192.0.2.1"` + strings.Repeat(" ", 500<<10) + "}"
 	var got answer
 	for range 100 { // until it has seen that they left
-		if got = send(t, g.check, "POST", "/v1/check", "Host: x", fmt.Sprintf("Content-Length: %d\r\n\r\n", len(long))+long); got.StatusCode == http.StatusOK {
+		if got = send(t, g.check, "POST", "/v1/check", "Host: localhost", "Content-Type: application/json", fmt.Sprintf("Content-Length: %d\r\n\r\n", len(long))+long); got.StatusCode == http.StatusOK {
 			break
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -72,7 +72,7 @@ func TestAttackSlowBodies(t *testing.T) {
 // answersChecks is answers of the listeners but the gateway's.
 func (g *running) answersChecks(t *testing.T, during string) {
 	t.Helper()
-	if got := send(t, g.check, "POST", "/v1/check", "Host: x", "Content-Length: 22\r\n\r\n"+`{"client":"192.0.2.1"}`); got.StatusCode != 200 {
+	if got := send(t, g.check, "POST", "/v1/check", "Host: localhost", "Content-Type: application/json", "Content-Length: 22\r\n\r\n"+`{"client":"192.0.2.1"}`); got.StatusCode != 200 {
 		t.Errorf("check during %s: %s %s", during, got.Status, got.body)
 	}
 	if got := send(t, g.admin, "GET", "/v1/status", "Host: localhost"); got.StatusCode != 200 {

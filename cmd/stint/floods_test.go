@@ -40,7 +40,7 @@ var floods = []flood{
 		hold(ctx, s.check, send, "c", 50*time.Millisecond)
 	}},
 	{"bodies: checks of 2 MiB that never end", 200, func(ctx context.Context, s *served, _ int) {
-		head := fmt.Sprintf("POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", 2<<20)
+		head := fmt.Sprintf("POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", 2<<20)
 		hold(ctx, s.check, head+strings.Repeat(" ", 2<<20-1000), " ", 50*time.Millisecond)
 	}},
 	{"keys: each new, 4,000 bytes long, and banned", 8, func(ctx context.Context, s *served, n int) {
