@@ -8,9 +8,9 @@ import (
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
-// Ambiguity is a set of things in the target of a request that different servers read
-// in different ways, so that a rule may see one path and the application behind it
-// another. The zero Ambiguity is none of them.
+// Ambiguity is a set of things in the target and the method of a request that different
+// servers read in different ways, so that a rule may see one path and the application
+// behind it another. The zero Ambiguity is none of them.
 type Ambiguity uint16
 
 // If you add one, name it in ambiguities, describe it in doc.go, and add targets that
@@ -25,27 +25,26 @@ const (
 	// Semicolon is ; or %3B in a path. Java's servers drop it with what follows it in
 	// the segment.
 	Semicolon
-	// Control is an escape of a control character. Where a path goes through C, it
-	// ends at %00.
-	Control
 	// DoubleEncoding is an escape that holds another one when it has been decoded,
 	// such as %252F.
 	DoubleEncoding
 	// LeadingSlashes are two or more at the beginning. To many libraries a host
 	// follows them: new URL(target, base) in JavaScript, urlsplit in Python.
 	LeadingSlashes
-	// Fragment is a # in the path or the query. Some servers end them there.
-	Fragment
 	// NotUTF8 are bytes in a path that are no UTF-8.
 	NotUTF8
 	// QuerySemicolon is a ; in a query, where some servers take it for an &.
 	QuerySemicolon
+	// QueryNUL is %00 in a query. Where a parameter goes through C, it ends there.
+	QueryNUL
+	// MethodCase is a lower-case letter in the method. Many servers take post for POST.
+	MethodCase
 
 	// AnyAmbiguity is all of them.
 	AnyAmbiguity = 1<<iota - 1
-	// PathAmbiguity is what makes a path ambiguous, QueryAmbiguity a query.
-	PathAmbiguity  = AnyAmbiguity &^ QuerySemicolon
-	QueryAmbiguity = QuerySemicolon | Fragment
+	// QueryAmbiguity is what makes a query ambiguous, PathAmbiguity a path.
+	QueryAmbiguity = QuerySemicolon | QueryNUL
+	PathAmbiguity  = AnyAmbiguity &^ QueryAmbiguity &^ MethodCase
 )
 
 // ambiguities are their names in settings, and what a client is told of them.
@@ -53,16 +52,16 @@ var ambiguities = []struct {
 	is         Ambiguity
 	name, said string
 }{
-	{DotSegments, "dot_segments", `a segment "." or ".."`},
-	{EncodedSlash, "encoded_slash", "an encoded slash"},
-	{Backslash, "backslash", "a backslash"},
-	{Semicolon, "semicolon", "a semicolon"},
-	{Control, "control", "an encoded control character"},
-	{DoubleEncoding, "double_encoding", "an escape within an escape"},
-	{LeadingSlashes, "leading_slashes", "several slashes at its beginning"},
-	{Fragment, "fragment", "a #"},
-	{NotUTF8, "not_utf8", "bytes that are not UTF-8"},
+	{DotSegments, "dot_segments", `a segment "." or ".." in its path`},
+	{EncodedSlash, "encoded_slash", "an encoded slash in its path"},
+	{Backslash, "backslash", "a backslash in its path"},
+	{Semicolon, "semicolon", "a semicolon in its path"},
+	{DoubleEncoding, "double_encoding", "an escape within an escape in its path"},
+	{LeadingSlashes, "leading_slashes", "several slashes at the beginning of its path"},
+	{NotUTF8, "not_utf8", "bytes that are not UTF-8 in its path"},
 	{QuerySemicolon, "query_semicolon", "a semicolon in its query"},
+	{QueryNUL, "query_nul", "an encoded NUL in its query"},
+	{MethodCase, "method_case", "lower-case letters in its method"},
 }
 
 // String is the names of what is in a, separated by commas.
@@ -104,9 +103,9 @@ func (a Ambiguity) Words() string {
 }
 
 // Ambiguous is what makes in ambiguous to s: what is ambiguous in a path where an
-// expression of s uses request.path, and in a query where one uses request.query. A
-// rule that is off or in shadow mode refuses nothing, and does not count. 0: nothing
-// does.
+// expression of s uses request.path, in a query where one uses request.query, and in a
+// method where one uses request.method. A rule that is off or in shadow mode refuses
+// nothing, and does not count. 0: nothing does.
 //
 // Asks does not look at it. Who asks decides what comes of it.
 func (s *Set) Ambiguous(in *Input) Ambiguity {

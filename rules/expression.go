@@ -31,7 +31,7 @@ type expression struct {
 	// tells that one which does is true whatever that holds.
 	folded ref.Val
 	always bool
-	// reads is what of a request's target would make it read the wrong thing.
+	// reads is what of a request's target and method would make it read the wrong thing.
 	reads Ambiguity
 	// secrets are those that it names, and claims tells whether it uses claims.
 	secrets []secretUse
@@ -143,6 +143,8 @@ func readsOf(tree *ast.AST) (a Ambiguity) {
 			a |= PathAmbiguity
 		case "request.query":
 			a |= QueryAmbiguity
+		case "request.method":
+			a |= MethodCase
 		}
 	}
 	return a

@@ -147,6 +147,9 @@ func (s *Server) original(r *http.Request) (*http.Request, error) {
 	if method == "" {
 		return nil, fmt.Errorf("beside %s, the proxy must write %s", names.uri, names.method)
 	}
+	if _, err := rules.ReadMethod(method); err != nil {
+		return nil, fmt.Errorf("%s has characters that no method has", names.method)
+	}
 	host, err := oneLine(r.Header, names.host)
 	if err != nil {
 		return nil, err
