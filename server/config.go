@@ -60,9 +60,14 @@ type Settings struct {
 	// the URL of a proxy. Upstreams of h2c are always reached directly. JWT.KeysURL is
 	// reached in the same way.
 	UpstreamProxy string
-	// AllowAmbiguous is what is ambiguous in a request's path or query and passes
-	// nevertheless. All else is refused with 400 where a rule, a list or a route
-	// looks at the path or the query: see rules.ReadTarget.
+	// Upgrades are the protocols that a connection may switch to, as in the header
+	// Upgrade; the case of letters does not count. What a client offers beside them
+	// is not passed on, and its request is served in HTTP/1.1. None may carry requests
+	// of HTTP, which no rule would see. nil: none.
+	Upgrades []string
+	// AllowAmbiguous is what is ambiguous in a request's path, query or method and
+	// passes nevertheless. All else is refused with 400 where a rule, a list or a route
+	// looks at that: see rules.ReadTarget and rules.ReadMethod.
 	AllowAmbiguous rules.Ambiguity
 	// MaxHeld and MaxHold bound the requests of rules that shape; see
 	// httplimit.Middleware.
@@ -139,6 +144,7 @@ func DefaultSettings() Settings {
 
 		RememberedDenials: stint.DefaultMaxDenials,
 
+		Upgrades: []string{"websocket"},
 		MaxHeld:  1000,
 		MaxHold:  10 * time.Second,
 		Instance: Instance{InFlight: defaultInFlight},
@@ -200,6 +206,7 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 		"admin":              func(n *yamlnode.Node) { s.Admin.read(r, n) },
 		"headers":            func(n *yamlnode.Node) { s.readDialect(r, n) },
 		"upstream_proxy":     yamlnode.Parsed(r, &s.UpstreamProxy, parseProxy),
+		"upgrades":           readUpgrades(r, &s.Upgrades),
 		"ambiguous":          readAmbiguous(r, &s.AllowAmbiguous),
 		"routes": func(n *yamlnode.Node) {
 			r.Each(n, func(n *yamlnode.Node) { s.readRoute(r, n) })

@@ -228,8 +228,14 @@ func (s *Server) proxy(route *Route) http.Handler {
 		},
 		ModifyResponse: func(r *http.Response) error {
 			x := exchangeOf(r.Request)
+			switching := r.StatusCode == http.StatusSwitchingProtocols
+			if switching {
+				if err := wrongSwitch(r); err != nil {
+					return err
+				}
+			}
 			s.responded(r.Request.Context(), x, r.StatusCode)
-			if r.StatusCode == http.StatusSwitchingProtocols {
+			if switching {
 				x.leave() // it may last for days
 				x.upgraded = true
 				s.cutOff.upgraded.Add(1)
@@ -249,6 +255,7 @@ func (s *Server) proxy(route *Route) http.Handler {
 			httplimit.Problem(w, r, http.StatusBadRequest, err.Error())
 			return
 		}
+		t.keepUpgrade(r)
 		x.takeHeaders(w.Header())
 		proxy.ServeHTTP(w, r)
 	})
