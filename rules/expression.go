@@ -22,11 +22,8 @@ type expression struct {
 	// of how many; 0: that depends.
 	isList bool
 	parts  int
-	hashed bool // its value is a hash: of sha256 or hmac
-	// path is, of a program, the one path of a request for which it can be
-	// true, if onlyAt.
-	path   string
-	onlyAt bool
+	hashed bool   // its value is a hash: of sha256 or hmac
+	only   onlyAt // of a program
 	// folded is the value of a program that needs nothing of a request, always
 	// tells that one which does is true whatever that holds.
 	folded ref.Val
@@ -72,7 +69,7 @@ func (e *expression) eval(s *scope) (ref.Val, error) {
 
 // isTrue is the value of a bool expression; a missing one is false.
 func (e *expression) isTrue(s *scope) (bool, error) {
-	if e.onlyAt && s.in.Request != nil && s.in.Request.Path != e.path {
+	if e.only.not(s) {
 		return false, nil
 	}
 	v, err := e.eval(s)
@@ -125,7 +122,7 @@ func compiled(checked *cel.Ast) (*expression, error) {
 	if mayWorkHard(checked) {
 		options = append(options, cel.CostLimit(MaxWork))
 	}
-	e.path, e.onlyAt = onlyPath(tree, root)
+	e.only = onlyPath(tree, root)
 	var err error
 	if e.program, err = language().Program(checked, options...); err != nil {
 		return e, err

@@ -85,6 +85,7 @@ var language = sync.OnceValue(func() *cel.Env {
 	}
 	options = append(options, boundedText()...)
 	options = append(options, hashes()...)
+	options = append(options, folding()...)
 	for _, v := range variables {
 		options = append(options, cel.Variable(v.name, v.kind))
 	}

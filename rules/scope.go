@@ -19,6 +19,8 @@ type scope struct {
 
 	method, path, host, route, address, counted, operation, cost ref.Val
 
+	folded string // of the path; "": not known yet
+
 	headers, query textMap
 
 	claimed     map[string]any
@@ -92,6 +94,14 @@ func (s *scope) ofRequest(name string) (any, bool) {
 		return &s.query, true
 	}
 	return nil, false
+}
+
+// foldedPath is FoldPath of the request's path.
+func (s *scope) foldedPath() string {
+	if s.folded == "" {
+		s.folded = FoldPath(s.in.Request.Path)
+	}
+	return s.folded
 }
 
 func (s *scope) clientIP() ref.Val {
