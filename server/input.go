@@ -131,7 +131,7 @@ func (r *reader) request(q *question) error {
 	if err != nil {
 		return err
 	}
-	if hasControl(host) {
+	if strings.IndexByte(host, '\t') >= 0 || hasControl(host) {
 		return fmt.Errorf("host: %w", errControl)
 	}
 	to.Host = canonicalHost(host)
@@ -157,10 +157,10 @@ func (r *reader) request(q *question) error {
 	return nil
 }
 
-var errControl = errors.New("it has a control character, which no request can have there")
+var errControl = errors.New("it has a control character, which no request has there")
 
-// hasControl tells whether text cannot be the value of a header: it has a control
-// character other than a tab.
+// hasControl tells whether text has a control character other than a tab, so that it
+// cannot be the value of a header.
 func hasControl(text string) bool {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' && c != '\t' || c == 0x7f {
@@ -177,6 +177,9 @@ func (r *reader) headers(h http.Header) error {
 		key := http.CanonicalHeaderKey(name)
 		if _, twice := h[key]; twice {
 			return fmt.Errorf("%.60q is given twice", key)
+		}
+		if hasControl(name) {
+			return errControl
 		}
 		first := len(r.lines)
 		line := func() error {
