@@ -283,3 +283,51 @@ func overHTTP2(t *testing.T, addr string, fields []hpack.HeaderField) string {
 		}
 	}
 }
+
+// The proxies of examples/ pass websockets on, and nothing else.
+func TestUpgradeByProxies(t *testing.T) {
+	for _, p := range realProxies {
+		if p.binary == "nginx" { // which passes on none
+			continue
+		}
+		t.Run(p.binary, func(t *testing.T) {
+			stint := start(t, newServer(t, "trusted_proxies: [127.0.0.1/32]\n"+generous))
+			addr := p.start(t, stint.check, upstream(t, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Sec-Websocket-Accept", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")
+				w.Header().Set("Connection", "Upgrade")
+				w.Header().Set("Upgrade", r.Header.Get("Upgrade"))
+				w.WriteHeader(http.StatusSwitchingProtocols)
+			}).Host)
+			got := send(t, addr, "GET", "/chat", "Connection: Upgrade", "Upgrade: WebSocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
+			if got.StatusCode != 101 || !strings.EqualFold(got.Header.Get("Upgrade"), "websocket") {
+				t.Errorf("%s %v", got.Status, got.Header)
+			}
+		})
+	}
+}
+
+// The proxies of examples/ pass no upgrade to h2c on, either, which would be a tunnel
+// past what they ask Stint.
+func TestAttackH2CUpgradeByProxies(t *testing.T) {
+	for _, p := range realProxies {
+		t.Run(p.binary, func(t *testing.T) {
+			to, served := h2cUpstream(t)
+			stint := start(t, newServer(t, "trusted_proxies: [127.0.0.1/32]\n"+generous))
+			addr := p.start(t, stint.check, to.Host)
+			for _, headers := range [][]string{asH2C(t), {"Connection: Upgrade", "Upgrade: websocket, h2c"}, {"Connection: Upgrade", "Upgrade: h2c", "Upgrade: websocket"}} {
+				before := served.Load()
+				c := dial(t, addr)
+				defer c.Close()
+				got := c.send(t, "GET", "/", headers...)
+				if got.StatusCode == http.StatusSwitchingProtocols {
+					answered, err := tunnel(c, 20)
+					t.Errorf("%q: %d answered in a tunnel: %v", headers, answered, err)
+				}
+				// HAProxy refuses a websocket without its key.
+				if n := served.Load() - before; (n != 1 || got.StatusCode != 200) && (n != 0 || got.StatusCode != 400) {
+					t.Errorf("%q: %s, %d served", headers, got.Status, n)
+				}
+			}
+		})
+	}
+}
