@@ -15,7 +15,7 @@
 //	      gold: {times: 10}
 //	      free: {limits: [10 per 1m]}
 //	  - name: login
-//	    match: request.method == "POST" && request.path == "/login"
+//	    match: request.method == "POST" && request.path.is("/login")
 //	    key: client.ip
 //	    limits: [5 per 1m sliding_log, 100 per 1h]
 //
@@ -85,24 +85,31 @@
 //
 // request.path is a normal form of what the client sent, which [ReadTarget] makes:
 // escapes are decoded once, "//" is "/", and "." and ".." are resolved. So /a//b,
-// /%61/b and /a/b are one path. A slash at the end and the case of letters count:
-// where an application does not tell /login/ or /LOGIN from /login, a rule has to say
-// so. request.query is the query as browsers read it: only & separates, and an escape
-// that is malformed stands for itself. The target as it was sent is not to be seen:
-// one path has countless spellings, and each would count apart.
+// /%61/b and /a/b are one path. A slash at the end and the case of letters count.
+// request.query is the query as browsers read it: only & separates, and an escape that
+// is malformed stands for itself. The target as it was sent is not to be seen: one path
+// has countless spellings, and each would count apart.
 //
-// Some targets are read differently by different servers. An [Ambiguity] says why:
+// Many applications do not tell /login/, /LOGIN or /login;a from /login. A rule that
+// guards a path therefore says request.path.is("/login"), or request.path.under("/api")
+// for /api and all in it. Both compare folded paths: one form of all that some server
+// takes for the same; see [FoldPath]. request.path.folded() is that form, for a key or
+// for "in". In a safelist, and behind !, they let more pass than == does.
+//
+// A target with a # or a control character, in a path also an escaped one, is refused
+// wherever it comes from. Some targets and methods are read differently by different
+// servers. An [Ambiguity] says why:
 //
 //	dot_segments     /a/../login, however it is written
 //	encoded_slash    /a%2Flogin; here it is a slash
 //	backslash        /a\login, /a%5Clogin; here it is no slash
 //	semicolon        /login;a, /login%3Ba; here it is a part of the name
-//	control          /login%00
 //	double_encoding  /%256Cogin; here it is /%6Cogin
 //	leading_slashes  //host/login; here it is /host/login
-//	fragment         /login#a; here # is like any other character
 //	not_utf8         /%C0%AFlogin
 //	query_semicolon  ?a=1;user=me; here the value of a has a semicolon in it
+//	query_nul        ?user=me%00
+//	method_case      post; here it is not POST
 //
 // [Set.Ambiguous] tells whether any of that could mislead the set's expressions. A
 // server refuses such requests unless its settings allow it.
@@ -183,7 +190,7 @@
 //
 //	rules:
 //	  - name: guessing
-//	    match: request.path == "/login"
+//	    match: request.path.is("/login")
 //	    key: client.ip
 //	    penalty: {on_status: [401], ban_after: 20, ban_for: 1h}
 //

@@ -108,6 +108,18 @@ rules:
 	}
 }
 
+// An explanation tells where a rule compares a path with == that some server takes for
+// the same.
+func TestExplainOtherSpelling(t *testing.T) {
+	s := parse(t, `rules: [{name: login, match: request.method == "POST" && request.path == "/login", key: client.ip, limits: [5 per 1m]}]`)
+	for path, told := range map[string]bool{"/Login/": true, "/login;a": true, "/login": false, "/logout": false} {
+		e, err := s.Explain(&rules.Input{Request: &rules.Request{Method: "POST", Path: path}})
+		if err != nil || strings.Contains(e.Rules[0].Why, `request.path.is("/login") is true of it`) != told {
+			t.Errorf("%s: %s, %v", path, e.Rules[0].Why, err)
+		}
+	}
+}
+
 // One path at which a rule can apply is found before the rule is evaluated, and nothing
 // changes by that: is says the same behind a double negation, where it is not found.
 func TestIsWithinOrWithout(t *testing.T) {

@@ -42,8 +42,8 @@ func (in *Input) check() error {
 // Request is the HTTP request. What no expression uses costs nothing.
 type Request struct {
 	Method, Host string
-	// Path is in the normal form that ReadTarget makes, and Ambiguous what that
-	// found.
+	// Path is in the normal form that ReadTarget makes, and Ambiguous what that and
+	// ReadMethod found.
 	Path      string
 	Ambiguous Ambiguity
 	// Route is the name of the gateway's route that the request takes; empty: it has

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -17,11 +18,14 @@ func (e *expression) whyFalse(sc *scope) string {
 	if v == nil && err == nil {
 		return "match needs " + e.whatIsMissing(sc)
 	}
-	part := e.falsePart(sc)
-	if part == "" {
-		return "match is false: " + clip(e.source)
+	why := "match is false: " + clip(e.source)
+	if part := e.falsePart(sc); part != "" {
+		why = "match is false, because this part of it is: " + clip(part)
 	}
-	return "match is false, because this part of it is: " + clip(part)
+	if e.only.known && e.only.not(sc) && sc.foldedPath() == FoldPath(e.only.path) {
+		why += fmt.Sprintf("; to some servers this path is %q, and request.path.is(%[1]q) is true of it", clip(e.only.path))
+	}
+	return why
 }
 
 // falsePart is the first of the parts joined by && that is false; empty where
