@@ -4,6 +4,8 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"net/textproto"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,7 +36,10 @@ func (s *Server) decideHTTP(r *http.Request, hold time.Duration) (httplimit.Answ
 	if err != nil {
 		return httplimit.Answer{}, err
 	}
-	clients, host := s.clients(), canonicalHost(r.Host)
+	clients, host, header := s.clients(), canonicalHost(r.Host), r.Header
+	if x != nil && !x.wrapped {
+		header = passedOn(header)
+	}
 	in := rules.Input{
 		Request: &rules.Request{
 			Method:    r.Method,
@@ -42,7 +47,7 @@ func (s *Server) decideHTTP(r *http.Request, hold time.Duration) (httplimit.Answ
 			Ambiguous: target.Ambiguous,
 			Host:      host,
 			Route:     s.takeRoute(x, host, target.Path),
-			Header:    r.Header,
+			Header:    header,
 			RawQuery:  target.RawQuery,
 		},
 		Client: clients.Addr(r),
@@ -59,6 +64,27 @@ func (s *Server) decideHTTP(r *http.Request, hold time.Duration) (httplimit.Answ
 		x.watching, x.counters = v.watching, v.counters
 	}
 	return s.answer(&v), nil
+}
+
+// passedOn is h without the headers that Connection names, which a ReverseProxy passes
+// to nobody; Upgrade stays for rules about WebSockets. The address of a client is
+// looked for in h itself: a client that names X-Forwarded-For would else be taken for
+// the proxy.
+func passedOn(h http.Header) http.Header {
+	kept := h
+	for _, line := range h["Connection"] {
+		for name := range strings.SplitSeq(line, ",") {
+			name = http.CanonicalHeaderKey(textproto.TrimString(name))
+			if _, ok := kept[name]; !ok || name == "Upgrade" {
+				continue
+			}
+			if len(kept) == len(h) {
+				kept = maps.Clone(h)
+			}
+			delete(kept, name)
+		}
+	}
+	return kept
 }
 
 func (s *Server) clients() httplimit.Clients {
