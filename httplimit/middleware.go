@@ -90,6 +90,9 @@ const (
 // to be held in. m is read when Wrap is called. It panics if dialects
 // are combined that do not go together.
 //
+// A handler of h2c must be around this one, and not within: it takes a connection over,
+// and the requests in it would not come by here.
+//
 // A request that is held sees its client leave, and gives back what it took but its
 // place in the queue, only where net/http sees that: with HTTP/1, once the request's
 // body has been read or if it has none.

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
+
+	"golang.org/x/net/http2/hpack"
 
 	"github.com/stintdev/stint/server"
 )
@@ -19,6 +22,17 @@ var entrances = []struct {
 }{
 	{"gateway", func(t *testing.T, g *running, method, target string) int {
 		return send(t, g.gateway, method, target).StatusCode
+	}},
+	{"gateway, HTTP/2", func(t *testing.T, g *running, method, target string) int {
+		if target == "#" || !strings.HasPrefix(target, "/") {
+			return 400 // net/http has no such request
+		}
+		said := overHTTP2(t, g.gateway, []hpack.HeaderField{{Name: ":method", Value: method}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: target}, {Name: ":authority", Value: "example.com"}})
+		status, err := strconv.Atoi(said)
+		if err != nil {
+			t.Errorf("%s %s: %s", method, target, said)
+		}
+		return status
 	}},
 	{"authorize as nginx", func(t *testing.T, g *running, method, target string) int {
 		return send(t, g.check, "GET", "/v1/authorize", "X-Original-Method: "+method, "X-Original-URI: "+target, "X-Forwarded-For: 127.0.0.1").StatusCode
