@@ -44,7 +44,7 @@ func ReadTarget(target string) (Target, error) {
 		switch c := origin[i]; {
 		case c == '#':
 			return Target{}, errFragment
-		case isControl(c):
+		case isControl(rune(c)):
 			return Target{}, errControl
 		}
 	}
@@ -59,7 +59,7 @@ func ReadTarget(target string) (Target, error) {
 		if err != nil {
 			return Target{}, err
 		}
-		if strings.ContainsFunc(decoded, func(c rune) bool { return c < utf8.RuneSelf && isControl(byte(c)) }) {
+		if strings.ContainsFunc(decoded, isControl) {
 			return Target{}, errControl
 		}
 		t.Path, t.Ambiguous = CleanPath(decoded), pathAmbiguity(t.RawPath, decoded)
@@ -73,7 +73,7 @@ var (
 	errControl  = errors.New("it has a control character")
 )
 
-func isControl(c byte) bool { return c < ' ' || c == 0x7f }
+func isControl(c rune) bool { return c < ' ' || c == 0x7f }
 
 // AmbiguousQuery is what is ambiguous in a query as it was sent.
 func AmbiguousQuery(raw string) (a Ambiguity) {
