@@ -84,7 +84,7 @@ func (s *Set) Asks(in *Input, out *Matches) error {
 		return nil
 	}
 	if s.bans.entries != nil {
-		if ban, left := s.bans.longest(out.scope.client); ban != nil {
+		if ban, left := s.bans.longest(out.scope.client, s.instance); ban != nil {
 			out.banned(nil, ban, left)
 			return nil
 		}

@@ -59,7 +59,7 @@ func (s *Set) Explain(in *Input) (Explanation, error) {
 		x.List, x.Entry = list, entry.String()
 		return x, nil
 	}
-	if x.Ban, _ = s.bans.longest(sc.client); x.Ban != nil {
+	if x.Ban, _ = s.bans.longest(sc.client, s.instance); x.Ban != nil {
 		return x, nil
 	}
 	x.Rules = make([]RuleExplanation, len(s.Rules))

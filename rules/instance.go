@@ -1,6 +1,10 @@
 package rules
 
-import "cel.dev/cel-go/common/types"
+import (
+	"time"
+
+	"cel.dev/cel-go/common/types"
+)
 
 // Instance is what an instance adds to what requests say. The zero Instance adds
 // nothing.
@@ -12,11 +16,23 @@ type Instance struct {
 	// needs the claims, at most once for each request. Several goroutines may call it
 	// at once, and nobody changes what it returns.
 	Claims func(*Request) map[string]any
+	// Now is the time by which entries of Controls end, which in a fleet is the same on
+	// every instance; nil: time.Now. Several goroutines may call it at once.
+	Now func() time.Time
+}
+
+// now is i's time; i may be nil.
+func (i *Instance) now() time.Time {
+	if i == nil || i.Now == nil {
+		return time.Now()
+	}
+	return i.Now()
 }
 
 // On is s as it decides on an instance. An error tells every place where s names a
 // secret that i does not have. s is not changed. Controls that are added afterwards, by
-// With, are looked at in the same way; those that s has already are not.
+// With, are looked at in the same way, and end by i's time; those that s has already are
+// not.
 func (s *Set) On(i *Instance) (*Set, error) {
 	if err := s.lacking(i.Secrets); err != nil {
 		return nil, err

@@ -51,7 +51,7 @@ func newOverlay(s *Set) *overlay {
 		compiler: compiler{headerNames: set.headerNames},
 		base:     s,
 		set:      &set,
-		now:      time.Now(),
+		now:      s.instance.now(),
 		rules:    make(map[string]int, len(s.Rules)),
 		ids:      map[string]bool{},
 		changed:  map[change][]*stint.Limit{},
@@ -251,7 +251,7 @@ func (o *overlay) ban(b *Ban) error {
 	if err != nil {
 		return err
 	}
-	bans := &r.changes().bans
+	bans := &o.changes(r).bans
 	if *bans == nil {
 		*bans = map[string]*Ban{}
 	}

@@ -139,7 +139,7 @@ func (s *Server) addBan(c *call) (int, any, error) {
 	}
 	b := rules.Ban{Rule: t.rule, Key: t.key, Network: t.network}
 	if err == nil {
-		b.Note, err = in.note(c)
+		b.Note, err = in.note(c, s.clock.now())
 	}
 	if err != nil {
 		return 0, nil, err
@@ -210,7 +210,7 @@ func (s *Server) liftBans(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	ch := change[[]rules.Ban]{action: "lift bans", reason: reason, edit: t.lift(time.Now().UTC())}
+	ch := change[[]rules.Ban]{action: "lift bans", reason: reason, edit: t.lift(s.clock.now().UTC())}
 	if penalty != nil {
 		ch.store = func(ctx context.Context) error { return s.limiter.Pardon(ctx, string(t.key), penalty) }
 	}

@@ -46,7 +46,7 @@ func (s *Server) addOverride(c *call) (int, any, error) {
 		o.Key, err = s.counted(o.Rule, o.Key)
 	}
 	if err == nil {
-		o.Note, err = in.note(c)
+		o.Note, err = in.note(c, s.clock.now())
 	}
 	if err != nil {
 		return 0, nil, err
@@ -129,7 +129,7 @@ func (s *Server) addListed(c *call) (int, any, error) {
 		err = c.fields(append(in.fields(), textField("network", &l.Network), textField("match", &l.Match))...)
 	}
 	if err == nil {
-		l.Note, err = in.note(c)
+		l.Note, err = in.note(c, s.clock.now())
 	}
 	if err != nil {
 		return 0, nil, err

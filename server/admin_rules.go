@@ -159,7 +159,7 @@ func (s *Server) push(c *call, action string, v *version, after int64) (int, any
 		return 0, nil, unavailable(err)
 	}
 	s.live.mu.Lock()
-	v.At, v.number = s.live.rules.seen.after(), after+1
+	v.At, v.number = s.live.rules.seen.after(s.clock.now()), after+1
 	s.live.mu.Unlock()
 	if err := v.encode(); err != nil {
 		return 0, nil, err

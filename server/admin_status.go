@@ -68,6 +68,9 @@ type storeStatusJSON struct {
 	// Decides is "store", or "on_store_error" where rules decide without it.
 	Decides   string `json:"decides"`
 	Namespace string `json:"namespace,omitempty"`
+	// ClockAhead is how far this machine's clock is ahead of the store's; nil: the
+	// store's was not read.
+	ClockAhead *int64 `json:"clock_ahead_us,omitempty"`
 }
 
 func (s *Server) showStatus(c *call) (int, any, error) {
@@ -110,6 +113,10 @@ func (s *Server) storeStatus(ctx context.Context) storeStatusJSON {
 	if s.fallback != nil {
 		j.Breaker, j.Instances = s.fallback.State().String(), s.fallback.Live()
 		j.Namespace = s.settings.Namespace
+	}
+	if s.clock.isKnown() {
+		ahead := s.clock.ahead().Microseconds()
+		j.ClockAhead = &ahead
 	}
 	err := s.storeError()
 	if err == nil && s.fallback != nil { // what was true a second ago may not be now

@@ -43,7 +43,7 @@ type change[T any] struct {
 // merged when the store is back.
 func commit[T any](s *Server, c *call, ch change[T]) (replaced T, alone, err error) {
 	p := &pending{
-		who: c.who.Name, action: ch.action, reason: ch.reason, at: time.Now().UTC(), store: ch.store,
+		who: c.who.Name, action: ch.action, reason: ch.reason, at: s.clock.now().UTC(), store: ch.store,
 		edit: func(now *rules.Controls) ([]string, error) {
 			_, ids, err := ch.edit(now)
 			return ids, err
@@ -109,10 +109,12 @@ func (s *Server) write(ctx context.Context, p *pending, edit func(*rules.Control
 	base, seen, waiting := s.live.base, s.live.controls.seen, slices.Clone(s.live.pending)
 	s.live.mu.Unlock()
 	controls := seen.controls()
-	controls.Expire(time.Now().Add(-clockSlack), keepLifts)
+	if !s.shared || s.clock.isKnown() {
+		controls.Expire(s.clock.now().Add(-clockSlack), keepLifts)
+	}
 	before := compact(controls)
 	merged, dropped := mergeInto(controls, waiting)
-	v := &version{At: seen.after(), number: seen.number + 1}
+	v := &version{At: seen.after(s.clock.now()), number: seen.number + 1}
 	if p != nil {
 		if err := tryEdit(base, controls, edit); err != nil {
 			return false, err
@@ -171,9 +173,9 @@ func tryEdit(base *rules.Set, controls *rules.Controls, edit func(*rules.Control
 	return nil
 }
 
-// clockSlack is for how long what has ended stays among the controls: by a clock that
-// is behind this one it has not ended yet, and must not end because another
-// instance made a change.
+// clockSlack is for how long what has ended by the clock of the store stays among the
+// controls: that clock may be set back, or another server's may count after a failover,
+// and then it has not ended yet.
 const clockSlack = time.Hour
 
 // noteInput is what a caller says of an entry.
@@ -185,9 +187,9 @@ func (n *noteInput) fields() []field {
 	return []field{textField("for", &n.spell), textField("until", &n.until), reasonField("reason", &n.reason)}
 }
 
-// note is the entry's own, made now by c's caller.
-func (n *noteInput) note(c *call) (rules.Note, error) {
-	now := time.Now().UTC()
+// note is the entry's own, made now, by the time of the fleet, by c's caller.
+func (n *noteInput) note(c *call, now time.Time) (rules.Note, error) {
+	now = now.UTC()
 	note := rules.Note{ID: newID(), Reason: n.reason, Author: c.who.Name, At: now}
 	switch {
 	case n.spell != "" && n.until != "":

@@ -92,7 +92,7 @@ func (s *Server) Follow(ctx context.Context) {
 func (s *Server) look(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, followTimeout)
 	defer cancel()
-	var err error
+	err := s.lookAtClock(bounded)
 	for _, f := range s.live.followed {
 		if e := s.lookAt(bounded, f); e != nil {
 			err = errors.Join(err, fmt.Errorf("%s: %w", f.name, e))
@@ -192,8 +192,8 @@ func (v *version) is(other *version) bool {
 
 // after is an instant for the version that is made on v: now, but for clocks that
 // differ.
-func (v *version) after() time.Time {
-	now := time.Now().UTC()
+func (v *version) after(now time.Time) time.Time {
+	now = now.UTC()
 	if least := v.At.Add(time.Microsecond); now.Before(least) {
 		return least
 	}

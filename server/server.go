@@ -40,6 +40,7 @@ type Server struct {
 	settings   Settings
 	set        atomic.Pointer[served]
 	live       live
+	clock      clock
 	changing   sync.Mutex            // held while the controls are changed or merged
 	syncError  atomic.Pointer[error] // why the last look at the documents failed; nil: it did not
 	documents  Documents
@@ -116,7 +117,7 @@ func New(c Config) *Server {
 		s.live.followed = append(s.live.followed, &s.live.rules)
 	}
 	s.secrets = newSecretFiles(&c.Settings)
-	s.own.Secrets = s.secrets.to
+	s.own.Secrets, s.own.Now = s.secrets.to, s.clock.now
 	if j := c.Settings.JWT; j != nil {
 		s.claims = newTokenReader(j, s)
 		s.own.Claims = s.claims.claimsOf
