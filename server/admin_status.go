@@ -41,6 +41,11 @@ type refusedJSON struct {
 type controlsStatusJSON struct {
 	Number   int64                `json:"number"`
 	Problems []controlProblemJSON `json:"problems"`
+	// Source is where they come from; see Server.controlsFrom. Read is when those of
+	// state_dir were read from the store, and StateError why nothing can be kept there.
+	Source     string     `json:"source"`
+	Read       *time.Time `json:"read,omitempty"`
+	StateError string     `json:"state_error,omitempty"`
 	// Pending are the changes that are in force at this instance alone.
 	Pending []pendingJSON `json:"pending"`
 }
@@ -82,7 +87,7 @@ func (s *Server) showStatus(c *call) (int, any, error) {
 			Source: now.source(), Version: now.set.Version, Number: now.number,
 			Count: len(now.set.Rules), Enabled: now.set.Enabled, Taken: now.taken.UTC(),
 		},
-		Controls: controlsStatusJSON{now.changed, []controlProblemJSON{}, []pendingJSON{}},
+		Controls: controlsStatusJSON{Number: now.changed, Source: s.controlsFrom(), Read: s.standIn.Load(), Problems: []controlProblemJSON{}, Pending: []pendingJSON{}},
 		Store:    s.storeStatus(c.Context()),
 		Findings: append([]rules.Finding{}, s.Findings()...),
 	}
@@ -90,8 +95,13 @@ func (s *Server) showStatus(c *call) (int, any, error) {
 	if now.refused != nil {
 		j.Rules.Refused = &refusedJSON{now.refused.at.UTC(), now.refused.err.Error()}
 	}
+	if s.keeper != nil {
+		if err := s.keeper.failure.Load(); err != nil {
+			j.Controls.StateError = (*err).Error()
+		}
+	}
 	for _, p := range now.pending {
-		j.Controls.Pending = append(j.Controls.Pending, pendingJSON{p.at, p.who, p.action, p.reason})
+		j.Controls.Pending = append(j.Controls.Pending, pendingJSON{p.At, p.Who, p.Action, p.Reason})
 	}
 	for _, p := range now.problems {
 		j.Controls.Problems = append(j.Controls.Problems, controlProblemJSON(p))

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -85,6 +86,14 @@ type Settings struct {
 	// ViolationsHeader tells clients that are refused in Stint-Violations how many
 	// violations count.
 	ViolationsHeader bool
+	// StateDir is a directory in which this instance, and no other, keeps what it has
+	// seen last of what the fleet shares, and the changes that the store has not got. What
+	// is there stands in when the instance starts while the store is away, and where Store
+	// is "memory" it is what was changed before. Empty: nothing is kept.
+	StateDir string
+	// ReadyWithoutControls is whether /readyz answers 200 before what the fleet shares was
+	// read once, from the store or, where that is away, from StateDir.
+	ReadyWithoutControls bool
 	// RulesFrom is where this instance takes its rules from.
 	RulesFrom RulesFrom
 	// Secrets are for the function hmac in expressions.
@@ -144,11 +153,12 @@ func DefaultSettings() Settings {
 
 		RememberedDenials: stint.DefaultMaxDenials,
 
-		Upgrades: []string{"websocket"},
-		MaxHeld:  1000,
-		MaxHold:  10 * time.Second,
-		Instance: Instance{InFlight: defaultInFlight},
-		Admin:    Admin{Listen: "127.0.0.1:8090"},
+		Upgrades:             []string{"websocket"},
+		ReadyWithoutControls: true,
+		MaxHeld:              1000,
+		MaxHold:              10 * time.Second,
+		Instance:             Instance{InFlight: defaultInFlight},
+		Admin:                Admin{Listen: "127.0.0.1:8090"},
 	}
 }
 
@@ -177,37 +187,39 @@ func ReadSettingsFiles(files []rules.File, checkStore func(address string) error
 func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(address string) error) {
 	before := r.Problems()
 	fields := r.Mapping(n, yamlnode.Fields{
-		"listen":             yamlnode.Parsed(r, &s.Listen, parseListen),
-		"check_listen":       yamlnode.Parsed(r, &s.CheckListen, parseListenOrOff),
-		"probe_listen":       yamlnode.Parsed(r, &s.ProbeListen, parseListenOrOff),
-		"store":              r.Text(&s.Store),
-		"namespace":          yamlnode.Parsed(r, &s.Namespace, ParseNamespace),
-		"max_keys":           r.Int64(&s.MaxKeys, 1, 1<<31),
-		"decision_timeout":   r.Period(&s.DecisionTimeout),
-		"breaker":            readBreaker(r, &s.Breaker),
-		"instances":          r.Int64(&s.Instances, 1, 100_000),
-		"remembered_denials": r.Int64(&s.RememberedDenials, 0, 1<<24),
-		"upstream_timeout":   r.Period(&s.UpstreamTimeout),
-		"stop_delay":         r.Period(&s.StopDelay),
-		"stop_timeout":       r.Period(&s.StopTimeout),
-		"client_header":      yamlnode.Parsed(r, &s.ClientHeader, parseHeader),
-		"max_held":           r.Int64(&s.MaxHeld, 1, 1<<20),
-		"max_hold":           r.Period(&s.MaxHold),
-		"instance":           func(n *yamlnode.Node) { s.Instance.read(r, n) },
-		"max_connections":    r.Int64(&s.MaxConnections, 1, 1<<31),
-		"degraded_header":    r.Bool(&s.DegradedHeader),
-		"violations_header":  r.Bool(&s.ViolationsHeader),
-		"rules":              yamlnode.Parsed(r, &s.RulesFrom, ParseRulesFrom),
-		"secrets":            readSecrets(r, &s.Secrets),
-		"jwt":                readJWT(r, &s.JWT),
-		"tls":                readTLS(r, &s.TLS),
-		"check_tls":          readTLS(r, &s.CheckTLS),
-		"check":              r.Skip,
-		"admin":              func(n *yamlnode.Node) { s.Admin.read(r, n) },
-		"headers":            func(n *yamlnode.Node) { s.readDialect(r, n) },
-		"upstream_proxy":     yamlnode.Parsed(r, &s.UpstreamProxy, parseProxy),
-		"upgrades":           readUpgrades(r, &s.Upgrades),
-		"ambiguous":          readAmbiguous(r, &s.AllowAmbiguous),
+		"listen":                 yamlnode.Parsed(r, &s.Listen, parseListen),
+		"check_listen":           yamlnode.Parsed(r, &s.CheckListen, parseListenOrOff),
+		"probe_listen":           yamlnode.Parsed(r, &s.ProbeListen, parseListenOrOff),
+		"store":                  r.Text(&s.Store),
+		"namespace":              yamlnode.Parsed(r, &s.Namespace, ParseNamespace),
+		"max_keys":               r.Int64(&s.MaxKeys, 1, 1<<31),
+		"decision_timeout":       r.Period(&s.DecisionTimeout),
+		"breaker":                readBreaker(r, &s.Breaker),
+		"instances":              r.Int64(&s.Instances, 1, 100_000),
+		"remembered_denials":     r.Int64(&s.RememberedDenials, 0, 1<<24),
+		"upstream_timeout":       r.Period(&s.UpstreamTimeout),
+		"stop_delay":             r.Period(&s.StopDelay),
+		"stop_timeout":           r.Period(&s.StopTimeout),
+		"client_header":          yamlnode.Parsed(r, &s.ClientHeader, parseHeader),
+		"max_held":               r.Int64(&s.MaxHeld, 1, 1<<20),
+		"max_hold":               r.Period(&s.MaxHold),
+		"instance":               func(n *yamlnode.Node) { s.Instance.read(r, n) },
+		"max_connections":        r.Int64(&s.MaxConnections, 1, 1<<31),
+		"degraded_header":        r.Bool(&s.DegradedHeader),
+		"violations_header":      r.Bool(&s.ViolationsHeader),
+		"rules":                  yamlnode.Parsed(r, &s.RulesFrom, ParseRulesFrom),
+		"secrets":                readSecrets(r, &s.Secrets),
+		"jwt":                    readJWT(r, &s.JWT),
+		"tls":                    readTLS(r, &s.TLS),
+		"check_tls":              readTLS(r, &s.CheckTLS),
+		"check":                  r.Skip,
+		"admin":                  func(n *yamlnode.Node) { s.Admin.read(r, n) },
+		"headers":                func(n *yamlnode.Node) { s.readDialect(r, n) },
+		"upstream_proxy":         yamlnode.Parsed(r, &s.UpstreamProxy, parseProxy),
+		"upgrades":               readUpgrades(r, &s.Upgrades),
+		"ambiguous":              readAmbiguous(r, &s.AllowAmbiguous),
+		"state_dir":              yamlnode.Parsed(r, &s.StateDir, parseStateDir),
+		"ready_without_controls": r.Bool(&s.ReadyWithoutControls),
 		"routes": func(n *yamlnode.Node) {
 			r.Each(n, func(n *yamlnode.Node) { s.readRoute(r, n) })
 		},
@@ -240,6 +252,13 @@ func parseListen(text string) (string, error) {
 	}
 	if _, err := net.LookupPort("tcp", port); err != nil {
 		return "", fmt.Errorf("address %.60q: the port must be 0 to 65535, or the name of a service", text)
+	}
+	return text, nil
+}
+
+func parseStateDir(text string) (string, error) {
+	if text == "" || strings.ContainsRune(text, 0) {
+		return "", errors.New("state_dir: want a directory such as /var/lib/stint")
 	}
 	return text, nil
 }

@@ -61,7 +61,7 @@ func readSmall(path string) ([]byte, error) {
 // name. Run does it where it was not done. Until then, no token is known, no claim, a
 // request that a rule needs a secret for is an error, and upstreams with files for TLS
 // are not reached. It returns an error, too, if the rules name secrets that the settings
-// do not have.
+// do not have. What is kept in the settings' StateDir is in force when it returns.
 func (s *Server) Open() error {
 	s.files.Lock()
 	defer s.files.Unlock()
@@ -100,6 +100,9 @@ func (s *Server) Open() error {
 		}
 	}
 	if err := s.openUpstreams(); err != nil {
+		return err
+	}
+	if err := s.openState(); err != nil {
 		return err
 	}
 	s.certificates = certificates

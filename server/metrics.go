@@ -43,7 +43,7 @@ type metrics struct {
 	storeTimeouts, storeErrors  prometheus.Counter
 	badRequests                 prometheus.Counter
 	reloadsTaken, reloadsFailed prometheus.Counter
-	syncFailures                prometheus.Counter
+	stateFailures, syncFailures prometheus.Counter
 	breakerOpened               prometheus.Counter
 	auditDropped                prometheus.Counter
 
@@ -113,6 +113,7 @@ func newMetrics(s *Server) *metrics {
 	m.breakerOpened = counter("stint_breaker_opened_total", "Times that the store failed so often that it is not asked until it answers again.")
 	m.auditDropped = counter("stint_audit_lines_dropped_total", "Lines about changes that the log did not take.")
 	m.syncFailures = counter("stint_sync_failures_total", "Times that this instance could not ask what the fleet shares; it keeps what it has.")
+	m.stateFailures = counter("stint_state_failures_total", "Times that what the next start needs could not be written to state_dir.")
 	tokens := vec("stint_client_tokens_total", "Tokens of clients that a rule looked at, by whether they were valid.", "result")
 	m.tokensValid, m.tokensInvalid = tokens.WithLabelValues("valid"), tokens.WithLabelValues("invalid")
 	m.keysFailed = counter("stint_jwks_failures_total", "Times that the keys of tokens could not be fetched from jwks_url; those of before stay.")

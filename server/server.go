@@ -37,38 +37,43 @@ type Config struct {
 // Server decides requests by rules. It is made by New and may be used from many
 // goroutines at once.
 type Server struct {
-	settings   Settings
-	set        atomic.Pointer[served]
-	live       live
-	clock      clock
-	changing   sync.Mutex            // held while the controls are changed or merged
-	syncError  atomic.Pointer[error] // why the last look at the documents failed; nil: it did not
-	documents  Documents
-	shared     bool // documents are others' too
-	bans       bans
-	roll       roll
-	started    time.Time
-	metrics    *metrics
-	limiter    *stint.Limiter
-	decider    *stint.Limiter        // the same, or where it fails something in its stead
-	fallback   *stint.Fallback       // under decider; nil: limiter decides
-	local      *stint.Memory         // what fallback goes by without the store
-	denials    *stint.Denials        // between the two; nil: nothing is remembered
-	leases     *stint.Leases         // before both; nil: nothing is charged ahead
-	pulse      atomic.Pointer[pulse] // of a store that may fail; nil: nobody has asked yet
-	whyOpen    atomic.Pointer[error] // why the breaker opened last; nil: it never did
-	instance   *instance
-	transports transports
-	routes     routes
-	log        *slog.Logger
-	errorLog   *log.Logger
-	complaints stint.Limiter // of s.log, see complain
-	stopping   atomic.Bool
-	closing    sync.Once
-	cutOff     cutOff
-	found      func() []rules.Finding // beside the rules; nil: nothing is
-	dropped    func() int64           // lines of log; nil: nobody knows
-	program    string
+	settings Settings
+	set      atomic.Pointer[served]
+	live     live
+	clock    clock
+	keeper   *keeper                   // nil: nothing is kept for the next start
+	standIn  atomic.Pointer[time.Time] // when what is kept, and in force now, was read; nil: it is not
+	missed   atomic.Bool               // the first look at the documents failed
+	// documentsRead is whether the documents were read from the store.
+	documentsRead atomic.Bool
+	changing      sync.Mutex            // held while the controls are changed or merged
+	syncError     atomic.Pointer[error] // why the last look at the documents failed; nil: it did not
+	documents     Documents
+	shared        bool // documents are others' too
+	bans          bans
+	roll          roll
+	started       time.Time
+	metrics       *metrics
+	limiter       *stint.Limiter
+	decider       *stint.Limiter        // the same, or where it fails something in its stead
+	fallback      *stint.Fallback       // under decider; nil: limiter decides
+	local         *stint.Memory         // what fallback goes by without the store
+	denials       *stint.Denials        // between the two; nil: nothing is remembered
+	leases        *stint.Leases         // before both; nil: nothing is charged ahead
+	pulse         atomic.Pointer[pulse] // of a store that may fail; nil: nobody has asked yet
+	whyOpen       atomic.Pointer[error] // why the breaker opened last; nil: it never did
+	instance      *instance
+	transports    transports
+	routes        routes
+	log           *slog.Logger
+	errorLog      *log.Logger
+	complaints    stint.Limiter // of s.log, see complain
+	stopping      atomic.Bool
+	closing       sync.Once
+	cutOff        cutOff
+	found         func() []rules.Finding // beside the rules; nil: nothing is
+	dropped       func() int64           // lines of log; nil: nobody knows
+	program       string
 
 	// What is ambiguous to the routes of requests that come through the gateway, and of
 	// those that other proxies ask about.
@@ -162,5 +167,10 @@ func (s *Server) Close() {
 	if s.fallback != nil {
 		s.fallback.Close()
 	}
-	s.closing.Do(s.auditLost)
+	s.closing.Do(func() {
+		s.auditLost()
+		if s.keeper != nil {
+			s.keeper.dir.close()
+		}
+	})
 }
