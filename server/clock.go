@@ -57,8 +57,12 @@ func (c *clock) isKnown() bool {
 	return r != nil && r.known
 }
 
-// ahead is how far the machine's clock is ahead of the fleet's.
+// ahead is how far the machine's clock is ahead of the fleet's; 0 where that was never
+// read.
 func (c *clock) ahead() time.Duration {
+	if c.read.Load() == nil {
+		return 0
+	}
 	return c.machine().Round(0).Sub(c.now())
 }
 

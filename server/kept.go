@@ -21,8 +21,11 @@ type keeper struct {
 	has  string    // what was written last: see contents; empty: nothing was
 	at   time.Time // kept.At of that
 	read time.Time // when the documents were read last, by the time of the fleet
-	// failure is why the last writing failed; nil: it did not.
-	failure atomic.Pointer[error]
+	// failure is why the last writing failed; nil: it did not. What failed to be written
+	// then, at missedAt, is missed, as has tells what is there.
+	failure  atomic.Pointer[error]
+	missed   string
+	missedAt time.Time
 }
 
 // kept is what the file holds.
@@ -47,6 +50,8 @@ type keptVersion struct {
 const (
 	// refreshKept is how old At becomes while the store answers.
 	refreshKept = time.Hour
+	// retryKept is how long the same is not written again where that failed.
+	retryKept = 5 * time.Second
 	// trustKept is how long ago the documents may have been read for what is kept of
 	// them to count as what this instance has seen: to be written again where the store
 	// has lost it. What is older gives way to whatever the store has, for a store that
@@ -162,6 +167,9 @@ func (s *Server) save() error {
 	if err == nil && mark == s.keeper.has && k.At.Sub(s.keeper.at) < refreshKept && s.keeper.failure.Load() == nil {
 		return nil
 	}
+	if why := s.keeper.failure.Load(); why != nil && mark == s.keeper.missed && time.Since(s.keeper.missedAt) < retryKept {
+		return *why
+	}
 	var body []byte
 	if err == nil {
 		body, err = json.Marshal(k)
@@ -170,6 +178,7 @@ func (s *Server) save() error {
 		err = s.keeper.dir.write(body)
 	}
 	if err != nil {
+		s.keeper.missed, s.keeper.missedAt = mark, time.Now()
 		s.keepFailed(err)
 		return err
 	}

@@ -341,7 +341,7 @@ func TestStateDir(t *testing.T) {
 		} else if err := errors.Join(os.Remove(all[0]), os.Remove(filepath.Dir(all[0]))); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * time.Second)
+		time.Sleep(6 * time.Second)
 		if answer := a.want(200, "GET", "/v1/status", ""); strings.Contains(answer, "state_error") {
 			t.Errorf("%s", answer)
 		}

@@ -57,9 +57,7 @@ func (c liveCollector) Collect(to chan<- prometheus.Metric) {
 		}
 		gauge(controlsSource, is, source)
 	}
-	if c.s.clock.isKnown() {
-		gauge(clockAhead, c.s.clock.ahead().Seconds())
-	}
+	gauge(clockAhead, c.s.clock.ahead().Seconds())
 	gauge(bansByHand, float64(len(now.controls.Bans)))
 	gauge(overridesHave, float64(len(now.controls.Overrides)))
 	if f := c.s.fallback; f != nil {

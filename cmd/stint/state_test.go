@@ -147,3 +147,41 @@ func TestAttackStartWithoutRedis(t *testing.T) {
 		t.Errorf("%q", files)
 	}
 }
+
+// Where the clock of a machine is two hours ahead of that of the Redis, the program says
+// so, and a ban lasts as long as it was to last.
+func TestServeFastClock(t *testing.T) {
+	t.Setenv("STINT_TOKEN", "")
+	redis, clock := redistest.StartWithClock(t)
+	clock.Jump(t, -2*time.Hour)
+	s := serving(t, "--limit", "100 per 1h", "--store", redis.URL())
+	go func() {
+		for range s.log.lines { // or it would wait for someone to read what it says
+		}
+	}()
+	if _, out, errs := call("", "status", "--admin", s.admin); !strings.Contains(out, "2h0m0s AHEAD of the store's") {
+		t.Errorf("status:\n%s%s", out, errs)
+	}
+	if !strings.Contains(s.log.String(), "the clock of this machine is not that of the store") {
+		t.Errorf("the log does not say so:\n%s", s.log)
+	}
+	const body = `{"client":"192.0.2.1"}`
+	began := time.Now()
+	if code, _, errs := call("", "ban", "add", "--network", "192.0.2.1", "--for", "1s", "--admin", s.admin); code != 0 {
+		t.Fatal(errs)
+	}
+	if code := checked(t, s, body); code != 429 && time.Since(began) < time.Second {
+		t.Errorf("a ban of a second: %d after %s", code, time.Since(began))
+	}
+	until(t, "it ends", 10*time.Second, func() bool { return checked(t, s, body) == 200 })
+	if took := time.Since(began); took < 900*time.Millisecond {
+		t.Errorf("it ended after %s", took)
+	}
+	until2h := redis.Now(t).Add(2 * time.Hour).UTC().Format(time.RFC3339) // past the machine's now by nothing
+	if code, _, errs := call("", "ban", "add", "--network", "192.0.2.1", "--until", until2h, "--admin", s.admin); code != 0 {
+		t.Error(errs)
+	}
+	if code := checked(t, s, body); code != 429 {
+		t.Errorf("a ban that has two hours to go: %d", code)
+	}
+}
