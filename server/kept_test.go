@@ -274,7 +274,7 @@ func TestStateFileHostile(t *testing.T) {
 func TestStateDir(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, dir := newFleet(t), filepath.Join(t.TempDir(), "a", "b")
-		a, one, end := f.keeping(dir, f.shelf)
+		a, _, end := f.keeping(dir, f.shelf)
 		a.want(201, "POST", "/v1/bans", `{"network":"203.0.113.0/24"}`)
 		open := func(dir string) error {
 			s := newServer(t, adminRules, func(c *server.Config) { c.Settings.StateDir, c.Documents = dir, f.shelf })
@@ -287,6 +287,7 @@ func TestStateDir(t *testing.T) {
 		for _, c := range []struct{ namespace, store string }{{"other", ""}, {"shop", "redis://:secret@elsewhere:6379/2"}} {
 			end()
 			f.shelf.set(func(s *shelf) { s.down = true })
+			var one *server.Server
 			_, one, end = f.keeping(dir, f.shelf, func(g *server.Config) { g.Settings.Namespace, g.Settings.Store = c.namespace, c.store })
 			expect(t, outcome(t, one, `{"client":"203.0.113.1"}`), "allowed")
 			f.shelf.set(func(s *shelf) { s.down = false })
@@ -319,7 +320,7 @@ func TestStateDir(t *testing.T) {
 		// can be written.
 		dir = t.TempDir()
 		var log logged
-		a, one, end = f.keeping(dir, f.shelf, logTo(&log))
+		a, one, end := f.keeping(dir, f.shelf, logTo(&log))
 		if err := errors.Join(os.MkdirAll(stateFile(t, dir)+".new/x", 0o700)); err != nil {
 			t.Fatal(err)
 		}
