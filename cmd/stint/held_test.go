@@ -28,8 +28,8 @@ func drained(t *testing.T, text string, args ...string) (s *served, file string)
 	return s, file
 }
 
-// spoken sends bytes as they are, and returns the statuses of what comes back within a
-// moment after the last.
+// spoken sends bytes as they are, and returns the statuses of what comes back until the
+// connection is closed, or for a moment where nobody asks for that.
 func spoken(t *testing.T, url, text string) (statuses []int) {
 	t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
@@ -40,7 +40,11 @@ func spoken(t *testing.T, url, text string) (statuses []int) {
 	if _, err := io.WriteString(c, text); err != nil {
 		return nil
 	}
-	_ = c.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+	patience := 300 * time.Millisecond
+	if strings.Contains(text, "Connection: close") {
+		patience = 10 * time.Second
+	}
+	_ = c.SetReadDeadline(time.Now().Add(patience))
 	for r := bufio.NewReader(c); ; {
 		resp, err := http.ReadResponse(r, nil)
 		if err != nil {
@@ -175,7 +179,7 @@ func TestAttackFraming(t *testing.T) {
 			t.Errorf("%s: %v, and the upstream saw %q", what, statuses, reached)
 		}
 	}
-	if n := len(spoken(t, s.gateway, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")); n != 1 {
+	if n := len(spoken(t, s.gateway, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")); n != 1 {
 		t.Errorf("it does not serve any more")
 	}
 }
