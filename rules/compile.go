@@ -3,9 +3,9 @@ package rules
 import (
 	"fmt"
 	"net/http"
-	"regexp"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
@@ -26,6 +26,7 @@ type compiler struct {
 	// of secrets in expressions.
 	findings *[]Finding
 	secrets  *[]secretAt
+	budget   *budget
 }
 
 // problem is something wrong with an expression, offset characters from its
@@ -43,7 +44,7 @@ func (c *compiler) compile(n *yamlnode.Node, f *field) *expression {
 		return nil
 	}
 	source, ok := c.r.Scalar(n, "an expression")
-	if !ok {
+	if !ok || c.budget.stopped() != nil {
 		return nil
 	}
 	e, problems := c.check(source, f)
@@ -74,8 +75,8 @@ func (c *compiler) check(source string, f *field) (*expression, []problem) {
 		return nil, []problem{{0, fmt.Sprintf("the expression has %d bytes: at most %d", len(source), MaxExpression)}}
 	}
 	checked, issues := language().Compile(source)
-	if issues.Err() != nil {
-		return nil, explain(source, issues.Errors())
+	if errs := issues.Errors(); len(errs) > 0 { // Err would write all of the source for each
+		return nil, explain(source, errs)
 	}
 	i := c.inspect(checked)
 	if len(i.problems) > 0 {
@@ -85,7 +86,7 @@ func (c *compiler) check(source string, f *field) (*expression, []problem) {
 	if !f.fits(t) {
 		return nil, []problem{{0, fmt.Sprintf("want %s, have %s: %s", f.want, cel.FormatCELType(t), f.hint)}}
 	}
-	e, err := compiled(checked)
+	e, err := c.budget.compiled(checked)
 	if err != nil {
 		offset, text := foldProblem(err, checked)
 		return nil, []problem{{offset, text}}
@@ -111,16 +112,16 @@ func explain(source string, issues []*cel.Error) []problem {
 			return problems
 		}
 	}
-	lines := strings.SplitAfter(source, "\n")
+	characters, lines := []rune(source), strings.SplitAfter(source, "\n")
 	problems := make([]problem, 0, len(issues))
 	for _, issue := range issues {
 		p := problem{offset: max(0, issue.Location.Column())}
 		for _, line := range lines[:min(len(lines), max(0, issue.Location.Line()-1))] {
-			p.offset += len([]rune(line))
+			p.offset += utf8.RuneCountInString(line)
 		}
 		if name, ok := strings.CutPrefix(issue.Message, "undeclared reference to '"); ok {
 			name, _, _ = strings.Cut(name, "'")
-			p = unknownName(name, []rune(source), p.offset)
+			p = unknownName(name, characters, p.offset)
 		} else {
 			p.text = plainSyntax(issue.Message)
 		}
@@ -238,7 +239,7 @@ func (i *inspector) pattern(e ast.Expr) {
 	text, ok := literal(e)
 	if !ok {
 		i.note(e, "the pattern of matches must be a literal string")
-	} else if _, err := regexp.Compile(text); err != nil {
+	} else if _, err := patternSteps(text); err != nil {
 		i.note(e, "%s", err)
 	}
 }

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -38,9 +39,9 @@ type RuleExplanation struct {
 }
 
 // Explain says step by step what Asks makes of in. An error wraps
-// stint.ErrRequest; what was found until then is returned with it. It costs much
-// more than Asks.
-func (s *Set) Explain(in *Input) (Explanation, error) {
+// stint.ErrRequest, or the cause why ctx ended; what was found until then is returned
+// with it. It costs much more than Asks, since it compiles parts of what did not match.
+func (s *Set) Explain(ctx context.Context, in *Input) (Explanation, error) {
 	x := Explanation{Enabled: s.Enabled}
 	if !s.Enabled {
 		return x, nil
@@ -63,7 +64,7 @@ func (s *Set) Explain(in *Input) (Explanation, error) {
 		return x, nil
 	}
 	x.Rules = make([]RuleExplanation, len(s.Rules))
-	if err := s.explainRules(&x, &m); err != nil {
+	if err := s.explainRules(ctx, &x, &m); err != nil {
 		x.Rules = x.known()
 		return x, err
 	}
@@ -75,17 +76,20 @@ func (s *Set) Explain(in *Input) (Explanation, error) {
 
 // explainRules explains the rules in the order in which askRules looks at them: the
 // default ones last.
-func (s *Set) explainRules(x *Explanation, m *Matches) error {
+func (s *Set) explainRules(ctx context.Context, x *Explanation, m *Matches) error {
 	var other *Rule // that applies and is enforced
 	for _, byDefault := range []bool{false, true} {
 		for i, r := range s.Rules {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 			if r.Default != byDefault {
 				continue
 			}
 			e := RuleExplanation{Why: "default, and another rule applies: " + nameOfRule(other)}
 			if !byDefault || other == nil || r.Mode == Off {
 				var err error
-				if e, err = s.explainRule(i, m); err != nil {
+				if e, err = s.explainRule(ctx, i, m); err != nil {
 					return err
 				}
 			}
@@ -112,7 +116,7 @@ func (x *Explanation) known() []RuleExplanation {
 }
 
 // explainRule takes the steps of Rule.asks, by the same functions.
-func (s *Set) explainRule(i int, m *Matches) (RuleExplanation, error) {
+func (s *Set) explainRule(ctx context.Context, i int, m *Matches) (RuleExplanation, error) {
 	var e RuleExplanation
 	r, sc := s.Rules[i], &m.scope
 	if r.Mode == Off {
@@ -124,7 +128,7 @@ func (s *Set) explainRule(i int, m *Matches) (RuleExplanation, error) {
 		return e, r.unmatched(err)
 	}
 	if !ok {
-		e.Why = r.match.whyFalse(sc)
+		e.Why = r.match.whyFalse(ctx, sc)
 		return e, nil
 	}
 	var f found

@@ -6,7 +6,6 @@ import (
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
-	"cel.dev/cel-go/common/cost"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 )
@@ -104,7 +103,7 @@ func fitsKey(t *cel.Type) bool {
 }
 
 // compiled makes the expression of a checked tree.
-func compiled(checked *cel.Ast) (*expression, error) {
+func (b *budget) compiled(checked *cel.Ast) (*expression, error) {
 	tree := checked.NativeRep()
 	e := &expression{reads: readsOf(tree)}
 	root := tree.Expr()
@@ -117,14 +116,13 @@ func compiled(checked *cel.Ast) (*expression, error) {
 		e.variable = named.Name
 		return e, nil
 	}
-	plan := newPlan(tree)
-	options := []cel.ProgramOption{plan.option()}
-	if mayWorkHard(checked) {
-		options = append(options, cel.CostLimit(MaxWork))
-	}
+	plan := newPlan(checked)
 	e.only = onlyPath(tree, root)
 	var err error
-	if e.program, err = language().Program(checked, options...); err != nil {
+	if e.program, err = language().Program(checked, programOptions(plan)...); err != nil {
+		return e, err
+	}
+	if err := b.take(plan); err != nil {
 		return e, err
 	}
 	e.folded = plan.folded[root.ID()]
@@ -145,34 +143,6 @@ func readsOf(tree *ast.AST) (a Ambiguity) {
 		}
 	}
 	return a
-}
-
-// mayWorkHard reports whether the expression might go past MaxWork for texts of at
-// most shortText. Keeping count costs several allocations for each evaluation, so
-// only those do that might: loops, text multiplied by text, long patterns. What
-// others do is in proportion to one text of the request; counting could not stop
-// it anyway, because CEL counts a step when it is done.
-func mayWorkHard(checked *cel.Ast) bool {
-	most, err := language().EstimateCost(checked, shortTexts{})
-	return err != nil || most.Max > MaxWork
-}
-
-// shortText is the length of what is taken for a short text, in bytes.
-const shortText = 64 << 10
-
-// shortTexts is a cost.Estimator that takes the texts of a request to be short,
-// and knows nothing of the length of lists and maps.
-type shortTexts struct{}
-
-func (shortTexts) EstimateSize(n cost.AstNode) *cost.SizeEstimate {
-	if n.Path() == nil || n.Type().Kind() != types.StringKind {
-		return nil
-	}
-	return &cost.SizeEstimate{Max: shortText}
-}
-
-func (shortTexts) EstimateCallCost(_, _ string, _ *cost.AstNode, _ []cost.AstNode) *cost.CallEstimate {
-	return nil
 }
 
 // foldProblem is the place and text of an error found while planning, if it is

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -48,7 +49,7 @@ func newOverlay(s *Set) *overlay {
 	set.safelist, set.blocklist = s.safelist.with(), s.blocklist.with()
 	set.headerNames = maps.Clone(s.headerNames)
 	o := &overlay{
-		compiler: compiler{headerNames: set.headerNames},
+		compiler: compiler{headerNames: set.headerNames, budget: newBudget(context.Background())},
 		base:     s,
 		set:      &set,
 		now:      s.instance.now(),

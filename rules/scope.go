@@ -122,7 +122,17 @@ func (s *scope) clientIP() ref.Val {
 
 func once(to *ref.Val, text string) ref.Val {
 	if *to == nil {
-		*to = types.String(text)
+		*to = requestText(text)
 	}
 	return *to
+}
+
+// errRequestText is what texts of a request are that no expression is to work with.
+var errRequestText = types.NewErr("a text of the request has more than %d bytes", MaxRequestText)
+
+func requestText(text string) ref.Val {
+	if len(text) > MaxRequestText {
+		return errRequestText
+	}
+	return types.String(text)
 }

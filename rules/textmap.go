@@ -27,8 +27,8 @@ type namedText struct {
 	value ref.Val
 }
 
-// mostAsked bounds how many lookups are remembered: an expression may loop over
-// names from a request.
+// mostAsked is after how many names the whole map is built: an expression may loop
+// over names from a request, and each reads all of the query.
 const mostAsked = 16
 
 func (m *textMap) close() {
@@ -43,12 +43,16 @@ func (m *textMap) lookup(name string) ref.Val {
 		}
 	}
 	var v ref.Val
+	if len(m.asked) == mostAsked {
+		if v, ok := m.all().Find(types.String(name)); ok {
+			return requestText(string(v.(types.String)))
+		}
+		return nil
+	}
 	if text, ok := m.read(name); ok {
-		v = types.String(text)
+		v = requestText(text)
 	}
-	if len(m.asked) < mostAsked {
-		m.asked = append(m.asked, namedText{name, v})
-	}
+	m.asked = append(m.asked, namedText{name, v})
 	return v
 }
 

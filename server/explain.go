@@ -64,7 +64,7 @@ func (s *Server) Explain(ctx context.Context, in *rules.Input) (*Explanation, er
 	if a := set.Ambiguous(in) &^ s.settings.AllowAmbiguous; a != 0 {
 		return nil, ambiguous(a)
 	}
-	e, err := set.Explain(in)
+	e, err := set.Explain(ctx, in)
 	if err != nil {
 		return nil, err
 	}
