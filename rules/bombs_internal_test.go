@@ -40,7 +40,7 @@ func bounded(t *testing.T, what string, f func()) {
 	}
 	runtime.ReadMemStats(&after)
 	if made := after.TotalAlloc - before.TotalAlloc; made > mayAllocate {
-		t.Errorf("%s: %d MB allocated", clip(what), made>>20)
+		t.Errorf("%s: %d MB allocated", what, made>>20)
 	}
 }
 

@@ -113,7 +113,7 @@ func (prices) CallCost(function, overload string, args []ref.Val, result ref.Val
 		units = uint64(args[0].(types.Int))
 	case operators.Equals, operators.NotEquals, operators.Less, operators.LessEquals,
 		operators.Greater, operators.GreaterEquals:
-		units = unitsOf(min(weigh(args[0]), weigh(args[1]))) // no more is looked at
+		units = unitsOf(lighter(args[0], args[1], 1)) // no more is looked at
 	case operators.In:
 		units = ofMembership(args[0], args[1])
 	case operators.Add:
@@ -180,7 +180,7 @@ func ofMembership(v, in ref.Val) uint64 {
 		return unitsOf(weigh(v))
 	}
 	n, _ := l.Size().(types.Int)
-	return uint64(n) + unitsOf(min(weigh(in), int(n)*weigh(v)))
+	return uint64(n) + unitsOf(lighter(in, v, int(n)))
 }
 
 func isText(v ref.Val) bool {
@@ -203,6 +203,17 @@ const (
 // weigh is about how many bytes of memory a value takes, and how long it takes to look
 // through it. What is in it twice counts twice. It stops at overweight.
 func weigh(v ref.Val) int { return weighUpTo(v, overweight) }
+
+// lighter is the weight of a, or times that of b, whichever is less. It takes time in
+// proportion to that, also where the other is heavy.
+func lighter(a, b ref.Val, times int) int {
+	for most := 256; ; most *= 4 {
+		weight := min(weighUpTo(a, most), times*weighUpTo(b, most))
+		if weight < most || most > overweight {
+			return weight
+		}
+	}
+}
 
 func weighUpTo(v ref.Val, most int) (size int) {
 	const slot = 16
