@@ -74,6 +74,9 @@ func (c *compiler) check(source string, f *field) (*expression, []problem) {
 	if len(source) > MaxExpression {
 		return nil, []problem{{0, fmt.Sprintf("the expression has %d bytes: at most %d", len(source), MaxExpression)}}
 	}
+	if c.budget.source -= len(source); c.budget.source < 0 {
+		return nil, []problem{{0, fmt.Sprintf("all expressions together have more than %d bytes", MaxExpressions)}}
+	}
 	checked, issues := language().Compile(source)
 	if errs := issues.Errors(); len(errs) > 0 { // Err would write all of the source for each
 		return nil, explain(source, errs)

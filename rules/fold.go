@@ -122,8 +122,8 @@ func foldRune(c rune) rune {
 // The names of the functions.
 const foldedPath, isPath, underPath = "folded", "is", "under"
 
-// folding declares the functions folded, is and under of texts.
-func folding() []cel.EnvOption {
+// pathFunctions declares the functions folded, is and under of texts.
+func pathFunctions() []cel.EnvOption {
 	text := []*cel.Type{cel.StringType}
 	two := []*cel.Type{cel.StringType, cel.StringType}
 	return []cel.EnvOption{

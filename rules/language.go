@@ -20,6 +20,9 @@ const (
 	MaxListed = 1_000
 	// MaxExpression is the length of the longest expression, in bytes.
 	MaxExpression = 4096
+	// MaxExpressions is how long all expressions of a Set may be together, in bytes.
+	// Compiled, they take up to a hundred times as much.
+	MaxExpressions = 1 << 20
 	// MaxDepth is how deep the parts of an expression may nest. In a chain of
 	// sums each + is a level, in one of && or || it is not.
 	MaxDepth = 64
@@ -96,7 +99,7 @@ var language = sync.OnceValue(func() *cel.Env {
 	}
 	options = append(options, boundedText()...)
 	options = append(options, hashes()...)
-	options = append(options, folding()...)
+	options = append(options, pathFunctions()...)
 	for _, v := range variables {
 		options = append(options, cel.Variable(v.name, v.kind))
 	}

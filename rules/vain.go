@@ -22,6 +22,9 @@ type judgement struct {
 	folded map[int64]ref.Val // see plan
 }
 
+// mostVain is how much is told of one condition.
+const mostVain = 10
+
 // judge sets what is known of a condition before any request.
 func (e *expression) judge(checked *cel.Ast, folded map[int64]ref.Val) {
 	if checked.OutputType().Kind() != types.BoolKind {
@@ -32,6 +35,9 @@ func (e *expression) judge(checked *cel.Ast, folded map[int64]ref.Val) {
 	e.always = j.is(root, types.True)
 	ast.PostOrderVisit(root, ast.NewExprVisitor(func(part ast.Expr) {
 		for _, l := range j.comparedWith(part) {
+			if len(e.vain) == mostVain {
+				return
+			}
 			if why := wrongText(l.subject, l.text); why != "" {
 				e.vain = append(e.vain, problem{startOf(checked, l.id), why})
 			}

@@ -18,12 +18,13 @@ import (
 // budget bounds what all expressions of one Set may take, or all of one Controls.
 type budget struct {
 	ctx       context.Context // compiling stops when it ends
+	source    int             // bytes of expressions
 	constants int             // bytes that constant parts may still come to
 	steps     int             // of patterns
 }
 
 func newBudget(ctx context.Context) *budget {
-	return &budget{ctx: ctx, constants: MaxConstants, steps: MaxPatterns}
+	return &budget{ctx: ctx, source: MaxExpressions, constants: MaxConstants, steps: MaxPatterns}
 }
 
 // stopped is why nothing more is to be compiled; nil: go on.
@@ -128,7 +129,7 @@ func (prices) CallCost(function, overload string, args []ref.Val, result ref.Val
 			units = zoneWork
 		}
 	case overloads.Contains, "charAt", "indexOf", "lastIndexOf", "lowerAscii", "upperAscii", "reverse", "trim", "substring", "split",
-		"replace", "join", "strings.quote", "format", "cidr", "sha256", "hmac",
+		"replace", "join", "strings.quote", "format", "cidr", "sha256", "hmac", foldedPath, isPath, underPath,
 		overloads.TypeConvertInt, overloads.TypeConvertUint, overloads.TypeConvertDouble, overloads.TypeConvertBool,
 		overloads.TypeConvertString, overloads.TypeConvertBytes, overloads.TypeConvertDuration,
 		overloads.TypeConvertTimestamp, overloads.Size:
@@ -151,7 +152,7 @@ var charges = func() (list []cost.TrackerOption) {
 		"string_upper_ascii", "string_reverse", "string_trim", "string_substring_int",
 		"string_substring_int_int", "string_split_string", "string_split_string_int",
 		"string_replace_string_string", "string_replace_string_string_int", "list_join",
-		"list_join_string", sha256Overload, hmacOverload,
+		"list_join_string", sha256Overload, hmacOverload, "string_folded", "string_is_string", "string_under_string",
 	} {
 		list = append(list, cost.OverloadTracker(id, func(args []ref.Val, result ref.Val) *uint64 {
 			units := ofAll(args, result)

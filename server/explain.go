@@ -306,6 +306,14 @@ func (s *Server) explainRequest(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
+	done, err := s.turn(c)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer done()
 	x, err := s.Explain(c.Context(), in)
+	if err != nil && c.Context().Err() != nil {
+		err = busy()
+	}
 	return http.StatusOK, x, err
 }

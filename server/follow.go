@@ -270,7 +270,7 @@ func (s *Server) takeFleetRules(v *version) {
 	if v.number == 0 || s.live.ordered != nil {
 		return // the store has lost them, or they are not to be taken; what decides goes on
 	}
-	set, err := s.parsePushed(v.Text)
+	set, err := s.parsePushed(context.Background(), v.Text)
 	if err != nil {
 		s.refuse(err)
 		s.log.Error("the fleet's rules not taken; those of before stay", "number", v.number, "error", err)
@@ -283,8 +283,8 @@ func (s *Server) takeFleetRules(v *version) {
 }
 
 // parsePushed compiles rules that were pushed, for this instance.
-func (s *Server) parsePushed(text string) (*rules.Set, error) {
-	set, err := rules.Parse("rules", []byte(text))
+func (s *Server) parsePushed(ctx context.Context, text string) (*rules.Set, error) {
+	set, err := rules.ParseContext(ctx, []rules.File{{Name: "rules", Data: []byte(text)}})
 	if err != nil {
 		return nil, err
 	}

@@ -104,6 +104,8 @@ func New(c Config) *Server {
 		found:     c.Findings,
 		dropped:   c.LogDropped,
 		program:   c.Program,
+		reading:   make(chan struct{}, 1),
+		writing:   make(chan struct{}, 1),
 	}
 	s.transports, s.routes = newTransports(&s.settings), newRoutes(s.settings.Routes)
 	s.routesRead, s.askedRead = s.routes.read(false), s.routes.read(true)
