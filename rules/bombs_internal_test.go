@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"regexp/syntax"
 	"runtime"
 	"strings"
 	"testing"
@@ -271,4 +272,43 @@ func shown(v ref.Val) any {
 		return fmt.Sprintf("%q", l)
 	}
 	return v.Value()
+}
+
+// A pattern compiles to no more steps than were told before.
+func TestPatternSteps(t *testing.T) {
+	parts := []string{"a", "abc", "[a-z]", `\pL`, "^", "$", `\b`, ".", "(?i)k", "[^x]", "", "é"}
+	repeats := []string{"", "", "", "*", "+", "?", "{3}", "{0,4}", "{2,}", "{2,5}", "{0}", "*?"}
+	random := rand.New(rand.NewPCG(3, 4))
+	var pattern func(depth int) string
+	pattern = func(depth int) string {
+		if depth == 0 {
+			return parts[random.IntN(len(parts))]
+		}
+		var b strings.Builder
+		for i := range 1 + random.IntN(3) {
+			if i > 0 && random.IntN(3) == 0 {
+				b.WriteByte('|')
+			}
+			b.WriteString([]string{"(", "(?:"}[random.IntN(2)] + pattern(depth-1) + ")" + repeats[random.IntN(len(repeats))])
+		}
+		return b.String()
+	}
+	for range 5000 {
+		p := pattern(1 + random.IntN(4))
+		most, err := patternSteps(p)
+		if err != nil {
+			continue
+		}
+		tree, err := syntax.Parse(p, syntax.Perl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		program, err := syntax.Compile(tree.Simplify())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if have := len(program.Inst); have > most {
+			t.Fatalf("%s: %d steps, told %d", p, have, most)
+		}
+	}
 }

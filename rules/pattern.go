@@ -17,31 +17,34 @@ func patternSteps(pattern string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if n := stepsOf(tree); n <= maxPattern {
+	if n := stepsOf(tree) + 2; n <= maxPattern {
 		return n, nil
 	}
 	return 0, fmt.Errorf("the pattern takes more than %d steps: repeat fewer characters, or less often", maxPattern)
 }
 
 // stepsOf stops counting beyond maxPattern.
-func stepsOf(e *syntax.Regexp) int {
+func stepsOf(e *syntax.Regexp) (n int) {
 	const atOnce = 8 // numbers of a class of characters in the memory of a step
-	n := 2
 	for _, sub := range e.Sub {
-		n += stepsOf(sub)
-		if n > maxPattern {
+		if n += stepsOf(sub); n > maxPattern {
 			return n
 		}
 	}
 	switch e.Op {
 	case syntax.OpLiteral:
-		n += len(e.Rune)
+		return max(1, len(e.Rune))
 	case syntax.OpCharClass:
-		n += len(e.Rune) / atOnce
-	case syntax.OpRepeat:
-		n = min(n*max(1, e.Min, e.Max), maxPattern+1)
+		return 1 + len(e.Rune)/atOnce
+	case syntax.OpConcat:
+		return max(1, n)
+	case syntax.OpAlternate:
+		return n + len(e.Sub)
+	case syntax.OpRepeat: // each that need not be is one step more
+		most := max(e.Min+1, e.Max)
+		return min(1+n*most+most-e.Min, maxPattern+1)
 	}
-	return n
+	return n + 2
 }
 
 // matchWork is the work of matching a text of so many bytes with a pattern of so many
