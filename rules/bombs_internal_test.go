@@ -92,6 +92,9 @@ func bombs() []string {
 		`attrs.l.all(a, attrs.m == attrs.m)`, `attrs.l.all(a, !(attrs.t in attrs.texts))`,
 		`attrs.l.all(a, !(attrs.t in ["a", "b"]))`, `attrs.l.all(a, sha256(attrs.t) != "")`,
 		`attrs.l.all(a, !(attrs.t in cidr("10.0.0.0/8")) || true)`,
+		"attrs.l" + many(".exists_one(v, 1 > 2) || attrs.l", 20) + "==[]",
+		nested("attrs.l.exists_one(v, ", "1 > 2", ")", 30), nested("attrs.l.filter(v, ", "false", ") == []", 20),
+		nested("attrs.l.all(v, ", "true", ")", 30), nested("attrs.l.exists(v, ", "false", ")", 30),
 		// Texts.
 		`attrs.t.indexOf("` + many("a", 3000) + `b") == 1`, `attrs.t.lastIndexOf("b` + many("a", 3000) + `") == 1`,
 		`attrs.t.indexOf(attrs.t + "b") == 1`, `attrs.t.replace("", attrs.t) == ""`, `attrs.t.split("").size() == 1`,
@@ -138,6 +141,9 @@ func detonate(t *testing.T, source string, in *Input, secrets *Secrets) {
 			var problems []problem
 			if e, problems = c.check(source, f); len(problems) == 0 {
 				break
+			}
+			if strings.Contains(problems[0].text, "decoration") {
+				t.Errorf("%s: %s", source, problems[0].text)
 			}
 		}
 		if e == nil || e.program == nil {
@@ -188,7 +194,7 @@ func randomExpression(r *rand.Rand, kind string, depth int) string {
 		"text": {"attrs.t", "request.path", "text + text", "text.replace(text, text)", "list.map(v, text).join(text)", "'a'", "text.reverse()",
 			"text.lowerAscii()", "'%s'.format([any])", "string(int)", "request.headers['x-a']", "text.substring(int)", "sha256(text)", "text.replace('', 'aaaaaaaaaaaaaaaa')"},
 		"list": {"attrs.l", "[any, any]", "list + list", "list.map(v, any)", "list.filter(v, bool)", "text.split(text)", "[list, list]", "attrs.texts", "attrs.deep", "[1].map(w, list)"},
-		"any":  {"bool", "int", "text", "list", "v", "{text: any}"},
+		"any":  {"bool", "int", "text", "list", "v", "{text: any}", "list[int]", "attrs.m[text]", "{text: any}[text]", "[any, list][0]", "attrs.m[attrs.texts[int]]", "(bool ? list : list)[0]", "[list][0][attrs.m[text]]"},
 	}
 	leaves := map[string]string{"bool": "true", "int": "1", "text": "attrs.t", "list": "attrs.l", "any": "1"}
 	if depth == 0 {

@@ -55,3 +55,48 @@ func TestParseContextStops(t *testing.T) {
 		t.Errorf("to explain: got %v", err)
 	}
 }
+
+// No text of a request is longer than those that expressions are judged by.
+func TestLongTextsOfRequests(t *testing.T) {
+	fits, long := strings.Repeat("a", rules.MaxRequestText-1), strings.Repeat("a", rules.MaxRequestText+1)
+	for match, in := range map[string]func(text string) *rules.Input{
+		`request.path != "/x"`:              func(text string) *rules.Input { return &rules.Input{Request: get("/" + text)} },
+		`request.headers["x-a"] != "x"`:     func(text string) *rules.Input { return &rules.Input{Request: get("/", "X-A", text)} },
+		`request.query.a != "x"`:            func(text string) *rules.Input { return &rules.Input{Request: &rules.Request{RawQuery: "a=" + text}} },
+		`request.query["a"].contains("aa")`: func(text string) *rules.Input { return &rules.Input{Request: &rules.Request{RawQuery: "a=" + text}} },
+		`operation != "x"`:                  func(text string) *rules.Input { return &rules.Input{Operation: text} },
+	} {
+		s := one(t, `key: '"k"'`, "match: "+quoted(match))
+		if got := asked(s, in(fits)); got == "" || strings.Contains(got, "bad request") {
+			t.Errorf("%s, a text that fits: got %q", match, clip(got))
+		}
+		const want = `rules: bad request: rule "r": match: a text of the request has more than 69632 bytes`
+		if got := asked(s, in(long)); got != want {
+			t.Errorf("%s, a longer text: got %q", match, clip(got))
+		}
+	}
+}
+
+// However many names of headers and parameters are asked for, the answers are the same.
+func TestManyNames(t *testing.T) {
+	var names []any
+	query := ""
+	header := []string{}
+	for i := range 40 {
+		name := fmt.Sprintf("x-%d", i)
+		if i%2 == 0 {
+			query += "&" + name + "=first&" + name + "=second"
+			header = append(header, fmt.Sprintf("X-%d", i), "first")
+		}
+		names = append(names, name)
+	}
+	r := get("/?"+query[1:], header...)
+	r.RawQuery = query
+	in := &rules.Input{Request: r, Attrs: map[string]any{"names": names}}
+	for _, of := range []string{"request.query", "request.headers"} {
+		match := `attrs.names.filter(n, n in ` + of + ` && ` + of + `[n] == "first").size() == 20 && !("X-0" in [` + of + `][0])`
+		if asked(one(t, `key: '"k"'`, "match: "+quoted(match)), in) == "" {
+			t.Errorf("%s: not all were found, or more", of)
+		}
+	}
+}

@@ -134,7 +134,9 @@
 //
 // A limit may say lease, as in 60000 per 1m lease 5% or {amount: 60000, period: 1m,
 // lease: 5%}: see stint.Leases. It does something only where a request faces that limit
-// alone, and the rule has no penalty.
+// alone, and the rule has no penalty. Of a fixed window, an instance that is killed takes
+// with it what it had leased, until the window ends: of M instances and a lease of 5%, at
+// most 2.5% of the amount divided by M.
 //
 // # Controls
 //
@@ -239,6 +241,7 @@
 // Every other failure is an error that wraps stint.ErrRequest, as is a missing
 // cost: a number too large, text that is no number, an address that is none, a key
 // that is empty, too long or no UTF-8. Such a request is refused as malformed
-// rather than let past the rule. Where one operand of || or && is missing and the
+// rather than let past the rule. So is one that makes an expression work more than
+// MaxWork, or with a text of more than MaxRequestText. Where one operand of || or && is missing and the
 // other fails, the failure counts.
 package rules

@@ -289,18 +289,18 @@ func ofRange(v ref.Val) uint64 {
 	return 0
 }
 
-// findWeighed notes which steps are charged for beside the calls.
+// ofIteration is the work of going round a loop, which is free to CEL where the body is
+// constant.
+func ofIteration(ref.Val) uint64 { return 1 }
+
+// findWeighed notes which steps are charged for beside calls, lists and maps.
 func (p *plan) findWeighed(e ast.Expr) {
 	switch e.Kind() {
-	case ast.ListKind, ast.MapKind, ast.StructKind:
-		p.weighed[e.ID()] = ofValue
 	case ast.ComprehensionKind:
-		if over := e.AsComprehension().IterRange().ID(); p.weighed[over] == nil {
-			p.weighed[over] = ofRange
-		}
+		p.weighed[e.AsComprehension().IterRange().ID()] = ofRange
+		p.weighed[e.AsComprehension().LoopStep().ID()] = ofIteration
 	case ast.CallKind:
-		switch args := e.AsCall().Args(); e.AsCall().FunctionName() {
-		case operators.Index:
+		if args := e.AsCall().Args(); e.AsCall().FunctionName() == operators.Index {
 			p.weighed[args[1].ID()] = ofValue
 			p.indexOf[args[1].ID()] = e.ID()
 		}
@@ -309,6 +309,12 @@ func (p *plan) findWeighed(e ast.Expr) {
 
 // weigh puts the step under a weighed one if it is to be.
 func (p *plan) weigh(step interpreter.InterpretableV2) interpreter.InterpretableV2 {
+	if !p.counted {
+		return step
+	}
+	if _, ok := step.(interpreter.InterpretableConstructor); ok {
+		step = &weighed{step, ofValue}
+	}
 	work := p.weighed[step.ID()]
 	if work == nil {
 		return step
