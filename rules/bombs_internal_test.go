@@ -95,6 +95,7 @@ func bombs() []string {
 		"attrs.l" + many(".exists_one(v, 1 > 2) || attrs.l", 20) + "==[]",
 		nested("attrs.l.exists_one(v, ", "1 > 2", ")", 30), nested("attrs.l.filter(v, ", "false", ") == []", 20),
 		nested("attrs.l.all(v, ", "true", ")", 30), nested("attrs.l.exists(v, ", "false", ")", 30),
+		"int(attrs.t)==1" + many("||int(attrs.t)==1", 200), "timestamp(attrs.t)==timestamp(0)" + many("||timestamp(attrs.t)==timestamp(0)", 90),
 		// Texts.
 		`attrs.t.indexOf("` + many("a", 3000) + `b") == 1`, `attrs.t.lastIndexOf("b` + many("a", 3000) + `") == 1`,
 		`attrs.t.indexOf(attrs.t + "b") == 1`, `attrs.t.replace("", attrs.t) == ""`, `attrs.t.split("").size() == 1`,
