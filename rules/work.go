@@ -82,7 +82,7 @@ func (shortTexts) EstimateSize(n cost.AstNode) *cost.SizeEstimate {
 func (shortTexts) EstimateCallCost(function, _ string, target *cost.AstNode, args []cost.AstNode) *cost.CallEstimate {
 	if overloads.IsTypeConversionFunction(function) && len(args) == 1 && args[0].Type().Kind() == types.DynKind {
 		// What cannot be converted is quoted. A few of the longest texts are nothing yet.
-		return &cost.CallEstimate{CostEstimate: cost.CostEstimate{Max: MaxWork / 4}}
+		return cost.NewCallEstimate(cost.Estimate{Max: MaxWork / 4}, nil)
 	}
 	if function != overloads.Matches || len(args) == 0 {
 		return nil
@@ -91,7 +91,7 @@ func (shortTexts) EstimateCallCost(function, _ string, target *cost.AstNode, arg
 	if text, ok := literal(args[len(args)-1].Expr()); ok {
 		steps, _ = patternSteps(text)
 	}
-	return &cost.CallEstimate{CostEstimate: cost.CostEstimate{Max: matchWork(MaxRequestText, steps)}}
+	return cost.NewCallEstimate(cost.Estimate{Max: matchWork(MaxRequestText, steps)}, nil)
 }
 
 // programOptions are those of a program that follows the plan.
@@ -352,7 +352,7 @@ type folding struct {
 }
 
 func newFolding() *folding {
-	t, err := interpreter.NewCostTracker(prices{}, append([]cost.TrackerOption{cost.TrackerLimit(MaxWork)}, charges...)...)
+	t, err := cost.NewTracker(prices{}, append([]cost.TrackerOption{cost.TrackerLimit(MaxWork)}, charges...)...)
 	if err != nil {
 		panic("rules: the prices of calls contradict each other: " + err.Error())
 	}
@@ -368,7 +368,7 @@ func (f *folding) value(step interpreter.InterpretableV2) (v ref.Val, err error)
 	defer frame.Close()
 	defer func() {
 		if r := recover(); r != nil {
-			if _, ok := r.(interpreter.EvalCancelledError); !ok {
+			if _, ok := r.(cost.LimitExceededError); !ok {
 				panic(r)
 			}
 			v, err = nil, foldError{types.NewErrWithNodeID(step.ID(), "what is constant here takes more than %d steps to work out", MaxWork).(*types.Err)}
