@@ -113,7 +113,7 @@ rules:
 func TestExplainOtherSpelling(t *testing.T) {
 	s := parse(t, `rules: [{name: login, match: request.method == "POST" && request.path == "/login", key: client.ip, limits: [5 per 1m]}]`)
 	for path, told := range map[string]bool{"/Login/": true, "/login;a": true, "/login": false, "/logout": false} {
-		e, err := s.Explain(&rules.Input{Request: &rules.Request{Method: "POST", Path: path}})
+		e, err := s.Explain(t.Context(), &rules.Input{Request: &rules.Request{Method: "POST", Path: path}})
 		if err != nil || strings.Contains(e.Rules[0].Why, `request.path.is("/login") is true of it`) != told {
 			t.Errorf("%s: %s, %v", path, e.Rules[0].Why, err)
 		}

@@ -79,6 +79,9 @@ type Server struct {
 	// those that other proxies ask about.
 	routesRead, askedRead rules.Ambiguity
 
+	// reading and writing have a place for the one call of that scope that compiles.
+	reading, writing chan struct{}
+
 	own    rules.Instance // what expressions find here
 	unfit  error          // why the rules given to New cannot be this instance's
 	claims *tokenReader   // nil: nobody looks at tokens of clients
