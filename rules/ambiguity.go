@@ -8,10 +8,10 @@ import (
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
-// Ambiguity is a set of things in the target and the method of a request that different
+// Ambiguity is a set of things in a request that different
 // servers read in different ways, so that a rule may see one path and the application
 // behind it another. The zero Ambiguity is none of them.
-type Ambiguity uint16
+type Ambiguity uint32
 
 // If you add one, name it in ambiguities, describe it in doc.go, and add targets that
 // have it to server/differential_test.go.
@@ -39,12 +39,22 @@ const (
 	QueryNUL
 	// MethodCase is a lower-case letter in the method. Many servers take post for POST.
 	MethodCase
+	// RepeatedHeader is a header in several lines that is no list, of which some
+	// servers take the first, and some the last.
+	RepeatedHeader
+	// TwinHeader is a header that some servers take for another, as X_User for X-User.
+	TwinHeader
+	// RepeatedParameter is a parameter that comes several times in a query.
+	RepeatedParameter
+	// TwinParameter is a parameter that some servers take for another, as user[] or
+	// User for user.
+	TwinParameter
 
 	// AnyAmbiguity is all of them.
 	AnyAmbiguity = 1<<iota - 1
-	// QueryAmbiguity is what makes a query ambiguous, PathAmbiguity a path.
+	// PathAmbiguity is what makes a path ambiguous, QueryAmbiguity a query.
+	PathAmbiguity  = QuerySemicolon - 1
 	QueryAmbiguity = QuerySemicolon | QueryNUL
-	PathAmbiguity  = AnyAmbiguity &^ QueryAmbiguity &^ MethodCase
 )
 
 // ambiguities are their names in settings, and what a client is told of them.
@@ -62,6 +72,10 @@ var ambiguities = []struct {
 	{QuerySemicolon, "query_semicolon", "a semicolon in its query"},
 	{QueryNUL, "query_nul", "an encoded NUL in its query"},
 	{MethodCase, "method_case", "lower-case letters in its method"},
+	{RepeatedHeader, "repeated_header", "a header in several lines"},
+	{TwinHeader, "twin_header", "a header under a name that some servers take for another's"},
+	{RepeatedParameter, "repeated_parameter", "a parameter several times in its query"},
+	{TwinParameter, "twin_parameter", "a parameter under a name that some servers take for another's"},
 }
 
 // String is the names of what is in a, separated by commas.
@@ -105,7 +119,8 @@ func (a Ambiguity) Words() string {
 // Ambiguous is what makes in ambiguous to s: what is ambiguous in a path where an
 // expression of s uses request.path, in a query where one uses request.query, and in a
 // method where one uses request.method. A rule that is off or in shadow mode refuses
-// nothing, and does not count. 0: nothing does.
+// nothing, and does not count, nor does a tier that no other rule grants anything to.
+// 0: nothing does.
 //
 // Asks does not look at it. Who asks decides what comes of it.
 func (s *Set) Ambiguous(in *Input) Ambiguity {
@@ -118,7 +133,7 @@ func (s *Set) Ambiguous(in *Input) Ambiguity {
 // noteReads sets s.reads. It is called when all else of s is complete.
 func (s *Set) noteReads() {
 	s.reads = 0
-	for _, e := range slices.Concat(s.safelist.conditions, s.blocklist.conditions, s.tiers) {
+	for _, e := range slices.Concat(s.safelist.conditions, s.blocklist.conditions) {
 		s.reads |= e.reads
 	}
 	for _, e := range slices.Concat(s.safelist.added, s.blocklist.added) {
@@ -131,6 +146,14 @@ func (s *Set) noteReads() {
 		for _, e := range []*expression{r.match, r.key, r.cost} {
 			if e != nil {
 				s.reads |= e.reads
+			}
+		}
+		for _, t := range r.Tiers {
+			s.reads |= s.tiers[t.index].reads
+		}
+		if r.overlay != nil {
+			for _, t := range r.overlay.others {
+				s.reads |= s.tiers[t.index].reads
 			}
 		}
 	}

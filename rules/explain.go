@@ -46,7 +46,7 @@ func (s *Set) Explain(ctx context.Context, in *Input) (Explanation, error) {
 	if !s.Enabled {
 		return x, nil
 	}
-	if err := in.check(); err != nil {
+	if err := s.check(in); err != nil {
 		return x, err
 	}
 	var m Matches
@@ -89,7 +89,11 @@ func (s *Set) explainRules(ctx context.Context, x *Explanation, m *Matches) erro
 			e := RuleExplanation{Why: "default, and another rule applies: " + nameOfRule(other)}
 			if !byDefault || other == nil || r.Mode == Off {
 				var err error
-				if e, err = s.explainRule(ctx, i, m); err != nil {
+				switch e, err = s.explainRule(ctx, i, m); {
+				case err == nil:
+				case r.Mode == Shadow:
+					e = RuleExplanation{Why: "mode shadow, so that it refuses nothing, and the request is malformed for it: " + clip(err.Error())}
+				default:
 					return err
 				}
 			}

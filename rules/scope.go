@@ -23,7 +23,7 @@ type scope struct {
 
 	headers, query textMap
 
-	claimed     map[string]any
+	claimed     any // map[string]any, or an error
 	claimsKnown bool
 
 	// A bit for each tier: whether it was evaluated, and to true.
@@ -32,8 +32,8 @@ type scope struct {
 
 func (s *scope) open(set *Set, in *Input) {
 	s.set, s.in, s.client = set, in, plainAddr(in.Client)
-	s.headers.request, s.headers.names = in.Request, set.headerNames
-	s.query.request, s.query.isQuery = in.Request, true
+	s.headers.request, s.headers.names, s.headers.may = in.Request, set.headerNames, &set.repeatable
+	s.query.request, s.query.isQuery, s.query.may = in.Request, true, &set.repeatable
 }
 
 // close lets go of what belongs to the request, and keeps space for the next.

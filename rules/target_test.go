@@ -121,7 +121,7 @@ func TestAmbiguousToRules(t *testing.T) {
 		`{name: r, key: client.ip, match: has(request.query.a), limits: [1 per 1s]}`:             query,
 		`{name: r, key: client.ip, cost: 'request.path == "/a" ? 1 : 2', limits: [1 per 1s]}`:    path,
 		`{name: r, key: '[request.path, request.query.a]', limits: [1 per 1s]}`:                  path | query,
-		`{name: r, key: '[request.path, request.method, request.query.a]', limits: [1 per 1s]}`:  rules.AnyAmbiguity,
+		`{name: r, key: '[request.path, request.method, request.query.a]', limits: [1 per 1s]}`:  path | query | method,
 		`{name: r, key: request.path, limits: [1 per 1s], mode: shadow}`:                         0,
 		`{name: r, key: request.path, limits: [1 per 1s], mode: off}`:                            0,
 	} {
@@ -130,9 +130,15 @@ func TestAmbiguousToRules(t *testing.T) {
 		}
 	}
 	const plain = "rules: [{name: r, key: client.ip, limits: [1 per 1s]}]\n"
-	for _, file := range []string{`safelist: [request.path == "/a"]`, `blocklist: [request.path == "/a"]`, `tiers: {gold: request.path == "/a"}`} {
+	for _, file := range []string{`safelist: [request.path == "/a"]`, `blocklist: [request.path == "/a"]`} {
 		if got := parse(t, plain+file).Ambiguous(all); got != path {
 			t.Errorf("%s: %s", file, got)
+		}
+	}
+	for mode, want := range map[string]rules.Ambiguity{"enforce": path, "shadow": 0} {
+		file := `{tiers: {gold: request.path == "/a"}, rules: [{name: r, key: client.ip, limits: [1 per 1s], tiers: {gold: {times: 2}}, mode: ` + mode + `}]}`
+		if got := parse(t, file).Ambiguous(all); got != want {
+			t.Errorf("a tier of a rule in mode %s: %s", mode, got)
 		}
 	}
 	s := parse(t, plain+"enabled: false\nsafelist: [request.path == '/a']")
