@@ -52,6 +52,9 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 //	 "request": {"method": "GET", "path": "/a%20b?c=d", "host": "example.com", "route": "files",
 //	             "headers": {"accept": "*/*", "via": ["a", "b"]}, "query": {"c": "d"}}}
 //
+// Rules in shadow mode are told of where the query asks for them: POST
+// /v1/check?shadow=true. Who does so waits for their answers, too.
+//
 // Claims are believed as they are given; without them, they are those of the token among
 // the headers, if that is valid (Settings.JWT).
 //
@@ -103,6 +106,12 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 		httplimit.Problem(w, r, http.StatusUnsupportedMediaType, "The Content-Type must be application/json.")
 		return
 	}
+	shadows, err := readShadow(r)
+	if err != nil {
+		s.metrics.badRequests.Inc()
+		httplimit.Problem(w, r, http.StatusBadRequest, err.Error())
+		return
+	}
 	body, err := readBody(w, r)
 	if err != nil {
 		s.metrics.badRequests.Inc()
@@ -126,12 +135,12 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 		httplimit.Problem(w, r, http.StatusBadRequest, err.Error())
 		return
 	}
-	s.decide(r.Context(), b.trials, time.Time{})
+	s.decide(r.Context(), b.trials, time.Time{}, shadows)
 	if several {
-		s.answerEach(w, r, b)
+		s.answerEach(w, r, b, shadows)
 		return
 	}
-	s.answerOne(w, r, b)
+	s.answerOne(w, r, b, shadows)
 }
 
 // readBody reads a check request. Unless it is long, its length is believed, so that
@@ -155,7 +164,7 @@ func readBody(w http.ResponseWriter, r *http.Request) (string, error) {
 }
 
 // answerOne answers a check request of one check.
-func (s *Server) answerOne(w http.ResponseWriter, r *http.Request, b *batch) {
+func (s *Server) answerOne(w http.ResponseWriter, r *http.Request, b *batch, shadows bool) {
 	t := &b.trials[0]
 	if t.err != nil {
 		t.refuse(w, r)
@@ -169,13 +178,13 @@ func (s *Server) answerOne(w http.ResponseWriter, r *http.Request, b *batch) {
 	if s.settings.ViolationsHeader {
 		httplimit.SetViolations(w.Header(), &a.Decision)
 	}
-	b.answer = append(t.appendReply(append(b.answer[:0], '{')), "}\n"...)
+	b.answer = append(t.appendReply(append(b.answer[:0], '{'), shadows), "}\n"...)
 	send(w, "application/json", t.status(), b.answer)
 }
 
 // answerEach answers a check request of several checks: 200, and in the body what
 // became of each.
-func (s *Server) answerEach(w http.ResponseWriter, r *http.Request, b *batch) {
+func (s *Server) answerEach(w http.ResponseWriter, r *http.Request, b *batch, shadows bool) {
 	room := 2
 	for i := range b.trials {
 		room += 32 + b.trials[i].size()
@@ -193,7 +202,7 @@ func (s *Server) answerEach(w http.ResponseWriter, r *http.Request, b *batch) {
 		if t.err == nil && !t.By.Counted() {
 			by = max(by, t.By)
 		}
-		answer = t.appendTo(answer, r)
+		answer = t.appendTo(answer, r, shadows)
 	}
 	b.answer = append(answer, "]\n"...)
 	if s.settings.DegradedHeader {

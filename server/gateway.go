@@ -56,7 +56,7 @@ func (s *Server) decideHTTP(r *http.Request, hold time.Duration) (httplimit.Answ
 	if !s.believesToken(r) {
 		in.Claims = noClaims
 	}
-	v, err := s.decideOne(r.Context(), &in, time.Time{}, hold)
+	v, err := s.decideOne(r.Context(), &in, time.Time{}, hold, false)
 	if err != nil {
 		return httplimit.Answer{}, err
 	}

@@ -27,6 +27,7 @@ type metrics struct {
 
 	decisions *prometheus.CounterVec // by rule, outcome
 	shadows   *prometheus.CounterVec // by rule
+	skips     *prometheus.CounterVec // by rule
 	fallbacks *prometheus.CounterVec // by rule, policy
 	responses *prometheus.CounterVec // by rule
 
@@ -70,6 +71,7 @@ type ruleCounters map[*rules.Rule]*ruleCounter
 type ruleCounter struct {
 	decisions [stint.Banned + 1]prometheus.Counter // by stint.Outcome
 	shadow    prometheus.Counter                   // nil: not in shadow mode
+	skipped   prometheus.Counter                   // as shadow
 	fallback  prometheus.Counter                   // under the policy that the rule has
 	responses prometheus.Counter                   // nil: none count
 }
@@ -95,6 +97,7 @@ func newMetrics(s *Server) *metrics {
 	}
 	m.decisions = vec("stint_decisions_total", "Requests decided, by the rule that decided and the outcome.", "rule", "outcome")
 	m.shadows = vec("stint_shadow_refusals_total", "Requests that a rule in shadow mode would have refused.", "rule")
+	m.skips = vec("stint_shadow_skipped_total", "Requests about which a rule in shadow mode was not asked: malformed for it, no room to count, or the store did not decide.", "rule")
 	m.fallbacks = vec("stint_fallback_decisions_total", "Decisions by a rule's on_store_error, because the store failed.", "rule", "policy")
 	m.responses = vec("stint_response_violations_total", "Responses of upstreams that counted as violations of a rule's penalty.", "rule")
 	m.decideSeconds = histogram("stint_decision_seconds", "Time to decide a request, the store's included.")
@@ -170,7 +173,7 @@ func (m *metrics) serve(set *rules.Set) *served {
 			}
 			all[r] = c
 		case rules.Shadow:
-			all[r] = &ruleCounter{shadow: m.shadows.WithLabelValues(r.Name)}
+			all[r] = &ruleCounter{shadow: m.shadows.WithLabelValues(r.Name), skipped: m.skips.WithLabelValues(r.Name)}
 		}
 	}
 	return &served{set, all, new(forwarding)}
@@ -193,6 +196,7 @@ func (m *metrics) forget(before, now *rules.Set) {
 			m.decisions.DeleteLabelValues(r.Name, o.String())
 		}
 		m.shadows.DeleteLabelValues(r.Name)
+		m.skips.DeleteLabelValues(r.Name)
 		m.responses.DeleteLabelValues(r.Name)
 		for _, f := range [...]stint.OnError{stint.OnErrorLocal, stint.OnErrorAllow, stint.OnErrorDeny} {
 			m.fallbacks.DeleteLabelValues(r.Name, f.String())
@@ -263,6 +267,13 @@ func (m *metrics) turned(to stint.BreakerState) {
 
 // refusedInShadow counts that r, which is in shadow mode, would have refused.
 func (c ruleCounters) refusedInShadow(r *rules.Rule) { c[r].shadow.Inc() }
+
+// skipped counts that rules, which are in shadow mode, were not asked.
+func (c ruleCounters) skipped(all ...*rules.Rule) {
+	for _, r := range all {
+		c[r].skipped.Inc()
+	}
+}
 
 // fellBack counts the rules whose on_store_error decided; those of several limits
 // stand there several times, one after another.

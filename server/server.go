@@ -63,17 +63,19 @@ type Server struct {
 	pulse         atomic.Pointer[pulse] // of a store that may fail; nil: nobody has asked yet
 	whyOpen       atomic.Pointer[error] // why the breaker opened last; nil: it never did
 	instance      *instance
-	transports    transports
-	routes        routes
-	log           *slog.Logger
-	errorLog      *log.Logger
-	complaints    stint.Limiter // of s.log, see complain
-	stopping      atomic.Bool
-	closing       sync.Once
-	cutOff        cutOff
-	found         func() []rules.Finding // beside the rules; nil: nothing is
-	dropped       func() int64           // lines of log; nil: nobody knows
-	program       string
+	// shadowCalls are those under way about rules in shadow mode.
+	shadowCalls atomic.Int64
+	transports  transports
+	routes      routes
+	log         *slog.Logger
+	errorLog    *log.Logger
+	complaints  stint.Limiter // of s.log, see complain
+	stopping    atomic.Bool
+	closing     sync.Once
+	cutOff      cutOff
+	found       func() []rules.Finding // beside the rules; nil: nothing is
+	dropped     func() int64           // lines of log; nil: nobody knows
+	program     string
 
 	// What is ambiguous to the routes of requests that come through the gateway, and of
 	// those that other proxies ask about.
@@ -127,10 +129,10 @@ func New(c Config) *Server {
 		s.live.followed = append(s.live.followed, &s.live.rules)
 	}
 	s.secrets = newSecretFiles(&c.Settings)
-	s.own.Secrets, s.own.Now = s.secrets.to, s.clock.now
+	s.own.Secrets, s.own.Now, s.own.Allow = s.secrets.to, s.clock.now, s.settings.AllowAmbiguous
 	if j := c.Settings.JWT; j != nil {
 		s.claims = newTokenReader(j, s)
-		s.own.Claims = s.claims.claimsOf
+		s.own.Claims, s.own.TokenHeader = s.claims.claimsOf, s.claims.Header
 	}
 	first := c.Rules
 	if set, err := first.On(&s.own); err == nil {

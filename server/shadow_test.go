@@ -1,0 +1,242 @@
+package server_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/limittest"
+	"github.com/stintdev/stint/server"
+)
+
+// long is how long the long form of an attack lasts; 0: this is the short form.
+func long(t *testing.T) time.Duration {
+	text := os.Getenv("STINT_ATTACK")
+	if text == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatalf("STINT_ATTACK: %v", err)
+	}
+	return d
+}
+
+// Rules in shadow mode change no answer: a server with random rules answers random
+// requests, at the gateway, in front of a handler, for /v1/check and for /v1/authorize,
+// byte by byte and at the same instants as one with more rules in shadow mode among
+// them, also while the store fails or hangs.
+func TestAttackShadow(t *testing.T) {
+	until := time.Now().Add(long(t))
+	for seed := uint64(1); seed <= 150 || time.Now().Before(until); seed++ {
+		random := rand.New(rand.NewPCG(seed, 5))
+		plain, shadowed := randomRules(random)
+		over := random.IntN(3)
+		without, with := answers(t, plain, over, seed), answers(t, shadowed, over, seed)
+		for i := range without {
+			if with[i] != without[i] {
+				t.Fatalf("seed %d, request %d:\nwithout %s\nwith    %s\nof\n%s", seed, i, without[i], with[i], shadowed)
+			}
+		}
+	}
+}
+
+// What rules in shadow mode are made of, many of which no request, or not each, suits.
+var (
+	someMatches = []string{"", "", `request.path == "/login"`, `request.path.startsWith("/")`, `request.headers["x-user"] != "b"`,
+		`int(request.query.n) > 3`, `request.method == "POST"`, `client.ip != "192.0.2.9"`, `operation == "op"`, `request.query.user == "a"`}
+	someKeys = []string{"", "client.ip", `'"all"'`, `request.headers["x-user"]`, "request.query.user", "int(request.query.n)",
+		`'[request.path, client.ip]'`, "attrs.user", `request.headers["x-empty"]`}
+	someCosts  = []string{"", "", "2", `int(request.headers["x-cost"])`, "int(attrs.gone)", "int(request.query.n) - 2", "4503599627370495"}
+	someLimits = []string{"3 per 1m fixed_window", "2 per 10s", "4 per 1m sliding_log", "5 per 1m sliding_window", "9 per 1h",
+		"2 per 1s leaky_bucket burst 3", "3 per 1m lease 20%", "1 per 24h fixed_window"}
+	someExtras = []string{"on_store_error: deny", "on_store_error: allow", "decision_timeout: 3ms", "decision_timeout: 80ms", "default: true",
+		"message: no more", `messages: {limited: "wait {retry_after}"}`, "penalty: {warn_after: 1, ban_after: 2, ban_for: 30s}",
+		"penalty: {on_status: [404], ban_after: 1, ban_for: 30s}", "tiers: {odd: {times: 3}}", "tiers: {gold: {limits: [50 per 1m]}}"}
+)
+
+// randomRules is a file, and the same with rules in shadow mode among its own.
+func randomRules(random *rand.Rand) (plain, shadowed string) {
+	one := func(of []string) string { return of[random.IntN(len(of))] }
+	rule := func(name, mode string) string {
+		text := "\n  - name: " + name + "\n    mode: " + mode
+		for _, f := range [...]struct{ name, value string }{{"match", one(someMatches)}, {"key", one(someKeys)}, {"cost", one(someCosts)}} {
+			if f.value != "" {
+				text += "\n    " + f.name + ": " + f.value
+			}
+		}
+		first := one(someLimits)
+		limits := []string{first}
+		if more := one(someLimits); random.IntN(3) == 0 && more != first && !strings.Contains(first+more, "lease") {
+			limits = append(limits, more)
+		}
+		if random.IntN(4) == 0 && strings.Contains(strings.Join(limits, " "), "leaky_bucket") {
+			text += "\n    shape: true"
+		}
+		text += "\n    limits: ['" + strings.Join(limits, "', '") + "']"
+		if extra := one(someExtras); random.IntN(2) == 0 {
+			text += "\n    " + extra
+		}
+		return text
+	}
+	const head = `
+trusted_proxies: [192.0.2.1/32]
+safelist: ['client.ip == "192.0.2.7"']
+tiers:
+  odd: 'int(request.query.n) % 2 == 1'
+  gold: 'request.path == "/gold"'
+rules:`
+	plain, shadowed = head, head
+	for i := range 1 + random.IntN(3) {
+		for j := range random.IntN(3) {
+			shadowed += rule(fmt.Sprintf("shadow%d-%d", i, j), "shadow")
+		}
+		enforced := rule(fmt.Sprint("rule", i), "enforce")
+		plain, shadowed = plain+enforced, shadowed+enforced
+	}
+	return plain, shadowed + rule("last", "shadow")
+}
+
+// answers are those of a server with these rules to the requests of a seed, each with
+// what its clients see, and when.
+func answers(t *testing.T, file string, storage int, seed uint64) (all []string) {
+	synctest.Test(t, func(t *testing.T) {
+		random := rand.New(rand.NewPCG(seed, 6))
+		var fault limittest.Fault
+		changes := []func(*server.Config){func(c *server.Config) {
+			c.Settings.Dialect = httplimit.XRateLimit | httplimit.Draft11
+			c.Settings.DegradedHeader, c.Settings.ViolationsHeader = true, true
+			c.Settings.MaxKeys = 40
+		}}
+		if storage > 0 { // else in memory
+			changes = append(changes, over(&limittest.Faulty{Store: new(stint.Memory), Fault: func(int) limittest.Fault { return fault }}))
+		}
+		s := newServer(t, file, changes...)
+		gateway, checks := s.Gateway(), s.Check()
+		wrapped := s.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("X-Cost") == "1" {
+				w.WriteHeader(http.StatusNotFound)
+			}
+		}))
+		for range 40 {
+			if storage > 1 {
+				fault = []limittest.Fault{{}, {}, {Err: limittest.ErrFault}, {Hang: true}}[random.IntN(4)]
+			}
+			var h http.Handler
+			r := randomRequest(random)
+			switch random.IntN(5) {
+			case 0:
+				h = gateway
+			case 1:
+				h = wrapped
+			case 2:
+				h, r = checks, authorizing(r)
+			case 3:
+				h, r = checks, httptest.NewRequest("POST", "/v1/check", strings.NewReader(randomCheck(random)))
+			case 4:
+				h, r = checks, httptest.NewRequest("POST", "/v1/check", strings.NewReader("["+randomCheck(random)+","+randomCheck(random)+"]"))
+			}
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			all = append(all, fmt.Sprint(time.Now().Sub(noon), " ", r.Method, " ", r.RequestURI, " ", r.Header, ": ", w.Code, " ", w.Header(), " ", w.Body))
+			time.Sleep(time.Duration(random.IntN(20)) * 100 * time.Millisecond)
+			synctest.Wait()
+		}
+	})
+	return all
+}
+
+func randomRequest(random *rand.Rand) *http.Request {
+	one := func(of ...string) string { return of[random.IntN(len(of))] }
+	r := httptest.NewRequest(one("GET", "POST"), one("/", "/login", "/gold", "/x/..;/login", "/a%2Fb", "//login", "/?n=7", "/login?n=4", "/?n=x", "/?user=a&user=b", "/?user=a", "/?user[]=a", "/?a;user=b"), nil)
+	r.RemoteAddr = one("192.0.2.1", "192.0.2.7", "192.0.2.8", "192.0.2.9") + ":1000"
+	for range random.IntN(3) {
+		r.Header.Add("X-User", one("a", "b", "c"))
+	}
+	if random.IntN(3) > 0 {
+		r.Header.Set("X-Cost", one("1", "2", "x", "-1"))
+	}
+	switch random.IntN(8) {
+	case 0:
+		r.Header["X_user"] = []string{"a"}
+	case 1:
+		r.Header["X-Empty"] = []string{""}
+	case 2:
+		r.Header["User-Agent"] = []string{"a", "b"}
+	}
+	return r
+}
+
+// authorizing is a proxy's question about r.
+func authorizing(r *http.Request) *http.Request {
+	q := httptest.NewRequest("GET", "/v1/authorize", nil)
+	q.RemoteAddr, q.Header = "192.0.2.1:1", r.Header
+	q.Header.Set("X-Original-Method", r.Method)
+	q.Header.Set("X-Original-Uri", r.RequestURI)
+	q.Header.Set("X-Forwarded-For", strings.TrimSuffix(r.RemoteAddr, ":1000"))
+	return q
+}
+
+func randomCheck(random *rand.Rand) string {
+	one := func(of ...string) string { return of[random.IntN(len(of))] }
+	return fmt.Sprintf(`{"client":"192.0.2.%d","cost":%d,"operation":%q,"attrs":{"user":%s},"request":{"path":%q,"headers":{"x-user":%s}}}`,
+		7+random.IntN(3), random.IntN(3), one("op", "other"), one(`"a"`, `"b"`, "7", "null", `""`), one("/login", "/?n=3", "/?n=x", "/?user=a", "/a%2Fb"),
+		one(`"a"`, `"b"`, `["a","b"]`, "null"))
+}
+
+// Rules in shadow mode leave room in memory for those that are enforced, however many
+// keys they count.
+func TestShadowLeavesRoom(t *testing.T) {
+	const file = `
+rules:
+  - {name: shadow, mode: shadow, key: attrs.user, limits: [1 per 1h]}
+  - {name: client, key: client.ip, limits: [100 per 1h]}
+`
+	s := newServer(t, file, over(&stint.Memory{MaxKeys: 1000}))
+	for i := range 5000 {
+		if w := check(s, fmt.Sprintf(`{"attrs":{"user":"%d"}}`, i)); w.Code != 200 {
+			t.Fatalf("%d: %d %s", i, w.Code, w.Body)
+		}
+	}
+	for i := range 250 {
+		if w := check(s, fmt.Sprintf(`{"client":"192.0.2.%d"}`, i)); w.Code != 200 {
+			t.Fatalf("client %d: %d %s", i, w.Code, w.Body)
+		}
+	}
+	if text := metrics(s); !strings.Contains(text, `stint_shadow_skipped_total{rule="shadow"} 4`) {
+		t.Errorf("none was skipped:\n%s", text)
+	}
+}
+
+// What rules in shadow mode say is told to who asks for it.
+func TestCheckAsksForShadows(t *testing.T) {
+	s := newServer(t, `rules: [{name: try, mode: shadow, key: client.ip, limits: [1 per 1h]}]`)
+	for _, c := range []struct {
+		target string
+		status int
+		told   bool
+	}{
+		{"/v1/check", 200, false}, {"/v1/check?shadow=false", 200, false}, {"/v1/check?shadow=true", 200, true}, {"/v1/check?other=1", 200, false},
+		{"/v1/check?shadow=", 400, false}, {"/v1/check?shadow=true&shadow=false", 400, false}, {"/v1/check?shadow=%zz", 400, false},
+	} {
+		for _, body := range []string{`{"client":"192.0.2.1"}`, `[{"client":"192.0.2.1"}]`} {
+			if w := checkAt(s, c.target, body); w.Code != c.status || strings.Contains(w.Body.String(), `"mode":"shadow"`) != c.told {
+				t.Errorf("%s: %d %s", c.target, w.Code, w.Body)
+			}
+		}
+	}
+}
+
+func metrics(s *server.Server) string {
+	w := httptest.NewRecorder()
+	s.Check().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	return w.Body.String()
+}
