@@ -196,7 +196,7 @@ func (h *handler) undecided(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.As(err, &overloaded):
 		overloaded.Refuse(w, r)
 	case errors.Is(err, stint.ErrRequest):
-		p := problem{Status: http.StatusBadRequest, Detail: "The request cannot be counted: what it is counted by is missing or too long."}
+		p := problem{Status: http.StatusBadRequest, Detail: "The request cannot be counted: what it is counted by is missing, too long, or there several times."}
 		var told interface{ Detail() string }
 		if errors.As(err, &told) {
 			p.Detail = told.Detail()

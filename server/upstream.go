@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/httpfield"
 )
 
 // transport reaches the upstreams of some routes: those that differ in address only.
@@ -262,9 +263,11 @@ func (s *Server) proxy(route *Route) http.Handler {
 }
 
 // setForwarded tells the upstream where the request comes from. What a client that
-// is not trusted claims about itself ends here.
+// is not trusted claims about itself ends here, also under a name that upstreams take
+// for one of these, such as X_Forwarded_For.
 func (s *Server) setForwarded(p *httputil.ProxyRequest) {
 	clients := s.clients()
+	httpfield.DropTwins(p.Out.Header, "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", http.CanonicalHeaderKey(s.settings.ClientHeader))
 	if !clients.Believes(p.In) {
 		if s.settings.ClientHeader != "" {
 			p.Out.Header.Del(s.settings.ClientHeader)

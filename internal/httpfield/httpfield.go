@@ -66,6 +66,17 @@ func HasTwin(h http.Header, name string) bool {
 	return false
 }
 
+// DropTwins removes from h what HasTwin finds of the headers with these names.
+func DropTwins(h http.Header, names ...string) {
+	for other := range h {
+		for _, name := range names {
+			if len(other) == len(name) && isHeaderTwin(other, name) && !strings.EqualFold(other, name) {
+				delete(h, other)
+			}
+		}
+	}
+}
+
 func isHeaderTwin(a, b string) bool {
 	for i := range len(a) {
 		if foldHeader(a[i]) != foldHeader(b[i]) {
