@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -111,9 +112,8 @@ func (s *Server) proxyAsks(decide http.Handler) http.Handler {
 // complainOfProxy logs that someone asks who is not trusted, unless that was said
 // just now. The answer does not tell the address: it may reach the client.
 func (s *Server) complainOfProxy(addr string) {
-	if d, _ := s.complaints.Allow(context.Background(), "proxy", complaint); d.Allowed {
-		s.log.Warn("/v1/authorize was asked by who is not in trusted_proxies, and refused", "address", addr)
-	}
+	const what = "/v1/authorize was asked by who is not in trusted_proxies, and refused"
+	s.complainAt(slog.LevelWarn, what, what, "address", addr)
 }
 
 // original is the request that a trusted proxy asks about, as if its client had

@@ -71,18 +71,3 @@ func withoutRoom(g *group, a *stint.Answer) {
 	}
 	a.Decision, a.Err = stint.Strictest(a.Each), nil
 }
-
-// complaint bounds how often one failure is logged.
-var complaint = stint.MustLimit("1 per 10s")
-
-// complain logs that the store failed, unless that was said just now.
-func (s *Server) complain(err error) {
-	s.complainOf("the store does not decide, so on_store_error does", err)
-}
-
-// complainOf logs a failure that goes on, unless it was said just now.
-func (s *Server) complainOf(what string, err error) {
-	if d, _ := s.complaints.Allow(context.Background(), what, complaint); d.Allowed {
-		s.log.Error(what, "error", err)
-	}
-}

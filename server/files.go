@@ -5,9 +5,9 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"time"
+
+	"github.com/stintdev/stint/internal/readfile"
 )
 
 // watchedFiles are small files that belong together, such as a certificate and its
@@ -42,12 +42,7 @@ func (f *watchedFiles) read() (contents [][]byte, changed bool, err error) {
 }
 
 func readSmall(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, longestFile+1))
+	data, err := readfile.UpTo(path, longestFile+1)
 	if err != nil {
 		return nil, err
 	}

@@ -114,7 +114,7 @@ func (s *Server) answer(v *Verdict) httplimit.Answer {
 		taken := v.taken
 		a.GiveBack = func(ctx context.Context) {
 			if err := s.giveBack(ctx, taken); err != nil {
-				s.log.Warn("a request was dropped while held, and its units stay taken", "error", err)
+				s.complainOf("a request was dropped while held, and its units stay taken", err)
 			}
 		}
 	}

@@ -69,7 +69,7 @@ type Server struct {
 	routes      routes
 	log         *slog.Logger
 	errorLog    *log.Logger
-	complaints  stint.Limiter // of s.log, see complain
+	complaints  complaints // of log
 	stopping    atomic.Bool
 	closing     sync.Once
 	cutOff      cutOff

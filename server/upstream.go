@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -293,14 +294,17 @@ func (s *Server) upstreamFailed(w http.ResponseWriter, r *http.Request, err erro
 	}
 	x := exchangeOf(r)
 	x.setHeaders(w.Header())
-	log := s.log.With("route", x.route.String(), "host", shown(r.Host), "path", shown(x.target.RawPath), "error", err)
+	complain := func(what string) {
+		route := x.route.String()
+		s.complainAt(slog.LevelWarn, what+" "+route, what, "route", route, "host", shown(r.Host), "path", shown(x.target.RawPath), "error", err)
+	}
 	var timeout net.Error
 	switch {
 	case errors.As(err, &timeout) && timeout.Timeout():
-		log.Warn("upstream did not answer in time")
+		complain("upstream did not answer in time")
 		httplimit.Problem(w, r, http.StatusGatewayTimeout, "The upstream did not answer in time.")
 	default:
-		log.Warn("upstream failed")
+		complain("upstream failed")
 		httplimit.Problem(w, r, http.StatusBadGateway, "The upstream cannot be reached.")
 	}
 }

@@ -118,7 +118,10 @@ func TestUpstreamProxy(t *testing.T) {
 // has nothing in it that a terminal would obey.
 func TestUpstreamFailedIsTold(t *testing.T) {
 	var log logged
-	g := start(t, newServer(t, generous, routes(server.Route{Host: "example.com", Path: "/gone", Upstream: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}}), logTo(&log)))
+	gone := func() *running {
+		return start(t, newServer(t, generous, routes(server.Route{Host: "example.com", Path: "/gone", Upstream: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}}), logTo(&log)))
+	}
+	g := gone()
 	if got := send(t, g.gateway, "GET", "/gone/a%20b?token=geheim"); got.StatusCode != 502 {
 		t.Fatal(got.Status)
 	}
@@ -131,7 +134,7 @@ func TestUpstreamFailedIsTold(t *testing.T) {
 	if strings.Contains(text, "geheim") {
 		t.Errorf("the query is in %s", text)
 	}
-	send(t, g.gateway, "GET", "/gone/"+strings.Repeat("\u202e\u009b", 5000))
+	send(t, gone().gateway, "GET", "/gone/"+strings.Repeat("\u202e\u009b", 5000))
 	if text = log.taken(); len(text) > 1500 || strings.ContainsAny(text, "\u202e\u009b") || strings.Count(text, "\n") != 1 {
 		t.Errorf("%d bytes: %s", len(text), text)
 	}
