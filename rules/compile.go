@@ -94,7 +94,7 @@ func (c *compiler) check(source string, f *field) (*expression, []problem) {
 		offset, text := foldProblem(err, checked)
 		return nil, []problem{{offset, text}}
 	}
-	e.secrets, e.claims = i.secrets, i.claims
+	e.secrets, e.claims, e.headers = i.secrets, i.claims, i.headers
 	e.source, e.isList = strings.TrimSpace(source), t.Kind() == types.ListKind
 	switch root := checked.NativeRep().Expr(); root.Kind() {
 	case ast.ListKind:
@@ -182,6 +182,7 @@ type inspector struct {
 	secrets     []secretUse
 	proper      map[int64]bool // uses of the variable secrets, by id
 	claims      bool           // the variable claims is used
+	headers     []string       // that are asked for literally
 }
 
 func (c *compiler) inspect(checked *cel.Ast) *inspector {
@@ -256,6 +257,7 @@ func (i *inspector) headerName(e ast.Expr, name string) {
 		i.note(e, "the Host header is request.host, not one of request.headers")
 	default:
 		i.headerNames[name] = http.CanonicalHeaderKey(name)
+		i.headers = append(i.headers, name)
 	}
 }
 

@@ -50,8 +50,8 @@
 //	request.path     string
 //	request.host     string
 //	request.route    string               the name of the gateway's route, if it has one
-//	request.headers  map(string, string)  names in lower case; several lines joined by ", "
-//	request.query    map(string, string)  the first value of each name
+//	request.headers  map(string, string)  names in lower case
+//	request.query    map(string, string)  values by name
 //	client.ip        string
 //	operation        string
 //	attrs            map(string, dyn)     what the caller says
@@ -114,6 +114,35 @@
 // [Set.Ambiguous] tells whether any of that could mislead the set's expressions. A
 // server refuses such requests unless its settings allow it.
 //
+// # What comes several times
+//
+// Of a header in several lines, or of a parameter that a query has several times, some
+// servers take the first, some the last and some all. And some take one name for
+// another: X_User for X-User (CGI, WSGI, PHP), user[] or User for user (PHP, Rack,
+// ASP.NET). These are ambiguous, too:
+//
+//	repeated_header     X-User: a, and another line X-User: b
+//	twin_header         X_User: b, also alone
+//	repeated_parameter  ?user=a&user=b
+//	twin_parameter      ?user=a&user[]=b, ?USER=b
+//
+// An expression that looks one of them up is an error, an [AmbiguousError], which refuses
+// the request, where it could be decided otherwise. What no expression of a request needs
+// may come as often as it likes, but for headers that HTTP allows once: Authorization,
+// Content-Type, User-Agent and the like. [Instance].Allow takes from all that what an
+// application needs; then an expression sees all lines of a header, joined by ", ", and
+// the first value of a parameter.
+//
+// Headers that are lists by HTTP, such as Accept and Via, may repeat: their lines are
+// joined by ", ", and those of Cookie would be by "; " where they are allowed. A file may
+// name more of them:
+//
+//	repeatable: {headers: [x-roles], parameters: [tag]}
+//
+// Expressions see all values of these, joined by ", ". A line with a comma in it is like
+// any other: what stands before Stint may have joined two, and the application gets that
+// one line.
+//
 // # Tiers
 //
 // A tier is a kind of client, such as those who pay: a name and a condition. A
@@ -151,7 +180,8 @@
 // at; then for each rule its match, its key, a ban of that key, its cost and its
 // limits. Of several networks that hit, the longest ban counts, and so of several
 // keys. A ban of a key refuses nothing where the rule is in mode shadow. A request
-// that is malformed for one rule is an error even if another rule's ban hits.
+// that is malformed for one rule that is enforced is an error even if another rule's ban
+// hits.
 //
 // An override is for a key, or for a tier. The one for the key counts before the
 // one for the tier, and of two for the same the later. Its times multiplies what
@@ -242,6 +272,7 @@
 // cost: a number too large, text that is no number, an address that is none, a key
 // that is empty, too long or no UTF-8. Such a request is refused as malformed
 // rather than let past the rule. So is one that makes an expression work more than
-// MaxWork, or with a text of more than MaxRequestText. Where one operand of || or && is missing and the
-// other fails, the failure counts.
+// MaxWork, or with a text of more than MaxRequestText. Where one operand of || or && is
+// missing and the other fails, the failure counts. A rule in shadow mode refuses nothing:
+// where a request is malformed for it, it asks nothing (Matches.Unread).
 package rules

@@ -32,6 +32,8 @@ type expression struct {
 	// secrets are those that it names, and claims tells whether it uses claims.
 	secrets []secretUse
 	claims  bool
+	// headers are the names, in lower case, of those that it asks for literally.
+	headers []string
 	// vain is what cannot be true in it; gone once it has been told.
 	vain []problem
 }

@@ -51,6 +51,7 @@ func ParseContext(ctx context.Context, files []File) (*Set, error) {
 	s.findTrustAll(seen.proxies)
 	s.noteReads()
 	s.findNoToken(seen.byClaims)
+	s.findLooseKeys(seen.keys)
 	return s, nil
 }
 
@@ -103,6 +104,8 @@ type seen struct {
 	once    map[string]place // fields that only one file may have
 	counted map[counting]counted
 	proxies []string // the place of each of TrustedProxies
+	// keys are those of the rules.
+	keys []keyAt
 	// byClaims are the enforced rules whose keys need claims.
 	byClaims []byClaims
 }

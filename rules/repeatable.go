@@ -61,6 +61,38 @@ func parameterToRepeat(text string) (string, error) {
 	return text, nil
 }
 
+// keyAt is the key of a rule, and where it stands.
+type keyAt struct {
+	rule *Rule
+	node *yamlnode.Node // nil: the file gives none
+	file *parser
+}
+
+// findLooseKeys looks for keys made of headers that may hold any number of values, so
+// that a client has as many keys as it likes by adding one.
+func (s *Set) findLooseKeys(all []keyAt) {
+	for _, at := range all {
+		if at.node == nil || at.rule.Mode == Off {
+			continue
+		}
+		for _, name := range at.rule.key.headers {
+			canonical := http.CanonicalHeaderKey(name)
+			instead := "one that holds a single value"
+			switch {
+			case name == "x-forwarded-for", name == "forwarded":
+				instead = "client.ip, which is the client's address behind trusted_proxies"
+			case name == "cookie":
+				instead = "what a token says, as in claims.sub, or by client.ip"
+			case httpfield.IsList(canonical), s.repeatable.headers[canonical]:
+			default:
+				continue
+			}
+			s.Findings = append(s.Findings, Finding{CodeLooseKey, at.file.Place(at.node), fmt.Sprintf(
+				"rule %q counts by the header %s, which holds a list: by adding to it, a client has another key for each request; count by %s", at.rule.Name, name, instead)})
+		}
+	}
+}
+
 // AmbiguousError says that a request has a header or a parameter that an expression
 // needs, or that HTTP allows once, in such a way that servers read it differently. It
 // wraps stint.ErrRequest.

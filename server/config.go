@@ -66,9 +66,9 @@ type Settings struct {
 	// is not passed on, and its request is served in HTTP/1.1. None may carry requests
 	// of HTTP, which no rule would see. nil: none.
 	Upgrades []string
-	// AllowAmbiguous is what is ambiguous in a request's path, query or method and
-	// passes nevertheless. All else is refused with 400 where a rule, a list or a route
-	// looks at that: see rules.ReadTarget and rules.ReadMethod.
+	// AllowAmbiguous is what is ambiguous in a request's path, query, method or headers
+	// and passes nevertheless. All else is refused with 400 where a rule, a list or a
+	// route looks at it: see rules.ReadTarget, rules.ReadMethod and rules.AmbiguousError.
 	AllowAmbiguous rules.Ambiguity
 	// MaxHeld and MaxHold bound the requests of rules that shape; see
 	// httplimit.Middleware.
