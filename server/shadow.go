@@ -41,63 +41,59 @@ func (t *trial) divideShadows() {
 	}
 }
 
-// shadows is what rules in shadow mode ask about some requests. It shares nothing with
-// those that is used again, for the store may still be at it when they are answered.
+// shadows is what rules in shadow mode ask about some requests. But for groups, it shares
+// nothing with those that is used again, for the store may still be at it when they have
+// been answered.
 type shadows struct {
 	asked
+	groups   []*group
 	rules    []*rules.Rule
 	counters []ruleCounters
 }
 
-// mostShadows is how many calls about rules in shadow mode may be under way.
-const mostShadows = 1000
+// shadowsOf are the n of all.
+func shadowsOf(all []trial, n int) *shadows {
+	c := &shadows{asked{make([]stint.Request, 0, n), make([]stint.Answer, 0, n)}, make([]*group, 0, n), make([]*rules.Rule, 0, n), make([]ruleCounters, 0, n)}
+	for i := range all {
+		for j := range all[i].groups {
+			if g := &all[i].groups[j]; g.inShadow() {
+				g.answer.Err = errNotAskedNow
+				c.requests = append(c.requests, g.request)
+				c.answers = append(c.answers, stint.Answer{Each: make([]stint.Decision, len(g.request.Asks)), Err: errNotAskedNow})
+				c.groups, c.rules, c.counters = append(c.groups, g), append(c.rules, g.rules[0]), append(c.counters, all[i].counters)
+			}
+		}
+	}
+	return c
+}
 
-// takeShadows asks the store about the n groups of all that are in shadow: at once where
-// that takes no time, as in memory, else meanwhile. Their answers are of use once wait
-// has returned, which waits for them only if they are wanted, and no longer than for what
+// takeShadows asks the store: after what is enforced where that takes no time, as in
+// memory, else meanwhile. The groups have their answers once wait has returned, which
+// waits for those that come meanwhile only if they are wanted, and no longer than for what
 // is enforced: least or, where that is 0, the server's deadline.
 //
 // The layers over the store are passed by, for what they learn of one request they tell
 // others: that the store fails, what is owed to it, what may be leased. So where it does
 // not decide, these rules are not asked.
-func (s *Server) takeShadows(ctx context.Context, all []trial, n int, least time.Duration, wanted bool) (wait func()) {
-	c := &shadows{asked{make([]stint.Request, 0, n), make([]stint.Answer, 0, n)}, make([]*rules.Rule, 0, n), make([]ruleCounters, 0, n)}
-	groups := make([]*group, 0, n)
-	for i := range all {
-		for j := range all[i].groups {
-			g := &all[i].groups[j]
-			if !g.inShadow() {
-				continue
-			}
-			g.answer.Err = errNotAskedNow
-			groups = append(groups, g)
-			c.requests, c.answers = append(c.requests, g.request), append(c.answers, stint.Answer{Each: make([]stint.Decision, len(g.request.Asks)), Err: errNotAskedNow})
-			c.rules, c.counters = append(c.rules, g.rules[0]), append(c.counters, all[i].counters)
-		}
-	}
-	answer := func() {
-		for i, g := range groups {
-			g.answer = c.answers[i]
-		}
-	}
-	local, room := s.fallback == nil, true
-	if local {
-		room = s.roomForShadows()
-	} else if err := s.storeError(); err != nil {
-		s.complain(err)
-		room = false
-	}
-	switch {
-	case !room:
-		c.count()
-		return func() {}
-	case local, !groups[0].request.At.IsZero():
+func (s *Server) takeShadows(ctx context.Context, c *shadows, least time.Duration, wanted bool) (wait func()) {
+	if s.fallback == nil || !c.requests[0].At.IsZero() { // in memory, or a simulation
 		return func() {
+			if c.requests[0].At.IsZero() && !s.roomForShadows() {
+				c.count()
+				return
+			}
 			c.take(ctx, s.limiter)
-			answer()
+			c.answer()
 		}
-	case s.shadowCalls.Add(1) > mostShadows:
-		s.shadowCalls.Add(-1)
+	}
+	err := s.storeError()
+	if err != nil {
+		s.complain(err)
+	}
+	if err != nil || s.shadowCalls.Add(1) > mostShadows {
+		if err == nil {
+			s.shadowCalls.Add(-1)
+		}
 		c.count()
 		return func() {}
 	}
@@ -117,13 +113,17 @@ func (s *Server) takeShadows(ctx context.Context, all []trial, n int, least time
 		return func() {}
 	}
 	return func() {
+		<-ctx.Done() // also when it is done
 		select {
 		case <-done:
-			answer()
-		case <-ctx.Done():
+			c.answer()
+		default:
 		}
 	}
 }
+
+// mostShadows is how many calls about rules in shadow mode may be under way.
+const mostShadows = 1000
 
 // errNotAskedNow is the answer to a rule in shadow mode that the store was not asked, or
 // has not answered in time.
@@ -146,6 +146,14 @@ func (c *shadows) take(ctx context.Context, l *stint.Limiter) {
 	c.count()
 }
 
+// answer gives the groups their answers.
+func (c *shadows) answer() {
+	for i, g := range c.groups {
+		g.answer = c.answers[i]
+	}
+}
+
+// count counts what became of what was asked.
 func (c *shadows) count() {
 	for i := range c.answers {
 		switch a := &c.answers[i]; {

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -13,7 +14,9 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/limittest"
+	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/server"
 )
 
@@ -190,6 +193,69 @@ func randomCheck(random *rand.Rand) string {
 	return fmt.Sprintf(`{"client":"192.0.2.%d","cost":%d,"operation":%q,"attrs":{"user":%s},"request":{"path":%q,"headers":{"x-user":%s}}}`,
 		7+random.IntN(3), random.IntN(3), one("op", "other"), one(`"a"`, `"b"`, "7", "null", `""`), one("/login", "/?n=3", "/?n=x", "/?user=a", "/a%2Fb"),
 		one(`"a"`, `"b"`, `["a","b"]`, "null"))
+}
+
+// The same over Redis, with leases and remembered refusals, and real connections: status,
+// what remains, and the rule of each answer.
+func TestShadowOverRedis(t *testing.T) {
+	const enforced = `
+rules:
+  - {name: ip, key: client.ip, match: 'operation == "ip"', limits: [5 per 24h fixed_window], penalty: {ban_after: 3, ban_for: 24h}}
+  - {name: user, key: attrs.user, match: 'operation == "user"', limits: [12 per 24h fixed_window lease 20%]}
+`
+	const more = `
+  - {name: every, mode: shadow, key: client.ip, limits: [1 per 24h], penalty: {ban_after: 1, ban_for: 24h}, decision_timeout: 1ms, on_store_error: deny}
+  - {name: same, mode: shadow, key: attrs.user, limits: [12 per 24h fixed_window lease 20%]}
+  - {name: bad, mode: shadow, key: 'int(attrs.user)', limits: [1 per 24h]}
+  - {name: broke, mode: shadow, key: client.ip, cost: int(attrs.gone), limits: [1 per 24h]}
+`
+	redis := redistest.Start(t)
+	var said [2][]string
+	for i, file := range []string{enforced, enforced + more} {
+		store, err := redislimit.OpenIn(t.Context(), redis.URL(), fmt.Sprint("shadow", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(store.Close)
+		s := newServer(t, file, over(store), func(c *server.Config) { c.Settings.DecisionTimeout = 10 * time.Second })
+		addr := start(t, s).check
+		random := rand.New(rand.NewPCG(3, 4))
+		for range 150 {
+			body := fmt.Sprintf(`{"operation":%q,"client":"192.0.2.%d","attrs":{"user":"u%d"}}`, []string{"ip", "user"}[random.IntN(2)], random.IntN(3), random.IntN(3))
+			got := send(t, addr, "POST", "/v1/check", "Host: x", fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(body), body))
+			var reply struct {
+				Outcome, Rule string
+				Remaining     int64
+				Decisions     []struct{ Rule string }
+			}
+			if err := json.Unmarshal([]byte(got.body), &reply); err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(body, `"user","client"`) {
+				reply.Remaining = 0 // which a lease knows for this instance, as far as it is granted
+			}
+			said[i] = append(said[i], fmt.Sprint(body, got.StatusCode, reply, got.Header["X-Ratelimit-Limit"]))
+		}
+		if i == 1 {
+			until(t, func() bool { return strings.Contains(metrics(s), `stint_shadow_skipped_total{rule="broke"} 150`) })
+			if text := metrics(s); !strings.Contains(text, `stint_shadow_refusals_total{rule="every"} 147`) {
+				t.Errorf("not asked:\n%s", text)
+			}
+		}
+	}
+	for i := range said[0] {
+		if said[0][i] != said[1][i] {
+			t.Fatalf("request %d:\nwithout %s\nwith    %s", i, said[0][i], said[1][i])
+		}
+	}
+}
+
+// until waits for something to become so.
+func until(t *testing.T, so func() bool) {
+	t.Helper()
+	if !soon(so) {
+		t.Error("not so in time")
+	}
 }
 
 // Rules in shadow mode leave room in memory for those that are enforced, however many

@@ -31,7 +31,7 @@ func (s *Server) take(ctx context.Context, all []trial, shadowsWanted bool) {
 		}
 	}
 	if shadows > 0 {
-		wait := s.takeShadows(ctx, all, shadows, least, shadowsWanted)
+		wait := s.takeShadows(ctx, shadowsOf(all, shadows), least, shadowsWanted)
 		defer wait()
 	}
 	start := s.metrics.now()
