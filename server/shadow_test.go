@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,7 +64,7 @@ var (
 		"2 per 1s leaky_bucket burst 3", "3 per 1m lease 20%", "1 per 24h fixed_window"}
 	someExtras = []string{"on_store_error: deny", "on_store_error: allow", "decision_timeout: 3ms", "decision_timeout: 80ms", "default: true",
 		"message: no more", `messages: {limited: "wait {retry_after}"}`, "penalty: {warn_after: 1, ban_after: 2, ban_for: 30s}",
-		"penalty: {on_status: [404], ban_after: 1, ban_for: 30s}", "tiers: {odd: {times: 3}}", "tiers: {gold: {limits: [50 per 1m]}}"}
+		"penalty: {on_status: [404], ban_after: 1, ban_for: 30s}", "tiers: {odd: {times: 3}}", "tiers: {gold: {times: 20}}"}
 )
 
 // randomRules is a file, and the same with rules in shadow mode among its own.
@@ -113,14 +114,16 @@ rules:`
 func answers(t *testing.T, file string, storage int, seed uint64) (all []string) {
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 6))
-		var fault limittest.Fault
+		faults := [...]limittest.Fault{{}, {}, {Err: limittest.ErrFault}, {Hang: true}}
+		var fault atomic.Int32
 		changes := []func(*server.Config){func(c *server.Config) {
 			c.Settings.Dialect = httplimit.XRateLimit | httplimit.Draft11
 			c.Settings.DegradedHeader, c.Settings.ViolationsHeader = true, true
 			c.Settings.MaxKeys = 40
+			c.Settings.Breaker.Failures = -1 // once it is open, it probes at random instants
 		}}
 		if storage > 0 { // else in memory
-			changes = append(changes, over(&limittest.Faulty{Store: new(stint.Memory), Fault: func(int) limittest.Fault { return fault }}))
+			changes = append(changes, over(&limittest.Faulty{Store: new(stint.Memory), Fault: func(int) limittest.Fault { return faults[fault.Load()] }}))
 		}
 		s := newServer(t, file, changes...)
 		gateway, checks := s.Gateway(), s.Check()
@@ -131,7 +134,7 @@ func answers(t *testing.T, file string, storage int, seed uint64) (all []string)
 		}))
 		for range 40 {
 			if storage > 1 {
-				fault = []limittest.Fault{{}, {}, {Err: limittest.ErrFault}, {Hang: true}}[random.IntN(4)]
+				fault.Store(random.Int32N(4))
 			}
 			var h http.Handler
 			r := randomRequest(random)
@@ -153,6 +156,7 @@ func answers(t *testing.T, file string, storage int, seed uint64) (all []string)
 			time.Sleep(time.Duration(random.IntN(20)) * 100 * time.Millisecond)
 			synctest.Wait()
 		}
+		time.Sleep(time.Second) // until nobody waits for the store
 	})
 	return all
 }
