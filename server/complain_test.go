@@ -30,17 +30,21 @@ func TestAttackLog(t *testing.T) {
 		"chunks that are none": func() {
 			send(t, g.gateway, "POST", "/x", "Host: x", "Transfer-Encoding: chunked\r\n\r\nzz")
 		},
-		"an upstream that breaks off":       func() { send(t, g.gateway, "GET", "/gone") },
-		"an upstream that says half":        func() { half(g.gateway) },
-		"a client that leaves":              func() { leave(g.gateway) },
-		"an ambiguous target":               func() { send(t, g.gateway, "GET", "/a/..;/b") },
-		"a header twice":                    func() { send(t, g.gateway, "GET", "/", "X-Api-Key: a", "X-Api-Key: b") },
-		"a check that is no JSON":           func() { send(t, g.check, "POST", "/v1/check", "Host: x", "Content-Length: 1\r\n\r\n{") },
-		"a check that ends too soon":        func() { leave(g.check) },
-		"a question without the original":   func() { send(t, g.check, "GET", "/v1/authorize") },
-		"no TLS":                            func() { send(t, g.admin, "GET", "/") },
-		"what is no request":                func() { send(t, g.gateway, "GET GET", "/") },
-		"a body that is no JSON, and lists": func() { send(t, g.check, "POST", "/v1/check", "Host: x", "Content-Length: 3\r\n\r\n[{]") },
+		"an upstream that breaks off": func() { send(t, g.gateway, "GET", "/gone") },
+		"an upstream that says half":  func() { half(g.gateway) },
+		"a client that leaves":        func() { leave(g.gateway) },
+		"an ambiguous target":         func() { send(t, g.gateway, "GET", "/a/..;/b") },
+		"a header twice":              func() { send(t, g.gateway, "GET", "/", "X-Api-Key: a", "X-Api-Key: b") },
+		"a check that is no JSON": func() {
+			send(t, g.check, "POST", "/v1/check", "Host: localhost", "Content-Type: application/json", "Content-Length: 1\r\n\r\n{")
+		},
+		"a check that ends too soon":      func() { leave(g.check) },
+		"a question without the original": func() { send(t, g.check, "GET", "/v1/authorize") },
+		"no TLS":                          func() { send(t, g.admin, "GET", "/") },
+		"what is no request":              func() { send(t, g.gateway, "GET GET", "/") },
+		"a body that is no JSON, and lists": func() {
+			send(t, g.check, "POST", "/v1/check", "Host: localhost", "Content-Type: application/json", "Content-Length: 3\r\n\r\n[{]")
+		},
 	} {
 		log.taken()
 		for range times {

@@ -195,7 +195,7 @@ func readShadow(r *http.Request) (bool, error) {
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return false, errors.New("The query cannot be read.")
+		return false, badCall("The query cannot be read: %s.", err)
 	}
 	switch values := query["shadow"]; {
 	case values == nil, len(values) == 1 && values[0] == "false":
@@ -203,5 +203,5 @@ func readShadow(r *http.Request) (bool, error) {
 	case len(values) == 1 && values[0] == "true":
 		return true, nil
 	}
-	return false, errors.New("The parameter shadow is true or false.")
+	return false, badCall("The parameter shadow is true or false.")
 }

@@ -146,13 +146,13 @@ func answers(t *testing.T, file string, storage int, seed uint64) (all []string)
 			case 2:
 				h, r = checks, authorizing(r)
 			case 3:
-				h, r = checks, httptest.NewRequest("POST", "/v1/check", strings.NewReader(randomCheck(random)))
+				h, r = checks, checkRequest(randomCheck(random))
 			case 4:
-				h, r = checks, httptest.NewRequest("POST", "/v1/check", strings.NewReader("["+randomCheck(random)+","+randomCheck(random)+"]"))
+				h, r = checks, checkRequest("["+randomCheck(random)+","+randomCheck(random)+"]")
 			}
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
-			all = append(all, fmt.Sprint(time.Now().Sub(noon), " ", r.Method, " ", r.RequestURI, " ", r.Header, ": ", w.Code, " ", w.Header(), " ", w.Body))
+			all = append(all, fmt.Sprint(time.Since(noon), " ", r.Method, " ", r.RequestURI, " ", r.Header, ": ", w.Code, " ", w.Header(), " ", w.Body))
 			time.Sleep(time.Duration(random.IntN(20)) * 100 * time.Millisecond)
 			synctest.Wait()
 		}
@@ -226,7 +226,7 @@ rules:
 		random := rand.New(rand.NewPCG(3, 4))
 		for range 150 {
 			body := fmt.Sprintf(`{"operation":%q,"client":"192.0.2.%d","attrs":{"user":"u%d"}}`, []string{"ip", "user"}[random.IntN(2)], random.IntN(3), random.IntN(3))
-			got := send(t, addr, "POST", "/v1/check", "Host: x", fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(body), body))
+			got := send(t, addr, "POST", "/v1/check", "Host: localhost", "Content-Type: application/json", fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(body), body))
 			var reply struct {
 				Outcome, Rule string
 				Remaining     int64
