@@ -17,12 +17,14 @@ type Server struct {
 	// "allkeys-", a server that runs out of memory drops counts, and so resets
 	// limits: use "noeviction" or a "volatile-" policy on a server of its own.
 	Eviction string
+
+	replica, loading bool // when it was asked
 }
 
 // ask reads INFO, section by section, for servers before 7.0 take one at a time.
 func ask(ctx context.Context, c Client) (Server, error) {
 	fields := map[string]string{}
-	for _, section := range []string{"server", "cluster", "memory"} {
+	for _, section := range []string{"server", "cluster", "memory", "replication", "persistence"} {
 		text, err := do(ctx, c, "INFO", section)
 		if err != nil {
 			return Server{}, fmt.Errorf("INFO %s: %w", section, err)
@@ -38,6 +40,8 @@ func ask(ctx context.Context, c Client) (Server, error) {
 		Version:  fields["redis_version"],
 		Cluster:  fields["cluster_enabled"] == "1",
 		Eviction: fields["maxmemory_policy"],
+		replica:  fields["role"] == "slave",
+		loading:  fields["loading"] == "1",
 	}
 	if v := fields["valkey_version"]; v != "" {
 		s.Product, s.Version = "valkey", v

@@ -266,6 +266,10 @@ func code(err error) string {
 		if _, known := advice[word]; known || word == "NOSCRIPT" {
 			return word
 		}
+		// Before Redis 7, an error within a script comes inside of another one.
+		if text := err.Error(); strings.HasPrefix(text, "ERR Error running script") && strings.Contains(text, ": -READONLY ") {
+			return "READONLY"
+		}
 		// What a command within a script lacks is told in words.
 		if text := strings.TrimPrefix(err.Error(), "ERR "); strings.HasPrefix(text, "The user executing the script can't") || strings.HasPrefix(text, "ACL failure in script") {
 			return "NOPERM"

@@ -27,16 +27,12 @@ const (
 var errNotAsked = errors.New("the server replied to what was not asked")
 
 // dialChecked makes a dialer that checks what comes. encryption nil: none.
-func dialChecked(network string, encryption *reread[*tls.Config]) dialer {
+func dialChecked(network string, encryption *tls.Config) dialer {
 	return func(ctx context.Context, address string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
 		var c net.Conn
 		var err error
 		if encryption != nil {
-			var config *tls.Config
-			if config, err = encryption.get(); err != nil {
-				return nil, err
-			}
-			c, err = (&tls.Dialer{NetDialer: d, Config: config}).DialContext(ctx, network, address)
+			c, err = (&tls.Dialer{NetDialer: d, Config: encryption}).DialContext(ctx, network, address)
 		} else {
 			c, err = d.DialContext(ctx, network, address)
 		}

@@ -290,6 +290,7 @@ func serveStore(settings *server.Settings, log *slog.Logger) (stint.Store, func(
 	if err != nil {
 		return nil, nil, fmt.Errorf("store: %w", err)
 	}
+	s.SetLog(log)
 	namespace := s.Namespace()
 	log.Info("what is kept in the store is shared with every instance in its namespace", "namespace", namespace)
 	settings.Namespace = namespace

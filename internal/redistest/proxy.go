@@ -28,12 +28,12 @@ type Toxic struct {
 type Proxy struct {
 	Addr string
 
-	target   string
 	listener net.Listener
 	open     sync.WaitGroup
 	asked    atomic.Int64
 
 	mu      sync.Mutex
+	target  string
 	toxic   Toxic
 	changed chan struct{} // closed when toxic changes
 	links   map[*link]bool
@@ -68,6 +68,14 @@ func (p *Proxy) Set(x Toxic) {
 	p.changed = make(chan struct{})
 }
 
+// Point has the Proxy lead new connections elsewhere, as a name or an address does that
+// stands for another server from now on. Those that exist stay where they are.
+func (p *Proxy) Point(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+}
+
 // Asked is how many bytes clients have sent, and connections they have made, each of
 // which counts as one.
 func (p *Proxy) Asked() int64 { return p.asked.Load() }
@@ -100,7 +108,10 @@ func (p *Proxy) accept() {
 		}
 		client := c.(*net.TCPConn)
 		p.asked.Add(1)
-		s, err := net.Dial("tcp", p.target)
+		p.mu.Lock()
+		target := p.target
+		p.mu.Unlock()
+		s, err := net.Dial("tcp", target)
 		if err != nil {
 			_ = client.SetLinger(0)
 			_ = client.Close()
