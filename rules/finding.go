@@ -41,13 +41,14 @@ const (
 	CodeClaimsUnknown = "ST013" // claims that nothing finds; found by servers
 	CodeLooseKey      = "ST015" // a key that a client varies at will
 	CodeCheckOpen     = "ST017" // everybody may use the check API; found in the settings
+	CodeStoreSecrets  = "ST023" // the store refuses new passwords or certificates; found by whoever opens it
 )
 
 // Codes are all of them.
 func Codes() []string {
 	return []string{CodeNoProxies, CodeTrustAll, CodeCostTooHigh, CodeCountedTwice,
 		CodeEviction, CodeNeverMatches, CodeNameTwice, CodeBanWithoutEnd, CodeEverybody, CodeLeaseInVain, CodeUnlikeRules,
-		CodeNoToken, CodeClaimsUnknown, CodeLooseKey, CodeCheckOpen}
+		CodeNoToken, CodeClaimsUnknown, CodeLooseKey, CodeCheckOpen, CodeStoreSecrets}
 }
 
 // String is the finding as a line of a report.

@@ -118,7 +118,11 @@ const lookEvery = 5 * time.Second
 // watchFiles takes over what the files come to hold that Open has read, until ctx is
 // done.
 func (s *Server) watchFiles(ctx context.Context) {
-	every(ctx, lookEvery, func() { s.reloadFiles(false) })
+	s.tellOfStore()
+	every(ctx, lookEvery, func() {
+		s.reloadFiles(false)
+		s.tellOfStore()
+	})
 }
 
 // ReloadFiles reads the files that Open has read now, changed or not, as Run and Follow

@@ -124,7 +124,7 @@ func newMetrics(s *Server) *metrics {
 	m.certificatesTaken, m.certificatesRefused = certificates.WithLabelValues("taken"), certificates.WithLabelValues("refused")
 	m.certificateExpiry = registered(m, prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "stint_certificate_expiry_timestamp_seconds",
-		Help: "When the certificate that a listener shows expires, in seconds since 1970.",
+		Help: "When the certificate of a listener, of an upstream or of the store expires, in seconds since 1970.",
 	}, []string{"listener"}))
 	for o := range m.noRule {
 		if o := stint.Outcome(o); o == 0 || o == stint.Allowed { // refusals have rules

@@ -5,6 +5,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -88,4 +90,117 @@ func listeners(t *testing.T, s *redistest.Server) int64 {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// A password and certificates that are changed in their files are taken without a check
+// that the store does not decide; those that Redis refuses are told, and change nothing,
+// though connections are made again. What expires soon is told.
+func TestAttackCredentialsRotate(t *testing.T) {
+	t.Setenv("STINT_TOKEN", "")
+	ca, cert, key := redistest.Certificate(t)
+	redis := redistest.Start(t, "--tls-port", "0", "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", ca,
+		"--user", "app", "on", ">first-secret", "~*", "&*", "+@all")
+	address := redis.ListenTLS(t)
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	write := func(name, from string) {
+		t.Helper()
+		text, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, file(name), string(text))
+	}
+	write("ca", ca)
+	write("cert", cert)
+	write("key", key)
+	put(t, file("password"), "first-secret\n")
+	put(t, file("stint.yaml"), "server: {decision_timeout: 5s}\nrules: [{name: all, key: client.ip, limits: [1000000 per 1h]}]\n")
+	s := serving(t, "--config", file("stint.yaml"), "--store", "rediss://app@"+address+"?server_name=localhost&password_file="+file("password")+
+		"&ca="+file("ca")+"&cert="+file("cert")+"&key="+file("key"))
+	quiet(s)
+	stays := func(when string) {
+		t.Helper()
+		for range 50 {
+			if status, by := checkedBy(t, s, `{"client":"192.0.2.1"}`); status != 200 || by != "store" {
+				t.Fatalf("%s: %d, by %s", when, status, by)
+			}
+		}
+	}
+	connections := func() (ids string) {
+		text, err := redis.Do(t, "CLIENT", "LIST").ToString()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(text) {
+			if strings.Contains(line, "user=app") && !strings.Contains(line, "sub=1") {
+				ids += line[:strings.Index(line, " ")] + " "
+			}
+		}
+		return ids
+	}
+	tells := func(text string) func() bool {
+		return func() bool { stays(text); return strings.Contains(s.log.String(), text) }
+	}
+	stays("at first")
+	until(t, "it tells of expiry", 5*time.Second, tells("expires soon"))
+	metric := func(of string) bool {
+		resp, err := http.Get(s.check + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(resp.Body)
+		return strings.Contains(string(text), `stint_certificate_expiry_timestamp_seconds{listener="store `+of+`"}`)
+	}
+	until(t, "the metric tells of expiry", 15*time.Second, func() bool { return metric("client") && metric("ca") && metric("server") })
+
+	// A password that Redis does not know, and a certificate that it does not trust.
+	do := calling(t, s.admin)
+	otherCA, other, otherKey := redistest.Certificate(t)
+	for of, wrong := range map[string]func(){
+		"password":    func() { put(t, file("password"), "wrong-secret\n") },
+		"certificate": func() { write("cert", other); write("key", otherKey) },
+		"authority":   func() { write("ca", otherCA) },
+	} {
+		wrong()
+		until(t, "it tells that the "+of+" is refused", 10*time.Second, func() bool {
+			stays("with a wrong " + of)
+			_, text := do("status")
+			return strings.Contains(text, "ST023")
+		})
+		redis.Do(t, "CLIENT", "KILL", "USER", "app")
+		until(t, "it connects again", 10*time.Second, func() bool { _, by := checkedBy(t, s, `{"client":"192.0.2.1"}`); return by == "store" })
+		stays("connected again with a wrong " + of)
+		put(t, file("password"), "first-secret\n")
+		write("ca", ca)
+		write("cert", cert)
+		write("key", key)
+		until(t, "all is well", 10*time.Second, func() bool { _, text := do("status"); return !strings.Contains(text, "ST023") })
+	}
+
+	before := connections()
+	if before == "" {
+		t.Fatal("it has no connections")
+	}
+	redis.Do(t, "ACL", "SETUSER", "app", ">second-secret")
+	put(t, file("password"), "second-secret\n")
+	until(t, "all connections are new", 10*time.Second, func() bool {
+		stays("while the password rotates")
+		now := connections()
+		for id := range strings.FieldsSeq(before) {
+			if strings.Contains(now+" ", id+" ") {
+				return false
+			}
+		}
+		return now != ""
+	})
+	redis.Do(t, "ACL", "SETUSER", "app", "<first-secret")
+	redis.Do(t, "CLIENT", "KILL", "USER", "app")
+	until(t, "it connects by the new one", 10*time.Second, func() bool { _, by := checkedBy(t, s, `{"client":"192.0.2.1"}`); return by == "store" })
+	for _, secret := range []string{"first-secret", "second-secret", "wrong-secret"} {
+		if strings.Contains(s.log.String(), secret) {
+			t.Errorf("the log tells the password:\n%s", s.log)
+		}
+	}
 }

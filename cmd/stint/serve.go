@@ -313,12 +313,18 @@ func openDocuments(store stint.Store, settings *server.Settings) (server.Documen
 	return nil, nil
 }
 
-// storeFindings tells of servers that will not keep limits.
+// storeFindings tells of servers that will not keep limits, or not for long.
 func storeFindings(store stint.Store) []rules.Finding {
-	if s, ok := store.(*redislimit.Store); ok {
-		return evictionFindings(s.Server())
+	s, ok := store.(*redislimit.Store)
+	if !ok {
+		return nil
 	}
-	return nil
+	all := evictionFindings(s.Server())
+	if err := s.Refused(); err != nil {
+		all = append(all, rules.Finding{Code: rules.CodeStoreSecrets, Text: "the passwords or certificates that the files of the store's address hold now are not used, but those of before, which end when the server says so: " +
+			strings.TrimPrefix(err.Error(), "redislimit: ")})
+	}
+	return all
 }
 
 func evictionFindings(s redislimit.Server) []rules.Finding {
