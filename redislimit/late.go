@@ -223,10 +223,10 @@ func (l *late) nodes() []Client {
 }
 
 // subscribe implements subscriber.
-func (l *late) subscribe(ctx context.Context, channel string, heard func(string)) error {
+func (l *late) subscribe(ctx context.Context, heard func(channel, message string), channels ...string) error {
 	e, err := l.connected()
 	if err != nil {
 		return err
 	}
-	return e.subscribe(ctx, channel, heard)
+	return e.subscribe(ctx, heard, channels...)
 }

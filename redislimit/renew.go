@@ -92,6 +92,13 @@ func (e *engine) certificates() map[string][]*x509.Certificate {
 	return all
 }
 
+func (s *Store) logger() *slog.Logger {
+	if l, ok := s.client.(*late); ok {
+		return l.logger()
+	}
+	return slog.Default()
+}
+
 func (l *late) logger() *slog.Logger {
 	if log := l.log.Load(); log != nil {
 		return log

@@ -145,13 +145,7 @@ func TestAttackCredentialsRotate(t *testing.T) {
 	stays("at first")
 	until(t, "it tells of expiry", 5*time.Second, tells("expires soon"))
 	metric := func(of string) bool {
-		resp, err := http.Get(s.check + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		text, _ := io.ReadAll(resp.Body)
-		return strings.Contains(string(text), `stint_certificate_expiry_timestamp_seconds{listener="store `+of+`"}`)
+		return strings.Contains(metrics(t, s), `stint_certificate_expiry_timestamp_seconds{listener="store `+of+`"}`)
 	}
 	until(t, "the metric tells of expiry", 15*time.Second, func() bool { return metric("client") && metric("ca") && metric("server") })
 
@@ -203,4 +197,85 @@ func TestAttackCredentialsRotate(t *testing.T) {
 			t.Errorf("the log tells the password:\n%s", s.log)
 		}
 	}
+}
+
+// What another instance undoes is not missed for long by one that listens where nothing is
+// to be heard any more: at a connection that has frozen, at a node that was removed from
+// its Cluster, at a primary that Sentinels have demoted. The last two take a while, and are
+// part of the long form.
+func TestAttackDeafInstance(t *testing.T) {
+	t.Setenv("STINT_TOKEN", "")
+	t.Run("frozen connection", func(t *testing.T) {
+		redis := redistest.Start(t)
+		way := redistest.StartProxy(t, redis.Addr)
+		name := redistest.StartProxy(t, way.Addr)
+		deafens(t, name.URL()+"?timeout=1m", redis.URL(), func() {
+			way.Set(redistest.Toxic{Deafen: true})
+			name.Point(redis.Addr)
+		})
+	})
+	if os.Getenv("STINT_ATTACK") == "" {
+		return
+	}
+	t.Run("removed node", func(t *testing.T) {
+		c := redistest.StartReplicated(t, 3, 1)
+		deafens(t, c.URL(), c.URL(), func() {
+			for _, s := range c.All() {
+				if listeners(t, s) > 0 {
+					c.Remove(t, s)
+					return
+				}
+			}
+		})
+	})
+	t.Run("planned failover", func(t *testing.T) {
+		w := redistest.StartWatched(t, 1, 1)
+		deafens(t, w.URL(), w.URL(), func() { w.Failover(t) })
+	})
+}
+
+// deafens has two instances remember a refusal each, brings trouble upon them, and resets
+// at the other one what each has refused.
+func deafens(t *testing.T, here, there string, trouble func()) {
+	file := filepath.Join(t.TempDir(), "stint.yaml")
+	put(t, file, "server: {decision_timeout: 5s}\nrules: [{name: default, key: client.ip, limits: [1 per 1h]}]\n")
+	all := []*served{serving(t, "--config", file, "--store", here), serving(t, "--config", file, "--store", there)}
+	body := func(i int) string { return fmt.Sprintf(`{"client":"192.0.2.%d"}`, i+1) }
+	for i, s := range all {
+		quiet(s)
+		until(t, "it hears", 10*time.Second, func() bool {
+			want(t, calling(t, s.admin), 0, nil, "status")
+			return strings.Contains(metrics(t, s), "stint_denials_hearing 1")
+		})
+		until(t, "it remembers a refusal", 10*time.Second, func() bool {
+			checkedBy(t, s, body(i))
+			return !strings.Contains(metrics(t, s), "stint_denials_remembered_total 0\n")
+		})
+	}
+	trouble()
+	began := time.Now()
+	for i := range all {
+		until(t, "the other one resets", 20*time.Second, func() bool {
+			code, _ := calling(t, all[1-i].admin)("key", "reset", "--rule", "default", "--key", fmt.Sprintf("192.0.2.%d", i+1))
+			return code == 0
+		})
+	}
+	for i, s := range all {
+		until(t, "it is allowed again", 20*time.Second, func() bool { status, _ := checkedBy(t, s, body(i)); return status == 200 })
+		t.Logf("instance %d allows again after %s", i, time.Since(began))
+	}
+}
+
+func metrics(t *testing.T, s *served) string {
+	t.Helper()
+	resp, err := http.Get(s.check + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

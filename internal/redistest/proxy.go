@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"bytes"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -18,6 +19,7 @@ type Toxic struct {
 	Cut       int           // after so many bytes of replies, a connection is closed: in the midst of one
 	SlowClose time.Duration // a side learns so much later that the other has closed
 	Stall     bool          // nothing passes, and nothing is closed
+	Deafen    bool          // nothing comes any more to who has subscribed, and nothing is closed
 	Refuse    bool          // new connections are closed at once
 	// Lie makes something else of a piece of a reply.
 	Lie func(piece []byte) []byte
@@ -41,7 +43,10 @@ type Proxy struct {
 }
 
 // link is a connection through the Proxy.
-type link struct{ client, server *net.TCPConn }
+type link struct {
+	client, server *net.TCPConn
+	subscribed     atomic.Bool
+}
 
 // StartProxy starts a Proxy before an address; the end of the test ends it.
 func StartProxy(t testing.TB, target string) *Proxy {
@@ -117,7 +122,7 @@ func (p *Proxy) accept() {
 			_ = client.Close()
 			continue
 		}
-		l := &link{client, s.(*net.TCPConn)}
+		l := &link{client: client, server: s.(*net.TCPConn)}
 		p.mu.Lock()
 		if p.done || p.toxic.Refuse {
 			_, _ = l.client.Close(), l.server.Close()
@@ -159,6 +164,9 @@ func (p *Proxy) pass(l *link, from, to *net.TCPConn, replies bool) {
 		if n > 0 {
 			if !replies {
 				p.asked.Add(int64(n))
+				if bytes.Contains(b[:n], []byte("SUBSCRIBE\r\n")) {
+					l.subscribed.Store(true)
+				}
 			}
 			x, _ := p.now()
 			late := time.Duration(0)
@@ -193,7 +201,7 @@ func (p *Proxy) write(l *link, to *net.TCPConn, line <-chan piece, replies bool)
 			continue // drain, so that the reader ends
 		}
 		time.Sleep(time.Until(a.due))
-		x := p.passable()
+		x := p.passable(l)
 		if replies && x.Lie != nil {
 			a.bytes = x.Lie(a.bytes)
 		}
@@ -220,10 +228,10 @@ func (p *Proxy) write(l *link, to *net.TCPConn, line <-chan piece, replies bool)
 }
 
 // passable waits while everything stalls.
-func (p *Proxy) passable() Toxic {
+func (p *Proxy) passable(l *link) Toxic {
 	for {
 		x, changed := p.now()
-		if !x.Stall {
+		if !x.Stall && !(x.Deafen && l.subscribed.Load()) {
 			return x
 		}
 		<-changed
