@@ -71,7 +71,10 @@ type storeStatusJSON struct {
 	Breaker   string `json:"breaker,omitempty"`
 	Instances int64  `json:"instances,omitempty"`
 	// Decides is "store", or "on_store_error" where rules decide without it.
-	Decides   string `json:"decides"`
+	Decides string `json:"decides"`
+	// Hears tells whether what other instances undo is heard; nil: no refusal is to be
+	// remembered.
+	Hears     *bool  `json:"hears,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 	// ClockAhead is how far this machine's clock is ahead of the store's; nil: the
 	// store's was not read.
@@ -127,6 +130,10 @@ func (s *Server) storeStatus(ctx context.Context) storeStatusJSON {
 	if s.clock.isKnown() {
 		ahead := s.clock.ahead().Microseconds()
 		j.ClockAhead = &ahead
+	}
+	if s.denials != nil {
+		hears := s.denials.Hears()
+		j.Hears = &hears
 	}
 	err := s.storeError()
 	if err == nil && s.fallback != nil { // what was true a second ago may not be now

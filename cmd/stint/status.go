@@ -55,6 +55,7 @@ type statusAnswer struct {
 		Error  string `json:"error"`
 
 		Breaker   string `json:"breaker"`
+		Hears     *bool  `json:"hears"`
 		Instances int64  `json:"instances"`
 		Decides   string `json:"decides"`
 		Namespace string `json:"namespace"`
@@ -126,6 +127,9 @@ func tellStatus(w io.Writer, s statusAnswer) {
 	lines.add("decides", s.decides())
 	if s.Store.Breaker != "" {
 		lines.add("breaker", plain(s.Store.Breaker)+", "+several(s.Store.Instances, "instance"))
+	}
+	if s.Store.Hears != nil && !*s.Store.Hears {
+		lines.add("hears", "nothing of what other instances undo, so no refusal is remembered")
 	}
 	for _, f := range s.Findings {
 		lines.add("finding", plain(f.Code)+" "+located(f.Where, f.Text))
