@@ -32,6 +32,7 @@ type renewal struct {
 	next     time.Time
 	said     string    // the last complaint
 	warned   time.Time // when expiries were looked at last
+	looked   time.Time // when a Cluster was asked for its slots last
 }
 
 const (
@@ -165,8 +166,15 @@ func (l *late) keep(ctx context.Context) {
 
 // tend replaces the engine if there is a reason and it is time, and returns how long
 // there is nothing to do.
-func (l *late) tend(ctx context.Context) time.Duration {
+func (l *late) tend(ctx context.Context) (rest time.Duration) {
 	l.warnOfExpiry(ctx)
+	if time.Since(l.looked) >= partsEvery {
+		l.looked = time.Now()
+		l.lookAtSlots(ctx)
+	}
+	if l.store.cluster() {
+		defer func() { rest = min(rest, time.Until(l.looked.Add(partsEvery))) }()
+	}
 	now, err := l.target.files.read()
 	if err != nil {
 		now = l.used
@@ -230,7 +238,7 @@ func (l *late) replace(ctx context.Context, have *secrets) error {
 	}
 	old := l.engine.Swap(e)
 	l.store.server.Store(&server)
-	l.used, l.said = have, ""
+	l.used, l.said, l.looked = have, "", time.Time{}
 	l.work.Go(func() {
 		select {
 		case <-ctx.Done():

@@ -136,7 +136,7 @@ func (s *Server) storeStatus(ctx context.Context) storeStatusJSON {
 		j.Hears = &hears
 	}
 	err := s.storeError()
-	if err == nil && s.fallback != nil { // what was true a second ago may not be now
+	if err == nil && s.fallback != nil && s.fallback.State() != stint.PartlyOpen { // what was true a second ago may not be now
 		bounded, cancel := context.WithTimeout(ctx, viewTimeout)
 		defer cancel()
 		err = s.storeDecides(bounded)

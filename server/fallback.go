@@ -11,7 +11,11 @@ import (
 func (s *Server) newFallback(store stint.Store) *stint.Fallback {
 	b := s.settings.Breaker
 	b.Changed = func(to stint.BreakerState, why error) {
-		s.metrics.turned(to)
+		s.metrics.turned(to, why)
+		if to == stint.PartlyOpen && why != nil {
+			s.log.Error("a server of the store is not asked until it answers again; on_store_error decides about its keys", "error", why)
+			return
+		}
 		if to == stint.Open {
 			s.whyOpen.Store(&why)
 			s.log.Error("the store is not asked until it answers again; on_store_error decides", "error", why)

@@ -259,8 +259,8 @@ func (m *metrics) called(took time.Duration, err error) {
 }
 
 // turned counts that the breaker has changed its state.
-func (m *metrics) turned(to stint.BreakerState) {
-	if to == stint.Open {
+func (m *metrics) turned(to stint.BreakerState, why error) {
+	if why != nil && (to == stint.Open || to == stint.PartlyOpen) {
 		m.breakerOpened.Inc()
 	}
 }

@@ -61,7 +61,7 @@ func (c liveCollector) Collect(to chan<- prometheus.Metric) {
 	gauge(bansByHand, float64(len(now.controls.Bans)))
 	gauge(overridesHave, float64(len(now.controls.Overrides)))
 	if f := c.s.fallback; f != nil {
-		for _, state := range []stint.BreakerState{stint.Closed, stint.Open, stint.HalfOpen} {
+		for _, state := range []stint.BreakerState{stint.Closed, stint.Open, stint.HalfOpen, stint.PartlyOpen} {
 			is := 0.0
 			if f.State() == state {
 				is = 1

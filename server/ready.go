@@ -79,10 +79,10 @@ func (s *Server) storeError() error {
 	if s.fallback == nil {
 		return s.storeDecides(context.Background())
 	}
-	if p := s.pulse.Load(); p != nil && p.err != nil {
+	if p := s.pulse.Load(); p != nil && p.err != nil && s.fallback.State() != stint.PartlyOpen { // which the pulse's key may be on
 		return p.err
 	}
-	if s.fallback.State() == stint.Closed {
+	if state := s.fallback.State(); state == stint.Closed || state == stint.PartlyOpen {
 		return nil
 	}
 	if why := s.whyOpen.Load(); why != nil {

@@ -279,3 +279,70 @@ func metrics(t *testing.T, s *served) string {
 	}
 	return string(text)
 }
+
+// A Cluster that has lost a master decides about the keys of all others, every time; only
+// those of the dead one are decided without it, until it is back.
+func TestAttackClusterDeadMaster(t *testing.T) {
+	t.Setenv("STINT_TOKEN", "")
+	c := redistest.StartReplicated(t, 3, 0)
+	for _, s := range c.Masters {
+		s.Do(t, "CONFIG", "SET", "cluster-require-full-coverage", "no")
+	}
+	file := filepath.Join(t.TempDir(), "stint.yaml")
+	put(t, file, "server: {decision_timeout: 500ms}\nrules: [{name: all, key: client.ip, limits: [1000000 per 1h]}]\n")
+	s := serving(t, "--config", file, "--store", c.URL())
+	quiet(s)
+	clients := map[int][]string{} // of each master
+	for i := 1; len(clients[0]) < 5 || len(clients[1]) < 5 || len(clients[2]) < 5; i++ {
+		ip := fmt.Sprintf("192.0.2.%d", i)
+		owner := c.Owner(c.Slot(t, fmt.Sprintf("stint:{%d:%s}", len(ip), ip)))
+		clients[owner] = append(clients[owner], ip)
+	}
+	decided := func(owner int) (byStore, all int) {
+		for _, ip := range clients[owner] {
+			all++
+			if _, by := checkedBy(t, s, `{"client":"`+ip+`"}`); by == "store" {
+				byStore++
+			}
+		}
+		return byStore, all
+	}
+	allBy := func(owner int) func() bool {
+		return func() bool { n, all := decided(owner); return n == all }
+	}
+	for owner := range 3 {
+		until(t, "the store decides", 10*time.Second, allBy(owner))
+	}
+	const dead = 1
+	c.Masters[dead].Kill()
+	until(t, "the dead one is not asked", 20*time.Second, func() bool {
+		n, _ := decided(dead)
+		return n == 0 && strings.Contains(metrics(t, s), `stint_breaker_state{state="partly open"} 1`)
+	})
+	length := 2 * time.Second
+	if d, err := time.ParseDuration(os.Getenv("STINT_ATTACK")); err == nil {
+		length = d
+	}
+	asked, living := 0, 0
+	for end := time.Now().Add(length); time.Now().Before(end); {
+		for owner := range 3 {
+			n, all := decided(owner)
+			if owner == dead {
+				continue
+			}
+			living, asked = living+n, asked+all
+		}
+	}
+	if living != asked {
+		t.Errorf("of the living masters' keys, the store decided %d of %d", living, asked)
+	}
+	t.Logf("of the living masters' keys, the store decided %d of %d", living, asked)
+	if code, text := calling(t, s.admin)("status"); code != 0 || !strings.Contains(text, "partly open") {
+		t.Errorf("status: exit %d\n%s", code, text)
+	}
+	c.Masters[dead].Begin(t)
+	for owner := range 3 {
+		until(t, "the store decides again", 30*time.Second, allBy(owner))
+	}
+	until(t, "all are asked", 10*time.Second, func() bool { return strings.Contains(metrics(t, s), `stint_breaker_state{state="closed"} 1`) })
+}
