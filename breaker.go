@@ -53,10 +53,10 @@ type Breaker struct {
 type BreakerState uint32
 
 const (
-	Closed   BreakerState = iota // the Store is asked
-	Open                         // the Store is not asked
-	HalfOpen                     // only probes ask the Store, and it answers
-	PartlyOpen                   // some of the Store's servers are not asked, of a Store that is Parted
+	Closed     BreakerState = iota // the Store is asked
+	Open                           // the Store is not asked
+	HalfOpen                       // only probes ask the Store, and it answers
+	PartlyOpen                     // some of the Store's servers are not asked, of a Store that is Parted
 )
 
 // String is "closed", "open", "half-open" or "partly open".

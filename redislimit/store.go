@@ -49,7 +49,7 @@ type Store struct {
 	namespace string
 	server    atomic.Pointer[Server]
 	topology  atomic.Pointer[topology] // of a Cluster; nil: it is not known, or there is none
-	id        string // of this Store in the census
+	id        string                   // of this Store in the census
 	take      script
 	giveBack  script
 	punish    script
