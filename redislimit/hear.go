@@ -131,6 +131,11 @@ func (l *listening) hello(message string) {
 	l.last = time.Now()
 	if !l.heard {
 		l.heard = true
+		for before := range l.unheard { // what was lost then was lost to nobody
+			if before < n {
+				delete(l.unheard, before)
+			}
+		}
 		l.ear.Hears(true)
 		if l.again {
 			go l.store.logger().Info("stint: what other instances undo is heard again")

@@ -91,7 +91,7 @@ func TestHears(t *testing.T) {
 					_ = s.Listen(ctx, stint.Ear{Undone: func(string) {}, Hears: func(yes bool) {
 						mu.Lock()
 						defer mu.Unlock()
-						if hears && !yes {
+						if hears && !yes && deafSince.IsZero() {
 							deafSince = time.Now()
 						}
 						hears = yes
