@@ -65,6 +65,7 @@ func (s *Server) authorize() http.Handler {
 		Dialect:  s.settings.Dialect,
 		MaxHeld:  int(s.settings.MaxHeld),
 		MaxHold:  s.settings.MaxHold,
+		Client:   s.clientOf,
 		Degraded: s.settings.DegradedHeader,
 
 		Violations: s.settings.ViolationsHeader,
@@ -72,7 +73,7 @@ func (s *Server) authorize() http.Handler {
 		w.Header().Set("Cache-Control", "no-store")
 		w.WriteHeader(http.StatusOK)
 	}))
-	questions := s.capped(&s.instance.check, &s.instance.gateway, s.proxyAsks(decide))
+	questions := s.capped(s.proxyAsks(decide))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Caddy appends the original's query to ours, so that others are let be.
 		if q := r.URL.Query(); q.Get("deny_status") == "403" {

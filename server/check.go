@@ -81,8 +81,7 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 // others.
 func (s *Server) Check() http.Handler {
 	mux := http.NewServeMux()
-	at, other := &s.instance.check, &s.instance.gateway
-	mux.Handle("POST /v1/check", s.guard(s.capped(at, other, http.HandlerFunc(s.check))))
+	mux.Handle("POST /v1/check", s.guard(s.capped(http.HandlerFunc(s.check))))
 	mux.Handle("/v1/authorize", s.authorize())
 	s.addProbes(mux, s.guard)
 	return mux

@@ -43,6 +43,10 @@ type Settings struct {
 	RememberedDenials int64
 	// UpstreamTimeout is how long an upstream may take until it begins to answer.
 	UpstreamTimeout time.Duration
+	// BodyTimeout is how long a client of the gateway may keep it waiting for the body of
+	// a request, or for room to send a response: at once, and by falling behind 500 bytes
+	// a second. 0: for any time.
+	BodyTimeout time.Duration
 	// StopDelay is how long Run still serves when it is told to stop, while /readyz
 	// says so, so that load balancers have time to send requests elsewhere. 0: none.
 	StopDelay time.Duration
@@ -148,6 +152,7 @@ func DefaultSettings() Settings {
 		MaxKeys:         1_000_000,
 		DecisionTimeout: 25 * time.Millisecond,
 		UpstreamTimeout: time.Minute,
+		BodyTimeout:     30 * time.Second,
 		// Less than the 30 seconds after which Kubernetes kills what has not stopped.
 		StopTimeout: 25 * time.Second,
 
@@ -220,6 +225,7 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 		"ambiguous":              readAmbiguous(r, &s.AllowAmbiguous),
 		"state_dir":              yamlnode.Parsed(r, &s.StateDir, parseStateDir),
 		"ready_without_controls": r.Bool(&s.ReadyWithoutControls),
+		"body_timeout":           r.Period(&s.BodyTimeout),
 		"routes": func(n *yamlnode.Node) {
 			r.Each(n, func(n *yamlnode.Node) { s.readRoute(r, n) })
 		},
@@ -233,7 +239,7 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 			r.Report(n, "store: %v", err)
 		}
 	}
-	for name, d := range map[string]time.Duration{"stop_delay": s.StopDelay, "stop_timeout": s.StopTimeout} {
+	for name, d := range map[string]time.Duration{"body_timeout": s.BodyTimeout, "stop_delay": s.StopDelay, "stop_timeout": s.StopTimeout} {
 		if d < 0 || d > time.Hour {
 			r.Report(fields[name], "%s must be from 0 to 1h", name)
 		}

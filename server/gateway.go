@@ -17,15 +17,16 @@ import (
 // request that no route matches is counted, too, and answered with 404. Clients of
 // gRPC are refused with a status of gRPC; see httplimit.GRPC.
 func (s *Server) Gateway() http.Handler {
-	return httplimit.GRPC(s.withExchange(httplimit.Middleware{
+	return s.boundRest(httplimit.GRPC(s.withExchange(httplimit.Middleware{
 		Decide:   s.decideHTTP,
 		Dialect:  s.settings.Dialect,
 		MaxHeld:  int(s.settings.MaxHeld),
 		MaxHold:  s.settings.MaxHold,
+		Client:   s.clientOf,
 		Degraded: s.settings.DegradedHeader,
 
 		Violations: s.settings.ViolationsHeader,
-	}.Wrap(s.upstreams())))
+	}.Wrap(s.upstreams()))))
 }
 
 // decideHTTP is Decide for the gateway's middleware, which can hold r for so long.

@@ -37,8 +37,9 @@ type metrics struct {
 	bannedNetwork            prometheus.Counter
 	overloaded               prometheus.Counter
 
-	overloadedInFlight, overloadedLimit prometheus.Counter
-	connectionsRefused                  *prometheus.CounterVec // by listener
+	overloadedInFlight, overloadedShare, overloadedLimit prometheus.Counter
+	connectionsRefused                                   *prometheus.CounterVec // by listener
+	stalledUploads, stalledResponses                     prometheus.Counter
 
 	decideSeconds, storeSeconds prometheus.Histogram
 	storeTimeouts, storeErrors  prometheus.Counter
@@ -108,7 +109,9 @@ func newMetrics(s *Server) *metrics {
 	reloads := vec("stint_rules_reloads_total", "New rules, by what became of them.", "result")
 	m.reloadsTaken, m.reloadsFailed = reloads.WithLabelValues("taken"), reloads.WithLabelValues("refused")
 	overloads := vec("stint_overload_refusals_total", "Requests refused because this instance was at its end, by what had run out.", "reason")
-	m.overloadedInFlight, m.overloadedLimit = overloads.WithLabelValues("in_flight"), overloads.WithLabelValues("limit")
+	m.overloadedInFlight, m.overloadedShare, m.overloadedLimit = overloads.WithLabelValues("in_flight"), overloads.WithLabelValues("share"), overloads.WithLabelValues("limit")
+	stalled := vec("stint_stalled_clients_total", "Requests of the gateway that were ended because the client kept it waiting.", "direction")
+	m.stalledUploads, m.stalledResponses = stalled.WithLabelValues("upload"), stalled.WithLabelValues("response")
 	m.connectionsRefused = vec("stint_connections_refused_total", "Connections closed as they came, because their listener had max_connections.", "listener")
 	for _, door := range [...]string{gatewayDoor, checkDoor, adminDoor} {
 		m.connectionsRefused.WithLabelValues(door)

@@ -91,8 +91,8 @@ func (c liveCollector) Collect(to chan<- prometheus.Metric) {
 	if c.s.dropped != nil {
 		to <- prometheus.MustNewConstMetric(logDropped, prometheus.CounterValue, float64(c.s.dropped()))
 	}
-	gauge(inFlight, float64(c.s.instance.gateway.now.Load()), gatewayDoor)
-	gauge(inFlight, float64(c.s.instance.check.now.Load()), checkDoor)
+	gauge(inFlight, float64(c.s.instance.gateway.Taken()), gatewayDoor)
+	gauge(inFlight, float64(c.s.instance.check.Taken()), checkDoor)
 	running := c.s.bans.count()
 	for _, r := range now.set.Rules {
 		if r.Penalty != nil {

@@ -237,6 +237,7 @@ func (s *Server) proxy(route *Route) http.Handler {
 				}
 			}
 			s.responded(r.Request.Context(), x, r.StatusCode)
+			x.answersEarly(r)
 			if switching {
 				x.leave() // it may last for days
 				x.upgraded = true
@@ -259,7 +260,7 @@ func (s *Server) proxy(route *Route) http.Handler {
 		}
 		t.keepUpgrade(r)
 		x.takeHeaders(w.Header())
-		proxy.ServeHTTP(w, r)
+		proxy.ServeHTTP(s.keepPace(route, x, w, r), r)
 	})
 }
 
@@ -286,13 +287,21 @@ func (s *Server) setForwarded(p *httputil.ProxyRequest) {
 }
 
 func (s *Server) upstreamFailed(w http.ResponseWriter, r *http.Request, err error) {
+	x := exchangeOf(r)
+	if x.body != nil && x.body.isExpired() { // which net/http takes for a client that has left
+		if x.http1 {
+			w.Header()["Connection"] = []string{"close"}
+		}
+		x.setHeaders(w.Header())
+		httplimit.Problem(w, r, http.StatusRequestTimeout, "The request's body did not come in time.")
+		return
+	}
 	if r.Context().Err() != nil {
 		if s.cutOff.begun.Load() {
 			httplimit.Problem(w, r, http.StatusGatewayTimeout, "This server stops, and the upstream has not answered.")
 		}
 		return // or the client has left
 	}
-	x := exchangeOf(r)
 	x.setHeaders(w.Header())
 	complain := func(what string) {
 		route := x.route.String()

@@ -81,6 +81,7 @@ func (s *Server) Wrap(next http.Handler) http.Handler {
 		Dialect:  s.settings.Dialect,
 		MaxHeld:  int(s.settings.MaxHeld),
 		MaxHold:  s.settings.MaxHold,
+		Client:   s.clientOf,
 		Degraded: s.settings.DegradedHeader,
 	}.Wrap(next)))
 }
