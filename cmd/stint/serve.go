@@ -213,6 +213,9 @@ func serve(ctx context.Context, args []string, out io.Writer, errs *server.LogWr
 		return err
 	}
 	logFindings(log, slices.Concat(settings.Findings(), set.Findings), nil)
+	watching, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	watchEviction(watching, store, log)
 	listeners, err := listen(&settings, c.demo || len(settings.Routes) > 0, log)
 	if err != nil {
 		return err
@@ -231,8 +234,6 @@ func serve(ctx context.Context, args []string, out io.Writer, errs *server.LogWr
 	})
 	log.Info("rules", "version", set.Version, "count", len(set.Rules))
 	if c.config != "" {
-		watching, stop := context.WithCancel(ctx)
-		defer stop()
 		go watch(watching, c.config, c.files, onHangup(watching), s, log)
 		go reloadFiles(watching, onHangup(watching), s)
 	}
@@ -285,7 +286,6 @@ func serveStore(settings *server.Settings, log *slog.Logger) (stint.Store, func(
 			return
 		}
 		log.Info("store", "product", server.Product, "version", server.Version, "cluster", server.Cluster)
-		logFindings(log, evictionFindings(server), nil)
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("store: %w", err)
@@ -325,14 +325,6 @@ func storeFindings(store stint.Store) []rules.Finding {
 			strings.TrimPrefix(err.Error(), "redislimit: ")})
 	}
 	return all
-}
-
-func evictionFindings(s redislimit.Server) []rules.Finding {
-	if !strings.HasPrefix(s.Eviction, "allkeys-") {
-		return nil
-	}
-	return []rules.Finding{{Code: rules.CodeEviction, Text: "the Redis server has maxmemory-policy=" + s.Eviction +
-		": when it runs out of memory it drops counts, which resets limits and lifts bans; use noeviction or a volatile- policy"}}
 }
 
 // heapFloor is memory that nobody ever touches, so that the machine never gives it.
