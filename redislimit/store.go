@@ -271,6 +271,12 @@ func code(err error) string {
 		if text := err.Error(); strings.HasPrefix(text, "ERR Error running script") && strings.Contains(text, ": -READONLY ") {
 			return "READONLY"
 		}
+		if strings.HasPrefix(err.Error(), errMaxClients.Error()) {
+			return "MAXCLIENTS"
+		}
+		if word := refusedByTLS(err); word != "" {
+			return word
+		}
 		// What a command within a script lacks is told in words.
 		if text := strings.TrimPrefix(err.Error(), "ERR "); strings.HasPrefix(text, "The user executing the script can't") || strings.HasPrefix(text, "ACL failure in script") {
 			return "NOPERM"
