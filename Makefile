@@ -6,7 +6,8 @@
 # make chaos  the proof of docs/reliability.md, at length; its tables go there
 # make fleet  simulates leases on 2 to 1,000 instances: docs/leases.md
 # make fuzz   each fuzz target for FUZZTIME; scripts/fuzz tells of more
-# make vuln   known vulnerabilities in what we use, by govulncheck
+# make vuln   known vulnerabilities in what we use, by govulncheck; fails where nothing
+#             was checked, unless STINT_VULN_OFFLINE=allow
 # make bench  Stint beside other limiters and beside floors: docs/benchmarks.md
 # make bench-go  the benchmarks of each package
 SHELL := bash

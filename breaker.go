@@ -43,7 +43,8 @@ type Breaker struct {
 	// come a tenth of Wait apart. 0: 3.
 	Probes int
 	// Changed is told of each change of state, from one goroutine at a time; why
-	// is the error that opened it, else nil. It must not block. nil: nobody is; see
+	// is the error that opened it, else nil. Of a Store that is Parted, it is told of the
+	// state of all parts together. It must not block. nil: nobody is; see
 	// Fallback.Called.
 	Changed func(to BreakerState, why error)
 }
@@ -52,12 +53,13 @@ type Breaker struct {
 type BreakerState uint32
 
 const (
-	Closed   BreakerState = iota // the Store is asked
-	Open                         // the Store is not asked
-	HalfOpen                     // only probes ask the Store, and it answers
+	Closed     BreakerState = iota // the Store is asked
+	Open                           // the Store is not asked
+	HalfOpen                       // only probes ask the Store, and it answers
+	PartlyOpen                     // some of the Store's servers are not asked, of a Store that is Parted
 )
 
-// String is "closed", "open" or "half-open".
+// String is "closed", "open", "half-open" or "partly open".
 func (s BreakerState) String() string {
 	switch s {
 	case Closed:
@@ -66,6 +68,8 @@ func (s BreakerState) String() string {
 		return "open"
 	case HalfOpen:
 		return "half-open"
+	case PartlyOpen:
+		return "partly open"
 	}
 	return "unknown"
 }

@@ -145,7 +145,7 @@ type Fallback struct {
 	local   *Memory
 	start   time.Time
 	counted atomic.Int64 // instances, by Follow
-	breaker breaker
+	parts   parts
 	ledger  ledger
 	spaces  sync.Pool // of *space
 
@@ -167,15 +167,20 @@ func (f *Fallback) init() {
 		}
 		f.ledger.most = f.MaxOwed
 		f.start = time.Now()
+		f.parts.init(f.Store, f.Breaker)
 		f.punctual = powers{f.Store}.punctual()
 	})
 }
 
-// State is the breaker's.
-func (f *Fallback) State() BreakerState { return BreakerState(f.breaker.state.Load()) }
+// State is the breaker's. A Store that is Parted has one for each part: Closed, Open and
+// HalfOpen are then the state of all.
+func (f *Fallback) State() BreakerState { return f.parts.state() }
 
 // Close ends probes; an open breaker stays open. It does not close the Store.
-func (f *Fallback) Close() { f.breaker.close() }
+func (f *Fallback) Close() {
+	f.init()
+	f.parts.close()
+}
 
 // Live is how many instances are taken to share the limits.
 func (f *Fallback) Live() int64 {
@@ -185,10 +190,10 @@ func (f *Fallback) Live() int64 {
 	return max(1, f.counted.Load())
 }
 
-// Known is Live, for Leases: 0 while the Store is not asked, and until the instances
+// Known is Live, for Leases: 0 while the Store, or a part of it, is not asked, and until the instances
 // have been counted for the first time.
 func (f *Fallback) Known() int64 {
-	if !f.breaker.isClosed() || f.Instances == 0 && f.counted.Load() == 0 {
+	if f.State() != Closed || f.Instances == 0 && f.counted.Load() == 0 {
 		return 0
 	}
 	return f.Live()
@@ -200,8 +205,8 @@ func (f *Fallback) Take(ctx context.Context, r *Request, out []Decision) (Decisi
 		return f.Store.Take(ctx, r, out)
 	}
 	f.init()
-	if !f.breaker.isClosed() {
-		f.breaker.yield()
+	if p := f.parts.failing(r.Asks); p != nil {
+		p.yield()
 		return f.without(r, out, errOpen, true)
 	}
 	each, n := out, 0

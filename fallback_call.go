@@ -106,24 +106,21 @@ func (f *Fallback) note(ctx context.Context, r *Request, began time.Duration, hu
 	if hurried && errors.Is(err, context.DeadlineExceeded) {
 		return // another caller may have had an answer
 	}
-	if errors.Is(err, ErrBroken) { // else a single key would close the store to all
-		f.breaker.answered(ended)
-		return
-	}
-	if err == nil && (f.Breaker.Slow == 0 || ended-began < f.Breaker.Slow) {
-		f.breaker.answered(ended)
-		f.repaySoon(ended)
+	broken := errors.Is(err, ErrBroken) // else a single key would close the store to all
+	if broken || err == nil && (f.Breaker.Slow == 0 || ended-began < f.Breaker.Slow) {
+		f.parts.each(r.Asks, func(q *storePart, _ string) { q.answered(ended) })
+		if !broken {
+			f.repaySoon(ended)
+		}
 		return
 	}
 	why := err
 	if err == nil {
 		why = fmt.Errorf("stint: the store took %s", ended-began)
 	}
-	if f.breaker.failure(&f.Breaker, began, ended) {
-		key := kept(r.Asks[0].Key)
-		probe := func(ctx context.Context, patience time.Duration) error { return f.probe(ctx, key, patience) }
-		f.breaker.doubt(&f.Breaker, why, probe, func() { f.repaySoon(time.Since(f.start)) })
-	}
+	// Of several parts, nobody knows which has failed: those that answer a probe are
+	// not doubted any more.
+	f.parts.each(r.Asks, func(q *storePart, key string) { f.failed(q, key, began, ended, why) })
 }
 
 // probeLimit is charged to see whether the store decides. A server that is a replica

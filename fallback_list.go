@@ -25,13 +25,43 @@ func (f *Fallback) TakeEach(ctx context.Context, rs []Request, answers []Answer)
 		store.TakeEach(ctx, rs, answers)
 		return
 	}
-	if !ok || !f.breaker.isClosed() {
+	if !ok {
 		for i := range rs {
 			a := &answers[i]
 			a.Decision, a.Err = f.Take(ctx, &rs[i], a.Each)
 		}
 		return
 	}
+	if f.State() != Closed {
+		f.takeAnswering(ctx, store, rs, answers)
+		return
+	}
+	f.takeList(ctx, store, rs, answers)
+}
+
+// takeAnswering is takeList while some parts of the Store are not asked.
+func (f *Fallback) takeAnswering(ctx context.Context, store EachTaker, rs []Request, answers []Answer) {
+	var asked []int
+	for i := range rs {
+		a := &answers[i]
+		if f.parts.failing(rs[i].Asks) == nil {
+			asked = append(asked, i)
+			continue
+		}
+		a.Decision, a.Err = f.Take(ctx, &rs[i], a.Each)
+	}
+	some, theirs := make([]Request, len(asked)), make([]Answer, len(asked))
+	for j, i := range asked {
+		some[j], theirs[j] = rs[i], answers[i]
+	}
+	f.takeList(ctx, store, some, theirs)
+	for j, i := range asked {
+		answers[i] = theirs[j]
+	}
+}
+
+// takeList has the Store decide a list, part by part.
+func (f *Fallback) takeList(ctx context.Context, store EachTaker, rs []Request, answers []Answer) {
 	for i := range answers {
 		if answers[i].Each == nil {
 			answers[i].Each = make([]Decision, len(rs[i].Asks))

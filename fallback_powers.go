@@ -17,7 +17,7 @@ func (f *Fallback) GiveBack(ctx context.Context, r *Request) error {
 	var local []Ask
 	counted := Request{Deadline: r.Deadline}
 	for _, a := range r.Asks {
-		if a.By == ByLocal || ok && !f.breaker.isClosed() {
+		if a.By == ByLocal || ok && f.parts.failing([]Ask{a}) != nil {
 			local = append(local, a)
 		} else {
 			counted.Asks = append(counted.Asks, a)
@@ -74,7 +74,7 @@ func (f *Fallback) Violate(ctx context.Context, r *Request) (d Decision, err err
 	case !r.At.IsZero():
 		return store.Violate(ctx, r)
 	}
-	if f.breaker.isClosed() {
+	if f.parts.failing(r.Asks) == nil {
 		err = f.call(ctx, r, func(ctx context.Context) error {
 			d, err = store.Violate(ctx, r)
 			return err

@@ -23,16 +23,18 @@ const (
 // repaySoon has what is owed charged in the background, unless that is being done, or
 // has just failed. now is by f.start's clock.
 func (f *Fallback) repaySoon(now time.Duration) {
-	if f.ledger.owes.Load() && int64(now) >= f.repayAt.Load() && f.breaker.isClosed() && !f.repaying.Swap(true) {
+	if f.ledger.owes.Load() && int64(now) >= f.repayAt.Load() && f.State() != Open && !f.repaying.Swap(true) {
 		go f.repay()
 	}
 }
 
-// repay charges what is owed, until nothing is, the breaker opens, or a batch fails.
+// repay charges what is owed, until nothing is but to parts that are not asked, or a batch
+// fails.
 func (f *Fallback) repay() {
-	for f.breaker.isClosed() {
-		p := f.ledger.claimSome(repayBatch, f.local.clock(), f.Live())
+	for {
+		p := f.ledger.claimSome(repayBatch, f.local.clock(), f.Live(), f.pays)
 		if p == nil {
+			f.repayAt.Store(int64(time.Since(f.start) + repayPause))
 			break
 		}
 		if f.pay(p); p.failed {
@@ -41,6 +43,11 @@ func (f *Fallback) repay() {
 		}
 	}
 	f.repaying.Store(false)
+}
+
+// pays tells whether a debt can be charged now.
+func (f *Fallback) pays(e *debt) bool {
+	return f.State() == Closed || f.parts.of(e.key).isClosed()
 }
 
 // pay charges debts that were taken out, each by itself: with what is due or, where

@@ -58,8 +58,9 @@ const DefaultMaxLeases = 10_000
 // was charged, and what is left of the lease; ResetAfter is what is left of that told.
 //
 // What is not used is given back: half a second after the last use, on Close, and all
-// that is a second old. What an instance that dies has leased comes back as anything
-// that was used. What cannot be given back, or only when the window of a FixedWindow
+// that is a second old. What an instance that is killed has leased comes back to a
+// TokenBucket as anything that was used does. Of a FixedWindow it is lost until the window
+// ends: at most the share / (2 × Live), each time that an instance is killed. What cannot be given back, or only when the window of a FixedWindow
 // is about to end, is void. A lease that the Store did not confirm is not served.
 //
 // Where limits with the same ID and other numbers are in use for one key, as when an

@@ -170,13 +170,14 @@ func (l *ledger) claim(asks []Ask, now, live int64) (own *payment, others []*pay
 	return own, others
 }
 
-// claimSome takes out up to n debts that nobody is charging; nil: there are none.
-func (l *ledger) claimSome(n int, now, live int64) *payment {
+// claimSome takes out up to n debts that nobody is charging and that can be paid; nil:
+// there are none.
+func (l *ledger) claimSome(n int, now, live int64, pays func(*debt) bool) *payment {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := newPayment()
 	for _, e := range l.debts {
-		if e.paying != nil {
+		if e.paying != nil || !pays(e) {
 			continue
 		}
 		if l.begin(p, e, now, live); len(p.debts) == n {

@@ -26,6 +26,8 @@ func (l *outageLog) changed(to BreakerState, why error) {
 	switch {
 	case to == Open && l.openings.log(slog.LevelError, "stint: the store is not asked until it answers again; OnError decides", why):
 		l.told.Store(true)
+	case to == PartlyOpen && l.openings.log(slog.LevelError, "stint: a server of the store is not asked until it answers again; OnError decides about its keys", why):
+		l.told.Store(true)
 	case to == Closed && l.told.Swap(false):
 		go slog.Default().Info("stint: the store decides again")
 	}

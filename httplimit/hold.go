@@ -2,39 +2,39 @@ package httplimit
 
 import (
 	"context"
-	"sync/atomic"
+	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/room"
 )
 
 // queue is where allowed requests wait until they may leave. It keeps no order:
 // their delays, which the leaky bucket gave out, already do. It is bounded
 // because what is held costs a goroutine and a connection each.
 type queue struct {
-	room    int64
+	room    *room.Room
+	client  func(*http.Request) netip.Addr
 	longest time.Duration
-	held    atomic.Int64
 }
 
 // enter takes a place for a request that is yet to be decided about, and tells how long
 // it can be held: negative, and no place, if it cannot. A place is to be left.
-func (q *queue) enter(ctx context.Context) time.Duration {
+func (q *queue) enter(r *http.Request) (time.Duration, room.Place) {
 	longest := q.longest
-	if deadline, ok := ctx.Deadline(); ok {
+	if deadline, ok := r.Context().Deadline(); ok {
 		longest = min(longest, time.Until(deadline))
 	}
 	if longest <= 0 {
-		return -1
+		return -1, room.Place{}
 	}
-	if q.held.Add(1) > q.room {
-		q.held.Add(-1)
-		return -1
+	place, refused := q.room.Enter(r, q.client)
+	if refused != room.None {
+		return -1, room.Place{}
 	}
-	return longest
+	return longest, place
 }
-
-func (q *queue) leave() { q.held.Add(-1) }
 
 // wait returns once the request behind a, which can be held for so long, may go on, or
 // makes a refusal of a if it would have to wait longer. It returns the context's error

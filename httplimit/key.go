@@ -4,6 +4,9 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/httpfield"
 )
 
 // A Key says whom or what a request counts for; "" means that the limit does not
@@ -19,17 +22,36 @@ import (
 // as it likes.
 type Key func(r *http.Request) string
 
-// Header counts by the value of a header, of which the first line is taken, as
-// http.Header.Get does. "Host" is the request's Host. A request that lacks it is
-// not limited, and anyone can leave out a header or invent its value: limit by
-// it only what has been checked, or Join it with the client's address.
+// Header counts by the value of a header. "Host" is the request's Host. A request that
+// lacks it is not limited, and anyone can leave out a header or invent its value: limit
+// by it only what has been checked, or Join it with the client's address.
+//
+// A request is answered with 400 in which it comes in several lines, of which others
+// might take another one, or with a header that some servers take for it, as X_User for
+// X-User. The lines of a header that is a list by HTTP, such as Accept-Language, are
+// joined.
 func Header(name string) Key {
 	name = http.CanonicalHeaderKey(name)
 	if name == "Host" {
 		return func(r *http.Request) string { return r.Host }
 	}
-	return func(r *http.Request) string { return r.Header.Get(name) }
+	return func(r *http.Request) string {
+		switch lines := r.Header[name]; {
+		case httpfield.HasTwin(r.Header, name), len(lines) > 1 && !httpfield.IsList(name):
+			return ambiguous
+		case len(lines) == 0:
+			return ""
+		case len(lines) == 1:
+			return lines[0]
+		default:
+			return httpfield.Joined(name, lines)
+		}
+	}
 }
+
+// ambiguous is the key of requests that could be counted under several. It is longer
+// than any key may be, and so is whatever Join makes of it.
+var ambiguous = strings.Repeat("?", stint.MaxKey+1)
 
 // PathValue counts by what a wildcard of the matched pattern holds; see
 // http.Request.PathValue. It works only in handlers that are registered with a

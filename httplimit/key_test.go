@@ -7,17 +7,54 @@ import (
 	"strings"
 	"testing"
 	"testing/quick"
+	"time"
 
+	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
 )
 
 func TestHeaderKey(t *testing.T) {
 	r := httptest.NewRequest("GET", "http://api.example/x", nil)
 	r.Header.Add("X-API-Key", "first")
-	r.Header.Add("X-Api-Key", "second")
-	for name, want := range map[string]string{"x-api-key": "first", "X-Other": "", "host": "api.example"} {
+	r.Header.Add("Accept-Language", "de")
+	r.Header.Add("Accept-Language", "en")
+	for name, want := range map[string]string{"x-api-key": "first", "X-Other": "", "host": "api.example", "accept-language": "de, en"} {
 		if got := httplimit.Header(name)(r); got != want {
 			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+}
+
+// A header in two lines, or under two names that some servers take for one, is no key:
+// the request is refused, alone and joined with others, and nobody is charged.
+func TestAttackRepeatedHeaderKey(t *testing.T) {
+	limit := stint.MustLimit("1 per 1h")
+	for name, key := range map[string]httplimit.Key{
+		"alone": httplimit.Header("X-Api-Key"), "joined": httplimit.Join(httplimit.Header("X-Api-Key"), httplimit.Clients{}.Key),
+	} {
+		var store stint.Memory
+		limiter := stint.NewLimiter(&store)
+		penalty, err := stint.NewPenalty(stint.PenaltySpec{Name: "p", BanAfter: 1, BanFor: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, decide := range []httplimit.Decide{
+			httplimit.By(limiter, limit, key), httplimit.Shape(limiter, stint.MustLimit("1 per 1h leaky_bucket"), key), httplimit.Watch(nil, limiter, key, penalty, 401),
+		} {
+			h := httplimit.Middleware{Decide: decide}.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Errorf("%s: it passed", name) }))
+			for _, header := range []http.Header{
+				{"X-Api-Key": {"a", "b"}}, {"X-Api-Key": {"a", "a"}}, {"X-Api-Key": {"a"}, "X_api_key": {"b"}}, {"X_api_key": {"b"}}, {"X.api.key": {"b"}},
+			} {
+				r := httptest.NewRequest("GET", "/", nil)
+				r.Header = header
+				w := httptest.NewRecorder()
+				if h.ServeHTTP(w, r); w.Code != 400 || !strings.Contains(w.Body.String(), "there several times") {
+					t.Errorf("%s, %v: %d %s", name, header, w.Code, w.Body)
+				}
+			}
+		}
+		if n := store.Len(); n != 0 {
+			t.Errorf("%s: %d keys were counted", name, n)
 		}
 	}
 }

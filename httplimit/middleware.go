@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/room"
 )
 
 // Middleware puts limits before a handler. What passes reaches the handler with
@@ -54,7 +55,8 @@ type Middleware struct {
 	OnError func(r *http.Request, err error) (pass bool)
 	// MaxHeld is how many requests may be held at once, those that are being decided
 	// about among them; see Answer.Hold. One that finds no room is refused if it would
-	// have to wait. 0: 1000. Negative: none are held.
+	// have to wait. One client cannot have all places; see MaxInFlight. 0: 1000.
+	// Negative: none are held.
 	MaxHeld int
 	// MaxHold is the longest time to hold a request; one that would wait longer
 	// is refused at once and takes no place in the queue, and so is one whose context
@@ -63,8 +65,16 @@ type Middleware struct {
 	// MaxInFlight is how many requests may be under way at once behind this
 	// Middleware, those that are held among them: from their arrival until the
 	// handler returns. One more is refused before anything else, with 503 and
-	// Retry-After: Decide is not asked and the body not read. 0: no cap.
+	// Retry-After: Decide is not asked and the body not read. One client cannot have all
+	// places: anybody may take one while no more than half are taken; of the other half,
+	// a client may take one more while it holds fewer of them than are free. So one
+	// alone gets three quarters. 0: no cap.
 	MaxInFlight int
+	// Client finds the address of the client among whose requests one counts in
+	// MaxInFlight and MaxHeld. IPv6 addresses of one network of 64 bits are one client,
+	// and so are all requests without an address. It is asked only while more than half
+	// of the places are taken. nil: Clients.Addr.
+	Client func(*http.Request) netip.Addr
 	// Degraded tells clients who decided where the Store that counts for all did
 	// not: the header Stint-Degraded, local or policy.
 	Degraded bool
@@ -90,6 +100,9 @@ const (
 // to be held in. m is read when Wrap is called. It panics if dialects
 // are combined that do not go together.
 //
+// A handler of h2c must be around this one, and not within: it takes a connection over,
+// and the requests in it would not come by here.
+//
 // A request that is held sees its client leave, and gives back what it took but its
 // place in the queue, only where net/http sees that: with HTTP/1, once the request's
 // body has been read or if it has none.
@@ -105,13 +118,22 @@ func (m Middleware) Wrap(next http.Handler) http.Handler {
 	if err := m.Dialect.check(); err != nil {
 		panic("httplimit: " + err.Error())
 	}
-	h := &handler{Middleware: m, next: next}
-	h.queue.room, h.queue.longest = int64(m.MaxHeld), max(0, m.MaxHold)
-	if m.MaxHeld == 0 {
-		h.queue.room = defaultMaxHeld
+	if m.Client == nil {
+		m.Client = clients.Addr
+	}
+	switch {
+	case m.MaxHeld == 0:
+		m.MaxHeld = defaultMaxHeld
+	case m.MaxHeld < 0:
+		m.MaxHold = -1
 	}
 	if m.MaxHold == 0 {
-		h.queue.longest = defaultMaxHold
+		m.MaxHold = defaultMaxHold
+	}
+	h := &handler{Middleware: m, next: next}
+	h.queue = queue{room.Of(int64(m.MaxHeld)), m.Client, max(0, m.MaxHold)}
+	if m.MaxInFlight > 0 {
+		h.underWay = room.Of(int64(m.MaxInFlight))
 	}
 	return h
 }
@@ -120,16 +142,19 @@ type handler struct {
 	Middleware
 	next     http.Handler
 	queue    queue
-	underWay atomic.Int64
-	told     sync.Map // limit IDs of which Doubled was told
+	underWay *room.Room // nil: there is no cap
+	told     sync.Map   // limit IDs of which Doubled was told
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !h.enter() {
-		(&Overloaded{RetryAfter: time.Second}).Refuse(w, r)
-		return
+	if h.underWay != nil {
+		place, refused := h.underWay.Enter(r, h.Client)
+		if refused != room.None {
+			(&Overloaded{RetryAfter: time.Second}).Refuse(w, r)
+			return
+		}
+		defer h.underWay.Leave(place)
 	}
-	defer h.leave()
 	a, r, err := h.decide(r)
 	switch {
 	case errors.Is(err, errGivenUp):
@@ -165,9 +190,9 @@ var errGivenUp = errors.New("the request was given up while it was held")
 // decide asks Decide about r, and holds r if that is what it takes. It returns r with
 // what is known of it.
 func (h *handler) decide(r *http.Request) (Answer, *http.Request, error) {
-	hold := h.queue.enter(r.Context())
+	hold, place := h.queue.enter(r)
 	if hold > 0 {
-		defer h.queue.leave()
+		defer h.queue.room.Leave(place)
 	}
 	a, err := h.Decide(r, hold)
 	if err != nil {
@@ -193,7 +218,7 @@ func (h *handler) undecided(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.As(err, &overloaded):
 		overloaded.Refuse(w, r)
 	case errors.Is(err, stint.ErrRequest):
-		p := problem{Status: http.StatusBadRequest, Detail: "The request cannot be counted: what it is counted by is missing or too long."}
+		p := problem{Status: http.StatusBadRequest, Detail: "The request cannot be counted: what it is counted by is missing, too long, or there several times."}
 		var told interface{ Detail() string }
 		if errors.As(err, &told) {
 			p.Detail = told.Detail()

@@ -111,7 +111,7 @@ func TestAnswers(t *testing.T) {
 		{"undecidable", httplimit.Answer{}, fmt.Errorf("redis at 10.0.0.9 for key mallory: %w", context.DeadlineExceeded), 0, 503, "Retry-After=1",
 			`{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"It cannot be decided at present whether the request is within its limits.","retry_after":1}`},
 		{"malformed", httplimit.Answer{}, fmt.Errorf("key mallory: %w", stint.ErrRequest), 0, 400, "",
-			`{"type":"about:blank","title":"Bad Request","status":400,"detail":"The request cannot be counted: what it is counted by is missing or too long."}`},
+			`{"type":"about:blank","title":"Bad Request","status":400,"detail":"The request cannot be counted: what it is counted by is missing, too long, or there several times."}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := serve(httplimit.Middleware{Decide: always(c.a, c.err), Dialect: c.dialect}, get())

@@ -38,18 +38,3 @@ func (o *Overloaded) Refuse(w http.ResponseWriter, r *http.Request) {
 	}
 	p.write(w, r)
 }
-
-// enter counts a request as under way, if there is room, for the time until leave.
-func (h *handler) enter() bool {
-	if h.MaxInFlight <= 0 || h.underWay.Add(1) <= int64(h.MaxInFlight) {
-		return true
-	}
-	h.underWay.Add(-1)
-	return false
-}
-
-func (h *handler) leave() {
-	if h.MaxInFlight > 0 {
-		h.underWay.Add(-1)
-	}
-}

@@ -42,6 +42,7 @@ type engine struct {
 	rueidis.Client
 	waiting chan struct{}
 	sockets *sockets
+	have    *secrets // by which its connections are made
 }
 
 // texter is a Client that needs no contexts, since its calls return in their own
@@ -144,7 +145,7 @@ func (e engine) command(args []string) rueidis.Completed {
 func (e engine) nodes() []Client {
 	var all []Client
 	for _, n := range e.Nodes() {
-		all = append(all, engine{n, e.waiting, e.sockets})
+		all = append(all, engine{n, e.waiting, e.sockets, e.have})
 	}
 	return all
 }
@@ -158,8 +159,8 @@ func notThere(err error) bool {
 
 // connect opens the engine. rueidis dials at once, so a server that cannot be
 // reached shows here. It gives up when ctx is done.
-func connect(ctx context.Context, t *target) (engine, error) {
-	s, o := newSockets(), t.option
+func connect(ctx context.Context, t *target, have *secrets) (engine, error) {
+	s, o := newSockets(), t.with(have)
 	o.DialCtxFn = s.dial(o.DialCtxFn)
 	inTime := context.AfterFunc(ctx, func() {
 		s.refuse()
@@ -177,7 +178,7 @@ func connect(ctx context.Context, t *target) (engine, error) {
 		s.sever() // a node of a Cluster may have been reached
 		return engine{}, fmt.Errorf("redislimit: connect to %s: %w", addresses(o), advise(err))
 	}
-	return engine{c, make(chan struct{}, mostWaiting), s}, nil
+	return engine{c, make(chan struct{}, mostWaiting), s, have}, nil
 }
 
 // Close ends the connections, those too that rueidis forgets.

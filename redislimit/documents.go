@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/stintdev/stint"
 )
@@ -32,6 +33,24 @@ type Documents struct {
 
 // Documents is the documents of s's namespace.
 func (s *Store) Documents() *Documents { return &Documents{s, newScript(documentScript)} }
+
+// timeScript is run on a key, so that in a Cluster one node answers, the one that has
+// the key.
+var timeScript = newScript("local t = redis.call('TIME')\nreturn t[1] * 1000000 + t[2]")
+
+// Now is the time by the server's clock, in a Cluster by that of one node for the whole
+// namespace. When another server takes over, its clock counts.
+func (d *Documents) Now(ctx context.Context) (time.Time, error) {
+	reply, err := timeScript.eval(ctx, d.store.client, []string{d.store.documentKey("controls")})
+	if err != nil {
+		return time.Time{}, fmt.Errorf("redislimit: time: %w", advise(err))
+	}
+	micros, ok := reply.(int64)
+	if !ok {
+		return time.Time{}, fmt.Errorf("redislimit: time: the script replied %T", reply)
+	}
+	return time.UnixMicro(micros), nil
+}
 
 // documentKey names a document's hash. No subject's keys look like that, for their
 // tags begin with a digit or "#"; and no other namespace's, for no namespace has a

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -23,57 +24,73 @@ func OpenLater(address string, told func(Server, error)) (*Store, error) {
 // OpenLaterIn is OpenLater with a namespace that goes before the address's own, as in
 // OpenIn.
 func OpenLaterIn(address, namespace string, told func(Server, error)) (*Store, error) {
-	t, err := openURL(address)
+	s, l, err := openStore(address, namespace)
 	if err != nil {
-		return nil, err
-	}
-	if namespace != "" {
-		t.options.Namespace = namespace
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	l := &late{}
-	s, err := newStore(l, t.options)
-	if err != nil {
-		cancel()
 		return nil, err
 	}
 	if told == nil {
 		told = func(Server, error) {}
 	}
-	s.server.Store(&Server{})
 	s.tried = make(chan struct{})
-	connected := make(chan struct{})
-	go func() {
-		defer close(connected)
-		l.connect(ctx, s, t, told)
-	}()
-	s.close = func() {
-		cancel()
-		<-connected
-		if e := l.engine.Load(); e != nil {
-			e.Close()
-		}
-	}
+	l.start(told)
 	return s, nil
 }
 
-// late is a Client over an engine that may not be connected yet.
+// late is a Client over an engine that may not be connected yet, and in whose place
+// another one may come; see renew.go.
 type late struct {
+	target *target
+	store  *Store
 	engine atomic.Pointer[engine]
-	why    atomic.Pointer[error]
+	why    atomic.Pointer[error] // the last attempt failed, while there is no engine
+
+	ctx  context.Context // done when the Store is closed
+	end  context.CancelFunc
+	work sync.WaitGroup // what is to end before Close returns
+
+	renewal
+}
+
+func newLate(t *target, have *secrets) *late {
+	l := &late{target: t, renewal: renewal{used: have, tried: have.digest, doubts: make(chan error, 1)}}
+	l.ctx, l.end = context.WithCancel(context.Background())
+	return l
+}
+
+// start connects, unless that was done, and then keeps the engine fit.
+func (l *late) start(told func(Server, error)) {
+	l.work.Go(func() {
+		if l.engine.Load() == nil {
+			l.connect(l.ctx, told)
+		}
+		if l.ctx.Err() == nil {
+			l.keep(l.ctx)
+		}
+	})
+}
+
+func (l *late) close() {
+	l.end()
+	l.work.Wait()
+	if e := l.engine.Load(); e != nil {
+		e.Close()
+	}
 }
 
 var errConnecting = errors.New("connecting to the server")
 
 // connect tries until it succeeds or ctx is done.
-func (l *late) connect(ctx context.Context, s *Store, t *target, told func(Server, error)) {
+func (l *late) connect(ctx context.Context, told func(Server, error)) {
 	for failures := 0; ; failures++ {
-		server, err := l.try(ctx, s, t)
+		if now, err := l.target.files.read(); err == nil {
+			l.used, l.tried = now, now.digest
+		}
+		server, err := l.try(ctx)
 		if err != nil {
 			l.why.Store(&err)
 		}
 		if failures == 0 {
-			close(s.tried)
+			close(l.store.tried)
 		}
 		if ctx.Err() != nil {
 			return
@@ -121,10 +138,22 @@ func (s *Store) awaitFirst(ctx context.Context, deadline time.Duration) (waited 
 // attempt bounds how long a server may take to tell what it is.
 const attempt = 5 * time.Second
 
-func (l *late) try(ctx context.Context, s *Store, t *target) (Server, error) {
-	e, err := connect(ctx, t)
+// try makes the first engine.
+func (l *late) try(ctx context.Context) (Server, error) {
+	e, server, err := l.make(ctx, l.used)
 	if err != nil {
 		return Server{}, err
+	}
+	l.store.server.Store(&server)
+	l.engine.Store(e)
+	return server, nil
+}
+
+// make makes an engine and asks its server what it is.
+func (l *late) make(ctx context.Context, have *secrets) (*engine, Server, error) {
+	e, err := connect(ctx, l.target, have)
+	if err != nil {
+		return nil, Server{}, err
 	}
 	bounded, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
@@ -134,13 +163,14 @@ func (l *late) try(ctx context.Context, s *Store, t *target) (Server, error) {
 	} else {
 		err = server.check()
 	}
-	if err != nil || ctx.Err() != nil {
-		e.Close()
-		return Server{}, fmt.Errorf("redislimit: %w", err)
+	if err == nil {
+		err = ctx.Err()
 	}
-	s.server.Store(&server)
-	l.engine.Store(&e)
-	return server, nil
+	if err != nil {
+		e.Close()
+		return nil, Server{}, fmt.Errorf("redislimit: %w", err)
+	}
+	return &e, server, nil
 }
 
 // connected is the engine, or why there is none yet.
@@ -167,7 +197,9 @@ func (l *late) Do(ctx context.Context, args ...string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return e.Do(ctx, args...)
+	reply, err := e.Do(ctx, args...)
+	l.saw(e, err)
+	return reply, err
 }
 
 // text implements texter.
@@ -176,7 +208,9 @@ func (l *late) text(ctx context.Context, args ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return e.text(ctx, args...)
+	reply, err := e.text(ctx, args...)
+	l.saw(e, err)
+	return reply, err
 }
 
 // nodes implements noder.
@@ -189,10 +223,10 @@ func (l *late) nodes() []Client {
 }
 
 // subscribe implements subscriber.
-func (l *late) subscribe(ctx context.Context, channel string, heard func(string)) error {
+func (l *late) subscribe(ctx context.Context, heard func(channel, message string), channels ...string) error {
 	e, err := l.connected()
 	if err != nil {
 		return err
 	}
-	return e.subscribe(ctx, channel, heard)
+	return e.subscribe(ctx, heard, channels...)
 }

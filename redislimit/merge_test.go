@@ -45,11 +45,11 @@ func (g *gate) made() int {
 func gated(t *testing.T) (*redistest.Server, *Store, *gate) {
 	t.Helper()
 	server := redistest.Start(t)
-	to, err := openURL(server.URL())
+	to, err := parseAddress(server.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := connect(t.Context(), to)
+	e, err := connect(t.Context(), to, new(secrets))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -363,15 +363,16 @@ func (r refusing) Do(_ context.Context, args ...string) (any, error) {
 // An error says that nothing was charged only where that is certain.
 func TestUnsent(t *testing.T) {
 	for text, certain := range map[string]bool{
-		"READONLY You can't write against a read only replica.":                    true,
-		"OOM command not allowed when used memory > 'maxmemory'.":                  true,
-		"LOADING Redis is loading the dataset in memory":                           true,
-		"CLUSTERDOWN Hash slot not served":                                         true,
-		"MASTERDOWN Link with MASTER is down":                                      true,
-		"BUSY Redis is busy running a script.":                                     true,
-		"NOPERM this user has no permissions to run the 'rpush' command":           false,
-		"ERR The user executing the script can't run this command or subcommand":   false,
-		"ERR Error running script: @user_script:1: Script killed by user with ...": false,
+		"READONLY You can't write against a read only replica.":                  true,
+		"OOM command not allowed when used memory > 'maxmemory'.":                true,
+		"LOADING Redis is loading the dataset in memory":                         true,
+		"CLUSTERDOWN Hash slot not served":                                       true,
+		"MASTERDOWN Link with MASTER is down":                                    true,
+		"BUSY Redis is busy running a script.":                                   true,
+		"NOPERM this user has no permissions to run the 'rpush' command":         false,
+		"ERR The user executing the script can't run this command or subcommand": false,
+		"ERR Error running script (call to f_2b): @user_script:12: @user_script: 12: -READONLY You can't write against a read only replica.": true,
+		"ERR Error running script: @user_script:1: Script killed by user with ...":                                                           false,
 	} {
 		s, err := New(t.Context(), refusing{errors.New(text)}, Options{})
 		if err != nil {

@@ -40,8 +40,10 @@ import (
 //	                          a node of a Cluster, else 1 to 4 by GOMAXPROCS
 //	sentinel_user, sentinel_password, sentinel_password_file
 //
-// Files are read again for each connection: a new password or certificate needs no
-// restart. Errors never contain a password.
+// Files are looked at every second: a new password or certificate is tried on new
+// connections, which take the place of the old ones if the server accepts them. A server
+// that says that it is a replica is left in the same way, and its name resolved anew.
+// See Store.SetLog. Errors never contain a password.
 //
 // The Store itself waits as long as the contexts of its callers and fails while the
 // server is away: see Store.WithFallback.
@@ -52,23 +54,15 @@ func Open(ctx context.Context, address string) (*Store, error) {
 // OpenIn is Open with a namespace that goes before the address's own. Empty: the
 // address's.
 func OpenIn(ctx context.Context, address, namespace string) (*Store, error) {
-	t, err := openURL(address)
+	s, l, err := openStore(address, namespace)
 	if err != nil {
 		return nil, err
 	}
-	if namespace != "" {
-		t.options.Namespace = namespace
-	}
-	c, err := connect(ctx, t)
-	if err != nil {
+	if _, err := l.try(ctx); err != nil {
+		l.end()
 		return nil, err
 	}
-	s, err := New(ctx, c, t.options)
-	if err != nil {
-		c.Close()
-		return nil, err
-	}
-	s.close = c.Close
+	l.start(nil)
 	return s, nil
 }
 
@@ -85,43 +79,37 @@ const defaultTimeout = 2 * time.Second
 
 // target is an address, read: what to connect to, and how.
 type target struct {
-	option           rueidis.ClientOption
-	options          Options
-	server, sentinel account
-	tls              *reread[*tls.Config] // nil: not encrypted
+	option  rueidis.ClientOption
+	options Options
+	network string
+	files   secretFiles
 }
 
 // sentinels marks the dialer of connections to Sentinels; it resolves as any other.
 var sentinels = new(net.Resolver)
 
-// openURL is parseURL, with the files that it names read once, so that what is wrong
-// with them is an error now.
-func openURL(address string) (*target, error) {
-	t, err := parseURL(address)
-	if err != nil {
-		return nil, err
-	}
-	for _, password := range []*reread[string]{t.server.password, t.sentinel.password} {
-		if password != nil && err == nil {
-			_, err = password.get()
-		}
-	}
-	if t.tls != nil && err == nil {
-		_, err = t.tls.get()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("redislimit: address: %w", err)
-	}
-	return t, nil
-}
-
-// parseURL is parseAddress with an error that says of what.
-func parseURL(address string) (*target, error) {
+// openStore is a Store that is to be connected to an address. Files that the address
+// names are read, so that what is wrong with them is an error now.
+func openStore(address, namespace string) (*Store, *late, error) {
 	t, err := parseAddress(address)
-	if err != nil {
-		return nil, fmt.Errorf("redislimit: address: %w", err)
+	var have *secrets
+	if err == nil {
+		have, err = t.files.read()
 	}
-	return t, nil
+	if err != nil {
+		return nil, nil, fmt.Errorf("redislimit: address: %w", err)
+	}
+	if namespace != "" {
+		t.options.Namespace = namespace
+	}
+	l := newLate(t, have)
+	s, err := newStore(l, t.options)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.server.Store(&Server{})
+	l.store, s.close = s, l.close
+	return s, l, nil
 }
 
 // parseAddress does not use net/url for the whole, which refuses lists of hosts.
@@ -252,11 +240,10 @@ func (u *splitted) apply(t *target) error {
 	if err := u.pace(o); err != nil {
 		return err
 	}
-	network := "tcp"
+	t.network = "tcp"
 	if kind == "unix" {
-		network = "unix"
+		t.network = "unix"
 	}
-	o.DialCtxFn = dialChecked(network, t.tls)
 	return u.selectDB(o, kind, database)
 }
 
@@ -299,11 +286,13 @@ func withPort(host, port string) (string, error) {
 // secure reads how to authenticate and encrypt.
 func (u *splitted) secure(t *target, kind string, encrypted bool) error {
 	o, get := &t.option, u.query.Get
-	if file := get("password_file"); file != "" {
-		if u.password != "" {
-			return errors.New("a password and a password_file: want one of them")
-		}
-		t.server = account{u.user, newPassword(file, "password_file")}
+	t.files = secretFiles{
+		password: get("password_file"), sentinelPassword: get("sentinel_password_file"),
+		ca: get("ca"), cert: get("cert"), key: get("key"), serverName: get("server_name"), encrypted: encrypted,
+	}
+	f := &t.files
+	if f.password != "" && u.password != "" {
+		return errors.New("a password and a password_file: want one of them")
 	}
 	if kind != "redis+sentinel" {
 		for _, name := range []string{"sentinel_user", "sentinel_password", "sentinel_password_file"} {
@@ -313,21 +302,15 @@ func (u *splitted) secure(t *target, kind string, encrypted bool) error {
 		}
 	}
 	o.Sentinel.Username, o.Sentinel.Password = get("sentinel_user"), get("sentinel_password")
-	if file := get("sentinel_password_file"); file != "" {
-		if o.Sentinel.Password != "" {
-			return errors.New("a sentinel_password and a sentinel_password_file: want one of them")
-		}
-		t.sentinel = account{o.Sentinel.Username, newPassword(file, "sentinel_password_file")}
+	if f.sentinelPassword != "" && o.Sentinel.Password != "" {
+		return errors.New("a sentinel_password and a sentinel_password_file: want one of them")
 	}
-	t.authenticate()
-	files := certificates{ca: get("ca"), cert: get("cert"), key: get("key"), serverName: get("server_name")}
 	switch {
-	case !encrypted && files != certificates{}:
+	case !encrypted && f.ca+f.cert+f.key+f.serverName != "":
 		return errors.New("ca, cert, key and server_name are for encrypted connections: want rediss in place of redis")
-	case (files.cert == "") != (files.key == ""):
+	case (f.cert == "") != (f.key == ""):
 		return errors.New("cert and key go together")
 	case encrypted:
-		t.tls = &reread[*tls.Config]{read: files.config}
 		o.TLSConfig, o.Sentinel.TLSConfig = new(tls.Config), new(tls.Config) // of a Cluster's ports, rueidis takes the encrypted
 	}
 	return nil

@@ -30,7 +30,7 @@ func TestParseURL(t *testing.T) {
 		{address: "unix:///run/redis.sock?db=1", hosts: []string{"/run/redis.sock"}, db: 1, singleOnly: true},
 		{address: "unix://u:p@/run/redis.sock", hosts: []string{"/run/redis.sock"}, user: "u", password: "p", singleOnly: true},
 	} {
-		target, err := parseURL(c.address)
+		target, err := parseAddress(c.address)
 		if err != nil {
 			t.Errorf("%s: %v", c.address, err)
 			continue
@@ -96,7 +96,7 @@ func TestParseURLRefuses(t *testing.T) {
 		"rediss://h?ca=" + empty:         "no certificate in",
 		"rediss://h?cert=/no&key=/where": "cert and key: stat /no",
 	} {
-		_, err := openURL(address)
+		_, _, err := openStore(address, "")
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", address, err, want)
 		}

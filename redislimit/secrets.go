@@ -1,27 +1,26 @@
 package redislimit
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
-	"sync"
+	"time"
 
 	"github.com/redis/rueidis"
 )
-
-// Passwords and certificates in files are read again for each connection, so that
-// new ones need no restart. A file that cannot be read then, as when it is just being
-// replaced, leaves what was read last.
 
 // longestSecret bounds a file of a password or of certificates.
 const longestSecret = 1 << 20
 
 // readSecret reads a small file. What is no regular file could not be read again, or
-// could keep a connection waiting.
+// could keep the reader waiting.
 func readSecret(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -42,109 +41,150 @@ func readSecret(path string) ([]byte, error) {
 	return text, err
 }
 
-// reread is a value that is read again each time that it is asked for. The last one
-// that could be read stays.
-type reread[T any] struct {
-	read func() (T, error)
-
-	mu   sync.Mutex
-	last T
-	has  bool
+// secretFiles are the files that an address names, and what else decides how a
+// connection is encrypted. An empty name: no such file.
+type secretFiles struct {
+	password, sentinelPassword string
+	ca, cert, key              string
+	serverName                 string
+	encrypted                  bool
 }
 
-func (r *reread[T]) get() (T, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now, err := r.read()
-	if err != nil && !r.has {
-		return now, err
+// any tells whether there is a file.
+func (f *secretFiles) any() bool {
+	return f.password+f.sentinelPassword+f.ca+f.cert+f.key != ""
+}
+
+// secrets are what the files held at one time. All connections of an engine are made
+// with the same ones.
+type secrets struct {
+	password, sentinelPassword string
+	tls                        *tls.Config // nil: not encrypted
+	cas                        []*x509.Certificate
+	leaf                       *x509.Certificate // that is shown to the server; nil: none
+	digest                     [sha256.Size]byte // of all files
+}
+
+// read reads the files.
+func (f *secretFiles) read() (*secrets, error) {
+	s := new(secrets)
+	digest := sha256.New()
+	file := func(name string) ([]byte, error) {
+		if name == "" {
+			return nil, nil
+		}
+		text, err := readSecret(name)
+		fmt.Fprintf(digest, "%d\n", len(text))
+		digest.Write(text)
+		return text, err
 	}
-	if err == nil {
-		r.last, r.has = now, true
-	}
-	return r.last, nil
-}
-
-// account is what a connection says to authenticate.
-type account struct {
-	user     string
-	password *reread[string] // nil: as the option of rueidis says
-}
-
-// newPassword is the password in a file. The end of its line is not part of it.
-func newPassword(file, parameter string) *reread[string] {
-	return &reread[string]{read: func() (string, error) {
-		text, err := readSecret(file)
+	for _, p := range []struct {
+		file, parameter string
+		to              *string
+	}{{f.password, "password_file", &s.password}, {f.sentinelPassword, "sentinel_password_file", &s.sentinelPassword}} {
+		text, err := file(p.file)
 		if err != nil {
-			return "", fmt.Errorf("%s: %w", parameter, err)
+			return nil, fmt.Errorf("%s: %w", p.parameter, err)
 		}
-		password := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
-		if password == "" {
-			return "", fmt.Errorf("%s: %s is empty", parameter, file)
-		}
-		return password, nil
-	}}
-}
-
-func (a *account) credentials() (rueidis.AuthCredentials, error) {
-	password, err := a.password.get()
-	return rueidis.AuthCredentials{Username: a.user, Password: password}, err
-}
-
-// authenticate has each connection read its password again, where that lies in a
-// file. rueidis asks one function for servers and Sentinels, whom socket tells apart.
-func (t *target) authenticate() {
-	if t.server.password == nil && t.sentinel.password == nil {
-		return
-	}
-	o := &t.option
-	server, sentinel := t.server, t.sentinel
-	fixed := rueidis.AuthCredentials{Username: o.Username, Password: o.Password}
-	fixedSentinel := rueidis.AuthCredentials{Username: o.Sentinel.Username, Password: o.Sentinel.Password}
-	o.AuthCredentialsFn = func(c rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
-		_, isSentinel := c.Address.(sentinelAddr)
-		switch {
-		case isSentinel && sentinel.password != nil:
-			return sentinel.credentials()
-		case isSentinel:
-			return fixedSentinel, nil
-		case server.password != nil:
-			return server.credentials()
-		}
-		return fixed, nil
-	}
-}
-
-// certificates are the files of an encrypted connection. Empty names: none.
-type certificates struct{ ca, cert, key, serverName string }
-
-func (c certificates) config() (*tls.Config, error) {
-	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.serverName}
-	if c.ca != "" {
-		pem, err := readSecret(c.ca)
-		if err != nil {
-			return nil, fmt.Errorf("ca: %w", err)
-		}
-		t.RootCAs = x509.NewCertPool()
-		if !t.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("ca: no certificate in %s", c.ca)
+		// The end of its line is not part of a password.
+		*p.to = strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
+		if p.file != "" && *p.to == "" {
+			return nil, fmt.Errorf("%s: %s is empty", p.parameter, p.file)
 		}
 	}
-	if c.cert != "" {
-		pair, err := c.pair()
-		if err != nil {
-			return nil, fmt.Errorf("cert and key: %w", err)
-		}
-		t.Certificates = []tls.Certificate{pair}
+	ca, err := file(f.ca)
+	if err != nil {
+		return nil, fmt.Errorf("ca: %w", err)
 	}
-	return t, nil
-}
-
-func (c certificates) pair() (tls.Certificate, error) {
-	cert, err1 := readSecret(c.cert)
-	key, err2 := readSecret(c.key)
+	cert, err1 := file(f.cert)
+	key, err2 := file(f.key)
 	if err := errors.Join(err1, err2); err != nil {
-		return tls.Certificate{}, err
+		return nil, fmt.Errorf("cert and key: %w", err)
 	}
-	return tls.X509KeyPair(cert, key)
+	digest.Sum(s.digest[:0])
+	if !f.encrypted {
+		return s, nil
+	}
+	return s, s.encrypt(f, ca, cert, key)
+}
+
+// encrypt sets how connections are encrypted.
+func (s *secrets) encrypt(f *secretFiles, ca, cert, key []byte) (err error) {
+	s.tls = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: f.serverName}
+	if f.ca != "" {
+		if s.cas, err = certificatesIn(ca); err != nil {
+			return fmt.Errorf("ca: %w in %s", err, f.ca)
+		}
+		s.tls.RootCAs = x509.NewCertPool()
+		for _, c := range s.cas {
+			s.tls.RootCAs.AddCert(c)
+		}
+	}
+	if f.cert != "" {
+		pair, err := tls.X509KeyPair(cert, key)
+		if err != nil {
+			return fmt.Errorf("cert and key: %w", err)
+		}
+		if s.leaf, err = x509.ParseCertificate(pair.Certificate[0]); err != nil {
+			return fmt.Errorf("cert and key: %w", err)
+		}
+		s.tls.Certificates = []tls.Certificate{pair}
+	}
+	return nil
+}
+
+// certificatesIn reads the certificates in a file: at least one, and none that is cut
+// off, as in a file that is being written.
+func certificatesIn(text []byte) (all []*x509.Certificate, err error) {
+	for {
+		block, rest := pem.Decode(text)
+		if block == nil {
+			break
+		}
+		text = rest
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	if bytes.Contains(text, []byte("-----BEGIN")) {
+		return nil, errors.New("a block of PEM without an end")
+	}
+	if len(all) == 0 {
+		return nil, errors.New("no certificate")
+	}
+	return all, nil
+}
+
+// with is how rueidis connects to t with such secrets. It asks one function for servers
+// and Sentinels, whom socket tells apart.
+func (t *target) with(s *secrets) rueidis.ClientOption {
+	o := t.option
+	o.DialCtxFn = dialChecked(t.network, s.tls)
+	if t.files.password == "" && t.files.sentinelPassword == "" {
+		return o
+	}
+	server := rueidis.AuthCredentials{Username: o.Username, Password: o.Password + s.password} // one of them is empty
+	sentinel := rueidis.AuthCredentials{Username: o.Sentinel.Username, Password: o.Sentinel.Password + s.sentinelPassword}
+	o.AuthCredentialsFn = func(c rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+		if _, isSentinel := c.Address.(sentinelAddr); isSentinel {
+			return sentinel, nil
+		}
+		return server, nil
+	}
+	return o
+}
+
+// earliest is when the first of some certificates expires; zero: there is none.
+func earliest(cs []*x509.Certificate) (at time.Time) {
+	for _, c := range cs {
+		if at.IsZero() || c.NotAfter.Before(at) {
+			at = c.NotAfter
+		}
+	}
+	return at
 }

@@ -13,16 +13,17 @@ type Server struct {
 	Product string // "redis" or "valkey"
 	Version string // such as "7.0.15"
 	Cluster bool
-	// Eviction is the server's maxmemory-policy. With one that starts with
-	// "allkeys-", a server that runs out of memory drops counts, and so resets
-	// limits: use "noeviction" or a "volatile-" policy on a server of its own.
+	// Eviction is the server's maxmemory-policy. With any but "noeviction", a server
+	// that runs out of memory drops counts and bans; see DropsCounts and Store.Look.
 	Eviction string
+
+	replica, loading bool // when it was asked
 }
 
 // ask reads INFO, section by section, for servers before 7.0 take one at a time.
 func ask(ctx context.Context, c Client) (Server, error) {
 	fields := map[string]string{}
-	for _, section := range []string{"server", "cluster", "memory"} {
+	for _, section := range []string{"server", "cluster", "memory", "replication", "persistence"} {
 		text, err := do(ctx, c, "INFO", section)
 		if err != nil {
 			return Server{}, fmt.Errorf("INFO %s: %w", section, err)
@@ -38,6 +39,8 @@ func ask(ctx context.Context, c Client) (Server, error) {
 		Version:  fields["redis_version"],
 		Cluster:  fields["cluster_enabled"] == "1",
 		Eviction: fields["maxmemory_policy"],
+		replica:  fields["role"] == "slave",
+		loading:  fields["loading"] == "1",
 	}
 	if v := fields["valkey_version"]; v != "" {
 		s.Product, s.Version = "valkey", v
@@ -69,13 +72,17 @@ var advice = map[string]string{
 	"NOPERM": "the server's user lacks a permission: Stint needs INFO, EVALSHA, EVAL, TIME, GET, SET, DEL, LLEN, LINDEX, LSET, RPUSH, RPOP, LTRIM, PEXPIRE and PEXPIREAT on its namespace (ACL: ~stint:*); " +
 		"PTTL to look at counts; SCAN and MGET to list bans, SCAN to clear; HGET, HMGET, HSET, HDEL, PUBLISH and SUBSCRIBE to share documents (ACL: &stint:*); ZADD, ZREMRANGEBYSCORE, ZCARD and ZREVRANGE to count instances and compare their rules",
 	"READONLY":    "the server is a replica: connect to the master, or by redis+sentinel://",
-	"OOM":         "the server is out of memory (maxmemory) and takes no more counts: give it more, or a volatile- eviction policy",
+	"OOM":         "the server is out of memory (maxmemory) and takes no more counts: give it more",
 	"LOADING":     "the server is still loading its data: try again soon",
 	"MASTERDOWN":  "the server is a replica that has lost its master",
 	"CLUSTERDOWN": "the Cluster is down: some slots have no master",
 	"TRYAGAIN":    "the Cluster is moving this subject to another node: try again soon",
 	"BUSY":        "the server is busy with a script that does not end: SCRIPT KILL ends it",
 	"MOVED":       "the server belongs to a Cluster: use redis+cluster://",
+	"MAXCLIENTS":  "the server has as many clients as its maxclients lets in: raise that, or end connections that nobody needs (CLIENT LIST)",
+	"NOCERT":      "the server wants a certificate to be shown (tls-auth-clients), and the address names none: give it cert=FILE and key=FILE",
+	"BADCERT":     "the server does not accept the certificate that it is shown: cert must be signed by an authority in the server's tls-ca-cert-file, and be valid now",
+	"NOHANDSHAKE": "the server ended the TLS handshake, as it does where it wants a certificate to be shown (tls-auth-clients) and the address names none: give it cert=FILE and key=FILE",
 	"CROSSSLOT":   "the server belongs to a Cluster that Stint did not notice: use redis+cluster://",
 }
 

@@ -3,6 +3,7 @@ package redislimit
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"net"
 	"sync"
 	"time"
@@ -83,6 +84,20 @@ func (s *sockets) forget(c *socket) {
 	defer s.mu.Unlock()
 	delete(s.open, c)
 	s.tellNone()
+}
+
+// shown are the certificates that the servers of the open connections have shown.
+func (s *sockets) shown() (all []*x509.Certificate) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.open {
+		if t, ok := c.Conn.(*tls.Conn); ok {
+			if peers := t.ConnectionState().PeerCertificates; len(peers) > 0 {
+				all = append(all, peers[0])
+			}
+		}
+	}
+	return all
 }
 
 // tellNone tells end that it need not wait any longer.

@@ -48,7 +48,8 @@ type Store struct {
 	client    Client
 	namespace string
 	server    atomic.Pointer[Server]
-	id        string // of this Store in the census
+	topology  atomic.Pointer[topology] // of a Cluster; nil: it is not known, or there is none
+	id        string                   // of this Store in the census
 	take      script
 	giveBack  script
 	punish    script
@@ -264,6 +265,16 @@ func code(err error) string {
 	for ; err != nil; err = errors.Unwrap(err) {
 		word, _, _ := strings.Cut(err.Error(), " ")
 		if _, known := advice[word]; known || word == "NOSCRIPT" {
+			return word
+		}
+		// Before Redis 7, an error within a script comes inside of another one.
+		if text := err.Error(); strings.HasPrefix(text, "ERR Error running script") && strings.Contains(text, ": -READONLY ") {
+			return "READONLY"
+		}
+		if strings.HasPrefix(err.Error(), errMaxClients.Error()) {
+			return "MAXCLIENTS"
+		}
+		if word := refusedByTLS(err); word != "" {
 			return word
 		}
 		// What a command within a script lacks is told in words.

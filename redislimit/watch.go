@@ -8,11 +8,11 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// subscriber is a Client that can listen to a channel. It returns when ctx is done
-// or the connection is lost. heard is called when the server has confirmed, with "", and at
-// each message, with what it says; it must not block.
+// subscriber is a Client that can listen to channels. It returns when ctx is done
+// or the connection is lost. heard is called when the server has confirmed all of them,
+// with "" for the channel, and at each message; it must not block.
 type subscriber interface {
-	subscribe(ctx context.Context, channel string, heard func(message string)) error
+	subscribe(ctx context.Context, heard func(channel, message string), channels ...string) error
 }
 
 // How long Watch waits until it connects again: longer each time, until it has
@@ -57,10 +57,10 @@ func (d *Documents) Watch(ctx context.Context, changed func()) {
 func listen(ctx context.Context, s subscriber, channel string, news chan<- struct{}) {
 	for failures := 0; ; failures++ {
 		heard := make(chan struct{}, 1)
-		_ = s.subscribe(ctx, channel, func(string) {
+		_ = s.subscribe(ctx, func(string, string) {
 			put(heard)
 			put(news)
-		})
+		}, channel)
 		select {
 		case <-heard:
 			failures = 0
@@ -90,13 +90,13 @@ func pause(failures int) time.Duration {
 }
 
 // subscribe implements subscriber.
-func (e engine) subscribe(ctx context.Context, channel string, heard func(string)) error {
+func (e engine) subscribe(ctx context.Context, heard func(channel, message string), channels ...string) error {
 	c, _ := e.Dedicate()
 	defer c.Close()
 	ctx = rueidis.WithOnSubscriptionHook(ctx, func(s rueidis.PubSubSubscription) {
-		if s.Kind == "subscribe" {
-			heard("")
+		if s.Kind == "subscribe" && s.Channel == channels[len(channels)-1] {
+			heard("", "")
 		}
 	})
-	return c.Receive(ctx, c.B().Subscribe().Channel(channel).Build(), func(m rueidis.PubSubMessage) { heard(m.Message) })
+	return c.Receive(ctx, c.B().Subscribe().Channel(channels...).Build(), func(m rueidis.PubSubMessage) { heard(m.Channel, m.Message) })
 }

@@ -27,16 +27,12 @@ const (
 var errNotAsked = errors.New("the server replied to what was not asked")
 
 // dialChecked makes a dialer that checks what comes. encryption nil: none.
-func dialChecked(network string, encryption *reread[*tls.Config]) dialer {
+func dialChecked(network string, encryption *tls.Config) dialer {
 	return func(ctx context.Context, address string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
 		var c net.Conn
 		var err error
 		if encryption != nil {
-			var config *tls.Config
-			if config, err = encryption.get(); err != nil {
-				return nil, err
-			}
-			c, err = (&tls.Dialer{NetDialer: d, Config: config}).DialContext(ctx, network, address)
+			c, err = (&tls.Dialer{NetDialer: d, Config: encryption}).DialContext(ctx, network, address)
 		} else {
 			c, err = d.DialContext(ctx, network, address)
 		}
@@ -68,6 +64,7 @@ type checked struct {
 	subscribed        atomic.Bool  // messages may come that are no replies
 	sentinel          bool         // it leads to a Sentinel
 	uncounted         bool         // the server speaks a protocol where these look like replies
+	speaks, full      atomic.Bool  // something came; and it was that the server has no room
 }
 
 var subscribing = []byte("SUBSCRIBE\r\n")
@@ -82,12 +79,22 @@ func (c *checked) Write(b []byte) (int, error) {
 		return 0, err
 	}
 	c.sent.Add(int64(n))
-	return c.Conn.Write(b)
+	n, err = c.Conn.Write(b)
+	if err != nil {
+		err = c.whyUnsent(err)
+	}
+	return n, err
 }
 
 func (c *checked) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
+	if err != nil {
+		err = c.why(err)
+	}
 	if n > 0 {
+		if !c.speaks.Load() {
+			c.heard(b[:n])
+		}
 		if wrong := c.check(b[:n]); wrong != nil {
 			_ = c.Conn.Close()
 			return 0, fmt.Errorf("the connection is given up: %w", wrong)

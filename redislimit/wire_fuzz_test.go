@@ -70,7 +70,7 @@ func FuzzAddress(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, address string) {
-		to, err := parseURL(address)
+		to, err := parseAddress(address)
 		if err != nil {
 			return
 		}

@@ -8,10 +8,10 @@ import (
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
-// Ambiguity is a set of things in the target of a request that different servers read
-// in different ways, so that a rule may see one path and the application behind it
-// another. The zero Ambiguity is none of them.
-type Ambiguity uint16
+// Ambiguity is a set of things in a request that different
+// servers read in different ways, so that a rule may see one path and the application
+// behind it another. The zero Ambiguity is none of them.
+type Ambiguity uint32
 
 // If you add one, name it in ambiguities, describe it in doc.go, and add targets that
 // have it to server/differential_test.go.
@@ -25,27 +25,36 @@ const (
 	// Semicolon is ; or %3B in a path. Java's servers drop it with what follows it in
 	// the segment.
 	Semicolon
-	// Control is an escape of a control character. Where a path goes through C, it
-	// ends at %00.
-	Control
 	// DoubleEncoding is an escape that holds another one when it has been decoded,
 	// such as %252F.
 	DoubleEncoding
 	// LeadingSlashes are two or more at the beginning. To many libraries a host
 	// follows them: new URL(target, base) in JavaScript, urlsplit in Python.
 	LeadingSlashes
-	// Fragment is a # in the path or the query. Some servers end them there.
-	Fragment
 	// NotUTF8 are bytes in a path that are no UTF-8.
 	NotUTF8
 	// QuerySemicolon is a ; in a query, where some servers take it for an &.
 	QuerySemicolon
+	// QueryNUL is %00 in a query. Where a parameter goes through C, it ends there.
+	QueryNUL
+	// MethodCase is a lower-case letter in the method. Many servers take post for POST.
+	MethodCase
+	// RepeatedHeader is a header in several lines that is no list, of which some
+	// servers take the first, and some the last.
+	RepeatedHeader
+	// TwinHeader is a header that some servers take for another, as X_User for X-User.
+	TwinHeader
+	// RepeatedParameter is a parameter that comes several times in a query.
+	RepeatedParameter
+	// TwinParameter is a parameter that some servers take for another, as user[] or
+	// User for user.
+	TwinParameter
 
 	// AnyAmbiguity is all of them.
 	AnyAmbiguity = 1<<iota - 1
 	// PathAmbiguity is what makes a path ambiguous, QueryAmbiguity a query.
-	PathAmbiguity  = AnyAmbiguity &^ QuerySemicolon
-	QueryAmbiguity = QuerySemicolon | Fragment
+	PathAmbiguity  = QuerySemicolon - 1
+	QueryAmbiguity = QuerySemicolon | QueryNUL
 )
 
 // ambiguities are their names in settings, and what a client is told of them.
@@ -53,16 +62,20 @@ var ambiguities = []struct {
 	is         Ambiguity
 	name, said string
 }{
-	{DotSegments, "dot_segments", `a segment "." or ".."`},
-	{EncodedSlash, "encoded_slash", "an encoded slash"},
-	{Backslash, "backslash", "a backslash"},
-	{Semicolon, "semicolon", "a semicolon"},
-	{Control, "control", "an encoded control character"},
-	{DoubleEncoding, "double_encoding", "an escape within an escape"},
-	{LeadingSlashes, "leading_slashes", "several slashes at its beginning"},
-	{Fragment, "fragment", "a #"},
-	{NotUTF8, "not_utf8", "bytes that are not UTF-8"},
+	{DotSegments, "dot_segments", `a segment "." or ".." in its path`},
+	{EncodedSlash, "encoded_slash", "an encoded slash in its path"},
+	{Backslash, "backslash", "a backslash in its path"},
+	{Semicolon, "semicolon", "a semicolon in its path"},
+	{DoubleEncoding, "double_encoding", "an escape within an escape in its path"},
+	{LeadingSlashes, "leading_slashes", "several slashes at the beginning of its path"},
+	{NotUTF8, "not_utf8", "bytes that are not UTF-8 in its path"},
 	{QuerySemicolon, "query_semicolon", "a semicolon in its query"},
+	{QueryNUL, "query_nul", "an encoded NUL in its query"},
+	{MethodCase, "method_case", "lower-case letters in its method"},
+	{RepeatedHeader, "repeated_header", "a header in several lines"},
+	{TwinHeader, "twin_header", "a header under a name that some servers take for another's"},
+	{RepeatedParameter, "repeated_parameter", "a parameter several times in its query"},
+	{TwinParameter, "twin_parameter", "a parameter under a name that some servers take for another's"},
 }
 
 // String is the names of what is in a, separated by commas.
@@ -104,9 +117,10 @@ func (a Ambiguity) Words() string {
 }
 
 // Ambiguous is what makes in ambiguous to s: what is ambiguous in a path where an
-// expression of s uses request.path, and in a query where one uses request.query. A
-// rule that is off or in shadow mode refuses nothing, and does not count. 0: nothing
-// does.
+// expression of s uses request.path, in a query where one uses request.query, and in a
+// method where one uses request.method. A rule that is off or in shadow mode refuses
+// nothing, and does not count, nor does a tier that no other rule grants anything to.
+// 0: nothing does.
 //
 // Asks does not look at it. Who asks decides what comes of it.
 func (s *Set) Ambiguous(in *Input) Ambiguity {
@@ -119,7 +133,7 @@ func (s *Set) Ambiguous(in *Input) Ambiguity {
 // noteReads sets s.reads. It is called when all else of s is complete.
 func (s *Set) noteReads() {
 	s.reads = 0
-	for _, e := range slices.Concat(s.safelist.conditions, s.blocklist.conditions, s.tiers) {
+	for _, e := range slices.Concat(s.safelist.conditions, s.blocklist.conditions) {
 		s.reads |= e.reads
 	}
 	for _, e := range slices.Concat(s.safelist.added, s.blocklist.added) {
@@ -132,6 +146,14 @@ func (s *Set) noteReads() {
 		for _, e := range []*expression{r.match, r.key, r.cost} {
 			if e != nil {
 				s.reads |= e.reads
+			}
+		}
+		for _, t := range r.Tiers {
+			s.reads |= s.tiers[t.index].reads
+		}
+		if r.overlay != nil {
+			for _, t := range r.overlay.others {
+				s.reads |= s.tiers[t.index].reads
 			}
 		}
 	}

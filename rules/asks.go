@@ -45,12 +45,18 @@ type Matches struct {
 	Ban     *Ban
 	BanRule *Rule
 	BanLeft time.Duration
+	// Unread are rules in shadow mode that ask nothing, because the request is malformed
+	// for them, or because those before them ask stint.MaxAsks limits already. They
+	// refuse nothing, so that is no error.
+	Unread []*Rule
 
 	scope scope
 }
 
 func (m *Matches) reset() {
 	m.clearAsks()
+	clear(m.Unread)
+	m.Unread = m.Unread[:0]
 	m.List, m.Entry = Unlisted, ListEntry{}
 	m.Ban, m.BanRule, m.BanLeft = nil, nil, 0
 }
@@ -64,13 +70,13 @@ func (m *Matches) clearAsks() {
 // Asks finds what applies to in and puts it into out, in place of what was there.
 // It keeps nothing of in but what the keys share with it. An error wraps
 // stint.ErrRequest and names the rule and field that in is malformed for; out is
-// empty then. Several goroutines may call it at once, each with its own out.
+// empty then. Rules in shadow mode are the cause of no error. Several goroutines may call it at once, each with its own out.
 func (s *Set) Asks(in *Input, out *Matches) error {
 	out.reset()
 	if !s.Enabled {
 		return nil
 	}
-	if err := in.check(); err != nil {
+	if err := s.check(in); err != nil {
 		return err
 	}
 	out.scope.open(s, in)
@@ -84,7 +90,7 @@ func (s *Set) Asks(in *Input, out *Matches) error {
 		return nil
 	}
 	if s.bans.entries != nil {
-		if ban, left := s.bans.longest(out.scope.client); ban != nil {
+		if ban, left := s.bans.longest(out.scope.client, s.instance); ban != nil {
 			out.banned(nil, ban, left)
 			return nil
 		}
@@ -106,27 +112,36 @@ func (s *Set) Asks(in *Input, out *Matches) error {
 // askRules adds to out what the rules ask, the default ones or all others, and tells
 // whether one of them applies that is enforced.
 func (s *Set) askRules(out *Matches, byDefault bool) (applied bool, err error) {
+	inShadow := 0 // limits asked by rules in shadow mode
 	for _, r := range s.Rules {
 		if r.Mode == Off || r.Default != byDefault {
 			continue
 		}
-		ok, err := r.matches(&out.scope)
-		if err != nil {
-			return applied, r.unmatched(err)
+		before := len(out.Asks)
+		ok, err := r.asks(out)
+		switch {
+		case r.Mode == Enforce:
+			if err != nil {
+				return applied, err
+			}
+			applied = applied || ok
+		case err != nil || inShadow+len(out.Asks)-before > stint.MaxAsks:
+			out.Asks, out.Rules = out.Asks[:before], out.Rules[:before]
+			out.Unread = append(out.Unread, r)
+		default:
+			inShadow += len(out.Asks) - before
 		}
-		if !ok {
-			continue
-		}
-		if ok, err = r.asks(out); err != nil {
-			return applied, err
-		}
-		applied = applied || ok && r.Mode == Enforce
 	}
 	return applied, nil
 }
 
-// asks adds to out what r, which matches, asks, and tells whether it applies.
+// asks adds to out what r asks, if it matches, and tells whether it applies.
 func (r *Rule) asks(out *Matches) (applies bool, err error) {
+	if ok, err := r.matches(&out.scope); err != nil {
+		return false, r.unmatched(err)
+	} else if !ok {
+		return false, nil
+	}
 	var f found
 	if err := r.find(&out.scope, &f); err != nil || !f.applies {
 		return false, err
@@ -224,6 +239,10 @@ func (r *Rule) costIn(sc *scope) (int64, error) {
 
 // malformed is the error for a request that where could not work with.
 func malformed(err error, where string, args ...any) error {
+	var ambiguous *AmbiguousError
+	if errors.As(err, &ambiguous) {
+		return fmt.Errorf("rules: %s: %w", fmt.Sprintf(where, args...), ambiguous)
+	}
 	return fmt.Errorf("rules: %w: %s: %s", stint.ErrRequest, fmt.Sprintf(where, args...), clip(err.Error()))
 }
 

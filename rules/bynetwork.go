@@ -40,9 +40,10 @@ func (n *byNetwork[E]) add(p netip.Prefix, e E) {
 }
 
 // longest is, of the entries whose networks hold the address a, the one that ends
-// last, and how long it still holds; nil where there is none that has not ended.
+// last, and how long it still holds by the time of i; nil where there is none that has
+// not ended.
 // a is as plainAddr makes it, or invalid.
-func (n *byNetwork[E]) longest(a netip.Addr) (found E, left time.Duration) {
+func (n *byNetwork[E]) longest(a netip.Addr, i *Instance) (found E, left time.Duration) {
 	if n.entries == nil || !a.IsValid() {
 		return found, 0
 	}
@@ -63,7 +64,7 @@ func (n *byNetwork[E]) longest(a netip.Addr) (found E, left time.Duration) {
 	if found == none {
 		return none, 0
 	}
-	if left = found.note().left(); left <= 0 {
+	if left = found.note().left(i); left <= 0 {
 		return none, 0
 	}
 	return found, left

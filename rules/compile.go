@@ -3,9 +3,9 @@ package rules
 import (
 	"fmt"
 	"net/http"
-	"regexp"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
@@ -26,6 +26,7 @@ type compiler struct {
 	// of secrets in expressions.
 	findings *[]Finding
 	secrets  *[]secretAt
+	budget   *budget
 }
 
 // problem is something wrong with an expression, offset characters from its
@@ -43,7 +44,7 @@ func (c *compiler) compile(n *yamlnode.Node, f *field) *expression {
 		return nil
 	}
 	source, ok := c.r.Scalar(n, "an expression")
-	if !ok {
+	if !ok || c.budget.stopped() != nil {
 		return nil
 	}
 	e, problems := c.check(source, f)
@@ -73,9 +74,12 @@ func (c *compiler) check(source string, f *field) (*expression, []problem) {
 	if len(source) > MaxExpression {
 		return nil, []problem{{0, fmt.Sprintf("the expression has %d bytes: at most %d", len(source), MaxExpression)}}
 	}
+	if c.budget.source -= len(source); c.budget.source < 0 {
+		return nil, []problem{{0, fmt.Sprintf("all expressions together have more than %d bytes", MaxExpressions)}}
+	}
 	checked, issues := language().Compile(source)
-	if issues.Err() != nil {
-		return nil, explain(source, issues.Errors())
+	if errs := issues.Errors(); len(errs) > 0 { // Err would write all of the source for each
+		return nil, explain(source, errs)
 	}
 	i := c.inspect(checked)
 	if len(i.problems) > 0 {
@@ -85,12 +89,12 @@ func (c *compiler) check(source string, f *field) (*expression, []problem) {
 	if !f.fits(t) {
 		return nil, []problem{{0, fmt.Sprintf("want %s, have %s: %s", f.want, cel.FormatCELType(t), f.hint)}}
 	}
-	e, err := compiled(checked)
+	e, err := c.budget.compiled(checked)
 	if err != nil {
 		offset, text := foldProblem(err, checked)
 		return nil, []problem{{offset, text}}
 	}
-	e.secrets, e.claims = i.secrets, i.claims
+	e.secrets, e.claims, e.headers = i.secrets, i.claims, i.headers
 	e.source, e.isList = strings.TrimSpace(source), t.Kind() == types.ListKind
 	switch root := checked.NativeRep().Expr(); root.Kind() {
 	case ast.ListKind:
@@ -111,16 +115,16 @@ func explain(source string, issues []*cel.Error) []problem {
 			return problems
 		}
 	}
-	lines := strings.SplitAfter(source, "\n")
+	characters, lines := []rune(source), strings.SplitAfter(source, "\n")
 	problems := make([]problem, 0, len(issues))
 	for _, issue := range issues {
 		p := problem{offset: max(0, issue.Location.Column())}
 		for _, line := range lines[:min(len(lines), max(0, issue.Location.Line()-1))] {
-			p.offset += len([]rune(line))
+			p.offset += utf8.RuneCountInString(line)
 		}
 		if name, ok := strings.CutPrefix(issue.Message, "undeclared reference to '"); ok {
 			name, _, _ = strings.Cut(name, "'")
-			p = unknownName(name, []rune(source), p.offset)
+			p = unknownName(name, characters, p.offset)
 		} else {
 			p.text = plainSyntax(issue.Message)
 		}
@@ -178,6 +182,7 @@ type inspector struct {
 	secrets     []secretUse
 	proper      map[int64]bool // uses of the variable secrets, by id
 	claims      bool           // the variable claims is used
+	headers     []string       // that are asked for literally
 }
 
 func (c *compiler) inspect(checked *cel.Ast) *inspector {
@@ -238,7 +243,7 @@ func (i *inspector) pattern(e ast.Expr) {
 	text, ok := literal(e)
 	if !ok {
 		i.note(e, "the pattern of matches must be a literal string")
-	} else if _, err := regexp.Compile(text); err != nil {
+	} else if _, err := patternSteps(text); err != nil {
 		i.note(e, "%s", err)
 	}
 }
@@ -252,6 +257,7 @@ func (i *inspector) headerName(e ast.Expr, name string) {
 		i.note(e, "the Host header is request.host, not one of request.headers")
 	default:
 		i.headerNames[name] = http.CanonicalHeaderKey(name)
+		i.headers = append(i.headers, name)
 	}
 }
 

@@ -94,13 +94,13 @@ type Problem struct {
 	Text string
 }
 
-// left is how long n still holds, by the wall clock; stint.Never: for good. Where
+// left is how long n still holds, by the time of i; stint.Never: for good. Where
 // it has ended it is not positive. It reads the clock only if n ends at all.
-func (n *Note) left() time.Duration {
+func (n *Note) left(i *Instance) time.Duration {
 	if n.Until.IsZero() {
 		return stint.Never
 	}
-	return time.Until(n.Until.Round(0))
+	return n.Until.Round(0).Sub(i.now())
 }
 
 func (n *Note) endedAt(now time.Time) bool { return !n.Until.IsZero() && !now.Before(n.Until) }

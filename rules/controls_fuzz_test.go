@@ -72,7 +72,7 @@ func FuzzControls(f *testing.F) {
 			for _, in := range inputs {
 				var out rules.Matches
 				checkAsks(t, w, in, &out)
-				x, err := w.Explain(in)
+				x, err := w.Explain(t.Context(), in)
 				if err != nil {
 					continue
 				}

@@ -14,7 +14,7 @@ func asksOf(t *testing.T, s *rules.Set, in *rules.Input) string {
 	if err := s.Asks(in, &m); err != nil {
 		return "error"
 	}
-	x, err := s.Explain(in)
+	x, err := s.Explain(t.Context(), in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,12 +68,12 @@ rules:
 	}
 
 	in := &rules.Input{Client: netip.MustParseAddr("192.0.2.1"), Cost: 1, Request: &rules.Request{Method: "GET", Path: "/login"}}
-	x, err := s.Explain(in)
+	x, err := s.Explain(t.Context(), in)
 	if err != nil || x.Rules[0].Applies || x.Rules[0].Why != "default, and another rule applies: login" {
 		t.Errorf("%+v, %v", x.Rules[0], err)
 	}
 	in.Request.Path = "/off"
-	if x, err = s.Explain(in); err != nil || !x.Rules[0].Applies || x.Rules[0].Why != "default, and no other enforced rule applies" {
+	if x, err = s.Explain(t.Context(), in); err != nil || !x.Rules[0].Applies || x.Rules[0].Why != "default, and no other enforced rule applies" {
 		t.Errorf("%+v, %v", x.Rules[0], err)
 	}
 	in.Request.Path = "/login"

@@ -15,7 +15,7 @@
 //	      gold: {times: 10}
 //	      free: {limits: [10 per 1m]}
 //	  - name: login
-//	    match: request.method == "POST" && request.path == "/login"
+//	    match: request.method == "POST" && request.path.is("/login")
 //	    key: client.ip
 //	    limits: [5 per 1m sliding_log, 100 per 1h]
 //
@@ -50,8 +50,8 @@
 //	request.path     string
 //	request.host     string
 //	request.route    string               the name of the gateway's route, if it has one
-//	request.headers  map(string, string)  names in lower case; several lines joined by ", "
-//	request.query    map(string, string)  the first value of each name
+//	request.headers  map(string, string)  names in lower case
+//	request.query    map(string, string)  values by name
 //	client.ip        string
 //	operation        string
 //	attrs            map(string, dyn)     what the caller says
@@ -85,27 +85,63 @@
 //
 // request.path is a normal form of what the client sent, which [ReadTarget] makes:
 // escapes are decoded once, "//" is "/", and "." and ".." are resolved. So /a//b,
-// /%61/b and /a/b are one path. A slash at the end and the case of letters count:
-// where an application does not tell /login/ or /LOGIN from /login, a rule has to say
-// so. request.query is the query as browsers read it: only & separates, and an escape
-// that is malformed stands for itself. The target as it was sent is not to be seen:
-// one path has countless spellings, and each would count apart.
+// /%61/b and /a/b are one path. A slash at the end and the case of letters count.
+// request.query is the query as browsers read it: only & separates, and an escape that
+// is malformed stands for itself. The target as it was sent is not to be seen: one path
+// has countless spellings, and each would count apart.
 //
-// Some targets are read differently by different servers. An [Ambiguity] says why:
+// Many applications do not tell /login/, /LOGIN or /login;a from /login. A rule that
+// guards a path therefore says request.path.is("/login"), or request.path.under("/api")
+// for /api and all in it. Both compare folded paths: one form of all that some server
+// takes for the same; see [FoldPath]. request.path.folded() is that form, for a key or
+// for "in". In a safelist, and behind !, they let more pass than == does.
+//
+// A target with a # or a control character, in a path also an escaped one, is refused
+// wherever it comes from. Some targets and methods are read differently by different
+// servers. An [Ambiguity] says why:
 //
 //	dot_segments     /a/../login, however it is written
 //	encoded_slash    /a%2Flogin; here it is a slash
 //	backslash        /a\login, /a%5Clogin; here it is no slash
 //	semicolon        /login;a, /login%3Ba; here it is a part of the name
-//	control          /login%00
 //	double_encoding  /%256Cogin; here it is /%6Cogin
 //	leading_slashes  //host/login; here it is /host/login
-//	fragment         /login#a; here # is like any other character
 //	not_utf8         /%C0%AFlogin
 //	query_semicolon  ?a=1;user=me; here the value of a has a semicolon in it
+//	query_nul        ?user=me%00
+//	method_case      post; here it is not POST
 //
 // [Set.Ambiguous] tells whether any of that could mislead the set's expressions. A
 // server refuses such requests unless its settings allow it.
+//
+// # What comes several times
+//
+// Of a header in several lines, or of a parameter that a query has several times, some
+// servers take the first, some the last and some all. And some take one name for
+// another: X_User for X-User (CGI, WSGI, PHP), user[] or User for user (PHP, Rack,
+// ASP.NET). These are ambiguous, too:
+//
+//	repeated_header     X-User: a, and another line X-User: b
+//	twin_header         X_User: b, also alone
+//	repeated_parameter  ?user=a&user=b
+//	twin_parameter      ?user=a&user[]=b, ?USER=b
+//
+// An expression that looks one of them up is an error, an [AmbiguousError], which refuses
+// the request, where it could be decided otherwise. What no expression of a request needs
+// may come as often as it likes, but for headers that HTTP allows once: Authorization,
+// Content-Type, User-Agent and the like. [Instance].Allow takes from all that what an
+// application needs; then an expression sees all lines of a header, joined by ", ", and
+// the first value of a parameter.
+//
+// Headers that are lists by HTTP, such as Accept and Via, may repeat: their lines are
+// joined by ", ", and those of Cookie would be by "; " where they are allowed. A file may
+// name more of them:
+//
+//	repeatable: {headers: [x-roles], parameters: [tag]}
+//
+// Expressions see all values of these, joined by ", ". A line with a comma in it is like
+// any other: what stands before Stint may have joined two, and the application gets that
+// one line.
 //
 // # Tiers
 //
@@ -127,7 +163,9 @@
 //
 // A limit may say lease, as in 60000 per 1m lease 5% or {amount: 60000, period: 1m,
 // lease: 5%}: see stint.Leases. It does something only where a request faces that limit
-// alone, and the rule has no penalty.
+// alone, and the rule has no penalty. Of a fixed window, an instance that is killed takes
+// with it what it had leased, until the window ends: of M instances and a lease of 5%, at
+// most 2.5% of the amount divided by M.
 //
 // # Controls
 //
@@ -142,7 +180,8 @@
 // at; then for each rule its match, its key, a ban of that key, its cost and its
 // limits. Of several networks that hit, the longest ban counts, and so of several
 // keys. A ban of a key refuses nothing where the rule is in mode shadow. A request
-// that is malformed for one rule is an error even if another rule's ban hits.
+// that is malformed for one rule that is enforced is an error even if another rule's ban
+// hits.
 //
 // An override is for a key, or for a tier. The one for the key counts before the
 // one for the tier, and of two for the same the later. Its times multiplies what
@@ -183,7 +222,7 @@
 //
 //	rules:
 //	  - name: guessing
-//	    match: request.path == "/login"
+//	    match: request.path.is("/login")
 //	    key: client.ip
 //	    penalty: {on_status: [401], ban_after: 20, ban_for: 1h}
 //
@@ -232,6 +271,8 @@
 // Every other failure is an error that wraps stint.ErrRequest, as is a missing
 // cost: a number too large, text that is no number, an address that is none, a key
 // that is empty, too long or no UTF-8. Such a request is refused as malformed
-// rather than let past the rule. Where one operand of || or && is missing and the
-// other fails, the failure counts.
+// rather than let past the rule. So is one that makes an expression work more than
+// MaxWork, or with a text of more than MaxRequestText. Where one operand of || or && is
+// missing and the other fails, the failure counts. A rule in shadow mode refuses nothing:
+// where a request is malformed for it, it asks nothing (Matches.Unread).
 package rules

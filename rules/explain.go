@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -38,14 +39,14 @@ type RuleExplanation struct {
 }
 
 // Explain says step by step what Asks makes of in. An error wraps
-// stint.ErrRequest; what was found until then is returned with it. It costs much
-// more than Asks.
-func (s *Set) Explain(in *Input) (Explanation, error) {
+// stint.ErrRequest, or the cause why ctx ended; what was found until then is returned
+// with it. It costs much more than Asks, since it compiles parts of what did not match.
+func (s *Set) Explain(ctx context.Context, in *Input) (Explanation, error) {
 	x := Explanation{Enabled: s.Enabled}
 	if !s.Enabled {
 		return x, nil
 	}
-	if err := in.check(); err != nil {
+	if err := s.check(in); err != nil {
 		return x, err
 	}
 	var m Matches
@@ -59,11 +60,11 @@ func (s *Set) Explain(in *Input) (Explanation, error) {
 		x.List, x.Entry = list, entry.String()
 		return x, nil
 	}
-	if x.Ban, _ = s.bans.longest(sc.client); x.Ban != nil {
+	if x.Ban, _ = s.bans.longest(sc.client, s.instance); x.Ban != nil {
 		return x, nil
 	}
 	x.Rules = make([]RuleExplanation, len(s.Rules))
-	if err := s.explainRules(&x, &m); err != nil {
+	if err := s.explainRules(ctx, &x, &m); err != nil {
 		x.Rules = x.known()
 		return x, err
 	}
@@ -75,17 +76,24 @@ func (s *Set) Explain(in *Input) (Explanation, error) {
 
 // explainRules explains the rules in the order in which askRules looks at them: the
 // default ones last.
-func (s *Set) explainRules(x *Explanation, m *Matches) error {
+func (s *Set) explainRules(ctx context.Context, x *Explanation, m *Matches) error {
 	var other *Rule // that applies and is enforced
 	for _, byDefault := range []bool{false, true} {
 		for i, r := range s.Rules {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 			if r.Default != byDefault {
 				continue
 			}
 			e := RuleExplanation{Why: "default, and another rule applies: " + nameOfRule(other)}
 			if !byDefault || other == nil || r.Mode == Off {
 				var err error
-				if e, err = s.explainRule(i, m); err != nil {
+				switch e, err = s.explainRule(ctx, i, m); {
+				case err == nil:
+				case r.Mode == Shadow:
+					e = RuleExplanation{Why: "mode shadow, so that it refuses nothing, and the request is malformed for it: " + clip(err.Error())}
+				default:
 					return err
 				}
 			}
@@ -112,7 +120,7 @@ func (x *Explanation) known() []RuleExplanation {
 }
 
 // explainRule takes the steps of Rule.asks, by the same functions.
-func (s *Set) explainRule(i int, m *Matches) (RuleExplanation, error) {
+func (s *Set) explainRule(ctx context.Context, i int, m *Matches) (RuleExplanation, error) {
 	var e RuleExplanation
 	r, sc := s.Rules[i], &m.scope
 	if r.Mode == Off {
@@ -124,7 +132,7 @@ func (s *Set) explainRule(i int, m *Matches) (RuleExplanation, error) {
 		return e, r.unmatched(err)
 	}
 	if !ok {
-		e.Why = r.match.whyFalse(sc)
+		e.Why = r.match.whyFalse(ctx, sc)
 		return e, nil
 	}
 	var f found

@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ import (
 
 // explained is what Explain says, a line for each step.
 func explained(s *rules.Set, in *rules.Input) string {
-	x, err := s.Explain(in)
+	x, err := s.Explain(context.Background(), in)
 	var b strings.Builder
 	if !x.Enabled {
 		b.WriteString("not enabled\n")
@@ -136,7 +137,7 @@ func TestExplainAgrees(t *testing.T) {
 			in := drawInput(t)
 			var m rules.Matches
 			err := s.Asks(in, &m)
-			x, explainErr := s.Explain(in)
+			x, explainErr := s.Explain(t.Context(), in)
 			if fmt.Sprint(err) != fmt.Sprint(explainErr) {
 				t.Fatalf("Asks: %v, Explain: %v", err, explainErr)
 			}
@@ -254,7 +255,7 @@ rules:
 	s, problems := s.With(&c)
 	fmt.Println(len(problems), "problems")
 	for _, header := range []string{"X-User", "X-Usr"} {
-		x, err := s.Explain(&rules.Input{Request: &rules.Request{Header: map[string][]string{header: {"ann"}}}, Cost: 1})
+		x, err := s.Explain(context.Background(), &rules.Input{Request: &rules.Request{Header: map[string][]string{header: {"ann"}}}, Cost: 1})
 		if err != nil {
 			fmt.Println(err)
 			return

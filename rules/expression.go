@@ -6,7 +6,6 @@ import (
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
-	"cel.dev/cel-go/common/cost"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 )
@@ -22,20 +21,19 @@ type expression struct {
 	// of how many; 0: that depends.
 	isList bool
 	parts  int
-	hashed bool // its value is a hash: of sha256 or hmac
-	// path is, of a program, the one path of a request for which it can be
-	// true, if onlyAt.
-	path   string
-	onlyAt bool
+	hashed bool   // its value is a hash: of sha256 or hmac
+	only   onlyAt // of a program
 	// folded is the value of a program that needs nothing of a request, always
 	// tells that one which does is true whatever that holds.
 	folded ref.Val
 	always bool
-	// reads is what of a request's target would make it read the wrong thing.
+	// reads is what of a request's target and method would make it read the wrong thing.
 	reads Ambiguity
 	// secrets are those that it names, and claims tells whether it uses claims.
 	secrets []secretUse
 	claims  bool
+	// headers are the names, in lower case, of those that it asks for literally.
+	headers []string
 	// vain is what cannot be true in it; gone once it has been told.
 	vain []problem
 }
@@ -72,7 +70,7 @@ func (e *expression) eval(s *scope) (ref.Val, error) {
 
 // isTrue is the value of a bool expression; a missing one is false.
 func (e *expression) isTrue(s *scope) (bool, error) {
-	if e.onlyAt && s.in.Request != nil && s.in.Request.Path != e.path {
+	if e.only.not(s) {
 		return false, nil
 	}
 	v, err := e.eval(s)
@@ -107,7 +105,7 @@ func fitsKey(t *cel.Type) bool {
 }
 
 // compiled makes the expression of a checked tree.
-func compiled(checked *cel.Ast) (*expression, error) {
+func (b *budget) compiled(checked *cel.Ast) (*expression, error) {
 	tree := checked.NativeRep()
 	e := &expression{reads: readsOf(tree)}
 	root := tree.Expr()
@@ -120,14 +118,13 @@ func compiled(checked *cel.Ast) (*expression, error) {
 		e.variable = named.Name
 		return e, nil
 	}
-	plan := newPlan(tree)
-	options := []cel.ProgramOption{plan.option()}
-	if mayWorkHard(checked) {
-		options = append(options, cel.CostLimit(MaxWork))
-	}
-	e.path, e.onlyAt = onlyPath(tree, root)
+	plan := newPlan(checked)
+	e.only = onlyPath(tree, root)
 	var err error
-	if e.program, err = language().Program(checked, options...); err != nil {
+	if e.program, err = language().Program(checked, programOptions(plan)...); err != nil {
+		return e, err
+	}
+	if err := b.take(plan); err != nil {
 		return e, err
 	}
 	e.folded = plan.folded[root.ID()]
@@ -143,37 +140,11 @@ func readsOf(tree *ast.AST) (a Ambiguity) {
 			a |= PathAmbiguity
 		case "request.query":
 			a |= QueryAmbiguity
+		case "request.method":
+			a |= MethodCase
 		}
 	}
 	return a
-}
-
-// mayWorkHard reports whether the expression might go past MaxWork for texts of at
-// most shortText. Keeping count costs several allocations for each evaluation, so
-// only those do that might: loops, text multiplied by text, long patterns. What
-// others do is in proportion to one text of the request; counting could not stop
-// it anyway, because CEL counts a step when it is done.
-func mayWorkHard(checked *cel.Ast) bool {
-	most, err := language().EstimateCost(checked, shortTexts{})
-	return err != nil || most.Max > MaxWork
-}
-
-// shortText is the length of what is taken for a short text, in bytes.
-const shortText = 64 << 10
-
-// shortTexts is a cost.Estimator that takes the texts of a request to be short,
-// and knows nothing of the length of lists and maps.
-type shortTexts struct{}
-
-func (shortTexts) EstimateSize(n cost.AstNode) *cost.SizeEstimate {
-	if n.Path() == nil || n.Type().Kind() != types.StringKind {
-		return nil
-	}
-	return &cost.SizeEstimate{Max: shortText}
-}
-
-func (shortTexts) EstimateCallCost(_, _ string, _ *cost.AstNode, _ []cost.AstNode) *cost.CallEstimate {
-	return nil
 }
 
 // foldProblem is the place and text of an error found while planning, if it is

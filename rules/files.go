@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -19,21 +20,28 @@ type File struct {
 // appended, names of rules are unique over all of them, and each of enabled,
 // ipv6_prefix and server may stand in one of them only. An error is as that of
 // Parse, file after file.
-func ParseFiles(files []File) (*Set, error) {
+func ParseFiles(files []File) (*Set, error) { return ParseContext(context.Background(), files) }
+
+// ParseContext is ParseFiles, which stops when ctx ends. The error wraps the cause then.
+func ParseContext(ctx context.Context, files []File) (*Set, error) {
 	s := &Set{Enabled: true, IPv6Prefix: 64, headerNames: map[string]string{}}
 	if len(files) == 0 {
 		return nil, errors.New("rules: no files to read rules from")
 	}
 	seen := &seen{names: map[string]place{}, once: map[string]place{}, counted: map[counting]counted{}}
+	budget := newBudget(ctx)
 	parsers, roots := make([]*parser, len(files)), make([]*yamlnode.Node, len(files))
 	for i, f := range files {
 		r, root := yamlnode.Open(f.Name, f.Data)
 		roots[i] = root
-		parsers[i] = &parser{Reader: r, compiler: compiler{r, s.headerNames, &s.Findings, &s.secrets}, set: s, path: f.Name, seen: seen}
+		parsers[i] = &parser{Reader: r, compiler: compiler{r, s.headerNames, &s.Findings, &s.secrets, budget}, set: s, path: f.Name, seen: seen}
 		parsers[i].file(root)
 	}
 	for _, p := range parsers { // any file may have the tiers
 		p.linkTiers()
+	}
+	if err := budget.stopped(); err != nil {
+		return nil, err
 	}
 	if err := problems(parsers); err != nil {
 		return nil, err
@@ -43,6 +51,7 @@ func ParseFiles(files []File) (*Set, error) {
 	s.findTrustAll(seen.proxies)
 	s.noteReads()
 	s.findNoToken(seen.byClaims)
+	s.findLooseKeys(seen.keys)
 	return s, nil
 }
 
@@ -95,6 +104,8 @@ type seen struct {
 	once    map[string]place // fields that only one file may have
 	counted map[counting]counted
 	proxies []string // the place of each of TrustedProxies
+	// keys are those of the rules.
+	keys []keyAt
 	// byClaims are the enforced rules whose keys need claims.
 	byClaims []byClaims
 }

@@ -39,14 +39,16 @@ const (
 	CodeUnlikeRules   = "ST011" // other rules in the same namespace; found by servers
 	CodeNoToken       = "ST012" // who bears no valid token escapes a rule
 	CodeClaimsUnknown = "ST013" // claims that nothing finds; found by servers
+	CodeLooseKey      = "ST015" // a key that a client varies at will
 	CodeCheckOpen     = "ST017" // everybody may use the check API; found in the settings
+	CodeStoreSecrets  = "ST023" // the store refuses new passwords or certificates; found by whoever opens it
 )
 
 // Codes are all of them.
 func Codes() []string {
 	return []string{CodeNoProxies, CodeTrustAll, CodeCostTooHigh, CodeCountedTwice,
 		CodeEviction, CodeNeverMatches, CodeNameTwice, CodeBanWithoutEnd, CodeEverybody, CodeLeaseInVain, CodeUnlikeRules,
-		CodeNoToken, CodeClaimsUnknown, CodeCheckOpen}
+		CodeNoToken, CodeClaimsUnknown, CodeLooseKey, CodeCheckOpen, CodeStoreSecrets}
 }
 
 // String is the finding as a line of a report.
@@ -72,6 +74,7 @@ func (p *parser) findIn(r *Rule, fields map[string]*yamlnode.Node) {
 	}
 	p.findBan(r, fields["penalty"])
 	p.findLease(r, fields["limits"])
+	p.seen.keys = append(p.seen.keys, keyAt{r, fields["key"], p})
 	if r.key.claims && r.Mode == Enforce {
 		p.seen.byClaims = append(p.seen.byClaims, byClaims{r, p.Place(fields["key"])})
 	}

@@ -17,15 +17,15 @@ func (r *Rule) Grant(key Key, tier string) (limits []*stint.Limit, by *Override)
 		g.limits = r.Tiers[i].Limits
 	}
 	if o := r.overlay; o != nil {
-		given := o.byTier[i].inForce()
+		given := o.inForce(o.byTier[i])
 		for k, t := range o.others {
 			if given == nil && i < 0 && t.name == tier {
-				if given = t.inForce(); given != nil {
+				if given = o.inForce(t.override); given != nil {
 					i = len(r.Tiers) + k
 				}
 			}
 		}
-		g.apply(i, given, o.byKey[string(key)].inForce())
+		g.apply(i, given, o.inForce(o.byKey[string(key)]))
 	}
 	return g.limits, g.override
 }
@@ -39,7 +39,7 @@ func (r *Rule) Counted() []string {
 	}
 	if r.overlay != nil {
 		for _, t := range r.overlay.others {
-			if t.inForce() != nil {
+			if r.overlay.inForce(t.override) != nil {
 				names = append(names, t.name)
 			}
 		}

@@ -6,9 +6,11 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/httpfield"
 )
 
 // Input is what is known of a request. The zero Input knows nothing.
@@ -42,8 +44,8 @@ func (in *Input) check() error {
 // Request is the HTTP request. What no expression uses costs nothing.
 type Request struct {
 	Method, Host string
-	// Path is in the normal form that ReadTarget makes, and Ambiguous what that
-	// found.
+	// Path is in the normal form that ReadTarget makes, and Ambiguous what that and
+	// ReadMethod found.
 	Path      string
 	Ambiguous Ambiguity
 	// Route is the name of the gateway's route that the request takes; empty: it has
@@ -59,51 +61,56 @@ type Request struct {
 	RawQuery string
 }
 
-// header is the value of the header with this canonical name.
-func (r *Request) header(name string) (string, bool) {
+// header is the value of the header with this canonical name, and why it is ambiguous.
+func (r *Request) header(name string, may *repeatable) (text string, ok bool, bad Ambiguity) {
+	text, ok, bad = r.lines(name, may)
+	if httpfield.HasTwin(r.Header, name) {
+		bad |= TwinHeader
+	}
+	return text, ok, bad &^ may.allow
+}
+
+// lines is the value of the header with this canonical name, whatever others there are.
+func (r *Request) lines(name string, may *repeatable) (text string, ok bool, bad Ambiguity) {
 	switch lines := r.Header[name]; len(lines) {
 	case 0:
-		return "", false
 	case 1:
-		return lines[0], true
+		text, ok = lines[0], true
 	default:
-		return strings.Join(lines, ", "), true
-	}
-}
-
-func (r *Request) headers() map[string]string {
-	all := make(map[string]string, len(r.Header))
-	for name := range r.Header {
-		lower := strings.ToLower(name)
-		if v, ok := r.header(name); ok && http.CanonicalHeaderKey(lower) == name {
-			all[lower] = v
+		text, ok = httpfield.Joined(name, lines), true
+		if !httpfield.IsList(name) && !may.headers[name] {
+			bad = RepeatedHeader
 		}
 	}
-	return all
+	return text, ok, bad
 }
 
-// parameter is the first value of name in the query. It reads the query anew
-// instead of parsing it whole, because url.ParseQuery gives up on a query of
+// parameter is the value of name in the query, and why it is ambiguous. It reads the
+// query anew instead of parsing it whole, because url.ParseQuery gives up on a query of
 // many thousand parts: by sending one, a client would hide those that matter.
-func (r *Request) parameter(name string) (string, bool) {
+func (r *Request) parameter(name string, may *repeatable) (text string, ok bool, bad Ambiguity) {
+	var more []string
 	for n, v := range queryParts(r.RawQuery) {
-		if n == name {
-			return v, true
+		switch {
+		case n != name:
+			if httpfield.IsParameterTwin(n, name) {
+				bad |= TwinParameter
+			}
+		case !ok:
+			text, ok = unescaped(v), true
+		case may.parameters[name]:
+			more = append(more, unescaped(v))
+		default:
+			bad |= RepeatedParameter
 		}
 	}
-	return "", false
-}
-
-func (r *Request) parameters() map[string]string {
-	all := make(map[string]string)
-	for n, v := range queryParts(r.RawQuery) {
-		if _, ok := all[n]; !ok {
-			all[n] = v
-		}
+	if more != nil {
+		text = strings.Join(slices.Insert(more, 0, text), ", ")
 	}
-	return all
+	return text, ok, bad &^ may.allow
 }
 
+// queryParts are the names in a query, decoded, and their values as they came.
 func queryParts(raw string) iter.Seq2[string, string] {
 	return func(yield func(name, value string) bool) {
 		for raw != "" {
@@ -113,7 +120,7 @@ func queryParts(raw string) iter.Seq2[string, string] {
 				continue
 			}
 			name, value, _ := strings.Cut(part, "=")
-			if !yield(unescaped(name), unescaped(value)) {
+			if !yield(unescaped(name), value) {
 				return
 			}
 		}

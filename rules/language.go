@@ -20,19 +20,34 @@ const (
 	MaxListed = 1_000
 	// MaxExpression is the length of the longest expression, in bytes.
 	MaxExpression = 4096
+	// MaxExpressions is how long all expressions of a Set may be together, in bytes.
+	// Compiled, they take up to a hundred times as much.
+	MaxExpressions = 1 << 20
 	// MaxDepth is how deep the parts of an expression may nest. In a chain of
 	// sums each + is a level, in one of && or || it is not.
 	MaxDepth = 64
 	// MaxWork is how much work one evaluation may be, in CEL's units: a step is
-	// 1, looking through text 1 for each 10 bytes. It is reached within
+	// 1, looking through text, or making it, 1 for each 10 bytes. It is reached within
 	// milliseconds. A request that makes an expression work more is refused with
-	// stint.ErrRequest. Expressions that stay below it for texts of 64 KiB
+	// stint.ErrRequest. Expressions that stay below it for texts of MaxRequestText
 	// are not counted.
 	MaxWork = 100_000
-	// MaxText is the length of the longest text that replace and join make, in
-	// bytes. CEL counts their work only when it is done, and without this bound
-	// a few of them in a row would fill the memory first.
+	// MaxText is the length of the longest text that replace, join and format make,
+	// in bytes, and 16 times the number of parts that split makes. Their work is
+	// counted only when it is done, and without this bound a few of them in a row would
+	// fill the memory first.
 	MaxText = 1 << 20
+	// MaxRequestText is the length of the longest text that variables of a request have
+	// (its path, a header, a parameter and so on), in bytes. One that is longer, which no
+	// gateway lets through, is an error for the expressions that use it. Texts in attrs
+	// and claims may be longer: work with those is always counted.
+	MaxRequestText = 68 << 10
+	// MaxFolded is what the constant parts of an expression may come to when they are
+	// worked out, in bytes, and MaxConstants those of all expressions of a Set.
+	MaxFolded    = 64 << 10
+	MaxConstants = 16 << 20
+	// MaxPatterns is how many steps all patterns of a Set may compile to.
+	MaxPatterns = 500_000
 	// maxPattern is how many steps a pattern of matches may compile to.
 	maxPattern = 10_000
 	// maxMessage is the length of the longest message, in bytes.
@@ -76,7 +91,6 @@ var language = sync.OnceValue(func() *cel.Env {
 		ext.Strings(),
 		cel.ParserExpressionSizeLimit(MaxExpression),
 		cel.ParserRecursionLimit(MaxDepth),
-		cel.RegexProgramSizeLimit(maxPattern),
 		// No binding: CEL's own "in" asks the right operand, a network.
 		cel.Function(operators.In,
 			cel.Overload("in_string_cidr", []*cel.Type{cel.StringType, networkType}, cel.BoolType)),
@@ -85,6 +99,7 @@ var language = sync.OnceValue(func() *cel.Env {
 	}
 	options = append(options, boundedText()...)
 	options = append(options, hashes()...)
+	options = append(options, pathFunctions()...)
 	for _, v := range variables {
 		options = append(options, cel.Variable(v.name, v.kind))
 	}

@@ -73,12 +73,12 @@ func (l *list) isChanged() bool { return l.networks.entries != nil || len(l.adde
 // find is the entry added at run time that decides; nil: none. which says which
 // list it is.
 func (l *list) find(sc *scope, which List) (*Listed, error) {
-	if e, _ := l.networks.longest(sc.client); e != nil {
+	if e, _ := l.networks.longest(sc.client, sc.set.instance); e != nil {
 		return e, nil
 	}
 	for _, e := range l.added {
 		ok, err := e.condition.isTrue(sc)
-		if !ok && err == nil || e.left() <= 0 {
+		if !ok && err == nil || e.left(sc.set.instance) <= 0 {
 			continue
 		}
 		if err != nil {

@@ -56,7 +56,7 @@ func TestIsMissing(t *testing.T) {
 		`attrs.text.charAt(99) == ""`:                                false,
 		`attrs.gone == 1 || attrs.i / attrs.i == 1`:                  false,
 	} {
-		e, problems := (&compiler{headerNames: map[string]string{}}).check(source, condition)
+		e, problems := (&compiler{headerNames: map[string]string{}, budget: newBudget(t.Context())}).check(source, condition)
 		if problems != nil {
 			t.Errorf("%s: %v", source, problems)
 			continue

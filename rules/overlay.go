@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -48,10 +49,10 @@ func newOverlay(s *Set) *overlay {
 	set.safelist, set.blocklist = s.safelist.with(), s.blocklist.with()
 	set.headerNames = maps.Clone(s.headerNames)
 	o := &overlay{
-		compiler: compiler{headerNames: set.headerNames},
+		compiler: compiler{headerNames: set.headerNames, budget: newBudget(context.Background())},
 		base:     s,
 		set:      &set,
-		now:      time.Now(),
+		now:      s.instance.now(),
 		rules:    make(map[string]int, len(s.Rules)),
 		ids:      map[string]bool{},
 		changed:  map[change][]*stint.Limit{},
@@ -251,7 +252,7 @@ func (o *overlay) ban(b *Ban) error {
 	if err != nil {
 		return err
 	}
-	bans := &r.changes().bans
+	bans := &o.changes(r).bans
 	if *bans == nil {
 		*bans = map[string]*Ban{}
 	}

@@ -30,7 +30,7 @@ func (o *overlay) override(v *Override) error {
 		return err
 	}
 	given.limits = [][]*stint.Limit{limits}
-	c := r.changes()
+	c := o.changes(r)
 	if place < 0 {
 		c.addOther(otherTier{v.Tier, index, given})
 		return nil
@@ -57,7 +57,7 @@ func (o *overlay) ofKey(r *Rule, given *override) error {
 		}
 		given.limits = append(given.limits, limits)
 	}
-	c := r.changes()
+	c := o.changes(r)
 	if c.byKey == nil {
 		c.byKey = map[string]*override{}
 	}

@@ -8,8 +8,9 @@ import (
 
 // ruleOverlay is what was changed of a rule at run time, beside its mode.
 type ruleOverlay struct {
-	bans  map[string]*Ban      // by key: of several, the longest
-	byKey map[string]*override // by key: of several, the last
+	instance *Instance            // by whose time entries end; nil: by the machine's
+	bans     map[string]*Ban      // by key: of several, the longest
+	byKey    map[string]*override // by key: of several, the last
 	// byTier are the overrides of the tiers that the rule names, by their places
 	// in Rule.Tiers, and others those of further ones, in the file's order: they
 	// are looked at after those of the rule.
@@ -35,17 +36,18 @@ type override struct {
 	before *override
 }
 
-// inForce is the first of o and those before it that has not ended; nil: none.
-func (o *override) inForce() *override {
-	for o != nil && o.left() <= 0 {
-		o = o.before
+// inForce is the first of given and those before it that has not ended; nil: none.
+func (o *ruleOverlay) inForce(given *override) *override {
+	for given != nil && given.left(o.instance) <= 0 {
+		given = given.before
 	}
-	return o
+	return given
 }
 
-func (r *Rule) changes() *ruleOverlay {
+// changes is the overlay of r, which is the set's own copy.
+func (o *overlay) changes(r *Rule) *ruleOverlay {
 	if r.overlay == nil {
-		r.overlay = &ruleOverlay{}
+		r.overlay = &ruleOverlay{instance: o.base.instance}
 	}
 	return r.overlay
 }
@@ -56,7 +58,7 @@ func (o *ruleOverlay) banOf(key string) (*Ban, time.Duration) {
 	if b == nil {
 		return nil, 0
 	}
-	left := b.left()
+	left := b.left(o.instance)
 	if left <= 0 {
 		return nil, 0
 	}
@@ -80,7 +82,7 @@ func (o *ruleOverlay) grantIn(r *Rule, sc *scope, key string) (grant, error) {
 	var given *override
 	if i >= 0 {
 		g.limits, g.tier = r.Tiers[i].Limits, r.Tiers[i].Name
-		given = o.byTier[i].inForce()
+		given = o.inForce(o.byTier[i])
 	} else {
 		var k int
 		if k, given, err = o.other(sc); err != nil {
@@ -90,7 +92,7 @@ func (o *ruleOverlay) grantIn(r *Rule, sc *scope, key string) (grant, error) {
 			i, g.tier = len(r.Tiers)+k, o.others[k].name
 		}
 	}
-	g.apply(i, given, o.byKey[key].inForce())
+	g.apply(i, given, o.inForce(o.byKey[key]))
 	return g, nil
 }
 
@@ -103,7 +105,7 @@ func (o *ruleOverlay) other(sc *scope) (int, *override, error) {
 		if !ok && err == nil {
 			continue
 		}
-		if given := t.inForce(); given != nil {
+		if given := o.inForce(t.override); given != nil {
 			return k, given, err
 		}
 	}

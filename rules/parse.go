@@ -33,6 +33,7 @@ func (p *parser) file(root *yamlnode.Node) {
 		"safelist":        p.safelist,
 		"blocklist":       p.conditions(&p.set.blocklist.conditions),
 		"tiers":           p.tiers,
+		"repeatable":      p.repeatable,
 		"rules":           p.rules,
 		"server":          p.once("server", p.Skip),
 	})

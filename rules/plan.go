@@ -20,15 +20,32 @@ type plan struct {
 	logic map[int64]ast.CallExpr                // the calls of || and &&, by id
 	terms map[int64]interpreter.InterpretableV2 // the planned operands of those, by id
 	// folded are the values of the parts that need nothing of a request, by id.
-	folded map[int64]ref.Val
+	folded  map[int64]ref.Val
+	folding *folding
+	steps   int // of the patterns
+
+	counted bool // see isCounted
+	// weighed is, where counted, what to charge for values of steps, by id; indexOf
+	// the calls of [] by the ids of what stands in the brackets, and unfinished those
+	// of which CEL plans the first part only.
+	weighed    map[int64]func(ref.Val) uint64
+	indexOf    map[int64]int64
+	unfinished map[int64]bool
 }
 
 // foldError is why a call that needs nothing of a request fails.
 type foldError struct{ *types.Err }
 
-func newPlan(a *ast.AST) *plan {
-	p := &plan{logic: map[int64]ast.CallExpr{}, terms: map[int64]interpreter.InterpretableV2{}, folded: map[int64]ref.Val{}}
-	ast.PostOrderVisit(a.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+func newPlan(checked *cel.Ast) *plan {
+	p := &plan{
+		logic: map[int64]ast.CallExpr{}, terms: map[int64]interpreter.InterpretableV2{},
+		folded: map[int64]ref.Val{}, folding: newFolding(), counted: isCounted(checked),
+		weighed: map[int64]func(ref.Val) uint64{}, indexOf: map[int64]int64{}, unfinished: map[int64]bool{},
+	}
+	ast.PostOrderVisit(checked.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+		if p.counted {
+			p.findWeighed(e)
+		}
 		if e.Kind() != ast.CallKind {
 			return
 		}
@@ -46,7 +63,7 @@ func newPlan(a *ast.AST) *plan {
 func (p *plan) option() cel.ProgramOption { return cel.CustomDecoratorV2(p.decorate) }
 
 func (p *plan) decorate(step interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
-	step, err := simplify(step)
+	step, err := p.simplify(step)
 	if err != nil {
 		return nil, err
 	}
@@ -56,6 +73,7 @@ func (p *plan) decorate(step interpreter.InterpretableV2) (interpreter.Interpret
 	if call, ok := p.logic[step.ID()]; ok {
 		step = p.newLogic(step, call)
 	}
+	step = p.weigh(step)
 	if _, ok := p.terms[step.ID()]; ok {
 		p.terms[step.ID()] = step
 	}
@@ -63,30 +81,40 @@ func (p *plan) decorate(step interpreter.InterpretableV2) (interpreter.Interpret
 }
 
 // simplify does once what need not be done for each request.
-func simplify(step interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
+func (p *plan) simplify(step interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
 	switch s := step.(type) {
 	case interpreter.InterpretableConstructor:
 		if s.Type() == types.ListType && constant(s.InitVals()) {
-			return interpreter.NewConstValue(s.ID(), s.Eval(interpreter.EmptyActivation())), nil
+			return p.fold(s)
 		}
 	case interpreter.InterpretableCall:
 		args := s.Args()
 		if len(args) > 0 && constant(args) {
-			v := s.Eval(interpreter.EmptyActivation())
-			if err, ok := v.(*types.Err); ok {
-				return nil, foldError{err}
-			}
-			return interpreter.NewConstValue(s.ID(), v), nil
+			return p.fold(s)
 		}
 		if s.Function() == overloads.Matches && constant(args[1:]) {
 			pattern := args[1].(interpreter.InterpretableConst).Value().Value().(string)
-			return interpreter.MatchesRegexOptimization.Factory(s, pattern)
+			m, err := newMatch(s, args[0], pattern)
+			if err != nil {
+				return nil, err
+			}
+			p.steps += m.steps
+			return m, nil
 		}
 		if s.OverloadID() == overloads.InList && constant(args[1:]) {
 			return oneOf(s, args[0], args[1].(interpreter.InterpretableConst).Value().(traits.Lister)), nil
 		}
 	}
 	return step, nil
+}
+
+// fold puts the value of a step in its place.
+func (p *plan) fold(step interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
+	v, err := p.folding.value(step)
+	if err != nil {
+		return nil, err
+	}
+	return interpreter.NewConstValue(step.ID(), v), nil
 }
 
 func constant(steps []interpreter.InterpretableV2) bool {
@@ -125,6 +153,7 @@ func (m *membership) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	}
 	text, ok := v.(types.String)
 	if ok {
+		spend(frame, unitsOf(len(text)))
 		_, ok = m.list[text]
 	}
 	return types.Bool(ok)

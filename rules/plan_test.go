@@ -10,7 +10,7 @@ import (
 
 // An expression cannot be made to work for long or to fill the memory.
 func TestWorkIsBounded(t *testing.T) {
-	long := strings.Repeat("a", 100_000)
+	long := strings.Repeat("a", 60_000)
 	in := &rules.Input{Request: get("/"+long, "X-A", long), Attrs: map[string]any{"l": slices.Repeat([]any{"x"}, 2000)}}
 	for _, match := range []string{
 		`attrs.l.all(a, attrs.l.all(b, a == b))`,
@@ -18,7 +18,7 @@ func TestWorkIsBounded(t *testing.T) {
 		`request.path.replace("a", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 50000) == ""`,
 		`request.path.split("").join(request.path) == ""`,
 		`attrs.l.map(a, request.path).join() == ""`,
-		`request.headers["x-a"].contains(request.path + request.path)`,
+		`attrs.l.all(a, !request.headers["x-a"].contains(request.path + a))`,
 		`(request.path + request.path + request.path + request.path).split("").all(x, x == "a" || x == "/")`,
 	} {
 		got := asked(one(t, `key: '"k"'`, "match: "+quoted(match)), in)

@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/stintdev/stint/internal/readfile"
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
@@ -160,12 +160,7 @@ func (s *sight) read() ([]File, error) {
 
 // read reads no more of a file than shows that it is too large.
 func read(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("rules: %w", err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, yamlnode.MaxFile+1))
+	data, err := readfile.UpTo(path, yamlnode.MaxFile+1)
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}

@@ -19,9 +19,11 @@ type scope struct {
 
 	method, path, host, route, address, counted, operation, cost ref.Val
 
+	folded string // of the path; "": not known yet
+
 	headers, query textMap
 
-	claimed     map[string]any
+	claimed     any // map[string]any, or an error
 	claimsKnown bool
 
 	// A bit for each tier: whether it was evaluated, and to true.
@@ -30,8 +32,8 @@ type scope struct {
 
 func (s *scope) open(set *Set, in *Input) {
 	s.set, s.in, s.client = set, in, plainAddr(in.Client)
-	s.headers.request, s.headers.names = in.Request, set.headerNames
-	s.query.request, s.query.isQuery = in.Request, true
+	s.headers.request, s.headers.names, s.headers.may = in.Request, set.headerNames, &set.repeatable
+	s.query.request, s.query.isQuery, s.query.may = in.Request, true, &set.repeatable
 }
 
 // close lets go of what belongs to the request, and keeps space for the next.
@@ -94,6 +96,14 @@ func (s *scope) ofRequest(name string) (any, bool) {
 	return nil, false
 }
 
+// foldedPath is FoldPath of the request's path.
+func (s *scope) foldedPath() string {
+	if s.folded == "" {
+		s.folded = FoldPath(s.in.Request.Path)
+	}
+	return s.folded
+}
+
 func (s *scope) clientIP() ref.Val {
 	if !s.client.IsValid() {
 		return missing
@@ -112,7 +122,17 @@ func (s *scope) clientIP() ref.Val {
 
 func once(to *ref.Val, text string) ref.Val {
 	if *to == nil {
-		*to = types.String(text)
+		*to = requestText(text)
 	}
 	return *to
+}
+
+// errRequestText is what texts of a request are that no expression is to work with.
+var errRequestText = types.NewErr("a text of the request has more than %d bytes", MaxRequestText)
+
+func requestText(text string) ref.Val {
+	if len(text) > MaxRequestText {
+		return errRequestText
+	}
+	return types.String(text)
 }

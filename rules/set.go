@@ -38,9 +38,10 @@ type Set struct {
 	headerNames         map[string]string // lower case → canonical
 	bans                byNetwork[*Ban]   // by hand, of networks
 	reads               Ambiguity         // what may mislead its expressions
-	secrets             []secretAt        // that its files name
-	instance            *Instance         // nil: nothing is known of one
-	base                *Set              // what With was called on; nil: this is it
+	repeatable          repeatable
+	secrets             []secretAt // that its files name
+	instance            *Instance  // nil: nothing is known of one
+	base                *Set       // what With was called on; nil: this is it
 }
 
 // Load is ParseFiles of what Read finds at path, which also names it in errors.

@@ -21,8 +21,10 @@ type Target struct {
 }
 
 // ReadTarget reads the target of a request: /path?query, or the same behind
-// scheme://authority. Other targets, as that of CONNECT, and paths with a malformed
-// escape are errors.
+// scheme://authority. Errors are other targets, such as that of CONNECT, a # anywhere,
+// which no proper client sends and at which many servers end the target, a malformed
+// escape in the path, and a control character: in the path, escaped or not, and in the
+// query where it is not escaped.
 //
 // The normal form of a path: percent-escapes are decoded once, that of a slash
 // included; empty segments are dropped; then each "." is dropped, and each ".." with
@@ -38,6 +40,14 @@ func ReadTarget(target string) (Target, error) {
 	if err != nil {
 		return Target{}, err
 	}
+	for i := range len(origin) {
+		switch c := origin[i]; {
+		case c == '#':
+			return Target{}, errFragment
+		case isControl(rune(c)):
+			return Target{}, errControl
+		}
+	}
 	var t Target
 	t.RawPath, t.RawQuery, t.HasQuery = strings.Cut(origin, "?")
 	if t.RawPath == "" {
@@ -49,15 +59,31 @@ func ReadTarget(target string) (Target, error) {
 		if err != nil {
 			return Target{}, err
 		}
+		if strings.ContainsFunc(decoded, isControl) {
+			return Target{}, errControl
+		}
 		t.Path, t.Ambiguous = CleanPath(decoded), pathAmbiguity(t.RawPath, decoded)
 	}
-	if strings.IndexByte(t.RawQuery, ';') >= 0 {
-		t.Ambiguous |= QuerySemicolon
-	}
-	if strings.IndexByte(origin, '#') >= 0 {
-		t.Ambiguous |= Fragment
-	}
+	t.Ambiguous |= AmbiguousQuery(t.RawQuery)
 	return t, nil
+}
+
+var (
+	errFragment = errors.New("it has a #, which is never sent")
+	errControl  = errors.New("it has a control character")
+)
+
+func isControl(c rune) bool { return c < ' ' || c == 0x7f }
+
+// AmbiguousQuery is what is ambiguous in a query as it was sent.
+func AmbiguousQuery(raw string) (a Ambiguity) {
+	if strings.IndexByte(raw, ';') >= 0 {
+		a |= QuerySemicolon
+	}
+	if strings.Contains(raw, "%00") {
+		a |= QueryNUL
+	}
+	return a
 }
 
 // originForm is target without a scheme and an authority.
@@ -110,9 +136,6 @@ func pathAmbiguity(raw, decoded string) (a Ambiguity) {
 	if strings.HasPrefix(raw, "//") {
 		a |= LeadingSlashes
 	}
-	if strings.IndexByte(raw, '#') >= 0 {
-		a |= Fragment
-	}
 	if strings.Count(decoded, "/") > strings.Count(raw, "/") {
 		a |= EncodedSlash
 	}
@@ -121,8 +144,6 @@ func pathAmbiguity(raw, decoded string) (a Ambiguity) {
 	}
 	for i := range len(decoded) {
 		switch c := decoded[i]; {
-		case c < ' ', c == 0x7f:
-			a |= Control
 		case c == '\\':
 			a |= Backslash
 		case c == ';':

@@ -41,22 +41,37 @@ func TestReadTarget(t *testing.T) {
 		{"/login;a=b", "/login;a=b", "semicolon"},
 		{"/login%3Ba", "/login;a", "semicolon"},
 		{"/x/..;a/login", "/x/..;a/login", "dot_segments,semicolon"},
-		{"/login%00", "/login\x00", "control"},
-		{"/login%0a%7f", "/login\n\x7f", "control"},
 		{"/%252e%252e/login", "/%2e%2e/login", "double_encoding"},
-		{"/login#x", "/login#x", "fragment"},
-		{"/login?a#b", "/login", "fragment"},
 		{"/%c0%afx", "/\xc0\xafx", "not_utf8"},
 		{"/?a;b", "/", "query_semicolon"},
+		{"/?a=%00;", "/", "query_semicolon,query_nul"},
+		{"/?a=%0a%7f", "/", ""},
 	} {
 		got, err := rules.ReadTarget(c.target)
 		if err != nil || got.Path != c.path || got.Ambiguous.String() != c.ambiguous {
 			t.Errorf("%s: got %q, %s, %v", c.target, got.Path, got.Ambiguous, err)
 		}
 	}
-	for _, target := range []string{"", "*", "example.com:443", "login", "/%zz", "/%", "?a", "a/b://c", "mailto:x"} {
+	for _, target := range []string{"", "*", "example.com:443", "login", "/%zz", "/%", "?a", "a/b://c", "mailto:x",
+		"/login#x", "/login?a#b", "#", "http://h#/login", "/login%00", "/%0a", "/a%1Fb", "/%7f", "/a\x00b", "/?\x00", "/?\r", "/\t", "/?\x7f"} {
 		if got, err := rules.ReadTarget(target); err == nil {
 			t.Errorf("%q: got %+v", target, got)
+		}
+	}
+}
+
+func TestReadMethod(t *testing.T) {
+	for method, want := range map[string]rules.Ambiguity{
+		"": 0, "GET": 0, "VERSION-CONTROL": 0, "M-SEARCH": 0, "X!#$%&'*+-.^_`|~9": 0,
+		"post": rules.MethodCase, "Post": rules.MethodCase, "pOST": rules.MethodCase, "FOOo": rules.MethodCase,
+	} {
+		if got, err := rules.ReadMethod(method); got != want || err != nil {
+			t.Errorf("%q: %s, %v", method, got, err)
+		}
+	}
+	for _, method := range []string{" ", "POST ", "PO ST", "POST\x00", "POST\n", "POST\x7f", "PÖST", "\u017fPOST", "POST/", "POST,", `"POST"`} {
+		if got, err := rules.ReadMethod(method); err == nil {
+			t.Errorf("%q: %s", method, got)
 		}
 	}
 }
@@ -96,26 +111,34 @@ func FuzzTarget(f *testing.F) {
 // What no rule looks at cannot mislead any.
 func TestAmbiguousToRules(t *testing.T) {
 	all := &rules.Input{Request: &rules.Request{Ambiguous: rules.AnyAmbiguity}}
-	const path, query = rules.PathAmbiguity, rules.QueryAmbiguity
+	const path, query, method = rules.PathAmbiguity, rules.QueryAmbiguity, rules.MethodCase
 	for file, want := range map[string]rules.Ambiguity{
-		`{name: r, key: client.ip, limits: [1 per 1s]}`:                                              0,
-		`{name: r, key: 'request.headers["a"]', match: request.method == "GET", limits: [1 per 1s]}`: 0,
-		`{name: r, key: request.path, limits: [1 per 1s]}`:                                           path,
-		`{name: r, key: client.ip, match: request.path.startsWith("/a"), limits: [1 per 1s]}`:        path,
-		`{name: r, key: client.ip, match: has(request.query.a), limits: [1 per 1s]}`:                 query,
-		`{name: r, key: client.ip, cost: 'request.path == "/a" ? 1 : 2', limits: [1 per 1s]}`:        path,
-		`{name: r, key: '[request.path, request.query.a]', limits: [1 per 1s]}`:                      rules.AnyAmbiguity,
-		`{name: r, key: request.path, limits: [1 per 1s], mode: shadow}`:                             0,
-		`{name: r, key: request.path, limits: [1 per 1s], mode: off}`:                                0,
+		`{name: r, key: client.ip, limits: [1 per 1s]}`:                                          0,
+		`{name: r, key: 'request.headers["a"]', match: request.host == "a", limits: [1 per 1s]}`: 0,
+		`{name: r, key: client.ip, match: request.method == "GET", limits: [1 per 1s]}`:          method,
+		`{name: r, key: request.path, limits: [1 per 1s]}`:                                       path,
+		`{name: r, key: client.ip, match: request.path.startsWith("/a"), limits: [1 per 1s]}`:    path,
+		`{name: r, key: client.ip, match: has(request.query.a), limits: [1 per 1s]}`:             query,
+		`{name: r, key: client.ip, cost: 'request.path == "/a" ? 1 : 2', limits: [1 per 1s]}`:    path,
+		`{name: r, key: '[request.path, request.query.a]', limits: [1 per 1s]}`:                  path | query,
+		`{name: r, key: '[request.path, request.method, request.query.a]', limits: [1 per 1s]}`:  path | query | method,
+		`{name: r, key: request.path, limits: [1 per 1s], mode: shadow}`:                         0,
+		`{name: r, key: request.path, limits: [1 per 1s], mode: off}`:                            0,
 	} {
 		if got := parse(t, "rules: ["+file+"]").Ambiguous(all); got != want {
 			t.Errorf("%s: %s", file, got)
 		}
 	}
 	const plain = "rules: [{name: r, key: client.ip, limits: [1 per 1s]}]\n"
-	for _, file := range []string{`safelist: [request.path == "/a"]`, `blocklist: [request.path == "/a"]`, `tiers: {gold: request.path == "/a"}`} {
+	for _, file := range []string{`safelist: [request.path == "/a"]`, `blocklist: [request.path == "/a"]`} {
 		if got := parse(t, plain+file).Ambiguous(all); got != path {
 			t.Errorf("%s: %s", file, got)
+		}
+	}
+	for mode, want := range map[string]rules.Ambiguity{"enforce": path, "shadow": 0} {
+		file := `{tiers: {gold: request.path == "/a"}, rules: [{name: r, key: client.ip, limits: [1 per 1s], tiers: {gold: {times: 2}}, mode: ` + mode + `}]}`
+		if got := parse(t, file).Ambiguous(all); got != want {
+			t.Errorf("a tier of a rule in mode %s: %s", mode, got)
 		}
 	}
 	s := parse(t, plain+"enabled: false\nsafelist: [request.path == '/a']")

@@ -3,21 +3,46 @@ package rules
 import (
 	"errors"
 	"strings"
+	"unicode/utf8"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
+	"cel.dev/cel-go/ext"
 )
 
 var errText = errors.New("the text made would be too long")
 
-// boundedText declares replace and join again, as the strings extension does but
-// bound to functions that keep to MaxText. Their other functions and operators
-// make no more than a little longer text than they were given.
+// boundedText declares contains and functions of the strings extension again, bound to
+// others of the same meaning: replace, join, split and format keep to MaxText, and those
+// that look for a text in another take time in proportion to both, not to the one times
+// the other. The other functions of the extension, and CEL's operators, make no more than a
+// little longer text than they were given.
 func boundedText() []cel.EnvOption {
 	text, number, list := cel.StringType, cel.IntType, cel.ListType(cel.StringType)
 	return []cel.EnvOption{
+		cel.Function("contains",
+			cel.MemberOverload("contains_string",
+				[]*cel.Type{text, text}, cel.BoolType, cel.BinaryBinding(contains))),
+		cel.Function("indexOf",
+			cel.MemberOverload("string_index_of_string",
+				[]*cel.Type{text, text}, number, cel.FunctionBinding(firstIndex)),
+			cel.MemberOverload("string_index_of_string_int",
+				[]*cel.Type{text, text, number}, number, cel.FunctionBinding(firstIndex))),
+		cel.Function("lastIndexOf",
+			cel.MemberOverload("string_last_index_of_string",
+				[]*cel.Type{text, text}, number, cel.FunctionBinding(lastIndex)),
+			cel.MemberOverload("string_last_index_of_string_int",
+				[]*cel.Type{text, text, number}, number, cel.FunctionBinding(lastIndex))),
+		cel.Function("split",
+			cel.MemberOverload("string_split_string",
+				[]*cel.Type{text, text}, list, cel.FunctionBinding(split)),
+			cel.MemberOverload("string_split_string_int",
+				[]*cel.Type{text, text, number}, list, cel.FunctionBinding(split))),
+		cel.Function("format",
+			cel.MemberOverload("string_format",
+				[]*cel.Type{text, cel.ListType(cel.DynType)}, text, cel.FunctionBinding(boundedFormat()))),
 		cel.Function("replace",
 			cel.MemberOverload("string_replace_string_string",
 				[]*cel.Type{text, text, text}, text, cel.FunctionBinding(replace)),
@@ -30,8 +55,148 @@ func boundedText() []cel.EnvOption {
 	}
 }
 
+// mostLookedFor is the most that the lengths of a text and of what is looked for in it may
+// come to when multiplied. Package strings compares hashes, which a caller who chooses both
+// texts can make equal everywhere.
+const mostLookedFor = 1 << 32
+
+var errLookedFor = errors.New("the text is too long to look for so long a text in it")
+
+// tooLong is an error where one text is not to be looked for in another; nil: it may be.
+func tooLong(s, wanted string) ref.Val {
+	if uint64(len(s))*uint64(len(wanted)) <= mostLookedFor {
+		return nil
+	}
+	return types.WrapErr(errLookedFor)
+}
+
+func contains(in, what ref.Val) ref.Val {
+	s, ok := in.(types.String)
+	if !ok {
+		return types.MaybeNoSuchOverloadErr(in)
+	}
+	wanted, ok := what.(types.String)
+	if !ok {
+		return types.MaybeNoSuchOverloadErr(what)
+	}
+	if err := tooLong(string(s), string(wanted)); err != nil {
+		return err
+	}
+	return types.Bool(strings.Contains(string(s), string(wanted)))
+}
+
+// readable is text as CEL reads it, in characters: what is no UTF-8 is replaced.
+func readable(text ref.Val) string {
+	s := string(text.(types.String))
+	if utf8.ValidString(s) {
+		return s
+	}
+	return string([]rune(s))
+}
+
+// byteAt is where in s the character with this number, from 0, begins; len(s) beyond.
+func byteAt(s string, n int64) int {
+	for at := range s {
+		if n--; n < 0 {
+			return at
+		}
+	}
+	return len(s)
+}
+
+func firstIndex(args ...ref.Val) ref.Val {
+	s, wanted, from := readable(args[0]), readable(args[1]), int64(0)
+	if len(args) > 2 {
+		from = int64(args[2].(types.Int))
+	}
+	if from < 0 {
+		return types.NewErr("index out of range: %d", from)
+	}
+	if wanted == "" {
+		return types.Int(min(from, int64(utf8.RuneCountInString(s))))
+	}
+	if err := tooLong(s, wanted); err != nil {
+		return err
+	}
+	start := byteAt(s, from)
+	at := strings.Index(s[start:], wanted)
+	if at < 0 {
+		return types.Int(-1)
+	}
+	return types.Int(utf8.RuneCountInString(s[:start+at]))
+}
+
+func lastIndex(args ...ref.Val) ref.Val {
+	s, wanted := readable(args[0]), readable(args[1])
+	size := int64(utf8.RuneCountInString(s))
+	from := size
+	if len(args) > 2 {
+		from = int64(args[2].(types.Int))
+		switch {
+		case from < 0:
+			return types.NewErr("index out of range: %d", from)
+		case wanted != "" && from >= size:
+			return types.Int(-1)
+		}
+	}
+	if wanted == "" {
+		return types.Int(min(from, size))
+	}
+	if err := tooLong(s, wanted); err != nil {
+		return err
+	}
+	end := min(len(s), byteAt(s, from)+len(wanted))
+	at := strings.LastIndex(s[:end], wanted)
+	if at < 0 {
+		return types.Int(-1)
+	}
+	return types.Int(utf8.RuneCountInString(s[:at]))
+}
+
+func split(args ...ref.Val) ref.Val {
+	s, separator, most := string(args[0].(types.String)), string(args[1].(types.String)), -1
+	if len(args) > 2 {
+		most = int(args[2].(types.Int))
+	}
+	if err := tooLong(s, separator); err != nil {
+		return err
+	}
+	const slot = 16
+	if parts := strings.Count(s, separator) + 1; parts > MaxText/slot && (most < 0 || most > MaxText/slot) {
+		return types.NewErr("the list made would be too long")
+	}
+	return types.NewStringList(types.DefaultTypeAdapter, strings.SplitN(s, separator, most))
+}
+
+// boundedFormat is the format of the extension, for values that come to no more than MaxText. What it
+// makes of those is at most some times as long.
+func boundedFormat() func(...ref.Val) ref.Val {
+	env, err := cel.NewEnv(ext.Strings())
+	if err != nil {
+		panic("rules: the strings extension contradicts itself: " + err.Error())
+	}
+	bindings, err := env.Functions()["format"].Bindings()
+	if err != nil {
+		panic("rules: the strings extension contradicts itself: " + err.Error())
+	}
+	for _, b := range bindings {
+		if b.Operator == "string_format" {
+			return func(args ...ref.Val) ref.Val {
+				if weighUpTo(args[1], MaxText)+len(args[0].(types.String)) > MaxText {
+					return types.WrapErr(errText)
+				}
+				return b.Function(args...)
+			}
+		}
+	}
+	panic("rules: the strings extension has no format")
+}
+
 func replace(args ...ref.Val) ref.Val {
 	s, old, by := string(args[0].(types.String)), string(args[1].(types.String)), string(args[2].(types.String))
+	if err := tooLong(s, old); err != nil {
+		return err
+	}
 	n := strings.Count(s, old)
 	if len(args) > 3 {
 		if most := args[3].(types.Int); most >= 0 && most < types.Int(n) {

@@ -13,22 +13,27 @@ import (
 // textMap is request.headers or request.query: a map for CEL that looks names up
 // in the request as it is. Only an expression that wants the whole map (its size,
 // a loop over it) has it built.
+//
+// What servers read in different ways is an error to whoever looks it up. A loop finds
+// its name, and the error at its value.
 type textMap struct {
 	request *Request
 	isQuery bool
 	names   map[string]string // the canonical forms of header names known at load
+	may     *repeatable       // what may come several times
 	asked   []namedText       // lookups so far; those of one request repeat
-	built   traits.Mapper
+	built   *texts
 }
 
-// namedText is the answer to one lookup; its value is nil where there is none.
+// namedText is the answer to one lookup; its value is nil where there is none, and
+// may be an error.
 type namedText struct {
 	name  string
 	value ref.Val
 }
 
-// mostAsked bounds how many lookups are remembered: an expression may loop over
-// names from a request.
+// mostAsked is after how many names the whole map is built: an expression may loop
+// over names from a request, and each reads all of the query.
 const mostAsked = 16
 
 func (m *textMap) close() {
@@ -42,45 +47,58 @@ func (m *textMap) lookup(name string) ref.Val {
 			return m.asked[i].value
 		}
 	}
-	var v ref.Val
-	if text, ok := m.read(name); ok {
-		v = types.String(text)
+	read, remember := m.read, true
+	if len(m.asked) == mostAsked {
+		read, remember = m.readAny, false
 	}
-	if len(m.asked) < mostAsked {
+	var v ref.Val
+	switch text, ok, bad := read(name); {
+	case bad != 0:
+		v = types.WrapErr(&AmbiguousError{Is: bad, Name: name})
+	case ok:
+		v = requestText(text)
+	}
+	if remember {
 		m.asked = append(m.asked, namedText{name, v})
 	}
 	return v
 }
 
-func (m *textMap) read(name string) (string, bool) {
+// readAny is read of one name among many.
+func (m *textMap) readAny(name string) (text string, ok bool, bad Ambiguity) {
+	return m.all().read(name)
+}
+
+func (m *textMap) read(name string) (text string, ok bool, bad Ambiguity) {
 	if m.isQuery {
-		return m.request.parameter(name)
+		return m.request.parameter(name, m.may)
 	}
 	canonical, ok := m.names[name]
 	if !ok {
 		if strings.ToLower(name) != name {
-			return "", false
+			return "", false, 0
 		}
 		canonical = http.CanonicalHeaderKey(name)
 	}
-	return m.request.header(canonical)
+	return m.request.header(canonical, m.may)
 }
 
-// all builds the map.
-func (m *textMap) all() traits.Mapper {
+// all reads all of them.
+func (m *textMap) all() *texts {
 	if m.built == nil {
 		read := m.request.headers
 		if m.isQuery {
 			read = m.request.parameters
 		}
-		m.built = types.NewStringStringMap(types.DefaultTypeAdapter, read())
+		m.built = read(m.may)
 	}
 	return m.built
 }
 
-// FindStringKey is what CEL asks first where the name is a literal.
+// FindStringKey is what CEL asks first where the name is a literal, and then, where
+// there is nothing, Find, which may say why.
 func (m *textMap) FindStringKey(name string) (any, bool) {
-	if v := m.lookup(name); v != nil {
+	if v := m.lookup(name); v != nil && !types.IsError(v) {
 		return v, true
 	}
 	return nil, false
@@ -106,32 +124,43 @@ func (m *textMap) Get(key ref.Val) ref.Val {
 
 // Contains implements traits.Container.
 func (m *textMap) Contains(key ref.Val) ref.Val {
-	_, ok := m.Find(key)
+	v, ok := m.Find(key)
+	if types.IsError(v) {
+		return v
+	}
 	return types.Bool(ok)
 }
 
 // Iterator implements traits.Iterable.
-func (m *textMap) Iterator() traits.Iterator { return m.all().Iterator() }
+func (m *textMap) Iterator() traits.Iterator { return m.all().values.Iterator() }
 
 // Size implements traits.Sizer.
-func (m *textMap) Size() ref.Val { return m.all().Size() }
+func (m *textMap) Size() ref.Val { return m.all().values.Size() }
 
 // ConvertToNative implements ref.Val.
-func (m *textMap) ConvertToNative(to reflect.Type) (any, error) { return m.all().ConvertToNative(to) }
+func (m *textMap) ConvertToNative(to reflect.Type) (any, error) {
+	return m.all().values.ConvertToNative(to)
+}
 
 // ConvertToType implements ref.Val.
-func (m *textMap) ConvertToType(to ref.Type) ref.Val { return m.all().ConvertToType(to) }
+func (m *textMap) ConvertToType(to ref.Type) ref.Val { return m.all().values.ConvertToType(to) }
 
 // Equal implements ref.Val.
 func (m *textMap) Equal(other ref.Val) ref.Val {
 	if o, ok := other.(*textMap); ok {
-		other = o.all()
+		if o.all().bad != 0 {
+			return types.WrapErr(&AmbiguousError{Is: o.all().bad})
+		}
+		other = o.all().values
 	}
-	return m.all().Equal(other)
+	if m.all().bad != 0 {
+		return types.WrapErr(&AmbiguousError{Is: m.all().bad})
+	}
+	return m.all().values.Equal(other)
 }
 
 // Type implements ref.Val.
 func (m *textMap) Type() ref.Type { return types.MapType }
 
 // Value implements ref.Val.
-func (m *textMap) Value() any { return m.all().Value() }
+func (m *textMap) Value() any { return m.all().values.Value() }

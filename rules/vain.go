@@ -22,6 +22,9 @@ type judgement struct {
 	folded map[int64]ref.Val // see plan
 }
 
+// mostVain is how much is told of one condition.
+const mostVain = 10
+
 // judge sets what is known of a condition before any request.
 func (e *expression) judge(checked *cel.Ast, folded map[int64]ref.Val) {
 	if checked.OutputType().Kind() != types.BoolKind {
@@ -32,6 +35,9 @@ func (e *expression) judge(checked *cel.Ast, folded map[int64]ref.Val) {
 	e.always = j.is(root, types.True)
 	ast.PostOrderVisit(root, ast.NewExprVisitor(func(part ast.Expr) {
 		for _, l := range j.comparedWith(part) {
+			if len(e.vain) == mostVain {
+				return
+			}
 			if why := wrongText(l.subject, l.text); why != "" {
 				e.vain = append(e.vain, problem{startOf(checked, l.id), why})
 			}
@@ -160,8 +166,8 @@ type compared struct {
 	id            int64 // of the literal
 }
 
-// comparedWith are the literals that e, by ==, !=, in or startsWith, compares a
-// variable with; nil if there are others beside them.
+// comparedWith are the literals that e, by ==, !=, in, startsWith, is or under, compares
+// a variable with; nil if there are others beside them.
 func (j *judgement) comparedWith(e ast.Expr) []compared {
 	if e.Kind() != ast.CallKind {
 		return nil
@@ -188,8 +194,8 @@ func (j *judgement) comparedWith(e ast.Expr) []compared {
 			list = append(list, compared{j.subject(args[0]), text, element.ID()})
 		}
 		return list
-	case overloads.StartsWith:
-		if text, ok := literal(args[0]); ok && call.IsMemberFunction() && j.subject(call.Target()) == "request.path" {
+	case overloads.StartsWith, isPath, underPath:
+		if text, ok := literal(args[0]); ok && isOfPath(j.tree, call, call.FunctionName()) {
 			return []compared{{"the start of request.path", text, args[0].ID()}}
 		}
 	}
@@ -208,7 +214,11 @@ func (j *judgement) subject(e ast.Expr) string {
 			of, field = j.subject(s.Operand()), s.FieldName()
 		}
 	case ast.CallKind:
-		if c := e.AsCall(); c.FunctionName() == operators.Index {
+		c := e.AsCall()
+		if isOfPath(j.tree, c, foldedPath) {
+			return "request.path.folded()"
+		}
+		if c.FunctionName() == operators.Index {
 			if text, ok := literal(c.Args()[1]); ok {
 				of, field = j.subject(c.Args()[0]), text
 			}
@@ -232,6 +242,10 @@ func wrongText(subject, text string) string {
 			return fmt.Sprintf("request.path is without the query: ? in %q stands for an escaped one, %%3F; compare request.query", clip(text))
 		case strings.Contains(text, "#"):
 			return fmt.Sprintf("a fragment is never sent: # in %q stands for an escaped one, %%23", clip(text))
+		}
+	case "request.path.folded()":
+		if folded := FoldPath(text); text != folded {
+			return fmt.Sprintf("request.path.folded() is never %q: write %q", clip(text), clip(folded))
 		}
 	case "request.method":
 		if upper := strings.ToUpper(text); text != upper {

@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -12,21 +14,24 @@ import (
 )
 
 // whyFalse says of a match that is not true why, and which part of it decided.
-func (e *expression) whyFalse(sc *scope) string {
+func (e *expression) whyFalse(ctx context.Context, sc *scope) string {
 	v, err := e.eval(sc)
 	if v == nil && err == nil {
 		return "match needs " + e.whatIsMissing(sc)
 	}
-	part := e.falsePart(sc)
-	if part == "" {
-		return "match is false: " + clip(e.source)
+	why := "match is false: " + clip(e.source)
+	if part := e.falsePart(ctx, sc); part != "" {
+		why = "match is false, because this part of it is: " + clip(part)
 	}
-	return "match is false, because this part of it is: " + clip(part)
+	if e.only.known && e.only.not(sc) && sc.foldedPath() == FoldPath(e.only.path) {
+		why += fmt.Sprintf("; to some servers this path is %q, and request.path.is(%[1]q) is true of it", clip(e.only.path))
+	}
+	return why
 }
 
 // falsePart is the first of the parts joined by && that is false; empty where
 // there are no parts, or none of them can be told.
-func (e *expression) falsePart(sc *scope) string {
+func (e *expression) falsePart(ctx context.Context, sc *scope) string {
 	checked := dissect(e.source)
 	if checked == nil {
 		return ""
@@ -36,11 +41,14 @@ func (e *expression) falsePart(sc *scope) string {
 		return ""
 	}
 	for _, part := range parts {
+		if ctx.Err() != nil {
+			return ""
+		}
 		text, err := cel.ExprToString(part, checked.NativeRep().SourceInfo())
 		if err != nil {
 			continue
 		}
-		alone, problems := (&compiler{headerNames: map[string]string{}}).check(text, condition)
+		alone, problems := (&compiler{headerNames: map[string]string{}, budget: newBudget(ctx)}).check(text, condition)
 		if len(problems) > 0 {
 			continue
 		}
@@ -103,7 +111,7 @@ func dissect(source string) *cel.Ast {
 // absent is the part of an expression that stands for a header, an attribute or
 // the like that is not there; empty where CEL does not tell it.
 func absent(checked *cel.Ast, sc *scope) string {
-	program, err := language().Program(checked, newPlan(checked.NativeRep()).option())
+	program, err := language().Program(checked, programOptions(newPlan(checked))...)
 	if err != nil {
 		return ""
 	}

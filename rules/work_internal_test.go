@@ -3,7 +3,7 @@ package rules
 import "testing"
 
 // Which expressions are counted: those whose work a request could multiply.
-func TestMayWorkHard(t *testing.T) {
+func TestIsCounted(t *testing.T) {
 	for source, want := range map[string]bool{
 		`request.method == "POST" && request.path == "/login"`:        false,
 		`request.path.startsWith("/api/")`:                            false,
@@ -26,9 +26,9 @@ func TestMayWorkHard(t *testing.T) {
 			t.Errorf("%s: %v", source, issues.Err())
 			continue
 		}
-		if got := mayWorkHard(checked); got != want {
+		if got := isCounted(checked); got != want {
 			e, _ := language().EstimateCost(checked, shortTexts{})
-			t.Errorf("%s: may work hard %t, want %t (%+v)", source, got, want, e)
+			t.Errorf("%s: counted %t, want %t (%+v)", source, got, want, e)
 		}
 	}
 }

@@ -85,7 +85,7 @@ func (s *Server) endpoint(e endpoint) http.Handler {
 		defer cancel()
 		room := share{of: s.adminBytes}
 		defer room.giveBack()
-		r.Body = http.MaxBytesReader(w, io.NopCloser(reading{r.Body, &room}), maxCall)
+		r.Body = http.MaxBytesReader(w, io.NopCloser(countedBody{r.Body, &room}), maxCall)
 		status, body, err := e.answer(&call{r.WithContext(ctx), who})
 		if err != nil {
 			s.refuseCall(w, err)

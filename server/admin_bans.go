@@ -2,12 +2,9 @@ package server
 
 import (
 	"cmp"
-	"context"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
@@ -139,35 +136,17 @@ func (s *Server) addBan(c *call) (int, any, error) {
 	}
 	b := rules.Ban{Rule: t.rule, Key: t.key, Network: t.network}
 	if err == nil {
-		b.Note, err = in.note(c)
+		b.Note, err = in.note(c, s.clock.now())
 	}
 	if err != nil {
 		return 0, nil, err
 	}
-	replaced, alone, err := commit(s, c, change[[]rules.Ban]{action: "ban", reason: b.Reason, edit: func(now *rules.Controls) ([]rules.Ban, []string, error) {
-		replaced := t.liftByHand(now)
-		now.Bans = append(now.Bans, b)
-		return replaced, []string{b.ID}, nil
-	}})
+	replaced, alone, err := commit(s, c, change[[]rules.Ban]{"ban", b.Reason, banEdit{Ban: b}})
 	if err != nil {
 		return 0, nil, err
 	}
 	s.audit(c, "ban", b.Reason, replaced, b, alone)
 	return http.StatusCreated, banJSON{b, s.Rules().BanOverruled(&b), aloneText(alone)}, nil
-}
-
-// liftByHand removes the bans by hand of t, and returns them.
-func (t *target) liftByHand(now *rules.Controls) (lifted []rules.Ban) {
-	kept := now.Bans[:0]
-	for _, b := range now.Bans {
-		if t.is(&b) {
-			lifted = append(lifted, b)
-		} else {
-			kept = append(kept, b)
-		}
-	}
-	now.Bans = kept
-	return lifted
 }
 
 func (s *Server) removeBan(c *call) (int, any, error) {
@@ -176,10 +155,7 @@ func (s *Server) removeBan(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	id := c.PathValue("id")
-	gone, alone, err := commit(s, c, change[rules.Ban]{action: "lift ban", reason: reason, edit: func(now *rules.Controls) (rules.Ban, []string, error) {
-		gone, err := take(&now.Bans, banNote, "ban by hand", id)
-		return gone, nil, err
-	}})
+	gone, alone, err := commit(s, c, change[rules.Ban]{"lift ban", reason, unbanEdit{ID: id}})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -210,11 +186,7 @@ func (s *Server) liftBans(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	ch := change[[]rules.Ban]{action: "lift bans", reason: reason, edit: t.lift(time.Now().UTC())}
-	if penalty != nil {
-		ch.store = func(ctx context.Context) error { return s.limiter.Pardon(ctx, string(t.key), penalty) }
-	}
-	byHand, alone, err := commit(s, c, ch)
+	byHand, alone, err := commit(s, c, change[[]rules.Ban]{"lift bans", reason, liftEdit{t.rule, t.key, t.network, s.clock.now().UTC()}})
 	if err != nil {
 		if penalty != nil { // the store may have forgotten the violations by now
 			s.auditUnknown(c, "lift bans", reason, err)
@@ -235,21 +207,6 @@ func (s *Server) liftBans(c *call) (int, any, error) {
 	}
 	s.audit(c, "lift bans", reason, gone, nil, alone)
 	return http.StatusOK, gone, nil
-}
-
-// lift is the edit that lifts what is of t, at an instant.
-func (t target) lift(at time.Time) func(*rules.Controls) ([]rules.Ban, []string, error) {
-	lift := rules.Lift{Rule: t.rule, Key: t.key, At: at}
-	return func(now *rules.Controls) ([]rules.Ban, []string, error) {
-		byHand := t.liftByHand(now)
-		switch {
-		case t.rule == "" && len(byHand) == 0:
-			return nil, nil, notFound("There is no ban by hand of the network %s.", t.network)
-		case t.rule != "" && !slices.Contains(now.Lifts, lift):
-			now.Lifts = append(now.Lifts, lift)
-		}
-		return byHand, nil, nil
-	}
 }
 
 // held is what the penalty of t's rule holds against its key: a ban, and violations

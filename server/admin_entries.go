@@ -46,23 +46,12 @@ func (s *Server) addOverride(c *call) (int, any, error) {
 		o.Key, err = s.counted(o.Rule, o.Key)
 	}
 	if err == nil {
-		o.Note, err = in.note(c)
+		o.Note, err = in.note(c, s.clock.now())
 	}
 	if err != nil {
 		return 0, nil, err
 	}
-	replaced, alone, err := commit(s, c, change[[]rules.Override]{action: "add override", reason: o.Reason, edit: func(now *rules.Controls) (replaced []rules.Override, ids []string, err error) {
-		kept := now.Overrides[:0]
-		for _, other := range now.Overrides {
-			if other.Rule == o.Rule && other.Key == o.Key && other.Tier == o.Tier {
-				replaced = append(replaced, other)
-			} else {
-				kept = append(kept, other)
-			}
-		}
-		now.Overrides = append(kept, o)
-		return replaced, []string{o.ID}, nil
-	}})
+	replaced, alone, err := commit(s, c, change[[]rules.Override]{"add override", o.Reason, overrideEdit{Override: o}})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -76,10 +65,7 @@ func (s *Server) removeOverride(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	id := c.PathValue("id")
-	gone, alone, err := commit(s, c, change[rules.Override]{action: "remove override", reason: reason, edit: func(now *rules.Controls) (rules.Override, []string, error) {
-		gone, err := take(&now.Overrides, overrideNote, "override", id)
-		return gone, nil, err
-	}})
+	gone, alone, err := commit(s, c, change[rules.Override]{"remove override", reason, unoverrideEdit{ID: id}})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -94,16 +80,10 @@ type listedJSON struct {
 	Pending string `json:"pending,omitempty"`
 }
 
-// list is the list that the path names.
-func (c *call) list() (of func(*rules.Controls) *[]rules.Listed, err error) {
-	switch name := c.PathValue("list"); name {
-	case "safelist":
-		return func(now *rules.Controls) *[]rules.Listed { return &now.Safelist }, nil
-	case "blocklist":
-		return func(now *rules.Controls) *[]rules.Listed { return &now.Blocklist }, nil
-	default:
-		return nil, notFound("There is no list %.40q: there are safelist and blocklist.", name)
-	}
+// list is the name of the list that the path names.
+func (c *call) list() (string, error) {
+	name := c.PathValue("list")
+	return name, knownList(name)
 }
 
 func (s *Server) showList(c *call) (int, any, error) {
@@ -113,8 +93,8 @@ func (s *Server) showList(c *call) (int, any, error) {
 	}
 	now := s.state()
 	all := []listedJSON{}
-	for _, l := range *list(&now.controls) {
-		all = append(all, listedJSON{Listed: l, Problem: cmp.Or(now.problem(l.ID), overruled(now.set, c.PathValue("list"), &l))})
+	for _, l := range *listIn(&now.controls, list) {
+		all = append(all, listedJSON{Listed: l, Problem: cmp.Or(now.problem(l.ID), overruled(now.set, list, &l))})
 	}
 	return http.StatusOK, struct {
 		Entries []listedJSON `json:"entries"`
@@ -129,24 +109,18 @@ func (s *Server) addListed(c *call) (int, any, error) {
 		err = c.fields(append(in.fields(), textField("network", &l.Network), textField("match", &l.Match))...)
 	}
 	if err == nil {
-		l.Note, err = in.note(c)
+		l.Note, err = in.note(c, s.clock.now())
 	}
 	if err != nil {
 		return 0, nil, err
 	}
-	action := "add to " + c.PathValue("list")
-	_, alone, err := commit(s, c, change[any]{action: action, reason: l.Reason, edit: func(now *rules.Controls) (any, []string, error) {
-		all := list(now)
-		if !slices.ContainsFunc(*all, func(other rules.Listed) bool { return other.ID == l.ID }) {
-			*all = append(*all, l)
-		}
-		return nil, []string{l.ID}, nil
-	}})
+	action := "add to " + list
+	_, alone, err := commit(s, c, change[any]{action, l.Reason, listEdit{List: list, Entry: l}})
 	if err != nil {
 		return 0, nil, err
 	}
 	s.audit(c, action, l.Reason, nil, l, alone)
-	return http.StatusCreated, listedJSON{l, overruled(s.Rules(), c.PathValue("list"), &l), aloneText(alone)}, nil
+	return http.StatusCreated, listedJSON{l, overruled(s.Rules(), list, &l), aloneText(alone)}, nil
 }
 
 // overruled says why an entry of a list is without effect under set.
@@ -166,12 +140,8 @@ func (s *Server) removeListed(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	id, name := c.PathValue("id"), c.PathValue("list")
-	action := "take off " + name
-	gone, alone, err := commit(s, c, change[rules.Listed]{action: action, reason: reason, edit: func(now *rules.Controls) (rules.Listed, []string, error) {
-		gone, err := take(list(now), listedNote, "entry of the "+name, id)
-		return gone, nil, err
-	}})
+	action := "take off " + list
+	gone, alone, err := commit(s, c, change[rules.Listed]{action, reason, unlistEdit{List: list, ID: c.PathValue("id")}})
 	if err != nil {
 		return 0, nil, err
 	}

@@ -72,7 +72,7 @@ func (s *Server) checkRules(c *call) (int, any, error) {
 	if err := c.fields(textField("text", &text)); err != nil {
 		return 0, nil, err
 	}
-	set, err := s.pushable(text)
+	set, err := s.pushable(c, text)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -83,12 +83,40 @@ func (s *Server) checkRules(c *call) (int, any, error) {
 	}{set.Version, len(set.Rules), append([]rules.Finding{}, set.Findings...)}, nil
 }
 
+// turn waits until no other call of the same kind compiles expressions; done ends that.
+// What compiles takes a processor for itself, and memory. Calls that only read have a
+// turn of their own, so that they hold up no push, and the files no call at all.
+func (s *Server) turn(c *call) (done func(), err error) {
+	turn := s.writing
+	if c.who.Scope == Read {
+		turn = s.reading
+	}
+	select {
+	case turn <- struct{}{}:
+		return func() { <-turn }, nil
+	case <-c.Context().Done():
+		return nil, busy()
+	}
+}
+
+// busy is the answer to a call that ended before its expressions were compiled.
+func busy() error {
+	return &callError{status: http.StatusServiceUnavailable, detail: fmt.Sprintf("Compiling, and waiting for others who do, took more than %s. Nothing was changed.", callTimeout)}
+}
+
 // pushable compiles rules that a fleet is to share. Settings are each instance's
 // own, and may hold passwords; but secrets that the rules name must be here.
-func (s *Server) pushable(text string) (*rules.Set, error) {
-	set, err := s.parsePushed(text)
+func (s *Server) pushable(c *call, text string) (*rules.Set, error) {
+	done, err := s.turn(c)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	set, err := s.parsePushed(c.Context(), text)
 	var wrong *yamlnode.Error
 	switch {
+	case c.Context().Err() != nil:
+		return nil, busy()
 	case errors.As(err, &wrong):
 		e := impossible("", "").(*callError)
 		e.detail, e.problems = "The rules are wrong; nothing was changed.", nil
@@ -149,7 +177,7 @@ func (s *Server) push(c *call, action string, v *version, after int64) (int, any
 	if s.settings.RulesFrom != FromFleet {
 		return 0, nil, &callError{status: http.StatusConflict, detail: "This instance takes its rules from its file. To share rules, start the fleet with server: {rules: fleet}, and a Redis as its store."}
 	}
-	if _, err := s.pushable(v.Text); err != nil {
+	if _, err := s.pushable(c, v.Text); err != nil {
 		return 0, nil, err
 	}
 	if why := s.unseen(); why != nil {
@@ -159,7 +187,7 @@ func (s *Server) push(c *call, action string, v *version, after int64) (int, any
 		return 0, nil, unavailable(err)
 	}
 	s.live.mu.Lock()
-	v.At, v.number = s.live.rules.seen.after(), after+1
+	v.At, v.number = s.live.rules.seen.after(s.clock.now()), after+1
 	s.live.mu.Unlock()
 	if err := v.encode(); err != nil {
 		return 0, nil, err

@@ -42,6 +42,11 @@ type refusedJSON struct {
 type controlsStatusJSON struct {
 	Number   int64                `json:"number"`
 	Problems []controlProblemJSON `json:"problems"`
+	// Source is where they come from; see Server.controlsFrom. Read is when those of
+	// state_dir were read from the store, and StateError why nothing can be kept there.
+	Source     string     `json:"source"`
+	Read       *time.Time `json:"read,omitempty"`
+	StateError string     `json:"state_error,omitempty"`
 	// Pending are the changes that are in force at this instance alone.
 	Pending []pendingJSON `json:"pending"`
 }
@@ -67,8 +72,14 @@ type storeStatusJSON struct {
 	Breaker   string `json:"breaker,omitempty"`
 	Instances int64  `json:"instances,omitempty"`
 	// Decides is "store", or "on_store_error" where rules decide without it.
-	Decides   string `json:"decides"`
+	Decides string `json:"decides"`
+	// Hears tells whether what other instances undo is heard; nil: no refusal is to be
+	// remembered.
+	Hears     *bool  `json:"hears,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
+	// ClockAhead is how far this machine's clock is ahead of the store's; nil: the
+	// store's was not read.
+	ClockAhead *int64 `json:"clock_ahead_us,omitempty"`
 }
 
 // memoryJSON is what the instance holds at most.
@@ -94,7 +105,7 @@ func (s *Server) showStatus(c *call) (int, any, error) {
 			Source: now.source(), Version: now.set.Version, Number: now.number,
 			Count: len(now.set.Rules), Enabled: now.set.Enabled, Taken: now.taken.UTC(),
 		},
-		Controls: controlsStatusJSON{now.changed, []controlProblemJSON{}, []pendingJSON{}},
+		Controls: controlsStatusJSON{Number: now.changed, Source: s.controlsFrom(), Read: s.standIn.Load(), Problems: []controlProblemJSON{}, Pending: []pendingJSON{}},
 		Store:    s.storeStatus(c.Context()),
 		Memory:   memoryJSON{s.holdings.Memory, s.holdings.From, s.holdings.Sum(), []holdingJSON{}},
 		Findings: append([]rules.Finding{}, s.Findings()...),
@@ -106,8 +117,13 @@ func (s *Server) showStatus(c *call) (int, any, error) {
 	if now.refused != nil {
 		j.Rules.Refused = &refusedJSON{now.refused.at.UTC(), now.refused.err.Error()}
 	}
+	if s.keeper != nil {
+		if err := s.keeper.failure.Load(); err != nil {
+			j.Controls.StateError = (*err).Error()
+		}
+	}
 	for _, p := range now.pending {
-		j.Controls.Pending = append(j.Controls.Pending, pendingJSON{p.at, p.who, p.action, p.reason})
+		j.Controls.Pending = append(j.Controls.Pending, pendingJSON{p.At, p.Who, p.Action, p.Reason})
 	}
 	for _, p := range now.problems {
 		j.Controls.Problems = append(j.Controls.Problems, controlProblemJSON(p))
@@ -130,8 +146,16 @@ func (s *Server) storeStatus(ctx context.Context) storeStatusJSON {
 		j.Breaker, j.Instances = s.fallback.State().String(), s.fallback.Live()
 		j.Namespace = s.settings.Namespace
 	}
+	if s.clock.isKnown() {
+		ahead := s.clock.ahead().Microseconds()
+		j.ClockAhead = &ahead
+	}
+	if s.denials != nil {
+		hears := s.denials.Hears()
+		j.Hears = &hears
+	}
 	err := s.storeError()
-	if err == nil && s.fallback != nil { // what was true a second ago may not be now
+	if err == nil && s.fallback != nil && s.fallback.State() != stint.PartlyOpen { // what was true a second ago may not be now
 		bounded, cancel := context.WithTimeout(ctx, viewTimeout)
 		defer cancel()
 		err = s.storeDecides(bounded)

@@ -62,23 +62,7 @@ func (s *Server) setSwitches(c *call) (int, any, error) {
 		return 0, nil, badCall("Nothing is to be switched: give enabled, or rules with their modes.")
 	}
 	before := s.switches()
-	_, alone, err := commit(s, c, change[any]{action: "switch", reason: want.reason, edit: func(now *rules.Controls) (_ any, ids []string, err error) {
-		if want.setEnabled {
-			now.Enabled = want.enabled
-		}
-		for name, mode := range want.modes {
-			if mode == nil {
-				delete(now.Modes, name)
-				continue
-			}
-			if now.Modes == nil {
-				now.Modes = map[string]rules.Mode{}
-			}
-			now.Modes[name] = *mode
-			ids = append(ids, name) // not those of before: their rules may be gone
-		}
-		return nil, ids, nil
-	}})
+	_, alone, err := commit(s, c, change[any]{"switch", want.reason, switchEdit{SetEnabled: want.setEnabled, Enabled: want.enabled, Modes: want.modes}})
 	if err != nil {
 		return 0, nil, err
 	}

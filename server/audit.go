@@ -21,16 +21,21 @@ func (s *Server) audit(c *call, action, reason string, before, after any, alone 
 // auditMerged leaves a line about a change that was made while the store was away:
 // what became of it.
 func (s *Server) auditMerged(text string, p *pending, more ...any) {
-	s.auditLine(slog.LevelInfo, text, append([]any{"who", p.who, "action", p.action, "reason", p.reason, "made", p.at}, more...)...)
+	s.auditLine(slog.LevelInfo, text, append([]any{"who", p.Who, "action", p.Action, "reason", p.Reason, "made", p.At}, more...)...)
 }
 
-// auditLost leaves a line about each change that waits for the store, which the end
-// of this instance takes away.
+// auditLost leaves a line about each change that waits for the store: whether the end
+// of this instance takes it away.
 func (s *Server) auditLost() {
+	kept := s.save()
 	s.live.mu.Lock()
 	defer s.live.mu.Unlock()
+	text := "audit: lost, for this instance ends before the store is back"
+	if s.keeper != nil && kept == nil {
+		text = "audit: kept for the next start, for this instance ends before the store is back"
+	}
 	for _, p := range s.live.pending {
-		s.auditMerged("audit: lost, for this instance ends before the store is back", p)
+		s.auditMerged(text, p)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -64,6 +65,7 @@ func (s *Server) authorize() http.Handler {
 		Dialect:  s.settings.Dialect,
 		MaxHeld:  int(s.settings.MaxHeld),
 		MaxHold:  s.settings.MaxHold,
+		Client:   s.clientOf,
 		Degraded: s.settings.DegradedHeader,
 
 		Violations: s.settings.ViolationsHeader,
@@ -71,7 +73,7 @@ func (s *Server) authorize() http.Handler {
 		w.Header().Set("Cache-Control", "no-store")
 		w.WriteHeader(http.StatusOK)
 	}))
-	questions := s.capped(&s.instance.check, &s.instance.gateway, s.proxyAsks(decide))
+	questions := s.capped(s.proxyAsks(decide))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Caddy appends the original's query to ours, so that others are let be.
 		if q := r.URL.Query(); q.Get("deny_status") == "403" {
@@ -111,9 +113,8 @@ func (s *Server) proxyAsks(decide http.Handler) http.Handler {
 // complainOfProxy logs that someone asks who is not trusted, unless that was said
 // just now. The answer does not tell the address: it may reach the client.
 func (s *Server) complainOfProxy(addr string) {
-	if d, _ := s.complaints.Allow(context.Background(), "proxy", complaint); d.Allowed {
-		s.log.Warn("/v1/authorize was asked by who is not in trusted_proxies, and refused", "address", addr)
-	}
+	const what = "/v1/authorize was asked by who is not in trusted_proxies, and refused"
+	s.complainAt(slog.LevelWarn, what, what, "address", addr)
 }
 
 // original is the request that a trusted proxy asks about, as if its client had
@@ -146,6 +147,9 @@ func (s *Server) original(r *http.Request) (*http.Request, error) {
 	}
 	if method == "" {
 		return nil, fmt.Errorf("beside %s, the proxy must write %s", names.uri, names.method)
+	}
+	if _, err := rules.ReadMethod(method); err != nil {
+		return nil, fmt.Errorf("%s has characters that no method has", names.method)
 	}
 	host, err := oneLine(r.Header, names.host)
 	if err != nil {

@@ -27,14 +27,7 @@ const changeTimeout = time.Second
 // change is a change of the controls.
 type change[T any] struct {
 	action, reason string
-	// edit edits controls: all of the change, or nothing. It is called with a copy of
-	// the newest controls, perhaps several times, and later once more where the store
-	// is away; so it writes nowhere else, and an edit of what it has edited already
-	// comes to the same or fails. It returns what it replaced, and the IDs of what it
-	// changed, which must not be a problem under the rules of now.
-	edit func(*rules.Controls) (replaced T, ids []string, err error)
-	// store is done in the store before the edit is written. nil: nothing is.
-	store func(context.Context) error
+	edit           editor[T]
 }
 
 // commit makes a change, on top of what others change at the same time. Once it
@@ -43,14 +36,10 @@ type change[T any] struct {
 // merged when the store is back.
 func commit[T any](s *Server, c *call, ch change[T]) (replaced T, alone, err error) {
 	p := &pending{
-		who: c.who.Name, action: ch.action, reason: ch.reason, at: time.Now().UTC(), store: ch.store,
-		edit: func(now *rules.Controls) ([]string, error) {
-			_, ids, err := ch.edit(now)
-			return ids, err
-		},
+		ID: newID(), Who: c.who.Name, Action: ch.action, Reason: ch.reason, At: s.clock.now().UTC(), Edit: anyEdit[T]{ch.edit},
 	}
 	alone, err = s.commit(c.Context(), p, func(now *rules.Controls) ([]string, error) {
-		before, ids, err := ch.edit(now)
+		before, ids, err := ch.edit.edit(now)
 		if err == nil {
 			replaced = before
 		}
@@ -75,6 +64,7 @@ func (s *Server) commit(ctx context.Context, p *pending, edit func(*rules.Contro
 				return ids, err
 			})
 			if written || errors.As(err, &refused) {
+				_ = s.save() // which says by itself that it fails
 				return nil, err
 			}
 			if alone = err; err != nil {
@@ -85,7 +75,9 @@ func (s *Server) commit(ctx context.Context, p *pending, edit func(*rules.Contro
 			return nil, &callError{status: http.StatusConflict, detail: "Others change so much at the same time that this change found no gap. Nothing was changed."}
 		}
 	}
-	err = s.changeAlone(p, edit)
+	if err = s.changeAlone(p, edit); err == nil {
+		return &aloneError{alone, s.save() == nil && s.keeper != nil}, nil
+	}
 	if applied && errors.As(err, &refused) && refused.status == http.StatusNotFound {
 		// What it removes was there a moment ago: its writing went unanswered, but was
 		// done, and this instance has seen that by now.
@@ -109,10 +101,13 @@ func (s *Server) write(ctx context.Context, p *pending, edit func(*rules.Control
 	base, seen, waiting := s.live.base, s.live.controls.seen, slices.Clone(s.live.pending)
 	s.live.mu.Unlock()
 	controls := seen.controls()
-	controls.Expire(time.Now().Add(-clockSlack), keepLifts)
+	if !s.shared || s.clock.isKnown() {
+		controls.Expire(s.clock.now().Add(-clockSlack), keepLifts)
+	}
 	before := compact(controls)
-	merged, dropped := mergeInto(controls, waiting)
-	v := &version{At: seen.after(), number: seen.number + 1}
+	done, rest := seen.split(waiting)
+	merged, dropped := mergeInto(controls, rest)
+	v := &version{At: seen.after(s.clock.now()), number: seen.number + 1}
 	if p != nil {
 		if err := tryEdit(base, controls, edit); err != nil {
 			return false, err
@@ -120,18 +115,17 @@ func (s *Server) write(ctx context.Context, p *pending, edit func(*rules.Control
 		merged = append(merged, p)
 	}
 	for _, m := range merged {
-		if m.store != nil {
-			if err := m.store(ctx); err != nil {
-				return false, err
-			}
+		if err := m.Edit.inStore(ctx, s); err != nil {
+			return false, err
 		}
 	}
 	if p == nil && compact(controls) == before {
 		// What waited was dropped, or is there: its writing went unanswered.
-		s.settle(&seen, nil, len(waiting), merged, dropped)
+		s.settle(&seen, nil, len(waiting), append(done, merged...), dropped)
 		return true, nil
 	}
 	v.Author, v.Note, v.Controls = merged.authors(), merged.actions(), controls
+	v.apply(&seen, merged)
 	if err := v.encode(); err != nil {
 		return false, err
 	}
@@ -148,7 +142,7 @@ func (s *Server) write(ctx context.Context, p *pending, edit func(*rules.Control
 	if p != nil {
 		merged = merged[:len(merged)-1]
 	}
-	s.settle(&seen, v, len(waiting), merged, dropped)
+	s.settle(&seen, v, len(waiting), append(done, merged...), dropped)
 	return true, nil
 }
 
@@ -171,9 +165,9 @@ func tryEdit(base *rules.Set, controls *rules.Controls, edit func(*rules.Control
 	return nil
 }
 
-// clockSlack is for how long what has ended stays among the controls: by a clock that
-// is behind this one it has not ended yet, and must not end because another
-// instance made a change.
+// clockSlack is for how long what has ended by the clock of the store stays among the
+// controls: that clock may be set back, or another server's may count after a failover,
+// and then it has not ended yet.
 const clockSlack = time.Hour
 
 // noteInput is what a caller says of an entry.
@@ -185,9 +179,9 @@ func (n *noteInput) fields() []field {
 	return []field{textField("for", &n.spell), textField("until", &n.until), reasonField("reason", &n.reason)}
 }
 
-// note is the entry's own, made now by c's caller.
-func (n *noteInput) note(c *call) (rules.Note, error) {
-	now := time.Now().UTC()
+// note is the entry's own, made now, by the time of the fleet, by c's caller.
+func (n *noteInput) note(c *call, now time.Time) (rules.Note, error) {
+	now = now.UTC()
 	note := rules.Note{ID: newID(), Reason: n.reason, Author: c.who.Name, At: now}
 	switch {
 	case n.spell != "" && n.until != "":

@@ -52,6 +52,9 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 //	 "request": {"method": "GET", "path": "/a%20b?c=d", "host": "example.com", "route": "files",
 //	             "headers": {"accept": "*/*", "via": ["a", "b"]}, "query": {"c": "d"}}}
 //
+// Rules in shadow mode are told of where the query asks for them: POST
+// /v1/check?shadow=true. Who does so waits for their answers, too.
+//
 // Claims are believed as they are given; without them, they are those of the token among
 // the headers, if that is valid (Settings.JWT).
 //
@@ -78,8 +81,7 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 // others.
 func (s *Server) Check() http.Handler {
 	mux := http.NewServeMux()
-	at, other := &s.instance.check, &s.instance.gateway
-	mux.Handle("POST /v1/check", s.guard(s.capped(at, other, http.HandlerFunc(s.check))))
+	mux.Handle("POST /v1/check", s.guard(s.capped(http.HandlerFunc(s.check))))
 	mux.Handle("/v1/authorize", s.authorize())
 	s.addProbes(mux, s.guard)
 	return mux
@@ -101,6 +103,12 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 	if !isJSON(r.Header) {
 		s.metrics.badRequests.Inc()
 		httplimit.Problem(w, r, http.StatusUnsupportedMediaType, "The Content-Type must be application/json.")
+		return
+	}
+	shadows, err := readShadow(r)
+	if err != nil {
+		s.metrics.badRequests.Inc()
+		httplimit.Problem(w, r, http.StatusBadRequest, err.Error())
 		return
 	}
 	room := share{of: s.instance.bytes}
@@ -132,12 +140,12 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 		httplimit.Problem(w, r, http.StatusBadRequest, err.Error())
 		return
 	}
-	s.decide(r.Context(), b.trials, time.Time{})
+	s.decide(r.Context(), b.trials, time.Time{}, shadows)
 	if several {
-		s.answerEach(w, r, b)
+		s.answerEach(w, r, b, shadows)
 		return
 	}
-	s.answerOne(w, r, b)
+	s.answerOne(w, r, b, shadows)
 }
 
 // readBody reads a check request. Unless it is long, its length is believed, so that
@@ -159,17 +167,17 @@ func readBody(w http.ResponseWriter, r *http.Request, room *share) (string, erro
 			return "", err
 		}
 		body := string(buffer[:n])
-		return body, room.take(decoded(body))
+		return body, room.take(decodedBytes(body))
 	}
 	var body strings.Builder
-	if _, err := io.CopyBuffer(&body, reading{http.MaxBytesReader(w, r.Body, maxQuestion), room}, buffer); err != nil {
+	if _, err := io.CopyBuffer(&body, countedBody{http.MaxBytesReader(w, r.Body, maxQuestion), room}, buffer); err != nil {
 		return "", err
 	}
-	return body.String(), room.take(decoded(body.String()))
+	return body.String(), room.take(decodedBytes(body.String()))
 }
 
 // answerOne answers a check request of one check.
-func (s *Server) answerOne(w http.ResponseWriter, r *http.Request, b *batch) {
+func (s *Server) answerOne(w http.ResponseWriter, r *http.Request, b *batch, shadows bool) {
 	t := &b.trials[0]
 	if t.err != nil {
 		t.refuse(w, r)
@@ -183,13 +191,13 @@ func (s *Server) answerOne(w http.ResponseWriter, r *http.Request, b *batch) {
 	if s.settings.ViolationsHeader {
 		httplimit.SetViolations(w.Header(), &a.Decision)
 	}
-	b.answer = append(t.appendReply(append(b.answer[:0], '{')), "}\n"...)
+	b.answer = append(t.appendReply(append(b.answer[:0], '{'), shadows), "}\n"...)
 	send(w, "application/json", t.status(), b.answer)
 }
 
 // answerEach answers a check request of several checks: 200, and in the body what
 // became of each.
-func (s *Server) answerEach(w http.ResponseWriter, r *http.Request, b *batch) {
+func (s *Server) answerEach(w http.ResponseWriter, r *http.Request, b *batch, shadows bool) {
 	room := 2
 	for i := range b.trials {
 		room += 32 + b.trials[i].size()
@@ -207,7 +215,7 @@ func (s *Server) answerEach(w http.ResponseWriter, r *http.Request, b *batch) {
 		if t.err == nil && !t.By.Counted() {
 			by = max(by, t.By)
 		}
-		answer = t.appendTo(answer, r)
+		answer = t.appendTo(answer, r, shadows)
 	}
 	b.answer = append(answer, "]\n"...)
 	if s.settings.DegradedHeader {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -47,6 +48,10 @@ type Settings struct {
 	RememberedDenials int64
 	// UpstreamTimeout is how long an upstream may take until it begins to answer.
 	UpstreamTimeout time.Duration
+	// BodyTimeout is how long a client of the gateway may keep it waiting for the body of
+	// a request, or for room to send a response: at once, and by falling behind 500 bytes
+	// a second. 0: for any time.
+	BodyTimeout time.Duration
 	// StopDelay is how long Run still serves when it is told to stop, while /readyz
 	// says so, so that load balancers have time to send requests elsewhere. 0: none.
 	StopDelay time.Duration
@@ -65,9 +70,14 @@ type Settings struct {
 	// the URL of a proxy. Upstreams of h2c are always reached directly. JWT.KeysURL is
 	// reached in the same way.
 	UpstreamProxy string
-	// AllowAmbiguous is what is ambiguous in a request's path or query and passes
-	// nevertheless. All else is refused with 400 where a rule, a list or a route
-	// looks at the path or the query: see rules.ReadTarget.
+	// Upgrades are the protocols that a connection may switch to, as in the header
+	// Upgrade; the case of letters does not count. What a client offers beside them
+	// is not passed on, and its request is served in HTTP/1.1. None may carry requests
+	// of HTTP, which no rule would see. nil: none.
+	Upgrades []string
+	// AllowAmbiguous is what is ambiguous in a request's path, query, method or headers
+	// and passes nevertheless. All else is refused with 400 where a rule, a list or a
+	// route looks at it: see rules.ReadTarget, rules.ReadMethod and rules.AmbiguousError.
 	AllowAmbiguous rules.Ambiguity
 	// MaxHeld and MaxHold bound the requests of rules that shape; see
 	// httplimit.Middleware.
@@ -85,6 +95,14 @@ type Settings struct {
 	// ViolationsHeader tells clients that are refused in Stint-Violations how many
 	// violations count.
 	ViolationsHeader bool
+	// StateDir is a directory in which this instance, and no other, keeps what it has
+	// seen last of what the fleet shares, and the changes that the store has not got. What
+	// is there stands in when the instance starts while the store is away, and where Store
+	// is "memory" it is what was changed before. Empty: nothing is kept.
+	StateDir string
+	// ReadyWithoutControls is whether /readyz answers 200 before what the fleet shares was
+	// read once, from the store or, where that is away, from StateDir.
+	ReadyWithoutControls bool
 	// RulesFrom is where this instance takes its rules from.
 	RulesFrom RulesFrom
 	// Secrets are for the function hmac in expressions.
@@ -139,18 +157,19 @@ func DefaultSettings() Settings {
 		MaxKeys:         ByMemory,
 		DecisionTimeout: 25 * time.Millisecond,
 		UpstreamTimeout: time.Minute,
+		BodyTimeout:     30 * time.Second,
 		// Less than the 30 seconds after which Kubernetes kills what has not stopped.
 		StopTimeout: 25 * time.Second,
 
 		RememberedDenials: ByMemory,
 
-		MaxHeld:  1000,
-		MaxHold:  10 * time.Second,
-		Instance: Instance{InFlight: ByMemory, Bytes: ByMemory},
-
-		MaxConnections: ByMemory,
-
-		Admin: Admin{Listen: "127.0.0.1:8090"},
+		Upgrades:             []string{"websocket"},
+		ReadyWithoutControls: true,
+		MaxHeld:              1000,
+		MaxHold:              10 * time.Second,
+		Instance:             Instance{InFlight: ByMemory, Bytes: ByMemory},
+		MaxConnections:       ByMemory,
+		Admin:                Admin{Listen: "127.0.0.1:8090"},
 	}
 }
 
@@ -179,37 +198,41 @@ func ReadSettingsFiles(files []rules.File, checkStore func(address string) error
 func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(address string) error) {
 	before := r.Problems()
 	fields := r.Mapping(n, yamlnode.Fields{
-		"listen":             yamlnode.Parsed(r, &s.Listen, parseListen),
-		"check_listen":       yamlnode.Parsed(r, &s.CheckListen, parseListenOrOff),
-		"probe_listen":       yamlnode.Parsed(r, &s.ProbeListen, parseListenOrOff),
-		"store":              r.Text(&s.Store),
-		"namespace":          yamlnode.Parsed(r, &s.Namespace, ParseNamespace),
-		"memory":             yamlnode.Parsed(r, &s.Memory, parseByteSize),
-		"max_keys":           r.Int64(&s.MaxKeys, 1, 1<<31),
-		"decision_timeout":   r.Period(&s.DecisionTimeout),
-		"breaker":            readBreaker(r, &s.Breaker),
-		"instances":          r.Int64(&s.Instances, 1, 100_000),
-		"remembered_denials": r.Int64(&s.RememberedDenials, 0, 1<<24),
-		"upstream_timeout":   r.Period(&s.UpstreamTimeout),
-		"stop_delay":         r.Period(&s.StopDelay),
-		"stop_timeout":       r.Period(&s.StopTimeout),
-		"client_header":      yamlnode.Parsed(r, &s.ClientHeader, parseHeader),
-		"max_held":           r.Int64(&s.MaxHeld, 1, 1<<20),
-		"max_hold":           r.Period(&s.MaxHold),
-		"instance":           func(n *yamlnode.Node) { s.Instance.read(r, n) },
-		"max_connections":    r.Int64(&s.MaxConnections, 1, 1<<31),
-		"degraded_header":    r.Bool(&s.DegradedHeader),
-		"violations_header":  r.Bool(&s.ViolationsHeader),
-		"rules":              yamlnode.Parsed(r, &s.RulesFrom, ParseRulesFrom),
-		"secrets":            readSecrets(r, &s.Secrets),
-		"jwt":                readJWT(r, &s.JWT),
-		"tls":                readTLS(r, &s.TLS),
-		"check_tls":          readTLS(r, &s.CheckTLS),
-		"check":              r.Skip,
-		"admin":              func(n *yamlnode.Node) { s.Admin.read(r, n) },
-		"headers":            func(n *yamlnode.Node) { s.readDialect(r, n) },
-		"upstream_proxy":     yamlnode.Parsed(r, &s.UpstreamProxy, parseProxy),
-		"ambiguous":          readAmbiguous(r, &s.AllowAmbiguous),
+		"listen":                 yamlnode.Parsed(r, &s.Listen, parseListen),
+		"check_listen":           yamlnode.Parsed(r, &s.CheckListen, parseListenOrOff),
+		"probe_listen":           yamlnode.Parsed(r, &s.ProbeListen, parseListenOrOff),
+		"store":                  r.Text(&s.Store),
+		"namespace":              yamlnode.Parsed(r, &s.Namespace, ParseNamespace),
+		"memory":                 yamlnode.Parsed(r, &s.Memory, parseByteSize),
+		"max_keys":               r.Int64(&s.MaxKeys, 1, 1<<31),
+		"decision_timeout":       r.Period(&s.DecisionTimeout),
+		"breaker":                readBreaker(r, &s.Breaker),
+		"instances":              r.Int64(&s.Instances, 1, 100_000),
+		"remembered_denials":     r.Int64(&s.RememberedDenials, 0, 1<<24),
+		"upstream_timeout":       r.Period(&s.UpstreamTimeout),
+		"stop_delay":             r.Period(&s.StopDelay),
+		"stop_timeout":           r.Period(&s.StopTimeout),
+		"client_header":          yamlnode.Parsed(r, &s.ClientHeader, parseHeader),
+		"max_held":               r.Int64(&s.MaxHeld, 1, 1<<20),
+		"max_hold":               r.Period(&s.MaxHold),
+		"instance":               func(n *yamlnode.Node) { s.Instance.read(r, n) },
+		"max_connections":        r.Int64(&s.MaxConnections, 1, 1<<31),
+		"degraded_header":        r.Bool(&s.DegradedHeader),
+		"violations_header":      r.Bool(&s.ViolationsHeader),
+		"rules":                  yamlnode.Parsed(r, &s.RulesFrom, ParseRulesFrom),
+		"secrets":                readSecrets(r, &s.Secrets),
+		"jwt":                    readJWT(r, &s.JWT),
+		"tls":                    readTLS(r, &s.TLS),
+		"check_tls":              readTLS(r, &s.CheckTLS),
+		"check":                  r.Skip,
+		"admin":                  func(n *yamlnode.Node) { s.Admin.read(r, n) },
+		"headers":                func(n *yamlnode.Node) { s.readDialect(r, n) },
+		"upstream_proxy":         yamlnode.Parsed(r, &s.UpstreamProxy, parseProxy),
+		"upgrades":               readUpgrades(r, &s.Upgrades),
+		"ambiguous":              readAmbiguous(r, &s.AllowAmbiguous),
+		"state_dir":              yamlnode.Parsed(r, &s.StateDir, parseStateDir),
+		"ready_without_controls": r.Bool(&s.ReadyWithoutControls),
+		"body_timeout":           r.Period(&s.BodyTimeout),
 		"routes": func(n *yamlnode.Node) {
 			r.Each(n, func(n *yamlnode.Node) { s.readRoute(r, n) })
 		},
@@ -223,7 +246,7 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 			r.Report(n, "store: %v", err)
 		}
 	}
-	for name, d := range map[string]time.Duration{"stop_delay": s.StopDelay, "stop_timeout": s.StopTimeout} {
+	for name, d := range map[string]time.Duration{"body_timeout": s.BodyTimeout, "stop_delay": s.StopDelay, "stop_timeout": s.StopTimeout} {
 		if d < 0 || d > time.Hour {
 			r.Report(fields[name], "%s must be from 0 to 1h", name)
 		}
@@ -242,6 +265,13 @@ func parseListen(text string) (string, error) {
 	}
 	if _, err := net.LookupPort("tcp", port); err != nil {
 		return "", fmt.Errorf("address %.60q: the port must be 0 to 65535, or the name of a service", text)
+	}
+	return text, nil
+}
+
+func parseStateDir(text string) (string, error) {
+	if text == "" || strings.ContainsRune(text, 0) {
+		return "", errors.New("state_dir: want a directory such as /var/lib/stint")
 	}
 	return text, nil
 }

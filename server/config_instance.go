@@ -8,15 +8,18 @@ import (
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
-// Instance bounds what one instance takes, whatever the rules and the store say:
-// the gateway, the check API and /v1/authorize together. Healthz, readyz, metrics
+// Instance bounds what one instance takes at the gateway and the check API, whatever
+// the rules and the store say. Healthz, readyz, metrics
 // and the admin API are never bounded by it.
 type Instance struct {
 	// Limit is how many requests that the rules allow may pass here, each as one
-	// unit. nil: any number.
+	// unit, at both together. nil: any number.
 	Limit *stint.Limit
-	// InFlight is how many requests may be under way at once. A connection that
-	// was upgraded is none any more. 0: any number. ByMemory: up to 10,000.
+	// InFlight is how many requests may be under way at once at the gateway, and as
+	// many at the check API, /v1/authorize among them. One client cannot have all of
+	// them: see httplimit.Middleware.MaxInFlight. A connection that was upgraded is none
+	// any more. 0: any number. ByMemory: up
+	// to 10,000.
 	InFlight int64
 	// Bytes bounds the bodies and headers of requests under way that this instance
 	// keeps in memory, and what reading them takes. One request more than fits is

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/rules"
@@ -25,6 +26,8 @@ type Route struct {
 	// one, comes before the request's. Of https, the upstream chooses HTTP/2 or
 	// HTTP/1.1; h2c is HTTP/2 without TLS.
 	Upstream *url.URL
+	// BodyTimeout is Settings.BodyTimeout for this route. nil: that of all.
+	BodyTimeout *time.Duration
 	// TLS is for an Upstream of https. nil: its certificate is checked against the
 	// system's authorities, and it is shown none.
 	TLS *UpstreamTLS
@@ -58,12 +61,19 @@ func (s *Settings) readRoute(r *yamlnode.Reader, n *yamlnode.Node) {
 		"path":     r.Text(&route.Path),
 		"upstream": yamlnode.Parsed(r, &route.Upstream, ParseUpstream),
 		"tls":      readUpstreamTLS(r, &route.TLS),
+		"body_timeout": func(n *yamlnode.Node) {
+			route.BodyTimeout = new(time.Duration)
+			r.Period(route.BodyTimeout)(n)
+		},
 	})
 	if fields == nil {
 		return
 	}
 	if fields["upstream"] == nil {
 		r.Report(n, "a route needs an upstream, such as http://localhost:9000")
+	}
+	if d := route.BodyTimeout; d != nil && (*d < 0 || *d > time.Hour) {
+		r.Report(fields["body_timeout"], "body_timeout must be from 0 to 1h")
 	}
 	if route.TLS != nil && route.Upstream != nil && route.Upstream.Scheme != "https" {
 		r.Report(fields["tls"], "tls is for an upstream of https, and this one is of %s", route.Upstream.Scheme)

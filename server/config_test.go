@@ -38,6 +38,7 @@ func describe(s *server.Settings) string {
 		{"max_keys", s.MaxKeys, d.MaxKeys},
 		{"decision_timeout", s.DecisionTimeout, d.DecisionTimeout},
 		{"upstream_timeout", s.UpstreamTimeout, d.UpstreamTimeout},
+		{"body_timeout", s.BodyTimeout, d.BodyTimeout},
 		{"stop_delay", s.StopDelay, d.StopDelay},
 		{"stop_timeout", s.StopTimeout, d.StopTimeout},
 		{"headers", s.Dialect, d.Dialect},
@@ -47,6 +48,7 @@ func describe(s *server.Settings) string {
 		{"instance", s.Instance, d.Instance},
 		{"max_connections", s.MaxConnections, d.MaxConnections},
 		{"upstream_proxy", s.UpstreamProxy, d.UpstreamProxy},
+		{"upgrades", strings.Join(s.Upgrades, ","), strings.Join(d.Upgrades, ",")},
 		{"ambiguous allow", s.AllowAmbiguous, d.AllowAmbiguous},
 		{"degraded_header", s.DegradedHeader, d.DegradedHeader},
 		{"violations_header", s.ViolationsHeader, d.ViolationsHeader},
@@ -64,6 +66,9 @@ func describe(s *server.Settings) string {
 		fmt.Fprintf(&b, "route %q %s to %s", r.Host, r.Path, r.Upstream)
 		if r.TLS != nil {
 			fmt.Fprintf(&b, " by %+v", *r.TLS)
+		}
+		if r.BodyTimeout != nil {
+			fmt.Fprintf(&b, ", body_timeout %s", *r.BodyTimeout)
 		}
 		b.WriteByte('\n')
 	}
@@ -98,8 +103,8 @@ func describe(s *server.Settings) string {
 
 // The defaults are those of the design.
 func TestDefaultSettings(t *testing.T) {
-	const want = "{Listen::8080 CheckListen:127.0.0.1:8082 ProbeListen:off Store:memory Namespace: Memory:0 MaxKeys:-1 DecisionTimeout:25ms Breaker:{Failures:0 Percent:0 Slow:0s Wait:0s MaxWait:0s Probes:0 Changed:<nil>} Instances:0 RememberedDenials:-1 UpstreamTimeout:1m0s StopDelay:0s StopTimeout:25s " +
-		"Dialect:x-ratelimit ClientHeader: Routes:[] UpstreamProxy: AllowAmbiguous: MaxHeld:1000 MaxHold:10s Instance:none, by memory in flight, bytes by memory MaxConnections:-1 DegradedHeader:false ViolationsHeader:false " +
+	const want = "{Listen::8080 CheckListen:127.0.0.1:8082 ProbeListen:off Store:memory Namespace: Memory:0 MaxKeys:-1 DecisionTimeout:25ms Breaker:{Failures:0 Percent:0 Slow:0s Wait:0s MaxWait:0s Probes:0 Changed:<nil>} Instances:0 RememberedDenials:-1 UpstreamTimeout:1m0s BodyTimeout:30s StopDelay:0s StopTimeout:25s " +
+		"Dialect:x-ratelimit ClientHeader: Routes:[] UpstreamProxy: Upgrades:[websocket] AllowAmbiguous: MaxHeld:1000 MaxHold:10s Instance:none, by memory in flight, bytes by memory MaxConnections:-1 DegradedHeader:false ViolationsHeader:false StateDir: ReadyWithoutControls:true " +
 		"RulesFrom:file Secrets:[] JWT:<nil> TLS:<nil> CheckTLS:<nil> Check:{Callers:{Tokens:[] Clients:[] Hosts:[]} Open:false} " +
 		"Admin:{Listen:127.0.0.1:8090 TLS:<nil> Callers:{Tokens:[] Clients:[] Hosts:[]}}}"
 	if got := fmt.Sprintf("%+v", server.DefaultSettings()); got != want {

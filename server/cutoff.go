@@ -49,7 +49,7 @@ const cutTimeout = time.Second
 func (s *Server) cutRest(cut context.CancelFunc) {
 	s.cutOff.begun.Store(true)
 	cut()
-	requests := func() int64 { return s.instance.gateway.now.Load() + s.instance.check.now.Load() }
+	requests := s.instance.underWay
 	for deadline := time.Now().Add(cutTimeout); requests()+s.cutOff.upgraded.Load() > 0 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}

@@ -25,7 +25,8 @@ type Verdict struct {
 	// are stint.Never where it does not end.
 	ByHand *rules.Ban
 	// Rules and Each have a place for each limit of each rule that applied, in
-	// the file's order, those in shadow mode among them. Each is nil where a ban
+	// the file's order, those in shadow mode among them, which clients are not told of.
+	// A Decision of those is zero where there was none. Each is nil where a ban
 	// that was running answered for all. Rules that watch responses and have no
 	// limits are not there.
 	Rules []*rules.Rule
@@ -51,17 +52,18 @@ type Verdict struct {
 // and a *httplimit.Overloaded where the rules allow and the instance does not, which
 // simulations do not ask; any other means that nothing could be decided.
 //
-// Rules in shadow mode are asked apart from the others, in the same round trip:
-// they are charged by themselves and refuse nothing.
+// Rules in shadow mode change none of that: they are asked apart from the others, at
+// the same time, and charged by themselves. What they cannot be asked is counted, and
+// is no error.
 func (s *Server) Decide(ctx context.Context, in *rules.Input, at time.Time) (Verdict, error) {
-	return s.decideOne(ctx, in, at, 0)
+	return s.decideOne(ctx, in, at, 0, true)
 }
 
 // decideOne is Decide for a request that can be held for so long (see Ask.MaxDelay).
-func (s *Server) decideOne(ctx context.Context, in *rules.Input, at time.Time, hold time.Duration) (Verdict, error) {
+func (s *Server) decideOne(ctx context.Context, in *rules.Input, at time.Time, hold time.Duration, shadows bool) (Verdict, error) {
 	one := make([]trial, 1)
 	one[0].in, one[0].hold = in, hold
-	s.decide(ctx, one, at)
+	s.decide(ctx, one, at, shadows)
 	return one[0].Verdict, one[0].err
 }
 
@@ -86,9 +88,11 @@ type trial struct {
 // decide decides requests that came together as if one after another, and asks the
 // store about all at once. Those of which nothing is known are left alone.
 //
+// shadows tells whether to wait for the answers about rules in shadow mode.
+//
 // Only what the instance's limit gives back comes later than it would: to the
 // requests that come after these.
-func (s *Server) decide(ctx context.Context, all []trial, at time.Time) {
+func (s *Server) decide(ctx context.Context, all []trial, at time.Time, shadows bool) {
 	start, set := s.metrics.now(), s.set.Load()
 	m := matches.Get().(*rules.Matches)
 	for i := range all {
@@ -98,7 +102,7 @@ func (s *Server) decide(ctx context.Context, all []trial, at time.Time) {
 	}
 	m.Asks, m.Rules = nil, nil // which are the trials'
 	matches.Put(m)
-	s.take(ctx, all)
+	s.take(ctx, all, shadows)
 	for i := range all {
 		t := &all[i]
 		if t.in == nil {
@@ -133,6 +137,7 @@ func (t *trial) find(set *served, m *rules.Matches, at time.Time, allowed rules.
 	if t.err = set.Asks(t.in, m); t.err != nil {
 		return
 	}
+	set.counters.skipped(m.Unread...)
 	for i, rule := range m.Rules {
 		if rule.Shape && rule.Mode == rules.Enforce {
 			m.Asks[i].MaxDelay = t.hold
@@ -160,8 +165,6 @@ type group struct {
 	answer  stint.Answer
 }
 
-func isShadow(r *rules.Rule) bool { return r.Mode == rules.Shadow }
-
 // divide makes groups of what applies: what is enforced, if anything is, and then
 // the rules in shadow.
 func (t *trial) divide(at time.Time) {
@@ -184,100 +187,19 @@ func (t *trial) divide(at time.Time) {
 	}
 }
 
-func (t *trial) divideShadows() {
-	var last *rules.Rule
-	for i, rule := range t.Rules {
-		g := &t.groups[0]
-		if isShadow(rule) {
-			if rule != last {
-				t.groups, last = append(t.groups, group{}), rule
-			}
-			g = &t.groups[len(t.groups)-1]
-		}
-		g.request.Asks = append(g.request.Asks, t.asks[i])
-		g.rules = append(g.rules, rule)
-		g.places = append(g.places, i)
-	}
-	if t.groups[0].places == nil {
-		t.groups = t.groups[1:]
-	}
-	for i := range t.groups {
-		t.groups[i].answer.Each = make([]stint.Decision, len(t.groups[i].places))
-	}
-}
+// inShadow tells whether g is one rule in shadow mode.
+func (g *group) inShadow() bool { return isShadow(g.rules[0]) }
 
-// soonest is the shortest time that rules give the store; 0: none says.
+// soonest is the shortest time that rules give the store; 0: none says. What rules in
+// shadow mode say does not count.
 func soonest(all []*rules.Rule) time.Duration {
 	var least time.Duration
 	for _, r := range all {
-		if d := r.DecisionTimeout; d > 0 && (least == 0 || d < least) {
+		if d := r.DecisionTimeout; d > 0 && !isShadow(r) && (least == 0 || d < least) {
 			least = d
 		}
 	}
 	return least
-}
-
-// take asks the store about the groups of all, in one go.
-func (s *Server) take(ctx context.Context, all []trial) {
-	n := 0
-	var g *group // the last
-	for i := range all {
-		if t := &all[i]; len(t.groups) > 0 {
-			n += len(t.groups)
-			g = &t.groups[len(t.groups)-1]
-		}
-	}
-	start := s.metrics.now()
-	switch n {
-	case 0:
-	case 1:
-		a := &g.answer
-		a.Decision, a.Err = s.decider.Take(ctx, &g.request, a.Each)
-		s.called(start, a.Err)
-	default:
-		s.called(start, s.takeEach(ctx, all, n))
-	}
-}
-
-// asked is what a Store is asked in one call, and what it answers. It is used again,
-// for a Store keeps nothing of that.
-type asked struct {
-	requests []stint.Request
-	answers  []stint.Answer
-}
-
-var asks = sync.Pool{New: func() any { return new(asked) }}
-
-// takeEach asks the store about the n groups of all. Of several failures it returns
-// one, and one that is the store's if there is any.
-func (s *Server) takeEach(ctx context.Context, all []trial, n int) (err error) {
-	a := asks.Get().(*asked)
-	a.requests, a.answers = slices.Grow(a.requests, n), slices.Grow(a.answers, n)
-	for i := range all {
-		for j := range all[i].groups {
-			g := &all[i].groups[j]
-			a.requests, a.answers = append(a.requests, g.request), append(a.answers, stint.Answer{Each: g.answer.Each})
-		}
-	}
-	s.decider.TakeEach(ctx, a.requests, a.answers)
-	k := 0
-	for i := range all {
-		for j := range all[i].groups {
-			answer := &all[i].groups[j].answer
-			*answer = a.answers[k]
-			k++
-			if e := answer.Err; e != nil && (err == nil || errors.Is(err, stint.ErrRequest)) {
-				err = e
-			}
-		}
-	}
-	if n <= maxChecks {
-		clear(a.requests)
-		clear(a.answers)
-		a.requests, a.answers = a.requests[:0], a.answers[:0]
-		asks.Put(a)
-	}
-	return err
 }
 
 // called counts a call of the store that began at start, where no Fallback does.
@@ -296,7 +218,7 @@ func (s *Server) conclude(ctx context.Context, t *trial) error {
 	for i := range t.groups {
 		g := &t.groups[i]
 		conclude := s.concludeEnforced
-		if isShadow(g.rules[0]) {
+		if g.inShadow() {
 			conclude = s.concludeShadow
 		}
 		if err := conclude(ctx, v, g); err != nil {
@@ -314,28 +236,6 @@ func (s *Server) conclude(ctx context.Context, t *trial) error {
 		}
 	}
 	v.watch(t.asks)
-	return nil
-}
-
-// concludeShadow takes the answer of a rule in shadow mode.
-func (s *Server) concludeShadow(_ context.Context, v *Verdict, g *group) error {
-	a := &g.answer
-	switch {
-	case a.Err != nil:
-		if !g.request.At.IsZero() {
-			return a.Err
-		}
-		s.complain(a.Err)
-		clear(a.Each)
-		return nil
-	case a.Outcome == stint.Banned && a.Limit == nil:
-		for j := range a.Each { // as this ban would have answered for all
-			a.Each[j] = a.Decision
-		}
-	}
-	if !a.Allowed {
-		v.counters.refusedInShadow(g.rules[0])
-	}
 	return nil
 }
 

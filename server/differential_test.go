@@ -26,6 +26,7 @@ rules:
   - {name: login, match: request.path == "/login", key: '"all"', limits: [1000000000 per 1h]}
   - {name: admin, match: request.path.startsWith("/admin/"), key: '"all"', limits: [1000000000 per 1h]}
   - {name: item, match: 'request.path.matches("^/item/[^/]+$")', key: '"all"', limits: [1000000000 per 1h]}
+  - {name: area, match: request.path.under("/area"), key: '"all"', limits: [1000000000 per 1h]}
   - {name: me, match: request.query.user == "me", key: '"all"', limits: [1000000000 per 1h]}
 `
 
@@ -41,6 +42,10 @@ func (r *reading) facing() (names []string) {
 	}
 	if isItem(r.path) {
 		names = append(names, "item")
+	}
+	// Of a server that has no regard to case, slashes at the end and parameters.
+	if lower := strings.ToLower(r.path); lower == "/area" || strings.HasPrefix(lower, "/area/") || strings.HasPrefix(lower, "/area;") {
+		names = append(names, "area")
 	}
 	if r.user == "me" {
 		names = append(names, "me")
@@ -132,6 +137,7 @@ var slippery = strings.Fields(`
 	//login //x/login ///login ///x/login //admin/x //x/admin/y //user@x:80/login
 	/login#x /login#?user=you /x?a#&user=me /x#?user=me
 	/%c0%aflogin /x/%c0%ae%c0%ae/login /%e0%80%aflogin
+	/AREA;a /area;/x /x/..;/Area /x/%2e%2e/aREA/ /Area%00
 	/x?a=1;user=me /x?user=me;a=1 /x?;user=me /x?a;user=me&b
 `)
 
@@ -142,6 +148,7 @@ var ordinary = strings.Fields(`
 	/x?user=a+b%20c /x?a=b?c=/../d /x?redirect=http%3A%2F%2Fh%2Flogin /x?a%3Bb /x?&&user=me&=
 	/.well-known/x /...  /x/..y/.z /x.y~z-_ /a%20b /100%25 /50%25%20off /caf%C3%A9 /a%3Fb%23c /a|b{c}^d"e<f>
 	/x:y@z!$&'()*+,=[] /%E2%82%AC /x?a[]=1&a[b]=2 /x?a|b{c}"d<e> /login%20 /Login /LOGIN
+	/area /AREA /Area/ /%41rea/x /x/area /aREA//x /areas
 `)
 
 // What is passed on is what was sent, and wherever an upstream finds a path or a
@@ -193,7 +200,7 @@ func TestDifferentialAtRandom(t *testing.T) {
 }
 
 var targetParts = strings.Fields(`
-	login login login admin/ admin item/ x y / / / // . .. ... %2e %2E%2e %2f %2F \ %5c ; %3b ;a=b ..;/ %00 %0a %25 %252f %252e
+	login login login area AREA/ Area; admin/ admin item/ x y / / / // . .. ... %2e %2E%2e %2f %2F \ %5c ; %3b ;a=b ..;/ %00 %0a %25 %252f %252e
 	# %23 %3f %6c %6C%6F %61 %e2%82%ac %c0%af é | " { } ~ : @ = + ! %20 %zz % %7f %80 LOGIN
 `)
 

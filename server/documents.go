@@ -6,12 +6,16 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"sync"
+	"time"
 )
 
 // Documents is where a fleet keeps what it shares: a few documents by name, each
 // in versions with numbers from 1. redislimit.Documents is one. It may be used
 // from many goroutines at once.
 type Documents interface {
+	// Now is the time of the fleet, by one clock, whichever instance asks. Entries of
+	// documents end by it.
+	Now(ctx context.Context) (time.Time, error)
 	// Newest is the number of a document's newest version and the SHA-1 of its
 	// text, in hexadecimal digits; 0 and "": it has none.
 	Newest(ctx context.Context, name string) (number int64, digest string, err error)
@@ -35,6 +39,9 @@ type memoryDocuments struct {
 
 // documentVersions is how many versions of a document are kept.
 const documentVersions = 50
+
+// Now implements Documents.
+func (m *memoryDocuments) Now(context.Context) (time.Time, error) { return time.Now(), nil }
 
 // Newest implements Documents.
 func (m *memoryDocuments) Newest(_ context.Context, name string) (int64, string, error) {

@@ -64,7 +64,7 @@ func (s *Server) Explain(ctx context.Context, in *rules.Input) (*Explanation, er
 	if a := set.Ambiguous(in) &^ s.settings.AllowAmbiguous; a != 0 {
 		return nil, ambiguous(a)
 	}
-	e, err := set.Explain(in)
+	e, err := set.Explain(ctx, in)
 	if err != nil {
 		return nil, err
 	}
@@ -306,6 +306,14 @@ func (s *Server) explainRequest(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
+	done, err := s.turn(c)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer done()
 	x, err := s.Explain(c.Context(), in)
+	if err != nil && c.Context().Err() != nil {
+		err = busy()
+	}
 	return http.StatusOK, x, err
 }

@@ -11,7 +11,11 @@ import (
 func (s *Server) newFallback(store stint.Store) *stint.Fallback {
 	b := s.settings.Breaker
 	b.Changed = func(to stint.BreakerState, why error) {
-		s.metrics.turned(to)
+		s.metrics.turned(to, why)
+		if to == stint.PartlyOpen && why != nil {
+			s.log.Error("a server of the store is not asked until it answers again; on_store_error decides about its keys", "error", why)
+			return
+		}
 		if to == stint.Open {
 			s.whyOpen.Store(&why)
 			s.log.Error("the store is not asked until it answers again; on_store_error decides", "error", why)
@@ -71,19 +75,4 @@ func withoutRoom(g *group, a *stint.Answer) {
 		a.Each[i] = stint.Decision{Allowed: true, Outcome: stint.Allowed, Limit: ask.Limit, Key: ask.Key, Remaining: ask.Limit.Capacity(), By: stint.ByPolicy}
 	}
 	a.Decision, a.Err = stint.Strictest(a.Each), nil
-}
-
-// complaint bounds how often one failure is logged.
-var complaint = stint.MustLimit("1 per 10s")
-
-// complain logs that the store failed, unless that was said just now.
-func (s *Server) complain(err error) {
-	s.complainOf("the store does not decide, so on_store_error does", err)
-}
-
-// complainOf logs a failure that goes on, unless it was said just now.
-func (s *Server) complainOf(what string, err error) {
-	if d, _ := s.complaints.Allow(context.Background(), what, complaint); d.Allowed {
-		s.log.Error(what, "error", err)
-	}
 }

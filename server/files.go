@@ -5,9 +5,9 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"time"
+
+	"github.com/stintdev/stint/internal/readfile"
 )
 
 // watchedFiles are small files that belong together, such as a certificate and its
@@ -42,12 +42,7 @@ func (f *watchedFiles) read() (contents [][]byte, changed bool, err error) {
 }
 
 func readSmall(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, longestFile+1))
+	data, err := readfile.UpTo(path, longestFile+1)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +56,7 @@ func readSmall(path string) ([]byte, error) {
 // name. Run does it where it was not done. Until then, no token is known, no claim, a
 // request that a rule needs a secret for is an error, and upstreams with files for TLS
 // are not reached. It returns an error, too, if the rules name secrets that the settings
-// do not have.
+// do not have. What is kept in the settings' StateDir is in force when it returns.
 func (s *Server) Open() error {
 	s.files.Lock()
 	defer s.files.Unlock()
@@ -102,6 +97,9 @@ func (s *Server) Open() error {
 	if err := s.openUpstreams(); err != nil {
 		return err
 	}
+	if err := s.openState(); err != nil {
+		return err
+	}
 	s.certificates = certificates
 	for _, c := range certificates {
 		now := c.now.Load()
@@ -120,7 +118,11 @@ const lookEvery = 5 * time.Second
 // watchFiles takes over what the files come to hold that Open has read, until ctx is
 // done.
 func (s *Server) watchFiles(ctx context.Context) {
-	every(ctx, lookEvery, func() { s.reloadFiles(false) })
+	s.tellOfStore()
+	every(ctx, lookEvery, func() {
+		s.reloadFiles(false)
+		s.tellOfStore()
+	})
 }
 
 // ReloadFiles reads the files that Open has read now, changed or not, as Run and Follow

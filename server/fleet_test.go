@@ -28,6 +28,15 @@ type shelf struct {
 	watchers []func()
 }
 
+func (f *shelf) Now(context.Context) (time.Time, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.down {
+		return time.Time{}, errors.New("the shelf is down")
+	}
+	return time.Now(), nil
+}
+
 func (f *shelf) Newest(_ context.Context, name string) (int64, string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -25,6 +25,9 @@ type version struct {
 	// Text is the rules file, Controls what was changed at run time: one of them.
 	Text     string          `json:"text,omitempty"`
 	Controls *rules.Controls `json:"controls,omitempty"`
+	// Applied are the IDs of the changes of the controls that made this version and those
+	// before it, the newest 1,000.
+	Applied []string `json:"applied,omitempty"`
 
 	number int64
 	data   []byte // as it is stored
@@ -35,6 +38,7 @@ type version struct {
 type followed struct {
 	name string
 	seen version // its number is 0: none
+	old  bool    // seen was kept for so long that it gives way to whatever the store has
 	take func(*version)
 }
 
@@ -63,6 +67,9 @@ func (s *Server) Follow(ctx context.Context) {
 		return // changes are made here, and are in force when they are made
 	}
 	s.look(ctx)
+	if !s.documentsRead.Load() && ctx.Err() == nil {
+		s.missDocuments()
+	}
 	if to, ok := s.documents.(Announcer); ok {
 		go s.followRoll(ctx, to)
 	}
@@ -92,15 +99,17 @@ func (s *Server) Follow(ctx context.Context) {
 func (s *Server) look(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, followTimeout)
 	defer cancel()
-	var err error
+	err := s.lookAtClock(bounded)
 	for _, f := range s.live.followed {
 		if e := s.lookAt(bounded, f); e != nil {
 			err = errors.Join(err, fmt.Errorf("%s: %w", f.name, e))
 		}
 	}
 	if err == nil {
+		s.sawDocuments()
 		err = s.merge(bounded)
 	}
+	_ = s.save() // which says by itself that it fails
 	if ctx.Err() == nil {
 		s.saw(err)
 	}
@@ -131,7 +140,7 @@ func (s *Server) lookAt(ctx context.Context, f *followed) error {
 		return err
 	}
 	s.live.mu.Lock()
-	seen := f.seen
+	seen, old := f.seen, f.old
 	s.live.mu.Unlock()
 	if newest == seen.number && digest == seen.digest {
 		return nil
@@ -145,10 +154,10 @@ func (s *Server) lookAt(ctx context.Context, f *followed) error {
 			return fmt.Errorf("version %d is gone", newest)
 		}
 	}
-	if v.At.Before(seen.At) {
+	if !old && v.At.Before(seen.At) {
 		return s.restore(ctx, f, seen, newest+1)
 	}
-	if newest <= seen.number && digest != seen.digest {
+	if !old && newest <= seen.number && digest != seen.digest {
 		// Somebody who had not seen them was faster with a change than those who
 		// had were with restoring them.
 		s.log.Warn("the store had lost what the fleet shares, and it was changed since: see what is missing",
@@ -180,7 +189,7 @@ func (s *Server) takeVersion(f *followed, before, v *version) {
 	s.live.mu.Lock()
 	defer s.live.mu.Unlock()
 	if f.seen.is(before) {
-		f.seen = *v
+		f.seen, f.old = *v, false
 		f.take(v)
 	}
 }
@@ -192,8 +201,8 @@ func (v *version) is(other *version) bool {
 
 // after is an instant for the version that is made on v: now, but for clocks that
 // differ.
-func (v *version) after() time.Time {
-	now := time.Now().UTC()
+func (v *version) after(now time.Time) time.Time {
+	now = now.UTC()
 	if least := v.At.Add(time.Microsecond); now.Before(least) {
 		return least
 	}
@@ -216,6 +225,11 @@ func (s *Server) readVersion(ctx context.Context, name string, number int64) (*v
 	if data == nil {
 		return nil, nil
 	}
+	return parseVersion(number, data)
+}
+
+// parseVersion reads a version as it is stored.
+func parseVersion(number int64, data []byte) (*version, error) {
 	v := &version{number: number, data: data, digest: digest(data)}
 	if err := json.Unmarshal(data, v); err != nil {
 		return nil, fmt.Errorf("version %d: %w", number, err)
@@ -235,7 +249,8 @@ func (v *version) controls() *rules.Controls {
 // merged. s.live.mu is held.
 func (s *Server) takeControls(v *version) {
 	controls := v.controls()
-	_, _ = mergeInto(controls, s.live.pending) // what does not apply any more is dropped when it is merged
+	_, waiting := v.split(s.live.pending)
+	_, _ = mergeInto(controls, waiting) // what does not apply any more is dropped when it is merged
 	s.enforce(controls)
 	s.log.Info("controls taken", "number", v.number)
 }
@@ -255,7 +270,7 @@ func (s *Server) takeFleetRules(v *version) {
 	if v.number == 0 || s.live.ordered != nil {
 		return // the store has lost them, or they are not to be taken; what decides goes on
 	}
-	set, err := s.parsePushed(v.Text)
+	set, err := s.parsePushed(context.Background(), v.Text)
 	if err != nil {
 		s.refuse(err)
 		s.log.Error("the fleet's rules not taken; those of before stay", "number", v.number, "error", err)
@@ -268,8 +283,8 @@ func (s *Server) takeFleetRules(v *version) {
 }
 
 // parsePushed compiles rules that were pushed, for this instance.
-func (s *Server) parsePushed(text string) (*rules.Set, error) {
-	set, err := rules.Parse("rules", []byte(text))
+func (s *Server) parsePushed(ctx context.Context, text string) (*rules.Set, error) {
+	set, err := rules.ParseContext(ctx, []rules.File{{Name: "rules", Data: []byte(text)}})
 	if err != nil {
 		return nil, err
 	}

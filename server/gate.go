@@ -1,8 +1,8 @@
 package server
 
 import (
-	"context"
 	"crypto/x509"
+	"log/slog"
 	"mime"
 	"net"
 	"net/http"
@@ -203,7 +203,6 @@ func isJSON(h http.Header) bool {
 
 // complainOfCaller logs that a caller was refused, unless one was just now.
 func (s *Server) complainOfCaller(g *gate, r *http.Request, p principal, err error) {
-	if d, _ := s.complaints.Allow(context.Background(), g.api, complaint); d.Allowed {
-		s.log.Warn("the "+g.api+" API refused a caller", "address", r.RemoteAddr, "name", p.Name, "why", err)
-	}
+	what := "the " + g.api + " API refused a caller"
+	s.complainAt(slog.LevelWarn, what, what, "address", r.RemoteAddr, "name", p.Name, "why", err)
 }

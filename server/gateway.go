@@ -4,6 +4,8 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"net/textproto"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,15 +17,16 @@ import (
 // request that no route matches is counted, too, and answered with 404. Clients of
 // gRPC are refused with a status of gRPC; see httplimit.GRPC.
 func (s *Server) Gateway() http.Handler {
-	return httplimit.GRPC(s.withExchange(httplimit.Middleware{
+	return s.boundRest(httplimit.GRPC(s.withExchange(httplimit.Middleware{
 		Decide:   s.decideHTTP,
 		Dialect:  s.settings.Dialect,
 		MaxHeld:  int(s.settings.MaxHeld),
 		MaxHold:  s.settings.MaxHold,
+		Client:   s.clientOf,
 		Degraded: s.settings.DegradedHeader,
 
 		Violations: s.settings.ViolationsHeader,
-	}.Wrap(s.upstreams())))
+	}.Wrap(s.upstreams()))))
 }
 
 // decideHTTP is Decide for the gateway's middleware, which can hold r for so long.
@@ -34,7 +37,10 @@ func (s *Server) decideHTTP(r *http.Request, hold time.Duration) (httplimit.Answ
 	if err != nil {
 		return httplimit.Answer{}, err
 	}
-	clients, host := s.clients(), canonicalHost(r.Host)
+	clients, host, header := s.clients(), canonicalHost(r.Host), r.Header
+	if x != nil && !x.wrapped {
+		header = passedOn(header)
+	}
 	in := rules.Input{
 		Request: &rules.Request{
 			Method:    r.Method,
@@ -42,7 +48,7 @@ func (s *Server) decideHTTP(r *http.Request, hold time.Duration) (httplimit.Answ
 			Ambiguous: target.Ambiguous,
 			Host:      host,
 			Route:     s.takeRoute(x, host, target.Path),
-			Header:    r.Header,
+			Header:    header,
 			RawQuery:  target.RawQuery,
 		},
 		Client: clients.Addr(r),
@@ -51,7 +57,7 @@ func (s *Server) decideHTTP(r *http.Request, hold time.Duration) (httplimit.Answ
 	if !s.believesToken(r) {
 		in.Claims = noClaims
 	}
-	v, err := s.decideOne(r.Context(), &in, time.Time{}, hold)
+	v, err := s.decideOne(r.Context(), &in, time.Time{}, hold, false)
 	if err != nil {
 		return httplimit.Answer{}, err
 	}
@@ -59,6 +65,27 @@ func (s *Server) decideHTTP(r *http.Request, hold time.Duration) (httplimit.Answ
 		x.watching, x.counters = v.watching, v.counters
 	}
 	return s.answer(&v), nil
+}
+
+// passedOn is h without the headers that Connection names, which a ReverseProxy passes
+// to nobody; Upgrade stays for rules about WebSockets. The address of a client is
+// looked for in h itself: a client that names X-Forwarded-For would else be taken for
+// the proxy.
+func passedOn(h http.Header) http.Header {
+	kept := h
+	for _, line := range h["Connection"] {
+		for name := range strings.SplitSeq(line, ",") {
+			name = http.CanonicalHeaderKey(textproto.TrimString(name))
+			if _, ok := kept[name]; !ok || name == "Upgrade" {
+				continue
+			}
+			if len(kept) == len(h) {
+				kept = maps.Clone(h)
+			}
+			delete(kept, name)
+		}
+	}
+	return kept
 }
 
 func (s *Server) clients() httplimit.Clients {
@@ -88,7 +115,7 @@ func (s *Server) answer(v *Verdict) httplimit.Answer {
 		taken := v.taken
 		a.GiveBack = func(ctx context.Context) {
 			if err := s.giveBack(ctx, taken); err != nil {
-				s.log.Warn("a request was dropped while held, and its units stay taken", "error", err)
+				s.complainOf("a request was dropped while held, and its units stay taken", err)
 			}
 		}
 	}

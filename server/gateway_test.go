@@ -176,7 +176,7 @@ func TestRouting(t *testing.T) {
 		server.Route{Host: "c.example", Path: "/", Upstream: &based},
 	), allowAmbiguous))
 	const none = "404 Not Found: No route leads from here."
-	const climbs = `400 Bad Request: The request's path has a segment "." or "..", which servers read in different ways; it is not accepted here.`
+	const climbs = `400 Bad Request: The request has a segment "." or ".." in its path, which servers read in different ways; it is not accepted here.`
 	for _, c := range []struct{ host, target, want string }{
 		{"x", "/v1", "v1 x /v1"},
 		{"x", "/v1/", "v1 x /v1/"},
@@ -350,9 +350,9 @@ rules:
 		{"/slow", "A: b", "504 Gateway Timeout: The upstream did not answer in time."},
 		{"/gone", "A: b", unreachable},
 		{"/broken", "A: b", unreachable},
-		{"/gone", "X-User:", "400 Bad Request: The request cannot be counted: what it is counted by is missing or too long."},
-		{"/gone", "X-User: " + strings.Repeat("x", 5000), "400 Bad Request: The request cannot be counted: what it is counted by is missing or too long."},
-		{"/gone", "X-User: \xff\xfe", "400 Bad Request: The request cannot be counted: what it is counted by is missing or too long."},
+		{"/gone", "X-User:", "400 Bad Request: The request cannot be counted: what it is counted by is missing, too long, or there several times."},
+		{"/gone", "X-User: " + strings.Repeat("x", 5000), "400 Bad Request: The request cannot be counted: what it is counted by is missing, too long, or there several times."},
+		{"/gone", "X-User: \xff\xfe", "400 Bad Request: The request cannot be counted: what it is counted by is missing, too long, or there several times."},
 	} {
 		got := send(t, g.gateway, "GET", c.target, c.header)
 		if p := got.problem(t); p != c.want {

@@ -70,16 +70,17 @@ func (s *Settings) FitMemory() Holdings {
 		}
 	}
 	const listeners = 4
+	const flights = 2 // the gateway's and the check API's
 	fit(&s.MaxKeys, 5, keyBytes, 10_000, stint.DefaultMaxKeys)
 	fit(&s.MaxConnections, 6, connectionBytes*listeners, 256, 50_000)
-	fit(&s.Instance.InFlight, 8, requestBytes, 500, defaultInFlight)
+	fit(&s.Instance.InFlight, 8, requestBytes*flights, 500, defaultInFlight)
 	fit(&s.Instance.Bytes, 8, 1, 8<<20, 1<<40)
 	fit(&s.RememberedDenials, 12, denialBytes, 1000, stint.DefaultMaxDenials)
 	h.Parts = []Holding{
 		{"program", 1, programBytes},
 		{"keys", cmp.Or(s.MaxKeys, stint.DefaultMaxKeys), keyBytes},
 		{"connections", listeners * s.MaxConnections, connectionBytes},
-		{"requests under way", s.Instance.InFlight, requestBytes},
+		{"requests under way", flights * s.Instance.InFlight, requestBytes},
 		{"bytes of bodies and headers under way", s.Instance.Bytes, 1},
 		{"bodies of the admin API", adminBytes, 1},
 		{"bans, for the metric", mostBans, banBytes},

@@ -131,6 +131,9 @@ func (r *reader) request(q *question) error {
 	if err != nil {
 		return err
 	}
+	if strings.IndexByte(host, '\t') >= 0 || hasControl(host) {
+		return fmt.Errorf("host: %w", errControl)
+	}
 	to.Host = canonicalHost(host)
 	if target != "" {
 		if target[0] != '/' {
@@ -144,9 +147,27 @@ func (r *reader) request(q *question) error {
 	}
 	if query != nil {
 		to.RawQuery = query.Encode()
-		to.Ambiguous &^= rules.QuerySemicolon
+		to.Ambiguous = to.Ambiguous&^rules.QueryAmbiguity | rules.AmbiguousQuery(to.RawQuery)
 	}
+	method, err := rules.ReadMethod(to.Method)
+	if err != nil {
+		return fmt.Errorf("method: %w", err)
+	}
+	to.Ambiguous |= method
 	return nil
+}
+
+var errControl = errors.New("it has a control character, which no request has there")
+
+// hasControl tells whether text has a control character other than a tab, so that it
+// cannot be the value of a header.
+func hasControl(text string) bool {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' && c != '\t' || c == 0x7f {
+			return true
+		}
+	}
+	return false
 }
 
 // headers reads into h, which is empty, an object whose values are texts or lists of
@@ -157,10 +178,16 @@ func (r *reader) headers(h http.Header) error {
 		if _, twice := h[key]; twice {
 			return fmt.Errorf("%.60q is given twice", key)
 		}
+		if hasControl(name) {
+			return errControl
+		}
 		first := len(r.lines)
 		line := func() error {
 			text, err := r.text()
 			r.lines = append(r.lines, text)
+			if err == nil && hasControl(text) {
+				err = errControl
+			}
 			return err
 		}
 		var err error

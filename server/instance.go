@@ -5,80 +5,80 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync/atomic"
+	"net/netip"
 	"time"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/room"
 )
 
 // instance is what this instance bounds by itself: the second layer, which holds
 // whatever the store says.
 type instance struct {
-	limiter        *stint.Limiter // of limit; has one key
-	limit          *stint.Limit   // nil: none
-	room           int64          // for requests under way; 0: any number
-	gateway, check flights
+	limiter *stint.Limiter // of limit; has one key
+	limit   *stint.Limit   // nil: none
+	// gateway and check are for the requests under way at each listener: what fills one
+	// leaves the other alone.
+	gateway, check *room.Room
 	bytes          *underWay
-}
-
-// flights counts the requests under way at one listener.
-type flights struct {
-	now atomic.Int64
-	_   [56]byte // the other listener's count lies in another cache line
 }
 
 func newInstance(s *Settings) *instance {
 	return &instance{
 		limiter: stint.NewLimiter(&stint.Memory{MaxKeys: 1}),
 		limit:   s.Instance.Limit,
-		room:    s.Instance.InFlight,
+		gateway: room.Of(s.Instance.InFlight),
+		check:   room.Of(s.Instance.InFlight),
 		bytes:   newUnderWay(s.Instance.Bytes),
 	}
 }
 
-// enter counts a request as under way, if there is room. Of two that come at once
-// for the last place both may be refused; there are never more than room.
-func (i *instance) enter(at, other *flights) bool {
-	if n := at.now.Add(1); i.room > 0 && n+other.now.Load() > i.room {
-		at.now.Add(-1)
-		return false
+// underWay is how many requests are under way.
+func (i *instance) underWay() int64 { return i.gateway.Taken() + i.check.Taken() }
+
+// enter takes a place for r in m, and room for its headers. What finds none is answered,
+// and ok is false.
+func (s *Server) enter(m *room.Room, w http.ResponseWriter, r *http.Request) (place room.Place, headers int64, ok bool) {
+	place, refused := m.Enter(r, s.clientOf)
+	switch refused {
+	case room.None:
+		if headers, ok = s.instance.bytes.headers(r, s.instance.underWay()); !ok {
+			m.Leave(place)
+			s.noBytes(w, r)
+		}
+		return place, headers, ok
+	case room.Share:
+		s.metrics.overloadedShare.Inc()
+	default:
+		s.metrics.overloadedInFlight.Inc()
 	}
-	return true
+	noRoom(w, r)
+	return place, 0, false
 }
 
-func (f *flights) leave() { f.now.Add(-1) }
+// clientOf is the address among whose requests r counts. Of what a trusted proxy asks
+// /v1/authorize, it is that of the original request.
+func (s *Server) clientOf(r *http.Request) netip.Addr {
+	clients := s.clients()
+	return clients.Addr(r)
+}
 
-// capped is next for as many requests as there is room for. What finds none is
-// refused before anything else.
-func (s *Server) capped(at, other *flights, next http.Handler) http.Handler {
+// capped is next for as many requests as there is room for at the check API. What finds
+// none is refused before anything else.
+func (s *Server) capped(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		headers, ok := s.enter(at, other, w, r)
+		place, headers, ok := s.enter(s.instance.check, w, r)
 		if !ok {
 			return
 		}
 		defer func() {
 			s.instance.bytes.give(headers)
 			s.cutOff.left(r, false)
-			at.leave()
+			s.instance.check.Leave(place)
 		}()
 		next.ServeHTTP(w, r)
 	})
-}
-
-// enter counts r as under way, with its headers, or refuses it.
-func (s *Server) enter(at, other *flights, w http.ResponseWriter, r *http.Request) (headers int64, ok bool) {
-	if !s.instance.enter(at, other) {
-		s.metrics.overloadedInFlight.Inc()
-		noRoom(w, r)
-		return 0, false
-	}
-	headers, ok = s.instance.bytes.headers(r, at.now.Load()+other.now.Load())
-	if !ok {
-		at.leave()
-		s.noBytes(w, r)
-	}
-	return headers, ok
 }
 
 // noBytes refuses a request for which there is no memory.

@@ -37,9 +37,9 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 const noRoom = "503 Service Unavailable: This server takes no more requests at present. overloaded"
 
-// With as many requests under way as there is room for, at whichever listener,
-// one more is refused at once at each: it asks no store and its body is not waited
-// for. What tells how the instance is, and the admin API, answer all the same.
+// With as many requests under way as a listener has room for, one more is refused
+// there at once: it asks no store and its body is not waited for. The other listener, what
+// tells how the instance is, and the admin API answer all the same.
 func TestInFlight(t *testing.T) {
 	wait := newGate()
 	store := &limittest.Faulty{Store: new(stint.Memory)}
@@ -50,6 +50,19 @@ func TestInFlight(t *testing.T) {
 		defer c.Close()
 		fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 		<-wait.came
+	}
+	if got := send(t, g.check, "POST", "/v1/check", "Host: x", "Content-Type: application/json", "Content-Length: 2\r\n\r\n{}"); got.StatusCode != 200 {
+		t.Errorf("a check beside a full gateway: %s %s", got.Status, got.body)
+	}
+	for range 2 {
+		c := dial(t, g.check)
+		defer c.Close()
+		fmt.Fprint(c, "POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n")
+	}
+	if !soon(func() bool {
+		return strings.Contains(send(t, g.check, "GET", "/metrics").body, `stint_in_flight{listener="check"} 2`+"\n")
+	}) {
+		t.Fatal("two unfinished checks are not under way")
 	}
 	calls := store.Calls()
 	for _, c := range []struct{ addr, method, target string }{
@@ -84,8 +97,8 @@ func TestInFlight(t *testing.T) {
 	}
 	page := send(t, g.check, "GET", "/metrics").body
 	for _, want := range []string{
-		`stint_in_flight{listener="gateway"} 2`, `stint_in_flight{listener="check"} 0`,
-		`stint_overload_refusals_total{reason="in_flight"} 6`, `stint_overload_refusals_total{reason="limit"} 0`,
+		`stint_in_flight{listener="gateway"} 2`, `stint_in_flight{listener="check"} 2`,
+		`stint_overload_refusals_total{reason="in_flight"} 6`, `stint_overload_refusals_total{reason="share"} 0`, `stint_overload_refusals_total{reason="limit"} 0`,
 	} {
 		if !strings.Contains(page, want+"\n") {
 			t.Errorf("no %s in\n%s", want, page)

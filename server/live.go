@@ -148,6 +148,6 @@ func (s *Server) state() state {
 	defer s.live.mu.Unlock()
 	l := &s.live
 	now := state{s.Rules(), l.base, l.number, l.rules.seen.number, l.taken, l.refused, l.ordered, *l.now.Clone(), l.controls.seen.number, slices.Clone(l.pending), l.problems, nil}
-	now.controls.Expire(time.Now(), keepLifts)
+	now.controls.Expire(s.clock.now(), keepLifts)
 	return now
 }

@@ -27,6 +27,7 @@ type metrics struct {
 
 	decisions *prometheus.CounterVec // by rule, outcome
 	shadows   *prometheus.CounterVec // by rule
+	skips     *prometheus.CounterVec // by rule
 	fallbacks *prometheus.CounterVec // by rule, policy
 	responses *prometheus.CounterVec // by rule
 
@@ -36,16 +37,16 @@ type metrics struct {
 	bannedNetwork            prometheus.Counter
 	overloaded               prometheus.Counter
 
-	overloadedInFlight, overloadedLimit prometheus.Counter
-	overloadedBytes                     prometheus.Counter
-	connectionsRefused                  *prometheus.CounterVec // by listener
-	http2Headers, http2Frames           prometheus.Counter
+	overloadedInFlight, overloadedShare, overloadedLimit, overloadedBytes prometheus.Counter
+	connectionsRefused                                                    *prometheus.CounterVec // by listener
+	stalledUploads, stalledResponses                                      prometheus.Counter
+	http2Headers, http2Frames                                             prometheus.Counter
 
 	decideSeconds, storeSeconds prometheus.Histogram
 	storeTimeouts, storeErrors  prometheus.Counter
 	badRequests                 prometheus.Counter
 	reloadsTaken, reloadsFailed prometheus.Counter
-	syncFailures                prometheus.Counter
+	stateFailures, syncFailures prometheus.Counter
 	breakerOpened               prometheus.Counter
 	auditDropped                prometheus.Counter
 
@@ -72,6 +73,7 @@ type ruleCounters map[*rules.Rule]*ruleCounter
 type ruleCounter struct {
 	decisions [stint.Banned + 1]prometheus.Counter // by stint.Outcome
 	shadow    prometheus.Counter                   // nil: not in shadow mode
+	skipped   prometheus.Counter                   // as shadow
 	fallback  prometheus.Counter                   // under the policy that the rule has
 	responses prometheus.Counter                   // nil: none count
 }
@@ -97,6 +99,7 @@ func newMetrics(s *Server) *metrics {
 	}
 	m.decisions = vec("stint_decisions_total", "Requests decided, by the rule that decided and the outcome.", "rule", "outcome")
 	m.shadows = vec("stint_shadow_refusals_total", "Requests that a rule in shadow mode would have refused.", "rule")
+	m.skips = vec("stint_shadow_skipped_total", "Requests about which a rule in shadow mode was not asked: malformed for it, no room to count, or the store did not decide.", "rule")
 	m.fallbacks = vec("stint_fallback_decisions_total", "Decisions by a rule's on_store_error, because the store failed.", "rule", "policy")
 	m.responses = vec("stint_response_violations_total", "Responses of upstreams that counted as violations of a rule's penalty.", "rule")
 	m.decideSeconds = histogram("stint_decision_seconds", "Time to decide a request, the store's included.")
@@ -107,8 +110,10 @@ func newMetrics(s *Server) *metrics {
 	reloads := vec("stint_rules_reloads_total", "New rules, by what became of them.", "result")
 	m.reloadsTaken, m.reloadsFailed = reloads.WithLabelValues("taken"), reloads.WithLabelValues("refused")
 	overloads := vec("stint_overload_refusals_total", "Requests refused because this instance was at its end, by what had run out.", "reason")
-	m.overloadedInFlight, m.overloadedLimit = overloads.WithLabelValues("in_flight"), overloads.WithLabelValues("limit")
+	m.overloadedInFlight, m.overloadedShare, m.overloadedLimit = overloads.WithLabelValues("in_flight"), overloads.WithLabelValues("share"), overloads.WithLabelValues("limit")
 	m.overloadedBytes = overloads.WithLabelValues("bytes")
+	stalled := vec("stint_stalled_clients_total", "Requests of the gateway that were ended because the client kept it waiting.", "direction")
+	m.stalledUploads, m.stalledResponses = stalled.WithLabelValues("upload"), stalled.WithLabelValues("response")
 	m.connectionsRefused = vec("stint_connections_refused_total", "Connections closed as they came, because their listener had max_connections.", "listener")
 	for _, door := range [...]string{gatewayDoor, checkDoor, adminDoor} {
 		m.connectionsRefused.WithLabelValues(door)
@@ -118,6 +123,7 @@ func newMetrics(s *Server) *metrics {
 	m.breakerOpened = counter("stint_breaker_opened_total", "Times that the store failed so often that it is not asked until it answers again.")
 	m.auditDropped = counter("stint_audit_lines_dropped_total", "Lines about changes that the log did not take.")
 	m.syncFailures = counter("stint_sync_failures_total", "Times that this instance could not ask what the fleet shares; it keeps what it has.")
+	m.stateFailures = counter("stint_state_failures_total", "Times that what the next start needs could not be written to state_dir.")
 	tokens := vec("stint_client_tokens_total", "Tokens of clients that a rule looked at, by whether they were valid.", "result")
 	m.tokensValid, m.tokensInvalid = tokens.WithLabelValues("valid"), tokens.WithLabelValues("invalid")
 	m.keysFailed = counter("stint_jwks_failures_total", "Times that the keys of tokens could not be fetched from jwks_url; those of before stay.")
@@ -125,7 +131,7 @@ func newMetrics(s *Server) *metrics {
 	m.certificatesTaken, m.certificatesRefused = certificates.WithLabelValues("taken"), certificates.WithLabelValues("refused")
 	m.certificateExpiry = registered(m, prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "stint_certificate_expiry_timestamp_seconds",
-		Help: "When the certificate that a listener shows expires, in seconds since 1970.",
+		Help: "When the certificate of a listener, of an upstream or of the store expires, in seconds since 1970.",
 	}, []string{"listener"}))
 	for o := range m.noRule {
 		if o := stint.Outcome(o); o == 0 || o == stint.Allowed { // refusals have rules
@@ -174,7 +180,7 @@ func (m *metrics) serve(set *rules.Set) *served {
 			}
 			all[r] = c
 		case rules.Shadow:
-			all[r] = &ruleCounter{shadow: m.shadows.WithLabelValues(r.Name)}
+			all[r] = &ruleCounter{shadow: m.shadows.WithLabelValues(r.Name), skipped: m.skips.WithLabelValues(r.Name)}
 		}
 	}
 	return &served{set, all, new(forwarding)}
@@ -197,6 +203,7 @@ func (m *metrics) forget(before, now *rules.Set) {
 			m.decisions.DeleteLabelValues(r.Name, o.String())
 		}
 		m.shadows.DeleteLabelValues(r.Name)
+		m.skips.DeleteLabelValues(r.Name)
 		m.responses.DeleteLabelValues(r.Name)
 		for _, f := range [...]stint.OnError{stint.OnErrorLocal, stint.OnErrorAllow, stint.OnErrorDeny} {
 			m.fallbacks.DeleteLabelValues(r.Name, f.String())
@@ -259,14 +266,21 @@ func (m *metrics) called(took time.Duration, err error) {
 }
 
 // turned counts that the breaker has changed its state.
-func (m *metrics) turned(to stint.BreakerState) {
-	if to == stint.Open {
+func (m *metrics) turned(to stint.BreakerState, why error) {
+	if why != nil && (to == stint.Open || to == stint.PartlyOpen) {
 		m.breakerOpened.Inc()
 	}
 }
 
 // refusedInShadow counts that r, which is in shadow mode, would have refused.
 func (c ruleCounters) refusedInShadow(r *rules.Rule) { c[r].shadow.Inc() }
+
+// skipped counts that rules, which are in shadow mode, were not asked.
+func (c ruleCounters) skipped(all ...*rules.Rule) {
+	for _, r := range all {
+		c[r].skipped.Inc()
+	}
+}
 
 // fellBack counts the rules whose on_store_error decided; those of several limits
 // stand there several times, one after another.

@@ -17,6 +17,8 @@ var (
 	rulesNumber    = prometheus.NewDesc("stint_fleet_rules_version", "Number of the fleet's version of the rules that decides; 0: they are a file's.", nil, nil)
 	changesPending = prometheus.NewDesc("stint_pending_changes", "Changes made at run time that are in force at this instance alone, because the store was away.", nil, nil)
 	controlsNumber = prometheus.NewDesc("stint_controls_version", "Number of the version of what was changed at run time that is in force; 0: nothing was.", nil, nil)
+	controlsSource = prometheus.NewDesc("stint_controls_source", "1 for where what was changed at run time comes from: the store, state_dir until that answers for the first time, or nowhere.", []string{"source"}, nil)
+	clockAhead     = prometheus.NewDesc("stint_clock_ahead_seconds", "How far the clock of this machine is ahead of the store's, by which bans by hand and other changes end.", nil, nil)
 	bansRunning    = prometheus.NewDesc("stint_bans", "Bans by penalty that this instance imposed and that still run.", []string{"rule"}, nil)
 	bansByHand     = prometheus.NewDesc("stint_manual_bans", "Bans by hand in force, the same on every instance.", nil, nil)
 	breakerState   = prometheus.NewDesc("stint_breaker_state", "1 for the state that the breaker of the store is in.", []string{"state"}, nil)
@@ -32,7 +34,7 @@ var (
 
 // Describe is for prometheus.Collector.
 func (liveCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{rulesInfo, rulesHave, rulesNumber, controlsNumber, changesPending, bansRunning, bansByHand, overridesHave, breakerState, instancesLive, denialsTotal, denialsHear, leasedUnits, leasedHeld, inFlight, logDropped} {
+	for _, d := range []*prometheus.Desc{rulesInfo, rulesHave, rulesNumber, controlsNumber, changesPending, controlsSource, clockAhead, bansRunning, bansByHand, overridesHave, breakerState, instancesLive, denialsTotal, denialsHear, leasedUnits, leasedHeld, inFlight, logDropped} {
 		to <- d
 	}
 }
@@ -48,10 +50,18 @@ func (c liveCollector) Collect(to chan<- prometheus.Metric) {
 	gauge(rulesNumber, float64(now.number))
 	gauge(controlsNumber, float64(now.changed))
 	gauge(changesPending, float64(len(now.pending)))
+	for _, source := range [...]string{fromStore, fromStateDir, fromNowhere} {
+		is := 0.0
+		if c.s.controlsFrom() == source {
+			is = 1
+		}
+		gauge(controlsSource, is, source)
+	}
+	gauge(clockAhead, c.s.clock.ahead().Seconds())
 	gauge(bansByHand, float64(len(now.controls.Bans)))
 	gauge(overridesHave, float64(len(now.controls.Overrides)))
 	if f := c.s.fallback; f != nil {
-		for _, state := range []stint.BreakerState{stint.Closed, stint.Open, stint.HalfOpen} {
+		for _, state := range []stint.BreakerState{stint.Closed, stint.Open, stint.HalfOpen, stint.PartlyOpen} {
 			is := 0.0
 			if f.State() == state {
 				is = 1
@@ -81,8 +91,8 @@ func (c liveCollector) Collect(to chan<- prometheus.Metric) {
 	if c.s.dropped != nil {
 		to <- prometheus.MustNewConstMetric(logDropped, prometheus.CounterValue, float64(c.s.dropped()))
 	}
-	gauge(inFlight, float64(c.s.instance.gateway.now.Load()), gatewayDoor)
-	gauge(inFlight, float64(c.s.instance.check.now.Load()), checkDoor)
+	gauge(inFlight, float64(c.s.instance.gateway.Taken()), gatewayDoor)
+	gauge(inFlight, float64(c.s.instance.check.Taken()), checkDoor)
 	running := c.s.bans.count()
 	for _, r := range now.set.Rules {
 		if r.Penalty != nil {

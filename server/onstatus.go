@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/room"
 	"github.com/stintdev/stint/rules"
 )
 
@@ -69,11 +70,15 @@ type exchange struct {
 	headers  http.Header // what the limits say
 	watching []watching
 	counters ruleCounters
-	flights  *flights // that it counts among; nil: none any more
-	upgraded bool     // it is one of cutOff.upgraded
+	room     *room.Room // where it has its place; nil: none any more
+	place    room.Place
+	upgraded bool // it is one of cutOff.upgraded
 	target   rules.Target
-	route    *Route   // where it goes; nil: nowhere yet
-	out      *url.URL // that the upstream is asked for
+	route    *Route       // where it goes; nil: nowhere yet
+	body     *pacedBody   // nil: it has none, or all the time there is
+	http1    bool         // the client, where there is a body
+	response *pacedWriter // nil: it goes to no upstream, or has all the time there is
+	out      *url.URL     // that the upstream is asked for
 	// wrapped means that it goes to a handler of the program, by the pattern of a mux,
 	// if there is one.
 	wrapped bool
@@ -86,13 +91,13 @@ type exchangeKey struct{}
 // instance has room, and refuses the others.
 func (s *Server) withExchange(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		at := &s.instance.gateway
-		headers, ok := s.enter(at, &s.instance.check, w, r)
+		place, headers, ok := s.enter(s.instance.gateway, w, r)
 		if !ok {
 			return
 		}
-		x := &exchange{flights: at}
+		x := &exchange{room: s.instance.gateway, place: place}
 		defer func() {
+			x.stopPace()
 			s.instance.bytes.give(headers)
 			s.cutOff.left(r, x.upgraded)
 			x.leave()
@@ -107,9 +112,9 @@ func (s *Server) withExchange(next http.Handler) http.Handler {
 // leave ends that the exchange counts as under way. Only the goroutine of its
 // request calls it.
 func (x *exchange) leave() {
-	if x != nil && x.flights != nil {
-		x.flights.leave()
-		x.flights = nil
+	if x != nil && x.room != nil {
+		x.room.Leave(x.place)
+		x.room = nil
 	}
 }
 

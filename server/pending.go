@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -16,13 +18,49 @@ import (
 // top of what others have changed meanwhile: of two changes of one entry at two
 // instances, the one that is merged later wins.
 //
-// They are kept in memory alone: an instance that ends before its store is back takes
-// them with it.
+// Where the settings have a StateDir they are kept there, too; else an instance that
+// ends before its store is back takes them with it.
 type pending struct {
-	who, action, reason string
-	at                  time.Time
-	edit                func(*rules.Controls) (ids []string, err error)
-	store               func(context.Context) error // nil: nothing; see change
+	// ID goes with the change into version.Applied, by which a change whose writing went
+	// unanswered is known again, so that it is not made twice.
+	ID                  string
+	Who, Action, Reason string
+	At                  time.Time
+	Edit                edit
+}
+
+// keptPending is a pending in a file.
+type keptPending struct {
+	ID, Who, Action, Reason string
+	At                      time.Time
+	Kind                    string // one of editKinds
+	Edit                    json.RawMessage
+}
+
+// MarshalJSON is p as UnmarshalJSON reads it.
+func (p *pending) MarshalJSON() ([]byte, error) {
+	data := p.Edit.data()
+	text, err := json.Marshal(data)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(keptPending{p.ID, p.Who, p.Action, p.Reason, p.At, kindOf(data), text})
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (p *pending) UnmarshalJSON(text []byte) error {
+	var k keptPending
+	if err := json.Unmarshal(text, &k); err != nil {
+		return err
+	}
+	*p = pending{ID: k.ID, Who: k.Who, Action: k.Action, Reason: k.Reason, At: k.At}
+	read := editKinds[k.Kind]
+	if read == nil {
+		return fmt.Errorf("unknown kind of change %.40q", k.Kind)
+	}
+	var err error
+	p.Edit, err = read(k.Edit)
+	return err
 }
 
 // pendings are changes, the oldest first.
@@ -33,12 +71,12 @@ const maxPending = 1000
 
 // authors are who made the changes, each once.
 func (all pendings) authors() string {
-	return all.each(func(p *pending) string { return p.who })
+	return all.each(func(p *pending) string { return p.Who })
 }
 
 // actions are what the changes did, each once.
 func (all pendings) actions() string {
-	return all.each(func(p *pending) string { return p.action })
+	return all.each(func(p *pending) string { return p.Action })
 }
 
 func (all pendings) each(text func(*pending) string) string {
@@ -61,7 +99,7 @@ type droppedEdit struct {
 func mergeInto(controls *rules.Controls, waiting []*pending) (merged pendings, dropped []droppedEdit) {
 	for _, p := range waiting {
 		before := controls.Clone()
-		if _, err := p.edit(controls); err != nil {
+		if _, err := p.Edit.apply(controls); err != nil {
 			*controls = *before
 			dropped = append(dropped, droppedEdit{p, err})
 			continue
@@ -104,6 +142,29 @@ func (s *Server) changeAlone(p *pending, edit func(*rules.Controls) ([]string, e
 	return nil
 }
 
+// split parts the changes that v, or a version before it, has already from the others.
+func (v *version) split(waiting pendings) (done, rest pendings) {
+	for _, p := range waiting {
+		if slices.Contains(v.Applied, p.ID) {
+			done = append(done, p)
+		} else {
+			rest = append(rest, p)
+		}
+	}
+	return done, rest
+}
+
+// apply notes that v was made by all, on top of before.
+func (v *version) apply(before *version, all pendings) {
+	v.Applied = slices.Clone(before.Applied)
+	for _, p := range all {
+		v.Applied = append(v.Applied, p.ID)
+	}
+	if old := len(v.Applied) - maxPending; old > 0 {
+		v.Applied = v.Applied[old:]
+	}
+}
+
 // merge writes what waits, if anything does. The documents answer.
 func (s *Server) merge(ctx context.Context) error {
 	s.live.mu.Lock()
@@ -131,18 +192,23 @@ func (s *Server) giveUp(seen *version, waiting []*pending, why error) {
 	s.settle(seen, nil, len(waiting), nil, dropped)
 }
 
-// alonePrefix and aloneSuffix say, around the reason, where a change is in force.
-const (
-	alonePrefix = "in force at this instance alone, for the store does not answer: "
-	aloneSuffix = "; it is merged when the store is back, and lost if this instance ends before"
-)
+// aloneError is why a change is in force at this instance alone.
+type aloneError struct {
+	error
+	kept bool // it outlives this process
+}
 
 // aloneText says why a change is in force at this instance alone; empty: it is not.
 func aloneText(alone error) string {
 	if alone == nil {
 		return ""
 	}
-	return alonePrefix + alone.Error() + aloneSuffix
+	text := "in force at this instance alone, for the store does not answer: " + alone.Error() + "; it is merged when the store is back, and "
+	var is *aloneError
+	if errors.As(alone, &is) && is.kept {
+		return text + "kept in state_dir if this instance ends before"
+	}
+	return text + "lost if this instance ends before"
 }
 
 // settle ends the waiting of the first n changes: they were merged into v, which

@@ -79,10 +79,10 @@ func (s *Server) storeError() error {
 	if s.fallback == nil {
 		return s.storeDecides(context.Background())
 	}
-	if p := s.pulse.Load(); p != nil && p.err != nil {
+	if p := s.pulse.Load(); p != nil && p.err != nil && s.fallback.State() != stint.PartlyOpen { // which the pulse's key may be on
 		return p.err
 	}
-	if s.fallback.State() == stint.Closed {
+	if state := s.fallback.State(); state == stint.Closed || state == stint.PartlyOpen {
 		return nil
 	}
 	if why := s.whyOpen.Load(); why != nil {
@@ -95,19 +95,30 @@ func (s *Server) storeError() error {
 // fails at every instance at once.
 func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	text := "ready\n"
+	controls := s.controlsFrom()
+	err := s.storeError()
 	switch {
 	case s.stopping.Load():
 		http.Error(w, "stopping", http.StatusServiceUnavailable)
 		return
-	case s.storeError() == nil:
-	case s.needsStore():
+	case err != nil && s.needsStore():
 		http.Error(w, "the store does not decide", http.StatusServiceUnavailable)
 		return
-	default:
-		text = "ready, without the store\n"
+	case controls == fromNowhere && !s.settings.ReadyWithoutControls:
+		http.Error(w, "what the fleet shares was not read yet", http.StatusServiceUnavailable)
+		return
 	}
-	_, _ = w.Write([]byte(text))
+	text := "ready"
+	if err != nil {
+		text += ", without the store"
+	}
+	switch controls {
+	case fromNowhere:
+		text += ", without what the fleet shares: bans, lists, switches and pushed rules"
+	case fromStateDir:
+		text += ", by what was kept of what the fleet shares"
+	}
+	_, _ = w.Write([]byte(text + "\n"))
 }
 
 // needsStore tells whether requests would be refused for want of the store. Where

@@ -185,14 +185,15 @@ func appendMore(b []byte, name string, n int64) []byte {
 	return strconv.AppendInt(append(b, name...), n, 10)
 }
 
-// appendReply writes the members of the answer to a check.
-func (v *Verdict) appendReply(b []byte) []byte {
+// appendReply writes the members of the answer to a check; those of rules in shadow mode
+// where they are asked for.
+func (v *Verdict) appendReply(b []byte, shadows bool) []byte {
 	reply := v.reply()
 	b = append(reply.appendTo(b), `,"decisions":[`...)
 	first := true
 	for i := range v.Each {
-		if v.Each[i].Outcome == 0 {
-			continue // in shadow mode, and the store failed
+		if isShadow(v.Rules[i]) && (!shadows || v.Each[i].Outcome == 0) { // or it was not asked
+			continue
 		}
 		if !first {
 			b = append(b, ',')
@@ -241,7 +242,7 @@ func (t *trial) status() int {
 
 // appendTo writes what stands in a list for t: the body of the answer to a single
 // check, with what its head says.
-func (t *trial) appendTo(b []byte, r *http.Request) []byte {
+func (t *trial) appendTo(b []byte, r *http.Request, shadows bool) []byte {
 	b = append(b, '{')
 	if t.err != nil {
 		p := page{header: http.Header{}}
@@ -259,7 +260,7 @@ func (t *trial) appendTo(b []byte, r *http.Request) []byte {
 		b = strconv.AppendInt(b, max(1, int64((t.RetryAfter-1)/time.Second)+1), 10)
 		b = append(b, ',')
 	}
-	return append(t.appendReply(b), '}')
+	return append(t.appendReply(b, shadows), '}')
 }
 
 // refuse answers with the problem that t's error is.

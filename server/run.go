@@ -115,8 +115,12 @@ type door struct {
 	secure   bool // it serves TLS
 }
 
+// smallTimeout is how long a request of the check or admin listener may take to come,
+// and an answer of the check API to be taken.
+const smallTimeout = 30 * time.Second
+
 // doors are those that are served. Where bodies are small, so is the time to read
-// them.
+// them; the gateway's clients must keep pace instead.
 func (s *Server) doors(ctx context.Context, l Listeners) []door {
 	var all []door
 	add := func(name string, l net.Listener, h func() http.Handler, readTimeout time.Duration) {
@@ -143,9 +147,12 @@ func (s *Server) doors(ctx context.Context, l Listeners) []door {
 		all = append(all, door{s.atMost(name, l), server, secure})
 	}
 	add(gatewayDoor, l.Gateway, s.Gateway, 0)
-	add(checkDoor, l.Check, s.Check, 30*time.Second)
-	add(adminDoor, l.Admin, s.Admin, 30*time.Second)
-	add(probeDoor, l.Probes, s.Probes, 30*time.Second)
+	add(checkDoor, l.Check, s.Check, smallTimeout)
+	if l.Check != nil {
+		all[len(all)-1].server.WriteTimeout = smallTimeout + s.settings.MaxHold + smallTimeout
+	}
+	add(adminDoor, l.Admin, s.Admin, smallTimeout)
+	add(probeDoor, l.Probes, s.Probes, smallTimeout)
 	return all
 }
 

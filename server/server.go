@@ -37,37 +37,46 @@ type Config struct {
 // Server decides requests by rules. It is made by New and may be used from many
 // goroutines at once.
 type Server struct {
-	settings   Settings
-	set        atomic.Pointer[served]
-	live       live
-	changing   sync.Mutex            // held while the controls are changed or merged
-	syncError  atomic.Pointer[error] // why the last look at the documents failed; nil: it did not
-	documents  Documents
-	shared     bool // documents are others' too
-	bans       bans
-	roll       roll
-	started    time.Time
-	metrics    *metrics
-	limiter    *stint.Limiter
-	decider    *stint.Limiter        // the same, or where it fails something in its stead
-	fallback   *stint.Fallback       // under decider; nil: limiter decides
-	local      *stint.Memory         // what fallback goes by without the store
-	denials    *stint.Denials        // between the two; nil: nothing is remembered
-	leases     *stint.Leases         // before both; nil: nothing is charged ahead
-	pulse      atomic.Pointer[pulse] // of a store that may fail; nil: nobody has asked yet
-	whyOpen    atomic.Pointer[error] // why the breaker opened last; nil: it never did
-	instance   *instance
-	transports transports
-	routes     routes
-	log        *slog.Logger
-	errorLog   *log.Logger
-	complaints stint.Limiter // of s.log, see complain
-	stopping   atomic.Bool
-	closing    sync.Once
-	cutOff     cutOff
-	found      func() []rules.Finding // beside the rules; nil: nothing is
-	dropped    func() int64           // lines of log; nil: nobody knows
-	program    string
+	settings Settings
+	set      atomic.Pointer[served]
+	live     live
+	clock    clock
+	keeper   *keeper                   // nil: nothing is kept for the next start
+	standIn  atomic.Pointer[time.Time] // when what is kept, and in force now, was read; nil: it is not
+	missed   atomic.Bool               // the first look at the documents failed
+	// documentsRead is whether the documents were read from the store.
+	documentsRead atomic.Bool
+	changing      sync.Mutex            // held while the controls are changed or merged
+	syncError     atomic.Pointer[error] // why the last look at the documents failed; nil: it did not
+	documents     Documents
+	shared        bool // documents are others' too
+	bans          bans
+	roll          roll
+	started       time.Time
+	metrics       *metrics
+	limiter       *stint.Limiter
+	decider       *stint.Limiter        // the same, or where it fails something in its stead
+	fallback      *stint.Fallback       // under decider; nil: limiter decides
+	local         *stint.Memory         // what fallback goes by without the store
+	denials       *stint.Denials        // between the two; nil: nothing is remembered
+	leases        *stint.Leases         // before both; nil: nothing is charged ahead
+	pulse         atomic.Pointer[pulse] // of a store that may fail; nil: nobody has asked yet
+	whyOpen       atomic.Pointer[error] // why the breaker opened last; nil: it never did
+	instance      *instance
+	// shadowCalls are those under way about rules in shadow mode.
+	shadowCalls atomic.Int64
+	transports  transports
+	routes      routes
+	log         *slog.Logger
+	errorLog    *log.Logger
+	complaints  complaints // of log
+	stopping    atomic.Bool
+	closing     sync.Once
+	cutOff      cutOff
+	found       func() []rules.Finding // beside the rules; nil: nothing is
+	dropped     func() int64           // lines of log; nil: nobody knows
+	program     string
+
 	holdings   Holdings
 	adminBytes *underWay // apart, so that operators are heard when the rest is used up
 
@@ -76,6 +85,9 @@ type Server struct {
 	// What is ambiguous to the routes of requests that come through the gateway, and of
 	// those that other proxies ask about.
 	routesRead, askedRead rules.Ambiguity
+
+	// reading and writing have a place for the one call of that scope that compiles.
+	reading, writing chan struct{}
 
 	own    rules.Instance // what expressions find here
 	unfit  error          // why the rules given to New cannot be this instance's
@@ -101,6 +113,8 @@ func New(c Config) *Server {
 		found:     c.Findings,
 		dropped:   c.LogDropped,
 		program:   c.Program,
+		reading:   make(chan struct{}, 1),
+		writing:   make(chan struct{}, 1),
 
 		headerTimeout: 10 * time.Second,
 	}
@@ -124,10 +138,10 @@ func New(c Config) *Server {
 		s.live.followed = append(s.live.followed, &s.live.rules)
 	}
 	s.secrets = newSecretFiles(&c.Settings)
-	s.own.Secrets = s.secrets.to
+	s.own.Secrets, s.own.Now, s.own.Allow = s.secrets.to, s.clock.now, s.settings.AllowAmbiguous
 	if j := c.Settings.JWT; j != nil {
 		s.claims = newTokenReader(j, s)
-		s.own.Claims = s.claims.claimsOf
+		s.own.Claims, s.own.TokenHeader = s.claims.claimsOf, s.claims.Header
 	}
 	first := c.Rules
 	if set, err := first.On(&s.own); err == nil {
@@ -169,5 +183,10 @@ func (s *Server) Close() {
 	if s.fallback != nil {
 		s.fallback.Close()
 	}
-	s.closing.Do(s.auditLost)
+	s.closing.Do(func() {
+		s.auditLost()
+		if s.keeper != nil {
+			s.keeper.dir.close()
+		}
+	})
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/stintdev/stint/rules"
 )
 
-// targetError says why the target of a request is refused. It wraps
+// targetError says why the target or the method of a request is refused. It wraps
 // stint.ErrRequest.
 type targetError struct {
 	detail string // a sentence for the client, without anything that it sent
@@ -24,11 +24,12 @@ func (e *targetError) Detail() string { return e.detail }
 
 // ambiguous is the error of a request that is refused because of a.
 func ambiguous(a rules.Ambiguity) error {
-	return &targetError{"The request's path has " + a.Words() + ", which servers read in different ways; it is not accepted here."}
+	return &targetError{"The request has " + a.Words() + ", which servers read in different ways; it is not accepted here."}
 }
 
 // readTarget reads what a request asks for; its exchange keeps it, if it has one. What is
-// ambiguous to the routes is refused, where it takes one.
+// ambiguous to the routes is refused, where it takes one. What is ambiguous in the method
+// is in Target.Ambiguous, too.
 func (s *Server) readTarget(r *http.Request, x *exchange) (rules.Target, error) {
 	uri := r.RequestURI
 	if uri == "" && r.URL != nil { // it was made by the program itself
@@ -36,8 +37,13 @@ func (s *Server) readTarget(r *http.Request, x *exchange) (rules.Target, error) 
 	}
 	t, err := rules.ReadTarget(uri)
 	if err != nil {
-		return t, &targetError{"The request's target is not a path, or not a proper one."}
+		return t, &targetError{"The request's target is not a path, or has a #, a control character or a malformed escape."}
 	}
+	method, err := rules.ReadMethod(r.Method)
+	if err != nil || strings.EqualFold(r.Method, http.MethodConnect) { // which asks for a tunnel
+		return t, &targetError{"The request's method is CONNECT, or has characters that no method has."}
+	}
+	t.Ambiguous |= method
 	misled := s.askedRead
 	if x != nil {
 		x.target, misled = t, s.routesRead

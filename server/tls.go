@@ -160,3 +160,23 @@ func (s *Server) warnOfExpiry(listener, which string, x *x509.Certificate) {
 	}
 	s.log.Warn(text, "listener", listener, "which", which, "subject", x.Subject.String(), "expires", x.NotAfter)
 }
+
+// certified is a Store that tells when the certificates that its connections depend on
+// expire, by what they are: "client", "ca" and "server". It warns by itself.
+type certified interface {
+	Certificates() map[string]time.Time
+}
+
+// tellOfStore sets the metric of when the certificates of the store expire.
+func (s *Server) tellOfStore() {
+	if s.fallback == nil {
+		return
+	}
+	store, ok := s.fallback.Store.(certified)
+	if !ok {
+		return
+	}
+	for which, at := range store.Certificates() {
+		s.metrics.certificateExpiry.WithLabelValues("store " + which).Set(float64(at.Unix()))
+	}
+}

@@ -34,9 +34,9 @@ const (
 	smallBody = 4 << 10
 )
 
-// decoded is how many bytes there will be of a body of JSON once it is decoded, at most:
+// decodedBytes is how many bytes there will be of a body of JSON once it is decoded, at most:
 // far more than it has, if it is [{"":0},{"":0}]. TestBytesOfBodies compares.
-func decoded(body string) int64 {
+func decodedBytes(body string) int64 {
 	const object, list, value = 450, 48, 32
 	return int64(len(body) + object*strings.Count(body, "{") + list*strings.Count(body, "[") + value*strings.Count(body, ","))
 }
@@ -101,15 +101,15 @@ func (s *share) giveBack() {
 	s.held = 0
 }
 
-// reading is a body that takes room as its bytes come, and ends with errNoBytes where
+// countedBody is a body that takes room as its bytes come, and ends with errNoBytes where
 // there is none.
-type reading struct {
+type countedBody struct {
 	io.Reader
 	share *share
 }
 
 // Read implements io.Reader.
-func (b reading) Read(p []byte) (int, error) {
+func (b countedBody) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
 	if wrong := b.share.take(int64(n) * readFactor); wrong != nil {
 		return 0, wrong

@@ -27,7 +27,7 @@ func TestBytesOfBodies(t *testing.T) {
 		if _, err := b.read(body); err != nil {
 			t.Fatal(name, err)
 		}
-		took, most := heapInUse()-before, decoded(body)
+		took, most := heapInUse()-before, decodedBytes(body)
 		if t.Logf("%s: %d bytes take %d, at most %d", name, len(body), took, most); took > most {
 			t.Errorf("%s: %d bytes of JSON take %d, want at most %d", name, len(body), took, most)
 		}

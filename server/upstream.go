@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/httpfield"
 )
 
 // transport reaches the upstreams of some routes: those that differ in address only.
@@ -228,8 +230,15 @@ func (s *Server) proxy(route *Route) http.Handler {
 		},
 		ModifyResponse: func(r *http.Response) error {
 			x := exchangeOf(r.Request)
+			switching := r.StatusCode == http.StatusSwitchingProtocols
+			if switching {
+				if err := wrongSwitch(r); err != nil {
+					return err
+				}
+			}
 			s.responded(r.Request.Context(), x, r.StatusCode)
-			if r.StatusCode == http.StatusSwitchingProtocols {
+			x.answersEarly(r)
+			if switching {
 				x.leave() // it may last for days
 				x.upgraded = true
 				s.cutOff.upgraded.Add(1)
@@ -249,15 +258,18 @@ func (s *Server) proxy(route *Route) http.Handler {
 			httplimit.Problem(w, r, http.StatusBadRequest, err.Error())
 			return
 		}
+		t.keepUpgrade(r)
 		x.takeHeaders(w.Header())
-		proxy.ServeHTTP(w, r)
+		proxy.ServeHTTP(s.keepPace(route, x, w, r), r)
 	})
 }
 
 // setForwarded tells the upstream where the request comes from. What a client that
-// is not trusted claims about itself ends here.
+// is not trusted claims about itself ends here, also under a name that upstreams take
+// for one of these, such as X_Forwarded_For.
 func (s *Server) setForwarded(p *httputil.ProxyRequest) {
 	clients := s.clients()
+	httpfield.DropTwins(p.Out.Header, "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", http.CanonicalHeaderKey(s.settings.ClientHeader))
 	if !clients.Believes(p.In) {
 		if s.settings.ClientHeader != "" {
 			p.Out.Header.Del(s.settings.ClientHeader)
@@ -275,22 +287,33 @@ func (s *Server) setForwarded(p *httputil.ProxyRequest) {
 }
 
 func (s *Server) upstreamFailed(w http.ResponseWriter, r *http.Request, err error) {
+	x := exchangeOf(r)
+	if x.body != nil && x.body.isExpired() { // which net/http takes for a client that has left
+		if x.http1 {
+			w.Header()["Connection"] = []string{"close"}
+		}
+		x.setHeaders(w.Header())
+		httplimit.Problem(w, r, http.StatusRequestTimeout, "The request's body did not come in time.")
+		return
+	}
 	if r.Context().Err() != nil {
 		if s.cutOff.begun.Load() {
 			httplimit.Problem(w, r, http.StatusGatewayTimeout, "This server stops, and the upstream has not answered.")
 		}
 		return // or the client has left
 	}
-	x := exchangeOf(r)
 	x.setHeaders(w.Header())
-	log := s.log.With("route", x.route.String(), "host", shown(r.Host), "path", shown(x.target.RawPath), "error", err)
+	complain := func(what string) {
+		route := x.route.String()
+		s.complainAt(slog.LevelWarn, what+" "+route, what, "route", route, "host", shown(r.Host), "path", shown(x.target.RawPath), "error", err)
+	}
 	var timeout net.Error
 	switch {
 	case errors.As(err, &timeout) && timeout.Timeout():
-		log.Warn("upstream did not answer in time")
+		complain("upstream did not answer in time")
 		httplimit.Problem(w, r, http.StatusGatewayTimeout, "The upstream did not answer in time.")
 	default:
-		log.Warn("upstream failed")
+		complain("upstream failed")
 		httplimit.Problem(w, r, http.StatusBadGateway, "The upstream cannot be reached.")
 	}
 }

@@ -118,7 +118,10 @@ func TestUpstreamProxy(t *testing.T) {
 // has nothing in it that a terminal would obey.
 func TestUpstreamFailedIsTold(t *testing.T) {
 	var log logged
-	g := start(t, newServer(t, generous, routes(server.Route{Host: "example.com", Path: "/gone", Upstream: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}}), logTo(&log)))
+	gone := func() *running {
+		return start(t, newServer(t, generous, routes(server.Route{Host: "example.com", Path: "/gone", Upstream: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}}), logTo(&log)))
+	}
+	g := gone()
 	if got := send(t, g.gateway, "GET", "/gone/a%20b?token=geheim"); got.StatusCode != 502 {
 		t.Fatal(got.Status)
 	}
@@ -131,7 +134,7 @@ func TestUpstreamFailedIsTold(t *testing.T) {
 	if strings.Contains(text, "geheim") {
 		t.Errorf("the query is in %s", text)
 	}
-	send(t, g.gateway, "GET", "/gone/"+strings.Repeat("\u202e\u009b", 5000))
+	send(t, gone().gateway, "GET", "/gone/"+strings.Repeat("\u202e\u009b", 5000))
 	if text = log.taken(); len(text) > 1500 || strings.ContainsAny(text, "\u202e\u009b") || strings.Count(text, "\n") != 1 {
 		t.Errorf("%d bytes: %s", len(text), text)
 	}
@@ -142,8 +145,8 @@ func TestTargetsThatCannotPass(t *testing.T) {
 	g := start(t, newServer(t, generous, everythingTo(upstream(t, who("up")))))
 	for target, want := range map[string]string{
 		"//a|b":           "400 Bad Request: The request's path begins with two slashes and has characters that must be escaped.",
-		"*":               "400 Bad Request: The request's target is not a path, or not a proper one.",
-		"mailto:x":        "400 Bad Request: The request's target is not a path, or not a proper one.",
+		"*":               "400 Bad Request: The request's target is not a path, or has a #, a control character or a malformed escape.",
+		"mailto:x":        "400 Bad Request: The request's target is not a path, or has a #, a control character or a malformed escape.",
 		"//a%7Cb":         "up example.com //a%7Cb",
 		"/a|b":            "up example.com /a|b",
 		"/x?a=1;b=2&%zz":  "up example.com /x?a=1;b=2&%zz",
@@ -151,6 +154,13 @@ func TestTargetsThatCannotPass(t *testing.T) {
 		"/x?":             "up example.com /x?",
 		"http://h":        "up h /",
 		"http://h?a":      "up h /?a",
+		// Whatever the rules look at.
+		"/login#x":    "400 Bad Request: The request's target is not a path, or has a #",
+		"/x?a#b":      "400 Bad Request: The request's target is not a path, or has a #",
+		"/login%00":   "400 Bad Request: The request's target is not a path, or has a #, a control character",
+		"/a%1fb":      "400 Bad Request: The request's target is not a path, or has a #, a control character",
+		"/%7F":        "400 Bad Request: The request's target is not a path, or has a #, a control character",
+		"/x?a=%00%0a": "up example.com /x?a=%00%0a",
 	} {
 		got := send(t, g.gateway, "GET", target)
 		if text := got.problem(t) + got.body; !strings.HasPrefix(text, want) {

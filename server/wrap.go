@@ -69,6 +69,9 @@ func Load(path string, c Config) (*Server, error) {
 // "POST /login" or "GET /users/{id}": of next, if that is a mux, else of the mux that has
 // found this handler. So one may wrap a whole mux, or handlers one by one.
 //
+// A handler of h2c must be around this one, and not within: requests in a connection that
+// it has taken over would not come by here.
+//
 // What is changed at run time, and files that change, are taken over while Server.Follow
 // runs; of the rules file itself, which rules.Watcher watches, by Server.SetRules. Close
 // ends what runs in the background.
@@ -78,6 +81,7 @@ func (s *Server) Wrap(next http.Handler) http.Handler {
 		Dialect:  s.settings.Dialect,
 		MaxHeld:  int(s.settings.MaxHeld),
 		MaxHold:  s.settings.MaxHold,
+		Client:   s.clientOf,
 		Degraded: s.settings.DegradedHeader,
 	}.Wrap(next)))
 }

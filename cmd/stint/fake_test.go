@@ -184,14 +184,14 @@ func (f *fake) allowed(r *http.Request) (int, any) {
 func (f *fake) status(*http.Request, doc) (int, any) {
 	started := doc{"program": "stint v1.2.3", "started": at(0),
 		"rules":    doc{"source": "file", "version": "a1b2c3d4e5f6", "number": 0, "count": 1, "enabled": true, "taken": at(0)},
-		"controls": doc{"number": 0, "problems": []any{}, "pending": []any{}},
+		"controls": doc{"number": 0, "source": "store", "problems": []any{}, "pending": []any{}},
 		"store":    doc{"kind": "memory", "ok": true, "shared": false, "decides": "store"},
 		"memory":   doc{"bytes": 1 << 30, "from": "cgroup", "sum": 886 << 20, "parts": []any{doc{"name": "keys", "most": 1000, "bytes": 250_000}}},
 		"findings": []any{}}
 	if f.state != "empty" {
 		started["rules"] = doc{"source": "fleet", "version": "a1b2c3d4e5f6", "number": 2, "count": 12, "enabled": false, "taken": at(0),
 			"refused": doc{"at": at(5), "error": "2:25: unknown variable \x1b[2J\n3:1: and another"}}
-		started["controls"] = doc{"number": 9, "problems": []any{doc{"id": "o2", "text": "the rule has no tier gold"}},
+		started["controls"] = doc{"number": 9, "source": "state_dir", "read": "2026-03-01T11:00:00Z", "state_error": "no space left \x1b[2J", "problems": []any{doc{"id": "o2", "text": "the rule has no tier gold"}},
 			"pending": []any{doc{"at": at(6), "who": "ann", "action": "switch", "reason": "it burns \x1b[2J"}}}
 		started["store"] = doc{"kind": "redis", "ok": false, "shared": true, "error": "connection refused", "breaker": "open", "instances": 3, "decides": "on_store_error", "namespace": "shop"}
 		started["findings"] = []any{doc{"code": "ST002", "where": "stint.yaml:3:5", "text": "the rule never applies"}, doc{"code": "ST009", "text": "no limit is shared"}}

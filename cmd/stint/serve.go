@@ -218,6 +218,9 @@ func serve(ctx context.Context, args []string, out io.Writer, errs *server.LogWr
 		return err
 	}
 	logFindings(log, slices.Concat(settings.Findings(), set.Findings), nil)
+	watching, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	watchEviction(watching, store, log)
 	listeners, err := listen(&settings, c.demo || len(settings.Routes) > 0, log)
 	if err != nil {
 		return err
@@ -236,8 +239,6 @@ func serve(ctx context.Context, args []string, out io.Writer, errs *server.LogWr
 	})
 	log.Info("rules", "version", set.Version, "count", len(set.Rules))
 	if c.config != "" {
-		watching, stop := context.WithCancel(ctx)
-		defer stop()
 		go watch(watching, c.config, c.files, onHangup(watching), s, log)
 		go reloadFiles(watching, onHangup(watching), s)
 	}
@@ -288,11 +289,11 @@ func serveStore(settings *server.Settings, log *slog.Logger) (stint.Store, func(
 			return
 		}
 		log.Info("store", "product", server.Product, "version", server.Version, "cluster", server.Cluster)
-		logFindings(log, evictionFindings(server), nil)
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("store: %w", err)
 	}
+	s.SetLog(log)
 	namespace := s.Namespace()
 	log.Info("what is kept in the store is shared with every instance in its namespace", "namespace", namespace)
 	settings.Namespace = namespace
@@ -315,20 +316,18 @@ func openDocuments(store stint.Store, settings *server.Settings) (server.Documen
 	return nil, nil
 }
 
-// storeFindings tells of servers that will not keep limits.
+// storeFindings tells of servers that will not keep limits, or not for long.
 func storeFindings(store stint.Store) []rules.Finding {
-	if s, ok := store.(*redislimit.Store); ok {
-		return evictionFindings(s.Server())
-	}
-	return nil
-}
-
-func evictionFindings(s redislimit.Server) []rules.Finding {
-	if !strings.HasPrefix(s.Eviction, "allkeys-") {
+	s, ok := store.(*redislimit.Store)
+	if !ok {
 		return nil
 	}
-	return []rules.Finding{{Code: rules.CodeEviction, Text: "the Redis server has maxmemory-policy=" + s.Eviction +
-		": when it runs out of memory it drops counts, which resets limits and lifts bans; use noeviction or a volatile- policy"}}
+	all := evictionFindings(s.Server())
+	if err := s.Refused(); err != nil {
+		all = append(all, rules.Finding{Code: rules.CodeStoreSecrets, Text: "the passwords or certificates that the files of the store's address hold now are not used, but those of before, which end when the server says so: " +
+			strings.TrimPrefix(err.Error(), "redislimit: ")})
+	}
+	return all
 }
 
 // heapFloor is memory that nobody ever touches, so that the machine never gives it.

@@ -306,7 +306,7 @@ rules: [{name: client, key: client.ip, limits: [3 per 1h sliding_log]}]
 func TestServeEviction(t *testing.T) {
 	redis := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
 	s := serving(t, "--limit", "3 per 1h", "--store", redis.URL())
-	if !strings.Contains(s.log.String(), "level=WARN") || !strings.Contains(s.log.String(), "maxmemory-policy=allkeys-lru") {
+	if !strings.Contains(s.log.String(), "level=WARN") || !strings.Contains(s.log.String(), "maxmemory-policy allkeys-lru") {
 		t.Errorf("log:\n%s", s.log)
 	}
 }

@@ -35,8 +35,11 @@ type statusAnswer struct {
 		Ordered *order `json:"ordered"`
 	} `json:"rules"`
 	Controls struct {
-		Number   int64 `json:"number"`
-		Problems []struct {
+		Number     int64     `json:"number"`
+		Source     string    `json:"source"`
+		Read       time.Time `json:"read"`
+		StateError string    `json:"state_error"`
+		Problems   []struct {
 			ID   string `json:"id"`
 			Text string `json:"text"`
 		} `json:"problems"`
@@ -54,9 +57,12 @@ type statusAnswer struct {
 		Error  string `json:"error"`
 
 		Breaker   string `json:"breaker"`
+		Hears     *bool  `json:"hears"`
 		Instances int64  `json:"instances"`
 		Decides   string `json:"decides"`
 		Namespace string `json:"namespace"`
+		// ClockAhead is in microseconds.
+		ClockAhead int64 `json:"clock_ahead_us"`
 	} `json:"store"`
 	Memory struct {
 		Bytes int64  `json:"bytes"`
@@ -110,7 +116,10 @@ func tellStatus(w io.Writer, s statusAnswer) {
 	if r := s.Rules.Refused; r != nil {
 		lines.add("refused", instant(r.At)+": "+r.Error)
 	}
-	lines.add("controls", fmt.Sprintf("version %d", s.Controls.Number))
+	lines.add("controls", s.controls())
+	if s.Controls.StateError != "" {
+		lines.add("", "what the next start needs cannot be kept in state_dir: "+s.Controls.StateError)
+	}
 	for _, p := range s.Controls.Problems {
 		lines.add("", shown(p.ID)+" is without effect: "+p.Text)
 	}
@@ -119,12 +128,18 @@ func tellStatus(w io.Writer, s statusAnswer) {
 	}
 	lines.add("store", s.store())
 	lines.add("namespace", shown(s.Store.Namespace))
+	if apart := time.Duration(s.Store.ClockAhead) * time.Microsecond; apart.Abs() >= clocksApart {
+		lines.add("clock", fmt.Sprintf("%s AHEAD of the store's, by which bans and other changes end", apart.Round(time.Second)))
+	}
 	lines.add("decides", s.decides())
 	if s.Store.Breaker != "" {
 		lines.add("breaker", plain(s.Store.Breaker)+", "+several(s.Store.Instances, "instance"))
 	}
 	if m := s.Memory; m.Bytes > 0 { // of an instance that tells
 		lines.add("memory", fmt.Sprintf("at most %s, for there are %s (%s)", server.ByteSize(m.Sum), server.ByteSize(m.Bytes), plain(m.From)))
+	}
+	if s.Store.Hears != nil && !*s.Store.Hears {
+		lines.add("hears", "nothing of what other instances undo, so no refusal is remembered")
 	}
 	for _, f := range s.Findings {
 		lines.add("finding", plain(f.Code)+" "+located(f.Where, f.Text))
@@ -152,6 +167,22 @@ func (s *statusAnswer) decides() string {
 		return fmt.Sprintf("each rule's on_store_error; local is one of %d shares of each limit", s.Store.Instances)
 	}
 	return "each rule's on_store_error; local is each limit whole, as no other instance is known of"
+}
+
+// clocksApart is how far the clocks of an instance and its store are apart where that is
+// told.
+const clocksApart = 5 * time.Second
+
+// controls says which changes made at run time are in force.
+func (s *statusAnswer) controls() string {
+	text := fmt.Sprintf("version %d", s.Controls.Number)
+	switch s.Controls.Source {
+	case "state_dir":
+		text += ", KEPT in state_dir, read from the store " + instant(s.Controls.Read) + ": the store was not read since the start"
+	case "nowhere":
+		text = "NOT READ since the start: bans, lists, switches and pushed rules of the fleet are not in force here"
+	}
+	return text
 }
 
 func (s *statusAnswer) store() string {

@@ -29,7 +29,7 @@ func slowUpstream(t *testing.T) (url string, came chan string) {
 				return
 			}
 			defer c.Close()
-			fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\n")
+			fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 			came <- r.URL.Path
 			<-done
 			return
@@ -62,7 +62,7 @@ func stopping(t *testing.T, timeout string, paths ...string) (*exec.Cmd, *served
 		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
 		upgrade := ""
 		if path == "/chat" {
-			upgrade = "Connection: Upgrade\r\nUpgrade: chat\r\n"
+			upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\n"
 		}
 		fmt.Fprintf(conn, "GET %s?token=geheim HTTP/1.1\r\nHost: example.com\r\n%s\r\n", path, upgrade)
 		conns = append(conns, conn)

@@ -33,7 +33,7 @@ and why nothing passes beyond the limit is in [decision 20](decisions/0020-lease
 			count(int64(w.demand*perInstance/60*float64(w.instances))), three(w.hot), three(p.without.hot),
 			share(allowed), share(float64(w.admitted)/float64(p.without.admitted)), share(w.stranded))
 	}
-	b.WriteString(`
+	fmt.Fprintf(&b, `
 *Passed, of the limit*: of what comes back in the 5 seconds. *Stranded*: the most units that were charged and not served at any instant, of the limit's
 capacity. The run fails if in any span of time more passes than the limit allows in it, if more than the share is stranded at any instant, or if
 anything still is two seconds after the last request.
@@ -43,7 +43,11 @@ times a second leases nothing, which is what keeps calls up at 0.5 ×, where man
 instance asks about ten times a second for what has come back. At the limit itself, where units are few and nobody is refused for long, calls are the most.
 
 Units that instances hold are not free for others: that is what passes less than without leases, in 5 seconds from an exhausted bucket. It is passed later, or given back.
-`)
+
+An instance that is killed gives nothing back. It held at most one part in 2M of the share, of M instances: of a token bucket that comes back as anything that
+was used does, and of a fixed window it is lost until the window ends ([decision 34](decisions/0034-leases-of-windows.md)). With `+"`lease: %d%%`"+` and two instances that is %s of the
+window, each time. `+"`TestAttackKilledLease`"+` kills one of two real instances and counts what the window admits.
+`, percent, share(percent/400.0))
 	return b.String()
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -169,6 +170,24 @@ func (c *Cluster) Promote(t testing.TB, replica *Server) {
 func (c *Cluster) AwaitMaster(t testing.TB, replica *Server) {
 	t.Helper()
 	eventually(t, "the replica is a master", func() bool { return replica.IsMaster() && replica.clusterIsUp() })
+}
+
+// Remove takes a server out of the Cluster, after its replica was promoted if it is one of
+// the Masters: all others forget it, and it goes on alone, with the connections that it
+// has.
+func (c *Cluster) Remove(t testing.TB, out *Server) {
+	t.Helper()
+	place := slices.Index(c.All(), out)
+	if place < len(c.Masters) {
+		c.Promote(t, c.Replicas[place])
+		eventually(t, "the one to be removed is a replica", func() bool { return !out.IsMaster() })
+	}
+	for _, s := range c.All() {
+		if s != out {
+			s.Do(t, "CLUSTER", "FORGET", id(place))
+		}
+	}
+	out.Do(t, "CLUSTER", "RESET", "HARD")
 }
 
 // Slot is where a key lies.

@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"bytes"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -18,6 +19,7 @@ type Toxic struct {
 	Cut       int           // after so many bytes of replies, a connection is closed: in the midst of one
 	SlowClose time.Duration // a side learns so much later that the other has closed
 	Stall     bool          // nothing passes, and nothing is closed
+	Deafen    bool          // nothing comes any more to who has subscribed, and nothing is closed
 	Refuse    bool          // new connections are closed at once
 	// Lie makes something else of a piece of a reply.
 	Lie func(piece []byte) []byte
@@ -28,12 +30,12 @@ type Toxic struct {
 type Proxy struct {
 	Addr string
 
-	target   string
 	listener net.Listener
 	open     sync.WaitGroup
 	asked    atomic.Int64
 
 	mu      sync.Mutex
+	target  string
 	toxic   Toxic
 	changed chan struct{} // closed when toxic changes
 	links   map[*link]bool
@@ -41,7 +43,10 @@ type Proxy struct {
 }
 
 // link is a connection through the Proxy.
-type link struct{ client, server *net.TCPConn }
+type link struct {
+	client, server *net.TCPConn
+	subscribed     atomic.Bool
+}
 
 // StartProxy starts a Proxy before an address; the end of the test ends it.
 func StartProxy(t testing.TB, target string) *Proxy {
@@ -66,6 +71,14 @@ func (p *Proxy) Set(x Toxic) {
 	p.toxic = x
 	close(p.changed)
 	p.changed = make(chan struct{})
+}
+
+// Point has the Proxy lead new connections elsewhere, as a name or an address does that
+// stands for another server from now on. Those that exist stay where they are.
+func (p *Proxy) Point(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
 }
 
 // Asked is how many bytes clients have sent, and connections they have made, each of
@@ -100,13 +113,16 @@ func (p *Proxy) accept() {
 		}
 		client := c.(*net.TCPConn)
 		p.asked.Add(1)
-		s, err := net.Dial("tcp", p.target)
+		p.mu.Lock()
+		target := p.target
+		p.mu.Unlock()
+		s, err := net.Dial("tcp", target)
 		if err != nil {
 			_ = client.SetLinger(0)
 			_ = client.Close()
 			continue
 		}
-		l := &link{client, s.(*net.TCPConn)}
+		l := &link{client: client, server: s.(*net.TCPConn)}
 		p.mu.Lock()
 		if p.done || p.toxic.Refuse {
 			_, _ = l.client.Close(), l.server.Close()
@@ -148,6 +164,9 @@ func (p *Proxy) pass(l *link, from, to *net.TCPConn, replies bool) {
 		if n > 0 {
 			if !replies {
 				p.asked.Add(int64(n))
+				if bytes.Contains(b[:n], []byte("SUBSCRIBE\r\n")) {
+					l.subscribed.Store(true)
+				}
 			}
 			x, _ := p.now()
 			late := time.Duration(0)
@@ -182,7 +201,7 @@ func (p *Proxy) write(l *link, to *net.TCPConn, line <-chan piece, replies bool)
 			continue // drain, so that the reader ends
 		}
 		time.Sleep(time.Until(a.due))
-		x := p.passable()
+		x := p.passable(l)
 		if replies && x.Lie != nil {
 			a.bytes = x.Lie(a.bytes)
 		}
@@ -209,10 +228,10 @@ func (p *Proxy) write(l *link, to *net.TCPConn, line <-chan piece, replies bool)
 }
 
 // passable waits while everything stalls.
-func (p *Proxy) passable() Toxic {
+func (p *Proxy) passable(l *link) Toxic {
 	for {
 		x, changed := p.now()
-		if !x.Stall {
+		if !x.Stall && !(x.Deafen && l.subscribed.Load()) {
 			return x
 		}
 		<-changed

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stintdev/stint/internal/redistest"
+)
+
+// Whoever brings enough keys has others dropped by a Redis that is full, be its policy
+// volatile- or allkeys-: an exhausted and a banned client are served again, which shows
+// why each such policy is a finding. With noeviction both stay refused, new clients are
+// decided by this instance's share, and the reason is told.
+func TestAttackEviction(t *testing.T) {
+	for policy, keeps := range map[string]bool{"noeviction": true, "volatile-lru": false, "volatile-ttl": false, "allkeys-lru": false} {
+		t.Run(policy, func(t *testing.T) {
+			redis := redistest.Start(t, "--maxmemory-policy", policy)
+			config := configured(t, `
+server: {remembered_denials: 0, decision_timeout: 5s, store: "`+redis.URL()+`"}
+rules:
+  - {name: exhausted, match: operation == "spend", key: client.ip, limits: [1 per 1h]}
+  - name: banned
+    match: operation == "offend"
+    key: client.ip
+    limits: [1 per 1h]
+    penalty: {ban_after: 1, ban_for: 1h}
+  - {name: flood, match: operation == "flood", key: attrs.key, limits: [1 per 24h]}
+`)
+			s := serving(t, "--config", config)
+			if found := strings.Contains(s.log.String(), "code=ST005"); found == keeps {
+				t.Errorf("ST005 is found: %t", found)
+			}
+			exhausted, banned := `{"client":"192.0.2.1","operation":"spend"}`, `{"client":"192.0.2.2","operation":"offend"}`
+			for _, body := range []string{exhausted, banned} {
+				if first, second := checked(t, s, body), checked(t, s, body); first != 200 || second != 429 {
+					t.Fatalf("%s: %d, %d", body, first, second)
+				}
+			}
+			used, err := strconv.Atoi(redis.Info("memory", "used_memory"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			redis.Do(t, "CONFIG", "SET", "maxmemory", strconv.Itoa(used+300_000))
+			for from := 0; from < 8000; from += 500 {
+				floodKeys(t, s, from, 500)
+			}
+			other := serving(t, "--config", config) // which has learnt nothing
+			e, b := checked(t, other, exhausted), checked(t, other, banned)
+			if keeps && (e != 429 || b != 429) {
+				t.Errorf("exhausted: %d, banned: %d", e, b)
+			}
+			if !keeps && e == 429 && b == 429 {
+				t.Errorf("nothing was dropped: is %s safe after all?", policy)
+			}
+			if code := checked(t, other, `{"operation":"flood","attrs":{"key":"new"}}`); code != 200 {
+				t.Errorf("a new key: %d", code)
+			}
+			if keeps && !soon(func() bool { return strings.Contains(s.log.String(), "the server is out of memory (maxmemory)") }) {
+				t.Errorf("log: %s", s.log)
+			}
+		})
+	}
+}
+
+// floodKeys checks so many keys that nobody has seen before.
+func floodKeys(t *testing.T, s *served, from, n int) {
+	t.Helper()
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `,{"operation":"flood","attrs":{"key":"invented %d"}}`, from+i)
+	}
+	resp, err := http.Post(s.check+"/v1/check", "application/json", strings.NewReader("["+b.String()[1:]+"]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != 200 {
+		t.Fatal(resp.Status)
+	}
+}
+
+// A policy that is changed while stint runs is found, and its mending.
+func TestEvictionChanges(t *testing.T) {
+	redis := redistest.Start(t)
+	s := serving(t, "--limit", "3 per 1h", "--store", redis.URL())
+	finding := func() bool {
+		resp, err := http.Get(s.check + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		page, _ := io.ReadAll(resp.Body)
+		return strings.Contains(string(page), `stint_findings{code="ST005"} 1`+"\n")
+	}
+	if finding() {
+		t.Fatal("found at the start")
+	}
+	for _, c := range []struct{ policy, says string }{
+		{"volatile-ttl", "maxmemory-policy volatile-ttl"},
+		{"noeviction", "drops counts no more"},
+	} {
+		redis.Do(t, "CONFIG", "SET", "maxmemory-policy", c.policy)
+		until(t, c.policy, 3*evictionInterval, func() bool {
+			return finding() == (c.policy != "noeviction") && strings.Contains(s.log.String(), c.says)
+		})
+	}
+}

@@ -1,0 +1,355 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint/internal/redistest"
+)
+
+// checkedBy asks for a check and returns its status, and who decided.
+func checkedBy(t *testing.T, s *served, body string) (status int, by string) {
+	t.Helper()
+	resp, err := http.Post(s.check+"/v1/check", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch {
+	case strings.Contains(string(text), `"by":"local"`):
+		return resp.StatusCode, "local"
+	case strings.Contains(string(text), `"by":"policy"`):
+		return resp.StatusCode, "policy"
+	}
+	return resp.StatusCode, "store"
+}
+
+// quiet reads away what s says, so that it never waits for someone to read it.
+func quiet(s *served) {
+	go func() {
+		for range s.log.lines {
+		}
+	}()
+}
+
+// A name that leads to another primary is followed, though the one that was demoted keeps
+// its connections and answers on them: by what is decided, and by what is heard.
+func TestAttackDemotedPrimary(t *testing.T) {
+	first, second := redistest.Start(t), redistest.Start(t)
+	name := redistest.StartProxy(t, first.Addr)
+	s := serving(t, "--limit", "1000 per 1h", "--store", name.URL())
+	quiet(s)
+	const ann = `{"client":"192.0.2.1"}`
+	until(t, "the store decides", 5*time.Second, func() bool { _, by := checkedBy(t, s, ann); return by == "store" })
+
+	demote(t, first, second)
+	name.Point(second.Addr)
+	began := time.Now()
+	until(t, "a check is decided without the store", 10*time.Second, func() bool { _, by := checkedBy(t, s, ann); return by == "local" })
+	until(t, "the new primary decides", 20*time.Second, func() bool { _, by := checkedBy(t, s, ann); return by == "store" })
+	t.Logf("the new primary decides after %s", time.Since(began))
+	if keys, err := second.Do(t, "KEYS", "stint:{[0-9]*").AsStrSlice(); err != nil || len(keys) == 0 {
+		t.Errorf("the new primary has counted nothing: %v, %v", keys, err)
+	}
+	until(t, "it listens there", 10*time.Second, func() bool { return listeners(t, second) > 0 })
+	if text := s.log.String(); !strings.Contains(text, "READONLY") || !strings.Contains(text, "made anew") {
+		t.Errorf("the log does not tell:\n%s", text)
+	}
+}
+
+// demote makes a primary the replica of another one.
+func demote(t *testing.T, was, now *redistest.Server) {
+	t.Helper()
+	host, port, err := net.SplitHostPort(now.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	was.Do(t, "REPLICAOF", host, port)
+}
+
+// listeners is how many hear on a server what is undone.
+func listeners(t *testing.T, s *redistest.Server) int64 {
+	t.Helper()
+	reply, err := s.Do(t, "PUBSUB", "NUMSUB", "stint:{undone}").ToArray()
+	if err != nil || len(reply) != 2 {
+		t.Fatal(fmt.Sprint(reply, err))
+	}
+	n, err := reply[1].AsInt64()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// A password and certificates that are changed in their files are taken without a check
+// that the store does not decide; those that Redis refuses are told, and change nothing,
+// though connections are made again. What expires soon is told.
+func TestAttackCredentialsRotate(t *testing.T) {
+	t.Setenv("STINT_TOKEN", "")
+	ca, cert, key := redistest.Certificate(t)
+	redis := redistest.Start(t, "--tls-port", "0", "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", ca,
+		"--user", "app", "on", ">first-secret", "~*", "&*", "+@all")
+	address := redis.ListenTLS(t)
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	write := func(name, from string) {
+		t.Helper()
+		text, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, file(name), string(text))
+	}
+	write("ca", ca)
+	write("cert", cert)
+	write("key", key)
+	put(t, file("password"), "first-secret\n")
+	put(t, file("stint.yaml"), "server: {decision_timeout: 5s}\nrules: [{name: all, key: client.ip, limits: [1000000 per 1h]}]\n")
+	s := serving(t, "--config", file("stint.yaml"), "--store", "rediss://app@"+address+"?server_name=localhost&password_file="+file("password")+
+		"&ca="+file("ca")+"&cert="+file("cert")+"&key="+file("key"))
+	quiet(s)
+	stays := func(when string) {
+		t.Helper()
+		for range 50 {
+			if status, by := checkedBy(t, s, `{"client":"192.0.2.1"}`); status != 200 || by != "store" {
+				t.Fatalf("%s: %d, by %s", when, status, by)
+			}
+		}
+	}
+	connections := func() (ids string) {
+		text, err := redis.Do(t, "CLIENT", "LIST").ToString()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(text) {
+			if strings.Contains(line, "user=app") && !strings.Contains(line, "sub=1") {
+				ids += line[:strings.Index(line, " ")] + " "
+			}
+		}
+		return ids
+	}
+	tells := func(text string) func() bool {
+		return func() bool { stays(text); return strings.Contains(s.log.String(), text) }
+	}
+	stays("at first")
+	until(t, "it tells of expiry", 5*time.Second, tells("expires soon"))
+	metric := func(of string) bool {
+		return strings.Contains(metrics(t, s), `stint_certificate_expiry_timestamp_seconds{listener="store `+of+`"}`)
+	}
+	until(t, "the metric tells of expiry", 15*time.Second, func() bool { return metric("client") && metric("ca") && metric("server") })
+
+	// A password that Redis does not know, and a certificate that it does not trust.
+	do := calling(t, s.admin)
+	otherCA, other, otherKey := redistest.Certificate(t)
+	for of, wrong := range map[string]func(){
+		"password":    func() { put(t, file("password"), "wrong-secret\n") },
+		"certificate": func() { write("cert", other); write("key", otherKey) },
+		"authority":   func() { write("ca", otherCA) },
+	} {
+		wrong()
+		until(t, "it tells that the "+of+" is refused", 10*time.Second, func() bool {
+			stays("with a wrong " + of)
+			_, text := do("status")
+			return strings.Contains(text, "ST023")
+		})
+		redis.Do(t, "CLIENT", "KILL", "USER", "app")
+		until(t, "all its connections are made again", 10*time.Second, func() bool {
+			for range 50 { // by whichever
+				if _, by := checkedBy(t, s, `{"client":"192.0.2.1"}`); by != "store" {
+					return false
+				}
+			}
+			return true
+		})
+		stays("connected again with a wrong " + of)
+		put(t, file("password"), "first-secret\n")
+		write("ca", ca)
+		write("cert", cert)
+		write("key", key)
+		until(t, "all is well", 10*time.Second, func() bool { _, text := do("status"); return !strings.Contains(text, "ST023") })
+	}
+
+	before := connections()
+	if before == "" {
+		t.Fatal("it has no connections")
+	}
+	redis.Do(t, "ACL", "SETUSER", "app", ">second-secret")
+	put(t, file("password"), "second-secret\n")
+	until(t, "all connections are new", 10*time.Second, func() bool {
+		stays("while the password rotates")
+		now := connections()
+		for id := range strings.FieldsSeq(before) {
+			if strings.Contains(now+" ", id+" ") {
+				return false
+			}
+		}
+		return now != ""
+	})
+	redis.Do(t, "ACL", "SETUSER", "app", "<first-secret")
+	redis.Do(t, "CLIENT", "KILL", "USER", "app")
+	until(t, "it connects by the new one", 10*time.Second, func() bool { _, by := checkedBy(t, s, `{"client":"192.0.2.1"}`); return by == "store" })
+	for _, secret := range []string{"first-secret", "second-secret", "wrong-secret"} {
+		if strings.Contains(s.log.String(), secret) {
+			t.Errorf("the log tells the password:\n%s", s.log)
+		}
+	}
+}
+
+// What another instance undoes is not missed for long by one that listens where nothing is
+// to be heard any more: at a connection that has frozen, at a node that was removed from
+// its Cluster, at a primary that Sentinels have demoted. The last two take a while, and are
+// part of the long form.
+func TestAttackDeafInstance(t *testing.T) {
+	t.Setenv("STINT_TOKEN", "")
+	t.Run("frozen connection", func(t *testing.T) {
+		redis := redistest.Start(t)
+		way := redistest.StartProxy(t, redis.Addr)
+		name := redistest.StartProxy(t, way.Addr)
+		deafens(t, name.URL()+"?timeout=1m", redis.URL(), func() {
+			way.Set(redistest.Toxic{Deafen: true})
+			name.Point(redis.Addr)
+		})
+	})
+	if os.Getenv("STINT_ATTACK") == "" {
+		return
+	}
+	t.Run("removed node", func(t *testing.T) {
+		c := redistest.StartReplicated(t, 3, 1)
+		deafens(t, c.URL(), c.URL(), func() {
+			for _, s := range c.All() {
+				if listeners(t, s) > 0 {
+					c.Remove(t, s)
+					return
+				}
+			}
+		})
+	})
+	t.Run("planned failover", func(t *testing.T) {
+		w := redistest.StartWatched(t, 1, 1)
+		deafens(t, w.URL(), w.URL(), func() { w.Failover(t) })
+	})
+}
+
+// deafens has two instances remember a refusal each, brings trouble upon them, and resets
+// at the other one what each has refused.
+func deafens(t *testing.T, here, there string, trouble func()) {
+	file := filepath.Join(t.TempDir(), "stint.yaml")
+	put(t, file, "server: {decision_timeout: 5s}\nrules: [{name: default, key: client.ip, limits: [1 per 1h]}]\n")
+	all := []*served{serving(t, "--config", file, "--store", here), serving(t, "--config", file, "--store", there)}
+	body := func(i int) string { return fmt.Sprintf(`{"client":"192.0.2.%d"}`, i+1) }
+	for i, s := range all {
+		quiet(s)
+		until(t, "it hears", 10*time.Second, func() bool {
+			want(t, calling(t, s.admin), 0, nil, "status")
+			return strings.Contains(metrics(t, s), "stint_denials_hearing 1")
+		})
+		until(t, "it remembers a refusal", 10*time.Second, func() bool {
+			checkedBy(t, s, body(i))
+			return !strings.Contains(metrics(t, s), "stint_denials_remembered_total 0\n")
+		})
+	}
+	trouble()
+	began := time.Now()
+	for i := range all {
+		until(t, "the other one resets", 20*time.Second, func() bool {
+			code, _ := calling(t, all[1-i].admin)("key", "reset", "--rule", "default", "--key", fmt.Sprintf("192.0.2.%d", i+1))
+			return code == 0
+		})
+	}
+	for i, s := range all {
+		until(t, "it is allowed again", 20*time.Second, func() bool { status, _ := checkedBy(t, s, body(i)); return status == 200 })
+		t.Logf("instance %d allows again after %s", i, time.Since(began))
+	}
+}
+
+func metrics(t *testing.T, s *served) string {
+	t.Helper()
+	resp, err := http.Get(s.check + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// A Cluster that has lost a master decides about the keys of all others, every time; only
+// those of the dead one are decided without it, until it is back.
+func TestAttackClusterDeadMaster(t *testing.T) {
+	t.Setenv("STINT_TOKEN", "")
+	c := redistest.StartReplicated(t, 3, 0)
+	for _, s := range c.Masters {
+		s.Do(t, "CONFIG", "SET", "cluster-require-full-coverage", "no")
+	}
+	file := filepath.Join(t.TempDir(), "stint.yaml")
+	put(t, file, "server: {decision_timeout: 500ms}\nrules: [{name: all, key: client.ip, limits: [1000000 per 1h]}]\n")
+	s := serving(t, "--config", file, "--store", c.URL())
+	quiet(s)
+	clients := map[int][]string{} // of each master
+	for i := 1; len(clients[0]) < 5 || len(clients[1]) < 5 || len(clients[2]) < 5; i++ {
+		ip := fmt.Sprintf("192.0.2.%d", i)
+		owner := c.Owner(c.Slot(t, fmt.Sprintf("stint:{%d:%s}", len(ip), ip)))
+		clients[owner] = append(clients[owner], ip)
+	}
+	decided := func(owner int) (byStore, all int) {
+		for _, ip := range clients[owner] {
+			all++
+			if _, by := checkedBy(t, s, `{"client":"`+ip+`"}`); by == "store" {
+				byStore++
+			}
+		}
+		return byStore, all
+	}
+	allBy := func(owner int) func() bool {
+		return func() bool { n, all := decided(owner); return n == all }
+	}
+	for owner := range 3 {
+		until(t, "the store decides", 10*time.Second, allBy(owner))
+	}
+	const dead = 1
+	c.Masters[dead].Kill()
+	until(t, "the dead one is not asked", 20*time.Second, func() bool {
+		n, _ := decided(dead)
+		return n == 0 && strings.Contains(metrics(t, s), `stint_breaker_state{state="partly open"} 1`)
+	})
+	length := 2 * time.Second
+	if d, err := time.ParseDuration(os.Getenv("STINT_ATTACK")); err == nil {
+		length = d
+	}
+	asked, living := 0, 0
+	for end := time.Now().Add(length); time.Now().Before(end); {
+		for owner := range 3 {
+			n, all := decided(owner)
+			if owner == dead {
+				continue
+			}
+			living, asked = living+n, asked+all
+		}
+	}
+	if living != asked {
+		t.Errorf("of the living masters' keys, the store decided %d of %d", living, asked)
+	}
+	t.Logf("of the living masters' keys, the store decided %d of %d", living, asked)
+	if code, text := calling(t, s.admin)("status"); code != 0 || !strings.Contains(text, "partly open") {
+		t.Errorf("status: exit %d\n%s", code, text)
+	}
+	c.Masters[dead].Begin(t)
+	for owner := range 3 {
+		until(t, "the store decides again", 30*time.Second, allBy(owner))
+	}
+	until(t, "all are asked", 10*time.Second, func() bool { return strings.Contains(metrics(t, s), `stint_breaker_state{state="closed"} 1`) })
+}

@@ -1,0 +1,152 @@
+// Package httpfield knows which headers of HTTP may come in several lines, and which
+// names of headers and parameters servers take for one.
+package httpfield
+
+import (
+	"net/http"
+	"strings"
+)
+
+// lists are the headers whose lines HTTP lets anyone join with commas, so that every
+// server reads the same in one line and in several.
+var lists = names("Accept", "Accept-Charset", "Accept-Encoding", "Accept-Language", "Accept-Patch",
+	"Accept-Ranges", "Access-Control-Request-Headers", "Allow", "Baggage", "Cache-Control", "Cdn-Loop", "Connection",
+	"Content-Encoding", "Content-Language", "Expect", "Forwarded", "If-Match", "If-None-Match", "Link", "Pragma",
+	"Prefer", "Priority", "Sec-Ch-Ua", "Sec-Ch-Ua-Full-Version-List", "Sec-Websocket-Extensions",
+	"Sec-Websocket-Protocol", "Te", "Trailer", "Tracestate", "Transfer-Encoding", "Upgrade", "Vary", "Via",
+	"Warning", "X-Forwarded-For")
+
+// singles are the headers of requests that HTTP allows in one line only. Of several,
+// some servers take the first, some the last, and some refuse.
+var singles = names("Authorization", "Content-Length", "Content-Location", "Content-Type", "Date", "From", "Host",
+	"If-Modified-Since", "If-Range", "If-Unmodified-Since", "Max-Forwards", "Origin", "Proxy-Authorization",
+	"Range", "Referer", "User-Agent")
+
+func names(all ...string) map[string]bool {
+	set := make(map[string]bool, len(all))
+	for _, name := range all {
+		set[name] = true
+	}
+	return set
+}
+
+// IsList tells whether lines of the header with this canonical name are joined by
+// commas.
+func IsList(name string) bool { return lists[name] }
+
+// Repeated is the name of a header that comes in several lines and must not; "": none
+// does.
+func Repeated(h http.Header) string {
+	for name, lines := range h {
+		if len(lines) > 1 && singles[name] {
+			return name
+		}
+	}
+	return ""
+}
+
+// Joined is the value of several lines of the header with this canonical name.
+func Joined(name string, lines []string) string {
+	if name == "Cookie" {
+		return strings.Join(lines, "; ")
+	}
+	return strings.Join(lines, ", ")
+}
+
+// HasTwin tells whether h has another header that some servers take for the one with
+// this name. CGI and what came from it (WSGI, Rack, PHP) write every name in capitals
+// and underscores, so that X_User and X-User are one. Names that differ in case only are
+// no twins: net/http makes one of them.
+func HasTwin(h http.Header, name string) bool {
+	for other := range h {
+		if len(other) == len(name) && other != name && isHeaderTwin(other, name) && !strings.EqualFold(other, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// DropTwins removes from h what HasTwin finds of the headers with these names.
+func DropTwins(h http.Header, names ...string) {
+	for other := range h {
+		for _, name := range names {
+			if len(other) == len(name) && isHeaderTwin(other, name) && !strings.EqualFold(other, name) {
+				delete(h, other)
+			}
+		}
+	}
+}
+
+func isHeaderTwin(a, b string) bool {
+	for i := range len(a) {
+		if foldHeader(a[i]) != foldHeader(b[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// FoldHeader is a form that a name has in common with its twins, and with no other.
+func FoldHeader(name string) string {
+	b := []byte(name)
+	for i, c := range b {
+		b[i] = foldHeader(c)
+	}
+	return string(b)
+}
+
+func foldHeader(c byte) byte {
+	switch {
+	case 'A' <= c && c <= 'Z':
+		return c + 'a' - 'A'
+	case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
+		return c
+	}
+	return '-'
+}
+
+// IsParameterTwin tells whether some servers take the parameter a of a query for b,
+// which differs from it. To PHP, Rack and Node's qs user[] is a list named user; PHP
+// drops spaces before a name, and makes an underscore of a dot or a space within;
+// what came from C ends at a NUL byte; and ASP.NET does not tell capitals from others.
+func IsParameterTwin(a, b string) bool {
+	a, b = strings.TrimLeft(a, " "), strings.TrimLeft(b, " ")
+	i := 0
+	for ; i < len(a) && i < len(b); i++ {
+		x, y := foldParameter(a[i]), foldParameter(b[i])
+		if endsName(a, i) || endsName(b, i) {
+			break
+		}
+		if x != y {
+			return false
+		}
+	}
+	return endsName(a, i) && endsName(b, i)
+}
+
+// FoldParameter is a form that a name has in common with its twins, and with no other.
+func FoldParameter(name string) string {
+	b := []byte(strings.TrimLeft(name, " "))
+	for i, c := range b {
+		if endsName(string(b), i) {
+			return string(b[:i])
+		}
+		b[i] = foldParameter(c)
+	}
+	return string(b)
+}
+
+// endsName tells whether to some servers a parameter's name ends before its i-th byte.
+func endsName(name string, i int) bool {
+	return i == len(name) || i > 0 && name[i] == '[' || name[i] == 0
+}
+
+func foldParameter(c byte) byte {
+	switch {
+	case 'A' <= c && c <= 'Z':
+		return c + 'a' - 'A'
+	case c == '.', c == ' ':
+		return '_'
+	}
+	return c
+}

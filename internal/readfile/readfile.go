@@ -1,0 +1,48 @@
+// Package readfile reads files that somebody else replaces, and may replace by anything.
+package readfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+)
+
+// patience is how long a pipe, or what else is no file, may take to say everything.
+const patience = 10 * time.Second
+
+// UpTo is the first bytes of what lies at path, at most so many. It never waits for
+// long: not for somebody to open the other end of a pipe, and 10 seconds in all for what
+// comes through one. A pipe from which nothing comes is an error, so that nobody takes it
+// for an empty file, and so is a directory.
+func UpTo(path string, most int64) ([]byte, error) { return upTo(path, most, patience) }
+
+func upTo(path string, most int64, patience time.Duration) ([]byte, error) {
+	// Without O_NONBLOCK, to open a pipe waits until somebody writes to it.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		// What has no deadline, such as /dev/null, does not wait either.
+		_ = f.SetReadDeadline(time.Now().Add(patience))
+	}
+	data, err := io.ReadAll(io.LimitReader(f, most))
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, fmt.Errorf("%s: it is no file, and does not say everything within %s", path, patience)
+	case err != nil:
+		return nil, err
+	case len(data) == 0 && info.Mode()&fs.ModeNamedPipe != 0:
+		return nil, fmt.Errorf("%s: it is a pipe that nobody writes to", path)
+	}
+	return data, nil
+}

@@ -1,0 +1,169 @@
+package stint
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Parted is a Store whose keys lie on several servers, which may fail one by one. A
+// Fallback around it stops asking about the keys of one of them, and goes on to ask about
+// all others.
+type Parted interface {
+	// Part names the server on which a key lies, as far as that is known now; "": it is
+	// not, or there is but one. It is called for each request and must not block.
+	Part(key string) string
+	// Parts names all of them, as far as that is known; none: there is but one.
+	Parts() []string
+}
+
+// parts are the servers of a Fallback's Store, each with a breaker of its own.
+type parts struct {
+	store Parted        // nil: there is but one
+	one   storePart     // of keys for which no other is known
+	more  sync.Map      // of *storePart by name
+	whole atomic.Uint32 // BreakerState of all together
+
+	closed atomic.Bool
+
+	mu   sync.Mutex // is held while it is told
+	told func(to BreakerState, why error)
+}
+
+// storePart is a server that fails or answers as one.
+type storePart struct {
+	breaker
+	name     string
+	settings Breaker
+}
+
+// init makes the parts of a Store. Breaker.Changed is told of them as a whole.
+func (p *parts) init(store Store, b Breaker) {
+	p.store, _ = store.(Parted)
+	p.told = b.Changed
+	p.one.settings = b
+	p.one.settings.Changed = func(_ BreakerState, why error) { p.changed(&p.one, why) }
+}
+
+// of is the part of a key.
+func (p *parts) of(key string) *storePart {
+	if p.store == nil {
+		return &p.one
+	}
+	name := p.store.Part(key)
+	if name == "" {
+		return &p.one
+	}
+	q, ok := p.more.Load(name)
+	if !ok {
+		fresh := &storePart{name: name, settings: p.one.settings}
+		fresh.settings.Changed = func(_ BreakerState, why error) { p.changed(fresh, why) }
+		q, _ = p.more.LoadOrStore(name, fresh)
+		if p.closed.Load() {
+			q.(*storePart).close()
+		}
+	}
+	return q.(*storePart)
+}
+
+// state is that of all parts together.
+func (p *parts) state() BreakerState { return BreakerState(p.whole.Load()) }
+
+// failing is a part that is not asked, of those on which some asks lie; nil: all are.
+func (p *parts) failing(asks []Ask) *storePart {
+	if p.state() == Closed {
+		return nil
+	}
+	for i := range asks {
+		if q := p.of(asks[i].Key); !q.isClosed() {
+			return q
+		}
+	}
+	return nil
+}
+
+// each calls f for each part on which some asks lie, with the first key there.
+func (p *parts) each(asks []Ask, f func(q *storePart, key string)) {
+	if p.store == nil {
+		f(&p.one, asks[0].Key)
+		return
+	}
+	var few [4]*storePart
+	seen := few[:0]
+next:
+	for i := range asks {
+		q := p.of(asks[i].Key)
+		for _, s := range seen {
+			if s == q {
+				continue next
+			}
+		}
+		seen = append(seen, q)
+		f(q, asks[i].Key)
+	}
+}
+
+// changed tells how all are when one has changed.
+func (p *parts) changed(q *storePart, why error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var n [HalfOpen + 1]int
+	var names []string
+	if p.store != nil {
+		names = p.store.Parts()
+	}
+	for _, name := range names {
+		state := Closed // also of one that nobody has asked yet
+		if r, ok := p.more.Load(name); ok {
+			state = BreakerState(r.(*storePart).state.Load())
+		}
+		n[state]++
+	}
+	if one := BreakerState(p.one.state.Load()); one != Closed || len(names) == 0 {
+		n[one]++
+	}
+	to := Closed
+	switch {
+	case n[Open]+n[HalfOpen] == 0:
+	case n[Closed] > 0:
+		to = PartlyOpen
+	case n[HalfOpen] > 0:
+		to = HalfOpen
+	default:
+		to = Open
+	}
+	if BreakerState(p.whole.Swap(uint32(to))) == to {
+		return
+	}
+	if p.told != nil {
+		if why != nil && q.name != "" {
+			why = fmt.Errorf("%s: %w", q.name, why)
+		}
+		p.told(to, why)
+	}
+}
+
+// close ends the probes of all.
+func (p *parts) close() {
+	p.closed.Store(true)
+	p.one.close()
+	p.more.Range(func(_, q any) bool {
+		q.(*storePart).close()
+		return true
+	})
+}
+
+// failed notes a call that failed at a part, and has that probed if it is to be doubted.
+func (f *Fallback) failed(q *storePart, key string, began, ended time.Duration, why error) {
+	if !q.failure(&q.settings, began, ended) {
+		return
+	}
+	key = kept(key)
+	probe := func(ctx context.Context, patience time.Duration) error { return f.probe(ctx, key, patience) }
+	q.doubt(&q.settings, why, probe, func() {
+		f.repayAt.Store(0)
+		f.repaySoon(time.Since(f.start))
+	})
+}

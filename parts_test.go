@@ -1,0 +1,134 @@
+package stint_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+// cluster is a Store of servers, of which each has the keys that begin with its name, and
+// some hang.
+type cluster struct {
+	stint.Memory
+	mu    sync.Mutex
+	hangs map[string]bool
+}
+
+func (c *cluster) Part(key string) string { return key[:1] }
+func (c *cluster) Parts() []string        { return []string{"a", "b", "c"} }
+
+func (c *cluster) set(hangs ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hangs = map[string]bool{}
+	for _, h := range hangs {
+		c.hangs[h] = true
+	}
+}
+
+func (c *cluster) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+	for _, a := range r.Asks {
+		c.mu.Lock()
+		hangs := c.hangs[a.Key[:1]]
+		c.mu.Unlock()
+		if hangs {
+			<-ctx.Done()
+			return stint.Decision{}, ctx.Err()
+		}
+	}
+	return c.Memory.Take(ctx, r, out)
+}
+
+func (c *cluster) TakeEach(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
+	for i := range rs {
+		answers[i].Decision, answers[i].Err = c.Take(ctx, &rs[i], answers[i].Each)
+	}
+}
+
+// Servers of a store fail alone: keys of the others are decided by the store, one by one
+// and in lists; a request that needs one that fails is decided here, and what it spends is
+// charged when that is back, not before.
+func TestPartsFailAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(cluster)
+		var states []string
+		f := &stint.Fallback{Store: store, Breaker: stint.Breaker{Changed: func(to stint.BreakerState, why error) {
+			text := to.String()
+			if why != nil {
+				name, _, _ := strings.Cut(why.Error(), ":")
+				text += " " + name
+			}
+			states = append(states, text)
+		}}}
+		defer f.Close()
+		l, limit := stint.NewLimiter(f), stint.MustLimit("1000 per 1h fixed_window")
+		by := func(keys ...string) stint.Source {
+			t.Helper()
+			r := &stint.Request{}
+			for _, k := range keys {
+				r.Asks = append(r.Asks, stint.Ask{Key: k, Limit: limit, Cost: 1})
+			}
+			d, err := l.Take(t.Context(), r, nil)
+			if err != nil || !d.Allowed {
+				t.Fatalf("%+v, %v", d, err)
+			}
+			return d.By
+		}
+		store.set("a")
+		for range 10 {
+			by("a1")
+			by("a1", "b1") // a part that answers is asked on, whatever fails beside it
+		}
+		time.Sleep(time.Second)
+		if f.State() != stint.PartlyOpen {
+			t.Fatal(f.State())
+		}
+		for range 100 {
+			began := time.Now()
+			if by("b1") != stint.ByStore || by("c1") != stint.ByStore || by("a1") != stint.ByLocal || by("b1", "a1") != stint.ByLocal {
+				t.Fatal("another part's keys are not decided by the store")
+			}
+			if time.Since(began) > 0 {
+				t.Fatal("a part that is not asked was waited for")
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		rs := []stint.Request{}
+		for _, k := range []string{"a1", "b1", "a2", "c1"} {
+			rs = append(rs, stint.Request{Asks: []stint.Ask{{Key: k, Limit: limit, Cost: 1}}})
+		}
+		answers := make([]stint.Answer, len(rs))
+		f.TakeEach(t.Context(), rs, answers)
+		for i, want := range []stint.Source{stint.ByLocal, stint.ByStore, stint.ByLocal, stint.ByStore} {
+			if answers[i].Err != nil || answers[i].By != want {
+				t.Errorf("%s of the list: %v by %s", rs[i].Asks[0].Key, answers[i].Err, answers[i].By)
+			}
+		}
+		store.set("a", "b", "c")
+		for range 10 {
+			by("b1")
+			by("c1")
+		}
+		time.Sleep(time.Second)
+		if f.State() != stint.Open {
+			t.Error(f.State())
+		}
+		store.set()
+		time.Sleep(time.Minute)
+		if f.State() != stint.Closed || by("a1") != stint.ByStore {
+			t.Error(f.State())
+		}
+		d, err := stint.NewLimiter(&store.Memory).Peek(t.Context(), "a1", limit)
+		if used := 1000 - d.Remaining; err != nil || used < 202 || used > 222 { // those in doubt are not charged
+			t.Errorf("%d units of a1 are charged, %v", used, err)
+		}
+		if states[0] != "partly open a" || states[len(states)-1] != "closed" {
+			t.Errorf("%q", states)
+		}
+	})
+}

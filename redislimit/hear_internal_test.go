@@ -1,0 +1,150 @@
+package redislimit
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+// bus is a Client that passes on what is published, unless it is told to fail, or to
+// lose what passes.
+type bus struct {
+	mu    sync.Mutex
+	heard map[string]func(channel, message string)
+	fails error
+	loses bool
+	made  int // subscriptions
+}
+
+func (b *bus) Do(_ context.Context, args ...string) (any, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.fails != nil {
+		return nil, b.fails
+	}
+	channel, message := args[len(args)-2], args[len(args)-1]
+	if heard := b.heard[channel]; heard != nil && !b.loses {
+		go heard(channel, message)
+	}
+	return int64(0), nil
+}
+
+func (b *bus) subscribe(ctx context.Context, heard func(channel, message string), channels ...string) error {
+	b.mu.Lock()
+	b.made++
+	b.heard = map[string]func(string, string){}
+	for _, c := range channels {
+		b.heard[c] = heard
+	}
+	b.mu.Unlock()
+	heard("", "")
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (b *bus) set(fails error, loses bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fails, b.loses = fails, loses
+}
+
+// One who listens hears as long as each hello that was said comes back within 3 seconds,
+// and one is said at least every 3; then it listens anew. Want of a permission is told
+// once, and is no reason to connect again.
+func TestHears(t *testing.T) {
+	for name, c := range map[string]struct {
+		fails  error
+		loses  bool
+		lasts  time.Duration
+		hears  bool // all the time
+		again  bool // it connects again
+		within time.Duration
+	}{
+		"well":                 {lasts: time.Minute, hears: true},
+		"loses all":            {loses: true, lasts: time.Minute, again: true, within: 4 * time.Second},
+		"loses one":            {loses: true, lasts: time.Second, again: true, within: 4 * time.Second},
+		"cannot say one":       {fails: io.EOF, lasts: 1500 * time.Millisecond, hears: true},
+		"cannot say any":       {fails: io.EOF, lasts: time.Minute, again: true, within: 4 * time.Second},
+		"may not say any more": {fails: errors.New("NOPERM no"), lasts: time.Minute, again: true, within: 4 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := &bus{}
+				s, err := newStore(b, Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var mu sync.Mutex
+				hears, deafSince := false, time.Time{}
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					_ = s.Listen(ctx, stint.Ear{Undone: func(string) {}, Hears: func(yes bool) {
+						mu.Lock()
+						defer mu.Unlock()
+						if hears && !yes && deafSince.IsZero() {
+							deafSince = time.Now()
+						}
+						hears = yes
+					}})
+				}()
+				time.Sleep(time.Second + time.Millisecond)
+				began := time.Now()
+				b.set(c.fails, c.loses)
+				time.Sleep(c.lasts)
+				b.set(nil, false)
+				time.Sleep(10 * time.Second)
+				mu.Lock()
+				if !hears {
+					t.Error("it does not hear, though all is well")
+				}
+				if c.hears != deafSince.IsZero() {
+					t.Errorf("it heard all the time: %t", deafSince.IsZero())
+				} else if took := deafSince.Sub(began); !c.hears && took > c.within {
+					t.Errorf("noticed after %s", took)
+				}
+				mu.Unlock()
+				if (b.made > 1) != c.again || b.made > 25 {
+					t.Errorf("%d subscriptions", b.made)
+				}
+				cancel()
+				<-done
+			})
+		})
+	}
+}
+
+// A user who may not publish is told that once, and keeps one connection.
+func TestHearsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		before := slog.Default()
+		slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+		defer slog.SetDefault(before)
+		b := &bus{fails: errors.New("NOPERM this user has no permissions to run the 'publish' command")}
+		s, err := newStore(b, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_ = s.Listen(ctx, stint.Ear{Hears: func(yes bool) {
+			if yes {
+				t.Error("it hears")
+			}
+		}})
+		synctest.Wait()
+		if b.made != 1 || strings.Count(log.String(), "level=WARN") != 1 || !strings.Contains(log.String(), "+publish") && !strings.Contains(log.String(), "PUBLISH") {
+			t.Errorf("%d subscriptions; it said\n%s", b.made, log.String())
+		}
+	})
+}

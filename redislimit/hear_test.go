@@ -1,0 +1,186 @@
+package redislimit_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/redistest"
+	"github.com/stintdev/stint/redislimit"
+)
+
+// deafFor bounds for how long one that does not hear may believe that it does: 3 seconds
+// after a hello, of which there is one each second, and something for slow machines.
+const deafFor = 6 * time.Second
+
+// listener listens through a store, and knows which of the resets of an undoer it has
+// heard of.
+type listener struct {
+	hears atomic.Bool
+	mu    sync.Mutex
+	heard map[string]bool
+	began time.Time     // when it last missed something in the belief that it hears
+	deaf  time.Duration // for how long it has at most
+}
+
+func listens(t *testing.T, s *redislimit.Store) *listener {
+	l := &listener{heard: map[string]bool{}}
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		_ = s.Listen(ctx, stint.Ear{Hears: func(yes bool) { l.hears.Store(yes) }, Undone: func(key string) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.heard[key] = true
+		}})
+	})
+	t.Cleanup(func() { cancel(); done.Wait() })
+	return l
+}
+
+// undoes resets keys through a store for a while, and notes for how long each listener has
+// believed in vain that it hears of that.
+func undoes(t *testing.T, s *redislimit.Store, ls []*listener, until func() bool) {
+	t.Helper()
+	limit := stint.MustLimit("1 per 1h")
+	for i := 0; !until(); i++ {
+		key := fmt.Sprint("undone", i)
+		believed := make([]bool, len(ls))
+		for j, l := range ls {
+			believed[j] = l.hears.Load()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		err := s.Reset(ctx, &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit}}})
+		cancel()
+		time.Sleep(100 * time.Millisecond)
+		if err != nil {
+			continue
+		}
+		for j, l := range ls {
+			l.mu.Lock()
+			switch missed := believed[j] && l.hears.Load() && !l.heard[key]; {
+			case !missed:
+				l.began = time.Time{}
+			case l.began.IsZero():
+				l.began = time.Now()
+			default:
+				l.deaf = max(l.deaf, time.Since(l.began))
+			}
+			l.mu.Unlock()
+		}
+	}
+}
+
+// deafest is for how long one of them believed in vain that it hears.
+func deafest(t *testing.T, ls []*listener) {
+	t.Helper()
+	var most time.Duration
+	for i, l := range ls {
+		l.mu.Lock()
+		most = max(most, l.deaf)
+		if l.deaf > deafFor {
+			t.Errorf("listener %d missed what was undone for %s, and believed that it hears", i, l.deaf)
+		}
+		l.mu.Unlock()
+	}
+	t.Logf("somebody missed what was undone, and believed that it hears, for at most %s", most)
+}
+
+func allHear(ls []*listener) bool {
+	for _, l := range ls {
+		if !l.hears.Load() {
+			return false
+		}
+	}
+	return true
+}
+
+// After a node of a Cluster was removed, those who listened there notice, and listen
+// elsewhere.
+func TestListenRemovedNode(t *testing.T) {
+	if brief() {
+		t.Skip("a failover takes seconds")
+	}
+	c := redistest.StartReplicated(t, 3, 1)
+	var ls []*listener
+	for range 12 {
+		ls = append(ls, listens(t, open(t, c.URL())))
+	}
+	other := open(t, c.URL())
+	soon(t, "all hear", func() bool { return allHear(ls) })
+	undoes(t, other, ls, after(time.Second))
+	var out *redistest.Server
+	most := int64(0)
+	for _, s := range c.All() {
+		if n := subscribers(t, s); n > most {
+			out, most = s, n
+		}
+	}
+	c.Remove(t, out)
+	undoes(t, other, ls, after(2*deafFor))
+	deafest(t, ls)
+	soon(t, "all hear again", func() bool { return allHear(ls) })
+	t.Logf("%d listened at the node that was removed", most)
+}
+
+// subscribers is how many listen at a server.
+func subscribers(t *testing.T, s *redistest.Server) int64 {
+	t.Helper()
+	reply, err := s.Do(t, "PUBSUB", "NUMSUB", "stint:{undone}").ToArray()
+	if err != nil || len(reply) != 2 {
+		t.Fatal(reply, err)
+	}
+	n, _ := reply[1].AsInt64()
+	return n
+}
+
+// after tells whether a time has passed since now.
+func after(d time.Duration) func() bool {
+	end := time.Now().Add(d)
+	return func() bool { return time.Now().After(end) }
+}
+
+// Around a failover that Sentinels make, planned or not, nobody believes for long in vain
+// that it hears.
+func TestListenSentinelFailover(t *testing.T) {
+	if brief() {
+		t.Skip("a failover takes seconds")
+	}
+	w := redistest.StartWatched(t, 1, 1)
+	var ls []*listener
+	for range 4 {
+		ls = append(ls, listens(t, open(t, w.URL())))
+	}
+	other := open(t, w.URL())
+	soon(t, "all hear", func() bool { return allHear(ls) })
+	var failover sync.WaitGroup
+	failover.Go(func() { w.Failover(t) })
+	undoes(t, other, ls, after(3*deafFor))
+	failover.Wait()
+	deafest(t, ls)
+	soon(t, "all hear again", func() bool { return allHear(ls) })
+}
+
+// A connection that says nothing more is left, though nobody closes it and its server
+// would be silent for a minute before it is given up.
+func TestListenFrozenConnection(t *testing.T) {
+	if brief() {
+		t.Skip("it takes seconds to notice")
+	}
+	server := redistest.Start(t)
+	old := redistest.StartProxy(t, server.Addr)
+	name := redistest.StartProxy(t, old.Addr)
+	l := listens(t, open(t, name.URL()+"?timeout=1m&connections=1"))
+	soon(t, "it hears", l.hears.Load)
+	old.Set(redistest.Toxic{Deafen: true})
+	name.Point(server.Addr)
+	began := time.Now()
+	soon(t, "it knows that it does not hear", func() bool { return !l.hears.Load() })
+	if took := time.Since(began); took > deafFor {
+		t.Errorf("noticed after %s", took)
+	}
+}

@@ -1,0 +1,168 @@
+package rules
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/cost"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+)
+
+// FoldPath is one path for all those that some common server takes for the same. Its
+// result is folded itself. In this order:
+//
+//   - escapes are decoded, also those that appear when others have been decoded, and the
+//     path ends at a NUL
+//   - a backslash is a slash
+//   - in each segment, a semicolon goes with what follows it, and then spaces and dots at
+//     the end, unless the segment is "." or ".."
+//   - empty segments and "." are dropped, and ".." with the segment before it
+//   - letters of either case are one, as Unicode's simple folding has it: those of ASCII
+//     are in lower case
+//   - there is a slash at the beginning, and none at the end
+//
+// "" stays "". Extensions stay, too: /login.json is not /login, though it is to Rails.
+func FoldPath(p string) string {
+	if p == "" || isFolded(p) {
+		return p
+	}
+	return joinFolded(foldBytes(p))
+}
+
+// isFolded tells that p is folded. It is false for some that are.
+func isFolded(p string) bool {
+	if p[0] != '/' || len(p) > 1 && p[len(p)-1] == '/' {
+		return false
+	}
+	for i := range len(p) {
+		switch c := p[i]; {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '-', c == '_':
+		case c == '/' && (i == 0 || p[i-1] != '/'):
+		case c == '.' && p[i-1] != '/' && i+1 < len(p) && p[i+1] != '/' && p[i+1] != '.':
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// foldBytes decodes p until no escape is left, up to a NUL.
+func foldBytes(p string) string {
+	b := make([]byte, 0, len(p))
+	for i := range len(p) {
+		b = append(b, p[i])
+		for n := len(b) - 3; n >= 0 && b[n] == '%' && isHex(b[n+1]) && isHex(b[n+2]); n = len(b) - 3 {
+			b = append(b[:n], unhex(b[n+1])<<4|unhex(b[n+2]))
+		}
+	}
+	decoded, _, _ := strings.Cut(string(b), "\x00")
+	return decoded
+}
+
+func unhex(c byte) byte {
+	if c <= '9' {
+		return c - '0'
+	}
+	return c&^0x20 - 'A' + 10
+}
+
+// joinFolded folds the segments of p, which is decoded.
+func joinFolded(p string) string {
+	b := make([]byte, 0, len(p)+1)
+	for segment := range strings.FieldsFuncSeq(p, func(c rune) bool { return c == '/' || c == '\\' }) {
+		segment, _, _ = strings.Cut(segment, ";")
+		switch segment {
+		case ".":
+		case "..":
+			for len(b) > 0 && b[len(b)-1] != '/' {
+				b = b[:len(b)-1]
+			}
+			b = b[:max(0, len(b)-1)]
+		default:
+			if segment = strings.TrimRight(segment, " ."); segment != "" {
+				b = appendFolded(append(b, '/'), segment)
+			}
+		}
+	}
+	if len(b) == 0 {
+		return "/"
+	}
+	return string(b)
+}
+
+func appendFolded(b []byte, text string) []byte {
+	for i, c := range text {
+		if c == utf8.RuneError { // of bytes that are no UTF-8, too, which stay
+			_, size := utf8.DecodeRuneInString(text[i:])
+			b = append(b, text[i:i+size]...)
+			continue
+		}
+		b = utf8.AppendRune(b, foldRune(c))
+	}
+	return b
+}
+
+// foldRune is one of the letters that differ from c in case only: the one of ASCII in
+// lower case, if there is one, else the smallest.
+func foldRune(c rune) rune {
+	least := c
+	for r := unicode.SimpleFold(c); r != c; r = unicode.SimpleFold(r) {
+		least = min(least, r)
+	}
+	if 'A' <= least && least <= 'Z' {
+		return least + 'a' - 'A'
+	}
+	return least
+}
+
+// The names of the functions.
+const foldedPath, isPath, underPath = "folded", "is", "under"
+
+// pathFunctions declares the functions folded, is and under of texts.
+func pathFunctions() []cel.EnvOption {
+	text := []*cel.Type{cel.StringType}
+	two := []*cel.Type{cel.StringType, cel.StringType}
+	return []cel.EnvOption{
+		cel.Function(foldedPath, cel.MemberOverload("string_folded", text, cel.StringType, cel.UnaryBinding(func(p ref.Val) ref.Val {
+			return types.String(FoldPath(string(p.(types.String))))
+		}))),
+		cel.Function(isPath, cel.MemberOverload("string_is_string", two, cel.BoolType, cel.BinaryBinding(func(p, of ref.Val) ref.Val {
+			return types.Bool(FoldPath(string(p.(types.String))) == FoldPath(string(of.(types.String))))
+		}))),
+		cel.Function(underPath, cel.MemberOverload("string_under_string", two, cel.BoolType, cel.BinaryBinding(func(p, of ref.Val) ref.Val {
+			return types.Bool(isUnder(FoldPath(string(p.(types.String))), FoldPath(string(of.(types.String)))))
+		}))),
+		cel.CostModel(
+			cost.MemberOverload("string_folded", foldCost(cost.Target()), cost.ResultSize(cost.Sum(cost.Const(1), cost.Length(cost.Target())))),
+			cost.MemberOverload("string_is_string", foldCost(cost.Target(), cost.Arg(0))),
+			cost.MemberOverload("string_under_string", foldCost(cost.Target(), cost.Arg(0)))),
+	}
+}
+
+// foldCost is that of looking through the texts.
+func foldCost(texts ...cost.QuantityExpr) cost.OverloadModelOption {
+	work := []cost.QuantityExpr{cost.Const(cost.CallCost)}
+	for _, text := range texts {
+		work = append(work, cost.StringScan(cost.Length(text)))
+	}
+	return cost.EvalCost(cost.Sum(work...))
+}
+
+// isUnder tells whether p, which is folded like of, is of or lies in it.
+func isUnder(p, of string) bool {
+	rest, ok := strings.CutPrefix(p, strings.TrimSuffix(of, "/"))
+	return ok && p != "" && of != "" && (rest == "" || rest[0] == '/')
+}
+
+// isOfPath tells whether a call is one of this member function of request.path.
+func isOfPath(tree *ast.AST, call ast.CallExpr, function string) bool {
+	if call.FunctionName() != function || !call.IsMemberFunction() {
+		return false
+	}
+	named := tree.ReferenceMap()[call.Target().ID()]
+	return named != nil && named.Name == "request.path"
+}

@@ -1,0 +1,391 @@
+package rules
+
+import (
+	"context"
+	"fmt"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/cost"
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/overloads"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+	"cel.dev/cel-go/interpreter"
+)
+
+// budget bounds what all expressions of one Set may take, or all of one Controls.
+type budget struct {
+	ctx       context.Context // compiling stops when it ends
+	source    int             // bytes of expressions
+	constants int             // bytes that constant parts may still come to
+	steps     int             // of patterns
+}
+
+func newBudget(ctx context.Context) *budget {
+	return &budget{ctx: ctx, source: MaxExpressions, constants: MaxConstants, steps: MaxPatterns}
+}
+
+// stopped is why nothing more is to be compiled; nil: go on.
+func (b *budget) stopped() error {
+	if b.ctx.Err() == nil {
+		return nil
+	}
+	return fmt.Errorf("rules: compiling stopped: %w", context.Cause(b.ctx))
+}
+
+// take takes from b what an expression came to.
+func (b *budget) take(p *plan) error {
+	if b.constants -= p.folding.size; b.constants < 0 {
+		return fmt.Errorf("what is constant in all expressions comes to more than %d bytes", MaxConstants)
+	}
+	if b.steps -= p.steps; b.steps < 0 {
+		return fmt.Errorf("the patterns of all expressions take more than %d steps", MaxPatterns)
+	}
+	return nil
+}
+
+// isCounted reports whether the work of an expression must be counted while it is
+// evaluated, since it might go past MaxWork for texts of at most MaxRequestText. Counting
+// costs several allocations for each evaluation, so only those do that might: loops, text
+// multiplied by text, long patterns, values whose size a caller chooses. What others do is
+// in proportion to a few texts of the request.
+func isCounted(checked *cel.Ast) bool {
+	counted := false
+	ast.PostOrderVisit(checked.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+		switch e.Kind() {
+		case ast.ComprehensionKind: // may nest values without end, which the estimate does not see
+			counted = true
+		case ast.CallKind:
+			counted = counted || e.AsCall().FunctionName() == "format"
+		}
+	}))
+	if counted {
+		return true
+	}
+	most, err := language().EstimateCost(checked, shortTexts{})
+	return err != nil || most.Max > MaxWork
+}
+
+// shortTexts is a cost.Estimator that takes the texts of a request to be as long as they
+// may be, and knows nothing of the length of lists and maps.
+type shortTexts struct{}
+
+func (shortTexts) EstimateSize(n cost.AstNode) *cost.SizeEstimate {
+	if n.Path() == nil || n.Type().Kind() != types.StringKind {
+		return nil
+	}
+	return &cost.SizeEstimate{Max: MaxRequestText}
+}
+
+func (shortTexts) EstimateCallCost(function, _ string, target *cost.AstNode, args []cost.AstNode) *cost.CallEstimate {
+	if overloads.IsTypeConversionFunction(function) && len(args) == 1 && args[0].Type().Kind() == types.DynKind {
+		// What cannot be converted is quoted. A few of the longest texts are nothing yet.
+		return cost.NewCallEstimate(cost.Estimate{Max: MaxWork / 4}, nil)
+	}
+	if function != overloads.Matches || len(args) == 0 {
+		return nil
+	}
+	steps := maxPattern
+	if text, ok := literal(args[len(args)-1].Expr()); ok {
+		steps, _ = patternSteps(text)
+	}
+	return cost.NewCallEstimate(cost.Estimate{Max: matchWork(MaxRequestText, steps)}, nil)
+}
+
+// programOptions are those of a program that follows the plan.
+func programOptions(p *plan) []cel.ProgramOption {
+	options := []cel.ProgramOption{p.option()}
+	if p.counted {
+		options = append(options, cel.CostTracking(prices{}), cel.CostTrackerOptions(charges...), cel.CostLimit(MaxWork))
+	}
+	return options
+}
+
+// prices is a cost.ActualCostEstimator for calls where CEL's own prices do not follow the
+// work: of functions that look through their arguments, and of comparisons of lists, whose
+// elements CEL does not look into. The work of one call is in proportion to the size of its
+// arguments, so that it may be charged when it is done.
+type prices struct{}
+
+// CallCost implements cost.ActualCostEstimator. CEL tells the overload only where the
+// types of the arguments were known before.
+func (prices) CallCost(function, overload string, args []ref.Val, result ref.Val) *uint64 {
+	var units uint64
+	switch function {
+	case unitsOverload:
+		units = uint64(args[0].(types.Int))
+	case operators.Equals, operators.NotEquals, operators.Less, operators.LessEquals,
+		operators.Greater, operators.GreaterEquals:
+		units = unitsOf(lighter(args[0], args[1], 1)) // no more is looked at
+	case operators.In:
+		units = ofMembership(args[0], args[1])
+	case operators.Add:
+		if _, ok := args[0].(traits.Lister); ok { // which is not copied
+			args = args[1:]
+		}
+		units = ofAll(args, result)
+	case overloads.TimeGetFullYear, overloads.TimeGetMonth, overloads.TimeGetDayOfYear, overloads.TimeGetDate,
+		overloads.TimeGetDayOfMonth, overloads.TimeGetDayOfWeek, overloads.TimeGetHours, overloads.TimeGetMinutes,
+		overloads.TimeGetSeconds, overloads.TimeGetMilliseconds:
+		if units = 1; len(args) > 1 {
+			units = zoneWork
+		}
+	case overloads.Contains, "charAt", "indexOf", "lastIndexOf", "lowerAscii", "upperAscii", "reverse", "trim", "substring", "split",
+		"replace", "join", "strings.quote", "format", "cidr", "sha256", "hmac", foldedPath, isPath, underPath,
+		overloads.TypeConvertInt, overloads.TypeConvertUint, overloads.TypeConvertDouble, overloads.TypeConvertBool,
+		overloads.TypeConvertString, overloads.TypeConvertBytes, overloads.TypeConvertDuration,
+		overloads.TypeConvertTimestamp, overloads.Size:
+		if function == overloads.Size && !isText(args[0]) {
+			return nil
+		}
+		units = ofAll(args, result)
+	default:
+		return nil
+	}
+	return &units
+}
+
+// charges are the prices again of those functions of which libraries bring prices of
+// their own, which CEL prefers.
+var charges = func() (list []cost.TrackerOption) {
+	for _, id := range []string{
+		"string_char_at_int", "string_index_of_string", "string_index_of_string_int",
+		"string_last_index_of_string", "string_last_index_of_string_int", "string_lower_ascii",
+		"string_upper_ascii", "string_reverse", "string_trim", "string_substring_int",
+		"string_substring_int_int", "string_split_string", "string_split_string_int",
+		"string_replace_string_string", "string_replace_string_string_int", "list_join",
+		"list_join_string", sha256Overload, hmacOverload, "string_folded", "string_is_string", "string_under_string",
+	} {
+		list = append(list, cost.OverloadTracker(id, func(args []ref.Val, result ref.Val) *uint64 {
+			units := ofAll(args, result)
+			return &units
+		}))
+	}
+	return list
+}()
+
+// zoneWork is what a time zone costs: its file is read each time.
+const zoneWork = 500
+
+// ofAll is the work of looking through the arguments and making the result.
+func ofAll(args []ref.Val, result ref.Val) uint64 {
+	size := weigh(result)
+	for _, arg := range args {
+		size += weigh(arg)
+	}
+	return unitsOf(size)
+}
+
+// ofMembership is the work of comparing a value with each element of a list.
+func ofMembership(v, in ref.Val) uint64 {
+	l, ok := in.(traits.Lister)
+	if !ok {
+		return unitsOf(weigh(v))
+	}
+	n, _ := l.Size().(types.Int)
+	return uint64(n) + unitsOf(lighter(in, v, int(n)))
+}
+
+func isText(v ref.Val) bool {
+	switch v.(type) {
+	case types.String, types.Bytes:
+		return true
+	}
+	return false
+}
+
+// unitsOf is the work of looking through, or making, a value of this size.
+func unitsOf(size int) uint64 { return 1 + uint64(size)/10 }
+
+const (
+	unitsOverload = "stint_units"
+	// overweight is from where on weigh stops: nobody can pay for that.
+	overweight = 20 * MaxWork
+)
+
+// weigh is about how many bytes of memory a value takes, and how long it takes to look
+// through it. What is in it twice counts twice. It stops at overweight.
+func weigh(v ref.Val) int { return weighUpTo(v, overweight) }
+
+// lighter is the weight of a, or times that of b, whichever is less. It takes time in
+// proportion to that, also where the other is heavy.
+func lighter(a, b ref.Val, times int) int {
+	for most := 256; ; most *= 4 {
+		weight := min(weighUpTo(a, most), times*weighUpTo(b, most))
+		if weight < most || most > overweight {
+			return weight
+		}
+	}
+}
+
+func weighUpTo(v ref.Val, most int) (size int) {
+	const slot = 16
+	switch v := v.(type) {
+	case types.String:
+		return slot + len(v)
+	case types.Bytes:
+		return slot + len(v)
+	case traits.Lister:
+		size = slot
+		for it := v.Iterator(); size < most && it.HasNext() == types.True; {
+			size += weighUpTo(it.Next(), most-size)
+		}
+		return size
+	case traits.Mapper:
+		size = slot
+		for it := v.Iterator(); size < most && it.HasNext() == types.True; {
+			k := it.Next()
+			size += slot + weighUpTo(k, most-size)
+			if size < most {
+				size += weighUpTo(v.Get(k), most-size)
+			}
+		}
+		return size
+	}
+	return slot
+}
+
+// units is an interpreter call that costs as much as its argument says.
+type units struct{}
+
+func (units) Function() string   { return unitsOverload }
+func (units) OverloadID() string { return unitsOverload }
+
+// spend charges for work that is about to be done, if that is counted. It ends the
+// evaluation, by a panic that CEL turns into its error, where that would go past MaxWork.
+func spend(frame *interpreter.ExecutionFrame, n uint64) {
+	t := frame.CostTracker()
+	if t == nil {
+		return
+	}
+	if n > 8 {
+		t.EvalUnary(nil, 0, units{}, types.Int(min(n, 2*MaxWork)), nil)
+		return
+	}
+	for range n {
+		t.Qualify(0) // one unit each, and no allocation
+	}
+}
+
+// weighed is a step whose value is charged for where CEL asks too little for making it,
+// or for what is done with it next.
+type weighed struct {
+	interpreter.InterpretableV2
+	work func(ref.Val) uint64
+}
+
+// Exec implements interpreter.InterpretableV2.
+func (w *weighed) Exec(frame *interpreter.ExecutionFrame) ref.Val {
+	v := w.InterpretableV2.Exec(frame)
+	spend(frame, w.work(v))
+	return v
+}
+
+// Eval implements interpreter.Interpretable.
+func (w *weighed) Eval(vars interpreter.Activation) ref.Val {
+	return interpreter.EvalActivation(vars, w.Exec)
+}
+
+// ofValue is the work of making a list or map, or of finding a key. A list of a list
+// twice is small in memory, but a list of those, and so on, takes forever to look through.
+func ofValue(v ref.Val) uint64 { return unitsOf(weigh(v)) }
+
+// ofRange is the work of beginning a loop: the keys of a map are listed first.
+func ofRange(v ref.Val) uint64 {
+	if m, ok := v.(traits.Mapper); ok {
+		n, _ := m.Size().(types.Int)
+		return uint64(n)
+	}
+	return 0
+}
+
+// ofIteration is the work of going round a loop, which is free to CEL where the body is
+// constant.
+func ofIteration(ref.Val) uint64 { return 1 }
+
+// findWeighed notes which steps are charged for beside calls, lists and maps.
+func (p *plan) findWeighed(e ast.Expr) {
+	switch e.Kind() {
+	case ast.ComprehensionKind:
+		p.weighed[e.AsComprehension().IterRange().ID()] = ofRange
+		p.weighed[e.AsComprehension().LoopStep().ID()] = ofIteration
+	case ast.CallKind:
+		if args := e.AsCall().Args(); e.AsCall().FunctionName() == operators.Index {
+			p.weighed[args[1].ID()] = ofValue
+			p.indexOf[args[1].ID()] = e.ID()
+		}
+	}
+}
+
+// weigh puts the step under a weighed one if it is to be.
+func (p *plan) weigh(step interpreter.InterpretableV2) interpreter.InterpretableV2 {
+	if !p.counted {
+		return step
+	}
+	if _, ok := step.(interpreter.InterpretableConstructor); ok {
+		step = &weighed{step, ofValue}
+	}
+	work := p.weighed[step.ID()]
+	if work == nil {
+		return step
+	}
+	if p.unfinished[step.ID()] {
+		delete(p.unfinished, step.ID())
+		return step
+	}
+	if _, ok := step.(interpreter.InterpretableConst); ok {
+		return step
+	}
+	if index, ok := p.indexOf[step.ID()]; ok {
+		// CEL plans an index by a step in two, of which the first must stay as it is.
+		p.unfinished[index] = true
+	}
+	return &weighed{step, work}
+}
+
+// folding is the work and memory of the constant parts of one expression.
+type folding struct {
+	tracker *cost.Tracker
+	size    int
+}
+
+func newFolding() *folding {
+	t, err := cost.NewTracker(prices{}, append([]cost.TrackerOption{cost.TrackerLimit(MaxWork)}, charges...)...)
+	if err != nil {
+		panic("rules: the prices of calls contradict each other: " + err.Error())
+	}
+	return &folding{tracker: t}
+}
+
+// value is that of a step that needs nothing of a request.
+func (f *folding) value(step interpreter.InterpretableV2) (v ref.Val, err error) {
+	frame, err := interpreter.NewExecutionFrame(interpreter.EmptyActivation())
+	if err != nil {
+		return nil, err
+	}
+	defer frame.Close()
+	defer func() {
+		if r := recover(); r != nil {
+			if _, ok := r.(cost.LimitExceededError); !ok {
+				panic(r)
+			}
+			v, err = nil, foldError{types.NewErrWithNodeID(step.ID(), "what is constant here takes more than %d steps to work out", MaxWork).(*types.Err)}
+		}
+	}()
+	frame.SetCostTracker(f.tracker)
+	v = step.Exec(frame)
+	if failed, ok := v.(*types.Err); ok {
+		return nil, foldError{failed}
+	}
+	if list, ok := step.(interpreter.InterpretableConstructor); ok {
+		f.size += 16 * (1 + len(list.InitVals())) // what is in it stands in the expression, or was counted
+	} else {
+		f.size += weighUpTo(v, MaxFolded+1)
+	}
+	if f.size > MaxFolded {
+		return nil, foldError{types.NewErrWithNodeID(step.ID(), "what is constant here comes to more than %d bytes", MaxFolded).(*types.Err)}
+	}
+	return v, nil
+}

@@ -1,0 +1,119 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// clock is the time of the fleet, which the clock of the store tells. Entries that
+// are changed at run time end by it, and their instants are of it, so that neither a
+// clock of an instance that is wrong nor one that is set while it runs ends a ban early
+// or late.
+//
+// Between two readings it goes on by the machine's monotonic clock. It is as exact as
+// half the time that the last reading took, at most 0.5 s, and what the machine's clock
+// has drifted since, which is milliseconds while the store answers and some seconds a
+// day while it does not.
+type clock struct {
+	// wall is the machine's clock; nil: time.Now. What it returns has a monotonic
+	// reading.
+	wall func() time.Time
+	read atomic.Pointer[reading]
+	told atomic.Bool // the log has told that the two are apart
+}
+
+// reading is one of the store's clock.
+type reading struct {
+	store time.Time // what it showed
+	at    time.Time // when, by the machine's clock
+	known bool      // it was made by this process; else an earlier one kept it
+}
+
+// readClockEvery is how often the clock of the store is read.
+const readClockEvery = 10 * time.Second
+
+// machine is the time by the machine's own clock.
+func (c *clock) machine() time.Time {
+	if c.wall == nil {
+		return time.Now()
+	}
+	return c.wall()
+}
+
+// now is the time of the fleet, or where its clock was never read the machine's.
+func (c *clock) now() time.Time {
+	r := c.read.Load()
+	if r == nil {
+		return c.machine().Round(0)
+	}
+	return r.store.Add(c.machine().Sub(r.at))
+}
+
+// isKnown tells whether the store's clock was read.
+func (c *clock) isKnown() bool {
+	r := c.read.Load()
+	return r != nil && r.known
+}
+
+// ahead is how far the machine's clock is ahead of the fleet's; 0 where that was never
+// read.
+func (c *clock) ahead() time.Duration {
+	if c.read.Load() == nil {
+		return 0
+	}
+	return c.machine().Round(0).Sub(c.now())
+}
+
+// look reads the clock of the store, if that is due, and tells by how much the time
+// that now returns has changed by that.
+func (c *clock) look(ctx context.Context, from Documents) (moved time.Duration, err error) {
+	before := c.machine()
+	if r := c.read.Load(); r != nil && r.known && before.Sub(r.at) < readClockEvery {
+		return 0, nil
+	}
+	shown, err := from.Now(ctx)
+	if err != nil {
+		return 0, err
+	}
+	after := c.machine()
+	was := c.now()
+	c.read.Store(&reading{store: shown.Round(0), at: before.Add(after.Sub(before) / 2), known: true})
+	return c.now().Sub(was), nil
+}
+
+// assume goes by a difference between the clocks that was kept, until the store's is
+// read.
+func (c *clock) assume(ahead time.Duration) {
+	at := c.machine()
+	c.read.CompareAndSwap(nil, &reading{store: at.Round(0).Add(-ahead), at: at})
+}
+
+const (
+	// clockStep is by how much the fleet's time goes back until entries that seemed to
+	// have ended are looked at again.
+	clockStep = time.Second
+	// clockApart is how far the machine's clock and the store's are apart where the log
+	// tells of it.
+	clockApart = 5 * time.Second
+)
+
+// lookAtClock reads the clock of the store, if that is due.
+func (s *Server) lookAtClock(ctx context.Context) error {
+	moved, err := s.clock.look(ctx, s.documents)
+	if err != nil {
+		return fmt.Errorf("time: %w", err)
+	}
+	if moved < -clockStep {
+		s.live.mu.Lock()
+		s.install() // what seemed to have ended was left out
+		s.live.mu.Unlock()
+	}
+	ahead := s.clock.ahead()
+	if apart := ahead.Abs() >= clockApart; apart != s.clock.told.Swap(apart) && apart {
+		s.log.Warn("the clock of this machine is not that of the store, by which bans and other changes end; tokens and log lines go by this one",
+			"ahead", ahead.Round(time.Millisecond).String())
+	}
+	return nil
+}

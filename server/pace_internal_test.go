@@ -1,0 +1,89 @@
+package server
+
+import (
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A client is cut off in the instant in which it has kept us waiting for patience more
+// than its bytes give back, however they are divided.
+func TestPace(t *testing.T) {
+	const patience = 30 * time.Second
+	for _, c := range []struct {
+		name  string
+		bytes int           // of each read
+		after time.Duration // that each takes
+		want  time.Duration // until it is cut off; 0: never
+	}{
+		{"nothing comes", 0, time.Hour, patience},
+		{"a byte every 29 s", 1, 29 * time.Second, 30*time.Second + 2*time.Millisecond},
+		{"a byte a second", 1, time.Second, 30*time.Second + 60*time.Millisecond},
+		{"499 bytes a second", 499, time.Second, 14_501 * time.Second},
+		{"500 bytes a second", 500, time.Second, 0},
+		{"in bursts", 15_000, 29 * time.Second, 0},
+		{"far ahead, then nothing", 100 << 20, 31 * time.Second, patience},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start, cut := time.Now(), time.Duration(0)
+				p := newPace(patience, func() { cut = time.Since(start) })
+				for range 20_000 {
+					p.wait()
+					time.Sleep(c.after)
+					if p.isExpired() {
+						break
+					}
+					p.moved(c.bytes)
+					time.Sleep(time.Minute) // an upstream that takes its time
+					start = start.Add(time.Minute)
+				}
+				p.stop()
+				if (cut == 0) != (c.want == 0) || cut < c.want-time.Second || cut > c.want+time.Second {
+					t.Errorf("cut off after %s, want %s", cut, c.want)
+				}
+			})
+		})
+	}
+}
+
+// Random waits agree with the definition: left is patience, less the time of
+// waiting, plus that of the bytes, and never more than patience.
+func TestPaceIsTheModel(t *testing.T) {
+	for seed := range uint64(200) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 0))
+			patience := time.Duration(1+random.IntN(60)) * time.Second
+			p := newPace(patience, func() {})
+			defer p.stop()
+			left := patience
+			for step := range 100 {
+				bytes, waits := random.IntN(4096), time.Duration(random.Int64N(int64(12*time.Second)))
+				p.wait()
+				time.Sleep(waits)
+				cut := p.isExpired()
+				if want := waits > left; cut != want {
+					t.Fatalf("seed %d, step %d: cut %t after %s of %s", seed, step, cut, waits, left)
+				}
+				if cut {
+					return
+				}
+				p.moved(bytes)
+				left = min(patience, left-waits+time.Duration(bytes)*2*time.Millisecond)
+			}
+		})
+	}
+}
+
+// Nothing is cut after stop.
+func TestPaceStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPace(time.Second, func() { t.Error("cut off") })
+		p.wait()
+		p.stop()
+		p.wait()
+		time.Sleep(time.Hour)
+		p.moved(1)
+	})
+}

@@ -1,0 +1,211 @@
+package server_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint/server"
+)
+
+// patient gives clients of the gateway so long.
+func patient(d time.Duration) func(*server.Config) {
+	return func(c *server.Config) { c.Settings.BodyTimeout = d }
+}
+
+// taking is an upstream that reads the whole body and says how long it was.
+func taking(w http.ResponseWriter, r *http.Request) {
+	n, _ := io.Copy(io.Discard, r.Body)
+	fmt.Fprint(w, n)
+}
+
+const tooSlow = "408 Request Timeout: The request's body did not come in time."
+
+// An upload that stops, or trickles, is answered with 408, and its connection closed. One
+// whose upstream takes its time, and a client that is slow but keeps pace, are not.
+func TestUnfinishedUpload(t *testing.T) {
+	g := start(t, newServer(t, generous, everythingTo(upstream(t, taking)), patient(200*time.Millisecond)))
+	for name, after := range map[string]func(c conn){
+		"nothing": func(conn) {},
+		"trickle": func(c conn) {
+			for range 200 {
+				if _, err := fmt.Fprint(c, "x"); err != nil {
+					return
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+		},
+	} {
+		c := dial(t, g.gateway)
+		defer c.Close()
+		fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\nabc")
+		go after(c)
+		if got := c.answer(t, "POST"); got.problem(t) != tooSlow || !got.Close {
+			t.Errorf("%s: %q, close %t", name, got.problem(t), got.Close)
+		}
+	}
+	if page := send(t, g.check, "GET", "/metrics").body; !strings.Contains(page, `stint_stalled_clients_total{direction="upload"} 2`+"\n") {
+		t.Error("two stalled uploads are not counted")
+	}
+	steady := dial(t, g.gateway)
+	defer steady.Close()
+	fmt.Fprint(steady, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10000\r\n\r\n")
+	for range 20 { // longer than the time there is, in all
+		_, _ = steady.Write(make([]byte, 500))
+		time.Sleep(15 * time.Millisecond)
+	}
+	if got := steady.answer(t, "POST"); got.body != "10000" || got.Close {
+		t.Errorf("steady: %s %v %s", got.Status, got.Header, got.body)
+	}
+	if got := steady.send(t, "POST", "/", "Content-Length: 3\r\nHost: x\r\n\r\nabc"); got.body == "" {
+		t.Errorf("the next on that connection: %s", got.Status)
+	}
+}
+
+// An upstream that does not read is not its client's fault.
+func TestUpstreamThatDoesNotRead(t *testing.T) {
+	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(700 * time.Millisecond)
+		taking(w, r)
+	})
+	g := start(t, newServer(t, generous, everythingTo(up), patient(200*time.Millisecond)))
+	const size = 32 << 20 // more than the sockets hold
+	resp, err := http.Post("http://"+g.gateway+"/", "", bytes.NewReader(make([]byte, size)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if got, _ := io.ReadAll(resp.Body); string(got) != fmt.Sprint(size) {
+		t.Errorf("%s: %s", resp.Status, got)
+	}
+}
+
+// A response that goes on for long with nothing in it, such as server-sent events, lives;
+// so does a route that has all the time there is, and a conversation by HTTP/2.
+func TestPatienceIsForClientsOnly(t *testing.T) {
+	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/events":
+			_, _ = io.Copy(io.Discard, r.Body)
+			for i := range 4 {
+				fmt.Fprintf(w, "event %d\n", i)
+				w.(http.Flusher).Flush()
+				time.Sleep(200 * time.Millisecond)
+			}
+		default:
+			taking(w, r)
+		}
+	})
+	none := time.Duration(0)
+	g := start(t, newServer(t, generous, routes(server.Route{Path: "/", Upstream: up}, server.Route{Path: "/slow", Upstream: up, BodyTimeout: &none}), patient(100*time.Millisecond)))
+	if got := send(t, g.gateway, "POST", "/events", "Host: x", "Content-Length: 3\r\n\r\nabc"); !strings.HasSuffix(got.body, "event 3\n") {
+		t.Errorf("events: %s %q", got.Status, got.body)
+	}
+	c := dial(t, g.gateway)
+	defer c.Close()
+	fmt.Fprint(c, "POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nab")
+	time.Sleep(400 * time.Millisecond)
+	fmt.Fprint(c, "cd")
+	if got := c.answer(t, "POST"); got.body != "4" {
+		t.Errorf("slow: %s %s", got.Status, got.body)
+	}
+
+	talk := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		_ = control.EnableFullDuplex()
+		w.WriteHeader(200)
+		_ = control.Flush()
+		_, _ = io.Copy(w, r.Body)
+	})
+	g = start(t, newServer(t, generous, everythingTo(talk), patient(100*time.Millisecond)))
+	r, w := io.Pipe()
+	request, _ := http.NewRequest("POST", "http://"+g.gateway+"/", r)
+	resp, err := clearHTTP2(t).RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	time.Sleep(400 * time.Millisecond)
+	fmt.Fprint(w, "still there")
+	w.Close()
+	if got, err := io.ReadAll(resp.Body); err != nil || string(got) != "still there" {
+		t.Errorf("conversation: %q, %v", got, err)
+	}
+}
+
+// clearHTTP2 speaks HTTP/2 without TLS, from an address on loopback if one is given.
+func clearHTTP2(t *testing.T, from ...string) *http.Transport {
+	tr := &http.Transport{Protocols: new(http.Protocols)}
+	tr.Protocols.SetUnencryptedHTTP2(true)
+	if len(from) > 0 {
+		tr.DialContext = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from[0])}}).DialContext
+	}
+	t.Cleanup(tr.CloseIdleConnections)
+	return tr
+}
+
+// A client that does not take its response loses it, and the place is free.
+func TestUnreadResponse(t *testing.T) {
+	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		piece := make([]byte, 1<<10)
+		for range 1 << 20 {
+			if _, err := w.Write(piece); err != nil {
+				return
+			}
+		}
+	})
+	s := newServer(t, generous, everythingTo(up), patient(100*time.Millisecond), bounded(server.Instance{InFlight: 1}))
+	g := start(t, s)
+	c := dial(t, g.gateway)
+	defer c.Close()
+	_ = c.Conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+	fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	start := time.Now()
+	for {
+		page := send(t, g.check, "GET", "/metrics").body
+		if strings.Contains(page, `stint_in_flight{listener="gateway"} 0`+"\n") && time.Since(start) > 100*time.Millisecond {
+			break
+		}
+		if time.Since(start) > 100*time.Second {
+			t.Fatal("it is under way still")
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// What is refused is not under way, and its connection does not wait for the rest of the
+// body for ever.
+func TestRestOfARefusedBody(t *testing.T) {
+	g := start(t, newServer(t, `rules: [{name: none, key: client.ip, limits: [1 per 24h]}]`, everythingTo(upstream(t, taking)), patient(200*time.Millisecond)))
+	send(t, g.gateway, "GET", "/")
+	c := dial(t, g.gateway)
+	defer c.Close()
+	fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc")
+	if got := c.answer(t, "POST"); got.StatusCode != 429 {
+		t.Errorf("%s", got.Status)
+	}
+	if _, err := c.ReadByte(); err != io.EOF {
+		t.Errorf("then: %v", err)
+	}
+}
+
+// An upstream that answers before it has the body is heard at once, also where the body
+// does not come.
+func TestEarlyAnswer(t *testing.T) {
+	up := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "close")
+		w.WriteHeader(http.StatusUnauthorized)
+	})
+	g := start(t, newServer(t, generous, everythingTo(up), patient(time.Minute)))
+	c := dial(t, g.gateway)
+	defer c.Close()
+	fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\nabc")
+	if got := c.answer(t, "POST"); got.StatusCode != 401 || !got.Close {
+		t.Errorf("%s %v", got.Status, got.Header)
+	}
+}

@@ -1,0 +1,207 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/rules"
+)
+
+// What rules in shadow mode would do is counted and told to those who ask for it, and
+// changes no answer. So they are asked in calls of their own: one that comes with
+// others in a call shares their deadline, their leases and their failures.
+
+func isShadow(r *rules.Rule) bool { return r.Mode == rules.Shadow }
+
+// divideShadows makes a group of what is enforced, if anything is, and one of each rule
+// in shadow mode.
+func (t *trial) divideShadows() {
+	var last *rules.Rule
+	for i, rule := range t.Rules {
+		g := &t.groups[0]
+		if isShadow(rule) {
+			if rule != last {
+				t.groups, last = append(t.groups, group{}), rule
+			}
+			g = &t.groups[len(t.groups)-1]
+		}
+		g.request.Asks = append(g.request.Asks, t.asks[i])
+		g.rules = append(g.rules, rule)
+		g.places = append(g.places, i)
+	}
+	if t.groups[0].places == nil {
+		t.groups = t.groups[1:]
+	}
+	for i := range t.groups {
+		t.groups[i].answer.Each = make([]stint.Decision, len(t.groups[i].places))
+	}
+}
+
+// shadows is what rules in shadow mode ask about some requests. But for groups, it shares
+// nothing with those that is used again, for the store may still be at it when they have
+// been answered.
+type shadows struct {
+	asked
+	groups   []*group
+	rules    []*rules.Rule
+	counters []ruleCounters
+}
+
+// shadowsOf are the n of all.
+func shadowsOf(all []trial, n int) *shadows {
+	c := &shadows{asked{make([]stint.Request, 0, n), make([]stint.Answer, 0, n)}, make([]*group, 0, n), make([]*rules.Rule, 0, n), make([]ruleCounters, 0, n)}
+	for i := range all {
+		for j := range all[i].groups {
+			if g := &all[i].groups[j]; g.inShadow() {
+				g.answer.Err = errNotAskedNow
+				c.requests = append(c.requests, g.request)
+				c.answers = append(c.answers, stint.Answer{Each: make([]stint.Decision, len(g.request.Asks)), Err: errNotAskedNow})
+				c.groups, c.rules, c.counters = append(c.groups, g), append(c.rules, g.rules[0]), append(c.counters, all[i].counters)
+			}
+		}
+	}
+	return c
+}
+
+// takeShadows asks the store: after what is enforced where that takes no time, as in
+// memory, else meanwhile. The groups have their answers once wait has returned, which
+// waits for those that come meanwhile only if they are wanted, and no longer than for what
+// is enforced: least or, where that is 0, the server's deadline.
+//
+// The layers over the store are passed by, for what they learn of one request they tell
+// others: that the store fails, what is owed to it, what may be leased. So where it does
+// not decide, these rules are not asked.
+func (s *Server) takeShadows(ctx context.Context, c *shadows, least time.Duration, wanted bool) (wait func()) {
+	if s.fallback == nil || !c.requests[0].At.IsZero() { // in memory, or a simulation
+		return func() {
+			if c.requests[0].At.IsZero() && !s.roomForShadows() {
+				c.count()
+				return
+			}
+			c.take(ctx, s.limiter)
+			c.answer()
+		}
+	}
+	err := s.storeError()
+	if err != nil {
+		s.complain(err)
+	}
+	if err != nil || s.shadowCalls.Add(1) > mostShadows {
+		if err == nil {
+			s.shadowCalls.Add(-1)
+		}
+		c.count()
+		return func() {}
+	}
+	patience := s.settings.DecisionTimeout
+	if wanted && least > 0 {
+		patience = least
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	done := make(chan struct{})
+	go func() {
+		defer s.shadowCalls.Add(-1)
+		defer cancel()
+		c.take(ctx, s.limiter)
+		close(done)
+	}()
+	if !wanted {
+		return func() {}
+	}
+	return func() {
+		<-ctx.Done() // also when it is done
+		select {
+		case <-done:
+			c.answer()
+		default:
+		}
+	}
+}
+
+// mostShadows is how many calls about rules in shadow mode may be under way.
+const mostShadows = 1000
+
+// errNotAskedNow is the answer to a rule in shadow mode that the store was not asked, or
+// has not answered in time.
+var errNotAskedNow = errors.New("rules in shadow mode are not asked now")
+
+// mostAtOnce is how many limits go in one call of the store, which does nothing else
+// meanwhile.
+const mostAtOnce = 64
+
+// take asks l, and counts what it answers.
+func (c *shadows) take(ctx context.Context, l *stint.Limiter) {
+	for from := 0; from < len(c.requests); {
+		to, asks := from+1, len(c.requests[from].Asks)
+		for ; to < len(c.requests) && asks+len(c.requests[to].Asks) <= mostAtOnce; to++ {
+			asks += len(c.requests[to].Asks)
+		}
+		l.TakeEach(ctx, c.requests[from:to], c.answers[from:to])
+		from = to
+	}
+	c.count()
+}
+
+// answer gives the groups their answers.
+func (c *shadows) answer() {
+	for i, g := range c.groups {
+		g.answer = c.answers[i]
+	}
+}
+
+// count counts what became of what was asked.
+func (c *shadows) count() {
+	for i := range c.answers {
+		switch a := &c.answers[i]; {
+		case a.Err != nil:
+			c.counters[i].skipped(c.rules[i])
+		case !a.Allowed:
+			c.counters[i].refusedInShadow(c.rules[i])
+		}
+	}
+}
+
+// roomForShadows tells whether rules in shadow mode may be counted. A Memory that is
+// full refuses newcomers, so that half of it is for the rules that are enforced.
+func (s *Server) roomForShadows() bool {
+	m, ok := s.limiter.Store.(*stint.Memory)
+	return !ok || m.MaxKeys <= 0 || m.Len() < m.MaxKeys/2
+}
+
+// concludeShadow takes the answer of a rule in shadow mode.
+func (s *Server) concludeShadow(_ context.Context, _ *Verdict, g *group) error {
+	a := &g.answer
+	switch {
+	case a.Err != nil && !g.request.At.IsZero():
+		return a.Err
+	case a.Err != nil:
+		clear(a.Each)
+	case a.Outcome == stint.Banned && a.Limit == nil:
+		for j := range a.Each { // as this ban would have answered for all
+			a.Each[j] = a.Decision
+		}
+	}
+	return nil
+}
+
+// readShadow reads whether a check asks for what rules in shadow mode say.
+func readShadow(r *http.Request) (bool, error) {
+	if r.URL.RawQuery == "" {
+		return false, nil
+	}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return false, badCall("The query cannot be read: %s.", err)
+	}
+	switch values := query["shadow"]; {
+	case values == nil, len(values) == 1 && values[0] == "false":
+		return false, nil
+	case len(values) == 1 && values[0] == "true":
+		return true, nil
+	}
+	return false, badCall("The parameter shadow is true or false.")
+}

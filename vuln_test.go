@@ -1,0 +1,52 @@
+package stint_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// scripts/vuln says in its exit code that nothing was checked, unless that is allowed by
+// name, and never takes findings or failures for success.
+func TestVulnTells(t *testing.T) {
+	if _, err := exec.LookPath("bash"); err != nil {
+		t.Skip("SKIPPED: there is no bash")
+	}
+	for name, c := range map[string]struct {
+		install, check string // what go install and govulncheck do, in shell
+		offline        string
+		code           int
+		said           string
+	}{
+		"nothing found":              {"", "exit 0", "", 0, ""},
+		"something found":            {"", "exit 3", "", 1, ""},
+		"found, offline allowed":     {"", "exit 3", "allow", 1, ""},
+		"it fails":                   {"", "echo loading packages; exit 1", "", 1, "govulncheck failed"},
+		"it fails, offline allowed":  {"", "echo loading packages; exit 1", "allow", 1, "govulncheck failed"},
+		"no database":                {"", "echo fetching vulnerabilities: no network; exit 1", "", 2, "NOTHING WAS CHECKED"},
+		"no database, allowed":       {"", "echo fetching vulnerabilities: no network; exit 1", "allow", 0, "NOTHING WAS CHECKED"},
+		"no govulncheck":             {"exit 1", "", "", 2, "NOTHING WAS CHECKED"},
+		"no govulncheck, allowed":    {"exit 1", "", "allow", 0, "NOTHING WAS CHECKED"},
+		"no govulncheck, misspelled": {"exit 1", "", "alow", 2, "want allow"},
+	} {
+		dir := t.TempDir()
+		script := "#!/bin/sh\n" + c.install + "\ncat >\"$GOBIN/govulncheck\" <<'END'\n#!/bin/sh\n" + c.check + "\nEND\nchmod +x \"$GOBIN/govulncheck\"\n"
+		if err := os.WriteFile(filepath.Join(dir, "go"), []byte(script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("bash", "scripts/vuln")
+		cmd.Env = append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"), "STINT_VULN_OFFLINE="+c.offline)
+		out, err := cmd.CombinedOutput()
+		code := 0
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			code = exit.ExitCode()
+		}
+		if code != c.code || !strings.Contains(string(out), c.said) {
+			t.Errorf("%s: exit %d, want %d:\n%s", name, code, c.code, out)
+		}
+	}
+}
