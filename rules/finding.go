@@ -39,9 +39,9 @@ const (
 	CodeUnlikeRules   = "ST011" // other rules in the same namespace; found by servers
 	CodeNoToken       = "ST012" // who bears no valid token escapes a rule
 	CodeClaimsUnknown = "ST013" // claims that nothing finds; found by servers
-	CodeLooseKey      = "ST015" // a key that a client varies at will
-	CodeCheckOpen     = "ST017" // everybody may use the check API; found in the settings
-	CodeStoreSecrets  = "ST023" // the store refuses new passwords or certificates; found by whoever opens it
+	CodeLooseKey      = "ST014" // a key that a client varies at will
+	CodeCheckOpen     = "ST015" // everybody may use the check API; found in the settings
+	CodeStoreSecrets  = "ST016" // the store refuses new passwords or certificates; found by whoever opens it
 )
 
 // Codes are all of them.

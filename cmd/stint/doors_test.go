@@ -146,14 +146,14 @@ func TestAttackCheckAPI(t *testing.T) {
 			{"a page", "POST", "/v1/check", aboutVictim, []string{isJSON, "Origin: https://evil.example"}, 403},
 			{"a form", "POST", "/v1/check", aboutVictim, []string{"Content-Type: text/plain"}, 415},
 		})
-		if said := s.log.String(); !strings.Contains(said, "ST017") {
+		if said := s.log.String(); !strings.Contains(said, "ST015") {
 			t.Errorf("the log does not tell: %s", said)
 		}
-		if _, body := knock(t, "GET", s.admin+"/v1/status", ""); !strings.Contains(body, "ST017") {
+		if _, body := knock(t, "GET", s.admin+"/v1/status", ""); !strings.Contains(body, "ST015") {
 			t.Errorf("the status does not tell: %s", body)
 		}
 		out, err := program(t, "rules", "check", file).CombinedOutput()
-		if err != nil || !strings.HasPrefix(string(out), file+": warning ST017: ") {
+		if err != nil || !strings.HasPrefix(string(out), file+": warning ST015: ") {
 			t.Errorf("rules check does not tell: %v\n%s", err, out)
 		}
 	})

@@ -161,7 +161,7 @@ func TestAttackCredentialsRotate(t *testing.T) {
 		until(t, "it tells that the "+of+" is refused", 10*time.Second, func() bool {
 			stays("with a wrong " + of)
 			_, text := do("status")
-			return strings.Contains(text, "ST023")
+			return strings.Contains(text, "ST016")
 		})
 		redis.Do(t, "CLIENT", "KILL", "USER", "app")
 		until(t, "all its connections are made again", 10*time.Second, func() bool {
@@ -177,7 +177,7 @@ func TestAttackCredentialsRotate(t *testing.T) {
 		write("ca", ca)
 		write("cert", cert)
 		write("key", key)
-		until(t, "all is well", 10*time.Second, func() bool { _, text := do("status"); return !strings.Contains(text, "ST023") })
+		until(t, "all is well", 10*time.Second, func() bool { _, text := do("status"); return !strings.Contains(text, "ST016") })
 	}
 
 	before := connections()
