@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"net/http"
+	"net/textproto"
 	"strconv"
 	"strings"
 
@@ -42,7 +43,7 @@ func Header(name string) Key {
 		case len(lines) == 0:
 			return ""
 		case len(lines) == 1:
-			return lines[0]
+			return textproto.TrimString(lines[0]) // which HTTP/2 leaves as it came
 		default:
 			return httpfield.Joined(name, lines)
 		}

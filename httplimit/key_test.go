@@ -130,3 +130,13 @@ func TestJoin(t *testing.T) {
 		t.Errorf("got %q: the form must not change, for stores keep it", got)
 	}
 }
+
+// HTTP/2 leaves spaces around a value: they make no other key.
+func TestHeaderKeySpaces(t *testing.T) {
+	key := httplimit.Header("x-api-key")
+	for _, value := range []string{"k", " k", "k\t", "  k  "} {
+		if got := key(&http.Request{Header: http.Header{"X-Api-Key": {value}}}); got != "k" {
+			t.Errorf("%q: %q", value, got)
+		}
+	}
+}

@@ -31,7 +31,8 @@ const (
 	// LeadingSlashes are two or more at the beginning. To many libraries a host
 	// follows them: new URL(target, base) in JavaScript, urlsplit in Python.
 	LeadingSlashes
-	// NotUTF8 are bytes in a path that are no UTF-8.
+	// NotUTF8 are bytes in a path, or in a header that an expression needs, that are no
+	// UTF-8. What reads Latin-1, as WSGI does, takes some of them for spaces.
 	NotUTF8
 	// QuerySemicolon is a ; in a query, where some servers take it for an &.
 	QuerySemicolon
@@ -68,7 +69,7 @@ var ambiguities = []struct {
 	{Semicolon, "semicolon", "a semicolon in its path"},
 	{DoubleEncoding, "double_encoding", "an escape within an escape in its path"},
 	{LeadingSlashes, "leading_slashes", "several slashes at the beginning of its path"},
-	{NotUTF8, "not_utf8", "bytes that are not UTF-8 in its path"},
+	{NotUTF8, "not_utf8", "bytes that are not UTF-8 in its path or in a header"},
 	{QuerySemicolon, "query_semicolon", "a semicolon in its query"},
 	{QueryNUL, "query_nul", "an encoded NUL in its query"},
 	{MethodCase, "method_case", "lower-case letters in its method"},

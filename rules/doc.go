@@ -96,8 +96,8 @@
 // takes for the same; see [FoldPath]. request.path.folded() is that form, for a key or
 // for "in". In a safelist, and behind !, they let more pass than == does.
 //
-// A target with a # or a control character, in a path also an escaped one, is refused
-// wherever it comes from. Some targets and methods are read differently by different
+// A target with a #, a space or a control character, in a path also an escaped control
+// character, is refused wherever it comes from. Some targets and methods are read differently by different
 // servers. An [Ambiguity] says why:
 //
 //	dot_segments     /a/../login, however it is written
@@ -106,7 +106,7 @@
 //	semicolon        /login;a, /login%3Ba; here it is a part of the name
 //	double_encoding  /%256Cogin; here it is /%6Cogin
 //	leading_slashes  //host/login; here it is /host/login
-//	not_utf8         /%C0%AFlogin
+//	not_utf8         /%C0%AFlogin; a header that is needed and is no UTF-8
 //	query_semicolon  ?a=1;user=me; here the value of a has a semicolon in it
 //	query_nul        ?user=me%00
 //	method_case      post; here it is not POST

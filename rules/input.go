@@ -5,9 +5,11 @@ import (
 	"iter"
 	"net/http"
 	"net/netip"
+	"net/textproto"
 	"net/url"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/httpfield"
@@ -82,7 +84,10 @@ func (r *Request) lines(name string, may *repeatable) (text string, ok bool, bad
 			bad = RepeatedHeader
 		}
 	}
-	return text, ok, bad
+	if !utf8.ValidString(text) {
+		bad |= NotUTF8
+	}
+	return textproto.TrimString(text), ok, bad // HTTP/2 leaves spaces around a value
 }
 
 // parameter is the value of name in the query, and why it is ambiguous. It reads the

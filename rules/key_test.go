@@ -23,6 +23,7 @@ func TestKeys(t *testing.T) {
 		},
 	}
 	const bad = "rules: bad request: rule \"r\": key: "
+	const noText = "rules: rule \"r\": key: the request has bytes that are not UTF-8 in its path or in a header: x-bad"
 	for _, c := range []struct{ key, want string }{
 		// A string is the key; other scalars are their text.
 		{`"all"`, `r="all":0`},
@@ -59,8 +60,8 @@ func TestKeys(t *testing.T) {
 		{`request.headers["x-empty"]`, bad + "it is empty"},
 		{`["", request.headers["x-empty"]]`, bad + "it is empty"},
 		{`attrs.empty`, bad + "it is empty"},
-		{`request.headers["x-bad"]`, bad + "it is not valid UTF-8"},
-		{`[operation, request.headers["x-bad"]]`, bad + "it is not valid UTF-8"},
+		{`request.headers["x-bad"]`, noText},
+		{`[operation, request.headers["x-bad"]]`, noText},
 		{`request.headers["x-nul"]`, bad + "it contains a NUL byte"},
 		{`[attrs.esc]`, bad + "it contains a NUL byte"},
 		{`request.headers["x-long"]`, bad + "it is longer than 4096 bytes"},

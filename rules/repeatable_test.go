@@ -177,3 +177,25 @@ func TestManyInShadow(t *testing.T) {
 		t.Errorf("%d asks, %d unread, %v", len(m.Asks), len(m.Unread), err)
 	}
 }
+
+// A header's value is what HTTP/1.1 makes of it, and one that is no UTF-8 is ambiguous.
+func TestHeaderValues(t *testing.T) {
+	s := parse(t, `rules: [{name: r, match: 'request.headers["x-a"] == "bad"', key: '"all"', limits: [1 per 1h]}]`)
+	for value, applies := range map[string]bool{"bad": true, " bad": true, "bad\t ": true, "b ad": false, "bad\u00a0": false} {
+		if got := asked(s, &rules.Input{Request: get("/", "X-A", value)}); (got != "") != applies {
+			t.Errorf("%q: %s", value, got)
+		}
+	}
+	var m rules.Matches
+	var bad *rules.AmbiguousError
+	if err := s.Asks(&rules.Input{Request: get("/", "X-A", "bad\xa0")}, &m); !errors.As(err, &bad) || bad.Is != rules.NotUTF8 {
+		t.Error(err)
+	}
+	s, err := s.On(&rules.Instance{Allow: rules.NotUTF8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Asks(&rules.Input{Request: get("/", "X-A", "bad\xa0")}, &m); err != nil {
+		t.Error(err)
+	}
+}

@@ -23,8 +23,9 @@ type Target struct {
 // ReadTarget reads the target of a request: /path?query, or the same behind
 // scheme://authority. Errors are other targets, such as that of CONNECT, a # anywhere,
 // which no proper client sends and at which many servers end the target, a malformed
-// escape in the path, and a control character: in the path, escaped or not, and in the
-// query where it is not escaped.
+// escape in the path, a control character, in the path escaped or not and in the query
+// where it is not escaped, and a space that is not escaped: HTTP/1.1 ends the target at
+// it, and HTTP/2 does not.
 //
 // The normal form of a path: percent-escapes are decoded once, that of a slash
 // included; empty segments are dropped; then each "." is dropped, and each ".." with
@@ -44,7 +45,7 @@ func ReadTarget(target string) (Target, error) {
 		switch c := origin[i]; {
 		case c == '#':
 			return Target{}, errFragment
-		case isControl(rune(c)):
+		case c == ' ', isControl(rune(c)):
 			return Target{}, errControl
 		}
 	}
@@ -70,7 +71,7 @@ func ReadTarget(target string) (Target, error) {
 
 var (
 	errFragment = errors.New("it has a #, which is never sent")
-	errControl  = errors.New("it has a control character")
+	errControl  = errors.New("it has a space or a control character")
 )
 
 func isControl(c rune) bool { return c < ' ' || c == 0x7f }

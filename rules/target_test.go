@@ -20,7 +20,7 @@ func TestReadTarget(t *testing.T) {
 		{"/a//b///c/", "/a/b/c/", ""},
 		{"/.well-known/..x/...", "/.well-known/..x/...", ""},
 		{"/100%25", "/100%", ""},
-		{"/100%25 ", "/100% ", ""},
+		{"/100%25%20", "/100% ", ""},
 		{"/Login", "/Login", ""},
 		{"http://h/login?a", "/login", ""},
 		{"HTTP://user@h:80//login", "/login", "leading_slashes"},
@@ -53,7 +53,7 @@ func TestReadTarget(t *testing.T) {
 		}
 	}
 	for _, target := range []string{"", "*", "example.com:443", "login", "/%zz", "/%", "?a", "a/b://c", "mailto:x",
-		"/login#x", "/login?a#b", "#", "http://h#/login", "/login%00", "/%0a", "/a%1Fb", "/%7f", "/a\x00b", "/?\x00", "/?\r", "/\t", "/?\x7f"} {
+		"/login#x", "/login?a#b", "#", "http://h#/login", "/login%00", "/%0a", "/a%1Fb", "/%7f", "/a\x00b", "/login ", "/a b", "/?a b", "/?\x00", "/?\r", "/\t", "/?\x7f"} {
 		if got, err := rules.ReadTarget(target); err == nil {
 			t.Errorf("%q: got %+v", target, got)
 		}

@@ -41,13 +41,17 @@ func (s *Server) decideHTTP(r *http.Request, hold time.Duration) (httplimit.Answ
 	if x != nil && !x.wrapped {
 		header = passedOn(header)
 	}
+	route := s.takeRoute(x, host, target.Path)
+	if r.Host == "" && x != nil && x.route != nil {
+		host = canonicalHost(x.route.Upstream.Host) // as the upstream will be told
+	}
 	in := rules.Input{
 		Request: &rules.Request{
 			Method:    r.Method,
 			Path:      target.Path,
 			Ambiguous: target.Ambiguous,
 			Host:      host,
-			Route:     s.takeRoute(x, host, target.Path),
+			Route:     route,
 			Header:    header,
 			RawQuery:  target.RawQuery,
 		},

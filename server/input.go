@@ -233,8 +233,10 @@ func canonicalHost(h string) string {
 	}
 	if host, _, err := net.SplitHostPort(h); err == nil {
 		h = host
-	} else if strings.HasPrefix(h, "[") && strings.HasSuffix(h, "]") {
+	}
+	h = strings.TrimSuffix(strings.ToLower(h), ".")
+	if strings.HasPrefix(h, "[") && strings.HasSuffix(h, "]") {
 		h = h[1 : len(h)-1]
 	}
-	return strings.TrimSuffix(strings.ToLower(h), ".")
+	return h
 }

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
 )
@@ -37,13 +39,16 @@ func (s *Server) readTarget(r *http.Request, x *exchange) (rules.Target, error) 
 	}
 	t, err := rules.ReadTarget(uri)
 	if err != nil {
-		return t, &targetError{"The request's target is not a path, or has a #, a control character or a malformed escape."}
+		return t, &targetError{"The request's target is not a path, or has a #, a space, a control character or a malformed escape."}
 	}
 	method, err := rules.ReadMethod(r.Method)
 	if err != nil || strings.EqualFold(r.Method, http.MethodConnect) { // which asks for a tunnel
 		return t, &targetError{"The request's method is CONNECT, or has characters that no method has."}
 	}
 	t.Ambiguous |= method
+	if !properHost(r.Host) {
+		return t, &targetError{"The request's host has characters that no host has."}
+	}
 	misled := s.askedRead
 	if x != nil {
 		x.target, misled = t, s.routesRead
@@ -55,6 +60,14 @@ func (s *Server) readTarget(r *http.Request, x *exchange) (rules.Target, error) 
 		return t, ambiguous(a)
 	}
 	return t, nil
+}
+
+// properHost tells whether host, of which net/http checks nothing over HTTP/2 and in a
+// target with a scheme, is one that reaches the upstream as it is: it would be told
+// example.com for letters of full width, xn--bcher-kva for bücher, and nothing of a zone
+// behind a %.
+func properHost(host string) bool {
+	return httpguts.ValidHostHeader(host) && strings.IndexByte(host, '%') < 0
 }
 
 // outgoing is the URL that passes on target as it came, behind the path of the
