@@ -99,16 +99,22 @@ func startScript(binary, file string) func(*testing.T) *url.URL {
 
 func startNginx(t *testing.T) *url.URL {
 	return startProgram(t, "nginx", func(dir, port string) []string {
-		text, err := os.ReadFile(filepath.Join("testdata", "upstreams", "nginx.conf"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		conf := filepath.Join(dir, "nginx.conf")
-		if err := os.WriteFile(conf, []byte(strings.NewReplacer("DIR", dir, "PORT", port).Replace(string(text))), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return []string{"-p", dir, "-c", conf, "-e", "stderr", "-g", "daemon off; master_process off; pid " + filepath.Join(dir, "pid") + ";"}
+		return nginxArgs(t, "nginx.conf", dir, "PORT", port)
 	})
+}
+
+// nginxArgs are the arguments of an nginx by a file of testdata, in which texts are
+// replaced.
+func nginxArgs(t *testing.T, file, dir string, replace ...string) []string {
+	text, err := os.ReadFile(filepath.Join("testdata", "upstreams", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := filepath.Join(dir, "nginx.conf")
+	if err := os.WriteFile(conf, []byte(strings.NewReplacer(append(replace, "DIR", dir)...).Replace(string(text))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"-p", dir, "-c", conf, "-e", "stderr", "-g", "daemon off; master_process off; pid " + filepath.Join(dir, "pid") + ";"}
 }
 
 // startProgram starts a program that listens on a port of its own, until the test
