@@ -6,6 +6,8 @@
 # make chaos  the proof of docs/reliability.md, at length; its tables go there
 # make fleet  simulates leases on 2 to 1,000 instances: docs/leases.md
 # make fuzz   each fuzz target for FUZZTIME; scripts/fuzz tells of more
+# make attack  every attack of docs/security.md, those with a long form for ATTACKTIME;
+#             the last line says what got through. The short forms are in make test
 # make vuln   known vulnerabilities in what we use, by govulncheck; fails where nothing
 #             was checked, unless STINT_VULN_OFFLINE=allow
 # make bench  Stint beside other limiters and beside floors: docs/benchmarks.md
@@ -13,8 +15,13 @@
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 FUZZTIME ?= 60s
+ATTACKTIME ?= 10m
+PROGRAMS = redis-server nginx haproxy caddy node python3 cc
+# Tests fail, and are not skipped, for want of a program that is there for others.
+REQUIRED = if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDIS=1; fi; \
+	  if (PATH=$$PATH:/usr/sbin; command -v nginx && command -v haproxy && command -v caddy && command -v node && command -v python3) >/dev/null; then export STINT_REQUIRE_PROXIES=1; fi;
 
-.PHONY: run build test test-matrix chaos fleet check fuzz vuln bench bench-go picture
+.PHONY: run build test test-matrix chaos fleet check fuzz attack vuln bench bench-go picture
 
 # Not by go run, which reports the end by Ctrl-C as a failure. So does make if what it
 # runs has ended before it has seen the Ctrl-C itself: hence the pause.
@@ -25,10 +32,8 @@ build:
 	go build -buildvcs=true -o bin/stint ./cmd/stint
 
 test: check
-	@scripts/get redis-server nginx haproxy caddy node python3 cc
-	@if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDIS=1; fi; \
-	  if (PATH=$$PATH:/usr/sbin; command -v nginx && command -v haproxy && command -v caddy && command -v node && command -v python3) >/dev/null; then export STINT_REQUIRE_PROXIES=1; fi; \
-	  go test ./... && go test -race -short ./... && cd bench && go test ./...
+	@scripts/get $(PROGRAMS)
+	@$(REQUIRED) go test ./... && go test -race -short ./... && cd bench && go test ./...
 
 test-matrix:
 	@scripts/matrix $(MATRIX)
@@ -49,6 +54,10 @@ fleet:
 
 fuzz:
 	@scripts/fuzz $(FUZZTIME)
+
+attack:
+	@scripts/get $(PROGRAMS)
+	@$(REQUIRED) scripts/attack $(ATTACKTIME)
 
 vuln:
 	@scripts/vuln
