@@ -97,8 +97,8 @@
 // for "in". In a safelist, and behind !, they let more pass than == does.
 //
 // A target with a #, a space or a control character, in a path also an escaped control
-// character, is refused wherever it comes from. Some targets and methods are read differently by different
-// servers. An [Ambiguity] says why:
+// character, is refused wherever it comes from. Some targets and methods are read
+// differently by different servers. An [Ambiguity] says why:
 //
 //	dot_segments     /a/../login, however it is written
 //	encoded_slash    /a%2Flogin; here it is a slash
