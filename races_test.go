@@ -3,35 +3,21 @@ package stint_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/attack"
 )
-
-// attackFor is how long attacks with a long form go on; where that is not asked for,
-// half a second.
-func attackFor(t *testing.T) time.Duration {
-	text := os.Getenv("STINT_ATTACK")
-	if text == "" {
-		return time.Second / 2
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		t.Fatalf("STINT_ATTACK: %v", err)
-	}
-	return d
-}
 
 // Whatever is done at once to the layers that a server is made of, on one key, no more
 // is admitted than the limits of keys that nobody undoes anything of, nobody is without
 // an answer, and what the layers hold ends with them. It is for the race detector most
 // of all.
 func TestAttackRaces(t *testing.T) {
-	ends := time.Now().Add(attackFor(t))
+	ends := time.Now().Add(attack.Time(t, time.Second/2))
 	for round := uint64(0); round == 0 || time.Now().Before(ends); round++ {
 		s := newStack(t, nil)
 		limits := append(stackLimits(), named("200 per 1h lease 20%"), named("300 per 1h fixed_window lease 20%"))

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"regexp/syntax"
 	"runtime"
 	"strings"
@@ -15,6 +14,8 @@ import (
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/ext"
+
+	"github.com/stintdev/stint/internal/attack"
 )
 
 // What compiling an expression and evaluating it once may allocate, in bytes, and the
@@ -170,17 +171,11 @@ func TestAttackExpressionBombs(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	long := time.Second
-	if text := os.Getenv("STINT_ATTACK"); text != "" {
-		var err error
-		if long, err = time.ParseDuration(text); err != nil {
-			t.Fatal("STINT_ATTACK: ", err)
-		}
-	}
+	lasts := attack.Time(t, time.Second)
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	n := 0
-	for start := time.Now(); time.Since(start) < long && !t.Failed(); n++ {
+	for start := time.Now(); time.Since(start) < lasts && !t.Failed(); n++ {
 		detonate(t, randomExpression(random, "bool", 2+random.IntN(5)), in, nil)
 	}
 	t.Logf("%d expressions at random; seed %d", n, seed)

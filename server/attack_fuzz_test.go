@@ -19,6 +19,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/attack"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 )
@@ -225,7 +226,7 @@ func TestAttackDifferentialFuzz(t *testing.T) {
 	}
 	for i, what := range understandings {
 		t.Run(what.name, func(t *testing.T) {
-			until := time.Now().Add(long(t) / time.Duration(len(understandings)))
+			until := time.Now().Add(attack.Time(t, 0) / time.Duration(len(understandings)))
 			a := newAttacked(t, startUnderstanding(t, i))
 			g, seed := seeded(t)
 			if last, why := a.attack(t, g, func() bool { return a.sent < short || time.Now().Before(until) }); why != "" {

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/stintdev/stint/internal/attack"
 	"github.com/stintdev/stint/server"
 )
 
@@ -88,7 +89,7 @@ func TestAttackHTTP2Frames(t *testing.T) {
 		return start(t, s)
 	}
 	g, plain := run(withTLS(files, files, files)), run()
-	stop := time.Now().Add(attackFor(t))
+	stop := time.Now().Add(attack.Time(t, 0))
 	for round := 0; round == 0 || time.Now().Before(stop); round++ {
 		for name, dial := range g.doors(plain, ca.trusting(t)) {
 			t.Run(fmt.Sprint(name, "/slow headers"), func(t *testing.T) { slowHeaders(t, dial(t)) })
@@ -104,19 +105,6 @@ func TestAttackHTTP2Frames(t *testing.T) {
 		}
 	}
 	plain.answers(t, "floods of frames")
-}
-
-// attackFor is how long an attack lasts: STINT_ATTACK, or once through all.
-func attackFor(t testing.TB) time.Duration {
-	text := os.Getenv("STINT_ATTACK")
-	if text == "" {
-		return 0
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		t.Fatal("STINT_ATTACK: ", err)
-	}
-	return d
 }
 
 // slowHeaders sends a piece of a block of headers now and then.

@@ -8,11 +8,11 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stintdev/stint/internal/attack"
 	"github.com/stintdev/stint/server"
 )
 
@@ -171,10 +171,7 @@ trusted_proxies: [127.0.0.1/32]
 rules: [{name: client, key: client.ip, limits: [1 per 24h]}]
 `
 	proxies, random := roomier(), rand.New(rand.NewPCG(1, 2))
-	rounds := time.Duration(0) // one
-	if long, err := time.ParseDuration(os.Getenv("STINT_ATTACK")); err == nil {
-		rounds = long / time.Duration(len(proxies))
-	}
+	lasts := attack.Time(t, 0) / time.Duration(len(proxies)) // 0: one round
 	for _, p := range proxies {
 		t.Run(p.name, func(t *testing.T) {
 			app := &application{}
@@ -201,7 +198,7 @@ rules: [{name: client, key: client.ip, limits: [1 per 24h]}]
 						t.Errorf("%s: %d", f.name, status)
 					}
 				}
-				if time.Since(begin) >= rounds {
+				if time.Since(begin) >= lasts {
 					break
 				}
 				for i := range all {

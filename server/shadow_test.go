@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,31 +14,19 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/attack"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/server"
 )
 
-// long is how long the long form of an attack lasts; 0: this is the short form.
-func long(t *testing.T) time.Duration {
-	text := os.Getenv("STINT_ATTACK")
-	if text == "" {
-		return 0
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		t.Fatalf("STINT_ATTACK: %v", err)
-	}
-	return d
-}
-
 // Rules in shadow mode change no answer: a server with random rules answers random
 // requests, at the gateway, in front of a handler, for /v1/check and for /v1/authorize,
 // byte by byte and at the same instants as one with more rules in shadow mode among
 // them, also while the store fails or hangs.
 func TestAttackShadow(t *testing.T) {
-	until := time.Now().Add(long(t))
+	until := time.Now().Add(attack.Time(t, 0))
 	for seed := uint64(1); seed <= 150 || time.Now().Before(until); seed++ {
 		random := rand.New(rand.NewPCG(seed, 5))
 		plain, shadowed := randomRules(random)

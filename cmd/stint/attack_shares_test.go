@@ -12,22 +12,9 @@ import (
 	"sync"
 	"testing"
 	"time"
-)
 
-// attackTime is how long a test of an attack may go on: STINT_ATTACK, or 0 for its short
-// form.
-func attackTime(t *testing.T) time.Duration {
-	t.Helper()
-	text := os.Getenv("STINT_ATTACK")
-	if text == "" {
-		return 0
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		t.Fatalf("STINT_ATTACK: %v", err)
-	}
-	return d
-}
+	"github.com/stintdev/stint/internal/attack"
+)
 
 // clientAt is a client with an address of its own on loopback.
 func clientAt(t *testing.T, address string, h2 bool) *http.Client {
@@ -156,7 +143,7 @@ rules: [{name: client, key: client.ip, limits: [100000 per 1s]}]
 `))
 			attacking := clientAt(t, "127.0.0.2", h2)
 			other, asking := clientAt(t, "127.0.0.3", h2), clientAt(t, "127.0.0.3", false)
-			for begin, over := time.Now(), attackTime(t); ; {
+			for begin, over := time.Now(), attack.Time(t, 0); ; {
 				endUploads := unfinished(t, 600, "127.0.0.2", s.gateway+"/", h2)
 				endChecks := unfinished(t, 600, "127.0.0.2", s.check+"/v1/check", false)
 				if !soon(func() bool { return s.underWay(t, "gateway") >= 375 && s.underWay(t, "check") >= 375 }) {

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stintdev/stint/internal/attack"
 )
 
 const floodRules = `
@@ -87,14 +89,8 @@ func TestAttackFloods(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the memory of a process is read from /proc")
 	}
-	lasts := 300 * time.Millisecond
-	if text := os.Getenv("STINT_ATTACK"); text != "" {
-		all, err := time.ParseDuration(text)
-		if err != nil {
-			t.Fatal("STINT_ATTACK: ", err)
-		}
-		lasts = all / time.Duration(len(floods))
-	}
+	each := time.Duration(len(floods))
+	lasts := attack.Time(t, each*300*time.Millisecond) / each
 	const most = 256 // MiB
 	config := filepath.Join(t.TempDir(), "stint.yaml")
 	if err := os.WriteFile(config, []byte(floodRules), 0o600); err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stintdev/stint/internal/attack"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -221,7 +222,7 @@ func TestAttackDeafInstance(t *testing.T) {
 			name.Point(redis.Addr)
 		})
 	})
-	if os.Getenv("STINT_ATTACK") == "" {
+	if attack.Time(t, 0) == 0 {
 		return
 	}
 	t.Run("removed node", func(t *testing.T) {
@@ -326,12 +327,8 @@ func TestAttackClusterDeadMaster(t *testing.T) {
 		n, _ := decided(dead)
 		return n == 0 && strings.Contains(metrics(t, s), `stint_breaker_state{state="partly open"} 1`)
 	})
-	length := 2 * time.Second
-	if d, err := time.ParseDuration(os.Getenv("STINT_ATTACK")); err == nil {
-		length = d
-	}
 	asked, living := 0, 0
-	for end := time.Now().Add(length); time.Now().Before(end); {
+	for end := time.Now().Add(attack.Time(t, 2*time.Second)); time.Now().Before(end); {
 		for owner := range 3 {
 			n, all := decided(owner)
 			if owner == dead {

@@ -1,0 +1,23 @@
+// Package attack tells the tests of attacks how long to go on.
+package attack
+
+import (
+	"os"
+	"testing"
+	"time"
+)
+
+// Time returns how long a test goes on with its attack: STINT_ATTACK, a duration such as
+// 10m, or short where it is unset.
+func Time(t testing.TB, short time.Duration) time.Duration {
+	t.Helper()
+	text := os.Getenv("STINT_ATTACK")
+	if text == "" {
+		return short
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal("STINT_ATTACK: ", err)
+	}
+	return d
+}
