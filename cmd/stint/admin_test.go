@@ -92,8 +92,7 @@ func TestServeHangup(t *testing.T) {
 func TestServeTokensInTheClear(t *testing.T) {
 	for listen, want := range map[string]bool{"127.0.0.1:0": false, ":0": true} {
 		t.Setenv("STINT_TEST_TOKEN", "0123456789abcdef")
-		path := filepath.Join(t.TempDir(), "stint.yaml")
-		put(t, path, "server: {admin: {listen: '"+listen+"', tokens: [{name: ops, scope: read, env: STINT_TEST_TOKEN}]}}\n"+limited(2, ""))
+		path := configured(t, "server: {admin: {listen: '"+listen+"', tokens: [{name: ops, scope: read, env: STINT_TEST_TOKEN}]}}\n"+limited(2, ""))
 		s := serving(t, "--config", path, "--admin-listen", listen)
 		if got := get(t, "GET", s.check+"/healthz"); got != "200 " { // it runs, so it has warned
 			t.Error(got)

@@ -6,8 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -46,26 +44,6 @@ func answered(c *http.Client, method, url, body string, headers ...string) int {
 	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, resp.Body)
 	return resp.StatusCode
-}
-
-// configured is the path of a configuration file.
-func configured(t *testing.T, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "stint.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// soon waits for something to be so.
-func soon(is func() bool) bool {
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if is() {
-			return true
-		}
-	}
-	return false
 }
 
 // unfinished begins so many uploads of which nothing comes, and returns what breaks them
@@ -110,18 +88,10 @@ func unfinished(t *testing.T, n int, address, url string, h2 bool) (end func()) 
 	return end
 }
 
-// underWay reads how many requests are, by the listener that they came by.
-func (s *served) underWay(t *testing.T, listener string) (n int) {
+// underWay is how many requests are under way that came by a listener.
+func (s *served) underWay(t *testing.T, listener string) int {
 	t.Helper()
-	resp, err := http.Get(s.check + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	page, _ := io.ReadAll(resp.Body)
-	_, rest, _ := strings.Cut(string(page), fmt.Sprintf("\nstint_in_flight{listener=%q} ", listener))
-	_, _ = fmt.Sscan(rest, &n)
-	return n
+	return int(metric(t, s, fmt.Sprintf("stint_in_flight{listener=%q}", listener)))
 }
 
 // One client that begins uploads and does not go on takes three quarters of the room, of
@@ -146,9 +116,7 @@ rules: [{name: client, key: client.ip, limits: [100000 per 1s]}]
 			for begin, over := time.Now(), attack.Time(t, 0); ; {
 				endUploads := unfinished(t, 600, "127.0.0.2", s.gateway+"/", h2)
 				endChecks := unfinished(t, 600, "127.0.0.2", s.check+"/v1/check", false)
-				if !soon(func() bool { return s.underWay(t, "gateway") >= 375 && s.underWay(t, "check") >= 375 }) {
-					t.Fatalf("%d and %d under way", s.underWay(t, "gateway"), s.underWay(t, "check"))
-				}
+				until(t, "three quarters are under way", 10*time.Second, func() bool { return s.underWay(t, "gateway") >= 375 && s.underWay(t, "check") >= 375 })
 				if got := answered(attacking, "GET", s.gateway+"/", ""); got != 503 && s.underWay(t, "gateway") >= 375 {
 					t.Errorf("the client with three quarters of the room: %d", got)
 				}
@@ -160,9 +128,7 @@ rules: [{name: client, key: client.ip, limits: [100000 per 1s]}]
 						t.Fatalf("a check of another client: %d", got)
 					}
 				}
-				if !soon(func() bool { return s.underWay(t, "gateway") == 0 }) {
-					t.Fatalf("%d still under way", s.underWay(t, "gateway"))
-				}
+				until(t, "no upload is under way", 10*time.Second, func() bool { return s.underWay(t, "gateway") == 0 })
 				endUploads()
 				endChecks()
 				if time.Since(begin) > over {
@@ -199,9 +165,7 @@ rules:
 			}
 		})
 	}
-	if !soon(func() bool { mu.Lock(); defer mu.Unlock(); return statuses[429] >= 50 }) {
-		t.Fatal("the queue is not full")
-	}
+	until(t, "the queue is full", 10*time.Second, func() bool { mu.Lock(); defer mu.Unlock(); return statuses[429] >= 50 })
 	for i := range 10 {
 		for range 2 { // the second is held for 100 ms
 			if got := answered(other, "GET", s.gateway+"/fast", "", "X-Key", fmt.Sprint("other ", i)); got != 200 {

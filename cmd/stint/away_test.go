@@ -101,26 +101,30 @@ func TestServeReasons(t *testing.T) {
 			if c.url != nil {
 				url = c.url(t, redis)
 			}
-			s := serving(t, "--limit", "2 per 1h", "--store", url)
-			go func() {
-				for range s.log.lines { // or it would wait for someone to read what it says
-				}
-			}()
-			for i, want := range []int{200, 200, 429} {
-				if code := checked(t, s, `{"client":"192.0.2.1"}`); code != want {
-					t.Errorf("check %d: %d, want %d", i, code, want)
-				}
-			}
-			_, out, errs := call("", "status", "--admin", s.admin)
-			if !strings.Contains(out, "DOES NOT ANSWER") || !strings.Contains(out, c.want) {
-				t.Errorf("status does not say %q:\n%s%s", c.want, out, errs)
-			}
-			until(t, fmt.Sprintf("the log says %q:\n%s", c.want, s.log), 5*time.Second, func() bool { return strings.Contains(s.log.String(), c.want) })
-			if text := s.log.String() + out + errs; strings.Contains(text, "geheim") || strings.Contains(text, "falsch") {
-				t.Errorf("a password is told:\n%s", text)
+			told := decidesWithout(t, url, c.want)
+			if strings.Contains(told, "geheim") || strings.Contains(told, "falsch") {
+				t.Errorf("a password is told:\n%s", told)
 			}
 		})
 	}
+}
+
+// decidesWithout runs stint serve with a store that cannot be used, and asserts that it
+// decides by itself and that its log and stint status say why. It returns both.
+func decidesWithout(t *testing.T, store, why string) string {
+	t.Helper()
+	s := serving(t, "--limit", "2 per 1h", "--store", store)
+	for i, want := range []int{200, 200, 429} {
+		if code := checked(t, s, `{"client":"192.0.2.1"}`); code != want {
+			t.Errorf("check %d: %d, want %d", i, code, want)
+		}
+	}
+	_, out, errs := call("", "status", "--admin", s.admin)
+	if !strings.Contains(out, "DOES NOT ANSWER") || !strings.Contains(out, why) {
+		t.Errorf("status does not say %q:\n%s%s", why, out, errs)
+	}
+	until(t, fmt.Sprintf("the log says %q:\n%s", why, s.log), 5*time.Second, func() bool { return strings.Contains(s.log.String(), why) })
+	return s.log.String() + out + errs
 }
 
 // tooOld makes a server say that it is a Redis 5.

@@ -4,41 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 )
-
-// ofProcess is a number of KiB in /proc/PID/status, and the CPU time that the process
-// has taken.
-func ofProcess(t *testing.T, pid int, name string) (kib int, cpu time.Duration) {
-	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Skip("needs /proc: ", err)
-	}
-	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, name+":"); ok {
-			if kib, err = strconv.Atoi(strings.Fields(rest)[0]); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+2:]))
-	user, _ := strconv.Atoi(fields[11])
-	system, _ := strconv.Atoi(fields[12])
-	return kib, time.Duration(user+system) * 10 * time.Millisecond
-}
 
 // Whoever may only read cannot bring an instance down by rules to be checked: memory stays
 // bounded, the work ends when the caller leaves, and those who may write are not held up.

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -84,8 +83,7 @@ func TestServeDrains(t *testing.T) {
 	defer up.Close()
 	release := sync.OnceFunc(func() { close(goOn) })
 	defer release()
-	file := filepath.Join(t.TempDir(), "stint.yaml")
-	put(t, file, drainRules)
+	file := configured(t, drainRules)
 	args := []string{"--config", file, "--store", redis.URL(), "--upstream", up.URL}
 	c, s := process(t, append(args, "--listen", "127.0.0.1:0", "--check-listen", "127.0.0.1:0", "--admin-listen", "off")...)
 
@@ -162,8 +160,7 @@ func request(url, user string) string {
 func TestServeStopsGently(t *testing.T) {
 	up := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer up.Close()
-	file := filepath.Join(t.TempDir(), "stint.yaml")
-	put(t, file, strings.Replace(drainRules, "{decision", "{stop_delay: 2s, decision", 1))
+	file := configured(t, strings.Replace(drainRules, "{decision", "{stop_delay: 2s, decision", 1))
 	c, s := process(t, "--config", file, "--upstream", up.URL, "--listen", "127.0.0.1:0", "--check-listen", "127.0.0.1:0", "--admin-listen", "off")
 	until(t, "it is ready", 20*time.Second, func() bool { return ready(t, s) == "200 ready" })
 	one := &sender{user: "one", client: http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}

@@ -50,10 +50,6 @@ func startFleetWith(t *testing.T, rules string, n int) *fleet {
 func (f *fleet) join() *served {
 	f.Helper()
 	s := serving(f.T, "--config", f.file, "--store", f.redis.URL())
-	go func() {
-		for range s.log.lines { // or it would wait for someone to read what it says
-		}
-	}()
 	f.all = append(f.all, s)
 	return s
 }

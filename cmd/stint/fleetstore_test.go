@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -71,8 +70,7 @@ func (f *fleet) restored() string {
 
 // Rules cannot be shared with nobody.
 func TestFleetOfMemory(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "stint.yaml")
-	put(t, path, fleetSettings+fleetRules)
+	path := configured(t, fleetSettings+fleetRules)
 	code, _, errs := call("", "serve", "--config", path)
 	if code != 1 || !strings.Contains(errs, "rules: fleet takes a store that a fleet shares: give store, or --store, the address of a Redis") {
 		t.Errorf("exit %d: %s", code, errs)

@@ -9,9 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -86,21 +84,18 @@ func hold(ctx context.Context, url, first, more string, pause time.Duration) {
 // meanwhile. STINT_FLOODS names a file whose part between the marks of floods is
 // rewritten; STINT_ATTACK is how long each flood then lasts.
 func TestAttackFloods(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("the memory of a process is read from /proc")
-	}
 	each := time.Duration(len(floods))
 	lasts := attack.Time(t, each*300*time.Millisecond) / each
 	const most = 256 // MiB
-	config := filepath.Join(t.TempDir(), "stint.yaml")
-	if err := os.WriteFile(config, []byte(floodRules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	config := configured(t, floodRules)
 	var table strings.Builder
 	fmt.Fprintf(&table, "%s each against `stint serve` with `memory: 256MiB` and a store in memory, %s, resident memory in MiB:\n\n| flood | clients | before | at most | after | answered meanwhile, of 20 |\n| --- | --: | --: | --: | --: | --: |\n", lasts, runtime.Version())
 	for _, f := range floods {
 		c, s := process(t, "--config", config, "--listen", "127.0.0.1:0", "--check-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
-		resident := func() int { return residentMiB(t, c.Process.Pid) }
+		resident := func() int {
+			kib, _ := ofProcess(t, c.Process.Pid, "VmRSS")
+			return kib >> 10
+		}
 		before := resident()
 		ctx, cancel := context.WithTimeout(context.Background(), lasts)
 		var clients sync.WaitGroup
@@ -144,22 +139,6 @@ func answers(s *served, n int) bool {
 	}
 	resp.Body.Close()
 	return resp.StatusCode == http.StatusOK
-}
-
-var vmRSS = regexp.MustCompile(`VmRSS:\s+(\d+) kB`)
-
-func residentMiB(t *testing.T, pid int) int {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := vmRSS.FindSubmatch(text)
-	if m == nil {
-		t.Fatalf("it is gone: %s", text)
-	}
-	kib, _ := strconv.Atoi(string(m[1]))
-	return kib >> 10
 }
 
 // rewrite puts text between the marks of floods in a file, whose path is from the root

@@ -19,15 +19,6 @@ import (
 	"github.com/stintdev/stint/internal/redistest"
 )
 
-// drained runs stint serve with a file that says text, and reads its log.
-func drained(t *testing.T, text string, args ...string) (s *served, file string) {
-	t.Helper()
-	file = filepath.Join(t.TempDir(), "stint.yaml")
-	put(t, file, text)
-	s = serving(t, append([]string{"--config", file}, args...)...)
-	return s, file
-}
-
 // spoken sends bytes as they are, and returns the statuses of what comes back until the
 // connection is closed, or for a moment where nobody asks for that.
 func spoken(t *testing.T, url, text string) (statuses []int) {
@@ -99,11 +90,11 @@ func TestAttackForgedForwarding(t *testing.T) {
 		}
 		return n
 	}
-	s, _ := drained(t, "server: {routes: [{upstream: "+up.URL+"}]}"+rule)
+	s := serving(t, "--config", configured(t, "server: {routes: [{upstream: "+up.URL+"}]}"+rule))
 	if n := passed(s, ""); n != 1 {
 		t.Errorf("without proxies, %d passed under a limit of 1", n)
 	}
-	s, _ = drained(t, "trusted_proxies: [127.0.0.1]\nserver: {routes: [{upstream: "+up.URL+"}]}"+rule)
+	s = serving(t, "--config", configured(t, "trusted_proxies: [127.0.0.1]\nserver: {routes: [{upstream: "+up.URL+"}]}"+rule))
 	if n := passed(s, "X-Forwarded-For: 192.0.2.7\r\n"); n != 1 {
 		t.Errorf("behind a proxy that appends 192.0.2.7, %d passed under a limit of 1", n)
 	}
@@ -115,7 +106,7 @@ func TestAttackFraming(t *testing.T) {
 	u := &seen{}
 	up := httptest.NewServer(u)
 	defer up.Close()
-	s, _ := drained(t, "blocklist: ['request.path.startsWith(\"/admin\")', 'request.host == \"secret\"']\nserver: {routes: [{upstream: "+up.URL+"}]}\nrules: [{name: one, key: client.ip, limits: [1000 per 1h]}]\n")
+	s := serving(t, "--config", configured(t, "blocklist: ['request.path.startsWith(\"/admin\")', 'request.host == \"secret\"']\nserver: {routes: [{upstream: "+up.URL+"}]}\nrules: [{name: one, key: client.ip, limits: [1000 per 1h]}]\n"))
 	const inner = "GET /admin HTTP/1.1\r\nHost: x\r\n\r\n"
 	chunked := func(body string) string { return fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body) }
 	for what, c := range map[string]struct {
@@ -188,7 +179,7 @@ func TestAttackFraming(t *testing.T) {
 // by, nor does a token for reading.
 func TestAttackAdminFromABrowser(t *testing.T) {
 	t.Setenv("STINT_TOKEN", "")
-	s, _ := drained(t, "rules: [{name: one, key: client.ip, limits: [5 per 1h]}]\n")
+	s := serving(t, "--config", configured(t, "rules: [{name: one, key: client.ip, limits: [5 per 1h]}]\n"))
 	port := s.admin[strings.LastIndex(s.admin, ":"):]
 	const off = `{"enabled":false}`
 	for _, c := range []struct{ method, path, host, header, body string }{
@@ -251,11 +242,8 @@ func rulesBombs() map[string]string {
 // and is told.
 func TestAttackRulesFiles(t *testing.T) {
 	const good = "rules: [{name: one, key: client.ip, limits: [1 per 1h]}]\n"
-	s, file := drained(t, good)
-	go func() {
-		for range s.log.lines { // or it would wait for someone to read what it says
-		}
-	}()
+	file := configured(t, good)
+	s := serving(t, "--config", file)
 	const body = `{"client":"192.0.2.1"}`
 	if code := checked(t, s, body); code != 200 {
 		t.Fatal(code)
@@ -288,8 +276,7 @@ func TestAttackRulesFiles(t *testing.T) {
 
 // Three hundred hangups, one upon the other, lose no request and leave nothing behind.
 func TestAttackHangups(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "stint.yaml")
-	put(t, file, "rules: [{name: one, key: client.ip, limits: [100000 per 1h]}]\n")
+	file := configured(t, "rules: [{name: one, key: client.ip, limits: [100000 per 1h]}]\n")
 	c, s := process(t, "--config", file, "--check-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
 	goroutines := func() float64 { return metric(t, s, "go_goroutines") }
 	before := goroutines()
@@ -329,11 +316,7 @@ func TestAttackHangups(t *testing.T) {
 func TestAttackRedisFaults(t *testing.T) {
 	redis := redistest.Start(t)
 	way := redistest.StartProxy(t, redis.Addr)
-	s, _ := drained(t, "rules: [{name: one, key: attrs.user, limits: [1000 per 1h], penalty: {ban_after: 5, ban_for: 1h}}]\n", "--store", way.URL())
-	go func() {
-		for range s.log.lines { // or it would wait for someone to read what it says
-		}
-	}()
+	s := serving(t, "--store", way.URL(), "--config", configured(t, "rules: [{name: one, key: attrs.user, limits: [1000 per 1h], penalty: {ban_after: 5, ban_for: 1h}}]\n"))
 	for what, toxic := range map[string]redistest.Toxic{
 		"as ever":     {},
 		"late":        {Latency: 40 * time.Millisecond, Jitter: 40 * time.Millisecond},

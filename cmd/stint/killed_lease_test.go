@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,8 +23,7 @@ func TestAttackKilledLease(t *testing.T) {
 		each   = 8 // callers of an instance
 	)
 	redis := redistest.Start(t)
-	file := filepath.Join(t.TempDir(), "stint.yaml")
-	put(t, file, `
+	file := configured(t, `
 server: {decision_timeout: 2s}
 rules:
   - {name: take, key: attrs.user, limits: [4000 per 1h fixed_window lease 10%]}

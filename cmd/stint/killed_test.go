@@ -3,7 +3,6 @@ package main
 import (
 	"net/http"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,10 +39,6 @@ func started(t *testing.T, c *exec.Cmd) (*exec.Cmd, *served) {
 	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
 	s := &served{log: follow(errs)}
 	s.await(t)
-	go func() {
-		for range s.log.lines { // or it would wait for someone to read what it says
-		}
-	}()
 	return c, s
 }
 
@@ -93,8 +88,7 @@ func until(t *testing.T, what string, within time.Duration, so func() bool) {
 // What it leaves in the Redis goes by itself.
 func TestServeKilled(t *testing.T) {
 	redis := redistest.Start(t)
-	file := filepath.Join(t.TempDir(), "stint.yaml")
-	put(t, file, killedRules)
+	file := configured(t, killedRules)
 	common := []string{"--config", file, "--store", redis.URL()}
 	victim, at := process(t, append(common, "--check-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")...)
 	var all []*asking

@@ -71,10 +71,6 @@ func TestServeNamespaces(t *testing.T) {
 		"mail":  serving(t, "--config", file, "--store", redis.URL()+"?namespace=post"),
 	}
 	for name, s := range all {
-		go func() {
-			for range s.log.lines {
-			}
-		}()
 		want(t, calling(t, s.admin), 0, []string{"namespace  " + name, "1 instance"}, "status")
 		if !strings.Contains(s.log.String(), "namespace="+name+"\n") {
 			t.Errorf("the log does not tell the namespace %s:\n%s", name, s.log)

@@ -18,10 +18,6 @@ func TestServeProbesWhileFrozen(t *testing.T) {
 	redis := redistest.Start(t)
 	proxy := redistest.StartProxy(t, redis.Addr)
 	s := serving(t, "--limit", "9 per 1h", "--store", proxy.URL())
-	go func() {
-		for range s.log.lines {
-		}
-	}()
 	if text := ready(t, s); text != "200 ready" {
 		t.Fatalf("before: %s", text)
 	}

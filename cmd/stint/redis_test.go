@@ -36,21 +36,12 @@ func checkedBy(t *testing.T, s *served, body string) (status int, by string) {
 	return resp.StatusCode, "store"
 }
 
-// quiet reads away what s says, so that it never waits for someone to read it.
-func quiet(s *served) {
-	go func() {
-		for range s.log.lines {
-		}
-	}()
-}
-
 // A name that leads to another primary is followed, though the one that was demoted keeps
 // its connections and answers on them: by what is decided, and by what is heard.
 func TestAttackDemotedPrimary(t *testing.T) {
 	first, second := redistest.Start(t), redistest.Start(t)
 	name := redistest.StartProxy(t, first.Addr)
 	s := serving(t, "--limit", "1000 per 1h", "--store", name.URL())
-	quiet(s)
 	const ann = `{"client":"192.0.2.1"}`
 	until(t, "the store decides", 5*time.Second, func() bool { _, by := checkedBy(t, s, ann); return by == "store" })
 
@@ -119,7 +110,6 @@ func TestAttackCredentialsRotate(t *testing.T) {
 	put(t, file("stint.yaml"), "server: {decision_timeout: 5s}\nrules: [{name: all, key: client.ip, limits: [1000000 per 1h]}]\n")
 	s := serving(t, "--config", file("stint.yaml"), "--store", "rediss://app@"+address+"?server_name=localhost&password_file="+file("password")+
 		"&ca="+file("ca")+"&cert="+file("cert")+"&key="+file("key"))
-	quiet(s)
 	stays := func(when string) {
 		t.Helper()
 		for range 50 {
@@ -245,12 +235,10 @@ func TestAttackDeafInstance(t *testing.T) {
 // deafens has two instances remember a refusal each, brings trouble upon them, and resets
 // at the other one what each has refused.
 func deafens(t *testing.T, here, there string, trouble func()) {
-	file := filepath.Join(t.TempDir(), "stint.yaml")
-	put(t, file, "server: {decision_timeout: 5s}\nrules: [{name: default, key: client.ip, limits: [1 per 1h]}]\n")
+	file := configured(t, "server: {decision_timeout: 5s}\nrules: [{name: default, key: client.ip, limits: [1 per 1h]}]\n")
 	all := []*served{serving(t, "--config", file, "--store", here), serving(t, "--config", file, "--store", there)}
 	body := func(i int) string { return fmt.Sprintf(`{"client":"192.0.2.%d"}`, i+1) }
 	for i, s := range all {
-		quiet(s)
 		until(t, "it hears", 10*time.Second, func() bool {
 			want(t, calling(t, s.admin), 0, nil, "status")
 			return strings.Contains(metrics(t, s), "stint_denials_hearing 1")
@@ -274,20 +262,6 @@ func deafens(t *testing.T, here, there string, trouble func()) {
 	}
 }
 
-func metrics(t *testing.T, s *served) string {
-	t.Helper()
-	resp, err := http.Get(s.check + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
 // A Cluster that has lost a master decides about the keys of all others, every time; only
 // those of the dead one are decided without it, until it is back.
 func TestAttackClusterDeadMaster(t *testing.T) {
@@ -296,10 +270,8 @@ func TestAttackClusterDeadMaster(t *testing.T) {
 	for _, s := range c.Masters {
 		s.Do(t, "CONFIG", "SET", "cluster-require-full-coverage", "no")
 	}
-	file := filepath.Join(t.TempDir(), "stint.yaml")
-	put(t, file, "server: {decision_timeout: 500ms}\nrules: [{name: all, key: client.ip, limits: [1000000 per 1h]}]\n")
+	file := configured(t, "server: {decision_timeout: 500ms}\nrules: [{name: all, key: client.ip, limits: [1000000 per 1h]}]\n")
 	s := serving(t, "--config", file, "--store", c.URL())
-	quiet(s)
 	clients := map[int][]string{} // of each master
 	for i := 1; len(clients[0]) < 5 || len(clients[1]) < 5 || len(clients[2]) < 5; i++ {
 		ip := fmt.Sprintf("192.0.2.%d", i)

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -83,17 +82,10 @@ func TestServeKilledWithoutStore(t *testing.T) {
 			t.Setenv("STINT_TOKEN", "")
 			redis := redistest.Start(t)
 			way := redistest.StartProxy(t, redis.Addr)
-			file := filepath.Join(t.TempDir(), "stint.yaml")
-			put(t, file, c.settings+restartedRules)
+			file := configured(t, c.settings+restartedRules)
 			common := []string{"--config", file, "--store", way.URL()}
 			victim, at := process(t, append(common, "--check-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")...)
 			fleet := []*served{at, serving(t, common...), serving(t, common...)}
-			for _, s := range fleet[1:] {
-				go func() {
-					for range s.log.lines { // or it would wait for someone to read what it says
-					}
-				}()
-			}
 			for _, s := range fleet {
 				until(t, "all are counted", 20*time.Second, func() bool { return statusOf(t, s).Store.Instances == 3 })
 			}

@@ -24,6 +24,14 @@ func put(t *testing.T, path, text string) {
 	}
 }
 
+// configured is the path of a new configuration file.
+func configured(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "stint.yaml")
+	put(t, path, text)
+	return path
+}
+
 // says waits for a line of the log that contains all of some words.
 func (s *served) says(t *testing.T, words ...string) {
 	t.Helper()
@@ -42,8 +50,7 @@ next:
 // While it runs, new rules are taken as soon as the file holds them, with what was
 // counted; wrong ones are told, and those of before stay.
 func TestServeReloads(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "stint.yaml")
-	put(t, path, limited(2, ""))
+	path := configured(t, limited(2, ""))
 	s := serving(t, "--config", path, "--upstream", hello(t))
 	expect := func(want ...string) {
 		t.Helper()

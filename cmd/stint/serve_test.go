@@ -28,23 +28,29 @@ type served struct {
 	stop                          func() int // returns its exit code
 }
 
-// log gathers what is written and hands out its lines.
+// log gathers what is written and hands out its lines. It never waits for a reader:
+// lines beyond maxUnread that nobody has taken are in the text alone.
 type log struct {
 	mu    sync.Mutex
 	text  bytes.Buffer
 	lines chan string
 }
 
+const maxUnread = 10_000
+
 // follow reads r to its end.
 func follow(r io.Reader) *log {
-	l := &log{lines: make(chan string, 100)}
+	l := &log{lines: make(chan string, maxUnread)}
 	go func() {
 		defer close(l.lines)
 		for s := bufio.NewScanner(r); s.Scan(); {
 			l.mu.Lock()
 			fmt.Fprintln(&l.text, s.Text())
 			l.mu.Unlock()
-			l.lines <- s.Text()
+			select {
+			case l.lines <- s.Text():
+			default:
+			}
 		}
 	}()
 	return l

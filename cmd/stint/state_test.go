@@ -14,8 +14,7 @@ import (
 // stateOf starts an instance in a process of its own that keeps its state in a directory.
 func stateOf(t *testing.T, settings, dir, url string) (kill func(), s *served) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "stint.yaml")
-	put(t, file, fmt.Sprintf("server: {rules: fleet, state_dir: %q, %s}\n", dir, settings)+liveRules)
+	file := configured(t, fmt.Sprintf("server: {rules: fleet, state_dir: %q, %s}\n", dir, settings)+liveRules)
 	c, s := process(t, "--config", file, "--store", url, "--check-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
 	return func() {
 		t.Helper()
@@ -44,10 +43,6 @@ func TestAttackStartWithoutRedis(t *testing.T) {
 	const settings = "ready_without_controls: false"
 	kill, a := stateOf(t, settings, dir, way.URL())
 	other := serving(t, "--limit", "5 per 1h", "--store", redis.URL())
-	go func() {
-		for range other.log.lines { // or it would wait for someone to read what it says
-		}
-	}()
 	do := func(s *served, words []string, args ...string) string {
 		t.Helper()
 		return want(t, func(args ...string) (int, string) {
@@ -102,14 +97,11 @@ func TestAttackStartWithoutRedis(t *testing.T) {
 				t.Errorf("status lacks %q:\n%s%s", words, out, errs)
 			}
 		}
-		if !strings.Contains(a.log.String(), "what was kept of it stands in") {
-			t.Errorf("the log does not say so:\n%s", a.log)
-		}
+		until(t, "the log says so", 5*time.Second, func() bool { return strings.Contains(a.log.String(), "what was kept of it stands in") })
 	}
 
 	// One more in that directory is refused; one without a file is not ready, and says so.
-	file := filepath.Join(t.TempDir(), "stint.yaml")
-	put(t, file, fmt.Sprintf("server: {state_dir: %q}\n", dir)+liveRules)
+	file := configured(t, fmt.Sprintf("server: {state_dir: %q}\n", dir)+liveRules)
 	if code, _, errs := call("", "serve", "--config", file, "--store", way.URL(), "--check-listen", "127.0.0.1:0", "--admin-listen", "off"); code != 1 || !strings.Contains(errs, "another instance uses it") {
 		t.Errorf("two in one directory: %d %s", code, errs)
 	}
@@ -155,10 +147,6 @@ func TestServeFastClock(t *testing.T) {
 	redis, clock := redistest.StartWithClock(t)
 	clock.Jump(t, -2*time.Hour)
 	s := serving(t, "--limit", "100 per 1h", "--store", redis.URL())
-	go func() {
-		for range s.log.lines { // or it would wait for someone to read what it says
-		}
-	}()
 	if _, out, errs := call("", "status", "--admin", s.admin); !strings.Contains(out, "2h0m0s AHEAD of the store's") {
 		t.Errorf("status:\n%s%s", out, errs)
 	}

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -49,8 +48,7 @@ func slowUpstream(t *testing.T) (url string, came chan string) {
 // stopping runs stint serve before an upstream with these requests under way.
 func stopping(t *testing.T, timeout string, paths ...string) (*exec.Cmd, *served, []net.Conn) {
 	url, came := slowUpstream(t)
-	file := filepath.Join(t.TempDir(), "stint.yaml")
-	put(t, file, "server: {stop_timeout: "+timeout+"}\nrules: [{name: client, key: client.ip, limits: [100 per 1m]}]\n")
+	file := configured(t, "server: {stop_timeout: "+timeout+"}\nrules: [{name: client, key: client.ip, limits: [100 per 1m]}]\n")
 	c, s := process(t, "--config", file, "--upstream", url, "--listen", "127.0.0.1:0", "--check-listen", "127.0.0.1:0", "--admin-listen", "off")
 	var conns []net.Conn
 	for _, path := range paths {

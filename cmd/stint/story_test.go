@@ -79,8 +79,7 @@ func TestControlsStory(t *testing.T) {
 // The file that one works on can be pushed again and again, and its settings stay.
 func TestPushAgain(t *testing.T) {
 	do := startFleet(t, 1).at(0)
-	path := filepath.Join(t.TempDir(), "stint.yaml")
-	put(t, path, "server:\n  store: redis://:secret@localhost\n"+limited(1, ""))
+	path := configured(t, "server:\n  store: redis://:secret@localhost\n"+limited(1, ""))
 	want(t, do, 0, []string{"version 1 (", "the section server of", "was not pushed", "rules push " + path + " --after 1"}, "rules", "push", path)
 	pulled := want(t, do, 0, nil, "rules", "pull")
 	if strings.Contains(pulled, "secret") {

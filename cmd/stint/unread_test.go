@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -104,26 +103,4 @@ func (l *log) readUntil(t *testing.T, r io.Reader, text string) {
 			line = nil
 		}
 	}
-}
-
-// metric is the value of a metric without labels.
-func metric(t *testing.T, s *served, name string) float64 {
-	t.Helper()
-	resp, err := http.Get(s.check + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	page, _ := io.ReadAll(resp.Body)
-	for line := range strings.Lines(string(page)) {
-		if value, ok := strings.CutPrefix(line, name+" "); ok {
-			v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return v
-		}
-	}
-	t.Fatalf("there is no metric %s", name)
-	return 0
 }

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -18,8 +17,7 @@ func TestServeProxyOfEnvironment(t *testing.T) {
 		"{}":                            "502 ",
 		"{upstream_proxy: environment}": "200 by the proxy: http://orders.invalid/a%2Fb",
 	} {
-		file := filepath.Join(t.TempDir(), "stint.yaml")
-		put(t, file, "server: "+settings+"\nrules: [{name: client, key: client.ip, limits: [100 per 1m]}]\n")
+		file := configured(t, "server: "+settings+"\nrules: [{name: client, key: client.ip, limits: [100 per 1m]}]\n")
 		c := program(t, "serve", "--config", file, "--upstream", "http://orders.invalid", "--listen", "127.0.0.1:0", "--check-listen", "127.0.0.1:0", "--admin-listen", "off")
 		c.Env = append(c.Env, "HTTP_PROXY="+proxy.URL, "http_proxy="+proxy.URL, "NO_PROXY=", "no_proxy=")
 		_, s := started(t, c)
