@@ -1,19 +1,19 @@
 package redislimit
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/stintdev/stint/internal/pemfile"
+	"github.com/stintdev/stint/internal/readfile"
 )
 
 // longestSecret bounds a file of a password or of certificates.
@@ -29,12 +29,7 @@ func readSecret(path string) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not a regular file", path)
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, longestSecret+1))
+	text, err := readfile.UpTo(path, longestSecret+1)
 	if err == nil && len(text) > longestSecret {
 		err = fmt.Errorf("%s is larger than %d bytes", path, longestSecret)
 	}
@@ -112,13 +107,10 @@ func (f *secretFiles) read() (*secrets, error) {
 func (s *secrets) encrypt(f *secretFiles, ca, cert, key []byte) (err error) {
 	s.tls = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: f.serverName}
 	if f.ca != "" {
-		if s.cas, err = certificatesIn(ca); err != nil {
-			return fmt.Errorf("ca: %w in %s", err, f.ca)
+		if s.cas, err = pemfile.Certificates(ca); err != nil {
+			return fmt.Errorf("ca: %s: %w", f.ca, err)
 		}
-		s.tls.RootCAs = x509.NewCertPool()
-		for _, c := range s.cas {
-			s.tls.RootCAs.AddCert(c)
-		}
+		s.tls.RootCAs = pemfile.Pool(s.cas)
 	}
 	if f.cert != "" {
 		pair, err := tls.X509KeyPair(cert, key)
@@ -131,33 +123,6 @@ func (s *secrets) encrypt(f *secretFiles, ca, cert, key []byte) (err error) {
 		s.tls.Certificates = []tls.Certificate{pair}
 	}
 	return nil
-}
-
-// certificatesIn reads the certificates in a file: at least one, and none that is cut
-// off, as in a file that is being written.
-func certificatesIn(text []byte) (all []*x509.Certificate, err error) {
-	for {
-		block, rest := pem.Decode(text)
-		if block == nil {
-			break
-		}
-		text = rest
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, c)
-	}
-	if bytes.Contains(text, []byte("-----BEGIN")) {
-		return nil, errors.New("a block of PEM without an end")
-	}
-	if len(all) == 0 {
-		return nil, errors.New("no certificate")
-	}
-	return all, nil
 }
 
 // with is how rueidis connects to t with such secrets. It asks one function for servers

@@ -13,9 +13,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/algo"
-	"golang.org/x/sync/semaphore"
 )
 
 // Options of a Store. The zero Options are good.

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 // editor is an edit of controls. It is data, so that it can be kept in a file until the
 // store is back.
 type editor[T any] interface {
+	kind() string // its name in files
 	// edit makes all of the change, or nothing. It is called with a copy of the newest
 	// controls, perhaps several times, and later once more where the store is away; so it
 	// writes nowhere else, and an edit of what it has edited already comes to the same or
@@ -25,9 +25,10 @@ type editor[T any] interface {
 
 // edit is an editor whose replaced entries nobody asks for.
 type edit interface {
+	kind() string
 	apply(now *rules.Controls) (ids []string, err error)
 	inStore(context.Context, *Server) error
-	// data is what the edit is made of, one of editKinds.
+	// data is the editor.
 	data() any
 }
 
@@ -48,39 +49,16 @@ func decoded[E editor[T], T any](text []byte) (edit, error) {
 	return anyEdit[T]{e}, err
 }
 
-// editKinds reads each kind of edit, by its name in files. kindOf knows the names, too.
+// editKinds reads each kind of edit, by its name in files.
 var editKinds = map[string]func([]byte) (edit, error){
-	"ban":             decoded[banEdit],
-	"lift_ban":        decoded[unbanEdit],
-	"lift_bans":       decoded[liftEdit],
-	"override":        decoded[overrideEdit],
-	"remove_override": decoded[unoverrideEdit],
-	"list":            decoded[listEdit],
-	"take_off_list":   decoded[unlistEdit],
-	"switch":          decoded[switchEdit],
-}
-
-// kindOf is the name of the kind of an edit's data.
-func kindOf(data any) string {
-	switch data.(type) {
-	case banEdit:
-		return "ban"
-	case unbanEdit:
-		return "lift_ban"
-	case liftEdit:
-		return "lift_bans"
-	case overrideEdit:
-		return "override"
-	case unoverrideEdit:
-		return "remove_override"
-	case listEdit:
-		return "list"
-	case unlistEdit:
-		return "take_off_list"
-	case switchEdit:
-		return "switch"
-	}
-	panic(fmt.Sprintf("server: %T has no name in files", data))
+	banEdit{}.kind():        decoded[banEdit],
+	unbanEdit{}.kind():      decoded[unbanEdit],
+	liftEdit{}.kind():       decoded[liftEdit],
+	overrideEdit{}.kind():   decoded[overrideEdit],
+	unoverrideEdit{}.kind(): decoded[unoverrideEdit],
+	listEdit{}.kind():       decoded[listEdit],
+	unlistEdit{}.kind():     decoded[unlistEdit],
+	switchEdit{}.kind():     decoded[switchEdit],
 }
 
 // inNoStore is the part of an editor that does nothing in the store.
@@ -93,6 +71,8 @@ type banEdit struct {
 	Ban rules.Ban
 	inNoStore
 }
+
+func (banEdit) kind() string { return "ban" }
 
 func (e banEdit) edit(now *rules.Controls) ([]rules.Ban, []string, error) {
 	replaced := takeBans(now, &target{rule: e.Ban.Rule, key: e.Ban.Key, network: e.Ban.Network})
@@ -118,6 +98,8 @@ type unbanEdit struct {
 	inNoStore
 }
 
+func (unbanEdit) kind() string { return "lift_ban" }
+
 func (e unbanEdit) edit(now *rules.Controls) (rules.Ban, []string, error) {
 	gone, err := take(&now.Bans, banNote, "ban by hand", e.ID)
 	return gone, nil, err
@@ -131,6 +113,8 @@ type liftEdit struct {
 	Network string
 	At      time.Time
 }
+
+func (liftEdit) kind() string { return "lift_bans" }
 
 func (e liftEdit) edit(now *rules.Controls) ([]rules.Ban, []string, error) {
 	byHand := takeBans(now, &target{rule: e.Rule, key: e.Key, network: e.Network})
@@ -159,6 +143,8 @@ type overrideEdit struct {
 	inNoStore
 }
 
+func (overrideEdit) kind() string { return "override" }
+
 func (e overrideEdit) edit(now *rules.Controls) (replaced []rules.Override, ids []string, err error) {
 	o := &e.Override
 	now.Overrides = slices.DeleteFunc(now.Overrides, func(other rules.Override) bool {
@@ -178,6 +164,8 @@ type unoverrideEdit struct {
 	inNoStore
 }
 
+func (unoverrideEdit) kind() string { return "remove_override" }
+
 func (e unoverrideEdit) edit(now *rules.Controls) (rules.Override, []string, error) {
 	gone, err := take(&now.Overrides, overrideNote, "override", e.ID)
 	return gone, nil, err
@@ -189,6 +177,8 @@ type listEdit struct {
 	Entry rules.Listed
 	inNoStore
 }
+
+func (listEdit) kind() string { return "list" }
 
 func (e listEdit) edit(now *rules.Controls) (any, []string, error) {
 	all := listIn(now, e.List)
@@ -203,6 +193,8 @@ type unlistEdit struct {
 	List, ID string
 	inNoStore
 }
+
+func (unlistEdit) kind() string { return "take_off_list" }
 
 func (e unlistEdit) edit(now *rules.Controls) (rules.Listed, []string, error) {
 	gone, err := take(listIn(now, e.List), listedNote, "entry of the "+e.List, e.ID)
@@ -232,6 +224,8 @@ type switchEdit struct {
 	Modes      map[string]*rules.Mode
 	inNoStore
 }
+
+func (switchEdit) kind() string { return "switch" }
 
 func (e switchEdit) edit(now *rules.Controls) (_ any, ids []string, err error) {
 	if e.SetEnabled {

@@ -39,12 +39,11 @@ type keptPending struct {
 
 // MarshalJSON is p as UnmarshalJSON reads it.
 func (p *pending) MarshalJSON() ([]byte, error) {
-	data := p.Edit.data()
-	text, err := json.Marshal(data)
+	text, err := json.Marshal(p.Edit.data())
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(keptPending{p.ID, p.Who, p.Action, p.Reason, p.At, kindOf(data), text})
+	return json.Marshal(keptPending{p.ID, p.Who, p.Action, p.Reason, p.At, p.Edit.kind(), text})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote.

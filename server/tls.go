@@ -1,14 +1,13 @@
 package server
 
 import (
-	"bytes"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/stintdev/stint/internal/pemfile"
 )
 
 // certificate is what a listener shows and asks for. Its files are read again while
@@ -48,7 +47,7 @@ func (c *certificate) config() *tls.Config {
 // take makes the files' contents, those of TLSFiles.paths, what handshakes use. An
 // error changes nothing.
 func (c *certificate) take(contents [][]byte) error {
-	chain, err := certificatesIn(contents[0])
+	chain, err := pemfile.Certificates(contents[0])
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.files.paths[0], err)
 	}
@@ -63,54 +62,17 @@ func (c *certificate) take(contents [][]byte) error {
 	}
 	now := &loaded{config: config, leaf: chain[0]}
 	if len(contents) > 2 {
-		if now.cas, err = certificatesIn(contents[2]); err != nil {
+		if now.cas, err = pemfile.Certificates(contents[2]); err != nil {
 			return fmt.Errorf("%s: %w", c.files.paths[2], err)
 		}
 		config.ClientAuth = tls.RequireAndVerifyClientCert
-		config.ClientCAs = poolOf(now.cas)
+		config.ClientCAs = pemfile.Pool(now.cas)
 		// A session that is resumed shows no certificate. Without resumption, a
 		// client of an authority that was removed cannot come back by one.
 		config.SessionTicketsDisabled = true
 	}
 	c.now.Store(now)
 	return nil
-}
-
-// certificatesIn reads the certificates in a file: at least one. The standard
-// library skips a block that is cut off, as in a file that is being written, and
-// would serve the rest of the chain.
-func certificatesIn(text []byte) ([]*x509.Certificate, error) {
-	var all []*x509.Certificate
-	for {
-		block, rest := pem.Decode(text)
-		if block == nil {
-			break
-		}
-		text = rest
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, c)
-	}
-	if bytes.Contains(text, []byte("-----BEGIN")) {
-		return nil, errors.New("it ends within a block of PEM")
-	}
-	if len(all) == 0 {
-		return nil, errors.New("no certificate in it")
-	}
-	return all, nil
-}
-
-func poolOf(cas []*x509.Certificate) *x509.CertPool {
-	pool := x509.NewCertPool()
-	for _, ca := range cas {
-		pool.AddCert(ca)
-	}
-	return pool
 }
 
 // reloadCertificate takes over what the files of c hold if that has changed, or

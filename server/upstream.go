@@ -15,6 +15,7 @@ import (
 
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/httpfield"
+	"github.com/stintdev/stint/internal/pemfile"
 )
 
 // transport reaches the upstreams of some routes: those that differ in address only.
@@ -156,15 +157,15 @@ type clientCertificate struct {
 func (t *transport) certificate(contents [][]byte) (*clientCertificate, error) {
 	c := &clientCertificate{config: &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.tls.ServerName}}
 	if t.tls.CA != "" {
-		cas, err := certificatesIn(contents[0])
+		cas, err := pemfile.Certificates(contents[0])
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", t.tls.CA, err)
 		}
-		c.cas, c.config.RootCAs = cas, poolOf(cas)
+		c.cas, c.config.RootCAs = cas, pemfile.Pool(cas)
 		contents = contents[1:]
 	}
 	if t.tls.Cert != "" {
-		chain, err := certificatesIn(contents[0])
+		chain, err := pemfile.Certificates(contents[0])
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", t.tls.Cert, err)
 		}
