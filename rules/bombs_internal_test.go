@@ -171,7 +171,7 @@ func TestAttackExpressionBombs(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	lasts := attack.Time(t, time.Second)
+	lasts := attack.Time(t, time.Second/4)
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	n := 0

@@ -85,6 +85,9 @@ func floodKeys(t *testing.T, s *served, from, n int) {
 
 // A policy that is changed while stint runs is found, and its mending.
 func TestEvictionChanges(t *testing.T) {
+	interval := evictionInterval
+	evictionInterval = 50 * time.Millisecond
+	t.Cleanup(func() { evictionInterval = interval }) // after the program has stopped
 	redis := redistest.Start(t)
 	s := serving(t, "--limit", "3 per 1h", "--store", redis.URL())
 	finding := func() bool { return strings.Contains(metrics(t, s), `stint_findings{code="ST005"} 1`+"\n") }
@@ -96,7 +99,7 @@ func TestEvictionChanges(t *testing.T) {
 		{"noeviction", "drops counts no more"},
 	} {
 		redis.Do(t, "CONFIG", "SET", "maxmemory-policy", c.policy)
-		until(t, c.policy, 3*evictionInterval, func() bool {
+		until(t, c.policy, 5*time.Second, func() bool {
 			return finding() == (c.policy != "noeviction") && strings.Contains(s.log.String(), c.says)
 		})
 	}

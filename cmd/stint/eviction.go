@@ -10,12 +10,12 @@ import (
 	"github.com/stintdev/stint/rules"
 )
 
-// evictionInterval is how often a server is asked for its eviction policy, and
-// evictionTimeout how long it may take to answer.
-const (
-	evictionInterval = 5 * time.Second
-	evictionTimeout  = time.Second
-)
+// evictionInterval is how often a server is asked for its eviction policy. A test
+// shortens it.
+var evictionInterval = 5 * time.Second
+
+// evictionTimeout is how long a server may take to answer.
+const evictionTimeout = time.Second
 
 func evictionFindings(s redislimit.Server) []rules.Finding {
 	if !s.DropsCounts() {
@@ -45,8 +45,8 @@ func watchEviction(ctx context.Context, store stint.Store, log *slog.Logger) {
 		said = now.Eviction
 	}
 	tell(s.Server())
+	every := time.NewTicker(evictionInterval)
 	go func() {
-		every := time.NewTicker(evictionInterval)
 		defer every.Stop()
 		for {
 			asking, cancel := context.WithTimeout(ctx, evictionTimeout)

@@ -300,7 +300,7 @@ func TestAttackClusterDeadMaster(t *testing.T) {
 		return n == 0 && strings.Contains(metrics(t, s), `stint_breaker_state{state="partly open"} 1`)
 	})
 	asked, living := 0, 0
-	for end := time.Now().Add(attack.Time(t, 2*time.Second)); time.Now().Before(end); {
+	for end := time.Now().Add(attack.Time(t, time.Second/2)); time.Now().Before(end); {
 		for owner := range 3 {
 			n, all := decided(owner)
 			if owner == dead {

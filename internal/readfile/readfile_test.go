@@ -3,6 +3,7 @@ package readfile
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -63,14 +64,7 @@ func TestPipes(t *testing.T) {
 		_, _ = w.WriteString("all of it")
 		w.Close()
 	}()
-	if got, err := UpTo("/dev/fd/"+itoa(int(r.Fd())), 99); string(got) != "all of it" || err != nil {
+	if got, err := UpTo("/dev/fd/"+strconv.Itoa(int(r.Fd())), 99); string(got) != "all of it" || err != nil {
 		t.Errorf("a pipe of a shell: %q, %v", got, err)
 	}
-}
-
-func itoa(n int) string {
-	if n < 10 {
-		return string(rune('0' + n))
-	}
-	return itoa(n/10) + itoa(n%10)
 }
