@@ -57,7 +57,7 @@ func (b *bus) set(fails error, loses bool) {
 }
 
 // One who listens hears as long as each hello that was said comes back within 3 seconds,
-// and one is said at least every 3; then it listens anew. Want of a permission is told
+// and one is said at least every 3; else it listens again. Want of a permission is told
 // once, and is no reason to connect again.
 func TestHears(t *testing.T) {
 	for name, c := range map[string]struct {

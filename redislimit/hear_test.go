@@ -90,13 +90,22 @@ func deafest(t *testing.T, ls []*listener) {
 	t.Logf("somebody missed what was undone, and believed that it hears, for at most %s", most)
 }
 
-func allHear(ls []*listener) bool {
-	for _, l := range ls {
-		if !l.hears.Load() {
-			return false
-		}
+// listening is n listeners at a server, each through a Store of its own, once all hear.
+func listening(t *testing.T, url string, n int) []*listener {
+	t.Helper()
+	var ls []*listener
+	for range n {
+		ls = append(ls, listens(t, open(t, url)))
 	}
-	return true
+	allHear(t, ls)
+	return ls
+}
+
+func allHear(t *testing.T, ls []*listener) {
+	t.Helper()
+	for _, l := range ls {
+		soon(t, "all hear", l.hears.Load)
+	}
 }
 
 // After a node of a Cluster was removed, those who listened there notice, and listen
@@ -106,12 +115,7 @@ func TestListenRemovedNode(t *testing.T) {
 		t.Skip("a failover takes seconds")
 	}
 	c := redistest.StartReplicated(t, 3, 1)
-	var ls []*listener
-	for range 12 {
-		ls = append(ls, listens(t, open(t, c.URL())))
-	}
-	other := open(t, c.URL())
-	soon(t, "all hear", func() bool { return allHear(ls) })
+	ls, other := listening(t, c.URL(), 12), open(t, c.URL())
 	undoes(t, other, ls, after(time.Second))
 	var out *redistest.Server
 	most := int64(0)
@@ -123,7 +127,7 @@ func TestListenRemovedNode(t *testing.T) {
 	c.Remove(t, out)
 	undoes(t, other, ls, after(2*deafFor))
 	deafest(t, ls)
-	soon(t, "all hear again", func() bool { return allHear(ls) })
+	allHear(t, ls)
 	t.Logf("%d listened at the node that was removed", most)
 }
 
@@ -151,18 +155,13 @@ func TestListenSentinelFailover(t *testing.T) {
 		t.Skip("a failover takes seconds")
 	}
 	w := redistest.StartWatched(t, 1, 1)
-	var ls []*listener
-	for range 4 {
-		ls = append(ls, listens(t, open(t, w.URL())))
-	}
-	other := open(t, w.URL())
-	soon(t, "all hear", func() bool { return allHear(ls) })
+	ls, other := listening(t, w.URL(), 4), open(t, w.URL())
 	var failover sync.WaitGroup
 	failover.Go(func() { w.Failover(t) })
 	undoes(t, other, ls, after(3*deafFor))
 	failover.Wait()
 	deafest(t, ls)
-	soon(t, "all hear again", func() bool { return allHear(ls) })
+	allHear(t, ls)
 }
 
 // A connection that says nothing more is left, though nobody closes it and its server

@@ -42,7 +42,7 @@ import (
 //
 // Files are looked at every second: a new password or certificate is tried on new
 // connections, which take the place of the old ones if the server accepts them. A server
-// that says that it is a replica is left in the same way, and its name resolved anew.
+// that says that it is a replica is left in the same way, and its name is resolved again.
 // See Store.SetLog. Errors never contain a password.
 //
 // The Store itself waits as long as the contexts of its callers and fails while the

@@ -278,7 +278,7 @@ const (
 )
 
 // warnOfExpiry logs which certificates expire soon. What servers have shown may have
-// been replaced there since, so those are asked anew first.
+// been replaced there since, so connections are made again first.
 func (l *late) warnOfExpiry(ctx context.Context) {
 	if time.Since(l.warned) < warnEvery {
 		return

@@ -219,7 +219,7 @@ func randomExpression(r *rand.Rand, kind string, depth int) string {
 	return b.String()
 }
 
-// The functions that we bind anew mean what the extension's do.
+// The functions that are declared again mean what the extension's do.
 func TestTextFunctionsAreTwins(t *testing.T) {
 	env, err := cel.NewEnv(ext.Strings(), cel.Variable("s", cel.StringType), cel.Variable("w", cel.StringType), cel.Variable("n", cel.IntType))
 	if err != nil {

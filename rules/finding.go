@@ -30,7 +30,7 @@ const (
 	CodeTrustAll      = "ST002" // everybody is a trusted proxy
 	CodeCostTooHigh   = "ST003" // a rule that refuses everything
 	CodeCountedTwice  = "ST004" // one request, counted twice by one limit
-	CodeEviction      = "ST005" // the store drops counts; found by whoever opens it
+	CodeEviction      = "ST005" // the store drops counts; found by the program that opens it
 	CodeNeverMatches  = "ST006" // what is never true, or always
 	CodeNameTwice     = "ST007" // two rules of one name; an error, not a Finding
 	CodeBanWithoutEnd = "ST008" // a ban that lasts as good as for ever
@@ -41,7 +41,7 @@ const (
 	CodeClaimsUnknown = "ST013" // claims that nothing finds; found by servers
 	CodeLooseKey      = "ST014" // a key that a client varies at will
 	CodeCheckOpen     = "ST015" // everybody may use the check API; found in the settings
-	CodeStoreSecrets  = "ST016" // the store refuses new passwords or certificates; found by whoever opens it
+	CodeStoreSecrets  = "ST016" // the store refuses new passwords or certificates; found likewise
 )
 
 // Codes are all of them.

@@ -14,8 +14,8 @@ import (
 // in the request as it is. Only an expression that wants the whole map (its size,
 // a loop over it) has it built.
 //
-// What servers read in different ways is an error to whoever looks it up. A loop finds
-// its name, and the error at its value.
+// To look up what servers read in different ways is an error. A loop finds its name, and
+// the error at its value.
 type textMap struct {
 	request *Request
 	isQuery bool

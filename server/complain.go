@@ -9,8 +9,8 @@ import (
 
 // complaints log what callers can bring about, and failures that go on: of each kind the
 // first one at once, and then one in complainEvery, with how many were not logged before
-// it. Whatever a caller can make happen must not have a line of the log each time: who
-// sends a thousand requests would write as many lines, and hide others' among them.
+// it. What a caller can cause must not be logged each time: a client of a thousand
+// requests would write as many lines, and hide others among them.
 //
 // Kinds are fixed texts and names of the settings, never what a request holds. The zero
 // complaints are ready for use, from many goroutines at once.

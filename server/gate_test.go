@@ -104,7 +104,7 @@ func TestCheckHosts(t *testing.T) {
 }
 
 // Settings that name nobody and an address that others reach do not go together,
-// whoever made them.
+// in a program as in a file.
 func TestCheckOffLoopback(t *testing.T) {
 	s := newServer(t, generous, func(c *server.Config) { c.Settings.CheckListen = ":8082" })
 	w := httptest.NewRecorder()

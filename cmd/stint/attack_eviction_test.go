@@ -11,9 +11,9 @@ import (
 	"github.com/stintdev/stint/internal/redistest"
 )
 
-// Whoever brings enough keys has others dropped by a Redis that is full, be its policy
-// volatile- or allkeys-: an exhausted and a banned client are served again, which shows
-// why each such policy is a finding. With noeviction both stay refused, new clients are
+// A client that brings enough keys makes a full Redis drop those of others, under a
+// volatile- as under an allkeys- policy: an exhausted and a banned client are served
+// again, which shows why each such policy is a finding. With noeviction both stay refused, new clients are
 // decided by this instance's share, and the reason is told.
 func TestAttackEviction(t *testing.T) {
 	for policy, keeps := range map[string]bool{"noeviction": true, "volatile-lru": false, "volatile-ttl": false, "allkeys-lru": false} {
@@ -83,7 +83,7 @@ func floodKeys(t *testing.T, s *served, from, n int) {
 	}
 }
 
-// A policy that is changed while stint runs is found, and its mending.
+// A policy that is changed while stint runs is found, and so is its end.
 func TestEvictionChanges(t *testing.T) {
 	interval := evictionInterval
 	evictionInterval = 50 * time.Millisecond

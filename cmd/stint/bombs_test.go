@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// Whoever may only read cannot bring an instance down by rules to be checked: memory stays
-// bounded, the work ends when the caller leaves, and those who may write are not held up.
+// A caller with the scope read cannot bring an instance down by rules to be checked:
+// memory stays bounded, the work ends when the caller leaves, and callers with the scope
+// write are not held up.
 func TestAttackRulesCheck(t *testing.T) {
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, "read"), "0123456789abcdef-read\n")

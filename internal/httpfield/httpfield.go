@@ -59,7 +59,7 @@ func Joined(name string, lines []string) string {
 // no twins: net/http makes one of them.
 func HasTwin(h http.Header, name string) bool {
 	for other := range h {
-		if len(other) == len(name) && other != name && isHeaderTwin(other, name) && !strings.EqualFold(other, name) {
+		if isHeaderTwin(other, name) {
 			return true
 		}
 	}
@@ -70,20 +70,25 @@ func HasTwin(h http.Header, name string) bool {
 func DropTwins(h http.Header, names ...string) {
 	for other := range h {
 		for _, name := range names {
-			if len(other) == len(name) && isHeaderTwin(other, name) && !strings.EqualFold(other, name) {
+			if isHeaderTwin(other, name) {
 				delete(h, other)
 			}
 		}
 	}
 }
 
+// isHeaderTwin tells whether some servers take one header for the other, and net/http
+// does not.
 func isHeaderTwin(a, b string) bool {
+	if len(a) != len(b) {
+		return false
+	}
 	for i := range len(a) {
 		if foldHeader(a[i]) != foldHeader(b[i]) {
 			return false
 		}
 	}
-	return true
+	return !strings.EqualFold(a, b)
 }
 
 // FoldHeader is a form that a name has in common with its twins, and with no other.

@@ -52,8 +52,8 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// Whoever looks for many names folds each once, whoever looks for one compares: both
-// find the same twins.
+// Folding names, to look for many, and comparing them, to look for one, find the same
+// twins.
 func TestFoldedTwins(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	name := func() string {
