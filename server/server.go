@@ -38,60 +38,67 @@ type Config struct {
 // goroutines at once.
 type Server struct {
 	settings Settings
-	set      atomic.Pointer[served]
-	live     live
-	clock    clock
-	keeper   *keeper                   // nil: nothing is kept for the next start
-	standIn  atomic.Pointer[time.Time] // when what is kept, and in force now, was read; nil: it is not
-	missed   atomic.Bool               // the first look at the documents failed
-	// documentsRead is whether the documents were read from the store.
-	documentsRead atomic.Bool
-	changing      sync.Mutex            // held while the controls are changed or merged
-	syncError     atomic.Pointer[error] // why the last look at the documents failed; nil: it did not
-	documents     Documents
-	shared        bool // documents are others' too
-	bans          bans
-	roll          roll
-	started       time.Time
-	metrics       *metrics
-	limiter       *stint.Limiter
-	decider       *stint.Limiter        // the same, or where it fails something in its stead
-	fallback      *stint.Fallback       // under decider; nil: limiter decides
-	local         *stint.Memory         // what fallback goes by without the store
-	denials       *stint.Denials        // between the two; nil: nothing is remembered
-	leases        *stint.Leases         // before both; nil: nothing is charged ahead
-	pulse         atomic.Pointer[pulse] // of a store that may fail; nil: nobody has asked yet
-	whyOpen       atomic.Pointer[error] // why the breaker opened last; nil: it never did
-	instance      *instance
-	// shadowCalls are those under way about rules in shadow mode.
-	shadowCalls atomic.Int64
-	transports  transports
-	routes      routes
-	log         *slog.Logger
-	errorLog    *log.Logger
-	complaints  complaints // of log
-	stopping    atomic.Bool
-	closing     sync.Once
-	cutOff      cutOff
-	found       func() []rules.Finding // beside the rules; nil: nothing is
-	dropped     func() int64           // lines of log; nil: nobody knows
-	program     string
+	program  string
+	started  time.Time
 
-	holdings   Holdings
-	adminBytes *underWay // apart, so that operators are heard when the rest is used up
-
-	headerTimeout time.Duration // for a client to send the headers of a request
-
-	// What is ambiguous to the routes of requests that come through the gateway, and of
-	// those that other proxies ask about.
-	routesRead, askedRead rules.Ambiguity
-
-	// reading and writing have a place for the one call of that scope that compiles.
-	reading, writing chan struct{}
-
+	// What decides: rules, and what they need of this instance.
+	set    atomic.Pointer[served]
 	own    rules.Instance // what expressions find here
 	unfit  error          // why the rules given to New cannot be this instance's
 	claims *tokenReader   // nil: nobody looks at tokens of clients
+
+	// The store, and the layers before it.
+	limiter     *stint.Limiter
+	decider     *stint.Limiter        // the same, or where it fails something in its stead
+	fallback    *stint.Fallback       // under decider; nil: limiter decides
+	local       *stint.Memory         // what fallback goes by without the store
+	denials     *stint.Denials        // between the two; nil: nothing is remembered
+	leases      *stint.Leases         // before both; nil: nothing is charged ahead
+	pulse       atomic.Pointer[pulse] // of a store that may fail; nil: nobody has asked yet
+	whyOpen     atomic.Pointer[error] // why the breaker opened last; nil: it never did
+	shadowCalls atomic.Int64          // under way, about rules in shadow mode
+
+	// What is changed at run time, and shared with the fleet.
+	live      live
+	bans      bans
+	roll      roll
+	clock     clock
+	documents Documents
+	shared    bool                  // documents are others' too
+	changing  sync.Mutex            // held while the controls are changed or merged
+	syncError atomic.Pointer[error] // why the last look at the documents failed; nil: it did not
+
+	// What stands in for the documents until they were read once.
+	keeper        *keeper                   // nil: nothing is kept for the next start
+	standIn       atomic.Pointer[time.Time] // when what is kept, and in force now, was read; nil: it is not
+	missed        atomic.Bool               // the first look at the documents failed
+	documentsRead atomic.Bool               // from the store
+
+	// Bounds.
+	instance         *instance
+	holdings         Holdings
+	adminBytes       *underWay     // apart, so that operators are heard when the rest is used up
+	reading, writing chan struct{} // a place each for the one call of that scope that compiles
+	headerTimeout    time.Duration // for a client to send the headers of a request
+
+	// The way to upstreams, and what is ambiguous to the routes: of requests that come
+	// through the gateway, and of those that other proxies ask about.
+	transports            transports
+	routes                routes
+	routesRead, askedRead rules.Ambiguity
+
+	// What is told.
+	metrics    *metrics
+	log        *slog.Logger
+	errorLog   *log.Logger
+	complaints complaints             // of log
+	found      func() []rules.Finding // beside the rules; nil: nothing is
+	dropped    func() int64           // lines of log; nil: nobody knows
+
+	// The end.
+	stopping atomic.Bool
+	closing  sync.Once
+	cutOff   cutOff
 
 	files        sync.Mutex // guards what follows while files are read; see Open
 	opened       bool
