@@ -13,8 +13,8 @@ import (
 
 // A client that brings enough keys makes a full Redis drop those of others, under a
 // volatile- as under an allkeys- policy: an exhausted and a banned client are served
-// again, which shows why each such policy is a finding. With noeviction both stay refused, new clients are
-// decided by this instance's share, and the reason is told.
+// again, which shows why each such policy is a finding. With noeviction both stay refused,
+// new clients are decided by this instance's share, and the reason is told.
 func TestAttackEviction(t *testing.T) {
 	for policy, keeps := range map[string]bool{"noeviction": true, "volatile-lru": false, "volatile-ttl": false, "allkeys-lru": false} {
 		t.Run(policy, func(t *testing.T) {
@@ -45,16 +45,22 @@ rules:
 				t.Fatal(err)
 			}
 			redis.Do(t, "CONFIG", "SET", "maxmemory", strconv.Itoa(used+300_000))
-			for from := 0; from < 8000; from += 500 {
-				floodKeys(t, s, from, 500)
+			from := 0
+			flood := func() {
+				for to := from + 8000; from < to; from += 500 {
+					floodKeys(t, s, from, 500)
+				}
 			}
+			flood()
 			other := serving(t, "--config", config) // which has learnt nothing
-			e, b := checked(t, other, exhausted), checked(t, other, banned)
-			if keeps && (e != 429 || b != 429) {
-				t.Errorf("exhausted: %d, banned: %d", e, b)
+			refused := func() bool { return checked(t, other, exhausted) == 429 && checked(t, other, banned) == 429 }
+			kept := refused()
+			for n := 0; kept && !keeps && n < 20; n++ { // what an -lru policy drops of keys of one second is chance
+				flood()
+				kept = refused()
 			}
-			if !keeps && e == 429 && b == 429 {
-				t.Errorf("nothing was dropped: is %s safe after all?", policy)
+			if kept != keeps {
+				t.Errorf("both are still refused: %t, want %t", kept, keeps)
 			}
 			if code := checked(t, other, `{"operation":"flood","attrs":{"key":"new"}}`); code != 200 {
 				t.Errorf("a new key: %d", code)
