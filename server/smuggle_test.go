@@ -70,6 +70,16 @@ func asH2C(t *testing.T) []string {
 		"HTTP2-Settings: " + base64.RawURLEncoding.EncodeToString(settings.Bytes()[9:])}
 }
 
+// headerBlock is fields as HTTP/2 sends them. It refers to nothing that was sent before.
+func headerBlock(fields []hpack.HeaderField) []byte {
+	var block bytes.Buffer
+	encoder := hpack.NewEncoder(&block)
+	for _, f := range fields {
+		_ = encoder.WriteField(f) // to a buffer
+	}
+	return block.Bytes()
+}
+
 // tunnel sends so many requests over a connection that speaks HTTP/2 after an upgrade,
 // and returns how many were answered.
 func tunnel(c conn, n int) (answered int, err error) {
@@ -80,19 +90,12 @@ func tunnel(c conn, n int) (answered int, err error) {
 	if err := frames.WriteSettings(); err != nil {
 		return 0, err
 	}
-	var block bytes.Buffer
-	headers := hpack.NewEncoder(&block)
+	block := headerBlock([]hpack.HeaderField{
+		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"},
+		{Name: ":authority", Value: "example.com"}, {Name: ":path", Value: "/login"},
+	})
 	for i := range n {
-		block.Reset()
-		for _, f := range []hpack.HeaderField{
-			{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"},
-			{Name: ":authority", Value: "example.com"}, {Name: ":path", Value: "/login"},
-		} {
-			if err := headers.WriteField(f); err != nil {
-				return 0, err
-			}
-		}
-		p := http2.HeadersFrameParam{StreamID: uint32(2*i + 3), BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true}
+		p := http2.HeadersFrameParam{StreamID: uint32(2*i + 3), BlockFragment: block, EndStream: true, EndHeaders: true}
 		if err := frames.WriteHeaders(p); err != nil {
 			return 0, err
 		}
@@ -275,14 +278,9 @@ func overHTTP2(t *testing.T, addr string, fields []hpack.HeaderField) string {
 	defer c.Close()
 	frames := http2.NewFramer(c.Conn, bufio.NewReader(c.Conn))
 	frames.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	var block bytes.Buffer
-	encoder := hpack.NewEncoder(&block)
-	for _, f := range fields {
-		_ = encoder.WriteField(f)
-	}
 	_, _ = io.WriteString(c, http2.ClientPreface)
 	_ = frames.WriteSettings()
-	_ = frames.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true})
+	_ = frames.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headerBlock(fields), EndStream: true, EndHeaders: true})
 	for {
 		switch f, err := frames.ReadFrame(); f := f.(type) {
 		case *http2.MetaHeadersFrame:
