@@ -85,7 +85,7 @@ func hold(ctx context.Context, url, first, more string, pause time.Duration) {
 // rewritten; STINT_ATTACK is how long each flood then lasts.
 func TestAttackFloods(t *testing.T) {
 	each := time.Duration(len(floods))
-	lasts := attack.Time(t, each*300*time.Millisecond) / each
+	lasts := attack.Time(t, each*200*time.Millisecond) / each
 	const most = 256 // MiB
 	config := configured(t, floodRules)
 	var table strings.Builder
