@@ -75,7 +75,7 @@ type exchange struct {
 	upgraded bool // it is one of cutOff.upgraded
 	target   rules.Target
 	route    *Route       // where it goes; nil: nowhere yet
-	body     *pacedBody   // nil: it has none, or all the time there is
+	body     *upload      // nil: it has none, or goes to no upstream
 	http1    bool         // the client, where there is a body
 	response *pacedWriter // nil: it goes to no upstream, or has all the time there is
 	out      *url.URL     // that the upstream is asked for

@@ -18,7 +18,7 @@ const slowest = 500
 // back, and never more than was used. So a client that stops is cut off after patience,
 // and so is one that falls behind slowest by patience, however it divides its bytes. Only
 // the time of reads and writes counts, in which the gateway waits for the client, and not
-// what an upstream takes.
+// what an upstream takes. With a nil pace, a client has all the time there is.
 type pace struct {
 	patience time.Duration
 	cut      func() // is called once at most, and never after stop
@@ -37,6 +37,9 @@ func newPace(patience time.Duration, cut func()) *pace {
 
 // wait notes that a call waits for the client from now on.
 func (p *pace) wait() {
+	if p == nil {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stopped {
@@ -52,6 +55,9 @@ func (p *pace) wait() {
 
 // moved notes that the call is over, and how many bytes have moved.
 func (p *pace) moved(bytes int) {
+	if p == nil {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.since.IsZero() {
@@ -75,6 +81,9 @@ func (p *pace) check() {
 
 // stop ends the supervision.
 func (p *pace) stop() {
+	if p == nil {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stopped, p.since = true, time.Time{}
@@ -85,27 +94,41 @@ func (p *pace) stop() {
 
 // isExpired tells whether the client was cut off.
 func (p *pace) isExpired() bool {
+	if p == nil {
+		return false
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.expired
 }
 
-// pacedBody is a request's body whose client must keep pace. One goroutine reads it.
-type pacedBody struct {
+// upload is the body of a request that goes to an upstream. One goroutine reads it.
+type upload struct {
 	io.ReadCloser
-	*pace
-	ended atomic.Bool // all of it has come
+	pace   *pace
+	ended  atomic.Bool // all of it has come
+	closed atomic.Bool // nobody wants more of it
+	broken atomic.Bool // it is malformed, or ended before its length
 }
 
 // Read is for io.Reader.
-func (b *pacedBody) Read(to []byte) (int, error) {
-	b.wait()
+func (b *upload) Read(to []byte) (int, error) {
+	b.pace.wait()
 	n, err := b.ReadCloser.Read(to)
-	b.moved(n)
-	if errors.Is(err, io.EOF) {
+	b.pace.moved(n)
+	switch {
+	case errors.Is(err, io.EOF):
 		b.ended.Store(true)
+	case err != nil && !b.closed.Load():
+		b.broken.Store(true)
 	}
 	return n, err
+}
+
+// Close is for io.Closer. A transport calls it also while Read goes on, which that ends.
+func (b *upload) Close() error {
+	b.closed.Store(true)
+	return b.ReadCloser.Close()
 }
 
 // pacedWriter is a ResponseWriter whose client must keep pace. Bytes count when a Write
@@ -144,17 +167,20 @@ func (s *Server) keepPace(route *Route, x *exchange, w http.ResponseWriter, r *h
 	if route.BodyTimeout != nil {
 		patience = *route.BodyTimeout
 	}
-	if patience == 0 {
-		return w
-	}
 	control := http.NewResponseController(w)
 	if r.Body != nil && r.Body != http.NoBody {
 		x.http1 = r.ProtoMajor == 1
-		x.body = &pacedBody{ReadCloser: r.Body, pace: newPace(patience, func() {
+		x.body = &upload{ReadCloser: r.Body}
+		r.Body = x.body
+	}
+	if patience == 0 {
+		return w
+	}
+	if x.body != nil {
+		x.body.pace = newPace(patience, func() {
 			s.metrics.stalledUploads.Inc()
 			_ = control.SetReadDeadline(longAgo)
-		})}
-		r.Body = x.body
+		})
 	}
 	x.response = &pacedWriter{w, newPace(patience, func() {
 		s.metrics.stalledResponses.Inc()
@@ -166,7 +192,7 @@ func (s *Server) keepPace(route *Route, x *exchange, w http.ResponseWriter, r *h
 // stopPace ends that, before the connection serves another request.
 func (x *exchange) stopPace() {
 	if x.body != nil {
-		x.body.stop()
+		x.body.pace.stop()
 	}
 	if x.response != nil {
 		x.response.stop()
@@ -178,10 +204,10 @@ func (x *exchange) stopPace() {
 // HTTP/1 it cannot be: net/http would wait for the rest of the body before it sends the
 // answer, unless the connection is closed.
 func (x *exchange) answersEarly(r *http.Response) {
-	if x.body == nil || x.body.ended.Load() || r.StatusCode == http.StatusSwitchingProtocols {
+	if x.body == nil || x.body.pace == nil || x.body.ended.Load() || r.StatusCode == http.StatusSwitchingProtocols {
 		return
 	}
-	x.body.stop()
+	x.body.pace.stop()
 	if x.http1 {
 		r.Header["Connection"] = []string{"close"}
 	}

@@ -289,21 +289,25 @@ func (s *Server) setForwarded(p *httputil.ProxyRequest) {
 
 func (s *Server) upstreamFailed(w http.ResponseWriter, r *http.Request, err error) {
 	x := exchangeOf(r)
-	if x.body != nil && x.body.isExpired() { // which net/http takes for a client that has left
+	x.setHeaders(w.Header())
+	gone := r.Context().Err() != nil // net/http sees it so also of a client that was too slow
+	switch {
+	case x.body != nil && x.body.pace.isExpired():
 		if x.http1 {
 			w.Header()["Connection"] = []string{"close"}
 		}
-		x.setHeaders(w.Header())
 		httplimit.Problem(w, r, http.StatusRequestTimeout, "The request's body did not come in time.")
 		return
+	case gone && s.cutOff.begun.Load():
+		httplimit.Problem(w, r, http.StatusGatewayTimeout, "This server stops, and the upstream has not answered.")
+		return
+	case x.body != nil && x.body.broken.Load():
+		httplimit.Problem(w, r, http.StatusBadRequest, "The request's body is malformed, or ends before its length.")
+		return
+	case gone: // or has closed its half of the connection, and reads on
+		httplimit.Problem(w, r, http.StatusBadRequest, "The connection was closed before the upstream had answered.")
+		return
 	}
-	if r.Context().Err() != nil {
-		if s.cutOff.begun.Load() {
-			httplimit.Problem(w, r, http.StatusGatewayTimeout, "This server stops, and the upstream has not answered.")
-		}
-		return // or the client has left
-	}
-	x.setHeaders(w.Header())
 	complain := func(what string) {
 		route := x.route.String()
 		s.complainAt(slog.LevelWarn, what+" "+route, what, "route", route, "host", shown(r.Host), "path", shown(x.target.RawPath), "error", err)
