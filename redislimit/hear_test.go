@@ -3,6 +3,7 @@ package redislimit_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -181,5 +182,28 @@ func TestListenFrozenConnection(t *testing.T) {
 	soon(t, "it knows that it does not hear", func() bool { return !l.hears.Load() })
 	if took := time.Since(began); took > deafFor {
 		t.Errorf("noticed after %s", took)
+	}
+}
+
+// A Store that is closed on purpose does not complain that it hears no more.
+func TestListenClosed(t *testing.T) {
+	for _, parameters := range []string{"", "?connections=1"} {
+		server := redistest.Start(t)
+		for range 2 {
+			var log journal
+			s, err := redislimit.OpenLater(server.URL()+parameters, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.SetLog(slog.New(slog.NewTextHandler(&log, nil)))
+			l := listens(t, s)
+			soon(t, "it hears", l.hears.Load)
+			s.Close()
+			soon(t, "it knows that it does not hear", func() bool { return !l.hears.Load() })
+			time.Sleep(20 * time.Millisecond) // for what would be logged after that
+			if text := log.String(); text != "" {
+				t.Errorf("%q: the log says %s", parameters, text)
+			}
+		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redis/rueidis"
 )
 
 // OpenLater is Open for a server that may not be there yet: it returns at once, with
@@ -222,11 +224,16 @@ func (l *late) nodes() []Client {
 	return e.nodes()
 }
 
-// subscribe implements subscriber.
+// subscribe implements subscriber. It returns rueidis.ErrClosing where the connection was
+// ended on purpose, whatever that looks like to who reads from it.
 func (l *late) subscribe(ctx context.Context, heard func(channel, message string), channels ...string) error {
 	e, err := l.connected()
 	if err != nil {
 		return err
 	}
-	return e.subscribe(ctx, heard, channels...)
+	err = e.subscribe(ctx, heard, channels...)
+	if l.ctx.Err() != nil || l.engine.Load() != e {
+		return rueidis.ErrClosing
+	}
+	return err
 }
