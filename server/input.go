@@ -13,6 +13,12 @@ import (
 	"github.com/stintdev/stint/rules"
 )
 
+// noRequest is why what a question says, in the right form, is no request that a server
+// decides about.
+type noRequest struct{ error }
+
+func (e noRequest) Unwrap() error { return e.error }
+
 // question is a check request, and a line of a simulation.
 type question struct {
 	rules.Input
@@ -132,7 +138,7 @@ func (r *reader) request(q *question) error {
 		return err
 	}
 	if strings.IndexByte(host, '\t') >= 0 || hasControl(host) {
-		return fmt.Errorf("host: %w", errControl)
+		return fmt.Errorf("host: %w", noRequest{errControl})
 	}
 	to.Host = canonicalHost(host)
 	if target != "" {
@@ -141,7 +147,7 @@ func (r *reader) request(q *question) error {
 		}
 		read, err := rules.ReadTarget(target)
 		if err != nil {
-			return fmt.Errorf("path: %w", err)
+			return fmt.Errorf("path: %w", noRequest{err})
 		}
 		to.Path, to.RawQuery, to.Ambiguous = read.Path, read.RawQuery, read.Ambiguous
 	}
@@ -151,7 +157,7 @@ func (r *reader) request(q *question) error {
 	}
 	method, err := rules.ReadMethod(to.Method)
 	if err != nil {
-		return fmt.Errorf("method: %w", err)
+		return fmt.Errorf("method: %w", noRequest{err})
 	}
 	to.Ambiguous |= method
 	return nil
@@ -179,14 +185,14 @@ func (r *reader) headers(h http.Header) error {
 			return fmt.Errorf("%.60q is given twice", key)
 		}
 		if hasControl(name) {
-			return errControl
+			return noRequest{errControl}
 		}
 		first := len(r.lines)
 		line := func() error {
 			text, err := r.text()
 			r.lines = append(r.lines, text)
 			if err == nil && hasControl(text) {
-				err = errControl
+				err = noRequest{errControl}
 			}
 			return err
 		}

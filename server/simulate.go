@@ -9,20 +9,25 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/stintdev/stint"
 )
 
 // simulatedJSON is a line that Simulate writes.
 type simulatedJSON struct {
 	Outcome   string         `json:"outcome"`
 	Rule      string         `json:"rule"`
+	Detail    string         `json:"detail,omitempty"` // why it is malformed
 	Decisions []decisionJSON `json:"decisions"`
 	BanLeft   int64          `json:"ban_left_us"`
 }
 
 // Simulate replays events on their own clock: for each line of in, a JSON object
 // like a check request with t_us, its instant in µs since 1970, it writes a line
-// to out. Empty lines are skipped. It stops at the first line that is malformed or
-// cannot be decided, with an error that has the line's number.
+// to out. What a server would answer with 400, since a rule cannot read it or no request
+// has such a path, method or header, has the outcome "malformed" there. Empty lines are
+// skipped. It stops at the first line that is no event or cannot be decided, with an
+// error that has the line's number.
 //
 // The Server's store must hold nothing that was made by a real clock.
 func (s *Server) Simulate(ctx context.Context, in io.Reader, out io.Writer) error {
@@ -66,15 +71,32 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	return long, err
 }
 
+// anything is what is asked to have an instant checked.
+var anything = []stint.Ask{{Key: "anything", Limit: stint.MustLimit("1 per 1s")}}
+
+func malformed(err error) simulatedJSON {
+	return simulatedJSON{Outcome: "malformed", Detail: err.Error(), Decisions: []decisionJSON{}}
+}
+
 func (s *Server) simulate(ctx context.Context, line []byte, out *json.Encoder) error {
 	q, err := readQuestion(line)
+	if errors.As(err, new(noRequest)) {
+		return out.Encode(malformed(err))
+	}
 	if err != nil {
 		return err
 	}
 	if !q.timed || q.at < 0 {
 		return badInput("t_us: want the instant in µs since 1970")
 	}
-	v, err := s.Decide(ctx, &q.Input, time.UnixMicro(q.at))
+	at := time.UnixMicro(q.at)
+	if err := (&stint.Request{At: at, Asks: anything}).Check(); err != nil {
+		return err
+	}
+	v, err := s.Decide(ctx, &q.Input, at)
+	if errors.Is(err, stint.ErrRequest) {
+		return out.Encode(malformed(err))
+	}
 	if err != nil {
 		return err
 	}

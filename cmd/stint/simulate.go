@@ -25,7 +25,8 @@ of request, client, operation, attrs, claims and cost, as in a check request:
     {"t_us":1770000000000000,"client":"192.0.2.1","request":{"method":"GET","path":"/"}}
 
 A result holds outcome, rule, decisions and ban_left_us; durations are in
-microseconds, and -1 is never. A path that servers read in different ways, such as
+microseconds, and -1 is never. What a server would answer with 400, such as a path
+with a # in it, has the outcome malformed, and says why in detail. A path that servers read in different ways, such as
 /x/..;/login, which a server would refuse by its setting "ambiguous", counts here by
 its normal form.
 `
