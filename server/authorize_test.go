@@ -493,3 +493,25 @@ rules:
 		})
 	}
 }
+
+// A proxy that sends its client's Host, and a caller under an unknown name, are told what
+// to set, and so is the operator in the log.
+func TestHostRefused(t *testing.T) {
+	var log logged
+	g := start(t, newServer(t, "trusted_proxies: [127.0.0.1]\n"+generous, asByDefault, logTo(&log)))
+	const only = `This is answered under localhost, 127.0.0.1 and the hosts that server.check.hosts lists, and not under "shop.example".`
+	const remedy = ` The proxy must write another Host: in nginx "proxy_set_header Host localhost", in Caddy "header_up Host localhost".`
+	got := send(t, g.check, "GET", "/v1/authorize", append([]string{"Host: Shop.example:80"}, asNginx...)...)
+	if got.problem(t) != "403 Forbidden: "+only+remedy {
+		t.Error(got.problem(t))
+	}
+	if text := log.taken(); !strings.Contains(text, strconv.Quote(only+remedy)) {
+		t.Errorf("the log says %s", text)
+	}
+	if got := send(t, g.check, "POST", "/v1/check", "Host: shop.example", "Content-Type: application/json"); got.problem(t) != "403 Forbidden: "+only {
+		t.Error(got.problem(t))
+	}
+	if got := send(t, g.admin, "GET", "/v1/status", "Host: shop.example"); got.problem(t) != "403 Forbidden: "+strings.Replace(only, "check", "admin", 1) {
+		t.Error(got.problem(t))
+	}
+}

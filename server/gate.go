@@ -2,6 +2,7 @@ package server
 
 import (
 	"crypto/x509"
+	"fmt"
 	"log/slog"
 	"mime"
 	"net"
@@ -128,9 +129,16 @@ func names(c *x509.Certificate, name string) bool {
 var (
 	errOrigin = &callError{status: http.StatusForbidden, detail: "A page of another origin may not use this."}
 	errAfar   = &callError{status: http.StatusForbidden, detail: "Without tokens or clients in the settings, this is for callers on the same machine."}
-	errHost   = &callError{status: http.StatusForbidden, detail: "Without tokens or clients in the settings, this is only for hosts such as localhost and 127.0.0.1, and those that the settings list under hosts. " +
-		"A proxy that asks must not send its client's Host."}
 )
+
+// wrongHost refuses a caller under a host that is not this machine's, and says what to set.
+func (g *gate) wrongHost(r *http.Request, by credential) error {
+	detail := fmt.Sprintf(`This is answered under localhost, 127.0.0.1 and the hosts that server.%s.hosts lists, and not under "%s".`, g.api, shown(canonicalHost(r.Host)))
+	if by.passedOn {
+		detail += ` The proxy must write another Host: in nginx "proxy_set_header Host localhost", in Caddy "header_up Host localhost".`
+	}
+	return &callError{status: http.StatusForbidden, detail: detail}
+}
 
 // neighbour is a caller on this machine, where the settings name nobody, or any
 // caller where the API is open.
@@ -146,7 +154,7 @@ func (g *gate) neighbour(r *http.Request, by credential) (principal, error) {
 	case !g.open && !(g.local && arrivedLocally(r)):
 		return principal{}, errAfar
 	case (!g.open || len(g.callers.Hosts) > 0) && !g.isOurs(canonicalHost(r.Host)):
-		return principal{}, errHost
+		return principal{}, g.wrongHost(r, by)
 	// The Origin that a proxy passes on is its client's. A page cannot send what
 	// /v1/authorize needs, X-Forwarded-Uri and more, without asking first (CORS), which
 	// is never granted.
@@ -204,5 +212,9 @@ func isJSON(h http.Header) bool {
 // complainOfCaller logs that a caller was refused, unless one was just now.
 func (s *Server) complainOfCaller(g *gate, r *http.Request, p principal, err error) {
 	what := "the " + g.api + " API refused a caller"
-	s.complainAt(slog.LevelWarn, what, what, "address", r.RemoteAddr, "name", p.Name, "why", err)
+	args := []any{"address", r.RemoteAddr, "why", err}
+	if p.Name != "" {
+		args = append(args, "name", p.Name)
+	}
+	s.complainAt(slog.LevelWarn, what, what, args...)
 }
