@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"time"
 )
@@ -103,7 +102,7 @@ const (
 func (s *Server) lookAtClock(ctx context.Context) error {
 	moved, err := s.clock.look(ctx, s.documents)
 	if err != nil {
-		return fmt.Errorf("time: %w", err)
+		return err
 	}
 	if moved < -clockStep {
 		s.live.mu.Lock()

@@ -338,3 +338,19 @@ func TestFleetRestores(t *testing.T) {
 
 // taken is whether rules were taken, which no error kept from it.
 func taken(is bool, err error) bool { return is && err == nil }
+
+// Documents that cannot be reached are told once, with one cause, in the log and to who
+// changes something.
+func TestDocumentsAwayIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log logged
+		f := newFleet(t)
+		a, _ := f.join(adminRules, logTo(&log))
+		f.shelf.set(func(s *shelf) { s.down = true })
+		time.Sleep(time.Second)
+		text := log.taken() + a.want(201, "POST", "/v1/bans", `{"rule":"login","key":"192.0.2.1"}`)
+		if strings.Count(text, "the shelf is down") != 2 || strings.Contains(text, `\n`) {
+			t.Error(text)
+		}
+	})
+}

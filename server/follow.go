@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -99,11 +98,15 @@ func (s *Server) Follow(ctx context.Context) {
 func (s *Server) look(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, followTimeout)
 	defer cancel()
-	err := s.lookAtClock(bounded)
+	clock := s.lookAtClock(bounded)
+	var err error // one, for nearly always all have the same cause
 	for _, f := range s.live.followed {
-		if e := s.lookAt(bounded, f); e != nil {
-			err = errors.Join(err, fmt.Errorf("%s: %w", f.name, e))
+		if e := s.lookAt(bounded, f); e != nil && err == nil {
+			err = fmt.Errorf("%s: %w", f.name, e)
 		}
+	}
+	if err == nil {
+		err = clock
 	}
 	if err == nil {
 		s.sawDocuments()
