@@ -111,6 +111,8 @@ func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 	text := "ready"
 	if err != nil {
 		text += ", without the store"
+	} else if s.fallback != nil && s.fallback.State() == stint.PartlyOpen {
+		text += ", without a part of the store"
 	}
 	switch controls {
 	case fromNowhere:

@@ -316,6 +316,9 @@ func TestAttackClusterDeadMaster(t *testing.T) {
 	if code, text := calling(t, s.admin)("status"); code != 0 || !strings.Contains(text, "partly open") {
 		t.Errorf("status: exit %d\n%s", code, text)
 	}
+	if resp, text := knock(t, "GET", s.check+"/readyz", ""); resp.StatusCode != 200 || text != "ready, without a part of the store\n" {
+		t.Errorf("readyz: %s %q", resp.Status, text)
+	}
 	c.Masters[dead].Begin(t)
 	for owner := range 3 {
 		until(t, "the store decides again", 30*time.Second, allBy(owner))
