@@ -21,6 +21,7 @@ type Holdings struct {
 	Memory int64
 	From   string
 	Parts  []Holding
+	There  int64 // how many bytes the cgroup or the machine has, where the setting says more; else 0
 }
 
 // Holding is a number of things of one kind.
@@ -57,9 +58,13 @@ const unknownMemory = 4 << 30
 // memory that this process's cgroup or else the machine has, so that all that the
 // instance holds fits. It returns what that is. A second call changes nothing.
 func (s *Settings) FitMemory() Holdings {
-	h := Holdings{s.Memory, "setting", nil}
-	if h.Memory == 0 {
-		h.Memory, h.From = memory(rootFS)
+	h := Holdings{Memory: s.Memory, From: "setting"}
+	there, from := memory(rootFS)
+	switch {
+	case h.Memory == 0:
+		h.Memory, h.From = there, from
+	case h.Memory > there:
+		h.There = there
 	}
 	if h.Memory == 0 {
 		h.Memory, h.From = unknownMemory, "unknown"
@@ -109,6 +114,10 @@ func (h *Holdings) Log(l *slog.Logger) {
 		}
 	}
 	l.Info("what this instance holds at most", args...)
+	if h.There > 0 {
+		l.Warn("server.memory is more than there is, so that the system may end this process before its bounds do anything: lower it, or leave it out",
+			"memory", ByteSize(h.Memory).String(), "there_is", ByteSize(h.There).String())
+	}
 	if h.Sum() > h.Memory*95/100 {
 		l.Warn("what this instance may hold is more than its memory: lower max_keys, max_connections or instance.in_flight_bytes, or give it more",
 			"memory", ByteSize(h.Memory).String(), "sum", ByteSize(h.Sum()).String())

@@ -1,6 +1,10 @@
 package server
 
 import (
+	"bytes"
+	"io/fs"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -65,5 +69,21 @@ func TestFitMemory(t *testing.T) {
 	was := given
 	if given.FitMemory(); given.MaxKeys != was.MaxKeys || given.MaxConnections != was.MaxConnections || given.RememberedDenials != 0 || given.Instance != was.Instance {
 		t.Errorf("%+v, was %+v", given, was)
+	}
+}
+
+// A file that says that there is more memory than there is, is warned of.
+func TestMoreMemoryThanThereIs(t *testing.T) {
+	defer func(before fs.FS) { rootFS = before }(rootFS)
+	rootFS = fstest.MapFS{"proc/meminfo": {Data: []byte("MemTotal: 1048576 kB\n")}}
+	for given, want := range map[int64]bool{0: false, 1 << 30: false, 2 << 30: true} {
+		var log bytes.Buffer
+		s := DefaultSettings()
+		s.Memory = given
+		h := s.FitMemory()
+		h.Log(slog.New(slog.NewTextHandler(&log, nil)))
+		if strings.Contains(log.String(), "server.memory is more than there is") != want || strings.Contains(log.String(), "there_is=1GiB") != want {
+			t.Errorf("memory: %d: %s", given, log.String())
+		}
 	}
 }
