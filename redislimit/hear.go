@@ -49,7 +49,7 @@ func (s *Store) Listen(ctx context.Context, e stint.Ear) error {
 	}
 	told := false // that it does not hear
 	for failures := 0; ctx.Err() == nil; failures++ {
-		l := &listening{store: s, ear: e, again: told, channel: s.namespace + ":{hello}:" + rand.Text(), unheard: map[int]time.Time{}}
+		l := &listening{store: s, ear: e, again: told, channel: s.namespace + ":{hello}:" + rand.Text(), unheard: map[int]time.Time{}, good: -1}
 		why := l.listen(ctx, c)
 		if l.heard {
 			failures, told = 0, false
@@ -78,6 +78,7 @@ type listening struct {
 	heard   bool // a hello
 	mayNot  bool // say hello, for want of a permission
 	last    time.Time
+	good    int               // the key by which a hello was said last; -1: none was
 	unheard map[int]time.Time // when hellos were said, by number
 }
 
@@ -203,24 +204,47 @@ func (l *listening) due() (time.Time, error) {
 	return due, why
 }
 
-// say says hello once.
+// say says hello once: by some key and, if that fails, by the last one that did not. Else
+// a master of a Cluster that is dead, whose keys nobody can undo anything of, would have
+// what is remembered of all others forgotten again and again.
 func (l *listening) say(ctx context.Context, n int) {
+	tag := mathrand.N(helloTags)
+	if l.sayBy(ctx, n, tag) {
+		return
+	}
+	l.mu.Lock()
+	good := l.good
+	l.mu.Unlock()
+	if good >= 0 && good != tag {
+		l.sayBy(ctx, n, good)
+	}
+}
+
+// sayBy says a hello by a key, and tells whether it was said or never will be.
+func (l *listening) sayBy(ctx context.Context, n, tag int) bool {
 	l.mu.Lock()
 	l.unheard[n] = time.Now() // before it can be heard
 	l.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, helloEvery)
 	defer cancel()
-	key := l.store.namespace + ":{hello:" + strconv.Itoa(mathrand.N(helloTags)) + "}"
+	key := l.store.namespace + ":{hello:" + strconv.Itoa(tag) + "}"
 	_, err := greet.eval(ctx, l.store.client, []string{key}, l.channel, strconv.Itoa(n))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err != nil {
-		delete(l.unheard, n) // it need not be heard
-		if code(err) == "NOPERM" && !l.mayNot && !l.heard {
-			l.mayNot = true
-			go l.store.logger().Warn("stint: what other instances undo is not heard, so nothing is remembered", "error", advise(err))
-		}
-	} else {
-		l.mayNot = false
+	if err == nil {
+		l.mayNot, l.good = false, tag
+		return true
 	}
+	delete(l.unheard, n) // it need not be heard
+	if l.good == tag {
+		l.good = -1
+	}
+	if code(err) != "NOPERM" {
+		return false
+	}
+	if !l.mayNot && !l.heard {
+		l.mayNot = true
+		go l.store.logger().Warn("stint: what other instances undo is not heard, so nothing is remembered", "error", advise(err))
+	}
+	return true
 }

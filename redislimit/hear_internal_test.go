@@ -3,6 +3,7 @@ package redislimit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"strings"
@@ -21,12 +22,23 @@ type bus struct {
 	heard map[string]func(channel, message string)
 	fails error
 	loses bool
-	made  int // subscriptions
+	dead  func(slot uint16) bool // such slots answer nothing
+	hangs bool                   // and not even that
+	made  int                    // subscriptions
 }
 
-func (b *bus) Do(_ context.Context, args ...string) (any, error) {
+func (b *bus) Do(ctx context.Context, args ...string) (any, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.dead != nil && b.dead(slot(args[3][strings.Index(args[3], "{")+1:strings.Index(args[3], "}")])) {
+		if b.hangs {
+			b.mu.Unlock()
+			<-ctx.Done()
+			b.mu.Lock()
+			return nil, ctx.Err()
+		}
+		return nil, io.EOF
+	}
 	if b.fails != nil {
 		return nil, b.fails
 	}
@@ -120,6 +132,38 @@ func TestHears(t *testing.T) {
 				<-done
 			})
 		})
+	}
+}
+
+// Of a Cluster some masters are dead, for as long as it takes. Those that live are heard,
+// so that nothing is forgotten.
+func TestHearsOthers(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		for dead := range 3 {
+			t.Run(fmt.Sprintf("%d dead, hangs: %t", dead, hangs), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					b := &bus{hangs: hangs, dead: func(slot uint16) bool { return int(slot)/(slots/3+1) < dead }}
+					s, err := newStore(b, Options{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					var lost int
+					ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+					defer cancel()
+					hears := false
+					_ = s.Listen(ctx, stint.Ear{Undone: func(string) {}, Hears: func(yes bool) {
+						if hears && !yes && ctx.Err() == nil {
+							lost++
+						}
+						hears = yes
+					}})
+					synctest.Wait()
+					if lost > 0 {
+						t.Errorf("what is remembered was forgotten %d times in an hour", lost)
+					}
+				})
+			})
+		}
 	}
 }
 
