@@ -94,6 +94,11 @@ func isOwn(ctx context.Context, err error) bool {
 	return err != nil && (errors.Is(err, ErrRequest) || ctx.Err() != nil)
 }
 
+// isAlive tells whether an error is an answer of a store that decides others: else a
+// single key that it cannot read, or those that it has no room for, would close it to
+// all, and to those too whom it refuses.
+func isAlive(err error) bool { return errors.Is(err, ErrBroken) || errors.Is(err, ErrFull) }
+
 // note notes how a call about r went that began by f.start's clock.
 func (f *Fallback) note(ctx context.Context, r *Request, began time.Duration, hurried bool, err error) {
 	ended := time.Since(f.start)
@@ -106,10 +111,10 @@ func (f *Fallback) note(ctx context.Context, r *Request, began time.Duration, hu
 	if hurried && errors.Is(err, context.DeadlineExceeded) {
 		return // another caller may have had an answer
 	}
-	broken := errors.Is(err, ErrBroken) // else a single key would close the store to all
-	if broken || err == nil && (f.Breaker.Slow == 0 || ended-began < f.Breaker.Slow) {
+	alive := isAlive(err)
+	if alive || err == nil && (f.Breaker.Slow == 0 || ended-began < f.Breaker.Slow) {
 		f.parts.each(r.Asks, func(q *storePart, _ string) { q.answered(ended) })
-		if !broken {
+		if err == nil {
 			f.repaySoon(ended)
 		}
 		return
@@ -142,6 +147,9 @@ func (f *Fallback) probe(ctx context.Context, key string, patience time.Duration
 	defer cancel()
 	began := time.Now()
 	_, err := f.Store.Take(ctx, &Request{Asks: []Ask{{Key: key, Limit: probeLimit, Cost: 1}}}, nil)
+	if isAlive(err) {
+		err = nil
+	}
 	if took := time.Since(began); err == nil && (took > inTime || f.Breaker.Slow > 0 && took >= f.Breaker.Slow) {
 		return fmt.Errorf("%w: a probe took %s", errLate, took)
 	}

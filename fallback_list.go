@@ -106,6 +106,9 @@ func (e unasked) Error() string {
 }
 func (e unasked) Unwrap() []error { return []error{ErrUnsent, e.why} }
 
+// isAnswer tells whether an error is about one request of a list, and not about the store.
+func isAnswer(err error) bool { return errors.Is(err, ErrRequest) || isAlive(err) }
+
 // takePart asks the store about a part of a list. It returns an error if that is not
 // to be asked about the rest.
 func (f *Fallback) takePart(ctx context.Context, store EachTaker, rs []Request, answers []Answer, deadline time.Duration) error {
@@ -126,13 +129,13 @@ func (f *Fallback) takePart(ctx context.Context, store EachTaker, rs []Request, 
 		}
 		store.TakeEach(ctx, rs, answers)
 		for i := range answers {
-			if e := answers[i].Err; e != nil && (err == nil || errors.Is(err, ErrRequest) || errors.Is(err, ErrBroken)) {
+			if e := answers[i].Err; e != nil && (err == nil || isAnswer(err)) {
 				err, told.Asks = e, rs[i].Asks
 			}
 		}
 		return err
 	})
-	if errors.Is(err, ErrRequest) || errors.Is(err, ErrBroken) {
+	if isAnswer(err) {
 		return nil
 	}
 	return err

@@ -65,6 +65,7 @@ func (f *Fallback) pay(p *payment) {
 			switch {
 			case errors.Is(a.Err, ErrUnsent):
 				unsent[e], p.failed = true, true
+				p.full = p.full || errors.Is(a.Err, ErrFull)
 			case a.Err != nil:
 				p.failed = p.failed || !errors.Is(a.Err, ErrBroken)
 			case !a.Allowed && a.Remaining > 0 && a.Remaining < e.charge.Cost:
@@ -107,15 +108,20 @@ func (f *Fallback) settle(ctx context.Context, asks []Ask) error {
 		if len(payments) == 0 {
 			return nil
 		}
+		full := false
 		for _, p := range payments {
 			select {
 			case <-p.ended:
 			case <-ctx.Done():
 				return errOwing
 			}
-			if p.failed {
+			if p.failed && !p.full {
 				return errOwing
 			}
+			full = full || p.full
+		}
+		if full { // nor is there any for what is asked, but it may be refused
+			return nil
 		}
 	}
 }

@@ -31,7 +31,8 @@ type debt struct {
 type payment struct {
 	debts  []*debt
 	ended  chan struct{} // closed then
-	failed bool          // not all was charged; to be read when it has ended
+	failed bool          // not all was charged; to be read when it has ended, as is full
+	full   bool          // that is because the Store had no room
 }
 
 func newPayment() *payment { return &payment{ended: make(chan struct{})} }

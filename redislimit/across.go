@@ -77,10 +77,12 @@ func (s *Store) takeAcross(ctx context.Context, r *stint.Request, out []stint.De
 		}
 	}
 	inParallel(first, func(p *part) { s.takePart(ctx, p) })
+	s.lookWhereFull(ctx, first)
 	for _, p := range last {
 		s.takeLast(ctx, p, first)
 		first = append(first, p)
 	}
+	s.lookWhereFull(ctx, parts)
 	var errs []error
 	allowed := true
 	for _, p := range parts {
@@ -99,14 +101,33 @@ func (s *Store) takePart(ctx context.Context, p *part) {
 	p.decision, p.err = s.Take(ctx, &p.request, p.each)
 }
 
+// lookWhereFull looks at those parts for which their server had no room, if another one
+// refuses: then the request is refused, and charges nothing there either.
+func (s *Store) lookWhereFull(ctx context.Context, parts []*part) {
+	isFull := func(p *part) bool { return errors.Is(p.err, stint.ErrFull) }
+	if !slices.ContainsFunc(parts, isFull) || !slices.ContainsFunc(parts, (*part).refuses) {
+		return
+	}
+	for _, p := range parts {
+		if isFull(p) {
+			s.lookOnly(ctx, p, p.request.Asks)
+		}
+	}
+}
+
+// refuses tells whether the limits of a part that was decided, or a ban, refuse.
+func (p *part) refuses() bool {
+	return p.err == nil && (p.decision.BanLeft > 0 || slices.ContainsFunc(p.each, func(d stint.Decision) bool { return d.Limit != nil && !d.Allowed }))
+}
+
 // takeLast takes a part if all before it allow; else it is only looked at, and counts
 // violations.
 func (s *Store) takeLast(ctx context.Context, p *part, before []*part) {
 	for _, b := range before {
-		if b.err != nil {
+		if b.err != nil && !errors.Is(b.err, stint.ErrFull) {
 			return // nothing is decided, and p charges nothing
 		}
-		if !b.decision.Allowed {
+		if b.err != nil || !b.decision.Allowed {
 			s.lookOnly(ctx, p, p.request.Asks)
 			return
 		}

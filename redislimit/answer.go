@@ -1,6 +1,7 @@
 package redislimit
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/stintdev/stint"
@@ -145,8 +146,11 @@ func (s *Store) readBan(reply string, penalised []*stint.Ask) (stint.Decision, e
 	return stint.Decision{}, nil
 }
 
-// broken names the key that holds what it should not.
+// broken names the key that holds what it should not, or for which there was no room.
 func (s *Store) broken(asks []stint.Ask, penalised []*stint.Ask, head algo.Head) error {
+	if head.Left == 3 {
+		return fmt.Errorf("redislimit: %w", unsent(advise(errOOM)))
+	}
 	var key string
 	if head.Who <= len(penalised) {
 		a := penalised[head.Who-1]
@@ -157,6 +161,8 @@ func (s *Store) broken(asks []stint.Ask, penalised []*stint.Ask, head algo.Head)
 	}
 	return brokenKey(key, head.Left == 1)
 }
+
+var errOOM = errors.New("OOM command not allowed when used memory > 'maxmemory'")
 
 func brokenKey(key string, wrongType bool) error {
 	what := "a value that is not Stint's"

@@ -108,6 +108,8 @@ func kindOf(err error) (kind string, maybe bool) {
 	var dial *net.OpError
 	var network net.Error
 	switch {
+	case errors.Is(err, stint.ErrFull):
+		return "OOM", false
 	case errors.Is(err, stint.ErrUnsent) && errors.Is(err, context.DeadlineExceeded):
 		return "not sent", false
 	case errors.As(err, &server):

@@ -356,14 +356,23 @@ func (s *Store) send(b *batch) (string, error) {
 // written anything. (A script that has written is no longer refused for want of
 // memory. NOPERM is not among them: it may come at any command of a script.)
 var refused = map[string]bool{
-	"READONLY": true, "OOM": true, "LOADING": true, "MASTERDOWN": true, "CLUSTERDOWN": true,
+	"READONLY": true, "LOADING": true, "MASTERDOWN": true, "CLUSTERDOWN": true,
 	"BUSY": true, "TRYAGAIN": true, "MOVED": true, "NOAUTH": true, "WRONGPASS": true, "CROSSSLOT": true,
 }
 
-// unsent adds stint.ErrUnsent to an error after which nothing was charged.
+// noRoom is the error of a server that is out of memory.
+type noRoom struct{ error }
+
+func (e noRoom) Unwrap() []error { return []error{stint.ErrUnsent, stint.ErrFull, e.error} }
+
+// unsent adds stint.ErrUnsent to an error after which nothing was charged, and
+// stint.ErrFull where there was no room.
 func unsent(err error) error {
 	var dial *net.OpError
 	var late notConnected
+	if code(err) == "OOM" {
+		return noRoom{err}
+	}
 	if refused[code(err)] || errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, &late) {
 		return fmt.Errorf("%w: %w", stint.ErrUnsent, err)
 	}

@@ -269,8 +269,12 @@ func code(err error) string {
 			return word
 		}
 		// Before Redis 7, an error within a script comes inside of another one.
-		if text := err.Error(); strings.HasPrefix(text, "ERR Error running script") && strings.Contains(text, ": -READONLY ") {
-			return "READONLY"
+		if text := err.Error(); strings.HasPrefix(text, "ERR Error running script") || strings.HasPrefix(text, "@user_script") {
+			for _, word := range []string{"READONLY", "OOM"} {
+				if strings.Contains(text, ": -"+word+" ") {
+					return word
+				}
+			}
 		}
 		if strings.HasPrefix(err.Error(), errMaxClients.Error()) {
 			return "MAXCLIENTS"

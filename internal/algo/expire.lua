@@ -1,7 +1,9 @@
 -- A count expires in the millisecond after it has become unused. Where the caller
 -- gives the instants, the server's clock says nothing about that.
+local done
 if given then
-  call('SET', key, write, 'PX', 86400000)
+  done = try('SET', key, write, 'PX', 86400000)
 else
-  call('SET', key, write, 'PXAT', floor((now + wait) / 1000) + 1)
+  done = try('SET', key, write, 'PXAT', floor((now + wait) / 1000) + 1)
 end
+--> room

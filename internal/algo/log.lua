@@ -94,6 +94,7 @@ elseif aux and aux.dead > 0 then
   call('LTRIM', key, aux.dead, -1)
 end
 used = used + cost
+local done
 if aux and aux.marks < 128 and now - aux.base < 256 ^ aux.wide
   and aux.total + cost < math.min(256 ^ aux.deep, 4503599627370496) then
   local mark = pack('>I' .. aux.wide .. 'I' .. aux.deep, now - aux.base, aux.total + cost)
@@ -101,7 +102,7 @@ if aux and aux.marks < 128 and now - aux.base < 256 ^ aux.wide
   if aux.at == now then
     block = string.sub(block, 1, -1 - #mark)
   end
-  call('LSET', key, -1, block .. mark)
+  done = try('LSET', key, -1, block .. mark)
 else
   local deep = 7
   if cost == 1 then
@@ -112,8 +113,9 @@ else
     deep = 4
   end
   local sum = aux and (aux.sum + aux.total) % 4503599627370496 or 0
-  call('RPUSH', key, pack('>I7I7BBI' .. b .. 'I' .. deep, now, sum, b, deep, 0, cost))
+  done = try('RPUSH', key, pack('>I7I7BBI' .. b .. 'I' .. deep, now, sum, b, deep, 0, cost))
 end
+--> room
 aux = {at = now}
 
 --@ retry

@@ -132,7 +132,7 @@ const (
 	ResultWarned
 	ResultBanned  // by this request; verdicts follow
 	ResultRunning // a ban ran already; verdicts follow, of limits that were only looked at
-	ResultBroken  // a key holds what it should not; no verdicts follow
+	ResultBroken  // a key holds what it should not, or could not be written; no verdicts follow
 )
 
 // Head is the head of an answer.
@@ -143,7 +143,8 @@ type Head struct {
 	// broken, penalties first.
 	Who int
 	// Left is how long a ban still runs, µs. Of a broken key, 1 means the
-	// wrong type and 2 that it cannot be read. Of ResultAllowed, and of
+	// wrong type, 2 that it cannot be read and 3 that the server is out of memory. Of
+	// ResultAllowed, and of
 	// ResultLimited where Who is 0, it is how many of the identical requests were
 	// admitted. Where a violation was counted that imposed no ban, it is how many
 	// count.

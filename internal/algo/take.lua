@@ -63,7 +63,7 @@ while pos <= size do
     if broken then
       answers[place] = pack('>BHI8', 6, 1, broken)
     else
-      local before, full, took = used, capacity * unit, 0
+      local before, full, took, oom = used, capacity * unit, 0, false
       if cost <= capacity and used + cost * unit <= full then
         took = count
         if used + cost * unit * count > full then
@@ -81,7 +81,11 @@ while pos <= size do
           --> expire
         end
       end
-      answers[place] = pack('>BHI8I7I7', took == count and 1 or 2, 0, took, now, before)
+      if oom then
+        answers[place] = pack('>BHI8', 6, 1, 3)
+      else
+        answers[place] = pack('>BHI8I7I7', took == count and 1 or 2, 0, took, now, before)
+      end
     end
   else
     --> whole

@@ -20,6 +20,7 @@ local kind, penalty, full, cost, capacity, unit, a, b, c, d -- full: in parts, h
 local now, used, aux
 local took = outcome == 0 and count or 0 -- how many are admitted
 local nows, useds, auxs
+local oom = false
 local start = pos
 -- While a ban runs, the limits are looked at, too: to say when they would allow.
 if outcome ~= 6 then
@@ -116,7 +117,9 @@ if outcome ~= 6 then
     else
       --> window reset
     end
-    if write then
+    if oom then
+      wait = 0
+    elseif write then
       --> expire
     elseif kind == 3 and took > 0 and cost > 0 then
       if given then
@@ -124,6 +127,11 @@ if outcome ~= 6 then
       else
         call('PEXPIREAT', key, floor((now + wait) / 1000) + 1)
       end
+    end
+    if oom then
+      outcome, who, number, parts = 6, penalties + i, 3, {''}
+      pos = start + asks * 59
+      break
     end
     if kind <= 2 then
       parts[i + 1] = pack('>I7I7', now, before)

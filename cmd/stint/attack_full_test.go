@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stintdev/stint/internal/redistest"
+)
+
+// With a Redis that is full, an instance that has learnt nothing refuses who is
+// exhausted or banned, however many checks of new keys come before, with and between
+// theirs: those that find no room are no reason not to ask, and take none along.
+func TestAttackFullRedis(t *testing.T) {
+	redis := redistest.Start(t)
+	config := configured(t, `
+server: {remembered_denials: 0, decision_timeout: 5s, store: "`+redis.URL()+`"}
+rules:
+  - {name: bucket, match: operation == "bucket", key: attrs.key, limits: [1 per 1h]}
+  - {name: log, match: operation == "log", key: attrs.key, limits: [1 per 1h sliding_log]}
+  - {name: two, match: operation == "two", key: attrs.key, limits: [1 per 1h fixed_window, 1 per 2h sliding_window]}
+  - name: banned
+    match: operation == "offend"
+    key: attrs.key
+    limits: [1 per 1h]
+    penalty: {ban_after: 1, ban_for: 1h}
+  - name: near
+    match: operation == "near"
+    key: attrs.key
+    limits: [1 per 1h]
+    penalty: {ban_after: 100, ban_for: 1h}
+  - {name: flood, match: operation == "flood", key: attrs.key, limits: [1 per 24h]}
+`)
+	kinds := []string{"bucket", "log", "two", "offend", "near"}
+	const keys = 20
+	body := func(kind string, n int) string {
+		return fmt.Sprintf(`{"operation":%q,"attrs":{"key":"spent %d"}}`, kind, n)
+	}
+	first := serving(t, "--config", config)
+	for n := range keys {
+		for _, kind := range kinds {
+			if a, b := checked(t, first, body(kind, n)), checked(t, first, body(kind, n)); a != 200 || b != 429 {
+				t.Fatalf("%s: %d, %d", kind, a, b)
+			}
+		}
+	}
+	redis.Do(t, "CONFIG", "SET", "maxmemory", "1")
+	other := serving(t, "--config", config) // which has learnt nothing
+	var flood sync.WaitGroup
+	end := make(chan struct{})
+	for i := range 8 {
+		flood.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-end:
+					return
+				default:
+				}
+				if code := checked(t, other, fmt.Sprintf(`{"operation":"flood","attrs":{"key":"invented %d %d"}}`, i, n)); code != 200 {
+					t.Errorf("a new key: %d", code)
+					return
+				}
+			}
+		})
+	}
+	for range 200 {
+		checked(t, other, `{"operation":"flood","attrs":{"key":"more"}}`)
+	}
+	for n := range keys {
+		for _, kind := range kinds {
+			if code := checked(t, other, body(kind, n)); code != 429 {
+				t.Errorf("%s, key %d: %d", kind, n, code)
+			}
+		}
+	}
+	floodKeys(t, other, 0, 200) // one list: its last parts are asked as well
+	close(end)
+	flood.Wait()
+	if !soon(func() bool { return strings.Contains(other.log.String(), "the server is out of memory (maxmemory)") }) {
+		t.Errorf("log: %s", other.log)
+	}
+	redis.Do(t, "CONFIG", "SET", "maxmemory", "0")
+	if !soon(func() bool {
+		_, by := checkedBy(t, other, `{"operation":"flood","attrs":{"key":"after"}}`)
+		return by == "store"
+	}) {
+		t.Error("with room again, the store does not decide")
+	}
+}
