@@ -110,12 +110,13 @@ type fleet struct {
 	shelf *shelf
 	store *stint.Memory
 	ctx   context.Context
+	wall  func() time.Time // the machine's clock of instances that keep; nil: time.Now
 }
 
 func newFleet(t testing.TB) *fleet {
 	ctx, stop := context.WithCancel(t.Context())
 	t.Cleanup(stop)
-	return &fleet{t, &shelf{}, &stint.Memory{}, ctx}
+	return &fleet{TB: t, shelf: &shelf{}, store: &stint.Memory{}, ctx: ctx}
 }
 
 // join starts an instance with these rules in its file.

@@ -37,7 +37,9 @@ type version struct {
 type followed struct {
 	name string
 	seen version // its number is 0: none
-	old  bool    // seen was kept for so long that it gives way to whatever the store has
+	// kept is when seen was read from the store, where it came from the file of state and
+	// the store was not seen since; else zero.
+	kept time.Time
 	take func(*version)
 }
 
@@ -143,11 +145,13 @@ func (s *Server) lookAt(ctx context.Context, f *followed) error {
 		return err
 	}
 	s.live.mu.Lock()
-	seen, old := f.seen, f.old
-	s.live.mu.Unlock()
+	seen, old := f.seen, s.isOld(f.kept)
 	if newest == seen.number && digest == seen.digest {
+		f.kept = time.Time{}
+		s.live.mu.Unlock()
 		return nil
 	}
+	s.live.mu.Unlock()
 	v := &version{}
 	if newest > 0 {
 		if v, err = s.readVersion(ctx, f.name, newest); err != nil {
@@ -180,7 +184,7 @@ func (s *Server) restore(ctx context.Context, f *followed, lost version, number 
 	s.live.mu.Lock()
 	defer s.live.mu.Unlock()
 	if f.seen.is(&lost) {
-		f.seen.number = number
+		f.seen.number, f.kept = number, time.Time{}
 	}
 	return nil
 }
@@ -192,7 +196,7 @@ func (s *Server) takeVersion(f *followed, before, v *version) {
 	s.live.mu.Lock()
 	defer s.live.mu.Unlock()
 	if f.seen.is(before) {
-		f.seen, f.old = *v, false
+		f.seen, f.kept = *v, time.Time{}
 		f.take(v)
 	}
 }
@@ -270,8 +274,14 @@ func (s *Server) enforce(controls *rules.Controls) {
 
 // takeFleetRules makes the fleet's rules decide, or says why not. s.live.mu is held.
 func (s *Server) takeFleetRules(v *version) {
-	if v.number == 0 || s.live.ordered != nil {
-		return // the store has lost them, or they are not to be taken; what decides goes on
+	if s.live.ordered != nil {
+		return // they are not to be taken; what decides goes on
+	}
+	if v.number == 0 { // there are none, and those that were kept are too old
+		s.live.take(s.live.file, 0)
+		s.install()
+		s.log.Info("the fleet has no rules; the file's taken", "version", s.live.file.Version)
+		return
 	}
 	set, err := s.parsePushed(context.Background(), v.Text)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +22,8 @@ type keeper struct {
 	has  string    // what was written last: see contents; empty: nothing was
 	at   time.Time // kept.At of that
 	read time.Time // when the documents were read last, by the time of the fleet
+	// taken is when the file was read, by the machine's clock.
+	taken time.Time
 	// failure is why the last writing failed; nil: it did not. What failed to be written
 	// then, at missedAt, is missed, as has tells what is there.
 	failure  atomic.Pointer[error]
@@ -59,15 +62,18 @@ const (
 	trustKept = 24 * time.Hour
 )
 
-// storeName is the address of a store without what may be secret.
+// storeName is the address of a store, with its database, without what may be secret.
 func storeName(address string) string {
 	scheme, rest, ok := strings.Cut(address, "://")
 	if !ok {
 		return address
 	}
-	rest, _, _ = strings.Cut(rest, "?")
+	rest, parameters, _ := strings.Cut(rest, "?")
 	if i := strings.LastIndex(rest, "@"); i >= 0 {
 		rest = rest[i+1:]
+	}
+	if query, err := url.ParseQuery(parameters); err == nil && query.Get("db") != "" {
+		rest += "?db=" + query.Get("db")
 	}
 	return scheme + "://" + rest
 }
@@ -111,7 +117,7 @@ func (s *Server) takeKept(k *kept) error {
 	if s.shared {
 		s.clock.assume(k.Ahead)
 	}
-	s.keeper.read = k.At
+	s.keeper.read, s.keeper.taken = k.At, s.clock.machine()
 	s.live.mu.Lock()
 	defer s.live.mu.Unlock()
 	s.live.pending = waiting
@@ -131,7 +137,7 @@ func (s *Server) takeKept(k *kept) error {
 				return err
 			}
 		}
-		f.seen, f.old = *v, s.clock.now().Sub(k.At) > trustKept
+		f.seen, f.kept = *v, k.At
 		f.take(v)
 	}
 	if len(waiting) > 0 {
@@ -141,6 +147,16 @@ func (s *Server) takeKept(k *kept) error {
 		s.standIn.Store(&k.At)
 	}
 	return nil
+}
+
+// isOld tells whether what was read from the store at an instant, and kept, was too old
+// to be trusted when this instance started: by the clock of the store, once that was read.
+func (s *Server) isOld(read time.Time) bool {
+	if read.IsZero() {
+		return false
+	}
+	ran := s.clock.machine().Sub(s.keeper.taken)
+	return s.clock.now().Add(-ran).Sub(read) > trustKept
 }
 
 // readPending reads the changes that k has.

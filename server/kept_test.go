@@ -65,6 +65,7 @@ func (f *fleet) keeping(dir string, documents server.Documents, changes ...func(
 			c.Documents, c.Settings.RulesFrom = documents, server.FromFleet
 		}
 	}}, changes...)...)
+	s.SetClock(f.wall)
 	if err := s.Open(); err != nil {
 		f.Fatal(err)
 	}
@@ -195,6 +196,102 @@ func TestStateOfALostStore(t *testing.T) {
 			end()
 		})
 	}
+}
+
+// How old what is kept is, the store's clock says, however wrong the machine's is since.
+func TestStateOfAWrongClock(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, c := range []struct {
+		away, ahead time.Duration
+		back        bool
+	}{{2 * day, -3 * day, false}, {time.Hour, 3 * day, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			f, dir := newFleet(t), t.TempDir()
+			way := &cutOffShelf{shelf: f.shelf}
+			a, _, end := f.keeping(dir, way)
+			a.want(201, "POST", "/v1/bans", `{"network":"203.0.113.0/24"}`)
+			end()
+			time.Sleep(c.away)
+			f.shelf.set(func(s *shelf) { s.versions = nil })
+			way.cut.Store(true)
+			f.wall = func() time.Time { return time.Now().Add(c.ahead) }
+			a, _, end = f.keeping(dir, way)
+			way.cut.Store(false)
+			time.Sleep(2 * time.Second)
+			if is := strings.Contains(a.want(200, "GET", "/v1/bans", ""), "203.0.113"); is != c.back {
+				t.Errorf("after %s away, the clock %s ahead: %t", c.away, c.ahead, is)
+			}
+			end()
+		})
+	}
+}
+
+// What the store still had after a month is as good as read now: it is put back when the
+// store loses it later.
+func TestStateConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, dir := newFleet(t), t.TempDir()
+		a, _, end := f.keeping(dir, f.shelf)
+		a.want(201, "POST", "/v1/bans", `{"network":"203.0.113.0/24"}`)
+		end()
+		time.Sleep(30 * 24 * time.Hour)
+		a, one, end := f.keeping(dir, f.shelf)
+		defer end()
+		time.Sleep(2 * time.Second)
+		f.shelf.set(func(s *shelf) { s.versions = nil })
+		time.Sleep(2 * time.Second)
+		expect(t, outcome(t, one, `{"client":"203.0.113.1"}`), "banned")
+		if text := a.want(200, "GET", "/v1/bans", ""); !strings.Contains(text, "203.0.113") {
+			t.Error(text)
+		}
+	})
+}
+
+// Rules that were pushed a month ago give way to the file's where the store has none.
+func TestStateOldRules(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, dir := newFleet(t), t.TempDir()
+		way := &cutOffShelf{shelf: f.shelf}
+		a, _, end := f.keeping(dir, way)
+		a.want(200, "PUT", "/v1/rules", push("rules: [{name: pushed, key: client.ip, limits: [1 per 1h]}]", 0))
+		end()
+		time.Sleep(30 * 24 * time.Hour)
+		f.shelf.set(func(s *shelf) { s.versions = nil })
+		way.cut.Store(true)
+		a, _, end = f.keeping(dir, way)
+		defer end()
+		if text := a.want(200, "GET", "/v1/rules", ""); !strings.Contains(text, "pushed") {
+			t.Fatalf("what is kept does not stand in: %s", text)
+		}
+		way.cut.Store(false)
+		time.Sleep(2 * time.Second)
+		if text := a.want(200, "GET", "/v1/rules", ""); strings.Contains(text, "pushed") {
+			t.Errorf("%s", text)
+		}
+	})
+}
+
+// A file is of one database: that of another is another fleet's, wherever the address
+// names it.
+func TestStateOfADatabase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, dir := newFleet(t), t.TempDir()
+		in := func(address string) func(*server.Config) {
+			return func(c *server.Config) { c.Settings.Store = address }
+		}
+		way := &cutOffShelf{shelf: f.shelf}
+		a, _, end := f.keeping(dir, way, in("redis://:geheim@h?db=1&timeout=1s"))
+		a.want(201, "POST", "/v1/bans", `{"network":"203.0.113.0/24"}`)
+		end()
+		way.cut.Store(true)
+		for address, kept := range map[string]bool{"redis://h?db=2": false, "redis://h": false, "redis://h?timeout=2s&db=1": true} {
+			_, one, end := f.keeping(dir, way, in(address))
+			if banned := outcome(t, one, `{"client":"203.0.113.1"}`) == "banned"; banned != kept {
+				t.Errorf("%s: banned: %t", address, banned)
+			}
+			end()
+		}
+	})
 }
 
 // A file that is not as it was written, or of others, or no file, is not used and set
