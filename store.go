@@ -112,9 +112,9 @@ var (
 	// ErrRequest is what every error about a malformed request wraps: the
 	// caller's mistake, to be answered by 400 over HTTP.
 	ErrRequest = errors.New("bad request")
-	// ErrFull means that the store has no room for what a request would charge: a Memory
-	// is full of keys that are exhausted or banned, a server is out of memory. Requests
-	// that the store refuses anyway are refused still.
+	// ErrFull means that the store takes nothing of what a request would charge: a Memory
+	// is full of keys that are exhausted or banned, a server is out of memory or cannot
+	// save. Requests that the store refuses anyway are refused still.
 	ErrFull = errors.New("memory store is full of exhausted keys")
 	// ErrBroken means that something else than a count lies in the store where one
 	// should: it is about some keys, and other requests can be decided.

@@ -146,10 +146,10 @@ func (s *Store) readBan(reply string, penalised []*stint.Ask) (stint.Decision, e
 	return stint.Decision{}, nil
 }
 
-// broken names the key that holds what it should not, or for which there was no room.
+// broken names the key that holds what it should not, or that the server did not write.
 func (s *Store) broken(asks []stint.Ask, penalised []*stint.Ask, head algo.Head) error {
-	if head.Left == 3 {
-		return fmt.Errorf("redislimit: %w", unsent(advise(errOOM)))
+	if why := unwritten[head.Left]; why != nil {
+		return fmt.Errorf("redislimit: %w", unsent(advise(why)))
 	}
 	var key string
 	if head.Who <= len(penalised) {
@@ -162,7 +162,12 @@ func (s *Store) broken(asks []stint.Ask, penalised []*stint.Ask, head algo.Head)
 	return brokenKey(key, head.Left == 1)
 }
 
-var errOOM = errors.New("OOM command not allowed when used memory > 'maxmemory'")
+// unwritten is why a server did not write what a request would charge, as room.lua tells.
+var unwritten = map[int64]error{
+	3: errors.New("OOM command not allowed when used memory > 'maxmemory'"),
+	4: errors.New("MISCONF errors writing to the disk"),
+	5: errors.New("NOREPLICAS not enough good replicas to write"),
+}
 
 func brokenKey(key string, wrongType bool) error {
 	what := "a value that is not Stint's"

@@ -192,3 +192,29 @@ func BenchmarkConnections(b *testing.B) {
 	}
 	row("pool", s)
 }
+
+// What it costs to know, in a Cluster, on which server a key lies, and beside it a decision
+// of a lone caller there.
+func BenchmarkPart(b *testing.B) {
+	s := open(b, redistest.StartReplicated(b, 3, 0).URL())
+	b.Run("part", func(b *testing.B) {
+		for s.Part("192.0.2.1") == "" {
+			time.Sleep(time.Millisecond)
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			s.Part("192.0.2.1")
+		}
+	})
+	b.Run("decision", func(b *testing.B) {
+		f := &stint.Fallback{Store: s, Deadline: time.Second}
+		defer f.Close()
+		l, limit := stint.NewLimiter(f), stint.MustLimit("1000000 per 1s")
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := l.Allow(b.Context(), "192.0.2.1", limit); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

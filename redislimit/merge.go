@@ -360,7 +360,8 @@ var refused = map[string]bool{
 	"BUSY": true, "TRYAGAIN": true, "MOVED": true, "NOAUTH": true, "WRONGPASS": true, "CROSSSLOT": true,
 }
 
-// noRoom is the error of a server that is out of memory.
+// noRoom is the error of a server that is out of memory, or does not write for another
+// reason, and has written nothing of a request. It answers those that it refuses.
 type noRoom struct{ error }
 
 func (e noRoom) Unwrap() []error { return []error{stint.ErrUnsent, stint.ErrFull, e.error} }
@@ -370,7 +371,7 @@ func (e noRoom) Unwrap() []error { return []error{stint.ErrUnsent, stint.ErrFull
 func unsent(err error) error {
 	var dial *net.OpError
 	var late notConnected
-	if code(err) == "OOM" {
+	if word := code(err); word == "OOM" || word == "MISCONF" || word == "NOREPLICAS" {
 		return noRoom{err}
 	}
 	if refused[code(err)] || errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, &late) {

@@ -73,6 +73,8 @@ var advice = map[string]string{
 		"PTTL to look at counts; SCAN and MGET to list bans, SCAN to clear; HGET, HMGET, HSET, HDEL, PUBLISH and SUBSCRIBE to share documents (ACL: &stint:*); ZADD, ZREMRANGEBYSCORE, ZCARD and ZREVRANGE to count instances and compare their rules",
 	"READONLY":    "the server is a replica: connect to the master, or by redis+sentinel://",
 	"OOM":         "the server is out of memory (maxmemory) and takes no more counts: give it more",
+	"MISCONF":     "the server takes no counts, for it cannot save its data (stop-writes-on-bgsave-error, AOF): see its log and disk",
+	"NOREPLICAS":  "the server takes no counts, for too few replicas follow it (min-replicas-to-write)",
 	"LOADING":     "the server is still loading its data: try again soon",
 	"MASTERDOWN":  "the server is a replica that has lost its master",
 	"CLUSTERDOWN": "the Cluster is down: some slots have no master",

@@ -2,17 +2,48 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stintdev/stint/internal/redistest"
 )
 
-// With a Redis that is full, an instance that has learnt nothing refuses who is
+// With a Redis that is full, or takes no writes for another reason, an instance that has learnt nothing refuses who is
 // exhausted or banned, however many checks of new keys come before, with and between
 // theirs: those that find no room are no reason not to ask, and take none along.
 func TestAttackFullRedis(t *testing.T) {
+	for name, c := range map[string]struct {
+		says string
+		set  func(t *testing.T, redis *redistest.Server, on bool)
+	}{
+		"no memory": {"the server is out of memory (maxmemory)", func(t *testing.T, redis *redistest.Server, on bool) {
+			redis.Do(t, "CONFIG", "SET", "maxmemory", map[bool]string{true: "1", false: "0"}[on])
+		}},
+		"no replicas": {"too few replicas follow it (min-replicas-to-write)", func(t *testing.T, redis *redistest.Server, on bool) {
+			redis.Do(t, "CONFIG", "SET", "min-replicas-to-write", map[bool]string{true: "1", false: "0"}[on])
+		}},
+		"no disk": {"it cannot save its data (stop-writes-on-bgsave-error, AOF)", func(t *testing.T, redis *redistest.Server, on bool) {
+			if on { // a snapshot is to be written over a directory
+				redis.Do(t, "CONFIG", "SET", "save", "3600 1")
+				if err := os.MkdirAll(filepath.Join(redis.Dir, "dump.rdb", "x"), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				redis.Do(t, "BGSAVE")
+				until(t, "the snapshot fails", 5*time.Second, func() bool { return redis.Info("persistence", "rdb_last_bgsave_status") == "err" })
+				return
+			}
+			redis.Do(t, "CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) { attackFull(t, c.says, c.set) })
+	}
+}
+
+func attackFull(t *testing.T, says string, set func(*testing.T, *redistest.Server, bool)) {
 	redis := redistest.Start(t)
 	config := configured(t, `
 server: {remembered_denials: 0, decision_timeout: 5s, store: "`+redis.URL()+`"}
@@ -45,7 +76,7 @@ rules:
 			}
 		}
 	}
-	redis.Do(t, "CONFIG", "SET", "maxmemory", "1")
+	set(t, redis, true)
 	other := serving(t, "--config", config) // which has learnt nothing
 	var flood sync.WaitGroup
 	end := make(chan struct{})
@@ -77,10 +108,10 @@ rules:
 	floodKeys(t, other, 0, 200) // one list: its last parts are asked as well
 	close(end)
 	flood.Wait()
-	if !soon(func() bool { return strings.Contains(other.log.String(), "the server is out of memory (maxmemory)") }) {
+	if !soon(func() bool { return strings.Contains(other.log.String(), says) }) {
 		t.Errorf("log: %s", other.log)
 	}
-	redis.Do(t, "CONFIG", "SET", "maxmemory", "0")
+	set(t, redis, false)
 	if !soon(func() bool {
 		_, by := checkedBy(t, other, `{"operation":"flood","attrs":{"key":"after"}}`)
 		return by == "store"

@@ -143,8 +143,8 @@ type Head struct {
 	// broken, penalties first.
 	Who int
 	// Left is how long a ban still runs, µs. Of a broken key, 1 means the
-	// wrong type, 2 that it cannot be read and 3 that the server is out of memory. Of
-	// ResultAllowed, and of
+	// wrong type, 2 that it cannot be read and 3 or more that it could not be
+	// written, see room.lua. Of ResultAllowed, and of
 	// ResultLimited where Who is 0, it is how many of the identical requests were
 	// admitted. Where a violation was counted that imposed no ban, it is how many
 	// count.

@@ -63,7 +63,7 @@ while pos <= size do
     if broken then
       answers[place] = pack('>BHI8', 6, 1, broken)
     else
-      local before, full, took, oom = used, capacity * unit, 0, false
+      local before, full, took, unwritten = used, capacity * unit, 0, nil
       if cost <= capacity and used + cost * unit <= full then
         took = count
         if used + cost * unit * count > full then
@@ -81,8 +81,8 @@ while pos <= size do
           --> expire
         end
       end
-      if oom then
-        answers[place] = pack('>BHI8', 6, 1, 3)
+      if unwritten then
+        answers[place] = pack('>BHI8', 6, 1, unwritten)
       else
         answers[place] = pack('>BHI8I7I7', took == count and 1 or 2, 0, took, now, before)
       end

@@ -20,7 +20,7 @@ local kind, penalty, full, cost, capacity, unit, a, b, c, d -- full: in parts, h
 local now, used, aux
 local took = outcome == 0 and count or 0 -- how many are admitted
 local nows, useds, auxs
-local oom = false
+local unwritten
 local start = pos
 -- While a ban runs, the limits are looked at, too: to say when they would allow.
 if outcome ~= 6 then
@@ -117,7 +117,7 @@ if outcome ~= 6 then
     else
       --> window reset
     end
-    if oom then
+    if unwritten then
       wait = 0
     elseif write then
       --> expire
@@ -128,8 +128,8 @@ if outcome ~= 6 then
         call('PEXPIREAT', key, floor((now + wait) / 1000) + 1)
       end
     end
-    if oom then
-      outcome, who, number, parts = 6, penalties + i, 3, {''}
+    if unwritten then
+      outcome, who, number, parts = 6, penalties + i, unwritten, {''}
       pos = start + asks * 59
       break
     end
