@@ -108,14 +108,10 @@ rules:
 	floodKeys(t, other, 0, 200) // one list: its last parts are asked as well
 	close(end)
 	flood.Wait()
-	if !soon(func() bool { return strings.Contains(other.log.String(), says) }) {
-		t.Errorf("log: %s", other.log)
-	}
+	until(t, "the log says why", 10*time.Second, func() bool { return strings.Contains(other.log.String(), says) })
 	set(t, redis, false)
-	if !soon(func() bool {
+	until(t, "the store decides with room again", 10*time.Second, func() bool {
 		_, by := checkedBy(t, other, `{"operation":"flood","attrs":{"key":"after"}}`)
 		return by == "store"
-	}) {
-		t.Error("with room again, the store does not decide")
-	}
+	})
 }
