@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,8 +69,8 @@ func TestPartsOfAnyTopology(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 1))
 			store := &moving{names: []string{"a", "b", "c"}}
-			var last stint.BreakerState
-			f := &stint.Fallback{Store: store, Breaker: stint.Breaker{Changed: func(to stint.BreakerState, _ error) { last = to }}}
+			var last atomic.Uint32
+			f := &stint.Fallback{Store: store, Breaker: stint.Breaker{Changed: func(to stint.BreakerState, _ error) { last.Store(uint32(to)) }}}
 			defer f.Close()
 			limit := stint.MustLimit("1000000 per 24h fixed_window")
 			take := func(keys ...string) []stint.Decision {
@@ -117,8 +118,8 @@ func TestPartsOfAnyTopology(t *testing.T) {
 					t.Errorf("seed %d: %s is decided by %s", seed, d[0].Key, d[0].By)
 				}
 			}
-			if f.State() != stint.Closed || last != stint.Closed {
-				t.Errorf("seed %d: %s, told %s", seed, f.State(), last)
+			if told := stint.BreakerState(last.Load()); f.State() != stint.Closed || told != stint.Closed {
+				t.Errorf("seed %d: %s, told %s", seed, f.State(), told)
 			}
 		})
 	}
