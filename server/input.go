@@ -3,11 +3,9 @@ package server
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
-	"strings"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
@@ -137,10 +135,9 @@ func (r *reader) request(q *question) error {
 	if err != nil {
 		return err
 	}
-	if strings.IndexByte(host, '\t') >= 0 || hasControl(host) {
-		return fmt.Errorf("host: %w", noRequest{errControl})
+	if to.Host, err = readHost(host); err != nil {
+		return fmt.Errorf("host: %w", noRequest{err})
 	}
-	to.Host = canonicalHost(host)
 	if target != "" {
 		if target[0] != '/' {
 			target = "/" + target
@@ -229,20 +226,4 @@ func (r *reader) query() (url.Values, error) {
 		return err
 	})
 	return q, err
-}
-
-// canonicalHost is h in lower case, without a port, a dot at its end and the
-// brackets of an IPv6 address.
-func canonicalHost(h string) string {
-	if strings.IndexByte(h, ':') < 0 && !strings.HasPrefix(h, "[") {
-		return strings.TrimSuffix(strings.ToLower(h), ".")
-	}
-	if host, _, err := net.SplitHostPort(h); err == nil {
-		h = host
-	}
-	h = strings.TrimSuffix(strings.ToLower(h), ".")
-	if strings.HasPrefix(h, "[") && strings.HasSuffix(h, "]") {
-		h = h[1 : len(h)-1]
-	}
-	return h
 }

@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/net/http/httpguts"
-
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
 )
@@ -46,8 +44,8 @@ func (s *Server) readTarget(r *http.Request, x *exchange) (rules.Target, error) 
 		return t, &targetError{"The request's method is CONNECT, or has characters that no method has."}
 	}
 	t.Ambiguous |= method
-	if !properHost(r.Host) {
-		return t, &targetError{"The request's host has characters that no host has."}
+	if _, err := readHost(r.Host); err != nil {
+		return t, &targetError{"The request's host is neither a name nor an address, with or without a port."}
 	}
 	misled := s.askedRead
 	if x != nil {
@@ -60,14 +58,6 @@ func (s *Server) readTarget(r *http.Request, x *exchange) (rules.Target, error) 
 		return t, ambiguous(a)
 	}
 	return t, nil
-}
-
-// properHost tells whether host, of which net/http checks nothing over HTTP/2 and in a
-// target with a scheme, is one that reaches the upstream as it is: it would be told
-// example.com for letters of full width, xn--bcher-kva for bücher, and nothing of a zone
-// behind a %.
-func properHost(host string) bool {
-	return httpguts.ValidHostHeader(host) && strings.IndexByte(host, '%') < 0
 }
 
 // outgoing is the URL that passes on target as it came, behind the path of the

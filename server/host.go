@@ -1,0 +1,65 @@
+package server
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+)
+
+var errHostName = errors.New("want a name or an address, such as example.com, 192.0.2.1:8080 or [2001:db8::1], with or without a port")
+
+// readHost is h in the form in which rules and routes compare hosts: in lower case, without
+// a port, a dot at its end and the brackets of an IPv6 address. Anything else than a name or
+// an address, with or without a port, is an error, for servers read it in different ways: of
+// a:80:80 nginx takes a, of x@a and %61 whatever parses URLs does, and of letters beyond ASCII,
+// which HTTP/2 lets pass, net/http makes others on the way to an upstream. A host that
+// is empty is fine: the request has none.
+func readHost(h string) (string, error) {
+	name, port := h, ""
+	if i := strings.LastIndexByte(h, ':'); i >= 0 && !strings.HasSuffix(h, "]") {
+		name, port = h[:i], h[i+1:]
+	}
+	if strings.HasPrefix(name, "[") {
+		a, err := netip.ParseAddr(strings.TrimSuffix(name[1:], "]"))
+		if err != nil || !a.Is6() || a.Zone() != "" || !strings.HasSuffix(name, "]") {
+			return "", errHostName
+		}
+	} else if !consistsOf(name, isHostByte) || name == "" && h != "" {
+		return "", errHostName
+	}
+	if !consistsOf(port, isDigit) {
+		return "", errHostName
+	}
+	return canonicalHost(h), nil
+}
+
+func consistsOf(text string, is func(byte) bool) bool {
+	for i := range len(text) {
+		if !is(text[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+func isHostByte(c byte) bool {
+	return isDigit(c) || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '-' || c == '.' || c == '_' || c == '~'
+}
+
+// canonicalHost is the form that readHost makes, of any text.
+func canonicalHost(h string) string {
+	if strings.IndexByte(h, ':') < 0 && !strings.HasPrefix(h, "[") {
+		return strings.TrimSuffix(strings.ToLower(h), ".")
+	}
+	if host, _, err := net.SplitHostPort(h); err == nil {
+		h = host
+	}
+	h = strings.TrimSuffix(strings.ToLower(h), ".")
+	if strings.HasPrefix(h, "[") && strings.HasSuffix(h, "]") {
+		h = h[1 : len(h)-1]
+	}
+	return h
+}
