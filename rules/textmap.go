@@ -66,8 +66,15 @@ func (m *textMap) lookup(name string) ref.Val {
 
 // readAny is read of one name among many.
 func (m *textMap) readAny(name string) (text string, ok bool, bad Ambiguity) {
+	if !m.isQuery && !isHeaderName(name) {
+		return "", false, 0
+	}
 	return m.all().read(name)
 }
+
+// isHeaderName tells whether a header may have this name in an expression: they are in
+// lower case there.
+func isHeaderName(name string) bool { return strings.ToLower(name) == name }
 
 func (m *textMap) read(name string) (text string, ok bool, bad Ambiguity) {
 	if m.isQuery {
@@ -75,7 +82,7 @@ func (m *textMap) read(name string) (text string, ok bool, bad Ambiguity) {
 	}
 	canonical, ok := m.names[name]
 	if !ok {
-		if strings.ToLower(name) != name {
+		if !isHeaderName(name) {
 			return "", false, 0
 		}
 		canonical = http.CanonicalHeaderKey(name)
