@@ -86,7 +86,11 @@ tiers:
   gold: 'request.path == "/gold"'
 rules:`
 	plain, shadowed = head, head
-	for i := range 1 + random.IntN(3) {
+	enforced := random.IntN(4)
+	if enforced == 0 {
+		plain += " []"
+	}
+	for i := range enforced {
 		for j := range random.IntN(3) {
 			shadowed += rule(fmt.Sprintf("shadow%d-%d", i, j), "shadow")
 		}
@@ -139,6 +143,9 @@ func answers(t *testing.T, file string, storage int, seed uint64) (all []string)
 			}
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
+			if w.Code == http.StatusForbidden { // no rule of these does so
+				t.Fatalf("the gate of the check API refuses %s", r.RequestURI)
+			}
 			all = append(all, fmt.Sprint(time.Since(noon), " ", r.Method, " ", r.RequestURI, " ", r.Header, ": ", w.Code, " ", w.Header(), " ", w.Body))
 			time.Sleep(time.Duration(random.IntN(20)) * 100 * time.Millisecond)
 			synctest.Wait()
