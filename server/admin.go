@@ -83,7 +83,7 @@ func (s *Server) endpoint(e endpoint) http.Handler {
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
 		defer cancel()
-		room := share{of: s.adminBytes}
+		room := share{of: s.adminBytes, request: r}
 		defer room.giveBack()
 		r.Body = http.MaxBytesReader(w, io.NopCloser(countedBody{r.Body, &room}), maxCall)
 		status, body, err := e.answer(&call{r.WithContext(ctx), who})

@@ -111,7 +111,7 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 		httplimit.Problem(w, r, http.StatusBadRequest, err.Error())
 		return
 	}
-	room := share{of: s.instance.bytes}
+	room := share{of: s.instance.bytes, request: r}
 	defer room.giveBack()
 	body, err := readBody(w, r, &room)
 	if errors.Is(err, errNoBytes) {

@@ -24,13 +24,13 @@ type instance struct {
 	bytes          *underWay
 }
 
-func newInstance(s *Settings) *instance {
+func newInstance(s *Settings, client func(*http.Request) netip.Addr) *instance {
 	return &instance{
 		limiter: stint.NewLimiter(&stint.Memory{MaxKeys: 1}),
 		limit:   s.Instance.Limit,
 		gateway: room.Of(s.Instance.InFlight),
 		check:   room.Of(s.Instance.InFlight),
-		bytes:   newUnderWay(s.Instance.Bytes),
+		bytes:   newUnderWay(s.Instance.Bytes, client),
 	}
 }
 
@@ -39,7 +39,7 @@ func (i *instance) underWay() int64 { return i.gateway.Taken() + i.check.Taken()
 
 // enter takes a place for r in m, and room for its headers. What finds none is answered,
 // and ok is false.
-func (s *Server) enter(m *room.Room, w http.ResponseWriter, r *http.Request) (place room.Place, headers int64, ok bool) {
+func (s *Server) enter(m *room.Room, w http.ResponseWriter, r *http.Request) (place, headers room.Place, ok bool) {
 	place, refused := m.Enter(r, s.clientOf)
 	switch refused {
 	case room.None:
@@ -54,7 +54,7 @@ func (s *Server) enter(m *room.Room, w http.ResponseWriter, r *http.Request) (pl
 		s.metrics.overloadedInFlight.Inc()
 	}
 	noRoom(w, r)
-	return place, 0, false
+	return place, headers, false
 }
 
 // clientOf is the address among whose requests r counts. Of what a trusted proxy asks

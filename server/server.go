@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/room"
 	"github.com/stintdev/stint/rules"
 )
 
@@ -126,8 +127,8 @@ func New(c Config) *Server {
 		headerTimeout: 10 * time.Second,
 	}
 	s.holdings = s.settings.FitMemory()
-	s.instance = newInstance(&s.settings)
-	s.adminBytes = &underWay{most: adminBytes}
+	s.instance = newInstance(&s.settings, s.clientOf)
+	s.adminBytes = &underWay{room: room.Undivided(adminBytes)}
 	s.transports, s.routes = newTransports(&s.settings), newRoutes(s.settings.Routes)
 	s.routesRead, s.askedRead = s.routes.read(false), s.routes.read(true)
 	if !s.shared {

@@ -4,21 +4,28 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/netip"
 	"strings"
-	"sync/atomic"
+
+	"github.com/stintdev/stint/internal/room"
 )
 
-// underWay bounds the bytes that all requests under way make this instance keep.
+// underWay bounds the bytes that all requests under way make this instance keep, of which
+// one client cannot take all.
 type underWay struct {
-	most int64 // 0: any number
-	held atomic.Int64
+	room   *room.Room // half of them: each place is a byte; nil: any number
+	client func(*http.Request) netip.Addr
 	// easy is how many requests may be under way before their headers are reckoned:
-	// those of so many take half of what there is, and most is the other half.
+	// those of so many take half of what there is, and room is the other half.
 	easy int64
 }
 
-func newUnderWay(bytes int64) *underWay {
-	return &underWay{most: bytes / 2, easy: bytes / 2 / mostHeaders}
+func newUnderWay(bytes int64, client func(*http.Request) netip.Addr) *underWay {
+	u := &underWay{client: client, easy: bytes / 2 / mostHeaders}
+	if bytes > 0 {
+		u.room = room.Of(bytes / 2)
+	}
+	return u
 }
 
 const (
@@ -44,61 +51,49 @@ func decodedBytes(body string) int64 {
 // errNoBytes means that there is no room for what a request brings.
 var errNoBytes = errors.New("no room for more bytes under way")
 
-func (u *underWay) take(n int64) bool {
-	if u.most == 0 || n == 0 {
-		return true
-	}
-	if u.held.Add(n) > u.most {
-		u.held.Add(-n)
-		return false
-	}
-	return true
-}
-
-func (u *underWay) give(n int64) {
-	if u.most > 0 {
-		u.held.Add(-n)
-	}
-}
-
 // headers takes what the headers of r take, where so many requests under way make that
 // worth knowing.
-func (u *underWay) headers(r *http.Request, now int64) (held int64, ok bool) {
-	if u.most == 0 || now <= u.easy {
-		return 0, true
+func (u *underWay) headers(r *http.Request, now int64) (held room.Place, ok bool) {
+	if u.room == nil || now <= u.easy {
+		return held, true
 	}
+	var n int64
 	for name, lines := range r.Header {
 		for _, line := range lines {
-			held += int64(len(name)+len(line)) + headerLine
+			n += int64(len(name)+len(line)) + headerLine
 		}
 	}
-	return held, u.take(held)
+	return held, u.room.Add(&held, n, r, u.client) == room.None
+}
+
+// give gives back what headers took.
+func (u *underWay) give(held room.Place) {
+	if u.room != nil {
+		u.room.Leave(held)
+	}
 }
 
 // share is what one request has taken of what there is.
 type share struct {
-	of   *underWay
-	held int64
+	of      *underWay
+	request *http.Request
+	held    room.Place
 }
 
 // take takes so much more. What no other shares is there for one request, also where that
 // takes more than there is to be.
 func (s *share) take(n int64) error {
-	switch {
-	case s.of.take(n):
-	case s.of.held.Load() == s.held:
-		s.of.held.Add(n)
-	default:
-		return errNoBytes
+	m := s.of.room
+	if m == nil || n == 0 || m.Add(&s.held, n, s.request, s.of.client) == room.None || m.AddAlone(&s.held, n) {
+		return nil
 	}
-	s.held += n
-	return nil
+	return errNoBytes
 }
 
 // giveBack returns all of it.
 func (s *share) giveBack() {
 	s.of.give(s.held)
-	s.held = 0
+	s.held = room.Place{}
 }
 
 // countedBody is a body that takes room as its bytes come, and ends with errNoBytes where

@@ -2,6 +2,7 @@
 package room
 
 import (
+	"math/bits"
 	"net/http"
 	"net/netip"
 	"sync"
@@ -12,7 +13,8 @@ import (
 // cannot take all. While no more than half of them are taken, anybody may take one. A
 // place that is taken beyond that is noted with its client. Beyond half, a client may
 // take one more while its part of the places beyond half is smaller than what is free;
-// that part is in proportion to its part of all noted places.
+// that part is in proportion to its part of all noted places. Several at once are as many
+// one after another, as if the last were the only one to be asked about.
 //
 // So a client alone can take three quarters. m clients that each take what they can leave
 // about one place in 2(m+1) free, and a client of which no place is noted always finds
@@ -27,7 +29,7 @@ type Room struct {
 	taken  atomic.Int64
 
 	mu    sync.Mutex
-	held  map[netip.Addr]int64 // noted places, none of them 0
+	held  map[netip.Addr]int64 // noted places, none of them 0; nil: one client may take all
 	noted int64                // the sum
 	_     [64]byte             // another Room's lie in another cache line
 }
@@ -37,11 +39,17 @@ func Of(places int64) *Room {
 	return &Room{places: places, held: make(map[netip.Addr]int64)}
 }
 
-// Place is what a request has taken. The zero Place is one that nobody notes.
+// Undivided is a Room of so many places, of which one client may take all.
+func Undivided(places int64) *Room { return &Room{places: places} }
+
+// Place is what a request has taken: nothing, if it is zero.
 type Place struct {
-	client netip.Addr
-	noted  bool
+	client       netip.Addr
+	taken, noted int64
 }
+
+// Taken is how many places it is.
+func (p *Place) Taken() int64 { return p.taken }
 
 // Refusal says why there is no place.
 type Refusal uint8
@@ -58,44 +66,73 @@ const (
 // An IPv6 address counts as its network of 64 bits. Beyond the places there are, nobody
 // is let in; a request that is refused may have another refused that comes in the same
 // moment.
-func (m *Room) Enter(r *http.Request, client func(*http.Request) netip.Addr) (Place, Refusal) {
-	n := m.taken.Add(1)
-	if m.places == 0 || n <= m.places/2 {
-		return Place{}, None
+func (m *Room) Enter(r *http.Request, client func(*http.Request) netip.Addr) (p Place, no Refusal) {
+	no = m.Add(&p, 1, r, client)
+	return p, no
+}
+
+// Add is Enter for n more places, of one request, which are left with the others of p.
+func (m *Room) Add(p *Place, n int64, r *http.Request, client func(*http.Request) netip.Addr) Refusal {
+	now := m.taken.Add(n)
+	if m.places == 0 || now <= m.places/2 {
+		p.taken += n
+		return None
 	}
-	if n > m.places {
-		m.taken.Add(-1)
-		return Place{}, Full
+	if now > m.places {
+		m.taken.Add(-n)
+		return Full
 	}
-	p := Place{noted: true}
-	if client != nil {
+	if m.held == nil {
+		p.taken += n
+		return None
+	}
+	if p.noted == 0 && client != nil {
 		p.client = network(client(r))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	beyond, free := n-1-m.places/2, m.places-n+1 // before this one
+	// Before the last of them.
+	held, beyond, free := m.held[p.client], now-1-m.places/2, m.places-now+1
 	// The client's part is beyond * held / noted. Others that come at once may not be
 	// noted yet.
-	if held := m.held[p.client]; held*beyond >= free*max(m.noted, beyond, 1) {
-		m.taken.Add(-1)
-		return Place{}, Share
+	if held > 0 && atLeast(held+n-1, beyond, free, max(m.noted+n-1, beyond, 1)) {
+		m.taken.Add(-n)
+		return Share
 	}
-	m.held[p.client]++
-	m.noted++
-	return p, None
+	m.held[p.client] += n
+	m.noted += n
+	p.taken, p.noted = p.taken+n, p.noted+n
+	return None
 }
 
-// Leave gives back what Enter took.
+// atLeast tells whether a*b >= c*d, of numbers that are not negative.
+func atLeast(a, b, c, d int64) bool {
+	high, low := bits.Mul64(uint64(a), uint64(b))
+	above, below := bits.Mul64(uint64(c), uint64(d))
+	return high > above || high == above && low >= below
+}
+
+// AddAlone is Add for a request which has all that is taken, also where there are not so
+// many places. It tells whether that is so.
+func (m *Room) AddAlone(p *Place, n int64) bool {
+	alone := m.taken.CompareAndSwap(p.taken, p.taken+n)
+	if alone {
+		p.taken += n
+	}
+	return alone
+}
+
+// Leave gives back what Enter, Add and AddAlone took.
 func (m *Room) Leave(p Place) {
-	if p.noted {
+	if p.noted > 0 {
 		m.mu.Lock()
-		if m.held[p.client]--; m.held[p.client] <= 0 {
+		if m.held[p.client] -= p.noted; m.held[p.client] <= 0 {
 			delete(m.held, p.client)
 		}
-		m.noted--
+		m.noted -= p.noted
 		m.mu.Unlock()
 	}
-	m.taken.Add(-1)
+	m.taken.Add(-p.taken)
 }
 
 // Taken is how many places are.

@@ -110,6 +110,62 @@ func TestRoomIsTheModel(t *testing.T) {
 	}
 }
 
+// Requests that take many places, again and again, leave something to one who has taken
+// little, never take more than there is, and leave nothing behind.
+func TestManyPlaces(t *testing.T) {
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		places := int64(1) << (6 + random.IntN(34)) // up to more than whose product fits into 64 bits
+		m := room.Of(places)
+		in := make([]room.Place, 20)
+		for range 2000 {
+			i := random.IntN(len(in))
+			if random.IntN(20) == 0 {
+				m.Leave(in[i])
+				in[i] = room.Place{}
+				continue
+			}
+			_ = m.Add(&in[i], 1+random.Int64N(max(1, places/16)), request(0), from)
+			if m.Taken() > places {
+				t.Fatalf("seed %d: %d of %d taken", seed, m.Taken(), places)
+			}
+		}
+		if most := places*3/4 + 1; m.Taken() > most {
+			t.Errorf("seed %d: one client has %d of %d, want at most %d", seed, m.Taken(), places, most)
+		}
+		var other room.Place
+		if no := m.Add(&other, places-m.Taken(), request(1), from); no != room.None {
+			t.Errorf("seed %d: another with %d of %d taken: %d", seed, m.Taken(), places, no)
+		}
+		m.Leave(other)
+		for _, p := range in {
+			m.Leave(p)
+		}
+		if m.Taken() != 0 || m.Noted() != 0 {
+			t.Errorf("seed %d: %d left behind, and %d clients", seed, m.Taken(), m.Noted())
+		}
+	}
+}
+
+// One client may take all of what is undivided; and who has all that is taken, more than
+// there is.
+func TestUndivided(t *testing.T) {
+	m := room.Undivided(10)
+	var one, other room.Place
+	if no := m.Add(&one, 10, request(0), from); no != room.None {
+		t.Error(no)
+	}
+	if no := m.Add(&other, 1, request(0), from); no != room.Full {
+		t.Error(no)
+	}
+	if m.AddAlone(&other, 1) || !m.AddAlone(&one, 5) || m.Taken() != 15 {
+		t.Errorf("%d taken", m.Taken())
+	}
+	if m.Leave(one); m.Taken() != 0 {
+		t.Errorf("%d left behind", m.Taken())
+	}
+}
+
 // A client alone has three quarters, however its requests come and go, and whatever it
 // does another finds room.
 func TestAClientAlone(t *testing.T) {
