@@ -209,3 +209,30 @@ func TestEarlyAnswer(t *testing.T) {
 		t.Errorf("%s %v", got.Status, got.Header)
 	}
 }
+
+// A client that asks whether to send its body, and leaves when the upstream has begun to
+// answer, keeps no place, also if the upstream waits for the body.
+func TestAttackLeftBeforeTheBody(t *testing.T) {
+	s := newServer(t, generous, everythingTo(upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		w.WriteHeader(http.StatusAccepted)
+		_ = http.NewResponseController(w).Flush()
+		_, _ = io.Copy(io.Discard, r.Body)
+	})))
+	g := start(t, s)
+	for range 10 {
+		c := dial(t, g.gateway)
+		fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n")
+		for status := 0; status != http.StatusAccepted; {
+			resp, err := http.ReadResponse(c.Reader, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			status = resp.StatusCode
+		}
+		c.Close()
+	}
+	if !soon(func() bool { return s.Holds()["gateway"] == 0 }) {
+		t.Errorf("taken when all have left: %v", s.Holds())
+	}
+}

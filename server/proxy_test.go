@@ -109,8 +109,8 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// A client that asks first whether to send its body is answered by the upstream,
-// or refused without having sent it.
+// A client that asks first whether to send its body is told to, or refused without having
+// sent it.
 func TestExpectContinue(t *testing.T) {
 	g := start(t, newServer(t, `rules: [{name: client, key: client.ip, limits: [1 per 1h]}]`,
 		everythingTo(upstream(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))))

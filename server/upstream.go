@@ -227,6 +227,10 @@ func (s *Server) proxy(route *Route) http.Handler {
 			p.Out.URL = exchangeOf(p.In).out
 			p.Out.Host = p.In.Host
 			p.Out.Trailer = p.In.Trailer // the same map, which is filled when the body ends
+			// The client is told to go on when its body is read. An upstream that is asked
+			// and answers something else gets no body, which it may wait for; and with its
+			// body unread, net/http does not notice that the client has left.
+			p.Out.Header.Del("Expect")
 			s.setForwarded(p)
 		},
 		ModifyResponse: func(r *http.Response) error {
