@@ -21,6 +21,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/attack"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/server"
 )
@@ -67,7 +68,7 @@ rules:
 	doors := []string{g.gateway, g.gateway, g.check, g.admin, program.Listener.Addr().String()}
 	seen := map[string]int64{} // the most at once
 	var all sync.WaitGroup
-	end := time.Now().Add(max(2*time.Second, long(t)))
+	end := time.Now().Add(attack.Time(t, 2*time.Second))
 	for i := range 40 {
 		all.Go(func() {
 			random := rand.New(rand.NewPCG(rand.Uint64(), uint64(i)))
