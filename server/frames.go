@@ -167,13 +167,16 @@ func (w *watched) Write(b []byte) (int, error) {
 	n, err := w.Conn.Write(b)
 	var earned int64
 	w.out.read(b[:n], func(f *frames) {
-		switch f.head[3] {
-		case frameData:
+		if f.head[3] == frameData {
 			earned += framesEarned
-		case frameReset: // what the headers of a malformed request have earned
+		}
+	}, func(f *frames) {
+		// What the headers of a malformed request have earned. A request that was
+		// answered before its body had come is reset without an error.
+		if f.head[3] == frameReset && f.last != noError {
 			earned -= framesEarned + 1
 		}
-	}, func(*frames) {})
+	})
 	if earned != 0 {
 		w.earned.Add(earned)
 	}
@@ -252,13 +255,16 @@ const (
 	flagEndHeaders = 4
 	flagPadded     = 8
 	flagPriority   = 32
+
+	noError = 0 // of a reset, whose payload is its code: all are below 256
 )
 
 // frames finds the frames in a stream of bytes.
 type frames struct {
 	head [9]byte
-	have int // bytes of head
-	left int // bytes of the frame, after the head
+	have int  // bytes of head
+	left int  // bytes of the frame, after the head
+	last byte // of those that have been read
 }
 
 func (f *frames) has(flag byte) bool { return f.head[4]&flag != 0 }
@@ -270,6 +276,7 @@ func (f *frames) read(b []byte, began, ended func(*frames)) {
 		if f.left > 0 {
 			n := min(f.left, len(b))
 			f.left -= n
+			f.last = b[n-1]
 			if b = b[n:]; f.left == 0 && f.have == len(f.head) {
 				f.have = 0
 				ended(f)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 
 	"github.com/stintdev/stint/internal/attack"
 	"github.com/stintdev/stint/server"
@@ -224,6 +225,41 @@ func TestHTTP2ClientsAreServed(t *testing.T) {
 		for n := range uint32(500) {
 			if h.open(2*n+1, true) != nil || h.WriteRSTStream(2*n+1, http2.ErrCodeCancel) != nil {
 				t.Fatalf("ended after %d requests", n)
+			}
+		}
+	})
+	t.Run("refused before their bodies", func(t *testing.T) {
+		limited := start(t, newServer(t, `rules: [{name: all, key: client.ip, limits: [1 per 24h fixed_window]}]`, everythingTo(up)))
+		conn, err := net.Dial("tcp", limited.gateway)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		_, _ = io.WriteString(conn, http2.ClientPreface)
+		h := http2.NewFramer(conn, conn)
+		_ = h.WriteSettings()
+		call := headerBlock([]hpack.HeaderField{
+			{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: "/"}, {Name: ":authority", Value: "x"},
+			{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+		})
+		refuse := func(stream uint32) error {
+			if err := h.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: call, EndHeaders: true}); err != nil {
+				return err
+			}
+			for {
+				switch f, err := h.ReadFrame(); {
+				case err != nil:
+					return err
+				case f.Header().StreamID == stream && f.Header().Type == http2.FrameRSTStream:
+					return nil
+				}
+			}
+		}
+		_ = h.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: getRoot, EndStream: true, EndHeaders: true})
+		for n := range uint32(3000) {
+			if err := refuse(2*n + 3); err != nil {
+				t.Fatalf("ended after %d requests: %v", n, err)
 			}
 		}
 	})
