@@ -6,8 +6,9 @@
 # make chaos  the proof of docs/reliability.md, at length; its tables go there
 # make fleet  simulates leases on 2 to 1,000 instances: docs/leases.md
 # make fuzz   each fuzz target for FUZZTIME; scripts/fuzz tells of more
-# make attack  every attack of docs/security.md, those with a long form for ATTACKTIME;
-#             the last line says what got through. The short forms are in make test
+# make attack  every attack of docs/security.md, those with a long form for ATTACKTIME and
+#             the differential fuzz for ATTACKFUZZTIME, about half an hour in all; the last
+#             line says what got through. The short forms are in make test
 # make vuln   known vulnerabilities in what we use, by govulncheck; fails where nothing
 #             was checked, unless STINT_VULN_OFFLINE=allow
 # make bench  Stint beside other limiters and beside floors: docs/benchmarks.md
@@ -15,7 +16,8 @@
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 FUZZTIME ?= 60s
-ATTACKTIME ?= 10m
+ATTACKTIME ?= 1m
+ATTACKFUZZTIME ?= 10m
 PROGRAMS = redis-server nginx haproxy caddy node python3 cc
 # Tests fail, and are not skipped, for want of a program that is there for others.
 REQUIRED = if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDIS=1; fi; \
@@ -57,7 +59,7 @@ fuzz:
 
 attack:
 	@scripts/get $(PROGRAMS)
-	@$(REQUIRED) scripts/attack $(ATTACKTIME)
+	@$(REQUIRED) scripts/attack $(ATTACKTIME) $(ATTACKFUZZTIME)
 
 vuln:
 	@scripts/vuln
