@@ -2,9 +2,12 @@ package server
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/stintdev/stint/rules"
 )
 
 // complaints log what callers can bring about, and failures that go on: of each kind the
@@ -60,6 +63,15 @@ func (s *Server) complainAt(level slog.Level, kind, what string, args ...any) {
 		args = append(args, "unlogged", unlogged)
 	}
 	s.log.Log(context.Background(), level, what, args...)
+}
+
+// tellAmbiguous logs, now and then, which header or parameter a request was refused for,
+// which its client is not told.
+func (s *Server) tellAmbiguous(err error) {
+	var a *rules.AmbiguousError
+	if errors.As(err, &a) {
+		s.complainAt(slog.LevelInfo, "ambiguous", "a request is refused, for servers read it in different ways", "error", a)
+	}
 }
 
 // complain logs, now and then, that the store failed.

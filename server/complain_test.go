@@ -73,3 +73,19 @@ func leave(addr string) {
 		c.Close()
 	}
 }
+
+// Which header or parameter a request was refused for is in the log, now and then: its
+// client is not told.
+func TestAmbiguousIsLogged(t *testing.T) {
+	var log logged
+	g := start(t, newServer(t, repeatedRules, logTo(&log)))
+	for range 3 {
+		if got := send(t, g.gateway, "GET", "/", "X-Api-Key: secret", "X-Api-Key: secret"); got.StatusCode != 400 || strings.Contains(got.body, "api") {
+			t.Fatalf("%s: %s", got.Status, got.body)
+		}
+	}
+	text := log.taken()
+	if strings.Count(text, "servers read it in different ways") != 1 || !strings.Contains(text, "x-api-key") || strings.Contains(text, "secret") {
+		t.Errorf("the log says:\n%s", text)
+	}
+}

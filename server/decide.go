@@ -119,6 +119,7 @@ func (s *Server) decide(ctx context.Context, all []trial, at time.Time, shadows 
 		}
 		if t.err != nil {
 			t.Verdict = Verdict{}
+			s.tellAmbiguous(t.err)
 		}
 		s.metrics.decided(ctx, start, &t.Verdict, t.err)
 	}
