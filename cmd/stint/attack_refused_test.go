@@ -1,6 +1,9 @@
 package main
 
 import (
+	"bufio"
+	"io"
+	"net"
 	"strings"
 	"testing"
 
@@ -18,7 +21,17 @@ func TestAttackRedisRefuses(t *testing.T) {
 		want    string
 	}{
 		"no room": {func(t *testing.T, r *redistest.Server) string {
-			r.Do(t, "CONFIG", "SET", "maxclients", "1")
+			c, err := net.Dial("tcp", r.Addr) // which takes the one place
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { c.Close() })
+			if _, err := io.WriteString(c, "CONFIG SET maxclients 1\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			if line, err := bufio.NewReader(c).ReadString('\n'); line != "+OK\r\n" {
+				t.Fatalf("maxclients: %q, %v", line, err)
+			}
 			return r.URL()
 		}, "the server has as many clients as its maxclients lets in"},
 		"no certificate": {func(t *testing.T, r *redistest.Server) string {
