@@ -39,7 +39,8 @@ func (h *Holdings) Sum() (n int64) {
 	return n
 }
 
-// What one of each takes, in bytes. Tests compare each with the heap: see docs/bounds.md.
+// What one of each takes, in bytes. Tests compare them with the heap (see docs/bounds.md),
+// but for connections and requests, which are estimates.
 const (
 	programBytes    = 64 << 20 // what is there before anybody asks, and the collector's work
 	keyBytes        = 250
