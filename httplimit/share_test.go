@@ -101,6 +101,8 @@ func TestMaxHeldIsShared(t *testing.T) {
 			send("2001:db8::1")
 		}
 		time.Sleep(2 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
 		if statuses["192.0.2.1"] != 6 || statuses["2001:db8::1"] != 1 {
 			t.Errorf("held: %v", statuses)
 		}
