@@ -21,7 +21,7 @@ import (
 // What compiling an expression and evaluating it once may allocate, in bytes, and the
 // time after which a test gives up: it is for work that does not end, not for slow machines.
 const (
-	mayAllocate = 96 << 20
+	mayAllocate = 96 << 20 * raceFactor
 	watchdog    = 20 * time.Second
 )
 
