@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 )
 
 // keepsAll is the only policy under which a server that is full refuses what is new,
@@ -52,14 +51,13 @@ func (s *Store) Look(ctx context.Context) (Server, error) {
 
 // policyOf is a Server of which no more than the policy is known.
 func policyOf(ctx context.Context, c Client) (Server, error) {
-	text, err := do(ctx, c, "INFO", "memory")
-	if err != nil {
+	fields := map[string]string{}
+	if err := info(ctx, c, "memory", fields); err != nil {
 		return Server{}, advise(err)
 	}
-	for line := range strings.Lines(text) {
-		if policy, ok := strings.CutPrefix(strings.TrimSpace(line), "maxmemory_policy:"); ok {
-			return Server{Eviction: policy}, nil
-		}
+	policy, ok := fields["maxmemory_policy"]
+	if !ok {
+		return Server{}, errors.New("the server does not say which")
 	}
-	return Server{}, errors.New("the server does not say which")
+	return Server{Eviction: policy}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -360,6 +361,10 @@ var refused = map[string]bool{
 	"BUSY": true, "TRYAGAIN": true, "MOVED": true, "NOAUTH": true, "WRONGPASS": true, "CROSSSLOT": true,
 }
 
+// noWrites are the codes of a server that takes no writes for now, and answers what needs
+// none: it is out of memory, cannot save, or misses replicas.
+var noWrites = []string{"OOM", "MISCONF", "NOREPLICAS"}
+
 // noRoom is the error of a server that is out of memory, or does not write for another
 // reason, and has written nothing of a request. It answers those that it refuses.
 type noRoom struct{ error }
@@ -371,10 +376,11 @@ func (e noRoom) Unwrap() []error { return []error{stint.ErrUnsent, stint.ErrFull
 func unsent(err error) error {
 	var dial *net.OpError
 	var late notConnected
-	if word := code(err); word == "OOM" || word == "MISCONF" || word == "NOREPLICAS" {
+	word := code(err)
+	if slices.Contains(noWrites, word) {
 		return noRoom{err}
 	}
-	if refused[code(err)] || errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, &late) {
+	if refused[word] || errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, &late) {
 		return fmt.Errorf("%w: %w", stint.ErrUnsent, err)
 	}
 	return err

@@ -218,7 +218,12 @@ func (l *late) tend(ctx context.Context) (rest time.Duration) {
 	return min(wait, lookEvery)
 }
 
-var errReplica = errors.New("READONLY it says that it is a replica")
+// What a server that is asked what it is says of itself, with the codes of those that
+// refuse.
+var (
+	errReplica = errors.New("READONLY it says that it is a replica")
+	errLoading = errors.New("LOADING it is loading its data")
+)
 
 // replace makes an engine, and puts it in the place of the one that serves if its server
 // would decide.
@@ -249,8 +254,6 @@ func (l *late) replace(ctx context.Context, have *secrets) error {
 	l.logger().Info("stint: the store's connections were made anew")
 	return nil
 }
-
-var errLoading = errors.New("LOADING it is loading its data")
 
 // refuse notes why what the files hold is not used; nil: it is.
 func (l *late) refuse(why error) {

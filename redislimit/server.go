@@ -20,18 +20,26 @@ type Server struct {
 	replica, loading bool // when it was asked
 }
 
+// info reads a section of INFO into fields.
+func info(ctx context.Context, c Client, section string, fields map[string]string) error {
+	text, err := do(ctx, c, "INFO", section)
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			fields[name] = value
+		}
+	}
+	return nil
+}
+
 // ask reads INFO, section by section, for servers before 7.0 take one at a time.
 func ask(ctx context.Context, c Client) (Server, error) {
 	fields := map[string]string{}
 	for _, section := range []string{"server", "cluster", "memory", "replication", "persistence"} {
-		text, err := do(ctx, c, "INFO", section)
-		if err != nil {
+		if err := info(ctx, c, section, fields); err != nil {
 			return Server{}, fmt.Errorf("INFO %s: %w", section, err)
-		}
-		for line := range strings.Lines(text) {
-			if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-				fields[name] = value
-			}
 		}
 	}
 	s := Server{

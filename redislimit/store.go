@@ -270,7 +270,7 @@ func code(err error) string {
 		}
 		// Before Redis 7, an error within a script comes inside of another one.
 		if text := err.Error(); strings.HasPrefix(text, "ERR Error running script") || strings.HasPrefix(text, "@user_script") {
-			for _, word := range []string{"READONLY", "OOM", "MISCONF", "NOREPLICAS"} {
+			for _, word := range append([]string{"READONLY"}, noWrites...) {
 				if strings.Contains(text, ": -"+word+" ") {
 					return word
 				}
