@@ -54,8 +54,8 @@ func TestDenialsOfShortBans(t *testing.T) {
 		if n := s.Calls() - calls; n != 0 {
 			t.Errorf("%d calls of 2000", n)
 		}
-		// What is given back lifts no ban, and shortens what is told.
-		if err := l.GiveBackAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: hour, Cost: 5}}}, nil); err != nil {
+		// What is refunded lifts no ban, and shortens what is told.
+		if err := l.RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: hour, Cost: 5}}}, nil); err != nil {
 			t.Fatal(err)
 		}
 		if last = take(hour, minute); last.Outcome != stint.Banned || last.RetryAfter != last.BanLeft {

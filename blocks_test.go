@@ -124,7 +124,7 @@ func TestBlockAndMap(t *testing.T) {
 
 // Counts that found no slot get one, and a block, when the table grows, and those that
 // are forgotten give their blocks back.
-func TestBlocksAreGivenBack(t *testing.T) {
+func TestBlocksAreRefunded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys = 30_000
 		m := &Memory{MaxKeys: keys * 20 / 19}

@@ -26,7 +26,7 @@ const DefaultMaxDenials = 100_000
 //
 // It admits nothing that its Store would not. It refuses what its Store would admit
 // only in these cases: for the time that a message takes, after another instance has
-// given back or forgotten something; where the Store has lost counts without a word
+// refunded or forgotten something; where the Store has lost counts without a word
 // (a FLUSHALL) or its clock has jumped; by as much as the clocks run apart while a
 // refusal stands; and of a bucket that was charged under other numbers by the same ID,
 // which may run dry sooner than the RetryAfter says. None lasts for longer than the
@@ -243,10 +243,10 @@ func (d *Denials) Take(ctx context.Context, r *Request, out []Decision) (Decisio
 	return answer, err
 }
 
-// TakeEach implements EachTaker.
-func (d *Denials) TakeEach(ctx context.Context, rs []Request, answers []Answer) {
+// TakeBatch implements BatchTaker.
+func (d *Denials) TakeBatch(ctx context.Context, rs []Request, answers []Answer) {
 	if len(rs) == 0 || !rs[0].At.IsZero() {
-		powers{d.Store}.takeEach(ctx, rs, answers)
+		powers{d.Store}.takeBatch(ctx, rs, answers)
 		return
 	}
 	d.init()
@@ -274,7 +274,7 @@ func (d *Denials) TakeEach(ctx context.Context, rs []Request, answers []Answer) 
 			moments[j].epoch = 0
 		}
 	}
-	powers{d.Store}.takeEach(ctx, some, theirs)
+	powers{d.Store}.takeBatch(ctx, some, theirs)
 	for j, i := range asked {
 		answers[i] = theirs[j]
 		if a := &answers[i]; a.Err == nil && moments[j].epoch != 0 {
@@ -283,9 +283,9 @@ func (d *Denials) TakeEach(ctx context.Context, rs []Request, answers []Answer) 
 	}
 }
 
-// GiveBack implements GiveBacker.
-func (d *Denials) GiveBack(ctx context.Context, r *Request) error {
-	err := powers{d.Store}.giveBack(ctx, r)
+// Refund implements Refunder.
+func (d *Denials) Refund(ctx context.Context, r *Request) error {
+	err := powers{d.Store}.refund(ctx, r)
 	d.forget(r)
 	return err
 }
@@ -320,8 +320,8 @@ func (d *Denials) Banned(ctx context.Context, yield func(Record) bool) error {
 	return powers{d.Store}.banned(ctx, yield)
 }
 
-// Punctual implements Punctual: it is if its Store is.
-func (d *Denials) Punctual() bool { return powers{d.Store}.punctual() }
+// KeepsDeadline implements DeadlineKeeper: it is if its Store is.
+func (d *Denials) KeepsDeadline() bool { return powers{d.Store}.punctual() }
 
 // Listen implements Teller.
 func (d *Denials) Listen(ctx context.Context, e Ear) error { return powers{d.Store}.listen(ctx, e) }

@@ -68,8 +68,8 @@ func (s *teller) tell(r *stint.Request) {
 	}
 }
 
-func (s *teller) GiveBack(ctx context.Context, r *stint.Request) error {
-	err := s.Faulty.GiveBack(ctx, r)
+func (s *teller) Refund(ctx context.Context, r *stint.Request) error {
+	err := s.Faulty.Refund(ctx, r)
 	s.tell(r)
 	return err
 }
@@ -185,7 +185,7 @@ func walkBoth(t *testing.T, seed uint64) {
 		switch n := rng.IntN(100); {
 		case n < 3:
 			r.Asks[0].Penalty = nil
-			_ = errors.Join(d.GiveBack(t.Context(), &r), bare.GiveBack(t.Context(), &again))
+			_ = errors.Join(d.Refund(t.Context(), &r), bare.Refund(t.Context(), &again))
 		case n < 4:
 			_ = errors.Join(d.Reset(t.Context(), &r), bare.Reset(t.Context(), &again))
 		case n < 5:
@@ -212,7 +212,7 @@ func walkBoth(t *testing.T, seed uint64) {
 	}
 }
 
-// What another instance gives back or forgets is heard of, and nothing is remembered
+// What another instance refunds or forgets is heard of, and nothing is remembered
 // while nothing can be heard.
 func TestDenialsHear(t *testing.T) {
 	s := newTeller()
@@ -236,8 +236,8 @@ func TestDenialsHear(t *testing.T) {
 	if s.Calls() != 2 {
 		t.Fatalf("%d calls", s.Calls())
 	}
-	_ = two.GiveBackAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}}, nil)
-	free("given back elsewhere")
+	_ = two.RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}}, nil)
+	free("refunded elsewhere")
 	spent()
 	_ = two.Reset(t.Context(), "k", limit)
 	free("reset elsewhere")
@@ -256,7 +256,7 @@ func TestDenialsHear(t *testing.T) {
 	}
 }
 
-// A refusal that was decided before units were given back, and comes after, is not
+// A refusal that was decided before units were refunded, and comes after, is not
 // remembered.
 func TestDenialsRace(t *testing.T) {
 	s := newTeller()
@@ -266,13 +266,13 @@ func TestDenialsRace(t *testing.T) {
 	_, _ = l.Allow(t.Context(), "k", limit)
 	slow.then = func() {
 		slow.then = nil
-		_ = s.GiveBack(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}})
+		_ = s.Refund(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}})
 	}
 	if d, _ := l.Allow(t.Context(), "k", limit); d.Allowed {
-		t.Fatal("allowed before it was given back")
+		t.Fatal("allowed before it was refunded")
 	}
 	if d, _ := l.Allow(t.Context(), "k", limit); !d.Allowed {
-		t.Error("what had been given back was refused")
+		t.Error("what had been refunded was refused")
 	}
 }
 
@@ -415,7 +415,7 @@ func TestDenialsWithoutTeller(t *testing.T) {
 	}
 }
 
-// Many ask, give back and forget at once.
+// Many ask, refund and forget at once.
 func TestDenialsAtOnce(t *testing.T) {
 	s := newTeller()
 	d := remembering(t, s, 64)
@@ -432,7 +432,7 @@ func TestDenialsAtOnce(t *testing.T) {
 				asked.Add(1)
 				switch n % 100 {
 				case 7:
-					_ = l.GiveBackAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit, Cost: 1}}}, nil)
+					_ = l.RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit, Cost: 1}}}, nil)
 				case 57:
 					_ = l.Pardon(t.Context(), key, p)
 				case 77:

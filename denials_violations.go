@@ -16,7 +16,7 @@ import (
 // than it would; the key is refused in between all the same, and told how many violations
 // the store counted last and how many were refused here since, which makes a warning, but
 // not a ban. A batch that goes unanswered is not sent again, and those of a key that
-// is forgotten, or given back to, are dropped.
+// is forgotten, or refunded to, are dropped.
 //
 // A request goes to the store each time if its asks bear penalties with several
 // records, or one that has not refused bears the only one, for then it might have a

@@ -155,7 +155,7 @@ func ExamplePenalty() {
 }
 
 // How do I ask for many users in one round trip?
-func ExampleLimiter_TakeEach() {
+func ExampleLimiter_TakeBatch() {
 	var limiter stint.Limiter
 	limit := stint.MustLimit("1 per 1m")
 	users := []string{"ann", "bob", "ann"}
@@ -164,7 +164,7 @@ func ExampleLimiter_TakeEach() {
 		rs[i].Asks = []stint.Ask{{Key: u, Limit: limit, Cost: 1}}
 	}
 	answers := make([]stint.Answer, len(users))
-	limiter.TakeEach(ctx, rs, answers)
+	limiter.TakeBatch(ctx, rs, answers)
 	for i, a := range answers {
 		fmt.Println(users[i], a.Outcome, a.Err)
 	}
@@ -174,15 +174,15 @@ func ExampleLimiter_TakeEach() {
 	// ann limited <nil>
 }
 
-// How do I give back what a failed operation took?
-func ExampleLimiter_GiveBack() {
+// How do I refund what a failed operation took?
+func ExampleLimiter_Refund() {
 	var limiter stint.Limiter
 	quota := stint.MustLimit("3 per 24h fixed_window")
 	d, err := limiter.AllowN(ctx, "tenant", quota, 2)
 	if err != nil || !d.Allowed {
 		return
 	}
-	_ = limiter.GiveBack(ctx, d, 2) // the export failed
+	_ = limiter.Refund(ctx, d, 2) // the export failed
 	d, _ = limiter.Peek(ctx, "tenant", quota)
 	fmt.Println(d.Remaining)
 	// Output: 3

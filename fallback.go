@@ -96,14 +96,14 @@ const DefaultDeadline = 25 * time.Millisecond
 // requests. It counts from then on, so of logs and sliding windows for up to a period
 // longer than it would have.
 //
-// Several requests at once (TakeEach) go to the Store in parts of 64 asks, each with the
+// Several requests at once (TakeBatch) go to the Store in parts of 64 asks, each with the
 // Deadline. After a part that was not answered the Store is not asked about the rest.
 //
 // Where Local is full of keys that are exhausted or banned, a newcomer with
 // OnErrorLocal gets an error that wraps ErrFull: to let it pass would hand a fresh
 // limit to whoever invents keys, and to forget another would hand one to that.
 //
-// A call that failed may have been charged there, unless its error wraps ErrUnsent;
+// A call that failed may have been charged there, unless its error wraps ErrNotCharged;
 // what this instance decided in its stead is then charged here alone: nothing is
 // charged twice in one place, and nothing is sent again. So what calls that failed
 // admitted comes on top: while the breaker is closed that is less than half of all, and
@@ -112,7 +112,7 @@ const DefaultDeadline = 25 * time.Millisecond
 // Store must be given; the fields must not be changed once it is in use. It must
 // not be copied. It may be used from many goroutines at once. It has the powers of
 // its Store. Requests with an instant go to the Store alone. Where the Store is
-// Punctual, its Take gets the caller's context and the time to wait as the Request's
+// DeadlineKeeper, its Take gets the caller's context and the time to wait as the Request's
 // Deadline; else a context of its own.
 type Fallback struct {
 	// Store counts for all instances.
@@ -227,7 +227,7 @@ func (f *Fallback) Take(ctx context.Context, r *Request, out []Decision) (Decisi
 	case isOwn(ctx, err):
 		return Decision{}, err
 	}
-	return f.without(r, out, err, errors.Is(err, ErrUnsent))
+	return f.without(r, out, err, errors.Is(err, ErrNotCharged))
 }
 
 var errOpen = errors.New("it is not asked, for it has failed")

@@ -35,7 +35,7 @@ func (f *Fallback) free(s *space) {
 	f.spaces.Put(s)
 }
 
-// ask has the Store decide r within its deadline, which a Store that is Punctual
+// ask has the Store decide r within its deadline, which a Store that is a DeadlineKeeper
 // keeps by itself: a context for each call would cost more than all else here.
 func (f *Fallback) ask(ctx context.Context, r *Request, s *space, each []Decision) (d Decision, err error) {
 	owes := f.ledger.owes.Load()

@@ -15,7 +15,7 @@ import (
 // punctual is a Store that says that it keeps deadlines. A Memory never waits.
 type punctual struct{ *stint.Memory }
 
-func (punctual) Punctual() bool { return true }
+func (punctual) KeepsDeadline() bool { return true }
 
 // sleeper is a Store that never answers. It keeps deadlines itself, or does not, and
 // notes what it was asked first.
@@ -25,7 +25,7 @@ type sleeper struct {
 	bounded  bool // by the context
 }
 
-func (s *sleeper) Punctual() bool { return s.punctual }
+func (s *sleeper) KeepsDeadline() bool { return s.punctual }
 
 func (s *sleeper) Take(ctx context.Context, r *stint.Request, _ []stint.Decision) (stint.Decision, error) {
 	if s.request.Asks == nil { // what follows are probes
@@ -111,11 +111,11 @@ func TestFallbackDeadline(t *testing.T) {
 func TestPunctualLayers(t *testing.T) {
 	for _, keeps := range []bool{false, true} {
 		d := &stint.Denials{Store: &sleeper{punctual: keeps}}
-		if d.Punctual() != keeps {
+		if d.KeepsDeadline() != keeps {
 			t.Errorf("Denials over a Store that is punctual, %t, says otherwise", keeps)
 		}
 	}
-	if (&stint.Denials{Store: new(stint.Memory)}).Punctual() {
+	if (&stint.Denials{Store: new(stint.Memory)}).KeepsDeadline() {
 		t.Error("Denials promise what their Store does not")
 	}
 }

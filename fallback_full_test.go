@@ -31,10 +31,10 @@ func (c *crammed) Take(ctx context.Context, r *stint.Request, out []stint.Decisi
 		copy(out, each)
 		return d, nil
 	}
-	return stint.Decision{}, fmt.Errorf("crammed: %w: %w", stint.ErrUnsent, stint.ErrFull)
+	return stint.Decision{}, fmt.Errorf("crammed: %w: %w", stint.ErrNotCharged, stint.ErrFull)
 }
 
-func (c *crammed) TakeEach(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
+func (c *crammed) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
 	for i := range rs {
 		answers[i].Decision, answers[i].Err = c.Take(ctx, &rs[i], answers[i].Each)
 	}
@@ -67,7 +67,7 @@ func TestFallbackFull(t *testing.T) {
 			}
 			rs := []stint.Request{{Asks: []stint.Ask{ask("listed")}}, {Asks: []stint.Ask{spent}}}
 			answers := make([]stint.Answer, 2)
-			f.TakeEach(t.Context(), rs, answers)
+			f.TakeBatch(t.Context(), rs, answers)
 			if answers[1].Allowed || answers[1].By != stint.ByStore {
 				t.Fatalf("in a list: %+v", answers[1])
 			}

@@ -17,12 +17,12 @@ func soonest(rs []Request) time.Duration {
 	return least
 }
 
-// TakeEach implements EachTaker.
-func (f *Fallback) TakeEach(ctx context.Context, rs []Request, answers []Answer) {
-	store, ok := f.Store.(EachTaker)
+// TakeBatch implements BatchTaker.
+func (f *Fallback) TakeBatch(ctx context.Context, rs []Request, answers []Answer) {
+	store, ok := f.Store.(BatchTaker)
 	f.init()
 	if ok && len(rs) > 0 && !rs[0].At.IsZero() {
-		store.TakeEach(ctx, rs, answers)
+		store.TakeBatch(ctx, rs, answers)
 		return
 	}
 	if !ok {
@@ -40,7 +40,7 @@ func (f *Fallback) TakeEach(ctx context.Context, rs []Request, answers []Answer)
 }
 
 // takeAnswering is takeList while some parts of the Store are not asked.
-func (f *Fallback) takeAnswering(ctx context.Context, store EachTaker, rs []Request, answers []Answer) {
+func (f *Fallback) takeAnswering(ctx context.Context, store BatchTaker, rs []Request, answers []Answer) {
 	var asked []int
 	for i := range rs {
 		a := &answers[i]
@@ -61,7 +61,7 @@ func (f *Fallback) takeAnswering(ctx context.Context, store EachTaker, rs []Requ
 }
 
 // takeList has the Store decide a list, part by part.
-func (f *Fallback) takeList(ctx context.Context, store EachTaker, rs []Request, answers []Answer) {
+func (f *Fallback) takeList(ctx context.Context, store BatchTaker, rs []Request, answers []Answer) {
 	for i := range answers {
 		if answers[i].Each == nil {
 			answers[i].Each = make([]Decision, len(rs[i].Asks))
@@ -104,14 +104,14 @@ type unasked struct{ why error }
 func (e unasked) Error() string {
 	return "stint: not asked, for the store did not decide before: " + e.why.Error()
 }
-func (e unasked) Unwrap() []error { return []error{ErrUnsent, e.why} }
+func (e unasked) Unwrap() []error { return []error{ErrNotCharged, e.why} }
 
 // isAnswer tells whether an error is about one request of a list, and not about the store.
 func isAnswer(err error) bool { return errors.Is(err, ErrRequest) || isAlive(err) }
 
 // takePart asks the store about a part of a list. It returns an error if that is not
 // to be asked about the rest.
-func (f *Fallback) takePart(ctx context.Context, store EachTaker, rs []Request, answers []Answer, deadline time.Duration) error {
+func (f *Fallback) takePart(ctx context.Context, store BatchTaker, rs []Request, answers []Answer, deadline time.Duration) error {
 	// Of several failures one is told; one that is the store's, if there is any.
 	told := Request{Asks: rs[0].Asks, Deadline: deadline}
 	err := f.call(ctx, &told, func(ctx context.Context) (err error) {
@@ -127,7 +127,7 @@ func (f *Fallback) takePart(ctx context.Context, store EachTaker, rs []Request, 
 				return err
 			}
 		}
-		store.TakeEach(ctx, rs, answers)
+		store.TakeBatch(ctx, rs, answers)
 		for i := range answers {
 			if e := answers[i].Err; e != nil && (err == nil || isAnswer(err)) {
 				err, told.Asks = e, rs[i].Asks
@@ -149,6 +149,6 @@ func (f *Fallback) conclude(ctx context.Context, r *Request, a *Answer) {
 		f.local.learn(r, &a.Decision, a.Each)
 	case isOwn(ctx, a.Err):
 	default:
-		a.Decision, a.Err = f.without(r, a.Each, a.Err, errors.Is(a.Err, ErrUnsent))
+		a.Decision, a.Err = f.without(r, a.Each, a.Err, errors.Is(a.Err, ErrNotCharged))
 	}
 }

@@ -16,7 +16,7 @@ func takeList(t *testing.T, f *stint.Fallback, l *stint.Limit, keys int) []stint
 	for i := range rs {
 		rs[i].Asks = []stint.Ask{{Key: fmt.Sprint(i), Limit: l, Cost: 1}}
 	}
-	f.TakeEach(t.Context(), rs, answers)
+	f.TakeBatch(t.Context(), rs, answers)
 	for i := range answers {
 		if answers[i].Err != nil || !answers[i].Allowed {
 			t.Fatalf("%d: %+v", i, answers[i])

@@ -5,14 +5,14 @@ import (
 	"fmt"
 )
 
-// GiveBack implements GiveBacker: what this instance decided (ByLocal) goes back to its
+// Refund implements Refunder: what this instance decided (ByLocal) goes back to its
 // share, and all else to the Store or, while the breaker is not closed, to the share,
 // too.
-func (f *Fallback) GiveBack(ctx context.Context, r *Request) error {
+func (f *Fallback) Refund(ctx context.Context, r *Request) error {
 	f.init()
-	store, ok := f.Store.(GiveBacker)
+	store, ok := f.Store.(Refunder)
 	if !r.At.IsZero() && ok {
-		return store.GiveBack(ctx, r)
+		return store.Refund(ctx, r)
 	}
 	var local []Ask
 	counted := Request{Deadline: r.Deadline}
@@ -23,31 +23,31 @@ func (f *Fallback) GiveBack(ctx context.Context, r *Request) error {
 			counted.Asks = append(counted.Asks, a)
 		}
 	}
-	f.giveBackLocal(local)
+	f.refundLocal(local)
 	switch {
 	case len(counted.Asks) == 0:
 		return nil
 	case !ok:
-		return fmt.Errorf("stint: give back: %w", ErrUnsupported)
+		return fmt.Errorf("stint: refund: %w", ErrUnsupported)
 	}
-	if err := f.call(ctx, &counted, func(ctx context.Context) error { return store.GiveBack(ctx, &counted) }); err != nil {
+	if err := f.call(ctx, &counted, func(ctx context.Context) error { return store.Refund(ctx, &counted) }); err != nil {
 		return err
 	}
-	return f.local.GiveBack(ctx, &counted)
+	return f.local.Refund(ctx, &counted)
 }
 
-// giveBackLocal returns units to this instance's share.
-func (f *Fallback) giveBackLocal(asks []Ask) {
+// refundLocal returns units to this instance's share.
+func (f *Fallback) refundLocal(asks []Ask) {
 	if len(asks) == 0 {
 		return
 	}
 	live := f.Live()
 	for i := range asks {
 		a := &asks[i]
-		f.ledger.giveBack(a)
+		f.ledger.refund(a)
 		a.Cost = a.Limit.scale(a.Cost, live)
 	}
-	_ = f.local.GiveBack(context.Background(), &Request{Asks: asks}) // it cannot fail
+	_ = f.local.Refund(context.Background(), &Request{Asks: asks}) // it cannot fail
 }
 
 // Reset implements Resetter. What this instance remembers is forgotten also if the

@@ -60,10 +60,10 @@ func (f *Fallback) pay(p *payment) {
 	unsent := map[*debt]bool{}
 	for due := p.debts; len(due) > 0 && !p.failed; {
 		var less []*debt
-		for i, a := range f.takeEach(ctx, due) {
+		for i, a := range f.takeBatch(ctx, due) {
 			e := due[i]
 			switch {
-			case errors.Is(a.Err, ErrUnsent):
+			case errors.Is(a.Err, ErrNotCharged):
 				unsent[e], p.failed = true, true
 				p.full = p.full || errors.Is(a.Err, ErrFull)
 			case a.Err != nil:
@@ -78,9 +78,9 @@ func (f *Fallback) pay(p *payment) {
 	f.ledger.end(p, func(e *debt) bool { return unsent[e] }, f.Live())
 }
 
-// takeEach charges each debt by itself. A single one is a request like any other, which
+// takeBatch charges each debt by itself. A single one is a request like any other, which
 // a Store may send together with those.
-func (f *Fallback) takeEach(ctx context.Context, due []*debt) []Answer {
+func (f *Fallback) takeBatch(ctx context.Context, due []*debt) []Answer {
 	rs, answers := make([]Request, len(due)), make([]Answer, len(due))
 	for i, e := range due {
 		rs[i].Asks, rs[i].Deadline = []Ask{e.charge}, repayTimeout
@@ -89,13 +89,13 @@ func (f *Fallback) takeEach(ctx context.Context, due []*debt) []Answer {
 		answers[0].Decision, answers[0].Err = f.Store.Take(ctx, &rs[0], nil)
 		return answers
 	}
-	powers{f.Store}.takeEach(ctx, rs, answers)
+	powers{f.Store}.takeBatch(ctx, rs, answers)
 	return answers
 }
 
 // errOwing means that what is owed of a key could not be charged in time, before the
 // Store was to be asked about it.
-var errOwing = fmt.Errorf("stint: the store has not charged yet what was spent without it: %w: %w", ErrUnsent, context.DeadlineExceeded)
+var errOwing = fmt.Errorf("stint: the store has not charged yet what was spent without it: %w: %w", ErrNotCharged, context.DeadlineExceeded)
 
 // settle charges what the keys of some asks owe, and waits for that until ctx is done.
 func (f *Fallback) settle(ctx context.Context, asks []Ask) error {

@@ -13,7 +13,7 @@ import (
 
 // What this instance alone decided goes back to its share, though the Store is asked
 // again: it had charged nothing.
-func TestGiveBackToWhoDecided(t *testing.T) {
+func TestRefundToWhoDecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := newShaky(t, 1), stint.MustLimit("5 per 1h fixed_window")
 		others := stint.NewLimiter(s.store)
@@ -29,7 +29,7 @@ func TestGiveBackToWhoDecided(t *testing.T) {
 				t.Fatal(d, err)
 			}
 			s.away.Store(false)
-			if err := s.GiveBack(t.Context(), d, 1); err != nil || s.fall.State() != stint.Closed {
+			if err := s.Refund(t.Context(), d, 1); err != nil || s.fall.State() != stint.Closed {
 				t.Fatal(s.fall.State(), err)
 			}
 		}
@@ -45,7 +45,7 @@ func TestGiveBackToWhoDecided(t *testing.T) {
 
 // Of a request that was decided partly by the share and partly by nobody, only what was
 // taken goes back.
-func TestGiveBackOfSeveral(t *testing.T) {
+func TestRefundOfSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShaky(t, 1)
 		local, free := stint.MustLimit("2 per 1h fixed_window"), stint.MustLimit("3 per 1h sliding_log")
@@ -65,7 +65,7 @@ func TestGiveBackOfSeveral(t *testing.T) {
 		s.away.Store(true)
 		same(t, take(), "allowed by policy and local")
 		s.away.Store(false)
-		if err := s.GiveBackAll(t.Context(), r, each); err != nil {
+		if err := s.RefundAll(t.Context(), r, each); err != nil {
 			t.Fatal(err)
 		}
 		bare := stint.NewLimiter(s.store)
@@ -83,28 +83,28 @@ func TestGiveBackOfSeveral(t *testing.T) {
 	})
 }
 
-func TestGiveBackOfNothing(t *testing.T) {
+func TestRefundOfNothing(t *testing.T) {
 	ctx := t.Context()
 	var l stint.Limiter
 	limit := stint.MustLimit("1 per 1h")
 	one := &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}}
 	for range 2 {
 		d, _ := l.Allow(ctx, "k", limit)
-		if err := l.GiveBack(ctx, d, 0); errors.Is(err, stint.ErrRequest) == d.Allowed {
+		if err := l.Refund(ctx, d, 0); errors.Is(err, stint.ErrRequest) == d.Allowed {
 			t.Errorf("%s: %v", d.Outcome, err)
 		}
 	}
-	if err := l.GiveBackAll(ctx, one, make([]stint.Decision, 2)); !errors.Is(err, stint.ErrRequest) {
+	if err := l.RefundAll(ctx, one, make([]stint.Decision, 2)); !errors.Is(err, stint.ErrRequest) {
 		t.Error(err)
 	}
-	if err := l.GiveBackAll(ctx, one, []stint.Decision{{Allowed: true, By: stint.ByPolicy}}); err != nil {
+	if err := l.RefundAll(ctx, one, []stint.Decision{{Allowed: true, By: stint.ByPolicy}}); err != nil {
 		t.Error(err)
 	}
-	if err := l.GiveBackAll(ctx, one, []stint.Decision{{By: stint.ByStore}}); !errors.Is(err, stint.ErrRequest) {
+	if err := l.RefundAll(ctx, one, []stint.Decision{{By: stint.ByStore}}); !errors.Is(err, stint.ErrRequest) {
 		t.Errorf("a refusal: %v", err)
 	}
 	if d, _ := l.Allow(ctx, "k", limit); d.Allowed {
-		t.Error("what nobody had counted was given back")
+		t.Error("what nobody had counted was refunded")
 	}
 }
 

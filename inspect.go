@@ -14,7 +14,7 @@ type Stored struct {
 	// Held tells whether units are in use.
 	Held bool
 	// Idle is how long ago the key was last charged under the limit. A request that was
-	// refused, a look and a give-back are no charges.
+	// refused, a look and a refund are no charges.
 	Idle time.Duration
 	// Expires is how long the Store keeps the count if nothing more comes: no less than
 	// the ResetAfter of the limit that was charged.

@@ -53,7 +53,7 @@ func (r *Request) maxDelay() (most time.Duration) {
 
 // settle has the answer to a request that has entered: where that is refused, or could
 // not be decided, the unit that it took goes back, but for a place in the queue of a
-// LeakyBucket, which those behind leave by (see GiveBack); where it is allowed, it
+// LeakyBucket, which those behind leave by (see Refund); where it is allowed, it
 // leaves at the later of both paces.
 func (l *Limiter) settle(own *Decision, d *Decision, err error) {
 	if err == nil && d.Allowed {
@@ -63,7 +63,7 @@ func (l *Limiter) settle(own *Decision, d *Decision, err error) {
 	if l.Instance.spec.Algorithm == LeakyBucket {
 		return
 	}
-	_ = l.instanceCount().GiveBack(context.Background(), &Request{Asks: []Ask{{Key: instanceKey, Limit: l.Instance, Cost: 1}}}) // it cannot fail
+	_ = l.instanceCount().Refund(context.Background(), &Request{Asks: []Ask{{Key: instanceKey, Limit: l.Instance, Cost: 1}}}) // it cannot fail
 }
 
 // takeHere is Take where there is an Instance.
@@ -82,7 +82,7 @@ func (l *Limiter) takeHere(ctx context.Context, r *Request, out []Decision) (Dec
 	return d, err
 }
 
-// takeEachHere is TakeEach, of requests that have been checked, where there is an
+// takeEachHere is TakeBatch, of requests that have been checked, where there is an
 // Instance: the Store is asked about those that enter.
 func (l *Limiter) takeEachHere(ctx context.Context, rs []Request, answers []Answer) {
 	type entry struct {
@@ -112,7 +112,7 @@ func (l *Limiter) takeEachHere(ctx context.Context, rs []Request, answers []Answ
 	if len(asked) == 0 {
 		return
 	}
-	powers{l.store()}.takeEach(ctx, asked, got)
+	powers{l.store()}.takeBatch(ctx, asked, got)
 	for i := range entered {
 		e := &entered[i]
 		if e.taken {

@@ -22,10 +22,10 @@ func (c *counted) Take(ctx context.Context, r *stint.Request, out []stint.Decisi
 	return c.Memory.Take(ctx, r, out)
 }
 
-// TakeEach hides the Memory's.
-func (c *counted) TakeEach(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
+// TakeBatch hides the Memory's.
+func (c *counted) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
 	c.asked += len(rs)
-	c.Memory.TakeEach(ctx, rs, answers)
+	c.Memory.TakeBatch(ctx, rs, answers)
 }
 
 // What the instance refuses is not asked, nor charged, in the Store; what the Store
@@ -52,7 +52,7 @@ func TestInstance(t *testing.T) {
 				d, err = l.Take(t.Context(), &r, out)
 			default:
 				answers := []stint.Answer{{Each: out}}
-				l.TakeEach(t.Context(), []stint.Request{r}, answers)
+				l.TakeBatch(t.Context(), []stint.Request{r}, answers)
 				d, err = answers[0].Decision, answers[0].Err
 			}
 			if err != nil {
@@ -94,7 +94,7 @@ func TestInstanceEach(t *testing.T) {
 	}
 	rs[5].Asks[0].Cost = 0
 	answers := make([]stint.Answer, len(rs))
-	l.TakeEach(t.Context(), rs, answers)
+	l.TakeBatch(t.Context(), rs, answers)
 	// While the list is under way, the second, which the Store refuses, holds a unit.
 	for i, want := range []stint.Source{stint.ByStore, stint.ByStore, stint.ByStore, stint.ByInstance, stint.ByInstance, stint.ByStore} {
 		if answers[i].By != want || (answers[i].Err != nil) != (i == 2) || answers[i].Allowed != (i == 0 || i == 5) {
@@ -114,7 +114,7 @@ func TestInstanceEach(t *testing.T) {
 
 // What the Store cannot decide takes nothing of the instance, and an even pace here is
 // kept.
-func TestInstanceGivesBack(t *testing.T) {
+func TestInstanceRefunds(t *testing.T) {
 	l := stint.Limiter{Store: broken{errors.New("down")}, Instance: stint.MustLimit("1 per 1h")}
 	for range 3 {
 		if d, err := l.Allow(t.Context(), "a", stint.MustLimit("1 per 1h")); err == nil || d.By != stint.ByStore {

@@ -9,9 +9,9 @@ import (
 // around a Store: what the Store lacks is ErrUnsupported, or done one by one.
 type powers struct{ Store }
 
-func (p powers) takeEach(ctx context.Context, rs []Request, answers []Answer) {
-	if s, ok := p.Store.(EachTaker); ok {
-		s.TakeEach(ctx, rs, answers)
+func (p powers) takeBatch(ctx context.Context, rs []Request, answers []Answer) {
+	if s, ok := p.Store.(BatchTaker); ok {
+		s.TakeBatch(ctx, rs, answers)
 		return
 	}
 	for i := range rs {
@@ -20,11 +20,11 @@ func (p powers) takeEach(ctx context.Context, rs []Request, answers []Answer) {
 	}
 }
 
-func (p powers) giveBack(ctx context.Context, r *Request) error {
-	if s, ok := p.Store.(GiveBacker); ok {
-		return s.GiveBack(ctx, r)
+func (p powers) refund(ctx context.Context, r *Request) error {
+	if s, ok := p.Store.(Refunder); ok {
+		return s.Refund(ctx, r)
 	}
-	return fmt.Errorf("stint: give back: %w", ErrUnsupported)
+	return fmt.Errorf("stint: refund: %w", ErrUnsupported)
 }
 
 func (p powers) reset(ctx context.Context, r *Request) error {
@@ -63,8 +63,8 @@ func (p powers) banned(ctx context.Context, yield func(Record) bool) error {
 }
 
 func (p powers) punctual() bool {
-	s, ok := p.Store.(Punctual)
-	return ok && s.Punctual()
+	s, ok := p.Store.(DeadlineKeeper)
+	return ok && s.KeepsDeadline()
 }
 
 func (p powers) listen(ctx context.Context, e Ear) error {
@@ -108,11 +108,11 @@ type Ear struct {
 // Punctual is a Store whose Take keeps a Request's Deadline by itself, so that a
 // Fallback need not make a context for each call. Where the Deadline is more than 0
 // and that long has passed, Take returns as if its context had ended by then: with an
-// error that wraps context.DeadlineExceeded, and ErrUnsent if nothing was charged, for
+// error that wraps context.DeadlineExceeded, and ErrNotCharged if nothing was charged, for
 // certain. The context still counts, if it ends before. Of its other methods nothing
 // is promised: those are bounded by their contexts alone.
-type Punctual interface {
-	// Punctual tells whether the Store is. A layer is where its Store is, if its
+type DeadlineKeeper interface {
+	// KeepsDeadline tells whether the Store does. A layer is where its Store is, if its
 	// Take asks that no more than once. The answer must not change.
-	Punctual() bool
+	KeepsDeadline() bool
 }

@@ -23,7 +23,7 @@ const DefaultMaxLeases = 10_000
 // time, what passes is what the Store charges in that time, at most the smaller
 // bucket and what comes back; and what was charged before and still lies in leases,
 // at most the share. Together that is the limit, however old a lease is, whatever
-// clocks say, and also after units were given back or forgotten.
+// clocks say, and also after units were refunded or forgotten.
 //
 // A FixedWindow keeps its amount: a lease is served within the window in which it was
 // charged. That ends no sooner than the ResetAfter that was told after the request was
@@ -57,10 +57,10 @@ const DefaultMaxLeases = 10_000
 // Of a Decision by a lease (ByLease), Remaining is what the Store said was left when the lease
 // was charged, and what is left of the lease; ResetAfter is what is left of that told.
 //
-// What is not used is given back: half a second after the last use, on Close, and all
+// What is not used is refunded: half a second after the last use, on Close, and all
 // that is a second old. What an instance that is killed has leased comes back to a
 // TokenBucket as anything that was used does. Of a FixedWindow it is lost until the window
-// ends: at most the share / (2 × Live), each time that an instance is killed. What cannot be given back, or only when the window of a FixedWindow
+// ends: at most the share / (2 × Live), each time that an instance is killed. What cannot be refunded, or only when the window of a FixedWindow
 // is about to end, is void. A lease that the Store did not confirm is not served.
 //
 // Where limits with the same ID and other numbers are in use for one key, as when an
@@ -71,7 +71,7 @@ const DefaultMaxLeases = 10_000
 //
 // Store and Live must be given; the fields must not be changed once it is in use. It
 // must not be copied. It may be used from many goroutines at once. It has the powers
-// of its Store, but is not Punctual, for it may ask that twice.
+// of its Store, but is no DeadlineKeeper, for it may ask that twice.
 type Leases struct {
 	// Store decides.
 	Store Store
@@ -221,9 +221,9 @@ func (d *Decision) alone(out []Decision) {
 	}
 }
 
-// TakeEach implements EachTaker. It serves what leases hold, and has nothing charged
+// TakeBatch implements BatchTaker. It serves what leases hold, and has nothing charged
 // along.
-func (l *Leases) TakeEach(ctx context.Context, rs []Request, answers []Answer) {
+func (l *Leases) TakeBatch(ctx context.Context, rs []Request, answers []Answer) {
 	l.init()
 	now := l.now()
 	var asked []int // places of what no lease serves
@@ -254,15 +254,15 @@ func (l *Leases) TakeEach(ctx context.Context, rs []Request, answers []Answer) {
 	for j, i := range asked {
 		some[j], theirs[j] = rs[i], answers[i]
 	}
-	powers{l.Store}.takeEach(ctx, some, theirs)
+	powers{l.Store}.takeBatch(ctx, some, theirs)
 	for j, i := range asked {
 		answers[i] = theirs[j]
 	}
 }
 
-// GiveBack implements GiveBacker.
-func (l *Leases) GiveBack(ctx context.Context, r *Request) error {
-	err := powers{l.Store}.giveBack(ctx, r)
+// Refund implements Refunder.
+func (l *Leases) Refund(ctx context.Context, r *Request) error {
+	err := powers{l.Store}.refund(ctx, r)
 	l.init()
 	for i := range r.Asks {
 		if a := &r.Asks[i]; a.Limit.lease > 0 {

@@ -34,10 +34,10 @@ func (s *slow) Take(ctx context.Context, r *stint.Request, out []stint.Decision)
 	return s.Faulty.Take(ctx, r, out)
 }
 
-func (s *slow) GiveBack(ctx context.Context, r *stint.Request) error {
+func (s *slow) Refund(ctx context.Context, r *stint.Request) error {
 	s.stroll()
 	defer s.stroll()
-	return s.Faulty.GiveBack(ctx, r)
+	return s.Faulty.Refund(ctx, r)
 }
 
 // stream asks for one unit every gap, n times, without waiting for the answers, and
@@ -105,7 +105,7 @@ func TestLeasesAheadOfEach(t *testing.T) {
 			rs[i].Asks = []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}
 		}
 		for range 1000 {
-			l.TakeEach(t.Context(), rs, answers)
+			l.TakeBatch(t.Context(), rs, answers)
 			time.Sleep(time.Millisecond)
 		}
 		if took := time.Since(began); took > time.Second || s.Calls()-calls > 10 {

@@ -99,7 +99,7 @@ func (f *fleet) step() {
 		last := &f.taken[len(f.taken)-1]
 		if last.units >= n && window(last.at, f.period) == window(time.Now().Add(f.trip), f.period) {
 			last.units -= n
-			meanwhile(func() { _ = m.GiveBack(f.t.Context(), one(n)) })
+			meanwhile(func() { _ = m.Refund(f.t.Context(), one(n)) })
 		}
 	default:
 		n := int64(1)

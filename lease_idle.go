@@ -6,16 +6,16 @@ import (
 )
 
 const (
-	// givingBack bounds how long units are being given back, by Close or otherwise.
-	givingBack = time.Second
+	// refunding bounds how long units are being refunded, by Close or otherwise.
+	refunding = time.Second
 	// windowLeft is how much of a fixed window must be left for units to be given
 	// back to it, so that they do not come to the next.
 	windowLeft = int64(500 * time.Millisecond)
-	// returnedAtOnce is how many keys are given back to in one go.
+	// returnedAtOnce is how many keys are refunded to in one go.
 	returnedAtOnce = 100
 )
 
-// sweep gives back what nobody has asked for since the last sweep, and what is old.
+// sweep refunds what nobody has asked for since the last sweep, and what is old.
 func (l *Leases) sweep() {
 	l.mu.Lock()
 	if l.closed.Load() {
@@ -38,10 +38,10 @@ func (l *Leases) sweep() {
 	}
 }
 
-// collect gives back the grants that may go, and drops what is idle without one. It
+// collect refunds the grants that may go, and drops what is idle without one. It
 // tells whether anything stays.
 func (l *Leases) collect(mayGo func(*grant, int64) bool) (stays bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), givingBack)
+	ctx, cancel := context.WithTimeout(context.Background(), refunding)
 	defer cancel()
 	var asks []Ask
 	seen := make(map[entryKey]bool) // of asks
@@ -90,7 +90,7 @@ func (l *Leases) drop(place int, e *lease, now int64) bool {
 }
 
 // giveUp gives units back. If that fails they are void, also where it may have been
-// done: given back twice, they would make room for others.
+// done: refunded twice, they would make room for others.
 func (l *Leases) giveUp(ctx context.Context, asks []Ask) {
 	if len(asks) == 0 {
 		return
@@ -99,14 +99,14 @@ func (l *Leases) giveUp(ctx context.Context, asks []Ask) {
 	for i := range asks {
 		units += asks[i].Cost
 	}
-	if err := l.GiveBack(ctx, &Request{Asks: asks}); err != nil {
+	if err := l.Refund(ctx, &Request{Asks: asks}); err != nil {
 		l.void.Add(units)
 		return
 	}
 	l.returned.Add(units)
 }
 
-// Close gives back what is held and what is being charged ahead, within a second for
+// Close refunds what is held and what is being charged ahead, within a second for
 // each, and leases nothing any more. What is being charged along with a request is void.
 // It does not close the Store, which must still be there.
 func (l *Leases) Close() {
@@ -129,7 +129,7 @@ func (l *Leases) Close() {
 type LeasedUnits struct {
 	Charged  int64
 	Served   int64
-	Returned int64 // given back to the Store
+	Returned int64 // refunded to the Store
 	Void     int64 // neither, and free again as if they had been served
 	Held     int64 // not yet any of these
 }

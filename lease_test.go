@@ -164,7 +164,7 @@ func TestLeasesOutlastTheStore(t *testing.T) {
 	})
 }
 
-// Many ask, give back, reset and close at once.
+// Many ask, refund, reset and close at once.
 func TestLeasesAtOnce(t *testing.T) {
 	s := new(stint.Memory)
 	bucket, window := stint.MustLimit("500000 per 100ms lease 50%"), stint.MustLimit("500000 per 100ms fixed_window lease 50%")
@@ -181,7 +181,7 @@ func TestLeasesAtOnce(t *testing.T) {
 				_, _ = l.AllowN(t.Context(), fmt.Sprint((i+n)%3), limit, int64(1+n%3))
 				switch n % 1000 {
 				case 7:
-					_ = l.GiveBackAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "1", Limit: limit, Cost: 1}}}, nil)
+					_ = l.RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "1", Limit: limit, Cost: 1}}}, nil)
 				case 507:
 					_ = l.Reset(t.Context(), "1", limit)
 				case 999:
@@ -282,9 +282,9 @@ func TestLeasesOfTheExhausted(t *testing.T) {
 		for d := (stint.Decision{Allowed: true}); d.Allowed || d.By != stint.ByLease; time.Sleep(time.Millisecond) {
 			d, _ = limiter.AllowN(t.Context(), "k", limit, 3)
 		}
-		_ = limiter.GiveBackAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 50}}}, nil)
+		_ = limiter.RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 50}}}, nil)
 		if d, _ := limiter.AllowN(t.Context(), "k", limit, 3); !d.Allowed {
-			t.Errorf("%+v after units were given back", d)
+			t.Errorf("%+v after units were refunded", d)
 		}
 	})
 }

@@ -129,8 +129,8 @@ func (l *ledger) drop(e *debt) {
 	}
 }
 
-// giveBack takes from what was noted.
-func (l *ledger) giveBack(a *Ask) {
+// refund takes from what was noted.
+func (l *ledger) refund(a *Ask) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e := l.debts[entryKey{a.Key, a.Limit.id}]; e != nil && e.take(&e.limit.plan, a.Cost) && e.paying == nil {

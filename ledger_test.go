@@ -259,7 +259,7 @@ func (b *busy) Take(ctx context.Context, r *stint.Request, out []stint.Decision)
 	return b.refusing.Take(ctx, r, out)
 }
 
-func (b *busy) TakeEach(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
+func (b *busy) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
 	time.Sleep(b.takes)
 	b.lists.Add(1)
 	for i := range rs {

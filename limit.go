@@ -32,7 +32,7 @@ const (
 	FixedWindow = Algorithm(algo.FixedWindow)
 	// SlidingLog remembers every admitted request: in no window of one period,
 	// wherever it starts, is more than the amount admitted. (Where units are
-	// given back, the newest go first, and a window may then hold that much
+	// refunded, the newest go first, and a window may then hold that much
 	// more.)
 	SlidingLog = Algorithm(algo.SlidingLog)
 	// SlidingWindow approximates SlidingLog by counters of sub-windows, in

@@ -177,11 +177,11 @@ func (l *Limiter) decide(ctx context.Context, r *Request, out []Decision) (Decis
 	return l.store().Take(ctx, r, out)
 }
 
-// TakeEach decides requests that have nothing to do with each other, in one round
+// TakeBatch decides requests that have nothing to do with each other, in one round
 // trip where the Store can do that: answers[i] answers rs[i], and is an error
 // where rs[i] is malformed. All must have the same At. It panics if there are
 // fewer answers than requests.
-func (l *Limiter) TakeEach(ctx context.Context, rs []Request, answers []Answer) {
+func (l *Limiter) TakeBatch(ctx context.Context, rs []Request, answers []Answer) {
 	answers = answers[:len(rs)]
 	good := 0
 	for i := range rs {
@@ -191,13 +191,13 @@ func (l *Limiter) TakeEach(ctx context.Context, rs []Request, answers []Answer) 
 			good++
 		}
 	}
-	store, ok := l.store().(EachTaker)
+	store, ok := l.store().(BatchTaker)
 	switch {
 	case good == 0:
 	case l.Instance != nil:
 		l.takeEachHere(ctx, rs, answers)
 	case ok && good == len(rs):
-		store.TakeEach(ctx, rs, answers)
+		store.TakeBatch(ctx, rs, answers)
 	case ok:
 		l.takeGood(ctx, store, rs, answers, good)
 	default:
@@ -220,14 +220,14 @@ func checkEach(r, first *Request, each []Decision) error {
 }
 
 // takeGood leaves out the requests that are malformed.
-func (l *Limiter) takeGood(ctx context.Context, store EachTaker, rs []Request, answers []Answer, good int) {
+func (l *Limiter) takeGood(ctx context.Context, store BatchTaker, rs []Request, answers []Answer, good int) {
 	goodRs, goodAnswers := make([]Request, 0, good), make([]Answer, 0, good)
 	for i := range rs {
 		if answers[i].Err == nil {
 			goodRs, goodAnswers = append(goodRs, rs[i]), append(goodAnswers, answers[i])
 		}
 	}
-	store.TakeEach(ctx, goodRs, goodAnswers)
+	store.TakeBatch(ctx, goodRs, goodAnswers)
 	for i := range rs {
 		if answers[i].Err == nil {
 			answers[i], goodAnswers = goodAnswers[0], goodAnswers[1:]
@@ -235,29 +235,29 @@ func (l *Limiter) takeGood(ctx context.Context, store EachTaker, rs []Request, a
 	}
 }
 
-// GiveBack returns n of the units that d took, say because the request was cancelled.
+// Refund returns n of the units that d took, say because the request was cancelled.
 // d is the decision that allowed it, about one limit: it says where the units were
 // taken (Decision.By), and there they go, at once; where nothing was taken, for
 // ByPolicy, nothing happens. No more becomes available than an unused key has. The
 // error wraps ErrRequest if d allowed nothing, and ErrUnsupported where the Store
-// cannot give back.
+// cannot refund.
 //
 // Of a LeakyBucket whose delays callers wait out, give nothing back: a unit is a place
 // in the queue, those behind keep theirs, and a newcomer would leave together with one
 // of them. Where the bucket is only a meter, it is as any other.
-func (l *Limiter) GiveBack(ctx context.Context, d Decision, n int64) error {
+func (l *Limiter) Refund(ctx context.Context, d Decision, n int64) error {
 	if !d.Allowed {
-		return fmt.Errorf("stint: %w: a request that was not allowed took nothing to give back", ErrRequest)
+		return fmt.Errorf("stint: %w: a request that was not allowed took nothing to refund", ErrRequest)
 	}
-	return l.GiveBackAll(ctx, &Request{Asks: []Ask{{Key: d.Key, Limit: d.Limit, Cost: n, By: d.By}}}, nil)
+	return l.RefundAll(ctx, &Request{Asks: []Ask{{Key: d.Key, Limit: d.Limit, Cost: n, By: d.By}}}, nil)
 }
 
-// GiveBackAll is GiveBack for a request of any asks: each gets its Cost back. each holds
+// RefundAll is Refund for a request of any asks: each gets its Cost back. each holds
 // their answers, as Take has filled them in: all of them allowed, else the error wraps
 // ErrRequest. Where it is nil, the units go by Ask.By,
 // whose zero value is the Store that counts for all: that is for those who correct a
 // count by hand.
-func (l *Limiter) GiveBackAll(ctx context.Context, r *Request, each []Decision) error {
+func (l *Limiter) RefundAll(ctx context.Context, r *Request, each []Decision) error {
 	if err := r.Check(); err != nil {
 		return err
 	}
@@ -269,7 +269,7 @@ func (l *Limiter) GiveBackAll(ctx context.Context, r *Request, each []Decision) 
 	for i, a := range r.Asks {
 		if each != nil {
 			if !each[i].Allowed {
-				return fmt.Errorf("stint: %w: a request that was not allowed took nothing to give back", ErrRequest)
+				return fmt.Errorf("stint: %w: a request that was not allowed took nothing to refund", ErrRequest)
 			}
 			a.By = each[i].By
 		}
@@ -280,7 +280,7 @@ func (l *Limiter) GiveBackAll(ctx context.Context, r *Request, each []Decision) 
 	if len(charged.Asks) == 0 {
 		return nil
 	}
-	return powers{l.store()}.giveBack(ctx, &charged)
+	return powers{l.store()}.refund(ctx, &charged)
 }
 
 // Reset makes key as if unused under the limits named. Bans stay: see Pardon. The

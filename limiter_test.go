@@ -65,13 +65,13 @@ func TestBadRequests(t *testing.T) {
 		if _, err := l.Take(ctx, &r, nil); !errors.Is(err, stint.ErrRequest) {
 			t.Errorf("%s: Take: error %v, want ErrRequest", name, err)
 		}
-		if err := l.GiveBackAll(ctx, &r, nil); !errors.Is(err, stint.ErrRequest) {
-			t.Errorf("%s: GiveBackAll: error %v, want ErrRequest", name, err)
+		if err := l.RefundAll(ctx, &r, nil); !errors.Is(err, stint.ErrRequest) {
+			t.Errorf("%s: RefundAll: error %v, want ErrRequest", name, err)
 		}
 		answers := make([]stint.Answer, 2)
-		l.TakeEach(ctx, []stint.Request{r, {Asks: []stint.Ask{{Key: name, Limit: limit}}, At: r.At}}, answers)
+		l.TakeBatch(ctx, []stint.Request{r, {Asks: []stint.Ask{{Key: name, Limit: limit}}, At: r.At}}, answers)
 		if !errors.Is(answers[0].Err, stint.ErrRequest) || r.At.IsZero() && (answers[1].Err != nil || !answers[1].Allowed) {
-			t.Errorf("%s: TakeEach: %+v", name, answers)
+			t.Errorf("%s: TakeBatch: %+v", name, answers)
 		}
 	}
 	if _, err := l.Take(ctx, &stint.Request{Asks: []stint.Ask{ask}}, make([]stint.Decision, 2)); !errors.Is(err, stint.ErrRequest) {
@@ -282,8 +282,8 @@ func TestUnsupported(t *testing.T) {
 	l := stint.NewLimiter(bare{new(stint.Memory)})
 	limit := stint.MustLimit("1 per 1s")
 	for name, err := range map[string]error{
-		"GiveBack": l.GiveBackAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "a", Limit: limit, Cost: 1}}}, nil),
-		"Reset":    l.Reset(t.Context(), "a", limit),
+		"Refund": l.RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "a", Limit: limit, Cost: 1}}}, nil),
+		"Reset":  l.Reset(t.Context(), "a", limit),
 	} {
 		if !errors.Is(err, stint.ErrUnsupported) {
 			t.Errorf("%s: %v", name, err)
@@ -291,9 +291,9 @@ func TestUnsupported(t *testing.T) {
 	}
 	answers := make([]stint.Answer, 2)
 	rs := []stint.Request{{Asks: []stint.Ask{{Key: "a", Limit: limit, Cost: 1}}}, {Asks: []stint.Ask{{Key: "a", Limit: limit, Cost: 1}}}}
-	l.TakeEach(t.Context(), rs, answers)
+	l.TakeBatch(t.Context(), rs, answers)
 	if !answers[0].Allowed || answers[1].Allowed {
-		t.Errorf("TakeEach without an EachTaker: %+v", answers)
+		t.Errorf("TakeBatch without an BatchTaker: %+v", answers)
 	}
 }
 

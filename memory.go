@@ -14,7 +14,7 @@ const DefaultMaxKeys = 1_000_000
 
 // Memory is a Store in the memory of one process. The zero Memory is empty and
 // ready; it must not be copied once used, and may be used from many goroutines
-// at once. It implements EachTaker, GiveBacker, Resetter, Violator, Recorder and
+// at once. It implements BatchTaker, Refunder, Resetter, Violator, Recorder and
 // Inspector.
 // Its only errors are ErrFull and, of Banned, the context's.
 //
@@ -155,16 +155,16 @@ func (m *Memory) Take(_ context.Context, r *Request, out []Decision) (d Decision
 	return m.take(r, m.now(r), out)
 }
 
-// TakeEach implements EachTaker.
-func (m *Memory) TakeEach(ctx context.Context, rs []Request, answers []Answer) {
+// TakeBatch implements BatchTaker.
+func (m *Memory) TakeBatch(ctx context.Context, rs []Request, answers []Answer) {
 	for i := range rs {
 		a := &answers[i]
 		a.Decision, a.Err = m.Take(ctx, &rs[i], a.Each)
 	}
 }
 
-// GiveBack implements GiveBacker.
-func (m *Memory) GiveBack(_ context.Context, r *Request) error {
+// Refund implements Refunder.
+func (m *Memory) Refund(_ context.Context, r *Request) error {
 	m.init()
 	var few [fewAsks]uint64
 	defer m.unlock(m.lock(r, few[:0]))
@@ -176,7 +176,7 @@ func (m *Memory) GiveBack(_ context.Context, r *Request) error {
 		if !c.found() {
 			continue
 		}
-		if a.Limit.plan.GiveBack(c.state(), now, a.Cost) {
+		if a.Limit.plan.Refund(c.state(), now, a.Cost) {
 			c.forget()
 		} else {
 			c.keep()

@@ -31,8 +31,8 @@ func takesFew(t *testing.T, m *Memory, r *Request) bool {
 }
 
 // Requests of some of many keys under some limits of every algorithm, while others ask
-// for one, give back and reset, and tables grow: of each count exactly so much is used
-// as was admitted and not given back, and no more than there is.
+// for one, refund and reset, and tables grow: of each count exactly so much is used
+// as was admitted and not refunded, and no more than there is.
 func TestFewUnderFire(t *testing.T) {
 	const amount, keys, callers = 400, 40, 4
 	each := 20_000
@@ -66,7 +66,7 @@ func TestFewUnderFire(t *testing.T) {
 						used[c.key][c.limit].Add(-1)
 					}
 				} else if rand.IntN(4) == 0 {
-					if err := l.GiveBackAll(context.Background(), &r, nil); err != nil {
+					if err := l.RefundAll(context.Background(), &r, nil); err != nil {
 						t.Error(err)
 					}
 					for _, c := range counts {

@@ -147,7 +147,7 @@ func (m *Memory) lookBeside(a *Ask, c *count, found []step) bool {
 
 func (c *count) found() bool { return c.slot.found() || c.entry != nil }
 
-// state may be changed, by GiveBack, or by Settle after prepare, and is zero where nothing was found.
+// state may be changed, by Refund, or by Settle after prepare, and is zero where nothing was found.
 func (c *count) state() *algo.State {
 	if c.entry != nil {
 		return &c.entry.apart.state
@@ -186,7 +186,7 @@ func (c *count) forget() {
 	}
 }
 
-// keep keeps the state of a count that was found, after a give-back.
+// keep keeps the state of a count that was found, after a refund.
 func (c *count) keep() {
 	switch {
 	case !c.slot.found():

@@ -44,7 +44,7 @@ func (c *cluster) Take(ctx context.Context, r *stint.Request, out []stint.Decisi
 	return c.Memory.Take(ctx, r, out)
 }
 
-func (c *cluster) TakeEach(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
+func (c *cluster) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
 	for i := range rs {
 		answers[i].Decision, answers[i].Err = c.Take(ctx, &rs[i], answers[i].Each)
 	}
@@ -103,7 +103,7 @@ func TestPartsFailAlone(t *testing.T) {
 			rs = append(rs, stint.Request{Asks: []stint.Ask{{Key: k, Limit: limit, Cost: 1}}})
 		}
 		answers := make([]stint.Answer, len(rs))
-		f.TakeEach(t.Context(), rs, answers)
+		f.TakeBatch(t.Context(), rs, answers)
 		for i, want := range []stint.Source{stint.ByLocal, stint.ByStore, stint.ByLocal, stint.ByStore} {
 			if answers[i].Err != nil || answers[i].By != want {
 				t.Errorf("%s of the list: %v by %s", rs[i].Asks[0].Key, answers[i].Err, answers[i].By)

@@ -56,7 +56,7 @@ func (m *moving) Take(ctx context.Context, r *stint.Request, out []stint.Decisio
 	return m.Memory.Take(ctx, r, out)
 }
 
-func (m *moving) TakeEach(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
+func (m *moving) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
 	for i := range rs {
 		answers[i].Decision, answers[i].Err = m.Take(ctx, &rs[i], answers[i].Each)
 	}

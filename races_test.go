@@ -40,7 +40,7 @@ func TestAttackRaces(t *testing.T) {
 					var what error
 					switch g.IntN(12) {
 					case 0:
-						what = s.GiveBackAll(t.Context(), &r, each)
+						what = s.RefundAll(t.Context(), &r, each)
 					case 1:
 						what = s.Reset(t.Context(), a.Key, a.Limit)
 					case 2:
@@ -55,7 +55,7 @@ func TestAttackRaces(t *testing.T) {
 					case 6:
 						_, what = s.Inspect(t.Context(), a.Key, limits...)
 					}
-					_ = what // what was not allowed is not given back
+					_ = what // what was not allowed is not refunded
 					k := g.IntN(len(never))
 					if d, err := s.Allow(t.Context(), "never", never[k]); err != nil {
 						t.Error(err)

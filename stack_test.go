@@ -28,7 +28,7 @@ func newStack(t testing.TB, instance *stint.Limit) *stack {
 	s := &stack{store: newTeller()}
 	s.store.Fault = func(int) (f limittest.Fault) {
 		if s.away.Load() {
-			f.Err = fmt.Errorf("away: %w", stint.ErrUnsent)
+			f.Err = fmt.Errorf("away: %w", stint.ErrNotCharged)
 		}
 		return f
 	}
@@ -135,7 +135,7 @@ func TestStackIsTheModel(t *testing.T) {
 						back.Asks[0].Penalty = g.penalties[0]
 						_, _ = s.Store.(stint.Resetter).Reset(t.Context(), &back), model.Reset(t.Context(), &back)
 					} else {
-						_, _ = s.GiveBackAll(t.Context(), &back, nil), model.GiveBack(t.Context(), &back)
+						_, _ = s.RefundAll(t.Context(), &back, nil), model.Refund(t.Context(), &back)
 					}
 				}
 				var have, want stint.Decision
@@ -143,7 +143,7 @@ func TestStackIsTheModel(t *testing.T) {
 				if g.IntN(4) == 0 {
 					r2 := g.draw()
 					answers := make([]stint.Answer, 2)
-					s.TakeEach(t.Context(), []stint.Request{r, r2}, answers)
+					s.TakeBatch(t.Context(), []stint.Request{r, r2}, answers)
 					have, err = answers[0].Decision, answers[0].Err
 					want, _ = model.Take(t.Context(), &r, nil)
 					w2, _ := model.Take(t.Context(), &r2, nil)
@@ -200,7 +200,7 @@ func (u *use) take(at time.Time, n int64) {
 	u.took = append(u.took, taken{at, n})
 }
 
-func (u *use) giveBack(at time.Time, n int64) {
+func (u *use) refund(at time.Time, n int64) {
 	u.drain(at)
 	u.level = math.Max(0, u.level-float64(n))
 	for i := len(u.took) - 1; i >= 0 && n > 0; i-- {
@@ -329,9 +329,9 @@ func TestStackAdmitsNoMore(t *testing.T) {
 							back.Asks, theirs = append(back.Asks, a), append(theirs, each[j])
 						}
 					}
-					if len(back.Asks) > 0 && s.GiveBackAll(t.Context(), &back, theirs) == nil {
+					if len(back.Asks) > 0 && s.RefundAll(t.Context(), &back, theirs) == nil {
 						for j := range back.Asks {
-							of(&back.Asks[j]).giveBack(now, back.Asks[j].Cost)
+							of(&back.Asks[j]).refund(now, back.Asks[j].Cost)
 						}
 					}
 				}

@@ -59,8 +59,8 @@ func (s *stalling) Take(ctx context.Context, r *stint.Request, out []stint.Decis
 	}
 }
 
-// TakeEach implements stint.EachTaker.
-func (s *stalling) TakeEach(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
+// TakeBatch implements stint.BatchTaker.
+func (s *stalling) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
 	for i := range rs {
 		answers[i].Decision, answers[i].Err = s.Take(ctx, &rs[i], answers[i].Each)
 	}

@@ -29,7 +29,7 @@ type Ask struct {
 	// OnError is what becomes of the ask where a Fallback has to do without its
 	// Store.
 	OnError OnError
-	// By is, of units that are given back, who had decided about them: the
+	// By is, of units that are refunded, who had decided about them: the
 	// Decision.By of their ask. Take does not look at it.
 	By Source
 
@@ -48,7 +48,7 @@ type Request struct {
 	// request with an instant must not meet counts made without one.
 	At time.Time
 	// Deadline is how long a Fallback waits for its Store, and how long a Store
-	// that is Punctual takes to answer. 0: as the Fallback says, and as the context.
+	// that is a DeadlineKeeper takes to answer. 0: as the Fallback says, and as the context.
 	Deadline time.Duration
 }
 
@@ -86,19 +86,19 @@ type Answer struct {
 	Err error
 }
 
-// EachTaker is a Store that decides several independent requests in one go:
+// BatchTaker is a Store that decides several independent requests in one go:
 // answers[i] answers rs[i], which have the same At. Of requests that share a key,
 // the earlier is decided first.
-type EachTaker interface {
-	TakeEach(ctx context.Context, rs []Request, answers []Answer)
+type BatchTaker interface {
+	TakeBatch(ctx context.Context, rs []Request, answers []Answer)
 }
 
-// GiveBacker is a Store that can return units: for each ask, Cost units go back
+// Refunder is a Store that can return units: for each ask, Cost units go back
 // to Key under Limit, at once, never below unused. What came newest goes first. A
 // layer that decides itself at times, as a Fallback does, returns them by Ask.By to
 // where they were taken.
-type GiveBacker interface {
-	GiveBack(ctx context.Context, r *Request) error
+type Refunder interface {
+	Refund(ctx context.Context, r *Request) error
 }
 
 // Resetter is a Store that can forget: for each ask, Key becomes unused under
@@ -119,10 +119,10 @@ var (
 	// ErrBroken means that something else than a count lies in the store where one
 	// should: it is about some keys, and other requests can be decided.
 	ErrBroken = errors.New("something else lies where a count should")
-	// ErrUnsent means that nothing was charged, for certain: the request did not
+	// ErrNotCharged means that nothing was charged, for certain: the request did not
 	// leave, or was refused as a whole. Of other errors of a Store that is asked
 	// over a network, nobody knows.
-	ErrUnsent = errors.New("nothing was charged")
+	ErrNotCharged = errors.New("nothing was charged")
 	// ErrUnsupported means that the Store lacks the optional interface needed.
 	ErrUnsupported = errors.New("not supported by this store")
 )

@@ -113,7 +113,7 @@ func TestTableUnderFire(t *testing.T) {
 }
 
 // Charges that come too late for the words of their counts give them a later base, also
-// while others charge, look and give back, by either road.
+// while others charge, look and refund, by either road.
 func TestTableMoves(t *testing.T) {
 	const amount, callers, each = 500, 4, 20_000
 	limit := MustLimit("500 per 4380h") // of which 65 ms fit in a word
@@ -153,7 +153,7 @@ func TestTableMoves(t *testing.T) {
 					t.Errorf("charged %d µs after the last request", late)
 				}
 				if i%100 == 99 && d.Remaining < amount-callers*2 {
-					if err := m.GiveBack(t.Context(), ask(1)); err != nil {
+					if err := m.Refund(t.Context(), ask(1)); err != nil {
 						t.Error(err)
 					}
 					returned.Add(1)
@@ -164,7 +164,7 @@ func TestTableMoves(t *testing.T) {
 	all.Wait()
 	// What comes back in all that time is less than one unit.
 	if n := admitted.Load() - returned.Load(); n > amount || n < amount-callers {
-		t.Errorf("%d units of %d passed, beside %d that were given back", n, amount, returned.Load())
+		t.Errorf("%d units of %d passed, beside %d that were refunded", n, amount, returned.Load())
 	}
 	if moved.Load() < callers*each/2 {
 		t.Errorf("%d of %d requests were decided without the lock", moved.Load(), callers*each)

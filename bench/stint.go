@@ -189,7 +189,7 @@ func filler(l *stint.Limiter, asks func(key string) []stint.Ask) func(context.Co
 			for i, k := range keys[:n] {
 				requests[i].Asks = asks(k)
 			}
-			l.TakeEach(ctx, requests, answers)
+			l.TakeBatch(ctx, requests, answers)
 			for i := range answers {
 				if answers[i].Err != nil {
 					return answers[i].Err

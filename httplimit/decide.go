@@ -32,12 +32,12 @@ type Answer struct {
 	// Hold makes an allowed request wait for Decision.Delay before it passes, so
 	// that requests leave at the even pace of a leaky bucket.
 	Hold bool
-	// GiveBack returns what the request took. It is called at most once, if the
+	// Refund returns what the request took. It is called at most once, if the
 	// request is dropped while it is held or because it cannot be, with a
 	// context that lasts a second and outlives the request. It must leave the place in
 	// the leaky bucket's queue taken: those behind keep theirs, and it would be given
 	// twice. nil: all stays taken.
-	GiveBack func(context.Context)
+	Refund func(context.Context)
 	// OnStatus is told the status of the handler's response, once, before its
 	// header is written, or when the handler returns without having written one;
 	// not if it panics or hijacks the connection, and of 1xx only 101. ctx lasts

@@ -15,7 +15,7 @@ import (
 	"github.com/stintdev/stint/httplimit"
 )
 
-func giveBackTo(c chan<- bool) func(context.Context) {
+func refundTo(c chan<- bool) func(context.Context) {
 	return func(ctx context.Context) {
 		c <- ctx.Err() == nil
 	}
@@ -149,7 +149,7 @@ func TestPlacesAreFreed(t *testing.T) {
 		delay := time.Second
 		back := make(chan bool, 10)
 		m := httplimit.Middleware{MaxHeld: 1, Decide: func(*http.Request, time.Duration) (httplimit.Answer, error) {
-			a := httplimit.Answer{Hold: true, GiveBack: giveBackTo(back)}
+			a := httplimit.Answer{Hold: true, Refund: refundTo(back)}
 			a.Allowed, a.Outcome, a.Delay = true, stint.Allowed, delay
 			return a, nil
 		}}
@@ -166,7 +166,7 @@ func TestPlacesAreFreed(t *testing.T) {
 			t.Errorf("cancelled: %d", got)
 		}
 		if alive := <-back; !alive {
-			t.Error("given back with a context that is over")
+			t.Error("refunded with a context that is over")
 		}
 		delay = time.Hour
 		if got := status(bg); got != 429 {
@@ -192,7 +192,7 @@ func TestPlacesAreFreed(t *testing.T) {
 			}
 		}
 		if len(back) != 0 {
-			t.Error("given back what was used")
+			t.Error("refunded what was used")
 		}
 	})
 }

@@ -103,7 +103,7 @@ const (
 // A handler of h2c must be around this one, and not within: it takes a connection over,
 // and the requests in it would not come by here.
 //
-// A request that is held sees its client leave, and gives back what it took but its
+// A request that is held sees its client leave, and refunds what it took but its
 // place in the queue, only where net/http sees that: with HTTP/1, once the request's
 // body has been read or if it has none.
 func (m Middleware) Wrap(next http.Handler) http.Handler {
@@ -203,11 +203,11 @@ func (h *handler) decide(r *http.Request) (Answer, *http.Request, error) {
 		return a, r, nil
 	}
 	if a.wait(r.Context(), hold) != nil {
-		a.giveBack(r.Context())
+		a.refund(r.Context())
 		return a, r, errGivenUp
 	}
 	if !a.Allowed {
-		a.giveBack(r.Context())
+		a.refund(r.Context())
 	}
 	return a, r, nil
 }
@@ -237,14 +237,14 @@ func unavailable(w http.ResponseWriter, r *http.Request, detail string) {
 	p.write(w, r)
 }
 
-// giveBackTimeout bounds how long a dropped request tries to return its units.
-const giveBackTimeout = time.Second
+// refundTimeout bounds how long a dropped request tries to return its units.
+const refundTimeout = time.Second
 
-func (a *Answer) giveBack(ctx context.Context) {
-	if a.GiveBack == nil {
+func (a *Answer) refund(ctx context.Context) {
+	if a.Refund == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout)
 	defer cancel()
-	a.GiveBack(ctx)
+	a.Refund(ctx)
 }

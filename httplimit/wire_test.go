@@ -258,7 +258,7 @@ func TestClientLeavesWhileHeld(t *testing.T) {
 		deciding, back := make(chan bool), make(chan bool)
 		m := httplimit.Middleware{Decide: func(*http.Request, time.Duration) (httplimit.Answer, error) {
 			close(deciding)
-			a := httplimit.Answer{Hold: true, GiveBack: giveBackTo(back)}
+			a := httplimit.Answer{Hold: true, Refund: refundTo(back)}
 			a.Allowed, a.Outcome, a.Delay = true, stint.Allowed, 9*time.Second
 			return a, nil
 		}}
@@ -281,7 +281,7 @@ func TestClientLeavesWhileHeld(t *testing.T) {
 		select {
 		case <-back:
 		case <-time.After(5 * time.Second):
-			t.Error("nothing was given back")
+			t.Error("nothing was refunded")
 		}
 	})
 }

@@ -35,7 +35,7 @@ func (f *flawed) Take(ctx context.Context, r *stint.Request, out []stint.Decisio
 	return d, err
 }
 
-func (f *flawed) TakeEach(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
+func (f *flawed) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
 	for i := range rs {
 		answers[i].Decision, answers[i].Err = f.Take(ctx, &rs[i], answers[i].Each)
 	}
@@ -79,7 +79,7 @@ func (s twoStep) Take(ctx context.Context, r *stint.Request, out []stint.Decisio
 	return stint.Decision{Allowed: true, Outcome: stint.Allowed}, nil
 }
 
-// oneByOneTaker charges the asks of a request one after another, and gives back
+// oneByOneTaker charges the asks of a request one after another, and refunds
 // if one refuses.
 type oneByOneTaker struct{ *Model }
 
@@ -94,19 +94,19 @@ func (s oneByOneTaker) Take(ctx context.Context, r *stint.Request, out []stint.D
 		runtime.Gosched()
 	}
 	undo := stint.Request{Asks: r.Asks, At: r.At}
-	_ = s.GiveBack(ctx, &undo)
+	_ = s.Refund(ctx, &undo)
 	return s.Model.Take(ctx, r, out)
 }
 
 func (m *Model) settleRefused(ctx context.Context, r *stint.Request, out []stint.Decision, undo *stint.Request) (stint.Decision, error) {
-	_ = m.GiveBack(ctx, undo)
+	_ = m.Refund(ctx, undo)
 	return m.Take(ctx, r, out)
 }
 
-// oldestFirst gives back in the wrong order.
+// oldestFirst refunds in the wrong order.
 type oldestFirst struct{ *Model }
 
-func (s oldestFirst) GiveBack(ctx context.Context, r *stint.Request) error {
+func (s oldestFirst) Refund(ctx context.Context, r *stint.Request) error {
 	reverse := func() {
 		for i := range r.Asks {
 			if h := s.counts[countOf(&r.Asks[i])]; h != nil && termsOf(r.Asks[i].Limit).rate == nil {
@@ -116,7 +116,7 @@ func (s oldestFirst) GiveBack(ctx context.Context, r *stint.Request) error {
 	}
 	reverse()
 	defer reverse()
-	return s.Model.GiveBack(ctx, r)
+	return s.Model.Refund(ctx, r)
 }
 
 // hanging never answers, and claims to keep deadlines: it waits for a share of them; of
@@ -126,7 +126,7 @@ type hanging struct {
 	err   error // nil: the context's
 }
 
-func (hanging) Punctual() bool { return true }
+func (hanging) KeepsDeadline() bool { return true }
 
 func (s hanging) Take(ctx context.Context, r *stint.Request, _ []stint.Decision) (stint.Decision, error) {
 	if s.share > 0 && r.Deadline > 0 {
@@ -144,12 +144,12 @@ func (s hanging) Take(ctx context.Context, r *stint.Request, _ []stint.Decision)
 // allAtOnce decides each of several requests as if it were alone.
 type allAtOnce struct{ *Model }
 
-func (s allAtOnce) TakeEach(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
+func (s allAtOnce) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
 	for i := range rs {
 		peek := stint.Request{Asks: slices.Clone(rs[i].Asks), At: rs[i].At}
 		answers[i].Decision, answers[i].Err = s.Take(ctx, &peek, answers[i].Each)
 		if answers[i].Allowed {
-			_ = s.GiveBack(ctx, &peek)
+			_ = s.Refund(ctx, &peek)
 		}
 	}
 }
@@ -239,7 +239,7 @@ var flaws = []struct {
 		if d.Limit == nil {
 			clear(out)
 		}
-	}), []string{"Fields", "Twins", "TakeEach"}},
+	}), []string{"Fields", "Twins", "TakeBatch"}},
 	{"forgets whom a ban hit", after(func(_ *Model, _ *stint.Request, d *stint.Decision, _ []stint.Decision) {
 		if d.Limit == nil {
 			d.Key = ""
@@ -265,7 +265,7 @@ var flaws = []struct {
 	{"looks first and charges later", func() stint.Store { return twoStep{new(Model)} },
 		[]string{"Linearizable", "LinearizableOverTwoKeys", "LinearizableOverLimits", "Burst"}},
 	{"charges one by one", func() stint.Store { return oneByOneTaker{new(Model)} }, []string{"LinearizableOverTwoKeys", "LinearizableOverLimits"}},
-	{"gives back the oldest first", func() stint.Store { return oldestFirst{new(Model)} }, []string{"Twins"}},
+	{"refunds the oldest first", func() stint.Store { return oldestFirst{new(Model)} }, []string{"Twins"}},
 	{"counts violations while a ban runs", func() stint.Store { return recounting{new(Model)} }, []string{"Twins"}},
 	{"forgets nothing that is found", func() stint.Store { return unforgetting{new(Model)} }, []string{"Twins", "Records"}},
 	{"loses violations found at once", func() stint.Store { return losing{new(Model)} }, []string{"Violations"}},
@@ -308,7 +308,7 @@ var flaws = []struct {
 	{"keeps no deadline", func() stint.Store { return hanging{} }, []string{"Deadlines"}},
 	{"gives up too soon", func() stint.Store { return hanging{share: 2} }, []string{"Deadlines"}},
 	{"gives up without saying why", func() stint.Store { return hanging{share: 1, err: ErrFault} }, []string{"Deadlines"}},
-	{"decides a batch all at once", func() stint.Store { return allAtOnce{new(Model)} }, []string{"TakeEach"}},
+	{"decides a batch all at once", func() stint.Store { return allAtOnce{new(Model)} }, []string{"TakeBatch"}},
 }
 
 func TestBrokenStoresAreCaught(t *testing.T) {

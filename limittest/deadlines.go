@@ -21,13 +21,13 @@ const (
 func checkDeadlines(t testing.TB, e *env) {
 	switch {
 	case e.frozen == nil && isPunctual(e.open()):
-		t.Skip("the store is stint.Punctual, which only Kit.Frozen can test")
+		t.Skip("the store is stint.DeadlineKeeper, which only Kit.Frozen can test")
 	case e.frozen == nil:
 		t.Skip("Kit.Frozen makes no store")
 	}
 	store := e.frozen()
 	if !isPunctual(store) {
-		t.Skipf("%T is not stint.Punctual", store)
+		t.Skipf("%T is not stint.DeadlineKeeper", store)
 	}
 	for _, c := range []struct {
 		name     string
@@ -58,8 +58,8 @@ func checkDeadlines(t testing.TB, e *env) {
 }
 
 func isPunctual(s stint.Store) bool {
-	p, ok := s.(stint.Punctual)
-	return ok && p.Punctual()
+	p, ok := s.(stint.DeadlineKeeper)
+	return ok && p.KeepsDeadline()
 }
 
 // lateness asks a store that does not answer for so long, and tells what is wrong with

@@ -11,13 +11,13 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// checkTakeEach asks the same requests of one store twice, under two sets of
+// checkTakeBatch asks the same requests of one store twice, under two sets of
 // keys: one by one, and in one go.
-func checkTakeEach(t testing.TB, e *env) {
+func checkTakeBatch(t testing.TB, e *env) {
 	store := e.open()
-	each, ok := store.(stint.EachTaker)
+	each, ok := store.(stint.BatchTaker)
 	if !ok {
-		t.Skipf("%T is no stint.EachTaker", store)
+		t.Skipf("%T is no stint.BatchTaker", store)
 	}
 	t.Logf("seed %d", e.seed)
 	rng := rand.New(rand.NewPCG(e.seed, 2))
@@ -29,7 +29,7 @@ func checkTakeEach(t testing.TB, e *env) {
 		for i := range batch {
 			batch[i] = drawBatched(rng, limits, penalty)
 		}
-		answers := takeEach(t, each, at, batch)
+		answers := takeBatch(t, each, at, batch)
 		for i, asks := range batch {
 			for j := range asks {
 				asks[j].Key = strings.Replace(asks[j].Key, inOneGo, oneByOne, 1)
@@ -57,7 +57,7 @@ func drawBatched(rng *rand.Rand, limits []*stint.Limit, p *stint.Penalty) (asks 
 	return asks
 }
 
-func takeEach(t testing.TB, s stint.EachTaker, at int64, batch [][]stint.Ask) []stint.Answer {
+func takeBatch(t testing.TB, s stint.BatchTaker, at int64, batch [][]stint.Ask) []stint.Answer {
 	t.Helper()
 	rs := make([]stint.Request, len(batch))
 	answers := make([]stint.Answer, len(batch))
@@ -67,20 +67,20 @@ func takeEach(t testing.TB, s stint.EachTaker, at int64, batch [][]stint.Ask) []
 			answers[i].Each = slices.Repeat([]stint.Decision{untouched}, len(asks))
 		}
 	}
-	s.TakeEach(context.Background(), rs, answers)
+	s.TakeBatch(context.Background(), rs, answers)
 	return answers
 }
 
 func checkAnswer(t testing.TB, s *story, got *stint.Answer, want stint.Decision, wantEach []stint.Decision) {
 	t.Helper()
 	if got.Err != nil {
-		t.Fatalf("TakeEach: %v", got.Err)
+		t.Fatalf("TakeBatch: %v", got.Err)
 	}
 	same := func(what string, got, want stint.Decision) {
 		t.Helper()
 		got.Key = strings.Replace(got.Key, inOneGo, oneByOne, 1)
 		if got != want {
-			t.Fatalf("%s:\n TakeEach: %s\ninstead of: %s\n%s", what, show(&got), show(&want), s)
+			t.Fatalf("%s:\n TakeBatch: %s\ninstead of: %s\n%s", what, show(&got), show(&want), s)
 		}
 	}
 	same("the whole", got.Decision, want)

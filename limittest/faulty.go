@@ -25,8 +25,8 @@ type Fault struct {
 	Hang bool
 }
 
-// Faulty is a Store that fails where a test wants it to. It implements EachTaker,
-// GiveBacker, Resetter, Violator, Recorder and Inspector; what the inner store lacks is ErrUnsupported, or done
+// Faulty is a Store that fails where a test wants it to. It implements BatchTaker,
+// Refunder, Resetter, Violator, Recorder and Inspector; what the inner store lacks is ErrUnsupported, or done
 // one by one. It has no clock and never sleeps by itself. It may be used from
 // many goroutines at once if Fault may.
 type Faulty struct {
@@ -79,11 +79,11 @@ func (f *Faulty) Take(ctx context.Context, r *stint.Request, out []stint.Decisio
 	return d, nil
 }
 
-// TakeEach implements stint.EachTaker. It is one call: a fault befalls all.
-func (f *Faulty) TakeEach(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
+// TakeBatch implements stint.BatchTaker. It is one call: a fault befalls all.
+func (f *Faulty) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
 	err := f.call(ctx, func() error {
-		if s, ok := f.Store.(stint.EachTaker); ok {
-			s.TakeEach(ctx, rs, answers)
+		if s, ok := f.Store.(stint.BatchTaker); ok {
+			s.TakeBatch(ctx, rs, answers)
 			return nil
 		}
 		for i := range rs {
@@ -98,13 +98,13 @@ func (f *Faulty) TakeEach(ctx context.Context, rs []stint.Request, answers []sti
 	}
 }
 
-// GiveBack implements stint.GiveBacker.
-func (f *Faulty) GiveBack(ctx context.Context, r *stint.Request) error {
+// Refund implements stint.Refunder.
+func (f *Faulty) Refund(ctx context.Context, r *stint.Request) error {
 	return f.call(ctx, func() error {
-		if s, ok := f.Store.(stint.GiveBacker); ok {
-			return s.GiveBack(ctx, r)
+		if s, ok := f.Store.(stint.Refunder); ok {
+			return s.Refund(ctx, r)
 		}
-		return fmt.Errorf("limittest: give back: %w", stint.ErrUnsupported)
+		return fmt.Errorf("limittest: refund: %w", stint.ErrUnsupported)
 	})
 }
 

@@ -66,17 +66,17 @@ func TestFaultyCallsOfAllKinds(t *testing.T) {
 		return d.Remaining
 	}
 	answers := make([]stint.Answer, 2)
-	f.TakeEach(t.Context(), rs, answers)
+	f.TakeBatch(t.Context(), rs, answers)
 	for i, a := range answers {
 		if !errors.Is(a.Err, ErrFault) || a.Decision != (stint.Decision{}) {
-			t.Errorf("TakeEach, answer %d: %v", i, a)
+			t.Errorf("TakeBatch, answer %d: %v", i, a)
 		}
 	}
 	if n := left(); n != 2 {
-		t.Errorf("after TakeEach %d left, want 2", n)
+		t.Errorf("after TakeBatch %d left, want 2", n)
 	}
-	if err := f.GiveBack(t.Context(), &rs[0]); !errors.Is(err, ErrFault) || left() != 6 {
-		t.Errorf("GiveBack: %v, %d left, want 6", err, left())
+	if err := f.Refund(t.Context(), &rs[0]); !errors.Is(err, ErrFault) || left() != 6 {
+		t.Errorf("Refund: %v, %d left, want 6", err, left())
 	}
 	if err := f.Reset(t.Context(), &rs[0]); !errors.Is(err, ErrFault) || left() != 10 {
 		t.Errorf("Reset: %v, %d left, want 10", err, left())
@@ -100,15 +100,15 @@ func TestFaultyCallsOfAllKinds(t *testing.T) {
 			t.Errorf("Violate, Record and Banned without the power: %v", err)
 		}
 	}
-	if err := f.GiveBack(t.Context(), &rs[0]); !errors.Is(err, stint.ErrUnsupported) {
-		t.Errorf("GiveBack without a GiveBacker: %v", err)
+	if err := f.Refund(t.Context(), &rs[0]); !errors.Is(err, stint.ErrUnsupported) {
+		t.Errorf("Refund without a Refunder: %v", err)
 	}
 	if err := f.Reset(t.Context(), &rs[0]); !errors.Is(err, stint.ErrUnsupported) {
 		t.Errorf("Reset without a Resetter: %v", err)
 	}
-	f.TakeEach(t.Context(), rs, answers)
+	f.TakeBatch(t.Context(), rs, answers)
 	if !answers[0].Allowed || !answers[1].Allowed || answers[1].Remaining != 2 {
-		t.Errorf("TakeEach one by one: %v", answers)
+		t.Errorf("TakeBatch one by one: %v", answers)
 	}
 }
 

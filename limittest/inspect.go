@@ -66,12 +66,12 @@ func (c *inspection) play() {
 	c.charge(5)
 	c.holds("after the next charge", true)
 	ctx, r := context.Background(), c.request(1)
-	if s, ok := c.store.(stint.GiveBacker); ok {
-		if err := s.GiveBack(ctx, r); err != nil && !errors.Is(err, stint.ErrUnsupported) {
+	if s, ok := c.store.(stint.Refunder); ok {
+		if err := s.Refund(ctx, r); err != nil && !errors.Is(err, stint.ErrUnsupported) {
 			c.Fatal(err)
 		}
 		c.reset = nil // which is sooner, or not
-		c.holds("after a give-back", true)
+		c.holds("after a refund", true)
 	}
 	if s, ok := c.store.(stint.Resetter); ok {
 		if err := s.Reset(ctx, r); err != nil {

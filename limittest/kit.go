@@ -23,7 +23,7 @@ type Kit struct {
 	// nil: New alone.
 	Fleet func(t *testing.T) []stint.Store
 	// Frozen makes a store whose answers never come, as of a server that hangs: it
-	// shows whether one that is stint.Punctual is. Nothing else is asked of it. nil:
+	// shows whether one that is stint.DeadlineKeeper is. Nothing else is asked of it. nil:
 	// that is not tested.
 	Frozen func(t *testing.T) stint.Store
 	// Steps is how many random steps Twins takes. Below 20,000 it does not
@@ -32,7 +32,7 @@ type Kit struct {
 	// Seed makes the random steps the same each time. 0: a seed of its own for
 	// each run, which is printed.
 	Seed uint64
-	// Skip names subtests that the store cannot pass, such as "TakeEach". Those
+	// Skip names subtests that the store cannot pass, such as "TakeBatch". Those
 	// that need an optional interface which the store lacks skip themselves.
 	Skip []string
 }
@@ -58,7 +58,7 @@ var checks = []check{
 	{"Vectors", checkVectors},
 	{"Fields", checkFields},
 	{"Twins", checkTwins},
-	{"TakeEach", checkTakeEach},
+	{"TakeBatch", checkTakeBatch},
 	{"SlidingLogIsExact", property(slidingLogIsExact)},
 	{"BucketsRefillAtTheRate", property(bucketsRefillAtTheRate)},
 	{"DenialChangesNothing", property(denialChangesNothing)},

@@ -58,7 +58,7 @@ func (c counters) step(in call) (counters, reply) {
 			out.fits[i] = c[i]+in.cost[i] <= raceCapacity
 			out.allowed = out.allowed && out.fits[i]
 			after[i] += in.cost[i]
-		case "give back":
+		case "refund":
 			after[i] = max(0, c[i]-in.cost[i])
 		case "reset":
 			after[i] = 0
@@ -207,8 +207,8 @@ func (r *race) do(s stint.Store, in call) (out reply, err error) {
 	}
 	ctx := context.Background()
 	switch in.verb {
-	case "give back":
-		return out, s.(stint.GiveBacker).GiveBack(ctx, &req)
+	case "refund":
+		return out, s.(stint.Refunder).Refund(ctx, &req)
 	case "reset":
 		return out, s.(stint.Resetter).Reset(ctx, &req)
 	}

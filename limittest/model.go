@@ -17,7 +17,7 @@ import (
 // arithmetic with package stint. The zero Model is empty and ready; it may be
 // used from many goroutines at once, and never forgets by itself.
 //
-// Its clock is time.Now. It implements EachTaker, GiveBacker, Resetter, Violator and
+// Its clock is time.Now. It implements BatchTaker, Refunder, Resetter, Violator and
 // Recorder and Inspector.
 type Model struct {
 	mu      sync.Mutex
@@ -47,7 +47,7 @@ type history struct {
 
 type charge struct {
 	at    int64 // µs
-	units int64 // what is left of it, after units were given back
+	units int64 // what is left of it, after units were refunded
 	// level is, for the buckets, how many units the bucket held after this
 	// charge. It is kept because levels are rounded up where a limit changes:
 	// they are part of the history. under is the limit it was made under.
@@ -248,8 +248,8 @@ func (h *history) charge(m *terms, t, n int64) {
 	h.last = t
 }
 
-// giveBack takes n units away, newest first, from what still counts at t.
-func (h *history) giveBack(m *terms, t, n int64) {
+// refund takes n units away, newest first, from what still counts at t.
+func (h *history) refund(m *terms, t, n int64) {
 	if m.rate != nil && n > 0 && len(h.charges) > 0 {
 		c := &h.charges[len(h.charges)-1]
 		c.level.Sub(c.level, units(n))
@@ -413,16 +413,16 @@ func strictest(each []stint.Decision) stint.Decision {
 	return d
 }
 
-// TakeEach implements stint.EachTaker.
-func (m *Model) TakeEach(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
+// TakeBatch implements stint.BatchTaker.
+func (m *Model) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
 	for i := range rs {
 		answers[i].Decision, answers[i].Err = m.Take(ctx, &rs[i], answers[i].Each)
 	}
 }
 
-// GiveBack implements stint.GiveBacker. What becomes unused by it is forgotten
+// Refund implements stint.Refunder. What becomes unused by it is forgotten
 // altogether, the instant of its last charge included.
-func (m *Model) GiveBack(_ context.Context, r *stint.Request) error {
+func (m *Model) Refund(_ context.Context, r *stint.Request) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := instant(r)
@@ -432,7 +432,7 @@ func (m *Model) GiveBack(_ context.Context, r *stint.Request) error {
 		if l.used().Sign() == 0 {
 			continue
 		}
-		if l.h.giveBack(l.terms, l.now, a.Cost); l.used().Sign() == 0 {
+		if l.h.refund(l.terms, l.now, a.Cost); l.used().Sign() == 0 {
 			delete(m.counts, countOf(a))
 		}
 	}

@@ -149,8 +149,8 @@ func (s *script) tryMove() *move {
 	}
 	m := &move{verb: "take"}
 	switch {
-	case s.chance(8) && slices.Contains(s.verbs, "give back"):
-		m.verb = "give back"
+	case s.chance(8) && slices.Contains(s.verbs, "refund"):
+		m.verb = "refund"
 	case s.chance(2) && slices.Contains(s.verbs, "reset"):
 		m.verb = "reset"
 	case s.chance(8) && slices.Contains(s.verbs, "violate"):
@@ -171,7 +171,7 @@ func (s *script) tryMove() *move {
 		a := &asks[i]
 		l := s.model.look(a, at)
 		a.Cost = s.cost(l.capacity, l.remaining())
-		if m.verb == "give back" && len(l.h.charges) > 0 && s.chance(80) {
+		if m.verb == "refund" && len(l.h.charges) > 0 && s.chance(80) {
 			a.Cost = s.refund(&l)
 		}
 		if l.endless(a.Cost) {

@@ -15,7 +15,7 @@ import (
 type story struct{ events []event }
 
 type event struct {
-	verb   string // take, give back, reset or violate
+	verb   string // take, refund, reset or violate
 	at     time.Time
 	asks   []stint.Ask
 	answer *stint.Decision

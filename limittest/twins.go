@@ -54,10 +54,10 @@ func twins(t testing.TB, steps int, seed uint64, stores ...stint.Store) {
 
 // verbsOf is what all stores can do.
 func verbsOf(stores []stint.Store) []string {
-	verbs := []string{"take", "give back", "reset", "violate"}
+	verbs := []string{"take", "refund", "reset", "violate"}
 	for _, s := range stores {
-		if _, ok := s.(stint.GiveBacker); !ok {
-			verbs = slices.DeleteFunc(verbs, func(v string) bool { return v == "give back" })
+		if _, ok := s.(stint.Refunder); !ok {
+			verbs = slices.DeleteFunc(verbs, func(v string) bool { return v == "refund" })
 		}
 		if _, ok := s.(stint.Resetter); !ok {
 			verbs = slices.DeleteFunc(verbs, func(v string) bool { return v == "reset" })
@@ -79,8 +79,8 @@ func play(t testing.TB, m *move, s stint.Store) (d stint.Decision, each []stint.
 	case "take":
 		each = slices.Repeat([]stint.Decision{untouched}, len(m.req.Asks))
 		d, err = s.Take(context.Background(), &m.req, each)
-	case "give back":
-		err = s.(stint.GiveBacker).GiveBack(context.Background(), &m.req)
+	case "refund":
+		err = s.(stint.Refunder).Refund(context.Background(), &m.req)
 	case "reset":
 		err = s.(stint.Resetter).Reset(context.Background(), &m.req)
 	case "violate":
@@ -116,7 +116,7 @@ const (
 	reforgets sight = "violation after ForgetAfter has changed"
 	awaited   sight = "ban running, and a limit refuses for longer"
 	tooLate   sight = "refused for its longest delay alone"
-	givenBack sight = "units given back"
+	refunded  sight = "units refunded"
 	resetting sight = "reset while in use"
 
 	foundLimited sight = "violation found: limited"
@@ -149,8 +149,8 @@ func (y *tally) count(s *script, m *move, d *stint.Decision, each []stint.Decisi
 	for i := range m.seen {
 		a, l := &m.req.Asks[i], &m.seen[i]
 		switch {
-		case m.verb == "give back" && l.inUse && a.Cost > 0:
-			y.see(givenBack, a)
+		case m.verb == "refund" && l.inUse && a.Cost > 0:
+			y.see(refunded, a)
 		case m.verb == "reset" && l.inUse:
 			y.see(resetting, a)
 		case m.verb == "take" && d.Limit == nil:
@@ -211,7 +211,7 @@ func (y *tally) check(t testing.TB, steps int, verbs []string) {
 	var b strings.Builder
 	var missing []string
 	for _, what := range []sight{allowed, denied, never, partial, msTick, changed, saturated, clamped, stranded, onMoment,
-		warned, banned, grown, running, reforgets, awaited, tooLate, givenBack, resetting, foundLimited, foundWarned, foundBanned, foundGrown, foundRunning} {
+		warned, banned, grown, running, reforgets, awaited, tooLate, refunded, resetting, foundLimited, foundWarned, foundBanned, foundGrown, foundRunning} {
 		n := (*y)[what]
 		if n == nil {
 			n = new([5]int)
@@ -238,8 +238,8 @@ func canBe(what sight, a stint.Algorithm, verbs []string) bool {
 		return bucket
 	case tooLate:
 		return a == stint.LeakyBucket
-	case givenBack:
-		return slices.Contains(verbs, "give back")
+	case refunded:
+		return slices.Contains(verbs, "refund")
 	case resetting:
 		return slices.Contains(verbs, "reset")
 	case foundLimited, foundWarned, foundBanned, foundGrown, foundRunning:

@@ -28,7 +28,7 @@ type part struct {
 	decision stint.Decision
 	each     []stint.Decision
 	err      error
-	back     stint.Request // what of it is given back
+	back     stint.Request // what of it is refunded
 	kept     error         // why that could not be
 }
 
@@ -50,14 +50,14 @@ func split(r *stint.Request) []*part {
 	return parts
 }
 
-// queues tells whether p asks a leaky bucket, of which nothing can be given back: a unit
+// queues tells whether p asks a leaky bucket, of which nothing can be refunded: a unit
 // is a place in the queue, and others may have come behind it at once.
 func (p *part) queues() bool { return slices.ContainsFunc(p.request.Asks, isQueue) }
 
 func isQueue(a stint.Ask) bool { return a.Limit.Spec().Algorithm == stint.LeakyBucket }
 
 // takeAcross decides a request whose keys lie in several slots: every part takes
-// what it can at the same time, and if one refuses, the others give back. Those with
+// what it can at the same time, and if one refuses, the others refund. Those with
 // leaky buckets come last, one after another, and take nothing once one has refused: so
 // a place in a queue is lost only where a second one refuses.
 func (s *Store) takeAcross(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
@@ -89,7 +89,7 @@ func (s *Store) takeAcross(ctx context.Context, r *stint.Request, out []stint.De
 		allowed = allowed && p.decision.Allowed
 		errs = append(errs, p.err)
 	}
-	returned := allowed || s.giveBackParts(ctx, parts)
+	returned := allowed || s.refundParts(ctx, parts)
 	if err := errors.Join(errs...); err != nil {
 		return stint.Decision{}, acrossError(ctx, errs, returned)
 	}
@@ -149,11 +149,11 @@ func (s *Store) lookOnly(ctx context.Context, p *part, asks []stint.Ask) {
 }
 
 // acrossError is what to tell of parts of which some could not be decided. It wraps
-// stint.ErrUnsent only if no part can have been charged, or only such as gave it back.
+// stint.ErrNotCharged only if no part can have been charged, or only such as gave it back.
 func acrossError(ctx context.Context, errs []error, returned bool) error {
 	var unsure []error
 	for _, err := range errs {
-		if err != nil && !errors.Is(err, stint.ErrUnsent) {
+		if err != nil && !errors.Is(err, stint.ErrNotCharged) {
 			unsure = append(unsure, err)
 		}
 	}
@@ -223,13 +223,13 @@ func (s *Store) awaitLimits(ctx context.Context, parts []*part, d *stint.Decisio
 	return nil
 }
 
-// giveBackTimeout bounds how long a refused request tries to return its units,
+// refundTimeout bounds how long a refused request tries to return its units,
 // whatever became of its own context.
-const giveBackTimeout = time.Second
+const refundTimeout = time.Second
 
-// giveBackParts gives back what the parts of a refused request took, and tells whether
+// refundParts refunds what the parts of a refused request took, and tells whether
 // all is returned. Where the request has no time left, that goes on without its caller.
-func (s *Store) giveBackParts(ctx context.Context, parts []*part) (returned bool) {
+func (s *Store) refundParts(ctx context.Context, parts []*part) (returned bool) {
 	var taken []*part
 	lost := false
 	for _, p := range parts {
@@ -250,16 +250,16 @@ func (s *Store) giveBackParts(ctx context.Context, parts []*part) (returned bool
 		return !lost
 	}
 	late := ctx.Err() != nil
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
-	giveBack := func() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout)
+	refund := func() {
 		defer cancel()
-		inParallel(taken, func(p *part) { p.kept = s.GiveBack(ctx, &p.back) })
+		inParallel(taken, func(p *part) { p.kept = s.Refund(ctx, &p.back) })
 	}
 	if late {
-		go giveBack()
+		go refund()
 		return false
 	}
-	giveBack()
+	refund()
 	returned = !lost
 	for _, p := range taken {
 		if p.kept == nil {

@@ -199,15 +199,15 @@ func TestCensusOfClocks(t *testing.T) {
 	server, clock := redistest.StartWithClock(t)
 	a, b := open(t, server.URL()), open(t, server.URL())
 	for _, by := range []time.Duration{-time.Hour, time.Hour, -24 * time.Hour} {
-		if _, err := a.Beat(t.Context()); err != nil {
+		if _, err := a.Heartbeat(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := b.Beat(t.Context()); n != 2 || err != nil {
+		if n, err := b.Heartbeat(t.Context()); n != 2 || err != nil {
 			t.Fatalf("%d live, %v", n, err)
 		}
 		clock.Jump(t, by)
 		for range 2 {
-			if n, err := b.Beat(t.Context()); n != 1 || err != nil {
+			if n, err := b.Heartbeat(t.Context()); n != 1 || err != nil {
 				t.Errorf("after a jump by %s: %d live, %v; want b alone", by, n, err)
 			}
 		}

@@ -30,7 +30,7 @@ func cluster(t *testing.T) *redislimit.Store {
 }
 
 // Requests whose subjects lie in several slots are decided as in memory, and what
-// a refused one took meanwhile is given back.
+// a refused one took meanwhile is refunded.
 func TestCluster(t *testing.T) {
 	s := cluster(t)
 	t.Run("as in memory", func(t *testing.T) { clusterAsMemory(t, s) })
@@ -78,10 +78,10 @@ func clusterAsMemory(t *testing.T, s *redislimit.Store) {
 			q.Asks = append(q.Asks, a)
 		}
 		if i%10 == 0 {
-			if err := s.GiveBack(ctx, &q); err != nil {
+			if err := s.Refund(ctx, &q); err != nil {
 				t.Fatal(err)
 			}
-			_ = memory.GiveBack(ctx, &q)
+			_ = memory.Refund(ctx, &q)
 			continue
 		}
 		got, want := make([]stint.Decision, len(q.Asks)), make([]stint.Decision, len(q.Asks))
@@ -91,7 +91,7 @@ func clusterAsMemory(t *testing.T, s *redislimit.Store) {
 		}
 		w, _ := memory.Take(ctx, &q, want)
 		for j := range got {
-			if !w.Allowed { // what was taken and given back shows in the reset only
+			if !w.Allowed { // what was taken and refunded shows in the reset only
 				got[j].ResetAfter, want[j].ResetAfter = 0, 0
 			}
 			if got[j] != want[j] {
@@ -148,7 +148,7 @@ func clusterEach(t *testing.T, s *redislimit.Store) {
 		rs = append(rs, q)
 	}
 	answers := make([]stint.Answer, len(rs))
-	stint.NewLimiter(s).TakeEach(t.Context(), rs, answers)
+	stint.NewLimiter(s).TakeBatch(t.Context(), rs, answers)
 	allowed := 0
 	for i, a := range answers {
 		if a.Err != nil {

@@ -42,7 +42,7 @@
 // A request that fails has charged nothing where the server refused the call, such as
 // with READONLY, OOM, LOADING or CLUSTERDOWN, where no connection could be made, or where
 // its context was done, or its Deadline had passed, before it was sent: then the error
-// wraps stint.ErrUnsent. Where that was so before an answer came, the connection was
+// wraps stint.ErrNotCharged. Where that was so before an answer came, the connection was
 // lost, or the server refused a command of the script (NOPERM), it may have been charged.
 // No call is sent again, unless the server said that nothing ran: NOSCRIPT, and in a
 // Cluster MOVED, ASK and TRYAGAIN.
@@ -64,7 +64,7 @@
 //	to share documents        +hget +hmget +hset +hdel
 //	to hear of their changes  &stint:* +publish +subscribe
 //	to Listen                 &stint:* +publish +subscribe
-//	to count instances (Beat) +zadd +zremrangebyscore +zcard
+//	to count instances (Heartbeat) +zadd +zremrangebyscore +zcard
 //	to Announce               +zadd +zremrangebyscore +zrevrange
 //
 // Violations and Record need no more than decisions do. Who may not publish or

@@ -14,10 +14,10 @@ const (
 	mostListed = 2 * mostInCall
 )
 
-// TakeEach implements stint.EachTaker: one round trip for up to 64 asks. In a
+// TakeBatch implements stint.BatchTaker: one round trip for up to 64 asks. In a
 // Cluster requests are sent by the slots of their subjects, each slot's in their
 // order; those of several slots go one by one, after all others.
-func (s *Store) TakeEach(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
+func (s *Store) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
 	if _, err := s.awaitFirst(ctx, 0); err != nil {
 		for i := range answers {
 			answers[i].Err = notSent(err)

@@ -47,7 +47,7 @@ func TestClusterFull(t *testing.T) {
 					t.Errorf("%s, %s: %+v, %v", one.Limit.Spec().Algorithm, limit.Spec().Algorithm, d, err)
 				}
 			}
-			if d, err := take(one, two); !errors.Is(err, stint.ErrFull) || !errors.Is(err, stint.ErrUnsent) {
+			if d, err := take(one, two); !errors.Is(err, stint.ErrFull) || !errors.Is(err, stint.ErrNotCharged) {
 				t.Errorf("%s: %+v, %v", limit.Spec().Algorithm, d, err)
 			}
 		}

@@ -15,7 +15,7 @@ import (
 // OpenLater is Open for a server that may not be there yet: it returns at once, with
 // an error only if the address itself is wrong, and connects in the background, for
 // as long as it takes, until Close. Until then every call fails, with the reason of
-// the last attempt; but Take and TakeEach wait for the first one to end, as long as
+// the last attempt; but Take and TakeBatch wait for the first one to end, as long as
 // their callers do, so that a server that is there decides from the beginning. told is
 // called after each attempt, from one goroutine: with what the server says of itself, or
 // why it cannot serve; nil: nobody is told.

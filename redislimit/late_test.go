@@ -84,7 +84,7 @@ func TestOpenLaterFirst(t *testing.T) {
 	}()
 	began := time.Now()
 	r := stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}, Deadline: 10 * time.Millisecond}
-	if _, err := s.Take(t.Context(), &r, nil); !errors.Is(err, stint.ErrUnsent) || !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > atMost {
+	if _, err := s.Take(t.Context(), &r, nil); !errors.Is(err, stint.ErrNotCharged) || !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > atMost {
 		t.Errorf("%v after %s", err, time.Since(began))
 	}
 	gone, cancel := context.WithCancel(t.Context())
@@ -94,10 +94,10 @@ func TestOpenLaterFirst(t *testing.T) {
 	}
 	r.Deadline = 0
 	answers := make([]stint.Answer, 1)
-	if s.TakeEach(gone, []stint.Request{r}, answers); !errors.Is(answers[0].Err, stint.ErrUnsent) || !errors.Is(answers[0].Err, context.Canceled) {
+	if s.TakeBatch(gone, []stint.Request{r}, answers); !errors.Is(answers[0].Err, stint.ErrNotCharged) || !errors.Is(answers[0].Err, context.Canceled) {
 		t.Errorf("%v", answers[0].Err)
 	}
-	if _, err := s.Take(gone, &r, nil); !errors.Is(err, stint.ErrUnsent) || !errors.Is(err, context.Canceled) {
+	if _, err := s.Take(gone, &r, nil); !errors.Is(err, stint.ErrNotCharged) || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 }
@@ -132,12 +132,12 @@ func TestBeat(t *testing.T) {
 	}
 	for want, s := range []*redislimit.Store{open("a"), open("a"), open("a")} {
 		for range 2 {
-			if n, err := s.Beat(t.Context()); n != want+1 || err != nil {
+			if n, err := s.Heartbeat(t.Context()); n != want+1 || err != nil {
 				t.Errorf("%d live, %v; want %d", n, err, want+1)
 			}
 		}
 	}
-	if n, err := open("b").Beat(t.Context()); n != 1 || err != nil {
+	if n, err := open("b").Heartbeat(t.Context()); n != 1 || err != nil {
 		t.Errorf("%d live, %v", n, err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stintdev/stint/internal/redistest"
 )
 
-// Instances that lease of one limit through Redis admit it to the unit, and give back
+// Instances that lease of one limit through Redis admit it to the unit, and refund
 // what they have not served.
 func TestLeases(t *testing.T) {
 	url := redistest.Start(t).URL()
@@ -61,7 +61,7 @@ func TestLeases(t *testing.T) {
 	}
 }
 
-// What is held of many keys is given back at once, also in a Cluster.
+// What is held of many keys is refunded at once, also in a Cluster.
 func TestLeasesCluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a Cluster")

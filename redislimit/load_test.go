@@ -110,7 +110,7 @@ func kindOf(err error) (kind string, maybe bool) {
 	switch {
 	case errors.Is(err, stint.ErrFull):
 		return "OOM", false
-	case errors.Is(err, stint.ErrUnsent) && errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, stint.ErrNotCharged) && errors.Is(err, context.DeadlineExceeded):
 		return "not sent", false
 	case errors.As(err, &server):
 		code, _, _ := strings.Cut(server.Error(), " ")

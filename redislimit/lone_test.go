@@ -54,7 +54,7 @@ func TestLone(t *testing.T) {
 		idle(t, s)
 	}
 	s.client = refusing{errors.New("OOM command not allowed")}
-	if _, err := stint.NewLimiter(s).Allow(context.Background(), "a", limit); !errors.Is(err, stint.ErrUnsent) {
+	if _, err := stint.NewLimiter(s).Allow(context.Background(), "a", limit); !errors.Is(err, stint.ErrNotCharged) {
 		t.Error(err)
 	}
 	idle(t, s)
@@ -96,7 +96,7 @@ func TestLoneIsFollowed(t *testing.T) {
 	}()
 	until(t, "it waits", func() bool { return s.queued() == len(left)+1 })
 	leave()
-	if err := <-told; !errors.Is(err, stint.ErrUnsent) || !errors.Is(err, context.Canceled) {
+	if err := <-told; !errors.Is(err, stint.ErrNotCharged) || !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	g.pass <- struct{}{} // the first who waits at the gate

@@ -130,7 +130,7 @@ func (s *Store) takeMerged(ctx context.Context, r *stint.Request, out []stint.De
 }
 
 func notSent(err error) error {
-	return fmt.Errorf("redislimit: %w: %w", stint.ErrUnsent, err)
+	return fmt.Errorf("redislimit: %w: %w", stint.ErrNotCharged, err)
 }
 
 // enqueue lets w wait, and starts a call where it need not. alone: the call is w's
@@ -369,9 +369,9 @@ var noWrites = []string{"OOM", "MISCONF", "NOREPLICAS"}
 // reason, and has written nothing of a request. It answers those that it refuses.
 type noRoom struct{ error }
 
-func (e noRoom) Unwrap() []error { return []error{stint.ErrUnsent, stint.ErrFull, e.error} }
+func (e noRoom) Unwrap() []error { return []error{stint.ErrNotCharged, stint.ErrFull, e.error} }
 
-// unsent adds stint.ErrUnsent to an error after which nothing was charged, and
+// unsent adds stint.ErrNotCharged to an error after which nothing was charged, and
 // stint.ErrFull where there was no room.
 func unsent(err error) error {
 	var dial *net.OpError
@@ -381,7 +381,7 @@ func unsent(err error) error {
 		return noRoom{err}
 	}
 	if refused[word] || errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, &late) {
-		return fmt.Errorf("%w: %w", stint.ErrUnsent, err)
+		return fmt.Errorf("%w: %w", stint.ErrNotCharged, err)
 	}
 	return err
 }

@@ -151,7 +151,7 @@ func TestMerged(t *testing.T) {
 	for i, c := range calls {
 		have := fmt.Sprint(got[i].d.Allowed, got[i].d.Remaining)
 		switch err := got[i].err; {
-		case errors.Is(err, stint.ErrUnsent) && errors.Is(err, context.Canceled):
+		case errors.Is(err, stint.ErrNotCharged) && errors.Is(err, context.Canceled):
 			have = "unsent"
 		case errors.Is(err, stint.ErrBroken):
 			have = "broken"
@@ -184,7 +184,7 @@ func TestLeavesCall(t *testing.T) {
 	}()
 	until(t, "a call is under way", func() bool { return g.made() == 1 })
 	leave()
-	if err := <-told; !errors.Is(err, context.Canceled) || errors.Is(err, stint.ErrUnsent) {
+	if err := <-told; !errors.Is(err, context.Canceled) || errors.Is(err, stint.ErrNotCharged) {
 		t.Error(err)
 	}
 	close(g.pass)
@@ -378,7 +378,7 @@ func TestUnsent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := stint.NewLimiter(s).Allow(t.Context(), "a", stint.MustLimit("1 per 1s")); err == nil || errors.Is(err, stint.ErrUnsent) != certain {
+		if _, err := stint.NewLimiter(s).Allow(t.Context(), "a", stint.MustLimit("1 per 1s")); err == nil || errors.Is(err, stint.ErrNotCharged) != certain {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -386,12 +386,12 @@ func TestUnsent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := stint.NewLimiter(s).Allow(t.Context(), "a", stint.MustLimit("1 per 1s")); !errors.Is(err, io.EOF) || errors.Is(err, stint.ErrUnsent) {
+	if _, err := stint.NewLimiter(s).Allow(t.Context(), "a", stint.MustLimit("1 per 1s")); !errors.Is(err, io.EOF) || errors.Is(err, stint.ErrNotCharged) {
 		t.Error(err)
 	}
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := stint.NewLimiter(s).Allow(done, "a", stint.MustLimit("1 per 1s")); !errors.Is(err, stint.ErrUnsent) {
+	if _, err := stint.NewLimiter(s).Allow(done, "a", stint.MustLimit("1 per 1s")); !errors.Is(err, stint.ErrNotCharged) {
 		t.Error(err)
 	}
 }

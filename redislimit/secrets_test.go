@@ -90,7 +90,7 @@ func TestPasswordRotates(t *testing.T) {
 				err = ask()
 				return err != nil && strings.Contains(err.Error(), "WRONGPASS")
 			})
-			if strings.Count(err.Error(), "password") != 1 || strings.Contains(err.Error(), "secret") || !errors.Is(err, stint.ErrUnsent) {
+			if strings.Count(err.Error(), "password") != 1 || strings.Contains(err.Error(), "secret") || !errors.Is(err, stint.ErrNotCharged) {
 				t.Errorf("the old password: %v; want what is wrong, once, and nothing charged", err)
 			}
 			fill(t, file, []byte("second-secret\n"))

@@ -25,7 +25,7 @@ func TestMadeUpBeforeTheCluster(t *testing.T) {
 	s.server.Store(&Server{})
 	limit := stint.MustLimit("3 per 1h")
 	r := stint.Request{Asks: []stint.Ask{{Key: "a", Limit: limit, Cost: 1}, {Key: "b", Limit: limit, Cost: 1}}}
-	if _, err := s.Take(t.Context(), &r, nil); !errors.Is(err, stint.ErrUnsent) {
+	if _, err := s.Take(t.Context(), &r, nil); !errors.Is(err, stint.ErrNotCharged) {
 		t.Errorf("%v", err)
 	}
 	s.server.Store(known)

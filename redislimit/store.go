@@ -29,21 +29,21 @@ type Options struct {
 }
 
 // Store is a stint.Store in Redis. It may be used from many goroutines at once.
-// It implements stint.EachTaker, stint.GiveBacker, stint.Resetter, stint.Violator,
-// stint.Recorder, stint.Inspector, stint.Punctual and stint.Networked.
+// It implements stint.BatchTaker, stint.Refunder, stint.Resetter, stint.Violator,
+// stint.Recorder, stint.Inspector, stint.DeadlineKeeper and stint.Networked.
 //
 // A request takes one round trip. In a Cluster, where its asks have several
 // subjects, it is one for each slot, at the same time, and a second one where
-// some refuse, to give back what others took meanwhile: no limit is ever
+// some refuse, to refund what others took meanwhile: no limit is ever
 // exceeded, but a refused request may hold units for that long, and the
-// ResetAfter of an ask that would have allowed it is as if it had. If giving back
+// ResetAfter of an ask that would have allowed it is as if it had. If refunding
 // fails, they stay taken as if the request had been allowed. Slots with leaky buckets
-// are asked after the others, one by one, for a place in a queue is not given back: it
+// are asked after the others, one by one, for a place in a queue is not refunded: it
 // is lost where a second queue refuses. Where such asks bear penalties, a round trip
 // before looks for bans, and where one runs, another looks how long the limits refuse.
 //
 // Requests that come while others are under way go in one call; see the package.
-// Where an error wraps stint.ErrUnsent, nothing was charged; after another one it
+// Where an error wraps stint.ErrNotCharged, nothing was charged; after another one it
 // may have been. It is never sent again.
 type Store struct {
 	client    Client
@@ -52,7 +52,7 @@ type Store struct {
 	topology  atomic.Pointer[topology] // of a Cluster; nil: it is not known, or there is none
 	id        string                   // of this Store in the census
 	take      script
-	giveBack  script
+	refund    script
 	punish    script
 	look      script
 	inspect   script
@@ -92,7 +92,7 @@ func newStore(c Client, o Options) (*Store, error) {
 		return nil, fmt.Errorf("redislimit: %w", err)
 	}
 	return &Store{client: c, namespace: o.Namespace, id: rand.Text(),
-		take: newScript(algo.TakeScript), giveBack: newScript(algo.GiveBackScript),
+		take: newScript(algo.TakeScript), refund: newScript(algo.RefundScript),
 		punish: newScript(algo.ViolateScript), look: newScript(algo.RecordScript), inspect: newScript(algo.InspectScript),
 		census: newScript(censusScript), announce: newScript(announceScript),
 		merger: merger{queues: map[uint16]*queue{}}, listed: semaphore.NewWeighted(mostListed)}, nil
@@ -177,10 +177,10 @@ func (s *Store) Take(ctx context.Context, r *stint.Request, out []stint.Decision
 	return s.takeAcross(ctx, r, out)
 }
 
-// Punctual implements stint.Punctual: Take keeps a Request's Deadline, without a
-// context, unless its asks lie in several slots of a Cluster. TakeEach, GiveBack,
+// KeepsDeadline implements stint.DeadlineKeeper: Take keeps a Request's Deadline, without a
+// context, unless its asks lie in several slots of a Cluster. TakeBatch, Refund,
 // Violate and all else go by the contexts that they are given.
-func (s *Store) Punctual() bool { return true }
+func (s *Store) KeepsDeadline() bool { return true }
 
 // run decides a batch.
 func (s *Store) run(ctx context.Context, b *batch) (string, error) {

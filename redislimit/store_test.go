@@ -145,15 +145,15 @@ func TestBrokenKeys(t *testing.T) {
 				return stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit, Cost: 1, Penalty: p}}}
 			}
 			answers := make([]stint.Answer, 3)
-			l.TakeEach(t.Context(), []stint.Request{ask(subject + "before"), ask(subject), ask(subject + "after")}, answers)
+			l.TakeBatch(t.Context(), []stint.Request{ask(subject + "before"), ask(subject), ask(subject + "after")}, answers)
 			if err := answers[1].Err; err == nil || !strings.Contains(err.Error(), spoil[1]) || !strings.Contains(err.Error(), "delete the key") {
 				t.Errorf("%s after %q: %v", text, spoil, err)
 			}
 			if !answers[0].Allowed || !answers[2].Allowed {
 				t.Errorf("%s after %q: its neighbours got %+v", text, spoil, answers)
 			}
-			if err := l.GiveBackAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: subject, Limit: limit, Cost: 1}}}, nil); err == nil || !strings.Contains(err.Error(), spoil[1]) {
-				t.Errorf("give back under %s after %q: %v", text, spoil, err)
+			if err := l.RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: subject, Limit: limit, Cost: 1}}}, nil); err == nil || !strings.Contains(err.Error(), spoil[1]) {
+				t.Errorf("refund under %s after %q: %v", text, spoil, err)
 			}
 			if err := l.Reset(t.Context(), subject, limit); err != nil {
 				t.Error(err)
@@ -438,15 +438,15 @@ func TestNoMemoryForRecords(t *testing.T) {
 	}
 }
 
-// What is left after a give-back under a lower amount lasts as long as it says.
-func TestGiveBackAfterChange(t *testing.T) {
+// What is left after a refund under a lower amount lasts as long as it says.
+func TestRefundAfterChange(t *testing.T) {
 	server := redistest.Start(t)
 	l := stint.NewLimiter(open(t, server.URL()))
 	before, after := stint.MustLimit("100 per 1h"), stint.MustLimit("10 per 1h burst 100")
 	if _, err := l.AllowN(t.Context(), "a", before, 100); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.GiveBackAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "a", Limit: after, Cost: 50}}}, nil); err != nil {
+	if err := l.RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "a", Limit: after, Cost: 50}}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	d, err := l.Peek(t.Context(), "a", before)

@@ -49,7 +49,7 @@ func TestDenialsKit(t *testing.T) {
 	}.Run(t)
 }
 
-// What is given back or forgotten through one instance, or beside it, is heard of by
+// What is refunded or forgotten through one instance, or beside it, is heard of by
 // another, for keys of any kind, and after the connection was lost.
 func TestListen(t *testing.T) {
 	server := redistest.Start(t)
@@ -80,10 +80,10 @@ func TestListen(t *testing.T) {
 	for _, key := range []string{"k", "a}b:\x00ü", long} {
 		refuse(key)
 		began := time.Now()
-		if err := two.GiveBackAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit, Cost: 1}}}, nil); err != nil {
+		if err := two.RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit, Cost: 1}}}, nil); err != nil {
 			t.Fatal(err)
 		}
-		passes("given back", key)
+		passes("refunded", key)
 		t.Logf("heard within %s", time.Since(began))
 		refuse(key)
 		if err := two.Reset(t.Context(), key, limit); err != nil {
@@ -122,10 +122,10 @@ func TestListen(t *testing.T) {
 	}
 	soon(t, "it hears again", here.Hears)
 	refuse("k")
-	if err := two.GiveBackAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}}, nil); err != nil {
+	if err := two.RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}}, nil); err != nil {
 		t.Fatal(err)
 	}
-	passes("given back after the loss", "k")
+	passes("refunded after the loss", "k")
 }
 
 // Who may not publish, or not subscribe, hears nothing, and so remembers nothing.
@@ -148,7 +148,7 @@ func TestListenWithoutPermission(t *testing.T) {
 		if _, err := l.Allow(t.Context(), "k", limit); err != nil {
 			t.Error(err)
 		}
-		if err := l.GiveBackAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}}, nil); err != nil {
+		if err := l.RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}}, nil); err != nil {
 			t.Error(err)
 		}
 		if err := l.Reset(t.Context(), "k", limit); err != nil {
@@ -179,10 +179,10 @@ func TestListenCluster(t *testing.T) {
 		for range 3 {
 			_, _ = l.Allow(t.Context(), key, limit)
 		}
-		if err := stint.NewLimiter(s).GiveBackAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit, Cost: 1}}}, nil); err != nil {
+		if err := stint.NewLimiter(s).RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit, Cost: 1}}}, nil); err != nil {
 			t.Fatal(err)
 		}
-		soon(t, "given back", func() bool {
+		soon(t, "refunded", func() bool {
 			d, err := l.Allow(t.Context(), key, limit)
 			return err == nil && d.Allowed
 		})

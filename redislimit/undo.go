@@ -9,9 +9,9 @@ import (
 	"github.com/stintdev/stint/internal/algo"
 )
 
-// GiveBack implements stint.GiveBacker. Like a charge it is sent once: where its
+// Refund implements stint.Refunder. Like a charge it is sent once: where its
 // error says that it was not answered, it may have acted.
-func (s *Store) GiveBack(ctx context.Context, r *stint.Request) error {
+func (s *Store) Refund(ctx context.Context, r *stint.Request) error {
 	return s.bySlot(r, func(r *stint.Request) error {
 		b := batch{at: r.At}
 		for i := range r.Asks {
@@ -19,9 +19,9 @@ func (s *Store) GiveBack(ctx context.Context, r *stint.Request) error {
 			b.addKey(s, a.Key, a.Limit.ID())
 			b.blob = algo.AppendAsk(b.blob, a.Limit.Plan(), 0, a.Cost)
 		}
-		reply, err := s.giveBack.call(ctx, s.client, &b, s.telling(r)...)
+		reply, err := s.refund.call(ctx, s.client, &b, s.telling(r)...)
 		if err != nil {
-			return fmt.Errorf("redislimit: give back: %w", advise(err))
+			return fmt.Errorf("redislimit: refund: %w", advise(err))
 		}
 		if n, _ := reply.(int64); n > 0 {
 			return brokenKey(b.key(int(n/2-1)), n%2 == 0)

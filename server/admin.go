@@ -46,7 +46,7 @@ func (s *Server) Admin() http.Handler {
 		"POST /v1/bans/lift":              {Write, s.liftBans},
 		"POST /v1/keys/show":              {Read, s.showKey},
 		"POST /v1/keys/reset":             {Write, s.resetKey},
-		"POST /v1/keys/giveback":          {Write, s.giveBackKey},
+		"POST /v1/keys/refund":            {Write, s.refundKey},
 		"POST /v1/explain":                {Read, s.explainRequest},
 	} {
 		mux.Handle(pattern, s.endpoint(e))
@@ -84,7 +84,7 @@ func (s *Server) endpoint(e endpoint) http.Handler {
 		ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
 		defer cancel()
 		room := share{of: s.adminBytes, request: r}
-		defer room.giveBack()
+		defer room.refund()
 		r.Body = http.MaxBytesReader(w, io.NopCloser(countedBody{r.Body, &room}), maxCall)
 		status, body, err := e.answer(&call{r.WithContext(ctx), who})
 		if err != nil {

@@ -224,7 +224,7 @@ func (s *Server) resetKey(c *call) (int, any, error) {
 	})
 }
 
-func (s *Server) giveBackKey(c *call) (int, any, error) {
+func (s *Server) refundKey(c *call) (int, any, error) {
 	var cost int64
 	k, err := s.keyCall(c, wholeField("cost", &cost))
 	switch {
@@ -233,8 +233,8 @@ func (s *Server) giveBackKey(c *call) (int, any, error) {
 	case cost < 1:
 		return 0, nil, impossible("cost", "%d: must be at least 1", cost)
 	}
-	return s.changeKey(c, k, "give back", func() error {
-		return s.limiter.GiveBackAll(c.Context(), k.request(k.limits, cost), nil)
+	return s.changeKey(c, k, "refund", func() error {
+		return s.limiter.RefundAll(c.Context(), k.request(k.limits, cost), nil)
 	})
 }
 

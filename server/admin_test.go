@@ -281,19 +281,19 @@ func TestKeys(t *testing.T) {
 		// Tiers count apart; all are found, and reset.
 		outcomes(t, s, `{"operation":"api","attrs":{"user":"42","plan":"gold"},"cost":30}`, 1)
 		o.want(200, "POST", "/v1/keys/show", `{"rule":"api","key":["42","x"]}`, `"limits":[{"limit":"10 per 1m","capacity":10,"used":8,"remaining":2,"reset_after_us":48000000,"charged_ago_us":0,"expires_in_us":48000000},{"tier":"gold","limit":"100 per 1m","capacity":100,"used":30,"remaining":70,"reset_after_us":18000000,"charged_ago_us":0,"expires_in_us":18000000}]`)
-		o.want(200, "POST", "/v1/keys/giveback", `{"rule":"api","key":["42","x"],"tier":"gold","cost":10}`, `"tier":"gold","limits":[{"limit":"100 per 1m","capacity":100,"used":20,"remaining":80,"reset_after_us":12000000,"charged_ago_us":0,"expires_in_us":12000000}]`)
-		o.want(200, "POST", "/v1/keys/giveback", `{"rule":"api","key":["42","x"],"cost":3}`, `"used":5,"remaining":5`)
+		o.want(200, "POST", "/v1/keys/refund", `{"rule":"api","key":["42","x"],"tier":"gold","cost":10}`, `"tier":"gold","limits":[{"limit":"100 per 1m","capacity":100,"used":20,"remaining":80,"reset_after_us":12000000,"charged_ago_us":0,"expires_in_us":12000000}]`)
+		o.want(200, "POST", "/v1/keys/refund", `{"rule":"api","key":["42","x"],"cost":3}`, `"used":5,"remaining":5`)
 		o.want(200, "POST", "/v1/keys/reset", `{"rule":"api","key":["42","x"]}`, `"limits":[{"limit":"10 per 1m","capacity":10,"used":0,"remaining":10,"reset_after_us":0}]`)
 		o.want(200, "POST", "/v1/keys/show", `{"rule":"api","key":["42","x"],"tier":"gold"}`, `"capacity":100,"used":0,"remaining":100`)
 		outcomes(t, s, `{"operation":"api","attrs":{"user":"slow"},"cost":8}`, 1)
 		time.Sleep(6 * time.Second)
 		outcomes(t, s, `{"operation":"api","attrs":{"user":"slow"},"cost":8}`, 1) // which is refused
 		o.want(200, "POST", "/v1/keys/show", `{"rule":"api","key":["slow","x"]}`, `"used":7,"remaining":3,"reset_after_us":42000000,"charged_ago_us":6000000,"expires_in_us":42000000}]`)
-		o.want(422, "POST", "/v1/keys/giveback", `{"rule":"api","key":["42","x"],"cost":0}`)
+		o.want(422, "POST", "/v1/keys/refund", `{"rule":"api","key":["42","x"],"cost":0}`)
 		o.want(422, "POST", "/v1/keys/show", `{"rule":"ap","key":"42"}`, "did you mean api")
 		o.want(422, "POST", "/v1/keys/show", `{"rule":"api","key":["42","x"],"tier":"glod"}`, "did you mean gold")
 		o.want(400, "POST", "/v1/keys/show", `{"rule":"api"}`)
-		for path, rest := range map[string]string{"keys/show": "", "keys/reset": "", "keys/giveback": `,"cost":1`, "bans": "", "bans/lift": "", "overrides": `,"times":2`} {
+		for path, rest := range map[string]string{"keys/show": "", "keys/reset": "", "keys/refund": `,"cost":1`, "bans": "", "bans/lift": "", "overrides": `,"times":2`} {
 			for _, key := range []string{`"42"`, `["42"]`, `["42","x","y"]`} {
 				o.want(422, "POST", "/v1/"+path, `{"rule":"api","key":`+key+rest+`}`, "the rule counts by a list of 2")
 			}
@@ -323,7 +323,7 @@ func TestOnePartKeys(t *testing.T) {
 		t.Errorf("the second does not replace the first: %s", answer)
 	}
 	expect(t, outcome(t, s, ann), "allowed")
-	o.want(200, "POST", "/v1/keys/giveback", `{"rule":"one","key":"ann","cost":1}`, `"used":3`)
+	o.want(200, "POST", "/v1/keys/refund", `{"rule":"one","key":"ann","cost":1}`, `"used":3`)
 	o.want(200, "POST", "/v1/keys/reset", `{"rule":"one","key":"ann"}`, `"used":0`)
 	o.want(200, "POST", "/v1/keys/show", `{"rule":"text","key":"ann"}`, `"key":"ann"`)
 	o.want(422, "POST", "/v1/bans", `{"rule":"text","key":["ann"]}`, "which is no list")
@@ -412,7 +412,7 @@ func TestAudit(t *testing.T) {
 	safe := o.id(o.want(201, "POST", "/v1/lists/safelist", `{"network":"::1"}`))
 	o.want(200, "PATCH", "/v1/switches", `{"enabled":false}`)
 	o.want(200, "POST", "/v1/keys/reset", `{"rule":"login","key":"192.0.2.9"}`)
-	o.want(200, "POST", "/v1/keys/giveback", `{"rule":"login","key":"192.0.2.9","cost":1}`)
+	o.want(200, "POST", "/v1/keys/refund", `{"rule":"login","key":"192.0.2.9","cost":1}`)
 	o.want(200, "POST", "/v1/bans/lift", `{"rule":"login","key":"192.0.2.9"}`)
 	o.want(200, "DELETE", "/v1/overrides/"+over+"?reason=the+fair+is+over", "")
 	o.want(200, "DELETE", "/v1/lists/safelist/"+safe+"?reason=sold", "")
@@ -436,6 +436,6 @@ func TestAudit(t *testing.T) {
 			}
 		}
 	}
-	expect(t, strings.Join(actions, ", "), "ban, add override, add to safelist, switch, reset key, give back, lift bans, remove override, take off safelist, ban, lift ban")
+	expect(t, strings.Join(actions, ", "), "ban, add override, add to safelist, switch, reset key, refund, lift bans, remove override, take off safelist, ban, lift ban")
 	expect(t, strings.Join(reasons, ","), "why,,,,,,,the fair is over,sold,,oops")
 }

@@ -112,7 +112,7 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	room := share{of: s.instance.bytes, request: r}
-	defer room.giveBack()
+	defer room.refund()
 	body, err := readBody(w, r, &room)
 	if errors.Is(err, errNoBytes) {
 		s.noBytes(w, r)

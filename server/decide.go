@@ -90,7 +90,7 @@ type trial struct {
 //
 // shadows tells whether to wait for the answers about rules in shadow mode.
 //
-// Only what the instance's limit gives back comes later than it would: to the
+// Only what the instance's limit refunds comes later than it would: to the
 // requests that come after these.
 func (s *Server) decide(ctx context.Context, all []trial, at time.Time, shadows bool) {
 	start, set := s.metrics.now(), s.set.Load()

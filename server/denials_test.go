@@ -77,7 +77,7 @@ func TestRememberedDenials(t *testing.T) {
 		a.want(200, "POST", "/v1/keys/reset", key)
 		expect(t, outcome(t, s, api), "allowed")
 		refused()
-		a.want(200, "POST", "/v1/keys/giveback", `{"rule":"api","key":["u","x"],"cost":1}`)
+		a.want(200, "POST", "/v1/keys/refund", `{"rule":"api","key":["u","x"],"cost":1}`)
 		expect(t, outcome(t, s, api), "allowed")
 		refused()
 		a.want(201, "POST", "/v1/overrides", `{"rule":"api","key":["u","x"],"limits":["20 per 1m"]}`)

@@ -9,7 +9,7 @@ func (s *Server) SetHeaderTimeout(d time.Duration) { s.headerTimeout = d }
 // SetClock gives s another clock of the machine. It is to be called before s serves.
 func (s *Server) SetClock(wall func() time.Time) { s.clock.wall = wall }
 
-// Holds is what requests have taken and not given back yet.
+// Holds is what requests have taken and not refunded yet.
 func (s *Server) Holds() map[string]int64 {
 	return map[string]int64{
 		"gateway": s.instance.gateway.Taken(), "check": s.instance.check.Taken(), "bytes": s.instance.bytes.room.Taken(),

@@ -46,9 +46,9 @@ type taken struct {
 	each []stint.Decision
 }
 
-// giveBack returns what t took to where it was taken. A place in the queue of a leaky
+// refund returns what t took to where it was taken. A place in the queue of a leaky
 // bucket stays taken: those behind keep theirs, and it would be given twice.
-func (s *Server) giveBack(ctx context.Context, t taken) error {
+func (s *Server) refund(ctx context.Context, t taken) error {
 	var r stint.Request
 	var each []stint.Decision
 	for i := range t.asks {
@@ -59,7 +59,7 @@ func (s *Server) giveBack(ctx context.Context, t taken) error {
 	if len(r.Asks) == 0 {
 		return nil
 	}
-	return s.decider.GiveBackAll(ctx, &r, each)
+	return s.decider.RefundAll(ctx, &r, each)
 }
 
 // withoutRoom decides where a store in memory is full, for those rules that allow

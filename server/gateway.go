@@ -117,8 +117,8 @@ func (s *Server) answer(v *Verdict) httplimit.Answer {
 	if a.Delay > 0 {
 		a.Hold = true
 		taken := v.taken
-		a.GiveBack = func(ctx context.Context) {
-			if err := s.giveBack(ctx, taken); err != nil {
+		a.Refund = func(ctx context.Context) {
+			if err := s.refund(ctx, taken); err != nil {
 				s.complainOf("a request was dropped while held, and its units stay taken", err)
 			}
 		}

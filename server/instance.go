@@ -91,9 +91,9 @@ func noRoom(w http.ResponseWriter, r *http.Request) {
 	(&httplimit.Overloaded{RetryAfter: time.Second}).Refuse(w, r)
 }
 
-// giveBackTimeout bounds how long a request that the instance refuses tries to
+// refundTimeout bounds how long a request that the instance refuses tries to
 // return what the rules charged.
-const giveBackTimeout = time.Second
+const refundTimeout = time.Second
 
 // admit asks the instance's own limit about a request that the rules allow. Where
 // it refuses, what the rules charged goes back, for the client is not to blame; the
@@ -109,9 +109,9 @@ func (s *Server) admit(ctx context.Context, v *Verdict) error {
 	if d.Allowed {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout)
 	defer cancel()
-	if err := s.giveBack(ctx, v.taken); err != nil {
+	if err := s.refund(ctx, v.taken); err != nil {
 		s.complainOf("this instance is overloaded, and what a request took that it refused stays taken", err)
 	}
 	return &httplimit.Overloaded{RetryAfter: d.RetryAfter}

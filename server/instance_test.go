@@ -200,7 +200,7 @@ rules: [{name: client, match: 'operation != "free"', key: client.ip, limits: [3 
 		}
 		time.Sleep(6 * time.Second)
 		if got := ask("192.0.2.2", "x", 2); got != "allowed limited " {
-			t.Errorf("the third unit was not given back: %s", got)
+			t.Errorf("the third unit was not refunded: %s", got)
 		}
 	})
 }

@@ -17,14 +17,14 @@ type counting struct {
 	live int
 }
 
-func (c counting) Beat(context.Context) (int, error) { return c.live, nil }
+func (c counting) Heartbeat(context.Context) (int, error) { return c.live, nil }
 
 const leaseRules = `rules:
   - {name: api, key: attrs.user, limits: [{amount: 10000, period: 1s, lease: 20%}]}
 `
 
 // A hot key is served by units that were charged ahead: the check API says so, nothing
-// counts as degraded, and when the server ends they are given back.
+// counts as degraded, and when the server ends they are refunded.
 func TestLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := counting{newTelling(), 2}

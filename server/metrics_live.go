@@ -26,7 +26,7 @@ var (
 	denialsTotal   = prometheus.NewDesc("stint_denials_remembered_total", "Requests refused again without asking the store, because what it had said still stood.", nil, nil)
 	denialsHear    = prometheus.NewDesc("stint_denials_hearing", "1 while this instance hears what others undo, and remembers refusals; else 0.", nil, nil)
 	leasedUnits    = prometheus.NewDesc("stint_lease_units_total", "Units of limits charged ahead, and what became of them.", []string{"state"}, nil)
-	leasedHeld     = prometheus.NewDesc("stint_lease_units_held", "Units of limits that are charged ahead and neither served nor given back.", nil, nil)
+	leasedHeld     = prometheus.NewDesc("stint_lease_units_held", "Units of limits that are charged ahead and neither served nor refunded.", nil, nil)
 	inFlight       = prometheus.NewDesc("stint_in_flight", "Requests under way, by the listener that they came by.", []string{"listener"}, nil)
 	logDropped     = prometheus.NewDesc("stint_log_lines_dropped_total", "Lines that the log did not take, because nobody read it.", nil, nil)
 	overridesHave  = prometheus.NewDesc("stint_overrides", "Overrides in force, the same on every instance.", nil, nil)
@@ -83,7 +83,7 @@ func (c liveCollector) Collect(to chan<- prometheus.Metric) {
 		for _, of := range []struct {
 			state string
 			units int64
-		}{{"charged", u.Charged}, {"served", u.Served}, {"given_back", u.Returned}, {"void", u.Void}} {
+		}{{"charged", u.Charged}, {"served", u.Served}, {"refunded", u.Returned}, {"void", u.Void}} {
 			to <- prometheus.MustNewConstMetric(leasedUnits, prometheus.CounterValue, float64(of.units), of.state)
 		}
 		gauge(leasedHeld, float64(u.Held))

@@ -8,7 +8,7 @@ import (
 )
 
 // A client is cut off in the instant in which it has kept us waiting for patience more
-// than its bytes give back, however they are divided.
+// than its bytes refund, however they are divided.
 func TestPace(t *testing.T) {
 	const patience = 30 * time.Second
 	for _, c := range []struct {

@@ -140,7 +140,7 @@ func (c *shadows) take(ctx context.Context, l *stint.Limiter) {
 		for ; to < len(c.requests) && asks+len(c.requests[to].Asks) <= mostAtOnce; to++ {
 			asks += len(c.requests[to].Asks)
 		}
-		l.TakeEach(ctx, c.requests[from:to], c.answers[from:to])
+		l.TakeBatch(ctx, c.requests[from:to], c.answers[from:to])
 		from = to
 	}
 	c.count()

@@ -82,7 +82,7 @@ rules:
 
 // A request that cannot be held takes no place in the queue: because it would wait too
 // long, or because no more may be held. One whose client leaves keeps its place, so that
-// nobody leaves together with those behind it, and gives back all else.
+// nobody leaves together with those behind it, and refunds all else.
 func TestShapeGivesUp(t *testing.T) {
 	for name, store := range map[string]func() stint.Store{
 		"memory":       func() stint.Store { return new(stint.Memory) },
@@ -175,8 +175,8 @@ func TestShapeKeepsThePace(t *testing.T) {
 	}
 }
 
-// If giving back fails, the units stay taken, and that is logged.
-func TestShapeCannotGiveBack(t *testing.T) {
+// If refunding fails, the units stay taken, and that is logged.
+func TestShapeCannotRefund(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lockedBuffer
 		store := &limittest.Faulty{Store: new(stint.Memory), Fault: func(call int) (f limittest.Fault) {

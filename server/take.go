@@ -42,7 +42,7 @@ func (s *Server) take(ctx context.Context, all []trial, shadowsWanted bool) {
 		a.Decision, a.Err = s.decider.Take(ctx, &one.request, a.Each)
 		s.called(start, a.Err)
 	default:
-		s.called(start, s.takeEach(ctx, all, enforced))
+		s.called(start, s.takeBatch(ctx, all, enforced))
 	}
 }
 
@@ -55,9 +55,9 @@ type asked struct {
 
 var asks = sync.Pool{New: func() any { return new(asked) }}
 
-// takeEach asks the store about the n groups of all that are enforced. Of several
+// takeBatch asks the store about the n groups of all that are enforced. Of several
 // failures it returns one, and one that is the store's if there is any.
-func (s *Server) takeEach(ctx context.Context, all []trial, n int) (err error) {
+func (s *Server) takeBatch(ctx context.Context, all []trial, n int) (err error) {
 	a := asks.Get().(*asked)
 	a.requests, a.answers = slices.Grow(a.requests, n), slices.Grow(a.answers, n)
 	for i := range all {
@@ -67,7 +67,7 @@ func (s *Server) takeEach(ctx context.Context, all []trial, n int) (err error) {
 			}
 		}
 	}
-	s.decider.TakeEach(ctx, a.requests, a.answers)
+	s.decider.TakeBatch(ctx, a.requests, a.answers)
 	k := 0
 	for i := range all {
 		for j := range all[i].groups {

@@ -66,7 +66,7 @@ func (u *underWay) headers(r *http.Request, now int64) (held room.Place, ok bool
 	return held, u.room.Add(&held, n, r, u.client) == room.None
 }
 
-// give gives back what headers took.
+// give refunds what headers took.
 func (u *underWay) give(held room.Place) {
 	if u.room != nil {
 		u.room.Leave(held)
@@ -90,8 +90,8 @@ func (s *share) take(n int64) error {
 	return errNoBytes
 }
 
-// giveBack returns all of it.
-func (s *share) giveBack() {
+// refund returns all of it.
+func (s *share) refund() {
 	s.of.give(s.held)
 	s.held = room.Place{}
 }

@@ -145,7 +145,7 @@ func (f *fake) key(r *http.Request, body doc) (int, any) {
 	switch cost, _ := body["cost"].(float64); r.URL.Path {
 	case "/v1/keys/reset":
 		used = 0
-	case "/v1/keys/giveback":
+	case "/v1/keys/refund":
 		used = max(0, used-int(cost))
 	}
 	five := doc{"limit": "5 per 1m", "capacity": 5, "used": used, "remaining": 5 - used, "reset_after_us": used * 9_750_000}

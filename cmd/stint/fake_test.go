@@ -108,7 +108,7 @@ func (f *fake) start() (url string) {
 		"POST /v1/bans/lift":              f.lift,
 		"POST /v1/keys/show":              f.key,
 		"POST /v1/keys/reset":             f.key,
-		"POST /v1/keys/giveback":          f.key,
+		"POST /v1/keys/refund":            f.key,
 		"POST /v1/explain":                f.explain,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { f.serve(w, r, pattern, answer) })

@@ -281,7 +281,7 @@ func TestFleetKeys(t *testing.T) {
 	}
 	f.checks(upload, 200, 200, 429)
 	key(0, "show")("2     2   0 ")
-	key(1, "giveback", "--cost", "1", "--reason", "upload 17 failed")("1     2   1 ")
+	key(1, "refund", "--cost", "1", "--reason", "upload 17 failed")("1     2   1 ")
 	key(2, "show")("1     2   1 ")
 	f.checks(upload, 200, 429)
 	key(2, "reset")("0     2   2     0s")

@@ -14,11 +14,11 @@ const keyAbout = `Shows how a key stands under a rule, makes it unused, and give
 
     stint key show --rule R --key K [--tier T]
     stint key reset --rule R --key K [--tier T] [--reason TEXT]
-    stint key giveback --rule R --key K --cost N [--tier T] [--reason TEXT]
+    stint key refund --rule R --key K --cost N [--tier T] [--reason TEXT]
 
 All limits of the rule are meant. Each tier of a key counts apart: show lists what the
-key has used in every tier, and reset makes it unused in all. giveback is for requests
-of no tier. With --tier, show and giveback are about that tier. Violations and bans
+key has used in every tier, and reset makes it unused in all. refund is for requests
+of no tier. With --tier, show and refund are about that tier. Violations and bans
 stay: see "stint ban lift".
 `
 
@@ -29,8 +29,8 @@ var keyCommands = []command{
 	{"reset", func(ctx context.Context, args []string, out, errs io.Writer) error {
 		return keyCommand(ctx, "reset", args, out, errs)
 	}},
-	{"giveback", func(ctx context.Context, args []string, out, errs io.Writer) error {
-		return keyCommand(ctx, "giveback", args, out, errs)
+	{"refund", func(ctx context.Context, args []string, out, errs io.Writer) error {
+		return keyCommand(ctx, "refund", args, out, errs)
 	}},
 }
 
@@ -49,8 +49,8 @@ func keyCommand(ctx context.Context, what string, args []string, out, errs io.Wr
 	keyFlag(f, &body.Key)
 	f.StringVar(&body.Tier, "tier", "", "`NAME` of the tier whose counts are meant")
 	cost := number{least: 1}
-	if what == "giveback" {
-		f.Var(&cost, "cost", "`N` units to give back")
+	if what == "refund" {
+		f.Var(&cost, "cost", "`N` units to refund")
 	}
 	if what != "show" {
 		reasonFlag(f, &body.Reason)
@@ -61,7 +61,7 @@ func keyCommand(ctx context.Context, what string, args []string, out, errs io.Wr
 	switch body.Cost = cost.value; {
 	case body.Rule == "" || body.Key == "":
 		return wrong(f, "want --rule and --key")
-	case what == "giveback" && !cost.given:
+	case what == "refund" && !cost.given:
 		return wrong(f, "want --cost N: how many units")
 	}
 	if err := a.open(f); err != nil {

@@ -90,7 +90,7 @@ rules:
 		t.Fatal(err)
 	}
 	_ = victim.Wait()
-	// What the other one holds and does not need is given back within a second or two.
+	// What the other one holds and does not need is refunded within a second or two.
 	until(t, "everybody is refused for 2 s", 60*time.Second, func() bool {
 		since := refusedSince.Load()
 		return since != 0 && time.Now().UnixNano()-since > int64(2*time.Second)

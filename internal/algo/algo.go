@@ -218,11 +218,11 @@ func (p *Plan) reset(s *State, v *View) int64 {
 	}
 }
 
-// GiveBack returns n ≥ 0 units to s at the instant now (µs). It takes from what
+// Refund returns n ≥ 0 units to s at the instant now (µs). It takes from what
 // is newest and never goes below unused; the instant of the last charge stays,
 // and so does what no longer counts, since a clock may step back. It reports
 // whether this emptied s, which is then zero.
-func (p *Plan) GiveBack(s *State, now, n int64) (emptied bool) {
+func (p *Plan) Refund(s *State, now, n int64) (emptied bool) {
 	v := p.Look(s, now)
 	if v.Used == 0 || n == 0 {
 		return false
@@ -234,12 +234,12 @@ func (p *Plan) GiveBack(s *State, now, n int64) (emptied bool) {
 	case SlidingLog:
 		emptied = n >= v.Used
 		if !emptied {
-			s.giveBackLog(n)
+			s.refundLog(n)
 		}
 	case SlidingWindow:
-		emptied = p.giveBackWindow(s, &v, n)
+		emptied = p.refundWindow(s, &v, n)
 	default:
-		emptied = p.giveBackBucket(s, now, n)
+		emptied = p.refundBucket(s, now, n)
 	}
 	if emptied {
 		*s = State{}
@@ -247,7 +247,7 @@ func (p *Plan) GiveBack(s *State, now, n int64) (emptied bool) {
 	return emptied
 }
 
-// DropOldest is GiveBack, but what came oldest goes first: for a copy of a count that
+// DropOldest is Refund, but what came oldest goes first: for a copy of a count that
 // lies elsewhere, where n units have left. What stays in the copy leaves it no sooner
 // than there. Of the sub-window that is leaving, it takes all or nothing.
 func (p *Plan) DropOldest(s *State, now, n int64) (emptied bool) {
@@ -256,7 +256,7 @@ func (p *Plan) DropOldest(s *State, now, n int64) (emptied bool) {
 	case v.Used == 0 || n == 0:
 		return false
 	case p.Kind != SlidingLog && p.Kind != SlidingWindow || n >= v.Used:
-		return p.GiveBack(s, now, n)
+		return p.Refund(s, now, n)
 	case p.Kind == SlidingLog:
 		s.dropOldestMarks(&v, n)
 	default:

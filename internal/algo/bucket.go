@@ -87,9 +87,9 @@ func (p *Plan) wait(v *View, level int64) int64 {
 	return p.drain(level) - v.Now%p.Tick
 }
 
-// giveBackBucket lowers the level at the last charge, in the parts of the amount it
+// refundBucket lowers the level at the last charge, in the parts of the amount it
 // was computed under, so that the state ends when the store expects it to.
-func (p *Plan) giveBackBucket(s *State, now, n int64) (emptied bool) {
+func (p *Plan) refundBucket(s *State, now, n int64) (emptied bool) {
 	_, unit := lowest(s.Amount, p.Period/s.Tick)
 	if n > (s.Used-1)/unit {
 		return true

@@ -73,7 +73,7 @@ end
 --@ reset
 wait = math.min(ceil(used / a) * b, 4503599627370496) - now % b
 
---@ giveback
+--@ refund
 -- In the parts of its own amount, so that the state ends when it expires. What that
 -- comes to in those of this limit is a subtraction, unless the level was too large
 -- to be restated.

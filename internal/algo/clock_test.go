@@ -106,8 +106,8 @@ func TestFarAheadIsNotWritten(t *testing.T) {
 				t.Errorf("%d: cost %d: %+v, %+v", kind, n, d, s)
 			}
 		}
-		if p.GiveBack(&s, noon-year, 3) || s.Last != noon {
-			t.Errorf("%d: units given back to nothing: %+v", kind, s)
+		if p.Refund(&s, noon-year, 3) || s.Last != noon {
+			t.Errorf("%d: units refunded to nothing: %+v", kind, s)
 		}
 		if v := p.Look(&s, noon); v.Used != p.Full {
 			t.Errorf("%d: used %d at the instant of the charge", kind, v.Used)

@@ -26,7 +26,7 @@ write = pack('>BI6I7', 32 + floor(now / 281474976710656), now % 281474976710656,
 --@ reset
 wait = a - now % a
 
---@ giveback
+--@ refund
 if cost >= used then
   call('DEL', key)
 else

@@ -6,7 +6,7 @@
 -- ARGV[2]  the asks, packed (see protocol.go)
 -- ARGV[3]  the channel; what follows is told there
 -- returns  0, or, if a key does not hold what it should, its number·2 + (0: wrong
---          type, 1: unreadable); what came before it was given back
+--          type, 1: unreadable); what came before it was refunded
 
 local call, try, unpack, pack = redis.call, redis.pcall, struct.unpack, struct.pack
 local floor, ceil = math.floor, math.ceil
@@ -28,7 +28,7 @@ for i = 1, #KEYS do
   if kind == 3 then
     --> log look
     if used > 0 and cost > 0 then
-      --> log giveback
+      --> log refund
     end
   else
     local state = try('GET', key)
@@ -40,17 +40,17 @@ for i = 1, #KEYS do
     elseif kind <= 1 then
       --> bucket look
       if used > 0 and cost > 0 then
-        --> bucket giveback
+        --> bucket refund
       end
     elseif kind == 2 then
       --> fixed look
       if used > 0 and cost > 0 then
-        --> fixed giveback
+        --> fixed refund
       end
     else
       --> window look
       if used > 0 and cost > 0 then
-        --> window giveback
+        --> window refund
       end
     end
   end

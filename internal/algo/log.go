@@ -79,8 +79,8 @@ func (p *Plan) resetLog(s *State, v *View) int64 {
 	return s.Marks[len(s.Marks)-1].At + p.Period - v.Now
 }
 
-// giveBackLog takes n units, fewer than are in use, off the end.
-func (s *State) giveBackLog(n int64) {
+// refundLog takes n units, fewer than are in use, off the end.
+func (s *State) refundLog(n int64) {
 	k := len(s.Marks)
 	end := s.Marks[k-1].Sum - n
 	for k > 1 && s.Marks[k-2].Sum-end >= 0 {

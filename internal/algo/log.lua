@@ -149,7 +149,7 @@ wait = base + unpack(form, block, 17 + low * step) + a - now
 --@ reset
 local at = aux.at
 if aux.marks and aux.marks > 1 then
-  -- A give-back may leave a last mark of no units, which only holds the clock.
+  -- A refund may leave a last mark of no units, which only holds the clock.
   local step = aux.wide + aux.deep
   local before, sum = unpack('>I' .. aux.wide .. 'I' .. aux.deep, aux.block, #aux.block - 2 * step + 1)
   if sum == aux.total then
@@ -158,7 +158,7 @@ if aux.marks and aux.marks > 1 then
 end
 wait = at + a - now
 
---@ giveback
+--@ refund
 if cost >= used then
   call('DEL', key)
 else

@@ -10,12 +10,12 @@ import (
 // after a line "--@ SECTION" at the left margin. A line "--> FILE" takes in the
 // whole file.
 var (
-	TakeScript     = assemble("take")
-	GiveBackScript = assemble("give")
-	ViolateScript  = assemble("violate")
-	ResetScript    = assemble("reset")
-	RecordScript   = assemble("record")
-	InspectScript  = assemble("inspect")
+	TakeScript    = assemble("take")
+	RefundScript  = assemble("give")
+	ViolateScript = assemble("violate")
+	ResetScript   = assemble("reset")
+	RecordScript  = assemble("record")
+	InspectScript = assemble("inspect")
 )
 
 //go:embed *.lua

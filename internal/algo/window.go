@@ -105,15 +105,15 @@ func (p *Plan) resetWindow(s *State, v *View) int64 {
 		return 0
 	}
 	j := v.sub - v.later                // of the last charge
-	for k := 0; s.Counts[k] == 0; k++ { // a give-back empties the newest first
+	for k := 0; s.Counts[k] == 0; k++ { // a refund empties the newest first
 		j--
 	}
 	return (j+p.Buckets+1)*p.Width*p.Tick - v.Now
 }
 
-// giveBackWindow takes n units from the sub-windows that count, newest first, and
+// refundWindow takes n units from the sub-windows that count, newest first, and
 // tells whether they are all empty then.
-func (p *Plan) giveBackWindow(s *State, v *View, n int64) (emptied bool) {
+func (p *Plan) refundWindow(s *State, v *View, n int64) (emptied bool) {
 	oldest, last := v.sub-p.Buckets, v.sub-v.later
 	emptied = true
 	for k := range s.Counts {

@@ -117,7 +117,7 @@ while aux[j] == 0 do
 end
 wait = (aux[0] - j + 1 + b + 1) * a * c - now
 
---@ giveback
+--@ refund
 local left, kept = cost, 0
 local shift = floor(floor(now / c) / a) - aux[0]
 for j = 1, math.min(#aux, b - shift + 1) do

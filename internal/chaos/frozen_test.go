@@ -98,7 +98,7 @@ func TestFrozen(t *testing.T) {
 		return err == nil && d.By == stint.ByStore
 	})
 	i.close()
-	eventually(t, "all goroutines are given back", func() bool { return runtime.NumGoroutine() <= before })
+	eventually(t, "all goroutines are refunded", func() bool { return runtime.NumGoroutine() <= before })
 	publish(t, "frozen", []string{
 		"| decisions | slowest | 99.9 % within | the machine paused | memory grew by | goroutines at most | bytes sent while the breaker was open, of its probes, the census and keep-alives |",
 		"| --: | --: | --: | --: | --: | --: | --: |",

@@ -66,7 +66,7 @@ func (s *ledger) Take(ctx context.Context, r *stint.Request, out []stint.Decisio
 	return d, err
 }
 
-func (s *ledger) GiveBack(ctx context.Context, r *stint.Request) error {
+func (s *ledger) Refund(ctx context.Context, r *stint.Request) error {
 	s.calls.Add(1)
 	for i := range r.Asks {
 		if r.Asks[i].Key == names[0] {
@@ -74,10 +74,10 @@ func (s *ledger) GiveBack(ctx context.Context, r *stint.Request) error {
 			s.charged.Add(-r.Asks[i].Cost)
 		}
 	}
-	return s.Memory.GiveBack(ctx, r)
+	return s.Memory.Refund(ctx, r)
 }
 
-// Listen tells nothing, for what is given back only makes room.
+// Listen tells nothing, for what is refunded only makes room.
 func (s *ledger) Listen(ctx context.Context, e stint.Ear) error {
 	e.Hears(true)
 	<-ctx.Done()

@@ -42,7 +42,7 @@ Below the limit, what an instance leases lasts a quarter of a second: the busier
 times a second leases nothing, which is what keeps calls up at 0.5 ×, where many do. Above the limit most decisions are refusals: of 10 × the limit, nine in ten. Those are made here, too, and an
 instance asks about ten times a second for what has come back. At the limit itself, where units are few and nobody is refused for long, calls are the most.
 
-Units that instances hold are not free for others: that is what passes less than without leases, in 5 seconds from an exhausted bucket. It is passed later, or given back.
+Units that instances hold are not free for others: that is what passes less than without leases, in 5 seconds from an exhausted bucket. It is passed later, or refunded.
 
 An instance that is killed gives nothing back. It held at most one part in 2M of the share, of M instances: of a token bucket that comes back as anything that
 was used does, and of a fixed window it is lost until the window ends ([decision 34](decisions/0034-leases-of-windows.md)). With `+"`lease: %d%%`"+` and two instances that is %s of the

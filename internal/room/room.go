@@ -122,7 +122,7 @@ func (m *Room) AddAlone(p *Place, n int64) bool {
 	return alone
 }
 
-// Leave gives back what Enter, Add and AddAlone took.
+// Leave refunds what Enter, Add and AddAlone took.
 func (m *Room) Leave(p Place) {
 	if p.noted > 0 {
 		m.mu.Lock()

@@ -11,13 +11,13 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// counting is a Census that says what it is told to.
+// counting is a Membership that says what it is told to.
 type counting struct {
 	stint.Memory
 	live atomic.Int64 // 0: it fails
 }
 
-func (c *counting) Beat(context.Context) (int, error) {
+func (c *counting) Heartbeat(context.Context) (int, error) {
 	live := c.live.Load()
 	if live == 0 {
 		return 0, errors.New("away")

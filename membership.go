@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Census is a Store that counts the instances that share it. Beat says that this
+// Membership is a Store that counts the instances that share it. Heartbeat says that this
 // instance lives, and returns how many have said so in the last seconds, itself
 // among them.
-type Census interface {
-	Beat(ctx context.Context) (live int, err error)
+type Membership interface {
+	Heartbeat(ctx context.Context) (live int, err error)
 }
 
 const (
@@ -26,17 +26,17 @@ const beatsLower = 5
 
 // Follow keeps count of the instances that share the Store, until ctx is done. While
 // the Store does not answer, the last count stays; more are taken at once, fewer
-// after five counts. It does nothing where the Store is no Census or Instances is
+// after five counts. It does nothing where the Store is no Membership or Instances is
 // given.
 func (f *Fallback) Follow(ctx context.Context) {
-	census, ok := f.Store.(Census)
+	census, ok := f.Store.(Membership)
 	if !ok || f.Instances > 0 {
 		return
 	}
 	var last [beatsLower]int64
 	for n, every := 0, firstBeat; ; {
 		bounded, cancel := context.WithTimeout(ctx, beatTimeout)
-		live, err := census.Beat(bounded)
+		live, err := census.Heartbeat(bounded)
 		cancel()
 		if err == nil {
 			last[n%beatsLower] = int64(live)
