@@ -80,7 +80,7 @@ func TestLongLog(t *testing.T) {
 				v := p.Look(&plain, now)
 				want := p.Settle(&plain, &v, 1, p.Fits(&v, 1))
 				d, err := m.Take(t.Context(), &Request{Asks: []Ask{{Key: "k", Limit: limit, Cost: 1}}}, nil)
-				if err != nil || d != DecisionOf(&Ask{Key: "k", Limit: limit}, want) {
+				if err != nil || d != Internal().Decision(&Ask{Key: "k", Limit: limit}, &want) {
 					t.Fatalf("%+v, %v, want %+v", d, err, want)
 				}
 				longest = max(longest, lengthOf(m, limit))

@@ -109,12 +109,6 @@ func Strictest(each []Decision) Decision {
 	return whole
 }
 
-// DecisionOf puts a verdict in a caller's words, for the stores of this module.
-func DecisionOf(a *Ask, v algo.Verdict) (d Decision) {
-	d.tell(a.Key, a.Limit, &v)
-	return d
-}
-
 // tell makes d, which must be zero, of a verdict.
 func (d *Decision) tell(key string, limit *Limit, v *algo.Verdict) {
 	d.Key, d.Limit = key, limit
@@ -159,11 +153,8 @@ func (d *Decision) Used() int64 {
 	return d.Limit.Capacity() - d.Remaining
 }
 
-// Punish makes d, a refusal, as grave as a sentence under p, for the stores of
-// this module. violations is how many count, of a ban that was imposed BanAfter; 0:
-// this one could not be remembered. left is how long the ban runs, if it is one.
-// It tells whether the sentence is the one that d now tells of.
-func (d *Decision) Punish(p *Penalty, s algo.Sentence, violations int64, left time.Duration) bool {
+// punish is internals.Punish.
+func (d *Decision) punish(p *Penalty, s algo.Sentence, violations int64, left time.Duration) bool {
 	outcome := Outcome(s) + Limited - Outcome(algo.Limited)
 	if d.Penalty != nil && (outcome < d.Outcome || outcome == d.Outcome && left <= d.BanLeft) || violations == 0 {
 		return false

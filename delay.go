@@ -2,10 +2,9 @@ package stint
 
 import "github.com/stintdev/stint/internal/algo"
 
-// Plan is the arithmetic of a's limit for a: with a MaxDelay, a leaky bucket that holds
-// no more than flows out in that time is as full as it may be. It is for the stores of
-// this module.
-func (a *Ask) Plan() *algo.Plan {
+// within is the arithmetic of a's limit for a: with a MaxDelay, a leaky bucket that holds
+// no more than flows out in that time is as full as it may be.
+func (a *Ask) within() *algo.Plan {
 	if a.MaxDelay == 0 {
 		return &a.Limit.plan
 	}
@@ -16,7 +15,7 @@ func (a *Ask) Plan() *algo.Plan {
 // settle ends the decision about a; see algo.Plan.Settle. What remains is what others
 // find, who may wait longer.
 func (a *Ask) settle(s *algo.State, v *algo.View, allowed bool) algo.Verdict {
-	d := a.Plan().Settle(s, v, a.Cost, allowed)
+	d := a.within().Settle(s, v, a.Cost, allowed)
 	if a.MaxDelay != 0 {
 		d.Remaining = a.Limit.plan.Left(v)
 	}

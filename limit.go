@@ -391,6 +391,3 @@ func (l *Limit) Named(name string) (*Limit, error) {
 // ID names the limit's counts in a store: limits with the same ID share them. It
 // starts with the algorithm, period and sub-windows and ends with the name.
 func (l *Limit) ID() string { return l.id }
-
-// Plan is the limit's arithmetic, for the stores of this module.
-func (l *Limit) Plan() *algo.Plan { return &l.plan }

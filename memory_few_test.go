@@ -247,7 +247,7 @@ func TestStricterThan(t *testing.T) {
 			}
 			parts[i].verdict = v
 			r.Asks = append(r.Asks, Ask{Key: fmt.Sprint(i), Limit: limit})
-			each = append(each, DecisionOf(&r.Asks[i], v))
+			each = append(each, Internal().Decision(&r.Asks[i], &v))
 		}
 		var d Decision
 		if answer(&r, parts, nil, &d); d != Strictest(each) {

@@ -139,5 +139,22 @@ func (m *Memory) violate(r *Request, a *Ask, times, now int64, d *Decision) bool
 	if sentence == algo.Banned {
 		violations = p.Ban
 	}
-	return d.Punish(a.Penalty, sentence, violations, algo.Duration(p.BanLeft(&e.record.Record, now)))
+	return d.punish(a.Penalty, sentence, violations, algo.Duration(p.BanLeft(&e.record.Record, now)))
+}
+
+// lookAt is internals.Look.
+func (m *Memory) lookAt(r *Request, out []Decision) {
+	m.init()
+	var few [fewAsks]uint64
+	defer m.unlock(m.lock(r, few[:0]))
+	now := m.now(r)
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		var c count
+		m.look(a, &c)
+		v := a.Limit.plan.Look(c.state(), now)
+		verdict := a.settle(c.state(), &v, false)
+		c.release()
+		out[i] = Internal().Decision(a, &verdict)
+	}
 }

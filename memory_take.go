@@ -269,7 +269,7 @@ func (m *Memory) take(r *Request, now int64, out []Decision) (Decision, error) {
 			return Decision{}, a.twice()
 		}
 		s.view = a.Limit.plan.Look(s.state(), now)
-		s.fits = a.Plan().Fits(&s.view, a.Cost)
+		s.fits = a.within().Fits(&s.view, a.Cost)
 		allowed = allowed && s.fits
 	}
 	if allowed {

@@ -62,6 +62,3 @@ func (p *Penalty) Spec() PenaltySpec { return p.spec }
 // ID names the penalty's records in a store: penalties with the same ID share
 // them. It never equals the ID of a Limit.
 func (p *Penalty) ID() string { return p.id }
-
-// Plan is the penalty's arithmetic, for the stores of this module.
-func (p *Penalty) Plan() *algo.Penalty { return &p.plan }

@@ -75,12 +75,11 @@ func (m *Memory) Record(_ context.Context, key string, p *Penalty) (Record, erro
 	if _, e := m.findRecord(key, p); e != nil {
 		record = e.record.Record
 	}
-	return RecordOf(key, p, &record, m.now(&r)), nil
+	return recordOf(key, p, &record, m.now(&r)), nil
 }
 
-// RecordOf puts a record in a caller's words, for the stores of this module. now
-// is in µs.
-func RecordOf(key string, p *Penalty, r *algo.Record, now int64) Record {
+// recordOf is how a key with a record stands at an instant in µs.
+func recordOf(key string, p *Penalty, r *algo.Record, now int64) Record {
 	violations, bans := p.plan.Standing(r, now)
 	return Record{Key: key, Penalty: p.spec.Name, Violations: violations, Bans: bans, BanLeft: algo.Duration(p.plan.BanLeft(r, now))}
 }
@@ -125,7 +124,7 @@ func (m *Memory) bannedIn(s *shard, left int, seen map[uint64]bool) ([]Record, i
 		if e.record == nil || seen[e.print] {
 			continue
 		}
-		if r := RecordOf(e.record.key, e.record.penalty, &e.record.Record, now); r.BanLeft > 0 {
+		if r := recordOf(e.record.key, e.record.penalty, &e.record.Record, now); r.BanLeft > 0 {
 			r.Hashed = e.record.hashed
 			seen[e.print] = true
 			banned = append(banned, r)

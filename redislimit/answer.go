@@ -17,7 +17,7 @@ func cut(reply string, asks []stint.Ask) (answer, rest string, err error) {
 	size := len(reply) - len(rest)
 	if head.Verdicts() {
 		for i := range asks {
-			size += asks[i].Limit.Plan().AnswerSize()
+			size += kit.Plan(asks[i].Limit).AnswerSize()
 		}
 	}
 	if size > len(reply) {
@@ -47,7 +47,7 @@ func (s *Store) read(reply string, asks []stint.Ask, place int, out []stint.Deci
 			if v, rest, err = verdict(&asks[i], rest, 0, false); err != nil {
 				return stint.Decision{}, err
 			}
-			d.RetryAfter = max(d.RetryAfter, stint.DecisionOf(&asks[i], v).RetryAfter)
+			d.RetryAfter = max(d.RetryAfter, kit.Decision(&asks[i], &v).RetryAfter)
 		}
 		return d, nil
 	}
@@ -71,7 +71,7 @@ func (s *Store) read(reply string, asks []stint.Ask, place int, out []stint.Deci
 		if v, rest, err = verdict(&asks[i], rest, before, allowed); err != nil {
 			return stint.Decision{}, err
 		}
-		out[i] = stint.DecisionOf(&asks[i], v)
+		out[i] = kit.Decision(&asks[i], &v)
 	}
 	d := stint.Strictest(out)
 	if d.Allowed != allowed {
@@ -85,14 +85,14 @@ func (s *Store) read(reply string, asks []stint.Ask, place int, out []stint.Deci
 
 // punish makes d, a refusal, as grave as the answer to a violation under p says.
 func punish(d *stint.Decision, p *stint.Penalty, head *algo.Head) {
-	s, violations, left := head.Sentence(p.Plan())
-	d.Punish(p, s, violations, algo.Duration(left))
+	s, violations, left := head.Sentence(kit.PenaltyPlan(p))
+	kit.Punish(d, p, s, violations, left)
 }
 
 // verdict reads the answer to an ask, before which so many others like it were
 // admitted.
 func verdict(a *stint.Ask, s string, before int64, allowed bool) (v algo.Verdict, rest string, err error) {
-	p := a.Limit.Plan()
+	p := kit.Plan(a.Limit)
 	if !p.Small() {
 		if v, rest, err = algo.ReadVerdict(s); err != nil {
 			return v, "", fmt.Errorf("redislimit: %w", err)
@@ -112,7 +112,7 @@ func verdict(a *stint.Ask, s string, before int64, allowed bool) (v algo.Verdict
 		}
 		view.Used += before * a.Cost * p.Unit
 	}
-	within := a.Plan()
+	within := kit.PlanOf(a)
 	if allowed && !within.Fits(&view, a.Cost) {
 		return v, "", fmt.Errorf("redislimit: admitted at %d used: not one of this script's answers", view.Used)
 	}

@@ -66,12 +66,12 @@ func (s *Store) add(b *batch, asks []stint.Ask) (g, place int) {
 	}
 	b.groups = append(b.groups, group{asks, 1, len(b.blob), !grouped})
 	b.asks += len(asks)
-	if a := &asks[0]; len(asks) == 1 && a.Penalty == nil && a.MaxDelay == 0 && a.Limit.Plan().Small() {
+	if a := &asks[0]; len(asks) == 1 && a.Penalty == nil && a.MaxDelay == 0 && kit.Plan(a.Limit).Small() {
 		b.addKey(s, a.Key, a.Limit.ID())
 		if p := b.plain; p != nil && p.Cost == a.Cost && samePlan(p.Limit, a.Limit) {
 			b.blob = algo.AppendAgain(b.blob)
 		} else {
-			b.blob = algo.AppendPlain(b.blob, a.Limit.Plan(), a.Cost)
+			b.blob = algo.AppendPlain(b.blob, kit.Plan(a.Limit), a.Cost)
 			b.plain = a
 		}
 		return len(b.groups) - 1, 0
@@ -85,7 +85,7 @@ func (s *Store) add(b *batch, asks []stint.Ask) (g, place int) {
 			place = places[i]
 		}
 		b.addKey(s, a.Key, a.Limit.ID())
-		b.blob = algo.AppendAsk(b.blob, a.Plan(), place, a.Cost)
+		b.blob = algo.AppendAsk(b.blob, kit.PlanOf(a), place, a.Cost)
 	}
 	return len(b.groups) - 1, 0
 }
@@ -95,7 +95,7 @@ func (s *Store) addPenalties(b *batch, penalised []*stint.Ask, asks int) {
 	b.blob = algo.AppendRequest(b.blob, len(penalised), asks)
 	for _, a := range penalised {
 		b.addKey(s, a.Key, a.Penalty.ID())
-		b.blob = algo.AppendPenalty(b.blob, a.Penalty.Plan())
+		b.blob = algo.AppendPenalty(b.blob, kit.PenaltyPlan(a.Penalty))
 	}
 }
 
@@ -113,14 +113,14 @@ func mayRun(asks []stint.Ask) bool {
 		return false
 	}
 	for i := range asks {
-		if asks[i].Penalty != nil || asks[i].MaxDelay != 0 || !asks[i].Limit.Plan().Small() {
+		if asks[i].Penalty != nil || asks[i].MaxDelay != 0 || !kit.Plan(asks[i].Limit).Small() {
 			return false
 		}
 	}
 	return true
 }
 
-func samePlan(a, b *stint.Limit) bool { return a == b || *a.Plan() == *b.Plan() }
+func samePlan(a, b *stint.Limit) bool { return a == b || *kit.Plan(a) == *kit.Plan(b) }
 
 func sameCount(a, b *stint.Ask) bool {
 	return a.Key == b.Key && (a.Limit == b.Limit || a.Limit.ID() == b.Limit.ID())

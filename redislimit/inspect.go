@@ -37,7 +37,7 @@ func (s *Store) Inspect(ctx context.Context, key string, limits []*stint.Limit) 
 		if text == "" {
 			continue
 		}
-		last, ok := algo.ReadLast(text, limits[i].Plan().Kind)
+		last, ok := algo.ReadLast(text, kit.Plan(limits[i]).Kind)
 		if !ok {
 			return nil, brokenKey(names[i], false)
 		}

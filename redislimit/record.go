@@ -38,7 +38,7 @@ func (s *Store) Record(ctx context.Context, key string, p *stint.Penalty) (stint
 			return stint.Record{}, brokenKey(name, false)
 		}
 	}
-	return stint.RecordOf(key, p, &record, now), nil
+	return kit.Record(key, p, &record, now), nil
 }
 
 // instant reads what TIME replies, in µs.

@@ -19,6 +19,9 @@ import (
 	"github.com/stintdev/stint/internal/algo"
 )
 
+// kit opens limits, asks and decisions to this package.
+var kit = stint.Internal()
+
 // Options of a Store. The zero Options are good.
 type Options struct {
 	// Namespace is what all keys and channels start with: stores with different

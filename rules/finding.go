@@ -1,11 +1,13 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/algo"
 	"github.com/stintdev/stint/internal/yamlnode"
 
 	"cel.dev/cel-go/common/types"
@@ -168,7 +170,7 @@ func (p *parser) findBan(r *Rule, penalty *yamlnode.Node) {
 // banLength is how long a ban is after so many before it.
 func banLength(p *stint.Penalty, before int) time.Duration {
 	s := p.Spec()
-	most := time.Duration(p.Plan().MaxBan) * time.Microsecond
+	most := cmp.Or(s.MaxBan, algo.MaxBan)
 	for ; before > 0 && s.BanFor <= most; before-- {
 		if s.Growth > 1 && s.BanFor > most/time.Duration(s.Growth) {
 			return most

@@ -1,0 +1,62 @@
+package stint
+
+import "github.com/stintdev/stint/internal/algo"
+
+// Internal is for the packages of this module that keep counts or stand before those that
+// do: redislimit, fleet and limittest. Its methods speak of types that no other module can
+// import, and may change in any release.
+func Internal() internals { return internals{} }
+
+// internals has what those packages need of limits, asks, decisions and a Memory, so that
+// none of it is a method which everybody sees. See docs/decisions/0041.
+type internals struct{}
+
+// Plan is a limit's arithmetic.
+func (internals) Plan(l *Limit) *algo.Plan { return &l.plan }
+
+// Salt is a hash of the limit's ID: equal for equal IDs, and different in each process.
+func (internals) Salt(l *Limit) uint64 { return l.salt }
+
+// PlanOf is the arithmetic of an ask's limit for that ask; see Ask.MaxDelay.
+func (internals) PlanOf(a *Ask) *algo.Plan { return a.within() }
+
+// PenaltyPlan is a penalty's arithmetic.
+func (internals) PenaltyPlan(p *Penalty) *algo.Penalty { return &p.plan }
+
+// Decision is the answer to an ask that a verdict means.
+func (internals) Decision(a *Ask, v *algo.Verdict) (d Decision) {
+	d.tell(a.Key, a.Limit, v)
+	return d
+}
+
+// Punish makes d, a refusal, as grave as a sentence under p. violations is how many count,
+// of a ban that was imposed BanAfter; 0: this one could not be remembered. left is how long
+// the ban runs, in µs. It reports whether d now says what the sentence is.
+func (internals) Punish(d *Decision, p *Penalty, s algo.Sentence, violations, left int64) bool {
+	return d.punish(p, s, violations, algo.Duration(left))
+}
+
+// Record is a key's record under a penalty at an instant in µs.
+func (internals) Record(key string, p *Penalty, r *algo.Record, now int64) Record {
+	return recordOf(key, p, r, now)
+}
+
+// Now is the instant in µs since 1970 at which m would decide.
+func (internals) Now(m *Memory) int64 {
+	m.init()
+	return m.clock()
+}
+
+// Learn makes the counts of m agree with the answers of another Store to r, so that m can
+// decide in its place: d is the answer to r, and each holds those to its asks. It keeps
+// what it has room for.
+func (internals) Learn(m *Memory, r *Request, d *Decision, each []Decision) { m.learn(r, d, each) }
+
+// SetLeastCost says that no request to m costs less, because each unit counts as several
+// where several instances share a limit: a key with less left is exhausted then, and does
+// not give way to others. 0: 1.
+func (internals) SetLeastCost(m *Memory, cost int64) { m.sharedBy(cost) }
+
+// Look is what m would answer to each ask of r by itself. It takes nothing and looks at no
+// penalty. out has a place for each ask.
+func (internals) Look(m *Memory, r *Request, out []Decision) { m.lookAt(r, out) }
