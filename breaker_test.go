@@ -124,7 +124,7 @@ type replica struct{ stint.Store }
 
 func (s replica) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
 	for i := range r.Asks {
-		if r.Asks[i].Cost > 0 {
+		if r.Asks[i].Units() > 0 {
 			return stint.Decision{}, errors.New("READONLY")
 		}
 	}

@@ -8,14 +8,14 @@ func (a *Ask) within() *algo.Plan {
 	if a.MaxDelay == 0 {
 		return &a.Limit.plan
 	}
-	p := a.Limit.plan.Within(a.Cost, max(0, a.MaxDelay.Microseconds()))
+	p := a.Limit.plan.Within(a.Units(), max(0, a.MaxDelay.Microseconds()))
 	return &p
 }
 
 // settle ends the decision about a; see algo.Plan.Settle. What remains is what others
 // find, who may wait longer.
 func (a *Ask) settle(s *algo.State, v *algo.View, allowed bool) algo.Verdict {
-	d := a.within().Settle(s, v, a.Cost, allowed)
+	d := a.within().Settle(s, v, a.Units(), allowed)
 	if a.MaxDelay != 0 {
 		d.Remaining = a.Limit.plan.Left(v)
 	}

@@ -80,7 +80,7 @@ func (d *Denials) hashOf(r *Request) uint64 {
 		a := &r.Asks[i]
 		p := &a.Limit.plan
 		h = (h ^ d.hash(a.Key)) * 0x9e3779b97f4a7c15
-		h = (h ^ uint64(a.Cost) ^ uint64(p.Period)<<20 ^ uint64(p.Capacity)<<40) * 0x9e3779b97f4a7c15
+		h = (h ^ uint64(a.Units()) ^ uint64(p.Period)<<20 ^ uint64(p.Capacity)<<40) * 0x9e3779b97f4a7c15
 		h ^= h >> 29
 	}
 	return h * 0xbf58476d1ce4e5b9
@@ -93,7 +93,7 @@ func (e *denial) isOf(r *Request) bool {
 	}
 	for i := range e.asks {
 		was, a := &e.asks[i], &r.Asks[i]
-		if was.cost != a.Cost || was.maxDelay != a.MaxDelay || was.key != a.Key || !sameLimit(was.limit, a.Limit) || !samePenalty(was.penalty, a.Penalty) {
+		if was.cost != a.Units() || was.maxDelay != a.MaxDelay || was.key != a.Key || !sameLimit(was.limit, a.Limit) || !samePenalty(was.penalty, a.Penalty) {
 			return false
 		}
 	}
@@ -243,7 +243,7 @@ func mostWait(r *Request) time.Duration {
 	var longest time.Duration
 	for i := range r.Asks {
 		a := &r.Asks[i]
-		if a.Cost > a.Limit.plan.Capacity {
+		if a.Units() > a.Limit.plan.Capacity {
 			return Never
 		}
 		longest = max(longest, algo.Duration(a.Limit.plan.Longest()))
@@ -277,7 +277,7 @@ func (e *denial) fill(m *moment, r *Request, each []Decision) {
 		a, was := &r.Asks[i], &each[i]
 		ask := &e.asks[i]
 		*ask = askDenied{
-			limit: a.Limit, penalty: a.Penalty, cost: a.Cost, maxDelay: a.MaxDelay,
+			limit: a.Limit, penalty: a.Penalty, cost: a.Units(), maxDelay: a.MaxDelay,
 			allowed: was.Allowed, remaining: was.Remaining, retry: was.RetryAfter, reset: was.ResetAfter,
 		}
 		if i > 0 && a.Key == r.Asks[i-1].Key {

@@ -173,7 +173,8 @@ func walkBoth(t *testing.T, seed uint64) {
 		r := stint.Request{}
 		for i := range 1 + rng.IntN(2) {
 			kind := rng.IntN(5)
-			a := stint.Ask{Key: fmt.Sprint(rng.IntN(3)), Limit: limits[2*kind+numbers[kind]], Cost: int64(rng.IntN(4))}
+			a := stint.Ask{Key: fmt.Sprint(rng.IntN(3)), Limit: limits[2*kind+numbers[kind]]}
+			a.SetUnits(int64(rng.IntN(4)))
 			if rng.IntN(4) == 0 {
 				a.Penalty = penalty
 			}

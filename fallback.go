@@ -249,7 +249,7 @@ func (f *Fallback) without(r *Request, out []Decision, why error, unsent bool) (
 			return Decision{}, fmt.Errorf("stint: %q denies where the store does not decide: %w", a.Limit.spec.Name, why)
 		case OnErrorLocal:
 			scaled := *a
-			scaled.Cost = a.Limit.scale(a.Cost-a.ahead, live)
+			scaled.SetUnits(a.Limit.scale(a.Units()-a.ahead, live))
 			local.Asks = append(local.Asks, scaled)
 		default:
 			each[i] = Decision{Allowed: true, Outcome: Allowed, Limit: a.Limit, Key: a.Key, Remaining: a.Limit.Capacity(), By: ByPolicy}
@@ -275,8 +275,8 @@ func (f *Fallback) without(r *Request, out []Decision, why error, unsent bool) (
 		each[i].share(live)
 		if d.Allowed && unsent {
 			spent := r.Asks[i]
-			spent.Cost -= spent.ahead
-			f.owe(&spent, &answers[j], local.Asks[j].Cost, live)
+			spent.SetUnits(spent.Units() - spent.ahead)
+			f.owe(&spent, &answers[j], local.Asks[j].Units(), live)
 		}
 		j++
 	}

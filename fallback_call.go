@@ -146,7 +146,7 @@ func (f *Fallback) probe(ctx context.Context, key string, patience time.Duration
 	ctx, cancel := context.WithTimeout(ctx, max(inTime, patience))
 	defer cancel()
 	began := time.Now()
-	_, err := f.Store.Take(ctx, &Request{Asks: []Ask{{Key: key, Limit: probeLimit, Cost: 1}}}, nil)
+	_, err := f.Store.Take(ctx, &Request{Asks: []Ask{{Key: key, Limit: probeLimit}}}, nil)
 	if isAlive(err) {
 		err = nil
 	}

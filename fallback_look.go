@@ -16,7 +16,8 @@ func (f *Fallback) Look(r *Request, out []Decision) error {
 	f.local.sharedBy(live)
 	local := Request{Asks: make([]Ask, 0, len(r.Asks)+1)}
 	for _, a := range r.Asks {
-		a.Penalty, a.Cost = nil, a.Limit.scale(a.Cost, live)
+		a.Penalty = nil
+		a.SetUnits(a.Limit.scale(a.Units(), live))
 		local.Asks = append(local.Asks, a)
 	}
 	local.Asks = append(local.Asks, never)

@@ -39,7 +39,8 @@ func TestFallbackLook(t *testing.T) {
 			for step := range 500 {
 				r := &stint.Request{}
 				for i, l := range limits[:1+random.IntN(len(limits))] {
-					r.Asks = append(r.Asks, stint.Ask{Key: fmt.Sprint(random.IntN(3)), Limit: l, Cost: int64(random.IntN(4)), OnError: stint.OnError(i % 2)})
+					r.Asks = append(r.Asks, stint.Ask{Key: fmt.Sprint(random.IntN(3)), Limit: l, OnError: stint.OnError(i % 2)})
+					r.Asks[len(r.Asks)-1].SetUnits(int64(random.IntN(4)))
 				}
 				seen, again := make([]stint.Decision, len(r.Asks)), make([]stint.Decision, len(r.Asks))
 				for _, out := range [][]stint.Decision{seen, again} {
@@ -55,7 +56,7 @@ func TestFallbackLook(t *testing.T) {
 					one.OnError = stint.OnErrorLocal
 					got, err := f.Take(t.Context(), &stint.Request{Asks: []stint.Ask{one}}, nil)
 					if err != nil || got.Allowed != d.Allowed || got.RetryAfter != d.RetryAfter || got.By != stint.ByLocal || d.By != stint.ByLocal {
-						t.Fatalf("step %d, %s, cost %d: looked %+v, took %+v, %v", step, one.Limit, one.Cost, d, got, err)
+						t.Fatalf("step %d, %s, cost %d: looked %+v, took %+v, %v", step, one.Limit, one.Units(), d, got, err)
 					}
 				}
 				time.Sleep(time.Duration(random.IntN(4000)) * time.Millisecond)

@@ -45,7 +45,7 @@ func (f *Fallback) refundLocal(asks []Ask) {
 	for i := range asks {
 		a := &asks[i]
 		f.ledger.refund(a)
-		a.Cost = a.Limit.scale(a.Cost, live)
+		a.SetUnits(a.Limit.scale(a.Units(), live))
 	}
 	_ = f.local.Refund(context.Background(), &Request{Asks: asks}) // it cannot fail
 }

@@ -43,7 +43,7 @@ type Guard[A, R any] struct {
 	// Key says whom or what a call counts for; all calls with "" count as one. nil:
 	// Subject of the context, else its Client, else "".
 	Key func(ctx context.Context, a A) string
-	// Cost is how many units a call takes. nil: 1.
+	// Cost is how many units a call takes; 0 takes none. nil: 1.
 	Cost func(a A) int64
 	// Penalty is what becomes of keys that are refused; nil: nothing. It
 	// cannot go with Wait, which refuses nobody.
@@ -109,12 +109,12 @@ func (g Guard[A, R]) Wrap(f func(context.Context, A) (R, error)) func(context.Co
 }
 
 func (g *Guard[A, R]) pass(ctx context.Context, key string, a A) error {
-	ask := Ask{Key: key, Limit: g.Limit, Cost: 1, Penalty: g.Penalty, OnError: g.OnError}
+	ask := Ask{Key: key, Limit: g.Limit, Penalty: g.Penalty, OnError: g.OnError}
 	if g.Cost != nil {
-		ask.Cost = g.Cost(a)
+		ask.SetUnits(g.Cost(a))
 	}
 	if g.Wait {
-		err := g.Limiter.WaitN(ctx, ask.Key, ask.Limit, ask.Cost)
+		err := g.Limiter.WaitN(ctx, ask.Key, ask.Limit, ask.Units())
 		var refused *RefusedError
 		if errors.As(err, &refused) {
 			refused.Message = g.Message

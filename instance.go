@@ -21,7 +21,7 @@ func (l *Limiter) enter(r *Request) (d Decision, taken, ok bool) {
 	if l.Instance == nil || !r.At.IsZero() || !r.takes() {
 		return d, false, true
 	}
-	own := Request{Asks: []Ask{{Key: instanceKey, Limit: l.Instance, Cost: 1, MaxDelay: r.maxDelay()}}}
+	own := Request{Asks: []Ask{{Key: instanceKey, Limit: l.Instance, MaxDelay: r.maxDelay()}}}
 	d, err := l.instanceCount().Take(context.Background(), &own, nil)
 	if err != nil { // its only key always has room
 		return d, false, true
@@ -33,7 +33,7 @@ func (l *Limiter) enter(r *Request) (d Decision, taken, ok bool) {
 // takes tells whether r asks for any units.
 func (r *Request) takes() bool {
 	for i := range r.Asks {
-		if r.Asks[i].Cost > 0 {
+		if r.Asks[i].Units() > 0 {
 			return true
 		}
 	}
@@ -63,7 +63,7 @@ func (l *Limiter) settle(own *Decision, d *Decision, err error) {
 	if l.Instance.spec.Algorithm == LeakyBucket {
 		return
 	}
-	_ = l.instanceCount().Refund(context.Background(), &Request{Asks: []Ask{{Key: instanceKey, Limit: l.Instance, Cost: 1}}}) // it cannot fail
+	_ = l.instanceCount().Refund(context.Background(), &Request{Asks: []Ask{{Key: instanceKey, Limit: l.Instance}}}) // it cannot fail
 }
 
 // takeHere is Take where there is an Instance.

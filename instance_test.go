@@ -43,7 +43,7 @@ func TestInstance(t *testing.T) {
 			var d stint.Decision
 			var err error
 			out := make([]stint.Decision, 1)
-			r := stint.Request{Asks: []stint.Ask{{Key: key, Limit: perKey, Cost: n}}}
+			r := stint.Request{Asks: []stint.Ask{{Key: key, Limit: perKey, Cost: n, Peek: n == 0}}}
 			switch {
 			case i%3 == 0:
 				d, err = l.AllowN(t.Context(), key, perKey, n)
@@ -92,7 +92,7 @@ func TestInstanceEach(t *testing.T) {
 	for i, key := range []string{"a", "a", "", "b", "c", "a"} {
 		rs[i].Asks = []stint.Ask{{Key: key, Limit: limit, Cost: 1}}
 	}
-	rs[5].Asks[0].Cost = 0
+	rs[5].Asks[0].SetUnits(0)
 	answers := make([]stint.Answer, len(rs))
 	l.TakeBatch(t.Context(), rs, answers)
 	// While the list is under way, the second, which the Store refuses, holds a unit.

@@ -134,7 +134,7 @@ func (l *Leases) hash(a *Ask) uint64 {
 // canLease tells whether a lease may serve r.
 func canLease(r *Request) bool {
 	a := &r.Asks[0]
-	return len(r.Asks) == 1 && a.Limit.lease > 0 && a.Penalty == nil && a.Cost > 0 && r.At.IsZero() && len(a.Key) <= longestRemembered
+	return len(r.Asks) == 1 && a.Limit.lease > 0 && a.Penalty == nil && a.Units() > 0 && r.At.IsZero() && len(a.Key) <= longestRemembered
 }
 
 // isHot notes that something was asked for that no lease serves, and tells whether
@@ -190,14 +190,14 @@ func (l *Leases) Take(ctx context.Context, r *Request, out []Decision) (Decision
 		d.alone(out)
 		return d, nil
 	}
-	e.asked.Add(a.Cost)
+	e.asked.Add(a.Units())
 	if e.refuse(a, now, &d) {
 		d.alone(out)
 		return d, nil
 	}
 	if e.busy.CompareAndSwap(false, true) {
 		var err error
-		k := l.want(e, a.Cost, now)
+		k := l.want(e, a.Units(), now)
 		if k > 0 {
 			d, err = l.fillUp(ctx, e, r, out, k, now)
 		}
@@ -209,7 +209,7 @@ func (l *Leases) Take(ctx context.Context, r *Request, out []Decision) (Decision
 	d, err := l.Store.Take(ctx, r, out)
 	if err == nil {
 		e.remaining.Store(d.Remaining)
-		l.wait(e, a.Cost, &d, now)
+		l.wait(e, a.Units(), &d, now)
 	}
 	return d, err
 }

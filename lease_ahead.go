@@ -35,7 +35,7 @@ func (l *Leases) ahead(e *lease, g *grant, deadline time.Duration, now int64) {
 		ctx, cancel := context.WithTimeout(context.Background(), aheadFor)
 		defer cancel()
 		// If the Store does not decide, nobody is to do so in its stead.
-		r := Request{Asks: []Ask{{Key: e.key, Limit: e.limit, OnError: OnErrorDeny}}, Deadline: deadline}
+		r := Request{Asks: []Ask{{Key: e.key, Limit: e.limit, Peek: true, OnError: OnErrorDeny}}, Deadline: deadline}
 		_, _ = l.fillUp(ctx, e, &r, nil, k, now)
 	})
 }

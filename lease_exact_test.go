@@ -79,7 +79,7 @@ func (f *fleet) step() {
 	}
 	limit := f.limits[f.version[i]]
 	one := func(cost int64) *stint.Request {
-		return &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: cost}}}
+		return &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: cost, Peek: cost == 0}}}
 	}
 	switch p := f.rng.IntN(10_000); {
 	case p < 3: // crashes, and another takes its place

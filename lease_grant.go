@@ -62,17 +62,18 @@ func (l *Limit) part(live int64) int64 { return l.lease / 2 / max(live, 1) }
 // serve decides r by what e holds.
 func (l *Leases) serve(e *lease, r *Request, now int64, d *Decision) bool {
 	a, g := &r.Asks[0], e.grant.Load()
+	units := a.Units()
 	for g != nil && now < g.until {
 		have := g.left.Load()
-		if have < a.Cost {
+		if have < units {
 			break
 		}
-		if g.left.CompareAndSwap(have, have-a.Cost) {
+		if g.left.CompareAndSwap(have, have-units) {
 			*d = Decision{
 				Allowed: true, Outcome: Allowed, Limit: a.Limit, Key: a.Key,
-				Remaining: g.remaining + have - a.Cost, ResetAfter: left(g.reset, g.told, now), By: ByLease,
+				Remaining: g.remaining + have - units, ResetAfter: left(g.reset, g.told, now), By: ByLease,
 			}
-			if have < g.low+2*a.Cost { // another would leave less
+			if have < g.low+2*units { // another would leave less
 				l.ahead(e, g, r.Deadline, now)
 			}
 			return true
@@ -191,7 +192,7 @@ func (l *Leases) want(e *lease, n, now int64) int64 {
 // is held of it. It was wanted at now. e is busy.
 func (l *Leases) fillUp(ctx context.Context, e *lease, r *Request, out []Decision, k, now int64) (Decision, error) {
 	d, err := l.fill(ctx, e, r, out, k, now)
-	if less := d.Remaining - r.Asks[0].Cost; err == nil && d.By == ByStore && d.Outcome == Limited && less >= shortestLease && less < k {
+	if less := d.Remaining - r.Asks[0].Units(); err == nil && d.By == ByStore && d.Outcome == Limited && less >= shortestLease && less < k {
 		return l.fill(ctx, e, r, out, less, now)
 	}
 	return d, err
@@ -199,7 +200,7 @@ func (l *Leases) fillUp(ctx context.Context, e *lease, r *Request, out []Decisio
 
 func (l *Leases) fill(ctx context.Context, e *lease, r *Request, out []Decision, k, sent int64) (Decision, error) {
 	more := Request{Asks: []Ask{r.Asks[0]}, Deadline: r.Deadline}
-	more.Asks[0].Cost += k
+	more.Asks[0].SetUnits(r.Asks[0].Units() + k)
 	more.Asks[0].ahead = k
 	resets := e.resets.Load()
 	d, err := l.Store.Take(ctx, &more, out)
@@ -217,9 +218,9 @@ func (l *Leases) fill(ctx context.Context, e *lease, r *Request, out []Decision,
 	}
 	e.remaining.Store(d.Remaining)
 	if w := e.waits.Load(); w != nil {
-		if d.Remaining < more.Asks[0].Cost {
+		if d.Remaining < more.Asks[0].Units() {
 			d := Decision{Remaining: d.Remaining, ResetAfter: d.ResetAfter} // as if it had been refused
-			l.wait(e, r.Asks[0].Cost, &d, sent)
+			l.wait(e, r.Asks[0].Units(), &d, sent)
 		} else {
 			e.waits.Store(nil)
 		}
@@ -242,7 +243,7 @@ func (l *Leases) fill(ctx context.Context, e *lease, r *Request, out []Decision,
 		out[0].Remaining = d.Remaining
 	}
 	// Close waits for what is charged ahead of any request, and gives it back.
-	if e.resets.Load() != resets || l.closed.Load() && r.Asks[0].Cost > 0 {
+	if e.resets.Load() != resets || l.closed.Load() && r.Asks[0].Units() > 0 {
 		l.end(e, g, true)
 	}
 	return d, nil

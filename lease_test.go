@@ -115,7 +115,7 @@ func TestLeasesPassOn(t *testing.T) {
 		take("penalty", stint.Ask{Key: "k", Limit: leased, Cost: 1, Penalty: p})
 		take("two asks", stint.Ask{Key: "k", Limit: leased, Cost: 1}, stint.Ask{Key: "k", Limit: other, Cost: 1})
 		take("no lease", stint.Ask{Key: "k", Limit: stint.MustLimit("1000 per 1s"), Cost: 1})
-		take("a peek", stint.Ask{Key: "k", Limit: leased})
+		take("a peek", stint.Ask{Key: "k", Limit: leased, Peek: true})
 		for range 100 {
 			take1(t, limiter, leased)
 			time.Sleep(100 * time.Millisecond)

@@ -75,12 +75,12 @@ func (w *wait) retryAfter(p *algo.Plan, cost, now int64) time.Duration {
 // refuse decides an ask by what was refused just now.
 func (e *lease) refuse(a *Ask, now int64, d *Decision) bool {
 	w := e.waits.Load()
-	if w == nil || now >= w.until || a.Cost < w.cost {
+	if w == nil || now >= w.until || a.Units() < w.cost {
 		return false
 	}
 	*d = Decision{
 		Outcome: Limited, Limit: a.Limit, Key: a.Key,
-		Remaining: w.remaining, RetryAfter: w.retryAfter(&a.Limit.plan, a.Cost, now), ResetAfter: left(w.reset, w.told, now), By: ByLease,
+		Remaining: w.remaining, RetryAfter: w.retryAfter(&a.Limit.plan, a.Units(), now), ResetAfter: left(w.reset, w.told, now), By: ByLease,
 	}
 	return true
 }

@@ -56,7 +56,7 @@ func (e *debt) size() int { return debtSize + len(e.key) + spellSize*(cap(e.olde
 // note adds what an ask has spent at the instant now, and of which only this instance
 // knows. dry is, of a bucket, when what others know of will have run out.
 func (l *ledger) note(a *Ask, now, dry, live int64) {
-	if a.Cost == 0 {
+	if a.Units() == 0 {
 		return
 	}
 	l.mu.Lock()
@@ -74,7 +74,7 @@ func (l *ledger) note(a *Ask, now, dry, live int64) {
 	e.spent.restate(&e.limit.plan, &a.Limit.plan)
 	e.due.restate(&e.limit.plan, &a.Limit.plan)
 	e.limit = a.Limit
-	e.add(&a.Limit.plan, a.Cost, now, dry, live)
+	e.add(&a.Limit.plan, a.Units(), now, dry, live)
 	l.size += e.size() - was
 	l.owes.Store(true)
 }
@@ -133,7 +133,7 @@ func (l *ledger) drop(e *debt) {
 func (l *ledger) refund(a *Ask) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.debts[entryKey{a.Key, a.Limit.id}]; e != nil && e.take(&e.limit.plan, a.Cost) && e.paying == nil {
+	if e := l.debts[entryKey{a.Key, a.Limit.id}]; e != nil && e.take(&e.limit.plan, a.Units()) && e.paying == nil {
 		l.drop(e)
 	}
 }

@@ -119,7 +119,7 @@ func (l *Limiter) AllowN(ctx context.Context, key string, limit *Limit, n int64)
 func (l *Limiter) ask(ctx context.Context, key string, limit *Limit, n int64, d *Decision) (err error) {
 	c := l.call()
 	defer l.done(c)
-	c.asks = append(c.asks, Ask{Key: key, Limit: limit, Cost: n})
+	c.asks = append(c.asks, Ask{Key: key, Limit: limit, Cost: n, Peek: n == 0})
 	c.request.Asks = c.asks
 	if err = c.request.Check(); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (l *Limiter) ask(ctx context.Context, key string, limit *Limit, n int64, d 
 }
 
 // Peek tells how key stands under limit and takes nothing: Remaining and
-// ResetAfter are as Allow would find them. It is a request of cost 0, which even
+// ResetAfter are as Allow would find them. It is a request with Ask.Peek, which even
 // an exhausted key allows.
 func (l *Limiter) Peek(ctx context.Context, key string, limit *Limit) (Decision, error) {
 	return l.AllowN(ctx, key, limit, 0)
@@ -249,10 +249,10 @@ func (l *Limiter) Refund(ctx context.Context, d Decision, n int64) error {
 	if !d.Allowed {
 		return fmt.Errorf("stint: %w: a request that was not allowed took nothing to refund", ErrRequest)
 	}
-	return l.RefundAll(ctx, &Request{Asks: []Ask{{Key: d.Key, Limit: d.Limit, Cost: n, By: d.By}}}, nil)
+	return l.RefundAll(ctx, &Request{Asks: []Ask{{Key: d.Key, Limit: d.Limit, Cost: n, Peek: n == 0, By: d.By}}}, nil)
 }
 
-// RefundAll is Refund for a request of any asks: each gets its Cost back. each holds
+// RefundAll is Refund for a request of any asks: each gets its Units back. each holds
 // their answers, as Take has filled them in: all of them allowed, else the error wraps
 // ErrRequest. Where it is nil, the units go by Ask.By,
 // whose zero value is the Store that counts for all: that is for those who correct a
@@ -273,7 +273,7 @@ func (l *Limiter) RefundAll(ctx context.Context, r *Request, each []Decision) er
 			}
 			a.By = each[i].By
 		}
-		if a.By != ByPolicy { // which charges nothing
+		if a.By != ByPolicy && a.Units() > 0 { // which charge nothing
 			charged.Asks = append(charged.Asks, a)
 		}
 	}
@@ -398,7 +398,7 @@ func (l *Limiter) allowInTime(ctx context.Context, key string, limit *Limit, n i
 	if most <= 0 {
 		most = -1
 	}
-	return l.Take(ctx, &Request{Asks: []Ask{{Key: key, Limit: limit, Cost: n, MaxDelay: most}}}, nil)
+	return l.Take(ctx, &Request{Asks: []Ask{{Key: key, Limit: limit, Cost: n, Peek: n == 0, MaxDelay: most}}}, nil)
 }
 
 // delays tells whether l, which may be nil, tells callers to hold requests.

@@ -35,6 +35,30 @@ func TestZeroLimiter(t *testing.T) {
 	})
 }
 
+// An ask that says nothing of a cost takes one unit; one that takes none says so.
+func TestCostOfAnAsk(t *testing.T) {
+	var l stint.Limiter
+	limit := stint.MustLimit("3 per 1h")
+	for i, want := range []int64{2, 2, 1, 0} {
+		ask := stint.Ask{Key: "k", Limit: limit, Peek: i == 1}
+		d, err := l.Take(t.Context(), &stint.Request{Asks: []stint.Ask{ask}}, nil)
+		if err != nil || !d.Allowed || d.Remaining != want {
+			t.Fatalf("request %d: %+v, %v, want %d left", i, d, err, want)
+		}
+	}
+	for name, c := range map[string]struct {
+		ask  stint.Ask
+		left int64
+	}{"a peek": {stint.Ask{Key: "k", Limit: limit, Peek: true}, 0}, "no cost": {stint.Ask{Key: "k", Limit: limit}, 1}} {
+		l := stint.Limiter{Store: new(stint.Memory)}
+		_, _ = l.AllowN(t.Context(), "k", limit, 3)
+		err := l.RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{c.ask}}, nil)
+		if d, _ := l.Peek(t.Context(), "k", limit); err != nil || d.Remaining != c.left {
+			t.Errorf("refunded %s: %d left, %v, want %d", name, d.Remaining, err, c.left)
+		}
+	}
+}
+
 // Bad requests are refused before they reach a store.
 func TestBadRequests(t *testing.T) {
 	asks := func(n int) (all []stint.Ask) {
@@ -58,6 +82,7 @@ func TestBadRequests(t *testing.T) {
 		"limit not made":   {Asks: []stint.Ask{{Key: "a", Limit: new(stint.Limit)}}},
 		"penalty not made": {Asks: []stint.Ask{{Key: "a", Limit: limit, Penalty: new(stint.Penalty)}}},
 		"negative cost":    {Asks: []stint.Ask{{Key: "a", Limit: limit, Cost: -1}}},
+		"a peek's cost":    {Asks: []stint.Ask{{Key: "a", Limit: limit, Cost: 1, Peek: true}}},
 		"asked twice":      {Asks: []stint.Ask{ask, ask}},
 		"before 1970":      {Asks: []stint.Ask{ask}, At: time.Unix(-1, 0)},
 		"far future":       {Asks: []stint.Ask{ask}, At: time.Unix(1<<40, 0)},

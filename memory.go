@@ -141,7 +141,7 @@ func (m *Memory) Take(_ context.Context, r *Request, out []Decision) (d Decision
 		if !r.At.IsZero() {
 			at = r.At.UnixMicro()
 		}
-		if m.takeOne(a.Key, a.Limit, a.Cost, at, &d) {
+		if m.takeOne(a.Key, a.Limit, a.Units(), at, &d) {
 			if out != nil {
 				out[0] = d
 			}
@@ -176,7 +176,7 @@ func (m *Memory) Refund(_ context.Context, r *Request) error {
 		if !c.found() {
 			continue
 		}
-		if a.Limit.plan.Refund(c.state(), now, a.Cost) {
+		if a.Limit.plan.Refund(c.state(), now, a.Units()) {
 			c.forget()
 		} else {
 			c.keep()

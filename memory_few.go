@@ -110,7 +110,7 @@ func (m *Memory) tryFew(r *Request, parts []part, now *int64) attempt {
 				return stop(parts[:i+1], again)
 			}
 			p.block = blockIn(p.base)
-			if !p.look(&a.Limit.plan, *now, a.Cost) {
+			if !p.look(&a.Limit.plan, *now, a.Units()) {
 				return stop(parts[:i+1], impossible)
 			}
 		} else {
@@ -119,7 +119,7 @@ func (m *Memory) tryFew(r *Request, parts []part, now *int64) attempt {
 				*now = m.clock()
 				return stop(parts[:i], again)
 			}
-			p.last, p.used = a.Limit.plan.DecideSmall(last, used, *now, a.Cost, &p.verdict)
+			p.last, p.used = a.Limit.plan.DecideSmall(last, used, *now, a.Units(), &p.verdict)
 			p.next, p.fits = pack(p.last, p.used, p.base, &a.Limit.plan)
 		}
 		allowed = allowed && p.verdict.Allowed
@@ -167,14 +167,15 @@ func (p *part) look(plan *algo.Plan, now, cost int64) bool {
 // settle ends the decision about one locked count: it charges it if the request is
 // allowed, and unlocks it.
 func (p *part) settle(a *Ask, now int64, allowed bool) {
-	plan, charged := &a.Limit.plan, allowed && a.Cost > 0
+	plan, units := &a.Limit.plan, a.Units()
+	charged := allowed && units > 0
 	p.locked = false
 	if p.block != 0 {
-		p.settleBlock(plan, a.Cost, allowed)
+		p.settleBlock(plan, units, allowed)
 	} else if !allowed && p.verdict.Allowed { // decided as if the whole request were
 		last, used := read(p.word, p.base, plan)
 		v := plan.LookSmall(last, used, now)
-		p.verdict = plan.SettleSmall(&v, a.Cost, false)
+		p.verdict = plan.SettleSmall(&v, units, false)
 	}
 	switch {
 	case !charged:

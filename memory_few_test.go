@@ -123,7 +123,7 @@ func TestFewAreNeverSeenApart(t *testing.T) {
 	ask := func(cost int64) *Request {
 		r := &Request{}
 		for _, i := range rand.Perm(len(limits)) {
-			r.Asks = append(r.Asks, Ask{Key: fmt.Sprint("k", i%2), Limit: limits[i], Cost: cost})
+			r.Asks = append(r.Asks, Ask{Key: fmt.Sprint("k", i%2), Limit: limits[i], Cost: cost, Peek: cost == 0})
 		}
 		return r
 	}
@@ -170,7 +170,7 @@ func TestFewAsBefore(t *testing.T) {
 		r, _ := drawAsks(limits, 3)
 		r.At = at
 		for i := range r.Asks {
-			r.Asks[i].Cost = int64(rand.IntN(4))
+			r.Asks[i].SetUnits(int64(rand.IntN(4)))
 		}
 		each, want := make([]Decision, len(r.Asks)), make([]Decision, len(r.Asks))
 		var places [fewAsks]uint64
@@ -215,7 +215,7 @@ func TestFewAllocations(t *testing.T) {
 			var asks [fewAsks]Ask
 			var out [fewAsks]Decision
 			for i := range n {
-				asks[i] = Ask{Key: "k", Limit: limits[i], Cost: cost}
+				asks[i] = Ask{Key: "k", Limit: limits[i], Cost: cost, Peek: cost == 0}
 			}
 			if _, err := l.Take(t.Context(), &Request{Asks: asks[:n]}, out[:n]); err != nil {
 				t.Error(err)

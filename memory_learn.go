@@ -16,7 +16,7 @@ func (m *Memory) learn(r *Request, d *Decision, each []Decision) {
 	for i := range r.Asks {
 		a, spent := &r.Asks[i], int64(0)
 		if d.Allowed {
-			spent = a.Cost
+			spent = a.Units()
 		}
 		m.learnLimit(r, a, each[i].Remaining, spent, now)
 	}

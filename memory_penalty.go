@@ -79,7 +79,7 @@ func (m *Memory) awaitLimits(r *Request, now int64, d *Decision) {
 func (m *Memory) dropStale(r *Request, now int64) {
 	for i := range r.Asks {
 		a := &r.Asks[i]
-		if a.Penalty == nil || a.Cost == 0 {
+		if a.Penalty == nil || a.Units() == 0 {
 			continue
 		}
 		if s, e := m.findRecord(a.Key, a.Penalty); e != nil && a.Penalty.plan.Ahead(&e.record.Record, now) {

@@ -269,7 +269,7 @@ func (m *Memory) take(r *Request, now int64, out []Decision) (Decision, error) {
 			return Decision{}, a.twice()
 		}
 		s.view = a.Limit.plan.Look(s.state(), now)
-		s.fits = a.within().Fits(&s.view, a.Cost)
+		s.fits = a.within().Fits(&s.view, a.Units())
 		allowed = allowed && s.fits
 	}
 	if allowed {
@@ -297,7 +297,7 @@ func (m *Memory) place(r *Request, steps []step, now int64) error {
 		if e := steps[i].entry; e != nil {
 			e.pinned = true
 		}
-		if !steps[i].found() && r.Asks[i].Cost > 0 {
+		if !steps[i].found() && r.Asks[i].Units() > 0 {
 			missing++
 		}
 	}
@@ -318,7 +318,7 @@ func (m *Memory) placeMissing(r *Request, steps []step, now int64) error {
 	full := false
 	for i := range steps {
 		s := steps[i].shard
-		if steps[i].found() || r.Asks[i].Cost == 0 {
+		if steps[i].found() || r.Asks[i].Units() == 0 {
 			continue
 		}
 		m.sweep(s, r, now)
@@ -376,13 +376,13 @@ func settle(r *Request, steps []step, allowed bool, out []Decision) Decision {
 	}
 	for i := range steps {
 		a, s := &r.Asks[i], &steps[i]
-		if allowed && a.Cost > 0 {
+		if allowed && a.Units() > 0 {
 			s.prepare(a.Limit, &s.view)
 		}
 		v := a.settle(s.state(), &s.view, allowed)
 		out[i] = Decision{}
 		out[i].tell(a.Key, a.Limit, &v)
-		if !allowed || a.Cost == 0 {
+		if !allowed || a.Units() == 0 {
 			s.release()
 			continue
 		}

@@ -61,7 +61,7 @@ func (g *requests) draw() stint.Request {
 		}
 		switch g.IntN(12) {
 		case 0:
-			a.Cost = 0
+			a.SetUnits(0)
 		case 1:
 			a.Cost = 1 + g.Int64N(12)
 		}
@@ -302,7 +302,7 @@ func TestStackAdmitsNoMore(t *testing.T) {
 				for j := range r.Asks {
 					a := &r.Asks[j]
 					u := of(a)
-					u.take(now, a.Cost)
+					u.take(now, a.Units())
 					slack := 1e-6
 					if alg := u.spec.Algorithm; alg != stint.FixedWindow && alg != stint.SlidingLog {
 						slack++
@@ -310,7 +310,7 @@ func TestStackAdmitsNoMore(t *testing.T) {
 					if n := u.at(now); n > u.capacity()+slack {
 						t.Fatalf("seed %d, %d: %v units in use under %s, by %s", seed, i, n, a.Limit, each[j].By)
 					}
-					if u.spec.Algorithm == stint.LeakyBucket && a.Cost > 0 {
+					if u.spec.Algorithm == stint.LeakyBucket && a.Units() > 0 {
 						if most := a.MaxDelay; most != 0 && each[j].Delay > max(0, most) {
 							t.Fatalf("seed %d, %d: delay %s, MaxDelay %s", seed, i, each[j].Delay, most)
 						}
@@ -319,7 +319,7 @@ func TestStackAdmitsNoMore(t *testing.T) {
 						if at.Before(next.Add(-pace - time.Microsecond)) {
 							t.Fatalf("seed %d, %d: leaves %s too soon, by %s", seed, i, next.Sub(at), each[j].By)
 						}
-						leaves[id{a.Key, a.Limit.ID()}] = at.Add(pace * time.Duration(a.Cost))
+						leaves[id{a.Key, a.Limit.ID()}] = at.Add(pace * time.Duration(a.Units()))
 					}
 				}
 				if g.IntN(8) == 0 {
@@ -331,7 +331,7 @@ func TestStackAdmitsNoMore(t *testing.T) {
 					}
 					if len(back.Asks) > 0 && s.RefundAll(t.Context(), &back, theirs) == nil {
 						for j := range back.Asks {
-							of(&back.Asks[j]).refund(now, back.Asks[j].Cost)
+							of(&back.Asks[j]).refund(now, back.Asks[j].Units())
 						}
 					}
 				}

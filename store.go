@@ -15,7 +15,7 @@ type Ask struct {
 	Key string
 	// Limit must not be nil.
 	Limit *Limit
-	// Cost is how many units the request takes. 0 asks without taking.
+	// Cost is how many units the request takes. 0: one. It must not be negative.
 	Cost int64
 	// Penalty is what becomes of the key if this ask refuses; nil: nothing.
 	// Asks of one request that share Key and Penalty share one record, and
@@ -26,6 +26,9 @@ type Ask struct {
 	// delay. Negative: none. Other limits have no delay and do not look at it, but
 	// Limiter.Instance does.
 	MaxDelay time.Duration
+	// Peek asks how Key stands under Limit and takes nothing: even an exhausted key
+	// allows it. Cost must be 0 then.
+	Peek bool
 	// OnError is what becomes of the ask where a Fallback has to do without its
 	// Store.
 	OnError OnError
@@ -33,7 +36,7 @@ type Ask struct {
 	// Decision.By of their ask. Take does not look at it.
 	By Source
 
-	// ahead is how many units of Cost Leases charges ahead. Only the Store that counts
+	// ahead is how many of Units Leases charges ahead. Only the Store that counts
 	// for all may charge them: a Fallback that decides itself leaves them out.
 	ahead int64
 }
@@ -58,6 +61,18 @@ const (
 	MaxKey  = 4096
 	MaxAsks = 500
 )
+
+// Units is how many units a takes: Cost, 1 where that is 0, and none for a Peek. Whoever
+// implements a Store or a layer around one reads this and not Cost.
+func (a *Ask) Units() int64 {
+	if a.Peek {
+		return 0
+	}
+	return max(1, a.Cost)
+}
+
+// SetUnits makes a take n units, and peek where n is 0.
+func (a *Ask) SetUnits(n int64) { a.Cost, a.Peek = n, n == 0 }
 
 // A Store keeps the counts and decides. Memory and redislimit.Store are Stores;
 // so are layers around them. To users, Limiter is the door.
@@ -93,7 +108,7 @@ type BatchTaker interface {
 	TakeBatch(ctx context.Context, rs []Request, answers []Answer)
 }
 
-// Refunder is a Store that can return units: for each ask, Cost units go back
+// Refunder is a Store that can return units: for each ask, its Units go back
 // to Key under Limit, at once, never below unused. What came newest goes first. A
 // layer that decides itself at times, as a Fallback does, returns them by Ask.By to
 // where they were taken.
@@ -219,6 +234,9 @@ func (a *Ask) check() error {
 	}
 	if a.Cost < 0 {
 		return fmt.Errorf("stint: %w: cost %d: must not be negative", ErrRequest, a.Cost)
+	}
+	if a.Peek && a.Cost != 0 {
+		return fmt.Errorf("stint: %w: cost %d: a peek takes nothing, so its cost must be 0", ErrRequest, a.Cost)
 	}
 	if a.Penalty != nil && a.Penalty.id == "" {
 		return fmt.Errorf("stint: %w: penalty for key %q was not made by NewPenalty", ErrRequest, clip(a.Key))

@@ -121,7 +121,7 @@ func TestTableMoves(t *testing.T) {
 	m := new(Memory)
 	var clock, admitted, moved, returned atomic.Int64
 	ask := func(cost int64) *Request {
-		return &Request{Asks: []Ask{{Key: "k", Limit: limit, Cost: cost}}, At: at.Add(time.Duration(clock.Add(1)) * 50 * time.Millisecond)}
+		return &Request{Asks: []Ask{{Key: "k", Limit: limit, Cost: cost, Peek: cost == 0}}, At: at.Add(time.Duration(clock.Add(1)) * 50 * time.Millisecond)}
 	}
 	if _, err := m.Take(t.Context(), ask(0), nil); err != nil {
 		t.Fatal(err)
@@ -141,12 +141,12 @@ func TestTableMoves(t *testing.T) {
 			for i := range each {
 				r := ask(int64(i % 2))
 				var d Decision
-				if m.takeOne("k", limit, r.Asks[0].Cost, r.At.UnixMicro(), &d) {
+				if m.takeOne("k", limit, r.Asks[0].Units(), r.At.UnixMicro(), &d) {
 					moved.Add(1)
 				} else if d, _ = m.Take(t.Context(), r, nil); d.Outcome == 0 {
 					t.Error("nothing was decided")
 				}
-				if d.Allowed && r.Asks[0].Cost == 1 {
+				if d.Allowed && r.Asks[0].Units() == 1 {
 					admitted.Add(1)
 				}
 				if late := last() - at.UnixMicro() - clock.Load()*50_000; late > 0 {

@@ -93,7 +93,7 @@ func by(l *stint.Limiter, limit *stint.Limit, key Key, shape bool) Decide {
 		var d stint.Decision
 		var err error
 		if shape {
-			ask := stint.Ask{Key: k, Limit: limit, Cost: 1, MaxDelay: hold}
+			ask := stint.Ask{Key: k, Limit: limit, MaxDelay: hold}
 			d, err = l.Take(r.Context(), &stint.Request{Asks: []stint.Ask{ask}}, nil)
 		} else {
 			d, err = l.Allow(r.Context(), k, limit)

@@ -38,7 +38,7 @@ func Watch(d Decide, l *stint.Limiter, key Key, p *stint.Penalty, statuses ...in
 		if k == "" {
 			return d(r, hold)
 		}
-		ban, err := l.Take(r.Context(), &stint.Request{Asks: []stint.Ask{{Key: k, Limit: look, Penalty: p}}}, nil)
+		ban, err := l.Take(r.Context(), &stint.Request{Asks: []stint.Ask{{Key: k, Limit: look, Peek: true, Penalty: p}}}, nil)
 		if err != nil {
 			return Answer{}, fmt.Errorf("penalty %s: %w", p.Spec().Name, err)
 		}

@@ -54,7 +54,7 @@ func forceIn(m *Model, r *stint.Request) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range r.Asks {
-		if a := &r.Asks[i]; a.Cost <= a.Limit.Capacity() {
+		if a := &r.Asks[i]; a.Units() <= a.Limit.Capacity() {
 			m.settle(a, instant(r), true, true)
 		}
 	}

@@ -99,7 +99,7 @@ func checkClocksOfBans(t testing.TB, e *env) {
 	rapid.Check(t, func(rt *rapid.T) {
 		t := w.trial(rt)
 		t.now += 104 * week
-		a := stint.Ask{Key: t.key, Limit: l, Cost: 1, Penalty: p}
+		a := stint.Ask{Key: t.key, Limit: l, Penalty: p}
 		t.take(t.now, a)
 		if d, _ := t.take(t.now, a); d.BanLeft != time.Minute {
 			t.fail("no ban: %s", show(&d))
@@ -109,12 +109,12 @@ func checkClocksOfBans(t testing.TB, e *env) {
 		t.now -= back
 		for range rapid.IntRange(0, 3).Draw(t.T, "looks") {
 			t.now += rapid.Int64Range(0, 10*second).Draw(t.T, "wait")
-			a.Cost = 0
+			a.Peek, a.Cost = true, 0
 			if d, _ := t.take(t.now, a); d.BanLeft > time.Minute || (d.BanLeft > 0) != (t.now < banned+60*second && t.now >= banned-60*second) {
 				t.fail("a ban of a minute, %d µs from where it began: %s", t.now-banned, show(&d))
 			}
 		}
-		if a.Cost = 1; back > 60*second+30*second {
+		if a.Peek = false; back > 60*second+30*second {
 			t.to(max(t.now, banned-back+60*second))
 			if d, _ := t.take(t.now, a); !d.Allowed {
 				t.fail("a minute after a jump: %s", show(&d))

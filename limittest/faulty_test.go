@@ -42,7 +42,7 @@ func TestFaulty(t *testing.T) {
 			if d.Allowed != (tt.err == nil) {
 				t.Errorf("Take: allowed %t beside error %v", d.Allowed, err)
 			}
-			r.Asks[0].Cost = 0
+			r.Asks[0].SetUnits(0)
 			d, err = f.Take(t.Context(), r, nil)
 			if got := 10 - d.Remaining; err != nil || got != tt.charged {
 				t.Errorf("then %d were charged (error %v), want %d", got, err, tt.charged)
@@ -58,7 +58,7 @@ func TestFaultyCallsOfAllKinds(t *testing.T) {
 	f := &Faulty{Store: new(stint.Memory), Fault: func(int) Fault { return Fault{Lost: true} }}
 	rs := []stint.Request{{Asks: []stint.Ask{{Key: "k", Limit: ten, Cost: 4}}}, {Asks: []stint.Ask{{Key: "k", Limit: ten, Cost: 4}}}}
 	left := func() int64 {
-		r := stint.Request{Asks: []stint.Ask{{Key: "k", Limit: ten}}}
+		r := stint.Request{Asks: []stint.Ask{{Key: "k", Limit: ten, Peek: true}}}
 		d, err := f.Store.Take(t.Context(), &r, nil)
 		if err != nil {
 			t.Fatal(err)

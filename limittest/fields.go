@@ -33,7 +33,7 @@ func (s *stage) key(name string) string { return s.scene + ": " + name }
 
 // ask is one request under one limit.
 func (s *stage) ask(at int64, key string, l *stint.Limit, cost int64, p *stint.Penalty) stint.Decision {
-	d, _ := s.take(at, stint.Ask{Key: s.key(key), Limit: l, Cost: cost, Penalty: p})
+	d, _ := s.take(at, stint.Ask{Key: s.key(key), Limit: l, Cost: cost, Peek: cost == 0, Penalty: p})
 	return d
 }
 
@@ -113,6 +113,22 @@ var scenes = []struct {
 		s.is("ask 1", each[1], s.yes("k", three, 2, time.Minute))
 		s.is("ask 2", each[2], s.yes("k", tri, 2, time.Minute))
 		s.is("whole", d, s.yes("k", three, 2, time.Minute))
+	}},
+	{"one unit where no cost is given, none by a peek", func(s *stage) {
+		l := windowOf("two", 2)
+		ask, peek := stint.Ask{Key: s.key("k"), Limit: l}, stint.Ask{Key: s.key("k"), Limit: l, Peek: true}
+		d, _ := s.take(noon, ask)
+		s.is("the first", d, s.yes("k", l, 1, time.Minute))
+		d, _ = s.take(noon, peek)
+		s.is("a peek", d, s.yes("k", l, 1, time.Minute))
+		d, _ = s.take(noon, ask)
+		s.is("the second", d, s.yes("k", l, 0, time.Minute))
+		d, _ = s.take(noon, peek)
+		s.is("a peek at an exhausted key", d, s.yes("k", l, 0, time.Minute))
+		d, each := s.take(noon, ask, stint.Ask{Key: s.key("other"), Limit: l})
+		s.is("the third", each[0], s.no("k", l, 0, time.Minute, time.Minute))
+		s.is("beside it", each[1], s.yes("other", l, 2, 0))
+		s.is("whole", d, s.no("k", l, 0, time.Minute, time.Minute))
 	}},
 	{"of those that refuse, the longest retry, and none is charged", func(s *stage) {
 		s.fill("k", one, slow)

@@ -84,7 +84,7 @@ func (c *inspection) play() {
 func (c *inspection) request(cost int64) *stint.Request {
 	r := &stint.Request{}
 	for _, l := range c.limits {
-		r.Asks = append(r.Asks, stint.Ask{Key: c.key, Limit: l, Cost: cost})
+		r.Asks = append(r.Asks, stint.Ask{Key: c.key, Limit: l, Cost: cost, Peek: cost == 0})
 	}
 	return r
 }

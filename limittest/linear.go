@@ -202,7 +202,7 @@ func (r *race) do(s stint.Store, in call) (out reply, err error) {
 	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(in.cost[i], in.cost[j]) }) // no store may rely on one order
 	for _, i := range order {
 		if in.asks[i] {
-			req.Asks = append(req.Asks, stint.Ask{Key: r.name + ": " + r.raced[i].Key, Limit: r.raced[i].Limit, Cost: in.cost[i]})
+			req.Asks = append(req.Asks, stint.Ask{Key: r.name + ": " + r.raced[i].Key, Limit: r.raced[i].Limit, Cost: in.cost[i], Peek: in.cost[i] == 0})
 		}
 	}
 	ctx := context.Background()

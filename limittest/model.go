@@ -39,6 +39,17 @@ func countOf(a *stint.Ask) countID {
 	return countID{a.Key, s.Name, s.Algorithm, s.Period, subWindows(&s)}
 }
 
+// costOf is how many units a takes: one where nothing is said, and none for a peek.
+func costOf(a *stint.Ask) int64 {
+	switch {
+	case a.Peek:
+		return 0
+	case a.Cost == 0:
+		return 1
+	}
+	return a.Cost
+}
+
 // history is what one key was charged under limits that share a count.
 type history struct {
 	last    int64 // the instant of the last charge, µs since 1970
@@ -296,7 +307,7 @@ func (l *look) room(n int64) *big.Rat {
 // roomFor is what may be in use for a to be allowed: no more than leaves room for its
 // cost and, of a leaky bucket, than flows out in its MaxDelay, in whole ticks.
 func (l *look) roomFor(a *stint.Ask) *big.Rat {
-	room := l.room(a.Cost)
+	room := l.room(costOf(a))
 	if l.algorithm != stint.LeakyBucket || a.MaxDelay == 0 {
 		return room
 	}
@@ -308,7 +319,7 @@ func (l *look) roomFor(a *stint.Ask) *big.Rat {
 }
 
 func (l *look) allows(a *stint.Ask) bool {
-	return a.Cost <= l.capacity && l.used().Cmp(l.roomFor(a)) <= 0
+	return costOf(a) <= l.capacity && l.used().Cmp(l.roomFor(a)) <= 0
 }
 
 func (l *look) remaining() int64 {
@@ -316,7 +327,7 @@ func (l *look) remaining() int64 {
 }
 
 func (l *look) retry(a *stint.Ask) time.Duration {
-	if a.Cost > l.capacity {
+	if costOf(a) > l.capacity {
 		return stint.Never
 	}
 	return duration(l.h.fits(l.terms, l.now, l.roomFor(a)) - l.now)
@@ -373,8 +384,8 @@ func (m *Model) settle(a *stint.Ask, now int64, allowed, fits bool) stint.Decisi
 	if allowed && l.algorithm == stint.LeakyBucket {
 		d.Delay = l.delay()
 	}
-	if allowed && a.Cost > 0 {
-		l.h.charge(l.terms, l.now, a.Cost)
+	if allowed && costOf(a) > 0 {
+		l.h.charge(l.terms, l.now, costOf(a))
 		if m.counts == nil {
 			m.counts = make(map[countID]*history)
 		}
@@ -432,7 +443,7 @@ func (m *Model) Refund(_ context.Context, r *stint.Request) error {
 		if l.used().Sign() == 0 {
 			continue
 		}
-		if l.h.refund(l.terms, l.now, a.Cost); l.used().Sign() == 0 {
+		if l.h.refund(l.terms, l.now, costOf(a)); l.used().Sign() == 0 {
 			delete(m.counts, countOf(a))
 		}
 	}

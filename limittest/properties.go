@@ -99,7 +99,7 @@ func (t *trial) pass(l *stint.Limit) {
 
 // ask is one request under one limit.
 func (t *trial) ask(l *stint.Limit, cost int64) stint.Decision {
-	d, _ := t.take(t.now, stint.Ask{Key: t.key, Limit: l, Cost: cost})
+	d, _ := t.take(t.now, stint.Ask{Key: t.key, Limit: l, Cost: cost, Peek: cost == 0})
 	return d
 }
 
@@ -168,7 +168,7 @@ func denialChangesNothing(t *trial) {
 	for range rapid.IntRange(1, 20).Draw(t.T, "requests") {
 		t.pass(asks[0].Limit)
 		for i := range asks {
-			asks[i].Cost = t.cost(asks[i].Limit)
+			asks[i].SetUnits(t.cost(asks[i].Limit))
 		}
 		before := t.peek(asks)
 		d, each := t.take(t.now, asks...)
@@ -187,7 +187,7 @@ func denialChangesNothing(t *trial) {
 
 func (t *trial) peek(asks []stint.Ask) (each []stint.Decision) {
 	for _, a := range asks {
-		a.Cost = 0
+		a.SetUnits(0)
 		d, _ := t.take(t.now, a)
 		each = append(each, d)
 	}

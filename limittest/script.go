@@ -170,17 +170,20 @@ func (s *script) tryMove() *move {
 	for i := range asks {
 		a := &asks[i]
 		l := s.model.look(a, at)
-		a.Cost = s.cost(l.capacity, l.remaining())
+		n := s.cost(l.capacity, l.remaining())
 		if m.verb == "refund" && len(l.h.charges) > 0 && s.chance(80) {
-			a.Cost = s.refund(&l)
+			n = s.refund(&l)
 		}
-		if l.endless(a.Cost) {
+		if a.SetUnits(n); n == 1 && s.chance(50) {
+			a.Cost = 0 // which says the same
+		}
+		if l.endless(n) {
 			return nil
 		}
 		m.seen = append(m.seen, seen{
 			now: l.now, inUse: l.used().Sign() > 0, saturated: l.saturated(), msTick: l.tick == 1000,
 			stranded:  s.model.strands(a, at),
-			fits:      a.Cost <= l.capacity && l.used().Cmp(l.room(a.Cost)) <= 0,
+			fits:      n <= l.capacity && l.used().Cmp(l.room(n)) <= 0,
 			reforgets: s.model.reforgets(a),
 		})
 	}
@@ -409,7 +412,7 @@ func (s *script) done(m *move, d *stint.Decision, each []stint.Decision) {
 	for i := range m.req.Asks {
 		a := &m.req.Asks[i]
 		if a.Limit != nil {
-			s.noteCount(a, d.Allowed && a.Cost > 0)
+			s.noteCount(a, d.Allowed && costOf(a) > 0)
 		}
 		if a.Penalty != nil {
 			id, clean := recordOf(a), s.model.cleanFrom(a)

@@ -74,7 +74,7 @@ func (e *event) tell(b *strings.Builder, start time.Time) {
 func showAsk(a *stint.Ask) string {
 	s := fmt.Sprintf("%q", a.Key)
 	if a.Limit != nil {
-		s += fmt.Sprintf(" %q %s ×%d", a.Limit.Name(), a.Limit, a.Cost)
+		s += fmt.Sprintf(" %q %s ×%d", a.Limit.Name(), a.Limit, costOf(a))
 	}
 	if a.MaxDelay != 0 {
 		s += fmt.Sprintf(" within %s", a.MaxDelay)

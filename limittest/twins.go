@@ -149,7 +149,7 @@ func (y *tally) count(s *script, m *move, d *stint.Decision, each []stint.Decisi
 	for i := range m.seen {
 		a, l := &m.req.Asks[i], &m.seen[i]
 		switch {
-		case m.verb == "refund" && l.inUse && a.Cost > 0:
+		case m.verb == "refund" && l.inUse && costOf(a) > 0:
 			y.see(refunded, a)
 		case m.verb == "reset" && l.inUse:
 			y.see(resetting, a)
@@ -171,7 +171,7 @@ func (y *tally) countTake(s *script, a *stint.Ask, l *seen, d, own *stint.Decisi
 	for what, seen := range map[sight]bool{
 		allowed:   d.Allowed,
 		denied:    !own.Allowed,
-		never:     own.RetryAfter == stint.Never && a.Cost > a.Limit.Capacity(),
+		never:     own.RetryAfter == stint.Never && costOf(a) > a.Limit.Capacity(),
 		partial:   own.Allowed && !d.Allowed,
 		msTick:    l.msTick,
 		saturated: l.saturated,

@@ -110,7 +110,7 @@ func (v *vector) check(t testing.TB, s stint.Store) {
 	for i := range v.Events {
 		e := &v.Events[i]
 		for j := range asks {
-			asks[j].Cost = e.Cost
+			asks[j].SetUnits(e.Cost)
 		}
 		d, each := r.take(e.TUS, asks...)
 		want, wantEach := e.want(asks)

@@ -276,7 +276,7 @@ func (p *part) returned() {
 	for i := range p.each {
 		d := &p.each[i]
 		if d.Delay = 0; !isQueue(p.request.Asks[i]) {
-			d.Remaining = min(d.Remaining+p.request.Asks[i].Cost, d.Limit.Capacity())
+			d.Remaining = min(d.Remaining+p.request.Asks[i].Units(), d.Limit.Capacity())
 		}
 	}
 }

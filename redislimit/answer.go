@@ -102,21 +102,22 @@ func verdict(a *stint.Ask, s string, before int64, allowed bool) (v algo.Verdict
 		}
 		return v, rest, nil
 	}
+	units := a.Units()
 	view, rest, err := algo.ReadView(s)
 	if err != nil {
 		return v, "", fmt.Errorf("redislimit: %w", err)
 	}
-	if before > 0 && a.Cost > 0 {
-		if a.Cost > p.Capacity || before > (p.Full-view.Used)/(a.Cost*p.Unit) {
+	if before > 0 && units > 0 {
+		if units > p.Capacity || before > (p.Full-view.Used)/(units*p.Unit) {
 			return v, "", fmt.Errorf("redislimit: %d admitted at %d used: not one of this script's answers", before, view.Used)
 		}
-		view.Used += before * a.Cost * p.Unit
+		view.Used += before * units * p.Unit
 	}
 	within := kit.PlanOf(a)
-	if allowed && !within.Fits(&view, a.Cost) {
+	if allowed && !within.Fits(&view, units) {
 		return v, "", fmt.Errorf("redislimit: admitted at %d used: not one of this script's answers", view.Used)
 	}
-	v = within.SettleSmall(&view, a.Cost, allowed)
+	v = within.SettleSmall(&view, units, allowed)
 	if within != p {
 		v.Remaining = p.Left(&view) // what others find, who may wait longer
 	}

@@ -68,10 +68,10 @@ func (s *Store) add(b *batch, asks []stint.Ask) (g, place int) {
 	b.asks += len(asks)
 	if a := &asks[0]; len(asks) == 1 && a.Penalty == nil && a.MaxDelay == 0 && kit.Plan(a.Limit).Small() {
 		b.addKey(s, a.Key, a.Limit.ID())
-		if p := b.plain; p != nil && p.Cost == a.Cost && samePlan(p.Limit, a.Limit) {
+		if p := b.plain; p != nil && p.Units() == a.Units() && samePlan(p.Limit, a.Limit) {
 			b.blob = algo.AppendAgain(b.blob)
 		} else {
-			b.blob = algo.AppendPlain(b.blob, kit.Plan(a.Limit), a.Cost)
+			b.blob = algo.AppendPlain(b.blob, kit.Plan(a.Limit), a.Units())
 			b.plain = a
 		}
 		return len(b.groups) - 1, 0
@@ -85,7 +85,7 @@ func (s *Store) add(b *batch, asks []stint.Ask) (g, place int) {
 			place = places[i]
 		}
 		b.addKey(s, a.Key, a.Limit.ID())
-		b.blob = algo.AppendAsk(b.blob, kit.PlanOf(a), place, a.Cost)
+		b.blob = algo.AppendAsk(b.blob, kit.PlanOf(a), place, a.Units())
 	}
 	return len(b.groups) - 1, 0
 }
@@ -133,7 +133,7 @@ func identical(x, y []stint.Ask) bool {
 	}
 	for i := range x {
 		a, b := &x[i], &y[i]
-		if a.Cost != b.Cost || !sameCount(a, b) || !samePlan(a.Limit, b.Limit) {
+		if a.Units() != b.Units() || !sameCount(a, b) || !samePlan(a.Limit, b.Limit) {
 			return false
 		}
 	}

@@ -68,7 +68,8 @@ func clusterAsMemory(t *testing.T, s *redislimit.Store) {
 		q := stint.Request{At: now}
 		queued := false // of two queues in two slots, a place in one is lost where the other refuses
 		for _, k := range r.Perm(6)[:1+r.IntN(3)] {
-			a := stint.Ask{Key: fmt.Sprint("k", k), Limit: limits[r.IntN(len(limits))], Cost: int64(r.IntN(3))}
+			a := stint.Ask{Key: fmt.Sprint("k", k), Limit: limits[r.IntN(len(limits))]}
+			a.SetUnits(int64(r.IntN(3)))
 			if a.Limit.Spec().Algorithm == stint.LeakyBucket {
 				if queued {
 					continue
@@ -143,7 +144,7 @@ func clusterEach(t *testing.T, s *redislimit.Store) {
 	for i := range 2000 {
 		q := stint.Request{Asks: []stint.Ask{{Key: fmt.Sprint("user", i%20), Limit: limit, Cost: 1}}}
 		if i%100 == 0 {
-			q.Asks = append(q.Asks, stint.Ask{Key: "everyone", Limit: limit, Cost: 0})
+			q.Asks = append(q.Asks, stint.Ask{Key: "everyone", Limit: limit, Peek: true})
 		}
 		rs = append(rs, q)
 	}

@@ -261,7 +261,7 @@ func TestRuns(t *testing.T) {
 				if rng.IntN(5) == 0 {
 					cost = rng.Int64N(l.Capacity() + 2)
 				}
-				r.Asks = append(r.Asks, stint.Ask{Key: fmt.Sprint("k", rng.IntN(3)), Limit: l, Cost: cost})
+				r.Asks = append(r.Asks, stint.Ask{Key: fmt.Sprint("k", rng.IntN(3)), Limit: l, Cost: cost, Peek: cost == 0})
 			}
 			if r.Check() != nil {
 				continue
@@ -330,7 +330,7 @@ func TestGroupsKeepOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask := func(key string, l *stint.Limit, cost int64) []stint.Ask {
-		return []stint.Ask{{Key: key, Limit: l, Cost: cost}}
+		return []stint.Ask{{Key: key, Limit: l, Cost: cost, Peek: cost == 0}}
 	}
 	punished := ask("a", l, 1)
 	punished[0].Penalty = penalty

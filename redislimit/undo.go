@@ -17,7 +17,7 @@ func (s *Store) Refund(ctx context.Context, r *stint.Request) error {
 		for i := range r.Asks {
 			a := &r.Asks[i]
 			b.addKey(s, a.Key, a.Limit.ID())
-			b.blob = algo.AppendAsk(b.blob, kit.Plan(a.Limit), 0, a.Cost)
+			b.blob = algo.AppendAsk(b.blob, kit.Plan(a.Limit), 0, a.Units())
 		}
 		reply, err := s.refund.call(ctx, s.client, &b, s.telling(r)...)
 		if err != nil {

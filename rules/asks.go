@@ -151,7 +151,7 @@ func (r *Rule) asks(out *Matches) (applies bool, err error) {
 		return true, nil
 	}
 	for _, l := range f.limits {
-		out.Asks = append(out.Asks, stint.Ask{Key: f.key, Limit: l, Cost: f.cost, Penalty: r.Penalty, OnError: r.OnStoreError})
+		out.Asks = append(out.Asks, stint.Ask{Key: f.key, Limit: l, Cost: f.cost, Peek: f.cost == 0, Penalty: r.Penalty, OnError: r.OnStoreError})
 		out.Rules = append(out.Rules, r)
 	}
 	return true, nil

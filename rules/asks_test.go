@@ -49,7 +49,7 @@ func asked(s *rules.Set, in *rules.Input) string {
 	}
 	var b strings.Builder
 	for i, a := range out.Asks {
-		fmt.Fprintf(&b, "%s=%q:%d ", out.Rules[i].Name, a.Key, a.Cost)
+		fmt.Fprintf(&b, "%s=%q:%d ", out.Rules[i].Name, a.Key, a.Units())
 	}
 	return strings.TrimSpace(b.String())
 }

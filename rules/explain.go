@@ -150,7 +150,7 @@ func (s *Set) explainRule(ctx context.Context, i int, m *Matches) (RuleExplanati
 	e.Applies, e.Why = true, r.whyApplies(f.key)
 	e.Key, e.Cost, e.Tier, e.Override = Key(f.key), f.cost, f.tier, f.override
 	for _, l := range f.limits {
-		e.Asks = append(e.Asks, stint.Ask{Key: f.key, Limit: l, Cost: f.cost, Penalty: r.Penalty, OnError: r.OnStoreError})
+		e.Asks = append(e.Asks, stint.Ask{Key: f.key, Limit: l, Cost: f.cost, Peek: f.cost == 0, Penalty: r.Penalty, OnError: r.OnStoreError})
 	}
 	return e, nil
 }

@@ -199,7 +199,7 @@ func (v *view) keyLimits(k *keyCall, limits []*stint.Limit) ([]keyLimitJSON, err
 func (k *keyCall) request(limits []*stint.Limit, cost int64) *stint.Request {
 	r := &stint.Request{}
 	for _, l := range limits {
-		r.Asks = append(r.Asks, stint.Ask{Key: string(k.key), Limit: l, Cost: cost})
+		r.Asks = append(r.Asks, stint.Ask{Key: string(k.key), Limit: l, Cost: cost, Peek: cost == 0})
 	}
 	return r
 }

@@ -105,7 +105,7 @@ func tiersApart(t *testing.T, store stint.Store, rng *rand.Rand, a stint.Algorit
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := c.model.Take(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "u", Limit: c.limit, Cost: c.cost}}, At: at}, nil)
+		want, err := c.model.Take(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "u", Limit: c.limit, Cost: c.cost, Peek: c.cost == 0}}, At: at}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -51,7 +51,7 @@ func changes(t *testing.T, store stint.Store, rng *rand.Rand, a stint.Algorithm,
 			t.Fatal(err)
 		}
 		if got.Allowed {
-			want, err := model.Take(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "u", Limit: limit, Cost: cost}}, At: at}, nil)
+			want, err := model.Take(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "u", Limit: limit, Cost: cost, Peek: cost == 0}}, At: at}, nil)
 			if err != nil || !want.Allowed {
 				t.Fatalf("%d at %s under %s; %s refuses it: %+v, %v", cost, now(), got.Limit, limit, want, err)
 			}

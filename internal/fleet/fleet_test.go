@@ -60,7 +60,7 @@ func (s *ledger) Take(ctx context.Context, r *stint.Request, out []stint.Decisio
 	if r.Asks[0].Key == names[0] {
 		s.hot.Add(1)
 		if d.Allowed {
-			s.charged.Add(r.Asks[0].Cost)
+			s.charged.Add(r.Asks[0].Units())
 		}
 	}
 	return d, err
@@ -71,7 +71,7 @@ func (s *ledger) Refund(ctx context.Context, r *stint.Request) error {
 	for i := range r.Asks {
 		if r.Asks[i].Key == names[0] {
 			s.hot.Add(1)
-			s.charged.Add(-r.Asks[i].Cost)
+			s.charged.Add(-r.Asks[i].Units())
 		}
 	}
 	return s.Memory.Refund(ctx, r)
