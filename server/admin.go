@@ -15,7 +15,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/yamlnode"
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/adminapi"
 )
 
 // Admin is the admin API, which docs/admin-api.yaml describes: it shows, changes
@@ -131,22 +131,12 @@ func (w *statusOnly) Write(b []byte) (int, error) { return len(b), nil }
 type callError struct {
 	status   int
 	detail   string
-	problems []problemJSON
+	problems []adminapi.Problem
 	newest   *int64 // number of the rules' newest version, where a race was lost
 }
 
-// problemJSON is one thing that is wrong, and where.
-type problemJSON struct {
-	Where string `json:"where,omitempty"`
-	Text  string `json:"text"`
-}
-
 func (e *callError) Error() string {
-	text := e.detail
-	for _, p := range e.problems {
-		text += "\n" + p.Where + ": " + p.Text
-	}
-	return text
+	return (&adminapi.Error{Detail: e.detail, Problems: e.problems}).Error()
 }
 
 func badCall(format string, args ...any) error {
@@ -158,7 +148,7 @@ func impossible(where, format string, args ...any) error {
 	return &callError{
 		status:   http.StatusUnprocessableEntity,
 		detail:   "It was understood, but cannot be done; nothing was changed.",
-		problems: []problemJSON{{where, fmt.Sprintf(format, args...)}},
+		problems: []adminapi.Problem{{Where: where, Text: fmt.Sprintf(format, args...)}},
 	}
 }
 
@@ -169,16 +159,6 @@ func notFound(format string, args ...any) error {
 // unavailable is an error of a call that the store did not answer.
 func unavailable(err error) error {
 	return &callError{status: http.StatusServiceUnavailable, detail: "The store does not answer: " + err.Error()}
-}
-
-// problemDetails are an error in JSON (RFC 9457).
-type problemDetails struct {
-	Type     string        `json:"type"`
-	Title    string        `json:"title"`
-	Status   int           `json:"status"`
-	Detail   string        `json:"detail"`
-	Newest   *int64        `json:"newest,omitempty"`
-	Problems []problemJSON `json:"problems,omitempty"`
 }
 
 func (s *Server) refuseCall(w http.ResponseWriter, err error) {
@@ -196,7 +176,7 @@ func (s *Server) refuseCall(w http.ResponseWriter, err error) {
 	if e.status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
-	writeJSONAs(w, "application/problem+json", e.status, problemDetails{
+	writeJSONAs(w, "application/problem+json", e.status, adminapi.Error{
 		Type: "about:blank", Title: http.StatusText(e.status), Status: e.status,
 		Detail: e.detail, Newest: e.newest, Problems: e.problems,
 	})
@@ -205,28 +185,6 @@ func (s *Server) refuseCall(w http.ResponseWriter, err error) {
 // maxCall is the size of the largest call, in bytes: rules of the largest size, with
 // every byte escaped.
 const maxCall = 2*yamlnode.MaxFile + 1<<16
-
-// field is a member of a call's JSON object.
-type field struct {
-	name string
-	read func(*reader) error
-}
-
-// fields reads the call's JSON object, strictly.
-func (c *call) fields(fields ...field) error {
-	r, err := c.json()
-	if err != nil {
-		return err
-	}
-	names := make([]string, len(fields))
-	for i, f := range fields {
-		names[i] = f.name
-	}
-	if err := r.fields(names, func(i int) error { return fields[i].read(r) }); err != nil {
-		return badCall("The JSON is not as it should be: %s.", err)
-	}
-	return nil
-}
 
 // json is the call's body, as JSON.
 func (c *call) json() (*reader, error) {
@@ -262,67 +220,8 @@ func (c *call) bytes() ([]byte, error) {
 	return body, nil
 }
 
-func textField(name string, to *string) field {
-	return field{name, func(r *reader) error { return r.own(to) }}
-}
-
-// own stores a string that may be kept, and so shares nothing with the call.
-func (r *reader) own(to *string) error {
-	text, err := r.text()
-	*to = strings.Clone(text)
-	return err
-}
-
-func wholeField(name string, to *int64) field {
-	return field{name, func(r *reader) error { return r.whole(to) }}
-}
-
-func textsField(name string, to *[]string) field {
-	return field{name, func(r *reader) error {
-		return r.list(func() error {
-			var text string
-			err := r.own(&text)
-			*to = append(*to, text)
-			return err
-		})
-	}}
-}
-
-// keyField is a key: a text, or a list of texts.
-func keyField(to *rules.Key) field {
-	return field{"key", func(r *reader) error {
-		if r.peek() != '[' {
-			var text string
-			if err := r.own(&text); err != nil {
-				return errors.New("want text, or a list of texts")
-			}
-			if strings.IndexByte(text, 0) >= 0 {
-				return errors.New("it contains a NUL byte; write a list of parts as a list")
-			}
-			*to = rules.Key(text)
-			return nil
-		}
-		var parts []string
-		if err := textsField("key", &parts).read(r); err != nil {
-			return err
-		}
-		key, err := rules.JoinKey(parts...)
-		*to = key
-		return err
-	}}
-}
-
 // maxReason is the length of the longest reason or note, in bytes.
 const maxReason = 500
-
-func reasonField(name string, to *string) field {
-	return field{name, func(r *reader) error {
-		if err := r.own(to); err != nil {
-			return err
-		}
-		return checkReason(*to)
-	}}
-}
 
 func checkReason(text string) error {
 	if len(text) > maxReason || strings.ContainsFunc(text, unicode.IsControl) || !utf8.ValidString(text) {

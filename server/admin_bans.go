@@ -8,24 +8,8 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/adminapi"
 )
-
-// banJSON is a ban by hand, and why it is without effect, if it is; in the answer to a
-// change, also where that is in force, if not everywhere.
-type banJSON struct {
-	rules.Ban
-	Problem string `json:"problem,omitempty"`
-	Pending string `json:"pending,omitempty"`
-}
-
-// penaltyBanJSON is a ban that a rule's penalty imposed.
-type penaltyBanJSON struct {
-	Rule   string    `json:"rule"`
-	Key    rules.Key `json:"key"`
-	Hashed bool      `json:"hashed"`
-	Left   int64     `json:"left_us"`
-	Bans   int64     `json:"bans"`
-}
 
 func (s *Server) listBans(c *call) (int, any, error) {
 	limit, err := c.number("limit", 1000, 10_000)
@@ -33,7 +17,7 @@ func (s *Server) listBans(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	rule := c.URL.Query().Get("rule")
-	all := bansJSON{ByHand: []banJSON{}}
+	all := adminapi.Bans{ByHand: []adminapi.Ban{}}
 	now := s.state()
 	for _, b := range now.controls.Bans {
 		switch {
@@ -41,13 +25,13 @@ func (s *Server) listBans(c *call) (int, any, error) {
 		case len(all.ByHand) == limit:
 			all.Truncated = true
 		default:
-			all.ByHand = append(all.ByHand, banJSON{Ban: b, Problem: cmp.Or(now.problem(b.ID), now.set.BanOverruled(&b))})
+			all.ByHand = append(all.ByHand, adminapi.Ban{Ban: b, Effect: effect(cmp.Or(now.problem(b.ID), now.set.BanOverruled(&b)), nil)})
 		}
 	}
 	v := s.view(c.Context())
 	defer v.close()
 	more := false
-	anew := func() { all.ByPenalty, more = []penaltyBanJSON{}, false }
+	anew := func() { all.ByPenalty, more = []adminapi.PenaltyBan{}, false }
 	anew()
 	err = v.banned(c.Context(), anew, func(r stint.Record) bool {
 		if rule != "" && r.Penalty != rule {
@@ -56,24 +40,15 @@ func (s *Server) listBans(c *call) (int, any, error) {
 		if more = len(all.ByPenalty) == limit; more {
 			return false
 		}
-		all.ByPenalty = append(all.ByPenalty, penaltyBanJSON{r.Penalty, shownKey(r.Key), r.Hashed, r.BanLeft.Microseconds(), r.Bans})
+		all.ByPenalty = append(all.ByPenalty, adminapi.PenaltyBan{Rule: r.Penalty, Key: shownKey(r.Key), Hashed: r.Hashed, Left: r.BanLeft.Microseconds(), Bans: r.Bans})
 		return true
 	})
 	if err != nil {
 		return 0, nil, err
 	}
 	all.Truncated = all.Truncated || more
-	all.seenBy = v.seenBy()
+	all.CountedBy = v.countedBy()
 	return http.StatusOK, all, nil
-}
-
-// bansJSON are the bans that run. Those by penalty are the store's, or where that does
-// not answer those that this instance knows of.
-type bansJSON struct {
-	ByHand    []banJSON        `json:"by_hand"`
-	ByPenalty []penaltyBanJSON `json:"by_penalty"`
-	Truncated bool             `json:"truncated"`
-	seenBy
 }
 
 // shownKey is a key that the store holds. Others than rules may have put there what
@@ -88,30 +63,20 @@ func shownKey(key string) rules.Key {
 	return rules.Key(text)
 }
 
-// target is whom a ban is of: a key under a rule, or a network.
-type target struct {
-	rule, network string
-	key           rules.Key
-}
-
-func (t *target) fields() []field {
-	return []field{textField("rule", &t.rule), keyField(&t.key), textField("network", &t.network)}
-}
-
-// check completes t.
-func (t *target) check(s *Server) error {
-	if (t.network != "") == (t.rule != "" || t.key != "") || (t.rule != "") != (t.key != "") {
+// checkTarget checks t, and writes its key and network as bans have them.
+func (s *Server) checkTarget(t *adminapi.BanTarget) error {
+	if (t.Network != "") == (t.Rule != "" || t.Key != "") || (t.Rule != "") != (t.Key != "") {
 		return impossible("", "give a rule and a key, or a network")
 	}
-	if t.network != "" {
-		p, err := rules.ParseNetwork(t.network)
+	if t.Network != "" {
+		p, err := rules.ParseNetwork(t.Network)
 		if err != nil {
 			return impossible("network", "%s", err)
 		}
-		t.network = strings.TrimSuffix(p.String(), singleHost(p.Addr().Is4()))
+		t.Network = strings.TrimSuffix(p.String(), singleHost(p.Addr().Is4()))
 	}
 	var err error
-	t.key, err = s.counted(t.rule, t.key)
+	t.Key, err = s.counted(t.Rule, t.Key)
 	return err
 }
 
@@ -123,20 +88,15 @@ func singleHost(is4 bool) string {
 	return "/128"
 }
 
-func (t *target) is(b *rules.Ban) bool {
-	return b.Rule == t.rule && b.Key == t.key && b.Network == t.network
-}
-
 func (s *Server) addBan(c *call) (int, any, error) {
-	var t target
-	var in noteInput
-	err := c.fields(append(t.fields(), in.fields()...)...)
+	var in adminapi.BanRequest
+	err := c.read(&in)
 	if err == nil {
-		err = t.check(s)
+		err = s.checkTarget(&in.BanTarget)
 	}
-	b := rules.Ban{Rule: t.rule, Key: t.key, Network: t.network}
+	b := rules.Ban{Rule: in.Rule, Key: in.Key, Network: in.Network}
 	if err == nil {
-		b.Note, err = in.note(c, s.clock.now())
+		b.Note, err = c.note(&in.Term, s.clock.now())
 	}
 	if err != nil {
 		return 0, nil, err
@@ -146,7 +106,7 @@ func (s *Server) addBan(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	s.audit(c, "ban", b.Reason, replaced, b, alone)
-	return http.StatusCreated, banJSON{b, s.Rules().BanOverruled(&b), aloneText(alone)}, nil
+	return http.StatusCreated, adminapi.Ban{Ban: b, Effect: effect(s.Rules().BanOverruled(&b), alone)}, nil
 }
 
 func (s *Server) removeBan(c *call) (int, any, error) {
@@ -160,52 +120,44 @@ func (s *Server) removeBan(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	s.audit(c, "lift ban", reason, gone, nil, alone)
-	return http.StatusOK, banJSON{Ban: gone, Pending: aloneText(alone)}, nil
-}
-
-// liftedJSON is what was lifted.
-type liftedJSON struct {
-	ByHand    []banJSON        `json:"by_hand"`
-	ByPenalty []penaltyBanJSON `json:"by_penalty"`
-	Pending   string           `json:"pending,omitempty"`
+	return http.StatusOK, adminapi.Ban{Ban: gone, Effect: effect("", alone)}, nil
 }
 
 // liftBans forgets the penalty's ban first and tells the fleet then: told before, an
 // instance that remembers the ban could ask the store again, and remember it anew.
 func (s *Server) liftBans(c *call) (int, any, error) {
-	var t target
-	var reason string
-	err := c.fields(append(t.fields(), reasonField("reason", &reason))...)
+	var in adminapi.LiftRequest
+	err := c.read(&in)
 	if err == nil {
-		err = t.check(s)
+		err = s.checkTarget(&in.BanTarget)
 	}
 	if err != nil {
 		return 0, nil, err
 	}
-	penalty, before, known, err := s.held(c, &t)
+	penalty, before, known, err := s.held(c, &in.BanTarget)
 	if err != nil {
 		return 0, nil, err
 	}
-	byHand, alone, err := commit(s, c, change[[]rules.Ban]{"lift bans", reason, liftEdit{t.rule, t.key, t.network, s.clock.now().UTC()}})
+	byHand, alone, err := commit(s, c, change[[]rules.Ban]{"lift bans", in.Reason, liftEdit{in.Rule, in.Key, in.Network, s.clock.now().UTC()}})
 	if err != nil {
 		if penalty != nil { // the store may have forgotten the violations by now
-			s.auditUnknown(c, "lift bans", reason, err)
+			s.auditUnknown(c, "lift bans", in.Reason, err)
 		}
 		return 0, nil, err
 	}
 	if len(byHand) == 0 && known && before == (stint.Record{}) {
 		// The fleet was told all the same: an instance may hold against the key what
 		// it counted while the store was away.
-		return 0, nil, notFound("There is neither a ban nor a violation of the key under the rule %s.", t.rule)
+		return 0, nil, notFound("There is neither a ban nor a violation of the key under the rule %s.", in.Rule)
 	}
-	gone := liftedJSON{[]banJSON{}, []penaltyBanJSON{}, aloneText(alone)}
+	gone := adminapi.Lifted{ByHand: []adminapi.Ban{}, ByPenalty: []adminapi.PenaltyBan{}, Reach: reach(alone)}
 	for _, b := range byHand {
-		gone.ByHand = append(gone.ByHand, banJSON{Ban: b})
+		gone.ByHand = append(gone.ByHand, adminapi.Ban{Ban: b})
 	}
 	if before.BanLeft > 0 {
-		gone.ByPenalty = append(gone.ByPenalty, penaltyBanJSON{t.rule, t.key, false, before.BanLeft.Microseconds(), before.Bans})
+		gone.ByPenalty = append(gone.ByPenalty, adminapi.PenaltyBan{Rule: in.Rule, Key: in.Key, Left: before.BanLeft.Microseconds(), Bans: before.Bans})
 	}
-	s.audit(c, "lift bans", reason, gone, nil, alone)
+	s.audit(c, "lift bans", in.Reason, gone, nil, alone)
 	return http.StatusOK, gone, nil
 }
 
@@ -213,17 +165,17 @@ func (s *Server) liftBans(c *call) (int, any, error) {
 // and bans that were; zero if there is nothing. The penalty is nil where the rule has
 // none, or t is a network. known is false where the store was not heard, which may
 // hold more.
-func (s *Server) held(c *call, t *target) (p *stint.Penalty, record stint.Record, known bool, err error) {
-	if t.rule == "" {
+func (s *Server) held(c *call, t *adminapi.BanTarget) (p *stint.Penalty, record stint.Record, known bool, err error) {
+	if t.Rule == "" {
 		return nil, record, true, nil
 	}
-	r, err := s.rule(t.rule)
+	r, err := s.rule(t.Rule)
 	if err != nil || r.Penalty == nil {
 		return nil, record, true, err
 	}
 	v := s.view(c.Context())
 	defer v.close()
-	record, err = v.record(string(t.key), r.Penalty)
+	record, err = v.record(string(t.Key), r.Penalty)
 	if record.Violations == 0 && record.Bans == 0 && record.BanLeft == 0 {
 		record = stint.Record{}
 	}

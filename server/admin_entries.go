@@ -6,24 +6,22 @@ import (
 	"slices"
 
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/adminapi"
 )
-
-// overrideJSON is an override, as banJSON is a ban.
-type overrideJSON struct {
-	rules.Override
-	Problem string `json:"problem,omitempty"`
-	Pending string `json:"pending,omitempty"`
-}
 
 func (s *Server) listOverrides(*call) (int, any, error) {
 	now := s.state()
-	all := []overrideJSON{}
+	all := []adminapi.Override{}
 	for _, o := range now.controls.Overrides {
-		all = append(all, overrideJSON{Override: o, Problem: cmp.Or(now.problem(o.ID), now.set.OverrideOverruled(&o))})
+		all = append(all, adminapi.Override{Override: o, Effect: effect(cmp.Or(now.problem(o.ID), now.set.OverrideOverruled(&o)), nil)})
 	}
-	return http.StatusOK, struct {
-		Overrides []overrideJSON `json:"overrides"`
-	}{all}, nil
+	return http.StatusOK, adminapi.Overrides{Overrides: all}, nil
+}
+
+// effect says why an entry has no effect, or where it is in force: alone is why that is
+// this instance alone, nil if it is not.
+func effect(problem string, alone error) adminapi.Effect {
+	return adminapi.Effect{Problem: problem, Reach: reach(alone)}
 }
 
 // problem is why an entry is without effect; empty: it is not.
@@ -38,15 +36,14 @@ func (s *state) problem(id string) string {
 }
 
 func (s *Server) addOverride(c *call) (int, any, error) {
-	var o rules.Override
-	var in noteInput
-	err := c.fields(append(in.fields(), textField("rule", &o.Rule), keyField(&o.Key), textField("tier", &o.Tier),
-		wholeField("times", &o.Times), textsField("limits", &o.Limits))...)
+	var in adminapi.OverrideRequest
+	err := c.read(&in)
+	o := rules.Override{Rule: in.Rule, Key: in.Key, Tier: in.Tier, Times: in.Times, Limits: in.Limits}
 	if err == nil {
 		o.Key, err = s.counted(o.Rule, o.Key)
 	}
 	if err == nil {
-		o.Note, err = in.note(c, s.clock.now())
+		o.Note, err = c.note(&in.Term, s.clock.now())
 	}
 	if err != nil {
 		return 0, nil, err
@@ -56,7 +53,7 @@ func (s *Server) addOverride(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	s.audit(c, "add override", o.Reason, replaced, o, alone)
-	return http.StatusCreated, overrideJSON{o, s.Rules().OverrideOverruled(&o), aloneText(alone)}, nil
+	return http.StatusCreated, adminapi.Override{Override: o, Effect: effect(s.Rules().OverrideOverruled(&o), alone)}, nil
 }
 
 func (s *Server) removeOverride(c *call) (int, any, error) {
@@ -70,14 +67,7 @@ func (s *Server) removeOverride(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	s.audit(c, "remove override", reason, gone, nil, alone)
-	return http.StatusOK, overrideJSON{Override: gone, Pending: aloneText(alone)}, nil
-}
-
-// listedJSON is an entry of a list, as banJSON is a ban.
-type listedJSON struct {
-	rules.Listed
-	Problem string `json:"problem,omitempty"`
-	Pending string `json:"pending,omitempty"`
+	return http.StatusOK, adminapi.Override{Override: gone, Effect: effect("", alone)}, nil
 }
 
 // list is the name of the list that the path names.
@@ -92,24 +82,22 @@ func (s *Server) showList(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	now := s.state()
-	all := []listedJSON{}
+	all := []adminapi.Listed{}
 	for _, l := range *listIn(&now.controls, list) {
-		all = append(all, listedJSON{Listed: l, Problem: cmp.Or(now.problem(l.ID), overruled(now.set, list, &l))})
+		all = append(all, adminapi.Listed{Listed: l, Effect: effect(cmp.Or(now.problem(l.ID), overruled(now.set, list, &l)), nil)})
 	}
-	return http.StatusOK, struct {
-		Entries []listedJSON `json:"entries"`
-	}{all}, nil
+	return http.StatusOK, adminapi.List{Entries: all}, nil
 }
 
 func (s *Server) addListed(c *call) (int, any, error) {
 	list, err := c.list()
-	var l rules.Listed
-	var in noteInput
+	var in adminapi.ListRequest
 	if err == nil {
-		err = c.fields(append(in.fields(), textField("network", &l.Network), textField("match", &l.Match))...)
+		err = c.read(&in)
 	}
+	l := rules.Listed{Network: in.Network, Match: in.Match}
 	if err == nil {
-		l.Note, err = in.note(c, s.clock.now())
+		l.Note, err = c.note(&in.Term, s.clock.now())
 	}
 	if err != nil {
 		return 0, nil, err
@@ -120,7 +108,7 @@ func (s *Server) addListed(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	s.audit(c, action, l.Reason, nil, l, alone)
-	return http.StatusCreated, listedJSON{l, overruled(s.Rules(), list, &l), aloneText(alone)}, nil
+	return http.StatusCreated, adminapi.Listed{Listed: l, Effect: effect(overruled(s.Rules(), list, &l), alone)}, nil
 }
 
 // overruled says why an entry of a list is without effect under set.
@@ -146,5 +134,5 @@ func (s *Server) removeListed(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	s.audit(c, action, reason, gone, nil, alone)
-	return http.StatusOK, listedJSON{Listed: gone, Pending: aloneText(alone)}, nil
+	return http.StatusOK, adminapi.Listed{Listed: gone, Effect: effect("", alone)}, nil
 }

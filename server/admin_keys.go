@@ -8,44 +8,8 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/adminapi"
 )
-
-// limitJSON is how a key stands under a limit, of a tier if that is given.
-type limitJSON struct {
-	Tier       string `json:"tier,omitempty"`
-	Limit      string `json:"limit"`
-	Capacity   int64  `json:"capacity"`
-	Used       int64  `json:"used"`
-	Remaining  int64  `json:"remaining"`
-	ResetAfter int64  `json:"reset_after_us"`
-}
-
-// keyLimitJSON is limitJSON with what the store keeps; nil: nothing, or it cannot tell.
-type keyLimitJSON struct {
-	limitJSON
-	ChargedAgo *int64 `json:"charged_ago_us,omitempty"`
-	ExpiresIn  *int64 `json:"expires_in_us,omitempty"`
-}
-
-// recordJSON is how a key stands under a penalty.
-type recordJSON struct {
-	Violations int64 `json:"violations"`
-	Bans       int64 `json:"bans"`
-	BanLeft    int64 `json:"ban_left_us"`
-}
-
-// keyJSON is how a key stands under a rule.
-type keyJSON struct {
-	Rule     string          `json:"rule"`
-	Key      rules.Key       `json:"key"`
-	Mode     string          `json:"mode"`
-	Tier     string          `json:"tier,omitempty"`
-	Limits   []keyLimitJSON  `json:"limits"`
-	Override *rules.Override `json:"override,omitempty"`
-	Penalty  *recordJSON     `json:"penalty,omitempty"`
-	Ban      *rules.Ban      `json:"ban,omitempty"`
-	seenBy
-}
 
 // keyCall is a call about a key under a rule.
 type keyCall struct {
@@ -56,20 +20,20 @@ type keyCall struct {
 	override     *rules.Override
 }
 
-func (s *Server) keyCall(c *call, more ...field) (*keyCall, error) {
-	var k keyCall
-	var name string
-	err := c.fields(append(more, textField("rule", &name), keyField(&k.key), textField("tier", &k.tier), reasonField("reason", &k.reason))...)
-	if err == nil && (name == "" || k.key == "") {
+// keyCall reads the call into to; in is the part of it that says which key.
+func (s *Server) keyCall(c *call, to any, in *adminapi.KeyRequest) (*keyCall, error) {
+	err := c.read(to)
+	if err == nil && (in.Rule == "" || in.Key == "") {
 		err = badCall("rule and key must be given.")
 	}
 	if err != nil {
 		return nil, err
 	}
-	if k.rule, err = s.rule(name); err != nil {
+	k := keyCall{tier: in.Tier, reason: in.Reason}
+	if k.rule, err = s.rule(in.Rule); err != nil {
 		return nil, err
 	}
-	if k.key, err = s.counted(name, k.key); err != nil {
+	if k.key, err = s.counted(in.Rule, in.Key); err != nil {
 		return nil, err
 	}
 	set := s.Rules()
@@ -112,7 +76,8 @@ func didYouMean(name string, names []string) string {
 }
 
 func (s *Server) showKey(c *call) (int, any, error) {
-	k, err := s.keyCall(c)
+	var in adminapi.KeyRequest
+	k, err := s.keyCall(c, &in, &in)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -122,8 +87,11 @@ func (s *Server) showKey(c *call) (int, any, error) {
 	return http.StatusOK, j, err
 }
 
-func (v *view) keyState(k *keyCall) (keyJSON, error) {
-	j := keyJSON{Rule: k.rule.Name, Key: k.key, Mode: k.rule.Mode.String(), Tier: k.tier, Limits: []keyLimitJSON{}, Override: k.override}
+func (v *view) keyState(k *keyCall) (adminapi.KeyState, error) {
+	j := adminapi.KeyState{Rule: k.rule.Name, Key: k.key, Mode: k.rule.Mode.String(), Tier: k.tier, Limits: []adminapi.KeyLimit{}}
+	if k.override != nil {
+		j.Override = &adminapi.Override{Override: *k.override}
+	}
 	if !k.rule.Watches {
 		var err error
 		if j.Limits, err = v.counts(k); err != nil {
@@ -135,14 +103,13 @@ func (v *view) keyState(k *keyCall) (keyJSON, error) {
 		if err != nil {
 			return j, err
 		}
-		j.Penalty = &recordJSON{r.Violations, r.Bans, r.BanLeft.Microseconds()}
+		j.Penalty = &adminapi.PenaltyState{Violations: r.Violations, Bans: r.Bans, BanLeft: r.BanLeft.Microseconds()}
 	}
-	j.seenBy = v.seenBy()
+	j.CountedBy = v.countedBy()
 	now := v.state()
-	t := target{rule: k.rule.Name, key: k.key}
 	for i := range now.controls.Bans {
-		if t.is(&now.controls.Bans[i]) {
-			j.Ban = &now.controls.Bans[i]
+		if b := &now.controls.Bans[i]; b.Rule == k.rule.Name && b.Key == k.key {
+			j.Ban = &adminapi.Ban{Ban: *b}
 		}
 	}
 	return j, nil
@@ -150,7 +117,7 @@ func (v *view) keyState(k *keyCall) (keyJSON, error) {
 
 // counts are how the key stands under the limits of the call's tier. Where the call
 // names none, those of the tiers under which something is used follow.
-func (v *view) counts(k *keyCall) ([]keyLimitJSON, error) {
+func (v *view) counts(k *keyCall) ([]adminapi.KeyLimit, error) {
 	limits := slices.Clone(k.limits)
 	tiers := make([]string, len(limits)) // of each limit
 	if k.tier == "" {
@@ -162,7 +129,7 @@ func (v *view) counts(k *keyCall) ([]keyLimitJSON, error) {
 			limits = append(limits, its...)
 		}
 	}
-	var all []keyLimitJSON
+	var all []adminapi.KeyLimit
 	for from := 0; from < len(limits); from += stint.MaxAsks {
 		some, err := v.keyLimits(k, limits[from:min(from+stint.MaxAsks, len(limits))])
 		if err != nil {
@@ -178,15 +145,15 @@ func (v *view) counts(k *keyCall) ([]keyLimitJSON, error) {
 }
 
 // keyLimits is how the key stands under each of the limits.
-func (v *view) keyLimits(k *keyCall, limits []*stint.Limit) ([]keyLimitJSON, error) {
+func (v *view) keyLimits(k *keyCall, limits []*stint.Limit) ([]adminapi.KeyLimit, error) {
 	out := make([]stint.Decision, len(limits))
 	if err := v.look(k.request(limits, 0), out); err != nil {
 		return nil, err
 	}
 	stored := v.kept(string(k.key), limits)
-	all := make([]keyLimitJSON, len(out))
+	all := make([]adminapi.KeyLimit, len(out))
 	for i := range out {
-		all[i].limitJSON = v.limitOf(&out[i])
+		all[i].LimitState = v.limitOf(&out[i])
 		if stored != nil && stored[i].Held {
 			ago, left := stored[i].Idle.Microseconds(), stored[i].Expires.Microseconds()
 			all[i].ChargedAgo, all[i].ExpiresIn = &ago, &left
@@ -205,7 +172,8 @@ func (k *keyCall) request(limits []*stint.Limit, cost int64) *stint.Request {
 }
 
 func (s *Server) resetKey(c *call) (int, any, error) {
-	k, err := s.keyCall(c)
+	var in adminapi.KeyRequest
+	k, err := s.keyCall(c, &in, &in)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -225,16 +193,16 @@ func (s *Server) resetKey(c *call) (int, any, error) {
 }
 
 func (s *Server) refundKey(c *call) (int, any, error) {
-	var cost int64
-	k, err := s.keyCall(c, wholeField("cost", &cost))
+	var in adminapi.RefundRequest
+	k, err := s.keyCall(c, &in, &in.KeyRequest)
 	switch {
 	case err != nil:
 		return 0, nil, err
-	case cost < 1:
-		return 0, nil, impossible("cost", "%d: must be at least 1", cost)
+	case in.Cost < 1:
+		return 0, nil, impossible("cost", "%d: must be at least 1", in.Cost)
 	}
 	return s.changeKey(c, k, "refund", func() error {
-		return s.limiter.RefundAll(c.Context(), k.request(k.limits, cost), nil)
+		return s.limiter.RefundAll(c.Context(), k.request(k.limits, in.Cost), nil)
 	})
 }
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,44 +12,19 @@ import (
 
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/adminapi"
 )
 
-// versionJSON is a version of the fleet's rules.
-type versionJSON struct {
-	Number  int64     `json:"number"`
-	Version string    `json:"version"`
-	Author  string    `json:"author"`
-	Note    string    `json:"note,omitempty"`
-	At      time.Time `json:"at"`
-	Text    string    `json:"text,omitempty"`
-}
-
-func (v *version) json() versionJSON {
-	return versionJSON{v.number, rules.VersionOf(v.Text), v.Author, v.Note, v.At, ""}
-}
-
-type ruleJSON struct {
-	Name   string   `json:"name"`
-	Mode   string   `json:"mode"`
-	Match  string   `json:"match,omitempty"`
-	Key    string   `json:"key"`
-	Cost   string   `json:"cost,omitempty"`
-	Limits []string `json:"limits"`
-}
-
-type rulesJSON struct {
-	Source  string     `json:"source"`
-	Version string     `json:"version"`
-	Number  int64      `json:"number"`
-	Newest  int64      `json:"newest"`
-	Rules   []ruleJSON `json:"rules"`
+// json is v without its text.
+func (v *version) json() adminapi.Version {
+	return adminapi.Version{Number: v.number, Version: rules.VersionOf(v.Text), Author: v.Author, Note: v.Note, At: v.At}
 }
 
 func (s *Server) showRules(*call) (int, any, error) {
 	now := s.state()
-	all := rulesJSON{now.source(), now.set.Version, now.number, now.newest, []ruleJSON{}}
+	all := adminapi.Rules{Source: now.source(), Version: now.set.Version, Number: now.number, Newest: now.newest, Rules: []adminapi.Rule{}}
 	for _, r := range now.set.Rules {
-		j := ruleJSON{r.Name, r.Mode.String(), r.Match, r.Key, r.Cost, []string{}}
+		j := adminapi.Rule{Name: r.Name, Mode: r.Mode.String(), Match: r.Match, Key: r.Key, Cost: r.Cost, Limits: []string{}}
 		for _, l := range r.Limits {
 			if !r.Watches {
 				j.Limits = append(j.Limits, l.String())
@@ -68,19 +44,15 @@ func (s *state) source() string {
 }
 
 func (s *Server) checkRules(c *call) (int, any, error) {
-	var text string
-	if err := c.fields(textField("text", &text)); err != nil {
+	var in adminapi.CheckRequest
+	if err := c.read(&in); err != nil {
 		return 0, nil, err
 	}
-	set, err := s.pushable(c, text)
+	set, err := s.pushable(c, in.Text)
 	if err != nil {
 		return 0, nil, err
 	}
-	return http.StatusOK, struct {
-		Version  string          `json:"version"`
-		Count    int             `json:"count"`
-		Findings []rules.Finding `json:"findings"`
-	}{set.Version, len(set.Rules), append([]rules.Finding{}, set.Findings...)}, nil
+	return http.StatusOK, adminapi.Checked{Version: set.Version, Count: len(set.Rules), Findings: append([]rules.Finding{}, set.Findings...)}, nil
 }
 
 // turn waits until no other call of the same kind compiles expressions; done ends that.
@@ -121,7 +93,7 @@ func (s *Server) pushable(c *call, text string) (*rules.Set, error) {
 		e := impossible("", "").(*callError)
 		e.detail, e.problems = "The rules are wrong; nothing was changed.", nil
 		for _, p := range wrong.Problems {
-			e.problems = append(e.problems, problemJSON{fmt.Sprintf("%d:%d", p.Line, p.Column), p.Text})
+			e.problems = append(e.problems, adminapi.Problem{Where: fmt.Sprintf("%d:%d", p.Line, p.Column), Text: p.Text})
 		}
 		return nil, e
 	case err != nil:
@@ -134,23 +106,21 @@ func (s *Server) pushable(c *call, text string) (*rules.Set, error) {
 }
 
 func (s *Server) pushRules(c *call) (int, any, error) {
-	v, after := &version{Author: c.who.Name}, int64(-1)
-	err := c.fields(textField("text", &v.Text), wholeField("after", &after), reasonField("note", &v.Note))
-	if err == nil && (after < 0 || after == math.MaxInt64) {
+	in := adminapi.PushRequest{After: -1}
+	err := c.read(&in)
+	if err == nil && (in.After < 0 || in.After == math.MaxInt64) {
 		err = badCall("after is missing, or no version's: the number of the version that this one replaces, 0 if there is none.")
 	}
 	if err != nil {
 		return 0, nil, err
 	}
-	return s.push(c, "push rules", v, after)
+	return s.push(c, "push rules", &version{Author: c.who.Name, Note: in.Note, Text: in.Text}, in.After)
 }
 
 func (s *Server) rollbackRules(c *call) (int, any, error) {
-	var to int64
-	var note string
-	after := int64(-1)
-	err := c.fields(wholeField("to", &to), wholeField("after", &after), reasonField("note", &note))
-	if err == nil && (after < 0 || after == math.MaxInt64 || to < 1) {
+	in := adminapi.RollbackRequest{After: -1}
+	err := c.read(&in)
+	if err == nil && (in.After < 0 || in.After == math.MaxInt64 || in.To < 1) {
 		err = badCall("to and after must be given: the numbers of the version to go back to and of the one that is replaced.")
 	}
 	if err != nil {
@@ -159,17 +129,15 @@ func (s *Server) rollbackRules(c *call) (int, any, error) {
 	if why := s.unseen(); why != nil {
 		return 0, nil, unavailable(why)
 	}
-	old, err := s.readVersion(c.Context(), rulesDocument, to)
+	old, err := s.readVersion(c.Context(), rulesDocument, in.To)
 	switch {
 	case err != nil:
 		return 0, nil, unavailable(err)
 	case old == nil:
-		return 0, nil, notFound("There is no version %d, or it is no longer kept.", to)
+		return 0, nil, notFound("There is no version %d, or it is no longer kept.", in.To)
 	}
-	if note == "" {
-		note = fmt.Sprintf("back to version %d", to)
-	}
-	return s.push(c, "roll rules back", &version{Author: c.who.Name, Note: note, Text: old.Text}, after)
+	note := cmp.Or(in.Note, fmt.Sprintf("back to version %d", in.To))
+	return s.push(c, "roll rules back", &version{Author: c.who.Name, Note: note, Text: old.Text}, in.After)
 }
 
 // push makes v the fleet's version that follows after.
@@ -243,7 +211,7 @@ func (s *Server) listVersions(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, unavailable(err)
 	}
-	all := []versionJSON{}
+	all := []adminapi.Version{}
 	for n := newest; n > 0 && n > newest-int64(limit); n-- {
 		v, err := s.readVersion(c.Context(), rulesDocument, n)
 		if err != nil {
@@ -254,9 +222,7 @@ func (s *Server) listVersions(c *call) (int, any, error) {
 		}
 		all = append(all, v.json())
 	}
-	return http.StatusOK, struct {
-		Versions []versionJSON `json:"versions"`
-	}{all}, nil
+	return http.StatusOK, adminapi.Versions{Versions: all}, nil
 }
 
 func (s *Server) showVersion(c *call) (int, any, error) {

@@ -3,34 +3,21 @@ package server
 import (
 	"net/http"
 	"time"
+
+	"github.com/stintdev/stint/server/adminapi"
 )
 
-// sourceJSON is where this instance takes its rules from.
-type sourceJSON struct {
-	Source  string     `json:"source"`
-	Version string     `json:"version"`
-	Number  int64      `json:"number"`
-	Ordered *orderJSON `json:"ordered,omitempty"`
-}
-
-// orderJSON is the order by which an instance of a fleet takes its file's rules.
-type orderJSON struct {
-	At     time.Time `json:"at"`
-	Who    string    `json:"who"`
-	Reason string    `json:"reason,omitempty"`
-}
-
 // json is nil for no order.
-func (o *order) json() *orderJSON {
+func (o *order) json() *adminapi.Order {
 	if o == nil {
 		return nil
 	}
-	return &orderJSON{o.at, o.who, o.reason}
+	return &adminapi.Order{At: o.at, Who: o.who, Reason: o.reason}
 }
 
-func (s *Server) source() sourceJSON {
+func (s *Server) source() adminapi.Source {
 	now := s.state()
-	return sourceJSON{now.source(), now.set.Version, now.number, now.ordered.json()}
+	return adminapi.Source{Source: now.source(), Version: now.set.Version, Number: now.number, Ordered: now.ordered.json()}
 }
 
 func (s *Server) showSource(*call) (int, any, error) { return http.StatusOK, s.source(), nil }
@@ -39,11 +26,11 @@ func (s *Server) showSource(*call) (int, any, error) { return http.StatusOK, s.s
 // the fleet's again. It asks no store, for it is wanted where that is away or holds
 // rules that are wrong.
 func (s *Server) setSource(c *call) (int, any, error) {
-	var text, reason string
-	if err := c.fields(textField("source", &text), reasonField("reason", &reason)); err != nil {
+	var in adminapi.SourceRequest
+	if err := c.read(&in); err != nil {
 		return 0, nil, err
 	}
-	from, err := ParseRulesFrom(text)
+	from, err := ParseRulesFrom(in.Source)
 	if err != nil {
 		return 0, nil, impossible("source", "%s", err)
 	}
@@ -54,7 +41,7 @@ func (s *Server) setSource(c *call) (int, any, error) {
 	s.live.mu.Lock()
 	switch {
 	case from == FromFile:
-		s.live.ordered = &order{time.Now().UTC(), c.who.Name, reason}
+		s.live.ordered = &order{time.Now().UTC(), c.who.Name, in.Reason}
 		s.live.take(s.live.file, 0)
 		s.install()
 	case s.live.ordered != nil:
@@ -63,6 +50,6 @@ func (s *Server) setSource(c *call) (int, any, error) {
 	}
 	s.live.mu.Unlock()
 	after := s.source()
-	s.audit(c, "take rules of the "+from.String(), reason, before, after, nil)
+	s.audit(c, "take rules of the "+from.String(), in.Reason, before, after, nil)
 	return http.StatusOK, after, nil
 }

@@ -5,37 +5,19 @@ import (
 	"strings"
 
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/adminapi"
 )
-
-// switchesJSON are the kill switch and the modes: as the file says, as set at run
-// time (null: not), and as it is now.
-type switchesJSON struct {
-	Enabled struct {
-		File bool  `json:"file"`
-		Set  *bool `json:"set"`
-		Now  bool  `json:"now"`
-	} `json:"enabled"`
-	Rules   []ruleSwitchJSON `json:"rules"`
-	Pending string           `json:"pending,omitempty"` // see banJSON
-}
-
-type ruleSwitchJSON struct {
-	Name string  `json:"name"`
-	File string  `json:"file"`
-	Set  *string `json:"set"`
-	Now  string  `json:"now"`
-}
 
 func (s *Server) showSwitches(*call) (int, any, error) {
 	return http.StatusOK, s.switches(), nil
 }
 
-func (s *Server) switches() switchesJSON {
+func (s *Server) switches() adminapi.Switches {
 	now := s.state()
-	j := switchesJSON{Rules: []ruleSwitchJSON{}}
-	j.Enabled.File, j.Enabled.Set, j.Enabled.Now = now.base.Enabled, now.controls.Enabled, now.set.Enabled
+	j := adminapi.Switches{Rules: []adminapi.RuleSwitch{}}
+	j.Enabled = adminapi.EnabledSwitch{File: now.base.Enabled, Set: now.controls.Enabled, Now: now.set.Enabled}
 	for i, r := range now.base.Rules {
-		rule := ruleSwitchJSON{Name: r.Name, File: r.Mode.String(), Now: now.set.Rules[i].Mode.String()}
+		rule := adminapi.RuleSwitch{Name: r.Name, File: r.Mode.String(), Now: now.set.Rules[i].Mode.String()}
 		if mode, ok := now.controls.Modes[r.Name]; ok {
 			text := mode.String()
 			rule.Set = &text
@@ -45,36 +27,28 @@ func (s *Server) switches() switchesJSON {
 	return j
 }
 
-// switching is what a caller wants to switch.
-type switching struct {
-	enabled    *bool
-	setEnabled bool // enabled was given, perhaps as null
-	modes      map[string]*rules.Mode
-	reason     string
-}
-
 func (s *Server) setSwitches(c *call) (int, any, error) {
-	want, err := c.switching()
+	in, err := c.switches()
 	if err != nil {
 		return 0, nil, err
 	}
-	if !want.setEnabled && len(want.modes) == 0 {
+	if !in.Enabled.Given && len(in.Rules) == 0 {
 		return 0, nil, badCall("Nothing is to be switched: give enabled, or rules with their modes.")
 	}
 	before := s.switches()
-	_, alone, err := commit(s, c, change[any]{"switch", want.reason, switchEdit{SetEnabled: want.setEnabled, Enabled: want.enabled, Modes: want.modes}})
+	_, alone, err := commit(s, c, change[any]{"switch", in.Reason, switchEdit{SetEnabled: in.Enabled.Given, Enabled: in.Enabled.Value, Modes: in.Rules}})
 	if err != nil {
 		return 0, nil, err
 	}
 	after := s.switches()
-	s.audit(c, "switch", want.reason, before, after, alone)
-	after.Pending = aloneText(alone)
+	s.audit(c, "switch", in.Reason, before, after, alone)
+	after.Reach = reach(alone)
 	return http.StatusOK, after, nil
 }
 
-// switching reads the body, in which null is not the same as nothing.
-func (c *call) switching() (*switching, error) {
-	want := &switching{modes: map[string]*rules.Mode{}}
+// switches reads the body, in which null is not the same as nothing.
+func (c *call) switches() (*adminapi.SwitchesRequest, error) {
+	in := &adminapi.SwitchesRequest{Rules: map[string]*rules.Mode{}}
 	r, err := c.json()
 	if err != nil {
 		return nil, err
@@ -88,35 +62,36 @@ func (c *call) switching() (*switching, error) {
 		seen[name] = true
 		switch name {
 		case "enabled":
-			want.setEnabled = true
-			return r.orNull(func() error { return r.bool(&want.enabled) })
+			in.Enabled.Given = true
+			return r.orNull(func() error { return r.bool(&in.Enabled.Value) })
 		case "rules":
-			return want.readModes(r)
+			return r.modes(in.Rules)
 		case "reason":
-			return r.orNull(func() error { return reasonField("reason", &want.reason).read(r) })
+			return r.orNull(func() error { return r.member(name, &in.Reason) })
 		}
 		return unknownMember(name, names)
 	})
 	if err != nil {
 		return nil, badCall("The JSON is not as it should be: %s.", err)
 	}
-	return want, nil
+	return in, nil
 }
 
-func (want *switching) readModes(r *reader) error {
+// modes stores the members of an object: modes by the names of rules, nil where null.
+func (r *reader) modes(to map[string]*rules.Mode) error {
 	return r.object(func(rule string) error {
-		if _, twice := want.modes[rule]; twice {
+		if _, twice := to[rule]; twice {
 			return badCall("the rule %.60q is given twice", rule)
 		}
 		rule = strings.Clone(rule) // it is kept
-		want.modes[rule] = nil
+		to[rule] = nil
 		return r.orNull(func() error {
 			var text string
 			if err := r.string(&text); err != nil {
 				return err
 			}
 			mode, err := rules.ParseMode(text)
-			want.modes[rule] = &mode
+			to[rule] = &mode
 			return err
 		})
 	})

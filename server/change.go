@@ -11,6 +11,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/adminapi"
 )
 
 // mostRivals is how many changes by others, one after another, a change gives way
@@ -170,24 +171,15 @@ func tryEdit(base *rules.Set, controls *rules.Controls, edit func(*rules.Control
 // and then it has not ended yet.
 const clockSlack = time.Hour
 
-// noteInput is what a caller says of an entry.
-type noteInput struct {
-	spell, until, reason string
-}
-
-func (n *noteInput) fields() []field {
-	return []field{textField("for", &n.spell), textField("until", &n.until), reasonField("reason", &n.reason)}
-}
-
-// note is the entry's own, made now, by the time of the fleet, by c's caller.
-func (n *noteInput) note(c *call, now time.Time) (rules.Note, error) {
+// note is that of an entry which c's caller makes now, by the time of the fleet.
+func (c *call) note(n *adminapi.Term, now time.Time) (rules.Note, error) {
 	now = now.UTC()
-	note := rules.Note{ID: newID(), Reason: n.reason, Author: c.who.Name, At: now}
+	note := rules.Note{ID: newID(), Reason: n.Reason, Author: c.who.Name, At: now}
 	switch {
-	case n.spell != "" && n.until != "":
+	case n.For != "" && n.Until != "":
 		return note, impossible("for", "for and until cannot both be given")
-	case n.spell != "":
-		d, err := stint.ParsePeriod(n.spell)
+	case n.For != "":
+		d, err := stint.ParsePeriod(n.For)
 		if err == nil && d <= 0 {
 			err = errors.New("must be more than 0")
 		}
@@ -195,16 +187,16 @@ func (n *noteInput) note(c *call, now time.Time) (rules.Note, error) {
 			return note, impossible("for", "%s", err)
 		}
 		note.Until = now.Add(d)
-	case n.until != "":
-		until, err := time.Parse(time.RFC3339, n.until)
+	case n.Until != "":
+		until, err := time.Parse(time.RFC3339, n.Until)
 		if err != nil {
-			return note, impossible("until", "%.60q: want a time such as 2030-01-31T15:04:05Z", n.until)
+			return note, impossible("until", "%.60q: want a time such as 2030-01-31T15:04:05Z", n.Until)
 		}
 		if !until.After(now) {
-			return note, impossible("until", "%s is past", n.until)
+			return note, impossible("until", "%s is past", n.Until)
 		}
 		if note.Until = until.UTC(); note.Until.Year() > 9999 {
-			return note, impossible("until", "%s is after the year 9999", n.until)
+			return note, impossible("until", "%s is after the year 9999", n.Until)
 		}
 	}
 	return note, nil

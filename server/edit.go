@@ -75,15 +75,15 @@ type banEdit struct {
 func (banEdit) kind() string { return "ban" }
 
 func (e banEdit) edit(now *rules.Controls) ([]rules.Ban, []string, error) {
-	replaced := takeBans(now, &target{rule: e.Ban.Rule, key: e.Ban.Key, network: e.Ban.Network})
+	replaced := takeBans(now, &e.Ban)
 	now.Bans = append(now.Bans, e.Ban)
 	return replaced, []string{e.Ban.ID}, nil
 }
 
-// takeBans removes the bans by hand of t, and returns them.
-func takeBans(now *rules.Controls, t *target) (taken []rules.Ban) {
+// takeBans removes the bans by hand of the key or network of ban, and returns them.
+func takeBans(now *rules.Controls, ban *rules.Ban) (taken []rules.Ban) {
 	now.Bans = slices.DeleteFunc(now.Bans, func(b rules.Ban) bool {
-		is := t.is(&b)
+		is := b.Rule == ban.Rule && b.Key == ban.Key && b.Network == ban.Network
 		if is {
 			taken = append(taken, b)
 		}
@@ -117,7 +117,7 @@ type liftEdit struct {
 func (liftEdit) kind() string { return "lift_bans" }
 
 func (e liftEdit) edit(now *rules.Controls) ([]rules.Ban, []string, error) {
-	byHand := takeBans(now, &target{rule: e.Rule, key: e.Key, network: e.Network})
+	byHand := takeBans(now, &rules.Ban{Rule: e.Rule, Key: e.Key, Network: e.Network})
 	lift := rules.Lift{Rule: e.Rule, Key: e.Key, At: e.At}
 	switch {
 	case e.Rule == "" && len(byHand) == 0:

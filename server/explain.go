@@ -9,47 +9,22 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/adminapi"
 )
 
-// Explanation is what would be decided about a request, and why.
-type Explanation struct {
-	// Outcome is "allowed", "limited", "warned", "banned" or "blocked"; "undecided"
-	// where a rule denies because the store does not answer.
-	Outcome string `json:"outcome"`
-	// Rule is the rule that decides; empty: none does.
-	Rule string `json:"rule,omitempty"`
-	// Words tell it, a line each.
-	Words []string `json:"words"`
-	// List is the list that decides, "safelist" or "blocklist", and Entry what of it;
-	// empty: none does.
-	List  string            `json:"list,omitempty"`
-	Entry string            `json:"entry,omitempty"`
-	Rules []ruleExplanation `json:"rules"`
-	seenBy
+// explanation is an Explanation in the making.
+type explanation struct {
+	adminapi.Explanation
+	rules []explainedRule
 }
 
-type ruleExplanation struct {
-	Name     string           `json:"name"`
-	Mode     string           `json:"mode"`
-	Applies  bool             `json:"applies"`
-	Why      string           `json:"why"`
-	Key      rules.Key        `json:"key,omitempty"`
-	Cost     int64            `json:"cost"`
-	Tier     string           `json:"tier,omitempty"`
-	Override *rules.Override  `json:"override,omitempty"`
-	Limits   []explainedLimit `json:"limits,omitempty"`
-	BanLeft  int64            `json:"ban_left_us,omitempty"`
-	record   stint.Record     // of a rule with a penalty
-	refusal  *stint.Decision  // the strictest, if the limits refuse
-	policy   stint.OnError    // that decides without the store, in place of limits; OnErrorLocal: they do
-	from     *rules.Rule      //
-	outcome  stint.Outcome    // of this rule by itself
-}
-
-type explainedLimit struct {
-	limitJSON
-	Allowed    bool  `json:"allowed"`
-	RetryAfter int64 `json:"retry_after_us"`
+type explainedRule struct {
+	adminapi.ExplainedRule
+	record  stint.Record    // of a rule with a penalty
+	refusal *stint.Decision // the strictest, if the limits refuse
+	policy  stint.OnError   // that decides without the store, in place of limits; OnErrorLocal: they do
+	from    *rules.Rule
+	outcome stint.Outcome // of this rule by itself
 }
 
 // companion is asked together with the limits that are explained, and never allows:
@@ -58,7 +33,19 @@ var companion = stint.MustLimit("1 per 1s")
 
 // Explain says what would be decided about in, and why, and takes nothing. A request that
 // tells no route is taken for one that comes through the gateway.
-func (s *Server) Explain(ctx context.Context, in *rules.Input) (*Explanation, error) {
+func (s *Server) Explain(ctx context.Context, in *rules.Input) (*adminapi.Explanation, error) {
+	x, err := s.explain(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	x.Rules = []adminapi.ExplainedRule{}
+	for i := range x.rules {
+		x.Rules = append(x.Rules, x.rules[i].ExplainedRule)
+	}
+	return &x.Explanation, nil
+}
+
+func (s *Server) explain(ctx context.Context, in *rules.Input) (*explanation, error) {
 	set := s.Rules()
 	in = s.routed(in)
 	if a := set.Ambiguous(in) &^ s.settings.AllowAmbiguous; a != 0 {
@@ -68,7 +55,8 @@ func (s *Server) Explain(ctx context.Context, in *rules.Input) (*Explanation, er
 	if err != nil {
 		return nil, err
 	}
-	x := &Explanation{Outcome: stint.Allowed.String(), Rules: []ruleExplanation{}}
+	x := &explanation{}
+	x.Outcome = stint.Allowed.String()
 	switch {
 	case !e.Enabled:
 		x.say("Limits are switched off: everything passes.")
@@ -94,19 +82,19 @@ func (s *Server) Explain(ctx context.Context, in *rules.Input) (*Explanation, er
 		if err != nil {
 			return nil, err
 		}
-		x.Rules = append(x.Rules, *r)
+		x.rules = append(x.rules, *r)
 	}
-	if x.seenBy = v.seenBy(); v.alone != nil {
+	if x.CountedBy = v.countedBy(); v.alone != nil {
 		x.say("The store does not answer, so this is by what this instance has counted and heard itself, and by its share of each limit: %s.", v.alone)
 	}
-	for i := range x.Rules {
-		x.Words = append(x.Words, x.Rules[i].words()...)
+	for i := range x.rules {
+		x.Words = append(x.Words, x.rules[i].words()...)
 	}
 	x.conclude()
 	return x, nil
 }
 
-func (x *Explanation) say(format string, args ...any) {
+func (x *explanation) say(format string, args ...any) {
 	x.Words = append(x.Words, fmt.Sprintf(format, args...))
 }
 
@@ -126,19 +114,23 @@ func (s *Server) routed(in *rules.Input) *rules.Input {
 }
 
 // sayClaims says what is known of the client's token, if rules want to know.
-func (x *Explanation) sayClaims(s *Server, in *rules.Input) {
+func (x *explanation) sayClaims(s *Server, in *rules.Input) {
 	if s.claims != nil && in.Claims == nil && in.Request != nil && s.Rules().UsesClaims() {
 		x.say("%s", s.claims.words(in.Request.Header))
 	}
 }
 
 // explainRule looks how the rule's key stands.
-func (v *view) explainRule(e *rules.RuleExplanation) (*ruleExplanation, error) {
-	r := &ruleExplanation{Name: e.Rule.Name, Mode: e.Rule.Mode.String(), Applies: e.Applies, Why: e.Why, from: e.Rule}
+func (v *view) explainRule(e *rules.RuleExplanation) (*explainedRule, error) {
+	r := &explainedRule{from: e.Rule}
+	r.Name, r.Mode, r.Applies, r.Why = e.Rule.Name, e.Rule.Mode.String(), e.Applies, e.Why
 	if !e.Applies {
 		return r, nil
 	}
-	r.Key, r.Cost, r.Tier, r.Override, r.outcome = e.Key, e.Cost, e.Tier, e.Override, stint.Allowed
+	r.Key, r.Cost, r.Tier, r.outcome = e.Key, e.Cost, e.Tier, stint.Allowed
+	if e.Override != nil {
+		r.Override = &adminapi.Override{Override: *e.Override}
+	}
 	if err := v.explainLimits(r, e.Asks); err != nil {
 		return nil, err
 	}
@@ -168,7 +160,7 @@ func (v *view) explainRule(e *rules.RuleExplanation) (*ruleExplanation, error) {
 	return r, nil
 }
 
-func (v *view) explainLimits(r *ruleExplanation, asks []stint.Ask) error {
+func (v *view) explainLimits(r *explainedRule, asks []stint.Ask) error {
 	if r.from.Watches {
 		return nil
 	}
@@ -183,7 +175,7 @@ func (v *view) explainLimits(r *ruleExplanation, asks []stint.Ask) error {
 	}
 	for i := range out {
 		d := &out[i]
-		j := explainedLimit{v.limitOf(d), d.Allowed, d.RetryAfter.Microseconds()}
+		j := adminapi.ExplainedLimit{LimitState: v.limitOf(d), Allowed: d.Allowed, RetryAfter: d.RetryAfter.Microseconds()}
 		if d.RetryAfter == stint.Never {
 			j.RetryAfter = never
 		}
@@ -196,7 +188,7 @@ func (v *view) explainLimits(r *ruleExplanation, asks []stint.Ask) error {
 }
 
 // words tell what a rule makes of the request.
-func (r *ruleExplanation) words() []string {
+func (r *explainedRule) words() []string {
 	if !r.Applies {
 		return []string{fmt.Sprintf("Rule %s does not apply: %s.", r.Name, r.Why)}
 	}
@@ -209,7 +201,7 @@ func (r *ruleExplanation) words() []string {
 	}
 	all := []string{head + "."}
 	for i := range r.Limits {
-		all = append(all, "  "+r.Limits[i].words(r.Cost))
+		all = append(all, "  "+limitWords(&r.Limits[i], r.Cost))
 	}
 	if r.policy != stint.OnErrorLocal {
 		return append(all, "  on_store_error: "+r.policy.String()+", which decides in place of these")
@@ -220,7 +212,7 @@ func (r *ruleExplanation) words() []string {
 	return all
 }
 
-func (l *explainedLimit) words(cost int64) string {
+func limitWords(l *adminapi.ExplainedLimit, cost int64) string {
 	text := fmt.Sprintf("%s: %d of %d used, %d left", l.Limit, l.Used, l.Capacity, l.Remaining)
 	switch {
 	case l.Allowed:
@@ -273,10 +265,10 @@ func spell(us int64) string {
 
 // conclude says what comes of it all: of the rules that are enforced, a ban counts
 // more than a limit.
-func (x *Explanation) conclude() {
-	var by *ruleExplanation
-	for i := range x.Rules {
-		r := &x.Rules[i]
+func (x *explanation) conclude() {
+	var by *explainedRule
+	for i := range x.rules {
+		r := &x.rules[i]
 		if r.policy == stint.OnErrorDeny && r.from.Mode == rules.Enforce {
 			x.Outcome, x.Rule = "undecided", r.Name
 			x.say("It would be answered with 503, for rule %s denies while the store does not answer.", r.Name)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/adminapi"
 )
 
 // pending is a change of the controls that is in force at this instance and that the
@@ -197,17 +198,18 @@ type aloneError struct {
 	kept bool // it outlives this process
 }
 
-// aloneText says why a change is in force at this instance alone; empty: it is not.
-func aloneText(alone error) string {
+// reach says where a change is in force: alone is why at this instance alone, nil if it
+// is not.
+func reach(alone error) adminapi.Reach {
 	if alone == nil {
-		return ""
+		return adminapi.Reach{}
 	}
 	text := "in force at this instance alone, for the store does not answer: " + alone.Error() + "; it is merged when the store is back, and "
 	var is *aloneError
 	if errors.As(alone, &is) && is.kept {
-		return text + "kept in state_dir if this instance ends before"
+		return adminapi.Reach{Pending: text + "kept in state_dir if this instance ends before"}
 	}
-	return text + "lost if this instance ends before"
+	return adminapi.Reach{Pending: text + "lost if this instance ends before"}
 }
 
 // settle ends the waiting of the first n changes: they were merged into v, which

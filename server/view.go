@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/server/adminapi"
 )
 
 // view is how keys stand: by the store or, where that does not answer, by what this
@@ -115,26 +116,19 @@ func each(all func(func(stint.Record, error) bool), yield func(stint.Record) boo
 
 // limitOf is how a key stands under the limit of a decision: where this instance tells,
 // under its share of it.
-func (v *view) limitOf(d *stint.Decision) limitJSON {
+func (v *view) limitOf(d *stint.Decision) adminapi.LimitState {
 	capacity, used := d.Limit.Capacity(), d.Used()
 	if v.alone != nil {
 		capacity = max(1, capacity/v.fallback.Live())
 		used = max(0, capacity-d.Remaining)
 	}
-	return limitJSON{"", d.Limit.String(), capacity, used, d.Remaining, d.ResetAfter.Microseconds()}
+	return adminapi.LimitState{Limit: d.Limit.String(), Capacity: capacity, Used: used, Remaining: d.Remaining, ResetAfter: d.ResetAfter.Microseconds()}
 }
 
-// seenBy says in an answer how keys were looked at. By is empty where it was by the
-// store that counts for all, and "local" where by this instance alone, for
-// StoreError.
-type seenBy struct {
-	By         string `json:"by,omitempty"`
-	StoreError string `json:"store_error,omitempty"`
-}
-
-func (v *view) seenBy() seenBy {
+// countedBy says in an answer whose counts it shows.
+func (v *view) countedBy() adminapi.CountedBy {
 	if v.alone == nil {
-		return seenBy{}
+		return adminapi.CountedBy{}
 	}
-	return seenBy{stint.ByLocal.String(), v.alone.Error()}
+	return adminapi.CountedBy{By: stint.ByLocal.String(), StoreError: v.alone.Error()}
 }

@@ -1,0 +1,116 @@
+package adminapi
+
+import "github.com/stintdev/stint/rules"
+
+// KeyRequest is about a key under a rule, to show it or to reset it. Tier is the tier
+// whose counts are shown; empty: those of requests of no tier, and then of every tier
+// under which the key has used something.
+type KeyRequest struct {
+	Rule   string    `json:"rule"`
+	Key    rules.Key `json:"key"`
+	Tier   string    `json:"tier,omitempty"`
+	Reason string    `json:"reason,omitempty"`
+}
+
+// RefundRequest gives Cost units back to a key, at least 1.
+type RefundRequest struct {
+	KeyRequest
+	Cost int64 `json:"cost"`
+}
+
+// LimitState is the state of a key under a limit.
+type LimitState struct {
+	Tier       string `json:"tier,omitempty"` // whose count it is; empty: as asked for
+	Limit      string `json:"limit"`          // as in a file
+	Capacity   int64  `json:"capacity"`
+	Used       int64  `json:"used"`
+	Remaining  int64  `json:"remaining"`
+	ResetAfter int64  `json:"reset_after_us"`
+}
+
+// KeyLimit is a LimitState with what the store keeps of it. Its pointers are nil where
+// nothing is in use, and where the store cannot tell.
+type KeyLimit struct {
+	LimitState
+	ChargedAgo *int64 `json:"charged_ago_us,omitempty"`
+	ExpiresIn  *int64 `json:"expires_in_us,omitempty"`
+}
+
+// PenaltyState is the state of a key under a penalty.
+type PenaltyState struct {
+	Violations int64 `json:"violations"`
+	Bans       int64 `json:"bans"`        // in a row
+	BanLeft    int64 `json:"ban_left_us"` // 0: not banned
+}
+
+// KeyState is the state of a key under a rule.
+type KeyState struct {
+	Rule     string        `json:"rule"`
+	Key      rules.Key     `json:"key"`
+	Mode     string        `json:"mode"`
+	Tier     string        `json:"tier,omitempty"`
+	Limits   []KeyLimit    `json:"limits"`
+	Override *Override     `json:"override,omitempty"` // nil: none
+	Penalty  *PenaltyState `json:"penalty,omitempty"`  // nil: the rule has no penalty
+	Ban      *Ban          `json:"ban,omitempty"`      // by hand; nil: none
+	CountedBy
+}
+
+// ExplainRequest is a request to explain, as the check API takes it.
+type ExplainRequest struct {
+	Operation string         `json:"operation,omitempty"`
+	Cost      *int64         `json:"cost,omitempty"` // nil: 1
+	Attrs     map[string]any `json:"attrs,omitempty"`
+	Claims    map[string]any `json:"claims,omitempty"`
+	Client    string         `json:"client,omitempty"`  // IP address
+	Request   *HTTPRequest   `json:"request,omitempty"` // nil: the request is not HTTP
+}
+
+// HTTPRequest is the part of an ExplainRequest that is HTTP.
+type HTTPRequest struct {
+	Method  string              `json:"method"`
+	Path    string              `json:"path"` // with the query
+	Host    string              `json:"host,omitempty"`
+	Route   string              `json:"route,omitempty"` // empty: the gateway's that leads there
+	Headers map[string][]string `json:"headers,omitempty"`
+	Query   map[string]string   `json:"query,omitempty"` // in place of that of Path
+}
+
+// Explanation is what would be decided about a request, and why.
+type Explanation struct {
+	// Outcome is "allowed", "limited", "warned", "banned" or "blocked", or "undecided"
+	// where the request would be answered with 503.
+	Outcome string `json:"outcome"`
+	// Rule is the rule that decides; empty: none does.
+	Rule string `json:"rule,omitempty"`
+	// Words is the explanation as lines of text, which hold all the rest.
+	Words []string `json:"words"`
+	// List is the list that decides, "safelist" or "blocklist", and Entry what it holds of
+	// the request; empty: no list does.
+	List  string          `json:"list,omitempty"`
+	Entry string          `json:"entry,omitempty"`
+	Rules []ExplainedRule `json:"rules"`
+	CountedBy
+}
+
+// ExplainedRule is what one rule makes of the request. What follows Why is zero where the
+// rule does not apply.
+type ExplainedRule struct {
+	Name     string           `json:"name"`
+	Mode     string           `json:"mode"`
+	Applies  bool             `json:"applies"`
+	Why      string           `json:"why"`
+	Key      rules.Key        `json:"key,omitempty"`
+	Cost     int64            `json:"cost"`
+	Tier     string           `json:"tier,omitempty"`
+	Override *Override        `json:"override,omitempty"`
+	Limits   []ExplainedLimit `json:"limits,omitempty"`
+	BanLeft  int64            `json:"ban_left_us,omitempty"`
+}
+
+// ExplainedLimit is a limit of a rule, and whether it allows the request.
+type ExplainedLimit struct {
+	LimitState
+	Allowed    bool  `json:"allowed"`
+	RetryAfter int64 `json:"retry_after_us"`
+}

@@ -1,0 +1,93 @@
+package adminapi
+
+import (
+	"time"
+
+	"github.com/stintdev/stint/rules"
+)
+
+// Rules are the rules that decide at this instance.
+type Rules struct {
+	// Source is "file", or "fleet" where the rules were pushed.
+	Source  string `json:"source"`
+	Version string `json:"version"`
+	Number  int64  `json:"number"` // of the fleet's version; 0: the rules are the file's
+	Newest  int64  `json:"newest"` // version that this instance has seen; 0: none
+	Rules   []Rule `json:"rules"`
+}
+
+// Rule is one of Rules, with its expressions and limits as in a file.
+type Rule struct {
+	Name   string   `json:"name"`
+	Mode   string   `json:"mode"`
+	Match  string   `json:"match,omitempty"`
+	Key    string   `json:"key"`
+	Cost   string   `json:"cost,omitempty"`
+	Limits []string `json:"limits"`
+}
+
+// CheckRequest asks what is wrong with rules, without pushing them.
+type CheckRequest struct {
+	Text string `json:"text"`
+}
+
+// Checked is the answer to a CheckRequest of rules that could be pushed.
+type Checked struct {
+	Version  string          `json:"version"`
+	Count    int             `json:"count"`
+	Findings []rules.Finding `json:"findings"`
+}
+
+// PushRequest makes rules the fleet's next version.
+type PushRequest struct {
+	Text string `json:"text"`
+	// After is the number of the version to replace, 0 if there is none. If another version
+	// is the newest, nothing changes.
+	After int64  `json:"after"`
+	Note  string `json:"note,omitempty"`
+}
+
+// RollbackRequest makes the rules of version To the fleet's next version, in place of
+// version After.
+type RollbackRequest struct {
+	To    int64  `json:"to"`
+	After int64  `json:"after"`
+	Note  string `json:"note,omitempty"`
+}
+
+// Version is a version of the fleet's rules.
+type Version struct {
+	Number  int64     `json:"number"`  // from 1
+	Version string    `json:"version"` // 12 digits made of the rules
+	Author  string    `json:"author"`  // who pushed it; empty: unknown
+	Note    string    `json:"note,omitempty"`
+	At      time.Time `json:"at"`
+	Text    string    `json:"text,omitempty"` // only where one version is asked for
+}
+
+// Versions are those that the fleet keeps, the newest first.
+type Versions struct {
+	Versions []Version `json:"versions"`
+}
+
+// Source says where this instance takes its rules from.
+type Source struct {
+	Source  string `json:"source"` // as in Rules
+	Version string `json:"version"`
+	Number  int64  `json:"number"` // as in Rules
+	// Ordered is the order to take the file's rules though the fleet has rules; nil: none.
+	Ordered *Order `json:"ordered,omitempty"`
+}
+
+// SourceRequest makes this instance take its rules from "file" or "fleet".
+type SourceRequest struct {
+	Source string `json:"source"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// Order says who ordered that this instance take its file's rules.
+type Order struct {
+	At     time.Time `json:"at"`
+	Who    string    `json:"who"`
+	Reason string    `json:"reason,omitempty"`
+}

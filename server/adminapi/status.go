@@ -1,0 +1,103 @@
+package adminapi
+
+import (
+	"time"
+
+	"github.com/stintdev/stint/rules"
+)
+
+// Status is the state of an instance.
+type Status struct {
+	Program  string          `json:"program"` // name and version
+	Started  time.Time       `json:"started"`
+	Rules    RulesStatus     `json:"rules"`
+	Controls ControlsStatus  `json:"controls"`
+	Store    StoreStatus     `json:"store"`
+	Memory   MemoryStatus    `json:"memory"`
+	Findings []rules.Finding `json:"findings"`
+}
+
+// RulesStatus is about the rules that decide.
+type RulesStatus struct {
+	Source  string    `json:"source"` // as in Rules
+	Version string    `json:"version"`
+	Number  int64     `json:"number"` // as in Rules
+	Count   int       `json:"count"`
+	Enabled bool      `json:"enabled"` // false: every request passes
+	Taken   time.Time `json:"taken"`
+	// Refused are the last rules that were refused, nil if rules were taken since.
+	Refused *RefusedRules `json:"refused,omitempty"`
+	Ordered *Order        `json:"ordered,omitempty"` // as in Source
+}
+
+// RefusedRules says when rules were refused, and why.
+type RefusedRules struct {
+	At    time.Time `json:"at"`
+	Error string    `json:"error"`
+}
+
+// ControlsStatus is about what was changed at run time.
+type ControlsStatus struct {
+	Number   int64            `json:"number"` // of the version in force; 0: nothing was changed
+	Problems []ControlProblem `json:"problems"`
+	// Source is "store"; or, until the store was read for the first time since the start,
+	// "state_dir", or "nowhere" where nothing was kept.
+	Source string `json:"source"`
+	// Read is when what state_dir keeps was read from the store; nil: Source is another.
+	Read *time.Time `json:"read,omitempty"`
+	// StateError is why nothing can be kept in state_dir; empty: it can.
+	StateError string `json:"state_error,omitempty"`
+	// Pending are the changes that are in force at this instance alone, the oldest first.
+	Pending []PendingChange `json:"pending"`
+}
+
+// ControlProblem is an entry without effect: ID is the entry's, or the name of a rule
+// whose mode was set.
+type ControlProblem struct {
+	ID   string `json:"id"`
+	Text string `json:"text"`
+}
+
+// PendingChange is a change that waits for the store.
+type PendingChange struct {
+	At     time.Time `json:"at"`
+	Who    string    `json:"who"`
+	Action string    `json:"action"`
+	Reason string    `json:"reason,omitempty"`
+}
+
+// StoreStatus is about the store.
+type StoreStatus struct {
+	Kind   string `json:"kind"` // "memory", or the scheme of the address, such as "redis"
+	OK     bool   `json:"ok"`   // it answers
+	Shared bool   `json:"shared"`
+	Error  string `json:"error,omitempty"` // why it does not answer
+	// Breaker and Instances are those of the fallback: the state of its breaker, and how
+	// many instances share the limits without the store. Zero where the store is memory.
+	Breaker   string `json:"breaker,omitempty"`
+	Instances int64  `json:"instances,omitempty"`
+	// Decides is "store", or "on_store_error" where that of each rule decides.
+	Decides string `json:"decides"`
+	// Hears is whether other instances can tell this one to forget a refusal; while they
+	// cannot, no refusal is remembered. Nil: none is to be remembered.
+	Hears     *bool  `json:"hears,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	// ClockAhead is how far the clock of this machine is ahead of the store's, negative if
+	// it is behind; nil: the store's was not read.
+	ClockAhead *int64 `json:"clock_ahead_us,omitempty"`
+}
+
+// MemoryStatus is the memory that an instance takes at most, by its bounds.
+type MemoryStatus struct {
+	Bytes int64        `json:"bytes"` // for which the bounds were made
+	From  string       `json:"from"`  // "setting", "cgroup", "machine" or "unknown"
+	Sum   int64        `json:"sum"`   // of the parts, in bytes
+	Parts []MemoryPart `json:"parts"`
+}
+
+// MemoryPart is one kind of things that are held in memory.
+type MemoryPart struct {
+	Name  string `json:"name"`
+	Most  int64  `json:"most"`  // how many
+	Bytes int64  `json:"bytes"` // that so many take
+}
