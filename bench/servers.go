@@ -14,6 +14,7 @@ import (
 
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // Each of these is a server in a process of its own, which is asked over loopback.
@@ -99,12 +100,12 @@ func web(open func(upstream string) (http.Handler, error)) func(string) (service
 	}
 }
 
-func newServer(routes ...server.Route) (*server.Server, error) {
+func newServer(routes ...config.Route) (*server.Server, error) {
 	set, err := rules.Parse("rules.yaml", []byte(fileOfRules))
 	if err != nil {
 		return nil, err
 	}
-	c := server.Config{Settings: server.DefaultSettings(), Rules: set, Log: slog.New(slog.DiscardHandler)}
+	c := server.Config{Settings: config.Default(), Rules: set, Log: slog.New(slog.DiscardHandler)}
 	c.Settings.Routes = routes
 	return server.New(c), nil
 }
@@ -124,11 +125,11 @@ func checkHandler(string) (http.Handler, error) {
 }
 
 func gatewayHandler(upstream string) (http.Handler, error) {
-	target, err := server.ParseUpstream(upstream)
+	target, err := config.ParseUpstream(upstream)
 	if err != nil {
 		return nil, err
 	}
-	s, err := newServer(server.Route{Path: "/", Upstream: target})
+	s, err := newServer(config.Route{Path: "/", Upstream: target})
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +146,7 @@ func (buffers) Get() []byte  { return freeBuffers.Get().(*[32 << 10]byte)[:] }
 func (buffers) Put(b []byte) { freeBuffers.Put((*[32 << 10]byte)(b)) }
 
 func proxyTo(upstream string, pool httputil.BufferPool) (http.Handler, error) {
-	target, err := server.ParseUpstream(upstream)
+	target, err := config.ParseUpstream(upstream)
 	return &httputil.ReverseProxy{
 		Transport:  &http.Transport{MaxIdleConnsPerHost: 64},
 		Rewrite:    func(p *httputil.ProxyRequest) { p.SetURL(target) },

@@ -14,8 +14,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/config"
 )
 
 // Admin is the admin API, which docs/admin-api.yaml describes: it shows, changes
@@ -23,31 +23,31 @@ import (
 func (s *Server) Admin() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, e := range map[string]endpoint{
-		"GET /v1/status":                  {Read, s.showStatus},
-		"GET /v1/rules":                   {Read, s.showRules},
-		"PUT /v1/rules":                   {Write, s.pushRules},
-		"POST /v1/rules/check":            {Read, s.checkRules},
-		"GET /v1/rules/versions":          {Read, s.listVersions},
-		"GET /v1/rules/versions/{number}": {Read, s.showVersion},
-		"POST /v1/rules/rollback":         {Write, s.rollbackRules},
-		"GET /v1/rules/source":            {Read, s.showSource},
-		"PUT /v1/rules/source":            {Write, s.setSource},
-		"GET /v1/switches":                {Read, s.showSwitches},
-		"PATCH /v1/switches":              {Write, s.setSwitches},
-		"GET /v1/overrides":               {Read, s.listOverrides},
-		"POST /v1/overrides":              {Write, s.addOverride},
-		"DELETE /v1/overrides/{id}":       {Write, s.removeOverride},
-		"GET /v1/lists/{list}":            {Read, s.showList},
-		"POST /v1/lists/{list}":           {Write, s.addListed},
-		"DELETE /v1/lists/{list}/{id}":    {Write, s.removeListed},
-		"GET /v1/bans":                    {Read, s.listBans},
-		"POST /v1/bans":                   {Write, s.addBan},
-		"DELETE /v1/bans/{id}":            {Write, s.removeBan},
-		"POST /v1/bans/lift":              {Write, s.liftBans},
-		"POST /v1/keys/show":              {Read, s.showKey},
-		"POST /v1/keys/reset":             {Write, s.resetKey},
-		"POST /v1/keys/refund":            {Write, s.refundKey},
-		"POST /v1/explain":                {Read, s.explainRequest},
+		"GET /v1/status":                  {config.ReadScope, s.showStatus},
+		"GET /v1/rules":                   {config.ReadScope, s.showRules},
+		"PUT /v1/rules":                   {config.WriteScope, s.pushRules},
+		"POST /v1/rules/check":            {config.ReadScope, s.checkRules},
+		"GET /v1/rules/versions":          {config.ReadScope, s.listVersions},
+		"GET /v1/rules/versions/{number}": {config.ReadScope, s.showVersion},
+		"POST /v1/rules/rollback":         {config.WriteScope, s.rollbackRules},
+		"GET /v1/rules/source":            {config.ReadScope, s.showSource},
+		"PUT /v1/rules/source":            {config.WriteScope, s.setSource},
+		"GET /v1/switches":                {config.ReadScope, s.showSwitches},
+		"PATCH /v1/switches":              {config.WriteScope, s.setSwitches},
+		"GET /v1/overrides":               {config.ReadScope, s.listOverrides},
+		"POST /v1/overrides":              {config.WriteScope, s.addOverride},
+		"DELETE /v1/overrides/{id}":       {config.WriteScope, s.removeOverride},
+		"GET /v1/lists/{list}":            {config.ReadScope, s.showList},
+		"POST /v1/lists/{list}":           {config.WriteScope, s.addListed},
+		"DELETE /v1/lists/{list}/{id}":    {config.WriteScope, s.removeListed},
+		"GET /v1/bans":                    {config.ReadScope, s.listBans},
+		"POST /v1/bans":                   {config.WriteScope, s.addBan},
+		"DELETE /v1/bans/{id}":            {config.WriteScope, s.removeBan},
+		"POST /v1/bans/lift":              {config.WriteScope, s.liftBans},
+		"POST /v1/keys/show":              {config.ReadScope, s.showKey},
+		"POST /v1/keys/reset":             {config.WriteScope, s.resetKey},
+		"POST /v1/keys/refund":            {config.WriteScope, s.refundKey},
+		"POST /v1/explain":                {config.ReadScope, s.explainRequest},
 	} {
 		mux.Handle(pattern, s.endpoint(e))
 	}
@@ -57,7 +57,7 @@ func (s *Server) Admin() http.Handler {
 // endpoint answers calls of those who have its scope with a status and what is to
 // be written as JSON, or with an error, of which a *callError says more.
 type endpoint struct {
-	scope  Scope
+	scope  config.Scope
 	answer func(*call) (status int, body any, err error)
 }
 
@@ -85,7 +85,7 @@ func (s *Server) endpoint(e endpoint) http.Handler {
 		defer cancel()
 		room := share{of: s.adminBytes, request: r}
 		defer room.refund()
-		r.Body = http.MaxBytesReader(w, io.NopCloser(countedBody{r.Body, &room}), maxCall)
+		r.Body = http.MaxBytesReader(w, io.NopCloser(countedBody{r.Body, &room}), config.MaxAdminBody)
 		status, body, err := e.answer(&call{r.WithContext(ctx), who})
 		if err != nil {
 			s.refuseCall(w, err)
@@ -182,10 +182,6 @@ func (s *Server) refuseCall(w http.ResponseWriter, err error) {
 	})
 }
 
-// maxCall is the size of the largest call, in bytes: rules of the largest size, with
-// every byte escaped.
-const maxCall = 2*yamlnode.MaxFile + 1<<16
-
 // json is the call's body, as JSON.
 func (c *call) json() (*reader, error) {
 	body, err := c.bytes()
@@ -213,7 +209,7 @@ func (c *call) bytes() ([]byte, error) {
 	case errors.Is(err, errNoBytes):
 		return nil, &callError{status: http.StatusServiceUnavailable, detail: "Too many large calls are under way."}
 	case errors.As(err, &tooLarge):
-		return nil, &callError{status: http.StatusRequestEntityTooLarge, detail: fmt.Sprintf("The body is larger than %d bytes.", maxCall)}
+		return nil, &callError{status: http.StatusRequestEntityTooLarge, detail: fmt.Sprintf("The body is larger than %d bytes.", config.MaxAdminBody)}
 	case err != nil:
 		return nil, badCall("The body cannot be read.")
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/config"
 )
 
 // json is v without its text.
@@ -60,7 +61,7 @@ func (s *Server) checkRules(c *call) (int, any, error) {
 // turn of their own, so that they hold up no push, and the files no call at all.
 func (s *Server) turn(c *call) (done func(), err error) {
 	turn := s.writing
-	if c.who.Scope == Read {
+	if c.who.Scope == config.ReadScope {
 		turn = s.reading
 	}
 	select {
@@ -142,7 +143,7 @@ func (s *Server) rollbackRules(c *call) (int, any, error) {
 
 // push makes v the fleet's version that follows after.
 func (s *Server) push(c *call, action string, v *version, after int64) (int, any, error) {
-	if s.settings.RulesFrom != FromFleet {
+	if s.settings.RulesFrom != config.FromFleet {
 		return 0, nil, &callError{status: http.StatusConflict, detail: "This instance takes its rules from its file. To share rules, start the fleet with server: {rules: fleet}, and a Redis as its store."}
 	}
 	if _, err := s.pushable(c, v.Text); err != nil {

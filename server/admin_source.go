@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/config"
 )
 
 // json is nil for no order.
@@ -30,17 +31,17 @@ func (s *Server) setSource(c *call) (int, any, error) {
 	if err := c.read(&in); err != nil {
 		return 0, nil, err
 	}
-	from, err := ParseRulesFrom(in.Source)
+	from, err := config.ParseRulesFrom(in.Source)
 	if err != nil {
 		return 0, nil, impossible("source", "%s", err)
 	}
-	if s.settings.RulesFrom != FromFleet {
+	if s.settings.RulesFrom != config.FromFleet {
 		return 0, nil, &callError{status: http.StatusConflict, detail: "This instance takes its rules from its file in any case: it was not started with server: {rules: fleet}."}
 	}
 	before := s.source()
 	s.live.mu.Lock()
 	switch {
-	case from == FromFile:
+	case from == config.FromFile:
 		s.live.ordered = &order{time.Now().UTC(), c.who.Name, in.Reason}
 		s.live.take(s.live.file, 0)
 		s.install()

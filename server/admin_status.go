@@ -22,10 +22,10 @@ func (s *Server) showStatus(c *call) (int, any, error) {
 		},
 		Controls: adminapi.ControlsStatus{Number: now.changed, Source: s.controlsFrom(), Read: s.standIn.Load(), Problems: []adminapi.ControlProblem{}, Pending: []adminapi.PendingChange{}},
 		Store:    s.storeStatus(c.Context()),
-		Memory:   adminapi.MemoryStatus{Bytes: s.holdings.Memory, From: s.holdings.From, Sum: s.holdings.Sum(), Parts: []adminapi.MemoryPart{}},
+		Memory:   adminapi.MemoryStatus{Bytes: s.footprint.Memory, From: s.footprint.From, Sum: s.footprint.Sum(), Parts: []adminapi.MemoryPart{}},
 		Findings: append([]rules.Finding{}, s.Findings()...),
 	}
-	for _, p := range s.holdings.Parts {
+	for _, p := range s.footprint.Parts {
 		j.Memory.Parts = append(j.Memory.Parts, adminapi.MemoryPart{Name: p.Name, Most: p.Most, Bytes: p.Most * p.Each})
 	}
 	j.Rules.Ordered = now.ordered.json()

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // One client cannot take all the bytes that requests under way may keep, neither by the
@@ -21,7 +21,7 @@ func TestAttackShareOfBytes(t *testing.T) {
 		}
 	})
 	defer close(hold)
-	g := start(t, newServer(t, many, everythingTo(up), bounded(server.Instance{InFlight: 120, Bytes: 8 << 20})))
+	g := start(t, newServer(t, many, everythingTo(up), bounded(config.Instance{InFlight: 120, Bytes: 8 << 20})))
 	few := "GET /hold HTTP/1.1\r\nHost: example.com\r\n\r\n"
 	fromOne(t, g.gateway, 60, few) // headers of so many are not reckoned
 	for _, n := range []int{8000, 1000, 100, 10, 1} {
@@ -37,7 +37,7 @@ func TestAttackShareOfBytes(t *testing.T) {
 	if got := check(); got.StatusCode != 200 {
 		t.Errorf("check, while the gateway has a flood: %s %s", got.Status, got.body)
 	}
-	other := start(t, newServer(t, many, bounded(server.Instance{InFlight: 120, Bytes: 8 << 20})))
+	other := start(t, newServer(t, many, bounded(config.Instance{InFlight: 120, Bytes: 8 << 20})))
 	fromOne(t, other.check, 60, "POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2000000\r\n\r\n"+strings.Repeat(" ", 150<<10))
 	g = other
 	if got := check(); got.StatusCode != 200 {

@@ -22,6 +22,7 @@ import (
 	"github.com/stintdev/stint/internal/attack"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // attacked is a gateway, or what stands in the place of one, before a real upstream.
@@ -40,8 +41,8 @@ type attacked struct {
 func newAttacked(t *testing.T, up *understanding, changes ...func(*server.Config)) *attacked {
 	a := &attacked{counts: &countingBy{Store: new(stint.Memory)}, up: up}
 	changes = append([]func(*server.Config){over(a.counts), routes(
-		server.Route{Path: "/", Upstream: a.up.url},
-		server.Route{Path: "/files", Name: "files", Upstream: a.up.url},
+		config.Route{Path: "/", Upstream: a.up.url},
+		config.Route{Path: "/files", Name: "files", Upstream: a.up.url},
 	)}, changes...)
 	a.addr = start(t, newServer(t, attackRules, changes...)).gateway
 	return a
@@ -307,7 +308,7 @@ func withoutLengths(t *testing.T, addr string) *url.URL {
 			}()
 		}
 	}()
-	u, err := server.ParseUpstream("http://" + l.Addr().String())
+	u, err := config.ParseUpstream("http://" + l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/stintdev/stint/internal/attack"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // However requests end, by clients that leave, resets, timeouts, refusals, upgrades, upstreams
@@ -57,7 +58,7 @@ rules:
 		}
 		return [...]limittest.Fault{{}, {}, {Err: limittest.ErrFault}, {Hang: true}}[n/50%4]
 	}}
-	s := newServer(t, file, over(faulty), everythingTo(up), bounded(server.Instance{InFlight: 60, Bytes: 2 << 20}), patient(100*time.Millisecond), func(c *server.Config) {
+	s := newServer(t, file, over(faulty), everythingTo(up), bounded(config.Instance{InFlight: 60, Bytes: 2 << 20}), patient(100*time.Millisecond), func(c *server.Config) {
 		c.Settings.UpstreamTimeout = 200 * time.Millisecond
 		c.Settings.MaxHeld, c.Settings.MaxHold = 20, 100*time.Millisecond
 	})

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/redistest"
+	"github.com/stintdev/stint/server/config"
 )
 
 func tokenFile(t *testing.T, text string) string {
@@ -29,7 +30,7 @@ func tokenFile(t *testing.T, text string) string {
 
 const aToken, anotherToken = "0123456789abcdef-a", "0123456789abcdef-b"
 
-func quiet(t *testing.T, settings Settings) *Server {
+func quiet(t *testing.T, settings config.Settings) *Server {
 	return New(Config{Settings: settings, Rules: parsed(t, "rules: []"), Log: slog.New(slog.DiscardHandler)})
 }
 
@@ -42,23 +43,23 @@ func localCheck(body string) *http.Request {
 
 // Who may only look changes nothing, and what is allowed is told who it is.
 func TestScopes(t *testing.T) {
-	settings := DefaultSettings()
-	settings.Admin.Tokens = []Token{{Name: "reader", Scope: Read, File: tokenFile(t, aToken)}, {Name: "writer", Scope: Write, File: tokenFile(t, anotherToken)}}
+	settings := config.Default()
+	settings.Admin.Tokens = []config.Token{{Name: "reader", Scope: config.ReadScope, File: tokenFile(t, aToken)}, {Name: "writer", Scope: config.WriteScope, File: tokenFile(t, anotherToken)}}
 	s := quiet(t, settings)
 	if err := s.Open(); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		need  Scope
+		need  config.Scope
 		token string
 		want  string
 	}{
-		{Read, aToken, "200 reader read"},
-		{Read, anotherToken, "200 writer write"},
-		{Write, aToken, "403 "},
-		{Write, anotherToken, "200 writer write"},
-		{Read, "x", "401 "},
-		{Write, "x", "401 "},
+		{config.ReadScope, aToken, "200 reader read"},
+		{config.ReadScope, anotherToken, "200 writer write"},
+		{config.WriteScope, aToken, "403 "},
+		{config.WriteScope, anotherToken, "200 writer write"},
+		{config.ReadScope, "x", "401 "},
+		{config.WriteScope, "x", "401 "},
 	} {
 		was := ""
 		h := s.endpoint(endpoint{c.need, func(c *call) (int, any, error) {
@@ -81,12 +82,12 @@ func TestScopes(t *testing.T) {
 // It is where a connection comes in that tells whether it is from this machine, not
 // the settings alone.
 func TestLocalIsByConnection(t *testing.T) {
-	s := quiet(t, DefaultSettings())
+	s := quiet(t, config.Default())
 	for ip, want := range map[string]bool{"127.0.0.1": true, "127.1.1.1": true, "::1": true, "192.0.2.1": false, "::": false, "2001:db8::1": false} {
 		r := httptest.NewRequest("GET", "http://localhost/", nil)
 		addr := &net.TCPAddr{IP: net.ParseIP(ip), Port: 8090}
 		p, err := s.adminGate.admit(r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, addr)), byAuthorization)
-		if (err == nil) != want || want && p != (principal{"local", Write}) || !want && p != (principal{}) {
+		if (err == nil) != want || want && p != (principal{"local", config.WriteScope}) || !want && p != (principal{}) {
 			t.Errorf("%s: %v %v", ip, p, err)
 		}
 	}
@@ -125,9 +126,9 @@ func TestFilesAreWatched(t *testing.T) {
 	for _, name := range []string{"cert", "key", "token"} {
 		link("..data/"+name, name)
 	}
-	settings := DefaultSettings()
-	settings.Admin.Tokens = []Token{{Name: "a", Scope: Read, File: filepath.Join(dir, "token")}}
-	settings.TLS = &TLSFiles{Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key")}
+	settings := config.Default()
+	settings.Admin.Tokens = []config.Token{{Name: "a", Scope: config.ReadScope, File: filepath.Join(dir, "token")}}
+	settings.TLS = &config.TLSFiles{Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key")}
 	synctest.Test(t, func(t *testing.T) {
 		s := quiet(t, settings)
 		if err := s.Open(); err != nil {
@@ -170,8 +171,8 @@ func (c *errorCount) WithGroup(string) slog.Handler              { return c }
 // What is wrong with a file is told once, not at every look.
 func TestBadFilesAreToldOnce(t *testing.T) {
 	path := tokenFile(t, aToken)
-	settings := DefaultSettings()
-	settings.Admin.Tokens = []Token{{Name: "a", Scope: Read, File: path}}
+	settings := config.Default()
+	settings.Admin.Tokens = []config.Token{{Name: "a", Scope: config.ReadScope, File: path}}
 	synctest.Test(t, func(t *testing.T) {
 		var errors errorCount
 		s := New(Config{Settings: settings, Rules: parsed(t, "rules: []"), Log: slog.New(&errors)})

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // expectHidden finds no form of a token in text.
@@ -83,8 +84,8 @@ func TestAdminOffLoopback(t *testing.T) {
 func TestAdminTokens(t *testing.T) {
 	log := new(logged)
 	s := newServer(t, generous, logTo(log), func(c *server.Config) {
-		c.Settings.Admin.Tokens = []server.Token{
-			{Name: "ops", Scope: server.Write, File: inFile(t, secret("ops"))}, {Name: "grafana", Scope: server.Read, File: inFile(t, secret("grafana"))},
+		c.Settings.Admin.Tokens = []config.Token{
+			{Name: "ops", Scope: config.WriteScope, File: inFile(t, secret("ops"))}, {Name: "grafana", Scope: config.ReadScope, File: inFile(t, secret("grafana"))},
 		}
 	})
 	// Until it is opened, no token is known, and nobody gets in without.
@@ -136,8 +137,8 @@ func TestAdminClients(t *testing.T) {
 	ca := newAuthority(t)
 	files := ca.sign(t, "server").write(t, ca)
 	g := start(t, newServer(t, generous, withTLS(nil, nil, files), func(c *server.Config) {
-		c.Settings.Admin.Clients = []server.Client{{Name: "ops.example.com", Scope: server.Write}, {Name: "spiffe://example.com/ops", Scope: server.Read}}
-		c.Settings.Admin.Tokens = []server.Token{{Name: "grafana", Scope: server.Read, File: inFile(t, secret("grafana"))}}
+		c.Settings.Admin.Clients = []config.Client{{Name: "ops.example.com", Scope: config.WriteScope}, {Name: "spiffe://example.com/ops", Scope: config.ReadScope}}
+		c.Settings.Admin.Tokens = []config.Token{{Name: "grafana", Scope: config.ReadScope, File: inFile(t, secret("grafana"))}}
 	}))
 	origin := "Origin: https://evil.example"
 	for _, c := range []struct {
@@ -167,7 +168,7 @@ func TestAdminClients(t *testing.T) {
 	r := httptest.NewRequest("GET", "https://localhost/v1/status", nil)
 	r.TLS = new(tls.ConnectionState)
 	if newServer(t, generous, func(c *server.Config) {
-		c.Settings.Admin.Clients = []server.Client{{Name: "", Scope: server.Write}}
+		c.Settings.Admin.Clients = []config.Client{{Name: "", Scope: config.WriteScope}}
 	}).Admin().ServeHTTP(w, r); w.Code != 401 {
 		t.Errorf("without a certificate: %d", w.Code)
 	}

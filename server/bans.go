@@ -4,11 +4,9 @@ import (
 	"hash/maphash"
 	"sync"
 	"time"
-)
 
-// mostBans bounds what an instance remembers of the bans that it saw imposed, for
-// nothing but the metric.
-const mostBans = 100_000
+	"github.com/stintdev/stint/server/config"
+)
 
 // bans are those that penalties imposed by the word of this instance and that
 // still run. Each ban is imposed through one instance, so the sum over a fleet is
@@ -39,10 +37,10 @@ func (b *bans) impose(rule, key string, left time.Duration) {
 	if b.ends == nil {
 		b.ends, b.seed = map[uint64]banned{}, maphash.MakeSeed()
 	}
-	if len(b.ends) >= mostBans && now.Sub(b.swept) > time.Second {
+	if len(b.ends) >= config.MaxCountedBans && now.Sub(b.swept) > time.Second {
 		b.sweep(now)
 	}
-	if len(b.ends) < mostBans {
+	if len(b.ends) < config.MaxCountedBans {
 		b.ends[b.hash(rule, key)] = banned{rule, now.Add(left).UnixMicro()}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/server/config"
 )
 
 // bytesOfBan is about what the metric of bans keeps of one.
@@ -19,19 +20,19 @@ func TestBytesOfBans(t *testing.T) {
 	long := strings.Repeat("k", stint.MaxKey-10)
 	var b bans
 	before := heapInUse()
-	for i := range 2 * mostBans {
+	for i := range 2 * config.MaxCountedBans {
 		b.impose("login", long+strconv.Itoa(i), time.Hour)
 	}
-	if n := b.count()["login"]; n != mostBans {
+	if n := b.count()["login"]; n != config.MaxCountedBans {
 		t.Fatalf("%d bans", n)
 	}
-	if each := (heapInUse() - before) / mostBans; each > bytesOfBan {
+	if each := (heapInUse() - before) / config.MaxCountedBans; each > bytesOfBan {
 		t.Errorf("%d bytes a ban, want at most %d", each, bytesOfBan)
 	}
 	b.lift("logi", "n"+long+"0")
 	b.lift("login", long+"0")
 	b.lift("login", long+"0")
-	if n := b.count()["login"]; n != mostBans-1 {
+	if n := b.count()["login"]; n != config.MaxCountedBans-1 {
 		t.Errorf("%d bans after one was lifted", n)
 	}
 	runtime.KeepAlive(&b)

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // authority signs certificates.
@@ -101,10 +101,10 @@ func expiring(at time.Time) func(*x509.Certificate) {
 }
 
 // write puts files of a pair into a directory of the test's; ca may be nil.
-func (p pair) write(t testing.TB, ca *authority) *server.TLSFiles {
+func (p pair) write(t testing.TB, ca *authority) *config.TLSFiles {
 	t.Helper()
 	dir := t.TempDir()
-	f := &server.TLSFiles{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
+	f := &config.TLSFiles{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
 	put(t, f.Cert, p.cert)
 	put(t, f.Key, p.key)
 	if ca != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // checkEach asks about several at once.
@@ -208,7 +209,7 @@ func TestCheckEachRefuses(t *testing.T) {
 // not charged.
 func TestCheckEachAtTheInstancesLimit(t *testing.T) {
 	s := newServer(t, `rules: [{name: client, key: client.ip, limits: [5 per 24h fixed_window]}]`,
-		bounded(server.Instance{Limit: stint.MustLimit("2 per 24h fixed_window"), InFlight: 1}))
+		bounded(config.Instance{Limit: stint.MustLimit("2 per 24h fixed_window"), InFlight: 1}))
 	each := checkEach(t, s, `{"client":"192.0.2.1"}`, `{"client":"192.0.2.1","cost":6}`, `{"client":"192.0.2.1"}`, `{"client":"192.0.2.1"}`)
 	for i, want := range []string{`{"status":200,`, `{"status":429,"outcome":"limited"`, `{"status":200,`, `"status":503,"detail":"This server takes no more requests at present.","outcome":"overloaded","retry_after":`} {
 		if !strings.Contains(string(each[i]), want) {

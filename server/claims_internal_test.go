@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/config"
 )
 
 // At every door, the token is looked at, and explained.
@@ -20,7 +21,7 @@ func TestTokensAtTheDoors(t *testing.T) {
 	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	upstream := httptest.NewServer(ok)
 	defer upstream.Close()
-	to, err := ParseUpstream(upstream.URL)
+	to, err := config.ParseUpstream(upstream.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,7 @@ func TestTokensAtTheDoors(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := bearingTo(t, to, JWT{}, keys["RS256"])
+			s := bearingTo(t, to, config.JWT{}, keys["RS256"])
 			for i, c := range []struct {
 				authorization string
 				allowed       bool
@@ -80,7 +81,7 @@ func TestClaimsOfChecks(t *testing.T) {
 		`{"claims":["ann"],"client":"192.0.2.1"}`:           "stint: malformed request: claims: want an object",
 		`{"claims":{"sub":1,"sub":2},"client":"192.0.2.1"}`: `twice`,
 	} {
-		s := bearing(t, JWT{}, signingKeys()["ES256"])
+		s := bearing(t, config.JWT{}, signingKeys()["ES256"])
 		in, err := ReadInput([]byte(body))
 		if err != nil {
 			if want == "" || !strings.Contains(err.Error(), "claims") {
@@ -117,7 +118,7 @@ func TestTrustedTokens(t *testing.T) {
 		"for another one":  {"198.51.100.1:1", token(`{"alg":"RS256"}`, `{"sub":"ann","iss":"other"}`), true},
 		"without the word": {"198.51.100.1:1", token(`{"alg":"RS256"}`, `{"sub":"ann"}`), true},
 	} {
-		s := bearing(t, JWT{Trusted: true, Header: "x-token"})
+		s := bearing(t, config.JWT{Trusted: true, Header: "x-token"})
 		r := httptest.NewRequest("GET", "/", nil)
 		r.RemoteAddr = c.from
 		r.Header.Set("X-Token", c.token)
@@ -145,7 +146,7 @@ func whoSpent(t *testing.T, s *Server) string {
 // An explanation tells why there are no claims, and no token.
 func TestExplainToken(t *testing.T) {
 	keys := signingKeys()
-	s := bearing(t, JWT{Issuer: "me"}, keys["ES256"])
+	s := bearing(t, config.JWT{Issuer: "me"}, keys["ES256"])
 	for header, want := range map[string]string{
 		"": "There is no token in the header Authorization, so there are no claims.",
 		"Bearer " + keys["ES256"].sign(t, `{"iss":"me","sub":"ann"}`):          "The token in the header Authorization is valid.",
@@ -177,18 +178,18 @@ func TestClaimsUnknownFinding(t *testing.T) {
 		}
 		return strings.Join(all, " ")
 	}
-	plain := New(Config{Settings: DefaultSettings(), Rules: parsed(t, byClaims)})
+	plain := New(Config{Settings: config.Default(), Rules: parsed(t, byClaims)})
 	if got := codes(plain); got != rules.CodeClaimsUnknown {
 		t.Errorf("without jwt: %s", got)
 	}
-	trusting := bearing(t, JWT{Trusted: true})
+	trusting := bearing(t, config.JWT{Trusted: true})
 	if got := codes(trusting); got != "" {
 		t.Errorf("trusted: %s", got)
 	}
 	if _, err := trusting.SetRules(parsed(t, strings.Replace(byClaims, "[198.51.100.0/24]", "[]", 1))); err != nil || codes(trusting) != rules.CodeClaimsUnknown {
 		t.Errorf("trusted, of nobody: %s, %v", codes(trusting), err)
 	}
-	if got := codes(bearing(t, JWT{}, signingKeys()["ES256"])); got != "" {
+	if got := codes(bearing(t, config.JWT{}, signingKeys()["ES256"])); got != "" {
 		t.Errorf("with keys: %s", got)
 	}
 }

@@ -30,7 +30,7 @@ func (s *Server) newFallback(store stint.Store) *stint.Fallback {
 		Deadline:  s.settings.DecisionTimeout,
 		Breaker:   b,
 		Instances: int(s.settings.Instances),
-		MaxOwed:   int(s.settings.maxOwed(s.holdings.Memory)),
+		MaxOwed:   int(s.footprint.MaxOwed()),
 		Called: func(took time.Duration, err error) {
 			s.metrics.called(took, err)
 			if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/readfile"
+	"github.com/stintdev/stint/server/config"
 )
 
 // watchedFiles are small files that belong together, such as a certificate and its
@@ -75,7 +76,7 @@ func (s *Server) Open() error {
 	var certificates []*certificate
 	for _, c := range []struct {
 		name  string
-		files *TLSFiles
+		files *config.TLSFiles
 	}{{gatewayDoor, s.settings.TLS}, {checkDoor, s.settings.CheckTLS}, {adminDoor, s.settings.Admin.TLS}} {
 		if c.files == nil {
 			continue

@@ -16,6 +16,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // shelf is server.Documents that several servers share, and that fail on demand.
@@ -122,7 +123,7 @@ func newFleet(t testing.TB) *fleet {
 // join starts an instance with these rules in its file.
 func (f *fleet) join(file string, changes ...func(*server.Config)) (operator, *server.Server) {
 	s := newServer(f.TB, file, append([]func(*server.Config){over(f.store), func(c *server.Config) {
-		c.Documents, c.Settings.RulesFrom = f.shelf, server.FromFleet
+		c.Documents, c.Settings.RulesFrom = f.shelf, config.FromFleet
 	}}, changes...)...)
 	s.Follow(f.ctx)
 	return operator{f.TB, s.Admin()}, s

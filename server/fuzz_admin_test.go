@@ -12,6 +12,7 @@ import (
 
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // What the tokens of FuzzAdmin may do. Neither may be told to anyone.
@@ -97,12 +98,12 @@ func governed(t testing.TB, set *rules.Set) operator {
 	return operator{t, s.Admin()}
 }
 
-func governedSettings() server.Settings {
-	s := server.DefaultSettings()
-	s.RulesFrom = server.FromFleet
-	s.Admin.Tokens = []server.Token{
-		{Name: "reader", Scope: server.Read, Env: "STINT_FUZZ_READS"},
-		{Name: "writer", Scope: server.Write, Env: "STINT_FUZZ_WRITES"},
+func governedSettings() config.Settings {
+	s := config.Default()
+	s.RulesFrom = config.FromFleet
+	s.Admin.Tokens = []config.Token{
+		{Name: "reader", Scope: config.ReadScope, Env: "STINT_FUZZ_READS"},
+		{Name: "writer", Scope: config.WriteScope, Env: "STINT_FUZZ_WRITES"},
 	}
 	return s
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 const questioned = `
@@ -41,7 +42,7 @@ func FuzzQuestion(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, body []byte, before uint8) {
-		s := server.New(server.Config{Settings: server.DefaultSettings(), Rules: set, Log: slog.New(slog.DiscardHandler)})
+		s := server.New(server.Config{Settings: config.Default(), Rules: set, Log: slog.New(slog.DiscardHandler)})
 		h := s.Admin()
 		post := func(path, body string) *httptest.ResponseRecorder {
 			r := httptest.NewRequest("POST", "http://127.0.0.1:8090"+path, bytes.NewReader([]byte(body)))

@@ -3,15 +3,9 @@ package server_test
 import (
 	"encoding/json"
 	"net/http"
-	"os"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
-
-	"github.com/stintdev/stint/rules"
-	"github.com/stintdev/stint/server"
 )
 
 // Whatever a check request says, it is answered: allowed, refused, blocked, or
@@ -91,42 +85,4 @@ func isAnswered(t *testing.T, status int, body, answer []byte) {
 	if status != http.StatusBadRequest && json.Unmarshal(body, new(map[string]any)) != nil {
 		t.Errorf("%d for what is no JSON object", status)
 	}
-}
-
-var problemLine = regexp.MustCompile(`^f\.yaml:(\d+:\d+: \S|.*and \d+ more$)`)
-
-// Any file gives settings that a Server can run with or is refused, with places.
-func FuzzSettings(f *testing.F) {
-	data, err := os.ReadFile("testdata/settings.txt")
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, story := range stories(string(data)) {
-		f.Add([]byte(story.given))
-	}
-	f.Add([]byte("!%0a"))
-	none, err := rules.Parse("rules.yaml", []byte("rules: []"))
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Fuzz(func(t *testing.T, file []byte) {
-		s, err := server.ReadSettings("f.yaml", file)
-		if err != nil {
-			for _, line := range strings.Split(err.Error(), "\n") {
-				if !problemLine.MatchString(line) {
-					t.Errorf("no place in %q", line)
-				}
-			}
-			return
-		}
-		if s.MaxKeys < 1 && s.MaxKeys != server.ByMemory || s.MaxHeld < 1 || s.MaxHold <= 0 || s.DecisionTimeout <= 0 || s.UpstreamTimeout <= 0 || s.Listen == "" || s.CheckListen == "" {
-			t.Errorf("settings %+v", s)
-		}
-		for _, r := range s.Routes {
-			if !strings.HasPrefix(r.Path, "/") || r.Upstream.Host == "" || !slices.Contains([]string{"http", "https", "h2c"}, r.Upstream.Scheme) {
-				t.Errorf("route %+v", r)
-			}
-		}
-		server.New(server.Config{Settings: s, Rules: none}).Gateway()
-	})
 }

@@ -11,12 +11,15 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+
+	"github.com/stintdev/stint/internal/httpfield"
+	"github.com/stintdev/stint/server/config"
 )
 
 // gate tells who calls an API, or why that one may not.
 type gate struct {
 	api     string // its name, for the log
-	callers *Callers
+	callers *config.Callers
 	local   bool // it is to be reached from this machine alone
 	open    bool // everybody may call
 	anyCert bool // every certificate that was verified may call
@@ -26,10 +29,10 @@ type gate struct {
 // makeGates makes those of the admin and the check API.
 func (s *Server) makeGates() {
 	a, c := &s.settings.Admin, &s.settings.Check
-	s.adminGate = &gate{api: "admin", callers: &a.Callers, local: isLoopback(a.Listen)}
+	s.adminGate = &gate{api: "admin", callers: &a.Callers, local: httpfield.IsLoopbackAddress(a.Listen)}
 	s.checkGate = &gate{
-		api: "check", callers: &c.Callers, local: isLoopback(s.settings.CheckListen), open: c.Open,
-		anyCert: asksForCertificate(s.settings.CheckTLS) && len(c.Tokens)+len(c.Clients) == 0,
+		api: "check", callers: &c.Callers, local: httpfield.IsLoopbackAddress(s.settings.CheckListen), open: c.Open,
+		anyCert: s.settings.CheckTLS.AsksForCertificate() && len(c.Tokens)+len(c.Clients) == 0,
 	}
 }
 
@@ -38,7 +41,7 @@ type principal struct {
 	// Name is that of the token or client, "local" for a caller on this machine where
 	// the settings name nobody, and "" for one that may be anybody.
 	Name  string
-	Scope Scope
+	Scope config.Scope
 }
 
 // credential is how a caller shows its token.
@@ -133,7 +136,7 @@ var (
 
 // wrongHost refuses a caller under a host that is not this machine's, and says what to set.
 func (g *gate) wrongHost(r *http.Request, by credential) error {
-	detail := fmt.Sprintf(`This is answered under localhost, 127.0.0.1 and the hosts that server.%s.hosts lists, and not under "%s".`, g.api, shown(canonicalHost(r.Host)))
+	detail := fmt.Sprintf(`This is answered under localhost, 127.0.0.1 and the hosts that server.%s.hosts lists, and not under "%s".`, g.api, shown(httpfield.CanonicalHost(r.Host)))
 	if by.passedOn {
 		detail += ` The proxy must write another Host: in nginx "proxy_set_header Host localhost", in Caddy "header_up Host localhost".`
 	}
@@ -153,7 +156,7 @@ func (g *gate) neighbour(r *http.Request, by credential) (principal, error) {
 	switch {
 	case !g.open && !(g.local && arrivedLocally(r)):
 		return principal{}, errAfar
-	case (!g.open || len(g.callers.Hosts) > 0) && !g.isOurs(canonicalHost(r.Host)):
+	case (!g.open || len(g.callers.Hosts) > 0) && !g.isOurs(httpfield.CanonicalHost(r.Host)):
 		return principal{}, g.wrongHost(r, by)
 	// The Origin that a proxy passes on is its client's. A page cannot send what
 	// /v1/authorize needs, X-Forwarded-Uri and more, without asking first (CORS), which
@@ -161,13 +164,13 @@ func (g *gate) neighbour(r *http.Request, by credential) (principal, error) {
 	case !by.passedOn && !sameOrigin(r):
 		return principal{}, errOrigin
 	case g.open:
-		return principal{Scope: Write}, nil
+		return principal{Scope: config.WriteScope}, nil
 	}
-	return principal{"local", Write}, nil
+	return principal{"local", config.WriteScope}, nil
 }
 
 func (g *gate) isOurs(host string) bool {
-	return isLoopbackHost(host) || slices.Contains(g.callers.Hosts, host)
+	return httpfield.IsLoopback(host) || slices.Contains(g.callers.Hosts, host)
 }
 
 // arrivedLocally tells whether r came in by an address that only this machine reaches,
@@ -177,7 +180,7 @@ func arrivedLocally(r *http.Request) bool {
 	case *net.TCPAddr:
 		return a.IP.IsLoopback()
 	case net.Addr:
-		return isLoopback(a.String())
+		return httpfield.IsLoopbackAddress(a.String())
 	}
 	return true
 }

@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 const jsonBody = "Content-Type: application/json"
 
 // ofCheck changes who may use the check API, which otherwise is as by default.
-func ofCheck(change func(*server.CheckAPI)) func(*server.Config) {
+func ofCheck(change func(*config.CheckAPI)) func(*server.Config) {
 	return func(c *server.Config) {
 		asByDefault(c)
 		change(&c.Settings.Check)
@@ -28,22 +29,22 @@ func TestCheckClients(t *testing.T) {
 	length := "Content-Length: 22\r\n\r\n" + body
 	const proxied = "trusted_proxies: [127.0.0.1]\n" + generous
 	origin, wrong := "Origin: https://evil.example", "Authorization: Bearer "+secret("x")
-	named := func(c *server.CheckAPI) { c.Clients = []server.Client{{Name: "shop.example.com"}} }
-	token := func(c *server.CheckAPI) {
-		c.Tokens = []server.Token{{Name: "shop", File: inFile(t, secret("shop"))}}
+	named := func(c *config.CheckAPI) { c.Clients = []config.Client{{Name: "shop.example.com"}} }
+	token := func(c *config.CheckAPI) {
+		c.Tokens = []config.Token{{Name: "shop", File: inFile(t, secret("shop"))}}
 	}
 	for _, c := range []struct {
 		what    string
-		callers func(*server.CheckAPI)
+		callers func(*config.CheckAPI)
 		name    string
 		headers []string
 		want    int
 		asProxy int
 	}{
-		{"any of the authority", func(*server.CheckAPI) {}, "x", nil, 200, 200},
-		{"without a name", func(*server.CheckAPI) {}, "", nil, 200, 200},
-		{"a page, in a browser that has it", func(*server.CheckAPI) {}, "x", []string{origin}, 403, 200},
-		{"a token that nobody gave", func(*server.CheckAPI) {}, "x", []string{wrong}, 401, 200},
+		{"any of the authority", func(*config.CheckAPI) {}, "x", nil, 200, 200},
+		{"without a name", func(*config.CheckAPI) {}, "", nil, 200, 200},
+		{"a page, in a browser that has it", func(*config.CheckAPI) {}, "x", []string{origin}, 403, 200},
+		{"a token that nobody gave", func(*config.CheckAPI) {}, "x", []string{wrong}, 401, 200},
 		{"by name", named, "shop.example.com", nil, 200, 200},
 		{"not by name", named, "x", nil, 401, 403},
 		{"a certificate in place of a token", token, "x", nil, 401, 403},
@@ -64,25 +65,25 @@ func TestCheckClients(t *testing.T) {
 
 // Under which hosts it is asked without a token.
 func TestCheckHosts(t *testing.T) {
-	listed := func(c *server.CheckAPI) { c.Hosts = []string{"stint.internal"} }
-	open := func(c *server.CheckAPI) { c.Open = true }
+	listed := func(c *config.CheckAPI) { c.Hosts = []string{"stint.internal"} }
+	open := func(c *config.CheckAPI) { c.Open = true }
 	for _, c := range []struct {
 		what    string
-		callers func(*server.CheckAPI)
+		callers func(*config.CheckAPI)
 		host    string
 		want    int
 	}{
-		{"by default", func(*server.CheckAPI) {}, "127.0.0.1:8082", 200},
-		{"by default", func(*server.CheckAPI) {}, "localhost", 200},
-		{"by default", func(*server.CheckAPI) {}, "[::1]:8082", 200},
-		{"by default", func(*server.CheckAPI) {}, "stint.internal", 403},
-		{"by default", func(*server.CheckAPI) {}, "", 403},
+		{"by default", func(*config.CheckAPI) {}, "127.0.0.1:8082", 200},
+		{"by default", func(*config.CheckAPI) {}, "localhost", 200},
+		{"by default", func(*config.CheckAPI) {}, "[::1]:8082", 200},
+		{"by default", func(*config.CheckAPI) {}, "stint.internal", 403},
+		{"by default", func(*config.CheckAPI) {}, "", 403},
 		{"listed", listed, "Stint.Internal.:8082", 200},
 		{"listed", listed, "localhost:8082", 200},
 		{"listed", listed, "evil.example", 403},
 		{"open", open, "evil.example", 200},
-		{"open, under hosts", func(c *server.CheckAPI) { listed(c); open(c) }, "stint.internal", 200},
-		{"open, under hosts", func(c *server.CheckAPI) { listed(c); open(c) }, "evil.example", 403},
+		{"open, under hosts", func(c *config.CheckAPI) { listed(c); open(c) }, "stint.internal", 200},
+		{"open, under hosts", func(c *config.CheckAPI) { listed(c); open(c) }, "evil.example", 403},
 	} {
 		s := newServer(t, "trusted_proxies: [192.0.2.0/24]\n"+generous, ofCheck(c.callers))
 		for path, r := range map[string]*http.Request{
@@ -117,7 +118,7 @@ func TestCheckOffLoopback(t *testing.T) {
 func TestCheckTokensReload(t *testing.T) {
 	file := inFile(t, secret("old"))
 	log := new(logged)
-	s := newServer(t, generous, logTo(log), ofCheck(func(c *server.CheckAPI) { c.Tokens = []server.Token{{Name: "shop", File: file}} }))
+	s := newServer(t, generous, logTo(log), ofCheck(func(c *config.CheckAPI) { c.Tokens = []config.Token{{Name: "shop", File: file}} }))
 	ask := func(token string) int {
 		r := checkRequest(`{"client":"192.0.2.1"}`)
 		r.Header.Set("Authorization", "Bearer "+secret(token))

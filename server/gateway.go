@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/config"
 )
 
 // Gateway limits requests and passes them on to the upstreams of the routes. A
@@ -37,13 +39,13 @@ func (s *Server) decideHTTP(r *http.Request, hold time.Duration) (httplimit.Answ
 	if err != nil {
 		return httplimit.Answer{}, err
 	}
-	clients, host, header := s.clients(), canonicalHost(r.Host), r.Header
+	clients, host, header := s.clients(), httpfield.CanonicalHost(r.Host), r.Header
 	if x != nil && !x.wrapped {
 		header = passedOn(header)
 	}
 	route := s.takeRoute(x, host, target.Path)
 	if r.Host == "" && x != nil && x.route != nil {
-		host = canonicalHost(x.route.Upstream.Host) // as the upstream will be told
+		host = httpfield.CanonicalHost(x.route.Upstream.Host) // as the upstream will be told
 	}
 	in := rules.Input{
 		Request: &rules.Request{
@@ -128,7 +130,7 @@ func (s *Server) answer(v *Verdict) httplimit.Answer {
 
 // upstreams is a handler for requests whose route was found when they were decided.
 func (s *Server) upstreams() http.Handler {
-	proxies := make(map[*Route]http.Handler, len(s.routes))
+	proxies := make(map[*config.Route]http.Handler, len(s.routes))
 	for _, r := range s.routes {
 		proxies[r] = s.proxy(r)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // upstream serves h and is a route's target.
@@ -29,7 +30,7 @@ func upstream(t testing.TB, h http.HandlerFunc) *url.URL {
 	t.Helper()
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
-	u, err := server.ParseUpstream(s.URL)
+	u, err := config.ParseUpstream(s.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,12 +38,12 @@ func upstream(t testing.TB, h http.HandlerFunc) *url.URL {
 }
 
 // routes sends requests to upstreams, given as host/path and target.
-func routes(all ...server.Route) func(*server.Config) {
+func routes(all ...config.Route) func(*server.Config) {
 	return func(c *server.Config) { c.Settings.Routes = all }
 }
 
 func everythingTo(u *url.URL) func(*server.Config) {
-	return routes(server.Route{Path: "/", Upstream: u})
+	return routes(config.Route{Path: "/", Upstream: u})
 }
 
 // running is a Server that runs on loopback.
@@ -168,12 +169,12 @@ func TestRouting(t *testing.T) {
 	based := *any
 	based.Path = "/base"
 	g := start(t, newServer(t, generous, routes(
-		server.Route{Path: "/v1", Upstream: v1},
-		server.Route{Path: "/v1/users", Upstream: users},
-		server.Route{Host: "a.example", Path: "/", Upstream: a},
-		server.Route{Host: "b.example", Path: "/x/", Upstream: any},
-		server.Route{Host: "::1", Path: "/", Upstream: any},
-		server.Route{Host: "c.example", Path: "/", Upstream: &based},
+		config.Route{Path: "/v1", Upstream: v1},
+		config.Route{Path: "/v1/users", Upstream: users},
+		config.Route{Host: "a.example", Path: "/", Upstream: a},
+		config.Route{Host: "b.example", Path: "/x/", Upstream: any},
+		config.Route{Host: "::1", Path: "/", Upstream: any},
+		config.Route{Host: "c.example", Path: "/", Upstream: &based},
 	), allowAmbiguous))
 	const none = "404 Not Found: No route leads from here."
 	const climbs = `400 Bad Request: The request has a segment "." or ".." in its path, which servers read in different ways; it is not accepted here.`
@@ -340,9 +341,9 @@ rules:
   - {name: client, key: client.ip, limits: [1000 per 1m]}
   - {name: user, key: 'request.headers["x-user"]', limits: [1000 per 1m]}
 `, routes(
-		server.Route{Path: "/slow", Upstream: slow},
-		server.Route{Path: "/broken", Upstream: broken},
-		server.Route{Path: "/gone", Upstream: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}}, // where nobody listens
+		config.Route{Path: "/slow", Upstream: slow},
+		config.Route{Path: "/broken", Upstream: broken},
+		config.Route{Path: "/gone", Upstream: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}}, // where nobody listens
 	), func(c *server.Config) { c.Settings.UpstreamTimeout = 50 * time.Millisecond })
 	g := start(t, s)
 	const unreachable = "502 Bad Gateway: The upstream cannot be reached."

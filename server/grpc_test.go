@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // echoService is a service of gRPC, written down by hand.
@@ -63,7 +64,7 @@ func echoUpstream(t *testing.T, scheme string, options ...grpc.ServerOption) *ur
 	l := listen(t)
 	go func() { _ = s.Serve(l) }()
 	t.Cleanup(s.Stop)
-	u, err := server.ParseUpstream(scheme + "://" + l.Addr().String())
+	u, err := config.ParseUpstream(scheme + "://" + l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,14 +100,14 @@ func TestGRPC(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		gateway *server.TLSFiles
+		gateway *config.TLSFiles
 		client  credentials.TransportCredentials
-		route   server.Route
+		route   config.Route
 	}{
-		"in the clear": {nil, insecure.NewCredentials(), server.Route{Path: "/", Upstream: echoUpstream(t, "h2c")}},
+		"in the clear": {nil, insecure.NewCredentials(), config.Route{Path: "/", Upstream: echoUpstream(t, "h2c")}},
 		"by TLS": {
 			gatewayFiles, credentials.NewTLS(ca.trusting(t)),
-			server.Route{Path: "/", Upstream: echoUpstream(t, "https", grpc.Creds(shown)), TLS: &server.UpstreamTLS{CA: upstreamFiles.ClientCA, ServerName: "orders.internal"}},
+			config.Route{Path: "/", Upstream: echoUpstream(t, "https", grpc.Creds(shown)), TLS: &config.UpstreamTLS{CA: upstreamFiles.ClientCA, ServerName: "orders.internal"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -161,8 +162,8 @@ rules:
   - {name: none, match: '"x-large" in request.headers', key: '"all"', cost: 9, limits: [1 per 1h]}
 `
 	g := start(t, newServer(t, rules, routes(
-		server.Route{Path: "/test.Echo", Upstream: echoUpstream(t, "h2c")},
-		server.Route{Path: "/test.Gone", Upstream: &url.URL{Scheme: "h2c", Host: "127.0.0.1:1"}},
+		config.Route{Path: "/test.Echo", Upstream: echoUpstream(t, "h2c")},
+		config.Route{Path: "/test.Gone", Upstream: &url.URL{Scheme: "h2c", Host: "127.0.0.1:1"}},
 	)))
 	client := grpcClient(t, g.gateway, insecure.NewCredentials())
 	call := func(method string, pairs ...string) (*status.Status, metadata.MD) {
@@ -212,12 +213,12 @@ rules:
 // Who has no room for a request, or cannot decide about it, says so in gRPC.
 func TestGRPCUnavailable(t *testing.T) {
 	s := newServer(t, `rules: [{name: client, key: client.ip, limits: [9 per 1m], on_store_error: deny}]`,
-		over(failing()), routes(server.Route{Path: "/", Upstream: echoUpstream(t, "h2c")}))
+		over(failing()), routes(config.Route{Path: "/", Upstream: echoUpstream(t, "h2c")}))
 	client := grpcClient(t, start(t, s).gateway, insecure.NewCredentials())
 	if _, err := one(client, "x"); status.Code(err) != grpccodes.Unavailable || len(status.Convert(err).Details()) != 1 {
 		t.Errorf("undecided: %v", err)
 	}
-	s = newServer(t, generous, routes(server.Route{Path: "/", Upstream: echoUpstream(t, "h2c")}), func(c *server.Config) { c.Settings.Instance.InFlight = 1 })
+	s = newServer(t, generous, routes(config.Route{Path: "/", Upstream: echoUpstream(t, "h2c")}), func(c *server.Config) { c.Settings.Instance.InFlight = 1 })
 	client = grpcClient(t, start(t, s).gateway, insecure.NewCredentials())
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -261,7 +262,7 @@ func TestAuthorizeOfGRPC(t *testing.T) {
 // A connection of HTTP/2 that idles does not keep the gateway from stopping.
 func TestStopWithIdleHTTP2(t *testing.T) {
 	var log logged
-	g := start(t, newServer(t, generous, routes(server.Route{Path: "/", Upstream: echoUpstream(t, "h2c")}), logTo(&log)))
+	g := start(t, newServer(t, generous, routes(config.Route{Path: "/", Upstream: echoUpstream(t, "h2c")}), logTo(&log)))
 	if _, err := one(grpcClient(t, g.gateway, insecure.NewCredentials()), "x"); err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // answers is an error of the test if a request of good faith is not answered.
@@ -232,7 +232,7 @@ func TestRapidReset(t *testing.T) {
 	wait := newGate()
 	wait.came = make(chan bool, 10*streams)
 	up := upstream(t, wait.ServeHTTP)
-	g := start(t, newServer(t, many, everythingTo(up), withTLS(files, nil, nil), bounded(server.Instance{InFlight: 5000})))
+	g := start(t, newServer(t, many, everythingTo(up), withTLS(files, nil, nil), bounded(config.Instance{InFlight: 5000})))
 	before, goroutines := inUse(), runtime.NumGoroutine()
 	const conns = 4
 	for range conns {

@@ -8,6 +8,7 @@ import (
 	"net/url"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/rules"
 )
 
@@ -135,7 +136,7 @@ func (r *reader) request(q *question) error {
 	if err != nil {
 		return err
 	}
-	if to.Host, err = readHost(host); err != nil {
+	if to.Host, err = httpfield.ReadHost(host); err != nil {
 		return fmt.Errorf("host: %w", noRequest{err})
 	}
 	if target != "" {

@@ -11,6 +11,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/room"
+	"github.com/stintdev/stint/server/config"
 )
 
 // instance is what this instance bounds by itself: the second layer, which holds
@@ -24,7 +25,7 @@ type instance struct {
 	bytes          *underWay
 }
 
-func newInstance(s *Settings, client func(*http.Request) netip.Addr) *instance {
+func newInstance(s *config.Settings, client func(*http.Request) netip.Addr) *instance {
 	return &instance{
 		limiter: stint.NewLimiter(&stint.Memory{MaxKeys: 1}),
 		limit:   s.Instance.Limit,

@@ -16,9 +16,10 @@ import (
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
-func bounded(i server.Instance) func(*server.Config) {
+func bounded(i config.Instance) func(*server.Config) {
 	return func(c *server.Config) { c.Settings.Instance = i }
 }
 
@@ -43,7 +44,7 @@ const noRoom = "503 Service Unavailable: This server takes no more requests at p
 func TestInFlight(t *testing.T) {
 	wait := newGate()
 	store := &limittest.Faulty{Store: new(stint.Memory)}
-	s := newServer(t, generous+"\ntrusted_proxies: [127.0.0.1]", over(store), everythingTo(upstream(t, wait.ServeHTTP)), bounded(server.Instance{InFlight: 2}))
+	s := newServer(t, generous+"\ntrusted_proxies: [127.0.0.1]", over(store), everythingTo(upstream(t, wait.ServeHTTP)), bounded(config.Instance{InFlight: 2}))
 	g := start(t, s)
 	for range 2 {
 		c := dial(t, g.gateway)
@@ -127,7 +128,7 @@ func TestInFlightIsLeft(t *testing.T) {
 			echo(w, r)
 		}
 	})
-	g := start(t, newServer(t, generous, everythingTo(up), bounded(server.Instance{InFlight: 1})))
+	g := start(t, newServer(t, generous, everythingTo(up), bounded(config.Instance{InFlight: 1})))
 	free := func(after string) {
 		t.Helper()
 		if !soon(func() bool { return send(t, g.gateway, "GET", "/").StatusCode == 200 }) {
@@ -163,7 +164,7 @@ func TestInstanceLimit(t *testing.T) {
 		s := newServer(t, `
 safelist: ['operation == "safe"']
 rules: [{name: client, match: 'operation != "free"', key: client.ip, limits: [3 per 1h fixed_window]}]
-`, over(store), bounded(server.Instance{Limit: stint.MustLimit("5 per 10s fixed_window")}))
+`, over(store), bounded(config.Instance{Limit: stint.MustLimit("5 per 10s fixed_window")}))
 		// ask tells what becomes of n requests of a client.
 		ask := func(client, operation string, n int) (said string) {
 			in := from(client)
@@ -209,7 +210,7 @@ rules: [{name: client, match: 'operation != "free"', key: client.ip, limits: [3 
 // a simulation knows nothing of it.
 func TestInstanceLimitAtTheDoors(t *testing.T) {
 	s := newServer(t, generous+"\ntrusted_proxies: [127.0.0.1]", everythingTo(upstream(t, who("up"))),
-		bounded(server.Instance{Limit: stint.MustLimit("1 per 24h")}))
+		bounded(config.Instance{Limit: stint.MustLimit("1 per 24h")}))
 	g := start(t, s)
 	if got := send(t, g.gateway, "GET", "/"); got.StatusCode != 200 {
 		t.Fatal(got.Status)
@@ -231,7 +232,7 @@ func TestInstanceLimitAtTheDoors(t *testing.T) {
 	}
 	var out strings.Builder
 	line := `{"t_us":1,"client":"192.0.2.9"}` + "\n"
-	if err := newServer(t, generous, bounded(server.Instance{Limit: stint.MustLimit("1 per 24h")})).Simulate(context.Background(), strings.NewReader(line+line), &out); err != nil || strings.Count(out.String(), `"outcome":"allowed"`) != 2 {
+	if err := newServer(t, generous, bounded(config.Instance{Limit: stint.MustLimit("1 per 24h")})).Simulate(context.Background(), strings.NewReader(line+line), &out); err != nil || strings.Count(out.String(), `"outcome":"allowed"`) != 2 {
 		t.Errorf("simulation: %v\n%s", err, &out)
 	}
 }
@@ -243,7 +244,7 @@ func TestInstanceLimitWithoutStore(t *testing.T) {
 rules:
   - {name: local, match: 'operation != "pass"', key: '"x"', limits: [2 per 1h fixed_window]}
   - {name: allow, match: 'operation == "pass"', key: '"x"', limits: [1 per 1h], on_store_error: allow}
-`, over(failing()), bounded(server.Instance{Limit: stint.MustLimit("1 per 1s fixed_window")}))
+`, over(failing()), bounded(config.Instance{Limit: stint.MustLimit("1 per 1s fixed_window")}))
 		for range 3 { // none of the refused may use up local's second unit
 			_, _ = s.Decide(t.Context(), doing("x"), time.Time{})
 		}
@@ -262,7 +263,7 @@ rules:
 // then, nothing goes back.
 func TestInstanceLimitWithNothingCharged(t *testing.T) {
 	s := newServer(t, `rules: [{name: client, key: client.ip, limits: [1 per 24h], on_store_error: allow}]`,
-		over(&stint.Memory{MaxKeys: 1}), bounded(server.Instance{Limit: stint.MustLimit("2 per 24h")}))
+		over(&stint.Memory{MaxKeys: 1}), bounded(config.Instance{Limit: stint.MustLimit("2 per 24h")}))
 	for i, refused := range []bool{false, false, true} {
 		_, err := s.Decide(t.Context(), from(fmt.Sprint("192.0.2.", i)), time.Time{})
 		if o := new(httplimit.Overloaded); errors.As(err, &o) != refused {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/stintdev/stint/server/config"
 )
 
 // keySet is the keys of a JWK Set that can verify signatures.
@@ -52,7 +54,7 @@ func readKeys(data []byte) (keySet, error) {
 		}
 	}
 	if len(keys) == 0 {
-		return nil, errors.New("no key in it verifies signatures of " + strings.Join(JWTAlgorithms(), ", "))
+		return nil, errors.New("no key in it verifies signatures of " + strings.Join(config.JWTAlgorithms(), ", "))
 	}
 	return keys, nil
 }
@@ -245,9 +247,9 @@ func (t *tokenReader) tryFetch(ctx context.Context) (changed bool, err error) {
 
 // keysClient fetches keys, by the proxy that the settings name. It is never led from https
 // to http.
-func keysClient(s *Settings) *http.Client {
+func keysClient(s *config.Settings) *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.Proxy = s.proxy()
+	transport.Proxy = s.Proxy()
 	transport.MaxIdleConns, transport.IdleConnTimeout = 1, 10*time.Second
 	transport.MaxResponseHeaderBytes = 64 << 10
 	return &http.Client{Transport: transport, CheckRedirect: func(r *http.Request, via []*http.Request) error {

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stintdev/stint/server/config"
 )
 
 // provider is where keys are fetched, without a network.
@@ -61,8 +63,8 @@ func (p *provider) asked() []time.Duration {
 // fetching is a Server that follows p until the test ends.
 func fetching(t *testing.T, p *provider) (*Server, *journal) {
 	t.Helper()
-	settings := DefaultSettings()
-	settings.JWT = &JWT{KeysURL: "https://id.example.com/jwks"}
+	settings := config.Default()
+	settings.JWT = &config.JWT{KeysURL: "https://id.example.com/jwks"}
 	log := new(journal)
 	s := New(Config{Settings: settings, Rules: parsed(t, byClaims), Log: slog.New(slog.NewTextHandler(log, nil))})
 	s.claims.client.Transport = p
@@ -198,8 +200,8 @@ func TestKeysOverHTTP(t *testing.T) {
 		"gone":               {httptest.NewServer(http.NotFoundHandler()), nobody},
 		"of another's cert.": {httptest.NewTLSServer(keys), nobody},
 	} {
-		settings := DefaultSettings()
-		settings.JWT = &JWT{KeysURL: c.from.URL}
+		settings := config.Default()
+		settings.JWT = &config.JWT{KeysURL: c.from.URL}
 		s := New(Config{Settings: settings, Rules: parsed(t, byClaims), Log: slog.New(slog.DiscardHandler)})
 		if c.from.TLS != nil && name != "of another's cert." {
 			s.claims.client.Transport.(*http.Transport).TLSClientConfig = c.from.Client().Transport.(*http.Transport).TLSClientConfig

@@ -17,6 +17,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/config"
 )
 
 // longestToken is the size of the longest token that is looked at, in bytes.
@@ -24,7 +25,7 @@ const longestToken = 16 << 10
 
 // tokenReader finds what the tokens of clients say, if they are valid.
 type tokenReader struct {
-	JWT
+	config.JWT
 	allowed []jose.SignatureAlgorithm
 	keys    atomic.Pointer[keyring] // nil: none are known yet
 
@@ -46,9 +47,9 @@ type keyring struct {
 	seen   seenTokens
 }
 
-func newTokenReader(j *JWT, s *Server) *tokenReader {
+func newTokenReader(j *config.JWT, s *Server) *tokenReader {
 	t := &tokenReader{
-		JWT: *j, allowed: j.algorithms(), log: s.log, client: keysClient(&s.settings), wanted: make(chan struct{}, 1),
+		JWT: *j, allowed: algorithms(j), log: s.log, client: keysClient(&s.settings), wanted: make(chan struct{}, 1),
 		file:  watchedFiles{paths: []string{j.KeysFile}},
 		valid: s.metrics.tokensValid, invalid: s.metrics.tokensInvalid, failed: s.metrics.keysFailed,
 	}
@@ -319,4 +320,17 @@ func (s *seenTokens) add(digest [sha256.Size]byte, is token) {
 		s.young, s.old = make(map[[sha256.Size]byte]token), s.young
 	}
 	s.young[digest] = is
+}
+
+// algorithms are those that j allows, as the library names them.
+func algorithms(j *config.JWT) []jose.SignatureAlgorithm {
+	names := j.Algorithms
+	if len(names) == 0 {
+		names = config.JWTAlgorithms()
+	}
+	all := make([]jose.SignatureAlgorithm, len(names))
+	for i, name := range names {
+		all[i] = jose.SignatureAlgorithm(name)
+	}
+	return all
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/config"
 )
 
 // signingKey is a key of whoever makes tokens.
@@ -94,22 +95,22 @@ rules:
 `
 
 // bearing is an opened Server of byClaims with these tokens.
-func bearing(t testing.TB, j JWT, keys ...*signingKey) *Server {
+func bearing(t testing.TB, j config.JWT, keys ...*signingKey) *Server {
 	t.Helper()
 	return bearingTo(t, nil, j, keys...)
 }
 
-func bearingTo(t testing.TB, upstream *url.URL, j JWT, keys ...*signingKey) *Server {
+func bearingTo(t testing.TB, upstream *url.URL, j config.JWT, keys ...*signingKey) *Server {
 	t.Helper()
 	if !j.Trusted && j.KeysURL == "" {
 		j.KeysFile = filepath.Join(t.TempDir(), "jwks.json")
 		keep(t, j.KeysFile, jwks(t, keys...))
 	}
-	settings := DefaultSettings()
+	settings := config.Default()
 	settings.JWT = &j
 	settings.Check.Hosts = []string{"example.com"} // which httptest sends
 	if upstream != nil {
-		settings.Routes = []Route{{Path: "/", Upstream: upstream}}
+		settings.Routes = []config.Route{{Path: "/", Upstream: upstream}}
 	}
 	s := New(Config{Settings: settings, Rules: parsed(t, byClaims), Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(s.Close)
@@ -149,7 +150,7 @@ const nobody = "nobody 192.0.2.1"
 
 func TestTokensOfClients(t *testing.T) {
 	keys := signingKeys()
-	s := bearing(t, JWT{Issuer: "me", Audience: "api", Leeway: 30 * time.Second}, keys["RS256"], keys["ES256"], keys["EdDSA"])
+	s := bearing(t, config.JWT{Issuer: "me", Audience: "api", Leeway: 30 * time.Second}, keys["RS256"], keys["ES256"], keys["EdDSA"])
 	now := time.Now().Unix()
 	for name, k := range keys {
 		for _, c := range []struct {
@@ -189,7 +190,7 @@ func TestTokensOfClients(t *testing.T) {
 // What is no token of a known key, or not borne as it should be, says nothing.
 func TestTokensThatAreNone(t *testing.T) {
 	keys := signingKeys()
-	s := bearing(t, JWT{}, keys["RS256"], keys["ES256"])
+	s := bearing(t, config.JWT{}, keys["RS256"], keys["ES256"])
 	const payload = `{"sub":"ann"}`
 	good := keys["RS256"].sign(t, payload)
 	head, rest, _ := strings.Cut(good, ".")
@@ -256,7 +257,7 @@ func TestTokensThatAreNone(t *testing.T) {
 // A token of an algorithm that is not allowed is none, whatever the keys.
 func TestAlgorithmsOfTokens(t *testing.T) {
 	keys := signingKeys()
-	s := bearing(t, JWT{Algorithms: []string{"ES256"}}, keys["RS256"], keys["ES256"])
+	s := bearing(t, config.JWT{Algorithms: []string{"ES256"}}, keys["RS256"], keys["ES256"])
 	if got := whose(t, s, "Bearer "+keys["RS256"].sign(t, `{"sub":"ann"}`)); got != nobody {
 		t.Errorf("RS256: %s", got)
 	}
@@ -269,7 +270,7 @@ func TestAlgorithmsOfTokens(t *testing.T) {
 func TestTokensExpire(t *testing.T) {
 	keys := signingKeys()
 	synctest.Test(t, func(t *testing.T) {
-		s := bearing(t, JWT{}, keys["ES256"])
+		s := bearing(t, config.JWT{}, keys["ES256"])
 		token := "Bearer " + keys["ES256"].sign(t, fmt.Sprintf(`{"sub":"ann","exp":%d}`, time.Now().Unix()+60))
 		for range 60 {
 			if got := whose(t, s, token); got != "user ann" {
@@ -287,7 +288,7 @@ func TestTokensExpire(t *testing.T) {
 // they were verified before. A file that is wrong changes nothing.
 func TestKeysOfTokensRotate(t *testing.T) {
 	keys := signingKeys()
-	s := bearing(t, JWT{}, keys["RS256"])
+	s := bearing(t, config.JWT{}, keys["RS256"])
 	before, after := "Bearer "+keys["RS256"].sign(t, `{"sub":"ann"}`), "Bearer "+keys["EdDSA"].sign(t, `{"sub":"bob"}`)
 	file := s.claims.KeysFile
 	for _, step := range []struct {
@@ -310,7 +311,7 @@ func TestKeysOfTokensRotate(t *testing.T) {
 		}
 	}
 	keep(t, file, []byte("{}"))
-	settings := DefaultSettings()
+	settings := config.Default()
 	settings.JWT = &s.claims.JWT
 	if err := New(Config{Settings: settings, Rules: parsed(t, byClaims)}).Open(); err == nil {
 		t.Error("a Server opened without keys")
@@ -334,7 +335,7 @@ func TestSeenTokensAreBounded(t *testing.T) {
 // Nothing but what a key has signed says anything, and nothing panics.
 func FuzzTokenOfClient(f *testing.F) {
 	keys := signingKeys()
-	s := bearing(f, JWT{}, keys["RS256"], keys["ES256"], keys["EdDSA"])
+	s := bearing(f, config.JWT{}, keys["RS256"], keys["ES256"], keys["EdDSA"])
 	signed := map[string]bool{}
 	for _, k := range keys {
 		text := k.sign(f, `{"sub":"ann","exp":9999999999}`)
@@ -345,7 +346,7 @@ func FuzzTokenOfClient(f *testing.F) {
 		}
 	}
 	f.Add("eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbm4ifQ.")
-	trusting := bearing(f, JWT{Trusted: true})
+	trusting := bearing(f, config.JWT{Trusted: true})
 	f.Fuzz(func(t *testing.T, text string) {
 		if len(text) > 1<<16 {
 			return
@@ -368,7 +369,7 @@ func FuzzTokenOfClient(f *testing.F) {
 // What a token costs, the first time and from then on.
 func BenchmarkTokenOfClient(b *testing.B) {
 	for name, k := range signingKeys() {
-		s := bearing(b, JWT{}, k)
+		s := bearing(b, config.JWT{}, k)
 		r := &rules.Request{Header: http.Header{"Authorization": {"Bearer " + k.sign(b, `{"sub":"ann","iss":"https://id.example.com/","aud":["api","web"],"exp":9999999999,"scope":"read write","roles":["a","b","c"]}`)}}}
 		b.Run(name+"/seen", func(b *testing.B) {
 			b.ReportAllocs()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // cutOffShelf is a shelf that one instance may not reach.
@@ -62,7 +63,7 @@ func (f *fleet) keeping(dir string, documents server.Documents, changes ...func(
 	s := newServer(f.TB, adminRules, append([]func(*server.Config){over(f.store), func(c *server.Config) {
 		c.Settings.StateDir, c.Settings.Namespace = dir, "shop"
 		if documents != nil {
-			c.Documents, c.Settings.RulesFrom = documents, server.FromFleet
+			c.Documents, c.Settings.RulesFrom = documents, config.FromFleet
 		}
 	}}, changes...)...)
 	s.SetClock(f.wall)

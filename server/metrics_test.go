@@ -24,6 +24,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/config"
 )
 
 // counted is a Server in whose metrics a test takes an interest.
@@ -35,7 +36,7 @@ type counted struct {
 
 func newCounted(t testing.TB, file string, store stint.Store) *counted {
 	t.Helper()
-	settings := DefaultSettings()
+	settings := config.Default()
 	settings.Breaker.Failures = -1                 // every request is to ask the store
 	settings.Check.Hosts = []string{"example.com"} // which httptest sends
 	s := New(Config{

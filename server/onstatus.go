@@ -11,6 +11,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/room"
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/config"
 )
 
 // watching is a rule that counts responses to a request as violations of its key.
@@ -74,11 +75,11 @@ type exchange struct {
 	place    room.Place
 	upgraded bool // it is one of cutOff.upgraded
 	target   rules.Target
-	route    *Route       // where it goes; nil: nowhere yet
-	body     *upload      // nil: it has none, or goes to no upstream
-	http1    bool         // the client, where there is a body
-	response *pacedWriter // nil: it goes to no upstream, or has all the time there is
-	out      *url.URL     // that the upstream is asked for
+	route    *config.Route // where it goes; nil: nowhere yet
+	body     *upload       // nil: it has none, or goes to no upstream
+	http1    bool          // the client, where there is a body
+	response *pacedWriter  // nil: it goes to no upstream, or has all the time there is
+	out      *url.URL      // that the upstream is asked for
 	// wrapped means that it goes to a handler of the program, by the pattern of a mux,
 	// if there is one.
 	wrapped bool

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/server/config"
 )
 
 const watchful = `
@@ -37,7 +38,7 @@ func TestViolationOfWhoLeft(t *testing.T) {
 	c := newCounted(t, watchful, witness{new(stint.Memory), func(ctx context.Context, r *stint.Request) error {
 		calls++
 		deadline, ok := ctx.Deadline()
-		if ctx.Err() != nil || !ok || time.Until(deadline) > DefaultSettings().DecisionTimeout {
+		if ctx.Err() != nil || !ok || time.Until(deadline) > config.Default().DecisionTimeout {
 			t.Errorf("ended %v, deadline %v", ctx.Err(), deadline)
 		}
 		if a := r.Asks[0]; a.Key != "192.0.2.1" || a.Penalty.Spec().Name != "watch" {
@@ -63,11 +64,11 @@ func TestMetricsOfResponses(t *testing.T) {
 	c := newCounted(t, watchful, witness{new(stint.Memory), func(context.Context, *stint.Request) error { return away }})
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }))
 	defer up.Close()
-	u, err := ParseUpstream(up.URL)
+	u, err := config.ParseUpstream(up.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.settings.Routes = []Route{{Path: "/", Upstream: u}}
+	c.settings.Routes = []config.Route{{Path: "/", Upstream: u}}
 	c.transports, c.routes = newTransports(&c.settings), newRoutes(c.settings.Routes)
 	send := func() {
 		c.Gateway().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))

@@ -17,6 +17,7 @@ import (
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // asTold answers with the status that the path ends in, after early hints.
@@ -108,7 +109,7 @@ func TestOnStatus(t *testing.T) {
 	} {
 		t.Run(c.about, func(t *testing.T) {
 			h := newServer(t, "rules: ["+c.rules+"]", routes(
-				server.Route{Host: "example.com", Path: "/dead", Upstream: dead}, server.Route{Host: "example.com", Path: "/", Upstream: up})).Gateway()
+				config.Route{Host: "example.com", Path: "/dead", Upstream: dead}, config.Route{Host: "example.com", Path: "/", Upstream: up})).Gateway()
 			if got := asked(h, c.ask...); got != c.want {
 				t.Errorf("%v:\n%s, want\n%s", c.ask, got, c.want)
 			}

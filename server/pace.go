@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/stintdev/stint/server/config"
 )
 
 // slowest is how many bytes a second a client must keep up in the long run, where it
@@ -162,7 +164,7 @@ var longAgo = time.Unix(1, 0)
 
 // keepPace has the client of r keep pace with route's body_timeout. What it returns is
 // to be served instead of w and r, and to be stopped by x.
-func (s *Server) keepPace(route *Route, x *exchange, w http.ResponseWriter, r *http.Request) http.ResponseWriter {
+func (s *Server) keepPace(route *config.Route, x *exchange, w http.ResponseWriter, r *http.Request) http.ResponseWriter {
 	patience := s.settings.BodyTimeout
 	if route.BodyTimeout != nil {
 		patience = *route.BodyTimeout

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // patient gives clients of the gateway so long.
@@ -102,7 +103,7 @@ func TestPatienceIsForClientsOnly(t *testing.T) {
 		}
 	})
 	none := time.Duration(0)
-	g := start(t, newServer(t, generous, routes(server.Route{Path: "/", Upstream: up}, server.Route{Path: "/slow", Upstream: up, BodyTimeout: &none}), patient(100*time.Millisecond)))
+	g := start(t, newServer(t, generous, routes(config.Route{Path: "/", Upstream: up}, config.Route{Path: "/slow", Upstream: up, BodyTimeout: &none}), patient(100*time.Millisecond)))
 	if got := send(t, g.gateway, "POST", "/events", "Host: x", "Content-Length: 3\r\n\r\nabc"); !strings.HasSuffix(got.body, "event 3\n") {
 		t.Errorf("events: %s %q", got.Status, got.body)
 	}
@@ -159,7 +160,7 @@ func TestUnreadResponse(t *testing.T) {
 			}
 		}
 	})
-	s := newServer(t, generous, everythingTo(up), patient(100*time.Millisecond), bounded(server.Instance{InFlight: 1}))
+	s := newServer(t, generous, everythingTo(up), patient(100*time.Millisecond), bounded(config.Instance{InFlight: 1}))
 	g := start(t, s)
 	c := dial(t, g.gateway)
 	defer c.Close()

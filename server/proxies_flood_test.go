@@ -14,6 +14,7 @@ import (
 
 	"github.com/stintdev/stint/internal/attack"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // withToken has the proxy show Stint a token, in the way that its file tells of.
@@ -39,7 +40,7 @@ rules: [{name: client, match: '!("stint-token" in request.headers)', key: client
 			up := upstream(t, app.ServeHTTP)
 			stint := start(t, newServer(t, file, asByDefault, func(c *server.Config) {
 				c.Settings.CheckListen = ":8082"
-				c.Settings.Check.Tokens = []server.Token{{Name: "proxy", File: inFile(t, secret("proxy"))}}
+				c.Settings.Check.Tokens = []config.Token{{Name: "proxy", File: inFile(t, secret("proxy"))}}
 			}))
 			addr := p.withToken(secret("proxy")).start(t, stint.check, up.Host)
 			got := sendFrom(t, "127.0.0.2", addr, "GET", "/", "", "Stint-Token: x", "Authorization: Bearer x", "Origin: https://shop.example")

@@ -5,18 +5,19 @@ import (
 	"strings"
 
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/config"
 )
 
 // routes are the gateway's, in the order in which they are looked at: those for one host
 // before those for any, and the longest path first.
-type routes []*Route
+type routes []*config.Route
 
-func newRoutes(all []Route) routes {
+func newRoutes(all []config.Route) routes {
 	r := make(routes, len(all))
 	for i := range all {
 		r[i] = &all[i]
 	}
-	slices.SortStableFunc(r, func(a, b *Route) int {
+	slices.SortStableFunc(r, func(a, b *config.Route) int {
 		if (a.Host == "") != (b.Host == "") {
 			return len(b.Host) - len(a.Host)
 		}
@@ -27,16 +28,16 @@ func newRoutes(all []Route) routes {
 
 // find is the route that a request takes, given its host and path in normal form; nil:
 // there is none.
-func (r routes) find(host, path string) *Route {
+func (r routes) find(host, path string) *config.Route {
 	for _, route := range r {
-		if route.matches(host, path) {
+		if leadsTo(route, host, path) {
 			return route
 		}
 	}
 	return nil
 }
 
-func (r *Route) matches(host, path string) bool {
+func leadsTo(r *config.Route, host, path string) bool {
 	if r.Host != "" && r.Host != host {
 		return false
 	}
@@ -63,11 +64,16 @@ func (s *Server) takeRoute(x *exchange, host, path string) string {
 // read is what is ambiguous to r: to a gateway, or to a proxy that asks, which is told
 // nothing of routes but what rules make of their names.
 func (r routes) read(asking bool) rules.Ambiguity {
-	if asking && !slices.ContainsFunc(r, func(r *Route) bool { return r.Name != "" }) {
+	if asking && !slices.ContainsFunc(r, func(r *config.Route) bool { return r.Name != "" }) {
 		return 0
 	}
-	if slices.ContainsFunc(r, (*Route).looksAtPath) {
+	if slices.ContainsFunc(r, looksAtPath) {
 		return rules.PathAmbiguity
 	}
 	return 0
+}
+
+// looksAtPath reports whether what becomes of a request depends on its path.
+func looksAtPath(r *config.Route) bool {
+	return r.Path != "/" || strings.Trim(r.Upstream.Path, "/") != ""
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 const byRoute = `
@@ -25,9 +26,9 @@ func TestRouteNames(t *testing.T) {
 		return func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Upstream", name); w.WriteHeader(204) }
 	}
 	all := routes(
-		server.Route{Name: "shop.root", Host: "shop.example", Path: "/", Upstream: upstream(t, up("shop"))},
-		server.Route{Name: "orders", Path: "/orders", Upstream: upstream(t, up("orders"))},
-		server.Route{Path: "/", Upstream: upstream(t, up("other"))},
+		config.Route{Name: "shop.root", Host: "shop.example", Path: "/", Upstream: upstream(t, up("shop"))},
+		config.Route{Name: "orders", Path: "/orders", Upstream: upstream(t, up("orders"))},
+		config.Route{Path: "/", Upstream: upstream(t, up("other"))},
 	)
 	cases := []struct {
 		target, host string
@@ -92,8 +93,8 @@ func outcomeAndRule(t *testing.T, s *server.Server, body string) string {
 // A rule without a key counts by the route, where there is no operation.
 func TestRouteInDefaultKey(t *testing.T) {
 	s := newServer(t, "rules: [{name: all, limits: [1 per 1h]}]", routes(
-		server.Route{Name: "a", Path: "/a", Upstream: upstream(t, func(http.ResponseWriter, *http.Request) {})},
-		server.Route{Name: "b", Path: "/b", Upstream: upstream(t, func(http.ResponseWriter, *http.Request) {})},
+		config.Route{Name: "a", Path: "/a", Upstream: upstream(t, func(http.ResponseWriter, *http.Request) {})},
+		config.Route{Name: "b", Path: "/b", Upstream: upstream(t, func(http.ResponseWriter, *http.Request) {})},
 	))
 	gateway := start(t, s).gateway
 	var got []int
@@ -108,7 +109,7 @@ func TestRouteInDefaultKey(t *testing.T) {
 // An explanation takes a request that tells no route for one that comes through the
 // gateway.
 func TestExplainRoute(t *testing.T) {
-	s := newServer(t, byRoute, routes(server.Route{Name: "orders", Path: "/orders", Upstream: upstream(t, empty)}))
+	s := newServer(t, byRoute, routes(config.Route{Name: "orders", Path: "/orders", Upstream: upstream(t, empty)}))
 	for body, want := range map[string]bool{
 		`{"request":{"path":"/orders/5"}}`:                true,
 		`{"request":{"path":"/other"}}`:                   false,

@@ -48,13 +48,13 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 		l.Close()
 		return err
 	}
-	if a := &s.settings.Admin; l.Admin != nil && a.inTheClear(a.Listen, a.TLS) {
+	if a := &s.settings.Admin; l.Admin != nil && a.TokensInTheClear() {
 		s.log.Warn("tokens travel in the clear: give the admin API tls, or an address such as 127.0.0.1:8090", "address", l.Admin.Addr().String())
 	}
-	if c := &s.settings.Check; l.Check != nil && c.inTheClear(s.settings.CheckListen, s.settings.CheckTLS) {
+	if l.Check != nil && s.settings.CheckTokensInTheClear() {
 		s.log.Warn("tokens travel in the clear: give the check API check_tls, or an address such as 127.0.0.1:8082", "address", l.Check.Addr().String())
 	}
-	if j := s.settings.JWT; j != nil && j.inTheClear() {
+	if j := s.settings.JWT; j != nil && j.KeysInTheClear() {
 		s.log.Warn("keys of tokens travel in the clear, so that who stands between can put others in their place: give jwt a jwks_url of https, or a jwks_file")
 	}
 	for _, f := range s.claimsFindings(s.Rules()) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/config"
 )
 
 // secretFiles reads the settings' secrets into what expressions hash with.
@@ -15,14 +16,14 @@ type secretFiles struct {
 }
 
 type secretFile struct {
-	Secret
+	config.Secret
 	watched watchedFiles
 }
 
 // shortestSecret is the least size of a secret, in bytes.
 const shortestSecret = 16
 
-func newSecretFiles(s *Settings) *secretFiles {
+func newSecretFiles(s *config.Settings) *secretFiles {
 	f := &secretFiles{to: s.KnownSecrets()}
 	for _, secret := range s.Secrets {
 		f.files = append(f.files, secretFile{secret, watchedFiles{paths: []string{secret.File}}})

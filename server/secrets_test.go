@@ -14,6 +14,7 @@ import (
 
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 const peppered = `rules: [{name: user, key: 'hmac(secrets.pepper, attrs.user)', limits: [5 per 1m]}]`
@@ -41,7 +42,7 @@ func TestSecrets(t *testing.T) {
 	put(t, path, []byte(secret("one")+"\r\n"))
 	var log bytes.Buffer
 	s := newServer(t, peppered, func(c *server.Config) {
-		c.Settings.Secrets = []server.Secret{{Name: "pepper", File: path}}
+		c.Settings.Secrets = []config.Secret{{Name: "pepper", File: path}}
 		c.Log = slog.New(slog.NewTextHandler(&log, nil))
 	})
 	if w := check(s, `{"attrs":{"user":"ann"}}`); w.Code != 400 {
@@ -72,7 +73,7 @@ func TestUnknownSecrets(t *testing.T) {
 		t.Errorf("Open: %v", err)
 	}
 	missing := newServer(t, peppered, func(c *server.Config) {
-		c.Settings.Secrets = []server.Secret{{Name: "pepper", File: filepath.Join(t.TempDir(), "none")}}
+		c.Settings.Secrets = []config.Secret{{Name: "pepper", File: filepath.Join(t.TempDir(), "none")}}
 	})
 	if err := missing.Open(); err == nil || !strings.Contains(err.Error(), `secret "pepper"`) {
 		t.Errorf("without its file: %v", err)
@@ -97,7 +98,7 @@ func TestUnknownSecretsOfAFleet(t *testing.T) {
 		f := newFleet(t)
 		var log bytes.Buffer
 		knows, one := f.join(old, func(c *server.Config) {
-			c.Settings.Secrets = []server.Secret{{Name: "pepper", File: path}}
+			c.Settings.Secrets = []config.Secret{{Name: "pepper", File: path}}
 		})
 		lacks, two := f.join(old, func(c *server.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 		if err := one.Open(); err != nil {

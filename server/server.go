@@ -10,11 +10,12 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/room"
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/config"
 )
 
 // Config is what a Server is made of.
 type Config struct {
-	Settings Settings
+	Settings config.Settings
 	// Rules must be given.
 	Rules *rules.Set
 	// Limiter decides. nil: one in memory.
@@ -38,7 +39,7 @@ type Config struct {
 // Server decides requests by rules. It is made by New and may be used from many
 // goroutines at once.
 type Server struct {
-	settings Settings
+	settings config.Settings
 	program  string
 	started  time.Time
 
@@ -77,7 +78,7 @@ type Server struct {
 
 	// Bounds.
 	instance         *instance
-	holdings         Holdings
+	footprint        config.Footprint
 	adminBytes       *underWay     // apart, so that operators are heard when the rest is used up
 	reading, writing chan struct{} // a place each for the one call of that scope that compiles
 	headerTimeout    time.Duration // for a client to send the headers of a request
@@ -126,9 +127,9 @@ func New(c Config) *Server {
 
 		headerTimeout: 10 * time.Second,
 	}
-	s.holdings = s.settings.FitMemory()
+	s.footprint = s.settings.FitMemory()
 	s.instance = newInstance(&s.settings, s.clientOf)
-	s.adminBytes = &underWay{room: room.Undivided(adminBytes)}
+	s.adminBytes = &underWay{room: room.Undivided(config.AdminBytes)}
 	s.transports, s.routes = newTransports(&s.settings), newRoutes(s.settings.Routes)
 	s.routesRead, s.askedRead = s.routes.read(false), s.routes.read(true)
 	if !s.shared {
@@ -142,7 +143,7 @@ func New(c Config) *Server {
 	s.live.controls = followed{name: controlsDocument, take: s.takeControls}
 	s.live.rules = followed{name: rulesDocument, take: s.takeFleetRules}
 	s.live.followed = []*followed{&s.live.controls}
-	if c.Settings.RulesFrom == FromFleet {
+	if c.Settings.RulesFrom == config.FromFleet {
 		s.live.followed = append(s.live.followed, &s.live.rules)
 	}
 	s.secrets = newSecretFiles(&c.Settings)

@@ -15,6 +15,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 const tenPerSecond = `rules: [{name: shaped, key: '"all"', limits: [10 per 1s leaky_bucket burst 5], shape: true}]`
@@ -191,7 +192,7 @@ func TestShapeCannotRefund(t *testing.T) {
 		}
 		gone, leave := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		leave()
-		if status, after := ask(gone, g); status != 503 || after != server.DefaultSettings().DecisionTimeout {
+		if status, after := ask(gone, g); status != 503 || after != config.Default().DecisionTimeout {
 			t.Errorf("who has left: %d after %s", status, after)
 		}
 		if !strings.Contains(log.String(), "its units stay taken") {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/golden"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/redislimit"
@@ -31,7 +32,7 @@ func simulated(t testing.TB, rules string, events io.Reader, store stint.Store) 
 
 // TestSimulate replays the events in testdata/simulate.txt.
 func TestSimulate(t *testing.T) {
-	golden(t, "testdata/simulate.txt", func(t *testing.T, given string) string {
+	golden.Run(t, "testdata/simulate.txt", func(t *testing.T, given string) string {
 		file, events, _ := strings.Cut(given, "-- events\n")
 		events = strings.NewReplacer("«CR»", "\r", "«no end»\n", "").Replace(events)
 		out, err := simulated(t, file, strings.NewReader(events), new(stint.Memory))

@@ -18,7 +18,9 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // h2cUpstream is a server that speaks HTTP/2 after Upgrade: h2c. It counts what it
@@ -219,7 +221,7 @@ func TestUpgrades(t *testing.T) {
 			})
 			changes := []func(*server.Config){everythingTo(to)}
 			if test.setting != "" {
-				settings, err := server.ReadSettings("stint.yaml", []byte("server: {upgrades: "+test.setting+"}"))
+				settings, err := config.ReadSettings([]rules.File{{Name: "stint.yaml", Data: []byte("server: {upgrades: " + test.setting + "}")}}, nil)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -12,6 +12,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // newServer is a Server with these rules, in memory unless a change says
@@ -22,7 +23,7 @@ func newServer(t testing.TB, file string, changes ...func(*server.Config)) *serv
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := server.Config{Settings: server.DefaultSettings(), Rules: set, Log: slog.New(slog.DiscardHandler)}
+	c := server.Config{Settings: config.Default(), Rules: set, Log: slog.New(slog.DiscardHandler)}
 	c.Settings.Check.Hosts = []string{"", "example.com", "x", "shop.example"} // which tests send
 	for _, change := range changes {
 		change(&c)
@@ -33,7 +34,7 @@ func newServer(t testing.TB, file string, changes ...func(*server.Config)) *serv
 }
 
 // asByDefault lets the check API be asked as a server that was given no settings does.
-func asByDefault(c *server.Config) { c.Settings.Check = server.DefaultSettings().Check }
+func asByDefault(c *server.Config) { c.Settings.Check = config.Default().Check }
 
 // over keeps the counts in a store of the test's.
 func over(s stint.Store) func(*server.Config) {

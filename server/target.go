@@ -7,7 +7,9 @@ import (
 	"strings"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/config"
 )
 
 // targetError says why the target or the method of a request is refused. It wraps
@@ -44,7 +46,7 @@ func (s *Server) readTarget(r *http.Request, x *exchange) (rules.Target, error) 
 		return t, &targetError{"The request's method is CONNECT, or has characters that no method has."}
 	}
 	t.Ambiguous |= method
-	if _, err := readHost(r.Host); err != nil {
+	if _, err := httpfield.ReadHost(r.Host); err != nil {
 		return t, &targetError{"The request's host is neither a name nor an address, with or without a port."}
 	}
 	misled := s.askedRead
@@ -60,9 +62,9 @@ func (s *Server) readTarget(r *http.Request, x *exchange) (rules.Target, error) 
 	return t, nil
 }
 
-// outgoing is the URL that passes on target as it came, behind the path of the
+// outgoing is the URL that passes on target as it came, behind the path of r's
 // upstream. proxied tells that a proxy of HTTP is asked for it.
-func (r *Route) outgoing(target *rules.Target, proxied bool) (*url.URL, error) {
+func outgoing(r *config.Route, target *rules.Target, proxied bool) (*url.URL, error) {
 	base := strings.TrimSuffix(r.Upstream.EscapedPath(), "/")
 	if base != "" && target.Ambiguous&rules.DotSegments != 0 {
 		return nil, ambiguous(rules.DotSegments) // it might climb out, whatever the settings allow

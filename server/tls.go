@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/pemfile"
+	"github.com/stintdev/stint/server/config"
 )
 
 // certificate is what a listener shows and asks for. Its files are read again while
@@ -25,8 +26,8 @@ type loaded struct {
 	cas    []*x509.Certificate
 }
 
-func openCertificate(listener string, files *TLSFiles) (*certificate, error) {
-	c := &certificate{listener: listener, files: watchedFiles{paths: files.paths()}}
+func openCertificate(listener string, files *config.TLSFiles) (*certificate, error) {
+	c := &certificate{listener: listener, files: watchedFiles{paths: files.Paths()}}
 	contents, _, err := c.files.read()
 	if err != nil {
 		return nil, err

@@ -15,9 +15,10 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
-func withTLS(gateway, check, admin *server.TLSFiles) func(*server.Config) {
+func withTLS(gateway, check, admin *config.TLSFiles) func(*server.Config) {
 	return func(c *server.Config) {
 		c.Settings.TLS, c.Settings.CheckTLS, c.Settings.Admin.TLS = gateway, check, admin
 	}
@@ -315,7 +316,7 @@ func TestExpiryIsTold(t *testing.T) {
 
 // A certificate that cannot be read keeps it from starting, and nothing listens.
 func TestNoCertificateAtStart(t *testing.T) {
-	files := &server.TLSFiles{Cert: "nowhere.pem", Key: "nowhere.key"}
+	files := &config.TLSFiles{Cert: "nowhere.pem", Key: "nowhere.key"}
 	for name, change := range map[string]func(*server.Config){
 		"gateway": withTLS(files, nil, nil), "check": withTLS(nil, files, nil), "admin": withTLS(nil, nil, files),
 	} {

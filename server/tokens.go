@@ -10,6 +10,8 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
+
+	"github.com/stintdev/stint/server/config"
 )
 
 // Tokens are the bearer tokens that an API knows. It keeps digests of them,
@@ -21,14 +23,14 @@ type Tokens struct {
 }
 
 type tokenSource struct {
-	Token
+	config.Token
 	files  watchedFiles // none: it is from the environment
 	latest [sha256.Size]byte
 }
 
 type knownToken struct {
 	name   string
-	scope  Scope
+	scope  config.Scope
 	digest [sha256.Size]byte
 }
 
@@ -37,7 +39,7 @@ const shortestToken = 16
 
 // OpenTokens reads tokens from their files and from the environment. Errors name
 // the token and never hold its text.
-func OpenTokens(list []Token) (*Tokens, error) {
+func OpenTokens(list []config.Token) (*Tokens, error) {
 	t := new(Tokens)
 	var errs []error
 	for _, token := range list {
@@ -66,7 +68,7 @@ func OpenTokens(list []Token) (*Tokens, error) {
 // Find is whose token was presented. How long it takes tells nothing of how much of
 // a token was right, nor of which: digests are compared, which nobody can steer
 // towards another byte by byte, each in constant time, and all of them always.
-func (t *Tokens) Find(presented string) (name string, scope Scope, ok bool) {
+func (t *Tokens) Find(presented string) (name string, scope config.Scope, ok bool) {
 	if t == nil {
 		return "", 0, false
 	}

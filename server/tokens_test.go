@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // secret is a token of a test.
@@ -26,10 +27,10 @@ func inFile(t testing.TB, text string) string {
 
 func TestTokens(t *testing.T) {
 	t.Setenv("STINT_TEST_TOKEN", secret("grafana"))
-	tokens, err := server.OpenTokens([]server.Token{
-		{Name: "ops", Scope: server.Write, File: inFile(t, secret("ops")+"\r\n")},
-		{Name: "grafana", Scope: server.Read, Env: "STINT_TEST_TOKEN"},
-		{Name: "shortest", Scope: server.Read, File: inFile(t, "0123456789abcdef\n")},
+	tokens, err := server.OpenTokens([]config.Token{
+		{Name: "ops", Scope: config.WriteScope, File: inFile(t, secret("ops")+"\r\n")},
+		{Name: "grafana", Scope: config.ReadScope, Env: "STINT_TEST_TOKEN"},
+		{Name: "shortest", Scope: config.ReadScope, File: inFile(t, "0123456789abcdef\n")},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -62,22 +63,22 @@ func TestTokensRefused(t *testing.T) {
 	t.Setenv("STINT_TEST_TOKEN", secret("env"))
 	t.Setenv("STINT_TEST_EMPTY", "")
 	for _, c := range []struct {
-		token server.Token
+		token config.Token
 		want  string
 	}{
-		{server.Token{File: inFile(t, "geheim-15-bytes\n")}, `token "a": too short: want at least 16 bytes`},
-		{server.Token{File: inFile(t, "")}, `token "a": too short`},
-		{server.Token{File: inFile(t, secret("a")+" "+secret("b"))}, `token "a": a token is one line`},
-		{server.Token{File: inFile(t, secret("a")+"\n"+secret("b"))}, `token "a": a token is one line`},
-		{server.Token{File: inFile(t, secret("ä"))}, `token "a": a token is one line`},
-		{server.Token{File: filepath.Join(t.TempDir(), "none")}, "no such file"},
-		{server.Token{File: t.TempDir()}, `token "a": read `},
-		{server.Token{Env: "STINT_TEST_EMPTY"}, `token "a": the environment has no variable`},
-		{server.Token{Env: secret("written in its place")}, `token "a": the environment has no variable`},
-		{server.Token{File: inFile(t, secret("env")+"\n")}, `tokens "z" and "a" are the same`},
+		{config.Token{File: inFile(t, "geheim-15-bytes\n")}, `token "a": too short: want at least 16 bytes`},
+		{config.Token{File: inFile(t, "")}, `token "a": too short`},
+		{config.Token{File: inFile(t, secret("a")+" "+secret("b"))}, `token "a": a token is one line`},
+		{config.Token{File: inFile(t, secret("a")+"\n"+secret("b"))}, `token "a": a token is one line`},
+		{config.Token{File: inFile(t, secret("ä"))}, `token "a": a token is one line`},
+		{config.Token{File: filepath.Join(t.TempDir(), "none")}, "no such file"},
+		{config.Token{File: t.TempDir()}, `token "a": read `},
+		{config.Token{Env: "STINT_TEST_EMPTY"}, `token "a": the environment has no variable`},
+		{config.Token{Env: secret("written in its place")}, `token "a": the environment has no variable`},
+		{config.Token{File: inFile(t, secret("env")+"\n")}, `tokens "z" and "a" are the same`},
 	} {
-		c.token.Name, c.token.Scope = "a", server.Read
-		_, err := server.OpenTokens([]server.Token{{Name: "z", Scope: server.Read, Env: "STINT_TEST_TOKEN"}, c.token})
+		c.token.Name, c.token.Scope = "a", config.ReadScope
+		_, err := server.OpenTokens([]config.Token{{Name: "z", Scope: config.ReadScope, Env: "STINT_TEST_TOKEN"}, c.token})
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "geheim") {
 			t.Errorf("%v, want %s", err, c.want)
 		}
@@ -88,7 +89,7 @@ func TestTokensRefused(t *testing.T) {
 // their digests are.
 func TestTokensAreNotPrinted(t *testing.T) {
 	text := secret("ops")
-	list := []server.Token{{Name: "ops", Scope: server.Write, File: inFile(t, text)}}
+	list := []config.Token{{Name: "ops", Scope: config.WriteScope, File: inFile(t, text)}}
 	tokens, err := server.OpenTokens(list)
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +128,7 @@ func TestTokenRotation(t *testing.T) {
 	path, other := inFile(t, secret("one")), inFile(t, secret("other"))
 	log := new(logged)
 	s := newServer(t, generous, logTo(log), func(c *server.Config) {
-		c.Settings.Admin.Tokens = []server.Token{{Name: "ops", Scope: server.Read, File: path}, {Name: "other", Scope: server.Read, File: other}}
+		c.Settings.Admin.Tokens = []config.Token{{Name: "ops", Scope: config.ReadScope, File: path}, {Name: "other", Scope: config.ReadScope, File: other}}
 	})
 	g := start(t, s)
 	expect := func(when string, want map[string]int) {
@@ -169,7 +170,7 @@ func TestTokenRotation(t *testing.T) {
 // Without a token that can be read it does not start.
 func TestNoTokenAtStart(t *testing.T) {
 	s := newServer(t, generous, func(c *server.Config) {
-		c.Settings.Admin.Tokens = []server.Token{{Name: "ops", Scope: server.Read, File: "nowhere"}}
+		c.Settings.Admin.Tokens = []config.Token{{Name: "ops", Scope: config.ReadScope, File: "nowhere"}}
 	})
 	admin := listen(t)
 	if err := s.Run(t.Context(), server.Listeners{Admin: admin}); err == nil || !strings.HasPrefix(err.Error(), `admin: token "ops": open nowhere`) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // Many who send long checks slowly do not make an instance hold all of them: beyond the
@@ -18,7 +18,7 @@ import (
 // answered on, and when the slow ones have left there is room again.
 func TestAttackSlowBodies(t *testing.T) {
 	const bytes = 32 << 20
-	g := start(t, newServer(t, many, bounded(server.Instance{InFlight: 2000, Bytes: bytes})))
+	g := start(t, newServer(t, many, bounded(config.Instance{InFlight: 2000, Bytes: bytes})))
 	piece := strings.Repeat(" ", 1<<20)
 	before := inUse()
 	var all []net.Conn

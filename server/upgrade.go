@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
-
-	"github.com/stintdev/stint/internal/yamlnode"
 )
 
 // keepUpgrade leaves in r the upgrade that may pass, or none: the first protocol that
@@ -50,30 +48,4 @@ func wrongSwitch(r *http.Response) error {
 		return fmt.Errorf("it switched to %.60q, and was offered %s", to, offered)
 	}
 	return nil
-}
-
-// readUpgrades makes a reader of a list of protocols.
-func readUpgrades(r *yamlnode.Reader, to *[]string) func(*yamlnode.Node) {
-	return func(n *yamlnode.Node) {
-		*to = []string{}
-		r.Each(n, func(n *yamlnode.Node) {
-			var one string
-			before := r.Problems()
-			if yamlnode.Parsed(r, &one, parseUpgrade)(n); r.Problems() == before {
-				*to = append(*to, one)
-			}
-		})
-	}
-}
-
-func parseUpgrade(text string) (string, error) {
-	name, version, hasVersion := strings.Cut(text, "/")
-	if !httpguts.ValidHeaderFieldName(name) || hasVersion && !httpguts.ValidHeaderFieldName(version) {
-		return "", fmt.Errorf("upgrade %.60q: want the name of a protocol, such as websocket", text)
-	}
-	switch strings.ToLower(name) {
-	case "h2c", "h2", "h3", "http", "tls":
-		return "", fmt.Errorf("upgrade %.60q: it would carry any number of requests past the rules; an upstream that speaks HTTP/2 is named h2c://", text)
-	}
-	return text, nil
 }

@@ -16,15 +16,16 @@ import (
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/pemfile"
+	"github.com/stintdev/stint/server/config"
 )
 
 // transport reaches the upstreams of some routes: those that differ in address only.
 // Where it has files, there is nothing to reach them with until the files are read.
 type transport struct {
-	settings *Settings
+	settings *config.Settings
 	name     string // in logs and metrics
 	h2c      bool
-	tls      UpstreamTLS
+	tls      config.UpstreamTLS
 	files    watchedFiles
 	now      atomic.Pointer[http.Transport]
 }
@@ -34,10 +35,10 @@ type transports map[transportKind]*transport
 
 type transportKind struct {
 	h2c bool
-	tls UpstreamTLS
+	tls config.UpstreamTLS
 }
 
-func (r *Route) kind() transportKind {
+func kindOf(r *config.Route) transportKind {
 	k := transportKind{h2c: r.Upstream.Scheme == "h2c"}
 	if r.TLS != nil {
 		k.tls = *r.TLS
@@ -45,11 +46,11 @@ func (r *Route) kind() transportKind {
 	return k
 }
 
-func newTransports(s *Settings) transports {
+func newTransports(s *config.Settings) transports {
 	all := transports{}
 	for i := range s.Routes {
 		r := &s.Routes[i]
-		kind := r.kind()
+		kind := kindOf(r)
 		if all[kind] != nil {
 			continue
 		}
@@ -102,19 +103,7 @@ func (t *transport) proxy() func(*http.Request) (*url.URL, error) {
 	if t.h2c {
 		return nil
 	}
-	return t.settings.proxy()
-}
-
-// proxy finds the proxy that UpstreamProxy means; nil: none.
-func (s *Settings) proxy() func(*http.Request) (*url.URL, error) {
-	switch s.UpstreamProxy {
-	case "":
-		return nil
-	case fromEnvironment:
-		return http.ProxyFromEnvironment
-	}
-	u, err := url.Parse(s.UpstreamProxy)
-	return func(*http.Request) (*url.URL, error) { return u, err }
+	return t.settings.Proxy()
 }
 
 // asksProxy tells whether a request to u is made to a proxy, which does not only
@@ -219,8 +208,8 @@ func (all transports) closeIdle() {
 }
 
 // proxy is a handler that passes requests on to route's upstream.
-func (s *Server) proxy(route *Route) http.Handler {
-	t := s.transports[route.kind()]
+func (s *Server) proxy(route *config.Route) http.Handler {
+	t := s.transports[kindOf(route)]
 	proxy := &httputil.ReverseProxy{
 		Transport: t,
 		Rewrite: func(p *httputil.ProxyRequest) {
@@ -259,7 +248,7 @@ func (s *Server) proxy(route *Route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := exchangeOf(r)
 		var err error
-		if x.out, err = route.outgoing(&x.target, proxied); err != nil {
+		if x.out, err = outgoing(route, &x.target, proxied); err != nil {
 			httplimit.Problem(w, r, http.StatusBadRequest, err.Error())
 			return
 		}

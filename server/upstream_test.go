@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // An upstream is believed by its own authority and name, and shown a certificate.
@@ -34,26 +35,26 @@ func TestUpstreamTLS(t *testing.T) {
 	up.EnableHTTP2 = true
 	up.StartTLS()
 	defer up.Close()
-	u, err := server.ParseUpstream(up.URL)
+	u, err := config.ParseUpstream(up.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	files := ours.sign(t, "first").write(t, theirs)
-	all := server.UpstreamTLS{CA: files.ClientCA, Cert: files.Cert, Key: files.Key, ServerName: "orders.internal"}
-	with := func(change func(*server.UpstreamTLS)) *server.UpstreamTLS {
+	all := config.UpstreamTLS{CA: files.ClientCA, Cert: files.Cert, Key: files.Key, ServerName: "orders.internal"}
+	with := func(change func(*config.UpstreamTLS)) *config.UpstreamTLS {
 		own := all
 		change(&own)
 		return &own
 	}
 	var log logged
 	s := newServer(t, generous, routes(
-		server.Route{Path: "/", Upstream: u, TLS: &all},
-		server.Route{Path: "/no-ca", Upstream: u, TLS: with(func(f *server.UpstreamTLS) { f.CA = "" })},
-		server.Route{Path: "/no-name", Upstream: u, TLS: &server.UpstreamTLS{CA: files.ClientCA, Cert: files.Cert, Key: files.Key}},
-		server.Route{Path: "/other-name", Upstream: u, TLS: with(func(f *server.UpstreamTLS) { f.ServerName = "users.internal" })},
-		server.Route{Path: "/no-cert", Upstream: u, TLS: &server.UpstreamTLS{CA: files.ClientCA, ServerName: "orders.internal"}},
-		server.Route{Path: "/nothing", Upstream: u},
+		config.Route{Path: "/", Upstream: u, TLS: &all},
+		config.Route{Path: "/no-ca", Upstream: u, TLS: with(func(f *config.UpstreamTLS) { f.CA = "" })},
+		config.Route{Path: "/no-name", Upstream: u, TLS: &config.UpstreamTLS{CA: files.ClientCA, Cert: files.Cert, Key: files.Key}},
+		config.Route{Path: "/other-name", Upstream: u, TLS: with(func(f *config.UpstreamTLS) { f.ServerName = "users.internal" })},
+		config.Route{Path: "/no-cert", Upstream: u, TLS: &config.UpstreamTLS{CA: files.ClientCA, ServerName: "orders.internal"}},
+		config.Route{Path: "/nothing", Upstream: u},
 	), logTo(&log))
 	g := start(t, s)
 	wants := func(when, target, want string) {
@@ -89,7 +90,7 @@ func TestUpstreamTLS(t *testing.T) {
 	wants("both authorities", "/", "HTTP/2.0 second")
 
 	os.Remove(files.Key)
-	broken := newServer(t, generous, routes(server.Route{Path: "/", Upstream: u, TLS: &all}))
+	broken := newServer(t, generous, routes(config.Route{Path: "/", Upstream: u, TLS: &all}))
 	if err := broken.Open(); err == nil || !strings.HasPrefix(err.Error(), "upstream "+u.Host+": tls: open "+files.Key) {
 		t.Errorf("a file is missing: %v", err)
 	}
@@ -119,7 +120,7 @@ func TestUpstreamProxy(t *testing.T) {
 func TestUpstreamFailedIsTold(t *testing.T) {
 	var log logged
 	gone := func() *running {
-		return start(t, newServer(t, generous, routes(server.Route{Host: "example.com", Path: "/gone", Upstream: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}}), logTo(&log)))
+		return start(t, newServer(t, generous, routes(config.Route{Host: "example.com", Path: "/gone", Upstream: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}}), logTo(&log)))
 	}
 	g := gone()
 	if got := send(t, g.gateway, "GET", "/gone/a%20b?token=geheim"); got.StatusCode != 502 {
@@ -179,7 +180,7 @@ func TestTargetsOverHTTP2(t *testing.T) {
 	up.Config.Protocols = clear
 	up.Start()
 	defer up.Close()
-	u, err := server.ParseUpstream("h2c" + strings.TrimPrefix(up.URL, "http"))
+	u, err := config.ParseUpstream("h2c" + strings.TrimPrefix(up.URL, "http"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"github.com/stintdev/stint/internal/redistest"
-	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // reading is what a server, or a library on it, makes of a target: the path, and the
@@ -159,7 +159,7 @@ func startProgram(t *testing.T, name string, args func(dir, port string) []strin
 	}) {
 		t.Fatalf("%s does not listen", name)
 	}
-	u, err := server.ParseUpstream("http://" + addr)
+	u, err := config.ParseUpstream("http://" + addr)
 	if err != nil {
 		t.Fatal(err)
 	}

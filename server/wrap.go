@@ -7,24 +7,9 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/httplimit"
-	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/config"
 )
-
-// ReadFiles reads all of a configuration: the section server, and the rules. The error
-// tells everything that is wrong with it, file:line:column: what. checkStore is as for
-// ReadSettingsFiles.
-func ReadFiles(files []rules.File, checkStore func(address string) error) (Settings, *rules.Set, error) {
-	settings, wrong := ReadSettingsFiles(files, checkStore)
-	set, err := rules.ParseFiles(files)
-	if err == nil && set.HasServer { // else the settings are those of whoever takes the rules
-		_, err = set.On(&rules.Instance{Secrets: settings.KnownSecrets()})
-	}
-	if err = yamlnode.Merge(wrong, err); err != nil {
-		return settings, nil, err
-	}
-	return settings, set, nil
-}
 
 // Load is a Server with the rules and settings of the file at path, or of the files in a
 // directory, in place of those in c, for programs that take the rules within: see
@@ -43,13 +28,13 @@ func Load(path string, c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Settings, c.Rules, err = ReadFiles(files, nil); err != nil {
+	if c.Settings, c.Rules, err = config.Read(files, nil); err != nil {
 		return nil, err
 	}
 	if c.Settings.Store != "memory" && c.Limiter == nil { // the address may hold a password
 		return nil, errors.New("server: the file has a store that is not memory: open it, and give its Limiter to Load")
 	}
-	if c.Settings.RulesFrom == FromFleet && c.Documents == nil {
+	if c.Settings.RulesFrom == config.FromFleet && c.Documents == nil {
 		return nil, errors.New("server: the file has rules: fleet: give Load the Documents that the fleet shares")
 	}
 	s := New(c)

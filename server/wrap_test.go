@@ -16,6 +16,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // through sends a request through h.
@@ -213,7 +214,7 @@ func TestFollowReadsFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		s := newServer(t, peppered, func(c *server.Config) {
-			c.Settings.Secrets = []server.Secret{{Name: "pepper", File: path}}
+			c.Settings.Secrets = []config.Secret{{Name: "pepper", File: path}}
 			c.Log = slog.New(slog.NewTextHandler(&log, nil))
 		})
 		if err := s.Open(); err != nil {

@@ -8,12 +8,12 @@ import (
 	"net/http/httptest"
 	"net/url"
 
-	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // startDemo starts an upstream that answers everything, routes the gateway to it,
 // and prints what to try.
-func startDemo(s *server.Settings, gateway net.Listener, out io.Writer) (stop func(), err error) {
+func startDemo(s *config.Settings, gateway net.Listener, out io.Writer) (stop func(), err error) {
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "hello from the upstream: %s %s\n", r.Method, r.URL.Path)
 	}))
@@ -22,7 +22,7 @@ func startDemo(s *server.Settings, gateway net.Listener, out io.Writer) (stop fu
 		upstream.Close()
 		return nil, err
 	}
-	s.Routes = []server.Route{{Path: "/", Upstream: u}}
+	s.Routes = []config.Route{{Path: "/", Upstream: u}}
 	_, port, err := net.SplitHostPort(gateway.Addr().String())
 	if err != nil {
 		upstream.Close()

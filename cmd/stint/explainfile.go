@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // explainFile tells what the rules at a path would decide, in the words of a server
@@ -46,8 +47,8 @@ func explainFile(ctx context.Context, a *admin, path string, q *asked, out io.Wr
 
 // offline is a server that nobody reaches: of the settings it has only what tells which
 // requests there are to the rules.
-func offline(from server.Settings, c server.Config) (*server.Server, error) {
-	c.Settings = server.DefaultSettings()
+func offline(from config.Settings, c server.Config) (*server.Server, error) {
+	c.Settings = config.Default()
 	c.Settings.DecisionTimeout = time.Minute // nobody waits
 	c.Settings.Secrets, c.Settings.JWT, c.Settings.AllowAmbiguous = from.Secrets, from.JWT, from.AllowAmbiguous
 	for _, r := range from.Routes {

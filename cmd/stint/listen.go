@@ -7,13 +7,14 @@ import (
 	"net"
 
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // listen opens the listeners that the settings ask for, and none where one cannot
 // be opened.
-func listen(s *server.Settings, gateway bool, log *slog.Logger) (server.Listeners, error) {
+func listen(s *config.Settings, gateway bool, log *slog.Logger) (server.Listeners, error) {
 	var all server.Listeners
-	if s.CheckListen == server.Off && !gateway {
+	if s.CheckListen == config.Off && !gateway {
 		return all, errors.New("nothing to serve: check_listen is off, and there are no routes")
 	}
 	for _, d := range []struct {
@@ -22,9 +23,9 @@ func listen(s *server.Settings, gateway bool, log *slog.Logger) (server.Listener
 		to            *net.Listener
 		hint          string
 	}{
-		{"check API", s.CheckListen, s.CheckListen != server.Off, &all.Check, ""},
-		{"probes", s.ProbeListen, s.ProbeListen != server.Off, &all.Probes, ""},
-		{"admin API", s.Admin.Listen, s.Admin.Listen != server.Off, &all.Admin,
+		{"check API", s.CheckListen, s.CheckListen != config.Off, &all.Check, ""},
+		{"probes", s.ProbeListen, s.ProbeListen != config.Off, &all.Probes, ""},
+		{"admin API", s.Admin.Listen, s.Admin.Listen != config.Off, &all.Admin,
 			` (elsewhere: --admin-listen ADDRESS; without it: --admin-listen off)`},
 		{"gateway", s.Listen, gateway, &all.Gateway, ""},
 	} {

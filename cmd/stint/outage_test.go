@@ -7,7 +7,7 @@ import (
 
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
-	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // What an operator types while the Redis is frozen is done at once by the instance that
@@ -117,7 +117,7 @@ func TestServeNamespaces(t *testing.T) {
 // The section server takes the namespaces that the store takes.
 func TestNamespacesAgree(t *testing.T) {
 	for _, name := range []string{"stint", "a", "A.b_c:d-9", strings.Repeat("x", 64), strings.Repeat("x", 65), "a b", "a{", "ä", "a/b", "\n"} {
-		_, ours := server.ParseNamespace(name)
+		_, ours := config.ParseNamespace(name)
 		store, theirs := redislimit.OpenLaterIn("redis://127.0.0.1:1", name, nil)
 		if theirs == nil {
 			store.Close()

@@ -13,6 +13,7 @@ import (
 	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 const rulesAbout = `Checks rules files, and changes the rules that a fleet shares.
@@ -78,23 +79,23 @@ func rulesCheck(_ context.Context, args []string, out, _ io.Writer) error {
 }
 
 // readConfig reads the file, or directory, of a name.
-func readConfig(name string) (server.Settings, *rules.Set, error) {
+func readConfig(name string) (config.Settings, *rules.Set, error) {
 	files, err := rules.Read(name)
 	if err != nil {
-		return server.Settings{}, nil, err
+		return config.Settings{}, nil, err
 	}
-	return server.ReadFiles(files, redislimit.CheckAddress)
+	return config.Read(files, redislimit.CheckAddress)
 }
 
 // watch takes over the rules that the configuration at path comes to hold, which
 // was files. What is wrong is logged, and the rules stay as they are.
 func watch(ctx context.Context, path string, files []rules.File, hangups <-chan os.Signal, s *server.Server, log *slog.Logger) {
-	before, _ := server.ReadSettingsFiles(files, nil) // without what flags have changed
+	before, _ := config.ReadSettings(files, nil) // without what flags have changed
 	rules.Watcher{Path: path, Now: hangups, Changed: func(files []rules.File, err error) {
-		var settings server.Settings
+		var settings config.Settings
 		var set *rules.Set
 		if err == nil {
-			settings, set, err = server.ReadFiles(files, redislimit.CheckAddress)
+			settings, set, err = config.Read(files, redislimit.CheckAddress)
 		}
 		if err != nil {
 			s.RulesRefused(err)

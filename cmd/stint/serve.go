@@ -24,6 +24,7 @@ import (
 	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 const serveAbout = `Limits HTTP in front of upstreams, and answers check requests.
@@ -58,7 +59,7 @@ func (t *texts) Set(s string) error { *t = append(*t, s); return nil }
 
 func (c *choice) parse(args []string, out io.Writer) error {
 	f := flags("serve")
-	d := server.DefaultSettings()
+	d := config.Default()
 	f.StringVar(&c.config, "config", "", "`FILE` with rules and settings, or a directory of such files")
 	f.StringVar(&c.upstream, "upstream", "", "`URL` to pass requests on to")
 	f.Var(&c.limits, "limit", "`LIMIT` such as \"100 per 1m\" or \"5 per 10s sliding_log\"; may be given several times")
@@ -98,7 +99,7 @@ func (c *choice) check() error {
 var demoRules []byte
 
 // load makes the settings and rules that the flags ask for.
-func (c *choice) load() (server.Settings, *rules.Set, error) {
+func (c *choice) load() (config.Settings, *rules.Set, error) {
 	files := []rules.File{{Name: "--limit and --key", Data: c.rule()}}
 	switch {
 	case c.demo:
@@ -106,11 +107,11 @@ func (c *choice) load() (server.Settings, *rules.Set, error) {
 	case len(c.limits) == 0:
 		var err error
 		if files, err = rules.Read(c.config); err != nil {
-			return server.Settings{}, nil, err
+			return config.Settings{}, nil, err
 		}
 		c.files = files
 	}
-	settings, set, err := server.ReadFiles(files, redislimit.CheckAddress)
+	settings, set, err := config.Read(files, redislimit.CheckAddress)
 	switch {
 	case err == nil:
 		err = c.override(&settings)
@@ -154,7 +155,7 @@ func (c *choice) rule() []byte {
 	return []byte(b.String())
 }
 
-func (c *choice) override(s *server.Settings) error {
+func (c *choice) override(s *config.Settings) error {
 	var errs []error
 	c.flags.Visit(func(f *flag.Flag) {
 		var err error
@@ -174,13 +175,13 @@ func (c *choice) override(s *server.Settings) error {
 				err = redislimit.CheckAddress(c.store)
 			}
 		case "namespace":
-			s.Namespace, err = server.ParseNamespace(c.namespace)
+			s.Namespace, err = config.ParseNamespace(c.namespace)
 		case "headers":
 			s.Dialect, err = httplimit.ParseDialect(strings.Split(c.headers, ",")...)
 		case "upstream":
 			var u *url.URL
-			u, err = server.ParseUpstream(c.upstream)
-			s.Routes = []server.Route{{Path: "/", Upstream: u}}
+			u, err = config.ParseUpstream(c.upstream)
+			s.Routes = []config.Route{{Path: "/", Upstream: u}}
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("serve: --%s: %w", f.Name, err))
@@ -203,11 +204,11 @@ func serve(ctx context.Context, args []string, out io.Writer, errs *server.LogWr
 	}
 	signal.Ignore(syscall.SIGPIPE) // else it would end with whoever reads its log
 	log := slog.New(slog.NewTextHandler(errs, nil))
-	holdings := settings.FitMemory()
+	footprint := settings.FitMemory()
 	ballast := heapFloor()
 	defer runtime.KeepAlive(ballast)
-	holdings.Log(log)
-	limitMemory(&holdings, len(ballast), log)
+	footprint.Log(log)
+	limitMemory(&footprint, len(ballast), log)
 	store, done, err := serveStore(&settings, log)
 	if err != nil {
 		return err
@@ -272,7 +273,7 @@ const firstAttempt = time.Second
 
 // serveStore is the store that the settings name. One that is far away may come
 // later: until then everything is decided without it.
-func serveStore(settings *server.Settings, log *slog.Logger) (stint.Store, func(), error) {
+func serveStore(settings *config.Settings, log *slog.Logger) (stint.Store, func(), error) {
 	if settings.Store == "memory" {
 		return &stint.Memory{MaxKeys: int(settings.MaxKeys)}, func() {}, nil
 	}
@@ -306,11 +307,11 @@ func serveStore(settings *server.Settings, log *slog.Logger) (stint.Store, func(
 
 // openDocuments is where the fleet that shares store keeps what it shares; nil: there
 // is but one instance.
-func openDocuments(store stint.Store, settings *server.Settings) (server.Documents, error) {
+func openDocuments(store stint.Store, settings *config.Settings) (server.Documents, error) {
 	if s, ok := store.(*redislimit.Store); ok {
 		return s.Documents(), nil
 	}
-	if settings.RulesFrom == server.FromFleet {
+	if settings.RulesFrom == config.FromFleet {
 		return nil, errors.New("rules: fleet takes a store that a fleet shares: give store, or --store, the address of a Redis")
 	}
 	return nil, nil

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 const statusAbout = `Shows how an instance is, which rules it runs, and what looks wrong.
@@ -136,7 +136,7 @@ func tellStatus(w io.Writer, s statusAnswer) {
 		lines.add("breaker", plain(s.Store.Breaker)+", "+several(s.Store.Instances, "instance"))
 	}
 	if m := s.Memory; m.Bytes > 0 { // of an instance that tells
-		lines.add("memory", fmt.Sprintf("at most %s, for there are %s (%s)", server.ByteSize(m.Sum), server.ByteSize(m.Bytes), plain(m.From)))
+		lines.add("memory", fmt.Sprintf("at most %s, for there are %s (%s)", config.ByteSize(m.Sum), config.ByteSize(m.Bytes), plain(m.From)))
 	}
 	if s.Store.Hears != nil && !*s.Store.Hears {
 		lines.add("hears", "nothing of what other instances undo, so no refusal is remembered")

@@ -19,6 +19,7 @@ import (
 	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 const listRules = `
@@ -44,7 +45,7 @@ func TestLists(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := server.New(server.Config{Settings: server.DefaultSettings(), Rules: set, Limiter: stint.NewLimiter(store), Log: slog.New(slog.DiscardHandler)})
+	s := server.New(server.Config{Settings: config.Default(), Rules: set, Limiter: stint.NewLimiter(store), Log: slog.New(slog.DiscardHandler)})
 	defer s.Close()
 	api := httptest.NewServer(s.Check())
 	defer api.Close()

@@ -1,4 +1,4 @@
-package server
+package httpfield
 
 import (
 	"errors"
@@ -9,13 +9,13 @@ import (
 
 var errHostName = errors.New("want a name or an address, such as example.com, 192.0.2.1:8080 or [2001:db8::1], with or without a port")
 
-// readHost is h in the form in which rules and routes compare hosts: in lower case, without
+// ReadHost is h in the form in which rules and routes compare hosts: in lower case, without
 // a port, a dot at its end and the brackets of an IPv6 address. Anything else than a name or
 // an address, with or without a port, is an error, for servers read it in different ways: of
 // a:80:80 nginx takes a, of x@a and %61 whatever parses URLs does, and of letters beyond ASCII,
 // which HTTP/2 lets pass, net/http makes others on the way to an upstream. A host that
 // is empty is fine: the request has none.
-func readHost(h string) (string, error) {
+func ReadHost(h string) (string, error) {
 	name, port := h, ""
 	if i := strings.LastIndexByte(h, ':'); i >= 0 && !strings.HasSuffix(h, "]") {
 		name, port = h[:i], h[i+1:]
@@ -31,7 +31,7 @@ func readHost(h string) (string, error) {
 	if !consistsOf(port, isDigit) {
 		return "", errHostName
 	}
-	return canonicalHost(h), nil
+	return CanonicalHost(h), nil
 }
 
 func consistsOf(text string, is func(byte) bool) bool {
@@ -49,8 +49,8 @@ func isHostByte(c byte) bool {
 	return isDigit(c) || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '-' || c == '.' || c == '_' || c == '~'
 }
 
-// canonicalHost is the form that readHost makes, of any text.
-func canonicalHost(h string) string {
+// CanonicalHost is the form that ReadHost makes, of any text.
+func CanonicalHost(h string) string {
 	if strings.IndexByte(h, ':') < 0 && !strings.HasPrefix(h, "[") {
 		return strings.TrimSuffix(strings.ToLower(h), ".")
 	}
@@ -62,4 +62,20 @@ func canonicalHost(h string) string {
 		h = h[1 : len(h)-1]
 	}
 	return h
+}
+
+// IsLoopback reports whether what is sent to a host stays on this machine. Names other
+// than localhost are not looked up in the DNS, whose answer may change.
+func IsLoopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+// IsLoopbackAddress is IsLoopback of an address with a port.
+func IsLoopbackAddress(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && IsLoopback(host)
 }

@@ -1,5 +1,5 @@
-// Package httpfield knows which headers of HTTP may come in several lines, and which
-// names of headers and parameters servers take for one.
+// Package httpfield knows which headers of HTTP may come in several lines, which names of
+// headers and parameters servers take for one, and how the header Host is read.
 package httpfield
 
 import (

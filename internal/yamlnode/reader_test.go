@@ -19,6 +19,7 @@ type server struct {
 	timeout   time.Duration
 	algorithm stint.Algorithm
 	hosts     []string
+	others    []stint.Algorithm
 }
 
 // read is how a package reads its own section of a file that others read too.
@@ -41,6 +42,7 @@ func read(file string) (server, error) {
 						s.hosts = append(s.hosts, host)
 					})
 				},
+				"algorithms": yamlnode.List(r, &s.others, stint.ParseAlgorithm),
 			})
 			if found != nil && found["workers"] == nil {
 				r.Report(n, "the server has no workers")
@@ -59,8 +61,9 @@ server:
   timeout: 7d
   algorithm: sliding_log
   hosts: [a, "b"]
+  algorithms: [fixed_window, token_bucket]
 `)
-	want := server{":8080", true, 8, 7 * 24 * time.Hour, stint.SlidingLog, []string{"a", "b"}}
+	want := server{":8080", true, 8, 7 * 24 * time.Hour, stint.SlidingLog, []string{"a", "b"}, []stint.Algorithm{stint.FixedWindow, stint.TokenBucket}}
 	if err != nil || fmt.Sprint(s) != fmt.Sprint(want) {
 		t.Errorf("got %+v, %v; want %+v", s, err, want)
 	}
@@ -75,20 +78,32 @@ server:
   debug: yes
   algorithm: magic
   hosts: [a, 5, [b]]
+  algorithms: [fixed_window, magic]
 `)
 	const want = `f.yaml:3:3: the server has no workers
 f.yaml:3:11: want text, have the number "8080" (quote it: "8080")
-f.yaml:4:3: unknown field "timout": did you mean timeout? (fields: algorithm, debug, hosts, listen, timeout, workers)
+f.yaml:4:3: unknown field "timout": did you mean timeout? (fields: algorithm, algorithms, debug, hosts, listen, timeout, workers)
 f.yaml:5:12: period "5 seconds": must be a duration such as 500ms, 10s, 1m30s, 24h or 7d
 f.yaml:6:10: want true or false, have the text "yes"
 f.yaml:7:14: unknown algorithm "magic": one of token_bucket, leaky_bucket, fixed_window, sliding_log, sliding_window
 f.yaml:8:14: want text, have the number "5" (quote it: "5")
-f.yaml:8:17: want text, have a list`
+f.yaml:8:17: want text, have a list
+f.yaml:9:30: unknown algorithm "magic": one of token_bucket, leaky_bucket, fixed_window, sliding_log, sliding_window`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}
-	if s.listen != ":8080" || s.timeout != time.Second {
+	if s.listen != ":8080" || s.timeout != time.Second || s.others != nil {
 		t.Errorf("what cannot be read changed what was there: %+v", s)
+	}
+}
+
+// A list that is empty is not one that is missing.
+func TestEmptyList(t *testing.T) {
+	if s, err := read("server: {workers: 1, algorithms: []}"); err != nil || s.others == nil || len(s.others) != 0 {
+		t.Errorf("%#v, %v", s.others, err)
+	}
+	if s, err := read("server: {workers: 1}"); err != nil || s.others != nil {
+		t.Errorf("%#v, %v", s.others, err)
 	}
 }
 

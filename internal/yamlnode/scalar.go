@@ -75,6 +75,22 @@ func Parsed[T any](r *Reader, to *T, parse func(string) (T, error)) func(*Node) 
 	}
 }
 
+// List makes a reader of a list of texts that parse understands. Of a list that is
+// empty, *to is not nil.
+func List[T any](r *Reader, to *[]T, parse func(string) (T, error)) func(*Node) {
+	return func(n *Node) {
+		all, before := []T{}, r.Problems()
+		r.Each(n, func(n *Node) {
+			var one T
+			Parsed(r, &one, parse)(n)
+			all = append(all, one)
+		})
+		if r.Problems() == before {
+			*to = all
+		}
+	}
+}
+
 // Scalar is the text of a scalar as written, whatever YAML takes it for, and
 // false, having reported it, where n is none or is null. what says what is
 // wanted.

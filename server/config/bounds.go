@@ -1,4 +1,4 @@
-package server
+package config
 
 import (
 	"cmp"
@@ -8,32 +8,95 @@ import (
 	"strings"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/yamlnode"
 )
 
-// ByMemory stands for a bound that is made of the memory there is; see
+// Instance bounds what one instance takes at the gateway and the check API, whatever
+// the rules and the store say. Healthz, readyz, metrics and the admin API are never
+// bounded by it.
+type Instance struct {
+	// Limit is how many requests that the rules allow may pass here, each as one
+	// unit, at both together. nil: any number.
+	Limit *stint.Limit
+	// InFlight is how many requests may be under way at once at the gateway, and as
+	// many at the check API, /v1/authorize among them. One client cannot have all of
+	// them: see httplimit.Middleware.MaxInFlight. A connection that was upgraded is none
+	// any more. 0: any number. ByMemory: up to 10,000.
+	InFlight int64
+	// Bytes bounds the bodies and headers of requests under way that this instance
+	// keeps in memory, and what reading them takes. One request more than fits is
+	// refused. 0: any number. ByMemory: an eighth of the memory.
+	Bytes int64
+}
+
+// String is the three bounds.
+func (i Instance) String() string {
+	limit := "none"
+	if i.Limit != nil {
+		limit = i.Limit.String()
+	}
+	bytes := "bytes by memory"
+	if i.Bytes != ByMemory {
+		bytes = ByteSize(i.Bytes).String()
+	}
+	inFlight := "by memory"
+	if i.InFlight != ByMemory {
+		inFlight = strconv.FormatInt(i.InFlight, 10)
+	}
+	return fmt.Sprintf("%s, %s in flight, %s", limit, inFlight, bytes)
+}
+
+// defaultInFlight is far above what one instance serves in good health; where there is
+// little memory, it is less.
+const defaultInFlight = 10_000
+
+// read reads the section instance of the settings.
+func (i *Instance) read(r *yamlnode.Reader, n *yamlnode.Node) {
+	r.Mapping(n, yamlnode.Fields{
+		"limit":           yamlnode.Parsed(r, &i.Limit, stint.ParseLimit),
+		"in_flight":       r.Int64(&i.InFlight, 1, 1<<31),
+		"in_flight_bytes": yamlnode.Parsed(r, &i.Bytes, parseByteSize),
+	})
+}
+
+// ByMemory stands for a bound that depends on how much memory there is; see
 // Settings.FitMemory.
 const ByMemory = -1
 
-// Holdings is what an instance holds at most, by its bounds.
-type Holdings struct {
-	// Memory is how many bytes the bounds were made for, and From says why: "setting",
-	// "cgroup", "machine" or "unknown".
+// Bounds that no setting changes.
+const (
+	// MaxAdminBody is the size of the largest body of the admin API, in bytes: rules of
+	// the largest size, escaped, with what comes around them.
+	MaxAdminBody = 2*yamlnode.MaxFile + 1<<16
+	// AdminBytes is how many bytes the bodies of the admin API may take together.
+	AdminBytes = 2*MaxAdminBody + 1<<20
+	// MaxCountedBans is how many bans an instance remembers, of those that it saw
+	// imposed, for the metric of running bans.
+	MaxCountedBans = 100_000
+)
+
+// Footprint is how much memory an instance takes at most, by its bounds.
+type Footprint struct {
+	// Memory is how many bytes the bounds were made for. From is where the number is
+	// from: "setting", "cgroup", "machine" or "unknown".
 	Memory int64
 	From   string
-	Parts  []Holding
-	There  int64 // how many bytes the cgroup or the machine has, where the setting says more; else 0
+	Parts  []Part
+	// Exceeds is how many bytes the cgroup or the machine has, where the setting says
+	// more; else 0.
+	Exceeds int64
 }
 
-// Holding is a number of things of one kind.
-type Holding struct {
+// Part is a number of things of one kind, of which each takes up to so many bytes.
+type Part struct {
 	Name string
 	Most int64
-	Each int64 // bytes of one, at most
+	Each int64
 }
 
-// Sum is all of it, in bytes.
-func (h *Holdings) Sum() (n int64) {
-	for _, p := range h.Parts {
+// Sum is the bytes of all parts.
+func (f *Footprint) Sum() (n int64) {
+	for _, p := range f.Parts {
 		n += p.Most * p.Each
 	}
 	return n
@@ -48,31 +111,31 @@ const (
 	requestBytes    = 48 << 10
 	denialBytes     = 1200
 	leaseBytes      = 400
-	adminBytes      = 2*maxCall + 1<<20
 	banBytes        = 128
 )
 
-// unknownMemory is what is reckoned with where nobody says how much there is.
+// unknownMemory is assumed where neither the cgroup nor the machine says how much
+// there is.
 const unknownMemory = 4 << 30
 
-// FitMemory makes the bounds that are ByMemory of s.Memory, or where that is 0 of the
-// memory that this process's cgroup or else the machine has, so that all that the
-// instance holds fits. It returns what that is. A second call changes nothing.
-func (s *Settings) FitMemory() Holdings {
-	h := Holdings{Memory: s.Memory, From: "setting"}
+// FitMemory sets the bounds that are ByMemory, so that all of them together fit into
+// s.Memory, or where that is 0 into the memory of this process's cgroup or else of the
+// machine. A second call changes nothing.
+func (s *Settings) FitMemory() Footprint {
+	f := Footprint{Memory: s.Memory, From: "setting"}
 	there, from := memory(rootFS)
 	switch {
-	case h.Memory == 0:
-		h.Memory, h.From = there, from
-	case h.Memory > there:
-		h.There = there
+	case f.Memory == 0:
+		f.Memory, f.From = there, from
+	case f.Memory > there:
+		f.Exceeds = there
 	}
-	if h.Memory == 0 {
-		h.Memory, h.From = unknownMemory, "unknown"
+	if f.Memory == 0 {
+		f.Memory, f.From = unknownMemory, "unknown"
 	}
 	fit := func(to *int64, share, each, least, most int64) {
 		if *to == ByMemory {
-			*to = min(max(h.Memory/share/each, least), most)
+			*to = min(max(f.Memory/share/each, least), most)
 		}
 	}
 	const listeners = 4
@@ -82,31 +145,31 @@ func (s *Settings) FitMemory() Holdings {
 	fit(&s.Instance.InFlight, 8, requestBytes*flights, 500, defaultInFlight)
 	fit(&s.Instance.Bytes, 8, 1, 8<<20, 1<<40)
 	fit(&s.RememberedDenials, 12, denialBytes, 1000, stint.DefaultMaxDenials)
-	h.Parts = []Holding{
+	f.Parts = []Part{
 		{"program", 1, programBytes},
 		{"keys", cmp.Or(s.MaxKeys, stint.DefaultMaxKeys), keyBytes},
 		{"connections", listeners * s.MaxConnections, connectionBytes},
 		{"requests under way", flights * s.Instance.InFlight, requestBytes},
 		{"bytes of bodies and headers under way", s.Instance.Bytes, 1},
-		{"bodies of the admin API", adminBytes, 1},
-		{"bans, for the metric", mostBans, banBytes},
+		{"bodies of the admin API", AdminBytes, 1},
+		{"bans, for the metric", MaxCountedBans, banBytes},
 	}
 	if s.Store != "memory" {
-		h.Parts = append(h.Parts,
-			Holding{"remembered denials", s.RememberedDenials, denialBytes},
-			Holding{"leases", stint.DefaultMaxLeases, leaseBytes},
-			Holding{"spent while the store is away", s.maxOwed(h.Memory), 1})
+		f.Parts = append(f.Parts,
+			Part{"remembered denials", s.RememberedDenials, denialBytes},
+			Part{"leases", stint.DefaultMaxLeases, leaseBytes},
+			Part{"spent while the store is away", f.MaxOwed(), 1})
 	}
-	return h
+	return f
 }
 
-// maxOwed bounds what is kept of what was spent while the store is away.
-func (s *Settings) maxOwed(memory int64) int64 { return min(stint.DefaultMaxOwed, memory/32) }
+// MaxOwed is how many bytes may be kept of what was spent while the store is away.
+func (f *Footprint) MaxOwed() int64 { return min(stint.DefaultMaxOwed, f.Memory/32) }
 
-// Log tells of h in one line, and warns where it is more than the memory.
-func (h *Holdings) Log(l *slog.Logger) {
-	args := []any{"memory", ByteSize(h.Memory).String(), "from", h.From, "sum", ByteSize(h.Sum()).String()}
-	for _, p := range h.Parts[1:] {
+// Log logs f in one line, and warns where it is more than the memory.
+func (f *Footprint) Log(l *slog.Logger) {
+	args := []any{"memory", ByteSize(f.Memory).String(), "from", f.From, "sum", ByteSize(f.Sum()).String()}
+	for _, p := range f.Parts[1:] {
 		name := strings.ReplaceAll(strings.ReplaceAll(p.Name, ",", ""), " ", "_")
 		if p.Each == 1 {
 			args = append(args, name, ByteSize(p.Most).String())
@@ -115,39 +178,12 @@ func (h *Holdings) Log(l *slog.Logger) {
 		}
 	}
 	l.Info("what this instance holds at most", args...)
-	if h.There > 0 {
+	if f.Exceeds > 0 {
 		l.Warn("server.memory is more than there is, so that the system may end this process before its bounds do anything: lower it, or leave it out",
-			"memory", ByteSize(h.Memory).String(), "there_is", ByteSize(h.There).String())
+			"memory", ByteSize(f.Memory).String(), "there_is", ByteSize(f.Exceeds).String())
 	}
-	if h.Sum() > h.Memory*95/100 {
+	if f.Sum() > f.Memory*95/100 {
 		l.Warn("what this instance may hold is more than its memory: lower max_keys, max_connections or instance.in_flight_bytes, or give it more",
-			"memory", ByteSize(h.Memory).String(), "sum", ByteSize(h.Sum()).String())
+			"memory", ByteSize(f.Memory).String(), "sum", ByteSize(f.Sum()).String())
 	}
-}
-
-// ByteSize is a number of bytes. Its text is as in a file: 512MiB.
-type ByteSize int64
-
-func (b ByteSize) String() string {
-	switch {
-	case b >= 10<<30 || b > 0 && b%(1<<30) == 0:
-		return fmt.Sprintf("%dGiB", b>>30)
-	case b >= 10<<20 || b > 0 && b%(1<<20) == 0:
-		return fmt.Sprintf("%dMiB", b>>20)
-	case b >= 10<<10 || b > 0 && b%(1<<10) == 0:
-		return fmt.Sprintf("%dKiB", b>>10)
-	}
-	return strconv.FormatInt(int64(b), 10)
-}
-
-// parseByteSize reads a number of bytes from 1 MiB on.
-func parseByteSize(text string) (int64, error) {
-	for unit, shift := range map[string]int{"KiB": 10, "MiB": 20, "GiB": 30} {
-		digits, ok := strings.CutSuffix(text, unit)
-		n, err := strconv.ParseInt(digits, 10, 32)
-		if ok && err == nil && n<<shift >= 1<<20 && n < 1<<20 {
-			return n << shift, nil
-		}
-	}
-	return 0, fmt.Errorf("%.40q: want a size such as 512MiB or 4GiB, from 1MiB on", text)
 }

@@ -1,4 +1,4 @@
-package server
+package config
 
 import (
 	"bytes"
@@ -45,7 +45,7 @@ func TestMemory(t *testing.T) {
 func TestFitMemory(t *testing.T) {
 	for _, mib := range []int64{512, 1024, 4096, 65536} {
 		for _, store := range []string{"memory", "redis://localhost"} {
-			s := DefaultSettings()
+			s := Default()
 			s.Memory, s.Store = mib<<20, store
 			h := s.FitMemory()
 			if sum := h.Sum(); sum > s.Memory*95/100 || h.From != "setting" {
@@ -63,7 +63,7 @@ func TestFitMemory(t *testing.T) {
 			}
 		}
 	}
-	given := DefaultSettings()
+	given := Default()
 	given.Memory, given.MaxKeys, given.MaxConnections, given.RememberedDenials = 1<<30, 7, 8, 0
 	given.Instance = Instance{InFlight: 9, Bytes: 1 << 20}
 	was := given
@@ -78,7 +78,7 @@ func TestMoreMemoryThanThereIs(t *testing.T) {
 	rootFS = fstest.MapFS{"proc/meminfo": {Data: []byte("MemTotal: 1048576 kB\n")}}
 	for given, want := range map[int64]bool{0: false, 1 << 30: false, 2 << 30: true} {
 		var log bytes.Buffer
-		s := DefaultSettings()
+		s := Default()
 		s.Memory = given
 		h := s.FitMemory()
 		h.Log(slog.New(slog.NewTextHandler(&log, nil)))

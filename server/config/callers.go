@@ -1,10 +1,9 @@
-package server
+package config
 
 import (
 	"fmt"
-	"net"
-	"net/netip"
 
+	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
@@ -44,53 +43,38 @@ type Client struct {
 type Scope uint8
 
 const (
-	// Read allows to look.
-	Read Scope = iota + 1
-	// Write allows to look and to change.
-	Write
+	// ReadScope allows to look.
+	ReadScope Scope = iota + 1
+	// WriteScope allows to look and to change.
+	WriteScope
 )
 
 // String is the name in the configuration file.
 func (s Scope) String() string {
 	switch s {
-	case Read:
+	case ReadScope:
 		return "read"
-	case Write:
+	case WriteScope:
 		return "write"
 	}
 	return fmt.Sprintf("Scope(%d)", uint8(s))
 }
 
-// ParseScope reads the name of a scope.
-func ParseScope(text string) (Scope, error) {
+// parseScope reads the name of a scope.
+func parseScope(text string) (Scope, error) {
 	switch text {
 	case "read":
-		return Read, nil
+		return ReadScope, nil
 	case "write":
-		return Write, nil
+		return WriteScope, nil
 	}
 	return 0, fmt.Errorf("unknown scope %.60q: one of read, write", text)
 }
 
-// inTheClear tells whether tokens travel between machines unencrypted, to an API at an
-// address.
+// inTheClear reports whether tokens travel between machines unencrypted, to an API that
+// listens at an address.
 func (c *Callers) inTheClear(listen string, tls *TLSFiles) bool {
-	return listen != Off && !isLoopback(listen) && tls == nil && len(c.Tokens) > 0
-}
-
-// isLoopback tells whether only this machine reaches an address. Names other than
-// localhost are not asked of the DNS, whose answer may change.
-func isLoopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	return err == nil && isLoopbackHost(host)
-}
-
-func isLoopbackHost(host string) bool {
-	if host == "localhost" {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback()
+	return listen != Off && !httpfield.IsLoopbackAddress(listen) && tls == nil && len(c.Tokens) > 0
 }
 
 // callersReader reads Callers.
@@ -107,7 +91,7 @@ func (r callersReader) fields() yamlnode.Fields {
 	return yamlnode.Fields{
 		"tokens":  r.tokens,
 		"clients": func(n *yamlnode.Node) { r.Each(n, r.client) },
-		"hosts":   func(n *yamlnode.Node) { r.Each(n, r.host) },
+		"hosts":   yamlnode.List(r.Reader, &r.to.Hosts, parseCallersHost),
 	}
 }
 
@@ -117,12 +101,10 @@ func (r callersReader) check(fields map[string]*yamlnode.Node, tls *TLSFiles, na
 	if len(r.to.Hosts) > 0 && allShow {
 		r.Report(fields["hosts"], "hosts are for callers that show neither token nor certificate, and here all must: remove it")
 	}
-	if len(r.to.Clients) > 0 && !asksForCertificate(tls) {
+	if len(r.to.Clients) > 0 && !tls.AsksForCertificate() {
 		r.Report(fields["clients"], "clients are known by their certificates: give %s with client_ca, too", name)
 	}
 }
-
-func asksForCertificate(tls *TLSFiles) bool { return tls != nil && tls.ClientCA != "" }
 
 func (r callersReader) tokens(n *yamlnode.Node) {
 	if n.Value != "" { // as in token
@@ -170,7 +152,7 @@ func (r callersReader) client(n *yamlnode.Node) {
 func (r callersReader) named(name *string, scope *Scope, fields yamlnode.Fields) yamlnode.Fields {
 	fields["name"] = r.Text(name)
 	if r.scoped {
-		fields["scope"] = yamlnode.Parsed(r.Reader, scope, ParseScope)
+		fields["scope"] = yamlnode.Parsed(r.Reader, scope, parseScope)
 	}
 	return fields
 }
@@ -192,13 +174,10 @@ func (r callersReader) checkNamed(n *yamlnode.Node, fields map[string]*yamlnode.
 	}
 }
 
-func (r callersReader) host(n *yamlnode.Node) {
-	yamlnode.Parsed(r.Reader, new(string), func(text string) (string, error) {
-		host := canonicalHost(text)
-		if host == "" || len(host) != len(text) {
-			return "", fmt.Errorf("host %.60q: want a name as in Host, without a port, such as stint.internal", text)
-		}
-		r.to.Hosts = append(r.to.Hosts, host)
-		return host, nil
-	})(n)
+func parseCallersHost(text string) (string, error) {
+	host := httpfield.CanonicalHost(text)
+	if host == "" || len(host) != len(text) {
+		return "", fmt.Errorf("host %.60q: want a name as in Host, without a port, such as stint.internal", text)
+	}
+	return host, nil
 }

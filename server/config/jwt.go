@@ -1,4 +1,4 @@
-package server
+package config
 
 import (
 	"errors"
@@ -9,8 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-jose/go-jose/v4"
-
+	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
@@ -43,19 +42,6 @@ func JWTAlgorithms() []string {
 	return []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 }
 
-// algorithms are the allowed ones, as the library names them.
-func (j *JWT) algorithms() []jose.SignatureAlgorithm {
-	names := j.Algorithms
-	if len(names) == 0 {
-		names = JWTAlgorithms()
-	}
-	all := make([]jose.SignatureAlgorithm, len(names))
-	for i, name := range names {
-		all[i] = jose.SignatureAlgorithm(name)
-	}
-	return all
-}
-
 const (
 	defaultLeeway = 30 * time.Second
 	mostLeeway    = time.Hour
@@ -66,20 +52,14 @@ func readJWT(r *yamlnode.Reader, to **JWT) func(*yamlnode.Node) {
 	return func(n *yamlnode.Node) {
 		j := &JWT{Header: "Authorization", Leeway: defaultLeeway}
 		fields := r.Mapping(n, yamlnode.Fields{
-			"header":    yamlnode.Parsed(r, &j.Header, parseTokenHeader),
-			"jwks_file": r.Text(&j.KeysFile),
-			"jwks_url":  yamlnode.Parsed(r, &j.KeysURL, parseKeysURL),
-			"trusted":   r.Bool(&j.Trusted),
-			"issuer":    r.Text(&j.Issuer),
-			"audience":  r.Text(&j.Audience),
-			"algorithms": func(n *yamlnode.Node) {
-				r.Each(n, func(n *yamlnode.Node) {
-					var name string
-					yamlnode.Parsed(r, &name, parseAlgorithm)(n)
-					j.Algorithms = append(j.Algorithms, name)
-				})
-			},
-			"leeway": r.Period(&j.Leeway),
+			"header":     yamlnode.Parsed(r, &j.Header, parseTokenHeader),
+			"jwks_file":  r.Text(&j.KeysFile),
+			"jwks_url":   yamlnode.Parsed(r, &j.KeysURL, parseKeysURL),
+			"trusted":    r.Bool(&j.Trusted),
+			"issuer":     r.Text(&j.Issuer),
+			"audience":   r.Text(&j.Audience),
+			"algorithms": yamlnode.List(r, &j.Algorithms, parseAlgorithm),
+			"leeway":     r.Period(&j.Leeway),
 		})
 		if fields == nil {
 			return
@@ -127,9 +107,9 @@ func parseKeysURL(text string) (string, error) {
 	return text, nil
 }
 
-// inTheClear tells whether keys come from another machine unencrypted: whoever stands
-// between can put their own in place of them.
-func (j *JWT) inTheClear() bool {
+// KeysInTheClear reports whether keys come from another machine unencrypted, so that
+// somebody between the two can replace them.
+func (j *JWT) KeysInTheClear() bool {
 	u, err := url.Parse(j.KeysURL)
-	return err == nil && u.Scheme == "http" && !isLoopbackHost(u.Hostname())
+	return err == nil && u.Scheme == "http" && !httpfield.IsLoopback(u.Hostname())
 }

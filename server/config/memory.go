@@ -1,7 +1,8 @@
-package server
+package config
 
 import (
 	"bytes"
+	"fmt"
 	"io/fs"
 	"os"
 	"path"
@@ -67,3 +68,30 @@ func cgroupMemory(root fs.FS) int64 {
 }
 
 var rootFS = os.DirFS("/")
+
+// ByteSize is a number of bytes. Its text is as in a file: 512MiB.
+type ByteSize int64
+
+func (b ByteSize) String() string {
+	switch {
+	case b >= 10<<30 || b > 0 && b%(1<<30) == 0:
+		return fmt.Sprintf("%dGiB", b>>30)
+	case b >= 10<<20 || b > 0 && b%(1<<20) == 0:
+		return fmt.Sprintf("%dMiB", b>>20)
+	case b >= 10<<10 || b > 0 && b%(1<<10) == 0:
+		return fmt.Sprintf("%dKiB", b>>10)
+	}
+	return strconv.FormatInt(int64(b), 10)
+}
+
+// parseByteSize reads a number of bytes from 1 MiB on.
+func parseByteSize(text string) (int64, error) {
+	for unit, shift := range map[string]int{"KiB": 10, "MiB": 20, "GiB": 30} {
+		digits, ok := strings.CutSuffix(text, unit)
+		n, err := strconv.ParseInt(digits, 10, 32)
+		if ok && err == nil && n<<shift >= 1<<20 && n < 1<<20 {
+			return n << shift, nil
+		}
+	}
+	return 0, fmt.Errorf("%.40q: want a size such as 512MiB or 4GiB, from 1MiB on", text)
+}

@@ -1,14 +1,17 @@
-package server
+package config
 
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
+	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/rules"
+	"golang.org/x/net/http/httpguts"
 )
 
 // Route sends requests to an upstream.
@@ -50,9 +53,6 @@ type UpstreamTLS struct {
 // String is its host and path.
 func (r *Route) String() string { return r.Host + r.Path }
 
-// looksAtPath tells whether what becomes of a request depends on its path.
-func (r *Route) looksAtPath() bool { return r.Path != "/" || strings.Trim(r.Upstream.Path, "/") != "" }
-
 func (s *Settings) readRoute(r *yamlnode.Reader, n *yamlnode.Node) {
 	route := Route{Path: "/"}
 	fields := r.Mapping(n, yamlnode.Fields{
@@ -85,7 +85,7 @@ func (s *Settings) readRoute(r *yamlnode.Reader, n *yamlnode.Node) {
 	} else if decoded, err := url.PathUnescape(route.Path); err == nil && decoded != route.Path {
 		r.Report(fields["path"], "path %.60q: paths are compared when they have been decoded: write %.60q", route.Path, decoded)
 	}
-	if host := canonicalHost(route.Host); route.Host != host {
+	if host := httpfield.CanonicalHost(route.Host); route.Host != host {
 		r.Report(fields["host"], "host %.60q: hosts are compared without port and in lower case: write %.60q", route.Host, host)
 	}
 	for _, other := range s.Routes {
@@ -140,6 +140,19 @@ func ParseUpstream(text string) (*url.URL, error) {
 // fromEnvironment is the UpstreamProxy that the environment names.
 const fromEnvironment = "environment"
 
+// Proxy finds the proxy that UpstreamProxy stands for, as http.Transport.Proxy does; nil:
+// none.
+func (s *Settings) Proxy() func(*http.Request) (*url.URL, error) {
+	switch s.UpstreamProxy {
+	case "":
+		return nil
+	case fromEnvironment:
+		return http.ProxyFromEnvironment
+	}
+	u, err := url.Parse(s.UpstreamProxy)
+	return func(*http.Request) (*url.URL, error) { return u, err }
+}
+
 // parseProxy reads the URL of a proxy, which may hold a password.
 func parseProxy(text string) (string, error) {
 	if text == fromEnvironment {
@@ -148,6 +161,18 @@ func parseProxy(text string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "socks5" {
 		return "", errors.New("want the URL of a proxy, such as http://proxy.internal:3128 (http, https or socks5), or environment")
+	}
+	return text, nil
+}
+
+func parseUpgrade(text string) (string, error) {
+	name, version, hasVersion := strings.Cut(text, "/")
+	if !httpguts.ValidHeaderFieldName(name) || hasVersion && !httpguts.ValidHeaderFieldName(version) {
+		return "", fmt.Errorf("upgrade %.60q: want the name of a protocol, such as websocket", text)
+	}
+	switch strings.ToLower(name) {
+	case "h2c", "h2", "h3", "http", "tls":
+		return "", fmt.Errorf("upgrade %.60q: it would carry any number of requests past the rules; an upstream that speaks HTTP/2 is named h2c://", text)
 	}
 	return text, nil
 }

@@ -1,20 +1,22 @@
-package server
+// Package config is the section "server" of a configuration file: what it may say, how it
+// is read and checked, and what holds where it says nothing. Read returns the Settings
+// with the rules beside them; nothing here changes while a program runs.
+//
+// Files that settings name, such as certificates, tokens and secrets, are read by package
+// server: Settings hold their names and never a secret.
+package config
 
 import (
-	"errors"
 	"fmt"
-	"net"
-	"strings"
 	"time"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
-	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/rules"
 )
 
-// Settings is the section "server" of a configuration file: what stays as it is
-// while the program runs. The rest of the file is the rules'.
+// Settings is the section "server" of a configuration file. The rest of the file is read
+// by package rules. A Settings begins as Default; the zero Settings is none that works.
 type Settings struct {
 	// Listen is the address of the gateway, which listens only where there are Routes.
 	// CheckListen is that of the check API, or Off. ProbeListen is that of Probes, or
@@ -147,8 +149,8 @@ func ParseRulesFrom(text string) (RulesFrom, error) {
 	return 0, fmt.Errorf("unknown source of rules %.60q: one of file, fleet", text)
 }
 
-// DefaultSettings are those of a file that says nothing.
-func DefaultSettings() Settings {
+// Default is the Settings of a file that says nothing.
+func Default() Settings {
 	return Settings{
 		Listen:          ":8080",
 		CheckListen:     "127.0.0.1:8082",
@@ -170,145 +172,5 @@ func DefaultSettings() Settings {
 		Instance:             Instance{InFlight: ByMemory, Bytes: ByMemory},
 		MaxConnections:       ByMemory,
 		Admin:                Admin{Listen: "127.0.0.1:8090"},
-	}
-}
-
-// ReadSettings reads the section "server" of a configuration file. What it does
-// not say is as in DefaultSettings. An error has a line for each problem.
-func ReadSettings(file string, data []byte) (Settings, error) {
-	return ReadSettingsFiles([]rules.File{{Name: file, Data: data}}, nil)
-}
-
-// ReadSettingsFiles is ReadSettings of several files, of which one may have the
-// section. That not two of them have it is for rules.ParseFiles to say. checkStore
-// returns what is wrong with the address of a store other than "memory"; nil: any
-// address is taken.
-func ReadSettingsFiles(files []rules.File, checkStore func(address string) error) (Settings, error) {
-	s := DefaultSettings()
-	for _, f := range files {
-		r, root := yamlnode.Open(f.Name, f.Data)
-		r.Mapping(root, yamlnode.Fields{"": r.Skip, "server": func(n *yamlnode.Node) { s.read(r, n, checkStore) }})
-		if err := r.Err(); err != nil {
-			return s, err
-		}
-	}
-	return s, nil
-}
-
-func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(address string) error) {
-	before := r.Problems()
-	fields := r.Mapping(n, yamlnode.Fields{
-		"listen":                 yamlnode.Parsed(r, &s.Listen, parseListen),
-		"check_listen":           yamlnode.Parsed(r, &s.CheckListen, parseListenOrOff),
-		"probe_listen":           yamlnode.Parsed(r, &s.ProbeListen, parseListenOrOff),
-		"store":                  r.Text(&s.Store),
-		"namespace":              yamlnode.Parsed(r, &s.Namespace, ParseNamespace),
-		"memory":                 yamlnode.Parsed(r, &s.Memory, parseByteSize),
-		"max_keys":               r.Int64(&s.MaxKeys, 1, 1<<31),
-		"decision_timeout":       r.Period(&s.DecisionTimeout),
-		"breaker":                readBreaker(r, &s.Breaker),
-		"instances":              r.Int64(&s.Instances, 1, 100_000),
-		"remembered_denials":     r.Int64(&s.RememberedDenials, 0, 1<<24),
-		"upstream_timeout":       r.Period(&s.UpstreamTimeout),
-		"stop_delay":             r.Period(&s.StopDelay),
-		"stop_timeout":           r.Period(&s.StopTimeout),
-		"client_header":          yamlnode.Parsed(r, &s.ClientHeader, parseHeader),
-		"max_held":               r.Int64(&s.MaxHeld, 1, 1<<20),
-		"max_hold":               r.Period(&s.MaxHold),
-		"instance":               func(n *yamlnode.Node) { s.Instance.read(r, n) },
-		"max_connections":        r.Int64(&s.MaxConnections, 1, 1<<31),
-		"degraded_header":        r.Bool(&s.DegradedHeader),
-		"violations_header":      r.Bool(&s.ViolationsHeader),
-		"rules":                  yamlnode.Parsed(r, &s.RulesFrom, ParseRulesFrom),
-		"secrets":                readSecrets(r, &s.Secrets),
-		"jwt":                    readJWT(r, &s.JWT),
-		"tls":                    readTLS(r, &s.TLS),
-		"check_tls":              readTLS(r, &s.CheckTLS),
-		"check":                  r.Skip,
-		"admin":                  func(n *yamlnode.Node) { s.Admin.read(r, n) },
-		"headers":                func(n *yamlnode.Node) { s.readDialect(r, n) },
-		"upstream_proxy":         yamlnode.Parsed(r, &s.UpstreamProxy, parseProxy),
-		"upgrades":               readUpgrades(r, &s.Upgrades),
-		"ambiguous":              readAmbiguous(r, &s.AllowAmbiguous),
-		"state_dir":              yamlnode.Parsed(r, &s.StateDir, parseStateDir),
-		"ready_without_controls": r.Bool(&s.ReadyWithoutControls),
-		"body_timeout":           r.Period(&s.BodyTimeout),
-		"routes": func(n *yamlnode.Node) {
-			r.Each(n, func(n *yamlnode.Node) { s.readRoute(r, n) })
-		},
-	})
-	s.readCheck(r, fields["check"])
-	if err := s.CheckGuarded(); err != nil && r.Problems() == before {
-		r.Report(fields["check_listen"], "%v", err)
-	}
-	if n := fields["store"]; n != nil && s.Store != "memory" && checkStore != nil {
-		if err := checkStore(s.Store); err != nil {
-			r.Report(n, "store: %v", err)
-		}
-	}
-	for name, d := range map[string]time.Duration{"body_timeout": s.BodyTimeout, "stop_delay": s.StopDelay, "stop_timeout": s.StopTimeout} {
-		if d < 0 || d > time.Hour {
-			r.Report(fields[name], "%s must be from 0 to 1h", name)
-		}
-	}
-	for name, d := range map[string]time.Duration{"decision_timeout": s.DecisionTimeout, "upstream_timeout": s.UpstreamTimeout, "max_hold": s.MaxHold} {
-		if d <= 0 {
-			r.Report(fields[name], "%s must be more than 0", name)
-		}
-	}
-}
-
-func parseListen(text string) (string, error) {
-	_, port, err := net.SplitHostPort(text)
-	if err != nil {
-		return "", fmt.Errorf("address %.60q: want host:port, or :port for every interface", text)
-	}
-	if _, err := net.LookupPort("tcp", port); err != nil {
-		return "", fmt.Errorf("address %.60q: the port must be 0 to 65535, or the name of a service", text)
-	}
-	return text, nil
-}
-
-func parseStateDir(text string) (string, error) {
-	if text == "" || strings.ContainsRune(text, 0) {
-		return "", errors.New("state_dir: want a directory such as /var/lib/stint")
-	}
-	return text, nil
-}
-
-// ParseNamespace reads the name of a namespace; it refuses what the store would refuse later, without a line.
-func ParseNamespace(text string) (string, error) {
-	const letters = "_.:-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	if text == "" || len(text) > 64 || strings.Trim(text, letters) != "" {
-		return "", fmt.Errorf("namespace %.70q: must be 1 to 64 of A–Z a–z 0–9 _ . : -", text)
-	}
-	return text, nil
-}
-
-// parseHeader refuses names that no header has: one that is never found would make
-// one client of all that come through a proxy.
-func parseHeader(text string) (string, error) {
-	const letters = "-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	if text == "" || strings.Trim(text, letters) != "" {
-		return "", fmt.Errorf("header %.60q: want a name such as X-Real-Ip", text)
-	}
-	return text, nil
-}
-
-func (s *Settings) readDialect(r *yamlnode.Reader, n *yamlnode.Node) {
-	var names []string
-	before := r.Problems()
-	r.Each(n, func(n *yamlnode.Node) {
-		yamlnode.Parsed(r, new(httplimit.Dialect), func(name string) (httplimit.Dialect, error) {
-			names = append(names, name)
-			return httplimit.ParseDialect(name)
-		})(n)
-	})
-	if r.Problems() > before {
-		return
-	}
-	var err error
-	if s.Dialect, err = httplimit.ParseDialect(names...); err != nil {
-		r.Report(n, "%v", err)
 	}
 }

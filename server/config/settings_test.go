@@ -1,18 +1,24 @@
-package server_test
+package config_test
 
 import (
 	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/stintdev/stint/internal/golden"
 	"github.com/stintdev/stint/rules"
-	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
+
+// read reads the settings of a file.
+func read(file string) (config.Settings, error) {
+	return config.ReadSettings([]rules.File{{Name: "stint.yaml", Data: []byte(file)}}, nil)
+}
 
 // TestSettings reads the files in testdata/settings.txt.
 func TestSettings(t *testing.T) {
-	golden(t, "testdata/settings.txt", func(_ *testing.T, file string) string {
-		s, err := server.ReadSettings("stint.yaml", []byte(file))
+	golden.Run(t, "testdata/settings.txt", func(_ *testing.T, file string) string {
+		s, err := read(file)
 		if err != nil {
 			return err.Error()
 		}
@@ -21,9 +27,9 @@ func TestSettings(t *testing.T) {
 }
 
 // describe tells of each setting that is not the default.
-func describe(s *server.Settings) string {
+func describe(s *config.Settings) string {
 	var b strings.Builder
-	d := server.DefaultSettings()
+	d := config.Default()
 	for _, f := range []struct {
 		name          string
 		is, byDefault any
@@ -72,7 +78,7 @@ func describe(s *server.Settings) string {
 		}
 		b.WriteByte('\n')
 	}
-	for i, f := range []*server.TLSFiles{s.TLS, s.CheckTLS, s.Admin.TLS} {
+	for i, f := range []*config.TLSFiles{s.TLS, s.CheckTLS, s.Admin.TLS} {
 		if f != nil {
 			fmt.Fprintf(&b, "%s %+v\n", []string{"tls", "check_tls", "admin tls"}[i], *f)
 		}
@@ -83,7 +89,7 @@ func describe(s *server.Settings) string {
 	if s.JWT != nil {
 		fmt.Fprintf(&b, "jwt %+v\n", *s.JWT)
 	}
-	for i, callers := range []*server.Callers{&s.Admin.Callers, &s.Check.Callers} {
+	for i, callers := range []*config.Callers{&s.Admin.Callers, &s.Check.Callers} {
 		name := []string{"", "check "}[i]
 		for _, t := range callers.Tokens {
 			fmt.Fprintf(&b, "%stoken %+v\n", name, t)
@@ -107,7 +113,7 @@ func TestDefaultSettings(t *testing.T) {
 		"Dialect:x-ratelimit ClientHeader: Routes:[] UpstreamProxy: Upgrades:[websocket] AllowAmbiguous: MaxHeld:1000 MaxHold:10s Instance:none, by memory in flight, bytes by memory MaxConnections:-1 DegradedHeader:false ViolationsHeader:false StateDir: ReadyWithoutControls:true " +
 		"RulesFrom:file Secrets:[] JWT:<nil> TLS:<nil> CheckTLS:<nil> Check:{Callers:{Tokens:[] Clients:[] Hosts:[]} Open:false} " +
 		"Admin:{Listen:127.0.0.1:8090 TLS:<nil> Callers:{Tokens:[] Clients:[] Hosts:[]}}}"
-	if got := fmt.Sprintf("%+v", server.DefaultSettings()); got != want {
+	if got := fmt.Sprintf("%+v", config.Default()); got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
 }
@@ -116,7 +122,7 @@ func TestDefaultSettings(t *testing.T) {
 // alone.
 func TestSettingsBesideRules(t *testing.T) {
 	const file = "server: {listen: 'localhost:1'}\nenabled: true\nrules: [{name: a, key: client.ip, limits: [1 per 1s]}]\n"
-	s, err := server.ReadSettings("stint.yaml", []byte(file))
+	s, err := read(file)
 	if err != nil || s.Listen != "localhost:1" {
 		t.Errorf("%+v, %v", s, err)
 	}
