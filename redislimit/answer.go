@@ -6,6 +6,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/algo"
+	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
 // cut is the answer to a request at the beginning of a reply, and what follows it.
@@ -150,7 +151,7 @@ func (s *Store) readBan(reply string, penalised []*stint.Ask) (stint.Decision, e
 // broken names the key that holds what it should not, or that the server did not write.
 func (s *Store) broken(asks []stint.Ask, penalised []*stint.Ask, head algo.Head) error {
 	if why := unwritten[head.Left]; why != nil {
-		return fmt.Errorf("redislimit: %w", unsent(advise(why)))
+		return fmt.Errorf("redislimit: %w", unsent(conn.Explain(why)))
 	}
 	var key string
 	if head.Who <= len(penalised) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/algo"
+	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
 // batch is one call of a script in the making. It is filled, called, and may then be
@@ -152,11 +153,11 @@ func shareKey(x, y []stint.Ask) bool {
 }
 
 // command is what calls a script on b: its name, its keys, the instant and the blob.
-func (b *batch) command(sc *script) []string {
+func (b *batch) command(sc conn.Script) []string {
 	keys := len(b.text)
 	b.text = append(b.text, b.blob...)
 	text := string(b.text)
-	b.args = append(b.args[:0], "EVALSHA", sc.sha, strconv.Itoa(len(b.ends)))
+	b.args = append(b.args[:0], "EVALSHA", sc.SHA, strconv.Itoa(len(b.ends)))
 	from := 0
 	for _, end := range b.ends {
 		b.args = append(b.args, text[from:end])

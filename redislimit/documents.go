@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
 // MaxDocument is the length of the longest text of a document, in bytes: 4 MiB.
@@ -17,7 +18,13 @@ const MaxDocument = 4 << 20
 const keptVersions = 50
 
 //go:embed document.lua
-var documentScript string
+var documentText string
+
+var (
+	documentScript = conn.NewScript(documentText)
+	// timeScript runs on a key, so that in a Cluster the node that has the key answers.
+	timeScript = conn.NewScript("local t = redis.call('TIME')\nreturn t[1] * 1000000 + t[2]")
+)
 
 // Documents are what a fleet shares beside its counts: texts by name, each in
 // versions with numbers from 1, of which the newest 50 are kept. They lie in the
@@ -26,24 +33,17 @@ var documentScript string
 //
 // Names are 1 to 64 of a–z 0–9 _ -. Errors about a name, a number or a text that
 // cannot be wrap stint.ErrRequest.
-type Documents struct {
-	store *Store
-	write script
-}
+type Documents struct{ store *Store }
 
 // Documents is the documents of s's namespace.
-func (s *Store) Documents() *Documents { return &Documents{s, newScript(documentScript)} }
-
-// timeScript is run on a key, so that in a Cluster one node answers, the one that has
-// the key.
-var timeScript = newScript("local t = redis.call('TIME')\nreturn t[1] * 1000000 + t[2]")
+func (s *Store) Documents() *Documents { return &Documents{s} }
 
 // Now is the time by the server's clock, in a Cluster by that of one node for the whole
 // namespace. When another server takes over, its clock counts.
 func (d *Documents) Now(ctx context.Context) (time.Time, error) {
-	reply, err := timeScript.eval(ctx, d.store.client, []string{d.store.documentKey("controls")})
+	reply, err := d.store.conn.Eval(ctx, timeScript, []string{d.store.documentKey("controls")})
 	if err != nil {
-		return time.Time{}, fmt.Errorf("redislimit: time: %w", advise(err))
+		return time.Time{}, fmt.Errorf("redislimit: time: %w", err)
 	}
 	micros, ok := reply.(int64)
 	if !ok {
@@ -57,8 +57,8 @@ func (d *Documents) Now(ctx context.Context) (time.Time, error) {
 // brace, so that it is what stands before the first.
 func (s *Store) documentKey(name string) string { return s.namespace + ":{doc:" + name + "}" }
 
-// channel is where the writing of any document of the namespace is told.
-func (s *Store) channel() string { return s.namespace + ":{doc}" }
+// documentChannel is where it is published that a document of the namespace was written.
+func (s *Store) documentChannel() string { return s.namespace + ":{doc}" }
 
 // Newest is the number of the newest version of a document and the SHA-1 of its
 // text, in hexadecimal digits, which tells it from another of that number that was
@@ -68,7 +68,7 @@ func (d *Documents) Newest(ctx context.Context, name string) (number int64, dige
 		return 0, "", err
 	}
 	key := d.store.documentKey(name)
-	reply, err := d.store.client.Do(ctx, "HMGET", key, "newest", "digest")
+	reply, err := d.store.conn.Do(ctx, "HMGET", key, "newest", "digest")
 	if err != nil {
 		return 0, "", documentError(key, err)
 	}
@@ -99,7 +99,7 @@ func (d *Documents) field(ctx context.Context, name, field string) ([]byte, erro
 		return nil, err
 	}
 	key := d.store.documentKey(name)
-	reply, err := d.store.client.Do(ctx, "HGET", key, field)
+	reply, err := d.store.conn.Do(ctx, "HGET", key, field)
 	if err != nil {
 		return nil, documentError(key, err)
 	}
@@ -127,8 +127,8 @@ func (d *Documents) Write(ctx context.Context, name string, number int64, text [
 		return false, fmt.Errorf("redislimit: %w: document of %d bytes: at most %d", stint.ErrRequest, len(text), MaxDocument)
 	}
 	key := d.store.documentKey(name)
-	reply, err := d.write.eval(ctx, d.store.client, []string{key}, strconv.FormatInt(number, 10),
-		strconv.FormatInt(number-1, 10), strconv.FormatInt(number-keptVersions, 10), string(text), d.store.channel(), name)
+	reply, err := d.store.conn.Eval(ctx, documentScript, []string{key}, strconv.FormatInt(number, 10),
+		strconv.FormatInt(number-1, 10), strconv.FormatInt(number-keptVersions, 10), string(text), d.store.documentChannel(), name)
 	if err != nil {
 		return false, documentError(key, err)
 	}
@@ -137,6 +137,19 @@ func (d *Documents) Write(ctx context.Context, name string, number int64, text [
 		return false, fmt.Errorf("redislimit: document: the script replied %T", reply)
 	}
 	return written == 1, nil
+}
+
+// Watch calls changed, from this goroutine, soon after a document of the namespace
+// was written, and after each time that it has connected, the first among them,
+// since something may have been missed; several changes may come as one. It
+// returns when ctx is done, and connects again for as long as that takes, by a
+// connection of its own.
+//
+// It calls nothing where it cannot listen: for want of a permission, or because the
+// Client is one of the user's own, with which it only waits for ctx. So callers should
+// ask Newest now and then, too.
+func (d *Documents) Watch(ctx context.Context, changed func()) {
+	d.store.conn.Watch(ctx, d.store.documentChannel(), changed)
 }
 
 func checkDocument(name string) error {
@@ -151,8 +164,8 @@ func checkDocument(name string) error {
 }
 
 func documentError(key string, err error) error {
-	if isWrongType(err) {
+	if conn.IsWrongType(err) {
 		return brokenKey(key, true)
 	}
-	return fmt.Errorf("redislimit: document: %w", advise(err))
+	return fmt.Errorf("redislimit: document: %w", err)
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // The policy is that of now, and in a Cluster that of the worst node.
-func TestLook(t *testing.T) {
+func TestRefreshServer(t *testing.T) {
 	alone := redistest.Start(t)
 	s := open(t, alone.URL())
 	nodes := redistest.StartCluster(t, 3)
@@ -18,10 +18,10 @@ func TestLook(t *testing.T) {
 		alone.Do(t, "CONFIG", "SET", "maxmemory-policy", policy)
 		nodes[2].Do(t, "CONFIG", "SET", "maxmemory-policy", policy)
 		for name, s := range map[string]interface {
-			Look(context.Context) (redislimit.Server, error)
+			RefreshServer(context.Context) (redislimit.Server, error)
 			Server() redislimit.Server
 		}{"alone": s, "cluster": cluster} {
-			now, err := s.Look(t.Context())
+			now, err := s.RefreshServer(t.Context())
 			if err != nil || now.Eviction != policy || now != s.Server() || now.DropsCounts() != (policy != "noeviction") || now.Version == "" {
 				t.Errorf("%s, %s: %+v, %v", name, policy, now, err)
 			}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
 // longSubject is the length in bytes from which on a subject is hashed: longer
@@ -54,34 +56,11 @@ func (s *Store) parse(key string) (subject string, hashed bool, id string, ok bo
 	return subject, false, id, key == s.key(subject, id)
 }
 
-// slot is the slot of a subject's keys in a Cluster: the CRC16 (XMODEM) of the
-// hash tag, as in the Redis Cluster specification.
+// slot is the slot of a subject's keys in a Cluster.
 func slot(subject string) uint16 {
 	var room [longSubject + 4]byte
-	var crc uint16
-	for _, c := range appendTag(room[:0], subject) {
-		if c == '}' {
-			break
-		}
-		crc = crc<<8 ^ crc16[byte(crc>>8)^c]
-	}
-	return crc % 16384
+	return conn.Slot(appendTag(room[:0], subject))
 }
-
-var crc16 = func() (table [256]uint16) {
-	for i := range table {
-		crc := uint16(i) << 8
-		for range 8 {
-			if crc&0x8000 != 0 {
-				crc = crc<<1 ^ 0x1021
-			} else {
-				crc <<= 1
-			}
-		}
-		table[i] = crc
-	}
-	return table
-}()
 
 func checkNamespace(n string) error {
 	ok := len(n) >= 1 && len(n) <= 64

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/redistest"
+	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
 // A request that was made up before the server was known to belong to a Cluster, as
@@ -21,14 +22,15 @@ func TestMadeUpBeforeTheCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	known := s.server.Load()
-	s.server.Store(&Server{})
+	early, err := newStore(conn.Over(s.conn), Options{}) // which does not know its server
+	if err != nil {
+		t.Fatal(err)
+	}
 	limit := stint.MustLimit("3 per 1h")
 	r := stint.Request{Asks: []stint.Ask{{Key: "a", Limit: limit, Cost: 1}, {Key: "b", Limit: limit, Cost: 1}}}
-	if _, err := s.Take(t.Context(), &r, nil); !errors.Is(err, stint.ErrNotCharged) {
+	if _, err := early.Take(t.Context(), &r, nil); !errors.Is(err, stint.ErrNotCharged) {
 		t.Errorf("%v", err)
 	}
-	s.server.Store(known)
 	if d, err := s.Take(t.Context(), &r, nil); err != nil || d.Remaining != 2 {
 		t.Errorf("%+v, %v", d, err)
 	}

@@ -2,16 +2,14 @@ package redislimit
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
 // Requests that come while others are under way go together: one call of the script
@@ -89,7 +87,7 @@ type merger struct {
 	idle   []*queue          // to be used again
 }
 
-var errWaiting = fmt.Errorf("%d calls wait for the server", mostWaiting)
+var errWaiting = fmt.Errorf("%d calls wait for the server", conn.MaxWaiting)
 
 // takeMerged decides a request of one slot, together with others.
 func (s *Store) takeMerged(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
@@ -101,7 +99,7 @@ func (s *Store) takeMerged(ctx context.Context, r *stint.Request, out []stint.De
 	w.at = r.At
 	w.state.Store(waiting)
 	var n uint16
-	if s.cluster() {
+	if s.conn.Cluster() {
 		n = slot(r.Asks[0].Key)
 	}
 	q, alone := s.enqueue(n, w, ctx.Done() == nil && r.Deadline <= 0)
@@ -129,10 +127,6 @@ func (s *Store) takeMerged(ctx context.Context, r *stint.Request, out []stint.De
 	return s.read(w.reply, r.Asks, w.place, out)
 }
 
-func notSent(err error) error {
-	return fmt.Errorf("redislimit: %w: %w", stint.ErrNotCharged, err)
-}
-
 // enqueue lets w wait, and starts a call where it need not. alone: the call is w's
 // caller's to make, for w alone, which does not wait; only where it may. nil: there
 // are too many under way, as when no node of a Cluster answers.
@@ -141,7 +135,7 @@ func (s *Store) enqueue(slot uint16, w *waiter, may bool) (_ *queue, alone bool)
 	m.mu.Lock()
 	q := m.queues[slot]
 	if q == nil {
-		if m.calls >= mostWaiting {
+		if m.calls >= conn.MaxWaiting {
 			m.mu.Unlock()
 			return nil, false
 		}
@@ -167,7 +161,7 @@ func (s *Store) enqueue(slot uint16, w *waiter, may bool) (_ *queue, alone bool)
 	q.last = w
 	q.asks += len(w.asks)
 	start := q.coming == 0 && q.calls < fewCalls || q.asks >= mergedAsks*(q.coming+1) && q.calls < mostCalls
-	start = start && (q.calls == 0 || m.calls < mostWaiting)
+	start = start && (q.calls == 0 || m.calls < conn.MaxWaiting)
 	if start {
 		m.calls++
 		q.calls++
@@ -225,7 +219,7 @@ var flights = sync.Pool{New: func() any { return new(flight) }}
 // has none makes its own, see takeAlone.
 func (s *Store) calls(q *queue) {
 	f := flights.Get().(*flight)
-	many := !s.cluster() // where a slot has few requests, none are waited for
+	many := !s.conn.Cluster() // where a slot has few requests, none are waited for
 	for {
 		if many {
 			s.gather(q)
@@ -234,7 +228,7 @@ func (s *Store) calls(q *queue) {
 			break
 		}
 		many = len(f.waiters) > 1
-		reply, err := s.send(&f.batch)
+		reply, err := s.run(context.Background(), &f.batch)
 		s.land(q, f, reply, err)
 	}
 	flights.Put(f)
@@ -338,50 +332,39 @@ func (s *Store) land(q *queue, f *flight, reply string, err error) {
 	f.batch.reset(err)
 }
 
-// ownPatience bounds a merged call by a Client of the user's own. The engine has
-// bounds of its own.
-const ownPatience = 2 * time.Second
+// Who finds nobody to go with, and may wait forever, makes the call on its own
+// goroutine. To start another, and to be woken by it, wakes threads, which costs
+// more than all else that this package does for a request.
 
-// send decides a batch.
-func (s *Store) send(b *batch) (string, error) {
-	ctx := context.Background()
-	if _, ok := s.client.(texter); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, ownPatience)
-		defer cancel()
+// takeAlone makes a call of q for one request that has no deadline, of a context that
+// never ends. Those who come meanwhile find a call under way, as if a goroutine had made
+// it.
+func (s *Store) takeAlone(q *queue, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+	defer s.over(q)
+	f := flights.Get().(*flight)
+	f.batch.at = r.At
+	s.add(&f.batch, r.Asks)
+	reply, err := s.run(context.Background(), &f.batch)
+	f.batch.reset(err)
+	flights.Put(f)
+	if err != nil {
+		return stint.Decision{}, err
 	}
-	return s.run(ctx, b)
+	return s.read(reply, r.Asks, 0, out)
 }
 
-// refused are the codes of errors by which a server refuses a call before it has
-// written anything. (A script that has written is no longer refused for want of
-// memory. NOPERM is not among them: it may come at any command of a script.)
-var refused = map[string]bool{
-	"READONLY": true, "LOADING": true, "MASTERDOWN": true, "CLUSTERDOWN": true,
-	"BUSY": true, "TRYAGAIN": true, "MOVED": true, "NOAUTH": true, "WRONGPASS": true, "CROSSSLOT": true,
-}
-
-// noWrites are the codes of a server that takes no writes for now, and answers what needs
-// none: it is out of memory, cannot save, or misses replicas.
-var noWrites = []string{"OOM", "MISCONF", "NOREPLICAS"}
-
-// noRoom is the error of a server that is out of memory, or does not write for another
-// reason, and has written nothing of a request. It answers those that it refuses.
-type noRoom struct{ error }
-
-func (e noRoom) Unwrap() []error { return []error{stint.ErrNotCharged, stint.ErrFull, e.error} }
-
-// unsent adds stint.ErrNotCharged to an error after which nothing was charged, and
-// stint.ErrFull where there was no room.
-func unsent(err error) error {
-	var dial *net.OpError
-	var late notConnected
-	word := code(err)
-	if slices.Contains(noWrites, word) {
-		return noRoom{err}
+// over ends a call that its caller made, or leaves it to those who wait by now.
+func (s *Store) over(q *queue) {
+	m := &s.merger
+	m.mu.Lock()
+	goOn := q.first != nil && q.coming == 0
+	if goOn {
+		q.coming++
+	} else {
+		m.end(q)
 	}
-	if refused[word] || errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, &late) {
-		return fmt.Errorf("%w: %w", stint.ErrNotCharged, err)
+	m.mu.Unlock()
+	if goOn {
+		go q.run()
 	}
-	return err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/redistest"
+	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
 // witness is a Client that counts the calls that callers make themselves.
@@ -31,8 +32,8 @@ func (w *witness) Do(ctx context.Context, args ...string) (any, error) {
 func TestLone(t *testing.T) {
 	_, s, g := gated(t)
 	close(g.pass)
-	w := &witness{Client: s.client}
-	s.client = w
+	w := &witness{Client: s.conn}
+	s.conn = conn.Over(w)
 	limit := stint.MustLimit("3 per 1h")
 	mayEnd, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -53,7 +54,7 @@ func TestLone(t *testing.T) {
 		}
 		idle(t, s)
 	}
-	s.client = refusing{errors.New("OOM command not allowed")}
+	s.conn = conn.Over(refusing{errors.New("OOM command not allowed")})
 	if _, err := stint.NewLimiter(s).Allow(context.Background(), "a", limit); !errors.Is(err, stint.ErrNotCharged) {
 		t.Error(err)
 	}
@@ -174,13 +175,14 @@ func TestArgumentsOfWhoGaveUp(t *testing.T) {
 	mayEnd, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for _, ctx := range []context.Context{context.Background(), mayEnd} {
-		h := &hasty{Client: s.client}
-		s.client = h
+		direct := s.conn
+		h := &hasty{Client: direct}
+		s.conn = conn.Over(h)
 		if _, err := stint.NewLimiter(s).Allow(ctx, "a", limit); err == nil {
 			t.Fatal("it answered")
 		}
 		idle(t, s)
-		s.client = h.Client
+		s.conn = direct
 		if _, err := stint.NewLimiter(s).Allow(ctx, "b", limit); err != nil {
 			t.Fatal(err)
 		}

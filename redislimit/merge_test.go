@@ -13,6 +13,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/redistest"
+	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
 // gate is a Client that lets calls of scripts pass when it is told to.
@@ -49,13 +50,16 @@ func gated(t *testing.T) (*redistest.Server, *Store, *gate) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := connect(t.Context(), to, new(secrets))
+	c, err := conn.New(to)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(e.Close)
-	g := &gate{Client: e, pass: make(chan struct{})}
-	s, err := New(t.Context(), g, to.options)
+	t.Cleanup(c.Close)
+	if err := c.Connect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g := &gate{Client: c, pass: make(chan struct{})}
+	s, err := New(t.Context(), g, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -135,7 +135,7 @@ func TestListenRemovedNode(t *testing.T) {
 // subscribers is how many listen at a server.
 func subscribers(t *testing.T, s *redistest.Server) int64 {
 	t.Helper()
-	reply, err := s.Do(t, "PUBSUB", "NUMSUB", "stint:{undone}").ToArray()
+	reply, err := s.Do(t, "PUBSUB", "NUMSUB", "stint:{invalidated}").ToArray()
 	if err != nil || len(reply) != 2 {
 		t.Fatal(reply, err)
 	}

@@ -1,19 +1,11 @@
 package redislimit
 
 import (
+	"cmp"
 	"context"
-	"crypto/tls"
-	"errors"
 	"fmt"
-	"math/bits"
-	"net"
-	"net/url"
-	"slices"
-	"strconv"
-	"strings"
-	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
 // Open connects to the server that a URL names, checks that it will do, and
@@ -54,15 +46,13 @@ func Open(ctx context.Context, address string) (*Store, error) {
 // OpenIn is Open with a namespace that goes before the address's own. Empty: the
 // address's.
 func OpenIn(ctx context.Context, address, namespace string) (*Store, error) {
-	s, l, err := openStore(address, namespace)
+	s, err := openAddress(address, namespace)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := l.try(ctx); err != nil {
-		l.end()
-		return nil, err
+	if err := s.conn.Connect(ctx); err != nil {
+		return nil, fmt.Errorf("redislimit: %w", err)
 	}
-	l.start(nil)
 	return s, nil
 }
 
@@ -73,274 +63,24 @@ func CheckAddress(address string) error {
 	return err
 }
 
-// defaultTimeout is the parameter timeout where it is not given. Callers wait only as
-// long as their contexts.
-const defaultTimeout = 2 * time.Second
-
-// target is an address, read: what to connect to, and how.
-type target struct {
-	option  rueidis.ClientOption
-	options Options
-	network string
-	files   secretFiles
-}
-
-// sentinels marks the dialer of connections to Sentinels; it resolves as any other.
-var sentinels = new(net.Resolver)
-
-// openStore is a Store that is to be connected to an address. Files that the address
-// names are read, so that what is wrong with them is an error now.
-func openStore(address, namespace string) (*Store, *late, error) {
+// openAddress is a Store that is to be connected to an address.
+func openAddress(address, namespace string) (*Store, error) {
 	t, err := parseAddress(address)
-	var have *secrets
+	var c *conn.Conn
 	if err == nil {
-		have, err = t.files.read()
+		c, err = conn.New(t)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("redislimit: address: %w", err)
+		return nil, fmt.Errorf("redislimit: address: %w", err)
 	}
-	if namespace != "" {
-		t.options.Namespace = namespace
-	}
-	l := newLate(t, have)
-	s, err := newStore(l, t.options)
-	if err != nil {
-		return nil, nil, err
-	}
-	s.server.Store(&Server{})
-	l.store, s.close = s, l.close
-	return s, l, nil
+	return newStore(c, Options{Namespace: cmp.Or(namespace, t.Namespace)})
 }
 
-// parseAddress does not use net/url for the whole, which refuses lists of hosts.
-func parseAddress(address string) (*target, error) {
-	u, err := splitURL(address)
-	if err != nil {
-		return nil, err
+// parseAddress reads an address with its namespace.
+func parseAddress(address string) (*conn.Target, error) {
+	t, err := conn.Parse(address)
+	if err == nil && t.Namespace != "" {
+		err = checkNamespace(t.Namespace)
 	}
-	t := &target{
-		option: rueidis.ClientOption{
-			Username:   u.user,
-			Password:   u.password,
-			ClientName: "stint",
-			// A charge that may have been executed must not be sent again.
-			DisableRetry: true,
-			DisableCache: true,
-			Dialer:       net.Dialer{KeepAlive: time.Second},
-		},
-		options: Options{Namespace: u.query.Get("namespace")},
-	}
-	if err := u.apply(t); err != nil {
-		return nil, err
-	}
-	if n := t.options.Namespace; n != "" {
-		if err := checkNamespace(n); err != nil {
-			return nil, err
-		}
-	}
-	return t, nil
+	return t, err
 }
-
-var parameters = []string{"namespace", "db", "password_file", "ca", "cert", "key", "server_name", "timeout", "connections",
-	"sentinel_user", "sentinel_password", "sentinel_password_file"}
-
-type splitted struct {
-	scheme, user, password string
-	hosts                  []string
-	path                   string
-	query                  url.Values
-}
-
-func splitURL(address string) (u splitted, err error) {
-	scheme, rest, ok := strings.Cut(address, "://")
-	if !ok {
-		return u, errors.New("want a URL such as redis://localhost:6379")
-	}
-	u.scheme = scheme
-	rest, query, _ := strings.Cut(rest, "?")
-	if strings.Contains(query, "@") { // or it would be told in the errors below
-		return u, errors.New("an @ after a ?: escape ? and @ in the password as %3F and %40")
-	}
-	if u.query, err = url.ParseQuery(query); err != nil {
-		return u, errors.New("parameters cannot be read: escape % and ; in them")
-	}
-	for name, values := range u.query {
-		if !slices.Contains(parameters, name) {
-			return u, fmt.Errorf("unknown parameter %.60q: one of %s", name, strings.Join(parameters, ", "))
-		}
-		if len(values) > 1 || values[0] == "" {
-			return u, fmt.Errorf("parameter %s must be given once, and have a value", name)
-		}
-	}
-	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
-		user, password, _ := strings.Cut(rest[:i], ":")
-		rest = rest[i+1:]
-		var err1, err2 error
-		u.user, err1 = url.PathUnescape(user)
-		u.password, err2 = url.PathUnescape(password)
-		if err1 != nil || err2 != nil {
-			return u, errors.New("user or password cannot be read: escape % in them")
-		}
-	}
-	hosts, path, _ := strings.Cut(rest, "/")
-	u.path = path
-	if hosts != "" {
-		u.hosts = strings.Split(hosts, ",")
-	}
-	return u, nil
-}
-
-func (u *splitted) apply(t *target) error {
-	o := &t.option
-	kind, encrypted := u.scheme, false
-	if rest, ok := strings.CutPrefix(kind, "rediss"); ok {
-		kind, encrypted = "redis"+rest, true
-	}
-	port := "6379"
-	database := u.path
-	switch kind {
-	case "redis":
-		o.ForceSingleClient = true
-		if len(u.hosts) > 1 {
-			return errors.New("several hosts: want redis+cluster:// or redis+sentinel://")
-		}
-	case "redis+cluster":
-	case "redis+sentinel":
-		port = "26379"
-		o.Sentinel.MasterSet, database, _ = strings.Cut(u.path, "/")
-		if o.Sentinel.MasterSet == "" {
-			return errors.New("redis+sentinel:// needs the master's name as its path, such as redis+sentinel://h1,h2/mymaster")
-		}
-		o.Sentinel.TopologyRefreshInterval = 5 * time.Second
-	case "unix":
-		if len(u.hosts) > 0 || u.path == "" {
-			return errors.New("unix:// needs the path of a socket, such as unix:///run/redis.sock")
-		}
-		o.ForceSingleClient = true
-		o.InitAddress = []string{"/" + u.path}
-		database = ""
-	default:
-		return fmt.Errorf("unknown scheme %q: one of redis, rediss, redis+cluster, rediss+cluster, redis+sentinel, rediss+sentinel, unix", u.scheme)
-	}
-	if kind != "unix" {
-		if len(u.hosts) == 0 {
-			return errors.New("no host")
-		}
-		for _, h := range u.hosts {
-			a, err := withPort(h, port)
-			if err != nil {
-				return err
-			}
-			o.InitAddress = append(o.InitAddress, a)
-		}
-	}
-	if err := u.secure(t, kind, encrypted); err != nil {
-		return err
-	}
-	if err := u.pace(o); err != nil {
-		return err
-	}
-	t.network = "tcp"
-	if kind == "unix" {
-		t.network = "unix"
-	}
-	return u.selectDB(o, kind, database)
-}
-
-func (u *splitted) selectDB(o *rueidis.ClientOption, kind, database string) error {
-	if q := u.query.Get("db"); q != "" {
-		database = q
-	}
-	if database == "" {
-		return nil
-	}
-	n, err := strconv.Atoi(database)
-	if err != nil || n < 0 {
-		return fmt.Errorf("database %q: must be a number such as 0", database)
-	}
-	if kind == "redis+cluster" && n != 0 {
-		return errors.New("a Cluster has only database 0")
-	}
-	o.SelectDB = n
-	return nil
-}
-
-func withPort(host, port string) (string, error) {
-	if host == "" {
-		return "", errors.New("empty host")
-	}
-	if _, p, err := net.SplitHostPort(host); err == nil {
-		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
-			// What is wrong here may be a password that lacks its @.
-			return "", errors.New("a port must be a number from 1 to 65535, and a password ends with @")
-		}
-		return host, nil
-	}
-	bare := strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	if bare == "" || strings.ContainsAny(bare, "[]/ ") {
-		return "", errors.New("a host cannot be read")
-	}
-	return net.JoinHostPort(bare, port), nil
-}
-
-// secure reads how to authenticate and encrypt.
-func (u *splitted) secure(t *target, kind string, encrypted bool) error {
-	o, get := &t.option, u.query.Get
-	t.files = secretFiles{
-		password: get("password_file"), sentinelPassword: get("sentinel_password_file"),
-		ca: get("ca"), cert: get("cert"), key: get("key"), serverName: get("server_name"), encrypted: encrypted,
-	}
-	f := &t.files
-	if f.password != "" && u.password != "" {
-		return errors.New("a password and a password_file: want one of them")
-	}
-	if kind != "redis+sentinel" {
-		for _, name := range []string{"sentinel_user", "sentinel_password", "sentinel_password_file"} {
-			if get(name) != "" {
-				return fmt.Errorf("%s is for redis+sentinel://", name)
-			}
-		}
-	}
-	o.Sentinel.Username, o.Sentinel.Password = get("sentinel_user"), get("sentinel_password")
-	if f.sentinelPassword != "" && o.Sentinel.Password != "" {
-		return errors.New("a sentinel_password and a sentinel_password_file: want one of them")
-	}
-	switch {
-	case !encrypted && f.ca+f.cert+f.key+f.serverName != "":
-		return errors.New("ca, cert, key and server_name are for encrypted connections: want rediss in place of redis")
-	case (f.cert == "") != (f.key == ""):
-		return errors.New("cert and key go together")
-	case encrypted:
-		o.TLSConfig, o.Sentinel.TLSConfig = new(tls.Config), new(tls.Config) // of a Cluster's ports, rueidis takes the encrypted
-	}
-	return nil
-}
-
-// pace reads how long to wait and how many connections to make.
-func (u *splitted) pace(o *rueidis.ClientOption) error {
-	timeout := defaultTimeout
-	if text := u.query.Get("timeout"); text != "" {
-		var err error
-		if timeout, err = time.ParseDuration(text); err != nil || timeout < 10*time.Millisecond || timeout > time.Minute {
-			return fmt.Errorf("timeout %.60q: must be a duration from 10ms to 1m, such as 2s", text)
-		}
-	}
-	o.Dialer.Timeout = timeout
-	o.Sentinel.Dialer = o.Dialer
-	o.Sentinel.Dialer.Resolver = sentinels
-	// A connection on which nothing comes for so long is given up.
-	o.ConnWriteTimeout = timeout
-	if text := u.query.Get("connections"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > 1<<rueidis.MaxPipelineMultiplex || n&(n-1) != 0 {
-			return fmt.Errorf("connections %.60q: must be 1, 2, 4, 8, … or %d", text, 1<<rueidis.MaxPipelineMultiplex)
-		}
-		// The power of two; of rueidis, 0 is its default, and less than that is one connection.
-		if o.PipelineMultiplex = bits.Len(uint(n)) - 1; n == 1 {
-			o.PipelineMultiplex = -1
-		}
-	}
-	return nil
-}
-
-func addresses(o rueidis.ClientOption) string { return strings.Join(o.InitAddress, ", ") }

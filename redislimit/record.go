@@ -10,17 +10,23 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/algo"
+	"github.com/stintdev/stint/redislimit/internal/conn"
+)
+
+var (
+	recordScript  = conn.NewScript(algo.RecordScript)
+	inspectScript = conn.NewScript(algo.InspectScript)
 )
 
 // Record implements stint.Recorder: one round trip, which writes nothing.
 func (s *Store) Record(ctx context.Context, key string, p *stint.Penalty) (stint.Record, error) {
 	name := s.key(key, p.ID())
-	reply, err := s.look.eval(ctx, s.client, []string{name})
+	reply, err := s.conn.Eval(ctx, recordScript, []string{name})
 	if err != nil {
-		if isWrongType(err) {
+		if conn.IsWrongType(err) {
 			return stint.Record{}, brokenKey(name, true)
 		}
-		return stint.Record{}, fmt.Errorf("redislimit: record: %w", advise(err))
+		return stint.Record{}, fmt.Errorf("redislimit: record: %w", err)
 	}
 	parts, _ := reply.([]any)
 	if len(parts) != 3 {
@@ -63,7 +69,7 @@ func instant(reply any) (int64, error) {
 // In a Cluster it asks every master, and fails where a node does not answer or the
 // Client is one of the user's own, which shows no nodes.
 func (s *Store) Banned(ctx context.Context, yield func(stint.Record) bool) error {
-	nodes, err := s.masters(ctx)
+	nodes, err := s.conn.Masters(ctx)
 	seen := map[string]bool{}
 	for i := 0; err == nil && i < len(nodes); i++ {
 		err = s.bannedOn(ctx, nodes[i], seen, yield)
@@ -71,10 +77,10 @@ func (s *Store) Banned(ctx context.Context, yield func(stint.Record) bool) error
 	switch {
 	case errors.Is(err, errEnough):
 		return nil
-	case errors.Is(err, errOneNode):
+	case errors.Is(err, conn.ErrOneNode):
 		return fmt.Errorf("redislimit: banned: %w: %w", stint.ErrUnsupported, err)
 	case err != nil:
-		return fmt.Errorf("redislimit: banned: %w", advise(err))
+		return fmt.Errorf("redislimit: banned: %w", err)
 	}
 	return nil
 }
@@ -83,7 +89,7 @@ func (s *Store) Banned(ctx context.Context, yield func(stint.Record) bool) error
 var errEnough = errors.New("enough")
 
 // bannedOn tells the bans that a node holds, but for those seen, by its clock.
-func (s *Store) bannedOn(ctx context.Context, node Client, seen map[string]bool, yield func(stint.Record) bool) error {
+func (s *Store) bannedOn(ctx context.Context, node conn.Node, seen map[string]bool, yield func(stint.Record) bool) error {
 	reply, err := node.Do(ctx, "TIME")
 	if err != nil {
 		return err
@@ -93,8 +99,8 @@ func (s *Store) bannedOn(ctx context.Context, node Client, seen map[string]bool,
 		return err
 	}
 	asked := time.Now()
-	return scan(ctx, node, s.namespace+":{*}p:*", func(keys []string) error {
-		values, err := s.values(ctx, node, keys)
+	return node.Scan(ctx, s.namespace+":{*}p:*", func(keys []string) error {
+		values, err := node.Values(ctx, keys)
 		if err != nil {
 			return err
 		}
@@ -126,4 +132,41 @@ func (s *Store) recordUnder(key, value string, now int64) (r stint.Record, ok bo
 	}
 	left := new(algo.Penalty).BanLeft(&record, now)
 	return stint.Record{Key: subject, Hashed: hashed, Penalty: name, Violations: record.Violations, Bans: record.Bans, BanLeft: algo.Duration(left)}, true
+}
+
+// Inspect implements stint.Inspector: one round trip, which writes nothing.
+func (s *Store) Inspect(ctx context.Context, key string, limits []*stint.Limit) ([]stint.Stored, error) {
+	names := make([]string, len(limits))
+	for i, l := range limits {
+		names[i] = s.key(key, l.ID())
+	}
+	reply, err := s.conn.Eval(ctx, inspectScript, names)
+	if err != nil {
+		if conn.IsWrongType(err) {
+			return nil, fmt.Errorf("redislimit: inspect: a count of key %q: %w", key, stint.ErrBroken)
+		}
+		return nil, fmt.Errorf("redislimit: inspect: %w", err)
+	}
+	parts, _ := reply.([]any)
+	if len(parts) != 2+2*len(limits) {
+		return nil, fmt.Errorf("redislimit: the script replied %T, not what is kept of %d counts", reply, len(limits))
+	}
+	now, err := instant(parts[:2])
+	if err != nil {
+		return nil, fmt.Errorf("redislimit: inspect: %w", err)
+	}
+	stored := make([]stint.Stored, len(limits))
+	for i := range stored {
+		text, _ := parts[2+2*i].(string)
+		left, _ := parts[3+2*i].(int64)
+		if text == "" {
+			continue
+		}
+		last, ok := algo.ReadLast(text, kit.Plan(limits[i]).Kind)
+		if !ok {
+			return nil, brokenKey(names[i], false)
+		}
+		stored[i] = stint.Stored{Held: true, Idle: algo.Duration(max(0, now-last)), Expires: time.Duration(max(0, left)) * time.Millisecond}
+	}
+	return stored, nil
 }

@@ -7,6 +7,12 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/algo"
+	"github.com/stintdev/stint/redislimit/internal/conn"
+)
+
+var (
+	refundScript = conn.NewScript(algo.RefundScript)
+	resetScript  = conn.NewScript(algo.ResetScript) // deletes keys and publishes that
 )
 
 // Refund implements stint.Refunder. Like a charge it is sent once: where its
@@ -19,9 +25,9 @@ func (s *Store) Refund(ctx context.Context, r *stint.Request) error {
 			b.addKey(s, a.Key, a.Limit.ID())
 			b.blob = algo.AppendAsk(b.blob, kit.Plan(a.Limit), 0, a.Units())
 		}
-		reply, err := s.refund.call(ctx, s.client, &b, s.telling(r)...)
+		reply, err := s.conn.EvalArgs(ctx, refundScript, s.appendInvalidations(b.command(refundScript), r))
 		if err != nil {
-			return fmt.Errorf("redislimit: refund: %w", advise(err))
+			return fmt.Errorf("redislimit: refund: %w", err)
 		}
 		if n, _ := reply.(int64); n > 0 {
 			return brokenKey(b.key(int(n/2-1)), n%2 == 0)
@@ -43,8 +49,8 @@ func (s *Store) Reset(ctx context.Context, r *stint.Request) error {
 				keys = append(keys, s.key(a.Key, a.Penalty.ID()))
 			}
 		}
-		if _, err := forget.eval(ctx, s.client, keys, s.telling(r, "", "")...); err != nil {
-			return fmt.Errorf("redislimit: reset: %w", advise(err))
+		if _, err := s.conn.Eval(ctx, resetScript, keys, s.appendInvalidations([]string{"", ""}, r)...); err != nil {
+			return fmt.Errorf("redislimit: reset: %w", err)
 		}
 		return nil
 	})
@@ -52,7 +58,7 @@ func (s *Store) Reset(ctx context.Context, r *stint.Request) error {
 
 // bySlot does something to what of r lies in each slot.
 func (s *Store) bySlot(r *stint.Request, do func(*stint.Request) error) error {
-	if !s.cluster() || oneSlot(r) {
+	if !s.conn.Cluster() || oneSlot(r) {
 		return do(r)
 	}
 	parts := split(r)
@@ -70,26 +76,22 @@ func (s *Store) bySlot(r *stint.Request, do func(*stint.Request) error) error {
 // one of the user's own, it walks over the node that the Client picks, so not
 // over a Cluster.
 func (s *Store) Clear(ctx context.Context) error {
-	nodes := []Client{s.client}
-	if n, ok := s.client.(noder); ok {
-		nodes = n.nodes()
-	}
-	for _, n := range nodes {
+	for _, n := range s.conn.Nodes() {
 		if err := s.clearNode(ctx, n); err != nil {
-			return fmt.Errorf("redislimit: clear: %w", advise(err))
+			return fmt.Errorf("redislimit: clear: %w", err)
 		}
 	}
-	// A user who may not publish has nobody to tell; see Listen.
-	_, _ = s.client.Do(ctx, "PUBLISH", s.undoing(), toldAll)
+	// Without a permission to publish, no instance listens; see Listen.
+	_, _ = s.conn.Do(ctx, "PUBLISH", s.invalidationChannel(), invalidatedAll)
 	return nil
 }
 
-func (s *Store) clearNode(ctx context.Context, node Client) error {
-	return scan(ctx, node, s.namespace+":{*", func(keys []string) error {
+func (s *Store) clearNode(ctx context.Context, node conn.Node) error {
+	return node.Scan(ctx, s.namespace+":{*", func(keys []string) error {
 		for _, k := range keys {
-			// By the whole client, one by one: in a Cluster they have each
-			// their slot, and this node may be a replica.
-			if _, err := s.client.Do(ctx, "DEL", k); err != nil {
+			// One by one and not on this node, which may be a replica: in a
+			// Cluster each key has its slot.
+			if _, err := s.conn.Do(ctx, "DEL", k); err != nil {
 				return err
 			}
 		}

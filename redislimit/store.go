@@ -3,20 +3,14 @@ package redislimit
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha1"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"golang.org/x/sync/semaphore"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/algo"
+	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
 // kit opens limits, asks and decisions to this package.
@@ -49,20 +43,9 @@ type Options struct {
 // Where an error wraps stint.ErrNotCharged, nothing was charged; after another one it
 // may have been. It is never sent again.
 type Store struct {
-	client    Client
+	conn      *conn.Conn
 	namespace string
-	server    atomic.Pointer[Server]
-	topology  atomic.Pointer[topology] // of a Cluster; nil: it is not known, or there is none
-	id        string                   // of this Store in the census
-	take      script
-	refund    script
-	punish    script
-	look      script
-	inspect   script
-	census    script
-	announce  script
-	close     func()
-	tried     chan struct{} // closed after the first attempt to connect; nil: New was called
+	id        string // of this Store among the members
 	merger    merger
 	listed    *semaphore.Weighted // asks of lists
 	fallback  fallback
@@ -71,45 +54,30 @@ type Store struct {
 // New is a Store over a Client. It asks the server what it is, and returns an
 // error that says what to do if it will not serve.
 func New(ctx context.Context, c Client, o Options) (*Store, error) {
-	s, err := newStore(c, o)
+	s, err := newStore(conn.Over(c), o)
 	if err != nil {
 		return nil, err
 	}
-	server, err := ask(ctx, c)
-	if err != nil {
-		return nil, fmt.Errorf("redislimit: %w", advise(err))
-	}
-	if err := server.check(); err != nil {
+	if err := s.conn.Connect(ctx); err != nil {
 		return nil, fmt.Errorf("redislimit: %w", err)
 	}
-	s.server.Store(&server)
 	return s, nil
 }
 
 // newStore is a Store that does not know its server yet.
-func newStore(c Client, o Options) (*Store, error) {
+func newStore(c *conn.Conn, o Options) (*Store, error) {
 	if o.Namespace == "" {
 		o.Namespace = "stint"
 	}
 	if err := checkNamespace(o.Namespace); err != nil {
 		return nil, fmt.Errorf("redislimit: %w", err)
 	}
-	return &Store{client: c, namespace: o.Namespace, id: rand.Text(),
-		take: newScript(algo.TakeScript), refund: newScript(algo.RefundScript),
-		punish: newScript(algo.ViolateScript), look: newScript(algo.RecordScript), inspect: newScript(algo.InspectScript),
-		census: newScript(censusScript), announce: newScript(announceScript),
+	return &Store{conn: c, namespace: o.Namespace, id: rand.Text(),
 		merger: merger{queues: map[uint16]*queue{}}, listed: semaphore.NewWeighted(mostListed)}, nil
 }
 
 // Namespace is what all keys of the Store start with.
 func (s *Store) Namespace() string { return s.namespace }
-
-// Server is what the Store learned of its server when it connected; zero where it
-// has not yet, see OpenLater.
-func (s *Store) Server() Server { return *s.server.Load() }
-
-// cluster tells whether the server is one of a Cluster.
-func (s *Store) cluster() bool { return s.server.Load().Cluster }
 
 // WithFallback implements stint.Networked: a stint.Fallback around the Store, with its
 // defaults, which counts the instances that share the limits. It waits for the server for
@@ -152,15 +120,13 @@ func (s *Store) Close() {
 	s.fallback.closed = true
 	s.fallback.end()
 	s.fallback.mu.Unlock()
-	if s.close != nil {
-		s.close()
-	}
+	s.conn.Close()
 }
 
 // Take implements stint.Store. Requests that come at the same time go to the server
 // together, in the order in which they came.
 func (s *Store) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
-	waited, err := s.awaitFirst(ctx, r.Deadline)
+	waited, err := s.conn.Await(ctx, r.Deadline)
 	switch {
 	case err != nil:
 		return stint.Decision{}, notSent(err)
@@ -169,7 +135,7 @@ func (s *Store) Take(ctx context.Context, r *stint.Request, out []stint.Decision
 		rest.Deadline = max(1, r.Deadline-waited)
 		r = &rest
 	}
-	if !s.cluster() || oneSlot(r) {
+	if !s.conn.Cluster() || oneSlot(r) {
 		return s.takeMerged(ctx, r, out)
 	}
 	if r.Deadline > 0 { // for all that it takes, not for each call
@@ -185,116 +151,14 @@ func (s *Store) Take(ctx context.Context, r *stint.Request, out []stint.Decision
 // Violate and all else go by the contexts that they are given.
 func (s *Store) KeepsDeadline() bool { return true }
 
+// takeScript decides requests.
+var takeScript = conn.NewScript(algo.TakeScript)
+
 // run decides a batch.
 func (s *Store) run(ctx context.Context, b *batch) (string, error) {
-	args := b.command(&s.take)
-	if c, ok := s.client.(texter); ok && ctx.Done() == nil {
-		text, err := evalsha(ctx, &s.take, args, c.text)
-		if err != nil {
-			return "", fmt.Errorf("redislimit: %w", unsent(advise(err)))
-		}
-		return text, nil
-	}
-	reply, err := s.take.do(ctx, s.client, args)
+	reply, err := s.conn.EvalString(ctx, takeScript, b.command(takeScript))
 	if err != nil {
-		return "", fmt.Errorf("redislimit: %w", unsent(advise(err)))
+		return "", fmt.Errorf("redislimit: %w", unsent(err))
 	}
-	text, ok := reply.(string)
-	if !ok {
-		return "", fmt.Errorf("redislimit: the script replied %T, not a string", reply)
-	}
-	return text, nil
-}
-
-// script is a script and the name that the server knows it by.
-type script struct{ text, sha string }
-
-func newScript(text string) script {
-	sum := sha1.Sum([]byte(text))
-	return script{text, hex.EncodeToString(sum[:])}
-}
-
-// call runs the script on a batch, with further arguments.
-func (sc script) call(ctx context.Context, c Client, b *batch, more ...string) (any, error) {
-	return sc.do(ctx, c, append(b.command(&sc), more...))
-}
-
-// eval runs the script.
-func (sc script) eval(ctx context.Context, c Client, keys []string, argv ...string) (any, error) {
-	args := make([]string, 0, 3+len(keys)+len(argv))
-	args = append(args, "EVALSHA", sc.sha, strconv.Itoa(len(keys)))
-	args = append(args, keys...)
-	args = append(args, argv...)
-	return sc.do(ctx, c, args)
-}
-
-func (sc script) do(ctx context.Context, c Client, args []string) (any, error) {
-	return evalsha(ctx, &sc, args, c.Do)
-}
-
-// evalsha runs the script. NOSCRIPT and TRYAGAIN mean that nothing ran, so they are
-// the errors after which the call is sent again: with the text, or a little later.
-func evalsha[T any](ctx context.Context, sc *script, args []string, do func(context.Context, ...string) (T, error)) (none T, _ error) {
-	for rest := firstRest; ; {
-		reply, err := do(ctx, args...)
-		if err == nil {
-			return reply, nil
-		}
-		switch word := code(err); {
-		case word == "NOSCRIPT" && args[0] == "EVALSHA":
-			args[0], args[1] = "EVAL", sc.text
-		case word == "TRYAGAIN" && rest <= longestRest:
-			select {
-			case <-ctx.Done():
-				return none, err
-			case <-time.After(rest):
-			}
-			rest *= 2
-		default:
-			return none, err
-		}
-	}
-}
-
-// A slot that a Cluster moves takes a few milliseconds, of which keys that are on
-// both sides can be spoken to on neither. So calls rest so long, 63 ms in all.
-const (
-	firstRest   = time.Millisecond
-	longestRest = 32 * time.Millisecond
-)
-
-// code is the server's code of an error that it replied, such as "NOSCRIPT", of
-// those that something is done about; "" of another error.
-func code(err error) string {
-	for ; err != nil; err = errors.Unwrap(err) {
-		word, _, _ := strings.Cut(err.Error(), " ")
-		if _, known := advice[word]; known || word == "NOSCRIPT" {
-			return word
-		}
-		// Before Redis 7, an error within a script comes inside of another one.
-		if text := err.Error(); strings.HasPrefix(text, "ERR Error running script") || strings.HasPrefix(text, "@user_script") {
-			for _, word := range append([]string{"READONLY"}, noWrites...) {
-				if strings.Contains(text, ": -"+word+" ") {
-					return word
-				}
-			}
-		}
-		if strings.HasPrefix(err.Error(), errMaxClients.Error()) {
-			return "MAXCLIENTS"
-		}
-		if word := refusedByTLS(err); word != "" {
-			return word
-		}
-		// What a command within a script lacks is told in words.
-		if text := strings.TrimPrefix(err.Error(), "ERR "); strings.HasPrefix(text, "The user executing the script can't") || strings.HasPrefix(text, "ACL failure in script") {
-			return "NOPERM"
-		}
-	}
-	return ""
-}
-
-// isWrongType tells whether a server replied that a key holds another type. From
-// within a script, some servers put words of their own before it.
-func isWrongType(err error) bool {
-	return !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) && strings.Contains(err.Error(), "WRONGTYPE")
+	return reply, nil
 }

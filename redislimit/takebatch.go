@@ -18,13 +18,13 @@ const (
 // Cluster requests are sent by the slots of their subjects, each slot's in their
 // order; those of several slots go one by one, after all others.
 func (s *Store) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
-	if _, err := s.awaitFirst(ctx, 0); err != nil {
+	if _, err := s.conn.Await(ctx, 0); err != nil {
 		for i := range answers {
 			answers[i].Err = notSent(err)
 		}
 		return
 	}
-	if !s.cluster() {
+	if !s.conn.Cluster() {
 		s.takeInOrder(ctx, rs, answers, all(len(rs)))
 		return
 	}

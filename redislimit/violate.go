@@ -9,13 +9,16 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/algo"
+	"github.com/stintdev/stint/redislimit/internal/conn"
 )
+
+var violateScript = conn.NewScript(algo.ViolateScript)
 
 // Violate implements stint.Violator: one round trip. In a Cluster, where its keys
 // lie in several slots, it is one that looks for bans and then one for each slot,
 // at the same time; an error of one then leaves what the others counted.
 func (s *Store) Violate(ctx context.Context, r *stint.Request) (stint.Decision, error) {
-	if !s.cluster() || oneSlot(r) {
+	if !s.conn.Cluster() || oneSlot(r) {
 		return s.violate(ctx, r)
 	}
 	parts := split(r)
@@ -66,9 +69,9 @@ func (s *Store) violate(ctx context.Context, r *stint.Request) (stint.Decision, 
 	for _, a := range penalised {
 		times = binary.BigEndian.AppendUint32(times, uint32(min(max(a.Cost, 1), 1<<31)))
 	}
-	reply, err := s.punish.call(ctx, s.client, &b, string(times))
+	reply, err := s.conn.EvalArgs(ctx, violateScript, append(b.command(violateScript), string(times)))
 	if err != nil {
-		return stint.Decision{}, fmt.Errorf("redislimit: violate: %w", advise(err))
+		return stint.Decision{}, fmt.Errorf("redislimit: violate: %w", err)
 	}
 	text, _ := reply.(string)
 	head, _, err := algo.ReadHead(text)

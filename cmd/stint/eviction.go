@@ -50,7 +50,7 @@ func watchEviction(ctx context.Context, store stint.Store, log *slog.Logger) {
 		defer every.Stop()
 		for {
 			asking, cancel := context.WithTimeout(ctx, evictionTimeout)
-			now, err := s.Look(asking)
+			now, err := s.RefreshServer(asking)
 			cancel()
 			if err == nil { // else the store tells by itself what is wrong with it
 				tell(now)

@@ -142,7 +142,7 @@ func TestServeKilled(t *testing.T) {
 	}
 	until(t, "the ban has ended", 5*time.Second, func() bool { return checked(t, at, `{"operation":"login","client":"192.0.2.1"}`) == 200 })
 	until(t, "the dead one is counted no more", 10*time.Second, func() bool {
-		n, err := redis.Do(t, "ZCARD", "stint:{census}").AsInt64()
+		n, err := redis.Do(t, "ZCARD", "stint:{members}").AsInt64()
 		return err == nil && n == 3
 	})
 	expires(t, redis)

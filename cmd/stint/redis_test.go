@@ -73,7 +73,7 @@ func demote(t *testing.T, was, now *redistest.Server) {
 // listeners is how many hear on a server what is undone.
 func listeners(t *testing.T, s *redistest.Server) int64 {
 	t.Helper()
-	reply, err := s.Do(t, "PUBSUB", "NUMSUB", "stint:{undone}").ToArray()
+	reply, err := s.Do(t, "PUBSUB", "NUMSUB", "stint:{invalidated}").ToArray()
 	if err != nil || len(reply) != 2 {
 		t.Fatal(fmt.Sprint(reply, err))
 	}

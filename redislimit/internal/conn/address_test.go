@@ -1,4 +1,4 @@
-package redislimit
+package conn
 
 import (
 	"os"
@@ -30,13 +30,13 @@ func TestParseURL(t *testing.T) {
 		{address: "unix:///run/redis.sock?db=1", hosts: []string{"/run/redis.sock"}, db: 1, singleOnly: true},
 		{address: "unix://u:p@/run/redis.sock", hosts: []string{"/run/redis.sock"}, user: "u", password: "p", singleOnly: true},
 	} {
-		target, err := parseAddress(c.address)
+		target, err := Parse(c.address)
 		if err != nil {
 			t.Errorf("%s: %v", c.address, err)
 			continue
 		}
-		o, options := target.option, target.options
-		got := []any{o.InitAddress, o.Username, o.Password, o.SelectDB, o.Sentinel.MasterSet, options.Namespace, o.TLSConfig != nil, o.ForceSingleClient}
+		o := target.option
+		got := []any{o.InitAddress, o.Username, o.Password, o.SelectDB, o.Sentinel.MasterSet, target.Namespace, o.TLSConfig != nil, o.ForceSingleClient}
 		want := []any{c.hosts, c.user, c.password, c.db, c.master, c.namespace, c.tls, c.singleOnly}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %v, want %v", c.address, got, want)
@@ -96,7 +96,10 @@ func TestParseURLRefuses(t *testing.T) {
 		"rediss://h?ca=" + empty:         "no certificate in",
 		"rediss://h?cert=/no&key=/where": "cert and key: stat /no",
 	} {
-		_, _, err := openStore(address, "")
+		target, err := Parse(address)
+		if err == nil {
+			_, err = New(target)
+		}
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", address, err, want)
 		}
@@ -104,4 +107,20 @@ func TestParseURLRefuses(t *testing.T) {
 			t.Errorf("%s: the error tells the password: %v", address, err)
 		}
 	}
+}
+
+// FuzzAddress holds that no address crashes, and that no error tells its password.
+func FuzzAddress(f *testing.F) {
+	for _, s := range []string{"redis://u:secret@h:1/2?db=3", "redis+cluster://h,[::1]:7", "rediss+sentinel://:secret@a,b/m/1?sentinel_user=x", "unix://u@/x?namespace=y", "rediss://h?timeout=1s&connections=4&password_file=/p&ca=/c", "redis://secret"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, address string) {
+		to, err := Parse(address)
+		if err != nil {
+			return
+		}
+		if o := to.option; len(o.InitAddress) == 0 || !o.DisableRetry || o.ConnWriteTimeout <= 0 || o.Dialer.Timeout <= 0 {
+			t.Fatalf("%q: %+v", address, o)
+		}
+	})
 }

@@ -1,4 +1,4 @@
-package redislimit
+package conn
 
 import (
 	"context"
@@ -8,35 +8,12 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Client is what a Store needs of a Redis client; Open brings one. The example
-// of New shows another.
-//
-// Do sends one command and returns its reply: a string, an int64, nil or an []any
-// of these. An error that the server replied must come back as an error whose
-// text starts with the server's code, such as "NOSCRIPT", somewhere in its chain.
-// Do must not send a command again once it may have been executed, for that
-// could charge twice; clients that retry by themselves must be told not to. It
-// must return when ctx is done, and may be called from many goroutines at once.
-// A call may decide for several callers: its context is none of theirs, and ends
-// after two seconds.
-// In a Cluster it must send EVAL, EVALSHA, DEL, HGET and HMGET to the node of
-// their keys and follow redirections.
-type Client interface {
-	Do(ctx context.Context, args ...string) (any, error)
-}
+// MaxWaiting is how many calls of a Conn may wait for replies, including those that their
+// callers have given up, since a reply may still come.
+const MaxWaiting = 4096
 
-// noder is a Client that can speak to each node of a Cluster, which Clear and Banned
-// need.
-type noder interface {
-	nodes() []Client
-}
-
-// mostWaiting bounds how many calls wait for replies: those that their callers
-// have given up among them, since a reply may still come.
-const mostWaiting = 4096
-
-// engine is the Client over rueidis. It keeps to contexts, which rueidis does not
-// where its ring of waiting calls is full or a connection is being made: each call
+// engine is the Client over rueidis. It returns when a context is done, which rueidis does
+// not do while its ring of waiting calls is full or a connection is being made: each call
 // has a goroutine that waits for the reply, however long its caller does.
 type engine struct {
 	rueidis.Client
@@ -45,13 +22,8 @@ type engine struct {
 	have    *secrets // by which its connections are made
 }
 
-// texter is a Client that needs no contexts, since its calls return in their own
-// time, and that gives replies that are strings as such.
-type texter interface {
-	text(ctx context.Context, args ...string) (string, error)
-}
-
-func (e engine) text(_ context.Context, args ...string) (string, error) {
+// doString sends a command that replies with a string, on the caller's goroutine.
+func (e engine) doString(args []string) (string, error) {
 	return e.Client.Do(context.Background(), e.command(args)).ToString()
 }
 
@@ -72,7 +44,7 @@ func await[A any](ctx context.Context, e engine, send func(engine, A) (any, erro
 	select {
 	case e.waiting <- struct{}{}:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%d calls wait for the server: %w", mostWaiting, ctx.Err())
+		return nil, fmt.Errorf("%d calls wait for the server: %w", MaxWaiting, ctx.Err())
 	}
 	came := make(chan reply, 1)
 	go func() {
@@ -92,6 +64,7 @@ func (e engine) send(args []string) (any, error) {
 	return read(e.Client.Do(context.Background(), e.command(args)))
 }
 
+// read is a reply as Client documents it.
 func read(r rueidis.RedisResult) (any, error) {
 	if err := r.Error(); err != nil {
 		if rueidis.IsRedisNil(err) {
@@ -119,16 +92,16 @@ func (e engine) sendAll(commands [][]string) (any, error) {
 	values := make([]any, len(all))
 	for i, r := range e.DoMulti(context.Background(), all...) {
 		var err error
-		if values[i], err = read(r); err != nil && !notThere(err) {
+		if values[i], err = read(r); err != nil && !keyIsElsewhere(err) {
 			return nil, err
 		}
 	}
 	return values, nil
 }
 
-// command tells rueidis by which key to find the node. Were it told of all keys, it would
-// panic at those of several slots, as of a call that was made up before it was known that
-// the server belongs to a Cluster; the server replies CROSSSLOT.
+// command gives rueidis one key by which to find the node. Given all keys, it would panic
+// where they lie in several slots, as those of a call that was made before it was known
+// that the server belongs to a Cluster; the server replies CROSSSLOT.
 func (e engine) command(args []string) rueidis.Completed {
 	b := e.B()
 	switch args[0] {
@@ -142,6 +115,7 @@ func (e engine) command(args []string) rueidis.Completed {
 	return b.Arbitrary(args...).Build()
 }
 
+// nodes implements nodeLister.
 func (e engine) nodes() []Client {
 	var all []Client
 	for _, n := range e.Nodes() {
@@ -150,16 +124,16 @@ func (e engine) nodes() []Client {
 	return all
 }
 
-// notThere tells whether a server replied that a key is of another type, or has
+// keyIsElsewhere tells whether a server replied that a key is of another type, or has
 // moved to another node.
-func notThere(err error) bool {
+func keyIsElsewhere(err error) bool {
 	word, _, _ := strings.Cut(err.Error(), " ")
 	return word == "WRONGTYPE" || word == "MOVED" || word == "ASK"
 }
 
-// connect opens the engine. rueidis dials at once, so a server that cannot be
-// reached shows here. It gives up when ctx is done.
-func connect(ctx context.Context, t *target, have *secrets) (engine, error) {
+// newEngine connects. rueidis dials at once, so a server that cannot be reached is an
+// error here. It gives up when ctx is done.
+func newEngine(ctx context.Context, t *Target, have *secrets) (engine, error) {
 	s, o := newSockets(), t.with(have)
 	o.DialCtxFn = s.dial(o.DialCtxFn)
 	inTime := context.AfterFunc(ctx, func() {
@@ -176,23 +150,10 @@ func connect(ctx context.Context, t *target, have *secrets) (engine, error) {
 	if err != nil {
 		s.refuse()
 		s.sever() // a node of a Cluster may have been reached
-		return engine{}, fmt.Errorf("redislimit: connect to %s: %w", addresses(o), advise(err))
+		return engine{}, fmt.Errorf("connect to %s: %w", strings.Join(o.InitAddress, ", "), Explain(err))
 	}
-	return engine{c, make(chan struct{}, mostWaiting), s, have}, nil
+	return engine{c, make(chan struct{}, MaxWaiting), s, have}, nil
 }
 
 // Close ends the connections, those too that rueidis forgets.
 func (e engine) Close() { e.sockets.end(e.Client.Close) }
-
-// do is Client.Do for commands that reply with a string.
-func do(ctx context.Context, c Client, args ...string) (string, error) {
-	reply, err := c.Do(ctx, args...)
-	if err != nil {
-		return "", err
-	}
-	s, ok := reply.(string)
-	if !ok {
-		return "", fmt.Errorf("%s replied %T, not a string", args[0], reply)
-	}
-	return s, nil
-}

@@ -1,4 +1,4 @@
-package redislimit
+package conn
 
 import (
 	"bytes"
@@ -7,27 +7,20 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
+	"strings"
 	"sync/atomic"
+	"time"
 )
 
-// A server that says what no server should, or something between that garbles it,
-// must cost a connection and nothing more. rueidis panics, in a goroutine of its own
-// where nobody can recover, at a reply that nobody asked for, and makes room for
-// whatever length a reply claims to have. So replies pass here first.
-
-// What a reply may come to. Documents, the largest that there is, have 4 MiB.
-const (
-	longestString = 64 << 20
-	longestLine   = 64 << 10
-	longestArray  = 1 << 20
-	deepest       = 8
-)
+// A server that breaks the protocol, or a proxy that garbles it, must cost a connection and
+// nothing more. rueidis panics at a reply that it did not ask for, on a goroutine of its
+// own where nobody can recover, and allocates whatever length a reply claims to have. So
+// replies pass here first.
 
 var errNotAsked = errors.New("the server replied to what was not asked")
 
-// dialChecked makes a dialer that checks what comes. encryption nil: none.
-func dialChecked(network string, encryption *tls.Config) dialer {
+// dialGuarded makes a dialer of guarded connections. encryption nil: none.
+func dialGuarded(network string, encryption *tls.Config) dialer {
 	return func(ctx context.Context, address string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
 		var c net.Conn
 		var err error
@@ -39,24 +32,24 @@ func dialChecked(network string, encryption *tls.Config) dialer {
 		if err != nil {
 			return nil, err
 		}
-		return &checked{Conn: c, sentinel: d.Resolver == sentinels}, nil
+		return &guarded{Conn: c, sentinel: d.Resolver == sentinels}, nil
 	}
 }
 
 // sentinelAddr is the address of a Sentinel.
 type sentinelAddr struct{ net.Addr }
 
-// RemoteAddr tells Sentinels from servers, for who authenticates.
-func (c *checked) RemoteAddr() net.Addr {
+// RemoteAddr tells Sentinels from servers, which may have another password.
+func (c *guarded) RemoteAddr() net.Addr {
 	if c.sentinel {
 		return sentinelAddr{c.Conn.RemoteAddr()}
 	}
 	return c.Conn.RemoteAddr()
 }
 
-// checked is a connection that yields well-formed replies, no more of them than
+// guarded is a connection from which well-formed replies are read, no more of them than
 // commands were sent, or an error. One goroutine may read while another writes.
-type checked struct {
+type guarded struct {
 	net.Conn
 	commands, replies frames
 	sent              atomic.Int64 // commands
@@ -69,7 +62,7 @@ type checked struct {
 
 var subscribing = []byte("SUBSCRIBE\r\n")
 
-func (c *checked) Write(b []byte) (int, error) {
+func (c *guarded) Write(b []byte) (int, error) {
 	if !c.subscribed.Load() && bytes.Contains(b, subscribing) {
 		c.subscribed.Store(true)
 	}
@@ -86,14 +79,14 @@ func (c *checked) Write(b []byte) (int, error) {
 	return n, err
 }
 
-func (c *checked) Read(b []byte) (int, error) {
+func (c *guarded) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if err != nil {
 		err = c.why(err)
 	}
 	if n > 0 {
 		if !c.speaks.Load() {
-			c.heard(b[:n])
+			c.noteFirst(b[:n])
 		}
 		if wrong := c.check(b[:n]); wrong != nil {
 			_ = c.Conn.Close()
@@ -103,7 +96,7 @@ func (c *checked) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (c *checked) check(b []byte) error {
+func (c *guarded) check(b []byte) error {
 	if c.came == 0 && b[0] == '-' {
 		c.uncounted = true // HELLO is refused: RESP2
 	}
@@ -118,120 +111,49 @@ func (c *checked) check(b []byte) error {
 	return nil
 }
 
-// frames finds where messages of the Redis protocol end, however they come in
-// pieces.
-type frames struct {
-	line []byte       // the part that has come of a line
-	body int          // bytes that are still to come of a string, with its end
-	left [deepest]int // what is still to come of each array that is open
-	open int          // how many are
-	push bool         // the message is none that was asked for
+// A server that refuses a connection says why, and closes it. What rueidis reports is often
+// no more than EOF or a reset: it takes the reply for one to HELLO and continues, and with
+// TLS 1.3 the handshake has succeeded when the server finds that a certificate is missing.
+// So a connection remembers why it was refused.
+
+// errMaxClients is what a server says that has no room for a connection.
+var errMaxClients = errors.New("ERR max number of clients reached")
+
+// noteFirst notes what came first, for why.
+func (c *guarded) noteFirst(first []byte) {
+	c.speaks.Store(true)
+	if strings.HasPrefix(string(first), "-"+errMaxClients.Error()) {
+		c.full.Store(true)
+	}
 }
 
-// pass takes a piece and counts the messages that end in it: those that answer,
-// and those that tell of something.
-func (f *frames) pass(b []byte) (messages, pushes int, err error) {
-	for len(b) > 0 {
-		if f.body > 0 {
-			n := min(f.body, len(b))
-			b = b[n:]
-			if f.body -= n; f.body > 0 {
-				return messages, pushes, nil
-			}
-		} else {
-			i := bytes.IndexByte(b, '\n')
-			if i < 0 {
-				if len(f.line)+len(b) > longestLine {
-					return 0, 0, errors.New("a line of a reply does not end")
-				}
-				f.line = append(f.line, b...)
-				return messages, pushes, nil
-			}
-			line := b[:i+1]
-			if len(f.line) > 0 {
-				f.line = append(f.line, line...)
-				line = f.line
-			}
-			b = b[i+1:]
-			whole, err := f.begin(line)
-			f.line = f.line[:0]
-			if err != nil {
-				return 0, 0, err
-			}
-			if !whole {
-				continue
-			}
-		}
-		for f.open > 0 {
-			if f.left[f.open-1]--; f.left[f.open-1] > 0 {
-				break
-			}
-			f.open--
-		}
-		switch {
-		case f.open > 0:
-		case f.push:
-			pushes++
-			f.push = false
-		default:
-			messages++
-		}
+// why is what the server said when it refused the connection, if it did; else err, by
+// which a read ended.
+func (c *guarded) why(err error) error {
+	if c.full.Load() {
+		return errMaxClients
 	}
-	return messages, pushes, nil
+	return err
 }
 
-// begin takes a line, which is a whole element or begins one.
-func (f *frames) begin(line []byte) (whole bool, err error) {
-	if len(line) < 3 || line[len(line)-2] != '\r' {
-		return false, notRESP(line)
-	}
-	kind, rest := line[0], line[1:len(line)-2]
-	switch kind {
-	case '+', '-', ',', '(':
-		return true, nil
-	case '_':
-		if len(rest) == 0 {
-			return true, nil
-		}
-	case '#':
-		if len(rest) == 1 {
-			return true, nil
-		}
-	case ':':
-		if _, err := strconv.ParseInt(string(rest), 10, 64); err == nil {
-			return true, nil
-		}
-	case '$', '=', '!':
-		n, err := strconv.Atoi(string(rest))
-		if err == nil && n == -1 {
-			return true, nil
-		}
-		if err == nil && n >= 0 && n <= longestString {
-			f.body = n + 2
-			return false, nil
-		}
-	case '*', '~', '%', '>':
-		n, err := strconv.Atoi(string(rest))
-		if err != nil || n < -1 || n > longestArray || kind == '>' && f.open > 0 {
-			break
-		}
-		if n <= 0 {
-			return true, nil
-		}
-		if kind == '%' {
-			n *= 2
-		}
-		if f.open == deepest {
-			return false, errors.New("a reply goes too deep")
-		}
-		f.push = f.push || kind == '>'
-		f.left[f.open] = n
-		f.open++
-		return false, nil
-	}
-	return false, notRESP(line)
-}
+// refusalTimeout bounds how long the reason of a refusal may take to come once a write
+// has failed. It has been sent before.
+const refusalTimeout = 100 * time.Millisecond
 
-func notRESP(line []byte) error {
-	return fmt.Errorf("%.40q is not how a reply begins: is it a Redis or a Valkey?", line)
+// whyUnsent is why for a write. If nothing was read yet, what the server said can still be
+// read here: the connection is broken, so nobody else will.
+func (c *guarded) whyUnsent(err error) error {
+	if c.speaks.Load() {
+		return c.why(err)
+	}
+	_ = c.Conn.SetReadDeadline(time.Now().Add(refusalTimeout))
+	var said [128]byte
+	n, readErr := c.Conn.Read(said[:])
+	if n > 0 {
+		c.noteFirst(said[:n])
+	} else if refusedByTLS(readErr) != "" {
+		err = readErr
+	}
+	_ = c.Conn.Close()
+	return c.why(err)
 }

@@ -1,62 +1,67 @@
-package redislimit
+package conn
 
 import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	mathrand "math/rand/v2"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
-
-	"github.com/stintdev/stint"
 )
 
-// A connection that lives does not show that something would be heard on it: its server
-// may have left the Cluster, or be the replica of nobody. So one who listens says hello
-// every second, the way that others tell what they undo, and what was said must be heard.
+// A connection that lives does not prove that messages arrive on it: its server may have
+// left the Cluster, or be the replica of nothing. So a listener publishes a hello to itself
+// every second, the way that other instances publish, and each must come back
+// (docs/decisions/0037-listening-is-proved.md).
 
 const (
-	// helloEvery is how often one who listens says hello.
-	helloEvery = time.Second
-	// deafAfter is how long after a hello it must have been heard, and how long none may
-	// be heard at all, or something else may have been missed, too.
-	deafAfter = 3 * time.Second
-	// helloTags is how many keys a hello goes by in turn. In a Cluster they lie on all
-	// masters, so that each of them is heard now and then.
-	helloTags = 1024
+	// helloInterval is how often a hello is published.
+	helloInterval = time.Second
+	// helloTimeout is how long a hello may take to come back, and how long none may arrive
+	// at all, before other messages may have been lost, too.
+	helloTimeout = 3 * time.Second
+	// helloKeys is how many keys the hellos use in turn. In a Cluster they lie on all
+	// masters, so that each master is tested now and then.
+	helloKeys = 1024
 )
 
-// greet tells of a hello. The key says which node does so.
-var greet = newScript("return redis.call('PUBLISH', ARGV[1], ARGV[2])")
+// hello publishes a hello. Its key decides which node does so.
+var hello = NewScript("return redis.call('PUBLISH', ARGV[1], ARGV[2])")
 
-// Listen implements stint.Teller, by a connection of its own, which is made again for
-// as long as ctx lives. It says hello to itself every second through the ordinary
-// connections. It hears once one has come back, which shows that this user may publish,
-// and may be heard; another instance that has a user of fewer permissions cannot be
-// heard, and undoes in silence. A hello that is not heard within 3 seconds, or none that
-// could be said for so long, means that something may have been missed: then it does not
-// hear, and connects again. That it does not hear is logged; see SetLog. A Client of the
-// user's own cannot listen.
-func (s *Store) Listen(ctx context.Context, e stint.Ear) error {
-	c, ok := s.client.(subscriber)
-	if !ok {
-		return fmt.Errorf("redislimit: listen: %w", stint.ErrUnsupported)
+// ErrCannotListen means that the user's own client cannot listen.
+var ErrCannotListen = errors.New("this client cannot listen to a channel")
+
+// Listener takes what Listen receives. Its functions are called one at a time and must not
+// block.
+type Listener struct {
+	Connected func(connected bool) // whether each message arrives; false at first
+	Message   func(text string)
+}
+
+// Listen gives l the messages of the channel NAMESPACE:{NAME}, by a connection of its own,
+// which it makes again until ctx is done. It is connected once a hello has come back,
+// which also proves that this user may publish. It is no longer connected when a hello has
+// not come back within 3 seconds, or none could be published for so long: then messages
+// may have been lost, and it connects again. The log says so.
+func (c *Conn) Listen(ctx context.Context, namespace, name string, l Listener) error {
+	from := c.subscriber()
+	if from == nil {
+		return ErrCannotListen
 	}
-	told := false // that it does not hear
+	warned := false
 	for failures := 0; ctx.Err() == nil; failures++ {
-		l := &listening{store: s, ear: e, again: told, channel: s.namespace + ":{hello}:" + rand.Text(), unheard: map[int]time.Time{}, good: -1}
-		why := l.listen(ctx, c)
-		if l.heard {
-			failures, told = 0, false
+		s := &subscription{conn: c, listener: l, warned: warned, namespace: namespace, channel: namespace + ":{" + name + "}",
+			hellos: namespace + ":{hello}:" + rand.Text(), pending: map[int]time.Time{}, lastKey: -1}
+		why := s.run(ctx, from)
+		if s.connected {
+			failures, warned = 0, false
 		}
-		if ctx.Err() == nil && !told && !errors.As(why, new(notConnected)) && !errors.Is(why, rueidis.ErrClosing) {
-			told = true
-			s.logger().Warn("stint: what other instances undo is not heard; what was remembered is forgotten, and nothing is remembered until it is heard", "error", why)
+		if ctx.Err() == nil && !warned && !errors.As(why, new(notConnected)) && !errors.Is(why, rueidis.ErrClosing) {
+			warned = true
+			c.logger().Warn("stint: messages of other instances do not arrive: refusals are forgotten, and none are remembered until messages arrive again", "error", why)
 		}
 		select {
 		case <-ctx.Done():
@@ -66,107 +71,106 @@ func (s *Store) Listen(ctx context.Context, e stint.Ear) error {
 	return nil
 }
 
-// listening is one attempt to listen.
-type listening struct {
-	store   *Store
-	ear     stint.Ear
-	channel string // of its hellos
-	again   bool   // it has been logged that nothing is heard
+// subscription is one connection of a Listen.
+type subscription struct {
+	conn      *Conn
+	listener  Listener
+	namespace string
+	channel   string
+	hellos    string // the channel of its hellos
+	warned    bool   // the log says that messages do not arrive
 
-	mu      sync.Mutex // for messages, and for the ear
-	over    bool
-	heard   bool // a hello
-	mayNot  bool // say hello, for want of a permission
-	last    time.Time
-	good    int               // the key by which a hello was said last; -1: none was
-	unheard map[int]time.Time // when hellos were said, by number
+	mu           sync.Mutex // held while the listener is called
+	over         bool
+	connected    bool // a hello has come back
+	notPermitted bool // to publish
+	last         time.Time
+	lastKey      int               // the key by which a hello was published last; -1: none was
+	pending      map[int]time.Time // when hellos were published that have not come back, by number
 }
 
 var (
-	errUnheard = errors.New("what this instance has said to itself has not come back")
-	errUnsaid  = errors.New("this instance could not say anything to itself")
+	errNotReturned  = errors.New("a message that this instance published to itself has not come back in 3 seconds")
+	errNotPublished = errors.New("this instance could not publish a message to itself for 3 seconds")
 )
 
-// listen listens until the connection is lost, or something may have been missed, and
-// returns why.
-func (l *listening) listen(ctx context.Context, c subscriber) error {
+// run listens until the connection is lost, or messages may have been lost, and returns
+// why.
+func (s *subscription) run(ctx context.Context, from subscriber) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	err := c.subscribe(ctx, func(channel, message string) { l.hear(ctx, cancel, channel, message) }, l.store.undoing(), l.channel)
-	l.end()
+	err := from.subscribe(ctx, func(channel, message string) { s.receive(ctx, cancel, channel, message) }, s.channel, s.hellos)
+	s.end()
 	if why := context.Cause(ctx); why != nil {
 		return why
 	}
 	return err
 }
 
-// hear takes what comes: "" on no channel when the server has confirmed.
-func (l *listening) hear(ctx context.Context, giveUp context.CancelCauseFunc, channel, message string) {
+// receive takes a message; an empty channel means that the server has confirmed.
+func (s *subscription) receive(ctx context.Context, giveUp context.CancelCauseFunc, channel, message string) {
 	if channel == "" {
-		go l.greet(ctx, giveUp)
+		go s.publishHellos(ctx, giveUp)
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.over {
-		return
-	}
-	key, isKey := strings.CutPrefix(message, toldKey)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
-	case channel == l.channel:
-		l.hello(message)
-	case message == toldAll:
-		l.ear.Undone("")
-	case isKey:
-		l.ear.Undone(key)
+	case s.over:
+	case channel == s.hellos:
+		s.receiveHello(message)
+	default:
+		s.listener.Message(message)
 	}
 }
 
-// hello takes a hello of its own. The lock is held.
-func (l *listening) hello(message string) {
+// receiveHello notes that a hello has come back. The lock is held.
+func (s *subscription) receiveHello(message string) {
 	n, err := strconv.Atoi(message)
 	if err != nil {
 		return
 	}
-	delete(l.unheard, n)
-	l.last = time.Now()
-	if !l.heard {
-		l.heard = true
-		for before := range l.unheard { // what was lost then was lost to nobody
-			if before < n {
-				delete(l.unheard, before)
-			}
+	delete(s.pending, n)
+	s.last = time.Now()
+	if s.connected {
+		return
+	}
+	s.connected = true
+	for before := range s.pending { // the listener was not connected when these were lost
+		if before < n {
+			delete(s.pending, before)
 		}
-		l.ear.Hears(true)
-		if l.again {
-			go l.store.logger().Info("stint: what other instances undo is heard again")
-		}
+	}
+	s.listener.Connected(true)
+	if s.warned {
+		go s.conn.logger().Info("stint: messages of other instances arrive again")
 	}
 }
 
-// end ends it: nothing more is heard.
-func (l *listening) end() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.over {
-		l.over = true
-		l.ear.Hears(false)
+// end ends the subscription: no message follows.
+func (s *subscription) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.over {
+		s.over = true
+		s.listener.Connected(false)
 	}
 }
 
-// greet says hello every second, and gives up when something may have been missed.
-func (l *listening) greet(ctx context.Context, giveUp context.CancelCauseFunc) {
-	l.mu.Lock()
-	l.last = time.Now()
-	l.mu.Unlock()
-	say := time.NewTicker(helloEvery)
-	defer say.Stop()
+// publishHellos publishes a hello every second, and gives up when messages may have been
+// lost.
+func (s *subscription) publishHellos(ctx context.Context, giveUp context.CancelCauseFunc) {
+	s.mu.Lock()
+	s.last = time.Now()
+	s.mu.Unlock()
+	tick := time.NewTicker(helloInterval)
+	defer tick.Stop()
 	for n := 1; ; n++ {
-		go l.say(ctx, n)
-		for said := false; !said; {
-			due, why := l.due()
+		go s.publishHello(ctx, n)
+		for next := false; !next; {
+			due, why := s.deadline()
 			if why != nil {
-				l.end()
+				s.end()
 				giveUp(why)
 				return
 			}
@@ -175,8 +179,8 @@ func (l *listening) greet(ctx context.Context, giveUp context.CancelCauseFunc) {
 			case <-ctx.Done():
 				late.Stop()
 				return
-			case <-say.C:
-				said = true
+			case <-tick.C:
+				next = true
 			case <-late.C:
 			}
 			late.Stop()
@@ -184,67 +188,67 @@ func (l *listening) greet(ctx context.Context, giveUp context.CancelCauseFunc) {
 	}
 }
 
-// due is when it is to be looked again, and why it is over.
-func (l *listening) due() (time.Time, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// deadline is when the oldest hello must have come back, or an error if that has passed.
+func (s *subscription) deadline() (time.Time, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	now := time.Now()
-	if l.mayNot { // and so nothing was remembered
-		return now.Add(deafAfter), nil
+	if s.notPermitted { // it was never connected
+		return now.Add(helloTimeout), nil
 	}
-	due, why := l.last, errUnsaid
-	for _, at := range l.unheard {
-		if why = errUnheard; at.Before(due) {
+	due, why := s.last, errNotPublished
+	for _, at := range s.pending {
+		if why = errNotReturned; at.Before(due) {
 			due = at
 		}
 	}
-	if due = due.Add(deafAfter); due.After(now) {
+	if due = due.Add(helloTimeout); due.After(now) {
 		return due, nil
 	}
 	return due, why
 }
 
-// say says hello once: by some key and, if that fails, by the last one that did not. Else
-// a master of a Cluster that is dead, whose keys nobody can undo anything of, would have
-// what is remembered of all others forgotten again and again.
-func (l *listening) say(ctx context.Context, n int) {
-	tag := mathrand.N(helloTags)
-	if l.sayBy(ctx, n, tag) {
+// publishHello publishes one hello, by a random key and, if that fails, by the last one
+// that worked. Otherwise a dead master of a Cluster, about whose keys nobody can publish,
+// would end the subscription again and again.
+func (s *subscription) publishHello(ctx context.Context, n int) {
+	key := mathrand.N(helloKeys)
+	if s.publishBy(ctx, n, key) {
 		return
 	}
-	l.mu.Lock()
-	good := l.good
-	l.mu.Unlock()
-	if good >= 0 && good != tag {
-		l.sayBy(ctx, n, good)
+	s.mu.Lock()
+	last := s.lastKey
+	s.mu.Unlock()
+	if last >= 0 && last != key {
+		s.publishBy(ctx, n, last)
 	}
 }
 
-// sayBy says a hello by a key, and tells whether it was said or never will be.
-func (l *listening) sayBy(ctx context.Context, n, tag int) bool {
-	l.mu.Lock()
-	l.unheard[n] = time.Now() // before it can be heard
-	l.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, helloEvery)
+// publishBy publishes a hello by a key, and returns true if it did or never can.
+func (s *subscription) publishBy(ctx context.Context, n, number int) bool {
+	s.mu.Lock()
+	s.pending[n] = time.Now() // before it can come back
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, helloInterval)
 	defer cancel()
-	key := l.store.namespace + ":{hello:" + strconv.Itoa(tag) + "}"
-	_, err := greet.eval(ctx, l.store.client, []string{key}, l.channel, strconv.Itoa(n))
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	key := s.namespace + ":{hello:" + strconv.Itoa(number) + "}"
+	_, err := s.conn.Eval(ctx, hello, []string{key}, s.hellos, strconv.Itoa(n))
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err == nil {
-		l.mayNot, l.good = false, tag
+		s.notPermitted, s.lastKey = false, number
 		return true
 	}
-	delete(l.unheard, n) // it need not be heard
-	if l.good == tag {
-		l.good = -1
+	delete(s.pending, n) // it need not come back
+	if s.lastKey == number {
+		s.lastKey = -1
 	}
 	if code(err) != "NOPERM" {
 		return false
 	}
-	if !l.mayNot && !l.heard {
-		l.mayNot = true
-		go l.store.logger().Warn("stint: what other instances undo is not heard, so nothing is remembered", "error", advise(err))
+	if !s.notPermitted && !s.connected {
+		s.notPermitted = true
+		go s.conn.logger().Warn("stint: this user may not publish, so messages of other instances cannot be trusted to arrive, and refusals are not remembered", "error", err)
 	}
 	return true
 }

@@ -1,4 +1,4 @@
-package redislimit
+package conn
 
 import (
 	"context"
@@ -11,8 +11,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/stintdev/stint"
 )
 
 // bus is a Client that passes on what is published, unless it is told to fail, or to
@@ -30,7 +28,7 @@ type bus struct {
 func (b *bus) Do(ctx context.Context, args ...string) (any, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.dead != nil && b.dead(slot(args[3][strings.Index(args[3], "{")+1:strings.Index(args[3], "}")])) {
+	if b.dead != nil && b.dead(Slot([]byte(args[3][strings.Index(args[3], "{")+1:]))) {
 		if b.hangs {
 			b.mu.Unlock()
 			<-ctx.Done()
@@ -90,17 +88,14 @@ func TestHears(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := &bus{}
-				s, err := newStore(b, Options{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				listening := Over(b)
 				var mu sync.Mutex
 				hears, deafSince := false, time.Time{}
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
-					_ = s.Listen(ctx, stint.Ear{Undone: func(string) {}, Hears: func(yes bool) {
+					_ = listening.Listen(ctx, "stint", "messages", Listener{Connected: func(yes bool) {
 						mu.Lock()
 						defer mu.Unlock()
 						if hears && !yes && deafSince.IsZero() {
@@ -142,16 +137,13 @@ func TestHearsOthers(t *testing.T) {
 		for dead := range 3 {
 			t.Run(fmt.Sprintf("%d dead, hangs: %t", dead, hangs), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					b := &bus{hangs: hangs, dead: func(slot uint16) bool { return int(slot)/(slots/3+1) < dead }}
-					s, err := newStore(b, Options{})
-					if err != nil {
-						t.Fatal(err)
-					}
+					b := &bus{hangs: hangs, dead: func(slot uint16) bool { return int(slot)/(Slots/3+1) < dead }}
+					c := Over(b)
 					var lost int
 					ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 					defer cancel()
 					hears := false
-					_ = s.Listen(ctx, stint.Ear{Undone: func(string) {}, Hears: func(yes bool) {
+					_ = c.Listen(ctx, "stint", "messages", Listener{Connected: func(yes bool) {
 						if hears && !yes && ctx.Err() == nil {
 							lost++
 						}
@@ -175,13 +167,10 @@ func TestHearsNothing(t *testing.T) {
 		slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 		defer slog.SetDefault(before)
 		b := &bus{fails: errors.New("NOPERM this user has no permissions to run the 'publish' command")}
-		s, err := newStore(b, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := Over(b)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_ = s.Listen(ctx, stint.Ear{Hears: func(yes bool) {
+		_ = c.Listen(ctx, "stint", "messages", Listener{Connected: func(yes bool) {
 			if yes {
 				t.Error("it hears")
 			}

@@ -1,4 +1,4 @@
-package redislimit
+package conn
 
 import (
 	"context"
@@ -7,15 +7,75 @@ import (
 	"strings"
 )
 
-// errOneNode means that only some node of a Cluster can be asked.
-var errOneNode = errors.New("this client cannot speak to each node of a Cluster; the one that Open brings can")
+// ErrOneNode means that the user's own client cannot reach each node of a Cluster.
+var ErrOneNode = errors.New("this client cannot reach each node of a Cluster; a Store that redislimit opens can")
 
-// scan hands the keys of a node that match a pattern to do, a page at a time. The
-// server looks at about 1,000 keys for a page and serves others in between. A key
-// may come twice.
-func scan(ctx context.Context, node Client, pattern string, do func(keys []string) error) error {
+// Node is one server of a Conn: the only one, or one of a Cluster. It may be used from
+// many goroutines at once.
+type Node struct {
+	client  Client
+	cluster bool
+}
+
+// clients are the nodes of a Cluster, or what stands for the only server.
+func (c *Conn) clients() []Client {
+	if c.own != nil {
+		if l, ok := c.own.(nodeLister); ok {
+			return l.nodes()
+		}
+		return []Client{c.own}
+	}
+	e, err := c.connected()
+	if err != nil {
+		return []Client{c} // whose calls say why
+	}
+	return e.nodes()
+}
+
+// Nodes are all nodes, replicas included. Over the user's own client, it is the node that
+// the client picks.
+func (c *Conn) Nodes() []Node {
+	var all []Node
+	for _, n := range c.clients() {
+		all = append(all, Node{n, c.Cluster()})
+	}
+	return all
+}
+
+// Masters are the nodes that hold the keys, each one some of them. The error wraps
+// ErrOneNode where they cannot all be reached.
+func (c *Conn) Masters(ctx context.Context) ([]Node, error) {
+	if !c.Cluster() {
+		return c.Nodes(), nil
+	}
+	if _, ok := c.own.(nodeLister); c.own != nil && !ok {
+		return nil, ErrOneNode
+	}
+	var masters []Node
+	for _, n := range c.Nodes() {
+		text, err := stringReply(n.Do(ctx, "INFO", "replication"))
+		if err != nil {
+			return nil, fmt.Errorf("INFO replication: %w", err)
+		}
+		if strings.Contains(text, "role:master") {
+			masters = append(masters, n)
+		}
+	}
+	return masters, nil
+}
+
+// Do implements Client.
+func (n Node) Do(ctx context.Context, args ...string) (any, error) {
+	reply, err := n.client.Do(ctx, args...)
+	return reply, Explain(err)
+}
+
+// Scan calls do with the keys of the node that match a pattern, a page at a time, until do
+// returns an error. The server looks at about 1,000 keys for a page and serves others in
+// between. A key may come twice.
+func (n Node) Scan(ctx context.Context, pattern string, do func(keys []string) error) error {
 	for cursor := "0"; ; {
-		reply, err := node.Do(ctx, "SCAN", cursor, "MATCH", pattern, "COUNT", "1000")
+		reply, err := n.Do(ctx, "SCAN", cursor, "MATCH", pattern, "COUNT", "1000")
 		if err != nil {
 			return err
 		}
@@ -39,48 +99,17 @@ func scan(ctx context.Context, node Client, pattern string, do func(keys []strin
 	}
 }
 
-// masters are the nodes that hold the keys, each one some of them.
-func (s *Store) masters(ctx context.Context) ([]Client, error) {
-	n, ok := s.client.(noder)
-	if !ok && s.cluster() {
-		return nil, errOneNode
-	}
-	if !ok {
-		return []Client{s.client}, nil
-	}
-	nodes := n.nodes()
-	if !s.cluster() {
-		return nodes, nil
-	}
-	var masters []Client
-	for _, node := range nodes {
-		text, err := do(ctx, node, "INFO", "replication")
-		if err != nil {
-			return nil, fmt.Errorf("INFO replication: %w", err)
-		}
-		if strings.Contains(text, "role:master") {
-			masters = append(masters, node)
-		}
-	}
-	return masters, nil
-}
-
-// pipeliner is a Client that sends several commands in one go. nil stands where
-// there is nothing, or a value of another type, or the key has moved away.
-type pipeliner interface {
-	pipeline(ctx context.Context, commands [][]string) ([]any, error)
-}
-
-// values are what lies under keys of one node; nil where that is no string.
-func (s *Store) values(ctx context.Context, node Client, keys []string) ([]any, error) {
-	if p, ok := node.(pipeliner); ok && s.cluster() {
+// Values are what the keys of the node hold; nil for one that holds no string.
+func (n Node) Values(ctx context.Context, keys []string) ([]any, error) {
+	if p, ok := n.client.(pipeliner); ok && n.cluster {
 		gets := make([][]string, len(keys))
 		for i, k := range keys {
 			gets[i] = []string{"GET", k}
 		}
-		return p.pipeline(ctx, gets)
+		values, err := p.pipeline(ctx, gets)
+		return values, Explain(err)
 	}
-	reply, err := node.Do(ctx, append([]string{"MGET"}, keys...)...)
+	reply, err := n.Do(ctx, append([]string{"MGET"}, keys...)...)
 	if err != nil {
 		return nil, err
 	}

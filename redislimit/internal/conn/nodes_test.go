@@ -1,4 +1,4 @@
-package redislimit
+package conn
 
 import (
 	"context"
@@ -27,21 +27,26 @@ type nodesOf struct {
 
 func (c nodesOf) nodes() []Client { return c.all }
 
-// Bans are asked of each master and of no replica; a node that does not answer
-// might be a master.
+// The masters are found among all nodes, without the replicas; a node that does not
+// answer might be a master.
 func TestMasters(t *testing.T) {
 	a, b, replica := node{"master"}, node{"master"}, node{"slave"}
-	s := &Store{client: nodesOf{all: []Client{a, replica, b}}}
-	s.server.Store(&Server{Cluster: true})
-	if got, err := s.masters(t.Context()); err != nil || !slices.Equal(got, []Client{a, b}) {
+	c := Over(nodesOf{all: []Client{a, replica, b}})
+	c.server.Store(&Server{Cluster: true})
+	if got, err := c.Masters(t.Context()); err != nil || !slices.Equal(got, []Node{{a, true}, {b, true}}) {
 		t.Errorf("%v, %v", got, err)
 	}
-	s.client = nodesOf{all: []Client{a, node{}}}
-	if got, err := s.masters(t.Context()); !errors.Is(err, errDown) {
+	c.own = nodesOf{all: []Client{a, node{}}}
+	if got, err := c.Masters(t.Context()); !errors.Is(err, errDown) {
 		t.Errorf("%v, %v", got, err)
 	}
-	s.server.Store(&Server{})
-	if got, err := s.masters(t.Context()); err != nil || len(got) != 2 {
+	c.server.Store(&Server{})
+	if got, err := c.Masters(t.Context()); err != nil || len(got) != 2 {
 		t.Errorf("no Cluster: %v, %v", got, err)
+	}
+	one := Over(a)
+	one.server.Store(&Server{Cluster: true})
+	if got, err := one.Masters(t.Context()); !errors.Is(err, ErrOneNode) {
+		t.Errorf("one node of a Cluster: %v, %v", got, err)
 	}
 }

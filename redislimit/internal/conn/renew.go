@@ -1,4 +1,4 @@
-package redislimit
+package conn
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 // old ones, by the name and the files as they are now, and takes them if they will do.
 // The old ones serve until then.
 
-// renewal is what a late knows of replacing its engine. What is not atomic belongs to
+// renewal is what a Conn knows of replacing its engine. What is not atomic belongs to
 // keep.
 type renewal struct {
 	doubts chan error // why the engine is to be replaced; room for one
@@ -45,40 +45,27 @@ const (
 	grace = 100 * time.Millisecond
 )
 
-// SetLog says where the Store logs what becomes of its connections: that a server was
-// left, that new passwords or certificates were taken or refused, and that a certificate
-// expires soon. Where it was not called, that is slog.Default. It does nothing on a Store
-// that New made.
-func (s *Store) SetLog(log *slog.Logger) {
-	if l, ok := s.client.(*late); ok {
-		l.log.Store(log)
-	}
-}
+// SetLog sets where the Conn logs what becomes of its connections; without it, that is
+// slog.Default.
+func (c *Conn) SetLog(log *slog.Logger) { c.log.Store(log) }
 
-// Refused is why the passwords and certificates in files, as they are now, are not used:
-// they cannot be read, or the server did not accept them. Those of before are in use
-// meanwhile. nil: they are used.
-func (s *Store) Refused() error {
-	if l, ok := s.client.(*late); ok {
-		if why := l.refused.Load(); why != nil {
-			return *why
-		}
+// FilesRefused is why the passwords and certificates that the files hold now are not
+// used; nil: they are.
+func (c *Conn) FilesRefused() error {
+	if why := c.refused.Load(); why != nil {
+		return *why
 	}
 	return nil
 }
 
-// Certificates is when the certificates expire that connections depend on, the earliest
-// of each kind: "client", which is shown to the server, "ca", by which the server's is
-// judged, and "server", which servers have shown on the connections that are open. A
-// kind of which there is none is left out.
-func (s *Store) Certificates() map[string]time.Time {
+// Certificates is when the earliest certificate of each kind expires: "client", "ca" and
+// "server". A kind of which there is none is left out.
+func (c *Conn) Certificates() map[string]time.Time {
 	all := map[string]time.Time{}
-	if l, ok := s.client.(*late); ok {
-		if e := l.engine.Load(); e != nil {
-			for kind, cs := range e.certificates() {
-				if len(cs) > 0 {
-					all[kind] = earliest(cs)
-				}
+	if e := c.engine.Load(); e != nil {
+		for kind, cs := range e.certificates() {
+			if len(cs) > 0 {
+				all[kind] = earliest(cs)
 			}
 		}
 	}
@@ -93,15 +80,8 @@ func (e *engine) certificates() map[string][]*x509.Certificate {
 	return all
 }
 
-func (s *Store) logger() *slog.Logger {
-	if l, ok := s.client.(*late); ok {
-		return l.logger()
-	}
-	return slog.Default()
-}
-
-func (l *late) logger() *slog.Logger {
-	if log := l.log.Load(); log != nil {
+func (c *Conn) logger() *slog.Logger {
+	if log := c.log.Load(); log != nil {
 		return log
 	}
 	return slog.Default()
@@ -109,112 +89,115 @@ func (l *late) logger() *slog.Logger {
 
 // saw looks at the error of a call by e: whether it says that another connection could
 // do better.
-func (l *late) saw(e *engine, err error) {
-	if err == nil || l.engine.Load() != e {
+func (c *Conn) saw(e *engine, err error) {
+	if err == nil || c.engine.Load() != e {
 		return
 	}
 	switch code(err) {
 	case "READONLY", "NOAUTH", "WRONGPASS":
 	case "MASTERDOWN":
-		if l.store.cluster() { // where other nodes know who is master
+		if c.Cluster() { // where other nodes know who is master
 			return
 		}
 	case "LOADING":
-		if l.store.cluster() || !l.loadsLong() {
+		if c.Cluster() || !c.loadsLong() {
 			return
 		}
 	default:
 		return
 	}
 	select {
-	case l.doubts <- err:
+	case c.doubts <- err:
 	default:
 	}
 }
 
+// started is when the clock of loadingSince began.
+var started = time.Now()
+
 // loadsLong notes that the server loads its data, and tells whether it has for long.
-func (l *late) loadsLong() bool {
+func (c *Conn) loadsLong() bool {
 	now := int64(time.Since(started))
-	if last := l.loadingLast.Swap(now); last == 0 || now-last > int64(2*longestPause) {
-		l.loadingSince.Store(now) // it has decided meanwhile, or nobody has asked
+	if last := c.loadingLast.Swap(now); last == 0 || now-last > int64(2*longestPause) {
+		c.loadingSince.Store(now) // it has decided meanwhile, or nobody has asked
 	}
-	return now-l.loadingSince.Load() > int64(loadsLong)
+	return now-c.loadingSince.Load() > int64(loadsLong)
 }
 
 // keep replaces the engine when there is a reason, until ctx is done.
-func (l *late) keep(ctx context.Context) {
+func (c *Conn) keep(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		doubts := l.doubts
-		if l.doubt != nil {
+		doubts := c.doubts
+		if c.doubt != nil {
 			doubts = nil // it is known, and tried again when that is due
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case l.doubt = <-doubts:
-			l.logger().Warn("stint: the store's server refuses; new connections are made", "error", advise(l.doubt))
-			if time.Since(l.next) > longestPause {
-				l.failures = 0
+		case c.doubt = <-doubts:
+			c.logger().Warn("stint: the store's server refuses; new connections are made", "error", Explain(c.doubt))
+			if time.Since(c.next) > longestPause {
+				c.failures = 0
 			}
 		case <-timer.C:
 		}
-		timer.Reset(l.tend(ctx))
+		timer.Reset(c.tend(ctx))
 	}
 }
 
 // tend replaces the engine if there is a reason and it is time, and returns how long
 // there is nothing to do.
-func (l *late) tend(ctx context.Context) (rest time.Duration) {
-	l.warnOfExpiry(ctx)
-	if time.Since(l.looked) >= partsEvery {
-		l.looked = time.Now()
-		l.lookAtSlots(ctx)
+func (c *Conn) tend(ctx context.Context) (rest time.Duration) {
+	c.warnOfExpiry(ctx)
+	if time.Since(c.looked) >= topologyInterval {
+		c.looked = time.Now()
+		c.refreshTopology(ctx)
 	}
-	if l.store.cluster() {
-		defer func() { rest = min(rest, time.Until(l.looked.Add(partsEvery))) }()
+	if c.Cluster() {
+		defer func() { rest = min(rest, time.Until(c.looked.Add(topologyInterval))) }()
 	}
-	now, err := l.target.files.read()
+	now, err := c.target.files.read()
 	if err != nil {
-		now = l.used
-		l.refuse(err)
+		now = c.used
+		c.refuse(err)
 	}
-	if now.digest != l.tried { // nobody has refused these yet
-		l.failures, l.next = 0, time.Time{}
+	if now.digest != c.tried { // nobody has refused these yet
+		c.failures, c.next = 0, time.Time{}
 	}
-	changed := now.digest != l.used.digest
-	if !changed && l.doubt == nil {
+	changed := now.digest != c.used.digest
+	if !changed && c.doubt == nil {
 		if err == nil {
-			l.refuse(nil)
+			c.refuse(nil)
 		}
-		if l.target.files.any() {
+		if c.target.files.any() {
 			return lookEvery
 		}
 		return time.Hour
 	}
-	if wait := time.Until(l.next); wait > 0 {
+	if wait := time.Until(c.next); wait > 0 {
 		return min(wait, lookEvery)
 	}
-	l.tried = now.digest
-	failed := l.replace(ctx, now)
+	c.tried = now.digest
+	failed := c.replace(ctx, now)
 	switch {
 	case failed != nil && changed:
-		l.refuse(failed)
-		if l.doubt != nil && l.replace(ctx, l.used) == nil {
-			l.doubt = nil
+		c.refuse(failed)
+		if c.doubt != nil && c.replace(ctx, c.used) == nil {
+			c.doubt = nil
 		}
 	case failed != nil:
-		l.complain(failed)
+		c.complain(failed)
 	case err == nil:
-		l.refuse(nil)
+		c.refuse(nil)
 	}
 	if failed == nil {
-		l.doubt = nil
+		c.doubt = nil
 	}
-	wait := pause(l.failures)
-	l.failures++
-	l.next = time.Now().Add(wait)
+	wait := pause(c.failures)
+	c.failures++
+	c.next = time.Now().Add(wait)
 	return min(wait, lookEvery)
 }
 
@@ -227,49 +210,49 @@ var (
 
 // replace makes an engine, and puts it in the place of the one that serves if its server
 // would decide.
-func (l *late) replace(ctx context.Context, have *secrets) error {
-	e, server, err := l.make(ctx, have)
+func (c *Conn) replace(ctx context.Context, have *secrets) error {
+	e, server, err := c.dial(ctx, have)
 	switch {
 	case err != nil:
 		return err
 	case server.replica && !server.Cluster:
-		err = fmt.Errorf("redislimit: %w", advise(errReplica))
+		err = Explain(errReplica)
 	case server.loading && !server.Cluster:
-		err = fmt.Errorf("redislimit: %w", advise(errLoading))
+		err = Explain(errLoading)
 	}
 	if err != nil {
 		e.Close()
 		return err
 	}
-	old := l.engine.Swap(e)
-	l.store.server.Store(&server)
-	l.used, l.said, l.looked = have, "", time.Time{}
-	l.work.Go(func() {
+	old := c.engine.Swap(e)
+	c.server.Store(&server.Server)
+	c.used, c.said, c.looked = have, "", time.Time{}
+	c.work.Go(func() {
 		select {
 		case <-ctx.Done():
 		case <-time.After(grace):
 		}
 		old.Close()
 	})
-	l.logger().Info("stint: the store's connections were made anew")
+	c.logger().Info("stint: the store's connections were made anew")
 	return nil
 }
 
 // refuse notes why what the files hold is not used; nil: it is.
-func (l *late) refuse(why error) {
+func (c *Conn) refuse(why error) {
 	if why == nil {
-		l.refused.Store(nil)
+		c.refused.Store(nil)
 		return
 	}
-	l.refused.Store(&why)
-	l.complain(fmt.Errorf("what its files hold now is not used, but what they held before: %w", why))
+	c.refused.Store(&why)
+	c.complain(fmt.Errorf("what its files hold now is not used, but what they held before: %w", why))
 }
 
 // complain logs an error, unless it is the last one that was logged.
-func (l *late) complain(why error) {
-	if text := why.Error(); text != l.said {
-		l.said = text
-		l.logger().Error("stint: the store's connections cannot be made anew; those of before stay", "error", why)
+func (c *Conn) complain(why error) {
+	if text := why.Error(); text != c.said {
+		c.said = text
+		c.logger().Error("stint: the store's connections cannot be made anew; those of before stay", "error", why)
 	}
 }
 
@@ -282,30 +265,30 @@ const (
 
 // warnOfExpiry logs which certificates expire soon. What servers have shown may have
 // been replaced there since, so connections are made again first.
-func (l *late) warnOfExpiry(ctx context.Context) {
-	if time.Since(l.warned) < warnEvery {
+func (c *Conn) warnOfExpiry(ctx context.Context) {
+	if time.Since(c.warned) < warnEvery {
 		return
 	}
-	again := !l.warned.IsZero()
-	l.warned = time.Now()
-	if shown := earliest(l.engine.Load().sockets.shown()); again && !shown.IsZero() && time.Until(shown) < soonExpired {
-		if err := l.replace(ctx, l.used); err != nil {
-			l.complain(err)
+	again := !c.warned.IsZero()
+	c.warned = time.Now()
+	if shown := earliest(c.engine.Load().sockets.shown()); again && !shown.IsZero() && time.Until(shown) < soonExpired {
+		if err := c.replace(ctx, c.used); err != nil {
+			c.complain(err)
 		}
 	}
-	for kind, cs := range l.engine.Load().certificates() {
-		told := map[string]bool{} // servers may all show the same
-		for _, c := range cs {
-			left := time.Until(c.NotAfter)
-			if left >= soonExpired || told[string(c.Raw)] {
+	for kind, cs := range c.engine.Load().certificates() {
+		seen := map[string]bool{} // servers may all show the same
+		for _, cert := range cs {
+			left := time.Until(cert.NotAfter)
+			if left >= soonExpired || seen[string(cert.Raw)] {
 				continue
 			}
-			told[string(c.Raw)] = true
+			seen[string(cert.Raw)] = true
 			text := "stint: a certificate of the store's connections expires soon"
 			if left <= 0 {
 				text = "stint: a certificate of the store's connections has expired"
 			}
-			l.logger().Warn(text, "which", kind, "subject", c.Subject.String(), "expires", c.NotAfter)
+			c.logger().Warn(text, "which", kind, "subject", cert.Subject.String(), "expires", cert.NotAfter)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package redislimit
+package conn
 
 import (
 	"net"
@@ -37,8 +37,8 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// Whoever subscribes hears, and nobody else does.
-func TestChecked(t *testing.T) {
+// Replies pass only if they were asked for, and messages only to a subscriber.
+func TestGuarded(t *testing.T) {
 	for name, c := range map[string]struct {
 		sent, came string
 		ok         bool
@@ -55,7 +55,7 @@ func TestChecked(t *testing.T) {
 			_, _ = theirs.Read(make([]byte, len(c.sent)))
 			_, _ = theirs.Write([]byte(c.came))
 		}()
-		conn := &checked{Conn: ours}
+		conn := &guarded{Conn: ours}
 		if _, err := conn.Write([]byte(c.sent)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -65,6 +65,33 @@ func TestChecked(t *testing.T) {
 		}
 		_, _ = ours.Close(), theirs.Close()
 	}
+}
+
+// Replies are counted alike in whatever pieces they come, nothing is held of one
+// that is none, and nothing that a server says ends the process.
+func FuzzReplies(f *testing.F) {
+	f.Add([]byte("*2\r\n*1\r\n:1\r\n$1\r\nx\r\n+OK\r\n"), uint8(1))
+	f.Add([]byte(">2\r\n+message\r\n%1\r\n+x\r\n#t\r\n"), uint8(3))
+	f.Add([]byte("$5\r\na\r\nbc\r\n-ERR no\r\n_\r\n"), uint8(7))
+	f.Add([]byte("*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n"), uint8(2))
+	f.Fuzz(func(t *testing.T, b []byte, piece uint8) {
+		var whole, parts frames
+		messages, pushes, err := whole.pass(b)
+		var m, p int
+		var failed error
+		for rest := b; len(rest) > 0 && failed == nil; {
+			n := min(len(rest), int(piece)+1)
+			var mm, pp int
+			mm, pp, failed = parts.pass(rest[:n])
+			m, p, rest = m+mm, p+pp, rest[n:]
+		}
+		if (err == nil) != (failed == nil) || err == nil && (m != messages || p != pushes || whole.open != parts.open || whole.body != parts.body) {
+			t.Fatalf("whole: %d %d %v, in pieces of %d: %d %d %v", messages, pushes, err, int(piece)+1, m, p, failed)
+		}
+		if whole.open > deepest || len(whole.line) > longestLine {
+			t.Fatalf("holds %d levels, %d bytes", whole.open, len(whole.line))
+		}
+	})
 }
 
 func BenchmarkFrames(b *testing.B) {

@@ -1,4 +1,4 @@
-package redislimit
+package conn
 
 import (
 	"crypto/sha256"
@@ -127,9 +127,9 @@ func (s *secrets) encrypt(f *secretFiles, ca, cert, key []byte) (err error) {
 
 // with is how rueidis connects to t with such secrets. It asks one function for servers
 // and Sentinels, whom socket tells apart.
-func (t *target) with(s *secrets) rueidis.ClientOption {
+func (t *Target) with(s *secrets) rueidis.ClientOption {
 	o := t.option
-	o.DialCtxFn = dialChecked(t.network, s.tls)
+	o.DialCtxFn = dialGuarded(t.network, s.tls)
 	if t.files.password == "" && t.files.sentinelPassword == "" {
 		return o
 	}

@@ -1,4 +1,4 @@
-package redislimit
+package conn
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// farewell is how long an engine that is closed lets calls under way be answered.
-// rueidis gives each of its connections as long.
+// farewell is how long an engine that is closed waits for replies to calls under way.
+// rueidis waits as long for each of its connections.
 const farewell = time.Second
 
 // sockets are the connections of an engine. rueidis, when it is closed, does not
@@ -36,20 +36,20 @@ func newSockets() *sockets {
 
 // socket is a connection that is known to its engine until it is closed.
 type socket struct {
-	*checked
+	*guarded
 	of *sockets
 }
 
 // Close implements net.Conn.
 func (c *socket) Close() error {
 	c.of.forget(c)
-	return c.checked.Close()
+	return c.guarded.Close()
 }
 
 // dialer is what rueidis dials by.
 type dialer func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error)
 
-// dial is a dialer by way of what dialChecked made.
+// dial is a dialer by way of what dialGuarded made.
 func (s *sockets) dial(by dialer) dialer {
 	return func(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -57,7 +57,7 @@ func (s *sockets) dial(by dialer) dialer {
 		defer context.AfterFunc(s.over, cancel)()
 		c, err := by(ctx, address, d, t)
 		if err == nil {
-			c = s.add(c.(*checked))
+			c = s.add(c.(*guarded))
 		}
 		// This very error, at which rueidis does not look for other nodes: it would
 		// do so every second, for as long as the process lives.
@@ -71,7 +71,7 @@ func (s *sockets) dial(by dialer) dialer {
 	}
 }
 
-func (s *sockets) add(c *checked) *socket {
+func (s *sockets) add(c *guarded) *socket {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := &socket{c, s}
@@ -83,7 +83,7 @@ func (s *sockets) forget(c *socket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.open, c)
-	s.tellNone()
+	s.signalNone()
 }
 
 // shown are the certificates that the servers of the open connections have shown.
@@ -100,8 +100,8 @@ func (s *sockets) shown() (all []*x509.Certificate) {
 	return all
 }
 
-// tellNone tells end that it need not wait any longer.
-func (s *sockets) tellNone() {
+// signalNone ends the wait of end once no connection is open. The lock is held.
+func (s *sockets) signalNone() {
 	if s.over.Err() == nil || len(s.open) > 0 {
 		return
 	}
@@ -117,7 +117,7 @@ func (s *sockets) tellNone() {
 func (s *sockets) end(closeAll func()) {
 	s.refuse()
 	s.mu.Lock()
-	s.tellNone()
+	s.signalNone()
 	s.mu.Unlock()
 	late := time.AfterFunc(farewell, s.sever)
 	closeAll()
@@ -138,5 +138,5 @@ func (s *sockets) sever() {
 		_ = raw.Close()
 		delete(s.open, c)
 	}
-	s.tellNone()
+	s.signalNone()
 }

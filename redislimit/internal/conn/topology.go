@@ -1,4 +1,4 @@
-package redislimit
+package conn
 
 import (
 	"context"
@@ -6,66 +6,64 @@ import (
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/stintdev/stint"
 )
-
-var _ stint.Parted = (*Store)(nil)
 
 const (
-	slots = 16384
-	// partsEvery is how often a Cluster is asked which node has which slots.
-	partsEvery = 5 * time.Second
+	// Slots is how many slots a Cluster has.
+	Slots = 16384
+	// topologyInterval is how often a Cluster is asked which node has which slots.
+	topologyInterval = 5 * time.Second
 )
 
-// topology is which node of a Cluster has which slots.
-type topology struct {
+// Topology is which node of a Cluster has which slots.
+type Topology struct {
 	names []string      // of the nodes: host:port; the first is of slots that nobody has: ""
-	of    [slots]uint16 // the place in names
+	of    [Slots]uint16 // the place in names
 }
 
-// Part implements stint.Parted: the address of the node of a Cluster on which a key lies,
-// as the Cluster said within the last seconds.
-func (s *Store) Part(key string) string {
-	t := s.topology.Load()
+// Topology says which node of a Cluster has which slots. A nil Topology is of no Cluster,
+// or of one that has not said it yet.
+func (c *Conn) Topology() *Topology { return c.topology.Load() }
+
+// Node is the address of the node that has a slot, host:port; empty: it is not known.
+func (t *Topology) Node(slot uint16) string {
 	if t == nil {
 		return ""
 	}
-	return t.names[t.of[slot(key)]]
+	return t.names[t.of[slot]]
 }
 
-// Parts implements stint.Parted.
-func (s *Store) Parts() []string {
-	t := s.topology.Load()
+// Nodes are the addresses of all nodes that have slots.
+func (t *Topology) Nodes() []string {
 	if t == nil {
 		return nil
 	}
 	return t.names[1:]
 }
 
-// lookAtSlots asks a Cluster which node has which slots. Where it does not say, what it
+// refreshTopology asks a Cluster which node has which slots. Where it does not say, what it
 // said before stays: a key whose node is not known fails with those of another one.
-func (l *late) lookAtSlots(ctx context.Context) {
-	e := l.engine.Load()
-	if !l.store.cluster() {
-		l.store.topology.Store(nil)
+func (c *Conn) refreshTopology(ctx context.Context) {
+	e := c.engine.Load()
+	if !c.Cluster() {
+		c.topology.Store(nil)
 		return
 	}
-	bounded, cancel := context.WithTimeout(ctx, attempt)
+	bounded, cancel := context.WithTimeout(ctx, identifyTimeout)
 	defer cancel()
 	reply, err := e.Do(bounded, "CLUSTER", "SLOTS")
 	if err != nil {
 		return
 	}
 	if t := readSlots(reply); t != nil {
-		l.store.topology.Store(t)
+		c.topology.Store(t)
 	}
 }
 
 // readSlots reads the reply to CLUSTER SLOTS: ranges, each with its first and last slot and
 // the address of its master. nil: it is none, or nobody has any slot.
-func readSlots(reply any) *topology {
-	t := &topology{names: []string{""}}
+func readSlots(reply any) *Topology {
+	t := &Topology{names: []string{""}}
 	ranges, _ := reply.([]any)
 	for _, r := range ranges {
 		fields, _ := r.([]any)
@@ -75,7 +73,7 @@ func readSlots(reply any) *topology {
 		first, ok1 := fields[0].(int64)
 		last, ok2 := fields[1].(int64)
 		node, _ := fields[2].([]any)
-		if !ok1 || !ok2 || len(node) < 2 || first < 0 || first > last || last >= slots {
+		if !ok1 || !ok2 || len(node) < 2 || first < 0 || first > last || last >= Slots {
 			return nil
 		}
 		host, _ := node[0].(string)
@@ -98,3 +96,31 @@ func readSlots(reply any) *topology {
 	}
 	return t
 }
+
+// Slot is the slot of the keys with a hash tag: the CRC16 (XMODEM) of what stands before the
+// first "}", as in the Redis Cluster specification.
+func Slot(tag []byte) uint16 {
+	var crc uint16
+	for _, c := range tag {
+		if c == '}' {
+			break
+		}
+		crc = crc<<8 ^ crc16[byte(crc>>8)^c]
+	}
+	return crc % Slots
+}
+
+var crc16 = func() (table [256]uint16) {
+	for i := range table {
+		crc := uint16(i) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+		table[i] = crc
+	}
+	return table
+}()

@@ -1,4 +1,4 @@
-package redislimit
+package conn
 
 import (
 	"context"
@@ -8,38 +8,26 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// subscriber is a Client that can listen to channels. It returns when ctx is done
-// or the connection is lost. heard is called when the server has confirmed all of them,
-// with "" for the channel, and at each message; it must not block.
-type subscriber interface {
-	subscribe(ctx context.Context, heard func(channel, message string), channels ...string) error
-}
-
-// How long Watch waits until it connects again: longer each time, until it has
-// been heard of again.
+// How long it takes until a lost connection is made again: longer each time, until one
+// was made.
 const (
 	firstPause   = 50 * time.Millisecond
 	longestPause = 5 * time.Second
 )
 
-// Watch calls changed, from this goroutine, soon after a document of the namespace
-// was written, and after each time that it has connected, the first among them,
-// since something may have been missed; several changes may come as one. It
-// returns when ctx is done, and connects again for as long as that takes, by a
-// connection of its own.
-//
-// It has nothing to say where it cannot listen: for want of a permission, or
-// because the Client is one of the user's own, with which it only waits for ctx.
-// So callers ask Newest now and then, too.
-func (d *Documents) Watch(ctx context.Context, changed func()) {
-	s, ok := d.store.client.(subscriber)
-	if !ok {
+// Watch calls changed, from this goroutine, soon after each message on a channel, and
+// after each time that it has connected, since messages may have been missed. Several
+// messages may come as one call. It connects again until ctx is done, by a connection of
+// its own. Where it cannot listen, it only waits for ctx.
+func (c *Conn) Watch(ctx context.Context, channel string, changed func()) {
+	s := c.subscriber()
+	if s == nil {
 		<-ctx.Done()
 		return
 	}
 	news := make(chan struct{}, 1)
-	// Apart, for a connection in the making does not mind contexts.
-	go listen(ctx, s, d.store.channel(), news)
+	// On a goroutine of its own, since making a connection does not end with ctx.
+	go watch(ctx, s, channel, news)
 	for {
 		select {
 		case <-ctx.Done():
@@ -53,16 +41,16 @@ func (d *Documents) Watch(ctx context.Context, changed func()) {
 	}
 }
 
-// listen puts a word into news whenever something is heard, until ctx is done.
-func listen(ctx context.Context, s subscriber, channel string, news chan<- struct{}) {
+// watch signals news at each message, until ctx is done.
+func watch(ctx context.Context, s subscriber, channel string, news chan<- struct{}) {
 	for failures := 0; ; failures++ {
-		heard := make(chan struct{}, 1)
+		received := make(chan struct{}, 1)
 		_ = s.subscribe(ctx, func(string, string) {
-			put(heard)
-			put(news)
+			signal(received)
+			signal(news)
 		}, channel)
 		select {
-		case <-heard:
+		case <-received:
 			failures = 0
 		default:
 		}
@@ -74,29 +62,29 @@ func listen(ctx context.Context, s subscriber, channel string, news chan<- struc
 	}
 }
 
-// put leaves a word in c, unless one is there already.
-func put(c chan<- struct{}) {
+// signal leaves a value in a channel that has room for one.
+func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
 	}
 }
 
-// pause is how long to wait after so many failures in a row: a random half of it,
-// so that a fleet does not come back all at once.
+// pause is how long to wait after so many failures in a row. Half of it is random, so that
+// a fleet does not come back all at once.
 func pause(failures int) time.Duration {
 	p := min(firstPause<<min(failures, 10), longestPause)
 	return p/2 + rand.N(p/2)
 }
 
 // subscribe implements subscriber.
-func (e engine) subscribe(ctx context.Context, heard func(channel, message string), channels ...string) error {
+func (e engine) subscribe(ctx context.Context, receive func(channel, message string), channels ...string) error {
 	c, _ := e.Dedicate()
 	defer c.Close()
 	ctx = rueidis.WithOnSubscriptionHook(ctx, func(s rueidis.PubSubSubscription) {
 		if s.Kind == "subscribe" && s.Channel == channels[len(channels)-1] {
-			heard("", "")
+			receive("", "")
 		}
 	})
-	return c.Receive(ctx, c.B().Subscribe().Channel(channels...).Build(), func(m rueidis.PubSubMessage) { heard(m.Channel, m.Message) })
+	return c.Receive(ctx, c.B().Subscribe().Channel(channels...).Build(), func(m rueidis.PubSubMessage) { receive(m.Channel, m.Message) })
 }

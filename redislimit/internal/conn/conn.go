@@ -1,0 +1,324 @@
+// Package conn is the connection of a redislimit.Store to Redis or Valkey: addresses,
+// TLS, Sentinels and Clusters, scripts, publish and subscribe, and what an error of the
+// server means. It knows nothing of limits, and is the only package that imports a Redis
+// client.
+//
+// A [Conn] connects to a [Target], or is [Over] a client of the user's own. Its errors
+// say what to do about them (see [Explain]) and name no package.
+package conn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// Client sends one command and returns its reply, as redislimit.Client documents.
+type Client interface {
+	Do(ctx context.Context, args ...string) (any, error)
+}
+
+// Optional interfaces of a Client. The engine has them all.
+type (
+	// nodeLister can speak to each node of a Cluster.
+	nodeLister interface{ nodes() []Client }
+	// pipeliner sends several commands at once. nil stands for a key that does not
+	// exist, holds another type, or has moved to another node.
+	pipeliner interface {
+		pipeline(ctx context.Context, commands [][]string) ([]any, error)
+	}
+	// subscriber listens to channels until ctx is done or the connection is lost. It
+	// calls receive with an empty channel when the server has confirmed all of them, and
+	// for each message. receive must not block.
+	subscriber interface {
+		subscribe(ctx context.Context, receive func(channel, message string), channels ...string) error
+	}
+)
+
+// Conn is a connection to one server, to the primary that Sentinels name, or to a
+// Cluster. It may be used from many goroutines at once.
+//
+// A Conn to a Target fails until it is connected: see Connect and ConnectInBackground.
+// From then on it replaces its connections when files with passwords or certificates
+// change, or when the server says that it is a replica (renew.go).
+type Conn struct {
+	own      Client // the user's; nil: engine is used
+	target   *Target
+	engine   atomic.Pointer[engine]
+	failure  atomic.Pointer[error] // of the last attempt, while there is no engine
+	server   atomic.Pointer[Server]
+	topology atomic.Pointer[Topology]
+
+	attempted chan struct{} // closed after the first attempt; nil: Await need not wait
+
+	ctx  context.Context // done when the Conn is closed
+	end  context.CancelFunc
+	work sync.WaitGroup // what Close waits for
+
+	renewal
+}
+
+// New is a Conn to a Target, which is not connected yet. It reads the files that the
+// address names, so that a wrong one is an error now.
+func New(t *Target) (*Conn, error) {
+	have, err := t.files.read()
+	if err != nil {
+		return nil, err
+	}
+	c := &Conn{target: t, renewal: renewal{used: have, tried: have.digest, doubts: make(chan error, 1)}}
+	c.server.Store(new(Server))
+	c.ctx, c.end = context.WithCancel(context.Background())
+	return c, nil
+}
+
+// Over is a Conn over the user's own client, which Close leaves open. It cannot listen,
+// and in a Cluster it cannot reach each node.
+func Over(own Client) *Conn {
+	c := &Conn{own: own}
+	c.server.Store(new(Server))
+	return c
+}
+
+// Connect connects once and asks the server what it is. Without an error, the Conn keeps
+// itself connected until Close.
+func (c *Conn) Connect(ctx context.Context) error {
+	if c.own != nil {
+		return c.identify(ctx)
+	}
+	if _, err := c.connectOnce(ctx); err != nil {
+		c.end()
+		return err
+	}
+	c.work.Go(func() { c.keep(c.ctx) })
+	return nil
+}
+
+// ConnectInBackground returns at once, and tries to connect until it succeeds or the
+// Conn is closed. After each attempt it calls report, from one goroutine, with what the
+// server says of itself or why it cannot serve.
+func (c *Conn) ConnectInBackground(report func(Server, error)) {
+	c.attempted = make(chan struct{})
+	c.work.Go(func() {
+		c.connectUntilDone(report)
+		if c.ctx.Err() == nil {
+			c.keep(c.ctx)
+		}
+	})
+}
+
+// Close ends the connections and waits until they have ended.
+func (c *Conn) Close() {
+	if c.own != nil {
+		return
+	}
+	c.end()
+	c.work.Wait()
+	if e := c.engine.Load(); e != nil {
+		e.Close()
+	}
+}
+
+// identify asks the user's own client what its server is.
+func (c *Conn) identify(ctx context.Context) error {
+	s, err := ask(ctx, c.own)
+	if err != nil {
+		return Explain(err)
+	}
+	if err := s.check(); err != nil {
+		return err
+	}
+	c.server.Store(&s.Server)
+	return nil
+}
+
+// connectUntilDone tries until it succeeds or the Conn is closed.
+func (c *Conn) connectUntilDone(report func(Server, error)) {
+	for failures := 0; ; failures++ {
+		if now, err := c.target.files.read(); err == nil {
+			c.used, c.tried = now, now.digest
+		}
+		server, err := c.connectOnce(c.ctx)
+		if err != nil {
+			c.failure.Store(&err)
+		}
+		if failures == 0 {
+			close(c.attempted)
+		}
+		if c.ctx.Err() != nil {
+			return
+		}
+		report(server, err)
+		if err == nil {
+			return
+		}
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-time.After(pause(failures)):
+		}
+	}
+}
+
+// connectOnce makes the first engine.
+func (c *Conn) connectOnce(ctx context.Context) (Server, error) {
+	e, s, err := c.dial(ctx, c.used)
+	if err != nil {
+		return Server{}, err
+	}
+	c.server.Store(&s.Server)
+	c.engine.Store(e)
+	return s.Server, nil
+}
+
+// identifyTimeout bounds how long a server may take to say what it is.
+const identifyTimeout = 5 * time.Second
+
+// dial makes an engine and asks its server what it is.
+func (c *Conn) dial(ctx context.Context, have *secrets) (*engine, serverState, error) {
+	e, err := newEngine(ctx, c.target, have)
+	if err != nil {
+		return nil, serverState{}, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, identifyTimeout)
+	defer cancel()
+	s, err := ask(bounded, e)
+	if err != nil {
+		err = Explain(err)
+	} else {
+		err = s.check()
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		e.Close()
+		return nil, serverState{}, err
+	}
+	return &e, s, nil
+}
+
+// Await waits for the first attempt of ConnectInBackground to end: until ctx is done or,
+// where deadline is more than 0, at most that long. Without such an attempt under way it
+// returns at once.
+func (c *Conn) Await(ctx context.Context, deadline time.Duration) (waited time.Duration, err error) {
+	if c.attempted == nil {
+		return 0, nil
+	}
+	select {
+	case <-c.attempted:
+		return 0, nil
+	default:
+	}
+	began := time.Now()
+	var due <-chan time.Time
+	if deadline > 0 {
+		t := time.NewTimer(deadline)
+		defer t.Stop()
+		due = t.C
+	}
+	select {
+	case <-c.attempted:
+	case <-due:
+		err = context.DeadlineExceeded
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	return time.Since(began), err
+}
+
+var errConnecting = errors.New("connecting to the server")
+
+// notConnected is why a command was not sent.
+type notConnected struct{ error }
+
+func (e notConnected) Unwrap() error { return e.error }
+
+// connected is the engine, or why there is none yet.
+func (c *Conn) connected() (*engine, error) {
+	if e := c.engine.Load(); e != nil {
+		return e, nil
+	}
+	if why := c.failure.Load(); why != nil {
+		return nil, notConnected{*why}
+	}
+	return nil, notConnected{errConnecting}
+}
+
+// Do sends one command. It implements Client.
+func (c *Conn) Do(ctx context.Context, args ...string) (any, error) {
+	reply, err := c.send(ctx, args...)
+	return reply, Explain(err)
+}
+
+// send is Do, with the error as it came.
+func (c *Conn) send(ctx context.Context, args ...string) (any, error) {
+	if c.own != nil {
+		return c.own.Do(ctx, args...)
+	}
+	e, err := c.connected()
+	if err != nil {
+		return nil, err
+	}
+	reply, err := e.Do(ctx, args...)
+	c.saw(e, err)
+	return reply, err
+}
+
+// ownTimeout bounds a call that has no deadline by the user's own client. An engine
+// returns in its own time.
+const ownTimeout = 2 * time.Second
+
+// sendForString is send for a command that replies with a string, without a goroutine
+// where ctx never ends.
+func (c *Conn) sendForString(ctx context.Context, args ...string) (string, error) {
+	if c.own != nil || ctx.Done() != nil {
+		return stringReply(c.send(ctx, args...))
+	}
+	e, err := c.connected()
+	if err != nil {
+		return "", err
+	}
+	reply, err := e.doString(args)
+	c.saw(e, err)
+	return reply, err
+}
+
+// subscriber is what can listen; nil: the user's own client cannot.
+func (c *Conn) subscriber() subscriber {
+	if c.own != nil {
+		s, _ := c.own.(subscriber)
+		return s
+	}
+	return c
+}
+
+// subscribe implements subscriber. It returns rueidis.ErrClosing where the connection was
+// ended on purpose, whatever error that looks like to its reader.
+func (c *Conn) subscribe(ctx context.Context, receive func(channel, message string), channels ...string) error {
+	e, err := c.connected()
+	if err != nil {
+		return err
+	}
+	err = e.subscribe(ctx, receive, channels...)
+	if c.ctx.Err() != nil || c.engine.Load() != e {
+		return rueidis.ErrClosing
+	}
+	return err
+}
+
+// stringReply is a reply that is to be a string.
+func stringReply(reply any, err error) (string, error) {
+	if err != nil {
+		return "", err
+	}
+	s, ok := reply.(string)
+	if !ok {
+		return "", fmt.Errorf("the server replied %T, not a string", reply)
+	}
+	return s, nil
+}

@@ -1,0 +1,142 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+)
+
+// advice says what to do about errors of a server, by their codes.
+var advice = map[string]string{
+	"NOAUTH":    "the server wants a password: redis://user:password@host, or the parameter password_file",
+	"WRONGPASS": "the server does not accept this user and password",
+	"NOPERM": "the server's user lacks a permission: Stint needs INFO, EVALSHA, EVAL, TIME, GET, SET, DEL, LLEN, LINDEX, LSET, RPUSH, RPOP, LTRIM, PEXPIRE and PEXPIREAT on its namespace (ACL: ~stint:*); " +
+		"PTTL to look at counts; SCAN and MGET to list bans, SCAN to clear; HGET, HMGET, HSET, HDEL, PUBLISH and SUBSCRIBE to share documents (ACL: &stint:*); ZADD, ZREMRANGEBYSCORE, ZCARD and ZREVRANGE to count instances and compare their rules",
+	"READONLY":    "the server is a replica: connect to the master, or by redis+sentinel://",
+	"OOM":         "the server is out of memory (maxmemory) and takes no more counts: give it more",
+	"MISCONF":     "the server takes no counts, for it cannot save its data (stop-writes-on-bgsave-error, AOF): see its log and disk",
+	"NOREPLICAS":  "the server takes no counts, for too few replicas follow it (min-replicas-to-write)",
+	"LOADING":     "the server is still loading its data: try again soon",
+	"MASTERDOWN":  "the server is a replica that has lost its master",
+	"CLUSTERDOWN": "the Cluster is down: some slots have no master",
+	"TRYAGAIN":    "the Cluster is moving this subject to another node: try again soon",
+	"BUSY":        "the server is busy with a script that does not end: SCRIPT KILL ends it",
+	"MOVED":       "the server belongs to a Cluster: use redis+cluster://",
+	"MAXCLIENTS":  "the server has as many clients as its maxclients lets in: raise that, or end connections that nobody needs (CLIENT LIST)",
+	"NOCERT":      "the server wants a certificate to be shown (tls-auth-clients), and the address names none: give it cert=FILE and key=FILE",
+	"BADCERT":     "the server does not accept the certificate that it is shown: cert must be signed by an authority in the server's tls-ca-cert-file, and be valid now",
+	"NOHANDSHAKE": "the server ended the TLS handshake, as it does where it wants a certificate to be shown (tls-auth-clients) and the address names none: give it cert=FILE and key=FILE",
+	"CROSSSLOT":   "the server belongs to a Cluster that Stint did not notice: use redis+cluster://",
+}
+
+// advised is a server's error with what to do about it.
+type advised struct {
+	text string
+	error
+}
+
+func (a advised) Error() string { return a.text }
+func (a advised) Unwrap() error { return a.error }
+
+// Explain adds to an error what to do about it, once. What a server says about a password
+// is left out, since it says the same.
+func Explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	word := code(err)
+	a, ok := advice[word]
+	if !ok || errors.As(err, new(advised)) {
+		return err
+	}
+	if word == "NOAUTH" || word == "WRONGPASS" {
+		return advised{a + " (" + word + ")", err}
+	}
+	return advised{a + ": " + err.Error(), err}
+}
+
+// code is the server's code of an error that it replied, such as "NOSCRIPT", if something
+// can be done about it; else empty.
+func code(err error) string {
+	for ; err != nil; err = errors.Unwrap(err) {
+		word, _, _ := strings.Cut(err.Error(), " ")
+		if _, known := advice[word]; known || word == "NOSCRIPT" {
+			return word
+		}
+		// Before Redis 7, an error within a script comes inside of another one.
+		if text := err.Error(); strings.HasPrefix(text, "ERR Error running script") || strings.HasPrefix(text, "@user_script") {
+			for _, word := range append([]string{"READONLY"}, writesRefused...) {
+				if strings.Contains(text, ": -"+word+" ") {
+					return word
+				}
+			}
+		}
+		if strings.HasPrefix(err.Error(), errMaxClients.Error()) {
+			return "MAXCLIENTS"
+		}
+		if word := refusedByTLS(err); word != "" {
+			return word
+		}
+		// A permission that a command within a script lacks has no code.
+		if text := strings.TrimPrefix(err.Error(), "ERR "); strings.HasPrefix(text, "The user executing the script can't") || strings.HasPrefix(text, "ACL failure in script") {
+			return "NOPERM"
+		}
+	}
+	return ""
+}
+
+// IsWrongType tells whether a server replied that a key holds another type. From
+// within a script, some servers put words of their own before it.
+func IsWrongType(err error) bool {
+	return !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) && strings.Contains(err.Error(), "WRONGTYPE")
+}
+
+// refusals are the codes of errors by which a server refuses a call before it has written
+// anything. NOPERM is not among them: it may come at any command of a script.
+var refusals = map[string]bool{
+	"READONLY": true, "LOADING": true, "MASTERDOWN": true, "CLUSTERDOWN": true,
+	"BUSY": true, "TRYAGAIN": true, "MOVED": true, "NOAUTH": true, "WRONGPASS": true, "CROSSSLOT": true,
+}
+
+// writesRefused are the codes of a server that refuses writes for now and answers what
+// needs none: it is out of memory, cannot save, or misses replicas.
+var writesRefused = []string{"OOM", "MISCONF", "NOREPLICAS"}
+
+// NothingWritten tells whether an error means that the call wrote nothing: it was not sent,
+// or the server refused it before it ran. (A script that has written is no longer refused
+// for want of memory.)
+func NothingWritten(err error) bool {
+	var dial *net.OpError
+	word := code(err)
+	return refusals[word] || slices.Contains(writesRefused, word) ||
+		errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, new(notConnected))
+}
+
+// WritesRefused tells whether an error means that the server refuses writes, and only
+// those: it is out of memory, cannot save, or misses replicas.
+func WritesRefused(err error) bool { return slices.Contains(writesRefused, code(err)) }
+
+// alerts are the words of crypto/tls for alerts by which a server refuses a connection, with
+// their codes in advice. crypto/tls has no type for them.
+var alerts = map[string]string{
+	"certificate required":          "NOCERT",
+	"bad certificate":               "BADCERT",
+	"unsupported certificate":       "BADCERT",
+	"revoked certificate":           "BADCERT",
+	"expired certificate":           "BADCERT",
+	"unknown certificate":           "BADCERT",
+	"unknown certificate authority": "BADCERT",
+	"handshake failure":             "NOHANDSHAKE",
+}
+
+// refusedByTLS is the word in advice for the alert with which the server ended a
+// connection; empty: it did not.
+func refusedByTLS(err error) string {
+	if err == nil {
+		return ""
+	}
+	_, alert, _ := strings.Cut(err.Error(), "remote error: tls: ")
+	return alerts[alert]
+}

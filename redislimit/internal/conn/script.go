@@ -1,0 +1,78 @@
+package conn
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"strconv"
+	"time"
+)
+
+// Script is a Lua script and the name by which the server knows it.
+type Script struct {
+	Text string
+	SHA  string
+}
+
+// NewScript is the Script with that text.
+func NewScript(text string) Script {
+	sum := sha1.Sum([]byte(text))
+	return Script{text, hex.EncodeToString(sum[:])}
+}
+
+// Eval runs a script on keys, of which in a Cluster all lie in one slot.
+func (c *Conn) Eval(ctx context.Context, s Script, keys []string, argv ...string) (any, error) {
+	args := make([]string, 0, 3+len(keys)+len(argv))
+	args = append(args, "EVALSHA", s.SHA, strconv.Itoa(len(keys)))
+	args = append(args, keys...)
+	args = append(args, argv...)
+	return c.EvalArgs(ctx, s, args)
+}
+
+// EvalArgs is Eval by the whole command: EVALSHA, the script's SHA, the number of keys,
+// the keys, the arguments. It may overwrite the first two.
+func (c *Conn) EvalArgs(ctx context.Context, s Script, args []string) (any, error) {
+	return evalsha(ctx, s, args, c.send)
+}
+
+// EvalString is EvalArgs for a script that returns a string. Where ctx never ends, the
+// call is made on this goroutine, and the user's own client has 2 seconds for it.
+func (c *Conn) EvalString(ctx context.Context, s Script, args []string) (string, error) {
+	if c.own != nil && ctx.Done() == nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, ownTimeout)
+		defer cancel()
+	}
+	return evalsha(ctx, s, args, c.sendForString)
+}
+
+// evalsha runs a script. NOSCRIPT and TRYAGAIN mean that nothing ran, so they are the
+// errors after which the call is sent again: with the text, or a little later.
+func evalsha[T any](ctx context.Context, s Script, args []string, send func(context.Context, ...string) (T, error)) (none T, _ error) {
+	for rest := firstRest; ; {
+		reply, err := send(ctx, args...)
+		if err == nil {
+			return reply, nil
+		}
+		switch word := code(err); {
+		case word == "NOSCRIPT" && args[0] == "EVALSHA":
+			args[0], args[1] = "EVAL", s.Text
+		case word == "TRYAGAIN" && rest <= longestRest:
+			select {
+			case <-ctx.Done():
+				return none, Explain(err)
+			case <-time.After(rest):
+			}
+			rest *= 2
+		default:
+			return none, Explain(err)
+		}
+	}
+}
+
+// While a Cluster moves a slot, for a few milliseconds, keys that lie on both nodes can be
+// used on neither. So calls are repeated after such rests, 63 ms in all.
+const (
+	firstRest   = time.Millisecond
+	longestRest = 32 * time.Millisecond
+)

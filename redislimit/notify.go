@@ -1,0 +1,64 @@
+package redislimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/redislimit/internal/conn"
+)
+
+// What a refund or a reset changed makes refusals that other instances remember wrong. So
+// the script that makes the change publishes the keys, on one channel of the namespace. In
+// a Cluster each message goes to all nodes, so that it arrives wherever an instance listens.
+
+// invalidations names the channel, NAMESPACE:{invalidated}.
+const invalidations = "invalidated"
+
+// The first byte of a message. A key follows invalidatedKey.
+const (
+	invalidatedKey = "k"
+	invalidatedAll = "a"
+)
+
+func (s *Store) invalidationChannel() string { return s.namespace + ":{" + invalidations + "}" }
+
+// appendInvalidations appends the channel and a message for each key of r to the arguments
+// of a script that publishes them.
+func (s *Store) appendInvalidations(argv []string, r *stint.Request) []string {
+	argv = append(argv, s.invalidationChannel())
+	messages := argv[len(argv):]
+	for i := range r.Asks {
+		if m := invalidatedKey + r.Asks[i].Key; !slices.Contains(messages, m) {
+			messages = append(messages, m)
+		}
+	}
+	return append(argv, messages...)
+}
+
+// Listen implements stint.Teller, by a connection of its own, which is made again until ctx
+// is done. To prove that messages arrive, it publishes one to itself every second through
+// the ordinary connections. It is connected once one has come back, so only a user who may
+// publish is, and no longer when one has not come back within 3 seconds, or none could be
+// published for so long. The log says so; see SetLog. An instance whose user may not
+// publish changes counts without a message to others. A Client of the user's own cannot
+// listen.
+func (s *Store) Listen(ctx context.Context, e stint.Ear) error {
+	err := s.conn.Listen(ctx, s.namespace, invalidations, conn.Listener{
+		Connected: e.Hears,
+		Message: func(text string) {
+			if key, ok := strings.CutPrefix(text, invalidatedKey); ok {
+				e.Undone(key)
+			} else if text == invalidatedAll {
+				e.Undone("")
+			}
+		},
+	})
+	if errors.Is(err, conn.ErrCannotListen) {
+		return fmt.Errorf("redislimit: listen: %w: %w", stint.ErrUnsupported, err)
+	}
+	return err
+}

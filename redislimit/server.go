@@ -1,0 +1,112 @@
+package redislimit
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/redislimit/internal/conn"
+)
+
+// Client is what a Store needs of a Redis client; Open brings one. The example
+// of New shows another.
+//
+// Do sends one command and returns its reply: a string, an int64, nil or an []any
+// of these. An error that the server replied must come back as an error whose
+// text starts with the server's code, such as "NOSCRIPT", somewhere in its chain.
+// Do must not send a command again once it may have been executed, for that
+// could charge twice; clients that retry by themselves must be told not to. It
+// must return when ctx is done, and may be called from many goroutines at once.
+// A call may decide for several callers: its context is none of theirs, and ends
+// after two seconds.
+// In a Cluster it must send EVAL, EVALSHA, DEL, HGET and HMGET to the node of
+// their keys and follow redirections.
+type Client interface {
+	Do(ctx context.Context, args ...string) (any, error)
+}
+
+// Server is what a server says of itself.
+type Server struct {
+	Product string // "redis" or "valkey"
+	Version string // such as "7.0.15"
+	Cluster bool
+	// Eviction is the server's maxmemory-policy. With any but "noeviction", a server
+	// that runs out of memory drops counts and bans: see DropsCounts.
+	Eviction string
+}
+
+// keepsCounts is the only policy under which a server that is full refuses new keys
+// instead of dropping others. All keys of Stint but documents expire, so the volatile-
+// policies drop them as the allkeys- ones do.
+const keepsCounts = "noeviction"
+
+func dropsCounts(eviction string) bool { return eviction != "" && eviction != keepsCounts }
+
+// DropsCounts tells whether the server drops counts and bans when it runs out of memory;
+// false where its eviction policy is not known.
+func (s Server) DropsCounts() bool { return dropsCounts(s.Eviction) }
+
+// Server is what the Store learned of its server when it connected; zero where it
+// has not yet, see OpenLater.
+func (s *Store) Server() Server { return Server(s.conn.Server()) }
+
+// RefreshServer asks the server for its eviction policy again, and in a Cluster each of
+// its nodes, since it can be changed while the server runs, and another server can take
+// its place. Of several policies, it takes one that drops counts, if there is any. Server
+// then returns the same.
+func (s *Store) RefreshServer(ctx context.Context) (Server, error) {
+	if err := s.conn.RefreshEviction(ctx, dropsCounts); err != nil {
+		return Server{}, fmt.Errorf("redislimit: eviction policy: %w", err)
+	}
+	return s.Server(), nil
+}
+
+// SetLog sets where the Store logs what becomes of its connections: that it left a server,
+// that new passwords or certificates are used or were refused, and that a certificate
+// expires soon. Without it, that is slog.Default. A Store that New made logs nothing.
+func (s *Store) SetLog(log *slog.Logger) { s.conn.SetLog(log) }
+
+// Refused is why the passwords and certificates that files hold now are not used: they
+// cannot be read, or the server did not accept them. Those of before stay in use. nil:
+// they are used.
+func (s *Store) Refused() error { return s.conn.FilesRefused() }
+
+// Certificates is when the certificates of the connections expire, the earliest of each
+// kind: "client", which is shown to the server, "ca", by which the server's is verified,
+// and "server", which servers have shown on the connections that are open. A kind of
+// which there is none is left out.
+func (s *Store) Certificates() map[string]time.Time { return s.conn.Certificates() }
+
+var _ stint.Parted = (*Store)(nil)
+
+// Part implements stint.Parted: the address of the node of a Cluster on which a key lies,
+// as the Cluster said within the last seconds.
+func (s *Store) Part(key string) string { return s.conn.Topology().Node(slot(key)) }
+
+// Parts implements stint.Parted.
+func (s *Store) Parts() []string { return s.conn.Topology().Nodes() }
+
+// noRoom is the error of a server that is out of memory, or does not write for another
+// reason, and has written nothing of a request. It answers requests that it refuses.
+type noRoom struct{ error }
+
+func (e noRoom) Unwrap() []error { return []error{stint.ErrNotCharged, stint.ErrFull, e.error} }
+
+// unsent adds stint.ErrNotCharged to an error after which nothing was charged, and
+// stint.ErrFull where there was no room.
+func unsent(err error) error {
+	switch {
+	case conn.WritesRefused(err):
+		return noRoom{err}
+	case conn.NothingWritten(err):
+		return fmt.Errorf("%w: %w", stint.ErrNotCharged, err)
+	}
+	return err
+}
+
+// notSent is the error of a request that was not sent.
+func notSent(err error) error {
+	return fmt.Errorf("redislimit: %w: %w", stint.ErrNotCharged, err)
+}
