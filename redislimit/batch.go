@@ -1,6 +1,8 @@
 package redislimit
 
 import (
+	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -9,7 +11,7 @@ import (
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
-// batch is one call of a script in the making. It is filled, called, and may then be
+// batch is the arguments of a call of a script. It is filled, called, and may then be
 // filled again: what it sent are strings of their own.
 type batch struct {
 	at     time.Time // of all requests; zero: the server's clock
@@ -24,14 +26,14 @@ type batch struct {
 
 // group is identical requests that go as one.
 type group struct {
-	asks  []stint.Ask
-	count int
-	place int // in blob
-	alone bool
+	asks   []stint.Ask
+	count  int
+	place  int  // in blob
+	single bool // no identical request may join it
 }
 
-// reset makes b as new, but for its room. err is how its call ended: a Client that gave
-// up may still be sending the arguments, so those are left to it.
+// reset empties b and keeps its memory. err is how its call ended: a Client that gave
+// up may still be sending the arguments, so it keeps them.
 func (b *batch) reset(err error) {
 	if err != nil {
 		b.args = nil
@@ -47,21 +49,21 @@ func (b *batch) addKey(s *Store, subject, id string) {
 	b.ends = append(b.ends, len(b.text))
 }
 
-// add appends a request and tells the number of its group, and its place in that.
+// add appends a request and returns the number of its group and its place in that.
 // It keeps asks. Asks of one request that share key and penalty share a record.
 func (s *Store) add(b *batch, asks []stint.Ask) (g, place int) {
-	grouped := mayRun(asks)
+	grouped := mayJoin(asks)
 	if grouped {
 		for g = len(b.groups) - 1; g >= max(0, len(b.groups)-mostCompared); g-- {
 			old := &b.groups[g]
-			if !old.alone && identical(old.asks, asks) && old.count < algo.MaxCount {
+			if !old.single && identical(old.asks, asks) && old.count < algo.MaxCount {
 				place = old.count
 				old.count++
 				algo.SetCount(b.blob, old.place, old.count)
 				return g, place
 			}
-			if old.alone && len(old.asks) > fewAsks || shareKey(old.asks, asks) {
-				break // whose order counts
+			if old.single && len(old.asks) > fewAsks || shareKey(old.asks, asks) {
+				break // they must be decided in their order
 			}
 		}
 	}
@@ -100,16 +102,15 @@ func (s *Store) addPenalties(b *batch, penalised []*stint.Ask, asks int) {
 	}
 }
 
-// fewAsks is the most asks of a request that is compared with others, and
-// mostCompared with how many: what is not found to be like another is just decided
-// by itself.
+// fewAsks is the most asks of a request that is compared with others, and mostCompared with
+// how many. A request that is not found to be like another is decided by itself.
 const (
 	fewAsks      = 4
 	mostCompared = mergedAsks
 )
 
-// mayRun tells whether a request may go together with identical ones.
-func mayRun(asks []stint.Ask) bool {
+// mayJoin tells whether a request may go together with identical ones.
+func mayJoin(asks []stint.Ask) bool {
 	if len(asks) > fewAsks {
 		return false
 	}
@@ -127,7 +128,7 @@ func sameCount(a, b *stint.Ask) bool {
 	return a.Key == b.Key && (a.Limit == b.Limit || a.Limit.ID() == b.Limit.ID())
 }
 
-// identical tells whether one request is the other, of those that may run.
+// identical tells whether two requests are equal, of those that mayJoin.
 func identical(x, y []stint.Ask) bool {
 	if len(x) != len(y) {
 		return false
@@ -203,4 +204,16 @@ func penalties(asks []stint.Ask) (places []int, distinct []*stint.Ask) {
 		}
 	}
 	return places, distinct
+}
+
+// takeScript decides requests.
+var takeScript = conn.NewScript(algo.TakeScript)
+
+// run decides a batch.
+func (s *Store) run(ctx context.Context, b *batch) (string, error) {
+	reply, err := s.conn.EvalString(ctx, takeScript, b.command(takeScript))
+	if err != nil {
+		return "", fmt.Errorf("redislimit: %w", unsent(err))
+	}
+	return reply, nil
 }

@@ -88,7 +88,7 @@ func goes(t *testing.T, sockets int) {
 func storesGoroutines() (stacks []string) {
 	all := make([]byte, 4<<20)
 	for _, stack := range strings.Split(string(all[:runtime.Stack(all, true)]), "\n\n") {
-		if strings.Contains(stack, "github.com/redis/rueidis.") || strings.Contains(stack, "stint/redislimit.") {
+		if strings.Contains(stack, "github.com/redis/rueidis.") || strings.Contains(stack, "stint/redislimit.") || strings.Contains(stack, "stint/redislimit/") {
 			stacks = append(stacks, stack)
 		}
 	}

@@ -87,7 +87,7 @@ func TestDeadlinesThatRace(t *testing.T) {
 }
 
 // In a Cluster the deadline is that of the whole request, of however many slots.
-func TestDeadlineAcross(t *testing.T) {
+func TestDeadlineOfSlots(t *testing.T) {
 	var hosts []string
 	nodes := redistest.StartCluster(t, 3)
 	for _, n := range nodes {
@@ -119,13 +119,13 @@ func TestDeadlineAcross(t *testing.T) {
 	}
 }
 
-// One alarm serves many callers, one after another: each is told in time, of an answer
-// or of its deadline, whatever the timer was set to before.
-func TestAlarm(t *testing.T) {
+// One waker serves many callers, one after another: each returns in time, with an answer
+// or at its deadline, whatever the timer was set to before.
+func TestWaker(t *testing.T) {
 	const ms, never = time.Millisecond, 24 * time.Hour
 	synctest.Test(t, func(t *testing.T) {
 		w := new(waiter)
-		w.alarm.init()
+		w.waker.init()
 		for i, c := range []struct{ deadline, answer, left, want time.Duration }{ // left: of the context
 			{25 * ms, 10 * ms, 0, 10 * ms},
 			{25 * ms, 10 * ms, 0, 10 * ms},
@@ -149,7 +149,7 @@ func TestAlarm(t *testing.T) {
 			}
 			answer := time.AfterFunc(c.answer, func() {
 				w.state.Store(answered)
-				w.alarm.ring()
+				w.waker.wake()
 			})
 			began := time.Now()
 			err := w.wait(ctx, c.deadline)
@@ -157,7 +157,7 @@ func TestAlarm(t *testing.T) {
 			if took := time.Since(began); took != c.want || errors.Is(err, context.DeadlineExceeded) == (c.answer == c.want) {
 				t.Errorf("%d: %v after %s, want %s", i, err, took, c.want)
 			}
-			if c.deadline > longSet && w.alarm.at.Load() != 0 {
+			if c.deadline > longSet && w.waker.firesAt.Load() != 0 {
 				t.Errorf("%d: it is still set", i)
 			}
 		}
@@ -165,7 +165,7 @@ func TestAlarm(t *testing.T) {
 }
 
 // That nothing was charged is told only where that is certain of all slots.
-func TestAcrossError(t *testing.T) {
+func TestSlotsError(t *testing.T) {
 	unsent, unsure := notSent(errWaiting), errors.New("no answer")
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -182,7 +182,7 @@ func TestAcrossError(t *testing.T) {
 		{t.Context(), []error{unsure, unsent}, true, false},
 		{ended, []error{unsent, unsure, nil}, false, false},
 	} {
-		err := acrossError(c.ctx, c.errs, c.returned)
+		err := slotsError(c.ctx, c.errs, c.returned)
 		if err == nil || errors.Is(err, stint.ErrNotCharged) != c.unsent {
 			t.Errorf("%v, returned %v: %v", c.errs, c.returned, err)
 		}

@@ -22,14 +22,14 @@ type witness struct {
 }
 
 func (w *witness) Do(ctx context.Context, args ...string) (any, error) {
-	if stack := make([]byte, 16<<10); args[0] == "EVALSHA" && strings.Contains(string(stack[:runtime.Stack(stack, false)]), ").takeAlone(") {
+	if stack := make([]byte, 16<<10); args[0] == "EVALSHA" && strings.Contains(string(stack[:runtime.Stack(stack, false)]), ").takeDirect(") {
 		w.alone.Add(1)
 	}
 	return w.Client.Do(ctx, args...)
 }
 
 // Who finds nobody to go with makes its call itself, unless its context may end.
-func TestLone(t *testing.T) {
+func TestDirect(t *testing.T) {
 	_, s, g := gated(t)
 	close(g.pass)
 	w := &witness{Client: s.conn}
@@ -73,7 +73,7 @@ func idle(t *testing.T, s *Store) {
 
 // Those who come while somebody makes a call alone wait as for any other, leave when
 // their contexts end, and are served in their order when it returns.
-func TestLoneIsFollowed(t *testing.T) {
+func TestDirectIsFollowed(t *testing.T) {
 	_, s, g := gated(t)
 	limit := stint.MustLimit("10 per 1h")
 	var done sync.WaitGroup
@@ -112,7 +112,7 @@ func TestLoneIsFollowed(t *testing.T) {
 
 // A call that somebody makes alone, to a server that does not answer, keeps nobody
 // else past its deadline.
-func TestLoneAtFrozenServer(t *testing.T) {
+func TestDirectAtFrozenServer(t *testing.T) {
 	server := redistest.Start(t)
 	s, err := Open(t.Context(), server.URL())
 	if err != nil {

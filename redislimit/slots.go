@@ -1,6 +1,7 @@
 package redislimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,13 +24,13 @@ func oneSlot(r *stint.Request) bool {
 
 // part is what of a request lies in one slot.
 type part struct {
-	request  stint.Request
-	places   []int // of its asks in the whole request
-	decision stint.Decision
-	each     []stint.Decision
-	err      error
-	back     stint.Request // what of it is refunded
-	kept     error         // why that could not be
+	request   stint.Request
+	places    []int // of its asks in the whole request
+	decision  stint.Decision
+	each      []stint.Decision
+	err       error
+	refund    stint.Request // what of it is refunded
+	refundErr error         // why that failed
 }
 
 // split divides r by slots.
@@ -50,67 +51,67 @@ func split(r *stint.Request) []*part {
 	return parts
 }
 
-// queues tells whether p asks a leaky bucket, of which nothing can be refunded: a unit
-// is a place in the queue, and others may have come behind it at once.
-func (p *part) queues() bool { return slices.ContainsFunc(p.request.Asks, isQueue) }
+// hasQueue tells whether p asks a leaky bucket, of which nothing can be refunded: a unit is
+// a place in the queue, and others may have come behind it at once.
+func (p *part) hasQueue() bool { return slices.ContainsFunc(p.request.Asks, isQueue) }
 
 func isQueue(a stint.Ask) bool { return a.Limit.Spec().Algorithm == stint.LeakyBucket }
 
-// takeAcross decides a request whose keys lie in several slots: every part takes
-// what it can at the same time, and if one refuses, the others refund. Those with
-// leaky buckets come last, one after another, and take nothing once one has refused: so
-// a place in a queue is lost only where a second one refuses.
-func (s *Store) takeAcross(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+// takeSlots decides a request whose keys lie in several slots: the parts take at the same
+// time, and if one refuses, what the others took is refunded. Parts with leaky buckets come
+// last, one after another, and take nothing once one has refused: so a place in a queue is
+// lost only where a second one refuses.
+func (s *Store) takeSlots(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
 	parts := split(r)
-	if ban, err := s.runningBan(ctx, parts); err != nil {
+	if ban, err := s.findBan(ctx, parts); err != nil {
 		return ban, err
 	} else if ban.BanLeft > 0 {
-		err = s.awaitLimits(ctx, parts, &ban)
+		err = s.addLimitWaits(ctx, parts, &ban)
 		return ban, err
 	}
 	var first, last []*part
 	for _, p := range parts {
-		if p.queues() {
+		if p.hasQueue() {
 			last = append(last, p)
 		} else {
 			first = append(first, p)
 		}
 	}
 	inParallel(first, func(p *part) { s.takePart(ctx, p) })
-	s.lookWhereFull(ctx, first)
+	s.peekWhereFull(ctx, first)
 	for _, p := range last {
 		s.takeLast(ctx, p, first)
 		first = append(first, p)
 	}
-	s.lookWhereFull(ctx, parts)
+	s.peekWhereFull(ctx, parts)
 	var errs []error
 	allowed := true
 	for _, p := range parts {
 		allowed = allowed && p.decision.Allowed
 		errs = append(errs, p.err)
 	}
-	returned := allowed || s.refundParts(ctx, parts)
+	refunded := allowed || s.refundParts(ctx, parts)
 	if err := errors.Join(errs...); err != nil {
-		return stint.Decision{}, acrossError(ctx, errs, returned)
+		return stint.Decision{}, slotsError(ctx, errs, refunded)
 	}
 	return join(r, parts, out), nil
 }
 
 func (s *Store) takePart(ctx context.Context, p *part) {
 	p.each = make([]stint.Decision, len(p.request.Asks))
-	p.decision, p.err = s.Take(ctx, &p.request, p.each)
+	p.decision, p.err = s.takeMerged(ctx, &p.request, p.each)
 }
 
-// lookWhereFull looks at those parts for which their server had no room, if another one
-// refuses: then the request is refused, and charges nothing there either.
-func (s *Store) lookWhereFull(ctx context.Context, parts []*part) {
+// peekWhereFull asks the parts whose server had no room again without taking, if another
+// part refuses: then the request is refused, and charges nothing there either.
+func (s *Store) peekWhereFull(ctx context.Context, parts []*part) {
 	isFull := func(p *part) bool { return errors.Is(p.err, stint.ErrFull) }
 	if !slices.ContainsFunc(parts, isFull) || !slices.ContainsFunc(parts, (*part).refuses) {
 		return
 	}
 	for _, p := range parts {
 		if isFull(p) {
-			s.lookOnly(ctx, p, p.request.Asks)
+			s.peekPart(ctx, p, p.request.Asks)
 		}
 	}
 }
@@ -120,7 +121,7 @@ func (p *part) refuses() bool {
 	return p.err == nil && (p.decision.BanLeft > 0 || slices.ContainsFunc(p.each, func(d stint.Decision) bool { return d.Limit != nil && !d.Allowed }))
 }
 
-// takeLast takes a part if all before it allow; else it is only looked at, and counts
+// takeLast takes a part if all before it allow; else it takes nothing, and counts
 // violations.
 func (s *Store) takeLast(ctx context.Context, p *part, before []*part) {
 	for _, b := range before {
@@ -128,29 +129,29 @@ func (s *Store) takeLast(ctx context.Context, p *part, before []*part) {
 			return // nothing is decided, and p charges nothing
 		}
 		if b.err != nil || !b.decision.Allowed {
-			s.lookOnly(ctx, p, p.request.Asks)
+			s.peekPart(ctx, p, p.request.Asks)
 			return
 		}
 	}
 	s.takePart(ctx, p)
 }
 
-// refuses is a limit that no request of two units passes, so that one which faces it is
-// looked at and charges nothing.
-var refuses = stint.MustLimit("1 per 1s")
+// impossible is a limit that no request of two units passes, so that one which faces it
+// charges nothing.
+var impossible = stint.MustLimit("1 per 1s")
 
-// lookOnly fills p's answers as if some other part of the request refused. The asks may be
+// peekPart fills p's answers as if another part of the request refused. The asks may be
 // p's without their penalties.
-func (s *Store) lookOnly(ctx context.Context, p *part, asks []stint.Ask) {
-	looking := stint.Request{At: p.request.At, Asks: append(slices.Clone(asks), stint.Ask{Key: asks[0].Key, Limit: refuses, Cost: 2})}
-	each := make([]stint.Decision, len(looking.Asks))
-	p.decision, p.err = s.Take(ctx, &looking, each)
+func (s *Store) peekPart(ctx context.Context, p *part, asks []stint.Ask) {
+	peeking := stint.Request{At: p.request.At, Asks: append(slices.Clone(asks), stint.Ask{Key: asks[0].Key, Limit: impossible, Cost: 2})}
+	each := make([]stint.Decision, len(peeking.Asks))
+	p.decision, p.err = s.takeMerged(ctx, &peeking, each)
 	p.each = each[:len(asks)]
 }
 
-// acrossError is what to tell of parts of which some could not be decided. It wraps
-// stint.ErrNotCharged only if no part can have been charged, or only such as gave it back.
-func acrossError(ctx context.Context, errs []error, returned bool) error {
+// slotsError is the error of a request of which some parts could not be decided. It wraps
+// stint.ErrNotCharged only if no part can still be charged.
+func slotsError(ctx context.Context, errs []error, refunded bool) error {
 	var unsure []error
 	for _, err := range errs {
 		if err != nil && !errors.Is(err, stint.ErrNotCharged) {
@@ -160,18 +161,18 @@ func acrossError(ctx context.Context, errs []error, returned bool) error {
 	switch {
 	case len(unsure) > 0:
 		return errors.Join(unsure...)
-	case returned:
+	case refunded:
 		return errors.Join(errs...)
 	case ctx.Err() != nil:
-		return fmt.Errorf("redislimit: another slot may stay charged: %w (%v)", ctx.Err(), errors.Join(errs...))
+		return fmt.Errorf("redislimit: the keys on other slots of the Cluster may have been charged: %w (%v)", ctx.Err(), errors.Join(errs...))
 	default:
-		return fmt.Errorf("redislimit: another slot may stay charged: %v", errors.Join(errs...))
+		return fmt.Errorf("redislimit: the keys on other slots of the Cluster may have been charged: %v", errors.Join(errs...))
 	}
 }
 
-// runningBan looks whether a ban runs in any part, before one is charged or counts
-// a violation: a request of records alone.
-func (s *Store) runningBan(ctx context.Context, parts []*part) (stint.Decision, error) {
+// findBan looks for a ban that runs in any part, before one is charged or counts a
+// violation, by a request of records alone. It returns the longest one.
+func (s *Store) findBan(ctx context.Context, parts []*part) (stint.Decision, error) {
 	var bearing []*part
 	for _, p := range parts {
 		if _, penalised := penalties(p.request.Asks); len(penalised) > 0 {
@@ -202,15 +203,15 @@ func (s *Store) runningBan(ctx context.Context, parts []*part) (stint.Decision, 
 	return longest, nil
 }
 
-// awaitLimits makes d, the answer of a ban that runs, tell the wait for the limits where
-// that is longer.
-func (s *Store) awaitLimits(ctx context.Context, parts []*part, d *stint.Decision) error {
+// addLimitWaits makes RetryAfter of d, the answer of a ban that runs, the wait for the limits
+// where that is longer.
+func (s *Store) addLimitWaits(ctx context.Context, parts []*part, d *stint.Decision) error {
 	inParallel(parts, func(p *part) {
 		asks := slices.Clone(p.request.Asks)
 		for i := range asks {
 			asks[i].Penalty = nil
 		}
-		s.lookOnly(ctx, p, asks)
+		s.peekPart(ctx, p, asks)
 	})
 	for _, p := range parts {
 		if p.err != nil {
@@ -223,26 +224,26 @@ func (s *Store) awaitLimits(ctx context.Context, parts []*part, d *stint.Decisio
 	return nil
 }
 
-// refundTimeout bounds how long a refused request tries to return its units,
-// whatever became of its own context.
+// refundTimeout bounds how long a refused request tries to refund its units, whatever
+// became of its own context.
 const refundTimeout = time.Second
 
-// refundParts refunds what the parts of a refused request took, and tells whether
-// all is returned. Where the request has no time left, that goes on without its caller.
-func (s *Store) refundParts(ctx context.Context, parts []*part) (returned bool) {
+// refundParts refunds what the parts of a refused request took, and returns whether all of
+// it was. If the request has no time left, its caller does not wait for that.
+func (s *Store) refundParts(ctx context.Context, parts []*part) (complete bool) {
 	var taken []*part
 	lost := false
 	for _, p := range parts {
 		if p.err != nil || !p.decision.Allowed {
 			continue
 		}
-		if p.queues() { // the places stay taken, and others behind them
+		if p.hasQueue() { // the places stay taken, and others behind them
 			lost = true
-			p.back.Asks = slices.DeleteFunc(slices.Clone(p.request.Asks), isQueue)
+			p.refund.Asks = slices.DeleteFunc(slices.Clone(p.request.Asks), isQueue)
 		} else {
-			p.back.Asks = p.request.Asks
+			p.refund.Asks = p.request.Asks
 		}
-		if p.back.At = p.request.At; len(p.back.Asks) > 0 {
+		if p.refund.At = p.request.At; len(p.refund.Asks) > 0 {
 			taken = append(taken, p)
 		}
 	}
@@ -253,26 +254,26 @@ func (s *Store) refundParts(ctx context.Context, parts []*part) (returned bool) 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout)
 	refund := func() {
 		defer cancel()
-		inParallel(taken, func(p *part) { p.kept = s.Refund(ctx, &p.back) })
+		inParallel(taken, func(p *part) { p.refundErr = s.Refund(ctx, &p.refund) })
 	}
 	if late {
 		go refund()
 		return false
 	}
 	refund()
-	returned = !lost
+	complete = !lost
 	for _, p := range taken {
-		if p.kept == nil {
-			p.returned()
-		} else { // they stay taken, as told with Store
-			returned = false
+		if p.refundErr == nil {
+			p.undoCharge()
+		} else { // they stay taken, as Store documents
+			complete = false
 		}
 	}
-	return returned
+	return complete
 }
 
-// returned makes the answers of p those of before it was charged.
-func (p *part) returned() {
+// undoCharge makes the answers of p those of before it was charged.
+func (p *part) undoCharge() {
 	for i := range p.each {
 		d := &p.each[i]
 		if d.Delay = 0; !isQueue(p.request.Asks[i]) {
@@ -281,8 +282,7 @@ func (p *part) returned() {
 	}
 }
 
-// join makes the answer to the whole of the answers of its parts. A ban that runs
-// answers for all.
+// join makes one answer of those of the parts. A ban that runs answers for all.
 func join(r *stint.Request, parts []*part, out []stint.Decision) stint.Decision {
 	var running stint.Decision
 	for _, p := range parts {
@@ -311,9 +311,34 @@ func join(r *stint.Request, parts []*part, out []stint.Decision) stint.Decision 
 	return d
 }
 
+// gravest is the decision of the gravest outcome of the parts. Of equal outcomes it is one
+// that counted a violation, then that of the longest ban, then that of the ask which comes
+// first in the request: parts are in the order of their first asks only. decided tells
+// whether a part's decision is about its i-th ask.
+func gravest(parts []*part, decided func(p *part, i int) bool) stint.Decision {
+	var d stint.Decision
+	first := 0
+	for _, p := range parts {
+		place := p.places[0]
+		for i := range p.request.Asks {
+			if decided(p, i) {
+				place = p.places[i]
+				break
+			}
+		}
+		e := &p.decision
+		graver := cmp.Or(cmp.Compare(e.Outcome, d.Outcome), cmp.Compare(min(1, e.Violations), min(1, d.Violations)), cmp.Compare(e.BanLeft, d.BanLeft))
+		if graver > 0 || graver == 0 && place < first {
+			d, first = *e, place
+		}
+	}
+	return d
+}
+
 // mostAtOnce bounds the goroutines of one call.
 const mostAtOnce = 64
 
+// inParallel calls f for each part, and returns when all calls have.
 func inParallel(parts []*part, f func(*part)) {
 	if len(parts) == 0 {
 		return

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/internal/algo"
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
@@ -72,8 +71,9 @@ func newStore(c *conn.Conn, o Options) (*Store, error) {
 	if err := checkNamespace(o.Namespace); err != nil {
 		return nil, fmt.Errorf("redislimit: %w", err)
 	}
-	return &Store{conn: c, namespace: o.Namespace, id: rand.Text(),
-		merger: merger{queues: map[uint16]*queue{}}, listed: semaphore.NewWeighted(mostListed)}, nil
+	s := &Store{conn: c, namespace: o.Namespace, id: rand.Text(), listed: semaphore.NewWeighted(mostListed)}
+	s.merger = merger{queues: map[uint16]*queue{}, runCalls: s.runCalls}
+	return s, nil
 }
 
 // Namespace is what all keys of the Store start with.
@@ -143,22 +143,10 @@ func (s *Store) Take(ctx context.Context, r *stint.Request, out []stint.Decision
 		ctx, cancel = context.WithTimeout(ctx, r.Deadline)
 		defer cancel()
 	}
-	return s.takeAcross(ctx, r, out)
+	return s.takeSlots(ctx, r, out)
 }
 
 // KeepsDeadline implements stint.DeadlineKeeper: Take keeps a Request's Deadline, without a
 // context, unless its asks lie in several slots of a Cluster. TakeBatch, Refund,
 // Violate and all else go by the contexts that they are given.
 func (s *Store) KeepsDeadline() bool { return true }
-
-// takeScript decides requests.
-var takeScript = conn.NewScript(algo.TakeScript)
-
-// run decides a batch.
-func (s *Store) run(ctx context.Context, b *batch) (string, error) {
-	reply, err := s.conn.EvalString(ctx, takeScript, b.command(takeScript))
-	if err != nil {
-		return "", fmt.Errorf("redislimit: %w", unsent(err))
-	}
-	return reply, nil
-}

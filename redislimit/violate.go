@@ -1,7 +1,6 @@
 package redislimit
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -22,7 +21,7 @@ func (s *Store) Violate(ctx context.Context, r *stint.Request) (stint.Decision, 
 		return s.violate(ctx, r)
 	}
 	parts := split(r)
-	if ban, err := s.runningBan(ctx, parts); err != nil || ban.BanLeft > 0 {
+	if ban, err := s.findBan(ctx, parts); err != nil || ban.BanLeft > 0 {
 		return ban, err
 	}
 	inParallel(parts, func(p *part) { p.decision, p.err = s.violate(ctx, &p.request) })
@@ -34,30 +33,6 @@ func (s *Store) Violate(ctx context.Context, r *stint.Request) (stint.Decision, 
 		return stint.Decision{}, err
 	}
 	return gravest(parts, func(p *part, i int) bool { return p.request.Asks[i].Key == p.decision.Key }), nil
-}
-
-// gravest is of the parts' decisions that of the gravest outcome, a violation that was
-// counted before none, of bans the longest, and of equals that of the ask that comes first. Parts are in the order of their first
-// asks, not of all. decided tells whether it is the i-th ask of a part that its decision
-// is about.
-func gravest(parts []*part, decided func(p *part, i int) bool) stint.Decision {
-	var d stint.Decision
-	first := 0
-	for _, p := range parts {
-		place := p.places[0]
-		for i := range p.request.Asks {
-			if decided(p, i) {
-				place = p.places[i]
-				break
-			}
-		}
-		e := &p.decision
-		graver := cmp.Or(cmp.Compare(e.Outcome, d.Outcome), cmp.Compare(min(1, e.Violations), min(1, d.Violations)), cmp.Compare(e.BanLeft, d.BanLeft))
-		if graver > 0 || graver == 0 && place < first {
-			d, first = *e, place
-		}
-	}
-	return d
 }
 
 // violate counts violations in one slot.

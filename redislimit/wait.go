@@ -6,105 +6,68 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/stintdev/stint"
 )
 
-// alarm wakes who waits. It may ring without need, also for whoever waited before: who
-// is woken looks whether there is something to be woken for.
-//
-// Its timer is not stopped when an answer comes, nor set when the next caller waits: it
-// goes off once for many callers, finds when the present one is late, and is set to
-// that. To set and stop a timer for each caller, and to have that wait for two things at
-// once, takes several times as long (docs/decisions/0017-merged-calls.md).
-type alarm struct {
-	rung  chan struct{} // has room for one
-	due   atomic.Int64  // when who waits is late, or who waited last was; 0: never
-	at    atomic.Int64  // when the timer goes off; 0: it is not set. Written under mu
-	mu    sync.Mutex
-	timer *time.Timer
+// waiter is a request that waits for its answer.
+type waiter struct {
+	asks       []stint.Ask
+	at         time.Time
+	next, prev *waiter // in its queue
+	state      atomic.Uint32
+	waker      waker // of its caller
+
+	group, place int // in the batch
+	reply        string
+	err          error
 }
 
-// started is when the clock of alarms began.
-var started = time.Now()
+// The states of a waiter. The merger's lock is held where waiting ends.
+const (
+	waiting uint32 = iota
+	sent
+	left // the caller has gone; the waiter is the call's
+	answered
+)
 
-func (a *alarm) init() {
-	a.rung = make(chan struct{}, 1)
-	a.timer = time.AfterFunc(time.Hour, a.goesOff)
-	a.timer.Stop()
+var waiters = sync.Pool{New: func() any {
+	w := new(waiter)
+	w.waker.init()
+	return w
+}}
+
+func newWaiter(r *stint.Request) *waiter {
+	w := waiters.Get().(*waiter)
+	w.asks = append(w.asks, r.Asks...)
+	w.at = r.At
+	w.state.Store(waiting)
+	return w
 }
 
-func (a *alarm) ring() {
-	select {
-	case a.rung <- struct{}{}:
-	default: // it rings
-	}
+func (w *waiter) free() {
+	clear(w.asks)
+	w.asks, w.next, w.prev, w.reply, w.err = w.asks[:0], nil, nil, "", nil
+	waiters.Put(w)
 }
 
-// forever is as long as anybody waits; with what has passed, it is a Duration.
-const forever = math.MaxInt64 / 2
-
-// longSet is the longest that a timer is left to run for nobody: it holds the waiter.
-const longSet = time.Second
-
-// setTo has it ring at an instant, or before. The instant is noted before it is looked
-// whether the timer is set, and goesOff does so the other way round: so one of the two
-// sees what the other did.
-func (a *alarm) setTo(due int64) {
-	a.due.Store(due)
-	if at := a.at.Load(); at != 0 && at <= due {
-		return
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.set(due)
-}
-
-// set sets the timer, unless it goes off before. The lock is held.
-func (a *alarm) set(due int64) {
-	if at := a.at.Load(); at != 0 && at <= due {
-		return
-	}
-	a.at.Store(due)
-	a.timer.Reset(time.Duration(due) - time.Since(started))
-}
-
-func (a *alarm) unset() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.due.Store(0)
-	a.timer.Stop()
-	a.at.Store(0)
-}
-
-func (a *alarm) goesOff() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.at.Store(0)
-	switch due := a.due.Load(); {
-	case due == 0:
-	case due > int64(time.Since(started)):
-		a.set(due)
-	default:
-		a.ring()
-	}
-}
-
-// wait waits for the answer until ctx is done or, where the deadline is more than 0,
-// that long. Where there is none by then, it tells why.
+// wait waits for the answer until ctx is done or, where the deadline is more than 0, at
+// most that long. Without an answer by then, it returns why.
 func (w *waiter) wait(ctx context.Context, deadline time.Duration) error {
 	due := int64(0)
 	if deadline > 0 {
 		due = int64(time.Since(started) + min(deadline, forever))
-		w.alarm.setTo(due)
+		w.waker.wakeBy(due)
 		if deadline > longSet {
-			defer w.alarm.unset()
+			defer w.waker.unset()
 		}
 	}
 	for w.state.Load() != answered {
 		if ctx.Done() == nil {
-			<-w.alarm.rung
+			<-w.waker.woken
 		} else {
 			select {
-			case <-w.alarm.rung:
+			case <-w.waker.woken:
 			case <-ctx.Done():
 				return ctx.Err()
 			}
@@ -114,4 +77,84 @@ func (w *waiter) wait(ctx context.Context, deadline time.Duration) error {
 		}
 	}
 	return nil
+}
+
+// waker wakes a goroutine. It may do so without need, also for the one that waited before,
+// so a goroutine that is woken looks whether its wait is over.
+//
+// Its timer is not stopped when an answer comes, nor set when the next caller waits: it
+// fires once for many callers, finds when the present one is late, and is set to that. To
+// set and stop a timer for each caller, and to have that wait for two things at once, takes
+// several times as long (docs/decisions/0017-merged-calls.md).
+type waker struct {
+	woken   chan struct{} // has room for one
+	due     atomic.Int64  // when the present or the last waiter is late; 0: never
+	firesAt atomic.Int64  // when the timer fires; 0: it is not set. Written under mu
+	mu      sync.Mutex
+	timer   *time.Timer
+}
+
+// started is when the clock of wakers began.
+var started = time.Now()
+
+// forever is longer than any caller waits; with what has passed, it is a Duration.
+const forever = math.MaxInt64 / 2
+
+// longSet is the longest that a timer may be left to run for no waiter: it keeps the waker
+// in memory.
+const longSet = time.Second
+
+func (k *waker) init() {
+	k.woken = make(chan struct{}, 1)
+	k.timer = time.AfterFunc(time.Hour, k.fire)
+	k.timer.Stop()
+}
+
+func (k *waker) wake() {
+	select {
+	case k.woken <- struct{}{}:
+	default: // it was woken before
+	}
+}
+
+// wakeBy has it wake at an instant, or before. The instant is stored before firesAt is
+// read, and fire does so the other way round: so one of the two sees what the other did.
+func (k *waker) wakeBy(due int64) {
+	k.due.Store(due)
+	if at := k.firesAt.Load(); at != 0 && at <= due {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.set(due)
+}
+
+// set sets the timer, unless it fires before. The lock is held.
+func (k *waker) set(due int64) {
+	if at := k.firesAt.Load(); at != 0 && at <= due {
+		return
+	}
+	k.firesAt.Store(due)
+	k.timer.Reset(time.Duration(due) - time.Since(started))
+}
+
+func (k *waker) unset() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.due.Store(0)
+	k.timer.Stop()
+	k.firesAt.Store(0)
+}
+
+func (k *waker) fire() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.firesAt.Store(0)
+	switch due := k.due.Load(); {
+	case due == 0:
+	case due > int64(time.Since(started)):
+		k.set(due)
+	default:
+		k.wake()
+	}
 }

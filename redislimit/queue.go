@@ -1,0 +1,169 @@
+package redislimit
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/stintdev/stint/redislimit/internal/conn"
+)
+
+const (
+	// mergedAsks is about how many asks go in one call. So many cost Redis some
+	// 100 µs, during which it does nothing else.
+	mergedAsks = 32
+	// fewCalls may be under way before requests wait for one to return: while
+	// Redis decides one, the answers of the other are handed out.
+	fewCalls = 2
+	// mostCalls may be under way where the requests for a whole call wait, so that
+	// a long way to the server does not limit how many are decided.
+	mostCalls = 128
+	// fewIdle queues are kept to be used again.
+	fewIdle = 256
+)
+
+// merger is the queues of a Store. It may be used from many goroutines at once.
+type merger struct {
+	runCalls func(*queue) // makes calls for a queue, on a goroutine of its own
+
+	mu     sync.Mutex
+	queues map[uint16]*queue // by slot; of a single server, 0
+	calls  int               // under way, of all queues
+	idle   []*queue          // to be used again
+}
+
+// queue is where requests wait, first come, first served. In a Cluster there is one for
+// each slot. It is idle, and may become that of another slot, when it is empty and no call
+// of it is under way. A goroutine that still has it then finds by the state of its waiter
+// that this has left it.
+type queue struct {
+	slot        uint16
+	first, last *waiter
+	asks        int // of the waiters
+	calls       int // under way
+	starting    int // of these, the ones that have not taken requests yet
+	run         func()
+}
+
+var errWaiting = fmt.Errorf("%d calls wait for the server", conn.MaxWaiting)
+
+// enqueue puts w into the queue of a slot, and starts a call if none must be waited for.
+// Where mayCall is true and the queue is idle, it does not: direct is true, and the caller
+// makes the call itself. The queue is nil when too many calls are under way, as when no node
+// of a Cluster answers.
+func (m *merger) enqueue(slot uint16, w *waiter, mayCall bool) (_ *queue, direct bool) {
+	m.mu.Lock()
+	q := m.queues[slot]
+	if q == nil {
+		if m.calls >= conn.MaxWaiting {
+			m.mu.Unlock()
+			return nil, false
+		}
+		q = m.newQueue()
+		q.slot = slot
+		m.queues[slot] = q
+	}
+	if mayCall && q.calls == 0 { // so nothing waits in it either
+		m.calls++
+		q.calls++
+		m.mu.Unlock()
+		return q, true
+	}
+	q.append(w)
+	start := q.starting == 0 && q.calls < fewCalls || q.asks >= mergedAsks*(q.starting+1) && q.calls < mostCalls
+	start = start && (q.calls == 0 || m.calls < conn.MaxWaiting)
+	if start {
+		m.calls++
+		q.calls++
+		q.starting++
+	}
+	m.mu.Unlock()
+	if start {
+		go q.run()
+	}
+	return q, false
+}
+
+// newQueue is an idle queue. The lock is held.
+func (m *merger) newQueue() *queue {
+	if k := len(m.idle) - 1; k >= 0 {
+		q := m.idle[k]
+		m.idle = m.idle[:k]
+		return q
+	}
+	q := new(queue)
+	q.run = func() { m.runCalls(q) }
+	return q
+}
+
+// leave takes w out of the queue, and returns false if a call has taken it before.
+func (m *merger) leave(q *queue, w *waiter) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if w.state.Load() != waiting {
+		return false
+	}
+	q.remove(w)
+	return true
+}
+
+// hasWholeCall tells whether the requests for a whole call wait.
+func (m *merger) hasWholeCall(q *queue) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return q.asks >= mergedAsks
+}
+
+// finishDirect ends a call that its caller made, or leaves it to the requests that wait by
+// now.
+func (m *merger) finishDirect(q *queue) {
+	m.mu.Lock()
+	more := q.first != nil && q.starting == 0
+	if more {
+		q.starting++
+	} else {
+		m.end(q)
+	}
+	m.mu.Unlock()
+	if more {
+		go q.run()
+	}
+}
+
+// end notes that a call of q is over. The lock is held.
+func (m *merger) end(q *queue) {
+	q.calls--
+	m.calls--
+	if q.calls == 0 {
+		delete(m.queues, q.slot)
+		if len(m.idle) < fewIdle {
+			m.idle = append(m.idle, q)
+		}
+	}
+}
+
+// append adds w at the end. The merger's lock is held.
+func (q *queue) append(w *waiter) {
+	if w.prev = q.last; w.prev != nil {
+		w.prev.next = w
+	} else {
+		q.first = w
+	}
+	q.last = w
+	q.asks += len(w.asks)
+}
+
+// remove takes w out. The merger's lock is held.
+func (q *queue) remove(w *waiter) {
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		q.first = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		q.last = w.prev
+	}
+	w.next, w.prev = nil, nil
+	q.asks -= len(w.asks)
+}
