@@ -9,6 +9,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/internal/control"
 )
 
 func (s *Server) listBans(c *call) (int, any, error) {
@@ -18,14 +19,14 @@ func (s *Server) listBans(c *call) (int, any, error) {
 	}
 	rule := c.URL.Query().Get("rule")
 	all := adminapi.Bans{ByHand: []adminapi.Ban{}}
-	now := s.state()
-	for _, b := range now.controls.Bans {
+	now := s.control.Status()
+	for _, b := range now.Controls.Bans {
 		switch {
 		case rule != "" && b.Rule != rule:
 		case len(all.ByHand) == limit:
 			all.Truncated = true
 		default:
-			all.ByHand = append(all.ByHand, adminapi.Ban{Ban: b, Effect: effect(cmp.Or(now.problem(b.ID), now.set.BanOverruled(&b)), nil)})
+			all.ByHand = append(all.ByHand, adminapi.Ban{Ban: b, Effect: effect(cmp.Or(now.Problem(b.ID), now.Set.BanOverruled(&b)), nil)})
 		}
 	}
 	v := s.view(c.Context())
@@ -96,17 +97,17 @@ func (s *Server) addBan(c *call) (int, any, error) {
 	}
 	b := rules.Ban{Rule: in.Rule, Key: in.Key, Network: in.Network}
 	if err == nil {
-		b.Note, err = c.note(&in.Term, s.clock.now())
+		b.Note, err = c.note(&in.Term, s.control.Now())
 	}
 	if err != nil {
 		return 0, nil, err
 	}
-	replaced, alone, err := commit(s, c, change[[]rules.Ban]{"ban", b.Reason, banEdit{Ban: b}})
+	done, err := s.change(c, "ban", b.Reason, control.AddBan{Ban: b})
 	if err != nil {
 		return 0, nil, err
 	}
-	s.audit(c, "ban", b.Reason, replaced, b, alone)
-	return http.StatusCreated, adminapi.Ban{Ban: b, Effect: effect(s.Rules().BanOverruled(&b), alone)}, nil
+	s.audit(c, "ban", b.Reason, done.Replaced.Bans, b, done.Alone)
+	return http.StatusCreated, adminapi.Ban{Ban: b, Effect: effect(s.Rules().BanOverruled(&b), done.Alone)}, nil
 }
 
 func (s *Server) removeBan(c *call) (int, any, error) {
@@ -114,13 +115,13 @@ func (s *Server) removeBan(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	id := c.PathValue("id")
-	gone, alone, err := commit(s, c, change[rules.Ban]{"lift ban", reason, unbanEdit{ID: id}})
+	done, err := s.change(c, "lift ban", reason, control.RemoveBan{ID: c.PathValue("id")})
 	if err != nil {
 		return 0, nil, err
 	}
-	s.audit(c, "lift ban", reason, gone, nil, alone)
-	return http.StatusOK, adminapi.Ban{Ban: gone, Effect: effect("", alone)}, nil
+	gone := done.Replaced.Bans[0]
+	s.audit(c, "lift ban", reason, gone, nil, done.Alone)
+	return http.StatusOK, adminapi.Ban{Ban: gone, Effect: effect("", done.Alone)}, nil
 }
 
 // liftBans forgets the penalty's ban first and tells the fleet then: told before, an
@@ -138,26 +139,26 @@ func (s *Server) liftBans(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	byHand, alone, err := commit(s, c, change[[]rules.Ban]{"lift bans", in.Reason, liftEdit{in.Rule, in.Key, in.Network, s.clock.now().UTC()}})
+	done, err := s.change(c, "lift bans", in.Reason, control.LiftBans{Target: control.Target(in.BanTarget), At: s.control.Now().UTC()})
 	if err != nil {
 		if penalty != nil { // the store may have forgotten the violations by now
 			s.auditUnknown(c, "lift bans", in.Reason, err)
 		}
 		return 0, nil, err
 	}
-	if len(byHand) == 0 && known && before == (stint.Record{}) {
+	if len(done.Replaced.Bans) == 0 && known && before == (stint.Record{}) {
 		// The fleet was told all the same: an instance may hold against the key what
 		// it counted while the store was away.
 		return 0, nil, notFound("There is neither a ban nor a violation of the key under the rule %s.", in.Rule)
 	}
-	gone := adminapi.Lifted{ByHand: []adminapi.Ban{}, ByPenalty: []adminapi.PenaltyBan{}, Reach: reach(alone)}
-	for _, b := range byHand {
+	gone := adminapi.Lifted{ByHand: []adminapi.Ban{}, ByPenalty: []adminapi.PenaltyBan{}, Reach: reach(done.Alone)}
+	for _, b := range done.Replaced.Bans {
 		gone.ByHand = append(gone.ByHand, adminapi.Ban{Ban: b})
 	}
 	if before.BanLeft > 0 {
 		gone.ByPenalty = append(gone.ByPenalty, adminapi.PenaltyBan{Rule: in.Rule, Key: in.Key, Left: before.BanLeft.Microseconds(), Bans: before.Bans})
 	}
-	s.audit(c, "lift bans", in.Reason, gone, nil, alone)
+	s.audit(c, "lift bans", in.Reason, gone, nil, done.Alone)
 	return http.StatusOK, gone, nil
 }
 

@@ -3,36 +3,19 @@ package server
 import (
 	"cmp"
 	"net/http"
-	"slices"
 
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/internal/control"
 )
 
 func (s *Server) listOverrides(*call) (int, any, error) {
-	now := s.state()
+	now := s.control.Status()
 	all := []adminapi.Override{}
-	for _, o := range now.controls.Overrides {
-		all = append(all, adminapi.Override{Override: o, Effect: effect(cmp.Or(now.problem(o.ID), now.set.OverrideOverruled(&o)), nil)})
+	for _, o := range now.Controls.Overrides {
+		all = append(all, adminapi.Override{Override: o, Effect: effect(cmp.Or(now.Problem(o.ID), now.Set.OverrideOverruled(&o)), nil)})
 	}
 	return http.StatusOK, adminapi.Overrides{Overrides: all}, nil
-}
-
-// effect says why an entry has no effect, or where it is in force: alone is why that is
-// this instance alone, nil if it is not.
-func effect(problem string, alone error) adminapi.Effect {
-	return adminapi.Effect{Problem: problem, Reach: reach(alone)}
-}
-
-// problem is why an entry is without effect; empty: it is not.
-func (s *state) problem(id string) string {
-	if s.why == nil { // there may be thousands, of thousands of entries
-		s.why = make(map[string]string, len(s.problems))
-		for _, p := range slices.Backward(s.problems) { // the first of an ID counts
-			s.why[p.ID] = p.Text
-		}
-	}
-	return s.why[id]
 }
 
 func (s *Server) addOverride(c *call) (int, any, error) {
@@ -43,17 +26,17 @@ func (s *Server) addOverride(c *call) (int, any, error) {
 		o.Key, err = s.counted(o.Rule, o.Key)
 	}
 	if err == nil {
-		o.Note, err = c.note(&in.Term, s.clock.now())
+		o.Note, err = c.note(&in.Term, s.control.Now())
 	}
 	if err != nil {
 		return 0, nil, err
 	}
-	replaced, alone, err := commit(s, c, change[[]rules.Override]{"add override", o.Reason, overrideEdit{Override: o}})
+	done, err := s.change(c, "add override", o.Reason, control.AddOverride{Override: o})
 	if err != nil {
 		return 0, nil, err
 	}
-	s.audit(c, "add override", o.Reason, replaced, o, alone)
-	return http.StatusCreated, adminapi.Override{Override: o, Effect: effect(s.Rules().OverrideOverruled(&o), alone)}, nil
+	s.audit(c, "add override", o.Reason, done.Replaced.Overrides, o, done.Alone)
+	return http.StatusCreated, adminapi.Override{Override: o, Effect: effect(s.Rules().OverrideOverruled(&o), done.Alone)}, nil
 }
 
 func (s *Server) removeOverride(c *call) (int, any, error) {
@@ -61,19 +44,22 @@ func (s *Server) removeOverride(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	id := c.PathValue("id")
-	gone, alone, err := commit(s, c, change[rules.Override]{"remove override", reason, unoverrideEdit{ID: id}})
+	done, err := s.change(c, "remove override", reason, control.RemoveOverride{ID: c.PathValue("id")})
 	if err != nil {
 		return 0, nil, err
 	}
-	s.audit(c, "remove override", reason, gone, nil, alone)
-	return http.StatusOK, adminapi.Override{Override: gone, Effect: effect("", alone)}, nil
+	gone := done.Replaced.Overrides[0]
+	s.audit(c, "remove override", reason, gone, nil, done.Alone)
+	return http.StatusOK, adminapi.Override{Override: gone, Effect: effect("", done.Alone)}, nil
 }
 
 // list is the name of the list that the path names.
 func (c *call) list() (string, error) {
 	name := c.PathValue("list")
-	return name, knownList(name)
+	if control.Listed(new(rules.Controls), name) == nil {
+		return "", callErrorOf(control.ListNotFound(name), "")
+	}
+	return name, nil
 }
 
 func (s *Server) showList(c *call) (int, any, error) {
@@ -81,10 +67,10 @@ func (s *Server) showList(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	now := s.state()
+	now := s.control.Status()
 	all := []adminapi.Listed{}
-	for _, l := range *listIn(&now.controls, list) {
-		all = append(all, adminapi.Listed{Listed: l, Effect: effect(cmp.Or(now.problem(l.ID), overruled(now.set, list, &l)), nil)})
+	for _, l := range *control.Listed(&now.Controls, list) {
+		all = append(all, adminapi.Listed{Listed: l, Effect: effect(cmp.Or(now.Problem(l.ID), overruled(now.Set, list, &l)), nil)})
 	}
 	return http.StatusOK, adminapi.List{Entries: all}, nil
 }
@@ -97,18 +83,18 @@ func (s *Server) addListed(c *call) (int, any, error) {
 	}
 	l := rules.Listed{Network: in.Network, Match: in.Match}
 	if err == nil {
-		l.Note, err = c.note(&in.Term, s.clock.now())
+		l.Note, err = c.note(&in.Term, s.control.Now())
 	}
 	if err != nil {
 		return 0, nil, err
 	}
 	action := "add to " + list
-	_, alone, err := commit(s, c, change[any]{action, l.Reason, listEdit{List: list, Entry: l}})
+	done, err := s.change(c, action, l.Reason, control.AddListed{List: list, Entry: l})
 	if err != nil {
 		return 0, nil, err
 	}
-	s.audit(c, action, l.Reason, nil, l, alone)
-	return http.StatusCreated, adminapi.Listed{Listed: l, Effect: effect(overruled(s.Rules(), list, &l), alone)}, nil
+	s.audit(c, action, l.Reason, nil, l, done.Alone)
+	return http.StatusCreated, adminapi.Listed{Listed: l, Effect: effect(overruled(s.Rules(), list, &l), done.Alone)}, nil
 }
 
 // overruled says why an entry of a list is without effect under set.
@@ -129,10 +115,11 @@ func (s *Server) removeListed(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	action := "take off " + list
-	gone, alone, err := commit(s, c, change[rules.Listed]{action, reason, unlistEdit{List: list, ID: c.PathValue("id")}})
+	done, err := s.change(c, action, reason, control.RemoveListed{List: list, ID: c.PathValue("id")})
 	if err != nil {
 		return 0, nil, err
 	}
-	s.audit(c, action, reason, gone, nil, alone)
-	return http.StatusOK, adminapi.Listed{Listed: gone, Effect: effect("", alone)}, nil
+	gone := (*control.Listed(&done.Replaced, list))[0]
+	s.audit(c, action, reason, gone, nil, done.Alone)
+	return http.StatusOK, adminapi.Listed{Listed: gone, Effect: effect("", done.Alone)}, nil
 }

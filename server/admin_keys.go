@@ -106,9 +106,9 @@ func (v *view) keyState(k *keyCall) (adminapi.KeyState, error) {
 		j.Penalty = &adminapi.PenaltyState{Violations: r.Violations, Bans: r.Bans, BanLeft: r.BanLeft.Microseconds()}
 	}
 	j.CountedBy = v.countedBy()
-	now := v.state()
-	for i := range now.controls.Bans {
-		if b := &now.controls.Bans[i]; b.Rule == k.rule.Name && b.Key == k.key {
+	now := v.control.Status()
+	for i := range now.Controls.Bans {
+		if b := &now.Controls.Bans[i]; b.Rule == k.rule.Name && b.Key == k.key {
 			j.Ban = &adminapi.Ban{Ban: *b}
 		}
 	}

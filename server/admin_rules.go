@@ -2,29 +2,28 @@ package server
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"math"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/control"
 )
 
-// json is v without its text.
-func (v *version) json() adminapi.Version {
-	return adminapi.Version{Number: v.number, Version: rules.VersionOf(v.Text), Author: v.Author, Note: v.Note, At: v.At}
+// versionOf is v without its text.
+func versionOf(v *control.Version) adminapi.Version {
+	return adminapi.Version{Number: v.Number, Version: rules.VersionOf(v.Text), Author: v.Author, Note: v.Note, At: v.At}
 }
 
 func (s *Server) showRules(*call) (int, any, error) {
-	now := s.state()
-	all := adminapi.Rules{Source: now.source(), Version: now.set.Version, Number: now.number, Newest: now.newest, Rules: []adminapi.Rule{}}
-	for _, r := range now.set.Rules {
+	now := s.control.Status()
+	all := adminapi.Rules{Source: sourceOf(&now), Version: now.Set.Version, Number: now.Number, Newest: now.Newest, Rules: []adminapi.Rule{}}
+	for _, r := range now.Set.Rules {
 		j := adminapi.Rule{Name: r.Name, Mode: r.Mode.String(), Match: r.Match, Key: r.Key, Cost: r.Cost, Limits: []string{}}
 		for _, l := range r.Limits {
 			if !r.Watches {
@@ -36,9 +35,9 @@ func (s *Server) showRules(*call) (int, any, error) {
 	return http.StatusOK, all, nil
 }
 
-// source says where the rules that decide come from.
-func (s *state) source() string {
-	if s.number > 0 {
+// sourceOf says where the rules that decide come from.
+func sourceOf(now *control.Status) string {
+	if now.Number > 0 {
 		return "fleet"
 	}
 	return "file"
@@ -85,7 +84,7 @@ func (s *Server) pushable(c *call, text string) (*rules.Set, error) {
 		return nil, err
 	}
 	defer done()
-	set, err := s.parsePushed(c.Context(), text)
+	set, err := s.control.Parse(c.Context(), text)
 	var wrong *yamlnode.Error
 	switch {
 	case c.Context().Err() != nil:
@@ -115,7 +114,7 @@ func (s *Server) pushRules(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return s.push(c, "push rules", &version{Author: c.who.Name, Note: in.Note, Text: in.Text}, in.After)
+	return s.push(c, "push rules", control.Version{Author: c.who.Name, Note: in.Note, Text: in.Text}, in.After)
 }
 
 func (s *Server) rollbackRules(c *call) (int, any, error) {
@@ -127,10 +126,7 @@ func (s *Server) rollbackRules(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if why := s.unseen(); why != nil {
-		return 0, nil, unavailable(why)
-	}
-	old, err := s.readVersion(c.Context(), rulesDocument, in.To)
+	old, err := s.control.RulesVersion(c.Context(), in.To)
 	switch {
 	case err != nil:
 		return 0, nil, unavailable(err)
@@ -138,90 +134,40 @@ func (s *Server) rollbackRules(c *call) (int, any, error) {
 		return 0, nil, notFound("There is no version %d, or it is no longer kept.", in.To)
 	}
 	note := cmp.Or(in.Note, fmt.Sprintf("back to version %d", in.To))
-	return s.push(c, "roll rules back", &version{Author: c.who.Name, Note: note, Text: old.Text}, in.After)
+	return s.push(c, "roll rules back", control.Version{Author: c.who.Name, Note: note, Text: old.Text}, in.After)
 }
 
 // push makes v the fleet's version that follows after.
-func (s *Server) push(c *call, action string, v *version, after int64) (int, any, error) {
+func (s *Server) push(c *call, action string, v control.Version, after int64) (int, any, error) {
 	if s.settings.RulesFrom != config.FromFleet {
 		return 0, nil, &callError{status: http.StatusConflict, detail: "This instance takes its rules from its file. To share rules, start the fleet with server: {rules: fleet}, and a Redis as its store."}
 	}
 	if _, err := s.pushable(c, v.Text); err != nil {
 		return 0, nil, err
 	}
-	if why := s.unseen(); why != nil {
-		return 0, nil, unavailable(why)
-	}
-	if err := s.lookAt(c.Context(), &s.live.rules); err != nil {
-		return 0, nil, unavailable(err)
-	}
-	s.live.mu.Lock()
-	v.At, v.number = s.live.rules.seen.after(s.clock.now()), after+1
-	s.live.mu.Unlock()
-	if err := v.encode(); err != nil {
-		return 0, nil, err
-	}
-	if len(v.data) > maxDocument {
-		return 0, nil, impossible("text", "with its escapes in JSON it takes %d bytes: at most %d", len(v.data), maxDocument)
-	}
-	written, err := s.documents.Write(c.Context(), rulesDocument, v.number, v.data)
+	pushed, err := s.control.PushRules(c.Context(), v, after)
 	if err != nil {
-		s.auditUnknown(c, action, v.Note, err)
-		return 0, nil, unavailable(fmt.Errorf("whether the rules were pushed is not known: %w", err))
-	}
-	if !written {
-		newest, err := s.newestRules(c.Context())
-		if err != nil {
-			return 0, nil, unavailable(err)
+		if errors.Is(err, control.ErrUnknown) {
+			s.auditUnknown(c, action, v.Note, err)
 		}
-		return 0, nil, conflict(newest, after)
+		return 0, nil, callErrorOf(err, "text")
 	}
-	_ = s.lookAt(c.Context(), &s.live.rules) // if it fails, it is seen soon
-	s.audit(c, action, v.Note, after, v.json(), nil)
-	return http.StatusOK, v.json(), nil
-}
-
-// conflict says that newest came after the version that was to be replaced.
-func conflict(newest *version, after int64) error {
-	if newest == nil {
-		return &callError{status: http.StatusConflict, newest: new(int64), detail: fmt.Sprintf("There is no version %d: nothing was pushed yet. Push after 0.", after)}
-	}
-	return &callError{status: http.StatusConflict, newest: &newest.number, detail: fmt.Sprintf(
-		"The newest version is %d, which %s pushed at %s, and not %d. Nothing was changed.",
-		newest.number, newest.Author, newest.At.Format(time.RFC3339), after)}
-}
-
-// newestRules is the fleet's newest version; nil: there is none.
-func (s *Server) newestRules(ctx context.Context) (*version, error) {
-	number, _, err := s.documents.Newest(ctx, rulesDocument)
-	if err != nil || number == 0 {
-		return nil, err
-	}
-	return s.readVersion(ctx, rulesDocument, number)
+	s.audit(c, action, v.Note, after, versionOf(pushed), nil)
+	return http.StatusOK, versionOf(pushed), nil
 }
 
 func (s *Server) listVersions(c *call) (int, any, error) {
-	limit, err := c.number("limit", 20, documentVersions)
+	limit, err := c.number("limit", 20, control.Versions)
 	if err != nil {
 		return 0, nil, err
 	}
-	if why := s.unseen(); why != nil {
-		return 0, nil, unavailable(why)
-	}
-	newest, _, err := s.documents.Newest(c.Context(), rulesDocument)
+	versions, err := s.control.RulesVersions(c.Context(), limit)
 	if err != nil {
 		return 0, nil, unavailable(err)
 	}
 	all := []adminapi.Version{}
-	for n := newest; n > 0 && n > newest-int64(limit); n-- {
-		v, err := s.readVersion(c.Context(), rulesDocument, n)
-		if err != nil {
-			return 0, nil, unavailable(err)
-		}
-		if v == nil {
-			break // older ones are no longer kept either
-		}
-		all = append(all, v.json())
+	for _, v := range versions {
+		all = append(all, versionOf(v))
 	}
 	return http.StatusOK, adminapi.Versions{Versions: all}, nil
 }
@@ -231,17 +177,14 @@ func (s *Server) showVersion(c *call) (int, any, error) {
 	if err != nil || number < 1 {
 		return 0, nil, notFound("There is no version %.40q: versions are numbers from 1.", c.PathValue("number"))
 	}
-	if why := s.unseen(); why != nil {
-		return 0, nil, unavailable(why)
-	}
-	v, err := s.readVersion(c.Context(), rulesDocument, number)
+	v, err := s.control.RulesVersion(c.Context(), number)
 	switch {
 	case err != nil:
 		return 0, nil, unavailable(err)
 	case v == nil:
 		return 0, nil, notFound("There is no version %d, or it is no longer kept.", number)
 	}
-	j := v.json()
+	j := versionOf(v)
 	j.Text = v.Text
 	return http.StatusOK, j, nil
 }

@@ -6,19 +6,12 @@ import (
 
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/control"
 )
 
-// json is nil for no order.
-func (o *order) json() *adminapi.Order {
-	if o == nil {
-		return nil
-	}
-	return &adminapi.Order{At: o.at, Who: o.who, Reason: o.reason}
-}
-
 func (s *Server) source() adminapi.Source {
-	now := s.state()
-	return adminapi.Source{Source: now.source(), Version: now.set.Version, Number: now.number, Ordered: now.ordered.json()}
+	now := s.control.Status()
+	return adminapi.Source{Source: sourceOf(&now), Version: now.Set.Version, Number: now.Number, Ordered: (*adminapi.Order)(now.Order)}
 }
 
 func (s *Server) showSource(*call) (int, any, error) { return http.StatusOK, s.source(), nil }
@@ -39,17 +32,11 @@ func (s *Server) setSource(c *call) (int, any, error) {
 		return 0, nil, &callError{status: http.StatusConflict, detail: "This instance takes its rules from its file in any case: it was not started with server: {rules: fleet}."}
 	}
 	before := s.source()
-	s.live.mu.Lock()
-	switch {
-	case from == config.FromFile:
-		s.live.ordered = &order{time.Now().UTC(), c.who.Name, in.Reason}
-		s.live.take(s.live.file, 0)
-		s.install()
-	case s.live.ordered != nil:
-		s.live.ordered = nil
-		s.takeFleetRules(&s.live.rules.seen)
+	if from == config.FromFile {
+		s.control.UseFile(control.Order{At: time.Now().UTC(), Who: c.who.Name, Reason: in.Reason})
+	} else {
+		s.control.UsePushed()
 	}
-	s.live.mu.Unlock()
 	after := s.source()
 	s.audit(c, "take rules of the "+from.String(), in.Reason, before, after, nil)
 	return http.StatusOK, after, nil

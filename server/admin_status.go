@@ -12,15 +12,15 @@ import (
 )
 
 func (s *Server) showStatus(c *call) (int, any, error) {
-	now := s.state()
+	now := s.control.Status()
 	j := adminapi.Status{
 		Program: s.program,
 		Started: s.started.UTC(),
 		Rules: adminapi.RulesStatus{
-			Source: now.source(), Version: now.set.Version, Number: now.number,
-			Count: len(now.set.Rules), Enabled: now.set.Enabled, Taken: now.taken.UTC(),
+			Source: sourceOf(&now), Version: now.Set.Version, Number: now.Number,
+			Count: len(now.Set.Rules), Enabled: now.Set.Enabled, Taken: now.Taken.UTC(),
 		},
-		Controls: adminapi.ControlsStatus{Number: now.changed, Source: s.controlsFrom(), Read: s.standIn.Load(), Problems: []adminapi.ControlProblem{}, Pending: []adminapi.PendingChange{}},
+		Controls: adminapi.ControlsStatus{Number: now.Version, Source: string(now.Source), Read: now.Saved, Problems: []adminapi.ControlProblem{}, Pending: []adminapi.PendingChange{}},
 		Store:    s.storeStatus(c.Context()),
 		Memory:   adminapi.MemoryStatus{Bytes: s.footprint.Memory, From: s.footprint.From, Sum: s.footprint.Sum(), Parts: []adminapi.MemoryPart{}},
 		Findings: append([]rules.Finding{}, s.Findings()...),
@@ -28,19 +28,17 @@ func (s *Server) showStatus(c *call) (int, any, error) {
 	for _, p := range s.footprint.Parts {
 		j.Memory.Parts = append(j.Memory.Parts, adminapi.MemoryPart{Name: p.Name, Most: p.Most, Bytes: p.Most * p.Each})
 	}
-	j.Rules.Ordered = now.ordered.json()
-	if now.refused != nil {
-		j.Rules.Refused = &adminapi.RefusedRules{At: now.refused.at.UTC(), Error: now.refused.err.Error()}
+	j.Rules.Ordered = (*adminapi.Order)(now.Order)
+	if now.Refusal != nil {
+		j.Rules.Refused = &adminapi.RefusedRules{At: now.Refusal.At.UTC(), Error: now.Refusal.Err.Error()}
 	}
-	if s.keeper != nil {
-		if err := s.keeper.failure.Load(); err != nil {
-			j.Controls.StateError = (*err).Error()
-		}
+	if now.Unsaved != nil {
+		j.Controls.StateError = now.Unsaved.Error()
 	}
-	for _, p := range now.pending {
+	for _, p := range now.Pending {
 		j.Controls.Pending = append(j.Controls.Pending, adminapi.PendingChange{At: p.At, Who: p.Who, Action: p.Action, Reason: p.Reason})
 	}
-	for _, p := range now.problems {
+	for _, p := range now.Problems {
 		j.Controls.Problems = append(j.Controls.Problems, adminapi.ControlProblem(p))
 	}
 	return http.StatusOK, j, nil
@@ -61,8 +59,8 @@ func (s *Server) storeStatus(ctx context.Context) adminapi.StoreStatus {
 		j.Breaker, j.Instances = s.fallback.State().String(), s.fallback.Live()
 		j.Namespace = s.settings.Namespace
 	}
-	if s.clock.isKnown() {
-		ahead := s.clock.ahead().Microseconds()
+	if by, known := s.control.ClockAhead(); known {
+		ahead := by.Microseconds()
 		j.ClockAhead = &ahead
 	}
 	if s.denials != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/internal/control"
 )
 
 func (s *Server) showSwitches(*call) (int, any, error) {
@@ -13,12 +14,12 @@ func (s *Server) showSwitches(*call) (int, any, error) {
 }
 
 func (s *Server) switches() adminapi.Switches {
-	now := s.state()
+	now := s.control.Status()
 	j := adminapi.Switches{Rules: []adminapi.RuleSwitch{}}
-	j.Enabled = adminapi.EnabledSwitch{File: now.base.Enabled, Set: now.controls.Enabled, Now: now.set.Enabled}
-	for i, r := range now.base.Rules {
-		rule := adminapi.RuleSwitch{Name: r.Name, File: r.Mode.String(), Now: now.set.Rules[i].Mode.String()}
-		if mode, ok := now.controls.Modes[r.Name]; ok {
+	j.Enabled = adminapi.EnabledSwitch{File: now.Base.Enabled, Set: now.Controls.Enabled, Now: now.Set.Enabled}
+	for i, r := range now.Base.Rules {
+		rule := adminapi.RuleSwitch{Name: r.Name, File: r.Mode.String(), Now: now.Set.Rules[i].Mode.String()}
+		if mode, ok := now.Controls.Modes[r.Name]; ok {
 			text := mode.String()
 			rule.Set = &text
 		}
@@ -36,13 +37,13 @@ func (s *Server) setSwitches(c *call) (int, any, error) {
 		return 0, nil, badCall("Nothing is to be switched: give enabled, or rules with their modes.")
 	}
 	before := s.switches()
-	_, alone, err := commit(s, c, change[any]{"switch", in.Reason, switchEdit{SetEnabled: in.Enabled.Given, Enabled: in.Enabled.Value, Modes: in.Rules}})
+	done, err := s.change(c, "switch", in.Reason, control.Switch{SetEnabled: in.Enabled.Given, Enabled: in.Enabled.Value, Modes: in.Rules})
 	if err != nil {
 		return 0, nil, err
 	}
 	after := s.switches()
-	s.audit(c, "switch", in.Reason, before, after, alone)
-	after.Reach = reach(alone)
+	s.audit(c, "switch", in.Reason, before, after, done.Alone)
+	after.Reach = reach(done.Alone)
 	return http.StatusOK, after, nil
 }
 

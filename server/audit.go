@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"log/slog"
 	"time"
+
+	"github.com/stintdev/stint/server/internal/control"
 )
 
 // audit leaves a line about a change: who made it, what it was, and how it was
 // before and after. alone is why it is in force at this instance alone, if it is.
-func (s *Server) audit(c *call, action, reason string, before, after any, alone error) {
+func (s *Server) audit(c *call, action, reason string, before, after any, alone *control.AloneError) {
 	args := []any{"who", c.who.Name, "from", c.RemoteAddr, "action", action, "reason", reason,
 		"before", compact(before), "after", compact(after)}
 	if alone != nil {
@@ -20,23 +22,8 @@ func (s *Server) audit(c *call, action, reason string, before, after any, alone 
 
 // auditMerged leaves a line about a change that was made while the store was away:
 // what became of it.
-func (s *Server) auditMerged(text string, p *pending, more ...any) {
-	s.auditLine(slog.LevelInfo, text, append([]any{"who", p.Who, "action", p.Action, "reason", p.Reason, "made", p.At}, more...)...)
-}
-
-// auditLost leaves a line about each change that waits for the store: whether the end
-// of this instance takes it away.
-func (s *Server) auditLost() {
-	kept := s.save()
-	s.live.mu.Lock()
-	defer s.live.mu.Unlock()
-	text := "audit: lost, for this instance ends before the store is back"
-	if s.keeper != nil && kept == nil {
-		text = "audit: kept for the next start, for this instance ends before the store is back"
-	}
-	for _, p := range s.live.pending {
-		s.auditMerged(text, p)
-	}
+func (s *Server) auditMerged(text string, c *control.Change, more ...any) {
+	s.auditLine(slog.LevelInfo, text, append([]any{"who", c.Who, "action", c.Action, "reason", c.Reason, "made", c.At}, more...)...)
 }
 
 // auditUnknown leaves a line about a change of which the store did not say whether

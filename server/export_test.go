@@ -7,7 +7,7 @@ import "time"
 func (s *Server) SetHeaderTimeout(d time.Duration) { s.headerTimeout = d }
 
 // SetClock gives s another clock of the machine. It is to be called before s serves.
-func (s *Server) SetClock(wall func() time.Time) { s.clock.wall = wall }
+func (s *Server) SetClock(wall func() time.Time) { s.control.SetClock(wall) }
 
 // Holds is what requests have taken and not refunded yet.
 func (s *Server) Holds() map[string]int64 {

@@ -64,9 +64,6 @@ func (s *Server) Open() error {
 	if s.opened {
 		return nil
 	}
-	if s.unfit != nil {
-		return s.unfit
-	}
 	if _, err := s.secrets.reload(true); err != nil {
 		return err
 	}
@@ -98,7 +95,7 @@ func (s *Server) Open() error {
 	if err := s.openUpstreams(); err != nil {
 		return err
 	}
-	if err := s.openState(); err != nil {
+	if err := s.control.Open(); err != nil {
 		return err
 	}
 	s.certificates = certificates

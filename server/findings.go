@@ -1,10 +1,8 @@
 package server
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,7 +20,7 @@ type forwarding struct {
 // Findings is what works as written but hardly as meant: what was found at the
 // start, in the rules that decide now, and since they do.
 func (s *Server) Findings() []rules.Finding {
-	controls, unlike := s.controlFindings(), s.unlikeFindings()
+	controls := s.control.Findings()
 	set := s.set.Load()
 	set.forwarding.mu.Lock()
 	defer set.forwarding.mu.Unlock()
@@ -30,7 +28,7 @@ func (s *Server) Findings() []rules.Finding {
 	if s.found != nil {
 		beside = s.found()
 	}
-	return slices.Concat(beside, s.settings.Findings(), set.Findings, s.claimsFindings(set.Set), set.forwarding.found, controls, unlike)
+	return slices.Concat(beside, s.settings.Findings(), set.Findings, s.claimsFindings(set.Set), set.forwarding.found, controls)
 }
 
 // claimsFindings looks for rules that need claims where nothing finds them.
@@ -47,63 +45,6 @@ func (s *Server) claimsFindings(set *rules.Set) []rules.Finding {
 	}
 	return []rules.Finding{{Code: rules.CodeClaimsUnknown, Text: "the rules use claims, and " + why +
 		", so that requests have none, but for checks that bring their own; say how tokens are verified"}}
-}
-
-// controlFindings looks at what was changed at run time.
-func (s *Server) controlFindings() []rules.Finding {
-	s.live.mu.Lock()
-	defer s.live.mu.Unlock()
-	var endless, everybody ids
-	for i := range s.live.now.Bans {
-		b := &s.live.now.Bans[i]
-		if b.Until.IsZero() {
-			endless.add(b.ID)
-		}
-		if isEverybody(b.Network) {
-			everybody.add(b.ID)
-		}
-	}
-	for i := range s.live.now.Blocklist {
-		if l := &s.live.now.Blocklist[i]; isEverybody(l.Network) {
-			everybody.add(l.ID)
-		}
-	}
-	var found []rules.Finding
-	if endless.n > 0 {
-		found = append(found, rules.Finding{Code: rules.CodeBanWithoutEnd, Text: endless.String() +
-			": bans by hand without an end; lift them one day, or ban again with for or until"})
-	}
-	if everybody.n > 0 {
-		found = append(found, rules.Finding{Code: rules.CodeEverybody, Text: everybody.String() +
-			": this refuses every client of IPv4 or IPv6; if it is a mistake, lift the ban or remove the entry"})
-	}
-	return found
-}
-
-// ids are some entries, of which the first few are told.
-type ids struct {
-	n     int
-	first []string
-}
-
-func (s *ids) add(id string) {
-	if s.n++; len(s.first) < 5 {
-		s.first = append(s.first, id)
-	}
-}
-
-func (s *ids) String() string {
-	text := strings.Join(s.first, ", ")
-	if more := s.n - len(s.first); more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
-}
-
-// isEverybody tells whether a network holds all of IPv4 or of IPv6.
-func isEverybody(network string) bool {
-	p, err := rules.ParseNetwork(network)
-	return err == nil && p.Bits() == 0
 }
 
 // notice looks for a proxy that nobody was told of. It is logged once for each set

@@ -145,6 +145,8 @@ const (
 	// keysRetry is how long it is to the second attempt after one that failed; twice
 	// as long to the third, and so on up to keysPause.
 	keysRetry = time.Second
+	// firstKeys is how long Follow waits for the first keys.
+	firstKeys = time.Second
 )
 
 // want asks for keys anew. It does not wait.
@@ -182,7 +184,7 @@ func (t *tokenReader) follow(ctx context.Context) {
 	}()
 	select {
 	case <-first:
-	case <-time.After(followTimeout):
+	case <-time.After(firstKeys):
 	case <-ctx.Done():
 	}
 }

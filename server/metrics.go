@@ -265,6 +265,15 @@ func (m *metrics) called(took time.Duration, err error) {
 	m.storeErrors.Inc()
 }
 
+// reloaded counts that new rules were taken, or refused with err.
+func (m *metrics) reloaded(err error) {
+	if err != nil {
+		m.reloadsFailed.Inc()
+		return
+	}
+	m.reloadsTaken.Inc()
+}
+
 // turned counts that the breaker has changed its state.
 func (m *metrics) turned(to stint.BreakerState, why error) {
 	if why != nil && (to == stint.Open || to == stint.PartlyOpen) {

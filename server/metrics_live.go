@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/server/internal/control"
 )
 
 // liveCollector tells of what is in force when it is scraped. Gauges that are set by
@@ -44,22 +45,23 @@ func (c liveCollector) Collect(to chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	now := c.s.state()
-	gauge(rulesInfo, 1, now.set.Version)
-	gauge(rulesHave, float64(len(now.set.Rules)))
-	gauge(rulesNumber, float64(now.number))
-	gauge(controlsNumber, float64(now.changed))
-	gauge(changesPending, float64(len(now.pending)))
-	for _, source := range [...]string{fromStore, fromStateDir, fromNowhere} {
+	now := c.s.control.Status()
+	gauge(rulesInfo, 1, now.Set.Version)
+	gauge(rulesHave, float64(len(now.Set.Rules)))
+	gauge(rulesNumber, float64(now.Number))
+	gauge(controlsNumber, float64(now.Version))
+	gauge(changesPending, float64(len(now.Pending)))
+	for _, source := range [...]control.Source{control.SourceStore, control.SourceState, control.SourceNone} {
 		is := 0.0
-		if c.s.controlsFrom() == source {
+		if now.Source == source {
 			is = 1
 		}
-		gauge(controlsSource, is, source)
+		gauge(controlsSource, is, string(source))
 	}
-	gauge(clockAhead, c.s.clock.ahead().Seconds())
-	gauge(bansByHand, float64(len(now.controls.Bans)))
-	gauge(overridesHave, float64(len(now.controls.Overrides)))
+	ahead, _ := c.s.control.ClockAhead()
+	gauge(clockAhead, ahead.Seconds())
+	gauge(bansByHand, float64(len(now.Controls.Bans)))
+	gauge(overridesHave, float64(len(now.Controls.Overrides)))
 	if f := c.s.fallback; f != nil {
 		for _, state := range []stint.BreakerState{stint.Closed, stint.Open, stint.HalfOpen, stint.PartlyOpen} {
 			is := 0.0
@@ -94,7 +96,7 @@ func (c liveCollector) Collect(to chan<- prometheus.Metric) {
 	gauge(inFlight, float64(c.s.instance.gateway.Taken()), gatewayDoor)
 	gauge(inFlight, float64(c.s.instance.check.Taken()), checkDoor)
 	running := c.s.bans.count()
-	for _, r := range now.set.Rules {
+	for _, r := range now.Set.Rules {
 		if r.Penalty != nil {
 			gauge(bansRunning, float64(running[r.Name]), r.Name)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/internal/control"
 )
 
 // readyLimit is charged to see whether the store decides, which a replica and a
@@ -95,7 +96,7 @@ func (s *Server) storeError() error {
 // fails at every instance at once.
 func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	controls := s.controlsFrom()
+	controls := s.control.Source()
 	err := s.storeError()
 	switch {
 	case s.stopping.Load():
@@ -104,7 +105,7 @@ func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 	case err != nil && s.needsStore():
 		http.Error(w, "the store does not decide", http.StatusServiceUnavailable)
 		return
-	case controls == fromNowhere && !s.settings.ReadyWithoutControls:
+	case controls == control.SourceNone && !s.settings.ReadyWithoutControls:
 		http.Error(w, "what the fleet shares was not read yet", http.StatusServiceUnavailable)
 		return
 	}
@@ -115,9 +116,9 @@ func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 		text += ", without a part of the store"
 	}
 	switch controls {
-	case fromNowhere:
+	case control.SourceNone:
 		text += ", without what the fleet shares: bans, lists, switches and pushed rules"
-	case fromStateDir:
+	case control.SourceState:
 		text += ", by what was kept of what the fleet shares"
 	}
 	_, _ = w.Write([]byte(text + "\n"))

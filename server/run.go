@@ -108,6 +108,23 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 	return all
 }
 
+// Follow takes over what the fleet shares, asks whether the store decides, and fetches the
+// keys of tokens, once before it returns, if they answer within a second, and then again
+// and again, until ctx is done; so it does with the files that Open has read. Run does it;
+// it is for those who serve the handlers by themselves, and to be called once.
+func (s *Server) Follow(ctx context.Context) {
+	var first sync.WaitGroup
+	defer first.Wait()
+	go s.watchFiles(ctx)
+	first.Go(func() { s.claims.follow(ctx) })
+	if s.fallback != nil {
+		go s.fallback.Follow(ctx)
+		first.Go(func() { s.feelPulse(ctx) })
+		go s.followPulse(ctx)
+	}
+	s.control.Follow(ctx)
+}
+
 // door is a listener and what is behind it.
 type door struct {
 	listener net.Listener

@@ -11,6 +11,7 @@ import (
 	"github.com/stintdev/stint/internal/room"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/control"
 )
 
 // Config is what a Server is made of.
@@ -44,10 +45,10 @@ type Server struct {
 	started  time.Time
 
 	// What decides: rules, and what they need of this instance.
-	set    atomic.Pointer[served]
-	own    rules.Instance // what expressions find here
-	unfit  error          // why the rules given to New cannot be this instance's
-	claims *tokenReader   // nil: nobody looks at tokens of clients
+	set     atomic.Pointer[served]
+	control *control.Control // where set comes from
+	own     rules.Instance   // what expressions find here
+	claims  *tokenReader     // nil: nobody looks at tokens of clients
 
 	// The store, and the layers before it.
 	limiter     *stint.Limiter
@@ -60,21 +61,8 @@ type Server struct {
 	whyOpen     atomic.Pointer[error] // why the breaker opened last; nil: it never did
 	shadowCalls atomic.Int64          // under way, about rules in shadow mode
 
-	// What is changed at run time, and shared with the fleet.
-	live      live
-	bans      bans
-	roll      roll
-	clock     clock
-	documents Documents
-	shared    bool                  // documents are others' too
-	changing  sync.Mutex            // held while the controls are changed or merged
-	syncError atomic.Pointer[error] // why the last look at the documents failed; nil: it did not
-
-	// What stands in for the documents until they were read once.
-	keeper        *keeper                   // nil: nothing is kept for the next start
-	standIn       atomic.Pointer[time.Time] // when what is kept, and in force now, was read; nil: it is not
-	missed        atomic.Bool               // the first look at the documents failed
-	documentsRead atomic.Bool               // from the store
+	bans   bans
+	shared bool // the fleet keeps what is changed at run time
 
 	// Bounds.
 	instance         *instance
@@ -113,17 +101,16 @@ type Server struct {
 // New is a Server.
 func New(c Config) *Server {
 	s := &Server{
-		settings:  c.Settings,
-		limiter:   c.Limiter,
-		documents: c.Documents,
-		shared:    c.Documents != nil,
-		log:       c.Log,
-		started:   time.Now(),
-		found:     c.Findings,
-		dropped:   c.LogDropped,
-		program:   c.Program,
-		reading:   make(chan struct{}, 1),
-		writing:   make(chan struct{}, 1),
+		settings: c.Settings,
+		limiter:  c.Limiter,
+		shared:   c.Documents != nil,
+		log:      c.Log,
+		started:  time.Now(),
+		found:    c.Findings,
+		dropped:  c.LogDropped,
+		program:  c.Program,
+		reading:  make(chan struct{}, 1),
+		writing:  make(chan struct{}, 1),
 
 		headerTimeout: 10 * time.Second,
 	}
@@ -132,35 +119,18 @@ func New(c Config) *Server {
 	s.adminBytes = &underWay{room: room.Undivided(config.AdminBytes)}
 	s.transports, s.routes = newTransports(&s.settings), newRoutes(s.settings.Routes)
 	s.routesRead, s.askedRead = s.routes.read(false), s.routes.read(true)
-	if !s.shared {
-		s.documents = new(memoryDocuments)
-	}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
 	s.makeGates()
 	s.metrics = newMetrics(s)
-	s.live.controls = followed{name: controlsDocument, take: s.takeControls}
-	s.live.rules = followed{name: rulesDocument, take: s.takeFleetRules}
-	s.live.followed = []*followed{&s.live.controls}
-	if c.Settings.RulesFrom == config.FromFleet {
-		s.live.followed = append(s.live.followed, &s.live.rules)
-	}
 	s.secrets = newSecretFiles(&c.Settings)
-	s.own.Secrets, s.own.Now, s.own.Allow = s.secrets.to, s.clock.now, s.settings.AllowAmbiguous
+	s.own.Secrets, s.own.Allow = s.secrets.to, s.settings.AllowAmbiguous
 	if j := c.Settings.JWT; j != nil {
 		s.claims = newTokenReader(j, s)
 		s.own.Claims, s.own.TokenHeader = s.claims.claimsOf, s.claims.Header
 	}
-	first := c.Rules
-	if set, err := first.On(&s.own); err == nil {
-		first = set
-	} else {
-		s.unfit = err
-	}
-	s.live.file = first
-	s.live.take(first, 0)
-	s.install()
+	s.control = s.newControl(&c)
 	if s.limiter == nil {
 		s.limiter = stint.NewLimiter(&stint.Memory{MaxKeys: int(s.settings.MaxKeys)})
 	}
@@ -192,10 +162,5 @@ func (s *Server) Close() {
 	if s.fallback != nil {
 		s.fallback.Close()
 	}
-	s.closing.Do(func() {
-		s.auditLost()
-		if s.keeper != nil {
-			s.keeper.dir.close()
-		}
-	})
+	s.closing.Do(s.control.Close)
 }

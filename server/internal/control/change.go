@@ -1,222 +1,323 @@
-package server
+package control
 
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
-	"net/http"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
-	"github.com/stintdev/stint/server/adminapi"
 )
 
-// mostRivals is how many changes by others, one after another, a change gives way
-// to. Changes are made by people; so many at once are made by a mistake.
-const mostRivals = 50
+const (
+	// maxRivals is how many changes by others, one after another, a change gives way to.
+	// Changes are made by people; so many at once are made by a mistake.
+	maxRivals = 50
+	// changeTimeout bounds how long a change waits for the documents before it is made at
+	// this instance alone.
+	changeTimeout = time.Second
+	// expireSlack is for how long what has ended by the clock of the store stays among the
+	// controls: that clock may be set back, or another server's may count after a failover,
+	// and then it has not ended yet.
+	expireSlack = time.Hour
+	// keepLifts is how long lifts stay among the controls: long enough for an instance that
+	// was cut off to see them when it is back.
+	keepLifts = time.Hour
+)
 
-// maxDocument is the size of the largest document, in bytes, as Redis takes it.
-const maxDocument = 4 << 20
-
-// changeTimeout bounds how long a change waits for the documents before it is made
-// at this instance alone.
-const changeTimeout = time.Second
-
-// change is a change of the controls.
-type change[T any] struct {
-	action, reason string
-	edit           editor[T]
+// Done is what a change did.
+type Done struct {
+	// Replaced has the entries that the change replaced or removed.
+	Replaced rules.Controls
+	// Alone says that the change is in force at this instance alone; nil: it is written,
+	// and the others soon go by it.
+	Alone *AloneError
 }
 
-// commit makes a change, on top of what others change at the same time. Once it
-// returns, this instance goes by the change, and the others soon do. Where the store
-// does not answer, the change is made at this instance alone, and alone is why; it is
-// merged when the store is back.
-func commit[T any](s *Server, c *call, ch change[T]) (replaced T, alone, err error) {
-	p := &pending{
-		ID: newID(), Who: c.who.Name, Action: ch.action, Reason: ch.reason, At: s.clock.now().UTC(), Edit: anyEdit[T]{ch.edit},
-	}
-	alone, err = s.commit(c.Context(), p, func(now *rules.Controls) ([]string, error) {
-		before, ids, err := ch.edit.edit(now)
-		if err == nil {
-			replaced = before
-		}
-		return ids, err
-	})
-	return replaced, alone, err
+// AloneError is why a change is in force at this instance alone.
+type AloneError struct {
+	error
+	saved bool // it outlives this process
 }
 
-// commit makes the change p, whose edit is first done by edit.
-func (s *Server) commit(ctx context.Context, p *pending, edit func(*rules.Controls) ([]string, error)) (alone, err error) {
-	s.changing.Lock()
-	defer s.changing.Unlock()
-	var refused *callError
-	applied := false
-	if alone = s.unseen(); alone == nil {
-		ctx, cancel := context.WithTimeout(ctx, changeTimeout)
-		defer cancel()
-		for range mostRivals {
-			written, err := s.write(ctx, p, func(now *rules.Controls) ([]string, error) {
-				ids, err := edit(now)
-				applied = err == nil
-				return ids, err
-			})
-			if written || errors.As(err, &refused) {
-				_ = s.save() // which says by itself that it fails
-				return nil, err
-			}
-			if alone = err; err != nil {
-				break
-			}
-		}
-		if alone == nil {
-			return nil, &callError{status: http.StatusConflict, detail: "Others change so much at the same time that this change found no gap. Nothing was changed."}
-		}
+// Text is e for the caller who made the change; empty where e is nil.
+func (e *AloneError) Text() string {
+	if e == nil {
+		return ""
 	}
-	if err = s.changeAlone(p, edit); err == nil {
-		return &aloneError{alone, s.save() == nil && s.keeper != nil}, nil
+	text := "in force at this instance alone, for the store does not answer: " + e.Error() + "; it is merged when the store is back, and "
+	if e.saved {
+		return text + "kept in state_dir if this instance ends before"
 	}
-	if applied && errors.As(err, &refused) && refused.status == http.StatusNotFound {
-		// What it removes was there a moment ago: its writing went unanswered, but was
-		// done, and this instance has seen that by now.
-		return nil, nil
-	}
-	return alone, err
+	return text + "lost if this instance ends before"
 }
 
-// write writes the next version of the controls: what waits to be merged and then p,
-// which is nil if there is only what waits. written is false where another instance
-// was faster. An error that is no *callError is the store's; then it may have been
-// written.
-func (s *Server) write(ctx context.Context, p *pending, edit func(*rules.Controls) ([]string, error)) (written bool, err error) {
-	// The rules, too: a rule that was pushed just now, elsewhere, can be changed here.
-	for _, f := range s.live.followed {
-		if err := s.lookAt(ctx, f); err != nil {
-			return false, err
-		}
-	}
-	s.live.mu.Lock()
-	base, seen, waiting := s.live.base, s.live.controls.seen, slices.Clone(s.live.pending)
-	s.live.mu.Unlock()
-	controls := seen.controls()
-	if !s.shared || s.clock.isKnown() {
-		controls.Expire(s.clock.now().Add(-clockSlack), keepLifts)
-	}
-	before := compact(controls)
-	done, rest := seen.split(waiting)
-	merged, dropped := mergeInto(controls, rest)
-	v := &version{At: seen.after(s.clock.now()), number: seen.number + 1}
-	if p != nil {
-		if err := tryEdit(base, controls, edit); err != nil {
-			return false, err
-		}
-		merged = append(merged, p)
-	}
-	for _, m := range merged {
-		if err := m.Edit.inStore(ctx, s); err != nil {
-			return false, err
-		}
-	}
-	if p == nil && compact(controls) == before {
-		// What waited was dropped, or is there: its writing went unanswered.
-		s.settle(&seen, nil, len(waiting), append(done, merged...), dropped)
-		return true, nil
-	}
-	v.Author, v.Note, v.Controls = merged.authors(), merged.actions(), controls
-	v.apply(&seen, merged)
-	if err := v.encode(); err != nil {
-		return false, err
-	}
-	if len(v.data) > maxDocument {
-		err := errTooLarge(len(v.data))
-		if p == nil {
-			s.giveUp(&seen, waiting, err)
-		}
-		return false, err
-	}
-	if written, err = s.documents.Write(ctx, controlsDocument, v.number, v.data); !written {
-		return false, err
-	}
-	if p != nil {
-		merged = merged[:len(merged)-1]
-	}
-	s.settle(&seen, v, len(waiting), append(done, merged...), dropped)
-	return true, nil
+// Reason is a kind of RefusedError.
+type Reason int
+
+// The reasons.
+const (
+	NotFound Reason = iota + 1 // what is to be changed is not there
+	Invalid                    // it cannot be in force
+	Rivals                     // others change so much at the same time
+	Full                       // as many changes wait for the store as may
+)
+
+// RefusedError is why a change was not made. The store is not to blame.
+type RefusedError struct {
+	Reason Reason
+	Text   string
+}
+
+func (e *RefusedError) Error() string { return e.Text }
+
+func refusedFor(why Reason, format string, args ...any) error {
+	return &RefusedError{why, fmt.Sprintf(format, args...)}
 }
 
 func errTooLarge(size int) error {
-	return impossible("", "all that is changed at run time would take %d bytes: at most %d; remove what has had its day", size, maxDocument)
+	return refusedFor(Invalid, "all that is changed at run time would take %d bytes: at most %d; remove what has had its day", size, maxDocument)
 }
 
-// tryEdit edits controls, which must work under base.
-func tryEdit(base *rules.Set, controls *rules.Controls, edit func(*rules.Controls) ([]string, error)) error {
-	ids, err := edit(controls)
+// NewID is the ID of an entry. It is short, for people type it; that it is unique among
+// the entries of a fleet, a few thousand, is all that is asked of it.
+func NewID() string { return strings.ToLower(rand.Text()[:10]) }
+
+// attempt is a change while it is made.
+type attempt struct {
+	*Change
+	replaced rules.Controls // by the last edit that succeeded
+	edited   bool           // one did
+}
+
+// edit edits controls, which must work over base.
+func (a *attempt) edit(base *rules.Set, controls *rules.Controls) error {
+	replaced, ids, err := a.Edit.apply(controls)
 	if err != nil {
 		return err
 	}
+	a.replaced, a.edited = replaced, true
 	_, problems := base.With(controls)
 	for _, p := range problems {
 		if slices.Contains(ids, p.ID) {
-			return impossible("", "%s", p.Text)
+			return refusedFor(Invalid, "%s", p.Text)
 		}
 	}
 	return nil
 }
 
-// clockSlack is for how long what has ended by the clock of the store stays among the
-// controls: that clock may be set back, or another server's may count after a failover,
-// and then it has not ended yet.
-const clockSlack = time.Hour
-
-// note is that of an entry which c's caller makes now, by the time of the fleet.
-func (c *call) note(n *adminapi.Term, now time.Time) (rules.Note, error) {
-	now = now.UTC()
-	note := rules.Note{ID: newID(), Reason: n.Reason, Author: c.who.Name, At: now}
-	switch {
-	case n.For != "" && n.Until != "":
-		return note, impossible("for", "for and until cannot both be given")
-	case n.For != "":
-		d, err := stint.ParsePeriod(n.For)
-		if err == nil && d <= 0 {
-			err = errors.New("must be more than 0")
-		}
-		if err != nil {
-			return note, impossible("for", "%s", err)
-		}
-		note.Until = now.Add(d)
-	case n.Until != "":
-		until, err := time.Parse(time.RFC3339, n.Until)
-		if err != nil {
-			return note, impossible("until", "%.60q: want a time such as 2030-01-31T15:04:05Z", n.Until)
-		}
-		if !until.After(now) {
-			return note, impossible("until", "%s is past", n.Until)
-		}
-		if note.Until = until.UTC(); note.Until.Year() > 9999 {
-			return note, impossible("until", "%s is after the year 9999", n.Until)
+// Change makes a change, of which Who, Action, Reason and Edit are given, on top of what
+// others change at the same time. Once it returns, this instance goes by the change, and
+// the others soon do. Where the store does not answer within a second, or is known not to,
+// the change is made at this instance alone, and is merged when the store is back. An
+// error is a *RefusedError, or the store's; then nothing was changed here.
+func (c *Control) Change(ctx context.Context, ch Change) (Done, error) {
+	ch.ID, ch.At = NewID(), c.clock.now().UTC()
+	a := &attempt{Change: &ch}
+	c.changing.Lock()
+	defer c.changing.Unlock()
+	why := c.unread()
+	if why == nil {
+		var written bool
+		var refused *RefusedError
+		written, why = c.writeOrGiveWay(ctx, a)
+		if written || errors.As(why, &refused) {
+			_ = c.save() // which reports by itself that it fails
+			return Done{Replaced: a.replaced}, why
 		}
 	}
-	return note, nil
-}
-
-// newID is an entry's. It is short, for people type it; that it is unique among the
-// entries of a fleet, a few thousand, is all that is asked of it.
-func newID() string { return strings.ToLower(rand.Text()[:10]) }
-
-// take removes the entry with an ID from a list and returns it. what names it.
-func take[E any](list *[]E, note func(*E) *rules.Note, what, id string) (e E, err error) {
-	i := slices.IndexFunc(*list, func(e E) bool { return note(&e).ID == id })
-	if i < 0 {
-		return e, notFound("There is no %s with the id %.40q; it may have ended.", what, id)
+	wasEdited := a.edited
+	err := c.changeAlone(a)
+	if err == nil {
+		return Done{a.replaced, &AloneError{why, c.save() == nil && c.state != nil}}, nil
 	}
-	e = (*list)[i]
-	*list = slices.Delete(*list, i, i+1)
-	return e, nil
+	var refused *RefusedError
+	if wasEdited && errors.As(err, &refused) && refused.Reason == NotFound {
+		// What it removes was there a moment ago: its writing went unanswered, but was
+		// done, and this instance has seen that by now.
+		return Done{Replaced: a.replaced}, nil
+	}
+	return Done{}, err
 }
 
-func overrideNote(o *rules.Override) *rules.Note { return &o.Note }
-func listedNote(l *rules.Listed) *rules.Note     { return &l.Note }
-func banNote(b *rules.Ban) *rules.Note           { return &b.Note }
+// writeOrGiveWay writes a, which is nil if there is only what waits, after what others
+// write at the same time. An error is as that of write, or Rivals.
+func (c *Control) writeOrGiveWay(ctx context.Context, a *attempt) (written bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
+	defer cancel()
+	for range maxRivals {
+		if written, err = c.write(ctx, a); written || err != nil {
+			return written, err
+		}
+	}
+	return false, refusedFor(Rivals, "Others change so much at the same time that this change found no gap. Nothing was changed.")
+}
+
+// changeAlone makes a change at this instance, to be merged when the store is back.
+func (c *Control) changeAlone(a *attempt) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.pending) >= maxPending {
+		return refusedFor(Full, "The store does not answer, and %d changes wait for it already. Nothing was changed.", maxPending)
+	}
+	controls := c.controls.Clone()
+	if err := a.edit(c.base, controls); err != nil {
+		return err
+	}
+	v := Version{Controls: controls}
+	if err := v.encode(); err != nil {
+		return err
+	}
+	if len(v.data) > maxDocument {
+		return errTooLarge(len(v.data))
+	}
+	c.pending = append(c.pending, a.Change)
+	c.enforce(controls)
+	return nil
+}
+
+// merge writes what waits, if anything does. The documents can be read.
+func (c *Control) merge(ctx context.Context) error {
+	c.mu.Lock()
+	n := len(c.pending)
+	c.mu.Unlock()
+	if n == 0 {
+		return nil
+	}
+	c.changing.Lock()
+	defer c.changing.Unlock()
+	_, err := c.writeOrGiveWay(ctx, nil)
+	var refused *RefusedError
+	if errors.As(err, &refused) && refused.Reason == Rivals {
+		return nil // the next look tries again
+	}
+	return err
+}
+
+// draft is the next version of the controls while it is made.
+type draft struct {
+	base     *rules.Set
+	seen     Version         // which it follows
+	controls *rules.Controls // of seen, with what waited merged into them
+	same     string          // controls before that, as JSON
+	waiting  changes         // all that did
+	merged   changes         // of those, which the controls have
+	written  changes         // of those, which seen has already
+	dropped  []droppedChange // of those, which do not apply any more
+}
+
+// draft begins a version that follows the one that was seen last.
+func (c *Control) draft() *draft {
+	c.mu.Lock()
+	d := &draft{base: c.base, seen: c.controlsDoc.seen, waiting: slices.Clone(c.pending)}
+	c.mu.Unlock()
+	d.controls = d.seen.controls()
+	if !c.shared || c.clock.isKnown() {
+		d.controls.Expire(c.clock.now().Add(-expireSlack), keepLifts)
+	}
+	d.same = asJSON(d.controls)
+	var rest changes
+	d.written, rest = d.seen.split(d.waiting)
+	d.merged, d.dropped = rest.mergeInto(d.controls)
+	return d
+}
+
+// write writes the next version of the controls: what waits to be merged and then a, which
+// is nil if there is only what waits. written is false where another instance was faster.
+// An error that is no *RefusedError is the store's; then it may have been written.
+// c.changing is held.
+func (c *Control) write(ctx context.Context, a *attempt) (written bool, err error) {
+	// The rules, too: a rule that was pushed just now, elsewhere, can be changed here.
+	for _, d := range c.followed {
+		if err := c.lookAt(ctx, d); err != nil {
+			return false, err
+		}
+	}
+	d := c.draft()
+	all := d.merged
+	if a != nil {
+		if err := a.edit(d.base, d.controls); err != nil {
+			return false, err
+		}
+		all = append(slices.Clip(all), a.Change)
+	}
+	for _, p := range all {
+		if err := c.pardon(ctx, p.Edit); err != nil {
+			return false, err
+		}
+	}
+	if a == nil && asJSON(d.controls) == d.same {
+		c.settle(d, nil) // what waited was dropped, or is there: its writing went unanswered
+		return true, nil
+	}
+	v := &Version{Number: d.seen.Number + 1, At: d.seen.after(c.clock.now()), Author: all.authors(), Note: all.actions(), Controls: d.controls}
+	v.apply(&d.seen, all)
+	if err := v.encode(); err != nil {
+		return false, err
+	}
+	if len(v.data) > maxDocument {
+		err := errTooLarge(len(v.data))
+		if a == nil {
+			c.giveUp(d, err)
+		}
+		return false, err
+	}
+	if written, err = c.documents.Write(ctx, controlsDocument, v.Number, v.data); written {
+		c.settle(d, v)
+	}
+	return written, err
+}
+
+// pardon does in the store what an edit does beside the controls.
+func (c *Control) pardon(ctx context.Context, e Edit) error {
+	lift, ok := e.(LiftBans)
+	if !ok {
+		return nil
+	}
+	p := penaltyOf(c.Current(), lift.Target.Rule)
+	if p == nil { // nor has the store anything, of a rule that is gone
+		return nil
+	}
+	return c.hooks.Pardon(ctx, string(lift.Target.Key), p)
+}
+
+// giveUp drops all changes that wait. c.changing is held.
+func (c *Control) giveUp(d *draft, why error) {
+	d.merged, d.written, d.dropped = nil, nil, nil
+	for _, p := range d.waiting {
+		d.dropped = append(d.dropped, droppedChange{p, why})
+	}
+	c.settle(d, nil)
+}
+
+// settle ends the waiting of d's changes: they were merged into v, or dropped. v is nil
+// where nothing had to be written. c.changing is held.
+func (c *Control) settle(d *draft, v *Version) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pending = slices.Delete(c.pending, 0, len(d.waiting))
+	doc := &c.controlsDoc
+	if v != nil && doc.seen.is(&d.seen) { // else a version that is made on v has been seen already
+		doc.seen = *v
+	}
+	c.takeControls(&doc.seen)
+	for _, p := range slices.Concat(d.written, d.merged) {
+		c.hooks.Audit("audit: merged", p, "number", doc.seen.Number)
+	}
+	for _, p := range d.dropped {
+		c.hooks.Audit("audit: not merged, for it does not apply any more", p.Change, "error", p.why)
+	}
+}
+
+// asJSON is v in JSON, to be compared.
+func asJSON(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}

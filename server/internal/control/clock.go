@@ -1,4 +1,4 @@
-package server
+package control
 
 import (
 	"context"
@@ -18,9 +18,9 @@ import (
 type clock struct {
 	// wall is the machine's clock; nil: time.Now. What it returns has a monotonic
 	// reading.
-	wall func() time.Time
-	read atomic.Pointer[reading]
-	told atomic.Bool // the log has told that the two are apart
+	wall  func() time.Time
+	read  atomic.Pointer[reading]
+	apart atomic.Bool // the two were when newlyApart was called last
 }
 
 // reading is one of the store's clock.
@@ -50,7 +50,7 @@ func (c *clock) now() time.Time {
 	return r.store.Add(c.machine().Sub(r.at))
 }
 
-// isKnown tells whether the store's clock was read.
+// isKnown reports whether the store's clock was read.
 func (c *clock) isKnown() bool {
 	r := c.read.Load()
 	return r != nil && r.known
@@ -65,8 +65,8 @@ func (c *clock) ahead() time.Duration {
 	return c.machine().Round(0).Sub(c.now())
 }
 
-// look reads the clock of the store, if that is due, and tells by how much the time
-// that now returns has changed by that.
+// look reads the clock of the store, if that is due, and returns by how much that has
+// changed the time that now returns.
 func (c *clock) look(ctx context.Context, from Documents) (moved time.Duration, err error) {
 	before := c.machine()
 	if r := c.read.Load(); r != nil && r.known && before.Sub(r.at) < readClockEvery {
@@ -93,26 +93,15 @@ const (
 	// clockStep is by how much the fleet's time goes back until entries that seemed to
 	// have ended are looked at again.
 	clockStep = time.Second
-	// clockApart is how far the machine's clock and the store's are apart where the log
-	// tells of it.
+	// clockApart is how far the machine's clock and the store's are apart where that is
+	// logged.
 	clockApart = 5 * time.Second
 )
 
-// lookAtClock reads the clock of the store, if that is due.
-func (s *Server) lookAtClock(ctx context.Context) error {
-	moved, err := s.clock.look(ctx, s.documents)
-	if err != nil {
-		return err
-	}
-	if moved < -clockStep {
-		s.live.mu.Lock()
-		s.install() // what seemed to have ended was left out
-		s.live.mu.Unlock()
-	}
-	ahead := s.clock.ahead()
-	if apart := ahead.Abs() >= clockApart; apart != s.clock.told.Swap(apart) && apart {
-		s.log.Warn("the clock of this machine is not that of the store, by which bans and other changes end; tokens and log lines go by this one",
-			"ahead", ahead.Round(time.Millisecond).String())
-	}
-	return nil
+// newlyApart reports whether the machine's clock and the store's have come apart since the
+// last call, and how far the machine's is ahead.
+func (c *clock) newlyApart() (ahead time.Duration, is bool) {
+	ahead = c.ahead()
+	apart := ahead.Abs() >= clockApart
+	return ahead, apart != c.apart.Swap(apart) && apart
 }

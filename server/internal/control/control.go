@@ -1,153 +1,268 @@
-package server
+// Package control holds the current set of an instance: its rules, with the controls on
+// top of them that operators change at run time. It takes both from the documents that
+// the fleet shares, writes changes to them, keeps changes that the store has not got, and
+// saves what the next start needs.
+//
+// Control is all of it. Requests do not come here: Hooks.Installed hands each new set to
+// those who serve by it.
+package control
 
 import (
-	"slices"
+	"context"
+	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
 )
 
-// live is what the rules that decide are made of: a set, from the file or from the
-// fleet, and the controls that are in force on top of it.
-type live struct {
-	mu sync.Mutex // held while any of this changes
+// Options is what a Control is made of. But for what says otherwise, all is to be given.
+type Options struct {
+	// File is the set of the rules file.
+	File *rules.Set
+	// Instance is what expressions find at this instance. New sets its Now.
+	Instance *rules.Instance
+	// Documents are the fleet's. nil: this instance has its own, in memory.
+	Documents Documents
+	// PushedRules says that rules which were pushed to the fleet go before the file's.
+	PushedRules bool
+	// Namespace and Store are the fleet's: Store is an address, which may hold secrets.
+	Namespace, Store string
+	// StateDir is the directory for what is saved for the next start; empty: nothing is.
+	StateDir string
+	Log      *slog.Logger
+	Hooks    Hooks
+}
 
-	base     *rules.Set      // the file's or the fleet's, without controls
+// Hooks are called when something has happened, some of them while the Control is locked:
+// they must not call it, and must not wait.
+type Hooks struct {
+	// Installed gets each set as it becomes the current one, one after another; the first
+	// before New returns.
+	Installed func(*rules.Set)
+	// Lifted gets each lift of bans that comes into force, and the penalty of its rule; nil:
+	// there is no such rule, or it has none.
+	Lifted func(rules.Lift, *stint.Penalty)
+	// Pardon has the store forget what a penalty holds against a key. It may wait.
+	Pardon func(ctx context.Context, key string, p *stint.Penalty) error
+	// Reloaded gets nil when rules were taken, and why when they were refused.
+	Reloaded func(error)
+	// Unread gets why the documents could not be read, at each look that fails.
+	Unread func(error)
+	// Unsaved gets why the state could not be saved.
+	Unsaved func(error)
+	// Audit leaves a line about a change that was made while the store was away: what
+	// became of it. args are as for slog.
+	Audit func(text string, c *Change, args ...any)
+}
+
+// Control is the current set of one instance and all that it is made of. It is made by
+// New, and may be used from many goroutines at once.
+type Control struct {
+	instance  *rules.Instance
+	unfit     error // why the first set cannot be this instance's
+	documents Documents
+	shared    bool // documents are others' too
+	namespace string
+	store     string // its name; see storeName
+	stateDir  string
+	log       *slog.Logger
+	hooks     Hooks
+
+	current atomic.Pointer[rules.Set]
+	clock   clock
+	rollout rollout
+	state   *stateFile // nil: nothing is saved
+
+	// changing is held while the controls are changed or merged. It is locked before mu.
+	changing sync.Mutex
+	readErr  atomic.Pointer[error] // why the last look at the documents failed; nil: it did not
+	// read tells that the documents were read from the store. saved is when those in force
+	// now were, where they come from the state file; nil: they do not.
+	read  atomic.Bool
+	saved atomic.Pointer[time.Time]
+
+	mu       sync.Mutex      // guards what follows
+	base     *rules.Set      // the file's or the fleet's rules, without controls
 	file     *rules.Set      // the newest of the file
-	ordered  *order          // to take the file's though the fleet has rules; nil: nobody gave it
-	number   int64           // of the fleet's version; 0: base is the file's
+	order    *Order          // to take the file's though the fleet has rules; nil: nobody gave it
+	number   int64           // of the fleet's rules that base is; 0: base is the file's
 	taken    time.Time       // when base was
-	refused  *refusal        // of rules that came after base
-	now      rules.Controls  // those of controls.seen, with what is pending
-	pending  pendings        // changes that the store has not got
-	problems []rules.Problem // of now under base
+	refusal  *Refusal        // of rules that came after base; nil: none were refused
+	controls rules.Controls  // in force: those of controlsDoc.seen, and pending on top
+	pending  changes         // that the store has not got
+	problems []rules.Problem // of controls over base
 
-	controls, rules followed
-	followed        []*followed // those of them that are
+	controlsDoc, rulesDoc document
+	followed              []*document // those that are
 }
 
-// order is who told this instance to take its file's rules, and why.
-type order struct {
-	at          time.Time
-	who, reason string
+// Order is who told an instance of a fleet to take its file's rules, and why.
+type Order struct {
+	At          time.Time
+	Who, Reason string
 }
 
-// refusal is why rules were not taken.
-type refusal struct {
-	at  time.Time
-	err error
+// Refusal is why rules were not taken.
+type Refusal struct {
+	At  time.Time
+	Err error
 }
 
-// Rules is the set that decides now, with what was changed at run time.
-func (s *Server) Rules() *rules.Set { return s.set.Load().Set }
+// New is a Control whose current set is o.File.
+func New(o Options) *Control {
+	c := &Control{
+		instance: o.Instance, documents: o.Documents, shared: o.Documents != nil,
+		namespace: o.Namespace, store: storeName(o.Store), stateDir: o.StateDir, log: o.Log, hooks: o.Hooks,
+	}
+	if !c.shared {
+		c.documents = new(memoryDocuments)
+	}
+	c.controlsDoc = document{name: controlsDocument, take: c.takeControls}
+	c.rulesDoc = document{name: rulesDocument, take: c.takePushed}
+	c.followed = []*document{&c.controlsDoc}
+	if o.PushedRules {
+		c.followed = append(c.followed, &c.rulesDoc)
+	}
+	c.instance.Now = c.clock.now
+	first := o.File
+	if set, err := first.On(c.instance); err == nil {
+		first = set
+	} else {
+		c.unfit = err
+	}
+	c.file = first
+	c.takeBase(first, 0)
+	return c
+}
 
-// SetRules makes the rules of a file decide, for every request that comes from now
-// on. Counts are kept where a rule's name and a limit's algorithm, period and
-// sub-windows are as before, and so are the metrics of a rule whose name is. What
-// was changed at run time stays in force on top of them. Where the fleet has rules
-// of its own (Settings.RulesFrom), they go on deciding, unless this instance was told
-// otherwise, and it returns false. An error tells which secrets the rules name that this
-// instance does not have; then those of before stay, too.
-func (s *Server) SetRules(set *rules.Set) (taken bool, err error) {
-	s.live.mu.Lock()
-	defer s.live.mu.Unlock()
-	if set, err = set.On(&s.own); err != nil {
-		s.refuse(err)
+// Open puts in force what was saved for this start. It is to be called before Follow, and
+// once. An error says that the rules cannot be this instance's, or that StateDir cannot be
+// used.
+func (c *Control) Open() error {
+	if c.unfit != nil {
+		return c.unfit
+	}
+	return c.openState()
+}
+
+// Close saves the state, and leaves a line about each change that waits for the store. It
+// is to be called once.
+func (c *Control) Close() {
+	text := "audit: lost, for this instance ends before the store is back"
+	if c.save() == nil && c.state != nil {
+		text = "audit: kept for the next start, for this instance ends before the store is back"
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.pending {
+		c.hooks.Audit(text, p)
+	}
+	if c.state != nil {
+		c.state.dir.close()
+	}
+}
+
+// Now is the time of the fleet, by which entries of the controls end.
+func (c *Control) Now() time.Time { return c.clock.now() }
+
+// SetClock gives c another clock of the machine, for tests; nil: time.Now. It is to be
+// called before Open and Follow.
+func (c *Control) SetClock(machine func() time.Time) { c.clock.wall = machine }
+
+// Current is the current set. It takes no lock.
+func (c *Control) Current() *rules.Set { return c.current.Load() }
+
+// SetFile takes the rules of the file. Where rules were pushed to the fleet and there is
+// no order to take the file's, those stay, and it returns false. An error tells which
+// secrets the rules name that this instance does not have; then those of before stay.
+func (c *Control) SetFile(set *rules.Set) (taken bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if set, err = set.On(c.instance); err != nil {
+		c.refuse(err)
 		return false, err
 	}
-	s.live.file = set
-	if s.live.number > 0 {
+	c.file = set
+	if c.number > 0 {
 		return false, nil
 	}
-	s.live.take(set, 0)
-	s.install()
-	s.metrics.reloadsTaken.Inc()
+	c.takeBase(set, 0)
+	c.hooks.Reloaded(nil)
 	return true, nil
 }
 
-// RulesRefused says that a reload came to nothing, because the new rules were wrong
-// or could not be read; those that decide stay.
-func (s *Server) RulesRefused(err error) {
-	s.live.mu.Lock()
-	defer s.live.mu.Unlock()
-	s.refuse(err)
+// RefuseFile notes why new rules of the file were not taken.
+func (c *Control) RefuseFile(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refuse(err)
 }
 
-func (s *Server) refuse(err error) {
-	s.live.refused = &refusal{time.Now(), err}
-	s.metrics.reloadsFailed.Inc()
+// UseFile takes the file's rules, whatever was or will be pushed to the fleet, until
+// UsePushed. It asks no store, for it is wanted where that is away or holds rules that are
+// wrong.
+func (c *Control) UseFile(o Order) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.order = &o
+	c.takeBase(c.file, 0)
 }
 
-func (l *live) take(base *rules.Set, number int64) {
-	l.base, l.number, l.taken, l.refused = base, number, time.Now(), nil
-}
-
-// install makes base with the controls serve. s.live.mu is held.
-func (s *Server) install() {
-	set, problems := s.live.base.With(&s.live.now)
-	s.live.problems = problems
-	before := s.set.Swap(s.metrics.serve(set))
-	if before != nil {
-		s.metrics.forget(before.Set, set)
-	}
-	if s.denials != nil { // what was refused may have other numbers now
-		s.denials.ForgetAll()
+// UsePushed ends an order of UseFile, if there is one.
+func (c *Control) UsePushed() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.order != nil {
+		c.order = nil
+		c.takePushed(&c.rulesDoc.seen)
 	}
 }
 
-// newLifts are the lifts of now that before did not have.
-func newLifts(before, now []rules.Lift) []rules.Lift {
-	seen := make(map[rules.Lift]bool, len(before))
-	for _, l := range before {
-		seen[l] = true
-	}
-	return slices.DeleteFunc(slices.Clone(now), func(l rules.Lift) bool { return seen[l] })
+// refuse notes why rules were not taken. c.mu is held.
+func (c *Control) refuse(err error) {
+	c.refusal = &Refusal{time.Now(), err}
+	c.hooks.Reloaded(err)
 }
 
-// lifted forgets what this instance remembers of a ban that was lifted. The store
-// has forgotten it already.
-func (s *Server) lifted(l rules.Lift) {
-	s.bans.lift(l.Rule, string(l.Key))
-	s.undone(string(l.Key))
-	for _, r := range s.live.base.Rules {
-		if r.Name == l.Rule && r.Penalty != nil && s.fallback != nil {
-			s.fallback.Forget(string(l.Key), r.Penalty)
+// takeBase puts controls over other rules: those that were pushed as a version, or 0 for
+// the file's. c.mu is held.
+func (c *Control) takeBase(base *rules.Set, number int64) {
+	c.base, c.number, c.taken, c.refusal = base, number, time.Now(), nil
+	c.install()
+}
+
+// enforce puts other controls in force. c.mu is held.
+func (c *Control) enforce(controls *rules.Controls) {
+	known := make(map[rules.Lift]bool, len(c.controls.Lifts))
+	for _, l := range c.controls.Lifts {
+		known[l] = true
+	}
+	c.controls = *controls
+	c.install()
+	for _, l := range c.controls.Lifts {
+		if !known[l] {
+			c.hooks.Lifted(l, penaltyOf(c.base, l.Rule))
 		}
 	}
 }
 
-// undone forgets what this instance remembers of a key that the store knows better.
-func (s *Server) undone(key string) {
-	if s.denials != nil {
-		s.denials.Forget(key)
+// install makes the current set of base and controls. c.mu is held.
+func (c *Control) install() {
+	var set *rules.Set
+	set, c.problems = c.base.With(&c.controls)
+	c.current.Store(set)
+	c.hooks.Installed(set)
+}
+
+// penaltyOf is the penalty of the rule of a name; nil: there is none.
+func penaltyOf(set *rules.Set, name string) *stint.Penalty {
+	for _, r := range set.Rules {
+		if r.Name == name {
+			return r.Penalty
+		}
 	}
-}
-
-// keepLifts is how long lifts stay among the controls: long enough for an instance
-// that was cut off to see them when it is back.
-const keepLifts = time.Hour
-
-// state is what is in force at an instant.
-type state struct {
-	set, base *rules.Set
-	number    int64 // of the fleet's rules that decide; 0: they are a file's
-	newest    int64 // of the fleet's rules that were seen
-	taken     time.Time
-	refused   *refusal
-	ordered   *order
-	controls  rules.Controls // those that have not ended
-	changed   int64          // number of their version
-	pending   pendings       // which that version does not have
-	problems  []rules.Problem
-	why       map[string]string // problems by ID; see problem
-}
-
-func (s *Server) state() state {
-	s.live.mu.Lock()
-	defer s.live.mu.Unlock()
-	l := &s.live
-	now := state{s.Rules(), l.base, l.number, l.rules.seen.number, l.taken, l.refused, l.ordered, *l.now.Clone(), l.controls.seen.number, slices.Clone(l.pending), l.problems, nil}
-	now.controls.Expire(s.clock.now(), keepLifts)
-	return now
+	return nil
 }

@@ -1,7 +1,6 @@
-package server
+package control
 
 import (
-	"context"
 	"encoding/json"
 	"slices"
 	"time"
@@ -9,225 +8,179 @@ import (
 	"github.com/stintdev/stint/rules"
 )
 
-// editor is an edit of controls. It is data, so that it can be kept in a file until the
-// store is back.
-type editor[T any] interface {
-	kind() string // its name in files
-	// edit makes all of the change, or nothing. It is called with a copy of the newest
+// Edit is an edit of controls. It is data, so that it can be saved until the store is
+// back. The types of this package that have kind are all there are.
+type Edit interface {
+	kind() string // its name in the state file
+	// apply makes all of the edit, or nothing. It is called with a copy of the newest
 	// controls, perhaps several times, and later once more where the store is away; so it
 	// writes nowhere else, and an edit of what it has edited already comes to the same or
 	// fails. It returns what it replaced, and the IDs of what it changed, which must not
-	// be a problem under the rules of now.
-	edit(now *rules.Controls) (replaced T, ids []string, err error)
-	// inStore does what is to be done in the store before the edit is written.
-	inStore(context.Context, *Server) error
+	// be a problem under the rules.
+	apply(now *rules.Controls) (replaced rules.Controls, ids []string, err error)
 }
 
-// edit is an editor whose replaced entries nobody asks for.
-type edit interface {
-	kind() string
-	apply(now *rules.Controls) (ids []string, err error)
-	inStore(context.Context, *Server) error
-	// data is the editor.
-	data() any
+// editKinds reads each kind of edit, by its name in the state file.
+var editKinds = map[string]func([]byte) (Edit, error){
+	AddBan{}.kind():         decoded[AddBan],
+	RemoveBan{}.kind():      decoded[RemoveBan],
+	LiftBans{}.kind():       decoded[LiftBans],
+	AddOverride{}.kind():    decoded[AddOverride],
+	RemoveOverride{}.kind(): decoded[RemoveOverride],
+	AddListed{}.kind():      decoded[AddListed],
+	RemoveListed{}.kind():   decoded[RemoveListed],
+	Switch{}.kind():         decoded[Switch],
 }
 
-// anyEdit makes an edit of an editor.
-type anyEdit[T any] struct{ editor[T] }
-
-func (e anyEdit[T]) apply(now *rules.Controls) ([]string, error) {
-	_, ids, err := e.edit(now)
-	return ids, err
-}
-
-func (e anyEdit[T]) data() any { return e.editor }
-
-// decoded reads an edit that is an E.
-func decoded[E editor[T], T any](text []byte) (edit, error) {
+func decoded[E Edit](text []byte) (Edit, error) {
 	var e E
 	err := json.Unmarshal(text, &e)
-	return anyEdit[T]{e}, err
+	return e, err
 }
 
-// editKinds reads each kind of edit, by its name in files.
-var editKinds = map[string]func([]byte) (edit, error){
-	banEdit{}.kind():        decoded[banEdit],
-	unbanEdit{}.kind():      decoded[unbanEdit],
-	liftEdit{}.kind():       decoded[liftEdit],
-	overrideEdit{}.kind():   decoded[overrideEdit],
-	unoverrideEdit{}.kind(): decoded[unoverrideEdit],
-	listEdit{}.kind():       decoded[listEdit],
-	unlistEdit{}.kind():     decoded[unlistEdit],
-	switchEdit{}.kind():     decoded[switchEdit],
+// Target is whom a ban is of: a key under a rule, or a network.
+type Target struct {
+	Rule    string
+	Key     rules.Key `json:",omitempty"`
+	Network string
 }
 
-// inNoStore is the part of an editor that does nothing in the store.
-type inNoStore struct{}
-
-func (inNoStore) inStore(context.Context, *Server) error { return nil }
-
-// banEdit puts in a ban by hand, in place of those of the same key or network.
-type banEdit struct {
-	Ban rules.Ban
-	inNoStore
+// is reports whether b is of t.
+func (t *Target) is(b *rules.Ban) bool {
+	return b.Rule == t.Rule && b.Key == t.Key && b.Network == t.Network
 }
 
-func (banEdit) kind() string { return "ban" }
+// removeBans removes the bans by hand of t, and returns them.
+func (t *Target) removeBans(now *rules.Controls) (removed []rules.Ban) {
+	return removeAll(&now.Bans, t.is)
+}
 
-func (e banEdit) edit(now *rules.Controls) ([]rules.Ban, []string, error) {
-	replaced := takeBans(now, &e.Ban)
+// AddBan puts in a ban by hand, in place of those of the same target.
+type AddBan struct{ Ban rules.Ban }
+
+func (AddBan) kind() string { return "ban" }
+
+func (e AddBan) apply(now *rules.Controls) (replaced rules.Controls, ids []string, err error) {
+	t := &Target{e.Ban.Rule, e.Ban.Key, e.Ban.Network}
+	replaced.Bans = t.removeBans(now)
 	now.Bans = append(now.Bans, e.Ban)
 	return replaced, []string{e.Ban.ID}, nil
 }
 
-// takeBans removes the bans by hand of the key or network of ban, and returns them.
-func takeBans(now *rules.Controls, ban *rules.Ban) (taken []rules.Ban) {
-	now.Bans = slices.DeleteFunc(now.Bans, func(b rules.Ban) bool {
-		is := b.Rule == ban.Rule && b.Key == ban.Key && b.Network == ban.Network
-		if is {
-			taken = append(taken, b)
-		}
-		return is
-	})
-	return taken
+// RemoveBan lifts a ban by hand.
+type RemoveBan struct{ ID string }
+
+func (RemoveBan) kind() string { return "lift_ban" }
+
+func (e RemoveBan) apply(now *rules.Controls) (removed rules.Controls, ids []string, err error) {
+	removed.Bans, err = remove(&now.Bans, func(b *rules.Ban) *rules.Note { return &b.Note }, "ban by hand", e.ID)
+	return removed, nil, err
 }
 
-// unbanEdit lifts a ban by hand.
-type unbanEdit struct {
-	ID string
-	inNoStore
+// LiftBans lifts, at an instant, every ban of a target: by hand, and of a key also by the
+// rule's penalty, in the store.
+type LiftBans struct {
+	Target Target
+	At     time.Time
 }
 
-func (unbanEdit) kind() string { return "lift_ban" }
+func (LiftBans) kind() string { return "lift_bans" }
 
-func (e unbanEdit) edit(now *rules.Controls) (rules.Ban, []string, error) {
-	gone, err := take(&now.Bans, banNote, "ban by hand", e.ID)
-	return gone, nil, err
-}
-
-// liftEdit lifts, at an instant, every ban of a key under a rule, by hand and by the
-// rule's penalty, or the bans by hand of a network.
-type liftEdit struct {
-	Rule    string
-	Key     rules.Key `json:",omitempty"`
-	Network string
-	At      time.Time
-}
-
-func (liftEdit) kind() string { return "lift_bans" }
-
-func (e liftEdit) edit(now *rules.Controls) ([]rules.Ban, []string, error) {
-	byHand := takeBans(now, &rules.Ban{Rule: e.Rule, Key: e.Key, Network: e.Network})
-	lift := rules.Lift{Rule: e.Rule, Key: e.Key, At: e.At}
+func (e LiftBans) apply(now *rules.Controls) (lifted rules.Controls, ids []string, err error) {
+	lifted.Bans = e.Target.removeBans(now)
+	lift := rules.Lift{Rule: e.Target.Rule, Key: e.Target.Key, At: e.At}
 	switch {
-	case e.Rule == "" && len(byHand) == 0:
-		return nil, nil, notFound("There is no ban by hand of the network %s.", e.Network)
-	case e.Rule != "" && !slices.Contains(now.Lifts, lift):
+	case lift.Rule == "" && len(lifted.Bans) == 0:
+		return lifted, nil, refusedFor(NotFound, "There is no ban by hand of the network %s.", e.Target.Network)
+	case lift.Rule != "" && !slices.Contains(now.Lifts, lift):
 		now.Lifts = append(now.Lifts, lift)
 	}
-	return byHand, nil, nil
+	return lifted, nil, nil
 }
 
-// inStore forgets what the penalty of the rule holds against the key.
-func (e liftEdit) inStore(ctx context.Context, s *Server) error {
-	r, err := s.rule(e.Rule)
-	if err != nil || r.Penalty == nil { // nor has the store anything, of a rule that is gone
-		return nil
-	}
-	return s.limiter.Pardon(ctx, string(e.Key), r.Penalty)
-}
+// AddOverride puts in an override, in place of those for the same.
+type AddOverride struct{ Override rules.Override }
 
-// overrideEdit puts in an override, in place of those for the same.
-type overrideEdit struct {
-	Override rules.Override
-	inNoStore
-}
+func (AddOverride) kind() string { return "override" }
 
-func (overrideEdit) kind() string { return "override" }
-
-func (e overrideEdit) edit(now *rules.Controls) (replaced []rules.Override, ids []string, err error) {
+func (e AddOverride) apply(now *rules.Controls) (replaced rules.Controls, ids []string, err error) {
 	o := &e.Override
-	now.Overrides = slices.DeleteFunc(now.Overrides, func(other rules.Override) bool {
-		is := other.Rule == o.Rule && other.Key == o.Key && other.Tier == o.Tier
-		if is {
-			replaced = append(replaced, other)
-		}
-		return is
+	replaced.Overrides = removeAll(&now.Overrides, func(other *rules.Override) bool {
+		return other.Rule == o.Rule && other.Key == o.Key && other.Tier == o.Tier
 	})
 	now.Overrides = append(now.Overrides, *o)
 	return replaced, []string{o.ID}, nil
 }
 
-// unoverrideEdit removes an override.
-type unoverrideEdit struct {
-	ID string
-	inNoStore
+// RemoveOverride removes an override.
+type RemoveOverride struct{ ID string }
+
+func (RemoveOverride) kind() string { return "remove_override" }
+
+func (e RemoveOverride) apply(now *rules.Controls) (removed rules.Controls, ids []string, err error) {
+	removed.Overrides, err = remove(&now.Overrides, func(o *rules.Override) *rules.Note { return &o.Note }, "override", e.ID)
+	return removed, nil, err
 }
 
-func (unoverrideEdit) kind() string { return "remove_override" }
-
-func (e unoverrideEdit) edit(now *rules.Controls) (rules.Override, []string, error) {
-	gone, err := take(&now.Overrides, overrideNote, "override", e.ID)
-	return gone, nil, err
-}
-
-// listEdit puts an entry on a list.
-type listEdit struct {
-	List  string
-	Entry rules.Listed
-	inNoStore
-}
-
-func (listEdit) kind() string { return "list" }
-
-func (e listEdit) edit(now *rules.Controls) (any, []string, error) {
-	all := listIn(now, e.List)
-	if !slices.ContainsFunc(*all, func(other rules.Listed) bool { return other.ID == e.Entry.ID }) {
-		*all = append(*all, e.Entry)
-	}
-	return nil, []string{e.Entry.ID}, nil
-}
-
-// unlistEdit takes an entry off a list.
-type unlistEdit struct {
-	List, ID string
-	inNoStore
-}
-
-func (unlistEdit) kind() string { return "take_off_list" }
-
-func (e unlistEdit) edit(now *rules.Controls) (rules.Listed, []string, error) {
-	gone, err := take(listIn(now, e.List), listedNote, "entry of the "+e.List, e.ID)
-	return gone, nil, err
-}
-
-// knownList is an error for what is no name of a list.
-func knownList(name string) error {
-	if name != "safelist" && name != "blocklist" {
-		return notFound("There is no list %.40q: there are safelist and blocklist.", name)
+// Listed is the list of a name, safelist or blocklist, in c; nil: there is no such list.
+func Listed(c *rules.Controls, name string) *[]rules.Listed {
+	switch name {
+	case "safelist":
+		return &c.Safelist
+	case "blocklist":
+		return &c.Blocklist
 	}
 	return nil
 }
 
-// listIn is the list of a name that knownList knows.
-func listIn(now *rules.Controls, name string) *[]rules.Listed {
-	if name == "safelist" {
-		return &now.Safelist
-	}
-	return &now.Blocklist
+// ListNotFound is the error of a name that Listed does not know.
+func ListNotFound(name string) error {
+	return refusedFor(NotFound, "There is no list %.40q: there are safelist and blocklist.", name)
 }
 
-// switchEdit sets the kill switch and modes of rules; nil: back to the file's.
-type switchEdit struct {
+// AddListed puts an entry on a list.
+type AddListed struct {
+	List  string // see Listed
+	Entry rules.Listed
+}
+
+func (AddListed) kind() string { return "list" }
+
+func (e AddListed) apply(now *rules.Controls) (replaced rules.Controls, ids []string, err error) {
+	all := Listed(now, e.List)
+	if all == nil {
+		return replaced, nil, ListNotFound(e.List)
+	}
+	if !slices.ContainsFunc(*all, func(other rules.Listed) bool { return other.ID == e.Entry.ID }) {
+		*all = append(*all, e.Entry)
+	}
+	return replaced, []string{e.Entry.ID}, nil
+}
+
+// RemoveListed takes an entry off a list.
+type RemoveListed struct{ List, ID string }
+
+func (RemoveListed) kind() string { return "take_off_list" }
+
+func (e RemoveListed) apply(now *rules.Controls) (removed rules.Controls, ids []string, err error) {
+	all := Listed(now, e.List)
+	if all == nil {
+		return removed, nil, ListNotFound(e.List)
+	}
+	*Listed(&removed, e.List), err = remove(all, func(l *rules.Listed) *rules.Note { return &l.Note }, "entry of the "+e.List, e.ID)
+	return removed, nil, err
+}
+
+// Switch sets the kill switch and modes of rules; nil: back to the file's.
+type Switch struct {
 	SetEnabled bool // Enabled is to be set, perhaps to nil
 	Enabled    *bool
 	Modes      map[string]*rules.Mode
-	inNoStore
 }
 
-func (switchEdit) kind() string { return "switch" }
+func (Switch) kind() string { return "switch" }
 
-func (e switchEdit) edit(now *rules.Controls) (_ any, ids []string, err error) {
+func (e Switch) apply(now *rules.Controls) (replaced rules.Controls, ids []string, err error) {
 	if e.SetEnabled {
 		now.Enabled = e.Enabled
 	}
@@ -242,5 +195,26 @@ func (e switchEdit) edit(now *rules.Controls) (_ any, ids []string, err error) {
 		now.Modes[name] = *mode
 		ids = append(ids, name) // not those of before: their rules may be gone
 	}
-	return nil, ids, nil
+	return replaced, ids, nil
+}
+
+// removeAll removes from a list what is, and returns it.
+func removeAll[E any](list *[]E, is func(*E) bool) (removed []E) {
+	*list = slices.DeleteFunc(*list, func(e E) bool {
+		if !is(&e) {
+			return false
+		}
+		removed = append(removed, e)
+		return true
+	})
+	return removed
+}
+
+// remove removes the entry with an ID from a list, and returns it. what names it.
+func remove[E any](list *[]E, note func(*E) *rules.Note, what, id string) (removed []E, err error) {
+	removed = removeAll(list, func(e *E) bool { return note(e).ID == id })
+	if len(removed) == 0 {
+		return nil, refusedFor(NotFound, "There is no %s with the id %.40q; it may have ended.", what, id)
+	}
+	return removed, nil
 }

@@ -1,47 +1,10 @@
-package server
+package control
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"sync"
 	"time"
-
-	"github.com/stintdev/stint/rules"
 )
-
-// The documents that a fleet shares.
-const (
-	rulesDocument    = "rules"
-	controlsDocument = "controls"
-)
-
-// version is what stands in a version of either document.
-type version struct {
-	Author string    `json:"author"`
-	Note   string    `json:"note,omitempty"`
-	At     time.Time `json:"at"`
-	// Text is the rules file, Controls what was changed at run time: one of them.
-	Text     string          `json:"text,omitempty"`
-	Controls *rules.Controls `json:"controls,omitempty"`
-	// Applied are the IDs of the changes of the controls that made this version and those
-	// before it, the newest 1,000.
-	Applied []string `json:"applied,omitempty"`
-
-	number int64
-	data   []byte // as it is stored
-	digest string // of data
-}
-
-// followed is the version of a document that this instance has seen last.
-type followed struct {
-	name string
-	seen version // its number is 0: none
-	// kept is when seen was read from the store, where it came from the file of state and
-	// the store was not seen since; else zero.
-	kept time.Time
-	take func(*version)
-}
 
 const (
 	// followEvery is how often an instance asks whether it missed a change.
@@ -50,87 +13,131 @@ const (
 	followTimeout = time.Second
 )
 
-// Follow takes over what the fleet shares, asks whether the store decides, and fetches the
-// keys of tokens, once before it returns, if they answer within a second, and then again
-// and again, until ctx is done; so it does with the files that Open has read. Run does it;
-// it is for those who serve the handlers by themselves, and to be called once.
-func (s *Server) Follow(ctx context.Context) {
-	var first sync.WaitGroup
-	defer first.Wait()
-	go s.watchFiles(ctx)
-	first.Go(func() { s.claims.follow(ctx) })
-	if s.fallback != nil {
-		go s.fallback.Follow(ctx)
-		first.Go(func() { s.feelPulse(ctx) })
-		go s.followPulse(ctx)
-	}
-	if !s.shared {
+// Follow takes over what the fleet shares, once before it returns, if it answers within a
+// second, and then in the background until ctx is done. It is to be called once.
+func (c *Control) Follow(ctx context.Context) {
+	if !c.shared {
 		return // changes are made here, and are in force when they are made
 	}
-	s.look(ctx)
-	if !s.documentsRead.Load() && ctx.Err() == nil {
-		s.missDocuments()
+	c.look(ctx)
+	missed := !c.read.Load() && ctx.Err() == nil
+	if missed {
+		c.logMissed()
 	}
-	if to, ok := s.documents.(Announcer); ok {
-		go s.followRoll(ctx, to)
+	if to, ok := c.documents.(Announcer); ok {
+		go c.followRollout(ctx, to)
 	}
 	hints := make(chan struct{}, 1)
-	go s.documents.Watch(ctx, func() {
+	go c.documents.Watch(ctx, func() {
 		select {
 		case hints <- struct{}{}:
 		default: // one is waiting already
 		}
 	})
-	go func() {
-		ticker := time.NewTicker(followEvery)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-ticker.C:
-			case <-hints:
-			}
-			s.look(ctx)
-		}
-	}()
+	go c.lookOn(ctx, hints, missed && c.saved.Load() != nil)
 }
 
-// look takes over what has changed. Where it cannot see, everything stays.
-func (s *Server) look(ctx context.Context) {
+// lookOn looks at the documents again and again, and with each hint, until ctx is done.
+// byState tells that the state file is gone by until the documents were read.
+func (c *Control) lookOn(ctx context.Context, hints <-chan struct{}, byState bool) {
+	ticker := time.NewTicker(followEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-hints:
+		}
+		c.look(ctx)
+		if byState && c.read.Load() {
+			byState = false
+			c.log.Info("what the fleet shares was read; what was kept of it does not stand in any more")
+		}
+	}
+}
+
+// logMissed logs, after the first look at the documents failed, what this instance goes by.
+func (c *Control) logMissed() {
+	if at := c.saved.Load(); at != nil {
+		c.log.Warn("what the fleet shares cannot be read yet; what was kept of it stands in: bans, lists, overrides, switches and pushed rules", "read", at.UTC())
+		return
+	}
+	c.log.Warn("what the fleet shares cannot be read yet, and nothing of it is kept here: its bans, lists, overrides, switches and pushed rules are not in force at this instance until it can")
+}
+
+// look takes over what has changed, and merges and saves what is to be. Where it cannot
+// read the documents, everything stays.
+func (c *Control) look(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, followTimeout)
 	defer cancel()
-	clock := s.lookAtClock(bounded)
-	var err error // one, for nearly always all have the same cause
-	for _, f := range s.live.followed {
-		if e := s.lookAt(bounded, f); e != nil && err == nil {
-			err = fmt.Errorf("%s: %w", f.name, e)
+	err := c.lookAtAll(bounded)
+	if err == nil {
+		c.sawDocuments()
+		err = c.merge(bounded)
+	}
+	_ = c.save() // which reports by itself that it fails
+	if ctx.Err() != nil {
+		return
+	}
+	if err == nil {
+		c.readErr.Store(nil)
+		return
+	}
+	c.readErr.Store(&err)
+	c.hooks.Unread(err)
+}
+
+// lookAtAll looks at the clock and at each document, also where one of them fails: nearly
+// always all have the same cause, so the first error tells enough.
+func (c *Control) lookAtAll(ctx context.Context) error {
+	clock := c.lookAtClock(ctx)
+	var err error
+	for _, d := range c.followed {
+		if e := c.lookAt(ctx, d); e != nil && err == nil {
+			err = fmt.Errorf("%s: %w", d.name, e)
 		}
 	}
-	if err == nil {
-		err = clock
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		s.sawDocuments()
-		err = s.merge(bounded)
+	return clock
+}
+
+// lookAtClock reads the clock of the store, if that is due.
+func (c *Control) lookAtClock(ctx context.Context) error {
+	moved, err := c.clock.look(ctx, c.documents)
+	if err != nil {
+		return err
 	}
-	_ = s.save() // which says by itself that it fails
-	if ctx.Err() == nil {
-		s.saw(err)
+	if moved < -clockStep {
+		c.mu.Lock()
+		c.install() // what seemed to have ended was left out
+		c.mu.Unlock()
 	}
-	if err != nil && ctx.Err() == nil {
-		s.metrics.syncFailures.Inc()
-		s.complainOf("what the fleet shares cannot be seen, so this instance keeps what it has", err)
+	if ahead, apart := c.clock.newlyApart(); apart {
+		c.log.Warn("the clock of this machine is not that of the store, by which bans and other changes end; tokens and log lines go by this one",
+			"ahead", ahead.Round(time.Millisecond).String())
+	}
+	return nil
+}
+
+// sawDocuments notes that the documents were read from the store.
+func (c *Control) sawDocuments() {
+	c.read.Store(true)
+	c.saved.Store(nil)
+	if c.state != nil {
+		c.state.sawDocuments(c.clock.now())
 	}
 }
 
-// saw remembers how a look at the documents went.
-func (s *Server) saw(err error) {
-	if err == nil {
-		s.syncError.Store(nil)
-	} else {
-		s.syncError.Store(&err)
+// unread is why the documents could not be read when this instance looked last; nil: they
+// could, or nobody has looked.
+func (c *Control) unread() error {
+	if why := c.readErr.Load(); why != nil {
+		return *why
 	}
+	return nil
 }
 
 // lookAt takes over the newest version of a document. Where the store has lost
@@ -139,22 +146,24 @@ func (s *Server) saw(err error) {
 // end because a server was restarted. Numbers cannot tell, for those that were lost
 // are given again; the instants of changes can, for each is later than that of the
 // change which it was made on.
-func (s *Server) lookAt(ctx context.Context, f *followed) error {
-	newest, digest, err := s.documents.Newest(ctx, f.name)
+func (c *Control) lookAt(ctx context.Context, d *document) error {
+	newest, digest, err := c.documents.Newest(ctx, d.name)
 	if err != nil {
 		return err
 	}
-	s.live.mu.Lock()
-	seen, old := f.seen, s.isOld(f.kept)
-	if newest == seen.number && digest == seen.digest {
-		f.kept = time.Time{}
-		s.live.mu.Unlock()
+	c.mu.Lock()
+	seen, old := d.seen, c.isOld(d.savedAt)
+	same := newest == seen.Number && digest == seen.digest
+	if same {
+		d.savedAt = time.Time{}
+	}
+	c.mu.Unlock()
+	if same {
 		return nil
 	}
-	s.live.mu.Unlock()
-	v := &version{}
+	v := &Version{}
 	if newest > 0 {
-		if v, err = s.readVersion(ctx, f.name, newest); err != nil {
+		if v, err = c.readVersion(ctx, d.name, newest); err != nil {
 			return err
 		}
 		if v == nil {
@@ -162,144 +171,72 @@ func (s *Server) lookAt(ctx context.Context, f *followed) error {
 		}
 	}
 	if !old && v.At.Before(seen.At) {
-		return s.restore(ctx, f, seen, newest+1)
+		return c.restore(ctx, d, seen, newest+1)
 	}
-	if !old && newest <= seen.number && digest != seen.digest {
+	if !old && newest <= seen.Number && digest != seen.digest {
 		// Somebody who had not seen them was faster with a change than those who
 		// had were with restoring them.
-		s.log.Warn("the store had lost what the fleet shares, and it was changed since: see what is missing",
-			"document", f.name, "lost", seen.number, "number", newest)
+		c.log.Warn("the store had lost what the fleet shares, and it was changed since: see what is missing",
+			"document", d.name, "lost", seen.Number, "number", newest)
 	}
-	s.takeVersion(f, &seen, v)
+	c.takeVersion(d, &seen, v)
 	return nil
 }
 
 // restore writes again what the store has lost.
-func (s *Server) restore(ctx context.Context, f *followed, lost version, number int64) error {
-	written, err := s.documents.Write(ctx, f.name, number, lost.data)
+func (c *Control) restore(ctx context.Context, d *document, lost Version, number int64) error {
+	written, err := c.documents.Write(ctx, d.name, number, lost.data)
 	if err != nil || !written {
 		return err // not written: another instance was first, and the next look sees it
 	}
-	s.log.Warn("the store had lost what the fleet shares; restored", "document", f.name, "lost", lost.number, "number", number)
-	s.live.mu.Lock()
-	defer s.live.mu.Unlock()
-	if f.seen.is(&lost) {
-		f.seen.number, f.kept = number, time.Time{}
+	c.log.Warn("the store had lost what the fleet shares; restored", "document", d.name, "lost", lost.Number, "number", number)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d.seen.is(&lost) {
+		d.seen.Number, d.savedAt = number, time.Time{}
 	}
 	return nil
 }
 
-// takeVersion puts a version in force that follows the one seen before. Where
-// another was put in force meanwhile, it does nothing: that one was looked up later,
-// or the next look will tell.
-func (s *Server) takeVersion(f *followed, before, v *version) {
-	s.live.mu.Lock()
-	defer s.live.mu.Unlock()
-	if f.seen.is(before) {
-		f.seen, f.kept = *v, time.Time{}
-		f.take(v)
+// takeVersion puts a version in force that follows the one seen before. Where another was
+// put in force meanwhile, it does nothing: that one was looked up later, or the next look
+// sees a newer one.
+func (c *Control) takeVersion(d *document, before, v *Version) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d.seen.is(before) {
+		d.seen, d.savedAt = *v, time.Time{}
+		d.take(v)
 	}
-}
-
-// is tells whether both are the same version.
-func (v *version) is(other *version) bool {
-	return v.number == other.number && v.digest == other.digest
-}
-
-// after is an instant for the version that is made on v: now, but for clocks that
-// differ.
-func (v *version) after(now time.Time) time.Time {
-	now = now.UTC()
-	if least := v.At.Add(time.Microsecond); now.Before(least) {
-		return least
-	}
-	return now
-}
-
-// encode makes data of what v says.
-func (v *version) encode() (err error) {
-	v.data, err = json.Marshal(v)
-	v.digest = digest(v.data)
-	return err
-}
-
-// readVersion reads a version of a document; nil: it is not kept.
-func (s *Server) readVersion(ctx context.Context, name string, number int64) (*version, error) {
-	data, err := s.documents.Read(ctx, name, number)
-	if err != nil {
-		return nil, fmt.Errorf("version %d: %w", number, err)
-	}
-	if data == nil {
-		return nil, nil
-	}
-	return parseVersion(number, data)
-}
-
-// parseVersion reads a version as it is stored.
-func parseVersion(number int64, data []byte) (*version, error) {
-	v := &version{number: number, data: data, digest: digest(data)}
-	if err := json.Unmarshal(data, v); err != nil {
-		return nil, fmt.Errorf("version %d: %w", number, err)
-	}
-	return v, nil
-}
-
-// controls are a copy of those in v, to be edited.
-func (v *version) controls() *rules.Controls {
-	if v.Controls == nil {
-		return &rules.Controls{}
-	}
-	return v.Controls.Clone()
 }
 
 // takeControls puts controls in force, and on top of them the changes that wait to be
-// merged. s.live.mu is held.
-func (s *Server) takeControls(v *version) {
+// merged. c.mu is held.
+func (c *Control) takeControls(v *Version) {
 	controls := v.controls()
-	_, waiting := v.split(s.live.pending)
-	_, _ = mergeInto(controls, waiting) // what does not apply any more is dropped when it is merged
-	s.enforce(controls)
-	s.log.Info("controls taken", "number", v.number)
+	_, waiting := v.split(c.pending)
+	_, _ = waiting.mergeInto(controls) // what does not apply any more is dropped when it is merged
+	c.enforce(controls)
+	c.log.Info("controls taken", "number", v.Number)
 }
 
-// enforce puts controls in force. s.live.mu is held.
-func (s *Server) enforce(controls *rules.Controls) {
-	before := s.live.now
-	s.live.now = *controls
-	s.install()
-	for _, lift := range newLifts(before.Lifts, s.live.now.Lifts) {
-		s.lifted(lift)
-	}
-}
-
-// takeFleetRules makes the fleet's rules decide, or says why not. s.live.mu is held.
-func (s *Server) takeFleetRules(v *version) {
-	if s.live.ordered != nil {
-		return // they are not to be taken; what decides goes on
-	}
-	if v.number == 0 { // there are none, and those that were kept are too old
-		s.live.take(s.live.file, 0)
-		s.install()
-		s.log.Info("the fleet has no rules; the file's taken", "version", s.live.file.Version)
+// takePushed puts rules that were pushed in force, or notes why not. c.mu is held.
+func (c *Control) takePushed(v *Version) {
+	if c.order != nil {
 		return
 	}
-	set, err := s.parsePushed(context.Background(), v.Text)
-	if err != nil {
-		s.refuse(err)
-		s.log.Error("the fleet's rules not taken; those of before stay", "number", v.number, "error", err)
+	if v.Number == 0 { // there are none, and those that were saved are too old
+		c.takeBase(c.file, 0)
+		c.log.Info("the fleet has no rules; the file's taken", "version", c.file.Version)
 		return
 	}
-	s.live.take(set, v.number)
-	s.install()
-	s.metrics.reloadsTaken.Inc()
-	s.log.Info("the fleet's rules taken", "number", v.number, "version", set.Version, "count", len(set.Rules))
-}
-
-// parsePushed compiles rules that were pushed, for this instance.
-func (s *Server) parsePushed(ctx context.Context, text string) (*rules.Set, error) {
-	set, err := rules.ParseContext(ctx, []rules.File{{Name: "rules", Data: []byte(text)}})
+	set, err := c.Parse(context.Background(), v.Text)
 	if err != nil {
-		return nil, err
+		c.refuse(err)
+		c.log.Error("the fleet's rules not taken; those of before stay", "number", v.Number, "error", err)
+		return
 	}
-	return set.On(&s.own)
+	c.takeBase(set, v.Number)
+	c.hooks.Reloaded(nil)
+	c.log.Info("the fleet's rules taken", "number", v.Number, "version", set.Version, "count", len(set.Rules))
 }

@@ -1,4 +1,4 @@
-package server
+package control
 
 import (
 	"context"
@@ -7,34 +7,33 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/stintdev/stint/rules"
 )
 
-// Announcer is Documents by which instances tell each other which rules they have.
-// redislimit.Documents is one.
+// Announcer is Documents by which instances announce to each other which rules they have.
 type Announcer interface {
-	// Announce says a text, and returns the texts that instances have said in the
-	// last 30 seconds or so, each once, this among them.
+	// Announce announces a text, and returns the texts that instances have announced in the
+	// last 30 seconds or so, each once, this one among them.
 	Announce(ctx context.Context, text string) ([]string, error)
 }
 
-// roll is which rules other instances have than this one, and since when.
-type roll struct {
+// rollout is which rules other instances have, and since when. The zero rollout is ready
+// for use.
+type rollout struct {
 	mu     sync.Mutex
-	unlike map[string]unlike // by version
-	told   atomic.Bool       // the log has told of the finding that is open
+	others map[string]otherRules // by version
+	logged bool                  // the finding that is open
 }
 
-// unlike are rules that are not ours.
-type unlike struct {
+// otherRules are rules of other instances.
+type otherRules struct {
 	announcement
-	since time.Time // that both were there at once
+	since time.Time // that they and ours were there at once
 }
 
-// announcement is what an instance says of its rules.
+// announcement is what an instance announces of its rules.
 type announcement struct {
 	Version string   `json:"version"`
 	Rules   []string `json:"rules"` // the first of their names, sorted
@@ -43,13 +42,13 @@ type announcement struct {
 
 const (
 	announceEvery = 10 * time.Second
-	// mostNames is how many names of rules are told.
-	mostNames = 100
-	// rollOut is how long instances may have different rules before that is a
-	// finding: new ones reach a fleet within it. Rules that have no name in common
-	// are hardly two versions of one file, and are told earlier.
-	rollOut       = 10 * time.Minute
-	strangersMeet = time.Minute
+	// maxAnnounced is how many names of rules an announcement has.
+	maxAnnounced = 100
+	// maxRollout is how long instances may have different rules before that is a finding:
+	// new ones reach a fleet within it. Rules that have no name in common are hardly two
+	// versions of one file, and are a finding after maxUnrelated.
+	maxRollout   = 10 * time.Minute
+	maxUnrelated = time.Minute
 )
 
 func announcementOf(set *rules.Set) announcement {
@@ -58,25 +57,25 @@ func announcementOf(set *rules.Set) announcement {
 		a.Rules = append(a.Rules, r.Name)
 	}
 	slices.Sort(a.Rules)
-	a.Rules = a.Rules[:min(len(a.Rules), mostNames)]
+	a.Rules = a.Rules[:min(len(a.Rules), maxAnnounced)]
 	return a
 }
 
-// stranger tells whether a and b have no rule in common, as far as they tell.
-func (a *announcement) stranger(b *announcement) bool {
+// isUnrelated reports whether a and b have no rule in common, as far as they name them.
+func (a *announcement) isUnrelated(b *announcement) bool {
 	if a.Count == 0 || b.Count == 0 || a.Count > len(a.Rules) || b.Count > len(b.Rules) {
 		return false
 	}
 	return !slices.ContainsFunc(a.Rules, func(name string) bool { return slices.Contains(b.Rules, name) })
 }
 
-// followRoll says which rules this instance has, and hears which others have, until
-// ctx is done.
-func (s *Server) followRoll(ctx context.Context, to Announcer) {
+// followRollout announces this instance's rules until ctx is done, and logs when those of
+// others are a finding.
+func (c *Control) followRollout(ctx context.Context, to Announcer) {
 	ticker := time.NewTicker(announceEvery)
 	defer ticker.Stop()
 	for {
-		s.callRoll(ctx, to)
+		c.announce(ctx, to)
 		select {
 		case <-ctx.Done():
 			return
@@ -85,10 +84,12 @@ func (s *Server) followRoll(ctx context.Context, to Announcer) {
 	}
 }
 
-// callRoll does it once. Where nothing is heard, for want of an answer or of a
-// permission, what was known stays.
-func (s *Server) callRoll(ctx context.Context, to Announcer) {
-	ours := s.announcement()
+// announce does it once. Where there is no answer, for want of a permission or of the
+// store, what was known stays.
+func (c *Control) announce(ctx context.Context, to Announcer) {
+	c.mu.Lock()
+	ours := announcementOf(c.base)
+	c.mu.Unlock()
 	text, err := json.Marshal(ours)
 	if err != nil {
 		return
@@ -99,75 +100,80 @@ func (s *Server) callRoll(ctx context.Context, to Announcer) {
 	if err != nil {
 		return
 	}
+	c.rollout.take(ours.Version, all)
+	if f := c.rollout.unlogged(ours, c.namespace); f != nil {
+		c.log.Warn(f.Text, "code", f.Code)
+	}
+}
+
+// take takes over what all instances have announced, of which ours has a version.
+func (r *rollout) take(ours string, all []string) {
 	now := time.Now()
-	s.roll.mu.Lock()
-	before := s.roll.unlike
-	s.roll.unlike = map[string]unlike{}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.others
+	r.others = map[string]otherRules{}
 	for _, text := range all {
 		var theirs announcement
-		if json.Unmarshal([]byte(text), &theirs) != nil || theirs.Version == ours.Version {
+		if json.Unmarshal([]byte(text), &theirs) != nil || theirs.Version == ours {
 			continue
 		}
 		since := now
-		if u, known := before[theirs.Version]; known {
-			since = u.since
+		if known, ok := before[theirs.Version]; ok {
+			since = known.since
 		}
-		s.roll.unlike[theirs.Version] = unlike{theirs, since}
-	}
-	s.roll.mu.Unlock()
-	s.tellUnlike()
-}
-
-// announcement is that of the rules that decide here, without what was changed at run
-// time.
-func (s *Server) announcement() announcement {
-	s.live.mu.Lock()
-	defer s.live.mu.Unlock()
-	return announcementOf(s.live.base)
-}
-
-// tellUnlike logs the finding when it comes up.
-func (s *Server) tellUnlike() {
-	found := s.unlikeFindings()
-	if len(found) > 0 && !s.roll.told.Swap(true) {
-		s.log.Warn(found[0].Text, "code", found[0].Code)
-	}
-	if len(found) == 0 {
-		s.roll.told.Store(false)
+		r.others[theirs.Version] = otherRules{theirs, since}
 	}
 }
 
-// unlikeFindings tells of rules in the namespace that have been unlike ours for longer
-// than a roll-out takes.
-func (s *Server) unlikeFindings() []rules.Finding {
-	ours, now := s.announcement(), time.Now()
-	s.roll.mu.Lock()
-	defer s.roll.mu.Unlock()
-	var texts []string
-	for version, u := range s.roll.unlike {
-		age := now.Sub(u.since)
-		switch {
-		case u.Version == ours.Version:
-		case ours.stranger(&u.announcement) && age >= strangersMeet:
-			texts = append(texts, fmt.Sprintf("version %s has no rule in common with this instance (%s)", version, someOf(u.Rules)))
-		case age >= rollOut:
-			texts = append(texts, fmt.Sprintf("version %s has been there for more than %s", version, rollOut))
-		}
+// unlogged is the finding where it has come up since the last call; nil: it has not.
+func (r *rollout) unlogged(ours announcement, namespace string) *rules.Finding {
+	found := r.findings(ours, namespace)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was := r.logged
+	if r.logged = len(found) > 0; r.logged && !was {
+		return &found[0]
 	}
+	return nil
+}
+
+// findings is the finding that other rules than ours have been in the namespace for longer
+// than a rollout takes, or nothing.
+func (r *rollout) findings(ours announcement, namespace string) []rules.Finding {
+	texts := r.lasting(&ours)
 	if len(texts) == 0 {
 		return nil
 	}
-	slices.Sort(texts)
 	where := ""
-	if n := s.settings.Namespace; n != "" {
-		where = " " + n
+	if namespace != "" {
+		where = " " + namespace
 	}
 	return []rules.Finding{{Code: rules.CodeUnlikeRules, Text: fmt.Sprintf("instances in the namespace%s have other rules than this one, of version %s: %s; "+
 		"they share bans, the kill switch and counts of rules of equal names: if they are another service, give each a namespace of its own", where, ours.Version, strings.Join(texts, ", "))}}
 }
 
-// someOf are the first few of some names.
-func someOf(names []string) string {
+// lasting describes the rules that others have had for too long, sorted.
+func (r *rollout) lasting(ours *announcement) (texts []string) {
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for version, o := range r.others {
+		age := now.Sub(o.since)
+		switch {
+		case version == ours.Version:
+		case ours.isUnrelated(&o.announcement) && age >= maxUnrelated:
+			texts = append(texts, fmt.Sprintf("version %s has no rule in common with this instance (%s)", version, firstOf(o.Rules)))
+		case age >= maxRollout:
+			texts = append(texts, fmt.Sprintf("version %s has been there for more than %s", version, maxRollout))
+		}
+	}
+	slices.Sort(texts)
+	return texts
+}
+
+// firstOf are the first few of some names.
+func firstOf(names []string) string {
 	const few = 3
 	if len(names) <= few {
 		return strings.Join(names, ", ")

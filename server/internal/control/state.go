@@ -1,4 +1,4 @@
-package server
+package control
 
 import (
 	"context"
@@ -6,33 +6,30 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// keeper keeps, in a file for the next start, which may find the store away, the newest
-// versions that this instance has seen of what the fleet shares, and the changes that
-// the store has not got.
-type keeper struct {
-	mu   sync.Mutex // held while the file is written
-	dir  *stateDir
-	has  string    // what was written last: see contents; empty: nothing was
-	at   time.Time // kept.At of that
-	read time.Time // when the documents were read last, by the time of the fleet
-	// taken is when the file was read, by the machine's clock.
-	taken time.Time
-	// failure is why the last writing failed; nil: it did not. What failed to be written
-	// then, at missedAt, is missed, as has tells what is there.
-	failure  atomic.Pointer[error]
-	missed   string
-	missedAt time.Time
+// stateFile is the file in which an instance saves, for its next start, which may find the
+// store away, the newest versions that it has seen of what the fleet shares, and the
+// changes that the store has not got.
+type stateFile struct {
+	dir    *stateDir
+	loaded time.Time // when the file was read, by the machine's clock
+
+	mu      sync.Mutex // held while the file is written; guards what follows
+	has     string     // the mark of what was written last; empty: nothing was
+	at      time.Time  // savedState.At of that
+	read    time.Time  // when the documents were read last, by the time of the fleet
+	lost    string     // the mark of what could not be written last, at lostAt
+	lostAt  time.Time
+	failure atomic.Pointer[error] // why the last writing failed; nil: it did not
 }
 
-// kept is what the file holds.
-type kept struct {
+// savedState is what the file holds.
+type savedState struct {
 	// Namespace and Store are those of the fleet.
 	Namespace, Store string
 	// At is when the documents were last read from the store, by the time of the fleet,
@@ -40,26 +37,27 @@ type kept struct {
 	At time.Time
 	// Ahead is how far the clock of the machine was ahead of the store's then.
 	Ahead     time.Duration
-	Documents map[string]keptVersion
-	Pending   []json.RawMessage
+	Documents map[string]savedVersion
+	Pending   []json.RawMessage // each a Change
 }
 
-// keptVersion is a version of a document.
-type keptVersion struct {
+// savedVersion is a version of a document.
+type savedVersion struct {
 	Number int64
 	Data   []byte
+	digest string
 }
 
 const (
-	// refreshKept is how old At becomes while the store answers.
-	refreshKept = time.Hour
-	// retryKept is how long the same is not written again where that failed.
-	retryKept = 5 * time.Second
-	// trustKept is how long ago the documents may have been read for what is kept of
+	// refreshState is how old At becomes while the store answers.
+	refreshState = time.Hour
+	// retryState is how long the same is not written again where that failed.
+	retryState = 5 * time.Second
+	// trustState is how long ago the documents may have been read for what was saved of
 	// them to count as what this instance has seen: to be written again where the store
 	// has lost it. What is older gives way to whatever the store has, for a store that
 	// somebody emptied on purpose must not get back what held long ago.
-	trustKept = 24 * time.Hour
+	trustState = 24 * time.Hour
 )
 
 // storeName is the address of a store, with its database, without what may be secret.
@@ -78,93 +76,82 @@ func storeName(address string) string {
 	return scheme + "://" + rest
 }
 
-// openState opens the directory for state, if the settings have one, and puts in force
-// what is kept there.
-func (s *Server) openState() error {
-	if s.settings.StateDir == "" {
+// openState opens the directory for the state, if there is to be one, and puts in force
+// what is saved there.
+func (c *Control) openState() error {
+	if c.stateDir == "" {
 		return nil
 	}
-	store := storeName(s.settings.Store)
-	dir, failed, err := openStateDir(s.settings.StateDir, s.settings.Namespace+"\n"+store)
+	dir, failed, err := openStateDir(c.stateDir, c.namespace+"\n"+c.store)
 	if err != nil {
 		return fmt.Errorf("state_dir: %w", err)
 	}
-	s.keeper = &keeper{dir: dir}
+	c.state = &stateFile{dir: dir}
 	if failed != nil {
-		s.keepFailed(failed)
+		c.unsaved(failed)
 	}
-	k := &kept{}
+	s := &savedState{}
 	data, err := dir.read()
 	if errors.Is(err, errNoState) {
 		return nil
 	}
 	if err == nil {
-		err = json.Unmarshal(data, k)
+		err = json.Unmarshal(data, s)
 	}
-	if err == nil && (k.Namespace != s.settings.Namespace || k.Store != store) {
-		err = fmt.Errorf("it is of the namespace %q in %s", k.Namespace, k.Store)
+	if err == nil && (s.Namespace != c.namespace || s.Store != c.store) {
+		err = fmt.Errorf("it is of the namespace %q in %s", s.Namespace, s.Store)
 	}
 	if err != nil {
-		s.log.Error("the file of state cannot be used, and is set aside", "file", dir.path(), "error", errors.Join(err, dir.setAside()))
+		c.log.Error("the file of state cannot be used, and is set aside", "file", dir.path(), "error", errors.Join(err, dir.setAside()))
 		return nil
 	}
-	return s.takeKept(k)
+	return c.takeState(s)
 }
 
-// takeKept puts in force what is kept, until the store answers.
-func (s *Server) takeKept(k *kept) error {
-	waiting := s.readPending(k)
-	if s.shared {
-		s.clock.assume(k.Ahead)
+// takeState puts in force what was saved, until the store answers.
+func (c *Control) takeState(s *savedState) error {
+	waiting := c.readPending(s.Pending)
+	if c.shared {
+		c.clock.assume(s.Ahead)
 	}
-	s.keeper.read, s.keeper.taken = k.At, s.clock.machine()
-	s.live.mu.Lock()
-	defer s.live.mu.Unlock()
-	s.live.pending = waiting
-	for _, f := range s.live.followed {
-		in, ok := k.Documents[f.name]
+	c.state.read, c.state.loaded = s.At, c.clock.machine()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pending = waiting
+	for _, d := range c.followed {
+		saved, ok := s.Documents[d.name]
 		if !ok {
 			continue
 		}
-		v, err := parseVersion(in.Number, in.Data)
+		v, err := parseVersion(saved.Number, saved.Data)
 		if err != nil {
-			s.log.Error("a document that was kept cannot be read", "document", f.name, "error", err)
+			c.log.Error("a document that was kept cannot be read", "document", d.name, "error", err)
 			continue
 		}
-		if !s.shared { // the documents of this instance begin with it
-			v.number = 1
-			if _, err := s.documents.Write(context.Background(), f.name, v.number, v.data); err != nil {
+		if !c.shared { // the documents of this instance begin with it
+			v.Number = 1
+			if _, err := c.documents.Write(context.Background(), d.name, v.Number, v.data); err != nil {
 				return err
 			}
 		}
-		f.seen, f.kept = *v, k.At
-		f.take(v)
+		d.seen, d.savedAt = *v, s.At
+		d.take(v)
 	}
 	if len(waiting) > 0 {
-		s.takeControls(&s.live.controls.seen)
+		c.takeControls(&c.controlsDoc.seen)
 	}
-	if s.shared {
-		s.standIn.Store(&k.At)
+	if c.shared {
+		c.saved.Store(&s.At)
 	}
 	return nil
 }
 
-// isOld tells whether what was read from the store at an instant, and kept, was too old
-// to be trusted when this instance started: by the clock of the store, once that was read.
-func (s *Server) isOld(read time.Time) bool {
-	if read.IsZero() {
-		return false
-	}
-	ran := s.clock.machine().Sub(s.keeper.taken)
-	return s.clock.now().Add(-ran).Sub(read) > trustKept
-}
-
-// readPending reads the changes that k has.
-func (s *Server) readPending(k *kept) (all pendings) {
-	for _, text := range k.Pending {
-		p := &pending{}
+// readPending reads changes that were saved.
+func (c *Control) readPending(texts []json.RawMessage) (all changes) {
+	for _, text := range texts {
+		p := &Change{}
 		if err := json.Unmarshal(text, p); err != nil || len(all) == maxPending {
-			s.auditMerged("audit: lost, for it cannot be read from the file of state", p, "error", err)
+			c.hooks.Audit("audit: lost, for it cannot be read from the file of state", p, "error", err)
 			continue
 		}
 		all = append(all, p)
@@ -172,116 +159,112 @@ func (s *Server) readPending(k *kept) (all pendings) {
 	return all
 }
 
-// save writes what is to be kept, if it is not there yet. An error is told here.
-func (s *Server) save() error {
-	if s.keeper == nil {
+// isOld reports whether what was read from the store at an instant, and saved, was too old
+// to be trusted when this instance started: by the clock of the store, once that was read.
+func (c *Control) isOld(read time.Time) bool {
+	if read.IsZero() {
+		return false
+	}
+	ran := c.clock.machine().Sub(c.state.loaded)
+	return c.clock.now().Add(-ran).Sub(read) > trustState
+}
+
+// save writes the state, if it is not in the file yet. An error is reported here.
+func (c *Control) save() error {
+	f := c.state
+	if f == nil {
 		return nil
 	}
-	s.keeper.mu.Lock()
-	defer s.keeper.mu.Unlock()
-	k, mark, err := s.contents()
-	if err == nil && mark == s.keeper.has && k.At.Sub(s.keeper.at) < refreshKept && s.keeper.failure.Load() == nil {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s, pending := c.savedState(f.read)
+	mark := s.mark(pending)
+	failure := f.failure.Load()
+	switch {
+	case failure == nil && mark == f.has && s.At.Sub(f.at) < refreshState:
 		return nil
+	case failure != nil && mark == f.lost && time.Since(f.lostAt) < retryState:
+		return *failure
 	}
-	if why := s.keeper.failure.Load(); why != nil && mark == s.keeper.missed && time.Since(s.keeper.missedAt) < retryKept {
-		return *why
-	}
-	var body []byte
-	if err == nil {
-		body, err = json.Marshal(k)
-	}
-	if err == nil {
-		err = s.keeper.dir.write(body)
-	}
-	if err != nil {
-		s.keeper.missed, s.keeper.missedAt = mark, time.Now()
-		s.keepFailed(err)
+	if err := f.write(s, pending); err != nil {
+		f.lost, f.lostAt = mark, time.Now()
+		c.unsaved(err)
 		return err
 	}
-	s.keeper.has, s.keeper.at = mark, k.At
-	if s.keeper.failure.Swap(nil) != nil {
-		s.log.Info("what the next start needs can be kept again", "file", s.keeper.dir.path())
+	f.has, f.at = mark, s.At
+	if f.failure.Swap(nil) != nil {
+		c.log.Info("what the next start needs can be kept again", "file", f.dir.path())
 	}
 	return nil
 }
 
-// contents is what is to be kept now, and a mark that tells it from what is not the
-// same.
-func (s *Server) contents() (k *kept, mark string, err error) {
-	k = &kept{Namespace: s.settings.Namespace, Store: storeName(s.settings.Store), At: s.keeper.read, Documents: map[string]keptVersion{}}
-	if s.shared {
-		k.Ahead = s.clock.ahead()
+// savedState is what is to be saved now, but for the changes that wait, which are not
+// encoded yet. read is when the documents were read.
+func (c *Control) savedState(read time.Time) (*savedState, changes) {
+	s := &savedState{Namespace: c.namespace, Store: c.store, At: read, Documents: map[string]savedVersion{}}
+	if c.shared {
+		s.Ahead = c.clock.ahead()
 	} else {
-		k.At = s.clock.now()
+		s.At = c.clock.now()
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, d := range c.followed {
+		if d.seen.data != nil {
+			s.Documents[d.name] = savedVersion{d.seen.Number, d.seen.data, d.seen.digest}
+		}
+	}
+	return s, append(changes(nil), c.pending...)
+}
+
+// unsaved reports that the state could not be saved.
+func (c *Control) unsaved(err error) {
+	c.state.failure.Store(&err)
+	c.hooks.Unsaved(err)
+}
+
+// mark tells a state from another: by what identifies its parts, for it is made at each
+// look at the documents.
+func (s *savedState) mark(pending changes) string {
 	var b strings.Builder
-	s.live.mu.Lock()
-	for _, f := range s.live.followed {
-		if f.seen.data != nil {
-			k.Documents[f.name] = keptVersion{f.seen.number, f.seen.data}
-			fmt.Fprintf(&b, "%s %d %s\n", f.name, f.seen.number, f.seen.digest)
+	for _, name := range [...]string{controlsDocument, rulesDocument} {
+		if v, ok := s.Documents[name]; ok {
+			fmt.Fprintf(&b, "%s %d %s\n", name, v.Number, v.digest)
 		}
 	}
-	waiting := slices.Clone(s.live.pending)
-	s.live.mu.Unlock()
-	for _, p := range waiting {
-		text, err := json.Marshal(p)
-		if err != nil {
-			return nil, "", err
-		}
-		k.Pending = append(k.Pending, text)
+	for _, p := range pending {
 		b.WriteString(p.ID + "\n")
 	}
-	return k, b.String(), nil
+	return b.String()
 }
 
-// keepFailed tells, now and then, that the file could not be written.
-func (s *Server) keepFailed(err error) {
-	s.keeper.failure.Store(&err)
-	s.metrics.stateFailures.Inc()
-	s.complainOf("what the next start needs while the store is away cannot be kept in state_dir", err)
-}
-
-// sawDocuments notes that the documents were read from the store.
-func (s *Server) sawDocuments() {
-	first := !s.documentsRead.Swap(true)
-	stoodIn := s.standIn.Swap(nil)
-	if first && stoodIn != nil && s.missed.Load() {
-		s.log.Info("what the fleet shares was read; what was kept of it does not stand in any more")
+// write writes s, with the changes that wait. f.mu is held.
+func (f *stateFile) write(s *savedState, pending changes) error {
+	for _, p := range pending {
+		text, err := json.Marshal(p)
+		if err != nil {
+			return err
+		}
+		s.Pending = append(s.Pending, text)
 	}
-	if s.keeper != nil {
-		s.keeper.mu.Lock()
-		s.keeper.read = s.clock.now()
-		s.keeper.mu.Unlock()
+	body, err := json.Marshal(s)
+	if err != nil {
+		return err
 	}
+	return f.dir.write(body)
 }
 
-// missDocuments tells, after the first look at the documents failed, by what this
-// instance goes.
-func (s *Server) missDocuments() {
-	s.missed.Store(true)
-	if at := s.standIn.Load(); at != nil {
-		s.log.Warn("what the fleet shares cannot be read yet; what was kept of it stands in: bans, lists, overrides, switches and pushed rules", "read", at.UTC())
-		return
-	}
-	s.log.Warn("what the fleet shares cannot be read yet, and nothing of it is kept here: its bans, lists, overrides, switches and pushed rules are not in force at this instance until it can")
+// sawDocuments notes when the documents were read from the store.
+func (f *stateFile) sawDocuments(at time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.read = at
 }
 
-// controlsFrom is where what was changed at run time comes from: "store", "state_dir",
-// or "nowhere" while it was not read.
-func (s *Server) controlsFrom() string {
-	switch {
-	case !s.shared || s.documentsRead.Load():
-		return fromStore
-	case s.standIn.Load() != nil:
-		return fromStateDir
+// unsaved is why the last writing failed; nil: it did not.
+func (f *stateFile) unsaved() error {
+	if err := f.failure.Load(); err != nil {
+		return *err
 	}
-	return fromNowhere
+	return nil
 }
-
-// The places where controls come from.
-const (
-	fromStore    = "store"
-	fromStateDir = "state_dir"
-	fromNowhere  = "nowhere"
-)

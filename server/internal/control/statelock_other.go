@@ -1,6 +1,6 @@
 //go:build !unix || solaris || aix
 
-package server
+package control
 
 import "os"
 

@@ -1,0 +1,86 @@
+package server
+
+import (
+	"context"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/control"
+)
+
+// newControl is what this server's current set comes from. Its first set is installed
+// when it returns.
+func (s *Server) newControl(c *Config) *control.Control {
+	return control.New(control.Options{
+		File:        c.Rules,
+		Instance:    &s.own,
+		Documents:   c.Documents,
+		PushedRules: s.settings.RulesFrom == config.FromFleet,
+		Namespace:   s.settings.Namespace,
+		Store:       s.settings.Store,
+		StateDir:    s.settings.StateDir,
+		Log:         s.log,
+		Hooks: control.Hooks{
+			Installed: s.installed,
+			Lifted:    s.lifted,
+			Pardon: func(ctx context.Context, key string, p *stint.Penalty) error {
+				return s.limiter.Pardon(ctx, key, p)
+			},
+			Reloaded: s.metrics.reloaded,
+			Unread: func(err error) {
+				s.metrics.syncFailures.Inc()
+				s.complainOf("what the fleet shares cannot be seen, so this instance keeps what it has", err)
+			},
+			Unsaved: func(err error) {
+				s.metrics.stateFailures.Inc()
+				s.complainOf("what the next start needs while the store is away cannot be kept in state_dir", err)
+			},
+			Audit: s.auditMerged,
+		},
+	})
+}
+
+// Rules is the set that decides now, with what was changed at run time.
+func (s *Server) Rules() *rules.Set { return s.set.Load().Set }
+
+// SetRules makes the rules of a file decide, for every request that comes from now
+// on. Counts are kept where a rule's name and a limit's algorithm, period and
+// sub-windows are as before, and so are the metrics of a rule whose name is. What
+// was changed at run time stays in force on top of them. Where the fleet has rules
+// of its own (Settings.RulesFrom), they go on deciding, unless this instance was told
+// otherwise, and it returns false. An error tells which secrets the rules name that this
+// instance does not have; then those of before stay, too.
+func (s *Server) SetRules(set *rules.Set) (taken bool, err error) { return s.control.SetFile(set) }
+
+// RulesRefused says that a reload came to nothing, because the new rules were wrong
+// or could not be read; those that decide stay.
+func (s *Server) RulesRefused(err error) { s.control.RefuseFile(err) }
+
+// installed makes set decide. It is not called twice at once.
+func (s *Server) installed(set *rules.Set) {
+	before := s.set.Swap(s.metrics.serve(set))
+	if before != nil {
+		s.metrics.forget(before.Set, set)
+	}
+	if s.denials != nil { // what was refused may have other numbers now
+		s.denials.ForgetAll()
+	}
+}
+
+// lifted forgets what this instance remembers of a ban that was lifted. The store
+// has forgotten it already.
+func (s *Server) lifted(l rules.Lift, p *stint.Penalty) {
+	s.bans.lift(l.Rule, string(l.Key))
+	s.undone(string(l.Key))
+	if p != nil && s.fallback != nil {
+		s.fallback.Forget(string(l.Key), p)
+	}
+}
+
+// undone forgets what this instance remembers of a key that the store knows better.
+func (s *Server) undone(key string) {
+	if s.denials != nil {
+		s.denials.Forget(key)
+	}
+}

@@ -1,0 +1,128 @@
+package control
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/stintdev/stint/rules"
+)
+
+// The documents that a fleet shares.
+const (
+	rulesDocument    = "rules"
+	controlsDocument = "controls"
+)
+
+// maxDocument is the size of the largest document, in bytes, as Redis takes it.
+const maxDocument = 4 << 20
+
+// Version is a version of either document.
+type Version struct {
+	Number int64     `json:"-"` // 0: there is none
+	Author string    `json:"author"`
+	Note   string    `json:"note,omitempty"`
+	At     time.Time `json:"at"`
+	// Text is the rules file, Controls what was changed at run time: one of them.
+	Text     string          `json:"text,omitempty"`
+	Controls *rules.Controls `json:"controls,omitempty"`
+	// Applied are the IDs of the changes of the controls that made this version and those
+	// before it, the newest 1,000.
+	Applied []string `json:"applied,omitempty"`
+
+	data   []byte // as it is stored
+	digest string // of data
+}
+
+// document is the version of a document that this instance has seen last.
+type document struct {
+	name string
+	seen Version
+	// savedAt is when seen was read from the store, where it came from the state file and
+	// the store was not seen since; else zero.
+	savedAt time.Time
+	take    func(*Version)
+}
+
+// parseVersion reads a version as it is stored.
+func parseVersion(number int64, data []byte) (*Version, error) {
+	v := &Version{Number: number, data: data, digest: digest(data)}
+	if err := json.Unmarshal(data, v); err != nil {
+		return nil, fmt.Errorf("version %d: %w", number, err)
+	}
+	return v, nil
+}
+
+// encode makes data of what v says.
+func (v *Version) encode() (err error) {
+	v.data, err = json.Marshal(v)
+	v.digest = digest(v.data)
+	return err
+}
+
+// digest is the SHA-1 of a text, in hexadecimal digits.
+func digest(text []byte) string {
+	sum := sha1.Sum(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// is reports whether both are the same version.
+func (v *Version) is(other *Version) bool {
+	return v.Number == other.Number && v.digest == other.digest
+}
+
+// after is an instant for the version that is made on v: now, but for clocks that differ.
+func (v *Version) after(now time.Time) time.Time {
+	now = now.UTC()
+	if least := v.At.Add(time.Microsecond); now.Before(least) {
+		return least
+	}
+	return now
+}
+
+// controls are a copy of those in v, to be edited.
+func (v *Version) controls() *rules.Controls {
+	if v.Controls == nil {
+		return &rules.Controls{}
+	}
+	return v.Controls.Clone()
+}
+
+// split parts the changes that v, or a version before it, has already from the others.
+func (v *Version) split(waiting changes) (done, rest changes) {
+	for _, p := range waiting {
+		if slices.Contains(v.Applied, p.ID) {
+			done = append(done, p)
+		} else {
+			rest = append(rest, p)
+		}
+	}
+	return done, rest
+}
+
+// apply notes that v was made by all, on top of before.
+func (v *Version) apply(before *Version, all changes) {
+	v.Applied = slices.Clone(before.Applied)
+	for _, p := range all {
+		v.Applied = append(v.Applied, p.ID)
+	}
+	if old := len(v.Applied) - maxPending; old > 0 {
+		v.Applied = v.Applied[old:]
+	}
+}
+
+// readVersion reads a version of a document; nil: it is not kept.
+func (c *Control) readVersion(ctx context.Context, name string, number int64) (*Version, error) {
+	data, err := c.documents.Read(ctx, name, number)
+	if err != nil {
+		return nil, fmt.Errorf("version %d: %w", number, err)
+	}
+	if data == nil {
+		return nil, nil
+	}
+	return parseVersion(number, data)
+}
