@@ -21,7 +21,7 @@ func (s *Server) showStatus(c *call) (int, any, error) {
 			Count: len(now.Set.Rules), Enabled: now.Set.Enabled, Taken: now.Taken.UTC(),
 		},
 		Controls: adminapi.ControlsStatus{Number: now.Version, Source: string(now.Source), Read: now.Saved, Problems: []adminapi.ControlProblem{}, Pending: []adminapi.PendingChange{}},
-		Store:    s.storeStatus(c.Context()),
+		Store:    s.storeStatus(c.Context(), now.Shared),
 		Memory:   adminapi.MemoryStatus{Bytes: s.footprint.Memory, From: s.footprint.From, Sum: s.footprint.Sum(), Parts: []adminapi.MemoryPart{}},
 		Findings: append([]rules.Finding{}, s.Findings()...),
 	}
@@ -46,8 +46,8 @@ func (s *Server) showStatus(c *call) (int, any, error) {
 
 // storeStatus tells of the store what is known, and asks it where nothing speaks
 // against it.
-func (s *Server) storeStatus(ctx context.Context) adminapi.StoreStatus {
-	j := adminapi.StoreStatus{Kind: "memory", Shared: s.shared, Decides: "store"}
+func (s *Server) storeStatus(ctx context.Context, shared bool) adminapi.StoreStatus {
+	j := adminapi.StoreStatus{Kind: "memory", Shared: shared, Decides: "store"}
 	if _, ok := s.limiter.Store.(*stint.Memory); !ok && s.limiter.Store != nil {
 		// What stands before the rest of its address, in which a password may be.
 		scheme, _, isURL := strings.Cut(s.settings.Store, "://")

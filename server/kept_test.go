@@ -171,6 +171,20 @@ func TestStateUnanswered(t *testing.T) {
 	})
 }
 
+// afterLoss is a fleet whose store has lost its documents, and cannot be reached, since a
+// while after an instance saved a ban in dir and ended.
+func afterLoss(t *testing.T, away time.Duration) (f *fleet, dir string, way *cutOffShelf) {
+	f, dir = newFleet(t), t.TempDir()
+	way = &cutOffShelf{shelf: f.shelf}
+	a, _, end := f.keeping(dir, way)
+	a.want(201, "POST", "/v1/bans", `{"network":"203.0.113.0/24"}`)
+	end()
+	time.Sleep(away)
+	f.shelf.set(func(s *shelf) { s.versions = nil })
+	way.cut.Store(true)
+	return f, dir, way
+}
+
 // What is kept is put back where the store has lost it, if it was read not long ago;
 // else whatever the store has counts.
 func TestStateOfALostStore(t *testing.T) {
@@ -179,14 +193,7 @@ func TestStateOfALostStore(t *testing.T) {
 		back bool
 	}{{time.Hour, true}, {48 * time.Hour, false}} {
 		synctest.Test(t, func(t *testing.T) {
-			f, dir := newFleet(t), t.TempDir()
-			way := &cutOffShelf{shelf: f.shelf}
-			a, _, end := f.keeping(dir, way)
-			a.want(201, "POST", "/v1/bans", `{"network":"203.0.113.0/24"}`)
-			end()
-			time.Sleep(c.away)
-			f.shelf.set(func(s *shelf) { s.versions = nil })
-			way.cut.Store(true)
+			f, dir, way := afterLoss(t, c.away)
 			a, one, end := f.keeping(dir, way)
 			expect(t, outcome(t, one, `{"client":"203.0.113.1"}`), "banned")
 			way.cut.Store(false)
@@ -207,16 +214,9 @@ func TestStateOfAWrongClock(t *testing.T) {
 		back        bool
 	}{{2 * day, -3 * day, false}, {time.Hour, 3 * day, true}} {
 		synctest.Test(t, func(t *testing.T) {
-			f, dir := newFleet(t), t.TempDir()
-			way := &cutOffShelf{shelf: f.shelf}
-			a, _, end := f.keeping(dir, way)
-			a.want(201, "POST", "/v1/bans", `{"network":"203.0.113.0/24"}`)
-			end()
-			time.Sleep(c.away)
-			f.shelf.set(func(s *shelf) { s.versions = nil })
-			way.cut.Store(true)
+			f, dir, way := afterLoss(t, c.away)
 			f.wall = func() time.Time { return time.Now().Add(c.ahead) }
-			a, _, end = f.keeping(dir, way)
+			a, _, end := f.keeping(dir, way)
 			way.cut.Store(false)
 			time.Sleep(2 * time.Second)
 			if is := strings.Contains(a.want(200, "GET", "/v1/bans", ""), "203.0.113"); is != c.back {

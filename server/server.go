@@ -61,8 +61,7 @@ type Server struct {
 	whyOpen     atomic.Pointer[error] // why the breaker opened last; nil: it never did
 	shadowCalls atomic.Int64          // under way, about rules in shadow mode
 
-	bans   bans
-	shared bool // the fleet keeps what is changed at run time
+	bans bans
 
 	// Bounds.
 	instance         *instance
@@ -103,7 +102,6 @@ func New(c Config) *Server {
 	s := &Server{
 		settings: c.Settings,
 		limiter:  c.Limiter,
-		shared:   c.Documents != nil,
 		log:      c.Log,
 		started:  time.Now(),
 		found:    c.Findings,

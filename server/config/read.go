@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -120,6 +121,9 @@ func parseListen(text string) (string, error) {
 func parseStateDir(text string) (string, error) {
 	if text == "" || strings.ContainsRune(text, 0) {
 		return "", errors.New("state_dir: want a directory such as /var/lib/stint")
+	}
+	if !filepath.IsAbs(text) {
+		return "", fmt.Errorf("state_dir %.60q: want an absolute path, such as /var/lib/stint: a relative one depends on the directory in which the program is started", text)
 	}
 	return text, nil
 }

@@ -39,6 +39,9 @@ var (
 // error is one of use: what a failing disk does is told by failed, and then the state
 // is read at most.
 func openStateDir(path string, of string) (d *stateDir, failed, err error) {
+	if !filepath.IsAbs(path) {
+		return nil, nil, fmt.Errorf("%s: want an absolute path: a relative one depends on the directory in which the program is started", path)
+	}
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, nil, err
 	}

@@ -22,6 +22,7 @@ type Status struct {
 	Version  int64           // number of the fleet's version of Controls; 0: it has none
 	Pending  []Change        // in force here, and not in that version
 	Problems []rules.Problem // why entries of Controls have no effect
+	Shared   bool            // Controls are a fleet's
 
 	// Source is where Controls come from. Saved is when those of the state file were read
 	// from the store, nil where Source is another.
@@ -67,7 +68,7 @@ func (c *Control) Status() Status {
 	s := Status{
 		Set: c.Current(), Base: c.base, Number: c.number, Newest: c.rulesDoc.seen.Number,
 		Taken: c.taken, Refusal: c.refusal, Order: c.order,
-		Controls: *c.controls.Clone(), Version: c.controlsDoc.seen.Number, Problems: c.problems,
+		Controls: *c.controls.Clone(), Version: c.controlsDoc.seen.Number, Problems: c.problems, Shared: c.shared,
 		Source: c.Source(), Saved: c.saved.Load(),
 	}
 	s.Controls.Expire(c.clock.now(), keepLifts)
