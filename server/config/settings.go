@@ -97,10 +97,11 @@ type Settings struct {
 	// ViolationsHeader tells clients that are refused in Stint-Violations how many
 	// violations count.
 	ViolationsHeader bool
-	// StateDir is a directory in which this instance, and no other, keeps what it has
-	// seen last of what the fleet shares, and the changes that the store has not got. What
-	// is there stands in when the instance starts while the store is away, and where Store
-	// is "memory" it is what was changed before. Empty: nothing is kept.
+	// StateDir is the absolute path of a directory in which this instance, and no other,
+	// keeps what it has seen last of what the fleet shares, and the changes that the store
+	// has not got. What is there stands in when the instance starts while the store is
+	// away, and where Store is "memory" it is what was changed before. Empty: nothing is
+	// kept.
 	StateDir string
 	// ReadyWithoutControls is whether /readyz answers 200 before what the fleet shares was
 	// read once, from the store or, where that is away, from StateDir.
