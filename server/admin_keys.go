@@ -220,7 +220,7 @@ func (s *Server) changeKey(c *call, k *keyCall, action string, change func() err
 		return 0, nil, err
 	}
 	err = change()
-	s.undone(string(k.key)) // here at once; the others hear of it
+	s.forgetDenials(string(k.key)) // here at once; the others hear of it
 	if err != nil {
 		s.auditUnknown(c, action, k.reason, err)
 		return 0, nil, err

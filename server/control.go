@@ -30,11 +30,11 @@ func (s *Server) newControl(c *Config) *control.Control {
 			Reloaded: s.metrics.reloaded,
 			Unread: func(err error) {
 				s.metrics.syncFailures.Inc()
-				s.complainOf("what the fleet shares cannot be seen, so this instance keeps what it has", err)
+				s.complainOf("the fleet's documents cannot be read; this instance keeps what it has", err)
 			},
 			Unsaved: func(err error) {
 				s.metrics.stateFailures.Inc()
-				s.complainOf("what the next start needs while the store is away cannot be kept in state_dir", err)
+				s.complainOf("the state for the next start cannot be kept in state_dir", err)
 			},
 			Audit: s.auditMerged,
 		},
@@ -48,9 +48,9 @@ func (s *Server) Rules() *rules.Set { return s.set.Load().Set }
 // on. Counts are kept where a rule's name and a limit's algorithm, period and
 // sub-windows are as before, and so are the metrics of a rule whose name is. What
 // was changed at run time stays in force on top of them. Where the fleet has rules
-// of its own (Settings.RulesFrom), they go on deciding, unless this instance was told
-// otherwise, and it returns false. An error tells which secrets the rules name that this
-// instance does not have; then those of before stay, too.
+// of its own (Settings.RulesFrom), they stay in force, unless an operator has ordered this
+// instance to take the file's, and it returns false. An error names the secrets of the
+// rules that this instance does not have; then those of before stay, too.
 func (s *Server) SetRules(set *rules.Set) (taken bool, err error) { return s.control.SetFile(set) }
 
 // RulesRefused says that a reload came to nothing, because the new rules were wrong
@@ -72,14 +72,14 @@ func (s *Server) installed(set *rules.Set) {
 // has forgotten it already.
 func (s *Server) lifted(l rules.Lift, p *stint.Penalty) {
 	s.bans.lift(l.Rule, string(l.Key))
-	s.undone(string(l.Key))
+	s.forgetDenials(string(l.Key))
 	if p != nil && s.fallback != nil {
 		s.fallback.Forget(string(l.Key), p)
 	}
 }
 
-// undone forgets what this instance remembers of a key that the store knows better.
-func (s *Server) undone(key string) {
+// forgetDenials forgets what this instance remembers of a key that the store knows better.
+func (s *Server) forgetDenials(key string) {
 	if s.denials != nil {
 		s.denials.Forget(key)
 	}

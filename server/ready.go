@@ -106,7 +106,7 @@ func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "the store does not decide", http.StatusServiceUnavailable)
 		return
 	case controls == control.SourceNone && !s.settings.ReadyWithoutControls:
-		http.Error(w, "what the fleet shares was not read yet", http.StatusServiceUnavailable)
+		http.Error(w, "the fleet's documents were not read yet", http.StatusServiceUnavailable)
 		return
 	}
 	text := "ready"
@@ -117,9 +117,9 @@ func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 	}
 	switch controls {
 	case control.SourceNone:
-		text += ", without what the fleet shares: bans, lists, switches and pushed rules"
+		text += ", without the fleet's documents: bans, lists, switches and pushed rules"
 	case control.SourceState:
-		text += ", by what was kept of what the fleet shares"
+		text += ", by the saved documents of the fleet"
 	}
 	_, _ = w.Write([]byte(text + "\n"))
 }

@@ -111,7 +111,7 @@ func TestUnknownSecretsOfAFleet(t *testing.T) {
 		if got, want := keyOf(t, one), peppers(secret("one")); got != want {
 			t.Errorf("key %s, want %s", got, want)
 		}
-		if got := two.Rules().Rules[0].Name; got != "old" || !strings.Contains(log.String(), "the fleet's rules not taken") {
+		if got := two.Rules().Rules[0].Name; got != "old" || !strings.Contains(log.String(), "the fleet's rules were not taken") {
 			t.Errorf("the other decides by %q and says %s", got, &log)
 		}
 		lacks.want(200, "GET", "/v1/status", "", "there is no secret")

@@ -38,7 +38,7 @@ func TestServeBeforeItsStore(t *testing.T) {
 	if code := checked(t, s, `{"operation":"upload","attrs":{"user":"ann"}}`); code != 200 {
 		t.Errorf("without the store: %d", code)
 	}
-	if text := ready(t, s); text != "200 ready, without the store, without what the fleet shares: bans, lists, switches and pushed rules" {
+	if text := ready(t, s); text != "200 ready, without the store, without the fleet's documents: bans, lists, switches and pushed rules" {
 		t.Errorf("ready: %s", text)
 	}
 	denying := serving(t, "--config", f.write("deny.yaml", "rules: [{name: a, key: client.ip, limits: [1 per 1h], on_store_error: deny}]"), "--store", f.redis.URL())

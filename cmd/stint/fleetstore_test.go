@@ -60,7 +60,7 @@ func (f *fleet) restored() string {
 	var all []string
 	for _, s := range f.all {
 		for line := range strings.Lines(s.log.String()) {
-			if strings.Contains(line, "the store had lost what the fleet shares; restored") {
+			if strings.Contains(line, "the store lost documents of the fleet; restored") {
 				all = append(all, line)
 			}
 		}

@@ -115,7 +115,7 @@ func TestServeKilledWithoutStore(t *testing.T) {
 			_ = victim.Wait()
 			killed := time.Now()
 			_, at = process(t, append(common, "--check-listen", strings.TrimPrefix(at.check, "http://"), "--admin-listen", strings.TrimPrefix(at.admin, "http://"))...)
-			if text := ready(t, at); text != "200 ready, without the store, without what the fleet shares: bans, lists, switches and pushed rules" {
+			if text := ready(t, at); text != "200 ready, without the store, without the fleet's documents: bans, lists, switches and pushed rules" {
 				t.Errorf("ready: %s", text)
 			}
 			t.Logf("killed, started and asked within %s", time.Since(killed))

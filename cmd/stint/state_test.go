@@ -88,7 +88,7 @@ func TestAttackStartWithoutRedis(t *testing.T) {
 		kill()
 		kill, a = stateOf(t, settings, dir, way.URL())
 		holds(a)
-		if text := ready(t, a); text != "200 ready, without the store, by what was kept of what the fleet shares" {
+		if text := ready(t, a); text != "200 ready, without the store, by the saved documents of the fleet" {
 			t.Errorf("ready: %s", text)
 		}
 		_, out, errs := call("", "status", "--admin", a.admin)
@@ -97,7 +97,7 @@ func TestAttackStartWithoutRedis(t *testing.T) {
 				t.Errorf("status lacks %q:\n%s%s", words, out, errs)
 			}
 		}
-		until(t, "the log says so", 5*time.Second, func() bool { return strings.Contains(a.log.String(), "what was kept of it stands in") })
+		until(t, "the log says so", 5*time.Second, func() bool { return strings.Contains(a.log.String(), "the saved ones are in force") })
 	}
 
 	// One more in that directory is refused; one without a file is not ready, and says so.
@@ -106,7 +106,7 @@ func TestAttackStartWithoutRedis(t *testing.T) {
 		t.Errorf("two in one directory: %d %s", code, errs)
 	}
 	_, empty := stateOf(t, settings, filepath.Join(t.TempDir(), "empty"), way.URL())
-	if text := ready(t, empty); text != "503 what the fleet shares was not read yet" {
+	if text := ready(t, empty); text != "503 the fleet's documents were not read yet" {
 		t.Errorf("ready, without a file: %s", text)
 	}
 	if _, out, _ := call("", "status", "--admin", empty.admin); !strings.Contains(out, "NOT READ since the start") {

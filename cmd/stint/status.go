@@ -118,7 +118,7 @@ func tellStatus(w io.Writer, s statusAnswer) {
 	}
 	lines.add("controls", s.controls())
 	if s.Controls.StateError != "" {
-		lines.add("", "what the next start needs cannot be kept in state_dir: "+s.Controls.StateError)
+		lines.add("", "the state for the next start cannot be kept in state_dir: "+s.Controls.StateError)
 	}
 	for _, p := range s.Controls.Problems {
 		lines.add("", shown(p.ID)+" is without effect: "+p.Text)

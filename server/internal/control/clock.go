@@ -6,10 +6,9 @@ import (
 	"time"
 )
 
-// clock is the time of the fleet, which the clock of the store tells. Entries that
-// are changed at run time end by it, and their instants are of it, so that neither a
-// clock of an instance that is wrong nor one that is set while it runs ends a ban early
-// or late.
+// clock is the time of the fleet, read from the clock of the store. Entries that are
+// changed at run time begin and end by it, so that a machine whose clock is wrong, or is
+// set while it runs, ends no ban early or late.
 //
 // Between two readings it goes on by the machine's monotonic clock. It is as exact as
 // half the time that the last reading took, at most 0.5 s, and what the machine's clock

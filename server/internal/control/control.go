@@ -79,15 +79,15 @@ type Control struct {
 	// changing is held while the controls are changed or merged. It is locked before mu.
 	changing sync.Mutex
 	readErr  atomic.Pointer[error] // why the last look at the documents failed; nil: it did not
-	// read tells that the documents were read from the store. saved is when those in force
-	// now were, where they come from the state file; nil: they do not.
+	// read is true once the documents were read from the store. saved is when those in
+	// force now were, where they come from the state file; nil: they do not.
 	read  atomic.Bool
 	saved atomic.Pointer[time.Time]
 
 	mu       sync.Mutex      // guards what follows
 	base     *rules.Set      // the file's or the fleet's rules, without controls
 	file     *rules.Set      // the newest of the file
-	order    *Order          // to take the file's though the fleet has rules; nil: nobody gave it
+	order    *Order          // to take the file's though the fleet has rules; nil: there is none
 	number   int64           // of the fleet's rules that base is; 0: base is the file's
 	taken    time.Time       // when base was
 	refusal  *Refusal        // of rules that came after base; nil: none were refused
@@ -99,7 +99,7 @@ type Control struct {
 	followed              []*document // those that are
 }
 
-// Order is who told an instance of a fleet to take its file's rules, and why.
+// Order is an operator's order to an instance of a fleet to take its file's rules.
 type Order struct {
 	At          time.Time
 	Who, Reason string
@@ -176,8 +176,8 @@ func (c *Control) SetClock(machine func() time.Time) { c.clock.wall = machine }
 func (c *Control) Current() *rules.Set { return c.current.Load() }
 
 // SetFile takes the rules of the file. Where rules were pushed to the fleet and there is
-// no order to take the file's, those stay, and it returns false. An error tells which
-// secrets the rules name that this instance does not have; then those of before stay.
+// no order to take the file's, those stay, and it returns false. An error names the
+// secrets of the rules that this instance does not have; then those of before stay.
 func (c *Control) SetFile(set *rules.Set) (taken bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -37,9 +37,9 @@ func (c *Control) Follow(ctx context.Context) {
 	go c.lookOn(ctx, hints, missed && c.saved.Load() != nil)
 }
 
-// lookOn looks at the documents again and again, and with each hint, until ctx is done.
-// byState tells that the state file is gone by until the documents were read.
-func (c *Control) lookOn(ctx context.Context, hints <-chan struct{}, byState bool) {
+// lookOn looks at the documents every followEvery, and at each hint, until ctx is done.
+// savedUsed is whether the saved documents are in force until they were read.
+func (c *Control) lookOn(ctx context.Context, hints <-chan struct{}, savedUsed bool) {
 	ticker := time.NewTicker(followEvery)
 	defer ticker.Stop()
 	for {
@@ -50,9 +50,9 @@ func (c *Control) lookOn(ctx context.Context, hints <-chan struct{}, byState boo
 		case <-hints:
 		}
 		c.look(ctx)
-		if byState && c.read.Load() {
-			byState = false
-			c.log.Info("what the fleet shares was read; what was kept of it does not stand in any more")
+		if savedUsed && c.read.Load() {
+			savedUsed = false
+			c.log.Info("the fleet's documents were read; the saved ones are not used any more")
 		}
 	}
 }
@@ -60,10 +60,10 @@ func (c *Control) lookOn(ctx context.Context, hints <-chan struct{}, byState boo
 // logMissed logs, after the first look at the documents failed, what this instance goes by.
 func (c *Control) logMissed() {
 	if at := c.saved.Load(); at != nil {
-		c.log.Warn("what the fleet shares cannot be read yet; what was kept of it stands in: bans, lists, overrides, switches and pushed rules", "read", at.UTC())
+		c.log.Warn("the fleet's documents cannot be read yet; the saved ones are in force: bans, lists, overrides, switches and pushed rules", "read", at.UTC())
 		return
 	}
-	c.log.Warn("what the fleet shares cannot be read yet, and nothing of it is kept here: its bans, lists, overrides, switches and pushed rules are not in force at this instance until it can")
+	c.log.Warn("the fleet's documents cannot be read yet, and none are saved here: bans, lists, overrides, switches and pushed rules are not in force at this instance until they can")
 }
 
 // look takes over what has changed, and merges and saves what is to be. Where it cannot
@@ -89,7 +89,7 @@ func (c *Control) look(ctx context.Context) {
 }
 
 // lookAtAll looks at the clock and at each document, also where one of them fails: nearly
-// always all have the same cause, so the first error tells enough.
+// always all have the same cause, so the first error is enough.
 func (c *Control) lookAtAll(ctx context.Context) error {
 	clock := c.lookAtClock(ctx)
 	var err error
@@ -132,7 +132,7 @@ func (c *Control) sawDocuments() {
 }
 
 // unread is why the documents could not be read when this instance looked last; nil: they
-// could, or nobody has looked.
+// could, or it has not looked yet.
 func (c *Control) unread() error {
 	if why := c.readErr.Load(); why != nil {
 		return *why
@@ -140,12 +140,11 @@ func (c *Control) unread() error {
 	return nil
 }
 
-// lookAt takes over the newest version of a document. Where the store has lost
-// versions that this instance has seen, in a failover or because it was emptied,
-// what was changed last, there or here, goes on: a kill switch or a ban must not
-// end because a server was restarted. Numbers cannot tell, for those that were lost
-// are given again; the instants of changes can, for each is later than that of the
-// change which it was made on.
+// lookAt takes over the newest version of a document. Where the store has lost versions
+// that this instance has seen, in a failover or because it was emptied, the version that
+// was made last holds, there or here: a kill switch or a ban must not end because a server
+// was restarted. Numbers do not say which that is, for those that were lost are given
+// again; the instants of versions do, for each is later than that of the version before.
 func (c *Control) lookAt(ctx context.Context, d *document) error {
 	newest, digest, err := c.documents.Newest(ctx, d.name)
 	if err != nil {
@@ -176,7 +175,7 @@ func (c *Control) lookAt(ctx context.Context, d *document) error {
 	if !old && newest <= seen.Number && digest != seen.digest {
 		// Somebody who had not seen them was faster with a change than those who
 		// had were with restoring them.
-		c.log.Warn("the store had lost what the fleet shares, and it was changed since: see what is missing",
+		c.log.Warn("the store lost documents of the fleet, and they were changed since: see what is missing",
 			"document", d.name, "lost", seen.Number, "number", newest)
 	}
 	c.takeVersion(d, &seen, v)
@@ -189,7 +188,7 @@ func (c *Control) restore(ctx context.Context, d *document, lost Version, number
 	if err != nil || !written {
 		return err // not written: another instance was first, and the next look sees it
 	}
-	c.log.Warn("the store had lost what the fleet shares; restored", "document", d.name, "lost", lost.Number, "number", number)
+	c.log.Warn("the store lost documents of the fleet; restored", "document", d.name, "lost", lost.Number, "number", number)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if d.seen.is(&lost) {
@@ -217,7 +216,7 @@ func (c *Control) takeControls(v *Version) {
 	_, waiting := v.split(c.pending)
 	_, _ = waiting.mergeInto(controls) // what does not apply any more is dropped when it is merged
 	c.enforce(controls)
-	c.log.Info("controls taken", "number", v.Number)
+	c.log.Info("new controls are in force", "number", v.Number)
 }
 
 // takePushed puts rules that were pushed in force, or notes why not. c.mu is held.
@@ -227,16 +226,16 @@ func (c *Control) takePushed(v *Version) {
 	}
 	if v.Number == 0 { // there are none, and those that were saved are too old
 		c.takeBase(c.file, 0)
-		c.log.Info("the fleet has no rules; the file's taken", "version", c.file.Version)
+		c.log.Info("the fleet has no rules; those of the file are in force", "version", c.file.Version)
 		return
 	}
 	set, err := c.Parse(context.Background(), v.Text)
 	if err != nil {
 		c.refuse(err)
-		c.log.Error("the fleet's rules not taken; those of before stay", "number", v.Number, "error", err)
+		c.log.Error("the fleet's rules were not taken; those of before stay in force", "number", v.Number, "error", err)
 		return
 	}
 	c.takeBase(set, v.Number)
 	c.hooks.Reloaded(nil)
-	c.log.Info("the fleet's rules taken", "number", v.Number, "version", set.Version, "count", len(set.Rules))
+	c.log.Info("new rules of the fleet are in force", "number", v.Number, "version", set.Version, "count", len(set.Rules))
 }

@@ -24,7 +24,7 @@ func (e *ConflictError) Error() string {
 		e.Newest.Number, e.Newest.Author, e.Newest.At.Format(time.RFC3339), e.After)
 }
 
-// ErrUnknown is in the error of a call after which nobody knows whether it was done.
+// ErrUnknown is wrapped by the error of a push that the store did not answer.
 var ErrUnknown = errors.New("whether the rules were pushed is not known")
 
 // Parse compiles rules that are to be pushed, or were, for this instance.

@@ -102,7 +102,7 @@ func (c *Control) openState() error {
 		err = fmt.Errorf("it is of the namespace %q in %s", s.Namespace, s.Store)
 	}
 	if err != nil {
-		c.log.Error("the file of state cannot be used, and is set aside", "file", dir.path(), "error", errors.Join(err, dir.setAside()))
+		c.log.Error("the state file cannot be used, and is set aside", "file", dir.path(), "error", errors.Join(err, dir.setAside()))
 		return nil
 	}
 	return c.takeState(s)
@@ -125,7 +125,7 @@ func (c *Control) takeState(s *savedState) error {
 		}
 		v, err := parseVersion(saved.Number, saved.Data)
 		if err != nil {
-			c.log.Error("a document that was kept cannot be read", "document", d.name, "error", err)
+			c.log.Error("a saved document cannot be read", "document", d.name, "error", err)
 			continue
 		}
 		if !c.shared { // the documents of this instance begin with it
@@ -151,7 +151,7 @@ func (c *Control) readPending(texts []json.RawMessage) (all changes) {
 	for _, text := range texts {
 		p := &Change{}
 		if err := json.Unmarshal(text, p); err != nil || len(all) == maxPending {
-			c.hooks.Audit("audit: lost, for it cannot be read from the file of state", p, "error", err)
+			c.hooks.Audit("audit: lost, for it cannot be read from the state file", p, "error", err)
 			continue
 		}
 		all = append(all, p)
@@ -193,7 +193,7 @@ func (c *Control) save() error {
 	}
 	f.has, f.at = mark, s.At
 	if f.failure.Swap(nil) != nil {
-		c.log.Info("what the next start needs can be kept again", "file", f.dir.path())
+		c.log.Info("the state for the next start can be saved again", "file", f.dir.path())
 	}
 	return nil
 }
@@ -223,8 +223,8 @@ func (c *Control) unsaved(err error) {
 	c.hooks.Unsaved(err)
 }
 
-// mark tells a state from another: by what identifies its parts, for it is made at each
-// look at the documents.
+// mark is equal for equal states. It is made of what identifies their parts, and encodes
+// nothing, for it is made at each look at the documents.
 func (s *savedState) mark(pending changes) string {
 	var b strings.Builder
 	for _, name := range [...]string{controlsDocument, rulesDocument} {

@@ -36,8 +36,8 @@ var (
 )
 
 // openStateDir opens the directory, or makes it, for the file that belongs to of. An
-// error is one of use: what a failing disk does is told by failed, and then the state
-// is read at most.
+// error is one of use. failed is what a failing disk did: then the state can be read at
+// most.
 func openStateDir(path string, of string) (d *stateDir, failed, err error) {
 	if !filepath.IsAbs(path) {
 		return nil, nil, fmt.Errorf("%s: want an absolute path: a relative one depends on the directory in which the program is started", path)

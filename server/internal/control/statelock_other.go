@@ -4,5 +4,5 @@ package control
 
 import "os"
 
-// lockFile does nothing here: nobody is told of two instances in one directory.
+// lockFile does nothing here: two instances in one directory are not noticed.
 func lockFile(*os.File) error { return nil }

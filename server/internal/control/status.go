@@ -17,7 +17,7 @@ type Status struct {
 	Newest   int64      // number of the newest pushed rules that were seen
 	Taken    time.Time  // when Base was
 	Refusal  *Refusal   // of rules that came after Base; nil: none were refused
-	Order    *Order     // to take the file's rules; nil: nobody gave it
+	Order    *Order     // to take the file's rules; nil: there is none
 	Controls rules.Controls
 	Version  int64           // number of the fleet's version of Controls; 0: it has none
 	Pending  []Change        // in force here, and not in that version
