@@ -1,6 +1,9 @@
 # make run    limits real HTTP on :8080, in front of a demo upstream
 # make build  bin/stint, which knows the commit it is of
-# make test   everything: checks, tests, tests with the race detector
+# make test   checks and every test in its short form, with real servers; the last line
+#             says what was skipped and why
+# make test-all  every test in its long form, and those of the short form with the race
+#             detector
 # make test-matrix   the store's tests against several versions of Redis and Valkey;
 #                    MATRIX="valkey-8.0 -- -short" for one of them, in brief
 # make chaos  the proof of docs/reliability.md, at length; its tables go there
@@ -23,7 +26,7 @@ PROGRAMS = redis-server nginx haproxy caddy node python3 cc
 REQUIRED = if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDIS=1; fi; \
 	  if (PATH=$$PATH:/usr/sbin; command -v nginx && command -v haproxy && command -v caddy && command -v node && command -v python3) >/dev/null; then export STINT_REQUIRE_PROXIES=1; fi;
 
-.PHONY: run build test test-matrix chaos fleet check fuzz attack vuln bench bench-go picture
+.PHONY: run build test test-all test-matrix chaos fleet check fuzz attack vuln bench bench-go picture
 
 # Not by go run, which reports the end by Ctrl-C as a failure. So does make if what it
 # runs has ended before it has seen the Ctrl-C itself: hence the pause.
@@ -33,9 +36,18 @@ run:
 build:
 	go build -buildvcs=true -o bin/stint ./cmd/stint
 
+# Most tests wait for servers most of the time, so more packages run at once than there
+# are processors.
+AT_ONCE := $(shell n=$$(nproc 2>/dev/null || echo 4); echo $$((n > 5 ? n : 5)))
+GOTEST = go run ./internal/gotest -p $(AT_ONCE)
+
 test: check
 	@scripts/get $(PROGRAMS)
-	@$(REQUIRED) go test ./... && go test -race -short ./... && cd bench && go test ./...
+	@$(REQUIRED) $(GOTEST) -short ./...
+
+test-all:
+	@scripts/get $(PROGRAMS)
+	@$(REQUIRED) $(GOTEST) ./... && $(GOTEST) -race -short ./... && cd bench && go test ./...
 
 test-matrix:
 	@scripts/matrix $(MATRIX)

@@ -13,7 +13,7 @@ import (
 // name, and never takes findings or failures for success.
 func TestVulnTells(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
-		t.Skip("SKIPPED: there is no bash")
+		t.Skip("there is no bash")
 	}
 	for name, c := range map[string]struct {
 		install, check string // what go install and govulncheck do, in shell

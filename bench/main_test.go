@@ -28,7 +28,7 @@ func TestShort(t *testing.T) {
 		if os.Getenv("STINT_REQUIRE_REDIS") != "" {
 			t.Fatal("STINT_REQUIRE_REDIS is set, but there is no redis-server")
 		}
-		t.Skip("SKIPPED FOR WANT OF REDIS: install redis-server to run this test")
+		t.Skip("redis-server is not installed: scripts/get redis-server")
 	}
 	dir := t.TempDir()
 	if err := bench(true, 1, "", dir, io.Discard); err != nil {

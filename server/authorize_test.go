@@ -343,7 +343,7 @@ func (p *realProxy) start(t *testing.T, stint, application string) string {
 	case err != nil:
 		redistest.Skip(t, p.binary, "scripts/get nginx haproxy caddy")
 	case runtime.GOOS != "linux" && !required:
-		t.Skip("SKIPPED: only Linux has clients at 127.0.0.2")
+		t.Skip("only Linux has clients at 127.0.0.2")
 	}
 	dir := t.TempDir()
 	free := listen(t)
