@@ -120,6 +120,7 @@ func New(o Options) *Control {
 	if !c.shared {
 		c.documents = new(memoryDocuments)
 	}
+	c.rollout.ours, c.rollout.namespace, c.rollout.log = c.announcement, o.Namespace, o.Log
 	c.controlsDoc = document{name: controlsDocument, take: c.takeControls}
 	c.rulesDoc = document{name: rulesDocument, take: c.takePushed}
 	c.followed = []*document{&c.controlsDoc}
@@ -255,6 +256,13 @@ func (c *Control) install() {
 	set, c.problems = c.base.With(&c.controls)
 	c.current.Store(set)
 	c.hooks.Installed(set)
+}
+
+// announcement is that of the rules in force, without what was changed at run time.
+func (c *Control) announcement() announcement {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return announcementOf(c.base)
 }
 
 // penaltyOf is the penalty of the rule of a name; nil: there is none.

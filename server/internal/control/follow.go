@@ -25,7 +25,7 @@ func (c *Control) Follow(ctx context.Context) {
 		c.logMissed()
 	}
 	if to, ok := c.documents.(Announcer); ok {
-		go c.followRollout(ctx, to)
+		go c.rollout.follow(ctx, to)
 	}
 	hints := make(chan struct{}, 1)
 	go c.documents.Watch(ctx, func() {
@@ -180,6 +180,18 @@ func (c *Control) lookAt(ctx context.Context, d *document) error {
 	}
 	c.takeVersion(d, &seen, v)
 	return nil
+}
+
+// readVersion reads a version of a document; nil: it is not kept.
+func (c *Control) readVersion(ctx context.Context, name string, number int64) (*Version, error) {
+	data, err := c.documents.Read(ctx, name, number)
+	if err != nil {
+		return nil, fmt.Errorf("version %d: %w", number, err)
+	}
+	if data == nil {
+		return nil, nil
+	}
+	return parseVersion(number, data)
 }
 
 // restore writes again what the store has lost.

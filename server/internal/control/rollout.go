@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -19,12 +20,15 @@ type Announcer interface {
 	Announce(ctx context.Context, text string) ([]string, error)
 }
 
-// rollout is which rules other instances have, and since when. The zero rollout is ready
-// for use.
+// rollout is which rules other instances have, and since when.
 type rollout struct {
+	ours      func() announcement
+	namespace string
+	log       *slog.Logger
+
 	mu     sync.Mutex
 	others map[string]otherRules // by version
-	logged bool                  // the finding that is open
+	logged bool                  // the finding that is open; used by follow alone
 }
 
 // otherRules are rules of other instances.
@@ -69,13 +73,13 @@ func (a *announcement) isUnrelated(b *announcement) bool {
 	return !slices.ContainsFunc(a.Rules, func(name string) bool { return slices.Contains(b.Rules, name) })
 }
 
-// followRollout announces this instance's rules until ctx is done, and logs when those of
-// others are a finding.
-func (c *Control) followRollout(ctx context.Context, to Announcer) {
+// follow announces this instance's rules until ctx is done, and logs when those of others
+// are a finding.
+func (r *rollout) follow(ctx context.Context, to Announcer) {
 	ticker := time.NewTicker(announceEvery)
 	defer ticker.Stop()
 	for {
-		c.announce(ctx, to)
+		r.announce(ctx, to)
 		select {
 		case <-ctx.Done():
 			return
@@ -86,10 +90,8 @@ func (c *Control) followRollout(ctx context.Context, to Announcer) {
 
 // announce does it once. Where there is no answer, for want of a permission or of the
 // store, what was known stays.
-func (c *Control) announce(ctx context.Context, to Announcer) {
-	c.mu.Lock()
-	ours := announcementOf(c.base)
-	c.mu.Unlock()
+func (r *rollout) announce(ctx context.Context, to Announcer) {
+	ours := r.ours()
 	text, err := json.Marshal(ours)
 	if err != nil {
 		return
@@ -100,10 +102,12 @@ func (c *Control) announce(ctx context.Context, to Announcer) {
 	if err != nil {
 		return
 	}
-	c.rollout.take(ours.Version, all)
-	if f := c.rollout.unlogged(ours, c.namespace); f != nil {
-		c.log.Warn(f.Text, "code", f.Code)
+	r.take(ours.Version, all)
+	found := r.findings()
+	if len(found) > 0 && !r.logged {
+		r.log.Warn(found[0].Text, "code", found[0].Code)
 	}
+	r.logged = len(found) > 0
 }
 
 // take takes over what all instances have announced, of which ours has a version.
@@ -126,28 +130,17 @@ func (r *rollout) take(ours string, all []string) {
 	}
 }
 
-// unlogged is the finding where it has come up since the last call; nil: it has not.
-func (r *rollout) unlogged(ours announcement, namespace string) *rules.Finding {
-	found := r.findings(ours, namespace)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	was := r.logged
-	if r.logged = len(found) > 0; r.logged && !was {
-		return &found[0]
-	}
-	return nil
-}
-
 // findings is the finding that other rules than ours have been in the namespace for longer
 // than a rollout takes, or nothing.
-func (r *rollout) findings(ours announcement, namespace string) []rules.Finding {
+func (r *rollout) findings() []rules.Finding {
+	ours := r.ours()
 	texts := r.lasting(&ours)
 	if len(texts) == 0 {
 		return nil
 	}
 	where := ""
-	if namespace != "" {
-		where = " " + namespace
+	if r.namespace != "" {
+		where = " " + r.namespace
 	}
 	return []rules.Finding{{Code: rules.CodeUnlikeRules, Text: fmt.Sprintf("instances in the namespace%s have other rules than this one, of version %s: %s; "+
 		"they share bans, the kill switch and counts of rules of equal names: if they are another service, give each a namespace of its own", where, ours.Version, strings.Join(texts, ", "))}}

@@ -95,9 +95,9 @@ func (s *Status) Problem(id string) string {
 // Findings are those about the controls, and about other rules in the namespace.
 func (c *Control) Findings() []rules.Finding {
 	c.mu.Lock()
-	found, ours := findingsOf(&c.controls), announcementOf(c.base)
+	found := findingsOf(&c.controls)
 	c.mu.Unlock()
-	return append(found, c.rollout.findings(ours, c.namespace)...)
+	return append(found, c.rollout.findings()...)
 }
 
 // findingsOf looks at what was changed at run time.

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"context"
 	"crypto/sha1"
 	"encoding/hex"
 	"encoding/json"
@@ -113,16 +112,4 @@ func (v *Version) apply(before *Version, all changes) {
 	if old := len(v.Applied) - maxPending; old > 0 {
 		v.Applied = v.Applied[old:]
 	}
-}
-
-// readVersion reads a version of a document; nil: it is not kept.
-func (c *Control) readVersion(ctx context.Context, name string, number int64) (*Version, error) {
-	data, err := c.documents.Read(ctx, name, number)
-	if err != nil {
-		return nil, fmt.Errorf("version %d: %w", number, err)
-	}
-	if data == nil {
-		return nil, nil
-	}
-	return parseVersion(number, data)
 }
