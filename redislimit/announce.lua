@@ -1,7 +1,7 @@
--- Notes what an instance says, forgets what nobody has said lately, and returns the
--- rest: each text once, however many say it.
+-- Notes a text that an instance announces, removes those that no instance has announced
+-- lately, and returns the rest: each text once, however many instances announce it.
 --
--- KEYS[1]  a sorted set of texts by the instant when they were said last
+-- KEYS[1]  a sorted set of texts by the instant when they were announced last
 -- ARGV     the text; how long it counts, ms
 -- returns  up to 100 texts
 

@@ -12,6 +12,7 @@ import (
 
 // What is said is heard once by all of a namespace, and by no other.
 func TestAnnounce(t *testing.T) {
+	t.Parallel()
 	for _, servers := range [][]*redistest.Server{{redistest.Start(t)}, redistest.StartCluster(t, 3)} {
 		url := servers[0].URL()
 		if len(servers) > 1 {

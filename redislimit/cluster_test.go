@@ -32,6 +32,7 @@ func cluster(t *testing.T) *redislimit.Store {
 // Requests whose subjects lie in several slots are decided as in memory, and what
 // a refused one took meanwhile is refunded.
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	s := cluster(t)
 	t.Run("as in memory", func(t *testing.T) { clusterAsMemory(t, s) })
 	t.Run("concurrently", func(t *testing.T) { clusterConcurrently(t, s) })

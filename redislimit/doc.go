@@ -10,7 +10,7 @@
 // A request is decided on the server by its clock with the same arithmetic as in
 // memory, all or nothing. Requests that come while two calls are under way go
 // together in the next one, first come, first served, and identical ones as one
-// with a count; nobody waits for company. The server must be Redis 6.2 or later, or any
+// with a count; no request waits for others to come. The server must be Redis 6.2 or later, or any
 // Valkey, single, behind Sentinels or in a Cluster.
 //
 // # Keys
@@ -26,16 +26,17 @@
 // expires by itself in the millisecond after it has become unused.
 //
 // What a fleet shares beside its counts is in Documents: each one a hash at
-// NAMESPACE:{doc:NAME}, which does not expire, and a channel NAMESPACE:{doc} that
-// tells of changes.
+// NAMESPACE:{doc:NAME}, which does not expire. Changes of documents are published on the
+// channel NAMESPACE:{doc}.
 //
-// The instances of a namespace count themselves at NAMESPACE:{census}, and say which
-// rules they have at NAMESPACE:{roll}; what is undone is told on NAMESPACE:{undone}.
+// Instances count each other at NAMESPACE:{members}, and announce which rules they have
+// at NAMESPACE:{announced}. The keys of refunds and resets are published on the channel
+// NAMESPACE:{invalidated}, and each instance publishes to itself on NAMESPACE:{hello}:ID.
 //
-// Two services on one Redis want a namespace each (Options.Namespace, or ?namespace=
+// Two services on one Redis need a namespace each (Options.Namespace, or ?namespace=
 // in the address): in the same one they share the counts of limits that have equal
 // names and keys, and each other's documents, bans and kill switch. Databases (SELECT)
-// do not part them wholly, for channels know none.
+// do not separate them wholly, since channels belong to no database.
 //
 // # Errors
 //
@@ -47,8 +48,8 @@
 // No call is sent again, unless the server said that nothing ran: NOSCRIPT, and in a
 // Cluster MOVED, ASK and TRYAGAIN.
 //
-// Calls return when their contexts are done, whatever the server does. One that
-// says what no server should loses its connection.
+// Calls return when their contexts are done, whatever the server does. A server that
+// breaks the protocol loses its connection.
 //
 // # Permissions
 //
@@ -62,11 +63,12 @@
 //	to list bans (Banned)     +scan +mget
 //	to Clear                  +scan
 //	to share documents        +hget +hmget +hset +hdel
-//	to hear of their changes  &stint:* +publish +subscribe
+//	to Watch them             &stint:* +publish +subscribe
 //	to Listen                 &stint:* +publish +subscribe
-//	to count instances (Heartbeat) +zadd +zremrangebyscore +zcard
+//	to count instances        +zadd +zremrangebyscore +zcard
+//	  (Heartbeat)
 //	to Announce               +zadd +zremrangebyscore +zrevrange
 //
-// Violations and Record need no more than decisions do. Who may not publish or
+// Violations and Record need no more than decisions do. A user who may not publish or
 // subscribe still shares documents; changes then arrive when callers ask.
 package redislimit

@@ -1,5 +1,5 @@
 -- Writes a version of a document, if the newest so far is the one before it, and
--- tells the fleet. Numbers are compared as text, which is exact for all.
+-- publishes its name. Numbers are compared as text, which is exact for all.
 --
 -- KEYS[1]  the document: a hash of "newest", the "digest" of that version, and each
 --          version by its number
@@ -13,6 +13,6 @@ if newest ~= ARGV[2] then
 end
 redis.call('HSET', KEYS[1], 'newest', ARGV[1], 'digest', redis.sha1hex(ARGV[4]), ARGV[1], ARGV[4])
 redis.call('HDEL', KEYS[1], ARGV[3])
--- It is written, whether or not this user may publish: who watches asks, too.
+-- It is written even if this user may not publish: watchers also ask from time to time.
 redis.pcall('PUBLISH', ARGV[5], ARGV[6])
 return 1

@@ -27,6 +27,7 @@ func write(t testing.TB, d *redislimit.Documents, name string, number int64, tex
 }
 
 func TestDocuments(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, MaxRetries: -1, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })

@@ -10,6 +10,7 @@ import (
 
 // The policy is that of now, and in a Cluster that of the worst node.
 func TestRefreshServer(t *testing.T) {
+	t.Parallel()
 	alone := redistest.Start(t)
 	s := open(t, alone.URL())
 	nodes := redistest.StartCluster(t, 3)

@@ -12,6 +12,7 @@ import (
 // Of a Cluster that is full, requests are refused that one slot refuses, whatever there is
 // no room for in another; what no slot refuses fails for want of room, and charges nothing.
 func TestClusterFull(t *testing.T) {
+	t.Parallel()
 	var urls string
 	nodes := redistest.StartCluster(t, 3)
 	for i, n := range nodes {

@@ -14,6 +14,7 @@ import (
 // Instances that lease of one limit through Redis admit it to the unit, and refund
 // what they have not served.
 func TestLeases(t *testing.T) {
+	t.Parallel()
 	url := redistest.Start(t).URL()
 	for _, text := range []string{"40000 per 24h lease 50%", "40000 per 24h fixed_window lease 50%"} {
 		t.Run(text, func(t *testing.T) {

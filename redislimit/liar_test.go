@@ -16,6 +16,7 @@ import (
 // What a server says that no server should costs connections and errors: no
 // process, no memory, and no decision that was not made.
 func TestLyingServer(t *testing.T) {
+	t.Parallel()
 	for name, lie := range map[string]func([]byte) []byte{
 		"a reply too many": func(b []byte) []byte { return append(b, "+OK\r\n"...) },
 		"a message to nobody": func(b []byte) []byte {

@@ -1,10 +1,10 @@
--- Notes that an instance lives, forgets those that have not said so lately, and
--- counts the rest. A word further ahead than one counts is of before the clock
--- jumped back, and forgotten, too: who lives says so again.
+-- Notes a heartbeat of an instance, removes instances whose last one is too old, and
+-- counts the rest. A heartbeat too far in the future is of before the clock jumped back,
+-- and removed, too: an instance that is alive sends another one.
 --
--- KEYS[1]  the census: a sorted set of instances by the instant of their last word
--- ARGV     the instance; how long its word counts, ms
--- returns  how many live
+-- KEYS[1]  a sorted set of instances by the instant of their last heartbeat
+-- ARGV     the instance; how long a heartbeat counts, ms
+-- returns  the number of live instances
 
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)

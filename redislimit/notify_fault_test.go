@@ -187,6 +187,7 @@ func TestListenFrozenConnection(t *testing.T) {
 
 // A Store that is closed on purpose does not complain that it hears no more.
 func TestListenClosed(t *testing.T) {
+	t.Parallel()
 	for _, parameters := range []string{"", "?connections=1"} {
 		server := redistest.Start(t)
 		for range 2 {

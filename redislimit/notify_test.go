@@ -169,6 +169,7 @@ func TestListenWithoutListening(t *testing.T) {
 }
 
 func TestListenCluster(t *testing.T) {
+	t.Parallel()
 	s := cluster(t)
 	d := &stint.Denials{Store: s}
 	defer d.Close()

@@ -13,7 +13,7 @@ import (
 // A server that has no room for more connections is told from one that is not there: when
 // a store is opened, and when it connects again.
 func TestMaxClients(t *testing.T) {
-	const want = "the server has as many clients as its maxclients lets in"
+	const want = "the server has as many clients as its maxclients allows"
 	server := redistest.Start(t)
 	s := open(t, server.URL())
 	l := stint.NewLimiter(s)
@@ -58,8 +58,8 @@ func TestClientCertificateRefused(t *testing.T) {
 		server.Do(t, "CONFIG", "SET", "tls-protocols", version)
 		for _, c := range []struct{ more, want string }{
 			{"", "(tls-auth-clients)"},
-			{"", "give it cert=FILE and key=FILE"},
-			{"&cert=" + strange + "&key=" + strangeKey, "the server does not accept the certificate that it is shown"},
+			{"", "cert=FILE and key=FILE"},
+			{"&cert=" + strange + "&key=" + strangeKey, "the server does not accept this client certificate"},
 		} {
 			for range 20 { // for reads and writes race
 				if _, err := redislimit.Open(t.Context(), url+c.more); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -120,6 +120,7 @@ func until(t *testing.T, is func() bool) {
 
 // A new authority, certificate and key need no restart, either.
 func TestCertificatesRotate(t *testing.T) {
+	t.Parallel()
 	ca, cert, key := redistest.Certificate(t)
 	server := redistest.Start(t, "--tls-port", "0", "--port", "0", "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", ca)
 	address := server.ListenTLS(t)

@@ -41,7 +41,7 @@ func TestOpen(t *testing.T) {
 		}
 	}
 	for address, want := range map[string]string{
-		"redis://" + server.Addr:                 "the server wants a password",
+		"redis://" + server.Addr:                 "the server requires a password",
 		"redis://:wrong@" + server.Addr:          "does not accept this user and password",
 		"redis://nobody:wrong@" + server.Addr:    "does not accept this user and password",
 		"redis://:secret@127.0.0.1:1":            "connect to 127.0.0.1:1",

@@ -97,6 +97,7 @@ func TestWatch(t *testing.T) {
 }
 
 func TestWatchCluster(t *testing.T) {
+	t.Parallel()
 	s := cluster(t)
 	began := time.Now()
 	heard := watch(t, s.Documents())

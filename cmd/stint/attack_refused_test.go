@@ -33,10 +33,10 @@ func TestAttackRedisRefuses(t *testing.T) {
 				t.Fatalf("maxclients: %q, %v", line, err)
 			}
 			return r.URL()
-		}, "the server has as many clients as its maxclients lets in"},
+		}, "the server has as many clients as its maxclients allows"},
 		"no certificate": {func(t *testing.T, r *redistest.Server) string {
 			return "rediss://" + strings.Replace(r.ListenTLS(t), "127.0.0.1", "localhost", 1) + "?ca=" + ca
-		}, "the server wants a certificate to be shown"},
+		}, "the server requires a client certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			redis := redistest.Start(t, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", ca)

@@ -87,7 +87,7 @@ func TestServeReasons(t *testing.T) {
 		"wrong password": {[]string{"--requirepass", "geheim"}, func(_ *testing.T, r *redistest.Server) string {
 			return strings.Replace(r.URL(), "://", "://:falsch@", 1)
 		}, "the server does not accept this user and password"},
-		"no password": {[]string{"--requirepass", "geheim"}, nil, "the server wants a password"},
+		"no password": {[]string{"--requirepass", "geheim"}, nil, "the server requires a password"},
 		"too old":     {nil, tooOld, "the server is Redis 5.0."},
 		"replica":     {[]string{"--replicaof", "127.0.0.1", "1"}, nil, "the server is a replica"},
 		"full":        {[]string{"--maxmemory", "1"}, nil, "the server is out of memory"},

@@ -55,7 +55,7 @@ func TestAttackDemotedPrimary(t *testing.T) {
 		t.Errorf("the new primary has counted nothing: %v, %v", keys, err)
 	}
 	until(t, "it listens there", 10*time.Second, func() bool { return listeners(t, second) > 0 })
-	if text := s.log.String(); !strings.Contains(text, "READONLY") || !strings.Contains(text, "made anew") {
+	if text := s.log.String(); !strings.Contains(text, "READONLY") || !strings.Contains(text, "connections were replaced") {
 		t.Errorf("the log does not tell:\n%s", text)
 	}
 }

@@ -100,7 +100,7 @@ func TestFrozen(t *testing.T) {
 	i.close()
 	eventually(t, "all goroutines are refunded", func() bool { return runtime.NumGoroutine() <= before })
 	publish(t, "frozen", []string{
-		"| decisions | slowest | 99.9 % within | the machine paused | memory grew by | goroutines at most | bytes sent while the breaker was open, of its probes, the census and keep-alives |",
+		"| decisions | slowest | 99.9 % within | the machine paused | memory grew by | goroutines at most | bytes sent while the breaker was open, of its probes, heartbeats and keep-alives |",
 		"| --: | --: | --: | --: | --: | --: | --: |",
 		fmt.Sprintf("| %d in %s | %s | %s | %s | %d MiB | %d | %d for %d decisions |", sent, lasts, milliseconds(took[len(took)-1]),
 			milliseconds(p999), milliseconds(pause), growth, goroutines, bytes, meanwhile)})

@@ -10,25 +10,25 @@ import (
 
 // advice says what to do about errors of a server, by their codes.
 var advice = map[string]string{
-	"NOAUTH":    "the server wants a password: redis://user:password@host, or the parameter password_file",
+	"NOAUTH":    "the server requires a password: redis://user:password@host, or the parameter password_file",
 	"WRONGPASS": "the server does not accept this user and password",
 	"NOPERM": "the server's user lacks a permission: Stint needs INFO, EVALSHA, EVAL, TIME, GET, SET, DEL, LLEN, LINDEX, LSET, RPUSH, RPOP, LTRIM, PEXPIRE and PEXPIREAT on its namespace (ACL: ~stint:*); " +
 		"PTTL to look at counts; SCAN and MGET to list bans, SCAN to clear; HGET, HMGET, HSET, HDEL, PUBLISH and SUBSCRIBE to share documents (ACL: &stint:*); ZADD, ZREMRANGEBYSCORE, ZCARD and ZREVRANGE to count instances and compare their rules",
-	"READONLY":    "the server is a replica: connect to the master, or by redis+sentinel://",
-	"OOM":         "the server is out of memory (maxmemory) and takes no more counts: give it more",
-	"MISCONF":     "the server takes no counts, for it cannot save its data (stop-writes-on-bgsave-error, AOF): see its log and disk",
-	"NOREPLICAS":  "the server takes no counts, for too few replicas follow it (min-replicas-to-write)",
+	"READONLY":    "the server is a replica: connect to the master, or use redis+sentinel://",
+	"OOM":         "the server is out of memory (maxmemory) and refuses new counts: raise maxmemory",
+	"MISCONF":     "the server refuses writes because it cannot save its data (stop-writes-on-bgsave-error, AOF): look at its log and its disk",
+	"NOREPLICAS":  "the server refuses writes because too few replicas follow it (min-replicas-to-write)",
 	"LOADING":     "the server is still loading its data: try again soon",
 	"MASTERDOWN":  "the server is a replica that has lost its master",
 	"CLUSTERDOWN": "the Cluster is down: some slots have no master",
 	"TRYAGAIN":    "the Cluster is moving this subject to another node: try again soon",
-	"BUSY":        "the server is busy with a script that does not end: SCRIPT KILL ends it",
+	"BUSY":        "the server is busy with a script that does not end: stop it with SCRIPT KILL",
 	"MOVED":       "the server belongs to a Cluster: use redis+cluster://",
-	"MAXCLIENTS":  "the server has as many clients as its maxclients lets in: raise that, or end connections that nobody needs (CLIENT LIST)",
-	"NOCERT":      "the server wants a certificate to be shown (tls-auth-clients), and the address names none: give it cert=FILE and key=FILE",
-	"BADCERT":     "the server does not accept the certificate that it is shown: cert must be signed by an authority in the server's tls-ca-cert-file, and be valid now",
-	"NOHANDSHAKE": "the server ended the TLS handshake, as it does where it wants a certificate to be shown (tls-auth-clients) and the address names none: give it cert=FILE and key=FILE",
-	"CROSSSLOT":   "the server belongs to a Cluster that Stint did not notice: use redis+cluster://",
+	"MAXCLIENTS":  "the server has as many clients as its maxclients allows: raise maxclients, or close connections that are not needed (CLIENT LIST)",
+	"NOCERT":      "the server requires a client certificate (tls-auth-clients), and the address names none: add cert=FILE and key=FILE to it",
+	"BADCERT":     "the server does not accept this client certificate: cert must be signed by an authority in the server's tls-ca-cert-file, and be valid now",
+	"NOHANDSHAKE": "the server ended the TLS handshake, as it does when it requires a client certificate (tls-auth-clients) and gets none: add cert=FILE and key=FILE to the address",
+	"CROSSSLOT":   "the server belongs to a Cluster: use redis+cluster://",
 }
 
 // advised is a server's error with what to do about it.

@@ -137,7 +137,7 @@ func (c *Conn) keep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case c.doubt = <-doubts:
-			c.logger().Warn("stint: the store's server refuses; new connections are made", "error", Explain(c.doubt))
+			c.logger().Warn("stint: the store's server refuses requests; connecting again", "error", Explain(c.doubt))
 			if time.Since(c.next) > longestPause {
 				c.failures = 0
 			}
@@ -204,8 +204,8 @@ func (c *Conn) tend(ctx context.Context) (rest time.Duration) {
 // What a server that is asked what it is says of itself, with the codes of those that
 // refuse.
 var (
-	errReplica = errors.New("READONLY it says that it is a replica")
-	errLoading = errors.New("LOADING it is loading its data")
+	errReplica = errors.New("READONLY the server says that it is a replica")
+	errLoading = errors.New("LOADING the server is loading its data")
 )
 
 // replace makes an engine, and puts it in the place of the one that serves if its server
@@ -234,7 +234,7 @@ func (c *Conn) replace(ctx context.Context, have *secrets) error {
 		}
 		old.Close()
 	})
-	c.logger().Info("stint: the store's connections were made anew")
+	c.logger().Info("stint: the store's connections were replaced")
 	return nil
 }
 
@@ -245,14 +245,14 @@ func (c *Conn) refuse(why error) {
 		return
 	}
 	c.refused.Store(&why)
-	c.complain(fmt.Errorf("what its files hold now is not used, but what they held before: %w", why))
+	c.complain(fmt.Errorf("the new passwords or certificates in its files are not used: %w", why))
 }
 
 // complain logs an error, unless it is the last one that was logged.
 func (c *Conn) complain(why error) {
 	if text := why.Error(); text != c.said {
 		c.said = text
-		c.logger().Error("stint: the store's connections cannot be made anew; those of before stay", "error", why)
+		c.logger().Error("stint: the store's connections cannot be replaced; the old ones stay in use", "error", why)
 	}
 }
 
