@@ -22,7 +22,7 @@ func cut(reply string, asks []stint.Ask) (answer, rest string, err error) {
 		}
 	}
 	if size > len(reply) {
-		return "", "", fmt.Errorf("redislimit: answer of %d bytes: want %d", len(reply), size)
+		return "", "", fmt.Errorf("redislimit: unexpected reply of the script: %d bytes, not %d", len(reply), size)
 	}
 	return reply[:size], reply[size:], nil
 }
@@ -36,7 +36,7 @@ func (s *Store) read(reply string, asks []stint.Ask, place int, out []stint.Deci
 	}
 	_, penalised := penalties(asks)
 	if !head.Names(len(penalised), len(asks)) {
-		return stint.Decision{}, fmt.Errorf("redislimit: answer %v: not one of this script's", head)
+		return stint.Decision{}, fmt.Errorf("redislimit: unexpected reply of the script: %v", head)
 	}
 	if !head.Verdicts() {
 		return stint.Decision{}, s.broken(asks, penalised, head)
@@ -54,7 +54,7 @@ func (s *Store) read(reply string, asks []stint.Ask, place int, out []stint.Deci
 	}
 	allowed := int64(place) < head.Admitted()
 	if head.Result == algo.ResultAllowed && !allowed {
-		return stint.Decision{}, fmt.Errorf("redislimit: answer %v to number %d: not one of this script's", head, place+1)
+		return stint.Decision{}, fmt.Errorf("redislimit: unexpected reply of the script: %v to request %d of those that are equal", head, place+1)
 	}
 	before := int64(place) // admitted
 	if !allowed {
@@ -76,7 +76,7 @@ func (s *Store) read(reply string, asks []stint.Ask, place int, out []stint.Deci
 	}
 	d := stint.Strictest(out)
 	if d.Allowed != allowed {
-		return stint.Decision{}, fmt.Errorf("redislimit: answer %v with verdicts that say otherwise: not one of this script's", head)
+		return stint.Decision{}, fmt.Errorf("redislimit: unexpected reply of the script: %v, which its verdicts contradict", head)
 	}
 	if !allowed && head.Who > 0 {
 		punish(&d, penalised[head.Who-1].Penalty, &head)
@@ -99,7 +99,7 @@ func verdict(a *stint.Ask, s string, before int64, allowed bool) (v algo.Verdict
 			return v, "", fmt.Errorf("redislimit: %w", err)
 		}
 		if v.Remaining > p.Capacity {
-			return v, "", fmt.Errorf("redislimit: answer of %d units left of %d: not one of this script's", v.Remaining, p.Capacity)
+			return v, "", fmt.Errorf("redislimit: unexpected reply of the script: %d units left of %d", v.Remaining, p.Capacity)
 		}
 		return v, rest, nil
 	}
@@ -110,13 +110,13 @@ func verdict(a *stint.Ask, s string, before int64, allowed bool) (v algo.Verdict
 	}
 	if before > 0 && units > 0 {
 		if units > p.Capacity || before > (p.Full-view.Used)/(units*p.Unit) {
-			return v, "", fmt.Errorf("redislimit: %d admitted at %d used: not one of this script's answers", before, view.Used)
+			return v, "", fmt.Errorf("redislimit: unexpected reply of the script: %d admitted at %d used", before, view.Used)
 		}
 		view.Used += before * units * p.Unit
 	}
 	within := kit.PlanOf(a)
 	if allowed && !within.Fits(&view, units) {
-		return v, "", fmt.Errorf("redislimit: admitted at %d used: not one of this script's answers", view.Used)
+		return v, "", fmt.Errorf("redislimit: unexpected reply of the script: admitted at %d used", view.Used)
 	}
 	v = within.SettleSmall(&view, units, allowed)
 	if within != p {
@@ -139,7 +139,7 @@ func (s *Store) readBan(reply string, penalised []*stint.Ask) (stint.Decision, e
 	case err != nil:
 		return stint.Decision{}, fmt.Errorf("redislimit: %w", err)
 	case !head.Names(len(penalised), 0):
-		return stint.Decision{}, fmt.Errorf("redislimit: answer %v: not one of this script's", head)
+		return stint.Decision{}, fmt.Errorf("redislimit: unexpected reply of the script: %v", head)
 	case head.Result == algo.ResultBroken:
 		return stint.Decision{}, s.broken(nil, penalised, head)
 	case head.Result == algo.ResultRunning:

@@ -38,6 +38,17 @@
 // names and keys, and each other's documents, bans and kill switch. Databases (SELECT)
 // do not separate them wholly, since channels belong to no database.
 //
+// # Clusters
+//
+// In a Cluster, a request whose asks have several subjects takes one round trip for each
+// slot, at the same time, and where some refuse a second one, to refund what the others
+// took: no limit is ever exceeded, but a refused request may hold units for that long, and
+// the ResetAfter of an ask that would have allowed it is as if it had. If a refund fails,
+// the units stay taken. Slots with leaky buckets are asked after the others, one by one,
+// since a place in a queue is not refunded: it is lost where a second queue refuses. Where
+// asks have penalties, a round trip before looks for bans, and where a ban runs, another
+// one finds how long the limits refuse.
+//
 // # Errors
 //
 // A request that fails has charged nothing where the server refused the call, such as

@@ -26,10 +26,10 @@ var (
 	timeScript = conn.NewScript("local t = redis.call('TIME')\nreturn t[1] * 1000000 + t[2]")
 )
 
-// Documents are what a fleet shares beside its counts: texts by name, each in
-// versions with numbers from 1, of which the newest 50 are kept. They lie in the
-// Store's namespace, do not expire, and are deleted by Clear alone. They may be
-// used from many goroutines at once.
+// Documents are texts by name that a fleet shares beside its counts, each in versions
+// with numbers from 1, of which the newest 50 are kept. They lie in the Store's
+// namespace, do not expire, and are deleted by Clear alone. They may be used from many
+// goroutines at once.
 //
 // Names are 1 to 64 of a–z 0–9 _ -. Errors about a name, a number or a text that
 // cannot be wrap stint.ErrRequest.
@@ -114,8 +114,8 @@ func (d *Documents) field(ctx context.Context, name, field string) ([]byte, erro
 
 // Write makes text, any bytes up to MaxDocument, the version with that number if
 // the newest so far is the one before; else it changes nothing and returns false.
-// Of several that write the same number, one is told true. Where it returns an
-// error that is no stint.ErrRequest, it may have written.
+// Of several writers of the same number, one gets true. After an error that is
+// no stint.ErrRequest, it may have written.
 func (d *Documents) Write(ctx context.Context, name string, number int64, text []byte) (bool, error) {
 	if err := checkDocument(name); err != nil {
 		return false, err

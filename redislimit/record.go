@@ -30,7 +30,7 @@ func (s *Store) Record(ctx context.Context, key string, p *stint.Penalty) (stint
 	}
 	parts, _ := reply.([]any)
 	if len(parts) != 3 {
-		return stint.Record{}, fmt.Errorf("redislimit: the script replied %T, not a record", reply)
+		return stint.Record{}, fmt.Errorf("redislimit: record: the script replied %T", reply)
 	}
 	now, err := instant(parts[1:])
 	if err != nil {
@@ -85,10 +85,10 @@ func (s *Store) Banned(ctx context.Context, yield func(stint.Record) bool) error
 	return nil
 }
 
-// errEnough means that whom we tell wants to hear no more.
+// errEnough means that the caller of Banned wants no more.
 var errEnough = errors.New("enough")
 
-// bannedOn tells the bans that a node holds, but for those seen, by its clock.
+// bannedOn yields the bans that a node holds, by its clock, without those seen.
 func (s *Store) bannedOn(ctx context.Context, node conn.Node, seen map[string]bool, yield func(stint.Record) bool) error {
 	reply, err := node.Do(ctx, "TIME")
 	if err != nil {
@@ -143,13 +143,13 @@ func (s *Store) Inspect(ctx context.Context, key string, limits []*stint.Limit) 
 	reply, err := s.conn.Eval(ctx, inspectScript, names)
 	if err != nil {
 		if conn.IsWrongType(err) {
-			return nil, fmt.Errorf("redislimit: inspect: a count of key %q: %w", key, stint.ErrBroken)
+			return nil, fmt.Errorf("redislimit: inspect: a count of %q holds another type of value: %w", key, stint.ErrBroken)
 		}
 		return nil, fmt.Errorf("redislimit: inspect: %w", err)
 	}
 	parts, _ := reply.([]any)
 	if len(parts) != 2+2*len(limits) {
-		return nil, fmt.Errorf("redislimit: the script replied %T, not what is kept of %d counts", reply, len(limits))
+		return nil, fmt.Errorf("redislimit: inspect: the script replied %T to %d keys", reply, len(limits))
 	}
 	now, err := instant(parts[:2])
 	if err != nil {

@@ -10,19 +10,17 @@ import (
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
-// Client is what a Store needs of a Redis client; Open brings one. The example
-// of New shows another.
+// Client is what a Store needs of a Redis client. Open brings one; the example of New
+// shows another.
 //
-// Do sends one command and returns its reply: a string, an int64, nil or an []any
-// of these. An error that the server replied must come back as an error whose
-// text starts with the server's code, such as "NOSCRIPT", somewhere in its chain.
-// Do must not send a command again once it may have been executed, for that
-// could charge twice; clients that retry by themselves must be told not to. It
-// must return when ctx is done, and may be called from many goroutines at once.
-// A call may decide for several callers: its context is none of theirs, and ends
-// after two seconds.
-// In a Cluster it must send EVAL, EVALSHA, DEL, HGET and HMGET to the node of
-// their keys and follow redirections.
+// Do sends one command and returns its reply: a string, an int64, nil or an []any of
+// these. An error that the server replied must have in its chain an error whose text
+// starts with the server's code, such as "NOSCRIPT". Do must not send a command again once
+// it may have been executed, since that could charge twice: turn retries off. It must
+// return when ctx is done, and is called from many goroutines at once. A call may decide
+// for several callers: its context is none of theirs, and ends after two seconds. In a
+// Cluster, Do must send EVAL, EVALSHA, DEL, HGET and HMGET to the node of their keys and
+// follow redirections.
 type Client interface {
 	Do(ctx context.Context, args ...string) (any, error)
 }

@@ -28,19 +28,9 @@ type Options struct {
 // It implements stint.BatchTaker, stint.Refunder, stint.Resetter, stint.Violator,
 // stint.Recorder, stint.Inspector, stint.DeadlineKeeper and stint.Networked.
 //
-// A request takes one round trip. In a Cluster, where its asks have several
-// subjects, it is one for each slot, at the same time, and a second one where
-// some refuse, to refund what others took meanwhile: no limit is ever
-// exceeded, but a refused request may hold units for that long, and the
-// ResetAfter of an ask that would have allowed it is as if it had. If refunding
-// fails, they stay taken as if the request had been allowed. Slots with leaky buckets
-// are asked after the others, one by one, for a place in a queue is not refunded: it
-// is lost where a second queue refuses. Where such asks bear penalties, a round trip
-// before looks for bans, and where one runs, another looks how long the limits refuse.
-//
-// Requests that come while others are under way go in one call; see the package.
-// Where an error wraps stint.ErrNotCharged, nothing was charged; after another one it
-// may have been. It is never sent again.
+// A request takes one round trip; in a Cluster, one or more for each slot of its keys (see
+// the package). Where an error wraps stint.ErrNotCharged, nothing was charged; after
+// another one it may have been. A charge is never sent again.
 type Store struct {
 	conn      *conn.Conn
 	namespace string
@@ -63,7 +53,7 @@ func New(ctx context.Context, c Client, o Options) (*Store, error) {
 	return s, nil
 }
 
-// newStore is a Store that does not know its server yet.
+// newStore is a Store over a connection that need not be made yet.
 func newStore(c *conn.Conn, o Options) (*Store, error) {
 	if o.Namespace == "" {
 		o.Namespace = "stint"
@@ -97,7 +87,7 @@ func (s *Store) WithFallback() stint.Store {
 	return f.store
 }
 
-// fallback is what WithFallback returned.
+// fallback is what WithFallback returned, and its end.
 type fallback struct {
 	mu     sync.Mutex
 	store  *stint.Fallback    // nil: nothing yet
@@ -138,7 +128,7 @@ func (s *Store) Take(ctx context.Context, r *stint.Request, out []stint.Decision
 	if !s.conn.Cluster() || oneSlot(r) {
 		return s.takeMerged(ctx, r, out)
 	}
-	if r.Deadline > 0 { // for all that it takes, not for each call
+	if r.Deadline > 0 { // of all calls together
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, r.Deadline)
 		defer cancel()

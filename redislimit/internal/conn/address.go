@@ -71,7 +71,7 @@ type parts struct {
 func splitAddress(address string) (u parts, err error) {
 	scheme, rest, ok := strings.Cut(address, "://")
 	if !ok {
-		return u, errors.New("want a URL such as redis://localhost:6379")
+		return u, errors.New("must be a URL such as redis://localhost:6379")
 	}
 	u.scheme = scheme
 	rest, query, _ := strings.Cut(rest, "?")
@@ -120,7 +120,7 @@ func (u *parts) apply(t *Target) error {
 	case "redis":
 		o.ForceSingleClient = true
 		if len(u.hosts) > 1 {
-			return errors.New("several hosts: want redis+cluster:// or redis+sentinel://")
+			return errors.New("several hosts need redis+cluster:// or redis+sentinel://")
 		}
 	case "redis+cluster":
 	case "redis+sentinel":
@@ -196,7 +196,7 @@ func withPort(host, port string) (string, error) {
 	}
 	bare := strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 	if bare == "" || strings.ContainsAny(bare, "[]/ ") {
-		return "", errors.New("a host cannot be read")
+		return "", errors.New("a host must be a name or an address such as [::1]")
 	}
 	return net.JoinHostPort(bare, port), nil
 }
@@ -210,24 +210,24 @@ func (u *parts) secure(t *Target, kind string, encrypted bool) error {
 	}
 	f := &t.files
 	if f.password != "" && u.password != "" {
-		return errors.New("a password and a password_file: want one of them")
+		return errors.New("both a password and a password_file: give one of them")
 	}
 	if kind != "redis+sentinel" {
 		for _, name := range []string{"sentinel_user", "sentinel_password", "sentinel_password_file"} {
 			if get(name) != "" {
-				return fmt.Errorf("%s is for redis+sentinel://", name)
+				return fmt.Errorf("%s is only for redis+sentinel://", name)
 			}
 		}
 	}
 	o.Sentinel.Username, o.Sentinel.Password = get("sentinel_user"), get("sentinel_password")
 	if f.sentinelPassword != "" && o.Sentinel.Password != "" {
-		return errors.New("a sentinel_password and a sentinel_password_file: want one of them")
+		return errors.New("both a sentinel_password and a sentinel_password_file: give one of them")
 	}
 	switch {
 	case !encrypted && f.ca+f.cert+f.key+f.serverName != "":
-		return errors.New("ca, cert, key and server_name are for encrypted connections: want rediss in place of redis")
+		return errors.New("ca, cert, key and server_name need an encrypted connection: write rediss in place of redis")
 	case (f.cert == "") != (f.key == ""):
-		return errors.New("cert and key go together")
+		return errors.New("cert and key must be given together")
 	case encrypted:
 		o.TLSConfig, o.Sentinel.TLSConfig = new(tls.Config), new(tls.Config) // of a Cluster's ports, rueidis takes the encrypted
 	}

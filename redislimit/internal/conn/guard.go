@@ -17,7 +17,7 @@ import (
 // own where nobody can recover, and allocates whatever length a reply claims to have. So
 // replies pass here first.
 
-var errNotAsked = errors.New("the server replied to what was not asked")
+var errNotAsked = errors.New("the server sent a reply to no command")
 
 // dialGuarded makes a dialer of guarded connections. encryption nil: none.
 func dialGuarded(network string, encryption *tls.Config) dialer {
@@ -90,7 +90,7 @@ func (c *guarded) Read(b []byte) (int, error) {
 		}
 		if wrong := c.check(b[:n]); wrong != nil {
 			_ = c.Conn.Close()
-			return 0, fmt.Errorf("the connection is given up: %w", wrong)
+			return 0, fmt.Errorf("connection closed: %w", wrong)
 		}
 	}
 	return n, err

@@ -37,7 +37,7 @@ func (f *frames) pass(b []byte) (messages, pushes int, err error) {
 			i := bytes.IndexByte(b, '\n')
 			if i < 0 {
 				if len(f.line)+len(b) > longestLine {
-					return 0, 0, errors.New("a line of a reply does not end")
+					return 0, 0, errors.New("a line of a reply is too long")
 				}
 				f.line = append(f.line, b...)
 				return messages, pushes, nil
@@ -117,7 +117,7 @@ func (f *frames) begin(line []byte) (whole bool, err error) {
 			n *= 2
 		}
 		if f.open == deepest {
-			return false, errors.New("a reply goes too deep")
+			return false, errors.New("a reply is nested too deeply")
 		}
 		f.push = f.push || kind == '>'
 		f.left[f.open] = n
@@ -128,5 +128,5 @@ func (f *frames) begin(line []byte) (whole bool, err error) {
 }
 
 func notRESP(line []byte) error {
-	return fmt.Errorf("%.40q is not how a reply begins: is it a Redis or a Valkey?", line)
+	return fmt.Errorf("%.40q is not a reply: is the server a Redis or a Valkey?", line)
 }

@@ -123,7 +123,7 @@ func evictionOf(ctx context.Context, c Client) (string, error) {
 	}
 	policy, ok := fields["maxmemory_policy"]
 	if !ok {
-		return "", errors.New("the server does not say which")
+		return "", errors.New("INFO has no maxmemory_policy")
 	}
 	return policy, nil
 }
