@@ -1,7 +1,6 @@
 package redislimit
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/stintdev/stint"
@@ -120,7 +119,7 @@ func verdict(a *stint.Ask, s string, before int64, allowed bool) (v algo.Verdict
 	}
 	v = within.SettleSmall(&view, units, allowed)
 	if within != p {
-		v.Remaining = p.Left(&view) // what others find, who may wait longer
+		v.Remaining = p.Left(&view) // what other callers find, who may wait longer
 	}
 	return v, rest, nil
 }
@@ -151,7 +150,7 @@ func (s *Store) readBan(reply string, penalised []*stint.Ask) (stint.Decision, e
 // broken names the key that holds what it should not, or that the server did not write.
 func (s *Store) broken(asks []stint.Ask, penalised []*stint.Ask, head algo.Head) error {
 	if why := unwritten[head.Left]; why != nil {
-		return fmt.Errorf("redislimit: %w", unsent(conn.Explain(why)))
+		return fmt.Errorf("redislimit: %w", markNotCharged(conn.Explain(why)))
 	}
 	var key string
 	if head.Who <= len(penalised) {
@@ -162,19 +161,4 @@ func (s *Store) broken(asks []stint.Ask, penalised []*stint.Ask, head algo.Head)
 		key = s.key(a.Key, a.Limit.ID())
 	}
 	return brokenKey(key, head.Left == 1)
-}
-
-// unwritten is why a server did not write what a request would charge, as room.lua tells.
-var unwritten = map[int64]error{
-	3: errors.New("OOM command not allowed when used memory > 'maxmemory'"),
-	4: errors.New("MISCONF errors writing to the disk"),
-	5: errors.New("NOREPLICAS not enough good replicas to write"),
-}
-
-func brokenKey(key string, wrongType bool) error {
-	what := "a value that is not Stint's"
-	if wrongType {
-		what = "another type of value"
-	}
-	return fmt.Errorf("redislimit: key %q holds %s: %w: delete the key, or give Stint a namespace or database of its own", key, what, stint.ErrBroken)
 }

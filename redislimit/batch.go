@@ -213,7 +213,7 @@ var takeScript = conn.NewScript(algo.TakeScript)
 func (s *Store) run(ctx context.Context, b *batch) (string, error) {
 	reply, err := s.conn.EvalString(ctx, takeScript, b.command(takeScript))
 	if err != nil {
-		return "", fmt.Errorf("redislimit: %w", unsent(err))
+		return "", fmt.Errorf("redislimit: %w", markNotCharged(err))
 	}
 	return reply, nil
 }

@@ -217,7 +217,7 @@ func TestClocksOfTwoServers(t *testing.T) {
 }
 
 // Instances that died before the clock jumped back are not counted for ever.
-func TestCensusOfClocks(t *testing.T) {
+func TestHeartbeatsOfClocks(t *testing.T) {
 	server, clock := redistest.StartWithClock(t)
 	a, b := open(t, server.URL()), open(t, server.URL())
 	for _, by := range []time.Duration{-time.Hour, time.Hour, -24 * time.Hour} {

@@ -20,8 +20,12 @@ const keptVersions = 50
 //go:embed document.lua
 var documentText string
 
+//go:embed announce.lua
+var announceText string
+
 var (
 	documentScript = conn.NewScript(documentText)
+	announceScript = conn.NewScript(announceText)
 	// timeScript runs on a key, so that in a Cluster the node that has the key answers.
 	timeScript = conn.NewScript("local t = redis.call('TIME')\nreturn t[1] * 1000000 + t[2]")
 )
@@ -145,11 +149,36 @@ func (d *Documents) Write(ctx context.Context, name string, number int64, text [
 // returns when ctx is done, and connects again for as long as that takes, by a
 // connection of its own.
 //
-// It calls nothing where it cannot listen: for want of a permission, or because the
-// Client is one of the user's own, with which it only waits for ctx. So callers should
-// ask Newest now and then, too.
+// It calls nothing where it cannot listen: without a permission, or over a Client of the
+// user's own, with which it only waits for ctx. So callers should ask Newest now and then,
+// too.
 func (d *Documents) Watch(ctx context.Context, changed func()) {
 	d.store.conn.Watch(ctx, d.store.documentChannel(), changed)
+}
+
+// announcementLifetime is how long an announcement counts.
+const announcementLifetime = 30 * time.Second
+
+// Announce records a text of this instance, such as which rules it has, and returns what
+// instances of the namespace have announced in the last 30 seconds, by the server's clock:
+// each text once, up to 100 of them, the newest first, this one among them. To keep a
+// text, announce it again every few seconds.
+func (d *Documents) Announce(ctx context.Context, text string) ([]string, error) {
+	s := d.store
+	reply, err := s.conn.Eval(ctx, announceScript, []string{s.namespace + ":{announced}"}, text, strconv.FormatInt(announcementLifetime.Milliseconds(), 10))
+	if err != nil {
+		return nil, fmt.Errorf("redislimit: announce: %w", err)
+	}
+	list, ok := reply.([]any)
+	if !ok {
+		return nil, fmt.Errorf("redislimit: announce: the script replied %T", reply)
+	}
+	all := make([]string, 0, len(list))
+	for _, t := range list {
+		text, _ := t.(string)
+		all = append(all, text)
+	}
+	return all, nil
 }
 
 func checkDocument(name string) error {

@@ -120,7 +120,7 @@ func TestOpenLaterReasons(t *testing.T) {
 }
 
 // Instances of a namespace are counted, and those of another are not.
-func TestBeat(t *testing.T) {
+func TestHeartbeat(t *testing.T) {
 	r := redistest.Start(t)
 	open := func(namespace string) *redislimit.Store {
 		s, err := redislimit.OpenIn(t.Context(), r.URL(), namespace)

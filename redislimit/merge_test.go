@@ -365,7 +365,7 @@ func (r refusing) Do(_ context.Context, args ...string) (any, error) {
 }
 
 // An error says that nothing was charged only where that is certain.
-func TestUnsent(t *testing.T) {
+func TestNotCharged(t *testing.T) {
 	for text, certain := range map[string]bool{
 		"READONLY You can't write against a read only replica.":                  true,
 		"OOM command not allowed when used memory > 'maxmemory'.":                true,

@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
-
-	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
 // Client is what a Store needs of a Redis client. Open brings one; the example of New
@@ -69,42 +66,15 @@ func (s *Store) SetLog(log *slog.Logger) { s.conn.SetLog(log) }
 // Refused is why the passwords and certificates that files hold now are not used: they
 // cannot be read, or the server did not accept them. Those of before stay in use. nil:
 // they are used.
-func (s *Store) Refused() error { return s.conn.FilesRefused() }
+func (s *Store) Refused() error {
+	if err := s.conn.FilesRefused(); err != nil {
+		return fmt.Errorf("redislimit: %w", err)
+	}
+	return nil
+}
 
 // Certificates is when the certificates of the connections expire, the earliest of each
 // kind: "client", which is shown to the server, "ca", by which the server's is verified,
 // and "server", which servers have shown on the connections that are open. A kind of
 // which there is none is left out.
 func (s *Store) Certificates() map[string]time.Time { return s.conn.Certificates() }
-
-var _ stint.Parted = (*Store)(nil)
-
-// Part implements stint.Parted: the address of the node of a Cluster on which a key lies,
-// as the Cluster said within the last seconds.
-func (s *Store) Part(key string) string { return s.conn.Topology().Node(slot(key)) }
-
-// Parts implements stint.Parted.
-func (s *Store) Parts() []string { return s.conn.Topology().Nodes() }
-
-// noRoom is the error of a server that is out of memory, or does not write for another
-// reason, and has written nothing of a request. It answers requests that it refuses.
-type noRoom struct{ error }
-
-func (e noRoom) Unwrap() []error { return []error{stint.ErrNotCharged, stint.ErrFull, e.error} }
-
-// unsent adds stint.ErrNotCharged to an error after which nothing was charged, and
-// stint.ErrFull where there was no room.
-func unsent(err error) error {
-	switch {
-	case conn.WritesRefused(err):
-		return noRoom{err}
-	case conn.NothingWritten(err):
-		return fmt.Errorf("%w: %w", stint.ErrNotCharged, err)
-	}
-	return err
-}
-
-// notSent is the error of a request that was not sent.
-func notSent(err error) error {
-	return fmt.Errorf("redislimit: %w: %w", stint.ErrNotCharged, err)
-}

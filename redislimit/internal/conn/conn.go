@@ -70,7 +70,7 @@ func New(t *Target) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{target: t, renewal: renewal{used: have, tried: have.digest, doubts: make(chan error, 1)}}
+	c := &Conn{target: t, renewal: renewal{used: have, tried: have.digest, reasons: make(chan error, 1)}}
 	c.server.Store(new(Server))
 	c.ctx, c.end = context.WithCancel(context.Background())
 	return c, nil
@@ -265,7 +265,7 @@ func (c *Conn) send(ctx context.Context, args ...string) (any, error) {
 		return nil, err
 	}
 	reply, err := e.Do(ctx, args...)
-	c.saw(e, err)
+	c.noteError(e, err)
 	return reply, err
 }
 
@@ -284,7 +284,7 @@ func (c *Conn) sendForString(ctx context.Context, args ...string) (string, error
 		return "", err
 	}
 	reply, err := e.doString(args)
-	c.saw(e, err)
+	c.noteError(e, err)
 	return reply, err
 }
 

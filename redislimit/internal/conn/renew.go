@@ -2,7 +2,6 @@ package conn
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,36 +11,38 @@ import (
 
 // A connection that lives says nothing about the next one. A primary that was demoted
 // keeps its connections, and refuses every charge on them; a password or a certificate
-// counts only when a connection is made. So a Store makes new connections beside the
-// old ones, by the name and the files as they are now, and takes them if they will do.
-// The old ones serve until then.
+// counts only when a connection is made. So a Conn makes new connections beside the old
+// ones, by the name and the files as they are now, and takes them if their server accepts
+// them and decides. The old ones serve until then
+// (docs/decisions/0037-listening-is-proved.md).
 
-// renewal is what a Conn knows of replacing its engine. What is not atomic belongs to
-// keep.
+// renewal is the state of a Conn that replaces its engine. What is neither atomic nor a
+// channel belongs to the goroutine of keep.
 type renewal struct {
-	doubts chan error // why the engine is to be replaced; room for one
-	// When the server was first and last said to be loading, in ns since started.
+	reasons chan error // why the engine is to be replaced; room for one
+	// The first and the last time that the server said that it is loading, in ns since started.
 	loadingSince, loadingLast atomic.Int64
-	refused                   atomic.Pointer[error] // why what the files hold is not used; nil: it is
+	refused                   atomic.Pointer[error] // why new passwords or certificates are not used; nil: they are
 	log                       atomic.Pointer[slog.Logger]
 
-	used     *secrets // those of the engine
-	tried    [32]byte // digest of those that were tried last
-	doubt    error    // nil: the engine is good
-	failures int      // attempts in a row
-	next     time.Time
-	said     string    // the last complaint
-	warned   time.Time // when expiries were looked at last
-	looked   time.Time // when a Cluster was asked for its slots last
+	used       *secrets  // those of the engine
+	tried      [32]byte  // digest of those that were tried last
+	reason     error     // nil: the engine is good
+	failures   int       // attempts in a row
+	next       time.Time // when to try next
+	complaint  string    // the last one that was logged
+	warnedAt   time.Time // when expiries were looked at last
+	topologyAt time.Time // when a Cluster was asked for its slots last
 }
 
 const (
-	// lookEvery is how often files are looked at.
-	lookEvery = time.Second
+	// fileInterval is how often files are looked at.
+	fileInterval = time.Second
 	// loadsLong is after how long a server that loads its data may be another one's
 	// replica by now.
 	loadsLong = time.Second
-	// grace is for calls that have just taken an engine that is being replaced.
+	// grace is how long an engine that was replaced stays open for calls that have just
+	// taken it.
 	grace = 100 * time.Millisecond
 )
 
@@ -58,28 +59,7 @@ func (c *Conn) FilesRefused() error {
 	return nil
 }
 
-// Certificates is when the earliest certificate of each kind expires: "client", "ca" and
-// "server". A kind of which there is none is left out.
-func (c *Conn) Certificates() map[string]time.Time {
-	all := map[string]time.Time{}
-	if e := c.engine.Load(); e != nil {
-		for kind, cs := range e.certificates() {
-			if len(cs) > 0 {
-				all[kind] = earliest(cs)
-			}
-		}
-	}
-	return all
-}
-
-func (e *engine) certificates() map[string][]*x509.Certificate {
-	all := map[string][]*x509.Certificate{"ca": e.have.cas, "server": e.sockets.shown()}
-	if e.have.leaf != nil {
-		all["client"] = []*x509.Certificate{e.have.leaf}
-	}
-	return all
-}
-
+// logger is what SetLog set.
 func (c *Conn) logger() *slog.Logger {
 	if log := c.log.Load(); log != nil {
 		return log
@@ -87,9 +67,9 @@ func (c *Conn) logger() *slog.Logger {
 	return slog.Default()
 }
 
-// saw looks at the error of a call by e: whether it says that another connection could
+// noteError looks whether the error of a call by e says that another connection could
 // do better.
-func (c *Conn) saw(e *engine, err error) {
+func (c *Conn) noteError(e *engine, err error) {
 	if err == nil || c.engine.Load() != e {
 		return
 	}
@@ -107,7 +87,7 @@ func (c *Conn) saw(e *engine, err error) {
 		return
 	}
 	select {
-	case c.doubts <- err:
+	case c.reasons <- err:
 	default:
 	}
 }
@@ -119,7 +99,7 @@ var started = time.Now()
 func (c *Conn) loadsLong() bool {
 	now := int64(time.Since(started))
 	if last := c.loadingLast.Swap(now); last == 0 || now-last > int64(2*longestPause) {
-		c.loadingSince.Store(now) // it has decided meanwhile, or nobody has asked
+		c.loadingSince.Store(now) // it has decided meanwhile, or was not asked
 	}
 	return now-c.loadingSince.Load() > int64(loadsLong)
 }
@@ -129,87 +109,86 @@ func (c *Conn) keep(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		doubts := c.doubts
-		if c.doubt != nil {
-			doubts = nil // it is known, and tried again when that is due
+		reasons := c.reasons
+		if c.reason != nil {
+			reasons = nil // it is known, and tried again when that is due
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case c.doubt = <-doubts:
-			c.logger().Warn("stint: the store's server refuses requests; connecting again", "error", Explain(c.doubt))
+		case c.reason = <-reasons:
+			c.logger().Warn("stint: the store's server refuses requests; connecting again", "error", Explain(c.reason))
 			if time.Since(c.next) > longestPause {
 				c.failures = 0
 			}
 		case <-timer.C:
 		}
-		timer.Reset(c.tend(ctx))
+		timer.Reset(c.maintain(ctx))
 	}
 }
 
-// tend replaces the engine if there is a reason and it is time, and returns how long
+// maintain replaces the engine if there is a reason and it is time, and returns how long
 // there is nothing to do.
-func (c *Conn) tend(ctx context.Context) (rest time.Duration) {
+func (c *Conn) maintain(ctx context.Context) (rest time.Duration) {
 	c.warnOfExpiry(ctx)
-	if time.Since(c.looked) >= topologyInterval {
-		c.looked = time.Now()
+	if time.Since(c.topologyAt) >= topologyInterval {
+		c.topologyAt = time.Now()
 		c.refreshTopology(ctx)
 	}
 	if c.Cluster() {
-		defer func() { rest = min(rest, time.Until(c.looked.Add(topologyInterval))) }()
+		defer func() { rest = min(rest, time.Until(c.topologyAt.Add(topologyInterval))) }()
 	}
 	now, err := c.target.files.read()
 	if err != nil {
 		now = c.used
-		c.refuse(err)
+		c.setRefused(err)
 	}
-	if now.digest != c.tried { // nobody has refused these yet
+	if now.digest != c.tried { // these were not refused yet
 		c.failures, c.next = 0, time.Time{}
 	}
 	changed := now.digest != c.used.digest
-	if !changed && c.doubt == nil {
+	if !changed && c.reason == nil {
 		if err == nil {
-			c.refuse(nil)
+			c.setRefused(nil)
 		}
 		if c.target.files.any() {
-			return lookEvery
+			return fileInterval
 		}
 		return time.Hour
 	}
 	if wait := time.Until(c.next); wait > 0 {
-		return min(wait, lookEvery)
+		return min(wait, fileInterval)
 	}
 	c.tried = now.digest
 	failed := c.replace(ctx, now)
 	switch {
 	case failed != nil && changed:
-		c.refuse(failed)
-		if c.doubt != nil && c.replace(ctx, c.used) == nil {
-			c.doubt = nil
+		c.setRefused(failed)
+		if c.reason != nil && c.replace(ctx, c.used) == nil {
+			c.reason = nil
 		}
 	case failed != nil:
 		c.complain(failed)
 	case err == nil:
-		c.refuse(nil)
+		c.setRefused(nil)
 	}
 	if failed == nil {
-		c.doubt = nil
+		c.reason = nil
 	}
 	wait := pause(c.failures)
 	c.failures++
 	c.next = time.Now().Add(wait)
-	return min(wait, lookEvery)
+	return min(wait, fileInterval)
 }
 
-// What a server that is asked what it is says of itself, with the codes of those that
-// refuse.
+// Errors of a server that would refuse requests, with the codes of its replies to them.
 var (
 	errReplica = errors.New("READONLY the server says that it is a replica")
 	errLoading = errors.New("LOADING the server is loading its data")
 )
 
-// replace makes an engine, and puts it in the place of the one that serves if its server
-// would decide.
+// replace makes an engine, and puts it in the place of the present one if its server would
+// decide.
 func (c *Conn) replace(ctx context.Context, have *secrets) error {
 	e, server, err := c.dial(ctx, have)
 	switch {
@@ -226,7 +205,7 @@ func (c *Conn) replace(ctx context.Context, have *secrets) error {
 	}
 	old := c.engine.Swap(e)
 	c.server.Store(&server.Server)
-	c.used, c.said, c.looked = have, "", time.Time{}
+	c.used, c.complaint, c.topologyAt = have, "", time.Time{}
 	c.work.Go(func() {
 		select {
 		case <-ctx.Done():
@@ -238,8 +217,8 @@ func (c *Conn) replace(ctx context.Context, have *secrets) error {
 	return nil
 }
 
-// refuse notes why what the files hold is not used; nil: it is.
-func (c *Conn) refuse(why error) {
+// setRefused sets refused.
+func (c *Conn) setRefused(why error) {
 	if why == nil {
 		c.refused.Store(nil)
 		return
@@ -250,45 +229,8 @@ func (c *Conn) refuse(why error) {
 
 // complain logs an error, unless it is the last one that was logged.
 func (c *Conn) complain(why error) {
-	if text := why.Error(); text != c.said {
-		c.said = text
+	if text := why.Error(); text != c.complaint {
+		c.complaint = text
 		c.logger().Error("stint: the store's connections cannot be replaced; the old ones stay in use", "error", why)
-	}
-}
-
-const (
-	// soonExpired is how long before its end a certificate is warned of, and warnEvery
-	// how often.
-	soonExpired = 14 * 24 * time.Hour
-	warnEvery   = 24 * time.Hour
-)
-
-// warnOfExpiry logs which certificates expire soon. What servers have shown may have
-// been replaced there since, so connections are made again first.
-func (c *Conn) warnOfExpiry(ctx context.Context) {
-	if time.Since(c.warned) < warnEvery {
-		return
-	}
-	again := !c.warned.IsZero()
-	c.warned = time.Now()
-	if shown := earliest(c.engine.Load().sockets.shown()); again && !shown.IsZero() && time.Until(shown) < soonExpired {
-		if err := c.replace(ctx, c.used); err != nil {
-			c.complain(err)
-		}
-	}
-	for kind, cs := range c.engine.Load().certificates() {
-		seen := map[string]bool{} // servers may all show the same
-		for _, cert := range cs {
-			left := time.Until(cert.NotAfter)
-			if left >= soonExpired || seen[string(cert.Raw)] {
-				continue
-			}
-			seen[string(cert.Raw)] = true
-			text := "stint: a certificate of the store's connections expires soon"
-			if left <= 0 {
-				text = "stint: a certificate of the store's connections has expired"
-			}
-			c.logger().Warn(text, "which", kind, "subject", cert.Subject.String(), "expires", cert.NotAfter)
-		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/redis/rueidis"
 
@@ -142,14 +141,4 @@ func (t *Target) with(s *secrets) rueidis.ClientOption {
 		return server, nil
 	}
 	return o
-}
-
-// earliest is when the first of some certificates expires; zero: there is none.
-func earliest(cs []*x509.Certificate) (at time.Time) {
-	for _, c := range cs {
-		if at.IsZero() || c.NotAfter.Before(at) {
-			at = c.NotAfter
-		}
-	}
-	return at
 }

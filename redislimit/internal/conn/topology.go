@@ -17,7 +17,7 @@ const (
 
 // Topology is which node of a Cluster has which slots.
 type Topology struct {
-	names []string      // of the nodes: host:port; the first is of slots that nobody has: ""
+	names []string      // of the nodes: host:port; the first is empty, for slots without a node
 	of    [Slots]uint16 // the place in names
 }
 
@@ -61,7 +61,7 @@ func (c *Conn) refreshTopology(ctx context.Context) {
 }
 
 // readSlots reads the reply to CLUSTER SLOTS: ranges, each with its first and last slot and
-// the address of its master. nil: it is none, or nobody has any slot.
+// the address of its master. nil: it is none, or no slot has a node.
 func readSlots(reply any) *Topology {
 	t := &Topology{names: []string{""}}
 	ranges, _ := reply.([]any)

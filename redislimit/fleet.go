@@ -2,10 +2,13 @@ package redislimit
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/redislimit/internal/conn"
@@ -62,3 +65,36 @@ func (s *Store) Listen(ctx context.Context, e stint.Ear) error {
 	}
 	return err
 }
+
+//go:embed membership.lua
+var membershipText string
+
+var membershipScript = conn.NewScript(membershipText)
+
+// heartbeatLifetime is how long a Heartbeat counts: long enough that one that is late or
+// lost changes nothing.
+const heartbeatLifetime = 5 * time.Second
+
+// Heartbeat implements stint.Membership: it notes that this Store is alive, and returns how
+// many Stores of the namespace have called it in the last five seconds, by the server's
+// clock. Two Stores of one process count as two.
+func (s *Store) Heartbeat(ctx context.Context) (live int, err error) {
+	reply, err := s.conn.Eval(ctx, membershipScript, []string{s.namespace + ":{members}"}, s.id, strconv.FormatInt(heartbeatLifetime.Milliseconds(), 10))
+	if err != nil {
+		return 0, fmt.Errorf("redislimit: heartbeat: %w", err)
+	}
+	n, ok := reply.(int64)
+	if !ok {
+		return 0, fmt.Errorf("redislimit: heartbeat: the script replied %T", reply)
+	}
+	return int(n), nil
+}
+
+var _ stint.Parted = (*Store)(nil)
+
+// Part implements stint.Parted: the address of the node of a Cluster on which a key lies,
+// as the Cluster said within the last seconds.
+func (s *Store) Part(key string) string { return s.conn.Topology().Node(slot(key)) }
+
+// Parts implements stint.Parted.
+func (s *Store) Parts() []string { return s.conn.Topology().Nodes() }

@@ -1,0 +1,48 @@
+package redislimit
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/redislimit/internal/conn"
+)
+
+// noRoom is the error of a server that is out of memory, or does not write for another
+// reason, and has written nothing of a request. It answers requests that it refuses.
+type noRoom struct{ error }
+
+func (e noRoom) Unwrap() []error { return []error{stint.ErrNotCharged, stint.ErrFull, e.error} }
+
+// markNotCharged adds stint.ErrNotCharged to an error after which nothing was charged, and
+// stint.ErrFull where there was no room.
+func markNotCharged(err error) error {
+	switch {
+	case conn.WritesRefused(err):
+		return noRoom{err}
+	case conn.NothingWritten(err):
+		return fmt.Errorf("%w: %w", stint.ErrNotCharged, err)
+	}
+	return err
+}
+
+// notSent is the error of a request that was not sent.
+func notSent(err error) error {
+	return fmt.Errorf("redislimit: %w: %w", stint.ErrNotCharged, err)
+}
+
+// unwritten is why a server did not write what a request would charge, by the numbers of room.lua.
+var unwritten = map[int64]error{
+	3: errors.New("OOM command not allowed when used memory > 'maxmemory'"),
+	4: errors.New("MISCONF errors writing to the disk"),
+	5: errors.New("NOREPLICAS not enough good replicas to write"),
+}
+
+// brokenKey is the error of a key that holds what is not of this package.
+func brokenKey(key string, wrongType bool) error {
+	what := "a value that is not Stint's"
+	if wrongType {
+		what = "another type of value"
+	}
+	return fmt.Errorf("redislimit: key %q holds %s: %w: delete the key, or give Stint a namespace or database of its own", key, what, stint.ErrBroken)
+}
