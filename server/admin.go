@@ -16,6 +16,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/strictjson"
 )
 
 // Admin is the admin API, which docs/admin-api.yaml describes: it shows, changes
@@ -183,14 +184,14 @@ func (s *Server) refuseCall(w http.ResponseWriter, err error) {
 }
 
 // json is the call's body, as JSON.
-func (c *call) json() (*reader, error) {
+func (c *call) json() (*strictjson.Reader, error) {
 	body, err := c.bytes()
 	if err != nil {
 		return nil, err
 	}
-	r, err := newReader(string(body))
+	r, err := strictjson.New(string(body))
 	if err == nil {
-		err = r.valid()
+		err = r.Valid()
 	}
 	if err != nil {
 		return nil, badCall("The body cannot be read: %s.", err)

@@ -1,12 +1,14 @@
 package server
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/internal/control"
+	"github.com/stintdev/stint/server/internal/strictjson"
 )
 
 func (s *Server) showSwitches(*call) (int, any, error) {
@@ -54,23 +56,16 @@ func (c *call) switches() (*adminapi.SwitchesRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	seen := map[string]bool{}
 	names := []string{"enabled", "rules", "reason"}
-	err = r.object(func(name string) error {
-		if seen[name] {
-			return badCall("%s is given twice.", name)
-		}
-		seen[name] = true
-		switch name {
+	err = r.FieldsAndNulls(names, func(i int) error {
+		switch names[i] {
 		case "enabled":
 			in.Enabled.Given = true
-			return r.orNull(func() error { return r.bool(&in.Enabled.Value) })
+			return r.OrNull(func() error { return r.ReadBool(&in.Enabled.Value) })
 		case "rules":
-			return r.modes(in.Rules)
-		case "reason":
-			return r.orNull(func() error { return r.member(name, &in.Reason) })
+			return readModes(r, in.Rules)
 		}
-		return unknownMember(name, names)
+		return r.OrNull(func() error { return readMember(r, names[i], &in.Reason) })
 	})
 	if err != nil {
 		return nil, badCall("The JSON is not as it should be: %s.", err)
@@ -78,17 +73,17 @@ func (c *call) switches() (*adminapi.SwitchesRequest, error) {
 	return in, nil
 }
 
-// modes stores the members of an object: modes by the names of rules, nil where null.
-func (r *reader) modes(to map[string]*rules.Mode) error {
-	return r.object(func(rule string) error {
+// readModes stores the members of an object: modes by the names of rules, nil where null.
+func readModes(r *strictjson.Reader, to map[string]*rules.Mode) error {
+	return r.Object(func(rule string) error {
 		if _, twice := to[rule]; twice {
-			return badCall("the rule %.60q is given twice", rule)
+			return fmt.Errorf("the rule %.60q is given twice", rule)
 		}
 		rule = strings.Clone(rule) // it is kept
 		to[rule] = nil
-		return r.orNull(func() error {
-			var text string
-			if err := r.string(&text); err != nil {
+		return r.OrNull(func() error {
+			text, err := r.Text()
+			if err != nil {
 				return err
 			}
 			mode, err := rules.ParseMode(text)

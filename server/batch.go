@@ -60,18 +60,18 @@ func (b *batch) next() *question {
 // read reads a body: one check, or a list of them. What is wrong with one of several
 // is its trial's error; err is about all of them.
 func (b *batch) read(body string) (several bool, err error) {
-	r, err := newReader(body)
+	r, err := newQuestionReader(body)
 	if err != nil {
-		return false, badInput("%w", err)
+		return false, err
 	}
 	r.lines = b.lines
-	if several = r.peek() == '['; several {
-		err = r.each(']', func() error { return b.readNext(&r) })
+	if several = r.Peek() == '['; several {
+		err = r.List(func() error { return b.readNext(r) })
 	} else {
 		err = r.check(b.next())
 	}
 	b.lines = r.lines
-	switch err = r.end(err); {
+	switch err = r.End(err); {
 	case errors.Is(err, errManyChecks):
 		return several, err
 	case err != nil:
@@ -89,24 +89,23 @@ func (b *batch) read(body string) (several bool, err error) {
 }
 
 // readNext reads one of several checks.
-func (b *batch) readNext(r *reader) error {
+func (b *batch) readNext(r *questionReader) error {
 	if len(b.questions) == maxChecks {
 		return errManyChecks
 	}
-	q, start, depth := b.next(), r.at, r.depth
+	q, start := b.next(), r.Mark()
 	if q.err = r.check(q); q.err == nil {
 		return nil
 	}
-	if err := r.valid(); err != nil {
+	if err := r.Valid(); err != nil {
 		return err
 	}
-	r.at, r.depth = start, depth
-	r.skip()
+	r.SkipFrom(start)
 	return nil
 }
 
 // check reads what a check request asks into q, which must be as new.
-func (r *reader) check(q *question) error {
+func (r *questionReader) check(q *question) error {
 	if err := r.question(q); err != nil {
 		return err
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/stintdev/stint/server/internal/strictjson"
 )
 
 // Of what is no JSON that is told, in encoding/json's words, and of what is, it never
@@ -19,7 +21,7 @@ func FuzzBatch(f *testing.F) {
 		"{\"operation\":\"a\tb\"}", "{\"operation\":\"\\n\tb\"}", `{"operation":"\x41"}`, `{"operation":"\u12"}`, `{"operation":"\u12g4"}`, `{"operation":"\ud800\u+123"}`, `{"operation":"\ud800\udc00\/"}`, `{"operation":"\`, `{"operation":"`, "{\"operation\":\"\xff\"}",
 		`[{"kost":1},{"cost":01}]`, `[{"kost":1},7,{"cost":1.5},{"operation":"\ud800"},[[]],"\"",{"request":{"headers":{"A":["b","c"],"d":null}},"client":"192.0.2.1"}]`, `[{"t_us":1},{"cost":"]"}]`,
 		`[{"request":{"headers":{"a":"b"},"path":"/%zz"}},{"request":{"method":"GET","path":"/x?y","host":"A:1","query":{"a":"b"}}},{"request":null}]`,
-		`{"attrs":{"x":` + strings.Repeat("[", mostDeep-2) + strings.Repeat("]", mostDeep-2) + `}}`, `{"attrs":{"x":` + strings.Repeat("[", mostDeep-1) + strings.Repeat("]", mostDeep-1) + `}}`,
+		`{"attrs":{"x":` + strings.Repeat("[", strictjson.MaxDepth-2) + strings.Repeat("]", strictjson.MaxDepth-2) + `}}`, `{"attrs":{"x":` + strings.Repeat("[", strictjson.MaxDepth-1) + strings.Repeat("]", strictjson.MaxDepth-1) + `}}`,
 	} {
 		f.Add([]byte(body))
 	}
@@ -59,7 +61,7 @@ func FuzzBatch(f *testing.F) {
 // told fails if err says of JSON that it is none.
 func told(t *testing.T, err error) {
 	t.Helper()
-	if errors.Is(err, errJSON) || strings.HasPrefix(err.Error(), "bad request: the JSON") || strings.HasPrefix(err.Error(), "bad request: empty") {
+	if errors.Is(err, strictjson.ErrSyntax) || strings.HasPrefix(err.Error(), "bad request: the JSON") || strings.HasPrefix(err.Error(), "bad request: empty") {
 		t.Errorf("this is JSON: %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/internal/strictjson"
 )
 
 // noRequest is why what a question says, in the right form, is no request that a server
@@ -40,38 +41,52 @@ var (
 	requestFields  = []string{"method", "path", "host", "route", "headers", "query"}
 )
 
-// readQuestion reads one JSON object, strictly: whoever misspells a field must
-// not be counted without it. Errors wrap stint.ErrRequest.
-func readQuestion(data []byte) (*question, error) {
-	r, err := newReader(string(data))
+// questionReader reads check requests.
+type questionReader struct {
+	strictjson.Reader
+	lines []string // of headers
+}
+
+func newQuestionReader(data string) (*questionReader, error) {
+	r, err := strictjson.New(data)
 	if err != nil {
 		return nil, badInput("%w", err)
 	}
+	return &questionReader{Reader: r}, nil
+}
+
+// readQuestion reads one JSON object, strictly: whoever misspells a field must
+// not be counted without it. Errors wrap stint.ErrRequest.
+func readQuestion(data []byte) (*question, error) {
+	r, err := newQuestionReader(string(data))
+	if err != nil {
+		return nil, err
+	}
 	q := new(question)
-	if err := r.end(r.question(q)); err != nil {
+	if err := r.End(r.question(q)); err != nil {
 		return nil, badInput("%w", err)
 	}
 	return q, nil
 }
 
 // question reads a question into q, which must be as new.
-func (r *reader) question(q *question) error {
+func (r *questionReader) question(q *question) error {
 	q.Cost = 1
-	return r.fields(questionFields, func(i int) (err error) {
+	return r.Fields(questionFields, func(i int) (err error) {
 		switch questionFields[i] {
 		case "t_us":
 			q.timed = true
-			return r.whole(&q.at)
+			return r.ReadInt(&q.at)
 		case "cost":
-			return r.whole(&q.Cost)
+			return r.ReadInt(&q.Cost)
 		case "client":
 			q.Client, err = r.client()
 		case "operation":
-			return r.string(&q.Operation)
+			return r.ReadText(&q.Operation)
 		case "attrs":
-			q.Attrs, err = r.attrs()
+			q.Attrs, err = r.Map()
 		case "claims":
-			q.Claims, err = r.attrs()
+			q.Claims, err = r.Map()
 		case "request":
 			q.Request = &q.request
 			return r.request(q)
@@ -96,8 +111,8 @@ func ReadInput(body []byte) (*rules.Input, error) {
 var errTimed = errors.New("t_us: only simulations have instants")
 
 // client is an address; empty: unknown.
-func (r *reader) client() (netip.Addr, error) {
-	text, err := r.text()
+func (r *questionReader) client() (netip.Addr, error) {
+	text, err := r.Text()
 	if err != nil || len(text) == 0 {
 		return netip.Addr{}, err
 	}
@@ -108,20 +123,20 @@ func (r *reader) client() (netip.Addr, error) {
 	return a.Unmap().WithZone(""), nil
 }
 
-func (r *reader) request(q *question) error {
+func (r *questionReader) request(q *question) error {
 	to := &q.request
 	var target, host string
 	var query url.Values
-	err := r.fields(requestFields, func(i int) (err error) {
+	err := r.Fields(requestFields, func(i int) (err error) {
 		switch requestFields[i] {
 		case "method":
-			return r.string(&to.Method)
+			return r.ReadText(&to.Method)
 		case "path":
-			return r.string(&target)
+			return r.ReadText(&target)
 		case "host":
-			return r.string(&host)
+			return r.ReadText(&host)
 		case "route":
-			return r.string(&to.Route)
+			return r.ReadText(&to.Route)
 		case "headers":
 			if q.header == nil {
 				q.header = http.Header{}
@@ -176,8 +191,8 @@ func hasControl(text string) bool {
 
 // headers reads into h, which is empty, an object whose values are texts or lists of
 // them.
-func (r *reader) headers(h http.Header) error {
-	return r.object(func(name string) error {
+func (r *questionReader) headers(h http.Header) error {
+	return r.Object(func(name string) error {
 		key := http.CanonicalHeaderKey(name)
 		if _, twice := h[key]; twice {
 			return fmt.Errorf("%.60q is given twice", key)
@@ -187,7 +202,7 @@ func (r *reader) headers(h http.Header) error {
 		}
 		first := len(r.lines)
 		line := func() error {
-			text, err := r.text()
+			text, err := r.Text()
 			r.lines = append(r.lines, text)
 			if err == nil && hasControl(text) {
 				err = noRequest{errControl}
@@ -195,13 +210,13 @@ func (r *reader) headers(h http.Header) error {
 			return err
 		}
 		var err error
-		switch r.peek() {
+		switch r.Peek() {
 		case 'n':
-			if !r.null() {
-				err = errJSON
+			if !r.Null() {
+				err = strictjson.ErrSyntax
 			}
 		case '[':
-			err = r.each(']', line)
+			err = r.List(line)
 		default:
 			err = line()
 		}
@@ -211,18 +226,18 @@ func (r *reader) headers(h http.Header) error {
 }
 
 // query reads an object whose values are texts.
-func (r *reader) query() (url.Values, error) {
+func (r *questionReader) query() (url.Values, error) {
 	q := url.Values{}
-	err := r.object(func(key string) error {
+	err := r.Object(func(key string) error {
 		if _, twice := q[key]; twice {
 			return fmt.Errorf("%.60q is given twice", key)
 		}
 		q[key] = nil
-		if r.null() {
+		if r.Null() {
 			return nil
 		}
 		var value string
-		err := r.string(&value)
+		err := r.ReadText(&value)
 		q[key] = []string{value}
 		return err
 	})

@@ -18,6 +18,7 @@ import (
 
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/strictjson"
 )
 
 // longestToken is the size of the longest token that is looked at, in bytes.
@@ -196,12 +197,12 @@ func decodedPart(text string) (map[string]any, error) {
 // objectOf reads an object strictly: of a member that comes twice, others might take
 // the other one.
 func objectOf(data []byte) (map[string]any, error) {
-	r, err := newReader(string(data))
+	r, err := strictjson.New(string(data))
 	if err != nil {
 		return nil, errors.New("it holds no JSON object")
 	}
-	object, err := r.attrs()
-	if err := r.end(err); err != nil {
+	object, err := r.Map()
+	if err := r.End(err); err != nil {
 		return nil, errors.New("it holds no JSON object, or a member twice")
 	}
 	return object, nil

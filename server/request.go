@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/internal/strictjson"
 )
 
 // read reads the call's JSON object into a request of package adminapi, strictly: its
@@ -18,7 +19,7 @@ func (c *call) read(to any) error {
 		return err
 	}
 	names, fields := members(reflect.ValueOf(to).Elem(), nil, nil)
-	if err := r.fields(names, func(i int) error { return r.member(names[i], fields[i]) }); err != nil {
+	if err := r.Fields(names, func(i int) error { return readMember(r, names[i], fields[i]) }); err != nil {
 		return badCall("The JSON is not as it should be: %s.", err)
 	}
 	return nil
@@ -38,47 +39,47 @@ func members(v reflect.Value, names []string, fields []any) ([]string, []any) {
 	return names, fields
 }
 
-// member reads the value of a member into the field that to points to. It panics on a
+// readMember reads the value of a member into the field that to points to. It panics on a
 // type of field that no request has.
-func (r *reader) member(name string, to any) error {
+func readMember(r *strictjson.Reader, name string, to any) error {
 	switch to := to.(type) {
 	case *string:
-		if err := r.own(to); err != nil || name != "reason" && name != "note" {
+		if err := readOwn(r, to); err != nil || name != "reason" && name != "note" {
 			return err
 		}
 		return checkReason(*to)
 	case *int64:
-		return r.whole(to)
+		return r.ReadInt(to)
 	case *[]string:
-		return r.texts(to)
+		return readTexts(r, to)
 	case *rules.Key:
-		return r.key(to)
+		return readKey(r, to)
 	}
 	panic(fmt.Sprintf("server: a request has a field %s of the type %T", name, to))
 }
 
-// own stores a string that may be kept, and so shares nothing with the call.
-func (r *reader) own(to *string) error {
-	text, err := r.text()
+// readOwn stores a string that may be kept, and so shares nothing with the call.
+func readOwn(r *strictjson.Reader, to *string) error {
+	text, err := r.Text()
 	*to = strings.Clone(text)
 	return err
 }
 
-// texts appends the strings of a list.
-func (r *reader) texts(to *[]string) error {
-	return r.list(func() error {
+// readTexts appends the strings of a list.
+func readTexts(r *strictjson.Reader, to *[]string) error {
+	return r.List(func() error {
 		var text string
-		err := r.own(&text)
+		err := readOwn(r, &text)
 		*to = append(*to, text)
 		return err
 	})
 }
 
-// key stores a key: a string, or a list of strings.
-func (r *reader) key(to *rules.Key) error {
-	if r.peek() != '[' {
+// readKey stores a key: a string, or a list of strings.
+func readKey(r *strictjson.Reader, to *rules.Key) error {
+	if r.Peek() != '[' {
 		var text string
-		if err := r.own(&text); err != nil {
+		if err := readOwn(r, &text); err != nil {
 			return errors.New("want text, or a list of texts")
 		}
 		if strings.IndexByte(text, 0) >= 0 {
@@ -88,7 +89,7 @@ func (r *reader) key(to *rules.Key) error {
 		return nil
 	}
 	var parts []string
-	if err := r.texts(&parts); err != nil {
+	if err := readTexts(r, &parts); err != nil {
 		return err
 	}
 	key, err := rules.JoinKey(parts...)

@@ -1,4 +1,7 @@
-package server
+// Package strictjson reads JSON by which requests are counted, where encoding/json would be
+// too lenient: that takes names in any case and members that come twice, null for a struct,
+// and makes one character, the same for all, of text that is no Unicode.
+package strictjson
 
 import (
 	"bytes"
@@ -14,49 +17,46 @@ import (
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
-// reader reads JSON, and says of every member what it must be. encoding/json is too
-// kind for what people are counted by: it takes names in any case and members that
-// come twice, null for a struct, and makes one character, the same for all, of
-// whatever is no Unicode.
-//
-// It reads once, and takes nothing that is no JSON. Where it fails, it leaves it to
-// encoding/json to say whether that is why: see end.
-type reader struct {
+// Reader reads one JSON value, in one pass. Its caller says of each part what it must be,
+// and calls End when all is read. Methods whose name begins with Read store what comes next;
+// where that is something else they return an error and leave the target alone. It is made
+// by New and must not be used from several goroutines at once.
+type Reader struct {
 	data  string // texts share it
 	at    int
 	depth int
-	lines []string // of headers
 
-	judged  bool
-	invalid error // what valid has said
+	validated bool
+	invalid   error // what Valid has returned
 }
 
-// newReader is a reader of data, which must be one JSON value.
-func newReader(data string) (reader, error) {
+// New is a Reader of data, which must be one JSON value in UTF-8. Texts that are read share
+// the memory of data.
+func New(data string) (Reader, error) {
 	if !utf8.ValidString(data) {
-		return reader{}, errors.New("the JSON is not UTF-8")
+		return Reader{}, errors.New("the JSON is not UTF-8")
 	}
-	return reader{data: data}, nil
+	return Reader{data: data}, nil
 }
 
-// end is what comes of data, whose value was read with err. That it is no JSON goes
-// before anything else that is wrong.
-func (r *reader) end(err error) error {
-	if r.peek(); err == nil && r.at == len(r.data) {
+// End returns what is wrong with data, whose value was read with the error err: that it is
+// no JSON, if it is none, else err.
+func (r *Reader) End(err error) error {
+	if r.Peek(); err == nil && r.at == len(r.data) {
 		return nil
 	}
-	if invalid := r.valid(); invalid != nil {
+	if invalid := r.Valid(); invalid != nil {
 		return invalid
 	}
 	return err
 }
 
-// valid asks encoding/json whether data is JSON, once.
-func (r *reader) valid() error {
-	if r.judged {
+// Valid returns why data is no JSON, in the words of encoding/json; nil: it is JSON.
+func (r *Reader) Valid() error {
+	if r.validated {
 		return r.invalid
 	}
-	r.judged = true
+	r.validated = true
 	if data := []byte(r.data); !json.Valid(data) {
 		var why json.RawMessage
 		r.invalid = fmt.Errorf("the JSON cannot be read: %w", json.Unmarshal(data, &why))
@@ -67,14 +67,14 @@ func (r *reader) valid() error {
 	return r.invalid
 }
 
-// errJSON is an error of the JSON. It is never told: end has better words.
-var errJSON = errors.New("this is no JSON")
+// ErrSyntax means that the data is no JSON. End replaces it by what Valid returns.
+var ErrSyntax = errors.New("this is no JSON")
 
-// mostDeep is how deep values may lie in each other, as for encoding/json.
-const mostDeep = 10_000
+// MaxDepth is how deep values may lie in each other, as for encoding/json.
+const MaxDepth = 10_000
 
-// peek is the first byte of what comes next; 0 at the end.
-func (r *reader) peek() byte {
+// Peek is the first byte of what comes next; 0 at the end.
+func (r *Reader) Peek() byte {
 	for ; r.at < len(r.data); r.at++ {
 		switch c := r.data[r.at]; c {
 		case ' ', '\t', '\r', '\n':
@@ -86,62 +86,70 @@ func (r *reader) peek() byte {
 }
 
 // word skips a word, and tells whether it was there.
-func (r *reader) word(w string) bool {
-	if r.peek() != w[0] || !strings.HasPrefix(r.data[r.at:], w) {
+func (r *Reader) word(w string) bool {
+	if r.Peek() != w[0] || !strings.HasPrefix(r.data[r.at:], w) {
 		return false
 	}
 	r.at += len(w)
 	return true
 }
 
-// null skips a null, and tells whether there was one. A member that is null is as
-// one that is not there.
-func (r *reader) null() bool { return r.word("null") }
+// Null skips a null, and reports whether there was one.
+func (r *Reader) Null() bool { return r.word("null") }
 
 var errObject = errors.New("want an object")
 
-// orNull reads what is not null.
-func (r *reader) orNull(read func() error) error {
-	if r.null() {
+// OrNull calls read unless a null comes next.
+func (r *Reader) OrNull(read func() error) error {
+	if r.Null() {
 		return nil
 	}
 	return read()
 }
 
-// object calls read with the name of each member of an object, to read its value.
-func (r *reader) object(read func(name string) error) error {
-	if r.peek() != '{' {
+// Object calls read with the name of each member of an object, to read its value.
+func (r *Reader) Object(read func(name string) error) error {
+	if r.Peek() != '{' {
 		return errObject
 	}
 	return r.each('}', func() error {
-		name, err := r.text()
+		name, err := r.Text()
 		if err != nil {
 			return err
 		}
-		if r.peek() != ':' {
-			return errJSON
+		if r.Peek() != ':' {
+			return ErrSyntax
 		}
 		r.at++
 		return read(name)
 	})
 }
 
-// fields calls read with the place among names of each member of an object, to
-// read its value. Other members are errors.
-func (r *reader) fields(names []string, read func(i int) error) error {
-	var seen uint
-	return r.object(func(name string) error {
+// Fields calls read with the index in names of each member of an object, to read its value.
+// A member that is null is as one that is missing. Other members, and one that comes twice,
+// are errors. names are at most 64.
+func (r *Reader) Fields(names []string, read func(i int) error) error {
+	return r.FieldsAndNulls(names, func(i int) error {
+		if r.Null() {
+			return nil
+		}
+		return read(i)
+	})
+}
+
+// FieldsAndNulls is Fields for an object in which null is not the same as nothing: read is
+// called before a null, too.
+func (r *Reader) FieldsAndNulls(names []string, read func(i int) error) error {
+	var seen uint64
+	return r.Object(func(name string) error {
 		i := slices.Index(names, name)
 		if i < 0 {
-			return unknownMember(name, names)
+			return unknownField(name, names)
 		}
 		if seen&(1<<i) != 0 {
 			return fmt.Errorf("%s is given twice", names[i])
 		}
 		seen |= 1 << i
-		if r.null() {
-			return nil
-		}
 		if err := read(i); err != nil {
 			return fmt.Errorf("%s: %w", names[i], err)
 		}
@@ -149,7 +157,7 @@ func (r *reader) fields(names []string, read func(i int) error) error {
 	})
 }
 
-func unknownMember(name string, names []string) error {
+func unknownField(name string, names []string) error {
 	near := yamlnode.Nearest(name, names)
 	if near != "" {
 		near = ": did you mean " + near + "?"
@@ -157,16 +165,16 @@ func unknownMember(name string, names []string) error {
 	return fmt.Errorf("unknown field %.60q%s", name, near)
 }
 
-// list calls read for each item of what must be a list.
-func (r *reader) list(read func() error) error {
-	if r.peek() != '[' {
+// List calls read for each item of what must be a list.
+func (r *Reader) List(read func() error) error {
+	if r.Peek() != '[' {
 		return errors.New("want a list")
 	}
 	return r.each(']', read)
 }
 
-// bool stores true or false.
-func (r *reader) bool(to **bool) error {
+// ReadBool stores true or false.
+func (r *Reader) ReadBool(to **bool) error {
 	v := r.word("true")
 	if !v && !r.word("false") {
 		return errors.New("want true or false")
@@ -177,12 +185,12 @@ func (r *reader) bool(to **bool) error {
 
 // each calls read for each item of a list, or member of an object, which ends with
 // end.
-func (r *reader) each(end byte, read func() error) error {
+func (r *Reader) each(end byte, read func() error) error {
 	r.at++
-	if r.depth++; r.depth > mostDeep {
-		return errJSON
+	if r.depth++; r.depth > MaxDepth {
+		return ErrSyntax
 	}
-	if r.peek() == end {
+	if r.Peek() == end {
 		r.at++
 		r.depth--
 		return nil
@@ -191,7 +199,7 @@ func (r *reader) each(end byte, read func() error) error {
 		if err := read(); err != nil {
 			return err
 		}
-		switch r.peek() {
+		switch r.Peek() {
 		case ',':
 			r.at++
 		case end:
@@ -199,16 +207,16 @@ func (r *reader) each(end byte, read func() error) error {
 			r.depth--
 			return nil
 		default:
-			return errJSON
+			return ErrSyntax
 		}
 	}
 }
 
 var errText = errors.New("want text")
 
-// text is a string.
-func (r *reader) text() (string, error) {
-	if r.peek() != '"' {
+// Text is a string.
+func (r *Reader) Text() (string, error) {
+	if r.Peek() != '"' {
 		return "", errText
 	}
 	start := r.at + 1
@@ -220,14 +228,14 @@ func (r *reader) text() (string, error) {
 		case c == '\\':
 			return r.escaped(start, i)
 		case c < ' ':
-			return "", errJSON
+			return "", ErrSyntax
 		}
 	}
-	return "", errJSON
+	return "", ErrSyntax
 }
 
 // escaped is a string that starts at start and has its first escape at i.
-func (r *reader) escaped(start, i int) (string, error) {
+func (r *Reader) escaped(start, i int) (string, error) {
 	b := []byte(r.data[start:i])
 	for i < len(r.data) {
 		switch c := r.data[i]; {
@@ -242,13 +250,13 @@ func (r *reader) escaped(start, i int) (string, error) {
 			b = utf8.AppendRune(b, c)
 			i += length
 		case c < ' ':
-			return "", errJSON
+			return "", ErrSyntax
 		default:
 			b = append(b, c)
 			i++
 		}
 	}
-	return "", errJSON
+	return "", ErrSyntax
 }
 
 var errSurrogate = errors.New("an escape is half of a surrogate pair, which is no character")
@@ -257,7 +265,7 @@ var errSurrogate = errors.New("an escape is half of a surrogate pair, which is n
 func escape(text string) (c rune, length int, err error) {
 	const short, meant = `"\/bfnrt`, "\"\\/\b\f\n\r\t"
 	if len(text) < 2 {
-		return 0, 0, errJSON
+		return 0, 0, ErrSyntax
 	}
 	if i := strings.IndexByte(short, text[1]); i >= 0 {
 		return rune(meant[i]), 2, nil
@@ -276,24 +284,24 @@ func escape(text string) (c rune, length int, err error) {
 // unit is the number in an escape such as \u00e9, which text starts with.
 func unit(text string) (rune, error) {
 	if len(text) < 6 || text[:2] != `\u` {
-		return 0, errJSON
+		return 0, ErrSyntax
 	}
 	n, err := strconv.ParseUint(text[2:6], 16, 16)
 	if err != nil {
-		return 0, errJSON
+		return 0, ErrSyntax
 	}
 	return rune(n), nil
 }
 
-// string stores a string.
-func (r *reader) string(to *string) (err error) {
-	*to, err = r.text()
+// ReadText stores a string.
+func (r *Reader) ReadText(to *string) (err error) {
+	*to, err = r.Text()
 	return err
 }
 
-// whole stores a whole number.
-func (r *reader) whole(to *int64) error {
-	if c := r.peek(); c != '-' && (c < '0' || c > '9') {
+// ReadInt stores a whole number.
+func (r *Reader) ReadInt(to *int64) error {
+	if c := r.Peek(); c != '-' && (c < '0' || c > '9') {
 		return errors.New("want a whole number")
 	}
 	v, err := r.number()
@@ -308,10 +316,17 @@ func (r *reader) whole(to *int64) error {
 	return nil
 }
 
-// skip goes past whatever comes next, in data that is JSON for certain.
-func (r *reader) skip() {
+// Mark is a place in the data, to return to.
+type Mark struct{ at, depth int }
+
+// Mark is the place of what comes next.
+func (r *Reader) Mark() Mark { return Mark{r.at, r.depth} }
+
+// SkipFrom goes past the value at m, in data that is Valid.
+func (r *Reader) SkipFrom(m Mark) {
+	r.at, r.depth = m.at, m.depth
 	for depth := 0; ; {
-		switch c := r.peek(); c {
+		switch c := r.Peek(); c {
 		case '{', '[':
 			depth++
 			r.at++
@@ -339,7 +354,7 @@ func (r *reader) skip() {
 }
 
 // number is an int64 where it is written as a whole number, else a float64.
-func (r *reader) number() (any, error) {
+func (r *Reader) number() (any, error) {
 	start, whole := r.at, true
 	for ; r.at < len(r.data); r.at++ {
 		switch c := r.data[r.at]; {
@@ -353,7 +368,7 @@ func (r *reader) number() (any, error) {
 	}
 	text := r.data[start:r.at]
 	if !isNumber(text) {
-		return nil, errJSON
+		return nil, ErrSyntax
 	}
 	var n any
 	var err error
@@ -403,41 +418,42 @@ func digits(text string) (n int) {
 	return n
 }
 
-// value is whatever comes next, as rules.Input.Attrs holds it.
-func (r *reader) value() (any, error) {
-	switch r.peek() {
+// Value is the value that comes next: a bool, an int64 if it is written as a whole number,
+// else a float64, a string, an []any, a map[string]any, or nil.
+func (r *Reader) Value() (any, error) {
+	switch r.Peek() {
 	case '{':
-		return r.attrs()
+		return r.Map()
 	case '[':
 		list := []any{}
 		err := r.each(']', func() error {
-			v, err := r.value()
+			v, err := r.Value()
 			list = append(list, v)
 			return err
 		})
 		return list, err
 	case '"':
-		return r.text()
+		return r.Text()
 	}
 	switch {
 	case r.word("true"):
 		return true, nil
 	case r.word("false"):
 		return false, nil
-	case r.null():
+	case r.Null():
 		return nil, nil
 	}
 	return r.number()
 }
 
-// attrs is an object as rules.Input.Attrs holds it.
-func (r *reader) attrs() (map[string]any, error) {
+// Map is the object that comes next, with each member as Value returns it.
+func (r *Reader) Map() (map[string]any, error) {
 	m := map[string]any{}
-	err := r.object(func(name string) error {
+	err := r.Object(func(name string) error {
 		if _, twice := m[name]; twice {
 			return fmt.Errorf("%.60q is given twice", name)
 		}
-		v, err := r.value()
+		v, err := r.Value()
 		m[name] = v
 		return err
 	})

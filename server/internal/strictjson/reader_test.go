@@ -1,4 +1,4 @@
-package server
+package strictjson
 
 import (
 	"bytes"
@@ -22,11 +22,11 @@ func FuzzJSON(f *testing.F) {
 		d.UseNumber()
 		var want any
 		wantErr := d.Decode(&want)
-		r, err := newReader(string(data))
+		r, err := New(string(data))
 		var got any
 		if err == nil {
-			got, err = r.value()
-			err = r.end(err)
+			got, err = r.Value()
+			err = r.End(err)
 		}
 		if err != nil {
 			if json.Valid(data) && !meant(err) {
