@@ -16,6 +16,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/auth"
 	"github.com/stintdev/stint/server/internal/strictjson"
 )
 
@@ -65,7 +66,7 @@ type endpoint struct {
 // call is one call of the admin API.
 type call struct {
 	*http.Request
-	who principal
+	who auth.Caller
 }
 
 // callTimeout bounds how long a call waits for the store.
@@ -73,13 +74,14 @@ const callTimeout = 10 * time.Second
 
 func (s *Server) endpoint(e endpoint) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, err := s.adminGate.admit(r, byAuthorization)
-		if err == nil && who.Scope < e.scope {
-			err = &callError{status: http.StatusForbidden, detail: "This takes the scope " + e.scope.String() + "."}
+		who, refused := s.adminCallers.Authenticate(r, auth.Bearer)
+		if refused == nil && who.Scope < e.scope {
+			refused = &auth.Error{Status: http.StatusForbidden, Detail: "This takes the scope " + e.scope.String() + "."}
 		}
-		if err != nil {
-			s.complainOfCaller(s.adminGate, r, who, err)
-			s.refuseCall(w, err)
+		if refused != nil {
+			s.complainOfCaller(s.adminCallers, r, who, refused)
+			refused.Challenge(w.Header())
+			s.refuseCall(w, &callError{status: refused.Status, detail: refused.Detail})
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
@@ -173,9 +175,6 @@ func (s *Server) refuseCall(w http.ResponseWriter, err error) {
 		default:
 			e = unavailable(err).(*callError)
 		}
-	}
-	if e.status == http.StatusUnauthorized {
-		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
 	writeJSONAs(w, "application/problem+json", e.status, adminapi.Error{
 		Type: "about:blank", Title: http.StatusText(e.status), Status: e.status,

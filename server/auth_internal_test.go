@@ -17,6 +17,7 @@ import (
 
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/auth"
 )
 
 func tokenFile(t *testing.T, text string) string {
@@ -86,8 +87,8 @@ func TestLocalIsByConnection(t *testing.T) {
 	for ip, want := range map[string]bool{"127.0.0.1": true, "127.1.1.1": true, "::1": true, "192.0.2.1": false, "::": false, "2001:db8::1": false} {
 		r := httptest.NewRequest("GET", "http://localhost/", nil)
 		addr := &net.TCPAddr{IP: net.ParseIP(ip), Port: 8090}
-		p, err := s.adminGate.admit(r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, addr)), byAuthorization)
-		if (err == nil) != want || want && p != (principal{"local", config.WriteScope}) || !want && p != (principal{}) {
+		p, err := s.adminCallers.Authenticate(r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, addr)), auth.Bearer)
+		if (err == nil) != want || want && p != (auth.Caller{Name: "local", Scope: config.WriteScope}) || !want && p != (auth.Caller{}) {
 			t.Errorf("%s: %v %v", ip, p, err)
 		}
 	}
@@ -142,7 +143,10 @@ func TestFilesAreWatched(t *testing.T) {
 			t.Helper()
 			time.Sleep(after)
 			synctest.Wait()
-			if _, _, ok := s.adminGate.tokens.Load().Find(token); !ok || (s.certificates[0].now.Load() != before) != changed {
+			r := httptest.NewRequest("GET", "/", nil)
+			r.Header.Set("Authorization", "Bearer "+token)
+			_, err := s.adminCallers.Authenticate(r, auth.Bearer)
+			if ok := err == nil; !ok || (s.certificates[0].now.Load() != before) != changed {
 				t.Errorf("want token %s, %v; certificate changed: %v", token, ok, s.certificates[0].now.Load() != before)
 			}
 		}

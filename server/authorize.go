@@ -13,6 +13,7 @@ import (
 
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/internal/auth"
 )
 
 // originals are the headers in which proxies describe the request that they ask
@@ -33,7 +34,7 @@ var aboutConnection = [...]string{
 	"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection",
 	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length",
 	"Forwarded", "X-Real-Ip",
-	tokenHeader,
+	auth.TokenHeader,
 }
 
 type originalRequest struct{}
@@ -82,9 +83,9 @@ func (s *Server) authorize() http.Handler {
 			httplimit.Problem(w, r, http.StatusBadRequest, "The only deny_status is 403.")
 			return
 		}
-		if who, err := s.checkGate.admit(r, byProxy); err != nil {
-			s.complainOfCaller(s.checkGate, r, who, err)
-			httplimit.Problem(w, r, http.StatusForbidden, err.Error()) // not 401: it is not the client who lacks a token
+		if who, err := s.checkCallers.Authenticate(r, auth.Proxy); err != nil {
+			s.complainOfCaller(s.checkCallers, r, who, err)
+			httplimit.Problem(w, r, http.StatusForbidden, err.Detail) // not 401: it is not the client who lacks a token
 			return
 		}
 		questions.ServeHTTP(w, r)

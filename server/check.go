@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"mime"
 	"net/http"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/server/internal/auth"
 )
 
 // maxQuestion is the size of the largest check request, in bytes, and maxChecks how
@@ -90,9 +92,10 @@ func (s *Server) Check() http.Handler {
 // guard lets those in who may use the check API.
 func (s *Server) guard(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if who, err := s.checkGate.admit(r, byAuthorization); err != nil {
-			s.complainOfCaller(s.checkGate, r, who, err)
-			s.refuseCall(w, err)
+		if who, err := s.checkCallers.Authenticate(r, auth.Bearer); err != nil {
+			s.complainOfCaller(s.checkCallers, r, who, err)
+			err.Challenge(w.Header())
+			httplimit.Problem(w, r, err.Status, err.Detail)
 			return
 		}
 		h.ServeHTTP(w, r)
@@ -242,4 +245,18 @@ func send(w http.ResponseWriter, kind string, status int, body []byte) {
 	h["Content-Type"], h["Content-Length"], h["Cache-Control"] = v[0:1:1], v[1:2:2], v[2:3:3]
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // a caller that is gone needs no answer
+}
+
+// isJSON reports whether a body is declared to be JSON. A page on another site cannot do
+// that without asking first (CORS).
+func isJSON(h http.Header) bool {
+	lines := h["Content-Type"]
+	if len(lines) != 1 {
+		return false
+	}
+	if lines[0] == "application/json" {
+		return true
+	}
+	kind, _, err := mime.ParseMediaType(lines[0])
+	return err == nil && kind == "application/json"
 }

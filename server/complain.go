@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/internal/auth"
 )
 
 // complaints log what callers can bring about, and failures that go on: of each kind the
@@ -82,4 +84,14 @@ func (s *Server) complain(err error) {
 // complainOf logs, now and then, a failure that goes on.
 func (s *Server) complainOf(what string, err error) {
 	s.complainAt(slog.LevelError, what, what, "error", err)
+}
+
+// complainOfCaller logs, now and then, that a caller of an API was refused.
+func (s *Server) complainOfCaller(a *auth.Authenticator, r *http.Request, who auth.Caller, err error) {
+	what := "the " + a.API() + " API refused a caller"
+	args := []any{"address", r.RemoteAddr, "why", err}
+	if who.Name != "" {
+		args = append(args, "name", who.Name)
+	}
+	s.complainAt(slog.LevelWarn, what, what, args...)
 }

@@ -2,56 +2,12 @@ package server
 
 import (
 	"context"
-	"crypto/sha256"
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/stintdev/stint/internal/readfile"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/auth"
 )
-
-// watchedFiles are small files that belong together, such as a certificate and its
-// key. What they hold tells whether they have changed, not their times: that also
-// sees what Kubernetes does to a mounted Secret (it swaps a link two directories
-// up), and the second half of a pair that was written within one tick of a clock.
-type watchedFiles struct {
-	paths []string
-	seen  [sha256.Size]byte // of what the last reading found; a digest, for it may be secret
-}
-
-// longestFile is the size of the largest file that is read, in bytes.
-const longestFile = 1 << 20
-
-// read is what each of the files holds, or why one cannot be read, and whether the
-// last reading found something else.
-func (f *watchedFiles) read() (contents [][]byte, changed bool, err error) {
-	digest := sha256.New()
-	var errs []error
-	for _, path := range f.paths {
-		data, err := readSmall(path)
-		if err != nil {
-			errs = append(errs, err)
-		}
-		fmt.Fprintf(digest, "%d %v\n", len(data), err)
-		digest.Write(data)
-		contents = append(contents, data)
-	}
-	before := f.seen
-	digest.Sum(f.seen[:0])
-	return contents, f.seen != before, errors.Join(errs...)
-}
-
-func readSmall(path string) ([]byte, error) {
-	data, err := readfile.UpTo(path, longestFile+1)
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > longestFile {
-		return nil, fmt.Errorf("%s: larger than 1 MiB", path)
-	}
-	return data, nil
-}
 
 // Open reads the certificates, tokens, secrets and keys of tokens that the settings
 // name. Run does it where it was not done. Until then, no token is known, no claim, a
@@ -84,12 +40,9 @@ func (s *Server) Open() error {
 		}
 		certificates = append(certificates, opened)
 	}
-	gates := [...]*gate{s.adminGate, s.checkGate}
-	var tokens [len(gates)]*Tokens
-	for i, g := range gates {
-		var err error
-		if tokens[i], err = OpenTokens(g.callers.Tokens); err != nil {
-			return fmt.Errorf("%s: %w", g.api, err)
+	for _, a := range [...]*auth.Authenticator{s.adminCallers, s.checkCallers} {
+		if err := a.ReadTokens(); err != nil {
+			return err
 		}
 	}
 	if err := s.openUpstreams(); err != nil {
@@ -102,9 +55,6 @@ func (s *Server) Open() error {
 	for _, c := range certificates {
 		now := c.now.Load()
 		s.tellOf(c.listener, "client_ca", now.leaf, now.cas)
-	}
-	for i, g := range gates {
-		g.tokens.Store(tokens[i])
 	}
 	s.opened = true
 	return nil
@@ -142,8 +92,8 @@ func (s *Server) reloadFiles(asked bool) {
 		what   string
 		reload func(asked bool) (changed bool, err error)
 	}{
-		{"tokens", s.adminGate.tokens.Load().reload},
-		{"tokens of the check API", s.checkGate.tokens.Load().reload},
+		{"tokens", s.adminCallers.Reload},
+		{"tokens of the check API", s.checkCallers.Reload},
 		{"secrets", s.secrets.reload},
 		{"keys of tokens", s.claims.reloadFile},
 	} {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
+	"github.com/stintdev/stint/internal/readfile"
 	"github.com/stintdev/stint/server/config"
 )
 
@@ -123,7 +124,7 @@ func (t *tokenReader) reloadFile(asked bool) (changed bool, err error) {
 	if t == nil || t.KeysFile == "" {
 		return false, nil
 	}
-	contents, changed, err := t.file.read()
+	contents, changed, err := t.file.Read()
 	if !changed && !asked {
 		return false, nil
 	}
@@ -232,13 +233,13 @@ func (t *tokenReader) tryFetch(ctx context.Context) (changed bool, err error) {
 		return false, err
 	}
 	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, longestFile+1))
+	data, err := io.ReadAll(io.LimitReader(resp.Body, readfile.MaxSize+1))
 	switch {
 	case err != nil:
 		return false, fmt.Errorf("%s: %w", t.KeysURL, err)
 	case resp.StatusCode != http.StatusOK:
 		return false, fmt.Errorf("%s: status %s", t.KeysURL, resp.Status)
-	case len(data) > longestFile:
+	case len(data) > readfile.MaxSize:
 		return false, fmt.Errorf("%s: larger than 1 MiB", t.KeysURL)
 	}
 	if changed, err = t.takeKeys(data); err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
+	"github.com/stintdev/stint/internal/readfile"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/strictjson"
@@ -32,7 +33,7 @@ type tokenReader struct {
 
 	valid, invalid interface{ Inc() } // counters of what was looked at
 
-	file    watchedFiles
+	file    readfile.Watched
 	log     *slog.Logger
 	client  *http.Client
 	wanted  chan struct{} // has one where a token names a key that is not known
@@ -51,7 +52,7 @@ type keyring struct {
 func newTokenReader(j *config.JWT, s *Server) *tokenReader {
 	t := &tokenReader{
 		JWT: *j, allowed: algorithms(j), log: s.log, client: keysClient(&s.settings), wanted: make(chan struct{}, 1),
-		file:  watchedFiles{paths: []string{j.KeysFile}},
+		file:  readfile.Watched{Paths: []string{j.KeysFile}},
 		valid: s.metrics.tokensValid, invalid: s.metrics.tokensInvalid, failed: s.metrics.keysFailed,
 	}
 	t.Header = http.CanonicalHeaderKey(cmp.Or(t.Header, "Authorization"))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/stintdev/stint/internal/readfile"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
 )
@@ -17,7 +18,7 @@ type secretFiles struct {
 
 type secretFile struct {
 	config.Secret
-	watched watchedFiles
+	watched readfile.Watched
 }
 
 // shortestSecret is the least size of a secret, in bytes.
@@ -26,7 +27,7 @@ const shortestSecret = 16
 func newSecretFiles(s *config.Settings) *secretFiles {
 	f := &secretFiles{to: s.KnownSecrets()}
 	for _, secret := range s.Secrets {
-		f.files = append(f.files, secretFile{secret, watchedFiles{paths: []string{secret.File}}})
+		f.files = append(f.files, secretFile{secret, readfile.Watched{Paths: []string{secret.File}}})
 	}
 	return f
 }
@@ -38,7 +39,7 @@ func (f *secretFiles) reload(asked bool) (changed bool, err error) {
 	var errs []error
 	for i := range f.files {
 		s := &f.files[i]
-		contents, is, err := s.watched.read()
+		contents, is, err := s.watched.Read()
 		if !is && !asked {
 			continue
 		}

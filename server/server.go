@@ -11,6 +11,7 @@ import (
 	"github.com/stintdev/stint/internal/room"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/auth"
 	"github.com/stintdev/stint/server/internal/control"
 )
 
@@ -63,6 +64,9 @@ type Server struct {
 
 	bans bans
 
+	// Who may call.
+	adminCallers, checkCallers *auth.Authenticator
+
 	// Bounds.
 	instance         *instance
 	footprint        config.Footprint
@@ -92,8 +96,6 @@ type Server struct {
 	files        sync.Mutex // guards what follows while files are read; see Open
 	opened       bool
 	certificates []*certificate // of the listeners with TLS; set by Open
-	adminGate    *gate          // its tokens are set by Open
-	checkGate    *gate          // likewise
 	secrets      *secretFiles
 }
 
@@ -120,7 +122,7 @@ func New(c Config) *Server {
 	if s.log == nil {
 		s.log = slog.Default()
 	}
-	s.makeGates()
+	s.adminCallers, s.checkCallers = auth.ForAdmin(&s.settings.Admin), auth.ForCheck(&s.settings)
 	s.metrics = newMetrics(s)
 	s.secrets = newSecretFiles(&c.Settings)
 	s.own.Secrets, s.own.Allow = s.secrets.to, s.settings.AllowAmbiguous

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/pemfile"
+	"github.com/stintdev/stint/internal/readfile"
 	"github.com/stintdev/stint/server/config"
 )
 
@@ -15,7 +16,7 @@ import (
 // it serves; handshakes take what was read last, and connections stay as they are.
 type certificate struct {
 	listener string
-	files    watchedFiles
+	files    readfile.Watched
 	now      atomic.Pointer[loaded]
 }
 
@@ -27,8 +28,8 @@ type loaded struct {
 }
 
 func openCertificate(listener string, files *config.TLSFiles) (*certificate, error) {
-	c := &certificate{listener: listener, files: watchedFiles{paths: files.Paths()}}
-	contents, _, err := c.files.read()
+	c := &certificate{listener: listener, files: readfile.Watched{Paths: files.Paths()}}
+	contents, _, err := c.files.Read()
 	if err != nil {
 		return nil, err
 	}
@@ -50,11 +51,11 @@ func (c *certificate) config() *tls.Config {
 func (c *certificate) take(contents [][]byte) error {
 	chain, err := pemfile.Certificates(contents[0])
 	if err != nil {
-		return fmt.Errorf("%s: %w", c.files.paths[0], err)
+		return fmt.Errorf("%s: %w", c.files.Paths[0], err)
 	}
 	pair, err := tls.X509KeyPair(contents[0], contents[1])
 	if err != nil {
-		return fmt.Errorf("%s and %s: %w", c.files.paths[0], c.files.paths[1], err)
+		return fmt.Errorf("%s and %s: %w", c.files.Paths[0], c.files.Paths[1], err)
 	}
 	config := &tls.Config{
 		MinVersion:   tls.VersionTLS12,
@@ -64,7 +65,7 @@ func (c *certificate) take(contents [][]byte) error {
 	now := &loaded{config: config, leaf: chain[0]}
 	if len(contents) > 2 {
 		if now.cas, err = pemfile.Certificates(contents[2]); err != nil {
-			return fmt.Errorf("%s: %w", c.files.paths[2], err)
+			return fmt.Errorf("%s: %w", c.files.Paths[2], err)
 		}
 		config.ClientAuth = tls.RequireAndVerifyClientCert
 		config.ClientCAs = pemfile.Pool(now.cas)
@@ -79,7 +80,7 @@ func (c *certificate) take(contents [][]byte) error {
 // reloadCertificate takes over what the files of c hold if that has changed, or
 // was asked for.
 func (s *Server) reloadCertificate(c *certificate, asked bool) {
-	contents, changed, err := c.files.read()
+	contents, changed, err := c.files.Read()
 	if !changed && !asked {
 		return
 	}

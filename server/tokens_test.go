@@ -12,6 +12,7 @@ import (
 
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/auth"
 )
 
 // secret is a token of a test.
@@ -25,72 +26,12 @@ func inFile(t testing.TB, text string) string {
 	return path
 }
 
-func TestTokens(t *testing.T) {
-	t.Setenv("STINT_TEST_TOKEN", secret("grafana"))
-	tokens, err := server.OpenTokens([]config.Token{
-		{Name: "ops", Scope: config.WriteScope, File: inFile(t, secret("ops")+"\r\n")},
-		{Name: "grafana", Scope: config.ReadScope, Env: "STINT_TEST_TOKEN"},
-		{Name: "shortest", Scope: config.ReadScope, File: inFile(t, "0123456789abcdef\n")},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for presented, want := range map[string]string{
-		secret("ops"):                     "ops write true",
-		secret("grafana"):                 "grafana read true",
-		"0123456789abcdef":                "shortest read true",
-		"":                                "",
-		secret("ops") + "\n":              "",
-		secret("op"):                      "",
-		secret("ops")[1:]:                 "",
-		strings.ToUpper(secret("ops")):    "",
-		strings.Repeat("0", 1<<20):        "",
-		"\x00" + secret("ops"):            "",
-		secret("ops") + secret("grafana"): "",
-	} {
-		name, scope, ok := tokens.Find(presented)
-		if got := fmt.Sprint(name, " ", scope, " ", ok); got != want && !(want == "" && !ok && name == "" && scope == 0) {
-			t.Errorf("%.40q: %s, want %s", presented, got, want)
-		}
-	}
-	if _, _, ok := (*server.Tokens)(nil).Find(secret("ops")); ok {
-		t.Error("no tokens know one")
-	}
-}
-
-// Errors name the token, never what it is.
-func TestTokensRefused(t *testing.T) {
-	t.Setenv("STINT_TEST_TOKEN", secret("env"))
-	t.Setenv("STINT_TEST_EMPTY", "")
-	for _, c := range []struct {
-		token config.Token
-		want  string
-	}{
-		{config.Token{File: inFile(t, "geheim-15-bytes\n")}, `token "a": too short: want at least 16 bytes`},
-		{config.Token{File: inFile(t, "")}, `token "a": too short`},
-		{config.Token{File: inFile(t, secret("a")+" "+secret("b"))}, `token "a": a token is one line`},
-		{config.Token{File: inFile(t, secret("a")+"\n"+secret("b"))}, `token "a": a token is one line`},
-		{config.Token{File: inFile(t, secret("ä"))}, `token "a": a token is one line`},
-		{config.Token{File: filepath.Join(t.TempDir(), "none")}, "no such file"},
-		{config.Token{File: t.TempDir()}, `token "a": read `},
-		{config.Token{Env: "STINT_TEST_EMPTY"}, `token "a": the environment has no variable`},
-		{config.Token{Env: secret("written in its place")}, `token "a": the environment has no variable`},
-		{config.Token{File: inFile(t, secret("env")+"\n")}, `tokens "z" and "a" are the same`},
-	} {
-		c.token.Name, c.token.Scope = "a", config.ReadScope
-		_, err := server.OpenTokens([]config.Token{{Name: "z", Scope: config.ReadScope, Env: "STINT_TEST_TOKEN"}, c.token})
-		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "geheim") {
-			t.Errorf("%v, want %s", err, c.want)
-		}
-	}
-}
-
 // However tokens, or a server that has them, are printed, neither their texts nor
 // their digests are.
 func TestTokensAreNotPrinted(t *testing.T) {
 	text := secret("ops")
 	list := []config.Token{{Name: "ops", Scope: config.WriteScope, File: inFile(t, text)}}
-	tokens, err := server.OpenTokens(list)
+	tokens, err := auth.OpenTokens(list)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +41,7 @@ func TestTokensAreNotPrinted(t *testing.T) {
 	}
 	var b bytes.Buffer
 	type holder struct {
-		Tokens *server.Tokens
+		Tokens *auth.Tokens
 		Server *server.Server
 	}
 	for _, x := range []any{tokens, holder{Tokens: tokens, Server: s}, []any{tokens}, map[string]any{"a": tokens}} {

@@ -16,6 +16,7 @@ import (
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/pemfile"
+	"github.com/stintdev/stint/internal/readfile"
 	"github.com/stintdev/stint/server/config"
 )
 
@@ -26,7 +27,7 @@ type transport struct {
 	name     string // in logs and metrics
 	h2c      bool
 	tls      config.UpstreamTLS
-	files    watchedFiles
+	files    readfile.Watched
 	now      atomic.Pointer[http.Transport]
 }
 
@@ -57,10 +58,10 @@ func newTransports(s *config.Settings) transports {
 		t := &transport{settings: s, name: "upstream " + r.Upstream.Host, h2c: kind.h2c, tls: kind.tls}
 		for _, path := range []string{kind.tls.CA, kind.tls.Cert, kind.tls.Key} {
 			if path != "" {
-				t.files.paths = append(t.files.paths, path)
+				t.files.Paths = append(t.files.Paths, path)
 			}
 		}
-		if t.files.paths == nil {
+		if t.files.Paths == nil {
 			t.now.Store(t.with(&tls.Config{MinVersion: tls.VersionTLS12, ServerName: kind.tls.ServerName}))
 		}
 		all[kind] = t
@@ -120,7 +121,7 @@ func (t *transport) asksProxy(u *url.URL) bool {
 // read takes over what the files hold if that has changed, or was asked for. An error
 // changes nothing.
 func (t *transport) read(asked bool) (taken *clientCertificate, err error) {
-	contents, changed, err := t.files.read()
+	contents, changed, err := t.files.Read()
 	if !changed && !asked {
 		return nil, nil
 	}
@@ -170,7 +171,7 @@ func (t *transport) certificate(contents [][]byte) (*clientCertificate, error) {
 // openUpstreams reads the files of all upstreams.
 func (s *Server) openUpstreams() error {
 	for _, t := range s.transports {
-		if t.files.paths == nil {
+		if t.files.Paths == nil {
 			continue
 		}
 		c, err := t.read(true)
@@ -184,7 +185,7 @@ func (s *Server) openUpstreams() error {
 
 func (s *Server) reloadUpstreams(asked bool) {
 	for _, t := range s.transports {
-		if t.files.paths == nil {
+		if t.files.Paths == nil {
 			continue
 		}
 		switch c, err := t.read(asked); {

@@ -1,4 +1,4 @@
-package server
+package auth
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/stintdev/stint/internal/readfile"
 	"github.com/stintdev/stint/server/config"
 )
 
@@ -18,19 +19,18 @@ import (
 // not their texts, and prints neither. It is made by OpenTokens and may be used from
 // many goroutines at once. A nil Tokens knows none.
 type Tokens struct {
-	sources []tokenSource // for reload alone
+	sources []tokenSource // for Reload alone
 	known   atomic.Pointer[[]knownToken]
 }
 
 type tokenSource struct {
 	config.Token
-	files  watchedFiles // none: it is from the environment
+	files  readfile.Watched // none: it is from the environment
 	latest [sha256.Size]byte
 }
 
 type knownToken struct {
-	name   string
-	scope  config.Scope
+	Caller
 	digest [sha256.Size]byte
 }
 
@@ -46,7 +46,7 @@ func OpenTokens(list []config.Token) (*Tokens, error) {
 		s := tokenSource{Token: token}
 		var err error
 		if token.File != "" {
-			s.files.paths = []string{token.File}
+			s.files.Paths = []string{token.File}
 			_, err = s.reload(true)
 		} else {
 			err = s.take([]byte(os.Getenv(token.Env)))
@@ -65,12 +65,11 @@ func OpenTokens(list []config.Token) (*Tokens, error) {
 	return t, nil
 }
 
-// Find is whose token was presented. How long it takes tells nothing of how much of
-// a token was right, nor of which: digests are compared, which nobody can steer
-// towards another byte by byte, each in constant time, and all of them always.
-func (t *Tokens) Find(presented string) (name string, scope config.Scope, ok bool) {
+// Find returns whose token was presented. How long it takes reveals neither how much of a
+// token was right nor of which: all digests are compared, each in constant time.
+func (t *Tokens) Find(presented string) (Caller, bool) {
 	if t == nil {
-		return "", 0, false
+		return Caller{}, false
 	}
 	digest := sha256.Sum256([]byte(presented))
 	known, found := *t.known.Load(), -1
@@ -78,21 +77,21 @@ func (t *Tokens) Find(presented string) (name string, scope config.Scope, ok boo
 		found = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(digest[:], known[i].digest[:]), i, found)
 	}
 	if found < 0 {
-		return "", 0, false
+		return Caller{}, false
 	}
-	return known[found].name, known[found].scope, true
+	return known[found].Caller, true
 }
 
-// reload reads the files that have changed, or all if it was asked for. A token
-// that is wrong stays as it was. It must not run twice at once.
-func (t *Tokens) reload(asked bool) (changed bool, err error) {
+// Reload reads the files that have changed, or all of them. A token that is wrong stays as
+// it was. It must not run twice at once.
+func (t *Tokens) Reload(all bool) (changed bool, err error) {
 	if t == nil {
 		return false, nil
 	}
 	var errs []error
 	for i := range t.sources {
 		if s := &t.sources[i]; s.File != "" {
-			is, err := s.reload(asked)
+			is, err := s.reload(all)
 			changed = changed || is
 			if err != nil {
 				errs = append(errs, err)
@@ -107,26 +106,26 @@ func (t *Tokens) reload(asked bool) (changed bool, err error) {
 	return changed, errors.Join(errs...)
 }
 
-// publish makes the latest of each token what Find knows, unless two are the same:
-// then it would not know whose it is.
+// publish makes the latest of each token what Find knows, unless two are the same, for then
+// the caller would be unknown.
 func (t *Tokens) publish() error {
 	known := make([]knownToken, len(t.sources))
 	for i := range t.sources {
 		s := &t.sources[i]
 		for _, other := range known[:i] {
 			if other.digest == s.latest {
-				return fmt.Errorf("tokens %q and %q are the same", other.name, s.Name)
+				return fmt.Errorf("tokens %q and %q are the same", other.Name, s.Name)
 			}
 		}
-		known[i] = knownToken{s.Name, s.Scope, s.latest}
+		known[i] = knownToken{Caller{s.Name, s.Scope}, s.latest}
 	}
 	t.known.Store(&known)
 	return nil
 }
 
-func (s *tokenSource) reload(asked bool) (changed bool, err error) {
-	contents, changed, err := s.files.read()
-	if !changed && !asked {
+func (s *tokenSource) reload(always bool) (changed bool, err error) {
+	contents, changed, err := s.files.Read()
+	if !changed && !always {
 		return false, nil
 	}
 	if err != nil {
@@ -142,7 +141,7 @@ func (s *tokenSource) take(text []byte) error {
 	text = bytes.TrimRight(text, "\r\n")
 	switch {
 	case len(text) == 0 && s.Env != "":
-		// Its name is not told: it may be the token, put there by mistake.
+		// The error leaves out its name, which may be the token, put there by mistake.
 		return fmt.Errorf("token %q: the environment has no variable of the name under env", s.Name)
 	case len(text) < shortestToken:
 		return fmt.Errorf("token %q: too short: want at least %d bytes, such as of openssl rand -hex 32", s.Name, shortestToken)

@@ -1,0 +1,49 @@
+package readfile
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+)
+
+// Watched are small files that belong together, such as a certificate and its
+// key. What they hold tells whether they have changed, not their times: that also
+// sees what Kubernetes does to a mounted Secret (it swaps a link two directories
+// up), and the second half of a pair that was written within one tick of a clock.
+type Watched struct {
+	Paths []string
+	seen  [sha256.Size]byte // of what the last reading found; a digest, for it may be secret
+}
+
+// MaxSize is the size of the largest file that is read, in bytes.
+const MaxSize = 1 << 20
+
+// Read is what each of the files holds, or why one cannot be read, and whether the
+// last reading found something else.
+func (f *Watched) Read() (contents [][]byte, changed bool, err error) {
+	digest := sha256.New()
+	var errs []error
+	for _, path := range f.Paths {
+		data, err := readSmall(path)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		fmt.Fprintf(digest, "%d %v\n", len(data), err)
+		digest.Write(data)
+		contents = append(contents, data)
+	}
+	before := f.seen
+	digest.Sum(f.seen[:0])
+	return contents, f.seen != before, errors.Join(errs...)
+}
+
+func readSmall(path string) ([]byte, error) {
+	data, err := UpTo(path, MaxSize+1)
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > MaxSize {
+		return nil, fmt.Errorf("%s: larger than 1 MiB", path)
+	}
+	return data, nil
+}
