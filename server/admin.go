@@ -79,7 +79,7 @@ func (s *Server) endpoint(e endpoint) http.Handler {
 			refused = &auth.Error{Status: http.StatusForbidden, Detail: "This takes the scope " + e.scope.String() + "."}
 		}
 		if refused != nil {
-			s.complainOfCaller(s.adminCallers, r, who, refused)
+			s.sampled.refusedCaller(s.adminCallers, r, who, refused)
 			refused.Challenge(w.Header())
 			s.refuseCall(w, &callError{status: refused.Status, detail: refused.Detail})
 			return

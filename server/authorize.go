@@ -84,7 +84,7 @@ func (s *Server) authorize() http.Handler {
 			return
 		}
 		if who, err := s.checkCallers.Authenticate(r, auth.Proxy); err != nil {
-			s.complainOfCaller(s.checkCallers, r, who, err)
+			s.sampled.refusedCaller(s.checkCallers, r, who, err)
 			httplimit.Problem(w, r, http.StatusForbidden, err.Detail) // not 401: it is not the client who lacks a token
 			return
 		}
@@ -97,8 +97,10 @@ func (s *Server) proxyAsks(decide http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if clients := s.clients(); !clients.Believes(r) {
 			s.notice(r)
-			s.complainOfProxy(r.RemoteAddr)
-			httplimit.Problem(w, r, http.StatusForbidden, "Who asks is not trusted to speak for others: list the proxy's address in trusted_proxies of the rules.")
+			const text = "/v1/authorize was called by a proxy that is not in trusted_proxies, and refused"
+			s.sampled.log(slog.LevelWarn, text, text, "address", r.RemoteAddr)
+			// The answer leaves out the address, for it may reach the client.
+			httplimit.Problem(w, r, http.StatusForbidden, "This proxy is not trusted: list its address in trusted_proxies of the rules.")
 			return
 		}
 		original, err := s.original(r)
@@ -109,13 +111,6 @@ func (s *Server) proxyAsks(decide http.Handler) http.Handler {
 		}
 		decide.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), originalRequest{}, original)))
 	})
-}
-
-// complainOfProxy logs that someone asks who is not trusted, unless that was said
-// just now. The answer does not tell the address: it may reach the client.
-func (s *Server) complainOfProxy(addr string) {
-	const what = "/v1/authorize was asked by who is not in trusted_proxies, and refused"
-	s.complainAt(slog.LevelWarn, what, what, "address", addr)
 }
 
 // original is the request that a trusted proxy asks about, as if its client had

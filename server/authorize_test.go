@@ -116,7 +116,7 @@ rules:
 func TestAuthorizeRefuses(t *testing.T) {
 	const (
 		unknown  = "400 Bad Request: The original request is not known: "
-		distrust = "403 Forbidden: Who asks is not trusted to speak for others: list the proxy's address in trusted_proxies of the rules."
+		distrust = "403 Forbidden: This proxy is not trusted: list its address in trusted_proxies of the rules."
 	)
 	h := newServer(t, `
 trusted_proxies: [192.0.2.0/24]

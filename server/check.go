@@ -93,7 +93,7 @@ func (s *Server) Check() http.Handler {
 func (s *Server) guard(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if who, err := s.checkCallers.Authenticate(r, auth.Bearer); err != nil {
-			s.complainOfCaller(s.checkCallers, r, who, err)
+			s.sampled.refusedCaller(s.checkCallers, r, who, err)
 			err.Challenge(w.Header())
 			httplimit.Problem(w, r, err.Status, err.Detail)
 			return

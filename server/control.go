@@ -30,11 +30,11 @@ func (s *Server) newControl(c *Config) *control.Control {
 			Reloaded: s.metrics.reloaded,
 			Unread: func(err error) {
 				s.metrics.syncFailures.Inc()
-				s.complainOf("the fleet's documents cannot be read; this instance keeps what it has", err)
+				s.sampled.failure("the fleet's documents cannot be read; this instance keeps what it has", err)
 			},
 			Unsaved: func(err error) {
 				s.metrics.stateFailures.Inc()
-				s.complainOf("the state for the next start cannot be kept in state_dir", err)
+				s.sampled.failure("the state for the next start cannot be kept in state_dir", err)
 			},
 			Audit: s.auditMerged,
 		},

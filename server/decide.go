@@ -119,7 +119,7 @@ func (s *Server) decide(ctx context.Context, all []trial, at time.Time, shadows 
 		}
 		if t.err != nil {
 			t.Verdict = Verdict{}
-			s.tellAmbiguous(t.err)
+			s.sampled.ambiguity(t.err)
 		}
 		s.metrics.decided(ctx, start, &t.Verdict, t.err)
 	}
@@ -244,7 +244,7 @@ func (s *Server) conclude(ctx context.Context, t *trial) error {
 func (s *Server) concludeEnforced(ctx context.Context, v *Verdict, g *group) error {
 	a := &g.answer
 	if errors.Is(a.Err, stint.ErrFull) && s.fallback == nil {
-		s.complain(a.Err)
+		s.sampled.storeFailure(a.Err)
 		withoutRoom(g, a)
 	}
 	switch {

@@ -34,7 +34,7 @@ func (s *Server) newFallback(store stint.Store) *stint.Fallback {
 		Called: func(took time.Duration, err error) {
 			s.metrics.called(took, err)
 			if err != nil {
-				s.complain(err)
+				s.sampled.storeFailure(err)
 			}
 		},
 	}

@@ -121,7 +121,7 @@ func (s *Server) answer(v *Verdict) httplimit.Answer {
 		taken := v.taken
 		a.Refund = func(ctx context.Context) {
 			if err := s.refund(ctx, taken); err != nil {
-				s.complainOf("a request was dropped while held, and its units stay taken", err)
+				s.sampled.failure("a request was dropped while held, and its units stay taken", err)
 			}
 		}
 	}

@@ -81,12 +81,12 @@ type Server struct {
 	routesRead, askedRead rules.Ambiguity
 
 	// What is told.
-	metrics    *metrics
-	log        *slog.Logger
-	errorLog   *log.Logger
-	complaints complaints             // of log
-	found      func() []rules.Finding // beside the rules; nil: nothing is
-	dropped    func() int64           // lines of log; nil: nobody knows
+	metrics  *metrics
+	log      *slog.Logger
+	sampled  *sampledLog            // to log
+	errorLog *log.Logger            // to sampled
+	found    func() []rules.Finding // beside the rules; nil: nothing is
+	dropped  func() int64           // lines of log; nil: nobody knows
 
 	// The end.
 	stopping atomic.Bool
@@ -122,6 +122,8 @@ func New(c Config) *Server {
 	if s.log == nil {
 		s.log = slog.Default()
 	}
+	s.sampled = &sampledLog{to: s.log}
+	s.errorLog = log.New(s.sampled, "", 0)
 	s.adminCallers, s.checkCallers = auth.ForAdmin(&s.settings.Admin), auth.ForCheck(&s.settings)
 	s.metrics = newMetrics(s)
 	s.secrets = newSecretFiles(&c.Settings)
@@ -134,7 +136,6 @@ func New(c Config) *Server {
 	if s.limiter == nil {
 		s.limiter = stint.NewLimiter(&stint.Memory{MaxKeys: int(s.settings.MaxKeys)})
 	}
-	s.errorLog = log.New(errorLines{s}, "", 0)
 	s.decider = s.limiter
 	if _, ok := s.limiter.Store.(*stint.Memory); !ok && s.limiter.Store != nil {
 		// Memory answers at once, and where it does not, it is full: another

@@ -88,7 +88,7 @@ func (s *Server) takeShadows(ctx context.Context, c *shadows, least time.Duratio
 	}
 	err := s.storeError()
 	if err != nil {
-		s.complain(err)
+		s.sampled.storeFailure(err)
 	}
 	if err != nil || s.shadowCalls.Add(1) > mostShadows {
 		if err == nil {

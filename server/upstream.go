@@ -304,7 +304,7 @@ func (s *Server) upstreamFailed(w http.ResponseWriter, r *http.Request, err erro
 	}
 	complain := func(what string) {
 		route := x.route.String()
-		s.complainAt(slog.LevelWarn, what+" "+route, what, "route", route, "host", shown(r.Host), "path", shown(x.target.RawPath), "error", err)
+		s.sampled.log(slog.LevelWarn, what+" "+route, what, "route", route, "host", shown(r.Host), "path", shown(x.target.RawPath), "error", err)
 	}
 	var timeout net.Error
 	switch {

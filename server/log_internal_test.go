@@ -16,13 +16,13 @@ import (
 func TestNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		s := &Server{log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		s := &sampledLog{to: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {
 				return slog.Attr{}
 			}
 			return a
 		}}))}
-		lines := stdlog.New(errorLines{s}, "", 0)
+		lines := stdlog.New(s, "", 0)
 		expect := func(want ...string) {
 			t.Helper()
 			if got := log.String(); got != strings.Join(want, "") {

@@ -1,0 +1,123 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/internal/auth"
+)
+
+// sampledLog logs what callers can bring about, and failures that go on: of each kind the
+// first one at once, and then one in sampleEvery, with how many were not logged before it.
+// Were each logged, a client of a thousand requests would write as many lines, and hide
+// others among them.
+//
+// Kinds are fixed texts and names of the settings, never what a request holds. It may be
+// used from many goroutines at once.
+type sampledLog struct {
+	to *slog.Logger
+
+	mu    sync.Mutex
+	kinds map[string]*sample
+}
+
+// sample is a kind of line.
+type sample struct {
+	logged   time.Time // the last one
+	unlogged int64     // since then
+}
+
+// sampleEvery is how often a kind of line is logged.
+const sampleEvery = 10 * time.Second
+
+// due reports whether a line is to be logged now, and how many of its kind were not since
+// the last one that was.
+func (l *sampledLog) due(kind string) (unlogged int64, ok bool) {
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.kinds[kind]
+	switch {
+	case k == nil:
+		if l.kinds == nil {
+			l.kinds = map[string]*sample{}
+		}
+		k = new(sample)
+		l.kinds[kind] = k
+	case now.Sub(k.logged) < sampleEvery:
+		k.unlogged++
+		return 0, false
+	}
+	unlogged = k.unlogged
+	k.logged, k.unlogged = now, 0
+	return unlogged, true
+}
+
+// log logs a line of a kind, if one is due.
+func (l *sampledLog) log(level slog.Level, kind, text string, args ...any) {
+	unlogged, ok := l.due(kind)
+	if !ok {
+		return
+	}
+	if unlogged > 0 {
+		args = append(args, "unlogged", unlogged)
+	}
+	l.to.Log(context.Background(), level, text, args...)
+}
+
+// failure logs a failure that may go on.
+func (l *sampledLog) failure(text string, err error) {
+	l.log(slog.LevelError, text, text, "error", err)
+}
+
+// storeFailure logs that the store failed.
+func (l *sampledLog) storeFailure(err error) {
+	l.failure("the store does not decide, so on_store_error does", err)
+}
+
+// ambiguity logs which header or parameter a request was refused for, if err is of that
+// kind. Its client is not told.
+func (l *sampledLog) ambiguity(err error) {
+	var a *rules.AmbiguousError
+	if errors.As(err, &a) {
+		l.log(slog.LevelInfo, "ambiguous", "a request is refused, for servers read it in different ways", "error", a)
+	}
+}
+
+// refusedCaller logs that a caller of an API was refused.
+func (l *sampledLog) refusedCaller(a *auth.Authenticator, r *http.Request, who auth.Caller, err error) {
+	text := "the " + a.API() + " API refused a caller"
+	args := []any{"address", r.RemoteAddr, "why", err}
+	if who.Name != "" {
+		args = append(args, "name", who.Name)
+	}
+	l.log(slog.LevelWarn, text, text, args...)
+}
+
+// errorKinds are what lines of net/http begin with, each of its own kind. All others are
+// one kind.
+var errorKinds = [...]string{
+	"http: TLS handshake error", "http: panic serving", "http: Accept error", "http: superfluous response",
+	"http: URL query contains semicolon", "http2: ", "httputil: ReverseProxy read error", "suppressing panic",
+}
+
+// Write logs a line of net/http and of what else writes to a log.Logger. Anyone who can
+// connect can cause most of them without a token. It implements io.Writer.
+func (l *sampledLog) Write(line []byte) (int, error) {
+	text := strings.TrimSuffix(string(line), "\n")
+	kind := "net/http"
+	for _, k := range errorKinds {
+		if strings.HasPrefix(text, k) {
+			kind = k
+			break
+		}
+	}
+	l.log(slog.LevelWarn, kind, text)
+	return len(line), nil
+}
