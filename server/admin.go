@@ -17,6 +17,7 @@ import (
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/auth"
+	"github.com/stintdev/stint/server/internal/inflight"
 	"github.com/stintdev/stint/server/internal/strictjson"
 )
 
@@ -86,9 +87,9 @@ func (s *Server) endpoint(e endpoint) http.Handler {
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
 		defer cancel()
-		room := share{of: s.adminBytes, request: r}
-		defer room.refund()
-		r.Body = http.MaxBytesReader(w, io.NopCloser(countedBody{r.Body, &room}), config.MaxAdminBody)
+		room := s.adminBytes.Share(r)
+		defer room.Refund()
+		r.Body = http.MaxBytesReader(w, io.NopCloser(room.Reader(r.Body)), config.MaxAdminBody)
 		status, body, err := e.answer(&call{r.WithContext(ctx), who})
 		if err != nil {
 			s.refuseCall(w, err)
@@ -206,7 +207,7 @@ func (c *call) bytes() ([]byte, error) {
 	body, err := io.ReadAll(c.Body)
 	var tooLarge *http.MaxBytesError
 	switch {
-	case errors.Is(err, errNoBytes):
+	case errors.Is(err, inflight.ErrNoRoom):
 		return nil, &callError{status: http.StatusServiceUnavailable, detail: "Too many large calls are under way."}
 	case errors.As(err, &tooLarge):
 		return nil, &callError{status: http.StatusRequestEntityTooLarge, detail: fmt.Sprintf("The body is larger than %d bytes.", config.MaxAdminBody)}

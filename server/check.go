@@ -14,6 +14,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/server/internal/auth"
+	"github.com/stintdev/stint/server/internal/inflight"
 )
 
 // maxQuestion is the size of the largest check request, in bytes, and maxChecks how
@@ -114,11 +115,11 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 		httplimit.Problem(w, r, http.StatusBadRequest, err.Error())
 		return
 	}
-	room := share{of: s.instance.bytes, request: r}
-	defer room.refund()
+	room := s.admission.bytes.Share(r)
+	defer room.Refund()
 	body, err := readBody(w, r, &room)
-	if errors.Is(err, errNoBytes) {
-		s.noBytes(w, r)
+	if errors.Is(err, inflight.ErrNoRoom) {
+		s.admission.refuseBytes(w, r)
 		return
 	}
 	if err != nil {
@@ -151,16 +152,26 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 	s.answerOne(w, r, b, shadows)
 }
 
+// smallBody is the size of bodies that take no room: instance.in_flight bounds their number.
+const smallBody = 4 << 10
+
+// decodedBytes is how many bytes there will be of a body of JSON once it is decoded, at most:
+// far more than it has, if it is [{"":0},{"":0}]. TestBytesOfBodies compares.
+func decodedBytes(body string) int64 {
+	const object, list, value = 450, 48, 32
+	return int64(len(body) + object*strings.Count(body, "{") + list*strings.Count(body, "[") + value*strings.Count(body, ","))
+}
+
 // readBody reads a check request. Unless it is long, its length is believed, so that
 // it is read in one go. It takes room for what it keeps, and for what will be made of it.
-func readBody(w http.ResponseWriter, r *http.Request, room *share) (string, error) {
+func readBody(w http.ResponseWriter, r *http.Request, room *inflight.Share) (string, error) {
 	n := r.ContentLength
 	if n > 0 && n <= smallBody {
 		body := make([]byte, n)
 		_, err := io.ReadFull(r.Body, body)
 		return string(body), err
 	}
-	if err := room.take(bufferSize); err != nil {
+	if err := room.Take(bufferSize); err != nil {
 		return "", err
 	}
 	buffer := buffers{}.Get()
@@ -170,13 +181,13 @@ func readBody(w http.ResponseWriter, r *http.Request, room *share) (string, erro
 			return "", err
 		}
 		body := string(buffer[:n])
-		return body, room.take(decodedBytes(body))
+		return body, room.Take(decodedBytes(body))
 	}
 	var body strings.Builder
-	if _, err := io.CopyBuffer(&body, countedBody{http.MaxBytesReader(w, r.Body, maxQuestion), room}, buffer); err != nil {
+	if _, err := io.CopyBuffer(&body, room.Reader(http.MaxBytesReader(w, r.Body, maxQuestion)), buffer); err != nil {
 		return "", err
 	}
-	return body.String(), room.take(decodedBytes(body.String()))
+	return body.String(), room.Take(decodedBytes(body.String()))
 }
 
 // answerOne answers a check request of one check.

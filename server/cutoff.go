@@ -49,7 +49,7 @@ const cutTimeout = time.Second
 func (s *Server) cutRest(cut context.CancelFunc) {
 	s.cutOff.begun.Store(true)
 	cut()
-	requests := s.instance.underWay
+	requests := s.admission.inFlight
 	for deadline := time.Now().Add(cutTimeout); requests()+s.cutOff.upgraded.Load() > 0 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}

@@ -12,7 +12,7 @@ func (s *Server) SetClock(wall func() time.Time) { s.control.SetClock(wall) }
 // Holds is what requests have taken and not refunded yet.
 func (s *Server) Holds() map[string]int64 {
 	return map[string]int64{
-		"gateway": s.instance.gateway.Taken(), "check": s.instance.check.Taken(), "bytes": s.instance.bytes.room.Taken(),
-		"admin": s.adminBytes.room.Taken(), "upgraded": s.cutOff.upgraded.Load(), "shadows": s.shadowCalls.Load(),
+		"gateway": s.admission.gateway.Taken(), "check": s.admission.check.Taken(), "bytes": s.admission.bytes.Taken(),
+		"admin": s.adminBytes.Taken(), "upgraded": s.cutOff.upgraded.Load(), "shadows": s.shadowCalls.Load(),
 	}
 }

@@ -92,14 +92,14 @@ type exchangeKey struct{}
 // instance has room, and refuses the others.
 func (s *Server) withExchange(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		place, headers, ok := s.enter(s.instance.gateway, w, r)
+		place, headers, ok := s.admission.enter(s.admission.gateway, w, r)
 		if !ok {
 			return
 		}
-		x := &exchange{room: s.instance.gateway, place: place}
+		x := &exchange{room: s.admission.gateway, place: place}
 		defer func() {
 			x.stopPace()
-			s.instance.bytes.give(headers)
+			s.admission.bytes.Refund(headers)
 			s.cutOff.left(r, x.upgraded)
 			x.leave()
 			if x.upgraded {

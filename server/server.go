@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/internal/room"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/auth"
 	"github.com/stintdev/stint/server/internal/control"
+	"github.com/stintdev/stint/server/internal/inflight"
 )
 
 // Config is what a Server is made of.
@@ -68,11 +68,11 @@ type Server struct {
 	adminCallers, checkCallers *auth.Authenticator
 
 	// Bounds.
-	instance         *instance
+	admission        *admission
 	footprint        config.Footprint
-	adminBytes       *underWay     // apart, so that operators are heard when the rest is used up
-	reading, writing chan struct{} // a place each for the one call of that scope that compiles
-	headerTimeout    time.Duration // for a client to send the headers of a request
+	adminBytes       *inflight.Bytes // apart, so that operators are heard when the rest is used up
+	reading, writing chan struct{}   // a place each for the one call of that scope that compiles
+	headerTimeout    time.Duration   // for a client to send the headers of a request
 
 	// The way to upstreams, and what is ambiguous to the routes: of requests that come
 	// through the gateway, and of those that other proxies ask about.
@@ -115,8 +115,7 @@ func New(c Config) *Server {
 		headerTimeout: 10 * time.Second,
 	}
 	s.footprint = s.settings.FitMemory()
-	s.instance = newInstance(&s.settings, s.clientOf)
-	s.adminBytes = &underWay{room: room.Undivided(config.AdminBytes)}
+	s.adminBytes = inflight.NewUndivided(config.AdminBytes)
 	s.transports, s.routes = newTransports(&s.settings), newRoutes(s.settings.Routes)
 	s.routesRead, s.askedRead = s.routes.read(false), s.routes.read(true)
 	if s.log == nil {
@@ -126,6 +125,7 @@ func New(c Config) *Server {
 	s.errorLog = log.New(s.sampled, "", 0)
 	s.adminCallers, s.checkCallers = auth.ForAdmin(&s.settings.Admin), auth.ForCheck(&s.settings)
 	s.metrics = newMetrics(s)
+	s.admission = newAdmission(&s.settings, s.clientOf, s.metrics)
 	s.secrets = newSecretFiles(&c.Settings)
 	s.own.Secrets, s.own.Allow = s.secrets.to, s.settings.AllowAmbiguous
 	if j := c.Settings.JWT; j != nil {
