@@ -9,7 +9,7 @@ import (
 	"net/url"
 	"strconv"
 
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/adminapi"
 )
 
 const banAbout = `Bans a key under a rule, or everyone in a network, and lifts bans.
@@ -27,43 +27,17 @@ const bansPath = "/v1/bans"
 
 var banCommands = []command{{"list", banList}, {"add", banAdd}, {"lift", banLift}}
 
-// ban is a ban by hand as the API tells it.
-type ban struct {
-	entry
-	Rule    string    `json:"rule"`
-	Key     rules.Key `json:"key"`
-	Network string    `json:"network"`
+// banWords is the ban in a line.
+func banWords(b *adminapi.Ban) string {
+	return list(named("rule", shown(b.Rule)), named("key", shownKey(b.Key)), named("network", shown(b.Network)), end(&b.Note))
 }
 
-// words is the ban in a line.
-func (b *ban) words() string {
-	return list(named("rule", shown(b.Rule)), named("key", shownKey(b.Key)), named("network", shown(b.Network)), b.end())
-}
-
-// penaltyBan is a ban that a rule's penalty gave.
-type penaltyBan struct {
-	Rule   string    `json:"rule"`
-	Key    rules.Key `json:"key"`
-	Hashed bool      `json:"hashed"`
-	Left   int64     `json:"left_us"`
-	Bans   int64     `json:"bans"`
-}
-
-// whom is its key, or what is known of it.
-func (b *penaltyBan) whom() string {
+// bannedKey is the key, or its hash.
+func bannedKey(b *adminapi.PenaltyBan) string {
 	if b.Hashed {
 		return shownKey(b.Key) + " (hash of a long key)"
 	}
 	return shownKey(b.Key)
-}
-
-// bans are those of both kinds.
-type bans struct {
-	ByHand    []ban        `json:"by_hand"`
-	ByPenalty []penaltyBan `json:"by_penalty"`
-	Truncated bool         `json:"truncated"`
-	pending
-	seenBy
 }
 
 func banList(ctx context.Context, args []string, out, errs io.Writer) error {
@@ -92,8 +66,8 @@ func banList(ctx context.Context, args []string, out, errs io.Writer) error {
 	return exchange(ctx, a, out, question{method: http.MethodGet, path: path}, tellBans)
 }
 
-func tellBans(w io.Writer, all bans) {
-	all.warn(w, "bans by penalty are those that this instance knows of")
+func tellBans(w io.Writer, all adminapi.Bans) {
+	warnLocal(w, all.CountedBy, "bans by penalty are those that this instance knows of")
 	if len(all.ByHand)+len(all.ByPenalty) == 0 {
 		fmt.Fprintln(w, "no bans")
 	}
@@ -101,7 +75,7 @@ func tellBans(w io.Writer, all bans) {
 		fmt.Fprintln(w, "by hand:")
 		t := table{heads: append([]string{"ID", "RULE", "KEY", "NETWORK"}, entryHeads...)}
 		for _, b := range all.ByHand {
-			t.row(append([]string{shown(b.ID), shown(b.Rule), shownKey(b.Key), shown(b.Network)}, b.cells()...)...)
+			t.row(append([]string{shown(b.ID), shown(b.Rule), shownKey(b.Key), shown(b.Network)}, entryCells(&b.Note, b.Effect)...)...)
 		}
 		t.print(w)
 	}
@@ -109,7 +83,7 @@ func tellBans(w io.Writer, all bans) {
 		fmt.Fprintln(w, "by penalty:")
 		t := table{heads: []string{"RULE", "KEY", "LEFT", "IN A ROW"}}
 		for _, b := range all.ByPenalty {
-			t.row(shown(b.Rule), b.whom(), micros(b.Left), strconv.FormatInt(b.Bans, 10))
+			t.row(shown(b.Rule), bannedKey(&b), micros(b.Left), strconv.FormatInt(b.Bans, 10))
 		}
 		t.print(w)
 	}
@@ -118,20 +92,13 @@ func tellBans(w io.Writer, all bans) {
 	}
 }
 
-// target is whom a ban is for.
-type target struct {
-	Rule    string    `json:"rule,omitempty"`
-	Key     rules.Key `json:"key,omitempty"`
-	Network string    `json:"network,omitempty"`
-}
-
-func (t *target) flags(f *flag.FlagSet) {
+func targetFlags(f *flag.FlagSet, t *adminapi.BanTarget) {
 	f.StringVar(&t.Rule, "rule", "", "`NAME` of the rule")
 	keyFlag(f, &t.Key)
 	f.StringVar(&t.Network, "network", "", "`NETWORK` such as 192.0.2.0/24, or an address")
 }
 
-func (t *target) check(f *flag.FlagSet) error {
+func checkTarget(f *flag.FlagSet, t *adminapi.BanTarget) error {
 	byKey := t.Rule != "" && t.Key != "" && t.Network == ""
 	byNetwork := t.Rule == "" && t.Key == "" && t.Network != ""
 	if !byKey && !byNetwork {
@@ -143,27 +110,24 @@ func (t *target) check(f *flag.FlagSet) error {
 func banAdd(ctx context.Context, args []string, out, errs io.Writer) error {
 	f := flags("ban add")
 	a := adminFlags(f, errs)
-	var body struct {
-		target
-		term
-	}
-	body.target.flags(f)
-	body.term.flags(f)
+	var body adminapi.BanRequest
+	targetFlags(f, &body.BanTarget)
+	termFlags(f, &body.Term)
 	if _, err := parseMixed(f, args, banAbout, out); err != nil {
 		return err
 	}
-	if err := body.target.check(f); err != nil {
+	if err := checkTarget(f, &body.BanTarget); err != nil {
 		return err
 	}
-	if err := body.term.check(f); err != nil {
+	if err := checkTerm(f, &body.Term); err != nil {
 		return err
 	}
 	if err := a.open(f); err != nil {
 		return err
 	}
-	return exchange(ctx, a, out, question{http.MethodPost, bansPath, body}, func(w io.Writer, b ban) {
-		fmt.Fprintf(w, "ban %s: %s\n", shown(b.ID), b.words())
-		b.hint(w, "ban lift")
+	return exchange(ctx, a, out, question{http.MethodPost, bansPath, body}, func(w io.Writer, b adminapi.Ban) {
+		fmt.Fprintf(w, "ban %s: %s\n", shown(b.ID), banWords(&b))
+		hint(w, &b.Note, b.Effect, "ban lift")
 	})
 }
 
@@ -171,14 +135,11 @@ func banAdd(ctx context.Context, args []string, out, errs io.Writer) error {
 func banLift(ctx context.Context, args []string, out, errs io.Writer) error {
 	f := flags("ban lift")
 	a := adminFlags(f, errs)
-	var body struct {
-		target
-		Reason string `json:"reason,omitempty"`
-	}
-	body.flags(f)
+	var body adminapi.LiftRequest
+	targetFlags(f, &body.BanTarget)
 	reasonFlag(f, &body.Reason)
 	words, err := parseWords(f, args, banAbout, out)
-	byID := len(words) == 1 && body.target == target{}
+	byID := len(words) == 1 && body.BanTarget == adminapi.BanTarget{}
 	switch {
 	case err != nil:
 		return err
@@ -187,7 +148,7 @@ func banLift(ctx context.Context, args []string, out, errs io.Writer) error {
 	case len(words) == 1 && !byID:
 		return wrong(f, "want an ID, or --rule and --key, or --network: not two of them")
 	case !byID:
-		if err := body.check(f); err != nil {
+		if err := checkTarget(f, &body.BanTarget); err != nil {
 			return err
 		}
 	}
@@ -195,22 +156,22 @@ func banLift(ctx context.Context, args []string, out, errs io.Writer) error {
 		return err
 	}
 	if byID {
-		return exchange(ctx, a, out, question{method: http.MethodDelete, path: removal(bansPath, words[0], body.Reason)}, func(w io.Writer, b ban) {
-			tellLifted(w, bans{ByHand: []ban{b}, pending: b.pending})
+		return exchange(ctx, a, out, question{method: http.MethodDelete, path: removal(bansPath, words[0], body.Reason)}, func(w io.Writer, b adminapi.Ban) {
+			tellLifted(w, adminapi.Lifted{ByHand: []adminapi.Ban{b}, Reach: b.Reach})
 		})
 	}
 	return exchange(ctx, a, out, question{http.MethodPost, bansPath + "/lift", body}, tellLifted)
 }
 
-func tellLifted(w io.Writer, all bans) {
+func tellLifted(w io.Writer, all adminapi.Lifted) {
 	for _, b := range all.ByHand {
-		fmt.Fprintf(w, "lifted ban %s: %s\n", shown(b.ID), b.words())
+		fmt.Fprintf(w, "lifted ban %s: %s\n", shown(b.ID), banWords(&b))
 	}
 	for _, b := range all.ByPenalty {
-		fmt.Fprintf(w, "lifted the penalty's ban: rule %s, key %s, %s left\n", shown(b.Rule), b.whom(), micros(b.Left))
+		fmt.Fprintf(w, "lifted the penalty's ban: rule %s, key %s, %s left\n", shown(b.Rule), bannedKey(&b), micros(b.Left))
 	}
 	if len(all.ByHand)+len(all.ByPenalty) == 0 {
 		fmt.Fprintln(w, "no ban was in force; violations are forgotten")
 	}
-	all.tell(w)
+	tellReach(w, all.Reach)
 }

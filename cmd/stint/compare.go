@@ -7,6 +7,8 @@ import (
 	"io"
 
 	"github.com/rogpeppe/go-internal/diff"
+
+	"github.com/stintdev/stint/server/adminapi"
 )
 
 // rulesDiff prints what a file would change about the fleet's rules. What pull
@@ -32,7 +34,7 @@ func rulesDiff(ctx context.Context, args []string, out, errs io.Writer) error {
 	if err != nil {
 		return err
 	}
-	v, err := read[rulesVersion](data)
+	v, err := read[adminapi.Version](data)
 	if err != nil {
 		return err
 	}

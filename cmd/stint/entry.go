@@ -8,29 +8,18 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/adminapi"
 )
 
-// entry is what the API says of any override, listed network or ban.
-type entry struct {
-	rules.Note
-	Problem string `json:"problem"`
-	pending
-}
-
-// pending tells, in the answer to a change, that it is in force at one instance alone,
-// and why. Empty: it is everywhere within a second.
-type pending struct {
-	Pending string `json:"pending"`
-}
-
-func (p pending) tell(w io.Writer) {
-	if p.Pending != "" {
-		fmt.Fprintln(w, plain(p.Pending))
+// tellReach says where a change is in force, unless it is everywhere.
+func tellReach(w io.Writer, r adminapi.Reach) {
+	if r.Pending != "" {
+		fmt.Fprintln(w, plain(r.Pending))
 	}
 }
 
-// end is when it ends, in words.
-func (e *entry) end() string {
+// end is when an entry ends, in words.
+func end(e *rules.Note) string {
 	if e.Until.IsZero() {
 		return "without end"
 	}
@@ -38,37 +27,30 @@ func (e *entry) end() string {
 }
 
 // hint tells how to end an entry that does not end by itself.
-func (e *entry) hint(w io.Writer, command string) {
+func hint(w io.Writer, e *rules.Note, effect adminapi.Effect, command string) {
 	if e.Until.IsZero() {
 		fmt.Fprintf(w, "it has no end: `stint %s %s` ends it; --for 30m or --until gives one\n", command, shown(e.ID))
 	}
-	if e.Problem != "" {
-		fmt.Fprintf(w, "it is without effect now: %s\n", plain(e.Problem))
+	if effect.Problem != "" {
+		fmt.Fprintf(w, "it is without effect now: %s\n", plain(effect.Problem))
 	}
-	e.tell(w)
+	tellReach(w, effect.Reach)
 }
 
 // entryHeads are the columns that every entry has after its own.
 var entryHeads = []string{"UNTIL", "AUTHOR", "AT", "REASON", "PROBLEM"}
 
-func (e *entry) cells() []string {
-	return []string{instant(e.Until), shown(e.Author), instant(e.At), plain(e.Reason), plain(e.Problem)}
+func entryCells(e *rules.Note, effect adminapi.Effect) []string {
+	return []string{instant(e.Until), shown(e.Author), instant(e.At), plain(e.Reason), plain(effect.Problem)}
 }
 
-// term is for how long something is added, and why.
-type term struct {
-	For    string `json:"for,omitempty"`
-	Until  string `json:"until,omitempty"`
-	Reason string `json:"reason,omitempty"`
-}
-
-func (t *term) flags(f *flag.FlagSet) {
+func termFlags(f *flag.FlagSet, t *adminapi.Term) {
 	f.StringVar(&t.For, "for", "", "how long it holds: a `DURATION` such as 30m or 7d")
 	f.StringVar(&t.Until, "until", "", "when it ends: a `TIME` such as 2030-01-31T18:00:00Z")
 	reasonFlag(f, &t.Reason)
 }
 
-func (t *term) check(f *flag.FlagSet) error {
+func checkTerm(f *flag.FlagSet, t *adminapi.Term) error {
 	if t.For != "" && t.Until != "" {
 		return wrong(f, "want one of --for and --until")
 	}

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+
+	"github.com/stintdev/stint/server/adminapi"
 )
 
 const explainAbout = `Says what would be decided about a request now, and why. Nothing is taken.
@@ -23,24 +25,6 @@ With any of --method, --path, --host, --route and --header there is a request, o
 where not given. --config asks no server, but a file, or a directory of such files:
 nothing is counted there yet, and nothing changed at run time.
 `
-
-// asked is the check request that is explained.
-type asked struct {
-	Operation string         `json:"operation,omitempty"`
-	Cost      *int64         `json:"cost,omitempty"`
-	Attrs     map[string]any `json:"attrs,omitempty"`
-	Claims    map[string]any `json:"claims,omitempty"`
-	Client    string         `json:"client,omitempty"`
-	Request   *askedRequest  `json:"request,omitempty"`
-}
-
-type askedRequest struct {
-	Method  string              `json:"method"`
-	Path    string              `json:"path"`
-	Host    string              `json:"host,omitempty"`
-	Route   string              `json:"route,omitempty"`
-	Headers map[string][]string `json:"headers,omitempty"`
-}
 
 func explain(ctx context.Context, args []string, out, errs io.Writer) error {
 	f := flags("explain")
@@ -67,16 +51,16 @@ func explain(ctx context.Context, args []string, out, errs io.Writer) error {
 
 // askedFlags adds to f what makes a check request. finish completes it, when the
 // flags are parsed.
-func askedFlags(f *flag.FlagSet) (q *asked, finish func() error) {
-	q = &asked{}
-	r := &askedRequest{Method: http.MethodGet, Path: "/"}
+func askedFlags(f *flag.FlagSet) (q *adminapi.ExplainRequest, finish func() error) {
+	q = &adminapi.ExplainRequest{}
+	r := &adminapi.HTTPRequest{Method: http.MethodGet, Path: "/"}
 	f.StringVar(&q.Operation, "operation", "", "`NAME` of the operation")
 	f.StringVar(&q.Client, "client", "", "`IP` of the client")
 	f.Func("method", "`METHOD` of the request", func(s string) error { r.Method = s; return nil })
 	f.Func("path", "`PATH` of the request, with its query", func(s string) error { r.Path = s; return nil })
 	f.StringVar(&r.Host, "host", "", "`NAME` of the host that the request is for")
 	f.StringVar(&r.Route, "route", "", "`NAME` of the route that the request takes (default the one that leads there)")
-	f.Func("header", "header of the request, as `\"Name: value\"`; may be given several times", r.addHeader)
+	f.Func("header", "header of the request, as `\"Name: value\"`; may be given several times", func(s string) error { return addHeader(r, s) })
 	f.Func("attr", "attribute as `NAME=VALUE`, where a number, true, false and null are that and all\nelse is text; may be given several times", func(s string) error { return addValue(&q.Attrs, s) })
 	f.Func("claim", "claim of the client's token as `NAME=VALUE`, like --attr, in place of those of a token", func(s string) error { return addValue(&q.Claims, s) })
 	cost := number{}
@@ -95,7 +79,8 @@ func askedFlags(f *flag.FlagSet) (q *asked, finish func() error) {
 	}
 }
 
-func (r *askedRequest) addHeader(line string) error {
+// addHeader adds a line such as "Name: value".
+func addHeader(r *adminapi.HTTPRequest, line string) error {
 	name, value, ok := strings.Cut(line, ":")
 	if name = strings.TrimSpace(name); !ok || name == "" {
 		return errors.New(`want "Name: value"`)
@@ -139,15 +124,7 @@ func attrValue(text string) any {
 	return text
 }
 
-// explanation is what would be decided. Words holds all of it; the rest of the
-// answer is for programs.
-type explanation struct {
-	Outcome string   `json:"outcome"`
-	Rule    string   `json:"rule"`
-	Words   []string `json:"words"`
-}
-
-func tellExplanation(w io.Writer, e explanation) {
+func tellExplanation(w io.Writer, e adminapi.Explanation) {
 	fmt.Fprintln(w, list(shown(e.Outcome), named("rule", shown(e.Rule))))
 	for _, line := range e.Words {
 		fmt.Fprintln(w, plain(line))

@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/server"
-	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/adminapi"
 )
 
 // explainFile tells what the rules at a path would decide, in the words of a server
 // that has just started with them.
-func explainFile(ctx context.Context, a *admin, path string, q *asked, out io.Writer) error {
+func explainFile(ctx context.Context, a *admin, path string, q *adminapi.ExplainRequest, out io.Writer) error {
 	settings, set, err := readConfig(path)
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func explainFile(ctx context.Context, a *admin, path string, q *asked, out io.Wr
 	if err != nil {
 		return err
 	}
-	return show(a, out, data, func(w io.Writer, e explanation) {
+	return show(a, out, data, func(w io.Writer, e adminapi.Explanation) {
 		fmt.Fprintf(w, "by %s alone: nothing is counted here, and nothing changed at run time\n", plain(path))
 		tellExplanation(w, e)
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/redistest"
+	"github.com/stintdev/stint/server/adminapi"
 )
 
 // fleet is instances of the real program that share a Redis. Everything that is done
@@ -90,7 +91,7 @@ func (f *fleet) awaitRules(number int64) time.Duration {
 	return f.await(fmt.Sprintf("it runs version %d", number), func(i int) bool { return f.status(i).Rules.Number == number })
 }
 
-func (f *fleet) status(i int) (s statusAnswer) {
+func (f *fleet) status(i int) (s adminapi.Status) {
 	f.Helper()
 	_, text := f.at(i)("status", "--json") // 1 where the store does not answer
 	if err := json.Unmarshal([]byte(text), &s); err != nil {

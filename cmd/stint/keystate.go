@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/adminapi"
 )
 
 const keyAbout = `Shows how a key stands under a rule, makes it unused, and gives units back.
@@ -38,13 +38,7 @@ var keyCommands = []command{
 func keyCommand(ctx context.Context, what string, args []string, out, errs io.Writer) error {
 	f := flags("key " + what)
 	a := adminFlags(f, errs)
-	var body struct {
-		Rule   string    `json:"rule"`
-		Key    rules.Key `json:"key"`
-		Cost   int64     `json:"cost,omitempty"`
-		Tier   string    `json:"tier,omitempty"`
-		Reason string    `json:"reason,omitempty"`
-	}
+	var body adminapi.RefundRequest
 	f.StringVar(&body.Rule, "rule", "", "`NAME` of the rule")
 	keyFlag(f, &body.Key)
 	f.StringVar(&body.Tier, "tier", "", "`NAME` of the tier whose counts are meant")
@@ -58,7 +52,7 @@ func keyCommand(ctx context.Context, what string, args []string, out, errs io.Wr
 	if _, err := parseMixed(f, args, keyAbout, out); err != nil {
 		return err
 	}
-	switch body.Cost = cost.value; {
+	switch {
 	case body.Rule == "" || body.Key == "":
 		return wrong(f, "want --rule and --key")
 	case what == "refund" && !cost.given:
@@ -67,61 +61,30 @@ func keyCommand(ctx context.Context, what string, args []string, out, errs io.Wr
 	if err := a.open(f); err != nil {
 		return err
 	}
-	return exchange(ctx, a, out, question{http.MethodPost, "/v1/keys/" + what, body}, tellKey)
+	q := question{http.MethodPost, "/v1/keys/" + what, body.KeyRequest}
+	if what == "refund" {
+		body.Cost = cost.value
+		q.body = body
+	}
+	return exchange(ctx, a, out, q, tellKey)
 }
 
-// limitState is how a key stands under one limit.
-type limitState struct {
-	Tier       string `json:"tier"`
-	Limit      string `json:"limit"`
-	Capacity   int64  `json:"capacity"`
-	Used       int64  `json:"used"`
-	Remaining  int64  `json:"remaining"`
-	ResetAfter int64  `json:"reset_after_us"`
-	ChargedAgo *int64 `json:"charged_ago_us"`
-	ExpiresIn  *int64 `json:"expires_in_us"`
-}
-
-// keyState is how a key stands under a rule.
-type keyState struct {
-	Rule     string       `json:"rule"`
-	Key      rules.Key    `json:"key"`
-	Mode     string       `json:"mode"`
-	Tier     string       `json:"tier"`
-	Limits   []limitState `json:"limits"`
-	Override *override    `json:"override"`
-	Penalty  *struct {
-		Violations int64 `json:"violations"`
-		Bans       int64 `json:"bans"`
-		BanLeft    int64 `json:"ban_left_us"`
-	} `json:"penalty"`
-	Ban *ban `json:"ban"`
-	seenBy
-}
-
-// seenBy tells who has said how keys stand: "local" is the instance that was asked,
-// because the store did not answer. Empty: it did.
-type seenBy struct {
-	By         string `json:"by"`
-	StoreError string `json:"store_error"`
-}
-
-// warn says what that means, where it was not the store.
-func (s seenBy) warn(w io.Writer, meaning string) {
+// warnLocal says what it means that an answer is not by the store, if it is not.
+func warnLocal(w io.Writer, s adminapi.CountedBy, meaning string) {
 	if s.By != "" {
 		fmt.Fprintf(w, "the store does not answer: %s; %s\n", plain(s.StoreError), meaning)
 	}
 }
 
-func tellKey(w io.Writer, k keyState) {
-	k.warn(w, "this is what the instance has counted and heard itself, of its share of each limit")
+func tellKey(w io.Writer, k adminapi.KeyState) {
+	warnLocal(w, k.CountedBy, "this is what the instance has counted and heard itself, of its share of each limit")
 	var lines facts
 	lines.add("rule", shown(k.Rule))
 	lines.add("key", shownKey(k.Key))
 	lines.add("mode", shown(k.Mode))
 	lines.add("tier", shown(k.Tier))
 	if k.Override != nil {
-		lines.add("override", shown(k.Override.ID)+": "+k.Override.words())
+		lines.add("override", shown(k.Override.ID)+": "+overrideWords(k.Override))
 	}
 	if p := k.Penalty; p != nil {
 		text := several(p.Violations, "violation") + ", " + several(p.Bans, "ban") + " in a row"
@@ -131,7 +94,7 @@ func tellKey(w io.Writer, k keyState) {
 		lines.add("penalty", text)
 	}
 	if k.Ban != nil {
-		lines.add("ban", shown(k.Ban.ID)+": "+k.Ban.words())
+		lines.add("ban", shown(k.Ban.ID)+": "+banWords(k.Ban))
 	}
 	lines.print(w)
 	if len(k.Limits) == 0 {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+
+	"github.com/stintdev/stint/server/adminapi"
 )
 
 const listAbout = `%[2]s, on top of the file.
@@ -25,16 +27,9 @@ func listCommand(ctx context.Context, name, purpose string, args []string, out, 
 // runList is the safelist or the blocklist.
 type runList struct{ name, path, about string }
 
-// listed is an entry of a list as the API tells it.
-type listed struct {
-	entry
-	Network string `json:"network"`
-	Match   string `json:"match"`
-}
-
-// words is the entry in a line.
-func (e *listed) words() string {
-	return list(named("network", shown(e.Network)), named("match", plain(e.Match)), e.end())
+// listedWords is the entry in a line.
+func listedWords(e *adminapi.Listed) string {
+	return list(named("network", shown(e.Network)), named("match", plain(e.Match)), end(&e.Note))
 }
 
 func (l runList) list(ctx context.Context, args []string, out, errs io.Writer) error {
@@ -46,17 +41,14 @@ func (l runList) list(ctx context.Context, args []string, out, errs io.Writer) e
 	if err := a.open(f); err != nil {
 		return err
 	}
-	type entries struct {
-		Entries []listed `json:"entries"`
-	}
-	return exchange(ctx, a, out, question{method: http.MethodGet, path: l.path}, func(w io.Writer, all entries) {
+	return exchange(ctx, a, out, question{method: http.MethodGet, path: l.path}, func(w io.Writer, all adminapi.List) {
 		if len(all.Entries) == 0 {
 			fmt.Fprintln(w, "no entries but the file's")
 			return
 		}
 		t := table{heads: append([]string{"ID", "NETWORK", "MATCH"}, entryHeads...)}
 		for _, e := range all.Entries {
-			t.row(append([]string{shown(e.ID), shown(e.Network), plain(e.Match)}, e.cells()...)...)
+			t.row(append([]string{shown(e.ID), shown(e.Network), plain(e.Match)}, entryCells(&e.Note, e.Effect)...)...)
 		}
 		t.print(w)
 	})
@@ -65,29 +57,25 @@ func (l runList) list(ctx context.Context, args []string, out, errs io.Writer) e
 func (l runList) add(ctx context.Context, args []string, out, errs io.Writer) error {
 	f := flags(l.name + " add")
 	a := adminFlags(f, errs)
-	var body struct {
-		Network string `json:"network,omitempty"`
-		Match   string `json:"match,omitempty"`
-		term
-	}
+	var body adminapi.ListRequest
 	f.StringVar(&body.Network, "network", "", "`NETWORK` such as 192.0.2.0/24, or an address")
 	f.StringVar(&body.Match, "match", "", "`EXPRESSION` as in a rules file")
-	body.term.flags(f)
+	termFlags(f, &body.Term)
 	if _, err := parseMixed(f, args, l.about, out); err != nil {
 		return err
 	}
 	if (body.Network == "") == (body.Match == "") {
 		return wrong(f, "want one of --network and --match")
 	}
-	if err := body.term.check(f); err != nil {
+	if err := checkTerm(f, &body.Term); err != nil {
 		return err
 	}
 	if err := a.open(f); err != nil {
 		return err
 	}
-	return exchange(ctx, a, out, question{http.MethodPost, l.path, body}, func(w io.Writer, e listed) {
-		fmt.Fprintf(w, "%s %s: %s\n", l.name, shown(e.ID), e.words())
-		e.hint(w, l.name+" remove")
+	return exchange(ctx, a, out, question{http.MethodPost, l.path, body}, func(w io.Writer, e adminapi.Listed) {
+		fmt.Fprintf(w, "%s %s: %s\n", l.name, shown(e.ID), listedWords(&e))
+		hint(w, &e.Note, e.Effect, l.name+" remove")
 	})
 }
 
@@ -103,8 +91,8 @@ func (l runList) remove(ctx context.Context, args []string, out, errs io.Writer)
 	if err := a.open(f); err != nil {
 		return err
 	}
-	return exchange(ctx, a, out, question{method: http.MethodDelete, path: removal(l.path, words[0], reason)}, func(w io.Writer, e listed) {
-		fmt.Fprintf(w, "removed from the %s %s: %s\n", l.name, shown(e.ID), e.words())
-		e.tell(w)
+	return exchange(ctx, a, out, question{method: http.MethodDelete, path: removal(l.path, words[0], reason)}, func(w io.Writer, e adminapi.Listed) {
+		fmt.Fprintf(w, "removed from the %s %s: %s\n", l.name, shown(e.ID), listedWords(&e))
+		tellReach(w, e.Reach)
 	})
 }

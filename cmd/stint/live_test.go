@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/adminapi"
 )
 
 // TestLive makes the calls in testdata/live.txt against a fake admin API, each on a
@@ -237,7 +238,7 @@ func TestShown(t *testing.T) {
 			t.Errorf("%q: %s, want %s", k, got, want)
 		}
 	}
-	r := refusal{Detail: "no\x1b", Problems: []problem{{"x\x1b", "y\n"}, {"", "z\x9b"}}}
+	r := refusal{answer: adminapi.Error{Detail: "no\x1b", Problems: []adminapi.Problem{{Where: "x\x1b", Text: "y\n"}, {Text: "z\x9b"}}}}
 	if got := r.Error(); got != `no\x1b`+"\n"+`x\x1b: y\n`+"\n"+`z\x9b` {
 		t.Errorf("%q", got)
 	}

@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/adminapi"
 )
 
 const overrideAbout = `Gives a key, or all of a tier, other limits under a rule.
@@ -25,27 +25,17 @@ const overridesPath = "/v1/overrides"
 
 var overrideCommands = []command{{"list", overrideList}, {"add", overrideAdd}, {"remove", overrideRemove}}
 
-// override is an override as the API tells it.
-type override struct {
-	entry
-	Rule   string    `json:"rule"`
-	Key    rules.Key `json:"key"`
-	Tier   string    `json:"tier"`
-	Times  int64     `json:"times"`
-	Limits []string  `json:"limits"`
-}
-
-// change is what it makes of the limits.
-func (o *override) change() string {
+// overrideChange is what it makes of the limits.
+func overrideChange(o *adminapi.Override) string {
 	if o.Times > 0 {
 		return fmt.Sprintf("%d times", o.Times)
 	}
 	return plain(strings.Join(o.Limits, "; "))
 }
 
-// words is the override in a line.
-func (o *override) words() string {
-	return list(named("rule", shown(o.Rule)), named("key", shownKey(o.Key)), named("tier", shown(o.Tier)), o.change(), o.end())
+// overrideWords is the override in a line.
+func overrideWords(o *adminapi.Override) string {
+	return list(named("rule", shown(o.Rule)), named("key", shownKey(o.Key)), named("tier", shown(o.Tier)), overrideChange(o), end(&o.Note))
 }
 
 func overrideList(ctx context.Context, args []string, out, errs io.Writer) error {
@@ -57,32 +47,20 @@ func overrideList(ctx context.Context, args []string, out, errs io.Writer) error
 	if err := a.open(f); err != nil {
 		return err
 	}
-	type overrides struct {
-		Overrides []override `json:"overrides"`
-	}
-	return exchange(ctx, a, out, question{method: http.MethodGet, path: overridesPath}, func(w io.Writer, all overrides) {
+	return exchange(ctx, a, out, question{method: http.MethodGet, path: overridesPath}, func(w io.Writer, all adminapi.Overrides) {
 		if len(all.Overrides) == 0 {
 			fmt.Fprintln(w, "no overrides")
 			return
 		}
 		t := table{heads: append([]string{"ID", "RULE", "KEY", "TIER", "LIMITS"}, entryHeads...)}
 		for _, o := range all.Overrides {
-			t.row(append([]string{shown(o.ID), shown(o.Rule), shownKey(o.Key), shown(o.Tier), o.change()}, o.cells()...)...)
+			t.row(append([]string{shown(o.ID), shown(o.Rule), shownKey(o.Key), shown(o.Tier), overrideChange(&o)}, entryCells(&o.Note, o.Effect)...)...)
 		}
 		t.print(w)
 	})
 }
 
-type overrideBody struct {
-	Rule   string    `json:"rule"`
-	Key    rules.Key `json:"key,omitempty"`
-	Tier   string    `json:"tier,omitempty"`
-	Times  int64     `json:"times,omitempty"`
-	Limits texts     `json:"limits,omitempty"`
-	term
-}
-
-func (b *overrideBody) flags(f *flag.FlagSet) {
+func overrideFlags(f *flag.FlagSet, b *adminapi.OverrideRequest) {
 	f.StringVar(&b.Rule, "rule", "", "`NAME` of the rule")
 	keyFlag(f, &b.Key)
 	f.StringVar(&b.Tier, "tier", "", "`NAME` of the tier")
@@ -92,11 +70,11 @@ func (b *overrideBody) flags(f *flag.FlagSet) {
 		b.Times = n.value
 		return err
 	})
-	f.Var(&b.Limits, "limit", "`LIMIT` such as \"100 per 1m\" in place of the rule's; may be given several times")
-	b.term.flags(f)
+	f.Var((*texts)(&b.Limits), "limit", "`LIMIT` such as \"100 per 1m\" in place of the rule's; may be given several times")
+	termFlags(f, &b.Term)
 }
 
-func (b *overrideBody) check(f *flag.FlagSet) error {
+func checkOverride(f *flag.FlagSet, b *adminapi.OverrideRequest) error {
 	switch {
 	case b.Rule == "":
 		return wrong(f, "want --rule NAME")
@@ -105,26 +83,26 @@ func (b *overrideBody) check(f *flag.FlagSet) error {
 	case (b.Times == 0) == (len(b.Limits) == 0):
 		return wrong(f, `want one of --times N and --limit "100 per 1m": what they get`)
 	}
-	return b.term.check(f)
+	return checkTerm(f, &b.Term)
 }
 
 func overrideAdd(ctx context.Context, args []string, out, errs io.Writer) error {
 	f := flags("override add")
 	a := adminFlags(f, errs)
-	var body overrideBody
-	body.flags(f)
+	var body adminapi.OverrideRequest
+	overrideFlags(f, &body)
 	if _, err := parseMixed(f, args, overrideAbout, out); err != nil {
 		return err
 	}
-	if err := body.check(f); err != nil {
+	if err := checkOverride(f, &body); err != nil {
 		return err
 	}
 	if err := a.open(f); err != nil {
 		return err
 	}
-	return exchange(ctx, a, out, question{http.MethodPost, overridesPath, body}, func(w io.Writer, o override) {
-		fmt.Fprintf(w, "override %s: %s\n", shown(o.ID), o.words())
-		o.hint(w, "override remove")
+	return exchange(ctx, a, out, question{http.MethodPost, overridesPath, body}, func(w io.Writer, o adminapi.Override) {
+		fmt.Fprintf(w, "override %s: %s\n", shown(o.ID), overrideWords(&o))
+		hint(w, &o.Note, o.Effect, "override remove")
 	})
 }
 
@@ -140,8 +118,8 @@ func overrideRemove(ctx context.Context, args []string, out, errs io.Writer) err
 	if err := a.open(f); err != nil {
 		return err
 	}
-	return exchange(ctx, a, out, question{method: http.MethodDelete, path: removal(overridesPath, words[0], reason)}, func(w io.Writer, o override) {
-		fmt.Fprintf(w, "removed override %s: %s\n", shown(o.ID), o.words())
-		o.tell(w)
+	return exchange(ctx, a, out, question{method: http.MethodDelete, path: removal(overridesPath, words[0], reason)}, func(w io.Writer, o adminapi.Override) {
+		fmt.Fprintf(w, "removed override %s: %s\n", shown(o.ID), overrideWords(&o))
+		tellReach(w, o.Reach)
 	})
 }

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"unicode/utf8"
+
+	"github.com/stintdev/stint/server/adminapi"
 )
 
 // firstLine is what pull writes above the text, for push to know what it replaces.
@@ -77,10 +79,10 @@ func (p *pulled) inFile(err error) error {
 	if !errors.As(err, &r) {
 		return err
 	}
-	for i, problem := range r.Problems {
+	for i, problem := range r.answer.Problems {
 		if m := lineColumn.FindStringSubmatch(problem.Where); m != nil {
 			line, _ := strconv.Atoi(m[1]) // it has the form
-			r.Problems[i].Where = fmt.Sprintf("%s:%d%s", p.name, line+strings.Count(p.first, "\n"), m[2])
+			r.answer.Problems[i].Where = fmt.Sprintf("%s:%d%s", p.name, line+strings.Count(p.first, "\n"), m[2])
 		}
 	}
 	return err
@@ -112,21 +114,17 @@ func rulesPush(ctx context.Context, args []string, out, errs io.Writer) error {
 	if err != nil {
 		return err
 	}
-	data, err := a.send(ctx, question{http.MethodPut, "/v1/rules", struct {
-		Text  string `json:"text"`
-		After int64  `json:"after"`
-		Note  string `json:"note,omitempty"`
-	}{file.text, replaces, *note}})
+	data, err := a.send(ctx, question{http.MethodPut, "/v1/rules", adminapi.PushRequest{Text: file.text, After: replaces, Note: *note}})
 	if err != nil {
 		again := fmt.Sprintf("see `stint rules diff %s`, then push with --after", shown(file.name))
 		return file.inFile(a.raced(ctx, err, replaces, again))
 	}
-	v, err := read[rulesVersion](data)
+	v, err := read[adminapi.Version](data)
 	if err != nil {
 		return err
 	}
 	stale := file.renumber(v.Number)
-	return show(a, out, data, func(w io.Writer, v rulesVersion) {
+	return show(a, out, data, func(w io.Writer, v adminapi.Version) {
 		fmt.Fprintf(w, "version %d (%s): every instance takes it within a second\n", v.Number, shown(v.Version))
 		if file.hadServer {
 			fmt.Fprintf(w, "the section server of %s was not pushed: it is each instance's own\n", shown(file.name))
@@ -154,28 +152,28 @@ func (p *pulled) replaces(ctx context.Context, a *admin, after *number) (int64, 
 		return 0, err
 	}
 	return 0, fmt.Errorf("nothing is pushed: the fleet has rules, and %s does not tell which it is to replace. The newest is\n%s\nsee `stint rules diff %s`, then push with --after %d",
-		plain(p.name), v.who(), shown(p.name), v.Number)
+		plain(p.name), versionWords(v), shown(p.name), v.Number)
 }
 
 // raced adds to a refusal, because the newest version is not the one to replace, who
 // made the newest and how to go on: again, followed by its number.
 func (a *admin) raced(ctx context.Context, err error, replaces int64, again string) error {
 	var r *refusal
-	if !errors.As(err, &r) || r.Status != http.StatusConflict || r.Newest == nil {
+	if !errors.As(err, &r) || r.answer.Status != http.StatusConflict || r.answer.Newest == nil {
 		return err
 	}
 	before, newest := "no version", "no version"
 	if replaces > 0 {
 		before = fmt.Sprintf("version %d", replaces)
 	}
-	if *r.Newest > 0 {
-		newest = fmt.Sprintf("version %d", *r.Newest)
-		v, err := fetch[rulesVersion](ctx, a, question{method: http.MethodGet, path: within(versionsPath, strconv.FormatInt(*r.Newest, 10))})
+	if *r.answer.Newest > 0 {
+		newest = fmt.Sprintf("version %d", *r.answer.Newest)
+		v, err := fetch[adminapi.Version](ctx, a, question{method: http.MethodGet, path: within(versionsPath, strconv.FormatInt(*r.answer.Newest, 10))})
 		if err == nil {
-			newest = v.who()
+			newest = versionWords(&v)
 		}
 	}
-	return fmt.Errorf("nothing is changed: %s was to be replaced, but the newest is\n%s\n%s %d", before, newest, again, *r.Newest)
+	return fmt.Errorf("nothing is changed: %s was to be replaced, but the newest is\n%s\n%s %d", before, newest, again, *r.answer.Newest)
 }
 
 func rulesRollback(ctx context.Context, args []string, out, errs io.Writer) error {
@@ -203,16 +201,12 @@ func rulesRollback(ctx context.Context, args []string, out, errs io.Writer) erro
 		}
 		after.value = v.Number
 	}
-	data, err := a.send(ctx, question{http.MethodPost, "/v1/rules/rollback", struct {
-		To    int64  `json:"to"`
-		After int64  `json:"after"`
-		Note  string `json:"note,omitempty"`
-	}{to.value, after.value, *note}})
+	data, err := a.send(ctx, question{http.MethodPost, "/v1/rules/rollback", adminapi.RollbackRequest{To: to.value, After: after.value, Note: *note}})
 	if err != nil {
 		again := fmt.Sprintf("see `stint rules history`, then `stint rules rollback %d` with --after", to.value)
 		return a.raced(ctx, err, after.value, again)
 	}
-	return show(a, out, data, func(w io.Writer, v rulesVersion) {
+	return show(a, out, data, func(w io.Writer, v adminapi.Version) {
 		fmt.Fprintf(w, "version %d (%s): what version %d held replaces version %d; every instance takes it within a second\n",
 			v.Number, shown(v.Version), to.value, after.value)
 	})

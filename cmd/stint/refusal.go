@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
@@ -10,28 +11,19 @@ import (
 	"net/url"
 	"strings"
 	"syscall"
+
+	"github.com/stintdev/stint/server/adminapi"
 )
 
 // refusal is what the admin API says when it does not do what it was asked.
 type refusal struct {
-	Status   int       `json:"status"`
-	Title    string    `json:"title"`
-	Detail   string    `json:"detail"`
-	Newest   *int64    `json:"newest"`
-	Problems []problem `json:"problems"`
-
-	hint string // how to mend it, on a line of its own
-}
-
-// problem is one thing that is wrong with what was given.
-type problem struct {
-	Where string `json:"where"`
-	Text  string `json:"text"`
+	answer adminapi.Error
+	hint   string // how to mend it, on a line of its own
 }
 
 func (r *refusal) Error() string {
-	lines := []string{plain(r.Detail)}
-	for _, p := range r.Problems {
+	lines := []string{plain(r.answer.Detail)}
+	for _, p := range r.answer.Problems {
 		lines = append(lines, located(p.Where, p.Text))
 	}
 	if r.hint != "" {
@@ -51,18 +43,17 @@ func located(where, text string) string {
 // refused reads an answer that is not of success.
 func (a *admin) refused(resp *http.Response, data []byte) error {
 	r := &refusal{}
-	if err := json.Unmarshal(data, r); err != nil || r.Detail == "" && r.Title == "" {
+	if err := json.Unmarshal(data, &r.answer); err != nil || r.answer.Detail == "" && r.answer.Title == "" {
 		return a.foreign(resp)
 	}
-	if r.Detail == "" {
-		r.Detail = r.Title
-	}
-	switch r.Status = resp.StatusCode; {
-	case r.Status == http.StatusUnauthorized && a.token == "":
+	r.answer.Detail = cmp.Or(r.answer.Detail, r.answer.Title)
+	r.answer.Status = resp.StatusCode
+	switch {
+	case resp.StatusCode == http.StatusUnauthorized && a.token == "":
 		r.hint = "give a token: --token-file FILE, or the environment's STINT_TOKEN"
-	case r.Status == http.StatusUnauthorized:
+	case resp.StatusCode == http.StatusUnauthorized:
 		r.hint = "the token that was given is not one of this server's: look at --token-file, or the environment's STINT_TOKEN"
-	case r.Status == http.StatusForbidden:
+	case resp.StatusCode == http.StatusForbidden:
 		r.hint = "that takes a token with a wider scope: --token-file FILE, or the environment's STINT_TOKEN"
 	}
 	return r

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/redistest"
+	"github.com/stintdev/stint/server/adminapi"
 )
 
 const restartedRules = `
@@ -50,7 +51,7 @@ func spend(t *testing.T, s *served, user string) (n int64) {
 	}
 }
 
-func statusOf(t *testing.T, s *served) (a statusAnswer) {
+func statusOf(t *testing.T, s *served) (a adminapi.Status) {
 	t.Helper()
 	_, out, errs := call("", "status", "--json", "--admin", s.admin)
 	if err := json.Unmarshal([]byte(out), &a); err != nil {

@@ -5,28 +5,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"time"
+
+	"github.com/stintdev/stint/server/adminapi"
 )
 
 const sourcePath = "/v1/rules/source"
 
-// source is where an instance takes its rules from.
-type source struct {
-	Source  string `json:"source"`
-	Version string `json:"version"`
-	Number  int64  `json:"number"`
-	Ordered *order `json:"ordered"`
-}
-
-// order is who told an instance of a fleet to take its file's rules.
-type order struct {
-	At     time.Time `json:"at"`
-	Who    string    `json:"who"`
-	Reason string    `json:"reason"`
-}
-
-// words is the order in a line.
-func (o *order) words() string {
+// orderWords is the order in a line.
+func orderWords(o *adminapi.Order) string {
 	return list("ordered by "+shown(o.Who)+" at "+instant(o.At), plain(o.Reason)) + "; `stint rules source fleet` ends it"
 }
 
@@ -52,20 +38,16 @@ func rulesSource(ctx context.Context, args []string, out, errs io.Writer) error 
 	}
 	q := question{method: http.MethodGet, path: sourcePath}
 	if len(words) == 1 {
-		body := map[string]string{"source": words[0]}
-		if reason != "" {
-			body["reason"] = reason
-		}
-		q.method, q.body = http.MethodPut, body
+		q.method, q.body = http.MethodPut, adminapi.SourceRequest{Source: words[0], Reason: reason}
 	}
-	return exchange(ctx, a, out, q, func(w io.Writer, s source) {
+	return exchange(ctx, a, out, q, func(w io.Writer, s adminapi.Source) {
 		from := "its file"
 		if s.Source == "fleet" {
 			from = fmt.Sprintf("the fleet, number %d", s.Number)
 		}
 		fmt.Fprintf(w, "rules of %s, version %s\n", from, shown(s.Version))
 		if s.Ordered != nil {
-			fmt.Fprintln(w, s.Ordered.words())
+			fmt.Fprintln(w, orderWords(s.Ordered))
 		}
 	})
 }

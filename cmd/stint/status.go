@@ -7,7 +7,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/adminapi"
 )
 
 const statusAbout = `Shows how an instance is, which rules it runs, and what looks wrong.
@@ -16,68 +17,6 @@ const statusAbout = `Shows how an instance is, which rules it runs, and what loo
 
 It exits with 1 where the store does not answer.
 `
-
-// statusAnswer is how an instance is.
-type statusAnswer struct {
-	Program string    `json:"program"`
-	Started time.Time `json:"started"`
-	Rules   struct {
-		Source  string    `json:"source"`
-		Version string    `json:"version"`
-		Number  int64     `json:"number"`
-		Count   int64     `json:"count"`
-		Enabled bool      `json:"enabled"`
-		Taken   time.Time `json:"taken"`
-		Refused *struct {
-			At    time.Time `json:"at"`
-			Error string    `json:"error"`
-		} `json:"refused"`
-		Ordered *order `json:"ordered"`
-	} `json:"rules"`
-	Controls struct {
-		Number     int64     `json:"number"`
-		Source     string    `json:"source"`
-		Read       time.Time `json:"read"`
-		StateError string    `json:"state_error"`
-		Problems   []struct {
-			ID   string `json:"id"`
-			Text string `json:"text"`
-		} `json:"problems"`
-		Pending []struct {
-			At     time.Time `json:"at"`
-			Who    string    `json:"who"`
-			Action string    `json:"action"`
-			Reason string    `json:"reason"`
-		} `json:"pending"`
-	} `json:"controls"`
-	Store struct {
-		Kind   string `json:"kind"`
-		OK     bool   `json:"ok"`
-		Shared bool   `json:"shared"`
-		Error  string `json:"error"`
-
-		Breaker   string `json:"breaker"`
-		Hears     *bool  `json:"hears"`
-		Instances int64  `json:"instances"`
-		Decides   string `json:"decides"`
-		Namespace string `json:"namespace"`
-		// ClockAhead is in microseconds.
-		ClockAhead int64 `json:"clock_ahead_us"`
-	} `json:"store"`
-	Memory struct {
-		Bytes int64  `json:"bytes"`
-		From  string `json:"from"`
-		Sum   int64  `json:"sum"`
-	} `json:"memory"`
-	Findings []finding `json:"findings"`
-}
-
-// finding is something that works but hardly as meant.
-type finding struct {
-	Code  string `json:"code"`
-	Where string `json:"where"`
-	Text  string `json:"text"`
-}
 
 func status(ctx context.Context, args []string, out, errs io.Writer) error {
 	f := flags("status")
@@ -92,7 +31,7 @@ func status(ctx context.Context, args []string, out, errs io.Writer) error {
 	if err != nil {
 		return err
 	}
-	answer, err := read[statusAnswer](data)
+	answer, err := read[adminapi.Status](data)
 	if err == nil {
 		err = show(a, out, data, tellStatus)
 	}
@@ -102,21 +41,21 @@ func status(ctx context.Context, args []string, out, errs io.Writer) error {
 	return err
 }
 
-func tellStatus(w io.Writer, s statusAnswer) {
+func tellStatus(w io.Writer, s adminapi.Status) {
 	var lines facts
 	lines.add("program", plain(s.Program))
 	lines.add("started", instant(s.Started))
-	lines.add("rules", s.rules())
+	lines.add("rules", rulesWords(&s.Rules))
 	if !s.Rules.Enabled {
 		lines.add("", "limiting is off: everything passes; see `stint switch`")
 	}
 	if o := s.Rules.Ordered; o != nil {
-		lines.add("", o.words())
+		lines.add("", orderWords(o))
 	}
 	if r := s.Rules.Refused; r != nil {
 		lines.add("refused", instant(r.At)+": "+r.Error)
 	}
-	lines.add("controls", s.controls())
+	lines.add("controls", controlsWords(&s.Controls))
 	if s.Controls.StateError != "" {
 		lines.add("", "the state for the next start cannot be kept in state_dir: "+s.Controls.StateError)
 	}
@@ -126,12 +65,14 @@ func tellStatus(w io.Writer, s statusAnswer) {
 	for _, p := range s.Controls.Pending {
 		lines.add("pending", list(instant(p.At)+" "+plain(p.Action)+" by "+shown(p.Who), plain(p.Reason))+": in force here alone until the store is back")
 	}
-	lines.add("store", s.store())
+	lines.add("store", storeWords(&s.Store))
 	lines.add("namespace", shown(s.Store.Namespace))
-	if apart := time.Duration(s.Store.ClockAhead) * time.Microsecond; apart.Abs() >= clocksApart {
-		lines.add("clock", fmt.Sprintf("%s AHEAD of the store's, by which bans and other changes end", apart.Round(time.Second)))
+	if us := s.Store.ClockAhead; us != nil {
+		if ahead := time.Duration(*us) * time.Microsecond; ahead.Abs() >= adminapi.ClockApart {
+			lines.add("clock", fmt.Sprintf("%s AHEAD of the store's, by which bans and other changes end", ahead.Round(time.Second)))
+		}
 	}
-	lines.add("decides", s.decides())
+	lines.add("decides", decidesWords(&s.Store))
 	if s.Store.Breaker != "" {
 		lines.add("breaker", plain(s.Store.Breaker)+", "+several(s.Store.Instances, "instance"))
 	}
@@ -147,56 +88,56 @@ func tellStatus(w io.Writer, s statusAnswer) {
 	lines.print(w)
 }
 
-func (s *statusAnswer) rules() string {
-	source := plain(s.Rules.Source)
-	switch s.Rules.Source {
+func rulesWords(r *adminapi.RulesStatus) string {
+	source := plain(r.Source)
+	switch r.Source {
 	case "file":
 		source = "of its file"
 	case "fleet":
-		source = fmt.Sprintf("of the fleet, number %d", s.Rules.Number)
+		source = fmt.Sprintf("of the fleet, number %d", r.Number)
 	}
-	return fmt.Sprintf("%s, version %s, %s, taken %s", several(s.Rules.Count, "rule"), shown(s.Rules.Version), source, instant(s.Rules.Taken))
+	return fmt.Sprintf("%s, version %s, %s, taken %s", several(int64(r.Count), "rule"), shown(r.Version), source, instant(r.Taken))
 }
 
-// decides says who decides about requests now.
-func (s *statusAnswer) decides() string {
-	if s.Store.Decides != "on_store_error" {
-		return "the " + plain(s.Store.Decides)
+// decidesWords says who decides about requests now.
+func decidesWords(s *adminapi.StoreStatus) string {
+	if s.Decides != "on_store_error" {
+		return "the " + plain(s.Decides)
 	}
-	if s.Store.Instances > 1 {
-		return fmt.Sprintf("each rule's on_store_error; local is one of %d shares of each limit", s.Store.Instances)
+	if s.Instances > 1 {
+		return fmt.Sprintf("each rule's on_store_error; local is one of %d shares of each limit", s.Instances)
 	}
 	return "each rule's on_store_error; local is each limit whole, as no other instance is known of"
 }
 
-// clocksApart is how far the clocks of an instance and its store are apart where that is
-// told.
-const clocksApart = 5 * time.Second
-
-// controls says which changes made at run time are in force.
-func (s *statusAnswer) controls() string {
-	text := fmt.Sprintf("version %d", s.Controls.Number)
-	switch s.Controls.Source {
+// controlsWords says which changes made at run time are in force.
+func controlsWords(c *adminapi.ControlsStatus) string {
+	text := fmt.Sprintf("version %d", c.Number)
+	switch c.Source {
 	case "state_dir":
-		text += ", KEPT in state_dir, read from the store " + instant(s.Controls.Read) + ": the store was not read since the start"
+		var read time.Time
+		if c.Read != nil {
+			read = *c.Read
+		}
+		text += ", KEPT in state_dir, read from the store " + instant(read) + ": the store was not read since the start"
 	case "nowhere":
 		text = "NOT READ since the start: bans, lists, switches and pushed rules of the fleet are not in force here"
 	}
 	return text
 }
 
-func (s *statusAnswer) store() string {
-	text := shown(s.Store.Kind)
-	if !s.Store.Shared {
+func storeWords(s *adminapi.StoreStatus) string {
+	text := shown(s.Kind)
+	if !s.Shared {
 		text += " of this instance alone"
 	}
-	if s.Store.OK {
+	if s.OK {
 		text += ", answers"
 	} else {
 		text += ", DOES NOT ANSWER"
 	}
-	if s.Store.Error != "" {
-		text += ": " + s.Store.Error
+	if s.Error != "" {
+		text += ": " + s.Error
 	}
 	return text
 }

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
+
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/adminapi"
 )
 
 const switchAbout = `Shows and sets the kill switch, and the modes of rules, on top of the file.
@@ -18,22 +20,6 @@ const switchAbout = `Shows and sets the kill switch, and the modes of rules, on 
 "stint switch off" lets everything pass; "on" limits again, whatever the file says;
 "file" takes back what was set.
 `
-
-// switches are the kill switch and the modes of the rules.
-type switches struct {
-	Enabled struct {
-		File bool  `json:"file"`
-		Set  *bool `json:"set"`
-		Now  bool  `json:"now"`
-	} `json:"enabled"`
-	Rules []struct {
-		Name string  `json:"name"`
-		File string  `json:"file"`
-		Set  *string `json:"set"`
-		Now  string  `json:"now"`
-	} `json:"rules"`
-	pending
-}
 
 // switchCommand shows the switches, and sets one before where it is told to.
 func switchCommand(ctx context.Context, args []string, out, errs io.Writer) error {
@@ -57,42 +43,40 @@ func switchCommand(ctx context.Context, args []string, out, errs io.Writer) erro
 	}
 	q := question{method: http.MethodGet, path: "/v1/switches"}
 	if len(words) > 0 {
-		if reason != "" {
-			body["reason"] = reason
-		}
+		body.Reason = reason
 		q.method, q.body = http.MethodPatch, body
 	}
 	return exchange(ctx, a, out, q, tellSwitches)
 }
 
-// switchBody is what words ask to set: what is left out stays, nil is as the file
-// says.
-func switchBody(f *flag.FlagSet, words []string) (map[string]any, error) {
-	body := map[string]any{}
+// switchBody is what words ask to set.
+func switchBody(f *flag.FlagSet, words []string) (body adminapi.SwitchesRequest, err error) {
 	switch len(words) {
 	case 0:
 	case 1:
-		value, ok := map[string]any{"on": true, "off": false, "file": nil}[words[0]]
+		on, off := true, false
+		value, ok := map[string]*bool{"on": &on, "off": &off, "file": nil}[words[0]]
 		if !ok {
-			return nil, wrong(f, "%q: want on, off or file, or a rule's name and its mode", words[0])
+			return body, wrong(f, "%q: want on, off or file, or a rule's name and its mode", words[0])
 		}
-		body["enabled"] = value
+		body.Enabled = adminapi.Choose(value)
 	case 2:
-		if !slices.Contains([]string{"enforce", "shadow", "off", "file"}, words[1]) {
-			return nil, wrong(f, "mode %q: want enforce, shadow, off or file", words[1])
+		body.Rules = map[string]*rules.Mode{words[0]: nil}
+		if words[1] == "file" {
+			break
 		}
-		var mode any = words[1]
-		if mode == "file" {
-			mode = nil
+		mode, err := rules.ParseMode(words[1])
+		if err != nil {
+			return body, wrong(f, "mode %q: want enforce, shadow, off or file", words[1])
 		}
-		body["rules"] = map[string]any{words[0]: mode}
+		body.Rules[words[0]] = &mode
 	default:
-		return nil, wrong(f, "unexpected argument %q", words[2])
+		return body, wrong(f, "unexpected argument %q", words[2])
 	}
 	return body, nil
 }
 
-func tellSwitches(w io.Writer, s switches) {
+func tellSwitches(w io.Writer, s adminapi.Switches) {
 	text := onOff(s.Enabled.Now)
 	if !s.Enabled.Now {
 		text += ", everything passes"
@@ -103,7 +87,7 @@ func tellSwitches(w io.Writer, s switches) {
 		text += fmt.Sprintf(" (set; the file says %s)", onOff(s.Enabled.File))
 	}
 	fmt.Fprintf(w, "limiting: %s\n", text)
-	s.tell(w)
+	tellReach(w, s.Reach)
 	if len(s.Rules) == 0 {
 		fmt.Fprintln(w, "no rules")
 		return

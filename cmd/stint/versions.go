@@ -9,22 +9,13 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
+
+	"github.com/stintdev/stint/server/adminapi"
 )
 
-// rulesVersion is a version of the fleet's rules.
-type rulesVersion struct {
-	Number  int64     `json:"number"`
-	Version string    `json:"version"`
-	Author  string    `json:"author"`
-	Note    string    `json:"note"`
-	At      time.Time `json:"at"`
-	Text    string    `json:"text"`
-}
-
-// who is the version with who made it, when and why.
-func (v *rulesVersion) who() string {
+// versionWords is the version with who made it, when and why.
+func versionWords(v *adminapi.Version) string {
 	text := fmt.Sprintf("version %d (%s), pushed", v.Number, shown(v.Version))
 	if v.Author != "" {
 		text += " by " + shown(v.Author)
@@ -38,13 +29,9 @@ func (v *rulesVersion) who() string {
 
 const versionsPath = "/v1/rules/versions"
 
-type rulesVersions struct {
-	Versions []rulesVersion `json:"versions"`
-}
-
 // newest is the newest version, without its text; nil where there is none.
-func (a *admin) newest(ctx context.Context) (*rulesVersion, error) {
-	all, err := fetch[rulesVersions](ctx, a, question{method: http.MethodGet, path: versionsPath + "?limit=1"})
+func (a *admin) newest(ctx context.Context) (*adminapi.Version, error) {
+	all, err := fetch[adminapi.Versions](ctx, a, question{method: http.MethodGet, path: versionsPath + "?limit=1"})
 	if err != nil || len(all.Versions) == 0 {
 		return nil, err
 	}
@@ -89,14 +76,14 @@ func rulesPull(ctx context.Context, args []string, out, errs io.Writer) error {
 	if err != nil {
 		return err
 	}
-	v, err := read[rulesVersion](data)
+	v, err := read[adminapi.Version](data)
 	switch {
 	case err != nil:
 		return err
 	case !a.json && strings.ContainsFunc(v.Text, controls):
 		return fmt.Errorf("version %d holds control characters, which no rules file may; --json shows them", v.Number)
 	}
-	return show(a, out, data, func(w io.Writer, v rulesVersion) {
+	return show(a, out, data, func(w io.Writer, v adminapi.Version) {
 		fmt.Fprint(w, firstLine(v.Number), v.Text)
 	})
 }
@@ -122,7 +109,7 @@ func rulesHistory(ctx context.Context, args []string, out, errs io.Writer) error
 	if limit.given {
 		path += fmt.Sprintf("?limit=%d", limit.value)
 	}
-	return exchange(ctx, a, out, question{method: http.MethodGet, path: path}, func(w io.Writer, all rulesVersions) {
+	return exchange(ctx, a, out, question{method: http.MethodGet, path: path}, func(w io.Writer, all adminapi.Versions) {
 		if len(all.Versions) == 0 {
 			fmt.Fprintln(w, "no versions: the fleet has no rules yet")
 			return

@@ -87,6 +87,10 @@ type StoreStatus struct {
 	ClockAhead *int64 `json:"clock_ahead_us,omitempty"`
 }
 
+// ClockApart is how far the clocks of an instance and of its store are apart, either way,
+// where the instance logs a warning. A reader of StoreStatus.ClockAhead should warn, too.
+const ClockApart = 5 * time.Second
+
 // MemoryStatus is the memory that an instance takes at most, by its bounds.
 type MemoryStatus struct {
 	Bytes int64        `json:"bytes"` // for which the bounds were made

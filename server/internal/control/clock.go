@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"github.com/stintdev/stint/server/adminapi"
 )
 
 // clock is the time of the fleet, read from the clock of the store. Entries that are
@@ -88,19 +90,14 @@ func (c *clock) assume(ahead time.Duration) {
 	c.read.CompareAndSwap(nil, &reading{store: at.Round(0).Add(-ahead), at: at})
 }
 
-const (
-	// clockStep is by how much the fleet's time goes back until entries that seemed to
-	// have ended are looked at again.
-	clockStep = time.Second
-	// clockApart is how far the machine's clock and the store's are apart where that is
-	// logged.
-	clockApart = 5 * time.Second
-)
+// clockStep is by how much the fleet's time goes back until entries that seemed to
+// have ended are looked at again.
+const clockStep = time.Second
 
 // newlyApart reports whether the machine's clock and the store's have come apart since the
 // last call, and how far the machine's is ahead.
 func (c *clock) newlyApart() (ahead time.Duration, is bool) {
 	ahead = c.ahead()
-	apart := ahead.Abs() >= clockApart
+	apart := ahead.Abs() >= adminapi.ClockApart
 	return ahead, apart != c.apart.Swap(apart) && apart
 }
