@@ -1,10 +1,10 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,66 +13,85 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
 )
 
 const defaultAdmin = "http://127.0.0.1:8090"
 
-// admin is the admin API of a server, as flags and the environment tell to reach
-// it. A token is never a flag's value, for everyone on a machine sees those.
+// admin is the admin API of a server, as flags and the environment say how to reach it. A
+// token is never the value of a flag, which everyone on the machine can see.
 type admin struct {
 	address, tokenFile string
 	ca, cert, keyFile  string
 	json               bool
 	timeout            time.Duration
-	errs               io.Writer // for warnings
+	out, errs          io.Writer // for answers and for warnings
 
 	base   *url.URL
 	token  string
 	client *http.Client
 }
 
-// adminFlags adds to f what every command has that speaks to the admin API. Warnings
-// go to errs.
-func adminFlags(f *flag.FlagSet, errs io.Writer) *admin {
-	a := &admin{errs: errs}
+// adminFlags adds to c the flags of every command that calls the admin API.
+func adminFlags(c *cobra.Command) *admin {
+	a, f := &admin{}, c.Flags()
+	f.SortFlags = false
 	f.StringVar(&a.address, "admin", "", "`URL` of the admin API (default $STINT_ADMIN, or "+defaultAdmin+")")
-	f.StringVar(&a.tokenFile, "token-file", "", "`FILE` that holds a token; without it $STINT_TOKEN is the token")
-	f.StringVar(&a.ca, "ca", "", "`FILE` with the certificates, as PEM, that the server's must come from")
-	f.StringVar(&a.cert, "cert", "", "`FILE` with a certificate, as PEM, that says who asks")
+	f.StringVar(&a.tokenFile, "token-file", "", "`FILE` that holds a token; without it, the token is $STINT_TOKEN")
+	f.StringVar(&a.ca, "ca", "", "`FILE` with the certificates, as PEM, of the authority that the server's must be from")
+	f.StringVar(&a.cert, "cert", "", "`FILE` with the certificate, as PEM, to show to the server")
 	f.StringVar(&a.keyFile, "key-file", "", "`FILE` with the private key of --cert")
-	f.BoolVar(&a.json, "json", false, "print the answer of the API as it came")
+	f.BoolVar(&a.json, "json", false, "print the answer of the API as it is")
 	f.DurationVar(&a.timeout, "timeout", 5*time.Second, "`DURATION` to wait for an answer")
+	fileFlags(c, "token-file", "ca", "cert", "key-file")
 	return a
 }
 
-// unused says where flags of f tell how to reach a server that nothing is asked of.
-func (a *admin) unused(f *flag.FlagSet) error {
-	g := given(f)
-	for _, name := range []string{"admin", "token-file", "ca", "cert", "key-file", "timeout"} {
-		if g[name] {
-			return wrong(f, "--%s is for a server, and --config asks none: want one of them", name)
-		}
+// adminCommand makes c a command that calls the admin API, by run. check says what is
+// wrong with its flags and words; nil: it takes no words, and nothing can be wrong.
+func adminCommand(c *cobra.Command, check cobra.PositionalArgs, run func(ctx context.Context, a *admin, words []string) error) *cobra.Command {
+	if check == nil {
+		check = words()
 	}
-	return nil
+	a := adminFlags(c)
+	c.Args = check
+	c.RunE = func(c *cobra.Command, words []string) error {
+		a.out, a.errs = c.OutOrStdout(), c.ErrOrStderr()
+		if err := a.open(); err != nil {
+			return err
+		}
+		return run(c.Context(), a, words)
+	}
+	return c
 }
 
-// open makes a ready, after the flags of f are parsed.
-func (a *admin) open(f *flag.FlagSet) error {
+// fileFlags says that the values of flags are names of files, for completion.
+func fileFlags(c *cobra.Command, names ...string) {
+	for _, name := range names {
+		if err := c.MarkFlagFilename(name); err != nil {
+			panic(err) // there is no such flag
+		}
+	}
+}
+
+// open makes a ready, after the flags are parsed.
+func (a *admin) open() error {
 	if a.timeout <= 0 {
-		return wrong(f, "--timeout %v: want some time, such as 5s", a.timeout)
+		return errUsage{fmt.Errorf("--timeout %v: want some time, such as 5s", a.timeout)}
 	}
 	if err := a.findBase(); err != nil {
-		return wrong(f, "%w", err)
+		return errUsage{err}
 	}
 	if (a.cert == "") != (a.keyFile == "") {
-		return wrong(f, "--cert and --key-file go together")
+		return errUsage{errors.New("--cert and --key-file go together")}
 	}
 	secrets, err := a.tls()
 	switch {
 	case err != nil:
 		return err
 	case secrets != nil && a.base.Scheme != "https":
-		return wrong(f, "--ca, --cert and --key-file are for an --admin that begins with https")
+		return errUsage{errors.New("--ca, --cert and --key-file are for an --admin that begins with https")}
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = secrets

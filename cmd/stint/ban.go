@@ -1,31 +1,29 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"flag"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strconv"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/stintdev/stint/server/adminapi"
 )
 
-const banAbout = `Bans a key under a rule, or everyone in a network, and lifts bans.
-
-    stint ban list [--rule R] [--limit N]
-    stint ban add (--rule R --key K | --network N) [--for D | --until T] [--reason TEXT]
-    stint ban lift ID [--reason TEXT]
-    stint ban lift (--rule R --key K | --network N) [--reason TEXT]
-
-lift with an ID ends that ban by hand. lift with a key ends all bans of the key under
-the rule, those of the rule's penalty too, and forgets its violations.
-`
-
 const bansPath = "/v1/bans"
 
-var banCommands = []command{{"list", banList}, {"add", banAdd}, {"lift", banLift}}
+func banCommand() *cobra.Command {
+	return group(&cobra.Command{
+		Use: "ban", Short: "ban keys and networks, and lift bans",
+		Long: "Bans a key under a rule, or everyone in a network, and lifts bans.",
+	}, banList(), banAdd(), banLift())
+}
 
 // banWords is the ban in a line.
 func banWords(b *adminapi.Ban) string {
@@ -40,33 +38,31 @@ func bannedKey(b *adminapi.PenaltyBan) string {
 	return shownKey(b.Key)
 }
 
-func banList(ctx context.Context, args []string, out, errs io.Writer) error {
-	f := flags("ban list")
-	a := adminFlags(f, errs)
-	rule := f.String("rule", "", "`NAME` of the rule; without it, those of all rules and networks")
+func banList() *cobra.Command {
+	c := &cobra.Command{
+		Use: "list", Short: "list the bans that run",
+		Long: "Lists the bans that run, those by hand and those by the penalties of rules.",
+	}
+	rule := c.Flags().String("rule", "", "only bans under the rule of this `NAME`; without it, all, of networks too")
 	limit := number{least: 1}
-	f.Var(&limit, "limit", "show at most `N` of each kind (default 1000)")
-	if _, err := parseMixed(f, args, banAbout, out); err != nil {
-		return err
-	}
-	if err := a.open(f); err != nil {
-		return err
-	}
-	only := url.Values{}
-	if *rule != "" {
-		only.Set("rule", *rule)
-	}
-	if limit.given {
-		only.Set("limit", strconv.FormatInt(limit.value, 10))
-	}
-	path := bansPath
-	if len(only) > 0 {
-		path += "?" + only.Encode()
-	}
-	return exchange(ctx, a, out, question{method: http.MethodGet, path: path}, tellBans)
+	c.Flags().Var(&limit, "limit", "show at most `N` of each kind (default 1000)")
+	return adminCommand(c, nil, func(ctx context.Context, a *admin, _ []string) error {
+		only := url.Values{}
+		if *rule != "" {
+			only.Set("rule", *rule)
+		}
+		if limit.given {
+			only.Set("limit", strconv.FormatInt(limit.value, 10))
+		}
+		path := bansPath
+		if len(only) > 0 {
+			path += "?" + only.Encode()
+		}
+		return exchange(ctx, a, apiRequest{method: http.MethodGet, path: path}, printBans)
+	})
 }
 
-func tellBans(w io.Writer, all adminapi.Bans) {
+func printBans(w io.Writer, all adminapi.Bans) {
 	warnLocal(w, all.CountedBy, "bans by penalty are those that this instance knows of")
 	if len(all.ByHand)+len(all.ByPenalty) == 0 {
 		fmt.Fprintln(w, "no bans")
@@ -92,78 +88,77 @@ func tellBans(w io.Writer, all adminapi.Bans) {
 	}
 }
 
-func targetFlags(f *flag.FlagSet, t *adminapi.BanTarget) {
+func targetFlags(f *pflag.FlagSet, t *adminapi.BanTarget) {
 	f.StringVar(&t.Rule, "rule", "", "`NAME` of the rule")
 	keyFlag(f, &t.Key)
 	f.StringVar(&t.Network, "network", "", "`NETWORK` such as 192.0.2.0/24, or an address")
 }
 
-func checkTarget(f *flag.FlagSet, t *adminapi.BanTarget) error {
+func checkTarget(t *adminapi.BanTarget) error {
 	byKey := t.Rule != "" && t.Key != "" && t.Network == ""
 	byNetwork := t.Rule == "" && t.Key == "" && t.Network != ""
 	if !byKey && !byNetwork {
-		return wrong(f, "want --rule and --key, or --network alone")
+		return errors.New("want --rule and --key, or --network alone")
 	}
 	return nil
 }
 
-func banAdd(ctx context.Context, args []string, out, errs io.Writer) error {
-	f := flags("ban add")
-	a := adminFlags(f, errs)
+func banAdd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "add (--rule R --key K | --network N) [--for D | --until T] [--reason TEXT]", Short: "ban a key under a rule, or a network",
+		Long: "Bans a key under a rule, or everyone in a network, until it is lifted or its time is over.",
+		Example: `  stint ban add --rule login --key 192.0.2.7 --for 30m --reason "tries passwords"
+  stint ban add --network 198.51.100.0/24`,
+		DisableFlagsInUseLine: true,
+	}
 	var body adminapi.BanRequest
-	targetFlags(f, &body.BanTarget)
-	termFlags(f, &body.Term)
-	if _, err := parseMixed(f, args, banAbout, out); err != nil {
-		return err
+	targetFlags(c.Flags(), &body.BanTarget)
+	termFlags(c.Flags(), &body.Term)
+	check := func(c *cobra.Command, args []string) error {
+		return cmp.Or(words()(c, args), checkTarget(&body.BanTarget), checkTerm(&body.Term))
 	}
-	if err := checkTarget(f, &body.BanTarget); err != nil {
-		return err
-	}
-	if err := checkTerm(f, &body.Term); err != nil {
-		return err
-	}
-	if err := a.open(f); err != nil {
-		return err
-	}
-	return exchange(ctx, a, out, question{http.MethodPost, bansPath, body}, func(w io.Writer, b adminapi.Ban) {
-		fmt.Fprintf(w, "ban %s: %s\n", shown(b.ID), banWords(&b))
-		hint(w, &b.Note, b.Effect, "ban lift")
+	return adminCommand(c, check, func(ctx context.Context, a *admin, _ []string) error {
+		return exchange(ctx, a, apiRequest{http.MethodPost, bansPath, body}, func(w io.Writer, b adminapi.Ban) {
+			fmt.Fprintf(w, "ban %s: %s\n", shown(b.ID), banWords(&b))
+			hint(w, &b.Note, b.Effect, "ban lift")
+		})
 	})
 }
 
-// banLift lifts a ban by its ID, or all of whom the flags name.
-func banLift(ctx context.Context, args []string, out, errs io.Writer) error {
-	f := flags("ban lift")
-	a := adminFlags(f, errs)
+// banLift lifts a ban by its ID, or all bans of the key or network that the flags give.
+func banLift() *cobra.Command {
+	c := &cobra.Command{
+		Use: "lift (ID | --rule R --key K | --network N) [--reason TEXT]", Short: "lift bans",
+		Long: `Lifts the ban by hand with an ID; or all bans of a key under a rule, those of the rule's
+penalty too, and forgets the key's violations; or all bans of a network.`,
+		DisableFlagsInUseLine: true,
+	}
 	var body adminapi.LiftRequest
-	targetFlags(f, &body.BanTarget)
-	reasonFlag(f, &body.Reason)
-	words, err := parseWords(f, args, banAbout, out)
-	byID := len(words) == 1 && body.BanTarget == adminapi.BanTarget{}
-	switch {
-	case err != nil:
-		return err
-	case len(words) > 1:
-		return wrong(f, "unexpected argument %q", words[1])
-	case len(words) == 1 && !byID:
-		return wrong(f, "want an ID, or --rule and --key, or --network: not two of them")
-	case !byID:
-		if err := checkTarget(f, &body.BanTarget); err != nil {
-			return err
+	targetFlags(c.Flags(), &body.BanTarget)
+	reasonFlag(c.Flags(), &body.Reason)
+	check := func(_ *cobra.Command, words []string) error {
+		byFlags := body.BanTarget != (adminapi.BanTarget{})
+		switch {
+		case len(words) > 1:
+			return fmt.Errorf("unexpected argument %q", words[1])
+		case len(words) == 1 && byFlags:
+			return errors.New("want an ID, or --rule and --key, or --network: not two of them")
+		case len(words) == 0:
+			return checkTarget(&body.BanTarget)
 		}
+		return nil
 	}
-	if err := a.open(f); err != nil {
-		return err
-	}
-	if byID {
-		return exchange(ctx, a, out, question{method: http.MethodDelete, path: removal(bansPath, words[0], body.Reason)}, func(w io.Writer, b adminapi.Ban) {
-			tellLifted(w, adminapi.Lifted{ByHand: []adminapi.Ban{b}, Reach: b.Reach})
+	return adminCommand(c, check, func(ctx context.Context, a *admin, words []string) error {
+		if len(words) == 0 {
+			return exchange(ctx, a, apiRequest{http.MethodPost, bansPath + "/lift", body}, printLifted)
+		}
+		return exchange(ctx, a, apiRequest{method: http.MethodDelete, path: removal(bansPath, words[0], body.Reason)}, func(w io.Writer, b adminapi.Ban) {
+			printLifted(w, adminapi.Lifted{ByHand: []adminapi.Ban{b}, Reach: b.Reach})
 		})
-	}
-	return exchange(ctx, a, out, question{http.MethodPost, bansPath + "/lift", body}, tellLifted)
+	})
 }
 
-func tellLifted(w io.Writer, all adminapi.Lifted) {
+func printLifted(w io.Writer, all adminapi.Lifted) {
 	for _, b := range all.ByHand {
 		fmt.Fprintf(w, "lifted ban %s: %s\n", shown(b.ID), banWords(&b))
 	}
@@ -173,5 +168,5 @@ func tellLifted(w io.Writer, all adminapi.Lifted) {
 	if len(all.ByHand)+len(all.ByPenalty) == 0 {
 		fmt.Fprintln(w, "no ban was in force; violations are forgotten")
 	}
-	tellReach(w, all.Reach)
+	printReach(w, all.Reach)
 }

@@ -1,18 +1,23 @@
 package main
 
 import (
-	"flag"
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 )
 
-// tellReach says where a change is in force, unless it is everywhere.
-func tellReach(w io.Writer, r adminapi.Reach) {
+// printReach says where a change is in force, unless it is everywhere.
+func printReach(w io.Writer, r adminapi.Reach) {
 	if r.Pending != "" {
 		fmt.Fprintln(w, plain(r.Pending))
 	}
@@ -34,7 +39,7 @@ func hint(w io.Writer, e *rules.Note, effect adminapi.Effect, command string) {
 	if effect.Problem != "" {
 		fmt.Fprintf(w, "it is without effect now: %s\n", plain(effect.Problem))
 	}
-	tellReach(w, effect.Reach)
+	printReach(w, effect.Reach)
 }
 
 // entryHeads are the columns that every entry has after its own.
@@ -44,27 +49,37 @@ func entryCells(e *rules.Note, effect adminapi.Effect) []string {
 	return []string{instant(e.Until), shown(e.Author), instant(e.At), plain(e.Reason), plain(effect.Problem)}
 }
 
-func termFlags(f *flag.FlagSet, t *adminapi.Term) {
+func termFlags(f *pflag.FlagSet, t *adminapi.Term) {
 	f.StringVar(&t.For, "for", "", "how long it holds: a `DURATION` such as 30m or 7d")
 	f.StringVar(&t.Until, "until", "", "when it ends: a `TIME` such as 2030-01-31T18:00:00Z")
 	reasonFlag(f, &t.Reason)
 }
 
-func checkTerm(f *flag.FlagSet, t *adminapi.Term) error {
+func checkTerm(t *adminapi.Term) error {
 	if t.For != "" && t.Until != "" {
-		return wrong(f, "want one of --for and --until")
+		return errors.New("want one of --for and --until")
 	}
 	if t.Until == "" {
 		return nil
 	}
 	if _, err := time.Parse(time.RFC3339, t.Until); err != nil {
-		return wrong(f, "--until %q: want a time such as 2030-01-31T18:00:00Z, or with +02:00 in place of Z", t.Until)
+		return fmt.Errorf("--until %q: want a time such as 2030-01-31T18:00:00Z, or with +02:00 in place of Z", t.Until)
 	}
 	return nil
 }
 
-func reasonFlag(f *flag.FlagSet, to *string) {
+func reasonFlag(f *pflag.FlagSet, to *string) {
 	f.StringVar(to, "reason", "", "`TEXT` that tells others why")
+}
+
+// removeCommand is the command that removes the entry with an ID from those at path.
+func removeCommand[T any](short, long, path string, tell func(io.Writer, T)) *cobra.Command {
+	c := &cobra.Command{Use: "remove ID [--reason TEXT]", Short: short, Long: long, DisableFlagsInUseLine: true}
+	var reason string
+	reasonFlag(c.Flags(), &reason)
+	return adminCommand(c, words("ID"), func(ctx context.Context, a *admin, words []string) error {
+		return exchange(ctx, a, apiRequest{method: http.MethodDelete, path: removal(path, words[0], reason)}, tell)
+	})
 }
 
 // removal is the path that removes an entry, and why.

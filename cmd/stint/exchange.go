@@ -2,25 +2,34 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+
+	"github.com/stintdev/stint/server/adminapi"
 )
 
 // maxAnswer bounds what is read of an answer.
 const maxAnswer = 64 << 20
 
-// question is what is asked of the admin API. The body is JSON; nil: none.
-type question struct {
+// apiRequest is a call of the admin API. The body is JSON; nil: none.
+type apiRequest struct {
 	method, path string
 	body         any
 }
 
-// send asks q and returns the answer's JSON. An answer that is not of success is a
+// send sends q and returns the answer's JSON. An answer that is not of success is a
 // *refusal.
-func (a *admin) send(ctx context.Context, q question) ([]byte, error) {
+func (a *admin) send(ctx context.Context, q apiRequest) ([]byte, error) {
 	var body io.Reader
 	if q.body != nil {
 		data, err := json.Marshal(q.body)
@@ -59,8 +68,8 @@ func (a *admin) send(ctx context.Context, q question) ([]byte, error) {
 	return data, nil
 }
 
-// fetch asks q and reads the answer.
-func fetch[T any](ctx context.Context, a *admin, q question) (T, error) {
+// fetch sends q and reads the answer.
+func fetch[T any](ctx context.Context, a *admin, q apiRequest) (T, error) {
 	var answer T
 	data, err := a.send(ctx, q)
 	if err == nil {
@@ -77,19 +86,19 @@ func read[T any](data []byte) (answer T, err error) {
 	return answer, err
 }
 
-// exchange asks q and tells a person what the answer says, or prints it for --json.
-func exchange[T any](ctx context.Context, a *admin, out io.Writer, q question, tell func(w io.Writer, answer T)) error {
+// exchange sends q and tells a person what the answer says, or prints it for --json.
+func exchange[T any](ctx context.Context, a *admin, q apiRequest, tell func(w io.Writer, answer T)) error {
 	data, err := a.send(ctx, q)
 	if err != nil {
 		return err
 	}
-	return show(a, out, data, tell)
+	return show(a, data, tell)
 }
 
 // show prints an answer as exchange does, all of it at once.
-func show[T any](a *admin, out io.Writer, data []byte, tell func(w io.Writer, answer T)) error {
+func show[T any](a *admin, data []byte, tell func(w io.Writer, answer T)) error {
 	if a.json {
-		_, err := fmt.Fprintf(out, "%s\n", plainJSON(bytes.TrimRight(data, "\n")))
+		_, err := fmt.Fprintf(a.out, "%s\n", plainJSON(bytes.TrimRight(data, "\n")))
 		return err
 	}
 	answer, err := read[T](data)
@@ -98,6 +107,87 @@ func show[T any](a *admin, out io.Writer, data []byte, tell func(w io.Writer, an
 	}
 	var b bytes.Buffer
 	tell(&b, answer)
-	_, err = out.Write(b.Bytes())
+	_, err = a.out.Write(b.Bytes())
 	return err
+}
+
+// refusal is what the admin API says when it does not do what it was asked.
+type refusal struct {
+	answer adminapi.Error
+	hint   string // how to mend it, on a line of its own
+}
+
+func (r *refusal) Error() string {
+	lines := []string{plain(r.answer.Detail)}
+	for _, p := range r.answer.Problems {
+		lines = append(lines, located(p.Where, p.Text))
+	}
+	if r.hint != "" {
+		lines = append(lines, r.hint)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// located is a text after where it belongs, if that is known.
+func located(where, text string) string {
+	if where == "" {
+		return plain(text)
+	}
+	return plain(where) + ": " + plain(text)
+}
+
+// refused reads an answer that is not of success.
+func (a *admin) refused(resp *http.Response, data []byte) error {
+	r := &refusal{}
+	if err := json.Unmarshal(data, &r.answer); err != nil || r.answer.Detail == "" && r.answer.Title == "" {
+		return a.foreign(resp)
+	}
+	r.answer.Detail = cmp.Or(r.answer.Detail, r.answer.Title)
+	r.answer.Status = resp.StatusCode
+	switch {
+	case resp.StatusCode == http.StatusUnauthorized && a.token == "":
+		r.hint = "give a token: --token-file FILE, or the environment's STINT_TOKEN"
+	case resp.StatusCode == http.StatusUnauthorized:
+		r.hint = "the token that was given is not one of this server's: look at --token-file, or the environment's STINT_TOKEN"
+	case resp.StatusCode == http.StatusForbidden:
+		r.hint = "that takes a token with a wider scope: --token-file FILE, or the environment's STINT_TOKEN"
+	}
+	return r
+}
+
+// foreign is an answer that the admin API does not give.
+func (a *admin) foreign(resp *http.Response) error {
+	what := ""
+	if to := resp.Header.Get("Location"); to != "" {
+		what = ", a redirect to " + plain(to)
+	}
+	return fmt.Errorf("%s answers %s %s with %d%s, and not as the admin API does; is --admin right?",
+		a.base, resp.Request.Method, resp.Request.URL.EscapedPath(), resp.StatusCode, what)
+}
+
+// unreached says why there is no answer, and what to look at.
+func (a *admin) unreached(err error) error {
+	var of *url.Error
+	if errors.As(err, &of) {
+		err = of.Err
+	}
+	var timeout net.Error
+	start := fmt.Sprintf("no answer from the admin API at %s: ", a.base)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		port := a.base.Port()
+		if port == "" {
+			port = a.base.Scheme
+		}
+		return fmt.Errorf(`%sconnection refused
+is --admin right, and does the server run? Its admin API listens only on the loopback
+of its own machine, unless the section server.admin says otherwise. From elsewhere:
+    ssh -L %[2]s:127.0.0.1:%[2]s HOST
+    kubectl port-forward POD %[2]s`, start, port)
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return fmt.Errorf("%snone within %v; a change may have been made all the same; --timeout gives it longer", start, a.timeout)
+	case errors.As(err, new(x509.UnknownAuthorityError)):
+		return errors.New(start + plain(err.Error()) + "; --ca FILE tells whom to trust")
+	}
+	return errors.New(start + plain(err.Error()))
 }

@@ -4,76 +4,85 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"net/netip"
 	"strings"
+	"time"
 
+	"github.com/spf13/cobra"
+
+	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/adminapi"
 )
 
-const explainAbout = `Says what would be decided about a request now, and why. Nothing is taken.
+func explainCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "explain", Short: "what would be decided about a request, and why",
+		Long: `Says what would be decided about a request now, and why. Nothing is taken.
 
-    stint explain --client 192.0.2.1 --method POST --path /login --header "X-User: ann"
-    stint explain --operation export --attr user=ann --attr size=20 --cost 5
-
-    stint explain --config stint.yaml --client 192.0.2.1
-
-With any of --method, --path, --host, --route and --header there is a request, of GET and /
-where not given. --config asks no server, but a file, or a directory of such files:
-nothing is counted there yet, and nothing changed at run time.
-`
-
-func explain(ctx context.Context, args []string, out, errs io.Writer) error {
-	f := flags("explain")
-	a := adminFlags(f, errs)
-	body, finish := askedFlags(f)
-	config := f.String("config", "", "`FILE` with rules, or a directory of such files, in place of a server")
-	if _, err := parseMixed(f, args, explainAbout, out); err != nil {
-		return err
+With any of --method, --path, --host, --route and --header the request is HTTP, of GET and /
+where these are not given. --config asks no server, but a file, or a directory of such files:
+nothing is counted there yet, and nothing was changed at run time.`,
+		Example: `  stint explain --client 192.0.2.1 --method POST --path /login --header "X-User: ann"
+  stint explain --operation export --attr user=ann --attr size=20 --cost 5
+  stint explain --config stint.yaml --client 192.0.2.1`,
 	}
-	if err := finish(); err != nil {
-		return err
-	}
-	if *config != "" {
-		if err := a.unused(f); err != nil {
+	body, finish := explainFlags(c)
+	file := c.Flags().String("config", "", "`FILE` with rules, or a directory of such files, in place of a server")
+	fileFlags(c, "config")
+	a := adminFlags(c)
+	c.Args = words()
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		a.out, a.errs = c.OutOrStdout(), c.ErrOrStderr()
+		if err := finish(); err != nil {
+			return errUsage{err}
+		}
+		if *file != "" {
+			for _, name := range []string{"admin", "token-file", "ca", "cert", "key-file", "timeout"} {
+				if c.Flags().Changed(name) {
+					return errUsage{fmt.Errorf("--%s is for a server, and --config asks none: want one of them", name)}
+				}
+			}
+			return explainFile(c.Context(), a, *file, body)
+		}
+		if err := a.open(); err != nil {
 			return err
 		}
-		return explainFile(ctx, a, *config, body, out)
+		return exchange(c.Context(), a, apiRequest{http.MethodPost, "/v1/explain", body}, printExplanation)
 	}
-	if err := a.open(f); err != nil {
-		return err
-	}
-	return exchange(ctx, a, out, question{http.MethodPost, "/v1/explain", body}, tellExplanation)
+	return c
 }
 
-// askedFlags adds to f what makes a check request. finish completes it, when the
-// flags are parsed.
-func askedFlags(f *flag.FlagSet) (q *adminapi.ExplainRequest, finish func() error) {
-	q = &adminapi.ExplainRequest{}
-	r := &adminapi.HTTPRequest{Method: http.MethodGet, Path: "/"}
-	f.StringVar(&q.Operation, "operation", "", "`NAME` of the operation")
-	f.StringVar(&q.Client, "client", "", "`IP` of the client")
-	f.Func("method", "`METHOD` of the request", func(s string) error { r.Method = s; return nil })
-	f.Func("path", "`PATH` of the request, with its query", func(s string) error { r.Path = s; return nil })
+// explainFlags adds to c the flags that make the request to explain. finish completes it,
+// when the flags are parsed.
+func explainFlags(c *cobra.Command) (body *adminapi.ExplainRequest, finish func() error) {
+	f := c.Flags()
+	f.SortFlags = false
+	body = &adminapi.ExplainRequest{}
+	r := &adminapi.HTTPRequest{}
+	f.StringVar(&body.Operation, "operation", "", "`NAME` of the operation")
+	f.StringVar(&body.Client, "client", "", "`IP` address of the client")
+	f.StringVar(&r.Method, "method", http.MethodGet, "`METHOD` of the request")
+	f.StringVar(&r.Path, "path", "/", "`PATH` of the request, with its query")
 	f.StringVar(&r.Host, "host", "", "`NAME` of the host that the request is for")
-	f.StringVar(&r.Route, "route", "", "`NAME` of the route that the request takes (default the one that leads there)")
+	f.StringVar(&r.Route, "route", "", "`NAME` of the route of the request (default the one that leads there)")
 	f.Func("header", "header of the request, as `\"Name: value\"`; may be given several times", func(s string) error { return addHeader(r, s) })
-	f.Func("attr", "attribute as `NAME=VALUE`, where a number, true, false and null are that and all\nelse is text; may be given several times", func(s string) error { return addValue(&q.Attrs, s) })
-	f.Func("claim", "claim of the client's token as `NAME=VALUE`, like --attr, in place of those of a token", func(s string) error { return addValue(&q.Claims, s) })
+	f.Func("attr", "attribute, as `NAME=VALUE`: a number, true, false and null are that, and all else is text; may be given several times", func(s string) error { return addValue(&body.Attrs, s) })
+	f.Func("claim", "claim of the client's token, as `NAME=VALUE`, like --attr, in place of those of a token", func(s string) error { return addValue(&body.Claims, s) })
 	cost := number{}
 	f.Var(&cost, "cost", "`N` units that are asked for (default 1)")
-	return q, func() error {
-		if _, err := netip.ParseAddr(q.Client); q.Client != "" && err != nil {
-			return wrong(f, "--client %q: want an IP address such as 192.0.2.1", q.Client)
+	return body, func() error {
+		if _, err := netip.ParseAddr(body.Client); body.Client != "" && err != nil {
+			return fmt.Errorf("--client %q: want an IP address such as 192.0.2.1", body.Client)
 		}
 		if cost.given {
-			q.Cost = &cost.value
+			body.Cost = &cost.value
 		}
-		if g := given(f); g["method"] || g["path"] || g["host"] || g["route"] || g["header"] {
-			q.Request = r
+		if f.Changed("method") || f.Changed("path") || f.Changed("host") || f.Changed("route") || f.Changed("header") {
+			body.Request = r
 		}
 		return nil
 	}
@@ -124,9 +133,59 @@ func attrValue(text string) any {
 	return text
 }
 
-func tellExplanation(w io.Writer, e adminapi.Explanation) {
+func printExplanation(w io.Writer, e adminapi.Explanation) {
 	fmt.Fprintln(w, list(shown(e.Outcome), named("rule", shown(e.Rule))))
 	for _, line := range e.Words {
 		fmt.Fprintln(w, plain(line))
 	}
+}
+
+// explainFile explains by the rules at a path, as a server that has just started with them.
+func explainFile(ctx context.Context, a *admin, path string, body *adminapi.ExplainRequest) error {
+	settings, set, err := readConfig(path)
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	in, err := server.ReadInput(data)
+	if err != nil {
+		return err
+	}
+	s, err := offline(settings, server.Config{Rules: set})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	explained, err := s.Explain(ctx, in)
+	if err != nil {
+		return err
+	}
+	if data, err = json.Marshal(explained); err != nil {
+		return err
+	}
+	return show(a, data, func(w io.Writer, e adminapi.Explanation) {
+		fmt.Fprintf(w, "by %s alone: nothing is counted here, and nothing was changed at run time\n", plain(path))
+		printExplanation(w, e)
+	})
+}
+
+// offline is a server that nobody reaches: of the settings it has only what tells which
+// requests there are to the rules.
+func offline(from config.Settings, c server.Config) (*server.Server, error) {
+	c.Settings = config.Default()
+	c.Settings.DecisionTimeout = time.Minute // nobody waits
+	c.Settings.Secrets, c.Settings.JWT, c.Settings.AllowAmbiguous = from.Secrets, from.JWT, from.AllowAmbiguous
+	for _, r := range from.Routes {
+		r.TLS = nil
+		c.Settings.Routes = append(c.Settings.Routes, r)
+	}
+	s := server.New(c)
+	if err := s.Open(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
 }

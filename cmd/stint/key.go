@@ -1,10 +1,72 @@
 package main
 
 import (
-	"flag"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/adminapi"
 )
+
+func keyCommand() *cobra.Command {
+	return group(&cobra.Command{
+		Use: "key", Short: "show a key, make it unused, give units back",
+		Long: `Shows the state of a key under a rule, makes it unused, and gives units back, under all
+limits of the rule. Each tier of a key counts apart. Violations and bans stay: see
+"stint ban lift".`,
+	},
+		keyAction("show", "show what a key has used", `Shows the state of a key under each limit of a rule: of requests of no tier and of every
+tier under which the key has used something, or with --tier of that tier alone.`),
+		keyAction("reset", "make a key unused", `Makes a key unused under all limits of a rule, in every tier.`),
+		keyAction("refund", "give units back to a key", `Gives units back to a key under all limits of a rule, as used by requests of no tier, or
+with --tier of that tier.`),
+	)
+}
+
+// keyAction is the command that does what its name says with a key, and shows the key's
+// state after that.
+func keyAction(name, short, long string) *cobra.Command {
+	c := &cobra.Command{Use: name + " --rule R --key K", Short: short, Long: long}
+	f := c.Flags()
+	var body adminapi.RefundRequest
+	f.StringVar(&body.Rule, "rule", "", "`NAME` of the rule")
+	keyFlag(f, &body.Key)
+	f.StringVar(&body.Tier, "tier", "", "`NAME` of the tier whose counts are meant")
+	cost := number{least: 1}
+	if name == "refund" {
+		c.Use += " --cost N"
+		f.Var(&cost, "cost", "`N` units to refund")
+	}
+	if name != "show" {
+		reasonFlag(f, &body.Reason)
+	}
+	check := func(c *cobra.Command, args []string) error {
+		switch {
+		case len(args) > 0:
+			return words()(c, args)
+		case body.Rule == "" || body.Key == "":
+			return errors.New("want --rule and --key")
+		case name == "refund" && !cost.given:
+			return errors.New("want --cost N: how many units")
+		}
+		return nil
+	}
+	return adminCommand(c, check, func(ctx context.Context, a *admin, _ []string) error {
+		q := apiRequest{http.MethodPost, "/v1/keys/" + name, body.KeyRequest}
+		if name == "refund" {
+			body.Cost = cost.value
+			q.body = body
+		}
+		return exchange(ctx, a, q, printKey)
+	})
+}
 
 // shownKey is a key as a person reads it; empty for none.
 func shownKey(k rules.Key) string {
@@ -18,9 +80,9 @@ func shownKey(k rules.Key) string {
 }
 
 // keyFlag adds --key to f.
-func keyFlag(f *flag.FlagSet, to *rules.Key) {
+func keyFlag(f *pflag.FlagSet, to *rules.Key) {
 	var parts []string
-	f.Func("key", "`KEY` as the rule's key expression makes it; where that is a list, --key for each part, in order", func(part string) (err error) {
+	f.Func("key", "`KEY` as the rule's key expression makes it; if that is a list, one --key for each part, in order", func(part string) (err error) {
 		if parts = append(parts, part); len(parts) == 1 {
 			*to = rules.Key(part)
 			return nil
@@ -28,4 +90,50 @@ func keyFlag(f *flag.FlagSet, to *rules.Key) {
 		*to, err = rules.JoinKey(parts...)
 		return err
 	})
+}
+
+// warnLocal says what it means that an answer is not by the store, if it is not.
+func warnLocal(w io.Writer, s adminapi.CountedBy, meaning string) {
+	if s.By != "" {
+		fmt.Fprintf(w, "the store does not answer: %s; %s\n", plain(s.StoreError), meaning)
+	}
+}
+
+func printKey(w io.Writer, k adminapi.KeyState) {
+	warnLocal(w, k.CountedBy, "this is what the instance has counted and heard itself, of its share of each limit")
+	var lines facts
+	lines.add("rule", shown(k.Rule))
+	lines.add("key", shownKey(k.Key))
+	lines.add("mode", shown(k.Mode))
+	lines.add("tier", shown(k.Tier))
+	if k.Override != nil {
+		lines.add("override", shown(k.Override.ID)+": "+overrideWords(k.Override))
+	}
+	if p := k.Penalty; p != nil {
+		text := several(p.Violations, "violation") + ", " + several(p.Bans, "ban") + " in a row"
+		if p.BanLeft != 0 {
+			text += ", banned for " + micros(p.BanLeft) + " more"
+		}
+		lines.add("penalty", text)
+	}
+	if k.Ban != nil {
+		lines.add("ban", shown(k.Ban.ID)+": "+banWords(k.Ban))
+	}
+	lines.print(w)
+	if len(k.Limits) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t := table{heads: []string{"TIER", "LIMIT", "USED", "OF", "LEFT", "UNUSED IN", "LAST CHARGED", "EXPIRES IN"}}
+	for _, l := range k.Limits {
+		charged, expires := "", ""
+		if l.ChargedAgo != nil {
+			charged = micros(*l.ChargedAgo) + " ago"
+		}
+		if l.ExpiresIn != nil {
+			expires = micros(*l.ExpiresIn)
+		}
+		t.row(shown(l.Tier), shown(l.Limit), strconv.FormatInt(l.Used, 10), strconv.FormatInt(l.Capacity, 10), strconv.FormatInt(l.Remaining, 10), micros(l.ResetAfter), charged, expires)
+	}
+	t.print(w)
 }

@@ -1,98 +1,83 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 
+	"github.com/spf13/cobra"
+
 	"github.com/stintdev/stint/server/adminapi"
 )
 
-const listAbout = `%[2]s, on top of the file.
-
-    stint %[1]s list
-    stint %[1]s add (--network N | --match EXPR) [--for D | --until T] [--reason TEXT]
-    stint %[1]s remove ID [--reason TEXT]
-
-list shows what was added while it runs; the file's own entries are in the file.
-`
-
-// listCommand is "stint safelist" and "stint blocklist".
-func listCommand(ctx context.Context, name, purpose string, args []string, out, errs io.Writer) error {
-	l := runList{name: name, path: "/v1/lists/" + name, about: fmt.Sprintf(listAbout, name, purpose)}
-	return choose(ctx, name, l.about, []command{{"list", l.list}, {"add", l.add}, {"remove", l.remove}}, args, out, errs)
+func safelistCommand() *cobra.Command {
+	return listCommand("safelist", "requests that are never limited")
 }
 
-// runList is the safelist or the blocklist.
-type runList struct{ name, path, about string }
+func blocklistCommand() *cobra.Command {
+	return listCommand("blocklist", "requests that are always refused")
+}
+
+// listCommand is the command of the list of a name, which lists what.
+func listCommand(name, what string) *cobra.Command {
+	path := "/v1/lists/" + name
+	return group(&cobra.Command{
+		Use: name, Short: what,
+		Long: "Lists " + what + ": by a network, or by an expression, on top of\nthe entries of the file, which are not shown here.",
+	}, listList(path), listAdd(name, path), removeCommand("remove an entry", "Removes the entry with an ID.", path, func(w io.Writer, e adminapi.Listed) {
+		fmt.Fprintf(w, "removed from the %s %s: %s\n", name, shown(e.ID), listedWords(&e))
+		printReach(w, e.Reach)
+	}))
+}
 
 // listedWords is the entry in a line.
 func listedWords(e *adminapi.Listed) string {
 	return list(named("network", shown(e.Network)), named("match", plain(e.Match)), end(&e.Note))
 }
 
-func (l runList) list(ctx context.Context, args []string, out, errs io.Writer) error {
-	f := flags(l.name + " list")
-	a := adminFlags(f, errs)
-	if _, err := parseMixed(f, args, l.about, out); err != nil {
-		return err
-	}
-	if err := a.open(f); err != nil {
-		return err
-	}
-	return exchange(ctx, a, out, question{method: http.MethodGet, path: l.path}, func(w io.Writer, all adminapi.List) {
-		if len(all.Entries) == 0 {
-			fmt.Fprintln(w, "no entries but the file's")
-			return
-		}
-		t := table{heads: append([]string{"ID", "NETWORK", "MATCH"}, entryHeads...)}
-		for _, e := range all.Entries {
-			t.row(append([]string{shown(e.ID), shown(e.Network), plain(e.Match)}, entryCells(&e.Note, e.Effect)...)...)
-		}
-		t.print(w)
+func listList(path string) *cobra.Command {
+	c := &cobra.Command{Use: "list", Short: "list the entries", Long: "Lists the entries that were added at run time."}
+	return adminCommand(c, nil, func(ctx context.Context, a *admin, _ []string) error {
+		return exchange(ctx, a, apiRequest{method: http.MethodGet, path: path}, func(w io.Writer, all adminapi.List) {
+			if len(all.Entries) == 0 {
+				fmt.Fprintln(w, "no entries but the file's")
+				return
+			}
+			t := table{heads: append([]string{"ID", "NETWORK", "MATCH"}, entryHeads...)}
+			for _, e := range all.Entries {
+				t.row(append([]string{shown(e.ID), shown(e.Network), plain(e.Match)}, entryCells(&e.Note, e.Effect)...)...)
+			}
+			t.print(w)
+		})
 	})
 }
 
-func (l runList) add(ctx context.Context, args []string, out, errs io.Writer) error {
-	f := flags(l.name + " add")
-	a := adminFlags(f, errs)
+func listAdd(name, path string) *cobra.Command {
+	c := &cobra.Command{
+		Use: "add (--network N | --match EXPR) [--for D | --until T] [--reason TEXT]", Short: "add an entry",
+		Long: "Adds a network or an expression, until it is removed or its time is over.",
+		Example: "  stint " + name + ` add --network 192.0.2.0/24 --reason office
+  stint ` + name + ` add --match 'request.path == "/x"' --for 1h`,
+		DisableFlagsInUseLine: true,
+	}
 	var body adminapi.ListRequest
-	f.StringVar(&body.Network, "network", "", "`NETWORK` such as 192.0.2.0/24, or an address")
-	f.StringVar(&body.Match, "match", "", "`EXPRESSION` as in a rules file")
-	termFlags(f, &body.Term)
-	if _, err := parseMixed(f, args, l.about, out); err != nil {
-		return err
+	c.Flags().StringVar(&body.Network, "network", "", "`NETWORK` such as 192.0.2.0/24, or an address")
+	c.Flags().StringVar(&body.Match, "match", "", "`EXPRESSION` as in a rules file")
+	termFlags(c.Flags(), &body.Term)
+	check := func(c *cobra.Command, args []string) error {
+		var err error
+		if (body.Network == "") == (body.Match == "") {
+			err = errors.New("want one of --network and --match")
+		}
+		return cmp.Or(words()(c, args), err, checkTerm(&body.Term))
 	}
-	if (body.Network == "") == (body.Match == "") {
-		return wrong(f, "want one of --network and --match")
-	}
-	if err := checkTerm(f, &body.Term); err != nil {
-		return err
-	}
-	if err := a.open(f); err != nil {
-		return err
-	}
-	return exchange(ctx, a, out, question{http.MethodPost, l.path, body}, func(w io.Writer, e adminapi.Listed) {
-		fmt.Fprintf(w, "%s %s: %s\n", l.name, shown(e.ID), listedWords(&e))
-		hint(w, &e.Note, e.Effect, l.name+" remove")
-	})
-}
-
-func (l runList) remove(ctx context.Context, args []string, out, errs io.Writer) error {
-	f := flags(l.name + " remove")
-	a := adminFlags(f, errs)
-	var reason string
-	reasonFlag(f, &reason)
-	words, err := parseMixed(f, args, l.about, out, "ID")
-	if err != nil {
-		return err
-	}
-	if err := a.open(f); err != nil {
-		return err
-	}
-	return exchange(ctx, a, out, question{method: http.MethodDelete, path: removal(l.path, words[0], reason)}, func(w io.Writer, e adminapi.Listed) {
-		fmt.Fprintf(w, "removed from the %s %s: %s\n", l.name, shown(e.ID), listedWords(&e))
-		tellReach(w, e.Reach)
+	return adminCommand(c, check, func(ctx context.Context, a *admin, _ []string) error {
+		return exchange(ctx, a, apiRequest{http.MethodPost, path, body}, func(w io.Writer, e adminapi.Listed) {
+			fmt.Fprintf(w, "%s %s: %s\n", name, shown(e.ID), listedWords(&e))
+			hint(w, &e.Note, e.Effect, name+" remove")
+		})
 	})
 }

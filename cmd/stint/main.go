@@ -6,46 +6,25 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/server"
 )
-
-const usage = `Stint limits rates: exactly, in memory or in a Redis that a fleet shares.
-
-Usage:
-
-  Run
-    stint serve       limit HTTP in front of upstreams, and answer check requests
-    stint simulate    replay recorded events through rules
-
-  Rules
-    stint rules       check files; push, pull, diff, history, rollback of a fleet's
-
-  Live control
-    stint switch      the kill switch, and the modes of rules
-    stint override    other limits for a key or a tier
-    stint safelist    whom not to limit
-    stint blocklist   whom to refuse
-    stint ban         ban keys and networks, and lift bans
-    stint key         show a key, make it unused, give units back
-
-  Look
-    stint status      how an instance is, and what looks wrong
-    stint explain     what would be decided about a request, and why
-    stint version     print the version
-
-"stint COMMAND --help" tells more.
-`
 
 // Exit codes: 0 all went well, 1 it did not, 2 it was called wrongly.
 func main() {
@@ -70,76 +49,195 @@ func obey(signals <-chan os.Signal, stop func()) {
 	os.Exit(1)                         // the signal is ignored
 }
 
-// errUsage is an error in how the program was called.
+// logPatience is how long the end of the program waits for the reader of its log.
+const logPatience = time.Second
+
+// errUsage is an error in how a command was called. Every error before a command runs
+// is one, too.
 type errUsage struct{ error }
 
-// logPatience is for how long an end waits for whoever reads the log.
-const logPatience = time.Second
+// errQuiet is a result that is no success, and of which nothing is left to say.
+var errQuiet = errors.New("")
 
 func run(ctx context.Context, args []string, in io.Reader, out, to io.Writer) int {
 	errs := server.NewLogWriter(to)
 	defer errs.Close(logPatience)
-	err := dispatch(ctx, args, in, out, errs)
-	var wrong errUsage
-	switch {
+	root := newProgram(errs)
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errs)
+	running := false
+	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
+		if i := slices.IndexFunc(args, func(a string) bool { return !utf8.ValidString(a) }); i >= 0 && c.Flags().Lookup("admin") != nil {
+			return fmt.Errorf("argument %q is not UTF-8", args[i]) // in JSON it would become another text
+		}
+		running = true
+		return nil
+	}
+	called, err := root.ExecuteContextC(ctx)
+	var usage errUsage
+	switch name := strings.TrimPrefix(called.CommandPath(), "stint"); {
 	case err == nil:
-		return 0
-	case errors.Is(err, flag.ErrHelp):
 		return 0
 	case errors.Is(err, errQuiet):
 		return 1
-	case errors.As(err, &wrong):
-		fmt.Fprintf(errs, "stint: %v\n", err)
+	case !running || errors.As(err, &usage):
+		if name != "" {
+			name = strings.TrimPrefix(name, " ") + ": "
+		}
+		fmt.Fprintf(errs, "stint: %s%v\n", name, err)
 		return 2
 	}
 	fmt.Fprintf(errs, "stint: %v\n", err)
 	return 1
 }
 
-func dispatch(ctx context.Context, args []string, in io.Reader, out io.Writer, errs *server.LogWriter) error {
-	if len(args) == 0 {
-		fmt.Fprint(errs, usage)
-		return errUsage{errors.New("no command")}
+func init() { cobra.EnableCommandSorting = false } // help lists commands as they are declared
+
+// newProgram is the tree of the commands. Those that log do it to log.
+func newProgram(log *server.LogWriter) *cobra.Command {
+	root := &cobra.Command{
+		Use:               "stint",
+		Long:              "Stint limits rates: exactly, in memory or in a Redis that a fleet shares.",
+		Version:           version(),
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		DisableAutoGenTag: true,
 	}
-	name, args := args[0], args[1:]
-	switch name {
-	case "serve":
-		return serve(ctx, args, out, errs)
-	case "simulate":
-		return simulate(ctx, args, in, out)
-	case "rules":
-		return choose(ctx, name, rulesAbout, rulesCommands, args, out, errs)
-	case "version", "--version", "-version":
-		fmt.Fprintf(out, "stint %s, %s\n", version(), runtime.Version())
-		return nil
-	case "help", "--help", "-help", "-h":
-		fmt.Fprint(out, usage)
-		return nil
+	for _, g := range []struct {
+		title    string
+		commands []*cobra.Command
+	}{
+		{"Run", []*cobra.Command{serveCommand(log), simulateCommand()}},
+		{"Rules", []*cobra.Command{rulesCommand()}},
+		{"Live control", []*cobra.Command{switchCommand(), overrideCommand(), safelistCommand(), blocklistCommand(), banCommand(), keyCommand()}},
+		{"Look", []*cobra.Command{statusCommand(), explainCommand(), versionCommand()}},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		for _, c := range g.commands {
+			c.GroupID = g.title
+			root.AddCommand(c)
+		}
 	}
-	return control(ctx, name, args, out, errs)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for name, short := range map[string]string{"help": "help for a command", "completion": "a script that completes commands in a shell"} {
+		c, _, _ := root.Find([]string{name}) // both are there
+		c.Short, c.GroupID = short, "Look"
+	}
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
+	root.SetVersionTemplate("stint {{.Version}}, " + runtime.Version() + "\n")
+	root.SetUsageTemplate(usageTemplate)
+	root.SetHelpTemplate("{{.Long | trimTrailingWhitespaces}}\n\n{{.UsageString}}")
+	root.SetFlagErrorFunc(flagError)
+	return group(root)
 }
 
-// control runs the commands that speak to the admin API and to nothing else.
-func control(ctx context.Context, name string, args []string, out, errs io.Writer) error {
-	switch name {
-	case "switch":
-		return switchCommand(ctx, args, out, errs)
-	case "override":
-		return choose(ctx, name, overrideAbout, overrideCommands, args, out, errs)
-	case "safelist":
-		return listCommand(ctx, name, "Lists whom never to limit", args, out, errs)
-	case "blocklist":
-		return listCommand(ctx, name, "Lists whom to refuse", args, out, errs)
-	case "ban":
-		return choose(ctx, name, banAbout, banCommands, args, out, errs)
-	case "key":
-		return choose(ctx, name, keyAbout, keyCommands, args, out, errs)
-	case "status":
-		return status(ctx, args, out, errs)
-	case "explain":
-		return explain(ctx, args, out, errs)
+// usageTemplate is the help of a command without its first paragraphs.
+const usageTemplate = `Usage:
+{{- if .HasAvailableSubCommands}}
+  {{.CommandPath}} COMMAND{{else}}
+  {{.UseLine}}{{end}}
+{{- with .Example}}
+
+Examples:
+{{.}}{{end}}
+{{- $all := .Commands}}{{with .Groups}}
+{{range $g := .}}
+{{.Title}}:{{range $all}}{{if eq .GroupID $g.ID}}
+  {{rpad .Name .NamePadding}}  {{.Short}}{{end}}{{end}}
+{{end}}{{else}}{{if .HasAvailableSubCommands}}
+
+Commands:{{range $all}}
+  {{rpad .Name .NamePadding}}  {{.Short}}{{end}}
+{{end}}{{end}}
+{{- if .HasAvailableSubCommands}}
+"{{.CommandPath}} COMMAND --help" tells more.
+{{else if .HasAvailableLocalFlags}}
+
+Flags:
+{{.LocalFlags.FlagUsagesWrapped 100 | trimTrailingWhitespaces}}
+{{end}}`
+
+// group makes c a command that only has others.
+func group(c *cobra.Command, commands ...*cobra.Command) *cobra.Command {
+	c.AddCommand(commands...)
+	c.Args = func(c *cobra.Command, words []string) error {
+		var names []string
+		for _, sub := range c.Commands() {
+			names = append(names, sub.Name())
+		}
+		hint := fmt.Sprintf("want one of %s; %q tells more", strings.Join(names, ", "), c.CommandPath()+" --help")
+		switch {
+		case len(words) == 0 && !c.HasParent():
+			c.SetOut(c.ErrOrStderr())
+			return cmp.Or(c.Help(), errors.New("no command"))
+		case len(words) == 0:
+			return errors.New(hint)
+		}
+		if near := yamlnode.Nearest(words[0], names); near != "" {
+			return fmt.Errorf("unknown command %q: did you mean %s?", words[0], near)
+		}
+		return fmt.Errorf("unknown command %q: %s", words[0], hint)
 	}
-	return errUsage{fmt.Errorf(`unknown command %q; "stint help" lists them`, name)}
+	c.RunE = func(*cobra.Command, []string) error { return nil } // Args lets none come here
+	c.DisableFlagsInUseLine = true
+	return c
+}
+
+// flagError adds to an error of a flag what helps to mend it.
+func flagError(c *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		var names []string
+		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		if near := yamlnode.Nearest(unknown.GetSpecifiedName(), names); near != "" {
+			return fmt.Errorf("%w: did you mean --%s?", err, near)
+		}
+	}
+	return fmt.Errorf("%w; %q lists the flags", err, c.CommandPath()+" --help")
+}
+
+// words is an Args that wants exactly as many words as it has names of them.
+func words(names ...string) cobra.PositionalArgs {
+	return func(c *cobra.Command, words []string) error {
+		switch {
+		case len(words) > len(names):
+			return fmt.Errorf("unexpected argument %q", words[len(names)])
+		case len(words) < len(names):
+			return fmt.Errorf("want %s; %q tells more", strings.Join(names[len(words):], " "), c.CommandPath()+" --help")
+		}
+		return nil
+	}
+}
+
+// number is a flag that is a whole number from least, or not given.
+type number struct {
+	least, value int64
+	given        bool
+}
+
+func (n *number) String() string { return "" }
+func (n *number) Type() string   { return "number" }
+
+func (n *number) Set(text string) error {
+	v, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || v < n.least {
+		return fmt.Errorf("want a whole number from %d", n.least)
+	}
+	n.value, n.given = v, true
+	return nil
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "print the version", Long: "Prints the version of the program, and of the Go that built it.", Args: words(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(c.OutOrStdout(), "stint %s, %s\n", version(), runtime.Version())
+			return err
+		},
+	}
 }
 
 // version is the module's version, and the commit that it was built from with that
@@ -169,52 +267,4 @@ func versionOf(info *debug.BuildInfo) string {
 		v += " and uncommitted changes"
 	}
 	return v
-}
-
-// flags are a command's.
-func flags(name string) *flag.FlagSet {
-	f := flag.NewFlagSet(name, flag.ContinueOnError)
-	f.SetOutput(io.Discard)
-	return f
-}
-
-// parseSome is parse where something may follow the flags.
-func parseSome(f *flag.FlagSet, args []string, about string, out io.Writer) error {
-	err := f.Parse(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		help(f, about, out)
-		return err
-	case err != nil:
-		return errUsage{fmt.Errorf(`%s: %w; "stint %s --help" lists the flags`, f.Name(), err, f.Name())}
-	}
-	return nil
-}
-
-// parse reads flags. Nothing may follow them. --help prints help, which begins with
-// about, to out.
-func parse(f *flag.FlagSet, args []string, about string, out io.Writer) error {
-	if err := parseSome(f, args, about, out); err != nil {
-		return err
-	}
-	if f.NArg() > 0 {
-		return errUsage{fmt.Errorf("%s: unexpected argument %q", f.Name(), f.Arg(0))}
-	}
-	return nil
-}
-
-func help(f *flag.FlagSet, about string, out io.Writer) {
-	fmt.Fprint(out, about)
-	heading := "\nFlags:\n\n"
-	f.VisitAll(func(f *flag.Flag) {
-		fmt.Fprint(out, heading)
-		heading = ""
-		kind, text := flag.UnquoteUsage(f)
-		text = strings.ReplaceAll(text, "\n", "\n        ")
-		fmt.Fprintf(out, "    --%s\n        %s", strings.TrimSpace(f.Name+" "+kind), text)
-		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" {
-			fmt.Fprintf(out, " (default %s)", f.DefValue)
-		}
-		fmt.Fprintln(out)
-	})
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,6 +14,10 @@ import (
 	"syscall"
 	"unicode/utf8"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/server/adminapi"
 )
 
@@ -88,25 +91,78 @@ func (p *pulled) inFile(err error) error {
 	return err
 }
 
+// withoutServer is the text of a rules file without its section server, which is each
+// instance's own and may hold passwords, and tells whether there was one. Blank lines
+// take its place, so that what is said of the others' lines stays true. Text that is
+// no YAML in block form is left as it is: the server says what is wrong with it.
+func withoutServer(text string) (rest string, had bool) {
+	r, root := yamlnode.Open("", []byte(text))
+	if r.Err() != nil || root == nil {
+		return text, false
+	}
+	lines := strings.SplitAfter(text, "\n")
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		key := root.Content[i]
+		if key.Value != "server" || key.Column != 1 {
+			continue
+		}
+		end := len(lines)
+		if i+2 < len(root.Content) {
+			end = root.Content[i+2].Line - 1
+		}
+		if end < key.Line {
+			return text, false // another key on the same line
+		}
+		for end > key.Line && isAside(lines[end-1]) {
+			end-- // a comment before the next section is that one's
+		}
+		for j := key.Line - 1; j < end; j++ {
+			lines[j] = lineEnd(lines[j])
+		}
+		return strings.Join(lines, ""), true
+	}
+	return text, false
+}
+
+// isAside tells whether a line is blank, or a comment that begins it.
+func isAside(line string) bool {
+	return strings.TrimSpace(line) == "" || strings.HasPrefix(line, "#")
+}
+
+// lineEnd is what a line ends with: a new line, or nothing.
+func lineEnd(line string) string {
+	if strings.HasSuffix(line, "\n") {
+		return "\n"
+	}
+	return ""
+}
+
 // afterFlags adds --after and --note to f.
-func afterFlags(f *flag.FlagSet) (after *number, note *string) {
+func afterFlags(f *pflag.FlagSet) (after *number, note *string) {
 	after = &number{}
 	f.Var(after, "after", "`N` of the version to replace: if another is the newest by then, nothing is changed")
 	return after, f.String("note", "", "`TEXT` for the history")
 }
 
-func rulesPush(ctx context.Context, args []string, out, errs io.Writer) error {
-	f := flags("rules push")
-	a := adminFlags(f, errs)
-	after, note := afterFlags(f)
-	words, err := parseMixed(f, args, rulesAbout, out, "FILE")
-	if err != nil {
-		return err
+func rulesPush() *cobra.Command {
+	c := &cobra.Command{
+		Use: "push FILE [--after N] [--note TEXT]", Short: "make a file the fleet's next version",
+		Long: `Makes a file the next version of the fleet's rules. It replaces the version that the file
+was pulled as, or that --after gives; if another is the newest, nothing changes.`,
+		Example: `  stint rules pull > fleet.yaml
+  stint rules push fleet.yaml --note "more for exports"`,
+		ValidArgsFunction:     cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+		DisableFlagsInUseLine: true,
 	}
-	if err := a.open(f); err != nil {
-		return err
-	}
-	file, err := readPulled(words[0])
+	after, note := afterFlags(c.Flags())
+	return adminCommand(c, words("FILE"), func(ctx context.Context, a *admin, words []string) error {
+		return a.push(ctx, words[0], after, *note)
+	})
+}
+
+// push pushes the file of a name.
+func (a *admin) push(ctx context.Context, name string, after *number, note string) error {
+	file, err := readPulled(name)
 	if err != nil {
 		return fmt.Errorf("rules push: %w", err)
 	}
@@ -114,7 +170,7 @@ func rulesPush(ctx context.Context, args []string, out, errs io.Writer) error {
 	if err != nil {
 		return err
 	}
-	data, err := a.send(ctx, question{http.MethodPut, "/v1/rules", adminapi.PushRequest{Text: file.text, After: replaces, Note: *note}})
+	data, err := a.send(ctx, apiRequest{http.MethodPut, "/v1/rules", adminapi.PushRequest{Text: file.text, After: replaces, Note: note}})
 	if err != nil {
 		again := fmt.Sprintf("see `stint rules diff %s`, then push with --after", shown(file.name))
 		return file.inFile(a.raced(ctx, err, replaces, again))
@@ -124,7 +180,7 @@ func rulesPush(ctx context.Context, args []string, out, errs io.Writer) error {
 		return err
 	}
 	stale := file.renumber(v.Number)
-	return show(a, out, data, func(w io.Writer, v adminapi.Version) {
+	return show(a, data, func(w io.Writer, v adminapi.Version) {
 		fmt.Fprintf(w, "version %d (%s): every instance takes it within a second\n", v.Number, shown(v.Version))
 		if file.hadServer {
 			fmt.Fprintf(w, "the section server of %s was not pushed: it is each instance's own\n", shown(file.name))
@@ -168,7 +224,7 @@ func (a *admin) raced(ctx context.Context, err error, replaces int64, again stri
 	}
 	if *r.answer.Newest > 0 {
 		newest = fmt.Sprintf("version %d", *r.answer.Newest)
-		v, err := fetch[adminapi.Version](ctx, a, question{method: http.MethodGet, path: within(versionsPath, strconv.FormatInt(*r.answer.Newest, 10))})
+		v, err := fetch[adminapi.Version](ctx, a, apiRequest{method: http.MethodGet, path: within(versionsPath, strconv.FormatInt(*r.answer.Newest, 10))})
 		if err == nil {
 			newest = versionWords(&v)
 		}
@@ -176,21 +232,30 @@ func (a *admin) raced(ctx context.Context, err error, replaces int64, again stri
 	return fmt.Errorf("nothing is changed: %s was to be replaced, but the newest is\n%s\n%s %d", before, newest, again, *r.answer.Newest)
 }
 
-func rulesRollback(ctx context.Context, args []string, out, errs io.Writer) error {
-	f := flags("rules rollback")
-	a := adminFlags(f, errs)
-	after, note := afterFlags(f)
-	words, err := parseMixed(f, args, rulesAbout, out, "the number of the version to go back to")
-	if err != nil {
-		return err
+func rulesRollback() *cobra.Command {
+	c := &cobra.Command{
+		Use: "rollback N [--after M] [--note TEXT]", Short: "make an earlier version the next one again",
+		Long:                  "Makes the rules of version N the fleet's next version, in place of the newest, or of the\nversion that --after gives.",
+		DisableFlagsInUseLine: true,
 	}
+	after, note := afterFlags(c.Flags())
 	to := number{least: 1}
-	if err := to.Set(words[0]); err != nil {
-		return wrong(f, "%q: want the number of a version; `stint rules history` shows them", words[0])
+	check := func(c *cobra.Command, args []string) error {
+		if err := words("the number of the version to go back to")(c, args); err != nil {
+			return err
+		}
+		if err := to.Set(args[0]); err != nil {
+			return fmt.Errorf("%q: want the number of a version; `stint rules history` shows them", args[0])
+		}
+		return nil
 	}
-	if err := a.open(f); err != nil {
-		return err
-	}
+	return adminCommand(c, check, func(ctx context.Context, a *admin, _ []string) error {
+		return a.rollback(ctx, to.value, after, *note)
+	})
+}
+
+// rollback makes the rules of version to the next version.
+func (a *admin) rollback(ctx context.Context, to int64, after *number, note string) error {
 	if !after.given {
 		v, err := a.newest(ctx)
 		switch {
@@ -201,13 +266,13 @@ func rulesRollback(ctx context.Context, args []string, out, errs io.Writer) erro
 		}
 		after.value = v.Number
 	}
-	data, err := a.send(ctx, question{http.MethodPost, "/v1/rules/rollback", adminapi.RollbackRequest{To: to.value, After: after.value, Note: *note}})
+	data, err := a.send(ctx, apiRequest{http.MethodPost, "/v1/rules/rollback", adminapi.RollbackRequest{To: to, After: after.value, Note: note}})
 	if err != nil {
-		again := fmt.Sprintf("see `stint rules history`, then `stint rules rollback %d` with --after", to.value)
+		again := fmt.Sprintf("see `stint rules history`, then `stint rules rollback %d` with --after", to)
 		return a.raced(ctx, err, after.value, again)
 	}
-	return show(a, out, data, func(w io.Writer, v adminapi.Version) {
+	return show(a, data, func(w io.Writer, v adminapi.Version) {
 		fmt.Fprintf(w, "version %d (%s): what version %d held replaces version %d; every instance takes it within a second\n",
-			v.Number, shown(v.Version), to.value, after.value)
+			v.Number, shown(v.Version), to, after.value)
 	})
 }

@@ -8,56 +8,65 @@ import (
 	"io"
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 )
 
-const simulateAbout = `Replays events through rules, on the events' own clock, and prints a line of JSON
-for each.
+func simulateCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "simulate", Short: "replay recorded events through rules",
+		Long: `Replays events through rules, on the events' own clock, and prints a line of JSON for each.
 
-    stint simulate --rules stint.yaml --events events.jsonl
+An event is a line of JSON: t_us, its instant in microseconds since 1970, and any of request,
+client, operation, attrs, claims and cost, as in a check request:
 
-An event is a line of JSON: t_us, its instant in microseconds since 1970, and any
-of request, client, operation, attrs, claims and cost, as in a check request:
+  {"t_us":1770000000000000,"client":"192.0.2.1","request":{"method":"GET","path":"/"}}
 
-    {"t_us":1770000000000000,"client":"192.0.2.1","request":{"method":"GET","path":"/"}}
-
-A result holds outcome, rule, decisions and ban_left_us; durations are in
-microseconds, and -1 is never. What a server would answer with 400, such as a path
-with a # in it, has the outcome malformed, and says why in detail. A path that servers read in different ways, such as
-/x/..;/login, which a server would refuse by its setting "ambiguous", counts here by
-its normal form.
-`
+A result has outcome, rule, decisions and ban_left_us; durations are in microseconds, and -1
+is never. A request that a server would answer with 400, such as a path with a # in it, has
+the outcome malformed, and detail says why. A path that servers read in different ways, such
+as /x/..;/login, which a server refuses unless its setting "ambiguous" allows it, counts
+here by its normal form.`,
+		Example: "  stint simulate --rules stint.yaml --events events.jsonl",
+		Args:    words(),
+	}
+	f := c.Flags()
+	file := f.String("rules", "", "`FILE` with rules, or a directory of such files")
+	events := f.String("events", "-", "`FILE` with events; - is standard input")
+	address := f.String("store", "memory", "where counts are kept: memory, or the `URL` of a Redis, in a namespace of the simulation's own that is removed afterwards")
+	fileFlags(c, "rules", "events")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if *file == "" {
+			return errUsage{errors.New("want --rules FILE")}
+		}
+		in := c.InOrStdin()
+		if *events != "-" {
+			opened, err := os.Open(*events)
+			if err != nil {
+				return err
+			}
+			defer opened.Close()
+			in = opened
+		}
+		return simulate(c.Context(), *file, *address, in, c.OutOrStdout())
+	}
+	return c
+}
 
 // simulatedKeys bounds the store of a simulation in memory.
 const simulatedKeys = 20_000_000
 
-func simulate(ctx context.Context, args []string, in io.Reader, out io.Writer) (err error) {
-	f := flags("simulate")
-	file := f.String("rules", "", "`FILE` with rules, or a directory of such files")
-	events := f.String("events", "-", "`FILE` with events; - is standard input")
-	address := f.String("store", "memory", "where counts are kept: memory, or the `URL` of a Redis, in a\nnamespace of the simulation's own that is removed afterwards")
-	if err := parse(f, args, simulateAbout, out); err != nil {
-		return err
-	}
-	if *file == "" {
-		return errUsage{errors.New("simulate: want --rules FILE")}
-	}
-	settings, set, err := readConfig(*file)
+// simulate replays the events of in through the rules in a file.
+func simulate(ctx context.Context, file, address string, in io.Reader, out io.Writer) (err error) {
+	settings, set, err := readConfig(file)
 	if err != nil {
 		return err
 	}
-	if *events != "-" {
-		opened, err := os.Open(*events)
-		if err != nil {
-			return err
-		}
-		defer opened.Close()
-		in = opened
-	}
-	store, done, err := simulatedStore(ctx, *address)
+	store, done, err := simulatedStore(ctx, address)
 	if err != nil {
 		return err
 	}

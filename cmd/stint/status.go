@@ -7,41 +7,35 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/stintdev/stint/server"
+	"github.com/spf13/cobra"
+
+	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/adminapi"
 )
 
-const statusAbout = `Shows how an instance is, which rules it runs, and what looks wrong.
-
-    stint status
-
-It exits with 1 where the store does not answer.
-`
-
-func status(ctx context.Context, args []string, out, errs io.Writer) error {
-	f := flags("status")
-	a := adminFlags(f, errs)
-	if _, err := parseMixed(f, args, statusAbout, out); err != nil {
+func statusCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "status", Short: "how an instance is, and what looks wrong",
+		Long: `Shows how an instance is, which rules it runs, and what looks wrong. It exits with 1 if the
+store does not answer.`,
+	}
+	return adminCommand(c, nil, func(ctx context.Context, a *admin, _ []string) error {
+		data, err := a.send(ctx, apiRequest{method: http.MethodGet, path: "/v1/status"})
+		if err != nil {
+			return err
+		}
+		answer, err := read[adminapi.Status](data)
+		if err == nil {
+			err = show(a, data, printStatus)
+		}
+		if err == nil && !answer.Store.OK {
+			err = errQuiet
+		}
 		return err
-	}
-	if err := a.open(f); err != nil {
-		return err
-	}
-	data, err := a.send(ctx, question{method: http.MethodGet, path: "/v1/status"})
-	if err != nil {
-		return err
-	}
-	answer, err := read[adminapi.Status](data)
-	if err == nil {
-		err = show(a, out, data, tellStatus)
-	}
-	if err == nil && !answer.Store.OK {
-		err = errQuiet
-	}
-	return err
+	})
 }
 
-func tellStatus(w io.Writer, s adminapi.Status) {
+func printStatus(w io.Writer, s adminapi.Status) {
 	var lines facts
 	lines.add("program", plain(s.Program))
 	lines.add("started", instant(s.Started))

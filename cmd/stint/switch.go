@@ -2,62 +2,56 @@ package main
 
 import (
 	"context"
-	"flag"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+
+	"github.com/spf13/cobra"
 
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 )
 
-const switchAbout = `Shows and sets the kill switch, and the modes of rules, on top of the file.
+func switchCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "switch [on|off|file | RULE enforce|shadow|off|file] [--reason TEXT]", Short: "the kill switch, and the modes of rules",
+		Long: `Shows the kill switch and the modes of rules, and sets them, on top of the file.
 
-    stint switch
-    stint switch on|off|file
-    stint switch RULE enforce|shadow|off|file
-
-"stint switch off" lets everything pass; "on" limits again, whatever the file says;
-"file" takes back what was set.
-`
-
-// switchCommand shows the switches, and sets one before where it is told to.
-func switchCommand(ctx context.Context, args []string, out, errs io.Writer) error {
-	f := flags("switch")
-	a := adminFlags(f, errs)
-	var reason string
-	reasonFlag(f, &reason)
-	words, err := parseWords(f, args, switchAbout, out)
-	if err != nil {
-		return err
+"stint switch off" lets everything pass; "on" limits again, whatever the file says; "file"
+takes back what was set.`,
+		Example: `  stint switch
+  stint switch off --reason "the limits are wrong"
+  stint switch login shadow`,
+		ValidArgs:             []string{"on", "off", "file"},
+		DisableFlagsInUseLine: true,
 	}
-	body, err := switchBody(f, words)
-	if err != nil {
-		return err
+	var body adminapi.SwitchesRequest
+	reasonFlag(c.Flags(), &body.Reason)
+	check := func(_ *cobra.Command, words []string) error {
+		if len(words) == 0 && body.Reason != "" {
+			return errors.New("--reason goes with a change")
+		}
+		return readSwitch(&body, words)
 	}
-	if len(words) == 0 && reason != "" {
-		return wrong(f, "--reason goes with a change")
-	}
-	if err := a.open(f); err != nil {
-		return err
-	}
-	q := question{method: http.MethodGet, path: "/v1/switches"}
-	if len(words) > 0 {
-		body.Reason = reason
-		q.method, q.body = http.MethodPatch, body
-	}
-	return exchange(ctx, a, out, q, tellSwitches)
+	return adminCommand(c, check, func(ctx context.Context, a *admin, words []string) error {
+		q := apiRequest{method: http.MethodGet, path: "/v1/switches"}
+		if len(words) > 0 {
+			q.method, q.body = http.MethodPatch, body
+		}
+		return exchange(ctx, a, q, printSwitches)
+	})
 }
 
-// switchBody is what words ask to set.
-func switchBody(f *flag.FlagSet, words []string) (body adminapi.SwitchesRequest, err error) {
+// readSwitch stores what words say to set.
+func readSwitch(body *adminapi.SwitchesRequest, words []string) error {
 	switch len(words) {
 	case 0:
 	case 1:
 		on, off := true, false
 		value, ok := map[string]*bool{"on": &on, "off": &off, "file": nil}[words[0]]
 		if !ok {
-			return body, wrong(f, "%q: want on, off or file, or a rule's name and its mode", words[0])
+			return fmt.Errorf("%q: want on, off or file, or a rule's name and its mode", words[0])
 		}
 		body.Enabled = adminapi.Choose(value)
 	case 2:
@@ -67,16 +61,16 @@ func switchBody(f *flag.FlagSet, words []string) (body adminapi.SwitchesRequest,
 		}
 		mode, err := rules.ParseMode(words[1])
 		if err != nil {
-			return body, wrong(f, "mode %q: want enforce, shadow, off or file", words[1])
+			return fmt.Errorf("mode %q: want enforce, shadow, off or file", words[1])
 		}
 		body.Rules[words[0]] = &mode
 	default:
-		return body, wrong(f, "unexpected argument %q", words[2])
+		return fmt.Errorf("unexpected argument %q", words[2])
 	}
-	return body, nil
+	return nil
 }
 
-func tellSwitches(w io.Writer, s adminapi.Switches) {
+func printSwitches(w io.Writer, s adminapi.Switches) {
 	text := onOff(s.Enabled.Now)
 	if !s.Enabled.Now {
 		text += ", everything passes"
@@ -87,7 +81,7 @@ func tellSwitches(w io.Writer, s adminapi.Switches) {
 		text += fmt.Sprintf(" (set; the file says %s)", onOff(s.Enabled.File))
 	}
 	fmt.Fprintf(w, "limiting: %s\n", text)
-	tellReach(w, s.Reach)
+	printReach(w, s.Reach)
 	if len(s.Rules) == 0 {
 		fmt.Fprintln(w, "no rules")
 		return

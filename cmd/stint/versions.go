@@ -1,15 +1,19 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/rogpeppe/go-internal/diff"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/stintdev/stint/server/adminapi"
 )
@@ -31,7 +35,7 @@ const versionsPath = "/v1/rules/versions"
 
 // newest is the newest version, without its text; nil where there is none.
 func (a *admin) newest(ctx context.Context) (*adminapi.Version, error) {
-	all, err := fetch[adminapi.Versions](ctx, a, question{method: http.MethodGet, path: versionsPath + "?limit=1"})
+	all, err := fetch[adminapi.Versions](ctx, a, apiRequest{method: http.MethodGet, path: versionsPath + "?limit=1"})
 	if err != nil || len(all.Versions) == 0 {
 		return nil, err
 	}
@@ -53,26 +57,29 @@ func (a *admin) versionJSON(ctx context.Context, number int64) ([]byte, error) {
 		}
 		number = v.Number
 	}
-	return a.send(ctx, question{method: http.MethodGet, path: within(versionsPath, strconv.FormatInt(number, 10))})
+	return a.send(ctx, apiRequest{method: http.MethodGet, path: within(versionsPath, strconv.FormatInt(number, 10))})
 }
 
 // numberFlag adds --number to f.
-func numberFlag(f *flag.FlagSet) *number {
+func numberFlag(f *pflag.FlagSet) *number {
 	n := &number{least: 1}
 	f.Var(n, "number", "`N` of the version; without it, the newest")
 	return n
 }
 
-func rulesPull(ctx context.Context, args []string, out, errs io.Writer) error {
-	f := flags("rules pull")
-	a, n := adminFlags(f, errs), numberFlag(f)
-	if _, err := parseMixed(f, args, rulesAbout, out); err != nil {
-		return err
+func rulesPull() *cobra.Command {
+	c := &cobra.Command{
+		Use: "pull [--number N]", Short: "print a version of the fleet's rules",
+		Long:                  "Prints the newest version of the fleet's rules, or version N, after a line from which\n\"stint rules push\" knows which version it replaces.",
+		DisableFlagsInUseLine: true,
 	}
-	if err := a.open(f); err != nil {
-		return err
-	}
-	data, err := a.versionJSON(ctx, n.value)
+	n := numberFlag(c.Flags())
+	return adminCommand(c, nil, func(ctx context.Context, a *admin, _ []string) error { return a.pull(ctx, n.value) })
+}
+
+// pull prints a version; number 0: the newest.
+func (a *admin) pull(ctx context.Context, number int64) error {
+	data, err := a.versionJSON(ctx, number)
 	if err != nil {
 		return err
 	}
@@ -83,7 +90,7 @@ func rulesPull(ctx context.Context, args []string, out, errs io.Writer) error {
 	case !a.json && strings.ContainsFunc(v.Text, controls):
 		return fmt.Errorf("version %d holds control characters, which no rules file may; --json shows them", v.Number)
 	}
-	return show(a, out, data, func(w io.Writer, v adminapi.Version) {
+	return show(a, data, func(w io.Writer, v adminapi.Version) {
 		fmt.Fprint(w, firstLine(v.Number), v.Text)
 	})
 }
@@ -94,30 +101,96 @@ func controls(r rune) bool {
 	return unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t'
 }
 
-func rulesHistory(ctx context.Context, args []string, out, errs io.Writer) error {
-	f := flags("rules history")
-	a := adminFlags(f, errs)
+func rulesHistory() *cobra.Command {
+	c := &cobra.Command{
+		Use: "history [--limit N]", Short: "list the versions that the fleet keeps",
+		Long:                  "Lists the versions of its rules that the fleet keeps, the newest first.",
+		DisableFlagsInUseLine: true,
+	}
 	limit := number{least: 1}
-	f.Var(&limit, "limit", "show the newest `N` versions (default 20)")
-	if _, err := parseMixed(f, args, rulesAbout, out); err != nil {
-		return err
-	}
-	if err := a.open(f); err != nil {
-		return err
-	}
-	path := versionsPath
-	if limit.given {
-		path += fmt.Sprintf("?limit=%d", limit.value)
-	}
-	return exchange(ctx, a, out, question{method: http.MethodGet, path: path}, func(w io.Writer, all adminapi.Versions) {
-		if len(all.Versions) == 0 {
-			fmt.Fprintln(w, "no versions: the fleet has no rules yet")
-			return
+	c.Flags().Var(&limit, "limit", "show the newest `N` versions (default 20)")
+	return adminCommand(c, nil, func(ctx context.Context, a *admin, _ []string) error {
+		path := versionsPath
+		if limit.given {
+			path += fmt.Sprintf("?limit=%d", limit.value)
 		}
-		t := table{heads: []string{"NUMBER", "VERSION", "AUTHOR", "AT", "NOTE"}}
-		for _, v := range all.Versions {
-			t.row(strconv.FormatInt(v.Number, 10), shown(v.Version), shown(v.Author), instant(v.At), plain(v.Note))
-		}
-		t.print(w)
+		return exchange(ctx, a, apiRequest{method: http.MethodGet, path: path}, printVersions)
 	})
+}
+
+func printVersions(w io.Writer, all adminapi.Versions) {
+	if len(all.Versions) == 0 {
+		fmt.Fprintln(w, "no versions: the fleet has no rules yet")
+		return
+	}
+	t := table{heads: []string{"NUMBER", "VERSION", "AUTHOR", "AT", "NOTE"}}
+	for _, v := range all.Versions {
+		t.row(strconv.FormatInt(v.Number, 10), shown(v.Version), shown(v.Author), instant(v.At), plain(v.Note))
+	}
+	t.print(w)
+}
+
+func rulesDiff() *cobra.Command {
+	c := &cobra.Command{
+		Use: "diff FILE [--number N]", Short: "print what a file would change",
+		Long:                  "Prints what a push of a file would change about the newest version of the fleet's rules, or\nabout version N. It exits with 1 if that is anything.",
+		ValidArgsFunction:     cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+		DisableFlagsInUseLine: true,
+	}
+	n := numberFlag(c.Flags())
+	return adminCommand(c, words("FILE"), func(ctx context.Context, a *admin, words []string) error {
+		if a.json {
+			return errUsage{errors.New("--json: there is no JSON of a difference; `stint rules pull --json` has the text")}
+		}
+		return a.diff(ctx, words[0], n.value)
+	})
+}
+
+// diff prints what the file of a name would change about a version; number 0: about the
+// newest. What pull wrote above the file is no difference.
+func (a *admin) diff(ctx context.Context, name string, number int64) error {
+	file, err := readPulled(name)
+	if err != nil {
+		return fmt.Errorf("rules diff: %w", err)
+	}
+	data, err := a.versionJSON(ctx, number)
+	if err != nil {
+		return err
+	}
+	v, err := read[adminapi.Version](data)
+	if err != nil {
+		return err
+	}
+	text := diff.Diff(fmt.Sprintf("fleet/version-%d", v.Number), []byte(file.first+v.Text),
+		shown(file.name), []byte(file.first+file.text))
+	if text == nil {
+		return nil
+	}
+	if _, err := a.out.Write(plainLines(text)); err != nil {
+		return err
+	}
+	return errQuiet
+}
+
+// plainLines is plain for each line. Tabs, and a carriage return before the end of
+// a line, stay.
+func plainLines(text []byte) []byte {
+	var b bytes.Buffer
+	for line := range bytes.Lines(text) {
+		line, end := bytes.CutSuffix(line, []byte("\n"))
+		line, windows := bytes.CutSuffix(line, []byte("\r"))
+		for i, part := range bytes.Split(line, []byte("\t")) {
+			if i > 0 {
+				b.WriteByte('\t')
+			}
+			b.WriteString(plain(string(part)))
+		}
+		if windows {
+			b.WriteByte('\r')
+		}
+		if end {
+			b.WriteByte('\n')
+		}
+	}
+	return b.Bytes()
 }

@@ -1,0 +1,188 @@
+package main
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/yamlnode"
+	"github.com/stintdev/stint/redislimit"
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
+)
+
+// choice is what the flags of serve say.
+type choice struct {
+	config   string
+	files    []rules.File // of config
+	upstream string
+	limits   []string
+	key      string
+	demo     bool
+	flags    *pflag.FlagSet
+
+	listen, checkListen, probeListen, adminListen, store, namespace, headers string
+}
+
+func serveCommand(log *server.LogWriter) *cobra.Command {
+	c := &cobra.Command{
+		Use: "serve", Short: "limit HTTP in front of upstreams, and answer check requests",
+		Long: `Limits HTTP in front of upstreams, and answers check requests.
+
+A file holds the rules and, under "server", where to listen, the store and the routes; flags
+override it. Without a file, --limit and --key make one rule. Without an upstream, only check
+requests are answered.`,
+		Example: `  stint serve --config stint.yaml
+  stint serve --upstream http://localhost:9000 --limit "100 per 1m" --key client.ip
+  stint serve --demo`,
+		Args: words(),
+	}
+	var choice choice
+	choice.addFlags(c.Flags())
+	fileFlags(c, "config")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if err := choice.check(); err != nil {
+			return errUsage{err}
+		}
+		return choice.serve(c.Context(), c.OutOrStdout(), log)
+	}
+	return c
+}
+
+func (c *choice) addFlags(f *pflag.FlagSet) {
+	d := config.Default()
+	c.flags = f
+	f.SortFlags = false
+	f.StringVar(&c.config, "config", "", "`FILE` with rules and settings, or a directory of such files")
+	f.StringVar(&c.upstream, "upstream", "", "`URL` to pass requests on to")
+	f.StringArrayVar(&c.limits, "limit", nil, "`LIMIT` such as \"100 per 1m\" or \"5 per 10s sliding_log\"; may be given several times")
+	f.StringVar(&c.key, "key", "client.ip", "`EXPRESSION` for what each limit counts by, such as client.ip or request.headers[\"x-api-key\"]")
+	f.StringVar(&c.store, "store", d.Store, "where counts are kept: memory, or the `URL` of a Redis such as redis://localhost:6379")
+	f.StringVar(&c.namespace, "namespace", "", "`NAME` that separates the keys of this service from those of others in the same Redis (default \"stint\")")
+	f.StringVar(&c.listen, "listen", d.Listen, "`ADDRESS` of the gateway")
+	f.StringVar(&c.checkListen, "check-listen", d.CheckListen, "`ADDRESS` of the check API; off: none")
+	f.StringVar(&c.probeListen, "probe-listen", d.ProbeListen, "`ADDRESS` of /healthz, /readyz and /metrics for probes elsewhere; off: only the check API's")
+	f.StringVar(&c.adminListen, "admin-listen", d.Admin.Listen, "`ADDRESS` of the admin API; off: none")
+	f.StringVar(&c.headers, "headers", "x-ratelimit", "`NAMES` of the headers that tell clients about their limits, separated by commas: x-ratelimit, x-ratelimit-epoch, draft-11 or none")
+	f.BoolVar(&c.demo, "demo", false, "run with an upstream and rules made for trying it out")
+}
+
+func (c *choice) check() error {
+	given := c.flags.Changed
+	switch {
+	case c.demo && (given("config") || given("upstream") || given("limit") || given("key")):
+		return errors.New("--demo brings its own upstream and rules")
+	case given("config") && (given("limit") || given("key")):
+		return errors.New("--limit and --key make the rule where there is no --config")
+	case given("upstream") && !given("config") && !given("limit"):
+		return errors.New(`--upstream without limits: give --limit "100 per 1m", or --config FILE`)
+	case !c.demo && !given("config") && !given("limit"):
+		return errors.New(`want --config FILE, or --limit "100 per 1m" and --upstream URL, or --demo; "stint serve --help" tells more`)
+	}
+	return nil
+}
+
+//go:embed demo.yaml
+var demoRules []byte
+
+// load makes the settings and rules that the flags ask for.
+func (c *choice) load() (config.Settings, *rules.Set, error) {
+	files := []rules.File{{Name: "--limit and --key", Data: c.rule()}}
+	switch {
+	case c.demo:
+		files = []rules.File{{Name: "demo.yaml", Data: demoRules}}
+	case len(c.limits) == 0:
+		var err error
+		if files, err = rules.Read(c.config); err != nil {
+			return config.Settings{}, nil, err
+		}
+		c.files = files
+	}
+	settings, set, err := config.Read(files, redislimit.CheckAddress)
+	switch {
+	case err == nil:
+		err = c.override(&settings)
+	case len(c.limits) > 0:
+		err = flagProblems(err)
+	}
+	return settings, set, err
+}
+
+// flagProblems says of what is wrong with a rule made by choice.rule which flag is
+// wrong.
+func flagProblems(err error) error {
+	var wrong *yamlnode.Error
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	var all []error
+	for _, p := range wrong.Problems {
+		flag := "--limit"
+		if p.Line <= keyLine {
+			flag = "--key"
+		}
+		all = append(all, fmt.Errorf("%s: %s", flag, p.Text))
+	}
+	return errUsage{errors.Join(all...)}
+}
+
+// keyLine is the line of the key in the file that rule makes; limits follow.
+const keyLine = 3
+
+// rule is the rules file that --limit and --key stand for. Text in single quotes
+// is the one form of YAML in which nothing but the quote means anything, and the
+// end of a line, which to an expression is a blank like any other.
+func (c *choice) rule() []byte {
+	var b strings.Builder
+	quote := func(s string) string { return "'" + strings.NewReplacer("'", "''", "\n", " ").Replace(s) + "'" }
+	fmt.Fprintf(&b, "rules:\n  - name: default\n    key: %s\n    limits:\n", quote(c.key))
+	for _, l := range c.limits {
+		fmt.Fprintf(&b, "      - %s\n", quote(l))
+	}
+	return []byte(b.String())
+}
+
+func (c *choice) override(s *config.Settings) error {
+	var errs []error
+	c.flags.Visit(func(f *pflag.Flag) {
+		var err error
+		switch f.Name {
+		case "listen":
+			s.Listen = c.listen
+		case "check-listen":
+			s.CheckListen = c.checkListen
+			err = s.CheckGuarded()
+		case "probe-listen":
+			s.ProbeListen = c.probeListen
+		case "admin-listen":
+			s.Admin.Listen = c.adminListen
+			err = s.Admin.Check()
+		case "store":
+			if s.Store = c.store; c.store != "memory" {
+				err = redislimit.CheckAddress(c.store)
+			}
+		case "namespace":
+			s.Namespace, err = config.ParseNamespace(c.namespace)
+		case "headers":
+			s.Dialect, err = httplimit.ParseDialect(strings.Split(c.headers, ",")...)
+		case "upstream":
+			var u *url.URL
+			u, err = config.ParseUpstream(c.upstream)
+			s.Routes = []config.Route{{Path: "/", Upstream: u}}
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--%s: %w", f.Name, err))
+		}
+	})
+	if len(errs) > 0 {
+		return errUsage{errors.Join(errs...)}
+	}
+	return nil
+}
