@@ -102,8 +102,9 @@ func TestRulesCheck(t *testing.T) {
 		{[]string{"check", good, bad}, 1, "good.yaml: 1 rules", "bad.yaml:1:"},
 		{[]string{"check", filepath.Join(dir, "none.yaml")}, 1, "", "no such file"},
 		{[]string{"check"}, 2, "", "stint rules check FILE"},
-		{[]string{"check", "--fast", good}, 2, "", "rules check: flag provided but not defined"},
-		{[]string{"--help"}, 0, "stint rules check [--strict] FILE...", ""},
+		{[]string{"check", "--fast", good}, 2, "", "rules check: unknown flag: --fast"},
+		{[]string{"--help"}, 0, "stint rules COMMAND", ""},
+		{[]string{"check", "--help"}, 0, "stint rules check [--strict] FILE...", ""},
 	} {
 		var out, errs strings.Builder
 		code := run(t.Context(), append([]string{"rules"}, c.args...), nil, &out, &errs)
