@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stintdev/stint/server"
-	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/config"
 )
 
 func explainCommand() *cobra.Command {

@@ -12,8 +12,8 @@ import (
 
 	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/rules"
-	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/config"
 )
 
 func rulesCommand() *cobra.Command {
