@@ -17,21 +17,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/getkin/kin-openapi/openapi3"
+
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 )
 
-// TestLive makes the calls in testdata/live.txt against a fake admin API, each on a
-// new one. Before the arguments may stand a line such as STINT_TOKEN=x for the
-// environment, and one such as @empty for what is there at the start. In what comes
-// of it, ADMIN is the API's address.
+// TestLive makes the calls in testdata/live.txt, each to an instance that was started for
+// it. Before the arguments may stand a line such as STINT_TOKEN=x for the environment, and
+// one such as @empty for the state of the instance. Together, the calls use all of the admin
+// API that the program uses.
 func TestLive(t *testing.T) {
 	used := map[string]bool{}
 	golden(t, "testdata/live.txt", func(t *testing.T, args []string) (code int, out, errs string) {
 		state := "full"
 		t.Setenv("STINT_TOKEN", "")
 		t.Setenv("STINT_ADMIN", "")
-		var address string
 		for ; len(args) > 0; args = args[1:] {
 			name, value, env := strings.Cut(args[0], "=")
 			if rest, ok := strings.CutPrefix(args[0], "@"); ok {
@@ -42,11 +43,9 @@ func TestLive(t *testing.T) {
 				break
 			}
 		}
+		instance := start(t, state, used)
 		if os.Getenv("STINT_ADMIN") == "" {
-			f := newFake(t, state)
-			f.used = used
-			address = f.start()
-			t.Setenv("STINT_ADMIN", address)
+			t.Setenv("STINT_ADMIN", instance.url)
 		}
 		code, out, errs = call("", args...)
 		for _, secret := range []string{adminToken, readerToken, "geheim-wrong"} {
@@ -54,21 +53,19 @@ func TestLive(t *testing.T) {
 				t.Errorf("it tells the token: %s%s", out, errs)
 			}
 		}
-		if said := strings.NewReplacer("\n", "", "\t", "").Replace(out + errs); strings.ContainsFunc(said, controls) || strings.ContainsRune(said, 0x202e) {
+		if said := strings.NewReplacer("\n", "", "\t", "").Replace(out + errs); strings.ContainsFunc(said, controlCharacter) || strings.ContainsRune(said, 0x202e) {
 			t.Errorf("it says what a terminal obeys: %q", said)
 		}
-		if address != "" {
-			_, port, _ := net.SplitHostPort(strings.TrimPrefix(address, "http://"))
-			hide := strings.NewReplacer(address, "ADMIN", port, "PORT")
-			out, errs = hide.Replace(out), hide.Replace(errs)
-		}
-		return code, out, errs
+		return code, instance.settle(out), instance.settle(errs)
 	})
-	c := readContract(t, filepath.Join(home, "../../docs/admin-api.yaml"))
-	for path, item := range c.at(c.root, "paths").(map[string]any) {
-		for method := range item.(map[string]any) {
-			// What no command asks: the rules in short, and a check that needs no server.
-			if p := strings.ToUpper(method) + " " + path; method != "parameters" && !used[p] && p != "GET /v1/rules" && p != "POST /v1/rules/check" {
+	api, err := openapi3.NewLoader().LoadFromFile(filepath.Join(home, "../../docs/admin-api.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, item := range api.Paths.Map() {
+		for method := range item.Operations() {
+			// What no command uses: the rules in short, and a check that needs no server.
+			if p := method + " " + path; !used[p] && p != "GET /v1/rules" && p != "POST /v1/rules/check" {
 				t.Errorf("no call leads to %s", p)
 			}
 		}
@@ -226,7 +223,7 @@ func TestShown(t *testing.T) {
 		}
 		var meant, again string
 		_, _ = json.Unmarshal(data, &meant), json.Unmarshal(plainJSON(data), &again)
-		if again != meant || strings.ContainsFunc(string(plainJSON(data)), controls) {
+		if again != meant || strings.ContainsFunc(string(plainJSON(data)), controlCharacter) {
 			t.Errorf("%q in JSON: %s", text, plainJSON(data))
 		}
 	}

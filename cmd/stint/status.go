@@ -63,7 +63,11 @@ func printStatus(w io.Writer, s adminapi.Status) {
 	lines.add("namespace", shown(s.Store.Namespace))
 	if us := s.Store.ClockAhead; us != nil {
 		if ahead := time.Duration(*us) * time.Microsecond; ahead.Abs() >= adminapi.ClockApart {
-			lines.add("clock", fmt.Sprintf("%s AHEAD of the store's, by which bans and other changes end", ahead.Round(time.Second)))
+			where := "AHEAD of"
+			if ahead < 0 {
+				where = "BEHIND"
+			}
+			lines.add("clock", fmt.Sprintf("%s %s the store's, by which bans and other changes end", ahead.Abs().Round(time.Second), where))
 		}
 	}
 	lines.add("decides", decidesWords(&s.Store))
@@ -74,7 +78,7 @@ func printStatus(w io.Writer, s adminapi.Status) {
 		lines.add("memory", fmt.Sprintf("at most %s, for there are %s (%s)", config.ByteSize(m.Sum), config.ByteSize(m.Bytes), plain(m.From)))
 	}
 	if s.Store.Hears != nil && !*s.Store.Hears {
-		lines.add("hears", "nothing of what other instances undo, so no refusal is remembered")
+		lines.add("denials", "not remembered: other instances cannot tell this one what they reset or lift")
 	}
 	for _, f := range s.Findings {
 		lines.add("finding", plain(f.Code)+" "+located(f.Where, f.Text))

@@ -87,7 +87,7 @@ func (a *admin) pull(ctx context.Context, number int64) error {
 	switch {
 	case err != nil:
 		return err
-	case !a.json && strings.ContainsFunc(v.Text, controls):
+	case !a.json && strings.ContainsFunc(v.Text, controlCharacter):
 		return fmt.Errorf("version %d holds control characters, which no rules file may; --json shows them", v.Number)
 	}
 	return show(a, data, func(w io.Writer, v adminapi.Version) {
@@ -95,9 +95,9 @@ func (a *admin) pull(ctx context.Context, number int64) error {
 	})
 }
 
-// controls tells whether r is nothing to send to a terminal, and nothing that text
+// controlCharacter tells whether r is nothing to send to a terminal, and nothing that text
 // in lines is made of.
-func controls(r rune) bool {
+func controlCharacter(r rune) bool {
 	return unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t'
 }
 

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/adminapi"
+)
+
+// TestPrintStatus prints what no one instance is at a time.
+func TestPrintStatus(t *testing.T) {
+	at := func(minutes int) time.Time { return time.Date(2026, 3, 1, 12, minutes, 0, 250e6, time.UTC) }
+	read, no, ahead := at(-60), false, -(2 * time.Minute).Microseconds()
+	s := adminapi.Status{
+		Program: "stint v1.2.3", Started: at(0),
+		Rules: adminapi.RulesStatus{
+			Source: "fleet", Version: "a1b2c3d4e5f6", Number: 2, Count: 12, Taken: at(0),
+			Refused: &adminapi.RefusedRules{At: at(5), Error: "2:25: unknown variable \x1b[2J\n3:1: and another"},
+			Ordered: &adminapi.Order{At: at(1), Who: "ann", Reason: "they refuse all\x1b"},
+		},
+		Controls: adminapi.ControlsStatus{
+			Number: 9, Source: "state_dir", Read: &read, StateError: "no space left \x1b[2J",
+			Problems: []adminapi.ControlProblem{{ID: "o2", Text: "unknown tier"}},
+			Pending:  []adminapi.PendingChange{{At: at(6), Who: "ann", Action: "switch", Reason: "it burns \x1b[2J"}},
+		},
+		Store: adminapi.StoreStatus{
+			Kind: "redis", Shared: true, Error: "connection refused", Breaker: "open", Instances: 3,
+			Decides: "on_store_error", Namespace: "shop", Hears: &no, ClockAhead: &ahead,
+		},
+		Memory:   adminapi.MemoryStatus{Bytes: 1 << 30, From: "cgroup", Sum: 886 << 20},
+		Findings: []rules.Finding{{Code: "ST002", Where: "stint.yaml:3:5", Text: "the rule never applies"}, {Code: "ST009", Text: "no limit is shared"}},
+	}
+	const want = `program    stint v1.2.3
+started    2026-03-01T12:00:00Z
+rules      12 rules, version a1b2c3d4e5f6, of the fleet, number 2, taken 2026-03-01T12:00:00Z
+           limiting is off: everything passes; see ` + "`stint switch`" + `
+           ordered by ann at 2026-03-01T12:01:00Z, they refuse all\x1b; ` + "`stint rules source fleet`" + ` ends it
+refused    2026-03-01T12:05:00Z: 2:25: unknown variable \x1b[2J
+           3:1: and another
+controls   version 9, KEPT in state_dir, read from the store 2026-03-01T11:00:00Z: the store was not read since the start
+           what the next start needs cannot be kept in state_dir: no space left \x1b[2J
+           o2 is without effect: unknown tier
+pending    2026-03-01T12:06:00Z switch by ann, it burns \x1b[2J: in force here alone until the store is back
+store      redis, DOES NOT ANSWER: connection refused
+namespace  shop
+clock      2m0s BEHIND the store's, by which bans and other changes end
+decides    each rule's on_store_error; local is one of 3 shares of each limit
+breaker    open, 3 instances
+memory     at most 886MiB, for there are 1GiB (cgroup)
+denials    not remembered: other instances cannot tell this one what they reset or lift
+finding    ST002 stint.yaml:3:5: the rule never applies
+finding    ST009 no limit is shared
+`
+	var b strings.Builder
+	printStatus(&b, s)
+	if b.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", &b, want)
+	}
+	b.Reset()
+	s.Controls.Source, s.Store.Instances = "nowhere", 1
+	printStatus(&b, s)
+	for _, words := range []string{"controls   NOT READ since the start", "local is each limit whole"} {
+		if !strings.Contains(b.String(), words) {
+			t.Errorf("want %q in\n%s", words, &b)
+		}
+	}
+}
+
+// TestPrintBans prints bans of keys of which a store tells the hash, and others that take
+// long to come about.
+func TestPrintBans(t *testing.T) {
+	var b strings.Builder
+	printBans(&b, adminapi.Bans{Truncated: true, ByPenalty: []adminapi.PenaltyBan{
+		{Rule: "login", Key: "\u009b2J\u202e", Left: (76 * time.Hour).Microseconds() + 5, Bans: 3},
+		{Rule: "export", Key: "5f2b", Hashed: true, Left: -1, Bans: 2},
+	}, CountedBy: adminapi.CountedBy{By: "local", StoreError: "refused \x1b[2J"}})
+	const want = `the store does not answer: refused \x1b[2J; bans by penalty are those that this instance knows of
+by penalty:
+RULE    KEY                        LEFT   IN A ROW
+login   "\u009b2J\u202e"           3d 4h  3
+export  5f2b (hash of a long key)  never  2
+there are more: --limit shows more, --rule only those of one rule
+`
+	if b.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", &b, want)
+	}
+}
+
+// TestExplainBody says which request the flags of explain make.
+func TestExplainBody(t *testing.T) {
+	for args, want := range map[string]string{
+		"": `{}`,
+		"--method POST --path /login?a=b --host example.com --header x-user:ann --header X-User:bob --client 192.0.2.1 --cost 2": `{"cost":2,"client":"192.0.2.1","request":{"method":"POST","path":"/login?a=b","host":"example.com","headers":{"X-User":["ann","bob"]}}}`,
+		"--route api": `{"request":{"method":"GET","path":"/","route":"api"}}`,
+		"--operation export --attr user=ann --attr size=20 --attr id=12345678901234567890 --attr big=1e3 --attr ok=true --attr none=null --attr text=\"20\" --attr list=[1] --attr empty= --claim sub=7": `{"operation":"export","attrs":{"big":1e3,"empty":"","id":12345678901234567890,"list":"[1]","none":null,"ok":true,"size":20,"text":"\"20\"","user":"ann"},"claims":{"sub":7}}`,
+	} {
+		c := &cobra.Command{}
+		body, finish := explainFlags(c)
+		if err := c.ParseFlags(strings.Fields(args)); err != nil {
+			t.Fatal(err)
+		}
+		if err := finish(); err != nil {
+			t.Fatal(err)
+		}
+		got, err := json.Marshal(body)
+		if err != nil || string(got) != want {
+			t.Errorf("%s:\n got %s, %v\nwant %s", args, got, err, want)
+		}
+	}
+}
