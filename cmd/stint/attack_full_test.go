@@ -16,6 +16,7 @@ import (
 // exhausted or banned, however many checks of new keys come before, with and between
 // theirs: those that find no room are no reason not to ask, and take none along.
 func TestAttackFullRedis(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		says string
 		set  func(t *testing.T, redis *redistest.Server, on bool)

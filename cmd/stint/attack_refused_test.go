@@ -14,7 +14,6 @@ import (
 // wants a certificate, is told as such, in the log and by stint status, and requests are
 // decided all the same.
 func TestAttackRedisRefuses(t *testing.T) {
-	t.Setenv("STINT_TOKEN", "")
 	ca, cert, key := redistest.Certificate(t)
 	for name, c := range map[string]struct {
 		prepare func(*testing.T, *redistest.Server) (url string)

@@ -98,6 +98,7 @@ func (s *served) underWay(t *testing.T, listener string) int {
 // the listener that it comes by, and nobody else is refused; uploads that do not go on end
 // by themselves, and their room is free. So with HTTP/1 and HTTP/2.
 func TestAttackUnfinishedUploads(t *testing.T) {
+	t.Parallel()
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 	}))
@@ -142,6 +143,7 @@ rules: [{name: client, key: client.ip, limits: [100000 per 1s]}]
 // One client that has many requests held, under keys that it invents, leaves places in
 // the queue for others.
 func TestAttackShapeQueue(t *testing.T) {
+	t.Parallel()
 	s := serving(t, "--config", configured(t, `
 server:
   max_held: 100

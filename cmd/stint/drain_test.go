@@ -71,6 +71,7 @@ func listens(url string) bool {
 // the Redis has charged a unit for each answer and no more. What is not answered was
 // not decided.
 func TestServeDrains(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	came, goOn := make(chan bool), make(chan bool)
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -158,6 +159,7 @@ func request(url, user string) string {
 // With a stop_delay, an instance that is told to stop says so and serves on, so that
 // nothing is lost where a balancer sends requests elsewhere meanwhile.
 func TestServeStopsGently(t *testing.T) {
+	t.Parallel()
 	up := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer up.Close()
 	file := configured(t, strings.Replace(drainRules, "{decision", "{stop_delay: 2s, decision", 1))

@@ -38,7 +38,6 @@ func startFleet(t *testing.T, n int) *fleet { return startFleetWith(t, fleetRule
 // startFleetWith starts n instances with these rules in their file.
 func startFleetWith(t *testing.T, rules string, n int) *fleet {
 	t.Helper()
-	t.Setenv("STINT_TOKEN", "")
 	f := &fleet{T: t, redis: redistest.Start(t), file: filepath.Join(t.TempDir(), "stint.yaml")}
 	put(t, f.file, fleetSettings+rules)
 	for range n {
@@ -184,6 +183,7 @@ func TestFleetPush(t *testing.T) {
 
 // What is switched, overridden and listed at one instance is so at every other.
 func TestFleetControls(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 3)
 	const export = `{"operation":"export","attrs":{"user":"ann"}}`
 	f.checks(export, 200, 200, 429)

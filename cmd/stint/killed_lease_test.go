@@ -16,6 +16,7 @@ import (
 // What an instance that is killed had leased of a fixed window is lost until the window
 // ends, and it is no more than its part of the share: of 10 % and two instances, 2.5 %.
 func TestAttackKilledLease(t *testing.T) {
+	t.Parallel()
 	const (
 		amount = 4000
 		live   = 2

@@ -87,6 +87,7 @@ func until(t *testing.T, what string, within time.Duration, so func() bool) {
 // one in its place goes on by the counts and bans of before, in the same second.
 // What it leaves in the Redis goes by itself.
 func TestServeKilled(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	file := configured(t, killedRules)
 	common := []string{"--config", file, "--store", redis.URL()}

@@ -73,12 +73,9 @@ func TestLive(t *testing.T) {
 }
 
 // calling makes calls to the admin API at an address.
-func calling(t *testing.T, address string) func(args ...string) (code int, text string) {
-	t.Setenv("STINT_ADMIN", address)
-	t.Setenv("STINT_TOKEN", "")
+func calling(address string) func(args ...string) (code int, text string) {
 	return func(args ...string) (int, string) {
-		t.Helper()
-		code, out, errs := call("", args...)
+		code, out, errs := call("", append([]string{"--admin=" + address}, args...)...)
 		return code, out + errs
 	}
 }
@@ -122,7 +119,7 @@ func TestRefusedConnection(t *testing.T) {
 	}
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	l.Close()
-	do := calling(t, "http://"+l.Addr().String())
+	do := calling("http://"+l.Addr().String())
 	want(t, do, 1, []string{"connection refused", "--admin", "ssh -L " + port + ":127.0.0.1:" + port, "kubectl port-forward POD " + port}, "status")
 }
 
@@ -157,7 +154,7 @@ func TestNotTheAPI(t *testing.T) {
 		"/moved": {"302, a redirect to /elsewhere"},
 		"/null":  {"cannot be read"},
 	} {
-		want(t, calling(t, s.URL+path), 1, words, "status", "--timeout", "50ms")
+		want(t, calling(s.URL+path), 1, words, "status", "--timeout", "50ms")
 	}
 	if followed {
 		t.Error("the redirect was followed")
@@ -191,7 +188,7 @@ func TestMutualTLS(t *testing.T) {
 	}
 	cert, key := file("cert.pem", asPEM("CERTIFICATE", s.Certificate().Raw)), file("key.pem", asPEM("PRIVATE KEY", private))
 	token := file("token", adminToken+"\n")
-	do := calling(t, s.URL)
+	do := calling(s.URL)
 	want(t, do, 0, []string{"no overrides"}, "override", "list", "--ca", cert, "--cert", cert, "--key-file", key, "--token-file", token)
 	want(t, do, 1, []string{"certificate required"}, "override", "list", "--ca", cert, "--token-file", token)
 	want(t, do, 1, []string{"unknown authority", "--ca FILE"}, "override", "list", "--cert", cert, "--key-file", key)
@@ -269,7 +266,7 @@ func TestJSONAsItCame(t *testing.T) {
 	const answer = "{ \"bans\":1,\n  \"by_hand\": [] , \"by_penalty\":[], \"x\": 1.0 }\n"
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, answer) }))
 	defer s.Close()
-	if code, text := calling(t, s.URL)("ban", "list", "--json"); code != 0 || text != answer {
+	if code, text := calling(s.URL)("ban", "list", "--json"); code != 0 || text != answer {
 		t.Errorf("exit %d, %q", code, text)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -20,6 +20,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asStint) != "" {
 		main()
 	}
+	_, _ = os.Unsetenv("STINT_TOKEN"), os.Unsetenv("STINT_ADMIN")
+	flag.Parse()
+	_ = flag.Set("test.parallel", "6") // parallel tests wait for other processes most of the time
 	os.Exit(m.Run())
 }
 

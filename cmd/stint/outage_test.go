@@ -13,6 +13,7 @@ import (
 // What an operator types while the Redis is frozen is done at once by the instance that
 // is asked, which says that it is alone with it, and by all when the Redis is back.
 func TestFleetFrozen(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 2)
 	const login = `{"operation":"login","client":"192.0.2.7"}`
 	f.checks(login, 200, 200)
@@ -59,7 +60,7 @@ func TestFleetFrozen(t *testing.T) {
 // Two services on one Redis share neither counts nor the kill switch nor bans, if each
 // has a namespace, however they are given it.
 func TestServeNamespaces(t *testing.T) {
-	t.Setenv("STINT_TOKEN", "")
+	t.Parallel()
 	redis := redistest.Start(t)
 	file := t.TempDir() + "/stint.yaml"
 	put(t, file, "server: {namespace: mail}\nrules: [{name: default, key: client.ip, limits: [1 per 1h]}]\n")
@@ -71,7 +72,7 @@ func TestServeNamespaces(t *testing.T) {
 		"mail":  serving(t, "--config", file, "--store", redis.URL()+"?namespace=post"),
 	}
 	for name, s := range all {
-		want(t, calling(t, s.admin), 0, []string{"namespace  " + name, "1 instance"}, "status")
+		want(t, calling(s.admin), 0, []string{"namespace  " + name, "1 instance"}, "status")
 		if !strings.Contains(s.log.String(), "namespace="+name+"\n") {
 			t.Errorf("the log does not tell the namespace %s:\n%s", name, s.log)
 		}
@@ -81,8 +82,8 @@ func TestServeNamespaces(t *testing.T) {
 			}
 		}
 	}
-	want(t, calling(t, all["shop"].admin), 0, nil, "switch", "off")
-	want(t, calling(t, all["post"].admin), 0, nil, "ban", "add", "--network", "198.51.100.0/24")
+	want(t, calling(all["shop"].admin), 0, nil, "switch", "off")
+	want(t, calling(all["post"].admin), 0, nil, "ban", "add", "--network", "198.51.100.0/24")
 	time.Sleep(time.Second) // in which each has looked twice
 	for name, s := range all {
 		limited, banned := 429, 200

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -22,15 +21,10 @@ func checkedBy(t *testing.T, s *served, body string) (status int, by string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	switch {
-	case strings.Contains(string(text), `"by":"local"`):
+	switch text := bodyOf(t, resp); {
+	case strings.Contains(text, `"by":"local"`):
 		return resp.StatusCode, "local"
-	case strings.Contains(string(text), `"by":"policy"`):
+	case strings.Contains(text, `"by":"policy"`):
 		return resp.StatusCode, "policy"
 	}
 	return resp.StatusCode, "store"
@@ -39,6 +33,7 @@ func checkedBy(t *testing.T, s *served, body string) (status int, by string) {
 // A name that leads to another primary is followed, though the one that was demoted keeps
 // its connections and answers on them: by what is decided, and by what is heard.
 func TestAttackDemotedPrimary(t *testing.T) {
+	t.Parallel()
 	first, second := redistest.Start(t), redistest.Start(t)
 	name := redistest.StartProxy(t, first.Addr)
 	s := serving(t, "--limit", "1000 per 1h", "--store", name.URL())
@@ -88,7 +83,7 @@ func listeners(t *testing.T, s *redistest.Server) int64 {
 // that the store does not decide; those that Redis refuses are told, and change nothing,
 // though connections are made again. What expires soon is told.
 func TestAttackCredentialsRotate(t *testing.T) {
-	t.Setenv("STINT_TOKEN", "")
+	t.Parallel()
 	ca, cert, key := redistest.Certificate(t)
 	redis := redistest.Start(t, "--tls-port", "0", "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", ca,
 		"--user", "app", "on", ">first-secret", "~*", "&*", "+@all")
@@ -141,7 +136,7 @@ func TestAttackCredentialsRotate(t *testing.T) {
 	until(t, "the metric tells of expiry", 15*time.Second, func() bool { return metric("client") && metric("ca") && metric("server") })
 
 	// A password that Redis does not know, and a certificate that it does not trust.
-	do := calling(t, s.admin)
+	do := calling(s.admin)
 	otherCA, other, otherKey := redistest.Certificate(t)
 	for of, wrong := range map[string]func(){
 		"password":    func() { put(t, file("password"), "wrong-secret\n") },
@@ -202,7 +197,7 @@ func TestAttackCredentialsRotate(t *testing.T) {
 // its Cluster, at a primary that Sentinels have demoted. The last two take a while, and are
 // part of the long form.
 func TestAttackDeafInstance(t *testing.T) {
-	t.Setenv("STINT_TOKEN", "")
+	t.Parallel()
 	t.Run("frozen connection", func(t *testing.T) {
 		redis := redistest.Start(t)
 		way := redistest.StartProxy(t, redis.Addr)
@@ -240,7 +235,7 @@ func deafens(t *testing.T, here, there string, trouble func()) {
 	body := func(i int) string { return fmt.Sprintf(`{"client":"192.0.2.%d"}`, i+1) }
 	for i, s := range all {
 		until(t, "it hears", 10*time.Second, func() bool {
-			want(t, calling(t, s.admin), 0, nil, "status")
+			want(t, calling(s.admin), 0, nil, "status")
 			return strings.Contains(metrics(t, s), "stint_denials_hearing 1")
 		})
 		until(t, "it remembers a refusal", 10*time.Second, func() bool {
@@ -252,7 +247,7 @@ func deafens(t *testing.T, here, there string, trouble func()) {
 	began := time.Now()
 	for i := range all {
 		until(t, "the other one resets", 20*time.Second, func() bool {
-			code, _ := calling(t, all[1-i].admin)("key", "reset", "--rule", "default", "--key", fmt.Sprintf("192.0.2.%d", i+1))
+			code, _ := calling(all[1-i].admin)("key", "reset", "--rule", "default", "--key", fmt.Sprintf("192.0.2.%d", i+1))
 			return code == 0
 		})
 	}
@@ -265,7 +260,7 @@ func deafens(t *testing.T, here, there string, trouble func()) {
 // A Cluster that has lost a master decides about the keys of all others, every time; only
 // those of the dead one are decided without it, until it is back.
 func TestAttackClusterDeadMaster(t *testing.T) {
-	t.Setenv("STINT_TOKEN", "")
+	t.Parallel()
 	c := redistest.StartReplicated(t, 3, 0)
 	for _, s := range c.Masters {
 		s.Do(t, "CONFIG", "SET", "cluster-require-full-coverage", "no")
@@ -313,10 +308,10 @@ func TestAttackClusterDeadMaster(t *testing.T) {
 		t.Errorf("of the living masters' keys, the store decided %d of %d", living, asked)
 	}
 	t.Logf("of the living masters' keys, the store decided %d of %d", living, asked)
-	if code, text := calling(t, s.admin)("status"); code != 0 || !strings.Contains(text, "partly open") {
+	if code, text := calling(s.admin)("status"); code != 0 || !strings.Contains(text, "partly open") {
 		t.Errorf("status: exit %d\n%s", code, text)
 	}
-	if resp, text := knock(t, "GET", s.check+"/readyz", ""); resp.StatusCode != 200 || text != "ready, without a part of the store\n" {
+	if resp, text := roundTrip(t, "GET", s.check+"/readyz", ""); resp.StatusCode != 200 || text != "ready, without a part of the store\n" {
 		t.Errorf("readyz: %s %q", resp.Status, text)
 	}
 	c.Masters[dead].Begin(t)

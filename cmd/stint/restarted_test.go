@@ -72,6 +72,7 @@ func open(t *testing.T, s *served) {
 // unused: alone or, where instances is given, with its share. What it then admits the
 // store is told, once.
 func TestServeKilledWithoutStore(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, settings string
 		again          int64 // that it admits, of 60
@@ -80,7 +81,6 @@ func TestServeKilledWithoutStore(t *testing.T) {
 		{"by its share", "server: {decision_timeout: 20s, instances: 3}", 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Setenv("STINT_TOKEN", "")
 			redis := redistest.Start(t)
 			way := redistest.StartProxy(t, redis.Addr)
 			file := configured(t, c.settings+restartedRules)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/stintdev/stint/rules"
 )
 
 func limited(amount int, rest string) string {
@@ -117,6 +119,7 @@ func TestRulesCheck(t *testing.T) {
 // A directory of rules is served, checked and simulated as one, and what comes into
 // it is taken over.
 func TestServeDirectory(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
 	put(t, a, "server: {headers: [x-ratelimit]}\n"+limited(2, ""))
@@ -142,6 +145,7 @@ func TestServeDirectory(t *testing.T) {
 
 // Findings are logged at the start, and again only when there are others.
 func TestServeFindings(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "stint.yaml")
 	const never = ", match: \"request.path == 'x'\""
 	put(t, path, limited(2, never))
@@ -190,5 +194,36 @@ func TestRulesCheckFindings(t *testing.T) {
 	code := run(t.Context(), []string{"simulate", "--rules", dir}, strings.NewReader(`{"t_us":0,"client":"192.0.2.1"}`), &out, &errs)
 	if code != 0 || !strings.Contains(out.String(), `"outcome":"limited","rule":"client"`) {
 		t.Errorf("simulate: exit %d, %s%s", code, &out, &errs)
+	}
+}
+
+func TestWithoutServer(t *testing.T) {
+	const some = "rules:\n  - {name: a, key: client.ip, limits: [1 per 1m]}\n"
+	for text, want := range map[string]string{
+		some:                                some,
+		"server:\n  listen: :1\n" + some:    "\n\n" + some,
+		"server: {listen: \":1\"}\n" + some: "\n" + some,
+		"server:\n  listen: :1\n\n# ours\n" + some:            "\n\n\n# ours\n" + some,
+		some + "server:\n  # secret\n  store: redis://:x@h\n": some + "\n\n\n",
+		some + "server:\n  store: redis://:x@h":               some + "\n\n",
+		"\"server\":\n  listen: :1\n" + some:                  "\n\n" + some,
+		"# server:\n" + some:                                  "# server:\n" + some,
+		"tiers: {server: cost > 1}\n" + some:                  "tiers: {server: cost > 1}\n" + some,
+		"{server: {listen: \":1\"}, rules: []}":               "{server: {listen: \":1\"}, rules: []}",
+		"server: [\n":                                         "server: [\n",
+	} {
+		got, had := withoutServer(text)
+		if strings.TrimRight(got, "\n") != strings.TrimRight(want, "\n") || had != (got != text) {
+			t.Errorf("%q: %q, %t, want %q", text, got, had, want)
+		}
+		if !had {
+			continue
+		}
+		if strings.Count(got, "\n") != strings.Count(text, "\n") {
+			t.Errorf("%q: lines have moved: %q", text, got)
+		}
+		if set, err := rules.Parse("x", []byte(got)); err != nil || set.HasServer || len(set.Rules) != 1 {
+			t.Errorf("%q: %v", got, err)
+		}
 	}
 }

@@ -64,7 +64,7 @@ func (l *log) String() string {
 
 var told = regexp.MustCompile(`msg="?(check API|admin API|probes|gateway|no gateway)\b.*?(?: address=(\S+))?$`)
 
-// await waits until the log tells of all doors.
+// await waits until the log has named all listeners.
 func (s *served) await(t *testing.T) {
 	t.Helper()
 	for line := range s.log.lines {
@@ -105,6 +105,17 @@ func serving(t *testing.T, args ...string) *served {
 	})
 	s.await(t)
 	return s
+}
+
+// bodyOf reads the body of a response to its end, and closes it.
+func bodyOf(t *testing.T, resp *http.Response) string {
+	t.Helper()
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // get is the status and what the limits say.
@@ -273,6 +284,7 @@ func hang(t *testing.T, redis *redistest.Server) {
 // Two instances share what a Redis counts; without it each goes on by itself from
 // what it was told last, after no more than the time for a decision.
 func TestServeRedis(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	file := filepath.Join(t.TempDir(), "stint.yaml")
 	if err := os.WriteFile(file, []byte(`

@@ -36,7 +36,7 @@ rules:
 // among them, and says so wherever it is asked. When Redis is back, what was changed
 // there meanwhile counts, and what waited is merged.
 func TestAttackStartWithoutRedis(t *testing.T) {
-	t.Setenv("STINT_TOKEN", "")
+	t.Parallel()
 	redis := redistest.Start(t)
 	way := redistest.StartProxy(t, redis.Addr)
 	dir := filepath.Join(t.TempDir(), "state")
@@ -143,7 +143,7 @@ func TestAttackStartWithoutRedis(t *testing.T) {
 // Where the clock of a machine is two hours ahead of that of the Redis, the program says
 // so, and a ban lasts as long as it was to last.
 func TestServeFastClock(t *testing.T) {
-	t.Setenv("STINT_TOKEN", "")
+	t.Parallel()
 	redis, clock := redistest.StartWithClock(t)
 	clock.Jump(t, -2*time.Hour)
 	s := serving(t, "--limit", "100 per 1h", "--store", redis.URL())

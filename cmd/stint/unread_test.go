@@ -14,6 +14,7 @@ import (
 // A log that nobody reads any more holds up neither decisions, nor changes, nor the
 // end. What it did not take is counted.
 func TestServeLogUnread(t *testing.T) {
+	t.Parallel()
 	for name, leave := range map[string]func(reader *os.File){
 		"not read": func(*os.File) {},
 		"closed":   func(reader *os.File) { reader.Close() },

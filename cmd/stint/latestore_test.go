@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -18,14 +17,13 @@ func ready(t *testing.T, s *served) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
-	b, _ := io.ReadAll(resp.Body)
-	return fmt.Sprint(resp.StatusCode, " ", strings.TrimSpace(string(b)))
+	return fmt.Sprint(resp.StatusCode, " ", strings.TrimSpace(bodyOf(t, resp)))
 }
 
 // One that starts before its Redis serves at once, by itself, and says why, once.
 // When the Redis comes, that decides, and the fleet's rules are taken over.
 func TestServeBeforeItsStore(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 1)
 	f.do(0, nil, "rules", "push", f.write("pushed.yaml", limited(2, "")))
 	f.awaitRules(1)
@@ -79,6 +77,7 @@ func TestServeBeforeItsStore(t *testing.T) {
 // What is wrong with a store is told apart, in the log and by stint status, and
 // requests are decided all the same.
 func TestServeReasons(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		args []string
 		url  func(*testing.T, *redistest.Server) string
@@ -95,7 +94,6 @@ func TestServeReasons(t *testing.T) {
 			"connect to 127.0.0.1:1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Setenv("STINT_TOKEN", "")
 			redis := redistest.Start(t, c.args...)
 			url := redis.URL()
 			if c.url != nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"runtime"
@@ -20,12 +19,7 @@ func metrics(t *testing.T, s *served) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	return bodyOf(t, resp)
 }
 
 // metric is the value of a metric; name holds its labels, if it has any.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -9,9 +8,9 @@ import (
 	"time"
 )
 
-// knock sends a request of which each header is a name: value line, and Host is one of
+// roundTrip sends a request of which each header is a name: value line, and Host is one of
 // them, and returns the answer and its body.
-func knock(t *testing.T, method, url, body string, headers ...string) (*http.Response, string) {
+func roundTrip(t *testing.T, method, url, body string, headers ...string) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequest(method, url, strings.NewReader(body))
 	if err != nil {
@@ -27,12 +26,7 @@ func knock(t *testing.T, method, url, body string, headers ...string) (*http.Res
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp, string(text)
+	return resp, bodyOf(t, resp)
 }
 
 const (
@@ -51,6 +45,7 @@ var asProxy = []string{"X-Forwarded-Method: GET", "X-Forwarded-Uri: /", "X-Forwa
 // this machine, by any request that a browser lets it send, and not another machine
 // that has no token.
 func TestAttackCheckAPI(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file, token := filepath.Join(dir, "stint.yaml"), filepath.Join(dir, "token")
 	put(t, token, "0123456789abcdef-shop\n")
@@ -65,11 +60,11 @@ func TestAttackCheckAPI(t *testing.T) {
 	try := func(t *testing.T, url string, honest []string, attacks []attack) {
 		t.Helper()
 		for _, a := range attacks {
-			if resp, body := knock(t, a.method, url+a.path, a.body, a.headers...); resp.StatusCode != a.want {
+			if resp, body := roundTrip(t, a.method, url+a.path, a.body, a.headers...); resp.StatusCode != a.want {
 				t.Errorf("%s: %s %.200s, want %d", a.name, resp.Status, body, a.want)
 			}
 		}
-		resp, body := knock(t, "POST", url+"/v1/check", aboutVictim, honest...)
+		resp, body := roundTrip(t, "POST", url+"/v1/check", aboutVictim, honest...)
 		if left := resp.Header.Get("X-RateLimit-Remaining"); resp.StatusCode != 200 || left != "4" {
 			t.Errorf("after the attacks: %s %s, and the victim has %s left, want 4", resp.Status, body, left)
 		}
@@ -127,12 +122,12 @@ func TestAttackCheckAPI(t *testing.T) {
 			{"metrics by token", "GET", "/metrics", "", []string{bearer}, 200},
 			{"a probe", "GET", "/readyz", "", nil, 200},
 		})
-		if resp, body := knock(t, "GET", url+"/v1/authorize", "", append([]string{byProxy, "Authorization: Bearer the-client's", "Origin: https://shop.example"}, asProxy...)...); resp.StatusCode != 200 || resp.Header.Get("X-RateLimit-Remaining") != "3" {
+		if resp, body := roundTrip(t, "GET", url+"/v1/authorize", "", append([]string{byProxy, "Authorization: Bearer the-client's", "Origin: https://shop.example"}, asProxy...)...); resp.StatusCode != 200 || resp.Header.Get("X-RateLimit-Remaining") != "3" {
 			t.Errorf("a proxy: %s %s", resp.Status, body)
 		}
 		_, port, _ = strings.Cut(s.probes, "]:")
 		for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/metrics": 200, "/v1/check": 404, "/v1/authorize": 404} {
-			if resp, body := knock(t, "GET", "http://127.0.0.1:"+port+path, "", "Host: pod.example"); resp.StatusCode != want {
+			if resp, body := roundTrip(t, "GET", "http://127.0.0.1:"+port+path, "", "Host: pod.example"); resp.StatusCode != want {
 				t.Errorf("probe of %s: %s %s, want %d", path, resp.Status, body, want)
 			}
 		}
@@ -149,7 +144,7 @@ func TestAttackCheckAPI(t *testing.T) {
 		if said := s.log.String(); !strings.Contains(said, "ST015") {
 			t.Errorf("the log does not tell: %s", said)
 		}
-		if _, body := knock(t, "GET", s.admin+"/v1/status", ""); !strings.Contains(body, "ST015") {
+		if _, body := roundTrip(t, "GET", s.admin+"/v1/status", ""); !strings.Contains(body, "ST015") {
 			t.Errorf("the status does not tell: %s", body)
 		}
 		out, err := program(t, "rules", "check", file).CombinedOutput()

@@ -103,6 +103,7 @@ func TestAttackForgedForwarding(t *testing.T) {
 // However a request is framed, the upstream gets no request that the rules did not see:
 // none for a path that they block, and none for another host.
 func TestAttackFraming(t *testing.T) {
+	t.Parallel()
 	u := &seen{}
 	up := httptest.NewServer(u)
 	defer up.Close()
@@ -178,7 +179,7 @@ func TestAttackFraming(t *testing.T) {
 // No page of a browser changes anything by the admin API, whichever name it reaches it
 // by, nor does a token for reading.
 func TestAttackAdminFromABrowser(t *testing.T) {
-	t.Setenv("STINT_TOKEN", "")
+	t.Parallel()
 	s := serving(t, "--config", configured(t, "rules: [{name: one, key: client.ip, limits: [5 per 1h]}]\n"))
 	port := s.admin[strings.LastIndex(s.admin, ":"):]
 	const off = `{"enabled":false}`
@@ -314,6 +315,7 @@ func TestAttackHangups(t *testing.T) {
 // Whatever becomes of the way to Redis, each request is answered, and none of them is
 // an error.
 func TestAttackRedisFaults(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	way := redistest.StartProxy(t, redis.Addr)
 	s := serving(t, "--store", way.URL(), "--config", configured(t, "rules: [{name: one, key: attrs.user, limits: [1000 per 1h], penalty: {ban_after: 5, ban_for: 1h}}]\n"))
