@@ -38,12 +38,12 @@ func adminFlags(c *cobra.Command) *admin {
 	a, f := &admin{}, c.Flags()
 	f.SortFlags = false
 	f.StringVar(&a.address, "admin", "", "`URL` of the admin API (default $STINT_ADMIN, or "+defaultAdmin+")")
-	f.StringVar(&a.tokenFile, "token-file", "", "`FILE` that holds a token; without it, the token is $STINT_TOKEN")
-	f.StringVar(&a.ca, "ca", "", "`FILE` with the certificates, as PEM, of the authority that the server's must be from")
-	f.StringVar(&a.cert, "cert", "", "`FILE` with the certificate, as PEM, to show to the server")
-	f.StringVar(&a.keyFile, "key-file", "", "`FILE` with the private key of --cert")
-	f.BoolVar(&a.json, "json", false, "print the answer of the API as it is")
-	f.DurationVar(&a.timeout, "timeout", 5*time.Second, "`DURATION` to wait for an answer")
+	f.StringVar(&a.tokenFile, "token-file", "", "read the token from `FILE`; without it, the token is $STINT_TOKEN")
+	f.StringVar(&a.ca, "ca", "", "trust servers with a certificate of the authorities in `FILE`, as PEM")
+	f.StringVar(&a.cert, "cert", "", "show the server the certificate in `FILE`, as PEM")
+	f.StringVar(&a.keyFile, "key-file", "", "the private key of --cert is in `FILE`")
+	f.BoolVar(&a.json, "json", false, "print the API's answer as it is")
+	f.DurationVar(&a.timeout, "timeout", 5*time.Second, "wait `DURATION` for an answer")
 	fileFlags(c, "token-file", "ca", "cert", "key-file")
 	return a
 }

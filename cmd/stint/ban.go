@@ -43,7 +43,7 @@ func banList() *cobra.Command {
 		Use: "list", Short: "list the bans that run",
 		Long: "Lists the bans that run, those by hand and those by the penalties of rules.",
 	}
-	rule := c.Flags().String("rule", "", "only bans under the rule of this `NAME`; without it, all, of networks too")
+	rule := c.Flags().String("rule", "", "only bans under the rule `NAME`; without it, all bans, of networks too")
 	limit := number{least: 1}
 	c.Flags().Var(&limit, "limit", "show at most `N` of each kind (default 1000)")
 	return adminCommand(c, nil, func(ctx context.Context, a *admin, _ []string) error {
@@ -91,7 +91,7 @@ func printBans(w io.Writer, all adminapi.Bans) {
 func targetFlags(f *pflag.FlagSet, t *adminapi.BanTarget) {
 	f.StringVar(&t.Rule, "rule", "", "`NAME` of the rule")
 	keyFlag(f, &t.Key)
-	f.StringVar(&t.Network, "network", "", "`NETWORK` such as 192.0.2.0/24, or an address")
+	f.StringVar(&t.Network, "network", "", "clients in `NETWORK`, such as 192.0.2.0/24, or at one address")
 }
 
 func checkTarget(t *adminapi.BanTarget) error {

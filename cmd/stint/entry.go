@@ -50,8 +50,8 @@ func entryCells(e *rules.Note, effect adminapi.Effect) []string {
 }
 
 func termFlags(f *pflag.FlagSet, t *adminapi.Term) {
-	f.StringVar(&t.For, "for", "", "how long it holds: a `DURATION` such as 30m or 7d")
-	f.StringVar(&t.Until, "until", "", "when it ends: a `TIME` such as 2030-01-31T18:00:00Z")
+	f.StringVar(&t.For, "for", "", "end it after `DURATION`, such as 30m or 7d")
+	f.StringVar(&t.Until, "until", "", "end it at `TIME`, such as 2030-01-31T18:00:00Z")
 	reasonFlag(f, &t.Reason)
 }
 
@@ -69,7 +69,7 @@ func checkTerm(t *adminapi.Term) error {
 }
 
 func reasonFlag(f *pflag.FlagSet, to *string) {
-	f.StringVar(to, "reason", "", "`TEXT` that tells others why")
+	f.StringVar(to, "reason", "", "why, as a line of `TEXT` for others to read")
 }
 
 // removeCommand is the command that removes the entry with an ID from those at path.

@@ -31,7 +31,7 @@ nothing is counted there yet, and nothing was changed at run time.`,
   stint explain --config stint.yaml --client 192.0.2.1`,
 	}
 	body, finish := explainFlags(c)
-	file := c.Flags().String("config", "", "`FILE` with rules, or a directory of such files, in place of a server")
+	file := c.Flags().String("config", "", "explain by the rules in `FILE`, or in a directory of such files, in place of a server's")
 	fileFlags(c, "config")
 	a := adminFlags(c)
 	c.Args = words()
@@ -73,7 +73,7 @@ func explainFlags(c *cobra.Command) (body *adminapi.ExplainRequest, finish func(
 	f.Func("attr", "attribute, as `NAME=VALUE`: a number, true, false and null are that, and all else is text; may be given several times", func(s string) error { return addValue(&body.Attrs, s) })
 	f.Func("claim", "claim of the client's token, as `NAME=VALUE`, like --attr, in place of those of a token", func(s string) error { return addValue(&body.Claims, s) })
 	cost := number{}
-	f.Var(&cost, "cost", "`N` units that are asked for (default 1)")
+	f.Var(&cost, "cost", "ask for `N` units (default 1)")
 	return body, func() error {
 		if _, err := netip.ParseAddr(body.Client); body.Client != "" && err != nil {
 			return fmt.Errorf("--client %q: want an IP address such as 192.0.2.1", body.Client)

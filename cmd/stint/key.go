@@ -42,7 +42,7 @@ func keyAction(name, short, long string) *cobra.Command {
 	cost := number{least: 1}
 	if name == "refund" {
 		c.Use += " --cost N"
-		f.Var(&cost, "cost", "`N` units to refund")
+		f.Var(&cost, "cost", "give back `N` units")
 	}
 	if name != "show" {
 		reasonFlag(f, &body.Reason)
@@ -82,7 +82,7 @@ func shownKey(k rules.Key) string {
 // keyFlag adds --key to f.
 func keyFlag(f *pflag.FlagSet, to *rules.Key) {
 	var parts []string
-	f.Func("key", "`KEY` as the rule's key expression makes it; if that is a list, one --key for each part, in order", func(part string) (err error) {
+	f.Func("key", "the `KEY`, as the rule's key expression makes it; if that is a list, one --key for each part, in order", func(part string) (err error) {
 		if parts = append(parts, part); len(parts) == 1 {
 			*to = rules.Key(part)
 			return nil

@@ -64,8 +64,8 @@ func listAdd(name, path string) *cobra.Command {
 		DisableFlagsInUseLine: true,
 	}
 	var body adminapi.ListRequest
-	c.Flags().StringVar(&body.Network, "network", "", "`NETWORK` such as 192.0.2.0/24, or an address")
-	c.Flags().StringVar(&body.Match, "match", "", "`EXPRESSION` as in a rules file")
+	c.Flags().StringVar(&body.Network, "network", "", "clients in `NETWORK`, such as 192.0.2.0/24, or at one address")
+	c.Flags().StringVar(&body.Match, "match", "", "requests for which `EXPRESSION` is true, as in a rules file")
 	termFlags(c.Flags(), &body.Term)
 	check := func(c *cobra.Command, args []string) error {
 		var err error

@@ -119,7 +119,7 @@ func TestRefusedConnection(t *testing.T) {
 	}
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	l.Close()
-	do := calling("http://"+l.Addr().String())
+	do := calling("http://" + l.Addr().String())
 	want(t, do, 1, []string{"connection refused", "--admin", "ssh -L " + port + ":127.0.0.1:" + port, "kubectl port-forward POD " + port}, "status")
 }
 

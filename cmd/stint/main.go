@@ -62,11 +62,8 @@ var errQuiet = errors.New("")
 func run(ctx context.Context, args []string, in io.Reader, out, to io.Writer) int {
 	errs := server.NewLogWriter(to)
 	defer errs.Close(logPatience)
-	root := newProgram(errs)
+	root := newProgram(in, out, errs)
 	root.SetArgs(args)
-	root.SetIn(in)
-	root.SetOut(out)
-	root.SetErr(errs)
 	running := false
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
 		if i := slices.IndexFunc(args, func(a string) bool { return !utf8.ValidString(a) }); i >= 0 && c.Flags().Lookup("admin") != nil {
@@ -95,8 +92,9 @@ func run(ctx context.Context, args []string, in io.Reader, out, to io.Writer) in
 
 func init() { cobra.EnableCommandSorting = false } // help lists commands as they are declared
 
-// newProgram is the tree of the commands. Those that log do it to log.
-func newProgram(log *server.LogWriter) *cobra.Command {
+// newProgram is the tree of the commands, which read in and write to out, and to errs
+// what goes wrong and what they log.
+func newProgram(in io.Reader, out io.Writer, errs *server.LogWriter) *cobra.Command {
 	root := &cobra.Command{
 		Use:               "stint",
 		Long:              "Stint limits rates: exactly, in memory or in a Redis that a fleet shares.",
@@ -109,7 +107,7 @@ func newProgram(log *server.LogWriter) *cobra.Command {
 		title    string
 		commands []*cobra.Command
 	}{
-		{"Run", []*cobra.Command{serveCommand(log), simulateCommand()}},
+		{"Run", []*cobra.Command{serveCommand(errs), simulateCommand()}},
 		{"Rules", []*cobra.Command{rulesCommand()}},
 		{"Live control", []*cobra.Command{switchCommand(), overrideCommand(), safelistCommand(), blocklistCommand(), banCommand(), keyCommand()}},
 		{"Look", []*cobra.Command{statusCommand(), explainCommand(), versionCommand()}},
@@ -120,11 +118,22 @@ func newProgram(log *server.LogWriter) *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errs)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
-	for name, short := range map[string]string{"help": "help for a command", "completion": "a script that completes commands in a shell"} {
-		c, _, _ := root.Find([]string{name}) // both are there
-		c.Short, c.GroupID = short, "Look"
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "help":
+			c.Short, c.GroupID = "help for a command", "Look"
+		case "completion":
+			c.Short, c.GroupID = "a script that completes commands in a shell", "Look"
+			c.Long = "Prints a script that completes commands, flags and names of files in a shell. The help of\neach of its commands says where to keep the script."
+			for _, shell := range group(c).Commands() {
+				shell.Short = "a script for " + shell.Name()
+			}
+		}
 	}
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.SetVersionTemplate("stint {{.Version}}, " + runtime.Version() + "\n")

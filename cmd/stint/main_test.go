@@ -125,3 +125,12 @@ func TestVersion(t *testing.T) {
 		}
 	}
 }
+
+// The scripts for shells name the program, and come without an error.
+func TestCompletion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if code, out, errs := call("", "completion", shell); code != 0 || !strings.Contains(out, "__complete") || errs != "" {
+			t.Errorf("%s: exit %d, %d bytes, %s", shell, code, len(out), errs)
+		}
+	}
+}

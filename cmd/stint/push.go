@@ -140,8 +140,8 @@ func lineEnd(line string) string {
 // afterFlags adds --after and --note to f.
 func afterFlags(f *pflag.FlagSet) (after *number, note *string) {
 	after = &number{}
-	f.Var(after, "after", "`N` of the version to replace: if another is the newest by then, nothing is changed")
-	return after, f.String("note", "", "`TEXT` for the history")
+	f.Var(after, "after", "replace version `N`; if another is the newest by then, nothing changes")
+	return after, f.String("note", "", "`TEXT` to keep in the history")
 }
 
 func rulesPush() *cobra.Command {

@@ -60,12 +60,12 @@ func (c *choice) addFlags(f *pflag.FlagSet) {
 	d := config.Default()
 	c.flags = f
 	f.SortFlags = false
-	f.StringVar(&c.config, "config", "", "`FILE` with rules and settings, or a directory of such files")
-	f.StringVar(&c.upstream, "upstream", "", "`URL` to pass requests on to")
+	f.StringVar(&c.config, "config", "", "read rules and settings from `FILE`, or from a directory of such files")
+	f.StringVar(&c.upstream, "upstream", "", "pass requests on to `URL`")
 	f.StringArrayVar(&c.limits, "limit", nil, "`LIMIT` such as \"100 per 1m\" or \"5 per 10s sliding_log\"; may be given several times")
-	f.StringVar(&c.key, "key", "client.ip", "`EXPRESSION` for what each limit counts by, such as client.ip or request.headers[\"x-api-key\"]")
+	f.StringVar(&c.key, "key", "client.ip", "count by `EXPRESSION`, such as client.ip or request.headers[\"x-api-key\"]")
 	f.StringVar(&c.store, "store", d.Store, "where counts are kept: memory, or the `URL` of a Redis such as redis://localhost:6379")
-	f.StringVar(&c.namespace, "namespace", "", "`NAME` that separates the keys of this service from those of others in the same Redis (default \"stint\")")
+	f.StringVar(&c.namespace, "namespace", "", "keep the keys of this service apart from others in the same Redis, by `NAME` (default \"stint\")")
 	f.StringVar(&c.listen, "listen", d.Listen, "`ADDRESS` of the gateway")
 	f.StringVar(&c.checkListen, "check-listen", d.CheckListen, "`ADDRESS` of the check API; off: none")
 	f.StringVar(&c.probeListen, "probe-listen", d.ProbeListen, "`ADDRESS` of /healthz, /readyz and /metrics for probes elsewhere; off: only the check API's")

@@ -35,8 +35,8 @@ here by its normal form.`,
 		Args:    words(),
 	}
 	f := c.Flags()
-	file := f.String("rules", "", "`FILE` with rules, or a directory of such files")
-	events := f.String("events", "-", "`FILE` with events; - is standard input")
+	file := f.String("rules", "", "read rules from `FILE`, or from a directory of such files")
+	events := f.String("events", "-", "read events from `FILE`; - is standard input")
 	address := f.String("store", "memory", "where counts are kept: memory, or the `URL` of a Redis, in a namespace of the simulation's own that is removed afterwards")
 	fileFlags(c, "rules", "events")
 	c.RunE = func(c *cobra.Command, _ []string) error {

@@ -63,7 +63,7 @@ func (a *admin) versionJSON(ctx context.Context, number int64) ([]byte, error) {
 // numberFlag adds --number to f.
 func numberFlag(f *pflag.FlagSet) *number {
 	n := &number{least: 1}
-	f.Var(n, "number", "`N` of the version; without it, the newest")
+	f.Var(n, "number", "version `N`; without it, the newest")
 	return n
 }
 
