@@ -96,12 +96,11 @@ func init() { cobra.EnableCommandSorting = false } // help lists commands as the
 // what goes wrong and what they log.
 func newProgram(in io.Reader, out io.Writer, errs *server.LogWriter) *cobra.Command {
 	root := &cobra.Command{
-		Use:               "stint",
-		Long:              "Stint limits rates: exactly, in memory or in a Redis that a fleet shares.",
-		Version:           version(),
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		DisableAutoGenTag: true,
+		Use:           "stint",
+		Long:          "Stint limits rates: exactly, in memory or in a Redis that a fleet shares.",
+		Version:       version(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
 	}
 	for _, g := range []struct {
 		title    string
@@ -121,26 +120,31 @@ func newProgram(in io.Reader, out io.Writer, errs *server.LogWriter) *cobra.Comm
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errs)
-	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd()
-	for _, c := range root.Commands() {
-		switch c.Name() {
-		case "help":
-			c.Short, c.GroupID = "help for a command", "Look"
-		case "completion":
-			c.Short, c.GroupID = "a script that completes commands in a shell", "Look"
-			c.Long = "Prints a script that completes commands, flags and names of files in a shell. The help of\neach of its commands says where to keep the script."
-			for _, shell := range group(c).Commands() {
-				shell.Short = "a script for " + shell.Name()
-			}
-		}
-	}
+	addCobrasOwn(root, "Look")
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.SetVersionTemplate("stint {{.Version}}, " + runtime.Version() + "\n")
 	root.SetUsageTemplate(usageTemplate)
 	root.SetHelpTemplate("{{.Long | trimTrailingWhitespaces}}\n\n{{.UsageString}}")
 	root.SetFlagErrorFunc(flagError)
 	return group(root)
+}
+
+// addCobrasOwn adds the commands that cobra brings to a group.
+func addCobrasOwn(root *cobra.Command, groupID string) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "help":
+			c.Short, c.GroupID = "help for a command", groupID
+		case "completion":
+			c.Short, c.GroupID = "a script that completes commands in a shell", groupID
+			c.Long = "Prints a script that completes commands, flags and names of files in a shell. The help of\neach of its commands says where to keep the script."
+			for _, shell := range group(c).Commands() {
+				shell.Short = "a script for " + shell.Name()
+			}
+		}
+	}
 }
 
 // usageTemplate is the help of a command without its first paragraphs.
