@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -441,4 +442,40 @@ func TestBytes(t *testing.T) {
 	if each > 11 {
 		t.Errorf("an entry of a log takes %.1f bytes", each)
 	}
+}
+
+// silent is a Client whose scripts never return.
+type silent struct{}
+
+func (silent) Do(ctx context.Context, args ...string) (any, error) {
+	if args[0] == "INFO" {
+		return "redis_version:7.0.0\r\n", nil
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A Client of the user's own that does not answer holds up no caller for longer than two
+// seconds, neither of a request nor of a list, though they set no deadline.
+func TestSilentClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(t.Context(), silent{}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := by(0, stint.MustLimit("10 per 1h"), "a")
+		for name, take := range map[string]func() error{
+			"one": func() error { _, err := s.Take(context.Background(), r, nil); return err },
+			"list": func() error {
+				answers := make([]stint.Answer, 1)
+				s.TakeBatch(context.Background(), []stint.Request{*r}, answers)
+				return answers[0].Err
+			},
+		} {
+			began := time.Now()
+			if err := take(); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, stint.ErrNotCharged) || time.Since(began) != 2*time.Second {
+				t.Errorf("%s: %v after %s", name, err, time.Since(began))
+			}
+		}
+	})
 }

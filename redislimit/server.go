@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
 // Client is what a Store needs of a Redis client. Open brings one; the example of New
@@ -32,16 +34,10 @@ type Server struct {
 	Eviction string
 }
 
-// keepsCounts is the only policy under which a server that is full refuses new keys
-// instead of dropping others. All keys of Stint but documents expire, so the volatile-
-// policies drop them as the allkeys- ones do.
-const keepsCounts = "noeviction"
-
-func dropsCounts(eviction string) bool { return eviction != "" && eviction != keepsCounts }
-
 // DropsCounts tells whether the server drops counts and bans when it runs out of memory;
-// false where its eviction policy is not known.
-func (s Server) DropsCounts() bool { return dropsCounts(s.Eviction) }
+// false where its eviction policy is not known. All keys but documents expire, so the
+// volatile- policies drop them as the allkeys- ones do.
+func (s Server) DropsCounts() bool { return conn.Server(s).Evicts() }
 
 // Server is what the Store learned of its server when it connected; zero where it
 // has not yet, see OpenLater.
@@ -52,7 +48,7 @@ func (s *Store) Server() Server { return Server(s.conn.Server()) }
 // its place. Of several policies, it takes one that drops counts, if there is any. Server
 // then returns the same.
 func (s *Store) RefreshServer(ctx context.Context) (Server, error) {
-	if err := s.conn.RefreshEviction(ctx, dropsCounts); err != nil {
+	if err := s.conn.RefreshEviction(ctx); err != nil {
 		return Server{}, fmt.Errorf("redislimit: eviction policy: %w", err)
 	}
 	return s.Server(), nil

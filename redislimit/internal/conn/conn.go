@@ -88,7 +88,9 @@ func Over(own Client) *Conn {
 // itself connected until Close.
 func (c *Conn) Connect(ctx context.Context) error {
 	if c.own != nil {
-		return c.identify(ctx)
+		s, err := ask(ctx, c.own)
+		c.server.Store(&s.Server)
+		return err
 	}
 	if _, err := c.connectOnce(ctx); err != nil {
 		c.end()
@@ -121,19 +123,6 @@ func (c *Conn) Close() {
 	if e := c.engine.Load(); e != nil {
 		e.Close()
 	}
-}
-
-// identify asks the user's own client what its server is.
-func (c *Conn) identify(ctx context.Context) error {
-	s, err := ask(ctx, c.own)
-	if err != nil {
-		return Explain(err)
-	}
-	if err := s.check(); err != nil {
-		return err
-	}
-	c.server.Store(&s.Server)
-	return nil
 }
 
 // connectUntilDone tries until it succeeds or the Conn is closed.
@@ -187,11 +176,6 @@ func (c *Conn) dial(ctx context.Context, have *secrets) (*engine, serverState, e
 	bounded, cancel := context.WithTimeout(ctx, identifyTimeout)
 	defer cancel()
 	s, err := ask(bounded, e)
-	if err != nil {
-		err = Explain(err)
-	} else {
-		err = s.check()
-	}
 	if err == nil {
 		err = ctx.Err()
 	}

@@ -17,6 +17,10 @@ type Server struct {
 	Eviction string
 }
 
+// Evicts tells whether the server drops keys that expire when it runs out of memory; false
+// where its policy is not known. Under "noeviction", it refuses new keys instead.
+func (s Server) Evicts() bool { return s.Eviction != "" && s.Eviction != "noeviction" }
+
 // serverState is a Server and what of it may have changed since.
 type serverState struct {
 	Server
@@ -43,12 +47,13 @@ func info(ctx context.Context, c Client, section string, fields map[string]strin
 	return nil
 }
 
-// ask reads INFO, section by section, for servers before 7.0 take one at a time.
+// ask reads INFO, section by section, since servers before 7.0 take one at a time. It returns
+// an error for a server on which the scripts do not run.
 func ask(ctx context.Context, c Client) (serverState, error) {
 	fields := map[string]string{}
 	for _, section := range []string{"server", "cluster", "memory", "replication", "persistence"} {
 		if err := info(ctx, c, section, fields); err != nil {
-			return serverState{}, fmt.Errorf("INFO %s: %w", section, err)
+			return serverState{}, Explain(fmt.Errorf("INFO %s: %w", section, err))
 		}
 	}
 	s := serverState{
@@ -63,6 +68,9 @@ func ask(ctx context.Context, c Client) (serverState, error) {
 	}
 	if v := fields["valkey_version"]; v != "" {
 		s.Product, s.Version = "valkey", v
+	}
+	if err := s.check(); err != nil {
+		return serverState{}, err
 	}
 	return s, nil
 }
@@ -85,8 +93,8 @@ func (s *serverState) check() error {
 }
 
 // RefreshEviction asks the server for its eviction policy again, and in a Cluster each
-// node. Of several policies it takes one that prefers accepts, if there is any.
-func (c *Conn) RefreshEviction(ctx context.Context, prefers func(policy string) bool) error {
+// node. Of several policies it takes one that evicts, if there is any.
+func (c *Conn) RefreshEviction(ctx context.Context) error {
 	nodes := []Client{c}
 	if c.Cluster() {
 		nodes = c.clients()
@@ -99,7 +107,7 @@ func (c *Conn) RefreshEviction(ctx context.Context, prefers func(policy string) 
 			errs = append(errs, err)
 			continue
 		}
-		if found == "" || prefers(policy) {
+		if found == "" || (Server{Eviction: policy}).Evicts() {
 			found = policy
 		}
 	}
