@@ -83,7 +83,7 @@ bench:
 
 bench-go:
 	@scripts/get redis-server
-	go test -run '^$$' -bench . -benchmem . ./redislimit ./rules ./httplimit ./server
+	go test -run '^$$' -bench . -benchmem . ./redislimit/... ./rules ./httplimit ./server
 
 picture:
 	go run ./docs/picture > docs/algorithms.svg
