@@ -176,3 +176,70 @@ func TestDenialsOfSeveralBans(t *testing.T) {
 		}
 	})
 }
+
+// An ask without a limit refuses while a ban runs, and else leaves no trace: whatever
+// layers are around the Store, and while it is away.
+func TestBanAlone(t *testing.T) {
+	p := penalty(t, stint.PenaltySpec{BanAfter: 2, BanFor: time.Hour})
+	limit := stint.MustLimit("1 per 1h")
+	for name, stack := range map[string]func(*testing.T, stint.Store) stint.Store{
+		"none":     func(_ *testing.T, s stint.Store) stint.Store { return s },
+		"fallback": func(_ *testing.T, s stint.Store) stint.Store { return &stint.Fallback{Store: s} },
+		"denials": func(t *testing.T, s stint.Store) stint.Store {
+			hearing := newTeller()
+			hearing.Store = s
+			return remembering(t, hearing, 0)
+		},
+		"leases": func(t *testing.T, s stint.Store) stint.Store {
+			l := &stint.Leases{Store: s}
+			t.Cleanup(l.Close)
+			return l
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				memory := new(stint.Memory)
+				l := stint.Limiter{Store: stack(t, memory)}
+				alone := stint.Ask{Key: "k", Penalty: p}
+				beside := stint.Ask{Key: "other", Limit: limit}
+				take := func(asks ...stint.Ask) stint.Decision {
+					t.Helper()
+					d, err := l.Take(t.Context(), &stint.Request{Asks: asks}, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return d
+				}
+				for range 3 {
+					if d := take(alone); d != (stint.Decision{Allowed: true, Outcome: stint.Allowed, Key: "k"}) {
+						t.Fatalf("no ban runs: %+v", d)
+					}
+				}
+				if n := memory.Len(); n > 0 {
+					t.Fatalf("%d counts", n)
+				}
+				if d := take(alone, beside); !d.Allowed || d.Limit != limit || d.Key != "other" {
+					t.Errorf("beside a limit: %+v", d)
+				}
+				// That refuses now, which is no violation of the other key.
+				if d := take(alone, beside); d.Outcome != stint.Limited || d.Limit != limit || d.Violations != 0 {
+					t.Errorf("beside a limit that refuses: %+v", d)
+				}
+				for range 2 {
+					if _, err := l.Violate(t.Context(), "k", p); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for range 2 {
+					if d := take(alone); d.Outcome != stint.Banned || d.Key != "k" || d.BanLeft != time.Hour {
+						t.Errorf("banned: %+v", d)
+					}
+				}
+				time.Sleep(time.Hour)
+				if d := take(alone, beside); !d.Allowed {
+					t.Errorf("after the ban: %+v", d)
+				}
+			})
+		})
+	}
+}

@@ -327,7 +327,9 @@ func (d *Denials) KeepsDeadline() bool { return powers{d.Store}.punctual() }
 func (d *Denials) Listen(ctx context.Context, e Ear) error { return powers{d.Store}.listen(ctx, e) }
 
 // sameLimit tells whether a refusal under a is one under b.
-func sameLimit(a, b *Limit) bool { return a == b || a.id == b.id && a.plan == b.plan }
+func sameLimit(a, b *Limit) bool {
+	return a == b || a != nil && b != nil && a.id == b.id && a.plan == b.plan
+}
 
 func samePenalty(a, b *Penalty) bool {
 	return a == b || a != nil && b != nil && a.id == b.id && a.plan == b.plan

@@ -78,8 +78,11 @@ func (d *Denials) hashOf(r *Request) uint64 {
 	var h uint64
 	for i := range r.Asks {
 		a := &r.Asks[i]
-		p := &a.Limit.plan
 		h = (h ^ d.hash(a.Key)) * 0x9e3779b97f4a7c15
+		if a.Limit == nil {
+			continue
+		}
+		p := &a.Limit.plan
 		h = (h ^ uint64(a.Units()) ^ uint64(p.Period)<<20 ^ uint64(p.Capacity)<<40) * 0x9e3779b97f4a7c15
 		h ^= h >> 29
 	}
@@ -243,6 +246,9 @@ func mostWait(r *Request) time.Duration {
 	var longest time.Duration
 	for i := range r.Asks {
 		a := &r.Asks[i]
+		if a.Limit == nil {
+			continue
+		}
 		if a.Units() > a.Limit.plan.Capacity {
 			return Never
 		}

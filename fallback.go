@@ -246,13 +246,18 @@ func (f *Fallback) without(r *Request, out []Decision, why error, unsent bool) (
 		a := &r.Asks[i]
 		switch a.OnError {
 		case OnErrorDeny:
-			return Decision{}, fmt.Errorf("stint: %q denies where the store does not decide: %w", a.Limit.spec.Name, why)
+			return Decision{}, fmt.Errorf("stint: %q denies where the store does not decide: %w", a.name(), why)
 		case OnErrorLocal:
 			scaled := *a
-			scaled.SetUnits(a.Limit.scale(a.Units()-a.ahead, live))
+			if a.Limit != nil {
+				scaled.SetUnits(a.Limit.scale(a.Units()-a.ahead, live))
+			}
 			local.Asks = append(local.Asks, scaled)
 		default:
-			each[i] = Decision{Allowed: true, Outcome: Allowed, Limit: a.Limit, Key: a.Key, Remaining: a.Limit.Capacity(), By: ByPolicy}
+			each[i] = Decision{Allowed: true, Outcome: Allowed, Limit: a.Limit, Key: a.Key, By: ByPolicy}
+			if a.Limit != nil {
+				each[i].Remaining = a.Limit.Capacity()
+			}
 		}
 	}
 	if len(local.Asks) == 0 {
@@ -273,7 +278,7 @@ func (f *Fallback) without(r *Request, out []Decision, why error, unsent bool) (
 		}
 		each[i] = answers[j]
 		each[i].share(live)
-		if d.Allowed && unsent {
+		if d.Allowed && unsent && r.Asks[i].Units() > 0 {
 			spent := r.Asks[i]
 			spent.SetUnits(spent.Units() - spent.ahead)
 			f.owe(&spent, &answers[j], local.Asks[j].Units(), live)
@@ -281,6 +286,14 @@ func (f *Fallback) without(r *Request, out []Decision, why error, unsent bool) (
 		j++
 	}
 	return d, nil
+}
+
+// name is that of a's limit, or of its penalty where it has none.
+func (a *Ask) name() string {
+	if a.Limit == nil {
+		return a.Penalty.spec.Name
+	}
+	return a.Limit.spec.Name
 }
 
 // owe notes that an ask was allowed here that the Store knows nothing of. scaled is its

@@ -263,6 +263,7 @@ func TestFallbackPolicies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := newShaky(t, 1), stint.MustLimit("1 per 1h fixed_window")
 		other := stint.MustLimit("2 per 1h sliding_log")
+		strict := penalty(t, stint.PenaltySpec{BanAfter: 1, BanFor: time.Hour})
 		s.away.Store(true)
 		ask := func(limit *stint.Limit, o stint.OnError) stint.Ask {
 			return stint.Ask{Key: "k", Limit: limit, Cost: 1, OnError: o}
@@ -280,6 +281,11 @@ func TestFallbackPolicies(t *testing.T) {
 			{[]stint.Ask{ask(other, stint.OnErrorLocal), ask(l, stint.OnErrorDeny)}, "error"}, // and nothing is charged
 			{[]stint.Ask{ask(other, stint.OnErrorLocal)}, "allowed by local"},
 			{[]stint.Ask{ask(l, stint.OnErrorAllow), ask(other, stint.OnErrorLocal)}, "limited by local"},
+			{[]stint.Ask{{Key: "k", Penalty: strict, OnError: stint.OnErrorDeny}}, "error"},
+			{[]stint.Ask{{Key: "k", Penalty: strict, OnError: stint.OnErrorAllow}}, "allowed by policy"},
+			{[]stint.Ask{{Key: "k", Penalty: strict}}, "allowed by local"},
+			{[]stint.Ask{ask(l, stint.OnErrorAllow), {Key: "k", Penalty: strict}}, "allowed by local"},
+			{[]stint.Ask{{Key: "k", Penalty: strict}, ask(other, stint.OnErrorLocal)}, "limited by local"},
 		} {
 			out := make([]stint.Decision, len(c.asks))
 			d, err := s.Take(t.Context(), &stint.Request{Asks: c.asks}, out)

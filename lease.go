@@ -134,7 +134,7 @@ func (l *Leases) hash(a *Ask) uint64 {
 // canLease tells whether a lease may serve r.
 func canLease(r *Request) bool {
 	a := &r.Asks[0]
-	return len(r.Asks) == 1 && a.Limit.lease > 0 && a.Penalty == nil && a.Units() > 0 && r.At.IsZero() && len(a.Key) <= longestRemembered
+	return len(r.Asks) == 1 && a.Units() > 0 && a.Limit.lease > 0 && a.Penalty == nil && r.At.IsZero() && len(a.Key) <= longestRemembered
 }
 
 // isHot notes that something was asked for that no lease serves, and tells whether

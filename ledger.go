@@ -153,6 +153,9 @@ func (l *ledger) claim(asks []Ask, now, live int64) (own *payment, others []*pay
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range asks {
+		if asks[i].Limit == nil {
+			continue
+		}
 		e := l.debts[entryKey{asks[i].Key, asks[i].Limit.id}]
 		switch {
 		case e == nil || e.paying != nil && e.paying == own:

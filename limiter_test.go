@@ -73,12 +73,14 @@ func TestBadRequests(t *testing.T) {
 	var l stint.Limiter
 	ctx, limit := t.Context(), stint.MustLimit("2 per 1m")
 	ask := stint.Ask{Key: "a", Limit: limit, Cost: 1}
+	strict := penalty(t, stint.PenaltySpec{BanAfter: 1, BanFor: time.Hour})
 	for name, r := range map[string]stint.Request{
 		"nothing":          {},
 		"empty key":        {Asks: []stint.Ask{{Limit: limit}}},
 		"long key":         {Asks: []stint.Ask{{Key: strings.Repeat("k", stint.MaxKey+1), Limit: limit}}},
 		"too many asks":    {Asks: asks(stint.MaxAsks + 1)},
 		"no limit":         {Asks: []stint.Ask{{Key: "a"}}},
+		"a ban's cost":     {Asks: []stint.Ask{{Key: "a", Cost: 1, Penalty: strict}}},
 		"limit not made":   {Asks: []stint.Ask{{Key: "a", Limit: new(stint.Limit)}}},
 		"penalty not made": {Asks: []stint.Ask{{Key: "a", Limit: limit, Penalty: new(stint.Penalty)}}},
 		"negative cost":    {Asks: []stint.Ask{{Key: "a", Limit: limit, Cost: -1}}},

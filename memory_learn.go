@@ -15,6 +15,9 @@ func (m *Memory) learn(r *Request, d *Decision, each []Decision) {
 	}
 	for i := range r.Asks {
 		a, spent := &r.Asks[i], int64(0)
+		if a.Limit == nil {
+			continue
+		}
 		if d.Allowed {
 			spent = a.Units()
 		}

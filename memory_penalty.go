@@ -63,6 +63,9 @@ func (m *Memory) banned(r *Request, now int64) (d Decision, stale bool) {
 func (m *Memory) awaitLimits(r *Request, now int64, d *Decision) {
 	for i := range r.Asks {
 		a := &r.Asks[i]
+		if a.Limit == nil {
+			continue
+		}
 		var c count
 		m.look(a, &c)
 		v := a.Limit.plan.Look(c.state(), now)

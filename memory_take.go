@@ -262,6 +262,10 @@ func (m *Memory) take(r *Request, now int64, out []Decision) (Decision, error) {
 	allowed := true
 	for i := range steps {
 		a, s := &r.Asks[i], &steps[i]
+		if a.Limit == nil {
+			s.fits = true
+			continue
+		}
 		if !m.lookBeside(a, &s.count, steps[:i]) {
 			for j := range steps[:i] {
 				steps[j].release()
@@ -334,7 +338,9 @@ func (m *Memory) placeMissing(r *Request, steps []step, now int64) error {
 		victims = append(victims, v)
 	}
 	for i := range steps {
-		steps[i].shard.reserved = 0
+		if s := steps[i].shard; s != nil {
+			s.reserved = 0
+		}
 	}
 	for i := range victims {
 		if full {
@@ -376,6 +382,10 @@ func settle(r *Request, steps []step, allowed bool, out []Decision) Decision {
 	}
 	for i := range steps {
 		a, s := &r.Asks[i], &steps[i]
+		if a.Limit == nil {
+			out[i] = Decision{Allowed: true, Outcome: Allowed, Key: a.Key}
+			continue
+		}
 		if allowed && a.Units() > 0 {
 			s.prepare(a.Limit, &s.view)
 		}

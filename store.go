@@ -9,13 +9,16 @@ import (
 	"github.com/stintdev/stint/internal/algo"
 )
 
-// Ask is one limit that a request faces, under one key.
+// Ask is one limit that a request faces, under one key. Without a Limit it asks for a
+// ban alone: it refuses while one runs that Penalty has imposed on Key, takes nothing and
+// counts nothing.
 type Ask struct {
 	// Key says whom or what is counted: any bytes, from 1 to MaxKey of them.
 	Key string
-	// Limit must not be nil.
+	// Limit is what Key is counted under. nil: nothing is, and Penalty must be given.
 	Limit *Limit
-	// Cost is how many units the request takes. 0: one. It must not be negative.
+	// Cost is how many units the request takes. 0: one. It must not be negative, and
+	// must be 0 where there is no Limit.
 	Cost int64
 	// Penalty is what becomes of the key if this ask refuses; nil: nothing.
 	// Asks of one request that share Key and Penalty share one record, and
@@ -62,10 +65,10 @@ const (
 	MaxAsks = 500
 )
 
-// Units is how many units a takes: Cost, 1 where that is 0, and none for a Peek. Whoever
-// implements a Store or a layer around one reads this and not Cost.
+// Units is how many units a takes: Cost, 1 where that is 0, and none by a Peek or without
+// a Limit. A Store, or a layer around one, reads this and not Cost.
 func (a *Ask) Units() int64 {
-	if a.Peek {
+	if a.Peek || a.Limit == nil {
 		return 0
 	}
 	return max(1, a.Cost)
@@ -79,7 +82,9 @@ func (a *Ask) SetUnits(n int64) { a.Cost, a.Peek = n, n == 0 }
 //
 // Take decides r. Where out is not nil, it has a place for each ask, which Take
 // fills with that ask's own answer, unless a running ban answered for all: then
-// Outcome is Banned, Limit is nil, and out is left alone. An error means that
+// Outcome is Banned, Limit is nil, and out is left alone. An ask without a Limit has
+// an answer that allows and has a Key and nothing else, and the answer to the whole is
+// that of another one, if there is any (see Strictest). An error means that
 // nothing could be decided; the request may have been charged only if it was
 // sent to a store that did not answer.
 //
@@ -111,7 +116,7 @@ type BatchTaker interface {
 // Refunder is a Store that can return units: for each ask, its Units go back
 // to Key under Limit, at once, never below unused. What came newest goes first. A
 // layer that decides itself at times, as a Fallback does, returns them by Ask.By to
-// where they were taken.
+// where they were taken. All asks have a Limit and take units.
 type Refunder interface {
 	Refund(ctx context.Context, r *Request) error
 }
@@ -174,10 +179,11 @@ func (r *Request) checkPairs() error {
 	for i := range r.Asks {
 		for j := range i {
 			a, b := &r.Asks[i], &r.Asks[j]
-			if a.Limit.salt != b.Limit.salt && (a.Penalty == nil || b.Penalty == nil) || a.Key != b.Key {
-				continue // salts of equal IDs are equal, and to compare them takes less
+			limits := a.Limit != nil && b.Limit != nil && a.Limit.salt == b.Limit.salt // of equal IDs, salts are equal
+			if !limits && (a.Penalty == nil || b.Penalty == nil) || a.Key != b.Key {
+				continue
 			}
-			if a.Limit.id == b.Limit.id {
+			if limits && a.Limit.id == b.Limit.id {
 				return a.twice()
 			}
 			if a.sharesRecord(b) && a.Penalty.plan != b.Penalty.plan {
@@ -195,15 +201,17 @@ func (r *Request) checkMany() error {
 	seen := make(map[entryKey]*Penalty, 2*len(r.Asks)) // nil: the entry is a limit's
 	for i := range r.Asks {
 		a := &r.Asks[i]
-		k := entryKey{a.Key, a.Limit.id}
-		if _, twice := seen[k]; twice {
-			return a.twice()
+		if a.Limit != nil {
+			k := entryKey{a.Key, a.Limit.id}
+			if _, twice := seen[k]; twice {
+				return a.twice()
+			}
+			seen[k] = nil
 		}
-		seen[k] = nil
 		if a.Penalty == nil {
 			continue
 		}
-		k = entryKey{a.Key, a.Penalty.id}
+		k := entryKey{a.Key, a.Penalty.id}
 		if p := seen[k]; p != nil && a.Penalty.plan != p.plan {
 			return a.torn()
 		}
@@ -229,8 +237,13 @@ func (a *Ask) check() error {
 	if err := checkKey(a.Key); err != nil {
 		return err
 	}
-	if a.Limit == nil || a.Limit.id == "" {
-		return fmt.Errorf("stint: %w: no limit for key %q (make limits with ParseLimit or NewLimit)", ErrRequest, clip(a.Key))
+	switch {
+	case a.Limit == nil && a.Penalty == nil:
+		return fmt.Errorf("stint: %w: neither a limit nor a penalty for key %q", ErrRequest, clip(a.Key))
+	case a.Limit == nil && a.Cost != 0:
+		return fmt.Errorf("stint: %w: cost %d without a limit for key %q: without one, nothing is taken", ErrRequest, a.Cost, clip(a.Key))
+	case a.Limit != nil && a.Limit.id == "":
+		return fmt.Errorf("stint: %w: limit for key %q was not made by ParseLimit or NewLimit", ErrRequest, clip(a.Key))
 	}
 	if a.Cost < 0 {
 		return fmt.Errorf("stint: %w: cost %d: must not be negative", ErrRequest, a.Cost)

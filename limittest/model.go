@@ -42,7 +42,7 @@ func countOf(a *stint.Ask) countID {
 // costOf is how many units a takes: one where nothing is said, and none for a peek.
 func costOf(a *stint.Ask) int64 {
 	switch {
-	case a.Peek:
+	case a.Peek, a.Limit == nil:
 		return 0
 	case a.Cost == 0:
 		return 1
@@ -348,6 +348,9 @@ func (m *Model) Take(_ context.Context, r *stint.Request, out []stint.Decision) 
 	if d, banned := m.running(r, now); banned {
 		for i := range r.Asks { // when the limits would allow
 			a := &r.Asks[i]
+			if a.Limit == nil {
+				continue
+			}
 			if l := m.look(a, now); !l.allows(a) {
 				d.RetryAfter = max(d.RetryAfter, l.retry(a))
 			}
@@ -358,8 +361,10 @@ func (m *Model) Take(_ context.Context, r *stint.Request, out []stint.Decision) 
 	allowed := true
 	for i := range r.Asks {
 		a := &r.Asks[i]
-		l := m.look(a, now)
-		each[i].Allowed = l.allows(a)
+		if each[i].Allowed = true; a.Limit != nil {
+			l := m.look(a, now)
+			each[i].Allowed = l.allows(a)
+		}
 		allowed = allowed && each[i].Allowed
 	}
 	for i := range r.Asks {
@@ -375,6 +380,9 @@ func (m *Model) Take(_ context.Context, r *stint.Request, out []stint.Decision) 
 
 // settle charges a, if the request as a whole is allowed, and answers it.
 func (m *Model) settle(a *stint.Ask, now int64, allowed, fits bool) stint.Decision {
+	if a.Limit == nil {
+		return stint.Decision{Allowed: true, Outcome: stint.Allowed, Key: a.Key}
+	}
 	l := m.look(a, now)
 	d := stint.Decision{Allowed: fits, Outcome: stint.Allowed, Limit: a.Limit, Key: a.Key}
 	if !fits {
@@ -400,7 +408,7 @@ func (m *Model) settle(a *stint.Ask, now int64, allowed, fits bool) stint.Decisi
 }
 
 // strictest is, of the denials, the one with the longest retry-after, else the
-// answer with the least remaining; the first of equals.
+// answer with the least remaining; the first of equals. Those of no limit come last.
 func strictest(each []stint.Decision) stint.Decision {
 	order := make([]int, len(each))
 	var delay time.Duration
@@ -411,6 +419,8 @@ func strictest(each []stint.Decision) stint.Decision {
 	sort.SliceStable(order, func(i, j int) bool {
 		a, b := &each[order[i]], &each[order[j]]
 		switch {
+		case a.Limit == nil || b.Limit == nil:
+			return a.Limit != nil && b.Limit == nil
 		case a.Allowed != b.Allowed:
 			return b.Allowed
 		case a.Allowed:

@@ -161,6 +161,11 @@ func (s *script) tryMove() *move {
 	if m.verb == "violate" {
 		return s.violate(m, at, slices.DeleteFunc(asks, func(a stint.Ask) bool { return a.Penalty == nil }))
 	}
+	for i := range asks {
+		if a := &asks[i]; m.verb == "take" && a.Penalty != nil && s.chance(15) {
+			a.Limit, a.MaxDelay = nil, 0
+		}
+	}
 	if m.verb != "reset" {
 		var ok bool
 		if at, ok = s.certain(at, asks); !ok {
@@ -169,6 +174,10 @@ func (s *script) tryMove() *move {
 	}
 	for i := range asks {
 		a := &asks[i]
+		if a.Limit == nil {
+			m.seen = append(m.seen, seen{now: at})
+			continue
+		}
 		l := s.model.look(a, at)
 		n := s.cost(l.capacity, l.remaining())
 		if m.verb == "refund" && len(l.h.charges) > 0 && s.chance(80) {
@@ -333,10 +342,8 @@ func (s *script) certain(t int64, asks []stint.Ask) (certain int64, ok bool) {
 		moved = false
 		for i := range asks {
 			a := &asks[i]
-			if at, known := s.unusedAt[countOf(a)]; known && max(t, s.high) >= at && !s.model.strands(a, t) {
-				if u := s.model.unusedFrom(a); t < u {
-					t, moved = u, true
-				}
+			if u, ok := s.settled(a, t); ok {
+				t, moved = u, true
 			}
 			if a.Penalty == nil {
 				continue
@@ -349,6 +356,20 @@ func (s *script) certain(t int64, asks []stint.Ask) (certain int64, ok bool) {
 		}
 	}
 	return t, t <= s.end
+}
+
+// settled is the instant, after t, until which a store may or may not have dropped what
+// was charged to a; not ok: there is none.
+func (s *script) settled(a *stint.Ask, t int64) (u int64, ok bool) {
+	if a.Limit == nil {
+		return 0, false
+	}
+	at, known := s.unusedAt[countOf(a)]
+	if !known || max(t, s.high) < at || s.model.strands(a, t) {
+		return 0, false
+	}
+	u = s.model.unusedFrom(a)
+	return u, t < u
 }
 
 // endless tells whether a bucket, with n units more, would take 2^52 µs or longer

@@ -119,6 +119,9 @@ const (
 	refunded  sight = "units refunded"
 	resetting sight = "reset while in use"
 
+	askedBanned sight = "ban asked for alone, and one runs or begins"
+	askedFree   sight = "ban asked for alone, and none runs"
+
 	foundLimited sight = "violation found: limited"
 	foundWarned  sight = "violation found: warned"
 	foundBanned  sight = "violation found: banned"
@@ -149,6 +152,9 @@ func (y *tally) count(s *script, m *move, d *stint.Decision, each []stint.Decisi
 	for i := range m.seen {
 		a, l := &m.req.Asks[i], &m.seen[i]
 		switch {
+		case a.Limit == nil && m.verb == "take":
+			y.seeAll(map[bool]sight{true: askedFree, false: askedBanned}[d.Outcome != stint.Banned])
+		case a.Limit == nil:
 		case m.verb == "refund" && l.inUse && costOf(a) > 0:
 			y.see(refunded, a)
 		case m.verb == "reset" && l.inUse:
@@ -198,6 +204,11 @@ func (y *tally) countViolate(m *move, d *stint.Decision) {
 	} else if d.Penalty != nil && d.BanLeft > d.Penalty.Spec().BanFor {
 		what = foundGrown
 	}
+	y.seeAll(what)
+}
+
+// seeAll counts what has nothing to do with an algorithm under each.
+func (y *tally) seeAll(what sight) {
 	for i := range y.of(what) {
 		y.of(what)[i]++
 	}
@@ -211,7 +222,7 @@ func (y *tally) check(t testing.TB, steps int, verbs []string) {
 	var b strings.Builder
 	var missing []string
 	for _, what := range []sight{allowed, denied, never, partial, msTick, changed, saturated, clamped, stranded, onMoment,
-		warned, banned, grown, running, reforgets, awaited, tooLate, refunded, resetting, foundLimited, foundWarned, foundBanned, foundGrown, foundRunning} {
+		warned, banned, grown, running, reforgets, awaited, tooLate, refunded, resetting, askedBanned, askedFree, foundLimited, foundWarned, foundBanned, foundGrown, foundRunning} {
 		n := (*y)[what]
 		if n == nil {
 			n = new([5]int)

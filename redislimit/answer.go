@@ -17,7 +17,9 @@ func cut(reply string, asks []stint.Ask) (answer, rest string, err error) {
 	size := len(reply) - len(rest)
 	if head.Verdicts() {
 		for i := range asks {
-			size += kit.Plan(asks[i].Limit).AnswerSize()
+			if asks[i].Limit != nil {
+				size += kit.Plan(asks[i].Limit).AnswerSize()
+			}
 		}
 	}
 	if size > len(reply) {
@@ -34,7 +36,7 @@ func (s *Store) read(reply string, asks []stint.Ask, place int, out []stint.Deci
 		return stint.Decision{}, fmt.Errorf("redislimit: %w", err)
 	}
 	_, penalised := penalties(asks)
-	if !head.Names(len(penalised), len(asks)) {
+	if !head.Names(len(penalised), counts(asks)) {
 		return stint.Decision{}, fmt.Errorf("redislimit: unexpected reply of the script: %v", head)
 	}
 	if !head.Verdicts() {
@@ -90,8 +92,11 @@ func punish(d *stint.Decision, p *stint.Penalty, head *algo.Head) {
 }
 
 // verdict reads the answer to an ask, before which so many others like it were
-// admitted.
+// admitted. One without a limit has none: it allows.
 func verdict(a *stint.Ask, s string, before int64, allowed bool) (v algo.Verdict, rest string, err error) {
+	if a.Limit == nil {
+		return algo.Verdict{Allowed: true}, s, nil
+	}
 	p := kit.Plan(a.Limit)
 	if !p.Small() {
 		if v, rest, err = algo.ReadVerdict(s); err != nil {
@@ -157,8 +162,15 @@ func (s *Store) broken(asks []stint.Ask, penalised []*stint.Ask, head algo.Head)
 		a := penalised[head.Who-1]
 		key = s.key(a.Key, a.Penalty.ID())
 	} else {
-		a := &asks[head.Who-1-len(penalised)]
-		key = s.key(a.Key, a.Limit.ID())
+		place := head.Who - 1 - len(penalised) // among those with a limit
+		for i := range asks {
+			if a := &asks[i]; a.Limit != nil {
+				if place == 0 {
+					key = s.key(a.Key, a.Limit.ID())
+				}
+				place--
+			}
+		}
 	}
 	return brokenKey(key, head.Left == 1)
 }

@@ -80,9 +80,12 @@ func (s *Store) add(b *batch, asks []stint.Ask) (g, place int) {
 		return len(b.groups) - 1, 0
 	}
 	places, penalised := penalties(asks)
-	s.addPenalties(b, penalised, len(asks))
+	s.addPenalties(b, penalised, counts(asks))
 	for i := range asks {
 		a := &asks[i]
+		if a.Limit == nil {
+			continue
+		}
 		place := 0
 		if a.Penalty != nil {
 			place = places[i]
@@ -91,6 +94,16 @@ func (s *Store) add(b *batch, asks []stint.Ask) (g, place int) {
 		b.blob = algo.AppendAsk(b.blob, kit.PlanOf(a), place, a.Units())
 	}
 	return len(b.groups) - 1, 0
+}
+
+// counts is how many of asks have a limit, and so a count.
+func counts(asks []stint.Ask) (n int) {
+	for i := range asks {
+		if asks[i].Limit != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // addPenalties appends the beginning of a request of so many asks.
@@ -125,7 +138,7 @@ func mayJoin(asks []stint.Ask) bool {
 func samePlan(a, b *stint.Limit) bool { return a == b || *kit.Plan(a) == *kit.Plan(b) }
 
 func sameCount(a, b *stint.Ask) bool {
-	return a.Key == b.Key && (a.Limit == b.Limit || a.Limit.ID() == b.Limit.ID())
+	return a.Limit != nil && b.Limit != nil && a.Key == b.Key && (a.Limit == b.Limit || a.Limit.ID() == b.Limit.ID())
 }
 
 // identical tells whether two requests are equal, of those that mayJoin.

@@ -55,7 +55,9 @@ func split(r *stint.Request) []*part {
 // a place in the queue, and others may have come behind it at once.
 func (p *part) hasQueue() bool { return slices.ContainsFunc(p.request.Asks, isQueue) }
 
-func isQueue(a stint.Ask) bool { return a.Limit.Spec().Algorithm == stint.LeakyBucket }
+func isQueue(a stint.Ask) bool {
+	return a.Limit != nil && a.Limit.Spec().Algorithm == stint.LeakyBucket
+}
 
 // takeSlots decides a request whose keys lie in several slots: the parts take at the same
 // time, and if one refuses, what the others took is refunded. Parts with leaky buckets come
@@ -207,11 +209,13 @@ func (s *Store) findBan(ctx context.Context, parts []*part) (stint.Decision, err
 // where that is longer.
 func (s *Store) addLimitWaits(ctx context.Context, parts []*part, d *stint.Decision) error {
 	inParallel(parts, func(p *part) {
-		asks := slices.Clone(p.request.Asks)
+		asks := slices.DeleteFunc(slices.Clone(p.request.Asks), func(a stint.Ask) bool { return a.Limit == nil })
 		for i := range asks {
 			asks[i].Penalty = nil
 		}
-		s.peekPart(ctx, p, asks)
+		if p.each = nil; len(asks) > 0 {
+			s.peekPart(ctx, p, asks)
+		}
 	})
 	for _, p := range parts {
 		if p.err != nil {
@@ -239,10 +243,8 @@ func (s *Store) refundParts(ctx context.Context, parts []*part) (complete bool) 
 		}
 		if p.hasQueue() { // the places stay taken, and others behind them
 			lost = true
-			p.refund.Asks = slices.DeleteFunc(slices.Clone(p.request.Asks), isQueue)
-		} else {
-			p.refund.Asks = p.request.Asks
 		}
+		p.refund.Asks = slices.DeleteFunc(slices.Clone(p.request.Asks), func(a stint.Ask) bool { return a.Units() == 0 || isQueue(a) })
 		if p.refund.At = p.request.At; len(p.refund.Asks) > 0 {
 			taken = append(taken, p)
 		}
@@ -276,7 +278,7 @@ func (s *Store) refundParts(ctx context.Context, parts []*part) (complete bool) 
 func (p *part) undoCharge() {
 	for i := range p.each {
 		d := &p.each[i]
-		if d.Delay = 0; !isQueue(p.request.Asks[i]) {
+		if d.Delay = 0; p.request.Asks[i].Units() > 0 && !isQueue(p.request.Asks[i]) {
 			d.Remaining = min(d.Remaining+p.request.Asks[i].Units(), d.Limit.Capacity())
 		}
 	}

@@ -10,7 +10,7 @@
 --
 -- A request that stands for several identical ones, its count, is looked at and
 -- charged once, for as many as fit. Buckets and fixed windows answer what they saw;
--- verdicts follow from that (Plan.Judge).
+-- verdicts follow from that (Plan.Settle).
 --
 -- What sections share, for the ask at hand:
 --   key cost kind capacity unit   of the ask; full is capacity·unit, or less (see Plan.Within)
