@@ -85,9 +85,9 @@ type Decision struct {
 
 // Strictest is the answer to a whole request, made of the answers of its asks:
 // of the denials the one with the longest RetryAfter, else the one with the
-// least Remaining; the first of equals. One without a Limit is the answer only where all
-// are. Its Delay is the longest of all. It is for those who implement a Store. Strictest
-// of nothing is the zero Decision.
+// least Remaining; the first of equals. Of those that allow, one without a Limit is the
+// answer only where all are. Its Delay is the longest of all. It is for those who
+// implement a Store. Strictest of nothing is the zero Decision.
 func Strictest(each []Decision) Decision {
 	if len(each) == 0 {
 		return Decision{}
@@ -98,12 +98,12 @@ func Strictest(each []Decision) Decision {
 		e := &each[i]
 		delay = max(delay, e.Delay)
 		switch {
-		case d.Limit == nil || e.Limit == nil:
-			if d.Limit == nil && e.Limit != nil {
-				d = e
-			}
 		case d.Allowed != e.Allowed:
 			if d.Allowed {
+				d = e
+			}
+		case d.Allowed && (d.Limit == nil) != (e.Limit == nil):
+			if d.Limit == nil {
 				d = e
 			}
 		case d.Allowed && e.Remaining < d.Remaining, !d.Allowed && e.RetryAfter > d.RetryAfter:

@@ -128,25 +128,14 @@ func (f *Fallback) note(ctx context.Context, r *Request, began time.Duration, hu
 	f.parts.each(r.Asks, func(q *storePart, key string) { f.failed(q, key, began, ended, why) })
 }
 
-// probeLimit is charged to see whether the store decides. A server that is a replica
-// or full answers whoever asks, and fails only who spends; so nobody must find this
-// limit exhausted.
-var probeLimit = func() *Limit {
-	l, err := NewLimit(Spec{Name: "stint probe", Amount: 1_000_000, Period: time.Second})
-	if err != nil {
-		panic(err)
-	}
-	return l
-}()
-
-// probe charges a unit of a key that a call failed for: in a Cluster, it asks the node
-// that did not answer. An answer that a request would not have waited for is errLate.
+// probe probes with a key that a call failed for: in a Cluster, it asks the node that
+// did not answer. An answer that a request would not have waited for is errLate.
 func (f *Fallback) probe(ctx context.Context, key string, patience time.Duration) error {
 	inTime := or(f.Deadline, DefaultDeadline)
 	ctx, cancel := context.WithTimeout(ctx, max(inTime, patience))
 	defer cancel()
 	began := time.Now()
-	_, err := f.Store.Take(ctx, &Request{Asks: []Ask{{Key: key, Limit: probeLimit}}}, nil)
+	err := NewLimiter(f.Store).Probe(ctx, key)
 	if isAlive(err) {
 		err = nil
 	}

@@ -135,6 +135,47 @@ func (l *Limiter) Peek(ctx context.Context, key string, limit *Limit) (Decision,
 	return l.AllowN(ctx, key, limit, 0)
 }
 
+// DryRun fills out with what each ask of r would be answered now if it came alone. It
+// takes nothing and counts no violation. Penalties play no part: see Record. out must have
+// a place for each ask. The errors are those of Take.
+func (l *Limiter) DryRun(ctx context.Context, r *Request, out []Decision) error {
+	if err := r.Check(); err != nil {
+		return err
+	}
+	if len(out) != len(r.Asks) {
+		return fmt.Errorf("stint: %w: room for %d decisions on %d asks", ErrRequest, len(out), len(r.Asks))
+	}
+	dry := *r
+	dry.Asks = make([]Ask, 0, len(r.Asks)+1)
+	for _, a := range r.Asks {
+		if a.Limit == nil {
+			return fmt.Errorf("stint: %w: no limit for key %q: a dry run asks limits", ErrRequest, clip(a.Key))
+		}
+		a.Penalty = nil
+		dry.Asks = append(dry.Asks, a)
+	}
+	// One that is always refused, under the same key, so that a Cluster asks one node.
+	dry.Asks = append(dry.Asks, Ask{Key: r.Asks[0].Key, Limit: refusing, Cost: refusing.Capacity() + 1})
+	all := make([]Decision, len(dry.Asks))
+	_, err := l.store().Take(ctx, &dry, all)
+	copy(out, all)
+	return err
+}
+
+// refusing is the limit of the ask that keeps a DryRun from taking anything.
+var refusing = MustLimit("1 per 1s")
+
+// Probe asks the Store for a decision and returns why it made none; nil: it decides. It
+// takes a unit of key, under a limit of its own: a server that is a replica, or full, still
+// answers requests that take nothing. In a Cluster, key says which node is asked.
+func (l *Limiter) Probe(ctx context.Context, key string) error {
+	_, err := l.store().Take(ctx, &Request{Asks: []Ask{{Key: key, Limit: probing}}}, nil)
+	return err
+}
+
+// probing is the limit of probes, which must not find it exhausted.
+var probing = MustLimit("1000000 per 1s")
+
 // Take decides a request that may face several limits under several keys. Where
 // out is not nil, it must have a place for each ask, and receives its answer as
 // told with Store.

@@ -59,6 +59,76 @@ func TestCostOfAnAsk(t *testing.T) {
 	}
 }
 
+// A dry run answers each ask as if it came alone, and leaves no trace: neither of what it
+// would take nor of what would be a violation.
+func TestDryRun(t *testing.T) {
+	memory := new(stint.Memory)
+	l := stint.NewLimiter(memory)
+	p := penalty(t, stint.PenaltySpec{BanAfter: 1, BanFor: time.Hour})
+	three, one := stint.MustLimit("3 per 1h fixed_window"), stint.MustLimit("1 per 1h")
+	_, _ = l.Allow(t.Context(), "k", one)
+	r := stint.Request{Asks: []stint.Ask{{Key: "k", Limit: three, Cost: 2}, {Key: "k", Limit: three, Cost: 4}, {Key: "k", Limit: one, Penalty: p}}}
+	if err := l.DryRun(t.Context(), &r, make([]stint.Decision, 3)); !errors.Is(err, stint.ErrRequest) { // asked twice
+		t.Error(err)
+	}
+	for range 2 {
+		for i, want := range []struct {
+			ask  stint.Ask
+			says string
+		}{
+			{r.Asks[0], "true 3 0s"}, {r.Asks[1], fmt.Sprint("false 3 ", stint.Never.Round(time.Minute))}, {r.Asks[2], "false 0 1h0m0s"},
+		} {
+			out := make([]stint.Decision, 1)
+			err := l.DryRun(t.Context(), &stint.Request{Asks: []stint.Ask{want.ask}}, out)
+			if got := fmt.Sprint(out[0].Allowed, out[0].Remaining, " ", out[0].RetryAfter.Round(time.Minute)); err != nil || got != want.says {
+				t.Errorf("ask %d: %s, %v, want %s", i, got, err, want.says)
+			}
+		}
+	}
+	if n := memory.Len(); n != 1 {
+		t.Errorf("%d counts and records", n)
+	}
+	for name, r := range map[string]stint.Request{"no asks": {}, "no limit": {Asks: []stint.Ask{{Key: "k", Penalty: p}}}} {
+		if err := l.DryRun(t.Context(), &r, make([]stint.Decision, len(r.Asks))); !errors.Is(err, stint.ErrRequest) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := l.DryRun(t.Context(), &stint.Request{Asks: r.Asks[:1]}, nil); !errors.Is(err, stint.ErrRequest) {
+		t.Errorf("no room: %v", err)
+	}
+}
+
+// A probe takes something: a server that takes no writes does not pass for one that decides.
+func TestProbe(t *testing.T) {
+	readOnly := func(r *stint.Request) (err error) {
+		if r.Asks[0].Units() > 0 {
+			err = errors.New("read only")
+		}
+		return err
+	}
+	for name, c := range map[string]struct {
+		fails func(*stint.Request) error
+		want  bool
+	}{"decides": {func(*stint.Request) error { return nil }, true}, "read only": {readOnly, false}} {
+		l := stint.NewLimiter(failsIf{new(stint.Memory), c.fails})
+		if err := l.Probe(t.Context(), "k"); (err == nil) != c.want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+type failsIf struct {
+	stint.Store
+	fails func(*stint.Request) error
+}
+
+func (s failsIf) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+	if err := s.fails(r); err != nil {
+		return stint.Decision{}, err
+	}
+	return s.Store.Take(ctx, r, out)
+}
+
 // Bad requests are refused before they reach a store.
 func TestBadRequests(t *testing.T) {
 	asks := func(n int) (all []stint.Ask) {

@@ -38,7 +38,7 @@ func Watch(d Decide, l *stint.Limiter, key Key, p *stint.Penalty, statuses ...in
 		if k == "" {
 			return d(r, hold)
 		}
-		ban, err := l.Take(r.Context(), &stint.Request{Asks: []stint.Ask{{Key: k, Limit: look, Peek: true, Penalty: p}}}, nil)
+		ban, err := l.Take(r.Context(), &stint.Request{Asks: []stint.Ask{{Key: k, Penalty: p}}}, nil)
 		if err != nil {
 			return Answer{}, fmt.Errorf("penalty %s: %w", p.Spec().Name, err)
 		}
@@ -58,7 +58,3 @@ func Watch(d Decide, l *stint.Limiter, key Key, p *stint.Penalty, statuses ...in
 		return a, err
 	}
 }
-
-// look is asked for nothing, to see whether a ban runs. It has room for all that
-// may stand under the same ID.
-var look = stint.MustLimit("1000000000 per 1s fixed_window")
