@@ -34,7 +34,8 @@ type Matches struct {
 	List  List
 	Entry ListEntry
 	// Asks has an ask for each limit of each rule that applies, in the file's
-	// order; empty where none does. No two share both Key and Limit.ID.
+	// order, and one without a limit for a rule that has none; empty where none
+	// applies. No two share both Key and Limit.ID.
 	Asks []stint.Ask
 	// Rules[i] is the rule of Asks[i].
 	Rules []*Rule
@@ -150,6 +151,10 @@ func (r *Rule) asks(out *Matches) (applies bool, err error) {
 		out.banned(r, f.ban, f.banLeft)
 		return true, nil
 	}
+	if len(f.limits) == 0 {
+		out.Asks = append(out.Asks, stint.Ask{Key: f.key, Penalty: r.Penalty, OnError: r.OnStoreError})
+		out.Rules = append(out.Rules, r)
+	}
 	for _, l := range f.limits {
 		out.Asks = append(out.Asks, stint.Ask{Key: f.key, Limit: l, Cost: f.cost, Peek: f.cost == 0, Penalty: r.Penalty, OnError: r.OnStoreError})
 		out.Rules = append(out.Rules, r)
@@ -217,7 +222,7 @@ func (r *Rule) keyIn(sc *scope) (key string, ok bool, err error) {
 }
 
 func (r *Rule) costIn(sc *scope) (int64, error) {
-	if r.Watches {
+	if r.watches {
 		return 0, nil
 	}
 	if r.cost == nil {

@@ -70,7 +70,7 @@ func (p *parser) findIn(r *Rule, fields map[string]*yamlnode.Node) {
 	if p.Problems() > 0 { // the file is refused anyway
 		return
 	}
-	if !r.Watches {
+	if !r.watches {
 		p.findCost(r, fields)
 		p.findCountedTwice(r, fields["limits"])
 	}

@@ -134,7 +134,10 @@ func checkAsks(t *testing.T, s *rules.Set, in *rules.Input, out *rules.Matches) 
 		t.Errorf("%s: %d asks of %d rules", out.List, len(out.Asks), len(out.Rules))
 	}
 	for i, a := range out.Asks {
-		name, _, _ := strings.Cut(a.Limit.Name(), "@") // the tier follows
+		name := out.Rules[i].Name
+		if a.Limit != nil { // else it looks for a ban alone
+			name, _, _ = strings.Cut(a.Limit.Name(), "@") // the tier follows
+		}
 		if !utf8.ValidString(a.Key) || name != out.Rules[i].Name || strings.HasPrefix(a.Key, "\x00") && strings.Trim(a.Key, "\x00") == "" {
 			t.Errorf("ask %+v of rule %s", a, out.Rules[i].Name)
 		}

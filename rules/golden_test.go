@@ -110,7 +110,7 @@ func describe(s *rules.Set) string {
 			fmt.Fprintf(&b, "    %+v\n", r.Penalty.Spec())
 		}
 		if len(r.OnStatus) > 0 {
-			fmt.Fprintf(&b, "    on status %v, watches %t\n", r.OnStatus, r.Watches)
+			fmt.Fprintf(&b, "    on status %v, watches %t\n", r.OnStatus, len(r.Limits) == 0)
 		}
 	}
 	for _, f := range s.Findings {

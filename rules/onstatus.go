@@ -2,9 +2,7 @@ package rules
 
 import (
 	"slices"
-	"time"
 
-	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
@@ -29,14 +27,4 @@ func (p *parser) statuses(to *[]int) func(*yamlnode.Node) {
 			p.Report(n, "on_status has no statuses: such as on_status: [401, 404]")
 		}
 	}
-}
-
-// watch gives r, which counts responses and nothing else, something to ask, so that
-// a running ban is seen. It is asked for nothing: a look leaves no trace in a store.
-func (r *Rule) watch() {
-	look, err := stint.NewLimit(stint.Spec{Name: r.Name, Algorithm: stint.FixedWindow, Amount: 1_000_000_000, Period: time.Second})
-	if err != nil {
-		return // for its name, which has been reported
-	}
-	r.Limits, r.Watches = []*stint.Limit{look}, true
 }

@@ -116,7 +116,7 @@ func (o *ruleOverlay) addOther(t otherTier) {
 // check finds what is wrong with v whatever the limits of r are.
 func (v *Override) check(r *Rule) error {
 	switch {
-	case r.Watches:
+	case r.watches:
 		return errors.New("the rule has no limits that could be others: it only watches responses")
 	case v.Times != 0 && len(v.Limits) > 0:
 		return errors.New("it has both times and limits: give one of them")

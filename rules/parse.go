@@ -134,12 +134,10 @@ func (p *parser) rule(n *yamlnode.Node) {
 		r.key, _ = p.check(DefaultKey, subject)
 	}
 	p.limits(found["limits"], r)
-	if found["limits"] == nil && mayWatch {
-		r.watch()
-	}
+	r.watches = found["limits"] == nil && mayWatch
 	p.ruleTiers(found["tiers"], r)
 	p.messages(found["message"], found["messages"], r)
-	if r.Shape && len(r.Limits) > 0 && !hasLeakyBucket(r.Limits) {
+	if r.Shape && (r.watches || len(r.Limits) > 0) && !hasLeakyBucket(r.Limits) {
 		p.Report(found["shape"], "shape holds requests for a leaky_bucket, and the rule has no such limit")
 	}
 	p.findIn(r, found)

@@ -52,7 +52,7 @@ func (r *Rule) neverTells(place int) string {
 	switch {
 	case place == bannedText && !bans:
 		return "the rule has no penalty with ban_after"
-	case (place == limitedText || place == warnedText) && r.Watches:
+	case (place == limitedText || place == warnedText) && r.watches:
 		return "a rule without limits refuses nothing but while a ban runs"
 	case place == warnedText && !warns:
 		return "the rule has no penalty with warn_after"
@@ -176,7 +176,7 @@ func (r *Rule) cannotFill(name string, place int) string {
 		return "the rule's penalty has no ban_after"
 	case name == "ban_left" && place != bannedText && place != byHandText:
 		return "only banned and banned_by_hand have one"
-	case name == "limit" && r.Watches:
+	case name == "limit" && r.watches:
 		return "the rule has no limits"
 	}
 	return ""

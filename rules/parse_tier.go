@@ -63,7 +63,7 @@ func (p *parser) ruleTiers(n *yamlnode.Node, r *Rule) {
 	if n == nil || !p.fewTiers(n, 0) {
 		return
 	}
-	if r.Watches {
+	if r.watches {
 		p.Report(n, "tiers give other limits, and the rule has none")
 		return
 	}

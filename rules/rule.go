@@ -21,7 +21,7 @@ type Rule struct {
 	// Default means that the rule is for requests that no other enforced rule
 	// applies to.
 	Default bool
-	// Limits has at least one. Each has the rule's name; no two have the same ID.
+	// Limits has at least one, unless OnStatus has. Each has the rule's name; no two have the same ID.
 	// Those of Tiers and overrides have that name, or RULE@TIER.
 	Limits []*stint.Limit
 	// Tiers are what the rule grants to tiers, in the order written: the first
@@ -29,12 +29,10 @@ type Rule struct {
 	Tiers []Tier
 	// Penalty has the rule's name; nil: none.
 	Penalty *stint.Penalty
-	// OnStatus are the statuses of responses that count as violations of Penalty;
-	// where there are any, Limits may have been left out of the file. Then Limits
-	// has one that is never charged and never refuses, to be shown to nobody, and
-	// Watches is true. Asks cannot count them: whoever sees the response does.
+	// OnStatus are the statuses of responses that count as violations of Penalty. Asks
+	// cannot count them: who sees the response does. Without Limits, a rule asks
+	// for a running ban alone.
 	OnStatus []int
-	Watches  bool
 	// OnStoreError is what becomes of a request that the store cannot decide.
 	OnStoreError stint.OnError
 	// DecisionTimeout is how long a request that meets the rule waits for the
@@ -48,6 +46,7 @@ type Rule struct {
 
 	match, key, cost *expression
 	keyGiven         bool
+	watches          bool         // it has OnStatus, and no limits were written
 	overlay          *ruleOverlay // nil: nothing was changed at run time
 }
 

@@ -88,15 +88,13 @@ func (s *Server) showKey(c *call) (int, any, error) {
 }
 
 func (v *view) keyState(k *keyCall) (adminapi.KeyState, error) {
-	j := adminapi.KeyState{Rule: k.rule.Name, Key: k.key, Mode: k.rule.Mode.String(), Tier: k.tier, Limits: []adminapi.KeyLimit{}}
+	j := adminapi.KeyState{Rule: k.rule.Name, Key: k.key, Mode: k.rule.Mode.String(), Tier: k.tier}
 	if k.override != nil {
 		j.Override = &adminapi.Override{Override: *k.override}
 	}
-	if !k.rule.Watches {
-		var err error
-		if j.Limits, err = v.counts(k); err != nil {
-			return j, err
-		}
+	var err error
+	if j.Limits, err = v.counts(k); err != nil {
+		return j, err
 	}
 	if p := k.rule.Penalty; p != nil {
 		r, err := v.record(string(k.key), p)
@@ -129,7 +127,7 @@ func (v *view) counts(k *keyCall) ([]adminapi.KeyLimit, error) {
 			limits = append(limits, its...)
 		}
 	}
-	var all []adminapi.KeyLimit
+	all := []adminapi.KeyLimit{}
 	for from := 0; from < len(limits); from += stint.MaxAsks {
 		some, err := v.keyLimits(k, limits[from:min(from+stint.MaxAsks, len(limits))])
 		if err != nil {
@@ -200,6 +198,8 @@ func (s *Server) refundKey(c *call) (int, any, error) {
 		return 0, nil, err
 	case in.Cost < 1:
 		return 0, nil, impossible("cost", "%d: must be at least 1", in.Cost)
+	case len(k.limits) == 0:
+		return 0, nil, impossible("rule", "%s has no limits, so nothing was taken", k.rule.Name)
 	}
 	return s.changeKey(c, k, "refund", func() error {
 		return s.limiter.RefundAll(c.Context(), k.request(k.limits, in.Cost), nil)

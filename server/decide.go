@@ -237,6 +237,7 @@ func (s *Server) conclude(ctx context.Context, t *trial) error {
 		}
 	}
 	v.watch(t.asks)
+	v.showLimits()
 	return nil
 }
 
@@ -267,7 +268,7 @@ func (s *Server) concludeEnforced(ctx context.Context, v *Verdict, g *group) err
 func (v *Verdict) decidedBy(asks []stint.Ask) int {
 	for i := range asks {
 		a := &asks[i]
-		decided := a.Limit == v.Limit && a.Key == v.Key
+		decided := a.Limit != nil && a.Limit == v.Limit && a.Key == v.Key
 		if v.Outcome > stint.Limited { // a warning or a ban is graver than the limit that led to it
 			decided = a.Penalty == v.Penalty
 		}

@@ -52,7 +52,7 @@ func (s *Server) refund(ctx context.Context, t taken) error {
 	var r stint.Request
 	var each []stint.Decision
 	for i := range t.asks {
-		if t.asks[i].Limit.Spec().Algorithm != stint.LeakyBucket {
+		if a := &t.asks[i]; a.Units() > 0 && a.Limit.Spec().Algorithm != stint.LeakyBucket {
 			r.Asks, each = append(r.Asks, t.asks[i]), append(each, t.each[i])
 		}
 	}
@@ -72,7 +72,10 @@ func withoutRoom(g *group, a *stint.Answer) {
 	}
 	for i := range g.request.Asks {
 		ask := &g.request.Asks[i]
-		a.Each[i] = stint.Decision{Allowed: true, Outcome: stint.Allowed, Limit: ask.Limit, Key: ask.Key, Remaining: ask.Limit.Capacity(), By: stint.ByPolicy}
+		a.Each[i] = stint.Decision{Allowed: true, Outcome: stint.Allowed, Limit: ask.Limit, Key: ask.Key, By: stint.ByPolicy}
+		if ask.Limit != nil {
+			a.Each[i].Remaining = ask.Limit.Capacity()
+		}
 	}
 	a.Decision, a.Err = stint.Strictest(a.Each), nil
 }

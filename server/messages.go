@@ -43,7 +43,7 @@ func (v *Verdict) cause() string {
 		return "Banned by the operator of this service."
 	case v.Rule == nil || len(v.Rule.OnStatus) == 0:
 		return ""
-	case v.Rule.Watches:
+	case len(v.Rule.Limits) == 0:
 		return "Banned because of the responses to earlier requests."
 	}
 	return "Banned because of earlier requests."

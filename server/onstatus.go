@@ -20,26 +20,24 @@ type watching struct {
 	ask  stint.Ask
 }
 
-// watch notes the rules that wait for the response, and takes out of what is told
-// to anyone the limits that only looked. A rule in shadow mode bans nobody.
+// watch notes the rules that wait for the response. A rule in shadow mode bans nobody.
 func (v *Verdict) watch(asks []stint.Ask) {
-	looked := false
 	for i, r := range v.Rules {
-		looked = looked || r.Watches
 		known := i > 0 && v.Rules[i-1] == r // by another of its limits
 		if len(r.OnStatus) > 0 && r.Mode == rules.Enforce && !known {
 			v.watching = append(v.watching, watching{r, asks[i]})
 		}
 	}
-	if looked {
-		v.hideLooks()
-	}
 }
 
-func (v *Verdict) hideLooks() {
+// showLimits takes rules without limits out of Rules and Each, which are of limits.
+func (v *Verdict) showLimits() {
+	if !slices.ContainsFunc(v.Rules, hasNoLimits) {
+		return
+	}
 	shown := 0
 	for i, r := range v.Rules {
-		if r.Watches {
+		if hasNoLimits(r) {
 			continue
 		}
 		v.Rules[shown] = r
@@ -52,19 +50,9 @@ func (v *Verdict) hideLooks() {
 	if v.Each != nil {
 		v.Each = v.Each[:shown]
 	}
-	if v.Rule != nil && v.Rule.Watches && v.Allowed { // a look decides nothing
-		v.Rule, v.Decision = nil, stint.Decision{Allowed: true, Outcome: stint.Allowed}
-		if each := v.enforced(); len(each) > 0 {
-			v.Decision = stint.Strictest(each)
-			v.Rule = v.Rules[v.placeOf(&v.Decision)]
-		}
-	}
 }
 
-// placeOf is where in Each the decision d comes from.
-func (v *Verdict) placeOf(d *stint.Decision) int {
-	return slices.IndexFunc(v.Each, func(e stint.Decision) bool { return e.Limit == d.Limit && e.Key == d.Key })
-}
+func hasNoLimits(r *rules.Rule) bool { return len(r.Limits) == 0 }
 
 // exchange is what the gateway knows of a request until its response comes.
 type exchange struct {

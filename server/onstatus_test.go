@@ -163,6 +163,18 @@ func TestLooksAreNotReported(t *testing.T) {
 	}
 }
 
+// Who asks the admin API about a key of a rule without limits learns of its penalty, and
+// that there is nothing to refund.
+func TestKeysOfRulesWithoutLimits(t *testing.T) {
+	s := newServer(t, watchful, everythingTo(upstream(t, asTold)))
+	o := operator{t, s.Admin()}
+	asked(s.Gateway(), "/401")
+	o.want(200, "POST", "/v1/keys/show", `{"rule":"watch","key":"192.0.2.1"}`, `"limits":[]`, `"penalty":{"violations":1,`)
+	o.want(200, "POST", "/v1/explain", `{"client":"192.0.2.1"}`, "penalty: 1 violations", "It would be allowed.")
+	o.want(422, "POST", "/v1/keys/refund", `{"rule":"watch","key":"192.0.2.1","cost":1}`, "watch has no limits")
+	o.want(200, "GET", "/v1/rules", "", `"name":"watch"`, `"limits":[]`)
+}
+
 // Where the store is away, this instance counts for the rules that say so.
 func TestOnStatusWithoutStore(t *testing.T) {
 	for _, c := range []struct{ policy, want string }{

@@ -12,12 +12,9 @@ import (
 	"github.com/stintdev/stint/server/internal/control"
 )
 
-// readyLimit is charged to see whether the store decides, which a replica and a
-// server that is full only seem to do when they are asked for nothing. Nobody finds
-// it exhausted.
-var readyLimit = stint.MustLimit("1000000 per 1s")
-
 const (
+	// probeKey is the key of the server's probes.
+	probeKey = "readyz"
 	// pulseEvery is how often the store is asked whether it decides, by nobody's
 	// request.
 	pulseEvery = time.Second
@@ -33,8 +30,7 @@ type pulse struct{ err error }
 func (s *Server) storeDecides(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, pulseTimeout)
 	defer cancel()
-	_, err := s.limiter.Allow(ctx, "readyz", readyLimit)
-	return err
+	return s.limiter.Probe(ctx, probeKey)
 }
 
 // feelPulse asks the store once, and remembers what it said.

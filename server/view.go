@@ -43,14 +43,10 @@ func (v *view) goesOn(err error) bool {
 	return true
 }
 
-// look is how the asks of r stand, each by itself; nothing is taken. beside is asked
-// together with them where the store is; it has no place in out.
-func (v *view) look(r *stint.Request, out []stint.Decision, beside ...stint.Ask) error {
+// look is how the asks of r would be answered, each by itself; nothing is taken.
+func (v *view) look(r *stint.Request, out []stint.Decision) error {
 	if v.alone == nil {
-		whole := stint.Request{Asks: append(r.Asks[:len(r.Asks):len(r.Asks)], beside...)}
-		all := make([]stint.Decision, len(whole.Asks))
-		_, err := v.limiter.Take(v.ctx, &whole, all)
-		copy(out, all)
+		err := v.limiter.DryRun(v.ctx, r, out)
 		if err == nil || !v.goesOn(err) {
 			return err
 		}
@@ -87,7 +83,7 @@ func (v *view) kept(key string, limits []*stint.Limit) []stint.Stored {
 // it, for it goes through all that the store holds.
 func (v *view) banned(ctx context.Context, again func(), yield func(stint.Record) bool) error {
 	if v.alone == nil && v.fallback != nil { // a look through all would hang for as long as ctx lives
-		if _, err := v.limiter.Allow(v.ctx, "readyz", readyLimit); err != nil {
+		if err := v.limiter.Probe(v.ctx, probeKey); err != nil {
 			v.goesOn(err)
 		}
 	}
