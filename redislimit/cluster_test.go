@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -57,6 +58,7 @@ func clusterAsMemory(t *testing.T, s *redislimit.Store) {
 	ctx := t.Context()
 	limits := []*stint.Limit{stint.MustLimit("5 per 10s"), stint.MustLimit("20 per 1s sliding_log"), stint.MustLimit("7 per 1s sliding_window"),
 		stint.MustLimit("3 per 2s leaky_bucket"), stint.MustLimit("9 per 1s fixed_window")}
+	brief := penalty(t, stint.PenaltySpec{BanAfter: 1, BanFor: 500 * time.Millisecond, ForgetAfter: time.Second})
 	var memory stint.Memory
 	r := rand.New(rand.NewPCG(1, 1))
 	now := time.Now()
@@ -85,6 +87,16 @@ func clusterAsMemory(t *testing.T, s *redislimit.Store) {
 			}
 			_ = memory.Refund(ctx, &q)
 			continue
+		}
+		if bad := (stint.Ask{Key: fmt.Sprint("bad", r.IntN(3)), Penalty: brief}); i%3 == 0 {
+			if i%24 == 0 {
+				violation := stint.Request{Asks: []stint.Ask{bad}, At: now}
+				if _, err := s.Violate(ctx, &violation); err != nil {
+					t.Fatal(err)
+				}
+				_, _ = memory.Violate(ctx, &violation)
+			}
+			q.Asks = slices.Insert(q.Asks, r.IntN(len(q.Asks)+1), bad)
 		}
 		got, want := make([]stint.Decision, len(q.Asks)), make([]stint.Decision, len(q.Asks))
 		d, err := s.Take(ctx, &q, got)
