@@ -1,10 +1,7 @@
 package stint
 
 import (
-	"errors"
 	"fmt"
-	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -62,24 +59,16 @@ func ParseAlgorithm(name string) (Algorithm, error) {
 
 // Spec says what a limit is. NewLimit makes a Limit of it.
 type Spec struct {
-	// Name tells limits apart that count the same key: limits with the same
-	// name, algorithm, period and number of sub-windows share their counts. It
-	// also appears in headers and problem details. At most 192 bytes of printable
-	// text; empty is a name like any other.
+	// Name tells limits apart that count the same key: limits with the same name,
+	// algorithm, period and number of sub-windows share their counts, in every program
+	// over the same Store. Those without a name share theirs, too. It also appears in
+	// headers and problem details. At most 192 bytes of printable text without spaces at
+	// its ends; "": no name.
 	//
-	// Limits that are in use for one key at the same time, such as those of free and
-	// of paying users, should have names of their own if their amounts differ.
-	// Sharing a count is for an amount that changes now and then: what is used stays
-	// used. Where limits that share one take turns, all together admit no more than
-	// a limit with the largest of their amounts and of their bursts would alone. For
-	// windows and logs, none admits more than it would alone either. For buckets one
-	// may: the level that the others leave behind may run dry at their rates.
-	//
-	// Of buckets, that takes limits each of which can express the levels of the others:
-	// for each, the largest burst × period / gcd(amount, period) must be below 2^52, in
-	// the ticks that NewLimit chooses for it. A level above that is cut, and the rest
-	// may be admitted again. An example is "999983 per 24h burst 1000" beside a burst
-	// of more than 52,000.
+	// Sharing is for an amount that changes now and then: what is used stays used.
+	// Limits that are in use for one key at the same time, such as those of free and of
+	// paying users, should have names of their own. What all that share a count admit
+	// together is in docs/decisions/0009-changed-amounts.md.
 	Name string
 	// Algorithm is TokenBucket where not given.
 	Algorithm Algorithm
@@ -105,12 +94,12 @@ const MaxLease = 50
 
 // Limit is how much is allowed in how much time. It is made by ParseLimit,
 // MustLimit or NewLimit, never changes, and may be used from many goroutines at
-// once. Several limits may be in use for one key; see Spec.Name.
+// once. Several limits may be in use for one key: Spec.Name says which share counts.
 type Limit struct {
-	spec Spec
-	plan algo.Plan
-	id   string
-	text string // of String
+	spec  Spec
+	plan  algo.Plan
+	id    string
+	terms string
 	// lease is how many units all instances together may have charged ahead.
 	lease int64
 
@@ -120,7 +109,8 @@ type Limit struct {
 
 const maxName = 192
 
-// NewLimit checks s and makes a limit of it. The error says which number is
+// NewLimit checks s and makes a limit of it. Limits that differ in nothing but amount,
+// burst and lease share their counts (see Spec.Name). The error says which number is
 // wrong and what would be right: beside the ranges given with Spec, the numbers
 // must allow exact arithmetic in integers below 2^52 (in ticks of 1 µs, or of
 // 1 ms where that is too fine).
@@ -137,7 +127,7 @@ func NewLimit(s Spec) (*Limit, error) {
 		return nil, fmt.Errorf("limit: %w", err)
 	}
 	id := limitID(s.Name, &plan)
-	return &Limit{spec: s, plan: plan, id: id, text: s.text(), lease: lease, salt: saltOf(id)}, nil
+	return &Limit{spec: s, plan: plan, id: id, terms: s.terms(), lease: lease, salt: saltOf(id)}, nil
 }
 
 // leaseOf is how many units of a limit may be leased. What of a bucket may be is
@@ -174,6 +164,9 @@ func checkName(name string) error {
 	if !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return fmt.Errorf("name %q: must be printable text", name)
 	}
+	if strings.TrimSpace(name) != name {
+		return fmt.Errorf("name %q: must not begin or end with a space", name)
+	}
 	return nil
 }
 
@@ -186,184 +179,17 @@ func limitID(name string, p *algo.Plan) string {
 	return id + ":" + name
 }
 
-// ParseLimit reads the text form of a limit:
-//
-//	AMOUNT per PERIOD [ALGORITHM] [burst N] [buckets N] [lease N%]
-//
-// such as "100 per 1m", "5 per 10s sliding_log", "100 per 1h token_bucket burst
-// 20", "500 per 1d sliding_window buckets 12" or "100000 per 1m lease 5%". PERIOD is a Go duration, or a
-// number of days such as 7d. The limit has no name; see Named.
-func ParseLimit(text string) (*Limit, error) {
-	words := strings.Fields(text)
-	s, err := parseSpec(words)
-	if err != nil {
-		if better := misplaced(words); better != nil {
-			err = better
-		}
-		return nil, fmt.Errorf("limit %q: %w", clip(text), err)
+// String is the limit's text form, such as "login: 5 per 1m", which ParseLimit reads back.
+func (l *Limit) String() string {
+	if l.spec.Name == "" {
+		return l.terms
 	}
-	l, err := NewLimit(s)
-	if err != nil {
-		return nil, fmt.Errorf("limit %q: %w", clip(text), errors.Unwrap(err))
-	}
-	return l, nil
+	return l.spec.Name + ": " + l.terms
 }
 
-// MustLimit is ParseLimit for limits written in the program: it panics where
-// ParseLimit returns an error.
-func MustLimit(text string) *Limit {
-	l, err := ParseLimit(text)
-	if err != nil {
-		panic(err)
-	}
-	return l
-}
-
-// misplaced is what is wrong with a limit's words if it is where the algorithm stands,
-// or that there are two; nil: it is something else.
-func misplaced(words []string) error {
-	const after = 3 // AMOUNT per PERIOD
-	isAlgorithm := func(word string) bool { _, err := ParseAlgorithm(word); return err == nil }
-	i := slices.IndexFunc(words, isAlgorithm)
-	if i < 0 {
-		return nil
-	}
-	if j := slices.IndexFunc(words[i+1:], isAlgorithm); j >= 0 {
-		return fmt.Errorf("%q and %q: only one algorithm", words[i], words[i+1+j])
-	}
-	if i == after || len(words) <= after {
-		return nil
-	}
-	inOrder := slices.Insert(slices.Delete(slices.Clone(words), i, i+1), after, words[i])
-	s, err := parseSpec(inOrder)
-	if err == nil {
-		_, err = NewLimit(s)
-	}
-	if err != nil {
-		return fmt.Errorf("%q must come right after the period, and then: %s", words[i], strings.TrimPrefix(err.Error(), "limit: "))
-	}
-	return fmt.Errorf("%q must come right after the period: write %q", words[i], clip(strings.Join(inOrder, " ")))
-}
-
-// parseSpec reads the words of a limit's text form.
-func parseSpec(f []string) (Spec, error) {
-	var s Spec
-	if len(f) < 3 || f[1] != "per" {
-		return s, errors.New(`want AMOUNT per PERIOD, such as "100 per 1m"`)
-	}
-	var err error
-	if s.Amount, err = strconv.ParseInt(f[0], 10, 64); err != nil {
-		return s, fmt.Errorf("amount %q: must be a whole number from 1 to 2^52", clip(f[0]))
-	}
-	if s.Period, err = ParsePeriod(f[2]); err != nil {
-		return s, err
-	}
-	f = f[3:]
-	for _, word := range f {
-		if name, value, ok := strings.Cut(word, "="); ok {
-			return s, fmt.Errorf("%q: write %q", clip(word), clip(name+" "+value))
-		}
-	}
-	if len(f) > 0 && f[0] != "burst" && f[0] != "buckets" && f[0] != "lease" {
-		if s.Algorithm, err = ParseAlgorithm(f[0]); err != nil {
-			return s, err
-		}
-		f = f[1:]
-	}
-	for ; len(f) > 0; f = f[2:] {
-		if len(f) == 1 {
-			return s, fmt.Errorf("%q: a number must follow", clip(f[0]))
-		}
-		if f[0] == "lease" {
-			if s.Lease > 0 {
-				return s, errors.New(`"lease": only once`)
-			}
-			if s.Lease, err = ParseLease(f[1]); err != nil {
-				return s, err
-			}
-			continue
-		}
-		n, err := strconv.ParseInt(f[1], 10, 64)
-		if err != nil || n < 1 {
-			return s, fmt.Errorf("%s %q: must be a whole number of at least 1", clip(f[0]), clip(f[1]))
-		}
-		switch {
-		case f[0] == "burst" && s.Burst == 0:
-			s.Burst = n
-		case f[0] == "buckets" && s.Buckets == 0:
-			s.Buckets = int(min(n, algo.MaxBuckets+1))
-		default:
-			return s, fmt.Errorf("%q: only burst N, buckets N and lease N%% may follow, once each", clip(f[0]))
-		}
-	}
-	return s, nil
-}
-
-// ParseLease reads the share of a limit that may be leased, such as "5%", for
-// Spec.Lease.
-func ParseLease(text string) (int, error) {
-	if percent, ok := strings.CutSuffix(text, "%"); ok {
-		if n, err := strconv.ParseUint(percent, 10, 8); err == nil && n >= 1 && n <= MaxLease {
-			return int(n), nil
-		}
-	}
-	return 0, fmt.Errorf("lease %q: must be a share from 1%% to %d%%, such as 5%%", clip(text), MaxLease)
-}
-
-// ParsePeriod reads a period: a Go duration such as "1m30s", or whole days such
-// as "7d".
-func ParsePeriod(text string) (time.Duration, error) {
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		n, err := strconv.ParseInt(days, 10, 32)
-		if err == nil && n >= 1 && n <= math.MaxInt64/int64(24*time.Hour) {
-			return time.Duration(n) * 24 * time.Hour, nil
-		}
-	} else if d, err := time.ParseDuration(text); err == nil {
-		return d, nil
-	}
-	return 0, fmt.Errorf("period %q: must be a duration such as 500ms, 10s, 1m30s, 24h or 7d", clip(text))
-}
-
-// clip keeps what a caller sent from filling a log.
-func clip(s string) string {
-	if len(s) <= 80 {
-		return s
-	}
-	return strings.ToValidUTF8(s[:77], "") + "…"
-}
-
-// String is the limit's text form, without its name; ParseLimit reads it back.
-func (l *Limit) String() string { return l.text }
-
-func (s *Spec) text() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d per %s", s.Amount, durationText(s.Period))
-	if s.Algorithm != TokenBucket || s.Burst > 0 {
-		b.WriteString(" " + s.Algorithm.String())
-	}
-	if s.Burst > 0 {
-		fmt.Fprintf(&b, " burst %d", s.Burst)
-	}
-	if s.Buckets > 0 {
-		fmt.Fprintf(&b, " buckets %d", s.Buckets)
-	}
-	if s.Lease > 0 {
-		fmt.Fprintf(&b, " lease %d%%", s.Lease)
-	}
-	return b.String()
-}
-
-// durationText is d as a person writes it: 1m, not 1m0s.
-func durationText(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = s[:len(s)-2]
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = s[:len(s)-2]
-	}
-	return s
-}
+// Terms is String without the name, such as "5 per 1m": for where the name stands
+// elsewhere.
+func (l *Limit) Terms() string { return l.terms }
 
 // Spec is what the limit was made of.
 func (l *Limit) Spec() Spec { return l.spec }

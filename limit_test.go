@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/stintdev/stint"
 )
 
@@ -26,6 +28,10 @@ func TestParseLimit(t *testing.T) {
 		{"1000 per 1s lease 5%", stint.Spec{Amount: 1000, Period: time.Second, Lease: 5}, ""},
 		{"1000 per 1s token_bucket burst 50 lease 50%", stint.Spec{Amount: 1000, Period: time.Second, Burst: 50, Lease: 50}, ""},
 		{"1000 per 1s fixed_window lease 1%", stint.Spec{Algorithm: stint.FixedWindow, Amount: 1000, Period: time.Second, Lease: 1}, ""},
+		{"login: 5 per 1m", stint.Spec{Name: "login", Amount: 5, Period: time.Minute}, ""},
+		{"\t log in :5 per 1m", stint.Spec{Name: "log in", Amount: 5, Period: time.Minute}, "log in: 5 per 1m"},
+		{"tenant:7: api: 5 per 1m fixed_window", stint.Spec{Name: "tenant:7: api", Algorithm: stint.FixedWindow, Amount: 5, Period: time.Minute}, ""},
+		{"5 per 1m: 7 per 1h", stint.Spec{Name: "5 per 1m", Amount: 7, Period: time.Hour}, ""},
 		{"1 per 1.5ms", stint.Spec{Amount: 1, Period: 1500 * time.Microsecond}, ""},
 	} {
 		l, err := stint.ParseLimit(c.text)
@@ -49,6 +55,11 @@ func TestParseLimitRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                       "want AMOUNT per PERIOD",
 		"100":                                    "want AMOUNT per PERIOD",
+		": 5 per 1m":                             `a name must come before ":", such as "login: 5 per 1m"`,
+		"login:":                                 "want AMOUNT per PERIOD",
+		"a\x00b: 5 per 1m":                       "must be printable text",
+		"api: 1 per 1m burst 2 token_bucket":     `write "1 per 1m token_bucket burst 2"`,
+		strings.Repeat("x", 193) + ": 5 per 1m":  "name of 193 bytes",
 		"100/1m":                                 "want AMOUNT per PERIOD",
 		"100 in 1m":                              "want AMOUNT per PERIOD",
 		"x per 1m":                               `amount "x"`,
@@ -103,11 +114,27 @@ func TestNamed(t *testing.T) {
 	if err != nil || login.Name() != "login" || l.Name() != "" || login.ID() == l.ID() {
 		t.Errorf("%v %v %q", login, err, l.Name())
 	}
-	for _, bad := range []string{"a\x00b", "a\nb", "\xff", strings.Repeat("x", 193)} {
+	for _, bad := range []string{" a", "a ", "a\x00b", "a\nb", "\xff", strings.Repeat("x", 193)} {
 		if _, err := l.Named(bad); err == nil {
 			t.Errorf("name %.20q was taken", bad)
 		}
 	}
+}
+
+// What String says is read back as the same limit, whatever the name.
+func TestLimitsAreReadBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		name := strings.TrimSpace(rapid.StringOfN(rapid.RuneFrom([]rune(`a: 5perm/"ß`)), 0, 40, 192).Draw(t, "name"))
+		text := rapid.SampledFrom([]string{"5 per 1m", "7 per 168h sliding_window buckets 12", "100 per 1h token_bucket burst 20 lease 5%"}).Draw(t, "text")
+		l, err := stint.MustLimit(text).Named(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := stint.ParseLimit(l.String())
+		if err != nil || again.Spec() != l.Spec() || again.ID() != l.ID() || l.Terms() != text {
+			t.Fatalf("%q: %v, %v", l, again, err)
+		}
+	})
 }
 
 // Limits share counts only where a change of the amount or burst is all that lies

@@ -360,13 +360,13 @@ type RefusedError struct {
 func (e *RefusedError) Error() string {
 	s := "stint: " + e.Outcome.String()
 	if e.Limit != nil {
-		s += " to " + e.Limit.String()
+		s += " to " + named(e.Limit)
 	}
 	switch {
 	case e.Allowed: // its delay has turned out to be past the deadline
-		s = fmt.Sprintf("stint: must wait %s to leave at the pace of %s", e.Delay, e.Limit)
+		s = fmt.Sprintf("stint: must wait %s to leave at the pace of %s", e.Delay, named(e.Limit))
 	case e.deadline && e.Limit != nil && e.Limit.spec.Algorithm == LeakyBucket && e.ResetAfter > e.RetryAfter:
-		s = fmt.Sprintf("stint: must wait %s to leave at the pace of %s", e.ResetAfter, e.Limit)
+		s = fmt.Sprintf("stint: must wait %s to leave at the pace of %s", e.ResetAfter, named(e.Limit))
 	case e.RetryAfter == Never:
 		s += ": costs more than fits at once"
 	default:
@@ -379,6 +379,14 @@ func (e *RefusedError) Error() string {
 		s += " (" + e.Message + ")"
 	}
 	return s
+}
+
+// named is l within a sentence: "5 per 1m (login)".
+func named(l *Limit) string {
+	if l.spec.Name == "" {
+		return l.terms
+	}
+	return l.terms + " (" + l.spec.Name + ")"
 }
 
 // Unwrap returns context.DeadlineExceeded, or nil.

@@ -221,7 +221,7 @@ func (r *Request) checkMany() error {
 }
 
 func (a *Ask) twice() error {
-	return fmt.Errorf("stint: %w: key %q is asked twice under one limit %q (%s)", ErrRequest, clip(a.Key), a.Limit.spec.Name, a.Limit)
+	return fmt.Errorf("stint: %w: key %q is asked twice under one limit %q (%s)", ErrRequest, clip(a.Key), a.Limit.spec.Name, a.Limit.terms)
 }
 
 func (a *Ask) torn() error {

@@ -73,7 +73,7 @@ func refusal(a *Answer, d Dialect, retryAfter int64) *problem {
 		p.Outcome = a.Outcome.String()
 	}
 	if a.Limit != nil && d != NoHeaders {
-		p.LimitName, p.Limit = a.Limit.Name(), a.Limit.String()
+		p.LimitName, p.Limit = a.Limit.Name(), a.Limit.Terms()
 	}
 	if a.Violations > 0 && d != NoHeaders {
 		s := a.Penalty.Spec()

@@ -74,7 +74,7 @@ func (e *event) tell(b *strings.Builder, start time.Time) {
 func showAsk(a *stint.Ask) string {
 	s := fmt.Sprintf("%q", a.Key)
 	if a.Limit != nil {
-		s += fmt.Sprintf(" %q %s ×%d", a.Limit.Name(), a.Limit, costOf(a))
+		s += fmt.Sprintf(" %q %s ×%d", a.Limit.Name(), a.Limit.Terms(), costOf(a))
 	}
 	if a.MaxDelay != 0 {
 		s += fmt.Sprintf(" within %s", a.MaxDelay)
@@ -119,7 +119,7 @@ func show(d *stint.Decision) string {
 	if d.Limit == nil {
 		return s + ", no limit"
 	}
-	return s + fmt.Sprintf(", limit %q %s", d.Limit.Name(), d.Limit)
+	return s + fmt.Sprintf(", limit %q %s", d.Limit.Name(), d.Limit.Terms())
 }
 
 // reader is a store that is asked one thing after another, and whose answers are

@@ -41,7 +41,7 @@ rules:
 		return
 	}
 	for i, ask := range out.Asks {
-		fmt.Printf("%s: %d of %s for %s\n", out.Rules[i].Name, ask.Units(), ask.Limit, ask.Key)
+		fmt.Printf("%s: %d of %s for %s\n", out.Rules[i].Name, ask.Units(), ask.Limit.Terms(), ask.Key)
 	}
 	// Output:
 	// login: 1 of 5 per 1m sliding_log for 2001:db8:1:2::/64

@@ -41,7 +41,7 @@ func explained(s *rules.Set, in *rules.Input) string {
 			fmt.Fprintf(&b, ", override %s", r.Override.ID)
 		}
 		for _, a := range r.Asks {
-			fmt.Fprintf(&b, ", %s", a.Limit)
+			fmt.Fprintf(&b, ", %s", a.Limit.Terms())
 		}
 		b.WriteByte('\n')
 	}
@@ -263,7 +263,7 @@ rules:
 		r := x.Rules[0]
 		fmt.Println(r.Applies, r.Why)
 		if r.Override != nil {
-			fmt.Println("because of", r.Override.Reason, "limited to", r.Asks[0].Limit)
+			fmt.Println("because of", r.Override.Reason, "limited to", r.Asks[0].Limit.Terms())
 		}
 	}
 	// Output:

@@ -93,7 +93,7 @@ func (p *parser) findLease(r *Rule, limits *yamlnode.Node) {
 		why = "has a penalty"
 	}
 	p.found(CodeLeaseInVain, p.Place(limits.Content[i]),
-		"rule %q %s, so that nothing of %s is ever leased; remove the lease, or move the limit to a rule of its own for requests that no other rule is for", r.Name, why, r.Limits[i])
+		"rule %q %s, so that nothing of %s is ever leased; remove the lease, or move the limit to a rule of its own for requests that no other rule is for", r.Name, why, r.Limits[i].Terms())
 }
 
 func (p *parser) findCost(r *Rule, fields map[string]*yamlnode.Node) {
@@ -104,7 +104,7 @@ func (p *parser) findCost(r *Rule, fields map[string]*yamlnode.Node) {
 	for _, l := range r.Limits {
 		if ok && int64(fixed) > l.Capacity() {
 			p.found(CodeCostTooHigh, p.Place(fields["cost"]),
-				"rule %q refuses everything: its cost is %d, and %s never allows more than %d at once; lower the cost or raise the burst", r.Name, fixed, l, l.Capacity())
+				"rule %q refuses everything: its cost is %d, and %s never allows more than %d at once; lower the cost or raise the burst", r.Name, fixed, l.Terms(), l.Capacity())
 			return
 		}
 	}
@@ -139,7 +139,7 @@ func (p *parser) findCountedTwice(r *Rule, limits *yamlnode.Node) {
 			p.seen.counted[what] = counted{r.Name, l}
 		case first.rule != r.Name && (narrower(l, first.limit) || narrower(first.limit, l)):
 			p.found(CodeCountedTwice, p.Place(limits.Content[i]),
-				"rule %q counts by %s what rule %q counts already: same match, key and period; only the smaller amount matters, so remove one", r.Name, l, first.rule)
+				"rule %q counts by %s what rule %q counts already: same match, key and period; only the smaller amount matters, so remove one", r.Name, l.Terms(), first.rule)
 		}
 	}
 }

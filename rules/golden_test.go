@@ -98,11 +98,11 @@ func describe(s *rules.Set) string {
 		}
 		b.WriteByte('\n')
 		for _, l := range r.Limits {
-			fmt.Fprintf(&b, "    %s (%s)\n", l, l.ID())
+			fmt.Fprintf(&b, "    %s (%s)\n", l.Terms(), l.ID())
 		}
 		for _, tier := range r.Tiers {
 			for _, l := range tier.Limits {
-				fmt.Fprintf(&b, "    tier %s: %s (%s)\n", tier.Name, l, l.ID())
+				fmt.Fprintf(&b, "    tier %s: %s (%s)\n", tier.Name, l.Terms(), l.ID())
 			}
 		}
 		describeMessages(&b, r)

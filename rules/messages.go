@@ -120,11 +120,11 @@ func (m *Messages) fill(t template, d *stint.Decision) string {
 // limitText is the limit that refused; of a ban that runs, all of the rule's.
 func (m *Messages) limitText(d *stint.Decision) string {
 	if d.Limit != nil {
-		return d.Limit.String()
+		return d.Limit.Terms()
 	}
 	var all []string
 	for _, l := range m.limits {
-		all = append(all, l.String())
+		all = append(all, l.Terms())
 	}
 	return strings.Join(all, ", ")
 }

@@ -182,16 +182,13 @@ func replaced(r *Rule, own []*stint.Limit, texts []string, name string) ([]*stin
 	}
 	limits := make([]*stint.Limit, 0, len(texts))
 	for _, text := range texts {
-		l, err := stint.ParseLimit(text)
+		l, err := limitNamed(text, name)
 		if err != nil {
-			return nil, err
-		}
-		if l, err = l.Named(name); err != nil {
 			return nil, err
 		}
 		for _, other := range limits {
 			if other.ID() == l.ID() {
-				return nil, fmt.Errorf("limits %q and %q count the same: they must differ in algorithm, period or buckets", other, l)
+				return nil, fmt.Errorf("limits %q and %q count the same: they must differ in algorithm, period or buckets", other.Terms(), l.Terms())
 			}
 		}
 		if l, err = leasedAs(l, own); err != nil {
@@ -218,9 +215,9 @@ func leasedAs(l *stint.Limit, own []*stint.Limit) (*stint.Limit, error) {
 			s.Lease = lease
 			return stint.NewLimit(s)
 		case lease == 0:
-			return nil, fmt.Errorf("limit %q: the rule's, %s, has no lease, and they share a count: leave it out", l, other)
+			return nil, fmt.Errorf("limit %q: the rule's, %s, has no lease, and they share a count: leave it out", l.Terms(), other.Terms())
 		}
-		return nil, fmt.Errorf("limit %q: the lease is %d%%, as that of the rule's, %s, which it shares a count with: leave it out", l, lease, other)
+		return nil, fmt.Errorf("limit %q: the lease is %d%%, as that of the rule's, %s, which it shares a count with: leave it out", l.Terms(), lease, other.Terms())
 	}
 	return l, nil
 }

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"math"
 	"strings"
 
@@ -19,7 +20,7 @@ func (p *parser) limits(n *yamlnode.Node, r *Rule) {
 			return
 		}
 		if line, ok := lines[l.ID()]; ok {
-			p.Report(n, "limit %q: counts the same as the one on line %d: two limits of a rule must differ in algorithm, period or buckets", l, line)
+			p.Report(n, "limit %q: counts the same as the one on line %d: two limits of a rule must differ in algorithm, period or buckets", l.Terms(), line)
 			return
 		}
 		lines[l.ID()] = n.Line
@@ -39,15 +40,24 @@ func (p *parser) limit(n *yamlnode.Node, name string) *stint.Limit {
 	if !ok {
 		return nil
 	}
-	l, err := stint.ParseLimit(text)
-	if err == nil {
-		l, err = l.Named(name)
-	}
+	l, err := limitNamed(text, name)
 	if err != nil {
 		p.Report(n, "%s", err)
 		return nil
 	}
 	return l
+}
+
+// limitNamed reads a limit of a rule from its text. The rule names it.
+func limitNamed(text, name string) (*stint.Limit, error) {
+	l, err := stint.ParseLimit(text)
+	if err != nil {
+		return nil, err
+	}
+	if l.Name() != "" {
+		return nil, fmt.Errorf("limit %q: a rule's limits have the rule's name: write %q", clip(text), l.Terms())
+	}
+	return l.Named(name)
 }
 
 func (p *parser) limitFields(n *yamlnode.Node, name string) *stint.Limit {

@@ -104,13 +104,13 @@ func multiply(limits []*stint.Limit, times int64) ([]*stint.Limit, error) {
 		}{{"amount", &s.Amount}, {"burst", &s.Burst}} {
 			if *field.value > tooMuch/times {
 				return nil, fmt.Errorf("limit %q times %d: %s %d × %d: too large for exact arithmetic (must be below 2^52)",
-					l, times, field.name, *field.value, times)
+					l.Terms(), times, field.name, *field.value, times)
 			}
 			*field.value *= times
 		}
 		m, err := stint.NewLimit(s)
 		if err != nil {
-			return nil, fmt.Errorf("limit %q times %d: %w", l, times, unprefixed(err))
+			return nil, fmt.Errorf("limit %q times %d: %w", l.Terms(), times, unprefixed(err))
 		}
 		more = append(more, m)
 	}

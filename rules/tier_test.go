@@ -53,7 +53,7 @@ func limited(s *rules.Set, in *rules.Input) string {
 	}
 	var b strings.Builder
 	for i, a := range out.Asks {
-		fmt.Fprintf(&b, "%s: %s; ", out.Rules[i].Name, a.Limit)
+		fmt.Fprintf(&b, "%s: %s; ", out.Rules[i].Name, a.Limit.Terms())
 	}
 	return strings.TrimSuffix(b.String(), "; ")
 }
@@ -151,7 +151,7 @@ func TestTiersCountApart(t *testing.T) {
 func counts(limits []*stint.Limit) string {
 	var all []string
 	for _, l := range limits {
-		all = append(all, l.String()+" "+l.ID())
+		all = append(all, l.Terms()+" "+l.ID())
 	}
 	return strings.Join(all, ", ")
 }

@@ -26,7 +26,7 @@ func (s *Server) showRules(*call) (int, any, error) {
 	for _, r := range now.Set.Rules {
 		j := adminapi.Rule{Name: r.Name, Mode: r.Mode.String(), Match: r.Match, Key: r.Key, Cost: r.Cost, Limits: []string{}}
 		for _, l := range r.Limits {
-			j.Limits = append(j.Limits, l.String())
+			j.Limits = append(j.Limits, l.Terms())
 		}
 		all.Rules = append(all.Rules, j)
 	}

@@ -103,7 +103,7 @@ func (v *Verdict) named(i int) namedJSON {
 	d := &v.Each[i]
 	j := namedJSON{Rule: v.Rules[i].Name, Mode: v.Rules[i].Mode.String(), By: sayBy(d), decisionJSON: toJSON(d), Used: d.Used()}
 	if d.Limit != nil {
-		j.Text = d.Limit.String()
+		j.Text = d.Limit.Terms()
 	}
 	return j
 }

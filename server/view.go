@@ -118,7 +118,7 @@ func (v *view) limitOf(d *stint.Decision) adminapi.LimitState {
 		capacity = max(1, capacity/v.fallback.Live())
 		used = max(0, capacity-d.Remaining)
 	}
-	return adminapi.LimitState{Limit: d.Limit.String(), Capacity: capacity, Used: used, Remaining: d.Remaining, ResetAfter: d.ResetAfter.Microseconds()}
+	return adminapi.LimitState{Limit: d.Limit.Terms(), Capacity: capacity, Used: used, Remaining: d.Remaining, ResetAfter: d.ResetAfter.Microseconds()}
 }
 
 // countedBy says in an answer whose counts it shows.

@@ -1,0 +1,210 @@
+package stint
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stintdev/stint/internal/algo"
+)
+
+// ParseLimit reads the text form of a limit:
+//
+//	[NAME:] AMOUNT per PERIOD [ALGORITHM] [burst N] [buckets N] [lease N%]
+//
+// such as "login: 5 per 1m", "search: 100 per 10s sliding_log", "100 per 1h token_bucket
+// burst 20", "500 per 1d sliding_window buckets 12" or "100000 per 1m lease 5%". PERIOD is
+// a Go duration, or a number of days such as 7d. NAME ends at the last colon, so that it
+// may have some of its own. Give limits names where several count in one Store: those of
+// one name, or of none, share their counts if their algorithms and periods are the same
+// (see Spec.Name).
+func ParseLimit(text string) (*Limit, error) {
+	name, terms, err := cutName(text)
+	if err != nil {
+		return nil, fmt.Errorf("limit %q: %w", clip(text), err)
+	}
+	words := strings.Fields(terms)
+	s, err := parseSpec(words)
+	if err != nil {
+		if better := misplaced(words); better != nil {
+			err = better
+		}
+		return nil, fmt.Errorf("limit %q: %w", clip(text), err)
+	}
+	s.Name = name
+	l, err := NewLimit(s)
+	if err != nil {
+		return nil, fmt.Errorf("limit %q: %w", clip(text), errors.Unwrap(err))
+	}
+	return l, nil
+}
+
+// cutName cuts a limit's text at its last colon. No colon is in what follows a name.
+func cutName(text string) (name, terms string, err error) {
+	i := strings.LastIndexByte(text, ':')
+	if i < 0 {
+		return "", text, nil
+	}
+	if name = strings.TrimSpace(text[:i]); name == "" {
+		return "", "", errors.New(`a name must come before ":", such as "login: 5 per 1m"`)
+	}
+	return name, text[i+1:], nil
+}
+
+// MustLimit is ParseLimit for limits written in the program: it panics where
+// ParseLimit returns an error.
+func MustLimit(text string) *Limit {
+	l, err := ParseLimit(text)
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+// misplaced is what is wrong with a limit's words if it is where the algorithm stands,
+// or that there are two; nil: it is something else.
+func misplaced(words []string) error {
+	const after = 3 // AMOUNT per PERIOD
+	isAlgorithm := func(word string) bool { _, err := ParseAlgorithm(word); return err == nil }
+	i := slices.IndexFunc(words, isAlgorithm)
+	if i < 0 {
+		return nil
+	}
+	if j := slices.IndexFunc(words[i+1:], isAlgorithm); j >= 0 {
+		return fmt.Errorf("%q and %q: only one algorithm", words[i], words[i+1+j])
+	}
+	if i == after || len(words) <= after {
+		return nil
+	}
+	inOrder := slices.Insert(slices.Delete(slices.Clone(words), i, i+1), after, words[i])
+	s, err := parseSpec(inOrder)
+	if err == nil {
+		_, err = NewLimit(s)
+	}
+	if err != nil {
+		return fmt.Errorf("%q must come right after the period, and then: %s", words[i], strings.TrimPrefix(err.Error(), "limit: "))
+	}
+	return fmt.Errorf("%q must come right after the period: write %q", words[i], clip(strings.Join(inOrder, " ")))
+}
+
+// parseSpec reads the words of a limit's text form.
+func parseSpec(f []string) (Spec, error) {
+	var s Spec
+	if len(f) < 3 || f[1] != "per" {
+		return s, errors.New(`want AMOUNT per PERIOD, such as "100 per 1m"`)
+	}
+	var err error
+	if s.Amount, err = strconv.ParseInt(f[0], 10, 64); err != nil {
+		return s, fmt.Errorf("amount %q: must be a whole number from 1 to 2^52", clip(f[0]))
+	}
+	if s.Period, err = ParsePeriod(f[2]); err != nil {
+		return s, err
+	}
+	f = f[3:]
+	for _, word := range f {
+		if name, value, ok := strings.Cut(word, "="); ok {
+			return s, fmt.Errorf("%q: write %q", clip(word), clip(name+" "+value))
+		}
+	}
+	if len(f) > 0 && f[0] != "burst" && f[0] != "buckets" && f[0] != "lease" {
+		if s.Algorithm, err = ParseAlgorithm(f[0]); err != nil {
+			return s, err
+		}
+		f = f[1:]
+	}
+	for ; len(f) > 0; f = f[2:] {
+		if len(f) == 1 {
+			return s, fmt.Errorf("%q: a number must follow", clip(f[0]))
+		}
+		if f[0] == "lease" {
+			if s.Lease > 0 {
+				return s, errors.New(`"lease": only once`)
+			}
+			if s.Lease, err = ParseLease(f[1]); err != nil {
+				return s, err
+			}
+			continue
+		}
+		n, err := strconv.ParseInt(f[1], 10, 64)
+		if err != nil || n < 1 {
+			return s, fmt.Errorf("%s %q: must be a whole number of at least 1", clip(f[0]), clip(f[1]))
+		}
+		switch {
+		case f[0] == "burst" && s.Burst == 0:
+			s.Burst = n
+		case f[0] == "buckets" && s.Buckets == 0:
+			s.Buckets = int(min(n, algo.MaxBuckets+1))
+		default:
+			return s, fmt.Errorf("%q: only burst N, buckets N and lease N%% may follow, once each", clip(f[0]))
+		}
+	}
+	return s, nil
+}
+
+// ParseLease reads the share of a limit that may be leased, such as "5%", for
+// Spec.Lease.
+func ParseLease(text string) (int, error) {
+	if percent, ok := strings.CutSuffix(text, "%"); ok {
+		if n, err := strconv.ParseUint(percent, 10, 8); err == nil && n >= 1 && n <= MaxLease {
+			return int(n), nil
+		}
+	}
+	return 0, fmt.Errorf("lease %q: must be a share from 1%% to %d%%, such as 5%%", clip(text), MaxLease)
+}
+
+// ParsePeriod reads a period: a Go duration such as "1m30s", or whole days such
+// as "7d".
+func ParsePeriod(text string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.ParseInt(days, 10, 32)
+		if err == nil && n >= 1 && n <= math.MaxInt64/int64(24*time.Hour) {
+			return time.Duration(n) * 24 * time.Hour, nil
+		}
+	} else if d, err := time.ParseDuration(text); err == nil {
+		return d, nil
+	}
+	return 0, fmt.Errorf("period %q: must be a duration such as 500ms, 10s, 1m30s, 24h or 7d", clip(text))
+}
+
+// clip keeps what a caller sent from filling a log.
+func clip(s string) string {
+	if len(s) <= 80 {
+		return s
+	}
+	return strings.ToValidUTF8(s[:77], "") + "…"
+}
+
+// terms is the text form of s without its name.
+func (s *Spec) terms() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d per %s", s.Amount, durationText(s.Period))
+	if s.Algorithm != TokenBucket || s.Burst > 0 {
+		b.WriteString(" " + s.Algorithm.String())
+	}
+	if s.Burst > 0 {
+		fmt.Fprintf(&b, " burst %d", s.Burst)
+	}
+	if s.Buckets > 0 {
+		fmt.Fprintf(&b, " buckets %d", s.Buckets)
+	}
+	if s.Lease > 0 {
+		fmt.Fprintf(&b, " lease %d%%", s.Lease)
+	}
+	return b.String()
+}
+
+// durationText is d as a person writes it: 1m, not 1m0s.
+func durationText(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = s[:len(s)-2]
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = s[:len(s)-2]
+	}
+	return s
+}
