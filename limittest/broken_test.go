@@ -54,7 +54,7 @@ func forceIn(m *Model, r *stint.Request) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range r.Asks {
-		if a := &r.Asks[i]; a.Units() <= a.Limit.Capacity() {
+		if a := &r.Asks[i]; a.Limit != nil && a.Units() <= a.Limit.Capacity() {
 			m.settle(a, instant(r), true, true)
 		}
 	}
@@ -209,8 +209,11 @@ var flaws = []struct {
 	{"starts a bucket anew where the amount is another", before(func(m *Model, r *stint.Request) {
 		for i := range r.Asks {
 			a := &r.Asks[i]
-			h, own := m.counts[countOf(a)], termsOf(a.Limit)
-			if h != nil && own.rate != nil && h.charges[len(h.charges)-1].under.rate.Cmp(own.rate) != 0 {
+			h := m.counts[countOf(a)]
+			if h == nil {
+				continue
+			}
+			if own := termsOf(a.Limit); own.rate != nil && h.charges[len(h.charges)-1].under.rate.Cmp(own.rate) != 0 {
 				delete(m.counts, countOf(a))
 			}
 		}
@@ -259,6 +262,26 @@ var flaws = []struct {
 		for i := range r.Asks {
 			if a := &r.Asks[i]; d.Limit != nil && !d.Allowed && out[i].Allowed && a.Penalty != nil {
 				m.violate(recordOf(a), a.Penalty.Spec(), instant(r))
+			}
+		}
+	}), []string{"Fields", "Twins"}},
+	{"takes nothing where no cost is given", before(func(_ *Model, r *stint.Request) {
+		r.Asks = slices.Clone(r.Asks)
+		for i := range r.Asks {
+			r.Asks[i].Peek = r.Asks[i].Cost == 0
+		}
+	}), []string{"Fields", "Twins"}},
+	{"takes a unit by a peek", before(func(_ *Model, r *stint.Request) {
+		r.Asks = slices.Clone(r.Asks)
+		for i := range r.Asks {
+			r.Asks[i].Peek = false
+		}
+	}), []string{"Vectors", "Fields", "Twins"}},
+	{"sees no ban that is asked for alone", before(func(_ *Model, r *stint.Request) {
+		r.Asks = slices.Clone(r.Asks)
+		for i := range r.Asks {
+			if r.Asks[i].Limit == nil {
+				r.Asks[i].Penalty = nil
 			}
 		}
 	}), []string{"Fields", "Twins"}},

@@ -203,6 +203,28 @@ var scenes = []struct {
 		s.is("it runs to its last microsecond", s.ask(at+10*second-1, "k", ten, 1, strict), s.running("k", strict, time.Microsecond))
 		s.is("and then the limits answer", s.ask(at+10*second, "k", ten, 1, strict), s.yes("k", ten, 9, 55*time.Second))
 	}},
+	{"a ban asked for alone", func(s *stage) {
+		alone := stint.Ask{Key: s.key("k"), Penalty: strict}
+		free := stint.Decision{Allowed: true, Outcome: stint.Allowed, Key: s.key("k")}
+		s.fill("k", one)
+		d, each := s.take(noon, alone)
+		s.is("none runs", d, free)
+		s.is("none runs, ask 0", each[0], free)
+		d, each = s.take(noon, alone, stint.Ask{Key: s.key("other"), Limit: ten})
+		s.is("beside a limit", each[0], free)
+		s.is("the whole is the limit's", d, s.yes("other", ten, 9, time.Minute))
+		d, _ = s.take(noon, alone, stint.Ask{Key: s.key("k"), Limit: one})
+		s.is("what refuses beside it is no violation", d, s.no("k", one, 0, time.Minute, time.Minute))
+		s.ask(noon, "k", one, 1, strict)
+		d, _ = s.take(noon+3*second, alone)
+		s.is("one runs", d, s.running("k", strict, 7*time.Second))
+		d, _ = s.take(noon+3*second, stint.Ask{Key: s.key("other"), Limit: ten, Cost: 11}, alone)
+		running := s.running("k", strict, 7*time.Second)
+		running.RetryAfter = stint.Never
+		s.is("beside a limit that refuses for longer", d, running)
+		d, _ = s.take(noon+10*second, alone)
+		s.is("and then it is over", d, free)
+	}},
 	{"never stays never in a ban", func(s *stage) {
 		s.is("whole", s.ask(noon, "k", one, 2, strict), s.banned(s.no("k", one, 1, stint.Never, 0), strict))
 	}},

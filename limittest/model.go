@@ -35,6 +35,9 @@ type countID struct {
 }
 
 func countOf(a *stint.Ask) countID {
+	if a.Limit == nil {
+		return countID{key: a.Key} // which no limit has
+	}
 	s := a.Limit.Spec()
 	return countID{a.Key, s.Name, s.Algorithm, s.Period, subWindows(&s)}
 }
