@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
+	"regexp"
 	"runtime"
 	"strconv"
+	"strings"
 )
 
 // DefaultLimit is the limit of a Guard, and of httplimit.By and httplimit.Middleware,
@@ -31,9 +34,10 @@ var defaultLimit = MustLimit(DefaultLimit)
 type Guard[A, R any] struct {
 	// Name tells the counts of this Guard from those of others under the same
 	// Limit: Guards of one Name share them. "": the name of the function, such as
-	// "example.com/shop.loadUser". A closure's is made by the compiler and changes
-	// with the code around it, and all closures made in one place have the same:
-	// name those.
+	// "example.com/shop.loadUser". Name a closure, whose name changes with the code around
+	// it, and a function of package main, which other programs may have as well: where
+	// neither it nor the Limit has a name and the Store is not a Memory, Wrap logs a
+	// warning.
 	Name string
 	// Limiter decides. nil: one in memory, for the function that one call of Wrap
 	// returns.
@@ -76,7 +80,8 @@ func (g Guard[A, R]) Wrap(f func(context.Context, A) (R, error)) func(context.Co
 	case g.Wait && g.OnError != OnErrorLocal:
 		panic("stint: a Guard that waits goes on by the local share: its OnError must be OnErrorLocal")
 	}
-	if g.Name == "" {
+	unnamed := g.Name == ""
+	if unnamed {
 		g.Name = runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name()
 	}
 	if g.Limit == nil {
@@ -87,6 +92,10 @@ func (g Guard[A, R]) Wrap(f func(context.Context, A) (R, error)) func(context.Co
 	}
 	if g.Limiter == nil {
 		g.Limiter = new(Limiter)
+	}
+	if unnamed && g.Limit.Name() == "" && g.Limiter.mayBeShared() && isAmbiguous(g.Name) {
+		slog.Default().Warn("stint: a Guard without a Name counts together with each function of that name, in other programs and versions too: set its Name, or name its Limit",
+			"function", g.Name, "limit", g.Limit.Terms())
 	}
 	g.Limiter = g.Limiter.WithFallback()
 	// The length goes first, so that no two names and keys come to the same.
@@ -107,6 +116,21 @@ func (g Guard[A, R]) Wrap(f func(context.Context, A) (R, error)) func(context.Co
 		return f(ctx, a)
 	}
 }
+
+// mayBeShared tells whether others may count in l's Store.
+func (l *Limiter) mayBeShared() bool {
+	_, own := l.Store.(*Memory)
+	return l.Store != nil && !own
+}
+
+// isAmbiguous tells whether a function of another program, or another function of another
+// version of this one, may have the name of function.
+func isAmbiguous(function string) bool {
+	return strings.HasPrefix(function, "main.") || closure.MatchString(function)
+}
+
+// closure matches what the compiler puts into the name of a closure.
+var closure = regexp.MustCompile(`\.func\d`)
 
 func (g *Guard[A, R]) pass(ctx context.Context, key string, a A) error {
 	ask := Ask{Key: key, Limit: g.Limit, Penalty: g.Penalty, OnError: g.OnError}

@@ -193,6 +193,38 @@ type writer func([]byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
 
+// A Guard that may share its counts by accident says so when it is made.
+func TestGuardWarnsOfSharing(t *testing.T) {
+	closure := func(ctx context.Context, n int) (int, error) { return one(ctx, n) }
+	remote := stint.NewLimiter(&stint.Fallback{Store: new(stint.Memory)})
+	for name, c := range map[string]struct {
+		guard stint.Guard[int, int]
+		f     func(context.Context, int) (int, error)
+		warns bool
+	}{
+		"a closure":            {stint.Guard[int, int]{Limiter: remote}, closure, true},
+		"with a name":          {stint.Guard[int, int]{Limiter: remote, Name: "load"}, closure, false},
+		"under a named limit":  {stint.Guard[int, int]{Limiter: remote, Limit: stint.MustLimit("load: 5 per 1m")}, closure, false},
+		"a function":           {stint.Guard[int, int]{Limiter: remote}, one, false},
+		"in memory of its own": {stint.Guard[int, int]{}, closure, false},
+		"in a Memory":          {stint.Guard[int, int]{Limiter: stint.NewLimiter(new(stint.Memory))}, closure, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := logged(t)
+			f := c.guard.Wrap(c.f)
+			for range 3 {
+				if _, err := f(t.Context(), 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := text()
+			if n := strings.Count(got, "counts together"); (n == 1) != c.warns || n > 1 || c.warns && !strings.Contains(got, "TestGuardWarnsOfSharing.func1") {
+				t.Errorf("the log: %q", got)
+			}
+		})
+	}
+}
+
 // broken is a Store that fails, and nothing else.
 type broken struct{ err error }
 

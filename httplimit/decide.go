@@ -3,6 +3,7 @@ package httplimit
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -60,6 +61,10 @@ type Decide func(r *http.Request, hold time.Duration) (Answer, error)
 // unlimited. l nil: one in memory. limit nil: stint.DefaultLimit. key nil: the address of
 // the connection, which is the client's where no proxy stands between; see Clients.
 //
+// In a Store that others use, limits without a name share their counts (see
+// stint.Spec.Name): By logs a warning, once, where its limit has none and its Store is not
+// a stint.Memory.
+//
 // Where the Store of l is stint.Networked, By asks it through its Fallback, and so
 // answers in time whatever the network does. What the Instance of l refuses is Overloaded.
 func By(l *stint.Limiter, limit *stint.Limit, key Key) Decide {
@@ -84,6 +89,7 @@ func by(l *stint.Limiter, limit *stint.Limit, key Key, shape bool) Decide {
 	if key == nil {
 		key = Clients{}.Key
 	}
+	warnUnnamed(l, limit)
 	l = l.WithFallback()
 	return func(r *http.Request, hold time.Duration) (Answer, error) {
 		k := key(r)
@@ -105,5 +111,13 @@ func by(l *stint.Limiter, limit *stint.Limit, key Key, shape bool) Decide {
 			return Answer{}, &Overloaded{RetryAfter: d.RetryAfter}
 		}
 		return Answer{Decision: d, Hold: shape}, nil
+	}
+}
+
+// warnUnnamed says that limit shares its counts with others, if they may be in l's Store.
+func warnUnnamed(l *stint.Limiter, limit *stint.Limit) {
+	if _, own := l.Store.(*stint.Memory); limit.Name() == "" && l.Store != nil && !own {
+		slog.Default().Warn("httplimit: a limit without a name counts together with all others of its algorithm and period in the store: name it",
+			"limit", limit.Terms(), "better", "NAME: "+limit.Terms())
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -81,14 +80,6 @@ type Middleware struct {
 	// Violations tells clients that are refused how many violations count, in the header
 	// Stint-Violations; see SetViolations.
 	Violations bool
-	// Doubled is told of limits that count one request twice, which is hardly
-	// meant: this Middleware, or one that it wraps at any depth, has asked under
-	// the same limit ID and key as another one of them before. It is told once
-	// for each limit ID, with the inner one's request and the key, before that
-	// is answered. Set it on the outermost Middleware; those within need not have
-	// it. Whether both ask the same store it cannot know. It is called from many
-	// goroutines at once. nil: only one that wraps this is told, if it has it.
-	Doubled func(r *http.Request, limit *stint.Limit, key string)
 }
 
 const (
@@ -143,7 +134,6 @@ type handler struct {
 	next     http.Handler
 	queue    queue
 	underWay *room.Room // nil: there is no cap
-	told     sync.Map   // limit IDs of which Doubled was told
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -155,7 +145,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		defer h.underWay.Leave(place)
 	}
-	a, r, err := h.decide(r)
+	a, err := h.decide(r)
 	switch {
 	case errors.Is(err, errGivenUp):
 		unavailable(w, r, "The request was given up while it was held.")
@@ -187,29 +177,27 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 var errGivenUp = errors.New("the request was given up while it was held")
 
-// decide asks Decide about r, and holds r if that is what it takes. It returns r with
-// what is known of it.
-func (h *handler) decide(r *http.Request) (Answer, *http.Request, error) {
+// decide asks Decide about r, and holds r if that is what it takes.
+func (h *handler) decide(r *http.Request) (Answer, error) {
 	hold, place := h.queue.enter(r)
 	if hold > 0 {
 		defer h.queue.room.Leave(place)
 	}
 	a, err := h.Decide(r, hold)
 	if err != nil {
-		return a, r, err
+		return a, err
 	}
-	r = h.note(r, &a)
 	if a.Blocked || !a.Hold || !a.Allowed || a.Delay <= 0 {
-		return a, r, nil
+		return a, nil
 	}
 	if a.wait(r.Context(), hold) != nil {
 		a.refund(r.Context())
-		return a, r, errGivenUp
+		return a, errGivenUp
 	}
 	if !a.Allowed {
 		a.refund(r.Context())
 	}
-	return a, r, nil
+	return a, nil
 }
 
 func (h *handler) undecided(w http.ResponseWriter, r *http.Request, err error) {

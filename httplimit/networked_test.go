@@ -1,10 +1,13 @@
 package httplimit_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,3 +59,53 @@ func TestNetworked(t *testing.T) {
 		}
 	}
 }
+
+// What counts in a store that others may use says once if its limit has no name.
+func TestUnnamedLimits(t *testing.T) {
+	named, unnamed := stint.MustLimit("api: 9 per 1m"), stint.MustLimit("9 per 1m")
+	remote := stint.NewLimiter(&stint.Fallback{Store: new(stint.Memory)})
+	for name, c := range map[string]struct {
+		limiter *stint.Limiter
+		limit   *stint.Limit
+		warns   bool
+	}{
+		"no name":              {remote, unnamed, true},
+		"the default":          {remote, nil, true},
+		"named":                {remote, named, false},
+		"in memory of its own": {nil, unnamed, false},
+		"in a Memory":          {stint.NewLimiter(new(stint.Memory)), unnamed, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log bytes.Buffer
+			before := slog.Default()
+			slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+			t.Cleanup(func() { slog.SetDefault(before) })
+			check := func(what string, use func()) {
+				t.Helper()
+				log.Reset()
+				use()
+				if n := strings.Count(log.String(), "without a name"); (n == 1) != c.warns || n > 1 {
+					t.Errorf("%s: the log: %q", what, &log)
+				}
+			}
+			check("By", func() {
+				m := httplimit.Middleware{Decide: httplimit.By(c.limiter, c.limit, everyone)}
+				serve(m, get())
+				serve(m, get())
+			})
+			check("Shape", func() { httplimit.Shape(c.limiter, c.limit, everyone) })
+			if c.limit == nil {
+				return
+			}
+			check("Transport", func() {
+				t := httplimit.Transport{Limiter: c.limiter, Limit: c.limit, Base: dead{}}
+				_, _ = t.RoundTrip(httptest.NewRequest("GET", "http://example.com/", nil))
+				_, _ = t.RoundTrip(httptest.NewRequest("GET", "http://example.com/", nil))
+			})
+		})
+	}
+}
+
+type dead struct{}
+
+func (dead) RoundTrip(*http.Request) (*http.Response, error) { return nil, errors.New("nowhere") }

@@ -18,7 +18,7 @@ import (
 // An http.Client sends, and this counts, each redirect as a request of its own.
 // What the server's Retry-After says is not looked at.
 type Transport struct {
-	// Limit must be given.
+	// Limit must be given, with a name where the Limiter's Store is shared; see By.
 	Limit *stint.Limit
 	// Limiter decides; as by By, a stint.Networked Store is asked through its Fallback.
 	// nil: one in memory.
@@ -55,6 +55,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 func (t *Transport) pass(r *http.Request) error {
 	t.once.Do(func() {
 		if t.in = &t.memory; t.Limiter != nil {
+			warnUnnamed(t.Limiter, t.Limit)
 			t.in = t.Limiter.WithFallback()
 		}
 	})
