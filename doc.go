@@ -2,7 +2,7 @@
 // the memory of one process or, with package redislimit, in a Redis or Valkey
 // that a whole fleet shares. Both decide by the same integer arithmetic.
 //
-//	var perMinute = stint.MustLimit("100 per 1m")
+//	var perMinute = stint.MustLimit("api: 100 per 1m")
 //	var limiter stint.Limiter // lives in memory
 //
 //	d, err := limiter.Allow(ctx, "user:42", perMinute)

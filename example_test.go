@@ -15,7 +15,7 @@ var ctx = context.Background()
 
 // How do I limit something?
 func Example() {
-	perMinute := stint.MustLimit("2 per 1m")
+	perMinute := stint.MustLimit("api: 2 per 1m")
 	var limiter stint.Limiter // lives in memory
 
 	for range 3 {
@@ -36,14 +36,14 @@ func Example() {
 func ExampleLimiter_Take() {
 	var (
 		limiter stint.Limiter
-		perUser = stint.MustLimit("100 per 1m")
-		perIP   = stint.MustLimit("1000 per 1h sliding_window")
-		perAPI  = stint.MustLimit("1 per 10s sliding_log")
+		perUser = stint.MustLimit("user: 100 per 1m")
+		perIP   = stint.MustLimit("ip: 1000 per 1h sliding_window")
+		perAPI  = stint.MustLimit("export: 1 per 10s sliding_log")
 	)
 	r := stint.Request{Asks: []stint.Ask{
-		{Key: "user:42", Limit: perUser, Cost: 1},
-		{Key: "ip:192.0.2.1", Limit: perIP, Cost: 1},
-		{Key: "api:/export", Limit: perAPI, Cost: 1},
+		{Key: "user:42", Limit: perUser},
+		{Key: "ip:192.0.2.1", Limit: perIP},
+		{Key: "api:/export", Limit: perAPI},
 	}}
 	for range 2 {
 		d, err := limiter.Take(ctx, &r, nil)
@@ -72,7 +72,7 @@ func ExampleGuard() {
 	limiter := new(stint.Limiter) // or one over what a fleet shares
 	ctx := context.Background()
 
-	guard := stint.Guard[int, User]{Limiter: limiter, Limit: stint.MustLimit("5 per 10s"), Message: "slow down"}
+	guard := stint.Guard[int, User]{Limiter: limiter, Limit: stint.MustLimit("load: 5 per 10s"), Message: "slow down"}
 	loadUser := guard.Wrap(loadFromDatabase)
 
 	ctx = stint.WithSubject(ctx, "ann") // who is asking; others have counts of their own
@@ -98,7 +98,7 @@ func ExampleGuard_key() {
 	limited.Store(true)
 	guard := stint.Guard[int, User]{
 		Name:    "users",
-		Limit:   stint.MustLimit("1 per 10s"),
+		Limit:   stint.MustLimit("mail: 1 per 10s"),
 		Key:     func(_ context.Context, id int) string { return strconv.Itoa(id) },
 		Enabled: limited.Load,
 	}
@@ -120,7 +120,7 @@ func ExampleGuard_key() {
 // How do I wait for my turn rather than be refused?
 func ExampleLimiter_Wait() {
 	var limiter stint.Limiter
-	pace := stint.MustLimit("100 per 1s leaky_bucket")
+	pace := stint.MustLimit("calls: 100 per 1s leaky_bucket")
 	start := time.Now()
 	for range 3 {
 		if err := limiter.Wait(ctx, "mailer", pace); err != nil {
@@ -134,14 +134,14 @@ func ExampleLimiter_Wait() {
 
 // How do I punish those who do not stop?
 func ExamplePenalty() {
-	login := stint.MustLimit("5 per 1m")
+	login := stint.MustLimit("login: 5 per 1m")
 	penalty, err := stint.NewPenalty(stint.PenaltySpec{WarnAfter: 3, BanAfter: 5, BanFor: 30 * time.Minute})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	var limiter stint.Limiter
-	r := stint.Request{Asks: []stint.Ask{{Key: "192.0.2.1", Limit: login, Cost: 1, Penalty: penalty}}}
+	r := stint.Request{Asks: []stint.Ask{{Key: "192.0.2.1", Limit: login, Penalty: penalty}}}
 	for range 11 {
 		d, err := limiter.Take(ctx, &r, nil)
 		if err != nil {
@@ -157,11 +157,11 @@ func ExamplePenalty() {
 // How do I ask for many users in one round trip?
 func ExampleLimiter_TakeBatch() {
 	var limiter stint.Limiter
-	limit := stint.MustLimit("1 per 1m")
+	limit := stint.MustLimit("feed: 1 per 1m")
 	users := []string{"ann", "bob", "ann"}
 	rs := make([]stint.Request, len(users))
 	for i, u := range users {
-		rs[i].Asks = []stint.Ask{{Key: u, Limit: limit, Cost: 1}}
+		rs[i].Asks = []stint.Ask{{Key: u, Limit: limit}}
 	}
 	answers := make([]stint.Answer, len(users))
 	limiter.TakeBatch(ctx, rs, answers)
@@ -177,7 +177,7 @@ func ExampleLimiter_TakeBatch() {
 // How do I refund what a failed operation took?
 func ExampleLimiter_Refund() {
 	var limiter stint.Limiter
-	quota := stint.MustLimit("3 per 24h fixed_window")
+	quota := stint.MustLimit("export: 3 per 24h fixed_window")
 	d, err := limiter.AllowN(ctx, "tenant", quota, 2)
 	if err != nil || !d.Allowed {
 		return
@@ -194,7 +194,7 @@ func ExampleLimiter_instance() {
 	limiter := stint.Limiter{ // Store: what the fleet shares
 		Instance: stint.MustLimit("2 per 1m"),
 	}
-	perUser := stint.MustLimit("3 per 1m")
+	perUser := stint.MustLimit("user: 3 per 1m")
 	for range 3 {
 		d, err := limiter.Allow(ctx, "user:42", perUser)
 		fmt.Println(d.Outcome, d.By, err)

@@ -21,7 +21,7 @@ var defaultLimit = MustLimit(DefaultLimit)
 
 // Guard limits a function, as an annotation on a method does elsewhere:
 //
-//	guard := stint.Guard[int, User]{Limit: stint.MustLimit("5 per 10s"), Message: "slow down"}
+//	guard := stint.Guard[int, User]{Limit: stint.MustLimit("load: 5 per 10s"), Message: "slow down"}
 //	loadUser := guard.Wrap(loadUserFromDatabase)
 //	user, err := loadUser(stint.WithSubject(ctx, "ann"), 42)
 //

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Limiter is how callers ask: it checks requests and hands them to a Store. The
-// zero Limiter lives in memory of its own (see Memory). A Limiter may be used
-// from many goroutines at once and must not be copied once used.
+// Limiter decides requests: it checks them and passes them to a Store. The zero Limiter
+// counts in a Memory of its own. A Limiter may be used from many goroutines at once and
+// must not be copied once used.
 //
 // Its errors wrap ErrRequest where the request was malformed; other errors come
 // from the Store and mean that nothing could be decided. A denial is never an
@@ -18,16 +18,13 @@ type Limiter struct {
 	// Store keeps the counts. It must not be changed once the Limiter is in
 	// use. nil: a Memory of its own.
 	Store Store
-	// Instance is a second layer: how many requests may pass here in all, whatever
-	// their keys and limits, each as one unit. It protects this process, and is
-	// counted in its memory. It is asked before the Store, so what it refuses costs
-	// nothing there; what the Store refuses or cannot decide costs nothing here, but
-	// for a place in the queue of a LeakyBucket. It heeds the shortest Ask.MaxDelay of a
-	// request. Between the two, a request holds the unit while the Store decides. A refusal
-	// by it has this Limit, and is ByInstance; with several asks, each has it for its
-	// answer. Peeks do not count, nor do requests with an instant; what is given
-	// back to the Store stays counted here, for it has passed. It must not be changed
-	// once the Limiter is in use. nil: none.
+	// Instance limits how many requests pass this Limiter in all, whatever their keys,
+	// limits and costs: each takes one unit, counted in this process. It is asked before
+	// the Store, and a request that the Store then refuses gives its unit back, but for a
+	// place in the queue of a LeakyBucket. It goes by the shortest Ask.MaxDelay of a
+	// request. A refusal is ByInstance and has this Limit, also for each ask. Requests that
+	// take nothing, and those with an instant, do not count; a refund does not count
+	// back. It must not be changed once the Limiter is in use. nil: none.
 	Instance *Limit
 
 	memory   Memory
@@ -344,133 +341,4 @@ func (l *Limiter) Pardon(ctx context.Context, key string, p *Penalty) error {
 		return err
 	}
 	return powers{l.store()}.reset(ctx, &Request{Asks: []Ask{{Key: key, Penalty: p}}})
-}
-
-// A RefusedError is a denial where only an error can be returned. It wraps
-// context.DeadlineExceeded if waiting would have helped but the context's
-// deadline comes first.
-type RefusedError struct {
-	Decision
-	// Message is for the one who is refused; empty: none was given.
-	Message string
-
-	deadline bool
-}
-
-func (e *RefusedError) Error() string {
-	s := "stint: " + e.Outcome.String()
-	if e.Limit != nil {
-		s += " to " + named(e.Limit)
-	}
-	switch {
-	case e.Allowed: // its delay has turned out to be past the deadline
-		s = fmt.Sprintf("stint: must wait %s to leave at the pace of %s", e.Delay, named(e.Limit))
-	case e.deadline && e.Limit != nil && e.Limit.spec.Algorithm == LeakyBucket && e.ResetAfter > e.RetryAfter:
-		s = fmt.Sprintf("stint: must wait %s to leave at the pace of %s", e.ResetAfter, named(e.Limit))
-	case e.RetryAfter == Never:
-		s += ": costs more than fits at once"
-	default:
-		s += fmt.Sprintf(": retry after %s", e.RetryAfter)
-	}
-	if e.deadline {
-		s += ", which is past the deadline"
-	}
-	if e.Message != "" {
-		s += " (" + e.Message + ")"
-	}
-	return s
-}
-
-// named is l within a sentence: "5 per 1m (login)".
-func named(l *Limit) string {
-	if l.spec.Name == "" {
-		return l.terms
-	}
-	return l.terms + " (" + l.spec.Name + ")"
-}
-
-// Unwrap returns context.DeadlineExceeded, or nil.
-func (e *RefusedError) Unwrap() error {
-	if e.deadline {
-		return context.DeadlineExceeded
-	}
-	return nil
-}
-
-// Wait takes one unit for key under limit, and sleeps until that is allowed; under
-// a LeakyBucket it also sleeps the delay. See WaitN.
-func (l *Limiter) Wait(ctx context.Context, key string, limit *Limit) error {
-	return l.WaitN(ctx, key, limit, 1)
-}
-
-// WaitN takes n units for key under limit, sleeping until that is allowed; under
-// a LeakyBucket it then sleeps the delay. It returns nil once the caller may go
-// on. It returns a *RefusedError at once if n is more than fits, or if ctx has a
-// deadline that cannot be met; a ban counts as a wait. If ctx is done while it
-// sleeps, it returns ctx's error. In none of these cases is anything left
-// charged, but for a place in the queue of a LeakyBucket that was found: those behind
-// keep theirs, so it stays empty. Who asks with a deadline is not given a place that
-// comes too late (see Ask.MaxDelay).
-//
-// Those who wait for one key are not promised any order. How many wait is not
-// bounded here, for each is a goroutine of the caller's: a deadline in ctx bounds
-// how long, and whoever starts goroutines for others' requests bounds how many.
-func (l *Limiter) WaitN(ctx context.Context, key string, limit *Limit, n int64) error {
-	for {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		d, err := l.allowInTime(ctx, key, limit, n)
-		if err != nil {
-			return err
-		}
-		wait, leaves := d.RetryAfter, d.RetryAfter
-		if d.Allowed {
-			wait, leaves = d.Delay, d.Delay
-		} else if wait != Never && d.Limit.delays() {
-			leaves = max(wait, d.ResetAfter) // when what is in the bucket has left
-		}
-		if err := sleep(ctx, wait, leaves, &d); err != nil || d.Allowed {
-			return err
-		}
-	}
-}
-
-// allowInTime is AllowN, but for a LeakyBucket, limit or Instance, that would let the
-// caller leave when its deadline is over: it refuses then.
-func (l *Limiter) allowInTime(ctx context.Context, key string, limit *Limit, n int64) (Decision, error) {
-	deadline, ok := ctx.Deadline()
-	if !ok || !limit.delays() && !l.Instance.delays() {
-		return l.AllowN(ctx, key, limit, n)
-	}
-	most := time.Until(deadline)
-	if most <= 0 {
-		most = -1
-	}
-	return l.Take(ctx, &Request{Asks: []Ask{{Key: key, Limit: limit, Cost: n, Peek: n == 0, MaxDelay: most}}}, nil)
-}
-
-// delays tells whether l, which may be nil, tells callers to hold requests.
-func (l *Limit) delays() bool { return l != nil && l.spec.Algorithm == LeakyBucket }
-
-// sleep waits, or returns at once what keeps it from waiting long enough: the caller
-// can leave after so long at the earliest.
-func sleep(ctx context.Context, wait, leaves time.Duration, d *Decision) error {
-	if wait == 0 {
-		return nil
-	}
-	if wait == Never {
-		return &RefusedError{Decision: *d}
-	}
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < leaves {
-		return &RefusedError{Decision: *d, deadline: true}
-	}
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -270,7 +270,7 @@ func (m *Memory) take(r *Request, now int64, out []Decision) (Decision, error) {
 			for j := range steps[:i] {
 				steps[j].release()
 			}
-			return Decision{}, a.twice()
+			return Decision{}, a.duplicate()
 		}
 		s.view = a.Limit.plan.Look(s.state(), now)
 		s.fits = a.within().Fits(&s.view, a.Units())

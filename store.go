@@ -78,7 +78,7 @@ func (a *Ask) Units() int64 {
 func (a *Ask) SetUnits(n int64) { a.Cost, a.Peek = n, n == 0 }
 
 // A Store keeps the counts and decides. Memory and redislimit.Store are Stores;
-// so are layers around them. To users, Limiter is the door.
+// so are layers around them. Users call a Limiter, which checks their requests.
 //
 // Take decides r. Where out is not nil, it has a place for each ask, which Take
 // fills with that ask's own answer, unless a running ban answered for all: then
@@ -184,10 +184,10 @@ func (r *Request) checkPairs() error {
 				continue
 			}
 			if limits && a.Limit.id == b.Limit.id {
-				return a.twice()
+				return a.duplicate()
 			}
 			if a.sharesRecord(b) && a.Penalty.plan != b.Penalty.plan {
-				return a.torn()
+				return a.conflict()
 			}
 		}
 	}
@@ -203,8 +203,8 @@ func (r *Request) checkMany() error {
 		a := &r.Asks[i]
 		if a.Limit != nil {
 			k := entryKey{a.Key, a.Limit.id}
-			if _, twice := seen[k]; twice {
-				return a.twice()
+			if _, known := seen[k]; known {
+				return a.duplicate()
 			}
 			seen[k] = nil
 		}
@@ -213,18 +213,18 @@ func (r *Request) checkMany() error {
 		}
 		k := entryKey{a.Key, a.Penalty.id}
 		if p := seen[k]; p != nil && a.Penalty.plan != p.plan {
-			return a.torn()
+			return a.conflict()
 		}
 		seen[k] = a.Penalty
 	}
 	return nil
 }
 
-func (a *Ask) twice() error {
+func (a *Ask) duplicate() error {
 	return fmt.Errorf("stint: %w: key %q is asked twice under one limit %q (%s)", ErrRequest, clip(a.Key), a.Limit.spec.Name, a.Limit.terms)
 }
 
-func (a *Ask) torn() error {
+func (a *Ask) conflict() error {
 	return fmt.Errorf("stint: %w: key %q has two penalties named %q with different numbers", ErrRequest, clip(a.Key), a.Penalty.spec.Name)
 }
 

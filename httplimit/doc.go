@@ -5,7 +5,7 @@
 //	http.ListenAndServe(":8080", httplimit.Middleware{}.Wrap(mux)) // stint.DefaultLimit for each client's address
 //
 //	clients := httplimit.Clients{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
-//	limited := httplimit.Middleware{Clients: &clients, Decide: httplimit.By(limiter, stint.MustLimit("20 per 1s"), clients.Key)}
+//	limited := httplimit.Middleware{Clients: &clients, Decide: httplimit.By(limiter, stint.MustLimit("api: 20 per 1s"), clients.Key)}
 //	http.ListenAndServe(":8080", limited.Wrap(mux))
 //
 // A [Key] says whom or what a request counts for; [Clients] finds the client's

@@ -23,7 +23,7 @@ func call(h http.Handler, method, path string) {
 
 // The clients of a proxy, each by its address, which a stint.Guard within counts by, too.
 func ExampleMiddleware() {
-	limiter, perMinute := new(stint.Limiter), stint.MustLimit("2 per 1m")
+	limiter, perMinute := new(stint.Limiter), stint.MustLimit("api: 2 per 1m")
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /", hello)
 
@@ -48,7 +48,7 @@ func ExampleMiddleware_zero() {
 
 func ExampleBy() {
 	var limiter stint.Limiter
-	perHour := stint.MustLimit("2 per 1h")
+	perHour := stint.MustLimit("orders: 2 per 1h")
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /", hello)
 
@@ -70,7 +70,7 @@ func ExampleBy() {
 // the mux, where the pattern has been matched.
 func ExampleJoin() {
 	clients := httplimit.Clients{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
-	decide := httplimit.By(nil, stint.MustLimit("1 per 1m"), httplimit.Join(clients.Key, httplimit.PathValue("id")))
+	decide := httplimit.By(nil, stint.MustLimit("item: 1 per 1m"), httplimit.Join(clients.Key, httplimit.PathValue("id")))
 	mux := http.NewServeMux()
 	mux.Handle("POST /items/{id}/vote", httplimit.Middleware{Decide: decide}.Wrap(http.HandlerFunc(hello)))
 
@@ -88,8 +88,8 @@ func ExampleDecide() {
 	var (
 		limiter stint.Limiter
 		clients httplimit.Clients
-		burst   = stint.MustLimit("2 per 1m")
-		daily   = stint.MustLimit("1000 per 1d")
+		burst   = stint.MustLimit("burst: 2 per 1m")
+		daily   = stint.MustLimit("daily: 1000 per 1d")
 	)
 	penalty, err := stint.NewPenalty(stint.PenaltySpec{BanAfter: 2, BanFor: time.Hour})
 	if err != nil {
@@ -98,8 +98,8 @@ func ExampleDecide() {
 	decide := func(r *http.Request, _ time.Duration) (httplimit.Answer, error) {
 		key := clients.Key(r)
 		request := stint.Request{Asks: []stint.Ask{
-			{Key: key, Limit: burst, Cost: 1, Penalty: penalty},
-			{Key: key, Limit: daily, Cost: 1},
+			{Key: key, Limit: burst, Penalty: penalty},
+			{Key: key, Limit: daily},
 		}}
 		a := httplimit.Answer{Each: make([]stint.Decision, 2)}
 		var err error
@@ -140,7 +140,7 @@ func ExampleWatch() {
 
 // Requests leave at an even pace of one each 50 ms.
 func ExampleShape() {
-	pace := stint.MustLimit("20 per 1s leaky_bucket")
+	pace := stint.MustLimit("api: 20 per 1s leaky_bucket")
 	decide := httplimit.Shape(nil, pace, httplimit.Clients{}.Key)
 	handler := httplimit.Middleware{Decide: decide, MaxHold: time.Second}.Wrap(http.HandlerFunc(hello))
 
@@ -194,7 +194,7 @@ func ExampleTransport() {
 	server := httptest.NewServer(http.HandlerFunc(hello))
 	defer server.Close()
 
-	client := http.Client{Transport: &httplimit.Transport{Limit: stint.MustLimit("1 per 1h"), Refuse: true}}
+	client := http.Client{Transport: &httplimit.Transport{Limit: stint.MustLimit("upstream: 1 per 1h"), Refuse: true}}
 	for range 2 {
 		resp, err := client.Get(server.URL)
 		var refused *stint.RefusedError
@@ -207,5 +207,5 @@ func ExampleTransport() {
 	}
 	// Output:
 	// 200 OK
-	// refused by 1 per 1h
+	// refused by upstream: 1 per 1h
 }

@@ -21,7 +21,7 @@ func ExampleOpen() {
 	}
 	defer store.Close()
 	limiter := stint.NewLimiter(store.WithFallback())
-	d, err := limiter.Allow(ctx, "user:42", stint.MustLimit("100 per 1m"))
+	d, err := limiter.Allow(ctx, "user:42", stint.MustLimit("api: 100 per 1m"))
 	fmt.Println(d.Allowed, err)
 }
 
@@ -34,7 +34,7 @@ func ExampleStore_WithFallback() {
 		}
 		defer store.Close()
 		limiter := stint.NewLimiter(store.WithFallback()) // decides by itself where Redis takes more than 25 ms
-		perMinute := stint.MustLimit("100 per 1m")
+		perMinute := stint.MustLimit("api: 100 per 1m")
 
 		d, err := limiter.Allow(ctx, "user:42", perMinute)
 		if err == nil && !d.Allowed {
@@ -63,7 +63,7 @@ func ExampleOpenLater() {
 	denials := &stint.Denials{Store: fallback}
 	defer denials.Close()
 	limiter := stint.NewLimiter(denials)
-	d, err := limiter.Allow(ctx, "user:42", stint.MustLimit("100 per 1m"))
+	d, err := limiter.Allow(ctx, "user:42", stint.MustLimit("api: 100 per 1m"))
 	fmt.Println(d.Allowed, d.By, err)
 }
 
@@ -94,6 +94,6 @@ func ExampleNew() {
 		return
 	}
 	limiter := stint.NewLimiter(store.WithFallback())
-	d, err := limiter.Allow(ctx, "user:42", stint.MustLimit("100 per 1m"))
+	d, err := limiter.Allow(ctx, "user:42", stint.MustLimit("api: 100 per 1m"))
 	fmt.Println(d.Allowed, err)
 }

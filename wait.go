@@ -1,0 +1,134 @@
+package stint
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// A RefusedError is a denial where only an error can be returned. It wraps
+// context.DeadlineExceeded if waiting would have helped but the context's
+// deadline comes first.
+type RefusedError struct {
+	Decision
+	// Message is for the one who is refused; empty: none was given.
+	Message string
+
+	deadline bool
+}
+
+func (e *RefusedError) Error() string {
+	s := "stint: " + e.Outcome.String()
+	if e.Limit != nil {
+		s += " to " + named(e.Limit)
+	}
+	switch {
+	case e.Allowed: // its delay has turned out to be past the deadline
+		s = fmt.Sprintf("stint: must wait %s to leave at the pace of %s", e.Delay, named(e.Limit))
+	case e.deadline && e.Limit != nil && e.Limit.spec.Algorithm == LeakyBucket && e.ResetAfter > e.RetryAfter:
+		s = fmt.Sprintf("stint: must wait %s to leave at the pace of %s", e.ResetAfter, named(e.Limit))
+	case e.RetryAfter == Never:
+		s += ": costs more than fits at once"
+	default:
+		s += fmt.Sprintf(": retry after %s", e.RetryAfter)
+	}
+	if e.deadline {
+		s += ", which is past the deadline"
+	}
+	if e.Message != "" {
+		s += " (" + e.Message + ")"
+	}
+	return s
+}
+
+// named is l within a sentence: "5 per 1m (login)".
+func named(l *Limit) string {
+	if l.spec.Name == "" {
+		return l.terms
+	}
+	return l.terms + " (" + l.spec.Name + ")"
+}
+
+// Unwrap returns context.DeadlineExceeded, or nil.
+func (e *RefusedError) Unwrap() error {
+	if e.deadline {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// Wait takes one unit for key under limit, and sleeps until that is allowed; under
+// a LeakyBucket it also sleeps the delay. See WaitN.
+func (l *Limiter) Wait(ctx context.Context, key string, limit *Limit) error {
+	return l.WaitN(ctx, key, limit, 1)
+}
+
+// WaitN takes n units for key under limit, sleeping until that is allowed; under
+// a LeakyBucket it then sleeps the delay. It returns nil once the caller may go
+// on. It returns a *RefusedError at once if n is more than fits, or if ctx has a
+// deadline that cannot be met; a ban counts as a wait. If ctx is done while it
+// sleeps, it returns ctx's error. In none of these cases is anything left charged, but
+// for a place in the queue of a LeakyBucket, which nobody else can take (see
+// Ask.MaxDelay).
+//
+// Callers that wait for one key go on in no particular order. Their number is not
+// bounded: each is a goroutine of the program.
+func (l *Limiter) WaitN(ctx context.Context, key string, limit *Limit, n int64) error {
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		d, err := l.allowInTime(ctx, key, limit, n)
+		if err != nil {
+			return err
+		}
+		wait, leaves := d.RetryAfter, d.RetryAfter
+		if d.Allowed {
+			wait, leaves = d.Delay, d.Delay
+		} else if wait != Never && d.Limit.delays() {
+			leaves = max(wait, d.ResetAfter) // when what is in the bucket has left
+		}
+		if err := sleep(ctx, wait, leaves, &d); err != nil || d.Allowed {
+			return err
+		}
+	}
+}
+
+// allowInTime is AllowN, but for a LeakyBucket, limit or Instance, that would let the
+// caller leave when its deadline is over: it refuses then.
+func (l *Limiter) allowInTime(ctx context.Context, key string, limit *Limit, n int64) (Decision, error) {
+	deadline, ok := ctx.Deadline()
+	if !ok || !limit.delays() && !l.Instance.delays() {
+		return l.AllowN(ctx, key, limit, n)
+	}
+	most := time.Until(deadline)
+	if most <= 0 {
+		most = -1
+	}
+	return l.Take(ctx, &Request{Asks: []Ask{{Key: key, Limit: limit, Cost: n, Peek: n == 0, MaxDelay: most}}}, nil)
+}
+
+// delays tells whether l, which may be nil, tells callers to hold requests.
+func (l *Limit) delays() bool { return l != nil && l.spec.Algorithm == LeakyBucket }
+
+// sleep waits, or returns at once what keeps it from waiting long enough: the caller
+// can leave after so long at the earliest.
+func sleep(ctx context.Context, wait, leaves time.Duration, d *Decision) error {
+	if wait == 0 {
+		return nil
+	}
+	if wait == Never {
+		return &RefusedError{Decision: *d}
+	}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < leaves {
+		return &RefusedError{Decision: *d, deadline: true}
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
