@@ -64,7 +64,7 @@ chaos:
 	STINT_REQUIRE_REDIS=1 STINT_CHAOS=$(CURDIR)/docs/reliability.md go test -count=1 -timeout 30m -v ./internal/chaos | grep -v '^=== '
 
 fleet:
-	STINT_FLEET=$(CURDIR)/docs go test -count=1 -timeout 10m -v ./internal/fleet | grep -v '^=== '
+	STINT_FLEET=$(CURDIR)/docs go test -count=1 -timeout 10m -v ./internal/fleetsim | grep -v '^=== '
 
 fuzz:
 	@scripts/fuzz $(FUZZTIME)

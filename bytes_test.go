@@ -42,39 +42,3 @@ func TestBytesOfARecord(t *testing.T) {
 		runtime.KeepAlive(m)
 	}
 }
-
-// A ledger takes no more than its bound, whatever the algorithm and the keys.
-func TestBytesOfALedger(t *testing.T) {
-	const n, most = 20_000, 4 << 20
-	short := func(i int) string { return "k" + strconv.Itoa(i) }
-	for _, c := range []struct {
-		limit string
-		key   func(int) string
-	}{
-		{"100 per 1h", short},
-		{"100 per 1h fixed_window", short},
-		{"100 per 1h sliding_log", short},
-		{"100 per 1h sliding_window buckets 60", short},
-		{"100 per 1h", longKey},
-	} {
-		l := MustLimit(c.limit)
-		g := ledger{most: most}
-		before := inUse()
-		began := time.Now().UnixMicro()
-		for spell := range int64(periodSpells) {
-			now := began + spell*int64(time.Hour/periodSpells/time.Microsecond)
-			for i := range n {
-				g.note(&Ask{Key: c.key(i), Limit: l, Cost: 1}, now, 0, 1)
-			}
-			if c.limit == "100 per 1h" {
-				break // a bucket does not grow
-			}
-		}
-		bytes := inUse() - before
-		t.Logf("%s: %d debts, %d KiB by its own reckoning, %d KiB of heap", c.limit, len(g.debts), g.size>>10, bytes>>10)
-		if bytes > most*11/10 || bytes < most/2 {
-			t.Errorf("%s: %d bytes of heap, want at most %d, and not far less", c.limit, bytes, most)
-		}
-		runtime.KeepAlive(&g)
-	}
-}

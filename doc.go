@@ -19,7 +19,10 @@
 // all of them or, if any refuses it, under none. A refused request never costs
 // anything.
 //
-// To limit a function, see [Guard]. For HTTP, see package httplimit. In a fleet, ask a
-// Store over a network through its fallback ([Networked]), so that decisions come in time
-// whatever the network does.
+// To limit a function, see [Guard]. For HTTP, see package httplimit. For a fleet,
+// redislimit.Open returns a Store of package fleet, which decides in time whatever the network
+// does:
+//
+//	store, err := redislimit.Open(ctx, "redis://localhost:6379")
+//	limiter := stint.NewLimiter(store)
 package stint

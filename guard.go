@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+
+	"github.com/stintdev/stint/internal/logline"
 )
 
 // DefaultLimit is the limit of a Guard, and of httplimit.By and httplimit.Middleware,
@@ -100,12 +102,12 @@ func (g Guard[A, R]) Wrap(f func(context.Context, A) (R, error)) func(context.Co
 	g.Limiter = g.Limiter.WithFallback()
 	// The length goes first, so that no two names and keys come to the same.
 	prefix := strconv.Itoa(len(g.Name)) + ":" + g.Name + ":"
-	var lost outageLog
+	var undecidedLine logline.Line
 	return func(ctx context.Context, a A) (R, error) {
 		if g.Enabled == nil || g.Enabled() {
 			err := g.pass(ctx, prefix+g.Key(ctx, a), a)
 			if err != nil && g.OnError == OnErrorAllow && undecided(ctx, err) {
-				lost.called(0, err)
+				undecidedLine.Log(slog.LevelWarn, "stint: the store does not decide, so OnError does", err)
 				err = nil
 			}
 			if err != nil {

@@ -21,15 +21,6 @@ type Stored struct {
 	Expires time.Duration
 }
 
-// Inspector is a Store whose counts can be looked at, by its own clock: not those made of
-// requests with an instant.
-//
-// Inspect says of each limit what is kept of key under it, in their order. It changes
-// nothing. Limits that share a count have one Stored.
-type Inspector interface {
-	Inspect(ctx context.Context, key string, limits []*Limit) ([]Stored, error)
-}
-
 // Inspect says of each limit when key was last charged under it and when its count
 // expires. It changes nothing. The error wraps ErrUnsupported where the Store cannot tell.
 func (l *Limiter) Inspect(ctx context.Context, key string, limits ...*Limit) ([]Stored, error) {
@@ -41,7 +32,10 @@ func (l *Limiter) Inspect(ctx context.Context, key string, limits ...*Limit) ([]
 	if len(limits) == 0 || len(limits) > MaxAsks {
 		return nil, fmt.Errorf("stint: %w: it asks about %d limits: want 1 to %d", ErrRequest, len(limits), MaxAsks)
 	}
-	return powers{l.store()}.inspect(ctx, key, limits)
+	if s, ok := As[Inspector](l.store()); ok {
+		return s.Inspect(ctx, key, limits)
+	}
+	return nil, unsupported("inspect")
 }
 
 // Inspect implements Inspector.

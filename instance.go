@@ -112,7 +112,7 @@ func (l *Limiter) takeEachHere(ctx context.Context, rs []Request, answers []Answ
 	if len(asked) == 0 {
 		return
 	}
-	powers{l.store()}.takeBatch(ctx, asked, got)
+	TakeBatch(ctx, l.store(), asked, got)
 	for i := range entered {
 		e := &entered[i]
 		if e.taken {

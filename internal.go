@@ -36,6 +36,10 @@ func (internals) Punish(d *Decision, p *Penalty, s algo.Sentence, violations, le
 	return d.punish(p, s, violations, algo.Duration(left))
 }
 
+// Punished is the place in r of an ask with the record that d, the answer to r, speaks of;
+// -1: there is none, or it may be one of several.
+func (internals) Punished(d *Decision, r *Request) int { return d.punished(r) }
+
 // Record is a key's record under a penalty at an instant in µs.
 func (internals) Record(key string, p *Penalty, r *algo.Record, now int64) Record {
 	return recordOf(key, p, r, now)

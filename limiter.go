@@ -229,21 +229,14 @@ func (l *Limiter) TakeBatch(ctx context.Context, rs []Request, answers []Answer)
 			good++
 		}
 	}
-	store, ok := l.store().(BatchTaker)
 	switch {
 	case good == 0:
 	case l.Instance != nil:
 		l.takeEachHere(ctx, rs, answers)
-	case ok && good == len(rs):
-		store.TakeBatch(ctx, rs, answers)
-	case ok:
-		l.takeGood(ctx, store, rs, answers, good)
+	case good == len(rs):
+		TakeBatch(ctx, l.store(), rs, answers)
 	default:
-		for i := range rs {
-			if answers[i].Err == nil {
-				answers[i].Decision, answers[i].Err = l.store().Take(ctx, &rs[i], answers[i].Each)
-			}
-		}
+		l.takeGood(ctx, rs, answers, good)
 	}
 }
 
@@ -258,14 +251,14 @@ func checkEach(r, first *Request, each []Decision) error {
 }
 
 // takeGood leaves out the requests that are malformed.
-func (l *Limiter) takeGood(ctx context.Context, store BatchTaker, rs []Request, answers []Answer, good int) {
+func (l *Limiter) takeGood(ctx context.Context, rs []Request, answers []Answer, good int) {
 	goodRs, goodAnswers := make([]Request, 0, good), make([]Answer, 0, good)
 	for i := range rs {
 		if answers[i].Err == nil {
 			goodRs, goodAnswers = append(goodRs, rs[i]), append(goodAnswers, answers[i])
 		}
 	}
-	store.TakeBatch(ctx, goodRs, goodAnswers)
+	TakeBatch(ctx, l.store(), goodRs, goodAnswers)
 	for i := range rs {
 		if answers[i].Err == nil {
 			answers[i], goodAnswers = goodAnswers[0], goodAnswers[1:]
@@ -318,7 +311,7 @@ func (l *Limiter) RefundAll(ctx context.Context, r *Request, each []Decision) er
 	if len(charged.Asks) == 0 {
 		return nil
 	}
-	return powers{l.store()}.refund(ctx, &charged)
+	return Refund(ctx, l.store(), &charged)
 }
 
 // Reset makes key as if unused under the limits named. Bans stay: see Pardon. The
@@ -331,7 +324,7 @@ func (l *Limiter) Reset(ctx context.Context, key string, limits ...*Limit) error
 	if err := r.Check(); err != nil {
 		return err
 	}
-	return powers{l.store()}.reset(ctx, &r)
+	return Reset(ctx, l.store(), &r)
 }
 
 // Pardon forgets the violations of key under a penalty and lifts its ban. The
@@ -340,5 +333,5 @@ func (l *Limiter) Pardon(ctx context.Context, key string, p *Penalty) error {
 	if err := checkPunished(key, p); err != nil {
 		return err
 	}
-	return powers{l.store()}.reset(ctx, &Request{Asks: []Ask{{Key: key, Penalty: p}}})
+	return Reset(ctx, l.store(), &Request{Asks: []Ask{{Key: key, Penalty: p}}})
 }

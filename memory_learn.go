@@ -42,7 +42,7 @@ func (m *Memory) learnLimit(r *Request, a *Ask, remaining, spent, now int64) {
 	}
 	v := p.Look(c.state(), now)
 	here := p.Left(&v)
-	if isBucket(p) {
+	if p.IsBucket() {
 		spent = 0 // all its units leave alike
 	}
 	left := remaining + spent - here

@@ -26,26 +26,16 @@ type Record struct {
 	BanLeft time.Duration
 }
 
-// Recorder is a Store whose records can be looked at, by its own clock: Record and
-// Banned are not for records made of requests with an instant.
-//
-// Record is how key stands under p; it changes nothing. Banned calls yield for
-// each key under each penalty whose ban runs, in no order, none twice, until yield
-// returns false, which is no error. A ban that is imposed or lifted meanwhile may
-// or may not be there. yield may use the Store. An error means that there may be
-// more.
-type Recorder interface {
-	Record(ctx context.Context, key string, p *Penalty) (Record, error)
-	Banned(ctx context.Context, yield func(Record) bool) error
-}
-
 // Record tells how key stands under p, and changes nothing. The error wraps
 // ErrUnsupported where the Store cannot do it.
 func (l *Limiter) Record(ctx context.Context, key string, p *Penalty) (Record, error) {
 	if err := checkPunished(key, p); err != nil {
 		return Record{}, err
 	}
-	return powers{l.store()}.record(ctx, key, p)
+	if s, ok := As[Inspector](l.store()); ok {
+		return s.Record(ctx, key, p)
+	}
+	return Record{}, unsupported("record")
 }
 
 // Banned is every key whose ban runs, with the penalty's name, in no order. A ban
@@ -54,8 +44,13 @@ func (l *Limiter) Record(ctx context.Context, key string, p *Penalty) (Record, e
 // more. It wraps ErrUnsupported where the Store cannot tell.
 func (l *Limiter) Banned(ctx context.Context) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
+		s, ok := As[Inspector](l.store())
+		if !ok {
+			yield(Record{}, unsupported("banned"))
+			return
+		}
 		stopped := false
-		err := powers{l.store()}.banned(ctx, func(r Record) bool {
+		err := s.Banned(ctx, func(r Record) bool {
 			stopped = !yield(r, nil)
 			return !stopped
 		})
@@ -65,7 +60,7 @@ func (l *Limiter) Banned(ctx context.Context) iter.Seq2[Record, error] {
 	}
 }
 
-// Record implements Recorder.
+// Record implements Inspector.
 func (m *Memory) Record(_ context.Context, key string, p *Penalty) (Record, error) {
 	m.init()
 	r := Request{Asks: []Ask{{Key: key, Penalty: p}}}
@@ -84,7 +79,7 @@ func recordOf(key string, p *Penalty, r *algo.Record, now int64) Record {
 	return Record{Key: key, Penalty: p.spec.Name, Violations: violations, Bans: bans, BanLeft: algo.Duration(p.plan.BanLeft(r, now))}
 }
 
-// Banned implements Recorder.
+// Banned implements Inspector.
 func (m *Memory) Banned(ctx context.Context, yield func(Record) bool) error {
 	m.init()
 	for i := range m.shards {

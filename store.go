@@ -38,10 +38,6 @@ type Ask struct {
 	// By is, of units that are refunded, who had decided about them: the
 	// Decision.By of their ask. Take does not look at it.
 	By Source
-
-	// ahead is how many of Units Leases charges ahead. Only the Store that counts
-	// for all may charge them: a Fallback that decides itself leaves them out.
-	ahead int64
 }
 
 // Request is a set of asks that are decided together: all are charged, or none.
@@ -104,28 +100,6 @@ type Answer struct {
 	Each []Decision
 	// Err is not nil where nothing could be decided.
 	Err error
-}
-
-// BatchTaker is a Store that decides several independent requests in one go:
-// answers[i] answers rs[i], which have the same At. Of requests that share a key,
-// the earlier is decided first.
-type BatchTaker interface {
-	TakeBatch(ctx context.Context, rs []Request, answers []Answer)
-}
-
-// Refunder is a Store that can return units: for each ask, its Units go back
-// to Key under Limit, at once, never below unused. What came newest goes first. A
-// layer that decides itself at times, as a Fallback does, returns them by Ask.By to
-// where they were taken. All asks have a Limit and take units.
-type Refunder interface {
-	Refund(ctx context.Context, r *Request) error
-}
-
-// Resetter is a Store that can forget: for each ask, Key becomes unused under
-// Limit (where that is not nil), and violations and bans of Key under Penalty
-// are lifted (where that is not nil).
-type Resetter interface {
-	Reset(ctx context.Context, r *Request) error
 }
 
 var (

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/redislimit"
 )
 
@@ -61,7 +62,7 @@ func coarseStore(place) (stint.Store, func(), error) {
 
 // redisStore is as documented: Open and an address.
 func redisStore(p place) (stint.Store, func(), error) {
-	s, err := redislimit.Open(context.Background(), fmt.Sprintf("redis://%s/%d", p.redis, p.db))
+	s, err := redislimit.Connect(context.Background(), fmt.Sprintf("redis://%s/%d", p.redis, p.db), redislimit.Options{})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -74,7 +75,7 @@ func rememberingStore(p place) (stint.Store, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	d := &stint.Denials{Store: s}
+	d := &fleet.Denials{Store: s}
 	return d, func() { d.Close(); end() }, nil
 }
 

@@ -1,4 +1,4 @@
-package stint_test
+package fleet_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 )
 
 // A client that waits for as long as it was told is allowed, also where a remembered
@@ -15,7 +16,7 @@ import (
 // costs hardly a call.
 func TestDenialsOfShortBans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newTeller()
+		s := newNotifier()
 		l := stint.NewLimiter(remembering(t, s, 0))
 		p, err := stint.NewPenalty(stint.PenaltySpec{BanAfter: 3, BanFor: 10 * time.Second})
 		if err != nil {
@@ -85,7 +86,7 @@ func TestDenialsOfQuickBans(t *testing.T) {
 						t.Fatal(err)
 					}
 					limit := stint.MustLimit("1 per 24h sliding_log")
-					s := newTeller()
+					s := newNotifier()
 					two := []stint.Store{remembering(t, s, 0), remembering(t, s, 0)}
 					bare := new(stint.Memory)
 					for i := range 5000 {
@@ -150,7 +151,7 @@ func TestForgetAfterIsRaised(t *testing.T) {
 // record, too.
 func TestDenialsOfSeveralBans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newTeller()
+		s := newNotifier()
 		d := remembering(t, s, 0)
 		defer d.Close()
 		limit := stint.MustLimit("1000 per 1s")
@@ -184,14 +185,14 @@ func TestBanAlone(t *testing.T) {
 	limit := stint.MustLimit("1 per 1h")
 	for name, stack := range map[string]func(*testing.T, stint.Store) stint.Store{
 		"none":     func(_ *testing.T, s stint.Store) stint.Store { return s },
-		"fallback": func(_ *testing.T, s stint.Store) stint.Store { return &stint.Fallback{Store: s} },
+		"fallback": func(_ *testing.T, s stint.Store) stint.Store { return &fleet.Fallback{Store: s} },
 		"denials": func(t *testing.T, s stint.Store) stint.Store {
-			hearing := newTeller()
+			hearing := newNotifier()
 			hearing.Store = s
 			return remembering(t, hearing, 0)
 		},
 		"leases": func(t *testing.T, s stint.Store) stint.Store {
-			l := &stint.Leases{Store: s}
+			l := &fleet.Leases{Store: s}
 			t.Cleanup(l.Close)
 			return l
 		},

@@ -1,4 +1,4 @@
-package stint
+package fleet
 
 import (
 	"context"
@@ -42,8 +42,8 @@ type Breaker struct {
 	// Probes is how many must be answered in a row, within the Deadline and Slow. They
 	// come a tenth of Wait apart. 0: 3.
 	Probes int
-	// Changed is told of each change of state, from one goroutine at a time; why
-	// is the error that opened it, else nil. Of a Store that is Parted, it is told of the
+	// Changed is called at each change of state, by one goroutine at a time; why
+	// is the error that opened it, else nil. Of a Store that is Partitioned, it is called with the
 	// state of all parts together. It must not block. nil: nobody is; see
 	// Fallback.Called.
 	Changed func(to BreakerState, why error)
@@ -56,7 +56,7 @@ const (
 	Closed     BreakerState = iota // the Store is asked
 	Open                           // the Store is not asked
 	HalfOpen                       // only probes ask the Store, and it answers
-	PartlyOpen                     // some of the Store's servers are not asked, of a Store that is Parted
+	PartlyOpen                     // some of the Store's servers are not asked, of a Store that is Partitioned
 )
 
 // String is "closed", "open", "half-open" or "partly open".
@@ -113,15 +113,15 @@ func (b *breaker) answered(now time.Duration) {
 	if b.inARow.Load() != 0 {
 		b.inARow.Store(0)
 	}
-	b.tally(now)
+	b.startSecond(now)
 	b.calls.Add(1)
 }
 
-// failure notes a call that failed, and tells whether the store is to be doubted. Calls
+// failure notes a call that failed, and reports whether the store is to be doubted. Calls
 // that are under way at the same time fail for the same reason, however many they are.
 // So a failure counts only if its call began after the last one that counts was noticed.
 func (b *breaker) failure(c *Breaker, began, ended time.Duration) (doubtful bool) {
-	b.tally(ended)
+	b.startSecond(ended)
 	calls, failed := b.calls.Add(1), b.failed.Add(1)
 	last := b.noticed.Load()
 	if c.Failures < 0 || int64(began) < last || !b.noticed.CompareAndSwap(last, int64(ended)) {
@@ -133,9 +133,9 @@ func (b *breaker) failure(c *Breaker, began, ended time.Duration) (doubtful bool
 		percent > 0 && calls >= breakerLeast && failed*100 >= percent*calls
 }
 
-// tally starts the counts of a second. Calls that race with that are counted in the
+// startSecond starts the counts of a second. Calls that race with that are counted in the
 // one or the other, which does not matter.
-func (b *breaker) tally(now time.Duration) {
+func (b *breaker) startSecond(now time.Duration) {
 	second := int64(now/time.Second) + 1
 	if was := b.second.Load(); was != second && b.second.CompareAndSwap(was, second) {
 		b.forgive()
@@ -196,7 +196,7 @@ func (b *breaker) change(c *Breaker, to BreakerState, why error) {
 type prober func(ctx context.Context, patience time.Duration) error
 
 // probePatience is how long a probe of a store that is not asked waits at least. Its
-// answer may be late, but it tells that a stall is over.
+// answer may be late, but it shows that a stall is over.
 const probePatience = 100 * time.Millisecond
 
 func (b *breaker) probe(ctx context.Context, probe prober, patience time.Duration) error {
@@ -274,7 +274,7 @@ func jittered(d time.Duration) time.Duration {
 	return d - d/5 + rand.N(2*d/5+1)
 }
 
-// pause waits, and tells whether ctx let it.
+// pause waits, and reports whether ctx let it.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

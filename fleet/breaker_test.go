@@ -1,4 +1,4 @@
-package stint_test
+package fleet_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/limittest"
 )
 
@@ -22,18 +23,18 @@ func TestBreaker(t *testing.T) {
 		s, l := newShaky(t, 1), stint.MustLimit("1000000 per 1h")
 		var told []string
 		var mu sync.Mutex
-		s.fall.Breaker.Changed = func(to stint.BreakerState, why error) {
+		s.fall.Breaker.Changed = func(to fleet.BreakerState, why error) {
 			mu.Lock()
 			defer mu.Unlock()
 			told = append(told, fmt.Sprint(to, " ", why != nil))
 		}
 		s.away.Store(true)
 		s.spend(t, "k", l, 4)
-		if s.fall.State() != stint.Closed {
+		if s.fall.State() != fleet.Closed {
 			t.Fatal("open after 4 failures")
 		}
 		s.spend(t, "k", l, 1)
-		time.Sleep(stint.DefaultDeadline) // of a probe
+		time.Sleep(fleet.DefaultDeadline) // of a probe
 		synctest.Wait()
 		before := s.faulty.Calls()
 		time.Sleep(time.Hour)
@@ -59,7 +60,7 @@ func TestBreaker(t *testing.T) {
 		for range 100 {
 			s.spend(t, "k", l, 30)
 			synctest.Wait()
-			if s.fall.State() != stint.Closed { // it was every other probe, too
+			if s.fall.State() != fleet.Closed { // it was every other probe, too
 				return
 			}
 		}
@@ -71,7 +72,7 @@ func TestBreaker(t *testing.T) {
 func TestBreakerOfSlowAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := slowStore{new(stint.Memory), 10 * time.Millisecond}
-		f := &stint.Fallback{Store: slow, Breaker: stint.Breaker{Slow: 5 * time.Millisecond}}
+		f := &fleet.Fallback{Store: slow, Breaker: fleet.Breaker{Slow: 5 * time.Millisecond}}
 		defer f.Close()
 		l := stint.NewLimiter(f)
 		for range 5 {
@@ -80,7 +81,7 @@ func TestBreakerOfSlowAnswers(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Second) // a probe is as slow
-		if f.State() == stint.Closed {
+		if f.State() == fleet.Closed {
 			t.Error(f.State())
 		}
 	})
@@ -101,8 +102,8 @@ func (s slowStore) Take(ctx context.Context, r *stint.Request, out []stint.Decis
 func TestBreakerOfReplica(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opened := 0
-		f := &stint.Fallback{Store: replica{new(stint.Memory)}, Breaker: stint.Breaker{Changed: func(to stint.BreakerState, _ error) {
-			if to == stint.Open {
+		f := &fleet.Fallback{Store: replica{new(stint.Memory)}, Breaker: fleet.Breaker{Changed: func(to fleet.BreakerState, _ error) {
+			if to == fleet.Open {
 				opened++
 			}
 		}}}
@@ -114,7 +115,7 @@ func TestBreakerOfReplica(t *testing.T) {
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
-		if f.State() != stint.Open || opened != 1 {
+		if f.State() != fleet.Open || opened != 1 {
 			t.Errorf("%s, opened %d times", f.State(), opened)
 		}
 	})

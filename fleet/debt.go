@@ -1,4 +1,4 @@
-package stint
+package fleet
 
 import (
 	"slices"
@@ -38,12 +38,10 @@ func spellOf(p *algo.Plan) int64 {
 	}
 }
 
-func isBucket(p *algo.Plan) bool { return p.Kind == algo.TokenBucket || p.Kind == algo.LeakyBucket }
-
 // add adds units that were spent at now. dry is, of a bucket that holds nothing of s
 // yet, when what the Store has counted will have run out.
 func (s *spent) add(p *algo.Plan, units, now, dry, live int64) {
-	if isBucket(p) {
+	if p.IsBucket() {
 		if s.drain(p, now, live); s.units == 0 {
 			s.last = max(now, dry) / p.Tick * p.Tick
 		}
@@ -70,7 +68,7 @@ func (s *spent) add(p *algo.Plan, units, now, dry, live int64) {
 
 // growth is how many spells more an add at now may make room for.
 func (s *spent) growth(p *algo.Plan, now int64) int {
-	if isBucket(p) || p.Kind == algo.FixedWindow || s.units == 0 || len(s.older) < cap(s.older) || now/spellOf(p)*spellOf(p) == s.last {
+	if p.IsBucket() || p.Kind == algo.FixedWindow || s.units == 0 || len(s.older) < cap(s.older) || now/spellOf(p)*spellOf(p) == s.last {
 		return 0
 	}
 	return spellsMore(cap(s.older))
@@ -83,7 +81,7 @@ func spellsMore(n int) int { return max(2, n/2) }
 // most two ticks too short. reset is when all of it will have. Of other algorithms, it
 // is 0: what they count does not wait for anything else.
 func runsDry(p *algo.Plan, reset, cost int64) int64 {
-	if !isBucket(p) {
+	if !p.IsBucket() {
 		return 0
 	}
 	return max(0, reset-((cost*p.Unit+p.Rate-1)/p.Rate+1)*p.Tick)
@@ -103,7 +101,7 @@ func (s *spent) drain(p *algo.Plan, now, live int64) {
 // inUse is how many units of s are in use at now: of a bucket, those too of which a part
 // is. A bucket that had counted them itself would have that much less remaining.
 func (s *spent) inUse(p *algo.Plan, now, live int64) int64 {
-	if isBucket(p) {
+	if p.IsBucket() {
 		s.drain(p, now, live)
 		return (s.units + p.Unit - 1) / p.Unit
 	}
@@ -140,9 +138,9 @@ func (c spell) inUse(p *algo.Plan, now int64) int64 {
 	return c.units * (p.Width - tick%p.Width) / p.Width
 }
 
-// take takes units back, the newest first, and tells whether none are left.
+// take takes units back, the newest first, and reports whether none are left.
 func (s *spent) take(p *algo.Plan, units int64) (none bool) {
-	if isBucket(p) {
+	if p.IsBucket() {
 		s.units = max(0, s.units-min(units, p.Capacity)*p.Unit)
 		return s.units == 0
 	}
@@ -169,7 +167,7 @@ func (s *spent) restate(from, to *algo.Plan) {
 
 // join adds what was spent later than s.
 func (s *spent) join(p *algo.Plan, later spent, live int64) {
-	if isBucket(p) {
+	if p.IsBucket() {
 		s.drain(p, later.last, live)
 		s.last = max(s.last, later.last)
 		s.units = min(s.units+later.units, p.Full)

@@ -1,4 +1,4 @@
-package stint_test
+package fleet_test
 
 import (
 	"context"
@@ -13,78 +13,79 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/limittest"
 )
 
-// teller is a Memory that counts calls and tells what is undone, as a server does.
-type teller struct {
+// notifier is a Memory that counts calls and notifies of what is invalidated, as a server does.
+type notifier struct {
 	*limittest.Faulty
-	mu    sync.Mutex
-	ears  map[int]stint.Ear
-	next  int
-	deaf  bool // tells nobody, and says so
-	delay time.Duration
+	mu           sync.Mutex
+	listeners    map[int]fleet.Listener
+	next         int
+	disconnected bool // notifies nobody, and says so
+	delay        time.Duration
 }
 
-func newTeller() *teller {
-	return &teller{Faulty: &limittest.Faulty{Store: new(stint.Memory)}, ears: map[int]stint.Ear{}}
+func newNotifier() *notifier {
+	return &notifier{Faulty: &limittest.Faulty{Store: new(stint.Memory)}, listeners: map[int]fleet.Listener{}}
 }
 
-func (s *teller) Listen(ctx context.Context, e stint.Ear) error {
+func (s *notifier) Notify(ctx context.Context, e fleet.Listener) error {
 	s.mu.Lock()
 	n := s.next
 	s.next++
-	s.ears[n] = e
-	e.Hears(!s.deaf)
+	s.listeners[n] = e
+	e.Connected(!s.disconnected)
 	s.mu.Unlock()
 	<-ctx.Done()
 	s.mu.Lock()
-	delete(s.ears, n)
+	delete(s.listeners, n)
 	s.mu.Unlock()
 	return nil
 }
 
-func (s *teller) hears(yes bool) {
+func (s *notifier) connected(yes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.deaf = !yes
-	for _, e := range s.ears {
-		e.Hears(yes)
+	s.disconnected = !yes
+	for _, e := range s.listeners {
+		e.Connected(yes)
 	}
 }
 
-func (s *teller) tell(r *stint.Request) {
+func (s *notifier) notify(r *stint.Request) {
 	if s.delay > 0 {
 		time.Sleep(s.delay)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, e := range s.ears {
+	for _, e := range s.listeners {
 		for i := range r.Asks {
-			if !s.deaf {
-				e.Undone(r.Asks[i].Key)
+			if !s.disconnected {
+				e.Invalidated(r.Asks[i].Key)
 			}
 		}
 	}
 }
 
-func (s *teller) Refund(ctx context.Context, r *stint.Request) error {
+func (s *notifier) Refund(ctx context.Context, r *stint.Request) error {
 	err := s.Faulty.Refund(ctx, r)
-	s.tell(r)
+	s.notify(r)
 	return err
 }
 
-func (s *teller) Reset(ctx context.Context, r *stint.Request) error {
+func (s *notifier) Reset(ctx context.Context, r *stint.Request) error {
 	err := s.Faulty.Reset(ctx, r)
-	s.tell(r)
+	s.notify(r)
 	return err
 }
 
 // remembering is a Denials over s that hears.
-func remembering(t testing.TB, s stint.Store, keys int) *stint.Denials {
-	d := &stint.Denials{Store: s, MaxKeys: keys}
+func remembering(t testing.TB, s stint.Store, keys int) *fleet.Denials {
+	d := &fleet.Denials{Store: s, MaxKeys: keys}
 	t.Cleanup(d.Close)
-	for !d.Hears() {
+	for !d.Connected() {
 		runtime.Gosched()
 	}
 	return d
@@ -92,9 +93,9 @@ func remembering(t testing.TB, s stint.Store, keys int) *stint.Denials {
 
 func TestDenialsKit(t *testing.T) {
 	limittest.Kit{
-		New: func(t *testing.T) stint.Store { return remembering(t, newTeller(), 0) },
+		New: func(t *testing.T) stint.Store { return remembering(t, newNotifier(), 0) },
 		Fleet: func(t *testing.T) []stint.Store {
-			s := newTeller()
+			s := newNotifier()
 			return []stint.Store{remembering(t, s, 0), remembering(t, s, 10)}
 		},
 	}.Run(t)
@@ -108,7 +109,7 @@ func TestDenialsUntil(t *testing.T) {
 	for _, text := range eachAlgorithm {
 		t.Run(text, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newTeller()
+				s := newNotifier()
 				d := remembering(t, s, 0)
 				defer d.Close()
 				l, limit := stint.NewLimiter(d), stint.MustLimit(text)
@@ -153,8 +154,8 @@ func TestDenialsIsItsStore(t *testing.T) {
 
 func walkBoth(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	store, bare := newTeller(), new(stint.Memory)
-	two := []*stint.Denials{remembering(t, store, 0), remembering(t, store, 16)}
+	store, bare := newNotifier(), new(stint.Memory)
+	two := []*fleet.Denials{remembering(t, store, 0), remembering(t, store, 16)}
 	defer two[0].Close()
 	defer two[1].Close()
 	var limits []*stint.Limit
@@ -215,8 +216,8 @@ func walkBoth(t *testing.T, seed uint64) {
 
 // What another instance refunds or forgets is heard of, and nothing is remembered
 // while nothing can be heard.
-func TestDenialsHear(t *testing.T) {
-	s := newTeller()
+func TestDenialsAreNotified(t *testing.T) {
+	s := newNotifier()
 	one, two := stint.NewLimiter(remembering(t, s, 0)), stint.NewLimiter(remembering(t, s, 0))
 	limit := stint.MustLimit("1 per 1h")
 	spent := func() {
@@ -244,12 +245,12 @@ func TestDenialsHear(t *testing.T) {
 	free("reset elsewhere")
 	spent()
 	calls := s.Calls()
-	s.hears(false)
+	s.connected(false)
 	spent()
 	if n := s.Calls() - calls; n != 3 {
 		t.Errorf("%d calls while nothing is heard, of 3", n)
 	}
-	s.hears(true)
+	s.connected(true)
 	calls = s.Calls()
 	spent()
 	if n := s.Calls() - calls; n != 1 {
@@ -260,9 +261,9 @@ func TestDenialsHear(t *testing.T) {
 // A refusal that was decided before units were refunded, and comes after, is not
 // remembered.
 func TestDenialsRace(t *testing.T) {
-	s := newTeller()
+	s := newNotifier()
 	limit := stint.MustLimit("1 per 1h")
-	slow := &between{teller: s}
+	slow := &between{notifier: s}
 	l := stint.NewLimiter(remembering(t, slow, 0))
 	_, _ = l.Allow(t.Context(), "k", limit)
 	slow.then = func() {
@@ -279,111 +280,63 @@ func TestDenialsRace(t *testing.T) {
 
 // between does something between an answer and its arrival.
 type between struct {
-	*teller
+	*notifier
 	then func()
 }
 
 func (b *between) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
-	d, err := b.teller.Take(ctx, r, out)
+	d, err := b.notifier.Take(ctx, r, out)
 	if b.then != nil {
 		b.then()
 	}
 	return d, err
 }
 
-// Violations of a flood are counted to the last, in few calls, and bans come.
+// Violations are counted by the Store, each in its turn and those of other instances
+// between them, until a ban comes, to the violation; from then on the Store is not asked.
 func TestDenialsViolations(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newTeller()
-		d := remembering(t, s, 0)
-		l, limit := stint.NewLimiter(d), stint.MustLimit("1 per 1h")
-		warns, _ := stint.NewPenalty(stint.PenaltySpec{Name: "warns", WarnAfter: 5000})
-		bans, _ := stint.NewPenalty(stint.PenaltySpec{Name: "bans", BanAfter: 5000, BanFor: time.Hour})
-		flood := func(key string, p *stint.Penalty, n int) (last stint.Decision) {
-			for i := range n {
-				last, _ = l.Take(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit, Cost: 1, Penalty: p}}}, nil)
-				if i%10 == 0 {
-					time.Sleep(time.Millisecond)
-				}
-			}
-			return last
-		}
-		if got := flood("a", warns, 10_001); got.Outcome != stint.Warned || got.Violations != 10_000 || got.Penalty != warns {
-			t.Errorf("%+v", got)
-		}
-		if n := s.Calls(); n > 120 {
-			t.Errorf("%d calls of 10,000", n)
-		}
-		time.Sleep(time.Second)
-		if r, _ := l.Record(t.Context(), "a", warns); r.Violations != 10_000 {
-			t.Errorf("%+v", r)
-		}
-		calls := s.Calls()
-		if got := flood("b", bans, 10_001); got.Outcome != stint.Banned || got.Penalty != bans || got.BanLeft < 59*time.Minute {
-			t.Errorf("%+v", got)
-		}
-		if n := s.Calls() - calls; n > 120 {
-			t.Errorf("%d calls of 10,000", n)
-		}
-		if err := l.Pardon(t.Context(), "b", bans); err != nil {
-			t.Error(err)
-		}
-		if got := flood("b", bans, 1); got.Outcome != stint.Limited || got.Violations != 1 {
-			t.Errorf("after a pardon: %+v", got)
-		}
-		d.Close()
-	})
-}
-
-// Each refusal from memory tells how many violations there were, though the store hears of
-// them in batches and others commit some, too; and warns when it should.
-func TestDenialsTellViolations(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newTeller()
-		d := remembering(t, s, 0)
-		l, limit := stint.NewLimiter(d), stint.MustLimit("1 per 1h")
-		p, _ := stint.NewPenalty(stint.PenaltySpec{WarnAfter: 500, BanAfter: 1500, BanFor: time.Hour})
-		r := stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1, Penalty: p}}}
-		_, _ = l.Take(t.Context(), &r, nil)
-		take := func(n int64) {
-			t.Helper()
+	s := newNotifier()
+	l, other, limit := stint.NewLimiter(remembering(t, s, 0)), stint.NewLimiter(s), stint.MustLimit("1 per 1h")
+	p, _ := stint.NewPenalty(stint.PenaltySpec{WarnAfter: 500, BanAfter: 1500, BanFor: time.Hour})
+	r := stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Penalty: p}}}
+	flood := func() {
+		t.Helper()
+		for n := int64(1); n <= 1500; n++ {
 			want := stint.Limited
-			if n >= 500 {
+			switch {
+			case n == 1500:
+				want = stint.Banned
+			case n >= 500:
 				want = stint.Warned
+			case n%7 == 0:
+				_, _ = other.Violate(t.Context(), "k", p)
+				continue
 			}
 			if got, err := l.Take(t.Context(), &r, nil); got.Outcome != want || got.Violations != n || got.Penalty != p || err != nil {
 				t.Fatalf("violation %d: %+v, %v", n, got, err)
 			}
 		}
-		for n := int64(1); n <= 1000; n++ {
-			take(n)
-			if n%7 == 0 {
-				time.Sleep(3 * time.Millisecond)
-			}
+	}
+	_, _ = l.Take(t.Context(), &r, nil)
+	flood()
+	calls := s.Calls()
+	for range 10_000 {
+		if got, err := l.Take(t.Context(), &r, nil); got.Outcome != stint.Banned || got.Penalty != p || got.BanLeft < 59*time.Minute || err != nil {
+			t.Fatalf("%+v, %v", got, err)
 		}
-		if s.Calls() > 120 {
-			t.Errorf("%d calls", s.Calls())
-		}
-		for range 100 { // of another instance
-			_, _ = stint.NewLimiter(s).Violate(t.Context(), "k", p)
-		}
-		take(1001) // of those, this one is told with the next batch
-		time.Sleep(200 * time.Millisecond)
-		take(1102)
-		for range 398 {
-			_, _ = l.Take(t.Context(), &r, nil)
-		}
-		synctest.Wait()
-		time.Sleep(200 * time.Millisecond)
-		if got, _ := l.Take(t.Context(), &r, nil); got.Outcome != stint.Banned || got.Violations != 0 || got.Penalty != p {
-			t.Errorf("%+v", got)
-		}
-	})
+	}
+	if n := s.Calls() - calls; n > 1 {
+		t.Errorf("%d calls of 10,000 by a key that is banned", n)
+	}
+	if err := l.Pardon(t.Context(), "k", p); err != nil {
+		t.Error(err)
+	}
+	flood()
 }
 
 // Whoever invents keys costs calls, and never more memory, nor a wrong answer.
 func TestDenialsFlood(t *testing.T) {
-	s := newTeller()
+	s := newNotifier()
 	l := stint.NewLimiter(remembering(t, s, 100))
 	limit := stint.MustLimit("1 per 1h")
 	for i := range 20_000 {
@@ -405,9 +358,9 @@ func TestDenialsFlood(t *testing.T) {
 }
 
 // A store that tells nothing is asked each time.
-func TestDenialsWithoutTeller(t *testing.T) {
+func TestDenialsWithoutNotifier(t *testing.T) {
 	f := &limittest.Faulty{Store: new(stint.Memory)}
-	l := stint.NewLimiter(&stint.Denials{Store: f})
+	l := stint.NewLimiter(&fleet.Denials{Store: f})
 	for range 10 {
 		_, _ = l.Allow(t.Context(), "k", stint.MustLimit("1 per 1h"))
 	}
@@ -418,7 +371,7 @@ func TestDenialsWithoutTeller(t *testing.T) {
 
 // Many ask, refund and forget at once.
 func TestDenialsAtOnce(t *testing.T) {
-	s := newTeller()
+	s := newNotifier()
 	d := remembering(t, s, 64)
 	limit := stint.MustLimit("3 per 1ms")
 	p, _ := stint.NewPenalty(stint.PenaltySpec{BanAfter: 500, BanFor: time.Millisecond})
@@ -437,8 +390,8 @@ func TestDenialsAtOnce(t *testing.T) {
 				case 57:
 					_ = l.Pardon(t.Context(), key, p)
 				case 77:
-					s.hears(false)
-					s.hears(true)
+					s.connected(false)
+					s.connected(true)
 				}
 			}
 		})
@@ -447,7 +400,7 @@ func TestDenialsAtOnce(t *testing.T) {
 }
 
 func TestDenialsAllocateNothing(t *testing.T) {
-	l := stint.NewLimiter(remembering(t, newTeller(), 0))
+	l := stint.NewLimiter(remembering(t, newNotifier(), 0))
 	limit := stint.MustLimit("1 per 1h")
 	for range 2 {
 		_, _ = l.Allow(t.Context(), "k", limit)
@@ -473,7 +426,7 @@ func BenchmarkDenials(b *testing.B) {
 	}
 	b.Run("memory", func(b *testing.B) { flood(b, new(stint.Memory)) })
 	b.Run("denials", func(b *testing.B) {
-		s := newTeller()
+		s := newNotifier()
 		d := remembering(b, s, 0)
 		flood(b, d)
 		b.ReportMetric(float64(s.Calls())/float64(b.N), "calls/op")

@@ -1,9 +1,10 @@
-package stint_test
+package fleet_test
 
 import (
 	"testing"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 )
 
 // What a Fallback adds to a decision: the deadline, the breaker and the mirror.
@@ -22,12 +23,12 @@ func BenchmarkFallback(b *testing.B) {
 	}
 	b.Run("without", func(b *testing.B) { decide(b, new(stint.Memory)) })
 	b.Run("with", func(b *testing.B) {
-		f := &stint.Fallback{Store: new(stint.Memory)}
+		f := &fleet.Fallback{Store: new(stint.Memory)}
 		defer f.Close()
 		decide(b, f)
 	})
 	b.Run("with_punctual", func(b *testing.B) {
-		f := &stint.Fallback{Store: punctual{new(stint.Memory)}}
+		f := &fleet.Fallback{Store: punctual{new(stint.Memory)}}
 		defer f.Close()
 		decide(b, f)
 	})

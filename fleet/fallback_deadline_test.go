@@ -1,4 +1,4 @@
-package stint_test
+package fleet_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 )
 
 // punctual is a Store that says that it keeps deadlines. A Memory never waits.
@@ -70,7 +71,7 @@ func TestFallbackDeadline(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := &sleeper{punctual: keeps}
 					var told error
-					f := &stint.Fallback{Store: store, Deadline: c.own, Breaker: stint.Breaker{Failures: 1},
+					f := &fleet.Fallback{Store: store, Deadline: c.own, Breaker: fleet.Breaker{Failures: 1},
 						Called: func(_ time.Duration, err error) { told = err }}
 					defer f.Close()
 					ctx := t.Context()
@@ -83,9 +84,9 @@ func TestFallbackDeadline(t *testing.T) {
 					began := time.Now()
 					d, err := f.Take(ctx, &r, nil)
 					took := time.Since(began)
-					time.Sleep(stint.DefaultDeadline * 2) // the store is probed
+					time.Sleep(fleet.DefaultDeadline * 2) // the store is probed
 					synctest.Wait()
-					got := outcome{took, d.By, f.State() == stint.Open, nil}
+					got := outcome{took, d.By, f.State() == fleet.Open, nil}
 					if errors.Is(err, c.want.err) {
 						got.err = c.want.err
 					}
@@ -110,12 +111,12 @@ func TestFallbackDeadline(t *testing.T) {
 // A layer is punctual where its Store is.
 func TestPunctualLayers(t *testing.T) {
 	for _, keeps := range []bool{false, true} {
-		d := &stint.Denials{Store: &sleeper{punctual: keeps}}
+		d := &fleet.Denials{Store: &sleeper{punctual: keeps}}
 		if d.KeepsDeadline() != keeps {
 			t.Errorf("Denials over a Store that is punctual, %t, says otherwise", keeps)
 		}
 	}
-	if (&stint.Denials{Store: new(stint.Memory)}).KeepsDeadline() {
+	if (&fleet.Denials{Store: new(stint.Memory)}).KeepsDeadline() {
 		t.Error("Denials promise what their Store does not")
 	}
 }
@@ -123,7 +124,7 @@ func TestPunctualLayers(t *testing.T) {
 // Over a Store that is punctual a Fallback allocates nothing for an answer.
 func TestFallbackAllocs(t *testing.T) {
 	limit := stint.MustLimit("1000000000 per 1h")
-	f := &stint.Fallback{Store: punctual{new(stint.Memory)}}
+	f := &fleet.Fallback{Store: punctual{new(stint.Memory)}}
 	defer f.Close()
 	l := stint.NewLimiter(f)
 	soon, cancel := context.WithTimeout(t.Context(), time.Hour)

@@ -1,4 +1,4 @@
-package stint_test
+package fleet_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 )
 
 // crammed is a Store without room for what it would charge, while it is full.
@@ -45,7 +46,7 @@ func (c *crammed) TakeBatch(ctx context.Context, rs []stint.Request, answers []s
 func TestFallbackFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(crammed)
-		f := &stint.Fallback{Store: store, Breaker: stint.Breaker{Changed: func(to stint.BreakerState, why error) { t.Errorf("%s: %v", to, why) }}}
+		f := &fleet.Fallback{Store: store, Breaker: fleet.Breaker{Changed: func(to fleet.BreakerState, why error) { t.Errorf("%s: %v", to, why) }}}
 		defer f.Close()
 		limit := stint.MustLimit("3 per 1h")
 		ask := func(key string) stint.Ask { return stint.Ask{Key: key, Limit: limit, Cost: 1} }

@@ -1,4 +1,4 @@
-package stint_test
+package fleet_test
 
 import (
 	"fmt"
@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 )
 
 // takeList asks for a unit of each of so many keys, in a list.
-func takeList(t *testing.T, f *stint.Fallback, l *stint.Limit, keys int) []stint.Answer {
+func takeList(t *testing.T, f *fleet.Fallback, l *stint.Limit, keys int) []stint.Answer {
 	t.Helper()
 	rs, answers := make([]stint.Request, keys), make([]stint.Answer, keys)
 	for i := range rs {
@@ -29,7 +30,7 @@ func takeList(t *testing.T, f *stint.Fallback, l *stint.Limit, keys int) []stint
 func TestFallbackListOfParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &busy{refusing: &refusing{Memory: new(stint.Memory)}, takes: 20 * time.Millisecond}
-		f := &stint.Fallback{Store: store, Breaker: stint.Breaker{Failures: 1}}
+		f := &fleet.Fallback{Store: store, Breaker: fleet.Breaker{Failures: 1}}
 		defer f.Close()
 		began := time.Now()
 		for i, a := range takeList(t, f, stint.MustLimit("9 per 1h"), 1000) {
@@ -40,7 +41,7 @@ func TestFallbackListOfParts(t *testing.T) {
 		if n, took := store.lists.Load(), time.Since(began); n != 16 || took != 16*store.takes {
 			t.Errorf("%d calls in %s", n, took)
 		}
-		if f.State() != stint.Closed {
+		if f.State() != fleet.Closed {
 			t.Error(f.State())
 		}
 	})
@@ -50,7 +51,7 @@ func TestFallbackListOfParts(t *testing.T) {
 func TestFallbackListEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(stalling)
-		f := &stint.Fallback{Store: store, Instances: 1}
+		f := &fleet.Fallback{Store: store, Instances: 1}
 		defer f.Close()
 		l := stint.MustLimit("9 per 24h fixed_window")
 		store.stall()
@@ -60,7 +61,7 @@ func TestFallbackListEnds(t *testing.T) {
 				t.Fatalf("%d by %s", i, a.By)
 			}
 		}
-		if took := time.Since(began); took != stint.DefaultDeadline {
+		if took := time.Since(began); took != fleet.DefaultDeadline {
 			t.Errorf("it took %s", took)
 		}
 		store.goOn()

@@ -1,4 +1,4 @@
-package stint_test
+package fleet_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/limittest"
 )
 
@@ -22,7 +23,7 @@ func TestFallbackLook(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(uint64(instances), 2))
 			away := false
-			f := &stint.Fallback{Instances: instances, Store: &limittest.Faulty{Store: new(stint.Memory), Fault: func(int) (fault limittest.Fault) {
+			f := &fleet.Fallback{Instances: instances, Store: &limittest.Faulty{Store: new(stint.Memory), Fault: func(int) (fault limittest.Fault) {
 				if away {
 					fault.Err = limittest.ErrFault
 				}

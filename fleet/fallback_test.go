@@ -1,4 +1,4 @@
-package stint_test
+package fleet_test
 
 import (
 	"context"
@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/limittest"
 )
 
 // shaky is a store that hangs on demand, and a Fallback around it.
 type shaky struct {
 	*stint.Limiter
-	fall   *stint.Fallback
+	fall   *fleet.Fallback
 	store  *stint.Memory
 	faulty *limittest.Faulty
 	away   atomic.Bool
@@ -27,7 +28,7 @@ type shaky struct {
 func newShaky(t testing.TB, instances int) *shaky {
 	s := &shaky{store: new(stint.Memory)}
 	s.faulty = &limittest.Faulty{Store: s.store, Fault: func(int) limittest.Fault { return limittest.Fault{Hang: s.away.Load()} }}
-	s.fall = &stint.Fallback{Store: s.faulty, Instances: instances}
+	s.fall = &fleet.Fallback{Store: s.faulty, Instances: instances}
 	s.Limiter = stint.NewLimiter(s.fall)
 	t.Cleanup(s.fall.Close)
 	return s
@@ -43,7 +44,7 @@ func (s *shaky) spend(t testing.TB, key string, l *stint.Limit, n int) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(began); took > stint.DefaultDeadline {
+		if took := time.Since(began); took > fleet.DefaultDeadline {
 			t.Fatalf("it took %s", took)
 		}
 		if d.Allowed {
@@ -72,7 +73,7 @@ func TestFallbackGoesOn(t *testing.T) {
 				// five calls, and one more while a probe fails.
 				same(t, s.spend(t, "opener", l, 6), "store 0, local 6 of 6")
 				synctest.Wait()
-				if s.fall.State() != stint.Open {
+				if s.fall.State() != fleet.Open {
 					t.Fatalf("%s", s.fall.State())
 				}
 				calls := s.faulty.Calls()
@@ -83,7 +84,7 @@ func TestFallbackGoesOn(t *testing.T) {
 				}
 				s.away.Store(false)
 				time.Sleep(2 * time.Second)
-				if s.fall.State() != stint.Closed {
+				if s.fall.State() != fleet.Closed {
 					t.Fatalf("%s", s.fall.State())
 				}
 				for key, left := range map[string]int64{"k": 0, "other": 7, "opener": 10} {
@@ -167,7 +168,7 @@ func (s *rivalled) Take(ctx context.Context, r *stint.Request, out []stint.Decis
 func TestFallbackBelieves(t *testing.T) {
 	l := stint.MustLimit("2 per 1h")
 	for _, allows := range []bool{true, false} {
-		f := &stint.Fallback{Store: liar(allows)}
+		f := &fleet.Fallback{Store: liar(allows)}
 		for range 10 {
 			if d, err := stint.NewLimiter(f).Allow(t.Context(), "k", l); err != nil || d.Allowed != allows || d.By != stint.ByStore {
 				t.Errorf("%+v, %v, want allowed %t", d, err, allows)
@@ -316,7 +317,7 @@ func TestFallbackOfWhoLeaves(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if s.fall.State() != stint.Closed {
+		if s.fall.State() != fleet.Closed {
 			t.Errorf("%s", s.fall.State())
 		}
 		if _, err := s.Allow(t.Context(), "", l); !errors.Is(err, stint.ErrRequest) {
@@ -341,7 +342,7 @@ func TestFallbackLeavesNothing(t *testing.T) {
 
 func TestFallbackKit(t *testing.T) {
 	limittest.Kit{
-		New:   func(*testing.T) stint.Store { return &stint.Fallback{Store: new(stint.Memory)} },
+		New:   func(*testing.T) stint.Store { return &fleet.Fallback{Store: new(stint.Memory)} },
 		Steps: 20_000,
 	}.Run(t)
 }
@@ -363,18 +364,18 @@ func (r *refusing) Take(ctx context.Context, req *stint.Request, out []stint.Dec
 // what was asked before the breaker opened.
 func TestFallbackChargesUnsent(t *testing.T) {
 	store := &refusing{Memory: new(stint.Memory)}
-	f := &stint.Fallback{Store: store, Instances: 1}
+	f := &fleet.Fallback{Store: store, Instances: 1}
 	defer f.Close()
 	l, limit := stint.NewLimiter(f), stint.MustLimit("1000000 per 24h fixed_window")
 	store.away.Store(true)
 	spent := 0
-	for ; f.State() != stint.Open; spent++ {
+	for ; f.State() != fleet.Open; spent++ {
 		if d, err := l.Allow(t.Context(), "a", limit); err != nil || d.By != stint.ByLocal || !d.Allowed {
 			t.Fatalf("%d: %+v, %v", spent, d, err)
 		}
 	}
 	store.away.Store(false)
-	for end := time.Now().Add(20 * time.Second); f.State() != stint.Closed; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); f.State() != fleet.Closed; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the breaker stays open")
 		}
@@ -396,7 +397,7 @@ func TestFallbackChargesUnsent(t *testing.T) {
 func TestFallbackChargesUnsentSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &refusing{Memory: new(stint.Memory)}
-		f := &stint.Fallback{Store: store, Instances: 1}
+		f := &fleet.Fallback{Store: store, Instances: 1}
 		defer f.Close()
 		l, limit := stint.NewLimiter(f), stint.MustLimit("100 per 24h fixed_window")
 		for i, away := range []bool{true, true, false} {
@@ -406,7 +407,7 @@ func TestFallbackChargesUnsentSoon(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if d, err := stint.NewLimiter(store.Memory).Peek(t.Context(), "a", limit); err != nil || d.Remaining != 97 || f.State() != stint.Closed {
+		if d, err := stint.NewLimiter(store.Memory).Peek(t.Context(), "a", limit); err != nil || d.Remaining != 97 || f.State() != fleet.Closed {
 			t.Errorf("%d are left of 100 after 3, breaker %s: %v", d.Remaining, f.State(), err)
 		}
 	})

@@ -1,4 +1,4 @@
-package stint_test
+package fleet_test
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/limittest"
 )
 
@@ -122,7 +123,7 @@ func TestFloodThroughFallback(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var away atomic.Bool
 			local := &stint.Memory{MaxKeys: 1000}
-			f := &stint.Fallback{
+			f := &fleet.Fallback{
 				Store:     &limittest.Faulty{Store: new(stint.Memory), Fault: func(int) limittest.Fault { return limittest.Fault{Hang: away.Load()} }},
 				Local:     local,
 				Instances: instances,
@@ -147,7 +148,7 @@ func TestFloodThroughFallback(t *testing.T) {
 func TestFloodSparesShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := stint.MustLimit("10 per 24h fixed_window")
-		f := &stint.Fallback{
+		f := &fleet.Fallback{
 			Store:     &limittest.Faulty{Store: new(stint.Memory), Fault: func(int) limittest.Fault { return limittest.Fault{Err: limittest.ErrFault} }},
 			Local:     &stint.Memory{MaxKeys: 51}, // odd, for the search for room goes by two
 			Instances: 4,
@@ -188,7 +189,7 @@ func TestFloodSparesShares(t *testing.T) {
 func TestNewcomerWhenLocalIsFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := stint.MustLimit("1 per 1m fixed_window")
-		f := &stint.Fallback{
+		f := &fleet.Fallback{
 			Store: &limittest.Faulty{Store: new(stint.Memory), Fault: func(int) limittest.Fault { return limittest.Fault{Err: limittest.ErrFault} }},
 			Local: &stint.Memory{MaxKeys: 10},
 		}

@@ -1,4 +1,4 @@
-package stint_test
+package fleet_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 )
 
 // What this instance alone decided goes back to its share, though the Store is asked
@@ -29,7 +30,7 @@ func TestRefundToWhoDecided(t *testing.T) {
 				t.Fatal(d, err)
 			}
 			s.away.Store(false)
-			if err := s.Refund(t.Context(), d, 1); err != nil || s.fall.State() != stint.Closed {
+			if err := s.Refund(t.Context(), d, 1); err != nil || s.fall.State() != fleet.Closed {
 				t.Fatal(s.fall.State(), err)
 			}
 		}
@@ -115,9 +116,9 @@ func TestLeaseFillsWithoutStore(t *testing.T) {
 		t.Run(text, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &refusing{Memory: new(stint.Memory)}
-				f := &stint.Fallback{Store: store, Instances: 1, Breaker: stint.Breaker{Failures: -1}}
+				f := &fleet.Fallback{Store: store, Instances: 1, Breaker: fleet.Breaker{Failures: -1}}
 				defer f.Close()
-				leases := &stint.Leases{Store: f, Live: f.Known}
+				leases := &fleet.Leases{Store: f, Live: f.ConfirmedLive}
 				defer leases.Close()
 				l, limit := stint.NewLimiter(leases), stint.MustLimit(text)
 				capacity := limit.Capacity()

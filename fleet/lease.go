@@ -1,330 +1,259 @@
-package stint
+package fleet
 
 import (
 	"context"
-	"hash/maphash"
-	"sync"
+	"math"
+	"runtime"
+	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/stintdev/stint"
 )
 
-// DefaultMaxLeases is how many keys a Leases serves ahead where its MaxKeys is 0.
-const DefaultMaxLeases = 10_000
+// hotKey is what is known of a hot key under a limit.
+type hotKey struct {
+	hash  uint64
+	key   string
+	limit *stint.Limit
 
-// Leases is a Store that has units of hot keys charged ahead by another one and
-// serves them itself, without asking. It does so for requests of one ask, without a
-// Penalty, under a Limit with a Lease. All others are passed on.
-//
-// Never more passes than the limit allows. A lease of k units is a charge of k, made
-// together with a request of the same key, or ahead of one. What of it is served later
-// than it was charged is what needs care, and differs by algorithm:
-//
-// A TokenBucket is made smaller by the share that may be leased (Limit.Lease). In any
-// time, what passes is what the Store charges in that time, at most the smaller
-// bucket and what comes back; and what was charged before and still lies in leases,
-// at most the share. Together that is the limit, however old a lease is, whatever
-// clocks say, and also after units were refunded or forgotten.
-//
-// A FixedWindow keeps its amount: a lease is served within the window in which it was
-// charged. That ends no sooner than the ResetAfter that was told after the request was
-// sent; a thousandth of that is kept as a margin for the clocks. If the key is reset
-// meanwhile by another instance, the new start has up to the share more.
-//
-// An instance holds at most the share / (2 × Live) of a key. So all of them hold no
-// more than the share as long as no more than twice as many live as Live says. What is
-// still left when the next is charged counts as held. What follows from an instance
-// that is not counted any more is over in 2 s, for no lease is served for longer, unless
-// the next was charged in between.
-//
-// A key is hot if it is asked for about 40 times a second, or more. A lease is what
-// this instance will ask for in a quarter of a second, and no more than a quarter of
-// what the last answer said remains: so the last units of a limit are served one by
-// one, and a key that is exhausted costs no second call.
-//
-// While a key is asked for, the next lease is charged in the background, as soon as what
-// is left lasts for no more than twice the time that the last took to come, and a
-// sixteenth of it: so hardly anybody waits for the Store. It is charged only where as
-// much remains for every instance, and for 8, and the key is not exhausted. The Deadline
-// of the request that set it off is its own; none takes more than a second.
-//
-// Of a bucket that is exhausted, units come back one by one, and all instances would ask
-// for each. So where enough comes back for leases, an instance that was refused asks again
-// after a tenth of a second, or as soon as half of the share has come back, for all
-// that it needs and may hold, and refuses in between: it may refuse for as long what
-// the Store would allow. Nothing is lost by that, for an exhausted bucket has room for
-// what comes back.
-//
-// Of a Decision by a lease (ByLease), Remaining is what the Store said was left when the lease
-// was charged, and what is left of the lease; ResetAfter is what is left of that told.
-//
-// What is not used is refunded: half a second after the last use, on Close, and all
-// that is a second old. What an instance that is killed has leased comes back to a
-// TokenBucket as anything that was used does. Of a FixedWindow it is lost until the window
-// ends: at most the share / (2 × Live), each time that an instance is killed. What cannot be refunded, or only when the window of a FixedWindow
-// is about to end, is void. A lease that the Store did not confirm is not served.
-//
-// Where limits with the same ID and other numbers are in use for one key, as when an
-// amount is being changed, an instance holds units under one of them only; requests
-// under another go to the Store until the first has been idle for a second or two.
-// If these limits have the same Spec.Lease, no more passes than Spec.Name says of limits
-// that share a count. If they have not, up to the larger share may pass in addition.
-//
-// Store and Live must be given; the fields must not be changed once it is in use. It
-// must not be copied. It may be used from many goroutines at once. It has the powers
-// of its Store, but is no DeadlineKeeper, for it may ask that twice.
-type Leases struct {
-	// Store decides.
-	Store Store
-	// Live is how many instances share the limits; 0 or less: nothing is leased
-	// now. Fallback.Known is one.
-	Live func() int64
-	// MaxKeys is how many keys may have a lease at once; there is none for another
-	// until one is idle. As many calls may be under way in the background. 0:
-	// DefaultMaxLeases.
-	MaxKeys int
-
-	once    sync.Once
-	seed    maphash.Seed
-	start   time.Time
-	table   cache[lease]
-	heat    []atomic.Uint64
-	closed  atomic.Bool
-	mu      sync.Mutex // guards what follows, and the places of table
-	sweeper *time.Timer
-	sweeps  sync.WaitGroup
-
-	charged, ended, returned, void atomic.Int64 // units
+	lease     atomic.Pointer[lease] // nil: nothing is held
+	busy      atomic.Bool           // somebody is asking for more, or thinks of it; for good, once another has its place
+	moving    atomic.Bool           // for the moment in which what is left goes from one grant to the next
+	resets    atomic.Int64          // of the key, through this instance
+	asked     atomic.Int64          // units, since mark: what the lease does not know of
+	mark      atomic.Int64          // ns
+	pace      float64               // units in a ns, before mark; of the goroutine that is busy
+	pause     atomic.Int64          // until when nothing is leased, ns
+	remaining atomic.Int64          // as the Store said last
+	waits     atomic.Pointer[wait]  // nil: the bucket is not exhausted
 }
 
-const (
-	// leaseFor is how long a lease is to last.
-	leaseFor = 250 * time.Millisecond
-	// paceFor is how long is looked at, at least, to say how much is asked for.
-	paceFor = 50 * time.Millisecond
-	// leaseAge is how long one is served at most, and sweepEvery how often they are
-	// looked at.
-	leaseAge   = 2 * time.Second
-	sweepEvery = 500 * time.Millisecond
-	// leasePause is how long nothing is leased after it was refused, or not wanted.
-	leasePause = 100 * time.Millisecond
-	// shortestLease is the fewest units that are worth it.
-	shortestLease = 2
+// lease is units that were charged together.
+type lease struct {
+	sent      int64 // ns
+	came      int64 // when the answer did, ns
+	window    int64 // when the window of a FixedWindow ends, ns
+	until     int64 // when they are served no more, ns
+	remaining int64 // what the Store said was left
+	reset     time.Duration
+	size      int64
+	low       int64 // when less is left, the next is charged ahead
+	seen      int64 // what was left when it was last swept; the sweeper's
 
-	heatEvery = 250 * time.Millisecond
-	hotAsks   = 10 // in that time
-	heatRoom  = 1 << 12
-)
-
-func (l *Leases) init() {
-	l.once.Do(func() {
-		l.seed = maphash.MakeSeed()
-		l.start = time.Now()
-		l.table.make(or(l.MaxKeys, DefaultMaxLeases))
-		l.heat = make([]atomic.Uint64, heatRoom)
-	})
+	_    [56]byte // what is above is read by each request, and never written
+	left atomic.Int64
+	next atomic.Bool // the next was thought of
+	_    [52]byte
 }
 
-// now is in ns.
-func (l *Leases) now() int64 { return int64(time.Since(l.start)) }
-
-func (l *Leases) hash(a *Ask) uint64 {
-	return (maphash.String(l.seed, a.Key) ^ a.Limit.salt) * 0x9e3779b97f4a7c15
+// serves reports whether what is held under e may be served under l, which has the ID of
+// e's limit. An instance has no more than one lease for an ID: all that is held under
+// it must fit into one share.
+func (e *hotKey) serves(l *stint.Limit) bool {
+	return e.limit == l || e.limit.Lease() == l.Lease() && *planOf(e.limit) == *planOf(l)
 }
 
-// canLease tells whether a lease may serve r.
-func canLease(r *Request) bool {
-	a := &r.Asks[0]
-	return len(r.Asks) == 1 && a.Units() > 0 && a.Limit.lease > 0 && a.Penalty == nil && r.At.IsZero() && len(a.Key) <= longestRemembered
-}
-
-// isHot notes that something was asked for that no lease serves, and tells whether
-// that happened often of late. Keys that fall on the same place add up, so that one
-// may be taken for hot that is not, which costs nothing but the units it leases.
-func (l *Leases) isHot(hash uint64, now int64) bool {
-	const count = 1<<32 - 1
-	h := &l.heat[hash>>32%heatRoom]
-	tick := uint64(now/int64(heatEvery)) << 32
-	was := h.Load()
-	next := tick + 1
-	if was&^count == tick {
-		next = was + 1
+// serve decides r by what e holds.
+func (l *Leases) serve(e *hotKey, r *stint.Request, now int64, d *stint.Decision) bool {
+	a, g := &r.Asks[0], e.lease.Load()
+	units := a.Units()
+	for g != nil && now < g.until {
+		have := g.left.Load()
+		if have < units {
+			break
+		}
+		if g.left.CompareAndSwap(have, have-units) {
+			*d = stint.Decision{
+				Allowed: true, Outcome: stint.Allowed, Limit: a.Limit, Key: a.Key,
+				Remaining: g.remaining + have - units, ResetAfter: left(g.reset, g.came, now), By: stint.ByLease,
+			}
+			if have < g.low+2*units { // another would leave less
+				l.ahead(e, g, r.Deadline, now)
+			}
+			return true
+		}
 	}
-	h.CompareAndSwap(was, next) // one that is missed in a crowd does not matter
-	return next&count >= hotAsks
+	return l.again(e, g, r, now, d)
 }
 
-// find is the lease of a's key under a's Limit.ID; nil: there is none. It may be of a
-// limit with other numbers, see serves.
-func (l *Leases) find(hash uint64, a *Ask) *lease {
+// again serves r by what has come in place of g, which does not serve it.
+func (l *Leases) again(e *hotKey, g *lease, r *stint.Request, now int64, d *stint.Decision) bool {
+	for e.moving.Load() {
+		runtime.Gosched()
+	}
+	return e.lease.Load() != g && l.serve(e, r, now, d)
+}
+
+// drain takes all that is held.
+func (g *lease) drain() int64 {
+	for {
+		have := g.left.Load()
+		if have == 0 || g.left.CompareAndSwap(have, 0) {
+			return have
+		}
+	}
+}
+
+// open begins to look after a key that was found hot, if there is room.
+func (l *Leases) open(hash uint64, a *stint.Ask, remaining, now int64) {
+	e := &hotKey{hash: hash, key: strings.Clone(a.Key), limit: a.Limit}
+	e.asked.Store(hotAsks)
+	e.mark.Store(now - int64(heatEvery))
+	e.remaining.Store(remaining)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed.Load() || l.find(hash, a) != nil {
+		return
+	}
 	set := l.table.set(hash)
 	for i := range set {
-		if e := set[i].Load(); e != nil && e.hash == hash && e.key == a.Key && e.limit.id == a.Limit.id {
-			return e
+		old := set[i].Load()
+		// Busy for good, so that nothing is leased any more where nobody would look.
+		if old == nil || old.isIdle(now) && old.busy.CompareAndSwap(false, true) {
+			if old != nil {
+				l.end(old, old.lease.Load(), true)
+			}
+			set[i].Store(e)
+			if l.sweeper == nil {
+				l.sweeper = time.AfterFunc(sweepEvery, l.sweep)
+			}
+			return
 		}
 	}
-	return nil
 }
 
-// Take implements Store.
-func (l *Leases) Take(ctx context.Context, r *Request, out []Decision) (Decision, error) {
-	if !canLease(r) {
-		return l.Store.Take(ctx, r, out)
+// isIdle reports whether e may go. What somebody has leased in this very moment is void.
+func (e *hotKey) isIdle(now int64) bool {
+	return e.lease.Load() == nil && now-e.mark.Load() > int64(2*sweepEvery)
+}
+
+// paceOf is how many units are asked for in a ns, of late: asked in the ns since mark,
+// and if that is short, as before.
+func (e *hotKey) paceOf(asked, since int64) float64 {
+	of := max(since, int64(paceFor))
+	return (float64(asked) + e.pace*float64(of-since)) / float64(of)
+}
+
+// want is how many units are to be leased with a request of n, or, of 0, without one,
+// where plenty remains; 0: none. e is busy.
+func (l *Leases) want(e *hotKey, n, now int64) int64 {
+	if now < e.pause.Load() && e.waits.Load() == nil || l.closed.Load() {
+		return 0
 	}
-	l.init()
-	a := &r.Asks[0]
-	hash, now := l.hash(a), l.now()
-	e := l.find(hash, a)
-	if e == nil {
-		hot := l.isHot(hash, now) && l.Live() > 0 && !l.closed.Load()
-		d, err := l.Store.Take(ctx, r, out)
-		if hot && err == nil && d.Allowed && d.By == ByStore {
-			l.open(hash, a, d.Remaining, now)
-		}
-		return d, err
+	live := l.Live()
+	if live <= 0 {
+		return 0
 	}
-	if !e.serves(a.Limit) {
-		return l.Store.Take(ctx, r, out)
-	}
-	var d Decision
-	if l.serve(e, r, now, &d) {
-		d.alone(out)
-		return d, nil
-	}
-	e.asked.Add(a.Units())
-	if e.refuse(a, now, &d) {
-		d.alone(out)
-		return d, nil
-	}
-	if e.busy.CompareAndSwap(false, true) {
-		var err error
-		k := l.want(e, a.Units(), now)
-		if k > 0 {
-			d, err = l.fillUp(ctx, e, r, out, k, now)
-		}
-		e.busy.Store(false)
-		if err != nil || d.Allowed || k > 0 && d.By != ByStore {
-			return d, err
+	var held, used int64
+	if g := e.lease.Load(); g != nil {
+		held = g.left.Load()
+		used = g.size - held
+		if now >= g.window {
+			held = 0
 		}
 	}
-	d, err := l.Store.Take(ctx, r, out)
-	if err == nil {
-		e.remaining.Store(d.Remaining)
-		l.wait(e, a.Units(), &d, now)
+	since := now - e.mark.Load()
+	asked := e.asked.Load() + used
+	need := e.paceOf(asked, since) * float64(leaseFor)
+	part := part(e.limit, live) - held
+	if n == 0 { // one more, in place of the request
+		if k := int64(min(need+1, float64(part))); need >= shortestLease && k >= shortestLease && k <= e.remaining.Load()/max(8, live) {
+			return k
+		}
+		return 0 // a request may bring some along
+	}
+	most := min(part, (e.remaining.Load()-n)/4)
+	if e.waits.Load() != nil {
+		most = part // the answer will say what there is
+	}
+	k := int64(min(need, float64(max(most, 0))))
+	if k >= shortestLease {
+		return k
+	}
+	if since > int64(sweepEvery) { // what was asked long ago says nothing of now
+		e.asked.Store(0)
+		e.mark.Store(now)
+		e.pace = 0
+	}
+	if need < shortestLease || most < shortestLease && e.remaining.Load() > 4*shortestLease+n {
+		e.pause.Store(now + int64(leasePause))
+	}
+	return 0
+}
+
+// fillUp asks for what r wants and for k units more, or for as many as there are. If
+// that is refused, or decided by somebody else, who then decides about r alone, nothing
+// is held of it. It was wanted at now. e is busy.
+func (l *Leases) fillUp(ctx context.Context, e *hotKey, r *stint.Request, out []stint.Decision, k, now int64) (stint.Decision, error) {
+	d, err := l.fill(ctx, e, r, out, k, now)
+	if less := d.Remaining - r.Asks[0].Units(); err == nil && d.By == stint.ByStore && d.Outcome == stint.Limited && less >= shortestLease && less < k {
+		return l.fill(ctx, e, r, out, less, now)
 	}
 	return d, err
 }
 
-// alone puts the decision of an only ask into out, which may be nil.
-func (d *Decision) alone(out []Decision) {
-	if out != nil {
-		out[0] = *d
-	}
-}
-
-// TakeBatch implements BatchTaker. It serves what leases hold, and has nothing charged
-// along.
-func (l *Leases) TakeBatch(ctx context.Context, rs []Request, answers []Answer) {
-	l.init()
-	now := l.now()
-	var asked []int // places of what no lease serves
-	for i := range rs {
-		a := &answers[i]
-		if canLease(&rs[i]) {
-			ask := &rs[i].Asks[0]
-			if e := l.find(l.hash(ask), ask); e != nil && e.serves(ask.Limit) {
-				a.Decision = Decision{}
-				if l.serve(e, &rs[i], now, &a.Decision) || e.refuse(ask, now, &a.Decision) {
-					a.Err = nil
-					a.Decision.alone(a.Each)
-					continue
-				}
-			}
+func (l *Leases) fill(ctx context.Context, e *hotKey, r *stint.Request, out []stint.Decision, k, sent int64) (stint.Decision, error) {
+	more := stint.Request{Asks: []stint.Ask{r.Asks[0]}, Deadline: r.Deadline}
+	more.Asks[0].SetUnits(r.Asks[0].Units() + k)
+	resets := e.resets.Load()
+	d, err := takeAhead(ctx, l.Store, &more, k, out)
+	if err != nil || !d.Allowed || d.By != stint.ByStore {
+		e.pause.Store(sent + int64(leasePause))
+		if err == nil && d.By == stint.ByStore {
+			e.remaining.Store(d.Remaining)
 		}
-		asked = append(asked, i)
+		return d, err
 	}
-	switch len(asked) {
-	case 0:
-		return
-	case 1:
-		i := asked[0]
-		answers[i].Decision, answers[i].Err = l.Take(ctx, &rs[i], answers[i].Each)
-		return
+	l.charged.Add(k)
+	g := &lease{sent: sent, came: l.now(), window: math.MaxInt64, remaining: d.Remaining, reset: d.ResetAfter, size: k, seen: math.MinInt64}
+	if endsWithWindow(e.limit) {
+		g.window = sent + int64(d.ResetAfter-d.ResetAfter/1000-time.Microsecond)
 	}
-	some, theirs := make([]Request, len(asked)), make([]Answer, len(asked))
-	for j, i := range asked {
-		some[j], theirs[j] = rs[i], answers[i]
-	}
-	powers{l.Store}.takeBatch(ctx, some, theirs)
-	for j, i := range asked {
-		answers[i] = theirs[j]
-	}
-}
-
-// Refund implements Refunder.
-func (l *Leases) Refund(ctx context.Context, r *Request) error {
-	err := powers{l.Store}.refund(ctx, r)
-	l.init()
-	for i := range r.Asks {
-		if a := &r.Asks[i]; a.Limit.lease > 0 {
-			if e := l.find(l.hash(a), a); e != nil {
-				e.waits.Store(nil)
-			}
+	e.remaining.Store(d.Remaining)
+	if w := e.waits.Load(); w != nil {
+		if d.Remaining < more.Asks[0].Units() {
+			d := stint.Decision{Remaining: d.Remaining, ResetAfter: d.ResetAfter} // as if it had been refused
+			l.wait(e, r.Asks[0].Units(), &d, sent)
+		} else {
+			e.waits.Store(nil)
 		}
 	}
-	return err
-}
-
-// Reset implements Resetter. What was leased in a fixed window before is void.
-func (l *Leases) Reset(ctx context.Context, r *Request) error {
-	err := powers{l.Store}.reset(ctx, r)
-	for i := range r.Asks {
-		if a := &r.Asks[i]; a.Limit != nil {
-			l.Forget(a.Key, a.Limit)
+	live := l.Live()
+	e.moving.Store(true)
+	if old := e.lease.Load(); old != nil {
+		if over := l.end(e, old, g.came >= old.window); g.came < old.window { // else it is void
+			g.size += over
+			g.window = min(g.window, old.window)
 		}
 	}
-	return err
-}
-
-// Forget drops what is known of a key, as when it was reset without this Leases. What
-// is leased of it in a fixed window is void; of a bucket it may stay.
-func (l *Leases) Forget(key string, limits ...*Limit) {
-	l.init()
-	for _, limit := range limits {
-		if limit.lease == 0 {
-			continue
-		}
-		a := &Ask{Key: key, Limit: limit}
-		e := l.find(l.hash(a), a)
-		if e == nil {
-			continue
-		}
-		e.waits.Store(nil)
-		if limit.endsWithWindow() {
-			e.resets.Add(1)
-			l.end(e, e.grant.Load(), true)
-		}
+	g.until = min(g.window, sent+int64(leaseAge))
+	e.pace = e.paceOf(e.asked.Swap(0), g.came-e.mark.Swap(g.came))
+	g.low = e.lowMark(g, live)
+	g.left.Store(g.size)
+	e.lease.Store(g)
+	e.moving.Store(false)
+	if d.Remaining += g.size; out != nil {
+		out[0].Remaining = d.Remaining
 	}
+	// Close waits for what is charged ahead of any request, and refunds it.
+	if e.resets.Load() != resets || l.closed.Load() && r.Asks[0].Units() > 0 {
+		l.end(e, g, true)
+	}
+	return d, nil
 }
 
-// Violate implements Violator.
-func (l *Leases) Violate(ctx context.Context, r *Request) (Decision, error) {
-	return powers{l.Store}.violate(ctx, r)
+// end takes from e what it holds as g, which may be nil, and returns it; void: it is
+// lost.
+func (l *Leases) end(e *hotKey, g *lease, void bool) (units int64) {
+	if g == nil || !e.lease.CompareAndSwap(g, nil) {
+		return 0
+	}
+	units = g.drain()
+	l.ended.Add(g.size - units)
+	e.asked.Add(g.size - units)
+	if void {
+		l.void.Add(units)
+	}
+	return units
 }
-
-// Record implements Recorder.
-func (l *Leases) Record(ctx context.Context, key string, p *Penalty) (Record, error) {
-	return powers{l.Store}.record(ctx, key, p)
-}
-
-// Inspect implements Inspector.
-func (l *Leases) Inspect(ctx context.Context, key string, limits []*Limit) ([]Stored, error) {
-	return powers{l.Store}.inspect(ctx, key, limits)
-}
-
-// Banned implements Recorder.
-func (l *Leases) Banned(ctx context.Context, yield func(Record) bool) error {
-	return powers{l.Store}.banned(ctx, yield)
-}
-
-// Listen implements Teller.
-func (l *Leases) Listen(ctx context.Context, e Ear) error { return powers{l.Store}.listen(ctx, e) }

@@ -1,4 +1,4 @@
-package stint_test
+package fleet_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/limittest"
 )
 
@@ -142,19 +143,21 @@ func TestLeasesAheadMeanwhile(t *testing.T) {
 	for _, tt := range []struct {
 		name, limit string
 		err         error
-		happens     func(*stint.Leases, *stint.Limit)
+		happens     func(*fleet.Leases, *stint.Limit)
 		void, held  bool // what becomes of it and of what was left
 		serves      bool
 	}{
-		{"nothing", bucket, nil, func(*stint.Leases, *stint.Limit) {}, false, true, true},
-		{"nothing", window, nil, func(*stint.Leases, *stint.Limit) {}, false, true, true},
-		{"lost", bucket, limittest.ErrFault, func(*stint.Leases, *stint.Limit) {}, false, true, true},
+		{"nothing", bucket, nil, func(*fleet.Leases, *stint.Limit) {}, false, true, true},
+		{"nothing", window, nil, func(*fleet.Leases, *stint.Limit) {}, false, true, true},
+		{"lost", bucket, limittest.ErrFault, func(*fleet.Leases, *stint.Limit) {}, false, true, true},
 		{"reset", bucket, nil, reset, false, true, true},
 		{"reset", window, nil, reset, true, false, false},
-		{"forgotten", window, nil, func(l *stint.Leases, limit *stint.Limit) { l.Forget("k", limit) }, true, false, false},
-		{"closed", bucket, nil, func(l *stint.Leases, _ *stint.Limit) { go l.Close() }, false, false, false},
-		{"closed", window, nil, func(l *stint.Leases, _ *stint.Limit) { go l.Close() }, false, false, false},
-		{"the window ends", window, nil, func(*stint.Leases, *stint.Limit) { time.Sleep(time.Second) }, true, true, false},
+		{"forgotten", window, nil, func(l *fleet.Leases, limit *stint.Limit) {
+			l.Forget(&stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit}}})
+		}, true, false, false},
+		{"closed", bucket, nil, func(l *fleet.Leases, _ *stint.Limit) { go l.Close() }, false, false, false},
+		{"closed", window, nil, func(l *fleet.Leases, _ *stint.Limit) { go l.Close() }, false, false, false},
+		{"the window ends", window, nil, func(*fleet.Leases, *stint.Limit) { time.Sleep(time.Second) }, true, true, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -199,7 +202,7 @@ func TestLeasesAheadMeanwhile(t *testing.T) {
 	}
 }
 
-func reset(l *stint.Leases, limit *stint.Limit) {
+func reset(l *fleet.Leases, limit *stint.Limit) {
 	_ = l.Reset(context.Background(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit}}})
 }
 

@@ -1,4 +1,4 @@
-package stint_test
+package fleet_test
 
 import (
 	"context"
@@ -13,18 +13,19 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/limittest"
 )
 
-// fleet is some instances over one store, that come and go.
-type fleet struct {
+// instances are some instances over one store, that come and go.
+type instances struct {
 	t       *testing.T
 	rng     *rand.Rand
 	store   stint.Store
 	limits  []*stint.Limit // of one ID: versions of a rule, of which the first is the largest
 	period  time.Duration
 	trip    time.Duration // the longest to the store and back
-	members []*stint.Leases
+	members []*fleet.Leases
 	version []int // of each member
 	asking  sync.WaitGroup
 	crashed int64 // units that died with their instance
@@ -58,12 +59,12 @@ type taken struct {
 }
 
 // join is a newcomer. Half of all are not known yet.
-func (f *fleet) join() *stint.Leases {
-	return &stint.Leases{Store: f.store, Live: func() int64 { return int64(len(f.members)+1) / 2 }, MaxKeys: 8}
+func (f *instances) join() *fleet.Leases {
+	return &fleet.Leases{Store: f.store, Live: func() int64 { return int64(len(f.members)+1) / 2 }, MaxKeys: 8}
 }
 
 // step is something that happens.
-func (f *fleet) step() {
+func (f *instances) step() {
 	i := f.rng.IntN(len(f.members))
 	m := f.members[i]
 	meanwhile := func(do func()) {
@@ -121,7 +122,7 @@ func (f *fleet) step() {
 	}
 }
 
-func (f *fleet) held() (n int64) {
+func (f *instances) held() (n int64) {
 	for _, m := range f.members {
 		n += m.Units().Held
 	}
@@ -133,7 +134,7 @@ func window(at time.Time, period time.Duration) int64 { return at.UnixMicro() / 
 
 // check looks at every span of time: no more is taken in it than amount, and what
 // comes back meanwhile; of a fixed window, than amount in each.
-func (f *fleet) check(period time.Duration, amount int64, windows bool) {
+func (f *instances) check(period time.Duration, amount int64, windows bool) {
 	if windows {
 		in := map[int64]int64{}
 		for _, k := range f.taken {
@@ -166,7 +167,7 @@ func TestLeasesAreExact(t *testing.T) {
 	if testing.Short() {
 		rounds = 10
 	}
-	var ahead stint.LeasedUnits
+	var ahead fleet.LeasedUnits
 	var refills atomic.Int64
 	for round := range rounds {
 		seed := rand.Uint64()
@@ -180,7 +181,7 @@ func TestLeasesAreExact(t *testing.T) {
 				if windows {
 					spec.Algorithm = stint.FixedWindow
 				}
-				f := &fleet{t: t, rng: rng, period: period}
+				f := &instances{t: t, rng: rng, period: period}
 				for range 1 + round/2%3 {
 					limit, err := stint.NewLimit(spec)
 					if err != nil {

@@ -1,4 +1,4 @@
-package stint_test
+package fleet_test
 
 import (
 	"context"
@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/limittest"
 )
 
 // leasing is a Leases over s, as one of so many instances.
-func leasing(t testing.TB, s stint.Store, live int64) *stint.Leases {
-	l := &stint.Leases{Store: s, Live: func() int64 { return live }}
+func leasing(t testing.TB, s stint.Store, live int64) *fleet.Leases {
+	l := &fleet.Leases{Store: s, Live: func() int64 { return live }}
 	t.Cleanup(l.Close)
 	return l
 }
@@ -215,7 +216,7 @@ func TestLeasesAllocateNothing(t *testing.T) {
 
 // Whoever invents keys leases nothing for them, and never takes more room.
 func TestLeasesFlood(t *testing.T) {
-	l := &stint.Leases{Store: new(stint.Memory), Live: func() int64 { return 1 }, MaxKeys: 16}
+	l := &fleet.Leases{Store: new(stint.Memory), Live: func() int64 { return 1 }, MaxKeys: 16}
 	defer l.Close()
 	limiter, limit := stint.NewLimiter(l), stint.MustLimit("1000 per 1s lease 20%")
 	for i := range 15_000 {

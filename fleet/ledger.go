@@ -1,9 +1,15 @@
-package stint
+package fleet
 
 import (
+	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/stintdev/stint"
 )
+
+// entryKey is a key under a limit.
+type entryKey struct{ key, id string }
 
 // ledger is what a Fallback has spent without its Store and is to charge there, for
 // each key under a limit.
@@ -18,13 +24,13 @@ type ledger struct {
 // debt is what is owed of a key under a limit.
 type debt struct {
 	key   string
-	limit *Limit
+	limit *stint.Limit
 	spent
 	// paying is the payment that is under way; nil: none is. What it charges is not
-	// in spent any more, but in due. charge belongs to whoever makes it.
+	// in spent any more, but in due. charge belongs to the goroutine that makes it.
 	paying *payment
 	due    spent
-	charge Ask
+	charge stint.Ask
 }
 
 // payment is the charging of some debts.
@@ -55,32 +61,32 @@ func (e *debt) size() int { return debtSize + len(e.key) + spellSize*(cap(e.olde
 
 // note adds what an ask has spent at the instant now, and of which only this instance
 // knows. dry is, of a bucket, when what others know of will have run out.
-func (l *ledger) note(a *Ask, now, dry, live int64) {
+func (l *ledger) note(a *stint.Ask, now, dry, live int64) {
 	if a.Units() == 0 {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.debts[entryKey{a.Key, a.Limit.id}]
+	e := l.debts[entryKey{a.Key, a.Limit.ID()}]
 	if e == nil {
 		if e = l.open(a, now, live); e == nil {
 			return
 		}
 	}
 	was := e.size()
-	if n := e.growth(&a.Limit.plan, now) * spellSize; n > 0 && !l.hasRoom(n, now, live) {
+	if n := e.growth(planOf(a.Limit), now) * spellSize; n > 0 && !l.hasRoom(n, now, live) {
 		return
 	}
-	e.spent.restate(&e.limit.plan, &a.Limit.plan)
-	e.due.restate(&e.limit.plan, &a.Limit.plan)
+	e.spent.restate(planOf(e.limit), planOf(a.Limit))
+	e.due.restate(planOf(e.limit), planOf(a.Limit))
 	e.limit = a.Limit
-	e.add(&a.Limit.plan, a.Units(), now, dry, live)
+	e.add(planOf(a.Limit), a.Units(), now, dry, live)
 	l.size += e.size() - was
 	l.owes.Store(true)
 }
 
 // open makes room for the debt of an ask; nil: there is none.
-func (l *ledger) open(a *Ask, now, live int64) *debt {
+func (l *ledger) open(a *stint.Ask, now, live int64) *debt {
 	e := &debt{key: a.Key, limit: a.Limit}
 	if !l.hasRoom(e.size(), now, live) {
 		return nil
@@ -88,13 +94,13 @@ func (l *ledger) open(a *Ask, now, live int64) *debt {
 	if l.debts == nil {
 		l.debts = map[entryKey]*debt{}
 	}
-	e.key = kept(a.Key)
-	l.debts[entryKey{e.key, a.Limit.id}] = e
+	e.key = strings.Clone(a.Key)
+	l.debts[entryKey{e.key, a.Limit.ID()}] = e
 	l.size += e.size()
 	return e
 }
 
-// hasRoom tells whether there is room for so many bytes more, and makes some if it can.
+// hasRoom reports whether there is room for so many bytes more, and makes some if it can.
 func (l *ledger) hasRoom(bytes int, now, live int64) bool {
 	most := or(l.most, DefaultMaxOwed)
 	if l.size+bytes > most {
@@ -107,7 +113,7 @@ func (l *ledger) hasRoom(bytes int, now, live int64) bool {
 func (l *ledger) sweep(now, live int64) {
 	n := 0
 	for _, e := range l.debts { // which begins anywhere
-		if e.paying == nil && e.inUse(&e.limit.plan, now, live) == 0 {
+		if e.paying == nil && e.inUse(planOf(e.limit), now, live) == 0 {
 			l.drop(e)
 		}
 		if n++; n == sweptDebts {
@@ -118,7 +124,7 @@ func (l *ledger) sweep(now, live int64) {
 
 // drop forgets e, unless that has happened. The lock is held.
 func (l *ledger) drop(e *debt) {
-	k := entryKey{e.key, e.limit.id}
+	k := entryKey{e.key, e.limit.ID()}
 	if l.debts[k] != e {
 		return
 	}
@@ -130,33 +136,33 @@ func (l *ledger) drop(e *debt) {
 }
 
 // refund takes from what was noted.
-func (l *ledger) refund(a *Ask) {
+func (l *ledger) refund(a *stint.Ask) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.debts[entryKey{a.Key, a.Limit.id}]; e != nil && e.take(&e.limit.plan, a.Units()) && e.paying == nil {
+	if e := l.debts[entryKey{a.Key, a.Limit.ID()}]; e != nil && e.take(planOf(e.limit), a.Units()) && e.paying == nil {
 		l.drop(e)
 	}
 }
 
 // forget drops what a key has spent under a limit.
-func (l *ledger) forget(key string, limit *Limit) {
+func (l *ledger) forget(key string, limit *stint.Limit) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.debts[entryKey{key, limit.id}]; e != nil {
+	if e := l.debts[entryKey{key, limit.ID()}]; e != nil {
 		l.drop(e)
 	}
 }
 
 // claim takes out the debts of some asks, to be charged now, and returns their payment,
 // nil where there are none, and those of others under way that charge some.
-func (l *ledger) claim(asks []Ask, now, live int64) (own *payment, others []*payment) {
+func (l *ledger) claim(asks []stint.Ask, now, live int64) (own *payment, others []*payment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range asks {
 		if asks[i].Limit == nil {
 			continue
 		}
-		e := l.debts[entryKey{asks[i].Key, asks[i].Limit.id}]
+		e := l.debts[entryKey{asks[i].Key, asks[i].Limit.ID()}]
 		switch {
 		case e == nil || e.paying != nil && e.paying == own:
 		case e.paying != nil:
@@ -196,12 +202,12 @@ func (l *ledger) claimSome(n int, now, live int64, pays func(*debt) bool) *payme
 
 // begin takes out what of e is in use, if anything is. The lock is held.
 func (l *ledger) begin(p *payment, e *debt, now, live int64) {
-	units := e.inUse(&e.limit.plan, now, live)
+	units := e.inUse(planOf(e.limit), now, live)
 	if units == 0 {
 		l.drop(e)
 		return
 	}
-	e.charge = Ask{Key: e.key, Limit: e.limit, Cost: units}
+	e.charge = stint.Ask{Key: e.key, Limit: e.limit, Cost: units}
 	e.due, e.spent = e.spent, spent{}
 	e.paying = p
 	p.debts = append(p.debts, e)
@@ -216,11 +222,11 @@ func (l *ledger) end(p *payment, stillDue func(*debt) bool, live int64) {
 		if stillDue(e) {
 			later := e.spent
 			e.spent = e.due
-			e.join(&e.limit.plan, later, live)
+			e.join(planOf(e.limit), later, live)
 		}
 		e.due = spent{}
 		e.paying = nil
-		if l.debts[entryKey{e.key, e.limit.id}] == e {
+		if l.debts[entryKey{e.key, e.limit.ID()}] == e {
 			l.size += e.size() - was
 		}
 		if e.units == 0 && len(e.older) == 0 {

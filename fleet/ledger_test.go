@@ -1,4 +1,4 @@
-package stint_test
+package fleet_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 )
 
 // outage is a Fallback whose store refuses everything while it is away, so that nothing
@@ -18,18 +19,18 @@ import (
 // admitted.
 type outage struct {
 	*stint.Limiter
-	fall   *stint.Fallback
+	fall   *fleet.Fallback
 	store  *refusing
 	truth  *stint.Limiter
 	closed func() // at the very instant
-	turned chan stint.BreakerState
+	turned chan fleet.BreakerState
 }
 
 func newOutage(t *testing.T, instances int) *outage {
-	o := &outage{store: &refusing{Memory: new(stint.Memory)}, truth: stint.NewLimiter(new(stint.Memory)), turned: make(chan stint.BreakerState, 3)}
-	o.fall = &stint.Fallback{Store: o.store, Instances: instances}
-	o.fall.Breaker.Changed = func(to stint.BreakerState, _ error) {
-		if to == stint.Closed && o.closed != nil {
+	o := &outage{store: &refusing{Memory: new(stint.Memory)}, truth: stint.NewLimiter(new(stint.Memory)), turned: make(chan fleet.BreakerState, 3)}
+	o.fall = &fleet.Fallback{Store: o.store, Instances: instances}
+	o.fall.Breaker.Changed = func(to fleet.BreakerState, _ error) {
+		if to == fleet.Closed && o.closed != nil {
 			o.closed()
 		}
 		o.turned <- to
@@ -62,7 +63,7 @@ func (o *outage) goes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if to := <-o.turned; to != stint.Open {
+	if to := <-o.turned; to != fleet.Open {
 		t.Fatal(to)
 	}
 }
@@ -71,7 +72,7 @@ func (o *outage) goes(t *testing.T) {
 func (o *outage) comes(t *testing.T) {
 	t.Helper()
 	o.store.away.Store(false)
-	for <-o.turned != stint.Closed {
+	for <-o.turned != fleet.Closed {
 	}
 	time.Sleep(time.Millisecond)
 	synctest.Wait()
@@ -226,7 +227,7 @@ func TestLedgerIsKnownAtOnce(t *testing.T) {
 			}
 		}
 		o.store.away.Store(false)
-		for <-o.turned != stint.Closed {
+		for <-o.turned != fleet.Closed {
 		}
 		for range 100 {
 			asked := time.Now()
@@ -312,29 +313,29 @@ func TestLedgerOfFleet(t *testing.T) {
 				l := stint.MustLimit(text)
 				truth := stint.NewLimiter(new(stint.Memory))
 				store := &refusing{Memory: new(stint.Memory)}
-				var fleet []*outage
+				var outages []*outage
 				for range live {
 					o := newOutage(t, live)
 					o.store, o.truth, o.fall.Store = store, truth, store
 					o.fall.Breaker.MaxWait = 100 * time.Millisecond // they come back together
-					fleet = append(fleet, o)
+					outages = append(outages, o)
 				}
 				spend := func(n int) {
 					for range n {
-						for _, o := range fleet {
+						for _, o := range outages {
 							o.ask(t, "k", l, 1)
 						}
 						time.Sleep(100 * time.Millisecond)
 					}
 				}
 				spend(10)
-				for _, o := range fleet {
+				for _, o := range outages {
 					o.goes(t)
 				}
 				spend(700)
 				var most int64
-				fleet[live-1].closed = func() { most = used(t, truth, "k", l) }
-				for _, o := range fleet {
+				outages[live-1].closed = func() { most = used(t, truth, "k", l) }
+				for _, o := range outages {
 					o.comes(t)
 				}
 				// Each charges up to a unit too much of a bucket, and a unit is in use

@@ -1,4 +1,4 @@
-package stint_test
+package fleet_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 )
 
 // counting is a Membership that says what it is told to.
@@ -30,7 +31,7 @@ func (c *counting) Heartbeat(context.Context) (int, error) {
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &counting{}
-		f := &stint.Fallback{Store: c}
+		f := &fleet.Fallback{Store: c}
 		defer f.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

@@ -1,4 +1,4 @@
-package stint_test
+package fleet_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 )
 
 // cluster is a Store of servers, of which each has the keys that begin with its name, and
@@ -19,8 +20,8 @@ type cluster struct {
 	hangs map[string]bool
 }
 
-func (c *cluster) Part(key string) string { return key[:1] }
-func (c *cluster) Parts() []string        { return []string{"a", "b", "c"} }
+func (c *cluster) Partition(key string) string { return key[:1] }
+func (c *cluster) Partitions() []string        { return []string{"a", "b", "c"} }
 
 func (c *cluster) set(hangs ...string) {
 	c.mu.Lock()
@@ -57,7 +58,7 @@ func TestPartsFailAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(cluster)
 		var states []string
-		f := &stint.Fallback{Store: store, Breaker: stint.Breaker{Changed: func(to stint.BreakerState, why error) {
+		f := &fleet.Fallback{Store: store, Breaker: fleet.Breaker{Changed: func(to fleet.BreakerState, why error) {
 			text := to.String()
 			if why != nil {
 				name, _, _ := strings.Cut(why.Error(), ":")
@@ -85,7 +86,7 @@ func TestPartsFailAlone(t *testing.T) {
 			by("a1", "b1") // a part that answers is asked on, whatever fails beside it
 		}
 		time.Sleep(time.Second)
-		if f.State() != stint.PartlyOpen {
+		if f.State() != fleet.PartlyOpen {
 			t.Fatal(f.State())
 		}
 		for range 100 {
@@ -115,12 +116,12 @@ func TestPartsFailAlone(t *testing.T) {
 			by("c1")
 		}
 		time.Sleep(time.Second)
-		if f.State() != stint.Open {
+		if f.State() != fleet.Open {
 			t.Error(f.State())
 		}
 		store.set()
 		time.Sleep(time.Minute)
-		if f.State() != stint.Closed || by("a1") != stint.ByStore {
+		if f.State() != fleet.Closed || by("a1") != stint.ByStore {
 			t.Error(f.State())
 		}
 		d, err := stint.NewLimiter(&store.Memory).Peek(t.Context(), "a1", limit)

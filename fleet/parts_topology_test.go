@@ -1,4 +1,4 @@
-package stint_test
+package fleet_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 )
 
 // moving is a Store of servers that come and go, by new names, and of which some hang.
@@ -31,13 +32,13 @@ func (m *moving) part(key string) string {
 	return m.names[int(h.Sum32())%len(m.names)]
 }
 
-func (m *moving) Part(key string) string {
+func (m *moving) Partition(key string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.part(key)
 }
 
-func (m *moving) Parts() []string {
+func (m *moving) Partitions() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.names
@@ -70,7 +71,7 @@ func TestPartsOfAnyTopology(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 1))
 			store := &moving{names: []string{"a", "b", "c"}}
 			var last atomic.Uint32
-			f := &stint.Fallback{Store: store, Breaker: stint.Breaker{Changed: func(to stint.BreakerState, _ error) { last.Store(uint32(to)) }}}
+			f := &fleet.Fallback{Store: store, Breaker: fleet.Breaker{Changed: func(to fleet.BreakerState, _ error) { last.Store(uint32(to)) }}}
 			defer f.Close()
 			limit := stint.MustLimit("1000000 per 24h fixed_window")
 			take := func(keys ...string) []stint.Decision {
@@ -118,7 +119,7 @@ func TestPartsOfAnyTopology(t *testing.T) {
 					t.Errorf("seed %d: %s is decided by %s", seed, d[0].Key, d[0].By)
 				}
 			}
-			if told := stint.BreakerState(last.Load()); f.State() != stint.Closed || told != stint.Closed {
+			if told := fleet.BreakerState(last.Load()); f.State() != fleet.Closed || told != fleet.Closed {
 				t.Errorf("seed %d: %s, told %s", seed, f.State(), told)
 			}
 		})

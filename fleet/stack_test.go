@@ -1,9 +1,10 @@
-package stint_test
+package fleet_test
 
 import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -11,39 +12,36 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/limittest"
 )
 
-// stack is the layers as a server composes them, over a store that may refuse to answer.
+// stack is a fleet.Store as a server has it, over a store that may refuse to answer.
 type stack struct {
 	*stint.Limiter
-	leases  *stint.Leases
-	denials *stint.Denials
-	fall    *stint.Fallback
-	store   *teller
-	away    atomic.Bool
+	fleet *fleet.Store
+	store *notifier
+	away  atomic.Bool
 }
 
 func newStack(t testing.TB, instance *stint.Limit) *stack {
-	s := &stack{store: newTeller()}
+	s := &stack{store: newNotifier()}
 	s.store.Fault = func(int) (f limittest.Fault) {
 		if s.away.Load() {
 			f.Err = fmt.Errorf("away: %w", stint.ErrNotCharged)
 		}
 		return f
 	}
-	s.fall = &stint.Fallback{Store: s.store, Instances: 1, Called: func(time.Duration, error) {}}
-	s.denials = remembering(t, s.fall, 50)
-	s.leases = &stint.Leases{Store: s.denials, Live: s.fall.Known, MaxKeys: 4}
-	s.Limiter = &stint.Limiter{Store: s.leases, Instance: instance}
+	s.fleet = fleet.New(s.store, fleet.Options{Instances: 1, MaxDenials: 50, MaxLeases: 4, Called: func(time.Duration, error) {}})
+	t.Cleanup(s.fleet.Close)
+	for !s.fleet.Connected() {
+		runtime.Gosched()
+	}
+	s.Limiter = &stint.Limiter{Store: s.fleet, Instance: instance}
 	return s
 }
 
-func (s *stack) close() {
-	s.leases.Close()
-	s.denials.Close()
-	s.fall.Close()
-}
+func (s *stack) close() { s.fleet.Close() }
 
 // requests draws requests of one to three asks.
 type requests struct {
@@ -133,7 +131,7 @@ func TestStackIsTheModel(t *testing.T) {
 					back := stint.Request{Asks: []stint.Ask{{Key: "a", Limit: g.limits[g.IntN(len(g.limits))], Cost: 2}}}
 					if g.IntN(3) == 0 {
 						back.Asks[0].Penalty = g.penalties[0]
-						_, _ = s.Store.(stint.Resetter).Reset(t.Context(), &back), model.Reset(t.Context(), &back)
+						_, _ = stint.Reset(t.Context(), s.Store, &back), model.Reset(t.Context(), &back)
 					} else {
 						_, _ = s.RefundAll(t.Context(), &back, nil), model.Refund(t.Context(), &back)
 					}
@@ -281,14 +279,14 @@ func TestStackAdmitsNoMore(t *testing.T) {
 					r = stint.Request{Asks: []stint.Ask{{Key: "a", Limit: g.limits[len(g.limits)-1-g.IntN(2)], Cost: 1 + g.Int64N(3)*g.Int64N(2)}}}
 				}
 				each := make([]stint.Decision, len(r.Asks))
-				now, remembered := time.Now(), s.denials.Remembered()
+				now, remembered := time.Now(), s.fleet.Remembered()
 				d, err := s.Take(t.Context(), &r, each)
 				if err != nil || !time.Now().Equal(now) {
 					t.Fatal(err, time.Since(now))
 				}
 				by[d.By]++
 				if !d.Allowed {
-					if d.By.Counted() && s.denials.Remembered() == remembered && !s.away.Load() && s.fall.State() == stint.Closed && d.RetryAfter < 10*time.Second && g.IntN(4) == 0 {
+					if d.By.Counted() && s.fleet.Remembered() == remembered && !s.away.Load() && s.fleet.State() == fleet.Closed && d.RetryAfter < 10*time.Second && g.IntN(4) == 0 {
 						time.Sleep(d.RetryAfter)
 						if again, err := s.Take(t.Context(), &r, each); !again.Allowed || err != nil {
 							t.Fatalf("seed %d, %d: %+v\nrefused again %+v (%v)\nafter %+v", seed, i, r.Asks, again, err, d)

@@ -1,4 +1,4 @@
-package stint_test
+package fleet_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 )
 
 // stalling is a store that at times stands still, as a process does that is stopped, or
@@ -88,10 +89,10 @@ func TestStalls(t *testing.T) {
 		t.Run(fmt.Sprintf("%d callers, %d keys", c.callers, c.keys), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := new(stalling)
-				f := &stint.Fallback{Store: store, Instances: 1}
+				f := &fleet.Fallback{Store: store, Instances: 1}
 				var opened atomic.Int64
-				f.Breaker.Changed = func(to stint.BreakerState, _ error) {
-					if to == stint.Open {
+				f.Breaker.Changed = func(to fleet.BreakerState, _ error) {
+					if to == fleet.Open {
 						opened.Add(1)
 					}
 				}
@@ -135,9 +136,9 @@ func TestStalls(t *testing.T) {
 						t.Errorf("after a stall of %s something was decided without the store %s after it began", stall, took)
 					}
 					switch opens := opened.Load() - was; {
-					case stall < 5*stint.DefaultDeadline && opens > 0:
+					case stall < 5*fleet.DefaultDeadline && opens > 0:
 						t.Errorf("a stall of %s opened the breaker", stall)
-					case stall > 10*stint.DefaultDeadline && opens != 1:
+					case stall > 10*fleet.DefaultDeadline && opens != 1:
 						t.Errorf("a stall of %s opened the breaker %d times", stall, opens)
 					}
 				}
@@ -158,7 +159,7 @@ func TestStalls(t *testing.T) {
 func TestFrozenStoreCostsLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(stalling)
-		f := &stint.Fallback{Store: store}
+		f := &fleet.Fallback{Store: store}
 		defer f.Close()
 		l, limit := stint.NewLimiter(f), stint.MustLimit("1000000 per 1h")
 		store.stall()
@@ -182,8 +183,8 @@ func TestFrozenStoreCostsLittle(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(8 * stint.DefaultDeadline)
-		if f.State() != stint.Open {
+		time.Sleep(8 * fleet.DefaultDeadline)
+		if f.State() != fleet.Open {
 			t.Errorf("%s after %s", f.State(), time.Since(began))
 		}
 		calls := store.calls.Load()
@@ -199,8 +200,8 @@ func TestFrozenStoreCostsLittle(t *testing.T) {
 func TestBreakerAsksTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opened := false
-		f := &stint.Fallback{Store: picky{new(stint.Memory)}}
-		f.Breaker.Changed = func(stint.BreakerState, error) { opened = true }
+		f := &fleet.Fallback{Store: picky{new(stint.Memory)}}
+		f.Breaker.Changed = func(fleet.BreakerState, error) { opened = true }
 		defer f.Close()
 		l := stint.NewLimiter(f)
 		for range 1000 {

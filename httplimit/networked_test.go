@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/httplimit"
 )
 
@@ -63,7 +64,7 @@ func TestNetworked(t *testing.T) {
 // What counts in a store that others may use says once if its limit has no name.
 func TestUnnamedLimits(t *testing.T) {
 	named, unnamed := stint.MustLimit("api: 9 per 1m"), stint.MustLimit("9 per 1m")
-	remote := stint.NewLimiter(&stint.Fallback{Store: new(stint.Memory)})
+	remote := stint.NewLimiter(&fleet.Fallback{Store: new(stint.Memory)})
 	for name, c := range map[string]struct {
 		limiter *stint.Limiter
 		limit   *stint.Limit

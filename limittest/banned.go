@@ -14,7 +14,7 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// Record implements stint.Recorder.
+// Record implements stint.Inspector.
 func (m *Model) Record(_ context.Context, key string, p *stint.Penalty) (stint.Record, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -30,7 +30,7 @@ func (m *Model) record(id recordID, p stint.PenaltySpec, now int64) stint.Record
 		Bans: bansBefore(vs, forget(&p), now), BanLeft: banLeft(vs, now)}
 }
 
-// Banned implements stint.Recorder. No ban that runs is forgotten, whatever its
+// Banned implements stint.Inspector. No ban that runs is forgotten, whatever its
 // penalty.
 func (m *Model) Banned(ctx context.Context, yield func(stint.Record) bool) error {
 	m.mu.Lock()
@@ -60,11 +60,12 @@ const recordSteps = 400
 // penalties that last for hours, and looks at their records after each step.
 func checkRecords(t testing.TB, e *env) {
 	store := e.open()
-	if _, ok := store.(stint.Recorder); !ok {
-		t.Skipf("%T is no stint.Recorder", store)
+	inspector, ok := stint.As[stint.Inspector](store)
+	if !ok {
+		t.Skipf("%T is no stint.Inspector", store)
 	}
 	t.Logf("seed %d", e.seed)
-	c := records{TB: t, rng: rand.New(rand.NewPCG(e.seed, 3)), store: store, keys: slices.Clone(oddKeys), told: map[string][]string{}, spans: map[recordID]time.Duration{}}
+	c := records{TB: t, rng: rand.New(rand.NewPCG(e.seed, 3)), store: store, inspector: inspector, keys: slices.Clone(oddKeys), told: map[string][]string{}, spans: map[recordID]time.Duration{}}
 	c.rng.Shuffle(len(c.keys), func(i, j int) { c.keys[i], c.keys[j] = c.keys[j], c.keys[i] })
 	for range recordSteps {
 		c.step()
@@ -89,11 +90,12 @@ var (
 // records is a run of checkRecords.
 type records struct {
 	testing.TB
-	rng   *rand.Rand
-	store stint.Store
-	model Model
-	keys  []string
-	told  map[string][]string // by key
+	rng       *rand.Rand
+	store     stint.Store
+	inspector stint.Inspector
+	model     Model
+	keys      []string
+	told      map[string][]string // by key
 	// spans are, for each record, the longest that a step took which may have
 	// imposed its ban: store and model did so at different instants of it.
 	spans map[recordID]time.Duration
@@ -113,8 +115,8 @@ func (c *records) step() {
 	var got, want stint.Decision
 	var err error
 	verb := "take"
-	violator, violates := c.store.(stint.Violator)
-	resetter, resets := c.store.(stint.Resetter)
+	violator, violates := stint.As[stint.Violator](c.store)
+	resetter, resets := stint.As[stint.Resetter](c.store)
 	switch n := c.rng.IntN(10); {
 	case n < 5 && violates:
 		verb = "violate"
@@ -136,7 +138,7 @@ func (c *records) step() {
 	if err != nil || got.Outcome != want.Outcome {
 		c.Fatalf("%s: %s, %v, want %s\n%s", verb, got.Outcome, err, want.Outcome, story())
 	}
-	record, err := c.store.(stint.Recorder).Record(ctx, a.Key, a.Penalty)
+	record, err := c.inspector.Record(ctx, a.Key, a.Penalty)
 	wanted, _ := c.model.Record(ctx, a.Key, a.Penalty)
 	// Of a step that took long, both halves did: the change and the reading.
 	id, span := recordID{a.Key, a.Penalty.Spec().Name}, took(began)
@@ -160,7 +162,7 @@ func (c *records) checkBanned() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	began := time.Now()
-	got, err := bansOf(ctx, c.store.(stint.Recorder))
+	got, err := bansOf(ctx, c.inspector)
 	want, _ := bansOf(ctx, &c.model)
 	span := took(began)
 	if err != nil || len(got) != len(want) || len(want) < 3 {
@@ -187,17 +189,17 @@ func (c *records) checkBanned() {
 		want = slices.Delete(want, i, i+1)
 	}
 	calls := 0
-	err = c.store.(stint.Recorder).Banned(ctx, func(stint.Record) bool { calls++; return false })
+	err = c.inspector.Banned(ctx, func(stint.Record) bool { calls++; return false })
 	if err != nil || calls != 1 {
 		c.Errorf("Banned goes on when told to stop: %d calls, %v", calls, err)
 	}
 	cancel()
-	if _, err := bansOf(ctx, c.store.(stint.Recorder)); !errors.Is(err, context.Canceled) {
+	if _, err := bansOf(ctx, c.inspector); !errors.Is(err, context.Canceled) {
 		c.Errorf("Banned with a context that is done: error %v", err)
 	}
 }
 
-func bansOf(ctx context.Context, s stint.Recorder) (all []stint.Record, err error) {
+func bansOf(ctx context.Context, s stint.Inspector) (all []stint.Record, err error) {
 	err = s.Banned(ctx, func(r stint.Record) bool {
 		all = append(all, r)
 		return true
@@ -209,7 +211,7 @@ func bansOf(ctx context.Context, s stint.Recorder) (all []stint.Record, err erro
 func (c *records) checkForgotten() {
 	const briefly = 5 * time.Millisecond
 	p := mustPenalty(stint.PenaltySpec{Name: "briefly", WarnAfter: 9, BanAfter: 1, BanFor: briefly, ForgetAfter: briefly})
-	s, ok := c.store.(stint.Violator)
+	s, ok := stint.As[stint.Violator](c.store)
 	if !ok {
 		return
 	}
@@ -219,7 +221,7 @@ func (c *records) checkForgotten() {
 	}
 	time.Sleep(4 * briefly) // of a store's own clock, which may be anywhere
 	want := stint.Record{Key: "a", Penalty: "briefly"}
-	if got, err := c.store.(stint.Recorder).Record(ctx, "a", p); err != nil || got != want {
+	if got, err := c.inspector.Record(ctx, "a", p); err != nil || got != want {
 		c.Errorf("Record of what is forgotten: %+v, %v, want %+v", got, err, want)
 	}
 }

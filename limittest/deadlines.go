@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 )
 
 const (
@@ -21,13 +22,13 @@ const (
 func checkDeadlines(t testing.TB, e *env) {
 	switch {
 	case e.frozen == nil && isPunctual(e.open()):
-		t.Skip("the store is stint.DeadlineKeeper, which only Kit.Frozen can test")
+		t.Skip("the store is fleet.DeadlineKeeper, which only Kit.Frozen can test")
 	case e.frozen == nil:
 		t.Skip("Kit.Frozen makes no store")
 	}
 	store := e.frozen()
 	if !isPunctual(store) {
-		t.Skipf("%T is not stint.DeadlineKeeper", store)
+		t.Skipf("%T is not fleet.DeadlineKeeper", store)
 	}
 	for _, c := range []struct {
 		name     string
@@ -58,13 +59,14 @@ func checkDeadlines(t testing.TB, e *env) {
 }
 
 func isPunctual(s stint.Store) bool {
-	p, ok := s.(stint.DeadlineKeeper)
+	p, ok := s.(fleet.DeadlineKeeper)
 	return ok && p.KeepsDeadline()
 }
 
 // lateness asks a store that does not answer for so long, and tells what is wrong with
 // how that ends.
 func lateness(s stint.Store, deadline, left time.Duration) error {
+	began := time.Now() // before the context begins
 	ctx := context.Background()
 	if left > 0 {
 		var cancel context.CancelFunc
@@ -72,7 +74,6 @@ func lateness(s stint.Store, deadline, left time.Duration) error {
 		defer cancel()
 	}
 	r := stint.Request{Asks: []stint.Ask{{Key: "k", Limit: one, Cost: 1}}, Deadline: deadline}
-	began := time.Now()
 	d, err := s.Take(ctx, &r, nil)
 	switch took := time.Since(began); {
 	case err == nil:

@@ -82,13 +82,7 @@ func (f *Faulty) Take(ctx context.Context, r *stint.Request, out []stint.Decisio
 // TakeBatch implements stint.BatchTaker. It is one call: a fault befalls all.
 func (f *Faulty) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
 	err := f.call(ctx, func() error {
-		if s, ok := f.Store.(stint.BatchTaker); ok {
-			s.TakeBatch(ctx, rs, answers)
-			return nil
-		}
-		for i := range rs {
-			answers[i].Decision, answers[i].Err = f.Store.Take(ctx, &rs[i], answers[i].Each)
-		}
+		stint.TakeBatch(ctx, f.Store, rs, answers)
 		return nil
 	})
 	if err != nil {
@@ -101,31 +95,22 @@ func (f *Faulty) TakeBatch(ctx context.Context, rs []stint.Request, answers []st
 // Refund implements stint.Refunder.
 func (f *Faulty) Refund(ctx context.Context, r *stint.Request) error {
 	return f.call(ctx, func() error {
-		if s, ok := f.Store.(stint.Refunder); ok {
-			return s.Refund(ctx, r)
-		}
-		return fmt.Errorf("limittest: refund: %w", stint.ErrUnsupported)
+		return stint.Refund(ctx, f.Store, r)
 	})
 }
 
 // Reset implements stint.Resetter.
 func (f *Faulty) Reset(ctx context.Context, r *stint.Request) error {
 	return f.call(ctx, func() error {
-		if s, ok := f.Store.(stint.Resetter); ok {
-			return s.Reset(ctx, r)
-		}
-		return fmt.Errorf("limittest: reset: %w", stint.ErrUnsupported)
+		return stint.Reset(ctx, f.Store, r)
 	})
 }
 
 // Violate implements stint.Violator.
 func (f *Faulty) Violate(ctx context.Context, r *stint.Request) (d stint.Decision, err error) {
 	err = f.call(ctx, func() (err error) {
-		if s, ok := f.Store.(stint.Violator); ok {
-			d, err = s.Violate(ctx, r)
-			return err
-		}
-		return fmt.Errorf("limittest: violate: %w", stint.ErrUnsupported)
+		d, err = stint.Violate(ctx, f.Store, r)
+		return err
 	})
 	if err != nil {
 		return stint.Decision{}, err
@@ -133,10 +118,10 @@ func (f *Faulty) Violate(ctx context.Context, r *stint.Request) (d stint.Decisio
 	return d, nil
 }
 
-// Record implements stint.Recorder.
+// Record implements stint.Inspector.
 func (f *Faulty) Record(ctx context.Context, key string, p *stint.Penalty) (r stint.Record, err error) {
 	err = f.call(ctx, func() (err error) {
-		if s, ok := f.Store.(stint.Recorder); ok {
+		if s, ok := stint.As[stint.Inspector](f.Store); ok {
 			r, err = s.Record(ctx, key, p)
 			return err
 		}
@@ -151,7 +136,7 @@ func (f *Faulty) Record(ctx context.Context, key string, p *stint.Penalty) (r st
 // Inspect implements stint.Inspector.
 func (f *Faulty) Inspect(ctx context.Context, key string, limits []*stint.Limit) (all []stint.Stored, err error) {
 	err = f.call(ctx, func() (err error) {
-		if s, ok := f.Store.(stint.Inspector); ok {
+		if s, ok := stint.As[stint.Inspector](f.Store); ok {
 			all, err = s.Inspect(ctx, key, limits)
 			return err
 		}
@@ -163,11 +148,11 @@ func (f *Faulty) Inspect(ctx context.Context, key string, limits []*stint.Limit)
 	return all, nil
 }
 
-// Banned implements stint.Recorder. Where the answer is lost, yield is called all
+// Banned implements stint.Inspector. Where the answer is lost, yield is called all
 // the same, and the error comes in the end.
 func (f *Faulty) Banned(ctx context.Context, yield func(stint.Record) bool) error {
 	return f.call(ctx, func() error {
-		if s, ok := f.Store.(stint.Recorder); ok {
+		if s, ok := stint.As[stint.Inspector](f.Store); ok {
 			return s.Banned(ctx, yield)
 		}
 		return fmt.Errorf("limittest: banned: %w", stint.ErrUnsupported)

@@ -26,7 +26,8 @@ func (m *Model) Inspect(_ context.Context, key string, limits []*stint.Limit) ([
 // checkInspect looks at counts by the store's own clock, and holds what it says of them
 // to when they were charged and what the answers told.
 func checkInspect(t testing.TB, e *env) {
-	store, ok := e.open().(stint.Inspector)
+	store := e.open()
+	inspector, ok := stint.As[stint.Inspector](store)
 	if !ok {
 		t.Skipf("%T is no stint.Inspector", store)
 	}
@@ -35,10 +36,10 @@ func checkInspect(t testing.TB, e *env) {
 		limits = append(limits, mustLimit(stint.Spec{Name: "}inspect", Algorithm: a, Amount: 10, Period: 1000 * time.Hour}))
 	}
 	for _, key := range oddKeys {
-		c := inspection{TB: t, store: store, key: key, limits: limits}
+		c := inspection{TB: t, store: store, inspector: inspector, key: key, limits: limits}
 		c.play()
 	}
-	if _, err := store.Inspect(context.Background(), "unknown", limits[:1]); err != nil {
+	if _, err := inspector.Inspect(context.Background(), "unknown", limits[:1]); err != nil {
 		t.Errorf("Inspect of a key that is not there: %v", err)
 	}
 }
@@ -46,9 +47,10 @@ func checkInspect(t testing.TB, e *env) {
 // inspection is the story of a key.
 type inspection struct {
 	testing.TB
-	store  stint.Inspector
-	key    string
-	limits []*stint.Limit
+	store     stint.Store
+	inspector stint.Inspector
+	key       string
+	limits    []*stint.Limit
 	// charged is between when the last charge was sent and when it was answered.
 	sent, answered time.Time
 	// reset is what that answer told.
@@ -66,14 +68,14 @@ func (c *inspection) play() {
 	c.charge(5)
 	c.holds("after the next charge", true)
 	ctx, r := context.Background(), c.request(1)
-	if s, ok := c.store.(stint.Refunder); ok {
+	if s, ok := stint.As[stint.Refunder](c.store); ok {
 		if err := s.Refund(ctx, r); err != nil && !errors.Is(err, stint.ErrUnsupported) {
 			c.Fatal(err)
 		}
 		c.reset = nil // which is sooner, or not
 		c.holds("after a refund", true)
 	}
-	if s, ok := c.store.(stint.Resetter); ok {
+	if s, ok := stint.As[stint.Resetter](c.store); ok {
 		if err := s.Reset(ctx, r); err != nil {
 			c.Fatal(err)
 		}
@@ -92,7 +94,7 @@ func (c *inspection) request(cost int64) *stint.Request {
 func (c *inspection) take(cost int64, allowed bool) []stint.Decision {
 	c.Helper()
 	each := make([]stint.Decision, len(c.limits))
-	if d, err := c.store.(stint.Store).Take(context.Background(), c.request(cost), each); d.Allowed != allowed || err != nil {
+	if d, err := c.store.Take(context.Background(), c.request(cost), each); d.Allowed != allowed || err != nil {
 		c.Fatalf("Take of %d: %s, %v", cost, show(&d), err)
 	}
 	return each
@@ -115,7 +117,7 @@ func (c *inspection) holds(when string, held bool) {
 	c.Helper()
 	const rounding = 2 * time.Millisecond
 	asked := time.Now()
-	all, err := c.store.Inspect(context.Background(), c.key, c.limits)
+	all, err := c.inspector.Inspect(context.Background(), c.key, c.limits)
 	if err != nil || len(all) != len(c.limits) {
 		c.Fatalf("Inspect %s: %v, %v", when, all, err)
 	}

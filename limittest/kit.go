@@ -23,7 +23,7 @@ type Kit struct {
 	// nil: New alone.
 	Fleet func(t *testing.T) []stint.Store
 	// Frozen makes a store whose answers never come, as of a server that hangs: it
-	// shows whether one that is stint.DeadlineKeeper is. Nothing else is asked of it. nil:
+	// shows whether one that is fleet.DeadlineKeeper is. Nothing else is asked of it. nil:
 	// that is not tested.
 	Frozen func(t *testing.T) stint.Store
 	// Steps is how many random steps Twins takes. Below 20,000 it does not

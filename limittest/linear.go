@@ -208,9 +208,9 @@ func (r *race) do(s stint.Store, in call) (out reply, err error) {
 	ctx := context.Background()
 	switch in.verb {
 	case "refund":
-		return out, s.(stint.Refunder).Refund(ctx, &req)
+		return out, stint.Refund(ctx, s, &req)
 	case "reset":
-		return out, s.(stint.Resetter).Reset(ctx, &req)
+		return out, stint.Reset(ctx, s, &req)
 	}
 	each := make([]stint.Decision, len(req.Asks))
 	d, err := s.Take(ctx, &req, each)

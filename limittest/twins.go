@@ -56,13 +56,13 @@ func twins(t testing.TB, steps int, seed uint64, stores ...stint.Store) {
 func verbsOf(stores []stint.Store) []string {
 	verbs := []string{"take", "refund", "reset", "violate"}
 	for _, s := range stores {
-		if _, ok := s.(stint.Refunder); !ok {
+		if _, ok := stint.As[stint.Refunder](s); !ok {
 			verbs = slices.DeleteFunc(verbs, func(v string) bool { return v == "refund" })
 		}
-		if _, ok := s.(stint.Resetter); !ok {
+		if _, ok := stint.As[stint.Resetter](s); !ok {
 			verbs = slices.DeleteFunc(verbs, func(v string) bool { return v == "reset" })
 		}
-		if _, ok := s.(stint.Violator); !ok {
+		if _, ok := stint.As[stint.Violator](s); !ok {
 			verbs = slices.DeleteFunc(verbs, func(v string) bool { return v == "violate" })
 		}
 	}
@@ -80,11 +80,11 @@ func play(t testing.TB, m *move, s stint.Store) (d stint.Decision, each []stint.
 		each = slices.Repeat([]stint.Decision{untouched}, len(m.req.Asks))
 		d, err = s.Take(context.Background(), &m.req, each)
 	case "refund":
-		err = s.(stint.Refunder).Refund(context.Background(), &m.req)
+		err = stint.Refund(context.Background(), s, &m.req)
 	case "reset":
-		err = s.(stint.Resetter).Reset(context.Background(), &m.req)
+		err = stint.Reset(context.Background(), s, &m.req)
 	case "violate":
-		d, err = s.(stint.Violator).Violate(context.Background(), &m.req)
+		d, err = stint.Violate(context.Background(), s, &m.req)
 	}
 	if err != nil {
 		t.Fatalf("%T: %s: %v", s, m.verb, err)

@@ -42,17 +42,17 @@ func (m *Model) Violate(_ context.Context, r *stint.Request) (stint.Decision, er
 func checkViolations(t testing.TB, e *env) {
 	stores := e.fleet()
 	for _, s := range stores {
-		if _, ok := s.(stint.Violator); !ok {
+		if _, ok := stint.As[stint.Violator](s); !ok {
 			t.Skipf("%T is no stint.Violator", s)
 		}
 	}
-	violateTogether(t, stores[0].(stint.Violator))
+	violateTogether(t, stores[0])
 	violateAtOnce(t, stores)
 }
 
 // violateTogether commits violations of several keys in one call, one after
 // another at one instant, and holds each answer to the contract.
-func violateTogether(t testing.TB, s stint.Violator) {
+func violateTogether(t testing.TB, s stint.Store) {
 	t.Helper()
 	mild := mustPenalty(stint.PenaltySpec{Name: "mild", WarnAfter: 2, BanAfter: 4, BanFor: 10 * time.Second})
 	a, b := stint.Ask{Key: "together: a", Penalty: mild}, stint.Ask{Key: "together: b", Penalty: mild}
@@ -78,7 +78,7 @@ func violateTogether(t testing.TB, s stint.Violator) {
 			want.BanLeft = step.by.Penalty.Spec().BanFor
 			want.RetryAfter = want.BanLeft
 		}
-		got, err := s.Violate(context.Background(), &stint.Request{Asks: step.asks, At: time.UnixMicro(noon)})
+		got, err := stint.Violate(context.Background(), s, &stint.Request{Asks: step.asks, At: time.UnixMicro(noon)})
 		if err != nil || got != want {
 			t.Fatalf("Violate, step %d of several keys:\n got %s, %v\nwant %s", i, show(&got), err, show(&want))
 		}
@@ -100,7 +100,7 @@ func violateAtOnce(t testing.TB, stores []stint.Store) {
 		done.Go(func() {
 			for range each {
 				mine := r
-				d, err := stores[i%len(stores)].(stint.Violator).Violate(context.Background(), &mine)
+				d, err := stint.Violate(context.Background(), stores[i%len(stores)], &mine)
 				if err != nil {
 					t.Errorf("Violate: %v", err)
 					return

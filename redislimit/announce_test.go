@@ -19,7 +19,7 @@ func TestAnnounce(t *testing.T) {
 			url = strings.Replace(url, "redis://", "redis+cluster://", 1)
 		}
 		in := func(namespace string) *redislimit.Documents {
-			s, err := redislimit.OpenIn(t.Context(), url, namespace)
+			s, err := redislimit.Connect(t.Context(), url, redislimit.Options{Namespace: namespace})
 			if err != nil {
 				t.Fatal(err)
 			}

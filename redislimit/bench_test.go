@@ -13,6 +13,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
 )
@@ -50,7 +51,7 @@ func BenchmarkRedis(b *testing.B) {
 	for i := range names {
 		names[i] = fmt.Sprint("user:", i)
 	}
-	fall := &stint.Fallback{Store: open(b, server.URL()), Deadline: 10 * time.Second}
+	fall := &fleet.Fallback{Store: open(b, server.URL()), Deadline: 10 * time.Second}
 	defer fall.Close()
 	behind := stint.NewLimiter(fall)
 	row := func(name string, do func(key string) error) {
@@ -198,16 +199,16 @@ func BenchmarkConnections(b *testing.B) {
 func BenchmarkPart(b *testing.B) {
 	s := open(b, redistest.StartReplicated(b, 3, 0).URL())
 	b.Run("part", func(b *testing.B) {
-		for s.Part("192.0.2.1") == "" {
+		for s.Partition("192.0.2.1") == "" {
 			time.Sleep(time.Millisecond)
 		}
 		b.ReportAllocs()
 		for b.Loop() {
-			s.Part("192.0.2.1")
+			s.Partition("192.0.2.1")
 		}
 	})
 	b.Run("decision", func(b *testing.B) {
-		f := &stint.Fallback{Store: s, Deadline: time.Second}
+		f := &fleet.Fallback{Store: s, Deadline: time.Second}
 		defer f.Close()
 		l, limit := stint.NewLimiter(f), stint.MustLimit("1000000 per 1s")
 		b.ReportAllocs()

@@ -52,7 +52,7 @@ func TestCloseWhileFrozen(t *testing.T) {
 func closeWhileFrozen(t *testing.T, address string, server *redistest.Server, wakes bool) {
 	goes(t, 0)
 	sockets := openSockets()
-	s, err := redislimit.Open(t.Context(), address)
+	s, err := redislimit.Connect(t.Context(), address, redislimit.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func TestDeadline(t *testing.T) {
 // Deadlines that pass just when the answer comes harm nobody who asks next, in the
 // same waiter.
 func TestDeadlinesThatRace(t *testing.T) {
-	s, err := Open(t.Context(), redistest.Start(t).URL())
+	s, err := Connect(t.Context(), redistest.Start(t).URL(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestDeadlineOfSlots(t *testing.T) {
 	for _, n := range nodes {
 		hosts = append(hosts, n.Addr)
 	}
-	s, err := Open(t.Context(), "redis+cluster://"+strings.Join(hosts, ","))
+	s, err := Connect(t.Context(), "redis+cluster://"+strings.Join(hosts, ","), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

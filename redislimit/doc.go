@@ -1,11 +1,11 @@
 // Package redislimit keeps limits in Redis or Valkey, so that a fleet shares them.
 //
-//	store, err := redislimit.OpenLater("redis://localhost:6379", nil)
-//	limiter := stint.NewLimiter(store.WithFallback())
+//	store, err := redislimit.Open(ctx, "redis://localhost:6379")
+//	limiter := stint.NewLimiter(store)
 //
-// With its fallback, a decision comes in 25 ms whatever the server does, by this
-// instance's share of the limits if it must; without, callers wait as long as their
-// contexts, and get errors.
+// A decision comes in 25 ms whatever the server does, by this instance's share of the limits
+// if it must: Open puts a fleet.Store around the Store that Connect returns. Over that one
+// alone, callers wait as long as their contexts, and get errors.
 //
 // A request is decided on the server by its clock with the same arithmetic as in
 // memory, all or nothing. Requests that come while two calls are under way go

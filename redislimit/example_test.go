@@ -9,31 +9,19 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/redislimit"
 )
 
-func ExampleOpen() {
-	ctx := context.Background()
-	store, err := redislimit.Open(ctx, "redis://localhost:6379")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer store.Close()
-	limiter := stint.NewLimiter(store.WithFallback())
-	d, err := limiter.Allow(ctx, "user:42", stint.MustLimit("api: 100 per 1m"))
-	fmt.Println(d.Allowed, err)
-}
-
 // How do I share limits by Redis, and have an answer in time whatever that does?
-func ExampleStore_WithFallback() {
+func ExampleOpen() {
 	example := func(ctx context.Context) error {
-		store, err := redislimit.OpenLater("redis://localhost:6379", nil) // Redis need not be there yet
+		store, err := redislimit.Open(ctx, "redis://localhost:6379") // Redis need not be there yet
 		if err != nil {
 			return err
 		}
 		defer store.Close()
-		limiter := stint.NewLimiter(store.WithFallback()) // decides by itself where Redis takes more than 25 ms
+		limiter := stint.NewLimiter(store) // decides by itself where Redis takes more than 25 ms
 		perMinute := stint.MustLimit("api: 100 per 1m")
 
 		d, err := limiter.Allow(ctx, "user:42", perMinute)
@@ -46,23 +34,18 @@ func ExampleStore_WithFallback() {
 	fmt.Println(example(context.Background()))
 }
 
-// How do I get all that the server does, such as no question to Redis where the answer
-// is known? By layers of your own around the Store.
-func ExampleOpenLater() {
-	store, err := redislimit.OpenLater("redis://localhost:6379", nil)
+// How do I choose how long to wait for Redis, and what each instance remembers? By a
+// fleet.Store of your own around the bare Store.
+func ExampleConnect() {
+	ctx := context.Background()
+	shared, err := redislimit.Connect(ctx, "redis://localhost:6379", redislimit.Options{Namespace: "shop"})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
+	store := fleet.New(shared, fleet.Options{Deadline: 50 * time.Millisecond, MaxDenials: 10_000, OnClose: shared.Close})
 	defer store.Close()
-	fallback := &stint.Fallback{Store: store, Deadline: 50 * time.Millisecond}
-	defer fallback.Close()
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go fallback.Follow(ctx) // counts the instances, which share the limits then
-	denials := &stint.Denials{Store: fallback}
-	defer denials.Close()
-	limiter := stint.NewLimiter(denials)
+	limiter := stint.NewLimiter(store)
 	d, err := limiter.Allow(ctx, "user:42", stint.MustLimit("api: 100 per 1m"))
 	fmt.Println(d.Allowed, d.By, err)
 }
@@ -93,7 +76,9 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	limiter := stint.NewLimiter(store.WithFallback())
+	safe := fleet.New(store, fleet.Options{})
+	defer safe.Close()
+	limiter := stint.NewLimiter(safe)
 	d, err := limiter.Allow(ctx, "user:42", stint.MustLimit("api: 100 per 1m"))
 	fmt.Println(d.Allowed, err)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
@@ -42,26 +43,26 @@ func (s *Store) appendInvalidations(argv []string, r *stint.Request) []string {
 	return append(argv, messages...)
 }
 
-// Listen implements stint.Teller, by a connection of its own, which is made again until ctx
+// Notify implements fleet.Notifier, by a connection of its own, which is made again until ctx
 // is done. To prove that messages arrive, it publishes one to itself every second through
 // the ordinary connections. It is connected once one has come back, so only a user who may
 // publish is, and no longer when one has not come back within 3 seconds, or none could be
 // published for so long. The log says so; see SetLog. An instance whose user may not
 // publish changes counts without a message to others. A Client of the user's own cannot
 // listen.
-func (s *Store) Listen(ctx context.Context, e stint.Ear) error {
+func (s *Store) Notify(ctx context.Context, l fleet.Listener) error {
 	err := s.conn.Listen(ctx, s.namespace, invalidations, conn.Listener{
-		Connected: e.Hears,
+		Connected: l.Connected,
 		Message: func(text string) {
 			if key, ok := strings.CutPrefix(text, invalidatedKey); ok {
-				e.Undone(key)
+				l.Invalidated(key)
 			} else if text == invalidatedAll {
-				e.Undone("")
+				l.Invalidated("")
 			}
 		},
 	})
 	if errors.Is(err, conn.ErrCannotListen) {
-		return fmt.Errorf("redislimit: listen: %w: %w", stint.ErrUnsupported, err)
+		return fmt.Errorf("redislimit: notify: %w: %w", stint.ErrUnsupported, err)
 	}
 	return err
 }
@@ -75,7 +76,7 @@ var membershipScript = conn.NewScript(membershipText)
 // lost changes nothing.
 const heartbeatLifetime = 5 * time.Second
 
-// Heartbeat implements stint.Membership: it notes that this Store is alive, and returns how
+// Heartbeat implements fleet.Membership: it notes that this Store is alive, and returns how
 // many Stores of the namespace have called it in the last five seconds, by the server's
 // clock. Two Stores of one process count as two.
 func (s *Store) Heartbeat(ctx context.Context) (live int, err error) {
@@ -90,11 +91,11 @@ func (s *Store) Heartbeat(ctx context.Context) (live int, err error) {
 	return int(n), nil
 }
 
-var _ stint.Parted = (*Store)(nil)
+var _ fleet.Partitioned = (*Store)(nil)
 
-// Part implements stint.Parted: the address of the node of a Cluster on which a key lies,
+// Partition implements fleet.Partitioned: the address of the node of a Cluster on which a key lies,
 // as the Cluster said within the last seconds.
-func (s *Store) Part(key string) string { return s.conn.Topology().Node(slot(key)) }
+func (s *Store) Partition(key string) string { return s.conn.Topology().Node(slot(key)) }
 
-// Parts implements stint.Parted.
-func (s *Store) Parts() []string { return s.conn.Topology().Nodes() }
+// Partitions implements fleet.Partitioned.
+func (s *Store) Partitions() []string { return s.conn.Topology().Nodes() }

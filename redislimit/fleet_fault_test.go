@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
 )
@@ -33,7 +34,7 @@ func listens(t *testing.T, s *redislimit.Store) *listener {
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {
-		_ = s.Listen(ctx, stint.Ear{Hears: func(yes bool) { l.hears.Store(yes) }, Undone: func(key string) {
+		_ = s.Notify(ctx, fleet.Listener{Connected: func(yes bool) { l.hears.Store(yes) }, Invalidated: func(key string) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.heard[key] = true
@@ -192,7 +193,7 @@ func TestListenClosed(t *testing.T) {
 		server := redistest.Start(t)
 		for range 2 {
 			var log journal
-			s, err := redislimit.OpenLater(server.URL()+parameters, nil)
+			s, err := connectLater(server.URL()+parameters, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

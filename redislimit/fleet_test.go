@@ -8,19 +8,20 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/redislimit"
 )
 
 // remembering is a Denials over a store, with a Fallback in between, that hears.
-func remembering(t *testing.T, url string) *stint.Denials {
+func remembering(t *testing.T, url string) *fleet.Denials {
 	t.Helper()
-	f := &stint.Fallback{Store: open(t, url), Deadline: 10 * time.Second}
+	f := &fleet.Fallback{Store: open(t, url), Deadline: 10 * time.Second}
 	t.Cleanup(f.Close)
-	d := &stint.Denials{Store: f}
+	d := &fleet.Denials{Store: f}
 	t.Cleanup(d.Close)
-	soon(t, "it hears", d.Hears)
+	soon(t, "it hears", d.Connected)
 	return d
 }
 
@@ -113,14 +114,14 @@ func TestListen(t *testing.T) {
 	// A connection that is lost. What was undone meanwhile is not missed.
 	refuse("k")
 	server.Do(t, "CLIENT", "KILL", "TYPE", "pubsub")
-	soon(t, "the loss", func() bool { return !here.Hears() })
+	soon(t, "the loss", func() bool { return !here.Connected() })
 	if err := two.Reset(t.Context(), "k", limit); err != nil {
 		t.Fatal(err)
 	}
 	if d, err := one.Allow(t.Context(), "k", limit); !d.Allowed || err != nil {
 		t.Errorf("%+v, %v", d, err)
 	}
-	soon(t, "it hears again", here.Hears)
+	soon(t, "it hears again", here.Connected)
 	refuse("k")
 	if err := two.RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}}, nil); err != nil {
 		t.Fatal(err)
@@ -135,11 +136,11 @@ func TestListenWithoutPermission(t *testing.T) {
 		server.Do(t, "ACL", "SETUSER", name, "on", ">pw", "~*", "&*", "+@all", rule)
 		s := open(t, "redis://"+name+":pw@"+server.Addr)
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		err := s.Listen(ctx, stint.Ear{Hears: func(yes bool) {
+		err := s.Notify(ctx, fleet.Listener{Connected: func(yes bool) {
 			if yes {
 				t.Errorf("%s hears", name)
 			}
-		}, Undone: func(string) { t.Errorf("%s was told", name) }})
+		}, Invalidated: func(string) { t.Errorf("%s was told", name) }})
 		cancel()
 		if err != nil {
 			t.Error(err)
@@ -163,7 +164,7 @@ func TestListenWithoutListening(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Listen(t.Context(), stint.Ear{}); err == nil {
+	if err := s.Notify(t.Context(), fleet.Listener{}); err == nil {
 		t.Error("it listens")
 	}
 }
@@ -171,9 +172,9 @@ func TestListenWithoutListening(t *testing.T) {
 func TestListenCluster(t *testing.T) {
 	t.Parallel()
 	s := cluster(t)
-	d := &stint.Denials{Store: s}
+	d := &fleet.Denials{Store: s}
 	defer d.Close()
-	soon(t, "it hears", d.Hears)
+	soon(t, "it hears", d.Connected)
 	l, limit := stint.NewLimiter(d), stint.MustLimit("1 per 1h")
 	for i := range 20 { // on all nodes
 		key := fmt.Sprint(i)
@@ -193,7 +194,7 @@ func TestListenCluster(t *testing.T) {
 // BenchmarkDenials is a flood of one key that is refused, over a real server.
 func BenchmarkDenials(b *testing.B) {
 	server := redistest.Start(b)
-	s, err := redislimit.Open(b.Context(), server.URL())
+	s, err := redislimit.Connect(b.Context(), server.URL(), redislimit.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -212,9 +213,9 @@ func BenchmarkDenials(b *testing.B) {
 	}
 	b.Run("redis", func(b *testing.B) { flood(b, s) })
 	b.Run("denials", func(b *testing.B) {
-		d := &stint.Denials{Store: s}
+		d := &fleet.Denials{Store: s}
 		defer d.Close()
-		for !d.Hears() {
+		for !d.Connected() {
 			time.Sleep(time.Millisecond)
 		}
 		flood(b, d)

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/redislimit"
@@ -83,7 +84,7 @@ func TestFallbackKit(t *testing.T) {
 	server := redistest.Start(t)
 	var n atomic.Int64
 	within := func(t *testing.T, namespace string) stint.Store {
-		f := &stint.Fallback{Store: open(t, server.URL()+"?namespace="+namespace), Deadline: 10 * time.Second}
+		f := &fleet.Fallback{Store: open(t, server.URL()+"?namespace="+namespace), Deadline: 10 * time.Second}
 		t.Cleanup(f.Close)
 		return f
 	}
@@ -100,7 +101,7 @@ func TestFallbackKit(t *testing.T) {
 // A key that something else has taken is no reason to stop asking about others.
 func TestFallbackOfBrokenKey(t *testing.T) {
 	server := redistest.Start(t)
-	f := &stint.Fallback{Store: open(t, server.URL()), Deadline: 10 * time.Second}
+	f := &fleet.Fallback{Store: open(t, server.URL()), Deadline: 10 * time.Second}
 	defer f.Close()
 	limiter, limit := stint.NewLimiter(f), stint.MustLimit("5 per 1h")
 	server.Do(t, "LPUSH", "stint:{1:k}"+limit.ID(), "x")
@@ -109,7 +110,7 @@ func TestFallbackOfBrokenKey(t *testing.T) {
 			t.Fatalf("%+v, %v", d, err)
 		}
 	}
-	if d, err := limiter.Allow(t.Context(), "other", limit); err != nil || d.By != stint.ByStore || f.State() != stint.Closed {
+	if d, err := limiter.Allow(t.Context(), "other", limit); err != nil || d.By != stint.ByStore || f.State() != fleet.Closed {
 		t.Errorf("%+v, %v, %s", d, err, f.State())
 	}
 }

@@ -18,7 +18,7 @@ func TestMadeUpBeforeTheCluster(t *testing.T) {
 	for _, s := range redistest.StartCluster(t, 3) {
 		hosts = append(hosts, s.Addr)
 	}
-	s, err := Open(t.Context(), "redis+cluster://"+strings.Join(hosts, ","))
+	s, err := Connect(t.Context(), "redis+cluster://"+strings.Join(hosts, ","), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

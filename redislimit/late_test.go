@@ -8,17 +8,25 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
 )
 
+// connectLater connects in the background and does not wait.
+func connectLater(address string, attempted func(redislimit.Server, error)) (*redislimit.Store, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return redislimit.Connect(ctx, address, redislimit.Options{Background: true, Attempted: attempted})
+}
+
 // A Store that is opened before its server fails with the reason, and decides once
 // the server is there.
-func TestOpenLater(t *testing.T) {
+func TestConnectInBackground(t *testing.T) {
 	r := redistest.Start(t)
 	r.Kill()
 	told := make(chan error, 100)
-	s, err := redislimit.OpenLater(r.URL(), func(_ redislimit.Server, err error) { told <- err })
+	s, err := connectLater(r.URL(), func(_ redislimit.Server, err error) { told <- err })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,16 +62,16 @@ func TestOpenLater(t *testing.T) {
 
 // A server that is there decides from the first request on, behind a Fallback, too; one
 // that is frozen is waited for as long as the deadline.
-func TestOpenLaterFirst(t *testing.T) {
+func TestConnectInBackgroundFirst(t *testing.T) {
 	keepLog(t)
 	server := redistest.Start(t)
 	limit := stint.MustLimit("1000 per 1h")
 	for i := range 20 {
-		s, err := redislimit.OpenLater(server.URL(), nil)
+		s, err := connectLater(server.URL(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := &stint.Fallback{Store: s, Deadline: 5 * time.Second}
+		f := &fleet.Fallback{Store: s, Deadline: 5 * time.Second}
 		d, err := stint.NewLimiter(f).Allow(t.Context(), "k", limit)
 		if err != nil || d.By != stint.ByStore || d.Remaining != int64(999-i) {
 			t.Errorf("%d: %+v, %v", i, d, err)
@@ -72,7 +80,7 @@ func TestOpenLaterFirst(t *testing.T) {
 		s.Close()
 	}
 	server.Freeze(t)
-	s, err := redislimit.OpenLater(server.URL()+unhurried, nil)
+	s, err := connectLater(server.URL()+unhurried, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +97,7 @@ func TestOpenLaterFirst(t *testing.T) {
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := redislimit.Open(gone, server.URL()+unhurried); !errors.Is(err, context.Canceled) {
+	if _, err := redislimit.Connect(gone, server.URL()+unhurried, redislimit.Options{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 	r.Deadline = 0
@@ -103,13 +111,13 @@ func TestOpenLaterFirst(t *testing.T) {
 }
 
 // What is wrong with an address, or with the server, is told apart.
-func TestOpenLaterReasons(t *testing.T) {
-	if _, err := redislimit.OpenLater("redis://", nil); err == nil {
+func TestConnectInBackgroundReasons(t *testing.T) {
+	if _, err := connectLater("redis://", nil); err == nil {
 		t.Error("an address without a host")
 	}
 	r := redistest.Start(t, "--requirepass", "secret")
 	told := make(chan error, 100)
-	s, err := redislimit.OpenLater(strings.Replace(r.URL(), "://", "://:wrong@", 1), func(_ redislimit.Server, err error) { told <- err })
+	s, err := connectLater(strings.Replace(r.URL(), "://", "://:wrong@", 1), func(_ redislimit.Server, err error) { told <- err })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +131,7 @@ func TestOpenLaterReasons(t *testing.T) {
 func TestHeartbeat(t *testing.T) {
 	r := redistest.Start(t)
 	open := func(namespace string) *redislimit.Store {
-		s, err := redislimit.OpenIn(t.Context(), r.URL(), namespace)
+		s, err := redislimit.Connect(t.Context(), r.URL(), redislimit.Options{Namespace: namespace})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -20,12 +21,12 @@ func TestLeases(t *testing.T) {
 		t.Run(text, func(t *testing.T) {
 			const instances = 4
 			limit := stint.MustLimit(text)
-			all := make([]*stint.Leases, instances)
+			all := make([]*fleet.Leases, instances)
 			for i := range all {
-				all[i] = &stint.Leases{Store: open(t, url), Live: func() int64 { return instances }}
+				all[i] = &fleet.Leases{Store: open(t, url), Live: func() int64 { return instances }}
 			}
 			var passed, leased atomic.Int64
-			spend := func(l *stint.Leases, n int) {
+			spend := func(l *fleet.Leases, n int) {
 				for range n {
 					d, err := stint.NewLimiter(l).Allow(t.Context(), "k", limit)
 					if err != nil {
@@ -67,7 +68,7 @@ func TestLeasesCluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a Cluster")
 	}
-	l := &stint.Leases{Store: open(t, redistest.StartReplicated(t, 3, 0).URL()), Live: func() int64 { return 1 }}
+	l := &fleet.Leases{Store: open(t, redistest.StartReplicated(t, 3, 0).URL()), Live: func() int64 { return 1 }}
 	limiter, limit := stint.NewLimiter(l), stint.MustLimit("100000 per 24h lease 50%")
 	began := time.Now()
 	for n := 0; n < 40 || l.Units().Held < 40 && time.Since(began) < 10*time.Second; n++ {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -111,7 +112,7 @@ func TestFalseAnswers(t *testing.T) {
 			if d, err := stint.NewLimiter(s).Allow(t.Context(), name, limit); err == nil {
 				t.Errorf("believed: %+v", d)
 			}
-			fall := &stint.Fallback{Store: s, Deadline: 10 * time.Second, Breaker: stint.Breaker{Failures: -1}} // a probe would go along, and change the reply
+			fall := &fleet.Fallback{Store: s, Deadline: 10 * time.Second, Breaker: fleet.Breaker{Failures: -1}} // a probe would go along, and change the reply
 			defer fall.Close()
 			limiter := stint.NewLimiter(fall)
 			for i := range 12 {

@@ -230,7 +230,7 @@ func delayed() (n int) {
 func during(t *testing.T, name, address, direct string, patient time.Duration, keeps bool, trouble func()) {
 	t.Helper()
 	for _, s := range []string{address, direct} {
-		warm, err := redislimit.Open(t.Context(), s)
+		warm, err := redislimit.Connect(t.Context(), s, redislimit.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -238,11 +238,11 @@ func during(t *testing.T, name, address, direct string, patient time.Duration, k
 	}
 	time.Sleep(20 * time.Millisecond)
 	before := runtime.NumGoroutine()
-	s, err := redislimit.Open(t.Context(), address)
+	s, err := redislimit.Connect(t.Context(), address, redislimit.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := redislimit.Open(t.Context(), direct)
+	d, err := redislimit.Connect(t.Context(), direct, redislimit.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

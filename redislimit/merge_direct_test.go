@@ -114,7 +114,7 @@ func TestDirectIsFollowed(t *testing.T) {
 // else past its deadline.
 func TestDirectAtFrozenServer(t *testing.T) {
 	server := redistest.Start(t)
-	s, err := Open(t.Context(), server.URL())
+	s, err := Connect(t.Context(), server.URL(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -221,7 +221,7 @@ func TestManyCalls(t *testing.T) {
 // A run is its requests, one after another: whatever lies under the keys, whatever
 // they cost, and however many they are, all numbers are those of Memory.
 func TestRuns(t *testing.T) {
-	s, err := Open(t.Context(), redistest.Start(t).URL())
+	s, err := Connect(t.Context(), redistest.Start(t).URL(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -405,7 +405,7 @@ func TestNotCharged(t *testing.T) {
 // sorted set.
 func TestBytes(t *testing.T) {
 	server := redistest.Start(t)
-	s, err := Open(t.Context(), server.URL())
+	s, err := Connect(t.Context(), server.URL(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

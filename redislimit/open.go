@@ -4,12 +4,40 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"time"
 
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
-// Open connects to the server that a URL names, checks that it will do, and
-// returns a Store over it, which Close ends. The forms are
+// Open is the safe road: a fleet.Store with its defaults around a Store over the server that
+// address names, which need not be there. It connects in the background, for as long as it
+// takes. Until then, and whenever the server does not answer within fleet.DefaultDeadline,
+// decisions are made by this instance's share of the limits, and the log says so. Close ends
+// it all.
+//
+// Open waits for the first attempt to connect, until ctx is done and for no more than a
+// second, so that a server that is there decides from the beginning. The only error is an
+// address that is wrong, or names a file that cannot be read. See Connect for addresses,
+// and for a Store with other options of package fleet.
+func Open(ctx context.Context, address string) (*fleet.Store, error) {
+	ctx, cancel := context.WithTimeout(ctx, firstAttempt)
+	defer cancel()
+	s, err := Connect(ctx, address, Options{Background: true})
+	if err != nil {
+		return nil, err
+	}
+	return fleet.New(s, fleet.Options{OnClose: s.Close}), nil
+}
+
+// firstAttempt bounds how long Open waits for a server. One that is there answers in
+// milliseconds.
+const firstAttempt = time.Second
+
+// Connect connects to the server that a URL names, checks that it will do, and
+// returns a bare Store over it, which Close ends. It waits as long as the contexts of its
+// callers and fails while the server is away: fleet.New makes it answer in time. The forms
+// of addresses are
 //
 //	redis://[user[:password]@]host[:port][/database]
 //	redis+cluster://[user[:password]@]host[:port],host[:port],…
@@ -36,35 +64,7 @@ import (
 // connections, which take the place of the old ones if the server accepts them. A server
 // that says that it is a replica is left in the same way, and its name is resolved again.
 // See Store.SetLog. Errors never contain a password.
-//
-// The Store itself waits as long as the contexts of its callers and fails while the
-// server is away: see Store.WithFallback.
-func Open(ctx context.Context, address string) (*Store, error) {
-	return OpenIn(ctx, address, "")
-}
-
-// OpenIn is Open with a namespace that goes before the address's own. Empty: the
-// address's.
-func OpenIn(ctx context.Context, address, namespace string) (*Store, error) {
-	s, err := openAddress(address, namespace)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.conn.Connect(ctx); err != nil {
-		return nil, fmt.Errorf("redislimit: %w", err)
-	}
-	return s, nil
-}
-
-// CheckAddress returns an error if Open would refuse the address as such. It reads
-// no file and connects to nothing.
-func CheckAddress(address string) error {
-	_, err := parseAddress(address)
-	return err
-}
-
-// openAddress is a Store that is to be connected to an address.
-func openAddress(address, namespace string) (*Store, error) {
+func Connect(ctx context.Context, address string, o Options) (*Store, error) {
 	t, err := parseAddress(address)
 	var c *conn.Conn
 	if err == nil {
@@ -73,7 +73,34 @@ func openAddress(address, namespace string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redislimit: address: %w", err)
 	}
-	return newStore(c, Options{Namespace: cmp.Or(namespace, t.Namespace)})
+	o.Namespace = cmp.Or(o.Namespace, t.Namespace)
+	s, err := newStore(c, o)
+	if err != nil {
+		return nil, err
+	}
+	if !o.Background {
+		if err := c.Connect(ctx); err != nil {
+			return nil, fmt.Errorf("redislimit: %w", err)
+		}
+		return s, nil
+	}
+	c.ConnectInBackground(func(server conn.Server, err error) {
+		if err != nil {
+			err = fmt.Errorf("redislimit: %w", err)
+		}
+		if o.Attempted != nil {
+			o.Attempted(Server(server), err)
+		}
+	})
+	_, _ = c.Await(ctx, 0) // how it went is what calls report
+	return s, nil
+}
+
+// CheckAddress returns an error if Connect would refuse the address as such. It reads
+// no file and connects to nothing.
+func CheckAddress(address string) error {
+	_, err := parseAddress(address)
+	return err
 }
 
 // parseAddress reads an address with its namespace.

@@ -18,7 +18,7 @@ func TestNoPermission(t *testing.T) {
 	server.Do(t, "ACL", "SETUSER", "blind", "on", ">pw", "~*", "+@all", "-info")
 	server.Do(t, "ACL", "SETUSER", "foreign", "on", ">pw", "~other:*", "+@all")
 	server.Do(t, "ACL", "SETUSER", "unread", "on", ">pw", "~*", "+@all", "-get")
-	if _, err := redislimit.Open(t.Context(), "redis://blind:pw@"+server.Addr); err == nil || !strings.Contains(err.Error(), "lacks a permission") {
+	if _, err := redislimit.Connect(t.Context(), "redis://blind:pw@"+server.Addr, redislimit.Options{}); err == nil || !strings.Contains(err.Error(), "lacks a permission") {
 		t.Errorf("no INFO: %v", err)
 	}
 	l := stint.NewLimiter(open(t, "redis://foreign:pw@"+server.Addr))

@@ -18,7 +18,7 @@ var (
 	inspectScript = conn.NewScript(algo.InspectScript)
 )
 
-// Record implements stint.Recorder: one round trip, which writes nothing.
+// Record implements stint.Inspector: one round trip, which writes nothing.
 func (s *Store) Record(ctx context.Context, key string, p *stint.Penalty) (stint.Record, error) {
 	name := s.key(key, p.ID())
 	reply, err := s.conn.Eval(ctx, recordScript, []string{name})
@@ -60,7 +60,7 @@ func instant(reply any) (int64, error) {
 	return 0, fmt.Errorf("TIME replied %v", reply)
 }
 
-// Banned implements stint.Recorder. It walks over all keys of the server, about
+// Banned implements stint.Inspector. It walks over all keys of the server, about
 // 1,000 at a time, so that others are served in between, and reads the records
 // among them: the walk takes its time on a server with many keys. Of bans that
 // run all the while none is missing, unless a Cluster moves their slots meanwhile.

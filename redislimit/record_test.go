@@ -33,7 +33,7 @@ func violate(t testing.TB, s stint.Violator, at time.Time, want stint.Outcome, a
 	return d
 }
 
-func bans(t testing.TB, s stint.Recorder) map[string]stint.Record {
+func bans(t testing.TB, s stint.Inspector) map[string]stint.Record {
 	t.Helper()
 	all := map[string]stint.Record{}
 	err := s.Banned(context.Background(), func(r stint.Record) bool {

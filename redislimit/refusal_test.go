@@ -26,7 +26,7 @@ func TestMaxClients(t *testing.T) {
 	}
 	do("CONFIG", "SET", "maxclients", "1")
 	for range 20 { // for reads and writes race
-		if _, err := redislimit.Open(t.Context(), server.URL()); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := redislimit.Connect(t.Context(), server.URL(), redislimit.Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Fatalf("open: %v", err)
 		}
 	}
@@ -62,12 +62,12 @@ func TestClientCertificateRefused(t *testing.T) {
 			{"&cert=" + strange + "&key=" + strangeKey, "the server does not accept this client certificate"},
 		} {
 			for range 20 { // for reads and writes race
-				if _, err := redislimit.Open(t.Context(), url+c.more); err == nil || !strings.Contains(err.Error(), c.want) {
+				if _, err := redislimit.Connect(t.Context(), url+c.more, redislimit.Options{}); err == nil || !strings.Contains(err.Error(), c.want) {
 					t.Fatalf("%s%s: %v", version, c.more, err)
 				}
 			}
 		}
-		s, err := redislimit.Open(t.Context(), url+"&cert="+cert+"&key="+key)
+		s, err := redislimit.Connect(t.Context(), url+"&cert="+cert+"&key="+key, redislimit.Options{})
 		if err != nil {
 			t.Fatalf("%s: %v", version, err)
 		}

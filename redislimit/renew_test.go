@@ -8,7 +8,6 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/redistest"
-	"github.com/stintdev/stint/redislimit"
 )
 
 // A server that says that it is not to be asked is left for the one to which its name
@@ -80,7 +79,7 @@ func TestRefusingServerIsNotStormed(t *testing.T) {
 func TestFallbackFollowsName(t *testing.T) {
 	first, second := redistest.Start(t), redistest.Start(t)
 	service := redistest.StartProxy(t, first.Addr)
-	s, err := redislimit.OpenLater(service.URL(), nil)
+	s, err := connectLater(service.URL(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -43,7 +44,7 @@ func TestAttackRenewals(t *testing.T) {
 	defer cancel()
 	var all sync.WaitGroup
 	all.Go(func() {
-		_ = s.Listen(ctx, stint.Ear{Undone: func(string) {}, Hears: func(yes bool) {
+		_ = s.Notify(ctx, fleet.Listener{Invalidated: func(string) {}, Connected: func(yes bool) {
 			if yes {
 				hears.Add(1)
 			}

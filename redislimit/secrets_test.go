@@ -203,7 +203,7 @@ func TestAdviceIsSaidOnce(t *testing.T) {
 		"WRONGPASS": "redis://:wrong@" + locked.Addr,
 		"NOPERM":    "redis://blind:pw@" + open.Addr,
 	} {
-		s, err := redislimit.OpenLater(address, nil)
+		s, err := connectLater(address, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -227,7 +227,7 @@ func TestNoPasswordIsTold(t *testing.T) {
 		"redis+sentinel://" + server.Addr + "/m?password_file=" + file + "&sentinel_password_file=" + file,
 		"redis://:url-secret@127.0.0.1:1",
 	} {
-		_, err := redislimit.Open(t.Context(), address)
+		_, err := redislimit.Connect(t.Context(), address, redislimit.Options{})
 		if err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", address, err)
 		} else if strings.Contains(err.Error(), "WRONGPASS") && strings.Count(err.Error(), "password") != 1 {
@@ -260,7 +260,7 @@ func TestSentinelPasswordFile(t *testing.T) {
 			t.Errorf("%s: %v", a, err)
 		}
 	}
-	_, err := redislimit.Open(t.Context(), "redis+sentinel://"+address+"sentinel_password_file="+of["server-secret"]+"&password_file="+of["sentinel-secret"])
+	_, err := redislimit.Connect(t.Context(), "redis+sentinel://"+address+"sentinel_password_file="+of["server-secret"]+"&password_file="+of["sentinel-secret"], redislimit.Options{})
 	if err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("with the files exchanged: %v", err)
 	}

@@ -40,7 +40,7 @@ type Server struct {
 func (s Server) DropsCounts() bool { return conn.Server(s).Evicts() }
 
 // Server is what the Store learned of its server when it connected; zero where it
-// has not yet, see OpenLater.
+// has not yet, see Options.Background.
 func (s *Store) Server() Server { return Server(s.conn.Server()) }
 
 // RefreshServer asks the server for its eviction policy again, and in a Cluster each of

@@ -3,12 +3,14 @@ package redislimit
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"sync"
 
 	"golang.org/x/sync/semaphore"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
@@ -20,13 +22,23 @@ type Options struct {
 	// Namespace is what all keys and channels start with: stores with different
 	// namespaces share nothing, and those with the same one share the counts of
 	// limits with equal names and keys, and documents. So each service has a
-	// namespace of its own. 1 to 64 of A–Z a–z 0–9 _ . : -. Empty: "stint".
+	// namespace of its own. 1 to 64 of A–Z a–z 0–9 _ . : -. Empty: that of the address,
+	// else "stint".
 	Namespace string
+	// Background makes Connect return without an error where the server is away: when
+	// the first attempt to connect has ended, or ctx is done. It goes on in the
+	// background until it has connected, or Close. Until then calls fail with the reason
+	// of the last attempt, but Take and TakeBatch wait for the first one to end, as long
+	// as their callers do. New refuses it.
+	Background bool
+	// Attempted is called after each attempt in the background, from one goroutine: with
+	// what the server says of itself, or why it cannot serve. nil: nothing is.
+	Attempted func(Server, error)
 }
 
 // Store is a stint.Store in Redis. It may be used from many goroutines at once.
 // It implements stint.BatchTaker, stint.Refunder, stint.Resetter, stint.Violator,
-// stint.Recorder, stint.Inspector, stint.DeadlineKeeper and stint.Networked.
+// stint.Inspector, fleet.DeadlineKeeper and stint.Networked.
 //
 // A request takes one round trip; in a Cluster, one or more for each slot of its keys (see
 // the package). Where an error wraps stint.ErrNotCharged, nothing was charged; after
@@ -43,6 +55,9 @@ type Store struct {
 // New is a Store over a Client. It asks the server what it is, and returns an
 // error that says what to do if it will not serve.
 func New(ctx context.Context, c Client, o Options) (*Store, error) {
+	if o.Background || o.Attempted != nil {
+		return nil, errors.New("redislimit: Options.Background and Attempted are for Connect: a client of your own connects by itself")
+	}
 	s, err := newStore(conn.Over(c), o)
 	if err != nil {
 		return nil, err
@@ -69,20 +84,17 @@ func newStore(c *conn.Conn, o Options) (*Store, error) {
 // Namespace is what all keys of the Store start with.
 func (s *Store) Namespace() string { return s.namespace }
 
-// WithFallback implements stint.Networked: a stint.Fallback around the Store, with its
-// defaults, which counts the instances that share the limits. It waits for the server for
-// stint.DefaultDeadline, logs with slog.Default when that does not decide, and ends with
-// Close.
+// WithFallback implements stint.Networked: a fleet.Store with its defaults around the
+// Store, the same one at each call, which ends with Close.
 func (s *Store) WithFallback() stint.Store {
 	f := &s.fallback
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.store == nil {
-		f.store = &stint.Fallback{Store: s}
-		var ctx context.Context
-		ctx, f.done = context.WithCancel(context.Background())
-		go f.store.Follow(ctx)
-		f.end()
+		f.store = fleet.New(s, fleet.Options{})
+		if f.closed {
+			f.store.Close()
+		}
 	}
 	return f.store
 }
@@ -90,26 +102,23 @@ func (s *Store) WithFallback() stint.Store {
 // fallback is what WithFallback returned, and its end.
 type fallback struct {
 	mu     sync.Mutex
-	store  *stint.Fallback    // nil: nothing yet
-	done   context.CancelFunc // ends its counting of instances
+	store  *fleet.Store // nil: nothing yet
 	closed bool
 }
 
-// end ends what was started, once the Store is closed. The lock is held.
-func (f *fallback) end() {
-	if f.closed && f.store != nil {
-		f.done()
+func (f *fallback) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	if f.store != nil {
 		f.store.Close()
 	}
 }
 
-// Close ends the connections of a Store that Open made, and what WithFallback returned.
+// Close ends what WithFallback returned and the connections of a Store that Connect made.
 // The client that New was given stays open.
 func (s *Store) Close() {
-	s.fallback.mu.Lock()
-	s.fallback.closed = true
-	s.fallback.end()
-	s.fallback.mu.Unlock()
+	s.fallback.close()
 	s.conn.Close()
 }
 
@@ -136,7 +145,7 @@ func (s *Store) Take(ctx context.Context, r *stint.Request, out []stint.Decision
 	return s.takeSlots(ctx, r, out)
 }
 
-// KeepsDeadline implements stint.DeadlineKeeper: Take keeps a Request's Deadline, without a
+// KeepsDeadline implements fleet.DeadlineKeeper: Take keeps a Request's Deadline, without a
 // context, unless its asks lie in several slots of a Cluster. TakeBatch, Refund,
 // Violate and all else go by the contexts that they are given.
 func (s *Store) KeepsDeadline() bool { return true }

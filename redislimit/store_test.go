@@ -20,7 +20,7 @@ import (
 
 func open(t testing.TB, address string) *redislimit.Store {
 	t.Helper()
-	s, err := redislimit.Open(context.Background(), address)
+	s, err := redislimit.Connect(context.Background(), address, redislimit.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestOpen(t *testing.T) {
 		"redis://:secret@127.0.0.1:1":            "connect to 127.0.0.1:1",
 		"unix://" + server.Dir + "/nothing.sock": "nothing.sock",
 	} {
-		_, err := redislimit.Open(t.Context(), address)
+		_, err := redislimit.Connect(t.Context(), address, redislimit.Options{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", address, err, want)
 		}
@@ -62,14 +62,14 @@ func TestTLS(t *testing.T) {
 	server := redistest.Start(t, "--tls-port", "0", "--port", "0", "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", ca)
 	address := server.ListenTLS(t)
 	params := "?server_name=localhost&ca=" + ca
-	if _, err := redislimit.Open(t.Context(), "rediss://"+address+params); err == nil {
+	if _, err := redislimit.Connect(t.Context(), "rediss://"+address+params, redislimit.Options{}); err == nil {
 		t.Error("the server asks for a certificate, and took none")
 	}
 	s := open(t, "rediss://"+address+params+"&cert="+cert+"&key="+key)
 	if d, err := stint.NewLimiter(s).Allow(t.Context(), "a", stint.MustLimit("1 per 1m")); err != nil || !d.Allowed {
 		t.Errorf("%+v, %v", d, err)
 	}
-	if _, err := redislimit.Open(t.Context(), "rediss://"+address+"?server_name=localhost"); err == nil || !strings.Contains(err.Error(), "certificate") {
+	if _, err := redislimit.Connect(t.Context(), "rediss://"+address+"?server_name=localhost", redislimit.Options{}); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("a certificate of unknown authority: %v", err)
 	}
 }

@@ -162,7 +162,7 @@
 // # Leases
 //
 // A limit may say lease, as in 60000 per 1m lease 5% or {amount: 60000, period: 1m,
-// lease: 5%}: see stint.Leases. It does something only where a request faces that limit
+// lease: 5%}: see fleet.Leases. It does something only where a request faces that limit
 // alone, and the rule has no penalty. Of a fixed window, an instance that is killed takes
 // with it what it had leased, until the window ends: of M instances and a lease of 5%, at
 // most 2.5% of the amount divided by M.

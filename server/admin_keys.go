@@ -179,9 +179,11 @@ func (s *Server) resetKey(c *call) (int, any, error) {
 		// Those of all tiers, for a key may be of several.
 		for limits := range slices.Chunk(k.rule.EveryLimit(k.key), stint.MaxAsks) {
 			err := s.limiter.Reset(c.Context(), string(k.key), limits...)
-			if s.leases != nil {
-				s.leases.Forget(string(k.key), limits...)
+			r := stint.Request{}
+			for _, l := range limits {
+				r.Asks = append(r.Asks, stint.Ask{Key: string(k.key), Limit: l})
 			}
+			s.fleet.Forget(&r)
 			if err != nil {
 				return err
 			}

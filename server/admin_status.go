@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 )
@@ -48,34 +48,34 @@ func (s *Server) showStatus(c *call) (int, any, error) {
 // against it.
 func (s *Server) storeStatus(ctx context.Context, shared bool) adminapi.StoreStatus {
 	j := adminapi.StoreStatus{Kind: "memory", Shared: shared, Decides: "store"}
-	if _, ok := s.limiter.Store.(*stint.Memory); !ok && s.limiter.Store != nil {
+	if s.fleet.IsLayered() {
 		// What stands before the rest of its address, in which a password may be.
 		scheme, _, isURL := strings.Cut(s.settings.Store, "://")
 		if j.Kind = scheme; !isURL {
 			j.Kind = fmt.Sprintf("%T", s.limiter.Store) // of a program that serves by itself
 		}
 	}
-	if s.fallback != nil {
-		j.Breaker, j.Instances = s.fallback.State().String(), s.fallback.Live()
+	if s.fleet.IsLayered() {
+		j.Breaker, j.Instances = s.fleet.State().String(), s.fleet.Live()
 		j.Namespace = s.settings.Namespace
 	}
 	if by, known := s.control.ClockAhead(); known {
 		ahead := by.Microseconds()
 		j.ClockAhead = &ahead
 	}
-	if s.denials != nil {
-		hears := s.denials.Hears()
+	if s.remembers() {
+		hears := s.fleet.Connected()
 		j.Hears = &hears
 	}
 	err := s.storeError()
-	if err == nil && s.fallback != nil && s.fallback.State() != stint.PartlyOpen { // what was true a second ago may not be now
+	if err == nil && s.fleet.IsLayered() && s.fleet.State() != fleet.PartlyOpen { // what was true a second ago may not be now
 		bounded, cancel := context.WithTimeout(ctx, viewTimeout)
 		defer cancel()
 		err = s.storeDecides(bounded)
 	}
 	if j.OK = err == nil; err != nil {
 		j.Error = err.Error()
-		if s.fallback != nil {
+		if s.fleet.IsLayered() {
 			j.Decides = "on_store_error"
 		}
 	}

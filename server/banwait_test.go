@@ -61,7 +61,7 @@ func TestRetryAfterOfABanThroughRedis(t *testing.T) {
 	redis := redistest.Start(t)
 	var gateways [2]http.Handler
 	for i := range gateways {
-		store, err := redislimit.Open(t.Context(), redis.URL())
+		store, err := redislimit.Connect(t.Context(), redis.URL(), redislimit.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

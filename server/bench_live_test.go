@@ -98,7 +98,7 @@ func BenchmarkReload(b *testing.B) {
 func BenchmarkChangeArrives(b *testing.B) {
 	redis := redistest.Start(b)
 	join := func() (operator, *server.Server) {
-		store, err := redislimit.Open(b.Context(), redis.URL())
+		store, err := redislimit.Connect(b.Context(), redis.URL(), redislimit.Options{})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -98,7 +98,7 @@ func BenchmarkCheck(b *testing.B) {
 
 // One check and a list of 100, each of another client.
 func BenchmarkCheckThroughRedis(b *testing.B) {
-	store, err := redislimit.Open(b.Context(), redistest.Start(b).URL())
+	store, err := redislimit.Connect(b.Context(), redistest.Start(b).URL(), redislimit.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -68,8 +68,8 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 // the language that the accept-language of request.headers wants.
 //
 // It says "by": "local" or "policy", of the whole and of each decision,
-// where the store did not decide; see stint.Fallback. "lease" is the store, which had
-// charged it before; see stint.Leases.
+// where the store did not decide; see fleet.Fallback. "lease" is the store, which had
+// charged it before; see fleet.Leases.
 //
 // The path is as in an HTTP request, escapes and query included; a query of its
 // own goes before that.

@@ -113,7 +113,7 @@ func TestCheckEachThroughRedis(t *testing.T) {
 	redis := redistest.Start(t)
 	var addrs [2]string
 	for i := range addrs {
-		store, err := redislimit.OpenIn(t.Context(), redis.URL(), fmt.Sprint("each", i))
+		store, err := redislimit.Connect(t.Context(), redis.URL(), redislimit.Options{Namespace: fmt.Sprint("each", i)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,7 +23,7 @@ const clockedAPI = `{"operation":"api","client":"198.51.100.9","attrs":{"user":"
 func TestAttackFastClock(t *testing.T) {
 	redis := redistest.Start(t)
 	join := func(ahead time.Duration) (operator, *server.Server) {
-		store, err := redislimit.Open(t.Context(), redis.URL())
+		store, err := redislimit.Connect(t.Context(), redis.URL(), redislimit.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -63,24 +63,17 @@ func (s *Server) installed(set *rules.Set) {
 	if before != nil {
 		s.metrics.forget(before.Set, set)
 	}
-	if s.denials != nil { // what was refused may have other numbers now
-		s.denials.ForgetAll()
-	}
+	s.fleet.ForgetDenials() // what was refused may have other numbers now
 }
 
 // lifted forgets what this instance remembers of a ban that was lifted. The store
 // has forgotten it already.
 func (s *Server) lifted(l rules.Lift, p *stint.Penalty) {
 	s.bans.lift(l.Rule, string(l.Key))
-	s.forgetDenials(string(l.Key))
-	if p != nil && s.fallback != nil {
-		s.fallback.Forget(string(l.Key), p)
-	}
+	s.fleet.Forget(&stint.Request{Asks: []stint.Ask{{Key: string(l.Key), Penalty: p}}})
 }
 
 // forgetDenials forgets what this instance remembers of a key that the store knows better.
 func (s *Server) forgetDenials(key string) {
-	if s.denials != nil {
-		s.denials.Forget(key)
-	}
+	s.fleet.Forget(&stint.Request{Asks: []stint.Ask{{Key: key}}})
 }

@@ -205,7 +205,7 @@ func soonest(all []*rules.Rule) time.Duration {
 
 // called counts a call of the store that began at start, where no Fallback does.
 func (s *Server) called(start time.Duration, err error) {
-	if s.fallback == nil && !errors.Is(err, stint.ErrRequest) {
+	if !s.fleet.IsLayered() && !errors.Is(err, stint.ErrRequest) {
 		s.metrics.called(s.metrics.now()-start, err)
 	}
 }
@@ -244,7 +244,7 @@ func (s *Server) conclude(ctx context.Context, t *trial) error {
 // concludeEnforced takes the answer of the rules that are enforced.
 func (s *Server) concludeEnforced(ctx context.Context, v *Verdict, g *group) error {
 	a := &g.answer
-	if errors.Is(a.Err, stint.ErrFull) && s.fallback == nil {
+	if errors.Is(a.Err, stint.ErrFull) && !s.fleet.IsLayered() {
 		s.sampled.storeFailure(a.Err)
 		withoutRoom(g, a)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	layers "github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/server"
 )
@@ -20,8 +21,8 @@ type telling struct{ *limittest.Faulty }
 
 func newTelling() telling { return telling{&limittest.Faulty{Store: new(stint.Memory)}} }
 
-func (telling) Listen(ctx context.Context, e stint.Ear) error {
-	e.Hears(true)
+func (telling) Notify(ctx context.Context, e layers.Listener) error {
+	e.Connected(true)
 	<-ctx.Done()
 	return nil
 }

@@ -5,32 +5,18 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 )
 
-// newFallback decides by store as long as that answers, and tells of it.
-func (s *Server) newFallback(store stint.Store) *stint.Fallback {
-	b := s.settings.Breaker
-	b.Changed = func(to stint.BreakerState, why error) {
-		s.metrics.turned(to, why)
-		if to == stint.PartlyOpen && why != nil {
-			s.log.Error("a server of the store is not asked until it answers again; on_store_error decides about its keys", "error", why)
-			return
-		}
-		if to == stint.Open {
-			s.whyOpen.Store(&why)
-			s.log.Error("the store is not asked until it answers again; on_store_error decides", "error", why)
-			return
-		}
-		s.log.Info("breaker", "state", to.String())
-	}
-	s.local = &stint.Memory{MaxKeys: int(s.settings.MaxKeys)}
-	return &stint.Fallback{
-		Store:     store,
-		Local:     s.local,
-		Deadline:  s.settings.DecisionTimeout,
-		Breaker:   b,
-		Instances: int(s.settings.Instances),
-		MaxOwed:   int(s.footprint.MaxOwed()),
+// fleetOptions are those of the layers before the store, by the settings.
+func (s *Server) fleetOptions() fleet.Options {
+	o := fleet.Options{
+		Deadline:   s.settings.DecisionTimeout,
+		Local:      s.local,
+		Breaker:    s.settings.Breaker,
+		Instances:  int(s.settings.Instances),
+		MaxOwed:    int(s.footprint.MaxOwed()),
+		MaxDenials: int(s.settings.RememberedDenials),
 		Called: func(took time.Duration, err error) {
 			s.metrics.called(took, err)
 			if err != nil {
@@ -38,7 +24,29 @@ func (s *Server) newFallback(store stint.Store) *stint.Fallback {
 			}
 		},
 	}
+	o.Breaker.Changed = s.breakerChanged
+	if o.MaxDenials == 0 {
+		o.MaxDenials = -1 // 0 is none in the settings
+	}
+	return o
 }
+
+func (s *Server) breakerChanged(to fleet.BreakerState, why error) {
+	s.metrics.turned(to, why)
+	if to == fleet.PartlyOpen && why != nil {
+		s.log.Error("a server of the store is not asked until it answers again; on_store_error decides about its keys", "error", why)
+		return
+	}
+	if to == fleet.Open {
+		s.whyOpen.Store(&why)
+		s.log.Error("the store is not asked until it answers again; on_store_error decides", "error", why)
+		return
+	}
+	s.log.Info("breaker", "state", to.String())
+}
+
+// remembers reports whether refusals are to be remembered.
+func (s *Server) remembers() bool { return s.fleet.IsLayered() && s.settings.RememberedDenials > 0 }
 
 // taken is what a request that was allowed took, and the answers, which say where.
 type taken struct {

@@ -3,7 +3,9 @@ package server_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,10 +16,16 @@ import (
 // counting is a store in memory that is one of some instances'.
 type counting struct {
 	telling
-	live int
+	live  int
+	quiet *atomic.Bool // it does not say how many; nil: it does
 }
 
-func (c counting) Heartbeat(context.Context) (int, error) { return c.live, nil }
+func (c counting) Heartbeat(context.Context) (int, error) {
+	if c.quiet != nil && c.quiet.Load() {
+		return 0, errors.New("quiet")
+	}
+	return c.live, nil
+}
 
 const leaseRules = `rules:
   - {name: api, key: attrs.user, limits: [{amount: 10000, period: 1s, lease: 20%}]}
@@ -27,7 +35,8 @@ const leaseRules = `rules:
 // counts as degraded, and when the server ends they are refunded.
 func TestLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := counting{newTelling(), 2}
+		store := counting{newTelling(), 2, new(atomic.Bool)}
+		store.quiet.Store(true)
 		s := newServer(t, leaseRules, over(store), func(c *server.Config) { c.Settings.DegradedHeader = true })
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -39,7 +48,8 @@ func TestLeases(t *testing.T) {
 			t.Errorf("%d calls before the instances were counted", n)
 		}
 		go s.Follow(ctx)
-		synctest.Wait()
+		store.quiet.Store(false)
+		time.Sleep(time.Second)
 		by := map[string]int{}
 		for range 1000 {
 			w := check(s, api)
@@ -76,7 +86,7 @@ func TestLeases(t *testing.T) {
 func TestLeasesReset(t *testing.T) {
 	for algorithm, void := range map[string]bool{"fixed_window": true, "token_bucket": false} {
 		synctest.Test(t, func(t *testing.T) {
-			store := counting{newTelling(), 1}
+			store := counting{newTelling(), 1, nil}
 			s := newServer(t, `rules:
   - {name: api, key: attrs.user, limits: [100000 per 10s `+algorithm+` lease 20%]}
 `, over(store))
@@ -112,7 +122,7 @@ func TestLeasesOverride(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			store := counting{newTelling(), 2} // half of them are not counted yet
+			store := counting{newTelling(), 2, nil} // half of them are not counted yet
 			rng := rand.New(rand.NewPCG(seed, 0))
 			type instance struct {
 				*server.Server

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/rules"
 )
 
@@ -275,8 +276,8 @@ func (m *metrics) reloaded(err error) {
 }
 
 // turned counts that the breaker has changed its state.
-func (m *metrics) turned(to stint.BreakerState, why error) {
-	if why != nil && (to == stint.Open || to == stint.PartlyOpen) {
+func (m *metrics) turned(to fleet.BreakerState, why error) {
+	if why != nil && (to == fleet.Open || to == fleet.PartlyOpen) {
 		m.breakerOpened.Inc()
 	}
 }

@@ -3,7 +3,7 @@ package server
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/server/internal/control"
 )
 
@@ -62,8 +62,8 @@ func (c liveCollector) Collect(to chan<- prometheus.Metric) {
 	gauge(clockAhead, ahead.Seconds())
 	gauge(bansByHand, float64(len(now.Controls.Bans)))
 	gauge(overridesHave, float64(len(now.Controls.Overrides)))
-	if f := c.s.fallback; f != nil {
-		for _, state := range []stint.BreakerState{stint.Closed, stint.Open, stint.HalfOpen, stint.PartlyOpen} {
+	if f := c.s.fleet; f.IsLayered() {
+		for _, state := range []fleet.BreakerState{fleet.Closed, fleet.Open, fleet.HalfOpen, fleet.PartlyOpen} {
 			is := 0.0
 			if f.State() == state {
 				is = 1
@@ -72,16 +72,16 @@ func (c liveCollector) Collect(to chan<- prometheus.Metric) {
 		}
 		gauge(instancesLive, float64(f.Live()))
 	}
-	if d := c.s.denials; d != nil {
+	if d := c.s.fleet; c.s.remembers() {
 		to <- prometheus.MustNewConstMetric(denialsTotal, prometheus.CounterValue, float64(d.Remembered()))
 		hears := 0.0
-		if d.Hears() {
+		if d.Connected() {
 			hears = 1
 		}
 		gauge(denialsHear, hears)
 	}
-	if l := c.s.leases; l != nil {
-		u := l.Units()
+	if l := c.s.fleet; l.IsLayered() {
+		u := l.Leased()
 		for _, of := range []struct {
 			state string
 			units int64

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/internal/control"
 )
@@ -73,13 +74,13 @@ var errNotAsked = errors.New("it is not asked, for it has failed")
 // It never waits: a store in memory answers at once, and of another one it tells how
 // requests and the last pulse fared.
 func (s *Server) storeError() error {
-	if s.fallback == nil {
+	if !s.fleet.IsLayered() {
 		return s.storeDecides(context.Background())
 	}
-	if p := s.pulse.Load(); p != nil && p.err != nil && s.fallback.State() != stint.PartlyOpen { // which the pulse's key may be on
+	if p := s.pulse.Load(); p != nil && p.err != nil && s.fleet.State() != fleet.PartlyOpen { // which the pulse's key may be on
 		return p.err
 	}
-	if state := s.fallback.State(); state == stint.Closed || state == stint.PartlyOpen {
+	if state := s.fleet.State(); state == fleet.Closed || state == fleet.PartlyOpen {
 		return nil
 	}
 	if why := s.whyOpen.Load(); why != nil {
@@ -108,7 +109,7 @@ func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 	text := "ready"
 	if err != nil {
 		text += ", without the store"
-	} else if s.fallback != nil && s.fallback.State() == stint.PartlyOpen {
+	} else if s.fleet.IsLayered() && s.fleet.State() == fleet.PartlyOpen {
 		text += ", without a part of the store"
 	}
 	switch controls {

@@ -117,8 +117,7 @@ func (s *Server) Follow(ctx context.Context) {
 	defer first.Wait()
 	go s.watchFiles(ctx)
 	first.Go(func() { s.claims.follow(ctx) })
-	if s.fallback != nil {
-		go s.fallback.Follow(ctx)
+	if s.fleet.IsLayered() {
 		first.Go(func() { s.feelPulse(ctx) })
 		go s.followPulse(ctx)
 	}

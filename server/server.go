@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/auth"
@@ -20,7 +21,8 @@ type Config struct {
 	Settings config.Settings
 	// Rules must be given.
 	Rules *rules.Set
-	// Limiter decides. nil: one in memory.
+	// Limiter decides. nil: one in memory. The Server puts the layers of package fleet before
+	// its Store, and takes the shared store out of a fleet.Store.
 	Limiter *stint.Limiter
 	// Documents is where the fleet keeps what is changed at run time. nil: this
 	// instance keeps it by itself, until it ends.
@@ -53,11 +55,9 @@ type Server struct {
 
 	// The store, and the layers before it.
 	limiter     *stint.Limiter
-	decider     *stint.Limiter        // the same, or where it fails something in its stead
-	fallback    *stint.Fallback       // under decider; nil: limiter decides
-	local       *stint.Memory         // what fallback goes by without the store
-	denials     *stint.Denials        // between the two; nil: nothing is remembered
-	leases      *stint.Leases         // before both; nil: nothing is charged ahead
+	fleet       *fleet.Store          // the same store, with what lets it fail
+	decider     *stint.Limiter        // over fleet
+	local       *stint.Memory         // what fleet goes by without the store
 	pulse       atomic.Pointer[pulse] // of a store that may fail; nil: nobody has asked yet
 	whyOpen     atomic.Pointer[error] // why the breaker opened last; nil: it never did
 	shadowCalls atomic.Int64          // under way, about rules in shadow mode
@@ -125,6 +125,15 @@ func New(c Config) *Server {
 	s.errorLog = log.New(s.sampled, "", 0)
 	s.adminCallers, s.checkCallers = auth.ForAdmin(&s.settings.Admin), auth.ForCheck(&s.settings)
 	s.metrics = newMetrics(s)
+	if s.limiter == nil || s.limiter.Store == nil {
+		s.limiter = stint.NewLimiter(&stint.Memory{MaxKeys: int(s.settings.MaxKeys)})
+	}
+	if f, ok := s.limiter.Store.(*fleet.Store); ok { // the Server has layers of its own
+		s.limiter = &stint.Limiter{Store: f.Shared(), Instance: s.limiter.Instance}
+	}
+	s.local = &stint.Memory{MaxKeys: int(s.settings.MaxKeys)}
+	s.fleet = fleet.New(s.limiter.Store, s.fleetOptions())
+	s.decider = &stint.Limiter{Store: s.fleet, Instance: s.limiter.Instance}
 	s.admission = newAdmission(&s.settings, s.clientOf, s.metrics)
 	s.secrets = newSecretFiles(&c.Settings)
 	s.own.Secrets, s.own.Allow = s.secrets.to, s.settings.AllowAmbiguous
@@ -133,35 +142,11 @@ func New(c Config) *Server {
 		s.own.Claims, s.own.TokenHeader = s.claims.claimsOf, s.claims.Header
 	}
 	s.control = s.newControl(&c)
-	if s.limiter == nil {
-		s.limiter = stint.NewLimiter(&stint.Memory{MaxKeys: int(s.settings.MaxKeys)})
-	}
-	s.decider = s.limiter
-	if _, ok := s.limiter.Store.(*stint.Memory); !ok && s.limiter.Store != nil {
-		// Memory answers at once, and where it does not, it is full: another
-		// one beside it would hand out fresh limits.
-		s.fallback = s.newFallback(s.limiter.Store)
-		s.decider = stint.NewLimiter(s.fallback)
-		if n := s.settings.RememberedDenials; n > 0 {
-			s.denials = &stint.Denials{Store: s.fallback, MaxKeys: int(n)}
-			s.decider = stint.NewLimiter(s.denials)
-		}
-		s.leases = &stint.Leases{Store: s.decider.Store, Live: s.fallback.Known}
-		s.decider = stint.NewLimiter(s.leases)
-	}
 	return s
 }
 
 // Close ends what runs in the background, for those who do not call Run.
 func (s *Server) Close() {
-	if s.leases != nil {
-		s.leases.Close()
-	}
-	if s.denials != nil {
-		s.denials.Close()
-	}
-	if s.fallback != nil {
-		s.fallback.Close()
-	}
+	s.fleet.Close()
 	s.closing.Do(s.control.Close)
 }

@@ -76,7 +76,7 @@ func shadowsOf(all []trial, n int) *shadows {
 // others: that the store fails, what is owed to it, what may be leased. So where it does
 // not decide, these rules are not asked.
 func (s *Server) takeShadows(ctx context.Context, c *shadows, least time.Duration, wanted bool) (wait func()) {
-	if s.fallback == nil || !c.requests[0].At.IsZero() { // in memory, or a simulation
+	if !s.fleet.IsLayered() || !c.requests[0].At.IsZero() { // in memory, or a simulation
 		return func() {
 			if c.requests[0].At.IsZero() && !s.roomForShadows() {
 				c.count()

@@ -210,7 +210,7 @@ rules:
 	redis := redistest.Start(t)
 	var said [2][]string
 	for i, file := range []string{enforced, enforced + more} {
-		store, err := redislimit.OpenIn(t.Context(), redis.URL(), fmt.Sprint("shadow", i))
+		store, err := redislimit.Connect(t.Context(), redis.URL(), redislimit.Options{Namespace: fmt.Sprint("shadow", i)})
 		if err != nil {
 			t.Fatal(err)
 		}

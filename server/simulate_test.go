@@ -156,7 +156,7 @@ func TestSimulationsAreEqual(t *testing.T) {
 		n = 1000
 	}
 	for seed, at := range []int64{1770000000000000, 1 << 26, 3 << 50} {
-		store, err := redislimit.OpenIn(t.Context(), redis.URL(), fmt.Sprint("test-", seed))
+		store, err := redislimit.Connect(t.Context(), redis.URL(), redislimit.Options{Namespace: fmt.Sprint("test-", seed)})
 		if err != nil {
 			t.Fatal(err)
 		}

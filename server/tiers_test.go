@@ -147,7 +147,7 @@ func TestTiersApartInRedis(t *testing.T) {
 	for a := stint.TokenBucket; a <= stint.SlidingWindow; a++ {
 		t.Run(a.String(), func(t *testing.T) {
 			for i := range 5 {
-				store, err := redislimit.Open(t.Context(), fmt.Sprintf("%s?namespace=%s%d", redis.URL(), a, i))
+				store, err := redislimit.Connect(t.Context(), fmt.Sprintf("%s?namespace=%s%d", redis.URL(), a, i), redislimit.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -166,7 +166,7 @@ func TestTiersWaitInRedis(t *testing.T) {
 	for a := stint.TokenBucket; a <= stint.SlidingWindow; a++ {
 		t.Run(a.String(), func(t *testing.T) {
 			t.Parallel()
-			store, err := redislimit.Open(t.Context(), redis.URL()+"?namespace="+a.String())
+			store, err := redislimit.Connect(t.Context(), redis.URL()+"?namespace="+a.String(), redislimit.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

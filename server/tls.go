@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/pemfile"
 	"github.com/stintdev/stint/internal/readfile"
 	"github.com/stintdev/stint/server/config"
@@ -133,10 +134,10 @@ type certified interface {
 
 // tellOfStore sets the metric of when the certificates of the store expire.
 func (s *Server) tellOfStore() {
-	if s.fallback == nil {
+	if !s.fleet.IsLayered() {
 		return
 	}
-	store, ok := s.fallback.Store.(certified)
+	store, ok := stint.As[certified](s.fleet)
 	if !ok {
 		return
 	}

@@ -109,7 +109,7 @@ func TestVersionsAndOverridesTogetherInRedis(t *testing.T) {
 	for a := stint.TokenBucket; a <= stint.SlidingWindow; a++ {
 		t.Run(a.String(), func(t *testing.T) {
 			for i := range 2 {
-				store, err := redislimit.Open(t.Context(), fmt.Sprintf("%s?namespace=%s%d", redis.URL(), a, i))
+				store, err := redislimit.Connect(t.Context(), fmt.Sprintf("%s?namespace=%s%d", redis.URL(), a, i), redislimit.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -32,7 +32,7 @@ func TestSimulateVectors(t *testing.T) {
 	t.Run("redis", func(t *testing.T) {
 		server := redistest.Start(t)
 		for _, c := range file.Cases {
-			s, err := redislimit.OpenIn(t.Context(), server.URL(), c.Name)
+			s, err := redislimit.Connect(t.Context(), server.URL(), redislimit.Options{Namespace: c.Name})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -27,7 +27,7 @@ const viewTimeout = 250 * time.Millisecond
 func (s *Server) view(ctx context.Context) *view {
 	v := &view{Server: s}
 	v.ctx, v.close = context.WithTimeout(ctx, viewTimeout)
-	if s.fallback != nil {
+	if s.fleet.IsLayered() {
 		v.alone = s.storeError()
 	}
 	return v
@@ -36,7 +36,7 @@ func (s *Server) view(ctx context.Context) *view {
 // goesOn tells whether this instance can answer where the store failed with err; then
 // it does so from now on.
 func (v *view) goesOn(err error) bool {
-	if v.fallback == nil || errors.Is(err, stint.ErrRequest) || errors.Is(err, stint.ErrUnsupported) || errors.Is(err, stint.ErrBroken) {
+	if !v.fleet.IsLayered() || errors.Is(err, stint.ErrRequest) || errors.Is(err, stint.ErrUnsupported) || errors.Is(err, stint.ErrBroken) {
 		return false
 	}
 	v.alone = err
@@ -51,7 +51,7 @@ func (v *view) look(r *stint.Request, out []stint.Decision) error {
 			return err
 		}
 	}
-	return v.fallback.Look(r, out)
+	return v.fleet.Look(r, out)
 }
 
 // record is how a key stands under a penalty.
@@ -78,11 +78,11 @@ func (v *view) kept(key string, limits []*stint.Limit) []stint.Stored {
 	return all
 }
 
-// banned calls yield for each ban by penalty, as stint.Recorder does. again means
+// banned calls yield for each ban by penalty, as stint.Inspector does. again means
 // that those so far do not count: the store has failed, and they come anew. ctx bounds
 // it, for it goes through all that the store holds.
 func (v *view) banned(ctx context.Context, again func(), yield func(stint.Record) bool) error {
-	if v.alone == nil && v.fallback != nil { // a look through all would hang for as long as ctx lives
+	if v.alone == nil && v.fleet.IsLayered() { // a look through all would hang for as long as ctx lives
 		if err := v.limiter.Probe(v.ctx, probeKey); err != nil {
 			v.goesOn(err)
 		}
@@ -115,7 +115,7 @@ func each(all func(func(stint.Record, error) bool), yield func(stint.Record) boo
 func (v *view) limitOf(d *stint.Decision) adminapi.LimitState {
 	capacity, used := d.Limit.Capacity(), d.Used()
 	if v.alone != nil {
-		capacity = max(1, capacity/v.fallback.Live())
+		capacity = max(1, capacity/v.fleet.Live())
 		used = max(0, capacity-d.Remaining)
 	}
 	return adminapi.LimitState{Limit: d.Limit.Terms(), Capacity: capacity, Used: used, Remaining: d.Remaining, ResetAfter: d.ResetAfter.Microseconds()}

@@ -16,7 +16,7 @@ import (
 // Server.Wrap. It has read the files that the settings name. Where the settings have a
 // store, c must have the Limiter that is over it, and c.Documents for rules of a fleet:
 //
-//	store, err := redislimit.Open(ctx, "redis://localhost:6379")
+//	store, err := redislimit.Connect(ctx, "redis://localhost:6379", redislimit.Options{})
 //	...
 //	s, err := server.Load("stint.yaml", server.Config{
 //		Limiter: stint.NewLimiter(store), Documents: store.Documents(),

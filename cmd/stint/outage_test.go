@@ -119,7 +119,7 @@ func TestServeNamespaces(t *testing.T) {
 func TestNamespacesAgree(t *testing.T) {
 	for _, name := range []string{"stint", "a", "A.b_c:d-9", strings.Repeat("x", 64), strings.Repeat("x", 65), "a b", "a{", "ä", "a/b", "\n"} {
 		_, ours := config.ParseNamespace(name)
-		store, theirs := redislimit.OpenLaterIn("redis://127.0.0.1:1", name, nil)
+		store, theirs := redislimit.Connect(t.Context(), "redis://127.0.0.1:1", redislimit.Options{Namespace: name, Background: true})
 		if theirs == nil {
 			store.Close()
 		}

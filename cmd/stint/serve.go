@@ -15,7 +15,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 
@@ -88,18 +87,21 @@ func serveStore(settings *config.Settings, log *slog.Logger) (stint.Store, func(
 		return &stint.Memory{MaxKeys: int(settings.MaxKeys)}, func() {}, nil
 	}
 	said := ""
-	tried := make(chan struct{})
-	once := sync.OnceFunc(func() { close(tried) })
-	s, err := redislimit.OpenLaterIn(settings.Store, settings.Namespace, func(server redislimit.Server, err error) {
-		defer once()
-		if err != nil {
-			if text := err.Error(); text != said { // each attempt fails for the same reason
-				said = text
-				log.Error("the store cannot be used yet; on_store_error decides until it can", "error", err)
+	ctx, cancel := context.WithTimeout(context.Background(), firstAttempt)
+	defer cancel()
+	s, err := redislimit.Connect(ctx, settings.Store, redislimit.Options{
+		Namespace:  settings.Namespace,
+		Background: true,
+		Attempted: func(server redislimit.Server, err error) {
+			if err != nil {
+				if text := err.Error(); text != said { // each attempt fails for the same reason
+					said = text
+					log.Error("the store cannot be used yet; on_store_error decides until it can", "error", err)
+				}
+				return
 			}
-			return
-		}
-		log.Info("store", "product", server.Product, "version", server.Version, "cluster", server.Cluster)
+			log.Info("store", "product", server.Product, "version", server.Version, "cluster", server.Cluster)
+		},
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("store: %w", err)
@@ -108,10 +110,6 @@ func serveStore(settings *config.Settings, log *slog.Logger) (stint.Store, func(
 	namespace := s.Namespace()
 	log.Info("what is kept in the store is shared with every instance in its namespace", "namespace", namespace)
 	settings.Namespace = namespace
-	select {
-	case <-tried:
-	case <-time.After(firstAttempt):
-	}
 	return s, s.Close, nil
 }
 

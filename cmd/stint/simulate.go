@@ -87,7 +87,7 @@ func simulatedStore(ctx context.Context, address string) (stint.Store, func() er
 	if address == "memory" {
 		return &stint.Memory{MaxKeys: simulatedKeys}, func() error { return nil }, nil
 	}
-	s, err := redislimit.OpenIn(ctx, address, "stint-simulate-"+rand.Text())
+	s, err := redislimit.Connect(ctx, address, redislimit.Options{Namespace: "stint-simulate-" + rand.Text()})
 	if err != nil {
 		return nil, nil, fmt.Errorf("store: %w", err)
 	}

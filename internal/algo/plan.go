@@ -38,6 +38,10 @@ type Plan struct {
 	bits     uint8 // of Full
 }
 
+// IsBucket reports whether the plan is a token bucket's or a leaky bucket's, of which all
+// units are alike.
+func (p *Plan) IsBucket() bool { return p.Kind == TokenBucket || p.Kind == LeakyBucket }
+
 // NewPlan checks a limit and computes its numbers. burst and buckets are 0 where
 // not given. The errors say which number cannot be had, and why.
 func NewPlan(kind Kind, amount int64, period time.Duration, burst, buckets int64) (Plan, error) {

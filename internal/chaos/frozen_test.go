@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -67,7 +68,7 @@ func TestFrozen(t *testing.T) {
 		if sent%1000 < 50 {
 			most = max(most, held())
 		}
-		if opened == 0 && i.fall.State() == stint.Open && now.Sub(began) > 500*time.Millisecond { // what was under way is over
+		if opened == 0 && i.fall.State() == fleet.Open && now.Sub(began) > 500*time.Millisecond { // what was under way is over
 			opened, asked = sent, proxy.Asked()
 		}
 	}
@@ -83,7 +84,7 @@ func TestFrozen(t *testing.T) {
 	case bytes > int64(meanwhile)/5:
 		t.Errorf("%d bytes went to the server for %d decisions while the breaker was open", bytes, meanwhile)
 	}
-	if half := took[len(took)/2]; half > stint.DefaultDeadline/2 {
+	if half := took[len(took)/2]; half > fleet.DefaultDeadline/2 {
 		t.Errorf("half of the answers took over %s: the breaker spares nobody the wait", half)
 	}
 	if growth > mostGrowth>>20 {

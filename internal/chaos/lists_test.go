@@ -36,7 +36,7 @@ func TestLists(t *testing.T) {
 	if long() {
 		lasts = 10 * time.Second
 	}
-	store, err := redislimit.Open(t.Context(), redistest.Start(t).URL())
+	store, err := redislimit.Connect(t.Context(), redistest.Start(t).URL(), redislimit.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/redislimit"
 )
 
@@ -56,7 +57,7 @@ const spent = 0 // its place in kinds
 // instance is what one process of a fleet would be.
 type instance struct {
 	*stint.Limiter
-	fall  *stint.Fallback
+	fall  *fleet.Fallback
 	store *redislimit.Store
 	end   context.CancelFunc
 
@@ -67,14 +68,14 @@ type instance struct {
 
 func newInstance(t *testing.T, address string) *instance {
 	t.Helper()
-	s, err := redislimit.Open(t.Context(), address)
+	s, err := redislimit.Connect(t.Context(), address, redislimit.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	i := &instance{store: s}
-	i.fall = &stint.Fallback{Store: s, Called: i.called}
-	i.fall.Breaker.Changed = func(to stint.BreakerState, _ error) {
-		if to == stint.Open {
+	i.fall = &fleet.Fallback{Store: s, Called: i.called}
+	i.fall.Breaker.Changed = func(to fleet.BreakerState, _ error) {
+		if to == fleet.Open {
 			i.opened.Add(1)
 		}
 	}
@@ -167,7 +168,7 @@ func (l *load) call(i int) {
 
 // ask asks an instance, which waits for the store as long as deadline; 0: as usual.
 func (l *load) ask(i int, k *kind, key string, deadline time.Duration) answer {
-	sent := l.fleet[i].fall.State() == stint.Closed
+	sent := l.fleet[i].fall.State() == fleet.Closed
 	asked := time.Now()
 	d, err := l.fleet[i].Take(context.Background(), &stint.Request{Asks: []stint.Ask{{Key: key, Limit: k.limit, Cost: 1}}, Deadline: deadline}, nil)
 	now := time.Now()
@@ -200,7 +201,7 @@ func (l *load) decides(t *testing.T) time.Duration {
 	from := time.Now()
 	eventually(t, "the store decides at every instance", func() bool {
 		for i := range l.byStore {
-			if l.byStore[i].Load() < from.UnixNano() || l.fleet[i].fall.State() != stint.Closed {
+			if l.byStore[i].Load() < from.UnixNano() || l.fleet[i].fall.State() != fleet.Closed {
 				return false
 			}
 		}

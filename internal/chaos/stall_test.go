@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -91,7 +92,7 @@ func proveStalls(t *testing.T, callers, keys, stalls int) string {
 					key = fmt.Sprint(rand.N(keys))
 				}
 				asked := int(time.Since(began)/tick) % ticks
-				sent := i.fall.State() == stint.Closed
+				sent := i.fall.State() == fleet.Closed
 				d, err := i.Allow(context.Background(), key, l)
 				if err != nil {
 					t.Error(err)

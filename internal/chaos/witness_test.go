@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 )
 
 // witness tells when this machine was too busy for a store that is there to answer
@@ -86,7 +86,7 @@ func (w *witness) ask(c net.Conn) {
 // The other half is the margin: one who is asked at another instant, on another
 // connection, and by less code, is not late by as much.
 func (w *witness) saw(s span, takes time.Duration) {
-	if s.to.Sub(s.from)-takes < (stint.DefaultDeadline-w.takes)/2 {
+	if s.to.Sub(s.from)-takes < (fleet.DefaultDeadline-w.takes)/2 {
 		return
 	}
 	w.mu.Lock()

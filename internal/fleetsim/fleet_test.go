@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 )
 
 const (
@@ -28,9 +29,9 @@ var (
 	demands = []float64{0.5, 1, 2, 10}
 )
 
-// fleet is a case: how many instances there are, and how much of the hottest key is
+// simulation is a case: how many instances there are, and how much of the hottest key is
 // asked for, as a multiple of its limit.
-type fleet struct {
+type simulation struct {
 	instances int
 	demand    float64
 	span      time.Duration
@@ -38,7 +39,7 @@ type fleet struct {
 
 // result is what became of it. Shares are of the hottest key's limit.
 type result struct {
-	fleet
+	simulation
 	decisions int64   // of all keys
 	calls     float64 // of the store, for each decision
 	hot       float64 // the same, of the hottest key
@@ -78,8 +79,8 @@ func (s *ledger) Refund(ctx context.Context, r *stint.Request) error {
 }
 
 // Listen tells nothing, for what is refunded only makes room.
-func (s *ledger) Listen(ctx context.Context, e stint.Ear) error {
-	e.Hears(true)
+func (s *ledger) Notify(ctx context.Context, e fleet.Listener) error {
+	e.Connected(true)
 	<-ctx.Done()
 	return nil
 }
@@ -119,8 +120,8 @@ func (s skewed) draw(rng *rand.Rand) int {
 
 // run plays the traffic of a case, the same with leases and without. It runs in a
 // bubble of virtual time.
-func (f fleet) run(t *testing.T, lease bool) (r result) {
-	r.fleet = f
+func (f simulation) run(t *testing.T, lease bool) (r result) {
+	r.simulation = f
 	amount := int64(perInstance * f.instances)
 	spec := stint.Spec{Amount: amount, Period: time.Minute}
 	if lease {
@@ -134,11 +135,11 @@ func (f fleet) run(t *testing.T, lease bool) (r result) {
 	members := make([]stint.Store, f.instances)
 	var ends []func()
 	for i := range members {
-		d := &stint.Denials{Store: store, MaxKeys: 64}
+		d := &fleet.Denials{Store: store, MaxKeys: 64}
 		ends = append(ends, d.Close)
-		d.Hears()
+		d.Connected()
 		if members[i] = d; lease {
-			l := &stint.Leases{Store: d, Live: func() int64 { return int64(f.instances) }, MaxKeys: 64}
+			l := &fleet.Leases{Store: d, Live: func() int64 { return int64(f.instances) }, MaxKeys: 64}
 			ends = append(ends, l.Close)
 			members[i] = l
 		}
@@ -198,7 +199,7 @@ func (f fleet) run(t *testing.T, lease bool) (r result) {
 // pair is a case with leases and without.
 type pair struct{ with, without result }
 
-func (f fleet) play(t *testing.T) (p pair) {
+func (f simulation) play(t *testing.T) (p pair) {
 	synctest.Test(t, func(t *testing.T) {
 		p.without = f.run(t, false)
 		p.with = f.run(t, true)
@@ -221,7 +222,7 @@ func TestFleet(t *testing.T) {
 	var all []pair
 	for _, n := range sizes {
 		for _, demand := range demands {
-			f := fleet{n, demand, 5 * time.Second}
+			f := simulation{n, demand, 5 * time.Second}
 			if dir == "" {
 				if float64(n)*demand > 200 {
 					continue

@@ -11,7 +11,7 @@ func page(all []pair) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# Leases, simulated
 
-`+"`make fleet`"+` writes this page, with the real code of `+"`stint.Leases`"+` and `+"`stint.Denials`"+` over one store in memory, in virtual time. What leases are
+`+"`make fleet`"+` writes this page, with the real code of `+"`fleet.Leases`"+` and `+"`fleet.Denials`"+` over one store in memory, in virtual time. What leases are
 and why nothing passes beyond the limit is in [decision 20](decisions/0020-leases.md); how to set them in [operations.md](operations.md#hot-keys).
 
 ![Calls of the store per decision, with leases and without](leases.svg)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
@@ -144,7 +145,7 @@ func (s *Settings) FitMemory() Footprint {
 	fit(&s.MaxConnections, 6, connectionBytes*listeners, 256, 50_000)
 	fit(&s.Instance.InFlight, 8, requestBytes*flights, 500, defaultInFlight)
 	fit(&s.Instance.Bytes, 8, 1, 8<<20, 1<<40)
-	fit(&s.RememberedDenials, 12, denialBytes, 1000, stint.DefaultMaxDenials)
+	fit(&s.RememberedDenials, 12, denialBytes, 1000, fleet.DefaultMaxDenials)
 	f.Parts = []Part{
 		{"program", 1, programBytes},
 		{"keys", cmp.Or(s.MaxKeys, stint.DefaultMaxKeys), keyBytes},
@@ -157,14 +158,14 @@ func (s *Settings) FitMemory() Footprint {
 	if s.Store != "memory" {
 		f.Parts = append(f.Parts,
 			Part{"remembered denials", s.RememberedDenials, denialBytes},
-			Part{"leases", stint.DefaultMaxLeases, leaseBytes},
+			Part{"leases", fleet.DefaultMaxLeases, leaseBytes},
 			Part{"spent while the store is away", f.MaxOwed(), 1})
 	}
 	return f
 }
 
 // MaxOwed is how many bytes may be kept of what was spent while the store is away.
-func (f *Footprint) MaxOwed() int64 { return min(stint.DefaultMaxOwed, f.Memory/32) }
+func (f *Footprint) MaxOwed() int64 { return min(fleet.DefaultMaxOwed, f.Memory/32) }
 
 // Log logs f in one line, and warns where it is more than the memory.
 func (f *Footprint) Log(l *slog.Logger) {

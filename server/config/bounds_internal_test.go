@@ -9,6 +9,7 @@ import (
 	"testing/fstest"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 )
 
 // The smallest limit among a cgroup and those above it holds, of either version, and the
@@ -51,10 +52,10 @@ func TestFitMemory(t *testing.T) {
 			if sum := h.Sum(); sum > s.Memory*95/100 || h.From != "setting" {
 				t.Errorf("%d MiB, %s: %d MiB, %+v", mib, store, sum>>20, h)
 			}
-			if s.MaxKeys > stint.DefaultMaxKeys || s.Instance.InFlight > 10_000 || s.RememberedDenials > stint.DefaultMaxDenials {
+			if s.MaxKeys > stint.DefaultMaxKeys || s.Instance.InFlight > 10_000 || s.RememberedDenials > fleet.DefaultMaxDenials {
 				t.Errorf("%d MiB, %s: %+v", mib, store, s)
 			}
-			if mib >= 4096 && (s.MaxKeys != 750_000 && s.MaxKeys != stint.DefaultMaxKeys || s.RememberedDenials != stint.DefaultMaxDenials) {
+			if mib >= 4096 && (s.MaxKeys != 750_000 && s.MaxKeys != stint.DefaultMaxKeys || s.RememberedDenials != fleet.DefaultMaxDenials) {
 				t.Errorf("%d MiB, %s: less than before: %+v", mib, store, s)
 			}
 			again := s

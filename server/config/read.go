@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/rules"
@@ -166,7 +166,7 @@ func (s *Settings) readDialect(r *yamlnode.Reader, n *yamlnode.Node) {
 }
 
 // readBreaker reads the section breaker of the settings.
-func readBreaker(r *yamlnode.Reader, to *stint.Breaker) func(*yamlnode.Node) {
+func readBreaker(r *yamlnode.Reader, to *fleet.Breaker) func(*yamlnode.Node) {
 	return func(n *yamlnode.Node) {
 		failures, percent, probes := int64(0), int64(0), int64(0)
 		fields := r.Mapping(n, yamlnode.Fields{

@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/rules"
 )
@@ -39,13 +39,13 @@ type Settings struct {
 	// DecisionTimeout is how long a request waits for the store before the
 	// rules' on_store_error decides.
 	DecisionTimeout time.Duration
-	// Breaker says when the store is not asked any more; see stint.Fallback.
-	Breaker stint.Breaker
+	// Breaker says when the store is not asked any more; see fleet.Fallback.
+	Breaker fleet.Breaker
 	// Instances is how many instances share the limits while the store is away.
 	// 0: as many as were counted last.
 	Instances int64
 	// RememberedDenials is how many refusals this instance remembers, so that the
-	// store is not asked again in vain; see stint.Denials. 0: none. ByMemory: up to
+	// store is not asked again in vain; see fleet.Denials. 0: none. ByMemory: up to
 	// 100,000.
 	RememberedDenials int64
 	// UpstreamTimeout is how long an upstream may take until it begins to answer.

@@ -135,13 +135,15 @@ func (c *Conn) connectUntilDone(report func(Server, error)) {
 		if err != nil {
 			c.failure.Store(&err)
 		}
+		if c.ctx.Err() == nil {
+			report(server, err)
+		}
 		if failures == 0 {
 			close(c.attempted)
 		}
 		if c.ctx.Err() != nil {
 			return
 		}
-		report(server, err)
 		if err == nil {
 			return
 		}

@@ -1,18 +1,23 @@
-package stint
+package fleet
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/stintdev/stint"
 )
+
+// fewAsks is how many decisions a space has room for at least.
+const fewAsks = 4
 
 // space is room for what a call needs: a decision for each ask, to learn from, also
 // where the caller wants the whole alone; and a request like the caller's, which
 // nobody else may change.
 type space struct {
-	each    []Decision
-	request Request
+	each    []stint.Decision
+	request stint.Request
 }
 
 // space has room for n decisions. It is to be freed.
@@ -22,7 +27,7 @@ func (f *Fallback) space(n int) *space {
 		s = new(space)
 	}
 	if cap(s.each) < n {
-		s.each = make([]Decision, n, max(n, fewAsks))
+		s.each = make([]stint.Decision, n, max(n, fewAsks))
 		return s
 	}
 	s.each = s.each[:n]
@@ -31,15 +36,15 @@ func (f *Fallback) space(n int) *space {
 }
 
 func (f *Fallback) free(s *space) {
-	s.request = Request{}
+	s.request = stint.Request{}
 	f.spaces.Put(s)
 }
 
 // ask has the Store decide r within its deadline, which a Store that is a DeadlineKeeper
 // keeps by itself: a context for each call would cost more than all else here.
-func (f *Fallback) ask(ctx context.Context, r *Request, s *space, each []Decision) (d Decision, err error) {
+func (f *Fallback) ask(ctx context.Context, r *stint.Request, s *space, each []stint.Decision) (d stint.Decision, err error) {
 	owes := f.ledger.owes.Load()
-	if f.punctual && !owes {
+	if f.keepsDeadline && !owes {
 		if patience, hurried := f.patience(ctx, r.Deadline); patience > 0 { // of a Request, 0 is none
 			if r.Deadline != patience {
 				s.request = *r
@@ -78,7 +83,7 @@ func (f *Fallback) patience(ctx context.Context, deadline time.Duration) (d time
 
 // call asks the store about r, for as long as r's Deadline, or Deadline where that is
 // 0, and notes how that went.
-func (f *Fallback) call(ctx context.Context, r *Request, ask func(context.Context) error) error {
+func (f *Fallback) call(ctx context.Context, r *stint.Request, ask func(context.Context) error) error {
 	patience, hurried := f.patience(ctx, r.Deadline)
 	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -88,19 +93,19 @@ func (f *Fallback) call(ctx context.Context, r *Request, ask func(context.Contex
 	return err
 }
 
-// isOwn tells whether an error of a call is not the store's fault: the request was
-// malformed, or whoever asked has left.
+// isOwn reports whether an error of a call is not the store's fault: the request was
+// malformed, or its caller has left.
 func isOwn(ctx context.Context, err error) bool {
-	return err != nil && (errors.Is(err, ErrRequest) || ctx.Err() != nil)
+	return err != nil && (errors.Is(err, stint.ErrRequest) || ctx.Err() != nil)
 }
 
-// isAlive tells whether an error is an answer of a store that decides others: else a
+// isAlive reports whether an error is an answer of a store that decides others: else a
 // single key that it cannot read, or those that it has no room for, would close it to
 // all, and to those too whom it refuses.
-func isAlive(err error) bool { return errors.Is(err, ErrBroken) || errors.Is(err, ErrFull) }
+func isAlive(err error) bool { return errors.Is(err, stint.ErrBroken) || errors.Is(err, stint.ErrFull) }
 
 // note notes how a call about r went that began by f.start's clock.
-func (f *Fallback) note(ctx context.Context, r *Request, began time.Duration, hurried bool, err error) {
+func (f *Fallback) note(ctx context.Context, r *stint.Request, began time.Duration, hurried bool, err error) {
 	ended := time.Since(f.start)
 	if isOwn(ctx, err) {
 		return
@@ -135,7 +140,7 @@ func (f *Fallback) probe(ctx context.Context, key string, patience time.Duration
 	ctx, cancel := context.WithTimeout(ctx, max(inTime, patience))
 	defer cancel()
 	began := time.Now()
-	err := NewLimiter(f.Store).Probe(ctx, key)
+	err := stint.NewLimiter(f.Store).Probe(ctx, key)
 	if isAlive(err) {
 		err = nil
 	}

@@ -1,8 +1,10 @@
-package stint
+package fleet
 
 import (
 	"context"
 	"time"
+
+	"github.com/stintdev/stint"
 )
 
 const (
@@ -24,7 +26,7 @@ func (l *Leases) sweep() {
 	}
 	l.sweeps.Add(1)
 	l.mu.Unlock()
-	any := l.collect(func(g *grant, now int64) bool {
+	any := l.collect(func(g *lease, now int64) bool {
 		have := g.left.Load()
 		idle := have == g.seen || now-g.sent >= int64(leaseAge/2)
 		g.seen = have
@@ -39,18 +41,18 @@ func (l *Leases) sweep() {
 }
 
 // collect refunds the grants that may go, and drops what is idle without one. It
-// tells whether anything stays.
-func (l *Leases) collect(mayGo func(*grant, int64) bool) (stays bool) {
+// reports whether anything stays.
+func (l *Leases) collect(mayGo func(*lease, int64) bool) (stays bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), refunding)
 	defer cancel()
-	var asks []Ask
+	var asks []stint.Ask
 	seen := make(map[entryKey]bool) // of asks
 	for i := range l.table.slots {
 		e := l.table.slots[i].Load()
 		if e == nil {
 			continue
 		}
-		now, g := l.now(), e.grant.Load()
+		now, g := l.now(), e.lease.Load()
 		if g == nil && e.isIdle(now) {
 			stays = !l.drop(i, e, now) || stays
 			continue
@@ -64,13 +66,13 @@ func (l *Leases) collect(mayGo func(*grant, int64) bool) (stays bool) {
 		if void || units == 0 {
 			continue
 		}
-		k := entryKey{e.key, e.limit.id}
+		k := entryKey{e.key, e.limit.ID()}
 		if len(asks) == returnedAtOnce || seen[k] {
 			l.giveUp(ctx, asks)
 			asks = asks[:0]
 			clear(seen)
 		}
-		asks = append(asks, Ask{Key: e.key, Limit: e.limit, Cost: units})
+		asks = append(asks, stint.Ask{Key: e.key, Limit: e.limit, Cost: units})
 		seen[k] = true
 	}
 	l.giveUp(ctx, asks)
@@ -78,20 +80,20 @@ func (l *Leases) collect(mayGo func(*grant, int64) bool) (stays bool) {
 }
 
 // drop makes room for another, unless e is asked for again.
-func (l *Leases) drop(place int, e *lease, now int64) bool {
+func (l *Leases) drop(place int, e *hotKey, now int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.table.slots[place].Load() != e || !e.isIdle(now) || !e.busy.CompareAndSwap(false, true) {
 		return false
 	}
-	l.end(e, e.grant.Load(), true)
+	l.end(e, e.lease.Load(), true)
 	l.table.slots[place].Store(nil)
 	return true
 }
 
 // giveUp gives units back. If that fails they are void, also where it may have been
 // done: refunded twice, they would make room for others.
-func (l *Leases) giveUp(ctx context.Context, asks []Ask) {
+func (l *Leases) giveUp(ctx context.Context, asks []stint.Ask) {
 	if len(asks) == 0 {
 		return
 	}
@@ -99,7 +101,7 @@ func (l *Leases) giveUp(ctx context.Context, asks []Ask) {
 	for i := range asks {
 		units += asks[i].Cost
 	}
-	if err := l.Refund(ctx, &Request{Asks: asks}); err != nil {
+	if err := l.Refund(ctx, &stint.Request{Asks: asks}); err != nil {
 		l.void.Add(units)
 		return
 	}
@@ -121,7 +123,7 @@ func (l *Leases) Close() {
 		return
 	}
 	l.sweeps.Wait()
-	l.collect(func(*grant, int64) bool { return true })
+	l.collect(func(*lease, int64) bool { return true })
 }
 
 // LeasedUnits is what became of the units that a Leases had charged ahead: Charged is
@@ -134,14 +136,14 @@ type LeasedUnits struct {
 	Held     int64 // not yet any of these
 }
 
-// Units tells what became of the units charged ahead so far. While it is in use, the
+// Units says what became of the units charged ahead so far. While it is in use, the
 // numbers may be of slightly different instants.
 func (l *Leases) Units() LeasedUnits {
 	l.init()
 	u := LeasedUnits{Charged: l.charged.Load(), Served: l.ended.Load(), Returned: l.returned.Load(), Void: l.void.Load()}
 	for i := range l.table.slots {
 		if e := l.table.slots[i].Load(); e != nil {
-			if g := e.grant.Load(); g != nil {
+			if g := e.lease.Load(); g != nil {
 				left := g.left.Load()
 				u.Served += g.size - left
 				u.Held += left

@@ -1,4 +1,4 @@
-package stint_test
+package fleet_test
 
 import (
 	"fmt"
@@ -48,10 +48,9 @@ func TestAttackRaces(t *testing.T) {
 					case 3:
 						_, what = s.Violate(t.Context(), a.Key, p)
 					case 4:
-						s.denials.ForgetAll()
+						s.fleet.ForgetDenials()
 					case 5:
-						s.denials.Forget(a.Key)
-						s.fall.Forget(a.Key, p)
+						s.fleet.Forget(&stint.Request{Asks: []stint.Ask{{Key: a.Key, Penalty: p}}})
 					case 6:
 						_, what = s.Inspect(t.Context(), a.Key, limits...)
 					}
@@ -92,7 +91,7 @@ func TestAttackRaces(t *testing.T) {
 				}
 			})
 		}
-		all.Go(func() { time.Sleep(time.Millisecond); s.leases.Close() }) // beside those that ask
+		all.Go(func() { time.Sleep(time.Millisecond); s.fleet.Close() }) // beside those that ask
 		all.Wait()
 		s.close()
 		if t.Failed() {

@@ -1,10 +1,12 @@
-package stint
+package fleet
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/stintdev/stint"
 )
 
 // What was spent without the Store is charged to it beside all other requests, none of
@@ -32,7 +34,7 @@ func (f *Fallback) repaySoon(now time.Duration) {
 // fails.
 func (f *Fallback) repay() {
 	for {
-		p := f.ledger.claimSome(repayBatch, f.local.clock(), f.Live(), f.pays)
+		p := f.ledger.claimSome(repayBatch, f.clock(), f.Live(), f.pays)
 		if p == nil {
 			f.repayAt.Store(int64(time.Since(f.start) + repayPause))
 			break
@@ -45,7 +47,7 @@ func (f *Fallback) repay() {
 	f.repaying.Store(false)
 }
 
-// pays tells whether a debt can be charged now.
+// pays reports whether a debt can be charged now.
 func (f *Fallback) pays(e *debt) bool {
 	return f.State() == Closed || f.parts.of(e.key).isClosed()
 }
@@ -57,17 +59,17 @@ func (f *Fallback) pays(e *debt) bool {
 func (f *Fallback) pay(p *payment) {
 	ctx, cancel := context.WithTimeout(context.Background(), repayTimeout)
 	defer cancel()
-	unsent := map[*debt]bool{}
+	notCharged := map[*debt]bool{}
 	for due := p.debts; len(due) > 0 && !p.failed; {
 		var less []*debt
 		for i, a := range f.takeBatch(ctx, due) {
 			e := due[i]
 			switch {
-			case errors.Is(a.Err, ErrNotCharged):
-				unsent[e], p.failed = true, true
-				p.full = p.full || errors.Is(a.Err, ErrFull)
+			case errors.Is(a.Err, stint.ErrNotCharged):
+				notCharged[e], p.failed = true, true
+				p.full = p.full || errors.Is(a.Err, stint.ErrFull)
 			case a.Err != nil:
-				p.failed = p.failed || !errors.Is(a.Err, ErrBroken)
+				p.failed = p.failed || !errors.Is(a.Err, stint.ErrBroken)
 			case !a.Allowed && a.Remaining > 0 && a.Remaining < e.charge.Cost:
 				e.charge.Cost = a.Remaining
 				less = append(less, e)
@@ -75,32 +77,32 @@ func (f *Fallback) pay(p *payment) {
 		}
 		due = less
 	}
-	f.ledger.end(p, func(e *debt) bool { return unsent[e] }, f.Live())
+	f.ledger.end(p, func(e *debt) bool { return notCharged[e] }, f.Live())
 }
 
 // takeBatch charges each debt by itself. A single one is a request like any other, which
 // a Store may send together with those.
-func (f *Fallback) takeBatch(ctx context.Context, due []*debt) []Answer {
-	rs, answers := make([]Request, len(due)), make([]Answer, len(due))
+func (f *Fallback) takeBatch(ctx context.Context, due []*debt) []stint.Answer {
+	rs, answers := make([]stint.Request, len(due)), make([]stint.Answer, len(due))
 	for i, e := range due {
-		rs[i].Asks, rs[i].Deadline = []Ask{e.charge}, repayTimeout
+		rs[i].Asks, rs[i].Deadline = []stint.Ask{e.charge}, repayTimeout
 	}
 	if len(due) == 1 {
 		answers[0].Decision, answers[0].Err = f.Store.Take(ctx, &rs[0], nil)
 		return answers
 	}
-	powers{f.Store}.takeBatch(ctx, rs, answers)
+	stint.TakeBatch(ctx, f.Store, rs, answers)
 	return answers
 }
 
 // errOwing means that what is owed of a key could not be charged in time, before the
 // Store was to be asked about it.
-var errOwing = fmt.Errorf("stint: the store has not charged yet what was spent without it: %w: %w", ErrNotCharged, context.DeadlineExceeded)
+var errOwing = fmt.Errorf("stint: the store has not charged yet what was spent without it: %w: %w", stint.ErrNotCharged, context.DeadlineExceeded)
 
 // settle charges what the keys of some asks owe, and waits for that until ctx is done.
-func (f *Fallback) settle(ctx context.Context, asks []Ask) error {
+func (f *Fallback) settle(ctx context.Context, asks []stint.Ask) error {
 	for { // what calls that failed meanwhile have spent comes on top
-		own, payments := f.ledger.claim(asks, f.local.clock(), f.Live())
+		own, payments := f.ledger.claim(asks, f.clock(), f.Live())
 		if own != nil {
 			go f.pay(own)
 			payments = append(payments, own)

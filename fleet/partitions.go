@@ -1,35 +1,27 @@
-package stint
+package fleet
 
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-)
 
-// Parted is a Store whose keys lie on several servers, which may fail one by one. A
-// Fallback around it stops asking about the keys of one of them, and goes on to ask about
-// all others.
-type Parted interface {
-	// Part names the server on which a key lies, as far as that is known now; "": it is
-	// not, or there is but one. It is called for each request and must not block.
-	Part(key string) string
-	// Parts names all of them, as far as that is known; none: there is but one.
-	Parts() []string
-}
+	"github.com/stintdev/stint"
+)
 
 // parts are the servers of a Fallback's Store, each with a breaker of its own.
 type parts struct {
-	store Parted        // nil: there is but one
+	store Partitioned   // nil: there is but one
 	one   storePart     // of keys for which no other is known
 	more  sync.Map      // of *storePart by name
 	whole atomic.Uint32 // BreakerState of all together
 
 	closed atomic.Bool
 
-	mu   sync.Mutex // is held while it is told
-	told func(to BreakerState, why error)
+	mu     sync.Mutex // is held while notify runs
+	notify func(to BreakerState, why error)
 }
 
 // storePart is a server that fails or answers as one.
@@ -39,10 +31,10 @@ type storePart struct {
 	settings Breaker
 }
 
-// init makes the parts of a Store. Breaker.Changed is told of them as a whole.
-func (p *parts) init(store Store, b Breaker) {
-	p.store, _ = store.(Parted)
-	p.told = b.Changed
+// init makes the parts of a Store. Breaker.Changed is called for them as a whole.
+func (p *parts) init(store stint.Store, b Breaker) {
+	p.store, _ = stint.As[Partitioned](store)
+	p.notify = b.Changed
 	p.one.settings = b
 	p.one.settings.Changed = func(_ BreakerState, why error) { p.changed(&p.one, why) }
 }
@@ -52,7 +44,7 @@ func (p *parts) of(key string) *storePart {
 	if p.store == nil {
 		return &p.one
 	}
-	name := p.store.Part(key)
+	name := p.store.Partition(key)
 	if name == "" {
 		return &p.one
 	}
@@ -72,7 +64,7 @@ func (p *parts) of(key string) *storePart {
 func (p *parts) state() BreakerState { return BreakerState(p.whole.Load()) }
 
 // failing is a part that is not asked, of those on which some asks lie; nil: all are.
-func (p *parts) failing(asks []Ask) *storePart {
+func (p *parts) failing(asks []stint.Ask) *storePart {
 	if p.state() == Closed {
 		return nil
 	}
@@ -85,7 +77,7 @@ func (p *parts) failing(asks []Ask) *storePart {
 }
 
 // each calls f for each part on which some asks lie, with the first key there.
-func (p *parts) each(asks []Ask, f func(q *storePart, key string)) {
+func (p *parts) each(asks []stint.Ask, f func(q *storePart, key string)) {
 	if p.store == nil {
 		f(&p.one, asks[0].Key)
 		return
@@ -105,14 +97,14 @@ next:
 	}
 }
 
-// changed tells how all are when one has changed.
+// changed says how all are when one has changed.
 func (p *parts) changed(q *storePart, why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var n [HalfOpen + 1]int
 	var names []string
 	if p.store != nil {
-		names = p.store.Parts()
+		names = p.store.Partitions()
 	}
 	for _, name := range names {
 		state := Closed // also of one that nobody has asked yet
@@ -137,11 +129,11 @@ func (p *parts) changed(q *storePart, why error) {
 	if BreakerState(p.whole.Swap(uint32(to))) == to {
 		return
 	}
-	if p.told != nil {
+	if p.notify != nil {
 		if why != nil && q.name != "" {
 			why = fmt.Errorf("%s: %w", q.name, why)
 		}
-		p.told(to, why)
+		p.notify(to, why)
 	}
 }
 
@@ -160,7 +152,7 @@ func (f *Fallback) failed(q *storePart, key string, began, ended time.Duration, 
 	if !q.failure(&q.settings, began, ended) {
 		return
 	}
-	key = kept(key)
+	key = strings.Clone(key)
 	probe := func(ctx context.Context, patience time.Duration) error { return f.probe(ctx, key, patience) }
 	q.doubt(&q.settings, why, probe, func() {
 		f.repayAt.Store(0)

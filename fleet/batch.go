@@ -1,13 +1,15 @@
-package stint
+package fleet
 
 import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/stintdev/stint"
 )
 
 // soonest is the shortest deadline of several requests; 0: none has any.
-func soonest(rs []Request) time.Duration {
+func soonest(rs []stint.Request) time.Duration {
 	var least time.Duration
 	for i := range rs {
 		if d := rs[i].Deadline; d > 0 && (least == 0 || d < least) {
@@ -18,8 +20,8 @@ func soonest(rs []Request) time.Duration {
 }
 
 // TakeBatch implements BatchTaker.
-func (f *Fallback) TakeBatch(ctx context.Context, rs []Request, answers []Answer) {
-	store, ok := f.Store.(BatchTaker)
+func (f *Fallback) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
+	store, ok := f.Store.(stint.BatchTaker)
 	f.init()
 	if ok && len(rs) > 0 && !rs[0].At.IsZero() {
 		store.TakeBatch(ctx, rs, answers)
@@ -40,7 +42,7 @@ func (f *Fallback) TakeBatch(ctx context.Context, rs []Request, answers []Answer
 }
 
 // takeAnswering is takeList while some parts of the Store are not asked.
-func (f *Fallback) takeAnswering(ctx context.Context, store BatchTaker, rs []Request, answers []Answer) {
+func (f *Fallback) takeAnswering(ctx context.Context, store stint.BatchTaker, rs []stint.Request, answers []stint.Answer) {
 	var asked []int
 	for i := range rs {
 		a := &answers[i]
@@ -50,7 +52,7 @@ func (f *Fallback) takeAnswering(ctx context.Context, store BatchTaker, rs []Req
 		}
 		a.Decision, a.Err = f.Take(ctx, &rs[i], a.Each)
 	}
-	some, theirs := make([]Request, len(asked)), make([]Answer, len(asked))
+	some, theirs := make([]stint.Request, len(asked)), make([]stint.Answer, len(asked))
 	for j, i := range asked {
 		some[j], theirs[j] = rs[i], answers[i]
 	}
@@ -61,10 +63,10 @@ func (f *Fallback) takeAnswering(ctx context.Context, store BatchTaker, rs []Req
 }
 
 // takeList has the Store decide a list, part by part.
-func (f *Fallback) takeList(ctx context.Context, store BatchTaker, rs []Request, answers []Answer) {
+func (f *Fallback) takeList(ctx context.Context, store stint.BatchTaker, rs []stint.Request, answers []stint.Answer) {
 	for i := range answers {
 		if answers[i].Each == nil {
-			answers[i].Each = make([]Decision, len(rs[i].Asks))
+			answers[i].Each = make([]stint.Decision, len(rs[i].Asks))
 		}
 	}
 	var why error // of the part that the Store did not decide
@@ -89,7 +91,7 @@ func (f *Fallback) takeList(ctx context.Context, store BatchTaker, rs []Request,
 const listPart = 64
 
 // listed is how many of rs go in one call, one at least.
-func listed(rs []Request) (n int) {
+func listed(rs []stint.Request) (n int) {
 	for asks := 0; n < len(rs); n++ {
 		if asks += len(rs[n].Asks); n > 0 && asks > listPart {
 			break
@@ -104,19 +106,19 @@ type unasked struct{ why error }
 func (e unasked) Error() string {
 	return "stint: not asked, for the store did not decide before: " + e.why.Error()
 }
-func (e unasked) Unwrap() []error { return []error{ErrNotCharged, e.why} }
+func (e unasked) Unwrap() []error { return []error{stint.ErrNotCharged, e.why} }
 
-// isAnswer tells whether an error is about one request of a list, and not about the store.
-func isAnswer(err error) bool { return errors.Is(err, ErrRequest) || isAlive(err) }
+// isAnswer reports whether an error is about one request of a list, and not about the store.
+func isAnswer(err error) bool { return errors.Is(err, stint.ErrRequest) || isAlive(err) }
 
 // takePart asks the store about a part of a list. It returns an error if that is not
 // to be asked about the rest.
-func (f *Fallback) takePart(ctx context.Context, store BatchTaker, rs []Request, answers []Answer, deadline time.Duration) error {
-	// Of several failures one is told; one that is the store's, if there is any.
-	told := Request{Asks: rs[0].Asks, Deadline: deadline}
-	err := f.call(ctx, &told, func(ctx context.Context) (err error) {
+func (f *Fallback) takePart(ctx context.Context, store stint.BatchTaker, rs []stint.Request, answers []stint.Answer, deadline time.Duration) error {
+	// Of several failures one is noted; one that is the store's, if there is any.
+	asked := stint.Request{Asks: rs[0].Asks, Deadline: deadline}
+	err := f.call(ctx, &asked, func(ctx context.Context) (err error) {
 		if f.ledger.owes.Load() {
-			var asks []Ask
+			var asks []stint.Ask
 			for i := range rs {
 				asks = append(asks, rs[i].Asks...)
 			}
@@ -130,7 +132,7 @@ func (f *Fallback) takePart(ctx context.Context, store BatchTaker, rs []Request,
 		store.TakeBatch(ctx, rs, answers)
 		for i := range answers {
 			if e := answers[i].Err; e != nil && (err == nil || isAnswer(err)) {
-				err, told.Asks = e, rs[i].Asks
+				err, asked.Asks = e, rs[i].Asks
 			}
 		}
 		return err
@@ -142,13 +144,13 @@ func (f *Fallback) takePart(ctx context.Context, store BatchTaker, rs []Request,
 }
 
 // conclude makes what the store answered to one of several requests the answer.
-func (f *Fallback) conclude(ctx context.Context, r *Request, a *Answer) {
+func (f *Fallback) conclude(ctx context.Context, r *stint.Request, a *stint.Answer) {
 	switch {
 	case a.Err == nil:
-		f.local.sharedBy(f.Live())
-		f.local.learn(r, &a.Decision, a.Each)
+		internal.SetLeastCost(f.local, f.Live())
+		internal.Learn(f.local, r, &a.Decision, a.Each)
 	case isOwn(ctx, a.Err):
 	default:
-		a.Decision, a.Err = f.without(r, a.Each, a.Err, errors.Is(a.Err, ErrNotCharged))
+		a.Decision, a.Err = f.without(r, 0, a.Each, a.Err, errors.Is(a.Err, stint.ErrNotCharged))
 	}
 }

@@ -1,0 +1,264 @@
+package fleet
+
+import (
+	"context"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+// DefaultMaxLeases is how many keys a Leases serves ahead where its MaxKeys is 0.
+const DefaultMaxLeases = 10_000
+
+// Leases is a Store that has units of hot keys charged ahead by its Store and serves them
+// by itself. It does so for requests of one ask without a Penalty, under a Limit with a
+// Lease; all others are passed on. Never more passes than the limit allows, whatever fails,
+// but that a fixed window which another instance resets may have up to the leased share
+// more. docs/decisions/0020-leases.md and 0034-leases-of-windows.md say why.
+//
+// A key is hot if it is asked for about 40 times a second. A lease is what is asked for in a
+// quarter of a second, at most the leased share / (2 × Live), and the next is charged in the
+// background. What is not used is refunded half a second after the last use, at an age of a
+// second, and by Close. Of a Decision by a lease (stint.ByLease), Remaining and ResetAfter
+// are reckoned from those of the last charge; an exhausted key may be refused for up to a
+// tenth of a second in which its Store would allow.
+//
+// Store and Live must be given; the fields must not be changed once it is in use. It must
+// not be copied. It may be used from many goroutines at once. It does not keep deadlines by
+// itself, for it may ask its Store twice.
+type Leases struct {
+	// Store decides.
+	Store stint.Store
+	// Live is how many instances share the limits; 0 or less: nothing is leased
+	// now. Fallback.ConfirmedLive is one.
+	Live func() int64
+	// MaxKeys is how many keys may have a lease at once; there is none for another
+	// until one is idle. As many calls may be under way in the background. 0:
+	// DefaultMaxLeases.
+	MaxKeys int
+
+	once    sync.Once
+	seed    maphash.Seed
+	start   time.Time
+	table   cache[hotKey]
+	heat    []atomic.Uint64
+	closed  atomic.Bool
+	mu      sync.Mutex // guards what follows, and the places of table
+	sweeper *time.Timer
+	sweeps  sync.WaitGroup
+
+	charged, ended, returned, void atomic.Int64 // units
+}
+
+const (
+	// leaseFor is how long a lease is to last.
+	leaseFor = 250 * time.Millisecond
+	// paceFor is how long is looked at, at least, to say how much is asked for.
+	paceFor = 50 * time.Millisecond
+	// leaseAge is how long one is served at most, and sweepEvery how often they are
+	// looked at.
+	leaseAge   = 2 * time.Second
+	sweepEvery = 500 * time.Millisecond
+	// leasePause is how long nothing is leased after it was refused, or not wanted.
+	leasePause = 100 * time.Millisecond
+	// shortestLease is the fewest units that are worth it.
+	shortestLease = 2
+
+	heatEvery = 250 * time.Millisecond
+	hotAsks   = 10 // in that time
+	heatRoom  = 1 << 12
+)
+
+func (l *Leases) init() {
+	l.once.Do(func() {
+		l.seed = maphash.MakeSeed()
+		l.start = time.Now()
+		l.table.make(or(l.MaxKeys, DefaultMaxLeases))
+		l.heat = make([]atomic.Uint64, heatRoom)
+	})
+}
+
+// now is in ns.
+func (l *Leases) now() int64 { return int64(time.Since(l.start)) }
+
+func (l *Leases) hash(a *stint.Ask) uint64 {
+	return (maphash.String(l.seed, a.Key) ^ internal.Salt(a.Limit)) * 0x9e3779b97f4a7c15
+}
+
+// canLease reports whether a lease may serve r.
+func canLease(r *stint.Request) bool {
+	a := &r.Asks[0]
+	return len(r.Asks) == 1 && a.Units() > 0 && a.Limit.Lease() > 0 && a.Penalty == nil && r.At.IsZero() && len(a.Key) <= longestRemembered
+}
+
+// isHot notes that something was asked for that no lease serves, and reports whether
+// that happened often of late. Keys that fall on the same place add up, so that one
+// may be taken for hot that is not, which costs nothing but the units it leases.
+func (l *Leases) isHot(hash uint64, now int64) bool {
+	const count = 1<<32 - 1
+	h := &l.heat[hash>>32%heatRoom]
+	tick := uint64(now/int64(heatEvery)) << 32
+	was := h.Load()
+	next := tick + 1
+	if was&^count == tick {
+		next = was + 1
+	}
+	h.CompareAndSwap(was, next) // one that is missed in a crowd does not matter
+	return next&count >= hotAsks
+}
+
+// find is the lease of a's key under a's Limit.ID; nil: there is none. It may be of a
+// limit with other numbers, see serves.
+func (l *Leases) find(hash uint64, a *stint.Ask) *hotKey {
+	set := l.table.set(hash)
+	for i := range set {
+		if e := set[i].Load(); e != nil && e.hash == hash && e.key == a.Key && e.limit.ID() == a.Limit.ID() {
+			return e
+		}
+	}
+	return nil
+}
+
+// Take implements Store.
+func (l *Leases) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+	if !canLease(r) {
+		return l.Store.Take(ctx, r, out)
+	}
+	l.init()
+	a := &r.Asks[0]
+	hash, now := l.hash(a), l.now()
+	e := l.find(hash, a)
+	if e == nil {
+		hot := l.isHot(hash, now) && l.Live() > 0 && !l.closed.Load()
+		d, err := l.Store.Take(ctx, r, out)
+		if hot && err == nil && d.Allowed && d.By == stint.ByStore {
+			l.open(hash, a, d.Remaining, now)
+		}
+		return d, err
+	}
+	if !e.serves(a.Limit) {
+		return l.Store.Take(ctx, r, out)
+	}
+	var d stint.Decision
+	if l.serve(e, r, now, &d) {
+		alone(&d, out)
+		return d, nil
+	}
+	e.asked.Add(a.Units())
+	if e.refuse(a, now, &d) {
+		alone(&d, out)
+		return d, nil
+	}
+	if e.busy.CompareAndSwap(false, true) {
+		var err error
+		k := l.want(e, a.Units(), now)
+		if k > 0 {
+			d, err = l.fillUp(ctx, e, r, out, k, now)
+		}
+		e.busy.Store(false)
+		if err != nil || d.Allowed || k > 0 && d.By != stint.ByStore {
+			return d, err
+		}
+	}
+	d, err := l.Store.Take(ctx, r, out)
+	if err == nil {
+		e.remaining.Store(d.Remaining)
+		l.wait(e, a.Units(), &d, now)
+	}
+	return d, err
+}
+
+// alone puts d, the decision of an only ask, into out, which may be nil.
+func alone(d *stint.Decision, out []stint.Decision) {
+	if out != nil {
+		out[0] = *d
+	}
+}
+
+// TakeBatch implements BatchTaker. It serves what leases hold, and has nothing charged
+// along.
+func (l *Leases) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
+	l.init()
+	now := l.now()
+	var asked []int // places of what no lease serves
+	for i := range rs {
+		a := &answers[i]
+		if canLease(&rs[i]) {
+			ask := &rs[i].Asks[0]
+			if e := l.find(l.hash(ask), ask); e != nil && e.serves(ask.Limit) {
+				a.Decision = stint.Decision{}
+				if l.serve(e, &rs[i], now, &a.Decision) || e.refuse(ask, now, &a.Decision) {
+					a.Err = nil
+					alone(&a.Decision, a.Each)
+					continue
+				}
+			}
+		}
+		asked = append(asked, i)
+	}
+	switch len(asked) {
+	case 0:
+		return
+	case 1:
+		i := asked[0]
+		answers[i].Decision, answers[i].Err = l.Take(ctx, &rs[i], answers[i].Each)
+		return
+	}
+	some, theirs := make([]stint.Request, len(asked)), make([]stint.Answer, len(asked))
+	for j, i := range asked {
+		some[j], theirs[j] = rs[i], answers[i]
+	}
+	stint.TakeBatch(ctx, l.Store, some, theirs)
+	for j, i := range asked {
+		answers[i] = theirs[j]
+	}
+}
+
+// Refund implements Refunder.
+func (l *Leases) Refund(ctx context.Context, r *stint.Request) error {
+	err := stint.Refund(ctx, l.Store, r)
+	l.init()
+	for i := range r.Asks {
+		if a := &r.Asks[i]; a.Limit.Lease() > 0 {
+			if e := l.find(l.hash(a), a); e != nil {
+				e.waits.Store(nil)
+			}
+		}
+	}
+	return err
+}
+
+// Reset implements Resetter. What was leased in a fixed window before is void.
+func (l *Leases) Reset(ctx context.Context, r *stint.Request) error {
+	err := stint.Reset(ctx, l.Store, r)
+	l.Forget(r)
+	return err
+}
+
+// Forget drops what is known of the keys of r under the limits of its asks, as when they
+// were reset without this Leases. What is leased in a fixed window is void; of a bucket it
+// may stay.
+func (l *Leases) Forget(r *stint.Request) {
+	l.init()
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		if a.Limit == nil || a.Limit.Lease() == 0 {
+			continue
+		}
+		e := l.find(l.hash(a), a)
+		if e == nil {
+			continue
+		}
+		e.waits.Store(nil)
+		if endsWithWindow(a.Limit) {
+			e.resets.Add(1)
+			l.end(e, e.lease.Load(), true)
+		}
+	}
+}
+
+// Unwrap returns the Store.
+func (l *Leases) Unwrap() stint.Store { return l.Store }

@@ -1,0 +1,35 @@
+package fleet
+
+import (
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/stintdev/stint/internal/logline"
+)
+
+// outageLog logs with slog.Default that a Store does not decide: for a Fallback whose
+// Called and Breaker.Changed are nil.
+type outageLog struct {
+	failures, openings logline.Line
+	logged             atomic.Bool // that the breaker opened
+}
+
+// called is a Fallback's Called.
+func (l *outageLog) called(_ time.Duration, err error) {
+	if err != nil {
+		l.failures.Log(slog.LevelWarn, "stint: the store does not decide, so OnError does", err)
+	}
+}
+
+// changed is a Breaker's Changed.
+func (l *outageLog) changed(to BreakerState, why error) {
+	switch {
+	case to == Open && l.openings.Log(slog.LevelError, "stint: the store is not asked until it answers again; OnError decides", why):
+		l.logged.Store(true)
+	case to == PartlyOpen && l.openings.Log(slog.LevelError, "stint: a server of the store is not asked until it answers again; OnError decides about its keys", why):
+		l.logged.Store(true)
+	case to == Closed && l.logged.Swap(false):
+		go slog.Default().Info("stint: the store decides again")
+	}
+}

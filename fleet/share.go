@@ -1,0 +1,112 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/stintdev/stint"
+)
+
+var errOpen = errors.New("it is not asked, for it has failed")
+
+// without decides by the asks' OnError, all but the units that are to be charged ahead.
+// notCharged means that the Store was not asked, or has said that it did nothing, so that
+// what is spent here is certainly not charged there.
+func (f *Fallback) without(r *stint.Request, ahead int64, out []stint.Decision, why error, notCharged bool) (stint.Decision, error) {
+	live := f.Live()
+	internal.SetLeastCost(f.local, live)
+	each := out
+	if each == nil {
+		each = make([]stint.Decision, len(r.Asks))
+	}
+	local := stint.Request{Asks: make([]stint.Ask, 0, len(r.Asks))}
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		switch a.OnError {
+		case stint.OnErrorDeny:
+			return stint.Decision{}, fmt.Errorf("stint: %q denies where the store does not decide: %w", nameOf(a), why)
+		case stint.OnErrorLocal:
+			scaled := *a
+			if a.Limit != nil {
+				scaled.SetUnits(scale(a.Limit, a.Units()-ahead, live))
+			}
+			local.Asks = append(local.Asks, scaled)
+		default:
+			each[i] = stint.Decision{Allowed: true, Outcome: stint.Allowed, Limit: a.Limit, Key: a.Key, By: stint.ByPolicy}
+			if a.Limit != nil {
+				each[i].Remaining = a.Limit.Capacity()
+			}
+		}
+	}
+	if len(local.Asks) == 0 {
+		return stint.Strictest(each), nil
+	}
+	answers := make([]stint.Decision, len(local.Asks))
+	d, err := f.local.Take(context.Background(), &local, answers)
+	if err != nil {
+		return stint.Decision{}, errors.Join(why, err)
+	}
+	shared(&d, live)
+	if d.Outcome == stint.Banned && d.Limit == nil {
+		return d, nil
+	}
+	for i, j := 0, 0; i < len(r.Asks); i++ {
+		if r.Asks[i].OnError != stint.OnErrorLocal {
+			continue
+		}
+		each[i] = answers[j]
+		shared(&each[i], live)
+		if d.Allowed && notCharged && r.Asks[i].Units() > 0 {
+			spent := r.Asks[i]
+			spent.SetUnits(spent.Units() - ahead)
+			f.owe(&spent, &answers[j], local.Asks[j].Units(), live)
+		}
+		j++
+	}
+	return d, nil
+}
+
+// nameOf is that of a's limit, or of its penalty where it has none.
+func nameOf(a *stint.Ask) string {
+	if a.Limit == nil {
+		return a.Penalty.Spec().Name
+	}
+	return a.Limit.Spec().Name
+}
+
+// owe notes that an ask was allowed here that the Store knows nothing of. scaled is its
+// cost as it was counted here, and d the answer.
+func (f *Fallback) owe(a *stint.Ask, d *stint.Decision, scaled, live int64) {
+	now := f.clock()
+	f.ledger.note(a, now, now+runsDry(planOf(a.Limit), d.ResetAfter.Microseconds(), scaled), live)
+}
+
+// shared turns the answer to a cost that was scaled into that to the cost.
+func shared(d *stint.Decision, live int64) {
+	d.Remaining /= live
+	d.By = stint.ByLocal
+}
+
+// Look answers what the asks of r would get of this instance's share of each limit, each by
+// itself and whatever its OnError, without asking the Store. Remaining is of the share. It
+// takes nothing, and looks at no penalty. out has a place for each ask.
+func (f *Fallback) Look(r *stint.Request, out []stint.Decision) error {
+	f.init()
+	live := f.Live()
+	local := stint.Request{Asks: slices.Clone(r.Asks)}
+	for i := range local.Asks {
+		a := &local.Asks[i]
+		if a.Limit != nil {
+			a.SetUnits(scale(a.Limit, a.Units(), live))
+		}
+	}
+	if err := stint.NewLimiter(f.local).DryRun(context.Background(), &local, out); err != nil {
+		return err
+	}
+	for i := range out {
+		shared(&out[i], live)
+	}
+	return nil
+}
