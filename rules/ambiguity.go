@@ -2,15 +2,15 @@ package rules
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
-	"github.com/stintdev/stint/internal/yamlnode"
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/spelling"
+	"github.com/stintdev/stint/rules/internal/expr"
 )
 
-// Ambiguity is a set of things in a request that different
-// servers read in different ways, so that a rule may see one path and the application
-// behind it another. The zero Ambiguity is none of them.
+// Ambiguity is a set of things in a request that servers read in different ways, so that a
+// rule may see one path and the application behind it another. The zero Ambiguity is empty.
 type Ambiguity uint32
 
 // If you add one, name it in ambiguities, describe it in doc.go, and add targets that
@@ -58,10 +58,10 @@ const (
 	QueryAmbiguity = QuerySemicolon | QueryNUL
 )
 
-// ambiguities are their names in settings, and what a client is told of them.
+// ambiguities are their names in settings, and their words for clients.
 var ambiguities = []struct {
-	is         Ambiguity
-	name, said string
+	is          Ambiguity
+	name, words string
 }{
 	{DotSegments, "dot_segments", `a segment "." or ".." in its path`},
 	{EncodedSlash, "encoded_slash", "an encoded slash in its path"},
@@ -100,62 +100,46 @@ func ParseAmbiguity(name string) (Ambiguity, error) {
 		names[i] = x.name
 	}
 	hint := ""
-	if near := yamlnode.Nearest(name, names); near != "" {
+	if near := spelling.Nearest(name, names); near != "" {
 		hint = ": did you mean " + near + "?"
 	}
 	return 0, fmt.Errorf("unknown ambiguity %.60q%s (one of %s)", name, hint, strings.Join(names, ", "))
 }
 
-// Words tell what is in a, in plain words and without anything of the request.
-func (a Ambiguity) Words() string {
-	var said []string
+// words say what is in a, without anything of the request.
+func (a Ambiguity) words() string {
+	var words []string
 	for _, x := range ambiguities {
 		if a&x.is != 0 {
-			said = append(said, x.said)
+			words = append(words, x.words)
 		}
 	}
-	return strings.Join(said, " and ")
+	return strings.Join(words, " and ")
 }
 
-// Ambiguous is what makes in ambiguous to s: what is ambiguous in a path where an
-// expression of s uses request.path, in a query where one uses request.query, and in a
-// method where one uses request.method. A rule that is off or in shadow mode refuses
-// nothing, and does not count, nor does a tier that no other rule grants anything to.
-// 0: nothing does.
-//
-// Asks does not look at it. Who asks decides what comes of it.
-func (s *Set) Ambiguous(in *Input) Ambiguity {
-	if in.Request == nil || in.Request.Ambiguous == 0 || !s.Enabled {
-		return 0
-	}
-	return in.Request.Ambiguous & s.reads
+// AmbiguousError says that a request has a header or a parameter that an expression
+// needs, or that HTTP allows once, in such a way that servers read it differently. It
+// wraps stint.ErrRequest.
+type AmbiguousError struct {
+	Is Ambiguity
+	// Name is that of the header, in lower case, or of the parameter; empty: one of
+	// them all.
+	Name string
 }
 
-// noteReads sets s.reads. It is called when all else of s is complete.
-func (s *Set) noteReads() {
-	s.reads = 0
-	for _, e := range slices.Concat(s.safelist.conditions, s.blocklist.conditions) {
-		s.reads |= e.reads
+// Error says what is ambiguous, with its name.
+func (e *AmbiguousError) Error() string {
+	text := "the request has " + e.Is.words()
+	if e.Name != "" {
+		text += ": " + expr.Clip(e.Name)
 	}
-	for _, e := range slices.Concat(s.safelist.added, s.blocklist.added) {
-		s.reads |= e.condition.reads
-	}
-	for _, r := range s.Rules {
-		if r.Mode != Enforce {
-			continue
-		}
-		for _, e := range []*expression{r.match, r.key, r.cost} {
-			if e != nil {
-				s.reads |= e.reads
-			}
-		}
-		for _, t := range r.Tiers {
-			s.reads |= s.tiers[t.index].reads
-		}
-		if r.overlay != nil {
-			for _, t := range r.overlay.others {
-				s.reads |= s.tiers[t.index].reads
-			}
-		}
-	}
+	return text
+}
+
+// Unwrap returns stint.ErrRequest.
+func (e *AmbiguousError) Unwrap() error { return stint.ErrRequest }
+
+// Detail is a sentence for the client, without anything that it sent.
+func (e *AmbiguousError) Detail() string {
+	return "The request has " + e.Is.words() + ", which servers read in different ways; it is not accepted here."
 }

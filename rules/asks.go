@@ -3,34 +3,16 @@ package rules
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
-	"unicode"
-
-	"cel.dev/cel-go/common/types"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/rules/internal/expr"
 )
 
-// List says on which list a request is.
-type List uint8
-
-const (
-	Unlisted List = iota // the limits decide
-	Safe                 // on the safelist: never limited
-	Blocked              // on the blocklist: always refused
-)
-
-// String is "unlisted", "safe" or "blocked".
-func (l List) String() string { return nameOf(listNames[:], uint8(l)) }
-
-var listNames = [...]string{"unlisted", "safe", "blocked"}
-
-// Matches is what Set.Asks finds. The zero Matches is ready for use, and using one
-// again and again saves memory. It must not be used from several goroutines at
-// once.
+// Matches is what Set.Asks finds. The zero Matches is ready for use, and reusing one saves
+// memory. It must not be used from several goroutines at once.
 type Matches struct {
-	// List, unless it is Unlisted, has decided, by Entry: Asks is empty.
+	// List is the list that decided, by Entry: Asks is empty then. Unlisted: none did.
 	List  List
 	Entry ListEntry
 	// Asks has an ask for each limit of each rule that applies, in the file's
@@ -39,19 +21,17 @@ type Matches struct {
 	Asks []stint.Ask
 	// Rules[i] is the rule of Asks[i].
 	Rules []*Rule
-	// Ban, if it is not nil, is the ban by hand that has decided, and BanRule its
-	// rule; nil: it bans a network. Networks go before keys, and of several
-	// networks, or keys, that hit it is the longest ban. Asks is empty.
-	// BanLeft is how long it still runs; stint.Never: for good.
+	// Ban is the manual ban that decided; nil: none did. Asks is empty then. BanRule is its
+	// rule; nil: it bans a network. Networks go before keys, and among several the longest
+	// ban decides. BanLeft is how long it still runs; stint.Never: without an end.
 	Ban     *Ban
 	BanRule *Rule
 	BanLeft time.Duration
 	// Unread are rules in shadow mode that ask nothing, because the request is malformed
-	// for them, or because those before them ask stint.MaxAsks limits already. They
-	// refuse nothing, so that is no error.
+	// for them, or because the rules before them ask stint.MaxAsks limits already.
 	Unread []*Rule
 
-	scope scope
+	evaluation evaluation
 }
 
 func (m *Matches) reset() {
@@ -68,10 +48,17 @@ func (m *Matches) clearAsks() {
 	m.Asks, m.Rules = m.Asks[:0], m.Rules[:0]
 }
 
-// Asks finds what applies to in and puts it into out, in place of what was there.
-// It keeps nothing of in but what the keys share with it. An error wraps
-// stint.ErrRequest and names the rule and field that in is malformed for; out is
-// empty then. Rules in shadow mode are the cause of no error. Several goroutines may call it at once, each with its own out.
+// banned notes a ban of a key under r or, if r is nil, of a network.
+func (m *Matches) banned(r *Rule, b *Ban, left time.Duration) {
+	if m.Ban == nil || left > m.BanLeft {
+		m.Ban, m.BanRule, m.BanLeft = b, r, left
+	}
+}
+
+// Asks finds what applies to in and puts it into out, in place of what was there. Keys may
+// share memory with in; nothing else of in is kept. An error wraps stint.ErrRequest and names
+// the rule and the field that in is malformed for; out is empty then. Rules in shadow mode
+// cause no errors. Several goroutines may call it at once, each with its own out.
 func (s *Set) Asks(in *Input, out *Matches) error {
 	out.reset()
 	if !s.Enabled {
@@ -80,9 +67,9 @@ func (s *Set) Asks(in *Input, out *Matches) error {
 	if err := s.check(in); err != nil {
 		return err
 	}
-	out.scope.open(s, in)
-	defer out.scope.close()
-	list, entry, err := s.listed(&out.scope)
+	out.evaluation.open(s, in)
+	defer out.evaluation.close()
+	list, entry, err := s.listed(&out.evaluation)
 	if err != nil {
 		return err
 	}
@@ -91,7 +78,7 @@ func (s *Set) Asks(in *Input, out *Matches) error {
 		return nil
 	}
 	if s.bans.entries != nil {
-		if ban, left := s.bans.longest(out.scope.client, s.instance); ban != nil {
+		if ban, left := s.bans.longest(out.evaluation.client, s.instance); ban != nil {
 			out.banned(nil, ban, left)
 			return nil
 		}
@@ -110,8 +97,8 @@ func (s *Set) Asks(in *Input, out *Matches) error {
 	return nil
 }
 
-// askRules adds to out what the rules ask, the default ones or all others, and tells
-// whether one of them applies that is enforced.
+// askRules adds to out what the default rules ask, or all others, and reports whether an
+// enforced one applies.
 func (s *Set) askRules(out *Matches, byDefault bool) (applied bool, err error) {
 	inShadow := 0 // limits asked by rules in shadow mode
 	for _, r := range s.Rules {
@@ -136,15 +123,15 @@ func (s *Set) askRules(out *Matches, byDefault bool) (applied bool, err error) {
 	return applied, nil
 }
 
-// asks adds to out what r asks, if it matches, and tells whether it applies.
+// asks adds to out what r asks, if it matches, and reports whether it applies.
 func (r *Rule) asks(out *Matches) (applies bool, err error) {
-	if ok, err := r.matches(&out.scope); err != nil {
+	if ok, err := r.matches(&out.evaluation); err != nil {
 		return false, r.unmatched(err)
 	} else if !ok {
 		return false, nil
 	}
 	var f found
-	if err := r.find(&out.scope, &f); err != nil || !f.applies {
+	if err := r.find(&out.evaluation, &f); err != nil || !f.applies {
 		return false, err
 	}
 	if f.ban != nil {
@@ -162,106 +149,87 @@ func (r *Rule) asks(out *Matches) (applies bool, err error) {
 	return true, nil
 }
 
-func (r *Rule) matches(sc *scope) (bool, error) {
+func (r *Rule) matches(ev *evaluation) (bool, error) {
 	if r.match == nil {
 		return true, nil
 	}
-	return r.match.isTrue(sc)
+	return r.match.True(&ev.scope)
 }
 
-// unmatched is the error for a request that match could not work with.
+// unmatched is the error for a request that match fails for.
 func (r *Rule) unmatched(err error) error { return malformed(err, "rule %q: match", r.Name) }
 
-// found is what a rule makes of a request that it matches.
+// found is what a rule finds in a request that it matches.
 type found struct {
 	applies bool // there is a key
 	key     string
-	// ban, if it is not nil, decides, and nothing below it was looked at.
+	// ban, if it is not nil, decides, and nothing below it is set.
 	ban     *Ban
 	banLeft time.Duration
 	cost    int64
-	grant
+	effective
 }
 
 // find fills f, which is zero.
-func (r *Rule) find(sc *scope, f *found) (err error) {
-	f.key, f.applies, err = r.keyIn(sc)
+func (r *Rule) find(ev *evaluation, f *found) (err error) {
+	f.key, f.applies, err = r.keyIn(ev)
 	if err != nil {
 		return malformed(err, "rule %q: key", r.Name)
 	}
 	if !f.applies {
 		return nil
 	}
-	if r.overlay != nil && r.Mode == Enforce {
-		if f.ban, f.banLeft = r.overlay.banOf(f.key); f.ban != nil {
+	if r.controls != nil && r.Mode == Enforce {
+		if f.ban, f.banLeft = r.controls.banOf(f.key); f.ban != nil {
 			return nil
 		}
 	}
-	if f.cost, err = r.costIn(sc); err != nil {
+	if f.cost, err = r.costIn(ev); err != nil {
 		return malformed(err, "rule %q: cost", r.Name)
 	}
-	if r.overlay == nil && len(r.Tiers) == 0 {
+	if r.controls == nil && len(r.Tiers) == 0 {
 		f.limits = r.Limits
 		return nil
 	}
-	f.grant, err = r.grantIn(sc, f.key)
+	f.effective, err = r.effectiveLimits(ev, f.key)
 	return err
 }
 
-func (r *Rule) keyIn(sc *scope) (key string, ok bool, err error) {
+func (r *Rule) keyIn(ev *evaluation) (key string, ok bool, err error) {
 	if !r.keyGiven {
-		return sc.defaultKey()
+		return ev.defaultKeyText()
 	}
-	sc.inKey = true
-	v, err := r.key.eval(sc)
-	sc.inKey = false
-	if v == nil || err != nil {
-		return "", false, err
+	key, ok, err = r.key.Key(&ev.scope, stint.MaxKey)
+	if ok && err == nil {
+		err = checkKey(key)
 	}
-	return keyOf(v)
+	return key, ok && err == nil, err
 }
 
-func (r *Rule) costIn(sc *scope) (int64, error) {
+func (r *Rule) costIn(ev *evaluation) (int64, error) {
 	if r.watches {
 		return 0, nil
 	}
 	if r.cost == nil {
-		return sc.in.Cost, nil
+		return ev.in.Cost, nil
 	}
-	v, err := r.cost.eval(sc)
-	if err != nil {
-		return 0, err
-	}
-	cost, ok := v.(types.Int)
+	cost, ok, err := r.cost.Int(&ev.scope)
 	switch {
+	case err != nil:
+		return 0, err
 	case !ok:
 		return 0, errors.New("what it needs is missing")
 	case cost < 0:
 		return 0, fmt.Errorf("%d: must not be negative", cost)
 	}
-	return int64(cost), nil
+	return cost, nil
 }
 
-// malformed is the error for a request that where could not work with.
+// malformed is the error for a request that the expression named by where fails for.
 func malformed(err error, where string, args ...any) error {
 	var ambiguous *AmbiguousError
 	if errors.As(err, &ambiguous) {
 		return fmt.Errorf("rules: %s: %w", fmt.Sprintf(where, args...), ambiguous)
 	}
-	return fmt.Errorf("rules: %w: %s: %s", stint.ErrRequest, fmt.Sprintf(where, args...), clip(err.Error()))
-}
-
-// clip keeps what a request or a file says from filling a log, or from breaking
-// its lines.
-func clip(text string) string {
-	const longest = 300
-	if len(text) > longest {
-		text = text[:longest] + "…"
-	}
-	return strings.Map(func(c rune) rune {
-		if !unicode.IsPrint(c) {
-			return unicode.ReplacementChar
-		}
-		return c
-	}, text)
+	return fmt.Errorf("rules: %w: %s: %s", stint.ErrRequest, fmt.Sprintf(where, args...), expr.Clip(err.Error()))
 }

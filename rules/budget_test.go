@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/rules/internal/expr"
 )
 
 // What one expression, and all of a file, may come to.
@@ -61,7 +62,7 @@ func TestParseContextStops(t *testing.T) {
 
 // No text of a request is longer than those that expressions are judged by.
 func TestLongTextsOfRequests(t *testing.T) {
-	fits, long := strings.Repeat("a", rules.MaxRequestText-1), strings.Repeat("a", rules.MaxRequestText+1)
+	fits, long := strings.Repeat("a", expr.MaxRequestText-1), strings.Repeat("a", expr.MaxRequestText+1)
 	for match, in := range map[string]func(text string) *rules.Input{
 		`request.path != "/x"`:              func(text string) *rules.Input { return &rules.Input{Request: get("/" + text)} },
 		`request.headers["x-a"] != "x"`:     func(text string) *rules.Input { return &rules.Input{Request: get("/", "X-A", text)} },

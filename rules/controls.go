@@ -8,8 +8,8 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// These bound what a Controls may hold. What is above them is without effect and
-// told as a problem.
+// These bound what a Controls may hold. Entries beyond them have no effect and are reported
+// as problems.
 const (
 	MaxBans      = 10_000
 	MaxOverrides = 10_000
@@ -19,60 +19,58 @@ const (
 	MaxLifts          = 1_000
 )
 
-// Controls is what is changed while everything runs, on top of a rules file:
-// switches, overrides, lists and bans. Set.With puts them into force. In JSON it
-// is the document that a fleet shares. The zero Controls changes nothing.
+// Controls are changes at run time on top of a rules file: switches, overrides, lists and
+// bans. Set.With applies them. In JSON they are the document that a fleet shares. The zero
+// Controls changes nothing.
 type Controls struct {
 	// Enabled is the kill switch; nil: as the file says.
 	Enabled *bool `json:"enabled,omitempty"`
-	// Modes are rules' modes by their names; a rule that is not here has the
-	// file's.
+	// Modes are modes by the names of rules; a rule that is not here has the file's mode.
 	Modes     map[string]Mode `json:"modes,omitempty"`
 	Overrides []Override      `json:"overrides,omitempty"`
 	Safelist  []Listed        `json:"safelist,omitempty"`
 	Blocklist []Listed        `json:"blocklist,omitempty"`
 	Bans      []Ban           `json:"bans,omitempty"`
-	// Lifts are the bans that were lifted by hand not long ago, so that every
-	// instance forgets what it remembers of them.
+	// Lifts are the bans that were lifted by hand recently, so that every instance forgets
+	// what it remembers of them.
 	Lifts []Lift `json:"lifts,omitempty"`
 }
 
-// Note is who did what is noted, when, why, and for how long.
+// Note says who made an entry, when, why, and for how long.
 type Note struct {
 	// ID is unique among all entries of a Controls.
 	ID     string    `json:"id"`
 	Reason string    `json:"reason,omitempty"`
 	Author string    `json:"author,omitempty"`
 	At     time.Time `json:"at"`
-	// Until is when it ends by itself; zero: it does not.
+	// Until is when the entry ends by itself; zero: it does not.
 	Until time.Time `json:"until,omitzero"`
 }
 
-// Override gives one key, or all of a tier, other limits under a rule. Of two that
-// apply, the one for the key counts, and of two for the same the later in the list.
+// Override gives other limits under a rule to one key, or to a tier. If two apply, the one
+// for the key counts, and of two for the same the later in the list.
 type Override struct {
 	Note
 	Rule string `json:"rule"`
-	// Key or Tier is whom it is for: one of them is given.
+	// It is for a key or for a tier: exactly one of them is given.
 	Key  Key    `json:"key,omitempty"`
 	Tier string `json:"tier,omitempty"`
-	// Times multiplies the amount and burst of each limit that would count
-	// otherwise, or Limits replaces them all: one of these is given. Limits are
-	// texts as in a file.
+	// Times multiplies the amount and burst of each limit that would count otherwise;
+	// Limits, texts as in a file, replaces them all. Exactly one of them is given.
 	Times  int64    `json:"times,omitempty"`
 	Limits []string `json:"limits,omitempty"`
 }
 
-// Listed is an entry of the safelist or the blocklist: one of a network (or an
-// address) that holds the client's address, and an expression as in a file.
+// Listed is an entry of the safelist or the blocklist: either a network (or an address)
+// that holds the client's address, or an expression as in a file.
 type Listed struct {
 	Note
 	Network string `json:"network,omitempty"`
 	Match   string `json:"match,omitempty"`
 }
 
-// Ban is a ban by hand: of a key under a rule, or of all clients in a network (or
-// at an address). Until zero: for good.
+// Ban is a manual ban: of a key under a rule, or of all clients in a network (or at an
+// address). With a zero Until it does not end.
 type Ban struct {
 	Note
 	Rule    string `json:"rule,omitempty"`
@@ -87,15 +85,15 @@ type Lift struct {
 	At   time.Time `json:"at"`
 }
 
-// Problem is an entry of Controls that is without effect.
+// Problem is an entry of Controls that has no effect.
 type Problem struct {
-	// ID is the entry's; of Modes the name of the rule.
+	// ID is the entry's; for an entry of Modes, the name of the rule.
 	ID   string
 	Text string
 }
 
-// left is how long n still holds, by the time of i; stint.Never: for good. Where
-// it has ended it is not positive. It reads the clock only if n ends at all.
+// left is how long n still holds, by the time of i; stint.Never: without an end; not
+// positive: it has ended. It reads the clock only if n ends at all.
 func (n *Note) left(i *Instance) time.Duration {
 	if n.Until.IsZero() {
 		return stint.Never
@@ -110,14 +108,14 @@ func (n *Note) outlasts(other *Note) bool {
 	return !other.Until.IsZero() && (n.Until.IsZero() || n.Until.After(other.Until))
 }
 
-// note is n, of whatever holds it.
+// note is n, for the types that embed it.
 func (n *Note) note() *Note { return n }
 
 func (c *Controls) isZero() bool {
 	return c.Enabled == nil && len(c.Modes)+len(c.Overrides)+len(c.Safelist)+len(c.Blocklist)+len(c.Bans)+len(c.Lifts) == 0
 }
 
-// Clone is a copy of c that shares nothing with it; nil of nil.
+// Clone returns a copy of c that shares nothing with it; nil of nil.
 func (c *Controls) Clone() *Controls {
 	if c == nil {
 		return nil
@@ -139,8 +137,8 @@ func (c *Controls) Clone() *Controls {
 	return &d
 }
 
-// Expire drops from c the entries that have ended by now, and the lifts that are
-// older than keepLifts.
+// Expire removes from c the entries that have ended by now, and the lifts that are older
+// than keepLifts.
 func (c *Controls) Expire(now time.Time, keepLifts time.Duration) {
 	c.Overrides = slices.DeleteFunc(c.Overrides, func(o Override) bool { return o.endedAt(now) })
 	ended := func(l Listed) bool { return l.endedAt(now) }

@@ -3,13 +3,15 @@ package rules
 import (
 	"fmt"
 	"net/netip"
+
+	"github.com/stintdev/stint/rules/internal/expr"
 )
 
-// AsCounted is k as r counts it: where r's key expression is a list, a string is the
-// list with that one part, for nobody who means such a key should have to know that.
-// An error says that r never counts by k, or that k is no key.
+// AsCounted returns k as r counts it: where r's key expression is a list, a string stands
+// for the list with that one part. An error says that r never counts by k, or that k is no
+// key.
 func (r *Rule) AsCounted(k Key) (Key, error) {
-	if r.key == nil || !r.key.isList {
+	if r.key == nil || !r.key.IsList {
 		if err := k.check(); err != nil || r.key == nil {
 			return k, err
 		}
@@ -25,59 +27,63 @@ func (r *Rule) AsCounted(k Key) (Key, error) {
 	return k, r.checkForm(k)
 }
 
-// checkForm says where r never counts by k: because k has more or fewer parts, or is
+// checkForm is an error if r never counts by k: because k has more or fewer parts, or is
 // no hash.
 func (r *Rule) checkForm(k Key) error {
-	if r.key.hashed && !looksHashed(k) {
-		return fmt.Errorf("key %s: the rule counts by a hash, %s: give the hash, which `stint explain` tells of a request", clip(k.String()), clip(r.Key))
+	if r.key.IsHash && !expr.IsHash(string(k)) {
+		return fmt.Errorf("key %s: the rule counts by a hash, %s: give the hash, which `stint explain` shows for a request", expr.Clip(k.String()), expr.Clip(r.Key))
 	}
-	if parts, isList := k.Parts(); r.key.parts > 0 && (!isList || len(parts) != r.key.parts) {
-		return fmt.Errorf("key %s: the rule counts by a list of %d, %s: give as many parts, in its order", clip(k.String()), r.key.parts, clip(r.Key))
+	if parts, isList := k.Parts(); r.key.Parts > 0 && (!isList || len(parts) != r.key.Parts) {
+		return fmt.Errorf("key %s: the rule counts by a list of %d, %s: give as many parts, in its order", expr.Clip(k.String()), r.key.Parts, expr.Clip(r.Key))
 	}
 	return nil
 }
 
-// ruleWithKey finds a rule, and says where the key is none that it would give.
-func (o *overlay) ruleWithKey(name string, k Key) (*Rule, error) {
-	r, err := o.rule(name)
+// ruleWithKey finds a rule. It is an error if the rule never counts by k.
+func (a *applier) ruleWithKey(name string, k Key) (*Rule, error) {
+	r, err := a.rule(name)
 	if err != nil {
 		return nil, err
 	}
 	if err := k.check(); err != nil {
 		return nil, err
 	}
+	if r.key == nil {
+		return r, nil // a rule made by hand
+	}
+	if only, ok, err := r.fixedKey(); err == nil && ok {
+		if only != string(k) {
+			return nil, fmt.Errorf("key %s: the rule counts everyone under %s", expr.Clip(k.String()), expr.Clip(Key(only).String()))
+		}
+		return r, nil
+	}
 	_, isList := k.Parts()
 	switch {
-	case r.key == nil:
-		return r, nil // a rule made by hand
-	case r.key.constant != nil:
-		if only, ok, err := keyOf(r.key.constant); err == nil && ok && only != string(k) {
-			return nil, fmt.Errorf("key %s: the rule counts everyone under %s", clip(k.String()), clip(Key(only).String()))
-		}
-	case r.key.parts > 0, r.key.hashed:
+	case r.key.Parts > 0, r.key.IsHash:
 		return r, r.checkForm(k)
-	case r.key.variable != "" && isList:
-		return nil, fmt.Errorf("key %s: the rule counts by %s, which is no list", clip(k.String()), r.Key)
-	case r.key.variable == "client.ip":
-		return r, o.clientKey(k)
+	case r.key.Variable != "" && isList:
+		return nil, fmt.Errorf("key %s: the rule counts by %s, which is no list", expr.Clip(k.String()), r.Key)
+	case r.key.Variable == "client.ip":
+		return r, a.checkClient(k)
 	}
 	return r, nil
 }
 
-// clientKey says how a client is counted whom k means otherwise.
-func (o *overlay) clientKey(k Key) error {
-	a, err := netip.ParseAddr(string(k))
+// checkClient says how a rule that counts by client.ip counts the client that k means, where
+// that is not k.
+func (a *applier) checkClient(k Key) error {
+	addr, err := netip.ParseAddr(string(k))
 	if p, notPrefix := netip.ParsePrefix(string(k)); notPrefix == nil {
-		if a = p.Addr(); o.base.ClientKey(a) != string(k) {
-			return fmt.Errorf("key %s: the rule counts by client.ip, which is never this network: give an address, or ban the network without a rule", clip(k.String()))
+		if expr.CountedAddr(p.Addr(), a.base.IPv6Prefix) != string(k) {
+			return fmt.Errorf("key %s: the rule counts by client.ip, which is never this network: give an address, or ban the network without a rule", expr.Clip(k.String()))
 		}
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("key %s: the rule counts by client.ip: give an address, such as 192.0.2.1", clip(k.String()))
+		return fmt.Errorf("key %s: the rule counts by client.ip: give an address, such as 192.0.2.1", expr.Clip(k.String()))
 	}
-	if counted := o.base.ClientKey(a); counted != string(k) {
-		return fmt.Errorf("key %s: the rule counts by client.ip, which makes %s of it: give that", clip(k.String()), counted)
+	if counted := expr.CountedAddr(addr, a.base.IPv6Prefix); counted != string(k) {
+		return fmt.Errorf("key %s: the rule counts by client.ip, and counts this client as %s: give that", expr.Clip(k.String()), counted)
 	}
 	return nil
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// override puts in an override. Those of the same come one before the other.
-func (o *overlay) override(v *Override) error {
+// override applies an override. Several of the same key or tier form a chain, the latest first.
+func (a *applier) override(v *Override) error {
 	if (v.Key == "") == (v.Tier == "") {
-		return errors.New("it must have a key or a tier: give one of them")
+		return errors.New("it needs a key or a tier, and not both")
 	}
-	r, place, index, err := o.target(v)
+	r, place, index, err := a.target(v)
 	if err != nil {
 		return err
 	}
@@ -23,14 +23,14 @@ func (o *overlay) override(v *Override) error {
 	}
 	given := &override{Override: v}
 	if v.Key != "" {
-		return o.ofKey(r, given)
+		return a.overrideKey(r, given)
 	}
-	limits, err := o.overridden(r, v, v.Tier)
+	limits, err := a.overridden(r, v, v.Tier)
 	if err != nil {
 		return err
 	}
 	given.limits = [][]*stint.Limit{limits}
-	c := o.changes(r)
+	c := a.changes(r)
 	if place < 0 {
 		c.addOther(otherTier{v.Tier, index, given})
 		return nil
@@ -43,21 +43,21 @@ func (o *overlay) override(v *Override) error {
 	return nil
 }
 
-// ofKey puts in an override of a key. It keeps the counts of every tier apart, but
-// for those that are in others: these are not known yet, see ofOthers.
-func (o *overlay) ofKey(r *Rule, given *override) error {
+// overrideKey applies an override of a key. It keeps the counts of every tier apart, but
+// for the tiers that only overrides name: these are not known yet, see overrideOthers.
+func (a *applier) overrideKey(r *Rule, given *override) error {
 	for i := -1; i < len(r.Tiers); i++ {
 		tier := ""
 		if i >= 0 {
 			tier = r.Tiers[i].Name
 		}
-		limits, err := o.overridden(r, given.Override, tier)
+		limits, err := a.overridden(r, given.Override, tier)
 		if err != nil {
 			return err
 		}
 		given.limits = append(given.limits, limits)
 	}
-	c := o.changes(r)
+	c := a.changes(r)
 	if c.byKey == nil {
 		c.byKey = map[string]*override{}
 	}
@@ -66,18 +66,18 @@ func (o *overlay) ofKey(r *Rule, given *override) error {
 	return nil
 }
 
-// ofOthers completes the overrides of keys by the tiers that only overrides name.
-func (o *overlay) ofOthers() {
-	for _, r := range o.set.Rules {
-		if r.overlay == nil {
+// overrideOthers adds the tiers that only overrides name to the overrides of keys.
+func (a *applier) overrideOthers() {
+	for _, r := range a.set.Rules {
+		if r.controls == nil {
 			continue
 		}
-		for _, t := range r.overlay.others {
-			for _, given := range r.overlay.byKey {
+		for _, t := range r.controls.others {
+			for _, given := range r.controls.byKey {
 				for ; given != nil; given = given.before {
-					limits, err := o.overridden(r, given.Override, t.name)
+					limits, err := a.overridden(r, given.Override, t.name)
 					if err != nil { // though the rule's own can be overridden so
-						o.report(given.ID, err)
+						a.report(given.ID, err)
 						limits = given.limits[0]
 					}
 					given.limits = append(given.limits, limits)
@@ -87,63 +87,53 @@ func (o *overlay) ofOthers() {
 	}
 }
 
-// target finds the rule of an override, and of its tier the places in Rule.Tiers
-// and Set.Tiers, -1 where there is none.
-func (o *overlay) target(v *Override) (r *Rule, place, index int, err error) {
+// target finds the rule of an override, and the indices of its tier in Rule.Tiers and in
+// Set.Tiers, -1 where there is none.
+func (a *applier) target(v *Override) (r *Rule, place, index int, err error) {
 	if v.Key != "" {
-		r, err = o.ruleWithKey(v.Rule, v.Key)
+		r, err = a.ruleWithKey(v.Rule, v.Key)
 		return r, -1, -1, err
 	}
-	if r, err = o.rule(v.Rule); err != nil {
+	if r, err = a.rule(v.Rule); err != nil {
 		return nil, -1, -1, err
 	}
-	if index = slices.Index(o.base.Tiers, v.Tier); index < 0 {
-		return nil, -1, -1, errors.New(unknown("tier", v.Tier, o.base.Tiers))
+	if index = slices.Index(a.base.Tiers, v.Tier); index < 0 {
+		return nil, -1, -1, errors.New(unknown("tier", v.Tier, a.base.Tiers))
 	}
 	return r, slices.IndexFunc(r.Tiers, func(t Tier) bool { return t.index == index }), index, nil
-}
-
-func (o *ruleOverlay) addOther(t otherTier) {
-	i, ok := slices.BinarySearchFunc(o.others, t.index, func(a otherTier, index int) int { return a.index - index })
-	if ok {
-		t.before = o.others[i].override
-		o.others[i] = t
-		return
-	}
-	o.others = slices.Insert(o.others, i, t)
 }
 
 // check finds what is wrong with v whatever the limits of r are.
 func (v *Override) check(r *Rule) error {
 	switch {
 	case r.watches:
-		return errors.New("the rule has no limits that could be others: it only watches responses")
+		return errors.New("the rule has no limits to override: it only watches responses")
 	case v.Times != 0 && len(v.Limits) > 0:
 		return errors.New("it has both times and limits: give one of them")
 	case v.Times == 0 && len(v.Limits) == 0:
 		return errors.New("it has neither times nor limits: give one of them")
-	case v.Times < 0 || v.Times > MaxTimes:
-		return fmt.Errorf("times %d: must be from 1 to %d", v.Times, MaxTimes)
+	case v.Times < 0 || v.Times > maxTimes:
+		return fmt.Errorf("times %d: must be from 1 to %d", v.Times, maxTimes)
 	}
 	return nil
 }
 
-// change names the limits that overrides give to a tier of a rule, because many
-// overrides share them.
-type change struct {
+// limitsKey identifies the limits that an override gives to a tier of a rule, which many
+// overrides share.
+type limitsKey struct {
 	rule, tier string
 	times      int64
 	limits     string // line by line
 }
 
-// overridden makes the limits that an override gives to a tier of r; empty: to who
-// is of none.
-func (o *overlay) overridden(r *Rule, v *Override, tier string) ([]*stint.Limit, error) {
-	c := change{r.Name, tier, v.Times, strings.Join(v.Limits, "\n")}
-	if limits := o.changed[c]; limits != nil {
+// overridden returns the limits that an override gives to a tier of r; an empty tier means
+// requests of none.
+func (a *applier) overridden(r *Rule, v *Override, tier string) ([]*stint.Limit, error) {
+	k := limitsKey{r.Name, tier, v.Times, strings.Join(v.Limits, "\n")}
+	if limits := a.limits[k]; limits != nil {
 		return limits, nil
 	}
-	limits, err := r.granted(tier)
+	limits, err := r.ownLimits(tier)
 	if err == nil {
 		if v.Times > 0 {
 			limits, err = multiply(limits, v.Times)
@@ -157,13 +147,13 @@ func (o *overlay) overridden(r *Rule, v *Override, tier string) ([]*stint.Limit,
 		}
 		return nil, err
 	}
-	o.changed[c] = limits
+	a.limits[k] = limits
 	return limits, nil
 }
 
-// granted are the limits that a tier has without overrides. One that r does not name
-// has the rule's own, and counts of its own.
-func (r *Rule) granted(tier string) ([]*stint.Limit, error) {
+// ownLimits are the limits of a tier without overrides. A tier that r does not name has
+// the rule's own limits, with counts of its own.
+func (r *Rule) ownLimits(tier string) ([]*stint.Limit, error) {
 	if tier == "" {
 		return r.Limits, nil
 	}
@@ -175,10 +165,10 @@ func (r *Rule) granted(tier string) ([]*stint.Limit, error) {
 	return renamed(r.Limits, countedAs(r.Name, tier))
 }
 
-// replaced makes limits of r from their texts, under a name, in place of own.
+// replaced reads the limits that an override of r gives in place of own, and names them.
 func replaced(r *Rule, own []*stint.Limit, texts []string, name string) ([]*stint.Limit, error) {
-	if len(texts) > MaxLimits {
-		return nil, fmt.Errorf("%d limits: at most %d", len(texts), MaxLimits)
+	if len(texts) > maxLimits {
+		return nil, fmt.Errorf("%d limits: at most %d", len(texts), maxLimits)
 	}
 	limits := make([]*stint.Limit, 0, len(texts))
 	for _, text := range texts {
@@ -202,9 +192,9 @@ func replaced(r *Rule, own []*stint.Limit, texts []string, name string) ([]*stin
 	return limits, nil
 }
 
-// leasedAs is l with the lease of the one of own that it shares its count with. Were
-// it another, requests under l would fill the room that those under the other keep
-// free for what is leased.
+// leasedAs is l with the lease of the limit in own that it shares its count with. With a
+// different lease, requests under l would use up what those under the other keep free for
+// leased units.
 func leasedAs(l *stint.Limit, own []*stint.Limit) (*stint.Limit, error) {
 	for _, other := range own {
 		s, lease := l.Spec(), other.Spec().Lease
@@ -215,9 +205,9 @@ func leasedAs(l *stint.Limit, own []*stint.Limit) (*stint.Limit, error) {
 			s.Lease = lease
 			return stint.NewLimit(s)
 		case lease == 0:
-			return nil, fmt.Errorf("limit %q: the rule's, %s, has no lease, and they share a count: leave it out", l.Terms(), other.Terms())
+			return nil, fmt.Errorf("limit %q: the rule's %s has no lease, and both share a count: leave the lease out", l.Terms(), other.Terms())
 		}
-		return nil, fmt.Errorf("limit %q: the lease is %d%%, as that of the rule's, %s, which it shares a count with: leave it out", l.Terms(), lease, other.Terms())
+		return nil, fmt.Errorf("limit %q: its lease must be %d%%, as of the rule's %s, with which it shares a count: leave it out", l.Terms(), lease, other.Terms())
 	}
 	return l, nil
 }

@@ -1,19 +1,20 @@
 package rules
 
 import (
+	"slices"
 	"time"
 
 	"github.com/stintdev/stint"
 )
 
-// ruleOverlay is what was changed of a rule at run time, beside its mode.
-type ruleOverlay struct {
+// ruleControls is what Controls change of a rule, beside its mode.
+type ruleControls struct {
 	instance *Instance            // by whose time entries end; nil: by the machine's
 	bans     map[string]*Ban      // by key: of several, the longest
 	byKey    map[string]*override // by key: of several, the last
-	// byTier are the overrides of the tiers that the rule names, by their places
-	// in Rule.Tiers, and others those of further ones, in the file's order: they
-	// are looked at after those of the rule.
+	// byTier are the overrides of the tiers that the rule names, by their indices in
+	// Rule.Tiers. others are the tiers that only overrides name, in the file's order: they
+	// count where the rule's own tiers do not.
 	byTier map[int]*override
 	others []otherTier
 }
@@ -28,84 +29,87 @@ type otherTier struct {
 // override is an Override, compiled.
 type override struct {
 	*Override
-	// limits of a tier are in limits[0]. Those of a key are, at place+1, in place
-	// of those that the rule has at a place: −1 is its own, then come Rule.Tiers,
-	// then ruleOverlay.others.
+	// limits of a tier's override are in limits[0]. A key's override has limits for each
+	// tier, at its index + 1: at 0 those of no tier, then of Rule.Tiers, then of
+	// ruleControls.others.
 	limits [][]*stint.Limit
 	// before counts when this has ended; nil: none.
 	before *override
 }
 
+// changes is what Controls change of r, which is the set's own copy.
+func (a *applier) changes(r *Rule) *ruleControls {
+	if r.controls == nil {
+		r.controls = &ruleControls{instance: a.base.instance}
+	}
+	return r.controls
+}
+
+func (c *ruleControls) addOther(t otherTier) {
+	i, ok := slices.BinarySearchFunc(c.others, t.index, func(t otherTier, index int) int { return t.index - index })
+	if ok {
+		t.before = c.others[i].override
+		c.others[i] = t
+		return
+	}
+	c.others = slices.Insert(c.others, i, t)
+}
+
 // inForce is the first of given and those before it that has not ended; nil: none.
-func (o *ruleOverlay) inForce(given *override) *override {
-	for given != nil && given.left(o.instance) <= 0 {
+func (c *ruleControls) inForce(given *override) *override {
+	for given != nil && given.left(c.instance) <= 0 {
 		given = given.before
 	}
 	return given
 }
 
-// changes is the overlay of r, which is the set's own copy.
-func (o *overlay) changes(r *Rule) *ruleOverlay {
-	if r.overlay == nil {
-		r.overlay = &ruleOverlay{instance: o.base.instance}
-	}
-	return r.overlay
-}
-
 // banOf is the ban of a key and how long it still runs; nil: there is none.
-func (o *ruleOverlay) banOf(key string) (*Ban, time.Duration) {
-	b := o.bans[key]
+func (c *ruleControls) banOf(key string) (*Ban, time.Duration) {
+	b := c.bans[key]
 	if b == nil {
 		return nil, 0
 	}
-	left := b.left(o.instance)
+	left := b.left(c.instance)
 	if left <= 0 {
 		return nil, 0
 	}
 	return b, left
 }
 
-// banned notes a ban that hit, of r or, where that is nil, of a network.
-func (m *Matches) banned(r *Rule, b *Ban, left time.Duration) {
-	if m.Ban == nil || left > m.BanLeft {
-		m.Ban, m.BanRule, m.BanLeft = b, r, left
-	}
-}
-
-// grantIn is Rule.grantIn with what was changed.
-func (o *ruleOverlay) grantIn(r *Rule, sc *scope, key string) (grant, error) {
-	i, err := r.tierIn(sc)
+// effectiveLimits is Rule.effectiveLimits with what c changes.
+func (c *ruleControls) effectiveLimits(r *Rule, ev *evaluation, key string) (effective, error) {
+	i, err := r.tierOf(ev)
 	if err != nil {
-		return grant{}, err
+		return effective{}, err
 	}
-	g := grant{limits: r.Limits}
-	var given *override
+	e := effective{limits: r.Limits}
+	var ofTier *override
 	if i >= 0 {
-		g.limits, g.tier = r.Tiers[i].Limits, r.Tiers[i].Name
-		given = o.inForce(o.byTier[i])
+		e.limits, e.tier = r.Tiers[i].Limits, r.Tiers[i].Name
+		ofTier = c.inForce(c.byTier[i])
 	} else {
 		var k int
-		if k, given, err = o.other(sc); err != nil {
-			return grant{}, err
+		if k, ofTier, err = c.otherTierOf(ev); err != nil {
+			return effective{}, err
 		}
 		if k >= 0 {
-			i, g.tier = len(r.Tiers)+k, o.others[k].name
+			i, e.tier = len(r.Tiers)+k, c.others[k].name
 		}
 	}
-	g.apply(i, given, o.inForce(o.byKey[key]))
-	return g, nil
+	e.apply(i, ofTier, c.inForce(c.byKey[key]))
+	return e, nil
 }
 
-// other finds, in others, the tier of a request that is of none that the rule
-// names; -1: of none. A tier whose overrides have ended is no more, not even with a
-// condition that fails.
-func (o *ruleOverlay) other(sc *scope) (int, *override, error) {
-	for k, t := range o.others {
-		ok, err := sc.isIn(t.index)
+// otherTierOf finds, in others, the tier of a request that is of none of the rule's own;
+// -1: there is none. A tier whose overrides have ended does not count, even if its condition
+// fails.
+func (c *ruleControls) otherTierOf(ev *evaluation) (int, *override, error) {
+	for k, t := range c.others {
+		ok, err := ev.isInTier(t.index)
 		if !ok && err == nil {
 			continue
 		}
-		if given := o.inForce(t.override); given != nil {
+		if given := c.inForce(t.override); given != nil {
 			return k, given, err
 		}
 	}

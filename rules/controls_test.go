@@ -181,8 +181,8 @@ rules:
 		{`{"modes":{"logn":"off","zzz":"off"}}`, `logn: unknown rule "logn": did you mean login?; zzz: unknown rule "zzz": the file has login, all, path`},
 		{`{"overrides":[{"id":"1","rule":"nope","key":"k","times":2}]}`, `1: unknown rule "nope": the file has login, all, path`},
 		{`{"overrides":[{"id":"1","rule":"login","tier":"glod","times":2}]}`, `1: unknown tier "glod": did you mean gold?`},
-		{`{"overrides":[{"id":"1","rule":"login","times":2}]}`, `1: it must have a key or a tier: give one of them`},
-		{`{"overrides":[{"id":"1","rule":"login","key":"192.0.2.1","tier":"gold","times":2}]}`, `1: it must have a key or a tier: give one of them`},
+		{`{"overrides":[{"id":"1","rule":"login","times":2}]}`, `1: it needs a key or a tier, and not both`},
+		{`{"overrides":[{"id":"1","rule":"login","key":"192.0.2.1","tier":"gold","times":2}]}`, `1: it needs a key or a tier, and not both`},
 		{`{"overrides":[{"id":"1","rule":"login","key":"192.0.2.1"}]}`, `1: it has neither times nor limits: give one of them`},
 		{`{"overrides":[{"id":"1","rule":"login","key":"192.0.2.1","times":2,"limits":["1 per 1s"]}]}`, `1: it has both times and limits: give one of them`},
 		{`{"overrides":[{"id":"1","rule":"path","key":"/","times":-2}]}`, `1: times -2: must be from 1 to 1000000`},
@@ -192,7 +192,7 @@ rules:
 		{`{"overrides":[{"id":"1","rule":"login","key":"192.0.2.1","limits":["5 per 1m"]}]}`, `1: the rule says shape, which holds requests for a leaky_bucket: one of the limits must be one`},
 		{`{"overrides":[{"id":"1","rule":"login","key":"192.0.2.1","times":1000000}]}`,
 			`1: tier gold: limit "4000000000 per 1m leaky_bucket" times 1000000: amount 4000000000000000 per 1m0s with burst 4000000000000000: too large for exact arithmetic (burst × period / gcd(amount, period) must be below 2^52 microseconds, or whole milliseconds)`},
-		{`{"overrides":[{"id":"1","rule":"login","key":"2001:db8::1","times":2}]}`, `1: key 2001:db8::1: the rule counts by client.ip, which makes 2001:db8::/64 of it: give that`},
+		{`{"overrides":[{"id":"1","rule":"login","key":"2001:db8::1","times":2}]}`, `1: key 2001:db8::1: the rule counts by client.ip, and counts this client as 2001:db8::/64: give that`},
 		{`{"overrides":[{"id":"1","rule":"login","key":"2001:db8::/48","times":2}]}`, `1: key 2001:db8::/48: the rule counts by client.ip, which is never this network: give an address, or ban the network without a rule`},
 		{`{"overrides":[{"id":"1","rule":"login","key":"2001:db8::/64","times":2}]}`, ``},
 		{`{"overrides":[{"id":"1","rule":"login","key":"192.0.2.1","limits":["more: 9 per 1m"]}]}`, `1: limit "more: 9 per 1m": a rule's limits have the rule's name: write "9 per 1m"`},
@@ -249,11 +249,11 @@ func TestQuotas(t *testing.T) {
 	c.Lifts = make([]rules.Lift, rules.MaxLifts+1)
 	w, problems := s.With(&c)
 	want := []rules.Problem{
-		{ID: "o10000", Text: "it is one of 2 that are without effect: at most 10000 overrides are taken: remove some"},
-		{ID: "s1000", Text: "it is one of 1 that are without effect: at most 1000 networks on the safelist are taken: remove some"},
-		{ID: "m100", Text: "it is one of 1 that are without effect: at most 100 expressions on the blocklist are taken: remove some"},
-		{ID: "b10000", Text: "it is one of 2 that are without effect: at most 10000 bans are taken: remove some"},
-		{ID: "lifts", Text: "1 of them are without effect: at most 1000 lifts are taken: drop the oldest"},
+		{ID: "o10000", Text: "it is one of 2 entries without effect: at most 10000 overrides are allowed; remove some"},
+		{ID: "s1000", Text: "it is one of 1 entries without effect: at most 1000 networks on the safelist are allowed; remove some"},
+		{ID: "m100", Text: "it is one of 1 entries without effect: at most 100 expressions on the blocklist are allowed; remove some"},
+		{ID: "b10000", Text: "it is one of 2 entries without effect: at most 10000 bans are allowed; remove some"},
+		{ID: "lifts", Text: "1 of the lifts have no effect: at most 1000 are allowed; drop the oldest"},
 	}
 	if !slices.Equal(problems, want) {
 		t.Errorf("got %+v", problems)

@@ -1,5 +1,5 @@
-// Package rules reads the rules file and says, of each request, which limits it
-// faces under which keys.
+// Package rules reads rules files and finds, for each request, which limits it faces
+// under which keys.
 //
 //	trusted_proxies: [10.0.0.0/8]
 //	safelist:  ['client.ip in cidr("192.0.2.0/24")']
@@ -19,32 +19,30 @@
 //	    key: client.ip
 //	    limits: [5 per 1m sliding_log, 100 per 1h]
 //
-// [Parse] compiles a file once into a [Set] that never changes, and [Set.Asks]
-// turns an [Input] into [Matches]: the asks of a stint.Request. A file with
-// anything wrong is refused as a whole, with every problem told as
-// file:line:column.
+// [Parse] compiles a file once into a [Set] that never changes, and [Set.Asks] turns an
+// [Input] into [Matches]: the asks of a stint.Request. A file with any mistake is refused as
+// a whole, and the error lists every mistake as file:line:column.
 //
-// [ParseFiles] makes one Set of several files, and [Read] finds those of a
-// directory. What they list is appended; enabled, ipv6_prefix and server stand in
-// one of them. What works as written but hardly as meant is in Set.Findings.
+// [ParseFiles] makes one Set of several files, and [Read] reads those of a directory. Their
+// lists are joined; enabled, ipv6_prefix and server may be in one file only. What is valid
+// but probably not meant is in Set.Findings.
 //
 // # Order
 //
-// Where enabled is false, nothing matches. Else the safelist is read first: if
-// one of its expressions is true, no rule applies. Then the blocklist, then the
-// rules from top to bottom, without those in mode off. Every rule that matches
-// applies. [Set.Explain] tells all these steps of one request.
+// If enabled is false, nothing matches. Otherwise the safelist is evaluated first: if one of
+// its expressions is true, no rule applies. Then comes the blocklist, and then the rules from
+// top to bottom, without those in mode off. Every rule that matches applies. [Set.Explain]
+// lists all these steps for one request.
 //
-// A rule with default: true is for what no other rule limits. Default rules are
-// looked at last, and only if no other rule applies. A rule in shadow mode refuses
-// nothing, so it does not keep the default rules from a request; a default rule that
-// applies does not keep another from it.
+// A rule with default: true is for requests that no other rule limits. Default rules are
+// evaluated last, and only if no other rule applies. A rule in shadow mode refuses nothing,
+// so it does not count as another rule here, and several default rules can apply together.
 //
 // # Expressions
 //
 // safelist, blocklist, tiers, match, key and cost are expressions in CEL
 // (https://cel.dev), checked for their types when the file is read, with CEL's
-// standard functions and its strings extension. They see these variables:
+// standard functions and its strings extension. Their variables are:
 //
 //	request.method   string
 //	request.path     string
@@ -59,18 +57,18 @@
 //	secrets          map(string, secret)  for hmac alone
 //	cost             int                  what the caller says the request costs
 //
-// cidr("192.0.2.0/24") is a network: an address, or a network, is in it if all of
-// it is. The Host header is request.host, and not among request.headers.
+// cidr("192.0.2.0/24") is a network. An address is in it, and so is a network if all of its
+// addresses are. The Host header is request.host, and not one of request.headers.
 //
-// sha256(text) is the SHA-256 of a text, and hmac(secrets.NAME, text) its HMAC-SHA256
-// under a secret, both in hexadecimal: a key made so does not show what it is made of,
-// in a store, a log or an answer. Short or guessable texts, such as addresses, can be
-// found from their sha256 by trying; they take hmac. Secrets are the instance's: see
-// [Instance]. An expression can do nothing with one but hmac.
+// sha256(text) is the SHA-256 of a text, and hmac(secrets.NAME, text) its HMAC-SHA256 under
+// a secret, both in hexadecimal. Use them for keys that must not show personal data in the
+// store, in logs and in answers. Short or guessable texts, such as addresses, can be found
+// from their sha256 by trying; use hmac for them. Secrets belong to the instance: see
+// [Instance]. An expression can use a secret in hmac only.
 //
-// Claims are the instance's, too, which verifies tokens. A request without a valid
-// token has no claims, so that a rule with key: claims.sub is not for it. Another must
-// be, or a client escapes both by sending a token that is not valid:
+// Claims belong to the instance, too, which verifies tokens. A request without a valid token
+// has no claims, so a rule with key: claims.sub does not apply to it. Add a rule that does,
+// or a client escapes both by sending an invalid token:
 //
 //	rules:
 //	  - name: user
@@ -83,142 +81,142 @@
 //
 // # Paths and queries
 //
-// request.path is a normal form of what the client sent, which [ReadTarget] makes:
-// escapes are decoded once, "//" is "/", and "." and ".." are resolved. So /a//b,
-// /%61/b and /a/b are one path. A slash at the end and the case of letters count.
-// request.query is the query as browsers read it: only & separates, and an escape that
-// is malformed stands for itself. The target as it was sent is not to be seen: one path
-// has countless spellings, and each would count apart.
+// request.path is a normal form of the path that the client sent, made by [ReadTarget]:
+// escapes are decoded once, "//" is "/", and "." and ".." are resolved. So /a//b, /%61/b and
+// /a/b are one path. A slash at the end and the case of letters count. request.query is the
+// query as browsers read it: only & separates, and a malformed escape stands for itself. The
+// target as it was sent is not available: one path has countless spellings, and each would
+// count apart.
 //
-// Many applications do not tell /login/, /LOGIN or /login;a from /login. A rule that
-// guards a path therefore says request.path.is("/login"), or request.path.under("/api")
-// for /api and all in it. Both compare folded paths: one form of all that some server
-// takes for the same; see [FoldPath]. request.path.folded() is that form, for a key or
-// for "in". In a safelist, and behind !, they let more pass than == does.
+// Many applications treat /login/, /LOGIN or /login;a as /login. A rule that guards a path
+// therefore says request.path.is("/login"), or request.path.under("/api") for /api and all
+// below it. Both compare folded paths. request.path.folded() is the folded path, for a key or
+// for "in". In a safelist, and behind !, is and under let more pass than == does. Folding
+// means, in this order:
 //
-// A target with a #, a space or a control character, in a path also an escaped control
-// character, is refused wherever it comes from. Some targets and methods are read
-// differently by different servers. An [Ambiguity] says why:
+//   - escapes are decoded, also those that appear when others have been decoded, and the
+//     path ends at a NUL
+//   - a backslash is a slash
+//   - in each segment, a semicolon is removed with what follows it, and then spaces and dots
+//     at the end, unless the segment is "." or ".."
+//   - empty segments and "." are removed, and ".." with the segment before it
+//   - letters that differ in case only are the same; those of ASCII are in lower case
+//   - there is a slash at the beginning, and none at the end
+//
+// A target with a #, a space or a control character is always refused, and so is a path with
+// an escaped control character. Some targets and methods are read differently by different
+// servers. An [Ambiguity] says why:
 //
 //	dot_segments     /a/../login, however it is written
 //	encoded_slash    /a%2Flogin; here it is a slash
-//	backslash        /a\login, /a%5Clogin; here it is no slash
+//	backslash        /a\login, /a%5Clogin; here it is not a slash
 //	semicolon        /login;a, /login%3Ba; here it is a part of the name
 //	double_encoding  /%256Cogin; here it is /%6Cogin
 //	leading_slashes  //host/login; here it is /host/login
-//	not_utf8         /%C0%AFlogin; a header that is needed and is no UTF-8
+//	not_utf8         /%C0%AFlogin; a header that is needed and is not UTF-8
 //	query_semicolon  ?a=1;user=me; here the value of a has a semicolon in it
 //	query_nul        ?user=me%00
 //	method_case      post; here it is not POST
 //
-// [Set.Ambiguous] tells whether any of that could mislead the set's expressions. A
-// server refuses such requests unless its settings allow it.
+// [Set.Ambiguous] reports which of these could mislead the set's expressions. A server
+// refuses such requests unless its settings allow them.
 //
-// # What comes several times
+// # Repeated headers and parameters
 //
-// Of a header in several lines, or of a parameter that a query has several times, some
-// servers take the first, some the last and some all. And some take one name for
-// another: X_User for X-User (CGI, WSGI, PHP), user[] or User for user (PHP, Rack,
-// ASP.NET). These are ambiguous, too:
+// If a header comes in several lines, or a parameter several times in a query, some servers
+// take the first, some the last and some all of them. And some take one name for another:
+// X_User for X-User (CGI, WSGI, PHP), user[] or User for user (PHP, Rack, ASP.NET). These are
+// ambiguous, too:
 //
 //	repeated_header     X-User: a, and another line X-User: b
 //	twin_header         X_User: b, also alone
 //	repeated_parameter  ?user=a&user=b
 //	twin_parameter      ?user=a&user[]=b, ?USER=b
 //
-// An expression that looks one of them up is an error, an [AmbiguousError], which refuses
-// the request, where it could be decided otherwise. What no expression of a request needs
-// may come as often as it likes, but for headers that HTTP allows once: Authorization,
-// Content-Type, User-Agent and the like. [Instance].Allow takes from all that what an
-// application needs; then an expression sees all lines of a header, joined by ", ", and
-// the first value of a parameter.
+// An expression that looks one of them up fails with an [AmbiguousError], and the request is
+// refused, unless || or && decides without it. What no expression needs may repeat, except
+// headers that HTTP allows once: Authorization, Content-Type, User-Agent and others.
+// [Instance].Allow lists kinds that an application needs. Expressions then see all lines of a
+// header, joined by ", ", and the first value of a parameter.
 //
-// Headers that are lists by HTTP, such as Accept and Via, may repeat: their lines are
-// joined by ", ", and those of Cookie would be by "; " where they are allowed. A file may
-// name more of them:
+// Headers that are lists by HTTP, such as Accept and Via, may repeat: their lines are joined
+// by ", ", and those of Cookie, where they are allowed, by "; ". A file may name more:
 //
 //	repeatable: {headers: [x-roles], parameters: [tag]}
 //
-// Expressions see all values of these, joined by ", ". A line with a comma in it is like
-// any other: what stands before Stint may have joined two, and the application gets that
-// one line.
+// Expressions see all values of these, joined by ", ". A single line that contains a comma
+// is like any other: a proxy before Stint may have joined two lines, and the application gets
+// the same one line.
 //
 // # Tiers
 //
-// A tier is a kind of client, such as those who pay: a name and a condition. A
-// rule may grant other limits to a tier: times, from 1 to 1,000,000, multiplies
-// amount and burst of each of the rule's limits; limits replaces them. In a rule
-// the first tier counts, in the order in which the rule names them, whose
-// condition is true; if none is, the rule's own limits count. A condition is
-// evaluated at most once for a request, and only if a rule that applies needs it.
+// A tier is a kind of client, such as those who pay: a name and a condition. A rule may
+// give other limits to a tier: times, from 1 to 1,000,000, multiplies amount and burst of
+// each of the rule's limits; limits replaces them. The first tier whose condition is true
+// counts, in the order in which the rule names them; if none is true, the rule's own limits
+// count. A condition is evaluated at most once for a request, and only if a rule that applies
+// needs it.
 //
-// Tiers count apart: what a key has used in one tier leaves its other tiers alone, and
-// so the limits of each hold whatever the others do. That is so even if the numbers of
-// two tiers are the same. A key whose requests are of several tiers has the limits of
-// each of them, so a condition should not be what a client can choose. Penalties are
-// the rule's: violations and bans of a key count whatever its tier. A tier's limits are
-// named RULE@TIER in headers and problem details.
+// Each tier has counts of its own, even if its numbers are the same as another's. A key whose
+// requests are of several tiers has the limits of each of them, so a condition should not be
+// something that a client can choose. Penalties belong to the rule: violations and bans of a
+// key count in every tier. A tier's limits are named RULE@TIER in headers and problem
+// details.
 //
 // # Leases
 //
-// A limit may say lease, as in 60000 per 1m lease 5% or {amount: 60000, period: 1m,
-// lease: 5%}: see fleet.Leases. It does something only where a request faces that limit
-// alone, and the rule has no penalty. Of a fixed window, an instance that is killed takes
-// with it what it had leased, until the window ends: of M instances and a lease of 5%, at
-// most 2.5% of the amount divided by M.
+// A limit may have a lease, as in 60000 per 1m lease 5% or {amount: 60000, period: 1m,
+// lease: 5%}: see fleet.Leases. It has an effect only where a request faces that limit alone
+// and the rule has no penalty. If an instance is killed, the units that it had leased of a
+// fixed window are lost until the window ends: with M instances and a lease of 5%, at most
+// 2.5% of the amount divided by M.
 //
 // # Controls
 //
-// [Controls] are what operators change while everything runs: the kill switch,
-// modes, further entries of both lists, overrides of limits and bans by hand.
-// [Set.With] makes a set with them of the file's. What cannot work, such as an
-// entry for a rule that is no more, is told and left out. An entry with an end
-// comes to it by itself, by the clock of this machine.
+// [Controls] are what operators change while a server runs: the kill switch, modes, further
+// entries of both lists, overrides of limits, and manual bans. [Set.With] applies them to the
+// file's set. An entry that cannot work, such as one for a rule that no longer exists, is
+// reported and has no effect. An entry with an end stops by itself, by the instance's clock.
 //
-// With controls the order is: the safelist, the file's before what was added; the
-// blocklist, likewise; bans of networks, which decide before any rule is looked
-// at; then for each rule its match, its key, a ban of that key, its cost and its
-// limits. Of several networks that hit, the longest ban counts, and so of several
-// keys. A ban of a key refuses nothing where the rule is in mode shadow. A request
-// that is malformed for one rule that is enforced is an error even if another rule's ban
-// hits.
+// With controls the order is: the safelist, the file's entries before added ones; the
+// blocklist, likewise; bans of networks, before any rule; then, for each rule, its match, its
+// key, a ban of that key, its cost and its limits. If several networks, or several keys, are
+// banned, the longest ban counts. A ban of a key refuses nothing if the rule is in mode
+// shadow. A request that is malformed for one enforced rule is an error even if another rule
+// has a ban for it.
 //
-// An override is for a key, or for a tier. The one for the key counts before the
-// one for the tier, and of two for the same the later. Its times multiplies what
-// the file grants: to the tier of the request or, if the rule names none that the
-// request is of, to all. It may also be for a tier that the rule does not name:
-// that is looked at after those the rule names, in the file's order of tiers.
+// An override is for a key or for a tier. The one for the key counts before the one for the
+// tier, and of two for the same the later one. Its times multiplies the limits of the file:
+// those of the request's tier, or the rule's own. It may also be for a tier that the rule
+// does not name: such tiers come after those that the rule names, in the file's order.
 //
-// An override changes numbers, and a key keeps its counts, as stint.Spec.Name says of
-// limits that share one: while an override comes and goes, no more is admitted than the
-// larger limit allows. Each tier's count stays its own. A tier that only overrides name
-// has counts of its own as long as one of them is in force, and shares those of the
-// rule before and after. A limit of an override that shares the count of one with a
-// lease has the same lease; one with another lease is refused.
+// An override changes numbers, and a key keeps its counts, as described at stint.Spec.Name:
+// while an override comes and goes, no more is admitted than the larger limit allows. A tier
+// that only overrides name has counts of its own while one of them is in force, and shares
+// those of the rule before and after. A limit of an override that shares the count of a limit
+// with a lease has the same lease; a different lease is refused.
 //
 // # Keys
 //
-// A key says whom or what is counted. A string is the key itself; an int, uint or
-// double is its decimal digits; a bool is true or false. A list is its parts,
-// each followed by a NUL byte: no two lists with different parts give the same
-// key, and none gives the key of a string, because a NUL byte in what a request
-// sends is an error. To count everyone together, use key: '"all"'.
+// A key is whom or what the limits of a rule count. A string is the key itself; an int, uint
+// or double is its decimal digits; a bool is true or false. A list is its parts, each
+// followed by a NUL byte: no two lists with different parts give the same key, and none gives
+// the key of a string, because a NUL byte in a request's text is an error. To count everyone
+// together, use key: '"all"'.
 //
-// A rule without a key counts by what is done and by whom: its key is the list
-// [operation, client.ip], in which the name of the gateway's route stands for an
-// operation that is unknown. If only one of the two is known, the other part is
-// empty. The rule does not apply if neither is known.
+// A rule without a key counts by the list [operation, client.ip]; if the operation is
+// unknown, the name of the gateway's route takes its place. If one of the two is unknown, its
+// part is empty. If both are, the rule does not apply.
 //
-// In a key, client.ip is how the client is counted: an IPv4 address itself, an
-// IPv6 address by its first ipv6_prefix bits, as in 2001:db8:1:2::/64, because
-// whoever has one address there commonly has all of them. Everywhere else it is
-// the full address.
+// In a key, client.ip is an IPv4 address itself, but of an IPv6 address only the first
+// ipv6_prefix bits, as in 2001:db8:1:2::/64: a client that has one address there usually has
+// all of them. Everywhere else it is the full address.
 //
 // # Responses as violations
 //
-// Under penalty, on_status: [401, 404] takes responses with these statuses for
-// violations of the key, as if a limit had refused the request, whether or not the
-// rule has limits; without any, it refuses nothing but while a ban runs:
+// Under penalty, on_status: [401, 404] counts responses with these statuses as violations of
+// the key, as if a limit had refused the request. The rule may have limits or not; without
+// any, it refuses nothing except while a ban runs:
 //
 //	rules:
 //	  - name: guessing
@@ -226,12 +224,12 @@
 //	    key: client.ip
 //	    penalty: {on_status: [401], ban_after: 20, ban_for: 1h}
 //
-// Who sees the responses counts the violations: see Rule.OnStatus. A rule in shadow
-// mode counts none.
+// The program that sees the responses counts the violations: see Rule.OnStatus. A rule in
+// shadow mode counts none.
 //
 // # Messages
 //
-// What a rule tells clients that it refuses, in place of the server's own sentence:
+// A rule may have its own texts for clients that it refuses:
 //
 //	message: No more for now.
 //	messages:
@@ -242,37 +240,36 @@
 //	  banned: Locked for {ban_left}.
 //	  banned_by_hand: Write to help@example.com.
 //
-// limited, warned and banned are the outcomes, all of which are refusals; banned is of
-// bans that the rule's penalty imposed, and banned_by_hand of those of operators.
-// message is for whatever has no text of its own. A text is one line, or a mapping of
-// lines by language (BCP 47): the client gets the one that goes best with its
-// Accept-Language, and the first where none does.
+// limited, warned and banned are outcomes, and all of them refuse; banned is for bans by the
+// rule's penalty, and banned_by_hand for manual bans. message is for outcomes without a text
+// of their own. A text is one line, or a mapping of lines by language (BCP 47): the client
+// gets the one that fits its Accept-Language best, and the first if none fits.
 //
-// A text may name these, each a number, a wait such as 45s, 12m 5s or 1d 4h (∞ where no
-// wait would help, or a ban does not end), or a limit as the file has it:
+// A text may contain these placeholders. Each is a number, a wait such as 45s, 12m 5s or
+// 1d 4h (∞ if no wait would help, or a ban does not end), or a limit as in the file:
 //
-//	{violations}   how many count, this one among them; of a ban, how many led to it
+//	{violations}   how many count, including this one; of a ban, how many led to it
 //	{warn_after}, {ban_after}
 //	{retry_after}  when the same request would pass
 //	{ban_left}     how long the ban still runs; in banned and banned_by_hand
-//	{limit}        what refused; of a ban that runs, all limits of the rule
+//	{limit}        the limit that refused; for a running ban, all limits of the rule
 //
-// {{ and }} are braces. Where several rules refuse, it is the text of the one whose limit
+// {{ and }} are braces. If several rules refuse, the text is that of the rule whose limit
 // keeps the client waiting longest, or whose penalty warned or banned.
 //
-// # What is missing, and what is wrong
+// # Missing values and errors
 //
-// A header, query name, attribute or claim that is not there, an index beyond the end of
-// a list, an unknown client or request and an empty operation are missing. An
-// expression that needs one is missing itself, unless || or && decides without
-// it. A match, tier, safelist or blocklist that is missing is false. A rule whose
-// key is missing or null, or has such a part, does not apply.
+// A header, query parameter, attribute or claim that is not there, an index beyond the end of
+// a list, an unknown client or request and an empty operation are missing. An expression that
+// needs one is missing itself, unless || or && decides without it. A match, tier, safelist or
+// blocklist expression that is missing is false. A rule whose key is missing or null, or has
+// such a part, does not apply.
 //
-// Every other failure is an error that wraps stint.ErrRequest, as is a missing
-// cost: a number too large, text that is no number, an address that is none, a key
-// that is empty, too long or no UTF-8. Such a request is refused as malformed
-// rather than let past the rule. So is one that makes an expression work more than
-// MaxWork, or with a text of more than MaxRequestText. Where one operand of || or && is
-// missing and the other fails, the failure counts. A rule in shadow mode refuses nothing:
-// where a request is malformed for it, it asks nothing (Matches.Unread).
+// Every other failure is an error that wraps stint.ErrRequest, and so is a missing cost: a
+// number that is too large, a text that is not a number, an invalid address, a key that is
+// empty, too long or not UTF-8. Such a request is refused as malformed rather than let past
+// the rule. So is a request that makes an expression take more than 100,000 steps, or that
+// has a text of more than 68 KiB. If one operand of || or && is missing and the other fails,
+// the failure counts. A rule in shadow mode refuses nothing: if a request is malformed for
+// it, it asks nothing (Matches.Unread).
 package rules

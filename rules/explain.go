@@ -6,27 +6,28 @@ import (
 	"slices"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/rules/internal/expr"
 )
 
-// Explanation is what Set.Explain says of a request: every step on the way to
-// Matches, in the order in which it is taken.
+// Explanation is what Set.Explain finds for a request: every step that Set.Asks takes, in
+// its order.
 type Explanation struct {
 	Enabled bool
 	// List and Entry are the list that decided, and the entry as written, with
 	// its place or ID.
 	List  List
 	Entry string
-	// Ban is the ban by hand that decided.
+	// Ban is the manual ban that decided.
 	Ban *Ban
 	// Rules are all of the set's, in order, where neither of those decided.
 	Rules []RuleExplanation
 }
 
-// RuleExplanation says what a rule makes of a request.
+// RuleExplanation says whether and how a rule applies to a request.
 type RuleExplanation struct {
 	Rule *Rule
-	// Applies tells whether it takes part, and Why says why, or why not, in
-	// words, such as `match is false: request.path == "/login"`.
+	// Applies reports whether the rule takes part, and Why says why or why not, such as
+	// `match is false: request.path == "/login"`.
 	Applies bool
 	Why     string
 	// Key, Cost, Tier, Override and Asks are known where it applies. Tier is
@@ -38,9 +39,9 @@ type RuleExplanation struct {
 	Asks     []stint.Ask
 }
 
-// Explain says step by step what Asks makes of in. An error wraps
-// stint.ErrRequest, or the cause why ctx ended; what was found until then is returned
-// with it. It costs much more than Asks, since it compiles parts of what did not match.
+// Explain explains step by step what Asks finds for in. An error wraps stint.ErrRequest, or
+// the cause why ctx ended; it comes with what was found until then. Explain costs much more
+// than Asks: it compiles the parts of expressions that did not match.
 func (s *Set) Explain(ctx context.Context, in *Input) (Explanation, error) {
 	x := Explanation{Enabled: s.Enabled}
 	if !s.Enabled {
@@ -50,9 +51,9 @@ func (s *Set) Explain(ctx context.Context, in *Input) (Explanation, error) {
 		return x, err
 	}
 	var m Matches
-	sc := &m.scope
-	sc.open(s, in)
-	list, entry, err := s.listed(sc)
+	ev := &m.evaluation
+	ev.open(s, in)
+	list, entry, err := s.listed(ev)
 	if err != nil {
 		return x, err
 	}
@@ -60,7 +61,7 @@ func (s *Set) Explain(ctx context.Context, in *Input) (Explanation, error) {
 		x.List, x.Entry = list, entry.String()
 		return x, nil
 	}
-	if x.Ban, _ = s.bans.longest(sc.client, s.instance); x.Ban != nil {
+	if x.Ban, _ = s.bans.longest(ev.client, s.instance); x.Ban != nil {
 		return x, nil
 	}
 	x.Rules = make([]RuleExplanation, len(s.Rules))
@@ -92,7 +93,7 @@ func (s *Set) explainRules(ctx context.Context, x *Explanation, m *Matches) erro
 				switch e, err = s.explainRule(ctx, i, m); {
 				case err == nil:
 				case r.Mode == Shadow:
-					e = RuleExplanation{Why: "mode shadow, so that it refuses nothing, and the request is malformed for it: " + clip(err.Error())}
+					e = RuleExplanation{Why: "mode shadow, so that it refuses nothing, and the request is malformed for it: " + expr.Clip(err.Error())}
 				default:
 					return err
 				}
@@ -122,25 +123,25 @@ func (x *Explanation) known() []RuleExplanation {
 // explainRule takes the steps of Rule.asks, by the same functions.
 func (s *Set) explainRule(ctx context.Context, i int, m *Matches) (RuleExplanation, error) {
 	var e RuleExplanation
-	r, sc := s.Rules[i], &m.scope
+	r, ev := s.Rules[i], &m.evaluation
 	if r.Mode == Off {
 		e.Why = s.whyOff(i)
 		return e, nil
 	}
-	ok, err := r.matches(sc)
+	ok, err := r.matches(ev)
 	if err != nil {
 		return e, r.unmatched(err)
 	}
 	if !ok {
-		e.Why = r.match.whyFalse(ctx, sc)
+		e.Why = r.match.WhyFalse(ctx, &ev.scope)
 		return e, nil
 	}
 	var f found
-	if err := r.find(sc, &f); err != nil {
+	if err := r.find(ev, &f); err != nil {
 		return e, err
 	}
 	if !f.applies {
-		e.Why = r.whyKeyless(sc)
+		e.Why = r.whyKeyless(ev)
 		return e, nil
 	}
 	if f.ban != nil {
@@ -166,34 +167,29 @@ func (s *Set) whyOff(i int) string {
 func (r *Rule) whyApplies(key string) string {
 	why := "it has no match, so every request with a key counts"
 	if r.match != nil {
-		why = "match is true: " + clip(r.Match)
+		why = "match is true: " + expr.Clip(r.Match)
 	}
 	if r.Default {
 		why = "default, and no other enforced rule applies"
 		if r.match != nil {
-			why += "; match is true: " + clip(r.Match)
+			why += "; match is true: " + expr.Clip(r.Match)
 		}
 	}
 	if r.Mode != Shadow {
 		return why
 	}
 	why += "; mode shadow, so it refuses nothing"
-	if r.overlay != nil {
-		if b, _ := r.overlay.banOf(key); b != nil {
-			why += fmt.Sprintf(", nor does ban %q of this key", clip(b.ID))
+	if r.controls != nil {
+		if b, _ := r.controls.banOf(key); b != nil {
+			why += fmt.Sprintf(", nor does ban %q of this key", expr.Clip(b.ID))
 		}
 	}
 	return why
 }
 
-func (r *Rule) whyKeyless(sc *scope) string {
+func (r *Rule) whyKeyless(ev *evaluation) string {
 	if !r.keyGiven {
 		return "it counts by operation and client, and neither is known"
 	}
-	sc.inKey = true
-	defer func() { sc.inKey = false }()
-	if v, err := r.key.eval(sc); v != nil || err != nil {
-		return "key is null, or has a part that is: " + clip(r.Key)
-	}
-	return "key needs " + r.key.whatIsMissing(sc)
+	return "key " + r.key.WhyKeyless(&ev.scope)
 }

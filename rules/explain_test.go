@@ -79,16 +79,16 @@ login: true: match is true: request.path == "/login"; mode shadow, so it refuses
 post: false: match is false, because this part of it is: request.method == "POST"
 roles: false: match is false, because this part of it is: attrs.roles.exists(r, r == "admin")
 user: false: key needs request.headers["x-user"], which is missing
-op: false: match needs operation, which this request does not tell
+op: false: match needs operation, which this request does not have
 `},
 		{"nothing is known", `{}`, rules.Input{}, `
 all: false: key needs client.ip, which is not known of this request
 never: false: mode off
-login: false: match needs request.path, which this request does not tell
-post: false: match needs request.method and request.path, which this request does not tell
+login: false: match needs request.path, which this request does not have
+post: false: match needs request.method and request.path, which this request does not have
 roles: false: match needs attrs.roles, which is missing
-user: false: key needs client.ip and request.headers, which this request does not tell
-op: false: match needs operation, which this request does not tell
+user: false: key needs client.ip and request.headers, which this request does not have
+op: false: match needs operation, which this request does not have
 `},
 		{"controls", `{"modes":{"all":"off","post":"shadow"},"overrides":[{"id":"o1","rule":"login","key":"203.0.113.1","times":4}],"bans":[{"id":"b1","rule":"login","key":"203.0.113.1"}]}`, whole, `
 all: false: mode off, set at run time (the file says enforce)
@@ -97,7 +97,7 @@ login: true: match is true: request.path == "/login"; mode shadow, so it refuses
 post: false: match is false, because this part of it is: request.method == "POST"
 roles: false: match is false, because this part of it is: attrs.roles.exists(r, r == "admin")
 user: false: key needs request.headers["x-user"], which is missing
-op: false: match needs operation, which this request does not tell
+op: false: match needs operation, which this request does not have
 `},
 		{"off", `{"enabled":false}`, whole, "\nnot enabled\n"},
 		{"the file's safelist", `{}`, rules.Input{Client: addr("192.0.2.7")}, "\nsafe: safelist entry 1: client.ip in cidr(\"192.0.2.0/24\")\n"},

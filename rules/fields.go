@@ -4,103 +4,176 @@ import (
 	"net/http"
 	"strings"
 
-	"cel.dev/cel-go/common/types"
-	"cel.dev/cel-go/common/types/traits"
 	"github.com/stintdev/stint/internal/httpfield"
 )
 
-// texts are all headers or all parameters of a request by their names, for expressions
-// that want them all, or many. Looking one up takes no longer where there are many.
-type texts struct {
-	byName map[string]oneText
-	folded map[string]sameName // by what some servers make of names
-	twin   Ambiguity           // what it is if names fold to one
-	bad    Ambiguity           // what is ambiguous of any
-	fold   func(name string) string
-	values traits.Mapper
+// headerFields and queryFields are an evaluation as expr.Fields of its request.
+type (
+	headerFields evaluation
+	queryFields  evaluation
+)
+
+// lookups are how many names were looked up, and the index that is built after mostLookups:
+// an expression may loop over names from a request, and each lookup reads all of the query.
+type lookups struct {
+	n     int
+	index *fieldIndex // nil: not built yet
 }
 
-type oneText struct {
-	value string
-	bad   Ambiguity
+const mostLookups = 16
+
+// Lookup implements expr.Fields.
+func (h *headerFields) Lookup(name string) (text string, ok bool, err error) {
+	if strings.ToLower(name) != name { // all names are in lower case
+		return "", false, nil
+	}
+	var ambiguous Ambiguity
+	if h.headers.n++; h.headers.n > mostLookups {
+		text, ok, ambiguous = h.index().find(name)
+	} else {
+		canonical, known := h.set.headerNames[name]
+		if !known {
+			canonical = http.CanonicalHeaderKey(name)
+		}
+		text, ok, ambiguous = h.in.Request.header(canonical, &h.set.repeatable)
+	}
+	return lookedUp(name, text, ok, ambiguous)
 }
 
-// sameName is the first of the names that fold to one.
-type sameName struct {
-	first string
-	more  bool
+// Lookup implements expr.Fields.
+func (q *queryFields) Lookup(name string) (text string, ok bool, err error) {
+	var ambiguous Ambiguity
+	if q.query.n++; q.query.n > mostLookups {
+		text, ok, ambiguous = q.index().find(name)
+	} else {
+		text, ok, ambiguous = q.in.Request.parameter(name, &q.set.repeatable)
+	}
+	return lookedUp(name, text, ok, ambiguous)
 }
 
-// headers are those with names in canonical form, by their names in lower case.
-func (r *Request) headers(may *repeatable) *texts {
-	t := &texts{byName: make(map[string]oneText, len(r.Header)), twin: TwinHeader &^ may.allow, fold: httpfield.FoldHeader}
+// lookedUp is the answer to a lookup.
+func lookedUp(name, text string, ok bool, ambiguous Ambiguity) (string, bool, error) {
+	if ambiguous != 0 {
+		return "", false, &AmbiguousError{Is: ambiguous, Name: name}
+	}
+	return text, ok, nil
+}
+
+// All implements expr.Fields.
+func (h *headerFields) All() (map[string]string, error) { return h.index().all() }
+
+// All implements expr.Fields.
+func (q *queryFields) All() (map[string]string, error) { return q.index().all() }
+
+func (h *headerFields) index() *fieldIndex {
+	if h.headers.index == nil {
+		h.headers.index = h.in.Request.indexHeaders(&h.set.repeatable)
+	}
+	return h.headers.index
+}
+
+func (q *queryFields) index() *fieldIndex {
+	if q.query.index == nil {
+		q.query.index = q.in.Request.indexParameters(&q.set.repeatable)
+	}
+	return q.query.index
+}
+
+// fieldIndex is all headers or all parameters of a request by their names. A lookup takes
+// no longer where there are many.
+type fieldIndex struct {
+	byName    map[string]field
+	folded    map[string]foldedName // by what some servers make of names
+	fold      func(name string) string
+	twin      Ambiguity // what it is if two names fold to one
+	ambiguous Ambiguity // twin, if any two do
+}
+
+type field struct {
+	value     string
+	ambiguous Ambiguity
+}
+
+// foldedName is the first of the names that fold to one, and whether there are others.
+type foldedName struct {
+	first  string
+	others bool
+}
+
+// indexHeaders indexes the headers with names in canonical form, by their names in lower
+// case.
+func (r *Request) indexHeaders(may *repeatable) *fieldIndex {
+	x := newFieldIndex(len(r.Header), httpfield.FoldHeader, TwinHeader&^may.allow)
 	for name := range r.Header {
 		lower := strings.ToLower(name)
-		if value, ok, bad := r.lines(name, may); ok && http.CanonicalHeaderKey(lower) == name {
-			t.byName[lower] = oneText{value, bad &^ may.allow}
+		x.noteName(lower)
+		if value, ok, ambiguous := r.lines(name, may); ok && http.CanonicalHeaderKey(lower) == name {
+			x.byName[lower] = field{value, ambiguous &^ may.allow}
 		}
 	}
-	t.findTwins(func(yield func(string)) {
-		for name := range r.Header {
-			yield(strings.ToLower(name))
-		}
-	})
-	return t
+	return x
 }
 
-func (r *Request) parameters(may *repeatable) *texts {
-	t := &texts{byName: make(map[string]oneText), twin: TwinParameter &^ may.allow, fold: httpfield.FoldParameter}
+func (r *Request) indexParameters(may *repeatable) *fieldIndex {
+	x := newFieldIndex(0, httpfield.FoldParameter, TwinParameter&^may.allow)
 	more := make(map[string][]string)
 	for name, raw := range queryParts(r.RawQuery) {
-		one, again := t.byName[name]
+		one, again := x.byName[name]
 		switch {
 		case !again:
+			x.noteName(name)
 			one.value = unescaped(raw)
 		case may.parameters[name]:
 			more[name] = append(more[name], unescaped(raw))
 		default:
-			one.bad = RepeatedParameter &^ may.allow
+			one.ambiguous = RepeatedParameter &^ may.allow
 		}
-		t.byName[name] = one
+		x.byName[name] = one
 	}
 	for name, values := range more {
-		one := t.byName[name]
+		one := x.byName[name]
 		one.value += ", " + strings.Join(values, ", ")
-		t.byName[name] = one
+		x.byName[name] = one
 	}
-	t.findTwins(func(yield func(string)) {
-		for name := range t.byName {
-			yield(name)
-		}
-	})
-	return t
+	return x
 }
 
-func (t *texts) findTwins(names func(yield func(string))) {
-	t.folded = make(map[string]sameName, len(t.byName))
-	names(func(name string) {
-		folded := t.fold(name)
-		switch same, ok := t.folded[folded]; {
-		case !ok:
-			t.folded[folded] = sameName{first: name}
-		case same.first != name:
-			t.folded[folded] = sameName{same.first, true}
-			t.bad |= t.twin
-		}
-	})
-	values := make(map[string]string, len(t.byName))
-	for name, one := range t.byName {
+func newFieldIndex(size int, fold func(string) string, twin Ambiguity) *fieldIndex {
+	return &fieldIndex{byName: make(map[string]field, size), folded: make(map[string]foldedName, size), fold: fold, twin: twin}
+}
+
+// noteName notes that the request has a name, which makes it a twin of others that fold to
+// the same.
+func (x *fieldIndex) noteName(name string) {
+	folded := x.fold(name)
+	switch same, ok := x.folded[folded]; {
+	case !ok:
+		x.folded[folded] = foldedName{first: name}
+	case same.first != name:
+		x.folded[folded] = foldedName{same.first, true}
+		x.ambiguous |= x.twin
+	}
+}
+
+// find is the value of a name, and why it is ambiguous.
+func (x *fieldIndex) find(name string) (value string, ok bool, ambiguous Ambiguity) {
+	one, ok := x.byName[name]
+	if same, found := x.folded[x.fold(name)]; found && (same.others || same.first != name) {
+		one.ambiguous |= x.twin
+	}
+	return one.value, ok, one.ambiguous
+}
+
+// all are all values by their names. An error says that some of them are ambiguous.
+func (x *fieldIndex) all() (map[string]string, error) {
+	values := make(map[string]string, len(x.byName))
+	ambiguous := x.ambiguous
+	for name, one := range x.byName {
 		values[name] = one.value
-		t.bad |= one.bad
+		ambiguous |= one.ambiguous
 	}
-	t.values = types.NewStringStringMap(types.DefaultTypeAdapter, values)
-}
-
-// read is the value of a name, and why it is ambiguous.
-func (t *texts) read(name string) (value string, ok bool, bad Ambiguity) {
-	one, ok := t.byName[name]
-	if same, found := t.folded[t.fold(name)]; found && (same.more || same.first != name) {
-		one.bad |= t.twin
+	if ambiguous != 0 {
+		return values, &AmbiguousError{Is: ambiguous}
 	}
-	return one.value, ok, one.bad
+	return values, nil
 }

@@ -3,24 +3,25 @@ package rules
 import (
 	"cmp"
 	"fmt"
+	"net/http"
+	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/algo"
+	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/yamlnode"
-
-	"cel.dev/cel-go/common/types"
 )
 
-// Finding is something that works as written but hardly as meant. docs/errors.md
-// has a section for each code.
+// Finding is something in a file that is valid but probably not meant. docs/errors.md has a
+// section for each code.
 type Finding struct {
 	// Code is stable, such as "ST002".
 	Code string `json:"code"`
 	// Where is file:line:column, or empty.
 	Where string `json:"where,omitempty"`
-	// Text says what, why, and how to mend it.
+	// Text says what is wrong, why, and how to fix it.
 	Text string `json:"text"`
 }
 
@@ -28,29 +29,29 @@ type Finding struct {
 // If you add one, put it into Codes and give it a section in docs/errors.md, which
 // a test compares.
 const (
-	CodeNoProxies     = "ST001" // forwarding headers, and nobody is trusted; found by servers
-	CodeTrustAll      = "ST002" // everybody is a trusted proxy
-	CodeCostTooHigh   = "ST003" // a rule that refuses everything
-	CodeCountedTwice  = "ST004" // one request, counted twice by one limit
+	CodeNoProxies     = "ST001" // forwarding headers, and no trusted proxies; found by servers
+	codeTrustAll      = "ST002" // every address is a trusted proxy
+	codeCostTooHigh   = "ST003" // a rule that refuses everything
+	codeCountedTwice  = "ST004" // one request, counted twice by one limit
 	CodeEviction      = "ST005" // the store drops counts; found by the program that opens it
-	CodeNeverMatches  = "ST006" // what is never true, or always
-	CodeNameTwice     = "ST007" // two rules of one name; an error, not a Finding
-	CodeBanWithoutEnd = "ST008" // a ban that lasts as good as for ever
-	CodeEverybody     = "ST009" // everybody is banned or blocked; found by servers
-	CodeLeaseInVain   = "ST010" // a lease where none is taken
+	codeNeverMatches  = "ST006" // a text that a variable never has, or a constant
+	codeNameTwice     = "ST007" // two rules of one name; an error, not a Finding
+	CodeBanWithoutEnd = "ST008" // a ban of more than a year
+	CodeEverybody     = "ST009" // all clients are banned or blocked; found by servers
+	codeLeaseInVain   = "ST010" // a lease that has no effect
 	CodeUnlikeRules   = "ST011" // other rules in the same namespace; found by servers
-	CodeNoToken       = "ST012" // who bears no valid token escapes a rule
-	CodeClaimsUnknown = "ST013" // claims that nothing finds; found by servers
-	CodeLooseKey      = "ST014" // a key that a client varies at will
-	CodeCheckOpen     = "ST015" // everybody may use the check API; found in the settings
+	codeNoToken       = "ST012" // clients without a valid token escape a rule
+	CodeClaimsUnknown = "ST013" // claims without tokens configured; found by servers
+	codeLooseKey      = "ST014" // a key that a client can vary
+	CodeCheckOpen     = "ST015" // anyone may use the check API; found in the settings
 	CodeStoreSecrets  = "ST016" // the store refuses new passwords or certificates; found likewise
 )
 
 // Codes are all of them.
 func Codes() []string {
-	return []string{CodeNoProxies, CodeTrustAll, CodeCostTooHigh, CodeCountedTwice,
-		CodeEviction, CodeNeverMatches, CodeNameTwice, CodeBanWithoutEnd, CodeEverybody, CodeLeaseInVain, CodeUnlikeRules,
-		CodeNoToken, CodeClaimsUnknown, CodeLooseKey, CodeCheckOpen, CodeStoreSecrets}
+	return []string{CodeNoProxies, codeTrustAll, codeCostTooHigh, codeCountedTwice,
+		CodeEviction, codeNeverMatches, codeNameTwice, CodeBanWithoutEnd, CodeEverybody, codeLeaseInVain, CodeUnlikeRules,
+		codeNoToken, CodeClaimsUnknown, codeLooseKey, CodeCheckOpen, CodeStoreSecrets}
 }
 
 // String is the finding as a line of a report.
@@ -61,11 +62,11 @@ func (f Finding) String() string {
 	return f.Where + ": warning " + f.Code + ": " + f.Text
 }
 
-func (c *compiler) found(code, where, format string, args ...any) {
-	*c.findings = append(*c.findings, Finding{code, where, fmt.Sprintf(format, args...)})
+func (p *parser) found(code, where, format string, args ...any) {
+	p.set.Findings = append(p.set.Findings, Finding{code, where, fmt.Sprintf(format, args...)})
 }
 
-// findIn looks at a rule whose fields are right.
+// findIn looks for findings in a rule that is valid.
 func (p *parser) findIn(r *Rule, fields map[string]*yamlnode.Node) {
 	if p.Problems() > 0 { // the file is refused anyway
 		return
@@ -77,12 +78,12 @@ func (p *parser) findIn(r *Rule, fields map[string]*yamlnode.Node) {
 	p.findBan(r, fields["penalty"])
 	p.findLease(r, fields["limits"])
 	p.seen.keys = append(p.seen.keys, keyAt{r, fields["key"], p})
-	if r.key.claims && r.Mode == Enforce {
+	if r.key.Uses("claims") && r.Mode == Enforce {
 		p.seen.byClaims = append(p.seen.byClaims, byClaims{r, p.Place(fields["key"])})
 	}
 }
 
-// findLease looks for leases that are never taken, and only make a bucket smaller.
+// findLease looks for leases that have no effect.
 func (p *parser) findLease(r *Rule, limits *yamlnode.Node) {
 	i := slices.IndexFunc(r.Limits, func(l *stint.Limit) bool { return l.Spec().Lease > 0 })
 	if i < 0 || r.Penalty == nil && len(r.Limits) == 1 {
@@ -92,32 +93,32 @@ func (p *parser) findLease(r *Rule, limits *yamlnode.Node) {
 	if r.Penalty != nil {
 		why = "has a penalty"
 	}
-	p.found(CodeLeaseInVain, p.Place(limits.Content[i]),
-		"rule %q %s, so that nothing of %s is ever leased; remove the lease, or move the limit to a rule of its own for requests that no other rule is for", r.Name, why, r.Limits[i].Terms())
+	p.found(codeLeaseInVain, p.Place(limits.Content[i]),
+		"rule %q %s, so nothing of %s is ever leased; remove the lease, or move the limit to a rule of its own for requests that no other rule applies to", r.Name, why, r.Limits[i].Terms())
 }
 
 func (p *parser) findCost(r *Rule, fields map[string]*yamlnode.Node) {
 	if r.cost == nil {
 		return
 	}
-	fixed, ok := r.cost.fixed().(types.Int)
+	fixed, ok := r.cost.FixedInt()
 	for _, l := range r.Limits {
-		if ok && int64(fixed) > l.Capacity() {
-			p.found(CodeCostTooHigh, p.Place(fields["cost"]),
+		if ok && fixed > l.Capacity() {
+			p.found(codeCostTooHigh, p.Place(fields["cost"]),
 				"rule %q refuses everything: its cost is %d, and %s never allows more than %d at once; lower the cost or raise the burst", r.Name, fixed, l.Terms(), l.Capacity())
 			return
 		}
 	}
 }
 
-// counting is what a limit of a rule counts.
+// counting identifies what a limit counts.
 type counting struct {
 	match, key, cost string
 	algorithm        stint.Algorithm
 	period           time.Duration
 }
 
-// counted is who counts it, by what.
+// counted is the first rule and limit that count it.
 type counted struct {
 	rule  string
 	limit *stint.Limit
@@ -138,18 +139,18 @@ func (p *parser) findCountedTwice(r *Rule, limits *yamlnode.Node) {
 		case !ok:
 			p.seen.counted[what] = counted{r.Name, l}
 		case first.rule != r.Name && (narrower(l, first.limit) || narrower(first.limit, l)):
-			p.found(CodeCountedTwice, p.Place(limits.Content[i]),
-				"rule %q counts by %s what rule %q counts already: same match, key and period; only the smaller amount matters, so remove one", r.Name, l.Terms(), first.rule)
+			p.found(codeCountedTwice, p.Place(limits.Content[i]),
+				"limit %[2]q of rule %[1]q counts the same as rule %[3]q: same match, key and period; only the smaller amount matters, so remove one", r.Name, l.Terms(), first.rule)
 		}
 	}
 }
 
-// narrower tells whether whatever a allows, b allows too.
+// narrower reports whether b allows everything that a allows.
 func narrower(a, b *stint.Limit) bool {
 	return a.Spec().Amount <= b.Spec().Amount && a.Capacity() <= b.Capacity()
 }
 
-// longBan is from when on a ban is taken for one without an end.
+// longBan is the length above which a ban is found.
 const longBan = 365 * 24 * time.Hour
 
 func (p *parser) findBan(r *Rule, penalty *yamlnode.Node) {
@@ -160,14 +161,14 @@ func (p *parser) findBan(r *Rule, penalty *yamlnode.Node) {
 	switch first, tenth := banLength(r.Penalty, 0), banLength(r.Penalty, bans-1); {
 	case first > longBan:
 		p.found(CodeBanWithoutEnd, p.Place(penalty),
-			"rule %q bans for more than a year: an address has another owner long before; shorten ban_for", r.Name)
+			"rule %q bans for more than a year: an address changes its owner long before that; shorten ban_for", r.Name)
 	case tenth > longBan:
 		p.found(CodeBanWithoutEnd, p.Place(penalty),
-			"rule %q bans for more than a year by the %dth time, as growth is %d: set max_ban, such as max_ban: 7d", r.Name, bans, r.Penalty.Spec().Growth)
+			"rule %q bans for more than a year by the %dth ban, because growth is %d: set max_ban, such as max_ban: 7d", r.Name, bans, r.Penalty.Spec().Growth)
 	}
 }
 
-// banLength is how long a ban is after so many before it.
+// banLength is the length of a ban after so many earlier ones.
 func banLength(p *stint.Penalty, before int) time.Duration {
 	s := p.Spec()
 	most := cmp.Or(s.MaxBan, algo.MaxBan)
@@ -178,4 +179,80 @@ func banLength(p *stint.Penalty, before int) time.Duration {
 		s.BanFor *= time.Duration(max(1, s.Growth))
 	}
 	return min(s.BanFor, most)
+}
+
+// byClaims is a rule that counts by claims, and the place of its key.
+type byClaims struct {
+	rule  *Rule
+	place string
+}
+
+// findNoToken looks for rules that a client escapes by sending no token, or an invalid one,
+// where no other rule applies to such requests.
+func (s *Set) findNoToken(all []byClaims) {
+	for _, by := range all {
+		if !slices.ContainsFunc(s.Rules, by.rule.isCaughtBy) {
+			s.Findings = append(s.Findings, Finding{codeNoToken, by.place, fmt.Sprintf(
+				"rule %q counts by claims, so it does not apply to requests without a valid token, and no other rule does: add one with default: true, or with match: '!has(claims.sub)', and key: client.ip", by.rule.Name)})
+		}
+	}
+}
+
+// isCaughtBy reports whether other is for the requests that r skips for want of a token.
+func (r *Rule) isCaughtBy(other *Rule) bool {
+	if other.Mode != Enforce || other.key.Uses("claims") {
+		return false
+	}
+	return other.Default || other.match == nil || other.match.Uses("claims") || other.Match == r.Match
+}
+
+// keyAt is the key of a rule, and where it stands.
+type keyAt struct {
+	rule *Rule
+	node *yamlnode.Node // nil: the file gives none
+	file *parser
+}
+
+// findLooseKeys looks for keys made of headers that hold any number of values: by adding
+// one, a client gets a new key.
+func (s *Set) findLooseKeys(all []keyAt) {
+	for _, at := range all {
+		if at.node == nil || at.rule.Mode == Off {
+			continue
+		}
+		for _, name := range at.rule.key.Headers {
+			canonical := http.CanonicalHeaderKey(name)
+			instead := "one that holds a single value"
+			switch {
+			case name == "x-forwarded-for", name == "forwarded":
+				instead = "client.ip, which is the client's address behind trusted_proxies"
+			case name == "cookie":
+				instead = "what a token says, as in claims.sub, or by client.ip"
+			case httpfield.IsList(canonical), s.repeatable.headers[canonical]:
+			default:
+				continue
+			}
+			s.Findings = append(s.Findings, Finding{codeLooseKey, at.file.Place(at.node), fmt.Sprintf(
+				"rule %q counts by the header %s, which is a list: by adding to it, a client gets a new key for each request; count by %s", at.rule.Name, name, instead)})
+		}
+	}
+}
+
+// findTrustAll looks for proxies that are everybody. places are theirs.
+func (s *Set) findTrustAll(places []string) {
+	for _, all := range [...]struct {
+		network netip.Prefix
+		name    string
+	}{
+		{netip.MustParsePrefix("0.0.0.0/0"), "IPv4 address"},
+		{netip.MustParsePrefix("2000::/3"), "public IPv6 address"}, // which holds all in use
+	} {
+		i := slices.IndexFunc(s.TrustedProxies, func(p netip.Prefix) bool {
+			return p.Bits() <= all.network.Bits() && p.Contains(all.network.Addr())
+		})
+		if i >= 0 {
+			s.Findings = append(s.Findings, Finding{codeTrustAll, places[i], "this network of trusted_proxies holds every " + all.name +
+				", so every client chooses the address that it is counted by: list your own proxies only"})
+		}
+	}
 }

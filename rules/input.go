@@ -15,14 +15,13 @@ import (
 	"github.com/stintdev/stint/internal/httpfield"
 )
 
-// Input is what is known of a request. The zero Input knows nothing.
+// Input is what is known about a request. In the zero Input nothing is.
 type Input struct {
-	// Request is nil where the request is unknown, as of a check call that gave
-	// none.
+	// Request is the HTTP request; nil: unknown, as for a check call without one.
 	Request *Request
-	// Client is the client's address; invalid where it is unknown.
+	// Client is the client's address; invalid: unknown.
 	Client netip.Addr
-	// Operation names what is done; empty where that is unknown.
+	// Operation names what the request does; empty: unknown.
 	Operation string
 	// Attrs holds what the caller says, as decoded from JSON: string, bool,
 	// int64, float64, nil, []any and map[string]any. Nil is empty.

@@ -1,13 +1,19 @@
 package rules
 
 import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
-	"cel.dev/cel-go/common/types"
+	"github.com/stintdev/stint/internal/spelling"
+	"github.com/stintdev/stint/internal/yamlnode"
+	"github.com/stintdev/stint/rules/internal/expr"
 )
 
-// Instance is what an instance adds to what requests say. The zero Instance adds
+// Instance is what an instance of a server adds to what requests say. The zero Instance adds
 // nothing.
 type Instance struct {
 	// Secrets are for the function hmac; nil: there are none.
@@ -15,7 +21,7 @@ type Instance struct {
 	// Claims finds the claims of the token that a request bears; nil, or an empty
 	// result: there are none. It is called where Input.Claims is nil and an expression
 	// needs the claims, at most once for each request. Several goroutines may call it
-	// at once, and nobody changes what it returns.
+	// at once, and must not change what it returns.
 	Claims func(*Request) map[string]any
 	// TokenHeader is the canonical name of the header in which Claims finds the token.
 	// Where that is ambiguous, claims are an error: the application may know the client
@@ -56,35 +62,84 @@ func (s *Set) On(i *Instance) (*Set, error) {
 	return &on, nil
 }
 
-// claims are those of the request's token, or an error.
-func (s *scope) claims() any {
-	if !s.claimsKnown {
-		s.claimsKnown, s.claimed = true, s.findClaims()
-	}
-	return s.claimed
+// Secrets are the secrets of the function hmac, by their names. No expression can read one,
+// and none is printed. The names are fixed by NewSecrets; their values may change at any
+// time, and several goroutines may use a Secrets at once. A nil Secrets has none.
+type Secrets struct {
+	values map[string]any // each an *expr.Secret
 }
 
-func (s *scope) findClaims() any {
-	i, r := s.set.instance, s.in.Request
-	if s.in.Claims != nil || r == nil || i == nil || i.Claims == nil {
-		return s.in.Claims
+// NewSecrets returns a Secrets with these names and no values yet.
+func NewSecrets(names ...string) *Secrets {
+	s := &Secrets{values: make(map[string]any, len(names))}
+	for _, name := range names {
+		s.values[name] = expr.NewSecret(name)
 	}
-	if i.TokenHeader != "" {
-		if _, _, bad := r.header(i.TokenHeader, &s.set.repeatable); bad != 0 {
-			return types.WrapErr(&AmbiguousError{Is: bad, Name: strings.ToLower(i.TokenHeader)})
+	return s
+}
+
+// Set sets the value of a name. It panics if s does not have the name.
+func (s *Secrets) Set(name string, value []byte) {
+	s.values[name].(*expr.Secret).Set(value)
+}
+
+// Names returns the names that s has, in order.
+func (s *Secrets) Names() []string {
+	if s == nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(s.values))
+}
+
+// String names the secrets.
+func (s *Secrets) String() string { return "secrets " + strings.Join(s.Names(), ", ") }
+
+// GoString is String.
+func (s *Secrets) GoString() string { return s.String() }
+
+// Format prints String under every verb, also those that would print what is within.
+func (s *Secrets) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(s.String())) }
+
+// LogValue is String.
+func (s *Secrets) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// IsSecretName reports whether text can name a secret: 1 to 64 letters, digits and
+// underscores, of which the first is no digit.
+func IsSecretName(text string) bool {
+	return IsName(text) && !strings.ContainsAny(text, ".:/-") && (text[0] < '0' || text[0] > '9')
+}
+
+// secretAt is where a file names a secret.
+type secretAt struct {
+	name, file   string
+	line, column int
+}
+
+// noSecret is what is wrong with a name that s does not have.
+func (s *Secrets) noSecret(name string) string {
+	text := fmt.Sprintf("there is no secret %q under server.secrets", expr.Clip(name))
+	if near := spelling.Nearest(name, s.Names()); near != "" {
+		text += ": did you mean " + near + "?"
+	}
+	return text
+}
+
+func (s *Secrets) has(name string) bool {
+	if s == nil {
+		return false
+	}
+	_, ok := s.values[name]
+	return ok
+}
+
+// lacking is an error of the places where s names secrets that known does not have.
+func (s *Set) lacking(known *Secrets) error {
+	var all error
+	for _, use := range s.secrets {
+		if !known.has(use.name) {
+			all = yamlnode.Merge(all, &yamlnode.Error{File: use.file,
+				Problems: []yamlnode.Problem{{Line: use.line, Column: use.column, Text: known.noSecret(use.name)}}})
 		}
 	}
-	return i.Claims(r)
-}
-
-// noSecrets is the value of secrets where no instance is known. It is no missing one:
-// a rule must not be passed by for want of a secret.
-var noSecrets = types.NewErrWithNodeID(-1, "no secrets are known here").(*types.Err)
-
-// secrets are those of the instance, as CEL finds them by their names.
-func (s *scope) secrets() any {
-	if i := s.set.instance; i != nil && i.Secrets != nil {
-		return i.Secrets.values
-	}
-	return noSecrets
+	return all
 }

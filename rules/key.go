@@ -1,118 +1,75 @@
 package rules
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
-	"net/netip"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
-
-	"cel.dev/cel-go/common/types"
-	"cel.dev/cel-go/common/types/ref"
-	"cel.dev/cel-go/common/types/traits"
 
 	"github.com/stintdev/stint"
 )
 
-// ClientKey is client.ip as a key sees it: an IPv4 address itself, an IPv6 address
-// by its first IPv6Prefix bits. It is empty where a is invalid.
-func (s *Set) ClientKey(a netip.Addr) string {
-	a = plainAddr(a)
-	switch {
-	case !a.IsValid():
-		return ""
-	case a.Is4():
-		return a.String()
-	}
-	p, err := a.Prefix(s.IPv6Prefix)
-	if err != nil {
-		return a.String() // the prefix of a Set made by hand
-	}
-	return p.String()
-}
-
-// DefaultKey is the key of a rule that gives none: what is done, and by whom. What is
+// defaultKey is the key of a rule that gives none: what is done, and by whom. What is
 // done is the operation or, where that is unknown, the name of the gateway's route.
 // One of the parts may be unknown, and is empty then; without both, the rule does not
 // apply.
-const DefaultKey = "[operation, client.ip]"
+const defaultKey = "[operation, client.ip]"
 
-func (s *scope) defaultKey() (key string, ok bool, err error) {
-	what, who := s.in.Operation, s.set.ClientKey(s.client)
-	if what == "" && s.in.Request != nil {
-		what = s.in.Request.Route
-	}
-	if what == "" && who == "" {
-		return "", false, nil
-	}
-	joined, err := JoinKey(what, who)
-	return string(joined), err == nil, err
-}
+// Key is a key as Ask has it. In JSON it is a string or, where the rule's key
+// expression is a list, a list of its parts as strings.
+type Key string
 
-// keyOf is the text of a key, as doc.go describes it; ok is false where the value
-// is null or has a null part, and the rule does not apply.
-func keyOf(v ref.Val) (key string, ok bool, err error) {
-	if list, isList := v.(traits.Lister); isList {
-		key, ok, err = joined(list)
-	} else {
-		key, ok, err = keyPart(v)
-	}
-	if ok && err == nil {
-		err = checkKey(key)
-	}
-	return key, ok, err
-}
-
-// joined ends each part with a NUL byte, which no part contains: the parts can be
-// told from the whole, and a list of one part differs from a string.
-func joined(list traits.Lister) (key string, ok bool, err error) {
+// JoinKey is the key that a rule gives whose key expression is a list of these
+// parts. An error says why no rule would give it.
+func JoinKey(parts ...string) (Key, error) {
 	var b strings.Builder
-	size := list.Size().(types.Int)
-	for i := types.Int(0); i < size; i++ {
-		part, ok, err := keyPart(list.Get(i))
-		if !ok || err != nil {
-			return "", false, err
+	for _, part := range parts {
+		if strings.IndexByte(part, 0) >= 0 {
+			return "", errors.New("key: a part contains a NUL byte")
 		}
 		b.WriteString(part)
 		b.WriteByte(0)
-		if b.Len() > stint.MaxKey {
-			break // too long however it goes on
-		}
 	}
-	if types.Int(b.Len()) == size {
-		return "", true, nil // nothing but NULs: as empty as ""
+	if b.Len() == len(parts) {
+		b.Reset() // nothing but NULs: see joined
 	}
-	return b.String(), true, nil
+	if err := checkKey(b.String()); err != nil {
+		return "", fmt.Errorf("key: %w", err)
+	}
+	return Key(b.String()), nil
 }
 
-func keyPart(v ref.Val) (part string, ok bool, err error) {
-	switch v := v.(type) {
-	case types.String:
-		part = string(v)
-	case types.Int:
-		part = strconv.FormatInt(int64(v), 10)
-	case types.Uint:
-		part = strconv.FormatUint(uint64(v), 10)
-	case types.Bool:
-		part = strconv.FormatBool(bool(v))
-	case types.Double:
-		if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
-			return "", false, fmt.Errorf("the number %v cannot be counted by", float64(v))
-		}
-		part = strconv.FormatFloat(float64(v)+0, 'f', -1, 64) // +0: -0 is 0
-	case types.Null:
-		return "", false, nil
-	default:
-		return "", false, fmt.Errorf("a %s cannot be counted by", v.Type().TypeName())
+// Parts are the parts of a key that is a list, and isList is true; else they are
+// the key itself.
+func (k Key) Parts() (parts []string, isList bool) {
+	whole, isList := strings.CutSuffix(string(k), "\x00")
+	if !isList {
+		return []string{whole}, false
 	}
-	if strings.IndexByte(part, 0) >= 0 {
-		return "", false, errors.New("it contains a NUL byte")
-	}
-	return part, true, nil
+	return strings.Split(whole, "\x00"), true
 }
 
+// check says why no rule would give k; nil where one could.
+func (k Key) check() error {
+	parts, isList := k.Parts()
+	if isList {
+		_, err := JoinKey(parts...)
+		return err
+	}
+	if strings.IndexByte(string(k), 0) >= 0 {
+		return errors.New("key: it contains a NUL byte, and is no list")
+	}
+	if err := checkKey(string(k)); err != nil {
+		return fmt.Errorf("key: %w", err)
+	}
+	return nil
+}
+
+// checkKey says why a text is no key; nil: it may be one.
 func checkKey(key string) error {
 	switch {
 	case key == "":
@@ -123,4 +80,111 @@ func checkKey(key string) error {
 		return errors.New("it is not valid UTF-8")
 	}
 	return nil
+}
+
+// String is the key for people: a list as in ["42","/x"]; a string as it is, but
+// in quotation marks where it could be taken for a list, or where it has blanks or
+// what cannot be printed. It may be as long as the key.
+func (k Key) String() string {
+	parts, isList := k.Parts()
+	if isList {
+		for i := range parts {
+			parts[i] = strconv.Quote(parts[i])
+		}
+		return "[" + strings.Join(parts, ",") + "]"
+	}
+	if k == "" || k[0] == '[' || k[0] == '"' || strings.ContainsFunc(string(k), isHidden) || !utf8.ValidString(string(k)) {
+		return strconv.Quote(string(k))
+	}
+	return string(k)
+}
+
+func isHidden(c rune) bool { return c == ' ' || !unicode.IsPrint(c) }
+
+// MarshalJSON is the key as UnmarshalJSON reads it. An error says why k is none.
+func (k Key) MarshalJSON() ([]byte, error) {
+	if err := k.check(); err != nil {
+		return nil, err
+	}
+	if parts, isList := k.Parts(); isList {
+		return json.Marshal(parts)
+	}
+	return json.Marshal(string(k))
+}
+
+// UnmarshalJSON reads a string, or a list of strings. It refuses what no rule
+// would give, and everything that encoding/json would read as another text than
+// was written.
+func (k *Key) UnmarshalJSON(data []byte) error {
+	var v any
+	if err := json.Unmarshal(data, &v); err != nil {
+		return fmt.Errorf("key: %w", err)
+	}
+	if !utf8.Valid(data) {
+		return errors.New("key: it is not valid UTF-8")
+	}
+	if halfSurrogate(data) {
+		return errors.New("key: an escape is half of a surrogate pair, which is no character")
+	}
+	switch v := v.(type) {
+	case string:
+		if strings.HasSuffix(v, "\x00") {
+			return errors.New("key: it contains a NUL byte; write a list of parts as a list")
+		}
+		if err := Key(v).check(); err != nil {
+			return err
+		}
+		*k = Key(v)
+		return nil
+	case []any:
+		parts := make([]string, len(v))
+		for i, part := range v {
+			text, ok := part.(string)
+			if !ok {
+				return fmt.Errorf("key: part %d is no string: write a number or a bool as one, such as \"42\"", i+1)
+			}
+			parts[i] = text
+		}
+		joined, err := JoinKey(parts...)
+		if err != nil {
+			return err
+		}
+		*k = joined
+		return nil
+	}
+	return errors.New(`key: want a string, or a list of strings such as ["42", "/x"]`)
+}
+
+// halfSurrogate reports whether data, which is JSON, has an escape that is half of
+// a surrogate pair: encoding/json takes all of those for the same character.
+func halfSurrogate(data []byte) bool {
+	for i := 0; i < len(data); i++ {
+		if data[i] != '\\' {
+			continue
+		}
+		c, ok := escaped(data[i:])
+		if !ok {
+			i++ // the character after the backslash
+			continue
+		}
+		i += 5
+		if !utf16.IsSurrogate(c) {
+			continue
+		}
+		second, ok := escaped(data[i+1:])
+		if !ok || utf16.DecodeRune(c, second) == unicode.ReplacementChar {
+			return true
+		}
+		i += 6
+	}
+	return false
+}
+
+// escaped is the character of an escape such as \u00e9 that data begins with.
+func escaped(data []byte) (rune, bool) {
+	if len(data) < 6 || data[0] != '\\' || data[1] != 'u' {
+		return 0, false
+	}
+	c, err := strconv.ParseUint(string(data[2:6]), 16, 16)
+	return rune(c), err == nil
 }

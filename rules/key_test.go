@@ -9,6 +9,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/rules/internal/expr"
 )
 
 func TestKeys(t *testing.T) {
@@ -66,10 +67,10 @@ func TestKeys(t *testing.T) {
 		{`[attrs.esc]`, bad + "it contains a NUL byte"},
 		{`request.headers["x-long"]`, bad + "it is longer than 4096 bytes"},
 		{`[request.headers["x-max"]]`, bad + "it is longer than 4096 bytes"},
-		{`attrs.deep`, bad + "a list cannot be counted by"},
-		{`attrs.map`, bad + "a map cannot be counted by"},
-		{`attrs.inf`, bad + "the number +Inf cannot be counted by"},
-		{`attrs.nan`, bad + "the number NaN cannot be counted by"},
+		{`attrs.deep`, bad + "a list cannot be a key"},
+		{`attrs.map`, bad + "a map cannot be a key"},
+		{`attrs.inf`, bad + "the number +Inf cannot be a key"},
+		{`attrs.nan`, bad + "the number NaN cannot be a key"},
 		// Other failures are no excuse.
 		{`int(attrs.s)`, bad + "type conversion error from 'string' to 'int'"},
 		{`attrs.i * 9223372036854775807`, bad + "integer overflow"},
@@ -141,11 +142,11 @@ rules:
 		t.Errorf("unknown client: got %s", got)
 	}
 	for client, want := range map[string]string{"2001:db8:1:2::3": "2001:db8:1:2::/64", "192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1"} {
-		if got := one(t, "key: client.ip").ClientKey(addr(client)); got != want {
-			t.Errorf("ClientKey(%s) is %s, want %s", client, got, want)
+		if got := expr.CountedAddr(addr(client), one(t, "key: client.ip").IPv6Prefix); got != want {
+			t.Errorf("CountedAddr(%s) is %s, want %s", client, got, want)
 		}
 	}
-	if got := s.ClientKey(netip.Addr{}); got != "" {
+	if got := expr.CountedAddr(netip.Addr{}, s.IPv6Prefix); got != "" {
 		t.Errorf("the key of no client is %q", got)
 	}
 }

@@ -3,57 +3,83 @@ package rules
 import (
 	"fmt"
 	"slices"
+
+	"github.com/stintdev/stint/rules/internal/expr"
 )
 
-// list is the safelist or the blocklist: what the file says, and what was added
-// while everything runs.
+// List says on which list a request is.
+type List uint8
+
+const (
+	Unlisted List = iota // the limits decide
+	Safe                 // on the safelist: never limited
+	Blocked              // on the blocklist: always refused
+)
+
+// String is "unlisted", "safe" or "blocked".
+func (l List) String() string { return nameOf(listNames[:], uint8(l)) }
+
+var listNames = [...]string{"unlisted", "safe", "blocked"}
+
+// Name is the list's in files: "safelist" or "blocklist"; empty for Unlisted.
+func (l List) Name() string {
+	switch l {
+	case Safe:
+		return "safelist"
+	case Blocked:
+		return "blocklist"
+	}
+	return ""
+}
+
+// list is the safelist or the blocklist: the file's entries, and those added at run time.
 type list struct {
-	conditions []*expression // the file's
-	networks   byNetwork[*Listed]
+	conditions []*expr.Expression // the file's
+	networks   networkTable[*Listed]
 	added      []addedCondition
 }
 
 // addedCondition is an expression on a list that was added at run time.
 type addedCondition struct {
 	*Listed
-	condition *expression
+	condition *expr.Expression
 }
 
 // ListEntry is an entry of the safelist or the blocklist. The zero ListEntry is none.
 type ListEntry struct {
 	list   List
-	place  int         // in the file, from 1
-	listed *expression // what stands there; nil: it is not of the file
-	added  *Listed     // nil: it is of the file
+	place  int              // in the file, from 1
+	listed *expr.Expression // what stands there; nil: it is not of the file
+	added  *Listed          // nil: it is of the file
 }
 
-// String is the entry for people: its list, its place in the file or its ID, and what it
-// lists; empty for the zero ListEntry.
+// String describes the entry: its list, its place in the file or its ID, and what it lists.
+// It is empty for the zero ListEntry.
 func (e ListEntry) String() string {
 	switch {
 	case e.added != nil: // one of the two is empty
-		return fmt.Sprintf("%s entry %q, added at run time: %s", e.list.Name(), clip(e.added.ID), clip(e.added.Network+e.added.Match))
+		return fmt.Sprintf("%s entry %q, added at run time: %s", e.list.Name(), expr.Clip(e.added.ID), expr.Clip(e.added.Network+e.added.Match))
 	case e.listed != nil:
-		return fmt.Sprintf("%s entry %d: %s", e.list.Name(), e.place, clip(e.listed.source))
+		return fmt.Sprintf("%s entry %d: %s", e.list.Name(), e.place, expr.Clip(e.listed.Source))
 	}
 	return ""
 }
 
 // listed finds the list that decides, and the entry. The file's entries come
 // first, in their order.
-func (s *Set) listed(sc *scope) (List, ListEntry, error) {
+func (s *Set) listed(ev *evaluation) (List, ListEntry, error) {
 	for l := Safe; l <= Blocked; l++ {
 		entries := s.list(l)
 		for i, e := range entries.conditions {
-			if ok, err := e.isTrue(sc); err != nil {
+			if ok, err := e.True(&ev.scope); err != nil {
 				return Unlisted, ListEntry{}, malformed(err, "%s entry %d", l.Name(), i+1)
 			} else if ok {
 				return l, ListEntry{list: l, place: i + 1, listed: e}, nil
 			}
 		}
 		if entries.isChanged() {
-			if added, err := entries.find(sc, l); added != nil || err != nil {
-				return l, ListEntry{list: l, added: added}, err // l is of no account with err
+			if added, err := entries.find(ev, l); added != nil || err != nil {
+				return l, ListEntry{list: l, added: added}, err
 			}
 		}
 	}
@@ -70,19 +96,18 @@ func (s *Set) list(l List) *list {
 // isChanged reports whether anything was added at run time.
 func (l *list) isChanged() bool { return l.networks.entries != nil || len(l.added) > 0 }
 
-// find is the entry added at run time that decides; nil: none. which says which
-// list it is.
-func (l *list) find(sc *scope, which List) (*Listed, error) {
-	if e, _ := l.networks.longest(sc.client, sc.set.instance); e != nil {
+// find returns the entry added at run time that decides; nil: none. which is the list l.
+func (l *list) find(ev *evaluation, which List) (*Listed, error) {
+	if e, _ := l.networks.longest(ev.client, ev.set.instance); e != nil {
 		return e, nil
 	}
 	for _, e := range l.added {
-		ok, err := e.condition.isTrue(sc)
-		if !ok && err == nil || e.left(sc.set.instance) <= 0 {
+		ok, err := e.condition.True(&ev.scope)
+		if !ok && err == nil || e.left(ev.set.instance) <= 0 {
 			continue
 		}
 		if err != nil {
-			return nil, malformed(err, "%s entry %q", which.Name(), clip(e.ID))
+			return nil, malformed(err, "%s entry %q", which.Name(), expr.Clip(e.ID))
 		}
 		return e.Listed, nil
 	}
@@ -91,14 +116,3 @@ func (l *list) find(sc *scope, which List) (*Listed, error) {
 
 // with is a copy of l that can be added to.
 func (l *list) with() list { return list{conditions: slices.Clip(l.conditions)} }
-
-// Name is the list's in files: "safelist" or "blocklist"; empty for Unlisted.
-func (l List) Name() string {
-	switch l {
-	case Safe:
-		return "safelist"
-	case Blocked:
-		return "blocklist"
-	}
-	return ""
-}

@@ -10,8 +10,8 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// Messages are what a rule tells clients that it refuses. A Messages never changes; nil
-// has no text.
+// Messages are the texts of a rule for clients that it refuses. A Messages never changes;
+// nil has no text.
 type Messages struct {
 	limits  []*stint.Limit    // the rule's
 	penalty stint.PenaltySpec // the rule's, if it has one
@@ -44,13 +44,12 @@ type piece struct{ before, name string }
 // longestLanguages is the length of the longest Accept-Language that is looked at.
 const longestLanguages = 1000
 
-// Text is what to tell a client of the refusal d; empty: what the server says by itself.
-// byHand tells that d is a ban by hand. languages is what the client wants, as in
-// Accept-Language; empty: it does not say.
+// Text returns the text for a client that d refuses; empty: the server's own sentence.
+// byHand means that d is a manual ban. languages is the client's Accept-Language; empty: it
+// sent none.
 //
-// Of a text in several languages it is the one that goes best with what the client wants,
-// and the first of them where none does. Where there is no text for the outcome, it is
-// the rule's message.
+// Of a text in several languages it is the one that fits languages best, and the first if
+// none fits. If there is no text for the outcome, it is the rule's message.
 func (m *Messages) Text(d *stint.Decision, byHand bool, languages string) string {
 	if m == nil {
 		return ""
@@ -86,7 +85,7 @@ func (t *text) pick(languages string) template {
 }
 
 // placeholders are what a text may name. If you add one, fill it in, check it in
-// parser.placeholder and list it in doc.go.
+// Rule.cannotFill and list it in doc.go.
 var placeholders = [...]string{"violations", "warn_after", "ban_after", "retry_after", "ban_left", "limit"}
 
 // fill puts what d says into t. All of that are numbers, waits, and limits as the file has

@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// byNetwork finds the entry for an address among entries for networks. It looks
-// once for each length of prefix that there is, however many entries there are.
-// The zero byNetwork has none.
-type byNetwork[E noted] struct {
+// networkTable finds the entry for an address among entries for networks. It makes one
+// lookup for each length of prefix, however many entries there are. The zero networkTable
+// has none.
+type networkTable[E entry] struct {
 	bits4, bits6 []int // the lengths, of networks of IPv4 and of IPv6
 	entries      map[netip.Prefix]E
 }
 
-// noted is a pointer to an entry of Controls.
-type noted interface {
+// entry is a pointer to an entry of Controls.
+type entry interface {
 	comparable
 	note() *Note
 }
 
-// add puts in the entry e for the network p, as ParseNetwork made it. Of several
+// add puts in the entry e for the network p, as expr.ParseNetwork made it. Of several
 // for one network the longest stays.
-func (n *byNetwork[E]) add(p netip.Prefix, e E) {
+func (n *networkTable[E]) add(p netip.Prefix, e E) {
 	if n.entries == nil {
 		n.entries = map[netip.Prefix]E{}
 	}
@@ -39,11 +39,10 @@ func (n *byNetwork[E]) add(p netip.Prefix, e E) {
 	}
 }
 
-// longest is, of the entries whose networks hold the address a, the one that ends
-// last, and how long it still holds by the time of i; nil where there is none that has
-// not ended.
-// a is as plainAddr makes it, or invalid.
-func (n *byNetwork[E]) longest(a netip.Addr, i *Instance) (found E, left time.Duration) {
+// longest returns, of the entries whose networks hold the address a, the one that ends
+// last, and how long it still holds by the time of i; nil if all have ended. a is as
+// expr.PlainAddr makes it, or invalid.
+func (n *networkTable[E]) longest(a netip.Addr, i *Instance) (found E, left time.Duration) {
 	if n.entries == nil || !a.IsValid() {
 		return found, 0
 	}

@@ -6,14 +6,13 @@ import (
 	"strings"
 )
 
-// BanOverruled says why the ban b refuses nobody although it is in force: the
-// safelist lets all its clients pass before any ban is looked at, or its rule does
-// not refuse. It is empty where b does refuse, and where only the rest of a request
-// could tell: the lists are asked about the client's address alone.
+// BanOverruled says why the ban b refuses no client although it is in force: the safelist
+// lets all its clients pass first, or its rule refuses nothing. It is empty if b does refuse,
+// or if that depends on more than the client's address.
 func (s *Set) BanOverruled(b *Ban) string {
 	if b.Network == "" {
 		if r := s.ruleNamed(b.Rule); r != nil && r.Mode != Enforce {
-			return fmt.Sprintf("the rule %s is in mode %s, in which it refuses nobody", r.Name, r.Mode)
+			return fmt.Sprintf("the rule %s is in mode %s, which refuses no requests", r.Name, r.Mode)
 		}
 	}
 	clients, ok := s.clientsOf(b.Network, b.Rule, b.Key)
@@ -21,14 +20,14 @@ func (s *Set) BanOverruled(b *Ban) string {
 		return ""
 	}
 	if l, entry := s.listOf(clients); l == Safe {
-		return "the safelist lets them pass before any ban is looked at: " + entry
+		return "the safelist comes before bans and lets these clients pass: " + entry
 	}
 	return ""
 }
 
-// OverrideOverruled says why the override o changes nothing although it is in force:
-// a list decides about its client before any limit is looked at. It is empty where
-// o does count, and where only the rest of a request could tell.
+// OverrideOverruled says why the override o changes nothing although it is in force: a list
+// decides about its client before any limit. It is empty if o does count, or if that depends
+// on more than the client's address.
 func (s *Set) OverrideOverruled(o *Override) string {
 	clients, ok := s.clientsOf("", o.Rule, o.Key)
 	if !ok {
@@ -36,20 +35,20 @@ func (s *Set) OverrideOverruled(o *Override) string {
 	}
 	switch l, entry := s.listOf(clients); l {
 	case Safe:
-		return "the safelist lets them pass before any limit is looked at: " + entry
+		return "the safelist comes before limits and lets these clients pass: " + entry
 	case Blocked:
-		return "the blocklist refuses them before any limit is looked at: " + entry
+		return "the blocklist comes before limits and refuses these clients: " + entry
 	}
 	return ""
 }
 
-// BlockOverruled says why the entry l of the blocklist refuses nobody although it is in
-// force: the safelist is looked at first. It is empty where l does refuse, and where
-// only the rest of a request could tell, as it does of every l with a Match.
+// BlockOverruled says why the entry l of the blocklist refuses no client although it is in
+// force: the safelist comes first. It is empty if l does refuse, or if that depends on more
+// than the client's address, as for every l with a Match.
 func (s *Set) BlockOverruled(l *Listed) string {
 	if clients, ok := s.clientsOf(l.Network, "", ""); ok {
 		if l, entry := s.listOf(clients); l == Safe {
-			return "the safelist lets them pass before the blocklist is looked at: " + entry
+			return "the safelist comes before the blocklist and lets these clients pass: " + entry
 		}
 	}
 	return ""
@@ -64,8 +63,8 @@ func (s *Set) ruleNamed(name string) *Rule {
 	return nil
 }
 
-// clientsOf is the network of the clients that an entry is for; false where the
-// entry does not tell them by their addresses.
+// clientsOf is the network of the clients that an entry is for; false if the entry is not
+// by address.
 func (s *Set) clientsOf(network, rule string, key Key) (netip.Prefix, bool) {
 	if network == "" {
 		r := s.ruleNamed(rule)
@@ -94,9 +93,9 @@ func (s *Set) listOf(clients netip.Prefix) (List, string) {
 }
 
 func (s *Set) listOfClient(a netip.Addr) (List, string) {
-	var sc scope
-	sc.open(s, &Input{Client: a, Cost: 1})
-	l, entry, err := s.listed(&sc)
+	var ev evaluation
+	ev.open(s, &Input{Client: a, Cost: 1})
+	l, entry, err := s.listed(&ev)
 	if err != nil || l == Unlisted {
 		return Unlisted, ""
 	}

@@ -46,14 +46,14 @@ rules:
 			t.Errorf("ban of %q%q: %q, want %q", c.ban.Network, c.ban.Key, got, c.want)
 		}
 	}
-	for key, want := range map[rules.Key]string{"192.0.2.7": "the safelist lets", "203.0.113.9": "the blocklist refuses", "198.51.100.7": ""} {
+	for key, want := range map[rules.Key]string{"192.0.2.7": "the safelist comes before limits", "203.0.113.9": "the blocklist comes before limits", "198.51.100.7": ""} {
 		got := set.OverrideOverruled(&rules.Override{Rule: "login", Key: key, Times: 2})
 		if (got == "") != (want == "") || !strings.HasPrefix(got, want) {
 			t.Errorf("override of %s: %q, want %q", key, got, want)
 		}
 	}
 	for _, c := range []struct{ network, match, want string }{
-		{network: "192.0.2.0/25", want: "the safelist lets them pass before the blocklist is looked at: safelist entry 1"},
+		{network: "192.0.2.0/25", want: "the safelist comes before the blocklist and lets these clients pass: safelist entry 1"},
 		{network: "192.0.2.0/23"},
 		{network: "203.0.113.7"},
 		{match: `client.ip == "192.0.2.7"`},

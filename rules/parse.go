@@ -1,25 +1,101 @@
 package rules
 
 import (
-	"math"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
 	"net/netip"
 	"runtime"
-	"strings"
 
-	"cel.dev/cel-go/common/types"
-
-	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/yamlnode"
+	"github.com/stintdev/stint/rules/internal/expr"
 )
 
-// parser fills a Set from a file, after those before it. What is wrong it reports
-// to its Reader and goes on, so that one reading tells of everything.
+// These bound what a file may ask for.
+const (
+	// maxRules is how many rules a file may have. One request may face no more
+	// than stint.MaxAsks limits of them; one that faces more is refused as
+	// malformed.
+	maxRules = 10_000
+	// maxLimits is how many limits a rule may have.
+	maxLimits = 64
+	// maxListed is how many expressions, or proxies, a list of a file may have.
+	maxListed = 1_000
+)
+
+// ParseFiles makes one Set of several files, in this order: their lists are joined, names of
+// rules are unique over all of them, and each of enabled, ipv6_prefix and server may be in
+// one of them only. Errors are those of Parse, file after file.
+func ParseFiles(files []File) (*Set, error) { return ParseContext(context.Background(), files) }
+
+// ParseContext is ParseFiles, but stops when ctx ends. The error wraps the cause then.
+func ParseContext(ctx context.Context, files []File) (*Set, error) {
+	s := &Set{Enabled: true, IPv6Prefix: 64, headerNames: map[string]string{}}
+	if len(files) == 0 {
+		return nil, errors.New("rules: no files to read rules from")
+	}
+	seen := &seen{names: map[string]place{}, once: map[string]place{}, counted: map[counting]counted{}}
+	compiler := expr.NewCompiler(ctx)
+	parsers, roots := make([]*parser, len(files)), make([]*yamlnode.Node, len(files))
+	for i, f := range files {
+		r, root := yamlnode.Open(f.Name, f.Data)
+		roots[i] = root
+		parsers[i] = &parser{Reader: r, compiler: compiler, set: s, path: f.Name, seen: seen}
+		parsers[i].file(root)
+	}
+	for _, p := range parsers { // any file may have the tiers
+		p.linkTiers()
+	}
+	if err := compiler.Err(); err != nil {
+		return nil, fmt.Errorf("rules: %w", err)
+	}
+	if err := problems(parsers); err != nil {
+		return nil, err
+	}
+	s.Version = version(roots)
+	_, s.HasServer = seen.once["server"]
+	s.findTrustAll(seen.proxies)
+	s.noteUses()
+	s.findNoToken(seen.byClaims)
+	s.findLooseKeys(seen.keys)
+	return s, nil
+}
+
+// problems is what is wrong with all files.
+func problems(parsers []*parser) error {
+	var errs []error
+	reported, silent := 0, 0
+	for _, p := range parsers {
+		switch err := p.Err(); {
+		case err == nil:
+		case reported >= mostReported:
+			silent++
+		default:
+			reported += p.Problems()
+			errs = append(errs, err)
+		}
+	}
+	if silent > 0 {
+		errs = append(errs, fmt.Errorf("rules: and %d more files have problems", silent))
+	}
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	return errors.Join(errs...)
+}
+
+// mostReported is after how many problems those of further files are only counted.
+const mostReported = 20
+
+// parser adds a file to a Set. It reports each problem to its Reader and goes on, so that
+// one reading finds all of them.
 type parser struct {
 	*yamlnode.Reader
-	compiler
-	set  *Set
-	path string // of the file
-	seen *seen
+	compiler *expr.Compiler
+	set      *Set
+	path     string // of the file
+	seen     *seen
 	// tierUses are where rules name tiers.
 	tierUses []tierUse
 }
@@ -51,7 +127,7 @@ func (p *parser) few(n *yamlnode.Node, already, most int, what string) bool {
 }
 
 func (p *parser) proxies(n *yamlnode.Node) {
-	if !p.few(n, len(p.set.TrustedProxies), MaxListed, "networks") {
+	if !p.few(n, len(p.set.TrustedProxies), maxListed, "networks") {
 		return
 	}
 	p.Each(n, func(n *yamlnode.Node) {
@@ -62,31 +138,34 @@ func (p *parser) proxies(n *yamlnode.Node) {
 	})
 }
 
-func (p *parser) conditions(to *[]*expression) func(*yamlnode.Node) {
+func (p *parser) conditions(to *[]*expr.Expression) func(*yamlnode.Node) {
 	return func(n *yamlnode.Node) {
-		if !p.few(n, len(*to), MaxListed, "expressions") {
+		if !p.few(n, len(*to), maxListed, "expressions") {
 			return
 		}
 		p.Each(n, func(n *yamlnode.Node) {
-			*to = append(*to, p.compile(n, condition))
+			*to = append(*to, p.condition(n))
 		})
 	}
 }
 
-// safelist is conditions, of which one that is always true is hardly meant.
+// safelist reads the conditions of the safelist and finds those that are always true.
 func (p *parser) safelist(n *yamlnode.Node) {
 	all := &p.set.safelist.conditions
 	before := len(*all)
 	p.conditions(all)(n)
 	for i, e := range (*all)[before:] {
-		if e != nil && e.always {
-			p.found(CodeNeverMatches, p.Place(n.Content[i]), "this is always true, so that no rule ever applies: to switch limits off, use enabled: false")
+		if e == nil {
+			continue
+		}
+		if always, _ := e.FixedBool(); always {
+			p.found(codeNeverMatches, p.Place(n.Content[i]), "this is always true, so no rule ever applies: to switch limits off, use enabled: false")
 		}
 	}
 }
 
 func (p *parser) rules(n *yamlnode.Node) {
-	if p.few(n, len(p.set.Rules), MaxRules, "rules") {
+	if p.few(n, len(p.set.Rules), maxRules, "rules") {
 		p.Each(n, func(n *yamlnode.Node) {
 			p.rule(n)
 			// A thousand of them take a processor for some 60 ms. Where requests wait
@@ -96,125 +175,87 @@ func (p *parser) rules(n *yamlnode.Node) {
 	}
 }
 
-func (p *parser) rule(n *yamlnode.Node) {
-	r := &Rule{}
-	found := p.Mapping(n, yamlnode.Fields{
-		"name":             p.name(&r.Name),
-		"match":            p.match(r),
-		"key":              p.key(r),
-		"cost":             p.cost(r),
-		"limits":           p.Skip, // below, when the name is known
-		"tiers":            p.Skip,
-		"penalty":          p.Skip,
-		"on_store_error":   yamlnode.Parsed(p.Reader, &r.OnStoreError, stint.ParseOnError),
-		"decision_timeout": p.Period(&r.DecisionTimeout),
-		"mode":             yamlnode.Parsed(p.Reader, &r.Mode, ParseMode),
-		"message":          p.Skip,
-		"messages":         p.Skip,
-		"shape":            p.Bool(&r.Shape),
-		"default":          p.Bool(&r.Default),
-	})
-	if found == nil {
-		return
+// expression reads the expression n; nil, having reported why, where there is none.
+func (p *parser) expression(n *yamlnode.Node, want *expr.Type) *expr.Expression {
+	if len(n.Content) > 0 {
+		p.Report(n, "want an expression: quote one that begins with a bracket, as in '[client.ip, request.path]'")
+		return nil
 	}
-	if found["decision_timeout"] != nil && r.DecisionTimeout <= 0 {
-		p.Report(found["decision_timeout"], "decision_timeout must be more than 0")
+	source, ok := p.Scalar(n, "an expression")
+	if !ok || p.compiler.Err() != nil {
+		return nil
 	}
-	mayWatch := p.penalty(found["penalty"], r)
-	for _, field := range []struct{ name, hint string }{
-		{"name", "name: it tells rules apart"},
-		{"limits", `limits: such as limits: ["100 per 1m"]`},
-	} {
-		if found[field.name] == nil && !(field.name == "limits" && mayWatch) {
-			p.Report(n, "the rule has no %s", field.hint)
-		}
+	e, problems := p.compiler.Compile(source, want)
+	for _, found := range problems {
+		p.ReportWithin(n, found.Offset, "%s", found.Text)
 	}
-	if r.keyGiven = found["key"] != nil; !r.keyGiven {
-		r.Key = DefaultKey
-		r.key, _ = p.check(DefaultKey, subject)
+	if e == nil {
+		return nil
 	}
-	p.limits(found["limits"], r)
-	r.watches = found["limits"] == nil && mayWatch
-	p.ruleTiers(found["tiers"], r)
-	p.messages(found["message"], found["messages"], r)
-	if r.Shape && (r.watches || len(r.Limits) > 0) && !hasLeakyBucket(r.Limits) {
-		p.Report(found["shape"], "shape holds requests for a leaky_bucket, and the rule has no such limit")
+	p.set.noteHeaders(e)
+	for _, use := range e.Secrets {
+		line, column := p.Position(n, use.Offset)
+		p.set.secrets = append(p.set.secrets, secretAt{use.Name, p.File(), line, column})
 	}
-	p.findIn(r, found)
-	p.set.Rules = append(p.set.Rules, r)
-	p.set.hasDefault = p.set.hasDefault || r.Default
+	return e
 }
 
-func hasLeakyBucket(limits []*stint.Limit) bool {
-	for _, l := range limits {
-		if l.Spec().Algorithm == stint.LeakyBucket {
-			return true
-		}
+// condition is expression of a Condition, of which it finds what cannot be meant.
+func (p *parser) condition(n *yamlnode.Node) *expr.Expression {
+	e := p.expression(n, expr.Condition)
+	if e == nil {
+		return nil
 	}
-	return false
+	if value, ok := e.FixedBool(); ok && !value {
+		p.found(codeNeverMatches, p.PlaceWithin(n, 0), "this is always false, so it never applies")
+	}
+	for _, hint := range e.Hints {
+		p.found(codeNeverMatches, p.PlaceWithin(n, hint.Offset), "%s", hint.Text)
+	}
+	return e
 }
 
-func (p *parser) name(to *string) func(*yamlnode.Node) {
+// noteHeaders keeps the canonical forms of the header names that e asks for literally.
+func (s *Set) noteHeaders(e *expr.Expression) {
+	for _, name := range e.Headers {
+		s.headerNames[name] = http.CanonicalHeaderKey(name)
+	}
+}
+
+// seen is what was read so far, of this file and those before it.
+type seen struct {
+	names   map[string]place // of rules
+	once    map[string]place // fields that only one file may have
+	counted map[counting]counted
+	proxies []string // the place of each of TrustedProxies
+	// keys are those of the rules.
+	keys []keyAt
+	// byClaims are the enforced rules whose keys need claims.
+	byClaims []byClaims
+}
+
+// place is a line of a file.
+type place struct {
+	file string
+	line int
+}
+
+// from describes the place to a reader of file.
+func (at place) from(file string) string {
+	if at.file == file {
+		return fmt.Sprintf("on line %d", at.line)
+	}
+	return fmt.Sprintf("at %s:%d", at.file, at.line)
+}
+
+// once makes a reader of a field that only one file may have.
+func (p *parser) once(name string, read func(*yamlnode.Node)) func(*yamlnode.Node) {
 	return func(n *yamlnode.Node) {
-		p.Text(to)(n)
-		if *to == "" && n.Tag != "!!str" {
-			return // reported
-		}
-		if !IsName(*to) {
-			p.Report(n, "name %q: must be 1 to 64 of A-Z a-z 0-9 _ . : / -", clip(*to))
-			*to = ""
+		if first, ok := p.seen.once[name]; ok {
+			p.Report(n, "%s is given twice, first %s: only one file may have it", name, first.from(p.path))
 			return
 		}
-		if first, ok := p.seen.names[*to]; ok {
-			p.Report(n, "name %q: the rule %s has it already (%s)", *to, first.from(p.path), CodeNameTwice)
-			return
-		}
-		p.seen.names[*to] = place{p.path, n.Line}
-	}
-}
-
-// IsName reports whether text can name a rule, a tier or a route: 1 to 64 of A-Z a-z 0-9
-// _ . : / -.
-func IsName(text string) bool {
-	return len(text) >= 1 && len(text) <= 64 && !strings.ContainsFunc(text, notInName)
-}
-
-func notInName(c rune) bool {
-	return !(c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || strings.ContainsRune("_.:/-", c))
-}
-
-func (p *parser) match(r *Rule) func(*yamlnode.Node) {
-	return func(n *yamlnode.Node) {
-		r.Match, r.match = strings.TrimSpace(n.Value), p.compile(n, condition)
-	}
-}
-
-func (p *parser) key(r *Rule) func(*yamlnode.Node) {
-	return func(n *yamlnode.Node) {
-		r.Key, r.key = strings.TrimSpace(n.Value), p.compile(n, subject)
-		if r.key != nil && r.key.constant != nil {
-			if _, _, err := keyOf(r.key.constant); err != nil {
-				p.Report(n, "key: %s", err)
-			}
-		}
-	}
-}
-
-func (p *parser) cost(r *Rule) func(*yamlnode.Node) {
-	return func(n *yamlnode.Node) {
-		r.Cost = strings.TrimSpace(n.Value)
-		if n.Tag == "!!int" {
-			var fixed int64
-			p.Int64(&fixed, 0, math.MaxInt64)(n)
-			r.cost = &expression{constant: types.Int(fixed)}
-			return
-		}
-		r.cost = p.compile(n, number)
-		if r.cost == nil || r.cost.constant == nil {
-			return
-		}
-		if fixed := r.cost.constant.(types.Int); fixed < 0 {
-			p.Report(n, "cost %d: must not be negative", fixed)
-		}
+		p.seen.once[name] = place{p.path, n.Line}
+		read(n)
 	}
 }

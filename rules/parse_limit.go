@@ -3,14 +3,16 @@ package rules
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/yamlnode"
+	"github.com/stintdev/stint/rules/internal/expr"
 )
 
 func (p *parser) limits(n *yamlnode.Node, r *Rule) {
-	if n == nil || !p.few(n, 0, MaxLimits, "limits") {
+	if n == nil || !p.few(n, 0, maxLimits, "limits") {
 		return
 	}
 	lines := map[string]int{}
@@ -55,7 +57,7 @@ func limitNamed(text, name string) (*stint.Limit, error) {
 		return nil, err
 	}
 	if l.Name() != "" {
-		return nil, fmt.Errorf("limit %q: a rule's limits have the rule's name: write %q", clip(text), l.Terms())
+		return nil, fmt.Errorf("limit %q: a rule's limits have the rule's name: write %q", expr.Clip(text), l.Terms())
 	}
 	return l.Named(name)
 }
@@ -88,8 +90,7 @@ func (p *parser) limitFields(n *yamlnode.Node, name string) *stint.Limit {
 	return l
 }
 
-// penalty reads the penalty of r and tells whether it names statuses of responses,
-// right or wrong.
+// penalty reads the penalty of r and reports whether it has on_status, valid or not.
 func (p *parser) penalty(n *yamlnode.Node, r *Rule) (onStatus bool) {
 	if n == nil {
 		return false
@@ -129,4 +130,27 @@ func (p *parser) blame(n *yamlnode.Node, found map[string]*yamlnode.Node, text s
 		n = field
 	}
 	p.Report(n, "%s", text)
+}
+
+// maxStatuses is how many statuses a penalty may name.
+const maxStatuses = 50
+
+// statuses makes a reader of the statuses of responses that are violations.
+func (p *parser) statuses(to *[]int) func(*yamlnode.Node) {
+	return func(n *yamlnode.Node) {
+		if !p.few(n, 0, maxStatuses, "statuses") {
+			return
+		}
+		isList := p.Each(n, func(n *yamlnode.Node) {
+			var status int64
+			p.Int64(&status, 100, 599)(n)
+			if status > 0 && slices.Contains(*to, int(status)) {
+				p.Report(n, "status %d is given twice", status)
+			}
+			*to = append(*to, int(status))
+		})
+		if isList && len(n.Content) == 0 {
+			p.Report(n, "on_status has no statuses: such as on_status: [401, 404]")
+		}
+	}
 }

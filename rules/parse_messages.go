@@ -8,14 +8,20 @@ import (
 
 	bcp47 "golang.org/x/text/language"
 
+	"github.com/stintdev/stint/internal/spelling"
 	"github.com/stintdev/stint/internal/yamlnode"
+	"github.com/stintdev/stint/rules/internal/expr"
 )
 
 // messageFields name the texts of a rule's messages, by their places.
 var messageFields = [...]string{limitedText: "limited", warnedText: "warned", bannedText: "banned", byHandText: "banned_by_hand", anyText: "message"}
 
-// maxLanguages is how many languages a text may have.
-const maxLanguages = 50
+const (
+	// maxMessage is the length of the longest message, in bytes.
+	maxMessage = 1024
+	// maxLanguages is how many languages a text may have.
+	maxLanguages = 50
+)
 
 // messages reads the message and the messages of r, whose limits and penalty are known;
 // either may be nil.
@@ -35,7 +41,7 @@ func (p *parser) messages(one, several *yamlnode.Node, r *Rule) {
 		for place, name := range messageFields[:anyText] {
 			fields[name] = func(n *yamlnode.Node) {
 				if why := r.neverTells(place); why != "" {
-					p.Report(n, "%s: nobody is ever told this: %s", name, why)
+					p.Report(n, "%s: this text is never used: %s", name, why)
 					return
 				}
 				m.texts[place] = p.text(n, place, r)
@@ -53,7 +59,7 @@ func (r *Rule) neverTells(place int) string {
 	case place == bannedText && !bans:
 		return "the rule has no penalty with ban_after"
 	case (place == limitedText || place == warnedText) && r.watches:
-		return "a rule without limits refuses nothing but while a ban runs"
+		return "a rule without limits refuses nothing except while a ban runs"
 	case place == warnedText && !warns:
 		return "the rule has no penalty with warn_after"
 	}
@@ -79,7 +85,7 @@ func (p *parser) text(n *yamlnode.Node, place int, r *Rule) *text {
 		tag, err := bcp47.Parse(name.Value)
 		switch {
 		case err != nil || tag == bcp47.Und:
-			p.Report(name, "%q is no language: want a tag such as en, de-CH or zh-Hant", clip(name.Value))
+			p.Report(name, "%q is no language: want a tag such as en, de-CH or zh-Hant", expr.Clip(name.Value))
 			return
 		case slices.Contains(tags, tag):
 			p.Report(name, "%q is the same language as one before", name.Value)
@@ -156,10 +162,10 @@ func unknownPlaceholder(name string, closed bool) error {
 		return fmt.Errorf("a { without a }: for a brace, write {{; the placeholders are %s", known)
 	}
 	hint := ""
-	if near := yamlnode.Nearest(name, placeholders[:]); near != "" {
+	if near := spelling.Nearest(name, placeholders[:]); near != "" {
 		hint = ": did you mean {" + near + "}?"
 	}
-	return fmt.Errorf("unknown placeholder {%s}%s (placeholders: %s; for a brace, write {{)", clip(name), hint, known)
+	return fmt.Errorf("unknown placeholder {%s}%s (placeholders: %s; for a brace, write {{)", expr.Clip(name), hint, known)
 }
 
 // cannotFill is why a text at a place cannot name a placeholder; empty: it can.

@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/spelling"
 	"github.com/stintdev/stint/internal/yamlnode"
+	"github.com/stintdev/stint/rules/internal/expr"
 )
 
 // tierUse is a place of the file where a rule names a tier. The tiers may come
@@ -26,7 +28,7 @@ func (p *parser) tiers(n *yamlnode.Node) {
 	}
 	p.Named(n, func(name, value *yamlnode.Node) {
 		text, ok := p.tierName(name)
-		e := p.compile(value, condition)
+		e := p.condition(value)
 		if ok && slices.Contains(p.set.Tiers, text) {
 			p.Report(name, "tier %q: another file has it already", text)
 		} else if ok {
@@ -37,8 +39,8 @@ func (p *parser) tiers(n *yamlnode.Node) {
 }
 
 func (p *parser) fewTiers(n *yamlnode.Node, already int) bool {
-	if have := already + len(n.Content)/2; have > MaxTiers {
-		p.Report(n, "%d tiers: at most %d", have, MaxTiers)
+	if have := already + len(n.Content)/2; have > maxTiers {
+		p.Report(n, "%d tiers: at most %d", have, maxTiers)
 		return false
 	}
 	return true
@@ -52,7 +54,7 @@ func (p *parser) tierName(n *yamlnode.Node) (string, bool) {
 		return "", false
 	}
 	if !IsName(text) {
-		p.Report(n, "tier %q: must be 1 to 64 of A-Z a-z 0-9 _ . : / -", clip(text))
+		p.Report(n, "tier %q: must be 1 to 64 of A-Z a-z 0-9 _ . : / -", expr.Clip(text))
 		return "", false
 	}
 	return text, true
@@ -81,7 +83,7 @@ func (p *parser) tierLimits(n *yamlnode.Node, r *Rule, tier string) []*stint.Lim
 	var times int64
 	before := p.Problems()
 	found := p.Mapping(n, yamlnode.Fields{
-		"times":  p.Int64(&times, 1, MaxTimes),
+		"times":  p.Int64(&times, 1, maxTimes),
 		"limits": p.Skip, // below
 	})
 	list := found["limits"]
@@ -97,7 +99,7 @@ func (p *parser) tierLimits(n *yamlnode.Node, r *Rule, tier string) []*stint.Lim
 	case list == nil:
 		return p.multiplied(found["times"], r, tier, times)
 	case len(list.Content) == 0 && list.Tag == "!!seq":
-		p.Report(list, "the tier has no limits: whom no rule is to limit belongs on the safelist")
+		p.Report(list, "the tier has no limits: for clients that no rule should limit, use the safelist")
 		return nil
 	}
 	t := &Rule{Name: countedAs(r.Name, tier)}
@@ -131,9 +133,9 @@ func (p *parser) linkTiers() {
 
 // unknown says that the file has no such name, and which it has, if those are few.
 func unknown(what, name string, names []string) string {
-	text := "unknown " + what + " " + strconv.Quote(clip(name)) + ": "
+	text := "unknown " + what + " " + strconv.Quote(expr.Clip(name)) + ": "
 	const most = 10
-	switch near := yamlnode.Nearest(name, names); {
+	switch near := spelling.Nearest(name, names); {
 	case near != "":
 		return text + "did you mean " + near + "?"
 	case len(names) == 0:

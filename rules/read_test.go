@@ -127,14 +127,14 @@ d.yaml:3:10: want true or false, have the number "5"
 		{"no files", nil, "rules: no files to read rules from\n"},
 		{"findings over several", []string{
 			"trusted_proxies: [0.0.0.0/1]\nrules: [{name: a, key: client.ip, limits: [1 per 1s]}]",
-			"trusted_proxies: [128.0.0.0/1]\nrules: [{name: b, key: client.ip, limits: [1 per 1s]}]",
-		}, `enabled true, ipv6 /64, proxies [0.0.0.0/1 128.0.0.0/1]
+			"trusted_proxies: [0.0.0.0/0]\nrules: [{name: b, key: client.ip, limits: [1 per 1s]}]",
+		}, `enabled true, ipv6 /64, proxies [0.0.0.0/1 0.0.0.0/0]
 a: enforce, on store error local, shape false, key client.ip
     1 per 1s (t1s:a)
 b: enforce, on store error local, shape false, key client.ip
     1 per 1s (t1s:b)
-b.yaml:2:44: warning ST004: rule "b" counts by 1 per 1s what rule "a" counts already: same match, key and period; only the smaller amount matters, so remove one
-a.yaml:1:19: warning ST002: this network and others of trusted_proxies together hold every IPv4 address, so that every client chooses the address that it is counted by: list your own proxies only
+b.yaml:2:44: warning ST004: limit "1 per 1s" of rule "b" counts the same as rule "a": same match, key and period; only the smaller amount matters, so remove one
+b.yaml:1:19: warning ST002: this network of trusted_proxies holds every IPv4 address, so every client chooses the address that it is counted by: list your own proxies only
 `},
 	} {
 		var files []rules.File

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/rules/internal/expr"
 )
 
 // Rule is one rule of a file. It never changes.
@@ -15,39 +16,39 @@ type Rule struct {
 	// Name is unique in its Set: 1 to 64 letters, digits and any of _ . : / -.
 	Name string
 	// Match, Key and Cost are the expressions as written, to be shown. Match and Cost
-	// are empty where not given; Key is DefaultKey then.
+	// are empty where not given; Key is defaultKey then.
 	Match, Key, Cost string
 	Mode             Mode
 	// Default means that the rule is for requests that no other enforced rule
 	// applies to.
 	Default bool
-	// Limits has at least one, unless OnStatus has. Each has the rule's name; no two have the same ID.
-	// Those of Tiers and overrides have that name, or RULE@TIER.
+	// Limits has at least one, unless there is OnStatus. Each has the rule's name; no two
+	// have the same ID. Those of Tiers and overrides have that name, or RULE@TIER.
 	Limits []*stint.Limit
-	// Tiers are what the rule grants to tiers, in the order written: the first
-	// that a request is of counts, in place of Limits. Empty: the same to all.
+	// Tiers are the limits for tiers, in the order written: the first that a request is of
+	// counts, in place of Limits. Empty: Limits is for all requests.
 	Tiers []Tier
 	// Penalty has the rule's name; nil: none.
 	Penalty *stint.Penalty
 	// OnStatus are the statuses of responses that count as violations of Penalty. Asks
-	// cannot count them: who sees the response does. Without Limits, a rule asks
-	// for a running ban alone.
+	// cannot count them; the program that sees the response does. Without Limits, a rule
+	// asks for a running ban alone.
 	OnStatus []int
-	// OnStoreError is what becomes of a request that the store cannot decide.
+	// OnStoreError is what happens to a request that the store cannot decide.
 	OnStoreError stint.OnError
-	// DecisionTimeout is how long a request that meets the rule waits for the
-	// store; 0: as long as the server says. Of several rules the shortest counts.
+	// DecisionTimeout is how long a request that faces the rule waits for the store; 0: the
+	// server's default. Of several rules the shortest counts.
 	DecisionTimeout time.Duration
-	// Messages are the texts for clients that are refused; nil: the server's own.
+	// Messages are the texts for refused clients; nil: the server's own.
 	Messages *Messages
-	// Shape means to hold an allowed request for its Decision.Delay. At least one
-	// of Limits is a stint.LeakyBucket then.
+	// Shape means that an allowed request is held for its Decision.Delay. At least one of
+	// Limits is a stint.LeakyBucket then.
 	Shape bool
 
-	match, key, cost *expression
+	match, key, cost *expr.Expression
 	keyGiven         bool
-	watches          bool         // it has OnStatus, and no limits were written
-	overlay          *ruleOverlay // nil: nothing was changed at run time
+	watches          bool          // it has OnStatus, and no limits were written
+	controls         *ruleControls // nil: nothing was changed at run time
 }
 
 // Mode says what a rule does. The zero Mode is Enforce.
@@ -98,7 +99,17 @@ func nameOf(names []string, i uint8) string {
 func indexOf(names []string, text string) (uint8, error) {
 	i := slices.Index(names, text)
 	if i < 0 {
-		return 0, fmt.Errorf("%q: must be one of %s", clip(text), strings.Join(names, ", "))
+		return 0, fmt.Errorf("%q: must be one of %s", expr.Clip(text), strings.Join(names, ", "))
 	}
 	return uint8(i), nil
+}
+
+// fixedKey is the key that r gives for every request; ok is false where that depends on the
+// request, or is null. An error says why it is no key.
+func (r *Rule) fixedKey() (key string, ok bool, err error) {
+	key, ok, err = r.key.FixedKey(stint.MaxKey)
+	if ok && err == nil {
+		err = checkKey(key)
+	}
+	return key, ok, err
 }

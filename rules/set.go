@@ -1,43 +1,50 @@
 package rules
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"net/netip"
+	"strings"
+
+	"github.com/stintdev/stint/internal/httpfield"
+	"github.com/stintdev/stint/internal/yamlnode"
+	"github.com/stintdev/stint/rules/internal/expr"
 )
 
 // Set is a rules file, or several, compiled. It is made by Parse, ParseFiles or
 // Load, never changes (its fields must not be written to) and may be used from many
 // goroutines at once.
 type Set struct {
-	// Enabled is the kill switch: where it is false, nothing matches. It is true
-	// where the file does not say.
+	// Enabled is the kill switch: if it is false, nothing matches. The default is true.
 	Enabled bool
-	// TrustedProxies are the networks whose word about the client's address is
-	// believed.
+	// TrustedProxies are the networks of proxies that are trusted to name the client's
+	// address.
 	TrustedProxies []netip.Prefix
-	// IPv6Prefix is how many bits of an IPv6 address count as one client: 1 to
-	// 128, 64 where the file does not say.
+	// IPv6Prefix is how many bits of an IPv6 address identify a client: 1 to 128. The
+	// default is 64.
 	IPv6Prefix int
-	// Rules are all of the file's, in its order, also those in mode off.
+	// Rules are all rules of the file, in its order, including those in mode off.
 	Rules []*Rule
-	// Version is 12 digits made of what the files say, in order, and not of their
-	// names, comments, layout or section server: equal rules have equal versions,
-	// whatever the settings beside them, and different ones, but for bad luck,
-	// different ones.
+	// Version is 12 hexadecimal digits, a hash of the content of the files in order, without
+	// their names, comments, layout and section server. Equal rules have equal versions,
+	// whatever the settings beside them.
 	Version string
 
-	// HasServer tells whether there was a section server.
+	// HasServer reports whether a file has a section server.
 	HasServer bool
 	// Tiers are the names of the file's tiers, in its order; see Rule.Tiers.
 	Tiers []string
-	// Findings is what works as written but hardly as meant.
+	// Findings are what is valid but probably not meant.
 	Findings []Finding
 
 	safelist, blocklist list
-	hasDefault          bool              // one of Rules is Default
-	tiers               []*expression     // the conditions of Tiers
-	headerNames         map[string]string // lower case → canonical
-	bans                byNetwork[*Ban]   // by hand, of networks
-	reads               Ambiguity         // what may mislead its expressions
+	hasDefault          bool               // one of Rules is Default
+	tiers               []*expr.Expression // the conditions of Tiers
+	headerNames         map[string]string  // lower case → canonical
+	bans                networkTable[*Ban] // by hand, of networks
+	reads               Ambiguity          // what may mislead its expressions
+	usesClaims          bool               // an expression does
 	repeatable          repeatable
 	secrets             []secretAt // that its files name
 	instance            *Instance  // nil: nothing is known of one
@@ -58,4 +65,115 @@ func Load(path string) (*Set, error) {
 // The top-level field server is not looked at; it is the server's own.
 func Parse(file string, data []byte) (*Set, error) {
 	return ParseFiles([]File{{file, data}})
+}
+
+// ParseNetwork reads a network such as 10.0.0.0/8, or one address, as a file, Controls and
+// the function cidr have them. IPv4 addresses written as IPv6 are IPv4, zones do not
+// count, and bits beyond the prefix are dropped.
+func ParseNetwork(text string) (netip.Prefix, error) { return expr.ParseNetwork(text) }
+
+// Ambiguous returns what is ambiguous in in and could mislead s: in the path if an
+// expression of s reads request.path, in the query if one reads request.query, and in the
+// method if one reads request.method. Rules that are off or in shadow mode do not count, nor
+// do tiers that only they name. 0: nothing is.
+//
+// Asks ignores it; the caller decides what to do.
+func (s *Set) Ambiguous(in *Input) Ambiguity {
+	if in.Request == nil || in.Request.Ambiguous == 0 || !s.Enabled {
+		return 0
+	}
+	return in.Request.Ambiguous & s.reads
+}
+
+// expressions calls visit with every expression of s, and whether a request that it fails
+// for is refused: an expression of a rule that is off or in shadow mode refuses nothing,
+// and neither does a tier that no other rule names.
+func (s *Set) expressions(visit func(e *expr.Expression, refuses bool)) {
+	for _, l := range []*list{&s.safelist, &s.blocklist} {
+		for _, e := range l.conditions {
+			visit(e, true)
+		}
+		for _, added := range l.added {
+			visit(added.condition, true)
+		}
+	}
+	for _, e := range s.tiers {
+		visit(e, false)
+	}
+	for _, r := range s.Rules {
+		enforced := r.Mode == Enforce
+		for _, e := range []*expr.Expression{r.match, r.key, r.cost} {
+			if e != nil {
+				visit(e, enforced)
+			}
+		}
+		for _, t := range r.Tiers {
+			visit(s.tiers[t.index], enforced)
+		}
+		if r.controls != nil {
+			for _, t := range r.controls.others {
+				visit(s.tiers[t.index], enforced)
+			}
+		}
+	}
+}
+
+// noteUses sets s.reads and s.usesClaims. It is called when all else of s is complete.
+func (s *Set) noteUses() {
+	s.reads, s.usesClaims = 0, false
+	s.expressions(func(e *expr.Expression, refuses bool) {
+		s.usesClaims = s.usesClaims || e.Uses("claims")
+		if refuses {
+			s.reads |= misread(e)
+		}
+	})
+}
+
+// misread is what is ambiguous in a request to an expression.
+func misread(e *expr.Expression) (a Ambiguity) {
+	if e.Uses("request.path") {
+		a |= PathAmbiguity
+	}
+	if e.Uses("request.query") {
+		a |= QueryAmbiguity
+	}
+	if e.Uses("request.method") {
+		a |= MethodCase
+	}
+	return a
+}
+
+// UsesClaims reports whether an expression of s reads the claims of a token.
+func (s *Set) UsesClaims() bool { return s.usesClaims }
+
+// check is an error where no expression need be asked to know that in is malformed.
+func (s *Set) check(in *Input) error {
+	if err := in.check(); err != nil {
+		return err
+	}
+	r := in.Request
+	if r == nil || s.repeatable.allow&RepeatedHeader != 0 {
+		return nil
+	}
+	if name := httpfield.Repeated(r.Header); name != "" && !s.repeatable.headers[name] {
+		return fmt.Errorf("rules: %w", &AmbiguousError{Is: RepeatedHeader, Name: strings.ToLower(name)})
+	}
+	return nil
+}
+
+// VersionOf is the Version of a Set that Parse makes of a text.
+func VersionOf(text string) string {
+	_, root := yamlnode.Open("", []byte(text))
+	return version([]*yamlnode.Node{root})
+}
+
+// version is made of what the files say, but for the section server, so that instances
+// with settings of their own have the same version where they have the same rules. A
+// file that says nothing else is none.
+func version(roots []*yamlnode.Node) string {
+	h := sha256.New()
+	for _, root := range roots {
+		h.Write(yamlnode.Digest(root, "server"))
+	}
+	return hex.EncodeToString(h.Sum(nil)[:6])
 }

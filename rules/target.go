@@ -10,13 +10,13 @@ import (
 
 // Target is what an HTTP request asks for: the middle of its first line, or :path.
 type Target struct {
-	// RawPath and RawQuery are as sent. RawPath begins with a slash. HasQuery tells
-	// that there was a question mark, also where RawQuery is empty.
+	// RawPath and RawQuery are as sent. RawPath begins with a slash. HasQuery is true if
+	// there was a question mark, even if RawQuery is empty.
 	RawPath, RawQuery string
 	HasQuery          bool
 	// Path is the normal form of RawPath; see ReadTarget.
 	Path string
-	// Ambiguous is what servers are known to read in different ways.
+	// Ambiguous is what servers read in different ways.
 	Ambiguous Ambiguity
 }
 
@@ -102,8 +102,8 @@ func originForm(target string) (string, error) {
 	return "/", nil
 }
 
-// isPlain tells that a path is its own normal form and nothing in it is ambiguous. It
-// is false for some of those, too.
+// isPlain reports that a path is its own normal form and nothing in it is ambiguous. It is
+// false for some such paths, too.
 func isPlain(p string) bool {
 	for i := range len(p) {
 		switch c := p[i]; {
@@ -159,7 +159,7 @@ func pathAmbiguity(raw, decoded string) (a Ambiguity) {
 	return a
 }
 
-// hasDots tells whether some server takes a segment of p for "." or "..".
+// hasDots reports whether some server takes a segment of p for "." or "..".
 func hasDots(p string) bool {
 	for segment := range strings.FieldsFuncSeq(p, func(c rune) bool { return c == '/' || c == '\\' }) {
 		name, _, _ := strings.Cut(segment, ";")
@@ -172,4 +172,21 @@ func hasDots(p string) bool {
 
 func isHex(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+}
+
+// ReadMethod returns what is ambiguous in the method of an HTTP request: a lower-case
+// letter. Methods are case-sensitive, and rules see them as they were sent; but many servers
+// take post for POST. A method with characters that methods cannot have is an error.
+func ReadMethod(method string) (Ambiguity, error) {
+	var a Ambiguity
+	for i := range len(method) {
+		switch c := method[i]; {
+		case 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case 'a' <= c && c <= 'z':
+			a |= MethodCase
+		case strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0:
+			return 0, errors.New("a method has letters, digits and any of !#$%&'*+-.^_`|~ only")
+		}
+	}
+	return a, nil
 }

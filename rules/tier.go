@@ -2,76 +2,145 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/stintdev/stint"
 )
 
 const (
-	// MaxTiers is how many tiers a file may have.
-	MaxTiers = 64
-	// MaxTimes is by how much a tier or an override may multiply a limit.
-	MaxTimes = 1_000_000
+	// maxTiers is how many tiers a file may have.
+	maxTiers = 64
+	// maxTimes is by how much a tier or an override may multiply a limit.
+	maxTimes = 1_000_000
 )
 
-// Tier is what a rule grants to the requests of one tier, in place of its limits.
+// Tier is the limits of a rule for the requests of one tier, in place of its own.
 type Tier struct {
 	// Name is one of Set.Tiers.
 	Name string
 	// Limits are like Rule.Limits, under the name RULE@TIER, so that a tier has
-	// counts of its own: what the others of the same key use leaves it alone.
+	// counts of its own.
 	Limits []*stint.Limit
 
 	index int // in Set.Tiers
 }
 
-// isIn reports whether the request is of the i-th tier of the file. The condition
-// is evaluated once for all rules, when the first of them needs it.
-func (s *scope) isIn(i int) (bool, error) {
-	bit := uint64(1) << i // i is less than MaxTiers
-	if s.tiersKnown&bit == 0 {
-		ok, err := s.set.tiers[i].isTrue(s)
-		if err != nil {
-			return false, malformed(err, "tier %q", s.set.Tiers[i])
-		}
-		s.tiersKnown |= bit
-		if ok {
-			s.tiersTrue |= bit
-		}
-	}
-	return s.tiersTrue&bit != 0, nil
-}
-
-// grant is the limits that a request faces under a rule, and why it is those.
-type grant struct {
+// effective is the limits that a request faces under a rule, and where they come from.
+type effective struct {
 	limits   []*stint.Limit
 	tier     string    // empty: none
 	override *Override // nil: none
 }
 
-// grantIn finds the limits for a request with this key.
-func (r *Rule) grantIn(sc *scope, key string) (grant, error) {
-	if r.overlay != nil {
-		return r.overlay.grantIn(r, sc, key)
+// effectiveLimits finds the limits for a request with this key.
+func (r *Rule) effectiveLimits(ev *evaluation, key string) (effective, error) {
+	if r.controls != nil {
+		return r.controls.effectiveLimits(r, ev, key)
 	}
-	i, err := r.tierIn(sc)
+	i, err := r.tierOf(ev)
 	if i < 0 || err != nil {
-		return grant{limits: r.Limits}, err
+		return effective{limits: r.Limits}, err
 	}
-	return grant{limits: r.Tiers[i].Limits, tier: r.Tiers[i].Name}, nil
+	return effective{limits: r.Tiers[i].Limits, tier: r.Tiers[i].Name}, nil
 }
 
-// tierIn is the place in Tiers of the first that the request is of; -1: of none.
-func (r *Rule) tierIn(sc *scope) (int, error) {
+// tierOf is the index in Tiers of the first that the request is of; -1: of none.
+func (r *Rule) tierOf(ev *evaluation) (int, error) {
 	for i := range r.Tiers {
-		if ok, err := sc.isIn(r.Tiers[i].index); ok || err != nil {
+		if ok, err := ev.isInTier(r.Tiers[i].index); ok || err != nil {
 			return i, err
 		}
 	}
 	return -1, nil
 }
 
-// countedAs is the name of the limits that a rule has for a tier; of no tier, it is
-// the rule's. No rule's name has an @ in it.
+// EffectiveLimits returns the limits that a key of a tier faces under r, and the override
+// that gives them; nil: none does. tier is a name; empty: the key is of none. If an
+// override ends during the call, the answer is with or without it.
+func (r *Rule) EffectiveLimits(key Key, tier string) (limits []*stint.Limit, by *Override) {
+	i := slices.IndexFunc(r.Tiers, func(t Tier) bool { return t.Name == tier })
+	e := effective{limits: r.Limits}
+	if i >= 0 {
+		e.limits = r.Tiers[i].Limits
+	}
+	if c := r.controls; c != nil {
+		ofTier := c.inForce(c.byTier[i])
+		for k, t := range c.others {
+			if i < 0 && t.name == tier {
+				if ofTier = c.inForce(t.override); ofTier != nil {
+					i = len(r.Tiers) + k
+				}
+			}
+		}
+		e.apply(i, ofTier, c.inForce(c.byKey[string(key)]))
+	}
+	return e.limits, e.override
+}
+
+// apply applies the overrides of the i-th tier, as override.limits counts them, and of the
+// key, which goes first. Either may be nil.
+func (e *effective) apply(i int, ofTier, ofKey *override) {
+	switch {
+	case ofKey != nil:
+		e.override, e.limits = ofKey.Override, ofKey.limits[i+1]
+	case ofTier != nil:
+		e.override, e.limits = ofTier.Override, ofTier.limits[0]
+	}
+}
+
+// CountedTiers returns the tiers that have counts of their own under r: those that it
+// names, and those to which overrides give limits now.
+func (r *Rule) CountedTiers() []string {
+	var names []string
+	for _, t := range r.Tiers {
+		names = append(names, t.Name)
+	}
+	if r.controls != nil {
+		for _, t := range r.controls.others {
+			if r.controls.inForce(t.override) != nil {
+				names = append(names, t.name)
+			}
+		}
+	}
+	return names
+}
+
+// AllLimits returns all limits that requests with this key may have faced under r, once
+// for each ID: those of the rule, of its tiers and of overrides.
+func (r *Rule) AllLimits(key Key) []*stint.Limit {
+	all := slices.Clone(r.Limits)
+	add := func(limits []*stint.Limit) {
+		for _, l := range limits {
+			if !slices.ContainsFunc(all, func(other *stint.Limit) bool { return other.ID() == l.ID() }) {
+				all = append(all, l)
+			}
+		}
+	}
+	for _, t := range r.Tiers {
+		add(t.Limits)
+	}
+	if r.controls == nil {
+		return all
+	}
+	overrides := []*override{r.controls.byKey[string(key)]}
+	for _, o := range r.controls.byTier {
+		overrides = append(overrides, o)
+	}
+	for _, t := range r.controls.others {
+		overrides = append(overrides, t.override)
+	}
+	for _, o := range overrides {
+		for ; o != nil; o = o.before {
+			for _, limits := range o.limits {
+				add(limits)
+			}
+		}
+	}
+	return all
+}
+
+// countedAs is the name of the limits that a rule has for a tier; without a tier, the
+// rule's own. No rule's name has an @ in it.
 func countedAs(rule, tier string) string {
 	if tier == "" {
 		return rule

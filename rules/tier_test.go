@@ -130,18 +130,18 @@ func TestTiersCountApart(t *testing.T) {
 			for _, a := range out.Asks {
 				limits = append(limits, a.Limit)
 			}
-			granted, _ := s.Rules[0].Grant("u", of.tier)
+			granted, _ := s.Rules[0].EffectiveLimits("u", of.tier)
 			if got, told := counts(limits), counts(granted); got != of.want || told != of.want {
 				t.Errorf("%s, tier %q:\ngot  %s\ntold %s\nwant %s", c.controls, of.tier, got, told, of.want)
 			}
-			all := counts(s.Rules[0].EveryLimit("u"))
+			all := counts(s.Rules[0].AllLimits("u"))
 			for _, l := range limits {
 				if !strings.Contains(all, l.ID()) {
 					t.Errorf("%s: a reset leaves %s", c.controls, l.ID())
 				}
 			}
 		}
-		if got, want := fmt.Sprint(s.Rules[0].Counted()), "[gold paying"; !strings.HasPrefix(got, want) || (c.is != "") != strings.HasSuffix(got, " big]") {
+		if got, want := fmt.Sprint(s.Rules[0].CountedTiers()), "[gold paying"; !strings.HasPrefix(got, want) || (c.is != "") != strings.HasSuffix(got, " big]") {
 			t.Errorf("%s: tiers %s", c.controls, got)
 		}
 	}
@@ -182,15 +182,15 @@ rules:
 		"500 per 1h lease 20%":    "500 per 1h lease 20% t1h:api@small",
 		"500 per 1m fixed_window": "500 per 1m fixed_window f1m:api@small",
 	} {
-		granted, _ := with(t, s, one(limit)).Rules[0].Grant("u", "small")
+		granted, _ := with(t, s, one(limit)).Rules[0].EffectiveLimits("u", "small")
 		if got := counts(granted); got != want {
 			t.Errorf("%s: got %s, want %s", limit, got, want)
 		}
 	}
 	for controls, want := range map[string]string{
-		one("500 per 1m lease 20%"): `limit "500 per 1m lease 20%": the lease is 10%, as that of the rule's, 1000 per 1m lease 10%, which it shares a count with: leave it out`,
-		`{"overrides":[{"id":"1","rule":"api","tier":"big","limits":["500 per 1m lease 5%"]}]}`: `limit "500 per 1m lease 5%": the rule's, 9000 per 1m, has no lease, and they share a count: leave it out`,
-		`{"overrides":[{"id":"1","rule":"api","key":"u","limits":["500 per 1m lease 10%"]}]}`:   `tier big: limit "500 per 1m lease 10%": the rule's, 9000 per 1m, has no lease, and they share a count: leave it out`,
+		one("500 per 1m lease 20%"): `limit "500 per 1m lease 20%": its lease must be 10%, as of the rule's 1000 per 1m lease 10%, with which it shares a count: leave it out`,
+		`{"overrides":[{"id":"1","rule":"api","tier":"big","limits":["500 per 1m lease 5%"]}]}`: `limit "500 per 1m lease 5%": the rule's 9000 per 1m has no lease, and both share a count: leave the lease out`,
+		`{"overrides":[{"id":"1","rule":"api","key":"u","limits":["500 per 1m lease 10%"]}]}`:   `tier big: limit "500 per 1m lease 10%": the rule's 9000 per 1m has no lease, and both share a count: leave the lease out`,
 	} {
 		var c rules.Controls
 		if err := json.Unmarshal([]byte(controls), &c); err != nil {
@@ -200,7 +200,7 @@ rules:
 			t.Errorf("%s: %+v", controls, problems)
 		}
 	}
-	if granted, _ := with(t, s, `{"overrides":[{"id":"1","rule":"api","key":"u","limits":["500 per 1m"]}]}`).Rules[0].Grant("u", "big"); counts(granted) != "500 per 1m t1m:api@big" {
+	if granted, _ := with(t, s, `{"overrides":[{"id":"1","rule":"api","key":"u","limits":["500 per 1m"]}]}`).Rules[0].EffectiveLimits("u", "big"); counts(granted) != "500 per 1m t1m:api@big" {
 		t.Error(counts(granted))
 	}
 }

@@ -34,7 +34,7 @@ func (w Watcher) Run(ctx context.Context, files []File) {
 	}
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
-	var seen sight // none yet: it may have changed since files were read
+	var seen listing // none yet: it may have changed since files were read
 	failing := 0
 	for {
 		asked := false
@@ -44,7 +44,7 @@ func (w Watcher) Run(ctx context.Context, files []File) {
 		case <-w.Now:
 			asked = true
 		case <-ticker.C:
-			now, err := look(w.Path)
+			now, err := listFiles(w.Path)
 			if err == nil && failing == 0 && now.same(&seen) {
 				continue
 			}

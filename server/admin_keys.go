@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/internal/yamlnode"
+	"github.com/stintdev/stint/internal/spelling"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 )
@@ -40,7 +40,7 @@ func (s *Server) keyCall(c *call, to any, in *adminapi.KeyRequest) (*keyCall, er
 	if k.tier != "" && !slices.Contains(set.Tiers, k.tier) {
 		return nil, impossible("tier", "no tier %.60q%s", k.tier, didYouMean(k.tier, set.Tiers))
 	}
-	k.limits, k.override = k.rule.Grant(k.key, k.tier)
+	k.limits, k.override = k.rule.EffectiveLimits(k.key, k.tier)
 	return &k, nil
 }
 
@@ -69,7 +69,7 @@ func (s *Server) counted(rule string, k rules.Key) (rules.Key, error) {
 }
 
 func didYouMean(name string, names []string) string {
-	if near := yamlnode.Nearest(name, names); near != "" {
+	if near := spelling.Nearest(name, names); near != "" {
 		return ": did you mean " + near + "?"
 	}
 	return ""
@@ -119,8 +119,8 @@ func (v *view) counts(k *keyCall) ([]adminapi.KeyLimit, error) {
 	limits := slices.Clone(k.limits)
 	tiers := make([]string, len(limits)) // of each limit
 	if k.tier == "" {
-		for _, tier := range k.rule.Counted() {
-			its, _ := k.rule.Grant(k.key, tier)
+		for _, tier := range k.rule.CountedTiers() {
+			its, _ := k.rule.EffectiveLimits(k.key, tier)
 			for range its {
 				tiers = append(tiers, tier)
 			}
@@ -177,7 +177,7 @@ func (s *Server) resetKey(c *call) (int, any, error) {
 	}
 	return s.changeKey(c, k, "reset key", func() error {
 		// Those of all tiers, for a key may be of several.
-		for limits := range slices.Chunk(k.rule.EveryLimit(k.key), stint.MaxAsks) {
+		for limits := range slices.Chunk(k.rule.AllLimits(k.key), stint.MaxAsks) {
 			err := s.limiter.Reset(c.Context(), string(k.key), limits...)
 			r := stint.Request{}
 			for _, l := range limits {

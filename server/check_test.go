@@ -206,7 +206,7 @@ func TestCheckRefuses(t *testing.T) {
 		{`{}x`, "the JSON cannot be read"},
 		{`{"attrs":{"user":"a` + "\n" + `"}}`, "the JSON cannot be read"},
 		{strings.Repeat("[", 100_000), "the JSON cannot be read: invalid character '[' exceeded max depth"},
-		{`{"attrs":{"user":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `}}`, `rules: bad request: rule "user": key: a list cannot be counted by`},
+		{`{"attrs":{"user":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `}}`, `rules: bad request: rule "user": key: a list cannot be a key`},
 		{`{"kost":1}`, `unknown field "kost": did you mean cost?`},
 		{`{"Cost":1}`, `unknown field "Cost": did you mean cost?`},
 		{`{"":1}`, `unknown field ""`},

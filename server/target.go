@@ -26,7 +26,7 @@ func (e *targetError) Detail() string { return e.detail }
 
 // ambiguous is the error of a request that is refused because of a.
 func ambiguous(a rules.Ambiguity) error {
-	return &targetError{"The request has " + a.Words() + ", which servers read in different ways; it is not accepted here."}
+	return &targetError{(&rules.AmbiguousError{Is: a}).Detail()}
 }
 
 // readTarget reads what a request asks for; its exchange keeps it, if it has one. What is

@@ -22,7 +22,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/stintdev/stint/internal/yamlnode"
+	"github.com/stintdev/stint/internal/spelling"
 	"github.com/stintdev/stint/server"
 )
 
@@ -189,7 +189,7 @@ func group(c *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 		case len(words) == 0:
 			return errors.New(hint)
 		}
-		if near := yamlnode.Nearest(words[0], names); near != "" {
+		if near := spelling.Nearest(words[0], names); near != "" {
 			return fmt.Errorf("unknown command %q: did you mean %s?", words[0], near)
 		}
 		return fmt.Errorf("unknown command %q: %s", words[0], hint)
@@ -205,7 +205,7 @@ func flagError(c *cobra.Command, err error) error {
 	if errors.As(err, &unknown) {
 		var names []string
 		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-		if near := yamlnode.Nearest(unknown.GetSpecifiedName(), names); near != "" {
+		if near := spelling.Nearest(unknown.GetSpecifiedName(), names); near != "" {
 			return fmt.Errorf("%w: did you mean --%s?", err, near)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/stintdev/stint/internal/spelling"
 )
 
 // Fields is what a mapping may hold: the name of each field and the function that
@@ -75,47 +77,8 @@ func (r *Reader) Each(n *Node, read func(*Node)) bool {
 func unknownField(name string, fields Fields) string {
 	names := slices.Sorted(maps.Keys(fields))
 	text := "unknown field " + quote(name)
-	if near := Nearest(name, names); near != "" {
+	if near := spelling.Nearest(name, names); near != "" {
 		text += ": did you mean " + near + "?"
 	}
 	return text + " (fields: " + strings.Join(names, ", ") + ")"
-}
-
-// Nearest is the candidate that name is likely a misspelling of; empty if none is
-// close.
-func Nearest(name string, candidates []string) string {
-	best, least := "", min(2, len(name)/2)+1
-	for _, c := range candidates {
-		if d := distance(strings.ToLower(name), c, least); d < least {
-			best, least = c, d
-		}
-	}
-	return best
-}
-
-// distance is how many letters must be added, dropped, changed or swapped with
-// their neighbour to make b of a; any number from limit up where it is that many.
-func distance(a, b string, limit int) int {
-	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
-		return limit
-	}
-	before, above, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range above {
-		above[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			change := above[j-1]
-			if a[i-1] != b[j-1] {
-				change++
-			}
-			row[j] = min(change, above[j]+1, row[j-1]+1)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], before[j-2]+1)
-			}
-		}
-		before, above, row = above, row, before
-	}
-	return above[len(b)]
 }

@@ -220,19 +220,6 @@ func last(n *yamlnode.Node) *yamlnode.Node {
 	return n
 }
 
-func TestNearest(t *testing.T) {
-	names := []string{"limits", "match", "key", "cost", "on_store_error", "request.path"}
-	for name, want := range map[string]string{
-		"limit": "limits", "lmits": "limits", "ilmits": "limits", "LIMITS": "limits", "limitss": "limits", "limiting": "",
-		"mach": "match", "matches": "match", "kye": "key", "kee": "key", "k": "", "": "", "xyz": "", "cots": "cost", "on_store_errors": "on_store_error",
-		"on-store-error": "on_store_error", "request.pth": "request.path", strings.Repeat("x", 10000): "",
-	} {
-		if got := yamlnode.Nearest(name, names); got != want {
-			t.Errorf("%q: got %q, want %q", name, got, want)
-		}
-	}
-}
-
 // Any bytes are read or refused, and every place reported is in the file.
 func FuzzOpen(f *testing.F) {
 	for _, file := range []string{"a: 1", "- [x, {y: 'z'}]", "k: |2-\n    one\n  two", "a: &b c\nd: *b", "\"\\x41\\u", "? [a]\n: b", "<<: {a: b}", "--- a\n--- b", "!!int 5", "k: >\n a\n\n b"} {

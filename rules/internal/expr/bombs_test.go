@@ -1,9 +1,8 @@
-package rules
+package expr
 
 import (
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"regexp/syntax"
 	"runtime"
 	"strings"
@@ -38,7 +37,7 @@ func bounded(t *testing.T, what string, f func()) {
 	select {
 	case <-done:
 	case <-time.After(watchdog):
-		t.Fatalf("%s: it does not end", clip(what))
+		t.Fatalf("%s: it does not end", Clip(what))
 	}
 	runtime.ReadMemStats(&after)
 	if made := after.TotalAlloc - before.TotalAlloc; made > mayAllocate {
@@ -110,7 +109,7 @@ func bombs() []string {
 }
 
 // hostile is the largest input that a check or a gateway lets through.
-func hostile() *Input {
+func hostile() Variables {
 	text := strings.Repeat("a", 1<<20)
 	list, texts, m := make([]any, 20_000), make([]any, 200), map[string]any{}
 	for i := range list {
@@ -124,39 +123,34 @@ func hostile() *Input {
 	for range 5000 {
 		deep = []any{deep}
 	}
-	return &Input{
-		Request: &Request{
-			Method: "GET", Host: "example.com", Path: "/" + text[:64<<10], Header: http.Header{"X-A": {text[:60<<10]}},
-			RawQuery: strings.Repeat("a=b&", 16<<10),
-		},
+	return Variables{
+		HasRequest: true, Method: "GET", Host: "example.com", Path: "/" + text[:64<<10],
+		Headers: fixedFields{"x-a": text[:60<<10]}, Query: fixedFields{"a": "b"},
 		Operation: "op", Attrs: map[string]any{"t": text, "l": list, "m": m, "deep": deep, "texts": texts},
 	}
 }
 
 // detonate compiles an expression and evaluates it, and checks what was counted.
-func detonate(t *testing.T, source string, in *Input, secrets *Secrets) {
+func detonate(t *testing.T, source string, in Variables) {
 	t.Helper()
 	bounded(t, source, func() {
-		var e *expression
-		for _, f := range []*field{condition, subject} {
-			c := &compiler{headerNames: map[string]string{}, budget: newBudget(t.Context())}
-			var problems []problem
-			if e, problems = c.check(source, f); len(problems) == 0 {
+		var e *Expression
+		for _, want := range []*Type{Condition, Key} {
+			var problems []Problem
+			if e, problems = NewCompiler(t.Context()).Compile(source, want); len(problems) == 0 {
 				break
 			}
-			if strings.Contains(problems[0].text, "decoration") {
-				t.Errorf("%s: %s", source, problems[0].text)
+			if strings.Contains(problems[0].Text, "decoration") {
+				t.Errorf("%s: %s", source, problems[0].Text)
 			}
 		}
 		if e == nil || e.program == nil {
 			return
 		}
-		set := &Set{Enabled: true, IPv6Prefix: 64, instance: &Instance{Secrets: secrets}}
-		var sc scope
-		sc.open(set, in)
-		_, details, _ := e.program.Eval(&sc)
+		s := Scope{Variables: in}
+		_, details, _ := e.program.Eval(&s)
 		if cost := details.ActualCost(); cost != nil && *cost > 400*MaxWork {
-			t.Errorf("%s: one step took %d units", clip(source), *cost)
+			t.Errorf("%s: one step took %d units", Clip(source), *cost)
 		}
 	})
 }
@@ -166,7 +160,7 @@ func TestAttackExpressionBombs(t *testing.T) {
 	language()
 	in := hostile()
 	for _, source := range bombs() {
-		detonate(t, source, in, nil)
+		detonate(t, source, in)
 	}
 	if t.Failed() {
 		return
@@ -176,7 +170,7 @@ func TestAttackExpressionBombs(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	n := 0
 	for start := time.Now(); time.Since(start) < lasts && !t.Failed(); n++ {
-		detonate(t, randomExpression(random, "bool", 2+random.IntN(5)), in, nil)
+		detonate(t, randomExpression(random, "bool", 2+random.IntN(5)), in)
 	}
 	t.Logf("%d expressions at random; seed %d", n, seed)
 }

@@ -1,9 +1,6 @@
-package rules
+package expr
 
 import (
-	"context"
-	"fmt"
-
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/cost"
@@ -15,42 +12,11 @@ import (
 	"cel.dev/cel-go/interpreter"
 )
 
-// budget bounds what all expressions of one Set may take, or all of one Controls.
-type budget struct {
-	ctx       context.Context // compiling stops when it ends
-	source    int             // bytes of expressions
-	constants int             // bytes that constant parts may still come to
-	steps     int             // of patterns
-}
-
-func newBudget(ctx context.Context) *budget {
-	return &budget{ctx: ctx, source: MaxExpressions, constants: MaxConstants, steps: MaxPatterns}
-}
-
-// stopped is why nothing more is to be compiled; nil: go on.
-func (b *budget) stopped() error {
-	if b.ctx.Err() == nil {
-		return nil
-	}
-	return fmt.Errorf("rules: compiling stopped: %w", context.Cause(b.ctx))
-}
-
-// take takes from b what an expression came to.
-func (b *budget) take(p *plan) error {
-	if b.constants -= p.folding.size; b.constants < 0 {
-		return fmt.Errorf("what is constant in all expressions comes to more than %d bytes", MaxConstants)
-	}
-	if b.steps -= p.steps; b.steps < 0 {
-		return fmt.Errorf("the patterns of all expressions take more than %d steps", MaxPatterns)
-	}
-	return nil
-}
-
-// isCounted reports whether the work of an expression must be counted while it is
-// evaluated, since it might go past MaxWork for texts of at most MaxRequestText. Counting
-// costs several allocations for each evaluation, so only those do that might: loops, text
-// multiplied by text, long patterns, values whose size a caller chooses. What others do is
-// in proportion to a few texts of the request.
+// isCounted reports whether the work of an expression must be counted while it is evaluated,
+// because it might exceed MaxWork for texts of at most MaxRequestText. Counting costs several
+// allocations for each evaluation, so only such expressions are counted: loops, text
+// multiplied by text, long patterns, values whose size a caller chooses. The work of others
+// is in proportion to a few texts of the request.
 func isCounted(checked *cel.Ast) bool {
 	counted := false
 	ast.PostOrderVisit(checked.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
@@ -68,8 +34,8 @@ func isCounted(checked *cel.Ast) bool {
 	return err != nil || most.Max > MaxWork
 }
 
-// shortTexts is a cost.Estimator that takes the texts of a request to be as long as they
-// may be, and knows nothing of the length of lists and maps.
+// shortTexts is a cost.Estimator that assumes that texts of a request are as long as they may
+// be, and knows nothing of the length of lists and maps.
 type shortTexts struct{}
 
 func (shortTexts) EstimateSize(n cost.AstNode) *cost.SizeEstimate {
@@ -81,7 +47,7 @@ func (shortTexts) EstimateSize(n cost.AstNode) *cost.SizeEstimate {
 
 func (shortTexts) EstimateCallCost(function, _ string, target *cost.AstNode, args []cost.AstNode) *cost.CallEstimate {
 	if overloads.IsTypeConversionFunction(function) && len(args) == 1 && args[0].Type().Kind() == types.DynKind {
-		// What cannot be converted is quoted. A few of the longest texts are nothing yet.
+		// What cannot be converted is quoted. A few of the longest texts cost little.
 		return cost.NewCallEstimate(cost.Estimate{Max: MaxWork / 4}, nil)
 	}
 	if function != overloads.Matches || len(args) == 0 {
@@ -94,22 +60,13 @@ func (shortTexts) EstimateCallCost(function, _ string, target *cost.AstNode, arg
 	return cost.NewCallEstimate(cost.Estimate{Max: matchWork(MaxRequestText, steps)}, nil)
 }
 
-// programOptions are those of a program that follows the plan.
-func programOptions(p *plan) []cel.ProgramOption {
-	options := []cel.ProgramOption{p.option()}
-	if p.counted {
-		options = append(options, cel.CostTracking(prices{}), cel.CostTrackerOptions(charges...), cel.CostLimit(MaxWork))
-	}
-	return options
-}
-
 // prices is a cost.ActualCostEstimator for calls where CEL's own prices do not follow the
 // work: of functions that look through their arguments, and of comparisons of lists, whose
 // elements CEL does not look into. The work of one call is in proportion to the size of its
-// arguments, so that it may be charged when it is done.
+// arguments, so it can be charged when it is done.
 type prices struct{}
 
-// CallCost implements cost.ActualCostEstimator. CEL tells the overload only where the
+// CallCost implements cost.ActualCostEstimator. CEL names the overload only if the
 // types of the arguments were known before.
 func (prices) CallCost(function, overload string, args []ref.Val, result ref.Val) *uint64 {
 	var units uint64
@@ -201,7 +158,7 @@ func unitsOf(size int) uint64 { return 1 + uint64(size)/10 }
 
 const (
 	unitsOverload = "stint_units"
-	// overweight is from where on weigh stops: nobody can pay for that.
+	// overweight is where weigh stops: no evaluation can pay for more.
 	overweight = 20 * MaxWork
 )
 
@@ -354,7 +311,7 @@ type folding struct {
 func newFolding() *folding {
 	t, err := cost.NewTracker(prices{}, append([]cost.TrackerOption{cost.TrackerLimit(MaxWork)}, charges...)...)
 	if err != nil {
-		panic("rules: the prices of calls contradict each other: " + err.Error())
+		panic("expr: the prices of calls contradict each other: " + err.Error())
 	}
 	return &folding{tracker: t}
 }

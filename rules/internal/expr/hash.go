@@ -1,9 +1,16 @@
-package rules
+package expr
 
 import (
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"hash"
+	"reflect"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/cost"
@@ -29,9 +36,9 @@ func hashes() []cel.EnvOption {
 
 func isHash(function string) bool { return function == "sha256" || function == "hmac" }
 
-// looksHashed tells whether the functions may give k.
-func looksHashed(k Key) bool {
-	return len(k) == 2*sha256.Size && strings.Trim(string(k), "0123456789abcdef") == ""
+// IsHash reports whether text may be what sha256 or hmac returned.
+func IsHash(text string) bool {
+	return len(text) == 2*sha256.Size && strings.Trim(text, "0123456789abcdef") == ""
 }
 
 // hashCost is that of looking through the text, which is the argument at this place.
@@ -51,7 +58,7 @@ func hashOf(v ref.Val) ref.Val {
 }
 
 func hmacOf(of, v ref.Val) ref.Val {
-	s, ok := of.(*secret)
+	s, ok := of.(*Secret)
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(of)
 	}
@@ -65,3 +72,58 @@ func hmacOf(of, v ref.Val) ref.Val {
 	}
 	return types.String(sum)
 }
+
+// Secret is the value of secrets.NAME: a text that only the function hmac uses, and no
+// expression can read. Set may be called at any time, and several goroutines may use a
+// Secret at once.
+type Secret struct {
+	name string
+	macs atomic.Pointer[sync.Pool] // of hash.Hash; nil: not read yet
+}
+
+// NewSecret is a Secret of this name that holds nothing yet: to use it is an error.
+func NewSecret(name string) *Secret { return &Secret{name: name} }
+
+// Set makes value what s holds.
+func (s *Secret) Set(value []byte) {
+	value = slices.Clone(value)
+	s.macs.Store(&sync.Pool{New: func() any { return hmac.New(sha256.New, value) }})
+}
+
+var secretType = cel.OpaqueType("secret")
+
+// noSecrets is the value of secrets where none are known. It is not missing: a rule must
+// not be skipped for want of a secret.
+var noSecrets = types.NewErrWithNodeID(-1, "no secrets are known here").(*types.Err)
+
+// sum is the HMAC-SHA256 of text in hexadecimal; false: the secret was not read yet.
+func (s *Secret) sum(text string) (string, bool) {
+	macs := s.macs.Load()
+	if macs == nil {
+		return "", false
+	}
+	mac := macs.Get().(hash.Hash)
+	mac.Reset()
+	mac.Write([]byte(text))
+	var sum [sha256.Size]byte
+	mac.Sum(sum[:0])
+	macs.Put(mac)
+	return hex.EncodeToString(sum[:]), true
+}
+
+var errSecret = errors.New("a secret is for hmac only")
+
+// ConvertToNative implements ref.Val.
+func (*Secret) ConvertToNative(reflect.Type) (any, error) { return nil, errSecret }
+
+// ConvertToType implements ref.Val.
+func (*Secret) ConvertToType(ref.Type) ref.Val { return types.WrapErr(errSecret) }
+
+// Equal implements ref.Val.
+func (*Secret) Equal(ref.Val) ref.Val { return types.WrapErr(errSecret) }
+
+// Type implements ref.Val.
+func (*Secret) Type() ref.Type { return secretType }
+
+// Value implements ref.Val.
+func (*Secret) Value() any { return errSecret }

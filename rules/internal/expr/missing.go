@@ -1,4 +1,4 @@
-package rules
+package expr
 
 import (
 	"errors"
@@ -17,8 +17,8 @@ func (missingError) Error() string { return "not known of this request" }
 
 // missing is the value of a variable that has none: an error, so that it spreads
 // through an expression as a missing header does. CEL notes in an error where it
-// first met it unless it is noted already; with an id from the start, nobody
-// writes to this one that all requests share.
+// first met it unless it is noted already; with an id from the start, this one, which
+// all requests share, is never written to.
 var missing = types.NewErrWithNodeID(-1, "%w", missingError{}).(*types.Err)
 
 func init() {
@@ -41,8 +41,7 @@ var noSuchKey = func() reflect.Type {
 	return reflect.TypeOf(err)
 }()
 
-// isMissing tells an expression that lacked something it needed from one that
-// went wrong.
+// isMissing reports whether an expression lacked a value that it needed; otherwise it failed.
 func isMissing(err error) bool {
 	for ; err != nil; err = errors.Unwrap(err) {
 		if _, ok := err.(missingError); ok || reflect.TypeOf(err) == noSuchKey {

@@ -1,9 +1,8 @@
-package rules
+package expr
 
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"testing"
 
 	"cel.dev/cel-go/common/types"
@@ -16,12 +15,11 @@ func TestIsMissing(t *testing.T) {
 	if noSuchKey == nil {
 		t.Fatal("no error was provoked")
 	}
-	s := &scope{}
-	s.open(&Set{IPv6Prefix: 64}, &Input{
-		Request: &Request{Header: http.Header{"X": {"no such key: x"}}},
+	s := &Scope{Variables: Variables{
+		HasRequest: true, Headers: fixedFields{"x": "no such key: x"}, Query: fixedFields{}, IPv6Prefix: 64,
 		Attrs: map[string]any{"list": []any{int64(1)}, "text": "no such key: gone", "map": map[string]any{}, "i": int64(0), "none": nil,
 			"say": missingError{}.Error()},
-	})
+	}}
 	for source, want := range map[string]bool{
 		`attrs.gone == 1`:                                            true,
 		`attrs["gone"] == 1`:                                         true,
@@ -56,7 +54,7 @@ func TestIsMissing(t *testing.T) {
 		`attrs.text.charAt(99) == ""`:                                false,
 		`attrs.gone == 1 || attrs.i / attrs.i == 1`:                  false,
 	} {
-		e, problems := (&compiler{headerNames: map[string]string{}, budget: newBudget(t.Context())}).check(source, condition)
+		e, problems := NewCompiler(t.Context()).Compile(source, Condition)
 		if problems != nil {
 			t.Errorf("%s: %v", source, problems)
 			continue
@@ -83,9 +81,8 @@ func TestSharedErrorsHaveAnID(t *testing.T) {
 
 // Every variable that is declared is resolved, whatever is known.
 func TestVariablesAreResolved(t *testing.T) {
-	for _, in := range []*Input{{}, {Request: &Request{}}} {
-		var s scope
-		s.open(&Set{}, in)
+	for _, in := range []Variables{{}, {HasRequest: true, Headers: fixedFields{}, Query: fixedFields{}}} {
+		s := Scope{Variables: in}
 		for _, v := range variables {
 			if got, ok := s.ResolveName(v.name); !ok || got == nil {
 				t.Errorf("%s is declared and not resolved", v.name)
@@ -94,6 +91,16 @@ func TestVariablesAreResolved(t *testing.T) {
 		if _, ok := s.ResolveName("request.nope"); ok {
 			t.Error("request.nope is resolved")
 		}
-		s.close()
+		s.Close()
 	}
 }
+
+// fixedFields are headers or parameters that do not change.
+type fixedFields map[string]string
+
+func (f fixedFields) Lookup(name string) (string, bool, error) {
+	value, ok := f[name]
+	return value, ok, nil
+}
+
+func (f fixedFields) All() (map[string]string, error) { return f, nil }

@@ -1,4 +1,4 @@
-package rules
+package expr
 
 import (
 	"fmt"
@@ -30,18 +30,17 @@ func newNetwork(v ref.Val) ref.Val {
 	return network(p)
 }
 
-// ParseNetwork reads a network such as 10.0.0.0/8, or one address, as the function
-// cidr and every network of a file or of Controls is read. Addresses of
-// IPv4 that are written as IPv6 are those of IPv4, zones do not count, and bits
-// beyond the prefix are dropped.
+// ParseNetwork reads a network such as 10.0.0.0/8, or one address, as the function cidr
+// does. IPv4 addresses written as IPv6 are IPv4, zones do not count, and bits beyond the
+// prefix are dropped.
 func ParseNetwork(text string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(text)
 	if err != nil {
 		a, err := netip.ParseAddr(text)
 		if err != nil || strings.Contains(text, "/") { // to netip, a zone may have any text
-			return p, fmt.Errorf("%q: must be a network such as 10.0.0.0/8, or an address", clip(text))
+			return p, fmt.Errorf("%q: must be a network such as 10.0.0.0/8, or an address", Clip(text))
 		}
-		a = plainAddr(a)
+		a = PlainAddr(a)
 		return netip.PrefixFrom(a, a.BitLen()), nil
 	}
 	if p.Addr().Is4In6() && p.Bits() >= 96 {
@@ -50,9 +49,26 @@ func ParseNetwork(text string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// plainAddr is a as clients are compared and counted. Without Unmap, all of IPv4
+// PlainAddr is a as clients are compared and counted. Without Unmap, all of IPv4
 // would be one client behind ::ffff:0:0/96.
-func plainAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
+func PlainAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
+
+// CountedAddr is client.ip in a key: an IPv4 address itself, an IPv6 address by its first
+// bits. It is empty where a is invalid.
+func CountedAddr(a netip.Addr, ipv6Bits int) string {
+	a = PlainAddr(a)
+	switch {
+	case !a.IsValid():
+		return ""
+	case a.Is4():
+		return a.String()
+	}
+	p, err := a.Prefix(ipv6Bits)
+	if err != nil {
+		return a.String() // for there are not so many bits
+	}
+	return p.String()
+}
 
 // Contains implements traits.Container, CEL's "in". An error is what is neither
 // an address nor a network.
@@ -64,7 +80,7 @@ func (n network) Contains(v ref.Val) ref.Val {
 	outer := netip.Prefix(n)
 	if !strings.Contains(string(text), "/") {
 		if a, err := netip.ParseAddr(string(text)); err == nil {
-			return types.Bool(outer.Contains(plainAddr(a)))
+			return types.Bool(outer.Contains(PlainAddr(a)))
 		}
 	}
 	inner, err := ParseNetwork(string(text))

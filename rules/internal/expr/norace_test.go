@@ -1,5 +1,5 @@
 //go:build !race
 
-package rules
+package expr
 
 const raceFactor = 1

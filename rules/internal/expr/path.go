@@ -1,4 +1,4 @@
-package rules
+package expr
 
 import (
 	"strings"
@@ -8,19 +8,20 @@ import (
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/cost"
+	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 )
 
-// FoldPath is one path for all those that some common server takes for the same. Its
+// FoldPath returns one path for all those that some common server treats as the same. The
 // result is folded itself. In this order:
 //
 //   - escapes are decoded, also those that appear when others have been decoded, and the
 //     path ends at a NUL
 //   - a backslash is a slash
-//   - in each segment, a semicolon goes with what follows it, and then spaces and dots at
-//     the end, unless the segment is "." or ".."
-//   - empty segments and "." are dropped, and ".." with the segment before it
+//   - in each segment, a semicolon is removed with what follows it, and then spaces and dots
+//     at the end, unless the segment is "." or ".."
+//   - empty segments and "." are removed, and ".." with the segment before it
 //   - letters of either case are one, as Unicode's simple folding has it: those of ASCII
 //     are in lower case
 //   - there is a slash at the beginning, and none at the end
@@ -33,7 +34,7 @@ func FoldPath(p string) string {
 	return joinFolded(foldBytes(p))
 }
 
-// isFolded tells that p is folded. It is false for some that are.
+// isFolded reports that p is folded. It is false for some paths that are.
 func isFolded(p string) bool {
 	if p[0] != '/' || len(p) > 1 && p[len(p)-1] == '/' {
 		return false
@@ -61,6 +62,10 @@ func foldBytes(p string) string {
 	}
 	decoded, _, _ := strings.Cut(string(b), "\x00")
 	return decoded
+}
+
+func isHex(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
 func unhex(c byte) byte {
@@ -152,17 +157,70 @@ func foldCost(texts ...cost.QuantityExpr) cost.OverloadModelOption {
 	return cost.EvalCost(cost.Sum(work...))
 }
 
-// isUnder tells whether p, which is folded like of, is of or lies in it.
+// isUnder reports whether p is of or lies below it. Both are folded.
 func isUnder(p, of string) bool {
 	rest, ok := strings.CutPrefix(p, strings.TrimSuffix(of, "/"))
 	return ok && p != "" && of != "" && (rest == "" || rest[0] == '/')
 }
 
-// isOfPath tells whether a call is one of this member function of request.path.
+// isOfPath reports whether a call is one of this function on request.path.
 func isOfPath(tree *ast.AST, call ast.CallExpr, function string) bool {
 	if call.FunctionName() != function || !call.IsMemberFunction() {
 		return false
 	}
 	named := tree.ReferenceMap()[call.Target().ID()]
 	return named != nil && named.Name == "request.path"
+}
+
+// onlyPath is the one path for which a condition can be true.
+type onlyPath struct {
+	path   string
+	folded bool // path is folded, and what folds to it counts
+	known  bool // there is such a path
+}
+
+// excludes reports whether the path of the request is another.
+func (o *onlyPath) excludes(s *Scope) bool {
+	switch {
+	case !o.known || !s.HasRequest:
+		return false
+	case o.folded:
+		return s.foldedPath() != o.path
+	}
+	return s.Path != o.path
+}
+
+// onlyPathOf finds the one path for which a condition can be true: it is
+// request.path == "…" or request.path.is("…"), alone or joined with && to anything else. For
+// another path && is false whatever its other operands are, even errors. Most rules have
+// such a condition, so a file of a thousand rules costs a thousand comparisons instead of
+// evaluations.
+func onlyPathOf(tree *ast.AST, e ast.Expr) onlyPath {
+	if e.Kind() != ast.CallKind {
+		return onlyPath{}
+	}
+	args := e.AsCall().Args()
+	switch e.AsCall().FunctionName() {
+	case operators.LogicalAnd:
+		for _, a := range args {
+			if o := onlyPathOf(tree, a); o.known {
+				return o
+			}
+		}
+	case isPath:
+		if text, ok := literal(args[0]); ok && isOfPath(tree, e.AsCall(), isPath) {
+			return onlyPath{FoldPath(text), true, true}
+		}
+	case operators.Equals:
+		for i, a := range args {
+			named := tree.ReferenceMap()[a.ID()]
+			other := args[1-i]
+			if named == nil || named.Name != "request.path" || other.Kind() != ast.LiteralKind {
+				continue
+			}
+			text, ok := other.AsLiteral().(types.String)
+			return onlyPath{path: string(text), known: ok}
+		}
+	}
+	return onlyPath{}
 }

@@ -1,4 +1,4 @@
-package rules
+package expr
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 	"cel.dev/cel-go/interpreter"
 )
 
-// patternSteps is at least how many steps a pattern compiles to, told before it is
+// patternSteps is an upper bound of the steps that a pattern compiles to, found before it is
 // compiled: (a{1000}){1000} is short, and its program is not.
 func patternSteps(pattern string) (int, error) {
 	tree, err := syntax.Parse(pattern, syntax.Perl)

@@ -1,4 +1,4 @@
-package rules
+package expr
 
 import (
 	"cel.dev/cel-go/cel"
@@ -15,7 +15,7 @@ import (
 //
 // CEL has optimizations of its own (cel.OptOptimize), but they come after the
 // steps of ours and would drop them; and they do less: ours also evaluates
-// cidr("…") and the like once, at load, and tells there what cannot work.
+// cidr("…") and the like once, at load, and reports there what cannot work.
 type plan struct {
 	logic map[int64]ast.CallExpr                // the calls of || and &&, by id
 	terms map[int64]interpreter.InterpretableV2 // the planned operands of those, by id
@@ -60,7 +60,14 @@ func newPlan(checked *cel.Ast) *plan {
 	return p
 }
 
-func (p *plan) option() cel.ProgramOption { return cel.CustomDecoratorV2(p.decorate) }
+// options are those of a program that follows the plan.
+func (p *plan) options() []cel.ProgramOption {
+	options := []cel.ProgramOption{cel.CustomDecoratorV2(p.decorate)}
+	if p.counted {
+		options = append(options, cel.CostTracking(prices{}), cel.CostTrackerOptions(charges...), cel.CostLimit(MaxWork))
+	}
+	return options
+}
 
 func (p *plan) decorate(step interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
 	step, err := p.simplify(step)

@@ -1,6 +1,6 @@
 //go:build race
 
-package rules
+package expr
 
 // The race detector has pools drop things, which are made again.
 const raceFactor = 2

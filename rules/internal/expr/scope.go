@@ -1,4 +1,4 @@
-package rules
+package expr
 
 import (
 	"net/netip"
@@ -8,118 +8,166 @@ import (
 	"cel.dev/cel-go/common/types/ref"
 )
 
-// scope is what expressions see of one Input. It makes the value of a variable
-// when the first expression uses it, and once for all of them: putting a string
-// into an interface costs an allocation.
-type scope struct {
-	set    *Set
-	in     *Input
-	client netip.Addr // in.Client as clients are compared and counted
-	inKey  bool       // a key is evaluated: client.ip is how the client is counted
+// Variables are the values of the variables for one request, under their names without
+// dots. Of the texts, an empty Route or Operation is missing; where HasRequest is false, so is
+// every variable that begins with "request.". An invalid Client is missing.
+type Variables struct {
+	HasRequest                bool
+	Method, Path, Host, Route string
+	Headers, Query            Fields
+	Client                    netip.Addr // as PlainAddr makes it
+	IPv6Prefix                int        // how many bits of an IPv6 client count in a key
+	Operation                 string
+	Attrs                     map[string]any // as decoded from JSON; nil is empty
+	Claims                    Claims
+	// Secrets has a *Secret under each name. nil: none are known here, and to use one is
+	// an error.
+	Secrets map[string]any
+	Cost    int64
+}
+
+// Fields are the headers of a request, by their names in lower case, or the parameters of its
+// query. A Scope calls it from one goroutine.
+type Fields interface {
+	// Lookup returns the value of a name; ok is false where there is none. An error is the
+	// result of the expression that asked.
+	Lookup(name string) (value string, ok bool, err error)
+	// All returns all values by their names. An error says why they are not to be compared
+	// with others; the values are there nonetheless.
+	All() (map[string]string, error)
+}
+
+// Claims finds what a client's token says, as decoded from JSON. A Scope calls it when the
+// first expression needs it, once for each request.
+type Claims interface {
+	Claims() (map[string]any, error)
+}
+
+// Scope is what expressions see of one request. It makes the value of a variable when the
+// first expression uses it, and once for all of them: putting a string into an interface
+// costs an allocation. The caller sets Variables before the first expression, and calls
+// Close after the last. A Scope must not be used from several goroutines at once.
+type Scope struct {
+	Variables
+	inKey bool // a key is evaluated: client.ip is how the client is counted
 
 	method, path, host, route, address, counted, operation, cost ref.Val
 
-	folded string // of the path; "": not known yet
+	folded string // the path, folded; "": not known yet
 
-	headers, query textMap
+	headers, query fieldMap
 
-	claimed     any // map[string]any, or an error
-	claimsKnown bool
-
-	// A bit for each tier: whether it was evaluated, and to true.
-	tiersKnown, tiersTrue uint64
+	claims any // map[string]any or an error; nil: not known yet
 }
 
-func (s *scope) open(set *Set, in *Input) {
-	s.set, s.in, s.client = set, in, plainAddr(in.Client)
-	s.headers.request, s.headers.names, s.headers.may = in.Request, set.headerNames, &set.repeatable
-	s.query.request, s.query.isQuery, s.query.may = in.Request, true, &set.repeatable
-}
-
-// close lets go of what belongs to the request, and keeps space for the next.
-func (s *scope) close() {
-	s.headers.close()
-	s.query.close()
-	*s = scope{headers: s.headers, query: s.query}
+// Close makes s a zero Scope, but for memory that it keeps for the next request.
+func (s *Scope) Close() {
+	clear(s.headers.asked)
+	clear(s.query.asked)
+	headers, query := s.headers.asked[:0], s.query.asked[:0]
+	*s = Scope{}
+	s.headers.asked, s.query.asked = headers, query
 }
 
 // Parent implements cel.Activation.
-func (s *scope) Parent() cel.Activation { return nil }
+func (s *Scope) Parent() cel.Activation { return nil }
 
 // ResolveName implements cel.Activation.
-func (s *scope) ResolveName(name string) (any, bool) {
+func (s *Scope) ResolveName(name string) (any, bool) {
 	switch name {
 	case "client.ip":
 		return s.clientIP(), true
 	case "operation":
-		if s.in.Operation == "" {
-			return missing, true
-		}
-		return once(&s.operation, s.in.Operation), true
+		return known(&s.operation, s.Operation), true
 	case "attrs":
-		return s.in.Attrs, true
+		return s.Attrs, true
 	case "claims":
-		return s.claims(), true
+		return s.findClaims(), true
 	case "secrets":
-		return s.secrets(), true
+		if s.Secrets == nil {
+			return noSecrets, true
+		}
+		return s.Secrets, true
 	case "cost":
 		if s.cost == nil {
-			s.cost = types.Int(s.in.Cost)
+			s.cost = types.Int(s.Cost)
 		}
 		return s.cost, true
 	}
 	return s.ofRequest(name)
 }
 
-func (s *scope) ofRequest(name string) (any, bool) {
-	r := s.in.Request
-	if r == nil {
+func (s *Scope) ofRequest(name string) (any, bool) {
+	if !s.HasRequest {
 		return missing, isVariable(name)
 	}
 	switch name {
 	case "request.method":
-		return once(&s.method, r.Method), true
+		return once(&s.method, s.Method), true
 	case "request.path":
-		return once(&s.path, r.Path), true
+		return once(&s.path, s.Path), true
 	case "request.host":
-		return once(&s.host, r.Host), true
+		return once(&s.host, s.Host), true
 	case "request.route":
-		if r.Route == "" {
-			return missing, true
-		}
-		return once(&s.route, r.Route), true
+		return known(&s.route, s.Route), true
 	case "request.headers":
+		s.headers.fields = s.Headers
 		return &s.headers, true
 	case "request.query":
+		s.query.fields = s.Query
 		return &s.query, true
 	}
 	return nil, false
 }
 
 // foldedPath is FoldPath of the request's path.
-func (s *scope) foldedPath() string {
+func (s *Scope) foldedPath() string {
 	if s.folded == "" {
-		s.folded = FoldPath(s.in.Request.Path)
+		s.folded = FoldPath(s.Path)
 	}
 	return s.folded
 }
 
-func (s *scope) clientIP() ref.Val {
-	if !s.client.IsValid() {
+func (s *Scope) clientIP() ref.Val {
+	if !s.Client.IsValid() {
 		return missing
 	}
-	if s.inKey && s.client.Is6() {
+	if s.inKey && s.Client.Is6() {
 		if s.counted == nil {
-			s.counted = types.String(s.set.ClientKey(s.client))
+			s.counted = types.String(CountedAddr(s.Client, s.IPv6Prefix))
 		}
 		return s.counted
 	}
 	if s.address == nil {
-		s.address = types.String(s.client.String())
+		s.address = types.String(s.Client.String())
 	}
 	return s.address
 }
 
+func (s *Scope) findClaims() any {
+	if s.claims == nil {
+		var claims map[string]any
+		if s.Claims != nil {
+			var err error
+			if claims, err = s.Claims.Claims(); err != nil {
+				s.claims = types.WrapErr(err)
+				return s.claims
+			}
+		}
+		s.claims = claims
+	}
+	return s.claims
+}
+
+// known is once of a text that is missing where it is empty.
+func known(to *ref.Val, text string) ref.Val {
+	if text == "" {
+		return missing
+	}
+	return once(to, text)
+}
+
+// once puts a text into to, unless it is there already.
 func once(to *ref.Val, text string) ref.Val {
 	if *to == nil {
 		*to = requestText(text)
@@ -127,7 +175,7 @@ func once(to *ref.Val, text string) ref.Val {
 	return *to
 }
 
-// errRequestText is what texts of a request are that no expression is to work with.
+// errRequestText stands for texts of a request that are too long to work with.
 var errRequestText = types.NewErr("a text of the request has more than %d bytes", MaxRequestText)
 
 func requestText(text string) ref.Val {

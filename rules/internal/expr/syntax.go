@@ -1,11 +1,83 @@
-package rules
+package expr
 
 import (
 	"fmt"
 	"regexp"
 	"strings"
+	"unicode"
 	"unicode/utf8"
+
+	"cel.dev/cel-go/cel"
+
+	"github.com/stintdev/stint/internal/spelling"
 )
+
+// explain puts CEL's errors in our words where those say more. What other languages
+// write for an operator explains all that CEL says of a source with such.
+func explain(source string, issues []*cel.Error) []Problem {
+	if len(issues) > 0 && strings.Contains(issues[0].Message, "Syntax error") {
+		if problems := foreign(source); len(problems) > 0 {
+			return problems
+		}
+	}
+	characters, lines := []rune(source), strings.SplitAfter(source, "\n")
+	problems := make([]Problem, 0, len(issues))
+	for _, issue := range issues {
+		p := Problem{Offset: max(0, issue.Location.Column())}
+		for _, line := range lines[:min(len(lines), max(0, issue.Location.Line()-1))] {
+			p.Offset += utf8.RuneCountInString(line)
+		}
+		if name, ok := strings.CutPrefix(issue.Message, "undeclared reference to '"); ok {
+			name, _, _ = strings.Cut(name, "'")
+			p = unknownName(name, characters, p.Offset)
+		} else {
+			p.Text = plainSyntax(issue.Message)
+		}
+		p.Text = Clip(p.Text)
+		problems = append(problems, p)
+	}
+	return problems
+}
+
+// plainSyntax spares the reader the list of all that the parser would have taken.
+func plainSyntax(message string) string {
+	message, _, _ = strings.Cut(message, " expecting ")
+	message = strings.Replace(message, "mismatched input '<EOF>'", "the expression ends too soon", 1)
+	return strings.Replace(message, "Syntax error", "syntax error", 1)
+}
+
+// unknownName is the problem with a name that CEL does not know. Of a function CEL
+// tells the place of its parenthesis, of a variable that of its beginning, or of
+// its last dot where it knows the part before.
+func unknownName(name string, source []rune, offset int) Problem {
+	if offset < len(source) && source[offset] == '(' {
+		return Problem{offset, fmt.Sprintf("unknown function %q", name)}
+	}
+	if start := offset - strings.LastIndex(name, "."); start < offset && start >= 0 &&
+		strings.HasPrefix(string(source[start:]), name) {
+		offset = start
+	}
+	end := offset
+	for end < len(source) && (source[end] == '_' || source[end] == '.' || unicode.IsLetter(source[end]) || unicode.IsDigit(source[end])) {
+		end++
+	}
+	full := strings.TrimRight(string(source[min(offset, end):end]), ".")
+	if !strings.HasPrefix(full, name) {
+		full = name
+	}
+	if isVariable(full) {
+		return Problem{offset, "has() tests the fields of request.headers, request.query, attrs and claims; " + full + " is none"}
+	}
+	text := fmt.Sprintf("unknown variable %q", full)
+	if near := spelling.Nearest(full, variableNames()); near != "" {
+		text += ": did you mean " + near + "?"
+	}
+	text += " (variables: " + strings.Join(variableNames(), ", ")
+	if full == name && !strings.Contains(name, ".") {
+		text += `; text is quoted: '"` + name + `"'`
+	}
+	return Problem{offset, text + ")"}
+}
 
 // operatorsAndTexts finds the beginnings of strings, comments, CEL's operators and those
 // of other languages, the longest first, so that none is taken for a part of another.
@@ -19,8 +91,8 @@ var native = map[string]string{
 }
 
 // foreign finds the operators of other languages in source, outside of its strings.
-func foreign(source string) []problem {
-	var problems []problem
+func foreign(source string) []Problem {
+	var problems []Problem
 	for at := 0; at < len(source); {
 		found := operatorsAndTexts.FindStringIndex(source[at:])
 		if found == nil {
@@ -33,7 +105,7 @@ func foreign(source string) []problem {
 			at = endOfString(source, start, word)
 		case start > 0 && source[start-1] == '.': // a field of that name
 		case native[strings.ToLower(word)] != "":
-			problems = append(problems, problem{
+			problems = append(problems, Problem{
 				utf8.RuneCountInString(source[:start]),
 				fmt.Sprintf("%q is no operator here: write %s", word, native[strings.ToLower(word)]),
 			})

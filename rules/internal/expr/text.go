@@ -1,4 +1,4 @@
-package rules
+package expr
 
 import (
 	"errors"
@@ -173,11 +173,11 @@ func split(args ...ref.Val) ref.Val {
 func boundedFormat() func(...ref.Val) ref.Val {
 	env, err := cel.NewEnv(ext.Strings())
 	if err != nil {
-		panic("rules: the strings extension contradicts itself: " + err.Error())
+		panic("expr: the strings extension contradicts itself: " + err.Error())
 	}
 	bindings, err := env.Functions()["format"].Bindings()
 	if err != nil {
-		panic("rules: the strings extension contradicts itself: " + err.Error())
+		panic("expr: the strings extension contradicts itself: " + err.Error())
 	}
 	for _, b := range bindings {
 		if b.Operator == "string_format" {
@@ -189,7 +189,7 @@ func boundedFormat() func(...ref.Val) ref.Val {
 			}
 		}
 	}
-	panic("rules: the strings extension has no format")
+	panic("expr: the strings extension has no format")
 }
 
 func replace(args ...ref.Val) ref.Val {

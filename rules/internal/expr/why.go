@@ -1,11 +1,10 @@
-package rules
+package expr
 
 import (
 	"context"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
@@ -13,26 +12,36 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// whyFalse says of a match that is not true why, and which part of it decided.
-func (e *expression) whyFalse(ctx context.Context, sc *scope) string {
-	v, err := e.eval(sc)
+// WhyFalse says why a Condition is not true, and which part of it decided.
+func (e *Expression) WhyFalse(ctx context.Context, s *Scope) string {
+	v, err := e.eval(s)
 	if v == nil && err == nil {
-		return "match needs " + e.whatIsMissing(sc)
+		return "match needs " + e.whatIsMissing(s)
 	}
-	why := "match is false: " + clip(e.source)
-	if part := e.falsePart(ctx, sc); part != "" {
-		why = "match is false, because this part of it is: " + clip(part)
+	why := "match is false: " + Clip(e.Source)
+	if part := e.falsePart(ctx, s); part != "" {
+		why = "match is false, because this part of it is: " + Clip(part)
 	}
-	if e.only.known && e.only.not(sc) && sc.foldedPath() == FoldPath(e.only.path) {
-		why += fmt.Sprintf("; to some servers this path is %q, and request.path.is(%[1]q) is true of it", clip(e.only.path))
+	if e.only.known && e.only.excludes(s) && s.foldedPath() == FoldPath(e.only.path) {
+		why += fmt.Sprintf("; to some servers this path is %q, and request.path.is(%[1]q) is true of it", Clip(e.only.path))
 	}
 	return why
 }
 
-// falsePart is the first of the parts joined by && that is false; empty where
-// there are no parts, or none of them can be told.
-func (e *expression) falsePart(ctx context.Context, sc *scope) string {
-	checked := dissect(e.source)
+// WhyKeyless says why Key has no text for the request.
+func (e *Expression) WhyKeyless(s *Scope) string {
+	s.inKey = true
+	defer func() { s.inKey = false }()
+	if v, err := e.eval(s); v != nil || err != nil {
+		return "is null, or has a part that is: " + Clip(e.Source)
+	}
+	return "needs " + e.whatIsMissing(s)
+}
+
+// falsePart is the first of the parts joined by && that is false; empty if there are no
+// parts, or none of them can be evaluated alone.
+func (e *Expression) falsePart(ctx context.Context, s *Scope) string {
+	checked := dissect(e.Source)
 	if checked == nil {
 		return ""
 	}
@@ -48,11 +57,11 @@ func (e *expression) falsePart(ctx context.Context, sc *scope) string {
 		if err != nil {
 			continue
 		}
-		alone, problems := (&compiler{headerNames: map[string]string{}, budget: newBudget(ctx)}).check(text, condition)
+		alone, problems := NewCompiler(ctx).Compile(text, Condition)
 		if len(problems) > 0 {
 			continue
 		}
-		if v, err := alone.eval(sc); err == nil && v == types.False {
+		if v, err := alone.eval(s); err == nil && v == types.False {
 			return text
 		}
 	}
@@ -71,51 +80,40 @@ func conjuncts(e ast.Expr, parts []ast.Expr) []ast.Expr {
 }
 
 // whatIsMissing names what an expression needs that the request does not have.
-func (e *expression) whatIsMissing(sc *scope) string {
-	if e.variable != "" {
-		return e.variable + ", which is not known of this request"
+func (e *Expression) whatIsMissing(s *Scope) string {
+	if e.Variable != "" {
+		return e.Variable + ", which is not known of this request"
 	}
-	checked := dissect(e.source)
+	checked := dissect(e.Source)
 	if checked == nil {
-		return "something that is missing: " + clip(e.source)
+		return "something that is missing: " + Clip(e.Source)
 	}
-	if text := absent(checked, sc); text != "" {
-		return clip(text) + ", which is missing"
+	if text := absent(checked, s); text != "" {
+		return Clip(text) + ", which is missing"
 	}
-	if names := unknownVariables(checked, sc); len(names) > 0 {
-		return strings.Join(names, " and ") + ", which this request does not tell"
+	if names := unknownVariables(checked, s); len(names) > 0 {
+		return strings.Join(names, " and ") + ", which this request does not have"
 	}
-	return "something that is missing: " + clip(e.source)
+	return "something that is missing: " + Clip(e.Source)
 }
 
-// tracking is the language, and keeps macros as written, which expressions in use
-// do without.
-var tracking = sync.OnceValue(func() *cel.Env {
-	env, err := language().Extend(cel.EnableMacroCallTracking())
-	if err != nil {
-		panic("rules: the language cannot be extended: " + err.Error())
-	}
-	return env
-})
-
-// dissect compiles once more what was compiled, to look into it; nil where that
-// fails.
+// dissect compiles an expression again, with its macros, to look into it; nil if that fails.
 func dissect(source string) *cel.Ast {
-	checked, issues := tracking().Compile(source)
+	checked, issues := macroLanguage().Compile(source)
 	if issues.Err() != nil {
 		return nil
 	}
 	return checked
 }
 
-// absent is the part of an expression that stands for a header, an attribute or
-// the like that is not there; empty where CEL does not tell it.
-func absent(checked *cel.Ast, sc *scope) string {
-	program, err := language().Program(checked, programOptions(newPlan(checked))...)
+// absent is the part of an expression that stands for a header, an attribute or the like
+// that is not there; empty if CEL does not say which.
+func absent(checked *cel.Ast, s *Scope) string {
+	program, err := language().Program(checked, newPlan(checked).options()...)
 	if err != nil {
 		return ""
 	}
-	v, _, _ := program.Eval(sc)
+	v, _, _ := program.Eval(s)
 	failed, ok := v.(*types.Err)
 	if !ok || failed.NodeID() <= 0 {
 		return ""
@@ -130,10 +128,10 @@ func absent(checked *cel.Ast, sc *scope) string {
 }
 
 // unknownVariables are the variables of an expression without a value.
-func unknownVariables(checked *cel.Ast, sc *scope) []string {
+func unknownVariables(checked *cel.Ast, s *Scope) []string {
 	var names []string
 	for _, ref := range checked.NativeRep().ReferenceMap() {
-		if v, ok := sc.ResolveName(ref.Name); ok && v == missing && !slices.Contains(names, ref.Name) {
+		if v, ok := s.ResolveName(ref.Name); ok && v == missing && !slices.Contains(names, ref.Name) {
 			names = append(names, ref.Name)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"github.com/stintdev/stint/internal/yamlnode"
+	"github.com/stintdev/stint/internal/spelling"
 )
 
 // Reader reads one JSON value, in one pass. Its caller says of each part what it must be,
@@ -158,7 +158,7 @@ func (r *Reader) FieldsAndNulls(names []string, read func(i int) error) error {
 }
 
 func unknownField(name string, names []string) error {
-	near := yamlnode.Nearest(name, names)
+	near := spelling.Nearest(name, names)
 	if near != "" {
 		near = ": did you mean " + near + "?"
 	}

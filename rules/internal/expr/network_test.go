@@ -1,10 +1,6 @@
-package rules_test
+package expr
 
-import (
-	"testing"
-
-	"github.com/stintdev/stint/rules"
-)
+import "testing"
 
 // Zones do not count, and a network with one is refused rather than taken for the
 // one address before it.
@@ -13,7 +9,7 @@ func TestParseNetworkZones(t *testing.T) {
 		"fe80::1%eth0": "fe80::1/128", "fe80::1%eth0/64": "", "fe80::/64%eth0": "", "::ffff:192.0.2.1": "192.0.2.1/32", "::ffff:192.0.2.1/120": "192.0.2.0/24",
 	} {
 		got := ""
-		if p, err := rules.ParseNetwork(text); err == nil {
+		if p, err := ParseNetwork(text); err == nil {
 			got = p.String()
 		}
 		if got != want {

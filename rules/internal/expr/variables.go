@@ -1,4 +1,4 @@
-package rules
+package expr
 
 import (
 	"sync"
@@ -8,54 +8,41 @@ import (
 	"cel.dev/cel-go/ext"
 )
 
-// These bound what a file may ask for and what one expression may cost.
+// These bound what expressions may ask for.
 const (
-	// MaxRules is how many rules a file may have. One request may face no more
-	// than stint.MaxAsks limits of them; one that faces more is refused as
-	// malformed.
-	MaxRules = 10_000
-	// MaxLimits is how many limits a rule may have.
-	MaxLimits = 64
-	// MaxListed is how many expressions, or proxies, a list of a file may have.
-	MaxListed = 1_000
 	// MaxExpression is the length of the longest expression, in bytes.
 	MaxExpression = 4096
-	// MaxExpressions is how long all expressions of a Set may be together, in bytes.
+	// MaxExpressions is how long all expressions of a Compiler may be together, in bytes.
 	// Compiled, they take up to a hundred times as much.
 	MaxExpressions = 1 << 20
 	// MaxDepth is how deep the parts of an expression may nest. In a chain of
 	// sums each + is a level, in one of && or || it is not.
 	MaxDepth = 64
-	// MaxWork is how much work one evaluation may be, in CEL's units: a step is
-	// 1, looking through text, or making it, 1 for each 10 bytes. It is reached within
-	// milliseconds. A request that makes an expression work more is refused with
-	// stint.ErrRequest. Expressions that stay below it for texts of MaxRequestText
-	// are not counted.
+	// MaxWork is how much work one evaluation may be, in CEL's units: a step is 1, looking
+	// through text, or making it, 1 for each 10 bytes. It is reached within milliseconds.
 	MaxWork = 100_000
-	// MaxText is the length of the longest text that replace, join and format make,
-	// in bytes, and 16 times the number of parts that split makes. Their work is
-	// counted only when it is done, and without this bound a few of them in a row would
-	// fill the memory first.
+	// MaxText is the length of the longest text that replace, join and format make, in
+	// bytes, and 16 times the number of parts that split makes. Their work is counted only
+	// when it is done; without this bound, a few of them in a row would fill the memory
+	// first.
 	MaxText = 1 << 20
-	// MaxRequestText is the length of the longest text that variables of a request have
-	// (its path, a header, a parameter and so on), in bytes. One that is longer, which no
-	// gateway lets through, is an error for the expressions that use it. Texts in attrs
-	// and claims may be longer: work with those is always counted.
+	// MaxRequestText is the length of the longest text of a request (its path, a header, a
+	// parameter and so on), in bytes. A longer one, which no gateway lets through, is an
+	// error for the expressions that use it. Texts in attrs and claims may be longer: work
+	// with those is always counted.
 	MaxRequestText = 68 << 10
 	// MaxFolded is what the constant parts of an expression may come to when they are
-	// worked out, in bytes, and MaxConstants those of all expressions of a Set.
+	// worked out, in bytes, and MaxConstants those of all expressions of a Compiler.
 	MaxFolded    = 64 << 10
 	MaxConstants = 16 << 20
-	// MaxPatterns is how many steps all patterns of a Set may compile to.
+	// MaxPatterns is how many steps all patterns of a Compiler may compile to, and
+	// maxPattern is for each of them.
 	MaxPatterns = 500_000
-	// maxPattern is how many steps a pattern of matches may compile to.
-	maxPattern = 10_000
-	// maxMessage is the length of the longest message, in bytes.
-	maxMessage = 1024
+	maxPattern  = 10_000
 )
 
 // variable is a name that expressions may use. If you add one, resolve it in
-// scope.ResolveName and list it in doc.go.
+// Scope.ResolveName and list it in the documentation of package rules.
 type variable struct {
 	name string
 	kind *cel.Type
@@ -84,8 +71,18 @@ func variableNames() []string {
 	return names
 }
 
+// isVariable reports whether name is one of ours.
+func isVariable(name string) bool {
+	for _, v := range variables {
+		if v.name == name {
+			return true
+		}
+	}
+	return false
+}
+
 // language is CEL with our variables and functions. Making it takes as long as
-// compiling many expressions, so all sets share it; it never changes.
+// compiling many expressions, so all Compilers share it; it never changes.
 var language = sync.OnceValue(func() *cel.Env {
 	options := []cel.EnvOption{
 		ext.Strings(),
@@ -105,17 +102,17 @@ var language = sync.OnceValue(func() *cel.Env {
 	}
 	env, err := cel.NewEnv(options...)
 	if err != nil {
-		panic("rules: the declarations of the language contradict each other: " + err.Error())
+		panic("expr: the declarations of the language contradict each other: " + err.Error())
 	}
 	return env
 })
 
-// isVariable reports whether name is one of ours.
-func isVariable(name string) bool {
-	for _, v := range variables {
-		if v.name == name {
-			return true
-		}
+// macroLanguage is the language that keeps macros as written, which programs in use do
+// without.
+var macroLanguage = sync.OnceValue(func() *cel.Env {
+	env, err := language().Extend(cel.EnableMacroCallTracking())
+	if err != nil {
+		panic("expr: the language cannot be extended: " + err.Error())
 	}
-	return false
-}
+	return env
+})

@@ -1,0 +1,87 @@
+package rules
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/stintdev/stint/rules/internal/expr"
+)
+
+// evaluation is what the expressions of a Set see of one Input, and what is known of the
+// tiers of that so far.
+type evaluation struct {
+	set    *Set
+	in     *Input
+	client netip.Addr // in.Client as clients are compared and counted
+
+	scope          expr.Scope
+	headers, query lookups
+
+	// A bit for each tier: whether it was evaluated, and to true.
+	tiersKnown, tiersTrue uint64
+}
+
+func (ev *evaluation) open(s *Set, in *Input) {
+	ev.set, ev.in, ev.client = s, in, expr.PlainAddr(in.Client)
+	v := &ev.scope.Variables
+	v.Client, v.IPv6Prefix, v.Operation, v.Attrs, v.Claims, v.Cost = ev.client, s.IPv6Prefix, in.Operation, in.Attrs, ev, in.Cost
+	if i := s.instance; i != nil && i.Secrets != nil {
+		v.Secrets = i.Secrets.values
+	}
+	if r := in.Request; r != nil {
+		v.HasRequest, v.Method, v.Path, v.Host, v.Route = true, r.Method, r.Path, r.Host, r.Route
+		v.Headers, v.Query = (*headerFields)(ev), (*queryFields)(ev)
+	}
+}
+
+// close lets go of what belongs to the request, and keeps space for the next.
+func (ev *evaluation) close() {
+	ev.scope.Close()
+	ev.set, ev.in, ev.client = nil, nil, netip.Addr{}
+	ev.headers, ev.query = lookups{}, lookups{}
+	ev.tiersKnown, ev.tiersTrue = 0, 0
+}
+
+// Claims implements expr.Claims.
+func (ev *evaluation) Claims() (map[string]any, error) {
+	i, r := ev.set.instance, ev.in.Request
+	if ev.in.Claims != nil || r == nil || i == nil || i.Claims == nil {
+		return ev.in.Claims, nil
+	}
+	if i.TokenHeader != "" {
+		if _, _, ambiguous := r.header(i.TokenHeader, &ev.set.repeatable); ambiguous != 0 {
+			return nil, &AmbiguousError{Is: ambiguous, Name: strings.ToLower(i.TokenHeader)}
+		}
+	}
+	return i.Claims(r), nil
+}
+
+// isInTier reports whether the request is of the i-th tier of the file. The condition
+// is evaluated once for all rules, when the first of them needs it.
+func (ev *evaluation) isInTier(i int) (bool, error) {
+	bit := uint64(1) << i // i is less than maxTiers
+	if ev.tiersKnown&bit == 0 {
+		ok, err := ev.set.tiers[i].True(&ev.scope)
+		if err != nil {
+			return false, malformed(err, "tier %q", ev.set.Tiers[i])
+		}
+		ev.tiersKnown |= bit
+		if ok {
+			ev.tiersTrue |= bit
+		}
+	}
+	return ev.tiersTrue&bit != 0, nil
+}
+
+// defaultKeyText is the text of defaultKey; ok is false where the request has none.
+func (ev *evaluation) defaultKeyText() (key string, ok bool, err error) {
+	what, who := ev.in.Operation, expr.CountedAddr(ev.client, ev.set.IPv6Prefix)
+	if what == "" && ev.in.Request != nil {
+		what = ev.in.Request.Route
+	}
+	if what == "" && who == "" {
+		return "", false, nil
+	}
+	joined, err := JoinKey(what, who)
+	return string(joined), err == nil, err
+}

@@ -1,0 +1,160 @@
+// Package expr compiles and evaluates the expressions of rules. They are written in CEL
+// (https://cel.dev), and this is the only package that imports it. It knows nothing of
+// files, rules or limits.
+//
+//	c := expr.NewCompiler(ctx) // one for all expressions that share bounds
+//	e, problems := c.Compile(`client.ip in cidr("192.0.2.0/24")`, expr.Condition)
+//
+//	var s expr.Scope // one for each goroutine, used again and again
+//	s.Open(expr.Variables{Client: addr})
+//	ok, err := e.True(&s)
+//	s.Close()
+//
+// A [Compiler] checks types and refuses what cannot work. An [Expression] never changes and
+// may be used from many goroutines at once. Besides evaluating it, a caller can ask what it
+// reads (Variables, Headers, Secrets), what is known of its value before any request (FixedBool,
+// Parts, IsHash and so on) and why it was not true ([Expression.WhyFalse]).
+//
+// # Bounds
+//
+// Both sides may be hostile: a file, and a request. The Max constants bound an expression
+// before it is compiled (length, depth, patterns), while its constant parts are worked out
+// (MaxFolded), and while it is evaluated. Expressions whose work a request could multiply
+// are counted step by step and fail beyond MaxWork; all others skip the counting, which
+// costs allocations (see isCounted).
+//
+// # Missing values
+//
+// A variable, header, attribute or index that is not there is missing, and so is an
+// expression that needs it. That is no error: True is false then, Int and Key have no value.
+// Where one operand of || or && is missing and another fails, the failure counts.
+package expr
+
+import (
+	"slices"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+)
+
+// Expression is a compiled expression.
+type Expression struct {
+	only onlyPath // first, for True looks at it in every rule, and often at no more
+
+	// Source is the expression as written, without the blanks around it.
+	Source string
+	// Variable is the variable that is all of the expression; empty: there is more.
+	Variable string
+	// IsList says that the value is a list, and Parts of how many elements; 0: that depends.
+	IsList bool
+	Parts  int
+	// IsHash says that the value is a hash, as of sha256 or hmac.
+	IsHash bool
+	// Variables are the names of all variables that it reads, in order.
+	Variables []string
+	// Headers are the names that it asks request.headers for literally, in lower case.
+	Headers []string
+	// Secrets are those that it names, and where.
+	Secrets []SecretUse
+	// Hints are comparisons that cannot be meant as written, such as of request.path with
+	// a text that has no slash.
+	Hints []Problem
+
+	// One of constant, Variable and program is set. The first two need no CEL to evaluate.
+	constant ref.Val
+	program  cel.Program
+	folded   ref.Val // the value of a program that needs nothing of a request
+}
+
+// SecretUse is where an expression names a secret, Offset characters from its beginning.
+type SecretUse struct {
+	Name   string
+	Offset int
+}
+
+// Uses reports whether e reads a variable, such as "request.path".
+func (e *Expression) Uses(variable string) bool { return slices.Contains(e.Variables, variable) }
+
+// True is the value of a Condition; a missing one is false.
+func (e *Expression) True(s *Scope) (bool, error) {
+	if e.only.excludes(s) {
+		return false, nil
+	}
+	v, err := e.eval(s)
+	return v == types.True, err
+}
+
+// Int is the value of a Number; ok is false where it is missing.
+func (e *Expression) Int(s *Scope) (n int64, ok bool, err error) {
+	v, err := e.eval(s)
+	i, ok := v.(types.Int)
+	return int64(i), ok, err
+}
+
+// Key is the text of a Key; ok is false where it is missing, or null, or has a part that
+// is null. A list is its parts, each followed by a NUL byte, which no part contains. The
+// text may be empty, or longer than most bytes, beyond which it is cut off.
+func (e *Expression) Key(s *Scope, most int) (key string, ok bool, err error) {
+	s.inKey = true
+	v, err := e.eval(s)
+	s.inKey = false
+	if v == nil || err != nil {
+		return "", false, err
+	}
+	return keyText(v, most)
+}
+
+// FixedBool is the value of a Condition that is the same for every request; ok is false where
+// it depends on the request.
+func (e *Expression) FixedBool() (value, ok bool) {
+	b, ok := e.fixed().(types.Bool)
+	return bool(b), ok
+}
+
+// FixedInt is the value of a Number that is the same for every request; ok is false where it
+// depends on the request.
+func (e *Expression) FixedInt() (n int64, ok bool) {
+	i, ok := e.fixed().(types.Int)
+	return int64(i), ok
+}
+
+// FixedKey is the text of a Key that is the same for every request; ok is false where it
+// depends on the request, or is null. Otherwise it is as Key returns it.
+func (e *Expression) FixedKey(most int) (key string, ok bool, err error) {
+	v := e.fixed()
+	if v == nil {
+		return "", false, nil
+	}
+	return keyText(v, most)
+}
+
+// fixed is the value that e has for every request; nil: it depends on the request.
+func (e *Expression) fixed() ref.Val {
+	if e.constant != nil {
+		return e.constant
+	}
+	return e.folded
+}
+
+// eval is the value; nil without an error where it is missing.
+func (e *Expression) eval(s *Scope) (ref.Val, error) {
+	var v ref.Val
+	var err error
+	switch {
+	case e.constant != nil:
+		return e.constant, nil
+	case e.Variable != "":
+		value, _ := s.ResolveName(e.Variable)
+		v = value.(ref.Val)
+		if failed, ok := v.(*types.Err); ok {
+			err = failed
+		}
+	default:
+		v, _, err = e.program.Eval(s)
+	}
+	if isMissing(err) {
+		return nil, nil
+	}
+	return v, err
+}

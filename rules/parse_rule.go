@@ -1,0 +1,134 @@
+package rules
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/yamlnode"
+	"github.com/stintdev/stint/rules/internal/expr"
+)
+
+func (p *parser) rule(n *yamlnode.Node) {
+	r := &Rule{}
+	found := p.Mapping(n, yamlnode.Fields{
+		"name":             p.name(&r.Name),
+		"match":            p.match(r),
+		"key":              p.key(r),
+		"cost":             p.cost(r),
+		"limits":           p.Skip, // below, when the name is known
+		"tiers":            p.Skip,
+		"penalty":          p.Skip,
+		"on_store_error":   yamlnode.Parsed(p.Reader, &r.OnStoreError, stint.ParseOnError),
+		"decision_timeout": p.Period(&r.DecisionTimeout),
+		"mode":             yamlnode.Parsed(p.Reader, &r.Mode, ParseMode),
+		"message":          p.Skip,
+		"messages":         p.Skip,
+		"shape":            p.Bool(&r.Shape),
+		"default":          p.Bool(&r.Default),
+	})
+	if found == nil {
+		return
+	}
+	if found["decision_timeout"] != nil && r.DecisionTimeout <= 0 {
+		p.Report(found["decision_timeout"], "decision_timeout must be more than 0")
+	}
+	mayWatch := p.penalty(found["penalty"], r)
+	for _, field := range []struct{ name, hint string }{
+		{"name", "name: it tells rules apart"},
+		{"limits", `limits: such as limits: ["100 per 1m"]`},
+	} {
+		if found[field.name] == nil && !(field.name == "limits" && mayWatch) {
+			p.Report(n, "the rule has no %s", field.hint)
+		}
+	}
+	if r.keyGiven = found["key"] != nil; !r.keyGiven {
+		r.Key = defaultKey
+		r.key, _ = p.compiler.Compile(defaultKey, expr.Key)
+	}
+	p.limits(found["limits"], r)
+	r.watches = found["limits"] == nil && mayWatch
+	p.ruleTiers(found["tiers"], r)
+	p.messages(found["message"], found["messages"], r)
+	if r.Shape && (r.watches || len(r.Limits) > 0) && !hasLeakyBucket(r.Limits) {
+		p.Report(found["shape"], "shape holds requests for a leaky_bucket, and the rule has no such limit")
+	}
+	p.findIn(r, found)
+	p.set.Rules = append(p.set.Rules, r)
+	p.set.hasDefault = p.set.hasDefault || r.Default
+}
+
+func hasLeakyBucket(limits []*stint.Limit) bool {
+	for _, l := range limits {
+		if l.Spec().Algorithm == stint.LeakyBucket {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *parser) name(to *string) func(*yamlnode.Node) {
+	return func(n *yamlnode.Node) {
+		p.Text(to)(n)
+		if *to == "" && n.Tag != "!!str" {
+			return // reported
+		}
+		if !IsName(*to) {
+			p.Report(n, "name %q: must be 1 to 64 of A-Z a-z 0-9 _ . : / -", expr.Clip(*to))
+			*to = ""
+			return
+		}
+		if first, ok := p.seen.names[*to]; ok {
+			p.Report(n, "name %q: the rule %s has it already (%s)", *to, first.from(p.path), codeNameTwice)
+			return
+		}
+		p.seen.names[*to] = place{p.path, n.Line}
+	}
+}
+
+// IsName reports whether text can name a rule, a tier or a route: 1 to 64 of A-Z a-z 0-9
+// _ . : / -.
+func IsName(text string) bool {
+	return len(text) >= 1 && len(text) <= 64 && !strings.ContainsFunc(text, notInName)
+}
+
+func notInName(c rune) bool {
+	return !(c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || strings.ContainsRune("_.:/-", c))
+}
+
+func (p *parser) match(r *Rule) func(*yamlnode.Node) {
+	return func(n *yamlnode.Node) {
+		r.Match, r.match = strings.TrimSpace(n.Value), p.condition(n)
+	}
+}
+
+func (p *parser) key(r *Rule) func(*yamlnode.Node) {
+	return func(n *yamlnode.Node) {
+		r.Key, r.key = strings.TrimSpace(n.Value), p.expression(n, expr.Key)
+		if r.key == nil {
+			return
+		}
+		if _, _, err := r.fixedKey(); err != nil {
+			p.Report(n, "key: %s", err)
+		}
+	}
+}
+
+func (p *parser) cost(r *Rule) func(*yamlnode.Node) {
+	return func(n *yamlnode.Node) {
+		r.Cost = strings.TrimSpace(n.Value)
+		if n.Tag == "!!int" {
+			var fixed int64
+			p.Int64(&fixed, 0, math.MaxInt64)(n)
+			r.cost, _ = p.compiler.Compile(strconv.FormatInt(fixed, 10), expr.Number)
+			return
+		}
+		if r.cost = p.expression(n, expr.Number); r.cost == nil {
+			return
+		}
+		if fixed, ok := r.cost.FixedInt(); ok && fixed < 0 {
+			p.Report(n, "cost %d: must not be negative", fixed)
+		}
+	}
+}
