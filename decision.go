@@ -115,8 +115,8 @@ func Strictest(each []Decision) Decision {
 	return whole
 }
 
-// tell makes d, which must be zero, of a verdict.
-func (d *Decision) tell(key string, limit *Limit, v *algo.Verdict) {
+// set makes d, which must be zero, the answer that a verdict means.
+func (d *Decision) set(key string, limit *Limit, v *algo.Verdict) {
 	d.Key, d.Limit = key, limit
 	d.Remaining = v.Remaining
 	d.ResetAfter = algo.Duration(v.Reset)
@@ -125,10 +125,7 @@ func (d *Decision) tell(key string, limit *Limit, v *algo.Verdict) {
 		d.Delay = algo.Duration(v.Delay)
 		return
 	}
-	d.Outcome, d.RetryAfter = Limited, Never
-	if v.Retry != algo.Never {
-		d.RetryAfter = algo.Duration(v.Retry)
-	}
+	d.Outcome, d.RetryAfter = Limited, algo.Duration(v.Retry)
 }
 
 // punished is the place in r of an ask with the record that d, the answer to r, tells of;
@@ -159,13 +156,18 @@ func (d *Decision) Used() int64 {
 	return d.Limit.Capacity() - d.Remaining
 }
 
-// punish is internals.Punish.
-func (d *Decision) punish(p *Penalty, s algo.Sentence, violations int64, left time.Duration) bool {
-	outcome := Outcome(s) + Limited - Outcome(algo.Limited)
-	if d.Penalty != nil && (outcome < d.Outcome || outcome == d.Outcome && left <= d.BanLeft) || violations == 0 {
-		return false
+// punish makes d, a refusal, as grave as what came of it under p, if it was counted.
+func (d *Decision) punish(p *Penalty, came algo.Punishment) {
+	if came.Violations == 0 {
+		return
 	}
-	d.Outcome, d.Penalty, d.Violations, d.BanLeft = outcome, p, violations, left
-	d.RetryAfter = max(d.RetryAfter, left)
-	return true
+	d.Outcome = Outcome(came.Sentence) + Limited - Outcome(algo.Limited)
+	d.Penalty, d.Violations, d.BanLeft = p, came.Violations, algo.Duration(came.BanLeft)
+	d.RetryAfter = max(d.RetryAfter, d.BanLeft)
+}
+
+// punishment is the inverse of punish.
+func (d *Decision) punishment() algo.Punishment {
+	sentence := algo.Sentence(d.Outcome + Outcome(algo.Limited) - Limited)
+	return algo.Punishment{Sentence: sentence, Violations: d.Violations, BanLeft: d.BanLeft.Microseconds()}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"github.com/stintdev/stint/internal/algo"
 )
 
 // Stored is what a Store keeps of a key under a limit. The zero Stored: nothing that
@@ -36,31 +34,4 @@ func (l *Limiter) Inspect(ctx context.Context, key string, limits ...*Limit) ([]
 		return s.Inspect(ctx, key, limits)
 	}
 	return nil, unsupported("inspect")
-}
-
-// Inspect implements Inspector.
-func (m *Memory) Inspect(_ context.Context, key string, limits []*Limit) ([]Stored, error) {
-	m.init()
-	r := Request{Asks: []Ask{{Key: key}}}
-	var few [1]uint64
-	defer m.unlock(m.lock(&r, few[:0]))
-	now := m.now(&r)
-	stored := make([]Stored, len(limits))
-	for i, l := range limits {
-		var c count
-		if m.look(&Ask{Key: key, Limit: l}, &c); !c.found() {
-			continue
-		}
-		plan := planOf(c.number)
-		if c.entry != nil {
-			plan = c.entry.apart.plan
-		}
-		s := c.state()
-		v := plan.Look(s, now)
-		if reset := plan.Settle(s, &v, 0, true).Reset; v.Used > 0 {
-			stored[i] = Stored{Held: true, Idle: algo.Duration(max(0, now-s.Last)), Expires: algo.Duration(reset)}
-		}
-		c.release()
-	}
-	return stored, nil
 }

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/stintdev/stint/internal/algo"
+	"github.com/stintdev/stint/internal/counts"
 )
 
 // Algorithm is a way to count. docs/algorithms.md compares them. The zero
@@ -97,14 +97,11 @@ const MaxLease = 50
 // once. Several limits may be in use for one key: Spec.Name says which share counts.
 type Limit struct {
 	spec  Spec
-	plan  algo.Plan
 	id    string
 	terms string
 	// lease is how many units all instances together may have charged ahead.
-	lease int64
-
-	salt       uint64        // of id, for a Memory's table
-	planNumber atomic.Uint32 // see plans; 0: not looked up yet
+	lease   int64
+	counted counts.Limit
 }
 
 const maxName = 192
@@ -127,7 +124,7 @@ func NewLimit(s Spec) (*Limit, error) {
 		return nil, fmt.Errorf("limit: %w", err)
 	}
 	id := limitID(s.Name, &plan)
-	return &Limit{spec: s, plan: plan, id: id, terms: s.terms(), lease: lease, salt: saltOf(id)}, nil
+	return &Limit{spec: s, id: id, terms: s.terms(), lease: lease, counted: counts.Limit{Plan: plan, Salt: counts.Salt(id)}}, nil
 }
 
 // leaseOf is how many units of a limit may be leased. What of a bucket may be is
@@ -200,7 +197,7 @@ func (l *Limit) Name() string { return l.spec.Name }
 // Capacity is how many units fit at once: the burst of a bucket that has one,
 // else the amount; without the share of a token bucket that may be leased. A request
 // of a higher cost is never allowed.
-func (l *Limit) Capacity() int64 { return l.plan.Capacity }
+func (l *Limit) Capacity() int64 { return l.counted.Plan.Capacity }
 
 // Lease is how many units all instances together may have charged ahead, as
 // Spec.Lease says; 0: none.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/stintdev/stint/internal/counts"
 )
 
 // Limiter decides requests: it checks them and passes them to a Store. The zero Limiter
@@ -95,7 +97,7 @@ func (l *Limiter) done(c *call) {
 
 // Allow takes one unit for key under limit, if that is allowed.
 func (l *Limiter) Allow(ctx context.Context, key string, limit *Limit) (d Decision, err error) {
-	if m := l.inMemory(); m != nil && m.takeOne(key, limit, 1, ownClock, &d) {
+	if m := l.inMemory(); m != nil && m.takeOne(key, limit, 1, counts.OwnClock, &d) {
 		return d, nil
 	}
 	err = l.ask(ctx, key, limit, 1, &d)
@@ -105,7 +107,7 @@ func (l *Limiter) Allow(ctx context.Context, key string, limit *Limit) (d Decisi
 // AllowN takes n units for key under limit, if that is allowed: all of them or
 // none. 0 units are a peek.
 func (l *Limiter) AllowN(ctx context.Context, key string, limit *Limit, n int64) (d Decision, err error) {
-	if m := l.inMemory(); m != nil && m.takeOne(key, limit, n, ownClock, &d) {
+	if m := l.inMemory(); m != nil && m.takeOne(key, limit, n, counts.OwnClock, &d) {
 		return d, nil
 	}
 	err = l.ask(ctx, key, limit, n, &d)

@@ -3,7 +3,6 @@ package stint
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -158,43 +157,61 @@ func TestFloodSparesBanned(t *testing.T) {
 	})
 }
 
-// A coarse clock is behind by its precision at most, and its goroutine ends when
-// nobody asks.
-func TestPrecision(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := &Memory{Precision: 10 * time.Millisecond}
-		l := NewLimiter(m)
+// Deciding costs no allocation, for as many asks as fit on the stack, and also where
+// the request is made for it.
+func TestFewAllocations(t *testing.T) {
+	var l Limiter
+	limits := append(oneOfEach(1_000_000), MustLimit("100 per 1ms sliding_log"), MustLimit("3 per 1s"), MustLimit("3 per 1s fixed_window"))
+	for n := 1; n <= fewAsks; n++ {
+		take := func(cost int64) {
+			var asks [fewAsks]Ask
+			var out [fewAsks]Decision
+			for i := range n {
+				asks[i] = Ask{Key: "k", Limit: limits[i], Cost: cost, Peek: cost == 0}
+			}
+			if _, err := l.Take(t.Context(), &Request{Asks: asks[:n]}, out[:n]); err != nil {
+				t.Error(err)
+			}
+		}
+		if got := testing.AllocsPerRun(1000, func() { take(1); take(0) }); got != 0 {
+			t.Errorf("%d asks: %g allocations", n, got)
+		}
+	}
+	for _, limit := range limits {
+		if got := testing.AllocsPerRun(5000, func() { _, _ = l.Allow(t.Context(), "one", limit) }); got != 0 {
+			t.Errorf("%s: %g allocations", limit, got)
+		}
+	}
+}
+
+// A layer that asks twice for one count, which Check would refuse, gets an error, and
+// nothing stays locked.
+func TestAskedTwice(t *testing.T) {
+	for _, limit := range oneOfEach(10) {
+		m := new(Memory)
+		a := Ask{Key: "k", Limit: limit, Cost: 1}
 		for range 3 {
-			for range 1000 {
-				if _, err := l.Allow(t.Context(), "k", MustLimit("1000 per 1s")); err != nil {
-					t.Fatal(err)
-				}
-				if late := m.exactClock() - m.clock(); late < 0 || late > 10_000 {
-					t.Fatalf("the clock is behind by %d µs", late)
-				}
-				time.Sleep(time.Duration(rand.IntN(3_000_000)))
+			if d, err := m.Take(t.Context(), &Request{Asks: []Ask{a}}, nil); err != nil || !d.Allowed {
+				t.Fatalf("%s: %+v, %v", limit, d, err)
 			}
-			time.Sleep(3 * time.Second)
-			m.coarse.mu.Lock()
-			running := m.coarse.running
-			m.coarse.mu.Unlock()
-			if running {
-				t.Error("the clock runs for nobody")
+			other := Ask{Key: "other", Limit: limit, Cost: 1}
+			if _, err := m.Take(t.Context(), &Request{Asks: []Ask{other, a, a}}, nil); !errors.Is(err, ErrRequest) {
+				t.Fatalf("%s: %v", limit, err)
 			}
 		}
-		// Over a long time no more passes than comes back.
-		limit, passed := MustLimit("100 per 1s"), 0
-		for range 10_000 {
-			if d, _ := l.Allow(t.Context(), "busy", limit); d.Allowed {
-				passed++
-			}
-			time.Sleep(time.Millisecond)
+		if d, err := m.Take(t.Context(), &Request{Asks: []Ask{a}}, nil); err != nil || d.Remaining != 6 {
+			t.Errorf("%s: %+v, %v", limit, d, err)
 		}
-		if passed > 1101 || passed < 1098 {
-			t.Errorf("%d passed in 10 s", passed)
-		}
-		time.Sleep(3 * time.Second)
-	})
+	}
+}
+
+// oneOfEach is a limit of each algorithm, of an amount in so long that nothing comes
+// back while a test runs.
+func oneOfEach(amount int) (all []*Limit) {
+	for _, a := range algorithmNames {
+		all = append(all, MustLimit(fmt.Sprintf("%d per 200d %s", amount, a)))
+	}
+	return all
 }
 
 func BenchmarkMemory(b *testing.B) {
@@ -210,16 +227,6 @@ func BenchmarkMemory(b *testing.B) {
 		})
 	}
 	limit := MustLimit("1 per 1h")
-	for name, text := range map[string]string{"token_bucket": "1000000000 per 1h", "denied": "1 per 1h"} {
-		limit := MustLimit(text)
-		b.Run("hot/"+name+"/coarse", func(b *testing.B) {
-			l := NewLimiter(&Memory{Precision: time.Millisecond})
-			b.ReportAllocs()
-			for b.Loop() {
-				_, _ = l.Allow(b.Context(), "user:42", limit)
-			}
-		})
-	}
 	b.Run("hot/denied", func(b *testing.B) {
 		var l Limiter
 		b.ReportAllocs()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/algo"
+	"github.com/stintdev/stint/internal/counts"
 )
 
 // PenaltySpec says how a key is punished for requests that are refused: first
@@ -36,10 +37,9 @@ type PenaltySpec struct {
 // Penalty is made by NewPenalty, never changes, and may be used from many
 // goroutines at once.
 type Penalty struct {
-	spec PenaltySpec
-	plan algo.Penalty
-	id   string
-	salt uint64 // of id, for a Memory's map
+	spec    PenaltySpec
+	id      string
+	counted counts.Penalty
 }
 
 // NewPenalty checks s and makes a penalty of it. The error says which number is
@@ -53,7 +53,7 @@ func NewPenalty(s PenaltySpec) (*Penalty, error) {
 		return nil, fmt.Errorf("penalty: %w", err)
 	}
 	id := "p:" + s.Name
-	return &Penalty{spec: s, plan: plan, id: id, salt: saltOf(id)}, nil
+	return &Penalty{spec: s, id: id, counted: counts.Penalty{Plan: plan, Salt: counts.Salt(id), Name: s.Name}}, nil
 }
 
 // Spec is what the penalty was made of.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/algo"
+	"github.com/stintdev/stint/internal/counts"
 )
 
 // Record is how a key stands under a penalty. Where nothing is remembered of the
@@ -60,70 +61,8 @@ func (l *Limiter) Banned(ctx context.Context) iter.Seq2[Record, error] {
 	}
 }
 
-// Record implements Inspector.
-func (m *Memory) Record(_ context.Context, key string, p *Penalty) (Record, error) {
-	m.init()
-	r := Request{Asks: []Ask{{Key: key, Penalty: p}}}
-	var few [1]uint64
-	defer m.unlock(m.lock(&r, few[:0]))
-	var record algo.Record
-	if _, e := m.findRecord(key, p); e != nil {
-		record = e.record.Record
-	}
-	return recordOf(key, p, &record, m.now(&r)), nil
-}
-
 // recordOf is how a key with a record stands at an instant in µs.
-func recordOf(key string, p *Penalty, r *algo.Record, now int64) Record {
-	violations, bans := p.plan.Standing(r, now)
-	return Record{Key: key, Penalty: p.spec.Name, Violations: violations, Bans: bans, BanLeft: algo.Duration(p.plan.BanLeft(r, now))}
-}
-
-// Banned implements Inspector.
-func (m *Memory) Banned(ctx context.Context, yield func(Record) bool) error {
-	m.init()
-	for i := range m.shards {
-		seen := make(map[uint64]bool)
-		for left := -1; left != 0; {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			var some []Record
-			some, left = m.bannedIn(&m.shards[i], left, seen)
-			for _, r := range some {
-				if !yield(r) {
-					return nil
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// lookedAt is how many entries are looked at under one lock.
-const lookedAt = 4096
-
-// bannedIn returns the bans among the last entries before place left (-1: the end)
-// and the place that it has come to. It walks towards the front, for an entry
-// only ever moves that way: none is missed, and what has moved was seen.
-func (m *Memory) bannedIn(s *shard, left int, seen map[uint64]bool) ([]Record, int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := m.clock()
-	if left < 0 || left > len(s.all) {
-		left = len(s.all)
-	}
-	var banned []Record
-	front := max(0, left-lookedAt)
-	for _, e := range s.all[front:left] {
-		if e.record == nil || seen[e.print] {
-			continue
-		}
-		if r := recordOf(e.record.key, e.record.penalty, &e.record.Record, now); r.BanLeft > 0 {
-			r.Hashed = e.record.hashed
-			seen[e.print] = true
-			banned = append(banned, r)
-		}
-	}
-	return banned, front
+func recordOf(key string, p *counts.Penalty, r *algo.Record, now int64) Record {
+	violations, bans := p.Plan.Standing(r, now)
+	return Record{Key: key, Penalty: p.Name, Violations: violations, Bans: bans, BanLeft: algo.Duration(p.Plan.BanLeft(r, now))}
 }

@@ -153,14 +153,14 @@ func (r *Request) checkPairs() error {
 	for i := range r.Asks {
 		for j := range i {
 			a, b := &r.Asks[i], &r.Asks[j]
-			limits := a.Limit != nil && b.Limit != nil && a.Limit.salt == b.Limit.salt // of equal IDs, salts are equal
+			limits := a.Limit != nil && b.Limit != nil && a.Limit.counted.Salt == b.Limit.counted.Salt // of equal IDs, salts are equal
 			if !limits && (a.Penalty == nil || b.Penalty == nil) || a.Key != b.Key {
 				continue
 			}
 			if limits && a.Limit.id == b.Limit.id {
 				return a.duplicate()
 			}
-			if a.sharesRecord(b) && a.Penalty.plan != b.Penalty.plan {
+			if a.sharesRecord(b) && a.Penalty.counted.Plan != b.Penalty.counted.Plan {
 				return a.conflict()
 			}
 		}
@@ -186,7 +186,7 @@ func (r *Request) checkMany() error {
 			continue
 		}
 		k := entryKey{a.Key, a.Penalty.id}
-		if p := seen[k]; p != nil && a.Penalty.plan != p.plan {
+		if p := seen[k]; p != nil && a.Penalty.counted.Plan != p.counted.Plan {
 			return a.conflict()
 		}
 		seen[k] = a.Penalty

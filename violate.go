@@ -28,24 +28,3 @@ func checkPunished(key string, p *Penalty) error {
 	}
 	return nil
 }
-
-// Violate implements Violator.
-func (m *Memory) Violate(_ context.Context, r *Request) (Decision, error) {
-	m.init()
-	var few [fewAsks]uint64
-	defer m.unlock(m.lock(r, few[:0]))
-	now := m.now(r)
-	if d, _ := m.banned(r, now); d.BanLeft > 0 {
-		return d, nil
-	}
-	d := Decision{Outcome: Limited, Key: r.Asks[0].Key}
-	for i := range r.Asks {
-		if !isFirst(r, i) {
-			continue
-		}
-		if a := &r.Asks[i]; m.violate(r, a, max(1, a.Cost), now, &d) {
-			d.Key = a.Key
-		}
-	}
-	return d, nil
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -17,7 +16,6 @@ import (
 // look at first: it is what a limit is where nothing is said.
 const (
 	mainRow    = "Stint token bucket"
-	coarseRow  = "Stint token bucket, clock to 1 ms"
 	goRedisRow = "Stint token bucket, go-redis"
 	severalRow = "Stint, three limits at once"
 	manyRow    = "Stint, eight limits at once"
@@ -25,7 +23,6 @@ const (
 
 var memoryOurs = []subject{
 	{name: mainRow, kind: ours, open: stintIn(memoryStore, stint.TokenBucket)},
-	{name: coarseRow, kind: ours, open: stintIn(coarseStore, stint.TokenBucket)},
 	{name: "Stint leaky bucket", kind: ours, open: stintIn(memoryStore, stint.LeakyBucket)},
 	{name: "Stint fixed window", kind: ours, open: stintIn(memoryStore, stint.FixedWindow)},
 	{name: "Stint sliding window", kind: ours, open: stintIn(memoryStore, stint.SlidingWindow)},
@@ -53,11 +50,6 @@ type storeOpener func(place) (stint.Store, func(), error)
 // memoryStore has room for each table's counts, and no key gives way.
 func memoryStore(place) (stint.Store, func(), error) {
 	return &stint.Memory{MaxKeys: 4 * million}, func() {}, nil
-}
-
-// coarseStore is memoryStore by a clock that may be a millisecond behind.
-func coarseStore(place) (stint.Store, func(), error) {
-	return &stint.Memory{MaxKeys: 4 * million, Precision: time.Millisecond}, func() {}, nil
 }
 
 // redisStore is as documented: Open and an address.

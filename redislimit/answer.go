@@ -43,7 +43,7 @@ func (s *Store) read(reply string, asks []stint.Ask, place int, out []stint.Deci
 		return stint.Decision{}, s.broken(asks, penalised, head)
 	}
 	if head.Result == algo.ResultRunning {
-		d := running(penalised[head.Who-1], head.Left)
+		d := kit.Banned(penalised[head.Who-1], head.Left)
 		for i := range asks {
 			var v algo.Verdict
 			if v, rest, err = verdict(&asks[i], rest, 0, false); err != nil {
@@ -87,8 +87,7 @@ func (s *Store) read(reply string, asks []stint.Ask, place int, out []stint.Deci
 
 // punish makes d, a refusal, as grave as the answer to a violation under p says.
 func punish(d *stint.Decision, p *stint.Penalty, head *algo.Head) {
-	s, violations, left := head.Sentence(kit.PenaltyPlan(p))
-	kit.Punish(d, p, s, violations, left)
+	kit.Punish(d, p, head.Punishment(kit.PenaltyPlan(p)))
 }
 
 // verdict reads the answer to an ask, before which so many others like it were
@@ -129,12 +128,6 @@ func verdict(a *stint.Ask, s string, before int64, allowed bool) (v algo.Verdict
 	return v, rest, nil
 }
 
-// running is the answer of a ban that runs, but for limits that would refuse for longer.
-func running(by *stint.Ask, left int64) stint.Decision {
-	d := algo.Duration(left)
-	return stint.Decision{Outcome: stint.Banned, Key: by.Key, RetryAfter: d, BanLeft: d, Penalty: by.Penalty}
-}
-
 // readBan reads the answer to a request of records alone: a ban that runs, or the
 // zero Decision.
 func (s *Store) readBan(reply string, penalised []*stint.Ask) (stint.Decision, error) {
@@ -147,7 +140,7 @@ func (s *Store) readBan(reply string, penalised []*stint.Ask) (stint.Decision, e
 	case head.Result == algo.ResultBroken:
 		return stint.Decision{}, s.broken(nil, penalised, head)
 	case head.Result == algo.ResultRunning:
-		return running(penalised[head.Who-1], head.Left), nil
+		return kit.Banned(penalised[head.Who-1], head.Left), nil
 	}
 	return stint.Decision{}, nil
 }

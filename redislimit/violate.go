@@ -58,7 +58,7 @@ func (s *Store) violate(ctx context.Context, r *stint.Request) (stint.Decision, 
 	case head.Result == algo.ResultBroken:
 		return stint.Decision{}, s.broken(nil, penalised, head)
 	case head.Result == algo.ResultRunning:
-		return running(penalised[head.Who-1], head.Left), nil
+		return kit.Banned(penalised[head.Who-1], head.Left), nil
 	}
 	by := penalised[max(1, head.Who)-1]
 	d := stint.Decision{Outcome: stint.Limited, Key: by.Key}

@@ -1,6 +1,9 @@
 package algo
 
-import "math/bits"
+import (
+	"math/bits"
+	"time"
+)
 
 // Token bucket and leaky bucket share one level: it falls by Rate parts per tick
 // down to 0, and a request adds its cost in parts. They differ only in that a
@@ -61,18 +64,23 @@ func (p *Plan) drain(level int64) int64 {
 	return min(level*p.Tick, Exact)
 }
 
-// Within is p for a request of cost n that is not to be delayed for longer than most
-// µs: of a leaky bucket, Full is as low as that takes. Other plans have no delay.
-func (p *Plan) Within(n, most int64) Plan {
+// WithDelay is p for a request of cost n whose caller waits out a Delay of most: of a
+// leaky bucket, Full is as low as that takes. Negative: none; 0: any, and that is p itself.
+// Other plans have no delay.
+func (p *Plan) WithDelay(n int64, most time.Duration) *Plan {
+	if most == 0 {
+		return p
+	}
 	q := *p
 	if p.Kind != LeakyBucket || n > p.Capacity {
-		return q
+		return &q
 	}
 	// The delay is ⌈level/Rate⌉ ticks, of the level before the charge.
-	if hi, level := bits.Mul64(uint64(p.Rate), uint64(most/p.Tick)); hi == 0 && level < uint64(p.Full) {
+	ticks := max(0, most.Microseconds()) / p.Tick
+	if hi, level := bits.Mul64(uint64(p.Rate), uint64(ticks)); hi == 0 && level < uint64(p.Full) {
 		q.Full = min(p.Full, int64(level)+n*p.Unit)
 	}
-	return q
+	return &q
 }
 
 // wait is the time from v until level parts have flowed out. The bucket runs in

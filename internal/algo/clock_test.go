@@ -137,8 +137,8 @@ func TestClocksOfBans(t *testing.T) {
 		{"forward by a year", year, 0, 0},
 	} {
 		var r Record
-		p.Violate(&r, noon)
-		if p.Violate(&r, noon) != Banned {
+		p.violate(&r, noon, 1)
+		if p.violate(&r, noon, 1) != Banned {
 			t.Fatal("no ban")
 		}
 		now := noon + c.jump
@@ -151,14 +151,14 @@ func TestClocksOfBans(t *testing.T) {
 	}
 	// Violations half an hour ahead still count; the ban begins now.
 	var r Record
-	p.Violate(&r, noon)
-	if now := noon - 1800*sec; p.Violate(&r, now) != Banned || r.Last != now || p.BanLeft(&r, now) != 60*sec || p.BanLeft(&r, now+60*sec) != 0 {
+	p.violate(&r, noon, 1)
+	if now := noon - 1800*sec; p.violate(&r, now, 1) != Banned || r.Last != now || p.BanLeft(&r, now) != 60*sec || p.BanLeft(&r, now+60*sec) != 0 {
 		t.Errorf("banned half an hour behind its violations: %+v", r)
 	}
 	// Those further ahead than they are remembered do not.
 	r = Record{}
-	p.Violate(&r, noon)
-	if now := noon - 3600*sec - 1; p.Violate(&r, now) != Warned || r != (Record{Last: now, Violations: 1, Forget: 3600 * sec}) {
+	p.violate(&r, noon, 1)
+	if now := noon - 3600*sec - 1; p.violate(&r, now, 1) != Warned || r != (Record{Last: now, Violations: 1, Forget: 3600 * sec}) {
 		t.Errorf("a violation in an hour's future: %+v", r)
 	}
 }

@@ -76,6 +76,18 @@ const (
 	Banned
 )
 
+// Punishment is what came of a violation.
+type Punishment struct {
+	Sentence   Sentence
+	Violations int64 // how many count, of a ban that was imposed Penalty.Ban; 0: this one was not counted
+	BanLeft    int64 // how long the ban runs, µs
+}
+
+// Graver reports whether p is the answer to two violations, rather than q.
+func (p *Punishment) Graver(q *Punishment) bool {
+	return p.Sentence > q.Sentence || p.Sentence == q.Sentence && p.BanLeft > q.BanLeft
+}
+
 // Ahead tells whether r lies further ahead of now (µs) than it can last: a ban
 // than its own length, violations than Forget, and both than a second. Then the clock has jumped, and r is
 // as if there were none.
@@ -116,11 +128,18 @@ func (p *Penalty) Standing(r *Record, now int64) (violations, bans int64) {
 	return violations, bans
 }
 
-// Violate counts a violation at now (µs), for a key that is not banned.
-func (p *Penalty) Violate(r *Record, now int64) Sentence { return p.ViolateTimes(r, now, 1) }
+// Punish counts as many violations at now (µs), one after another until one leads to a
+// ban, for a key that is not banned.
+func (p *Penalty) Punish(r *Record, now, times int64) Punishment {
+	s := p.violate(r, now, times)
+	violations := r.Violations
+	if s == Banned {
+		violations = p.Ban
+	}
+	return Punishment{Sentence: s, Violations: violations, BanLeft: p.BanLeft(r, now)}
+}
 
-// ViolateTimes is Violate as many times at one instant, until one leads to a ban.
-func (p *Penalty) ViolateTimes(r *Record, now, times int64) Sentence {
+func (p *Penalty) violate(r *Record, now, times int64) Sentence {
 	const most = 1 << 31
 	if p.Ahead(r, now) {
 		*r = Record{}

@@ -138,10 +138,10 @@ func lowest(a, b int64) (int64, int64) {
 	return a / x, b / x
 }
 
-// Duration turns µs into a time.Duration; what is longer than one can hold
-// (292 years) becomes the longest.
+// Duration turns µs into a time.Duration. Never, and what is longer than one can hold
+// (292 years), become the longest.
 func Duration(us int64) time.Duration {
-	if us > math.MaxInt64/1000 {
+	if uint64(us) > math.MaxInt64/1000 {
 		return math.MaxInt64
 	}
 	return time.Duration(us) * time.Microsecond

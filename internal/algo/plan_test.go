@@ -129,7 +129,7 @@ func TestBanGrowth(t *testing.T) {
 	var r Record
 	now := int64(1e15)
 	for i, want := range []time.Duration{time.Minute, 3 * time.Minute, 9 * time.Minute, 27 * time.Minute, time.Hour, time.Hour} {
-		if s := p.Violate(&r, now); s != Banned {
+		if s := p.violate(&r, now, 1); s != Banned {
 			t.Fatalf("violation %d: sentence %d", i, s)
 		}
 		if left := Duration(p.BanLeft(&r, now)); left != want {

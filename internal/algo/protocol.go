@@ -178,18 +178,17 @@ func (h *Head) Admitted() int64 {
 	return 0
 }
 
-// Sentence is what a violation under the penalty of place Who led to, how many count
-// then, and how long the ban runs that it imposed, µs. Where none was counted, violations is 0.
-func (h *Head) Sentence(p *Penalty) (s Sentence, violations, left int64) {
+// Punishment is what came of a violation under p, the penalty of place Who.
+func (h *Head) Punishment(p *Penalty) Punishment {
 	switch {
 	case h.Result == ResultBanned:
-		return Banned, p.Ban, h.Left
+		return Punishment{Banned, p.Ban, h.Left}
 	case h.Result == ResultWarned:
-		return Warned, h.Left, 0
+		return Punishment{Warned, h.Left, 0}
 	case h.Result == ResultLimited && h.Who > 0:
-		return Limited, h.Left, 0
+		return Punishment{Limited, h.Left, 0}
 	}
-	return Limited, 0, 0
+	return Punishment{Sentence: Limited}
 }
 
 // Verdicts tells whether verdicts follow.

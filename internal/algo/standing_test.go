@@ -21,12 +21,12 @@ func TestStanding(t *testing.T) {
 			t.Fatalf("%+v was to be forgotten at %d: %d and %d count at %d under %+v", r, clean, violations, bans, now, p)
 		}
 		next := r
-		p.Violate(&next, now)
+		p.violate(&next, now, 1)
 		if next.Violations != violations+1 || next.Bans != bans {
 			t.Fatalf("%+v at %d under %+v: shown %d and %d, then %+v", r, now, p, violations, bans, next)
 		}
 		p.Ban, next = violations+1, r
-		if p.Violate(&next, now) != Banned || next.Bans != bans+1 || next.Until != max(now, r.Last)+p.term(bans) {
+		if p.violate(&next, now, 1) != Banned || next.Bans != bans+1 || next.Until != max(now, r.Last)+p.term(bans) {
 			t.Fatalf("%+v at %d under %+v: shown %d and %d, banned as %+v", r, now, p, violations, bans, next)
 		}
 	}

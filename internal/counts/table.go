@@ -1,4 +1,4 @@
-package stint
+package counts
 
 import (
 	"math/bits"

@@ -1,4 +1,4 @@
-package stint
+package counts
 
 import (
 	"hash/maphash"
@@ -9,8 +9,29 @@ import (
 	"github.com/stintdev/stint/internal/algo"
 )
 
-// A Memory's table tells the plans of its counts apart by small numbers, which are
-// the same in all Memories of a process.
+// Limit is what a Memory has to know of a limit. It must not change once it is in use.
+type Limit struct {
+	Plan   algo.Plan
+	Salt   uint64        // see Salt
+	number atomic.Uint32 // of Plan; 0: not looked up yet
+}
+
+// Penalty is what a Memory has to know of a penalty. It must not change once it is in use.
+type Penalty struct {
+	Plan algo.Penalty
+	Salt uint64 // see Salt
+	Name string // for those who list bans
+}
+
+// processSeed keeps clients from foretelling where the counts of a process lie.
+var processSeed = maphash.MakeSeed()
+
+// Salt is a hash of the ID of a limit or a penalty. Those with equal salts share their
+// counts.
+func Salt(id string) uint64 { return maphash.String(processSeed, id) }
+
+// A table tells the plans of its counts apart by small numbers, which are the same in all
+// tables of a process.
 var plans struct {
 	sync.Mutex
 	numbers map[algo.Plan]uint32
@@ -27,21 +48,21 @@ const noPlan = math.MaxUint32
 // mostUsedBits leaves the instant of a count at least 16 bits, 65 ms, of its word.
 const mostUsedBits = 44
 
-// number is that of l's plan, or noPlan.
-func (l *Limit) number() uint32 {
-	if n := l.planNumber.Load(); n != 0 {
+// planNumber is that of l's plan, or noPlan.
+func (l *Limit) planNumber() uint32 {
+	if n := l.number.Load(); n != 0 {
 		return n
 	}
 	return l.findNumber()
 }
 
 func (l *Limit) findNumber() uint32 {
-	n := planNumber(&l.plan)
-	l.planNumber.Store(n)
+	n := numberOf(&l.Plan)
+	l.number.Store(n)
 	return n
 }
 
-func planNumber(p *algo.Plan) uint32 {
+func numberOf(p *algo.Plan) uint32 {
 	if p.Small() && p.UsedBits() > mostUsedBits {
 		return noPlan
 	}
@@ -68,8 +89,3 @@ func planNumber(p *algo.Plan) uint32 {
 
 // planOf is the plan of a number.
 func planOf(n uint32) *algo.Plan { return (*plans.all.Load())[n] }
-
-// processSeed makes the counts of a process fall where no client can foretell.
-var processSeed = maphash.MakeSeed()
-
-func saltOf(id string) uint64 { return maphash.String(processSeed, id) }

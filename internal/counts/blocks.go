@@ -1,4 +1,4 @@
-package stint
+package counts
 
 import "github.com/stintdev/stint/internal/algo"
 

@@ -1,7 +1,6 @@
-package stint
+package counts
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -45,12 +44,11 @@ func TestWords(t *testing.T) {
 func TestTableKeepsAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys = 50_000
-		m := &Memory{MaxKeys: keys * 20 / 19}
-		l := NewLimiter(m)
-		limits := []*Limit{MustLimit("1000 per 24h"), MustLimit("1000 per 24h fixed_window"), MustLimit("7 per 24h leaky_bucket")}
+		m := opened(keys * 20 / 19)
+		limits := []*Limit{newLimit(algo.TokenBucket, 1000, day, 0, 0), newLimit(algo.FixedWindow, 1000, day, 0, 0), newLimit(algo.LeakyBucket, 7, day, 0, 0)}
 		for round := range 3 {
 			for i := range keys {
-				if _, err := l.AllowN(t.Context(), fmt.Sprint(i), limits[i%3], int64(i%3+1)); err != nil {
+				if _, err := m.takeKey(fmt.Sprint(i), limits[i%3], int64(i%3+1)); err != nil {
 					t.Fatal(i, err)
 				}
 			}
@@ -59,8 +57,8 @@ func TestTableKeepsAll(t *testing.T) {
 			}
 			for i := range keys {
 				used := int64(round+1) * int64(i%3+1)
-				d, err := l.Peek(t.Context(), fmt.Sprint(i), limits[i%3])
-				if want := max(limits[i%3].Capacity()-used, 1); err != nil || d.Remaining != want {
+				d, err := m.takeKey(fmt.Sprint(i), limits[i%3], 0)
+				if want := max(limits[i%3].Plan.Capacity-used, 1); err != nil || d.Remaining != want {
 					t.Fatalf("%d: %d left, want %d, %v", i, d.Remaining, want, err)
 				}
 			}
@@ -81,24 +79,26 @@ func TestTableKeepsAll(t *testing.T) {
 // forgotten: of each key exactly as many units pass as there are.
 func TestTableUnderFire(t *testing.T) {
 	var keys, callers = 3000, 8
-	m := &Memory{MaxKeys: 100_000}
-	limits := []*Limit{MustLimit("5 per 24h fixed_window"), MustLimit("5 per 240h"), MustLimit("5 per 9000d sliding_log")}
+	m := opened(100_000)
+	limits := []*Limit{newLimit(algo.FixedWindow, 5, day, 0, 0), newLimit(algo.TokenBucket, 5, 10*day, 0, 0), newLimit(algo.SlidingLog, 5, 9000*day, 0, 0)}
 	admitted := make([]atomic.Int64, keys*len(limits))
 	var all sync.WaitGroup
 	for range callers {
 		all.Go(func() {
-			l := NewLimiter(m)
 			for n, i := range rand.Perm(keys * len(limits) * 2) {
 				i /= 2
-				r := Request{Asks: []Ask{{Key: fmt.Sprint(i / 3), Limit: limits[i%3], Cost: 1}}}
+				asks := []Ask{{Key: fmt.Sprint(i / 3), Limit: limits[i%3], Cost: 1}}
 				if n%3 == 0 { // by the other road
-					r.Asks = append(r.Asks, Ask{Key: fmt.Sprint("passing", n), Limit: limits[0], Cost: 1})
+					asks = append(asks, Ask{Key: fmt.Sprint("passing", n), Limit: limits[0], Cost: 1})
+				} else if a := &asks[0]; m.TakeOne(a.Key, a.Limit, 1, OwnClock, &a.Verdict) {
+					if a.Verdict.Allowed {
+						admitted[i].Add(1)
+					}
+					continue
 				}
-				d, err := l.Take(context.Background(), &r, nil)
-				if err != nil {
+				if d, err := m.decide(asks, OwnClock); err != nil {
 					t.Error(err)
-				}
-				if d.Allowed {
+				} else if asks[d.Of].Verdict.Allowed {
 					admitted[i].Add(1)
 				}
 			}
@@ -116,22 +116,20 @@ func TestTableUnderFire(t *testing.T) {
 // while others charge, look and refund, by either road.
 func TestTableMoves(t *testing.T) {
 	const amount, callers, each = 500, 4, 20_000
-	limit := MustLimit("500 per 4380h") // of which 65 ms fit in a word
-	at := time.UnixMicro(1 << 50)
-	m := new(Memory)
+	limit := newLimit(algo.TokenBucket, 500, 4380*time.Hour, 0, 0) // of which 65 ms fit in a word
+	const start = 1 << 50
+	m := opened(1_000_000)
 	var clock, admitted, moved, returned atomic.Int64
-	ask := func(cost int64) *Request {
-		return &Request{Asks: []Ask{{Key: "k", Limit: limit, Cost: cost, Peek: cost == 0}}, At: at.Add(time.Duration(clock.Add(1)) * 50 * time.Millisecond)}
-	}
-	if _, err := m.Take(t.Context(), ask(0), nil); err != nil {
+	next := func() int64 { return start + clock.Add(1)*50_000 }
+	ask := func(cost int64) []Ask { return []Ask{{Key: "k", Limit: limit, Cost: cost}} }
+	if _, err := m.decide(ask(0), next()); err != nil {
 		t.Fatal(err)
 	}
 	last := func() int64 { // charged, µs
-		var places [1]uint64
-		r := ask(0)
-		defer m.unlock(m.lock(r, places[:0]))
+		clock.Add(1)
+		defer m.lockKey("k").mu.Unlock()
 		var c count
-		m.look(&r.Asks[0], &c)
+		m.look("k", limit, &c)
 		c.release()
 		return c.opened.Last
 	}
@@ -139,23 +137,25 @@ func TestTableMoves(t *testing.T) {
 	for range callers {
 		all.Go(func() {
 			for i := range each {
-				r := ask(int64(i % 2))
-				var d Decision
-				if m.takeOne("k", limit, r.Asks[0].Units(), r.At.UnixMicro(), &d) {
+				cost, at := int64(i%2), next()
+				var d algo.Verdict
+				if m.TakeOne("k", limit, cost, at, &d) {
 					moved.Add(1)
-				} else if d, _ = m.Take(t.Context(), r, nil); d.Outcome == 0 {
-					t.Error("nothing was decided")
+				} else {
+					asks := ask(cost)
+					if _, err := m.decide(asks, at); err != nil {
+						t.Error(err)
+					}
+					d = asks[0].Verdict
 				}
-				if d.Allowed && r.Asks[0].Units() == 1 {
+				if d.Allowed && cost == 1 {
 					admitted.Add(1)
 				}
-				if late := last() - at.UnixMicro() - clock.Load()*50_000; late > 0 {
+				if late := last() - start - clock.Load()*50_000; late > 0 {
 					t.Errorf("charged %d µs after the last request", late)
 				}
 				if i%100 == 99 && d.Remaining < amount-callers*2 {
-					if err := m.Refund(t.Context(), ask(1)); err != nil {
-						t.Error(err)
-					}
+					m.Refund(ask(1), next())
 					returned.Add(1)
 				}
 			}
@@ -175,18 +175,18 @@ func TestTableMoves(t *testing.T) {
 // fit in a word, and keeps what was used.
 func TestTableAndMap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		small, large := MustLimit("10 per 30d"), MustLimit("10000000000 per 30d")
-		if small.number() == noPlan || large.number() == noPlan {
+		small, large := newLimit(algo.TokenBucket, 10, 30*day, 0, 0), newLimit(algo.TokenBucket, 10_000_000_000, 30*day, 0, 0)
+		if small.planNumber() == noPlan || large.planNumber() == noPlan {
 			t.Fatal("both are for the table")
 		}
-		beyond := MustLimit("7 per 30d")
-		if beyond.number() != noPlan {
+		beyond := newLimit(algo.TokenBucket, 7, 30*day, 0, 0)
+		if beyond.planNumber() != noPlan {
 			t.Fatal("this should not fit")
 		}
-		l := NewLimiter(new(Memory))
+		m := opened(1_000_000)
 		take := func(limit *Limit, left int64) {
 			t.Helper()
-			if d, err := l.Allow(t.Context(), "k", limit); err != nil || d.Remaining != left {
+			if d, err := m.takeKey("k", limit, 1); err != nil || d.Remaining != left {
 				t.Fatalf("%d left, want %d; %v", d.Remaining, left, err)
 			}
 		}
@@ -206,18 +206,16 @@ func TestBytesOfACount(t *testing.T) {
 	if !testing.Short() {
 		sizes = append(sizes, 1_000_000, 1_300_000, 10_000_000)
 	}
-	limit := MustLimit("100 per 24h")
+	limit := newLimit(algo.TokenBucket, 100, day, 0, 0)
 	for _, n := range sizes {
-		m := &Memory{MaxKeys: n * 20 / 19}
-		m.init()
-		l := NewLimiter(m)
+		m := opened(n * 20 / 19)
 		before := inUse()
 		var key [8]byte
 		for i := range n {
 			for j := range key {
 				key[j] = 'a' + byte(i>>(4*j)&15)
 			}
-			if _, err := l.Allow(context.Background(), string(key[:]), limit); err != nil {
+			if _, err := m.takeKey(string(key[:]), limit, 1); err != nil {
 				t.Fatal(err)
 			}
 		}

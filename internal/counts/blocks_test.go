@@ -1,7 +1,6 @@
-package stint
+package counts
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -69,18 +68,17 @@ func TestArena(t *testing.T) {
 // and knows all the while what a plain State knows.
 func TestLongLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := new(Memory)
-		limit := MustLimit("10000 per 1s sliding_log")
-		p := &limit.plan
+		m := opened(1_000_000)
+		limit := newLimit(algo.SlidingLog, 10_000, time.Second, 0, 0)
+		p := &limit.Plan
 		var plain algo.State
 		longest := 0
 		for round := range 6 {
 			for range 8000 {
-				now := instant(m)
+				now := m.Now()
 				v := p.Look(&plain, now)
 				want := p.Settle(&plain, &v, 1, p.Fits(&v, 1))
-				d, err := m.Take(t.Context(), &Request{Asks: []Ask{{Key: "k", Limit: limit, Cost: 1}}}, nil)
-				if err != nil || d != Internal().Decision(&Ask{Key: "k", Limit: limit}, &want) {
+				if d, err := m.takeKey("k", limit, 1); err != nil || d != want {
 					t.Fatalf("%+v, %v, want %+v", d, err, want)
 				}
 				longest = max(longest, lengthOf(m, limit))
@@ -93,27 +91,24 @@ func TestLongLog(t *testing.T) {
 	})
 }
 
-func instant(m *Memory) int64 { m.init(); return m.clock() }
-
 // lengthOf is that of the block of key k under a limit.
 func lengthOf(m *Memory, limit *Limit) int {
 	hash := m.hash("k")
 	s := m.shardOf(hash)
-	o := s.table.Load().find(printOf(hash, limit.salt))
+	o := s.table.Load().find(printOf(hash, limit.Salt))
 	return len(s.blocks.logs.at(blockIn(o.base.Load())))
 }
 
 // A count moves between its block and the map as its limit's plan has a number or none,
 // and keeps what was used.
 func TestBlockAndMap(t *testing.T) {
-	for _, algorithm := range []string{"sliding_log", "sliding_window"} {
-		m := new(Memory)
-		l := NewLimiter(m)
-		numbered, unnumbered := MustLimit("10 per 9000d "+algorithm), MustLimit("12 per 9000d "+algorithm)
-		unnumbered.planNumber.Store(noPlan)
+	for _, kind := range []algo.Kind{algo.SlidingLog, algo.SlidingWindow} {
+		m := opened(1_000_000)
+		numbered, unnumbered := newLimit(kind, 10, 9000*day, 0, 0), newLimit(kind, 12, 9000*day, 0, 0)
+		unnumbered.number.Store(noPlan)
 		for i, limit := range []*Limit{numbered, numbered, unnumbered, unnumbered, numbered, numbered} {
-			if d, err := l.Allow(t.Context(), "k", limit); err != nil || d.Remaining != limit.Capacity()-int64(i)-1 {
-				t.Errorf("%s, request %d: %+v, %v", algorithm, i, d, err)
+			if d, err := m.takeKey("k", limit, 1); err != nil || d.Remaining != limit.Plan.Capacity-int64(i)-1 {
+				t.Errorf("%s, request %d: %+v, %v", allKinds[kind], i, d, err)
 			}
 		}
 		if n := m.Len(); n != 1 {
@@ -127,12 +122,11 @@ func TestBlockAndMap(t *testing.T) {
 func TestBlocksAreRefunded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys = 30_000
-		m := &Memory{MaxKeys: keys * 20 / 19}
-		l := NewLimiter(m)
-		limits := []*Limit{MustLimit("5 per 1h sliding_log"), MustLimit("5 per 1h sliding_window")}
+		m := opened(keys * 20 / 19)
+		limits := []*Limit{newLimit(algo.SlidingLog, 5, time.Hour, 0, 0), newLimit(algo.SlidingWindow, 5, time.Hour, 0, 0)}
 		for range 3 {
 			for i := range keys {
-				if _, err := l.Allow(t.Context(), fmt.Sprint(i), limits[i%2]); err != nil {
+				if _, err := m.takeKey(fmt.Sprint(i), limits[i%2], 1); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -145,12 +139,10 @@ func TestBlocksAreRefunded(t *testing.T) {
 			t.Errorf("%d of %d counts found no slot", apart, keys)
 		}
 		for i := range keys {
-			if d, err := l.Peek(t.Context(), fmt.Sprint(i), limits[i%2]); err != nil || d.Remaining != 2 {
+			if d, err := m.takeKey(fmt.Sprint(i), limits[i%2], 0); err != nil || d.Remaining != 2 {
 				t.Fatalf("%d: %+v, %v", i, d, err)
 			}
-			if err := l.Reset(t.Context(), fmt.Sprint(i), limits[i%2]); err != nil {
-				t.Fatal(err)
-			}
+			m.Reset([]Ask{{Key: fmt.Sprint(i), Limit: limits[i%2]}})
 		}
 		for i := range m.shards {
 			b := m.shards[i].blocks
@@ -172,23 +164,22 @@ func pagesOf[T any](a *arena[T]) int {
 // exhausted.
 func TestFloodOfBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, text := range []string{"2 per 1h sliding_log", "2 per 1h sliding_window"} {
-			m := &Memory{MaxKeys: 500}
-			l := NewLimiter(m)
-			limit := MustLimit(text)
+		for _, kind := range []algo.Kind{algo.SlidingLog, algo.SlidingWindow} {
+			m := opened(500)
+			limit := newLimit(kind, 2, time.Hour, 0, 0)
 			for range 2 {
-				fill(t, l, limit, "exhausted", 100)
+				fill(t, m, limit, "exhausted", 100)
 			}
-			if refused := fill(t, l, limit, "flood", 20_000); refused > 0 || m.Len() > 500 {
+			if refused := fill(t, m, limit, "flood", 20_000); refused > 0 || m.Len() > 500 {
 				t.Errorf("%d newcomers refused, %d counts", refused, m.Len())
 			}
 			for i := range 100 {
-				if d, err := l.Allow(t.Context(), fmt.Sprint("exhausted", i), limit); err != nil || d.Allowed {
+				if d, err := m.takeKey(fmt.Sprint("exhausted", i), limit, 1); err != nil || d.Allowed {
 					t.Errorf("exhausted%d was allowed again: %+v, %v", i, d, err)
 				}
 			}
 			time.Sleep(3 * time.Hour)
-			fill(t, l, limit, "later", 2000)
+			fill(t, m, limit, "later", 2000)
 			if m.Len() > 500 {
 				t.Errorf("%d counts", m.Len())
 			}
@@ -199,15 +190,14 @@ func TestFloodOfBlocks(t *testing.T) {
 // Two counts whose prints are equal by chance, and which are of different algorithms,
 // are not taken for one.
 func TestEqualPrints(t *testing.T) {
-	m := new(Memory)
-	l := NewLimiter(m)
+	m := opened(1_000_000)
 	limits := oneOfEach(10)
 	for i := range limits {
-		limits[i].salt = 1
+		limits[i].Salt = 1
 	}
 	for _, i := range []int{0, 3, 4, 1, 2, 4, 3, 0, 4, 2} {
-		if d, err := l.Allow(t.Context(), "k", limits[i]); err != nil || d.Remaining != 9 || m.Len() != 1 {
-			t.Errorf("%s: %+v, %v; %d counts", limits[i], d, err, m.Len())
+		if d, err := m.takeKey("k", limits[i], 1); err != nil || d.Remaining != 9 || m.Len() != 1 {
+			t.Errorf("%s: %+v, %v; %d counts", allKinds[limits[i].Plan.Kind], d, err, m.Len())
 		}
 	}
 }
@@ -216,24 +206,22 @@ func TestEqualPrints(t *testing.T) {
 // follow: as many objects as there are pages, not as there are counts.
 func TestBytesOfABlock(t *testing.T) {
 	const keys = 200_000
-	for text, most := range map[string]float64{"100 per 24h sliding_log": 80, "100 per 24h sliding_window": 150} {
-		limit := MustLimit(text)
-		m := &Memory{MaxKeys: keys * 20 / 19}
-		m.init()
-		l := NewLimiter(m)
+	for kind, most := range map[algo.Kind]float64{algo.SlidingLog: 80, algo.SlidingWindow: 150} {
+		limit := newLimit(kind, 100, day, 0, 0)
+		m := opened(keys * 20 / 19)
 		before, objects := inUse(), objectsInUse()
 		for i := range keys {
-			if _, err := l.Allow(context.Background(), fmt.Sprint(i), limit); err != nil {
+			if _, err := m.takeKey(fmt.Sprint(i), limit, 1); err != nil {
 				t.Fatal(err)
 			}
 		}
 		bytes, each := float64(inUse()-before)/keys, float64(objectsInUse()-objects)/keys
-		t.Logf("%s: %.1f bytes and %.4f objects each", text, bytes, each)
+		t.Logf("%s: %.1f bytes and %.4f objects each", allKinds[kind], bytes, each)
 		if bytes > most || bytes < 16 {
-			t.Errorf("%s: %.1f bytes each, want at most %g", text, bytes, most)
+			t.Errorf("%s: %.1f bytes each, want at most %g", allKinds[kind], bytes, most)
 		}
 		if each > 0.05 {
-			t.Errorf("%s: %.2f objects each", text, each)
+			t.Errorf("%s: %.2f objects each", allKinds[kind], each)
 		}
 		runtime.KeepAlive(m)
 	}

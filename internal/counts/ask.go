@@ -1,0 +1,82 @@
+package counts
+
+import (
+	"errors"
+	"math"
+	"time"
+
+	"github.com/stintdev/stint/internal/algo"
+)
+
+// OwnClock stands for an instant: the Memory reads its own clock.
+const OwnClock = math.MinInt64
+
+// Ask is one limit that a request faces, under one key.
+type Ask struct {
+	Key      string
+	Limit    *Limit
+	Penalty  *Penalty      // nil: none
+	Cost     int64         // at least 0
+	MaxDelay time.Duration // see algo.Plan.WithDelay
+	// Verdict is the answer that a Memory gives, or learns.
+	Verdict algo.Verdict
+}
+
+// Punishment is what came of a violation, or a ban that runs, whose Violations are 0.
+type Punishment struct {
+	By int // the ask whose penalty it is; None: nobody is punished
+	algo.Punishment
+}
+
+// None is the place of no ask.
+const None = -1
+
+// Answer is what became of a request, beside the Verdict of each ask.
+type Answer struct {
+	// Of is the ask whose Verdict is that of the request; None: a ban that ran before
+	// answers for all, and no Verdict was given.
+	Of    int
+	Delay int64 // the longest of all asks, µs
+	// Wait is, beside such a ban, how long the limits would refuse, in µs, or algo.Never.
+	Wait       int64
+	Punishment Punishment
+}
+
+var (
+	// ErrFull means that there is no room for a count that would have to be charged.
+	ErrFull = errors.New("no room for a count")
+	// ErrTwice means that two asks are about one count; Answer.Of is the second.
+	ErrTwice = errors.New("one count is asked twice")
+)
+
+// settle ends the decision about a; see algo.Plan.Settle. What remains is what others
+// find, who may wait longer.
+func (a *Ask) settle(s *algo.State, v *algo.View, allowed bool) {
+	a.Verdict = a.plan().Settle(s, v, a.Cost, allowed)
+	if a.MaxDelay != 0 {
+		a.Verdict.Remaining = a.Limit.Plan.Left(v)
+	}
+}
+
+// plan is the arithmetic of a's limit for a.
+func (a *Ask) plan() *algo.Plan { return a.Limit.Plan.WithDelay(a.Cost, a.MaxDelay) }
+
+// sharesRecord reports whether a and b are punished together.
+func (a *Ask) sharesRecord(b *Ask) bool {
+	return a.Penalty != nil && b.Penalty != nil && a.Penalty.Salt == b.Penalty.Salt && a.Key == b.Key
+}
+
+// strictest makes d the Answer that follows from the verdicts: the strictest, and the
+// longest delay. Where that is all, nothing else of d is written: an Answer that was
+// returned would be copied, which takes as long as deciding about one ask.
+func (d *Answer) strictest(asks []Ask) {
+	of, delay := 0, asks[0].Verdict.Delay
+	for i := 1; i < len(asks); i++ {
+		v := &asks[i].Verdict
+		delay = max(delay, v.Delay)
+		if v.StricterThan(&asks[of].Verdict) {
+			of = i
+		}
+	}
+	d.Of, d.Delay, d.Punishment.By = of, delay, None
+}

@@ -1,0 +1,89 @@
+package counts
+
+import "github.com/stintdev/stint/internal/algo"
+
+// Learn makes m's counts agree with the answers of another store to asks, which their
+// Verdicts.Remaining hold, so that m can go on from there. allowed says that the request
+// was charged there. It keeps what it has room for.
+func (m *Memory) Learn(asks []Ask, allowed bool, at int64) {
+	var few [fewAsks]uint64
+	defer m.unlock(m.lock(asks, few[:0]))
+	now := m.at(at)
+	for i := range asks {
+		spent := int64(0)
+		if allowed {
+			spent = asks[i].Cost
+		}
+		m.learnCount(&asks[i], spent, now, at == OwnClock)
+	}
+}
+
+// learnCount makes as many units remain under an ask's limit as its Verdict says, of which
+// spent were taken just now. Where less is in use there than here, the oldest have left:
+// what stays was charged here when the other store's answer came, so not before that
+// charged it.
+func (m *Memory) learnCount(a *Ask, spent, now int64, own bool) {
+	p, remaining := &a.Limit.Plan, a.Verdict.Remaining
+	var c count
+	m.look(a.Key, a.Limit, &c)
+	if !c.found() {
+		if remaining >= p.Capacity {
+			return
+		}
+		if c.shard.sweep(now, own); !c.shard.makeRoom(now, m.least.Load(), false) {
+			return
+		}
+	}
+	v := p.Look(c.state(), now)
+	here := p.Left(&v)
+	if p.IsBucket() {
+		spent = 0 // all its units leave alike
+	}
+	left := remaining + spent - here
+	if here > remaining || left == 0 {
+		left = 0
+	} else if p.DropOldest(c.state(), now, left) {
+		c.forget()
+		m.learnCount(a, spent, now, own)
+		return
+	}
+	if left > 0 {
+		v = p.Look(c.state(), now)
+		here = p.Left(&v)
+	}
+	switch {
+	case here > remaining:
+		c.prepare(a.Limit, &v)
+		unused := v.Now + p.Settle(c.state(), &v, here-remaining, true).Reset
+		if !c.charged(a.Limit, unused) {
+			c.add(a.Limit, unused)
+		}
+	case left > 0:
+		c.keep()
+	default:
+		c.release()
+	}
+}
+
+// LearnRecord remembers the ban, or the count of violations, of a key under a penalty that
+// another store's answer holds.
+func (m *Memory) LearnRecord(a *Ask, p algo.Punishment, at int64) {
+	s := m.lockKey(a.Key)
+	defer s.mu.Unlock()
+	now := m.at(at)
+	_, e := m.findRecord(a.Key, a.Penalty)
+	if e == nil {
+		if s.sweep(now, at == OwnClock); !s.makeRoom(now, m.least.Load(), false) {
+			return
+		}
+		e = m.addRecord(s, a)
+	}
+	e.record.penalty = a.Penalty
+	if p.Sentence == algo.Banned {
+		e.record.Violations, e.record.Until = 0, now+p.BanLeft
+	} else {
+		e.record.Violations, e.record.Last = p.Violations, now
+	}
+	e.record.Forget = a.Penalty.Plan.Forget
+	e.unused = e.record.Clean()
+}

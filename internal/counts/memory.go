@@ -1,0 +1,213 @@
+// Package counts keeps the counts of stint.Memory and decides by them. It knows the
+// arithmetic of limits and penalties, hashes of their IDs, keys, costs and instants, and
+// nothing of stint's requests and decisions. All instants and durations are µs.
+//
+// Counts lie in tables of words without pointers, one table for each of many shards. See
+// docs/decisions/0019, 0028 and 0041.
+package counts
+
+import (
+	"hash/maphash"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Memory holds counts. It has to be opened before use, and must not be copied. It may be
+// used from many goroutines at once. A request must have at least one ask.
+//
+// Its clock is the wall clock of its first use, carried on by the monotonic clock.
+type Memory struct {
+	once   sync.Once
+	ready  atomic.Bool // once is done
+	seed   maphash.Seed
+	shards []shard
+	start  time.Time
+	wall   int64 // start in µs since 1970
+
+	// least is the smallest cost that is asked, see SetLeastCost. 0: 1.
+	least atomic.Int64
+}
+
+// mostShards makes a part of ten million counts small enough to be moved into a
+// larger table in less than a millisecond.
+const mostShards = 2048
+
+// Open makes room for so many counts, if that was not done before.
+func (m *Memory) Open(room int) {
+	if !m.ready.Load() {
+		m.open(room)
+	}
+}
+
+func (m *Memory) open(room int) {
+	m.once.Do(func() {
+		n := 1
+		for n < mostShards && room/n >= 8192 {
+			n *= 2
+		}
+		m.seed = maphash.MakeSeed()
+		m.shards = make([]shard, n)
+		for i := range m.shards {
+			m.shards[i].open((room + n - 1 - i) / n)
+		}
+		m.start = time.Now()
+		m.wall = m.start.UnixMicro()
+		m.ready.Store(true)
+	})
+}
+
+// Now is the instant of a decision by the Memory's own clock, µs since 1970.
+func (m *Memory) Now() int64 { return m.wall + time.Since(m.start).Microseconds() }
+
+// SetLeastCost says that no request costs less: a key with less left is exhausted, and
+// does not give way to others. 0: 1.
+func (m *Memory) SetLeastCost(cost int64) {
+	if m.least.Load() != cost {
+		m.least.Store(cost)
+	}
+}
+
+// Len is the number of counts kept, unused ones that were not dropped yet among them.
+func (m *Memory) Len() int {
+	n := 0
+	for i := range m.shards {
+		s := &m.shards[i]
+		s.mu.Lock()
+		n += s.counts()
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// at is an instant that the caller may have left to the Memory.
+func (m *Memory) at(at int64) int64 {
+	if at == OwnClock {
+		return m.Now()
+	}
+	return at
+}
+
+func (m *Memory) hash(key string) uint64 { return maphash.String(m.seed, key) }
+
+// shardOf is the shard of all counts of the key with a hash.
+func (m *Memory) shardOf(hash uint64) *shard { return &m.shards[m.placeOf(hash)] }
+
+func (m *Memory) placeOf(hash uint64) uint64 { return hash & uint64(len(m.shards)-1) }
+
+// lock locks the shards of all keys of a request, in their order in memory, so that two
+// requests cannot wait for each other, and appends their places.
+func (m *Memory) lock(asks []Ask, places []uint64) []uint64 {
+	for i := range asks {
+		places = append(places, m.placeOf(m.hash(asks[i].Key)))
+	}
+	if len(places) > 1 {
+		slices.Sort(places)
+		places = slices.Compact(places)
+	}
+	for _, p := range places {
+		m.shards[p].mu.Lock()
+	}
+	return places
+}
+
+func (m *Memory) unlock(places []uint64) {
+	for _, p := range places {
+		m.shards[p].mu.Unlock()
+	}
+}
+
+// lockKey locks the shard of a key.
+func (m *Memory) lockKey(key string) *shard {
+	s := m.shardOf(m.hash(key))
+	s.mu.Lock()
+	return s
+}
+
+// Refund returns the cost of each ask to its count.
+func (m *Memory) Refund(asks []Ask, at int64) {
+	var few [fewAsks]uint64
+	defer m.unlock(m.lock(asks, few[:0]))
+	now := m.at(at)
+	for i := range asks {
+		a := &asks[i]
+		var c count
+		m.look(a.Key, a.Limit, &c)
+		if !c.found() {
+			continue
+		}
+		if a.Limit.Plan.Refund(c.state(), now, a.Cost) {
+			c.forget()
+		} else {
+			c.keep()
+		}
+	}
+}
+
+// Reset forgets the count of each ask, where it has a Limit, and its record, where it has
+// a Penalty.
+func (m *Memory) Reset(asks []Ask) {
+	var few [fewAsks]uint64
+	defer m.unlock(m.lock(asks, few[:0]))
+	for i := range asks {
+		a := &asks[i]
+		if a.Limit != nil {
+			var c count
+			if m.look(a.Key, a.Limit, &c); c.found() {
+				c.forget()
+			}
+		}
+		if a.Penalty != nil {
+			s, e := m.findRecord(a.Key, a.Penalty)
+			s.remove(e)
+		}
+	}
+}
+
+// Held is how the count of a key under a limit lies in a Memory. The zero Held: unused.
+type Held struct {
+	InUse   bool
+	Idle    int64 // since the last charge
+	Expires int64 // from now
+}
+
+// Inspect is what is held of key under each limit.
+func (m *Memory) Inspect(key string, limits []*Limit) []Held {
+	s := m.lockKey(key)
+	defer s.mu.Unlock()
+	now := m.Now()
+	all := make([]Held, len(limits))
+	for i, l := range limits {
+		var c count
+		if m.look(key, l, &c); !c.found() {
+			continue
+		}
+		plan, state := c.plan(), c.state()
+		v := plan.Look(state, now)
+		if reset := plan.Settle(state, &v, 0, true).Reset; v.Used > 0 {
+			all[i] = Held{InUse: true, Idle: max(0, now-state.Last), Expires: reset}
+		}
+		c.release()
+	}
+	return all
+}
+
+// Look gives each ask the Verdict that it would get by itself. It takes nothing.
+func (m *Memory) Look(asks []Ask, at int64) {
+	var few [fewAsks]uint64
+	defer m.unlock(m.lock(asks, few[:0]))
+	m.lookAt(asks, m.at(at))
+}
+
+// lookAt is Look, where the shards are locked.
+func (m *Memory) lookAt(asks []Ask, now int64) {
+	for i := range asks {
+		a := &asks[i]
+		var c count
+		m.look(a.Key, a.Limit, &c)
+		v := a.Limit.Plan.Look(c.state(), now)
+		a.settle(c.state(), &v, false)
+		c.release()
+	}
+}

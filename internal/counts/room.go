@@ -1,0 +1,181 @@
+package counts
+
+import "github.com/stintdev/stint/internal/algo"
+
+// makeRoom makes room for a count, at the expense of another if need be; see victim.
+func (s *shard) makeRoom(now, cost int64, unused bool) bool {
+	if s.counts() < s.room {
+		return true
+	}
+	v := s.victim(now, cost, unused)
+	if v.found() {
+		s.evict(&v)
+	}
+	return v.found()
+}
+
+// sweep looks at some counts for each one that comes in, so that what is unused
+// goes sooner than it comes, and no request ever waits for a walk over all. Where now is
+// not by the Memory's own clock, it may lie before another instant that the caller gives,
+// and then what is unused at this one goes only if room is needed.
+func (s *shard) sweep(now int64, own bool) {
+	if !own {
+		return
+	}
+	for range min(2, len(s.all)) {
+		s.hand %= len(s.all)
+		if e := s.all[s.hand]; !e.pinned && e.unused <= now {
+			s.remove(e)
+			if len(s.all) == 0 {
+				break
+			}
+		} else {
+			s.hand++
+		}
+	}
+	t := s.table.Load()
+	for range min(4, slotsInGroup*len(t.groups)) {
+		if o := t.next(); o.print.Load() != 0 && !o.isLocked() {
+			if word := o.lock(); s.share(o, word, now, 1) <= 0 {
+				s.drop(o, word)
+			} else {
+				o.word.Store(word)
+			}
+		}
+	}
+}
+
+// next is the slot at the hand, which goes on.
+func (t *table) next() slot {
+	t.hand %= slotsInGroup * len(t.groups)
+	s := t.groups[t.hand/slotsInGroup].slot(t.hand % slotsInGroup)
+	t.hand++
+	return s
+}
+
+// victim is a count that gives way to another, pinned. The zero victim is none.
+type victim struct {
+	entry *entry
+	slot  slot
+	word  uint64 // the slot's, from before it was locked
+	shard *shard // for who finds several
+}
+
+func (v *victim) found() bool { return v.entry != nil || v.slot.found() }
+
+// spare lets a victim be.
+func (v *victim) spare() {
+	if v.slot.found() {
+		v.slot.word.Store(v.word)
+	} else if v.entry != nil {
+		v.entry.pinned = false
+	}
+}
+
+// evict forgets a victim.
+func (s *shard) evict(v *victim) {
+	if v.slot.found() {
+		s.drop(v.slot, v.word)
+	} else {
+		s.remove(v.entry)
+	}
+}
+
+// A request that finds the shard full looks at victimsSeen counts, and where none of
+// them may go, on to mostSeen.
+const (
+	victimsSeen = 32
+	mostSeen    = 128
+)
+
+// victim finds the count to give way: an unused one, else, unless only that will
+// do, the one with the smallest share used of those that are neither exhausted nor
+// banned. cost is the smallest that is asked; see Memory.SetLeastCost.
+func (s *shard) victim(now, cost int64, unused bool) (v victim) {
+	for range 4 { // a slot may be charged until it is locked
+		v.entry, v.slot = s.candidate(now, cost, unused)
+		switch {
+		case v.entry != nil:
+			v.entry.pinned = true
+			return v
+		case !v.slot.found():
+			return v
+		}
+		v.word = v.slot.lock()
+		if share := s.share(v.slot, v.word, now, cost); share <= 0 || share < 1 && !unused {
+			return v
+		}
+		v.spare()
+	}
+	return victim{}
+}
+
+func (s *shard) candidate(now, cost int64, unused bool) (entry *entry, at slot) {
+	least := 1.0
+	t := s.table.Load()
+	for seen, i := 0, 0; !enough(seen, at.found()) && i < slotsInGroup*len(t.groups); i++ {
+		o := t.next()
+		if o.print.Load() == 0 || o.isLocked() {
+			continue
+		}
+		seen++
+		word := o.lock()
+		share := s.share(o, word, now, cost)
+		o.word.Store(word)
+		if share <= 0 {
+			return nil, o
+		}
+		if share < least && !unused {
+			least, at = share, o
+		}
+	}
+	for i := range len(s.all) {
+		if enough(i, entry != nil) {
+			break
+		}
+		s.hand %= len(s.all)
+		e := s.all[s.hand]
+		s.hand++
+		if e.pinned {
+			continue
+		}
+		if e.unused <= now {
+			return e, slot{}
+		}
+		if share := e.share(now, cost); share < least && !unused {
+			least, entry, at = share, e, slot{}
+		}
+	}
+	return entry, at
+}
+
+func enough(seen int, found bool) bool { return seen >= mostSeen || found && seen >= victimsSeen }
+
+// share is how much of what it may use a count has used; 0: it is unused; 1: it must
+// not be forgotten, for no request of such a cost is allowed any more. The slot must be
+// locked, and word is what its was.
+func (s *shard) share(o slot, word uint64, now, cost int64) float64 {
+	state, _, number := s.state(o, word)
+	return share(planOf(number), &state, now, cost)
+}
+
+func (e *entry) share(now, cost int64) float64 {
+	if r := e.record; r != nil {
+		if r.penalty.Plan.BanLeft(&r.Record, now) > 0 {
+			return 1
+		}
+		return 0.99 // violations count for more than most
+	}
+	return share(e.apart.plan, &e.apart.state, now, cost)
+}
+
+func share(p *algo.Plan, state *algo.State, now, cost int64) float64 {
+	v := p.Look(state, now)
+	if v.Used == 0 {
+		return 0
+	}
+	if !p.Fits(&v, max(1, min(cost, p.Capacity))) {
+		return 1
+	}
+	return float64(v.Used) / float64(p.Full)
+}

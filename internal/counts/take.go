@@ -1,0 +1,163 @@
+package counts
+
+import "github.com/stintdev/stint/internal/algo"
+
+// step is what is known of one ask between looking and settling.
+type step struct {
+	count
+	view    algo.View
+	charged bool  // and its count is to be added
+	unused  int64 // the instant from which it then is unused
+}
+
+// fewAsks is how many asks are decided without allocating.
+const fewAsks = 8
+
+// Take decides about asks, all of which are charged, or none. It gives each its Verdict, and
+// makes d, which must be zero, the answer to all.
+func (m *Memory) Take(asks []Ask, at int64, d *Answer) error {
+	if len(asks) > 1 && m.takeFew(asks, at) {
+		d.strictest(asks)
+		return nil
+	}
+	var few [fewAsks]uint64
+	defer m.unlock(m.lock(asks, few[:0]))
+	return m.take(asks, m.at(at), at == OwnClock, d)
+}
+
+// take is Take where the shards are locked. own says that now is by the Memory's own clock.
+func (m *Memory) take(asks []Ask, now int64, own bool, d *Answer) error {
+	ban, stale := m.ban(asks, now)
+	if ban.By != None {
+		m.lookAt(asks, now)
+		*d = Answer{Of: None, Wait: longestWait(asks), Punishment: ban}
+		return nil
+	}
+	var steps []step
+	switch n := len(asks); { // on the stack, and no more of it than that takes
+	case n == 1:
+		var one [1]step
+		steps = one[:]
+	case n <= fewAsks:
+		var few [fewAsks]step
+		steps = few[:n]
+	default:
+		steps = make([]step, n)
+	}
+	allowed := true
+	for i := range steps {
+		a, s := &asks[i], &steps[i]
+		if !m.lookBeside(a.Key, a.Limit, &s.count, steps[:i]) {
+			release(steps[:i])
+			d.Of = i
+			return ErrTwice
+		}
+		s.view = a.Limit.Plan.Look(s.state(), now)
+		allowed = a.plan().Fits(&s.view, a.Cost) && allowed
+	}
+	if allowed && !m.place(asks, steps, now, own) {
+		release(steps)
+		return ErrFull
+	}
+	settle(asks, steps, allowed)
+	d.strictest(asks)
+	if !allowed {
+		d.Punishment = m.punish(asks, now, own)
+	} else if stale {
+		m.dropStale(asks, now)
+	}
+	return nil
+}
+
+// release leaves counts as they were found.
+func release(steps []step) {
+	for i := range steps {
+		steps[i].release()
+	}
+}
+
+// longestWait is how long asks are refused, in µs, or algo.Never.
+func longestWait(asks []Ask) (wait int64) {
+	for i := range asks {
+		if retry := asks[i].Verdict.Retry; uint64(retry) > uint64(wait) { // Never is the longest
+			wait = retry
+		}
+	}
+	return wait
+}
+
+// place finds room for the counts that are about to be charged and are not there
+// yet: for all of them, or none, and then nothing has given way. It reports whether it did.
+func (m *Memory) place(asks []Ask, steps []step, now int64, own bool) bool {
+	missing := false
+	for i := range steps {
+		if e := steps[i].entry; e != nil {
+			e.pinned = true
+		}
+		missing = missing || !steps[i].found() && asks[i].Cost > 0
+	}
+	placed := !missing || m.placeMissing(asks, steps, now, own)
+	for i := range steps {
+		if e := steps[i].entry; e != nil {
+			e.pinned = false
+		}
+	}
+	return placed
+}
+
+func (m *Memory) placeMissing(asks []Ask, steps []step, now int64, own bool) bool {
+	var victims []victim
+	full := false
+	for i := range steps {
+		s := steps[i].shard
+		if steps[i].found() || asks[i].Cost == 0 {
+			continue
+		}
+		s.sweep(now, own)
+		if s.counts()+s.reserved < s.room {
+			s.reserved++
+			continue
+		}
+		v := s.victim(now, m.least.Load(), false)
+		if full = !v.found(); full {
+			break
+		}
+		v.shard = s
+		victims = append(victims, v)
+	}
+	for i := range steps {
+		steps[i].shard.reserved = 0
+	}
+	for i := range victims {
+		if full {
+			victims[i].spare()
+		} else {
+			victims[i].shard.evict(&victims[i])
+		}
+	}
+	return !full
+}
+
+// settle ends the decision: it charges the counts or leaves them as they are, and gives
+// the asks their verdicts. New counts come last, for a table may grow for them, and no
+// slot may be locked then.
+func settle(asks []Ask, steps []step, allowed bool) {
+	for i := range steps {
+		a, s := &asks[i], &steps[i]
+		if allowed && a.Cost > 0 {
+			s.prepare(a.Limit, &s.view)
+		}
+		a.settle(s.state(), &s.view, allowed)
+		if !allowed || a.Cost == 0 {
+			s.release()
+			continue
+		}
+		s.unused = s.view.Now + a.Verdict.Reset
+		s.charged = !s.count.charged(a.Limit, s.unused)
+	}
+	for i := range steps {
+		if s := &steps[i]; s.charged {
+			s.add(asks[i].Limit, s.unused)
+		}
+	}
+}
