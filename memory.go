@@ -158,7 +158,11 @@ func (m *Memory) Reset(_ context.Context, r *Request) error {
 
 // Violate implements Violator.
 func (m *Memory) Violate(_ context.Context, r *Request) (Decision, error) {
-	p := m.open().Violate(r.counted(nil), r.instant())
+	asks := r.counted(nil)
+	for i := range asks {
+		asks[i].Cost = r.Asks[i].Cost // how many violations, and not units
+	}
+	p := m.open().Violate(asks, r.instant())
 	if p.By == counts.None {
 		return Decision{Outcome: Limited, Key: r.Asks[0].Key}, nil
 	}

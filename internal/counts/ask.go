@@ -14,9 +14,9 @@ const OwnClock = math.MinInt64
 // Ask is one limit that a request faces, under one key.
 type Ask struct {
 	Key      string
-	Limit    *Limit
-	Penalty  *Penalty      // nil: none
-	Cost     int64         // at least 0
+	Limit    *Limit        // nil: nothing is counted, and the Verdict allows
+	Penalty  *Penalty      // nil: none; there must be one where there is no Limit
+	Cost     int64         // at least 0, and 0 where there is no Limit
 	MaxDelay time.Duration // see algo.Plan.WithDelay
 	// Verdict is the answer that a Memory gives, or learns.
 	Verdict algo.Verdict
@@ -33,8 +33,8 @@ const None = -1
 
 // Answer is what became of a request, beside the Verdict of each ask.
 type Answer struct {
-	// Of is the ask whose Verdict is that of the request; None: a ban that ran before
-	// answers for all, and no Verdict was given.
+	// Of is the ask whose Verdict is that of the request, one with a Limit if there is
+	// any; None: a ban that ran before answers for all, and no Verdict counts.
 	Of    int
 	Delay int64 // the longest of all asks, µs
 	// Wait is, beside such a ban, how long the limits would refuse, in µs, or algo.Never.
@@ -72,9 +72,9 @@ func (a *Ask) sharesRecord(b *Ask) bool {
 func (d *Answer) strictest(asks []Ask) {
 	of, delay := 0, asks[0].Verdict.Delay
 	for i := 1; i < len(asks); i++ {
-		v := &asks[i].Verdict
-		delay = max(delay, v.Delay)
-		if v.StricterThan(&asks[of].Verdict) {
+		a := &asks[i]
+		delay = max(delay, a.Verdict.Delay)
+		if a.Limit != nil && (asks[of].Limit == nil || a.Verdict.StricterThan(&asks[of].Verdict)) {
 			of = i
 		}
 	}

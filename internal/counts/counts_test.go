@@ -114,3 +114,31 @@ func TestInspectFirst(t *testing.T) {
 		t.Errorf("%+v", held)
 	}
 }
+
+// An ask without a limit is refused while a ban runs, else it allows, takes nothing and is
+// not what the request as a whole is answered by.
+func TestAskWithoutLimit(t *testing.T) {
+	plan, err := algo.NewPenalty(0, 1, time.Hour, 0, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Penalty{Plan: plan, Salt: Salt("p:p"), Name: "p"}
+	m, l := opened(1000), newLimit(algo.TokenBucket, 1, day, 0, 0)
+	asks := []Ask{{Key: "k", Penalty: p}, {Key: "k", Limit: l, Cost: 1, Penalty: p}}
+	for range 2 { // alone
+		if d, err := m.decide(asks[:1], OwnClock); err != nil || d.Of != 0 || !asks[0].Verdict.Allowed || m.Len() != 0 {
+			t.Fatalf("%+v, %v", d, err)
+		}
+	}
+	if d, err := m.decide(asks, OwnClock); err != nil || d.Of != 1 || !asks[1].Verdict.Allowed {
+		t.Errorf("first: %+v, %v", d, err)
+	}
+	if d, err := m.decide(asks, OwnClock); err != nil || d.Of != 1 || !asks[0].Verdict.Allowed || asks[1].Verdict.Allowed || d.Punishment.Sentence != algo.Banned {
+		t.Errorf("refused: %+v, %v", d, err)
+	}
+	for n := 1; n <= 2; n++ {
+		if d, err := m.decide(asks[:n], OwnClock); err != nil || d.Of != None || d.Punishment.BanLeft == 0 {
+			t.Errorf("banned: %+v, %v", d, err)
+		}
+	}
+}

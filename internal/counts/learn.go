@@ -10,11 +10,14 @@ func (m *Memory) Learn(asks []Ask, allowed bool, at int64) {
 	defer m.unlock(m.lock(asks, few[:0]))
 	now := m.at(at)
 	for i := range asks {
-		spent := int64(0)
-		if allowed {
-			spent = asks[i].Cost
+		a, spent := &asks[i], int64(0)
+		if a.Limit == nil {
+			continue
 		}
-		m.learnCount(&asks[i], spent, now, at == OwnClock)
+		if allowed {
+			spent = a.Cost
+		}
+		m.learnCount(a, spent, now, at == OwnClock)
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/stintdev/stint/internal/algo"
 )
 
 // Memory holds counts. It has to be opened before use, and must not be copied. It may be
@@ -204,6 +206,10 @@ func (m *Memory) Look(asks []Ask, at int64) {
 func (m *Memory) lookAt(asks []Ask, now int64) {
 	for i := range asks {
 		a := &asks[i]
+		if a.Limit == nil {
+			a.Verdict = algo.Verdict{Allowed: true}
+			continue
+		}
 		var c count
 		m.look(a.Key, a.Limit, &c)
 		v := a.Limit.Plan.Look(c.state(), now)

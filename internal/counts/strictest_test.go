@@ -24,7 +24,7 @@ func TestStricterThan(t *testing.T) {
 			} else if !v.Allowed {
 				v.Retry = rand.Int64N(3) - 1
 			}
-			asks[i].Verdict = v
+			asks[i].Verdict, asks[i].Limit = v, new(counts.Limit)
 			of = append(of, stint.Ask{Key: fmt.Sprint(i), Limit: limit})
 			each = append(each, kit.Decision(&of[i], &v))
 		}

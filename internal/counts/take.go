@@ -47,6 +47,9 @@ func (m *Memory) take(asks []Ask, now int64, own bool, d *Answer) error {
 	allowed := true
 	for i := range steps {
 		a, s := &asks[i], &steps[i]
+		if a.Limit == nil {
+			continue
+		}
 		if !m.lookBeside(a.Key, a.Limit, &s.count, steps[:i]) {
 			release(steps[:i])
 			d.Of = i
@@ -126,7 +129,9 @@ func (m *Memory) placeMissing(asks []Ask, steps []step, now int64, own bool) boo
 		victims = append(victims, v)
 	}
 	for i := range steps {
-		steps[i].shard.reserved = 0
+		if s := steps[i].shard; s != nil {
+			s.reserved = 0
+		}
 	}
 	for i := range victims {
 		if full {
@@ -144,6 +149,10 @@ func (m *Memory) placeMissing(asks []Ask, steps []step, now int64, own bool) boo
 func settle(asks []Ask, steps []step, allowed bool) {
 	for i := range steps {
 		a, s := &asks[i], &steps[i]
+		if a.Limit == nil {
+			a.Verdict = algo.Verdict{Allowed: true}
+			continue
+		}
 		if allowed && a.Cost > 0 {
 			s.prepare(a.Limit, &s.view)
 		}
