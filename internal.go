@@ -21,7 +21,9 @@ func (internals) Plan(l *Limit) *algo.Plan { return &l.counted.Plan }
 func (internals) Salt(l *Limit) uint64 { return l.counted.Salt }
 
 // PlanOf is the arithmetic of an ask's limit for that ask; see Ask.MaxDelay.
-func (internals) PlanOf(a *Ask) *algo.Plan { return a.Limit.counted.Plan.WithDelay(a.Units(), a.MaxDelay) }
+func (internals) PlanOf(a *Ask) *algo.Plan {
+	return a.Limit.counted.Plan.WithDelay(a.Units(), a.MaxDelay)
+}
 
 // PenaltyPlan is a penalty's arithmetic.
 func (internals) PenaltyPlan(p *Penalty) *algo.Penalty { return &p.counted.Plan }

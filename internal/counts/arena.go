@@ -6,8 +6,8 @@ import "sync/atomic"
 // and T has no pointers, so that the garbage collector looks at pages and not at blocks:
 // that is why these are not slices of their own. Blocks never move.
 //
-// The shard's lock must be held to allocate and to free. Whoever has locked the slot
-// that a block belongs to may read and write the block without it.
+// The shard's lock must be held to allocate and to free. The block itself may be read and
+// written without it by the goroutine that has locked its slot.
 type arena[T any] struct {
 	pages  atomic.Pointer[[]page[T]] // readers see those up to its length; nil: there are none
 	open   [len(blockSizes)][]uint32 // of each size, the pages that have free blocks

@@ -49,8 +49,8 @@ var (
 	ErrTwice = errors.New("one count is asked twice")
 )
 
-// settle ends the decision about a; see algo.Plan.Settle. What remains is what others
-// find, who may wait longer.
+// settle ends the decision about a; see algo.Plan.Settle. Remaining is what a
+// request without a MaxDelay would find.
 func (a *Ask) settle(s *algo.State, v *algo.View, allowed bool) {
 	a.Verdict = a.plan().Settle(s, v, a.Cost, allowed)
 	if a.MaxDelay != 0 {

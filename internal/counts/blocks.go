@@ -5,7 +5,7 @@ import "github.com/stintdev/stint/internal/algo"
 // blocks holds the counts of a shard that are more than two numbers, those of sliding
 // windows and logs. Such a count has a slot in the shard's table as all others have:
 // its word holds the instant of the last charge alone, and its base the block and the
-// plan's number. Whoever reads or writes a block has locked the slot.
+// plan's number. A block is read and written only while its slot is locked.
 //
 // A window's block is the sum of its counts and the counts. A log's begins with a mark
 // that is none: its At is State.Used, its Sum says which of the marks behind it are in
@@ -67,7 +67,7 @@ func (b *blocks) release(p *algo.Plan, at block) {
 	}
 }
 
-// fits tells whether the block of a log, which is about to be charged at v, has a place
+// fits reports whether the block of a log, which is about to be charged at v, has a place
 // for one more mark, or has one when those in use are moved to the front, and is not far
 // too large. Of windows that is always so.
 func (b *blocks) fits(p *algo.Plan, s *algo.State, v *algo.View, at block) bool {

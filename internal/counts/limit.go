@@ -20,7 +20,7 @@ type Limit struct {
 type Penalty struct {
 	Plan algo.Penalty
 	Salt uint64 // see Salt
-	Name string // for those who list bans
+	Name string // for lists of bans
 }
 
 // processSeed keeps clients from foretelling where the counts of a process lie.
@@ -30,7 +30,7 @@ var processSeed = maphash.MakeSeed()
 // counts.
 func Salt(id string) uint64 { return maphash.String(processSeed, id) }
 
-// A table tells the plans of its counts apart by small numbers, which are the same in all
+// A table holds small numbers in place of the plans of its counts, which are the same in all
 // tables of a process.
 var plans struct {
 	sync.Mutex

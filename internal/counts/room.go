@@ -58,12 +58,12 @@ type victim struct {
 	entry *entry
 	slot  slot
 	word  uint64 // the slot's, from before it was locked
-	shard *shard // for who finds several
+	shard *shard // that of the count
 }
 
 func (v *victim) found() bool { return v.entry != nil || v.slot.found() }
 
-// spare lets a victim be.
+// spare leaves a victim as it was found.
 func (v *victim) spare() {
 	if v.slot.found() {
 		v.slot.word.Store(v.word)

@@ -136,8 +136,8 @@ func (s *shard) drop(o slot, word uint64) {
 }
 
 // grow moves the counts, none of which may be locked by the caller, into a larger table,
-// and from the map those that had found no slot. In the old table they stay locked, so
-// that whoever still looks there waits for the shard, and then looks here.
+// and from the map those that had found no slot. In the old table they stay locked,
+// so that requests that still look there wait for the shard, and then look here.
 func (s *shard) grow() {
 	old := s.table.Load()
 	larger := old.larger()

@@ -15,7 +15,7 @@ import (
 // filled to 88 %. The few that find no place lie in the shard's map, with the records of
 // penalties.
 //
-// Keys are told apart by a keyed hash of 64 bits of the key and the limit's ID. Two
+// Keys are distinguished by a keyed hash of 64 bits of the key and the limit's ID. Two
 // counts of n are taken for one with a probability of n²/2^65, which is 1 in 37
 // million for a million of them.
 //
@@ -136,7 +136,7 @@ func (s slot) lock() uint64 {
 	}
 }
 
-// tryLock is lock for those who must not wait: it fails where the word stays locked, as
+// tryLock is lock for callers that must not wait: it fails where the word stays locked, as
 // all words of a table do that has been replaced by a larger one.
 func (s slot) tryLock() (word uint64, ok bool) {
 	w := s.word.Load()
@@ -167,7 +167,7 @@ const (
 	lastPause  = 16384
 )
 
-// isFree tells whether a word is neither locked nor moving.
+// isFree reports whether a word is neither locked nor moving.
 func isFree(word uint64) bool { return word&lockedBit == 0 && word&editions != moving }
 
 // nextEdition is the edition after that of word.
@@ -178,7 +178,7 @@ func nextEdition(word uint64) uint64 {
 	return 0
 }
 
-// isLocked tells whether somebody has locked the slot, who may be the one who has locked
+// isLocked reports whether the slot is locked, perhaps by the goroutine that has locked
 // the shard.
 func (s slot) isLocked() bool { return s.word.Load()&lockedBit != 0 }
 
@@ -205,7 +205,7 @@ func blockIn(base uint64) block { return block(base >> planBits) }
 
 func lastIn(word uint64) int64 { return int64(word & (editionBit - 1)) }
 
-// setBlock lets a locked slot be that of a count in a block, and unlocks it.
+// setBlock makes a locked slot that of a count in a block, and unlocks it.
 func (s slot) setBlock(word uint64, last int64, at block, number uint32) {
 	s.base.Store(uint64(at)<<planBits | uint64(number))
 	s.word.Store(uint64(last) | word&editions)
@@ -218,7 +218,8 @@ func baseOf(last int64, number uint32) uint64 {
 
 // move changes, without the shard's lock, a slot that was last charged so long ago that
 // an instant as late as last does not fit its word. It reports whether the slot was still
-// as word says. Whoever meets it meanwhile waits for the shard, and then for us.
+// as word says. A request that meets it meanwhile takes the shard's
+// lock, and then waits for the word.
 func (s slot) move(word uint64, last, used int64, number uint32, p *algo.Plan) bool {
 	base := baseOf(last, number)
 	next, _ := pack(last, used, base, p) // it fits: nothing is used beyond the plan's bits
@@ -258,7 +259,7 @@ const (
 	firstGroups = 2
 )
 
-// isFull tells whether it is time for a larger table.
+// isFull reports whether it is time for a larger table.
 func (t *table) isFull() bool {
 	return float64(t.used) >= mostFull*slotsInGroup*float64(len(t.groups))
 }
