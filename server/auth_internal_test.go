@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -40,44 +39,6 @@ func localCheck(body string) *http.Request {
 	r := httptest.NewRequest("POST", "http://localhost/v1/check", strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	return r
-}
-
-// Who may only look changes nothing, and what is allowed is told who it is.
-func TestScopes(t *testing.T) {
-	settings := config.Default()
-	settings.Admin.Tokens = []config.Token{{Name: "reader", Scope: config.ReadScope, File: tokenFile(t, aToken)}, {Name: "writer", Scope: config.WriteScope, File: tokenFile(t, anotherToken)}}
-	s := quiet(t, settings)
-	if err := s.Open(); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		need  config.Scope
-		token string
-		want  string
-	}{
-		{config.ReadScope, aToken, "200 reader read"},
-		{config.ReadScope, anotherToken, "200 writer write"},
-		{config.WriteScope, aToken, "403 "},
-		{config.WriteScope, anotherToken, "200 writer write"},
-		{config.ReadScope, "x", "401 "},
-		{config.WriteScope, "x", "401 "},
-	} {
-		was := ""
-		h := s.endpoint(endpoint{c.need, func(c *call) (int, any, error) {
-			was = fmt.Sprint(c.who.Name, " ", c.who.Scope)
-			return http.StatusOK, nil, nil
-		}})
-		r := httptest.NewRequest("POST", "/", nil)
-		r.Header.Set("Authorization", "Bearer "+c.token)
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		if got := fmt.Sprint(w.Code, " ", was); got != c.want {
-			t.Errorf("%s for %s: %s, want %s", c.token, c.need, got, c.want)
-		}
-		if challenged := w.Header().Get("WWW-Authenticate") != ""; challenged != (w.Code == 401) {
-			t.Errorf("%d: WWW-Authenticate %v", w.Code, challenged)
-		}
-	}
 }
 
 // It is where a connection comes in that tells whether it is from this machine, not

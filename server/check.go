@@ -1,10 +1,8 @@
 package server
 
 import (
-	"encoding/json"
 	"errors"
 	"io"
-	"mime"
 	"net/http"
 	"slices"
 	"strconv"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/server/internal/auth"
 	"github.com/stintdev/stint/server/internal/inflight"
 )
@@ -104,15 +103,15 @@ func (s *Server) guard(h http.Handler) http.Handler {
 }
 
 func (s *Server) check(w http.ResponseWriter, r *http.Request) {
-	if !isJSON(r.Header) {
+	if !httpfield.IsJSON(r.Header) {
 		s.metrics.badRequests.Inc()
 		httplimit.Problem(w, r, http.StatusUnsupportedMediaType, "The Content-Type must be application/json.")
 		return
 	}
-	shadows, err := readShadow(r)
-	if err != nil {
+	shadows, wrong := readShadow(r)
+	if wrong != "" {
 		s.metrics.badRequests.Inc()
-		httplimit.Problem(w, r, http.StatusBadRequest, err.Error())
+		httplimit.Problem(w, r, http.StatusBadRequest, wrong)
 		return
 	}
 	room := s.admission.bytes.Share(r)
@@ -238,36 +237,10 @@ func (s *Server) answerEach(w http.ResponseWriter, r *http.Request, b *batch, sh
 	send(w, "application/json", http.StatusOK, b.answer)
 }
 
-func writeJSON(w http.ResponseWriter, status int, v any) {
-	writeJSONAs(w, "application/json", status, v)
-}
-
-func writeJSONAs(w http.ResponseWriter, kind string, status int, v any) {
-	body, err := json.Marshal(v)
-	if err != nil {
-		panic(err) // numbers and strings always marshal
-	}
-	send(w, kind, status, append(body, '\n'))
-}
-
 func send(w http.ResponseWriter, kind string, status int, body []byte) {
 	v := []string{kind, strconv.Itoa(len(body)), "no-store"}
 	h := w.Header()
 	h["Content-Type"], h["Content-Length"], h["Cache-Control"] = v[0:1:1], v[1:2:2], v[2:3:3]
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // a caller that is gone needs no answer
-}
-
-// isJSON reports whether a body is declared to be JSON. A page on another site cannot do
-// that without asking first (CORS).
-func isJSON(h http.Header) bool {
-	lines := h["Content-Type"]
-	if len(lines) != 1 {
-		return false
-	}
-	if lines[0] == "application/json" {
-		return true
-	}
-	kind, _, err := mime.ParseMediaType(lines[0])
-	return err == nil && kind == "application/json"
 }

@@ -2,10 +2,14 @@ package server
 
 import (
 	"context"
+	"net/http"
+	"time"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/admin"
 	"github.com/stintdev/stint/server/internal/control"
 )
 
@@ -36,7 +40,7 @@ func (s *Server) newControl(c *Config) *control.Control {
 				s.metrics.stateFailures.Inc()
 				s.sampled.failure("the state for the next start cannot be kept in state_dir", err)
 			},
-			Audit: s.auditMerged,
+			Audit: s.audit.Merged,
 		},
 	})
 }
@@ -73,7 +77,34 @@ func (s *Server) lifted(l rules.Lift, p *stint.Penalty) {
 	s.fleet.Forget(&stint.Request{Asks: []stint.Ask{{Key: string(l.Key), Penalty: p}}})
 }
 
-// forgetDenials forgets what this instance remembers of a key that the store knows better.
-func (s *Server) forgetDenials(key string) {
-	s.fleet.Forget(&stint.Request{Asks: []stint.Ask{{Key: key}}})
+// newAdmin is the handler of the admin API.
+func (s *Server) newAdmin(c *Config) http.Handler {
+	api := &admin.API{
+		Control:     s.control,
+		PushedRules: s.settings.RulesFrom == config.FromFleet,
+		Limiter:     s.limiter,
+		Lookup:      s.lookup,
+		Forget:      s.fleet.Forget,
+		Explain: func(ctx context.Context, body []byte) (*adminapi.Explanation, error) {
+			in, err := ReadInput(body)
+			if err != nil {
+				return nil, err
+			}
+			return s.Explain(ctx, in)
+		},
+		Program:   c.Program,
+		Started:   time.Now(),
+		Store:     s.storeStatus,
+		Footprint: &s.footprint,
+		Findings:  s.Findings,
+		Callers:   s.adminCallers,
+		Refused:   s.sampled.refusedCaller,
+		Audit:     s.audit,
+		Bytes:     s.adminBytes,
+	}
+	return api.Handler()
 }
+
+// Admin is the admin API, which docs/admin-api.yaml describes: it shows, changes
+// and undoes what is in force while everything runs.
+func (s *Server) Admin() http.Handler { return s.admin }

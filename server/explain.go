@@ -3,13 +3,13 @@ package server
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 	"time"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/internal/lookup"
 )
 
 // explanation is an Explanation in the making.
@@ -71,17 +71,17 @@ func (s *Server) explain(ctx context.Context, in *rules.Input) (*explanation, er
 		return x, nil
 	}
 	x.sayClaims(s, in)
-	v := s.view(ctx)
-	defer v.close()
+	v := s.lookup.View(ctx)
+	defer v.Close()
 	for i := range e.Rules {
-		r, err := v.explainRule(&e.Rules[i])
+		r, err := explainRule(v, &e.Rules[i])
 		if err != nil {
 			return nil, err
 		}
 		x.rules = append(x.rules, *r)
 	}
-	if x.CountedBy = v.countedBy(); v.alone != nil {
-		x.say("The store does not answer, so this is by what this instance has counted and heard itself, and by its share of each limit: %s.", v.alone)
+	if x.CountedBy = v.CountedBy(); v.StoreError() != nil {
+		x.say("The store does not answer, so this is by what this instance has counted and heard itself, and by its share of each limit: %s.", v.StoreError())
 	}
 	for i := range x.rules {
 		x.Words = append(x.Words, x.rules[i].words()...)
@@ -117,7 +117,7 @@ func (x *explanation) sayClaims(s *Server, in *rules.Input) {
 }
 
 // explainRule looks how the rule's key stands.
-func (v *view) explainRule(e *rules.RuleExplanation) (*explainedRule, error) {
+func explainRule(v *lookup.View, e *rules.RuleExplanation) (*explainedRule, error) {
 	r := &explainedRule{from: e.Rule}
 	r.Name, r.Mode, r.Applies, r.Why = e.Rule.Name, e.Rule.Mode.String(), e.Applies, e.Why
 	if !e.Applies {
@@ -127,11 +127,11 @@ func (v *view) explainRule(e *rules.RuleExplanation) (*explainedRule, error) {
 	if e.Override != nil {
 		r.Override = &adminapi.Override{Override: *e.Override}
 	}
-	if err := v.explainLimits(r, e.Asks); err != nil {
+	if err := explainLimits(v, r, e.Asks); err != nil {
 		return nil, err
 	}
 	p := e.Rule.Penalty
-	if v.alone != nil && e.Rule.OnStoreError != stint.OnErrorLocal {
+	if v.StoreError() != nil && e.Rule.OnStoreError != stint.OnErrorLocal {
 		r.policy = e.Rule.OnStoreError
 		r.outcome, r.refusal = stint.Allowed, nil
 		return r, nil // neither limits nor penalties are asked
@@ -140,7 +140,7 @@ func (v *view) explainRule(e *rules.RuleExplanation) (*explainedRule, error) {
 		return r, nil
 	}
 	var err error
-	if r.record, err = v.record(string(e.Key), p); err != nil {
+	if r.record, err = v.Record(string(e.Key), p); err != nil {
 		return nil, err
 	}
 	r.BanLeft = r.record.BanLeft.Microseconds()
@@ -156,17 +156,17 @@ func (v *view) explainRule(e *rules.RuleExplanation) (*explainedRule, error) {
 	return r, nil
 }
 
-func (v *view) explainLimits(r *explainedRule, asks []stint.Ask) error {
+func explainLimits(v *lookup.View, r *explainedRule, asks []stint.Ask) error {
 	if len(asks) == 0 { // it looks for bans alone
 		return nil
 	}
 	out := make([]stint.Decision, len(asks))
-	if err := v.look(&stint.Request{Asks: asks}, out); err != nil {
+	if err := v.Look(&stint.Request{Asks: asks}, out); err != nil {
 		return err
 	}
 	for i := range out {
 		d := &out[i]
-		j := adminapi.ExplainedLimit{LimitState: v.limitOf(d), Allowed: d.Allowed, RetryAfter: d.RetryAfter.Microseconds()}
+		j := adminapi.ExplainedLimit{LimitState: v.Limit(d), Allowed: d.Allowed, RetryAfter: d.RetryAfter.Microseconds()}
 		if d.RetryAfter == stint.Never {
 			j.RetryAfter = never
 		}
@@ -278,25 +278,4 @@ func (x *explanation) conclude() {
 	}
 	x.Outcome, x.Rule = by.outcome.String(), by.Name
 	x.say("It would be refused (%s) by rule %s.", x.Outcome, x.Rule)
-}
-
-func (s *Server) explainRequest(c *call) (int, any, error) {
-	body, err := c.bytes()
-	if err != nil {
-		return 0, nil, err
-	}
-	in, err := ReadInput(body)
-	if err != nil {
-		return 0, nil, err
-	}
-	done, err := s.turn(c)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer done()
-	x, err := s.Explain(c.Context(), in)
-	if err != nil && c.Context().Err() != nil {
-		err = busy()
-	}
-	return http.StatusOK, x, err
 }

@@ -3,14 +3,18 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/internal/control"
+	"github.com/stintdev/stint/server/internal/lookup"
 )
 
 const (
@@ -128,4 +132,42 @@ func (s *Server) needsStore() bool {
 	return slices.ContainsFunc(s.Rules().Rules, func(r *rules.Rule) bool {
 		return r.Mode == rules.Enforce && r.OnStoreError == stint.OnErrorDeny
 	})
+}
+
+// storeStatus tells of the store what is known, and asks it where nothing speaks
+// against it.
+func (s *Server) storeStatus(ctx context.Context, shared bool) adminapi.StoreStatus {
+	j := adminapi.StoreStatus{Kind: "memory", Shared: shared, Decides: "store"}
+	if s.fleet.IsLayered() {
+		// What stands before the rest of its address, in which a password may be.
+		scheme, _, isURL := strings.Cut(s.settings.Store, "://")
+		if j.Kind = scheme; !isURL {
+			j.Kind = fmt.Sprintf("%T", s.limiter.Store) // of a program that serves by itself
+		}
+	}
+	if s.fleet.IsLayered() {
+		j.Breaker, j.Instances = s.fleet.State().String(), s.fleet.Live()
+		j.Namespace = s.settings.Namespace
+	}
+	if by, known := s.control.ClockAhead(); known {
+		ahead := by.Microseconds()
+		j.ClockAhead = &ahead
+	}
+	if s.remembers() {
+		hears := s.fleet.Connected()
+		j.Hears = &hears
+	}
+	err := s.storeError()
+	if err == nil && s.fleet.IsLayered() && s.fleet.State() != fleet.PartlyOpen { // what was true a second ago may not be now
+		bounded, cancel := context.WithTimeout(ctx, lookup.Timeout)
+		defer cancel()
+		err = s.storeDecides(bounded)
+	}
+	if j.OK = err == nil; err != nil {
+		j.Error = err.Error()
+		if s.fleet.IsLayered() {
+			j.Decides = "on_store_error"
+		}
+	}
+	return j
 }

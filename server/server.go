@@ -3,6 +3,7 @@ package server
 import (
 	"log"
 	"log/slog"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,9 +12,11 @@ import (
 	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/admin"
 	"github.com/stintdev/stint/server/internal/auth"
 	"github.com/stintdev/stint/server/internal/control"
 	"github.com/stintdev/stint/server/internal/inflight"
+	"github.com/stintdev/stint/server/internal/lookup"
 )
 
 // Config is what a Server is made of.
@@ -44,8 +47,6 @@ type Config struct {
 // goroutines at once.
 type Server struct {
 	settings config.Settings
-	program  string
-	started  time.Time
 
 	// What decides: rules, and what they need of this instance.
 	set     atomic.Pointer[served]
@@ -62,17 +63,19 @@ type Server struct {
 	whyOpen     atomic.Pointer[error] // why the breaker opened last; nil: it never did
 	shadowCalls atomic.Int64          // under way, about rules in shadow mode
 
-	bans bans
+	bans   bans
+	lookup *lookup.Lookup
 
-	// Who may call.
+	// The admin API, and who may call which API.
+	admin                      http.Handler
+	audit                      *admin.Audit
 	adminCallers, checkCallers *auth.Authenticator
 
 	// Bounds.
-	admission        *admission
-	footprint        config.Footprint
-	adminBytes       *inflight.Bytes // apart, so that operators are heard when the rest is used up
-	reading, writing chan struct{}   // a place each for the one call of that scope that compiles
-	headerTimeout    time.Duration   // for a client to send the headers of a request
+	admission     *admission
+	footprint     config.Footprint
+	adminBytes    *inflight.Bytes // apart, so that operators are heard when the rest is used up
+	headerTimeout time.Duration   // for a client to send the headers of a request
 
 	// The way to upstreams, and what is ambiguous to the routes: of requests that come
 	// through the gateway, and of those that other proxies ask about.
@@ -105,12 +108,8 @@ func New(c Config) *Server {
 		settings: c.Settings,
 		limiter:  c.Limiter,
 		log:      c.Log,
-		started:  time.Now(),
 		found:    c.Findings,
 		dropped:  c.LogDropped,
-		program:  c.Program,
-		reading:  make(chan struct{}, 1),
-		writing:  make(chan struct{}, 1),
 
 		headerTimeout: 10 * time.Second,
 	}
@@ -135,6 +134,7 @@ func New(c Config) *Server {
 	s.fleet = fleet.New(s.limiter.Store, s.fleetOptions())
 	s.decider = &stint.Limiter{Store: s.fleet, Instance: s.limiter.Instance}
 	s.admission = newAdmission(&s.settings, s.clientOf, s.metrics)
+	s.audit = &admin.Audit{Log: s.log, Dropped: s.metrics.auditDropped.Inc}
 	s.secrets = newSecretFiles(&c.Settings)
 	s.own.Secrets, s.own.Allow = s.secrets.to, s.settings.AllowAmbiguous
 	if j := c.Settings.JWT; j != nil {
@@ -142,6 +142,8 @@ func New(c Config) *Server {
 		s.own.Claims, s.own.TokenHeader = s.claims.claimsOf, s.claims.Header
 	}
 	s.control = s.newControl(&c)
+	s.lookup = &lookup.Lookup{Limiter: s.limiter, Fleet: s.fleet, Local: s.local, Down: s.storeError, Probe: s.storeDecides}
+	s.admin = s.newAdmin(&c)
 	return s
 }
 

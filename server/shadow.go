@@ -188,20 +188,21 @@ func (s *Server) concludeShadow(_ context.Context, _ *Verdict, g *group) error {
 	return nil
 }
 
-// readShadow reads whether a check asks for what rules in shadow mode say.
-func readShadow(r *http.Request) (bool, error) {
+// readShadow reads whether a check asks for what rules in shadow mode say. wrong says what
+// is wrong with the query; empty: nothing is.
+func readShadow(r *http.Request) (asked bool, wrong string) {
 	if r.URL.RawQuery == "" {
-		return false, nil
+		return false, ""
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return false, badCall("The query cannot be read: %s.", err)
+		return false, "The query cannot be read: " + err.Error() + "."
 	}
 	switch values := query["shadow"]; {
 	case values == nil, len(values) == 1 && values[0] == "false":
-		return false, nil
+		return false, ""
 	case len(values) == 1 && values[0] == "true":
-		return true, nil
+		return true, ""
 	}
-	return false, badCall("The parameter shadow is true or false.")
+	return false, "The parameter shadow is true or false."
 }

@@ -3,6 +3,7 @@
 package httpfield
 
 import (
+	"mime"
 	"net/http"
 	"strings"
 )
@@ -154,4 +155,18 @@ func foldParameter(c byte) byte {
 		return '_'
 	}
 	return c
+}
+
+// IsJSON reports whether a body is declared to be JSON. A page on another site cannot do
+// that without asking first (CORS).
+func IsJSON(h http.Header) bool {
+	lines := h["Content-Type"]
+	if len(lines) != 1 {
+		return false
+	}
+	if lines[0] == "application/json" {
+		return true
+	}
+	kind, _, err := mime.ParseMediaType(lines[0])
+	return err == nil && kind == "application/json"
 }

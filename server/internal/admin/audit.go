@@ -1,4 +1,4 @@
-package server
+package admin
 
 import (
 	"context"
@@ -9,40 +9,45 @@ import (
 	"github.com/stintdev/stint/server/internal/control"
 )
 
-// audit leaves a line about a change: who made it, what it was, and how it was
-// before and after. alone is why it is in force at this instance alone, if it is.
-func (s *Server) audit(c *call, action, reason string, before, after any, alone *control.AloneError) {
+// Audit logs changes that operators make. It may be used from many goroutines at once.
+type Audit struct {
+	Log *slog.Logger
+	// Dropped is called for each line that Log did not take.
+	Dropped func()
+}
+
+// change logs a change: who made it, what it was, and how it was before and after. alone is
+// why it is in force at this instance alone, if it is.
+func (a *Audit) change(c *call, action, reason string, before, after any, alone *control.AloneError) {
 	args := []any{"who", c.who.Name, "from", c.RemoteAddr, "action", action, "reason", reason,
 		"before", compact(before), "after", compact(after)}
 	if alone != nil {
 		args = append(args, "pending", alone)
 	}
-	s.auditLine(slog.LevelInfo, "audit", args...)
+	a.line(slog.LevelInfo, "audit", args...)
 }
 
-// auditMerged leaves a line about a change that was made while the store was away:
-// what became of it.
-func (s *Server) auditMerged(text string, c *control.Change, more ...any) {
-	s.auditLine(slog.LevelInfo, text, append([]any{"who", c.Who, "action", c.Action, "reason", c.Reason, "made", c.At}, more...)...)
+// Merged logs what became of a change that was made while the store was away.
+func (a *Audit) Merged(text string, c *control.Change, more ...any) {
+	a.line(slog.LevelInfo, text, append([]any{"who", c.Who, "action", c.Action, "reason", c.Reason, "made", c.At}, more...)...)
 }
 
-// auditUnknown leaves a line about a change of which the store did not say whether
-// it was made.
-func (s *Server) auditUnknown(c *call, action, reason string, err error) {
-	s.auditLine(slog.LevelWarn, "audit: perhaps changed", "who", c.who.Name, "from", c.RemoteAddr, "action", action, "reason", reason, "error", err)
+// unknown logs a change of which nobody knows whether the store has made it.
+func (a *Audit) unknown(c *call, action, reason string, err error) {
+	a.line(slog.LevelWarn, "audit: perhaps changed", "who", c.who.Name, "from", c.RemoteAddr, "action", action, "reason", reason, "error", err)
 }
 
-// auditLine writes to the log as a Logger does, but for the error, which a Logger
-// does not return: a line that is lost is counted.
-func (s *Server) auditLine(level slog.Level, text string, args ...any) {
-	ctx, h := context.Background(), s.log.Handler()
+// line writes to the log as a Logger does, and counts lines that are lost: a Logger does not
+// return the error.
+func (a *Audit) line(level slog.Level, text string, args ...any) {
+	ctx, h := context.Background(), a.Log.Handler()
 	if !h.Enabled(ctx, level) {
 		return
 	}
 	r := slog.NewRecord(time.Now(), level, text, 0)
 	r.Add(args...)
 	if err := h.Handle(ctx, r); err != nil {
-		s.metrics.auditDropped.Inc()
+		a.Dropped()
 	}
 }
 

@@ -1,4 +1,4 @@
-package server
+package admin
 
 import (
 	"cmp"
@@ -12,14 +12,14 @@ import (
 	"github.com/stintdev/stint/server/internal/control"
 )
 
-func (s *Server) listBans(c *call) (int, any, error) {
+func (a *API) listBans(c *call) (int, any, error) {
 	limit, err := c.number("limit", 1000, 10_000)
 	if err != nil {
 		return 0, nil, err
 	}
 	rule := c.URL.Query().Get("rule")
 	all := adminapi.Bans{ByHand: []adminapi.Ban{}}
-	now := s.control.Status()
+	now := a.Control.Status()
 	for _, b := range now.Controls.Bans {
 		switch {
 		case rule != "" && b.Rule != rule:
@@ -29,12 +29,12 @@ func (s *Server) listBans(c *call) (int, any, error) {
 			all.ByHand = append(all.ByHand, adminapi.Ban{Ban: b, Effect: effect(cmp.Or(now.Problem(b.ID), now.Set.BanOverruled(&b)), nil)})
 		}
 	}
-	v := s.view(c.Context())
-	defer v.close()
+	v := a.Lookup.View(c.Context())
+	defer v.Close()
 	more := false
 	anew := func() { all.ByPenalty, more = []adminapi.PenaltyBan{}, false }
 	anew()
-	err = v.banned(c.Context(), anew, func(r stint.Record) bool {
+	err = v.Banned(c.Context(), anew, func(r stint.Record) bool {
 		if rule != "" && r.Penalty != rule {
 			return true
 		}
@@ -48,7 +48,7 @@ func (s *Server) listBans(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	all.Truncated = all.Truncated || more
-	all.CountedBy = v.countedBy()
+	all.CountedBy = v.CountedBy()
 	return http.StatusOK, all, nil
 }
 
@@ -65,7 +65,7 @@ func shownKey(key string) rules.Key {
 }
 
 // checkTarget checks t, and writes its key and network as bans have them.
-func (s *Server) checkTarget(t *adminapi.BanTarget) error {
+func (a *API) checkTarget(t *adminapi.BanTarget) error {
 	if (t.Network != "") == (t.Rule != "" || t.Key != "") || (t.Rule != "") != (t.Key != "") {
 		return impossible("", "give a rule and a key, or a network")
 	}
@@ -77,7 +77,7 @@ func (s *Server) checkTarget(t *adminapi.BanTarget) error {
 		t.Network = strings.TrimSuffix(p.String(), singleHost(p.Addr().Is4()))
 	}
 	var err error
-	t.Key, err = s.counted(t.Rule, t.Key)
+	t.Key, err = a.counted(t.Rule, t.Key)
 	return err
 }
 
@@ -89,60 +89,60 @@ func singleHost(is4 bool) string {
 	return "/128"
 }
 
-func (s *Server) addBan(c *call) (int, any, error) {
+func (a *API) addBan(c *call) (int, any, error) {
 	var in adminapi.BanRequest
 	err := c.read(&in)
 	if err == nil {
-		err = s.checkTarget(&in.BanTarget)
+		err = a.checkTarget(&in.BanTarget)
 	}
 	b := rules.Ban{Rule: in.Rule, Key: in.Key, Network: in.Network}
 	if err == nil {
-		b.Note, err = c.note(&in.Term, s.control.Now())
+		b.Note, err = c.note(&in.Term, a.Control.Now())
 	}
 	if err != nil {
 		return 0, nil, err
 	}
-	done, err := s.change(c, "ban", b.Reason, control.AddBan{Ban: b})
+	done, err := a.change(c, "ban", b.Reason, control.AddBan{Ban: b})
 	if err != nil {
 		return 0, nil, err
 	}
-	s.audit(c, "ban", b.Reason, done.Replaced.Bans, b, done.Alone)
-	return http.StatusCreated, adminapi.Ban{Ban: b, Effect: effect(s.Rules().BanOverruled(&b), done.Alone)}, nil
+	a.Audit.change(c, "ban", b.Reason, done.Replaced.Bans, b, done.Alone)
+	return http.StatusCreated, adminapi.Ban{Ban: b, Effect: effect(a.Control.Current().BanOverruled(&b), done.Alone)}, nil
 }
 
-func (s *Server) removeBan(c *call) (int, any, error) {
+func (a *API) removeBan(c *call) (int, any, error) {
 	reason, err := c.reason()
 	if err != nil {
 		return 0, nil, err
 	}
-	done, err := s.change(c, "lift ban", reason, control.RemoveBan{ID: c.PathValue("id")})
+	done, err := a.change(c, "lift ban", reason, control.RemoveBan{ID: c.PathValue("id")})
 	if err != nil {
 		return 0, nil, err
 	}
 	gone := done.Replaced.Bans[0]
-	s.audit(c, "lift ban", reason, gone, nil, done.Alone)
+	a.Audit.change(c, "lift ban", reason, gone, nil, done.Alone)
 	return http.StatusOK, adminapi.Ban{Ban: gone, Effect: effect("", done.Alone)}, nil
 }
 
 // liftBans forgets the penalty's ban first and tells the fleet then: told before, an
 // instance that remembers the ban could ask the store again, and remember it anew.
-func (s *Server) liftBans(c *call) (int, any, error) {
+func (a *API) liftBans(c *call) (int, any, error) {
 	var in adminapi.LiftRequest
 	err := c.read(&in)
 	if err == nil {
-		err = s.checkTarget(&in.BanTarget)
+		err = a.checkTarget(&in.BanTarget)
 	}
 	if err != nil {
 		return 0, nil, err
 	}
-	penalty, before, known, err := s.held(c, &in.BanTarget)
+	penalty, before, known, err := a.held(c, &in.BanTarget)
 	if err != nil {
 		return 0, nil, err
 	}
-	done, err := s.change(c, "lift bans", in.Reason, control.LiftBans{Target: control.Target(in.BanTarget), At: s.control.Now().UTC()})
+	done, err := a.change(c, "lift bans", in.Reason, control.LiftBans{Target: control.Target(in.BanTarget), At: a.Control.Now().UTC()})
 	if err != nil {
 		if penalty != nil { // the store may have forgotten the violations by now
-			s.auditUnknown(c, "lift bans", in.Reason, err)
+			a.Audit.unknown(c, "lift bans", in.Reason, err)
 		}
 		return 0, nil, err
 	}
@@ -158,7 +158,7 @@ func (s *Server) liftBans(c *call) (int, any, error) {
 	if before.BanLeft > 0 {
 		gone.ByPenalty = append(gone.ByPenalty, adminapi.PenaltyBan{Rule: in.Rule, Key: in.Key, Left: before.BanLeft.Microseconds(), Bans: before.Bans})
 	}
-	s.audit(c, "lift bans", in.Reason, gone, nil, done.Alone)
+	a.Audit.change(c, "lift bans", in.Reason, gone, nil, done.Alone)
 	return http.StatusOK, gone, nil
 }
 
@@ -166,19 +166,19 @@ func (s *Server) liftBans(c *call) (int, any, error) {
 // and bans that were; zero if there is nothing. The penalty is nil where the rule has
 // none, or t is a network. known is false where the store was not heard, which may
 // hold more.
-func (s *Server) held(c *call, t *adminapi.BanTarget) (p *stint.Penalty, record stint.Record, known bool, err error) {
+func (a *API) held(c *call, t *adminapi.BanTarget) (p *stint.Penalty, record stint.Record, known bool, err error) {
 	if t.Rule == "" {
 		return nil, record, true, nil
 	}
-	r, err := s.rule(t.Rule)
+	r, err := a.rule(t.Rule)
 	if err != nil || r.Penalty == nil {
 		return nil, record, true, err
 	}
-	v := s.view(c.Context())
-	defer v.close()
-	record, err = v.record(string(t.Key), r.Penalty)
+	v := a.Lookup.View(c.Context())
+	defer v.Close()
+	record, err = v.Record(string(t.Key), r.Penalty)
 	if record.Violations == 0 && record.Bans == 0 && record.BanLeft == 0 {
 		record = stint.Record{}
 	}
-	return r.Penalty, record, v.alone == nil, err
+	return r.Penalty, record, v.StoreError() == nil, err
 }

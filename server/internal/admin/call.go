@@ -1,14 +1,138 @@
-package server
+package admin
 
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/url"
 	"reflect"
+	"strconv"
 	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
 
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/auth"
+	"github.com/stintdev/stint/server/internal/control"
+	"github.com/stintdev/stint/server/internal/inflight"
 	"github.com/stintdev/stint/server/internal/strictjson"
 )
+
+// call is one call of the admin API.
+type call struct {
+	*http.Request
+	who auth.Caller
+}
+
+// json is the call's body, as JSON.
+func (c *call) json() (*strictjson.Reader, error) {
+	body, err := c.bytes()
+	if err != nil {
+		return nil, err
+	}
+	r, err := strictjson.New(string(body))
+	if err == nil {
+		err = r.Valid()
+	}
+	if err != nil {
+		return nil, badCall("The body cannot be read: %s.", err)
+	}
+	return &r, nil
+}
+
+// bytes is the call's body.
+func (c *call) bytes() ([]byte, error) {
+	if !httpfield.IsJSON(c.Header) {
+		return nil, &callError{status: http.StatusUnsupportedMediaType, detail: "The Content-Type must be application/json."}
+	}
+	body, err := io.ReadAll(c.Body)
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.Is(err, inflight.ErrNoRoom):
+		return nil, &callError{status: http.StatusServiceUnavailable, detail: "Too many large calls are under way."}
+	case errors.As(err, &tooLarge):
+		return nil, &callError{status: http.StatusRequestEntityTooLarge, detail: fmt.Sprintf("The body is larger than %d bytes.", config.MaxAdminBody)}
+	case err != nil:
+		return nil, badCall("The body cannot be read.")
+	}
+	return body, nil
+}
+
+// maxReason is the length of the longest reason or note, in bytes.
+const maxReason = 500
+
+func checkReason(text string) error {
+	if len(text) > maxReason || strings.ContainsFunc(text, unicode.IsControl) || !utf8.ValidString(text) {
+		return fmt.Errorf("must be one line of at most %d bytes", maxReason)
+	}
+	return nil
+}
+
+// reason is why a call is made that has no body, as its query tells.
+func (c *call) reason() (string, error) {
+	query, err := url.ParseQuery(c.URL.RawQuery)
+	if err != nil {
+		return "", badCall("The query cannot be read: %s.", err)
+	}
+	if len(query["reason"]) > 1 {
+		return "", badCall("The parameter reason is given twice.")
+	}
+	reason := query.Get("reason")
+	if err := checkReason(reason); err != nil {
+		return "", badCall("The parameter reason %s.", err)
+	}
+	return reason, nil
+}
+
+// number is a parameter of the query, from 1 to most.
+func (c *call) number(name string, otherwise, most int) (int, error) {
+	text := c.URL.Query().Get(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		return 0, badCall("The parameter %s must be a number from 1 to %d.", name, most)
+	}
+	return n, nil
+}
+
+// note is that of an entry which c's caller makes now, by the time of the fleet.
+func (c *call) note(n *adminapi.Term, now time.Time) (rules.Note, error) {
+	now = now.UTC()
+	note := rules.Note{ID: control.NewID(), Reason: n.Reason, Author: c.who.Name, At: now}
+	switch {
+	case n.For != "" && n.Until != "":
+		return note, impossible("for", "for and until cannot both be given")
+	case n.For != "":
+		d, err := stint.ParsePeriod(n.For)
+		if err == nil && d <= 0 {
+			err = errors.New("must be more than 0")
+		}
+		if err != nil {
+			return note, impossible("for", "%s", err)
+		}
+		note.Until = now.Add(d)
+	case n.Until != "":
+		until, err := time.Parse(time.RFC3339, n.Until)
+		if err != nil {
+			return note, impossible("until", "%.60q: want a time such as 2030-01-31T15:04:05Z", n.Until)
+		}
+		if !until.After(now) {
+			return note, impossible("until", "%s is past", n.Until)
+		}
+		if note.Until = until.UTC(); note.Until.Year() > 9999 {
+			return note, impossible("until", "%s is after the year 9999", n.Until)
+		}
+	}
+	return note, nil
+}
 
 // read reads the call's JSON object into a request of package adminapi, strictly: its
 // members are the fields of to, which points to a struct. A member that is missing or

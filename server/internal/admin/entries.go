@@ -1,4 +1,4 @@
-package server
+package admin
 
 import (
 	"cmp"
@@ -9,8 +9,25 @@ import (
 	"github.com/stintdev/stint/server/internal/control"
 )
 
-func (s *Server) listOverrides(*call) (int, any, error) {
-	now := s.control.Status()
+// change makes a change of the controls for c's caller. An error is a *callError.
+func (a *API) change(c *call, action, reason string, e control.Edit) (control.Done, error) {
+	done, err := a.Control.Change(c.Context(), control.Change{Who: c.who.Name, Action: action, Reason: reason, Edit: e})
+	if err != nil {
+		return done, callErrorOf(err, "")
+	}
+	return done, nil
+}
+
+// effect says why an entry has no effect, or where it is in force: alone is why that is
+// this instance alone, nil if it is not.
+func effect(problem string, alone *control.AloneError) adminapi.Effect {
+	return adminapi.Effect{Problem: problem, Reach: reach(alone)}
+}
+
+func reach(alone *control.AloneError) adminapi.Reach { return adminapi.Reach{Pending: alone.Text()} }
+
+func (a *API) listOverrides(*call) (int, any, error) {
+	now := a.Control.Status()
 	all := []adminapi.Override{}
 	for _, o := range now.Controls.Overrides {
 		all = append(all, adminapi.Override{Override: o, Effect: effect(cmp.Or(now.Problem(o.ID), now.Set.OverrideOverruled(&o)), nil)})
@@ -18,38 +35,38 @@ func (s *Server) listOverrides(*call) (int, any, error) {
 	return http.StatusOK, adminapi.Overrides{Overrides: all}, nil
 }
 
-func (s *Server) addOverride(c *call) (int, any, error) {
+func (a *API) addOverride(c *call) (int, any, error) {
 	var in adminapi.OverrideRequest
 	err := c.read(&in)
 	o := rules.Override{Rule: in.Rule, Key: in.Key, Tier: in.Tier, Times: in.Times, Limits: in.Limits}
 	if err == nil {
-		o.Key, err = s.counted(o.Rule, o.Key)
+		o.Key, err = a.counted(o.Rule, o.Key)
 	}
 	if err == nil {
-		o.Note, err = c.note(&in.Term, s.control.Now())
+		o.Note, err = c.note(&in.Term, a.Control.Now())
 	}
 	if err != nil {
 		return 0, nil, err
 	}
-	done, err := s.change(c, "add override", o.Reason, control.AddOverride{Override: o})
+	done, err := a.change(c, "add override", o.Reason, control.AddOverride{Override: o})
 	if err != nil {
 		return 0, nil, err
 	}
-	s.audit(c, "add override", o.Reason, done.Replaced.Overrides, o, done.Alone)
-	return http.StatusCreated, adminapi.Override{Override: o, Effect: effect(s.Rules().OverrideOverruled(&o), done.Alone)}, nil
+	a.Audit.change(c, "add override", o.Reason, done.Replaced.Overrides, o, done.Alone)
+	return http.StatusCreated, adminapi.Override{Override: o, Effect: effect(a.Control.Current().OverrideOverruled(&o), done.Alone)}, nil
 }
 
-func (s *Server) removeOverride(c *call) (int, any, error) {
+func (a *API) removeOverride(c *call) (int, any, error) {
 	reason, err := c.reason()
 	if err != nil {
 		return 0, nil, err
 	}
-	done, err := s.change(c, "remove override", reason, control.RemoveOverride{ID: c.PathValue("id")})
+	done, err := a.change(c, "remove override", reason, control.RemoveOverride{ID: c.PathValue("id")})
 	if err != nil {
 		return 0, nil, err
 	}
 	gone := done.Replaced.Overrides[0]
-	s.audit(c, "remove override", reason, gone, nil, done.Alone)
+	a.Audit.change(c, "remove override", reason, gone, nil, done.Alone)
 	return http.StatusOK, adminapi.Override{Override: gone, Effect: effect("", done.Alone)}, nil
 }
 
@@ -62,12 +79,12 @@ func (c *call) list() (string, error) {
 	return name, nil
 }
 
-func (s *Server) showList(c *call) (int, any, error) {
+func (a *API) showList(c *call) (int, any, error) {
 	list, err := c.list()
 	if err != nil {
 		return 0, nil, err
 	}
-	now := s.control.Status()
+	now := a.Control.Status()
 	all := []adminapi.Listed{}
 	for _, l := range *control.Listed(&now.Controls, list) {
 		all = append(all, adminapi.Listed{Listed: l, Effect: effect(cmp.Or(now.Problem(l.ID), overruled(now.Set, list, &l)), nil)})
@@ -75,7 +92,7 @@ func (s *Server) showList(c *call) (int, any, error) {
 	return http.StatusOK, adminapi.List{Entries: all}, nil
 }
 
-func (s *Server) addListed(c *call) (int, any, error) {
+func (a *API) addListed(c *call) (int, any, error) {
 	list, err := c.list()
 	var in adminapi.ListRequest
 	if err == nil {
@@ -83,18 +100,18 @@ func (s *Server) addListed(c *call) (int, any, error) {
 	}
 	l := rules.Listed{Network: in.Network, Match: in.Match}
 	if err == nil {
-		l.Note, err = c.note(&in.Term, s.control.Now())
+		l.Note, err = c.note(&in.Term, a.Control.Now())
 	}
 	if err != nil {
 		return 0, nil, err
 	}
 	action := "add to " + list
-	done, err := s.change(c, action, l.Reason, control.AddListed{List: list, Entry: l})
+	done, err := a.change(c, action, l.Reason, control.AddListed{List: list, Entry: l})
 	if err != nil {
 		return 0, nil, err
 	}
-	s.audit(c, action, l.Reason, nil, l, done.Alone)
-	return http.StatusCreated, adminapi.Listed{Listed: l, Effect: effect(overruled(s.Rules(), list, &l), done.Alone)}, nil
+	a.Audit.change(c, action, l.Reason, nil, l, done.Alone)
+	return http.StatusCreated, adminapi.Listed{Listed: l, Effect: effect(overruled(a.Control.Current(), list, &l), done.Alone)}, nil
 }
 
 // overruled says why an entry of a list is without effect under set.
@@ -105,7 +122,7 @@ func overruled(set *rules.Set, list string, l *rules.Listed) string {
 	return "" // nothing goes before the safelist
 }
 
-func (s *Server) removeListed(c *call) (int, any, error) {
+func (a *API) removeListed(c *call) (int, any, error) {
 	list, err := c.list()
 	var reason string
 	if err == nil {
@@ -115,11 +132,11 @@ func (s *Server) removeListed(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	action := "take off " + list
-	done, err := s.change(c, action, reason, control.RemoveListed{List: list, ID: c.PathValue("id")})
+	done, err := a.change(c, action, reason, control.RemoveListed{List: list, ID: c.PathValue("id")})
 	if err != nil {
 		return 0, nil, err
 	}
 	gone := (*control.Listed(&done.Replaced, list))[0]
-	s.audit(c, action, reason, gone, nil, done.Alone)
+	a.Audit.change(c, action, reason, gone, nil, done.Alone)
 	return http.StatusOK, adminapi.Listed{Listed: gone, Effect: effect("", done.Alone)}, nil
 }

@@ -1,23 +1,46 @@
-package server
+package admin
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
-	"time"
 
-	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/internal/control"
 )
 
-// change makes a change of the controls for c's caller. An error is a *callError.
-func (s *Server) change(c *call, action, reason string, e control.Edit) (control.Done, error) {
-	done, err := s.control.Change(c.Context(), control.Change{Who: c.who.Name, Action: action, Reason: reason, Edit: e})
-	if err != nil {
-		return done, callErrorOf(err, "")
+// callError is why a call came to nothing.
+type callError struct {
+	status   int
+	detail   string
+	problems []adminapi.Problem
+	newest   *int64 // number of the rules' newest version, where a race was lost
+}
+
+func (e *callError) Error() string {
+	return (&adminapi.Error{Detail: e.detail, Problems: e.problems}).Error()
+}
+
+func badCall(format string, args ...any) error {
+	return &callError{status: http.StatusBadRequest, detail: fmt.Sprintf(format, args...)}
+}
+
+// impossible is an error of a call that was understood, in a field.
+func impossible(where, format string, args ...any) error {
+	return &callError{
+		status:   http.StatusUnprocessableEntity,
+		detail:   "It was understood, but cannot be done; nothing was changed.",
+		problems: []adminapi.Problem{{Where: where, Text: fmt.Sprintf(format, args...)}},
 	}
-	return done, nil
+}
+
+func notFound(format string, args ...any) error {
+	return &callError{status: http.StatusNotFound, detail: fmt.Sprintf(format, args...)}
+}
+
+// unavailable is an error of a call that the store did not answer.
+func unavailable(err error) error {
+	return &callError{status: http.StatusServiceUnavailable, detail: "The store does not answer: " + err.Error()}
 }
 
 // callErrorOf is the answer to a call whose change failed with err. field is what it
@@ -42,43 +65,4 @@ func callErrorOf(err error, field string) error {
 		return &callError{status: http.StatusConflict, detail: refused.Text}
 	}
 	return &callError{status: http.StatusServiceUnavailable, detail: refused.Text}
-}
-
-// effect says why an entry has no effect, or where it is in force: alone is why that is
-// this instance alone, nil if it is not.
-func effect(problem string, alone *control.AloneError) adminapi.Effect {
-	return adminapi.Effect{Problem: problem, Reach: reach(alone)}
-}
-
-func reach(alone *control.AloneError) adminapi.Reach { return adminapi.Reach{Pending: alone.Text()} }
-
-// note is that of an entry which c's caller makes now, by the time of the fleet.
-func (c *call) note(n *adminapi.Term, now time.Time) (rules.Note, error) {
-	now = now.UTC()
-	note := rules.Note{ID: control.NewID(), Reason: n.Reason, Author: c.who.Name, At: now}
-	switch {
-	case n.For != "" && n.Until != "":
-		return note, impossible("for", "for and until cannot both be given")
-	case n.For != "":
-		d, err := stint.ParsePeriod(n.For)
-		if err == nil && d <= 0 {
-			err = errors.New("must be more than 0")
-		}
-		if err != nil {
-			return note, impossible("for", "%s", err)
-		}
-		note.Until = now.Add(d)
-	case n.Until != "":
-		until, err := time.Parse(time.RFC3339, n.Until)
-		if err != nil {
-			return note, impossible("until", "%.60q: want a time such as 2030-01-31T15:04:05Z", n.Until)
-		}
-		if !until.After(now) {
-			return note, impossible("until", "%s is past", n.Until)
-		}
-		if note.Until = until.UTC(); note.Until.Year() > 9999 {
-			return note, impossible("until", "%s is after the year 9999", n.Until)
-		}
-	}
-	return note, nil
 }

@@ -1,4 +1,4 @@
-package server
+package admin
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"github.com/stintdev/stint/internal/spelling"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/internal/lookup"
 )
 
 // keyCall is a call about a key under a rule.
@@ -21,7 +22,7 @@ type keyCall struct {
 }
 
 // keyCall reads the call into to; in is the part of it that says which key.
-func (s *Server) keyCall(c *call, to any, in *adminapi.KeyRequest) (*keyCall, error) {
+func (a *API) keyCall(c *call, to any, in *adminapi.KeyRequest) (*keyCall, error) {
 	err := c.read(to)
 	if err == nil && (in.Rule == "" || in.Key == "") {
 		err = badCall("rule and key must be given.")
@@ -30,13 +31,13 @@ func (s *Server) keyCall(c *call, to any, in *adminapi.KeyRequest) (*keyCall, er
 		return nil, err
 	}
 	k := keyCall{tier: in.Tier, reason: in.Reason}
-	if k.rule, err = s.rule(in.Rule); err != nil {
+	if k.rule, err = a.rule(in.Rule); err != nil {
 		return nil, err
 	}
-	if k.key, err = s.counted(in.Rule, in.Key); err != nil {
+	if k.key, err = a.counted(in.Rule, in.Key); err != nil {
 		return nil, err
 	}
-	set := s.Rules()
+	set := a.Control.Current()
 	if k.tier != "" && !slices.Contains(set.Tiers, k.tier) {
 		return nil, impossible("tier", "no tier %.60q%s", k.tier, didYouMean(k.tier, set.Tiers))
 	}
@@ -45,9 +46,9 @@ func (s *Server) keyCall(c *call, to any, in *adminapi.KeyRequest) (*keyCall, er
 }
 
 // rule is the rule of a name, among those that decide now.
-func (s *Server) rule(name string) (*rules.Rule, error) {
+func (a *API) rule(name string) (*rules.Rule, error) {
 	var names []string
-	for _, r := range s.Rules().Rules {
+	for _, r := range a.Control.Current().Rules {
 		if r.Name == name {
 			return r, nil
 		}
@@ -57,8 +58,8 @@ func (s *Server) rule(name string) (*rules.Rule, error) {
 }
 
 // counted is a key as the rule of a name counts it, in all calls about keys.
-func (s *Server) counted(rule string, k rules.Key) (rules.Key, error) {
-	r, err := s.rule(rule)
+func (a *API) counted(rule string, k rules.Key) (rules.Key, error) {
+	r, err := a.rule(rule)
 	if err != nil || k == "" {
 		return k, nil // which others say, if it matters
 	}
@@ -75,36 +76,36 @@ func didYouMean(name string, names []string) string {
 	return ""
 }
 
-func (s *Server) showKey(c *call) (int, any, error) {
+func (a *API) showKey(c *call) (int, any, error) {
 	var in adminapi.KeyRequest
-	k, err := s.keyCall(c, &in, &in)
+	k, err := a.keyCall(c, &in, &in)
 	if err != nil {
 		return 0, nil, err
 	}
-	v := s.view(c.Context())
-	defer v.close()
-	j, err := v.keyState(k)
+	v := a.Lookup.View(c.Context())
+	defer v.Close()
+	j, err := a.keyState(v, k)
 	return http.StatusOK, j, err
 }
 
-func (v *view) keyState(k *keyCall) (adminapi.KeyState, error) {
+func (a *API) keyState(v *lookup.View, k *keyCall) (adminapi.KeyState, error) {
 	j := adminapi.KeyState{Rule: k.rule.Name, Key: k.key, Mode: k.rule.Mode.String(), Tier: k.tier}
 	if k.override != nil {
 		j.Override = &adminapi.Override{Override: *k.override}
 	}
 	var err error
-	if j.Limits, err = v.counts(k); err != nil {
+	if j.Limits, err = countsOf(v, k); err != nil {
 		return j, err
 	}
 	if p := k.rule.Penalty; p != nil {
-		r, err := v.record(string(k.key), p)
+		r, err := v.Record(string(k.key), p)
 		if err != nil {
 			return j, err
 		}
 		j.Penalty = &adminapi.PenaltyState{Violations: r.Violations, Bans: r.Bans, BanLeft: r.BanLeft.Microseconds()}
 	}
-	j.CountedBy = v.countedBy()
-	now := v.control.Status()
+	j.CountedBy = v.CountedBy()
+	now := a.Control.Status()
 	for i := range now.Controls.Bans {
 		if b := &now.Controls.Bans[i]; b.Rule == k.rule.Name && b.Key == k.key {
 			j.Ban = &adminapi.Ban{Ban: *b}
@@ -113,9 +114,9 @@ func (v *view) keyState(k *keyCall) (adminapi.KeyState, error) {
 	return j, nil
 }
 
-// counts are how the key stands under the limits of the call's tier. Where the call
+// countsOf are how the key stands under the limits of the call's tier. Where the call
 // names none, those of the tiers under which something is used follow.
-func (v *view) counts(k *keyCall) ([]adminapi.KeyLimit, error) {
+func countsOf(v *lookup.View, k *keyCall) ([]adminapi.KeyLimit, error) {
 	limits := slices.Clone(k.limits)
 	tiers := make([]string, len(limits)) // of each limit
 	if k.tier == "" {
@@ -129,7 +130,7 @@ func (v *view) counts(k *keyCall) ([]adminapi.KeyLimit, error) {
 	}
 	all := []adminapi.KeyLimit{}
 	for from := 0; from < len(limits); from += stint.MaxAsks {
-		some, err := v.keyLimits(k, limits[from:min(from+stint.MaxAsks, len(limits))])
+		some, err := keyLimits(v, k, limits[from:min(from+stint.MaxAsks, len(limits))])
 		if err != nil {
 			return nil, err
 		}
@@ -143,15 +144,15 @@ func (v *view) counts(k *keyCall) ([]adminapi.KeyLimit, error) {
 }
 
 // keyLimits is how the key stands under each of the limits.
-func (v *view) keyLimits(k *keyCall, limits []*stint.Limit) ([]adminapi.KeyLimit, error) {
+func keyLimits(v *lookup.View, k *keyCall, limits []*stint.Limit) ([]adminapi.KeyLimit, error) {
 	out := make([]stint.Decision, len(limits))
-	if err := v.look(k.request(limits, 0), out); err != nil {
+	if err := v.Look(k.request(limits, 0), out); err != nil {
 		return nil, err
 	}
-	stored := v.kept(string(k.key), limits)
+	stored := v.Stored(string(k.key), limits)
 	all := make([]adminapi.KeyLimit, len(out))
 	for i := range out {
-		all[i].LimitState = v.limitOf(&out[i])
+		all[i].LimitState = v.Limit(&out[i])
 		if stored != nil && stored[i].Held {
 			ago, left := stored[i].Idle.Microseconds(), stored[i].Expires.Microseconds()
 			all[i].ChargedAgo, all[i].ExpiresIn = &ago, &left
@@ -169,21 +170,21 @@ func (k *keyCall) request(limits []*stint.Limit, cost int64) *stint.Request {
 	return r
 }
 
-func (s *Server) resetKey(c *call) (int, any, error) {
+func (a *API) resetKey(c *call) (int, any, error) {
 	var in adminapi.KeyRequest
-	k, err := s.keyCall(c, &in, &in)
+	k, err := a.keyCall(c, &in, &in)
 	if err != nil {
 		return 0, nil, err
 	}
-	return s.changeKey(c, k, "reset key", func() error {
+	return a.changeKey(c, k, "reset key", func() error {
 		// Those of all tiers, for a key may be of several.
 		for limits := range slices.Chunk(k.rule.AllLimits(k.key), stint.MaxAsks) {
-			err := s.limiter.Reset(c.Context(), string(k.key), limits...)
+			err := a.Limiter.Reset(c.Context(), string(k.key), limits...)
 			r := stint.Request{}
 			for _, l := range limits {
 				r.Asks = append(r.Asks, stint.Ask{Key: string(k.key), Limit: l})
 			}
-			s.fleet.Forget(&r)
+			a.Forget(&r)
 			if err != nil {
 				return err
 			}
@@ -192,9 +193,9 @@ func (s *Server) resetKey(c *call) (int, any, error) {
 	})
 }
 
-func (s *Server) refundKey(c *call) (int, any, error) {
+func (a *API) refundKey(c *call) (int, any, error) {
 	var in adminapi.RefundRequest
-	k, err := s.keyCall(c, &in, &in.KeyRequest)
+	k, err := a.keyCall(c, &in, &in.KeyRequest)
 	switch {
 	case err != nil:
 		return 0, nil, err
@@ -203,37 +204,37 @@ func (s *Server) refundKey(c *call) (int, any, error) {
 	case len(k.limits) == 0:
 		return 0, nil, impossible("rule", "%s has no limits, so nothing was taken", k.rule.Name)
 	}
-	return s.changeKey(c, k, "refund", func() error {
-		return s.limiter.RefundAll(c.Context(), k.request(k.limits, in.Cost), nil)
+	return a.changeKey(c, k, "refund", func() error {
+		return a.Limiter.RefundAll(c.Context(), k.request(k.limits, in.Cost), nil)
 	})
 }
 
 // changeKey answers with how the key stands once it is changed, which only the store
 // can do. What was changed leaves its line, also where how it stands then cannot be
 // told.
-func (s *Server) changeKey(c *call, k *keyCall, action string, change func() error) (int, any, error) {
-	v := s.view(c.Context())
-	defer v.close()
-	before, err := v.keyState(k)
-	if err == nil && v.alone != nil {
-		err = unavailable(fmt.Errorf("nothing was changed: %w", v.alone))
+func (a *API) changeKey(c *call, k *keyCall, action string, change func() error) (int, any, error) {
+	v := a.Lookup.View(c.Context())
+	defer v.Close()
+	before, err := a.keyState(v, k)
+	if err == nil && v.StoreError() != nil {
+		err = unavailable(fmt.Errorf("nothing was changed: %w", v.StoreError()))
 	}
 	if err != nil {
 		return 0, nil, err
 	}
 	err = change()
-	s.forgetDenials(string(k.key)) // here at once; the others hear of it
+	a.Forget(&stint.Request{Asks: []stint.Ask{{Key: string(k.key)}}}) // here at once; the others hear of it
 	if err != nil {
-		s.auditUnknown(c, action, k.reason, err)
+		a.Audit.unknown(c, action, k.reason, err)
 		return 0, nil, err
 	}
-	v = s.view(c.Context())
-	defer v.close()
-	after, err := v.keyState(k)
+	v = a.Lookup.View(c.Context())
+	defer v.Close()
+	after, err := a.keyState(v, k)
 	if err != nil {
-		s.audit(c, action, k.reason, before, nil, nil)
+		a.Audit.change(c, action, k.reason, before, nil, nil)
 		return 0, nil, err
 	}
-	s.audit(c, action, k.reason, before, after, nil)
+	a.Audit.change(c, action, k.reason, before, after, nil)
 	return http.StatusOK, after, nil
 }

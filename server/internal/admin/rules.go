@@ -1,4 +1,4 @@
-package server
+package admin
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/rules"
@@ -20,8 +21,8 @@ func versionOf(v *control.Version) adminapi.Version {
 	return adminapi.Version{Number: v.Number, Version: rules.VersionOf(v.Text), Author: v.Author, Note: v.Note, At: v.At}
 }
 
-func (s *Server) showRules(*call) (int, any, error) {
-	now := s.control.Status()
+func (a *API) showRules(*call) (int, any, error) {
+	now := a.Control.Status()
 	all := adminapi.Rules{Source: sourceOf(&now), Version: now.Set.Version, Number: now.Number, Newest: now.Newest, Rules: []adminapi.Rule{}}
 	for _, r := range now.Set.Rules {
 		j := adminapi.Rule{Name: r.Name, Mode: r.Mode.String(), Match: r.Match, Key: r.Key, Cost: r.Cost, Limits: []string{}}
@@ -41,12 +42,12 @@ func sourceOf(now *control.Status) string {
 	return "file"
 }
 
-func (s *Server) checkRules(c *call) (int, any, error) {
+func (a *API) checkRules(c *call) (int, any, error) {
 	var in adminapi.CheckRequest
 	if err := c.read(&in); err != nil {
 		return 0, nil, err
 	}
-	set, err := s.pushable(c, in.Text)
+	set, err := a.pushable(c, in.Text)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -56,10 +57,10 @@ func (s *Server) checkRules(c *call) (int, any, error) {
 // turn waits until no other call of the same kind compiles expressions; done ends that.
 // What compiles takes a processor for itself, and memory. Calls that only read have a
 // turn of their own, so that they hold up no push, and the files no call at all.
-func (s *Server) turn(c *call) (done func(), err error) {
-	turn := s.writing
+func (a *API) turn(c *call) (done func(), err error) {
+	turn := a.writing
 	if c.who.Scope == config.ReadScope {
-		turn = s.reading
+		turn = a.reading
 	}
 	select {
 	case turn <- struct{}{}:
@@ -76,13 +77,13 @@ func busy() error {
 
 // pushable compiles rules that a fleet is to share. Settings are each instance's
 // own, and may hold passwords; but secrets that the rules name must be here.
-func (s *Server) pushable(c *call, text string) (*rules.Set, error) {
-	done, err := s.turn(c)
+func (a *API) pushable(c *call, text string) (*rules.Set, error) {
+	done, err := a.turn(c)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	set, err := s.control.Parse(c.Context(), text)
+	set, err := a.Control.Parse(c.Context(), text)
 	var wrong *yamlnode.Error
 	switch {
 	case c.Context().Err() != nil:
@@ -103,7 +104,7 @@ func (s *Server) pushable(c *call, text string) (*rules.Set, error) {
 	return set, nil
 }
 
-func (s *Server) pushRules(c *call) (int, any, error) {
+func (a *API) pushRules(c *call) (int, any, error) {
 	in := adminapi.PushRequest{After: -1}
 	err := c.read(&in)
 	if err == nil && (in.After < 0 || in.After == math.MaxInt64) {
@@ -112,10 +113,10 @@ func (s *Server) pushRules(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return s.push(c, "push rules", control.Version{Author: c.who.Name, Note: in.Note, Text: in.Text}, in.After)
+	return a.push(c, "push rules", control.Version{Author: c.who.Name, Note: in.Note, Text: in.Text}, in.After)
 }
 
-func (s *Server) rollbackRules(c *call) (int, any, error) {
+func (a *API) rollbackRules(c *call) (int, any, error) {
 	in := adminapi.RollbackRequest{After: -1}
 	err := c.read(&in)
 	if err == nil && (in.After < 0 || in.After == math.MaxInt64 || in.To < 1) {
@@ -124,7 +125,7 @@ func (s *Server) rollbackRules(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	old, err := s.control.RulesVersion(c.Context(), in.To)
+	old, err := a.Control.RulesVersion(c.Context(), in.To)
 	switch {
 	case err != nil:
 		return 0, nil, unavailable(err)
@@ -132,34 +133,34 @@ func (s *Server) rollbackRules(c *call) (int, any, error) {
 		return 0, nil, notFound("There is no version %d, or it is no longer kept.", in.To)
 	}
 	note := cmp.Or(in.Note, fmt.Sprintf("back to version %d", in.To))
-	return s.push(c, "roll rules back", control.Version{Author: c.who.Name, Note: note, Text: old.Text}, in.After)
+	return a.push(c, "roll rules back", control.Version{Author: c.who.Name, Note: note, Text: old.Text}, in.After)
 }
 
 // push makes v the fleet's version that follows after.
-func (s *Server) push(c *call, action string, v control.Version, after int64) (int, any, error) {
-	if s.settings.RulesFrom != config.FromFleet {
+func (a *API) push(c *call, action string, v control.Version, after int64) (int, any, error) {
+	if !a.PushedRules {
 		return 0, nil, &callError{status: http.StatusConflict, detail: "This instance takes its rules from its file. To share rules, start the fleet with server: {rules: fleet}, and a Redis as its store."}
 	}
-	if _, err := s.pushable(c, v.Text); err != nil {
+	if _, err := a.pushable(c, v.Text); err != nil {
 		return 0, nil, err
 	}
-	pushed, err := s.control.PushRules(c.Context(), v, after)
+	pushed, err := a.Control.PushRules(c.Context(), v, after)
 	if err != nil {
 		if errors.Is(err, control.ErrUnknown) {
-			s.auditUnknown(c, action, v.Note, err)
+			a.Audit.unknown(c, action, v.Note, err)
 		}
 		return 0, nil, callErrorOf(err, "text")
 	}
-	s.audit(c, action, v.Note, after, versionOf(pushed), nil)
+	a.Audit.change(c, action, v.Note, after, versionOf(pushed), nil)
 	return http.StatusOK, versionOf(pushed), nil
 }
 
-func (s *Server) listVersions(c *call) (int, any, error) {
+func (a *API) listVersions(c *call) (int, any, error) {
 	limit, err := c.number("limit", 20, control.Versions)
 	if err != nil {
 		return 0, nil, err
 	}
-	versions, err := s.control.RulesVersions(c.Context(), limit)
+	versions, err := a.Control.RulesVersions(c.Context(), limit)
 	if err != nil {
 		return 0, nil, unavailable(err)
 	}
@@ -170,12 +171,12 @@ func (s *Server) listVersions(c *call) (int, any, error) {
 	return http.StatusOK, adminapi.Versions{Versions: all}, nil
 }
 
-func (s *Server) showVersion(c *call) (int, any, error) {
+func (a *API) showVersion(c *call) (int, any, error) {
 	number, err := strconv.ParseInt(c.PathValue("number"), 10, 64)
 	if err != nil || number < 1 {
 		return 0, nil, notFound("There is no version %.40q: versions are numbers from 1.", c.PathValue("number"))
 	}
-	v, err := s.control.RulesVersion(c.Context(), number)
+	v, err := a.Control.RulesVersion(c.Context(), number)
 	switch {
 	case err != nil:
 		return 0, nil, unavailable(err)
@@ -187,15 +188,52 @@ func (s *Server) showVersion(c *call) (int, any, error) {
 	return http.StatusOK, j, nil
 }
 
-// number is a parameter of the query, from 1 to most.
-func (c *call) number(name string, otherwise, most int) (int, error) {
-	text := c.URL.Query().Get(name)
-	if text == "" {
-		return otherwise, nil
+func (a *API) source() adminapi.Source {
+	now := a.Control.Status()
+	return adminapi.Source{Source: sourceOf(&now), Version: now.Set.Version, Number: now.Number, Ordered: (*adminapi.Order)(now.Order)}
+}
+
+func (a *API) showSource(*call) (int, any, error) { return http.StatusOK, a.source(), nil }
+
+// setSource makes this instance take its file's rules though the fleet has rules, or
+// the fleet's again. It asks no store, for it is wanted where that is away or holds
+// rules that are wrong.
+func (a *API) setSource(c *call) (int, any, error) {
+	var in adminapi.SourceRequest
+	if err := c.read(&in); err != nil {
+		return 0, nil, err
 	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > most {
-		return 0, badCall("The parameter %s must be a number from 1 to %d.", name, most)
+	from, err := config.ParseRulesFrom(in.Source)
+	if err != nil {
+		return 0, nil, impossible("source", "%s", err)
 	}
-	return n, nil
+	if !a.PushedRules {
+		return 0, nil, &callError{status: http.StatusConflict, detail: "This instance takes its rules from its file in any case: it was not started with server: {rules: fleet}."}
+	}
+	before := a.source()
+	if from == config.FromFile {
+		a.Control.UseFile(control.Order{At: time.Now().UTC(), Who: c.who.Name, Reason: in.Reason})
+	} else {
+		a.Control.UsePushed()
+	}
+	after := a.source()
+	a.Audit.change(c, "take rules of the "+from.String(), in.Reason, before, after, nil)
+	return http.StatusOK, after, nil
+}
+
+func (a *API) explainRequest(c *call) (int, any, error) {
+	body, err := c.bytes()
+	if err != nil {
+		return 0, nil, err
+	}
+	done, err := a.turn(c)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer done()
+	x, err := a.Explain(c.Context(), body)
+	if err != nil && c.Context().Err() != nil {
+		err = busy()
+	}
+	return http.StatusOK, x, err
 }

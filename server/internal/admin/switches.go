@@ -1,4 +1,4 @@
-package server
+package admin
 
 import (
 	"fmt"
@@ -11,12 +11,12 @@ import (
 	"github.com/stintdev/stint/server/internal/strictjson"
 )
 
-func (s *Server) showSwitches(*call) (int, any, error) {
-	return http.StatusOK, s.switches(), nil
+func (a *API) showSwitches(*call) (int, any, error) {
+	return http.StatusOK, a.switches(), nil
 }
 
-func (s *Server) switches() adminapi.Switches {
-	now := s.control.Status()
+func (a *API) switches() adminapi.Switches {
+	now := a.Control.Status()
 	j := adminapi.Switches{Rules: []adminapi.RuleSwitch{}}
 	j.Enabled = adminapi.EnabledSwitch{File: now.Base.Enabled, Set: now.Controls.Enabled, Now: now.Set.Enabled}
 	for i, r := range now.Base.Rules {
@@ -30,7 +30,7 @@ func (s *Server) switches() adminapi.Switches {
 	return j
 }
 
-func (s *Server) setSwitches(c *call) (int, any, error) {
+func (a *API) setSwitches(c *call) (int, any, error) {
 	in, err := c.switches()
 	if err != nil {
 		return 0, nil, err
@@ -38,13 +38,13 @@ func (s *Server) setSwitches(c *call) (int, any, error) {
 	if !in.Enabled.Given && len(in.Rules) == 0 {
 		return 0, nil, badCall("Nothing is to be switched: give enabled, or rules with their modes.")
 	}
-	before := s.switches()
-	done, err := s.change(c, "switch", in.Reason, control.Switch{SetEnabled: in.Enabled.Given, Enabled: in.Enabled.Value, Modes: in.Rules})
+	before := a.switches()
+	done, err := a.change(c, "switch", in.Reason, control.Switch{SetEnabled: in.Enabled.Given, Enabled: in.Enabled.Value, Modes: in.Rules})
 	if err != nil {
 		return 0, nil, err
 	}
-	after := s.switches()
-	s.audit(c, "switch", in.Reason, before, after, done.Alone)
+	after := a.switches()
+	a.Audit.change(c, "switch", in.Reason, before, after, done.Alone)
 	after.Reach = reach(done.Alone)
 	return http.StatusOK, after, nil
 }

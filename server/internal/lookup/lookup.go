@@ -1,4 +1,6 @@
-package server
+// Package lookup shows how keys stand: by the store or, where that does not answer, by what
+// this instance has counted itself.
+package lookup
 
 import (
 	"context"
@@ -6,95 +8,113 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/server/adminapi"
 )
 
-// view is how keys stand: by the store or, where that does not answer, by what this
-// instance has counted and heard itself. It is for one call of one goroutine.
-type view struct {
-	*Server
-	ctx   context.Context
-	close context.CancelFunc
-	alone error // why the store is not asked, or not any more; nil: it is
+// Lookup is where keys are looked up. It must not be changed once it is in use, and may be
+// used from many goroutines at once.
+type Lookup struct {
+	Limiter *stint.Limiter // over the store, without the layers of this instance
+	// Fleet is over the same store, and decides where that does not, by Local.
+	Fleet *fleet.Store
+	Local *stint.Memory
+	// Down returns why the store is known not to decide, or nil; it does not wait. Probe asks
+	// the store.
+	Down  func() error
+	Probe func(context.Context) error
 }
 
-// viewTimeout bounds how long a look at keys waits for the store in all. It is longer
-// than the deadline of a decision, for a person would rather wait than be told less,
-// and shorter than anybody notices.
-const viewTimeout = 250 * time.Millisecond
+// Timeout bounds how long a View waits for the store in all. It is longer than the deadline
+// of a decision, for a person would rather wait than see less, and shorter than anybody
+// notices.
+const Timeout = 250 * time.Millisecond
 
-// view is one that asks the store, unless it is known not to decide.
-func (s *Server) view(ctx context.Context) *view {
-	v := &view{Server: s}
-	v.ctx, v.close = context.WithTimeout(ctx, viewTimeout)
-	if s.fleet.IsLayered() {
-		v.alone = s.storeError()
+// View looks keys up for one call. It is for one goroutine.
+type View struct {
+	*Lookup
+	ctx   context.Context
+	close context.CancelFunc
+	err   error // why the store is not asked, or not any more; nil: it is
+}
+
+// View is a View that asks the store, unless it is known not to decide. Close it.
+func (l *Lookup) View(ctx context.Context) *View {
+	v := &View{Lookup: l}
+	v.ctx, v.close = context.WithTimeout(ctx, Timeout)
+	if l.Fleet.IsLayered() {
+		v.err = l.Down()
 	}
 	return v
 }
 
-// goesOn tells whether this instance can answer where the store failed with err; then
-// it does so from now on.
-func (v *view) goesOn(err error) bool {
-	if !v.fleet.IsLayered() || errors.Is(err, stint.ErrRequest) || errors.Is(err, stint.ErrUnsupported) || errors.Is(err, stint.ErrBroken) {
+// Close lets go of what v holds.
+func (v *View) Close() { v.close() }
+
+// StoreError is why v shows what this instance has counted; nil: it shows the store's counts.
+func (v *View) StoreError() error { return v.err }
+
+// turn reports whether this instance can answer where the store failed with err; then it
+// does from now on.
+func (v *View) turn(err error) bool {
+	if !v.Fleet.IsLayered() || errors.Is(err, stint.ErrRequest) || errors.Is(err, stint.ErrUnsupported) || errors.Is(err, stint.ErrBroken) {
 		return false
 	}
-	v.alone = err
+	v.err = err
 	return true
 }
 
-// look is how the asks of r would be answered, each by itself; nothing is taken.
-func (v *view) look(r *stint.Request, out []stint.Decision) error {
-	if v.alone == nil {
-		err := v.limiter.DryRun(v.ctx, r, out)
-		if err == nil || !v.goesOn(err) {
+// Look stores in out how the asks of r would be answered, each by itself; nothing is taken.
+func (v *View) Look(r *stint.Request, out []stint.Decision) error {
+	if v.err == nil {
+		err := v.Limiter.DryRun(v.ctx, r, out)
+		if err == nil || !v.turn(err) {
 			return err
 		}
 	}
-	return v.fleet.Look(r, out)
+	return v.Fleet.Look(r, out)
 }
 
-// record is how a key stands under a penalty.
-func (v *view) record(key string, p *stint.Penalty) (stint.Record, error) {
-	if v.alone == nil {
-		r, err := v.limiter.Record(v.ctx, key, p)
-		if err == nil || !v.goesOn(err) {
+// Record is how a key stands under a penalty.
+func (v *View) Record(key string, p *stint.Penalty) (stint.Record, error) {
+	if v.err == nil {
+		r, err := v.Limiter.Record(v.ctx, key, p)
+		if err == nil || !v.turn(err) {
 			return r, err
 		}
 	}
-	return v.local.Record(v.ctx, key, p)
+	return v.Local.Record(v.ctx, key, p)
 }
 
-// kept is what the store keeps of a key under limits; nil: it does not tell, for want
-// of the power, of a permission or of an answer.
-func (v *view) kept(key string, limits []*stint.Limit) []stint.Stored {
-	if v.alone != nil {
+// Stored is what the store holds of a key under limits; nil: that is not known.
+func (v *View) Stored(key string, limits []*stint.Limit) []stint.Stored {
+	if v.err != nil {
 		return nil
 	}
-	all, err := v.limiter.Inspect(v.ctx, key, limits...)
+	all, err := v.Limiter.Inspect(v.ctx, key, limits...)
 	if err != nil {
 		return nil
 	}
 	return all
 }
 
-// banned calls yield for each ban by penalty, as stint.Inspector does. again means
-// that those so far do not count: the store has failed, and they come anew. ctx bounds
-// it, for it goes through all that the store holds.
-func (v *view) banned(ctx context.Context, again func(), yield func(stint.Record) bool) error {
-	if v.alone == nil && v.fleet.IsLayered() { // a look through all would hang for as long as ctx lives
-		if err := v.limiter.Probe(v.ctx, probeKey); err != nil {
-			v.goesOn(err)
+// Banned calls yield for each ban by penalty, until it returns false. Where the store fails
+// meanwhile, it calls again, and begins anew with the bans that this instance knows. ctx
+// bounds it, in place of Timeout, for it goes through all that the store holds.
+func (v *View) Banned(ctx context.Context, again func(), yield func(stint.Record) bool) error {
+	if v.err == nil && v.Fleet.IsLayered() { // a look through all would hang for as long as ctx lives
+		if err := v.Probe(v.ctx); err != nil {
+			v.turn(err)
 		}
 	}
-	if v.alone == nil {
-		err := each(v.limiter.Banned(ctx), yield)
-		if err == nil || !v.goesOn(err) {
+	if v.err == nil {
+		err := each(v.Limiter.Banned(ctx), yield)
+		if err == nil || !v.turn(err) {
 			return err
 		}
 		again()
 	}
-	return v.local.Banned(ctx, yield)
+	return v.Local.Banned(ctx, yield)
 }
 
 // each calls yield for what comes before an error.
@@ -110,21 +130,21 @@ func each(all func(func(stint.Record, error) bool), yield func(stint.Record) boo
 	return nil
 }
 
-// limitOf is how a key stands under the limit of a decision: where this instance tells,
-// under its share of it.
-func (v *view) limitOf(d *stint.Decision) adminapi.LimitState {
+// Limit is how a key stands under the limit of a decision of Look: where this instance
+// answers, under its share of it.
+func (v *View) Limit(d *stint.Decision) adminapi.LimitState {
 	capacity, used := d.Limit.Capacity(), d.Used()
-	if v.alone != nil {
-		capacity = max(1, capacity/v.fleet.Live())
+	if v.err != nil {
+		capacity = max(1, capacity/v.Fleet.Live())
 		used = max(0, capacity-d.Remaining)
 	}
 	return adminapi.LimitState{Limit: d.Limit.Terms(), Capacity: capacity, Used: used, Remaining: d.Remaining, ResetAfter: d.ResetAfter.Microseconds()}
 }
 
-// countedBy says in an answer whose counts it shows.
-func (v *view) countedBy() adminapi.CountedBy {
-	if v.alone == nil {
+// CountedBy says in an answer whose counts it shows.
+func (v *View) CountedBy() adminapi.CountedBy {
+	if v.err == nil {
 		return adminapi.CountedBy{}
 	}
-	return adminapi.CountedBy{By: stint.ByLocal.String(), StoreError: v.alone.Error()}
+	return adminapi.CountedBy{By: stint.ByLocal.String(), StoreError: v.err.Error()}
 }
