@@ -1,9 +1,14 @@
 package server
 
 import (
+	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
 )
@@ -76,4 +81,91 @@ func (r routes) read(asking bool) rules.Ambiguity {
 // looksAtPath reports whether what becomes of a request depends on its path.
 func looksAtPath(r *config.Route) bool {
 	return r.Path != "/" || strings.Trim(r.Upstream.Path, "/") != ""
+}
+
+// targetError says why the target or the method of a request is refused. It wraps
+// stint.ErrRequest.
+type targetError struct {
+	detail string // a sentence for the client, without anything that it sent
+}
+
+func (e *targetError) Error() string { return e.detail }
+func (e *targetError) Unwrap() error { return stint.ErrRequest }
+
+// Detail is for httplimit.Middleware.
+func (e *targetError) Detail() string { return e.detail }
+
+// ambiguous is the error of a request that is refused because of a.
+func ambiguous(a rules.Ambiguity) error {
+	return &targetError{(&rules.AmbiguousError{Is: a}).Detail()}
+}
+
+// readTarget reads what a request asks for; its exchange keeps it, if it has one. What is
+// ambiguous to the routes is refused, where it takes one. What is ambiguous in the method
+// is in Target.Ambiguous, too.
+func (s *Server) readTarget(r *http.Request, x *exchange) (rules.Target, error) {
+	uri := r.RequestURI
+	if uri == "" && r.URL != nil { // it was made by the program itself
+		uri = r.URL.RequestURI()
+	}
+	t, err := rules.ReadTarget(uri)
+	if err != nil {
+		return t, &targetError{"The request's target is not a path, or has a #, a space, a control character or a malformed escape."}
+	}
+	method, err := rules.ReadMethod(r.Method)
+	if err != nil || strings.EqualFold(r.Method, http.MethodConnect) { // which asks for a tunnel
+		return t, &targetError{"The request's method is CONNECT, or has characters that no method has."}
+	}
+	t.Ambiguous |= method
+	if _, err := httpfield.ReadHost(r.Host); err != nil {
+		return t, &targetError{"The request's host is neither a name nor an address, with or without a port."}
+	}
+	misled := s.askedRead
+	if x != nil {
+		x.target, misled = t, s.routesRead
+		if x.wrapped { // who wrote the handlers has no routes
+			return t, nil
+		}
+	}
+	if a := t.Ambiguous & misled &^ s.settings.AllowAmbiguous; a != 0 {
+		return t, ambiguous(a)
+	}
+	return t, nil
+}
+
+// outgoing is the URL that passes on target as it came, behind the path of r's
+// upstream. proxied tells that a proxy of HTTP is asked for it.
+func outgoing(r *config.Route, target *rules.Target, proxied bool) (*url.URL, error) {
+	base := strings.TrimSuffix(r.Upstream.EscapedPath(), "/")
+	if base != "" && target.Ambiguous&rules.DotSegments != 0 {
+		return nil, ambiguous(rules.DotSegments) // it might climb out, whatever the settings allow
+	}
+	u := &url.URL{Scheme: r.Upstream.Scheme, Host: r.Upstream.Host, RawQuery: target.RawQuery, ForceQuery: target.HasQuery}
+	if u.Scheme == "h2c" {
+		u.Scheme = "http"
+	}
+	switch path := base + target.RawPath; {
+	case proxied:
+		u.Opaque = "//" + u.Host + path
+	case !strings.HasPrefix(path, "//"):
+		u.Opaque = path
+	default: // which net/url would take for a host
+		decoded, err := url.PathUnescape(path)
+		u.Path, u.RawPath = decoded, path
+		if err != nil || u.EscapedPath() != path {
+			return nil, &targetError{"The request's path begins with two slashes and has characters that must be escaped."}
+		}
+	}
+	return u, nil
+}
+
+// shown is text from a request, as it may stand in a log: in ASCII, and not long.
+func shown(text string) string {
+	const longest = 200
+	rest := ""
+	if len(text) > longest {
+		text, rest = text[:longest], "..."
+	}
+	quoted := strconv.QuoteToASCII(text)
+	return quoted[1:len(quoted)-1] + rest
 }
