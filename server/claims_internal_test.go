@@ -13,11 +13,12 @@ import (
 
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/claims/claimstest"
 )
 
 // At every door, the token is looked at, and explained.
 func TestTokensAtTheDoors(t *testing.T) {
-	keys := signingKeys()
+	keys := claimstest.Keys()
 	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	upstream := httptest.NewServer(ok)
 	defer upstream.Close()
@@ -25,7 +26,7 @@ func TestTokensAtTheDoors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bearer := func(name string) string { return "Bearer " + keys["RS256"].sign(t, `{"sub":"`+name+`"}`) }
+	bearer := func(name string) string { return "Bearer " + keys["RS256"].Sign(t, `{"sub":"`+name+`"}`) }
 	asks := func(h http.Handler, authorization string, more ...string) int {
 		r := httptest.NewRequest("GET", "/a", nil)
 		r.RemoteAddr = "198.51.100.1:1"
@@ -81,7 +82,7 @@ func TestClaimsOfChecks(t *testing.T) {
 		`{"claims":["ann"],"client":"192.0.2.1"}`:           "stint: malformed request: claims: want an object",
 		`{"claims":{"sub":1,"sub":2},"client":"192.0.2.1"}`: `twice`,
 	} {
-		s := bearing(t, config.JWT{}, signingKeys()["ES256"])
+		s := bearing(t, config.JWT{}, claimstest.Keys()["ES256"])
 		in, err := ReadInput([]byte(body))
 		if err != nil {
 			if want == "" || !strings.Contains(err.Error(), "claims") {
@@ -145,15 +146,15 @@ func whoSpent(t *testing.T, s *Server) string {
 
 // An explanation tells why there are no claims, and no token.
 func TestExplainToken(t *testing.T) {
-	keys := signingKeys()
+	keys := claimstest.Keys()
 	s := bearing(t, config.JWT{Issuer: "me"}, keys["ES256"])
 	for header, want := range map[string]string{
 		"": "There is no token in the header Authorization, so there are no claims.",
-		"Bearer " + keys["ES256"].sign(t, `{"iss":"me","sub":"ann"}`):          "The token in the header Authorization is valid.",
-		"Bearer " + keys["ES256"].sign(t, `{"iss":"me","exp":2000000000000}`):  "The token in the header Authorization is valid until 65347-",
-		"Bearer " + keys["ES256"].sign(t, `{"iss":"me","exp":1000000000}`):     "not valid, so there are no claims: it expired at 2001-09-09T01:46:40Z.",
-		"Bearer " + keys["ES256"].sign(t, `{"iss":"you","exp":1000000000000}`): "its iss is not the issuer",
-		"Bearer " + keys["RS256"].sign(t, `{"iss":"me"}`):                      "it names a key that is not known",
+		"Bearer " + keys["ES256"].Sign(t, `{"iss":"me","sub":"ann"}`):          "The token in the header Authorization is valid.",
+		"Bearer " + keys["ES256"].Sign(t, `{"iss":"me","exp":2000000000000}`):  "The token in the header Authorization is valid until 65347-",
+		"Bearer " + keys["ES256"].Sign(t, `{"iss":"me","exp":1000000000}`):     "not valid, so there are no claims: it expired at 2001-09-09T01:46:40Z.",
+		"Bearer " + keys["ES256"].Sign(t, `{"iss":"you","exp":1000000000000}`): "its iss is not the issuer",
+		"Bearer " + keys["RS256"].Sign(t, `{"iss":"me"}`):                      "it names a key that is not known",
 		"Bearer geheim": "it is no signed token",
 	} {
 		in := &rules.Input{Client: netip.MustParseAddr("192.0.2.1"), Request: &rules.Request{Header: http.Header{}}}
@@ -189,7 +190,7 @@ func TestClaimsUnknownFinding(t *testing.T) {
 	if _, err := trusting.SetRules(parsed(t, strings.Replace(byClaims, "[198.51.100.0/24]", "[]", 1))); err != nil || codes(trusting) != rules.CodeClaimsUnknown {
 		t.Errorf("trusted, of nobody: %s, %v", codes(trusting), err)
 	}
-	if got := codes(bearing(t, config.JWT{}, signingKeys()["ES256"])); got != "" {
+	if got := codes(bearing(t, config.JWT{}, claimstest.Keys()["ES256"])); got != "" {
 		t.Errorf("with keys: %s", got)
 	}
 }

@@ -112,7 +112,7 @@ func (s *Server) routed(in *rules.Input) *rules.Input {
 // sayClaims says what is known of the client's token, if rules want to know.
 func (x *explanation) sayClaims(s *Server, in *rules.Input) {
 	if s.claims != nil && in.Claims == nil && in.Request != nil && s.Rules().UsesClaims() {
-		x.say("%s", s.claims.words(in.Request.Header))
+		x.say("%s", s.claims.Describe(in.Request.Header))
 	}
 }
 

@@ -27,7 +27,7 @@ func (s *Server) Open() error {
 	if _, err := s.secrets.reload(true); err != nil {
 		return err
 	}
-	if _, err := s.claims.reloadFile(true); err != nil {
+	if _, err := s.claims.Reload(true); err != nil {
 		return fmt.Errorf("jwt: %w", err)
 	}
 	var certificates []*certificate
@@ -99,7 +99,7 @@ func (s *Server) reloadFiles(asked bool) {
 		{"tokens", s.adminCallers.Reload},
 		{"tokens of the check API", s.checkCallers.Reload},
 		{"secrets", s.secrets.reload},
-		{"keys of tokens", s.claims.reloadFile},
+		{"keys of tokens", s.claims.Reload},
 	} {
 		changed, err := of.reload(asked)
 		if err != nil {

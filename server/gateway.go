@@ -162,3 +162,13 @@ var freeBuffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
 func (buffers) Get() []byte  { return freeBuffers.Get().(*[bufferSize]byte)[:] }
 func (buffers) Put(b []byte) { freeBuffers.Put((*[bufferSize]byte)(b)) }
+
+// noClaims is what Input.Claims is where no token is to be looked at.
+var noClaims = map[string]any{}
+
+// believesToken reports whether the token of a request may be looked at. A signature tells
+// by itself who has made it; where others verify it, they must have passed the request
+// on. Proxies that ask about a request were looked at already.
+func (s *Server) believesToken(r *http.Request) bool {
+	return s.claims == nil || !s.claims.Trusted || exchangeOf(r) == nil || s.clients().Believes(r)
+}

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/claims"
+	"github.com/stintdev/stint/server/internal/claims/claimstest"
 )
 
 // provider is where keys are fetched, without a network.
@@ -67,7 +69,7 @@ func fetching(t *testing.T, p *provider) (*Server, *journal) {
 	settings.JWT = &config.JWT{KeysURL: "https://id.example.com/jwks"}
 	log := new(journal)
 	s := New(Config{Settings: settings, Rules: parsed(t, byClaims), Log: slog.New(slog.NewTextHandler(log, nil))})
-	s.claims.client.Transport = p
+	s.claims.Client.Transport = p
 	p.asked()
 	if err := s.Open(); err != nil {
 		t.Fatal(err)
@@ -81,12 +83,12 @@ func fetching(t *testing.T, p *provider) (*Server, *journal) {
 // Keys are there when Follow returns, and are fetched every 15 minutes, or soon after a
 // token names one that is not known, but never more often than every 30 s.
 func TestKeysAreFetched(t *testing.T) {
-	keys := signingKeys()
+	keys := claimstest.Keys()
 	synctest.Test(t, func(t *testing.T) {
 		p := &provider{}
-		p.gives(jwks(t, keys["ES256"]))
+		p.gives(claimstest.JWKS(t, keys["ES256"]))
 		s, _ := fetching(t, p)
-		known, later := "Bearer "+keys["ES256"].sign(t, `{"sub":"ann"}`), "Bearer "+keys["EdDSA"].sign(t, `{"sub":"bob"}`)
+		known, later := "Bearer "+keys["ES256"].Sign(t, `{"sub":"ann"}`), "Bearer "+keys["EdDSA"].Sign(t, `{"sub":"bob"}`)
 		if got := whose(t, s, known); got != "user ann" {
 			t.Fatal(got)
 		}
@@ -95,7 +97,7 @@ func TestKeysAreFetched(t *testing.T) {
 		if got, want := fmt.Sprint(p.asked()), "[0s 15m0s 30m0s]"; got != want {
 			t.Errorf("fetched at %s, want %s", got, want)
 		}
-		p.gives(jwks(t, keys["ES256"], keys["EdDSA"]))
+		p.gives(claimstest.JWKS(t, keys["ES256"], keys["EdDSA"]))
 		if got := whose(t, s, later); got != nobody { // nobody waits for the keys
 			t.Error(got)
 		}
@@ -106,8 +108,8 @@ func TestKeysAreFetched(t *testing.T) {
 		p.asked()
 		other := *keys["EdDSA"]
 		for i := range 3000 { // 5 minutes of keys that nobody has
-			other.id = fmt.Sprint(i)
-			whose(t, s, "Bearer "+other.sign(t, `{"sub":"eve"}`))
+			other.ID = fmt.Sprint(i)
+			whose(t, s, "Bearer "+other.Sign(t, `{"sub":"eve"}`))
 			time.Sleep(100 * time.Millisecond)
 		}
 		if all := p.asked(); len(all) < 5 || len(all) > 10 {
@@ -121,13 +123,13 @@ func TestKeysAreFetched(t *testing.T) {
 
 // Where keys cannot be fetched, those of before stay; it is tried again, and said once.
 func TestKeysThatCannotBeFetched(t *testing.T) {
-	keys := signingKeys()
+	keys := claimstest.Keys()
 	synctest.Test(t, func(t *testing.T) {
 		p := &provider{}
 		fails := func() (int, io.Reader, error) { return 0, nil, errors.New("no route to host") }
 		p.answers(fails)
 		s, log := fetching(t, p)
-		token := "Bearer " + keys["RS256"].sign(t, `{"sub":"ann"}`)
+		token := "Bearer " + keys["RS256"].Sign(t, `{"sub":"ann"}`)
 		if got := whose(t, s, token); got != nobody {
 			t.Error(got)
 		}
@@ -139,7 +141,7 @@ func TestKeysThatCannotBeFetched(t *testing.T) {
 		if n := strings.Count(log.String(), "no route to host"); n != 1 {
 			t.Errorf("said %d times", n)
 		}
-		p.gives(jwks(t, keys["RS256"]))
+		p.gives(claimstest.JWKS(t, keys["RS256"]))
 		time.Sleep(30 * time.Second)
 		if got := whose(t, s, token); got != "user ann" {
 			t.Error(got)
@@ -155,7 +157,7 @@ func TestKeysThatCannotBeFetched(t *testing.T) {
 			},
 		} {
 			p.answers(answer)
-			time.Sleep(keysEvery)
+			time.Sleep(claims.FetchEvery)
 			synctest.Wait()
 			if got := whose(t, s, token); got != "user ann" {
 				t.Errorf("%s: %s", name, got)
@@ -172,11 +174,11 @@ func TestKeysThatHang(t *testing.T) {
 		p.answers(func() (int, io.Reader, error) { <-hold; return 0, nil, errors.New("over") })
 		start := time.Now()
 		s, _ := fetching(t, p)
-		if took := time.Since(start); took != firstKeys {
+		if took := time.Since(start); took != claims.FirstWait {
 			t.Errorf("Follow took %v", took)
 		}
 		start = time.Now()
-		if got := whose(t, s, "Bearer "+signingKeys()["RS256"].sign(t, `{"sub":"ann"}`)); got != nobody || time.Since(start) != 0 {
+		if got := whose(t, s, "Bearer "+claimstest.Keys()["RS256"].Sign(t, `{"sub":"ann"}`)); got != nobody || time.Since(start) != 0 {
 			t.Errorf("%s after %v", got, time.Since(start))
 		}
 		close(hold)
@@ -185,8 +187,8 @@ func TestKeysThatHang(t *testing.T) {
 
 // Over a network, keys are followed to where they have moved, but from https to http.
 func TestKeysOverHTTP(t *testing.T) {
-	key := signingKeys()["EdDSA"]
-	keys := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(jwks(t, key)) })
+	key := claimstest.Keys()["EdDSA"]
+	keys := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(claimstest.JWKS(t, key)) })
 	plain := httptest.NewServer(keys)
 	defer plain.Close()
 	for name, c := range map[string]struct {
@@ -204,10 +206,10 @@ func TestKeysOverHTTP(t *testing.T) {
 		settings.JWT = &config.JWT{KeysURL: c.from.URL}
 		s := New(Config{Settings: settings, Rules: parsed(t, byClaims), Log: slog.New(slog.DiscardHandler)})
 		if c.from.TLS != nil && name != "of another's cert." {
-			s.claims.client.Transport.(*http.Transport).TLSClientConfig = c.from.Client().Transport.(*http.Transport).TLSClientConfig
+			s.claims.Client.Transport.(*http.Transport).TLSClientConfig = c.from.Client().Transport.(*http.Transport).TLSClientConfig
 		}
-		s.claims.fetch(t.Context())
-		if got := whose(t, s, "Bearer "+key.sign(t, `{"sub":"ann"}`)); got != c.want {
+		s.claims.Follow(t.Context())
+		if got := whose(t, s, "Bearer "+key.Sign(t, `{"sub":"ann"}`)); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 		s.Close()

@@ -1,15 +1,8 @@
 package server
 
 import (
-	"crypto"
-	"crypto/ecdsa"
-	"crypto/ed25519"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/rsa"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"log/slog"
@@ -19,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,63 +20,8 @@ import (
 
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/claims/claimstest"
 )
-
-// signingKey is a key of whoever makes tokens.
-type signingKey struct {
-	private   crypto.Signer
-	algorithm jose.SignatureAlgorithm
-	id        string
-}
-
-// signingKeys are one of each kind, which take a while to make.
-var signingKeys = sync.OnceValue(func() map[string]*signingKey {
-	r, err := rsa.GenerateKey(rand.Reader, 2048)
-	e, err2 := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	_, d, err3 := ed25519.GenerateKey(rand.Reader)
-	if err != nil || err2 != nil || err3 != nil {
-		panic(fmt.Sprint(err, err2, err3))
-	}
-	return map[string]*signingKey{
-		"RS256": {r, jose.RS256, "r1"}, "ES256": {e, jose.ES256, "e1"}, "EdDSA": {d, jose.EdDSA, "d1"},
-	}
-})
-
-// jwks is a JWK Set of their public keys.
-func jwks(t testing.TB, all ...*signingKey) []byte {
-	t.Helper()
-	var set jose.JSONWebKeySet
-	for _, k := range all {
-		set.Keys = append(set.Keys, jose.JSONWebKey{Key: k.private.Public(), KeyID: k.id, Use: "sig", Algorithm: string(k.algorithm)})
-	}
-	data, err := json.Marshal(set)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
-}
-
-// sign makes a token of a payload.
-func (k *signingKey) sign(t testing.TB, payload string) string {
-	t.Helper()
-	options := new(jose.SignerOptions).WithType("JWT")
-	if k.id != "" {
-		options.WithHeader("kid", k.id)
-	}
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: k.algorithm, Key: k.private}, options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	signed, err := signer.Sign([]byte(payload))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := signed.CompactSerialize()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
-}
 
 // byClaims has one request an hour for each subject, and one for each client without.
 const byClaims = `
@@ -95,16 +32,16 @@ rules:
 `
 
 // bearing is an opened Server of byClaims with these tokens.
-func bearing(t testing.TB, j config.JWT, keys ...*signingKey) *Server {
+func bearing(t testing.TB, j config.JWT, keys ...*claimstest.Key) *Server {
 	t.Helper()
 	return bearingTo(t, nil, j, keys...)
 }
 
-func bearingTo(t testing.TB, upstream *url.URL, j config.JWT, keys ...*signingKey) *Server {
+func bearingTo(t testing.TB, upstream *url.URL, j config.JWT, keys ...*claimstest.Key) *Server {
 	t.Helper()
 	if !j.Trusted && j.KeysURL == "" {
 		j.KeysFile = filepath.Join(t.TempDir(), "jwks.json")
-		keep(t, j.KeysFile, jwks(t, keys...))
+		keep(t, j.KeysFile, claimstest.JWKS(t, keys...))
 	}
 	settings := config.Default()
 	settings.JWT = &j
@@ -149,7 +86,7 @@ func countedBy(t testing.TB, s *Server, in *rules.Input) string {
 const nobody = "nobody 192.0.2.1"
 
 func TestTokensOfClients(t *testing.T) {
-	keys := signingKeys()
+	keys := claimstest.Keys()
 	s := bearing(t, config.JWT{Issuer: "me", Audience: "api", Leeway: 30 * time.Second}, keys["RS256"], keys["ES256"], keys["EdDSA"])
 	now := time.Now().Unix()
 	for name, k := range keys {
@@ -179,7 +116,7 @@ func TestTokensOfClients(t *testing.T) {
 			{`{"iss":"me","aud":"api"}`, nobody},
 		} {
 			for range 2 { // the second time by what was remembered
-				if got := whose(t, s, "Bearer "+k.sign(t, c.payload)); got != c.want {
+				if got := whose(t, s, "Bearer "+k.Sign(t, c.payload)); got != c.want {
 					t.Errorf("%s %s: counted by %q, want %q", name, c.payload, got, c.want)
 				}
 			}
@@ -189,14 +126,14 @@ func TestTokensOfClients(t *testing.T) {
 
 // What is no token of a known key, or not borne as it should be, says nothing.
 func TestTokensThatAreNone(t *testing.T) {
-	keys := signingKeys()
+	keys := claimstest.Keys()
 	s := bearing(t, config.JWT{}, keys["RS256"], keys["ES256"])
 	const payload = `{"sub":"ann"}`
-	good := keys["RS256"].sign(t, payload)
+	good := keys["RS256"].Sign(t, payload)
 	head, rest, _ := strings.Cut(good, ".")
 	body, signature, _ := strings.Cut(rest, ".")
 	part := base64.RawURLEncoding.EncodeToString
-	der, err := x509.MarshalPKIXPublicKey(keys["RS256"].private.Public())
+	der, err := x509.MarshalPKIXPublicKey(keys["RS256"].Private.Public())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +147,7 @@ func TestTokensThatAreNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	asMAC, _ := confused.CompactSerialize()
-	embedding, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.EdDSA, Key: keys["EdDSA"].private}, &jose.SignerOptions{EmbedJWK: true})
+	embedding, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.EdDSA, Key: keys["EdDSA"].Private}, &jose.SignerOptions{EmbedJWK: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,18 +157,18 @@ func TestTokensThatAreNone(t *testing.T) {
 	}
 	withItsKey, _ := own.CompactSerialize()
 	other := *keys["RS256"]
-	other.id = "r2"
+	other.ID = "r2"
 	nameless := *keys["RS256"]
-	nameless.id = ""
+	nameless.ID = ""
 	asES := *keys["ES256"]
-	asES.id = "r1"
+	asES.ID = "r1"
 	for name, c := range map[string]struct {
 		header []string
 		want   string
 	}{
 		"good":                   {[]string{"Bearer " + good}, "user ann"},
 		"in other letters":       {[]string{"bEARER  " + good + " "}, "user ann"},
-		"that names no key":      {[]string{"Bearer " + nameless.sign(t, payload)}, "user ann"},
+		"that names no key":      {[]string{"Bearer " + nameless.Sign(t, payload)}, "user ann"},
 		"none":                   {nil, nobody},
 		"empty":                  {[]string{""}, nobody},
 		"of another scheme":      {[]string{"Basic " + good}, nobody},
@@ -244,9 +181,9 @@ func TestTokensThatAreNone(t *testing.T) {
 		"of algorithm None":      {[]string{"Bearer " + part([]byte(`{"alg":"None","kid":"r1"}`)) + "." + body + "." + signature}, nobody},
 		"of a MAC by public key": {[]string{"Bearer " + asMAC}, nobody},
 		"that brings its key":    {[]string{"Bearer " + withItsKey}, nobody},
-		"of an unknown key":      {[]string{"Bearer " + other.sign(t, payload)}, nobody},
-		"of another's key":       {[]string{"Bearer " + asES.sign(t, payload)}, nobody},
-		"too long":               {[]string{"Bearer " + keys["RS256"].sign(t, `{"sub":"ann","x":"`+strings.Repeat("x", longestToken)+`"}`)}, nobody},
+		"of an unknown key":      {[]string{"Bearer " + other.Sign(t, payload)}, nobody},
+		"of another's key":       {[]string{"Bearer " + asES.Sign(t, payload)}, nobody},
+		"too long":               {[]string{"Bearer " + keys["RS256"].Sign(t, `{"sub":"ann","x":"`+strings.Repeat("x", 16<<10)+`"}`)}, nobody},
 	} {
 		if got := whose(t, s, c.header...); got != c.want {
 			t.Errorf("a token %s: counted by %q, want %q", name, got, c.want)
@@ -256,22 +193,22 @@ func TestTokensThatAreNone(t *testing.T) {
 
 // A token of an algorithm that is not allowed is none, whatever the keys.
 func TestAlgorithmsOfTokens(t *testing.T) {
-	keys := signingKeys()
+	keys := claimstest.Keys()
 	s := bearing(t, config.JWT{Algorithms: []string{"ES256"}}, keys["RS256"], keys["ES256"])
-	if got := whose(t, s, "Bearer "+keys["RS256"].sign(t, `{"sub":"ann"}`)); got != nobody {
+	if got := whose(t, s, "Bearer "+keys["RS256"].Sign(t, `{"sub":"ann"}`)); got != nobody {
 		t.Errorf("RS256: %s", got)
 	}
-	if got := whose(t, s, "Bearer "+keys["ES256"].sign(t, `{"sub":"ann"}`)); got != "user ann" {
+	if got := whose(t, s, "Bearer "+keys["ES256"].Sign(t, `{"sub":"ann"}`)); got != "user ann" {
 		t.Errorf("ES256: %s", got)
 	}
 }
 
 // A token is valid until it expires, remembered or not.
 func TestTokensExpire(t *testing.T) {
-	keys := signingKeys()
+	keys := claimstest.Keys()
 	synctest.Test(t, func(t *testing.T) {
 		s := bearing(t, config.JWT{}, keys["ES256"])
-		token := "Bearer " + keys["ES256"].sign(t, fmt.Sprintf(`{"sub":"ann","exp":%d}`, time.Now().Unix()+60))
+		token := "Bearer " + keys["ES256"].Sign(t, fmt.Sprintf(`{"sub":"ann","exp":%d}`, time.Now().Unix()+60))
 		for range 60 {
 			if got := whose(t, s, token); got != "user ann" {
 				t.Fatal(got)
@@ -287,20 +224,20 @@ func TestTokensExpire(t *testing.T) {
 // When the file has other keys, tokens of those that are gone count for nothing, though
 // they were verified before. A file that is wrong changes nothing.
 func TestKeysOfTokensRotate(t *testing.T) {
-	keys := signingKeys()
+	keys := claimstest.Keys()
 	s := bearing(t, config.JWT{}, keys["RS256"])
-	before, after := "Bearer "+keys["RS256"].sign(t, `{"sub":"ann"}`), "Bearer "+keys["EdDSA"].sign(t, `{"sub":"bob"}`)
+	before, after := "Bearer "+keys["RS256"].Sign(t, `{"sub":"ann"}`), "Bearer "+keys["EdDSA"].Sign(t, `{"sub":"bob"}`)
 	file := s.claims.KeysFile
 	for _, step := range []struct {
 		file []byte
 		want [2]string
 	}{
 		{nil, [2]string{"user ann", nobody}},
-		{jwks(t, keys["RS256"], keys["EdDSA"]), [2]string{"user ann", "user bob"}},
+		{claimstest.JWKS(t, keys["RS256"], keys["EdDSA"]), [2]string{"user ann", "user bob"}},
 		{[]byte(`{"keys":`), [2]string{"user ann", "user bob"}},
 		{[]byte(`{"keys":[]}`), [2]string{"user ann", "user bob"}},
 		{[]byte(`{"keys":[{"kty":"oct","k":"c2VjcmV0","kid":"r1"}]}`), [2]string{"user ann", "user bob"}},
-		{jwks(t, keys["EdDSA"]), [2]string{nobody, "user bob"}},
+		{claimstest.JWKS(t, keys["EdDSA"]), [2]string{nobody, "user bob"}},
 	} {
 		if step.file != nil {
 			keep(t, file, step.file)
@@ -318,27 +255,13 @@ func TestKeysOfTokensRotate(t *testing.T) {
 	}
 }
 
-// What is remembered of tokens is bounded.
-func TestSeenTokensAreBounded(t *testing.T) {
-	var seen seenTokens
-	for i := range 3 * mostSeen {
-		seen.put([32]byte{byte(i), byte(i >> 8), byte(i >> 16)}, token{notBefore: int64(i)})
-		if is, ok := seen.get([32]byte{}); !ok || is.notBefore != 0 { // which is shown again and again
-			t.Fatalf("forgotten after %d", i)
-		}
-	}
-	if n := len(seen.young) + len(seen.old); n > 2*mostSeen {
-		t.Errorf("%d remembered", n)
-	}
-}
-
 // Nothing but what a key has signed says anything, and nothing panics.
 func FuzzTokenOfClient(f *testing.F) {
-	keys := signingKeys()
+	keys := claimstest.Keys()
 	s := bearing(f, config.JWT{}, keys["RS256"], keys["ES256"], keys["EdDSA"])
 	signed := map[string]bool{}
 	for _, k := range keys {
-		text := k.sign(f, `{"sub":"ann","exp":9999999999}`)
+		text := k.Sign(f, `{"sub":"ann","exp":9999999999}`)
 		head, rest, _ := strings.Cut(text, ".")
 		signed[text] = true
 		for _, seed := range []string{text, text[1:], head + ".." + rest, head, rest, text + ".", strings.ToUpper(text)} {
@@ -351,8 +274,8 @@ func FuzzTokenOfClient(f *testing.F) {
 		if len(text) > 1<<16 {
 			return
 		}
-		trusting.claims.claimsOf(&rules.Request{Header: http.Header{"Authorization": {"Bearer " + text}}})
-		claims := s.claims.claimsOf(&rules.Request{Header: http.Header{"Authorization": {"Bearer " + text}}})
+		trusting.claims.Of(&rules.Request{Header: http.Header{"Authorization": {"Bearer " + text}}})
+		claims := s.claims.Of(&rules.Request{Header: http.Header{"Authorization": {"Bearer " + text}}})
 		if claims != nil && !signed[strings.TrimSpace(text)] {
 			// Signatures of ES256 and RS256 are texts in base64, whose last character
 			// has bits that are not read.
@@ -364,29 +287,4 @@ func FuzzTokenOfClient(f *testing.F) {
 			t.Errorf("%q says %v", text, claims)
 		}
 	})
-}
-
-// What a token costs, the first time and from then on.
-func BenchmarkTokenOfClient(b *testing.B) {
-	for name, k := range signingKeys() {
-		s := bearing(b, config.JWT{}, k)
-		r := &rules.Request{Header: http.Header{"Authorization": {"Bearer " + k.sign(b, `{"sub":"ann","iss":"https://id.example.com/","aud":["api","web"],"exp":9999999999,"scope":"read write","roles":["a","b","c"]}`)}}}
-		b.Run(name+"/seen", func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if s.claims.claimsOf(r) == nil {
-					b.Fatal("not valid")
-				}
-			}
-		})
-		b.Run(name+"/new", func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				s.claims.keys.Load().seen.young = nil
-				if s.claims.claimsOf(r) == nil {
-					b.Fatal("not valid")
-				}
-			}
-		})
-	}
 }

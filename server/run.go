@@ -118,7 +118,7 @@ func (s *Server) Follow(ctx context.Context) {
 	var first sync.WaitGroup
 	defer first.Wait()
 	go s.watchFiles(ctx)
-	first.Go(func() { s.claims.follow(ctx) })
+	first.Go(func() { s.claims.Follow(ctx) })
 	if s.fleet.IsLayered() {
 		first.Go(func() { s.feelPulse(ctx) })
 		go s.followPulse(ctx)

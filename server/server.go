@@ -20,6 +20,7 @@ import (
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/admin"
 	"github.com/stintdev/stint/server/internal/auth"
+	"github.com/stintdev/stint/server/internal/claims"
 	"github.com/stintdev/stint/server/internal/control"
 	"github.com/stintdev/stint/server/internal/inflight"
 	"github.com/stintdev/stint/server/internal/lookup"
@@ -58,7 +59,7 @@ type Server struct {
 	set     atomic.Pointer[served]
 	control *control.Control // where set comes from
 	own     rules.Instance   // what expressions find here
-	claims  *tokenReader     // nil: nobody looks at tokens of clients
+	claims  *claims.Reader   // nil: nobody looks at tokens of clients
 
 	// The store, and the layers before it.
 	limiter     *stint.Limiter
@@ -144,8 +145,11 @@ func New(c Config) *Server {
 	s.secrets = newSecretFiles(&c.Settings)
 	s.own.Secrets, s.own.Allow = s.secrets.to, s.settings.AllowAmbiguous
 	if j := c.Settings.JWT; j != nil {
-		s.claims = newTokenReader(j, s)
-		s.own.Claims, s.own.TokenHeader = s.claims.claimsOf, s.claims.Header
+		s.claims = claims.New(j, claims.Options{
+			Client: claims.NewClient(&s.settings), Log: s.log,
+			Valid: s.metrics.tokensValid.Inc, Invalid: s.metrics.tokensInvalid.Inc, Failed: s.metrics.keysFailed.Inc,
+		})
+		s.own.Claims, s.own.TokenHeader = s.claims.Of, s.claims.Header
 	}
 	s.control = s.newControl(&c)
 	s.lookup = &lookup.Lookup{Limiter: s.limiter, Fleet: s.fleet, Local: s.local, Down: s.storeError, Probe: s.storeDecides}

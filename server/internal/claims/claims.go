@@ -1,4 +1,6 @@
-package server
+// Package claims reads the tokens of clients (JSON Web Tokens), verifies them by keys that it
+// reads or fetches, and finds what they claim, for the variable claims of expressions.
+package claims
 
 import (
 	"cmp"
@@ -25,20 +27,22 @@ import (
 // longestToken is the size of the longest token that is looked at, in bytes.
 const longestToken = 16 << 10
 
-// tokenReader finds what the tokens of clients say, if they are valid.
-type tokenReader struct {
+// Reader finds what the tokens of clients say, if they are valid. It is made by New and may
+// be used from many goroutines at once. A nil Reader has no keys to read or fetch.
+type Reader struct {
 	config.JWT
+	Client  *http.Client // fetches keys
 	allowed []jose.SignatureAlgorithm
 	keys    atomic.Pointer[keyring] // nil: none are known yet
 
-	valid, invalid interface{ Inc() } // counters of what was looked at
+	valid, invalid func() // count tokens that were looked at
 
 	file    readfile.Watched
 	log     *slog.Logger
-	client  *http.Client
+	client  *http.Client  // that fetches keys
 	wanted  chan struct{} // has one where a token names a key that is not known
-	failed  interface{ Inc() }
-	failure string // of the last attempt to fetch keys, so that each is logged once
+	failed  func()        // counts attempts to fetch keys that failed
+	failure string        // of the last attempt to fetch keys, so that each is logged once
 }
 
 // keyring is a JWK Set and the tokens that were verified by it: when the keys change,
@@ -49,18 +53,29 @@ type keyring struct {
 	seen   seenTokens
 }
 
-func newTokenReader(j *config.JWT, s *Server) *tokenReader {
-	t := &tokenReader{
-		JWT: *j, allowed: algorithms(j), log: s.log, client: keysClient(&s.settings), wanted: make(chan struct{}, 1),
-		file:  readfile.Watched{Paths: []string{j.KeysFile}},
-		valid: s.metrics.tokensValid, invalid: s.metrics.tokensInvalid, failed: s.metrics.keysFailed,
-	}
-	t.Header = http.CanonicalHeaderKey(cmp.Or(t.Header, "Authorization"))
-	return t
+// Options is what a Reader needs beside the settings. All of it must be given.
+type Options struct {
+	Client *http.Client // that fetches keys: see NewClient
+	Log    *slog.Logger
+	// Valid, Invalid and Failed are called for each token that is valid or not, and for each
+	// attempt to fetch keys that fails.
+	Valid, Invalid, Failed func()
 }
 
-// claimsOf is rules.Instance.Claims.
-func (t *tokenReader) claimsOf(r *rules.Request) map[string]any {
+// New is a Reader that has no keys yet: Reload reads their file, Follow fetches them.
+func New(j *config.JWT, o Options) *Reader {
+	r := &Reader{
+		JWT: *j, allowed: algorithms(j), log: o.Log, Client: o.Client, wanted: make(chan struct{}, 1),
+		file:  readfile.Watched{Paths: []string{j.KeysFile}},
+		valid: o.Valid, invalid: o.Invalid, failed: o.Failed,
+	}
+	r.Header = http.CanonicalHeaderKey(cmp.Or(r.Header, "Authorization"))
+	return r
+}
+
+// Of returns what the token of r claims; nil: it has none that is valid. It is
+// rules.Instance.Claims.
+func (t *Reader) Of(r *rules.Request) map[string]any {
 	text, err := t.find(r.Header)
 	if text == "" && err == nil {
 		return nil
@@ -70,25 +85,15 @@ func (t *tokenReader) claimsOf(r *rules.Request) map[string]any {
 		is, err = t.read(text, time.Now())
 	}
 	if err != nil {
-		t.invalid.Inc()
+		t.invalid()
 		return nil
 	}
-	t.valid.Inc()
+	t.valid()
 	return is.claims
 }
 
-// noClaims is what Input.Claims is where no token is to be looked at.
-var noClaims = map[string]any{}
-
-// believesToken tells whether the token of a request may be looked at. A signature tells
-// by itself who has made it; where others verify it, they must have passed the request
-// on. Proxies that ask about a request were looked at already.
-func (s *Server) believesToken(r *http.Request) bool {
-	return s.claims == nil || !s.claims.Trusted || exchangeOf(r) == nil || s.clients().Believes(r)
-}
-
 // find is the text of the token; "": there is none.
-func (t *tokenReader) find(h http.Header) (string, error) {
+func (t *Reader) find(h http.Header) (string, error) {
 	lines := h[t.Header]
 	if len(lines) == 0 {
 		return "", nil
@@ -118,7 +123,7 @@ type token struct {
 }
 
 // read is what a token says, or why it is not valid at now.
-func (t *tokenReader) read(text string, now time.Time) (token, error) {
+func (t *Reader) read(text string, now time.Time) (token, error) {
 	if t.Trusted {
 		is, err := t.decoded(text)
 		if err != nil {
@@ -143,7 +148,7 @@ func (t *tokenReader) read(text string, now time.Time) (token, error) {
 }
 
 // verified is a token for us that one of the keys has signed, expired or not.
-func (t *tokenReader) verified(text string, ring *keyring) (token, error) {
+func (t *Reader) verified(text string, ring *keyring) (token, error) {
 	signed, err := jose.ParseSignedCompact(text, t.allowed)
 	if err != nil {
 		return token{}, errors.New("it is no signed token, or its algorithm is not among those allowed")
@@ -168,7 +173,7 @@ func (t *tokenReader) verified(text string, ring *keyring) (token, error) {
 }
 
 // decoded is a token whose signature others have verified.
-func (t *tokenReader) decoded(text string) (token, error) {
+func (t *Reader) decoded(text string) (token, error) {
 	parts := strings.Split(text, ".")
 	if len(parts) != 3 {
 		return token{}, errors.New("it is no signed token: want three parts, with dots between them")
@@ -238,7 +243,7 @@ func (t *token) instant(name string) (int64, error) {
 	return 0, fmt.Errorf("its %s is no instant since 1970", name)
 }
 
-func (t *tokenReader) isForUs(is *token) error {
+func (t *Reader) isForUs(is *token) error {
 	if t.Issuer != "" && is.claims["iss"] != any(t.Issuer) {
 		return errors.New("its iss is not the issuer")
 	}
@@ -259,7 +264,7 @@ func (t *tokenReader) isForUs(is *token) error {
 }
 
 // isTimely tells why a token is not valid at now, if it is not.
-func (t *tokenReader) isTimely(is *token, now time.Time) error {
+func (t *Reader) isTimely(is *token, now time.Time) error {
 	leeway := int64(t.Leeway / time.Second)
 	switch seconds := now.Unix(); {
 	case is.until != 0 && seconds-leeway >= is.until:
@@ -270,8 +275,8 @@ func (t *tokenReader) isTimely(is *token, now time.Time) error {
 	return nil
 }
 
-// words tell what is to be said of the token of a request.
-func (t *tokenReader) words(h http.Header) string {
+// Describe says in a sentence whether a request has a valid token.
+func (t *Reader) Describe(h http.Header) string {
 	where := "The token in the header " + t.Header
 	text, err := t.find(h)
 	switch {

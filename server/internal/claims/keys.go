@@ -1,4 +1,4 @@
-package server
+package claims
 
 import (
 	"context"
@@ -106,7 +106,7 @@ func fits(key *jose.JSONWebKey, algorithm string) bool {
 }
 
 // takeKeys makes the keys in data those that verify, and tells whether they are others.
-func (t *tokenReader) takeKeys(data []byte) (changed bool, err error) {
+func (t *Reader) takeKeys(data []byte) (changed bool, err error) {
 	digest := sha256.Sum256(data)
 	if before := t.keys.Load(); before != nil && before.digest == digest {
 		return false, nil
@@ -119,13 +119,14 @@ func (t *tokenReader) takeKeys(data []byte) (changed bool, err error) {
 	return true, nil
 }
 
-// reloadFile reads the file of keys if it has changed, or if it was asked for.
-func (t *tokenReader) reloadFile(asked bool) (changed bool, err error) {
+// Reload reads the file of keys, if there is one and it has changed, or always. It must not
+// run twice at once.
+func (t *Reader) Reload(always bool) (changed bool, err error) {
 	if t == nil || t.KeysFile == "" {
 		return false, nil
 	}
 	contents, changed, err := t.file.Read()
-	if !changed && !asked {
+	if !changed && !always {
 		return false, nil
 	}
 	if err == nil {
@@ -139,28 +140,28 @@ func (t *tokenReader) reloadFile(asked bool) (changed bool, err error) {
 const (
 	// keysTimeout bounds one attempt to fetch keys.
 	keysTimeout = 10 * time.Second
-	// keysEvery is how often keys are fetched, and keysPause how long it is at least
+	// FetchEvery is how often keys are fetched from KeysURL, and keysPause how long it is at least
 	// from one time to the next, whatever tokens name.
-	keysEvery = 15 * time.Minute
-	keysPause = 30 * time.Second
+	FetchEvery = 15 * time.Minute
+	keysPause  = 30 * time.Second
 	// keysRetry is how long it is to the second attempt after one that failed; twice
 	// as long to the third, and so on up to keysPause.
 	keysRetry = time.Second
-	// firstKeys is how long Follow waits for the first keys.
-	firstKeys = time.Second
+	// FirstWait is how long Follow waits for the first keys.
+	FirstWait = time.Second
 )
 
 // want asks for keys anew. It does not wait.
-func (t *tokenReader) want() {
+func (t *Reader) want() {
 	select {
 	case t.wanted <- struct{}{}:
 	default: // it was asked for already
 	}
 }
 
-// follow fetches keys until ctx is done. It returns when the first attempt is over, or
+// Follow fetches keys until ctx is done. It returns when the first attempt is over, or
 // after followTimeout.
-func (t *tokenReader) follow(ctx context.Context) {
+func (t *Reader) Follow(ctx context.Context) {
 	if t == nil || t.KeysURL == "" {
 		return
 	}
@@ -179,13 +180,13 @@ func (t *tokenReader) follow(ctx context.Context) {
 			select {
 			case <-ctx.Done():
 			case <-t.wanted:
-			case <-time.After(keysEvery - keysPause):
+			case <-time.After(FetchEvery - keysPause):
 			}
 		}
 	}()
 	select {
 	case <-first:
-	case <-time.After(firstKeys):
+	case <-time.After(FirstWait):
 	case <-ctx.Done():
 	}
 }
@@ -199,7 +200,7 @@ func sleep(ctx context.Context, d time.Duration) {
 }
 
 // fetch fetches keys once. Where it fails, those of before stay.
-func (t *tokenReader) fetch(ctx context.Context) bool {
+func (t *Reader) fetch(ctx context.Context) bool {
 	select {
 	case <-t.wanted: // which this answers
 	default:
@@ -208,7 +209,7 @@ func (t *tokenReader) fetch(ctx context.Context) bool {
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		t.failed.Inc()
+		t.failed()
 		if text := err.Error(); text != t.failure {
 			t.failure = text
 			t.log.Error("keys of tokens not fetched; those of before stay", "error", err)
@@ -220,7 +221,7 @@ func (t *tokenReader) fetch(ctx context.Context) bool {
 	return err == nil
 }
 
-func (t *tokenReader) tryFetch(ctx context.Context) (changed bool, err error) {
+func (t *Reader) tryFetch(ctx context.Context) (changed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, keysTimeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, t.KeysURL, nil)
@@ -228,7 +229,7 @@ func (t *tokenReader) tryFetch(ctx context.Context) (changed bool, err error) {
 		return false, err
 	}
 	r.Header.Set("Accept", "application/jwk-set+json, application/json")
-	resp, err := t.client.Do(r)
+	resp, err := t.Client.Do(r)
 	if err != nil {
 		return false, err
 	}
@@ -248,9 +249,9 @@ func (t *tokenReader) tryFetch(ctx context.Context) (changed bool, err error) {
 	return changed, err
 }
 
-// keysClient fetches keys, by the proxy that the settings name. It is never led from https
+// NewClient is a client that fetches keys, by the proxy that the settings name. It is never led from https
 // to http.
-func keysClient(s *config.Settings) *http.Client {
+func NewClient(s *config.Settings) *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.Proxy = s.Proxy()
 	transport.MaxIdleConns, transport.IdleConnTimeout = 1, 10*time.Second
