@@ -39,7 +39,6 @@ type Reader struct {
 
 	file    readfile.Watched
 	log     *slog.Logger
-	client  *http.Client  // that fetches keys
 	wanted  chan struct{} // has one where a token names a key that is not known
 	failed  func()        // counts attempts to fetch keys that failed
 	failure string        // of the last attempt to fetch keys, so that each is logged once
