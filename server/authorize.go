@@ -45,7 +45,7 @@ type originalRequest struct{}
 //
 // The original request is in X-Original-Method, X-Original-URI and X-Original-Host,
 // or in X-Forwarded-Method, X-Forwarded-Uri and X-Forwarded-Host. Where the host's
-// header is missing, it is Host. A question that has both URIs, or one twice, is
+// header is missing, it is Host. A call that has both URIs, or one twice, is
 // refused with 400 and not decided by precedence: proxies pass on headers that they
 // do not know, so that one of the two is probably a client's, who would thus choose
 // what to be counted as. The client is in X-Forwarded-For or what client_header
@@ -74,7 +74,7 @@ func (s *Server) authorize() http.Handler {
 		w.Header().Set("Cache-Control", "no-store")
 		w.WriteHeader(http.StatusOK)
 	}))
-	questions := s.capped(s.proxyAsks(decide))
+	calls := s.capped(s.proxyAsks(decide))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Caddy appends the original's query to ours, so that others are let be.
 		if q := r.URL.Query(); q.Get("deny_status") == "403" {
@@ -88,7 +88,7 @@ func (s *Server) authorize() http.Handler {
 			httplimit.Problem(w, r, http.StatusForbidden, err.Detail) // not 401: it is not the client who lacks a token
 			return
 		}
-		questions.ServeHTTP(w, r)
+		calls.ServeHTTP(w, r)
 	})
 }
 

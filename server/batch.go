@@ -10,10 +10,10 @@ import (
 // each. It is used again and again: what a list of 100 takes anew would be collected
 // after a dozen such lists.
 type batch struct {
-	questions []*question
-	trials    []trial // of the questions
-	lines     []string
-	answer    []byte
+	inputs      []*checkInput
+	evaluations []evaluation // of inputs
+	lines       []string
+	answer      []byte
 }
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
@@ -33,34 +33,34 @@ func (b *batch) free() {
 	if cap(b.lines) > keptLines || cap(b.answer) > keptAnswer {
 		return
 	}
-	for _, q := range b.questions {
+	for _, q := range b.inputs {
 		if len(q.header) > keptHeaders {
 			q.header = nil
 		}
 		clear(q.header)
-		*q = question{header: q.header}
+		*q = checkInput{header: q.header}
 	}
-	clear(b.trials)
+	clear(b.evaluations)
 	clear(b.lines)
-	b.questions, b.trials, b.lines = b.questions[:0], b.trials[:0], b.lines[:0]
+	b.inputs, b.evaluations, b.lines = b.inputs[:0], b.evaluations[:0], b.lines[:0]
 	batches.Put(b)
 }
 
-// next is the next question, to be read.
-func (b *batch) next() *question {
-	n := len(b.questions)
-	if n < cap(b.questions) && b.questions[:n+1][n] != nil {
-		b.questions = b.questions[:n+1] // of an earlier request
+// next is the next input, to be read.
+func (b *batch) next() *checkInput {
+	n := len(b.inputs)
+	if n < cap(b.inputs) && b.inputs[:n+1][n] != nil {
+		b.inputs = b.inputs[:n+1] // of an earlier request
 	} else {
-		b.questions = append(b.questions, new(question))
+		b.inputs = append(b.inputs, new(checkInput))
 	}
-	return b.questions[n]
+	return b.inputs[n]
 }
 
 // read reads a body: one check, or a list of them. What is wrong with one of several
-// is its trial's error; err is about all of them.
+// is the error of its evaluation; err is about all of them.
 func (b *batch) read(body string) (several bool, err error) {
-	r, err := newQuestionReader(body)
+	r, err := newInputReader(body)
 	if err != nil {
 		return false, err
 	}
@@ -77,9 +77,9 @@ func (b *batch) read(body string) (several bool, err error) {
 	case err != nil:
 		return several, badInput("%w", err)
 	}
-	b.trials = slices.Grow(b.trials, len(b.questions))[:len(b.questions)]
-	for i, q := range b.questions {
-		if t := &b.trials[i]; q.err != nil {
+	b.evaluations = slices.Grow(b.evaluations, len(b.inputs))[:len(b.inputs)]
+	for i, q := range b.inputs {
+		if t := &b.evaluations[i]; q.err != nil {
 			t.err = badInput("%w", q.err)
 		} else {
 			t.in = &q.Input
@@ -89,8 +89,8 @@ func (b *batch) read(body string) (several bool, err error) {
 }
 
 // readNext reads one of several checks.
-func (b *batch) readNext(r *questionReader) error {
-	if len(b.questions) == maxChecks {
+func (b *batch) readNext(r *inputReader) error {
+	if len(b.inputs) == maxChecks {
 		return errManyChecks
 	}
 	q, start := b.next(), r.Mark()
@@ -105,8 +105,8 @@ func (b *batch) readNext(r *questionReader) error {
 }
 
 // check reads what a check request asks into q, which must be as new.
-func (r *questionReader) check(q *question) error {
-	if err := r.question(q); err != nil {
+func (r *inputReader) check(q *checkInput) error {
+	if err := r.input(q); err != nil {
 		return err
 	}
 	if q.timed {

@@ -40,12 +40,12 @@ func FuzzBatch(f *testing.F) {
 			return
 		}
 		each := []json.RawMessage{body}
-		if several && json.Unmarshal(body, &each) != nil || len(each) != len(b.trials) {
-			t.Fatalf("%d checks in %q", len(b.trials), body)
+		if several && json.Unmarshal(body, &each) != nil || len(each) != len(b.evaluations) {
+			t.Fatalf("%d checks in %q", len(b.evaluations), body)
 		}
 		for i, one := range each {
 			in, err := ReadInput(one)
-			got := b.trials[i]
+			got := b.evaluations[i]
 			if err != nil {
 				told(t, err)
 				if got.in != nil || got.err == nil || got.err.Error() != err.Error() {

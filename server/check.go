@@ -16,11 +16,11 @@ import (
 	"github.com/stintdev/stint/server/internal/inflight"
 )
 
-// maxQuestion is the size of the largest check request, in bytes, and maxChecks how
+// maxCheckBody is the size of the largest check request, in bytes, and maxChecks how
 // many checks it may bring.
 const (
-	maxQuestion = 2 << 20
-	maxChecks   = 1000
+	maxCheckBody = 2 << 20
+	maxChecks    = 1000
 )
 
 var errManyChecks = errors.New("more than 1,000 checks in one request")
@@ -143,7 +143,7 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 		httplimit.Problem(w, r, http.StatusBadRequest, err.Error())
 		return
 	}
-	s.decide(r.Context(), b.trials, time.Time{}, shadows)
+	s.decide(r.Context(), b.evaluations, time.Time{}, shadows)
 	if several {
 		s.answerEach(w, r, b, shadows)
 		return
@@ -183,7 +183,7 @@ func readBody(w http.ResponseWriter, r *http.Request, room *inflight.Share) (str
 		return body, room.Take(decodedBytes(body))
 	}
 	var body strings.Builder
-	if _, err := io.CopyBuffer(&body, room.Reader(http.MaxBytesReader(w, r.Body, maxQuestion)), buffer); err != nil {
+	if _, err := io.CopyBuffer(&body, room.Reader(http.MaxBytesReader(w, r.Body, maxCheckBody)), buffer); err != nil {
 		return "", err
 	}
 	return body.String(), room.Take(decodedBytes(body.String()))
@@ -191,7 +191,7 @@ func readBody(w http.ResponseWriter, r *http.Request, room *inflight.Share) (str
 
 // answerOne answers a check request of one check.
 func (s *Server) answerOne(w http.ResponseWriter, r *http.Request, b *batch, shadows bool) {
-	t := &b.trials[0]
+	t := &b.evaluations[0]
 	if t.err != nil {
 		t.refuse(w, r)
 		return
@@ -212,13 +212,13 @@ func (s *Server) answerOne(w http.ResponseWriter, r *http.Request, b *batch, sha
 // became of each.
 func (s *Server) answerEach(w http.ResponseWriter, r *http.Request, b *batch, shadows bool) {
 	room := 2
-	for i := range b.trials {
-		room += 32 + b.trials[i].size()
+	for i := range b.evaluations {
+		room += 32 + b.evaluations[i].size()
 	}
 	answer := append(slices.Grow(b.answer[:0], room), '[')
 	var by stint.Source
-	for i := range b.trials {
-		t := &b.trials[i]
+	for i := range b.evaluations {
+		t := &b.evaluations[i]
 		if i > 0 {
 			answer = append(answer, ',')
 		}

@@ -61,15 +61,15 @@ func (s *Server) Decide(ctx context.Context, in *rules.Input, at time.Time) (Ver
 
 // decideOne is Decide for a request that can be held for so long (see Ask.MaxDelay).
 func (s *Server) decideOne(ctx context.Context, in *rules.Input, at time.Time, hold time.Duration, shadows bool) (Verdict, error) {
-	one := make([]trial, 1)
+	one := make([]evaluation, 1)
 	one[0].in, one[0].hold = in, hold
 	s.decide(ctx, one, at, shadows)
 	return one[0].Verdict, one[0].err
 }
 
-// trial is a request on the road. It has room for what most requests face, so that
+// evaluation is a request on the road. It has room for what most requests face, so that
 // one allocation does.
-type trial struct {
+type evaluation struct {
 	in   *rules.Input  // nil: it could not be read, and err tells why
 	hold time.Duration // how long it can be held by rules that shape; 0: that is not asked here
 	Verdict
@@ -92,7 +92,7 @@ type trial struct {
 //
 // Only what the instance's limit refunds comes later than it would: to the
 // requests that come after these.
-func (s *Server) decide(ctx context.Context, all []trial, at time.Time, shadows bool) {
+func (s *Server) decide(ctx context.Context, all []evaluation, at time.Time, shadows bool) {
 	start, set := s.metrics.now(), s.set.Load()
 	m := matches.Get().(*rules.Matches)
 	for i := range all {
@@ -100,7 +100,7 @@ func (s *Server) decide(ctx context.Context, all []trial, at time.Time, shadows 
 			t.find(set, m, at, s.settings.AllowAmbiguous)
 		}
 	}
-	m.Asks, m.Rules = nil, nil // which are the trials'
+	m.Asks, m.Rules = nil, nil // which are the evaluations'
 	matches.Put(m)
 	s.take(ctx, all, shadows)
 	for i := range all {
@@ -129,7 +129,7 @@ var matches = sync.Pool{New: func() any { return new(rules.Matches) }}
 
 // find finds what applies, and what the store is to be asked. m is for use in
 // between, and allowed what may be ambiguous.
-func (t *trial) find(set *served, m *rules.Matches, at time.Time, allowed rules.Ambiguity) {
+func (t *evaluation) find(set *served, m *rules.Matches, at time.Time, allowed rules.Ambiguity) {
 	m.Asks, m.Rules = t.room.asks[:0], t.room.rules[:0]
 	if a := set.Ambiguous(t.in) &^ allowed; a != 0 {
 		t.err = ambiguous(a)
@@ -168,7 +168,7 @@ type group struct {
 
 // divide makes groups of what applies: what is enforced, if anything is, and then
 // the rules in shadow.
-func (t *trial) divide(at time.Time) {
+func (t *evaluation) divide(at time.Time) {
 	t.Each = t.room.each[:]
 	if n := len(t.asks); n > len(t.Each) {
 		t.Each = make([]stint.Decision, n)
@@ -211,7 +211,7 @@ func (s *Server) called(start time.Duration, err error) {
 }
 
 // conclude makes a verdict of what the store answered.
-func (s *Server) conclude(ctx context.Context, t *trial) error {
+func (s *Server) conclude(ctx context.Context, t *evaluation) error {
 	if len(t.groups) == 0 {
 		return nil
 	}

@@ -34,7 +34,7 @@ func (s *Server) Open() error {
 	for _, c := range []struct {
 		name  string
 		files *config.TLSFiles
-	}{{gatewayDoor, s.settings.TLS}, {checkDoor, s.settings.CheckTLS}, {adminDoor, s.settings.Admin.TLS}} {
+	}{{gatewayListener, s.settings.TLS}, {checkListener, s.settings.CheckTLS}, {adminListener, s.settings.Admin.TLS}} {
 		if c.files == nil {
 			continue
 		}

@@ -13,14 +13,14 @@ import (
 	"github.com/stintdev/stint/server/internal/strictjson"
 )
 
-// noRequest is why what a question says, in the right form, is no request that a server
+// noRequest is why what a check says, in the right form, is no request that a server
 // decides about.
 type noRequest struct{ error }
 
 func (e noRequest) Unwrap() error { return e.error }
 
-// question is a check request, and a line of a simulation.
-type question struct {
+// checkInput is a check request, and a line of a simulation.
+type checkInput struct {
 	rules.Input
 	at    int64 // t_us; simulations only
 	timed bool  // whether it was given
@@ -37,43 +37,43 @@ func badInput(format string, args ...any) error {
 }
 
 var (
-	questionFields = []string{"t_us", "cost", "client", "operation", "attrs", "claims", "request"}
-	requestFields  = []string{"method", "path", "host", "route", "headers", "query"}
+	inputFields   = []string{"t_us", "cost", "client", "operation", "attrs", "claims", "request"}
+	requestFields = []string{"method", "path", "host", "route", "headers", "query"}
 )
 
-// questionReader reads check requests.
-type questionReader struct {
+// inputReader reads check requests.
+type inputReader struct {
 	strictjson.Reader
 	lines []string // of headers
 }
 
-func newQuestionReader(data string) (*questionReader, error) {
+func newInputReader(data string) (*inputReader, error) {
 	r, err := strictjson.New(data)
 	if err != nil {
 		return nil, badInput("%w", err)
 	}
-	return &questionReader{Reader: r}, nil
+	return &inputReader{Reader: r}, nil
 }
 
-// readQuestion reads one JSON object, strictly: whoever misspells a field must
+// readCheckInput reads one JSON object, strictly: whoever misspells a field must
 // not be counted without it. Errors wrap stint.ErrRequest.
-func readQuestion(data []byte) (*question, error) {
-	r, err := newQuestionReader(string(data))
+func readCheckInput(data []byte) (*checkInput, error) {
+	r, err := newInputReader(string(data))
 	if err != nil {
 		return nil, err
 	}
-	q := new(question)
-	if err := r.End(r.question(q)); err != nil {
+	q := new(checkInput)
+	if err := r.End(r.input(q)); err != nil {
 		return nil, badInput("%w", err)
 	}
 	return q, nil
 }
 
-// question reads a question into q, which must be as new.
-func (r *questionReader) question(q *question) error {
+// input reads a check or an event into q, which must be as new.
+func (r *inputReader) input(q *checkInput) error {
 	q.Cost = 1
-	return r.Fields(questionFields, func(i int) (err error) {
-		switch questionFields[i] {
+	return r.Fields(inputFields, func(i int) (err error) {
+		switch inputFields[i] {
 		case "t_us":
 			q.timed = true
 			return r.ReadInt(&q.at)
@@ -98,7 +98,7 @@ func (r *questionReader) question(q *question) error {
 // ReadInput reads what is asked about from the body of a check request. Errors wrap
 // stint.ErrRequest.
 func ReadInput(body []byte) (*rules.Input, error) {
-	q, err := readQuestion(body)
+	q, err := readCheckInput(body)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func ReadInput(body []byte) (*rules.Input, error) {
 var errTimed = errors.New("t_us: only simulations have instants")
 
 // client is an address; empty: unknown.
-func (r *questionReader) client() (netip.Addr, error) {
+func (r *inputReader) client() (netip.Addr, error) {
 	text, err := r.Text()
 	if err != nil || len(text) == 0 {
 		return netip.Addr{}, err
@@ -123,7 +123,7 @@ func (r *questionReader) client() (netip.Addr, error) {
 	return a.Unmap().WithZone(""), nil
 }
 
-func (r *questionReader) request(q *question) error {
+func (r *inputReader) request(q *checkInput) error {
 	to := &q.request
 	var target, host string
 	var query url.Values
@@ -191,7 +191,7 @@ func hasControl(text string) bool {
 
 // headers reads into h, which is empty, an object whose values are texts or lists of
 // them.
-func (r *questionReader) headers(h http.Header) error {
+func (r *inputReader) headers(h http.Header) error {
 	return r.Object(func(name string) error {
 		key := http.CanonicalHeaderKey(name)
 		if _, twice := h[key]; twice {
@@ -226,7 +226,7 @@ func (r *questionReader) headers(h http.Header) error {
 }
 
 // query reads an object whose values are texts.
-func (r *questionReader) query() (url.Values, error) {
+func (r *inputReader) query() (url.Values, error) {
 	q := url.Values{}
 	err := r.Object(func(key string) error {
 		if _, twice := q[key]; twice {

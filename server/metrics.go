@@ -116,8 +116,8 @@ func newMetrics(s *Server) *metrics {
 	stalled := vec("stint_stalled_clients_total", "Requests of the gateway that were ended because the client kept it waiting.", "direction")
 	m.stalledUploads, m.stalledResponses = stalled.WithLabelValues("upload"), stalled.WithLabelValues("response")
 	m.connectionsRefused = vec("stint_connections_refused_total", "Connections closed as they came, because their listener had max_connections.", "listener")
-	for _, door := range [...]string{gatewayDoor, checkDoor, adminDoor} {
-		m.connectionsRefused.WithLabelValues(door)
+	for _, listener := range [...]string{gatewayListener, checkListener, adminListener} {
+		m.connectionsRefused.WithLabelValues(listener)
 	}
 	ended := vec("stint_connections_ended_total", "Connections of HTTP/2 ended because of what their client did.", "reason")
 	m.http2Headers, m.http2Frames = ended.WithLabelValues("slow_headers"), ended.WithLabelValues("frames")

@@ -93,8 +93,8 @@ func (c liveCollector) Collect(to chan<- prometheus.Metric) {
 	if c.s.dropped != nil {
 		to <- prometheus.MustNewConstMetric(logDropped, prometheus.CounterValue, float64(c.s.dropped()))
 	}
-	gauge(inFlight, float64(c.s.admission.gateway.Taken()), gatewayDoor)
-	gauge(inFlight, float64(c.s.admission.check.Taken()), checkDoor)
+	gauge(inFlight, float64(c.s.admission.gateway.Taken()), gatewayListener)
+	gauge(inFlight, float64(c.s.admission.check.Taken()), checkListener)
 	running := c.s.bans.count()
 	for _, r := range now.Set.Rules {
 		if r.Penalty != nil {

@@ -210,7 +210,7 @@ func TestMetricsOfBadRequests(t *testing.T) {
 	c.moved("bad_requests_total")
 	ask(`{"t_us":1}`, 400)
 	c.moved("bad_requests_total")
-	ask(strings.Repeat(" ", maxQuestion+1), 413)
+	ask(strings.Repeat(" ", maxCheckBody+1), 413)
 	c.moved("bad_requests_total")
 	if err := c.decides(&rules.Input{Cost: -1}); !errors.Is(err, stint.ErrRequest) {
 		t.Error(err)
@@ -377,7 +377,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := newCounted(t, countedRules+"  - {name: guess, key: client.ip, penalty: {on_status: [401], ban_after: 9, ban_for: 1h}}\n", &limittest.Faulty{Store: new(stint.Memory)})
-	c.metrics.certificateExpiry.WithLabelValues(gatewayDoor).Set(1) // it has no series without TLS
+	c.metrics.certificateExpiry.WithLabelValues(gatewayListener).Set(1) // it has no series without TLS
 	c.dropped = func() int64 { return 0 }
 	families, err := c.metrics.registry.Gather()
 	if err != nil {

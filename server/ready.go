@@ -21,31 +21,31 @@ import (
 const (
 	// probeKey is the key of the server's probes.
 	probeKey = "readyz"
-	// pulseEvery is how often the store is asked whether it decides, by nobody's
+	// probeEvery is how often the store is asked whether it decides, by nobody's
 	// request.
-	pulseEvery = time.Second
-	// pulseTimeout is how long it may take to answer.
-	pulseTimeout = time.Second
+	probeEvery = time.Second
+	// probeTimeout is how long it may take to answer.
+	probeTimeout = time.Second
 )
 
-// pulse is what the store answered when it was last asked whether it decides: why it
+// probed is what the store answered when it was last asked whether it decides: why it
 // does not, or nil.
-type pulse struct{ err error }
+type probed struct{ err error }
 
 // storeDecides asks the store, and tells why it does not decide, if it does not.
 func (s *Server) storeDecides(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, pulseTimeout)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	return s.limiter.Probe(ctx, probeKey)
 }
 
-// feelPulse asks the store once, and remembers what it said.
-func (s *Server) feelPulse(ctx context.Context) {
+// probeStore asks the store once, and remembers what it said.
+func (s *Server) probeStore(ctx context.Context) {
 	err := s.storeDecides(ctx)
 	if ctx.Err() != nil {
 		return
 	}
-	before := s.pulse.Swap(&pulse{err})
+	before := s.probed.Swap(&probed{err})
 	was := before != nil && before.err != nil
 	switch {
 	case err != nil && !was:
@@ -55,8 +55,8 @@ func (s *Server) feelPulse(ctx context.Context) {
 	}
 }
 
-func (s *Server) followPulse(ctx context.Context) {
-	every(ctx, pulseEvery, func() { s.feelPulse(ctx) })
+func (s *Server) followStore(ctx context.Context) {
+	every(ctx, probeEvery, func() { s.probeStore(ctx) })
 }
 
 // every calls f each time that d has passed, until ctx is done.
@@ -77,12 +77,12 @@ var errNotAsked = errors.New("it is not asked, for it has failed")
 
 // storeError is why the store does not decide, as far as that is known; nil: it does.
 // It never waits: a store in memory answers at once, and of another one it tells how
-// requests and the last pulse fared.
+// requests and the last probe fared.
 func (s *Server) storeError() error {
 	if !s.fleet.IsLayered() {
 		return s.storeDecides(context.Background())
 	}
-	if p := s.pulse.Load(); p != nil && p.err != nil && s.fleet.State() != fleet.PartlyOpen { // which the pulse's key may be on
+	if p := s.probed.Load(); p != nil && p.err != nil && s.fleet.State() != fleet.PartlyOpen { // which may have the key of probes
 		return p.err
 	}
 	if state := s.fleet.State(); state == fleet.Closed || state == fleet.PartlyOpen {

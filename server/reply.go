@@ -228,7 +228,7 @@ func appendText(b []byte, s string) []byte {
 }
 
 // status is that of the answer to a single check.
-func (t *trial) status() int {
+func (t *evaluation) status() int {
 	switch {
 	case errors.Is(t.err, stint.ErrRequest):
 		return http.StatusBadRequest
@@ -244,7 +244,7 @@ func (t *trial) status() int {
 
 // appendTo writes what stands in a list for t: the body of the answer to a single
 // check, with what its head says.
-func (t *trial) appendTo(b []byte, r *http.Request, shadows bool) []byte {
+func (t *evaluation) appendTo(b []byte, r *http.Request, shadows bool) []byte {
 	b = append(b, '{')
 	if t.err != nil {
 		p := page{header: http.Header{}}
@@ -266,7 +266,7 @@ func (t *trial) appendTo(b []byte, r *http.Request, shadows bool) []byte {
 }
 
 // refuse answers with the problem that t's error is.
-func (t *trial) refuse(w http.ResponseWriter, r *http.Request) {
+func (t *evaluation) refuse(w http.ResponseWriter, r *http.Request) {
 	status := t.status()
 	if o, is := isOverloaded(t.err); is {
 		o.Refuse(w, r)

@@ -26,10 +26,10 @@ func (l Listeners) Close() {
 
 // The names of listeners in errors, logs and metrics.
 const (
-	gatewayDoor = "gateway"
-	checkDoor   = "check"
-	adminDoor   = "admin"
-	probeDoor   = "probes"
+	gatewayListener = "gateway"
+	checkListener   = "check"
+	adminListener   = "admin"
+	probeListener   = "probes"
 )
 
 // Run serves until ctx is done, and on for the settings' StopDelay, while /readyz says
@@ -67,12 +67,12 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 	underWay, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer s.transports.closeIdle()
 	defer cut()
-	doors := s.doors(underWay, l)
-	errs := make(chan error, 2*len(doors))
+	listeners := s.listeners(underWay, l)
+	errs := make(chan error, 2*len(listeners))
 	failed, fail := context.WithCancel(ctx)
 	defer fail()
 	var running sync.WaitGroup
-	for _, d := range doors {
+	for _, d := range listeners {
 		running.Go(func() {
 			if err := d.serve(); !errors.Is(err, http.ErrServerClosed) {
 				errs <- fmt.Errorf("listener %s: %w", d.listener.Addr(), err)
@@ -89,7 +89,7 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 	grace, cancel := context.WithTimeout(underWay, s.settings.StopTimeout)
 	defer cancel()
 	var stopping sync.WaitGroup
-	for _, d := range doors {
+	for _, d := range listeners {
 		stopping.Go(func() {
 			if err := d.server.Shutdown(grace); err != nil && grace.Err() == nil {
 				errs <- fmt.Errorf("shut down: %w", err)
@@ -98,7 +98,7 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 	}
 	stopping.Wait()
 	s.cutRest(cut)
-	for _, d := range doors {
+	for _, d := range listeners {
 		_ = d.server.Close() // of what has not ended even so
 	}
 	running.Wait()
@@ -120,14 +120,14 @@ func (s *Server) Follow(ctx context.Context) {
 	go s.watchFiles(ctx)
 	first.Go(func() { s.claims.Follow(ctx) })
 	if s.fleet.IsLayered() {
-		first.Go(func() { s.feelPulse(ctx) })
-		go s.followPulse(ctx)
+		first.Go(func() { s.probeStore(ctx) })
+		go s.followStore(ctx)
 	}
 	s.control.Follow(ctx)
 }
 
-// door is a listener and what is behind it.
-type door struct {
+// servedListener is a listener and what serves it.
+type servedListener struct {
 	listener net.Listener
 	server   *http.Server
 	secure   bool // it serves TLS
@@ -137,10 +137,10 @@ type door struct {
 // and an answer of the check API to be taken.
 const smallTimeout = 30 * time.Second
 
-// doors are those that are served. Where bodies are small, so is the time to read
+// listeners are those that are served. Where bodies are small, so is the time to read
 // them; the gateway's clients must keep pace instead.
-func (s *Server) doors(ctx context.Context, l Listeners) []door {
-	var all []door
+func (s *Server) listeners(ctx context.Context, l Listeners) []servedListener {
+	var all []servedListener
 	bounds := &connectionBounds{s.settings.MaxConnections, s.headerTimeout, s.metrics}
 	add := func(name string, l net.Listener, h func() http.Handler, readTimeout time.Duration) {
 		if l == nil {
@@ -157,25 +157,25 @@ func (s *Server) doors(ctx context.Context, l Listeners) []door {
 		}
 		secure := server.TLSConfig != nil
 		server.Protocols.SetHTTP2(secure)
-		server.Protocols.SetUnencryptedHTTP2(name == gatewayDoor) // for clients of gRPC without TLS
+		server.Protocols.SetUnencryptedHTTP2(name == gatewayListener) // for clients of gRPC without TLS
 		boundHTTP2(server)
 		server.BaseContext = func(net.Listener) context.Context {
 			bounds.watchHTTP2(server)
 			return ctx
 		}
-		all = append(all, door{bounds.atMost(name, l), server, secure})
+		all = append(all, servedListener{bounds.atMost(name, l), server, secure})
 	}
-	add(gatewayDoor, l.Gateway, s.Gateway, 0)
-	add(checkDoor, l.Check, s.Check, smallTimeout)
+	add(gatewayListener, l.Gateway, s.Gateway, 0)
+	add(checkListener, l.Check, s.Check, smallTimeout)
 	if l.Check != nil {
 		all[len(all)-1].server.WriteTimeout = smallTimeout + s.settings.MaxHold + smallTimeout
 	}
-	add(adminDoor, l.Admin, s.Admin, smallTimeout)
-	add(probeDoor, l.Probes, s.Probes, smallTimeout)
+	add(adminListener, l.Admin, s.Admin, smallTimeout)
+	add(probeListener, l.Probes, s.Probes, smallTimeout)
 	return all
 }
 
-func (d door) serve() error {
+func (d servedListener) serve() error {
 	if d.secure {
 		return d.server.ServeTLS(d.listener, "", "")
 	}

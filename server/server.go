@@ -63,12 +63,12 @@ type Server struct {
 
 	// The store, and the layers before it.
 	limiter     *stint.Limiter
-	fleet       *fleet.Store          // the same store, with what lets it fail
-	decider     *stint.Limiter        // over fleet
-	local       *stint.Memory         // what fleet goes by without the store
-	pulse       atomic.Pointer[pulse] // of a store that may fail; nil: nobody has asked yet
-	whyOpen     atomic.Pointer[error] // why the breaker opened last; nil: it never did
-	shadowCalls atomic.Int64          // under way, about rules in shadow mode
+	fleet       *fleet.Store           // the same store, with what lets it fail
+	decider     *stint.Limiter         // over fleet
+	local       *stint.Memory          // what fleet goes by without the store
+	probed      atomic.Pointer[probed] // of a store that may fail; nil: nobody has asked yet
+	whyOpen     atomic.Pointer[error]  // why the breaker opened last; nil: it never did
+	shadowCalls atomic.Int64           // under way, about rules in shadow mode
 
 	bans   bans
 	lookup *lookup.Lookup

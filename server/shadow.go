@@ -19,7 +19,7 @@ func isShadow(r *rules.Rule) bool { return r.Mode == rules.Shadow }
 
 // divideShadows makes a group of what is enforced, if anything is, and one of each rule
 // in shadow mode.
-func (t *trial) divideShadows() {
+func (t *evaluation) divideShadows() {
 	var last *rules.Rule
 	for i, rule := range t.Rules {
 		g := &t.groups[0]
@@ -52,7 +52,7 @@ type shadows struct {
 }
 
 // shadowsOf are the n of all.
-func shadowsOf(all []trial, n int) *shadows {
+func shadowsOf(all []evaluation, n int) *shadows {
 	c := &shadows{asked{make([]stint.Request, 0, n), make([]stint.Answer, 0, n)}, make([]*group, 0, n), make([]*rules.Rule, 0, n), make([]ruleCounters, 0, n)}
 	for i := range all {
 		for j := range all[i].groups {

@@ -54,7 +54,7 @@ func (s *Server) Simulate(ctx context.Context, in io.Reader, out io.Writer) erro
 	}
 }
 
-// readLine reads a line of at most maxQuestion bytes.
+// readLine reads a line of at most maxCheckBody bytes.
 func readLine(r *bufio.Reader) ([]byte, error) {
 	line, err := r.ReadSlice('\n')
 	if !errors.Is(err, bufio.ErrBufferFull) {
@@ -64,7 +64,7 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	for errors.Is(err, bufio.ErrBufferFull) {
 		line, err = r.ReadSlice('\n')
 		long = append(long, line...)
-		if len(long) > maxQuestion {
+		if len(long) > maxCheckBody {
 			return nil, errors.New("longer than 2 MiB")
 		}
 	}
@@ -79,7 +79,7 @@ func malformed(err error) simulatedJSON {
 }
 
 func (s *Server) simulate(ctx context.Context, line []byte, out *json.Encoder) error {
-	q, err := readQuestion(line)
+	q, err := readCheckInput(line)
 	if errors.As(err, new(noRequest)) {
 		return out.Encode(malformed(err))
 	}

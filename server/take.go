@@ -13,7 +13,7 @@ import (
 // take asks the store about the groups of all: in one go about what is enforced, just
 // as if there were no others, and in others about the rules in shadow mode, whose answers
 // may not be wanted.
-func (s *Server) take(ctx context.Context, all []trial, shadowsWanted bool) {
+func (s *Server) take(ctx context.Context, all []evaluation, shadowsWanted bool) {
 	enforced, shadows := 0, 0
 	var one *group          // the last that is enforced
 	var least time.Duration // that one of those waits; 0: none says
@@ -57,7 +57,7 @@ var asks = sync.Pool{New: func() any { return new(asked) }}
 
 // takeBatch asks the store about the n groups of all that are enforced. Of several
 // failures it returns one, and one that is the store's if there is any.
-func (s *Server) takeBatch(ctx context.Context, all []trial, n int) (err error) {
+func (s *Server) takeBatch(ctx context.Context, all []evaluation, n int) (err error) {
 	a := asks.Get().(*asked)
 	a.requests, a.answers = slices.Grow(a.requests, n), slices.Grow(a.answers, n)
 	for i := range all {
