@@ -11,17 +11,15 @@ func page(all []pair) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# Leases, simulated
 
-`+"`make fleet`"+` writes this page, with the real code of `+"`fleet.Leases`"+` and `+"`fleet.Denials`"+` over one store in memory, in virtual time. What leases are
-and why nothing passes beyond the limit is in [decision 20](decisions/0020-leases.md); how to set them in [operations.md](operations.md#hot-keys).
+`+"`make fleet`"+` writes this page. It runs the real code of `+"`fleet.Leases`"+` and `+"`fleet.Denials`"+` over one store in memory, in virtual time. [Decision 20](decisions/0020-leases.md) says what leases are and why nothing passes beyond the limit. [operations.md](operations.md#hot-keys) says how to set them.
 
 ![Calls of the store per decision, with leases and without](leases.svg)
 
 - Each key may have %s per minute for each instance (%s for 1,000 of them), with `+"`lease: %d%%`"+`.
-- %d keys, asked for by Zipf's law with exponent 1.5; instances are busy by Zipf's law with exponent 0.5. Demand is that of the hottest key, as a multiple of
-  its limit. Requests come at random, for 5 seconds. From 1 × on, the buckets are exhausted when it begins, so that no more
-  than what comes back can pass.
-- Numbers are of the hottest key. In brackets: without leases, with remembered refusals alone. The network is not simulated: requests do not
-  wait, and so none go together as one call, which spares more.
+- There are %d keys. Requests are spread over the keys by Zipf's law with exponent 1.5, and over the instances by Zipf's law with exponent 0.5. Demand is that of the hottest key, as a multiple of its limit.
+- Requests arrive at random, for 5 seconds. From 1 × on, the buckets are exhausted at the start, so that only what comes back can pass.
+- The figures are of the hottest key. Figures in brackets are without leases, with remembered refusals alone.
+- The network is not simulated. Requests do not wait, and so none are combined into one call, which would save more calls.
 
 | instances | demand | decisions/s | calls per decision | passed, of the limit | passed, of what passes without leases | stranded |
 | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
@@ -34,19 +32,13 @@ and why nothing passes beyond the limit is in [decision 20](decisions/0020-lease
 			share(allowed), share(float64(w.admitted)/float64(p.without.admitted)), share(w.stranded))
 	}
 	fmt.Fprintf(&b, `
-*Passed, of the limit*: of what comes back in the 5 seconds. *Stranded*: the most units that were charged and not served at any instant, of the limit's
-capacity. The run fails if in any span of time more passes than the limit allows in it, if more than the share is stranded at any instant, or if
-anything still is two seconds after the last request.
+*Passed, of the limit*: of what comes back in the 5 seconds. *Stranded*: the most units that were charged and not served at any instant, of the limit's capacity. The run fails if in any span of time more passes than the limit allows in it, if more than the share is stranded at any instant, or if anything is still stranded two seconds after the last request.
 
-Below the limit, what an instance leases lasts a quarter of a second: the busier it is, the fewer calls. An instance that asks for a key fewer than about 40
-times a second leases nothing, which is what keeps calls up at 0.5 ×, where many do. Above the limit most decisions are refusals: of 10 × the limit, nine in ten. Those are made here, too, and an
-instance asks about ten times a second for what has come back. At the limit itself, where units are few and nobody is refused for long, calls are the most.
+Below the limit, a lease lasts an instance for a quarter of a second, so a busier instance makes fewer calls per decision. An instance that gets fewer than about 40 requests a second for a key leases nothing. Many instances do at 0.5 ×, which keeps the calls up there. Above the limit most decisions are refusals: at 10 × the limit, nine in ten. The instance makes those itself, too, and asks the store about ten times a second for what has come back. At the limit itself, calls are the most: units are few, and nobody is refused for long.
 
-Units that instances hold are not free for others: that is what passes less than without leases, in 5 seconds from an exhausted bucket. It is passed later, or refunded.
+Units that one instance holds are not available to others. That is why, in 5 seconds from an exhausted bucket, less passes than without leases. The rest passes later, or is refunded.
 
-An instance that is killed gives nothing back. It held at most one part in 2M of the share, of M instances: of a token bucket that comes back as anything that
-was used does, and of a fixed window it is lost until the window ends ([decision 34](decisions/0034-leases-of-windows.md)). With `+"`lease: %d%%`"+` and two instances that is %s of the
-window, each time. `+"`TestAttackKilledLease`"+` kills one of two real instances and counts what the window admits.
+An instance that is killed refunds nothing. With M instances, it held at most one part in 2M of the share. In a token bucket these units come back like any used units. In a fixed window they are lost until the window ends ([decision 34](decisions/0034-leases-of-windows.md)). With `+"`lease: %d%%`"+` and two instances that is %s of the window, each time. `+"`TestAttackKilledLease`"+` kills one of two real instances and counts what the window admits.
 `, percent, share(percent/400.0))
 	return b.String()
 }
