@@ -23,11 +23,11 @@ type run struct {
 func (r *run) document(w io.Writer) {
 	fmt.Fprintf(w, `# Benchmarks
 
-Stint beside other limiters, and beside floors: what the machine takes for the least that any limiter must do. This page is written by `+"`make bench`"+`, figures and sentences alike; what it was made of is in [benchmarks.raw.jsonl](benchmarks.raw.jsonl). Rows where Stint is not first stay in.
+This page compares Stint with other limiters and with floors. A floor is the time that the machine needs for the least that any limiter must do. `+"`make bench`"+` writes this page, figures and sentences alike. The raw figures are in [benchmarks.raw.jsonl](benchmarks.raw.jsonl). Rows where Stint is not first stay in.
 
 `)
 	r.how(w)
-	fmt.Fprint(w, "\n## In short\n\nThe token bucket, which a limit is where nothing is said, beside its floor and the fastest peer of its kind (a log is another kind). Above 1: slower than that. The last column counts peers of all kinds.\n\n")
+	fmt.Fprint(w, "\n## In short\n\nThe table compares the token bucket, the default algorithm, with its floor and with the fastest peer of its kind (a log is another kind). A ratio above 1 means that Stint is slower. The last column counts peers of all kinds.\n\n")
 	r.summary(w)
 	r.pausesInShort(w)
 	r.counting(w)
@@ -52,28 +52,33 @@ Stint beside other limiters, and beside floors: what the machine takes for the l
 var groupTitles = map[string]string{memoryGroup: "In memory", pauseGroup: "Pauses", redisGroup: "Through Redis", serverGroup: "Servers"}
 
 var groupNotes = map[string]string{
-	memoryGroup: `There are as many callers as processors. Each time includes the drawing of a key, where it says so the making of its text, and a call through a function value, floors as well.
+	memoryGroup: `There are as many callers as processors. Each time, also of a floor, includes drawing a key and a call through a function value. Where the table says so, it also includes making the text of the key.
 
-What is compared is not equal in all: Stint and throttled with LRU bound how many keys they hold, sethvargo and ulule sweep old ones now and then (their defaults: not within this run, and every 30 s), and the rest keep all for ever. x/time/rate answers yes or no; all others also tell how much is left and when there is more. "Stint, three limits at once" decides by three token buckets, all or nothing. The map lookup has no lock and no writer, which no limiter can do without; nor can it do without a clock, so there is a row of both.`,
-	pauseGroup: `In memory: one caller asks for one key after another, none of which was there before, once each; meanwhile the tables grow, and what a period has passed for is dropped. A step is from one look at the clock to the next, and the making of the key's text is in it. sethvargo and ulule are told to sweep once a period; throttled holds half as many keys as come in and drops the least recently used, whatever its age; x/time/rate drops none. Each turn has a process of its own, in which Go's collector runs as it does everywhere. The clock alone is the same loop without a limiter, for as long as Stint's token bucket took: its pauses are those of the machine, which others use as well.
+The limiters differ in what they do:
 
-"Longest work" is the most that one step had of the processor, by its thread's own clock. Growing and sweeping that the caller does itself are in it, and what the collector makes the caller do. Waiting is not: for a processor, which is the machine's doing, or for the collector or a lock, which is not. So what another goroutine sweeps under a lock shows in the slowest step only. Stint has no such goroutine; all that it sweeps is its callers' work.`,
-	redisGroup: `One redis-server on loopback, without persistence, shares the processors with the callers. Memory, where a column says so, is Redis's.
+- Stint and throttled with LRU bound how many keys they hold. sethvargo and ulule sweep old keys now and then (by default: not within this run, and every 30 s). The others keep all keys for ever.
+- x/time/rate answers yes or no. All others also return how much is left and when there is more.
+- "Stint, three limits at once" decides by three token buckets, all or nothing.
+- The map lookup has no lock and no writer, but every limiter needs them. Every limiter also needs a clock, so there is a row of a map lookup with the clock.`,
+	pauseGroup: `These tables are in memory. One caller sends one request for each of many new keys, one after another. Meanwhile the tables grow, and keys whose period has passed are dropped. A step is the time from one reading of the clock to the next, including making the text of the key. sethvargo and ulule are set to sweep once a period. throttled holds half as many keys as come in and drops the least recently used, whatever its age. x/time/rate drops none. Each turn runs in its own process, with Go's garbage collector at its defaults. The row of the clock is the same loop without a limiter, for as long as Stint's token bucket took: its pauses are those of the machine, which others use as well.
 
-Stint and the sorted-set log use rueidis, which joins the commands of many callers into one write; redis_rate, ulule and throttled are written for go-redis, with its default pool. So there is a floor of each, and a row's ratio is to that of its own client. Where Redis's own time for a decision is the same as the time from decision to decision, Redis bounds the row; where it is far below, the callers, the sockets and the switching between them do. An exact limiter in one script reads the server's clock, reads what is there and writes it with its expiry; the script of one read and one write does that and decides nothing.
+"Longest work" is the most processor time that one step took, by the clock of its thread. It includes the growing and sweeping that the caller does itself, and the work that the collector makes the caller do. It excludes waiting: for a processor, which depends on the machine, and for the collector or a lock, which does not. So if another goroutine sweeps under a lock, this shows only in the slowest step. Stint has no such goroutine: its callers do all of its sweeping.`,
+	redisGroup: `One redis-server on loopback, without persistence, shares the processors with the callers. A column of memory is Redis's memory.
 
-throttled asks for the state, decides, and then swaps it if nobody else has: two round trips for what is allowed, one for what is denied, and errors where many want the same key. Time for what ended in an error counts as time of those that did not. "Stint, three limits at once" decides by three token buckets, all or nothing, in one round trip.`,
-	serverGroup: `The clients of all rows are Go's own, in a process beside the server's. They share the processors with it, and take their part of the time; CPU and allocations are of the server's process alone, the system's work for it included. A floor does the least that a server of its kind can do: the empty handler reads the request and answers with nothing; the proxy passes it on. The ratio of a list of checks is to a single check.
+Stint and the sorted-set log use rueidis, which joins the commands of many callers into one write. redis_rate, ulule and throttled are written for go-redis, with its default pool. So each client has its own floor, and a row's ratio is to the floor of its client. If Redis's own time for a decision equals the time from decision to decision, Redis bounds the row. If it is far below, the callers, the sockets and the switching between them do. An exact limiter in one script reads the server's clock, reads the state and writes it with its expiry. The script of one read and one write does that and decides nothing.
 
-The empty grpc-go service is there for what a gRPC service costs before it decides anything: a unary call, with a request as long as the empty handler's. Clients usually share one connection, in which the writes of many calls go together; each of the HTTP clients has one, so there is a row of that, too.`,
+throttled reads the state, decides, and then swaps the state if nobody else has: two round trips for an allowed request, one for a denied one, and errors where many callers use the same key. The time of requests that ended in an error is added to the time of the others. "Stint, three limits at once" decides by three token buckets, all or nothing, in one round trip.`,
+	serverGroup: `The clients of all rows are Go's own, in a process beside the server's. They share the processors with the server and take part of the time. CPU and allocations are those of the server's process alone, including the system's work for it. A floor does the least that a server of its kind can do: the empty handler reads the request and sends an empty answer; the proxy passes the request on. The ratio of a list of checks is to a single check.
+
+The empty grpc-go service shows what a gRPC service costs before it decides anything: a unary call, with a request as long as the empty handler's. gRPC clients usually share one connection, which joins the writes of many calls. Each HTTP client has its own connection, so there is also a row of gRPC with one connection for each client.`,
 }
 
 func (r *run) how(w io.Writer) {
 	m := &r.machine
 	fmt.Fprintf(w, `- **When, what**: %s, commit %s.
-- **Machine**: %s; %d processors, shared with whatever else ran on the machine (load %s before, %s after); %s; %s; Redis %s.
+- **Machine**: %s; %d processors, shared with everything else that ran on the machine (load %s before, %s after); %s; %s; Redis %s.
 - **Commands**: `+"`make bench`"+` for this page (it took %s); `+"`make bench-go`"+` for the benchmarks of each package.
-- **How**: each subject is a process of its own. The processes of a table take turns in %d rounds, after one that does not count, each round beginning with another. A figure is the median of the rounds, in brackets the quartiles; a ratio is taken round by round, and its median shown. "Time" is the time from one decision to the next over all callers: throughput turned over, and not a latency, but where the caller is alone.
+- **How**: each subject runs in its own process. The processes of a table take turns in %d rounds, after one round that does not count. Each round begins with another process. A figure is the median of the rounds, with the quartiles in brackets. A ratio is taken in each round, and its median is shown. "Time" is the time from one decision to the next over all callers. It is the inverse of throughput; it is a latency only with a single caller.
 `, r.date.UTC().Format("2006-01-02 15:04 UTC"), m.commit, m.cpu, m.processors, m.loadBefore, m.loadAfter, m.system, m.golang, m.redis,
 		r.took.Round(time.Second), r.rounds)
 }
@@ -83,7 +88,7 @@ func (r *run) summary(w io.Writer) {
 	fmt.Fprint(w, "| | Stint | fastest peer of its kind | Stint ÷ peer | Stint ÷ floor | place among limiters |\n|---|---:|---|---:|---:|---|\n")
 	for _, m := range r.tables {
 		m.summary(w, mainRow, "")
-		m.summary(w, goRedisRow, "; Stint over go-redis as well")
+		m.summary(w, goRedisRow, "; Stint also over go-redis")
 	}
 }
 
@@ -111,12 +116,20 @@ func (m *measured) summary(w io.Writer, name, more string) {
 		duration(best.cost().middle), ratio(main.over(best)), ratio(main.over(m.floorOf(main))), place)
 }
 
-// counting tells who counts right.
+// counting writes which limiters count correctly.
 func (r *run) counting(w io.Writer) {
 	fmt.Fprintf(w, `
-## Who counts right
+## Which limiters count correctly
 
-Before anything is measured, each limiter must limit: 200 requests by one caller at 100 a day; 2,000 by 64 callers at 1,000 a day; whether a refused request for several units leaves what there was; a flood over %d periods of 100 each (100 a period, and 100 more where a burst or a window may add them); in memory, the second of two seconds of flood at 100,000 a second. "–": it has no such thing, or was not asked.
+Before any measurement, each limiter is tested:
+
+- *alone*: 200 requests by one caller at 100 a day;
+- *at once*: 2,000 requests by 64 callers at 1,000 a day;
+- *refused for several takes nothing*: whether a refused request for several units leaves the remaining units;
+- *in a flood*: a flood over %d periods of 100 each (100 a period, and 100 more where a burst or a window may add them);
+- *second second*: in memory, the second of two seconds of flood at 100,000 a second.
+
+"–": the limiter has no such function, or was not tested.
 
 | | alone, of 100 | at once, of 1,000 | errors | refused for several takes nothing | in a flood | second second | |
 |---|---:|---:|---:|---|---:|---:|---|
@@ -126,7 +139,7 @@ Before anything is measured, each limiter must limit: 200 requests by one caller
 		refusal := map[int64]string{-1: "–", 0: "no", 1: "yes"}[c.Refusal]
 		verdict := strings.Join(c.faults(), "; ")
 		if verdict == "" {
-			verdict = "right"
+			verdict = "correct"
 		}
 		fmt.Fprintf(w, "| %s, %s | %s | %s | %s | %s | %s | %s | %s |\n", c.Name, c.Where, count(c.Alone), count(c.Together), count(c.Errors), refusal,
 			count(c.Flood), count(c.Large), verdict)
@@ -232,16 +245,16 @@ func (m *measured) bounds(w io.Writer) {
 		return
 	}
 	busy := r.cpu() * 1000 / r.cost().middle
-	what := "the callers, the sockets and the switching between them bound it"
+	what := "the callers, the sockets and the switching between them bound the row"
 	switch {
 	case busy > 0.9:
-		what = "Redis bounds it"
+		what = "Redis bounds the row"
 	case busy > 0.6:
-		what = "Redis bounds it, and the callers who share the processors with it"
+		what = "Redis bounds the row, and the callers that share the processors with it"
 	}
-	fmt.Fprintf(w, "\nUnder %s Redis was busy for %s of the time: %s.\n", mainRow, percent(busy), what)
+	fmt.Fprintf(w, "\nIn the row “%s”, Redis was busy for %s of the time: %s.\n", mainRow, percent(busy), what)
 	if least := m.find(leastScript); least != nil {
-		fmt.Fprintf(w, "The bare %s: %s, Redis's own %s. %s takes %s times as long, Redis's own %s.\n", leastScript,
+		fmt.Fprintf(w, "The row “%s” takes %s, of which %s is Redis's own time. %s takes %s times as long; Redis's own time is %s.\n", leastScript,
 			duration(least.cost().middle), duration(least.cpu()*1000), mainRow, ratio(r.over(least)), duration(r.cpu()*1000))
 	}
 }

@@ -192,9 +192,9 @@ func (m *measured) pauses(w io.Writer) {
 	slices.SortStableFunc(all, func(a, b *result) int { return cmp.Compare(a.most(slowest), b.most(slowest)) })
 	fmt.Fprintf(w, "\n### %s\n\n%s", m.table.title, m.table.about)
 	if n := len(all[0].Samples); n > 1 {
-		fmt.Fprintf(w, " In %d rounds: percentiles are the median of them, all else is of all.", n)
+		fmt.Fprintf(w, " %d rounds: percentiles are their median, all other figures are of all rounds.", n)
 	} else {
-		fmt.Fprint(w, " In one round.")
+		fmt.Fprint(w, " One round.")
 	}
 	fmt.Fprintf(w, "\n\n| | median | 99.9th percentile | 99.99th | slowest | longer than %s | longest work | bytes held at the end |\n"+
 		"|---|---:|---:|---:|---:|---:|---:|---:|\n", longInWords)
@@ -225,7 +225,7 @@ func (r *run) pausesInShort(w io.Writer) {
 			verdict = "a decision worked"
 		}
 		title := m.table.title
-		fmt.Fprintf(w, "\nWhile %s and others are dropped ([pauses](#pauses)), %s for longer than %s. The longest worked for %s; the slowest took %s with all that it waited, and the slowest step of a loop that only reads the clock %s.\n",
+		fmt.Fprintf(w, "\nWhile %s and others are dropped ([pauses](#pauses)), %s for longer than %s. The longest work was %s. The slowest decision took %s including all waits; the slowest step of a loop that only reads the clock took %s.\n",
 			strings.ToLower(title[:1])+title[1:], verdict, longInWords, duration(main.most(worked)), duration(main.most(slowest)), duration(clock.most(slowest)))
 	}
 }

@@ -99,7 +99,7 @@ func (m *measured) where(w io.Writer) {
 	if m.table.group != serverGroup {
 		return
 	}
-	fmt.Fprint(w, "\n#### Where the time goes\n\nThe CPU time of an exchange by what it was spent in, from a profile of each process: functions by themselves, not with what they call.\n\n|")
+	fmt.Fprint(w, "\n#### Where the time goes\n\nThis table shows where the CPU time of one exchange is spent, from a profile of each process. A function counts without the functions that it calls.\n\n|")
 	var all []*result
 	for _, p := range profiledRows {
 		r := m.find(p.name)
@@ -132,7 +132,7 @@ func (m *measured) where(w io.Writer) {
 	for _, r := range all {
 		cell(r, 1)
 	}
-	fmt.Fprint(w, "\n| *of it, to decide and answer, with what that calls* |")
+	fmt.Fprint(w, "\n| *of this, deciding and answering, with all functions called* |")
 	for i, p := range profiledRows {
 		if r := all[i]; r == nil || p.ours == "" {
 			fmt.Fprint(w, " |")

@@ -62,28 +62,28 @@ func tables(short bool) []table {
 
 		hot := base
 		hot.name, hot.title, hot.keys, hot.fill = "memory-hot"+suffix, "One hot key, allowed; "+on, 1, true
-		hot.about = "Everyone asks for the same key, and the limit is never reached."
+		hot.about = "All callers use the same key, and the limit is never reached."
 		hot.subjects = slices.Concat(inMemory, memoryHotOurs)
 		hot.floor, hot.limit, hot.logLimit = memoryFloors[0].name, plenty, plentyLog
 
 		keys := base
 		keys.name, keys.title, keys.keys, keys.fill = "memory-keys"+suffix, "A million keys; "+on, million, true
-		keys.about = "Keys are drawn uniformly. All were asked for once before, so none is new. Memory is what the process holds more after that, the keys' text included.\n\n" +
-			"Each request makes the text of its key anew, floors as well, for a server makes it out of what came in; that one allocation is not among those shown. " +
-			"Of texts made beforehand a processor fetches those of the next requests, and what is kept for them, while this one waits, which flatters the shortest code most; and to fetch them is work of the benchmark's own."
+		keys.about = "Keys are drawn uniformly. Each had one request before, so none is new. Memory is what the process holds more after that, including the text of the keys.\n\n" +
+			"Each request, also of a floor, makes the text of its key anew, as a server makes it from the request. This one allocation is not among those shown. " +
+			"With texts made beforehand, the processor would fetch the texts of the next requests, and their state, while this request waits. That favours the shortest code most, and the fetches would be work of the benchmark itself."
 		keys.floor, keys.limit, keys.logLimit, keys.fresh = memoryFloors[2].name, perKey, perKey, true
 
 		// As many benchmarks do, and no server.
 		same := keys
 		same.name, same.title, same.fresh = "memory-keys-same"+suffix, "A million keys, the same strings; "+on, false
-		same.about = "As among a million keys above, but each request brings one of a million strings that were made beforehand, the same again and again. " +
-			"So this measures how well the work of requests in a tight loop overlaps, and two fetches from memory that are the benchmark's own: a string's header and its text. " +
-			"Reading the clock can end the overlap, which the map lookup with it tells beside the one without. " +
-			"They are copies of what was first asked with: nobody is spared the comparison with what is kept."
+		same.about = "As with a million keys above, but each request uses one of a million strings that were made beforehand, the same again and again. " +
+			"So this measures how well the work of requests in a tight loop overlaps, and two memory fetches of the benchmark itself: a string's header and its text. " +
+			"Reading the clock can end the overlap: compare the map lookup with the clock and the one without. " +
+			"The strings are copies of those in the first requests, so every limiter must compare them with its own."
 
 		denied := base
 		denied.name, denied.title, denied.keys, denied.drain = "memory-denied"+suffix, "One hot key, denied; "+on, 1, true
-		denied.about = "The key was exhausted before; each request is refused."
+		denied.about = "The key is exhausted before, so each request is refused."
 		denied.floor, denied.limit, denied.logLimit = memoryFloors[0].name, perKey, perKey
 		all = append(all, hot, keys)
 		if procs == 1 {
@@ -93,14 +93,14 @@ func tables(short bool) []table {
 	}
 
 	few := table{name: "pauses-1M", group: pauseGroup, title: "A million keys come in", newcomers: million, rounds: 1}
-	few.about = "Each may be asked for once in 200 ms."
+	few.about = "Each key may have one request in 200 ms."
 	few.limit = spec{1, 200 * time.Millisecond}
 	few.logLimit, few.subjects = few.limit, pauseSubjects(few.newcomers)
 	all = append(all, few)
 	if !short {
 		many := few
 		many.name, many.title, many.newcomers = "pauses-10M", "Ten million keys come in", 10*million
-		many.about = "Each may be asked for once in 2 s. For want of time, Stint's token bucket only."
+		many.about = "Each key may have one request in 2 s. Only Stint's token bucket, to save time."
 		many.limit = spec{1, 2 * time.Second}
 		many.subjects = longPauseSubjects(many.newcomers)
 		all = append(all, many)
@@ -110,23 +110,23 @@ func tables(short bool) []table {
 		redis: true, callers: 64, batch: 1, slice: 200 * time.Millisecond}
 	hot := base
 	hot.name, hot.title, hot.keys, hot.fill = "redis-hot", "One hot key, allowed; 64 callers", 1, true
-	hot.about = "64 callers ask for the same key, each after the answer to its request before."
+	hot.about = "64 callers use the same key. Each sends a request after the answer to its previous one."
 	hot.limit, hot.logLimit = plenty, plentyRedisLog
 	keys := base
 	keys.name, keys.title, keys.keys, keys.fill = "redis-keys", "A million keys; 64 callers", million, true
-	keys.about = "Keys are drawn uniformly. All are in Redis before, so none is new. Memory is what Redis holds for one key after one request."
+	keys.about = "Keys are drawn uniformly. All are in Redis beforehand, so none is new. Memory is what Redis holds for one key after one request."
 	keys.limit, keys.logLimit = perKey, perKey
 	lone := hot
 	lone.name, lone.title, lone.callers = "redis-lone", "One hot key, allowed; a lone caller", 1
-	lone.about = "One caller, which waits for each answer: a round trip at its shortest."
+	lone.about = "One caller waits for each answer. This is the shortest round trip."
 	denied := base
 	denied.name, denied.title, denied.keys, denied.drain = "redis-denied", "One hot key, denied; 64 callers", 1, true
-	denied.about = "The key was exhausted before; 64 callers are refused."
+	denied.about = "The key is exhausted before, so 64 callers are refused."
 	denied.limit, denied.logLimit = perKey, perKey
 	all = append(all, hot, keys, lone, denied)
 
 	all = append(all, table{name: "servers", group: serverGroup, title: "Over loopback; 16 callers",
-		about:    "The upstream, behind the proxies, is in the clients' process. The rules are one that does not match and one with two limits.",
+		about:    "The upstream, behind the proxies, runs in the clients' process. There are two rules: one that does not match, and one with two limits.",
 		subjects: serverSubjects, floor: emptyHandler, keys: 1, callers: serverCallers, batch: 1, slice: 300 * time.Millisecond, limit: plenty})
 
 	if short {
