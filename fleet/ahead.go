@@ -7,14 +7,13 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// aheadTaker is a Store of this package to which Leases says how many of the Units of a
-// request of one ask are charged ahead. Only the Store that counts for all may charge
-// them: a Fallback that decides by itself leaves them out.
+// aheadTaker is told how many of the Units of a request of one ask are charged ahead: only the
+// Store that counts for all may charge them, so a Fallback that decides by itself leaves them
+// out.
 type aheadTaker interface {
 	takeAhead(ctx context.Context, r *stint.Request, ahead int64, out []stint.Decision) (stint.Decision, error)
 }
 
-// takeAhead is Take of s, and says how many units are charged ahead to a Store that can use it.
 func takeAhead(ctx context.Context, s stint.Store, r *stint.Request, ahead int64, out []stint.Decision) (stint.Decision, error) {
 	if t, ok := s.(aheadTaker); ok && ahead > 0 {
 		return t.takeAhead(ctx, r, ahead, out)
@@ -22,16 +21,11 @@ func takeAhead(ctx context.Context, s stint.Store, r *stint.Request, ahead int64
 	return s.Take(ctx, r, out)
 }
 
-// aheadFor bounds how long the next lease may take to come.
 const aheadFor = time.Second
 
-// ahead has the next lease charged while the rest of g is served, so that nobody waits
-// for it; once for each lease, and so only where somebody asks. There is no more than
-// one such call for each of MaxKeys at a time. If it brings nothing, the rest is served
-// all the same, and then a request may bring the next along.
-//
-// Of a bucket that is exhausted, nothing is charged ahead: when to ask for what comes
-// back is settled, and an instance that asks sooner gets less.
+// ahead has the next lease charged while the rest of g is served, once for each lease and in one
+// call for each of MaxKeys at a time. If it brings nothing, a later request may bring the next
+// along. Of an exhausted bucket nothing is charged ahead: an instance that asks sooner gets less.
 func (l *Leases) ahead(e *hotKey, g *lease, deadline time.Duration, now int64) {
 	if g.next.Load() || e.waits.Load() != nil || !e.busy.CompareAndSwap(false, true) {
 		return
@@ -57,9 +51,8 @@ func (l *Leases) ahead(e *hotKey, g *lease, deadline time.Duration, now int64) {
 	})
 }
 
-// lowMark is below what rest of g the next is charged: what is asked for in twice the
-// time that g took, and a sixteenth, but no more than half of what may be held, so
-// that the next is worth a call.
+// lowMark is the rest of g below which the next is charged: what is asked for in twice the time
+// that g took, and a sixteenth, at most half of what may be held.
 func (e *hotKey) lowMark(g *lease, live int64) int64 {
 	return int64(min(e.pace*float64(2*(g.came-g.sent))+float64(g.size)/16, float64(part(e.limit, live)/2)))
 }

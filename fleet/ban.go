@@ -9,7 +9,6 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// ban is one that runs.
 type ban struct {
 	mark
 	hash    uint64

@@ -41,7 +41,6 @@ func (f *Fallback) TakeBatch(ctx context.Context, rs []stint.Request, answers []
 	f.takeList(ctx, store, rs, answers)
 }
 
-// takeAnswering is takeList while some parts of the Store are not asked.
 func (f *Fallback) takeAnswering(ctx context.Context, store stint.BatchTaker, rs []stint.Request, answers []stint.Answer) {
 	var asked []int
 	for i := range rs {
@@ -62,7 +61,6 @@ func (f *Fallback) takeAnswering(ctx context.Context, store stint.BatchTaker, rs
 	}
 }
 
-// takeList has the Store decide a list, part by part.
 func (f *Fallback) takeList(ctx context.Context, store stint.BatchTaker, rs []stint.Request, answers []stint.Answer) {
 	for i := range answers {
 		if answers[i].Each == nil {
@@ -86,11 +84,9 @@ func (f *Fallback) takeList(ctx context.Context, store stint.BatchTaker, rs []st
 	}
 }
 
-// listPart is how many asks of a list go in one call: they cost Redis some 200 µs,
-// during which it does nothing else.
+// listPart is how many asks of a list go in one call, which blocks Redis for some 200 µs.
 const listPart = 64
 
-// listed is how many of rs go in one call, one at least.
 func listed(rs []stint.Request) (n int) {
 	for asks := 0; n < len(rs); n++ {
 		if asks += len(rs[n].Asks); n > 0 && asks > listPart {
@@ -100,7 +96,6 @@ func listed(rs []stint.Request) (n int) {
 	return n
 }
 
-// unasked is the error of what is left of a list when a part of it has failed.
 type unasked struct{ why error }
 
 func (e unasked) Error() string {
@@ -111,8 +106,7 @@ func (e unasked) Unwrap() []error { return []error{stint.ErrNotCharged, e.why} }
 // isAnswer reports whether an error is about one request of a list, and not about the store.
 func isAnswer(err error) bool { return errors.Is(err, stint.ErrRequest) || isAlive(err) }
 
-// takePart asks the store about a part of a list. It returns an error if that is not
-// to be asked about the rest.
+// takePart asks the store about a part of a list. After an error, the rest is not asked.
 func (f *Fallback) takePart(ctx context.Context, store stint.BatchTaker, rs []stint.Request, answers []stint.Answer, deadline time.Duration) error {
 	// Of several failures one is noted; one that is the store's, if there is any.
 	asked := stint.Request{Asks: rs[0].Asks, Deadline: deadline}
@@ -143,7 +137,6 @@ func (f *Fallback) takePart(ctx context.Context, store stint.BatchTaker, rs []st
 	return err
 }
 
-// conclude makes what the store answered to one of several requests the answer.
 func (f *Fallback) conclude(ctx context.Context, r *stint.Request, a *stint.Answer) {
 	switch {
 	case a.Err == nil:

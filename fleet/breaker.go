@@ -108,7 +108,6 @@ func or[T comparable](v, otherwise T) T {
 
 func (b *breaker) isClosed() bool { return BreakerState(b.state.Load()) == Closed }
 
-// answered notes a call that brought an answer at now.
 func (b *breaker) answered(now time.Duration) {
 	if b.inARow.Load() != 0 {
 		b.inARow.Store(0)
@@ -117,9 +116,8 @@ func (b *breaker) answered(now time.Duration) {
 	b.calls.Add(1)
 }
 
-// failure notes a call that failed, and reports whether the store is to be doubted. Calls
-// that are under way at the same time fail for the same reason, however many they are.
-// So a failure counts only if its call began after the last one that counts was noticed.
+// failure notes a call that failed, and reports whether the store is to be doubted. Of calls
+// under way at the same time, one counts: see Breaker.
 func (b *breaker) failure(c *Breaker, began, ended time.Duration) (doubtful bool) {
 	b.startSecond(ended)
 	calls, failed := b.calls.Add(1), b.failed.Add(1)
@@ -133,8 +131,7 @@ func (b *breaker) failure(c *Breaker, began, ended time.Duration) (doubtful bool
 		percent > 0 && calls >= breakerLeast && failed*100 >= percent*calls
 }
 
-// startSecond starts the counts of a second. Calls that race with that are counted in the
-// one or the other, which does not matter.
+// startSecond starts the counts of a second. Calls that race with it count in either.
 func (b *breaker) startSecond(now time.Duration) {
 	second := int64(now/time.Second) + 1
 	if was := b.second.Load(); was != second && b.second.CompareAndSwap(was, second) {
@@ -142,15 +139,13 @@ func (b *breaker) startSecond(now time.Duration) {
 	}
 }
 
-// forgive starts the counts again.
 func (b *breaker) forgive() {
 	b.calls.Store(0)
 	b.failed.Store(0)
 	b.apart.Store(0)
 }
 
-// doubt has the store probed, unless that is being done, and opens the breaker if it
-// does not answer; then probes close it.
+// doubt probes the store, opens the breaker if that fails, and then probes until it closes.
 func (b *breaker) doubt(c *Breaker, why error, probe prober, closed func()) {
 	b.opening.Lock()
 	defer b.opening.Unlock()
@@ -191,12 +186,11 @@ func (b *breaker) change(c *Breaker, to BreakerState, why error) {
 	}
 }
 
-// prober asks the store and waits as long as a request would, or as patience, where that
-// is longer.
+// prober asks the store and waits as long as a request would, or patience if that is longer.
 type prober func(ctx context.Context, patience time.Duration) error
 
-// probePatience is how long a probe of a store that is not asked waits at least. Its
-// answer may be late, but it shows that a stall is over.
+// probePatience is the least wait of a probe of an open breaker: a late answer shows that a stall
+// is over.
 const probePatience = 100 * time.Millisecond
 
 func (b *breaker) probe(ctx context.Context, probe prober, patience time.Duration) error {
@@ -205,10 +199,8 @@ func (b *breaker) probe(ctx context.Context, probe prober, patience time.Duratio
 	return probe(ctx, patience)
 }
 
-// yield lets probes go first, while there is one or while they are answered. Decisions
-// without the store wait for nothing, so a thousand goroutines that make them one after
-// another could hold up for seconds those that bring the answer: each may keep a
-// processor for 10 ms.
+// yield lets probes go first: a thousand goroutines that decide without the store, and so never
+// wait, could hold up a probe's answer for seconds.
 func (b *breaker) yield() {
 	if b.probing.Load() || BreakerState(b.state.Load()) == HalfOpen {
 		runtime.Gosched()
@@ -218,7 +210,6 @@ func (b *breaker) yield() {
 // errLate is that of an answer to a probe for which no request would have waited.
 var errLate = errors.New("stint: the store answers too late")
 
-// recover probes now and then, until it has closed the breaker, or ctx is done.
 func (b *breaker) recover(ctx context.Context, c *Breaker, probe prober) {
 	least := or(c.Wait, breakerWait)
 	wait, next := least, least
@@ -250,7 +241,6 @@ func (b *breaker) recover(ctx context.Context, c *Breaker, probe prober) {
 	}
 }
 
-// turn changes from one state to another, if it is in that one and probes run.
 func (b *breaker) turn(ctx context.Context, c *Breaker, from, to BreakerState, why error) {
 	b.opening.Lock()
 	defer b.opening.Unlock()

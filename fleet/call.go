@@ -9,18 +9,15 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// fewAsks is how many decisions a space has room for at least.
 const fewAsks = 4
 
-// space is room for what a call needs: a decision for each ask, to learn from, also
-// where the caller wants the whole alone; and a request like the caller's, which
-// nobody else may change.
+// space is reusable memory of a call: a decision for each ask, also where the caller wants only
+// the whole, and a request that can be changed.
 type space struct {
 	each    []stint.Decision
 	request stint.Request
 }
 
-// space has room for n decisions. It is to be freed.
 func (f *Fallback) space(n int) *space {
 	s, _ := f.spaces.Get().(*space)
 	if s == nil {
@@ -40,8 +37,8 @@ func (f *Fallback) free(s *space) {
 	f.spaces.Put(s)
 }
 
-// ask has the Store decide r within its deadline, which a Store that is a DeadlineKeeper
-// keeps by itself: a context for each call would cost more than all else here.
+// ask has the Store decide r within its deadline, without a context (the largest cost here) where
+// the Store is a DeadlineKeeper.
 func (f *Fallback) ask(ctx context.Context, r *stint.Request, s *space, each []stint.Decision) (d stint.Decision, err error) {
 	owes := f.ledger.owes.Load()
 	if f.keepsDeadline && !owes {
@@ -69,8 +66,8 @@ func (f *Fallback) ask(ctx context.Context, r *stint.Request, s *space, each []s
 	return d, err
 }
 
-// patience is how long to wait for the store. Of the time that the caller has, if
-// that is less, which is hurried, a tenth is kept for deciding without.
+// patience is how long to wait for the store. If the caller has less time, which is hurried, a
+// tenth of that is kept for deciding without.
 func (f *Fallback) patience(ctx context.Context, deadline time.Duration) (d time.Duration, hurried bool) {
 	d = or(deadline, or(f.Deadline, DefaultDeadline))
 	if until, ok := ctx.Deadline(); ok {
@@ -81,8 +78,7 @@ func (f *Fallback) patience(ctx context.Context, deadline time.Duration) (d time
 	return d, false
 }
 
-// call asks the store about r, for as long as r's Deadline, or Deadline where that is
-// 0, and notes how that went.
+// call asks the store about r within r's Deadline, and notes how that went.
 func (f *Fallback) call(ctx context.Context, r *stint.Request, ask func(context.Context) error) error {
 	patience, hurried := f.patience(ctx, r.Deadline)
 	bounded, cancel := context.WithTimeout(ctx, patience)
@@ -93,18 +89,15 @@ func (f *Fallback) call(ctx context.Context, r *stint.Request, ask func(context.
 	return err
 }
 
-// isOwn reports whether an error of a call is not the store's fault: the request was
-// malformed, or its caller has left.
+// isOwn reports whether a call failed by the caller: its request was malformed, or it has left.
 func isOwn(ctx context.Context, err error) bool {
 	return err != nil && (errors.Is(err, stint.ErrRequest) || ctx.Err() != nil)
 }
 
-// isAlive reports whether an error is an answer of a store that decides others: else a
-// single key that it cannot read, or those that it has no room for, would close it to
-// all, and to those too whom it refuses.
+// isAlive reports whether err is the answer of a store that works: one key that it cannot read,
+// or has no room for, must not open the breaker for all.
 func isAlive(err error) bool { return errors.Is(err, stint.ErrBroken) || errors.Is(err, stint.ErrFull) }
 
-// note notes how a call about r went that began by f.start's clock.
 func (f *Fallback) note(ctx context.Context, r *stint.Request, began time.Duration, hurried bool, err error) {
 	ended := time.Since(f.start)
 	if isOwn(ctx, err) {
@@ -133,8 +126,8 @@ func (f *Fallback) note(ctx context.Context, r *stint.Request, began time.Durati
 	f.parts.each(r.Asks, func(q *storePart, key string) { f.failed(q, key, began, ended, why) })
 }
 
-// probe probes with a key that a call failed for: in a Cluster, it asks the node that
-// did not answer. An answer that a request would not have waited for is errLate.
+// probe asks about a key that a call failed for, so that in a Cluster the same node answers. An
+// answer too late for a request is errLate.
 func (f *Fallback) probe(ctx context.Context, key string, patience time.Duration) error {
 	inTime := or(f.Deadline, DefaultDeadline)
 	ctx, cancel := context.WithTimeout(ctx, max(inTime, patience))

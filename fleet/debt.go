@@ -6,9 +6,8 @@ import (
 	"github.com/stintdev/stint/internal/algo"
 )
 
-// spent is what an instance has spent of a key under a limit without the Store, as far
-// as it is still in use. It is counted by the limit's own algorithm, but in bounded
-// space: a log and a sliding window of many sub-windows are counted in spells. What is
+// spent is what an instance has spent of a key without the Store and is still in use. Logs and
+// sliding windows of many sub-windows are counted in spells, so that space is bounded. What is
 // not exact comes out lower, never higher.
 type spent struct {
 	// last is the instant at which units are in use, µs since 1970. Of a bucket, it
@@ -19,11 +18,9 @@ type spent struct {
 	older []spell // oldest first; not of buckets and fixed windows
 }
 
-// spell is what was spent in a part of a period.
 type spell struct{ start, units int64 }
 
-// periodSpells is into how many spells a period is cut, or one or two more, where they do
-// not divide it.
+// periodSpells is into how many spells, about, a period is cut.
 const periodSpells = 16
 
 // spellOf is how long a spell of p is, µs.
@@ -38,8 +35,8 @@ func spellOf(p *algo.Plan) int64 {
 	}
 }
 
-// add adds units that were spent at now. dry is, of a bucket that holds nothing of s
-// yet, when what the Store has counted will have run out.
+// add adds units that were spent at now. dry is when what the Store has counted of a bucket runs
+// out, if s holds nothing yet.
 func (s *spent) add(p *algo.Plan, units, now, dry, live int64) {
 	if p.IsBucket() {
 		if s.drain(p, now, live); s.units == 0 {
@@ -74,12 +71,10 @@ func (s *spent) growth(p *algo.Plan, now int64) int {
 	return spellsMore(cap(s.older))
 }
 
-// spellsMore is how many spells there is to be room for beside n.
 func spellsMore(n int) int { return max(2, n/2) }
 
-// runsDry is how long after a charge what else a bucket holds will have run out, µs; at
-// most two ticks too short. reset is when all of it will have. Of other algorithms, it
-// is 0: what they count does not wait for anything else.
+// runsDry is how long after a charge what else a bucket holds runs out, µs; at most two ticks too
+// short. reset is when all of it does. Of other algorithms it is 0.
 func runsDry(p *algo.Plan, reset, cost int64) int64 {
 	if !p.IsBucket() {
 		return 0
@@ -87,8 +82,7 @@ func runsDry(p *algo.Plan, reset, cost int64) int64 {
 	return max(0, reset-((cost*p.Unit+p.Rate-1)/p.Rate+1)*p.Tick)
 }
 
-// drain lets run out of a bucket what has run out by now. Of a limit that several
-// instances share, each has its share of what comes back, as of the limit.
+// drain lets run out of a bucket what has run out by now, which is a 1/live share of the rate.
 func (s *spent) drain(p *algo.Plan, now, live int64) {
 	ticks := (now - s.last) / p.Tick / live
 	if ticks <= 0 {
@@ -98,8 +92,8 @@ func (s *spent) drain(p *algo.Plan, now, live int64) {
 	s.last += ticks * p.Tick * live
 }
 
-// inUse is how many units of s are in use at now: of a bucket, those too of which a part
-// is. A bucket that had counted them itself would have that much less remaining.
+// inUse is how many units of s are in use at now, rounded up: a bucket that had counted them
+// itself would have that much less remaining.
 func (s *spent) inUse(p *algo.Plan, now, live int64) int64 {
 	if p.IsBucket() {
 		s.drain(p, now, live)
@@ -157,15 +151,13 @@ func (s *spent) take(p *algo.Plan, units int64) (none bool) {
 	}
 }
 
-// restate turns what was counted under one plan into what it is under another with the
-// same algorithm and period.
+// restate converts s to a plan of the same algorithm and period.
 func (s *spent) restate(from, to *algo.Plan) {
 	if from.Unit != to.Unit {
 		s.units = min(s.units/from.Unit, to.Capacity) * to.Unit
 	}
 }
 
-// join adds what was spent later than s.
 func (s *spent) join(p *algo.Plan, later spent, live int64) {
 	if p.IsBucket() {
 		s.drain(p, later.last, live)

@@ -8,7 +8,6 @@ import (
 	"github.com/stintdev/stint/internal/algo"
 )
 
-// denial is a request that was refused.
 type denial struct {
 	hash    uint64
 	epoch   uint64
@@ -23,8 +22,7 @@ type denial struct {
 	retry  time.Duration
 }
 
-// askDenied is an ask of it, and its answer. Only those that refused have a
-// mark: what is invalidated elsewhere does not make the request pass.
+// askDenied is an ask of a denial, and its answer. Only asks that refused have a mark.
 type askDenied struct {
 	mark
 	key       string
@@ -38,7 +36,7 @@ type askDenied struct {
 	reset     time.Duration
 }
 
-// hashOf is of what a request asks, without what is rarely all that differs.
+// hashOf leaves out what rarely differs alone.
 func (d *Denials) hashOf(r *stint.Request) uint64 {
 	var h uint64
 	for i := range r.Asks {
@@ -54,7 +52,6 @@ func (d *Denials) hashOf(r *stint.Request) uint64 {
 	return h * 0xbf58476d1ce4e5b9
 }
 
-// isOf reports whether e is of the same request as r.
 func (e *denial) isOf(r *stint.Request) bool {
 	if len(e.asks) != len(r.Asks) {
 		return false
@@ -68,7 +65,6 @@ func (e *denial) isOf(r *stint.Request) bool {
 	return true
 }
 
-// holds reports whether e still holds.
 func (e *denial) holds(epoch uint64, now int64) bool {
 	if e.epoch != epoch || now >= e.until {
 		return false
@@ -81,7 +77,6 @@ func (e *denial) holds(epoch uint64, now int64) bool {
 	return true
 }
 
-// recall answers a request as it was refused before, if that stands.
 func (d *Denials) recall(r *stint.Request, out []stint.Decision) (stint.Decision, bool) {
 	epoch := d.epoch.Load()
 	if epoch == 0 {
@@ -117,7 +112,6 @@ func (d *Denials) recall(r *stint.Request, out []stint.Decision) (stint.Decision
 	return stint.Decision{}, false
 }
 
-// answer answers r at now.
 func (e *denial) answer(r *stint.Request, out []stint.Decision, now int64) stint.Decision {
 	for i := range out {
 		out[i] = e.asks[i].answer(&r.Asks[i], e.came, now)
@@ -140,8 +134,7 @@ func (was *askDenied) answer(a *stint.Ask, came, now int64) stint.Decision {
 	return d
 }
 
-// learn remembers the answer to r, if it is a refusal of the store's that lasts. each
-// may be nil where r has one ask.
+// learn remembers a refusal by the store that lasts. each may be nil where r has one ask.
 func (d *Denials) learn(m *moment, r *stint.Request, answer *stint.Decision, each []stint.Decision) {
 	if answer.Allowed || answer.By != stint.ByStore || m.epoch != d.epoch.Load() {
 		return
@@ -175,7 +168,6 @@ func (d *Denials) learn(m *moment, r *stint.Request, answer *stint.Decision, eac
 	}
 }
 
-// keep remembers e, which is of r.
 func (d *Denials) keep(e *denial, m *moment, r *stint.Request, each []stint.Decision) {
 	e.fill(m, r, each)
 	e.hash = d.hashOf(r)
@@ -184,8 +176,7 @@ func (d *Denials) keep(e *denial, m *moment, r *stint.Request, each []stint.Deci
 	})
 }
 
-// learnWait remembers how long a request is refused that a ban refused: if its limits
-// refuse for longer, that is longer than the ban.
+// learnWait remembers how long r is refused where its limits refuse for longer than a ban.
 func (d *Denials) learnWait(m *moment, r *stint.Request, answer *stint.Decision) {
 	now := d.now()
 	e := &denial{epoch: m.epoch, until: stands(m.at, answer.BanLeft), came: now, banned: true, retry: answer.RetryAfter}
@@ -194,9 +185,8 @@ func (d *Denials) learnWait(m *moment, r *stint.Request, answer *stint.Decision)
 	}
 }
 
-// mostWait is no less than any RetryAfter of r's limits, where they do not
-// change. It is Never where r may face a second ban, which may run for longer than one
-// that is remembered.
+// mostWait bounds RetryAfter of r's limits. It is Never where r may face a second ban, which may
+// run for longer than a remembered one.
 func mostWait(r *stint.Request) time.Duration {
 	if mayFaceBans(r) {
 		return stint.Never
@@ -241,7 +231,6 @@ func hasPenalty(r *stint.Request) bool {
 	return false
 }
 
-// fill copies what was asked and answered.
 func (e *denial) fill(m *moment, r *stint.Request, each []stint.Decision) {
 	if e.asks = e.one[:]; len(each) != 1 {
 		e.asks = make([]askDenied, len(each))

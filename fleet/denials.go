@@ -54,10 +54,9 @@ type Denials struct {
 	_     [64]byte
 }
 
-// stripe counts how often keys that fall on it were invalidated.
 type stripe struct{ invalidated atomic.Uint64 }
 
-// counter is a part of a count that many cores add to.
+// counter is padded to a cache line.
 type counter struct {
 	n atomic.Int64
 	_ [56]byte
@@ -97,7 +96,6 @@ func (d *Denials) Close() {
 	d.connected(false)
 }
 
-// now is in ns.
 func (d *Denials) now() int64 { return int64(time.Since(d.start)) }
 
 func (d *Denials) connected(yes bool) {
@@ -163,8 +161,8 @@ type moment struct {
 	invalidated [mostRemembered]uint64
 }
 
-// begin notes the moment; false: the answer cannot be remembered. What was invalidated is
-// noted before the clock, and both before the request is sent.
+// begin notes the moment; false: the answer cannot be remembered. Invalidations are read before
+// the clock, and both before the request is sent.
 func (d *Denials) begin(m *moment, r *stint.Request) bool {
 	if m.epoch = d.epoch.Load(); m.epoch == 0 || len(r.Asks) > mostRemembered {
 		return false
@@ -180,7 +178,6 @@ func (d *Denials) begin(m *moment, r *stint.Request) bool {
 	return true
 }
 
-// mark is what has to be as it was for something remembered to hold.
 type mark struct {
 	epoch       uint64
 	stripe      *stripe
@@ -198,7 +195,6 @@ func (d *Denials) Take(ctx context.Context, r *stint.Request, out []stint.Decisi
 	return d.takeAhead(ctx, r, 0, out)
 }
 
-// takeAhead implements aheadTaker.
 func (d *Denials) takeAhead(ctx context.Context, r *stint.Request, ahead int64, out []stint.Decision) (stint.Decision, error) {
 	if !r.At.IsZero() {
 		return takeAhead(ctx, d.Store, r, ahead, out)
@@ -276,8 +272,7 @@ func (d *Denials) Reset(ctx context.Context, r *stint.Request) error {
 	return err
 }
 
-// forget drops what is remembered of r's keys, once the Store has acted, which it may
-// have done also where it failed.
+// forget must be called after the Store has acted, even if that failed.
 func (d *Denials) forget(r *stint.Request) {
 	for i := range r.Asks {
 		d.Forget(r.Asks[i].Key)
@@ -311,8 +306,7 @@ func (d *Denials) Unwrap() stint.Store { return d.Store }
 // KeepsDeadline implements DeadlineKeeper: it does if its Store does.
 func (d *Denials) KeepsDeadline() bool { return keepsDeadline(d.Store) }
 
-// left is what is left at now of a wait in an answer that came at an instant, both in ns;
-// rounded up to µs, as stores give it.
+// left is the rest of a wait that came at an instant, both in ns, rounded up to µs as stores do.
 func left(wait time.Duration, came, now int64) time.Duration {
 	rest := wait - time.Duration(now-came)
 	if rest <= 0 {
@@ -329,9 +323,8 @@ func leftOf(wait time.Duration, came, now int64) time.Duration {
 	return left(wait, came, now)
 }
 
-// stands is until when an answer with a wait holds, of a request sent at an
-// instant: a µs sooner than the wait is over, for the store's clock may have been
-// that much ahead of what it reads.
+// stands is until when the answer to a request sent at an instant holds: 1 µs less than the wait,
+// since the store's clock may have been ahead of its reading.
 func stands(sent int64, wait time.Duration) int64 {
 	if wait > 1<<62 {
 		wait = 1 << 62

@@ -121,7 +121,6 @@ func (f *Fallback) Take(ctx context.Context, r *stint.Request, out []stint.Decis
 	return f.takeAhead(ctx, r, 0, out)
 }
 
-// takeAhead implements aheadTaker.
 func (f *Fallback) takeAhead(ctx context.Context, r *stint.Request, ahead int64, out []stint.Decision) (stint.Decision, error) {
 	if !r.At.IsZero() {
 		return f.Store.Take(ctx, r, out)

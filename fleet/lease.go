@@ -11,7 +11,6 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// hotKey is what is known of a hot key under a limit.
 type hotKey struct {
 	hash  uint64
 	key   string
@@ -29,7 +28,6 @@ type hotKey struct {
 	waits     atomic.Pointer[wait]  // nil: the bucket is not exhausted
 }
 
-// lease is units that were charged together.
 type lease struct {
 	sent      int64 // ns
 	came      int64 // when the answer did, ns
@@ -47,14 +45,12 @@ type lease struct {
 	_    [52]byte
 }
 
-// serves reports whether what is held under e may be served under l, which has the ID of
-// e's limit. An instance has no more than one lease for an ID: all that is held under
-// it must fit into one share.
+// serves reports whether e may be served under l, which has the same ID: all that is held under
+// an ID must fit into one share.
 func (e *hotKey) serves(l *stint.Limit) bool {
 	return e.limit == l || e.limit.Lease() == l.Lease() && *planOf(e.limit) == *planOf(l)
 }
 
-// serve decides r by what e holds.
 func (l *Leases) serve(e *hotKey, r *stint.Request, now int64, d *stint.Decision) bool {
 	a, g := &r.Asks[0], e.lease.Load()
 	units := a.Units()
@@ -85,7 +81,6 @@ func (l *Leases) again(e *hotKey, g *lease, r *stint.Request, now int64, d *stin
 	return e.lease.Load() != g && l.serve(e, r, now, d)
 }
 
-// drain takes all that is held.
 func (g *lease) drain() int64 {
 	for {
 		have := g.left.Load()
@@ -95,7 +90,6 @@ func (g *lease) drain() int64 {
 	}
 }
 
-// open begins to look after a key that was found hot, if there is room.
 func (l *Leases) open(hash uint64, a *stint.Ask, remaining, now int64) {
 	e := &hotKey{hash: hash, key: strings.Clone(a.Key), limit: a.Limit}
 	e.asked.Store(hotAsks)
@@ -123,20 +117,19 @@ func (l *Leases) open(hash uint64, a *stint.Ask, remaining, now int64) {
 	}
 }
 
-// isIdle reports whether e may go. What somebody has leased in this very moment is void.
+// isIdle reports whether e may go.
 func (e *hotKey) isIdle(now int64) bool {
 	return e.lease.Load() == nil && now-e.mark.Load() > int64(2*sweepEvery)
 }
 
-// paceOf is how many units are asked for in a ns, of late: asked in the ns since mark,
-// and if that is short, as before.
+// paceOf is how many units are asked for in a ns, over at least paceFor.
 func (e *hotKey) paceOf(asked, since int64) float64 {
 	of := max(since, int64(paceFor))
 	return (float64(asked) + e.pace*float64(of-since)) / float64(of)
 }
 
-// want is how many units are to be leased with a request of n, or, of 0, without one,
-// where plenty remains; 0: none. e is busy.
+// want is how many units to lease along with a request of n units, or, with n 0, without a
+// request; 0: none. e is busy.
 func (l *Leases) want(e *hotKey, n, now int64) int64 {
 	if now < e.pause.Load() && e.waits.Load() == nil || l.closed.Load() {
 		return 0
@@ -182,9 +175,7 @@ func (l *Leases) want(e *hotKey, n, now int64) int64 {
 	return 0
 }
 
-// fillUp asks for what r wants and for k units more, or for as many as there are. If
-// that is refused, or decided by somebody else, who then decides about r alone, nothing
-// is held of it. It was wanted at now. e is busy.
+// fillUp asks for what r wants and for k units more, or as many as there are. e is busy.
 func (l *Leases) fillUp(ctx context.Context, e *hotKey, r *stint.Request, out []stint.Decision, k, now int64) (stint.Decision, error) {
 	d, err := l.fill(ctx, e, r, out, k, now)
 	if less := d.Remaining - r.Asks[0].Units(); err == nil && d.By == stint.ByStore && d.Outcome == stint.Limited && less >= shortestLease && less < k {
@@ -243,8 +234,7 @@ func (l *Leases) fill(ctx context.Context, e *hotKey, r *stint.Request, out []st
 	return d, nil
 }
 
-// end takes from e what it holds as g, which may be nil, and returns it; void: it is
-// lost.
+// end empties g, which may be nil, and returns its units; void: they are lost.
 func (l *Leases) end(e *hotKey, g *lease, void bool) (units int64) {
 	if g == nil || !e.lease.CompareAndSwap(g, nil) {
 		return 0

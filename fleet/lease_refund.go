@@ -8,12 +8,10 @@ import (
 )
 
 const (
-	// refunding bounds how long units are being refunded, by Close or otherwise.
 	refunding = time.Second
-	// windowLeft is how much of a fixed window must be left for units to be given
-	// back to it, so that they do not come to the next.
+	// windowLeft is how much of a fixed window must be left for a refund, so that it cannot fall
+	// into the next.
 	windowLeft = int64(500 * time.Millisecond)
-	// returnedAtOnce is how many keys are refunded to in one go.
 	returnedAtOnce = 100
 )
 
@@ -40,8 +38,7 @@ func (l *Leases) sweep() {
 	}
 }
 
-// collect refunds the grants that may go, and drops what is idle without one. It
-// reports whether anything stays.
+// collect refunds the leases that may go and drops idle keys. It reports whether any key stays.
 func (l *Leases) collect(mayGo func(*lease, int64) bool) (stays bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), refunding)
 	defer cancel()
@@ -79,7 +76,6 @@ func (l *Leases) collect(mayGo func(*lease, int64) bool) (stays bool) {
 	return stays
 }
 
-// drop makes room for another, unless e is asked for again.
 func (l *Leases) drop(place int, e *hotKey, now int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,8 +87,7 @@ func (l *Leases) drop(place int, e *hotKey, now int64) bool {
 	return true
 }
 
-// giveUp gives units back. If that fails they are void, also where it may have been
-// done: refunded twice, they would make room for others.
+// giveUp refunds units. If that fails they are void, since refunding twice would admit too much.
 func (l *Leases) giveUp(ctx context.Context, asks []stint.Ask) {
 	if len(asks) == 0 {
 		return

@@ -19,12 +19,9 @@ type wait struct {
 	retry time.Duration
 }
 
-// longestWait is how long the store is not asked for a key that is exhausted.
 const longestWait = 100 * time.Millisecond
 
-// wait notes how long it is not worth asking, after an answer to a request of a cost
-// that was sent at an instant. Less than a lease comes back for as long as the wait
-// lasts at most: then it is worth it each time.
+// wait notes how long it is not worth asking: no longer than a lease takes to come back.
 func (l *Leases) wait(e *hotKey, cost int64, d *stint.Decision, sent int64) {
 	live := l.Live()
 	if d.Allowed || d.By != stint.ByStore || d.Outcome > stint.Limited || d.RetryAfter == stint.Never || live <= 0 || endsWithWindow(e.limit) || l.closed.Load() {
@@ -60,7 +57,6 @@ func (w *wait) retryAfter(p *algo.Plan, cost, now int64) time.Duration {
 	return left(max(retry, time.Duration(w.until-w.came)), w.came, now)
 }
 
-// refuse decides an ask by what was refused just now.
 func (e *hotKey) refuse(a *stint.Ask, now int64, d *stint.Decision) bool {
 	w := e.waits.Load()
 	if w == nil || now >= w.until || a.Units() < w.cost {

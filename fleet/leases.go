@@ -54,17 +54,13 @@ type Leases struct {
 }
 
 const (
-	// leaseFor is how long a lease is to last.
 	leaseFor = 250 * time.Millisecond
-	// paceFor is how long is looked at, at least, to say how much is asked for.
 	paceFor = 50 * time.Millisecond
-	// leaseAge is how long one is served at most, and sweepEvery how often they are
-	// looked at.
+	// leaseAge is how long a lease is served at most, sweepEvery how often leases are swept.
 	leaseAge   = 2 * time.Second
 	sweepEvery = 500 * time.Millisecond
 	// leasePause is how long nothing is leased after it was refused, or not wanted.
 	leasePause = 100 * time.Millisecond
-	// shortestLease is the fewest units that are worth it.
 	shortestLease = 2
 
 	heatEvery = 250 * time.Millisecond
@@ -81,22 +77,19 @@ func (l *Leases) init() {
 	})
 }
 
-// now is in ns.
 func (l *Leases) now() int64 { return int64(time.Since(l.start)) }
 
 func (l *Leases) hash(a *stint.Ask) uint64 {
 	return (maphash.String(l.seed, a.Key) ^ internal.Salt(a.Limit)) * 0x9e3779b97f4a7c15
 }
 
-// canLease reports whether a lease may serve r.
 func canLease(r *stint.Request) bool {
 	a := &r.Asks[0]
 	return len(r.Asks) == 1 && a.Units() > 0 && a.Limit.Lease() > 0 && a.Penalty == nil && r.At.IsZero() && len(a.Key) <= longestRemembered
 }
 
-// isHot notes that something was asked for that no lease serves, and reports whether
-// that happened often of late. Keys that fall on the same place add up, so that one
-// may be taken for hot that is not, which costs nothing but the units it leases.
+// isHot counts a request that no lease serves, and reports whether there are many. Keys share
+// counters, so a cold key may pass for hot, which costs nothing but leased units.
 func (l *Leases) isHot(hash uint64, now int64) bool {
 	const count = 1<<32 - 1
 	h := &l.heat[hash>>32%heatRoom]
@@ -110,8 +103,8 @@ func (l *Leases) isHot(hash uint64, now int64) bool {
 	return next&count >= hotAsks
 }
 
-// find is the lease of a's key under a's Limit.ID; nil: there is none. It may be of a
-// limit with other numbers, see serves.
+// find is the lease of a's key under its Limit.ID, perhaps of other numbers (see serves); nil:
+// none.
 func (l *Leases) find(hash uint64, a *stint.Ask) *hotKey {
 	set := l.table.set(hash)
 	for i := range set {

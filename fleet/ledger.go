@@ -8,11 +8,9 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// entryKey is a key under a limit.
 type entryKey struct{ key, id string }
 
-// ledger is what a Fallback has spent without its Store and is to charge there, for
-// each key under a limit.
+// ledger is what a Fallback has spent without its Store and owes to it.
 type ledger struct {
 	mu    sync.Mutex
 	debts map[entryKey]*debt
@@ -21,7 +19,6 @@ type ledger struct {
 	owes  atomic.Bool // debts may not be empty
 }
 
-// debt is what is owed of a key under a limit.
 type debt struct {
 	key   string
 	limit *stint.Limit
@@ -33,7 +30,6 @@ type debt struct {
 	charge stint.Ask
 }
 
-// payment is the charging of some debts.
 type payment struct {
 	debts  []*debt
 	ended  chan struct{} // closed then
@@ -48,19 +44,16 @@ func newPayment() *payment { return &payment{ended: make(chan struct{})} }
 const DefaultMaxOwed = 32 << 20
 
 const (
-	// debtSize and spellSize are about what a debt, with its place in the map, and a
-	// spell take; TestBytesOfALedger compares them with the heap.
+	// debtSize and spellSize are approximate; TestBytesOfALedger compares them with the heap.
 	debtSize  = 288
 	spellSize = 16
-	// sweptDebts is how many debts are looked at, where a ledger is full, to find
-	// some of which nothing is in use any more.
+	// sweptDebts is how many debts are looked at to find unused ones where a ledger is full.
 	sweptDebts = 16
 )
 
 func (e *debt) size() int { return debtSize + len(e.key) + spellSize*(cap(e.older)+cap(e.due.older)) }
 
-// note adds what an ask has spent at the instant now, and of which only this instance
-// knows. dry is, of a bucket, when what others know of will have run out.
+// note adds what an ask has spent at now. dry is when what others know of a bucket runs out.
 func (l *ledger) note(a *stint.Ask, now, dry, live int64) {
 	if a.Units() == 0 {
 		return
@@ -85,7 +78,6 @@ func (l *ledger) note(a *stint.Ask, now, dry, live int64) {
 	l.owes.Store(true)
 }
 
-// open makes room for the debt of an ask; nil: there is none.
 func (l *ledger) open(a *stint.Ask, now, live int64) *debt {
 	e := &debt{key: a.Key, limit: a.Limit}
 	if !l.hasRoom(e.size(), now, live) {
@@ -100,7 +92,7 @@ func (l *ledger) open(a *stint.Ask, now, live int64) *debt {
 	return e
 }
 
-// hasRoom reports whether there is room for so many bytes more, and makes some if it can.
+// hasRoom makes room if it can.
 func (l *ledger) hasRoom(bytes int, now, live int64) bool {
 	most := or(l.most, DefaultMaxOwed)
 	if l.size+bytes > most {
@@ -109,7 +101,6 @@ func (l *ledger) hasRoom(bytes int, now, live int64) bool {
 	return l.size+bytes <= most
 }
 
-// sweep looks at some debts, and drops those of which nothing is in use any more.
 func (l *ledger) sweep(now, live int64) {
 	n := 0
 	for _, e := range l.debts { // which begins anywhere
@@ -122,7 +113,7 @@ func (l *ledger) sweep(now, live int64) {
 	}
 }
 
-// drop forgets e, unless that has happened. The lock is held.
+// drop forgets e, unless that has happened. mu must be locked.
 func (l *ledger) drop(e *debt) {
 	k := entryKey{e.key, e.limit.ID()}
 	if l.debts[k] != e {
@@ -135,7 +126,6 @@ func (l *ledger) drop(e *debt) {
 	}
 }
 
-// refund takes from what was noted.
 func (l *ledger) refund(a *stint.Ask) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,7 +134,6 @@ func (l *ledger) refund(a *stint.Ask) {
 	}
 }
 
-// forget drops what a key has spent under a limit.
 func (l *ledger) forget(key string, limit *stint.Limit) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -153,8 +142,8 @@ func (l *ledger) forget(key string, limit *stint.Limit) {
 	}
 }
 
-// claim takes out the debts of some asks, to be charged now, and returns their payment,
-// nil where there are none, and those of others under way that charge some.
+// claim takes out the debts of some asks to be charged now, as own, nil where there are none, and
+// returns the payments under way that charge others.
 func (l *ledger) claim(asks []stint.Ask, now, live int64) (own *payment, others []*payment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,8 +169,7 @@ func (l *ledger) claim(asks []stint.Ask, now, live int64) (own *payment, others 
 	return own, others
 }
 
-// claimSome takes out up to n debts that nobody is charging and that can be paid; nil:
-// there are none.
+// claimSome takes out up to n debts that can be paid; nil: none.
 func (l *ledger) claimSome(n int, now, live int64, pays func(*debt) bool) *payment {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -200,7 +188,7 @@ func (l *ledger) claimSome(n int, now, live int64, pays func(*debt) bool) *payme
 	return p
 }
 
-// begin takes out what of e is in use, if anything is. The lock is held.
+// begin takes out what of e is in use. mu must be locked.
 func (l *ledger) begin(p *payment, e *debt, now, live int64) {
 	units := e.inUse(planOf(e.limit), now, live)
 	if units == 0 {
@@ -213,7 +201,7 @@ func (l *ledger) begin(p *payment, e *debt, now, live int64) {
 	p.debts = append(p.debts, e)
 }
 
-// end ends a payment. Debts that are still due stay owed.
+// end ends a payment.
 func (l *ledger) end(p *payment, stillDue func(*debt) bool, live int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -7,14 +7,12 @@ import (
 	"github.com/stintdev/stint/internal/algo"
 )
 
-// internal opens package stint to this one.
 var internal = stint.Internal()
 
 func planOf(l *stint.Limit) *algo.Plan { return internal.Plan(l) }
 
 func penaltyOf(p *stint.Penalty) *algo.Penalty { return internal.PenaltyPlan(p) }
 
-// sameLimit reports whether a refusal under a is one under b.
 func sameLimit(a, b *stint.Limit) bool {
 	return a == b || a != nil && b != nil && a.ID() == b.ID() && *planOf(a) == *planOf(b)
 }
@@ -23,8 +21,8 @@ func samePenalty(a, b *stint.Penalty) bool {
 	return a == b || a != nil && b != nil && a.ID() == b.ID() && *penaltyOf(a) == *penaltyOf(b)
 }
 
-// scale is a cost under l as one of live instances counts it alone: so many times as much,
-// but not so much that what would fit at all never does.
+// scale is a cost as one of live instances counts it: times live, but never more than the
+// capacity if the cost fits.
 func scale(l *stint.Limit, cost, live int64) int64 {
 	capacity := l.Capacity()
 	if cost > capacity || live == 1 {
@@ -39,7 +37,6 @@ func scale(l *stint.Limit, cost, live int64) int64 {
 // endsWithWindow reports whether a lease of l ends with the window it was charged in.
 func endsWithWindow(l *stint.Limit) bool { return planOf(l).Kind == algo.FixedWindow }
 
-// part is how many units one of so many instances may hold.
 func part(l *stint.Limit, live int64) int64 { return l.Lease() / 2 / max(live, 1) }
 
 // comesBack is how many of the units that come back in a time, in ns, are one instance's.

@@ -14,9 +14,8 @@ const (
 	heartbeatTimeout = time.Second
 )
 
-// lowerCounts is how many counts in a row must be lower before there are taken to be
-// fewer instances. A store that comes back has forgotten them, and the first heartbeat
-// there finds itself alone.
+// lowerCounts is how many counts in a row must be lower: after a restart of the store, the first
+// heartbeat finds itself alone.
 const lowerCounts = 5
 
 // Follow keeps count of the instances that share the Store, until ctx is done. While

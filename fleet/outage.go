@@ -8,21 +8,18 @@ import (
 	"github.com/stintdev/stint/internal/logline"
 )
 
-// outageLog logs with slog.Default that a Store does not decide: for a Fallback whose
-// Called and Breaker.Changed are nil.
+// outageLog is for a Fallback whose Called and Breaker.Changed are nil.
 type outageLog struct {
 	failures, openings logline.Line
 	logged             atomic.Bool // that the breaker opened
 }
 
-// called is a Fallback's Called.
 func (l *outageLog) called(_ time.Duration, err error) {
 	if err != nil {
 		l.failures.Log(slog.LevelWarn, "stint: the store does not decide, so OnError does", err)
 	}
 }
 
-// changed is a Breaker's Changed.
 func (l *outageLog) changed(to BreakerState, why error) {
 	switch {
 	case to == Open && l.openings.Log(slog.LevelError, "stint: the store is not asked until it answers again; OnError decides", why):

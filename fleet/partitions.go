@@ -24,14 +24,12 @@ type parts struct {
 	notify func(to BreakerState, why error)
 }
 
-// storePart is a server that fails or answers as one.
 type storePart struct {
 	breaker
 	name     string
 	settings Breaker
 }
 
-// init makes the parts of a Store. Breaker.Changed is called for them as a whole.
 func (p *parts) init(store stint.Store, b Breaker) {
 	p.store, _ = stint.As[Partitioned](store)
 	p.notify = b.Changed
@@ -39,7 +37,6 @@ func (p *parts) init(store stint.Store, b Breaker) {
 	p.one.settings.Changed = func(_ BreakerState, why error) { p.changed(&p.one, why) }
 }
 
-// of is the part of a key.
 func (p *parts) of(key string) *storePart {
 	if p.store == nil {
 		return &p.one
@@ -60,7 +57,6 @@ func (p *parts) of(key string) *storePart {
 	return q.(*storePart)
 }
 
-// state is that of all parts together.
 func (p *parts) state() BreakerState { return BreakerState(p.whole.Load()) }
 
 // failing is a part that is not asked, of those on which some asks lie; nil: all are.
@@ -97,7 +93,6 @@ next:
 	}
 }
 
-// changed says how all are when one has changed.
 func (p *parts) changed(q *storePart, why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,7 +132,6 @@ func (p *parts) changed(q *storePart, why error) {
 	}
 }
 
-// close ends the probes of all.
 func (p *parts) close() {
 	p.closed.Store(true)
 	p.one.close()
@@ -147,7 +141,6 @@ func (p *parts) close() {
 	})
 }
 
-// failed notes a call that failed at a part, and has that probed if it is to be doubted.
 func (f *Fallback) failed(q *storePart, key string, began, ended time.Duration, why error) {
 	if !q.failure(&q.settings, began, ended) {
 		return

@@ -38,7 +38,6 @@ func (f *Fallback) Refund(ctx context.Context, r *stint.Request) error {
 	return f.local.Refund(ctx, &counted)
 }
 
-// refundLocal returns units to this instance's share.
 func (f *Fallback) refundLocal(asks []stint.Ask) {
 	if len(asks) == 0 {
 		return

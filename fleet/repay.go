@@ -15,23 +15,19 @@ import (
 // spent of it.
 
 const (
-	// repayTimeout bounds the charging of a batch, and repayBatch is its size.
 	repayTimeout = time.Second
 	repayBatch   = listPart
-	// repayPause is how long after a batch that was not charged the next is tried.
 	repayPause = time.Second
 )
 
-// repaySoon has what is owed charged in the background, unless that is being done, or
-// has just failed. now is by f.start's clock.
+// repaySoon starts repay, unless that runs or has just failed. now is by f.start's clock.
 func (f *Fallback) repaySoon(now time.Duration) {
 	if f.ledger.owes.Load() && int64(now) >= f.repayAt.Load() && f.State() != Open && !f.repaying.Swap(true) {
 		go f.repay()
 	}
 }
 
-// repay charges what is owed, until nothing is but to parts that are not asked, or a batch
-// fails.
+// repay charges what is owed until a batch fails, or only parts that are not asked are left.
 func (f *Fallback) repay() {
 	for {
 		p := f.ledger.claimSome(repayBatch, f.clock(), f.Live(), f.pays)
@@ -47,15 +43,13 @@ func (f *Fallback) repay() {
 	f.repaying.Store(false)
 }
 
-// pays reports whether a debt can be charged now.
 func (f *Fallback) pays(e *debt) bool {
 	return f.State() == Closed || f.parts.of(e.key).isClosed()
 }
 
-// pay charges debts that were taken out, each by itself: with what is due or, where
-// the limit has less left, with that. Between an answer and the next try another
-// instance may charge what it has spent; so it is tried until nothing is left, each
-// time with less. Nothing is sent twice: what is not answered may have been charged.
+// pay charges debts, each by itself: what is due or, where the limit has less left, that. Other
+// instances may charge meanwhile, so it repeats with less each time. Nothing is sent twice: a
+// call without an answer may have charged.
 func (f *Fallback) pay(p *payment) {
 	ctx, cancel := context.WithTimeout(context.Background(), repayTimeout)
 	defer cancel()
@@ -80,8 +74,7 @@ func (f *Fallback) pay(p *payment) {
 	f.ledger.end(p, func(e *debt) bool { return notCharged[e] }, f.Live())
 }
 
-// takeBatch charges each debt by itself. A single one is a request like any other, which
-// a Store may send together with those.
+// takeBatch sends a single debt as a plain request, which a Store may merge with others.
 func (f *Fallback) takeBatch(ctx context.Context, due []*debt) []stint.Answer {
 	rs, answers := make([]stint.Request, len(due)), make([]stint.Answer, len(due))
 	for i, e := range due {
@@ -95,11 +88,9 @@ func (f *Fallback) takeBatch(ctx context.Context, due []*debt) []stint.Answer {
 	return answers
 }
 
-// errOwing means that what is owed of a key could not be charged in time, before the
-// Store was to be asked about it.
+// errOwing means that the debts of a key could not be charged before its deadline.
 var errOwing = fmt.Errorf("stint: the store has not charged yet what was spent without it: %w: %w", stint.ErrNotCharged, context.DeadlineExceeded)
 
-// settle charges what the keys of some asks owe, and waits for that until ctx is done.
 func (f *Fallback) settle(ctx context.Context, asks []stint.Ask) error {
 	for { // what calls that failed meanwhile have spent comes on top
 		own, payments := f.ledger.claim(asks, f.clock(), f.Live())

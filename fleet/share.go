@@ -11,9 +11,8 @@ import (
 
 var errOpen = errors.New("it is not asked, for it has failed")
 
-// without decides by the asks' OnError, all but the units that are to be charged ahead.
-// notCharged means that the Store was not asked, or has said that it did nothing, so that
-// what is spent here is certainly not charged there.
+// without decides by the asks' OnError, without the units charged ahead. notCharged means that
+// the Store has certainly charged nothing.
 func (f *Fallback) without(r *stint.Request, ahead int64, out []stint.Decision, why error, notCharged bool) (stint.Decision, error) {
 	live := f.Live()
 	internal.SetLeastCost(f.local, live)
@@ -68,7 +67,6 @@ func (f *Fallback) without(r *stint.Request, ahead int64, out []stint.Decision, 
 	return d, nil
 }
 
-// nameOf is that of a's limit, or of its penalty where it has none.
 func nameOf(a *stint.Ask) string {
 	if a.Limit == nil {
 		return a.Penalty.Spec().Name
@@ -76,8 +74,7 @@ func nameOf(a *stint.Ask) string {
 	return a.Limit.Spec().Name
 }
 
-// owe notes that an ask was allowed here that the Store knows nothing of. scaled is its
-// cost as it was counted here, and d the answer.
+// owe notes an ask that was allowed here only. scaled is its cost as counted here, d the answer.
 func (f *Fallback) owe(a *stint.Ask, d *stint.Decision, scaled, live int64) {
 	now := f.clock()
 	f.ledger.note(a, now, now+runsDry(planOf(a.Limit), d.ResetAfter.Microseconds(), scaled), live)

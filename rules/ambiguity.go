@@ -58,7 +58,6 @@ const (
 	QueryAmbiguity = QuerySemicolon | QueryNUL
 )
 
-// ambiguities are their names in settings, and their words for clients.
 var ambiguities = []struct {
 	is          Ambiguity
 	name, words string

@@ -48,7 +48,6 @@ func (m *Matches) clearAsks() {
 	m.Asks, m.Rules = m.Asks[:0], m.Rules[:0]
 }
 
-// banned notes a ban of a key under r or, if r is nil, of a network.
 func (m *Matches) banned(r *Rule, b *Ban, left time.Duration) {
 	if m.Ban == nil || left > m.BanLeft {
 		m.Ban, m.BanRule, m.BanLeft = b, r, left
@@ -97,8 +96,8 @@ func (s *Set) Asks(in *Input, out *Matches) error {
 	return nil
 }
 
-// askRules adds to out what the default rules ask, or all others, and reports whether an
-// enforced one applies.
+// askRules adds what the default rules ask, or all others, and reports whether an enforced one
+// applies.
 func (s *Set) askRules(out *Matches, byDefault bool) (applied bool, err error) {
 	inShadow := 0 // limits asked by rules in shadow mode
 	for _, r := range s.Rules {
@@ -123,7 +122,6 @@ func (s *Set) askRules(out *Matches, byDefault bool) (applied bool, err error) {
 	return applied, nil
 }
 
-// asks adds to out what r asks, if it matches, and reports whether it applies.
 func (r *Rule) asks(out *Matches) (applies bool, err error) {
 	if ok, err := r.matches(&out.evaluation); err != nil {
 		return false, r.unmatched(err)
@@ -156,10 +154,8 @@ func (r *Rule) matches(ev *evaluation) (bool, error) {
 	return r.match.True(&ev.scope)
 }
 
-// unmatched is the error for a request that match fails for.
 func (r *Rule) unmatched(err error) error { return malformed(err, "rule %q: match", r.Name) }
 
-// found is what a rule finds in a request that it matches.
 type found struct {
 	applies bool // there is a key
 	key     string
@@ -225,7 +221,6 @@ func (r *Rule) costIn(ev *evaluation) (int64, error) {
 	return cost, nil
 }
 
-// malformed is the error for a request that the expression named by where fails for.
 func malformed(err error, where string, args ...any) error {
 	var ambiguous *AmbiguousError
 	if errors.As(err, &ambiguous) {

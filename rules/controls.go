@@ -92,8 +92,7 @@ type Problem struct {
 	Text string
 }
 
-// left is how long n still holds, by the time of i; stint.Never: without an end; not
-// positive: it has ended. It reads the clock only if n ends at all.
+// left is how long n still holds; stint.Never: without an end; not positive: it has ended.
 func (n *Note) left(i *Instance) time.Duration {
 	if n.Until.IsZero() {
 		return stint.Never
@@ -103,12 +102,10 @@ func (n *Note) left(i *Instance) time.Duration {
 
 func (n *Note) endedAt(now time.Time) bool { return !n.Until.IsZero() && !now.Before(n.Until) }
 
-// outlasts reports whether n ends after other.
 func (n *Note) outlasts(other *Note) bool {
 	return !other.Until.IsZero() && (n.Until.IsZero() || n.Until.After(other.Until))
 }
 
-// note is n, for the types that embed it.
 func (n *Note) note() *Note { return n }
 
 func (c *Controls) isZero() bool {

@@ -31,7 +31,6 @@ func (s *Set) With(c *Controls) (*Set, []Problem) {
 	return a.set, a.problems
 }
 
-// applier applies Controls to a copy of a Set.
 type applier struct {
 	compiler  *expr.Compiler
 	base, set *Set // the set without Controls, and the copy
@@ -85,7 +84,6 @@ func (a *applier) add(c *Controls) {
 	}
 }
 
-// quota is how many entries of a kind may have an effect.
 type quota struct {
 	most int
 	what string
@@ -95,7 +93,6 @@ type quota struct {
 	first       string
 }
 
-// oneQuota is the same quota for all entries.
 func oneQuota[E entry](most int, what string) func(E) *quota {
 	q := &quota{most: most, what: what}
 	return func(E) *quota { return q }
@@ -112,8 +109,8 @@ func listedQuota(name string) func(*Listed) *quota {
 	}
 }
 
-// each calls add with every entry that has not ended, is within its quota and has
-// an ID of its own, and reports what is wrong with the others.
+// each calls add with every entry that has not ended, has room and an ID of its own, and reports
+// the others.
 func each[T any, E interface {
 	*T
 	entry
@@ -173,7 +170,7 @@ func (a *applier) mode(name string, m Mode) error {
 	return nil
 }
 
-// rule is the set's rule of this name, as a copy that can be changed.
+// rule returns the rule of this name as a copy that can be changed.
 func (a *applier) rule(name string) (*Rule, error) {
 	i, ok := a.rules[name]
 	if !ok {
@@ -186,8 +183,7 @@ func (a *applier) rule(name string) (*Rule, error) {
 	return a.set.Rules[i], nil
 }
 
-// noRule is the error for a name that no rule has. It is made once for all entries of that
-// name: looking for the nearest name takes time.
+// noRule is made once for each name: looking for the nearest name takes time.
 func (a *applier) noRule(name string) error {
 	if a.unknown[name] == nil {
 		names := make([]string, len(a.base.Rules))

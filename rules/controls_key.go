@@ -27,8 +27,6 @@ func (r *Rule) AsCounted(k Key) (Key, error) {
 	return k, r.checkForm(k)
 }
 
-// checkForm is an error if r never counts by k: because k has more or fewer parts, or is
-// no hash.
 func (r *Rule) checkForm(k Key) error {
 	if r.key.IsHash && !expr.IsHash(string(k)) {
 		return fmt.Errorf("key %s: the rule counts by a hash, %s: give the hash, which `stint explain` shows for a request", expr.Clip(k.String()), expr.Clip(r.Key))
@@ -39,7 +37,6 @@ func (r *Rule) checkForm(k Key) error {
 	return nil
 }
 
-// ruleWithKey finds a rule. It is an error if the rule never counts by k.
 func (a *applier) ruleWithKey(name string, k Key) (*Rule, error) {
 	r, err := a.rule(name)
 	if err != nil {
@@ -69,8 +66,7 @@ func (a *applier) ruleWithKey(name string, k Key) (*Rule, error) {
 	return r, nil
 }
 
-// checkClient says how a rule that counts by client.ip counts the client that k means, where
-// that is not k.
+// checkClient is an error if a rule that counts by client.ip counts the client k in another form.
 func (a *applier) checkClient(k Key) error {
 	addr, err := netip.ParseAddr(string(k))
 	if p, notPrefix := netip.ParsePrefix(string(k)); notPrefix == nil {

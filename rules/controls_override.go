@@ -9,7 +9,7 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// override applies an override. Several of the same key or tier form a chain, the latest first.
+// override chains overrides of the same key or tier, the latest first.
 func (a *applier) override(v *Override) error {
 	if (v.Key == "") == (v.Tier == "") {
 		return errors.New("it needs a key or a tier, and not both")
@@ -43,8 +43,8 @@ func (a *applier) override(v *Override) error {
 	return nil
 }
 
-// overrideKey applies an override of a key. It keeps the counts of every tier apart, but
-// for the tiers that only overrides name: these are not known yet, see overrideOthers.
+// overrideKey makes limits for every tier that the rule names; overrideOthers adds those of other
+// tiers.
 func (a *applier) overrideKey(r *Rule, given *override) error {
 	for i := -1; i < len(r.Tiers); i++ {
 		tier := ""
@@ -66,7 +66,6 @@ func (a *applier) overrideKey(r *Rule, given *override) error {
 	return nil
 }
 
-// overrideOthers adds the tiers that only overrides name to the overrides of keys.
 func (a *applier) overrideOthers() {
 	for _, r := range a.set.Rules {
 		if r.controls == nil {
@@ -87,8 +86,7 @@ func (a *applier) overrideOthers() {
 	}
 }
 
-// target finds the rule of an override, and the indices of its tier in Rule.Tiers and in
-// Set.Tiers, -1 where there is none.
+// target returns the indices of the override's tier in Rule.Tiers and Set.Tiers, -1 for none.
 func (a *applier) target(v *Override) (r *Rule, place, index int, err error) {
 	if v.Key != "" {
 		r, err = a.ruleWithKey(v.Rule, v.Key)
@@ -103,7 +101,7 @@ func (a *applier) target(v *Override) (r *Rule, place, index int, err error) {
 	return r, slices.IndexFunc(r.Tiers, func(t Tier) bool { return t.index == index }), index, nil
 }
 
-// check finds what is wrong with v whatever the limits of r are.
+// check finds what is wrong with v whatever r's limits are.
 func (v *Override) check(r *Rule) error {
 	switch {
 	case r.watches:
@@ -118,16 +116,15 @@ func (v *Override) check(r *Rule) error {
 	return nil
 }
 
-// limitsKey identifies the limits that an override gives to a tier of a rule, which many
-// overrides share.
+// limitsKey identifies limits that many overrides share.
 type limitsKey struct {
 	rule, tier string
 	times      int64
 	limits     string // line by line
 }
 
-// overridden returns the limits that an override gives to a tier of r; an empty tier means
-// requests of none.
+// overridden returns the limits that an override gives to a tier of r; empty: to requests without
+// one.
 func (a *applier) overridden(r *Rule, v *Override, tier string) ([]*stint.Limit, error) {
 	k := limitsKey{r.Name, tier, v.Times, strings.Join(v.Limits, "\n")}
 	if limits := a.limits[k]; limits != nil {
@@ -151,8 +148,8 @@ func (a *applier) overridden(r *Rule, v *Override, tier string) ([]*stint.Limit,
 	return limits, nil
 }
 
-// ownLimits are the limits of a tier without overrides. A tier that r does not name has
-// the rule's own limits, with counts of its own.
+// ownLimits are the limits of a tier without overrides. A tier that r does not name has the
+// rule's limits, with counts of its own.
 func (r *Rule) ownLimits(tier string) ([]*stint.Limit, error) {
 	if tier == "" {
 		return r.Limits, nil
@@ -165,7 +162,6 @@ func (r *Rule) ownLimits(tier string) ([]*stint.Limit, error) {
 	return renamed(r.Limits, countedAs(r.Name, tier))
 }
 
-// replaced reads the limits that an override of r gives in place of own, and names them.
 func replaced(r *Rule, own []*stint.Limit, texts []string, name string) ([]*stint.Limit, error) {
 	if len(texts) > maxLimits {
 		return nil, fmt.Errorf("%d limits: at most %d", len(texts), maxLimits)
@@ -192,9 +188,8 @@ func replaced(r *Rule, own []*stint.Limit, texts []string, name string) ([]*stin
 	return limits, nil
 }
 
-// leasedAs is l with the lease of the limit in own that it shares its count with. With a
-// different lease, requests under l would use up what those under the other keep free for
-// leased units.
+// leasedAs is l with the lease of the limit in own that shares its count: with another lease,
+// requests under l would use up what is kept free for leased units.
 func leasedAs(l *stint.Limit, own []*stint.Limit) (*stint.Limit, error) {
 	for _, other := range own {
 		s, lease := l.Spec(), other.Spec().Lease

@@ -7,7 +7,6 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// ruleControls is what Controls change of a rule, beside its mode.
 type ruleControls struct {
 	instance *Instance            // by whose time entries end; nil: by the machine's
 	bans     map[string]*Ban      // by key: of several, the longest
@@ -19,7 +18,6 @@ type ruleControls struct {
 	others []otherTier
 }
 
-// otherTier is a tier that only an override of a rule names.
 type otherTier struct {
 	name  string
 	index int // in Set.Tiers
@@ -37,7 +35,6 @@ type override struct {
 	before *override
 }
 
-// changes is what Controls change of r, which is the set's own copy.
 func (a *applier) changes(r *Rule) *ruleControls {
 	if r.controls == nil {
 		r.controls = &ruleControls{instance: a.base.instance}
@@ -76,7 +73,6 @@ func (c *ruleControls) banOf(key string) (*Ban, time.Duration) {
 	return b, left
 }
 
-// effectiveLimits is Rule.effectiveLimits with what c changes.
 func (c *ruleControls) effectiveLimits(r *Rule, ev *evaluation, key string) (effective, error) {
 	i, err := r.tierOf(ev)
 	if err != nil {
@@ -100,9 +96,8 @@ func (c *ruleControls) effectiveLimits(r *Rule, ev *evaluation, key string) (eff
 	return e, nil
 }
 
-// otherTierOf finds, in others, the tier of a request that is of none of the rule's own;
-// -1: there is none. A tier whose overrides have ended does not count, even if its condition
-// fails.
+// otherTierOf finds, in others, the tier of a request that is in none of the rule's own; -1:
+// none. A tier whose overrides have ended does not count, even if its condition fails.
 func (c *ruleControls) otherTierOf(ev *evaluation) (int, *override, error) {
 	for k, t := range c.others {
 		ok, err := ev.isInTier(t.index)

@@ -7,8 +7,7 @@ import (
 	"github.com/stintdev/stint/rules/internal/expr"
 )
 
-// evaluation is what the expressions of a Set see of one Input, and what is known of the
-// tiers of that so far.
+// evaluation is what the expressions of a Set see of one Input.
 type evaluation struct {
 	set    *Set
 	in     *Input
@@ -34,7 +33,7 @@ func (ev *evaluation) open(s *Set, in *Input) {
 	}
 }
 
-// close lets go of what belongs to the request, and keeps space for the next.
+// close drops what belongs to the request, and keeps memory for the next.
 func (ev *evaluation) close() {
 	ev.scope.Close()
 	ev.set, ev.in, ev.client = nil, nil, netip.Addr{}
@@ -42,7 +41,6 @@ func (ev *evaluation) close() {
 	ev.tiersKnown, ev.tiersTrue = 0, 0
 }
 
-// Claims implements expr.Claims.
 func (ev *evaluation) Claims() (map[string]any, error) {
 	i, r := ev.set.instance, ev.in.Request
 	if ev.in.Claims != nil || r == nil || i == nil || i.Claims == nil {
@@ -56,8 +54,7 @@ func (ev *evaluation) Claims() (map[string]any, error) {
 	return i.Claims(r), nil
 }
 
-// isInTier reports whether the request is of the i-th tier of the file. The condition
-// is evaluated once for all rules, when the first of them needs it.
+// isInTier evaluates the condition of the i-th tier of the file once for all rules.
 func (ev *evaluation) isInTier(i int) (bool, error) {
 	bit := uint64(1) << i // i is less than maxTiers
 	if ev.tiersKnown&bit == 0 {
@@ -73,7 +70,6 @@ func (ev *evaluation) isInTier(i int) (bool, error) {
 	return ev.tiersTrue&bit != 0, nil
 }
 
-// defaultKeyText is the text of defaultKey; ok is false where the request has none.
 func (ev *evaluation) defaultKeyText() (key string, ok bool, err error) {
 	what, who := ev.in.Operation, expr.CountedAddr(ev.client, ev.set.IPv6Prefix)
 	if what == "" && ev.in.Request != nil {

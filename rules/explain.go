@@ -75,8 +75,7 @@ func (s *Set) Explain(ctx context.Context, in *Input) (Explanation, error) {
 	return x, nil
 }
 
-// explainRules explains the rules in the order in which askRules looks at them: the
-// default ones last.
+// explainRules looks at the rules in the order of askRules: the default ones last.
 func (s *Set) explainRules(ctx context.Context, x *Explanation, m *Matches) error {
 	var other *Rule // that applies and is enforced
 	for _, byDefault := range []bool{false, true} {
@@ -115,7 +114,6 @@ func nameOfRule(r *Rule) string {
 	return r.Name
 }
 
-// known are the rules that were explained until an error.
 func (x *Explanation) known() []RuleExplanation {
 	return slices.DeleteFunc(x.Rules, func(e RuleExplanation) bool { return e.Rule == nil })
 }
@@ -156,7 +154,6 @@ func (s *Set) explainRule(ctx context.Context, i int, m *Matches) (RuleExplanati
 	return e, nil
 }
 
-// whyOff says who switched the i-th rule off.
 func (s *Set) whyOff(i int) string {
 	if s.base != nil && s.base.Rules[i].Mode != Off {
 		return fmt.Sprintf("mode off, set at run time (the file says %s)", s.base.Rules[i].Mode)

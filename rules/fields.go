@@ -13,8 +13,8 @@ type (
 	queryFields  evaluation
 )
 
-// lookups are how many names were looked up, and the index that is built after mostLookups:
-// an expression may loop over names from a request, and each lookup reads all of the query.
+// lookups counts names that were looked up. After mostLookups there is an index: an expression
+// may loop over names, and each lookup reads the whole query.
 type lookups struct {
 	n     int
 	index *fieldIndex // nil: not built yet
@@ -22,7 +22,6 @@ type lookups struct {
 
 const mostLookups = 16
 
-// Lookup implements expr.Fields.
 func (h *headerFields) Lookup(name string) (text string, ok bool, err error) {
 	if strings.ToLower(name) != name { // all names are in lower case
 		return "", false, nil
@@ -40,7 +39,6 @@ func (h *headerFields) Lookup(name string) (text string, ok bool, err error) {
 	return lookedUp(name, text, ok, ambiguous)
 }
 
-// Lookup implements expr.Fields.
 func (q *queryFields) Lookup(name string) (text string, ok bool, err error) {
 	var ambiguous Ambiguity
 	if q.query.n++; q.query.n > mostLookups {
@@ -51,7 +49,6 @@ func (q *queryFields) Lookup(name string) (text string, ok bool, err error) {
 	return lookedUp(name, text, ok, ambiguous)
 }
 
-// lookedUp is the answer to a lookup.
 func lookedUp(name, text string, ok bool, ambiguous Ambiguity) (string, bool, error) {
 	if ambiguous != 0 {
 		return "", false, &AmbiguousError{Is: ambiguous, Name: name}
@@ -59,10 +56,8 @@ func lookedUp(name, text string, ok bool, ambiguous Ambiguity) (string, bool, er
 	return text, ok, nil
 }
 
-// All implements expr.Fields.
 func (h *headerFields) All() (map[string]string, error) { return h.index().all() }
 
-// All implements expr.Fields.
 func (q *queryFields) All() (map[string]string, error) { return q.index().all() }
 
 func (h *headerFields) index() *fieldIndex {
@@ -79,8 +74,7 @@ func (q *queryFields) index() *fieldIndex {
 	return q.query.index
 }
 
-// fieldIndex is all headers or all parameters of a request by their names. A lookup takes
-// no longer where there are many.
+// fieldIndex is all headers or all parameters of a request by their names.
 type fieldIndex struct {
 	byName    map[string]field
 	folded    map[string]foldedName // by what some servers make of names
@@ -94,14 +88,12 @@ type field struct {
 	ambiguous Ambiguity
 }
 
-// foldedName is the first of the names that fold to one, and whether there are others.
 type foldedName struct {
 	first  string
 	others bool
 }
 
-// indexHeaders indexes the headers with names in canonical form, by their names in lower
-// case.
+// indexHeaders indexes headers with canonical names by their names in lower case.
 func (r *Request) indexHeaders(may *repeatable) *fieldIndex {
 	x := newFieldIndex(len(r.Header), httpfield.FoldHeader, TwinHeader&^may.allow)
 	for name := range r.Header {
@@ -142,8 +134,6 @@ func newFieldIndex(size int, fold func(string) string, twin Ambiguity) *fieldInd
 	return &fieldIndex{byName: make(map[string]field, size), folded: make(map[string]foldedName, size), fold: fold, twin: twin}
 }
 
-// noteName notes that the request has a name, which makes it a twin of others that fold to
-// the same.
 func (x *fieldIndex) noteName(name string) {
 	folded := x.fold(name)
 	switch same, ok := x.folded[folded]; {
@@ -155,7 +145,6 @@ func (x *fieldIndex) noteName(name string) {
 	}
 }
 
-// find is the value of a name, and why it is ambiguous.
 func (x *fieldIndex) find(name string) (value string, ok bool, ambiguous Ambiguity) {
 	one, ok := x.byName[name]
 	if same, found := x.folded[x.fold(name)]; found && (same.others || same.first != name) {
@@ -164,7 +153,7 @@ func (x *fieldIndex) find(name string) (value string, ok bool, ambiguous Ambigui
 	return one.value, ok, one.ambiguous
 }
 
-// all are all values by their names. An error says that some of them are ambiguous.
+// all returns all values by name, and an error if any is ambiguous.
 func (x *fieldIndex) all() (map[string]string, error) {
 	values := make(map[string]string, len(x.byName))
 	ambiguous := x.ambiguous

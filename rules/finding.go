@@ -66,7 +66,6 @@ func (p *parser) found(code, where, format string, args ...any) {
 	p.set.Findings = append(p.set.Findings, Finding{code, where, fmt.Sprintf(format, args...)})
 }
 
-// findIn looks for findings in a rule that is valid.
 func (p *parser) findIn(r *Rule, fields map[string]*yamlnode.Node) {
 	if p.Problems() > 0 { // the file is refused anyway
 		return
@@ -83,7 +82,6 @@ func (p *parser) findIn(r *Rule, fields map[string]*yamlnode.Node) {
 	}
 }
 
-// findLease looks for leases that have no effect.
 func (p *parser) findLease(r *Rule, limits *yamlnode.Node) {
 	i := slices.IndexFunc(r.Limits, func(l *stint.Limit) bool { return l.Spec().Lease > 0 })
 	if i < 0 || r.Penalty == nil && len(r.Limits) == 1 {
@@ -111,22 +109,19 @@ func (p *parser) findCost(r *Rule, fields map[string]*yamlnode.Node) {
 	}
 }
 
-// counting identifies what a limit counts.
 type counting struct {
 	match, key, cost string
 	algorithm        stint.Algorithm
 	period           time.Duration
 }
 
-// counted is the first rule and limit that count it.
 type counted struct {
 	rule  string
 	limit *stint.Limit
 }
 
-// findCountedTwice leaves alone what is in shadow mode: a copy of a rule there
-// tries out other numbers. Of two buckets, one may be for bursts and the other for
-// the long run.
+// findCountedTwice leaves alone what is in shadow mode, where a copy of a rule tries other
+// numbers, and two buckets, of which one may be for bursts.
 func (p *parser) findCountedTwice(r *Rule, limits *yamlnode.Node) {
 	if r.Mode != Enforce {
 		return
@@ -150,7 +145,6 @@ func narrower(a, b *stint.Limit) bool {
 	return a.Spec().Amount <= b.Spec().Amount && a.Capacity() <= b.Capacity()
 }
 
-// longBan is the length above which a ban is found.
 const longBan = 365 * 24 * time.Hour
 
 func (p *parser) findBan(r *Rule, penalty *yamlnode.Node) {
@@ -168,7 +162,6 @@ func (p *parser) findBan(r *Rule, penalty *yamlnode.Node) {
 	}
 }
 
-// banLength is the length of a ban after so many earlier ones.
 func banLength(p *stint.Penalty, before int) time.Duration {
 	s := p.Spec()
 	most := cmp.Or(s.MaxBan, algo.MaxBan)
@@ -181,14 +174,13 @@ func banLength(p *stint.Penalty, before int) time.Duration {
 	return min(s.BanFor, most)
 }
 
-// byClaims is a rule that counts by claims, and the place of its key.
 type byClaims struct {
 	rule  *Rule
 	place string
 }
 
-// findNoToken looks for rules that a client escapes by sending no token, or an invalid one,
-// where no other rule applies to such requests.
+// findNoToken looks for rules that a client escapes by sending no valid token, because no other
+// rule applies then.
 func (s *Set) findNoToken(all []byClaims) {
 	for _, by := range all {
 		if !slices.ContainsFunc(s.Rules, by.rule.isCaughtBy) {
@@ -206,15 +198,14 @@ func (r *Rule) isCaughtBy(other *Rule) bool {
 	return other.Default || other.match == nil || other.match.Uses("claims") || other.Match == r.Match
 }
 
-// keyAt is the key of a rule, and where it stands.
 type keyAt struct {
 	rule *Rule
 	node *yamlnode.Node // nil: the file gives none
 	file *parser
 }
 
-// findLooseKeys looks for keys made of headers that hold any number of values: by adding
-// one, a client gets a new key.
+// findLooseKeys looks for keys made of headers that hold any number of values, of which a client
+// can make new keys.
 func (s *Set) findLooseKeys(all []keyAt) {
 	for _, at := range all {
 		if at.node == nil || at.rule.Mode == Off {
@@ -238,7 +229,6 @@ func (s *Set) findLooseKeys(all []keyAt) {
 	}
 }
 
-// findTrustAll looks for proxies that are everybody. places are theirs.
 func (s *Set) findTrustAll(places []string) {
 	for _, all := range [...]struct {
 		network netip.Prefix

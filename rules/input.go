@@ -62,7 +62,6 @@ type Request struct {
 	RawQuery string
 }
 
-// header is the value of the header with this canonical name, and why it is ambiguous.
 func (r *Request) header(name string, may *repeatable) (text string, ok bool, bad Ambiguity) {
 	text, ok, bad = r.lines(name, may)
 	if httpfield.HasTwin(r.Header, name) {
@@ -89,9 +88,8 @@ func (r *Request) lines(name string, may *repeatable) (text string, ok bool, bad
 	return textproto.TrimString(text), ok, bad // HTTP/2 leaves spaces around a value
 }
 
-// parameter is the value of name in the query, and why it is ambiguous. It reads the
-// query anew instead of parsing it whole, because url.ParseQuery gives up on a query of
-// many thousand parts: by sending one, a client would hide those that matter.
+// parameter reads the query anew, because url.ParseQuery gives up on a query of many thousand
+// parts: by sending one, a client would hide those that matter.
 func (r *Request) parameter(name string, may *repeatable) (text string, ok bool, bad Ambiguity) {
 	var more []string
 	for n, v := range queryParts(r.RawQuery) {
@@ -114,7 +112,6 @@ func (r *Request) parameter(name string, may *repeatable) (text string, ok bool,
 	return text, ok, bad &^ may.allow
 }
 
-// queryParts are the names in a query, decoded, and their values as they came.
 func queryParts(raw string) iter.Seq2[string, string] {
 	return func(yield func(name, value string) bool) {
 		for raw != "" {

@@ -36,7 +36,6 @@ type Instance struct {
 	Now func() time.Time
 }
 
-// now is i's time; i may be nil.
 func (i *Instance) now() time.Time {
 	if i == nil || i.Now == nil {
 		return time.Now()
@@ -109,13 +108,11 @@ func IsSecretName(text string) bool {
 	return IsName(text) && !strings.ContainsAny(text, ".:/-") && (text[0] < '0' || text[0] > '9')
 }
 
-// secretAt is where a file names a secret.
 type secretAt struct {
 	name, file   string
 	line, column int
 }
 
-// noSecret is what is wrong with a name that s does not have.
 func (s *Secrets) noSecret(name string) string {
 	text := fmt.Sprintf("there is no secret %q under server.secrets", expr.Clip(name))
 	if near := spelling.Nearest(name, s.Names()); near != "" {
@@ -132,7 +129,6 @@ func (s *Secrets) has(name string) bool {
 	return ok
 }
 
-// lacking is an error of the places where s names secrets that known does not have.
 func (s *Set) lacking(known *Secrets) error {
 	var all error
 	for _, use := range s.secrets {

@@ -13,10 +13,8 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// defaultKey is the key of a rule that gives none: what is done, and by whom. What is
-// done is the operation or, where that is unknown, the name of the gateway's route.
-// One of the parts may be unknown, and is empty then; without both, the rule does not
-// apply.
+// defaultKey is the key of a rule that gives none. The name of the gateway's route stands for an
+// unknown operation; without both parts, the rule does not apply.
 const defaultKey = "[operation, client.ip]"
 
 // Key is a key as Ask has it. In JSON it is a string or, where the rule's key
@@ -69,7 +67,6 @@ func (k Key) check() error {
 	return nil
 }
 
-// checkKey says why a text is no key; nil: it may be one.
 func checkKey(key string) error {
 	switch {
 	case key == "":
@@ -155,8 +152,8 @@ func (k *Key) UnmarshalJSON(data []byte) error {
 	return errors.New(`key: want a string, or a list of strings such as ["42", "/x"]`)
 }
 
-// halfSurrogate reports whether data, which is JSON, has an escape that is half of
-// a surrogate pair: encoding/json takes all of those for the same character.
+// halfSurrogate reports whether JSON has an escape that is half of a surrogate pair:
+// encoding/json takes all of those for the same character.
 func halfSurrogate(data []byte) bool {
 	for i := 0; i < len(data); i++ {
 		if data[i] != '\\' {
@@ -180,7 +177,6 @@ func halfSurrogate(data []byte) bool {
 	return false
 }
 
-// escaped is the character of an escape such as \u00e9 that data begins with.
 func escaped(data []byte) (rune, bool) {
 	if len(data) < 6 || data[0] != '\\' || data[1] != 'u' {
 		return 0, false

@@ -39,7 +39,6 @@ type list struct {
 	added      []addedCondition
 }
 
-// addedCondition is an expression on a list that was added at run time.
 type addedCondition struct {
 	*Listed
 	condition *expr.Expression
@@ -65,8 +64,7 @@ func (e ListEntry) String() string {
 	return ""
 }
 
-// listed finds the list that decides, and the entry. The file's entries come
-// first, in their order.
+// listed finds the list that decides. The file's entries come first, in their order.
 func (s *Set) listed(ev *evaluation) (List, ListEntry, error) {
 	for l := Safe; l <= Blocked; l++ {
 		entries := s.list(l)
@@ -93,7 +91,6 @@ func (s *Set) list(l List) *list {
 	return &s.blocklist
 }
 
-// isChanged reports whether anything was added at run time.
 func (l *list) isChanged() bool { return l.networks.entries != nil || len(l.added) > 0 }
 
 // find returns the entry added at run time that decides; nil: none. which is the list l.
@@ -114,5 +111,4 @@ func (l *list) find(ev *evaluation, which List) (*Listed, error) {
 	return nil, nil
 }
 
-// with is a copy of l that can be added to.
 func (l *list) with() list { return list{conditions: slices.Clip(l.conditions)} }

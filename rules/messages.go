@@ -28,20 +28,17 @@ const (
 	messagePlaces
 )
 
-// text is one text, in one language or several, of which the first is for clients that
-// want none of them.
+// text is in one language or several; the first is for clients that want none of them.
 type text struct {
 	in      []template
 	matcher bcp47.Matcher // nil: there is only one
 }
 
-// template is a text, in pieces.
 type template []piece
 
 // piece is what stands before a placeholder, and its name; empty after the last.
 type piece struct{ before, name string }
 
-// longestLanguages is the length of the longest Accept-Language that is looked at.
 const longestLanguages = 1000
 
 // Text returns the text for a client that d refuses; empty: the server's own sentence.
@@ -75,7 +72,6 @@ func (m *Messages) Text(d *stint.Decision, byHand bool, languages string) string
 	return m.fill(t.pick(languages), d)
 }
 
-// pick is the text for a client that wants these languages.
 func (t *text) pick(languages string) template {
 	if t.matcher == nil || languages == "" || len(languages) > longestLanguages {
 		return t.in[0]
@@ -88,8 +84,7 @@ func (t *text) pick(languages string) template {
 // Rule.cannotFill and list it in doc.go.
 var placeholders = [...]string{"violations", "warn_after", "ban_after", "retry_after", "ban_left", "limit"}
 
-// fill puts what d says into t. All of that are numbers, waits, and limits as the file has
-// them: nothing is of a request.
+// fill writes only numbers, waits and the file's limits: nothing of a request.
 func (m *Messages) fill(t template, d *stint.Decision) string {
 	var b strings.Builder
 	for _, p := range t {
@@ -116,7 +111,6 @@ func (m *Messages) fill(t template, d *stint.Decision) string {
 	return b.String()
 }
 
-// limitText is the limit that refused; of a ban that runs, all of the rule's.
 func (m *Messages) limitText(d *stint.Decision) string {
 	if d.Limit != nil {
 		return d.Limit.Terms()
@@ -128,8 +122,7 @@ func (m *Messages) limitText(d *stint.Decision) string {
 	return strings.Join(all, ", ")
 }
 
-// waitText is a wait as one reads it in any language: 45s, 12m 5s, 1d 4h. It has the two
-// largest units and is rounded up, so that it is not too short. stint.Never is ∞.
+// waitText is a wait in two units, rounded up: 45s, 12m 5s, 1d 4h. stint.Never is ∞.
 func waitText(d time.Duration) (text string) {
 	if d == stint.Never {
 		return "∞"

@@ -6,9 +6,7 @@ import (
 	"time"
 )
 
-// networkTable finds the entry for an address among entries for networks. It makes one
-// lookup for each length of prefix, however many entries there are. The zero networkTable
-// has none.
+// networkTable finds entries by address, with one lookup for each length of prefix.
 type networkTable[E entry] struct {
 	bits4, bits6 []int // the lengths, of networks of IPv4 and of IPv6
 	entries      map[netip.Prefix]E
@@ -20,8 +18,7 @@ type entry interface {
 	note() *Note
 }
 
-// add puts in the entry e for the network p, as expr.ParseNetwork made it. Of several
-// for one network the longest stays.
+// add adds e for p, made by expr.ParseNetwork. Of several for one network the longest stays.
 func (n *networkTable[E]) add(p netip.Prefix, e E) {
 	if n.entries == nil {
 		n.entries = map[netip.Prefix]E{}
@@ -39,9 +36,8 @@ func (n *networkTable[E]) add(p netip.Prefix, e E) {
 	}
 }
 
-// longest returns, of the entries whose networks hold the address a, the one that ends
-// last, and how long it still holds by the time of i; nil if all have ended. a is as
-// expr.PlainAddr makes it, or invalid.
+// longest returns the entry that ends last, of those whose networks hold a, and how long it still
+// holds; nil: none. a is made by expr.PlainAddr, or invalid.
 func (n *networkTable[E]) longest(a netip.Addr, i *Instance) (found E, left time.Duration) {
 	if n.entries == nil || !a.IsValid() {
 		return found, 0

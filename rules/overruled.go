@@ -63,8 +63,7 @@ func (s *Set) ruleNamed(name string) *Rule {
 	return nil
 }
 
-// clientsOf is the network of the clients that an entry is for; false if the entry is not
-// by address.
+// clientsOf is the network of an entry's clients; false if the entry is not by address.
 func (s *Set) clientsOf(network, rule string, key Key) (netip.Prefix, bool) {
 	if network == "" {
 		r := s.ruleNamed(rule)
@@ -77,9 +76,8 @@ func (s *Set) clientsOf(network, rule string, key Key) (netip.Prefix, bool) {
 	return p, err == nil
 }
 
-// listOf is the list on which all of a network's clients are, with its entry in
-// words. It looks at the first and the last address: a list that holds both and not
-// what lies between would be a strange one.
+// listOf is the list that all of a network's clients are on, and its entry. It checks the first
+// and the last address only.
 func (s *Set) listOf(clients netip.Prefix) (List, string) {
 	first, last := clients.Addr(), lastOf(clients)
 	l, entry := s.listOfClient(first)

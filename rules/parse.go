@@ -14,13 +14,9 @@ import (
 
 // These bound what a file may ask for.
 const (
-	// maxRules is how many rules a file may have. One request may face no more
-	// than stint.MaxAsks limits of them; one that faces more is refused as
-	// malformed.
+	// maxRules bounds the rules of a file; see stint.MaxAsks for those that one request may face.
 	maxRules = 10_000
-	// maxLimits is how many limits a rule may have.
 	maxLimits = 64
-	// maxListed is how many expressions, or proxies, a list of a file may have.
 	maxListed = 1_000
 )
 
@@ -62,7 +58,6 @@ func ParseContext(ctx context.Context, files []File) (*Set, error) {
 	return s, nil
 }
 
-// problems is what is wrong with all files.
 func problems(parsers []*parser) error {
 	var errs []error
 	reported, silent := 0, 0
@@ -88,8 +83,7 @@ func problems(parsers []*parser) error {
 // mostReported is after how many problems those of further files are only counted.
 const mostReported = 20
 
-// parser adds a file to a Set. It reports each problem to its Reader and goes on, so that
-// one reading finds all of them.
+// parser adds a file to a Set. It reports a problem and goes on, to find all of them.
 type parser struct {
 	*yamlnode.Reader
 	compiler *expr.Compiler
@@ -116,8 +110,7 @@ func (p *parser) file(root *yamlnode.Node) {
 	p.set.IPv6Prefix = int(prefix)
 }
 
-// few reports whether the list n, after as many items as there are already, is
-// short enough to be read.
+// few reports whether a list, with the items there are already, is short enough.
 func (p *parser) few(n *yamlnode.Node, already, most int, what string) bool {
 	if total := already + len(n.Content); total > most {
 		p.Report(n, "%d %s: at most %d", total, what, most)
@@ -149,7 +142,6 @@ func (p *parser) conditions(to *[]*expr.Expression) func(*yamlnode.Node) {
 	}
 }
 
-// safelist reads the conditions of the safelist and finds those that are always true.
 func (p *parser) safelist(n *yamlnode.Node) {
 	all := &p.set.safelist.conditions
 	before := len(*all)
@@ -175,7 +167,6 @@ func (p *parser) rules(n *yamlnode.Node) {
 	}
 }
 
-// expression reads the expression n; nil, having reported why, where there is none.
 func (p *parser) expression(n *yamlnode.Node, want *expr.Type) *expr.Expression {
 	if len(n.Content) > 0 {
 		p.Report(n, "want an expression: quote one that begins with a bracket, as in '[client.ip, request.path]'")
@@ -200,7 +191,7 @@ func (p *parser) expression(n *yamlnode.Node, want *expr.Type) *expr.Expression 
 	return e
 }
 
-// condition is expression of a Condition, of which it finds what cannot be meant.
+// condition also finds conditions that cannot be meant.
 func (p *parser) condition(n *yamlnode.Node) *expr.Expression {
 	e := p.expression(n, expr.Condition)
 	if e == nil {
@@ -222,7 +213,6 @@ func (s *Set) noteHeaders(e *expr.Expression) {
 	}
 }
 
-// seen is what was read so far, of this file and those before it.
 type seen struct {
 	names   map[string]place // of rules
 	once    map[string]place // fields that only one file may have
@@ -234,13 +224,11 @@ type seen struct {
 	byClaims []byClaims
 }
 
-// place is a line of a file.
 type place struct {
 	file string
 	line int
 }
 
-// from describes the place to a reader of file.
 func (at place) from(file string) string {
 	if at.file == file {
 		return fmt.Sprintf("on line %d", at.line)

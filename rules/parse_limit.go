@@ -50,7 +50,6 @@ func (p *parser) limit(n *yamlnode.Node, name string) *stint.Limit {
 	return l
 }
 
-// limitNamed reads a limit of a rule from its text. The rule names it.
 func limitNamed(text, name string) (*stint.Limit, error) {
 	l, err := stint.ParseLimit(text)
 	if err != nil {
@@ -119,7 +118,6 @@ func (p *parser) penalty(n *yamlnode.Node, r *Rule) (onStatus bool) {
 	return onStatus
 }
 
-// penaltyFields puts the errors of stint.NewPenalty in the words of the file.
 var penaltyFields = strings.NewReplacer("warn after", "warn_after", "ban after", "ban_after",
 	"ban for", "ban_for", "forget after", "forget_after", "max ban", "max_ban")
 
@@ -132,10 +130,8 @@ func (p *parser) blame(n *yamlnode.Node, found map[string]*yamlnode.Node, text s
 	p.Report(n, "%s", text)
 }
 
-// maxStatuses is how many statuses a penalty may name.
 const maxStatuses = 50
 
-// statuses makes a reader of the statuses of responses that are violations.
 func (p *parser) statuses(to *[]int) func(*yamlnode.Node) {
 	return func(n *yamlnode.Node) {
 		if !p.few(n, 0, maxStatuses, "statuses") {

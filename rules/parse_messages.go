@@ -17,14 +17,12 @@ import (
 var messageFields = [...]string{limitedText: "limited", warnedText: "warned", bannedText: "banned", byHandText: "banned_by_hand", anyText: "message"}
 
 const (
-	// maxMessage is the length of the longest message, in bytes.
 	maxMessage = 1024
-	// maxLanguages is how many languages a text may have.
 	maxLanguages = 50
 )
 
-// messages reads the message and the messages of r, whose limits and penalty are known;
-// either may be nil.
+// messages reads message and messages of r, either of which may be nil. r's limits and penalty
+// are known.
 func (p *parser) messages(one, several *yamlnode.Node, r *Rule) {
 	if one == nil && several == nil {
 		return
@@ -66,7 +64,6 @@ func (r *Rule) neverTells(place int) string {
 	return ""
 }
 
-// text reads a text: one for all, or one for each language.
 func (p *parser) text(n *yamlnode.Node, place int, r *Rule) *text {
 	if len(n.Content) == 0 || n.Tag == "!!seq" {
 		return &text{in: []template{p.template(n, place, r)}}
@@ -100,7 +97,6 @@ func (p *parser) text(n *yamlnode.Node, place int, r *Rule) *text {
 	return t
 }
 
-// template reads a text in one language.
 func (p *parser) template(n *yamlnode.Node, place int, r *Rule) template {
 	var text string
 	before := p.Problems()
@@ -128,8 +124,7 @@ func (p *parser) template(n *yamlnode.Node, place int, r *Rule) template {
 	return t
 }
 
-// splitTemplate takes a text apart at its placeholders. {{ and }} are braces. An error is
-// offset characters from its beginning.
+// splitTemplate cuts a text at its placeholders. offset is the place of an error, in characters.
 func splitTemplate(text string) (t template, offset int, err error) {
 	var before strings.Builder
 	for i := 0; i < len(text); {

@@ -13,15 +13,13 @@ import (
 	"github.com/stintdev/stint/rules/internal/expr"
 )
 
-// tierUse is a place of the file where a rule names a tier. The tiers may come
-// after the rules, so it is looked at when all is read.
+// tierUse is where a rule names a tier. The tiers may come later, so it is checked at the end.
 type tierUse struct {
 	name *yamlnode.Node
 	rule *Rule
 	i    int // in rule.Tiers
 }
 
-// tiers reads the top-level mapping of tiers.
 func (p *parser) tiers(n *yamlnode.Node) {
 	if !p.fewTiers(n, len(p.set.Tiers)) {
 		return
@@ -121,7 +119,6 @@ func (p *parser) multiplied(n *yamlnode.Node, r *Rule, tier string, times int64)
 	return limits
 }
 
-// linkTiers finds the tiers that rules name, and reports those there are not.
 func (p *parser) linkTiers() {
 	for _, use := range p.tierUses {
 		t := &use.rule.Tiers[use.i]

@@ -15,10 +15,8 @@ import (
 )
 
 const (
-	// maxFiles is how many files a directory of rules may have.
 	maxFiles = 1_000
-	// maxTogether is how much they may hold, in bytes. Without it, those that are
-	// each small enough could fill the memory.
+	// maxTogether bounds the bytes of all files together.
 	maxTogether = 64 << 20
 	// mostReadings is how often a directory that keeps changing is read.
 	mostReadings = 10
@@ -88,7 +86,6 @@ type listing struct {
 	infos []os.FileInfo
 }
 
-// listFiles finds the files at path.
 func listFiles(path string) (listing, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -139,7 +136,6 @@ func isRulesName(name string) bool {
 	return !strings.HasPrefix(name, ".") && (strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml"))
 }
 
-// same reports whether nothing seems to have changed since t.
 func (s *listing) same(t *listing) bool {
 	return s.directory == t.directory && slices.Equal(s.names, t.names) &&
 		slices.EqualFunc(s.infos, t.infos, func(a, b os.FileInfo) bool {
@@ -163,7 +159,7 @@ func (s *listing) read() ([]File, error) {
 	return files, nil
 }
 
-// read reads no more of a file than shows that it is too large.
+// read reads one byte more than allowed, to see that a file is too large.
 func read(path string) ([]byte, error) {
 	data, err := readfile.UpTo(path, yamlnode.MaxFile+1)
 	if err != nil {

@@ -9,9 +9,8 @@ import (
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
-// repeatable is what may come several times in a request, by the file's word: headers
-// by their canonical names, and parameters of queries. Expressions see all of it,
-// joined by ", ". What is in allow is Instance.Allow.
+// repeatable is what the file lets repeat in a request: headers by canonical name, and
+// parameters.
 type repeatable struct {
 	headers, parameters map[string]bool
 	allow               Ambiguity
@@ -25,7 +24,6 @@ func (p *parser) repeatable(n *yamlnode.Node) {
 	})
 }
 
-// namesInto makes a reader of a list of names, which read checks and makes canonical.
 func (p *parser) namesInto(to *map[string]bool, what string, read func(string) (string, error)) func(*yamlnode.Node) {
 	return func(n *yamlnode.Node) {
 		if !p.few(n, len(*to), maxListed, what) {

@@ -104,8 +104,8 @@ func indexOf(names []string, text string) (uint8, error) {
 	return uint8(i), nil
 }
 
-// fixedKey is the key that r gives for every request; ok is false where that depends on the
-// request, or is null. An error says why it is no key.
+// fixedKey is the key that r gives for every request; not ok: it depends on the request, or is
+// null.
 func (r *Rule) fixedKey() (key string, ok bool, err error) {
 	key, ok, err = r.key.FixedKey(stint.MaxKey)
 	if ok && err == nil {

@@ -85,9 +85,8 @@ func (s *Set) Ambiguous(in *Input) Ambiguity {
 	return in.Request.Ambiguous & s.reads
 }
 
-// expressions calls visit with every expression of s, and whether a request that it fails
-// for is refused: an expression of a rule that is off or in shadow mode refuses nothing,
-// and neither does a tier that no other rule names.
+// expressions calls visit with every expression of s, and whether a request that it fails for is
+// refused.
 func (s *Set) expressions(visit func(e *expr.Expression, refuses bool)) {
 	for _, l := range []*list{&s.safelist, &s.blocklist} {
 		for _, e := range l.conditions {
@@ -129,7 +128,6 @@ func (s *Set) noteUses() {
 	})
 }
 
-// misread is what is ambiguous in a request to an expression.
 func misread(e *expr.Expression) (a Ambiguity) {
 	if e.Uses("request.path") {
 		a |= PathAmbiguity
@@ -146,7 +144,7 @@ func misread(e *expr.Expression) (a Ambiguity) {
 // UsesClaims reports whether an expression of s reads the claims of a token.
 func (s *Set) UsesClaims() bool { return s.usesClaims }
 
-// check is an error where no expression need be asked to know that in is malformed.
+// check finds what is malformed whatever the expressions are.
 func (s *Set) check(in *Input) error {
 	if err := in.check(); err != nil {
 		return err
@@ -167,9 +165,8 @@ func VersionOf(text string) string {
 	return version([]*yamlnode.Node{root})
 }
 
-// version is made of what the files say, but for the section server, so that instances
-// with settings of their own have the same version where they have the same rules. A
-// file that says nothing else is none.
+// version leaves out the section server, so that instances with the same rules have the same
+// version.
 func version(roots []*yamlnode.Node) string {
 	h := sha256.New()
 	for _, root := range roots {

@@ -87,7 +87,6 @@ func AmbiguousQuery(raw string) (a Ambiguity) {
 	return a
 }
 
-// originForm is target without a scheme and an authority.
 func originForm(target string) (string, error) {
 	if strings.HasPrefix(target, "/") {
 		return target, nil
@@ -102,8 +101,8 @@ func originForm(target string) (string, error) {
 	return "/", nil
 }
 
-// isPlain reports that a path is its own normal form and nothing in it is ambiguous. It is
-// false for some such paths, too.
+// isPlain reports that a path is its own normal form and not ambiguous. It may be false for such
+// a path.
 func isPlain(p string) bool {
 	for i := range len(p) {
 		switch c := p[i]; {
@@ -132,7 +131,6 @@ func CleanPath(p string) string {
 	return clean
 }
 
-// pathAmbiguity is what is ambiguous in a path.
 func pathAmbiguity(raw, decoded string) (a Ambiguity) {
 	if strings.HasPrefix(raw, "//") {
 		a |= LeadingSlashes

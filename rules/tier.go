@@ -25,14 +25,12 @@ type Tier struct {
 	index int // in Set.Tiers
 }
 
-// effective is the limits that a request faces under a rule, and where they come from.
 type effective struct {
 	limits   []*stint.Limit
 	tier     string    // empty: none
 	override *Override // nil: none
 }
 
-// effectiveLimits finds the limits for a request with this key.
 func (r *Rule) effectiveLimits(ev *evaluation, key string) (effective, error) {
 	if r.controls != nil {
 		return r.controls.effectiveLimits(r, ev, key)
@@ -77,8 +75,8 @@ func (r *Rule) EffectiveLimits(key Key, tier string) (limits []*stint.Limit, by 
 	return e.limits, e.override
 }
 
-// apply applies the overrides of the i-th tier, as override.limits counts them, and of the
-// key, which goes first. Either may be nil.
+// apply applies the overrides of the i-th tier (see override.limits) and of the key, which goes
+// first.
 func (e *effective) apply(i int, ofTier, ofKey *override) {
 	switch {
 	case ofKey != nil:
@@ -139,8 +137,7 @@ func (r *Rule) AllLimits(key Key) []*stint.Limit {
 	return all
 }
 
-// countedAs is the name of the limits that a rule has for a tier; without a tier, the
-// rule's own. No rule's name has an @ in it.
+// countedAs names the limits of a rule for a tier; empty: its own. No rule's name has an @.
 func countedAs(rule, tier string) string {
 	if tier == "" {
 		return rule
@@ -148,7 +145,6 @@ func countedAs(rule, tier string) string {
 	return rule + "@" + tier
 }
 
-// renamed are limits with another name, and so with other counts.
 func renamed(limits []*stint.Limit, name string) ([]*stint.Limit, error) {
 	others := make([]*stint.Limit, 0, len(limits))
 	for _, l := range limits {
@@ -161,8 +157,7 @@ func renamed(limits []*stint.Limit, name string) ([]*stint.Limit, error) {
 	return others, nil
 }
 
-// multiply makes each of limits allow times as much. Only the numbers change, so
-// the IDs stay.
+// multiply multiplies amount and burst. The IDs stay.
 func multiply(limits []*stint.Limit, times int64) ([]*stint.Limit, error) {
 	more := make([]*stint.Limit, 0, len(limits))
 	for _, l := range limits {

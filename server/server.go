@@ -64,7 +64,7 @@ type Server struct {
 	// The store, and the layers before it.
 	limiter     *stint.Limiter
 	fleet       *fleet.Store           // the same store, with what lets it fail
-	decider     *stint.Limiter         // over fleet
+	decider     *stint.Limiter         // over fleet where that has layers, else limiter
 	local       *stint.Memory          // what fleet goes by without the store
 	probed      atomic.Pointer[probed] // of a store that may fail; nil: nobody has asked yet
 	whyOpen     atomic.Pointer[error]  // why the breaker opened last; nil: it never did
@@ -139,7 +139,10 @@ func New(c Config) *Server {
 	}
 	s.local = &stint.Memory{MaxKeys: int(s.settings.MaxKeys)}
 	s.fleet = fleet.New(s.limiter.Store, s.fleetOptions())
-	s.decider = &stint.Limiter{Store: s.fleet, Instance: s.limiter.Instance}
+	s.decider = s.limiter
+	if s.fleet.IsLayered() {
+		s.decider = &stint.Limiter{Store: s.fleet, Instance: s.limiter.Instance}
+	}
 	s.admission = newAdmission(&s.settings, s.clientOf, s.metrics)
 	s.audit = &admin.Audit{Log: s.log, Dropped: s.metrics.auditDropped.Inc}
 	s.secrets = newSecretFiles(&c.Settings)
