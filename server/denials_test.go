@@ -71,8 +71,8 @@ func TestRememberedDenials(t *testing.T) {
 		if n := metric(t, s, "stint_denials_remembered_total"); n < 99 {
 			t.Errorf("stint_denials_remembered_total %v", n)
 		}
-		if n := metric(t, s, "stint_denials_hearing"); n != 1 {
-			t.Errorf("stint_denials_hearing %v", n)
+		if n := metric(t, s, "stint_denials_listening"); n != 1 {
+			t.Errorf("stint_denials_listening %v", n)
 		}
 		key := `{"rule":"api","key":["u","x"]}`
 		a.want(200, "POST", "/v1/keys/reset", key)

@@ -29,7 +29,7 @@ rules:
     messages: {limited: 'number {violations}', warned: 'warning {violations} of {ban_after}'}
 `, over(store), func(c *server.Config) { c.Settings.DecisionTimeout = 2 * time.Second })
 	ask := doors(t, s)["check"]
-	for end := time.Now().Add(20 * time.Second); metric(t, s, "stint_denials_hearing") == 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); metric(t, s, "stint_denials_listening") == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it does not hear what others undo")
 		}

@@ -155,8 +155,8 @@ func (s *Server) storeStatus(ctx context.Context, shared bool) adminapi.StoreSta
 		j.ClockAhead = &ahead
 	}
 	if s.remembers() {
-		hears := s.fleet.Connected()
-		j.Hears = &hears
+		listening := s.fleet.Connected()
+		j.Listening = &listening
 	}
 	err := s.storeError()
 	if err == nil && s.fleet.IsLayered() && s.fleet.State() != fleet.PartlyOpen { // what was true a second ago may not be now

@@ -30,7 +30,7 @@ func TestPrintStatus(t *testing.T) {
 		},
 		Store: adminapi.StoreStatus{
 			Kind: "redis", Shared: true, Error: "connection refused", Breaker: "open", Instances: 3,
-			Decides: "on_store_error", Namespace: "shop", Hears: &no, ClockAhead: &ahead,
+			Decides: "on_store_error", Namespace: "shop", Listening: &no, ClockAhead: &ahead,
 		},
 		Memory:   adminapi.MemoryStatus{Bytes: 1 << 30, From: "cgroup", Sum: 886 << 20},
 		Findings: []rules.Finding{{Code: "ST002", Where: "stint.yaml:3:5", Text: "the rule never applies"}, {Code: "ST009", Text: "no limit is shared"}},

@@ -236,7 +236,7 @@ func deafens(t *testing.T, here, there string, trouble func()) {
 	for i, s := range all {
 		until(t, "it hears", 10*time.Second, func() bool {
 			want(t, calling(s.admin), 0, nil, "status")
-			return strings.Contains(metrics(t, s), "stint_denials_hearing 1")
+			return strings.Contains(metrics(t, s), "stint_denials_listening 1")
 		})
 		until(t, "it remembers a refusal", 10*time.Second, func() bool {
 			checkedBy(t, s, body(i))

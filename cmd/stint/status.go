@@ -77,7 +77,7 @@ func printStatus(w io.Writer, s adminapi.Status) {
 	if m := s.Memory; m.Bytes > 0 { // of an instance that tells
 		lines.add("memory", fmt.Sprintf("at most %s, for there are %s (%s)", config.ByteSize(m.Sum), config.ByteSize(m.Bytes), plain(m.From)))
 	}
-	if s.Store.Hears != nil && !*s.Store.Hears {
+	if s.Store.Listening != nil && !*s.Store.Listening {
 		lines.add("denials", "not remembered: other instances cannot tell this one what they reset or lift")
 	}
 	for _, f := range s.Findings {

@@ -78,9 +78,9 @@ type StoreStatus struct {
 	Instances int64  `json:"instances,omitempty"`
 	// Decides is "store", or "on_store_error" where that of each rule decides.
 	Decides string `json:"decides"`
-	// Hears is whether other instances can tell this one to forget a refusal; while they
+	// Listening is whether other instances can tell this one to forget a refusal; while they
 	// cannot, no refusal is remembered. Nil: none is to be remembered.
-	Hears     *bool  `json:"hears,omitempty"`
+	Listening *bool  `json:"listening,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 	// ClockAhead is how far the clock of this machine is ahead of the store's, negative if
 	// it is behind; nil: the store's was not read.
