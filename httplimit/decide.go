@@ -47,6 +47,46 @@ type Answer struct {
 	OnStatus func(ctx context.Context, status int)
 }
 
+// wait returns once the request behind a, which can be held for so long, may go on, or
+// makes a refusal of a if it would have to wait longer. It returns the context's error
+// if that ends first.
+func (a *Answer) wait(ctx context.Context, hold time.Duration) error {
+	if a.Delay > hold { // Decide did not heed it
+		a.refuse(a.Delay - max(0, hold))
+		return nil
+	}
+	t := time.NewTimer(a.Delay)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err() // asked again, for both may have happened
+}
+
+// refuse makes a, which was allowed, a refusal by the limit with the delay.
+func (a *Answer) refuse(retryAfter time.Duration) {
+	for i := range a.Each {
+		if e := &a.Each[i]; e.Limit != nil && e.Delay == a.Delay {
+			a.Decision = *e
+			break
+		}
+	}
+	a.Allowed, a.Outcome, a.RetryAfter, a.Delay = false, stint.Limited, retryAfter, 0
+}
+
+// refundTimeout bounds how long a dropped request tries to return its units.
+const refundTimeout = time.Second
+
+func (a *Answer) refund(ctx context.Context) {
+	if a.Refund == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout)
+	defer cancel()
+	a.Refund(ctx)
+}
+
 // Decide answers whether a request may pass. An error means that nothing could
 // be decided; one that wraps stint.ErrRequest blames the request. It must not
 // read the request's body nor keep the request. It is called from many

@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"net/netip"
@@ -225,14 +224,28 @@ func unavailable(w http.ResponseWriter, r *http.Request, detail string) {
 	p.write(w, r)
 }
 
-// refundTimeout bounds how long a dropped request tries to return its units.
-const refundTimeout = time.Second
+// queue is where allowed requests wait until they may leave. It keeps no order:
+// their delays, which the leaky bucket gave out, already do. It is bounded
+// because what is held costs a goroutine and a connection each.
+type queue struct {
+	room    *room.Room
+	client  func(*http.Request) netip.Addr
+	longest time.Duration
+}
 
-func (a *Answer) refund(ctx context.Context) {
-	if a.Refund == nil {
-		return
+// enter takes a place for a request that is yet to be decided about, and tells how long
+// it can be held: negative, and no place, if it cannot. A place is to be left.
+func (q *queue) enter(r *http.Request) (time.Duration, room.Place) {
+	longest := q.longest
+	if deadline, ok := r.Context().Deadline(); ok {
+		longest = min(longest, time.Until(deadline))
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout)
-	defer cancel()
-	a.Refund(ctx)
+	if longest <= 0 {
+		return -1, room.Place{}
+	}
+	place, refused := q.room.Enter(r, q.client)
+	if refused != room.None {
+		return -1, room.Place{}
+	}
+	return longest, place
 }
