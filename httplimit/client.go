@@ -9,48 +9,44 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// Clients tells who sent a request: the address at the other end of the
-// connection or, where that is a trusted proxy, the one that the proxies name.
-// The zero Clients trusts nobody and reads no header, which is right where
-// clients connect directly and wrong behind any proxy, for there it takes the
-// proxy for everyone. A Clients may be used from many goroutines at once, as
-// long as its fields do not change.
+// Clients finds the address of the client that sent a request: the address of the
+// connection or, if that is a trusted proxy, the address that the proxies report.
+// The zero Clients trusts no proxy and reads no header. That is right if clients
+// connect directly; behind a proxy, all clients then count as one. A Clients is safe
+// for concurrent use as long as its fields do not change.
 type Clients struct {
-	// Trusted are the addresses of your own proxies, and of nobody else: who
-	// connects from one of them is believed about the client's address. Where
-	// it holds 0.0.0.0/0, everyone chooses the address they are counted by.
+	// Trusted are the addresses of your own proxies, and no others: a connection
+	// from one of them may report any client address. With 0.0.0.0/0, every client
+	// chooses the address that it is counted by.
 	Trusted []netip.Prefix
-	// TrustLocal believes what connects without an IP address, over a Unix
-	// socket. Otherwise all such connections count as one client.
+	// TrustLocal trusts connections without an IP address, over a Unix socket.
+	// Otherwise all such connections count as one client.
 	TrustLocal bool
-	// Header is the one that the trusted proxies write, and every one of them
-	// must write it: a header that they merely pass on is the client's to
-	// invent. "": X-Forwarded-For. "Forwarded" is read by RFC 7239. Any other
-	// is read as X-Forwarded-For is, of which a header that holds a single
-	// address, such as X-Real-Ip, is the simplest case.
+	// Header is the header in which the proxies report the client. Every trusted proxy
+	// must write it: if one passes it on unchanged, a client can invent it. "":
+	// X-Forwarded-For. "Forwarded" is read as RFC 7239 says. Any other is read like
+	// X-Forwarded-For; it may hold a single address, like X-Real-Ip.
 	Header string
-	// IPv6Bits is how much of an IPv6 address Key counts by. 0, or what is not
-	// from 1 to 128: 64, the least that one subscriber is given, within which
-	// an address can be changed at will.
+	// IPv6Bits is the length of the IPv6 prefix that Key counts by. 0, or a value
+	// outside 1 to 128: 64, the smallest network that a subscriber gets, in which it
+	// can change its address at will.
 	IPv6Bits int
 }
 
-// Addr is the client's address, never IPv4-mapped and without a zone.
+// Addr returns the client's address, never IPv4-mapped and without a zone.
 //
-// It is that of the socket unless that is trusted. Then the header's addresses
-// are walked from the right, several lines of it being one list, to the first
-// that is not trusted; what stands left of it, the client could have written.
-// The walk ends early, with the last address reached, at
-//   - what is no address: garbage, "unknown", an obfuscated name such as
-//     _hidden, a Forwarded element without "for" or with two, or an element that
-//     is far longer than any address;
-//   - the end of the list, where all are trusted: the client is then itself in
-//     a trusted network;
-//   - the 32nd element; no honest chain is that long.
+// It is the address of the connection unless that is trusted. If it is, Addr reads the
+// header's list from the right, several lines as one list, and returns the first address
+// that is not trusted; the client could have written anything to the left of it. Addr
+// returns the last address that it has read if it meets
+//   - an element that is no address: garbage, "unknown", an obfuscated name such as
+//     _hidden, a Forwarded element without "for" or with two, or one far longer than
+//     an address;
+//   - the end of the list: the client itself is in a trusted network;
+//   - the 32nd element: no real chain is that long.
 //
-// Ports and brackets are dropped, empty elements skipped. Where not even the
-// socket has an IP address, as a Unix socket has none, and no header gives one,
-// it is the zero Addr.
+// Addr drops ports and brackets and skips empty elements. It returns the zero Addr if
+// neither the connection, such as a Unix socket, nor a header has an IP address.
 func (c Clients) Addr(r *http.Request) netip.Addr {
 	addr, _ := parseNode(r.RemoteAddr)
 	if !c.Believes(r) {
@@ -84,20 +80,20 @@ func (c Clients) Addr(r *http.Request) netip.Addr {
 	return addr
 }
 
-// Key counts by the client's address; see Counted. It is a Key.
+// Key is a Key that counts by the client's address; see Counted.
 func (c Clients) Key(r *http.Request) string {
 	return Counted(c.Addr(r), c.IPv6Bits)
 }
 
-// tell is next with the client's address in the contexts of requests.
-func (c Clients) tell(next http.Handler) http.Handler {
+// withClient returns next with the client's address in the contexts of its requests.
+func (c Clients) withClient(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r.WithContext(stint.WithClient(r.Context(), c.Key(r))))
 	})
 }
 
-// Believes tells whether the connection that r came by is a trusted proxy's, so
-// that its word about the client counts.
+// Believes reports whether r came over a connection of a trusted proxy, so that its
+// header is used.
 func (c Clients) Believes(r *http.Request) bool {
 	addr, ok := parseNode(r.RemoteAddr)
 	if !ok {
@@ -106,7 +102,7 @@ func (c Clients) Believes(r *http.Request) bool {
 	return c.trusts(addr)
 }
 
-// trusts wants an address that is unmapped.
+// trusts reports whether addr, which must not be IPv4-mapped, is in Trusted.
 func (c Clients) trusts(addr netip.Addr) bool {
 	for _, p := range c.Trusted {
 		// A prefix in mapped form would never match an unmapped address.
@@ -120,10 +116,10 @@ func (c Clients) trusts(addr netip.Addr) bool {
 	return false
 }
 
-// Counted is the text of what an address counts as: an IPv4 address, mapped or
-// not, is itself, and an IPv6 address is its network of v6bits, such as
-// "2001:db8:1:2::/64". v6bits is as Clients.IPv6Bits. The zero Addr is
-// "unknown": nobody escapes a limit by having no address.
+// Counted returns the key of an address: an IPv4 address, mapped or not, as it is, and
+// an IPv6 address as its network of v6bits, such as "2001:db8:1:2::/64". For v6bits see
+// Clients.IPv6Bits. The zero Addr is "unknown", so that a client without an address is
+// limited too.
 func Counted(addr netip.Addr, v6bits int) string {
 	addr = addr.Unmap()
 	switch {

@@ -10,48 +10,46 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// Answer is what is decided about a request. The zero Answer refuses it.
+// Answer is the decision about an HTTP request. The zero Answer refuses the request.
 type Answer struct {
-	// Decision is of the request as a whole. Where it is Allowed, the request
-	// passes; else it is refused with 429.
+	// Decision is the decision about the request as a whole. If it is Allowed, the
+	// request passes; otherwise it is refused with 429.
 	stint.Decision
-	// Each holds the answers of the single limits, for Draft11 to list. nil: the
-	// Decision is all there is. It is not read where Decision.Limit is nil, as
-	// when a running ban answered.
+	// Each holds the decisions of the single limits, which Draft11 lists. nil: only
+	// Decision. It is not read if Decision.Limit is nil, as when a ban refuses.
 	Each []stint.Decision
-	// Message tells the client why it is refused. "": a plain sentence is made
-	// of the Decision.
+	// Message tells the client why the request is refused. "": a sentence made from
+	// Cause and the Decision.
 	Message string
-	// Cause begins the plain sentence in place of "Too many requests." and the like, such
-	// as "Banned by an operator." "": it goes by the Outcome.
+	// Cause is the first sentence for the client, such as "Banned by an operator."
+	// "": a sentence that fits the Outcome, such as "Too many requests."
 	Cause string
-	// Blocked refuses with 403, for reasons that have nothing to do with limits:
-	// no headers tell of any. It goes before everything else.
+	// Blocked refuses with 403 for a reason other than a limit, and sets no rate limit
+	// headers. It takes precedence over all other fields.
 	Blocked bool
-	// Unlimited lets pass without headers, because no limit applied.
+	// Unlimited lets the request pass without headers, because no limit applies.
 	Unlimited bool
-	// Hold makes an allowed request wait for Decision.Delay before it passes, so
-	// that requests leave at the even pace of a leaky bucket.
+	// Hold makes an allowed request wait for Decision.Delay before it passes, at the
+	// even pace of a leaky bucket.
 	Hold bool
-	// Refund returns what the request took. It is called at most once, if the
-	// request is dropped while it is held or because it cannot be, with a
-	// context that lasts a second and outlives the request. It must leave the place in
-	// the leaky bucket's queue taken: those behind keep theirs, and it would be given
-	// twice. nil: all stays taken.
+	// Refund returns the units that the request took. It is called at most once, if the
+	// request ends while it is held or cannot be held. Its context lasts a second and
+	// outlives the request. It must not free the place in a leaky bucket's queue: later
+	// requests keep their places, so a freed place would be given twice. nil: nothing
+	// is refunded.
 	Refund func(context.Context)
-	// OnStatus is told the status of the handler's response, once, before its
-	// header is written, or when the handler returns without having written one;
-	// not if it panics or hijacks the connection, and of 1xx only 101. ctx lasts
-	// a second and outlives the request; the client waits meanwhile. nil: nobody
-	// is told, and the handler gets the ResponseWriter as it came.
+	// OnStatus is called once with the status of the handler's response, before the
+	// header is written or when the handler returns without writing one. It is not
+	// called if the handler panics or hijacks the connection, nor for 1xx other than
+	// 101. The client waits until it returns. ctx lasts a second and outlives the
+	// request. nil: the handler gets the original ResponseWriter.
 	OnStatus func(ctx context.Context, status int)
 }
 
-// wait returns once the request behind a, which can be held for so long, may go on, or
-// makes a refusal of a if it would have to wait longer. It returns the context's error
-// if that ends first.
+// wait waits for a.Delay. If that is longer than hold, it turns a into a refusal
+// instead. It returns the context's error if the context ends first.
 func (a *Answer) wait(ctx context.Context, hold time.Duration) error {
-	if a.Delay > hold { // Decide did not heed it
+	if a.Delay > hold { // Decide ignored hold
 		a.refuse(a.Delay - max(0, hold))
 		return nil
 	}
@@ -61,10 +59,10 @@ func (a *Answer) wait(ctx context.Context, hold time.Duration) error {
 	case <-t.C:
 	case <-ctx.Done():
 	}
-	return ctx.Err() // asked again, for both may have happened
+	return ctx.Err() // both channels may have been ready
 }
 
-// refuse makes a, which was allowed, a refusal by the limit with the delay.
+// refuse turns a, which was allowed, into a refusal by the limit with the delay.
 func (a *Answer) refuse(retryAfter time.Duration) {
 	for i := range a.Each {
 		if e := &a.Each[i]; e.Limit != nil && e.Delay == a.Delay {
@@ -75,7 +73,7 @@ func (a *Answer) refuse(retryAfter time.Duration) {
 	a.Allowed, a.Outcome, a.RetryAfter, a.Delay = false, stint.Limited, retryAfter, 0
 }
 
-// refundTimeout bounds how long a dropped request tries to return its units.
+// refundTimeout bounds Answer.Refund.
 const refundTimeout = time.Second
 
 func (a *Answer) refund(ctx context.Context) {
@@ -87,34 +85,33 @@ func (a *Answer) refund(ctx context.Context) {
 	a.Refund(ctx)
 }
 
-// Decide answers whether a request may pass. An error means that nothing could
-// be decided; one that wraps stint.ErrRequest blames the request. It must not
-// read the request's body nor keep the request. It is called from many
-// goroutines at once.
+// Decide decides whether a request may pass. It returns an error if it cannot decide;
+// an error that wraps stint.ErrRequest means that the request is at fault. It must not
+// read the request's body nor keep the request. It is called concurrently.
 //
-// hold is how long the Middleware can hold this request, negative if it cannot. A
-// Decide that shapes passes it on as stint.Ask.MaxDelay, so that a request which would
-// have to wait longer is refused and takes no place in the queue; others ignore it.
+// hold is how long the Middleware can hold this request; negative if it cannot. A
+// Decide that shapes traffic passes it on as stint.Ask.MaxDelay, so that a request that
+// would wait longer is refused and takes no place in the queue. Others ignore it.
 type Decide func(r *http.Request, hold time.Duration) (Answer, error)
 
-// By decides by one limit under one key. Where the key is "", the request is
-// unlimited. l nil: one in memory. limit nil: stint.DefaultLimit. key nil: the address of
-// the connection, which is the client's where no proxy stands between; see Clients.
+// By decides by one limit and one key. A request whose key is "" is unlimited. nil
+// means, for l, a Limiter in memory; for limit, stint.DefaultLimit; for key, the address
+// of the connection, which behind a proxy is the proxy's (see Clients).
 //
-// In a Store that others use, limits without a name share their counts (see
-// stint.Spec.Name): By logs a warning, once, where its limit has none and its Store is not
-// a stint.Memory.
+// In a shared Store, limits without a name share their counts (see stint.Spec.Name). By
+// logs a warning, once, if its limit has no name and the Store is not a stint.Memory.
 //
-// Where the Store of l is stint.Networked, By asks it through its Fallback, and so
-// answers in time whatever the network does. What the Instance of l refuses is Overloaded.
+// If the Store is stint.Networked, By asks it through its Fallback, so that decisions
+// come in time whatever the network does. If the Instance limit of l refuses, the Decide
+// returns *Overloaded.
 func By(l *stint.Limiter, limit *stint.Limit, key Key) Decide {
 	return by(l, limit, key, false)
 }
 
 var defaultLimit = stint.MustLimit(stint.DefaultLimit)
 
-// Shape is By, and has every allowed request held until it is its turn; see
-// Answer.Hold. It is for limits that are leaky buckets; no other makes requests wait.
+// Shape is like By, and also holds each allowed request until its turn; see
+// Answer.Hold. Use it with leaky buckets: no other algorithm makes requests wait.
 func Shape(l *stint.Limiter, limit *stint.Limit, key Key) Decide {
 	return by(l, limit, key, true)
 }
@@ -154,10 +151,10 @@ func by(l *stint.Limiter, limit *stint.Limit, key Key, shape bool) Decide {
 	}
 }
 
-// warnUnnamed says that limit shares its counts with others, if they may be in l's Store.
+// warnUnnamed logs that limit has no name, if others may use l's Store.
 func warnUnnamed(l *stint.Limiter, limit *stint.Limit) {
 	if _, own := l.Store.(*stint.Memory); limit.Name() == "" && l.Store != nil && !own {
-		slog.Default().Warn("httplimit: a limit without a name counts together with all others of its algorithm and period in the store: name it",
+		slog.Default().Warn("httplimit: a limit without a name shares its counts with all unnamed limits of the same algorithm and period in the store: give it a name",
 			"limit", limit.Terms(), "better", "NAME: "+limit.Terms())
 	}
 }

@@ -1,6 +1,6 @@
-// Package httplimit limits HTTP requests by the limits of package stint: it
-// finds out who the client is, asks, tells the client in headers how it stands,
-// and answers for the handler where a request is refused.
+// Package httplimit applies the limits of package stint to HTTP requests. It finds
+// the client, asks the limiter, sets rate limit headers, and answers refused
+// requests in place of the handler.
 //
 //	http.ListenAndServe(":8080", httplimit.Middleware{}.Wrap(mux)) // stint.DefaultLimit for each client's address
 //
@@ -8,10 +8,10 @@
 //	limited := httplimit.Middleware{Clients: &clients, Decide: httplimit.By(limiter, stint.MustLimit("api: 20 per 1s"), clients.Key)}
 //	http.ListenAndServe(":8080", limited.Wrap(mux))
 //
-// A [Key] says whom or what a request counts for; [Clients] finds the client's
-// address behind proxies. A [Decide] answers whether the request may pass; [By]
-// makes one of a limit and a key, and anyone may write their own. [Middleware]
-// does the rest: headers in a chosen [Dialect], problem details as the body, and
-// requests held until it is their turn. [Watch] bans whose requests get certain
-// responses, such as 401. [Transport] limits what goes out.
+// A [Key] returns the key that a request counts under. [Clients] finds the client's
+// address behind proxies. A [Decide] decides whether a request may pass: [By] makes
+// one from a limit and a key, or write your own. [Middleware] does the rest: it sets
+// the headers of a [Dialect], writes problem details, and holds requests until their
+// turn. [Watch] bans clients that get certain responses, such as 401. [Transport]
+// limits outgoing requests.
 package httplimit

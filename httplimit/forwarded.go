@@ -5,30 +5,29 @@ import (
 	"strings"
 )
 
-// What a walk looks at is bounded in elements and in the length of each, so that
-// a megabyte of header costs no more than an honest one.
+// These bound the elements that are read and the length of each, so that a header of a
+// megabyte costs no more than a real one.
 const (
 	maxHops          = 32
-	longestNode      = 128 // an IPv6 address with zone, brackets, port and blanks has room to spare
+	longestNode      = 128 // more than an IPv6 address with zone, brackets, port and blanks
 	longestForwarded = 1024
 )
 
-// backwards walks the elements of a list header from the last to the first.
+// backwards reads the elements of a list header from the last to the first.
 //
-// It reads from the right because the right is what the nearest proxy wrote: an
-// element of honest make, whose quotes are closed, is found whatever stands left
-// of it. Read from the left, a lone quote sent by the client would swallow what
-// the proxies added.
+// The nearest proxy wrote the last one and closed its quotes, so it is found whatever is
+// to the left of it. Read from the left, an open quote from the client would swallow
+// what the proxies added.
 type backwards struct {
 	lines   []string // whole lines still to be read
 	line    string   // what is left of the line being read
-	open    bool     // whether anything is
-	longest int      // bytes of an element
+	open    bool     // whether line has more elements
+	longest int      // maximal length of an element, in bytes
 	quotes  bool     // commas may be quoted
 }
 
-// next is the next element without the blanks around it, perhaps empty. It is
-// false at the end of the list, and at an element that is too long.
+// next returns the next element without the blanks around it; it may be empty. It
+// returns false at the end of the list and at an element that is too long.
 func (b *backwards) next() (string, bool) {
 	if !b.open {
 		last := len(b.lines) - 1
@@ -47,7 +46,7 @@ func (b *backwards) next() (string, bool) {
 	return strings.Trim(element, " \t"), len(element) <= b.longest
 }
 
-// lastComma is the index of the last comma that is not in quotes, or -1.
+// lastComma returns the index of the last comma outside quotes, or -1.
 func lastComma(s string, quotes bool) int {
 	if !quotes {
 		return strings.LastIndexByte(s, ',')
@@ -70,8 +69,8 @@ func lastComma(s string, quotes bool) int {
 }
 
 // parseForwarded finds the address in one element of Forwarded, such as
-// `for="[2001:db8::1]:4711";proto=https`. It takes quotes only where they belong,
-// around a whole value: then it and lastComma agree on what is in quotes.
+// `for="[2001:db8::1]:4711";proto=https`. It accepts quotes only around a whole value,
+// so that it and lastComma agree on what is in quotes.
 func parseForwarded(element string) (netip.Addr, bool) {
 	var node string
 	found := false
@@ -93,7 +92,7 @@ func parseForwarded(element string) (netip.Addr, bool) {
 		if rest == "" {
 			break
 		}
-		element = rest[1:] // what cutValue left begins with a semicolon
+		element = rest[1:] // rest begins with a semicolon
 	}
 	if !found {
 		return netip.Addr{}, false
@@ -101,8 +100,8 @@ func parseForwarded(element string) (netip.Addr, bool) {
 	return parseNode(node)
 }
 
-// cutValue cuts the value off s, a token or a quoted string, which must be
-// followed by nothing or by a semicolon.
+// cutValue cuts the value, a token or a quoted string, off the start of s. Nothing or a
+// semicolon must follow it.
 func cutValue(s string) (value, rest string, ok bool) {
 	if !strings.HasPrefix(s, `"`) {
 		i := strings.IndexByte(s, ';')
@@ -127,8 +126,8 @@ func cutValue(s string) (value, rest string, ok bool) {
 	return "", "", false
 }
 
-// parseNode reads an address as proxies and sockets write it: bare, with a port,
-// or in brackets, which an IPv6 address with a port must have.
+// parseNode parses an address as proxies and sockets write it: bare, with a port, or in
+// brackets, which an IPv6 address with a port must have.
 func parseNode(s string) (netip.Addr, bool) {
 	host, port, brackets := s, "", false
 	if strings.HasPrefix(s, "[") {
@@ -151,7 +150,7 @@ func parseNode(s string) (netip.Addr, bool) {
 	return addr.Unmap(), true
 }
 
-// isPort takes ":4711" and, as RFC 7239 allows, an obfuscated ":_x".
+// isPort reports whether s is a port such as ":4711" or, as RFC 7239 allows, ":_x".
 func isPort(s string) bool {
 	s, ok := strings.CutPrefix(s, ":")
 	if !ok {

@@ -10,18 +10,17 @@ import (
 	"strings"
 )
 
-// GRPC is next with refusals that clients of gRPC understand. Where a request is one
-// of gRPC over HTTP/2, what Problem, Overloaded.Refuse and any Middleware within next
-// answer is a status of gRPC, with no message before it: RESOURCE_EXHAUSTED for 429,
-// UNAVAILABLE for 502, 503 and 504, PERMISSION_DENIED for 403, UNAUTHENTICATED for
-// 401, INVALID_ARGUMENT for 400, UNIMPLEMENTED for 404, and UNKNOWN for all else. The
-// sentence of the problem is its message. When to come back is in the details, as
-// google.rpc.RetryInfo, and in grpc-retry-pushback-ms, which clients that retry by
-// themselves obey; where a 429 has no such instant, that says not to retry.
+// GRPC wraps next so that gRPC clients understand refusals. For gRPC requests over
+// HTTP/2, Problem, Overloaded.Refuse and every Middleware within next answer with a gRPC
+// status and no message before it: RESOURCE_EXHAUSTED for 429, UNAVAILABLE for 502, 503
+// and 504, PERMISSION_DENIED for 403, UNAUTHENTICATED for 401, INVALID_ARGUMENT for 400,
+// UNIMPLEMENTED for 404, and UNKNOWN for others. The problem's detail is the message.
+// The time to retry is in the details, as google.rpc.RetryInfo, and in
+// grpc-retry-pushback-ms, which clients with automatic retries obey; a 429 without such
+// a time says there not to retry.
 //
-// The HTTP status of such an answer is 200. GRPC must therefore not be put before a
-// handler whose status decides whether someone else lets a request pass, such as an
-// endpoint that proxies ask.
+// The HTTP status of such an answer is 200. Do not wrap a handler whose HTTP status a
+// proxy reads to decide whether a request may pass.
 func GRPC(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 2 && isGRPC(r.Header.Get("Content-Type")) {
@@ -33,13 +32,13 @@ func GRPC(next http.Handler) http.Handler {
 
 type grpcKey struct{}
 
-// isGRPC tells whether a body of this type is gRPC's. gRPC-Web is another protocol.
+// isGRPC reports whether a body of this type is gRPC. gRPC-Web is another protocol.
 func isGRPC(contentType string) bool {
 	rest, ok := strings.CutPrefix(contentType, "application/grpc")
 	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
 }
 
-// grpcCode is the code of gRPC for a status of HTTP.
+// grpcCode returns the gRPC code for an HTTP status.
 func grpcCode(status int) int {
 	switch status {
 	case http.StatusBadRequest:
@@ -58,8 +57,8 @@ func grpcCode(status int) int {
 	return 2
 }
 
-// writeGRPC writes p as a status of gRPC. Without a body, net/http sends the header
-// with the end of the stream, where gRPC looks for trailers.
+// writeGRPC sets the headers of p as a gRPC status. Without a body, net/http sends them
+// with the end of the stream, where gRPC reads trailers.
 func (p *problem) writeGRPC(h http.Header) {
 	code := grpcCode(p.Status)
 	for _, name := range [...]string{"Content-Encoding", "Content-Length", "Etag", "Last-Modified"} {
@@ -78,8 +77,7 @@ func (p *problem) writeGRPC(h http.Header) {
 	}
 }
 
-// grpcText is text as grpc-message has it: what is not printable ASCII, and %, as
-// %XX.
+// grpcText encodes text for grpc-message: % and what is not printable ASCII as %XX.
 func grpcText(text string) string {
 	var b strings.Builder
 	for i := range len(text) {
@@ -92,7 +90,7 @@ func grpcText(text string) string {
 	return b.String()
 }
 
-// details is p as a google.rpc.Status with a google.rpc.RetryInfo, in protobuf.
+// details encodes p as a google.rpc.Status with a google.rpc.RetryInfo, in protobuf.
 func (p *problem) details(code int) []byte {
 	delay := append([]byte{1 << 3}, varint(uint64(p.RetryAfter))...) // Duration.seconds
 	retry := field(1, delay)                                         // RetryInfo.retry_delay
@@ -102,7 +100,7 @@ func (p *problem) details(code int) []byte {
 	return append(status, field(3, detail)...)
 }
 
-// field is a field of protobuf that has a length: a text or a message.
+// field encodes a protobuf field that has a length: a string or a message.
 func field(number byte, value []byte) []byte {
 	return append(append([]byte{number<<3 | 2}, varint(uint64(len(value)))...), value...)
 }

@@ -12,45 +12,42 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// Dialect is a choice of headers that tell a client how it stands. Dialects are
-// added with |, but for the first two, which use the same names, and NoHeaders.
-// The zero Dialect is XRateLimit.
+// Dialect selects the rate limit headers of responses. Combine dialects with |, except
+// the first two, which use the same names, and NoHeaders. The zero Dialect is
+// XRateLimit.
 //
-// In all of them, reset says for how long what remains must last: who sends no
-// more than that until then is not refused. It is the wait until the key is as
-// if unused; of a bucket that has run empty, the wait for one unit; and of a
-// refusal, the wait after which the same request would be allowed. It is in
-// whole seconds, rounded up.
+// In every dialect, reset is how long what remains must last: a client that sends no
+// more until then is not refused. It is the time until the key is unused again; for an
+// empty bucket, the time until one unit is back; for a refusal, the time until the same
+// request would be allowed. It is in whole seconds, rounded up.
 //
-// A refusal also carries Retry-After in every dialect, in whole seconds, at
-// least 1, and never earlier than a reset in the same response; it is left out
-// where no wait would help. While a ban runs it is all there is.
+// In every dialect, a refusal has Retry-After in whole seconds, at least 1, and never
+// earlier than a reset in the same response. It is left out if no wait would help.
+// While a ban runs it is the only header.
 type Dialect uint8
 
 const (
 	// XRateLimit, by name "x-ratelimit", sets X-RateLimit-Limit, -Remaining and
-	// -Reset for the strictest limit. Limit is its capacity: how much it allows
-	// at once. Reset is in seconds from now.
+	// -Reset for the strictest limit. Limit is its capacity, the amount it allows at
+	// once. Reset is in seconds from now.
 	XRateLimit Dialect = 1 << iota
 	// XRateLimitEpoch, by name "x-ratelimit-epoch", is XRateLimit with Reset in
-	// seconds since 1970, by this machine's clock. With it, all waits are told
-	// up to a second longer, because such a Reset can name only whole seconds.
+	// seconds since 1970, by this machine's clock. All waits are then up to a second
+	// longer, because such a Reset is a whole second.
 	XRateLimitEpoch
 	// Draft11, by name "draft-11", sets RateLimit-Policy and RateLimit as in
-	// draft-ietf-httpapi-ratelimit-headers-11, with a member for each limit. The
-	// draft may still change, and then gets a dialect of its own.
+	// draft-ietf-httpapi-ratelimit-headers-11, with a member for each limit. A later
+	// draft will be a dialect of its own.
 	//
-	// In RateLimit-Policy, q and w are the amount and the period, which is what
-	// is allowed in the long run; w is left out where it is no whole number of
-	// seconds. A bucket whose capacity differs from its amount tells it as
-	// stint-burst. In RateLimit, r is what remains and t is reset, never later
-	// than Retry-After. A limit's name is its policy's name, or its text where
-	// it has none; what is not printable ASCII is percent-encoded, and of equal
-	// names the later ones get a number. Keys are not told.
+	// In RateLimit-Policy, q and w are the amount and the period, the rate in the long
+	// run; w is left out if it is no whole number of seconds. stint-burst is a bucket's
+	// capacity if that differs from the amount. In RateLimit, r is what remains and t is
+	// reset, never later than Retry-After. A policy has the limit's name, or its text if
+	// it has none. What is not printable ASCII is percent-encoded; equal names get a
+	// number. Keys are not shown.
 	Draft11
-	// NoHeaders, by name "none", tells nothing but Retry-After: no other header,
-	// and in the body of a refusal neither which limit it was nor how many violations
-	// count.
+	// NoHeaders, by name "none", sets only Retry-After, and leaves the limit and the
+	// violations out of the body of a refusal.
 	NoHeaders
 
 	allDialects = XRateLimit | XRateLimitEpoch | Draft11 | NoHeaders
@@ -59,8 +56,8 @@ const (
 // dialectNames are in the order of the bits.
 var dialectNames = [...]string{"x-ratelimit", "x-ratelimit-epoch", "draft-11", "none"}
 
-// ParseDialect adds up dialects given by name. Of no names it is the zero
-// Dialect.
+// ParseDialect combines dialects given by name. Without names it returns the zero
+// Dialect. It returns an error for an unknown name or a combination that is not allowed.
 func ParseDialect(names ...string) (Dialect, error) {
 	var d Dialect
 next:
@@ -71,12 +68,12 @@ next:
 				continue next
 			}
 		}
-		return 0, fmt.Errorf("unknown header dialect %q: any of %s", name, strings.Join(dialectNames[:], ", "))
+		return 0, fmt.Errorf("unknown header dialect %q: use any of %s", name, strings.Join(dialectNames[:], ", "))
 	}
 	return d, d.check()
 }
 
-// String is the names that ParseDialect reads, separated by commas.
+// String returns the names that ParseDialect reads, separated by commas.
 func (d Dialect) String() string {
 	var names []string
 	for i, n := range dialectNames {
@@ -92,9 +89,9 @@ func (d Dialect) check() error {
 	case d&^allDialects != 0:
 		return fmt.Errorf("unknown header dialect %#x", uint8(d))
 	case d&NoHeaders != 0 && d != NoHeaders:
-		return fmt.Errorf("header dialects %s: none goes with no other", d)
+		return fmt.Errorf("header dialects %s: none cannot be combined with others", d)
 	case d&XRateLimit != 0 && d&XRateLimitEpoch != 0:
-		return fmt.Errorf("header dialects %s: only one of x-ratelimit and x-ratelimit-epoch, for they use the same headers", d)
+		return fmt.Errorf("header dialects %s: use only one of x-ratelimit and x-ratelimit-epoch, they set the same headers", d)
 	}
 	return nil
 }
@@ -106,13 +103,12 @@ func (d Dialect) orDefault() Dialect {
 	return d
 }
 
-// SetHeaders tells in h how the client of a stands and, of a refusal, how long to
-// wait. It replaces headers of the same names, and sets none for an Answer that
-// is Blocked or Unlimited. Middleware does this by itself; SetHeaders is for
-// those who answer in other ways.
+// SetHeaders sets the headers for a in h, replacing headers of the same names. It sets
+// none if a is Blocked or Unlimited. Middleware calls it; call it yourself only if you
+// answer requests in another way.
 func (d Dialect) SetHeaders(h http.Header, a *Answer) { d.set(h, a) }
 
-// set returns the seconds that it put into Retry-After; 0: none.
+// set is SetHeaders, and returns the seconds in Retry-After; 0: it is not set.
 func (d Dialect) set(h http.Header, a *Answer) (retryAfter int64) {
 	d = d.orDefault()
 	if a.Blocked || a.Unlimited {
@@ -146,22 +142,22 @@ func (d Dialect) set(h http.Header, a *Answer) (retryAfter int64) {
 	return w.retry
 }
 
-// waits turns durations into whole seconds.
+// waits rounds durations up to whole seconds.
 type waits struct {
-	// second and part are the instant, where it matters: then everything is
-	// counted from the beginning of its second, so that a wait in seconds ends
-	// no earlier than the epoch second told for it.
+	// second and part are the current time, for XRateLimitEpoch, else zero. All waits
+	// then count from the start of that second, so that a wait in seconds ends no
+	// earlier than the epoch second in Reset.
 	second  int64
 	part    time.Duration
 	refused bool
-	retry   int64 // what Retry-After says; 0: nothing
+	retry   int64 // Retry-After in seconds; 0: not set
 }
 
 func (w *waits) seconds(d time.Duration) int64 {
 	return int64(d/time.Second) + int64((d%time.Second+w.part+time.Second-1)/time.Second)
 }
 
-// reset is how long what remains must last.
+// reset returns the reset of d in seconds; see Dialect.
 func (w *waits) reset(d *stint.Decision) int64 {
 	wait := d.ResetAfter
 	switch {
@@ -172,14 +168,14 @@ func (w *waits) reset(d *stint.Decision) int64 {
 	}
 	s := w.seconds(wait)
 	if w.refused && w.retry > 0 {
-		// What is told of the limits that did not refuse must not keep a client
-		// from coming back when it may.
+		// The reset of a limit that did not refuse must not make the client wait longer
+		// than Retry-After.
 		s = min(s, w.retry)
 	}
 	return s
 }
 
-// refill is how much of an empty bucket's reset comes after its first unit.
+// refill returns how much of an empty bucket's reset comes after its first unit.
 func refill(l *stint.Limit, reset time.Duration) time.Duration {
 	s := l.Spec()
 	if s.Algorithm != stint.TokenBucket && s.Algorithm != stint.LeakyBucket {
@@ -199,6 +195,7 @@ func refill(l *stint.Limit, reset time.Duration) time.Duration {
 // longestInteger is the largest number that a structured field can hold.
 const longestInteger = 999_999_999_999_999
 
+// setDraft sets RateLimit-Policy and RateLimit for a.
 func (w *waits) setDraft(h http.Header, a *Answer) {
 	each := a.Each
 	if len(each) == 0 {
@@ -244,8 +241,8 @@ func appendPolicy(b []byte, l *stint.Limit) []byte {
 	return b
 }
 
-// policyName is a name for l, as it stands within the quotes of a structured
-// field's string, that is not among those taken.
+// policyName returns a name for l that is not in taken, for use within the quotes of a
+// structured field string.
 func policyName(l *stint.Limit, taken []string) string {
 	text := l.Name()
 	if text == "" {
@@ -259,8 +256,8 @@ func policyName(l *stint.Limit, taken []string) string {
 	return unique
 }
 
-// printable escapes quotes and backslashes and percent-encodes what is not
-// printable ASCII, which such a string cannot hold.
+// printable escapes quotes and backslashes, and percent-encodes what is not printable
+// ASCII, which a structured field string cannot hold.
 func printable(text string) string {
 	plain := func(c byte) bool { return c >= ' ' && c <= '~' && c != '"' && c != '\\' }
 	i := 0
@@ -284,17 +281,17 @@ func printable(text string) string {
 	return string(b)
 }
 
-// SetDegraded sets the header Stint-Degraded to who decided where the Store that
-// counts for all has not counted: local or policy. Else it leaves h as it is.
+// SetDegraded sets the header Stint-Degraded to who decided, local or policy, if the
+// shared Store did not count the request. Otherwise it does nothing.
 func SetDegraded(h http.Header, by stint.Source) {
 	if !by.Counted() {
 		h["Stint-Degraded"] = []string{by.String()}
 	}
 }
 
-// SetViolations sets the header Stint-Violations to how many violations count, where d
-// is a refusal that counts as one: 4;warn-after=3;ban-after=5, a structured field (RFC
-// 9651). What the penalty does not do is left out. Else it leaves h as it is.
+// SetViolations sets the header Stint-Violations to the number of violations, if d is a
+// refusal that counts as one: 4;warn-after=3;ban-after=5, a structured field (RFC 9651).
+// It leaves out what the penalty does not set. Otherwise it does nothing.
 func SetViolations(h http.Header, d *stint.Decision) {
 	if d.Violations == 0 {
 		return

@@ -32,9 +32,9 @@ func TestParseDialect(t *testing.T) {
 		}
 	}
 	for names, want := range map[string]string{
-		"draft-8":                       `unknown header dialect "draft-8": any of x-ratelimit, x-ratelimit-epoch, draft-11, none`,
-		"none draft-11":                 "header dialects draft-11,none: none goes with no other",
-		"x-ratelimit x-ratelimit-epoch": "header dialects x-ratelimit,x-ratelimit-epoch: only one of x-ratelimit and x-ratelimit-epoch, for they use the same headers",
+		"draft-8":                       `unknown header dialect "draft-8": use any of x-ratelimit, x-ratelimit-epoch, draft-11, none`,
+		"none draft-11":                 "header dialects draft-11,none: none cannot be combined with others",
+		"x-ratelimit x-ratelimit-epoch": "header dialects x-ratelimit,x-ratelimit-epoch: use only one of x-ratelimit and x-ratelimit-epoch, they set the same headers",
 	} {
 		if _, err := httplimit.ParseDialect(strings.Fields(names)...); err == nil || err.Error() != want {
 			t.Errorf("%q: %v", names, err)

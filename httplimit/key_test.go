@@ -48,7 +48,7 @@ func TestAttackRepeatedHeaderKey(t *testing.T) {
 				r := httptest.NewRequest("GET", "/", nil)
 				r.Header = header
 				w := httptest.NewRecorder()
-				if h.ServeHTTP(w, r); w.Code != 400 || !strings.Contains(w.Body.String(), "there several times") {
+				if h.ServeHTTP(w, r); w.Code != 400 || !strings.Contains(w.Body.String(), "sent more than once") {
 					t.Errorf("%s, %v: %d %s", name, header, w.Code, w.Body)
 				}
 			}

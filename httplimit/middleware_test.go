@@ -87,7 +87,7 @@ func TestAnswers(t *testing.T) {
 		{"limited, and it is nobody's business by what", httplimit.Answer{Decision: limited}, nil, httplimit.NoHeaders, 429, "Retry-After=12",
 			`{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Too many requests. Retry after 12 seconds.","outcome":"limited","retry_after":12}`},
 		{"warned", httplimit.Answer{Decision: as(stint.Warned, limited)}, nil, 0, 429, "Limit=5 Remaining=0 Reset=12 Retry-After=12",
-			`{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Too many requests. More of them lead to a ban. The limit is 5 per 1m. Retry after 12 seconds.","outcome":"warned","limit_name":"login","limit":"5 per 1m","retry_after":12}`},
+			`{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Too many requests. If this continues, you will be banned. The limit is 5 per 1m. Retry after 12 seconds.","outcome":"warned","limit_name":"login","limit":"5 per 1m","retry_after":12}`},
 		{"banned", httplimit.Answer{Decision: stint.Decision{Outcome: stint.Banned, Key: "mallory", RetryAfter: time.Hour, BanLeft: time.Hour}}, nil, 0, 429, "Retry-After=3600",
 			`{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Banned because of too many requests. Retry after 3600 seconds.","outcome":"banned","retry_after":3600}`},
 		{"warned, by a penalty that never bans", httplimit.Answer{Decision: violation(as(stint.Warned, limited), stint.PenaltySpec{WarnAfter: 1})}, nil, 0, 429, "Limit=5 Remaining=0 Reset=12 Retry-After=12",
@@ -101,7 +101,7 @@ func TestAnswers(t *testing.T) {
 		{"banned for good", httplimit.Answer{Decision: stint.Decision{Outcome: stint.Banned, RetryAfter: stint.Never, BanLeft: stint.Never}}, nil, 0, 429, "",
 			`{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Banned because of too many requests.","outcome":"banned"}`},
 		{"never", httplimit.Answer{Decision: stint.Decision{Outcome: stint.Limited, Limit: login, Remaining: 5, RetryAfter: stint.Never}}, nil, 0, 429, "Limit=5 Remaining=5 Reset=0",
-			`{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Too many requests. The limit is 5 per 1m. This request costs more than is allowed at once.","outcome":"limited","limit_name":"login","limit":"5 per 1m"}`},
+			`{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Too many requests. The limit is 5 per 1m. This request costs more than the limit allows at once.","outcome":"limited","limit_name":"login","limit":"5 per 1m"}`},
 		{"the zero answer", httplimit.Answer{}, nil, 0, 429, "Retry-After=1",
 			`{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Too many requests. Retry after 1 second.","retry_after":1}`},
 		{"blocked", httplimit.Answer{Blocked: true}, nil, 0, 403, "",
@@ -109,9 +109,9 @@ func TestAnswers(t *testing.T) {
 		{"blocked goes before all", httplimit.Answer{Blocked: true, Unlimited: true, Decision: allowed, Message: "go away"}, nil, 0, 403, "",
 			`{"type":"about:blank","title":"Forbidden","status":403,"detail":"go away","outcome":"blocked"}`},
 		{"undecidable", httplimit.Answer{}, fmt.Errorf("redis at 10.0.0.9 for key mallory: %w", context.DeadlineExceeded), 0, 503, "Retry-After=1",
-			`{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"It cannot be decided at present whether the request is within its limits.","retry_after":1}`},
+			`{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"The server cannot check the limits of this request right now.","retry_after":1}`},
 		{"malformed", httplimit.Answer{}, fmt.Errorf("key mallory: %w", stint.ErrRequest), 0, 400, "",
-			`{"type":"about:blank","title":"Bad Request","status":400,"detail":"The request cannot be counted: what it is counted by is missing, too long, or there several times."}`},
+			`{"type":"about:blank","title":"Bad Request","status":400,"detail":"The request cannot be counted: the value that it is counted by is missing, too long, or sent more than once."}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := serve(httplimit.Middleware{Decide: always(c.a, c.err), Dialect: c.dialect}, get())

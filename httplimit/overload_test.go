@@ -27,7 +27,7 @@ func (u unreadable) Read([]byte) (int, error) {
 // undecided, or in a panic.
 func TestMaxInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const problem = `{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"This server takes no more requests at present.","outcome":"overloaded","retry_after":1}`
+		const problem = `{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"The server is overloaded and accepts no more requests right now.","outcome":"overloaded","retry_after":1}`
 		var asked atomic.Int64
 		goOn := make(chan bool)
 		h := httplimit.Middleware{MaxInFlight: 2, Decide: func(r *http.Request, _ time.Duration) (httplimit.Answer, error) {

@@ -9,8 +9,8 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// problem is the body of what is refused: problem details by RFC 9457. It holds
-// nothing that the client sent, neither keys nor headers.
+// problem is the body of a refusal; see Problem. It holds nothing that the client sent,
+// neither keys nor headers.
 type problem struct {
 	Type       string `json:"type"`
 	Title      string `json:"title"`
@@ -25,8 +25,15 @@ type problem struct {
 	BanAfter   int64  `json:"ban_after,omitempty"`
 }
 
-// Problem answers r with problem details, as Middleware answers what it refuses.
-// detail is a sentence for the client. Behind GRPC, it may be a status of gRPC.
+// Problem answers r with problem details (RFC 9457, application/problem+json), as
+// Middleware answers requests that it refuses, and with Cache-Control: no-store. detail
+// is a sentence for the client. Within GRPC, the answer to a gRPC request is a gRPC
+// status.
+//
+// A Middleware adds these members, each where it applies: outcome ("limited", "warned",
+// "banned", "blocked" or "overloaded"; all are refusals), limit_name, limit (its text),
+// retry_after (seconds), and if the refusal counts as a violation, violations,
+// warn_after and ban_after.
 func Problem(w http.ResponseWriter, r *http.Request, status int, detail string) {
 	p := problem{Status: status, Detail: detail}
 	p.write(w, r)
@@ -45,14 +52,13 @@ func (p *problem) write(w http.ResponseWriter, r *http.Request) {
 	}
 	body = append(body, '\n')
 	h := w.Header()
-	// What wraps us may have said these of the response that will not come.
+	// A handler around this one may have set these for a response that will not come.
 	for _, name := range [...]string{"Content-Encoding", "Etag", "Last-Modified"} {
 		delete(h, name)
 	}
 	h["Content-Type"] = []string{"application/problem+json"}
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
-	// It is one client's answer of this moment: a cache between must not give it
-	// to the next, even if it is set up to keep errors.
+	// A cache must not give this client's answer to others, even if it caches errors.
 	h["Cache-Control"] = []string{"no-store"}
 	w.WriteHeader(p.Status)
 	if r.Method != http.MethodHead {
@@ -60,7 +66,7 @@ func (p *problem) write(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refusal is the problem of an Answer that does not pass.
+// refusal returns the problem for an Answer that does not pass.
 func refusal(a *Answer, d Dialect, retryAfter int64) *problem {
 	if a.Blocked {
 		p := &problem{Status: http.StatusForbidden, Outcome: "blocked", Detail: a.Message}
@@ -86,11 +92,12 @@ func refusal(a *Answer, d Dialect, retryAfter int64) *problem {
 	return p
 }
 
+// sentence returns the detail for an Answer without a Message.
 func (p *problem) sentence(a *Answer) string {
 	s := "Too many requests."
 	switch a.Outcome {
 	case stint.Warned:
-		s = "Too many requests. More of them lead to a ban."
+		s = "Too many requests. If this continues, you will be banned."
 		if a.Penalty != nil && a.Penalty.Spec().BanAfter == 0 {
 			s = "Too many requests. This is a warning."
 		}
@@ -104,9 +111,9 @@ func (p *problem) sentence(a *Answer) string {
 		s += " The limit is " + p.Limit + "."
 	}
 	switch {
-	case p.RetryAfter == 0 && a.Outcome == stint.Banned: // for good
+	case p.RetryAfter == 0 && a.Outcome == stint.Banned: // a ban without end
 	case p.RetryAfter == 0:
-		s += " This request costs more than is allowed at once."
+		s += " This request costs more than the limit allows at once."
 	case p.RetryAfter == 1:
 		s += " Retry after 1 second."
 	default:
@@ -115,22 +122,22 @@ func (p *problem) sentence(a *Answer) string {
 	return s
 }
 
-// Overloaded is an error that a Decide returns where the process, and not the
-// client, is at its end. The request is answered with 503 and Retry-After, and
-// OnError is not asked whether to let it pass.
+// Overloaded is the error of a Decide for a request that this process, not the client,
+// has no capacity for. The request is answered with 503 and Retry-After, and
+// Middleware.OnError is not called.
 type Overloaded struct {
-	// RetryAfter is when to try again; the client is told whole seconds, at least 1.
+	// RetryAfter is when to retry. The client gets it in whole seconds, at least 1.
 	RetryAfter time.Duration
 }
 
-// Error is a sentence for the log.
+// Error returns a text for the log.
 func (o *Overloaded) Error() string {
-	return "this instance takes no more requests at present: retry after " + o.RetryAfter.String()
+	return "this instance is overloaded: retry after " + o.RetryAfter.String()
 }
 
-// Refuse answers r with 503, Retry-After and problem details of the outcome
-// "overloaded". It does not read r's body: where one is still to come by HTTP/1, it
-// closes the connection, for net/http would wait for up to 256 KiB of it before it
+// Refuse answers r with 503, Retry-After and problem details with the outcome
+// "overloaded". It does not read r's body. If an HTTP/1 request has one, it closes the
+// connection, because net/http would otherwise read up to 256 KiB of the body before it
 // answers.
 func (o *Overloaded) Refuse(w http.ResponseWriter, r *http.Request) {
 	seconds := max(1, int64((o.RetryAfter+time.Second-1)/time.Second))
@@ -141,7 +148,7 @@ func (o *Overloaded) Refuse(w http.ResponseWriter, r *http.Request) {
 	}
 	p := problem{
 		Status:     http.StatusServiceUnavailable,
-		Detail:     "This server takes no more requests at present.",
+		Detail:     "The server is overloaded and accepts no more requests right now.",
 		Outcome:    "overloaded",
 		RetryAfter: seconds,
 	}

@@ -8,37 +8,36 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// Transport is a http.RoundTripper that keeps outgoing requests within a limit,
-// by default for each host by itself. Requests wait for their turn, as long as
-// their context allows, or are refused; see stint.Limiter.WaitN for the waiting.
-// A request that is refused, or that cannot be decided about, is not sent. A
-// Transport may be used from many goroutines at once, must not be copied once
-// used, and its fields must not be changed then.
+// Transport is an http.RoundTripper that keeps outgoing requests within a limit, by
+// default a separate one for each host. Requests wait for their turn as long as their
+// context allows (see stint.Limiter.WaitN), or are refused. A request that is refused or
+// cannot be decided is not sent. A Transport is safe for concurrent use. Do not copy it
+// or change its fields after first use.
 //
-// An http.Client sends, and this counts, each redirect as a request of its own.
-// What the server's Retry-After says is not looked at.
+// Each redirect that an http.Client follows counts as a request. Transport ignores the
+// server's Retry-After.
 type Transport struct {
-	// Limit must be given, with a name where the Limiter's Store is shared; see By.
+	// Limit is required. Give it a name if the Limiter's Store is shared; see By.
 	Limit *stint.Limit
-	// Limiter decides; as by By, a stint.Networked Store is asked through its Fallback.
-	// nil: one in memory.
+	// Limiter decides. Like By, Transport asks a stint.Networked Store through its
+	// Fallback. nil: a Limiter in memory.
 	Limiter *stint.Limiter
-	// Key says what a request counts for; "": it is not limited. nil: the URL's
-	// host in lower case, with the port if it is not the scheme's usual one.
+	// Key returns the key that a request counts under; "": it is not limited. nil: the
+	// URL's host in lower case, with the port unless it is the scheme's default.
 	Key Key
-	// Refuse makes RoundTrip return a *stint.RefusedError instead of waiting. A
-	// leaky bucket's delay is then not waited for either.
+	// Refuse makes RoundTrip return a *stint.RefusedError instead of waiting. It does
+	// not wait for a leaky bucket's delay either.
 	Refuse bool
-	// Base sends what may be sent. nil: http.DefaultTransport.
+	// Base sends the requests that pass. nil: http.DefaultTransport.
 	Base http.RoundTripper
 
 	memory stint.Limiter
 	once   sync.Once
-	in     *stint.Limiter // Limiter, with its fallback
+	in     *stint.Limiter // Limiter with its fallback, or memory
 }
 
-// RoundTrip implements http.RoundTripper. Its errors are those of Base, those of
-// stint.Limiter, and *stint.RefusedError. It panics if Limit is missing.
+// RoundTrip implements http.RoundTripper. It returns the errors of Base and of
+// stint.Limiter, and *stint.RefusedError. It panics if Limit is nil.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if t.Limit == nil {
 		panic("httplimit: a Transport needs a Limit")
@@ -77,7 +76,8 @@ func (t *Transport) pass(r *http.Request) error {
 	return err
 }
 
-// CloseIdleConnections passes on http.Client.CloseIdleConnections.
+// CloseIdleConnections closes the idle connections of Base, if it can; see
+// http.Client.CloseIdleConnections.
 func (t *Transport) CloseIdleConnections() {
 	if base, ok := t.base().(interface{ CloseIdleConnections() }); ok {
 		base.CloseIdleConnections()
@@ -91,12 +91,12 @@ func (t *Transport) base() http.RoundTripper {
 	return t.Base
 }
 
-// usualPorts are left out of a host, so that it has one key.
+// usualPorts are left out, so that a host has one key.
 var usualPorts = map[string]string{"http": ":80", "https": ":443"}
 
 func host(r *http.Request) string {
 	if r.URL == nil {
-		return "" // Base has the error for it
+		return "" // Base returns the error
 	}
 	h := strings.ToLower(r.URL.Host)
 	if port, ok := usualPorts[r.URL.Scheme]; ok {

@@ -13,18 +13,16 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// Watch is d, and beside it takes responses with certain statuses for violations
-// of a key under a penalty: such as 401, to ban who guesses passwords, or 404, to
-// ban who looks for holes. While a ban runs, requests of the key are refused; else d
-// decides. d may be nil: nothing but a ban refuses then, and no headers tell of
-// limits. Where the key is "", nobody is watched. l may be nil: one in memory. It
-// panics if key, p or statuses are missing. l is asked as By does.
+// Watch decides like d, and also counts responses with the given statuses as violations
+// of the key under the penalty p: 401 to ban clients that guess passwords, 404 to ban
+// scanners. While a ban runs, it refuses the key's requests. It does not watch requests
+// whose key is "". nil means, for d, that only bans refuse and no headers are set; for l,
+// a Limiter in memory. It panics without key, p or statuses. It asks l as By does.
 //
 //	decide := httplimit.Watch(nil, &limiter, clients.Key, penalty, http.StatusUnauthorized)
 //
-// To see whether a ban runs takes a call of the store, before d's own. Counting a
-// violation takes another, while the response waits; if it fails, that violation is
-// lost.
+// Each request costs a call of the store before d's own. Each violation costs another
+// while the response waits; if that call fails, the violation is lost.
 func Watch(d Decide, l *stint.Limiter, key Key, p *stint.Penalty, statuses ...int) Decide {
 	if key == nil || p == nil || len(statuses) == 0 {
 		panic("httplimit: Watch needs a key, a penalty and statuses")
@@ -55,34 +53,34 @@ func Watch(d Decide, l *stint.Limiter, key Key, p *stint.Penalty, statuses ...in
 				before(ctx, status)
 			}
 			if slices.Contains(statuses, status) {
-				_, _ = l.Violate(ctx, k, p) // nobody is there to be told
+				_, _ = l.Violate(ctx, k, p) // nobody could handle the error
 			}
 		}
 		return a, err
 	}
 }
 
-// statusWriter tells the status of a response before it is written. What it does
-// not have itself, http.ResponseController finds behind Unwrap.
+// statusWriter calls onStatus before it writes the status of a response. Unwrap gives
+// http.ResponseController the methods that it lacks.
 type statusWriter struct {
 	http.ResponseWriter
-	ctx  context.Context
-	tell func(context.Context, int) // nil: done
+	ctx      context.Context
+	onStatus func(context.Context, int) // nil: already called
 }
 
-// onStatusTimeout bounds how long a response waits for what its status leads to.
+// onStatusTimeout bounds how long a response waits for Answer.OnStatus.
 const onStatusTimeout = time.Second
 
-// final tells the status if it is the first that is final.
+// final calls onStatus if status is the first final one.
 func (w *statusWriter) final(status int) {
-	tell := w.tell
-	if tell == nil || status < 200 && status != http.StatusSwitchingProtocols {
+	onStatus := w.onStatus
+	if onStatus == nil || status < 200 && status != http.StatusSwitchingProtocols {
 		return
 	}
-	w.tell = nil
+	w.onStatus = nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), onStatusTimeout)
 	defer cancel()
-	tell(ctx, status)
+	onStatus(ctx, status)
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -97,8 +95,8 @@ func (w *statusWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// ReadFrom implements io.ReaderFrom: with it, net/http sends a file without
-// copying it through the program.
+// ReadFrom implements io.ReaderFrom, so that net/http can send a file without copying
+// it through the program.
 func (w *statusWriter) ReadFrom(r io.Reader) (int64, error) {
 	w.final(http.StatusOK)
 	return io.Copy(w.ResponseWriter, r)
@@ -113,11 +111,11 @@ func (w *statusWriter) FlushError() error {
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
-// Hijack implements http.Hijacker. What is said over the connection then is unknown.
+// Hijack implements http.Hijacker. After it the status is unknown.
 func (w *statusWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffer, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil {
-		w.tell = nil
+		w.onStatus = nil
 	}
 	return conn, buffer, err
 }

@@ -36,7 +36,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-const noRoom = "503 Service Unavailable: This server takes no more requests at present. overloaded"
+const noRoom = "503 Service Unavailable: The server is overloaded and accepts no more requests right now. overloaded"
 
 // With as many requests under way as a listener has room for, one more is refused
 // there at once: it asks no store and its body is not waited for. The other listener, what

@@ -211,7 +211,7 @@ func TestCheckEachAtTheInstancesLimit(t *testing.T) {
 	s := newServer(t, `rules: [{name: client, key: client.ip, limits: [5 per 24h fixed_window]}]`,
 		bounded(config.Instance{Limit: stint.MustLimit("2 per 24h fixed_window"), InFlight: 1}))
 	each := checkEach(t, s, `{"client":"192.0.2.1"}`, `{"client":"192.0.2.1","cost":6}`, `{"client":"192.0.2.1"}`, `{"client":"192.0.2.1"}`)
-	for i, want := range []string{`{"status":200,`, `{"status":429,"outcome":"limited"`, `{"status":200,`, `"status":503,"detail":"This server takes no more requests at present.","outcome":"overloaded","retry_after":`} {
+	for i, want := range []string{`{"status":200,`, `{"status":429,"outcome":"limited"`, `{"status":200,`, `"status":503,"detail":"The server is overloaded and accepts no more requests right now.","outcome":"overloaded","retry_after":`} {
 		if !strings.Contains(string(each[i]), want) {
 			t.Errorf("%d: %s", i, each[i])
 		}

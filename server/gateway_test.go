@@ -351,8 +351,8 @@ rules:
 		{"/slow", "A: b", "504 Gateway Timeout: The upstream did not answer in time."},
 		{"/gone", "A: b", unreachable},
 		{"/broken", "A: b", unreachable},
-		{"/gone", "X-User:", "400 Bad Request: The request cannot be counted: what it is counted by is missing, too long, or there several times."},
-		{"/gone", "X-User: " + strings.Repeat("x", 5000), "400 Bad Request: The request cannot be counted: what it is counted by is missing, too long, or there several times."},
+		{"/gone", "X-User:", "400 Bad Request: The request cannot be counted: the value that it is counted by is missing, too long, or sent more than once."},
+		{"/gone", "X-User: " + strings.Repeat("x", 5000), "400 Bad Request: The request cannot be counted: the value that it is counted by is missing, too long, or sent more than once."},
 		{"/gone", "X-User: \xff\xfe", "400 Bad Request: The request has bytes that are not UTF-8 in its path or in a header, which servers read in different ways; it is not accepted here."},
 	} {
 		got := send(t, g.gateway, "GET", c.target, c.header)
@@ -376,7 +376,7 @@ func TestGatewayUndecided(t *testing.T) {
 	s := newServer(t, `rules: [{name: client, key: client.ip, limits: [9 per 1m], on_store_error: deny}]`,
 		over(failing()), everythingTo(upstream(t, func(http.ResponseWriter, *http.Request) { t.Error("it passed") })))
 	got := send(t, start(t, s).gateway, "GET", "/")
-	if p := got.problem(t); !strings.HasPrefix(p, "503 Service Unavailable: It cannot be decided") || got.Header.Get("Retry-After") != "1" {
+	if p := got.problem(t); !strings.HasPrefix(p, "503 Service Unavailable: The server cannot check the limits") || got.Header.Get("Retry-After") != "1" {
 		t.Errorf("%s %v", p, got.Header)
 	}
 	hangs := &limittest.Faulty{Fault: func(int) limittest.Fault { return limittest.Fault{Hang: true} }}

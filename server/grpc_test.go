@@ -229,7 +229,7 @@ func TestGRPCUnavailable(t *testing.T) {
 	if err := errors.Join(stream.SendMsg(wrapperspb.String("x")), stream.RecvMsg(new(wrapperspb.StringValue))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := one(client, "x"); status.Code(err) != grpccodes.Unavailable || !strings.HasPrefix(status.Convert(err).Message(), "This server takes no more requests") {
+	if _, err := one(client, "x"); status.Code(err) != grpccodes.Unavailable || !strings.HasPrefix(status.Convert(err).Message(), "The server is overloaded") {
 		t.Errorf("no room: %v", err)
 	}
 }

@@ -165,7 +165,7 @@ rules:
 			{"/both", "192.0.2.1", "Banned because of earlier requests. Retry after 60 seconds."},
 			{"/limit", "192.0.2.1", ""},
 			{"/limit", "192.0.2.1", "Too many requests. The limit is 1 per 1h. Retry after 3600 seconds."},
-			{"/limit", "192.0.2.1", "Too many requests. More of them lead to a ban. The limit is 1 per 1h. Retry after 3600 seconds."},
+			{"/limit", "192.0.2.1", "Too many requests. If this continues, you will be banned. The limit is 1 per 1h. Retry after 3600 seconds."},
 			{"/limit", "192.0.2.1", "Banned because of too many requests. The limit is 1 per 1h. Retry after 3600 seconds."},
 			{"/limit", "192.0.2.1", "Banned because of too many requests. Retry after 3600 seconds."},
 			{"/warns", "192.0.2.1", ""},
