@@ -1,23 +1,23 @@
 -- Asks Stint whether a request may pass; see haproxy.cfg.
 --
---   http-request lua.stint-ask URL   refuses what Stint refuses, with its answer, and
---                                    sets the variable txn.stint to passed of the rest
---   http-response lua.stint-tell     hands the headers of the decision on
+--   http-request lua.stint-ask URL   answers a refused request with Stint's answer, and
+--                                    sets the variable txn.stint to passed for others
+--   http-response lua.stint-headers  adds the headers of the decision
 --
 -- URL is http, and its host an IP address. If Stint cannot be reached, or does not
--- understand what it is asked, requests are refused with 503.
+-- understand the request to it, requests are refused with 503.
 --
--- The question is written by hand. With core.httpclient, HAProxy 2.6 dies of a question
--- that has more headers than tune.http.maxhdr: one request of a client could end it.
+-- This file writes the request to Stint by hand. With core.httpclient, HAProxy 2.6 crashes
+-- if it has more headers than tune.http.maxhdr, so one request of a client could end it.
 
--- In seconds. Stint holds requests of rules that shape, for up to max_hold (10s).
+-- In seconds. Stint holds requests of rules with shape: true for up to max_hold (10s).
 local timeout = 15
 
--- A token of check.tokens in Stint's settings, which Stint wants where other machines
+-- A token of check.tokens in Stint's settings, which Stint requires if other machines
 -- reach its check API. nil: none.
 local token = os.getenv("STINT_TOKEN")
 
--- What is the connection's own, and what clients must not write in HAProxy's name.
+-- Headers of the connection, and headers that only HAProxy may write.
 local dropped = {
   ["connection"] = true, ["keep-alive"] = true, ["proxy-connection"] = true, ["te"] = true,
   ["trailer"] = true, ["transfer-encoding"] = true, ["upgrade"] = true, ["expect"] = true,
@@ -29,8 +29,8 @@ local function is_dropped(name)
   return dropped[name] or name:find("^x%-forwarded%-") or name:find("^x%-original%-")
 end
 
--- The headers of the decision.
-local function is_told(name)
+-- Reports whether a header of Stint's answer is for the client.
+local function is_limit(name)
   return name == "retry-after" or name:find("^x%-ratelimit%-") or name:find("^ratelimit")
 end
 
@@ -47,11 +47,11 @@ local reasons = {
   [431] = "Request Header Fields Too Large", [503] = "Service Unavailable",
 }
 
--- The question about a request, to the host and path of a URL.
-local function question(txn, host, path)
+-- Returns the request to Stint, for the host and path of its URL.
+local function authorize_request(txn, host, path)
   local lines = { "GET " .. path .. " HTTP/1.0" }
   local function add(name, value)
-    assert(not value:find("[\r\n]"), "a value of several lines")
+    assert(not value:find("[\r\n]"), "a header value with several lines")
     table.insert(lines, name .. ": " .. value)
   end
   add("host", host)
@@ -68,7 +68,7 @@ local function question(txn, host, path)
   return table.concat(lines, "\r\n") .. "\r\n\r\n"
 end
 
--- The status, headers and body of an answer.
+-- Parses the status, headers and body of an answer.
 local function read(text)
   local status, lines, body = text:match("^HTTP/1%.%d (%d%d%d)[^\n]*\n(.-)\r?\n\r?\n(.*)$")
   local headers = {}
@@ -86,15 +86,15 @@ local function ask(txn, url)
   local socket = core.tcp()
   socket:settimeout(timeout)
   assert(socket:connect(address, tonumber(port)))
-  assert(socket:send(question(txn, host, path)))
-  local answer = assert(socket:receive("*a")) -- one of HTTP/1.0 ends with the connection
+  assert(socket:send(authorize_request(txn, host, path)))
+  local answer = assert(socket:receive("*a")) -- an HTTP/1.0 answer ends with the connection
   socket:close()
   return read(answer)
 end
 
 core.register_action("stint-ask", { "http-req" }, function(txn, url)
-  -- Where this fails by an error that pcall does not catch, such as a lack of memory,
-  -- HAProxy goes on; haproxy.cfg denies what this has not let pass.
+  -- If this fails with an error that pcall does not catch, such as out of memory,
+  -- HAProxy goes on; haproxy.cfg then denies the request.
   local ok, got = pcall(ask, txn, url)
   if not ok then
     core.Warning("stint: " .. tostring(got))
@@ -102,7 +102,7 @@ core.register_action("stint-ask", { "http-req" }, function(txn, url)
   end
   local kept = {}
   for name, lines in pairs(got.headers) do
-    if is_told(name) then kept[name] = lines end
+    if is_limit(name) then kept[name] = lines end
   end
   if got.status == 200 then
     txn:set_priv(kept)
@@ -116,9 +116,9 @@ core.register_action("stint-ask", { "http-req" }, function(txn, url)
   end
 end, 1)
 
-core.register_action("stint-tell", { "http-res" }, function(txn)
+core.register_action("stint-headers", { "http-res" }, function(txn)
   for name, lines in pairs(txn:get_priv() or {}) do
-    txn.http:res_del_header(name) -- the application's of the same name
+    txn.http:res_del_header(name) -- the application's header of the same name
     for _, line in pairs(lines) do txn.http:res_add_header(name, line) end
   end
 end)
