@@ -121,7 +121,7 @@ func (k *Key) UnmarshalJSON(data []byte) error {
 		return errors.New("key: it is not valid UTF-8")
 	}
 	if halfSurrogate(data) {
-		return errors.New("key: an escape is half of a surrogate pair, which is no character")
+		return errors.New("key: an escape is half of a surrogate pair")
 	}
 	switch v := v.(type) {
 	case string:

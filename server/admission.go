@@ -122,7 +122,7 @@ func (s *Server) admit(ctx context.Context, v *Verdict) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout)
 	defer cancel()
 	if err := s.refund(ctx, v.taken); err != nil {
-		s.sampled.failure("this instance is overloaded, and what a request took that it refused stays taken", err)
+		s.sampled.failure("this instance is overloaded, and could not refund a request that it refused", err)
 	}
 	return &httplimit.Overloaded{RetryAfter: d.RetryAfter}
 }

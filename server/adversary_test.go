@@ -77,7 +77,7 @@ func TestAuditOfFailures(t *testing.T) {
 	f := newFleet(t)
 	o, _ := f.join(adminRules, logTo(&log))
 	f.shelf.set(func(s *shelf) { s.lost = errors.New("no answer") })
-	o.want(503, "PUT", "/v1/rules", push(adminRules+"# pushed", 0), "not known")
+	o.want(503, "PUT", "/v1/rules", push(adminRules+"# pushed", 0), "it is unknown whether the rules were pushed")
 	if text := log.taken(); !strings.Contains(text, `msg="audit: perhaps changed" who=local from=127.0.0.1:5000 action="push rules" `) {
 		t.Errorf("nothing about the push in\n%s", text)
 	}

@@ -80,7 +80,7 @@ func (s *Server) authorize() http.Handler {
 		if q := r.URL.Query(); q.Get("deny_status") == "403" {
 			w = &denial403{ResponseWriter: w}
 		} else if q.Has("deny_status") {
-			httplimit.Problem(w, r, http.StatusBadRequest, "The only deny_status is 403.")
+			httplimit.Problem(w, r, http.StatusBadRequest, "deny_status must be 403.")
 			return
 		}
 		if who, err := s.checkCallers.Authenticate(r, auth.Proxy); err != nil {
@@ -106,7 +106,7 @@ func (s *Server) proxyAsks(decide http.Handler) http.Handler {
 		original, err := s.original(r)
 		if err != nil {
 			s.metrics.badRequests.Inc()
-			httplimit.Problem(w, r, http.StatusBadRequest, "The original request is not known: "+err.Error()+".")
+			httplimit.Problem(w, r, http.StatusBadRequest, "The original request is unknown: "+err.Error()+".")
 			return
 		}
 		decide.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), originalRequest{}, original)))
@@ -129,23 +129,23 @@ func (s *Server) original(r *http.Request) (*http.Request, error) {
 			return nil, err
 		case second == "":
 		case target != "":
-			return nil, fmt.Errorf("%s and %s are both given; the proxy must remove the one that it does not write", names.uri, other.uri)
+			return nil, fmt.Errorf("%s and %s are both given; the proxy must remove the one that it does not send", names.uri, other.uri)
 		default:
 			names, target = other, second
 		}
 	}
 	if target == "" {
-		return nil, fmt.Errorf("the proxy must write %s or %s", originals[0].uri, originals[1].uri)
+		return nil, fmt.Errorf("the proxy must send %s or %s", originals[0].uri, originals[1].uri)
 	}
 	method, err := oneLine(r.Header, names.method)
 	if err != nil {
 		return nil, err
 	}
 	if method == "" {
-		return nil, fmt.Errorf("beside %s, the proxy must write %s", names.uri, names.method)
+		return nil, fmt.Errorf("with %s, the proxy must send %s", names.uri, names.method)
 	}
 	if _, err := rules.ReadMethod(method); err != nil {
-		return nil, fmt.Errorf("%s has characters that no method has", names.method)
+		return nil, fmt.Errorf("%s has characters that are not allowed in a method", names.method)
 	}
 	host, err := oneLine(r.Header, names.host)
 	if err != nil {
@@ -155,14 +155,14 @@ func (s *Server) original(r *http.Request) (*http.Request, error) {
 		host = r.Host
 	}
 	if _, err := rules.ReadTarget(target); err != nil {
-		return nil, fmt.Errorf("%s is not the target of a request, such as /a%%20b?c=d", names.uri)
+		return nil, fmt.Errorf("%s is not a request target, such as /a%%20b?c=d", names.uri)
 	}
 	clients := s.clients()
 	if clients.Header == "" {
 		clients.Header = "X-Forwarded-For"
 	}
 	if r.Header.Values(clients.Header) == nil { // all would count as one client, the proxy
-		return nil, fmt.Errorf("the proxy must write the client's address into %s", clients.Header)
+		return nil, fmt.Errorf("the proxy must send the client's address in %s", clients.Header)
 	}
 	o := (&http.Request{
 		Method:     method,

@@ -115,7 +115,7 @@ rules:
 
 func TestAuthorizeRefuses(t *testing.T) {
 	const (
-		unknown  = "400 Bad Request: The original request is not known: "
+		unknown  = "400 Bad Request: The original request is unknown: "
 		distrust = "403 Forbidden: This proxy is not trusted: list its address in trusted_proxies of the rules."
 	)
 	h := newServer(t, `
@@ -129,19 +129,19 @@ rules: [{name: all, key: '"all"', limits: [1 per 1h]}]`).Check()
 		{"", append(slices.Clone(asNginx), "From: 198.51.100.1:1234"), distrust},
 		{"", []string{"From: 198.51.100.1:1234"}, distrust},
 		{"", append(slices.Clone(asNginx), "From: @"), distrust},
-		{"", nil, unknown + "the proxy must write X-Original-Uri or X-Forwarded-Uri."},
-		{"", append(slices.Clone(asNginx), asCaddy[1]), unknown + "X-Original-Uri and X-Forwarded-Uri are both given; the proxy must remove the one that it does not write."},
+		{"", nil, unknown + "the proxy must send X-Original-Uri or X-Forwarded-Uri."},
+		{"", append(slices.Clone(asNginx), asCaddy[1]), unknown + "X-Original-Uri and X-Forwarded-Uri are both given; the proxy must remove the one that it does not send."},
 		{"", append(slices.Clone(asNginx), asNginx[1]), unknown + "X-Original-Uri is given twice."},
 		{"", append(slices.Clone(asNginx), asCaddy[1], asCaddy[1]), unknown + "X-Forwarded-Uri is given twice."},
 		{"", append(slices.Clone(asCaddy), asCaddy[0]), unknown + "X-Forwarded-Method is given twice."},
 		{"", append(slices.Clone(asCaddy), asCaddy[2]), unknown + "X-Forwarded-Host is given twice."},
-		{"", without(asNginx, "X-Original-Method", asCaddy[0]), unknown + "beside X-Original-Uri, the proxy must write X-Original-Method."},
-		{"", without(asCaddy, "X-Forwarded-For"), unknown + "the proxy must write the client's address into X-Forwarded-For."},
-		{"", without(asCaddy, "X-Forwarded-Uri", "X-Forwarded-Uri: a b"), unknown + "X-Forwarded-Uri is not the target of a request, such as /a%20b?c=d."},
-		{"", without(asCaddy, "X-Forwarded-Uri", "X-Forwarded-Uri: mailto:x"), unknown + "X-Forwarded-Uri is not the target of a request, such as /a%20b?c=d."},
-		{"", without(asCaddy, "X-Forwarded-Uri", "X-Forwarded-Uri: /%zz"), unknown + "X-Forwarded-Uri is not the target of a request, such as /a%20b?c=d."},
-		{"?deny_status=401", asNginx, "400 Bad Request: The only deny_status is 403."},
-		{"?a=b&deny_status", asNginx, "400 Bad Request: The only deny_status is 403."},
+		{"", without(asNginx, "X-Original-Method", asCaddy[0]), unknown + "with X-Original-Uri, the proxy must send X-Original-Method."},
+		{"", without(asCaddy, "X-Forwarded-For"), unknown + "the proxy must send the client's address in X-Forwarded-For."},
+		{"", without(asCaddy, "X-Forwarded-Uri", "X-Forwarded-Uri: a b"), unknown + "X-Forwarded-Uri is not a request target, such as /a%20b?c=d."},
+		{"", without(asCaddy, "X-Forwarded-Uri", "X-Forwarded-Uri: mailto:x"), unknown + "X-Forwarded-Uri is not a request target, such as /a%20b?c=d."},
+		{"", without(asCaddy, "X-Forwarded-Uri", "X-Forwarded-Uri: /%zz"), unknown + "X-Forwarded-Uri is not a request target, such as /a%20b?c=d."},
+		{"?deny_status=401", asNginx, "400 Bad Request: deny_status must be 403."},
+		{"?a=b&deny_status", asNginx, "400 Bad Request: deny_status must be 403."},
 	} {
 		if got := authorize(h, "GET", "/v1/authorize"+c.query, c.headers...).problem(t); got != c.want {
 			t.Errorf("%s %v:\n got %s\nwant %s", c.query, c.headers, got, c.want)
@@ -164,7 +164,7 @@ func TestAuthorizeClientHeader(t *testing.T) {
 trusted_proxies: [192.0.2.0/24]
 rules: [{name: client, match: 'client.ip == "203.0.113.5" && !("x-client" in request.headers)', key: client.ip, limits: [9 per 1h]}]`,
 		func(c *server.Config) { c.Settings.ClientHeader = "x-client" }).Check()
-	if got := authorize(h, "GET", "/v1/authorize", asNginx...).problem(t); !strings.HasSuffix(got, "the proxy must write the client's address into x-client.") {
+	if got := authorize(h, "GET", "/v1/authorize", asNginx...).problem(t); !strings.HasSuffix(got, "the proxy must send the client's address in x-client.") {
 		t.Errorf("without: %s", got)
 	}
 	if got := authorize(h, "GET", "/v1/authorize", append(slices.Clone(asNginx), "X-Client: 203.0.113.5")...); got.Header.Get("X-RateLimit-Remaining") != "8" {
@@ -499,8 +499,8 @@ rules:
 func TestHostRefused(t *testing.T) {
 	var log logged
 	g := start(t, newServer(t, "trusted_proxies: [127.0.0.1]\n"+generous, asByDefault, logTo(&log)))
-	const only = `This is answered under localhost, 127.0.0.1 and the hosts that server.check.hosts lists, and not under "shop.example".`
-	const remedy = ` The proxy must write another Host: in nginx "proxy_set_header Host localhost", in Caddy "header_up Host localhost".`
+	const only = `This API accepts the hosts localhost, 127.0.0.1 and those in server.check.hosts, not "shop.example".`
+	const remedy = ` The proxy must send another Host: in nginx "proxy_set_header Host localhost", in Caddy "header_up Host localhost".`
 	got := send(t, g.check, "GET", "/v1/authorize", append([]string{"Host: Shop.example:80"}, asNginx...)...)
 	if got.problem(t) != "403 Forbidden: "+only+remedy {
 		t.Error(got.problem(t))

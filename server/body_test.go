@@ -27,7 +27,7 @@ func overH2C(t *testing.T, h http.HandlerFunc) *url.URL {
 // A body that does not come as its request says is its client's fault: 400, and no word
 // of the upstream in the log.
 func TestAttackBrokenBody(t *testing.T) {
-	const malformed = "400 Bad Request: The request's body is malformed, or ends before its length."
+	const malformed = "400 Bad Request: The request's body is malformed or ends too early."
 	ups := map[string]*url.URL{"http": upstream(t, taking), "h2c": overH2C(t, taking)}
 	for name, up := range ups {
 		for _, patience := range []time.Duration{0, time.Minute} {

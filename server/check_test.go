@@ -227,7 +227,7 @@ func TestCheckRefuses(t *testing.T) {
 		{`{"cost":"1"}`, "cost: want a whole number"},
 		{`{"cost":[1]}`, "cost: want a whole number"},
 		{`{"cost":true}`, "cost: want a whole number"},
-		{`{"t_us":1}`, "t_us: only simulations have instants"},
+		{`{"t_us":1}`, "t_us: only events of simulations have a time"},
 		{`{"operation":1}`, "operation: want text"},
 		{`{"operation":"\ud800"}`, "operation: an escape is half of a surrogate pair"},
 		{`{"operation":"\ud800\ud800"}`, "operation: an escape is half of a surrogate pair"},

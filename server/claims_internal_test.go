@@ -154,8 +154,8 @@ func TestExplainToken(t *testing.T) {
 		"Bearer " + keys["ES256"].Sign(t, `{"iss":"me","exp":2000000000000}`):  "The token in the header Authorization is valid until 65347-",
 		"Bearer " + keys["ES256"].Sign(t, `{"iss":"me","exp":1000000000}`):     "not valid, so there are no claims: it expired at 2001-09-09T01:46:40Z.",
 		"Bearer " + keys["ES256"].Sign(t, `{"iss":"you","exp":1000000000000}`): "its iss is not the issuer",
-		"Bearer " + keys["RS256"].Sign(t, `{"iss":"me"}`):                      "it names a key that is not known",
-		"Bearer geheim": "it is no signed token",
+		"Bearer " + keys["RS256"].Sign(t, `{"iss":"me"}`):                      "it names an unknown key",
+		"Bearer geheim": "it is not a signed token",
 	} {
 		in := &rules.Input{Client: netip.MustParseAddr("192.0.2.1"), Request: &rules.Request{Header: http.Header{}}}
 		if header != "" {

@@ -152,8 +152,8 @@ func (r wire) Read(b []byte) (int, error) {
 }
 
 var (
-	errFrames  = errors.New("too many frames that bring nothing")
-	errPreface = errors.New("this is not the preface of HTTP/2")
+	errFrames  = errors.New("too many frames without effect")
+	errPreface = errors.New("not the HTTP/2 preface")
 )
 
 // came looks at what has come, and reports whether it is borne.

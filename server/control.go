@@ -74,7 +74,7 @@ func (s *Server) newControl(c *Config) *control.Control {
 			},
 			Unsaved: func(err error) {
 				s.metrics.stateFailures.Inc()
-				s.sampled.failure("the state for the next start cannot be kept in state_dir", err)
+				s.sampled.failure("the state for the next start cannot be written to state_dir", err)
 			},
 			Audit: s.audit.Merged,
 		},

@@ -81,7 +81,7 @@ func (s *Server) explain(ctx context.Context, in *rules.Input) (*explanation, er
 		x.rules = append(x.rules, *r)
 	}
 	if x.CountedBy = v.CountedBy(); v.StoreError() != nil {
-		x.say("The store does not answer, so this is by what this instance has counted and heard itself, and by its share of each limit: %s.", v.StoreError())
+		x.say("The store does not answer, so this shows what this instance knows, with its share of each limit: %s.", v.StoreError())
 	}
 	for i := range x.rules {
 		x.Words = append(x.Words, x.rules[i].words()...)
@@ -195,7 +195,7 @@ func (r *explainedRule) words() []string {
 		all = append(all, "  "+limitWords(&r.Limits[i], r.Cost))
 	}
 	if r.policy != stint.OnErrorLocal {
-		return append(all, "  on_store_error: "+r.policy.String()+", which decides in place of these")
+		return append(all, "  on_store_error: "+r.policy.String()+", which decides instead of these limits")
 	}
 	if p := r.from.Penalty; p != nil {
 		all = append(all, "  "+recordWords(&r.record, p))
@@ -209,7 +209,7 @@ func limitWords(l *adminapi.ExplainedLimit, cost int64) string {
 	case l.Allowed:
 		text += "; allows"
 	case l.RetryAfter < 0:
-		text += fmt.Sprintf("; refuses, however long one waits: a cost of %d is more than fits", cost)
+		text += fmt.Sprintf("; refuses, and waiting does not help: a cost of %d is more than the limit allows at once", cost)
 	default:
 		text += fmt.Sprintf("; refuses, would allow in %s", spell(l.RetryAfter))
 	}
@@ -222,7 +222,7 @@ func limitWords(l *adminapi.ExplainedLimit, cost int64) string {
 func recordWords(r *stint.Record, p *stint.Penalty) string {
 	spec := p.Spec()
 	if r.BanLeft > 0 {
-		return fmt.Sprintf("penalty: banned for another %s; no limit is asked until then", r.BanLeft.Round(time.Millisecond))
+		return fmt.Sprintf("penalty: banned for another %s; limits are not checked until then", r.BanLeft.Round(time.Millisecond))
 	}
 	var marks []string
 	if spec.WarnAfter > 0 {
@@ -262,7 +262,7 @@ func (x *explanation) conclude() {
 		r := &x.rules[i]
 		if r.policy == stint.OnErrorDeny && r.from.Mode == rules.Enforce {
 			x.Outcome, x.Rule = "undecided", r.Name
-			x.say("It would be answered with 503, for rule %s denies while the store does not answer.", r.Name)
+			x.say("It would get 503: rule %s denies while the store does not answer.", r.Name)
 			return
 		}
 		if !r.Applies || r.from.Mode != rules.Enforce || r.outcome == stint.Allowed {

@@ -103,7 +103,7 @@ func (s *Server) reloadFiles(asked bool) {
 	} {
 		changed, err := of.reload(asked)
 		if err != nil {
-			s.log.Error(of.what+" not taken; those of before stay", "error", err)
+			s.log.Error(of.what+" not taken; the previous ones stay in force", "error", err)
 		}
 		if changed {
 			s.log.Info(of.what + " taken")

@@ -44,7 +44,7 @@ func (s *Server) claimsFindings(set *rules.Set) []rules.Finding {
 		return nil
 	}
 	return []rules.Finding{{Code: rules.CodeClaimsUnknown, Text: "the rules use claims, and " + why +
-		", so that requests have none, but for checks that bring their own; say how tokens are verified"}}
+		", so that only checks which send claims have any; configure how tokens are verified"}}
 }
 
 // notice looks for a proxy that nobody was told of. It is logged once for each set
@@ -63,8 +63,8 @@ func (s *Server) notice(r *http.Request) {
 }
 
 func (s *Server) foundForwarded(set *served, from, header string) {
-	f := rules.Finding{Code: rules.CodeNoProxies, Text: "requests come with " + header + " and trusted_proxies is empty, so that it is not believed: " +
-		"if your proxy wrote it, all its clients count as one; list the proxy there"}
+	f := rules.Finding{Code: rules.CodeNoProxies, Text: "requests come with " + header + ", which is ignored because trusted_proxies is empty: " +
+		"if your proxy wrote it, all its clients count as one; add the proxy to trusted_proxies"}
 	s.log.Warn(f.Text, "code", f.Code, "address", from)
 	set.forwarding.mu.Lock()
 	defer set.forwarding.mu.Unlock()
@@ -75,7 +75,7 @@ func (s *Server) foundForwarded(set *served, from, header string) {
 // scraped.
 type findingsCollector func() []rules.Finding
 
-var findingsOpen = prometheus.NewDesc("stint_findings", "What works as written but hardly as meant, by code.", []string{"code"}, nil)
+var findingsOpen = prometheus.NewDesc("stint_findings", "Open findings, by code.", []string{"code"}, nil)
 
 // Describe is for prometheus.Collector.
 func (findingsCollector) Describe(to chan<- *prometheus.Desc) { to <- findingsOpen }

@@ -153,7 +153,7 @@ func TestFleetControls(t *testing.T) {
 			expect(t, outcome(t, three, login), "banned")
 
 			f.shelf.set(func(s *shelf) { s.down = true })
-			a.want(200, "DELETE", "/v1/bans/"+ban, "", `"pending":"in force at this instance alone`)
+			a.want(200, "DELETE", "/v1/bans/"+ban, "", `"pending":"in force at this instance only`)
 			time.Sleep(time.Minute)
 			expect(t, outcome(t, one, login)+" "+outcome(t, two, login), "allowed banned")
 			f.shelf.set(func(s *shelf) { s.down = false })
@@ -234,7 +234,7 @@ func TestFleetRules(t *testing.T) {
 		expect(t, outcomes(t, one, any, 1)+" "+outcomes(t, two, any, 2), "allowed allowed limited")
 		b.want(200, "GET", "/v1/rules", "", `"source":"fleet"`, `"number":1`)
 
-		b.want(409, "PUT", "/v1/rules", push(text(9), 0), "The newest version is 1, which local pushed", `"newest":1`)
+		b.want(409, "PUT", "/v1/rules", push(text(9), 0), "The newest version is 1, pushed by local", `"newest":1`)
 		b.want(409, "PUT", "/v1/rules", push(text(9), 7), `"newest":1`)
 		b.want(422, "PUT", "/v1/rules", push("rules: [{name: x}]", 1), `"where":"1:9"`)
 		b.want(422, "PUT", "/v1/rules", push("server: {store: memory}\n", 1), "section server")
@@ -306,7 +306,7 @@ func TestFleetChangedAfterLoss(t *testing.T) {
 		b.want(200, "PATCH", "/v1/switches", `{"rules":{"api":"off"}}`)
 		time.Sleep(time.Second)
 		expect(t, outcome(t, one, login), "allowed")
-		if text := log.taken(); !strings.Contains(text, "see what is missing") || !strings.Contains(text, "lost=1 number=1") {
+		if text := log.taken(); !strings.Contains(text, "check what is missing") || !strings.Contains(text, "lost=1 number=1") {
 			t.Errorf("%s", text)
 		}
 	})

@@ -121,7 +121,7 @@ func (s *Server) answer(v *Verdict) httplimit.Answer {
 		taken := v.taken
 		a.Refund = func(ctx context.Context) {
 			if err := s.refund(ctx, taken); err != nil {
-				s.sampled.failure("a request was dropped while held, and its units stay taken", err)
+				s.sampled.failure("a request ended while it was held, and its units could not be refunded", err)
 			}
 		}
 	}
@@ -139,7 +139,7 @@ func (s *Server) upstreams() http.Handler {
 			proxy.ServeHTTP(w, r)
 			return
 		}
-		httplimit.Problem(w, r, http.StatusNotFound, "No route leads from here.")
+		httplimit.Problem(w, r, http.StatusNotFound, "No route matches this request.")
 	})
 }
 

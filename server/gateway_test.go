@@ -176,7 +176,7 @@ func TestRouting(t *testing.T) {
 		config.Route{Host: "::1", Path: "/", Upstream: any},
 		config.Route{Host: "c.example", Path: "/", Upstream: &based},
 	), allowAmbiguous))
-	const none = "404 Not Found: No route leads from here."
+	const none = "404 Not Found: No route matches this request."
 	const climbs = `400 Bad Request: The request has a segment "." or ".." in its path, which servers read in different ways; it is not accepted here.`
 	for _, c := range []struct{ host, target, want string }{
 		{"x", "/v1", "v1 x /v1"},

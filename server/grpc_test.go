@@ -200,7 +200,7 @@ rules:
 		{"blocked", method, []string{"x-bad", "1"}, grpccodes.PermissionDenied, "This request is not accepted.", ""},
 		{"too large for any wait", method, []string{"x-large", "1"}, grpccodes.ResourceExhausted, "Too many requests.", "-1"},
 		{"malformed", method, []string{"x-user", strings.Repeat("x", 5000)}, grpccodes.InvalidArgument, "The request cannot be counted", ""},
-		{"no route", "/test.Other/One", nil, grpccodes.Unimplemented, "No route leads from here.", ""},
+		{"no route", "/test.Other/One", nil, grpccodes.Unimplemented, "No route matches this request.", ""},
 		{"no upstream", "/test.Gone/One", nil, grpccodes.Unavailable, "The upstream cannot be reached.", ""},
 	} {
 		s, header := call(c.method, c.pairs...)

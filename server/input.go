@@ -108,7 +108,7 @@ func ReadInput(body []byte) (*rules.Input, error) {
 	return &q.Input, nil
 }
 
-var errTimed = errors.New("t_us: only simulations have instants")
+var errTimed = errors.New("t_us: only events of simulations have a time")
 
 // client is an address; empty: unknown.
 func (r *inputReader) client() (netip.Addr, error) {
@@ -176,7 +176,7 @@ func (r *inputReader) request(q *checkInput) error {
 	return nil
 }
 
-var errControl = errors.New("it has a control character, which no request has there")
+var errControl = errors.New("it has a control character, which is not allowed there")
 
 // hasControl tells whether text has a control character other than a tab, so that it
 // cannot be the value of a header.

@@ -78,7 +78,7 @@ func (l *sampledLog) failure(text string, err error) {
 
 // storeFailure logs that the store failed.
 func (l *sampledLog) storeFailure(err error) {
-	l.failure("the store does not decide, so on_store_error does", err)
+	l.failure("the store does not decide; on_store_error does", err)
 }
 
 // ambiguity logs which header or parameter a request was refused for, if err is of that
@@ -86,7 +86,7 @@ func (l *sampledLog) storeFailure(err error) {
 func (l *sampledLog) ambiguity(err error) {
 	var a *rules.AmbiguousError
 	if errors.As(err, &a) {
-		l.log(slog.LevelInfo, "ambiguous", "a request is refused, for servers read it in different ways", "error", a)
+		l.log(slog.LevelInfo, "ambiguous", "a request is refused, because servers read it in different ways", "error", a)
 	}
 }
 

@@ -33,7 +33,7 @@ type LogWriter struct {
 const maxLogWaiting = 1 << 20
 
 // errLogFull is what Write returns for a line that is dropped.
-var errLogFull = errors.New("the log takes no more lines")
+var errLogFull = errors.New("the log buffer is full")
 
 // NewLogWriter is a LogWriter in front of to. Close ends it.
 func NewLogWriter(to io.Writer) *LogWriter {
@@ -119,6 +119,6 @@ func (w *LogWriter) run() {
 // droppedLine is a line of the log that tells of those that are missing.
 func droppedLine(n int64) []byte {
 	var b bytes.Buffer
-	slog.New(slog.NewTextHandler(&b, nil)).Warn("lines of the log are missing here, for it was not read", "lines", n)
+	slog.New(slog.NewTextHandler(&b, nil)).Warn("log lines are missing here, because the log was not read", "lines", n)
 	return b.Bytes()
 }

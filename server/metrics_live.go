@@ -12,24 +12,24 @@ import (
 type liveCollector struct{ s *Server }
 
 var (
-	rulesInfo = prometheus.NewDesc("stint_rules_info", "1, labelled with the version of the rules that decide.", []string{"version"}, nil)
-	rulesHave = prometheus.NewDesc("stint_rules", "Rules in the set that decides, also those in mode off.", nil, nil)
+	rulesInfo = prometheus.NewDesc("stint_rules_info", "1, labelled with the version of the rules in force.", []string{"version"}, nil)
+	rulesHave = prometheus.NewDesc("stint_rules", "Rules in force, including those in mode off.", nil, nil)
 
-	rulesNumber      = prometheus.NewDesc("stint_fleet_rules_version", "Number of the fleet's version of the rules that decides; 0: they are a file's.", nil, nil)
+	rulesNumber      = prometheus.NewDesc("stint_fleet_rules_version", "Number of the fleet's version of the rules in force; 0: they are a file's.", nil, nil)
 	changesPending   = prometheus.NewDesc("stint_pending_changes", "Changes made at run time that are in force at this instance alone, because the store was away.", nil, nil)
-	controlsNumber   = prometheus.NewDesc("stint_controls_version", "Number of the version of what was changed at run time that is in force; 0: nothing was.", nil, nil)
-	controlsSource   = prometheus.NewDesc("stint_controls_source", "1 for where what was changed at run time comes from: the store, state_dir until that answers for the first time, or nowhere.", []string{"source"}, nil)
-	clockAhead       = prometheus.NewDesc("stint_clock_ahead_seconds", "How far the clock of this machine is ahead of the store's, by which bans by hand and other changes end.", nil, nil)
+	controlsNumber   = prometheus.NewDesc("stint_controls_version", "Number of the version of the changes made at run time that is in force; 0: none.", nil, nil)
+	controlsSource   = prometheus.NewDesc("stint_controls_source", "1 for the source of the changes made at run time: the store, state_dir until the store first answers, or nowhere.", []string{"source"}, nil)
+	clockAhead       = prometheus.NewDesc("stint_clock_ahead_seconds", "How far this machine's clock is ahead of the store's, by which bans by hand and other changes end.", nil, nil)
 	bansRunning      = prometheus.NewDesc("stint_bans", "Bans by penalty that this instance imposed and that still run.", []string{"rule"}, nil)
 	bansByHand       = prometheus.NewDesc("stint_manual_bans", "Bans by hand in force, the same on every instance.", nil, nil)
 	breakerState     = prometheus.NewDesc("stint_breaker_state", "1 for the state that the breaker of the store is in.", []string{"state"}, nil)
 	instancesLive    = prometheus.NewDesc("stint_instances", "Instances that share the limits, as this one last counted them.", nil, nil)
-	denialsTotal     = prometheus.NewDesc("stint_denials_remembered_total", "Requests refused again without asking the store, because what it had said still stood.", nil, nil)
+	denialsTotal     = prometheus.NewDesc("stint_denials_remembered_total", "Requests refused without asking the store, because its earlier refusal still held.", nil, nil)
 	denialsListening = prometheus.NewDesc("stint_denials_listening", "1 while this instance receives the refunds and resets of others, and so remembers refusals; else 0.", nil, nil)
 	leasedUnits      = prometheus.NewDesc("stint_lease_units_total", "Units of limits charged ahead, and what became of them.", []string{"state"}, nil)
 	leasedHeld       = prometheus.NewDesc("stint_lease_units_held", "Units of limits that are charged ahead and neither served nor refunded.", nil, nil)
-	inFlight         = prometheus.NewDesc("stint_in_flight", "Requests under way, by the listener that they came by.", []string{"listener"}, nil)
-	logDropped       = prometheus.NewDesc("stint_log_lines_dropped_total", "Lines that the log did not take, because nobody read it.", nil, nil)
+	inFlight         = prometheus.NewDesc("stint_in_flight", "Requests in flight, by listener.", []string{"listener"}, nil)
+	logDropped       = prometheus.NewDesc("stint_log_lines_dropped_total", "Log lines dropped because nobody read the log.", nil, nil)
 	overridesHave    = prometheus.NewDesc("stint_overrides", "Overrides in force, the same on every instance.", nil, nil)
 )
 

@@ -138,7 +138,7 @@ func (s *Server) violated(ctx context.Context, x *exchange, w *watching) {
 	ctx = context.WithoutCancel(ctx) // it counts, too, if the client has left
 	d, err := s.decider.Violate(ctx, w.ask.Key, w.ask.Penalty)
 	if err != nil {
-		s.sampled.failure("a response that is a violation could not be counted", fmt.Errorf("rule %s: %w", w.rule.Name, err))
+		s.sampled.failure("a response could not be counted as a violation", fmt.Errorf("rule %s: %w", w.rule.Name, err))
 		return
 	}
 	if d.Outcome == stint.Banned {

@@ -25,7 +25,7 @@ func taking(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, n)
 }
 
-const tooSlow = "408 Request Timeout: The request's body did not come in time."
+const tooSlow = "408 Request Timeout: The request's body did not arrive in time."
 
 // An upload that stops, or trickles, is answered with 408, and its connection closed. One
 // whose upstream takes its time, and a client that is slow but keeps pace, are not.

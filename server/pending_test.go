@@ -59,7 +59,7 @@ func TestChangesWithoutStore(t *testing.T) {
 		synctest.Wait()
 		f.down(true)
 
-		const alone = `"pending":"in force at this instance alone, for the store does not answer: `
+		const alone = `"pending":"in force at this instance only, because the store does not answer: `
 		began := time.Now()
 		ban := a.id(a.want(201, "POST", "/v1/bans", `{"rule":"login","key":"192.0.2.1","reason":"tries passwords"}`, alone))
 		expect(t, outcome(t, one, login)+" "+outcome(t, two, login), "banned allowed")
@@ -173,7 +173,7 @@ func TestChangesWithoutStoreBound(t *testing.T) {
 		for range 1000 {
 			a.want(200, "PATCH", "/v1/switches", `{"enabled":true}`)
 		}
-		a.want(503, "PATCH", "/v1/switches", `{"enabled":false}`, "1000 changes wait")
+		a.want(503, "PATCH", "/v1/switches", `{"enabled":false}`, "1000 changes already wait")
 		f.down(false)
 		a.want(200, "PATCH", "/v1/switches", `{"enabled":false}`, `"now":false`)
 	})

@@ -108,7 +108,7 @@ func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "the store does not decide", http.StatusServiceUnavailable)
 		return
 	case controls == control.SourceNone && !s.settings.ReadyWithoutControls:
-		http.Error(w, "the fleet's documents were not read yet", http.StatusServiceUnavailable)
+		http.Error(w, "the fleet's documents have not been read yet", http.StatusServiceUnavailable)
 		return
 	}
 	text := "ready"

@@ -277,7 +277,7 @@ func (t *evaluation) refuse(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Retry-After", "1")
-	httplimit.Problem(w, r, status, "It cannot be decided at present.")
+	httplimit.Problem(w, r, status, "The server cannot decide about this request right now.")
 }
 
 // page is a response's body.

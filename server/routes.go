@@ -114,7 +114,7 @@ func (s *Server) readTarget(r *http.Request, x *exchange) (rules.Target, error) 
 	}
 	method, err := rules.ReadMethod(r.Method)
 	if err != nil || strings.EqualFold(r.Method, http.MethodConnect) { // which asks for a tunnel
-		return t, &targetError{"The request's method is CONNECT, or has characters that no method has."}
+		return t, &targetError{"The request's method is CONNECT, or has characters that are not allowed in a method."}
 	}
 	t.Ambiguous |= method
 	if _, err := httpfield.ReadHost(r.Host); err != nil {

@@ -51,13 +51,13 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 		return err
 	}
 	if a := &s.settings.Admin; l.Admin != nil && a.TokensInTheClear() {
-		s.log.Warn("tokens travel in the clear: give the admin API tls, or an address such as 127.0.0.1:8090", "address", l.Admin.Addr().String())
+		s.log.Warn("tokens are sent unencrypted: set tls for the admin API, or an address such as 127.0.0.1:8090", "address", l.Admin.Addr().String())
 	}
 	if l.Check != nil && s.settings.CheckTokensInTheClear() {
-		s.log.Warn("tokens travel in the clear: give the check API check_tls, or an address such as 127.0.0.1:8082", "address", l.Check.Addr().String())
+		s.log.Warn("tokens are sent unencrypted: set check_tls for the check API, or an address such as 127.0.0.1:8082", "address", l.Check.Addr().String())
 	}
 	if j := s.settings.JWT; j != nil && j.KeysInTheClear() {
-		s.log.Warn("keys of tokens travel in the clear, so that who stands between can put others in their place: give jwt a jwks_url of https, or a jwks_file")
+		s.log.Warn("token keys are fetched unencrypted, so that others on the network can replace them: use a jwks_url with https, or a jwks_file")
 	}
 	for _, f := range s.claimsFindings(s.Rules()) {
 		s.log.Warn(f.Text, "code", f.Code)
@@ -83,7 +83,7 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 	<-failed.Done()
 	s.stopping.Store(true)
 	if d := s.settings.StopDelay; d > 0 && ctx.Err() != nil {
-		s.log.Info("stopping: not ready any more, and serving on", "stop_delay", d.String())
+		s.log.Info("stopping: no longer ready, but still serving", "stop_delay", d.String())
 		time.Sleep(d)
 	}
 	grace, cancel := context.WithTimeout(underWay, s.settings.StopTimeout)
@@ -242,7 +242,7 @@ func (s *Server) cutRest(cut context.CancelFunc) {
 	defer c.mu.Unlock()
 	c.requests, c.upgrades = c.requests+requests(), c.upgrades+c.upgraded.Load()
 	if c.requests+c.upgrades > 0 {
-		s.log.Warn("stopped, and cut off what was still open", "requests", c.requests, "upgraded_connections", c.upgrades,
+		s.log.Warn("stopped, and cut off requests that were still open", "requests", c.requests, "upgraded_connections", c.upgrades,
 			"stop_timeout", s.settings.StopTimeout.String(), "among_them", strings.Join(c.examples, ", "))
 	}
 }

@@ -127,7 +127,7 @@ const mostShadows = 1000
 
 // errNotAskedNow is the answer to a rule in shadow mode that the store was not asked, or
 // has not answered in time.
-var errNotAskedNow = errors.New("rules in shadow mode are not asked now")
+var errNotAskedNow = errors.New("rules in shadow mode are not evaluated now")
 
 // mostAtOnce is how many limits go in one call of the store, which does nothing else
 // meanwhile.
@@ -204,5 +204,5 @@ func readShadow(r *http.Request) (asked bool, wrong string) {
 	case len(values) == 1 && values[0] == "true":
 		return true, ""
 	}
-	return false, "The parameter shadow is true or false."
+	return false, "The parameter shadow must be true or false."
 }

@@ -195,7 +195,7 @@ func TestShapeCannotRefund(t *testing.T) {
 		if status, after := ask(gone, g); status != 503 || after != config.Default().DecisionTimeout {
 			t.Errorf("who has left: %d after %s", status, after)
 		}
-		if !strings.Contains(log.String(), "its units stay taken") {
+		if !strings.Contains(log.String(), "its units could not be refunded") {
 			t.Errorf("log: %s", log.String())
 		}
 	})

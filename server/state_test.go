@@ -351,7 +351,7 @@ func TestStateFileHostile(t *testing.T) {
 				a, one, end := f.keeping(dir, f.shelf, logTo(&log))
 				expect(t, outcome(t, one, `{"client":"203.0.113.1"}`), "allowed")
 				a.want(200, "GET", "/v1/status", "", `"source":"nowhere"`)
-				if text := log.taken(); !strings.Contains(text, "cannot be used, and is set aside") {
+				if text := log.taken(); !strings.Contains(text, "cannot be used, and was set aside") {
 					t.Errorf("nobody is told:\n%s", text)
 				}
 				f.shelf.set(func(s *shelf) { s.down = false })
@@ -424,7 +424,7 @@ func TestStateDir(t *testing.T) {
 		}
 		a.want(201, "POST", "/v1/bans", `{"network":"203.0.112.0/24"}`)
 		a.want(200, "GET", "/v1/status", "", `"state_error":"`)
-		if text := log.taken(); !strings.Contains(text, "cannot be kept in state_dir") {
+		if text := log.taken(); !strings.Contains(text, "cannot be written to state_dir") {
 			t.Errorf("nobody is told:\n%s", text)
 		}
 		w := httptest.NewRecorder()

@@ -90,7 +90,7 @@ func (s *Server) reloadCertificate(c *certificate, asked bool) {
 	}
 	if err != nil {
 		s.metrics.certificatesRefused.Inc()
-		s.log.Error("certificate not taken; that of before stays", "listener", c.listener, "error", err)
+		s.log.Error("certificate not taken; the previous one stays in force", "listener", c.listener, "error", err)
 		return
 	}
 	s.metrics.certificatesTaken.Inc()

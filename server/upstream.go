@@ -76,7 +76,7 @@ func newTransports(s *config.Settings) transports {
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	now := t.now.Load()
 	if now == nil {
-		return nil, errors.New("the files of the upstream's tls are not read yet")
+		return nil, errors.New("the upstream's tls files have not been read yet")
 	}
 	return now.RoundTrip(r)
 }
@@ -195,7 +195,7 @@ func (s *Server) reloadUpstreams(asked bool) {
 		switch c, err := t.read(asked); {
 		case err != nil:
 			s.metrics.certificatesRefused.Inc()
-			s.log.Error("certificate not taken; that of before stays", "listener", t.name, "error", err)
+			s.log.Error("certificate not taken; the previous one stays in force", "listener", t.name, "error", err)
 		case c != nil:
 			s.metrics.certificatesTaken.Inc()
 			s.log.Info("certificate taken", "listener", t.name)
@@ -294,13 +294,13 @@ func (s *Server) upstreamFailed(w http.ResponseWriter, r *http.Request, err erro
 		if x.http1 {
 			w.Header()["Connection"] = []string{"close"}
 		}
-		httplimit.Problem(w, r, http.StatusRequestTimeout, "The request's body did not come in time.")
+		httplimit.Problem(w, r, http.StatusRequestTimeout, "The request's body did not arrive in time.")
 		return
 	case gone && s.cutOff.begun.Load():
-		httplimit.Problem(w, r, http.StatusGatewayTimeout, "This server stops, and the upstream has not answered.")
+		httplimit.Problem(w, r, http.StatusGatewayTimeout, "This server is stopping, and the upstream has not answered.")
 		return
 	case x.body != nil && x.body.broken.Load():
-		httplimit.Problem(w, r, http.StatusBadRequest, "The request's body is malformed, or ends before its length.")
+		httplimit.Problem(w, r, http.StatusBadRequest, "The request's body is malformed or ends too early.")
 		return
 	case gone: // or has closed its half of the connection, and reads on
 		httplimit.Problem(w, r, http.StatusBadRequest, "The connection was closed before the upstream had answered.")
@@ -354,9 +354,9 @@ func wrongSwitch(r *http.Response) error {
 	offered, to := r.Request.Header.Get("Upgrade"), r.Header["Upgrade"]
 	switch {
 	case offered == "":
-		return errors.New("it switched protocols, and was offered none")
+		return errors.New("it switched protocols, but was offered none")
 	case len(to) != 1 || !strings.EqualFold(to[0], offered):
-		return fmt.Errorf("it switched to %.60q, and was offered %s", to, offered)
+		return fmt.Errorf("it switched to %.60q, but was offered %s", to, offered)
 	}
 	return nil
 }

@@ -32,10 +32,10 @@ func Load(path string, c Config) (*Server, error) {
 		return nil, err
 	}
 	if c.Settings.Store != "memory" && c.Limiter == nil { // the address may hold a password
-		return nil, errors.New("server: the file has a store that is not memory: open it, and give its Limiter to Load")
+		return nil, errors.New("server: the store in the file is not memory: open it, and pass its Limiter to Load")
 	}
 	if c.Settings.RulesFrom == config.FromFleet && c.Documents == nil {
-		return nil, errors.New("server: the file has rules: fleet: give Load the Documents that the fleet shares")
+		return nil, errors.New("server: the file has rules: fleet: pass the fleet's Documents to Load")
 	}
 	s := New(c)
 	if err := s.Open(); err != nil {

@@ -192,8 +192,8 @@ func TestLoad(t *testing.T) {
 		t.Errorf("with a Limiter: %v", err)
 	}
 	for text, want := range map[string]string{
-		"server: {store: 'redis://:geheim@localhost'}": "give its Limiter",
-		"server: {rules: fleet}":                       "give Load the Documents",
+		"server: {store: 'redis://:geheim@localhost'}": "pass its Limiter",
+		"server: {rules: fleet}":                       "Documents to Load",
 		"server: {headers: [none]}" + rule:             `stint.yaml:2:32: there is no secret "pepper"`,
 		"server: {lisen: x}\nrules: [{}]":              "lisen",
 		"server: {secrets: {pepper: {file: /none}}}":   `secret "pepper"`,

@@ -100,7 +100,7 @@ func TestServeTokensInTheClear(t *testing.T) {
 		s.stop()
 		for range s.log.lines { // to the end
 		}
-		if said := strings.Contains(s.log.String(), "tokens travel in the clear"); said != want {
+		if said := strings.Contains(s.log.String(), "tokens are sent unencrypted"); said != want {
 			t.Errorf("%s:\n%s", listen, s.log)
 		}
 	}

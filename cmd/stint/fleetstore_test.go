@@ -31,7 +31,7 @@ func TestFleetWithoutStore(t *testing.T) {
 			t.Errorf("instance %d: %+v", i, s)
 		}
 		want(t, f.at(i), 0, []string{"client  shadow", "enforce"}, "switch")
-		want(t, f.at(i), 0, []string{"in force at this instance alone, for the store does not answer"}, "ban", "add", "--network", fmt.Sprintf("203.0.113.%d", i))
+		want(t, f.at(i), 0, []string{"in force at this instance only, because the store does not answer"}, "ban", "add", "--network", fmt.Sprintf("203.0.113.%d", i))
 		want(t, f.at(i), 1, []string{"The store does not answer"}, "rules", "push", f.write("more.yaml", limited(9, "")), "--after", "1")
 	}
 

@@ -20,7 +20,7 @@ func TestFleetFrozen(t *testing.T) {
 	f.do(0, []string{"the store"}, "status")
 	thaw := f.redis.Freeze(t)
 
-	const alone = "in force at this instance alone, for the store does not answer"
+	const alone = "in force at this instance only, because the store does not answer"
 	want(t, f.at(0), 0, []string{alone}, "ban", "add", "--network", "198.51.100.0/24", "--reason", "flood") // not known to be away yet
 	until(t, "it is known to be away", 20*time.Second, func() bool { code, _ := f.at(0)("status"); return code == 1 })
 	want(t, f.at(0), 1, []string{"DOES NOT ANSWER", "decides    each rule's on_store_error", "ban by local, flood: in force here alone", "namespace  stint"}, "status")

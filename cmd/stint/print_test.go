@@ -43,7 +43,7 @@ rules      12 rules, version a1b2c3d4e5f6, of the fleet, number 2, taken 2026-03
 refused    2026-03-01T12:05:00Z: 2:25: unknown variable \x1b[2J
            3:1: and another
 controls   version 9, KEPT in state_dir, read from the store 2026-03-01T11:00:00Z: the store was not read since the start
-           the state for the next start cannot be kept in state_dir: no space left \x1b[2J
+           the state for the next start cannot be written to state_dir: no space left \x1b[2J
            o2 is without effect: unknown tier
 pending    2026-03-01T12:06:00Z switch by ann, it burns \x1b[2J: in force here alone until the store is back
 store      redis, DOES NOT ANSWER: connection refused

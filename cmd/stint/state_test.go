@@ -106,7 +106,7 @@ func TestAttackStartWithoutRedis(t *testing.T) {
 		t.Errorf("two in one directory: %d %s", code, errs)
 	}
 	_, empty := stateOf(t, settings, filepath.Join(t.TempDir(), "empty"), way.URL())
-	if text := ready(t, empty); text != "503 the fleet's documents were not read yet" {
+	if text := ready(t, empty); text != "503 the fleet's documents have not been read yet" {
 		t.Errorf("ready, without a file: %s", text)
 	}
 	if _, out, _ := call("", "status", "--admin", empty.admin); !strings.Contains(out, "NOT READ since the start") {
@@ -150,7 +150,7 @@ func TestServeFastClock(t *testing.T) {
 	if _, out, errs := call("", "status", "--admin", s.admin); !strings.Contains(out, "2h0m0s AHEAD of the store's") {
 		t.Errorf("status:\n%s%s", out, errs)
 	}
-	if !strings.Contains(s.log.String(), "the clock of this machine is not that of the store") {
+	if !strings.Contains(s.log.String(), "this machine's clock differs from the store's") {
 		t.Errorf("the log does not say so:\n%s", s.log)
 	}
 	const body = `{"client":"192.0.2.1"}`

@@ -51,7 +51,7 @@ func printStatus(w io.Writer, s adminapi.Status) {
 	}
 	lines.add("controls", controlsWords(&s.Controls))
 	if s.Controls.StateError != "" {
-		lines.add("", "the state for the next start cannot be kept in state_dir: "+s.Controls.StateError)
+		lines.add("", "the state for the next start cannot be written to state_dir: "+s.Controls.StateError)
 	}
 	for _, p := range s.Controls.Problems {
 		lines.add("", shown(p.ID)+" is without effect: "+p.Text)

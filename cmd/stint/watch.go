@@ -30,13 +30,13 @@ func watch(ctx context.Context, path string, files []rules.File, hangups <-chan 
 		}
 		if err != nil {
 			s.RulesRefused(err)
-			log.Error("rules not taken; those of before stay", "version", s.Rules().Version, "error", err)
+			log.Error("rules not taken; the previous ones stay in force", "version", s.Rules().Version, "error", err)
 			return
 		}
 		known := s.Findings()
 		switch taken, err := s.SetRules(set); {
 		case err != nil:
-			log.Error("rules not taken; those of before stay", "version", s.Rules().Version, "error", err)
+			log.Error("rules not taken; the previous ones stay in force", "version", s.Rules().Version, "error", err)
 			return
 		case taken:
 			log.Info("rules taken", "version", set.Version, "count", len(set.Rules))

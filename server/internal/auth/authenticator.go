@@ -125,7 +125,7 @@ func (a *Authenticator) Authenticate(r *http.Request, by Credential) (Caller, *E
 		return a.byToken(lines, by)
 	}
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
-		return Caller{}, unauthorized("This takes a token, as " + by.String() + ".")
+		return Caller{}, unauthorized("A token is required, as " + by.String() + ".")
 	}
 	if !by.proxied && !sameOrigin(r) { // browsers show certificates by themselves
 		return Caller{}, errOrigin
@@ -140,7 +140,7 @@ func (a *Authenticator) byToken(lines []string, by Credential) (Caller, *Error) 
 	}
 	caller, ok := a.tokens.Load().Find(strings.Trim(token, " "))
 	if len(lines) > 1 || !strings.EqualFold(scheme, by.scheme) || !ok {
-		return Caller{}, unauthorized("This token is not known.")
+		return Caller{}, unauthorized("This token is unknown.")
 	}
 	return caller, nil
 }
@@ -154,7 +154,7 @@ func (a *Authenticator) byCertificate(leaf *x509.Certificate) (Caller, *Error) {
 			return Caller(c), nil
 		}
 	}
-	return Caller{}, unauthorized("This certificate has none of the names that the settings list as clients.")
+	return Caller{}, unauthorized("The settings list no client with a name in this certificate.")
 }
 
 // hasName reports whether a certificate has a name.
@@ -176,15 +176,15 @@ func hasName(c *x509.Certificate, name string) bool {
 }
 
 var (
-	errOrigin = forbidden("A page of another origin may not use this.")
-	errRemote = forbidden("Without tokens or clients in the settings, this is for callers on the same machine.")
+	errOrigin = forbidden("A page of another origin may not use this API.")
+	errRemote = forbidden("Without tokens or clients in the settings, only callers on the same machine may use this API.")
 )
 
 // wrongHost refuses a caller under a host that is not this machine's, and says what to set.
 func (a *Authenticator) wrongHost(r *http.Request, by Credential) *Error {
-	detail := fmt.Sprintf(`This is answered under localhost, 127.0.0.1 and the hosts that server.%s.hosts lists, and not under %+.200q.`, a.api, httpfield.CanonicalHost(r.Host))
+	detail := fmt.Sprintf(`This API accepts the hosts localhost, 127.0.0.1 and those in server.%s.hosts, not %+.200q.`, a.api, httpfield.CanonicalHost(r.Host))
 	if by.proxied {
-		detail += ` The proxy must write another Host: in nginx "proxy_set_header Host localhost", in Caddy "header_up Host localhost".`
+		detail += ` The proxy must send another Host: in nginx "proxy_set_header Host localhost", in Caddy "header_up Host localhost".`
 	}
 	return forbidden(detail)
 }

@@ -72,8 +72,8 @@ func TestTokensRefused(t *testing.T) {
 		{config.Token{File: inFile(t, secretOf("ä"))}, `token "a": a token is one line`},
 		{config.Token{File: filepath.Join(t.TempDir(), "none")}, "no such file"},
 		{config.Token{File: t.TempDir()}, `token "a": read `},
-		{config.Token{Env: "STINT_TEST_EMPTY"}, `token "a": the environment has no variable`},
-		{config.Token{Env: secretOf("written in its place")}, `token "a": the environment has no variable`},
+		{config.Token{Env: "STINT_TEST_EMPTY"}, `token "a": the environment variable named in env`},
+		{config.Token{Env: secretOf("written in its place")}, `token "a": the environment variable named in env`},
 		{config.Token{File: inFile(t, secretOf("env")+"\n")}, `tokens "z" and "a" are the same`},
 	} {
 		c.token.Name, c.token.Scope = "a", config.ReadScope

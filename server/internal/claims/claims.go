@@ -150,7 +150,7 @@ func (t *Reader) read(text string, now time.Time) (token, error) {
 func (t *Reader) verified(text string, ring *keyring) (token, error) {
 	signed, err := jose.ParseSignedCompact(text, t.allowed)
 	if err != nil {
-		return token{}, errors.New("it is no signed token, or its algorithm is not among those allowed")
+		return token{}, errors.New("it is not a signed token, or its algorithm is not allowed")
 	}
 	header := &signed.Signatures[0].Protected
 	key, err := ring.find(header.KeyID, header.Algorithm)
@@ -175,7 +175,7 @@ func (t *Reader) verified(text string, ring *keyring) (token, error) {
 func (t *Reader) decoded(text string) (token, error) {
 	parts := strings.Split(text, ".")
 	if len(parts) != 3 {
-		return token{}, errors.New("it is no signed token: want three parts, with dots between them")
+		return token{}, errors.New("it is not a signed token: want three parts separated by dots")
 	}
 	header, err := decodedPart(parts[0])
 	if err != nil {
@@ -208,7 +208,7 @@ func objectOf(data []byte) (map[string]any, error) {
 	}
 	object, err := r.Map()
 	if err := r.End(err); err != nil {
-		return nil, errors.New("it holds no JSON object, or a member twice")
+		return nil, errors.New("it holds no JSON object, or one with the same member twice")
 	}
 	return object, nil
 }
@@ -221,7 +221,7 @@ func readClaims(payload []byte) (is token, err error) {
 		is.until, err = is.instant("exp")
 	}
 	if err == nil && is.until <= 0 && is.claims["exp"] != nil {
-		err = errors.New("its exp is no instant since 1970")
+		err = errors.New("its exp is not a time since 1970")
 	}
 	return is, err
 }
@@ -239,7 +239,7 @@ func (t *token) instant(name string) (int64, error) {
 			return int64(v), nil
 		}
 	}
-	return 0, fmt.Errorf("its %s is no instant since 1970", name)
+	return 0, fmt.Errorf("its %s is not a time since 1970", name)
 }
 
 func (t *Reader) isForUs(is *token) error {

@@ -34,7 +34,7 @@ func readKeys(data []byte) (keySet, error) {
 		Keys []json.RawMessage `json:"keys"`
 	}
 	if err := json.Unmarshal(data, &set); err != nil || set.Keys == nil {
-		return nil, errors.New(`no JWK Set: want a JSON object such as {"keys": [...]}`)
+		return nil, errors.New(`not a JWK Set: want a JSON object such as {"keys": [...]}`)
 	}
 	if len(set.Keys) > mostKeys {
 		return nil, fmt.Errorf("%d keys: at most %d", len(set.Keys), mostKeys)
@@ -51,16 +51,16 @@ func readKeys(data []byte) (keySet, error) {
 				keys = append(keys, key)
 			}
 		default:
-			return nil, fmt.Errorf("key %d is a secret one: want public keys only", i+1)
+			return nil, fmt.Errorf("key %d is secret: want public keys only", i+1)
 		}
 	}
 	if len(keys) == 0 {
-		return nil, errors.New("no key in it verifies signatures of " + strings.Join(config.JWTAlgorithms(), ", "))
+		return nil, errors.New("it has no key for any of the algorithms " + strings.Join(config.JWTAlgorithms(), ", "))
 	}
 	return keys, nil
 }
 
-var errUnknownKey = errors.New("it names a key that is not known")
+var errUnknownKey = errors.New("it names an unknown key")
 
 // find is the key for a token that names it so, or that names none and fits one alone.
 func (s keySet) find(id, algorithm string) (any, error) {
@@ -75,7 +75,7 @@ func (s keySet) find(id, algorithm string) (any, error) {
 		switch {
 		case !fits(key, algorithm):
 		case found != nil:
-			return nil, errors.New("several keys fit it")
+			return nil, errors.New("several keys match it")
 		default:
 			found = key.Key
 		}
@@ -84,7 +84,7 @@ func (s keySet) find(id, algorithm string) (any, error) {
 	case found != nil:
 		return found, nil
 	case known:
-		return nil, errors.New("its algorithm is not its key's")
+		return nil, errors.New("its algorithm does not match its key")
 	}
 	return nil, errUnknownKey
 }
@@ -212,11 +212,11 @@ func (t *Reader) fetch(ctx context.Context) bool {
 		t.failed()
 		if text := err.Error(); text != t.failure {
 			t.failure = text
-			t.log.Error("keys of tokens not fetched; those of before stay", "error", err)
+			t.log.Error("token keys not fetched; the previous ones stay in force", "error", err)
 		}
 	case changed || t.failure != "":
 		t.failure = ""
-		t.log.Info("keys of tokens fetched", "count", len(t.keys.Load().keySet))
+		t.log.Info("token keys fetched", "count", len(t.keys.Load().keySet))
 	}
 	return err == nil
 }

@@ -49,7 +49,7 @@ func (e *AloneError) Text() string {
 	if e == nil {
 		return ""
 	}
-	text := "in force at this instance alone, for the store does not answer: " + e.Error() + "; it is merged when the store is back, and "
+	text := "in force at this instance only, because the store does not answer: " + e.Error() + "; it is merged when the store is back, and "
 	if e.saved {
 		return text + "kept in state_dir if this instance ends before"
 	}
@@ -154,7 +154,7 @@ func (c *Control) writeOrGiveWay(ctx context.Context, a *attempt) (written bool,
 			return written, err
 		}
 	}
-	return false, refusedFor(Rivals, "Others change so much at the same time that this change found no gap. Nothing was changed.")
+	return false, refusedFor(Rivals, "Too many others made changes at the same time. Nothing was changed.")
 }
 
 // changeAlone makes a change at this instance, to be merged when the store is back.
@@ -162,7 +162,7 @@ func (c *Control) changeAlone(a *attempt) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.pending) >= maxPending {
-		return refusedFor(Full, "The store does not answer, and %d changes wait for it already. Nothing was changed.", maxPending)
+		return refusedFor(Full, "The store does not answer, and %d changes already wait for it. Nothing was changed.", maxPending)
 	}
 	controls := c.controls.Clone()
 	if err := a.edit(c.base, controls); err != nil {
@@ -309,7 +309,7 @@ func (c *Control) settle(d *draft, v *Version) {
 		c.hooks.Audit("audit: merged", p, "number", doc.seen.Number)
 	}
 	for _, p := range d.dropped {
-		c.hooks.Audit("audit: not merged, for it does not apply any more", p.Change, "error", p.why)
+		c.hooks.Audit("audit: not merged, because it no longer applies", p.Change, "error", p.why)
 	}
 }
 

@@ -152,9 +152,9 @@ func (c *Control) Open() error {
 // Close saves the state, and leaves a line about each change that waits for the store. It
 // is to be called once.
 func (c *Control) Close() {
-	text := "audit: lost, for this instance ends before the store is back"
+	text := "audit: lost, because this instance ends before the store is back"
 	if c.save() == nil && c.state != nil {
-		text = "audit: kept for the next start, for this instance ends before the store is back"
+		text = "audit: kept for the next start, because this instance ends before the store is back"
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

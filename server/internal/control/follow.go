@@ -116,7 +116,7 @@ func (c *Control) lookAtClock(ctx context.Context) error {
 		c.mu.Unlock()
 	}
 	if ahead, apart := c.clock.newlyApart(); apart {
-		c.log.Warn("the clock of this machine is not that of the store, by which bans and other changes end; tokens and log lines go by this one",
+		c.log.Warn("this machine's clock differs from the store's, by which bans and other changes end; tokens and log lines use this machine's clock",
 			"ahead", ahead.Round(time.Millisecond).String())
 	}
 	return nil
@@ -175,7 +175,7 @@ func (c *Control) lookAt(ctx context.Context, d *document) error {
 	if !old && newest <= seen.Number && digest != seen.digest {
 		// Somebody who had not seen them was faster with a change than those who
 		// had were with restoring them.
-		c.log.Warn("the store lost documents of the fleet, and they were changed since: see what is missing",
+		c.log.Warn("the store lost documents of the fleet, which have changed since: check what is missing",
 			"document", d.name, "lost", seen.Number, "number", newest)
 	}
 	c.takeVersion(d, &seen, v)
@@ -238,13 +238,13 @@ func (c *Control) takePushed(v *Version) {
 	}
 	if v.Number == 0 { // there are none, and those that were saved are too old
 		c.takeBase(c.file, 0)
-		c.log.Info("the fleet has no rules; those of the file are in force", "version", c.file.Version)
+		c.log.Info("the fleet has no rules; the file's are in force", "version", c.file.Version)
 		return
 	}
 	set, err := c.Parse(context.Background(), v.Text)
 	if err != nil {
 		c.refuse(err)
-		c.log.Error("the fleet's rules were not taken; those of before stay in force", "number", v.Number, "error", err)
+		c.log.Error("the fleet's rules were not taken; the previous ones stay in force", "number", v.Number, "error", err)
 		return
 	}
 	c.takeBase(set, v.Number)

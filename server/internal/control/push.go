@@ -20,12 +20,12 @@ func (e *ConflictError) Error() string {
 	if e.Newest == nil {
 		return fmt.Sprintf("There is no version %d: nothing was pushed yet. Push after 0.", e.After)
 	}
-	return fmt.Sprintf("The newest version is %d, which %s pushed at %s, and not %d. Nothing was changed.",
+	return fmt.Sprintf("The newest version is %d, pushed by %s at %s, not %d. Nothing was changed.",
 		e.Newest.Number, e.Newest.Author, e.Newest.At.Format(time.RFC3339), e.After)
 }
 
 // ErrUnknown is wrapped by the error of a push that the store did not answer.
-var ErrUnknown = errors.New("whether the rules were pushed is not known")
+var ErrUnknown = errors.New("it is unknown whether the rules were pushed")
 
 // Parse compiles rules that are to be pushed, or were, for this instance.
 func (c *Control) Parse(ctx context.Context, text string) (*rules.Set, error) {

@@ -99,10 +99,10 @@ func (c *Control) openState() error {
 		err = json.Unmarshal(data, s)
 	}
 	if err == nil && (s.Namespace != c.namespace || s.Store != c.store) {
-		err = fmt.Errorf("it is of the namespace %q in %s", s.Namespace, s.Store)
+		err = fmt.Errorf("it belongs to namespace %q in %s", s.Namespace, s.Store)
 	}
 	if err != nil {
-		c.log.Error("the state file cannot be used, and is set aside", "file", dir.path(), "error", errors.Join(err, dir.setAside()))
+		c.log.Error("the state file cannot be used, and was set aside", "file", dir.path(), "error", errors.Join(err, dir.setAside()))
 		return nil
 	}
 	return c.takeState(s)
@@ -151,7 +151,7 @@ func (c *Control) readPending(texts []json.RawMessage) (all changes) {
 	for _, text := range texts {
 		p := &Change{}
 		if err := json.Unmarshal(text, p); err != nil || len(all) == maxPending {
-			c.hooks.Audit("audit: lost, for it cannot be read from the state file", p, "error", err)
+			c.hooks.Audit("audit: lost, because it cannot be read from the state file", p, "error", err)
 			continue
 		}
 		all = append(all, p)

@@ -31,8 +31,8 @@ const maxState = 32 << 20
 var (
 	// errStateUsed is the error where another process has the directory.
 	errStateUsed = errors.New("another instance uses it: each needs a directory of its own")
-	// errNoState is the error where there is no file of state.
-	errNoState = errors.New("there is no file of state")
+	// errNoState is the error where there is no state file.
+	errNoState = errors.New("there is no state file")
 )
 
 // openStateDir opens the directory, or makes it, for the file that belongs to of. An
@@ -89,9 +89,9 @@ func (d *stateDir) read() ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s: it is no regular file", d.name)
+		return nil, fmt.Errorf("%s: it is not a regular file", d.name)
 	case info.Mode().Perm()&0o022 != 0 && runtime.GOOS != "windows":
-		return nil, fmt.Errorf("%s: others may write it", d.name)
+		return nil, fmt.Errorf("%s: others may write to it", d.name)
 	case info.Size() > maxState:
 		return nil, fmt.Errorf("%s: larger than %d MiB", d.name, maxState>>20)
 	}
@@ -106,7 +106,7 @@ func (d *stateDir) read() ([]byte, error) {
 	}
 	head, body, ok := bytes.Cut(data, []byte("\n"))
 	if sum := sha256.Sum256(body); !ok || string(head) != stateHead+hex.EncodeToString(sum[:]) {
-		return nil, fmt.Errorf("%s: it is not as it was written", d.name)
+		return nil, fmt.Errorf("%s: it is damaged: its checksum does not match", d.name)
 	}
 	return body, nil
 }

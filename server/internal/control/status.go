@@ -119,7 +119,7 @@ func findingsOf(c *rules.Controls) (found []rules.Finding) {
 	}
 	if endless.n > 0 {
 		found = append(found, rules.Finding{Code: rules.CodeBanWithoutEnd, Text: endless.String() +
-			": bans by hand without an end; lift them one day, or ban again with for or until"})
+			": bans by hand without an end; lift them when they are no longer needed, or ban again with for or until"})
 	}
 	if everybody.n > 0 {
 		found = append(found, rules.Finding{Code: rules.CodeEverybody, Text: everybody.String() +

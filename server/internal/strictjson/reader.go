@@ -66,7 +66,7 @@ func (r *Reader) Valid() error {
 }
 
 // ErrSyntax means that the data is no JSON. End replaces it by what Valid returns.
-var ErrSyntax = errors.New("this is no JSON")
+var ErrSyntax = errors.New("not valid JSON")
 
 // MaxDepth is how deep values may lie in each other, as for encoding/json.
 const MaxDepth = 10_000

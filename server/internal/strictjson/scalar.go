@@ -56,7 +56,7 @@ func (r *Reader) escaped(start, i int) (string, error) {
 	return "", ErrSyntax
 }
 
-var errSurrogate = errors.New("an escape is half of a surrogate pair, which is no character")
+var errSurrogate = errors.New("an escape is half of a surrogate pair")
 
 // escape is the character that text starts with an escape of, and how long that is.
 func escape(text string) (c rune, length int, err error) {
