@@ -11,7 +11,7 @@ const (
 	refunding = time.Second
 	// windowLeft is how much of a fixed window must be left for a refund, so that it cannot fall
 	// into the next.
-	windowLeft = int64(500 * time.Millisecond)
+	windowLeft     = int64(500 * time.Millisecond)
 	returnedAtOnce = 100
 )
 

@@ -55,12 +55,12 @@ type Leases struct {
 
 const (
 	leaseFor = 250 * time.Millisecond
-	paceFor = 50 * time.Millisecond
+	paceFor  = 50 * time.Millisecond
 	// leaseAge is how long a lease is served at most, sweepEvery how often leases are swept.
 	leaseAge   = 2 * time.Second
 	sweepEvery = 500 * time.Millisecond
 	// leasePause is how long nothing is leased after it was refused, or not wanted.
-	leasePause = 100 * time.Millisecond
+	leasePause    = 100 * time.Millisecond
 	shortestLease = 2
 
 	heatEvery = 250 * time.Millisecond

@@ -17,7 +17,7 @@ import (
 const (
 	repayTimeout = time.Second
 	repayBatch   = listPart
-	repayPause = time.Second
+	repayPause   = time.Second
 )
 
 // repaySoon starts repay, unless that runs or has just failed. now is by f.start's clock.

@@ -8,7 +8,7 @@ import (
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
-// cut is the answer to a request at the beginning of a reply, and what follows it.
+// cut splits the answer to the first request off a reply.
 func cut(reply string, asks []stint.Ask) (answer, rest string, err error) {
 	head, rest, err := algo.ReadHead(reply)
 	if err != nil {
@@ -28,8 +28,8 @@ func cut(reply string, asks []stint.Ask) (answer, rest string, err error) {
 	return reply[:size], reply[size:], nil
 }
 
-// read turns the script's answer into decisions: those of the request at a place,
-// from 0, among the identical ones that went with it.
+// read turns the script's answer into decisions: those of the request at a place, from 0, among
+// identical ones.
 func (s *Store) read(reply string, asks []stint.Ask, place int, out []stint.Decision) (stint.Decision, error) {
 	head, rest, err := algo.ReadHead(reply)
 	if err != nil {
@@ -85,13 +85,12 @@ func (s *Store) read(reply string, asks []stint.Ask, place int, out []stint.Deci
 	return d, nil
 }
 
-// punish makes d, a refusal, as grave as the answer to a violation under p says.
 func punish(d *stint.Decision, p *stint.Penalty, head *algo.Head) {
 	kit.Punish(d, p, head.Punishment(kit.PenaltyPlan(p)))
 }
 
-// verdict reads the answer to an ask, before which so many others like it were
-// admitted. One without a limit has none: it allows.
+// verdict reads the answer to an ask, before which so many like it were admitted. Without a limit
+// it allows.
 func verdict(a *stint.Ask, s string, before int64, allowed bool) (v algo.Verdict, rest string, err error) {
 	if a.Limit == nil {
 		return algo.Verdict{Allowed: true}, s, nil
@@ -128,8 +127,7 @@ func verdict(a *stint.Ask, s string, before int64, allowed bool) (v algo.Verdict
 	return v, rest, nil
 }
 
-// readBan reads the answer to a request of records alone: a ban that runs, or the
-// zero Decision.
+// readBan reads the answer to a request of records alone.
 func (s *Store) readBan(reply string, penalised []*stint.Ask) (stint.Decision, error) {
 	head, _, err := algo.ReadHead(reply)
 	switch {
@@ -145,7 +143,7 @@ func (s *Store) readBan(reply string, penalised []*stint.Ask) (stint.Decision, e
 	return stint.Decision{}, nil
 }
 
-// broken names the key that holds what it should not, or that the server did not write.
+// broken names the key that holds what is not of this package.
 func (s *Store) broken(asks []stint.Ask, penalised []*stint.Ask, head algo.Head) error {
 	if why := unwritten[head.Left]; why != nil {
 		return fmt.Errorf("redislimit: %w", markNotCharged(conn.Explain(why)))

@@ -11,8 +11,7 @@ import (
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
-// batch is the arguments of a call of a script. It is filled, called, and may then be
-// filled again: what it sent are strings of their own.
+// batch is the arguments of a call of a script, to be used again.
 type batch struct {
 	at     time.Time // of all requests; zero: the server's clock
 	text   []byte    // the keys, one after another
@@ -32,8 +31,8 @@ type group struct {
 	single bool // no identical request may join it
 }
 
-// reset empties b and keeps its memory. err is how its call ended: a Client that gave
-// up may still be sending the arguments, so it keeps them.
+// reset empties b. err is how its call ended: a Client that gave up may still be sending the
+// arguments, so it keeps them.
 func (b *batch) reset(err error) {
 	if err != nil {
 		b.args = nil
@@ -43,14 +42,13 @@ func (b *batch) reset(err error) {
 	*b = batch{text: b.text[:0], ends: b.ends[:0], blob: b.blob[:0], groups: b.groups[:0], args: b.args[:0]}
 }
 
-// addKey appends the name of a subject's count or record.
 func (b *batch) addKey(s *Store, subject, id string) {
 	b.text = s.appendKey(b.text, subject, id)
 	b.ends = append(b.ends, len(b.text))
 }
 
-// add appends a request and returns the number of its group and its place in that.
-// It keeps asks. Asks of one request that share key and penalty share a record.
+// add appends a request and returns its group and its place there. It keeps asks, which share a
+// record if they share key and penalty.
 func (s *Store) add(b *batch, asks []stint.Ask) (g, place int) {
 	grouped := mayJoin(asks)
 	if grouped {
@@ -96,7 +94,6 @@ func (s *Store) add(b *batch, asks []stint.Ask) (g, place int) {
 	return len(b.groups) - 1, 0
 }
 
-// counts is how many of asks have a limit, and so a count.
 func counts(asks []stint.Ask) (n int) {
 	for i := range asks {
 		if asks[i].Limit != nil {
@@ -115,14 +112,12 @@ func (s *Store) addPenalties(b *batch, penalised []*stint.Ask, asks int) {
 	}
 }
 
-// fewAsks is the most asks of a request that is compared with others, and mostCompared with
-// how many. A request that is not found to be like another is decided by itself.
+// fewAsks and mostCompared bound which requests are compared to find identical ones.
 const (
 	fewAsks      = 4
 	mostCompared = mergedAsks
 )
 
-// mayJoin tells whether a request may go together with identical ones.
 func mayJoin(asks []stint.Ask) bool {
 	if len(asks) > fewAsks {
 		return false
@@ -141,7 +136,6 @@ func sameCount(a, b *stint.Ask) bool {
 	return a.Limit != nil && b.Limit != nil && a.Key == b.Key && (a.Limit == b.Limit || a.Limit.ID() == b.Limit.ID())
 }
 
-// identical tells whether two requests are equal, of those that mayJoin.
 func identical(x, y []stint.Ask) bool {
 	if len(x) != len(y) {
 		return false
@@ -166,7 +160,6 @@ func shareKey(x, y []stint.Ask) bool {
 	return false
 }
 
-// command is what calls a script on b: its name, its keys, the instant and the blob.
 func (b *batch) command(sc conn.Script) []string {
 	keys := len(b.text)
 	b.text = append(b.text, b.blob...)
@@ -186,7 +179,6 @@ func (b *batch) command(sc conn.Script) []string {
 	return b.args
 }
 
-// key is the name of the i-th key.
 func (b *batch) key(i int) string {
 	from := 0
 	if i > 0 {
@@ -195,8 +187,8 @@ func (b *batch) key(i int) string {
 	return string(b.text[from:b.ends[i]])
 }
 
-// penalties finds the records that a request faces: for each, an ask that bears it,
-// and for each ask the place, from 1, of its own.
+// penalties finds the records that a request faces: for each an ask that bears it, and for each
+// ask its record's place, from 1.
 func penalties(asks []stint.Ask) (places []int, distinct []*stint.Ask) {
 	for i := range asks {
 		a := &asks[i]
@@ -219,10 +211,8 @@ func penalties(asks []stint.Ask) (places []int, distinct []*stint.Ask) {
 	return places, distinct
 }
 
-// takeScript decides requests.
 var takeScript = conn.NewScript(algo.TakeScript)
 
-// run decides a batch.
 func (s *Store) run(ctx context.Context, b *batch) (string, error) {
 	reply, err := s.conn.EvalString(ctx, takeScript, b.command(takeScript))
 	if err != nil {

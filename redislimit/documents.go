@@ -14,7 +14,6 @@ import (
 // MaxDocument is the length of the longest text of a document, in bytes: 4 MiB.
 const MaxDocument = 4 << 20
 
-// keptVersions is how many versions of a document are kept, the newest ones.
 const keptVersions = 50
 
 //go:embed document.lua
@@ -56,12 +55,10 @@ func (d *Documents) Now(ctx context.Context) (time.Time, error) {
 	return time.UnixMicro(micros), nil
 }
 
-// documentKey names a document's hash. No subject's keys look like that, for their
-// tags begin with a digit or "#"; and no other namespace's, for no namespace has a
-// brace, so that it is what stands before the first.
+// documentKey cannot be a key of a subject, whose tag begins with a digit or "#", nor of another
+// namespace, since none contains a brace.
 func (s *Store) documentKey(name string) string { return s.namespace + ":{doc:" + name + "}" }
 
-// documentChannel is where it is published that a document of the namespace was written.
 func (s *Store) documentChannel() string { return s.namespace + ":{doc}" }
 
 // Newest is the number of the newest version of a document and the SHA-1 of its
@@ -97,7 +94,6 @@ func (d *Documents) Read(ctx context.Context, name string, number int64) ([]byte
 	return d.field(ctx, name, strconv.FormatInt(number, 10))
 }
 
-// field reads a field of a document; nil: there is none.
 func (d *Documents) field(ctx context.Context, name, field string) ([]byte, error) {
 	if err := checkDocument(name); err != nil {
 		return nil, err
@@ -156,7 +152,6 @@ func (d *Documents) Watch(ctx context.Context, changed func()) {
 	d.store.conn.Watch(ctx, d.store.documentChannel(), changed)
 }
 
-// announcementLifetime is how long an announcement counts.
 const announcementLifetime = 30 * time.Second
 
 // Announce records a text of this instance, such as which rules it has, and returns what

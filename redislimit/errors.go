@@ -8,14 +8,11 @@ import (
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
-// noRoom is the error of a server that is out of memory, or does not write for another
-// reason, and has written nothing of a request. It answers requests that it refuses.
+// noRoom is the error of a server that refuses writes and has written nothing, but answers.
 type noRoom struct{ error }
 
 func (e noRoom) Unwrap() []error { return []error{stint.ErrNotCharged, stint.ErrFull, e.error} }
 
-// markNotCharged adds stint.ErrNotCharged to an error after which nothing was charged, and
-// stint.ErrFull where there was no room.
 func markNotCharged(err error) error {
 	switch {
 	case conn.WritesRefused(err):
@@ -26,7 +23,6 @@ func markNotCharged(err error) error {
 	return err
 }
 
-// notSent is the error of a request that was not sent.
 func notSent(err error) error {
 	return fmt.Errorf("redislimit: %w: %w", stint.ErrNotCharged, err)
 }
@@ -38,7 +34,6 @@ var unwritten = map[int64]error{
 	5: errors.New("NOREPLICAS not enough good replicas to write"),
 }
 
-// brokenKey is the error of a key that holds what is not of this package.
 func brokenKey(key string, wrongType bool) error {
 	what := "a value that is not Stint's"
 	if wrongType {

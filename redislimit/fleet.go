@@ -30,8 +30,8 @@ const (
 
 func (s *Store) invalidationChannel() string { return s.namespace + ":{" + invalidations + "}" }
 
-// appendInvalidations appends the channel and a message for each key of r to the arguments
-// of a script that publishes them.
+// appendInvalidations appends the channel and a message for each key of r, for a script to
+// publish.
 func (s *Store) appendInvalidations(argv []string, r *stint.Request) []string {
 	argv = append(argv, s.invalidationChannel())
 	messages := argv[len(argv):]
@@ -72,8 +72,7 @@ var membershipText string
 
 var membershipScript = conn.NewScript(membershipText)
 
-// heartbeatLifetime is how long a Heartbeat counts: long enough that one that is late or
-// lost changes nothing.
+// heartbeatLifetime is long enough that one late or lost Heartbeat changes nothing.
 const heartbeatLifetime = 5 * time.Second
 
 // Heartbeat implements fleet.Membership: it notes that this Store is alive, and returns how

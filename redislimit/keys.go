@@ -10,13 +10,11 @@ import (
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
-// longSubject is the length in bytes from which on a subject is hashed: longer
-// ones would fill Redis with keys.
+// longSubject is the length in bytes from which on a subject is hashed, to save memory of Redis.
 const longSubject = 64
 
-// tag is what stands between the braces of a subject's keys. A subject can hold
-// braces itself: a key's slot is then made of what stands before its first "}",
-// which is the same for all keys of the subject, and never empty.
+// tag stands between the braces of a key. Redis hashes up to its first "}", which all keys of a
+// subject share.
 func tag(subject string) string { return string(appendTag(nil, subject)) }
 
 func appendTag(b []byte, subject string) []byte {
@@ -28,7 +26,6 @@ func appendTag(b []byte, subject string) []byte {
 	return append(append(b, ':'), subject...)
 }
 
-// key names the count of a subject under a limit or penalty of that ID.
 func (s *Store) key(subject, id string) string { return string(s.appendKey(nil, subject, id)) }
 
 func (s *Store) appendKey(b []byte, subject, id string) []byte {
@@ -36,8 +33,7 @@ func (s *Store) appendKey(b []byte, subject, id string) []byte {
 	return append(append(appendTag(b, subject), '}'), id...)
 }
 
-// parse is what key was made of; ok is false if it is none of ours. Of a subject
-// that was hashed it is the hash, as in the tag.
+// parse is what key was made of: a hashed subject as its hash; not ok: the key is none of ours.
 func (s *Store) parse(key string) (subject string, hashed bool, id string, ok bool) {
 	rest, ok := strings.CutPrefix(key, s.namespace+":{")
 	if !ok {
@@ -56,7 +52,6 @@ func (s *Store) parse(key string) (subject string, hashed bool, id string, ok bo
 	return subject, false, id, key == s.key(subject, id)
 }
 
-// slot is the slot of a subject's keys in a Cluster.
 func slot(subject string) uint16 {
 	var room [longSubject + 4]byte
 	return conn.Slot(appendTag(room[:0], subject))

@@ -14,10 +14,8 @@ import (
 // others to come: where few calls are under way, it goes at once
 // (docs/decisions/0017-merged-calls.md).
 
-// mergedWaiters bounds how many requests go in one call; identical ones cost little.
 const mergedWaiters = 1024
 
-// takeMerged decides a request of one slot, together with others.
 func (s *Store) takeMerged(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
 	if err := ctx.Err(); err != nil {
 		return stint.Decision{}, notSent(err)
@@ -52,10 +50,8 @@ func (s *Store) takeMerged(ctx context.Context, r *stint.Request, out []stint.De
 	return s.read(w.reply, r.Asks, w.place, out)
 }
 
-// takeDirect makes a call for one request, whose queue was idle and which may wait without
-// end, on its caller's goroutine: to start another one, and to be woken by it, costs more
-// than all else that this package does for a request. Requests that come meanwhile find a
-// call under way, as if a goroutine had made it.
+// takeDirect makes a call on the caller's goroutine, since starting and waking another one costs
+// more than all else here. Requests that come meanwhile find a call under way.
 func (s *Store) takeDirect(q *queue, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
 	defer s.merger.finishDirect(q)
 	c := callPool.Get().(*call)
@@ -70,7 +66,6 @@ func (s *Store) takeDirect(q *queue, r *stint.Request, out []stint.Decision) (st
 	return s.read(reply, r.Asks, 0, out)
 }
 
-// call is a call of the script and the requests that wait for it.
 type call struct {
 	batch   batch
 	waiters []*waiter
@@ -78,8 +73,8 @@ type call struct {
 
 var callPool = sync.Pool{New: func() any { return new(call) }}
 
-// runCalls makes calls, one after another, as long as requests wait. It has a goroutine of
-// its own, since callers have deadlines, and a call may outlive them.
+// runCalls makes calls as long as requests wait, on a goroutine of its own, since a call may
+// outlive its callers' deadlines.
 func (s *Store) runCalls(q *queue) {
 	c := callPool.Get().(*call)
 	many := !s.conn.Cluster() // in a Cluster a slot has few requests
@@ -97,9 +92,8 @@ func (s *Store) runCalls(q *queue) {
 	callPool.Put(c)
 }
 
-// gather lets goroutines that are ready enqueue their requests. Where several processors
-// share them, this one may continue before half of them have run, so it yields once more,
-// unless the requests for a whole call wait by then.
+// gather lets goroutines that are ready enqueue their requests. With several processors one
+// Gosched may return early, so it yields twice, unless a whole call waits.
 func (s *Store) gather(q *queue) {
 	runtime.Gosched()
 	if !s.merger.hasWholeCall(q) {
@@ -107,7 +101,6 @@ func (s *Store) gather(q *queue) {
 	}
 }
 
-// fill takes requests out of the queue into c. If there are none, the call is over.
 func (s *Store) fill(q *queue, c *call) bool {
 	m := &s.merger
 	for room := mergedAsks; room > 0 && len(c.waiters) < mergedWaiters; room = mergedAsks - c.batch.asks {
@@ -141,8 +134,6 @@ func (s *Store) fill(q *queue, c *call) bool {
 	return len(c.waiters) > 0
 }
 
-// deliver gives each waiter its part of the reply, and notes that q's call takes requests
-// again.
 func (s *Store) deliver(q *queue, c *call, reply string, err error) {
 	s.merger.mu.Lock()
 	q.starting++

@@ -30,8 +30,7 @@ func Open(ctx context.Context, address string) (*fleet.Store, error) {
 	return fleet.New(s, fleet.Options{OnClose: s.Close}), nil
 }
 
-// firstAttempt bounds how long Open waits for a server. One that is there answers in
-// milliseconds.
+// firstAttempt bounds how long Open waits for a server.
 const firstAttempt = time.Second
 
 // Connect connects to the server that a URL names, checks that it will do, and
@@ -103,7 +102,6 @@ func CheckAddress(address string) error {
 	return err
 }
 
-// parseAddress reads an address with its namespace.
 func parseAddress(address string) (*conn.Target, error) {
 	t, err := conn.Parse(address)
 	if err == nil && t.Namespace != "" {

@@ -8,20 +8,17 @@ import (
 )
 
 const (
-	// mergedAsks is about how many asks go in one call. So many cost Redis some
-	// 100 µs, during which it does nothing else.
+	// mergedAsks is about how many asks go in one call, which blocks Redis for some 100 µs.
 	mergedAsks = 32
-	// fewCalls may be under way before requests wait for one to return: while
-	// Redis decides one, the answers of the other are handed out.
+	// fewCalls may be under way before requests wait: Redis decides one while another's answers
+	// are handed out.
 	fewCalls = 2
-	// mostCalls may be under way where the requests for a whole call wait, so that
-	// a long way to the server does not limit how many are decided.
+	// mostCalls may be under way where a whole call waits, for servers far away.
 	mostCalls = 128
-	// fewIdle queues are kept to be used again.
-	fewIdle = 256
+	fewIdle   = 256
 )
 
-// merger is the queues of a Store. It may be used from many goroutines at once.
+// merger is the queues of a Store.
 type merger struct {
 	runCalls func(*queue) // makes calls for a queue, on a goroutine of its own
 
@@ -31,10 +28,8 @@ type merger struct {
 	idle   []*queue          // to be used again
 }
 
-// queue is where requests wait, first come, first served. In a Cluster there is one for
-// each slot. It is idle, and may become that of another slot, when it is empty and no call
-// of it is under way. A goroutine that still has it then finds by the state of its waiter
-// that this has left it.
+// queue is where requests of one slot wait, in order. An empty queue without a call under way may
+// be used for another slot; its waiters then see by their state that they have left it.
 type queue struct {
 	slot        uint16
 	first, last *waiter
@@ -46,10 +41,9 @@ type queue struct {
 
 var errWaiting = fmt.Errorf("%d calls wait for the server", conn.MaxWaiting)
 
-// enqueue puts w into the queue of a slot, and starts a call if none must be waited for.
-// Where mayCall is true and the queue is idle, it does not: direct is true, and the caller
-// makes the call itself. The queue is nil when too many calls are under way, as when no node
-// of a Cluster answers.
+// enqueue adds w to the queue of a slot and starts a call, if none must be waited for. direct
+// means that the queue was idle and the caller, who allowed that, makes the call itself. A nil
+// queue: too many calls are under way, as when no node answers.
 func (m *merger) enqueue(slot uint16, w *waiter, mayCall bool) (_ *queue, direct bool) {
 	m.mu.Lock()
 	q := m.queues[slot]
@@ -83,7 +77,6 @@ func (m *merger) enqueue(slot uint16, w *waiter, mayCall bool) (_ *queue, direct
 	return q, false
 }
 
-// newQueue is an idle queue. The lock is held.
 func (m *merger) newQueue() *queue {
 	if k := len(m.idle) - 1; k >= 0 {
 		q := m.idle[k]
@@ -95,7 +88,7 @@ func (m *merger) newQueue() *queue {
 	return q
 }
 
-// leave takes w out of the queue, and returns false if a call has taken it before.
+// leave takes w out, and returns false if a call has taken it before.
 func (m *merger) leave(q *queue, w *waiter) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -106,15 +99,13 @@ func (m *merger) leave(q *queue, w *waiter) bool {
 	return true
 }
 
-// hasWholeCall tells whether the requests for a whole call wait.
 func (m *merger) hasWholeCall(q *queue) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return q.asks >= mergedAsks
 }
 
-// finishDirect ends a call that its caller made, or leaves it to the requests that wait by
-// now.
+// finishDirect ends a call that its caller made, or leaves it to the requests that wait.
 func (m *merger) finishDirect(q *queue) {
 	m.mu.Lock()
 	more := q.first != nil && q.starting == 0
@@ -141,7 +132,6 @@ func (m *merger) end(q *queue) {
 	}
 }
 
-// append adds w at the end. The merger's lock is held.
 func (q *queue) append(w *waiter) {
 	if w.prev = q.last; w.prev != nil {
 		w.prev.next = w
@@ -152,7 +142,6 @@ func (q *queue) append(w *waiter) {
 	q.asks += len(w.asks)
 }
 
-// remove takes w out. The merger's lock is held.
 func (q *queue) remove(w *waiter) {
 	if w.prev != nil {
 		w.prev.next = w.next

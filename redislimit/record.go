@@ -47,7 +47,6 @@ func (s *Store) Record(ctx context.Context, key string, p *stint.Penalty) (stint
 	return kit.Record(key, p, &record, now), nil
 }
 
-// instant reads what TIME replies, in µs.
 func instant(reply any) (int64, error) {
 	parts, _ := reply.([]any)
 	if len(parts) == 2 {
@@ -85,10 +84,8 @@ func (s *Store) Banned(ctx context.Context, yield func(stint.Record) bool) error
 	return nil
 }
 
-// errEnough means that the caller of Banned wants no more.
 var errEnough = errors.New("enough")
 
-// bannedOn yields the bans that a node holds, by its clock, without those seen.
 func (s *Store) bannedOn(ctx context.Context, node conn.Node, seen map[string]bool, yield func(stint.Record) bool) error {
 	reply, err := node.Do(ctx, "TIME")
 	if err != nil {
@@ -120,9 +117,8 @@ func (s *Store) bannedOn(ctx context.Context, node conn.Node, seen map[string]bo
 	})
 }
 
-// recordUnder reads a key of ours and what lies there; ok is false where these are
-// not a record's. No ban that runs has violations, nor bans that are forgotten, so
-// it takes no penalty to tell those.
+// recordUnder reads a key and its value; not ok: it is no record. No running ban has violations,
+// or bans that are forgotten, so no penalty is needed to tell those.
 func (s *Store) recordUnder(key, value string, now int64) (r stint.Record, ok bool) {
 	subject, hashed, id, ok := s.parse(key)
 	name, isPenalty := strings.CutPrefix(id, "p:")

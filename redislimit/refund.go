@@ -56,7 +56,6 @@ func (s *Store) Reset(ctx context.Context, r *stint.Request) error {
 	})
 }
 
-// bySlot does something to what of r lies in each slot.
 func (s *Store) bySlot(r *stint.Request, do func(*stint.Request) error) error {
 	if !s.conn.Cluster() || oneSlot(r) {
 		return do(r)

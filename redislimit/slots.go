@@ -12,7 +12,6 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// oneSlot tells whether all asks of r have one subject.
 func oneSlot(r *stint.Request) bool {
 	for i := 1; i < len(r.Asks); i++ {
 		if r.Asks[i].Key != r.Asks[0].Key && slot(r.Asks[i].Key) != slot(r.Asks[0].Key) {
@@ -22,7 +21,6 @@ func oneSlot(r *stint.Request) bool {
 	return true
 }
 
-// part is what of a request lies in one slot.
 type part struct {
 	request   stint.Request
 	places    []int // of its asks in the whole request
@@ -33,7 +31,6 @@ type part struct {
 	refundErr error         // why that failed
 }
 
-// split divides r by slots.
 func split(r *stint.Request) []*part {
 	var parts []*part
 	bySlot := map[uint16]*part{}
@@ -51,18 +48,17 @@ func split(r *stint.Request) []*part {
 	return parts
 }
 
-// hasQueue tells whether p asks a leaky bucket, of which nothing can be refunded: a unit is
-// a place in the queue, and others may have come behind it at once.
+// hasQueue tells whether p asks a leaky bucket, which is never refunded: others may have queued
+// behind.
 func (p *part) hasQueue() bool { return slices.ContainsFunc(p.request.Asks, isQueue) }
 
 func isQueue(a stint.Ask) bool {
 	return a.Limit != nil && a.Limit.Spec().Algorithm == stint.LeakyBucket
 }
 
-// takeSlots decides a request whose keys lie in several slots: the parts take at the same
-// time, and if one refuses, what the others took is refunded. Parts with leaky buckets come
-// last, one after another, and take nothing once one has refused: so a place in a queue is
-// lost only where a second one refuses.
+// takeSlots takes in all slots at once, and refunds if one refuses. Parts with leaky buckets come
+// last, one after another, and take nothing after a refusal: a place in a queue is lost only
+// where a second one refuses.
 func (s *Store) takeSlots(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
 	parts := split(r)
 	if ban, err := s.findBan(ctx, parts); err != nil {
@@ -104,8 +100,8 @@ func (s *Store) takePart(ctx context.Context, p *part) {
 	p.decision, p.err = s.takeMerged(ctx, &p.request, p.each)
 }
 
-// peekWhereFull asks the parts whose server had no room again without taking, if another
-// part refuses: then the request is refused, and charges nothing there either.
+// peekWhereFull asks parts without room again, without taking, if another part refuses: then
+// nothing is charged there either.
 func (s *Store) peekWhereFull(ctx context.Context, parts []*part) {
 	isFull := func(p *part) bool { return errors.Is(p.err, stint.ErrFull) }
 	if !slices.ContainsFunc(parts, isFull) || !slices.ContainsFunc(parts, (*part).refuses) {
@@ -118,13 +114,11 @@ func (s *Store) peekWhereFull(ctx context.Context, parts []*part) {
 	}
 }
 
-// refuses tells whether the limits of a part that was decided, or a ban, refuse.
 func (p *part) refuses() bool {
 	return p.err == nil && (p.decision.BanLeft > 0 || slices.ContainsFunc(p.each, func(d stint.Decision) bool { return d.Limit != nil && !d.Allowed }))
 }
 
-// takeLast takes a part if all before it allow; else it takes nothing, and counts
-// violations.
+// takeLast takes a part if all before it allow; else it only counts violations.
 func (s *Store) takeLast(ctx context.Context, p *part, before []*part) {
 	for _, b := range before {
 		if b.err != nil && !errors.Is(b.err, stint.ErrFull) {
@@ -138,12 +132,10 @@ func (s *Store) takeLast(ctx context.Context, p *part, before []*part) {
 	s.takePart(ctx, p)
 }
 
-// impossible is a limit that no request of two units passes, so that one which faces it
-// charges nothing.
+// impossible is a limit that no request of two units passes.
 var impossible = stint.MustLimit("1 per 1s")
 
-// peekPart fills p's answers as if another part of the request refused. The asks may be
-// p's without their penalties.
+// peekPart fills p's answers as if another part refused. The asks may be p's without penalties.
 func (s *Store) peekPart(ctx context.Context, p *part, asks []stint.Ask) {
 	peeking := stint.Request{At: p.request.At, Asks: append(slices.Clone(asks), stint.Ask{Key: asks[0].Key, Limit: impossible, Cost: 2})}
 	each := make([]stint.Decision, len(peeking.Asks))
@@ -151,8 +143,7 @@ func (s *Store) peekPart(ctx context.Context, p *part, asks []stint.Ask) {
 	p.each = each[:len(asks)]
 }
 
-// slotsError is the error of a request of which some parts could not be decided. It wraps
-// stint.ErrNotCharged only if no part can still be charged.
+// slotsError wraps stint.ErrNotCharged only if no part can still be charged.
 func slotsError(ctx context.Context, errs []error, refunded bool) error {
 	var unsure []error
 	for _, err := range errs {
@@ -172,8 +163,8 @@ func slotsError(ctx context.Context, errs []error, refunded bool) error {
 	}
 }
 
-// findBan looks for a ban that runs in any part, before one is charged or counts a
-// violation, by a request of records alone. It returns the longest one.
+// findBan finds the longest running ban in any part before one is charged, by a request of
+// records alone.
 func (s *Store) findBan(ctx context.Context, parts []*part) (stint.Decision, error) {
 	var bearing []*part
 	for _, p := range parts {
@@ -205,8 +196,8 @@ func (s *Store) findBan(ctx context.Context, parts []*part) (stint.Decision, err
 	return longest, nil
 }
 
-// addLimitWaits makes RetryAfter of d, the answer of a ban that runs, the wait for the limits
-// where that is longer.
+// addLimitWaits makes d.RetryAfter, of a running ban, the wait for the limits where that is
+// longer.
 func (s *Store) addLimitWaits(ctx context.Context, parts []*part, d *stint.Decision) error {
 	inParallel(parts, func(p *part) {
 		asks := slices.DeleteFunc(slices.Clone(p.request.Asks), func(a stint.Ask) bool { return a.Limit == nil })
@@ -228,12 +219,11 @@ func (s *Store) addLimitWaits(ctx context.Context, parts []*part, d *stint.Decis
 	return nil
 }
 
-// refundTimeout bounds how long a refused request tries to refund its units, whatever
-// became of its own context.
+// refundTimeout bounds the refund of a refused request, whatever became of its context.
 const refundTimeout = time.Second
 
-// refundParts refunds what the parts of a refused request took, and returns whether all of
-// it was. If the request has no time left, its caller does not wait for that.
+// refundParts reports whether all was refunded. If the request has no time left, its caller does
+// not wait.
 func (s *Store) refundParts(ctx context.Context, parts []*part) (complete bool) {
 	var taken []*part
 	lost := false
@@ -274,7 +264,6 @@ func (s *Store) refundParts(ctx context.Context, parts []*part) (complete bool) 
 	return complete
 }
 
-// undoCharge makes the answers of p those of before it was charged.
 func (p *part) undoCharge() {
 	for i := range p.each {
 		d := &p.each[i]
@@ -284,7 +273,7 @@ func (p *part) undoCharge() {
 	}
 }
 
-// join makes one answer of those of the parts. A ban that runs answers for all.
+// join makes one answer of the parts'. A running ban answers for all.
 func join(r *stint.Request, parts []*part, out []stint.Decision) stint.Decision {
 	var running stint.Decision
 	for _, p := range parts {
@@ -313,10 +302,9 @@ func join(r *stint.Request, parts []*part, out []stint.Decision) stint.Decision 
 	return d
 }
 
-// gravest is the decision of the gravest outcome of the parts. Of equal outcomes it is one
-// that counted a violation, then that of the longest ban, then that of the ask which comes
-// first in the request: parts are in the order of their first asks only. decided tells
-// whether a part's decision is about its i-th ask.
+// gravest is the decision of the gravest outcome; of equals one that counted a violation, then
+// the longest ban, then the first ask's: parts are ordered by their first asks only. decided
+// tells whether a part's decision is about its i-th ask.
 func gravest(parts []*part, decided func(p *part, i int) bool) stint.Decision {
 	var d stint.Decision
 	first := 0
@@ -337,10 +325,8 @@ func gravest(parts []*part, decided func(p *part, i int) bool) stint.Decision {
 	return d
 }
 
-// mostAtOnce bounds the goroutines of one call.
 const mostAtOnce = 64
 
-// inParallel calls f for each part, and returns when all calls have.
 func inParallel(parts []*part, f func(*part)) {
 	if len(parts) == 0 {
 		return

@@ -14,7 +14,6 @@ import (
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
-// kit opens limits, asks and decisions to this package.
 var kit = stint.Internal()
 
 // Options of a Store. The zero Options are good.
@@ -68,7 +67,6 @@ func New(ctx context.Context, c Client, o Options) (*Store, error) {
 	return s, nil
 }
 
-// newStore is a Store over a connection that need not be made yet.
 func newStore(c *conn.Conn, o Options) (*Store, error) {
 	if o.Namespace == "" {
 		o.Namespace = "stint"
@@ -99,7 +97,6 @@ func (s *Store) WithFallback() stint.Store {
 	return f.store
 }
 
-// fallback is what WithFallback returned, and its end.
 type fallback struct {
 	mu     sync.Mutex
 	store  *fleet.Store // nil: nothing yet

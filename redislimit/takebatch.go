@@ -6,9 +6,8 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// mostInCall is how many asks of a list go in one call of the script, and mostListed how
-// many of all lists are under way at once. Redis does nothing else meanwhile: so lists,
-// however many and however long, hold up another request by some 200 µs for each call.
+// mostInCall is how many asks of a list go in one call, and mostListed how many of all lists are
+// under way, so that lists hold up another request by some 200 µs for each call.
 const (
 	mostInCall = 64
 	mostListed = 2 * mostInCall
@@ -57,8 +56,7 @@ func all(n int) []int {
 	return places
 }
 
-// takeInOrder decides the requests at the places given, as many in a call as may
-// go together.
+// takeInOrder decides the requests at these places, with as many in a call as may go together.
 func (s *Store) takeInOrder(ctx context.Context, rs []stint.Request, answers []stint.Answer, places []int) {
 	for len(places) > 0 {
 		b := batch{at: rs[places[0]].At}
@@ -92,7 +90,6 @@ func (s *Store) takeInOrder(ctx context.Context, rs []stint.Request, answers []s
 	}
 }
 
-// runListed is run, for a part of a list, when its turn has come.
 func (s *Store) runListed(ctx context.Context, b *batch) (string, error) {
 	asks := int64(min(b.asks, mostListed)) // a single request may have more
 	if err := s.listed.Acquire(ctx, asks); err != nil {

@@ -35,7 +35,6 @@ func (s *Store) Violate(ctx context.Context, r *stint.Request) (stint.Decision, 
 	return gravest(parts, func(p *part, i int) bool { return p.request.Asks[i].Key == p.decision.Key }), nil
 }
 
-// violate counts violations in one slot.
 func (s *Store) violate(ctx context.Context, r *stint.Request) (stint.Decision, error) {
 	b := batch{at: r.At}
 	_, penalised := penalties(r.Asks)

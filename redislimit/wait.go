@@ -10,7 +10,6 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// waiter is a request that waits for its answer.
 type waiter struct {
 	asks       []stint.Ask
 	at         time.Time
@@ -51,8 +50,8 @@ func (w *waiter) free() {
 	waiters.Put(w)
 }
 
-// wait waits for the answer until ctx is done or, where the deadline is more than 0, at
-// most that long. Without an answer by then, it returns why.
+// wait waits for the answer until ctx is done or the deadline, if more than 0, has passed, and
+// returns why there is none.
 func (w *waiter) wait(ctx context.Context, deadline time.Duration) error {
 	due := int64(0)
 	if deadline > 0 {
@@ -79,13 +78,9 @@ func (w *waiter) wait(ctx context.Context, deadline time.Duration) error {
 	return nil
 }
 
-// waker wakes a goroutine. It may do so without need, also for the one that waited before,
-// so a goroutine that is woken looks whether its wait is over.
-//
-// Its timer is not stopped when an answer comes, nor set when the next caller waits: it
-// fires once for many callers, finds when the present one is late, and is set to that. To
-// set and stop a timer for each caller, and to have that wait for two things at once, takes
-// several times as long (docs/decisions/0017-merged-calls.md).
+// waker wakes a goroutine, sometimes without need. Its timer fires once for many callers and is
+// set again to the present one's deadline: to set and stop one for each caller takes several
+// times as long (docs/decisions/0017-merged-calls.md).
 type waker struct {
 	woken   chan struct{} // has room for one
 	due     atomic.Int64  // when the present or the last waiter is late; 0: never
@@ -94,14 +89,12 @@ type waker struct {
 	timer   *time.Timer
 }
 
-// started is when the clock of wakers began.
 var started = time.Now()
 
-// forever is longer than any caller waits; with what has passed, it is a Duration.
+// forever is longer than any caller waits; added to the time so far it is still a Duration.
 const forever = math.MaxInt64 / 2
 
-// longSet is the longest that a timer may be left to run for no waiter: it keeps the waker
-// in memory.
+// longSet bounds how long a timer runs for no waiter, since it keeps the waker in memory.
 const longSet = time.Second
 
 func (k *waker) init() {
@@ -117,8 +110,8 @@ func (k *waker) wake() {
 	}
 }
 
-// wakeBy has it wake at an instant, or before. The instant is stored before firesAt is
-// read, and fire does so the other way round: so one of the two sees what the other did.
+// wakeBy has it wake at due, or before. due is stored before firesAt is read, and fire does so
+// the other way round: one of the two sees what the other did.
 func (k *waker) wakeBy(due int64) {
 	k.due.Store(due)
 	if at := k.firesAt.Load(); at != 0 && at <= due {
@@ -129,7 +122,6 @@ func (k *waker) wakeBy(due int64) {
 	k.set(due)
 }
 
-// set sets the timer, unless it fires before. The lock is held.
 func (k *waker) set(due int64) {
 	if at := k.firesAt.Load(); at != 0 && at <= due {
 		return

@@ -15,7 +15,7 @@ import (
 // These bound what a file may ask for.
 const (
 	// maxRules bounds the rules of a file; see stint.MaxAsks for those that one request may face.
-	maxRules = 10_000
+	maxRules  = 10_000
 	maxLimits = 64
 	maxListed = 1_000
 )

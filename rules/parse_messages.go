@@ -17,7 +17,7 @@ import (
 var messageFields = [...]string{limitedText: "limited", warnedText: "warned", bannedText: "banned", byHandText: "banned_by_hand", anyText: "message"}
 
 const (
-	maxMessage = 1024
+	maxMessage   = 1024
 	maxLanguages = 50
 )
 

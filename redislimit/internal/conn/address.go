@@ -15,8 +15,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// defaultTimeout is the parameter timeout where it is not given. Callers wait only as
-// long as their contexts.
+// defaultTimeout is the default of the parameter timeout.
 const defaultTimeout = 2 * time.Second
 
 // Target is an address that was parsed: what to connect to, and how.
@@ -60,7 +59,7 @@ func Parse(address string) (*Target, error) {
 var parameters = []string{"namespace", "db", "password_file", "ca", "cert", "key", "server_name", "timeout", "connections",
 	"sentinel_user", "sentinel_password", "sentinel_password_file"}
 
-// parts of an address. net/url is not used for the whole, because it refuses lists of hosts.
+// parts of an address. net/url refuses lists of hosts.
 type parts struct {
 	scheme, user, password string
 	hosts                  []string
@@ -107,7 +106,6 @@ func splitAddress(address string) (u parts, err error) {
 	return u, nil
 }
 
-// apply sets what the scheme, the hosts and the parameters say.
 func (u *parts) apply(t *Target) error {
 	o := &t.option
 	kind, encrypted := u.scheme, false
@@ -201,7 +199,6 @@ func withPort(host, port string) (string, error) {
 	return net.JoinHostPort(bare, port), nil
 }
 
-// secure reads how to authenticate and encrypt.
 func (u *parts) secure(t *Target, kind string, encrypted bool) error {
 	o, get := &t.option, u.query.Get
 	t.files = secretFiles{
@@ -234,7 +231,6 @@ func (u *parts) secure(t *Target, kind string, encrypted bool) error {
 	return nil
 }
 
-// pace reads how long to wait and how many connections to make.
 func (u *parts) pace(o *rueidis.ClientOption) error {
 	timeout := defaultTimeout
 	if text := u.query.Get("timeout"); text != "" {

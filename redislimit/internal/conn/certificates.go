@@ -7,14 +7,13 @@ import (
 )
 
 const (
-	// soonExpired is how long before its end a certificate is warned of, and warnEvery
-	// how often.
+	// soonExpired is how long before its end a certificate is warned of.
 	soonExpired = 14 * 24 * time.Hour
 	warnEvery   = 24 * time.Hour
 )
 
-// warnOfExpiry logs which certificates expire soon. Servers may have replaced theirs since
-// they showed them, so connections are made again first.
+// warnOfExpiry logs which certificates expire soon. It connects again first, as servers may have
+// new ones.
 func (c *Conn) warnOfExpiry(ctx context.Context) {
 	if time.Since(c.warnedAt) < warnEvery {
 		return
@@ -65,7 +64,6 @@ func (e *engine) certificates() map[string][]*x509.Certificate {
 	return all
 }
 
-// earliest is when the first of some certificates expires; zero: there is none.
 func earliest(cs []*x509.Certificate) (at time.Time) {
 	for _, c := range cs {
 		if at.IsZero() || c.NotAfter.Before(at) {

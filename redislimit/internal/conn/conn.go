@@ -27,14 +27,14 @@ type Client interface {
 type (
 	// nodeLister can speak to each node of a Cluster.
 	nodeLister interface{ nodes() []Client }
-	// pipeliner sends several commands at once. nil stands for a key that does not
-	// exist, holds another type, or has moved to another node.
+	// pipeliner sends several commands at once. nil stands for a key that is missing, of another
+	// type, or on another node.
 	pipeliner interface {
 		pipeline(ctx context.Context, commands [][]string) ([]any, error)
 	}
-	// subscriber listens to channels until ctx is done or the connection is lost. It
-	// calls receive with an empty channel when the server has confirmed all of them, and
-	// for each message. receive must not block.
+	// subscriber listens until ctx is done or the connection is lost. It calls receive, which
+	// must not block, for each message, and with an empty channel once all channels are
+	// confirmed.
 	subscriber interface {
 		subscribe(ctx context.Context, receive func(channel, message string), channels ...string) error
 	}
@@ -125,7 +125,6 @@ func (c *Conn) Close() {
 	}
 }
 
-// connectUntilDone tries until it succeeds or the Conn is closed.
 func (c *Conn) connectUntilDone(report func(Server, error)) {
 	for failures := 0; ; failures++ {
 		if now, err := c.target.files.read(); err == nil {
@@ -155,7 +154,6 @@ func (c *Conn) connectUntilDone(report func(Server, error)) {
 	}
 }
 
-// connectOnce makes the first engine.
 func (c *Conn) connectOnce(ctx context.Context) (Server, error) {
 	e, s, err := c.dial(ctx, c.used)
 	if err != nil {
@@ -166,10 +164,8 @@ func (c *Conn) connectOnce(ctx context.Context) (Server, error) {
 	return s.Server, nil
 }
 
-// identifyTimeout bounds how long a server may take to say what it is.
 const identifyTimeout = 5 * time.Second
 
-// dial makes an engine and asks its server what it is.
 func (c *Conn) dial(ctx context.Context, have *secrets) (*engine, serverState, error) {
 	e, err := newEngine(ctx, c.target, have)
 	if err != nil {
@@ -219,12 +215,10 @@ func (c *Conn) Await(ctx context.Context, deadline time.Duration) (waited time.D
 
 var errConnecting = errors.New("connecting to the server")
 
-// notConnected is why a command was not sent.
 type notConnected struct{ error }
 
 func (e notConnected) Unwrap() error { return e.error }
 
-// connected is the engine, or why there is none yet.
 func (c *Conn) connected() (*engine, error) {
 	if e := c.engine.Load(); e != nil {
 		return e, nil
@@ -255,12 +249,10 @@ func (c *Conn) send(ctx context.Context, args ...string) (any, error) {
 	return reply, err
 }
 
-// ownTimeout bounds a call that has no deadline by the user's own client. An engine
-// returns in its own time.
+// ownTimeout bounds a call by the user's own client that has no deadline.
 const ownTimeout = 2 * time.Second
 
-// sendForString is send for a command that replies with a string, without a goroutine
-// where ctx never ends.
+// sendForString needs no goroutine where ctx never ends.
 func (c *Conn) sendForString(ctx context.Context, args ...string) (string, error) {
 	if c.own != nil || ctx.Done() != nil {
 		return stringReply(c.send(ctx, args...))
@@ -274,7 +266,6 @@ func (c *Conn) sendForString(ctx context.Context, args ...string) (string, error
 	return reply, err
 }
 
-// subscriber is what can listen; nil: the user's own client cannot.
 func (c *Conn) subscriber() subscriber {
 	if c.own != nil {
 		s, _ := c.own.(subscriber)
@@ -283,8 +274,7 @@ func (c *Conn) subscriber() subscriber {
 	return c
 }
 
-// subscribe implements subscriber. It returns rueidis.ErrClosing where the connection was
-// ended on purpose, whatever error that looks like to its reader.
+// subscribe returns rueidis.ErrClosing where the connection was ended on purpose.
 func (c *Conn) subscribe(ctx context.Context, receive func(channel, message string), channels ...string) error {
 	e, err := c.connected()
 	if err != nil {
@@ -297,7 +287,6 @@ func (c *Conn) subscribe(ctx context.Context, receive func(channel, message stri
 	return err
 }
 
-// stringReply is a reply that is to be a string.
 func stringReply(reply any, err error) (string, error) {
 	if err != nil {
 		return "", err

@@ -12,9 +12,8 @@ import (
 // callers have given up, since a reply may still come.
 const MaxWaiting = 4096
 
-// engine is the Client over rueidis. It returns when a context is done, which rueidis does
-// not do while its ring of waiting calls is full or a connection is being made: each call
-// has a goroutine that waits for the reply, however long its caller does.
+// engine is the Client over rueidis. rueidis does not return when a context is done while its
+// ring is full or it connects, so each call has a goroutine that waits for the reply.
 type engine struct {
 	rueidis.Client
 	waiting chan struct{}
@@ -22,7 +21,6 @@ type engine struct {
 	have    *secrets // by which its connections are made
 }
 
-// doString sends a command that replies with a string, on the caller's goroutine.
 func (e engine) doString(args []string) (string, error) {
 	return e.Client.Do(context.Background(), e.command(args)).ToString()
 }
@@ -39,7 +37,6 @@ func (e engine) Do(ctx context.Context, args ...string) (any, error) {
 	return await(ctx, e, engine.send, args)
 }
 
-// await sends, and waits for what comes back as long as ctx lives.
 func await[A any](ctx context.Context, e engine, send func(engine, A) (any, error), args A) (any, error) {
 	select {
 	case e.waiting <- struct{}{}:
@@ -64,7 +61,6 @@ func (e engine) send(args []string) (any, error) {
 	return read(e.Client.Do(context.Background(), e.command(args)))
 }
 
-// read is a reply as Client documents it.
 func read(r rueidis.RedisResult) (any, error) {
 	if err := r.Error(); err != nil {
 		if rueidis.IsRedisNil(err) {
@@ -75,7 +71,6 @@ func read(r rueidis.RedisResult) (any, error) {
 	return r.ToAny()
 }
 
-// pipeline implements pipeliner.
 func (e engine) pipeline(ctx context.Context, commands [][]string) ([]any, error) {
 	reply, err := await(ctx, e, engine.sendAll, commands)
 	if err != nil {
@@ -99,9 +94,8 @@ func (e engine) sendAll(commands [][]string) (any, error) {
 	return values, nil
 }
 
-// command gives rueidis one key by which to find the node. Given all keys, it would panic
-// where they lie in several slots, as those of a call that was made before it was known
-// that the server belongs to a Cluster; the server replies CROSSSLOT.
+// command gives rueidis one key to find the node by: given keys of several slots it would panic,
+// where the server replies CROSSSLOT.
 func (e engine) command(args []string) rueidis.Completed {
 	b := e.B()
 	switch args[0] {
@@ -115,7 +109,6 @@ func (e engine) command(args []string) rueidis.Completed {
 	return b.Arbitrary(args...).Build()
 }
 
-// nodes implements nodeLister.
 func (e engine) nodes() []Client {
 	var all []Client
 	for _, n := range e.Nodes() {
@@ -124,15 +117,13 @@ func (e engine) nodes() []Client {
 	return all
 }
 
-// keyIsElsewhere tells whether a server replied that a key is of another type, or has
-// moved to another node.
+// keyIsElsewhere tells whether a key is of another type, or has moved.
 func keyIsElsewhere(err error) bool {
 	word, _, _ := strings.Cut(err.Error(), " ")
 	return word == "WRONGTYPE" || word == "MOVED" || word == "ASK"
 }
 
-// newEngine connects. rueidis dials at once, so a server that cannot be reached is an
-// error here. It gives up when ctx is done.
+// newEngine connects, or gives up when ctx is done.
 func newEngine(ctx context.Context, t *Target, have *secrets) (engine, error) {
 	s, o := newSockets(), t.with(have)
 	o.DialCtxFn = s.dial(o.DialCtxFn)

@@ -8,7 +8,6 @@ import (
 	"strings"
 )
 
-// advice says what to do about errors of a server, by their codes.
 var advice = map[string]string{
 	"NOAUTH":    "the server requires a password: redis://user:password@host, or the parameter password_file",
 	"WRONGPASS": "the server does not accept this user and password",
@@ -31,7 +30,6 @@ var advice = map[string]string{
 	"CROSSSLOT":   "the server belongs to a Cluster: use redis+cluster://",
 }
 
-// advised is a server's error with what to do about it.
 type advised struct {
 	text string
 	error
@@ -57,8 +55,7 @@ func Explain(err error) error {
 	return advised{a + ": " + err.Error(), err}
 }
 
-// code is the server's code of an error that it replied, such as "NOSCRIPT", if something
-// can be done about it; else empty.
+// code is the server's code in err, if there is advice for it; else empty.
 func code(err error) string {
 	for ; err != nil; err = errors.Unwrap(err) {
 		word, _, _ := strings.Cut(err.Error(), " ")
@@ -93,15 +90,15 @@ func IsWrongType(err error) bool {
 	return !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) && strings.Contains(err.Error(), "WRONGTYPE")
 }
 
-// refusals are the codes of errors by which a server refuses a call before it has written
-// anything. NOPERM is not among them: it may come at any command of a script.
+// refusals are codes of errors before which nothing was written. NOPERM may come at any command
+// of a script.
 var refusals = map[string]bool{
 	"READONLY": true, "LOADING": true, "MASTERDOWN": true, "CLUSTERDOWN": true,
 	"BUSY": true, "TRYAGAIN": true, "MOVED": true, "NOAUTH": true, "WRONGPASS": true, "CROSSSLOT": true,
 }
 
-// writesRefused are the codes of a server that refuses writes for now and answers what
-// needs none: it is out of memory, cannot save, or misses replicas.
+// writesRefused are the codes of a server that refuses writes for now: out of memory, cannot
+// save, or misses replicas.
 var writesRefused = []string{"OOM", "MISCONF", "NOREPLICAS"}
 
 // NothingWritten tells whether an error means that the call wrote nothing: it was not sent,
@@ -118,8 +115,8 @@ func NothingWritten(err error) bool {
 // those: it is out of memory, cannot save, or misses replicas.
 func WritesRefused(err error) bool { return slices.Contains(writesRefused, code(err)) }
 
-// alerts are the words of crypto/tls for alerts by which a server refuses a connection, with
-// their codes in advice. crypto/tls has no type for them.
+// alerts are crypto/tls's words for alerts of a server, which have no type, with their codes in
+// advice.
 var alerts = map[string]string{
 	"certificate required":          "NOCERT",
 	"bad certificate":               "BADCERT",
@@ -131,8 +128,6 @@ var alerts = map[string]string{
 	"handshake failure":             "NOHANDSHAKE",
 }
 
-// refusedByTLS is the word in advice for the alert with which the server ended a
-// connection; empty: it did not.
 func refusedByTLS(err error) string {
 	if err == nil {
 		return ""

@@ -19,7 +19,6 @@ import (
 
 var errNotAsked = errors.New("the server sent a reply to no command")
 
-// dialGuarded makes a dialer of guarded connections. encryption nil: none.
 func dialGuarded(network string, encryption *tls.Config) dialer {
 	return func(ctx context.Context, address string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
 		var c net.Conn
@@ -36,10 +35,8 @@ func dialGuarded(network string, encryption *tls.Config) dialer {
 	}
 }
 
-// sentinelAddr is the address of a Sentinel.
 type sentinelAddr struct{ net.Addr }
 
-// RemoteAddr tells Sentinels from servers, which may have another password.
 func (c *guarded) RemoteAddr() net.Addr {
 	if c.sentinel {
 		return sentinelAddr{c.Conn.RemoteAddr()}
@@ -47,8 +44,8 @@ func (c *guarded) RemoteAddr() net.Addr {
 	return c.Conn.RemoteAddr()
 }
 
-// guarded is a connection from which well-formed replies are read, no more of them than
-// commands were sent, or an error. One goroutine may read while another writes.
+// guarded is a connection that yields well-formed replies, no more than commands were sent, or an
+// error. One goroutine may read while another writes.
 type guarded struct {
 	net.Conn
 	commands, replies frames
@@ -119,7 +116,6 @@ func (c *guarded) check(b []byte) error {
 // errMaxClients is what a server says that has no room for a connection.
 var errMaxClients = errors.New("ERR max number of clients reached")
 
-// noteFirst notes what came first, for why.
 func (c *guarded) noteFirst(first []byte) {
 	c.speaks.Store(true)
 	if strings.HasPrefix(string(first), "-"+errMaxClients.Error()) {
@@ -127,8 +123,7 @@ func (c *guarded) noteFirst(first []byte) {
 	}
 }
 
-// why is what the server said when it refused the connection, if it did; else err, by
-// which a read ended.
+// why is what the server said when it refused the connection; else err, by which a read ended.
 func (c *guarded) why(err error) error {
 	if c.full.Load() {
 		return errMaxClients
@@ -136,12 +131,11 @@ func (c *guarded) why(err error) error {
 	return err
 }
 
-// refusalTimeout bounds how long the reason of a refusal may take to come once a write
-// has failed. It has been sent before.
+// refusalTimeout bounds the wait for the reason of a refusal, which was sent before the write
+// failed.
 const refusalTimeout = 100 * time.Millisecond
 
-// whyUnsent is why for a write. If nothing was read yet, what the server said can still be
-// read here: the connection is broken, so nobody else will.
+// whyUnsent is why for a write. If nothing was read yet, nobody else reads the broken connection.
 func (c *guarded) whyUnsent(err error) error {
 	if c.speaks.Load() {
 		return c.why(err)

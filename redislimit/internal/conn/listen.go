@@ -18,13 +18,11 @@ import (
 // (docs/decisions/0037-listening-is-proved.md).
 
 const (
-	// helloInterval is how often a hello is published.
 	helloInterval = time.Second
-	// helloTimeout is how long a hello may take to come back, and how long none may arrive
-	// at all, before other messages may have been lost, too.
+	// helloTimeout is how long a hello may take, or none may arrive, before messages may have
+	// been lost.
 	helloTimeout = 3 * time.Second
-	// helloKeys is how many keys the hellos use in turn. In a Cluster they lie on all
-	// masters, so that each master is tested now and then.
+	// helloKeys is how many keys the hellos use in turn, to test each master of a Cluster.
 	helloKeys = 1024
 )
 
@@ -94,8 +92,7 @@ var (
 	errNotPublished = errors.New("this instance could not publish a message to itself for 3 seconds")
 )
 
-// run listens until the connection is lost, or messages may have been lost, and returns
-// why.
+// run listens until the connection is, or messages may have been, lost, and returns why.
 func (s *subscription) run(ctx context.Context, from subscriber) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -107,7 +104,6 @@ func (s *subscription) run(ctx context.Context, from subscriber) error {
 	return err
 }
 
-// receive takes a message; an empty channel means that the server has confirmed.
 func (s *subscription) receive(ctx context.Context, giveUp context.CancelCauseFunc, channel, message string) {
 	if channel == "" {
 		go s.publishHellos(ctx, giveUp)
@@ -147,7 +143,6 @@ func (s *subscription) receiveHello(message string) {
 	}
 }
 
-// end ends the subscription: no message follows.
 func (s *subscription) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,8 +152,7 @@ func (s *subscription) end() {
 	}
 }
 
-// publishHellos publishes a hello every second, and gives up when messages may have been
-// lost.
+// publishHellos publishes a hello every second, until messages may have been lost.
 func (s *subscription) publishHellos(ctx context.Context, giveUp context.CancelCauseFunc) {
 	s.mu.Lock()
 	s.last = time.Now()
@@ -208,9 +202,8 @@ func (s *subscription) deadline() (time.Time, error) {
 	return due, why
 }
 
-// publishHello publishes one hello, by a random key and, if that fails, by the last one
-// that worked. Otherwise a dead master of a Cluster, about whose keys nobody can publish,
-// would end the subscription again and again.
+// publishHello uses a random key or, if that fails, the last one that worked: a dead master must
+// not end the subscription again and again.
 func (s *subscription) publishHello(ctx context.Context, n int) {
 	key := mathrand.N(helloKeys)
 	if s.publishBy(ctx, n, key) {

@@ -17,7 +17,6 @@ type Node struct {
 	cluster bool
 }
 
-// clients are the nodes of a Cluster, or what stands for the only server.
 func (c *Conn) clients() []Client {
 	if c.own != nil {
 		if l, ok := c.own.(nodeLister); ok {

@@ -16,8 +16,8 @@ import (
 // them and decides. The old ones serve until then
 // (docs/decisions/0037-listening-is-proved.md).
 
-// renewal is the state of a Conn that replaces its engine. What is neither atomic nor a
-// channel belongs to the goroutine of keep.
+// renewal is how a Conn replaces its engine. What is neither atomic nor a channel belongs to
+// keep's goroutine.
 type renewal struct {
 	reasons chan error // why the engine is to be replaced; room for one
 	// The first and the last time that the server said that it is loading, in ns since started.
@@ -36,13 +36,10 @@ type renewal struct {
 }
 
 const (
-	// fileInterval is how often files are looked at.
 	fileInterval = time.Second
-	// loadsLong is after how long a server that loads its data may be another one's
-	// replica by now.
+	// loadsLong is after how long a loading server may be a replica by now.
 	loadsLong = time.Second
-	// grace is how long an engine that was replaced stays open for calls that have just
-	// taken it.
+	// grace is how long a replaced engine stays open for calls that have just taken it.
 	grace = 100 * time.Millisecond
 )
 
@@ -59,7 +56,6 @@ func (c *Conn) FilesRefused() error {
 	return nil
 }
 
-// logger is what SetLog set.
 func (c *Conn) logger() *slog.Logger {
 	if log := c.log.Load(); log != nil {
 		return log
@@ -67,8 +63,7 @@ func (c *Conn) logger() *slog.Logger {
 	return slog.Default()
 }
 
-// noteError looks whether the error of a call by e says that another connection could
-// do better.
+// noteError looks whether another connection could do better.
 func (c *Conn) noteError(e *engine, err error) {
 	if err == nil || c.engine.Load() != e {
 		return
@@ -92,7 +87,6 @@ func (c *Conn) noteError(e *engine, err error) {
 	}
 }
 
-// started is when the clock of loadingSince began.
 var started = time.Now()
 
 // loadsLong notes that the server loads its data, and tells whether it has for long.
@@ -127,8 +121,7 @@ func (c *Conn) keep(ctx context.Context) {
 	}
 }
 
-// maintain replaces the engine if there is a reason and it is time, and returns how long
-// there is nothing to do.
+// maintain replaces the engine if need be, and returns how long there is nothing to do.
 func (c *Conn) maintain(ctx context.Context) (rest time.Duration) {
 	c.warnOfExpiry(ctx)
 	if time.Since(c.topologyAt) >= topologyInterval {
@@ -181,14 +174,12 @@ func (c *Conn) maintain(ctx context.Context) (rest time.Duration) {
 	return min(wait, fileInterval)
 }
 
-// Errors of a server that would refuse requests, with the codes of its replies to them.
 var (
 	errReplica = errors.New("READONLY the server says that it is a replica")
 	errLoading = errors.New("LOADING the server is loading its data")
 )
 
-// replace makes an engine, and puts it in the place of the present one if its server would
-// decide.
+// replace puts a new engine in place if its server would decide.
 func (c *Conn) replace(ctx context.Context, have *secrets) error {
 	e, server, err := c.dial(ctx, have)
 	switch {
@@ -217,7 +208,6 @@ func (c *Conn) replace(ctx context.Context, have *secrets) error {
 	return nil
 }
 
-// setRefused sets refused.
 func (c *Conn) setRefused(why error) {
 	if why == nil {
 		c.refused.Store(nil)

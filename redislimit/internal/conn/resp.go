@@ -75,7 +75,6 @@ func (f *frames) pass(b []byte) (messages, pushes int, err error) {
 	return messages, pushes, nil
 }
 
-// begin takes a line, which is a whole element or begins one.
 func (f *frames) begin(line []byte) (whole bool, err error) {
 	if len(line) < 3 || line[len(line)-2] != '\r' {
 		return false, notRESP(line)

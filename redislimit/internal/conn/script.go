@@ -46,8 +46,8 @@ func (c *Conn) EvalString(ctx context.Context, s Script, args []string) (string,
 	return evalsha(ctx, s, args, c.sendForString)
 }
 
-// evalsha runs a script. NOSCRIPT and TRYAGAIN mean that nothing ran, so they are the
-// errors after which the call is sent again: with the text, or a little later.
+// evalsha runs a script. After NOSCRIPT (with the text) and TRYAGAIN (later) it sends again,
+// since nothing ran.
 func evalsha[T any](ctx context.Context, s Script, args []string, send func(context.Context, ...string) (T, error)) (none T, _ error) {
 	for rest := firstRest; ; {
 		reply, err := send(ctx, args...)
@@ -70,8 +70,7 @@ func evalsha[T any](ctx context.Context, s Script, args []string, send func(cont
 	}
 }
 
-// While a Cluster moves a slot, for a few milliseconds, keys that lie on both nodes can be
-// used on neither. So calls are repeated after such rests, 63 ms in all.
+// The rests between tries while a Cluster moves a slot, 63 ms in all.
 const (
 	firstRest   = time.Millisecond
 	longestRest = 32 * time.Millisecond

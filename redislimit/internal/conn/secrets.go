@@ -15,11 +15,9 @@ import (
 	"github.com/stintdev/stint/internal/readfile"
 )
 
-// longestSecret bounds a file of a password or of certificates.
 const longestSecret = 1 << 20
 
-// readSecret reads a small file. What is no regular file could not be read again, or
-// could keep the reader waiting.
+// readSecret reads a small regular file; any other could keep the reader waiting.
 func readSecret(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -35,8 +33,7 @@ func readSecret(path string) ([]byte, error) {
 	return text, err
 }
 
-// secretFiles are the files that an address names, and what else decides how a
-// connection is encrypted. An empty name: no such file.
+// secretFiles are the files that an address names, and how connections are encrypted.
 type secretFiles struct {
 	password, sentinelPassword string
 	ca, cert, key              string
@@ -44,13 +41,11 @@ type secretFiles struct {
 	encrypted                  bool
 }
 
-// any tells whether there is a file.
 func (f *secretFiles) any() bool {
 	return f.password+f.sentinelPassword+f.ca+f.cert+f.key != ""
 }
 
-// secrets are what the files held at one time. All connections of an engine are made
-// with the same ones.
+// secrets are what the files held at one time; an engine uses one version.
 type secrets struct {
 	password, sentinelPassword string
 	tls                        *tls.Config // nil: not encrypted
@@ -59,7 +54,6 @@ type secrets struct {
 	digest                     [sha256.Size]byte // of all files
 }
 
-// read reads the files.
 func (f *secretFiles) read() (*secrets, error) {
 	s := new(secrets)
 	digest := sha256.New()
@@ -102,7 +96,6 @@ func (f *secretFiles) read() (*secrets, error) {
 	return s, s.encrypt(f, ca, cert, key)
 }
 
-// encrypt sets how connections are encrypted.
 func (s *secrets) encrypt(f *secretFiles, ca, cert, key []byte) (err error) {
 	s.tls = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: f.serverName}
 	if f.ca != "" {
@@ -124,8 +117,7 @@ func (s *secrets) encrypt(f *secretFiles, ca, cert, key []byte) (err error) {
 	return nil
 }
 
-// with is how rueidis connects to t with such secrets. It asks one function for servers
-// and Sentinels, whom socket tells apart.
+// with is how rueidis connects to t; socket tells servers from Sentinels.
 func (t *Target) with(s *secrets) rueidis.ClientOption {
 	o := t.option
 	o.DialCtxFn = dialGuarded(t.network, s.tls)

@@ -21,7 +21,6 @@ type Server struct {
 // where its policy is not known. Under "noeviction", it refuses new keys instead.
 func (s Server) Evicts() bool { return s.Eviction != "" && s.Eviction != "noeviction" }
 
-// serverState is a Server and what of it may have changed since.
 type serverState struct {
 	Server
 	replica, loading bool
@@ -33,7 +32,6 @@ func (c *Conn) Server() Server { return *c.server.Load() }
 // Cluster tells whether the server is one of a Cluster.
 func (c *Conn) Cluster() bool { return c.server.Load().Cluster }
 
-// info reads a section of INFO into fields.
 func info(ctx context.Context, c Client, section string, fields map[string]string) error {
 	text, err := stringReply(c.Do(ctx, "INFO", section))
 	if err != nil {
@@ -47,8 +45,8 @@ func info(ctx context.Context, c Client, section string, fields map[string]strin
 	return nil
 }
 
-// ask reads INFO, section by section, since servers before 7.0 take one at a time. It returns
-// an error for a server on which the scripts do not run.
+// ask reads INFO, section by section as servers before 7.0 need it, and refuses those without the
+// scripts' commands.
 func ask(ctx context.Context, c Client) (serverState, error) {
 	fields := map[string]string{}
 	for _, section := range []string{"server", "cluster", "memory", "replication", "persistence"} {

@@ -11,14 +11,12 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// farewell is how long an engine that is closed waits for replies to calls under way.
-// rueidis waits as long for each of its connections.
+// farewell is how long a closed engine waits for replies; rueidis waits as long for each
+// connection.
 const farewell = time.Second
 
-// sockets are the connections of an engine. rueidis, when it is closed, does not
-// wait for those of a Cluster, and forgets those that are being made or that its
-// topology has just dropped: a connection to a server that is frozen, with its
-// goroutines, could outlive the Store. So Close ends here what rueidis leaves.
+// sockets are the connections of an engine. rueidis forgets some of a Cluster when it is closed,
+// so Close ends here what rueidis leaves.
 type sockets struct {
 	over   context.Context // done when no more are to be made
 	refuse context.CancelFunc
@@ -34,22 +32,18 @@ func newSockets() *sockets {
 	return s
 }
 
-// socket is a connection that is known to its engine until it is closed.
 type socket struct {
 	*guarded
 	of *sockets
 }
 
-// Close implements net.Conn.
 func (c *socket) Close() error {
 	c.of.forget(c)
 	return c.guarded.Close()
 }
 
-// dialer is what rueidis dials by.
 type dialer func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error)
 
-// dial is a dialer by way of what dialGuarded made.
 func (s *sockets) dial(by dialer) dialer {
 	return func(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -86,7 +80,6 @@ func (s *sockets) forget(c *socket) {
 	s.signalNone()
 }
 
-// shown are the certificates that the servers of the open connections have shown.
 func (s *sockets) shown() (all []*x509.Certificate) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,8 +105,7 @@ func (s *sockets) signalNone() {
 	}
 }
 
-// end has rueidis close what it knows of, and ends what is left after farewell, for
-// which rueidis may wait.
+// end has rueidis close what it knows, and ends the rest after farewell.
 func (s *sockets) end(closeAll func()) {
 	s.refuse()
 	s.mu.Lock()
@@ -125,8 +117,7 @@ func (s *sockets) end(closeAll func()) {
 	late.Stop()
 }
 
-// sever ends all connections, beneath their encryption, which would first take leave
-// of a server that may not listen.
+// sever ends connections beneath TLS, which would wait for a server that may not listen.
 func (s *sockets) sever() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

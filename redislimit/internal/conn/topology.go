@@ -10,8 +10,7 @@ import (
 
 const (
 	// Slots is how many slots a Cluster has.
-	Slots = 16384
-	// topologyInterval is how often a Cluster is asked which node has which slots.
+	Slots            = 16384
 	topologyInterval = 5 * time.Second
 )
 
@@ -41,8 +40,7 @@ func (t *Topology) Nodes() []string {
 	return t.names[1:]
 }
 
-// refreshTopology asks a Cluster which node has which slots. Where it does not say, what it
-// said before stays: a key whose node is not known fails with those of another one.
+// refreshTopology keeps the last topology where the Cluster does not say.
 func (c *Conn) refreshTopology(ctx context.Context) {
 	e := c.engine.Load()
 	if !c.Cluster() {
@@ -60,8 +58,7 @@ func (c *Conn) refreshTopology(ctx context.Context) {
 	}
 }
 
-// readSlots reads the reply to CLUSTER SLOTS: ranges, each with its first and last slot and
-// the address of its master. nil: it is none, or no slot has a node.
+// readSlots reads the reply to CLUSTER SLOTS; nil: it is none, or no slot has a node.
 func readSlots(reply any) *Topology {
 	t := &Topology{names: []string{""}}
 	ranges, _ := reply.([]any)

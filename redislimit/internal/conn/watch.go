@@ -8,8 +8,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// How long it takes until a lost connection is made again: longer each time, until one
-// was made.
+// How long until a lost connection is made again: longer each time.
 const (
 	firstPause   = 50 * time.Millisecond
 	longestPause = 5 * time.Second
@@ -41,7 +40,6 @@ func (c *Conn) Watch(ctx context.Context, channel string, changed func()) {
 	}
 }
 
-// watch signals news at each message, until ctx is done.
 func watch(ctx context.Context, s subscriber, channel string, news chan<- struct{}) {
 	for failures := 0; ; failures++ {
 		received := make(chan struct{}, 1)
@@ -62,7 +60,6 @@ func watch(ctx context.Context, s subscriber, channel string, news chan<- struct
 	}
 }
 
-// signal leaves a value in a channel that has room for one.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -70,14 +67,12 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// pause is how long to wait after so many failures in a row. Half of it is random, so that
-// a fleet does not come back all at once.
+// pause is how long to wait after so many failures. Half is random, against herds.
 func pause(failures int) time.Duration {
 	p := min(firstPause<<min(failures, 10), longestPause)
 	return p/2 + rand.N(p/2)
 }
 
-// subscribe implements subscriber.
 func (e engine) subscribe(ctx context.Context, receive func(channel, message string), channels ...string) error {
 	c, _ := e.Dedicate()
 	defer c.Close()

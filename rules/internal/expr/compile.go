@@ -95,7 +95,6 @@ func (c *Compiler) Compile(source string, want *Type) (*Expression, []Problem) {
 	return e, nil
 }
 
-// tooLong says why source is not compiled; empty: it may be.
 func (c *Compiler) tooLong(source string) string {
 	if strings.TrimSpace(source) == "" {
 		return "the expression is empty"
@@ -109,7 +108,6 @@ func (c *Compiler) tooLong(source string) string {
 	return ""
 }
 
-// newExpression is an expression with all but its program.
 func newExpression(source string, checked *cel.Ast, found *inspector) *Expression {
 	tree := checked.NativeRep()
 	e := &Expression{
@@ -133,7 +131,6 @@ func newExpression(source string, checked *cel.Ast, found *inspector) *Expressio
 	return e
 }
 
-// plan makes the program of e, unless it is a constant or a variable.
 func (c *Compiler) plan(e *Expression, checked *cel.Ast) error {
 	root := checked.NativeRep().Expr()
 	if root.Kind() == ast.LiteralKind {
@@ -159,8 +156,7 @@ func (c *Compiler) plan(e *Expression, checked *cel.Ast) error {
 	return nil
 }
 
-// foldProblem is the place and text of an error found while planning, if it is
-// one of those.
+// foldProblem is the place and text of an error found while planning, if it is one.
 func foldProblem(err error, checked *cel.Ast) (offset int, text string) {
 	var fold foldError
 	if errors.As(err, &fold) {
@@ -169,7 +165,6 @@ func foldProblem(err error, checked *cel.Ast) (offset int, text string) {
 	return 0, err.Error()
 }
 
-// startOf is where in its source a part of an expression is, in characters.
 func startOf(checked *cel.Ast, id int64) int {
 	if place, ok := checked.NativeRep().SourceInfo().GetOffsetRange(id); ok {
 		return int(place.Start)

@@ -12,11 +12,8 @@ import (
 	"cel.dev/cel-go/interpreter"
 )
 
-// isCounted reports whether the work of an expression must be counted while it is evaluated,
-// because it might exceed MaxWork for texts of at most MaxRequestText. Counting costs several
-// allocations for each evaluation, so only such expressions are counted: loops, text
-// multiplied by text, long patterns, values whose size a caller chooses. The work of others
-// is in proportion to a few texts of the request.
+// isCounted reports whether an expression might exceed MaxWork for texts of at most
+// MaxRequestText: only then is its work counted, at several allocations for each evaluation.
 func isCounted(checked *cel.Ast) bool {
 	counted := false
 	ast.PostOrderVisit(checked.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
@@ -34,8 +31,8 @@ func isCounted(checked *cel.Ast) bool {
 	return err != nil || most.Max > MaxWork
 }
 
-// shortTexts is a cost.Estimator that assumes that texts of a request are as long as they may
-// be, and knows nothing of the length of lists and maps.
+// shortTexts estimates that texts are as long as MaxRequestText, and knows nothing of lists and
+// maps.
 type shortTexts struct{}
 
 func (shortTexts) EstimateSize(n cost.AstNode) *cost.SizeEstimate {
@@ -60,14 +57,12 @@ func (shortTexts) EstimateCallCost(function, _ string, target *cost.AstNode, arg
 	return cost.NewCallEstimate(cost.Estimate{Max: matchWork(MaxRequestText, steps)}, nil)
 }
 
-// prices is a cost.ActualCostEstimator for calls where CEL's own prices do not follow the
-// work: of functions that look through their arguments, and of comparisons of lists, whose
-// elements CEL does not look into. The work of one call is in proportion to the size of its
-// arguments, so it can be charged when it is done.
+// prices are for calls whose work CEL's own prices do not follow: functions that look through
+// their arguments, and comparisons of lists. Work is in proportion to the arguments, so it is
+// charged when done.
 type prices struct{}
 
-// CallCost implements cost.ActualCostEstimator. CEL names the overload only if the
-// types of the arguments were known before.
+// CallCost is given an overload only if the types were known before.
 func (prices) CallCost(function, overload string, args []ref.Val, result ref.Val) *uint64 {
 	var units uint64
 	switch function {
@@ -104,8 +99,7 @@ func (prices) CallCost(function, overload string, args []ref.Val, result ref.Val
 	return &units
 }
 
-// charges are the prices again of those functions of which libraries bring prices of
-// their own, which CEL prefers.
+// charges are prices for functions of libraries, whose own CEL would prefer.
 var charges = func() (list []cost.TrackerOption) {
 	for _, id := range []string{
 		"string_char_at_int", "string_index_of_string", "string_index_of_string_int",
@@ -126,7 +120,6 @@ var charges = func() (list []cost.TrackerOption) {
 // zoneWork is what a time zone costs: its file is read each time.
 const zoneWork = 500
 
-// ofAll is the work of looking through the arguments and making the result.
 func ofAll(args []ref.Val, result ref.Val) uint64 {
 	size := weigh(result)
 	for _, arg := range args {
@@ -135,7 +128,6 @@ func ofAll(args []ref.Val, result ref.Val) uint64 {
 	return unitsOf(size)
 }
 
-// ofMembership is the work of comparing a value with each element of a list.
 func ofMembership(v, in ref.Val) uint64 {
 	l, ok := in.(traits.Lister)
 	if !ok {
@@ -153,7 +145,6 @@ func isText(v ref.Val) bool {
 	return false
 }
 
-// unitsOf is the work of looking through, or making, a value of this size.
 func unitsOf(size int) uint64 { return 1 + uint64(size)/10 }
 
 const (
@@ -162,12 +153,11 @@ const (
 	overweight = 20 * MaxWork
 )
 
-// weigh is about how many bytes of memory a value takes, and how long it takes to look
-// through it. What is in it twice counts twice. It stops at overweight.
+// weigh is about how many bytes a value takes, shared parts counted twice, up to overweight.
 func weigh(v ref.Val) int { return weighUpTo(v, overweight) }
 
-// lighter is the weight of a, or times that of b, whichever is less. It takes time in
-// proportion to that, also where the other is heavy.
+// lighter is the weight of a, or times that of b, whichever is less, in time proportional to
+// that.
 func lighter(a, b ref.Val, times int) int {
 	for most := 256; ; most *= 4 {
 		weight := min(weighUpTo(a, most), times*weighUpTo(b, most))
@@ -210,8 +200,7 @@ type units struct{}
 func (units) Function() string   { return unitsOverload }
 func (units) OverloadID() string { return unitsOverload }
 
-// spend charges for work that is about to be done, if that is counted. It ends the
-// evaluation, by a panic that CEL turns into its error, where that would go past MaxWork.
+// spend charges before work is done. Past MaxWork it panics, which CEL turns into its error.
 func spend(frame *interpreter.ExecutionFrame, n uint64) {
 	t := frame.CostTracker()
 	if t == nil {
@@ -226,27 +215,24 @@ func spend(frame *interpreter.ExecutionFrame, n uint64) {
 	}
 }
 
-// weighed is a step whose value is charged for where CEL asks too little for making it,
-// or for what is done with it next.
+// weighed is a step whose value is charged for where CEL asks too little.
 type weighed struct {
 	interpreter.InterpretableV2
 	work func(ref.Val) uint64
 }
 
-// Exec implements interpreter.InterpretableV2.
 func (w *weighed) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	v := w.InterpretableV2.Exec(frame)
 	spend(frame, w.work(v))
 	return v
 }
 
-// Eval implements interpreter.Interpretable.
 func (w *weighed) Eval(vars interpreter.Activation) ref.Val {
 	return interpreter.EvalActivation(vars, w.Exec)
 }
 
-// ofValue is the work of making a list or map, or of finding a key. A list of a list
-// twice is small in memory, but a list of those, and so on, takes forever to look through.
+// ofValue charges for lists and maps by weight: nested shared lists are small in memory, but not
+// to look through.
 func ofValue(v ref.Val) uint64 { return unitsOf(weigh(v)) }
 
 // ofRange is the work of beginning a loop: the keys of a map are listed first.
@@ -258,11 +244,10 @@ func ofRange(v ref.Val) uint64 {
 	return 0
 }
 
-// ofIteration is the work of going round a loop, which is free to CEL where the body is
+// ofIteration is the work of a turn of a loop, which CEL does not charge where the body is
 // constant.
 func ofIteration(ref.Val) uint64 { return 1 }
 
-// findWeighed notes which steps are charged for beside calls, lists and maps.
 func (p *plan) findWeighed(e ast.Expr) {
 	switch e.Kind() {
 	case ast.ComprehensionKind:
@@ -276,7 +261,6 @@ func (p *plan) findWeighed(e ast.Expr) {
 	}
 }
 
-// weigh puts the step under a weighed one if it is to be.
 func (p *plan) weigh(step interpreter.InterpretableV2) interpreter.InterpretableV2 {
 	if !p.counted {
 		return step
@@ -302,7 +286,6 @@ func (p *plan) weigh(step interpreter.InterpretableV2) interpreter.Interpretable
 	return &weighed{step, work}
 }
 
-// folding is the work and memory of the constant parts of one expression.
 type folding struct {
 	tracker *cost.Tracker
 	size    int
@@ -316,7 +299,6 @@ func newFolding() *folding {
 	return &folding{tracker: t}
 }
 
-// value is that of a step that needs nothing of a request.
 func (f *folding) value(step interpreter.InterpretableV2) (v ref.Val, err error) {
 	frame, err := interpreter.NewExecutionFrame(interpreter.EmptyActivation())
 	if err != nil {

@@ -137,7 +137,7 @@ func (e *Expression) fixed() ref.Val {
 	return e.folded
 }
 
-// eval is the value; nil without an error where it is missing.
+// eval returns nil without an error where the value is missing.
 func (e *Expression) eval(s *Scope) (ref.Val, error) {
 	var v ref.Val
 	var err error

@@ -8,26 +8,20 @@ import (
 	"cel.dev/cel-go/common/types/traits"
 )
 
-// fieldMap is request.headers or request.query: a map for CEL that looks names up in the
-// request as it is. Only an expression that wants the whole map (its size, a loop over it)
-// has it built.
-//
-// An error of a lookup is the value of that name: a loop finds the name, and the error at
-// its value.
+// fieldMap is request.headers or request.query, looked up in the request as it is; the whole map
+// is only built for its size or a loop. An error of a lookup is the value of that name.
 type fieldMap struct {
 	fields Fields
 	asked  []namedValue // lookups so far; those of one request repeat
 	whole  *wholeMap    // nil: not built yet
 }
 
-// wholeMap is all of a fieldMap, and an error that says why it is not to be compared.
 type wholeMap struct {
 	traits.Mapper
 	err error
 }
 
-// namedValue is the answer to one lookup; its value is nil where there is none, and
-// may be an error.
+// namedValue is the answer to one lookup; a nil value: there is none.
 type namedValue struct {
 	name  string
 	value ref.Val
@@ -55,7 +49,6 @@ func (m *fieldMap) lookup(name string) ref.Val {
 	return v
 }
 
-// build makes the whole map.
 func (m *fieldMap) build() *wholeMap {
 	if m.whole == nil {
 		values, err := m.fields.All()
@@ -64,8 +57,8 @@ func (m *fieldMap) build() *wholeMap {
 	return m.whole
 }
 
-// FindStringKey is what CEL asks first where the name is a literal, and then, where
-// there is nothing, Find, which may say why.
+// FindStringKey is what CEL asks first of a literal name; where nothing is found it asks Find,
+// which may say why.
 func (m *fieldMap) FindStringKey(name string) (any, bool) {
 	if v := m.lookup(name); v != nil && !types.IsError(v) {
 		return v, true
@@ -73,7 +66,6 @@ func (m *fieldMap) FindStringKey(name string) (any, bool) {
 	return nil, false
 }
 
-// Find implements traits.Mapper.
 func (m *fieldMap) Find(key ref.Val) (ref.Val, bool) {
 	name, ok := key.(types.String)
 	if !ok {
@@ -83,7 +75,6 @@ func (m *fieldMap) Find(key ref.Val) (ref.Val, bool) {
 	return v, v != nil
 }
 
-// Get implements traits.Indexer.
 func (m *fieldMap) Get(key ref.Val) ref.Val {
 	if v, ok := m.Find(key); ok {
 		return v
@@ -91,7 +82,6 @@ func (m *fieldMap) Get(key ref.Val) ref.Val {
 	return missing
 }
 
-// Contains implements traits.Container.
 func (m *fieldMap) Contains(key ref.Val) ref.Val {
 	v, ok := m.Find(key)
 	if types.IsError(v) {
@@ -100,21 +90,16 @@ func (m *fieldMap) Contains(key ref.Val) ref.Val {
 	return types.Bool(ok)
 }
 
-// Iterator implements traits.Iterable.
 func (m *fieldMap) Iterator() traits.Iterator { return m.build().Iterator() }
 
-// Size implements traits.Sizer.
 func (m *fieldMap) Size() ref.Val { return m.build().Size() }
 
-// ConvertToNative implements ref.Val.
 func (m *fieldMap) ConvertToNative(to reflect.Type) (any, error) {
 	return m.build().ConvertToNative(to)
 }
 
-// ConvertToType implements ref.Val.
 func (m *fieldMap) ConvertToType(to ref.Type) ref.Val { return m.build().ConvertToType(to) }
 
-// Equal implements ref.Val.
 func (m *fieldMap) Equal(other ref.Val) ref.Val {
 	if o, ok := other.(*fieldMap); ok {
 		whole := o.build()
@@ -130,8 +115,6 @@ func (m *fieldMap) Equal(other ref.Val) ref.Val {
 	return whole.Mapper.Equal(other)
 }
 
-// Type implements ref.Val.
 func (m *fieldMap) Type() ref.Type { return types.MapType }
 
-// Value implements ref.Val.
 func (m *fieldMap) Value() any { return m.build().Value() }

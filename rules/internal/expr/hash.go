@@ -23,7 +23,6 @@ const (
 	hmacOverload   = "hmac_secret_string"
 )
 
-// hashes declares the functions sha256 and hmac.
 func hashes() []cel.EnvOption {
 	return []cel.EnvOption{
 		cel.Function("sha256",
@@ -41,7 +40,6 @@ func IsHash(text string) bool {
 	return len(text) == 2*sha256.Size && strings.Trim(text, "0123456789abcdef") == ""
 }
 
-// hashCost is that of looking through the text, which is the argument at this place.
 func hashCost(overload string, text int) cost.OverloadModel {
 	return cost.Overload(overload,
 		cost.EvalCost(cost.Sum(cost.Const(cost.CallCost), cost.StringScan(cost.Length(cost.Arg(text))))),
@@ -92,11 +90,10 @@ func (s *Secret) Set(value []byte) {
 
 var secretType = cel.OpaqueType("secret")
 
-// noSecrets is the value of secrets where none are known. It is not missing: a rule must
-// not be skipped for want of a secret.
+// noSecrets is an error and not missing: a rule must not be skipped for want of a secret.
 var noSecrets = types.NewErrWithNodeID(-1, "no secrets are known here").(*types.Err)
 
-// sum is the HMAC-SHA256 of text in hexadecimal; false: the secret was not read yet.
+// sum is the hexadecimal HMAC-SHA256; false: the secret was not read yet.
 func (s *Secret) sum(text string) (string, bool) {
 	macs := s.macs.Load()
 	if macs == nil {

@@ -12,7 +12,6 @@ import (
 	"cel.dev/cel-go/common/overloads"
 )
 
-// mostHints is how many hints one expression has.
 const mostHints = 10
 
 // hints are the comparisons of an expression with texts that a variable never has.
@@ -31,14 +30,12 @@ func hints(checked *cel.Ast) (list []Problem) {
 	return list
 }
 
-// comparison is one of a variable with a literal text.
 type comparison struct {
 	subject, text string
 	id            int64 // of the literal
 }
 
-// comparisons are those that e makes by ==, !=, in, startsWith, is or under; nil if it
-// compares with anything but literals.
+// comparisons are those of e with literals; nil if it compares with anything else.
 func comparisons(tree *ast.AST, e ast.Expr) []comparison {
 	if e.Kind() != ast.CallKind {
 		return nil
@@ -73,7 +70,7 @@ func comparisons(tree *ast.AST, e ast.Expr) []comparison {
 	return nil
 }
 
-// subjectOf names a variable, or a field of one; "": e is none.
+// subjectOf names a variable, or a field of one; else "".
 func subjectOf(tree *ast.AST, e ast.Expr) string {
 	if named := tree.ReferenceMap()[e.ID()]; named != nil && named.Value == nil && isVariable(named.Name) {
 		return named.Name

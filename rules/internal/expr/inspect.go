@@ -71,8 +71,7 @@ func (i *inspector) isVariable(e ast.Expr, name string) bool {
 
 func (i *inspector) isHeaders(e ast.Expr) bool { return i.isVariable(e, "request.headers") }
 
-// pattern refuses patterns that a request could choose: compiling one costs
-// whatever it says.
+// pattern refuses patterns that a request could choose, because compiling is expensive.
 func (i *inspector) pattern(e ast.Expr) {
 	text, ok := literal(e)
 	if !ok {
@@ -82,7 +81,6 @@ func (i *inspector) pattern(e ast.Expr) {
 	}
 }
 
-// headerName refuses names that no request has, and keeps the others.
 func (i *inspector) headerName(e ast.Expr, name string) {
 	switch lower := strings.ToLower(name); {
 	case name != lower:
@@ -102,7 +100,6 @@ func literal(e ast.Expr) (string, bool) {
 	return string(text), ok
 }
 
-// takesSecret looks at the first argument of hmac, which must be a secret by its name.
 func (i *inspector) takesSecret(e ast.Expr) {
 	var of ast.Expr
 	var name string
@@ -122,8 +119,7 @@ func (i *inspector) takesSecret(e ast.Expr) {
 	i.secrets = append(i.secrets, SecretUse{name, startOf(i.checked, of.ID())})
 }
 
-// secretsStay refuses every use of secrets but as hmac(secrets.NAME, …): what compares
-// secrets, or lists them, could tell something of them.
+// secretsStay refuses every use of secrets but hmac(secrets.NAME, …).
 func (i *inspector) secretsStay(e ast.Expr) {
 	if i.isVariable(e, "secrets") && !i.proper[e.ID()] && len(i.problems) == 0 {
 		i.note(e, "secrets are for hmac only, as in hmac(secrets.pepper, client.ip)")

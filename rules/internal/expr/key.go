@@ -12,8 +12,7 @@ import (
 	"cel.dev/cel-go/common/types/traits"
 )
 
-// keyText is the text of a key with this value. ok is false where the value is null or has
-// a null part. It stops soon after most bytes.
+// keyText stops soon after most bytes. Not ok: the value, or a part, is null.
 func keyText(v ref.Val, most int) (key string, ok bool, err error) {
 	if list, isList := v.(traits.Lister); isList {
 		return joinedParts(list, most)
@@ -21,8 +20,7 @@ func keyText(v ref.Val, most int) (key string, ok bool, err error) {
 	return keyPart(v)
 }
 
-// joinedParts ends each part with a NUL byte, which no part contains: the parts can be found
-// in the whole, and a list of one part differs from a string.
+// joinedParts ends each part with a NUL byte, which no part contains.
 func joinedParts(list traits.Lister, most int) (key string, ok bool, err error) {
 	var b strings.Builder
 	size := list.Size().(types.Int)

@@ -10,15 +10,12 @@ import (
 	"cel.dev/cel-go/interpreter"
 )
 
-// missingError is why a variable without a value has none.
 type missingError struct{}
 
 func (missingError) Error() string { return "not known of this request" }
 
-// missing is the value of a variable that has none: an error, so that it spreads
-// through an expression as a missing header does. CEL notes in an error where it
-// first met it unless it is noted already; with an id from the start, this one, which
-// all requests share, is never written to.
+// missing spreads through an expression. CEL notes in an error where it met it, unless it has an
+// id: with one this value, which all requests share, is never written to.
 var missing = types.NewErrWithNodeID(-1, "%w", missingError{}).(*types.Err)
 
 func init() {
@@ -28,9 +25,8 @@ func init() {
 	types.LabelErrNode(-1, types.String("0000-01-01T00:00:00Z").ConvertToType(types.TimestampType))
 }
 
-// noSuchKey is the type of CEL's errors for a key or index that is not there.
-// CEL neither exports it nor wraps a value that could be compared; its text
-// would be no proof, because it quotes what a request says. So we provoke one.
+// noSuchKey is the type of CEL's errors for a missing key or index, which CEL does not export and
+// whose text may quote a request, so we provoke one.
 var noSuchKey = func() reflect.Type {
 	attributes := interpreter.NewAttributeFactory(
 		containers.DefaultContainer, types.DefaultTypeAdapter, types.NewEmptyRegistry())
@@ -41,7 +37,7 @@ var noSuchKey = func() reflect.Type {
 	return reflect.TypeOf(err)
 }()
 
-// isMissing reports whether an expression lacked a value that it needed; otherwise it failed.
+// isMissing reports whether an expression lacked a value; otherwise it failed.
 func isMissing(err error) bool {
 	for ; err != nil; err = errors.Unwrap(err) {
 		if _, ok := err.(missingError); ok || reflect.TypeOf(err) == noSuchKey {
@@ -51,7 +47,6 @@ func isMissing(err error) bool {
 	return false
 }
 
-// isMissingValue is isMissing of a value that may be an error.
 func isMissingValue(v ref.Val) bool {
 	err, ok := v.(*types.Err)
 	return ok && isMissing(err)

@@ -14,10 +14,8 @@ import (
 
 var networkType = cel.ObjectType("cidr", traits.ContainerType)
 
-// network is what the function cidr returns.
 type network netip.Prefix
 
-// newNetwork is the function cidr.
 func newNetwork(v ref.Val) ref.Val {
 	text, ok := v.(types.String)
 	if !ok {
@@ -70,8 +68,7 @@ func CountedAddr(a netip.Addr, ipv6Bits int) string {
 	return p.String()
 }
 
-// Contains implements traits.Container, CEL's "in". An error is what is neither
-// an address nor a network.
+// Contains is CEL's "in"; an error for what is neither address nor network.
 func (n network) Contains(v ref.Val) ref.Val {
 	text, ok := v.(types.String)
 	if !ok {
@@ -90,7 +87,6 @@ func (n network) Contains(v ref.Val) ref.Val {
 	return types.Bool(outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr()))
 }
 
-// ConvertToNative implements ref.Val.
 func (n network) ConvertToNative(to reflect.Type) (any, error) {
 	if to == reflect.TypeFor[netip.Prefix]() {
 		return netip.Prefix(n), nil
@@ -98,7 +94,6 @@ func (n network) ConvertToNative(to reflect.Type) (any, error) {
 	return nil, fmt.Errorf("a cidr is no %s", to)
 }
 
-// ConvertToType implements ref.Val.
 func (n network) ConvertToType(to ref.Type) ref.Val {
 	switch to {
 	case types.StringType:
@@ -109,14 +104,11 @@ func (n network) ConvertToType(to ref.Type) ref.Val {
 	return types.NewErr("a cidr is no %s", to.TypeName())
 }
 
-// Equal implements ref.Val.
 func (n network) Equal(other ref.Val) ref.Val {
 	o, ok := other.(network)
 	return types.Bool(ok && n == o)
 }
 
-// Type implements ref.Val.
 func (n network) Type() ref.Type { return networkType }
 
-// Value implements ref.Val.
 func (n network) Value() any { return netip.Prefix(n) }

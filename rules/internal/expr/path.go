@@ -51,7 +51,6 @@ func isFolded(p string) bool {
 	return true
 }
 
-// foldBytes decodes p until no escape is left, up to a NUL.
 func foldBytes(p string) string {
 	b := make([]byte, 0, len(p))
 	for i := range len(p) {
@@ -75,7 +74,6 @@ func unhex(c byte) byte {
 	return c&^0x20 - 'A' + 10
 }
 
-// joinFolded folds the segments of p, which is decoded.
 func joinFolded(p string) string {
 	b := make([]byte, 0, len(p)+1)
 	for segment := range strings.FieldsFuncSeq(p, func(c rune) bool { return c == '/' || c == '\\' }) {
@@ -111,8 +109,8 @@ func appendFolded(b []byte, text string) []byte {
 	return b
 }
 
-// foldRune is one of the letters that differ from c in case only: the one of ASCII in
-// lower case, if there is one, else the smallest.
+// foldRune is one of the letters that differ from c in case only: ASCII in lower case, or the
+// smallest.
 func foldRune(c rune) rune {
 	least := c
 	for r := unicode.SimpleFold(c); r != c; r = unicode.SimpleFold(r) {
@@ -124,10 +122,8 @@ func foldRune(c rune) rune {
 	return least
 }
 
-// The names of the functions.
 const foldedPath, isPath, underPath = "folded", "is", "under"
 
-// pathFunctions declares the functions folded, is and under of texts.
 func pathFunctions() []cel.EnvOption {
 	text := []*cel.Type{cel.StringType}
 	two := []*cel.Type{cel.StringType, cel.StringType}
@@ -148,7 +144,6 @@ func pathFunctions() []cel.EnvOption {
 	}
 }
 
-// foldCost is that of looking through the texts.
 func foldCost(texts ...cost.QuantityExpr) cost.OverloadModelOption {
 	work := []cost.QuantityExpr{cost.Const(cost.CallCost)}
 	for _, text := range texts {
@@ -190,11 +185,9 @@ func (o *onlyPath) excludes(s *Scope) bool {
 	return s.Path != o.path
 }
 
-// onlyPathOf finds the one path for which a condition can be true: it is
-// request.path == "…" or request.path.is("…"), alone or joined with && to anything else. For
-// another path && is false whatever its other operands are, even errors. Most rules have
-// such a condition, so a file of a thousand rules costs a thousand comparisons instead of
-// evaluations.
+// onlyPathOf finds the one path that a condition demands by request.path == "…" or .is("…"),
+// alone or in an &&, which is false for any other path. Most rules have one, and a comparison is
+// cheaper than an evaluation.
 func onlyPathOf(tree *ast.AST, e ast.Expr) onlyPath {
 	if e.Kind() != ast.CallKind {
 		return onlyPath{}

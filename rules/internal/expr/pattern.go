@@ -10,8 +10,8 @@ import (
 	"cel.dev/cel-go/interpreter"
 )
 
-// patternSteps is an upper bound of the steps that a pattern compiles to, found before it is
-// compiled: (a{1000}){1000} is short, and its program is not.
+// patternSteps bounds the steps of a pattern before it is compiled: (a{1000}){1000} is short, its
+// program is not.
 func patternSteps(pattern string) (int, error) {
 	tree, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
@@ -23,7 +23,6 @@ func patternSteps(pattern string) (int, error) {
 	return 0, fmt.Errorf("the pattern takes more than %d steps: repeat fewer characters, or less often", maxPattern)
 }
 
-// stepsOf stops counting beyond maxPattern.
 func stepsOf(e *syntax.Regexp) (n int) {
 	const atOnce = 8 // numbers of a class of characters in the memory of a step
 	for _, sub := range e.Sub {
@@ -47,11 +46,9 @@ func stepsOf(e *syntax.Regexp) (n int) {
 	return n + 2
 }
 
-// matchWork is the work of matching a text of so many bytes with a pattern of so many
-// steps, in CEL's units: at worst, each byte takes each of the steps.
+// matchWork is the work of matching, in CEL's units: at worst each byte takes each step.
 func matchWork(size, steps int) uint64 { return 1 + uint64(size)*uint64(steps)/40 }
 
-// match is the function matches with a literal pattern.
 type match struct {
 	interpreter.InterpretableV2
 	of      interpreter.InterpretableV2
@@ -68,7 +65,6 @@ func newMatch(call, of interpreter.InterpretableV2, pattern string) (*match, err
 	return &match{call, of, compiled, steps}, err
 }
 
-// Exec implements interpreter.InterpretableV2.
 func (m *match) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	v := m.of.Exec(frame)
 	if types.IsUnknownOrError(v) {
@@ -82,7 +78,6 @@ func (m *match) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	return types.Bool(m.pattern.MatchString(string(text)))
 }
 
-// Eval implements interpreter.Interpretable.
 func (m *match) Eval(vars interpreter.Activation) ref.Val {
 	return interpreter.EvalActivation(vars, m.Exec)
 }

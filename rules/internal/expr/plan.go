@@ -11,11 +11,8 @@ import (
 	"cel.dev/cel-go/interpreter"
 )
 
-// plan replaces steps of an expression while CEL plans it, parts before wholes.
-//
-// CEL has optimizations of its own (cel.OptOptimize), but they come after the
-// steps of ours and would drop them; and they do less: ours also evaluates
-// cidr("…") and the like once, at load, and reports there what cannot work.
+// plan replaces steps while CEL plans, parts before wholes. cel.OptOptimize would drop our steps
+// and does not evaluate cidr("…") at load.
 type plan struct {
 	logic map[int64]ast.CallExpr                // the calls of || and &&, by id
 	terms map[int64]interpreter.InterpretableV2 // the planned operands of those, by id
@@ -33,7 +30,6 @@ type plan struct {
 	unfinished map[int64]bool
 }
 
-// foldError is why a call that needs nothing of a request fails.
 type foldError struct{ *types.Err }
 
 func newPlan(checked *cel.Ast) *plan {
@@ -60,7 +56,6 @@ func newPlan(checked *cel.Ast) *plan {
 	return p
 }
 
-// options are those of a program that follows the plan.
 func (p *plan) options() []cel.ProgramOption {
 	options := []cel.ProgramOption{cel.CustomDecoratorV2(p.decorate)}
 	if p.counted {
@@ -87,7 +82,6 @@ func (p *plan) decorate(step interpreter.InterpretableV2) (interpreter.Interpret
 	return step, nil
 }
 
-// simplify does once what need not be done for each request.
 func (p *plan) simplify(step interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
 	switch s := step.(type) {
 	case interpreter.InterpretableConstructor:
@@ -115,7 +109,6 @@ func (p *plan) simplify(step interpreter.InterpretableV2) (interpreter.Interpret
 	return step, nil
 }
 
-// fold puts the value of a step in its place.
 func (p *plan) fold(step interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
 	v, err := p.folding.value(step)
 	if err != nil {
@@ -152,7 +145,6 @@ func oneOf(call, of interpreter.InterpretableV2, list traits.Lister) interpreter
 	return m
 }
 
-// Exec implements interpreter.InterpretableV2.
 func (m *membership) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	v := m.of.Exec(frame)
 	if types.IsUnknownOrError(v) {
@@ -166,15 +158,12 @@ func (m *membership) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	return types.Bool(ok)
 }
 
-// Eval implements interpreter.Interpretable.
 func (m *membership) Eval(vars interpreter.Activation) ref.Val {
 	return interpreter.EvalActivation(vars, m.Exec)
 }
 
-// logic is || or &&. Where no operand decides and several fail, CEL reports the
-// first; this reports what went wrong before what is missing. Else a request
-// could hide the one behind the other: a rule on attrs.tier == "free" ||
-// int(attrs.size) > 5 would not apply to a size of "9e9" without a tier.
+// logic is || or &&. Of several failures it reports what went wrong before what is missing, so
+// that a request cannot hide an error behind a missing value.
 type logic struct {
 	interpreter.InterpretableV2
 	terms   []interpreter.InterpretableV2
@@ -193,7 +182,6 @@ func (p *plan) newLogic(step interpreter.InterpretableV2, call ast.CallExpr) int
 	return l
 }
 
-// Exec implements interpreter.InterpretableV2.
 func (l *logic) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	var failed ref.Val
 	for _, term := range l.terms {
@@ -212,7 +200,6 @@ func (l *logic) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	return !l.decides
 }
 
-// Eval implements interpreter.Interpretable.
 func (l *logic) Eval(vars interpreter.Activation) ref.Val {
 	return interpreter.EvalActivation(vars, l.Exec)
 }

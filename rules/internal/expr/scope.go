@@ -120,7 +120,6 @@ func (s *Scope) ofRequest(name string) (any, bool) {
 	return nil, false
 }
 
-// foldedPath is FoldPath of the request's path.
 func (s *Scope) foldedPath() string {
 	if s.folded == "" {
 		s.folded = FoldPath(s.Path)

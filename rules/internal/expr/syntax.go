@@ -12,8 +12,7 @@ import (
 	"github.com/stintdev/stint/internal/spelling"
 )
 
-// explain puts CEL's errors in our words where those say more. What other languages
-// write for an operator explains all that CEL says of a source with such.
+// explain puts CEL's errors in our words. An operator of another language explains all errors.
 func explain(source string, issues []*cel.Error) []Problem {
 	if len(issues) > 0 && strings.Contains(issues[0].Message, "Syntax error") {
 		if problems := foreign(source); len(problems) > 0 {
@@ -39,16 +38,14 @@ func explain(source string, issues []*cel.Error) []Problem {
 	return problems
 }
 
-// plainSyntax spares the reader the list of all that the parser would have taken.
 func plainSyntax(message string) string {
 	message, _, _ = strings.Cut(message, " expecting ")
 	message = strings.Replace(message, "mismatched input '<EOF>'", "the expression ends too soon", 1)
 	return strings.Replace(message, "Syntax error", "syntax error", 1)
 }
 
-// unknownName is the problem with a name that CEL does not know. Of a function CEL
-// tells the place of its parenthesis, of a variable that of its beginning, or of
-// its last dot where it knows the part before.
+// unknownName is the problem with a name. CEL gives the place of a function's parenthesis, or of
+// a variable's beginning or last known dot.
 func unknownName(name string, source []rune, offset int) Problem {
 	if offset < len(source) && source[offset] == '(' {
 		return Problem{offset, fmt.Sprintf("unknown function %q", name)}
@@ -79,8 +76,7 @@ func unknownName(name string, source []rune, offset int) Problem {
 	return Problem{offset, text + ")"}
 }
 
-// operatorsAndTexts finds the beginnings of strings, comments, CEL's operators and those
-// of other languages, the longest first, so that none is taken for a part of another.
+// operatorsAndTexts finds strings, comments and operators, the longest first.
 var operatorsAndTexts = regexp.MustCompile(`(?s)"""|'''|"|'|//[^\n]*` +
 	`|===|!==|==|!=|<=|>=|=>|=<|<>|=|&&|\|\||&|\||\b(?:and|or|not|AND|OR|NOT)\b`)
 
@@ -90,7 +86,6 @@ var native = map[string]string{
 	"and": "&&", "or": "||", "not": "!",
 }
 
-// foreign finds the operators of other languages in source, outside of its strings.
 func foreign(source string) []Problem {
 	var problems []Problem
 	for at := 0; at < len(source); {

@@ -14,11 +14,8 @@ import (
 
 var errText = errors.New("the text made would be too long")
 
-// boundedText declares contains and functions of the strings extension again, bound to
-// others of the same meaning: replace, join, split and format keep to MaxText, and those
-// that look for a text in another take time in proportion to both, not to the one times
-// the other. The other functions of the extension, and CEL's operators, make no more than a
-// little longer text than they were given.
+// boundedText replaces functions of the strings extension by equal ones: replace, join, split and
+// format keep to MaxText, and searches take time in proportion to both texts, not their product.
 func boundedText() []cel.EnvOption {
 	text, number, list := cel.StringType, cel.IntType, cel.ListType(cel.StringType)
 	return []cel.EnvOption{
@@ -55,14 +52,12 @@ func boundedText() []cel.EnvOption {
 	}
 }
 
-// mostLookedFor is the most that the lengths of a text and of what is looked for in it may
-// come to when multiplied. Package strings compares hashes, which a caller who chooses both
-// texts can make equal everywhere.
+// mostLookedFor bounds the product of the lengths of a text and what is looked for: package
+// strings compares hashes, which a caller can make equal everywhere.
 const mostLookedFor = 1 << 32
 
 var errLookedFor = errors.New("the text is too long to look for so long a text in it")
 
-// tooLong is an error where one text is not to be looked for in another; nil: it may be.
 func tooLong(s, wanted string) ref.Val {
 	if uint64(len(s))*uint64(len(wanted)) <= mostLookedFor {
 		return nil
@@ -94,7 +89,6 @@ func readable(text ref.Val) string {
 	return string([]rune(s))
 }
 
-// byteAt is where in s the character with this number, from 0, begins; len(s) beyond.
 func byteAt(s string, n int64) int {
 	for at := range s {
 		if n--; n < 0 {
@@ -168,8 +162,7 @@ func split(args ...ref.Val) ref.Val {
 	return types.NewStringList(types.DefaultTypeAdapter, strings.SplitN(s, separator, most))
 }
 
-// boundedFormat is the format of the extension, for values that come to no more than MaxText. What it
-// makes of those is at most some times as long.
+// boundedFormat is the extension's format, for values of at most MaxText together.
 func boundedFormat() func(...ref.Val) ref.Val {
 	env, err := cel.NewEnv(ext.Strings())
 	if err != nil {

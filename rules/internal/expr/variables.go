@@ -41,8 +41,8 @@ const (
 	maxPattern  = 10_000
 )
 
-// variable is a name that expressions may use. If you add one, resolve it in
-// Scope.ResolveName and list it in the documentation of package rules.
+// variable may be used by expressions. If you add one, resolve it in Scope.ResolveName and list
+// it in rules/doc.go.
 type variable struct {
 	name string
 	kind *cel.Type
@@ -71,7 +71,6 @@ func variableNames() []string {
 	return names
 }
 
-// isVariable reports whether name is one of ours.
 func isVariable(name string) bool {
 	for _, v := range variables {
 		if v.name == name {
@@ -81,8 +80,7 @@ func isVariable(name string) bool {
 	return false
 }
 
-// language is CEL with our variables and functions. Making it takes as long as
-// compiling many expressions, so all Compilers share it; it never changes.
+// language is shared: making it takes as long as compiling many expressions.
 var language = sync.OnceValue(func() *cel.Env {
 	options := []cel.EnvOption{
 		ext.Strings(),
@@ -107,8 +105,7 @@ var language = sync.OnceValue(func() *cel.Env {
 	return env
 })
 
-// macroLanguage is the language that keeps macros as written, which programs in use do
-// without.
+// macroLanguage keeps macros as written.
 var macroLanguage = sync.OnceValue(func() *cel.Env {
 	env, err := language().Extend(cel.EnableMacroCallTracking())
 	if err != nil {

@@ -38,8 +38,7 @@ func (e *Expression) WhyKeyless(s *Scope) string {
 	return "needs " + e.whatIsMissing(s)
 }
 
-// falsePart is the first of the parts joined by && that is false; empty if there are no
-// parts, or none of them can be evaluated alone.
+// falsePart is the first part joined by && that is false; else empty.
 func (e *Expression) falsePart(ctx context.Context, s *Scope) string {
 	checked := dissect(e.Source)
 	if checked == nil {
@@ -68,7 +67,6 @@ func (e *Expression) falsePart(ctx context.Context, s *Scope) string {
 	return ""
 }
 
-// conjuncts appends to parts what e joins by &&.
 func conjuncts(e ast.Expr, parts []ast.Expr) []ast.Expr {
 	if e.Kind() != ast.CallKind || e.AsCall().FunctionName() != operators.LogicalAnd {
 		return append(parts, e)
@@ -97,7 +95,7 @@ func (e *Expression) whatIsMissing(s *Scope) string {
 	return "something that is missing: " + Clip(e.Source)
 }
 
-// dissect compiles an expression again, with its macros, to look into it; nil if that fails.
+// dissect compiles with macros; nil if that fails.
 func dissect(source string) *cel.Ast {
 	checked, issues := macroLanguage().Compile(source)
 	if issues.Err() != nil {
@@ -106,8 +104,7 @@ func dissect(source string) *cel.Ast {
 	return checked
 }
 
-// absent is the part of an expression that stands for a header, an attribute or the like
-// that is not there; empty if CEL does not say which.
+// absent is the part of an expression that stands for what is missing; empty if CEL does not say.
 func absent(checked *cel.Ast, s *Scope) string {
 	program, err := language().Program(checked, newPlan(checked).options()...)
 	if err != nil {
