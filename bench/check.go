@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// checked is how right a limiter's counting is. A figure of -1: it has no such
-// thing, or was not asked.
+// checked is how a limiter counts; -1: it has no such thing, or was not asked.
 type checked struct {
 	Where, Name string
 	Alone       int64 // allowed of 200 requests by one caller, at 100 a day
@@ -20,10 +19,8 @@ type checked struct {
 	Large       int64 // allowed in the second period of a flood, at 100,000 a second
 }
 
-// floodPeriods is how many periods a flood lasts.
 const floodPeriods = 4
 
-// check makes each limiter count, before it is measured.
 func check(short bool, redis *redisServer) ([]checked, error) {
 	var all []checked
 	for _, group := range []struct {
@@ -46,7 +43,6 @@ func check(short bool, redis *redisServer) ([]checked, error) {
 	return all, redis.flush()
 }
 
-// with opens a limiter for one check.
 func with[R any](s *subject, p place, limit spec, do func(context.Context, *limiter) (R, error)) (r R, err error) {
 	l, err := s.open(p, limit)
 	if err != nil {
@@ -154,9 +150,8 @@ func large(ctx context.Context, l *limiter) (int64, error) {
 	return flood(ctx, l, time.Second, "large")
 }
 
-// faults says what is wrong with the counting of a limiter. A fixed window may let
-// one more amount through than there are periods, for the flood may begin in the
-// middle of one.
+// faults says what is wrong. A fixed window may let one more amount through, as the flood may
+// begin within one.
 func (c *checked) faults() []string {
 	var all []string
 	fault := func(when bool, format string, args ...any) {

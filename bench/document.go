@@ -18,8 +18,7 @@ type run struct {
 	tables  []*measured
 }
 
-// document writes docs/benchmarks.md. No sentence in it states a figure that was
-// not measured in this run.
+// document writes docs/benchmarks.md, with figures of this run only.
 func (r *run) document(w io.Writer) {
 	fmt.Fprintf(w, `# Benchmarks
 
@@ -83,7 +82,6 @@ func (r *run) how(w io.Writer) {
 		r.took.Round(time.Second), r.rounds)
 }
 
-// summary has a line for each table with peers.
 func (r *run) summary(w io.Writer) {
 	fmt.Fprint(w, "| | Stint | fastest peer of its kind | Stint ÷ peer | Stint ÷ floor | place among limiters |\n|---|---:|---|---:|---:|---|\n")
 	for _, m := range r.tables {
@@ -116,7 +114,6 @@ func (m *measured) summary(w io.Writer, name, more string) {
 		duration(best.cost().middle), ratio(main.over(best)), ratio(main.over(m.floorOf(main))), place)
 }
 
-// counting writes which limiters count correctly.
 func (r *run) counting(w io.Writer) {
 	fmt.Fprintf(w, `
 ## Which limiters count correctly
@@ -211,7 +208,6 @@ func (m *measured) row(w io.Writer, r *result, hasPeers, hasMemory, failures, de
 	fmt.Fprintln(w)
 }
 
-// display is the name as a row begins with it.
 func (s *subject) display() string {
 	mark := map[kind]string{ours: "**", floor: "*"}[s.kind]
 	return mark + s.name + mark
@@ -237,8 +233,7 @@ func (m *measured) failures() bool {
 	return false
 }
 
-// bounds says of a table through Redis what bounds the main row, and what it takes
-// more than a bare script does.
+// bounds says what bounds the main row through Redis, and what it takes beyond a bare script.
 func (m *measured) bounds(w io.Writer) {
 	r := m.find(mainRow)
 	if !m.table.redis || r == nil {

@@ -27,8 +27,7 @@ func quantile(sorted []float64, q float64) float64 {
 	return sorted[i] + (at-float64(i))*(sorted[i+1]-sorted[i])
 }
 
-// cost is the time from one decision to the next, in ns. What ended in an error
-// was none.
+// cost is the time from one decision to the next, in ns, without errors.
 func (s *sample) cost() float64 { return float64(s.Nanos) / float64(s.Calls-s.Errors) }
 
 func (r *result) each(f func(*sample) float64) []float64 {
@@ -45,8 +44,8 @@ func (r *result) allocs() float64 {
 	return spreadOf(r.each(func(s *sample) float64 { return float64(s.Mallocs) / float64(s.Calls) })).middle
 }
 
-// cpu is the time of Redis, or of the server's process, for a decision, in µs, over
-// all rounds, for that clock is coarse.
+// cpu is the time of Redis, or of the server, for a decision, in µs, over all rounds, for that
+// clock is coarse.
 func (r *result) cpu() float64 {
 	var seconds float64
 	var decisions int64
@@ -61,7 +60,6 @@ func (r *result) p99() float64 {
 	return spreadOf(r.each(func(s *sample) float64 { return float64(s.P99) })).middle
 }
 
-// share is how many of all calls ended so.
 func (r *result) share(of func(*sample) int64) float64 {
 	var n, all int64
 	for i := range r.Samples {
@@ -71,10 +69,8 @@ func (r *result) share(of func(*sample) int64) float64 {
 	return float64(n) / float64(all)
 }
 
-// over is the ratio of two costs, round by round.
 func (r *result) over(other *result) spread { return r.ratio(other, (*sample).cost) }
 
-// cpuOver is that of the CPU time.
 func (r *result) cpuOver(other *result) spread {
 	return r.ratio(other, func(s *sample) float64 { return s.CPU / float64(s.Calls-s.Errors) })
 }
@@ -107,8 +103,8 @@ func (m *measured) floorOf(r *result) *result {
 	return m.find(m.table.floor)
 }
 
-// bestPeer is the fastest peer that counts as r does, by a log or not; where there
-// is none, the fastest of all; nil: no peer at all.
+// bestPeer is the fastest peer that counts as r does, by a log or not, else the fastest of all;
+// nil: none.
 func (m *measured) bestPeer(r *result) *result {
 	var best, any *result
 	for i := range m.results {
@@ -129,7 +125,6 @@ func (m *measured) bestPeer(r *result) *result {
 	return best
 }
 
-// sorted is the table's results, the fastest first.
 func (m *measured) sorted() []*result {
 	var all []*result
 	for i := range m.results {

@@ -9,8 +9,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// healthy is the service of health checks, for its messages come with grpc-go. It
-// looks at no request and answers with nothing.
+// healthy is the service of health checks, whose messages come with grpc-go.
 type healthy struct {
 	grpc_health_v1.UnimplementedHealthServer
 }
@@ -19,15 +18,13 @@ func (healthy) Check(context.Context, *grpc_health_v1.HealthCheckRequest) (*grpc
 	return new(grpc_health_v1.HealthCheckResponse), nil
 }
 
-// emptyGRPC has grpc-go's defaults.
 func emptyGRPC(string) (service, error) {
 	s := grpc.NewServer()
 	grpc_health_v1.RegisterHealthServer(s, healthy{})
 	return s.Serve, nil
 }
 
-// calling makes unary calls by turns over so many connections. A request is as long as
-// that to the empty handler.
+// calling makes unary calls by turns over so many connections.
 func calling(connections int) func(addr string) (asker, error) {
 	return func(addr string) (asker, error) {
 		all := make([]*grpc.ClientConn, connections)

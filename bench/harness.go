@@ -13,13 +13,11 @@ import (
 // workerVariable tells a process that it is a worker, and of what.
 const workerVariable = "STINT_BENCH_WORKER"
 
-// measured is a table with what came out.
 type measured struct {
 	table   *table
 	results []result // in the order of its subjects
 }
 
-// result is what a subject did in all rounds.
 type result struct {
 	subject     *subject
 	Samples     []sample
@@ -27,7 +25,6 @@ type result struct {
 	shares      *shares // of a server's process; nil: not looked at
 }
 
-// worker is the process of one subject.
 type worker struct {
 	process *exec.Cmd
 	in      io.WriteCloser
@@ -80,8 +77,8 @@ func (w *worker) end() {
 	_ = w.process.Wait()
 }
 
-// measure lets the subjects of a table take turns: each round begins with another
-// one. A round that is not counted comes before.
+// measure lets the subjects take turns; each round begins with another one. A first round is not
+// counted.
 func measure(t *table, redis *redisServer, rounds int, short bool) (*measured, error) {
 	if t.newcomers > 0 {
 		return measurePauses(t, rounds, short)

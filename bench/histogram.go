@@ -2,8 +2,8 @@ package main
 
 import "math/bits"
 
-// histogram counts durations by their highest bits, so that it takes no more room in a
-// long loop than in a short one; what it tells is less than 2 % too little.
+// histogram counts durations by their highest bits, in bounded room; it says at most 2 % too
+// little.
 type histogram struct {
 	counts [64 << fineBits]int64
 	all    int64

@@ -9,7 +9,6 @@ import (
 	"strings"
 )
 
-// machine is where the run took place, and with what.
 type machine struct {
 	cpu, system, golang, redis, commit string
 	loadBefore, loadAfter              string
@@ -51,7 +50,6 @@ func commit() string {
 	return strings.TrimSpace(string(out))
 }
 
-// load is how many wanted a processor in the last minute.
 func load() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

@@ -42,7 +42,6 @@ func main() {
 	}
 }
 
-// bench does all and writes it to a directory.
 func bench(short bool, rounds int, only, out string, progress io.Writer) error {
 	r := run{date: time.Now(), rounds: rounds}
 	redis, err := startRedis()
@@ -73,8 +72,8 @@ func bench(short bool, rounds int, only, out string, progress io.Writer) error {
 	return r.write(out)
 }
 
-// stopWith ends the server with this process where a signal ends that; workers end
-// with their standard input.
+// stopWith ends the server when a signal ends this process; workers end with their standard
+// input.
 func stopWith(redis *redisServer) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -85,7 +84,6 @@ func stopWith(redis *redisServer) {
 	}()
 }
 
-// write writes the document, the pictures and the raw figures.
 func (r *run) write(dir string) error {
 	files := map[string][]byte{}
 	var b bytes.Buffer
@@ -117,7 +115,6 @@ func (r *run) write(dir string) error {
 	return nil
 }
 
-// raw writes a line for each check and each turn.
 func (r *run) raw(w io.Writer) error {
 	out := json.NewEncoder(w)
 	for _, c := range r.checked {

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// memoryFloors are the least that a limiter in memory does: change one word, read
-// the clock, find a key.
+// memoryFloors are the least that a limiter in memory does.
 var memoryFloors = []subject{
 	{name: "compare-and-swap of one word", kind: floor, open: openSwap},
 	{name: "time.Now", kind: floor, open: openNow},
@@ -41,11 +40,9 @@ func openNow(place, spec) (*limiter, error) {
 	}), nil
 }
 
-// mapped is what a floor keeps for a key.
 type mapped [1]int64
 
-// openMap is a map that nobody writes to while it is measured, and hence needs no
-// lock.
+// openMap needs no lock, as nobody writes while it is measured.
 func openMap(place, spec) (*limiter, error) {
 	m := map[string]*mapped{}
 	l := &limiter{take: func(_ context.Context, key string) (bool, error) { return m[key] != nil, nil }}
@@ -58,7 +55,6 @@ func openMap(place, spec) (*limiter, error) {
 	return l, nil
 }
 
-// openMapAndClock looks at the clock as well, as every limiter must.
 func openMapAndClock(p place, s spec) (*limiter, error) {
 	l, err := openMap(p, s)
 	if err != nil {

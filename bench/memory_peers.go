@@ -21,8 +21,7 @@ var memoryPeers = []subject{
 	{name: "throttled, unbounded", kind: peer, open: openThrottledMemory(0)},
 }
 
-// openRate keeps a rate.Limiter for each key. The package has no keys of its own,
-// and this is the usual way to add them. Nothing is ever dropped.
+// openRate keeps a rate.Limiter for each key, which is the usual way. Nothing is ever dropped.
 func openRate(_ place, s spec) (*limiter, error) {
 	var all sync.Map
 	every := rate.Limit(float64(s.amount) / s.period.Seconds())
@@ -79,8 +78,7 @@ func ululeOver(store ulule.Store, s spec) *limiter {
 	}
 }
 
-// openThrottledMemory bounds the keys by dropping the least recently used, as its
-// documentation shows, or, with 0, does not.
+// openThrottledMemory drops the least recently used beyond maxKeys; 0: never.
 func openThrottledMemory(maxKeys int) func(place, spec) (*limiter, error) {
 	return func(_ place, s spec) (*limiter, error) {
 		store, err := memstore.NewCtx(maxKeys)

@@ -19,9 +19,8 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// pauses are the longest steps of a loop in which one caller asks for one key after
-// another that was never there before. A step is from one look at the clock to the
-// next; that the key is made is in it.
+// pauses are the longest steps of a loop of one caller over new keys; a step is from one look at
+// the clock to the next, the key's making included.
 type pauses struct {
 	Median, P999, P9999, Slowest int64 // ns
 	Long                         int64 // how many took longer than longPause
@@ -35,18 +34,16 @@ const (
 	// longPause is what no decision should take for what other keys left behind.
 	longPause   = time.Millisecond
 	longInWords = "1 ms"
-	// lookedAt are the steps of which it is asked how much of them was work, and
-	// lookEvery how many steps pass between two looks at the thread's clock, each of
-	// which is a system call.
+	// lookedAt are the steps of which the part of work is measured, and lookEvery how many steps
+	// pass between two looks at the thread's clock, each a system call.
 	lookedAt  = 50 * time.Microsecond
 	lookEvery = 256
 )
 
-// clockRow is the loop without a limiter.
 const clockRow = "the clock alone"
 
-// pauseSubjects are those that bound by themselves what they hold, told to sweep once a
-// period where they ask how often; and, for what that costs, one that never drops a key.
+// pauseSubjects are those that bound what they hold, told to sweep once a period where they ask;
+// and one that never drops a key.
 func pauseSubjects(newcomers int) []subject {
 	return append(longPauseSubjects(newcomers),
 		subject{name: "Stint sliding log", kind: ours, log: true, open: stintIn(roomFor(newcomers), stint.SlidingLog)},
@@ -65,7 +62,6 @@ func longPauseSubjects(newcomers int) []subject {
 	}
 }
 
-// roomFor is a store in which no key has to give way.
 func roomFor(keys int) storeOpener {
 	return func(place) (stint.Store, func(), error) { return &stint.Memory{MaxKeys: keys}, func() {}, nil }
 }
@@ -78,10 +74,8 @@ func openSweptUlule(_ place, s spec) (*limiter, error) {
 	return ululeOver(ululememory.NewStoreWithOptions(ulule.StoreOptions{Prefix: ulule.DefaultPrefix, CleanUpInterval: s.period}), s), nil
 }
 
-// turnOfPauses lets as many keys come in as the table says, and goes on for d at least.
-//
-// What a long step waited is what the thread did not work since the last look at its
-// clock. That was a moment before, so hardly any of it belongs to other steps.
+// turnOfPauses lets as many keys come in as the table says, for d at least. What a long step
+// waited is what the thread did not work since the last look, a moment before.
 func turnOfPauses(t *table, l *limiter, d time.Duration) sample {
 	var s sample
 	var p pauses
@@ -126,8 +120,7 @@ func turnOfPauses(t *table, l *limiter, d time.Duration) sample {
 	return s
 }
 
-// threadTime is the processor time of this thread, in ns; 0 where the system does not
-// tell.
+// threadTime is the processor time of this thread, in ns; 0: unknown.
 func threadTime() int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
@@ -136,9 +129,8 @@ func threadTime() int64 {
 	return t.Nano()
 }
 
-// measurePauses gives each turn a process of its own, one after another: millions of
-// keys of all subjects do not fit beside each other, and what one turn leaves behind is
-// no burden for the next. The clock alone goes on for as long as the main row did.
+// measurePauses gives each turn a process of its own, one after another: millions of keys of all
+// subjects do not fit together. The clock alone goes on for as long as the main row did.
 func measurePauses(t *table, rounds int, short bool) (*measured, error) {
 	m := &measured{table: t}
 	for i := range t.subjects {
@@ -178,7 +170,6 @@ func pausesIn(a assignment, d time.Duration) (sample, error) {
 	return s, err
 }
 
-// most is the most of something in one round.
 func (r *result) most(of func(*pauses) int64) float64 {
 	return slices.Max(r.each(func(s *sample) float64 { return float64(of(s.Pauses)) }))
 }
@@ -186,7 +177,6 @@ func (r *result) most(of func(*pauses) int64) float64 {
 func worked(p *pauses) int64  { return p.Worked }
 func slowest(p *pauses) int64 { return p.Slowest }
 
-// pauses writes a table of pauses, the least slow first.
 func (m *measured) pauses(w io.Writer) {
 	all := m.sorted()
 	slices.SortStableFunc(all, func(a, b *result) int { return cmp.Compare(a.most(slowest), b.most(slowest)) })
@@ -213,7 +203,6 @@ func (m *measured) pauses(w io.Writer) {
 	}
 }
 
-// pausesInShort is a sentence for each table of pauses.
 func (r *run) pausesInShort(w io.Writer) {
 	for _, m := range r.tables {
 		main, clock := m.find(mainRow), m.find(clockRow)

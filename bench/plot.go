@@ -19,8 +19,8 @@ const (
 
 var colours = map[kind]string{floor: "#999999", ours: "#0b5fa5", peer: "#d08a2e"}
 
-// plot draws the tables of a group below one another on one logarithmic scale: for
-// each subject its median, and a line from its fastest to its slowest round.
+// plot draws the tables of a group on one logarithmic scale: medians, and lines from fastest to
+// slowest.
 func plot(w io.Writer, title string, tables []*measured) {
 	low, high := math.Inf(1), math.Inf(-1)
 	height := plotTop + 34
@@ -88,7 +88,6 @@ func plotRow(w io.Writer, r *result, y float64, x func(float64) float64) {
 		x(high)+9, y+8, duration(middle))
 }
 
-// tick is a round number of ns.
 func tick(ns float64) string {
 	switch {
 	case ns >= 1e6:

@@ -12,14 +12,12 @@ import (
 	"strings"
 )
 
-// shares is where the time of a process went.
 type shares struct {
 	byRoom map[string]float64 // in parts of 1
 	below  map[string]float64 // by function, with what it calls
 }
 
-// rooms are what functions are sorted into: the first whose pattern matches has it.
-// One that none matches is in the last.
+// rooms sort functions: the first pattern that matches has it, else the last room.
 var rooms = []struct {
 	name string
 	of   *regexp.Regexp
@@ -38,7 +36,6 @@ var rooms = []struct {
 
 var topLine = regexp.MustCompile(`^\s*([\d.]+)(?:ms)?\s+[\d.]+%\s+[\d.]+%\s+([\d.]+)(?:ms)?\s+[\d.]+%\s+(\S+)`)
 
-// sharesOf reads a profile by "go tool pprof".
 func sharesOf(profile []byte) (*shares, error) {
 	f, err := os.CreateTemp("", "stint-bench-*.pprof")
 	if err != nil {
@@ -84,8 +81,7 @@ func sharesOf(profile []byte) (*shares, error) {
 	return s, nil
 }
 
-// profiledRows are those whose time is looked at, each with the function below which
-// everything is Stint's doing.
+// profiledRows are rows with the function below which everything is Stint's doing.
 var profiledRows = []struct{ name, ours string }{
 	{emptyHandler, ""},
 	{emptyService, ""},
@@ -94,7 +90,6 @@ var profiledRows = []struct{ name, ours string }{
 	{gatewayRow, "github.com/stintdev/stint/server.(*Server).decideHTTP"},
 }
 
-// where writes where the time of the servers' processes goes.
 func (m *measured) where(w io.Writer) {
 	if m.table.group != serverGroup {
 		return

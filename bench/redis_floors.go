@@ -14,9 +14,8 @@ const (
 	leastScript = "script of one read and one write, rueidis"
 )
 
-// redisFloors are the least that a limiter in Redis does: one command, or one
-// script, in one round trip. An exact limiter in one script cannot do less than that
-// of one read and one write does.
+// redisFloors are the least that a limiter in Redis does: one command or script in one round
+// trip. An exact one needs a read and a write.
 var redisFloors = []subject{
 	{name: incrRueidis, kind: floor, open: openIncrRueidis},
 	{name: incrGoRedis, kind: floor, open: openIncrGoRedis},
@@ -25,7 +24,6 @@ var redisFloors = []subject{
 	{name: "SET … PX, rueidis", kind: floor, open: openSet},
 }
 
-// newRueidis is set up as Stint's own client is.
 func newRueidis(p place) (rueidis.Client, error) {
 	return rueidis.NewClient(rueidis.ClientOption{
 		InitAddress:       []string{p.redis},
@@ -36,8 +34,7 @@ func newRueidis(p place) (rueidis.Client, error) {
 	})
 }
 
-// newGoRedis has the defaults, with which the documentation of all peers that use
-// go-redis shows it.
+// newGoRedis has the defaults, as in the documentation of peers.
 func newGoRedis(p place) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: p.redis, DB: p.db})
 }
@@ -52,8 +49,7 @@ func openEmptyScript(p place, _ spec) (*limiter, error) {
 	return overScript(p, "script:", "", "return 1")
 }
 
-// openLeastScript reads the server's clock and what is there, and writes as much, with
-// its expiry.
+// openLeastScript reads the clock and what is there, and writes as much, with its expiry.
 func openLeastScript(p place, _ spec) (*limiter, error) {
 	return overScript(p, "least:", "0123456789ab", `
 redis.call('TIME')
@@ -109,14 +105,12 @@ func openIncrGoRedis(p place, _ spec) (*limiter, error) {
 	}, nil
 }
 
-// setAll sets all keys, which expire tomorrow.
 func setAll(ctx context.Context, p place, keys []string, prefix, value string) error {
 	return pipelined(ctx, p, keys, func(c rueidis.Client, key string) []rueidis.Completed {
 		return []rueidis.Completed{c.B().Set().Key(prefix + key).Value(value).Px(24 * time.Hour).Build()}
 	})
 }
 
-// pipelined sends what belongs to each key, many in a round trip.
 func pipelined(ctx context.Context, p place, keys []string, commands func(rueidis.Client, string) []rueidis.Completed) error {
 	c, err := newRueidis(p)
 	if err != nil {

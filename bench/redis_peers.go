@@ -74,8 +74,8 @@ func openThrottledRedis(p place, s spec) (*limiter, error) {
 	return l, nil
 }
 
-// sortedSet is the log that tutorials show, in its correct form: the server's
-// clock, a member for each request, and denied requests not remembered.
+// sortedSet is the log of tutorials in its correct form: the server's clock, a member for each
+// request, none for denied ones.
 var sortedSet = rueidis.NewLuaScript(`
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]

@@ -13,8 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redisServer is a redis-server of our own on loopback, which keeps nothing on
-// disk.
+// redisServer is a server of our own on loopback, without persistence.
 type redisServer struct {
 	addr    string
 	process *exec.Cmd
@@ -63,7 +62,6 @@ func (s *redisServer) stop() {
 
 func (s *redisServer) flush() error { return s.client.FlushAll(context.Background()).Err() }
 
-// info is the sum of fields of the server's INFO.
 func (s *redisServer) info(section string, fields ...string) (float64, error) {
 	text, err := s.client.Info(context.Background(), section).Result()
 	if err != nil {
@@ -85,10 +83,8 @@ func (s *redisServer) info(section string, fields ...string) (float64, error) {
 	return sum, nil
 }
 
-// cpu is the processor time that the server has used, in seconds.
 func (s *redisServer) cpu() (float64, error) { return s.info("cpu", "used_cpu_user", "used_cpu_sys") }
 
-// memory is what the server holds, in bytes.
 func (s *redisServer) memory() (float64, error) { return s.info("memory", "used_memory") }
 
 func (s *redisServer) version() string {

@@ -17,8 +17,8 @@ import (
 	"github.com/stintdev/stint/server/config"
 )
 
-// Each of these is a server in a process of its own, which is asked over loopback.
-// The clients, and the upstream of those that pass requests on, are in the worker's.
+// Each is a server in a process of its own, asked over loopback. Clients and upstreams are in the
+// worker's.
 const (
 	emptyHandler = "empty handler"
 	emptyService = "empty grpc-go service, one connection"
@@ -30,7 +30,6 @@ const (
 	gatewayRow   = "Stint gateway"
 )
 
-// inList is how many checks there are in listRow's.
 const inList = 100
 
 // site is what a server process serves, and how it is asked.
@@ -74,7 +73,6 @@ var serverSubjects = []subject{
 // serverCallers is how many ask a server at once; emptyApart has a connection for each.
 const serverCallers = 16
 
-// fileOfRules is a rule that does not match and one that does, with two limits.
 const fileOfRules = `
 rules:
   - {name: login, match: 'request.method == "POST" && request.path == "/login"', key: client.ip, limits: [5 per 1m sliding_log]}
@@ -83,7 +81,6 @@ rules:
 
 const checkBody = `{"client":"192.0.2.1","request":{"method":"GET","path":"/v1/users?page=7","host":"example.com","headers":{"user-agent":"curl"}}}`
 
-// listBody asks about as many clients.
 func listBody() string {
 	all := make([]string, inList)
 	for i := range all {
@@ -92,7 +89,6 @@ func listBody() string {
 	return "[" + strings.Join(all, ",") + "]"
 }
 
-// web serves a handler over HTTP.
 func web(open func(upstream string) (http.Handler, error)) func(string) (service, error) {
 	return func(upstream string) (service, error) {
 		h, err := open(upstream)
@@ -110,7 +106,6 @@ func newServer(routes ...config.Route) (*server.Server, error) {
 	return server.New(c), nil
 }
 
-// empty reads the request and answers with nothing.
 func empty(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	w.WriteHeader(http.StatusOK)
@@ -136,8 +131,7 @@ func gatewayHandler(upstream string) (http.Handler, error) {
 	return s.Gateway(), nil
 }
 
-// buffers are what bodies are copied through, as in Stint's gateway; a ReverseProxy
-// that is not told otherwise makes one for each response.
+// buffers are what bodies are copied through; a ReverseProxy without makes one for each response.
 type buffers struct{}
 
 var freeBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
@@ -154,7 +148,6 @@ func proxyTo(upstream string, pool httputil.BufferPool) (http.Handler, error) {
 	}, err
 }
 
-// serving starts a site, and is a limiter that asks it.
 func serving(name string) func(place, spec) (*limiter, error) {
 	return func(place, spec) (*limiter, error) {
 		var up string
@@ -193,7 +186,6 @@ func posting(body string) func(addr string) (asker, error) {
 	}
 }
 
-// getting asks by GET.
 func getting(addr string) (asker, error) {
 	return asking("GET", "http://"+addr+"/v1/users?page=7", func() io.Reader { return nil }), nil
 }

@@ -15,23 +15,20 @@ import (
 	"syscall"
 )
 
-// siteVariable tells a process that it is a server, and of what; siteUpstream where
-// it passes requests on to.
+// siteVariable tells a process which server it is; siteUpstream where to pass requests on.
 const (
 	siteVariable = "STINT_BENCH_SITE"
 	siteUpstream = "STINT_BENCH_UPSTREAM"
 )
 
-// usage is what a process has used until now.
 type usage struct {
 	CPU     float64 // seconds, of the system for it as well
 	Mallocs uint64
 	Profile []byte `json:",omitempty"` // of pprof, where one was asked for
 }
 
-// serveSite is the whole life of a server process: it says its address, then what
-// it has used whenever it gets a line, and ends with its standard input. After a
-// line "profile" it takes a profile until the next line.
+// serveSite says its address, then what it has used after each line of standard input, and ends
+// with that. After "profile" it takes a profile until the next line.
 func serveSite(name string) error {
 	serve, err := sites[name].open(os.Getenv(siteUpstream))
 	if err != nil {
@@ -79,7 +76,6 @@ func (u *usage) take() {
 	u.Mallocs = m.Mallocs
 }
 
-// siteProcess is a server process.
 type siteProcess struct {
 	process *exec.Cmd
 	addr    string
@@ -113,8 +109,7 @@ func startSite(name, upstream string) (*siteProcess, error) {
 	return p, nil
 }
 
-// used is what the process has used; profile: and from now until the next call, its
-// time is looked at.
+// used is what the process has used; profile: it takes a profile until the next call.
 func (p *siteProcess) used(profile bool) (u usage, err error) {
 	line := "\n"
 	if profile {

@@ -12,8 +12,7 @@ import (
 	"github.com/stintdev/stint/redislimit"
 )
 
-// The rows of Stint, in memory and through Redis. The token bucket is the one to
-// look at first: it is what a limit is where nothing is said.
+// The rows of Stint. The token bucket is the default of limits.
 const (
 	mainRow    = "Stint token bucket"
 	goRedisRow = "Stint token bucket, go-redis"
@@ -30,7 +29,6 @@ var memoryOurs = []subject{
 	{name: severalRow, kind: ours, open: severalIn(memoryStore, 3)},
 }
 
-// memoryHotOurs are measured on a hot key only.
 var memoryHotOurs = []subject{
 	{name: "Stint sliding window of 60", kind: ours, open: stintOf(memoryStore, stint.Spec{Algorithm: stint.SlidingWindow, Buckets: 60})},
 	{name: manyRow, kind: ours, open: severalIn(memoryStore, mostAsked)},
@@ -44,10 +42,8 @@ var redisOurs = []subject{
 	{name: severalRow, kind: ours, open: severalIn(redisStore, 3)},
 }
 
-// storeOpener opens a store and says how to close it.
 type storeOpener func(place) (stint.Store, func(), error)
 
-// memoryStore has room for each table's counts, and no key gives way.
 func memoryStore(place) (stint.Store, func(), error) {
 	return &stint.Memory{MaxKeys: 4 * million}, func() {}, nil
 }
@@ -86,7 +82,6 @@ func (c goRedis) Do(ctx context.Context, args ...string) (any, error) {
 	return reply, err
 }
 
-// goRedisStore is as the example of redislimit.New shows.
 func goRedisStore(p place) (stint.Store, func(), error) {
 	c := redis.NewClient(&redis.Options{Addr: p.redis, DB: p.db, MaxRetries: -1, ContextTimeoutEnabled: true})
 	s, err := redislimit.New(context.Background(), goRedis{c}, redislimit.Options{})

@@ -5,7 +5,6 @@ import (
 	"time"
 )
 
-// kind is what a subject is there for.
 type kind string
 
 const (
@@ -32,13 +31,11 @@ type subject struct {
 	open   func(place, spec) (*limiter, error)
 }
 
-// place is where a subject lives.
 type place struct {
 	redis string // host:port
 	db    int    // its database there, so that what its keys take can be told apart
 }
 
-// limiter is one subject at work.
 type limiter struct {
 	// take decides a request of one unit.
 	take func(ctx context.Context, key string) (allowed bool, err error)

@@ -50,8 +50,7 @@ const (
 	pauseGroup  = "pauses"
 )
 
-// tables are all tables; in the short form there are few keys and the turns are
-// tiny.
+// tables are all tables; short: few keys and tiny turns.
 func tables(short bool) []table {
 	var all []table
 	inMemory := slices.Concat(memoryFloors, memoryOurs, memoryPeers)

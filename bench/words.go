@@ -20,7 +20,6 @@ func duration(ns float64) string {
 	return digits(ns) + " ns"
 }
 
-// digits is three of them.
 func digits(v float64) string {
 	switch {
 	case v >= 99.95:

@@ -15,7 +15,6 @@ import (
 	"time"
 )
 
-// assignment is what a worker process is started with.
 type assignment struct {
 	Table   string
 	Subject string
@@ -24,7 +23,6 @@ type assignment struct {
 	Short   bool
 }
 
-// ready is a worker's first line.
 type ready struct {
 	BytesPerKey float64 // in this process
 	Error       string
@@ -44,8 +42,7 @@ type sample struct {
 	Pauses  *pauses `json:",omitempty"` // of a table of pauses
 }
 
-// work is the whole life of a worker process: it takes turns as standard input
-// tells, each line a duration, and ends with it.
+// work takes turns, each a line of standard input with a duration, and ends with it.
 func work(text string) error {
 	var a assignment
 	if err := json.Unmarshal([]byte(text), &a); err != nil {
@@ -88,7 +85,6 @@ func work(text string) error {
 	return nil
 }
 
-// profiled begins the line of a turn during which a server's time is looked at.
 const profiled = "profile "
 
 // useOf is a turn, with what the server's process used in it.
@@ -121,7 +117,6 @@ func find(a *assignment) (*table, *subject, error) {
 	return nil, nil, fmt.Errorf("no subject %q in a table %q", a.Subject, a.Table)
 }
 
-// prepare opens the subject, and makes its keys known or exhausts the one.
 func prepare(t *table, s *subject, p place) (*limiter, float64, error) {
 	limit := t.limit
 	if s.log {
@@ -180,7 +175,6 @@ func fill(ctx context.Context, l *limiter, keys []string) error {
 	return nil
 }
 
-// held is how many bytes are in use.
 func held() float64 {
 	runtime.GC()
 	runtime.GC()
@@ -189,8 +183,8 @@ func held() float64 {
 	return float64(m.HeapAlloc)
 }
 
-// turn calls for so long, from all callers at once. keys is empty where each request's
-// key is made anew; that one allocation is not counted.
+// turn calls from all callers at once. Without keys each request's key is made anew, by one
+// allocation that is not counted.
 func turn(t *table, l *limiter, keys []string, d time.Duration) sample {
 	if t.newcomers > 0 {
 		return turnOfPauses(t, l, d)
@@ -238,7 +232,6 @@ func turn(t *table, l *limiter, keys []string, d time.Duration) sample {
 	return s
 }
 
-// caller is one goroutine that asks.
 type caller struct {
 	random                uint64
 	calls, denied, errors int64

@@ -53,11 +53,10 @@ func (m *Model) Banned(ctx context.Context, yield func(stint.Record) bool) error
 	return ctx.Err()
 }
 
-// recordSteps is how many steps checkRecords takes.
 const recordSteps = 400
 
-// checkRecords asks a store and a Model the same by their own clocks, under
-// penalties that last for hours, and looks at their records after each step.
+// checkRecords asks a store and a Model the same by their own clocks, under penalties of hours,
+// and compares their records after each step.
 func checkRecords(t testing.TB, e *env) {
 	store := e.open()
 	inspector, ok := stint.As[stint.Inspector](store)
@@ -87,7 +86,6 @@ var (
 	onceEver = mustLimit(stint.Spec{Name: "}p:once", Amount: 1, Period: 1000 * 24 * time.Hour})
 )
 
-// records is a run of checkRecords.
 type records struct {
 	testing.TB
 	rng       *rand.Rand
@@ -101,8 +99,8 @@ type records struct {
 	spans map[recordID]time.Duration
 }
 
-// took is how long something has taken, by the clock, which stores ask, or by the
-// count of time, which goes on differently where the clock is set.
+// took is how long something has taken, by the clock or by the count of time, whichever says
+// more: they differ where the clock is set.
 func took(began time.Time) time.Duration {
 	now := time.Now()
 	return max(now.Sub(began), now.Round(0).Sub(began.Round(0)).Abs())
@@ -148,8 +146,8 @@ func (c *records) step() {
 	}
 }
 
-// alike compares records that were read within a span. What is left of their bans
-// may differ by as much as the instants at which these were imposed and read.
+// alike compares records that were read within a span, by as much as which what is left of bans
+// may differ.
 func (c *records) alike(got, want stint.Record, id recordID, span time.Duration) bool {
 	const rounding = 2 * time.Millisecond
 	apart := (got.BanLeft - want.BanLeft).Abs()
@@ -157,7 +155,6 @@ func (c *records) alike(got, want stint.Record, id recordID, span time.Duration)
 	return got == want && apart <= c.spans[id]+span+rounding
 }
 
-// checkBanned compares what runs in the end.
 func (c *records) checkBanned() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -19,8 +19,7 @@ const (
 	burstPeriod = time.Minute
 )
 
-// checkBurst lets a crowd fall on one key at once, by the store's own clock, and
-// counts who gets in.
+// checkBurst lets a crowd fall on one key, by the store's own clock.
 func checkBurst(t testing.TB, e *env) {
 	stores := e.fleet()
 	for a := stint.TokenBucket; a <= stint.SlidingWindow; a++ {
@@ -96,8 +95,7 @@ func (b *burst) take(n int) (stint.Decision, error) {
 	return b.stores[n%len(b.stores)].Take(context.Background(), &r, nil)
 }
 
-// check holds what was admitted to what the limit holds, and what came back
-// meanwhile.
+// check compares what was admitted with what the limit holds, and what came back meanwhile.
 func (b *burst) check(t testing.TB) {
 	t.Helper()
 	if b.took > burstPeriod*9/10 {

@@ -8,9 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A store's clock that jumps, as it does when another machine takes over, admits
-// no more than one burst a jump beyond what the limit lets through, and locks no
-// key for longer than a period and what the key would have waited anyway.
+// checkClocks: a clock that jumps, as when another machine takes over, admits at most a burst a
+// jump beyond the limit, and locks no key for longer than a period beyond its wait.
 func checkClocks(t testing.TB, e *env) {
 	w := &world{store: e.open()}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -77,8 +76,7 @@ func jumpy(t *trial) {
 	}
 }
 
-// burstOf is what a limit lets through at most within a period: at once, around a
-// border if it has one, and by and by.
+// burstOf is what a limit lets through at most within a period.
 func burstOf(l *stint.Limit) (burst, refill int64) {
 	switch s := l.Spec(); s.Algorithm {
 	case stint.TokenBucket, stint.LeakyBucket:

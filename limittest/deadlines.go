@@ -17,8 +17,7 @@ const (
 	grace = time.Second
 )
 
-// checkDeadlines asks a store that never answers, several at a time, since those who
-// come later may wait for those before.
+// checkDeadlines asks a store that never answers, several at a time: some may wait for others.
 func checkDeadlines(t testing.TB, e *env) {
 	switch {
 	case e.frozen == nil && isPunctual(e.open()):
@@ -63,8 +62,7 @@ func isPunctual(s stint.Store) bool {
 	return ok && p.KeepsDeadline()
 }
 
-// lateness asks a store that does not answer for so long, and tells what is wrong with
-// how that ends.
+// lateness asks a store that does not answer and says what is wrong with how that ends.
 func lateness(s stint.Store, deadline, left time.Duration) error {
 	began := time.Now() // before the context begins
 	ctx := context.Background()

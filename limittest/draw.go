@@ -101,9 +101,8 @@ func (s *script) changeForget(p *stint.Penalty) {
 	}
 }
 
-// drawPenalties gives some of the limits a penalty; several may share one. No two
-// penalties impose bans of the same length: which of those would be named is not
-// defined.
+// drawPenalties gives some limits a penalty, which several may share. No two bans are of one
+// length: which is named would not be defined.
 func (s *script) drawPenalties(longest int64) {
 	var penalties []*stint.Penalty
 	var period time.Duration

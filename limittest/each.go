@@ -11,8 +11,7 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// checkTakeBatch asks the same requests of one store twice, under two sets of
-// keys: one by one, and in one go.
+// checkTakeBatch asks a store the same twice, under two sets of keys: one by one, and as a batch.
 func checkTakeBatch(t testing.TB, e *env) {
 	store := e.open()
 	each, ok := store.(stint.BatchTaker)

@@ -42,7 +42,6 @@ type Faulty struct {
 // Calls is how many calls have begun.
 func (f *Faulty) Calls() int { return int(f.calls.Load()) }
 
-// call runs inner, unless something goes wrong before or instead.
 func (f *Faulty) call(ctx context.Context, inner func() error) error {
 	n := int(f.calls.Add(1))
 	var fault Fault

@@ -9,9 +9,8 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// checkFields holds every field of a whole decision, and of each ask's, to what
-// the contract and the documentation of package stint say. Each scene is a short
-// story on keys of its own.
+// checkFields holds every field of decisions to the contract and the documentation of package
+// stint.
 func checkFields(t testing.TB, e *env) {
 	store := e.open()
 	for _, s := range scenes {
@@ -31,7 +30,6 @@ type stage struct {
 
 func (s *stage) key(name string) string { return s.scene + ": " + name }
 
-// ask is one request under one limit.
 func (s *stage) ask(at int64, key string, l *stint.Limit, cost int64, p *stint.Penalty) stint.Decision {
 	d, _ := s.take(at, stint.Ask{Key: s.key(key), Limit: l, Cost: cost, Peek: cost == 0, Penalty: p})
 	return d
@@ -69,7 +67,6 @@ var (
 	often    = mustPenalty(stint.PenaltySpec{Name: "often", WarnAfter: 3, BanAfter: 9, BanFor: 10 * time.Second})
 )
 
-// yes and no are decisions about key under l.
 func (s *stage) yes(key string, l *stint.Limit, remaining int64, reset time.Duration) stint.Decision {
 	return stint.Decision{Allowed: true, Outcome: stint.Allowed, Limit: l, Key: s.key(key), Remaining: remaining, ResetAfter: reset}
 }
@@ -78,26 +75,22 @@ func (s *stage) no(key string, l *stint.Limit, remaining int64, retry, reset tim
 	return stint.Decision{Outcome: stint.Limited, Limit: l, Key: s.key(key), Remaining: remaining, RetryAfter: retry, ResetAfter: reset}
 }
 
-// violation is the refusal d that was the n-th violation of p.
 func (s *stage) violation(d stint.Decision, n int64, p *stint.Penalty) stint.Decision {
 	d.Penalty, d.Violations = p, n
 	return d
 }
 
-// warned is the refusal d as a warning.
 func (s *stage) warned(d stint.Decision) stint.Decision {
 	d.Outcome = stint.Warned
 	return d
 }
 
-// banned is the refusal d that led to a ban under p.
 func (s *stage) banned(d stint.Decision, p *stint.Penalty) stint.Decision {
 	d.Outcome, d.Penalty, d.Violations, d.BanLeft = stint.Banned, p, p.Spec().BanAfter, p.Spec().BanFor
 	d.RetryAfter = max(d.RetryAfter, d.BanLeft)
 	return d
 }
 
-// running is the answer of a ban that runs.
 func (s *stage) running(key string, p *stint.Penalty, left time.Duration) stint.Decision {
 	return stint.Decision{Outcome: stint.Banned, Key: s.key(key), RetryAfter: left, BanLeft: left, Penalty: p}
 }

@@ -23,8 +23,7 @@ func (m *Model) Inspect(_ context.Context, key string, limits []*stint.Limit) ([
 	return all, nil
 }
 
-// checkInspect looks at counts by the store's own clock, and holds what it says of them
-// to when they were charged and what the answers told.
+// checkInspect looks at counts by the store's own clock, and compares with charges and answers.
 func checkInspect(t testing.TB, e *env) {
 	store := e.open()
 	inspector, ok := stint.As[stint.Inspector](store)
@@ -44,7 +43,6 @@ func checkInspect(t testing.TB, e *env) {
 	}
 }
 
-// inspection is the story of a key.
 type inspection struct {
 	testing.TB
 	store     stint.Store

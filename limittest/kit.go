@@ -37,14 +37,12 @@ type Kit struct {
 	Skip []string
 }
 
-// check is one subtest. It sees testing.TB, so that the kit's own tests can watch
-// it fail.
+// check is one subtest. It takes a testing.TB, so that tests of the kit can watch it fail.
 type check struct {
 	name string
 	run  func(t testing.TB, e *env)
 }
 
-// env is what a check works with.
 type env struct {
 	open   func() stint.Store
 	fleet  func() []stint.Store

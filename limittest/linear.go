@@ -27,22 +27,19 @@ const (
 	mostRaced    = 5 // counts in a race
 )
 
-// call is what a racer asks: for a cost of each of the counts that are raced for, or of
-// some.
+// call is what a racer asks: a cost of each count, or of some.
 type call struct {
 	verb string
 	asks [mostRaced]bool
 	cost [mostRaced]int64
 }
 
-// reply is what it is answered, about each count that it asked for.
 type reply struct {
 	allowed bool
 	fits    [mostRaced]bool
 	left    [mostRaced]int64
 }
 
-// counters are what is used of each count.
 type counters [mostRaced]int64
 
 func (c counters) step(in call) (counters, reply) {
@@ -89,7 +86,6 @@ var counting = porcupine.Model{
 func checkLinearizable(t testing.TB, e *env)            { checkRaces(t, e, 1) }
 func checkLinearizableOverTwoKeys(t testing.TB, e *env) { checkRaces(t, e, 2) }
 
-// checkRaces lets racers ask for one or two keys under a limit of each algorithm.
 func checkRaces(t testing.TB, e *env, keys int) {
 	for _, limit := range oneOfEach(raceCapacity, "") {
 		var raced []stint.Ask
@@ -100,7 +96,6 @@ func checkRaces(t testing.TB, e *env, keys int) {
 	}
 }
 
-// checkLinearizableOverLimits lets them ask for one key under limits of all algorithms.
 func checkLinearizableOverLimits(t testing.TB, e *env) {
 	var raced []stint.Ask
 	for _, limit := range oneOfEach(raceCapacity, "") {
@@ -224,7 +219,6 @@ func (r *race) do(s stint.Store, in call) (out reply, err error) {
 	return out, err
 }
 
-// tell lists the calls in the order in which they began.
 func (r *race) tell() string {
 	slices.SortFunc(r.history, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
 	var b strings.Builder

@@ -42,7 +42,6 @@ func countOf(a *stint.Ask) countID {
 	return countID{a.Key, s.Name, s.Algorithm, s.Period, subWindows(&s)}
 }
 
-// costOf is how many units a takes: one where nothing is said, and none for a peek.
 func costOf(a *stint.Ask) int64 {
 	switch {
 	case a.Peek, a.Limit == nil:
@@ -53,7 +52,6 @@ func costOf(a *stint.Ask) int64 {
 	return a.Cost
 }
 
-// history is what one key was charged under limits that share a count.
 type history struct {
 	last    int64 // the instant of the last charge, µs since 1970
 	charges []charge
@@ -118,8 +116,7 @@ func subWindows(s *stint.Spec) int64 {
 	return int64(s.Buckets)
 }
 
-// used is how many units count at the instant t, which is not before the last
-// charge.
+// used is how many units count at t, which is not before the last charge.
 func (h *history) used(m *terms, t int64) *big.Rat {
 	if m.rate != nil {
 		return h.level(m, t)
@@ -169,8 +166,7 @@ func (m *terms) share(charged, t int64) int {
 	return notAtAll
 }
 
-// level is how full a bucket is at t: as full as the last charge left it, in
-// whole parts of this limit's units, less what has flowed out since.
+// level is how full a bucket is at t, in whole parts of this limit's units.
 func (h *history) level(m *terms, t int64) *big.Rat {
 	if len(h.charges) == 0 {
 		return units(0)
@@ -187,9 +183,8 @@ func (h *history) level(m *terms, t int64) *big.Rat {
 	return level
 }
 
-// dry is the instant from which a bucket is empty under the limit that its last
-// charge was made under. A store may have dropped it then, so it stays empty under
-// every other amount, too.
+// dry is the instant from which a bucket is empty under its last charge's limit. A store may have
+// dropped it then, so it stays empty under every other.
 func (h *history) dry() int64 {
 	c := &h.charges[len(h.charges)-1]
 	under := c.under
@@ -197,8 +192,8 @@ func (h *history) dry() int64 {
 	return (h.last/under.tick + ceil(level.Quo(level, under.rate))) * under.tick
 }
 
-// carried is the level after the last charge, under a limit that may be another. Of
-// one with longer ticks, nothing flows out before the next of those begins.
+// carried is the level after the last charge. Under a limit with longer ticks, nothing flows out
+// before the next of those begins.
 func (h *history) carried(m *terms) *big.Rat {
 	c := &h.charges[len(h.charges)-1]
 	level := m.restated(c.level)
@@ -208,8 +203,7 @@ func (h *history) carried(m *terms) *big.Rat {
 	return level
 }
 
-// restated is a level that may stem from a limit of another amount or burst,
-// rounded up to parts of 1/q and saturated at 2^52 of them.
+// restated is a level of another limit, rounded up to parts of 1/q and saturated at 2^52.
 func (m *terms) restated(level *big.Rat) *big.Rat {
 	q := m.rate.Denom()
 	parts := ceilInt(new(big.Rat).Mul(level, new(big.Rat).SetInt(q)))
@@ -219,8 +213,7 @@ func (m *terms) restated(level *big.Rat) *big.Rat {
 	return new(big.Rat).SetFrac(parts, q)
 }
 
-// fits is the first instant from t on at which no more than room units are used,
-// if nothing comes.
+// fits is the first instant from t on at which no more than room units are used.
 func (h *history) fits(m *terms, t int64, room *big.Rat) int64 {
 	if h.used(m, t).Cmp(room) <= 0 {
 		return t
@@ -262,7 +255,6 @@ func (h *history) charge(m *terms, t, n int64) {
 	h.last = t
 }
 
-// refund takes n units away, newest first, from what still counts at t.
 func (h *history) refund(m *terms, t, n int64) {
 	if m.rate != nil && n > 0 && len(h.charges) > 0 {
 		c := &h.charges[len(h.charges)-1]
@@ -278,7 +270,6 @@ func (h *history) refund(m *terms, t, n int64) {
 	}
 }
 
-// look is a count at one instant.
 type look struct {
 	*terms
 	h   *history
@@ -293,8 +284,8 @@ func (m *Model) look(a *stint.Ask, at int64) look {
 	return look{termsOf(a.Limit), h, max(at, h.last)}
 }
 
-// strands tells whether a clock that shows at has left what was charged to a more
-// than a period ahead, and a second. It counts for nothing then.
+// strands tells whether the clock is more than a period and a second behind a charge, which then
+// counts for nothing.
 func (m *Model) strands(a *stint.Ask, at int64) bool {
 	h := m.counts[countOf(a)]
 	return h != nil && h.last > at+max(termsOf(a.Limit).period, second)
@@ -307,8 +298,8 @@ func (l *look) room(n int64) *big.Rat {
 	return new(big.Rat).Sub(units(l.capacity), units(n))
 }
 
-// roomFor is what may be in use for a to be allowed: no more than leaves room for its
-// cost and, of a leaky bucket, than flows out in its MaxDelay, in whole ticks.
+// roomFor is what may be in use for a to be allowed: it leaves room for the cost and, in a leaky
+// bucket, flows out within MaxDelay.
 func (l *look) roomFor(a *stint.Ask) *big.Rat {
 	room := l.room(costOf(a))
 	if l.algorithm != stint.LeakyBucket || a.MaxDelay == 0 {
@@ -338,7 +329,6 @@ func (l *look) retry(a *stint.Ask) time.Duration {
 
 func (l *look) reset() int64 { return l.h.fits(l.terms, l.now, units(0)) - l.now }
 
-// delay is how long what is in a bucket takes to leave it.
 func (l *look) delay() time.Duration {
 	return duration(ceil(new(big.Rat).Quo(l.used(), l.rate)) * l.tick)
 }
@@ -410,8 +400,8 @@ func (m *Model) settle(a *stint.Ask, now int64, allowed, fits bool) stint.Decisi
 	return d
 }
 
-// strictest is, of the denials, the one with the longest retry-after, else the
-// answer with the least remaining; the first of equals. Those of no limit come last.
+// strictest is the denial with the longest wait, else the answer with the least remaining; the
+// first of equals, and those without a limit last.
 func strictest(each []stint.Decision) stint.Decision {
 	order := make([]int, len(each))
 	var delay time.Duration
@@ -486,7 +476,6 @@ func instant(r *stint.Request) int64 {
 	return r.At.UnixMicro()
 }
 
-// duration turns µs into a Duration, or the longest where it cannot hold them.
 func duration(us int64) time.Duration {
 	if us > math.MaxInt64/1000 {
 		return math.MaxInt64

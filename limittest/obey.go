@@ -7,9 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// whoWaitsIsAllowed: a client that waits for as long as the last refusal said is
-// allowed, whether a limit had refused, or a ban that is shorter or longer than the wait
-// for the limits: else it would be punished for what it was told.
+// whoWaitsIsAllowed: a client that waits as long as the last refusal said is allowed, whether a
+// limit or a ban refused.
 func whoWaitsIsAllowed(t *trial) {
 	var asks []stint.Ask
 	var longest time.Duration

@@ -10,10 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// world is the one store of a property. Each trial has keys of its own and begins
-// after all that came before it, at an instant that differs from that of any
-// other trial by whole weeks only: all periods drawn divide a week, so a trial
-// can be repeated.
+// world is the one store of a property. Each trial has keys of its own and begins after all
+// before it, by whole weeks later: all periods divide a week, so trials can be repeated.
 type world struct {
 	store  stint.Store
 	trials int
@@ -22,7 +20,6 @@ type world struct {
 
 const week = 7 * 24 * 3600 * 1_000_000
 
-// trial is one run of a property.
 type trial struct {
 	*rapid.T
 	reader
@@ -50,7 +47,6 @@ func (w *world) trial(t *rapid.T) *trial {
 	}
 }
 
-// to moves the trial's clock forward.
 func (t *trial) to(now int64) {
 	t.now = now
 	t.world.high = max(t.world.high, now)
@@ -90,20 +86,17 @@ func (t *trial) cost(l *stint.Limit) int64 {
 	return rapid.OneOf(rapid.Just(min(1, c)), rapid.Just((c+2)/3), rapid.Just(c), rapid.Int64Range(0, c)).Draw(t.T, "cost")
 }
 
-// pass lets some time pass.
 func (t *trial) pass(l *stint.Limit) {
 	p := l.Spec().Period.Microseconds()
 	t.to(t.now + rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(1, 1000), rapid.Int64Range(0, p/4),
 		rapid.Int64Range(p/2, p), rapid.Int64Range(p-1, p+1), rapid.Int64Range(0, 2*p)).Draw(t.T, "pass"))
 }
 
-// ask is one request under one limit.
 func (t *trial) ask(l *stint.Limit, cost int64) stint.Decision {
 	d, _ := t.take(t.now, stint.Ask{Key: t.key, Limit: l, Cost: cost, Peek: cost == 0})
 	return d
 }
 
-// history asks some requests and tells what was admitted, and when.
 func (t *trial) history(l *stint.Limit, atMost int) (admitted []charge) {
 	for range rapid.IntRange(2, atMost).Draw(t.T, "requests") {
 		t.pass(l)
@@ -137,8 +130,7 @@ func slidingLogIsExact(t *trial) {
 	}
 }
 
-// From any admitted request to any later one, no more is admitted than fits at
-// once and what flows out between the two.
+// Between any two admitted requests no more is admitted than a burst and what flows out.
 func bucketsRefillAtTheRate(t *trial) {
 	l := t.limit("", stint.TokenBucket, stint.LeakyBucket)
 	admitted := t.history(l, 40)
@@ -155,8 +147,7 @@ func bucketsRefillAtTheRate(t *trial) {
 	}
 }
 
-// A request that is refused is refused again, in the same words, and its limits
-// answer a peek as before.
+// A refused request is refused again in the same words, and its limits answer a peek as before.
 func denialChangesNothing(t *trial) {
 	var asks []stint.Ask
 	for i := range rapid.IntRange(1, 3).Draw(t.T, "asks") {
@@ -234,8 +225,7 @@ func remainingIsExact(t *trial) {
 	}
 }
 
-// After ResetAfter a key is as one that was never used, and a microsecond earlier
-// is not.
+// After ResetAfter a key is as if never used, and a microsecond earlier is not.
 func resetAfterIsExact(t *trial) {
 	l := t.limit("")
 	t.history(l, 20)

@@ -22,7 +22,6 @@ type violation struct {
 	forget int64
 }
 
-// running answers with the ban that runs longest, if any of r's keys is banned.
 func (m *Model) running(r *stint.Request, now int64) (d stint.Decision, banned bool) {
 	for i := range r.Asks {
 		a := &r.Asks[i]
@@ -36,9 +35,8 @@ func (m *Model) running(r *stint.Request, now int64) (d stint.Decision, banned b
 	return d, d.BanLeft > 0
 }
 
-// standing is a record as it counts at now: not at all where the clock has left it
-// further ahead than the ban is long or, where there is none, than its violations
-// are remembered, and than a second.
+// standing is a record as it counts at now: not at all where it lies further ahead than the ban
+// is long (without one, than violations are remembered) and than a second.
 func (m *Model) standing(id recordID, p stint.PenaltySpec, now int64) []violation {
 	vs := m.records[id]
 	if len(vs) == 0 {
@@ -63,8 +61,8 @@ func banLeft(vs []violation, now int64) time.Duration {
 	return duration(max(0, last.until-max(now, last.at)))
 }
 
-// punish counts one violation for each key and penalty of an ask that refused,
-// and makes the answer as grave as the gravest of them.
+// punish counts one violation for each key and penalty that refused, and makes the answer as
+// grave as the gravest.
 func (m *Model) punish(r *stint.Request, each []stint.Decision, now int64, d *stint.Decision) {
 	punished := make(map[recordID]bool)
 	for i := range r.Asks {
@@ -79,7 +77,6 @@ func (m *Model) punish(r *stint.Request, each []stint.Decision, now int64, d *st
 	}
 }
 
-// refused tells whether an ask with the key and penalty of a refused.
 func refused(r *stint.Request, each []stint.Decision, a *stint.Ask) bool {
 	for i := range r.Asks {
 		if b := &r.Asks[i]; !each[i].Allowed && b.Penalty != nil && recordOf(b) == recordOf(a) {
@@ -96,8 +93,7 @@ type sentence struct {
 	left       time.Duration
 }
 
-// tell makes d tell of s, of a violation of a, unless d tells of a graver one, or of
-// one as grave before it. It says whether d does.
+// tell makes d tell of s, unless d tells of one at least as grave, and reports whether it did.
 func (s sentence) tell(d *stint.Decision, a *stint.Ask) bool {
 	if d.Violations > 0 && (s.outcome < d.Outcome || s.outcome == d.Outcome && s.left <= d.BanLeft) {
 		return false
@@ -135,8 +131,7 @@ func (m *Model) violate(id recordID, p stint.PenaltySpec, now int64) sentence {
 	return s
 }
 
-// counted is how many violations count at now: those since the last ban, and
-// since the last time that one was forgotten before the next came.
+// counted is how many violations count at now: those since the last ban and the last forgetting.
 func counted(vs []violation, forget, now int64) int64 {
 	var n int64
 	for i, v := range vs {
@@ -156,8 +151,7 @@ func counted(vs []violation, forget, now int64) int64 {
 	return n
 }
 
-// bansBefore is how many bans count at now: those since the last time that they were
-// forgotten, as counted from the end of the last of them, before something came.
+// bansBefore is how many bans count at now: those since they were last forgotten.
 func bansBefore(vs []violation, forget, now int64) int64 {
 	var n, until, lasts int64
 	for _, v := range vs {
@@ -192,7 +186,6 @@ func term(p *stint.PenaltySpec, bans int64) int64 {
 	return long.Int64()
 }
 
-// forget is PenaltySpec.ForgetAfter in µs.
 func forget(p *stint.PenaltySpec) int64 {
 	if p.ForgetAfter == 0 {
 		return time.Hour.Microseconds()

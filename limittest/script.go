@@ -11,13 +11,10 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// script makes up what to ask: at random, but knowing the Model's mind, so that
-// the interesting states are met often. It goes in episodes, each with limits,
-// penalties and keys of its own.
-//
-// A store may drop a count as soon as that equals an unused one. What clocks
-// that step back, or a change to a slower limit, would find in such a count is
-// not defined; the script steers clear of it (see certain).
+// script makes up what to ask at random, but knowing the Model's mind, so that interesting states
+// are met often, in episodes with limits, penalties and keys of their own. What a clock that
+// steps back, or a slower limit, finds in a count that a store may have dropped is not defined:
+// the script avoids it (see certain).
 type script struct {
 	rng   *rand.Rand
 	model Model
@@ -47,7 +44,6 @@ type slot struct {
 	penalty *stint.Penalty
 }
 
-// move is one step of the script.
 type move struct {
 	verb string
 	req  stint.Request
@@ -71,7 +67,6 @@ func newScript(seed uint64, steps int, verbs []string) *script {
 	return &script{rng: rand.New(rand.NewPCG(seed, 1)), steps: steps, verbs: verbs}
 }
 
-// chance is true in so many of 100 cases.
 func (s *script) chance(percent int) bool { return s.rng.IntN(100) < percent }
 
 func pick[T any](s *script, of ...T) T { return of[s.rng.IntN(len(of))] }
@@ -125,7 +120,7 @@ func (s *script) hasID(id string) bool {
 	return slices.ContainsFunc(s.slots, func(x *slot) bool { return x.now.ID() == id })
 }
 
-// next makes up the next move. done must be told what came of it.
+// next makes up the next move; done must be called with its outcome.
 func (s *script) next() *move {
 	s.steps--
 	for {
@@ -206,7 +201,6 @@ func (s *script) tryMove() *move {
 	return m
 }
 
-// violate makes m a violation of each of asks; nil if that would not be certain.
 func (s *script) violate(m *move, at int64, asks []stint.Ask) *move {
 	if len(asks) == 0 {
 		return nil
@@ -229,8 +223,7 @@ func (s *script) violate(m *move, at int64, asks []stint.Ask) *move {
 	return m
 }
 
-// to moves the clock. Where it jumps back, what a store may have dropped before
-// stays in doubt, and what is charged from then on lives by the new time.
+// to moves the clock. Where it jumps back, what a store may have dropped stays in doubt.
 func (s *script) to(at int64) {
 	if s.jumping && at < s.high {
 		for id, unused := range s.unusedAt {
@@ -300,8 +293,8 @@ func (s *script) refund(l *look) int64 {
 	return max(0, pick(s, 0, 0, last, last, used-1, used, used+1, s.between(1, used)))
 }
 
-// instant is the next instant: the same, a bit later, at the border of something,
-// far ahead, or earlier than the last.
+// instant is the same, a bit later, at the border of something, far ahead, or earlier than the
+// last.
 func (s *script) instant() int64 {
 	m := termsOf(pick(s, s.slots...).now)
 	t := s.clock
@@ -334,9 +327,8 @@ func (s *script) instant() int64 {
 	return t
 }
 
-// certain is t, or the first instant after it at which the answer does not depend
-// on whether the store has dropped what it may have dropped; ok is false if that
-// lies beyond the episode.
+// certain is the first instant from t on at which the answer does not depend on what the store
+// may have dropped; not ok: it lies beyond the episode.
 func (s *script) certain(t int64, asks []stint.Ask) (certain int64, ok bool) {
 	for moved := true; moved; {
 		moved = false
@@ -358,8 +350,8 @@ func (s *script) certain(t int64, asks []stint.Ask) (certain int64, ok bool) {
 	return t, t <= s.end
 }
 
-// settled is the instant, after t, until which a store may or may not have dropped what
-// was charged to a; not ok: there is none.
+// settled is the instant, after t, until which a store may have dropped what was charged to a;
+// not ok: none.
 func (s *script) settled(a *stint.Ask, t int64) (u int64, ok bool) {
 	if a.Limit == nil {
 		return 0, false
@@ -372,9 +364,8 @@ func (s *script) settled(a *stint.Ask, t int64) (u int64, ok bool) {
 	return u, t < u
 }
 
-// endless tells whether a bucket, with n units more, would take 2^52 µs or longer
-// to drain, which is 142 years. The contract bounds its integers there, and does
-// not say how to answer with a longer wait.
+// endless tells whether a bucket, with n units more, would take 2^52 µs or longer to drain, for
+// which the contract defines no answer.
 func (l *look) endless(n int64) bool {
 	if l.rate == nil {
 		return false
@@ -418,8 +409,7 @@ func (m *Model) cleanFrom(a *stint.Ask) int64 {
 	return max(v.at, v.until) + v.forget
 }
 
-// reforgets tells whether the last violation of a was committed under another
-// ForgetAfter.
+// reforgets tells whether a's last violation was under another ForgetAfter.
 func (m *Model) reforgets(a *stint.Ask) bool {
 	if a.Penalty == nil || len(m.records[recordOf(a)]) == 0 {
 		return false
@@ -428,7 +418,6 @@ func (m *Model) reforgets(a *stint.Ask) bool {
 	return vs[len(vs)-1].forget != forget(&p)
 }
 
-// done notes what the Model answered to m.
 func (s *script) done(m *move, d *stint.Decision, each []stint.Decision) {
 	for i := range m.req.Asks {
 		a := &m.req.Asks[i]
@@ -470,7 +459,6 @@ func (s *script) noteCount(a *stint.Ask, charged bool) {
 	}
 }
 
-// note keeps the instants that lie ahead.
 func (s *script) note(moments ...int64) {
 	for _, t := range moments {
 		if t > s.clock && t <= s.end && !slices.Contains(s.moments, t) {

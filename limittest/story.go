@@ -10,8 +10,7 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// story is what was asked of a store and answered, so that a failure can tell
-// how it came about.
+// story is what was asked and answered, to explain a failure.
 type story struct{ events []event }
 
 type event struct {
@@ -87,7 +86,6 @@ func showAsk(a *stint.Ask) string {
 	return s
 }
 
-// show is all that d says, without what is zero.
 func show(d *stint.Decision) string {
 	s := d.Outcome.String()
 	if d.Allowed != (d.Outcome == stint.Allowed) {
@@ -122,8 +120,7 @@ func show(d *stint.Decision) string {
 	return s + fmt.Sprintf(", limit %q %s", d.Limit.Name(), d.Limit.Terms())
 }
 
-// reader is a store that is asked one thing after another, and whose answers are
-// written down. Instants are µs since 1970.
+// reader asks a store one thing after another and writes it down. Instants are µs since 1970.
 type reader struct {
 	t     failer
 	store stint.Store
@@ -136,7 +133,6 @@ type failer interface {
 	Fatalf(format string, args ...any)
 }
 
-// take asks and returns the answer to all and to each.
 func (r *reader) take(at int64, asks ...stint.Ask) (stint.Decision, []stint.Decision) {
 	r.t.Helper()
 	req := stint.Request{Asks: asks, At: time.UnixMicro(at)}

@@ -9,16 +9,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// passed is what was admitted under one of several limits.
 type passed struct {
 	at, units int64
 	under     *terms
 }
 
-// Limits that share a count, and are in use at the same time: all together admit no
-// more than the largest of their amounts and bursts would. Of what does not flow,
-// none admits more than itself would alone. Whoever is refused and comes back after
-// RetryAfter is admitted, if nobody came in between.
+// Limits in use together that share a count admit no more than the largest of their amounts and
+// bursts, and none that does not flow admits more than alone. Whoever comes back after RetryAfter
+// is admitted, if nobody came in between.
 func togetherNoMoreThanTheLargest(t *trial) {
 	limits := t.together()
 	own := make([]*terms, len(limits))
@@ -48,7 +46,6 @@ func togetherNoMoreThanTheLargest(t *trial) {
 	}
 }
 
-// together draws limits that share a count.
 func (t *trial) together() []*stint.Limit {
 	l := t.limit("")
 	s := l.Spec()
@@ -72,8 +69,7 @@ func (t *trial) together() []*stint.Limit {
 	return slices.DeleteFunc(slices.Clone(limits), func(l *stint.Limit) bool { return cutsOff(l, limits) })
 }
 
-// cutsOff tells whether l cannot express a level that one of others leaves behind. It
-// then takes it for lower than it is.
+// cutsOff tells whether l cannot express a level that another leaves, and takes it for lower.
 func cutsOff(l *stint.Limit, others []*stint.Limit) bool {
 	m := termsOf(l)
 	return m.rate != nil && slices.ContainsFunc(others, func(other *stint.Limit) bool {
@@ -104,8 +100,7 @@ func (t *trial) withinTheLargest(limits []*terms, admitted []passed) {
 	}
 }
 
-// used is what counts under m at an instant, of what was admitted under of; nil: of
-// all.
+// used is what counts under m at t of what was admitted under of; nil: of all.
 func used(m *terms, admitted []passed, t int64, of *terms) *big.Rat {
 	h := &history{}
 	for _, a := range admitted {
@@ -116,8 +111,7 @@ func used(m *terms, admitted []passed, t int64, of *terms) *big.Rat {
 	return h.used(m, t)
 }
 
-// bucketWithinTheLargest allows what flows out in one tick, for a span may begin
-// within one.
+// bucketWithinTheLargest allows what flows out in one tick.
 func (t *trial) bucketWithinTheLargest(limits []*terms, admitted []passed) {
 	capacity, tick, rate := int64(0), int64(1), new(big.Rat) // units in a µs
 	for _, m := range limits {

@@ -92,8 +92,7 @@ func play(t testing.TB, m *move, s stint.Store) (d stint.Decision, each []stint.
 	return d, each
 }
 
-// tally counts what was seen, by algorithm, so that a run which met nothing of
-// interest does not pass for a proof.
+// tally counts what was seen by algorithm: a run that met nothing of interest proves nothing.
 type tally map[sight]*[5]int
 
 type sight string
@@ -133,7 +132,6 @@ func (y *tally) see(what sight, a *stint.Ask) {
 	y.of(what)[a.Limit.Spec().Algorithm]++
 }
 
-// of is how often something was seen, by algorithm.
 func (y *tally) of(what sight) *[5]int {
 	if *y == nil {
 		*y = make(tally)
@@ -196,7 +194,6 @@ func (y *tally) countTake(s *script, a *stint.Ask, l *seen, d, own *stint.Decisi
 	}
 }
 
-// countViolate counts a violation under every algorithm, for none plays a part.
 func (y *tally) countViolate(m *move, d *stint.Decision) {
 	what := map[stint.Outcome]sight{stint.Limited: foundLimited, stint.Warned: foundWarned, stint.Banned: foundBanned}[d.Outcome]
 	if m.running {
@@ -207,7 +204,6 @@ func (y *tally) countViolate(m *move, d *stint.Decision) {
 	y.seeAll(what)
 }
 
-// seeAll counts what has nothing to do with an algorithm under each.
 func (y *tally) seeAll(what sight) {
 	for i := range y.of(what) {
 		y.of(what)[i]++

@@ -15,8 +15,8 @@ import (
 //go:embed testdata/vectors.json
 var vectorsJSON []byte
 
-// vector is one case of vectors.json: limits on one key that are asked together,
-// and what must be answered at each instant. Durations are µs; -1 is never.
+// vector is one case of vectors.json: limits asked together on one key, and the answer at each
+// instant. Durations are µs; -1 is never.
 type vector struct {
 	Name   string
 	Limits []struct {
@@ -66,7 +66,6 @@ var vectors = sync.OnceValues(func() ([]vector, error) {
 	return file.Cases, nil
 })
 
-// asks makes the case's limits, each named by its index.
 func (v *vector) asks(key string) ([]stint.Ask, error) {
 	var penalty *stint.Penalty
 	if p := v.Penalty; p != nil {
@@ -99,7 +98,6 @@ func (v *vector) asks(key string) ([]stint.Ask, error) {
 
 func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 
-// check holds an empty store to the case.
 func (v *vector) check(t testing.TB, s stint.Store) {
 	t.Helper()
 	asks, err := v.asks(v.Name)
@@ -130,7 +128,6 @@ func (v *vector) check(t testing.TB, s stint.Store) {
 	}
 }
 
-// want is the answer that the event must get, as a whole and for each ask.
 func (e *vectorEvent) want(asks []stint.Ask) (stint.Decision, []stint.Decision) {
 	banLeft := micros(e.BanLeftUS)
 	if len(e.Decisions) == 0 {

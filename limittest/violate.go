@@ -37,8 +37,8 @@ func (m *Model) Violate(_ context.Context, r *stint.Request) (stint.Decision, er
 	return d, nil
 }
 
-// checkViolations holds violations of several keys to who is named, and those of
-// many callers to their order.
+// checkViolations checks who is named in violations of several keys, and the order of many
+// callers'.
 func checkViolations(t testing.TB, e *env) {
 	stores := e.fleet()
 	for _, s := range stores {
@@ -50,8 +50,7 @@ func checkViolations(t testing.TB, e *env) {
 	violateAtOnce(t, stores)
 }
 
-// violateTogether commits violations of several keys in one call, one after
-// another at one instant, and holds each answer to the contract.
+// violateTogether commits violations of several keys in one call.
 func violateTogether(t testing.TB, s stint.Store) {
 	t.Helper()
 	mild := mustPenalty(stint.PenaltySpec{Name: "mild", WarnAfter: 2, BanAfter: 4, BanFor: 10 * time.Second})
@@ -85,8 +84,8 @@ func violateTogether(t testing.TB, s stint.Store) {
 	}
 }
 
-// violateAtOnce lets racers commit violations against one key at one instant, and
-// so many of them must be answered in each way.
+// violateAtOnce lets racers commit violations at one instant: so many must be answered in each
+// way.
 func violateAtOnce(t testing.TB, stores []stint.Store) {
 	t.Helper()
 	p := mustPenalty(stint.PenaltySpec{Name: "race", WarnAfter: 10, BanAfter: 30, BanFor: time.Minute})

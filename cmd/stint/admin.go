@@ -19,8 +19,8 @@ import (
 
 const defaultAdmin = "http://127.0.0.1:8090"
 
-// admin is the admin API of a server, as flags and the environment say how to reach it. A
-// token is never the value of a flag, which everyone on the machine can see.
+// admin is the admin API of a server. A token is never a flag's value, which everyone on the
+// machine can see.
 type admin struct {
 	address, tokenFile string
 	ca, cert, keyFile  string
@@ -33,7 +33,6 @@ type admin struct {
 	client *http.Client
 }
 
-// adminFlags adds to c the flags of every command that calls the admin API.
 func adminFlags(c *cobra.Command) *admin {
 	a, f := &admin{}, c.Flags()
 	f.SortFlags = false
@@ -48,8 +47,7 @@ func adminFlags(c *cobra.Command) *admin {
 	return a
 }
 
-// adminCommand makes c a command that calls the admin API, by run. check says what is
-// wrong with its flags and words; nil: it takes no words, and nothing can be wrong.
+// adminCommand makes c call the admin API. check checks flags and words; nil: it takes no words.
 func adminCommand(c *cobra.Command, check cobra.PositionalArgs, run func(ctx context.Context, a *admin, words []string) error) *cobra.Command {
 	if check == nil {
 		check = words()
@@ -66,7 +64,6 @@ func adminCommand(c *cobra.Command, check cobra.PositionalArgs, run func(ctx con
 	return c
 }
 
-// fileFlags says that the values of flags are names of files, for completion.
 func fileFlags(c *cobra.Command, names ...string) {
 	for _, name := range names {
 		if err := c.MarkFlagFilename(name); err != nil {
@@ -75,7 +72,6 @@ func fileFlags(c *cobra.Command, names ...string) {
 	}
 }
 
-// open makes a ready, after the flags are parsed.
 func (a *admin) open() error {
 	if a.timeout <= 0 {
 		return errUsage{fmt.Errorf("--timeout %v: want some time, such as 5s", a.timeout)}
@@ -109,7 +105,6 @@ func (a *admin) open() error {
 	return nil
 }
 
-// isLoopback tells whether what is sent to a host stays on this machine.
 func isLoopback(host string) bool {
 	a, err := netip.ParseAddr(host)
 	return err == nil && a.Unmap().IsLoopback() || strings.EqualFold(strings.TrimSuffix(host, "."), "localhost")

@@ -25,12 +25,10 @@ func banCommand() *cobra.Command {
 	}, banList(), banAdd(), banLift())
 }
 
-// banWords is the ban in a line.
 func banWords(b *adminapi.Ban) string {
 	return list(named("rule", shown(b.Rule)), named("key", shownKey(b.Key)), named("network", shown(b.Network)), end(&b.Note))
 }
 
-// bannedKey is the key, or its hash.
 func bannedKey(b *adminapi.PenaltyBan) string {
 	if b.Hashed {
 		return shownKey(b.Key) + " (hash of a long key)"

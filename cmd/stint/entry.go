@@ -16,14 +16,12 @@ import (
 	"github.com/stintdev/stint/server/adminapi"
 )
 
-// printReach says where a change is in force, unless it is everywhere.
 func printReach(w io.Writer, r adminapi.Reach) {
 	if r.Pending != "" {
 		fmt.Fprintln(w, plain(r.Pending))
 	}
 }
 
-// end is when an entry ends, in words.
 func end(e *rules.Note) string {
 	if e.Until.IsZero() {
 		return "without end"
@@ -72,7 +70,6 @@ func reasonFlag(f *pflag.FlagSet, to *string) {
 	f.StringVar(to, "reason", "", "why, as a line of `TEXT` for others to read")
 }
 
-// removeCommand is the command that removes the entry with an ID from those at path.
 func removeCommand[T any](short, long, path string, tell func(io.Writer, T)) *cobra.Command {
 	c := &cobra.Command{Use: "remove ID [--reason TEXT]", Short: short, Long: long, DisableFlagsInUseLine: true}
 	var reason string
@@ -82,7 +79,6 @@ func removeCommand[T any](short, long, path string, tell func(io.Writer, T)) *co
 	})
 }
 
-// removal is the path that removes an entry, and why.
 func removal(path, id, reason string) string {
 	path = within(path, id)
 	if reason != "" {
@@ -91,5 +87,4 @@ func removal(path, id, reason string) string {
 	return path
 }
 
-// within is a path with one more segment.
 func within(path, segment string) string { return path + "/" + url.PathEscape(segment) }

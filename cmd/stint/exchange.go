@@ -18,7 +18,6 @@ import (
 	"github.com/stintdev/stint/server/adminapi"
 )
 
-// maxAnswer bounds what is read of an answer.
 const maxAnswer = 64 << 20
 
 // apiRequest is a call of the admin API. The body is JSON; nil: none.
@@ -27,8 +26,7 @@ type apiRequest struct {
 	body         any
 }
 
-// send sends q and returns the answer's JSON. An answer that is not of success is a
-// *refusal.
+// send returns the answer's JSON. An answer that is no success is a *refusal.
 func (a *admin) send(ctx context.Context, q apiRequest) ([]byte, error) {
 	var body io.Reader
 	if q.body != nil {
@@ -68,7 +66,6 @@ func (a *admin) send(ctx context.Context, q apiRequest) ([]byte, error) {
 	return data, nil
 }
 
-// fetch sends q and reads the answer.
 func fetch[T any](ctx context.Context, a *admin, q apiRequest) (T, error) {
 	var answer T
 	data, err := a.send(ctx, q)
@@ -128,7 +125,6 @@ func (r *refusal) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// located is a text after where it belongs, if that is known.
 func located(where, text string) string {
 	if where == "" {
 		return plain(text)
@@ -136,7 +132,6 @@ func located(where, text string) string {
 	return plain(where) + ": " + plain(text)
 }
 
-// refused reads an answer that is not of success.
 func (a *admin) refused(resp *http.Response, data []byte) error {
 	r := &refusal{}
 	if err := json.Unmarshal(data, &r.answer); err != nil || r.answer.Detail == "" && r.answer.Title == "" {
@@ -155,7 +150,6 @@ func (a *admin) refused(resp *http.Response, data []byte) error {
 	return r
 }
 
-// foreign is an answer that the admin API does not give.
 func (a *admin) foreign(resp *http.Response) error {
 	what := ""
 	if to := resp.Header.Get("Location"); to != "" {

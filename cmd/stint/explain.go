@@ -56,8 +56,7 @@ nothing is counted there yet, and nothing was changed at run time.`,
 	return c
 }
 
-// explainFlags adds to c the flags that make the request to explain. finish completes it,
-// when the flags are parsed.
+// explainFlags adds the flags of the request to explain, which finish completes after parsing.
 func explainFlags(c *cobra.Command) (body *adminapi.ExplainRequest, finish func() error) {
 	f := c.Flags()
 	f.SortFlags = false
@@ -88,7 +87,6 @@ func explainFlags(c *cobra.Command) (body *adminapi.ExplainRequest, finish func(
 	}
 }
 
-// addHeader adds a line such as "Name: value".
 func addHeader(r *adminapi.HTTPRequest, line string) error {
 	name, value, ok := strings.Cut(line, ":")
 	if name = strings.TrimSpace(name); !ok || name == "" {
@@ -102,7 +100,6 @@ func addHeader(r *adminapi.HTTPRequest, line string) error {
 	return nil
 }
 
-// addValue adds to a map what text, NAME=VALUE, says.
 func addValue(to *map[string]any, text string) error {
 	name, value, ok := strings.Cut(text, "=")
 	if !ok || name == "" {
@@ -118,8 +115,7 @@ func addValue(to *map[string]any, text string) error {
 	return nil
 }
 
-// attrValue is a number, true, false or null if text is that in JSON, and else
-// text. A number goes on as it is written.
+// attrValue is a number, as written, true, false or null where text is JSON of that; else text.
 func attrValue(text string) any {
 	var value any
 	if json.Unmarshal([]byte(text), &value) == nil {
@@ -140,7 +136,6 @@ func printExplanation(w io.Writer, e adminapi.Explanation) {
 	}
 }
 
-// explainFile explains by the rules at a path, as a server that has just started with them.
 func explainFile(ctx context.Context, a *admin, path string, body *adminapi.ExplainRequest) error {
 	settings, set, err := readConfig(path)
 	if err != nil {
@@ -172,8 +167,7 @@ func explainFile(ctx context.Context, a *admin, path string, body *adminapi.Expl
 	})
 }
 
-// offline is a server that nobody reaches: of the settings it has only what tells which
-// requests there are to the rules.
+// offline is a server that nobody reaches, with the settings by which rules see requests.
 func offline(from config.Settings, c server.Config) (*server.Server, error) {
 	c.Settings = config.Default()
 	c.Settings.DecisionTimeout = time.Minute // nobody waits

@@ -30,8 +30,7 @@ with --tier of that tier.`),
 	)
 }
 
-// keyAction is the command that does what its name says with a key, and shows the key's
-// state after that.
+// keyAction is a command that does something with a key and shows its state.
 func keyAction(name, short, long string) *cobra.Command {
 	c := &cobra.Command{Use: name + " --rule R --key K", Short: short, Long: long}
 	f := c.Flags()
@@ -68,7 +67,6 @@ func keyAction(name, short, long string) *cobra.Command {
 	})
 }
 
-// shownKey is a key as a person reads it; empty for none.
 func shownKey(k rules.Key) string {
 	switch k {
 	case "":
@@ -79,7 +77,6 @@ func shownKey(k rules.Key) string {
 	return k.String()
 }
 
-// keyFlag adds --key to f.
 func keyFlag(f *pflag.FlagSet, to *rules.Key) {
 	var parts []string
 	f.Func("key", "the `KEY`, as the rule's key expression makes it; if that is a list, one --key for each part, in order", func(part string) (err error) {

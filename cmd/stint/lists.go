@@ -21,7 +21,6 @@ func blocklistCommand() *cobra.Command {
 	return listCommand("blocklist", "requests that are always refused")
 }
 
-// listCommand is the command of the list of a name, which lists what.
 func listCommand(name, what string) *cobra.Command {
 	path := "/v1/lists/" + name
 	return group(&cobra.Command{
@@ -33,7 +32,6 @@ func listCommand(name, what string) *cobra.Command {
 	}))
 }
 
-// listedWords is the entry in a line.
 func listedWords(e *adminapi.Listed) string {
 	return list(named("network", shown(e.Network)), named("match", plain(e.Match)), end(&e.Note))
 }

@@ -35,8 +35,8 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// obey stops the program at the first signal and ends it by the second, also if that
-// comes at the same moment, or if the program was started with the signal ignored.
+// obey stops the program at the first signal and ends it by the second, also at the same moment,
+// or if signals were ignored at the start.
 func obey(signals <-chan os.Signal, stop func()) {
 	<-signals
 	stop()
@@ -52,8 +52,7 @@ func obey(signals <-chan os.Signal, stop func()) {
 // logPatience is how long the end of the program waits for the reader of its log.
 const logPatience = time.Second
 
-// errUsage is an error in how a command was called. Every error before a command runs
-// is one, too.
+// errUsage is an error of a call, as is every error before a command runs.
 type errUsage struct{ error }
 
 // errQuiet is a result that is no success, and of which nothing is left to say.
@@ -92,8 +91,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, to io.Writer) in
 
 func init() { cobra.EnableCommandSorting = false } // help lists commands as they are declared
 
-// newProgram is the tree of the commands, which read in and write to out, and to errs
-// what goes wrong and what they log.
+// newProgram is the tree of commands. They log to errs.
 func newProgram(in io.Reader, out io.Writer, errs *server.LogWriter) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "stint",
@@ -129,7 +127,6 @@ func newProgram(in io.Reader, out io.Writer, errs *server.LogWriter) *cobra.Comm
 	return group(root)
 }
 
-// addCobrasOwn adds the commands that cobra brings to a group.
 func addCobrasOwn(root *cobra.Command, groupID string) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -173,7 +170,6 @@ Flags:
 {{.LocalFlags.FlagUsagesWrapped 100 | trimTrailingWhitespaces}}
 {{end}}`
 
-// group makes c a command that only has others.
 func group(c *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 	c.AddCommand(commands...)
 	c.Args = func(c *cobra.Command, words []string) error {
@@ -199,7 +195,6 @@ func group(c *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// flagError adds to an error of a flag what helps to mend it.
 func flagError(c *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) {
@@ -253,8 +248,7 @@ func versionCommand() *cobra.Command {
 	}
 }
 
-// version is the module's version, and the commit that it was built from with that
-// commit's time, as far as the build recorded them.
+// version is the module's version with the commit and its time, as far as recorded.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

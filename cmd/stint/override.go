@@ -23,7 +23,6 @@ func overrideCommand() *cobra.Command {
 	}, overrideList(), overrideAdd(), overrideRemove())
 }
 
-// overrideChange is what it makes of the limits.
 func overrideChange(o *adminapi.Override) string {
 	if o.Times > 0 {
 		return fmt.Sprintf("%d times", o.Times)
@@ -31,7 +30,6 @@ func overrideChange(o *adminapi.Override) string {
 	return plain(strings.Join(o.Limits, "; "))
 }
 
-// overrideWords is the override in a line.
 func overrideWords(o *adminapi.Override) string {
 	return list(named("rule", shown(o.Rule)), named("key", shownKey(o.Key)), named("tier", shown(o.Tier)), overrideChange(o), end(&o.Note))
 }

@@ -28,8 +28,7 @@ func firstLine(number int64) string {
 
 var firstLineForm = regexp.MustCompile(`^# version ([1-9]\d{0,17}) of the fleet's rules\r?\n`)
 
-// pulled is a rules file: what pull wrote above it, if it did, and the rest, without
-// the section server.
+// pulled is a rules file without the section server; pull may have written a line above it.
 type pulled struct {
 	name, first, text string
 	number            int64 // that first tells; 0: none
@@ -55,9 +54,8 @@ func readPulled(name string) (*pulled, error) {
 	return p, nil
 }
 
-// renumber makes the first line of the file, if pull wrote one, tell the version that
-// the file now is, so that the next push of it replaces that one. The file keeps its
-// mode and, where it is a link, its place.
+// renumber makes pull's first line name the version that the file now is, for the next push. The
+// file keeps its mode and link.
 func (p *pulled) renumber(number int64) error {
 	if p.first == "" {
 		return nil
@@ -75,8 +73,7 @@ func (p *pulled) renumber(number int64) error {
 
 var lineColumn = regexp.MustCompile(`^(\d{1,9})(:\d+)$`)
 
-// inFile turns the problems of a refusal, which are told by lines of the text, into
-// ones by lines of the file.
+// inFile turns lines of the text into lines of the file.
 func (p *pulled) inFile(err error) error {
 	var r *refusal
 	if !errors.As(err, &r) {
@@ -91,10 +88,9 @@ func (p *pulled) inFile(err error) error {
 	return err
 }
 
-// withoutServer is the text of a rules file without its section server, which is each
-// instance's own and may hold passwords, and tells whether there was one. Blank lines
-// take its place, so that what is said of the others' lines stays true. Text that is
-// no YAML in block form is left as it is: the server says what is wrong with it.
+// withoutServer removes the section server, which is each instance's own and may hold passwords;
+// blank lines keep line numbers true. Text that is no YAML in block form is left for the server
+// to refuse.
 func withoutServer(text string) (rest string, had bool) {
 	r, root := yamlnode.Open("", []byte(text))
 	if r.Err() != nil || root == nil {
@@ -124,12 +120,10 @@ func withoutServer(text string) (rest string, had bool) {
 	return text, false
 }
 
-// isAside tells whether a line is blank, or a comment that begins it.
 func isAside(line string) bool {
 	return strings.TrimSpace(line) == "" || strings.HasPrefix(line, "#")
 }
 
-// lineEnd is what a line ends with: a new line, or nothing.
 func lineEnd(line string) string {
 	if strings.HasSuffix(line, "\n") {
 		return "\n"
@@ -137,7 +131,6 @@ func lineEnd(line string) string {
 	return ""
 }
 
-// afterFlags adds --after and --note to f.
 func afterFlags(f *pflag.FlagSet) (after *number, note *string) {
 	after = &number{}
 	f.Var(after, "after", "replace version `N`; if another is the newest by then, nothing changes")
@@ -160,7 +153,6 @@ was pulled as, or that --after gives; if another is the newest, nothing changes.
 	})
 }
 
-// push pushes the file of a name.
 func (a *admin) push(ctx context.Context, name string, after *number, note string) error {
 	file, err := readPulled(name)
 	if err != nil {
@@ -194,8 +186,8 @@ func (a *admin) push(ctx context.Context, name string, after *number, note strin
 	})
 }
 
-// replaces is the number of the version that a push of p replaces. Where neither
-// after nor the file tells it, nobody has looked at what would be lost.
+// replaces is the number of the version that a push replaces. Without --after or pull's line,
+// nobody has looked at what would be lost.
 func (p *pulled) replaces(ctx context.Context, a *admin, after *number) (int64, error) {
 	if after.given {
 		return after.value, nil
@@ -211,8 +203,7 @@ func (p *pulled) replaces(ctx context.Context, a *admin, after *number) (int64, 
 		plain(p.name), versionWords(v), shown(p.name), v.Number)
 }
 
-// raced adds to a refusal, because the newest version is not the one to replace, who
-// made the newest and how to go on: again, followed by its number.
+// raced adds to a conflict who made the newest version and how to go on: again, with its number.
 func (a *admin) raced(ctx context.Context, err error, replaces int64, again string) error {
 	var r *refusal
 	if !errors.As(err, &r) || r.answer.Status != http.StatusConflict || r.answer.Newest == nil {
@@ -254,7 +245,6 @@ func rulesRollback() *cobra.Command {
 	})
 }
 
-// rollback makes the rules of version to the next version.
 func (a *admin) rollback(ctx context.Context, to int64, after *number, note string) error {
 	if !after.given {
 		v, err := a.newest(ctx)

@@ -74,7 +74,6 @@ func checkFiles(files []string, strict bool, out io.Writer) error {
 	return errors.Join(errs...)
 }
 
-// readConfig reads the file, or directory, of a name.
 func readConfig(name string) (config.Settings, *rules.Set, error) {
 	files, err := rules.Read(name)
 	if err != nil {
@@ -126,7 +125,6 @@ func printSource(w io.Writer, s adminapi.Source) {
 	}
 }
 
-// orderWords is the order in a line.
 func orderWords(o *adminapi.Order) string {
 	return list("ordered by "+shown(o.Who)+" at "+instant(o.At), plain(o.Reason)) + "; `stint rules source fleet` ends it"
 }

@@ -25,7 +25,6 @@ import (
 	"github.com/stintdev/stint/server/config"
 )
 
-// serve serves as c says, until ctx is done.
 func (c *choice) serve(ctx context.Context, out io.Writer, errs *server.LogWriter) error {
 	settings, set, err := c.load()
 	if err != nil {
@@ -75,13 +74,12 @@ func (c *choice) serve(ctx context.Context, out io.Writer, errs *server.LogWrite
 	return s.Run(ctx, listeners)
 }
 
-// firstAttempt bounds how long a start waits for the store. One that is there
-// answers in milliseconds, and then no request is decided by the file's rules where
-// the fleet has others, or as if nobody else had asked.
+// firstAttempt bounds how long a start waits for the store, so that no request is decided by the
+// file's rules, or without counts, if it is there.
 const firstAttempt = time.Second
 
-// serveStore is the store that the settings name. One that is far away may come
-// later: until then everything is decided without it.
+// serveStore may return a store that is connected later; until then everything is decided without
+// it.
 func serveStore(settings *config.Settings, log *slog.Logger) (stint.Store, func(), error) {
 	if settings.Store == "memory" {
 		return &stint.Memory{MaxKeys: int(settings.MaxKeys)}, func() {}, nil
@@ -113,8 +111,7 @@ func serveStore(settings *config.Settings, log *slog.Logger) (stint.Store, func(
 	return s, s.Close, nil
 }
 
-// openDocuments is where the fleet that shares store keeps what it shares; nil: there
-// is but one instance.
+// openDocuments is where a fleet keeps what it shares; nil: there is one instance.
 func openDocuments(store stint.Store, settings *config.Settings) (server.Documents, error) {
 	if s, ok := store.(*redislimit.Store); ok {
 		return s.Documents(), nil
@@ -125,8 +122,7 @@ func openDocuments(store stint.Store, settings *config.Settings) (server.Documen
 	return nil, nil
 }
 
-// listen opens the listeners that the settings ask for, and none where one cannot
-// be opened.
+// listen opens all listeners of the settings, or none.
 func listen(s *config.Settings, gateway bool, log *slog.Logger) (server.Listeners, error) {
 	var all server.Listeners
 	if s.CheckListen == config.Off && !gateway {
@@ -161,8 +157,7 @@ func listen(s *config.Settings, gateway bool, log *slog.Logger) (server.Listener
 	return all, nil
 }
 
-// startDemo starts an upstream that answers everything, routes the gateway to it,
-// and prints what to try.
+// startDemo starts an upstream, routes the gateway to it, and prints what to try.
 func startDemo(s *config.Settings, gateway net.Listener, out io.Writer) (stop func(), err error) {
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "hello from the upstream: %s %s\n", r.Method, r.URL.Path)
@@ -188,10 +183,9 @@ func startDemo(s *config.Settings, gateway net.Listener, out io.Writer) (stop fu
 	return upstream.Close, nil
 }
 
-// limitMemory makes the collector work harder as nine tenths of the memory that f was
-// made for are in use, where that is a limit at which this process is ended: of its
-// cgroup, or of the settings. Where GOMEMLIMIT is given, that holds. ballast is memory
-// that is never touched, and so counts for the collector only.
+// limitMemory sets the collector's limit to nine tenths of f's memory where exceeding it ends
+// this process: a cgroup's, or the settings'. GOMEMLIMIT has priority. ballast is never touched,
+// and counts for the collector only.
 func limitMemory(f *config.Footprint, ballast int, log *slog.Logger) {
 	if os.Getenv("GOMEMLIMIT") != "" || f.From != "cgroup" && f.From != "setting" {
 		return
@@ -201,10 +195,9 @@ func limitMemory(f *config.Footprint, ballast int, log *slog.Logger) {
 	log.Info("memory limit of the collector, for GOMEMLIMIT is not given", "limit", config.ByteSize(limit).String(), "from", f.From)
 }
 
-// heapFloor is memory that nobody ever touches, so that the machine never gives it.
-// The collector reckons with it and runs once in so many bytes instead of once in
-// four megabytes, which is a tenth of what a check costs. Whoever tells the collector
-// how to run (GOGC, GOMEMLIMIT) gets none.
+// heapFloor is memory that is never touched, so never given. With it the collector runs once in
+// so many bytes instead of four megabytes, a tenth of a check's cost. There is none with GOGC or
+// GOMEMLIMIT.
 func heapFloor() []byte {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return nil

@@ -18,7 +18,6 @@ import (
 	"github.com/stintdev/stint/server/config"
 )
 
-// choice is what the flags of serve say.
 type choice struct {
 	config   string
 	files    []rules.File // of config
@@ -92,7 +91,6 @@ func (c *choice) check() error {
 //go:embed demo.yaml
 var demoRules []byte
 
-// load makes the settings and rules that the flags ask for.
 func (c *choice) load() (config.Settings, *rules.Set, error) {
 	files := []rules.File{{Name: "--limit and --key", Data: c.rule()}}
 	switch {
@@ -115,8 +113,7 @@ func (c *choice) load() (config.Settings, *rules.Set, error) {
 	return settings, set, err
 }
 
-// flagProblems says of what is wrong with a rule made by choice.rule which flag is
-// wrong.
+// flagProblems says which flag is wrong in a rule made by choice.rule.
 func flagProblems(err error) error {
 	var wrong *yamlnode.Error
 	if !errors.As(err, &wrong) {
@@ -136,9 +133,8 @@ func flagProblems(err error) error {
 // keyLine is the line of the key in the file that rule makes; limits follow.
 const keyLine = 3
 
-// rule is the rules file that --limit and --key stand for. Text in single quotes
-// is the one form of YAML in which nothing but the quote means anything, and the
-// end of a line, which to an expression is a blank like any other.
+// rule is the rules file of --limit and --key. In YAML's single quotes only the quote means
+// anything, and a line's end, which is a blank to an expression.
 func (c *choice) rule() []byte {
 	var b strings.Builder
 	quote := func(s string) string { return "'" + strings.NewReplacer("'", "''", "\n", " ").Replace(s) + "'" }

@@ -11,8 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// plain is prose as it may be shown: what a terminal would obey, or could not show,
-// is escaped.
+// plain escapes in prose what a terminal would obey or could not show.
 func plain(text string) string {
 	var b strings.Builder
 	for i, r := range text {
@@ -28,8 +27,7 @@ func plain(text string) string {
 	return b.String()
 }
 
-// shown is a name, a key or the like: quoted where it could be taken for something
-// else.
+// shown quotes a name or key where it could be taken for something else.
 func shown(text string) string {
 	if text == "-" || text != strings.TrimSpace(text) || strings.HasPrefix(text, "[") || strings.HasPrefix(text, `"`) || plain(text) != text {
 		return strconv.Quote(text)
@@ -37,8 +35,7 @@ func shown(text string) string {
 	return text
 }
 
-// plainJSON is valid JSON that means the same and has nothing in it that a
-// terminal would obey. Such can only stand in its texts.
+// plainJSON is equal JSON without anything in its texts that a terminal would obey.
 func plainJSON(data []byte) []byte {
 	var b bytes.Buffer
 	for len(data) > 0 {
@@ -58,7 +55,6 @@ func plainJSON(data []byte) []byte {
 	return b.Bytes()
 }
 
-// instant is a time as it is shown; empty for none.
 func instant(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -96,7 +92,6 @@ func micros(us int64) string {
 	return strings.Join(parts[:min(2, len(parts))], " ")
 }
 
-// several is a number of things.
 func several(n int64, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -139,7 +134,6 @@ func (t *table) print(w io.Writer) {
 // facts are lines of a name and what stands for it.
 type facts [][2]string
 
-// add adds what there is to say, a line for each of text's.
 func (f *facts) add(name, text string) {
 	for line := range strings.Lines(text) {
 		*f = append(*f, [2]string{name, plain(strings.TrimSuffix(line, "\n"))})
@@ -157,7 +151,6 @@ func (f *facts) print(w io.Writer) {
 	}
 }
 
-// list is what there is of texts, with commas between.
 func list(texts ...string) string {
 	var all []string
 	for _, t := range texts {
@@ -168,7 +161,6 @@ func list(texts ...string) string {
 	return strings.Join(all, ", ")
 }
 
-// named is text after a name; empty where there is no text.
 func named(name, text string) string {
 	if text == "" {
 		return ""

@@ -57,10 +57,8 @@ here by its normal form.`,
 	return c
 }
 
-// simulatedKeys bounds the store of a simulation in memory.
 const simulatedKeys = 20_000_000
 
-// simulate replays the events of in through the rules in a file.
 func simulate(ctx context.Context, file, address string, in io.Reader, out io.Writer) (err error) {
 	settings, set, err := readConfig(file)
 	if err != nil {
@@ -82,7 +80,6 @@ func simulate(ctx context.Context, file, address string, in io.Reader, out io.Wr
 	return s.Simulate(ctx, in, out)
 }
 
-// simulatedStore is a store that no one else sees, and what removes it.
 func simulatedStore(ctx context.Context, address string) (stint.Store, func() error, error) {
 	if address == "memory" {
 		return &stint.Memory{MaxKeys: simulatedKeys}, func() error { return nil }, nil

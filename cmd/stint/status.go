@@ -97,7 +97,6 @@ func rulesWords(r *adminapi.RulesStatus) string {
 	return fmt.Sprintf("%s, version %s, %s, taken %s", several(int64(r.Count), "rule"), shown(r.Version), source, instant(r.Taken))
 }
 
-// decidesWords says who decides about requests now.
 func decidesWords(s *adminapi.StoreStatus) string {
 	if s.Decides != "on_store_error" {
 		return "the " + plain(s.Decides)
@@ -108,7 +107,6 @@ func decidesWords(s *adminapi.StoreStatus) string {
 	return "each rule's on_store_error; local is each limit whole, as no other instance is known of"
 }
 
-// controlsWords says which changes made at run time are in force.
 func controlsWords(c *adminapi.ControlsStatus) string {
 	text := fmt.Sprintf("version %d", c.Number)
 	switch c.Source {

@@ -43,7 +43,6 @@ takes back what was set.`,
 	})
 }
 
-// readSwitch stores what words say to set.
 func readSwitch(body *adminapi.SwitchesRequest, words []string) error {
 	switch len(words) {
 	case 0:

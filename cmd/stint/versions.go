@@ -18,7 +18,6 @@ import (
 	"github.com/stintdev/stint/server/adminapi"
 )
 
-// versionWords is the version with who made it, when and why.
 func versionWords(v *adminapi.Version) string {
 	text := fmt.Sprintf("version %d (%s), pushed", v.Number, shown(v.Version))
 	if v.Author != "" {
@@ -44,8 +43,7 @@ func (a *admin) newest(ctx context.Context) (*adminapi.Version, error) {
 
 var errNoVersions = errors.New("the fleet has no rules yet, and each instance runs those of its own file; `stint rules push FILE` makes version 1, where instances have server: {rules: fleet}")
 
-// versionJSON is the answer that holds a version with its text; number 0: the
-// newest.
+// versionJSON is the answer with a version and its text; number 0: the newest.
 func (a *admin) versionJSON(ctx context.Context, number int64) ([]byte, error) {
 	if number == 0 {
 		v, err := a.newest(ctx)
@@ -60,7 +58,6 @@ func (a *admin) versionJSON(ctx context.Context, number int64) ([]byte, error) {
 	return a.send(ctx, apiRequest{method: http.MethodGet, path: within(versionsPath, strconv.FormatInt(number, 10))})
 }
 
-// numberFlag adds --number to f.
 func numberFlag(f *pflag.FlagSet) *number {
 	n := &number{least: 1}
 	f.Var(n, "number", "version `N`; without it, the newest")
@@ -77,7 +74,6 @@ func rulesPull() *cobra.Command {
 	return adminCommand(c, nil, func(ctx context.Context, a *admin, _ []string) error { return a.pull(ctx, n.value) })
 }
 
-// pull prints a version; number 0: the newest.
 func (a *admin) pull(ctx context.Context, number int64) error {
 	data, err := a.versionJSON(ctx, number)
 	if err != nil {
@@ -95,8 +91,7 @@ func (a *admin) pull(ctx context.Context, number int64) error {
 	})
 }
 
-// controlCharacter tells whether r is nothing to send to a terminal, and nothing that text
-// in lines is made of.
+// controlCharacter tells whether r is no part of text in lines.
 func controlCharacter(r rune) bool {
 	return unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t'
 }
@@ -146,8 +141,8 @@ func rulesDiff() *cobra.Command {
 	})
 }
 
-// diff prints what the file of a name would change about a version; number 0: about the
-// newest. What pull wrote above the file is no difference.
+// diff prints what the file would change about a version; number 0: the newest. It ignores pull's
+// line.
 func (a *admin) diff(ctx context.Context, name string, number int64) error {
 	file, err := readPulled(name)
 	if err != nil {
@@ -172,8 +167,7 @@ func (a *admin) diff(ctx context.Context, name string, number int64) error {
 	return errQuiet
 }
 
-// plainLines is plain for each line. Tabs, and a carriage return before the end of
-// a line, stay.
+// plainLines is plain for each line, and keeps tabs and a carriage return at the end.
 func plainLines(text []byte) []byte {
 	var b bytes.Buffer
 	for line := range bytes.Lines(text) {

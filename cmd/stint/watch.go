@@ -18,8 +18,8 @@ import (
 	"github.com/stintdev/stint/server/config"
 )
 
-// watch takes over the rules that the configuration at path comes to hold, which
-// was files. What is wrong is logged, and the rules stay as they are.
+// watch takes over rules as the configuration changes from files. On an error it logs, and the
+// rules stay.
 func watch(ctx context.Context, path string, files []rules.File, hangups <-chan os.Signal, s *server.Server, log *slog.Logger) {
 	before, _ := config.ReadSettings(files, nil) // without what flags have changed
 	rules.Watcher{Path: path, Now: hangups, Changed: func(files []rules.File, err error) {
@@ -50,11 +50,9 @@ func watch(ctx context.Context, path string, files []rules.File, hangups <-chan 
 	}}.Run(ctx, files)
 }
 
-// mostLogged is how many findings are logged at once.
 const mostLogged = 20
 
-// logFindings tells what is found and was not known. A finding that has moved to
-// another line is known.
+// logFindings logs new findings. One that has moved to another line is known.
 func logFindings(log *slog.Logger, findings, known []rules.Finding) {
 	told := 0
 	for _, f := range findings {
@@ -73,7 +71,6 @@ func logFindings(log *slog.Logger, findings, known []rules.Finding) {
 	}
 }
 
-// onHangup is told of each SIGHUP until ctx is done.
 func onHangup(ctx context.Context) <-chan os.Signal {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -81,7 +78,6 @@ func onHangup(ctx context.Context) <-chan os.Signal {
 	return hangups
 }
 
-// reloadFiles makes s read certificates and tokens again when it is told.
 func reloadFiles(ctx context.Context, hangups <-chan os.Signal, s *server.Server) {
 	for {
 		select {
@@ -93,7 +89,6 @@ func reloadFiles(ctx context.Context, hangups <-chan os.Signal, s *server.Server
 	}
 }
 
-// storeFindings tells of servers that will not keep limits, or not for long.
 func storeFindings(store stint.Store) []rules.Finding {
 	s, ok := store.(*redislimit.Store)
 	if !ok {
@@ -107,11 +102,9 @@ func storeFindings(store stint.Store) []rules.Finding {
 	return all
 }
 
-// evictionInterval is how often a server is asked for its eviction policy. A test
-// shortens it.
+// evictionInterval is shortened by a test.
 var evictionInterval = 5 * time.Second
 
-// evictionTimeout is how long a server may take to answer.
 const evictionTimeout = time.Second
 
 func evictionFindings(s redislimit.Server) []rules.Finding {
@@ -122,8 +115,7 @@ func evictionFindings(s redislimit.Server) []rules.Finding {
 		": when it runs out of memory it drops counts and bans, so that who is refused is allowed again; use noeviction"}}
 }
 
-// watchEviction warns of an eviction policy that drops counts: of the one that store's
-// server has, and until ctx is done of each that it comes to have.
+// watchEviction warns of each eviction policy of the store's server that drops counts.
 func watchEviction(ctx context.Context, store stint.Store, log *slog.Logger) {
 	s, ok := store.(*redislimit.Store)
 	if !ok {

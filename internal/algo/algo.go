@@ -104,8 +104,8 @@ func (p *Plan) Look(s *State, now int64) View {
 	}
 }
 
-// instant is when a state with that last charge is looked at. counts is false where
-// the charge lies so far ahead that it is as if it had not been.
+// instant is when a state is looked at. counts is false where its charge lies so far ahead that
+// it is void.
 func (p *Plan) instant(last, now int64) (at int64, counts bool) {
 	if last <= now {
 		return now, true
@@ -132,7 +132,6 @@ func (p *Plan) Settle(s *State, v *View, n int64, allowed bool) Verdict {
 	return d
 }
 
-// standing completes a Verdict by how things stand after the charge.
 func (p *Plan) standing(s *State, v *View, d *Verdict) {
 	d.Remaining = p.Left(v)
 	d.Reset = p.reset(s, v)
@@ -187,8 +186,7 @@ func (p *Plan) charge(s *State, v *View, n int64) {
 	}
 }
 
-// retry is the wait until n units fit, for a request that does not fit at v
-// though its cost is within the capacity.
+// retry is the wait until n units fit, for a request within the capacity that does not fit.
 func (p *Plan) retry(s *State, v *View, n int64) int64 {
 	switch p.Kind {
 	case FixedWindow:

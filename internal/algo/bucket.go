@@ -9,15 +9,11 @@ import (
 // down to 0, and a request adds its cost in parts. They differ only in that a
 // leaky bucket also says how long a request waits to leave (Verdict.Delay).
 
-// level is the level at the last charge, in p's parts. Where it was computed
-// under another amount it is restated, rounded up: it may come out above p's
-// capacity, and then falls as usual; only beyond 2^52 parts does it stop, where
-// exact arithmetic does. What has run dry by now under the amount of then stays
-// unused, since a store may have dropped it.
-//
-// Where p's ticks are longer, nothing flows out in what is left of the tick in which
-// the charge was: a limit that counts those as a whole, and one of shorter ticks that
-// counts their parts, would else let out twice as much between them.
+// level is the level at the last charge, in p's parts. A level of another amount is rounded up,
+// perhaps above p's capacity, up to 2^52 parts. What had run dry under its own amount stays
+// unused, since a store may have dropped it. Where p's ticks are longer, nothing flows out in the
+// rest of the charge's tick: two limits, one with shorter ticks, would else let out twice as
+// much.
 func (p *Plan) level(s *State, now int64) int64 {
 	if s.Used == 0 || s.Amount == p.Amount && s.Tick == p.Tick {
 		return s.Used
@@ -33,8 +29,8 @@ func (p *Plan) level(s *State, now int64) int64 {
 	return level
 }
 
-// fall is what is left of a level after so many ticks. The full product of 128
-// bits is compared, so that no time idle can overflow it.
+// fall is what is left of a level after so many ticks. It compares the product of 128 bits, so
+// that it cannot overflow.
 func fall(level, rate, ticks int64) int64 {
 	if hi, fell := bits.Mul64(uint64(rate), uint64(ticks)); hi == 0 && fell < uint64(level) {
 		return level - int64(fell)
@@ -55,8 +51,7 @@ func mulDivUp(a, b, c int64) int64 {
 	return int64(min(q, Exact))
 }
 
-// drain is how long level parts take to flow out, in µs; at most Exact, which is
-// 142 years.
+// drain is how long level parts take to flow out, in µs; at most Exact (142 years).
 func (p *Plan) drain(level int64) int64 {
 	if p.Rate != 1 {
 		level = quotient(level+p.Rate-1, p.Rate)
@@ -83,8 +78,7 @@ func (p *Plan) WithDelay(n int64, most time.Duration) *Plan {
 	return &q
 }
 
-// wait is the time from v until level parts have flowed out. The bucket runs in
-// ticks, the caller waits from within one.
+// wait is the time from v until level parts have flowed out; v may lie within a tick.
 func (p *Plan) wait(v *View, level int64) int64 {
 	if level <= 0 {
 		return 0
@@ -95,8 +89,8 @@ func (p *Plan) wait(v *View, level int64) int64 {
 	return p.drain(level) - v.Now%p.Tick
 }
 
-// refundBucket lowers the level at the last charge, in the parts of the amount it
-// was computed under, so that the state ends when the store expects it to.
+// refundBucket lowers the level at the last charge, in that charge's parts, so that the state
+// ends when the store expects.
 func (p *Plan) refundBucket(s *State, now, n int64) (emptied bool) {
 	_, unit := lowest(s.Amount, p.Period/s.Tick)
 	if n > (s.Used-1)/unit {

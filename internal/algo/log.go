@@ -48,9 +48,8 @@ func (v *View) Gone() int { return int(v.first) }
 // Settle does first where it charges. It makes no new array: the slice begins later.
 func (s *State) DropGone(v *View) { s.dropMarks(v) }
 
-// dropMarks forgets the marks that no longer count. The slice keeps its array
-// until append needs a new one, which then holds the living marks only; a log
-// that has emptied starts again at the front of a new one.
+// dropMarks forgets marks that no longer count. The slice keeps its array; an emptied log starts
+// again at its front.
 func (s *State) dropMarks(v *View) {
 	if v.first == 0 {
 		return

@@ -129,7 +129,6 @@ func (p Plan) fitWindow() (Plan, error) {
 		p.Amount, time.Duration(p.Period)*time.Microsecond, p.Buckets)
 }
 
-// lowest reduces a/b to lowest terms.
 func lowest(a, b int64) (int64, int64) {
 	x, y := a, b
 	for y != 0 {

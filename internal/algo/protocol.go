@@ -77,8 +77,7 @@ func AppendAsk(b []byte, p *Plan, penalty int, cost int64) []byte {
 	return p.appendNumbers(append56(b, p.Full), cost)
 }
 
-// appendNumbers appends what plain requests and asks have in common. Costs that are
-// never allowed are all one to the script.
+// appendNumbers appends what plain requests and asks share. Costs that are never allowed are one.
 func (p *Plan) appendNumbers(b []byte, cost int64) []byte {
 	b = append56(b, min(cost, Exact))
 	b = append56(b, p.Capacity)
@@ -106,9 +105,8 @@ func (p *Plan) numbers() [4]int64 {
 // marksInBlock is how many marks a block of a log holds (log.lua).
 const marksInBlock = 128
 
-// instantBytes is how many bytes an instant takes within a block of a log: enough
-// that a full block of evenly spread marks fits. A mark that comes too late for
-// them opens a new block.
+// instantBytes is the bytes of an instant within a block of a log: enough for a block of evenly
+// spread marks. A mark that comes too late opens a new block.
 func (p *Plan) instantBytes() int64 {
 	span := uint64(max(1, p.Period/p.Amount)) * marksInBlock
 	return int64(bits.Len64(min(span, uint64(p.Period)))+7) / 8

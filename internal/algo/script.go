@@ -40,8 +40,7 @@ func paste(b *strings.Builder, text, indent string) {
 	}
 }
 
-// section returns a section of a file, or the whole file. A name that is not
-// there is a bug in the twins, found when the program starts.
+// section returns a section of a file, or all of it. An unknown name panics at the start.
 func section(file, name string) string {
 	text, err := twins.ReadFile(file + ".lua")
 	if err != nil {

@@ -82,6 +82,5 @@ func (p *Plan) DecideSmall(last, used, now, n int64, d *Verdict) (at, level int6
 	return now, level
 }
 
-// quotient is a/b of numbers that are not negative, which the processor divides
-// without asking for their signs.
+// quotient divides numbers that are not negative, for which the processor need not look at signs.
 func quotient(a, b int64) int64 { return int64(uint64(a) / uint64(b)) }

@@ -21,9 +21,8 @@ func (p *Plan) ticks(us int64) int64 {
 	return us / p.Tick
 }
 
-// recent is what counts in full so many sub-windows after that of the last charge, and
-// old what counts by a share. Used is the sum of all Counts: so what has left is taken
-// from it, unless less is left.
+// recent is what counts in full later sub-windows after the last charge's, and old what counts by
+// a share. Used is the sum of Counts, so what has left is subtracted, unless less is left.
 func (p *Plan) recent(s *State, later int64) (recent, old int64) {
 	full := int(p.Buckets - later)
 	if full < 0 || len(s.Counts) == 0 {
@@ -79,9 +78,8 @@ func (p *Plan) chargeWindow(s *State, v *View, n int64) {
 	v.Used += n
 }
 
-// retryWindow looks at this sub-window and those after it for the first offset
-// at which n units fit. The share that still counts falls in steps, so the
-// offset is the solution of an inequality, not a search.
+// retryWindow finds the first offset at which n units fit, in this sub-window or a later one. The
+// share falls in steps, so it solves an inequality.
 func (p *Plan) retryWindow(s *State, v *View, n int64) int64 {
 	i, last := v.sub, v.sub-v.later
 	recent, _ := p.recent(s, v.later)
@@ -111,8 +109,7 @@ func (p *Plan) resetWindow(s *State, v *View) int64 {
 	return (j+p.Buckets+1)*p.Width*p.Tick - v.Now
 }
 
-// refundWindow takes n units from the sub-windows that count, newest first, and
-// tells whether they are all empty then.
+// refundWindow takes n units, newest first, and tells whether all are empty then.
 func (p *Plan) refundWindow(s *State, v *View, n int64) (emptied bool) {
 	oldest, last := v.sub-p.Buckets, v.sub-v.later
 	emptied = true
@@ -129,8 +126,7 @@ func (p *Plan) refundWindow(s *State, v *View, n int64) (emptied bool) {
 	return emptied
 }
 
-// dropOldestCounts takes n units, fewer than are in use, from the sub-windows that
-// count, oldest first.
+// dropOldestCounts takes n units, fewer than are in use, oldest first.
 func (p *Plan) dropOldestCounts(s *State, v *View, n int64) {
 	k := int(p.Buckets - v.later)
 	if recent, old := p.recent(s, v.later); old > 0 {

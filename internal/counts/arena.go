@@ -2,12 +2,9 @@ package counts
 
 import "sync/atomic"
 
-// An arena holds blocks of numbers. A block is found by a number and not by a pointer,
-// and T has no pointers, so that the garbage collector looks at pages and not at blocks:
-// that is why these are not slices of their own. Blocks never move.
-//
-// The shard's lock must be held to allocate and to free. The block itself may be read and
-// written without it by the goroutine that has locked its slot.
+// An arena holds blocks of numbers without pointers, found by number, so that the collector looks
+// at pages only. Blocks never move. The shard is locked to allocate and free; a block itself is
+// guarded by its slot's lock.
 type arena[T any] struct {
 	pages  atomic.Pointer[[]page[T]] // readers see those up to its length; nil: there are none
 	open   [len(blockSizes)][]uint32 // of each size, the pages that have free blocks
@@ -15,12 +12,10 @@ type arena[T any] struct {
 	vacant []uint32                  // pages that were given up
 }
 
-// block is where a block lies: the page's number plus one, and where it begins there.
-// 0 is nowhere.
+// block is a page's number plus one, and an offset there. 0 is nowhere.
 type block uint64
 
-// blockSizes are how many numbers a block may have up to the size of the largest page.
-// What is larger has a page of its own.
+// blockSizes are the sizes of blocks in shared pages; a larger block has its own.
 var blockSizes = [...]uint16{2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024}
 
 const (
@@ -28,8 +23,7 @@ const (
 	ownPage  = -1
 )
 
-// page is an array of blocks of one size. The first pages of a size are small, so that
-// a store with few counts stays small.
+// page is an array of blocks of one size. First pages are small, for stores with few counts.
 type page[T any] struct {
 	data  []T
 	size  int      // of a block
@@ -38,7 +32,6 @@ type page[T any] struct {
 	place int      // in arena.open
 }
 
-// sizeFor is the smallest size of a block that has room for n numbers, and its class.
 func sizeFor(n int) (size, class int) {
 	for c, size := range blockSizes {
 		if int(size) >= n {
@@ -79,7 +72,6 @@ func (a *arena[T]) addPage(size, class int) {
 	a.open[class] = append(a.open[class], a.add(p))
 }
 
-// add adds a page and returns its number.
 func (a *arena[T]) add(p page[T]) uint32 {
 	var pages []page[T]
 	if all := a.pages.Load(); all != nil {
@@ -98,7 +90,6 @@ func (a *arena[T]) add(p page[T]) uint32 {
 
 func blockOf(page uint32, at int) block { return block(page+1)<<pageBits | block(at) }
 
-// at returns the numbers of a block.
 func (a *arena[T]) at(b block) []T {
 	p := &(*a.pages.Load())[b>>pageBits-1]
 	at := int(b & (1<<pageBits - 1))

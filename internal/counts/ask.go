@@ -49,8 +49,8 @@ var (
 	ErrTwice = errors.New("one count is asked twice")
 )
 
-// settle ends the decision about a; see algo.Plan.Settle. Remaining is what a
-// request without a MaxDelay would find.
+// settle ends the decision; see algo.Plan.Settle. Remaining is what a request without MaxDelay
+// finds.
 func (a *Ask) settle(s *algo.State, v *algo.View, allowed bool) {
 	a.Verdict = a.plan().Settle(s, v, a.Cost, allowed)
 	if a.MaxDelay != 0 {
@@ -58,7 +58,6 @@ func (a *Ask) settle(s *algo.State, v *algo.View, allowed bool) {
 	}
 }
 
-// plan is the arithmetic of a's limit for a.
 func (a *Ask) plan() *algo.Plan { return a.Limit.Plan.WithDelay(a.Cost, a.MaxDelay) }
 
 // sharesRecord reports whether a and b are punished together.
@@ -66,9 +65,8 @@ func (a *Ask) sharesRecord(b *Ask) bool {
 	return a.Penalty != nil && b.Penalty != nil && a.Penalty.Salt == b.Penalty.Salt && a.Key == b.Key
 }
 
-// strictest makes d the Answer that follows from the verdicts: the strictest, and the
-// longest delay. Where that is all, nothing else of d is written: an Answer that was
-// returned would be copied, which takes as long as deciding about one ask.
+// strictest makes d the strictest verdict, with the longest delay. It writes nothing else:
+// copying a whole Answer takes as long as deciding about an ask.
 func (d *Answer) strictest(asks []Ask) {
 	of, delay := 0, asks[0].Verdict.Delay
 	for i := 1; i < len(asks); i++ {

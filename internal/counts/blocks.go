@@ -2,22 +2,17 @@ package counts
 
 import "github.com/stintdev/stint/internal/algo"
 
-// blocks holds the counts of a shard that are more than two numbers, those of sliding
-// windows and logs. Such a count has a slot in the shard's table as all others have:
-// its word holds the instant of the last charge alone, and its base the block and the
-// plan's number. A block is read and written only while its slot is locked.
-//
-// A window's block is the sum of its counts and the counts. A log's begins with a mark
-// that is none: its At is State.Used, its Sum says which of the marks behind it are in
-// use. They move towards the end as the oldest leave, and back to the front when the
-// end is reached.
+// blocks holds counts of more than two numbers, of sliding windows and logs. The slot's word
+// holds the last charge's instant only, and its base the block and the plan's number. A block is
+// used only while its slot is locked. A window's block is the sum, then the counts. A log's
+// begins with a pseudo mark: At is State.Used, Sum says which marks behind it are in use; they
+// move towards the end as the oldest leave, and back when it is reached.
 type blocks struct {
 	windows arena[int64]
 	logs    arena[algo.Mark]
 }
 
-// state is what a count in a block holds. Its slices lie in the block, so that what is
-// done to them is done there; close keeps the rest.
+// state is a count in a block. Its slices lie there; close writes the rest.
 func (b *blocks) state(p *algo.Plan, last int64, at block) algo.State {
 	if p.Kind == algo.SlidingWindow {
 		w := b.windows.at(at)
@@ -29,7 +24,6 @@ func (b *blocks) state(p *algo.Plan, last int64, at block) algo.State {
 	return algo.State{Last: last, Used: l[0].At, Marks: l[1+first : 1+first+n]}
 }
 
-// close keeps what of a state lies in no slice. The slices must be the block's.
 func (b *blocks) close(p *algo.Plan, s *algo.State, at block) {
 	if p.Kind == algo.SlidingWindow {
 		b.windows.at(at)[0] = s.Used
@@ -40,7 +34,7 @@ func (b *blocks) close(p *algo.Plan, s *algo.State, at block) {
 	l[0] = algo.Mark{At: s.Used, Sum: int64(first)<<32 | int64(len(s.Marks))}
 }
 
-// alloc moves a state, which may be an unused one, into a block. The shard must be locked.
+// alloc moves a state into a block. The shard must be locked.
 func (b *blocks) alloc(p *algo.Plan, s *algo.State) block {
 	var at block
 	if p.Kind == algo.SlidingWindow {
@@ -67,9 +61,8 @@ func (b *blocks) release(p *algo.Plan, at block) {
 	}
 }
 
-// fits reports whether the block of a log, which is about to be charged at v, has a place
-// for one more mark, or has one when those in use are moved to the front, and is not far
-// too large. Of windows that is always so.
+// fits reports whether a log's block has a place for one more mark, perhaps after moving those in
+// use to the front, and is not far too large. A window always fits.
 func (b *blocks) fits(p *algo.Plan, s *algo.State, v *algo.View, at block) bool {
 	if p.Kind == algo.SlidingWindow {
 		return true
@@ -81,8 +74,7 @@ func (b *blocks) fits(p *algo.Plan, s *algo.State, v *algo.View, at block) bool 
 	return len(s.Marks) < cap(s.Marks) || size-1-n > n/4
 }
 
-// makeRoom moves the marks of a log that fits, and is about to be charged at v, to the
-// front of its block where that is needed for one more.
+// makeRoom moves the marks of a log that fits to the front, if needed for one more.
 func (b *blocks) makeRoom(p *algo.Plan, s *algo.State, v *algo.View, at block) {
 	if p.Kind == algo.SlidingWindow || len(s.Marks) < cap(s.Marks) && v.Gone() < len(s.Marks) {
 		return
@@ -92,8 +84,7 @@ func (b *blocks) makeRoom(p *algo.Plan, s *algo.State, v *algo.View, at block) {
 	s.Marks = l[1 : 1+copy(l[1:], s.Marks)]
 }
 
-// resize moves a log that does not fit into another block, and returns that. The shard
-// must be locked.
+// resize moves a log that does not fit into another block. The shard must be locked.
 func (b *blocks) resize(s *algo.State, v *algo.View, at block) block {
 	s.DropGone(v)
 	n := len(s.Marks)

@@ -7,8 +7,8 @@ import (
 	"github.com/stintdev/stint/internal/algo"
 )
 
-// count is where a request found a count, or did not. Its shard is locked, and so
-// is its slot, if it has one, until it is kept or forgotten.
+// count is where a request found a count, or none. Shard and slot stay locked until it is kept or
+// forgotten.
 type count struct {
 	shard  *shard
 	print  uint64
@@ -23,8 +23,7 @@ type count struct {
 // look looks for the count of a key under a limit into c, which must be zero.
 func (m *Memory) look(key string, l *Limit, c *count) { m.lookBeside(key, l, c, nil) }
 
-// lookBeside is look where the request has found and locked other counts before. It
-// reports false where this is one of them.
+// lookBeside is look where others were found before. It reports false where this is one of them.
 func (m *Memory) lookBeside(key string, l *Limit, c *count, found []step) bool {
 	hash := m.hash(key)
 	c.shard, c.print = m.shardOf(hash), printOf(hash, l.Salt)
@@ -68,8 +67,7 @@ func (c *count) plan() *algo.Plan {
 	return planOf(c.number)
 }
 
-// prepare sees to it that a count that belongs in a block, and is about to be charged at
-// v, has room in one.
+// prepare makes room in the block of a count that is about to be charged at v.
 func (c *count) prepare(l *Limit, v *algo.View) {
 	p := &l.Plan
 	switch {
@@ -83,14 +81,12 @@ func (c *count) prepare(l *Limit, v *algo.View) {
 	}
 }
 
-// release leaves the count as it was found.
 func (c *count) release() {
 	if c.slot.found() {
 		c.slot.word.Store(c.word)
 	}
 }
 
-// forget drops a count that was found.
 func (c *count) forget() {
 	if c.slot.found() {
 		c.shard.drop(c.slot, c.word)
@@ -111,9 +107,8 @@ func (c *count) keep() {
 	}
 }
 
-// charged keeps the state of a count that was charged under l, where the count was
-// found and has a place for that. If not, add has to be called when no count of the
-// request is locked any more.
+// charged keeps a count that was found and charged under l. If not kept, add must be called when
+// no count of the request is locked.
 func (c *count) charged(l *Limit, unused int64) (kept bool) {
 	number := l.planNumber()
 	switch {

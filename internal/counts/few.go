@@ -19,13 +19,10 @@ type part struct {
 	view algo.View
 }
 
-// takeFew decides a request of up to fewAsks asks, without penalties and MaxDelays, about
-// counts that lie in tables, without the shards' locks. It reports whether it did; if not,
-// nothing was changed but verdicts.
-//
-// First it decides by what the words say, and then it locks them if they still say that.
-// When all are locked, what was decided is true, and it is written down. A word that it
-// cannot lock makes it let go of the others and begin again.
+// takeFew decides about few asks, without penalties and MaxDelays, whose counts lie in tables,
+// without shard locks. If it returns false, only verdicts have changed. It decides by the words,
+// locks them if they are unchanged, and writes. If it cannot lock one it releases all and begins
+// again.
 func (m *Memory) takeFew(asks []Ask, at int64) bool {
 	switch n := len(asks); { // on the stack, and no more of it than that takes
 	case n <= fewAsks/2:
@@ -56,8 +53,7 @@ func (m *Memory) decideFew(asks []Ask, parts []part, at int64) bool {
 	return false
 }
 
-// find finds the slots of a request's asks. It reports whether all have one, and nothing
-// else keeps takeFew from deciding.
+// find finds the slots of all asks; false if takeFew cannot decide.
 func (m *Memory) find(asks []Ask, parts []part) bool {
 	var hash uint64
 	for i := range parts {
@@ -85,8 +81,7 @@ const (
 	impossible                // that takes the shard's lock
 )
 
-// tryFew decides a request. Nothing stays locked. own says that now is by the Memory's own
-// clock.
+// tryFew decides a request, and leaves nothing locked. own: now is by the Memory's clock.
 func (m *Memory) tryFew(asks []Ask, parts []part, now *int64, own bool) attempt {
 	allowed := true
 	for i := range parts {
@@ -142,7 +137,6 @@ func (p *part) lock() bool {
 	return p.slot.base.Load() == p.base && p.slot.print.Load() == p.print
 }
 
-// stop unlocks the words of parts.
 func stop(parts []part, why attempt) attempt {
 	for i := range parts {
 		if p := &parts[i]; p.locked {
@@ -153,8 +147,8 @@ func stop(parts []part, why attempt) attempt {
 	return why
 }
 
-// look looks at a locked count in a block, as Plan.Look and Fits do. It reports whether
-// the block has room for a charge.
+// look does Plan.Look and Fits for a locked count in a block, and reports whether the block has
+// room.
 func (p *part) look(a *Ask, now int64) bool {
 	plan := &a.Limit.Plan
 	state := p.shard.blocks.state(plan, lastIn(p.word), p.block)
@@ -163,8 +157,7 @@ func (p *part) look(a *Ask, now int64) bool {
 	return !a.Verdict.Allowed || a.Cost == 0 || p.shard.blocks.fits(plan, &state, &p.view, p.block)
 }
 
-// settle ends the decision about one locked count: it charges it if the request is
-// allowed, and unlocks it.
+// settle charges a locked count if the request is allowed, and unlocks it.
 func (p *part) settle(a *Ask, now int64, allowed bool) {
 	plan, charged := &a.Limit.Plan, allowed && a.Cost > 0
 	p.locked = false

@@ -21,9 +21,8 @@ func (m *Memory) Learn(asks []Ask, allowed bool, at int64) {
 	}
 }
 
-// learnCount makes as many units remain under an ask's limit as its Verdict says, of which
-// spent were taken just now. Where less is in use there than here, the oldest have left:
-// what stays was charged here when the other store's answer came, so not before that
+// learnCount makes as many units remain as the Verdict says, of which spent were just taken.
+// Where less is in use there, the oldest leave: what stays was charged here after the other store
 // charged it.
 func (m *Memory) learnCount(a *Ask, spent, now int64, own bool) {
 	p, remaining := &a.Limit.Plan, a.Verdict.Remaining

@@ -30,16 +30,15 @@ var processSeed = maphash.MakeSeed()
 // counts.
 func Salt(id string) uint64 { return maphash.String(processSeed, id) }
 
-// A table holds small numbers in place of the plans of its counts, which are the same in all
-// tables of a process.
+// Tables hold numbers in place of plans; they are the same in all tables of a process.
 var plans struct {
 	sync.Mutex
 	numbers map[algo.Plan]uint32
 	all     atomic.Pointer[[]*algo.Plan] // by number; 0 is none
 }
 
-// mostPlans bounds what a program that makes ever new limits leaves behind. Counts
-// under plans that came later are kept outside the table, and take more room.
+// mostPlans bounds what ever new limits leave behind. Counts under later plans lie outside the
+// table.
 const mostPlans = 1<<16 - 1
 
 // noPlan is the number of a plan whose counts are not for a table.
@@ -48,7 +47,6 @@ const noPlan = math.MaxUint32
 // mostUsedBits leaves the instant of a count at least 16 bits, 65 ms, of its word.
 const mostUsedBits = 44
 
-// planNumber is that of l's plan, or noPlan.
 func (l *Limit) planNumber() uint32 {
 	if n := l.number.Load(); n != 0 {
 		return n
@@ -87,5 +85,4 @@ func numberOf(p *algo.Plan) uint32 {
 	return n
 }
 
-// planOf is the plan of a number.
 func planOf(n uint32) *algo.Plan { return (*plans.all.Load())[n] }

@@ -32,8 +32,7 @@ type Memory struct {
 	least atomic.Int64
 }
 
-// mostShards makes a part of ten million counts small enough to be moved into a
-// larger table in less than a millisecond.
+// mostShards keeps shards of ten million counts so small that a table grows in less than 1 ms.
 const mostShards = 2048
 
 // Open makes room for so many counts, if that was not done before.
@@ -83,7 +82,6 @@ func (m *Memory) Len() int {
 	return n
 }
 
-// at is an instant that the caller may have left to the Memory.
 func (m *Memory) at(at int64) int64 {
 	if at == OwnClock {
 		return m.Now()
@@ -93,13 +91,12 @@ func (m *Memory) at(at int64) int64 {
 
 func (m *Memory) hash(key string) uint64 { return maphash.String(m.seed, key) }
 
-// shardOf is the shard of all counts of the key with a hash.
 func (m *Memory) shardOf(hash uint64) *shard { return &m.shards[m.placeOf(hash)] }
 
 func (m *Memory) placeOf(hash uint64) uint64 { return hash & uint64(len(m.shards)-1) }
 
-// lock locks the shards of all keys of a request, in their order in memory, so that two
-// requests cannot wait for each other, and appends their places.
+// lock locks the shards of a request in their order in memory, against deadlock, and appends
+// their places.
 func (m *Memory) lock(asks []Ask, places []uint64) []uint64 {
 	for i := range asks {
 		places = append(places, m.placeOf(m.hash(asks[i].Key)))
@@ -120,7 +117,6 @@ func (m *Memory) unlock(places []uint64) {
 	}
 }
 
-// lockKey locks the shard of a key.
 func (m *Memory) lockKey(key string) *shard {
 	s := m.shardOf(m.hash(key))
 	s.mu.Lock()

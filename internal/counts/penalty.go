@@ -9,16 +9,14 @@ import (
 	"github.com/stintdev/stint/internal/algo"
 )
 
-// findRecord returns a key's record under a penalty, nil if there is none, and its
-// shard.
+// findRecord returns a key's record, or nil, and its shard.
 func (m *Memory) findRecord(key string, p *Penalty) (*shard, *entry) {
 	hash := m.hash(key)
 	s := m.shardOf(hash)
 	return s, s.index[printOf(hash, p.Salt)]
 }
 
-// addRecord adds an unused record. The key is copied, for it may be a piece of
-// something large; one that is long itself is hashed.
+// addRecord copies the key, which may be a piece of something large, or hashes it.
 func (m *Memory) addRecord(s *shard, a *Ask) *entry {
 	e := s.add(printOf(m.hash(a.Key), a.Penalty.Salt))
 	e.record = &punished{penalty: a.Penalty, key: strings.Clone(a.Key)}
@@ -28,8 +26,8 @@ func (m *Memory) addRecord(s *shard, a *Ask) *entry {
 	return e
 }
 
-// longKey is the length in bytes above which the key of a record is kept as a hash, in
-// the form in which the Store over Redis keeps it: clients choose how long keys are.
+// longKey is the length in bytes above which a record's key is hashed, as the Store over Redis
+// does.
 const longKey = 64
 
 // bytesOfRecord is about what a record takes at most, with its place in the map.
@@ -40,8 +38,7 @@ func hashedKey(key string) string {
 	return "#" + base64.RawURLEncoding.EncodeToString(sum[:24])
 }
 
-// ban is that of the keys of asks which runs longest, if one does. stale reports whether a
-// record is from a future that cannot be.
+// ban is the longest that runs. stale: a record is from an impossible future.
 func (m *Memory) ban(asks []Ask, now int64) (ban Punishment, stale bool) {
 	ban.By = None
 	for i := range asks {
@@ -60,8 +57,7 @@ func (m *Memory) ban(asks []Ask, now int64) (ban Punishment, stale bool) {
 	return ban, stale
 }
 
-// dropStale forgets the records that lie too far ahead of now, of asks that were
-// charged, so that no ban comes back when the clock has come to it again.
+// dropStale forgets records too far ahead of now, so that their bans do not come back.
 func (m *Memory) dropStale(asks []Ask, now int64) {
 	for i := range asks {
 		a := &asks[i]
@@ -85,7 +81,6 @@ func (m *Memory) punish(asks []Ask, now int64, own bool) Punishment {
 	return p
 }
 
-// isFirst reports whether ask i is the first with its key and penalty.
 func isFirst(asks []Ask, i int) bool {
 	for j := range i {
 		if asks[j].sharesRecord(&asks[i]) {
@@ -95,7 +90,6 @@ func isFirst(asks []Ask, i int) bool {
 	return true
 }
 
-// refused reports whether an ask with the key and penalty of a refused.
 func refused(asks []Ask, a *Ask) bool {
 	for i := range asks {
 		if !asks[i].Verdict.Allowed && asks[i].sharesRecord(a) {
@@ -105,9 +99,8 @@ func refused(asks []Ask, a *Ask) bool {
 	return false
 }
 
-// violate counts as many violations of the key of ask i, and makes p what comes of them if
-// that is graver. Where there is no room to remember them but by forgetting what is in
-// use, the request is refused all the same, and that is all.
+// violate counts times violations of the key of ask i, and makes p the outcome if that is graver.
+// Where there is no room, the request is refused all the same.
 func (m *Memory) violate(asks []Ask, i int, times, now int64, own bool, p *Punishment) {
 	a := &asks[i]
 	s, e := m.findRecord(a.Key, a.Penalty)
@@ -187,9 +180,8 @@ func (m *Memory) Bans(ctx context.Context, yield func(*Ban) bool) error {
 // lookedAt is how many entries are looked at under one lock.
 const lookedAt = 4096
 
-// bansIn returns the bans among the last entries before place left (-1: the end)
-// and the place that it has come to. It walks towards the front, for an entry
-// only ever moves that way: none is missed, and what has moved was seen.
+// bansIn returns bans among the last entries before place left (-1: the end) and where it has
+// come to. Entries only ever move to the front, so none is missed.
 func (m *Memory) bansIn(s *shard, left int, seen map[uint64]bool) ([]Ban, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,10 +14,9 @@ func (s *shard) makeRoom(now, cost int64, unused bool) bool {
 	return v.found()
 }
 
-// sweep looks at some counts for each one that comes in, so that what is unused
-// goes sooner than it comes, and no request ever waits for a walk over all. Where now is
-// not by the Memory's own clock, it may lie before another instant that the caller gives,
-// and then what is unused at this one goes only if room is needed.
+// sweep looks at a few counts for each that comes in, so that unused ones go sooner than new ones
+// come, and nobody waits for a walk over all. Where now is a caller's, an earlier one may follow,
+// so unused counts go only for room.
 func (s *shard) sweep(now int64, own bool) {
 	if !own {
 		return
@@ -53,7 +52,6 @@ func (t *table) next() slot {
 	return s
 }
 
-// victim is a count that gives way to another, pinned. The zero victim is none.
 type victim struct {
 	entry *entry
 	slot  slot
@@ -63,7 +61,6 @@ type victim struct {
 
 func (v *victim) found() bool { return v.entry != nil || v.slot.found() }
 
-// spare leaves a victim as it was found.
 func (v *victim) spare() {
 	if v.slot.found() {
 		v.slot.word.Store(v.word)
@@ -72,7 +69,6 @@ func (v *victim) spare() {
 	}
 }
 
-// evict forgets a victim.
 func (s *shard) evict(v *victim) {
 	if v.slot.found() {
 		s.drop(v.slot, v.word)
@@ -81,16 +77,14 @@ func (s *shard) evict(v *victim) {
 	}
 }
 
-// A request that finds the shard full looks at victimsSeen counts, and where none of
-// them may go, on to mostSeen.
+// A full shard looks at victimsSeen counts and, if none may go, at mostSeen.
 const (
 	victimsSeen = 32
 	mostSeen    = 128
 )
 
-// victim finds the count to give way: an unused one, else, unless only that will
-// do, the one with the smallest share used of those that are neither exhausted nor
-// banned. cost is the smallest that is asked; see Memory.SetLeastCost.
+// victim finds the count to give way: an unused one or, unless only unused ones may go, the least
+// used of those neither exhausted nor banned. cost is the smallest asked; see SetLeastCost.
 func (s *shard) victim(now, cost int64, unused bool) (v victim) {
 	for range 4 { // a slot may be charged until it is locked
 		v.entry, v.slot = s.candidate(now, cost, unused)
@@ -151,9 +145,8 @@ func (s *shard) candidate(now, cost int64, unused bool) (entry *entry, at slot) 
 
 func enough(seen int, found bool) bool { return seen >= mostSeen || found && seen >= victimsSeen }
 
-// share is how much of what it may use a count has used; 0: it is unused; 1: it must
-// not be forgotten, for no request of such a cost is allowed any more. The slot must be
-// locked, and word is what its was.
+// share is the used share; 0: unused; 1: it must stay, as no request of such a cost is allowed.
+// The slot is locked, and its word was word.
 func (s *shard) share(o slot, word uint64, now, cost int64) float64 {
 	state, _, number := s.state(o, word)
 	return share(planOf(number), &state, now, cost)

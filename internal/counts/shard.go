@@ -8,9 +8,7 @@ import (
 	"github.com/stintdev/stint/internal/algo"
 )
 
-// shard holds all counts of its keys, so that the limits of one key are decided
-// under one lock: in its table, with blocks where a word is not enough, and what has
-// no place there in its map.
+// shard holds all counts of its keys, so that one lock serves the limits of a key.
 type shard struct {
 	mu     sync.Mutex
 	table  atomic.Pointer[table]
@@ -24,8 +22,8 @@ type shard struct {
 	_        [64]byte // its neighbour's lock lies in another cache line
 }
 
-// entry is a count that does not lie in a table: of a penalty, of a plan without a
-// number, and what found no slot.
+// entry is a count outside the table: a penalty's, one of a plan without a number, or without a
+// slot.
 type entry struct {
 	print  uint64
 	place  int32     // in shard.all
@@ -35,14 +33,12 @@ type entry struct {
 	record *punished // else a record under a penalty
 }
 
-// apart is a count under a limit that lies in the map.
 type apart struct {
 	plan   *algo.Plan // of the last charge
 	number uint32     // of plan; noPlan: it cannot be in a table
 	state  algo.State
 }
 
-// punished is a key's record under a penalty.
 type punished struct {
 	algo.Record
 	penalty *Penalty
@@ -58,7 +54,6 @@ func (s *shard) open(room int) {
 // counts is how many counts the shard holds.
 func (s *shard) counts() int { return s.table.Load().used + len(s.all) }
 
-// add adds an unused entry.
 func (s *shard) add(print uint64) *entry {
 	e := &entry{print: print, place: int32(len(s.all))}
 	s.index[print] = e
@@ -79,8 +74,7 @@ func (s *shard) remove(e *entry) {
 	s.all = slices.Delete(s.all, last, last+1)
 }
 
-// keep takes a count that was charged under l and is not there yet into the table,
-// where that can be, else into the map. at is its block, if it has one.
+// keep takes a new count into the table if possible, else into the map. at is its block, if any.
 func (s *shard) keep(print uint64, state *algo.State, at block, l *Limit, unused int64) {
 	number := l.planNumber()
 	if number != noPlan {
@@ -94,14 +88,12 @@ func (s *shard) keep(print uint64, state *algo.State, at block, l *Limit, unused
 	s.keepApart(print, s.unblock(state, at, &l.Plan), number, &l.Plan, unused)
 }
 
-// keepApart takes a count into the map.
 func (s *shard) keepApart(print uint64, state algo.State, number uint32, p *algo.Plan, unused int64) {
 	e := s.add(print)
 	e.apart, e.unused = &apart{p, number, state}, unused
 }
 
-// unblock frees the block of a count, if it has one, and returns its state, which no
-// longer needs it.
+// unblock frees a count's block, if any, and returns its state.
 func (s *shard) unblock(state *algo.State, at block, p *algo.Plan) algo.State {
 	free := *state
 	if at != 0 {
@@ -111,8 +103,7 @@ func (s *shard) unblock(state *algo.State, at block, p *algo.Plan) algo.State {
 	return free
 }
 
-// state is what a locked slot holds, and its block if it has one, and the number of the
-// plan that it was charged under. word is what the slot's was.
+// state is what a locked slot holds; word is what its was.
 func (s *shard) state(o slot, word uint64) (state algo.State, at block, number uint32) {
 	base := o.base.Load()
 	number = numberIn(base)
@@ -135,9 +126,9 @@ func (s *shard) drop(o slot, word uint64) {
 	s.table.Load().remove(o, word)
 }
 
-// grow moves the counts, none of which may be locked by the caller, into a larger table,
-// and from the map those that had found no slot. In the old table they stay locked,
-// so that requests that still look there wait for the shard, and then look here.
+// grow moves the counts, none locked by the caller, into a larger table, with those in the map
+// that had no slot. They stay locked in the old one, so that requests that look there wait for
+// the shard and look here.
 func (s *shard) grow() {
 	old := s.table.Load()
 	larger := old.larger()
@@ -179,7 +170,6 @@ func (s *shard) putEntry(t *table, e *entry) bool {
 	return false
 }
 
-// newBlock moves a state into a block, an unused one as well.
 func (s *shard) newBlock(p *algo.Plan, state *algo.State) block {
 	if s.blocks == nil {
 		s.blocks = new(blocks)

@@ -41,9 +41,8 @@ type group struct {
 
 const slotsInGroup = 8
 
-// cell is a count. Its word is, from the top: whether it is locked, its edition, a
-// number that changes whenever anything but the word does, the instant of the last
-// charge from base on, and what is used, in as many bits as the plan needs.
+// cell is a count. Its word is, from the top: locked; edition, which changes whenever anything
+// but the word does; the last charge's instant from base on; what is used, in the plan's bits.
 type cell struct {
 	word atomic.Uint64
 	base atomic.Uint64 // an instant in units of 1,024 µs, and the plan's number in the lowest 22 bits
@@ -67,13 +66,11 @@ const (
 	baseShift  = 10
 )
 
-// printOf is what a count is known by.
 func printOf(hash, salt uint64) uint64 {
 	hi, lo := bits.Mul64(hash^0xa0761d6478bd642f, salt^0xe7037ed1a0b428db)
 	return max(1, hi^lo)
 }
 
-// groupsOf are the two groups where a count may lie.
 func (t *table) groupsOf(print uint64) (*group, *group) {
 	n := uint64(len(t.groups))
 	return &t.groups[print>>32*n>>32], &t.groups[print&(1<<32-1)*n>>32]
@@ -104,7 +101,6 @@ func (t *table) find(print uint64) slot {
 
 func (g *group) slot(i int) slot { return slot{&g.cells[i], &g.prints[i]} }
 
-// free returns a free slot of the emptier of the two groups, if there is one.
 func (t *table) free(print uint64) slot {
 	first, second := t.groupsOf(print)
 	a, n := first.free()
@@ -125,8 +121,8 @@ func (g *group) free() (s slot, n int) {
 	return s, n
 }
 
-// lock locks a slot's word and returns what it was. The shard must be locked, and the
-// word not be locked by the caller.
+// lock locks a slot's word and returns what it was. The shard is locked, and the word not by the
+// caller.
 func (s slot) lock() uint64 {
 	for {
 		if word, ok := s.tryLock(); ok {
@@ -136,8 +132,7 @@ func (s slot) lock() uint64 {
 	}
 }
 
-// tryLock is lock for callers that must not wait: it fails where the word stays locked, as
-// all words of a table do that has been replaced by a larger one.
+// tryLock is lock for callers that must not wait. Words of a replaced table stay locked.
 func (s slot) tryLock() (word uint64, ok bool) {
 	w := s.word.Load()
 	if isFree(w) && s.word.CompareAndSwap(w, w|lockedBit) {
@@ -146,10 +141,8 @@ func (s slot) tryLock() (word uint64, ok bool) {
 	return s.tryAgain()
 }
 
-// tryAgain goes on with tryLock. After each look it leaves the word alone for longer.
-// The processor that has locked it so keeps it in its cache, and often locks it again:
-// that is not fair, but of two processors that ask for one key the one decides in the
-// time that both would take to pass it on.
+// tryAgain goes on with tryLock, more and more slowly: a processor then keeps the word in its
+// cache for several decisions. That is unfair, but faster than passing it on.
 func (s slot) tryAgain() (word uint64, ok bool) {
 	for pause := firstPause; pause <= lastPause; pause *= 2 {
 		for range pause { // a cycle each
@@ -178,8 +171,7 @@ func nextEdition(word uint64) uint64 {
 	return 0
 }
 
-// isLocked reports whether the slot is locked, perhaps by the goroutine that has locked
-// the shard.
+// isLocked reports whether any goroutine has locked the slot.
 func (s slot) isLocked() bool { return s.word.Load()&lockedBit != 0 }
 
 // read takes a word apart. base is that of the same slot.
@@ -199,8 +191,7 @@ func pack(last, used int64, base uint64, p *algo.Plan) (word uint64, ok bool) {
 // number is that of the plan that a count was charged under, by its base.
 func numberIn(base uint64) uint32 { return uint32(base & (1<<planBits - 1)) }
 
-// blockIn is where the numbers of a count lie that has a block, by its base, and lastIn
-// the instant of its last charge, by its word.
+// blockIn is where a count in a block lies, by its base, and lastIn its last charge, by its word.
 func blockIn(base uint64) block { return block(base >> planBits) }
 
 func lastIn(word uint64) int64 { return int64(word & (editionBit - 1)) }
@@ -216,10 +207,9 @@ func baseOf(last int64, number uint32) uint64 {
 	return uint64(last)>>baseShift<<planBits | uint64(number)
 }
 
-// move changes, without the shard's lock, a slot that was last charged so long ago that
-// an instant as late as last does not fit its word. It reports whether the slot was still
-// as word says. A request that meets it meanwhile takes the shard's
-// lock, and then waits for the word.
+// move changes a slot, without the shard's lock, whose base is too old for last. It reports
+// whether the slot was still as word says. Who meets it takes the shard's lock and waits for the
+// word.
 func (s slot) move(word uint64, last, used int64, number uint32, p *algo.Plan) bool {
 	base := baseOf(last, number)
 	next, _ := pack(last, used, base, p) // it fits: nothing is used beyond the plan's bits
@@ -231,8 +221,7 @@ func (s slot) move(word uint64, last, used int64, number uint32, p *algo.Plan) b
 	return true
 }
 
-// set gives a locked slot a state and unlocks it. word is what it was. It reports
-// whether the state fits; if not, the slot stays as it is, and locked.
+// set gives a locked slot a state and unlocks it, if the state fits; else it stays locked.
 func (s slot) set(word uint64, state *algo.State, number uint32) bool {
 	if number == noPlan {
 		return false
@@ -251,8 +240,7 @@ func (s slot) set(word uint64, state *algo.State, number uint32) bool {
 	return true
 }
 
-// Of a table that is full to mostFull, a larger one is made: 25 % larger, so that
-// little is empty, but twice as large while it is small.
+// A table filled to mostFull is replaced by one 25 % larger, or twice as large while small.
 const (
 	mostFull    = 0.88
 	smallTable  = 64 // groups
@@ -273,8 +261,7 @@ func (t *table) larger() *table {
 	return &table{groups: make([]group, n)}
 }
 
-// put takes a slot for a count, which then can be found; at is its block, if it has one.
-// It reports whether there is a slot that can hold it.
+// put takes a slot for a count; at is its block, if any. False: none can hold it.
 func (t *table) put(print uint64, state *algo.State, number uint32, at block) bool {
 	if number == noPlan || len(t.groups) == 0 {
 		return false

@@ -72,7 +72,6 @@ func (m *Memory) take(asks []Ask, now int64, own bool, d *Answer) error {
 	return nil
 }
 
-// release leaves counts as they were found.
 func release(steps []step) {
 	for i := range steps {
 		steps[i].release()
@@ -89,8 +88,8 @@ func longestWait(asks []Ask) (wait int64) {
 	return wait
 }
 
-// place finds room for the counts that are about to be charged and are not there
-// yet: for all of them, or none, and then nothing has given way. It reports whether it did.
+// place finds room for the new counts that are about to be charged: all, or none and nothing
+// gives way.
 func (m *Memory) place(asks []Ask, steps []step, now int64, own bool) bool {
 	missing := false
 	for i := range steps {
@@ -143,9 +142,8 @@ func (m *Memory) placeMissing(asks []Ask, steps []step, now int64, own bool) boo
 	return !full
 }
 
-// settle ends the decision: it charges the counts or leaves them as they are, and gives
-// the asks their verdicts. New counts come last, for a table may grow for them, and no
-// slot may be locked then.
+// settle charges the counts or leaves them, and gives verdicts. New counts come last: a table may
+// grow for them, which needs all slots unlocked.
 func settle(asks []Ask, steps []step, allowed bool) {
 	for i := range steps {
 		a, s := &asks[i], &steps[i]

@@ -15,7 +15,6 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// slots is how many slots a Cluster has.
 const slots = 16384
 
 // nodeTimeout is after how long without a word a node counts as failed.
@@ -80,7 +79,6 @@ func (c *Cluster) URL() string {
 	return "redis+cluster://" + strings.Join(hosts, ",")
 }
 
-// id is a node's name in the Cluster.
 func id(place int) string { return fmt.Sprintf("%040x", place+1) }
 
 // config is what the node at a place knows of the Cluster before it has met any.
@@ -107,9 +105,8 @@ func (c *Cluster) config(self int, shards bool) string {
 	return b.String()
 }
 
-// knowsShards tells whether the nodes give names to shards, as Redis does from 7.2
-// on. Those that do not refuse a configuration with names, and those that do never
-// agree upon the names that one without lacks.
+// knowsShards tells whether nodes name shards, as from Redis 7.2 on. Others refuse names, and
+// these never agree without.
 func knowsShards(t testing.TB) bool {
 	t.Helper()
 	out, err := exec.Command(program(t), "--version").Output()
@@ -133,8 +130,7 @@ func (s *Server) clusterIsUp() bool {
 	return fieldOf(text, "cluster_state") == "ok"
 }
 
-// sees tells whether CLUSTER SHARDS has every node in its place, which some
-// versions learn only as the nodes talk. Servers before 7.0 do not have it.
+// sees tells whether CLUSTER SHARDS has every node in its place. Servers before 7.0 lack it.
 func (s *Server) sees(masters, replicas int) bool {
 	m, err := s.Try("CLUSTER", "SHARDS")
 	if err != nil {

@@ -7,12 +7,10 @@ import (
 	"testing"
 )
 
-// given are the ports that this process has given out, so that servers that are
-// prepared before they are started do not get the same.
+// given are the ports already given out, so that servers prepared together differ.
 var given sync.Map
 
-// freePort finds a port that is free and whose neighbour 10000 above is, too: that
-// is where a Cluster node's bus listens.
+// freePort finds a free port whose neighbour 10000 above, a Cluster node's bus, is free, too.
 func freePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {

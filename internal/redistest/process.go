@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// run starts the server's process. Its pid is the server's own: what starts it
-// through a loader does so by exec.
+// run starts the server. A loader must exec, so that the pid is the server's.
 func (s *Server) run(t testing.TB, args []string) {
 	t.Helper()
 	s.process = exec.Command(program(t), args...)

@@ -5,6 +5,5 @@ import (
 	"syscall"
 )
 
-// dieWithUs has the kernel end a server when the test's process ends without
-// having cleaned up: killed, or panicked.
+// dieWithUs has the kernel end a server when the test's process dies.
 func dieWithUs(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -146,14 +146,12 @@ func (p *Proxy) serve(l *link) {
 	p.mu.Unlock()
 }
 
-// piece is something that was read, and when it is to be written.
 type piece struct {
 	bytes []byte
 	due   time.Time
 }
 
-// pass passes one way. What is late is so on its way, as on a long line: that many
-// pieces are under way makes none later.
+// pass passes one way. Delays do not add up: many pieces are under way at once.
 func (p *Proxy) pass(l *link, from, to *net.TCPConn, replies bool) {
 	line := make(chan piece, 4096)
 	var writer sync.WaitGroup
@@ -192,7 +190,6 @@ func (p *Proxy) now() (Toxic, <-chan struct{}) {
 	return p.toxic, p.changed
 }
 
-// write writes what comes down the line, when it is due.
 func (p *Proxy) write(l *link, to *net.TCPConn, line <-chan piece, replies bool) {
 	written := 0
 	var failed error
@@ -227,7 +224,6 @@ func (p *Proxy) write(l *link, to *net.TCPConn, line <-chan piece, replies bool)
 	_ = to.CloseWrite()
 }
 
-// passable waits while everything stalls.
 func (p *Proxy) passable(l *link) Toxic {
 	for {
 		x, changed := p.now()

@@ -44,7 +44,6 @@ func Start(t testing.TB, args ...string) *Server {
 	return s
 }
 
-// program is what starts a server.
 func program(t testing.TB) string {
 	t.Helper()
 	name := os.Getenv(Program)
@@ -65,7 +64,6 @@ func program(t testing.TB) string {
 	return ""
 }
 
-// prepare makes a server that is yet to be started.
 func prepare(t testing.TB) *Server {
 	t.Helper()
 	program(t)
@@ -78,8 +76,7 @@ func prepare(t testing.TB) *Server {
 	return s
 }
 
-// start starts the server. What must come first on its command line is first in
-// args.
+// start starts the server, with args first on the command line.
 func (s *Server) start(t testing.TB, args ...string) {
 	t.Helper()
 	s.run(t, append(args, "--port", s.port(), "--bind", "127.0.0.1", "--unixsocket", s.Socket, "--dir", s.Dir,
@@ -182,8 +179,7 @@ func fieldOf(text, field string) string {
 	return ""
 }
 
-// eventually waits until something is so, and fails the test where it does not
-// come to be.
+// eventually waits until is reports true, and fails the test if it never does.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(15 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {

@@ -138,8 +138,7 @@ func (m *Room) Leave(p Place) {
 // Taken is how many places are.
 func (m *Room) Taken() int64 { return m.taken.Load() }
 
-// network is what an address counts as: within a network of 64 bits, one subscriber
-// chooses addresses at will.
+// network counts IPv6 clients by /64, within which one subscriber chooses addresses.
 func network(a netip.Addr) netip.Addr {
 	a = a.Unmap()
 	if !a.Is6() {

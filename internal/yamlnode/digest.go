@@ -30,8 +30,7 @@ func Digest(root *Node, except string) []byte {
 	return h.Sum(nil)
 }
 
-// write writes what n says, so that no other node that says something else writes the
-// same.
+// write writes what n says, unambiguously.
 func write(to io.Writer, n *Node) {
 	fmt.Fprintf(to, "%d %s %d:%s %d\n", n.Kind, n.ShortTag(), len(n.Value), n.Value, len(n.Content))
 	for _, c := range n.Content {

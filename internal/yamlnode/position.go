@@ -43,8 +43,7 @@ func (r *Reader) Position(n *Node, offset int) (line, column int) {
 	return n.Line, n.Column + at
 }
 
-// inLiteral finds a character of a literal block, whose lines are those of the
-// file after the one that starts it, less their indentation.
+// inLiteral finds a character of a literal block, less its indentation.
 func (r *Reader) inLiteral(n *Node, value []rune, offset int) (line, column int) {
 	rows := strings.Split(string(value), "\n")
 	row := strings.Count(string(value[:offset]), "\n")
@@ -64,9 +63,8 @@ func (r *Reader) inLiteral(n *Node, value []rune, offset int) (line, column int)
 	return n.Line, n.Column
 }
 
-// inQuotes is how far into the source, which starts with a quotation mark, the
-// character offset of the text is. width says how many characters of the source
-// the next one of the text takes; 0 where it is none.
+// inQuotes is how far into the quoted source the character at offset is. width says how many
+// source characters the next one takes; 0: none.
 func inQuotes(mark rune, source []rune, offset int, width func([]rune) int) (int, bool) {
 	if source[0] != mark {
 		return 0, false // YAML counts more line breaks than \n

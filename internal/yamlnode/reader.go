@@ -31,8 +31,7 @@ type Node = yaml.Node
 
 const (
 	// MaxFile is the size of the longest file that is read, in bytes.
-	MaxFile = 4 << 20
-	// maxProblems is how many problems an Error tells; it counts the others.
+	MaxFile     = 4 << 20
 	maxProblems = 20
 	// maxKept is how many are kept to be sorted, of a file with nothing right.
 	maxKept = 1000
@@ -123,13 +122,11 @@ func (r *Reader) parse() *Node {
 	return nil
 }
 
-// oneLine is text from the file as it may stand in a message: !%0a is a tag that is a
-// new line.
+// oneLine escapes text of the file for a message: !%0a is a tag that is a new line.
 func oneLine(s string) string { return strings.Trim(strconv.Quote(s), `"`) }
 
-// splitLine takes apart an error of package yaml, "yaml: line 3: what". It gives
-// no column, for some errors no line, and for some the line where the block
-// begins that the error is in.
+// splitLine splits an error of package yaml, "yaml: line 3: what", whose line may be missing or
+// the block's.
 func splitLine(err error) (int, string) {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	if rest, ok := strings.CutPrefix(text, "line "); ok {
@@ -145,8 +142,8 @@ func splitLine(err error) (int, string) {
 	return 1, "not YAML: " + text
 }
 
-// characters reports the first character that YAML does not allow, of which
-// package yaml would not tell the place.
+// characters reports the first character that YAML does not allow, which package yaml does not
+// place.
 func (r *Reader) characters() bool {
 	line, column := 1, 1
 	for rest := r.data; len(rest) > 0; {
