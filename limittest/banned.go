@@ -14,45 +14,6 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// Record implements stint.Inspector.
-func (m *Model) Record(_ context.Context, key string, p *stint.Penalty) (stint.Record, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.record(recordID{key, p.Spec().Name}, p.Spec(), time.Now().UnixMicro()), nil
-}
-
-func (m *Model) record(id recordID, p stint.PenaltySpec, now int64) stint.Record {
-	vs := m.standing(id, p, now)
-	if len(vs) > 0 {
-		now = max(now, vs[len(vs)-1].at)
-	}
-	return stint.Record{Key: id.key, Penalty: id.name, Violations: counted(vs, forget(&p), now),
-		Bans: bansBefore(vs, forget(&p), now), BanLeft: banLeft(vs, now)}
-}
-
-// Banned implements stint.Inspector. No ban that runs is forgotten, whatever its
-// penalty.
-func (m *Model) Banned(ctx context.Context, yield func(stint.Record) bool) error {
-	m.mu.Lock()
-	now := time.Now().UnixMicro()
-	var all []stint.Record
-	for id := range m.records {
-		if r := m.record(id, m.specs[id], now); r.BanLeft > 0 {
-			all = append(all, r)
-		}
-	}
-	m.mu.Unlock()
-	for _, r := range all {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if !yield(r) {
-			return nil
-		}
-	}
-	return ctx.Err()
-}
-
 const recordSteps = 400
 
 // checkRecords asks a store and a Model the same by their own clocks, under penalties of hours,

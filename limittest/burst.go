@@ -22,8 +22,8 @@ const (
 // checkBurst lets a crowd fall on one key, by the store's own clock.
 func checkBurst(t testing.TB, e *env) {
 	stores := e.fleet()
-	for a := stint.TokenBucket; a <= stint.SlidingWindow; a++ {
-		limit := mustLimit(stint.Spec{Algorithm: a, Amount: burstAmount, Period: burstPeriod})
+	for _, limit := range oneOfEach(burstAmount, burstPeriod, "") {
+		a := limit.Spec().Algorithm
 		for try := 0; ; try++ {
 			b := burst{stores: stores, limit: limit, calls: e.calls, key: fmt.Sprintf("burst %s %d", a, try)}
 			if err := b.run(); err != nil {

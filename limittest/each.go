@@ -20,7 +20,7 @@ func checkTakeBatch(t testing.TB, e *env) {
 	}
 	t.Logf("seed %d", e.seed)
 	rng := rand.New(rand.NewPCG(e.seed, 2))
-	limits := oneOfEach(5, "")
+	limits := oneOfEach(5, 10*time.Second, "")
 	penalty := mustPenalty(stint.PenaltySpec{WarnAfter: 2, BanAfter: 4, BanFor: 3 * time.Second})
 	r := reader{t: t, store: store}
 	for at := int64(1e15); len(r.story.events) < 2000; at += rng.Int64N(3_000_000) {

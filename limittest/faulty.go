@@ -66,16 +66,22 @@ func (f *Faulty) call(ctx context.Context, inner func() error) error {
 	return fault.Err
 }
 
-// Take implements stint.Store.
-func (f *Faulty) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (d stint.Decision, err error) {
-	err = f.call(ctx, func() (err error) {
-		d, err = f.Store.Take(ctx, r, out)
+// faulty is call for a method with a result, which is zero where the call fails.
+func faulty[T any](ctx context.Context, f *Faulty, inner func() (T, error)) (T, error) {
+	var result, none T
+	err := f.call(ctx, func() (err error) {
+		result, err = inner()
 		return err
 	})
 	if err != nil {
-		return stint.Decision{}, err
+		return none, err
 	}
-	return d, nil
+	return result, nil
+}
+
+// Take implements stint.Store.
+func (f *Faulty) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+	return faulty(ctx, f, func() (stint.Decision, error) { return f.Store.Take(ctx, r, out) })
 }
 
 // TakeBatch implements stint.BatchTaker. It is one call: a fault befalls all.
@@ -93,58 +99,37 @@ func (f *Faulty) TakeBatch(ctx context.Context, rs []stint.Request, answers []st
 
 // Refund implements stint.Refunder.
 func (f *Faulty) Refund(ctx context.Context, r *stint.Request) error {
-	return f.call(ctx, func() error {
-		return stint.Refund(ctx, f.Store, r)
-	})
+	return f.call(ctx, func() error { return stint.Refund(ctx, f.Store, r) })
 }
 
 // Reset implements stint.Resetter.
 func (f *Faulty) Reset(ctx context.Context, r *stint.Request) error {
-	return f.call(ctx, func() error {
-		return stint.Reset(ctx, f.Store, r)
-	})
+	return f.call(ctx, func() error { return stint.Reset(ctx, f.Store, r) })
 }
 
 // Violate implements stint.Violator.
-func (f *Faulty) Violate(ctx context.Context, r *stint.Request) (d stint.Decision, err error) {
-	err = f.call(ctx, func() (err error) {
-		d, err = stint.Violate(ctx, f.Store, r)
-		return err
-	})
-	if err != nil {
-		return stint.Decision{}, err
-	}
-	return d, nil
+func (f *Faulty) Violate(ctx context.Context, r *stint.Request) (stint.Decision, error) {
+	return faulty(ctx, f, func() (stint.Decision, error) { return stint.Violate(ctx, f.Store, r) })
 }
 
 // Record implements stint.Inspector.
-func (f *Faulty) Record(ctx context.Context, key string, p *stint.Penalty) (r stint.Record, err error) {
-	err = f.call(ctx, func() (err error) {
+func (f *Faulty) Record(ctx context.Context, key string, p *stint.Penalty) (stint.Record, error) {
+	return faulty(ctx, f, func() (stint.Record, error) {
 		if s, ok := stint.As[stint.Inspector](f.Store); ok {
-			r, err = s.Record(ctx, key, p)
-			return err
+			return s.Record(ctx, key, p)
 		}
-		return fmt.Errorf("limittest: record: %w", stint.ErrUnsupported)
+		return stint.Record{}, fmt.Errorf("limittest: record: %w", stint.ErrUnsupported)
 	})
-	if err != nil {
-		return stint.Record{}, err
-	}
-	return r, nil
 }
 
 // Inspect implements stint.Inspector.
-func (f *Faulty) Inspect(ctx context.Context, key string, limits []*stint.Limit) (all []stint.Stored, err error) {
-	err = f.call(ctx, func() (err error) {
+func (f *Faulty) Inspect(ctx context.Context, key string, limits []*stint.Limit) ([]stint.Stored, error) {
+	return faulty(ctx, f, func() ([]stint.Stored, error) {
 		if s, ok := stint.As[stint.Inspector](f.Store); ok {
-			all, err = s.Inspect(ctx, key, limits)
-			return err
+			return s.Inspect(ctx, key, limits)
 		}
-		return fmt.Errorf("limittest: inspect: %w", stint.ErrUnsupported)
+		return nil, fmt.Errorf("limittest: inspect: %w", stint.ErrUnsupported)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return all, nil
 }
 
 // Banned implements stint.Inspector. Where the answer is lost, yield is called all

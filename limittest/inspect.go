@@ -9,20 +9,6 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// Inspect implements stint.Inspector.
-func (m *Model) Inspect(_ context.Context, key string, limits []*stint.Limit) ([]stint.Stored, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := time.Now().UnixMicro()
-	all := make([]stint.Stored, len(limits))
-	for i, limit := range limits {
-		if l := m.look(&stint.Ask{Key: key, Limit: limit}, now); l.used().Sign() > 0 {
-			all[i] = stint.Stored{Held: true, Idle: duration(max(0, now-l.h.last)), Expires: duration(l.reset())}
-		}
-	}
-	return all, nil
-}
-
 // checkInspect looks at counts by the store's own clock, and compares with charges and answers.
 func checkInspect(t testing.TB, e *env) {
 	store := e.open()
@@ -30,10 +16,7 @@ func checkInspect(t testing.TB, e *env) {
 	if !ok {
 		t.Skipf("%T is no stint.Inspector", store)
 	}
-	var limits []*stint.Limit
-	for a := stint.TokenBucket; a <= stint.SlidingWindow; a++ {
-		limits = append(limits, mustLimit(stint.Spec{Name: "}inspect", Algorithm: a, Amount: 10, Period: 1000 * time.Hour}))
-	}
+	limits := oneOfEach(10, 1000*time.Hour, "}inspect")
 	for _, key := range oddKeys {
 		c := inspection{TB: t, store: store, inspector: inspector, key: key, limits: limits}
 		c.play()

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stintdev/stint"
 )
@@ -125,11 +126,10 @@ func (k *Kit) env(t *testing.T) *env {
 	return e
 }
 
-// oneOfEach is a small limit of each algorithm: so much per 10 s.
-func oneOfEach(amount int64, name string) []*stint.Limit {
+func oneOfEach(amount int64, period time.Duration, name string) []*stint.Limit {
 	var limits []*stint.Limit
 	for a := stint.TokenBucket; a <= stint.SlidingWindow; a++ {
-		limits = append(limits, mustLimit(stint.Spec{Name: name, Algorithm: a, Amount: amount, Period: 10e9}))
+		limits = append(limits, mustLimit(stint.Spec{Name: name, Algorithm: a, Amount: amount, Period: period}))
 	}
 	return limits
 }

@@ -87,7 +87,7 @@ func checkLinearizable(t testing.TB, e *env)            { checkRaces(t, e, 1) }
 func checkLinearizableOverTwoKeys(t testing.TB, e *env) { checkRaces(t, e, 2) }
 
 func checkRaces(t testing.TB, e *env, keys int) {
-	for _, limit := range oneOfEach(raceCapacity, "") {
+	for _, limit := range oneOfEach(raceCapacity, 10*time.Second, "") {
 		var raced []stint.Ask
 		for i := range keys {
 			raced = append(raced, stint.Ask{Key: fmt.Sprint("key ", i), Limit: limit})
@@ -98,7 +98,7 @@ func checkRaces(t testing.TB, e *env, keys int) {
 
 func checkLinearizableOverLimits(t testing.TB, e *env) {
 	var raced []stint.Ask
-	for _, limit := range oneOfEach(raceCapacity, "") {
+	for _, limit := range oneOfEach(raceCapacity, 10*time.Second, "") {
 		raced = append(raced, stint.Ask{Key: "key", Limit: limit})
 	}
 	checkRacesFor(t, e, "all algorithms", raced)
