@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -130,14 +131,6 @@ func (m *measured) sorted() []*result {
 	for i := range m.results {
 		all = append(all, &m.results[i])
 	}
-	slices.SortStableFunc(all, func(a, b *result) int {
-		switch x, y := a.cost().middle, b.cost().middle; {
-		case x < y:
-			return -1
-		case x > y:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(all, func(a, b *result) int { return cmp.Compare(a.cost().middle, b.cost().middle) })
 	return all
 }

@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
 	"time"
 )
 
@@ -25,56 +22,28 @@ type result struct {
 	shares      *shares // of a server's process; nil: not looked at
 }
 
-type worker struct {
-	process *exec.Cmd
-	in      io.WriteCloser
-	out     *json.Decoder
-}
-
-func startWorker(a assignment) (*worker, ready, error) {
+func startWorker(a assignment) (*child, ready, error) {
 	var r ready
 	text, err := json.Marshal(a)
 	if err != nil {
 		return nil, r, err
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, r, err
-	}
-	w := &worker{process: exec.Command(self)}
-	w.process.Env = append(os.Environ(), workerVariable+"="+string(text))
-	w.process.Stderr = os.Stderr
-	if w.in, err = w.process.StdinPipe(); err != nil {
-		return nil, r, err
-	}
-	out, err := w.process.StdoutPipe()
-	if err != nil {
-		return nil, r, err
-	}
-	if err := w.process.Start(); err != nil {
-		return nil, r, err
-	}
-	w.out = json.NewDecoder(bufio.NewReader(out))
-	if err = w.out.Decode(&r); err == nil && r.Error != "" {
-		err = fmt.Errorf("%s", r.Error)
-	}
-	if err != nil {
+	w, err := startChild(&r, workerVariable+"="+string(text))
+	if err == nil && r.Error != "" {
 		w.end()
+		err = errors.New(r.Error)
+	}
+	if err != nil {
 		return nil, r, fmt.Errorf("%s, %s: %w", a.Table, a.Subject, err)
 	}
 	return w, r, nil
 }
 
-func (w *worker) turn(d time.Duration, how string) (s sample, err error) {
+func (w *child) turn(d time.Duration, how string) (s sample, err error) {
 	if _, err = fmt.Fprintf(w.in, "%s%d\n", how, d.Nanoseconds()); err == nil {
 		err = w.out.Decode(&s)
 	}
 	return s, err
-}
-
-func (w *worker) end() {
-	_ = w.in.Close()
-	_ = w.process.Wait()
 }
 
 // measure lets the subjects take turns; each round begins with another one. A first round is not
@@ -91,7 +60,7 @@ func measure(t *table, redis *redisServer, rounds int, short bool) (*measured, e
 			return nil, err
 		}
 	}
-	workers := make([]*worker, len(t.subjects))
+	workers := make([]*child, len(t.subjects))
 	for i := range t.subjects {
 		a.Subject, a.DB = t.subjects[i].name, i
 		before, err := heldInRedis(t, redis)
@@ -148,7 +117,7 @@ func heldInRedis(t *table, redis *redisServer) (float64, error) {
 	return redis.memory()
 }
 
-func oneTurn(t *table, redis *redisServer, w *worker) (sample, error) {
+func oneTurn(t *table, redis *redisServer, w *child) (sample, error) {
 	var before, after float64
 	var err error
 	if t.redis {

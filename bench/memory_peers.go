@@ -96,12 +96,8 @@ func throttledOver(store throttled.GCRAStoreCtx, s spec) (*limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	takeN := func(ctx context.Context, key string, n int) (bool, error) {
+	return byUnits(func(ctx context.Context, key string, n int) (bool, error) {
 		limited, _, err := l.RateLimitCtx(ctx, key, n)
 		return !limited && err == nil, err
-	}
-	return &limiter{
-		take:  func(ctx context.Context, key string) (bool, error) { return takeN(ctx, key, 1) },
-		takeN: takeN,
-	}, nil
+	}), nil
 }

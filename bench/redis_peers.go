@@ -24,21 +24,17 @@ func openRedisRate(p place, s spec) (*limiter, error) {
 	c := newGoRedis(p)
 	l := redis_rate.NewLimiter(c)
 	limit := redis_rate.Limit{Rate: int(s.amount), Burst: int(s.amount), Period: s.period}
-	takeN := func(ctx context.Context, key string, n int) (bool, error) {
+	one := byUnits(func(ctx context.Context, key string, n int) (bool, error) {
 		r, err := l.AllowN(ctx, key, limit, n)
 		return err == nil && r.Allowed > 0, err
+	})
+	// What one request leaves: the instant at which the bucket is full again, in seconds since 2017.
+	one.fill = func(ctx context.Context, keys []string) error {
+		full := float64(time.Now().Add(s.period/time.Duration(s.amount)).UnixMicro())/1e6 - 1483228800
+		return setAll(ctx, p, keys, "rate:", strconv.FormatFloat(full, 'f', -1, 64))
 	}
-	return &limiter{
-		take:  func(ctx context.Context, key string) (bool, error) { return takeN(ctx, key, 1) },
-		takeN: takeN,
-		// What one request leaves: the instant at which the bucket is full again,
-		// in seconds since 2017.
-		fill: func(ctx context.Context, keys []string) error {
-			full := float64(time.Now().Add(s.period/time.Duration(s.amount)).UnixMicro())/1e6 - 1483228800
-			return setAll(ctx, p, keys, "rate:", strconv.FormatFloat(full, 'f', -1, 64))
-		},
-		close: func() { _ = c.Close() },
-	}, nil
+	one.close = func() { _ = c.Close() }
+	return one, nil
 }
 
 func openUluleRedis(p place, s spec) (*limiter, error) {

@@ -156,12 +156,13 @@ func serving(name string) func(place, spec) (*limiter, error) {
 			s := httptest.NewServer(http.HandlerFunc(empty))
 			up, end = s.URL, s.Close
 		}
-		p, err := startSite(name, up)
+		var addr string
+		p, err := startChild(&addr, siteVariable+"="+name, siteUpstream+"="+up)
 		if err != nil {
 			end()
-			return nil, err
+			return nil, fmt.Errorf("the server process of %s: %w", name, err)
 		}
-		a, err := sites[name].dial(p.addr)
+		a, err := sites[name].dial(addr)
 		if err != nil {
 			p.end()
 			end()

@@ -4,11 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"runtime"
 	"runtime/pprof"
 	"strings"
@@ -76,41 +74,8 @@ func (u *usage) take() {
 	u.Mallocs = m.Mallocs
 }
 
-type siteProcess struct {
-	process *exec.Cmd
-	addr    string
-	in      io.WriteCloser
-	out     *json.Decoder
-}
-
-func startSite(name, upstream string) (*siteProcess, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	p := &siteProcess{process: exec.Command(self)}
-	p.process.Env = append(os.Environ(), siteVariable+"="+name, siteUpstream+"="+upstream)
-	p.process.Stderr = os.Stderr
-	if p.in, err = p.process.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := p.process.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := p.process.Start(); err != nil {
-		return nil, err
-	}
-	p.out = json.NewDecoder(bufio.NewReader(out))
-	if err := p.out.Decode(&p.addr); err != nil {
-		p.end()
-		return nil, fmt.Errorf("the server process of %s: %w", name, err)
-	}
-	return p, nil
-}
-
 // used is what the process has used; profile: it takes a profile until the next call.
-func (p *siteProcess) used(profile bool) (u usage, err error) {
+func (p *child) used(profile bool) (u usage, err error) {
 	line := "\n"
 	if profile {
 		line = "profile\n"
@@ -119,9 +84,4 @@ func (p *siteProcess) used(profile bool) (u usage, err error) {
 		err = p.out.Decode(&u)
 	}
 	return u, err
-}
-
-func (p *siteProcess) end() {
-	_ = p.in.Close()
-	_ = p.process.Wait()
 }

@@ -60,3 +60,8 @@ func (l *limiter) end() {
 func only(do func(key string)) *limiter {
 	return &limiter{take: func(_ context.Context, key string) (bool, error) { do(key); return true, nil }}
 }
+
+// byUnits is a limiter that takes one unit as it takes several.
+func byUnits(takeN func(ctx context.Context, key string, n int) (bool, error)) *limiter {
+	return &limiter{takeN: takeN, take: func(ctx context.Context, key string) (bool, error) { return takeN(ctx, key, 1) }}
+}
