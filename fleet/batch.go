@@ -99,7 +99,7 @@ func listed(rs []stint.Request) (n int) {
 type unasked struct{ why error }
 
 func (e unasked) Error() string {
-	return "stint: not asked, for the store did not decide before: " + e.why.Error()
+	return "stint: not asked, because the store did not decide before: " + e.why.Error()
 }
 func (e unasked) Unwrap() []error { return []error{stint.ErrNotCharged, e.why} }
 

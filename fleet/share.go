@@ -9,7 +9,7 @@ import (
 	"github.com/stintdev/stint"
 )
 
-var errOpen = errors.New("it is not asked, for it has failed")
+var errOpen = errors.New("it is not asked, because it has failed")
 
 // without decides by the asks' OnError, without the units charged ahead. notCharged means that
 // the Store has certainly charged nothing.

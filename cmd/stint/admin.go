@@ -100,7 +100,7 @@ func (a *admin) open() error {
 		return err
 	}
 	if a.token != "" && a.base.Scheme == "http" && !isLoopback(a.base.Hostname()) {
-		fmt.Fprintf(a.errs, "stint: warning: the token goes to %s over http, for all on the way to read: give the server tls and --admin https://..., or reach it by ssh -L or kubectl port-forward\n", plain(a.base.Host))
+		fmt.Fprintf(a.errs, "stint: warning: the token is sent to %s over http, unencrypted: set tls at the server and use --admin https://..., or reach it by ssh -L or kubectl port-forward\n", plain(a.base.Host))
 	}
 	return nil
 }

@@ -104,7 +104,7 @@ func TestTokenInTheClear(t *testing.T) {
 		for _, token := range []string{adminToken, ""} {
 			t.Setenv("STINT_TOKEN", token)
 			_, out, errs := call("", "status", "--admin", address, "--timeout", "1ms")
-			if said := strings.Contains(errs, "stint: warning: the token goes to "); said != (want && token != "") || strings.Contains(out+errs, adminToken) {
+			if said := strings.Contains(errs, "stint: warning: the token is sent to "); said != (want && token != "") || strings.Contains(out+errs, adminToken) {
 				t.Errorf("%s: %s%s", address, out, errs)
 			}
 		}

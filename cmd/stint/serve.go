@@ -152,7 +152,7 @@ func listen(s *config.Settings, gateway bool, log *slog.Logger) (server.Listener
 		log.Info(d.name, "address", l.Addr().String())
 	}
 	if !gateway {
-		log.Info("no gateway, for there are no routes: give --upstream, or routes in the file")
+		log.Info("no gateway, because there are no routes: set --upstream, or routes in the file")
 	}
 	return all, nil
 }

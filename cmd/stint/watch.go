@@ -41,7 +41,7 @@ func watch(ctx context.Context, path string, files []rules.File, hangups <-chan 
 		case taken:
 			log.Info("rules taken", "version", set.Version, "count", len(set.Rules))
 		default:
-			log.Warn("the file's rules not taken, for the fleet has rules: stint rules push changes those", "version", s.Rules().Version)
+			log.Warn("the file's rules were not taken, because the fleet has rules: change those with stint rules push", "version", s.Rules().Version)
 		}
 		logFindings(log, set.Findings, known)
 		if !reflect.DeepEqual(settings, before) {
@@ -96,7 +96,7 @@ func storeFindings(store stint.Store) []rules.Finding {
 	}
 	all := evictionFindings(s.Server())
 	if err := s.Refused(); err != nil {
-		all = append(all, rules.Finding{Code: rules.CodeStoreSecrets, Text: "the passwords or certificates that the files of the store's address hold now are not used, but those of before, which end when the server says so: " +
+		all = append(all, rules.Finding{Code: rules.CodeStoreSecrets, Text: "the passwords or certificates that the files in the store's address hold now are not used; the previous ones stay in use until the server ends them: " +
 			strings.TrimPrefix(err.Error(), "redislimit: ")})
 	}
 	return all
