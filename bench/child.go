@@ -8,8 +8,7 @@ import (
 	"os/exec"
 )
 
-// child is this program in another process, which answers each line with one of JSON and
-// ends with its standard input.
+// child is this program in another process, which answers each line of its standard input with JSON.
 type child struct {
 	process *exec.Cmd
 	in      io.WriteCloser

@@ -104,8 +104,7 @@ func (m *measured) floorOf(r *result) *result {
 	return m.find(m.table.floor)
 }
 
-// bestPeer is the fastest peer that counts as r does, by a log or not, else the fastest of all;
-// nil: none.
+// bestPeer is the fastest peer that counts like r, by a log or not, else of all; nil: none.
 func (m *measured) bestPeer(r *result) *result {
 	var best, any *result
 	for i := range m.results {

@@ -46,8 +46,7 @@ func (w *child) turn(d time.Duration, how string) (s sample, err error) {
 	return s, err
 }
 
-// measure lets the subjects take turns; each round begins with another one. A first round is not
-// counted.
+// measure lets the subjects take turns, in rounds that begin with another. The first does not count.
 func measure(t *table, redis *redisServer, rounds int, short bool) (*measured, error) {
 	if t.newcomers > 0 {
 		return measurePauses(t, rounds, short)

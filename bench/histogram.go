@@ -2,8 +2,7 @@ package main
 
 import "math/bits"
 
-// histogram counts durations by their highest bits, in bounded room; it says at most 2 % too
-// little.
+// histogram counts durations by their highest bits; it says at most 2 % too little.
 type histogram struct {
 	counts [64 << fineBits]int64
 	all    int64

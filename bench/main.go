@@ -72,8 +72,7 @@ func bench(short bool, rounds int, only, out string, progress io.Writer) error {
 	return r.write(out)
 }
 
-// stopWith ends the server when a signal ends this process; workers end with their standard
-// input.
+// stopWith ends the server at a signal; workers end with their standard input.
 func stopWith(redis *redisServer) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

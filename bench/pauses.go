@@ -42,8 +42,7 @@ const (
 
 const clockRow = "the clock alone"
 
-// pauseSubjects are those that bound what they hold, told to sweep once a period where they ask;
-// and one that never drops a key.
+// pauseSubjects bound what they hold, swept once a period where they ask; and one never drops a key.
 func pauseSubjects(newcomers int) []subject {
 	return append(longPauseSubjects(newcomers),
 		subject{name: "Stint sliding log", kind: ours, log: true, open: stintIn(roomFor(newcomers), stint.SlidingLog)},

@@ -19,8 +19,7 @@ const (
 
 var colours = map[kind]string{floor: "#999999", ours: "#0b5fa5", peer: "#d08a2e"}
 
-// plot draws the tables of a group on one logarithmic scale: medians, and lines from fastest to
-// slowest.
+// plot draws tables on one logarithmic scale: medians, and lines from fastest to slowest.
 func plot(w io.Writer, title string, tables []*measured) {
 	low, high := math.Inf(1), math.Inf(-1)
 	height := plotTop + 34

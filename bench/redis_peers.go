@@ -60,8 +60,7 @@ func openThrottledRedis(p place, s spec) (*limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What one request leaves: the instant at which the bucket is full again, in
-	// nanoseconds.
+	// What one request leaves: the instant at which the bucket is full again, ns.
 	l.fill = func(ctx context.Context, keys []string) error {
 		full := time.Now().Add(s.period / time.Duration(s.amount)).UnixNano()
 		return setAll(ctx, p, keys, "throttled:", strconv.FormatInt(full, 10))

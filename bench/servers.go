@@ -17,8 +17,7 @@ import (
 	"github.com/stintdev/stint/server/config"
 )
 
-// Each is a server in a process of its own, asked over loopback. Clients and upstreams are in the
-// worker's.
+// Each is a server process, asked over loopback. Clients and upstreams are in the worker's.
 const (
 	emptyHandler = "empty handler"
 	emptyService = "empty grpc-go service, one connection"

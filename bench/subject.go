@@ -43,8 +43,7 @@ type limiter struct {
 	takeN func(ctx context.Context, key string, n int) (bool, error)
 	// fill makes all keys known, as one request for each would. nil: by take.
 	fill func(ctx context.Context, keys []string) error
-	// used tells what the process of a server has used until now, and begins a
-	// profile or ends it. nil: it is no server.
+	// used tells what a server's process has used, and begins or ends a profile. nil: no server.
 	used func(profile bool) (usage, error)
 	// close ends it; nil: there is nothing to end.
 	close func()

@@ -183,8 +183,7 @@ func held() float64 {
 	return float64(m.HeapAlloc)
 }
 
-// turn calls from all callers at once. Without keys each request's key is made anew, by one
-// allocation that is not counted.
+// turn calls from all callers. Without keys each is made anew, by one allocation that is not counted.
 func turn(t *table, l *limiter, keys []string, d time.Duration) sample {
 	if t.newcomers > 0 {
 		return turnOfPauses(t, l, d)

@@ -189,8 +189,7 @@ func (b *breaker) change(c *Breaker, to BreakerState, why error) {
 // prober asks the store and waits as long as a request would, or patience if that is longer.
 type prober func(ctx context.Context, patience time.Duration) error
 
-// probePatience is the least wait of a probe of an open breaker: a late answer shows that a stall
-// is over.
+// probePatience is the least wait of a probe of an open breaker: a late answer ends a stall, too.
 const probePatience = 100 * time.Millisecond
 
 func (b *breaker) probe(ctx context.Context, probe prober, patience time.Duration) error {

@@ -121,8 +121,7 @@ func (f *Fallback) note(ctx context.Context, r *stint.Request, began time.Durati
 	if err == nil {
 		why = fmt.Errorf("stint: the store took %s", ended-began)
 	}
-	// Of several parts, nobody knows which has failed: those that answer a probe are
-	// not doubted any more.
+	// Which of several parts failed is unknown; those that answer a probe are doubted no more.
 	f.parts.each(r.Asks, func(q *storePart, key string) { f.failed(q, key, began, ended, why) })
 }
 

@@ -10,9 +10,8 @@ import (
 // sliding windows of many sub-windows are counted in spells, so that space is bounded. What is
 // not exact comes out lower, never higher.
 type spent struct {
-	// last is the instant at which units are in use, µs since 1970. Of a bucket, it
-	// may lie ahead: until then, what runs out is what the Store has counted. Of
-	// the other algorithms, it is the start of the newest spell.
+	// last is the instant at which units are in use, µs since 1970. A bucket's may lie ahead: until
+	// then, what the Store has counted runs out. Else it is the start of the newest spell.
 	last  int64
 	units int64   // of a bucket, parts of a unit; else what the newest spell took
 	older []spell // oldest first; not of buckets and fixed windows

@@ -6,8 +6,7 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// What a shared Store may implement for this package, beside stint.Store and what package
-// stint knows of. All are looked for as stint.As does, but for DeadlineKeeper.
+// What a shared Store may implement for this package. stint.As finds all but DeadlineKeeper.
 
 // Notifier is a Store that says what others invalidate: that units of a key were refunded,
 // or that its counts, violations or bans were forgotten, through any Store over the same

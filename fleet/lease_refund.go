@@ -9,8 +9,7 @@ import (
 
 const (
 	refunding = time.Second
-	// windowLeft is how much of a fixed window must be left for a refund, so that it cannot fall
-	// into the next.
+	// windowLeft of a fixed window must be left for a refund, so that it cannot fall into the next.
 	windowLeft     = int64(500 * time.Millisecond)
 	returnedAtOnce = 100
 )

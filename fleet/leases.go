@@ -103,8 +103,7 @@ func (l *Leases) isHot(hash uint64, now int64) bool {
 	return next&count >= hotAsks
 }
 
-// find is the lease of a's key under its Limit.ID, perhaps of other numbers (see serves); nil:
-// none.
+// find is the lease of a's key and Limit.ID, perhaps of other numbers (see serves); nil: none.
 func (l *Leases) find(hash uint64, a *stint.Ask) *hotKey {
 	set := l.table.set(hash)
 	for i := range set {

@@ -23,8 +23,7 @@ type debt struct {
 	key   string
 	limit *stint.Limit
 	spent
-	// paying is the payment that is under way; nil: none is. What it charges is not
-	// in spent any more, but in due. charge belongs to the goroutine that makes it.
+	// paying is the payment under way, if any: it charges due. charge belongs to its goroutine.
 	paying *payment
 	due    spent
 	charge stint.Ask

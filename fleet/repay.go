@@ -9,10 +9,8 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// What was spent without the Store is charged to it beside all other requests, none of
-// which waits for that, but for those of the very keys: their debts are charged first.
-// So as soon as the Store is asked again for a key, it knows all that this instance has
-// spent of it.
+// Debts are charged beside other requests. Only those for the very keys wait: so the Store knows all
+// that this instance has spent of a key when it is asked again.
 
 const (
 	repayTimeout = time.Second
@@ -47,9 +45,8 @@ func (f *Fallback) pays(e *debt) bool {
 	return f.State() == Closed || f.parts.of(e.key).isClosed()
 }
 
-// pay charges debts, each by itself: what is due or, where the limit has less left, that. Other
-// instances may charge meanwhile, so it repeats with less each time. Nothing is sent twice: a
-// call without an answer may have charged.
+// pay charges each debt by itself: what is due or the limit has left. As others may charge meanwhile,
+// it repeats with less. Nothing is sent twice: a call without an answer may have charged.
 func (f *Fallback) pay(p *payment) {
 	ctx, cancel := context.WithTimeout(context.Background(), repayTimeout)
 	defer cancel()

@@ -107,8 +107,7 @@ func (c *records) step() {
 	}
 }
 
-// alike compares records that were read within a span, by as much as which what is left of bans
-// may differ.
+// alike compares records read within a span, by which what is left of bans may differ.
 func (c *records) alike(got, want stint.Record, id recordID, span time.Duration) bool {
 	const rounding = 2 * time.Millisecond
 	apart := (got.BanLeft - want.BanLeft).Abs()

@@ -80,8 +80,7 @@ func (b *burst) run() error {
 	crowd.Wait()
 	b.took = time.Since(began)
 	b.admitted = admitted.Load()
-	// The first call tells how long its window lasts, from an instant that is
-	// not before the run began.
+	// The first call tells how long its window lasts, from the run's beginning or later.
 	b.crossed = b.took >= first.ResetAfter
 	select {
 	case err = <-errs:
@@ -104,8 +103,7 @@ func (b *burst) check(t testing.TB) {
 	most := int64(burstAmount)
 	switch b.limit.Spec().Algorithm {
 	case stint.TokenBucket, stint.LeakyBucket:
-		// Instants are floored to the µs: those of two calls may be 1 µs
-		// further apart than the calls.
+		// Instants are floored to the µs: two may be 1 µs further apart than their calls.
 		came := new(big.Rat).Mul(termsOf(b.limit).rate, units(b.took.Microseconds()+2))
 		most += floor(came)
 	case stint.FixedWindow:

@@ -17,9 +17,8 @@ type history struct {
 type charge struct {
 	at    int64 // µs
 	units int64 // what is left of it, after units were refunded
-	// level is, for the buckets, how many units the bucket held after this
-	// charge. It is kept because levels are rounded up where a limit changes:
-	// they are part of the history. under is the limit it was made under.
+	// level is what a bucket held after this charge, and under its limit: levels are rounded up when
+	// a limit changes, so they are part of the history.
 	level *big.Rat
 	under *terms
 }

@@ -29,8 +29,7 @@ func (s *script) certain(t int64, asks []stint.Ask) (certain int64, ok bool) {
 	return t, t <= s.end
 }
 
-// settled is the instant, after t, until which a store may have dropped what was charged to a;
-// not ok: none.
+// settled is until when, after t, a store may have dropped what was charged to a; not ok: never.
 func (s *script) settled(a *stint.Ask, t int64) (u int64, ok bool) {
 	if a.Limit == nil {
 		return 0, false

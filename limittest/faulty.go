@@ -14,26 +14,22 @@ var ErrFault = errors.New("injected fault")
 
 // Fault is what goes wrong with one call. The zero Fault is none.
 type Fault struct {
-	// Err is what the call returns. nil: the context's error if the call hangs,
-	// else, if the answer is lost, ErrFault.
+	// Err is what the call returns. nil: the context's error if it hangs, else, if Lost, ErrFault.
 	Err error
-	// Lost means that the inner store does as it is asked, and only the answer
-	// does not come back: the request may be charged though it is reported as
-	// failed. Else the call never reaches the inner store.
+	// Lost means that the inner store acts, and only the answer is lost. Else the call never reaches
+	// it.
 	Lost bool
 	// Hang means that the call returns only once its context is done.
 	Hang bool
 }
 
-// Faulty is a Store that fails where a test wants it to. It implements BatchTaker,
-// Refunder, Resetter, Violator, Recorder and Inspector; what the inner store lacks is ErrUnsupported, or done
-// one by one. It has no clock and never sleeps by itself. It may be used from
-// many goroutines at once if Fault may.
+// Faulty is a Store that fails where a test wants it to. It implements all optional interfaces of
+// package stint; what the inner store lacks is ErrUnsupported, or done one by one. It never sleeps.
+// It may be used from many goroutines at once if Fault may.
 type Faulty struct {
 	// Store answers where nothing goes wrong.
 	Store stint.Store
-	// Fault tells what goes wrong with the call of that number, from 1 on: of
-	// Take and all the others together. nil: nothing does.
+	// Fault tells what goes wrong with a call, of all methods, by its number from 1 on. nil: nothing.
 	Fault func(call int) Fault
 
 	calls atomic.Int64

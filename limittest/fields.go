@@ -9,8 +9,7 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// checkFields holds every field of decisions to the contract and the documentation of package
-// stint.
+// checkFields holds every field of decisions to the contract and the documentation of stint.
 func checkFields(t testing.TB, e *env) {
 	store := e.open()
 	for _, s := range scenes {

@@ -15,23 +15,17 @@ const DefaultSteps = 20_000
 
 // Kit tests a Store. Only New must be given.
 type Kit struct {
-	// New makes an empty store, and cleans up after it with t.Cleanup. It may
-	// be called several times in one test; the store before is then no longer
-	// used.
+	// New makes an empty store and cleans up with t.Cleanup. Of several calls in a test, the last
+	// store is used.
 	New func(t *testing.T) stint.Store
-	// Fleet makes several stores over the same data, which is empty, as a
-	// fleet of processes has them. They are used from many goroutines at once.
-	// nil: New alone.
+	// Fleet makes several stores over the same, empty data, for many goroutines. nil: New alone.
 	Fleet func(t *testing.T) []stint.Store
-	// Frozen makes a store whose answers never come, as of a server that hangs: it
-	// shows whether one that is fleet.DeadlineKeeper is. Nothing else is asked of it. nil:
-	// that is not tested.
+	// Frozen makes a store that never answers, to test its fleet.DeadlineKeeper alone. nil: that is
+	// not tested.
 	Frozen func(t *testing.T) stint.Store
-	// Steps is how many random steps Twins takes. Below 20,000 it does not
-	// insist that all states of interest were met. 0: DefaultSteps.
+	// Steps is how many steps Twins takes; below 20,000 not every state need be met. 0: DefaultSteps.
 	Steps int
-	// Seed makes the random steps the same each time. 0: a seed of its own for
-	// each run, which is printed.
+	// Seed repeats the same random steps. 0: a new seed for each run, which is printed.
 	Seed uint64
 	// Skip names subtests that the store cannot pass, such as "TakeBatch". Those
 	// that need an optional interface which the store lacks skip themselves.

@@ -15,9 +15,8 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// At one instant every algorithm is a counter with a capacity. These checks let
-// goroutines race at one instant, and ask whether the answers are those of some
-// order of the calls that agrees with when each began and ended.
+// At one instant every algorithm is a counter with a capacity. Racing goroutines must get the answers
+// of some order of their calls.
 
 const (
 	racers       = 8

@@ -10,14 +10,10 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// Model is the reference: a Store that is slow and obvious. It remembers every
-// request that it admitted for as long as the count lives, and answers from
-// that history in exact fractions, word for word by the contract. It shares no
-// arithmetic with package stint. The zero Model is empty and ready; it may be
-// used from many goroutines at once, and never forgets by itself.
-//
-// Its clock is time.Now. It implements BatchTaker, Refunder, Resetter, Violator and
-// Inspector.
+// Model is the reference: a Store that is slow and obvious. It remembers every admitted request, and
+// answers from that history in exact fractions, word for word by the contract, with no arithmetic of
+// package stint, by time.Now. It never forgets. The zero Model is ready, for many goroutines. It
+// implements BatchTaker, Refunder, Resetter, Violator and Inspector.
 type Model struct {
 	mu      sync.Mutex
 	counts  map[countID]*history
@@ -165,8 +161,7 @@ func (m *Model) TakeBatch(ctx context.Context, rs []stint.Request, answers []sti
 	}
 }
 
-// Refund implements stint.Refunder. What becomes unused by it is forgotten
-// altogether, the instant of its last charge included.
+// Refund implements stint.Refunder. What becomes unused is forgotten, with its last charge's instant.
 func (m *Model) Refund(_ context.Context, r *stint.Request) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -216,8 +211,7 @@ func (m *Model) record(id recordID, p stint.PenaltySpec, now int64) stint.Record
 		Bans: bansBefore(vs, forget(&p), now), BanLeft: banLeft(vs, now)}
 }
 
-// Banned implements stint.Inspector. No ban that runs is forgotten, whatever its
-// penalty.
+// Banned implements stint.Inspector. No running ban is forgotten, whatever its penalty.
 func (m *Model) Banned(ctx context.Context, yield func(stint.Record) bool) error {
 	m.mu.Lock()
 	now := time.Now().UnixMicro()

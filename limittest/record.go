@@ -17,8 +17,7 @@ type violation struct {
 	at    int64 // µs
 	seen  int64 // the instant that it was judged by: at, or later if the clock is far behind
 	until int64 // the end of the ban that it led to; 0: it led to none
-	// forget is ForgetAfter, in µs, of the penalty that it was committed under: after
-	// that long, a store may have dropped what counted until then.
+	// forget is ForgetAfter of the violation's penalty, µs: a store may drop the record after that.
 	forget int64
 }
 

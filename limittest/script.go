@@ -293,8 +293,7 @@ func (s *script) refund(l *look) int64 {
 	return max(0, pick(s, 0, 0, last, last, used-1, used, used+1, s.between(1, used)))
 }
 
-// instant is the same, a bit later, at the border of something, far ahead, or earlier than the
-// last.
+// instant is the same, a bit later, at a border, far ahead, or earlier than the last.
 func (s *script) instant() int64 {
 	m := termsOf(pick(s, s.slots...).now)
 	t := s.clock

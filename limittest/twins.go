@@ -10,10 +10,8 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// Twins asks a and b the same things, so many steps of them, and fails at the
-// first answer that is not equal to the last digit: of the two stores, or to the
-// Model. The steps are random; the same seed makes the same ones. Both stores
-// must be empty, and Twins must be their only user.
+// Twins asks two empty stores, which nobody else uses, the same random things for so many steps, and
+// fails at the first answer in which they, or the Model, differ. The same seed repeats a run.
 func Twins(t testing.TB, a, b stint.Store, steps int, seed uint64) {
 	t.Helper()
 	twins(t, steps, seed, a, b)

@@ -37,8 +37,7 @@ func (m *Model) Violate(_ context.Context, r *stint.Request) (stint.Decision, er
 	return d, nil
 }
 
-// checkViolations checks who is named in violations of several keys, and the order of many
-// callers'.
+// checkViolations checks who is named in violations of several keys, and the order of many callers.
 func checkViolations(t testing.TB, e *env) {
 	stores := e.fleet()
 	for _, s := range stores {
@@ -84,8 +83,7 @@ func violateTogether(t testing.TB, s stint.Store) {
 	}
 }
 
-// violateAtOnce lets racers commit violations at one instant: so many must be answered in each
-// way.
+// violateAtOnce lets racers commit violations at one instant, and counts the answers of each kind.
 func violateAtOnce(t testing.TB, stores []stint.Store) {
 	t.Helper()
 	p := mustPenalty(stint.PenaltySpec{Name: "race", WarnAfter: 10, BanAfter: 30, BanFor: time.Minute})

@@ -15,9 +15,8 @@ import (
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
-// What a refund or a reset changed makes refusals that other instances remember wrong. So
-// the script that makes the change publishes the keys, on one channel of the namespace. In
-// a Cluster each message goes to all nodes, so that it arrives wherever an instance listens.
+// A refund or reset makes remembered refusals wrong elsewhere. So its script publishes the keys on
+// one channel; in a Cluster all nodes pass messages on.
 
 // invalidations names the channel, NAMESPACE:{invalidated}.
 const invalidations = "invalidated"
@@ -30,8 +29,7 @@ const (
 
 func (s *Store) invalidationChannel() string { return s.namespace + ":{" + invalidations + "}" }
 
-// appendInvalidations appends the channel and a message for each key of r, for a script to
-// publish.
+// appendInvalidations appends the channel and a message for each key of r, for a script.
 func (s *Store) appendInvalidations(argv []string, r *stint.Request) []string {
 	argv = append(argv, s.invalidationChannel())
 	messages := argv[len(argv):]

@@ -9,10 +9,8 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// Requests that come while others are under way go together: one call of the script for
-// many costs the client and the server a fraction of a call for each. No request waits for
-// others to come: where few calls are under way, it goes at once
-// (docs/decisions/0017-merged-calls.md).
+// Requests that come while calls are under way go together: one call for many costs a fraction. None
+// waits for others to come (docs/decisions/0017-merged-calls.md).
 
 const mergedWaiters = 1024
 

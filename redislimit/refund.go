@@ -88,8 +88,7 @@ func (s *Store) Clear(ctx context.Context) error {
 func (s *Store) clearNode(ctx context.Context, node conn.Node) error {
 	return node.Scan(ctx, s.namespace+":{*", func(keys []string) error {
 		for _, k := range keys {
-			// One by one and not on this node, which may be a replica: in a
-			// Cluster each key has its slot.
+			// One by one, and not on this node: it may be a replica, and each key has its slot.
 			if _, err := s.conn.Do(ctx, "DEL", k); err != nil {
 				return err
 			}

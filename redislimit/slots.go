@@ -48,8 +48,7 @@ func split(r *stint.Request) []*part {
 	return parts
 }
 
-// hasQueue tells whether p asks a leaky bucket, which is never refunded: others may have queued
-// behind.
+// hasQueue tells whether p asks a leaky bucket, which is never refunded: others may queue behind.
 func (p *part) hasQueue() bool { return slices.ContainsFunc(p.request.Asks, isQueue) }
 
 func isQueue(a stint.Ask) bool {
@@ -163,8 +162,7 @@ func slotsError(ctx context.Context, errs []error, refunded bool) error {
 	}
 }
 
-// findBan finds the longest running ban in any part before one is charged, by a request of
-// records alone.
+// findBan finds the longest running ban before a part is charged, by a request of records alone.
 func (s *Store) findBan(ctx context.Context, parts []*part) (stint.Decision, error) {
 	var bearing []*part
 	for _, p := range parts {
@@ -196,8 +194,7 @@ func (s *Store) findBan(ctx context.Context, parts []*part) (stint.Decision, err
 	return longest, nil
 }
 
-// addLimitWaits makes d.RetryAfter, of a running ban, the wait for the limits where that is
-// longer.
+// addLimitWaits makes d.RetryAfter of a running ban the wait for the limits where that is longer.
 func (s *Store) addLimitWaits(ctx context.Context, parts []*part, d *stint.Decision) error {
 	inParallel(parts, func(p *part) {
 		asks := slices.DeleteFunc(slices.Clone(p.request.Asks), func(a stint.Ask) bool { return a.Limit == nil })
@@ -222,8 +219,7 @@ func (s *Store) addLimitWaits(ctx context.Context, parts []*part, d *stint.Decis
 // refundTimeout bounds the refund of a refused request, whatever became of its context.
 const refundTimeout = time.Second
 
-// refundParts reports whether all was refunded. If the request has no time left, its caller does
-// not wait.
+// refundParts reports whether all was refunded. If no time is left, the caller does not wait.
 func (s *Store) refundParts(ctx context.Context, parts []*part) (complete bool) {
 	var taken []*part
 	lost := false

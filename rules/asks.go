@@ -96,8 +96,7 @@ func (s *Set) Asks(in *Input, out *Matches) error {
 	return nil
 }
 
-// askRules adds what the default rules ask, or all others, and reports whether an enforced one
-// applies.
+// askRules adds what the default rules ask, or all others; applied: an enforced one applies.
 func (s *Set) askRules(out *Matches, byDefault bool) (applied bool, err error) {
 	inShadow := 0 // limits asked by rules in shadow mode
 	for _, r := range s.Rules {

@@ -87,8 +87,7 @@ func (a *applier) add(c *Controls) {
 type quota struct {
 	most int
 	what string
-	// taken is how many were applied so far, over how many were not for want of room, and
-	// first the ID of the first of those.
+	// How many were applied, how many not for want of room, and the ID of the first of those.
 	taken, over int
 	first       string
 }
@@ -109,8 +108,7 @@ func listedQuota(name string) func(*Listed) *quota {
 	}
 }
 
-// each calls add with every entry that has not ended, has room and an ID of its own, and reports
-// the others.
+// each calls add with entries that have not ended, have room and an own ID, and reports the others.
 func each[T any, E interface {
 	*T
 	entry

@@ -11,9 +11,8 @@ type ruleControls struct {
 	instance *Instance            // by whose time entries end; nil: by the machine's
 	bans     map[string]*Ban      // by key: of several, the longest
 	byKey    map[string]*override // by key: of several, the last
-	// byTier are the overrides of the tiers that the rule names, by their indices in
-	// Rule.Tiers. others are the tiers that only overrides name, in the file's order: they
-	// count where the rule's own tiers do not.
+	// byTier are overrides of tiers that the rule names, by index in Rule.Tiers. others, in the
+	// file's order, are tiers that only overrides name: they count after the rule's own.
 	byTier map[int]*override
 	others []otherTier
 }
@@ -27,9 +26,8 @@ type otherTier struct {
 // override is an Override, compiled.
 type override struct {
 	*Override
-	// limits of a tier's override are in limits[0]. A key's override has limits for each
-	// tier, at its index + 1: at 0 those of no tier, then of Rule.Tiers, then of
-	// ruleControls.others.
+	// limits[0] is a tier's override. A key's has limits at index + 1 of each tier: of none,
+	// Rule.Tiers, then ruleControls.others.
 	limits [][]*stint.Limit
 	// before counts when this has ended; nil: none.
 	before *override

@@ -25,9 +25,8 @@ type Finding struct {
 	Text string `json:"text"`
 }
 
-// The codes of findings. A code keeps its meaning for good, and none is used again.
-// If you add one, put it into Codes and give it a section in docs/errors.md, which
-// a test compares.
+// The codes of findings, each for good. A new one goes into Codes and into docs/errors.md, which a
+// test compares.
 const (
 	CodeNoProxies     = "ST001" // forwarding headers, and no trusted proxies; found by servers
 	codeTrustAll      = "ST002" // every address is a trusted proxy

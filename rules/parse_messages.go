@@ -21,8 +21,7 @@ const (
 	maxLanguages = 50
 )
 
-// messages reads message and messages of r, either of which may be nil. r's limits and penalty
-// are known.
+// messages reads message and messages, either may be nil, of r, whose limits and penalty are known.
 func (p *parser) messages(one, several *yamlnode.Node, r *Rule) {
 	if one == nil && several == nil {
 		return

@@ -75,8 +75,7 @@ func (r *Rule) EffectiveLimits(key Key, tier string) (limits []*stint.Limit, by 
 	return e.limits, e.override
 }
 
-// apply applies the overrides of the i-th tier (see override.limits) and of the key, which goes
-// first.
+// apply applies overrides of the i-th tier (see override.limits) and of the key, which goes first.
 func (e *effective) apply(i int, ofTier, ofKey *override) {
 	switch {
 	case ofKey != nil:

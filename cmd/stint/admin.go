@@ -19,8 +19,7 @@ import (
 
 const defaultAdmin = "http://127.0.0.1:8090"
 
-// admin is the admin API of a server. A token is never a flag's value, which everyone on the
-// machine can see.
+// admin is a server's admin API. A token is never a flag's value, which everyone can see.
 type admin struct {
 	address, tokenFile string
 	ca, cert, keyFile  string

@@ -78,8 +78,7 @@ func (c *choice) serve(ctx context.Context, out io.Writer, errs *server.LogWrite
 // file's rules, or without counts, if it is there.
 const firstAttempt = time.Second
 
-// serveStore may return a store that is connected later; until then everything is decided without
-// it.
+// serveStore may return a store that connects later; until then everything is decided without it.
 func serveStore(settings *config.Settings, log *slog.Logger) (stint.Store, func(), error) {
 	if settings.Store == "memory" {
 		return &stint.Memory{MaxKeys: int(settings.MaxKeys)}, func() {}, nil

@@ -141,8 +141,7 @@ func rulesDiff() *cobra.Command {
 	})
 }
 
-// diff prints what the file would change about a version; number 0: the newest. It ignores pull's
-// line.
+// diff prints what the file would change about a version, without pull's line; number 0: the newest.
 func (a *admin) diff(ctx context.Context, name string, number int64) error {
 	file, err := readPulled(name)
 	if err != nil {

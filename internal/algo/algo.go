@@ -23,19 +23,15 @@ const (
 // Never is the wait of a request whose cost is above the capacity.
 const Never = -1
 
-// step is how far a clock may be behind, µs, without having jumped, however short
-// the window.
+// step is how far a clock may be behind without having jumped, however short the window, µs.
 const step = 1_000_000
 
-// State is what a store remembers of one key under one limit. The zero State is
-// an unused key. Which fields count depends on the algorithm; a State must not
-// be used under a Plan of another kind, period or number of sub-windows.
+// State is what a store remembers of one key under one limit; zero: unused. Which fields count
+// depends on the algorithm. Plans of it must be of one kind, period and number of sub-windows.
 type State struct {
 	Last int64 // the instant of the last charge, µs since 1970
-	// Used is, of a fixed window, what its last window took; of a bucket, the
-	// level at Last in parts of a unit (Plan.Unit of Amount and Tick below); of
-	// a sliding window, the sum of Counts; of a log, the running sum of what came
-	// before its first mark.
+	// Used is what a fixed window's last window took, a bucket's level at Last in parts of a unit,
+	// the sum of a sliding window's Counts, or the running sum before a log's first mark.
 	Used   int64
 	Amount int64   // buckets: the amount that Used was computed under
 	Tick   int64   // buckets: the tick that Used was computed under
@@ -68,8 +64,7 @@ type Verdict struct {
 	Delay     int64 // leaky bucket, of a request allowed as a whole; else 0
 }
 
-// StricterThan tells whether d, rather than e, is the answer to a request of both: of
-// the denials that with the longer wait, else that with less remaining.
+// StricterThan orders denials by the longer wait, then by less remaining.
 func (d *Verdict) StricterThan(e *Verdict) bool {
 	switch {
 	case d.Allowed != e.Allowed:
@@ -80,9 +75,8 @@ func (d *Verdict) StricterThan(e *Verdict) bool {
 	return uint64(d.Retry) > uint64(e.Retry) // Never is the longest
 }
 
-// Look rolls s forward to now (µs) without changing it. A clock that is a little
-// behind waits at the last charge; where it is behind by more than a period, and a
-// second, it has jumped, and what lies so far ahead is as if unused.
+// Look rolls s forward to now (µs) without changing it. A clock that is behind waits at the last
+// charge; by more than a period and a second, it has jumped, and s is as if unused.
 func (p *Plan) Look(s *State, now int64) View {
 	now, counts := p.instant(s.Last, now)
 	if !counts {
@@ -161,8 +155,7 @@ func (p *Plan) judge(s *State, v *View, n int64, allowed bool) (d Verdict) {
 	return d
 }
 
-// Longest is how long a key that was charged under p alone takes at most until it is
-// unused, in µs.
+// Longest is how long a key that was charged under p alone takes at most until it is unused, µs.
 func (p *Plan) Longest() int64 {
 	switch p.Kind {
 	case FixedWindow, SlidingLog:
@@ -216,10 +209,9 @@ func (p *Plan) reset(s *State, v *View) int64 {
 	}
 }
 
-// Refund returns n ≥ 0 units to s at the instant now (µs). It takes from what
-// is newest and never goes below unused; the instant of the last charge stays,
-// and so does what no longer counts, since a clock may step back. It reports
-// whether this emptied s, which is then zero.
+// Refund returns n ≥ 0 units at now (µs), the newest first, and reports whether s is empty, and zero,
+// now. The last charge's instant stays, and so does what no longer counts, since a clock may step
+// back.
 func (p *Plan) Refund(s *State, now, n int64) (emptied bool) {
 	v := p.Look(s, now)
 	if v.Used == 0 || n == 0 {
@@ -245,9 +237,8 @@ func (p *Plan) Refund(s *State, now, n int64) (emptied bool) {
 	return emptied
 }
 
-// DropOldest is Refund, but what came oldest goes first: for a copy of a count that
-// lies elsewhere, where n units have left. What stays in the copy leaves it no sooner
-// than there. Of the sub-window that is leaving, it takes all or nothing.
+// DropOldest is Refund from the oldest on, for a copy of a count where n units have left: what stays
+// leaves the copy no sooner. Of the leaving sub-window it takes all or nothing.
 func (p *Plan) DropOldest(s *State, now, n int64) (emptied bool) {
 	v := p.Look(s, now)
 	switch {

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// Token bucket and leaky bucket share one level: it falls by Rate parts per tick
-// down to 0, and a request adds its cost in parts. They differ only in that a
-// leaky bucket also says how long a request waits to leave (Verdict.Delay).
+// Both buckets share one level: it falls by Rate parts per tick to 0, and a request adds its cost in
+// parts. A leaky bucket also says how long a request waits to leave (Verdict.Delay).
 
 // level is the level at the last charge, in p's parts. A level of another amount is rounded up,
 // perhaps above p's capacity, up to 2^52 parts. What had run dry under its own amount stays
@@ -59,9 +58,8 @@ func (p *Plan) drain(level int64) int64 {
 	return min(level*p.Tick, Exact)
 }
 
-// WithDelay is p for a request of cost n whose caller waits out a Delay of most: of a
-// leaky bucket, Full is as low as that takes. Negative: none; 0: any, and that is p itself.
-// Other plans have no delay.
+// WithDelay is p for a request of cost n that waits at most so long: Full of a leaky bucket is lower
+// then. Negative: none; 0: any, which is p itself. Other plans have no delay.
 func (p *Plan) WithDelay(n int64, most time.Duration) *Plan {
 	if most == 0 {
 		return p

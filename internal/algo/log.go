@@ -2,10 +2,9 @@ package algo
 
 import "sort"
 
-// Sliding log: every admitted request is remembered as an instant and a cost, and
-// counts until a period later. Running sums make what is in use a subtraction and
-// every search a binary one; they wrap, and only their differences are used, each
-// of which is at most the amount. Requests of one instant share a mark.
+// Sliding log: each admitted request is an instant and a cost, which counts for a period; one instant
+// is one mark. Running sums make searches binary. They wrap: only differences, of at most the amount,
+// are used.
 
 func (p *Plan) lookLog(s *State, now int64) View {
 	v := View{Now: now}

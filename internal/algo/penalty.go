@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Penalty is a penalty made ready for arithmetic: what becomes of a key whose
-// requests are refused. Durations are µs; 0 turns Warn and Ban off.
+// Penalty is a penalty made ready for arithmetic. Durations are µs; 0 turns Warn and Ban off.
 type Penalty struct {
 	Warn, Ban int64 // violations until a warning, until a ban
 	BanFor    int64
@@ -57,8 +56,7 @@ func NewPenalty(warn, ban int64, banFor, forget time.Duration, growth int64, max
 	return p, nil
 }
 
-// Record is what a store remembers of one key under one penalty. The zero Record
-// is a clean one.
+// Record is what a store remembers of one key under one penalty. The zero Record is a clean one.
 type Record struct {
 	Last       int64 // the instant of the last violation, µs since 1970
 	Violations int64 // since the last ban; counts no further than 2^31
@@ -88,9 +86,8 @@ func (p *Punishment) Graver(q *Punishment) bool {
 	return p.Sentence > q.Sentence || p.Sentence == q.Sentence && p.BanLeft > q.BanLeft
 }
 
-// Ahead tells whether r lies further ahead of now (µs) than it can last: a ban
-// than its own length, violations than Forget, and both than a second. Then the clock has jumped, and r is
-// as if there were none.
+// Ahead tells whether r lies further ahead of now (µs) than it can last (a ban its length, violations
+// Forget) and than a second: the clock has jumped, and r counts for nothing.
 func (p *Penalty) Ahead(r *Record, now int64) bool {
 	if r.Last <= now {
 		return false
@@ -110,8 +107,7 @@ func (p *Penalty) BanLeft(r *Record, now int64) int64 {
 	return max(0, r.Until-max(now, r.Last))
 }
 
-// Standing is what of r still counts at now (µs): the violations and bans that the
-// next violation would be added to.
+// Standing is what of r still counts at now (µs), and the next violation would be added to.
 func (p *Penalty) Standing(r *Record, now int64) (violations, bans int64) {
 	if p.Ahead(r, now) {
 		return 0, 0
@@ -128,8 +124,7 @@ func (p *Penalty) Standing(r *Record, now int64) (violations, bans int64) {
 	return violations, bans
 }
 
-// Punish counts as many violations at now (µs), one after another until one leads to a
-// ban, for a key that is not banned.
+// Punish counts violations at now (µs) until one leads to a ban, for a key that is not banned.
 func (p *Penalty) Punish(r *Record, now, times int64) Punishment {
 	s := p.violate(r, now, times)
 	violations := r.Violations
@@ -164,8 +159,7 @@ func (p *Penalty) violate(r *Record, now, times int64) Sentence {
 	return Limited
 }
 
-// term is the length of a ban after so many before it: BanFor·Growth^bans, at
-// most MaxBan.
+// term is the length of a ban after so many before it: BanFor·Growth^bans, at most MaxBan.
 func (p *Penalty) term(bans int64) int64 {
 	t := p.BanFor
 	for ; bans > 0 && p.Growth > 1 && t < p.MaxBan; bans-- {

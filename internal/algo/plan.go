@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// Exact bounds every product that the twins form: Redis's Lua computes in
-// doubles, which hold integers exactly to 2^53, and a sum of two such products
-// must still be exact.
+// Exact bounds every product of the twins: Lua's doubles hold integers exactly to 2^53, and a sum of
+// two such products must be exact.
 const Exact = 1 << 52
 
 // maxPeriod keeps an instant and two periods exact, µs.
@@ -22,8 +21,7 @@ const (
 	MaxBuckets     = 1000
 )
 
-// Plan is a limit made ready for arithmetic. Everything is in whole ticks of
-// Tick µs, so that all products stay below Exact.
+// Plan is a limit made ready for arithmetic, in whole ticks of Tick µs: products stay below Exact.
 type Plan struct {
 	Kind     Kind
 	Amount   int64 // N: units per period
@@ -38,12 +36,10 @@ type Plan struct {
 	bits     uint8 // of Full
 }
 
-// IsBucket reports whether the plan is a token bucket's or a leaky bucket's, of which all
-// units are alike.
+// IsBucket reports whether p is a token or leaky bucket's, of which all units are alike.
 func (p *Plan) IsBucket() bool { return p.Kind == TokenBucket || p.Kind == LeakyBucket }
 
-// NewPlan checks a limit and computes its numbers. burst and buckets are 0 where
-// not given. The errors say which number cannot be had, and why.
+// NewPlan checks a limit and computes its numbers. burst and buckets are 0 where not given.
 func NewPlan(kind Kind, amount int64, period time.Duration, burst, buckets int64) (Plan, error) {
 	p, err := newPlan(kind, amount, period, burst, buckets)
 	p.bits = uint8(bits.Len64(uint64(p.Full)))
@@ -137,8 +133,7 @@ func lowest(a, b int64) (int64, int64) {
 	return a / x, b / x
 }
 
-// Duration turns µs into a time.Duration. Never, and what is longer than one can hold
-// (292 years), become the longest.
+// Duration turns µs into a time.Duration. Never, and more than 292 years, become the longest.
 func Duration(us int64) time.Duration {
 	if uint64(us) > math.MaxInt64/1000 {
 		return math.MaxInt64

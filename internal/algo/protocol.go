@@ -70,8 +70,7 @@ func AppendPenalty(b []byte, p *Penalty) []byte {
 	return append56(b, p.MaxBan)
 }
 
-// AppendAsk appends an ask. penalty is the place, from 1, of its penalty in the
-// request; 0: none.
+// AppendAsk appends an ask. penalty is the place of its penalty in the request, from 1; 0: none.
 func AppendAsk(b []byte, p *Plan, penalty int, cost int64) []byte {
 	b = binary.BigEndian.AppendUint16(append(b, byte(p.Kind)), uint16(penalty))
 	return p.appendNumbers(append56(b, p.Full), cost)
@@ -136,21 +135,16 @@ const (
 // Head is the head of an answer.
 type Head struct {
 	Result Result
-	// Who is the place, from 1, of the penalty whose ban runs or was imposed, or
-	// under which a violation was counted (0: none was), or of the key that is
-	// broken, penalties first.
+	// Who is the place, from 1, of the penalty that bans or counted a violation (0: none), or of the
+	// broken key, penalties first.
 	Who int
-	// Left is how long a ban still runs, µs. Of a broken key, 1 means the
-	// wrong type, 2 that it cannot be read and 3 or more that it could not be
-	// written, see room.lua. Of ResultAllowed, and of
-	// ResultLimited where Who is 0, it is how many of the identical requests were
-	// admitted. Where a violation was counted that imposed no ban, it is how many
-	// count.
+	// Left is how long a ban still runs, µs. Of a broken key: 1 wrong type, 2 unreadable, 3 or more
+	// not writable (room.lua). Of ResultAllowed, and ResultLimited with Who 0: how many identical
+	// requests were admitted. After a violation without a ban: how many count.
 	Left int64
 }
 
-// Names tells whether Who is within a request of so many penalties and asks, and
-// Left is not negative.
+// Names tells whether Who is within a request of so many penalties and asks, and Left not negative.
 func (h *Head) Names(penalties, asks int) bool {
 	if h.Left < 0 {
 		return false
@@ -233,8 +227,7 @@ func (p *Plan) AnswerSize() int {
 	return verdictSize
 }
 
-// ReadRecord reads what a script wrote under the key of a record; ok is false if
-// that is something else.
+// ReadRecord reads what a script wrote under a record's key; ok is false for anything else.
 func ReadRecord(s string) (r Record, ok bool) {
 	const form = 4
 	if len(s) != recordSize || s[0]>>4 != form {

@@ -5,10 +5,8 @@ import (
 	"strings"
 )
 
-// The scripts that Redis runs, assembled from the twins: a line "--> FILE SECTION"
-// in a .lua file is replaced by that section of FILE.lua, and a section starts
-// after a line "--@ SECTION" at the left margin. A line "--> FILE" takes in the
-// whole file.
+// The scripts for Redis, made of the twins: a line "--> FILE SECTION" stands for that section of
+// FILE.lua, which starts after a line "--@ SECTION" at the left margin; "--> FILE" for all of it.
 var (
 	TakeScript    = assemble("take")
 	RefundScript  = assemble("give")

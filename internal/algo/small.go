@@ -1,16 +1,13 @@
 package algo
 
-// What a bucket or a fixed window remembers under one plan is two numbers, Last and
-// Used. The functions below are Look and Settle for those, so that a store may keep
-// them in less than a State.
+// What a bucket or a fixed window remembers are Last and Used. These are Look and Settle for those,
+// for stores that keep no State.
 
-// Small tells whether a State under p is no more than Last and Used. Then a verdict
-// follows from a View alone, so that the script need not make it, and identical
-// requests may go to it as one.
+// Small tells whether a State under p is Last and Used alone. A verdict then follows from a View, so
+// identical requests may go to the script as one.
 func (p *Plan) Small() bool { return p.Kind <= FixedWindow }
 
-// UsedBits is how many bits hold any Used of a small State that was charged under
-// p, up to p's capacity.
+// UsedBits is how many bits hold any Used of a small State under p, up to p's capacity.
 func (p *Plan) UsedBits() int { return int(p.bits) }
 
 // SmallState is the State of two numbers that came about under p.
@@ -39,8 +36,7 @@ func (p *Plan) LookSmall(last, used, now int64) View {
 	return v
 }
 
-// SettleSmall is Settle for a small State: where the whole request is allowed, v
-// becomes what is to be remembered, v.Now and v.Used.
+// SettleSmall is Settle for a small State: if allowed, v.Now and v.Used become what to remember.
 func (p *Plan) SettleSmall(v *View, n int64, allowed bool) Verdict {
 	d := p.judge(nil, v, n, allowed)
 	if allowed {
@@ -50,10 +46,9 @@ func (p *Plan) SettleSmall(v *View, n int64, allowed bool) Verdict {
 	return d
 }
 
-// DecideSmall is LookSmall, Fits and SettleSmall for a request of its own: it makes d,
-// and returns what is to be remembered where that allows. Of buckets in ticks of 1 µs,
-// which most limits are, it says the same in one go, so that no number passes through
-// memory: that is a third of a decision.
+// DecideSmall is LookSmall, Fits and SettleSmall for one request, and returns what to remember if
+// that allows. For buckets in ticks of 1 µs, the usual ones, it is one piece of code, which saves a
+// third of a decision.
 func (p *Plan) DecideSmall(last, used, now, n int64, d *Verdict) (at, level int64) {
 	if p.Kind > LeakyBucket || p.Tick != 1 || last > now {
 		v := p.LookSmall(last, used, now)

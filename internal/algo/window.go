@@ -1,8 +1,7 @@
 package algo
 
-// Sliding window: the period is cut into Buckets sub-windows of Width ticks. At
-// an instant in sub-window i, the last Buckets of them count in full and the one
-// before counts by the share that the period still covers, rounded up.
+// Sliding window: the period has Buckets sub-windows of Width ticks. In sub-window i, the last
+// Buckets count in full, and the one before by the share that the period still covers, rounded up.
 
 // count is what sub-window j took, where the last charge was in sub-window last.
 func (s *State) count(last, j int64) int64 {

@@ -49,8 +49,7 @@ var (
 	ErrTwice = errors.New("one count is asked twice")
 )
 
-// settle ends the decision; see algo.Plan.Settle. Remaining is what a request without MaxDelay
-// finds.
+// settle ends the decision; see algo.Plan.Settle. Remaining is what a request without MaxDelay finds.
 func (a *Ask) settle(s *algo.State, v *algo.View, allowed bool) {
 	a.Verdict = a.plan().Settle(s, v, a.Cost, allowed)
 	if a.MaxDelay != 0 {

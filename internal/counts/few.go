@@ -14,8 +14,7 @@ type part struct {
 	word   uint64 // the slot's, from before it was locked
 	base   uint64
 	next   uint64 // the word after a charge, where base stays
-	// Of a count in a block, as it is found; else Now and Used are what is to be
-	// remembered after a charge.
+	// Of a count in a block, as found; else Now and Used are what to remember after a charge.
 	view algo.View
 }
 
@@ -147,8 +146,7 @@ func stop(parts []part, why attempt) attempt {
 	return why
 }
 
-// look does Plan.Look and Fits for a locked count in a block, and reports whether the block has
-// room.
+// look does Plan.Look and Fits for a locked count in a block, and reports whether that has room.
 func (p *part) look(a *Ask, now int64) bool {
 	plan := &a.Limit.Plan
 	state := p.shard.blocks.state(plan, lastIn(p.word), p.block)

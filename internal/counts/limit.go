@@ -26,8 +26,7 @@ type Penalty struct {
 // processSeed keeps clients from foretelling where the counts of a process lie.
 var processSeed = maphash.MakeSeed()
 
-// Salt is a hash of the ID of a limit or a penalty. Those with equal salts share their
-// counts.
+// Salt is a hash of the ID of a limit or a penalty. Equal salts share counts.
 func Salt(id string) uint64 { return maphash.String(processSeed, id) }
 
 // Tables hold numbers in place of plans; they are the same in all tables of a process.
@@ -37,8 +36,7 @@ var plans struct {
 	all     atomic.Pointer[[]*algo.Plan] // by number; 0 is none
 }
 
-// mostPlans bounds what ever new limits leave behind. Counts under later plans lie outside the
-// table.
+// mostPlans bounds what ever new limits leave behind; later plans' counts lie outside the table.
 const mostPlans = 1<<16 - 1
 
 // noPlan is the number of a plan whose counts are not for a table.

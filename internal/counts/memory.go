@@ -62,8 +62,7 @@ func (m *Memory) open(room int) {
 // Now is the instant of a decision by the Memory's own clock, µs since 1970.
 func (m *Memory) Now() int64 { return m.wall + time.Since(m.start).Microseconds() }
 
-// SetLeastCost says that no request costs less: a key with less left is exhausted, and
-// does not give way to others. 0: 1.
+// SetLeastCost says that no request costs less: keys with less left do not give way. 0: 1.
 func (m *Memory) SetLeastCost(cost int64) {
 	if m.least.Load() != cost {
 		m.least.Store(cost)
@@ -95,8 +94,7 @@ func (m *Memory) shardOf(hash uint64) *shard { return &m.shards[m.placeOf(hash)]
 
 func (m *Memory) placeOf(hash uint64) uint64 { return hash & uint64(len(m.shards)-1) }
 
-// lock locks the shards of a request in their order in memory, against deadlock, and appends
-// their places.
+// lock locks a request's shards in their order in memory, against deadlock, and appends their places.
 func (m *Memory) lock(asks []Ask, places []uint64) []uint64 {
 	for i := range asks {
 		places = append(places, m.placeOf(m.hash(asks[i].Key)))
@@ -143,8 +141,7 @@ func (m *Memory) Refund(asks []Ask, at int64) {
 	}
 }
 
-// Reset forgets the count of each ask, where it has a Limit, and its record, where it has
-// a Penalty.
+// Reset forgets the count of each ask with a Limit, and the record of each with a Penalty.
 func (m *Memory) Reset(asks []Ask) {
 	var few [fewAsks]uint64
 	defer m.unlock(m.lock(asks, few[:0]))

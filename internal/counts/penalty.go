@@ -26,8 +26,7 @@ func (m *Memory) addRecord(s *shard, a *Ask) *entry {
 	return e
 }
 
-// longKey is the length in bytes above which a record's key is hashed, as the Store over Redis
-// does.
+// longKey is the length in bytes above which a record's key is hashed, as over Redis.
 const longKey = 64
 
 // bytesOfRecord is about what a record takes at most, with its place in the map.
@@ -118,9 +117,8 @@ func (m *Memory) violate(asks []Ask, i int, times, now int64, own bool, p *Punis
 	}
 }
 
-// Violate counts, for each ask, as many violations of its key under its penalty as it costs,
-// and at least one. Of asks that share both, the first counts. Where a ban of one runs
-// already, that is the result, and nothing is counted.
+// Violate counts, for each ask, as many violations of its key as it costs, at least one; of asks that
+// share both, the first counts. A running ban is the result, and nothing is counted.
 func (m *Memory) Violate(asks []Ask, at int64) Punishment {
 	var few [fewAsks]uint64
 	defer m.unlock(m.lock(asks, few[:0]))

@@ -22,8 +22,7 @@ type shard struct {
 	_        [64]byte // its neighbour's lock lies in another cache line
 }
 
-// entry is a count outside the table: a penalty's, one of a plan without a number, or without a
-// slot.
+// entry is a count outside the table: a penalty's, of a plan without a number, or without a slot.
 type entry struct {
 	print  uint64
 	place  int32     // in shard.all

@@ -121,8 +121,7 @@ func (g *group) free() (s slot, n int) {
 	return s, n
 }
 
-// lock locks a slot's word and returns what it was. The shard is locked, and the word not by the
-// caller.
+// lock locks a slot's word and returns what it was. The shard is locked, the word not by the caller.
 func (s slot) lock() uint64 {
 	for {
 		if word, ok := s.tryLock(); ok {

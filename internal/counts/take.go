@@ -88,8 +88,7 @@ func longestWait(asks []Ask) (wait int64) {
 	return wait
 }
 
-// place finds room for the new counts that are about to be charged: all, or none and nothing
-// gives way.
+// place finds room for the new counts about to be charged: for all, or none and nothing gives way.
 func (m *Memory) place(asks []Ask, steps []step, now int64, own bool) bool {
 	missing := false
 	for i := range steps {

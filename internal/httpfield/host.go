@@ -9,12 +9,10 @@ import (
 
 var errHostName = errors.New("want a name or an address, such as example.com, 192.0.2.1:8080 or [2001:db8::1], with or without a port")
 
-// ReadHost is h in the form in which rules and routes compare hosts: in lower case, without
-// a port, a dot at its end and the brackets of an IPv6 address. Anything else than a name or
-// an address, with or without a port, is an error, for servers read it in different ways: of
-// a:80:80 nginx takes a, of x@a and %61 whatever parses URLs does, and of letters beyond ASCII,
-// which HTTP/2 lets pass, net/http makes others on the way to an upstream. A host that
-// is empty is fine: the request has none.
+// ReadHost is h as rules and routes compare hosts: in lower case, without port, final dot and the
+// brackets of IPv6. Anything but a name or an address, with or without a port, is an error, since
+// servers differ: nginx takes a of a:80:80, URL parsers read x@a and %61, and net/http changes
+// letters beyond ASCII on the way to an upstream. "" is fine: the request has none.
 func ReadHost(h string) (string, error) {
 	name, port := h, ""
 	if i := strings.LastIndexByte(h, ':'); i >= 0 && !strings.HasSuffix(h, "]") {

@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// lists are the headers whose lines HTTP lets anyone join with commas, so that every
-// server reads the same in one line and in several.
+// lists are the headers whose lines HTTP lets anyone join with commas.
 var lists = names("Accept", "Accept-Charset", "Accept-Encoding", "Accept-Language", "Accept-Patch",
 	"Accept-Ranges", "Access-Control-Request-Headers", "Allow", "Baggage", "Cache-Control", "Cdn-Loop", "Connection",
 	"Content-Encoding", "Content-Language", "Expect", "Forwarded", "If-Match", "If-None-Match", "Link", "Pragma",
@@ -31,12 +30,10 @@ func names(all ...string) map[string]bool {
 	return set
 }
 
-// IsList tells whether lines of the header with this canonical name are joined by
-// commas.
+// IsList tells whether lines of the header with this canonical name are joined by commas.
 func IsList(name string) bool { return lists[name] }
 
-// Repeated is the name of a header that comes in several lines and must not; "": none
-// does.
+// Repeated is the name of a header that comes in several lines and must not; "": none does.
 func Repeated(h http.Header) string {
 	for name, lines := range h {
 		if len(lines) > 1 && singles[name] {
@@ -54,10 +51,9 @@ func Joined(name string, lines []string) string {
 	return strings.Join(lines, ", ")
 }
 
-// HasTwin tells whether h has another header that some servers take for the one with
-// this name. CGI and what came from it (WSGI, Rack, PHP) write every name in capitals
-// and underscores, so that X_User and X-User are one. Names that differ in case only are
-// no twins: net/http makes one of them.
+// HasTwin tells whether h has a header that some servers take for this one: CGI and its heirs (WSGI,
+// Rack, PHP) write X_User and X-User alike. Names that differ in case only are no twins: net/http
+// joins them.
 func HasTwin(h http.Header, name string) bool {
 	for other := range h {
 		if isHeaderTwin(other, name) {
@@ -78,8 +74,7 @@ func DropTwins(h http.Header, names ...string) {
 	}
 }
 
-// isHeaderTwin tells whether some servers take one header for the other, and net/http
-// does not.
+// isHeaderTwin tells whether some servers, but not net/http, take one header for the other.
 func isHeaderTwin(a, b string) bool {
 	if len(a) != len(b) {
 		return false
@@ -111,10 +106,9 @@ func foldHeader(c byte) byte {
 	return '-'
 }
 
-// IsParameterTwin tells whether some servers take the parameter a of a query for b,
-// which differs from it. To PHP, Rack and Node's qs user[] is a list named user; PHP
-// drops spaces before a name, and makes an underscore of a dot or a space within;
-// what came from C ends at a NUL byte; and ASP.NET does not tell capitals from others.
+// IsParameterTwin tells whether some servers take parameter a for b. To PHP, Rack and Node's qs
+// user[] is a list user; PHP drops spaces before a name and makes underscores of dots and spaces in
+// it; C ends it at a NUL; ASP.NET ignores case.
 func IsParameterTwin(a, b string) bool {
 	a, b = strings.TrimLeft(a, " "), strings.TrimLeft(b, " ")
 	i := 0

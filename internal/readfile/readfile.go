@@ -14,10 +14,8 @@ import (
 // patience is how long a pipe, or what else is no file, may take to say everything.
 const patience = 10 * time.Second
 
-// UpTo is the first bytes of what lies at path, at most so many. It never waits for
-// long: not for somebody to open the other end of a pipe, and 10 seconds in all for what
-// comes through one. A pipe from which nothing comes is an error, so that nobody takes it
-// for an empty file, and so is a directory.
+// UpTo reads at most so many bytes. It does not wait for a pipe's other end, and 10 seconds in all
+// for what comes through one. A pipe from which nothing comes is an error, as is a directory.
 func UpTo(path string, most int64) ([]byte, error) { return upTo(path, most, patience) }
 
 func upTo(path string, most int64, patience time.Duration) ([]byte, error) {

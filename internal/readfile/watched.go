@@ -6,10 +6,8 @@ import (
 	"fmt"
 )
 
-// Watched are small files that belong together, such as a certificate and its
-// key. What they hold tells whether they have changed, not their times: that also
-// sees what Kubernetes does to a mounted Secret (it swaps a link two directories
-// up), and the second half of a pair that was written within one tick of a clock.
+// Watched are small files that belong together. What they hold tells whether they have changed, not
+// their times: Kubernetes swaps a link two directories up, and a pair may be written within one tick.
 type Watched struct {
 	Paths []string
 	seen  [sha256.Size]byte // of what the last reading found; a digest, for it may be secret

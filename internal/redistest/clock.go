@@ -20,11 +20,9 @@ type Clock struct {
 	ahead time.Duration
 }
 
-// StartWithClock is Start for a server whose wall clock jumps when told to: a few
-// lines of C, compiled here and loaded before the C library, stand between the two.
-// libfaketime does the same, but not before jemalloc, which Redis is linked to. It
-// takes Linux and a C compiler, which Go's race detector wants, too; without them
-// the test is skipped, or fails if Required is set.
+// StartWithClock is Start for a server whose wall clock jumps when told to, by some C that is
+// compiled here and loaded first (libfaketime does not work with Redis's jemalloc). It takes Linux
+// and a C compiler, and else skips the test, or fails it if Required is set.
 func StartWithClock(t testing.TB, args ...string) (*Server, *Clock) {
 	t.Helper()
 	s := prepare(t)

@@ -26,16 +26,14 @@ type Cluster struct {
 	Replicas []*Server // of the master at the same place, then again from the first
 }
 
-// StartCluster starts a Cluster of n masters without replicas and returns its
-// servers. See Start.
+// StartCluster starts a Cluster of n masters without replicas and returns its servers. See Start.
 func StartCluster(t testing.TB, n int) []*Server {
 	t.Helper()
 	return StartReplicated(t, n, 0).Masters
 }
 
-// StartReplicated starts a Cluster of so many masters with so many replicas each.
-// It writes what redis-cli --cluster create would have the nodes agree upon, so
-// that they need only find each other.
+// StartReplicated starts a Cluster of masters with so many replicas each, from the configuration that
+// redis-cli --cluster create would have agreed.
 func StartReplicated(t testing.TB, masters, replicas int) *Cluster {
 	t.Helper()
 	c := &Cluster{}
@@ -154,8 +152,7 @@ func (s *Server) follows() bool { return s.Info("replication", "master_link_stat
 // IsMaster tells whether the server is a master, as far as it knows.
 func (s *Server) IsMaster() bool { return s.Info("replication", "role") == "master" }
 
-// Promote makes a replica the master of its master's slots, with the master's
-// help, and waits until it is.
+// Promote makes a replica the master, with the master's help, and waits until it is.
 func (c *Cluster) Promote(t testing.TB, replica *Server) {
 	t.Helper()
 	replica.Do(t, "CLUSTER", "FAILOVER")
@@ -168,9 +165,8 @@ func (c *Cluster) AwaitMaster(t testing.TB, replica *Server) {
 	eventually(t, "the replica is a master", func() bool { return replica.IsMaster() && replica.clusterIsUp() })
 }
 
-// Remove takes a server out of the Cluster, after its replica was promoted if it is one of
-// the Masters: all others forget it, and it goes on alone, with the connections that it
-// has.
+// Remove takes a server out of the Cluster, a master after its replica was promoted. It goes on alone
+// with its connections.
 func (c *Cluster) Remove(t testing.TB, out *Server) {
 	t.Helper()
 	place := slices.Index(c.All(), out)
@@ -207,9 +203,8 @@ func (c *Cluster) Owner(slot int) int {
 	return n - 1
 }
 
-// MoveSlot moves a slot and its keys from one of the Masters to another, as
-// redis-cli --cluster reshard does, resting between its steps, so that callers
-// meet each of them.
+// MoveSlot moves a slot and its keys between Masters as redis-cli --cluster reshard does, with rests
+// between its steps.
 func (c *Cluster) MoveSlot(t testing.TB, slot, from, to int, rest time.Duration) {
 	t.Helper()
 	ctx, s := context.Background(), strconv.Itoa(slot)

@@ -54,16 +54,14 @@ func (s *Server) Stop(t testing.TB) {
 	_ = s.process.Wait()
 }
 
-// Restart stops the server as a shutdown would, unless it was stopped, and starts it
-// again on its files.
+// Restart stops the server, unless it was stopped, and starts it again on its files.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	s.Stop(t)
 	s.Begin(t)
 }
 
-// Pause stops the server's process in its tracks, until Resume. Its connections
-// stay, and the kernel takes new ones in its name.
+// Pause freezes the server's process until Resume. Its connections stay, and new ones are accepted.
 func (s *Server) Pause(t testing.TB) {
 	t.Helper()
 	if err := s.process.Process.Signal(syscall.SIGSTOP); err != nil {

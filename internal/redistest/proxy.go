@@ -73,16 +73,14 @@ func (p *Proxy) Set(x Toxic) {
 	p.changed = make(chan struct{})
 }
 
-// Point has the Proxy lead new connections elsewhere, as a name or an address does that
-// stands for another server from now on. Those that exist stay where they are.
+// Point leads new connections elsewhere, as an address does that now stands for another server.
 func (p *Proxy) Point(target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.target = target
 }
 
-// Asked is how many bytes clients have sent, and connections they have made, each of
-// which counts as one.
+// Asked is how many bytes clients have sent, plus one for each connection.
 func (p *Proxy) Asked() int64 { return p.asked.Load() }
 
 // Reset ends all connections with a TCP reset, to both sides.

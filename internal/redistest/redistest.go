@@ -16,8 +16,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Required is the environment variable that turns the want of a Redis from a
-// skipped test into a failed one.
+// Required is the environment variable that makes tests fail, not skip, without a Redis.
 const Required = "STINT_REQUIRE_REDIS"
 
 // Program is the environment variable that names the program to start as server,
@@ -34,9 +33,8 @@ type Server struct {
 	env     []string // more than the test's own
 }
 
-// Start starts a server with the arguments given, and stops it when the test
-// ends. Where there is no redis-server the test is skipped, or fails if Required
-// is set.
+// Start starts a server and stops it when the test ends. Without a redis-server it skips the test, or
+// fails it if Required is set.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	s := prepare(t)
@@ -158,8 +156,7 @@ func (s *Server) Try(args ...string) (*rueidis.RedisMessage, error) {
 	return &m, nil
 }
 
-// Info is the value of one field of a section of INFO, "" where the server does
-// not have it or does not answer.
+// Info is one field of a section of INFO; "": the server does not have it, or does not answer.
 func (s *Server) Info(section, field string) string {
 	m, err := s.Try("INFO", section)
 	if err != nil {

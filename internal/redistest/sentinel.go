@@ -16,16 +16,14 @@ type Watched struct {
 	Sentinels []*Server
 }
 
-// StartSentinel starts a Sentinel that watches a master of its own, named
-// mymaster, with a replica, and returns all three. See Start.
+// StartSentinel starts a Sentinel, its master, named mymaster, and a replica. See Start.
 func StartSentinel(t testing.TB) (sentinel, master, replica *Server) {
 	t.Helper()
 	w := StartWatched(t, 1, 1)
 	return w.Sentinels[0], w.Master, w.Replicas[0]
 }
 
-// StartWatched starts so many Sentinels, of which the most must agree, over a
-// master with so many replicas. See Start.
+// StartWatched starts Sentinels, of which most must agree, over a master with replicas. See Start.
 func StartWatched(t testing.TB, replicas, sentinels int) *Watched {
 	t.Helper()
 	w := &Watched{Master: Start(t, "--repl-diskless-sync-delay", "0")}

@@ -61,11 +61,9 @@ const (
 	Share                // the client has as many as it may
 )
 
-// Enter takes a place for r, which is to be left unless it is refused. client finds
-// r's client, and is asked only where that matters; nil: all requests are one client's.
-// An IPv6 address counts as its network of 64 bits. Beyond the places there are, nobody
-// is let in; a request that is refused may have another refused that comes in the same
-// moment.
+// Enter takes a place for r, to be left unless it is refused. client finds r's client where that
+// matters, an IPv6 address by its /64; nil: all are one client's. A request that is refused may have
+// another refused in the same moment.
 func (m *Room) Enter(r *http.Request, client func(*http.Request) netip.Addr) (p Place, no Refusal) {
 	no = m.Add(&p, 1, r, client)
 	return p, no

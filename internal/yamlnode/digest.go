@@ -8,9 +8,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Digest is one of what the mapping root says, without the field except: equal for
-// files that differ in comments, layout or quotes alone. It is nil where root says
-// nothing else, or is no mapping.
+// Digest is the same for files that say the same, whatever their comments, layout and quotes, without
+// the field except. nil: root says nothing else, or is no mapping.
 func Digest(root *Node, except string) []byte {
 	if root == nil || root.Kind != yaml.MappingNode {
 		return nil

@@ -10,18 +10,16 @@ import (
 	"github.com/stintdev/stint/internal/spelling"
 )
 
-// Fields is what a mapping may hold: the name of each field and the function that
-// reads its value. The name "" stands for every field not named; without it,
-// other fields are problems.
+// Fields has the name of each field of a mapping and the function that reads its value. "" stands for
+// all others, which are problems without it.
 type Fields map[string]func(*Node)
 
 // Skip reads nothing: for a field that someone else reads.
 func (r *Reader) Skip(*Node) {}
 
-// Mapping reads the mapping n: it calls the function of each field there is, in
-// the file's order, and reports names that are unknown or come twice. It returns
-// the values it found by name, also those that turned out wrong, so that a caller
-// can tell a missing field from one already reported; nil where n is no mapping.
+// Mapping calls the function of each field of n, in the file's order, and reports unknown and
+// repeated names. It returns the values by name, wrong ones too, so that a caller can tell those from
+// missing ones; nil where n is no mapping.
 func (r *Reader) Mapping(n *Node, fields Fields) map[string]*Node {
 	if !r.want(n, yaml.MappingNode, "a mapping") {
 		return nil
@@ -51,8 +49,7 @@ func (r *Reader) Mapping(n *Node, fields Fields) map[string]*Node {
 	return found
 }
 
-// Named reads the mapping n by calling read with each name and its value, in the
-// file's order.
+// Named reads the mapping n by calling read with each name and its value, in order.
 func (r *Reader) Named(n *Node, read func(name, value *Node)) {
 	found := r.Mapping(n, Fields{"": r.Skip})
 	for i := 0; found != nil && i+1 < len(n.Content); i += 2 {
@@ -62,8 +59,7 @@ func (r *Reader) Named(n *Node, read func(name, value *Node)) {
 	}
 }
 
-// Each reads the list n by calling read with each of its items. It returns false
-// where n is no list.
+// Each calls read with each item of the list n. It returns false where n is no list.
 func (r *Reader) Each(n *Node, read func(*Node)) bool {
 	if !r.want(n, yaml.SequenceNode, "a list") {
 		return false

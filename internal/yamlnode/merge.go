@@ -6,9 +6,8 @@ import (
 	"slices"
 )
 
-// Merge is what two readings of the same files found wrong, as one error: the
-// problems of a file in the order of their places, and those that both found once.
-// An error that is no *Error, nor several of them joined, stays as it is.
+// Merge joins what two readings of the same files found wrong: by file and place, and each problem
+// once. Other errors stay as they are.
 func Merge(a, b error) error {
 	if a == nil || b == nil {
 		return cmp.Or(a, b)

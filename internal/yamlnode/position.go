@@ -6,10 +6,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Position is where in the file the character of n's text is that is offset
-// characters after its first one. It is exact for plain and quoted text on one
-// line and for literal blocks (|). Text that YAML folds from several lines has
-// lost its line breaks: there, it is where the text begins.
+// Position is where in the file a character of n's text is. It is exact for plain and quoted text on
+// one line and for literal blocks (|); for text folded from several lines, it is the text's
+// beginning.
 func (r *Reader) Position(n *Node, offset int) (line, column int) {
 	if r.lines == nil {
 		r.lines = strings.Split(strings.ReplaceAll(string(r.data), "\r\n", "\n"), "\n")

@@ -39,8 +39,7 @@ const (
 	longestProblem = 1000
 )
 
-// Reader reads one file and gathers its problems. It is made by Open and must not
-// be used from several goroutines at once.
+// Reader reads one file and gathers its problems. It is made by Open, for one goroutine.
 type Reader struct {
 	file     string
 	data     []byte
@@ -80,10 +79,8 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Open parses data, which it keeps, and returns the root of its one document.
-// file names it in errors. The root is nil where the file is no YAML or is
-// refused as a whole; Err then says why. Reading a nil Node reads and reports
-// nothing, so callers need not look.
+// Open parses data, which it keeps, and returns the root, or nil where the file is refused as a
+// whole: see Err. file names it in errors. Reading a nil Node reads and reports nothing.
 func Open(file string, data []byte) (*Reader, *Node) {
 	r := &Reader{file: file, data: bytes.TrimPrefix(data, []byte("\ufeff"))}
 	if len(r.data) > MaxFile {
@@ -142,8 +139,7 @@ func splitLine(err error) (int, string) {
 	return 1, "not YAML: " + text
 }
 
-// characters reports the first character that YAML does not allow, which package yaml does not
-// place.
+// characters reports the first character that YAML does not allow, without a place in package yaml.
 func (r *Reader) characters() bool {
 	line, column := 1, 1
 	for rest := r.data; len(rest) > 0; {
@@ -195,8 +191,7 @@ func (r *Reader) Report(n *Node, format string, args ...any) {
 	}
 }
 
-// ReportWithin notes a problem at the character of n's text that is offset
-// characters after its first one, as exactly as the file allows: see Position.
+// ReportWithin notes a problem at the character offset of n's text, as exactly as Position can.
 func (r *Reader) ReportWithin(n *Node, offset int, format string, args ...any) {
 	line, column := r.Position(n, offset)
 	r.reportAt(line, column, format, args...)

@@ -13,8 +13,7 @@ import (
 // The functions below make readers of fields. Each stores what it read in *to,
 // and where it cannot, reports the problem and leaves *to alone.
 
-// Text makes a reader of text. What YAML takes for a number, a bool or null must
-// be quoted to be text.
+// Text makes a reader of text. What YAML takes for a number, a bool or null must be quoted.
 func (r *Reader) Text(to *string) func(*Node) {
 	return func(n *Node) {
 		if r.wantTag(n, "!!str", "text") {
@@ -32,8 +31,7 @@ func (r *Reader) Bool(to *bool) func(*Node) {
 	}
 }
 
-// Int64 makes a reader of a whole number from least to most, in decimal digits:
-// what other readers of YAML might take for octal is refused.
+// Int64 makes a reader of a decimal whole number from least to most; what may be octal is refused.
 func (r *Reader) Int64(to *int64, least, most int64) func(*Node) {
 	return func(n *Node) {
 		if !r.wantTag(n, "!!int", "a whole number") {
@@ -75,8 +73,7 @@ func Parsed[T any](r *Reader, to *T, parse func(string) (T, error)) func(*Node) 
 	}
 }
 
-// List makes a reader of a list of texts that parse understands. Of a list that is
-// empty, *to is not nil.
+// List makes a reader of a list of texts that parse understands. An empty list leaves *to not nil.
 func List[T any](r *Reader, to *[]T, parse func(string) (T, error)) func(*Node) {
 	return func(n *Node) {
 		all, before := []T{}, r.Problems()
@@ -91,9 +88,8 @@ func List[T any](r *Reader, to *[]T, parse func(string) (T, error)) func(*Node) 
 	}
 }
 
-// Scalar is the text of a scalar as written, whatever YAML takes it for, and
-// false, having reported it, where n is none or is null. what says what is
-// wanted.
+// Scalar is the text of a scalar as written; false, having reported it: n is none, or null. what
+// names what is wanted.
 func (r *Reader) Scalar(n *Node, what string) (string, bool) {
 	if !r.want(n, yaml.ScalarNode, what) {
 		return "", false

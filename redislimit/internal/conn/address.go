@@ -31,8 +31,7 @@ type Target struct {
 // sentinels marks the dialer of connections to Sentinels; it resolves names like any other.
 var sentinels = new(net.Resolver)
 
-// Parse reads an address, whose forms redislimit.Open documents. It reads no file and
-// connects to nothing. Its errors contain no password.
+// Parse reads an address; see redislimit.Connect. It reads no file. Its errors contain no password.
 func Parse(address string) (*Target, error) {
 	u, err := splitAddress(address)
 	if err != nil {

@@ -27,8 +27,7 @@ type Client interface {
 type (
 	// nodeLister can speak to each node of a Cluster.
 	nodeLister interface{ nodes() []Client }
-	// pipeliner sends several commands at once. nil stands for a key that is missing, of another
-	// type, or on another node.
+	// pipeliner sends several commands; nil: a key is missing, of another type, or on another node.
 	pipeliner interface {
 		pipeline(ctx context.Context, commands [][]string) ([]any, error)
 	}
@@ -40,12 +39,9 @@ type (
 	}
 )
 
-// Conn is a connection to one server, to the primary that Sentinels name, or to a
-// Cluster. It may be used from many goroutines at once.
-//
-// A Conn to a Target fails until it is connected: see Connect and ConnectInBackground.
-// From then on it replaces its connections when files with passwords or certificates
-// change, or when the server says that it is a replica (renew.go).
+// Conn is a connection to one server, to the primary that Sentinels name, or to a Cluster, for many
+// goroutines. A Conn to a Target fails until it is connected. Then it replaces its connections when
+// files with secrets change, or the server says that it is a replica (renew.go).
 type Conn struct {
 	own      Client // the user's; nil: engine is used
 	target   *Target
@@ -84,8 +80,7 @@ func Over(own Client) *Conn {
 	return c
 }
 
-// Connect connects once and asks the server what it is. Without an error, the Conn keeps
-// itself connected until Close.
+// Connect connects once. Without an error, the Conn keeps itself connected until Close.
 func (c *Conn) Connect(ctx context.Context) error {
 	if c.own != nil {
 		s, err := ask(ctx, c.own)
@@ -100,9 +95,8 @@ func (c *Conn) Connect(ctx context.Context) error {
 	return nil
 }
 
-// ConnectInBackground returns at once, and tries to connect until it succeeds or the
-// Conn is closed. After each attempt it calls report, from one goroutine, with what the
-// server says of itself or why it cannot serve.
+// ConnectInBackground tries to connect until it succeeds or the Conn is closed. After each attempt it
+// calls report from one goroutine.
 func (c *Conn) ConnectInBackground(report func(Server, error)) {
 	c.attempted = make(chan struct{})
 	c.work.Go(func() {
@@ -184,9 +178,8 @@ func (c *Conn) dial(ctx context.Context, have *secrets) (*engine, serverState, e
 	return &e, s, nil
 }
 
-// Await waits for the first attempt of ConnectInBackground to end: until ctx is done or,
-// where deadline is more than 0, at most that long. Without such an attempt under way it
-// returns at once.
+// Await waits for the first attempt of ConnectInBackground, until ctx is done or, if deadline is more
+// than 0, that long.
 func (c *Conn) Await(ctx context.Context, deadline time.Duration) (waited time.Duration, err error) {
 	if c.attempted == nil {
 		return 0, nil

@@ -8,8 +8,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// MaxWaiting is how many calls of a Conn may wait for replies, including those that their
-// callers have given up, since a reply may still come.
+// MaxWaiting is how many calls may wait for replies, including those that their callers gave up.
 const MaxWaiting = 4096
 
 // engine is the Client over rueidis. rueidis does not return when a context is done while its
@@ -94,8 +93,7 @@ func (e engine) sendAll(commands [][]string) (any, error) {
 	return values, nil
 }
 
-// command gives rueidis one key to find the node by: given keys of several slots it would panic,
-// where the server replies CROSSSLOT.
+// command gives rueidis one key to find the node by: keys of several slots would make it panic.
 func (e engine) command(args []string) rueidis.Completed {
 	b := e.B()
 	switch args[0] {

@@ -90,8 +90,7 @@ func IsWrongType(err error) bool {
 	return !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) && strings.Contains(err.Error(), "WRONGTYPE")
 }
 
-// refusals are codes of errors before which nothing was written. NOPERM may come at any command
-// of a script.
+// refusals are codes of errors before which nothing was written. NOPERM may come within a script.
 var refusals = map[string]bool{
 	"READONLY": true, "LOADING": true, "MASTERDOWN": true, "CLUSTERDOWN": true,
 	"BUSY": true, "TRYAGAIN": true, "MOVED": true, "NOAUTH": true, "WRONGPASS": true, "CROSSSLOT": true,
@@ -101,9 +100,8 @@ var refusals = map[string]bool{
 // save, or misses replicas.
 var writesRefused = []string{"OOM", "MISCONF", "NOREPLICAS"}
 
-// NothingWritten tells whether an error means that the call wrote nothing: it was not sent,
-// or the server refused it before it ran. (A script that has written is no longer refused
-// for want of memory.)
+// NothingWritten tells whether the call was not sent, or refused before it ran. (A script that has
+// written is no longer refused for want of memory.)
 func NothingWritten(err error) bool {
 	var dial *net.OpError
 	word := code(err)
@@ -111,12 +109,10 @@ func NothingWritten(err error) bool {
 		errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, new(notConnected))
 }
 
-// WritesRefused tells whether an error means that the server refuses writes, and only
-// those: it is out of memory, cannot save, or misses replicas.
+// WritesRefused tells whether the server refuses writes, and only those.
 func WritesRefused(err error) bool { return slices.Contains(writesRefused, code(err)) }
 
-// alerts are crypto/tls's words for alerts of a server, which have no type, with their codes in
-// advice.
+// alerts are crypto/tls's words for alerts of a server, which have no type, by their codes in advice.
 var alerts = map[string]string{
 	"certificate required":          "NOCERT",
 	"bad certificate":               "BADCERT",

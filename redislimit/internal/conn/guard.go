@@ -12,9 +12,8 @@ import (
 	"time"
 )
 
-// A server that breaks the protocol, or a proxy that garbles it, must cost a connection and
-// nothing more. rueidis panics at a reply that it did not ask for, on a goroutine of its
-// own where nobody can recover, and allocates whatever length a reply claims to have. So
+// A server or proxy that breaks the protocol must cost a connection only. rueidis panics at a reply
+// that it did not ask for, where nobody can recover, and allocates whatever length a reply claims, so
 // replies pass here first.
 
 var errNotAsked = errors.New("the server sent a reply to no command")
@@ -108,10 +107,9 @@ func (c *guarded) check(b []byte) error {
 	return nil
 }
 
-// A server that refuses a connection says why, and closes it. What rueidis reports is often
-// no more than EOF or a reset: it takes the reply for one to HELLO and continues, and with
-// TLS 1.3 the handshake has succeeded when the server finds that a certificate is missing.
-// So a connection remembers why it was refused.
+// A server that refuses a connection says why, and closes it. rueidis often reports EOF or a reset
+// only: it takes the reply for HELLO's, and with TLS 1.3 a missing certificate is found after the
+// handshake. So a connection remembers why.
 
 // errMaxClients is what a server says that has no room for a connection.
 var errMaxClients = errors.New("ERR max number of clients reached")
@@ -131,8 +129,7 @@ func (c *guarded) why(err error) error {
 	return err
 }
 
-// refusalTimeout bounds the wait for the reason of a refusal, which was sent before the write
-// failed.
+// refusalTimeout bounds the wait for the reason of a refusal, sent before the write failed.
 const refusalTimeout = 100 * time.Millisecond
 
 // whyUnsent is why for a write. If nothing was read yet, nobody else reads the broken connection.

@@ -12,15 +12,13 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// A connection that lives does not prove that messages arrive on it: its server may have
-// left the Cluster, or be the replica of nothing. So a listener publishes a hello to itself
-// every second, the way that other instances publish, and each must come back
+// A connection that lives does not prove that messages arrive. So a listener publishes a hello to
+// itself every second, as other instances publish, and each must come back
 // (docs/decisions/0037-listening-is-proved.md).
 
 const (
 	helloInterval = time.Second
-	// helloTimeout is how long a hello may take, or none may arrive, before messages may have
-	// been lost.
+	// helloTimeout is how long a hello may take, or none arrive, before messages may be lost.
 	helloTimeout = 3 * time.Second
 	// helloKeys is how many keys the hellos use in turn, to test each master of a Cluster.
 	helloKeys = 1024
@@ -32,18 +30,16 @@ var hello = NewScript("return redis.call('PUBLISH', ARGV[1], ARGV[2])")
 // ErrCannotListen means that the user's own client cannot listen.
 var ErrCannotListen = errors.New("this client cannot listen to a channel")
 
-// Listener takes what Listen receives. Its functions are called one at a time and must not
-// block.
+// Listener takes what Listen receives. Its functions are called one at a time and must not block.
 type Listener struct {
 	Connected func(connected bool) // whether each message arrives; false at first
 	Message   func(text string)
 }
 
-// Listen gives l the messages of the channel NAMESPACE:{NAME}, by a connection of its own,
-// which it makes again until ctx is done. It is connected once a hello has come back,
-// which also proves that this user may publish. It is no longer connected when a hello has
-// not come back within 3 seconds, or none could be published for so long: then messages
-// may have been lost, and it connects again. The log says so.
+// Listen gives l the messages of the channel NAMESPACE:{NAME}, by a connection of its own, until ctx
+// is done. It is connected once a hello has come back, which proves that this user may publish, and
+// no longer when none has, or none could be published, for 3 seconds; then it connects again. The log
+// says so.
 func (c *Conn) Listen(ctx context.Context, namespace, name string, l Listener) error {
 	from := c.subscriber()
 	if from == nil {

@@ -10,8 +10,7 @@ import (
 // ErrOneNode means that the user's own client cannot reach each node of a Cluster.
 var ErrOneNode = errors.New("this client cannot reach each node of a Cluster; a Store that redislimit opens can")
 
-// Node is one server of a Conn: the only one, or one of a Cluster. It may be used from
-// many goroutines at once.
+// Node is one server of a Conn: the only one, or one of a Cluster, for many goroutines.
 type Node struct {
 	client  Client
 	cluster bool
@@ -31,8 +30,7 @@ func (c *Conn) clients() []Client {
 	return e.nodes()
 }
 
-// Nodes are all nodes, replicas included. Over the user's own client, it is the node that
-// the client picks.
+// Nodes are all nodes, replicas included; over the user's own client, the one that it picks.
 func (c *Conn) Nodes() []Node {
 	var all []Node
 	for _, n := range c.clients() {
@@ -41,8 +39,7 @@ func (c *Conn) Nodes() []Node {
 	return all
 }
 
-// Masters are the nodes that hold the keys, each one some of them. The error wraps
-// ErrOneNode where they cannot all be reached.
+// Masters are the nodes that hold the keys. The error wraps ErrOneNode where they cannot be reached.
 func (c *Conn) Masters(ctx context.Context) ([]Node, error) {
 	if !c.Cluster() {
 		return c.Nodes(), nil
@@ -69,9 +66,8 @@ func (n Node) Do(ctx context.Context, args ...string) (any, error) {
 	return reply, Explain(err)
 }
 
-// Scan calls do with the keys of the node that match a pattern, a page at a time, until do
-// returns an error. The server looks at about 1,000 keys for a page and serves others in
-// between. A key may come twice.
+// Scan calls do with the keys that match a pattern, a page of the server's 1,000 keys at a time,
+// until do returns an error. A key may come twice.
 func (n Node) Scan(ctx context.Context, pattern string, do func(keys []string) error) error {
 	for cursor := "0"; ; {
 		reply, err := n.Do(ctx, "SCAN", cursor, "MATCH", pattern, "COUNT", "1000")

@@ -9,12 +9,9 @@ import (
 	"time"
 )
 
-// A connection that lives says nothing about the next one. A primary that was demoted
-// keeps its connections, and refuses every charge on them; a password or a certificate
-// counts only when a connection is made. So a Conn makes new connections beside the old
-// ones, by the name and the files as they are now, and takes them if their server accepts
-// them and decides. The old ones serve until then
-// (docs/decisions/0037-listening-is-proved.md).
+// A primary that was demoted keeps its connections and refuses every charge; a password or
+// certificate counts only for new connections. So a Conn makes new connections beside the old ones,
+// and takes them if their server decides (docs/decisions/0037-listening-is-proved.md).
 
 // renewal is how a Conn replaces its engine. What is neither atomic nor a channel belongs to
 // keep's goroutine.
@@ -43,12 +40,10 @@ const (
 	grace = 100 * time.Millisecond
 )
 
-// SetLog sets where the Conn logs what becomes of its connections; without it, that is
-// slog.Default.
+// SetLog sets where the Conn logs what becomes of its connections; nil: slog.Default.
 func (c *Conn) SetLog(log *slog.Logger) { c.log.Store(log) }
 
-// FilesRefused is why the passwords and certificates that the files hold now are not
-// used; nil: they are.
+// FilesRefused is why the secrets that the files hold now are not used; nil: they are.
 func (c *Conn) FilesRefused() error {
 	if why := c.refused.Load(); why != nil {
 		return *why

@@ -90,8 +90,7 @@ func (s *serverState) check() error {
 	return nil
 }
 
-// RefreshEviction asks the server for its eviction policy again, and in a Cluster each
-// node. Of several policies it takes one that evicts, if there is any.
+// RefreshEviction asks each node for its eviction policy again, and takes one that evicts, if any.
 func (c *Conn) RefreshEviction(ctx context.Context) error {
 	nodes := []Client{c}
 	if c.Cluster() {

@@ -11,8 +11,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// farewell is how long a closed engine waits for replies; rueidis waits as long for each
-// connection.
+// farewell is how long a closed engine waits for replies; rueidis waits as long for each socket.
 const farewell = time.Second
 
 // sockets are the connections of an engine. rueidis forgets some of a Cluster when it is closed,
@@ -53,8 +52,7 @@ func (s *sockets) dial(by dialer) dialer {
 		if err == nil {
 			c = s.add(c.(*guarded))
 		}
-		// This very error, at which rueidis does not look for other nodes: it would
-		// do so every second, for as long as the process lives.
+		// This very error keeps rueidis from looking for other nodes every second, for ever.
 		if s.over.Err() != nil {
 			if err == nil {
 				_ = c.Close()

@@ -20,8 +20,7 @@ type Topology struct {
 	of    [Slots]uint16 // the place in names
 }
 
-// Topology says which node of a Cluster has which slots. A nil Topology is of no Cluster,
-// or of one that has not said it yet.
+// Topology says which node has which slots; nil: no Cluster, or one that has not said it yet.
 func (c *Conn) Topology() *Topology { return c.topology.Load() }
 
 // Node is the address of the node that has a slot, host:port; empty: it is not known.
@@ -94,8 +93,7 @@ func readSlots(reply any) *Topology {
 	return t
 }
 
-// Slot is the slot of the keys with a hash tag: the CRC16 (XMODEM) of what stands before the
-// first "}", as in the Redis Cluster specification.
+// Slot is the slot of keys with a hash tag: the CRC16 (XMODEM) of what stands before its first "}".
 func Slot(tag []byte) uint16 {
 	var crc uint16
 	for _, c := range tag {

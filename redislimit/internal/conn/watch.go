@@ -14,10 +14,9 @@ const (
 	longestPause = 5 * time.Second
 )
 
-// Watch calls changed, from this goroutine, soon after each message on a channel, and
-// after each time that it has connected, since messages may have been missed. Several
-// messages may come as one call. It connects again until ctx is done, by a connection of
-// its own. Where it cannot listen, it only waits for ctx.
+// Watch calls changed, on this goroutine, after each message on a channel and each connection, since
+// messages may have been missed; several may come as one call. It connects again until ctx is done.
+// Where it cannot listen, it waits for ctx.
 func (c *Conn) Watch(ctx context.Context, channel string, changed func()) {
 	s := c.subscriber()
 	if s == nil {

@@ -13,9 +13,8 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// Compiler compiles expressions that share the bounds of MaxExpressions, MaxConstants and
-// MaxPatterns, such as those of one rules file. It must not be used from several goroutines
-// at once.
+// Compiler compiles expressions that share the bounds MaxExpressions, MaxConstants and MaxPatterns,
+// such as a file's, on one goroutine.
 type Compiler struct {
 	ctx       context.Context
 	source    int // bytes of expressions that may still come
@@ -28,8 +27,7 @@ func NewCompiler(ctx context.Context) *Compiler {
 	return &Compiler{ctx: ctx, source: MaxExpressions, constants: MaxConstants, steps: MaxPatterns}
 }
 
-// Err says why nothing more is compiled: it wraps the cause why the context ended. nil: it
-// has not.
+// Err says why nothing more is compiled: it wraps the cause of the context's end. nil: it goes on.
 func (c *Compiler) Err() error {
 	if c.ctx.Err() == nil {
 		return nil

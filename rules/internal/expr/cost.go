@@ -31,8 +31,7 @@ func isCounted(checked *cel.Ast) bool {
 	return err != nil || most.Max > MaxWork
 }
 
-// shortTexts estimates that texts are as long as MaxRequestText, and knows nothing of lists and
-// maps.
+// shortTexts estimates that texts are as long as MaxRequestText, and knows no lists and maps.
 type shortTexts struct{}
 
 func (shortTexts) EstimateSize(n cost.AstNode) *cost.SizeEstimate {
@@ -156,8 +155,7 @@ const (
 // weigh is about how many bytes a value takes, shared parts counted twice, up to overweight.
 func weigh(v ref.Val) int { return weighUpTo(v, overweight) }
 
-// lighter is the weight of a, or times that of b, whichever is less, in time proportional to
-// that.
+// lighter is the weight of a, or times that of b, whichever is less, in time proportional to that.
 func lighter(a, b ref.Val, times int) int {
 	for most := 256; ; most *= 4 {
 		weight := min(weighUpTo(a, most), times*weighUpTo(b, most))
@@ -244,8 +242,7 @@ func ofRange(v ref.Val) uint64 {
 	return 0
 }
 
-// ofIteration is the work of a turn of a loop, which CEL does not charge where the body is
-// constant.
+// ofIteration is the work of a turn of a loop, which CEL does not charge where the body is constant.
 func ofIteration(ref.Val) uint64 { return 1 }
 
 func (p *plan) findWeighed(e ast.Expr) {

@@ -92,9 +92,8 @@ func (e *Expression) Int(s *Scope) (n int64, ok bool, err error) {
 	return int64(i), ok, err
 }
 
-// Key is the text of a Key; ok is false where it is missing, or null, or has a part that
-// is null. A list is its parts, each followed by a NUL byte, which no part contains. The
-// text may be empty, or longer than most bytes, beyond which it is cut off.
+// Key is the text of a Key, perhaps empty, and cut off soon after most bytes; ok is false where it is
+// missing or null, or a part is null. In a list a NUL byte, which no part has, follows each part.
 func (e *Expression) Key(s *Scope, most int) (key string, ok bool, err error) {
 	s.inKey = true
 	v, err := e.eval(s)
@@ -105,22 +104,19 @@ func (e *Expression) Key(s *Scope, most int) (key string, ok bool, err error) {
 	return keyText(v, most)
 }
 
-// FixedBool is the value of a Condition that is the same for every request; ok is false where
-// it depends on the request.
+// FixedBool is the value of a Condition that depends on no request.
 func (e *Expression) FixedBool() (value, ok bool) {
 	b, ok := e.fixed().(types.Bool)
 	return bool(b), ok
 }
 
-// FixedInt is the value of a Number that is the same for every request; ok is false where it
-// depends on the request.
+// FixedInt is the value of a Number that depends on no request.
 func (e *Expression) FixedInt() (n int64, ok bool) {
 	i, ok := e.fixed().(types.Int)
 	return int64(i), ok
 }
 
-// FixedKey is the text of a Key that is the same for every request; ok is false where it
-// depends on the request, or is null. Otherwise it is as Key returns it.
+// FixedKey is Key of a Key that depends on no request; ok is false where it does, or is null.
 func (e *Expression) FixedKey(most int) (key string, ok bool, err error) {
 	v := e.fixed()
 	if v == nil {

@@ -71,9 +71,8 @@ func hmacOf(of, v ref.Val) ref.Val {
 	return types.String(sum)
 }
 
-// Secret is the value of secrets.NAME: a text that only the function hmac uses, and no
-// expression can read. Set may be called at any time, and several goroutines may use a
-// Secret at once.
+// Secret is the value of secrets.NAME, which only hmac can use. Set may be called at any time, and
+// several goroutines may use a Secret at once.
 type Secret struct {
 	name string
 	macs atomic.Pointer[sync.Pool] // of hash.Hash; nil: not read yet

@@ -19,8 +19,7 @@ func (missingError) Error() string { return "not known of this request" }
 var missing = types.NewErrWithNodeID(-1, "%w", missingError{}).(*types.Err)
 
 func init() {
-	// These belong to CEL, which would write to them, unguarded, when they first
-	// occur.
+	// CEL would write to these, unguarded, when they first occur.
 	types.LabelErrNode(-1, types.NoSuchOverloadErr())
 	types.LabelErrNode(-1, types.String("0000-01-01T00:00:00Z").ConvertToType(types.TimestampType))
 }

@@ -28,9 +28,8 @@ func newNetwork(v ref.Val) ref.Val {
 	return network(p)
 }
 
-// ParseNetwork reads a network such as 10.0.0.0/8, or one address, as the function cidr
-// does. IPv4 addresses written as IPv6 are IPv4, zones do not count, and bits beyond the
-// prefix are dropped.
+// ParseNetwork reads a network such as 10.0.0.0/8, or one address. IPv4 written as IPv6 is IPv4,
+// zones do not count, and bits beyond the prefix are dropped.
 func ParseNetwork(text string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(text)
 	if err != nil {
@@ -51,8 +50,7 @@ func ParseNetwork(text string) (netip.Prefix, error) {
 // would be one client behind ::ffff:0:0/96.
 func PlainAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
-// CountedAddr is client.ip in a key: an IPv4 address itself, an IPv6 address by its first
-// bits. It is empty where a is invalid.
+// CountedAddr is client.ip in a key: an IPv4 address, or an IPv6 network; empty where a is invalid.
 func CountedAddr(a netip.Addr, ipv6Bits int) string {
 	a = PlainAddr(a)
 	switch {

@@ -22,9 +22,8 @@ type plan struct {
 	steps   int // of the patterns
 
 	counted bool // see isCounted
-	// weighed is, where counted, what to charge for values of steps, by id; indexOf
-	// the calls of [] by the ids of what stands in the brackets, and unfinished those
-	// of which CEL plans the first part only.
+	// What is charged for steps if counted, by id; the calls of [] by the ids of their indices; and
+	// those of which CEL plans the first part only.
 	weighed    map[int64]func(ref.Val) uint64
 	indexOf    map[int64]int64
 	unfinished map[int64]bool

@@ -8,9 +8,8 @@ import (
 	"cel.dev/cel-go/common/types/ref"
 )
 
-// Variables are the values of the variables for one request, under their names without
-// dots. Of the texts, an empty Route or Operation is missing; where HasRequest is false, so is
-// every variable that begins with "request.". An invalid Client is missing.
+// Variables are the variables of one request. An empty Route or Operation and an invalid Client are
+// missing, and without HasRequest all of request.
 type Variables struct {
 	HasRequest                bool
 	Method, Path, Host, Route string
@@ -20,33 +19,27 @@ type Variables struct {
 	Operation                 string
 	Attrs                     map[string]any // as decoded from JSON; nil is empty
 	Claims                    Claims
-	// Secrets has a *Secret under each name. nil: none are known here, and to use one is
-	// an error.
+	// Secrets has a *Secret under each name. nil: to use one is an error.
 	Secrets map[string]any
 	Cost    int64
 }
 
-// Fields are the headers of a request, by their names in lower case, or the parameters of its
-// query. A Scope calls it from one goroutine.
+// Fields are a request's headers, by names in lower case, or its parameters, for one goroutine.
 type Fields interface {
-	// Lookup returns the value of a name; ok is false where there is none. An error is the
-	// result of the expression that asked.
+	// Lookup returns the value of a name, if there is one. An error is the expression's result.
 	Lookup(name string) (value string, ok bool, err error)
-	// All returns all values by their names. An error says why they are not to be compared
-	// with others; the values are there nonetheless.
+	// All returns all values. An error says why they are not to be compared; the values are there.
 	All() (map[string]string, error)
 }
 
-// Claims finds what a client's token says, as decoded from JSON. A Scope calls it when the
-// first expression needs it, once for each request.
+// Claims finds what a client's token says, as decoded from JSON, once for each request that needs it.
 type Claims interface {
 	Claims() (map[string]any, error)
 }
 
-// Scope is what expressions see of one request. It makes the value of a variable when the
-// first expression uses it, and once for all of them: putting a string into an interface
-// costs an allocation. The caller sets Variables before the first expression, and calls
-// Close after the last. A Scope must not be used from several goroutines at once.
+// Scope is what expressions see of one request, on one goroutine. It makes each variable's value
+// once, when first used, since that may allocate. The caller sets Variables before, and calls Close
+// after.
 type Scope struct {
 	Variables
 	inKey bool // a key is evaluated: client.ip is how the client is counted

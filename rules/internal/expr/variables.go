@@ -21,22 +21,16 @@ const (
 	// MaxWork is how much work one evaluation may be, in CEL's units: a step is 1, looking
 	// through text, or making it, 1 for each 10 bytes. It is reached within milliseconds.
 	MaxWork = 100_000
-	// MaxText is the length of the longest text that replace, join and format make, in
-	// bytes, and 16 times the number of parts that split makes. Their work is counted only
-	// when it is done; without this bound, a few of them in a row would fill the memory
-	// first.
+	// MaxText bounds texts that replace, join and format make, in bytes, and 16 times the parts of
+	// split: their work is counted only when done, and a few of them would fill the memory.
 	MaxText = 1 << 20
-	// MaxRequestText is the length of the longest text of a request (its path, a header, a
-	// parameter and so on), in bytes. A longer one, which no gateway lets through, is an
-	// error for the expressions that use it. Texts in attrs and claims may be longer: work
-	// with those is always counted.
+	// MaxRequestText bounds a text of a request, in bytes. A longer one, which no gateway lets
+	// through, is an error for expressions that use it. Work with attrs and claims is always counted.
 	MaxRequestText = 68 << 10
-	// MaxFolded is what the constant parts of an expression may come to when they are
-	// worked out, in bytes, and MaxConstants those of all expressions of a Compiler.
+	// MaxFolded bounds the constant parts of an expression, in bytes, and MaxConstants those of all.
 	MaxFolded    = 64 << 10
 	MaxConstants = 16 << 20
-	// MaxPatterns is how many steps all patterns of a Compiler may compile to, and
-	// maxPattern is for each of them.
+	// MaxPatterns bounds the steps of all patterns of a Compiler, and maxPattern those of each.
 	MaxPatterns = 500_000
 	maxPattern  = 10_000
 )
