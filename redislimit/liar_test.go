@@ -2,10 +2,12 @@ package redislimit_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +15,14 @@ import (
 	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/redistest"
 )
+
+// said is what servers do say, each to another command.
+var said = []string{
+	"+OK\r\n", "+PONG\r\n", "+QUEUED\r\n", "-QUEUED\r\n", "-ERR unknown command 'HELLO'\r\n", "-NOAUTH no\r\n", "_\r\n", "%-1\r\n", "*0\r\n",
+	"*2\r\n$4\r\npong\r\n$0\r\n\r\n", "*3\r\n$7\r\nmessage\r\n+a\r\n+b\r\n", ">3\r\n$7\r\nmessage\r\n+a\r\n+b\r\n", ">1\r\n+message\r\n",
+	">3\r\n+subscribe\r\n+a\r\n:1\r\n", "*3\r\n+subscribe\r\n+a\r\n:1\r\n", ">2\r\n+subscribe\r\n+a\r\n", ">3\r\n+unsubscribe\r\n+a\r\n:0\r\n",
+	">3\r\n+psubscribe\r\n+a\r\n:1\r\n", ">2\r\n+invalidate\r\n_\r\n", "%1\r\n+proto\r\n:3\r\n", "*2\r\n+proto\r\n:3\r\n", "%1\r\n+proto\r\n:2\r\n",
+}
 
 // What a server says that no server should costs connections and errors: no
 // process, no memory, and no decision that was not made.
@@ -37,6 +47,15 @@ func TestLyingServer(t *testing.T) {
 			}
 			return b
 		},
+		// These are what a connection that has subscribed must not take for replies.
+		"replies in place of messages": func(b []byte) []byte {
+			if b[0] == '>' {
+				return []byte("+OK\r\n")
+			}
+			return b
+		},
+		"messages":    func(b []byte) []byte { return append(b, said[rand.IntN(len(said))]...) },
+		"nonsense":    func([]byte) []byte { return []byte(said[rand.IntN(len(said))]) },
 		"a byte less": func(b []byte) []byte { return b[:len(b)-1] },
 		"an error":    func([]byte) []byte { return []byte("-NOSCRIPT\r\n") },
 	} {
@@ -44,10 +63,19 @@ func TestLyingServer(t *testing.T) {
 			server := redistest.Start(t)
 			p := redistest.StartProxy(t, server.Addr)
 			s := open(t, p.URL())
+			connected := make(chan bool, 100)
+			ctx, cancel := context.WithCancel(t.Context())
+			var listening sync.WaitGroup
+			listening.Go(func() {
+				_ = s.Notify(ctx, fleet.Listener{Connected: func(yes bool) { connected <- yes }, Invalidated: func(string) {}})
+			})
+			defer listening.Wait()
+			defer cancel()
 			l := start(s, 8, patient, nil)
 			l.recovers(t, "before")
+			<-connected
 			p.Set(redistest.Toxic{Lie: lie})
-			time.Sleep(spell())
+			time.Sleep(max(spell(), 1200*time.Millisecond)) // a message comes each second
 			p.Set(redistest.Toxic{})
 			p.Reset() // a byte less leaves a connection that waits for it
 			l.recovers(t, name)
@@ -55,6 +83,44 @@ func TestLyingServer(t *testing.T) {
 			l.callers.Wait()
 			t.Logf("%d admitted, %d in doubt: %v", l.admitted, l.maybe, len(l.errors))
 		})
+	}
+}
+
+// A server, or a proxy before it, that knows no HELLO is spoken to by RESP2, where the
+// messages of a subscription look like replies.
+func TestRESP2(t *testing.T) {
+	server := redistest.Start(t, "--rename-command", "HELLO", "")
+	p := redistest.StartProxy(t, server.Addr)
+	s := open(t, p.URL())
+	connected, invalidated := make(chan bool, 100), make(chan string, 100)
+	go func() {
+		_ = s.Notify(t.Context(), fleet.Listener{Connected: func(yes bool) { connected <- yes }, Invalidated: func(key string) { invalidated <- key }})
+	}()
+	if !<-connected {
+		t.Error("not connected")
+	}
+	time.Sleep(2500 * time.Millisecond) // rueidis asks PING meanwhile, which is answered by an array
+	limiter, limit := stint.NewLimiter(s), stint.MustLimit("1 per 1h")
+	if d, err := limiter.Allow(t.Context(), "k", limit); err != nil || !d.Allowed {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if err := limiter.Reset(t.Context(), "k", limit); err != nil {
+		t.Error(err)
+	}
+	if key := <-invalidated; key != "k" {
+		t.Errorf("invalidated %q", key)
+	}
+	if len(connected) > 0 {
+		t.Error("the connection of the subscription was lost")
+	}
+	p.Set(redistest.Toxic{Lie: func(b []byte) []byte {
+		if bytes.Contains(b, []byte("message")) {
+			return []byte("+OK\r\n")
+		}
+		return b
+	}})
+	if <-connected {
+		t.Error("connected by replies to nothing")
 	}
 }
 

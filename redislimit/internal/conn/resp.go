@@ -15,32 +15,48 @@ const (
 	deepest       = 8
 )
 
+// longestHead is how long the text of a message may be that frames keeps: no more than
+// the name of a command or of a push.
+const longestHead = 16
+
 // frames finds where messages of the Redis protocol end, in whatever pieces they come.
 type frames struct {
-	line []byte       // the part that has come of a line
-	body int          // bytes that are still to come of a string, with its end
-	left [deepest]int // what is still to come of each array that is open
-	open int          // how many are
-	push bool         // the message is no reply
+	message
+	line  []byte       // the part that has come of a line
+	body  int          // bytes that are still to come of a string, with its end
+	left  [deepest]int // what is still to come of each array that is open
+	open  int          // how many are
+	named bool         // what is still to come of a string belongs to the head
 }
 
-// pass takes a piece and counts the messages that end in it: replies, and pushes.
-func (f *frames) pass(b []byte) (messages, pushes int, err error) {
+// message is what frames keeps of a message.
+type message struct {
+	kind byte   // the first one
+	size int    // how many elements an array has; a map has two for each of its keys
+	head []byte // the text of a short line, or of an array's first element; valid until the next message
+}
+
+// pass takes a piece, and calls end at the end of each message. It returns the first error.
+func (f *frames) pass(b []byte, end func(message) error) error {
 	for len(b) > 0 {
 		if f.body > 0 {
 			n := min(f.body, len(b))
+			if text := f.body - len("\r\n"); f.named && text > 0 {
+				f.head = append(f.head, b[:min(n, text)]...)
+			}
 			b = b[n:]
 			if f.body -= n; f.body > 0 {
-				return messages, pushes, nil
+				return nil
 			}
+			f.named = false
 		} else {
 			i := bytes.IndexByte(b, '\n')
 			if i < 0 {
 				if len(f.line)+len(b) > longestLine {
-					return 0, 0, errors.New("a line of a reply is too long")
+					return errors.New("a line of a reply is too long")
 				}
 				f.line = append(f.line, b...)
-				return messages, pushes, nil
+				return nil
 			}
 			line := b[:i+1]
 			if len(f.line) > 0 {
@@ -51,7 +67,7 @@ func (f *frames) pass(b []byte) (messages, pushes int, err error) {
 			whole, err := f.begin(line)
 			f.line = f.line[:0]
 			if err != nil {
-				return 0, 0, err
+				return err
 			}
 			if !whole {
 				continue
@@ -63,16 +79,15 @@ func (f *frames) pass(b []byte) (messages, pushes int, err error) {
 			}
 			f.open--
 		}
-		switch {
-		case f.open > 0:
-		case f.push:
-			pushes++
-			f.push = false
-		default:
-			messages++
+		if f.open > 0 {
+			continue
 		}
+		if err := end(f.message); err != nil {
+			return err
+		}
+		f.message = message{head: f.head[:0]}
 	}
-	return messages, pushes, nil
+	return nil
 }
 
 func (f *frames) begin(line []byte) (whole bool, err error) {
@@ -80,8 +95,16 @@ func (f *frames) begin(line []byte) (whole bool, err error) {
 		return false, notRESP(line)
 	}
 	kind, rest := line[0], line[1:len(line)-2]
+	if f.kind == 0 {
+		f.kind = kind
+	}
+	// The message itself, or the first element of an array.
+	heads := f.open == 0 || f.open == 1 && f.left[0] == f.size
 	switch kind {
 	case '+', '-', ',', '(':
+		if heads && len(rest) <= longestHead {
+			f.head = append(f.head, rest...)
+		}
 		return true, nil
 	case '_':
 		if len(rest) == 0 {
@@ -101,12 +124,12 @@ func (f *frames) begin(line []byte) (whole bool, err error) {
 			return true, nil
 		}
 		if err == nil && n >= 0 && n <= longestString {
-			f.body = n + 2
+			f.body, f.named = n+len("\r\n"), heads && n <= longestHead
 			return false, nil
 		}
 	case '*', '~', '%', '>':
 		n, err := strconv.Atoi(string(rest))
-		if err != nil || n < -1 || n > longestArray || kind == '>' && f.open > 0 {
+		if err != nil || n < -1 || n > longestArray || kind == '%' && n < 0 || kind == '>' && (n < 1 || f.open > 0) {
 			break
 		}
 		if n <= 0 {
@@ -118,7 +141,9 @@ func (f *frames) begin(line []byte) (whole bool, err error) {
 		if f.open == deepest {
 			return false, errors.New("a reply is nested too deeply")
 		}
-		f.push = f.push || kind == '>'
+		if f.open == 0 {
+			f.size = n
+		}
 		f.left[f.open] = n
 		f.open++
 		return false, nil
