@@ -45,7 +45,7 @@ func (s *Store) appendInvalidations(argv []string, r *stint.Request) []string {
 // is done. To prove that messages arrive, it publishes one to itself every second through
 // the ordinary connections. It is connected once one has come back, so only a user who may
 // publish is, and no longer when one has not come back within 3 seconds, or none could be
-// published for so long. The log says so; see SetLog. An instance whose user may not
+// published for so long. The log says so; see Options. An instance whose user may not
 // publish changes counts without a message to others. A Client of the user's own cannot
 // listen.
 func (s *Store) Notify(ctx context.Context, l fleet.Listener) error {

@@ -193,11 +193,10 @@ func TestListenClosed(t *testing.T) {
 		server := redistest.Start(t)
 		for range 2 {
 			var log journal
-			s, err := connectLater(server.URL()+parameters, nil)
+			s, err := redislimit.Connect(t.Context(), server.URL()+parameters, redislimit.Options{Background: true, Log: slog.New(slog.NewTextHandler(&log, nil))})
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.SetLog(slog.New(slog.NewTextHandler(&log, nil)))
 			l := listens(t, s)
 			soon(t, "it hears", l.hears.Load)
 			s.Close()

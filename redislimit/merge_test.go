@@ -51,7 +51,7 @@ func gated(t *testing.T) (*redistest.Server, *Store, *gate) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := conn.New(to)
+	c, err := conn.New(to, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,12 +62,12 @@ const firstAttempt = time.Second
 // Files are looked at every second: a new password or certificate is tried on new
 // connections, which take the place of the old ones if the server accepts them. A server
 // that says that it is a replica is left in the same way, and its name is resolved again.
-// See Store.SetLog. Errors never contain a password.
+// See Options.Log. Errors never contain a password.
 func Connect(ctx context.Context, address string, o Options) (*Store, error) {
 	t, err := parseAddress(address)
 	var c *conn.Conn
 	if err == nil {
-		c, err = conn.New(t)
+		c, err = conn.New(t, o.Log)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("redislimit: address: %w", err)

@@ -3,7 +3,6 @@ package redislimit
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/stintdev/stint/redislimit/internal/conn"
@@ -53,11 +52,6 @@ func (s *Store) RefreshServer(ctx context.Context) (Server, error) {
 	}
 	return s.Server(), nil
 }
-
-// SetLog sets where the Store logs what becomes of its connections: that it left a server,
-// that new passwords or certificates are used or were refused, and that a certificate
-// expires soon. Without it, that is slog.Default. A Store that New made logs nothing.
-func (s *Store) SetLog(log *slog.Logger) { s.conn.SetLog(log) }
 
 // Refused is why the passwords and certificates that files hold now are not used: they
 // cannot be read, or the server did not accept them. Those of before stay in use. nil:

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 
 	"golang.org/x/sync/semaphore"
@@ -33,6 +34,10 @@ type Options struct {
 	// Attempted is called after each attempt in the background, from one goroutine: with
 	// what the server says of itself, or why it cannot serve. nil: nothing is.
 	Attempted func(Server, error)
+	// Log is where the Store logs what becomes of its connections: that it left a server,
+	// that new passwords or certificates are used or were refused, that a certificate
+	// expires soon, and that messages do not arrive. nil: slog.Default. New refuses it.
+	Log *slog.Logger
 }
 
 // Store is a stint.Store in Redis. It may be used from many goroutines at once.
@@ -54,8 +59,8 @@ type Store struct {
 // New is a Store over a Client. It asks the server what it is, and returns an
 // error that says what to do if it will not serve.
 func New(ctx context.Context, c Client, o Options) (*Store, error) {
-	if o.Background || o.Attempted != nil {
-		return nil, errors.New("redislimit: Options.Background and Attempted are for Connect: a client of your own connects by itself")
+	if o.Background || o.Attempted != nil || o.Log != nil {
+		return nil, errors.New("redislimit: Options.Background, Attempted and Log are for Connect: a client of your own connects by itself")
 	}
 	s, err := newStore(conn.Over(c), o)
 	if err != nil {

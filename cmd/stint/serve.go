@@ -89,6 +89,7 @@ func serveStore(settings *config.Settings, log *slog.Logger) (stint.Store, func(
 	s, err := redislimit.Connect(ctx, settings.Store, redislimit.Options{
 		Namespace:  settings.Namespace,
 		Background: true,
+		Log:        log,
 		Attempted: func(server redislimit.Server, err error) {
 			if err != nil {
 				if text := err.Error(); text != said { // each attempt fails for the same reason
@@ -103,7 +104,6 @@ func serveStore(settings *config.Settings, log *slog.Logger) (stint.Store, func(
 	if err != nil {
 		return nil, nil, fmt.Errorf("store: %w", err)
 	}
-	s.SetLog(log)
 	namespace := s.Namespace()
 	log.Info("what is kept in the store is shared with every instance in its namespace", "namespace", namespace)
 	settings.Namespace = namespace

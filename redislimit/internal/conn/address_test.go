@@ -98,7 +98,7 @@ func TestParseURLRefuses(t *testing.T) {
 	} {
 		target, err := Parse(address)
 		if err == nil {
-			_, err = New(target)
+			_, err = New(target, nil)
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", address, err, want)

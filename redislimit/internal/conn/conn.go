@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,6 +46,7 @@ type (
 type Conn struct {
 	own      Client // the user's; nil: engine is used
 	target   *Target
+	log      *slog.Logger // nil: slog.Default
 	engine   atomic.Pointer[engine]
 	failure  atomic.Pointer[error] // of the last attempt, while there is no engine
 	server   atomic.Pointer[Server]
@@ -60,13 +62,14 @@ type Conn struct {
 }
 
 // New is a Conn to a Target, which is not connected yet. It reads the files that the
-// address names, so that a wrong one is an error now.
-func New(t *Target) (*Conn, error) {
+// address names, so that a wrong one is an error now. It logs what becomes of its
+// connections; log nil: to slog.Default.
+func New(t *Target, log *slog.Logger) (*Conn, error) {
 	have, err := t.files.read()
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{target: t, renewal: renewal{used: have, tried: have.digest, reasons: make(chan error, 1)}}
+	c := &Conn{target: t, log: log, renewal: renewal{used: have, tried: have.digest, reasons: make(chan error, 1)}}
 	c.server.Store(new(Server))
 	c.ctx, c.end = context.WithCancel(context.Background())
 	return c, nil

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,6 @@ type renewal struct {
 	// The first and the last time that the server said that it is loading, in ns since started.
 	loadingSince, loadingLast atomic.Int64
 	refused                   atomic.Pointer[error] // why new passwords or certificates are not used; nil: they are
-	log                       atomic.Pointer[slog.Logger]
 
 	used       *secrets  // those of the engine
 	tried      [32]byte  // digest of those that were tried last
@@ -40,10 +40,8 @@ const (
 	grace = 100 * time.Millisecond
 )
 
-// SetLog sets where the Conn logs what becomes of its connections; nil: slog.Default.
-func (c *Conn) SetLog(log *slog.Logger) { c.log.Store(log) }
-
-// FilesRefused is why the secrets that the files hold now are not used; nil: they are.
+// FilesRefused is why the passwords and certificates that the files hold now are not
+// used; nil: they are.
 func (c *Conn) FilesRefused() error {
 	if why := c.refused.Load(); why != nil {
 		return *why
@@ -51,12 +49,8 @@ func (c *Conn) FilesRefused() error {
 	return nil
 }
 
-func (c *Conn) logger() *slog.Logger {
-	if log := c.log.Load(); log != nil {
-		return log
-	}
-	return slog.Default()
-}
+// logger is where the Conn logs.
+func (c *Conn) logger() *slog.Logger { return cmp.Or(c.log, slog.Default()) }
 
 // noteError looks whether another connection could do better.
 func (c *Conn) noteError(e *engine, err error) {
