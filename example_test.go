@@ -75,7 +75,7 @@ func ExampleGuard() {
 	guard := stint.Guard[int, User]{Limiter: limiter, Limit: stint.MustLimit("load: 5 per 10s"), Message: "slow down"}
 	loadUser := guard.Wrap(loadFromDatabase)
 
-	ctx = stint.WithSubject(ctx, "ann") // who is asking; others have counts of their own
+	ctx = stint.WithSubject(ctx, "ann") // the caller to count for
 	user, err := loadUser(ctx, 42)
 	fmt.Println(user.Name, err)
 

@@ -13,15 +13,15 @@ import (
 	"github.com/stintdev/stint/redislimit"
 )
 
-// How do I share limits by Redis, and have an answer in time whatever that does?
+// How do I share limits in Redis, and get an answer in time even while Redis is down?
 func ExampleOpen() {
 	example := func(ctx context.Context) error {
-		store, err := redislimit.Open(ctx, "redis://localhost:6379") // Redis need not be there yet
+		store, err := redislimit.Open(ctx, "redis://localhost:6379") // err: the address is wrong; Redis may be down
 		if err != nil {
 			return err
 		}
 		defer store.Close()
-		limiter := stint.NewLimiter(store) // decides by itself where Redis takes more than 25 ms
+		limiter := stint.NewLimiter(store) // decides within 25 ms, whatever Redis does
 		perMinute := stint.MustLimit("api: 100 per 1m")
 
 		d, err := limiter.Allow(ctx, "user:42", perMinute)
@@ -34,8 +34,8 @@ func ExampleOpen() {
 	fmt.Println(example(context.Background()))
 }
 
-// How do I choose how long to wait for Redis, and what each instance remembers? By a
-// fleet.Store of your own around the bare Store.
+// How do I choose how long to wait for Redis, and how many refusals each instance
+// remembers? Make a fleet.Store around the Store that Connect returns.
 func ExampleConnect() {
 	ctx := context.Background()
 	shared, err := redislimit.Connect(ctx, "redis://localhost:6379", redislimit.Options{Namespace: "shop"})
@@ -65,8 +65,8 @@ func (c goRedis) Do(ctx context.Context, args ...string) (any, error) {
 	return reply, err
 }
 
-// How do I bring the Redis client that I have, such as go-redis? It must be told
-// not to send again what may have been charged, and to mind contexts.
+// How do I use my own Redis client, such as go-redis? Turn off its retries, which could
+// charge twice, and make it obey contexts.
 func ExampleNew() {
 	ctx := context.Background()
 	client := redis.NewClient(&redis.Options{Addr: "localhost:6379", MaxRetries: -1, ContextTimeoutEnabled: true})
