@@ -19,7 +19,7 @@ func soonest(rs []stint.Request) time.Duration {
 	return least
 }
 
-// TakeBatch implements BatchTaker.
+// TakeBatch implements stint.BatchTaker.
 func (f *Fallback) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
 	store, ok := f.Store.(stint.BatchTaker)
 	f.init()

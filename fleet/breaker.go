@@ -10,41 +10,41 @@ import (
 	"time"
 )
 
-// Breaker says when a Fallback stops asking its Store and how it finds out that the
-// Store decides again. The zero Breaker is good; it must not be changed once in
+// Breaker configures the circuit breaker of a Fallback: when to stop asking the Store, and
+// when to ask it again. The zero Breaker has good defaults. It must not be changed once in
 // use.
 //
-// While it is closed, every request asks the Store. When calls fail, one after another,
-// the Store is probed, by nobody's request, and if the probe fails, too, the breaker
-// opens: no request asks the Store, which costs no connection, and a store in trouble
-// is left alone. It is then probed at intervals that grow; with the first answer that
-// comes in time it is half open, and after a few in a row closed again.
+// While the breaker is closed, every request asks the Store. After several calls have
+// failed in a row, the Fallback sends a probe of its own. If the probe fails too, the
+// breaker opens: no request asks the Store, and only probes do, at growing intervals. The
+// first probe that is answered in time makes the breaker half open; a few in a row close
+// it.
 //
-// Calls that are under way at the same time fail as one: a failure counts only if its
-// call began after the last one that counts was noticed. So callers wait in vain for a
-// store that does not answer for one Deadline more than Failures says; and a stall that
-// is over before does not open the breaker, however many callers it had.
+// Concurrent failures count as one: a failure counts only if its call began after the last
+// counted failure was noticed. So when the Store stops answering, the breaker opens after
+// about Failures + 1 deadlines. A shorter stall does not open it, however many calls it
+// delays.
 type Breaker struct {
-	// Failures is how many calls must fail one after another, so that the store is
-	// probed, and if that fails, too, it opens. 0: 5. Negative: it never opens.
+	// Failures is how many calls must fail in a row before the Store is probed. If the
+	// probe fails too, the breaker opens. 0: 5. Negative: it never opens.
 	Failures int
-	// Percent is how many of a second's calls must fail, of at least 20, for the
-	// same, if Failures of them were one after another, whatever was answered
-	// between. 0: 50. Negative, or over 100: it does not.
+	// Percent also causes a probe: if this share of at least 20 calls in a second failed,
+	// and Failures of them began one after another, even with answers in between. 0: 50.
+	// Negative, or over 100: only failures in a row cause a probe.
 	Percent int
-	// Slow is the time from which on an answer counts as a failure, though it is
-	// used. 0: only what misses the deadline does.
+	// Slow makes an answer that takes at least this long count as a failure. The answer is
+	// still used. 0: only a missed deadline counts.
 	Slow time.Duration
-	// Wait is the time until the first probe; with every probe that fails it
-	// doubles, up to MaxWait. Each is up to a fifth shorter or longer, so that a
-	// fleet does not probe in step. 0: 100 ms, and 5 s.
+	// Wait is the time before the first probe of an open breaker. It doubles with every
+	// probe that fails, up to MaxWait. Each wait is up to a fifth shorter or longer at
+	// random, so that instances do not probe at the same time. 0: 100 ms, and 5 s.
 	Wait, MaxWait time.Duration
-	// Probes is how many must be answered in a row, within the Deadline and Slow. They
-	// come a tenth of Wait apart. 0: 3.
+	// Probes is how many probes in a row must be answered within the Deadline and Slow to
+	// close the breaker. They are a tenth of Wait apart. 0: 3.
 	Probes int
-	// Changed is called at each change of state, by one goroutine at a time; why
-	// is the error that opened it, else nil. Of a Store that is Partitioned, it is called with the
-	// state of all parts together. It must not block. nil: nobody is; see
+	// Changed is called at each change of state, from one goroutine at a time. why is the
+	// error that opened the breaker, else nil. For a Partitioned Store, the state is that
+	// of all servers together. Changed must not block. nil: nothing is called; see
 	// Fallback.Called.
 	Changed func(to BreakerState, why error)
 }
@@ -56,7 +56,7 @@ const (
 	Closed     BreakerState = iota // the Store is asked
 	Open                           // the Store is not asked
 	HalfOpen                       // only probes ask the Store, and it answers
-	PartlyOpen                     // some of the Store's servers are not asked, of a Store that is Partitioned
+	PartlyOpen                     // some of a Partitioned Store's servers are not asked
 )
 
 // String is "closed", "open", "half-open" or "partly open".

@@ -12,29 +12,29 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// DefaultMaxDenials is how many refusals a Denials remembers where its MaxKeys is 0.
+// DefaultMaxDenials is how many refusals a Denials remembers if its MaxKeys is 0.
 const DefaultMaxDenials = 100_000
 
 // Denials is a Store that remembers what its Store refused, and refuses the same request
-// again by itself, until its Store may answer otherwise. It admits nothing that its Store
-// would not. It may refuse for too long, but never beyond the RetryAfter that it returned,
-// where another instance has just refunded or forgotten something, or where the Store has
-// lost its counts or changed its clock; docs/decisions/0018-remembered-denials.md has each
-// case. A running ban is remembered for every request that faces its penalty.
+// without asking again, until the Store could answer otherwise. It never admits what its
+// Store would refuse. It may refuse for longer than the Store, but never beyond the
+// RetryAfter that it returned: after a refund or reset by another instance, and after the
+// Store has lost its counts or its clock has changed.
+// docs/decisions/0018-remembered-denials.md has each case. A running ban is remembered for
+// every request under its penalty.
 //
-// It remembers nothing while its Store is not a connected Notifier, and nothing of requests
-// with a penalty of which no ban runs, since each of their refusals is a violation that the
-// Store counts. Requests with an instant, a cost that never fits, more than 16 asks or a key
-// of more than 256 bytes are passed on.
+// It remembers only while its Store is a connected Notifier. It remembers no refusal that
+// counts as a violation under a penalty, only the bans, because the Store has to count
+// violations. It passes on requests with an instant, with a cost that never fits, with more
+// than 16 asks, or with a key of more than 256 bytes.
 //
-// Store must be given; the fields must not be changed once it is in use. It must not be
+// Store must be given. The fields must not be changed once it is in use, and it must not be
 // copied. It may be used from many goroutines at once.
 type Denials struct {
 	// Store decides.
 	Store stint.Store
-	// MaxKeys is how many refusals are remembered, and as many bans. Beyond, a newcomer
-	// takes the place of one among eight, which costs a call and nothing else. 0:
-	// DefaultMaxDenials.
+	// MaxKeys is how many refusals are remembered, and as many bans. When it is full, a new
+	// one replaces one of eight old ones, which costs a call later. 0: DefaultMaxDenials.
 	MaxKeys int
 
 	once     sync.Once
@@ -116,14 +116,14 @@ func (d *Denials) invalidated(key string) {
 	d.stripe(d.hash(key)).invalidated.Add(1)
 }
 
-// Forget drops what is remembered of a key, as when something of it was refunded or
-// forgotten without this Denials.
+// Forget drops what is remembered about a key. Call it after something of the key was
+// refunded or reset without this Denials.
 func (d *Denials) Forget(key string) {
 	d.init()
 	d.invalidated(key)
 }
 
-// ForgetAll drops all that is remembered, as when limits have changed.
+// ForgetAll drops everything that is remembered. Call it after limits have changed.
 func (d *Denials) ForgetAll() {
 	d.init()
 	if now := d.epoch.Load(); now != 0 {
@@ -131,7 +131,7 @@ func (d *Denials) ForgetAll() {
 	}
 }
 
-// Remembered is how many requests were answered without the Store.
+// Remembered returns how many requests were answered without the Store.
 func (d *Denials) Remembered() int64 {
 	var n int64
 	for i := range d.answered {
@@ -140,8 +140,8 @@ func (d *Denials) Remembered() int64 {
 	return n
 }
 
-// Connected reports whether the Store notifies of what is invalidated, so that something
-// can be remembered now.
+// Connected reports whether the Store sends notifications of invalidations now. Only then
+// are refusals remembered.
 func (d *Denials) Connected() bool {
 	d.init()
 	return d.epoch.Load() != 0
@@ -190,7 +190,7 @@ func (m *mark) holds(epoch uint64) bool {
 	return m.epoch == epoch && m.stripe.invalidated.Load() == m.invalidated
 }
 
-// Take implements Store.
+// Take implements stint.Store.
 func (d *Denials) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
 	return d.takeAhead(ctx, r, 0, out)
 }
@@ -218,7 +218,7 @@ func (d *Denials) takeAhead(ctx context.Context, r *stint.Request, ahead int64, 
 	return answer, err
 }
 
-// TakeBatch implements BatchTaker.
+// TakeBatch implements stint.BatchTaker.
 func (d *Denials) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
 	if len(rs) == 0 || !rs[0].At.IsZero() {
 		stint.TakeBatch(ctx, d.Store, rs, answers)
@@ -258,14 +258,14 @@ func (d *Denials) TakeBatch(ctx context.Context, rs []stint.Request, answers []s
 	}
 }
 
-// Refund implements Refunder.
+// Refund implements stint.Refunder.
 func (d *Denials) Refund(ctx context.Context, r *stint.Request) error {
 	err := stint.Refund(ctx, d.Store, r)
 	d.forget(r)
 	return err
 }
 
-// Reset implements Resetter.
+// Reset implements stint.Resetter.
 func (d *Denials) Reset(ctx context.Context, r *stint.Request) error {
 	err := stint.Reset(ctx, d.Store, r)
 	d.forget(r)
@@ -279,7 +279,8 @@ func (d *Denials) forget(r *stint.Request) {
 	}
 }
 
-// Violate implements stint.Violator. A ban that is remembered answers, if there can be no other.
+// Violate implements stint.Violator. A remembered ban answers if the Store could not answer
+// with another one.
 func (d *Denials) Violate(ctx context.Context, r *stint.Request) (stint.Decision, error) {
 	if !r.At.IsZero() {
 		return stint.Violate(ctx, d.Store, r)
@@ -303,7 +304,7 @@ func (d *Denials) Violate(ctx context.Context, r *stint.Request) (stint.Decision
 // Unwrap returns the Store.
 func (d *Denials) Unwrap() stint.Store { return d.Store }
 
-// KeepsDeadline implements DeadlineKeeper: it does if its Store does.
+// KeepsDeadline implements DeadlineKeeper. It reports whether the Store is one.
 func (d *Denials) KeepsDeadline() bool { return keepsDeadline(d.Store) }
 
 // left is the rest of a wait that came at an instant, both in ns, rounded up to µs as stores do.

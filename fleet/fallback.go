@@ -10,49 +10,47 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// DefaultDeadline is how long a Fallback waits for its Store where its Deadline is
-// 0.
+// DefaultDeadline is how long a Fallback waits for its Store if its Deadline is 0.
 const DefaultDeadline = 25 * time.Millisecond
 
-// Fallback is a Store that decides by its Store as long as that answers in time, and by
-// this instance's share of the limits while it does not. So every request has an answer by
-// the deadline. Only a request with OnErrorDeny gets an error instead, and one whose context
-// is done, and, where Local is full of exhausted keys, one for a new key (stint.ErrFull).
+// Fallback is a Store that always answers by its deadline: by its Store if that answers in
+// time, else by this instance's share of each limit. Requests get an error only in three
+// cases: they have OnErrorDeny, their context is done, or their key is new and Local is
+// full of exhausted keys (stint.ErrFull).
 //
-// Each instance decides by the last answers of the Store and by an equal share of each
-// limit; what it admits is charged to the Store when that answers again. How much all
-// instances together may admit meanwhile is in docs/reliability.md, and why it is done like
-// this in docs/decisions/0016-fallback.md. A call that failed may have been charged, unless
-// its error wraps stint.ErrNotCharged, and is not sent again.
+// Without the Store, an instance starts from the Store's last answers and admits an equal
+// share of each limit. It charges what it admitted when the Store answers again.
+// docs/reliability.md says how much all instances together may admit meanwhile, and
+// docs/decisions/0016-fallback.md says why. A failed call may have been charged unless its
+// error wraps stint.ErrNotCharged; it is not sent again.
 //
-// Store must be given; the fields must not be changed once it is in use. It must not
-// be copied. It may be used from many goroutines at once. Requests with an instant go to the
-// Store alone.
+// Store must be given. The fields must not be changed once it is in use, and it must not be
+// copied. It may be used from many goroutines at once. Requests with an instant are passed
+// on to the Store.
 type Fallback struct {
 	// Store counts for all instances.
 	Store stint.Store
-	// Local decides in its stead, and remembers its last answers. nil: one of
-	// stint.DefaultMaxKeys.
+	// Local decides instead of the Store, and remembers the Store's last answers. nil: a
+	// Memory with stint.DefaultMaxKeys.
 	Local *stint.Memory
-	// Deadline is how long a request waits for the Store, unless it says so
-	// itself. Where its context has less time left, it waits nine tenths of that,
-	// and if that was too short, it does not count as a failure. 0:
-	// DefaultDeadline.
+	// Deadline is how long a request waits for the Store, unless the request has a Deadline
+	// of its own. If the request's context ends sooner, it waits nine tenths of the time
+	// left, and a timeout then does not count as a failure. 0: DefaultDeadline.
 	Deadline time.Duration
-	// Breaker says when to stop asking.
+	// Breaker says when to stop asking the Store.
 	Breaker Breaker
-	// Instances is how many instances share the limits. 0: as many as Follow has
-	// counted last; 1 before that.
+	// Instances is how many instances share the limits. 0: as many as Follow last counted,
+	// and 1 before that.
 	Instances int
-	// MaxOwed bounds the bytes that are kept of what was spent without the Store, to
-	// be charged when it answers again, keys included. What does not fit is not charged
-	// later. 0: DefaultMaxOwed. Negative: nothing is kept.
+	// MaxOwed bounds the bytes, keys included, that are kept about what was admitted
+	// without the Store, to be charged when it answers again. What does not fit is never
+	// charged. 0: DefaultMaxOwed. Negative: nothing is kept.
 	MaxOwed int
-	// Called is called after every call of the Store for a request, with how long it
-	// took and its error, after which the request is decided without the Store; but not
-	// where the request was malformed or its caller left. It must not block. nil and
-	// Breaker.Changed nil, too: failures are logged with slog.Default, each line at most
-	// once in 10 s.
+	// Called is called after every call of the Store for a request, with its duration and
+	// its error. After an error, the request is decided without the Store. It is not called
+	// if the request was malformed or its caller left. It must not block. If Called and
+	// Breaker.Changed are both nil, failures are logged with slog.Default, each message at
+	// most once in 10 s.
 	Called func(took time.Duration, err error)
 
 	once    sync.Once
@@ -86,17 +84,17 @@ func (f *Fallback) init() {
 	})
 }
 
-// State is the breaker's. A Store that is Partitioned has one for each server: Closed, Open
-// and HalfOpen are then the state of all.
+// State returns the state of the breaker. A Partitioned Store has one breaker for each
+// server; Closed, Open and HalfOpen then mean that all of them are.
 func (f *Fallback) State() BreakerState { return f.parts.state() }
 
-// Close ends probes; an open breaker stays open. It does not close the Store.
+// Close stops the probes. An open breaker stays open. It does not close the Store.
 func (f *Fallback) Close() {
 	f.init()
 	f.parts.close()
 }
 
-// Live is how many instances are taken to share the limits.
+// Live returns the number of instances among which the limits are divided.
 func (f *Fallback) Live() int64 {
 	if f.Instances > 0 {
 		return int64(f.Instances)
@@ -104,8 +102,8 @@ func (f *Fallback) Live() int64 {
 	return max(1, f.counted.Load())
 }
 
-// ConfirmedLive is Live, but 0 while the Store, or one of its servers, is not asked, and until
-// the instances have been counted for the first time. It is what Leases needs to know.
+// ConfirmedLive returns Live, but 0 while the Store or one of its servers is not asked, and
+// before the first count of the instances. It is meant for Leases.Live.
 func (f *Fallback) ConfirmedLive() int64 {
 	if f.State() != Closed || f.Instances == 0 && f.counted.Load() == 0 {
 		return 0

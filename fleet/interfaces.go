@@ -8,54 +8,54 @@ import (
 
 // What a shared Store may implement for this package. stint.As finds all but DeadlineKeeper.
 
-// Notifier is a Store that says what others invalidate: that units of a key were refunded,
-// or that its counts, violations or bans were forgotten, through any Store over the same
-// data. It is what a layer that remembers answers needs.
+// Notifier is a Store that sends notifications when units of a key are refunded, or its
+// counts, violations or bans are reset, through any Store over the same data. Layers that
+// remember answers need it.
 //
-// Notify returns when ctx is done, or at once, with an error that wraps
-// stint.ErrUnsupported, if it will never have anything to say.
+// Notify calls l until ctx is done. If it can never send notifications, it returns at once
+// with an error that wraps stint.ErrUnsupported.
 type Notifier interface {
 	Notify(ctx context.Context, l Listener) error
 }
 
-// Listener is called by a Notifier, by one goroutine at a time. Its functions must not
-// block.
+// Listener receives the notifications of a Notifier, which calls its functions from one
+// goroutine at a time. They must not block.
 type Listener struct {
-	// Connected is called with true when Invalidated will be called for everything that
-	// is invalidated from then on, and with false when something may be missed.
+	// Connected is called with true when every invalidation from then on will be notified,
+	// and with false when notifications may be lost.
 	Connected func(bool)
-	// Invalidated is called soon after something of a key was refunded or forgotten; with
-	// "": of any key. It may also be called for what has not happened.
+	// Invalidated is called soon after something of key was refunded or reset. An empty key
+	// stands for any key. It may also be called when nothing has changed.
 	Invalidated func(key string)
 }
 
-// Membership is a Store that counts the instances that share it. Heartbeat says that this
-// instance lives, and returns how many have said so in the last seconds, itself
-// among them.
+// Membership is a Store that counts the instances that share it. Heartbeat records that
+// this instance is alive, and returns how many instances, including this one, have done so
+// in the last seconds.
 type Membership interface {
 	Heartbeat(ctx context.Context) (live int, err error)
 }
 
-// Partitioned is a Store whose keys lie on several servers, which may fail one by one. A
-// Fallback around it stops asking about the keys of one of them, and goes on to ask about
-// all others.
+// Partitioned is a Store whose keys lie on several servers, each of which may fail alone. A
+// Fallback has one circuit breaker for each server: it stops asking one that fails, and
+// goes on asking the others.
 type Partitioned interface {
-	// Partition names the server on which a key lies, as far as that is known now; "": it
-	// is not, or there is but one. It is called for each request and must not block.
+	// Partition names the server that has the key, as far as the Store knows. "": it does
+	// not know, or there is only one server. It is called for each request and must not
+	// block.
 	Partition(key string) string
-	// Partitions names all of them, as far as that is known; none: there is but one.
+	// Partitions names all servers that the Store knows. None: there is only one server.
 	Partitions() []string
 }
 
-// DeadlineKeeper is a Store whose Take keeps a Request's Deadline by itself, so that a
-// Fallback need not make a context for each call. Where the Deadline is more than 0
-// and that long has passed, Take returns as if its context had ended by then: with an
-// error that wraps context.DeadlineExceeded, and stint.ErrNotCharged if nothing was charged,
-// for certain. The context still counts, if it ends before. Of its other methods nothing
-// is promised: those are bounded by their contexts alone.
+// DeadlineKeeper is a Store whose Take obeys a Request's Deadline, so that a Fallback need
+// not make a context for each call. If the Deadline is positive and has passed, Take
+// returns an error that wraps context.DeadlineExceeded, and stint.ErrNotCharged if
+// certainly nothing was charged. Take also returns when its context is done. Other methods
+// need not obey the Deadline: only their contexts bound them.
 type DeadlineKeeper interface {
-	// KeepsDeadline reports whether the Store does. A wrapper does if its Store does, and
-	// its Take asks that no more than once. The answer must not change.
+	// KeepsDeadline reports whether the Store obeys deadlines. The answer must not change.
+	// A wrapper obeys them if its Store does and its Take asks that Store at most once.
 	KeepsDeadline() bool
 }
 

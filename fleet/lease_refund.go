@@ -102,9 +102,9 @@ func (l *Leases) giveUp(ctx context.Context, asks []stint.Ask) {
 	l.returned.Add(units)
 }
 
-// Close refunds what is held and what is being charged ahead, within a second for
-// each, and leases nothing any more. What is being charged along with a request is void.
-// It does not close the Store, which must still be there.
+// Close refunds the units that are held or being charged in the background, waiting up to a
+// second for each call, and leases nothing from then on. Units that are being charged
+// together with a request become void. It does not close the Store, which must still work.
 func (l *Leases) Close() {
 	l.init()
 	l.mu.Lock()
@@ -120,8 +120,8 @@ func (l *Leases) Close() {
 	l.collect(func(*lease, int64) bool { return true })
 }
 
-// LeasedUnits is what became of the units that a Leases had charged ahead: Charged is
-// the sum of the others.
+// LeasedUnits says what became of the units that a Leases charged ahead. Charged is the sum
+// of the others.
 type LeasedUnits struct {
 	Charged  int64
 	Served   int64
@@ -130,8 +130,8 @@ type LeasedUnits struct {
 	Held     int64 // not yet any of these
 }
 
-// Units says what became of the units charged ahead so far. While it is in use, the
-// numbers may be of slightly different instants.
+// Units says what became of the units charged ahead so far. While the Leases is in use, the
+// numbers may be from slightly different instants.
 func (l *Leases) Units() LeasedUnits {
 	l.init()
 	u := LeasedUnits{Charged: l.charged.Load(), Served: l.ended.Load(), Returned: l.returned.Load(), Void: l.void.Load()}

@@ -10,34 +10,34 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// DefaultMaxLeases is how many keys a Leases serves ahead where its MaxKeys is 0.
+// DefaultMaxLeases is how many keys may have a lease if MaxKeys of a Leases is 0.
 const DefaultMaxLeases = 10_000
 
-// Leases is a Store that has units of hot keys charged ahead by its Store and serves them
-// by itself. It does so for requests of one ask without a Penalty, under a Limit with a
-// Lease; all others are passed on. Never more passes than the limit allows, whatever fails,
-// but that a fixed window which another instance resets may have up to the leased share
-// more. docs/decisions/0020-leases.md and 0034-leases-of-windows.md say why.
+// Leases is a Store that charges units of hot keys ahead in its Store and then answers
+// requests from these units, without a call. It does so for requests of one ask without a
+// Penalty, under a Limit with a Lease, and passes on all others. Never more is admitted
+// than the limit allows, with one exception: if another instance resets a fixed window, up
+// to the leased share more. docs/decisions/0020-leases.md and 0034-leases-of-windows.md say
+// why.
 //
-// A key is hot if it is asked for about 40 times a second. A lease is what is asked for in a
-// quarter of a second, at most the leased share / (2 × Live), and the next is charged in the
-// background. What is not used is refunded half a second after the last use, at an age of a
-// second, and by Close. Of a Decision by a lease (stint.ByLease), Remaining and ResetAfter
-// are reckoned from those of the last charge; an exhausted key may be refused for up to a
-// tenth of a second in which its Store would allow.
+// A key is hot from about 40 requests a second. A lease holds the units that were asked for
+// in a quarter of a second, at most the leased share / (2 × Live); the next one is charged
+// in the background. Unused units are refunded half a second after the last use, when the
+// lease is a second old, and by Close. In a Decision by a lease (stint.ByLease), Remaining
+// and ResetAfter are estimated from the last charge. An exhausted key may be refused for up
+// to a tenth of a second longer than its Store would.
 //
-// Store and Live must be given; the fields must not be changed once it is in use. It must
-// not be copied. It may be used from many goroutines at once. It does not keep deadlines by
-// itself, for it may ask its Store twice.
+// Store and Live must be given. The fields must not be changed once it is in use, and it
+// must not be copied. It may be used from many goroutines at once. It is no DeadlineKeeper,
+// because it may ask its Store twice.
 type Leases struct {
-	// Store decides.
+	// Store decides, and counts for all instances.
 	Store stint.Store
-	// Live is how many instances share the limits; 0 or less: nothing is leased
-	// now. Fallback.ConfirmedLive is one.
+	// Live returns how many instances share the limits. If it is 0 or less, nothing is
+	// leased. Fallback.ConfirmedLive is meant for it.
 	Live func() int64
-	// MaxKeys is how many keys may have a lease at once; there is none for another
-	// until one is idle. As many calls may be under way in the background. 0:
-	// DefaultMaxLeases.
+	// MaxKeys is how many keys may have a lease at once; another key gets one when one of
+	// those is idle. It also bounds the calls in the background. 0: DefaultMaxLeases.
 	MaxKeys int
 
 	once    sync.Once
@@ -114,7 +114,7 @@ func (l *Leases) find(hash uint64, a *stint.Ask) *hotKey {
 	return nil
 }
 
-// Take implements Store.
+// Take implements stint.Store.
 func (l *Leases) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
 	if !canLease(r) {
 		return l.Store.Take(ctx, r, out)
@@ -170,8 +170,7 @@ func alone(d *stint.Decision, out []stint.Decision) {
 	}
 }
 
-// TakeBatch implements BatchTaker. It serves what leases hold, and has nothing charged
-// along.
+// TakeBatch implements stint.BatchTaker. It answers from leases, but charges nothing ahead.
 func (l *Leases) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
 	l.init()
 	now := l.now()
@@ -209,7 +208,7 @@ func (l *Leases) TakeBatch(ctx context.Context, rs []stint.Request, answers []st
 	}
 }
 
-// Refund implements Refunder.
+// Refund implements stint.Refunder.
 func (l *Leases) Refund(ctx context.Context, r *stint.Request) error {
 	err := stint.Refund(ctx, l.Store, r)
 	l.init()
@@ -223,16 +222,17 @@ func (l *Leases) Refund(ctx context.Context, r *stint.Request) error {
 	return err
 }
 
-// Reset implements Resetter. What was leased in a fixed window before is void.
+// Reset implements stint.Resetter. Units that were leased in a fixed window before are
+// void.
 func (l *Leases) Reset(ctx context.Context, r *stint.Request) error {
 	err := stint.Reset(ctx, l.Store, r)
 	l.Forget(r)
 	return err
 }
 
-// Forget drops what is known of the keys of r under the limits of its asks, as when they
-// were reset without this Leases. What is leased in a fixed window is void; of a bucket it
-// may stay.
+// Forget drops the leases of the keys of r under the limits of its asks. Call it after they
+// were reset without this Leases. Units leased in a fixed window become void; a lease of a
+// bucket may stay.
 func (l *Leases) Forget(r *stint.Request) {
 	l.init()
 	for i := range r.Asks {

@@ -38,8 +38,8 @@ type payment struct {
 
 func newPayment() *payment { return &payment{ended: make(chan struct{})} }
 
-// DefaultMaxOwed is the bound of what a Fallback has spent without its Store, in bytes,
-// where its MaxOwed is 0: some 100,000 short keys.
+// DefaultMaxOwed is how many bytes a Fallback keeps about what it admitted without its
+// Store, if its MaxOwed is 0. They suffice for some 100,000 short keys.
 const DefaultMaxOwed = 32 << 20
 
 const (

@@ -18,10 +18,10 @@ const (
 // heartbeat finds itself alone.
 const lowerCounts = 5
 
-// Follow keeps count of the instances that share the Store, until ctx is done. While
-// the Store does not answer, the last count stays; more are taken at once, fewer
-// after five counts. It does nothing where the Store is no Membership or Instances is
-// given.
+// Follow counts the instances that share the Store, again and again, until ctx is done.
+// While the Store does not answer, the last count holds. A higher count is used at once, a
+// lower one after five counts. Follow does nothing if the Store is no Membership or
+// Instances is given.
 func (f *Fallback) Follow(ctx context.Context) {
 	members, ok := stint.As[Membership](f.Store)
 	if !ok || f.Instances > 0 {

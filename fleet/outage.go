@@ -16,15 +16,15 @@ type outageLog struct {
 
 func (l *outageLog) called(_ time.Duration, err error) {
 	if err != nil {
-		l.failures.Log(slog.LevelWarn, "stint: the store does not decide, so OnError does", err)
+		l.failures.Log(slog.LevelWarn, "stint: the store does not decide; OnError decides instead", err)
 	}
 }
 
 func (l *outageLog) changed(to BreakerState, why error) {
 	switch {
-	case to == Open && l.openings.Log(slog.LevelError, "stint: the store is not asked until it answers again; OnError decides", why):
+	case to == Open && l.openings.Log(slog.LevelError, "stint: circuit breaker open: the store is not asked until it answers again; OnError decides instead", why):
 		l.logged.Store(true)
-	case to == PartlyOpen && l.openings.Log(slog.LevelError, "stint: a server of the store is not asked until it answers again; OnError decides about its keys", why):
+	case to == PartlyOpen && l.openings.Log(slog.LevelError, "stint: circuit breaker open: a server of the store is not asked until it answers again; OnError decides about its keys", why):
 		l.logged.Store(true)
 	case to == Closed && l.logged.Swap(false):
 		go slog.Default().Info("stint: the store decides again")

@@ -7,9 +7,9 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// Refund implements Refunder: what this instance decided (ByLocal) goes back to its
-// share, and all else to the Store or, while the breaker is not closed, to the share,
-// too.
+// Refund implements stint.Refunder. Units that this instance admitted (ByLocal) go back to
+// its share. All others go to the Store; while the breaker is not closed, they go to the
+// share too.
 func (f *Fallback) Refund(ctx context.Context, r *stint.Request) error {
 	f.init()
 	store, ok := stint.As[stint.Refunder](f.Store)
@@ -51,14 +51,14 @@ func (f *Fallback) refundLocal(asks []stint.Ask) {
 	_ = f.local.Refund(context.Background(), &stint.Request{Asks: asks}) // it cannot fail
 }
 
-// Reset implements Resetter. What this instance remembers is forgotten also if the
-// Store fails.
+// Reset implements stint.Resetter. The local counts are reset even if the Store fails.
 func (f *Fallback) Reset(ctx context.Context, r *stint.Request) error {
 	f.Forget(r)
 	return stint.Reset(ctx, f.Store, r)
 }
 
-// Forget is Reset at this instance alone, as when the keys were reset through another one.
+// Forget resets the keys at this instance only. Call it after they were reset through
+// another instance.
 func (f *Fallback) Forget(r *stint.Request) {
 	f.init()
 	_ = f.local.Reset(context.Background(), r) // it cannot fail
@@ -69,8 +69,8 @@ func (f *Fallback) Forget(r *stint.Request) {
 	}
 }
 
-// Violate implements Violator: where the Store does not answer, this instance
-// counts by itself.
+// Violate implements stint.Violator. If the Store does not answer, this instance counts by
+// itself.
 func (f *Fallback) Violate(ctx context.Context, r *stint.Request) (d stint.Decision, err error) {
 	f.init()
 	store, ok := stint.As[stint.Violator](f.Store)

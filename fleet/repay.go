@@ -86,7 +86,7 @@ func (f *Fallback) takeBatch(ctx context.Context, due []*debt) []stint.Answer {
 }
 
 // errOwing means that the debts of a key could not be charged before its deadline.
-var errOwing = fmt.Errorf("stint: the store has not charged yet what was spent without it: %w: %w", stint.ErrNotCharged, context.DeadlineExceeded)
+var errOwing = fmt.Errorf("stint: the store has not yet charged what was admitted without it: %w: %w", stint.ErrNotCharged, context.DeadlineExceeded)
 
 func (f *Fallback) settle(ctx context.Context, asks []stint.Ask) error {
 	for { // what calls that failed meanwhile have spent comes on top

@@ -25,7 +25,7 @@ func (f *Fallback) without(r *stint.Request, ahead int64, out []stint.Decision, 
 		a := &r.Asks[i]
 		switch a.OnError {
 		case stint.OnErrorDeny:
-			return stint.Decision{}, fmt.Errorf("stint: %q denies where the store does not decide: %w", nameOf(a), why)
+			return stint.Decision{}, fmt.Errorf("stint: the store does not decide, and %q denies then: %w", nameOf(a), why)
 		case stint.OnErrorLocal:
 			scaled := *a
 			if a.Limit != nil {
@@ -86,9 +86,9 @@ func shared(d *stint.Decision, live int64) {
 	d.By = stint.ByLocal
 }
 
-// Look answers what the asks of r would get of this instance's share of each limit, each by
-// itself and whatever its OnError, without asking the Store. Remaining is of the share. It
-// takes nothing, and looks at no penalty. out has a place for each ask.
+// Look fills out with the answer that each ask of r, by itself, would get from this
+// instance's share of its limit. It ignores OnError and penalties, does not ask the Store
+// and takes nothing. Remaining is that of the share. out must have a place for each ask.
 func (f *Fallback) Look(r *stint.Request, out []stint.Decision) error {
 	f.init()
 	live := f.Live()

@@ -1,13 +1,16 @@
-// Package fleet makes a shared store fit for one instance of many.
+// Package fleet puts layers before a store that many instances share, so that each instance
+// always gets a decision in time.
 //
 //	store := fleet.New(shared, fleet.Options{})
 //	defer store.Close()
 //	limiter := stint.NewLimiter(store)
 //
-// A Store of this package answers in time whatever the shared one does, by this instance's
-// share of the limits if it must; it charges later what was spent meanwhile; and it answers
-// by itself what it may know without asking. It is made of three layers, each a stint.Store
-// that can be used alone: Leases around Denials around Fallback.
+// If the shared store does not answer in time, this instance decides by its share of the
+// limits, and charges what it admitted when the store answers again. Refusals that cannot
+// have changed, and requests for leased units, are answered without a call.
+//
+// There are three layers. Each is a stint.Store that can be used alone: Leases around
+// Denials around Fallback.
 package fleet
 
 import (
@@ -18,42 +21,43 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// Options of a Store. The zero Options are good: everything is on, with its defaults.
+// Options are the options of a Store. The zero Options turn everything on, with defaults.
 type Options struct {
-	// Deadline is how long a request waits for the shared store, unless it says so
-	// itself. 0: DefaultDeadline. It cannot be turned off.
+	// Deadline is how long a request waits for the shared store, unless the request has a
+	// Deadline of its own. 0: DefaultDeadline. It cannot be turned off.
 	Deadline time.Duration
-	// Local decides by this instance's share of the limits while the shared store does
-	// not. nil: one of stint.DefaultMaxKeys. It is not used for asks with another OnError
-	// than stint.OnErrorLocal.
+	// Local decides by this instance's share of the limits while the shared store does not
+	// answer. It decides only for asks with stint.OnErrorLocal. nil: a Memory with
+	// stint.DefaultMaxKeys.
 	Local *stint.Memory
-	// Breaker says when to stop asking the shared store. Failures below 0: never.
+	// Breaker says when to stop asking the shared store. If its Failures is negative,
+	// never.
 	Breaker Breaker
 	// Instances is how many instances share the limits. 0: as many as the shared store
 	// counts, if it is a Membership; else 1.
 	Instances int
-	// MaxOwed bounds the bytes that are kept of what was spent without the shared store,
-	// to be charged to it when it answers again. 0: DefaultMaxOwed. Negative: nothing is.
+	// MaxOwed bounds the bytes kept about what was admitted without the shared store, to be
+	// charged when it answers again. 0: DefaultMaxOwed. Negative: nothing is kept.
 	MaxOwed int
-	// MaxDenials is how many refusals are remembered, and as many bans, if the shared
-	// store is a Notifier. 0: DefaultMaxDenials. Negative: none.
+	// MaxDenials is how many refusals are remembered, and as many bans, if the shared store
+	// is a Notifier. 0: DefaultMaxDenials. Negative: none.
 	MaxDenials int
-	// MaxLeases is how many keys may have a lease at once, of limits that have one. 0:
-	// DefaultMaxLeases. Negative: none.
+	// MaxLeases is how many keys may have a lease at once, under limits that allow leases.
+	// 0: DefaultMaxLeases. Negative: none.
 	MaxLeases int
 	// Called is called after every call of the shared store for a request: see
 	// Fallback.Called.
 	Called func(took time.Duration, err error)
-	// OnClose is called at the end of Close, such as to close the shared store. nil:
-	// nothing is.
+	// OnClose is called at the end of Close, for example to close the shared store. nil:
+	// nothing is called.
 	OnClose func()
 }
 
-// Store is a shared store with all layers of this package before it, in their order. It is
-// made by New, and Close ends it. It may be used from many goroutines at once.
+// Store is a shared store behind all layers of this package. New makes it, and Close ends
+// it. It may be used from many goroutines at once.
 //
-// A *stint.Memory is not shared, answers at once, and another one beside it would hand out
-// fresh limits when it is full: a Store over it passes everything on.
+// Over a *stint.Memory, a Store has no layers and passes every request on: a Memory answers
+// at once, and a second one beside it would allow each limit again when the first is full.
 type Store struct {
 	shared   stint.Store
 	top      stint.Store // what decides
@@ -63,8 +67,8 @@ type Store struct {
 	close    func()
 }
 
-// New puts the layers of this package before shared, which other instances use, too, and
-// starts to count those and to listen to what they invalidate.
+// New puts the layers of this package before shared, a store that other instances use, too.
+// It starts to count those instances and to listen for what they invalidate.
 func New(shared stint.Store, o Options) *Store {
 	s := &Store{shared: shared, top: shared}
 	end := func() {}
@@ -112,9 +116,9 @@ func (s *Store) build(o *Options) (end func()) {
 	}
 }
 
-// Close refunds what is leased, ends what runs in the background and calls
-// Options.OnClose. What is asked afterwards is answered, but nothing is remembered or
-// leased. It may be called more than once.
+// Close refunds what is leased, stops what runs in the background and calls
+// Options.OnClose. The Store still answers requests afterwards, but remembers and leases
+// nothing. Close may be called more than once.
 func (s *Store) Close() { s.close() }
 
 // Take implements stint.Store.
@@ -127,18 +131,18 @@ func (s *Store) TakeBatch(ctx context.Context, rs []stint.Request, answers []sti
 	stint.TakeBatch(ctx, s.top, rs, answers)
 }
 
-// Unwrap returns the outermost layer, by which stint.As finds the others and the shared
-// store.
+// Unwrap returns the outermost layer. stint.As uses it to find the other layers and the
+// shared store.
 func (s *Store) Unwrap() stint.Store { return s.top }
 
 // Shared returns the store that New was given.
 func (s *Store) Shared() stint.Store { return s.shared }
 
-// IsLayered reports whether there are layers before the shared store: there are none before
-// a *stint.Memory. Without, the methods that follow return zero values or do nothing.
+// IsLayered reports whether there are layers before the shared store. Only a *stint.Memory
+// has none. Without layers, the methods below return zero values or do nothing.
 func (s *Store) IsLayered() bool { return s.fallback != nil }
 
-// State is that of the breaker: see Fallback.State.
+// State returns the state of the circuit breaker: see Fallback.State.
 func (s *Store) State() BreakerState {
 	if s.fallback == nil {
 		return Closed
@@ -146,7 +150,7 @@ func (s *Store) State() BreakerState {
 	return s.fallback.State()
 }
 
-// Live is how many instances are taken to share the limits.
+// Live returns the number of instances among which the limits are divided.
 func (s *Store) Live() int64 {
 	if s.fallback == nil {
 		return 1
@@ -154,11 +158,11 @@ func (s *Store) Live() int64 {
 	return s.fallback.Live()
 }
 
-// Connected reports whether the shared store notifies of what other instances invalidate,
-// so that refusals can be remembered now.
+// Connected reports whether the shared store sends notifications about what other instances
+// invalidate. Only then are refusals remembered.
 func (s *Store) Connected() bool { return s.denials != nil && s.denials.Connected() }
 
-// Remembered is how many requests were refused by what is remembered.
+// Remembered returns how many requests were refused from memory, without a call.
 func (s *Store) Remembered() int64 {
 	if s.denials == nil {
 		return 0
@@ -175,7 +179,7 @@ func (s *Store) Leased() (u LeasedUnits) {
 }
 
 // Look answers by this instance's share of the limits: see Fallback.Look. Over a
-// *stint.Memory, it leaves out as it is.
+// *stint.Memory, it does not change out.
 func (s *Store) Look(r *stint.Request, out []stint.Decision) error {
 	if s.fallback == nil {
 		return nil
@@ -183,9 +187,9 @@ func (s *Store) Look(r *stint.Request, out []stint.Decision) error {
 	return s.fallback.Look(r, out)
 }
 
-// Forget drops what this instance remembers of the keys of r, as when another one has
-// reset or refunded them: of each ask, refusals and bans of its Key, and what is counted here
-// under its Limit and its Penalty, where those are not nil.
+// Forget drops what this instance remembers about the keys of r. Call it after another
+// instance has reset or refunded them. For each ask it drops the refusals and bans of Key,
+// and the local counts under Limit and Penalty, if those are not nil.
 func (s *Store) Forget(r *stint.Request) {
 	if s.fallback != nil {
 		s.fallback.Forget(r)
@@ -200,7 +204,7 @@ func (s *Store) Forget(r *stint.Request) {
 	}
 }
 
-// ForgetDenials drops all refusals and bans that are remembered, as when limits have
+// ForgetDenials drops all refusals and bans that are remembered. Call it after limits have
 // changed.
 func (s *Store) ForgetDenials() {
 	if s.denials != nil {

@@ -78,7 +78,7 @@ func (l *sampledLog) failure(text string, err error) {
 
 // storeFailure logs that the store failed.
 func (l *sampledLog) storeFailure(err error) {
-	l.failure("the store does not decide; on_store_error does", err)
+	l.failure("the store does not decide; on_store_error decides instead", err)
 }
 
 // ambiguity logs which header or parameter a request was refused for, if err is of that
