@@ -29,20 +29,19 @@ var (
 	timeScript = conn.NewScript("local t = redis.call('TIME')\nreturn t[1] * 1000000 + t[2]")
 )
 
-// Documents are texts by name that a fleet shares beside its counts, each in versions
-// with numbers from 1, of which the newest 50 are kept. They lie in the Store's
-// namespace, do not expire, and are deleted by Clear alone. They may be used from many
-// goroutines at once.
+// Documents are named texts that a fleet shares beside its counts. Each has versions with
+// numbers from 1; the newest 50 are kept. Documents lie in the Store's namespace, do not
+// expire, and are deleted only by Clear. They may be used from many goroutines at once.
 //
-// Names are 1 to 64 of a–z 0–9 _ -. Errors about a name, a number or a text that
-// cannot be wrap stint.ErrRequest.
+// Names have 1 to 64 characters of a–z 0–9 _ -. Errors about an invalid name, number or
+// text wrap stint.ErrRequest.
 type Documents struct{ store *Store }
 
-// Documents is the documents of s's namespace.
+// Documents returns the documents of the Store's namespace.
 func (s *Store) Documents() *Documents { return &Documents{s} }
 
-// Now is the time by the server's clock, in a Cluster by that of one node for the whole
-// namespace. When another server takes over, its clock counts.
+// Now returns the time by the server's clock; in a Cluster, by that of one node for the
+// whole namespace. After a failover, it is the clock of the new server.
 func (d *Documents) Now(ctx context.Context) (time.Time, error) {
 	reply, err := d.store.conn.Eval(ctx, timeScript, []string{d.store.documentKey("controls")})
 	if err != nil {
@@ -61,9 +60,9 @@ func (s *Store) documentKey(name string) string { return s.namespace + ":{doc:" 
 
 func (s *Store) documentChannel() string { return s.namespace + ":{doc}" }
 
-// Newest is the number of the newest version of a document and the SHA-1 of its
-// text, in hexadecimal digits, which tells it from another of that number that was
-// lost in a failover; 0 and "": it has none.
+// Newest returns the number of the newest version of a document and the SHA-1 of its text,
+// in hexadecimal digits. After a failover that lost versions, the SHA-1 tells versions with
+// the same number apart. 0 and "": the document has no version.
 func (d *Documents) Newest(ctx context.Context, name string) (number int64, digest string, err error) {
 	if err := checkDocument(name); err != nil {
 		return 0, "", err
@@ -88,8 +87,8 @@ func (d *Documents) Newest(ctx context.Context, name string) (number int64, dige
 	return number, digest, nil
 }
 
-// Read returns a version; nil where there is none, or it is no longer kept. An
-// empty version is not nil.
+// Read returns a version, or nil if there is none or it is no longer kept. An empty version
+// is not nil.
 func (d *Documents) Read(ctx context.Context, name string, number int64) ([]byte, error) {
 	return d.field(ctx, name, strconv.FormatInt(number, 10))
 }
@@ -112,10 +111,10 @@ func (d *Documents) field(ctx context.Context, name, field string) ([]byte, erro
 	return nil, fmt.Errorf("redislimit: document: HGET replied %T", reply)
 }
 
-// Write makes text, any bytes up to MaxDocument, the version with that number if
-// the newest so far is the one before; else it changes nothing and returns false.
-// Of several writers of the same number, one gets true. After an error that is
-// no stint.ErrRequest, it may have written.
+// Write adds text as the version with that number, if the newest version has the number
+// before; otherwise it changes nothing and returns false. If several callers write the same
+// number, one gets true. text may be any bytes, up to MaxDocument. After an error that does
+// not wrap stint.ErrRequest, the version may have been written.
 func (d *Documents) Write(ctx context.Context, name string, number int64, text []byte) (bool, error) {
 	if err := checkDocument(name); err != nil {
 		return false, err
@@ -139,25 +138,23 @@ func (d *Documents) Write(ctx context.Context, name string, number int64, text [
 	return written == 1, nil
 }
 
-// Watch calls changed, from this goroutine, soon after a document of the namespace
-// was written, and after each time that it has connected, the first among them,
-// since something may have been missed; several changes may come as one. It
-// returns when ctx is done, and connects again for as long as that takes, by a
-// connection of its own.
+// Watch calls changed, from this goroutine, soon after a document of the namespace was
+// written. It also calls it each time it has connected, including the first, because
+// changes may have been missed; several changes may cause one call. It uses a connection of
+// its own, which it makes again whenever it is lost, and returns when ctx is done.
 //
-// It calls nothing where it cannot listen: without a permission, or over a Client of the
-// user's own, with which it only waits for ctx. So callers should ask Newest now and then,
-// too.
+// Without the permission to subscribe, or over a Client of your own, Watch never calls
+// changed and only waits for ctx. So call Newest now and then, too.
 func (d *Documents) Watch(ctx context.Context, changed func()) {
 	d.store.conn.Watch(ctx, d.store.documentChannel(), changed)
 }
 
 const announcementLifetime = 30 * time.Second
 
-// Announce records a text of this instance, such as which rules it has, and returns what
-// instances of the namespace have announced in the last 30 seconds, by the server's clock:
-// each text once, up to 100 of them, the newest first, this one among them. To keep a
-// text, announce it again every few seconds.
+// Announce records a text of this instance, such as which rules it has. It returns the
+// texts that instances of the namespace have announced in the last 30 seconds, by the
+// server's clock: each text once, up to 100, the newest first, including this one. To keep
+// a text, announce it again every few seconds.
 func (d *Documents) Announce(ctx context.Context, text string) ([]string, error) {
 	s := d.store
 	reply, err := s.conn.Eval(ctx, announceScript, []string{s.namespace + ":{announced}"}, text, strconv.FormatInt(announcementLifetime.Milliseconds(), 10))

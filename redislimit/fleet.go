@@ -73,8 +73,8 @@ var membershipScript = conn.NewScript(membershipText)
 // heartbeatLifetime is long enough that one late or lost Heartbeat changes nothing.
 const heartbeatLifetime = 5 * time.Second
 
-// Heartbeat implements fleet.Membership: it notes that this Store is alive, and returns how
-// many Stores of the namespace have called it in the last five seconds, by the server's
+// Heartbeat implements fleet.Membership: it records that this Store is alive, and returns
+// how many Stores of the namespace have called it in the last five seconds, by the server's
 // clock. Two Stores of one process count as two.
 func (s *Store) Heartbeat(ctx context.Context) (live int, err error) {
 	reply, err := s.conn.Eval(ctx, membershipScript, []string{s.namespace + ":{members}"}, s.id, strconv.FormatInt(heartbeatLifetime.Milliseconds(), 10))
@@ -90,8 +90,8 @@ func (s *Store) Heartbeat(ctx context.Context) (live int, err error) {
 
 var _ fleet.Partitioned = (*Store)(nil)
 
-// Partition implements fleet.Partitioned: the address of the node of a Cluster on which a key lies,
-// as the Cluster said within the last seconds.
+// Partition implements fleet.Partitioned. It returns the address of the Cluster node that
+// has the key, as the Cluster reported it in the last seconds.
 func (s *Store) Partition(key string) string { return s.conn.Topology().Node(slot(key)) }
 
 // Partitions implements fleet.Partitioned.

@@ -10,16 +10,15 @@ import (
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
-// Open is the safe road: a fleet.Store with its defaults around a Store over the server that
-// address names, which need not be there. It connects in the background, for as long as it
-// takes. Until then, and whenever the server does not answer within fleet.DefaultDeadline,
-// decisions are made by this instance's share of the limits, and the log says so. Close ends
-// it all.
+// Open returns a fleet.Store, with its defaults, over the server that address names. The
+// server may be down: Open connects in the background for as long as it takes. Until then,
+// and whenever the server does not answer within fleet.DefaultDeadline, this instance
+// decides by its share of the limits, and the log says so. Close stops everything.
 //
-// Open waits for the first attempt to connect, until ctx is done and for no more than a
-// second, so that a server that is there decides from the beginning. The only error is an
-// address that is wrong, or names a file that cannot be read. See Connect for addresses,
-// and for a Store with other options of package fleet.
+// Open waits for the first attempt to connect, at most a second or until ctx is done, so
+// that a server that is up decides from the first request. It returns an error only if the
+// address is wrong or names a file that cannot be read. See Connect for the forms of
+// addresses, and for a Store with other options of package fleet.
 func Open(ctx context.Context, address string) (*fleet.Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, firstAttempt)
 	defer cancel()
@@ -33,29 +32,29 @@ func Open(ctx context.Context, address string) (*fleet.Store, error) {
 // firstAttempt bounds how long Open waits for a server.
 const firstAttempt = time.Second
 
-// Connect connects to the server that a URL names, checks that it will do, and
-// returns a bare Store over it, which Close ends. It waits as long as the contexts of its
-// callers and fails while the server is away: fleet.New makes it answer in time. The forms
-// of addresses are
+// Connect connects to the server at a URL, checks that it is suitable, and returns a bare
+// Store over it. Close closes the Store. A bare Store waits until the contexts of its
+// callers are done, and fails while the server is down; fleet.New makes it answer in time.
+// The forms of addresses are
 //
 //	redis://[user[:password]@]host[:port][/database]
 //	redis+cluster://[user[:password]@]host[:port],host[:port],…
 //	redis+sentinel://[user[:password]@]host[:port],host[:port],…/master[/database]
 //	unix://[user[:password]@]/path/to/socket
 //
-// with rediss for redis where the connection is to be encrypted. The port is
-// 6379, of a Sentinel 26379, where not given. Parameters may follow a "?":
+// Use rediss instead of redis to encrypt connections. The default port is 6379; for a
+// Sentinel it is 26379. Parameters may follow a "?":
 //
-//	namespace=NAME            what all keys start with; "stint" where not given
+//	namespace=NAME            what all keys start with; the default is "stint"
 //	db=N                      the database, also for unix
 //	password_file=FILE        the password, in place of one in the URL
 //	ca=FILE                   PEM certificates to trust instead of the system's
 //	cert=FILE, key=FILE       PEM certificate and key to show to the server
-//	server_name=NAME          the name that the server's certificate must bear
+//	server_name=NAME          the name that the server's certificate must have
 //	timeout=2s                how long a server may take to accept a connection,
 //	                          and to reply before the connection is given up;
 //	                          from 10ms to 1m
-//	connections=N             to each server: 1, 2, 4, … 256. Where not given, 1 to
+//	connections=N             to each server: 1, 2, 4, … 256. The default is 1 to
 //	                          a node of a Cluster, else 1 to 4 by GOMAXPROCS
 //	sentinel_user, sentinel_password, sentinel_password_file
 //
@@ -95,8 +94,8 @@ func Connect(ctx context.Context, address string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// CheckAddress returns an error if Connect would refuse the address as such. It reads
-// no file and connects to nothing.
+// CheckAddress returns an error if Connect would refuse the address itself. It reads no
+// file and connects to nothing.
 func CheckAddress(address string) error {
 	_, err := parseAddress(address)
 	return err

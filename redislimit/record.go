@@ -18,7 +18,7 @@ var (
 	inspectScript = conn.NewScript(algo.InspectScript)
 )
 
-// Record implements stint.Inspector: one round trip, which writes nothing.
+// Record implements stint.Inspector, in one round trip that writes nothing.
 func (s *Store) Record(ctx context.Context, key string, p *stint.Penalty) (stint.Record, error) {
 	name := s.key(key, p.ID())
 	reply, err := s.conn.Eval(ctx, recordScript, []string{name})
@@ -59,14 +59,13 @@ func instant(reply any) (int64, error) {
 	return 0, fmt.Errorf("TIME replied %v", reply)
 }
 
-// Banned implements stint.Inspector. It walks over all keys of the server, about
-// 1,000 at a time, so that others are served in between, and reads the records
-// among them: the walk takes its time on a server with many keys. Of bans that
-// run all the while none is missing, unless a Cluster moves their slots meanwhile.
-// What lies under a record's key and is none is passed over.
+// Banned implements stint.Inspector. It scans all keys of the server, about 1,000 at a
+// time, and serves others in between; on a server with many keys this takes long. It misses
+// no ban that runs for the whole time, unless a Cluster moves its slot meanwhile. It skips
+// values that are no records.
 //
-// In a Cluster it asks every master, and fails where a node does not answer or the
-// Client is one of the user's own, which shows no nodes.
+// In a Cluster it asks every master. It fails if a node does not answer, or if the Client
+// is your own, because such a Client does not show the nodes.
 func (s *Store) Banned(ctx context.Context, yield func(stint.Record) bool) error {
 	nodes, err := s.conn.Masters(ctx)
 	seen := map[string]bool{}
@@ -130,7 +129,7 @@ func (s *Store) recordUnder(key, value string, now int64) (r stint.Record, ok bo
 	return stint.Record{Key: subject, Hashed: hashed, Penalty: name, Violations: record.Violations, Bans: record.Bans, BanLeft: algo.Duration(left)}, true
 }
 
-// Inspect implements stint.Inspector: one round trip, which writes nothing.
+// Inspect implements stint.Inspector, in one round trip that writes nothing.
 func (s *Store) Inspect(ctx context.Context, key string, limits []*stint.Limit) ([]stint.Stored, error) {
 	names := make([]string, len(limits))
 	for i, l := range limits {

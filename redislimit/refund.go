@@ -15,8 +15,8 @@ var (
 	resetScript  = conn.NewScript(algo.ResetScript) // deletes keys and publishes that
 )
 
-// Refund implements stint.Refunder. Like a charge it is sent once: where its
-// error says that it was not answered, it may have acted.
+// Refund implements stint.Refunder. Like a charge, a refund is sent once: after an error
+// that does not wrap stint.ErrNotCharged, it may have been made.
 func (s *Store) Refund(ctx context.Context, r *stint.Request) error {
 	return s.bySlot(r, func(r *stint.Request) error {
 		b := batch{at: r.At}
@@ -69,18 +69,17 @@ func (s *Store) bySlot(r *stint.Request, do func(*stint.Request) error) error {
 	return errors.Join(errs...)
 }
 
-// Clear deletes every key of the Store's namespace: all counts, violations, bans
-// and documents. It walks over all keys of the server, a few at a time, and is meant for
-// simulations and tests, which have a namespace of their own. Where the Client is
-// one of the user's own, it walks over the node that the Client picks, so not
-// over a Cluster.
+// Clear deletes every key of the Store's namespace: all counts, violations, bans and
+// documents. It scans all keys of the server, a few at a time. It is meant for simulations
+// and tests that have a namespace of their own. With a Client of your own, it scans only
+// the node that the Client picks, so it does not clear a Cluster.
 func (s *Store) Clear(ctx context.Context) error {
 	for _, n := range s.conn.Nodes() {
 		if err := s.clearNode(ctx, n); err != nil {
 			return fmt.Errorf("redislimit: clear: %w", err)
 		}
 	}
-	// Without a permission to publish, no instance listens; see Listen.
+	// Without a permission to publish, no instance listens; see Notify.
 	_, _ = s.conn.Do(ctx, "PUBLISH", s.invalidationChannel(), invalidatedAll)
 	return nil
 }

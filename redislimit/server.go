@@ -8,17 +8,17 @@ import (
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
-// Client is what a Store needs of a Redis client. Open brings one; the example of New
-// shows another.
+// Client is a connection to Redis, for New. Connect has one of its own; the example of New
+// shows one over go-redis.
 //
-// Do sends one command and returns its reply: a string, an int64, nil or an []any of
-// these. An error that the server replied must have in its chain an error whose text
-// starts with the server's code, such as "NOSCRIPT". Do must not send a command again once
-// it may have been executed, since that could charge twice: turn retries off. It must
-// return when ctx is done, and is called from many goroutines at once. A call may decide
-// for several callers: its context is none of theirs, and ends after two seconds. In a
-// Cluster, Do must send EVAL, EVALSHA, DEL, HGET and HMGET to the node of their keys and
-// follow redirections.
+// Do sends one command and returns its reply: a string, an int64, nil or an []any of these.
+// If the server replied with an error, the returned error must have an error in its chain
+// whose text starts with the server's code, such as "NOSCRIPT". Do must not retry a command
+// that may have been executed, because that could charge twice. It must return when ctx is
+// done, and is called from many goroutines at once. One call may decide for several
+// callers, so its context is none of theirs, and ends after two seconds. In a Cluster, Do
+// must send EVAL, EVALSHA, DEL, HGET and HMGET to the node of their keys and follow
+// redirections.
 type Client interface {
 	Do(ctx context.Context, args ...string) (any, error)
 }
@@ -33,19 +33,18 @@ type Server struct {
 	Eviction string
 }
 
-// DropsCounts tells whether the server drops counts and bans when it runs out of memory;
-// false where its eviction policy is not known. All keys but documents expire, so the
-// volatile- policies drop them as the allkeys- ones do.
+// DropsCounts reports whether the server drops counts and bans when it runs out of memory.
+// It is false if the eviction policy is not known. All keys except documents expire, so
+// volatile- policies drop them as allkeys- policies do.
 func (s Server) DropsCounts() bool { return conn.Server(s).Evicts() }
 
-// Server is what the Store learned of its server when it connected; zero where it
-// has not yet, see Options.Background.
+// Server returns what the server said of itself when the Store connected. It is zero before
+// that; see Options.Background.
 func (s *Store) Server() Server { return Server(s.conn.Server()) }
 
-// RefreshServer asks the server for its eviction policy again, and in a Cluster each of
-// its nodes, since it can be changed while the server runs, and another server can take
-// its place. Of several policies, it takes one that drops counts, if there is any. Server
-// then returns the same.
+// RefreshServer asks the server, and in a Cluster each node, for its eviction policy again,
+// because it can change while the server runs and after a failover. If policies differ, it
+// takes one that drops counts. Server then returns the same.
 func (s *Store) RefreshServer(ctx context.Context) (Server, error) {
 	if err := s.conn.RefreshEviction(ctx); err != nil {
 		return Server{}, fmt.Errorf("redislimit: eviction policy: %w", err)
@@ -63,8 +62,8 @@ func (s *Store) Refused() error {
 	return nil
 }
 
-// Certificates is when the certificates of the connections expire, the earliest of each
-// kind: "client", which is shown to the server, "ca", by which the server's is verified,
-// and "server", which servers have shown on the connections that are open. A kind of
-// which there is none is left out.
+// Certificates returns when the certificates of the connections expire, the earliest of
+// each kind: "client", which the Store shows to the server; "ca", which verifies the
+// server's; and "server", which servers have shown on open connections. Kinds that are not
+// in use are left out.
 func (s *Store) Certificates() map[string]time.Time { return s.conn.Certificates() }

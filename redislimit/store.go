@@ -17,22 +17,21 @@ import (
 
 var kit = stint.Internal()
 
-// Options of a Store. The zero Options are good.
+// Options are the options of a Store. The zero Options are valid.
 type Options struct {
-	// Namespace is what all keys and channels start with: stores with different
-	// namespaces share nothing, and those with the same one share the counts of
-	// limits with equal names and keys, and documents. So each service has a
-	// namespace of its own. 1 to 64 of A–Z a–z 0–9 _ . : -. Empty: that of the address,
-	// else "stint".
+	// Namespace is what all keys and channels start with. Stores with different namespaces
+	// share nothing. Stores with the same one share documents, and the counts of limits
+	// with equal names and keys; so give each service a namespace of its own. 1 to 64
+	// characters of A–Z a–z 0–9 _ . : -. Empty: the namespace in the address, else "stint".
 	Namespace string
-	// Background makes Connect return without an error where the server is away: when
-	// the first attempt to connect has ended, or ctx is done. It goes on in the
-	// background until it has connected, or Close. Until then calls fail with the reason
-	// of the last attempt, but Take and TakeBatch wait for the first one to end, as long
-	// as their callers do. New refuses it.
+	// Background makes Connect return without an error while the server is down: after the
+	// first attempt to connect, or when ctx is done. Connect then goes on in the background
+	// until it has connected, or until Close. Until then, calls fail with the error of the
+	// last attempt; Take and TakeBatch first wait for the first attempt to end, as long as
+	// their contexts allow. New refuses this option.
 	Background bool
-	// Attempted is called after each attempt in the background, from one goroutine: with
-	// what the server says of itself, or why it cannot serve. nil: nothing is.
+	// Attempted is called after each attempt in the background, from one goroutine, with
+	// what the server said of itself, or with the error. nil: nothing is called.
 	Attempted func(Server, error)
 	// Log is where the Store logs what becomes of its connections: that it left a server,
 	// that new passwords or certificates are used or were refused, that a certificate
@@ -40,13 +39,13 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Store is a stint.Store in Redis. It may be used from many goroutines at once.
-// It implements stint.BatchTaker, stint.Refunder, stint.Resetter, stint.Violator,
+// Store is a stint.Store in Redis. It may be used from many goroutines at once. It
+// implements stint.BatchTaker, stint.Refunder, stint.Resetter, stint.Violator,
 // stint.Inspector, fleet.DeadlineKeeper and stint.Networked.
 //
 // A request takes one round trip; in a Cluster, one or more for each slot of its keys (see
-// the package). Where an error wraps stint.ErrNotCharged, nothing was charged; after
-// another one it may have been. A charge is never sent again.
+// the package). A charge is sent once. If it fails with an error that wraps
+// stint.ErrNotCharged, nothing was charged; after any other error it may have been.
 type Store struct {
 	conn      *conn.Conn
 	namespace string
@@ -56,8 +55,8 @@ type Store struct {
 	fallback  fallback
 }
 
-// New is a Store over a Client. It asks the server what it is, and returns an
-// error that says what to do if it will not serve.
+// New returns a Store over a Client. It asks the server for its version and settings, and
+// returns an error that says what to do if they are not suitable.
 func New(ctx context.Context, c Client, o Options) (*Store, error) {
 	if o.Background || o.Attempted != nil || o.Log != nil {
 		return nil, errors.New("redislimit: Options.Background, Attempted and Log are for Connect: a client of your own connects by itself")
@@ -84,11 +83,11 @@ func newStore(c *conn.Conn, o Options) (*Store, error) {
 	return s, nil
 }
 
-// Namespace is what all keys of the Store start with.
+// Namespace returns what all keys of the Store start with.
 func (s *Store) Namespace() string { return s.namespace }
 
-// WithFallback implements stint.Networked: a fleet.Store with its defaults around the
-// Store, the same one at each call, which ends with Close.
+// WithFallback implements stint.Networked. It returns a fleet.Store, with its defaults,
+// around this Store: the same one at each call, until Close.
 func (s *Store) WithFallback() stint.Store {
 	f := &s.fallback
 	f.mu.Lock()
@@ -117,15 +116,15 @@ func (f *fallback) close() {
 	}
 }
 
-// Close ends what WithFallback returned and the connections of a Store that Connect made.
-// The client that New was given stays open.
+// Close closes what WithFallback returned, and the connections of a Store that Connect
+// made. It does not close the Client that New was given.
 func (s *Store) Close() {
 	s.fallback.close()
 	s.conn.Close()
 }
 
-// Take implements stint.Store. Requests that come at the same time go to the server
-// together, in the order in which they came.
+// Take implements stint.Store. Requests that come at the same time are sent together, in
+// the order in which they came.
 func (s *Store) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
 	waited, err := s.conn.Await(ctx, r.Deadline)
 	switch {
@@ -147,7 +146,7 @@ func (s *Store) Take(ctx context.Context, r *stint.Request, out []stint.Decision
 	return s.takeSlots(ctx, r, out)
 }
 
-// KeepsDeadline implements fleet.DeadlineKeeper: Take keeps a Request's Deadline, without a
-// context, unless its asks lie in several slots of a Cluster. TakeBatch, Refund,
-// Violate and all else go by the contexts that they are given.
+// KeepsDeadline implements fleet.DeadlineKeeper: Take obeys a Request's Deadline. It needs
+// a context for that only if the asks lie in several slots of a Cluster. TakeBatch, Refund,
+// Violate and the others obey only their contexts.
 func (s *Store) KeepsDeadline() bool { return true }

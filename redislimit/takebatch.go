@@ -13,9 +13,9 @@ const (
 	mostListed = 2 * mostInCall
 )
 
-// TakeBatch implements stint.BatchTaker: one round trip for up to 64 asks. In a
-// Cluster requests are sent by the slots of their subjects, each slot's in their
-// order; those of several slots go one by one, after all others.
+// TakeBatch implements stint.BatchTaker, in one round trip for each 64 asks. In a Cluster,
+// requests are sent to the slots of their keys, for each slot in their order; requests with
+// several slots come last, one by one.
 func (s *Store) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
 	if _, err := s.conn.Await(ctx, 0); err != nil {
 		for i := range answers {

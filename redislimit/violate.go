@@ -13,9 +13,9 @@ import (
 
 var violateScript = conn.NewScript(algo.ViolateScript)
 
-// Violate implements stint.Violator: one round trip. In a Cluster, where its keys
-// lie in several slots, it is one that looks for bans and then one for each slot,
-// at the same time; an error of one then leaves what the others counted.
+// Violate implements stint.Violator, in one round trip. If its keys lie in several slots of
+// a Cluster, one round trip looks for bans, and then one for each slot counts, all at the
+// same time; if one of these fails, what the others counted stays.
 func (s *Store) Violate(ctx context.Context, r *stint.Request) (stint.Decision, error) {
 	if !s.conn.Cluster() || oneSlot(r) {
 		return s.violate(ctx, r)
