@@ -25,62 +25,55 @@ const (
 
 var errManyChecks = errors.New("more than 1,000 checks in one request")
 
-// Check is the check API:
+// Check returns the check API:
 //
-//	POST /v1/check  whether something may pass: 200, or 429 (403 if blocklisted,
-//	                503 if it cannot be decided or this instance has no room);
-//	                of a list of up to 1,000: 200, and a list of answers
-//	/v1/authorize   the same of the request that another proxy asks about; see
+//	POST /v1/check  whether a request may pass: 200, or 429 (403 if blocklisted, 503
+//	                if it cannot be decided or this instance has no room);
+//	                for a list of up to 1,000: 200, and a list of answers
+//	/v1/authorize   the same for the request that another proxy asks about; see
 //	                examples
 //	GET /healthz    200 while the process runs
 //	GET /readyz     200 while it takes requests, else 503; also 503 if the store
-//	                does not decide and a rule denies then, as it was seen last
-//	                (see Follow): no probe waits for the store
-//	GET /metrics    what is counted here, for Prometheus; see docs/metrics.md
+//	                does not decide and a rule denies then. It reports the state
+//	                that Follow saw last: no probe waits for the store
+//	GET /metrics    metrics for Prometheus; see docs/metrics.md
 //
-// Who may ask the first two and /metrics, Settings.Check tells: callers without a token
-// or certificate, where one is wanted, get 401 (403 from /v1/authorize), and pages that
-// a browser shows get 403. A check request that is not said to be application/json is
-// answered with 415. /v1/authorize takes the token in Stint-Token, for the other headers
-// are those of the request that the proxy asks about; the others take it as
-// Authorization: Bearer.
+// Settings.Check says who may use /v1/check, /v1/authorize and /metrics. A caller without
+// the required token or certificate gets 401 (403 from /v1/authorize), and a page in a
+// browser gets 403. /v1/authorize takes the token from Stint-Token, because the other
+// headers belong to the request that the proxy asks about; the others take it from
+// Authorization: Bearer. A check request without Content-Type application/json gets 415.
 //
-// A check request is a JSON object of any of these, each known to the rules by
-// the same name; what is left out or null is not known, but for cost, which is 1
-// then:
+// A check request is a JSON object with any of these members, which rules read by the same
+// names. A member that is left out or null is unknown, except for cost, which is then 1:
 //
 //	{"operation": "export", "cost": 3, "attrs": {"plan": "free", "size": 12},
 //	 "client": "192.0.2.1", "claims": {"sub": "ann"},
 //	 "request": {"method": "GET", "path": "/a%20b?c=d", "host": "example.com", "route": "files",
 //	             "headers": {"accept": "*/*", "via": ["a", "b"]}, "query": {"c": "d"}}}
 //
-// Rules in shadow mode are told of where the query asks for them: POST
-// /v1/check?shadow=true. Who does so waits for their answers, too.
+// The path is as in an HTTP request, with escapes and query. A "query" of its own replaces
+// the query of the path. Claims are not verified; without "claims", they are those of the
+// token in the headers, if it is valid (Settings.JWT).
 //
-// Claims are believed as they are given; without them, they are those of the token among
-// the headers, if that is valid (Settings.JWT).
+// The answer has the decision and, for each limit, what is used and what remains. For a
+// refusal that counts as a violation, "violations" is their number, beside "warn_after" and
+// "ban_after". If the safelist or the blocklist decided, "list" is "safelist" or
+// "blocklist", and "entry" is the entry that matched. "message" is the rule's text, in the
+// language that accept-language of request.headers prefers. If the store did not decide,
+// "by" is "local" or "policy", for the whole and for each decision (see fleet.Fallback);
+// "lease" stands for units that the store had charged before (see fleet.Leases).
 //
-// The answer says what was decided, and of each limit what is used and what remains. Of
-// a refusal that counts as a violation of a penalty, "violations" is how many count,
-// beside "warn_after" and "ban_after". Where the safelist or the blocklist decided, "list"
-// is "safelist" or "blocklist", and "entry" what of it. "message" is the rule's text, in
-// the language that the accept-language of request.headers wants.
+// POST /v1/check?shadow=true also returns the decisions of rules in shadow mode, and waits
+// for them.
 //
-// It says "by": "local" or "policy", of the whole and of each decision,
-// where the store did not decide; see fleet.Fallback. "lease" is the store, which had
-// charged it before; see fleet.Leases.
-//
-// The path is as in an HTTP request, escapes and query included; a query of its
-// own goes before that.
-//
-// A list of such objects is decided as if each came by itself, one after another,
-// with one call of the store for each 64 limits. Each answer is an object like that of a single check,
-// problem details among them, with its status as a member, and with retry_after,
-// in seconds, where a single check would have the header. An element that is
-// malformed is answered with 400 in its place, and the others are decided. No header
-// tells of limits. Each call has the shortest decision_timeout among the rules that all
-// face; when one was missed, on_store_error decides the rest. In a Redis Cluster, checks whose keys lie in several slots come after the
-// others.
+// The checks of a list are decided as if each came alone, one after another, with one call
+// of the store for each 64 limits. Each answer is that of a single check, or problem
+// details, with its status as a member, and with retry_after, in seconds, if a single check
+// would have the header. A malformed check is answered with 400 in its place, and the
+// others are decided. No header describes limits. Each call has the shortest
+// decision_timeout of the rules that apply; after a timeout, on_store_error decides the
+// rest. In a Redis Cluster, checks whose keys lie in several slots are decided last.
 func (s *Server) Check() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST /v1/check", s.guard(s.capped(http.HandlerFunc(s.check))))

@@ -13,34 +13,34 @@ import (
 	"github.com/stintdev/stint/server/internal/control"
 )
 
-// Documents is where a fleet keeps what it shares: a few documents by name, each
-// in versions with numbers from 1. redislimit.Documents is one. It may be used
-// from many goroutines at once.
+// Documents keeps what a fleet shares: a few named documents, each in versions with numbers
+// from 1. redislimit.Documents is one. It may be used from many goroutines at once.
 //
-// Where it is an Announcer, instances also learn which rules others have.
+// If it is also an Announcer, instances learn which rules the others have.
 type Documents interface {
-	// Now is the time of the fleet, by one clock, whichever instance asks. Entries of
-	// documents end by it.
+	// Now returns the time of the fleet, by one clock for all instances. It decides when
+	// entries of documents end.
 	Now(ctx context.Context) (time.Time, error)
-	// Newest is the number of a document's newest version and the SHA-1 of its
-	// text, in hexadecimal digits; 0 and "": it has none.
+	// Newest returns the number of a document's newest version and the SHA-1 of its text,
+	// in hexadecimal digits; 0 and "" if it has none.
 	Newest(ctx context.Context, name string) (number int64, digest string, err error)
-	// Read returns a version; nil where there is none, or it is no longer kept.
-	// At least the newest 50 are kept.
+	// Read returns a version, or nil if there is none or it is no longer kept. At least the
+	// newest 50 are kept.
 	Read(ctx context.Context, name string, number int64) ([]byte, error)
-	// Write makes text the version with that number if the newest so far is the
-	// one before; else it changes nothing and returns false. Where it returns an
-	// error, it may have written.
+	// Write adds text as the version with that number, if the newest version has the number
+	// before; otherwise it changes nothing and returns false. After an error, the version
+	// may have been written.
 	Write(ctx context.Context, name string, number int64, text []byte) (bool, error)
-	// Watch calls changed, from one goroutine, when a document may have changed,
-	// until ctx is done. Changes may be missed: ask Newest now and then, too.
+	// Watch calls changed, from one goroutine, when a document may have changed, until ctx
+	// is done. It may miss changes, so the Server calls Newest now and then, too.
 	Watch(ctx context.Context, changed func())
 }
 
-// Announcer is Documents by which instances announce to each other which rules they have.
+// Announcer is implemented by Documents through which instances tell each other which rules
+// they have.
 type Announcer interface {
-	// Announce announces a text, and returns the texts that instances have announced in
-	// the last 30 seconds or so, each once, this one among them.
+	// Announce records a text of this instance, and returns the texts that instances have
+	// announced in about the last 30 seconds: each once, including this one.
 	Announce(ctx context.Context, text string) ([]string, error)
 }
 
@@ -81,20 +81,21 @@ func (s *Server) newControl(c *Config) *control.Control {
 	})
 }
 
-// Rules is the set that decides now, with what was changed at run time.
+// Rules returns the rules in force, including changes made at run time.
 func (s *Server) Rules() *rules.Set { return s.set.Load().Set }
 
-// SetRules makes the rules of a file decide, for every request that comes from now
-// on. Counts are kept where a rule's name and a limit's algorithm, period and
-// sub-windows are as before, and so are the metrics of a rule whose name is. What
-// was changed at run time stays in force on top of them. Where the fleet has rules
-// of its own (Settings.RulesFrom), they stay in force, unless an operator has ordered this
-// instance to take the file's, and it returns false. An error names the secrets of the
-// rules that this instance does not have; then those of before stay, too.
+// SetRules puts the rules of a file in force, for every request from now on. Counts stay if
+// the rule's name and the limit's algorithm, period and sub-windows are unchanged; metrics
+// stay if the rule's name is. Changes made at run time stay in force on top of the rules.
+//
+// SetRules returns false if the fleet has rules of its own (Settings.RulesFrom): these stay
+// in force, unless an operator has ordered this instance to use the file's. It returns an
+// error, and keeps the former rules, if the rules need secrets that this instance does not
+// have.
 func (s *Server) SetRules(set *rules.Set) (taken bool, err error) { return s.control.SetFile(set) }
 
-// RulesRefused says that a reload came to nothing, because the new rules were wrong
-// or could not be read; those that decide stay.
+// RulesRefused records that a reload failed because the new rules were wrong or could not
+// be read. The former rules stay in force.
 func (s *Server) RulesRefused(err error) { s.control.RefuseFile(err) }
 
 // installed makes set decide. It is not called twice at once.
@@ -141,6 +142,6 @@ func (s *Server) newAdmin(c *Config) http.Handler {
 	return api.Handler()
 }
 
-// Admin is the admin API, which docs/admin-api.yaml describes: it shows, changes
-// and undoes what is in force while everything runs.
+// Admin returns the admin API, which docs/admin-api.yaml describes. It shows what is in
+// force, and changes it while the Server runs.
 func (s *Server) Admin() http.Handler { return s.admin }

@@ -11,29 +11,28 @@ import (
 	"github.com/stintdev/stint/rules"
 )
 
-// Verdict is what was decided about a request.
+// Verdict is the decision about a request.
 type Verdict struct {
-	// Decision is that of the rules that are enforced. Where none applies, it
-	// allows and has no Limit; where the blocklist refused, it is zero.
+	// Decision is that of the enforced rules. If none applies, it allows and has no Limit.
+	// If the blocklist refused, it is zero.
 	stint.Decision
-	// List is the list that decided, if one did, and Entry what of it.
+	// List is the list that decided, if one did, and Entry is the entry that matched.
 	List  rules.List
 	Entry rules.ListEntry
-	// Rule is the rule whose limit or ban decided; nil: none did.
+	// Rule is the rule whose limit or ban decided. nil: none did.
 	Rule *rules.Rule
-	// ByHand is the ban by hand that decided, if one did. BanLeft and RetryAfter
-	// are stint.Never where it does not end.
+	// ByHand is the ban by hand that decided, if one did. If it does not end, BanLeft and
+	// RetryAfter are stint.Never.
 	ByHand *rules.Ban
-	// Rules and Each have a place for each limit of each rule that applied, in
-	// the file's order, those in shadow mode among them, which clients are not told of.
-	// A Decision of those is zero where there was none. Each is nil where a ban
-	// that was running answered for all. Rules that watch responses and have no
-	// limits are not there.
+	// Rules and Each have an element for each limit of each rule that applied, in the
+	// file's order. They include rules in shadow mode, which clients do not see; if such a
+	// rule was not decided, its Decision is zero. Rules that watch responses and have no
+	// limits are left out. Each is nil if a running ban answered for all.
 	Rules []*rules.Rule
 	Each  []stint.Decision
 
-	// Message is what the rules tell the client of a refusal, in its language; empty:
-	// they say nothing.
+	// Message is the rules' text for the client about a refusal, in the client's language.
+	// Empty: the rules have none.
 	Message string
 
 	// taken is what it took, if it was allowed.
@@ -46,15 +45,16 @@ type Verdict struct {
 	watching []watching
 }
 
-// Decide is the one road: it finds the rules that apply to in, asks their limits,
-// and says what comes of it. at is the instant of the request for simulations;
-// the zero Time is now. An error wraps stint.ErrRequest where in is malformed,
-// and a *httplimit.Overloaded where the rules allow and the instance does not, which
-// simulations do not ask; any other means that nothing could be decided.
+// Decide finds the rules that apply to in, asks their limits, and returns the decision.
+// Gateway, check API and Wrap all use it. at is the instant of the request, for
+// simulations; the zero Time means now.
 //
-// Rules in shadow mode change none of that: they are asked apart from the others, at
-// the same time, and charged by themselves. What they cannot be asked is counted, and
-// is no error.
+// The error wraps stint.ErrRequest if in is malformed. It is a *httplimit.Overloaded if the
+// rules allow the request and the bounds of the instance do not; simulations have no such
+// bounds. Any other error means that nothing could be decided.
+//
+// Rules in shadow mode change none of that. They are asked at the same time in a request of
+// their own, which charges them. If that fails, it is counted and is no error.
 func (s *Server) Decide(ctx context.Context, in *rules.Input, at time.Time) (Verdict, error) {
 	return s.decideOne(ctx, in, at, 0, true)
 }

@@ -27,8 +27,8 @@ type explainedRule struct {
 	outcome stint.Outcome // of this rule by itself
 }
 
-// Explain says what would be decided about in, and why, and takes nothing. A request that
-// tells no route is taken for one that comes through the gateway.
+// Explain returns what would be decided about in, and why. It takes nothing. A request
+// without a route is treated as one that comes through the gateway.
 func (s *Server) Explain(ctx context.Context, in *rules.Input) (*adminapi.Explanation, error) {
 	x, err := s.explain(ctx, in)
 	if err != nil {

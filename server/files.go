@@ -13,11 +13,11 @@ import (
 	"github.com/stintdev/stint/server/internal/auth"
 )
 
-// Open reads the certificates, tokens, secrets and keys of tokens that the settings
-// name. Run does it where it was not done. Until then, no token is known, no claim, a
-// request that a rule needs a secret for is an error, and upstreams with files for TLS
-// are not reached. It returns an error, too, if the rules name secrets that the settings
-// do not have. What is kept in the settings' StateDir is in force when it returns.
+// Open reads the certificates, tokens, secrets and keys of tokens that the settings name.
+// Run does it if it was not done. Before it, no token is valid, requests have no claims, a
+// request that needs a secret is an error, and upstreams with TLS files are not reached.
+// Open returns an error if a file is wrong, or if the rules need secrets that the settings
+// do not have. When it returns, what StateDir holds is in force.
 func (s *Server) Open() error {
 	s.files.Lock()
 	defer s.files.Unlock()
@@ -77,9 +77,9 @@ func (s *Server) watchFiles(ctx context.Context) {
 	})
 }
 
-// ReloadFiles reads the files that Open has read now, changed or not, as Run and Follow
-// do every 5 seconds where they have changed. What is wrong is logged, and
-// what was there before stays.
+// ReloadFiles reads all files that Open has read again, even if they have not changed. Run
+// and Follow read changed files every 5 seconds. If a file is wrong, the error is logged
+// and the former content stays in use.
 func (s *Server) ReloadFiles() { s.reloadFiles(true) }
 
 func (s *Server) reloadFiles(asked bool) {

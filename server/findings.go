@@ -17,8 +17,8 @@ type forwarding struct {
 	found []rules.Finding // none, or one
 }
 
-// Findings is what works as written but hardly as meant: what was found at the
-// start, in the rules that decide now, and since they do.
+// Findings returns settings and rules that work but probably not as they were meant: those
+// found at the start, in the rules in force, and while these have been in force.
 func (s *Server) Findings() []rules.Finding {
 	controls := s.control.Findings()
 	set := s.set.Load()

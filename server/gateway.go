@@ -15,9 +15,9 @@ import (
 	"github.com/stintdev/stint/server/config"
 )
 
-// Gateway limits requests and passes them on to the upstreams of the routes. A
-// request that no route matches is counted, too, and answered with 404. Clients of
-// gRPC are refused with a status of gRPC; see httplimit.GRPC.
+// Gateway returns the handler that limits requests and passes them on to the upstreams of
+// the routes. A request that no route matches is counted, too, and answered with 404. gRPC
+// clients are refused with a gRPC status; see httplimit.GRPC.
 func (s *Server) Gateway() http.Handler {
 	return s.boundRest(httplimit.GRPC(s.withExchange(httplimit.Middleware{
 		Decide:   s.decideHTTP,

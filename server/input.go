@@ -95,8 +95,7 @@ func (r *inputReader) input(q *checkInput) error {
 	})
 }
 
-// ReadInput reads what is asked about from the body of a check request. Errors wrap
-// stint.ErrRequest.
+// ReadInput reads the body of a check request. Errors wrap stint.ErrRequest.
 func ReadInput(body []byte) (*rules.Input, error) {
 	q, err := readCheckInput(body)
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// LogWriter stands before a writer that may block, such as a pipe that nobody reads,
-// so that whoever logs never waits for it. Lines wait in memory and are written by
-// a goroutine. Where they do not fit, they are dropped, and once the writer takes
-// lines again, a line says how many were.
+// LogWriter writes lines to a writer that may block, such as a pipe that nobody reads, and
+// never makes its callers wait. Lines wait in memory, and a goroutine writes them. Lines
+// that do not fit are dropped; when the writer accepts lines again, a line says how many
+// were dropped.
 //
-// It is made by NewLogWriter and may be used from many goroutines at once.
+// NewLogWriter makes it. It may be used from many goroutines at once.
 type LogWriter struct {
 	to   io.Writer
 	more chan struct{} // has a word when something waits
@@ -35,15 +35,15 @@ const maxLogWaiting = 1 << 20
 // errLogFull is what Write returns for a line that is dropped.
 var errLogFull = errors.New("the log buffer is full")
 
-// NewLogWriter is a LogWriter in front of to. Close ends it.
+// NewLogWriter returns a LogWriter that writes to to. Close stops it.
 func NewLogWriter(to io.Writer) *LogWriter {
 	w := &LogWriter{to: to, more: make(chan struct{}, 1), done: make(chan struct{})}
 	go w.run()
 	return w
 }
 
-// Write takes a line, or several, with its end. It never blocks. An error means that
-// the line was dropped.
+// Write takes one line or several, each with its line end. It never blocks. An error means
+// that the line was dropped.
 func (w *LogWriter) Write(line []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -65,16 +65,16 @@ func (w *LogWriter) wake() {
 	}
 }
 
-// Dropped is how many lines were dropped so far.
+// Dropped returns how many lines were dropped so far.
 func (w *LogWriter) Dropped() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.dropped
 }
 
-// Close writes what waits, for as long as patience lasts, and ends the LogWriter:
-// lines that come later are dropped. Where the writer blocks for longer, what waits
-// is lost, and one goroutine stays behind.
+// Close writes the lines that wait, for at most patience, and stops the LogWriter; later
+// lines are dropped. If the writer blocks for longer, the lines that wait are lost, and one
+// goroutine stays behind.
 func (w *LogWriter) Close(patience time.Duration) {
 	w.mu.Lock()
 	w.closed = true

@@ -173,9 +173,9 @@ func (s *Server) storeStatus(ctx context.Context, shared bool) adminapi.StoreSta
 	return j
 }
 
-// Probes answers GET /healthz, /readyz and /metrics as Check does, to everybody: it is
-// for an address that others reach than those who may use the check API. Nothing there
-// spends or changes anything; the metrics tell the names of rules, and how much passes.
+// Probes answers GET /healthz, /readyz and /metrics as Check does, but for every caller: it
+// is meant for an address of its own. Its requests spend and change nothing. The metrics
+// show the names of rules and the numbers of requests.
 func (s *Server) Probes() http.Handler {
 	mux := http.NewServeMux()
 	s.addProbes(mux, func(h http.Handler) http.Handler { return h })

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// Listeners are where a Server serves. What is nil is not served.
+// Listeners are the listeners on which Run serves. A nil one is not served.
 type Listeners struct{ Gateway, Check, Admin, Probes net.Listener }
 
-// Close closes those there are, which is for who does not hand them to Run.
+// Close closes the listeners that are not nil. Call it if Run is not called.
 func (l Listeners) Close() {
 	for _, l := range [...]net.Listener{l.Gateway, l.Check, l.Admin, l.Probes} {
 		if l != nil {
@@ -32,19 +32,18 @@ const (
 	probeListener   = "probes"
 )
 
-// Run serves until ctx is done, and on for the settings' StopDelay, while /readyz says
-// that it stops; then it takes no more, lets the requests under way finish, for up to
-// StopTimeout, cuts off those that do not, and connections that were upgraded, tells
-// of them in one line of the log, and returns nil. It closes all listeners.
+// Run serves until ctx is done. It then goes on for the settings' StopDelay, while /readyz
+// says that it stops. After that it accepts no more requests and waits up to StopTimeout
+// for those under way. It cuts off the rest and upgraded connections, logs how many in one
+// line, closes all listeners, and returns nil.
 //
-// Listeners that the settings give TLS serve it, with HTTP/2. The gateway's, where it
-// has none, serves HTTP/2 to clients that begin with it (h2c by prior knowledge).
+// Listeners for which the settings have TLS serve TLS with HTTP/2. Without TLS, the gateway
+// also serves HTTP/2 to clients that start with it (h2c with prior knowledge).
 //
-// Files of certificates and tokens are looked at every 5 seconds, those for upstreams
-// among them, and what they have come to hold is taken over: for connections made
-// from then on, and for requests with a token made from then on. What cannot be read
-// or does not fit together is logged, and what was there before stays; at the start
-// it is an error.
+// Run looks every 5 seconds at the files with certificates and tokens, including those for
+// upstreams. New content is used for new connections, and for new requests with a token. If
+// it is wrong, the error is logged and the former content stays in use; at the start it is
+// an error.
 func (s *Server) Run(ctx context.Context, l Listeners) error {
 	if err := s.Open(); err != nil {
 		l.Close()
@@ -110,10 +109,10 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 	return all
 }
 
-// Follow takes over what the fleet shares, asks whether the store decides, and fetches the
-// keys of tokens, once before it returns, if they answer within a second, and then again
-// and again, until ctx is done; so it does with the files that Open has read. Run does it;
-// it is for those who serve the handlers by themselves, and to be called once.
+// Follow reads what the fleet shares, checks whether the store decides, and fetches the
+// keys of tokens: once before it returns, if that takes less than a second, and then again
+// and again until ctx is done. It also reads changed files that Open has read. Run calls
+// Follow. If you serve the handlers yourself, call it once.
 func (s *Server) Follow(ctx context.Context) {
 	var first sync.WaitGroup
 	defer first.Wait()

@@ -1,9 +1,10 @@
-// Package server is the rate limiter as a service: a gateway that limits HTTP on
-// its way to upstreams, and a check API for everyone who wants only the answer.
-// Both go through Server.Decide, the one road from a request to its verdict.
+// Package server is the rate limiter as a service: a gateway, which limits HTTP requests
+// and passes them on to upstreams, and a check API, which only answers whether a request
+// may pass. Both decide through Server.Decide. An admin API shows and changes what is in
+// force.
 //
-// What a configuration file says of it is in package config. It knows nothing of Redis: a
-// Config brings a stint.Limiter over a Store of any kind.
+// Package config reads the settings from a file. Package server knows nothing of Redis:
+// Config has a stint.Limiter over a Store of any kind.
 package server
 
 import (
@@ -26,31 +27,32 @@ import (
 	"github.com/stintdev/stint/server/internal/lookup"
 )
 
-// Config is what a Server is made of.
+// Config is what a Server is made of. Only Rules must be given.
 type Config struct {
 	Settings config.Settings
 	// Rules must be given.
 	Rules *rules.Set
-	// Limiter decides. nil: one in memory. The Server puts the layers of package fleet before
-	// its Store, and takes the shared store out of a fleet.Store.
+	// Limiter decides. nil: one in memory. The Server puts the layers of package fleet
+	// before its Store. If the Store is a fleet.Store, the Server replaces its layers by
+	// its own.
 	Limiter *stint.Limiter
-	// Documents is where the fleet keeps what is changed at run time. nil: this
-	// instance keeps it by itself, until it ends.
+	// Documents keeps what is changed at run time, for the whole fleet. nil: this instance
+	// keeps it in memory, until it ends.
 	Documents Documents
-	// Log is told of failures, and of what the admin API changes. Its Handler must
-	// not block, for those who decide log, too: see LogWriter. nil: slog.Default.
+	// Log receives failures, and what the admin API changes. Its Handler must not block,
+	// because requests log, too: see LogWriter. nil: slog.Default.
 	Log *slog.Logger
-	// LogDropped is how many lines of the log were dropped, for the metrics. nil:
-	// that is not known.
+	// LogDropped returns how many lines of the log were dropped, for the metrics. nil:
+	// unknown.
 	LogDropped func() int64
-	// Program names what runs, with its version, for the admin API.
+	// Program is the name and version of the program, for the admin API.
 	Program string
-	// Findings tells what is found beside the rules, for Server.Findings. nil:
-	// nothing is.
+	// Findings returns findings about other things than the rules, for Server.Findings.
+	// nil: there are none.
 	Findings func() []rules.Finding
 }
 
-// Server decides requests by rules. It is made by New and may be used from many
+// Server decides requests by rules. New and Load make it. It may be used from many
 // goroutines at once.
 type Server struct {
 	settings config.Settings
@@ -109,7 +111,7 @@ type Server struct {
 	secrets      *secretFiles
 }
 
-// New is a Server.
+// New returns a Server. Close, or the end of Run, stops what it runs in the background.
 func New(c Config) *Server {
 	s := &Server{
 		settings: c.Settings,
@@ -160,7 +162,7 @@ func New(c Config) *Server {
 	return s
 }
 
-// Close ends what runs in the background, for those who do not call Run.
+// Close stops what runs in the background. Run does it, too.
 func (s *Server) Close() {
 	s.fleet.Close()
 	s.closing.Do(s.control.Close)

@@ -22,14 +22,13 @@ type simulatedJSON struct {
 	BanLeft   int64          `json:"ban_left_us"`
 }
 
-// Simulate replays events on their own clock: for each line of in, a JSON object
-// like a check request with t_us, its instant in µs since 1970, it writes a line
-// to out. What a server would answer with 400, since a rule cannot read it or no request
-// has such a path, method or header, has the outcome "malformed" there. Empty lines are
-// skipped. It stops at the first line that is no event or cannot be decided, with an
-// error that has the line's number.
+// Simulate replays events by their own clock. Each line of in is a JSON object like a check
+// request, with t_us, its instant in µs since 1970. For each, Simulate writes a line to
+// out. An event that a server would answer with 400 has the outcome "malformed". Empty
+// lines are skipped. Simulate stops at the first line that is no event or cannot be
+// decided; the error has the line's number.
 //
-// The Server's store must hold nothing that was made by a real clock.
+// The Server's store must hold no counts that were made by a real clock.
 func (s *Server) Simulate(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := bufio.NewReaderSize(in, 1<<16)
 	w := bufio.NewWriterSize(out, 1<<16)

@@ -11,10 +11,11 @@ import (
 	"github.com/stintdev/stint/server/config"
 )
 
-// Load is a Server with the rules and settings of the file at path, or of the files in a
-// directory, in place of those in c, for programs that take the rules within: see
-// Server.Wrap. It has read the files that the settings name. Where the settings have a
-// store, c must have the Limiter that is over it, and c.Documents for rules of a fleet:
+// Load returns a Server with the rules and settings of the file at path, or of all files in
+// that directory, in place of those in c. It is for programs that use the rules in their
+// own handlers: see Server.Wrap. Load also reads the files that the settings name. If the
+// settings have a store, c must have a Limiter over it, and c.Documents if the fleet shares
+// rules:
 //
 //	store, err := redislimit.Connect(ctx, "redis://localhost:6379", redislimit.Options{})
 //	...
@@ -22,7 +23,7 @@ import (
 //		Limiter: stint.NewLimiter(store), Documents: store.Documents(),
 //	})
 //
-// What the file says of listeners is for Server.Run.
+// Addresses of listeners in the file have no effect.
 func Load(path string, c Config) (*Server, error) {
 	files, err := rules.Read(path)
 	if err != nil {
@@ -45,21 +46,21 @@ func Load(path string, c Config) (*Server, error) {
 	return s, nil
 }
 
-// Wrap is next behind the rules: all that the gateway does but for passing requests on.
-// A request that is refused never reaches next; one that is to be shaped is held; headers
-// tell clients how they stand; statuses that next writes count as violations where a rule
-// has on_status; and requests under way count among those of Settings.Instance.
+// Wrap returns next behind the rules. It does all that the gateway does, except for
+// upstreams: it answers refused requests itself, delays requests of rules that shape,
+// writes the headers that tell clients about their limits, counts a violation when next
+// writes a status of on_status, and counts requests under way for Settings.Instance.
 //
-// request.route is the pattern of the http.ServeMux that the request takes, such as
-// "POST /login" or "GET /users/{id}": of next, if that is a mux, else of the mux that has
-// found this handler. So one may wrap a whole mux, or handlers one by one.
+// request.route is the pattern of the http.ServeMux that the request takes, such as "POST
+// /login" or "GET /users/{id}": of next if that is a mux, else of the mux that called this
+// handler. So you can wrap a whole mux or single handlers.
 //
-// A handler of h2c must be around this one, and not within: requests in a connection that
-// it has taken over would not come by here.
+// A handler of h2c must be around this one, not inside: requests in a connection that it
+// takes over would not pass through here.
 //
-// What is changed at run time, and files that change, are taken over while Server.Follow
-// runs; of the rules file itself, which rules.Watcher watches, by Server.SetRules. Close
-// ends what runs in the background.
+// Changes made at run time, and files that change, take effect while Server.Follow runs.
+// For the rules file itself, use rules.Watcher and Server.SetRules. Close stops what runs
+// in the background.
 func (s *Server) Wrap(next http.Handler) http.Handler {
 	return httplimit.GRPC(s.withExchange(httplimit.Middleware{
 		Decide:   s.decideFor(next),
