@@ -9,17 +9,17 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// ErrFault is what a Faulty reports where its Fault has no error of its own.
+// ErrFault is the error of a Faulty if its Fault has none.
 var ErrFault = errors.New("injected fault")
 
-// Fault is what goes wrong with one call. The zero Fault is none.
+// Fault says how one call fails. The zero Fault means that it does not.
 type Fault struct {
 	// Err is what the call returns. nil: the context's error if it hangs, else, if Lost, ErrFault.
 	Err error
 	// Lost means that the inner store acts, and only the answer is lost. Else the call never reaches
 	// it.
 	Lost bool
-	// Hang means that the call returns only once its context is done.
+	// Hang makes the call return only when its context is done.
 	Hang bool
 }
 
@@ -27,7 +27,7 @@ type Fault struct {
 // package stint; what the inner store lacks is ErrUnsupported, or done one by one. It never sleeps.
 // It may be used from many goroutines at once if Fault may.
 type Faulty struct {
-	// Store answers where nothing goes wrong.
+	// Store answers the calls that do not fail.
 	Store stint.Store
 	// Fault tells what goes wrong with a call, of all methods, by its number from 1 on. nil: nothing.
 	Fault func(call int) Fault
@@ -35,7 +35,7 @@ type Faulty struct {
 	calls atomic.Int64
 }
 
-// Calls is how many calls have begun.
+// Calls returns how many calls have begun.
 func (f *Faulty) Calls() int { return int(f.calls.Load()) }
 
 func (f *Faulty) call(ctx context.Context, inner func() error) error {
@@ -80,7 +80,7 @@ func (f *Faulty) Take(ctx context.Context, r *stint.Request, out []stint.Decisio
 	return faulty(ctx, f, func() (stint.Decision, error) { return f.Store.Take(ctx, r, out) })
 }
 
-// TakeBatch implements stint.BatchTaker. It is one call: a fault befalls all.
+// TakeBatch implements stint.BatchTaker. It is one call: a fault affects all its requests.
 func (f *Faulty) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
 	err := f.call(ctx, func() error {
 		stint.TakeBatch(ctx, f.Store, rs, answers)
@@ -128,8 +128,8 @@ func (f *Faulty) Inspect(ctx context.Context, key string, limits []*stint.Limit)
 	})
 }
 
-// Banned implements stint.Inspector. Where the answer is lost, yield is called all
-// the same, and the error comes in the end.
+// Banned implements stint.Inspector. If the answer is lost, it still calls yield, and then
+// returns the error.
 func (f *Faulty) Banned(ctx context.Context, yield func(stint.Record) bool) error {
 	return f.call(ctx, func() error {
 		if s, ok := stint.As[stint.Inspector](f.Store); ok {

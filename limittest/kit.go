@@ -10,7 +10,7 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// DefaultSteps is how many steps Twins takes where Kit.Steps is 0.
+// DefaultSteps is how many steps Twins takes if Kit.Steps is 0.
 const DefaultSteps = 20_000
 
 // Kit tests a Store. Only New must be given.
@@ -27,8 +27,8 @@ type Kit struct {
 	Steps int
 	// Seed repeats the same random steps. 0: a new seed for each run, which is printed.
 	Seed uint64
-	// Skip names subtests that the store cannot pass, such as "TakeBatch". Those
-	// that need an optional interface which the store lacks skip themselves.
+	// Skip names subtests that the store cannot pass, such as "TakeBatch". Subtests for an
+	// optional interface that the store lacks skip themselves.
 	Skip []string
 }
 
@@ -72,7 +72,7 @@ var checks = []check{
 	{"Deadlines", checkDeadlines},
 }
 
-// Run runs the kit, each part as a subtest.
+// Run runs each part of the kit as a subtest.
 func (k Kit) Run(t *testing.T) {
 	for _, name := range k.Skip {
 		if !slices.ContainsFunc(checks, func(c check) bool { return c.name == name }) {

@@ -8,17 +8,17 @@ import (
 	"github.com/stintdev/stint/rules"
 )
 
-// CheckAPI is who may use the check API. Its address and TLS are CheckListen and
-// CheckTLS of Settings. Where CheckTLS has a ClientCA, and it has neither Tokens nor
-// Clients, every certificate of that authority will do.
+// CheckAPI says who may use the check API. Its address and TLS are CheckListen and CheckTLS
+// of Settings. If CheckTLS has a ClientCA, and there are no Tokens and no Clients, every
+// certificate of that authority is accepted.
 type CheckAPI struct {
 	Callers
-	// Open lets everybody who can connect use it, without telling who it is.
+	// Open lets everyone who can connect use it, without a token or certificate.
 	Open bool
 }
 
-// CheckGuarded returns an error if the check API could be reached from other machines
-// and nothing would tell who calls, unless it is open on purpose.
+// CheckGuarded returns an error if other machines could reach the check API without a token
+// or certificate, unless it is Open.
 func (s *Settings) CheckGuarded() error {
 	if s.CheckListen == Off || httpfield.IsLoopbackAddress(s.CheckListen) || s.Check.Open || len(s.Check.Tokens) > 0 || s.CheckTLS.AsksForCertificate() {
 		return nil
@@ -47,11 +47,11 @@ func (s *Settings) readCheck(r *yamlnode.Reader, n *yamlnode.Node) {
 	}
 }
 
-// CheckTokensInTheClear reports whether tokens travel to the check API between machines
+// CheckTokensInTheClear reports whether tokens for the check API travel between machines
 // unencrypted.
 func (s *Settings) CheckTokensInTheClear() bool { return s.Check.inTheClear(s.CheckListen, s.CheckTLS) }
 
-// Findings is what works as set but hardly as meant.
+// Findings returns the settings that work but probably not as they were meant.
 func (s *Settings) Findings() []rules.Finding {
 	if !s.Check.Open || s.CheckListen == Off {
 		return nil
@@ -69,11 +69,11 @@ type Admin struct {
 	Callers
 }
 
-// Off, as the address of a listener that need not be, is none.
+// Off is the address of an optional listener that is turned off.
 const Off = "off"
 
-// Check returns an error if the admin API could be reached from other machines and
-// nothing would tell who calls.
+// Check returns an error if other machines could reach the admin API without a token or
+// certificate.
 func (a *Admin) Check() error {
 	if a.Listen == Off || httpfield.IsLoopbackAddress(a.Listen) || len(a.Tokens) > 0 || a.TLS.AsksForCertificate() && len(a.Clients) > 0 {
 		return nil
@@ -82,7 +82,7 @@ func (a *Admin) Check() error {
 		a.Listen)
 }
 
-// TokensInTheClear reports whether tokens travel to the admin API between machines
+// TokensInTheClear reports whether tokens for the admin API travel between machines
 // unencrypted.
 func (a *Admin) TokensInTheClear() bool { return a.inTheClear(a.Listen, a.TLS) }
 

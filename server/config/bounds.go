@@ -12,25 +12,24 @@ import (
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
-// Instance bounds what one instance takes at the gateway and the check API, whatever
-// the rules and the store say. Healthz, readyz, metrics and the admin API are never
-// bounded by it.
+// Instance bounds what one instance accepts at the gateway and the check API, whatever the
+// rules and the store say. It never bounds /healthz, /readyz, /metrics and the admin API.
 type Instance struct {
-	// Limit is how many requests that the rules allow may pass here, each as one
-	// unit, at both together. nil: any number.
+	// Limit bounds the requests that the rules allow here, at both together, one unit each.
+	// nil: no bound.
 	Limit *stint.Limit
-	// InFlight is how many requests may be under way at once at the gateway, and as
-	// many at the check API, /v1/authorize among them. One client cannot have all of
-	// them: see httplimit.Middleware.MaxInFlight. A connection that was upgraded is none
-	// any more. 0: any number. ByMemory: up to 10,000.
+	// InFlight bounds the requests under way at once at the gateway, and as many at the
+	// check API, including /v1/authorize. One client cannot take all of them: see
+	// httplimit.Middleware.MaxInFlight. An upgraded connection does not count. 0: no bound.
+	// ByMemory: up to 10,000.
 	InFlight int64
-	// Bytes bounds the bodies and headers of requests under way that this instance
-	// keeps in memory, and what reading them takes. One request more than fits is
-	// refused. 0: any number. ByMemory: an eighth of the memory.
+	// Bytes bounds the memory for bodies and headers of requests under way, including what
+	// is needed to read them. A request that does not fit is refused. 0: no bound.
+	// ByMemory: an eighth of the memory.
 	Bytes int64
 }
 
-// String is the three bounds.
+// String returns the three bounds as text.
 func (i Instance) String() string {
 	limit := "none"
 	if i.Limit != nil {
@@ -60,8 +59,7 @@ func (i *Instance) read(r *yamlnode.Reader, n *yamlnode.Node) {
 	})
 }
 
-// ByMemory stands for a bound that depends on how much memory there is; see
-// Settings.FitMemory.
+// ByMemory is the value of a bound that depends on the memory; see Settings.FitMemory.
 const ByMemory = -1
 
 // Bounds that no setting changes.
@@ -83,19 +81,19 @@ type Footprint struct {
 	Memory int64
 	From   string
 	Parts  []Part
-	// Exceeds is how many bytes the cgroup or the machine has, where the setting says
-	// more; else 0.
+	// Exceeds is how many bytes the cgroup or the machine has, if the setting exceeds it;
+	// else 0.
 	Exceeds int64
 }
 
-// Part is a number of things of one kind, of which each takes up to so many bytes.
+// Part is up to Most things of one kind, each of up to Each bytes.
 type Part struct {
 	Name string
 	Most int64
 	Each int64
 }
 
-// Sum is the bytes of all parts.
+// Sum returns the bytes of all parts.
 func (f *Footprint) Sum() (n int64) {
 	for _, p := range f.Parts {
 		n += p.Most * p.Each
@@ -120,8 +118,8 @@ const (
 const unknownMemory = 4 << 30
 
 // FitMemory sets the bounds that are ByMemory, so that all of them together fit into
-// s.Memory, or where that is 0 into the memory of this process's cgroup or else of the
-// machine. A second call changes nothing.
+// s.Memory; if that is 0, into the memory of this process's cgroup or else of the machine.
+// A second call changes nothing.
 func (s *Settings) FitMemory() Footprint {
 	f := Footprint{Memory: s.Memory, From: "setting"}
 	there, from := memory(rootFS)
@@ -164,10 +162,11 @@ func (s *Settings) FitMemory() Footprint {
 	return f
 }
 
-// MaxOwed is how many bytes may be kept of what was spent while the store is away.
+// MaxOwed returns how many bytes may be kept about what was admitted while the store is
+// down.
 func (f *Footprint) MaxOwed() int64 { return min(fleet.DefaultMaxOwed, f.Memory/32) }
 
-// Log logs f in one line, and warns where it is more than the memory.
+// Log logs f in one line, and a warning if it exceeds the memory.
 func (f *Footprint) Log(l *slog.Logger) {
 	args := []any{"memory", ByteSize(f.Memory).String(), "from", f.From, "sum", ByteSize(f.Sum()).String()}
 	for _, p := range f.Parts[1:] {

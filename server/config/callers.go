@@ -7,8 +7,8 @@ import (
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
-// Callers says who may use an API. Where it has neither Tokens nor Clients, those who
-// can connect from this machine may.
+// Callers says who may use an API. Without Tokens and Clients, everyone on this machine
+// may.
 type Callers struct {
 	// Tokens and Clients are who may use it. Their names are what the API calls
 	// callers, and are unique among both.
@@ -19,8 +19,8 @@ type Callers struct {
 	Hosts []string
 }
 
-// Token says where the text of a bearer token is found, and what it allows. It does
-// not hold the text.
+// Token names the file or variable that has a bearer token, and what the token allows. It
+// does not hold the token.
 type Token struct {
 	Name string
 	// Scope is for the admin API; the check API has none.
@@ -49,7 +49,7 @@ const (
 	WriteScope
 )
 
-// String is the name in the configuration file.
+// String returns the name in the configuration file.
 func (s Scope) String() string {
 	switch s {
 	case ReadScope:

@@ -5,8 +5,8 @@ import (
 	"github.com/stintdev/stint/rules"
 )
 
-// TLSFiles names what a listener shows and asks for, in files of PEM. They are read
-// again when they change; see Server.Run.
+// TLSFiles names the certificate that a listener shows, and the authorities of clients, as
+// PEM files. They are read again when they change; see Server.Run.
 type TLSFiles struct {
 	// Cert is the certificate, followed by those between it and the authority that
 	// clients know. Key is its private key.
@@ -16,10 +16,10 @@ type TLSFiles struct {
 	ClientCA string
 }
 
-// AsksForCertificate reports whether clients must show a certificate. It is false of nil.
+// AsksForCertificate reports whether clients must show a certificate. f may be nil.
 func (f *TLSFiles) AsksForCertificate() bool { return f != nil && f.ClientCA != "" }
 
-// Paths are those of the files there are: Cert, Key and perhaps ClientCA.
+// Paths returns the names of the files: Cert, Key and, if it is given, ClientCA.
 func (f *TLSFiles) Paths() []string {
 	if f.ClientCA == "" {
 		return []string{f.Cert, f.Key}
@@ -46,8 +46,8 @@ func readTLS(r *yamlnode.Reader, to **TLSFiles) func(*yamlnode.Node) {
 	}
 }
 
-// Secret says where the text of a secret is found, by which expressions make keys with
-// hmac. It does not hold the text.
+// Secret names the file of a secret, with which expressions make keys by hmac. It does not
+// hold the secret.
 type Secret struct {
 	// Name is what expressions say after "secrets.".
 	Name string
@@ -80,8 +80,8 @@ func readSecrets(r *yamlnode.Reader, to *[]Secret) func(*yamlnode.Node) {
 	}
 }
 
-// KnownSecrets are the settings' secrets by name, none of which was read: to see
-// whether rules name others.
+// KnownSecrets returns the names of the settings' secrets, without reading the files, so
+// that the names in rules can be checked.
 func (s *Settings) KnownSecrets() *rules.Secrets {
 	names := make([]string, len(s.Secrets))
 	for i := range s.Secrets {

@@ -13,31 +13,31 @@ import (
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
-// JWT says where requests bear the tokens of clients (JSON Web Tokens) and when one is
-// valid. Expressions find what a valid one says in claims.
+// JWT says in which header requests have the tokens of clients (JSON Web Tokens), and when
+// a token is valid. Expressions read the claims of a valid one.
 type JWT struct {
 	// Header is the header with the token, in canonical form. In Authorization, the
 	// token comes after "Bearer"; in others that word may be missing.
 	Header string
-	// KeysFile, KeysURL or Trusted is given. KeysFile is a file with a JWK Set, which
-	// is read again when it changes; KeysURL is where one is fetched from, every 15
-	// minutes and when a token names a key that is not known. Trusted means that who
-	// stands before this instance has verified the signature: then it is not looked
-	// at, and tokens are believed of trusted_proxies alone, and in checks.
+	// One of KeysFile, KeysURL and Trusted is given. KeysFile is a file with a JWK Set,
+	// which is read again when it changes. KeysURL is the URL of one, which is fetched
+	// every 15 minutes and when a token names an unknown key. Trusted means that a proxy
+	// before this instance has verified the signature: it is not checked, and only tokens
+	// from trusted_proxies, and those in checks, are believed.
 	KeysFile, KeysURL string
 	Trusted           bool
-	// Issuer and Audience, if they are not empty, must be what the token says in iss,
-	// and one of what it says in aud.
+	// Issuer, if it is not empty, must equal the token's iss. Audience, if it is not empty,
+	// must be one of its aud.
 	Issuer, Audience string
-	// Algorithms are those that signatures may have. Empty: all of JWTAlgorithms.
+	// Algorithms are the signature algorithms that tokens may use. Empty: all of
+	// JWTAlgorithms.
 	Algorithms []string
-	// Leeway is by how much clocks may differ when it is told whether a token has
-	// expired, or is not valid yet.
+	// Leeway is how much clocks may differ when the times in a token are checked.
 	Leeway time.Duration
 }
 
-// JWTAlgorithms are the algorithms of signatures that are known here. All have public
-// keys: with a key that is shared, whoever verifies tokens could make them.
+// JWTAlgorithms returns the supported signature algorithms. All of them use public keys:
+// with a shared key, everyone who can verify a token could make one.
 func JWTAlgorithms() []string {
 	return []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 }
@@ -107,8 +107,8 @@ func parseKeysURL(text string) (string, error) {
 	return text, nil
 }
 
-// KeysInTheClear reports whether keys come from another machine unencrypted, so that
-// somebody between the two can replace them.
+// KeysInTheClear reports whether keys come from another machine unencrypted, so that an
+// attacker on the network could replace them.
 func (j *JWT) KeysInTheClear() bool {
 	u, err := url.Parse(j.KeysURL)
 	return err == nil && u.Scheme == "http" && !httpfield.IsLoopback(u.Hostname())

@@ -14,10 +14,10 @@ import (
 	"github.com/stintdev/stint/rules"
 )
 
-// Read reads a whole configuration: the section "server", which one of files may have,
-// and the rules. A rule that names a secret which the settings do not have is an error.
-// checkStore returns what is wrong with the address of a store other than "memory"; nil:
-// any address is taken. The error has a line for each problem: file:line:column: what.
+// Read reads a whole configuration from files: the section "server", which at most one file
+// may have, and the rules. It returns an error if a rule needs a secret that the settings
+// do not have. checkStore checks the address of a store other than "memory"; nil accepts
+// any. The error has a line for each problem: file:line:column: what.
 func Read(files []rules.File, checkStore func(address string) error) (Settings, *rules.Set, error) {
 	settings, wrong := ReadSettings(files, checkStore)
 	set, err := rules.ParseFiles(files)
@@ -30,8 +30,8 @@ func Read(files []rules.File, checkStore func(address string) error) (Settings, 
 	return settings, set, nil
 }
 
-// ReadSettings is Read for the section "server" alone. What it does not say is as in
-// Default. It does not refuse a second section in another file: rules.ParseFiles does.
+// ReadSettings reads the section "server" alone, with the values of Default for what it
+// leaves out. It does not refuse a second section in another file: rules.ParseFiles does.
 func ReadSettings(files []rules.File, checkStore func(address string) error) (Settings, error) {
 	s := Default()
 	for _, f := range files {
@@ -128,7 +128,7 @@ func parseStateDir(text string) (string, error) {
 	return text, nil
 }
 
-// ParseNamespace reads the name of a namespace; it refuses what the store would refuse later, without a line.
+// ParseNamespace checks the name of a namespace by the same rule as redislimit.
 func ParseNamespace(text string) (string, error) {
 	const letters = "_.:-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	if text == "" || len(text) > 64 || strings.Trim(text, letters) != "" {

@@ -16,37 +16,36 @@ import (
 
 // Route sends requests to an upstream.
 type Route struct {
-	// Name is request.route of the requests that take this route, to expressions; unique
-	// among routes. Empty: they have none.
+	// Name is what rules read as request.route of requests that take this route. It is
+	// unique among routes. Empty: they have none.
 	Name string
-	// Host is the host that the request is for, without a port, in lower case;
-	// empty: any.
+	// Host is the host of the request, in lower case, without a port. Empty: any.
 	Host string
-	// Path is what the request's path starts with, in whole segments: /v1
-	// matches /v1 and /v1/users, not /v10.
+	// Path is the prefix of the request's path, in whole segments: /v1 matches /v1 and
+	// /v1/users, not /v10.
 	Path string
-	// Upstream is where requests go: an http, https or h2c URL. Its path, if it has
-	// one, comes before the request's. Of https, the upstream chooses HTTP/2 or
-	// HTTP/1.1; h2c is HTTP/2 without TLS.
+	// Upstream is the URL that requests go to: http, https or h2c. If it has a path, that
+	// is put before the request's. With https, the upstream chooses HTTP/2 or HTTP/1.1; h2c
+	// is HTTP/2 without TLS.
 	Upstream *url.URL
-	// BodyTimeout is Settings.BodyTimeout for this route. nil: that of all.
+	// BodyTimeout replaces Settings.BodyTimeout for this route. nil: it does not.
 	BodyTimeout *time.Duration
-	// TLS is for an Upstream of https. nil: its certificate is checked against the
-	// system's authorities, and it is shown none.
+	// TLS is for an https Upstream. nil: the gateway checks its certificate against the
+	// system's authorities, and shows none.
 	TLS *UpstreamTLS
 }
 
-// UpstreamTLS says how an upstream proves who it is, and what it is shown. Files are
-// of PEM and are read again when they change; see Server.Run.
+// UpstreamTLS says how an upstream proves its identity, and which certificate the gateway
+// shows it. The files are PEM and are read again when they change; see Server.Run.
 type UpstreamTLS struct {
-	// CA holds the authorities of which one must have signed the upstream's
-	// certificate. Empty: the system's.
+	// CA has the authorities, one of which must have signed the upstream's certificate.
+	// Empty: the system's.
 	CA string
-	// Cert and Key are the certificate that the upstream is shown, followed by those
-	// between it and the authority, and its private key. Empty: none.
+	// Cert has the certificate that the gateway shows the upstream, followed by
+	// intermediate ones. Key has its private key. Empty: it shows none.
 	Cert, Key string
-	// ServerName is the name that the upstream's certificate must have. Empty: the
-	// host of its URL.
+	// ServerName is the name that the upstream's certificate must have. Empty: the host of
+	// its URL.
 	ServerName string
 }
 
@@ -140,8 +139,8 @@ func ParseUpstream(text string) (*url.URL, error) {
 // fromEnvironment is the UpstreamProxy that the environment names.
 const fromEnvironment = "environment"
 
-// Proxy finds the proxy that UpstreamProxy stands for, as http.Transport.Proxy does; nil:
-// none.
+// Proxy returns the function for http.Transport.Proxy that UpstreamProxy stands for. nil:
+// no proxy.
 func (s *Settings) Proxy() func(*http.Request) (*url.URL, error) {
 	switch s.UpstreamProxy {
 	case "":
