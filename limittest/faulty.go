@@ -14,22 +14,26 @@ var ErrFault = errors.New("injected fault")
 
 // Fault says how one call fails. The zero Fault means that it does not.
 type Fault struct {
-	// Err is what the call returns. nil: the context's error if it hangs, else, if Lost, ErrFault.
+	// Err is what the call returns. nil: the context's error if the call hangs, or ErrFault
+	// if the answer is lost.
 	Err error
-	// Lost means that the inner store acts, and only the answer is lost. Else the call never reaches
-	// it.
+	// Lost makes the Store execute the call and lose its answer: the request may be charged
+	// though the call fails. Otherwise a failing call never reaches the Store.
 	Lost bool
 	// Hang makes the call return only when its context is done.
 	Hang bool
 }
 
-// Faulty is a Store that fails where a test wants it to. It implements all optional interfaces of
-// package stint; what the inner store lacks is ErrUnsupported, or done one by one. It never sleeps.
-// It may be used from many goroutines at once if Fault may.
+// Faulty is a Store that passes calls on to its Store, and fails where a test wants it to.
+// It implements stint.BatchTaker, stint.Refunder, stint.Resetter, stint.Violator and
+// stint.Inspector. If the Store lacks one of these, the call returns stint.ErrUnsupported;
+// batches are decided one by one. Faulty has no clock and never sleeps. It may be used from
+// many goroutines at once if Fault may.
 type Faulty struct {
 	// Store answers the calls that do not fail.
 	Store stint.Store
-	// Fault tells what goes wrong with a call, of all methods, by its number from 1 on. nil: nothing.
+	// Fault returns the fault of a call. Calls of all methods are numbered together, from
+	// 1. nil: no call fails.
 	Fault func(call int) Fault
 
 	calls atomic.Int64

@@ -15,17 +15,20 @@ const DefaultSteps = 20_000
 
 // Kit tests a Store. Only New must be given.
 type Kit struct {
-	// New makes an empty store and cleans up with t.Cleanup. Of several calls in a test, the last
-	// store is used.
+	// New returns an empty store, and uses t.Cleanup to clean up. A test may call it
+	// several times; it then no longer uses the store before.
 	New func(t *testing.T) stint.Store
-	// Fleet makes several stores over the same, empty data, for many goroutines. nil: New alone.
+	// Fleet returns several stores over the same, empty data, as the processes of a fleet
+	// have them. The kit uses them from many goroutines at once. nil: it uses one of New.
 	Fleet func(t *testing.T) []stint.Store
-	// Frozen makes a store that never answers, to test its fleet.DeadlineKeeper alone. nil: that is
-	// not tested.
+	// Frozen returns a store whose server never answers. The kit uses it to test only
+	// whether a fleet.DeadlineKeeper keeps deadlines. nil: that is not tested.
 	Frozen func(t *testing.T) stint.Store
-	// Steps is how many steps Twins takes; below 20,000 not every state need be met. 0: DefaultSteps.
+	// Steps is how many random steps Twins takes. Below 20,000, it does not require that
+	// all interesting states were reached. 0: DefaultSteps.
 	Steps int
-	// Seed repeats the same random steps. 0: a new seed for each run, which is printed.
+	// Seed makes the random steps the same each time. 0: a new seed for each run, which is
+	// printed.
 	Seed uint64
 	// Skip names subtests that the store cannot pass, such as "TakeBatch". Subtests for an
 	// optional interface that the store lacks skip themselves.

@@ -10,10 +10,14 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// Model is the reference: a Store that is slow and obvious. It remembers every admitted request, and
-// answers from that history in exact fractions, word for word by the contract, with no arithmetic of
-// package stint, by time.Now. It never forgets. The zero Model is ready, for many goroutines. It
-// implements BatchTaker, Refunder, Resetter, Violator and Inspector.
+// Model is a slow and simple Store, the reference for others. It remembers every request
+// that it admitted while the count lives, and computes answers from this history in exact
+// fractions, following the contract word by word. It shares no arithmetic with package
+// stint. It implements stint.BatchTaker, stint.Refunder, stint.Resetter, stint.Violator and
+// stint.Inspector.
+//
+// The zero Model is empty and ready. It may be used from many goroutines at once. Its clock
+// is time.Now. It never drops a count by itself.
 type Model struct {
 	mu      sync.Mutex
 	counts  map[countID]*history
@@ -161,7 +165,8 @@ func (m *Model) TakeBatch(ctx context.Context, rs []stint.Request, answers []sti
 	}
 }
 
-// Refund implements stint.Refunder. What becomes unused is forgotten, with its last charge's instant.
+// Refund implements stint.Refunder. A count that becomes unused by it is forgotten,
+// including the instant of its last charge.
 func (m *Model) Refund(_ context.Context, r *stint.Request) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -10,8 +10,9 @@ import (
 	"github.com/stintdev/stint"
 )
 
-// Twins asks two empty stores, which nobody else uses, the same random things for so many steps, and
-// fails at the first answer in which they, or the Model, differ. The same seed repeats a run.
+// Twins makes the same random requests to a and b, in that many steps, and fails at the
+// first answer in which they differ from each other or from the Model. The same seed makes
+// the same requests. Both stores must be empty, and nothing else may use them.
 func Twins(t testing.TB, a, b stint.Store, steps int, seed uint64) {
 	t.Helper()
 	twins(t, steps, seed, a, b)

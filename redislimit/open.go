@@ -29,7 +29,8 @@ func Open(ctx context.Context, address string) (*fleet.Store, error) {
 	return fleet.New(s, fleet.Options{OnClose: s.Close}), nil
 }
 
-// firstAttempt bounds how long Open waits for a server.
+// firstAttempt bounds how long Open waits for a server. One that is up answers in
+// milliseconds.
 const firstAttempt = time.Second
 
 // Connect connects to the server at a URL, checks that it is suitable, and returns a bare
