@@ -35,7 +35,7 @@ func hint(w io.Writer, e *rules.Note, effect adminapi.Effect, command string) {
 		fmt.Fprintf(w, "it has no end: `stint %s %s` ends it; --for 30m or --until gives one\n", command, shown(e.ID))
 	}
 	if effect.Problem != "" {
-		fmt.Fprintf(w, "it is without effect now: %s\n", plain(effect.Problem))
+		fmt.Fprintf(w, "it has no effect now: %s\n", plain(effect.Problem))
 	}
 	printReach(w, effect.Reach)
 }

@@ -181,7 +181,7 @@ of its own machine, unless the section server.admin says otherwise. From elsewhe
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return fmt.Errorf("%snone within %v; a change may have been made all the same; --timeout gives it longer", start, a.timeout)
 	case errors.As(err, new(x509.UnknownAuthorityError)):
-		return errors.New(start + plain(err.Error()) + "; --ca FILE tells whom to trust")
+		return errors.New(start + plain(err.Error()) + "; --ca FILE names the authorities to trust")
 	}
 	return errors.New(start + plain(err.Error()))
 }

@@ -21,11 +21,11 @@ import (
 func explainCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "explain", Short: "what would be decided about a request, and why",
-		Long: `Says what would be decided about a request now, and why. Nothing is taken.
+		Long: `Shows what would be decided about a request now, and why. It takes nothing.
 
-With any of --method, --path, --host, --route and --header the request is HTTP, of GET and /
-where these are not given. --config asks no server, but a file, or a directory of such files:
-nothing is counted there yet, and nothing was changed at run time.`,
+With any of --method, --path, --host, --route and --header, it is an HTTP request, by default
+GET of /. With --config, the rules are those of a file or a directory instead of a server's:
+then nothing is counted yet, and nothing was changed at run time.`,
 		Example: `  stint explain --client 192.0.2.1 --method POST --path /login --header "X-User: ann"
   stint explain --operation export --attr user=ann --attr size=20 --cost 5
   stint explain --config stint.yaml --client 192.0.2.1`,

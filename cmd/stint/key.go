@@ -17,16 +17,16 @@ import (
 
 func keyCommand() *cobra.Command {
 	return group(&cobra.Command{
-		Use: "key", Short: "show a key, make it unused, give units back",
-		Long: `Shows the state of a key under a rule, makes it unused, and gives units back, under all
-limits of the rule. Each tier of a key counts apart. Violations and bans stay: see
+		Use: "key", Short: "show, reset or refund a key",
+		Long: `Shows the state of a key under a rule, makes it unused, and returns units to it, under all
+limits of the rule. Each tier of a key has its own counts. Violations and bans stay: see
 "stint ban lift".`,
 	},
-		keyAction("show", "show what a key has used", `Shows the state of a key under each limit of a rule: of requests of no tier and of every
-tier under which the key has used something, or with --tier of that tier alone.`),
+		keyAction("show", "show what a key has used", `Shows the state of a key under each limit of a rule: for requests without a tier and for each
+tier in which the key has used something, or with --tier for that tier only.`),
 		keyAction("reset", "make a key unused", `Makes a key unused under all limits of a rule, in every tier.`),
-		keyAction("refund", "give units back to a key", `Gives units back to a key under all limits of a rule, as used by requests of no tier, or
-with --tier of that tier.`),
+		keyAction("refund", "return units to a key", `Returns units to a key under all limits of a rule: to the counts of requests without a tier,
+or with --tier to those of that tier.`),
 	)
 }
 
@@ -41,7 +41,7 @@ func keyAction(name, short, long string) *cobra.Command {
 	cost := number{least: 1}
 	if name == "refund" {
 		c.Use += " --cost N"
-		f.Var(&cost, "cost", "give back `N` units")
+		f.Var(&cost, "cost", "return `N` units")
 	}
 	if name != "show" {
 		reasonFlag(f, &body.Reason)

@@ -95,7 +95,7 @@ func init() { cobra.EnableCommandSorting = false } // help lists commands as the
 func newProgram(in io.Reader, out io.Writer, errs *server.LogWriter) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "stint",
-		Long:          "Stint limits rates: exactly, in memory or in a Redis that a fleet shares.",
+		Long:          "Stint limits rates exactly, in memory or in a Redis that a fleet shares.",
 		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -163,7 +163,7 @@ Commands:{{range $all}}
   {{rpad .Name .NamePadding}}  {{.Short}}{{end}}
 {{end}}{{end}}
 {{- if .HasAvailableSubCommands}}
-"{{.CommandPath}} COMMAND --help" tells more.
+See "{{.CommandPath}} COMMAND --help" for each command.
 {{else if .HasAvailableLocalFlags}}
 
 Flags:
@@ -177,7 +177,7 @@ func group(c *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 		for _, sub := range c.Commands() {
 			names = append(names, sub.Name())
 		}
-		hint := fmt.Sprintf("want one of %s; %q tells more", strings.Join(names, ", "), c.CommandPath()+" --help")
+		hint := fmt.Sprintf("want one of %s; see %q", strings.Join(names, ", "), c.CommandPath()+" --help")
 		switch {
 		case len(words) == 0 && !c.HasParent():
 			c.SetOut(c.ErrOrStderr())
@@ -214,7 +214,7 @@ func words(names ...string) cobra.PositionalArgs {
 		case len(words) > len(names):
 			return fmt.Errorf("unexpected argument %q", words[len(names)])
 		case len(words) < len(names):
-			return fmt.Errorf("want %s; %q tells more", strings.Join(names[len(words):], " "), c.CommandPath()+" --help")
+			return fmt.Errorf("want %s; see %q", strings.Join(names[len(words):], " "), c.CommandPath()+" --help")
 		}
 		return nil
 	}

@@ -85,7 +85,7 @@ func commandsOf(t *testing.T, text, rules string) (said int) {
 			if code != 0 && (code != 1 || !exitsWith1.MatchString(line)) {
 				t.Errorf("%s: exit %d\n%s%s", line, code, out, errs)
 			}
-			if strings.Contains(out, "without effect") {
+			if strings.Contains(out, "no effect") {
 				t.Errorf("%s:\n%s", line, out)
 			}
 			if file != "" {

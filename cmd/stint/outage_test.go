@@ -23,7 +23,7 @@ func TestFleetFrozen(t *testing.T) {
 	const alone = "in force at this instance only, because the store does not answer"
 	want(t, f.at(0), 0, []string{alone}, "ban", "add", "--network", "198.51.100.0/24", "--reason", "flood") // not known to be away yet
 	until(t, "it is known to be away", 20*time.Second, func() bool { code, _ := f.at(0)("status"); return code == 1 })
-	want(t, f.at(0), 1, []string{"DOES NOT ANSWER", "decides    each rule's on_store_error", "ban by local, flood: in force here alone", "namespace  stint"}, "status")
+	want(t, f.at(0), 1, []string{"DOES NOT ANSWER", "decides    each rule's on_store_error", "ban by local, flood: in force only here", "namespace  stint"}, "status")
 	began := time.Now()
 	want(t, f.at(0), 0, []string{alone, "off"}, "switch", "upload", "off", "--reason", "refuses all")
 	want(t, f.at(0), 0, []string{alone}, "override", "add", "--rule", "export", "--key", "ann", "--key", "export", "--times", "10")

@@ -18,7 +18,7 @@ const overridesPath = "/v1/overrides"
 
 func overrideCommand() *cobra.Command {
 	return group(&cobra.Command{
-		Use: "override", Short: "other limits for a key or a tier",
+		Use: "override", Short: "give a key or a tier other limits",
 		Long: "Gives a key, or all of a tier, other limits under a rule.",
 	}, overrideList(), overrideAdd(), overrideRemove())
 }

@@ -37,21 +37,21 @@ func TestPrintStatus(t *testing.T) {
 	}
 	const want = `program    stint v1.2.3
 started    2026-03-01T12:00:00Z
-rules      12 rules, version a1b2c3d4e5f6, of the fleet, number 2, taken 2026-03-01T12:00:00Z
+rules      12 rules, version a1b2c3d4e5f6, from the fleet, number 2, taken 2026-03-01T12:00:00Z
            limiting is off: everything passes; see ` + "`stint switch`" + `
            ordered by ann at 2026-03-01T12:01:00Z, they refuse all\x1b; ` + "`stint rules source fleet`" + ` ends it
 refused    2026-03-01T12:05:00Z: 2:25: unknown variable \x1b[2J
            3:1: and another
 controls   version 9, KEPT in state_dir, read from the store 2026-03-01T11:00:00Z: the store was not read since the start
            the state for the next start cannot be written to state_dir: no space left \x1b[2J
-           o2 is without effect: unknown tier
-pending    2026-03-01T12:06:00Z switch by ann, it burns \x1b[2J: in force here alone until the store is back
+           o2 has no effect: unknown tier
+pending    2026-03-01T12:06:00Z switch by ann, it burns \x1b[2J: in force only here until the store is back
 store      redis, DOES NOT ANSWER: connection refused
 namespace  shop
 clock      2m0s BEHIND the store's, by which bans and other changes end
 decides    each rule's on_store_error; local is one of 3 shares of each limit
 breaker    open, 3 instances
-memory     at most 886MiB, for there are 1GiB (cgroup)
+memory     at most 886MiB of 1GiB (cgroup)
 denials    not remembered: other instances cannot tell this one what they reset or lift
 finding    ST002 stint.yaml:3:5: the rule never applies
 finding    ST009 no limit is shared
@@ -64,7 +64,7 @@ finding    ST009 no limit is shared
 	b.Reset()
 	s.Controls.Source, s.Store.Instances = "nowhere", 1
 	printStatus(&b, s)
-	for _, words := range []string{"controls   NOT READ since the start", "local is each limit whole"} {
+	for _, words := range []string{"controls   NOT READ since the start", "local is the whole limit"} {
 		if !strings.Contains(b.String(), words) {
 			t.Errorf("want %q in\n%s", words, &b)
 		}

@@ -225,7 +225,7 @@ func (a *admin) raced(ctx context.Context, err error, replaces int64, again stri
 
 func rulesRollback() *cobra.Command {
 	c := &cobra.Command{
-		Use: "rollback N [--after M] [--note TEXT]", Short: "make an earlier version the next one again",
+		Use: "rollback N [--after M] [--note TEXT]", Short: "make an earlier version the next one",
 		Long:                  "Makes the rules of version N the fleet's next version, in place of the newest, or of the\nversion that --after gives.",
 		DisableFlagsInUseLine: true,
 	}

@@ -18,7 +18,7 @@ import (
 
 func rulesCommand() *cobra.Command {
 	return group(&cobra.Command{
-		Use: "rules", Short: "check files; push, pull, diff, history, rollback of a fleet's",
+		Use: "rules", Short: "check rules files; push, pull and roll back a fleet's rules",
 		Long: `Checks rules files, and changes the rules that a fleet shares. check calls no server; the
 others call the admin API of an instance of the fleet.`,
 	}, rulesCheck(), rulesPush(), rulesPull(), rulesDiff(), rulesHistory(), rulesRollback(), rulesSource())
@@ -85,9 +85,9 @@ func readConfig(name string) (config.Settings, *rules.Set, error) {
 func rulesSource() *cobra.Command {
 	c := &cobra.Command{
 		Use: "source [file|fleet] [--reason TEXT]", Short: "where an instance takes its rules from",
-		Long: `Shows where the instance takes its rules from. With "file" it takes those of its file,
-where the fleet's are wrong or out of reach; with "fleet" the fleet's again. The other
-instances go on as they are.`,
+		Long: `Shows where the instance takes its rules from. "file" makes it take those of its file, for
+when the fleet's are wrong or out of reach; "fleet" makes it take the fleet's again. Other
+instances do not change.`,
 		ValidArgs:             []string{"file", "fleet"},
 		DisableFlagsInUseLine: true,
 	}

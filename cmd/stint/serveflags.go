@@ -83,7 +83,7 @@ func (c *choice) check() error {
 	case given("upstream") && !given("config") && !given("limit"):
 		return errors.New(`--upstream without limits: give --limit "100 per 1m", or --config FILE`)
 	case !c.demo && !given("config") && !given("limit"):
-		return errors.New(`want --config FILE, or --limit "100 per 1m" and --upstream URL, or --demo; "stint serve --help" tells more`)
+		return errors.New(`want --config FILE, or --limit "100 per 1m" and --upstream URL, or --demo; see "stint serve --help"`)
 	}
 	return nil
 }

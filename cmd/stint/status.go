@@ -15,9 +15,9 @@ import (
 
 func statusCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "status", Short: "how an instance is, and what looks wrong",
-		Long: `Shows how an instance is, which rules it runs, and what looks wrong. It exits with 1 if the
-store does not answer.`,
+		Use: "status", Short: "the state of an instance, and what looks wrong",
+		Long: `Shows the state of an instance, its rules, and what looks wrong. It exits with 1 if the store
+does not answer.`,
 	}
 	return adminCommand(c, nil, func(ctx context.Context, a *admin, _ []string) error {
 		data, err := a.send(ctx, apiRequest{method: http.MethodGet, path: "/v1/status"})
@@ -54,10 +54,10 @@ func printStatus(w io.Writer, s adminapi.Status) {
 		lines.add("", "the state for the next start cannot be written to state_dir: "+s.Controls.StateError)
 	}
 	for _, p := range s.Controls.Problems {
-		lines.add("", shown(p.ID)+" is without effect: "+p.Text)
+		lines.add("", shown(p.ID)+" has no effect: "+p.Text)
 	}
 	for _, p := range s.Controls.Pending {
-		lines.add("pending", list(instant(p.At)+" "+plain(p.Action)+" by "+shown(p.Who), plain(p.Reason))+": in force here alone until the store is back")
+		lines.add("pending", list(instant(p.At)+" "+plain(p.Action)+" by "+shown(p.Who), plain(p.Reason))+": in force only here until the store is back")
 	}
 	lines.add("store", storeWords(&s.Store))
 	lines.add("namespace", shown(s.Store.Namespace))
@@ -75,7 +75,7 @@ func printStatus(w io.Writer, s adminapi.Status) {
 		lines.add("breaker", plain(s.Store.Breaker)+", "+several(s.Store.Instances, "instance"))
 	}
 	if m := s.Memory; m.Bytes > 0 { // of an instance that tells
-		lines.add("memory", fmt.Sprintf("at most %s, for there are %s (%s)", config.ByteSize(m.Sum), config.ByteSize(m.Bytes), plain(m.From)))
+		lines.add("memory", fmt.Sprintf("at most %s of %s (%s)", config.ByteSize(m.Sum), config.ByteSize(m.Bytes), plain(m.From)))
 	}
 	if s.Store.Listening != nil && !*s.Store.Listening {
 		lines.add("denials", "not remembered: other instances cannot tell this one what they reset or lift")
@@ -90,9 +90,9 @@ func rulesWords(r *adminapi.RulesStatus) string {
 	source := plain(r.Source)
 	switch r.Source {
 	case "file":
-		source = "of its file"
+		source = "from its file"
 	case "fleet":
-		source = fmt.Sprintf("of the fleet, number %d", r.Number)
+		source = fmt.Sprintf("from the fleet, number %d", r.Number)
 	}
 	return fmt.Sprintf("%s, version %s, %s, taken %s", several(int64(r.Count), "rule"), shown(r.Version), source, instant(r.Taken))
 }
@@ -104,7 +104,7 @@ func decidesWords(s *adminapi.StoreStatus) string {
 	if s.Instances > 1 {
 		return fmt.Sprintf("each rule's on_store_error; local is one of %d shares of each limit", s.Instances)
 	}
-	return "each rule's on_store_error; local is each limit whole, as no other instance is known of"
+	return "each rule's on_store_error; local is the whole limit, because no other instance is known"
 }
 
 func controlsWords(c *adminapi.ControlsStatus) string {
@@ -125,7 +125,7 @@ func controlsWords(c *adminapi.ControlsStatus) string {
 func storeWords(s *adminapi.StoreStatus) string {
 	text := shown(s.Kind)
 	if !s.Shared {
-		text += " of this instance alone"
+		text += " of this instance only"
 	}
 	if s.OK {
 		text += ", answers"

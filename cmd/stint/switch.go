@@ -15,7 +15,7 @@ import (
 
 func switchCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "switch [on|off|file | RULE enforce|shadow|off|file] [--reason TEXT]", Short: "the kill switch, and the modes of rules",
+		Use: "switch [on|off|file | RULE enforce|shadow|off|file] [--reason TEXT]", Short: "show and set the kill switch and the modes of rules",
 		Long: `Shows the kill switch and the modes of rules, and sets them, on top of the file.
 
 "stint switch off" lets everything pass; "on" limits again, whatever the file says; "file"

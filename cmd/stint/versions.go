@@ -128,7 +128,7 @@ func printVersions(w io.Writer, all adminapi.Versions) {
 func rulesDiff() *cobra.Command {
 	c := &cobra.Command{
 		Use: "diff FILE [--number N]", Short: "print what a file would change",
-		Long:                  "Prints what a push of a file would change about the newest version of the fleet's rules, or\nabout version N. It exits with 1 if that is anything.",
+		Long:                  "Prints what a push of a file would change about the newest version of the fleet's rules, or\nabout version N. It exits with 1 if anything changes.",
 		ValidArgsFunction:     cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		DisableFlagsInUseLine: true,
 	}

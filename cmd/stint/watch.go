@@ -60,7 +60,7 @@ func logFindings(log *slog.Logger, findings, known []rules.Finding) {
 			continue
 		}
 		if told++; told > mostLogged {
-			log.Warn("more is found: stint rules check tells all", "findings", len(findings))
+			log.Warn("there are more findings: see \"stint rules check\"", "findings", len(findings))
 			return
 		}
 		where := []any{"code", f.Code}

@@ -177,9 +177,9 @@ func (f *Footprint) Log(l *slog.Logger) {
 			args = append(args, name, p.Most)
 		}
 	}
-	l.Info("what this instance holds at most", args...)
+	l.Info("memory bounds of this instance", args...)
 	if f.Exceeds > 0 {
-		l.Warn("server.memory is more than there is, so that the system may end this process before its bounds do anything: lower it, or leave it out",
+		l.Warn("server.memory is more than there is: the system may kill this process before its bounds take effect; lower it, or leave it out",
 			"memory", ByteSize(f.Memory).String(), "there_is", ByteSize(f.Exceeds).String())
 	}
 	if f.Sum() > f.Memory*95/100 {
