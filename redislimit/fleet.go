@@ -41,13 +41,13 @@ func (s *Store) appendInvalidations(argv []string, r *stint.Request) []string {
 	return append(argv, messages...)
 }
 
-// Notify implements fleet.Notifier, by a connection of its own, which is made again until ctx
-// is done. To prove that messages arrive, it publishes one to itself every second through
-// the ordinary connections. It is connected once one has come back, so only a user who may
-// publish is, and no longer when one has not come back within 3 seconds, or none could be
-// published for so long. The log says so; see Options. An instance whose user may not
-// publish changes counts without a message to others. A Client of the user's own cannot
-// listen.
+// Notify implements fleet.Notifier. It uses a connection of its own, which it makes again
+// until ctx is done. To prove that messages arrive, it publishes one to itself every second
+// through the ordinary connections. It is connected once such a message has arrived, so the
+// user needs the permission to publish. It is disconnected if none has arrived, or none
+// could be published, for 3 seconds. The log says so; see Options.Log. An instance whose
+// user may not publish changes counts without notifying others. With a Client of your own,
+// Notify returns an error that wraps stint.ErrUnsupported.
 func (s *Store) Notify(ctx context.Context, l fleet.Listener) error {
 	err := s.conn.Listen(ctx, s.namespace, invalidations, conn.Listener{
 		Connected: l.Connected,

@@ -59,9 +59,9 @@ const firstAttempt = time.Second
 //	                          a node of a Cluster, else 1 to 4 by GOMAXPROCS
 //	sentinel_user, sentinel_password, sentinel_password_file
 //
-// Files are looked at every second: a new password or certificate is tried on new
-// connections, which take the place of the old ones if the server accepts them. A server
-// that says that it is a replica is left in the same way, and its name is resolved again.
+// Connect looks at the files every second. It tries a new password or certificate on new
+// connections, and replaces the old ones if the server accepts it. It also replaces the
+// connections to a server that has become a replica, and resolves the server's name again.
 // See Options.Log. Errors never contain a password.
 func Connect(ctx context.Context, address string, o Options) (*Store, error) {
 	t, err := parseAddress(address)

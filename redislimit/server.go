@@ -52,9 +52,9 @@ func (s *Store) RefreshServer(ctx context.Context) (Server, error) {
 	return s.Server(), nil
 }
 
-// Refused is why the passwords and certificates that files hold now are not used: they
-// cannot be read, or the server did not accept them. Those of before stay in use. nil:
-// they are used.
+// Refused returns why the passwords and certificates now in the files are not used: they
+// cannot be read, or the server refused them. The former ones stay in use. nil: they are
+// used.
 func (s *Store) Refused() error {
 	if err := s.conn.FilesRefused(); err != nil {
 		return fmt.Errorf("redislimit: %w", err)

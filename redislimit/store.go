@@ -33,9 +33,9 @@ type Options struct {
 	// Attempted is called after each attempt in the background, from one goroutine, with
 	// what the server said of itself, or with the error. nil: nothing is called.
 	Attempted func(Server, error)
-	// Log is where the Store logs what becomes of its connections: that it left a server,
-	// that new passwords or certificates are used or were refused, that a certificate
-	// expires soon, and that messages do not arrive. nil: slog.Default. New refuses it.
+	// Log receives what happens to the connections: that the Store left a server, that new
+	// passwords or certificates are used or were refused, that a certificate expires soon,
+	// and that messages do not arrive. nil: slog.Default. New refuses this option.
 	Log *slog.Logger
 }
 
