@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -215,22 +216,13 @@ func (s *subject) display() string {
 
 // unasked tells whether a limiter denied where none should.
 func (m *measured) unasked() bool {
-	for i := range m.results {
-		r := &m.results[i]
-		if !m.table.drain && r.subject.kind != floor && r.share(func(s *sample) int64 { return s.Denied }) > 0 {
-			return true
-		}
-	}
-	return false
+	return !m.table.drain && slices.ContainsFunc(m.results, func(r result) bool {
+		return r.subject.kind != floor && r.share(func(s *sample) int64 { return s.Denied }) > 0
+	})
 }
 
 func (m *measured) failures() bool {
-	for i := range m.results {
-		if m.results[i].share(func(s *sample) int64 { return s.Errors }) > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.results, func(r result) bool { return r.share(func(s *sample) int64 { return s.Errors }) > 0 })
 }
 
 // bounds says what bounds the main row through Redis, and what it takes beyond a bare script.

@@ -51,12 +51,17 @@ func (f *Fallback) takeAnswering(ctx context.Context, store stint.BatchTaker, rs
 		}
 		a.Decision, a.Err = f.Take(ctx, &rs[i], a.Each)
 	}
-	some, theirs := make([]stint.Request, len(asked)), make([]stint.Answer, len(asked))
-	for j, i := range asked {
+	takeSome(asked, rs, answers, func(rs []stint.Request, answers []stint.Answer) { f.takeList(ctx, store, rs, answers) })
+}
+
+// takeSome has take answer those of rs that stand at some places.
+func takeSome(places []int, rs []stint.Request, answers []stint.Answer, take func([]stint.Request, []stint.Answer)) {
+	some, theirs := make([]stint.Request, len(places)), make([]stint.Answer, len(places))
+	for j, i := range places {
 		some[j], theirs[j] = rs[i], answers[i]
 	}
-	f.takeList(ctx, store, some, theirs)
-	for j, i := range asked {
+	take(some, theirs)
+	for j, i := range places {
 		answers[i] = theirs[j]
 	}
 }

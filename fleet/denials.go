@@ -242,16 +242,13 @@ func (d *Denials) TakeBatch(ctx context.Context, rs []stint.Request, answers []s
 		return
 	}
 	moments := make([]moment, len(asked))
-	some, theirs := make([]stint.Request, len(asked)), make([]stint.Answer, len(asked))
 	for j, i := range asked {
-		some[j], theirs[j] = rs[i], answers[i]
-		if !d.begin(&moments[j], &some[j]) {
+		if !d.begin(&moments[j], &rs[i]) {
 			moments[j].epoch = 0
 		}
 	}
-	stint.TakeBatch(ctx, d.Store, some, theirs)
+	takeSome(asked, rs, answers, func(rs []stint.Request, answers []stint.Answer) { stint.TakeBatch(ctx, d.Store, rs, answers) })
 	for j, i := range asked {
-		answers[i] = theirs[j]
 		if a := &answers[i]; a.Err == nil && moments[j].epoch != 0 {
 			d.learn(&moments[j], &rs[i], &a.Decision, a.Each)
 		}

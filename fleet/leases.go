@@ -198,14 +198,7 @@ func (l *Leases) TakeBatch(ctx context.Context, rs []stint.Request, answers []st
 		answers[i].Decision, answers[i].Err = l.Take(ctx, &rs[i], answers[i].Each)
 		return
 	}
-	some, theirs := make([]stint.Request, len(asked)), make([]stint.Answer, len(asked))
-	for j, i := range asked {
-		some[j], theirs[j] = rs[i], answers[i]
-	}
-	stint.TakeBatch(ctx, l.Store, some, theirs)
-	for j, i := range asked {
-		answers[i] = theirs[j]
-	}
+	takeSome(asked, rs, answers, func(rs []stint.Request, answers []stint.Answer) { stint.TakeBatch(ctx, l.Store, rs, answers) })
 }
 
 // Refund implements stint.Refunder.

@@ -47,11 +47,8 @@ func (d *Documents) Now(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, fmt.Errorf("redislimit: time: %w", err)
 	}
-	micros, ok := reply.(int64)
-	if !ok {
-		return time.Time{}, fmt.Errorf("redislimit: time: the script replied %T", reply)
-	}
-	return time.UnixMicro(micros), nil
+	micros, err := replied[int64]("time", reply)
+	return time.UnixMicro(micros), err
 }
 
 // documentKey cannot be a key of a subject, whose tag begins with a digit or "#", nor of another
@@ -131,11 +128,8 @@ func (d *Documents) Write(ctx context.Context, name string, number int64, text [
 	if err != nil {
 		return false, documentError(key, err)
 	}
-	written, ok := reply.(int64)
-	if !ok {
-		return false, fmt.Errorf("redislimit: document: the script replied %T", reply)
-	}
-	return written == 1, nil
+	written, err := replied[int64]("document", reply)
+	return written == 1, err
 }
 
 // Watch calls changed, from this goroutine, soon after a document of the namespace was
@@ -161,9 +155,9 @@ func (d *Documents) Announce(ctx context.Context, text string) ([]string, error)
 	if err != nil {
 		return nil, fmt.Errorf("redislimit: announce: %w", err)
 	}
-	list, ok := reply.([]any)
-	if !ok {
-		return nil, fmt.Errorf("redislimit: announce: the script replied %T", reply)
+	list, err := replied[[]any]("announce", reply)
+	if err != nil {
+		return nil, err
 	}
 	all := make([]string, 0, len(list))
 	for _, t := range list {
@@ -171,6 +165,15 @@ func (d *Documents) Announce(ctx context.Context, text string) ([]string, error)
 		all = append(all, text)
 	}
 	return all, nil
+}
+
+// replied is a script's reply of a type.
+func replied[T any](what string, reply any) (T, error) {
+	v, ok := reply.(T)
+	if !ok {
+		return v, fmt.Errorf("redislimit: %s: the script replied %T", what, reply)
+	}
+	return v, nil
 }
 
 func checkDocument(name string) error {

@@ -81,11 +81,8 @@ func (s *Store) Heartbeat(ctx context.Context) (live int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("redislimit: heartbeat: %w", err)
 	}
-	n, ok := reply.(int64)
-	if !ok {
-		return 0, fmt.Errorf("redislimit: heartbeat: the script replied %T", reply)
-	}
-	return int(n), nil
+	n, err := replied[int64]("heartbeat", reply)
+	return int(n), err
 }
 
 var _ fleet.Partitioned = (*Store)(nil)

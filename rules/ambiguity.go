@@ -98,11 +98,7 @@ func ParseAmbiguity(name string) (Ambiguity, error) {
 		}
 		names[i] = x.name
 	}
-	hint := ""
-	if near := spelling.Nearest(name, names); near != "" {
-		hint = ": did you mean " + near + "?"
-	}
-	return 0, fmt.Errorf("unknown ambiguity %.60q%s (one of %s)", name, hint, strings.Join(names, ", "))
+	return 0, fmt.Errorf("unknown ambiguity %.60q%s (one of %s)", name, spelling.Hint(name, names), strings.Join(names, ", "))
 }
 
 // words say what is in a, without anything of the request.

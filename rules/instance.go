@@ -114,11 +114,7 @@ type secretAt struct {
 }
 
 func (s *Secrets) noSecret(name string) string {
-	text := fmt.Sprintf("there is no secret %q under server.secrets", expr.Clip(name))
-	if near := spelling.Nearest(name, s.Names()); near != "" {
-		text += ": did you mean " + near + "?"
-	}
-	return text
+	return fmt.Sprintf("there is no secret %q under server.secrets", expr.Clip(name)) + spelling.Hint(name, s.Names())
 }
 
 func (s *Secrets) has(name string) bool {

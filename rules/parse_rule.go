@@ -2,6 +2,7 @@ package rules
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -60,12 +61,7 @@ func (p *parser) rule(n *yamlnode.Node) {
 }
 
 func hasLeakyBucket(limits []*stint.Limit) bool {
-	for _, l := range limits {
-		if l.Spec().Algorithm == stint.LeakyBucket {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(limits, func(l *stint.Limit) bool { return l.Spec().Algorithm == stint.LeakyBucket })
 }
 
 func (p *parser) name(to *string) func(*yamlnode.Node) {

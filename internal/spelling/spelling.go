@@ -15,6 +15,14 @@ func Nearest(name string, candidates []string) string {
 	return best
 }
 
+// Hint is ": did you mean X?" of the Nearest, or empty.
+func Hint(name string, candidates []string) string {
+	if near := Nearest(name, candidates); near != "" {
+		return ": did you mean " + near + "?"
+	}
+	return ""
+}
+
 // distance is how many letters must be added, dropped, changed or swapped with
 // their neighbour to make b of a; any number from limit up where it is that many.
 func distance(a, b string, limit int) int {

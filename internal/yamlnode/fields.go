@@ -72,9 +72,5 @@ func (r *Reader) Each(n *Node, read func(*Node)) bool {
 
 func unknownField(name string, fields Fields) string {
 	names := slices.Sorted(maps.Keys(fields))
-	text := "unknown field " + quote(name)
-	if near := spelling.Nearest(name, names); near != "" {
-		text += ": did you mean " + near + "?"
-	}
-	return text + " (fields: " + strings.Join(names, ", ") + ")"
+	return "unknown field " + quote(name) + spelling.Hint(name, names) + " (fields: " + strings.Join(names, ", ") + ")"
 }

@@ -137,16 +137,8 @@ func (c *Conn) connectUntilDone(report func(Server, error)) {
 		if failures == 0 {
 			close(c.attempted)
 		}
-		if c.ctx.Err() != nil {
+		if err == nil || !rest(c.ctx, pause(failures)) {
 			return
-		}
-		if err == nil {
-			return
-		}
-		select {
-		case <-c.ctx.Done():
-			return
-		case <-time.After(pause(failures)):
 		}
 	}
 }

@@ -57,10 +57,7 @@ func (c *Conn) Listen(ctx context.Context, namespace, name string, l Listener) e
 			warned = true
 			c.logger().Warn("stint: messages of other instances do not arrive: refusals are forgotten, and none are remembered until messages arrive again", "error", why)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause(failures)):
-		}
+		rest(ctx, pause(failures))
 	}
 	return nil
 }

@@ -187,10 +187,7 @@ func (c *Conn) replace(ctx context.Context, have *secrets) error {
 	c.server.Store(&server.Server)
 	c.used, c.complaint, c.topologyAt = have, "", time.Time{}
 	c.work.Go(func() {
-		select {
-		case <-ctx.Done():
-		case <-time.After(grace):
-		}
+		rest(ctx, grace)
 		old.Close()
 	})
 	c.logger().Info("stint: the store's connections were replaced")

@@ -49,7 +49,7 @@ func (c *Conn) EvalString(ctx context.Context, s Script, args []string) (string,
 // evalsha runs a script. After NOSCRIPT (with the text) and TRYAGAIN (later) it sends again,
 // since nothing ran.
 func evalsha[T any](ctx context.Context, s Script, args []string, send func(context.Context, ...string) (T, error)) (none T, _ error) {
-	for rest := firstRest; ; {
+	for wait := firstRest; ; {
 		reply, err := send(ctx, args...)
 		if err == nil {
 			return reply, nil
@@ -57,13 +57,11 @@ func evalsha[T any](ctx context.Context, s Script, args []string, send func(cont
 		switch word := code(err); {
 		case word == "NOSCRIPT" && args[0] == "EVALSHA":
 			args[0], args[1] = "EVAL", s.Text
-		case word == "TRYAGAIN" && rest <= longestRest:
-			select {
-			case <-ctx.Done():
+		case word == "TRYAGAIN" && wait <= longestRest:
+			if !rest(ctx, wait) {
 				return none, Explain(err)
-			case <-time.After(rest):
 			}
-			rest *= 2
+			wait *= 2
 		default:
 			return none, Explain(err)
 		}

@@ -51,11 +51,19 @@ func watch(ctx context.Context, s subscriber, channel string, news chan<- struct
 			failures = 0
 		default:
 		}
-		select {
-		case <-ctx.Done():
+		if !rest(ctx, pause(failures)) {
 			return
-		case <-time.After(pause(failures)):
 		}
+	}
+}
+
+// rest waits, and reports whether ctx let it.
+func rest(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
 	}
 }
 

@@ -289,11 +289,7 @@ type folding struct {
 }
 
 func newFolding() *folding {
-	t, err := cost.NewTracker(prices{}, append([]cost.TrackerOption{cost.TrackerLimit(MaxWork)}, charges...)...)
-	if err != nil {
-		panic("expr: the prices of calls contradict each other: " + err.Error())
-	}
-	return &folding{tracker: t}
+	return &folding{tracker: must(cost.NewTracker(prices{}, append([]cost.TrackerOption{cost.TrackerLimit(MaxWork)}, charges...)...))}
 }
 
 func (f *folding) value(step interpreter.InterpretableV2) (v ref.Val, err error) {

@@ -65,10 +65,7 @@ func unknownName(name string, source []rune, offset int) Problem {
 	if isVariable(full) {
 		return Problem{offset, "has() tests the fields of request.headers, request.query, attrs and claims; " + full + " is none"}
 	}
-	text := fmt.Sprintf("unknown variable %q", full)
-	if near := spelling.Nearest(full, variableNames()); near != "" {
-		text += ": did you mean " + near + "?"
-	}
+	text := fmt.Sprintf("unknown variable %q", full) + spelling.Hint(full, variableNames())
 	text += " (variables: " + strings.Join(variableNames(), ", ")
 	if full == name && !strings.Contains(name, ".") {
 		text += `; text is quoted: '"` + name + `"'`

@@ -164,15 +164,7 @@ func split(args ...ref.Val) ref.Val {
 
 // boundedFormat is the extension's format, for values of at most MaxText together.
 func boundedFormat() func(...ref.Val) ref.Val {
-	env, err := cel.NewEnv(ext.Strings())
-	if err != nil {
-		panic("expr: the strings extension contradicts itself: " + err.Error())
-	}
-	bindings, err := env.Functions()["format"].Bindings()
-	if err != nil {
-		panic("expr: the strings extension contradicts itself: " + err.Error())
-	}
-	for _, b := range bindings {
+	for _, b := range must(must(cel.NewEnv(ext.Strings())).Functions()["format"].Bindings()) {
 		if b.Operator == "string_format" {
 			return func(args ...ref.Val) ref.Val {
 				if weighUpTo(args[1], MaxText)+len(args[0].(types.String)) > MaxText {

@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"slices"
 	"sync"
 
 	"cel.dev/cel-go/cel"
@@ -66,12 +67,7 @@ func variableNames() []string {
 }
 
 func isVariable(name string) bool {
-	for _, v := range variables {
-		if v.name == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(variables, func(v variable) bool { return v.name == name })
 }
 
 // language is shared: making it takes as long as compiling many expressions.
@@ -92,18 +88,18 @@ var language = sync.OnceValue(func() *cel.Env {
 	for _, v := range variables {
 		options = append(options, cel.Variable(v.name, v.kind))
 	}
-	env, err := cel.NewEnv(options...)
-	if err != nil {
-		panic("expr: the declarations of the language contradict each other: " + err.Error())
-	}
-	return env
+	return must(cel.NewEnv(options...))
 })
+
+// must is for what only a mistake in this package's declarations, or a change of CEL, breaks.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic("expr: " + err.Error())
+	}
+	return v
+}
 
 // macroLanguage keeps macros as written.
 var macroLanguage = sync.OnceValue(func() *cel.Env {
-	env, err := language().Extend(cel.EnableMacroCallTracking())
-	if err != nil {
-		panic("expr: the language cannot be extended: " + err.Error())
-	}
-	return env
+	return must(language().Extend(cel.EnableMacroCallTracking()))
 })
