@@ -139,7 +139,8 @@ func TestFaultyServer(t *testing.T) {
 }
 
 // Ten thousand calls a second of a server that is frozen hold little memory, and
-// every goroutine comes back.
+// every goroutine comes back. What a machine that has paused did not send in 50 ms, is not
+// sent.
 func TestFrozenUnderLoad(t *testing.T) {
 	const perSecond, mostGrowth = 10_000, 100 << 20
 	lasts := time.Minute
@@ -164,16 +165,19 @@ func TestFrozenUnderLoad(t *testing.T) {
 	runtime.GC()
 	at, most, goroutines := held(), uint64(0), 0
 	server.Freeze(t)
+	paused := redistest.WatchPauses()
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var latest time.Duration
 	began := time.Now()
-	sent := 0
+	sent, skipped := 0, 0
 	for now := range time.Tick(10 * time.Millisecond) {
 		if now.Sub(began) > lasts {
 			break
 		}
-		for ; sent < int(time.Since(began).Seconds()*perSecond); sent++ {
+		due := int(time.Since(began).Seconds() * perSecond)
+		skipped = max(skipped, due-sent-perSecond/20)
+		for ; sent+skipped < due; sent++ {
 			wg.Go(func() {
 				ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 				defer cancel()
@@ -191,12 +195,13 @@ func TestFrozenUnderLoad(t *testing.T) {
 		most, goroutines = max(most, held()), max(goroutines, runtime.NumGoroutine())
 	}
 	wg.Wait()
+	pause := paused()
 	growth := int64(most) - int64(at)
-	t.Logf("%d calls in %s: memory grew by %d MiB, %d goroutines at most, the latest answer %s after its deadline", sent, lasts, growth>>20, goroutines, latest.Round(time.Millisecond))
+	t.Logf("%d calls in %s: memory grew by %d MiB, %d goroutines at most, the latest answer %s after its deadline; the machine paused for %s", sent, lasts, growth>>20, goroutines, latest.Round(time.Millisecond), pause.Round(time.Millisecond))
 	if growth > mostGrowth {
 		t.Errorf("memory grew by %d MiB", growth>>20)
 	}
-	if latest > 1500*time.Millisecond {
+	if latest > 1500*time.Millisecond+pause {
 		t.Errorf("an answer came %s after its deadline", latest)
 	}
 	server.Resume()

@@ -64,7 +64,7 @@ func (f *fault) prove(t *testing.T) {
 	warm.close()
 	time.Sleep(20 * time.Millisecond)
 	before := runtime.NumGoroutine()
-	paused := watchClock()
+	paused := redistest.WatchPauses()
 	if f.stays() {
 		w.witness = startWitness(t, f.takes, w.addresses()...)
 	}
@@ -143,26 +143,6 @@ func shown(ratios [len(kinds)]float64) string {
 		all = append(all, fmt.Sprintf("%.2f", r))
 	}
 	return strings.Join(all, " / ")
-}
-
-// watchClock measures how late the machine wakes one who sleeps, at most, until it is
-// asked: no answer can be sure to come sooner.
-func watchClock() (most func() time.Duration) {
-	stop, done := make(chan struct{}), make(chan time.Duration)
-	go func() {
-		var most time.Duration
-		for {
-			slept := time.Now()
-			select {
-			case <-stop:
-				done <- most
-				return
-			case <-time.After(time.Millisecond):
-				most = max(most, time.Since(slept)-time.Millisecond)
-			}
-		}
-	}()
-	return func() time.Duration { close(stop); return <-done }
 }
 
 func milliseconds(d time.Duration) string { return fmt.Sprintf("%.1f ms", d.Seconds()*1000) }

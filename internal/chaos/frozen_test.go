@@ -40,7 +40,7 @@ func TestFrozen(t *testing.T) {
 	}
 	runtime.GC()
 	at, most, goroutines := held(), uint64(0), 0
-	paused := watchClock()
+	paused := redistest.WatchPauses()
 	thaw := server.Freeze(t)
 	var asking sync.WaitGroup
 	took := make([]time.Duration, 0, int(lasts.Seconds()+1)*perSecond)

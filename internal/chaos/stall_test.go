@@ -119,7 +119,7 @@ func proveStalls(t *testing.T, callers, keys, stalls int) string {
 	var beyond []time.Duration
 	var most float64
 	within := 0
-	paused := watchClock()
+	paused := redistest.WatchPauses()
 	for n := range stalls {
 		stall := shortestStall + time.Duration(n)*(longestStall-shortestStall)/time.Duration(stalls-1)
 		round.Add(1)

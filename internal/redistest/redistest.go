@@ -185,3 +185,23 @@ func eventually(t testing.TB, what string, is func() bool) {
 		}
 	}
 }
+
+// WatchPauses measures how late the machine wakes one who sleeps, at most, until it is
+// asked: no answer can be sure to come sooner.
+func WatchPauses() (most func() time.Duration) {
+	stop, done := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		var most time.Duration
+		for {
+			slept := time.Now()
+			select {
+			case <-stop:
+				done <- most
+				return
+			case <-time.After(time.Millisecond):
+				most = max(most, time.Since(slept)-time.Millisecond)
+			}
+		}
+	}()
+	return func() time.Duration { close(stop); return <-done }
+}
