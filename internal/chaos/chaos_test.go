@@ -123,7 +123,11 @@ func (l *load) ratios(f *fault) (most [len(kinds)]float64, keys [len(kinds)]stri
 	refilled := 1 + time.Since(l.began).Hours()/24
 	for i := range kinds {
 		k := &kinds[i]
-		bound := (k.most + float64(int64(f.loses)*k.limit.Capacity())) * refilled
+		lost := float64(int64(f.loses) * k.limit.Capacity())
+		if i == spent && f.stays() && l.opened() {
+			lost *= 2 - 1./instances // it has some left then, as hot has, and a busy machine shares it
+		}
+		bound := (k.most + lost) * refilled
 		for key, n := range l.admitted {
 			of := bound
 			if i != spent || f.loses > 0 {

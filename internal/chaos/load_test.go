@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -192,6 +193,11 @@ func (l *load) ask(i int, k *kind, key string, deadline time.Duration) answer {
 		}
 	}
 	return answer(d)
+}
+
+// opened tells whether the breaker of an instance was.
+func (l *load) opened() bool {
+	return slices.ContainsFunc(l.fleet, func(i *instance) bool { return i.opened.Load() > 0 })
 }
 
 // decides waits until the store decides at every instance, and returns how long
