@@ -154,7 +154,11 @@ func TestNotTheAPI(t *testing.T) {
 		"/moved": {"302, a redirect to /elsewhere"},
 		"/null":  {"cannot be read"},
 	} {
-		want(t, calling(s.URL+path), 1, words, "status", "--timeout", "50ms")
+		patience := "10s"
+		if path == "/slow/" {
+			patience = "50ms"
+		}
+		want(t, calling(s.URL+path), 1, words, "status", "--timeout", patience)
 	}
 	if followed {
 		t.Error("the redirect was followed")
