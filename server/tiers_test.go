@@ -174,7 +174,7 @@ func TestTiersWaitInRedis(t *testing.T) {
 tiers: {partner: attrs.plan == "partner"}
 rules:
   - {name: api, key: attrs.user, limits: [5 per 200ms %s], tiers: {partner: {times: 100}}}
-`, a), over(store))
+`, a), over(store), func(c *server.Config) { c.Settings.DecisionTimeout = 10 * time.Second }) // who is decided without the store is charged later, and changes how long to wait
 			t.Cleanup(store.Close)
 			go s.Follow(t.Context()) // remembers refusals from now on
 			ask := func(plan string) server.Verdict {
