@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -87,35 +88,67 @@ func TestUpstreamThatDoesNotRead(t *testing.T) {
 }
 
 // A response that goes on for long with nothing in it, such as server-sent events, lives;
-// so does a route that has all the time there is, and a conversation by HTTP/2.
+// so does a route that has all the time there is, and a conversation by HTTP/2. Where the
+// machine pauses for as long as a client may, all takes longer.
 func TestPatienceIsForClientsOnly(t *testing.T) {
+	for patience := 100 * time.Millisecond; ; patience *= 3 {
+		err := errors.Join(silentEvents(t, patience), slowRoute(t, patience), conversation(t, patience))
+		if err == nil {
+			return
+		}
+		if patience > time.Second {
+			t.Fatal(err)
+		}
+		t.Logf("with body_timeout %s: %v", patience, err)
+	}
+}
+
+// silentEvents asks for events that come at longer intervals than a client may take.
+func silentEvents(t *testing.T, patience time.Duration) error {
 	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/events":
-			_, _ = io.Copy(io.Discard, r.Body)
-			for i := range 4 {
-				fmt.Fprintf(w, "event %d\n", i)
-				w.(http.Flusher).Flush()
-				time.Sleep(200 * time.Millisecond)
-			}
-		default:
-			taking(w, r)
+		_, _ = io.Copy(io.Discard, r.Body)
+		for i := range 4 {
+			fmt.Fprintf(w, "event %d\n", i)
+			w.(http.Flusher).Flush()
+			time.Sleep(2 * patience)
 		}
 	})
-	none := time.Duration(0)
-	g := start(t, newServer(t, generous, routes(config.Route{Path: "/", Upstream: up}, config.Route{Path: "/slow", Upstream: up, BodyTimeout: &none}), patient(100*time.Millisecond)))
-	if got := send(t, g.gateway, "POST", "/events", "Host: x", "Content-Length: 3\r\n\r\nabc"); !strings.HasSuffix(got.body, "event 3\n") {
-		t.Errorf("events: %s %q", got.Status, got.body)
+	g := start(t, newServer(t, generous, everythingTo(up), patient(patience)))
+	resp, err := http.Post("http://"+g.gateway+"/events", "", strings.NewReader("abc"))
+	if err != nil {
+		return err
 	}
-	c := dial(t, g.gateway)
-	defer c.Close()
-	fmt.Fprint(c, "POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nab")
-	time.Sleep(400 * time.Millisecond)
-	fmt.Fprint(c, "cd")
-	if got := c.answer(t, "POST"); got.body != "4" {
-		t.Errorf("slow: %s %s", got.Status, got.body)
+	defer resp.Body.Close()
+	if got, err := io.ReadAll(resp.Body); err != nil || !strings.HasSuffix(string(got), "event 3\n") {
+		return fmt.Errorf("events: %s %q, %w", resp.Status, got, err)
 	}
+	return nil
+}
 
+// slowRoute uploads slowly to a route with a body_timeout of 0.
+func slowRoute(t *testing.T, patience time.Duration) error {
+	up, none := upstream(t, taking), time.Duration(0)
+	g := start(t, newServer(t, generous, routes(config.Route{Path: "/", Upstream: up, BodyTimeout: &none}), patient(patience)))
+	r, w := io.Pipe()
+	go func() {
+		fmt.Fprint(w, "ab")
+		time.Sleep(4 * patience)
+		fmt.Fprint(w, "cd")
+		w.Close()
+	}()
+	resp, err := http.Post("http://"+g.gateway+"/slow", "", r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if got, err := io.ReadAll(resp.Body); err != nil || string(got) != "4" {
+		return fmt.Errorf("slow: %s %q, %w", resp.Status, got, err)
+	}
+	return nil
+}
+
+// conversation is silent for long once the response has begun.
+func conversation(t *testing.T, patience time.Duration) error {
 	talk := upstream(t, func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
 		_ = control.EnableFullDuplex()
@@ -123,20 +156,22 @@ func TestPatienceIsForClientsOnly(t *testing.T) {
 		_ = control.Flush()
 		_, _ = io.Copy(w, r.Body)
 	})
-	g = start(t, newServer(t, generous, everythingTo(talk), patient(100*time.Millisecond)))
+	g := start(t, newServer(t, generous, everythingTo(talk), patient(patience)))
 	r, w := io.Pipe()
+	defer w.Close()
 	request, _ := http.NewRequest("POST", "http://"+g.gateway+"/", r)
 	resp, err := clearHTTP2(t).RoundTrip(request)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	defer resp.Body.Close()
-	time.Sleep(400 * time.Millisecond)
+	time.Sleep(4 * patience)
 	fmt.Fprint(w, "still there")
 	w.Close()
 	if got, err := io.ReadAll(resp.Body); err != nil || string(got) != "still there" {
-		t.Errorf("conversation: %q, %v", got, err)
+		return fmt.Errorf("conversation: %q, %w", got, err)
 	}
+	return nil
 }
 
 // clearHTTP2 speaks HTTP/2 without TLS, from an address on loopback if one is given.
