@@ -15,6 +15,8 @@ const (
 	briefly = 30 * time.Millisecond
 	// grace is how late an answer may come on a machine that has much to do.
 	grace = time.Second
+	// granule is how far the clocks of a machine's processors may be apart.
+	granule = time.Millisecond
 )
 
 // checkDeadlines asks a store that never answers, several at a time: some may wait for others.
@@ -78,7 +80,7 @@ func lateness(s stint.Store, deadline, left time.Duration) error {
 		return fmt.Errorf("it answered: %s", show(&d))
 	case took >= briefly+grace:
 		return fmt.Errorf("it waited for %s, past a deadline of %s: %w", took, briefly, err)
-	case took < briefly:
+	case took < briefly-granule:
 		return fmt.Errorf("it waited for %s in place of %s: %w", took, briefly, err)
 	case !errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("the error is no context.DeadlineExceeded: %w", err)
