@@ -27,7 +27,7 @@ func takeList(t *testing.T, f *fleet.Fallback, l *stint.Limit, keys int) []stint
 }
 
 // A long list may take longer than the deadline, of which each part has its own.
-func TestFallbackListOfParts(t *testing.T) {
+func TestFallbackBatchOfParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &busy{refusing: &refusing{Memory: new(stint.Memory)}, takes: 20 * time.Millisecond}
 		f := &fleet.Fallback{Store: store, Breaker: fleet.Breaker{Failures: 1}}
@@ -48,7 +48,7 @@ func TestFallbackListOfParts(t *testing.T) {
 }
 
 // When a part is not answered, nobody waits for the rest, which is not in doubt.
-func TestFallbackListEnds(t *testing.T) {
+func TestFallbackBatchEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(stalling)
 		f := &fleet.Fallback{Store: store, Instances: 1}

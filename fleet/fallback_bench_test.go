@@ -27,8 +27,8 @@ func BenchmarkFallback(b *testing.B) {
 		defer f.Close()
 		decide(b, f)
 	})
-	b.Run("with_punctual", func(b *testing.B) {
-		f := &fleet.Fallback{Store: punctual{new(stint.Memory)}}
+	b.Run("with_deadline_keeper", func(b *testing.B) {
+		f := &fleet.Fallback{Store: deadlineKeeper{new(stint.Memory)}}
 		defer f.Close()
 		decide(b, f)
 	})

@@ -13,20 +13,20 @@ import (
 	"github.com/stintdev/stint/fleet"
 )
 
-// punctual is a Store that says that it keeps deadlines. A Memory never waits.
-type punctual struct{ *stint.Memory }
+// deadlineKeeper is a Store that keeps deadlines. A Memory never waits.
+type deadlineKeeper struct{ *stint.Memory }
 
-func (punctual) KeepsDeadline() bool { return true }
+func (deadlineKeeper) KeepsDeadline() bool { return true }
 
 // sleeper is a Store that never answers. It keeps deadlines itself, or does not, and
 // notes what it was asked first.
 type sleeper struct {
-	punctual bool
-	request  stint.Request
-	bounded  bool // by the context
+	keeps   bool
+	request stint.Request
+	bounded bool // by the context
 }
 
-func (s *sleeper) KeepsDeadline() bool { return s.punctual }
+func (s *sleeper) KeepsDeadline() bool { return s.keeps }
 
 func (s *sleeper) Take(ctx context.Context, r *stint.Request, _ []stint.Decision) (stint.Decision, error) {
 	if s.request.Asks == nil { // what follows are probes
@@ -34,7 +34,7 @@ func (s *sleeper) Take(ctx context.Context, r *stint.Request, _ []stint.Decision
 		s.request.Asks = slices.Clone(r.Asks)
 		_, s.bounded = ctx.Deadline()
 	}
-	if s.punctual && r.Deadline > 0 {
+	if s.keeps && r.Deadline > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, r.Deadline)
 		defer cancel()
@@ -67,9 +67,9 @@ func TestFallbackDeadline(t *testing.T) {
 		{"the caller has left", 0, 0, -1, outcome{0, stint.ByStore, false, context.DeadlineExceeded}},
 	} {
 		for _, keeps := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, punctual %t", c.name, keeps), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, keeps deadlines %t", c.name, keeps), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					store := &sleeper{punctual: keeps}
+					store := &sleeper{keeps: keeps}
 					var told error
 					f := &fleet.Fallback{Store: store, Deadline: c.own, Breaker: fleet.Breaker{Failures: 1},
 						Called: func(_ time.Duration, err error) { told = err }}
@@ -108,23 +108,23 @@ func TestFallbackDeadline(t *testing.T) {
 	}
 }
 
-// A layer is punctual where its Store is.
-func TestPunctualLayers(t *testing.T) {
+// A layer keeps deadlines if its Store does.
+func TestLayersKeepDeadlines(t *testing.T) {
 	for _, keeps := range []bool{false, true} {
-		d := &fleet.Denials{Store: &sleeper{punctual: keeps}}
+		d := &fleet.Denials{Store: &sleeper{keeps: keeps}}
 		if d.KeepsDeadline() != keeps {
-			t.Errorf("Denials over a Store that is punctual, %t, says otherwise", keeps)
+			t.Errorf("Denials over a Store that keeps deadlines (%t) reports otherwise", keeps)
 		}
 	}
 	if (&fleet.Denials{Store: new(stint.Memory)}).KeepsDeadline() {
-		t.Error("Denials promise what their Store does not")
+		t.Error("Denials keep deadlines over a Store that does not")
 	}
 }
 
-// Over a Store that is punctual a Fallback allocates nothing for an answer.
+// Over a Store that keeps deadlines, a Fallback allocates nothing for an answer.
 func TestFallbackAllocs(t *testing.T) {
 	limit := stint.MustLimit("1000000000 per 1h")
-	f := &fleet.Fallback{Store: punctual{new(stint.Memory)}}
+	f := &fleet.Fallback{Store: deadlineKeeper{new(stint.Memory)}}
 	defer f.Close()
 	l := stint.NewLimiter(f)
 	soon, cancel := context.WithTimeout(t.Context(), time.Hour)

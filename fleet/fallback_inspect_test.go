@@ -14,7 +14,7 @@ import (
 
 // Look tells of each ask what Take answers to it next, where the Store is away, and
 // takes nothing.
-func TestFallbackLook(t *testing.T) {
+func TestFallbackInspect(t *testing.T) {
 	limits := []*stint.Limit{
 		stint.MustLimit("6 per 1m"), stint.MustLimit("9 per 1m leaky_bucket"), stint.MustLimit("7 per 1m fixed_window"),
 		stint.MustLimit("5 per 1m sliding_log"), stint.MustLimit("12 per 1m sliding_window"),

@@ -62,7 +62,7 @@ func same(t testing.TB, have, want string) {
 }
 
 // An outage starts from what was left, and what it spends is charged afterwards.
-func TestFallbackGoesOn(t *testing.T) {
+func TestFallbackContinuesCounts(t *testing.T) {
 	for _, text := range []string{"10 per 1m", "10 per 1m leaky_bucket", "10 per 1m fixed_window", "10 per 1m sliding_log", "10 per 1m sliding_window"} {
 		t.Run(text, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -165,7 +165,7 @@ func (s *rivalled) Take(ctx context.Context, r *stint.Request, out []stint.Decis
 }
 
 // A store that answers well-formed lies is believed: nobody else could know better.
-func TestFallbackBelieves(t *testing.T) {
+func TestFallbackTrustsTheStore(t *testing.T) {
 	l := stint.MustLimit("2 per 1h")
 	for _, allows := range []bool{true, false} {
 		f := &fleet.Fallback{Store: liar(allows)}
@@ -235,7 +235,7 @@ func TestFallbackBans(t *testing.T) {
 }
 
 // Where the store left off counting violations, the instance goes on.
-func TestFallbackGoesOnCountingViolations(t *testing.T) {
+func TestFallbackContinuesViolations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShaky(t, 1)
 		l := stint.MustLimit("1 per 1h fixed_window")
@@ -303,7 +303,7 @@ func TestFallbackPolicies(t *testing.T) {
 
 // Whoever has little time gets a decision within it, and whoever has left none;
 // neither is a failure of the store's.
-func TestFallbackOfWhoLeaves(t *testing.T) {
+func TestFallbackOfShortContexts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := newShaky(t, 1), stint.MustLimit("1000 per 1h")
 		s.away.Store(true)
@@ -327,7 +327,7 @@ func TestFallbackOfWhoLeaves(t *testing.T) {
 }
 
 // Nothing that opened or asked stays behind.
-func TestFallbackLeavesNothing(t *testing.T) {
+func TestFallbackLeaksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := newShaky(t, 1), stint.MustLimit("1 per 1h")
 		s.away.Store(true)

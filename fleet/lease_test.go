@@ -291,7 +291,7 @@ func TestLeasesOfTheExhausted(t *testing.T) {
 }
 
 // While an exhausted bucket is refused here, each cost is told how long it waits.
-func TestLeasesTellEachCost(t *testing.T) {
+func TestLeasesRetryAfterOfEachCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, limit := leasing(t, new(stint.Memory), 1), stint.MustLimit("100 per 1s burst 200 lease 20%")
 		by := stint.NewLimiter(l)

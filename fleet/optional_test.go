@@ -128,7 +128,7 @@ func TestWrappersAddNothing(t *testing.T) {
 }
 
 // Requests in one go pass through the Take of a wrapper that knows only that.
-func TestBatchesPassNoWrapperBy(t *testing.T) {
+func TestBatchesDoNotBypassWrappers(t *testing.T) {
 	s := &onlyTake{strangers: strangers{new(stint.Memory)}}
 	rs := make([]stint.Request, 3)
 	for i := range rs {

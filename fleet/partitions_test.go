@@ -54,7 +54,7 @@ func (c *cluster) TakeBatch(ctx context.Context, rs []stint.Request, answers []s
 // Servers of a store fail alone: keys of the others are decided by the store, one by one
 // and in lists; a request that needs one that fails is decided here, and what it spends is
 // charged when that is back, not before.
-func TestPartsFailAlone(t *testing.T) {
+func TestPartitionsFailAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(cluster)
 		var states []string

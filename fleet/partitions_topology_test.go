@@ -65,7 +65,7 @@ func (m *moving) TakeBatch(ctx context.Context, rs []stint.Request, answers []st
 
 // Whatever servers come, go, hang and come back, in whichever order: soon after all
 // answer, every key is decided by the store again, and nothing is told to be out.
-func TestPartsOfAnyTopology(t *testing.T) {
+func TestPartitionsOfAnyTopology(t *testing.T) {
 	for seed := range uint64(40) {
 		synctest.Test(t, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 1))

@@ -14,7 +14,7 @@ import (
 
 // What this instance alone decided goes back to its share, though the Store is asked
 // again: it had charged nothing.
-func TestRefundToWhoDecided(t *testing.T) {
+func TestRefundOfLocalUnits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := newShaky(t, 1), stint.MustLimit("5 per 1h fixed_window")
 		others := stint.NewLimiter(s.store)

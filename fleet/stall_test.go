@@ -197,7 +197,7 @@ func TestFrozenStoreCostsLittle(t *testing.T) {
 }
 
 // Trouble of which a probe sees nothing does not open the breaker.
-func TestBreakerAsksTwice(t *testing.T) {
+func TestBreakerProbesBeforeOpening(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opened := false
 		f := &fleet.Fallback{Store: picky{new(stint.Memory)}}

@@ -372,7 +372,7 @@ func TestAFleetThatSharesNothingIsCaught(t *testing.T) {
 }
 
 // A failure tells how it came about.
-func TestAFailureTellsTheStory(t *testing.T) {
+func TestAFailurePrintsItsSteps(t *testing.T) {
 	forgetful := before(func(m *Model, r *stint.Request) {
 		for i := range r.Asks {
 			if h := m.counts[countOf(&r.Asks[i])]; h != nil && len(h.charges) > 3 {
@@ -389,7 +389,7 @@ func TestAFailureTellsTheStory(t *testing.T) {
 }
 
 // A run that met nothing of interest is no proof.
-func TestTooLittleIsNoProof(t *testing.T) {
+func TestTooFewStepsFail(t *testing.T) {
 	failed, said := watch(t, func(t testing.TB) { new(tally).check(t, DefaultSteps, []string{"take"}) })
 	if !failed || !strings.Contains(said, "sliding_window: ticks of 1 ms") {
 		t.Errorf("failed %t, said:\n%s", failed, said)

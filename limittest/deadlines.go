@@ -22,13 +22,13 @@ const (
 // checkDeadlines asks a store that never answers, several at a time: some may wait for others.
 func checkDeadlines(t testing.TB, e *env) {
 	switch {
-	case e.frozen == nil && isPunctual(e.open()):
+	case e.frozen == nil && keepsDeadlines(e.open()):
 		t.Skip("the store is fleet.DeadlineKeeper, which only Kit.Frozen can test")
 	case e.frozen == nil:
 		t.Skip("Kit.Frozen makes no store")
 	}
 	store := e.frozen()
-	if !isPunctual(store) {
+	if !keepsDeadlines(store) {
 		t.Skipf("%T is not fleet.DeadlineKeeper", store)
 	}
 	for _, c := range []struct {
@@ -59,7 +59,7 @@ func checkDeadlines(t testing.TB, e *env) {
 	}
 }
 
-func isPunctual(s stint.Store) bool {
+func keepsDeadlines(s stint.Store) bool {
 	p, ok := s.(fleet.DeadlineKeeper)
 	return ok && p.KeepsDeadline()
 }

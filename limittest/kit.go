@@ -59,7 +59,7 @@ var checks = []check{
 	{"BucketsRefillAtTheRate", property(bucketsRefillAtTheRate)},
 	{"DenialChangesNothing", property(denialChangesNothing)},
 	{"RetryAfterIsExact", property(retryAfterIsExact)},
-	{"WhoWaitsIsAllowed", property(whoWaitsIsAllowed)},
+	{"RetryAfterSuffices", property(retryAfterSuffices)},
 	{"RemainingIsExact", property(remainingIsExact)},
 	{"ResetAfterIsExact", property(resetAfterIsExact)},
 	{"TogetherNoMoreThanTheLargest", property(togetherNoMoreThanTheLargest)},

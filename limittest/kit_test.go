@@ -42,7 +42,7 @@ func (b *bare) Take(ctx context.Context, r *stint.Request, out []stint.Decision)
 	return b.inner.Take(ctx, r, out)
 }
 
-func TestOptionalPowersAreOptional(t *testing.T) {
+func TestOptionalInterfacesAreOptional(t *testing.T) {
 	Kit{New: func(*testing.T) stint.Store { return new(bare) }, Steps: DefaultSteps, Seed: 1}.Run(t)
 }
 

@@ -12,7 +12,7 @@ import (
 
 // A request that was made up before the server was known to belong to a Cluster, as
 // happens when the server comes late, is refused by the server, and ends nothing.
-func TestMadeUpBeforeTheCluster(t *testing.T) {
+func TestBatchBuiltBeforeTheCluster(t *testing.T) {
 	t.Parallel()
 	var hosts []string
 	for _, s := range redistest.StartCluster(t, 3) {

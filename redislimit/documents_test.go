@@ -97,7 +97,7 @@ func documentStory(t *testing.T, d *redislimit.Documents) {
 	newest("rules", 5)
 }
 
-func TestDocumentsThatCannotBe(t *testing.T) {
+func TestInvalidDocuments(t *testing.T) {
 	server := redistest.Start(t)
 	d := open(t, server.URL()).Documents()
 	for _, name := range []string{"", "A", "a b", "a:b", "a}", "é", "a\x00", strings.Repeat("a", 65)} {

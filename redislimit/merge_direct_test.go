@@ -168,7 +168,7 @@ func (h *hasty) Do(_ context.Context, args ...string) (any, error) {
 
 // What a Client that gave up is still sending stays as it is, whoever made the call and
 // whatever comes next.
-func TestArgumentsOfWhoGaveUp(t *testing.T) {
+func TestArgumentsAfterCancel(t *testing.T) {
 	_, s, g := gated(t)
 	close(g.pass)
 	limit := stint.MustLimit("3 per 1h")

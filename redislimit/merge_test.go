@@ -178,7 +178,7 @@ func TestMerged(t *testing.T) {
 }
 
 // Who leaves a call that is under way may have been charged, and was.
-func TestLeavesCall(t *testing.T) {
+func TestCancelDuringCall(t *testing.T) {
 	_, s, g := gated(t)
 	limit := stint.MustLimit("10 per 1h")
 	ctx, leave := context.WithCancel(t.Context())

@@ -13,7 +13,7 @@ import (
 // A server that says that it is not to be asked is left for the one to which its name
 // leads by now, through all connections, with callers or without any; one that loads its
 // data is given a while.
-func TestLeavesRefusingServer(t *testing.T) {
+func TestReconnectsFromRefusingServer(t *testing.T) {
 	for name, refusal := range map[string]string{
 		"READONLY":   "-READONLY You can't write against a read only replica.\r\n",
 		"MASTERDOWN": "-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.\r\n",
@@ -49,7 +49,7 @@ func TestLeavesRefusingServer(t *testing.T) {
 
 // A server that refuses for long is asked for new connections ever less often, however
 // many callers there are.
-func TestRefusingServerIsNotStormed(t *testing.T) {
+func TestRefusingServerBackoff(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server.URL())
 	made := func() int {

@@ -195,7 +195,7 @@ func TestTimeout(t *testing.T) {
 
 // What is wrong is said once, also where an error of before is the reason: here a server
 // that lets its user do nothing.
-func TestAdviceIsSaidOnce(t *testing.T) {
+func TestAdviceIsGivenOnce(t *testing.T) {
 	locked, open := redistest.Start(t, "--requirepass", "right"), redistest.Start(t)
 	open.Do(t, "ACL", "SETUSER", "blind", "on", ">pw", "~*", "+@all", "-info")
 	for word, address := range map[string]string{
@@ -215,7 +215,7 @@ func TestAdviceIsSaidOnce(t *testing.T) {
 }
 
 // Neither an error nor an address that is refused tells a password.
-func TestNoPasswordIsTold(t *testing.T) {
+func TestErrorsHideThePassword(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "right")
 	file := filepath.Join(t.TempDir(), "password")
 	fill(t, file, []byte("file-secret"))

@@ -79,7 +79,7 @@ type fake func(args []string) (any, error)
 
 func (f fake) Do(_ context.Context, args ...string) (any, error) { return f(args) }
 
-func TestServersThatWillNotDo(t *testing.T) {
+func TestUnsuitableServers(t *testing.T) {
 	for name, c := range map[string]struct{ info, want string }{
 		"old":         {"redis_version:6.0.16\r\n", "Redis 6.0.16: Stint needs 6.2 or later"},
 		"older":       {"redis_version:5.0\r\n", "Redis 5.0: Stint needs 6.2"},

@@ -77,7 +77,7 @@ func TestHashedKeysByHand(t *testing.T) {
 	}
 }
 
-func TestHashOfWhatIsMissing(t *testing.T) {
+func TestHashOfMissing(t *testing.T) {
 	_, set := pepper(t, "one")
 	var m rules.Matches
 	if err := set.Asks(&rules.Input{Cost: 1}, &m); err != nil || len(m.Asks) != 0 {

@@ -89,7 +89,7 @@ rules:
 }
 
 // What cannot be is found in what is given to the functions, too.
-func TestPathFunctionsInVain(t *testing.T) {
+func TestPathFunctionsThatNeverMatch(t *testing.T) {
 	for match, want := range map[string]string{
 		`request.path.is("login")`:             `write "/login"`,
 		`request.path.under("/a?b")`:           "without the query",

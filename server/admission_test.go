@@ -113,7 +113,7 @@ func TestInFlight(t *testing.T) {
 
 // Room is free again however a request ends: a client that leaves, an upstream that
 // breaks off in the middle, or a connection that is upgraded and lives on.
-func TestInFlightIsLeft(t *testing.T) {
+func TestInFlightIsReleased(t *testing.T) {
 	wait := newGate()
 	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -206,9 +206,9 @@ rules: [{name: client, match: 'operation != "free"', key: client.ip, limits: [3 
 	})
 }
 
-// At each door, who is refused by the instance's limit is told so, with the wait;
+// Each API answers a client that the instance's limit refuses with that cause and the wait;
 // a simulation knows nothing of it.
-func TestInstanceLimitAtTheDoors(t *testing.T) {
+func TestInstanceLimitOfEachAPI(t *testing.T) {
 	s := newServer(t, generous+"\ntrusted_proxies: [127.0.0.1]", everythingTo(upstream(t, who("up"))),
 		bounded(config.Instance{Limit: stint.MustLimit("1 per 24h")}))
 	g := start(t, s)

@@ -44,7 +44,7 @@ func TestKeysOfNoRule(t *testing.T) {
 
 // A path is taken as it is sent: no redirect, which some callers follow, and whose
 // page is none of ours.
-func TestPathsAreNotMended(t *testing.T) {
+func TestPathsAreNotRedirected(t *testing.T) {
 	o, _ := newOperator(t)
 	for _, path := range []string{"//v1/bans", "/v1//bans", "/v1/x/../bans", "/v1/./bans", "//example.com/../v1/bans"} {
 		for _, method := range []string{"GET", "HEAD", "POST"} {

@@ -20,7 +20,7 @@ var mistakable = strings.Fields(`admin.example:80:80 admin.example:80:x admin.ex
 // mistakableH2 are more, which net/http refuses in HTTP/1 by itself.
 var mistakableH2 = []string{"ａdmin.example", "admin。example", "admin.example/", "x/admin.example", "admin.example x", "admin.example#", "admin.example?", "admin.example\\x", "\"admin.example\""}
 
-// Nobody gets round a rule or a route for a host by another spelling of it: at every door,
+// Nobody gets round a rule or a route for a host by another spelling of it: in every API,
 // what is no name or address, with or without a port, is refused.
 func TestAttackHosts(t *testing.T) {
 	const file = `

@@ -29,7 +29,7 @@ import (
 
 // However requests end, by clients that leave, resets, timeouts, refusals, upgrades, upstreams
 // that fail and handlers that panic, nothing of what they took stays taken.
-func TestAttackNothingStaysTaken(t *testing.T) {
+func TestAttackNothingLeaks(t *testing.T) {
 	const file = `
 trusted_proxies: [127.0.0.1]
 rules:
@@ -66,7 +66,7 @@ rules:
 	g := start(t, s)
 	program := unreliableAt(s.Wrap(http.HandlerFunc(unreliable)))
 	defer program.Close()
-	doors := []string{g.gateway, g.gateway, g.check, g.admin, program.Listener.Addr().String()}
+	addresses := []string{g.gateway, g.gateway, g.check, g.admin, program.Listener.Addr().String()}
 	seen := map[string]int64{} // the most at once
 	var all sync.WaitGroup
 	end := time.Now().Add(attack.Time(t, 2*time.Second))
@@ -74,7 +74,7 @@ rules:
 		all.Go(func() {
 			random := rand.New(rand.NewPCG(rand.Uint64(), uint64(i)))
 			for time.Now().Before(end) {
-				misbehave(random, doors[random.IntN(len(doors))])
+				misbehave(random, addresses[random.IntN(len(addresses))])
 			}
 		})
 	}

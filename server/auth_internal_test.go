@@ -134,7 +134,7 @@ func (c *errorCount) WithAttrs([]slog.Attr) slog.Handler         { return c }
 func (c *errorCount) WithGroup(string) slog.Handler              { return c }
 
 // What is wrong with a file is told once, not at every look.
-func TestBadFilesAreToldOnce(t *testing.T) {
+func TestBadFilesAreLoggedOnce(t *testing.T) {
 	path := tokenFile(t, aToken)
 	settings := config.Default()
 	settings.Admin.Tokens = []config.Token{{Name: "a", Scope: config.ReadScope, File: path}}

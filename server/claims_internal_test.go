@@ -16,8 +16,8 @@ import (
 	"github.com/stintdev/stint/server/internal/claims/claimstest"
 )
 
-// At every door, the token is looked at, and explained.
-func TestTokensAtTheDoors(t *testing.T) {
+// Every API reads the token and explains it.
+func TestTokensOfEachAPI(t *testing.T) {
 	keys := claimstest.Keys()
 	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	upstream := httptest.NewServer(ok)

@@ -12,7 +12,7 @@ import (
 
 // Where the store does not decide, a check answer says who did, of the whole and of
 // each decision; where it does, nothing is said.
-func TestCheckSaysWhoDecided(t *testing.T) {
+func TestCheckDecidedBy(t *testing.T) {
 	type reply struct {
 		By        string
 		Decisions []struct{ Rule, By string }
@@ -50,7 +50,7 @@ func TestCheckSaysWhoDecided(t *testing.T) {
 	}
 }
 
-// With degraded_header, clients at every door are told, also those that are refused,
+// With degraded_header, every API tells its clients, also those that are refused,
 // and whatever the upstream says.
 func TestDegradedHeader(t *testing.T) {
 	for _, c := range []struct{ rule, store, first, then string }{

@@ -248,8 +248,8 @@ func TestDifferentialFinds(t *testing.T) {
 	}
 }
 
-// Every door reads a target in the same way.
-func TestDoorsReadAlike(t *testing.T) {
+// Every API reads a target in the same way.
+func TestAPIsReadTargetsAlike(t *testing.T) {
 	d := newDifferential(t, echoings[0])
 	told := func(a answer) string {
 		if a.StatusCode == 400 {

@@ -12,7 +12,7 @@ import (
 
 // To explain a request and to show a key writes nothing, in no kind of Redis, under
 // no algorithm, neither before nor after the first count.
-func TestLooksWriteNothing(t *testing.T) {
+func TestExplainWritesNothing(t *testing.T) {
 	const file = `
 rules:
   - {name: all, key: client.ip, limits: [9 per 1h, 9 per 1h leaky_bucket, 9 per 1h fixed_window, 9 per 1h sliding_log, 9 per 1h sliding_window], penalty: {ban_after: 3, ban_for: 1h}}

@@ -131,7 +131,7 @@ func TestStoreHangs(t *testing.T) {
 
 // Whoever has left needs no answer: nothing is counted here in the store's stead,
 // and nothing is logged.
-func TestCallerLeaves(t *testing.T) {
+func TestCallerCancels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		fault := limittest.Fault{Hang: true}
@@ -183,7 +183,7 @@ func TestLocalIsFullStoreDecides(t *testing.T) {
 }
 
 // A store that fails is logged every ten seconds, however many ask.
-func TestComplaints(t *testing.T) {
+func TestStoreFailureIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		s := newServer(t, mixed, over(failing()), func(c *server.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
@@ -213,7 +213,7 @@ func TestSimulationWithoutStore(t *testing.T) {
 
 // A malformed request stays one, whatever on_store_error says of a store that
 // blames the request.
-func TestStoreBlamesRequest(t *testing.T) {
+func TestStoreReturnsErrRequest(t *testing.T) {
 	blames := &limittest.Faulty{Store: new(stint.Memory), Fault: func(int) limittest.Fault { return limittest.Fault{Err: stint.ErrRequest} }}
 	s := newServer(t, mixed, over(blames))
 	for _, operation := range []string{"local", "allow", "all", "both"} {

@@ -37,14 +37,14 @@ func TestForwardedWithoutProxies(t *testing.T) {
 		{"a trusted proxy", closed, "X-Forwarded-For", false},
 		{"nobody trusted by other proxies' networks", "trusted_proxies: [10.0.0.1]\nrules: []", "X-Forwarded-For", false},
 	} {
-		for _, door := range []string{"gateway", "authorize"} {
+		for _, api := range []string{"gateway", "authorize"} {
 			var log bytes.Buffer
 			s := newServer(t, c.rules, func(config *server.Config) {
 				config.Log = slog.New(slog.NewTextHandler(&log, nil))
 				config.Settings.ClientHeader = "CF-Connecting-IP"
 			})
 			h, target := s.Gateway(), "/"
-			if door == "authorize" {
+			if api == "authorize" {
 				h, target = s.Check(), "/v1/authorize"
 			}
 			send := func() {
@@ -57,7 +57,7 @@ func TestForwardedWithoutProxies(t *testing.T) {
 			}
 			told := strings.Count(log.String(), "ST001")
 			if c.found != (told == 1) || c.found != (codes(s) == "ST001") || told > 1 {
-				t.Errorf("%s at the %s: findings %q, told %d times:\n%s", c.about, door, codes(s), told, &log)
+				t.Errorf("%s at the %s: findings %q, told %d times:\n%s", c.about, api, codes(s), told, &log)
 			}
 			if !c.found {
 				continue

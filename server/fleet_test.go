@@ -343,7 +343,7 @@ func taken(is bool, err error) bool { return is && err == nil }
 
 // Documents that cannot be reached are told once, with one cause, in the log and to who
 // changes something.
-func TestDocumentsAwayIsTold(t *testing.T) {
+func TestDocumentsUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logged
 		f := newFleet(t)

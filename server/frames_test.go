@@ -68,8 +68,8 @@ func (h *h2conn) open(stream uint32, ended bool) error {
 	return h.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: getRoot, EndStream: ended, EndHeaders: true})
 }
 
-// doors are the listeners that take HTTP/2, and how.
-func (g *running) doors(plain *running, c *tls.Config) map[string]func(testing.TB) *h2conn {
+// listeners are the listeners that take HTTP/2, and how.
+func (g *running) listeners(plain *running, c *tls.Config) map[string]func(testing.TB) *h2conn {
 	return map[string]func(testing.TB) *h2conn{
 		"gateway, TLS": func(t testing.TB) *h2conn { return dialHTTP2(t, g.gateway, c) },
 		"check, TLS":   func(t testing.TB) *h2conn { return dialHTTP2(t, g.check, c) },
@@ -92,7 +92,7 @@ func TestAttackHTTP2Frames(t *testing.T) {
 	g, plain := run(withTLS(files, files, files)), run()
 	stop := time.Now().Add(attack.Time(t, 0))
 	for round := 0; round == 0 || time.Now().Before(stop); round++ {
-		for name, dial := range g.doors(plain, ca.trusting(t)) {
+		for name, dial := range g.listeners(plain, ca.trusting(t)) {
 			t.Run(fmt.Sprint(name, "/slow headers"), func(t *testing.T) { slowHeaders(t, dial(t)) })
 			for kind, flood := range uselessFrames {
 				t.Run(fmt.Sprint(name, "/", kind), func(t *testing.T) { frameFlood(t, dial(t), flood) })

@@ -27,7 +27,7 @@ rules:
 
 // Whatever is asked, Explain says what Decide then decides, takes nothing, and says
 // the same the next time.
-func FuzzQuestion(f *testing.F) {
+func FuzzExplain(f *testing.F) {
 	for _, body := range []string{
 		`{}`, `{"client":"192.0.2.1"}`, `{"client":"192.0.2.1","cost":0}`, `{"client":"192.0.2.1","cost":8}`, `{"client":"198.51.100.1"}`, `{"operation":"bad"}`,
 		`{"attrs":{"user":"u","size":5,"plan":"gold"},"client":"192.0.2.1"}`, `{"attrs":{"user":"u","size":"x"}}`, `{"attrs":{"user":"u","size":-1}}`, `{"attrs":{"user":"u","size":11}}`,

@@ -125,7 +125,7 @@ func TestTokensOfClients(t *testing.T) {
 }
 
 // What is no token of a known key, or not borne as it should be, says nothing.
-func TestTokensThatAreNone(t *testing.T) {
+func TestInvalidTokens(t *testing.T) {
 	keys := claimstest.Keys()
 	s := bearing(t, config.JWT{}, keys["RS256"], keys["ES256"])
 	const payload = `{"sub":"ann"}`

@@ -13,7 +13,7 @@ import (
 
 // The first of a kind is logged at once, and the next one after ten seconds, with how
 // many there were between; kinds do not hide each other.
-func TestNowAndThen(t *testing.T) {
+func TestLogEveryTenSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		s := &sampledLog{to: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {

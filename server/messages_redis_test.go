@@ -28,7 +28,7 @@ rules:
     penalty: {warn_after: 300, ban_after: 5000, ban_for: 30m}
     messages: {limited: 'number {violations}', warned: 'warning {violations} of {ban_after}'}
 `, over(store), func(c *server.Config) { c.Settings.DecisionTimeout = 2 * time.Second })
-	ask := doors(t, s)["check"]
+	ask := apis(t, s)["check"]
 	for end := time.Now().Add(20 * time.Second); metric(t, s, "stint_denials_listening") == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it does not hear what others undo")
@@ -37,9 +37,9 @@ rules:
 	ask("/login", "192.0.2.1", "")
 	for n := int64(1); n <= 600; n++ {
 		_, _, got := ask("/login", "192.0.2.1", "")
-		want := told{Outcome: "limited", Message: fmt.Sprint("number ", n)}
+		want := refusalBody{Outcome: "limited", Message: fmt.Sprint("number ", n)}
 		if n >= 300 {
-			want = told{Outcome: "warned", Message: fmt.Sprint("warning ", n, " of 5000")}
+			want = refusalBody{Outcome: "warned", Message: fmt.Sprint("warning ", n, " of 5000")}
 		}
 		if got.Outcome != want.Outcome || got.Message != want.Message || got.Violations != n || got.Used != 1 {
 			t.Fatalf("refusal %d: %+v", n, got)

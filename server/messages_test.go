@@ -14,8 +14,8 @@ import (
 	"github.com/stintdev/stint/server"
 )
 
-// told is what a refusal says in its body, at whichever door.
-type told struct {
+// refusalBody is the body of a refusal, of any API.
+type refusalBody struct {
 	Outcome    string
 	Rule       string
 	Message    string // of /v1/check
@@ -28,13 +28,13 @@ type told struct {
 	Entry      string
 }
 
-// doors ask the same request at each door. languages is what the client wants.
-func doors(t *testing.T, s *server.Server) map[string]func(path, client, languages string) (int, http.Header, told) {
-	ask := func(h http.Handler, r *http.Request) (int, http.Header, told) {
+// apis returns functions that send a request to each API. languages is the Accept-Language.
+func apis(t *testing.T, s *server.Server) map[string]func(path, client, languages string) (int, http.Header, refusalBody) {
+	ask := func(h http.Handler, r *http.Request) (int, http.Header, refusalBody) {
 		t.Helper()
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
-		var body told
+		var body refusalBody
 		if w.Body.Len() > 0 && strings.Contains(w.Header().Get("Content-Type"), "json") {
 			if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil {
 				t.Fatalf("%s: %v", w.Body, err)
@@ -43,20 +43,20 @@ func doors(t *testing.T, s *server.Server) map[string]func(path, client, languag
 		return w.Code, w.Header(), body
 	}
 	gateway, checks := s.Gateway(), s.Check()
-	return map[string]func(path, client, languages string) (int, http.Header, told){
-		"gateway": func(path, client, languages string) (int, http.Header, told) {
+	return map[string]func(path, client, languages string) (int, http.Header, refusalBody){
+		"gateway": func(path, client, languages string) (int, http.Header, refusalBody) {
 			r := httptest.NewRequest("GET", path, nil)
 			r.RemoteAddr = client + ":1234"
 			r.Header.Set("Accept-Language", languages)
 			return ask(gateway, r)
 		},
-		"check": func(path, client, languages string) (int, http.Header, told) {
+		"check": func(path, client, languages string) (int, http.Header, refusalBody) {
 			body := fmt.Sprintf(`{"client":%q,"request":{"method":"GET","path":%q,"headers":{"accept-language":%q}}}`, client, path, languages)
 			code, h, what := ask(checks, checkRequest(body))
 			what.Detail = what.Message
 			return code, h, what
 		},
-		"authorize": func(path, client, languages string) (int, http.Header, told) {
+		"authorize": func(path, client, languages string) (int, http.Header, refusalBody) {
 			r := httptest.NewRequest("GET", "/v1/authorize", nil)
 			r.RemoteAddr = "192.0.2.99:1"
 			r.Header.Set("X-Original-Method", "GET")
@@ -84,14 +84,13 @@ rules:
       banned: 'Banned for {ban_left}.'
 `
 
-// Refusals are told in the client's language, with how many violations there were, at
-// every door.
+// Every API refuses in the language of the client, with the number of violations.
 func TestMessages(t *testing.T) {
 	const next = "192.0.2.%d"
-	for name := range doors(t, newServer(t, speaking)) {
+	for name := range apis(t, newServer(t, speaking)) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newServer(t, speaking, func(c *server.Config) { c.Settings.ViolationsHeader = true })
-			ask := doors(t, s)[name]
+			ask := apis(t, s)[name]
 			for i, c := range []struct {
 				languages, outcome, text string
 				violations               int64
@@ -124,7 +123,7 @@ func TestMessages(t *testing.T) {
 
 // The header is there only where it is asked for.
 func TestViolationsHeaderIsOff(t *testing.T) {
-	for name, ask := range doors(t, newServer(t, speaking)) {
+	for name, ask := range apis(t, newServer(t, speaking)) {
 		client := "198.51.100.1"
 		for range 3 {
 			if _, h, _ := ask("/login", client, ""); h["Stint-Violations"] != nil {
@@ -159,7 +158,7 @@ rules:
 				t.Fatal(err)
 			}
 		}
-		ask := doors(t, s)["gateway"]
+		ask := apis(t, s)["gateway"]
 		for _, c := range []struct{ path, client, want string }{
 			{"/watch", "192.0.2.1", "Banned because of the responses to earlier requests. Retry after 60 seconds."},
 			{"/both", "192.0.2.1", "Banned because of earlier requests. Retry after 60 seconds."},
@@ -198,7 +197,7 @@ rules:
     shape: true
     messages: {limited: {en: 'Again in {retry_after}.', de: 'Wieder in {retry_after}.'}}
 `, func(c *server.Config) { c.Settings.MaxHold = time.Second })
-		ask := doors(t, g)["gateway"]
+		ask := apis(t, g)["gateway"]
 		for range 2 {
 			go ask("/", "192.0.2.1", "")
 		}
@@ -214,7 +213,7 @@ rules:
 func TestListsAreNamed(t *testing.T) {
 	s := newServer(t, speaking)
 	o := operator{t, s.Admin()}
-	ask := doors(t, s)["check"]
+	ask := apis(t, s)["check"]
 	added := o.want(201, "POST", "/v1/lists/blocklist", `{"network":"203.0.113.0/24"}`)
 	for _, c := range []struct{ path, client, outcome, list, entry string }{
 		{"/safe", "192.0.2.1", "allowed", "safelist", `safelist entry 1: request.path == "/safe"`},
@@ -226,7 +225,7 @@ func TestListsAreNamed(t *testing.T) {
 		if got.Outcome != c.outcome || got.List != c.list || got.Entry != c.entry {
 			t.Errorf("%s from %s: %+v", c.path, c.client, got)
 		}
-		var x told
+		var x refusalBody
 		body := fmt.Sprintf(`{"client":%q,"request":{"method":"GET","path":%q}}`, c.client, c.path)
 		if err := json.Unmarshal([]byte(o.want(200, "POST", "/v1/explain", body)), &x); err != nil {
 			t.Fatal(err)

@@ -226,7 +226,7 @@ func TestMetricsOfBadRequests(t *testing.T) {
 }
 
 // What a store says is malformed is no failure of it.
-func TestMetricsWhereStoreBlames(t *testing.T) {
+func TestMetricsOfErrRequest(t *testing.T) {
 	c := newCounted(t, countedRules, &limittest.Faulty{Store: new(stint.Memory), Fault: func(int) limittest.Fault { return limittest.Fault{Err: stint.ErrRequest} }})
 	for operation, more := range map[string][]string{"login": nil, "both": {`shadow_skipped_total{rule="try"}`}} {
 		if err := c.decides(doing(operation)); !errors.Is(err, stint.ErrRequest) {

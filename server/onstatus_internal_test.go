@@ -33,7 +33,7 @@ func (w witness) Violate(ctx context.Context, r *stint.Request) (stint.Decision,
 
 // A violation counts also if the client has left, within the time that a decision
 // may take.
-func TestViolationOfWhoLeft(t *testing.T) {
+func TestViolationAfterDisconnect(t *testing.T) {
 	calls := 0
 	c := newCounted(t, watchful, witness{new(stint.Memory), func(ctx context.Context, r *stint.Request) error {
 		calls++

@@ -138,7 +138,7 @@ rules:
 `
 
 // A rule without limits shows in no report, but its ban does.
-func TestLooksAreNotReported(t *testing.T) {
+func TestLimitlessRulesAreNotReported(t *testing.T) {
 	s := newServer(t, watchful+"  - {name: limit, match: 'operation == \"x\"', key: client.ip, limits: [2000000000 per 24h fixed_window]}\n", everythingTo(upstream(t, asTold)))
 	for _, c := range []struct{ body, want string }{
 		{`{"client":"192.0.2.1"}`, `{"outcome":"allowed","rule":"","allowed":true,"limit":0,"remaining":0,"retry_after_us":0,"reset_after_us":0,"delay_us":0,"used":0,"ban_left_us":0,"decisions":[]}`},

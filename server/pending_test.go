@@ -102,7 +102,7 @@ func TestChangesWithoutStore(t *testing.T) {
 // Of two changes of one entry, made at two instances without the store, the one that
 // is merged later wins; of different entries, both stay. What does not apply any more
 // is dropped, and told.
-func TestChangesMeet(t *testing.T) {
+func TestConflictingChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logged
 		f := newAway(t)
@@ -260,7 +260,7 @@ func TestLiftWithoutStore(t *testing.T) {
 
 // Without the store, an instance explains and shows by what it knows, at once, and says
 // so; bans by hand are listed whole.
-func TestLooksWithoutStore(t *testing.T) {
+func TestExplainWithoutStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newAway(t)
 		a, one := f.join(func(c *server.Config) { c.Settings.Instances = 1 })

@@ -39,7 +39,7 @@ func soon(is func() bool) bool {
 	return false
 }
 
-// When it is told to stop, a Server finishes what is under way at both doors, takes
+// A Server that stops finishes the requests in flight of both APIs, takes
 // nothing new, and leaves nothing behind.
 func TestGracefulShutdown(t *testing.T) {
 	before := runtime.NumGoroutine()

@@ -274,7 +274,7 @@ rules:
 }
 
 // What rules in shadow mode say is told to who asks for it.
-func TestCheckAsksForShadows(t *testing.T) {
+func TestCheckIncludesShadows(t *testing.T) {
 	s := newServer(t, `rules: [{name: try, mode: shadow, key: client.ip, limits: [1 per 1h]}]`)
 	for _, c := range []struct {
 		target string

@@ -15,8 +15,8 @@ import (
 	"github.com/stintdev/stint/server"
 )
 
-// entrances ask the same of a server that runs at each of its doors.
-var entrances = []struct {
+// protectedAPIs send a request to each API that decides requests.
+var protectedAPIs = []struct {
 	name string
 	ask  func(t *testing.T, g *running, method, target string) (status int)
 }{
@@ -82,13 +82,13 @@ func TestAttackMethodCase(t *testing.T) {
 	if got := send(t, to.Host, "pOsT", "/login"); got.body != "POST /login" {
 		t.Fatalf("the upstream reads %q", got.body)
 	}
-	for _, door := range entrances {
-		t.Run(door.name, func(t *testing.T) {
+	for _, api := range protectedAPIs {
+		t.Run(api.name, func(t *testing.T) {
 			g := start(t, newServer(t, loginRule, everythingTo(to)))
 			passed := 0
 			for range 4 {
 				for _, method := range methods {
-					switch status := door.ask(t, g, method, "/login"); {
+					switch status := api.ask(t, g, method, "/login"); {
 					case status == 200:
 						passed++
 					case status != 400:
@@ -100,7 +100,7 @@ func TestAttackMethodCase(t *testing.T) {
 				t.Errorf("%d passed", passed)
 			}
 			for i, want := range []int{200, 200, 429} { // those were not counted
-				if status := door.ask(t, g, "POST", "/login"); status != want {
+				if status := api.ask(t, g, "POST", "/login"); status != want {
 					t.Errorf("POST %d: %d, want %d", i, status, want)
 				}
 			}
@@ -158,17 +158,17 @@ func TestMethodCaseInProgram(t *testing.T) {
 	}
 }
 
-// What no proper client sends in a target is refused at every door, whatever the rules
+// What no proper client sends in a target is refused by every API, whatever the rules
 // look at and the settings let through.
 func TestAttackTargets(t *testing.T) {
 	targets := []string{"/login#x", "/login#?a", "/x?a#b", "#", "/login%00", "/login%00.html", "/login%0a", "/%0D%0Ax", "/log%09in", "/login%7f", "/x/%1F", "/%00"}
 	for _, rules := range []string{loginRule, "trusted_proxies: [127.0.0.1/32]\n" + generous} {
 		g := start(t, newServer(t, rules, everythingTo(upstream(t, who("up"))), allowAmbiguous))
-		for _, door := range entrances {
+		for _, api := range protectedAPIs {
 			for _, target := range targets {
 				for _, method := range []string{"POST", "GET"} {
-					if status := door.ask(t, g, method, target); status != 400 {
-						t.Errorf("%s: %s %s: %d", door.name, method, target, status)
+					if status := api.ask(t, g, method, target); status != 400 {
+						t.Errorf("%s: %s %s: %d", api.name, method, target, status)
 					}
 				}
 			}
@@ -182,16 +182,16 @@ func TestAttackPathForms(t *testing.T) {
 	forms := []string{"/login", "/login/", "/LOGIN", "/Login/", "/login;a=b", "/login;", "/login%3Bjsessionid=1", "/login%2f", "//login", "/./login", "/x/../login",
 		"/x/..;/login", `/login\`, `\login`, "/%6Cogin", "/%4cogin", "/%256Cogin", "/login//", "/login.", "/login%20", "/%C5%BFlogin/../login", "/%2e/login", "/login/."}
 	for name, allowed := range map[string]func(*server.Config){"by default": func(*server.Config) {}, "ambiguous: allow": allowAmbiguous} {
-		for _, door := range entrances {
-			t.Run(name+", "+door.name, func(t *testing.T) {
+		for _, api := range protectedAPIs {
+			t.Run(name+", "+api.name, func(t *testing.T) {
 				g := start(t, newServer(t, loginRule, everythingTo(upstream(t, who("up"))), allowed))
 				passed := 0
 				for range 3 {
 					for _, form := range forms {
-						if !strings.HasPrefix(form, "/") && door.name == "gateway" {
+						if !strings.HasPrefix(form, "/") && api.name == "gateway" {
 							continue // net/http has no such request
 						}
-						switch status := door.ask(t, g, "POST", form); {
+						switch status := api.ask(t, g, "POST", form); {
 						case status == 200:
 							passed++
 						case status != 400 && status != 429:

@@ -88,7 +88,7 @@ func stateFile(t testing.TB, dir string) string {
 
 // Every kind of change that waits outlives its instance and is merged by the next one,
 // once; what its rules and controls were decides meanwhile.
-func TestStateKeepsWhatWaits(t *testing.T) {
+func TestStateKeepsPendingChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, dir := newFleet(t), t.TempDir()
 		way := &cutOffShelf{shelf: f.shelf}

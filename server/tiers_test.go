@@ -18,7 +18,7 @@ import (
 // What a partner asks does not make room for the anonymous caller of the same key: at
 // 10 requests a second, those have 10 and what comes back in a minute, and at one a
 // second the partner has all.
-func TestATierLiftsNoOther(t *testing.T) {
+func TestTiersDoNotMix(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, `
 tiers: {partner: attrs.plan == "partner"}

@@ -90,7 +90,7 @@ func TestTLSEverywhere(t *testing.T) {
 }
 
 // Who cannot even shake hands cannot fill the log.
-func TestFailedHandshakesAreToldOnce(t *testing.T) {
+func TestFailedHandshakesAreLoggedOnce(t *testing.T) {
 	files := newAuthority(t).sign(t, "server").write(t, nil)
 	var log logged
 	g := start(t, newServer(t, generous, withTLS(nil, nil, files), logTo(&log)))
@@ -295,7 +295,7 @@ func TestClientAuthoritySwap(t *testing.T) {
 }
 
 // What expires soon is told when it is read.
-func TestExpiryIsTold(t *testing.T) {
+func TestExpiryIsLogged(t *testing.T) {
 	ca := newAuthority(t)
 	day := 24 * time.Hour
 	for left, want := range map[time.Duration]string{

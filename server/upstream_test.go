@@ -117,7 +117,7 @@ func TestUpstreamProxy(t *testing.T) {
 
 // The log says which request an upstream failed, in one line that is not long and
 // has nothing in it that a terminal would obey.
-func TestUpstreamFailedIsTold(t *testing.T) {
+func TestUpstreamFailedIsLogged(t *testing.T) {
 	var log logged
 	gone := func() *running {
 		return start(t, newServer(t, generous, routes(config.Route{Host: "example.com", Path: "/gone", Upstream: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}}), logTo(&log)))

@@ -91,7 +91,7 @@ func changes(t *testing.T, store stint.Store, rng *rand.Rand, a stint.Algorithm,
 	}
 }
 
-func TestVersionsAndOverridesTogether(t *testing.T) {
+func TestVersionsWithOverrides(t *testing.T) {
 	for a := stint.TokenBucket; a <= stint.SlidingWindow; a++ {
 		t.Run(a.String(), func(t *testing.T) {
 			for range 5 {
@@ -104,7 +104,7 @@ func TestVersionsAndOverridesTogether(t *testing.T) {
 	}
 }
 
-func TestVersionsAndOverridesTogetherInRedis(t *testing.T) {
+func TestVersionsWithOverridesInRedis(t *testing.T) {
 	redis := redistest.Start(t)
 	for a := stint.TokenBucket; a <= stint.SlidingWindow; a++ {
 		t.Run(a.String(), func(t *testing.T) {

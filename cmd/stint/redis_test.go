@@ -196,7 +196,7 @@ func TestAttackCredentialsRotate(t *testing.T) {
 // to be heard any more: at a connection that has frozen, at a node that was removed from
 // its Cluster, at a primary that Sentinels have demoted. The last two take a while, and are
 // part of the long form.
-func TestAttackDeafInstance(t *testing.T) {
+func TestAttackMissedInvalidation(t *testing.T) {
 	t.Parallel()
 	t.Run("frozen connection", func(t *testing.T) {
 		redis := redistest.Start(t)

@@ -240,7 +240,7 @@ func TestServeDemo(t *testing.T) {
 }
 
 // What keeps it from serving is said, and nothing stays open.
-func TestServeCannot(t *testing.T) {
+func TestServeFailsToStart(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 // Requests of some of many keys under some limits of every algorithm, while others ask
 // for one, refund and reset, and tables grow: of each count exactly so much is used
 // as was admitted and not refunded, and no more than there is.
-func TestFewUnderFire(t *testing.T) {
+func TestFewConcurrently(t *testing.T) {
 	const amount, keys, callers = 400, 40, 4
 	each := 20_000
 	if testing.Short() {
@@ -132,7 +132,7 @@ func TestFewAreNeverSeenApart(t *testing.T) {
 }
 
 // The two roads answer alike, to the last number, whatever the asks.
-func TestFewAsBefore(t *testing.T) {
+func TestFewIsTake(t *testing.T) {
 	const steps = 30_000
 	fast, slow := opened(1_000_000), opened(1_000_000)
 	limits := []*Limit{
@@ -184,7 +184,7 @@ func TestFewAsBefore(t *testing.T) {
 
 // A word that stays locked makes a request take the other road, and what it had locked
 // itself is free again.
-func TestFewGivesUp(t *testing.T) {
+func TestFewFallsBack(t *testing.T) {
 	m := opened(1_000_000)
 	limits := oneOfEach(10)
 	var asks []Ask

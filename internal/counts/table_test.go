@@ -77,7 +77,7 @@ func TestTableKeepsAll(t *testing.T) {
 
 // Many goroutines charge many keys while tables grow under them and counts are
 // forgotten: of each key exactly as many units pass as there are.
-func TestTableUnderFire(t *testing.T) {
+func TestTableConcurrently(t *testing.T) {
 	var keys, callers = 3000, 8
 	m := opened(100_000)
 	limits := []*Limit{newLimit(algo.FixedWindow, 5, day, 0, 0), newLimit(algo.TokenBucket, 5, 10*day, 0, 0), newLimit(algo.SlidingLog, 5, 9000*day, 0, 0)}

@@ -198,7 +198,7 @@ func TestAClientAlone(t *testing.T) {
 }
 
 // Addresses of one subscriber are one client, and unknown ones are one as well.
-func TestWhoIsAClient(t *testing.T) {
+func TestClientOfAddress(t *testing.T) {
 	for _, c := range []struct {
 		one, other string
 		same       bool

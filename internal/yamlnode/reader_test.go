@@ -107,7 +107,7 @@ func TestEmptyList(t *testing.T) {
 	}
 }
 
-func TestErrorTellsTheFirstTwenty(t *testing.T) {
+func TestErrorNamesTheFirstTwenty(t *testing.T) {
 	for _, n := range []int{1, 20, 21, 5000} {
 		r, root := yamlnode.Open("f.yaml", []byte(strings.Repeat("- x\n", n)))
 		r.Each(root, r.Bool(new(bool)))

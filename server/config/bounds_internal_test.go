@@ -74,7 +74,7 @@ func TestFitMemory(t *testing.T) {
 }
 
 // A file that says that there is more memory than there is, is warned of.
-func TestMoreMemoryThanThereIs(t *testing.T) {
+func TestMoreMemoryThanTheMachine(t *testing.T) {
 	defer func(before fs.FS) { rootFS = before }(rootFS)
 	rootFS = fstest.MapFS{"proc/meminfo": {Data: []byte("MemTotal: 1048576 kB\n")}}
 	for given, want := range map[int64]bool{0: false, 1 << 30: false, 2 << 30: true} {

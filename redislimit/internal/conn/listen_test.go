@@ -69,7 +69,7 @@ func (b *bus) set(fails error, loses bool) {
 // One who listens hears as long as each hello that was said comes back within 3 seconds,
 // and one is said at least every 3; else it listens again. Want of a permission is told
 // once, and is no reason to connect again.
-func TestHears(t *testing.T) {
+func TestListenConnected(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails  error
 		loses  bool
@@ -132,7 +132,7 @@ func TestHears(t *testing.T) {
 
 // Of a Cluster some masters are dead, for as long as it takes. Those that live are heard,
 // so that nothing is forgotten.
-func TestHearsOthers(t *testing.T) {
+func TestListenLiveMasters(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		for dead := range 3 {
 			t.Run(fmt.Sprintf("%d dead, hangs: %t", dead, hangs), func(t *testing.T) {
@@ -160,7 +160,7 @@ func TestHearsOthers(t *testing.T) {
 }
 
 // A user who may not publish is told that once, and keeps one connection.
-func TestHearsNothing(t *testing.T) {
+func TestListenMayNotPublish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		before := slog.Default()
