@@ -15,21 +15,21 @@ import (
 	"github.com/stintdev/stint/server/internal/inflight"
 )
 
-// admission bounds what this instance takes at the gateway and at the check API, whatever
-// rules and store say: config.Instance.
+// admission bounds what this instance accepts at the gateway and the check API, whatever rules
+// and store answer; see config.Instance.
 type admission struct {
-	// gateway and check are for the requests in flight at each listener: what fills one
-	// leaves the other alone.
+	// gateway and check bound the requests in flight at each listener, so that one listener
+	// cannot fill the other.
 	gateway, check *room.Room
 	bytes          *inflight.Bytes
 	client         func(*http.Request) netip.Addr
 	metrics        *metrics
 
-	// limit is of the requests that the rules allow, those to which no rule applies among
-	// them; so it is not Limiter.Instance, which is asked before the rules' limits and of
-	// what has limits. nil: there is none.
+	// limit counts the requests that the rules allow, including those to which no rule applies.
+	// So it is not Limiter.Instance, which comes before the rules' limits and counts only
+	// requests that have limits. nil: there is none.
 	limit   *stint.Limit
-	counted *stint.Limiter // has one key, the count of limit
+	counted *stint.Limiter // one key: the count of limit
 }
 
 func newAdmission(s *config.Settings, client func(*http.Request) netip.Addr, m *metrics) *admission {
@@ -44,11 +44,10 @@ func newAdmission(s *config.Settings, client func(*http.Request) netip.Addr, m *
 	}
 }
 
-// inFlight is how many requests are in flight.
 func (a *admission) inFlight() int64 { return a.gateway.Taken() + a.check.Taken() }
 
-// enter takes a place for r at a listener, and room for its headers. Where there is none, r
-// is answered, and ok is false.
+// enter takes a place for r at a listener, and room for its headers. If there is none, it
+// answers r and ok is false.
 func (a *admission) enter(at *room.Room, w http.ResponseWriter, r *http.Request) (place, headers room.Place, ok bool) {
 	place, refused := at.Enter(r, a.client)
 	switch refused {
@@ -67,7 +66,7 @@ func (a *admission) enter(at *room.Room, w http.ResponseWriter, r *http.Request)
 	return place, headers, false
 }
 
-// refuseBytes answers a request for which there is no memory.
+// refuseBytes answers a request for which there is not enough memory.
 func (a *admission) refuseBytes(w http.ResponseWriter, r *http.Request) {
 	a.metrics.overloadedBytes.Inc()
 	refuseOverloaded(w, r)
@@ -77,15 +76,15 @@ func refuseOverloaded(w http.ResponseWriter, r *http.Request) {
 	(&httplimit.Overloaded{RetryAfter: time.Second}).Refuse(w, r)
 }
 
-// clientOf is the address among whose requests r counts. Of what a trusted proxy asks
-// /v1/authorize, it is that of the original request.
+// clientOf is the address that r is counted for. If a trusted proxy calls /v1/authorize, it is
+// that of the original request.
 func (s *Server) clientOf(r *http.Request) netip.Addr {
 	clients := s.clients()
 	return clients.Addr(r)
 }
 
-// capped is next for as many requests as there is room for at the check API. What finds
-// none is refused before anything else.
+// capped bounds the requests in flight of next, a handler of the check API. Requests without a
+// place are refused before anything else happens.
 func (s *Server) capped(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		place, headers, ok := s.admission.enter(s.admission.check, w, r)
@@ -101,13 +100,13 @@ func (s *Server) capped(next http.Handler) http.Handler {
 	})
 }
 
-// refundTimeout bounds how long a request that the instance refuses tries to
-// return what the rules charged.
+// refundTimeout bounds the refund of what the rules charged for a request that the instance
+// refuses.
 const refundTimeout = time.Second
 
-// admit asks the instance's own limit about a request that the rules allow. Where
-// it refuses, what the rules charged goes back, for the client is not to blame; the
-// error is a *httplimit.Overloaded then.
+// admit asks the instance's own limit about a request that the rules allow. If it refuses, what
+// the rules charged is refunded, because the client is not to blame, and the error is a
+// *httplimit.Overloaded.
 func (s *Server) admit(ctx context.Context, v *Verdict) error {
 	if s.admission.limit == nil || !v.Allowed {
 		return nil
@@ -127,12 +126,11 @@ func (s *Server) admit(ctx context.Context, v *Verdict) error {
 	return &httplimit.Overloaded{RetryAfter: d.RetryAfter}
 }
 
-// isOverloaded reports whether err is the refusal of a request because this instance is
-// overloaded.
+// isOverloaded reports whether err refuses a request because this instance is overloaded.
 func isOverloaded(err error) (*httplimit.Overloaded, bool) {
 	if err == nil {
 		return nil, false
 	}
-	var o *httplimit.Overloaded // which allocates
+	var o *httplimit.Overloaded // errors.As allocates
 	return o, errors.As(err, &o)
 }

@@ -16,20 +16,19 @@ import (
 	"github.com/stintdev/stint/server/internal/auth"
 )
 
-// originals are the headers in which proxies describe the request that they ask
-// about. Which of them asks is told by the one that holds the URI. If you add one,
-// add a proxy to examples/ that is tested with it.
+// originals are the headers in which proxies describe the original request. The set whose URI
+// header is present is used. If you add one, add a proxy to examples/ that is tested with it.
 var originals = [...]struct{ method, uri, host string }{
 	{"X-Original-Method", "X-Original-Uri", "X-Original-Host"},    // nginx
 	{"X-Forwarded-Method", "X-Forwarded-Uri", "X-Forwarded-Host"}, // Caddy, Traefik, HAProxy
 }
 
-// aboutConnection are headers that say nothing of the original request: they
-// belong to a connection, or say what the original is in other ways.
+// aboutConnection are headers that say nothing of the original request: they belong to a
+// connection, or describe the original in other ways.
 //
-// What a Connection header names besides is kept. Most proxies copy that header to
-// nobody, so that it arrives only where a client's is passed on by mistake; there,
-// it would hide from the rules whatever header the client names in it.
+// Other headers that Connection names are kept. Most proxies do not forward Connection, so it
+// arrives only if a client's is forwarded by mistake. It would then hide from the rules any
+// header that the client names in it.
 var aboutConnection = [...]string{
 	"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection",
 	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length",
@@ -39,25 +38,24 @@ var aboutConnection = [...]string{
 
 type originalRequest struct{}
 
-// authorize answers proxies that ask whether a request may pass before they pass
-// it on: nginx (auth_request), Caddy and Traefik (forward_auth), HAProxy; see
-// examples/. It takes any method and does not read the body.
+// authorize answers proxies that ask whether a request may pass before they forward it: nginx
+// (auth_request), Caddy and Traefik (forward_auth), HAProxy; see examples/. It accepts any
+// method and does not read the body.
 //
-// The original request is in X-Original-Method, X-Original-URI and X-Original-Host,
-// or in X-Forwarded-Method, X-Forwarded-Uri and X-Forwarded-Host. Where the host's
-// header is missing, it is Host. A call that has both URIs, or one twice, is
-// refused with 400 and not decided by precedence: proxies pass on headers that they
-// do not know, so that one of the two is probably a client's, who would thus choose
-// what to be counted as. The client is in X-Forwarded-For or what client_header
-// names; see httplimit.Clients. All other headers are the original's.
+// The original request is in X-Original-Method, X-Original-URI and X-Original-Host, or in
+// X-Forwarded-Method, X-Forwarded-Uri and X-Forwarded-Host. If the header for the host is
+// missing, it is Host. A call with both URIs, or with one twice, is refused with 400. There is
+// no precedence: proxies forward headers that they do not know, so one of the two is probably
+// the client's, who could then choose what it is counted as. The client is in X-Forwarded-For
+// or in the header that client_header names; see httplimit.Clients. All other headers are the
+// original's.
 //
-// All this is believed of trusted_proxies only. Who else asks gets 403, and so does who
-// may not use the check API.
+// Only trusted_proxies are believed. Other callers get 403, and so do callers who may not use
+// the check API.
 //
-// The answer is 200 without a body, or what the gateway would refuse with, and the
-// headers of the decision in both. nginx knows 2xx, 401 and 403 only, and makes 500
-// of all else: with ?deny_status=403, refusals of every kind are 403, and their
-// real status is in X-Stint-Status.
+// The answer is 200 without a body, or the refusal of the gateway, and both have the headers of
+// the decision. nginx knows only 2xx, 401 and 403, and turns all others into 500: with
+// ?deny_status=403, refusals of every kind are 403, and the real status is in X-Stint-Status.
 func (s *Server) authorize() http.Handler {
 	decide := httplimit.Middleware{
 		Decide: func(r *http.Request, hold time.Duration) (httplimit.Answer, error) {
@@ -76,7 +74,7 @@ func (s *Server) authorize() http.Handler {
 	}))
 	calls := s.capped(s.proxyAsks(decide))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Caddy appends the original's query to ours, so that others are let be.
+		// Caddy appends the original's query to ours, so other parameters are ignored.
 		if q := r.URL.Query(); q.Get("deny_status") == "403" {
 			w = &denial403{ResponseWriter: w}
 		} else if q.Has("deny_status") {
@@ -85,21 +83,21 @@ func (s *Server) authorize() http.Handler {
 		}
 		if who, err := s.checkCallers.Authenticate(r, auth.Proxy); err != nil {
 			s.sampled.refusedCaller(s.checkCallers, r, who, err)
-			httplimit.Problem(w, r, http.StatusForbidden, err.Detail) // not 401: it is not the client who lacks a token
+			httplimit.Problem(w, r, http.StatusForbidden, err.Detail) // not 401: the client does not lack a token
 			return
 		}
 		calls.ServeHTTP(w, r)
 	})
 }
 
-// proxyAsks has the request decided that a trusted proxy asks about.
+// proxyAsks decides the request that a trusted proxy asks about.
 func (s *Server) proxyAsks(decide http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if clients := s.clients(); !clients.Believes(r) {
 			s.notice(r)
 			const text = "/v1/authorize was called by a proxy that is not in trusted_proxies, and refused"
 			s.sampled.log(slog.LevelWarn, text, text, "address", r.RemoteAddr)
-			// The answer leaves out the address, for it may reach the client.
+			// The answer omits the address, because it may reach the client.
 			httplimit.Problem(w, r, http.StatusForbidden, "This proxy is not trusted: list its address in trusted_proxies of the rules.")
 			return
 		}
@@ -113,9 +111,8 @@ func (s *Server) proxyAsks(decide http.Handler) http.Handler {
 	})
 }
 
-// original is the request that a trusted proxy asks about, as if its client had
-// connected directly. Errors are for who sets up the proxy, and hold nothing that
-// was sent.
+// original is the request that a trusted proxy asks about, as if its client had connected
+// directly. Errors are for the operator of the proxy, and contain nothing that was sent.
 func (s *Server) original(r *http.Request) (*http.Request, error) {
 	names := originals[0]
 	target, err := oneLine(r.Header, names.uri)
@@ -175,8 +172,7 @@ func (s *Server) original(r *http.Request) (*http.Request, error) {
 	return o, nil
 }
 
-// oneLine is the value of a header that must not be given twice; "": it is not
-// given.
+// oneLine is the value of a header that must not be given twice; "" if it is missing.
 func oneLine(h http.Header, name string) (string, error) {
 	switch lines := h[name]; len(lines) {
 	case 0:
@@ -202,7 +198,7 @@ func originalHeader(h http.Header) http.Header {
 	return kept
 }
 
-// socket is addr as a RemoteAddr; that of no address is "".
+// socket is addr as a RemoteAddr; "" if addr is not valid.
 func socket(addr netip.Addr) string {
 	if !addr.IsValid() {
 		return ""

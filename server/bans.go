@@ -8,11 +8,11 @@ import (
 	"github.com/stintdev/stint/server/config"
 )
 
-// bans are those that penalties imposed by the word of this instance and that
-// still run. Each ban is imposed through one instance, so the sum over a fleet is
-// the fleet's, but for those of instances that were restarted.
+// bans are the bans that penalties imposed through this instance and that still run. Each ban
+// is imposed through one instance, so the sum over a fleet is the total, except for bans of
+// instances that were restarted.
 //
-// Keys are kept as hashes: clients choose how long they are.
+// Keys are stored as hashes, because clients choose their length.
 type bans struct {
 	mu    sync.Mutex
 	seed  maphash.Seed
@@ -29,7 +29,7 @@ func (b *bans) hash(rule, key string) uint64 {
 	return maphash.Comparable(b.seed, [2]string{rule, key})
 }
 
-// impose remembers that a key was banned under a rule's penalty.
+// impose records that a key was banned under a rule's penalty.
 func (b *bans) impose(rule, key string, left time.Duration) {
 	now := time.Now()
 	b.mu.Lock()
@@ -62,7 +62,7 @@ func (b *bans) sweep(now time.Time) {
 	}
 }
 
-// count is how many run, by rule.
+// count returns the number of running bans by rule.
 func (b *bans) count() map[string]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

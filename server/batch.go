@@ -6,9 +6,8 @@ import (
 	"sync"
 )
 
-// batch is what a check request asks, one check or several, with what becomes of
-// each. It is used again and again: what a list of 100 takes anew would be collected
-// after a dozen such lists.
+// batch is a check request of one check or several, with the results. Batches are reused: new
+// memory for each list of 100 would run the garbage collector after a dozen lists.
 type batch struct {
 	inputs      []*checkInput
 	evaluations []evaluation // of inputs
@@ -18,17 +17,17 @@ type batch struct {
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
-// Room for any number of checks is used again, some 2 MB where they are 1,000, until
-// the collector finds it idle; but no more than this for header lines, bytes of an
-// answer, and headers of one check.
+// The room for checks is reused, some 2 MB for 1,000 checks, until the garbage collector finds
+// the batch idle. These bound what is kept of header lines, of the bytes of an answer, and of
+// the headers of one check.
 const (
 	keptLines   = 4096
 	keptAnswer  = 1 << 20
 	keptHeaders = 8
 )
 
-// free lets go of what belongs to the request. Nobody else has any of it: a Store
-// keeps nothing of what it is asked but copies of keys.
+// free drops what belongs to the request. Nobody else refers to it: a Store keeps only copies
+// of keys.
 func (b *batch) free() {
 	if cap(b.lines) > keptLines || cap(b.answer) > keptAnswer {
 		return
@@ -46,7 +45,7 @@ func (b *batch) free() {
 	batches.Put(b)
 }
 
-// next is the next input, to be read.
+// next is the next input to read into.
 func (b *batch) next() *checkInput {
 	n := len(b.inputs)
 	if n < cap(b.inputs) && b.inputs[:n+1][n] != nil {
@@ -57,8 +56,8 @@ func (b *batch) next() *checkInput {
 	return b.inputs[n]
 }
 
-// read reads a body: one check, or a list of them. What is wrong with one of several
-// is the error of its evaluation; err is about all of them.
+// read reads a body: one check, or a list of them. If one check of a list is wrong, its
+// evaluation has the error; err is about the whole body.
 func (b *batch) read(body string) (several bool, err error) {
 	r, err := newInputReader(body)
 	if err != nil {
@@ -88,7 +87,7 @@ func (b *batch) read(body string) (several bool, err error) {
 	return several, nil
 }
 
-// readNext reads one of several checks.
+// readNext reads one check of a list.
 func (b *batch) readNext(r *inputReader) error {
 	if len(b.inputs) == maxChecks {
 		return errManyChecks
@@ -104,7 +103,7 @@ func (b *batch) readNext(r *inputReader) error {
 	return nil
 }
 
-// check reads what a check request asks into q, which must be as new.
+// check reads a check into q, which must be empty.
 func (r *inputReader) check(q *checkInput) error {
 	if err := r.input(q); err != nil {
 		return err

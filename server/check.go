@@ -16,8 +16,8 @@ import (
 	"github.com/stintdev/stint/server/internal/inflight"
 )
 
-// maxCheckBody is the size of the largest check request, in bytes, and maxChecks how
-// many checks it may bring.
+// maxCheckBody is the size of the largest check request in bytes, and maxChecks the number of
+// checks in it.
 const (
 	maxCheckBody = 2 << 20
 	maxChecks    = 1000
@@ -82,7 +82,7 @@ func (s *Server) Check() http.Handler {
 	return mux
 }
 
-// guard lets those in who may use the check API.
+// guard admits only callers who may use the check API.
 func (s *Server) guard(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if who, err := s.checkCallers.Authenticate(r, auth.Bearer); err != nil {
@@ -144,18 +144,19 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 	s.answerOne(w, r, b, shadows)
 }
 
-// smallBody is the size of bodies that take no room: instance.in_flight bounds their number.
+// smallBody is the size up to which bodies need no room: instance.in_flight bounds their
+// number.
 const smallBody = 4 << 10
 
-// decodedBytes is how many bytes there will be of a body of JSON once it is decoded, at most:
-// far more than it has, if it is [{"":0},{"":0}]. TestBytesOfBodies compares.
+// decodedBytes is the most memory that a body of JSON takes when it is decoded. That is far
+// more than its size if it is [{"":0},{"":0}]. TestBytesOfBodies compares.
 func decodedBytes(body string) int64 {
 	const object, list, value = 450, 48, 32
 	return int64(len(body) + object*strings.Count(body, "{") + list*strings.Count(body, "[") + value*strings.Count(body, ","))
 }
 
-// readBody reads a check request. Unless it is long, its length is believed, so that
-// it is read in one go. It takes room for what it keeps, and for what will be made of it.
+// readBody reads a check request. It believes Content-Length unless that is large, to read the
+// body in one go. It takes room for the bytes that it keeps and for their decoded form.
 func readBody(w http.ResponseWriter, r *http.Request, room *inflight.Share) (string, error) {
 	n := r.ContentLength
 	if n > 0 && n <= smallBody {
@@ -201,8 +202,7 @@ func (s *Server) answerOne(w http.ResponseWriter, r *http.Request, b *batch, sha
 	send(w, "application/json", t.status(), b.answer)
 }
 
-// answerEach answers a check request of several checks: 200, and in the body what
-// became of each.
+// answerEach answers a check request of several checks: 200, and each result in the body.
 func (s *Server) answerEach(w http.ResponseWriter, r *http.Request, b *batch, shadows bool) {
 	room := 2
 	for i := range b.evaluations {

@@ -13,18 +13,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// connectionBounds bounds connections: how many a listener keeps, and what a client of HTTP/2
-// may do with one.
+// connectionBounds bounds connections: how many a listener keeps open, and what an HTTP/2
+// client may do with one.
 type connectionBounds struct {
 	most          int64         // connections of each listener; 0: any number
 	headerTimeout time.Duration // for a client to send the headers of a request
 	metrics       *metrics
 }
 
-// A client of HTTP/2 may send spareFrames that bring nothing, such as a PING or empty
-// DATA, and sparePerSecond more. Each request and each frame of a response gives it
-// framesEarned more, up to mostSpare: that is far more than clients use to
-// acknowledge what they read.
+// An HTTP/2 client may send spareFrames that carry nothing, such as a PING or empty DATA, and
+// sparePerSecond more each second. Each request and each frame of a response earns it
+// framesEarned more, up to mostSpare. That is far more than clients use to acknowledge what
+// they read.
 const (
 	spareFrames    = 1_000
 	sparePerSecond = 100
@@ -32,42 +32,40 @@ const (
 	mostSpare      = 10_000
 )
 
-// boundHTTP2 says what server may keep of a connection of HTTP/2.
+// boundHTTP2 bounds the memory of an HTTP/2 connection of server.
 func boundHTTP2(server *http.Server) {
 	server.HTTP2 = &http.HTTP2Config{
 		MaxConcurrentStreams: 250,
-		// The smallest that there is: room for a whole frame is made when its first
-		// bytes have come.
+		// The smallest possible size: room for a whole frame is allocated when its first bytes
+		// arrive.
 		MaxReadFrameSize: 16 << 10,
-		// What is kept of bodies until a handler reads it.
+		// This much of the bodies is buffered until a handler reads it.
 		MaxReceiveBufferPerConnection: 256 << 10,
 		MaxReceiveBufferPerStream:     64 << 10,
 	}
 }
 
-// unencrypted is the name under which net/http keeps what serves HTTP/2 on connections
-// without TLS whose preface was read. It is given the connection in a *tls.Conn whose
-// NetConn is an unencryptedConn.
+// unencrypted is the name of net/http's handler for HTTP/2 on connections without TLS whose
+// preface was read. It gets the connection in a *tls.Conn whose NetConn is an unencryptedConn.
 const unencrypted = "unencrypted_http2"
 
 type unencryptedConn interface{ UnencryptedNetConn() net.Conn }
 
-// carried is a connection on its way to what is called unencrypted.
+// carried passes a connection to the handler named unencrypted.
 type carried struct{ net.Conn }
 
 // UnencryptedNetConn implements unencryptedConn.
 func (c carried) UnencryptedNetConn() net.Conn { return c.Conn }
 
-// watchHTTP2 puts a watched connection between net/http's HTTP/2 and each of its
-// connections, above TLS. net/http bounds neither how long the headers of a request may
-// take there, nor how many frames that bring nothing a client may send, and has no place
-// for who would. It must be called when net/http has set HTTP/2 up, which it has when it
-// calls BaseContext, before it takes the first connection. TestAttackHTTP2Frames fails
-// where net/http does this in another way.
+// watchHTTP2 puts a watched connection between net/http's HTTP/2 and each of its connections,
+// above TLS. net/http bounds neither the time that the headers of a request take, nor the
+// number of frames that carry nothing, and offers no hook for that. It must be called after
+// net/http has set up HTTP/2, which it has when it calls BaseContext, and before the first
+// connection is accepted. TestAttackHTTP2Frames fails if net/http does this in another way.
 func (b *connectionBounds) watchHTTP2(server *http.Server) {
 	serve := server.TLSNextProto[unencrypted]
 	if serve == nil {
-		return // the program was told to do without HTTP/2, as by GODEBUG=http2server=0
+		return // HTTP/2 is turned off, for example by GODEBUG=http2server=0
 	}
 	server.TLSNextProto[unencrypted] = func(hs *http.Server, c *tls.Conn, h http.Handler) {
 		plain, ok := c.NetConn().(unencryptedConn)
@@ -86,10 +84,10 @@ func (b *connectionBounds) watchHTTP2(server *http.Server) {
 	}
 }
 
-// clientPreface comes before the first frame of a client.
+// clientPreface precedes the first frame of a client.
 const clientPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// watched is a connection of HTTP/2 whose frames are counted.
+// watched is an HTTP/2 connection whose frames are counted.
 type watched struct {
 	net.Conn
 	buffered *bufio.Reader // frames are read in pieces of 9 bytes and the rest
@@ -97,16 +95,16 @@ type watched struct {
 
 	headerTimeout time.Duration
 
-	// What was read: by one goroutine at a time.
-	preface string // what is still to come of it
+	// What was read. One goroutine at a time uses these.
+	preface string // the part of it that has not arrived
 	in      frames
 	block   bool      // headers have begun and not ended
-	blocks  int       // so many have begun
-	timed   int       // the one that the timer is for
-	spare   int64     // frames that may still bring nothing
-	refills time.Time // when spare got what comes with time
+	blocks  int       // number of header blocks that began
+	timed   int       // the block that the timer is for
+	spare   int64     // frames that may still carry nothing
+	refills time.Time // when spare was last refilled by time
 
-	out    frames       // what was written: by one goroutine at a time
+	out    frames       // what was written; one goroutine at a time uses it
 	earned atomic.Int64 // by what was written
 
 	timer struct {
@@ -115,7 +113,7 @@ type watched struct {
 	}
 }
 
-// watchedTLS tells of the TLS under it, too.
+// watchedTLS also exposes the state of the TLS under it.
 type watchedTLS struct {
 	*watched
 	tls *tls.Conn
@@ -123,7 +121,7 @@ type watchedTLS struct {
 
 func (w watchedTLS) ConnectionState() tls.ConnectionState { return w.tls.ConnectionState() }
 
-// watch watches c, of which preface is still to come before the first frame.
+// watch watches c. preface is the part that precedes the first frame and has not arrived.
 func (b *connectionBounds) watch(c net.Conn, preface string) *watched {
 	w := &watched{Conn: c, preface: preface, metrics: b.metrics, headerTimeout: b.headerTimeout, spare: spareFrames, refills: time.Now()}
 	w.buffered = bufio.NewReaderSize(wire{w}, 4<<10)
@@ -156,7 +154,7 @@ var (
 	errPreface = errors.New("not the HTTP/2 preface")
 )
 
-// came looks at what has come, and reports whether it is borne.
+// came counts the frames in b, and reports whether the connection may go on.
 func (w *watched) came(b []byte) bool {
 	w.in.read(b, w.frameCame, w.frameEnded)
 	w.time()
@@ -181,8 +179,8 @@ func (w *watched) Write(b []byte) (int, error) {
 			earned += framesEarned
 		}
 	}, func(f *frames) {
-		// What the headers of a malformed request have earned. A request that was
-		// answered before its body had come is reset without an error.
+		// Undo what the headers of a malformed request earned. A request that was answered
+		// before its body arrived is reset without an error.
 		if f.head[3] == frameReset && f.last != noError {
 			earned -= framesEarned + 1
 		}
@@ -227,8 +225,8 @@ func (w *watched) frameEnded(f *frames) {
 	}
 }
 
-// time lets the time run of headers that have begun and not ended. That is rare: most
-// come in one piece.
+// time starts the timer for headers that have begun and not ended. That is rare, because most
+// arrive in one piece.
 func (w *watched) time() {
 	switch {
 	case w.block && w.timed != w.blocks:
@@ -246,7 +244,6 @@ func (w *watched) time() {
 	}
 }
 
-// stop stops the timer.
 func (w *watched) stop() {
 	w.timer.Lock()
 	defer w.timer.Unlock()
@@ -279,8 +276,8 @@ type frames struct {
 
 func (f *frames) has(flag byte) bool { return f.head[4]&flag != 0 }
 
-// read goes on with b. It calls began when the head of a frame is there, and ended when
-// all of it is.
+// read reads on with b. It calls began when the head of a frame is complete, and ended when the
+// whole frame is.
 func (f *frames) read(b []byte, began, ended func(*frames)) {
 	for len(b) > 0 {
 		if f.left > 0 {
@@ -306,9 +303,9 @@ func (f *frames) read(b []byte, began, ended func(*frames)) {
 	}
 }
 
-// fullListener keeps a number of connections open, and closes what comes beyond as
-// it comes: who waited in the kernel's queue instead would learn nothing until
-// connections that an attacker holds time out.
+// fullListener keeps a number of connections open, and closes any more on arrival. In the
+// kernel's queue they would wait, without an answer, until connections that an attacker holds
+// time out.
 type fullListener struct {
 	net.Listener
 	room    int64
@@ -316,8 +313,7 @@ type fullListener struct {
 	refused prometheus.Counter
 }
 
-// atMost is l with as many connections as the settings say. Those that were upgraded
-// count as well.
+// atMost bounds the connections of l as the settings say. Upgraded connections count, too.
 func (b *connectionBounds) atMost(name string, l net.Listener) net.Listener {
 	if b.most == 0 {
 		return l

@@ -49,8 +49,8 @@ var (
 	_ control.Announcer = Announcer(nil)
 )
 
-// newControl is what this server's current set comes from. Its first set is installed
-// when it returns.
+// newControl makes the source of this server's current set. The first set is installed when it
+// returns.
 func (s *Server) newControl(c *Config) *control.Control {
 	return control.New(control.Options{
 		File:        c.Rules,
@@ -98,17 +98,17 @@ func (s *Server) SetRules(set *rules.Set) (taken bool, err error) { return s.con
 // be read. The former rules stay in force.
 func (s *Server) RulesRefused(err error) { s.control.RefuseFile(err) }
 
-// installed makes set decide. It is not called twice at once.
+// installed makes set the current one. It is not called concurrently.
 func (s *Server) installed(set *rules.Set) {
 	before := s.set.Swap(s.metrics.serve(set))
 	if before != nil {
 		s.metrics.forget(before.Set, set)
 	}
-	s.fleet.ForgetDenials() // what was refused may have other numbers now
+	s.fleet.ForgetDenials() // refusals may have other numbers under the new set
 }
 
-// lifted forgets what this instance remembers of a ban that was lifted. The store
-// has forgotten it already.
+// lifted drops what this instance remembers of a ban that was lifted. The store has forgotten
+// it already.
 func (s *Server) lifted(l rules.Lift, p *stint.Penalty) {
 	s.bans.lift(l.Rule, string(l.Key))
 	s.fleet.Forget(&stint.Request{Asks: []stint.Ask{{Key: string(l.Key), Penalty: p}}})

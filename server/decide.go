@@ -35,12 +35,12 @@ type Verdict struct {
 	// Empty: the rules have none.
 	Message string
 
-	// taken is what it took, if it was allowed.
+	// taken is what the request took, if it was allowed.
 	taken taken
 	// counters are those of the set that decided.
 	counters ruleCounters
-	// applied tells that a rule applied, and watching has those that wait for
-	// the response.
+	// applied reports whether a rule applied. watching has the rules that wait for the
+	// response.
 	applied  bool
 	watching []watching
 }
@@ -67,16 +67,16 @@ func (s *Server) decideOne(ctx context.Context, in *rules.Input, at time.Time, h
 	return one[0].Verdict, one[0].err
 }
 
-// evaluation is a request on the road. It has room for what most requests face, so that
-// one allocation does.
+// evaluation is a request while it is decided. It has room for what most requests need, so that
+// one allocation is enough.
 type evaluation struct {
-	in   *rules.Input  // nil: it could not be read, and err tells why
-	hold time.Duration // how long it can be held by rules that shape; 0: that is not asked here
+	in   *rules.Input  // nil: it could not be read, and err is the reason
+	hold time.Duration // the longest delay by rules that shape; 0: requests are not held here
 	Verdict
-	err error // where it is not nil, the Verdict is zero
+	err error // if not nil, the Verdict is zero
 
 	asks   []stint.Ask // as Rules and Each
-	groups []group     // what the store is asked; none where nothing is
+	groups []group     // calls of the store; none if there is nothing to ask
 	room   struct {
 		asks   [2]stint.Ask
 		rules  [2]*rules.Rule
@@ -85,13 +85,13 @@ type evaluation struct {
 	}
 }
 
-// decide decides requests that came together as if one after another, and asks the
-// store about all at once. Those of which nothing is known are left alone.
+// decide decides requests that arrived together as if one after another, in one call of the
+// store. It skips those whose evaluation already has an error.
 //
-// shadows tells whether to wait for the answers about rules in shadow mode.
+// shadows reports whether to wait for the answers of rules in shadow mode.
 //
-// Only what the instance's limit refunds comes later than it would: to the
-// requests that come after these.
+// There is one difference: what the instance's limit refunds comes too late for the other
+// requests of the call.
 func (s *Server) decide(ctx context.Context, all []evaluation, at time.Time, shadows bool) {
 	start, set := s.metrics.now(), s.set.Load()
 	m := matches.Get().(*rules.Matches)
@@ -100,7 +100,7 @@ func (s *Server) decide(ctx context.Context, all []evaluation, at time.Time, sha
 			t.find(set, m, at, s.settings.AllowAmbiguous)
 		}
 	}
-	m.Asks, m.Rules = nil, nil // which are the evaluations'
+	m.Asks, m.Rules = nil, nil // the evaluations keep them
 	matches.Put(m)
 	s.take(ctx, all, shadows)
 	for i := range all {
@@ -127,8 +127,8 @@ func (s *Server) decide(ctx context.Context, all []evaluation, at time.Time, sha
 
 var matches = sync.Pool{New: func() any { return new(rules.Matches) }}
 
-// find finds what applies, and what the store is to be asked. m is for use in
-// between, and allowed what may be ambiguous.
+// find finds the rules that apply and what to ask the store. m is scratch space. allowed is
+// what may be ambiguous.
 func (t *evaluation) find(set *served, m *rules.Matches, at time.Time, allowed rules.Ambiguity) {
 	m.Asks, m.Rules = t.room.asks[:0], t.room.rules[:0]
 	if a := set.Ambiguous(t.in) &^ allowed; a != 0 {
@@ -158,16 +158,16 @@ func (t *evaluation) find(set *served, m *rules.Matches, at time.Time, allowed r
 	}
 }
 
-// group is a request of its own: all rules that are enforced, or one in shadow.
+// group is one request to the store: all rules that are enforced, or one in shadow mode.
 type group struct {
 	request stint.Request
 	rules   []*rules.Rule
-	places  []int // of its asks in the whole; nil: it is the whole
+	places  []int // of its asks in the evaluation; nil: all of them
 	answer  stint.Answer
 }
 
-// divide makes groups of what applies: what is enforced, if anything is, and then
-// the rules in shadow.
+// divide makes the groups: one of the rules that are enforced, if there are any, and one of
+// each rule in shadow mode.
 func (t *evaluation) divide(at time.Time) {
 	t.Each = t.room.each[:]
 	if n := len(t.asks); n > len(t.Each) {
@@ -188,11 +188,10 @@ func (t *evaluation) divide(at time.Time) {
 	}
 }
 
-// inShadow tells whether g is one rule in shadow mode.
+// inShadow reports whether g is one rule in shadow mode.
 func (g *group) inShadow() bool { return isShadow(g.rules[0]) }
 
-// soonest is the shortest time that rules give the store; 0: none says. What rules in
-// shadow mode say does not count.
+// soonest is the shortest decision_timeout of the rules that are enforced; 0: none has one.
 func soonest(all []*rules.Rule) time.Duration {
 	var least time.Duration
 	for _, r := range all {
@@ -203,13 +202,13 @@ func soonest(all []*rules.Rule) time.Duration {
 	return least
 }
 
-// take asks the store about the groups of all: in one go about what is enforced, just
-// as if there were no others, and in others about the rules in shadow mode, whose answers
+// take sends the groups of all requests to the store: one call for the rules that are enforced,
+// as if there were no others, and separate calls for the rules in shadow mode, whose answers
 // may not be wanted.
 func (s *Server) take(ctx context.Context, all []evaluation, shadowsWanted bool) {
 	enforced, shadows := 0, 0
-	var one *group          // the last that is enforced
-	var least time.Duration // that one of those waits; 0: none says
+	var one *group          // the last group that is enforced
+	var least time.Duration // the shortest timeout of those; 0: none
 	for i := range all {
 		for j := range all[i].groups {
 			g := &all[i].groups[j]
@@ -239,8 +238,8 @@ func (s *Server) take(ctx context.Context, all []evaluation, shadowsWanted bool)
 	}
 }
 
-// asked is what a Store is asked in one call, and what it answers. It is used again,
-// for a Store keeps nothing of that.
+// asked is one call of a Store, and its answer. It is reused, because a Store keeps nothing of
+// it.
 type asked struct {
 	requests []stint.Request
 	answers  []stint.Answer
@@ -248,8 +247,8 @@ type asked struct {
 
 var asks = sync.Pool{New: func() any { return new(asked) }}
 
-// takeBatch asks the store about the n groups of all that are enforced. Of several
-// failures it returns one, and one that is the store's if there is any.
+// takeBatch asks the store about the n groups of all that are enforced. If several fail, it
+// returns one error, and prefers one of the store's.
 func (s *Server) takeBatch(ctx context.Context, all []evaluation, n int) (err error) {
 	a := asks.Get().(*asked)
 	a.requests, a.answers = slices.Grow(a.requests, n), slices.Grow(a.answers, n)
@@ -284,14 +283,14 @@ func (s *Server) takeBatch(ctx context.Context, all []evaluation, n int) (err er
 	return err
 }
 
-// called counts a call of the store that began at start, where no Fallback does.
+// called counts a call of the store that began at start, if there is no Fallback that does.
 func (s *Server) called(start time.Duration, err error) {
 	if !s.fleet.IsLayered() && !errors.Is(err, stint.ErrRequest) {
 		s.metrics.called(s.metrics.now()-start, err)
 	}
 }
 
-// conclude makes a verdict of what the store answered.
+// conclude makes a verdict of the store's answer.
 func (s *Server) conclude(ctx context.Context, t *evaluation) error {
 	if len(t.groups) == 0 {
 		return nil
@@ -322,7 +321,7 @@ func (s *Server) conclude(ctx context.Context, t *evaluation) error {
 	return nil
 }
 
-// concludeEnforced takes the answer of the rules that are enforced.
+// concludeEnforced applies the answer of the rules that are enforced.
 func (s *Server) concludeEnforced(ctx context.Context, v *Verdict, g *group) error {
 	a := &g.answer
 	if errors.Is(a.Err, stint.ErrFull) && !s.fleet.IsLayered() {
@@ -345,7 +344,7 @@ func (s *Server) concludeEnforced(ctx context.Context, v *Verdict, g *group) err
 	return nil
 }
 
-// decidedBy finds the ask behind the decision; -1: there is none.
+// decidedBy returns the index of the ask behind the decision; -1: there is none.
 func (v *Verdict) decidedBy(asks []stint.Ask) int {
 	for i := range asks {
 		a := &asks[i]
@@ -360,7 +359,7 @@ func (v *Verdict) decidedBy(asks []stint.Ask) int {
 	return -1
 }
 
-// enforced are the decisions of Each that clients are told.
+// enforced are the decisions of Each that clients see.
 func (v *Verdict) enforced() []stint.Decision {
 	if !slices.ContainsFunc(v.Rules, isShadow) {
 		return v.Each

@@ -12,7 +12,7 @@ import (
 	"github.com/stintdev/stint/server/internal/lookup"
 )
 
-// explanation is an Explanation in the making.
+// explanation builds an Explanation.
 type explanation struct {
 	adminapi.Explanation
 	rules []explainedRule
@@ -22,9 +22,9 @@ type explainedRule struct {
 	adminapi.ExplainedRule
 	record  stint.Record    // of a rule with a penalty
 	refusal *stint.Decision // the strictest, if the limits refuse
-	policy  stint.OnError   // that decides without the store, in place of limits; OnErrorLocal: they do
+	policy  stint.OnError   // decides without the store, in place of limits; OnErrorLocal: the limits decide
 	from    *rules.Rule
-	outcome stint.Outcome // of this rule by itself
+	outcome stint.Outcome // of this rule alone
 }
 
 // Explain returns what would be decided about in, and why. It takes nothing. A request
@@ -94,8 +94,7 @@ func (x *explanation) say(format string, args ...any) {
 	x.Words = append(x.Words, fmt.Sprintf(format, args...))
 }
 
-// routed is in with the name of the route of the gateway that leads there, if it tells none
-// itself.
+// routed returns in with the name of the gateway's route for it, if it has none.
 func (s *Server) routed(in *rules.Input) *rules.Input {
 	if in.Request == nil || in.Request.Route != "" {
 		return in
@@ -109,14 +108,14 @@ func (s *Server) routed(in *rules.Input) *rules.Input {
 	return &with
 }
 
-// sayClaims says what is known of the client's token, if rules want to know.
+// sayClaims describes the client's token, if rules use claims.
 func (x *explanation) sayClaims(s *Server, in *rules.Input) {
 	if s.claims != nil && in.Claims == nil && in.Request != nil && s.Rules().UsesClaims() {
 		x.say("%s", s.claims.Describe(in.Request.Header))
 	}
 }
 
-// explainRule looks how the rule's key stands.
+// explainRule reads the state of the rule's key.
 func explainRule(v *lookup.View, e *rules.RuleExplanation) (*explainedRule, error) {
 	r := &explainedRule{from: e.Rule}
 	r.Name, r.Mode, r.Applies, r.Why = e.Rule.Name, e.Rule.Mode.String(), e.Applies, e.Why
@@ -134,7 +133,7 @@ func explainRule(v *lookup.View, e *rules.RuleExplanation) (*explainedRule, erro
 	if v.StoreError() != nil && e.Rule.OnStoreError != stint.OnErrorLocal {
 		r.policy = e.Rule.OnStoreError
 		r.outcome, r.refusal = stint.Allowed, nil
-		return r, nil // neither limits nor penalties are asked
+		return r, nil // neither limits nor penalties are used
 	}
 	if p == nil {
 		return r, nil
@@ -157,7 +156,7 @@ func explainRule(v *lookup.View, e *rules.RuleExplanation) (*explainedRule, erro
 }
 
 func explainLimits(v *lookup.View, r *explainedRule, asks []stint.Ask) error {
-	if len(asks) == 0 { // it looks for bans alone
+	if len(asks) == 0 { // it looks for bans only
 		return nil
 	}
 	out := make([]stint.Decision, len(asks))
@@ -178,7 +177,7 @@ func explainLimits(v *lookup.View, r *explainedRule, asks []stint.Ask) error {
 	return nil
 }
 
-// words tell what a rule makes of the request.
+// words describes what a rule does with the request.
 func (r *explainedRule) words() []string {
 	if !r.Applies {
 		return []string{fmt.Sprintf("Rule %s does not apply: %s.", r.Name, r.Why)}
@@ -249,13 +248,12 @@ func banWords(b *rules.Ban) string {
 	return text + "."
 }
 
-// spell is µs as one reads them.
+// spell formats µs for a reader.
 func spell(us int64) string {
 	return (time.Duration(us) * time.Microsecond).Round(time.Millisecond).String()
 }
 
-// conclude says what comes of it all: of the rules that are enforced, a ban counts
-// more than a limit.
+// conclude sets the result. Of the rules that are enforced, a ban counts more than a limit.
 func (x *explanation) conclude() {
 	var by *explainedRule
 	for i := range x.rules {

@@ -8,7 +8,7 @@ import (
 	"github.com/stintdev/stint/fleet"
 )
 
-// fleetOptions are those of the layers before the store, by the settings.
+// fleetOptions are the options of the layers before the store, from the settings.
 func (s *Server) fleetOptions() fleet.Options {
 	o := fleet.Options{
 		Deadline:   s.settings.DecisionTimeout,
@@ -48,14 +48,14 @@ func (s *Server) breakerChanged(to fleet.BreakerState, why error) {
 // remembers reports whether refusals are to be remembered.
 func (s *Server) remembers() bool { return s.fleet.IsLayered() && s.settings.RememberedDenials > 0 }
 
-// taken is what a request that was allowed took, and the answers, which say where.
+// taken is what an allowed request took, and the answers, which say where.
 type taken struct {
 	asks []stint.Ask
 	each []stint.Decision
 }
 
-// refund returns what t took to where it was taken. A place in the queue of a leaky
-// bucket stays taken: those behind keep theirs, and it would be given twice.
+// refund returns what t took to where it was taken. A place in the queue of a leaky bucket
+// stays taken: the requests behind keep their places, so it would be given twice.
 func (s *Server) refund(ctx context.Context, t taken) error {
 	var r stint.Request
 	var each []stint.Decision
@@ -70,8 +70,8 @@ func (s *Server) refund(ctx context.Context, t taken) error {
 	return s.decider.RefundAll(ctx, &r, each)
 }
 
-// withoutRoom decides where a store in memory is full, for those rules that allow
-// then; it is no case for another memory beside it.
+// withoutRoom decides when a store in memory is full, for the rules that allow then. A second
+// memory beside it would not help.
 func withoutRoom(g *group, a *stint.Answer) {
 	for _, r := range g.rules {
 		if r.OnStoreError != stint.OnErrorAllow {

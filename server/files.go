@@ -64,11 +64,10 @@ func (s *Server) Open() error {
 	return nil
 }
 
-// lookEvery is how often these files are looked at.
+// lookEvery is how often these files are checked.
 const lookEvery = 5 * time.Second
 
-// watchFiles takes over what the files come to hold that Open has read, until ctx is
-// done.
+// watchFiles reloads the files that Open has read when they change, until ctx is done.
 func (s *Server) watchFiles(ctx context.Context) {
 	s.tellOfStore()
 	every(ctx, lookEvery, func() {
@@ -111,7 +110,7 @@ func (s *Server) reloadFiles(asked bool) {
 	}
 }
 
-// secretFiles reads the settings' secrets into what expressions hash with.
+// secretFiles reads the settings' secrets, which expressions hash with.
 type secretFiles struct {
 	to    *rules.Secrets
 	files []secretFile
@@ -133,9 +132,8 @@ func newSecretFiles(s *config.Settings) *secretFiles {
 	return f
 }
 
-// reload reads the files that have changed, or all if it was asked for. A secret that
-// is wrong stays as it was. Errors name the secret and never hold its text. It must not
-// run twice at once.
+// reload reads the files that have changed, or all of them. A secret that is wrong stays as it
+// was. Errors name the secret and never contain its text. It must not run concurrently.
 func (f *secretFiles) reload(asked bool) (changed bool, err error) {
 	var errs []error
 	for i := range f.files {

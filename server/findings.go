@@ -10,7 +10,7 @@ import (
 	"github.com/stintdev/stint/rules"
 )
 
-// forwarding is what was noticed of forwarding headers under one set of rules.
+// forwarding is what requests under one set of rules showed about forwarding headers.
 type forwarding struct {
 	once  sync.Once
 	mu    sync.Mutex
@@ -31,7 +31,7 @@ func (s *Server) Findings() []rules.Finding {
 	return slices.Concat(beside, s.settings.Findings(), set.Findings, s.claimsFindings(set.Set), set.forwarding.found, controls)
 }
 
-// claimsFindings looks for rules that need claims where nothing finds them.
+// claimsFindings finds rules that need claims where no token is read.
 func (s *Server) claimsFindings(set *rules.Set) []rules.Finding {
 	why := ""
 	switch {
@@ -47,8 +47,8 @@ func (s *Server) claimsFindings(set *rules.Set) []rules.Finding {
 		", so that only checks which send claims have any; configure how tokens are verified"}}
 }
 
-// notice looks for a proxy that nobody was told of. It is logged once for each set
-// of rules.
+// notice finds a proxy that is missing in trusted_proxies. It is logged once for each set of
+// rules.
 func (s *Server) notice(r *http.Request) {
 	set := s.set.Load()
 	if len(set.TrustedProxies) > 0 {
@@ -71,8 +71,7 @@ func (s *Server) foundForwarded(set *served, from, header string) {
 	set.forwarding.found = []rules.Finding{f}
 }
 
-// findingsCollector tells how many findings of each code are open when it is
-// scraped.
+// findingsCollector collects the number of open findings of each code at each scrape.
 type findingsCollector func() []rules.Finding
 
 var findingsOpen = prometheus.NewDesc("stint_findings", "Open findings, by code.", []string{"code"}, nil)

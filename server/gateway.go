@@ -45,7 +45,7 @@ func (s *Server) decideHTTP(r *http.Request, hold time.Duration) (httplimit.Answ
 	}
 	route := s.takeRoute(x, host, target.Path)
 	if r.Host == "" && x != nil && x.route != nil {
-		host = httpfield.CanonicalHost(x.route.Upstream.Host) // as the upstream will be told
+		host = httpfield.CanonicalHost(x.route.Upstream.Host) // which the upstream will get
 	}
 	in := rules.Input{
 		Request: &rules.Request{
@@ -73,10 +73,9 @@ func (s *Server) decideHTTP(r *http.Request, hold time.Duration) (httplimit.Answ
 	return s.answer(&v), nil
 }
 
-// passedOn is h without the headers that Connection names, which a ReverseProxy passes
-// to nobody; Upgrade stays for rules about WebSockets. The address of a client is
-// looked for in h itself: a client that names X-Forwarded-For would else be taken for
-// the proxy.
+// passedOn returns h without the headers that Connection names, which a ReverseProxy does not
+// forward. Upgrade stays for rules about WebSockets. The address of the client is read from h
+// itself: otherwise a client that names X-Forwarded-For would be taken for the proxy.
 func passedOn(h http.Header) http.Header {
 	kept := h
 	for _, line := range h["Connection"] {
@@ -98,7 +97,7 @@ func (s *Server) clients() httplimit.Clients {
 	return httplimit.Clients{Trusted: s.Rules().TrustedProxies, Header: s.settings.ClientHeader}
 }
 
-// answer puts a verdict in the middleware's words.
+// answer converts a verdict to the middleware's type.
 func (s *Server) answer(v *Verdict) httplimit.Answer {
 	a := httplimit.Answer{
 		Decision:  v.Decision,
@@ -128,7 +127,7 @@ func (s *Server) answer(v *Verdict) httplimit.Answer {
 	return a
 }
 
-// upstreams is a handler for requests whose route was found when they were decided.
+// upstreams handles requests whose route was found when they were decided.
 func (s *Server) upstreams() http.Handler {
 	proxies := make(map[*config.Route]http.Handler, len(s.routes))
 	for _, r := range s.routes {
@@ -143,17 +142,16 @@ func (s *Server) upstreams() http.Handler {
 	})
 }
 
-// takeHeaders moves what the limits say in h into x. A ReverseProxy would add the
-// upstream's of the same names to them, and clears them when the upstream sends a 1xx
-// first; so they go into the upstream's response instead, where they replace its own.
+// takeHeaders moves the headers about limits from h into x. A ReverseProxy would add the
+// upstream's of the same names to them, and clears them if the upstream sends a 1xx first. So
+// they go into the upstream's response instead, where they replace its own.
 func (x *exchange) takeHeaders(h http.Header) {
 	x.headers = make(http.Header, len(h))
 	maps.Copy(x.headers, h)
 	clear(h)
 }
 
-// buffers are what bodies are copied through, and lists of checks read into; without
-// them, each would make one of its own.
+// buffers are reused to copy bodies and to read lists of checks.
 type buffers struct{}
 
 const bufferSize = 32 << 10
@@ -163,12 +161,12 @@ var freeBuffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 func (buffers) Get() []byte  { return freeBuffers.Get().(*[bufferSize]byte)[:] }
 func (buffers) Put(b []byte) { freeBuffers.Put((*[bufferSize]byte)(b)) }
 
-// noClaims is what Input.Claims is where no token is to be looked at.
+// noClaims is Input.Claims where no token is read.
 var noClaims = map[string]any{}
 
-// believesToken reports whether the token of a request may be looked at. A signature tells
-// by itself who has made it; where others verify it, they must have passed the request
-// on. Proxies that ask about a request were looked at already.
+// believesToken reports whether the token of a request may be read. A signature proves who made
+// the token. Without one, others must verify the token, so the request must come through a
+// trusted proxy. Proxies that call /v1/authorize were checked already.
 func (s *Server) believesToken(r *http.Request) bool {
 	return s.claims == nil || !s.claims.Trusted || exchangeOf(r) == nil || s.clients().Believes(r)
 }

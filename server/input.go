@@ -13,7 +13,7 @@ import (
 	"github.com/stintdev/stint/server/internal/strictjson"
 )
 
-// noRequest is why what a check says, in the right form, is no request that a server
+// noRequest is the reason why a well-formed check does not describe a request that a server
 // decides about.
 type noRequest struct{ error }
 
@@ -25,11 +25,11 @@ type checkInput struct {
 	at    int64 // t_us; simulations only
 	timed bool  // whether it was given
 
-	// request is where Input.Request points, where that is known, and header has
-	// room for its headers.
+	// request is what Input.Request points to, if it is known, and header has room for its
+	// headers.
 	request rules.Request
 	header  http.Header
-	err     error // why a batch goes on without it
+	err     error // set if a batch goes on without this check
 }
 
 func badInput(format string, args ...any) error {
@@ -55,8 +55,8 @@ func newInputReader(data string) (*inputReader, error) {
 	return &inputReader{Reader: r}, nil
 }
 
-// readCheckInput reads one JSON object, strictly: whoever misspells a field must
-// not be counted without it. Errors wrap stint.ErrRequest.
+// readCheckInput reads one JSON object strictly: if a field is misspelled, the check must not
+// be counted without it. Errors wrap stint.ErrRequest.
 func readCheckInput(data []byte) (*checkInput, error) {
 	r, err := newInputReader(string(data))
 	if err != nil {
@@ -69,7 +69,7 @@ func readCheckInput(data []byte) (*checkInput, error) {
 	return q, nil
 }
 
-// input reads a check or an event into q, which must be as new.
+// input reads a check or an event into q, which must be empty.
 func (r *inputReader) input(q *checkInput) error {
 	q.Cost = 1
 	return r.Fields(inputFields, func(i int) (err error) {
@@ -109,7 +109,7 @@ func ReadInput(body []byte) (*rules.Input, error) {
 
 var errTimed = errors.New("t_us: only events of simulations have a time")
 
-// client is an address; empty: unknown.
+// client reads an address; "" is unknown.
 func (r *inputReader) client() (netip.Addr, error) {
 	text, err := r.Text()
 	if err != nil || len(text) == 0 {
@@ -177,8 +177,8 @@ func (r *inputReader) request(q *checkInput) error {
 
 var errControl = errors.New("it has a control character, which is not allowed there")
 
-// hasControl tells whether text has a control character other than a tab, so that it
-// cannot be the value of a header.
+// hasControl reports whether text has a control character other than a tab, so that it cannot
+// be the value of a header.
 func hasControl(text string) bool {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' && c != '\t' || c == 0x7f {
@@ -188,8 +188,7 @@ func hasControl(text string) bool {
 	return false
 }
 
-// headers reads into h, which is empty, an object whose values are texts or lists of
-// them.
+// headers reads an object whose values are strings or lists of them into h, which is empty.
 func (r *inputReader) headers(h http.Header) error {
 	return r.Object(func(name string) error {
 		key := http.CanonicalHeaderKey(name)
@@ -224,7 +223,7 @@ func (r *inputReader) headers(h http.Header) error {
 	})
 }
 
-// query reads an object whose values are texts.
+// query reads an object whose values are strings.
 func (r *inputReader) query() (url.Values, error) {
 	q := url.Values{}
 	err := r.Object(func(key string) error {

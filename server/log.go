@@ -13,13 +13,13 @@ import (
 	"github.com/stintdev/stint/server/internal/auth"
 )
 
-// sampledLog logs what callers can bring about, and failures that go on: of each kind the
-// first one at once, and then one in sampleEvery, with how many were not logged before it.
-// Were each logged, a client of a thousand requests would write as many lines, and hide
-// others among them.
+// sampledLog logs failures that may last, and what clients can cause. It logs the first line of
+// each kind at once, and then one in each sampleEvery, with the number of lines that it
+// skipped. Otherwise a client that sends a thousand requests could write a thousand lines and
+// hide others among them.
 //
-// Kinds are fixed texts and names of the settings, never what a request holds. It may be
-// used from many goroutines at once.
+// Kinds are fixed texts and names from the settings, never parts of a request. It may be used
+// from many goroutines at once.
 type sampledLog struct {
 	to *slog.Logger
 
@@ -36,8 +36,8 @@ type sample struct {
 // sampleEvery is how often a kind of line is logged.
 const sampleEvery = 10 * time.Second
 
-// due reports whether a line is to be logged now, and how many of its kind were not since
-// the last one that was.
+// due reports whether to log a line of a kind now, and how many were skipped since the last
+// one.
 func (l *sampledLog) due(kind string) (unlogged int64, ok bool) {
 	now := time.Now()
 	l.mu.Lock()
@@ -71,18 +71,18 @@ func (l *sampledLog) log(level slog.Level, kind, text string, args ...any) {
 	l.to.Log(context.Background(), level, text, args...)
 }
 
-// failure logs a failure that may go on.
+// failure logs a failure that may last.
 func (l *sampledLog) failure(text string, err error) {
 	l.log(slog.LevelError, text, text, "error", err)
 }
 
-// storeFailure logs that the store failed.
+// storeFailure logs a failure of the store.
 func (l *sampledLog) storeFailure(err error) {
 	l.failure("the store does not decide; on_store_error decides instead", err)
 }
 
-// ambiguity logs which header or parameter a request was refused for, if err is of that
-// kind. Its client is not told.
+// ambiguity logs which header or parameter a request was refused for, if err is about that. The
+// client does not see it.
 func (l *sampledLog) ambiguity(err error) {
 	var a *rules.AmbiguousError
 	if errors.As(err, &a) {
@@ -100,15 +100,15 @@ func (l *sampledLog) refusedCaller(a *auth.Authenticator, r *http.Request, who a
 	l.log(slog.LevelWarn, text, text, args...)
 }
 
-// errorKinds are what lines of net/http begin with, each of its own kind. All others are
-// one kind.
+// errorKinds are the beginnings of lines of net/http that are kinds of their own. All other
+// lines are one kind.
 var errorKinds = [...]string{
 	"http: TLS handshake error", "http: panic serving", "http: Accept error", "http: superfluous response",
 	"http: URL query contains semicolon", "http2: ", "httputil: ReverseProxy read error", "suppressing panic",
 }
 
-// Write logs a line of net/http and of what else writes to a log.Logger. Anyone who can
-// connect can cause most of them without a token. It implements io.Writer.
+// Write logs a line of net/http or of another user of a log.Logger. Anyone who can connect can
+// cause most of them without a token. It implements io.Writer.
 func (l *sampledLog) Write(line []byte) (int, error) {
 	text := strings.TrimSuffix(string(line), "\n")
 	kind := "net/http"

@@ -17,19 +17,19 @@ import (
 // NewLogWriter makes it. It may be used from many goroutines at once.
 type LogWriter struct {
 	to   io.Writer
-	more chan struct{} // has a word when something waits
+	more chan struct{} // signals that something waits
 	done chan struct{} // closed when the goroutine has ended
 
 	mu      sync.Mutex
 	waiting []byte // whole lines
 	lines   int64  // in waiting
-	untold  int64  // dropped, and the log does not say so yet
-	dropped int64  // in all
+	untold  int64  // dropped, and not yet reported in the log
+	dropped int64  // in total
 	closed  bool
 }
 
-// maxLogWaiting is how much waits for a writer, in bytes: some thousands of lines.
-// As much again may be on its way.
+// maxLogWaiting is the number of bytes that wait for a writer: some thousands of lines. Up to
+// as many more may be in a Write.
 const maxLogWaiting = 1 << 20
 
 // errLogFull is what Write returns for a line that is dropped.
@@ -86,7 +86,7 @@ func (w *LogWriter) Close(patience time.Duration) {
 	}
 }
 
-// run writes what waits until the LogWriter is closed.
+// run writes the waiting lines until the LogWriter is closed.
 func (w *LogWriter) run() {
 	defer close(w.done)
 	var batch []byte
@@ -116,7 +116,7 @@ func (w *LogWriter) run() {
 	}
 }
 
-// droppedLine is a line of the log that tells of those that are missing.
+// droppedLine is the line of the log that reports dropped lines.
 func droppedLine(n int64) []byte {
 	var b bytes.Buffer
 	slog.New(slog.NewTextHandler(&b, nil)).Warn("log lines are missing here, because the log was not read", "lines", n)

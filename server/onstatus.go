@@ -20,7 +20,7 @@ type watching struct {
 	ask  stint.Ask
 }
 
-// watch notes the rules that wait for the response. A rule in shadow mode bans nobody.
+// watch records the rules that wait for the response. A rule in shadow mode bans nobody.
 func (v *Verdict) watch(asks []stint.Ask) {
 	for i, r := range v.Rules {
 		known := i > 0 && v.Rules[i-1] == r // by another of its limits
@@ -30,7 +30,7 @@ func (v *Verdict) watch(asks []stint.Ask) {
 	}
 }
 
-// showLimits takes rules without limits out of Rules and Each, which are of limits.
+// showLimits removes rules without limits from Rules and Each, which are about limits.
 func (v *Verdict) showLimits() {
 	if !slices.ContainsFunc(v.Rules, hasNoLimits) {
 		return
@@ -54,30 +54,30 @@ func (v *Verdict) showLimits() {
 
 func hasNoLimits(r *rules.Rule) bool { return len(r.Limits) == 0 }
 
-// exchange is what the gateway knows of a request until its response comes.
+// exchange is what the gateway knows of a request until its response arrives.
 type exchange struct {
-	headers  http.Header // what the limits say
+	headers  http.Header // about limits
 	watching []watching
 	counters ruleCounters
-	room     *room.Room // where it has its place; nil: none any more
+	room     *room.Room // has its place; nil: no longer
 	place    room.Place
-	upgraded bool // it is one of cutOff.upgraded
+	upgraded bool // counts in cutOff.upgraded
 	target   rules.Target
-	route    *config.Route // where it goes; nil: nowhere yet
-	body     *upload       // nil: it has none, or goes to no upstream
-	http1    bool          // the client, where there is a body
-	response *pacedWriter  // nil: it goes to no upstream, or has all the time there is
-	out      *url.URL      // that the upstream is asked for
-	// wrapped means that it goes to a handler of the program, by the pattern of a mux,
-	// if there is one.
+	route    *config.Route // nil: none yet
+	body     *upload       // nil: no body, or no upstream
+	http1    bool          // the client's protocol, if there is a body
+	response *pacedWriter  // nil: no upstream, or no time limit
+	out      *url.URL      // the URL of the request to the upstream
+	// wrapped means that a handler of the program serves it, under the pattern of a mux if
+	// there is one.
 	wrapped bool
 	pattern string
 }
 
 type exchangeKey struct{}
 
-// withExchange makes room for it in the context of each request for which the
-// instance has room, and refuses the others.
+// withExchange adds an exchange to the context of each request for which the instance has room,
+// and refuses the others.
 func (s *Server) withExchange(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		place, headers, ok := s.admission.enter(s.admission.gateway, w, r)
@@ -98,7 +98,7 @@ func (s *Server) withExchange(next http.Handler) http.Handler {
 	})
 }
 
-// leave ends that the exchange counts as under way. Only the goroutine of its
+// leave ends the time in which the exchange counts as in flight. Only the goroutine of its
 // request calls it.
 func (x *exchange) leave() {
 	if x != nil && x.room != nil {
@@ -107,22 +107,22 @@ func (x *exchange) leave() {
 	}
 }
 
-// exchangeOf is that of a request that came through the gateway; nil: it did not.
+// exchangeOf returns the exchange of a request; nil: it did not come through the gateway.
 func exchangeOf(r *http.Request) *exchange {
 	x, _ := r.Context().Value(exchangeKey{}).(*exchange)
 	return x
 }
 
-// setHeaders puts what the limits say into h, in place of what an upstream says
-// under the same names.
+// setHeaders puts the headers about limits into h, in place of the upstream's of the same
+// names.
 func (x *exchange) setHeaders(h http.Header) {
 	if x != nil {
 		maps.Copy(h, x.headers)
 	}
 }
 
-// responded counts the violations that a response of an upstream is, before it is
-// passed on: the client's next request finds the ban. It never harms the response.
+// responded counts the violations of an upstream's response before it is forwarded, so that the
+// client's next request finds the ban. It never breaks the response.
 func (s *Server) responded(ctx context.Context, x *exchange, status int) {
 	if x == nil {
 		return
@@ -135,7 +135,7 @@ func (s *Server) responded(ctx context.Context, x *exchange, status int) {
 }
 
 func (s *Server) violated(ctx context.Context, x *exchange, w *watching) {
-	ctx = context.WithoutCancel(ctx) // it counts, too, if the client has left
+	ctx = context.WithoutCancel(ctx) // it also counts if the client has left
 	d, err := s.decider.Violate(ctx, w.ask.Key, w.ask.Penalty)
 	if err != nil {
 		s.sampled.failure("a response could not be counted as a violation", fmt.Errorf("rule %s: %w", w.rule.Name, err))

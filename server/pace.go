@@ -11,23 +11,23 @@ import (
 	"github.com/stintdev/stint/server/config"
 )
 
-// slowest is how many bytes a second a client must keep up in the long run, where it
-// sends a body or takes a response.
+// slowest is the rate in bytes a second that a client must sustain when it sends a body or
+// reads a response.
 const slowest = 500
 
-// pace cuts off a client that makes no progress. A client may keep the gateway waiting
-// for as long as its patience. Each byte that moves gives 1/slowest of a second of that
-// back, and never more than was used. So a client that stops is cut off after patience,
-// and so is one that falls behind slowest by patience, however it divides its bytes. Only
-// the time of reads and writes counts, in which the gateway waits for the client, and not
-// what an upstream takes. With a nil pace, a client has all the time there is.
+// pace cuts off a client that makes no progress. A client may keep the gateway waiting for as
+// long as its patience. Each byte that moves gives back 1/slowest of a second, but never more
+// than was used. So a client that stops is cut off after patience, and so is one that falls
+// behind slowest by patience, however it divides its bytes. Only the time of reads and writes
+// counts, in which the gateway waits for the client, and not the time that an upstream takes. A
+// nil pace has no time limit.
 type pace struct {
 	patience time.Duration
-	cut      func() // is called once at most, and never after stop
+	cut      func() // is called at most once, and never after stop
 
 	mu      sync.Mutex
 	left    time.Duration // of patience
-	since   time.Time     // when the wait began that goes on; zero: none does
+	since   time.Time     // when the current wait began; zero: there is none
 	timer   *time.Timer   // nil: there was no wait yet
 	expired bool          // cut was called
 	stopped bool
@@ -37,7 +37,7 @@ func newPace(patience time.Duration, cut func()) *pace {
 	return &pace{patience: patience, left: patience, cut: cut}
 }
 
-// wait notes that a call waits for the client from now on.
+// wait records that a call starts to wait for the client.
 func (p *pace) wait() {
 	if p == nil {
 		return
@@ -55,7 +55,7 @@ func (p *pace) wait() {
 	}
 }
 
-// moved notes that the call is over, and how many bytes have moved.
+// moved records that the call ended, and how many bytes it moved.
 func (p *pace) moved(bytes int) {
 	if p == nil {
 		return
@@ -70,7 +70,7 @@ func (p *pace) moved(bytes int) {
 	p.since = time.Time{}
 }
 
-// check cuts the client off, if the wait for which the timer was set goes on.
+// check cuts the client off, if the wait that the timer was set for still lasts.
 func (p *pace) check() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,7 +94,7 @@ func (p *pace) stop() {
 	}
 }
 
-// isExpired tells whether the client was cut off.
+// isExpired reports whether the client was cut off.
 func (p *pace) isExpired() bool {
 	if p == nil {
 		return false
@@ -104,12 +104,12 @@ func (p *pace) isExpired() bool {
 	return p.expired
 }
 
-// upload is the body of a request that goes to an upstream. One goroutine reads it.
+// upload is the body of a request to an upstream. One goroutine reads it.
 type upload struct {
 	io.ReadCloser
 	pace   *pace
-	ended  atomic.Bool // all of it has come
-	closed atomic.Bool // nobody wants more of it
+	ended  atomic.Bool // all of it was read
+	closed atomic.Bool // nobody reads it any more
 	broken atomic.Bool // it is malformed, or ended before its length
 }
 
@@ -127,14 +127,14 @@ func (b *upload) Read(to []byte) (int, error) {
 	return n, err
 }
 
-// Close is for io.Closer. A transport calls it also while Read goes on, which that ends.
+// Close is for io.Closer. A transport may call it during Read, which then ends.
 func (b *upload) Close() error {
 	b.closed.Store(true)
 	return b.ReadCloser.Close()
 }
 
-// pacedWriter is a ResponseWriter whose client must keep pace. Bytes count when a Write
-// ends: a client must take what is written at once, at most a buffer, within patience.
+// pacedWriter is a ResponseWriter whose client must keep pace. Bytes count when a Write ends: a
+// client must read each Write, at most a buffer, within patience.
 type pacedWriter struct {
 	http.ResponseWriter
 	*pace
@@ -159,11 +159,11 @@ func (w *pacedWriter) FlushError() error {
 // Unwrap is for http.ResponseController.
 func (w *pacedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// longAgo is a deadline that makes what waits return at once.
+// longAgo is a deadline that makes blocked calls return at once.
 var longAgo = time.Unix(1, 0)
 
-// keepPace has the client of r keep pace with route's body_timeout. What it returns is
-// to be served instead of w and r, and to be stopped by x.
+// keepPace makes the client of r keep pace with route's body_timeout. The caller must serve the
+// returned values instead of w and r, and x must stop the pace.
 func (s *Server) keepPace(route *config.Route, x *exchange, w http.ResponseWriter, r *http.Request) http.ResponseWriter {
 	patience := s.settings.BodyTimeout
 	if route.BodyTimeout != nil {
@@ -191,7 +191,7 @@ func (s *Server) keepPace(route *config.Route, x *exchange, w http.ResponseWrite
 	return x.response
 }
 
-// stopPace ends that, before the connection serves another request.
+// stopPace ends that before the connection serves another request.
 func (x *exchange) stopPace() {
 	if x.body != nil {
 		x.body.pace.stop()
@@ -201,10 +201,9 @@ func (x *exchange) stopPace() {
 	}
 }
 
-// answersEarly notes that an upstream answers. From here on the body may be a
-// conversation, such as gRPC's, in which a client is silent for as long as both like. With
-// HTTP/1 it cannot be: net/http would wait for the rest of the body before it sends the
-// answer, unless the connection is closed.
+// answersEarly records that an upstream answers. From here on the body may be a conversation,
+// as in gRPC, in which a client may be silent. With HTTP/1 it cannot be: net/http would wait
+// for the rest of the body before it sends the answer, unless the connection is closed.
 func (x *exchange) answersEarly(r *http.Response) {
 	if x.body == nil || x.body.pace == nil || x.body.ended.Load() || r.StatusCode == http.StatusSwitchingProtocols {
 		return
@@ -215,10 +214,9 @@ func (x *exchange) answersEarly(r *http.Response) {
 	}
 }
 
-// boundRest is next with an end to what net/http waits for once a request of HTTP/1 has
-// been answered: the rest of its body, up to 256 KiB of it. The request is not under way
-// then any more; its connection is. net/http itself ends the deadline when the next
-// request comes.
+// boundRest bounds the time that net/http waits for the rest of the body of an answered HTTP/1
+// request, up to 256 KiB of it. The request is then no longer in flight; its connection is.
+// net/http itself removes the deadline when the next request arrives.
 func (s *Server) boundRest(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)

@@ -21,25 +21,24 @@ import (
 const (
 	// probeKey is the key of the server's probes.
 	probeKey = "readyz"
-	// probeEvery is how often the store is asked whether it decides, by nobody's
-	// request.
+	// probeEvery is how often the server asks the store whether it decides, independent of
+	// requests.
 	probeEvery = time.Second
 	// probeTimeout is how long it may take to answer.
 	probeTimeout = time.Second
 )
 
-// probed is what the store answered when it was last asked whether it decides: why it
-// does not, or nil.
+// probed is the result of the last probe of the store: why it does not decide, or nil.
 type probed struct{ err error }
 
-// storeDecides asks the store, and tells why it does not decide, if it does not.
+// storeDecides asks the store, and returns why it does not decide, if so.
 func (s *Server) storeDecides(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	return s.limiter.Probe(ctx, probeKey)
 }
 
-// probeStore asks the store once, and remembers what it said.
+// probeStore asks the store once, and keeps the result.
 func (s *Server) probeStore(ctx context.Context) {
 	err := s.storeDecides(ctx)
 	if ctx.Err() != nil {
@@ -59,7 +58,7 @@ func (s *Server) followStore(ctx context.Context) {
 	every(ctx, probeEvery, func() { s.probeStore(ctx) })
 }
 
-// every calls f each time that d has passed, until ctx is done.
+// every calls f each d, until ctx is done.
 func every(ctx context.Context, d time.Duration, f func()) {
 	ticker := time.NewTicker(d)
 	defer ticker.Stop()
@@ -75,9 +74,9 @@ func every(ctx context.Context, d time.Duration, f func()) {
 
 var errNotAsked = errors.New("it is not asked, because it has failed")
 
-// storeError is why the store does not decide, as far as that is known; nil: it does.
-// It never waits: a store in memory answers at once, and of another one it tells how
-// requests and the last probe fared.
+// storeError is why the store does not decide, as far as that is known; nil: it does. It never
+// waits: a store in memory answers at once, and for another store it uses the results of
+// requests and of the last probe.
 func (s *Server) storeError() error {
 	if !s.fleet.IsLayered() {
 		return s.storeDecides(context.Background())
@@ -94,8 +93,8 @@ func (s *Server) storeError() error {
 	return errNotAsked
 }
 
-// ready answers from what is known, for a probe that waits for a store that hangs
-// fails at every instance at once.
+// ready answers from what is known: a probe that waited for a store that hangs would fail at
+// every instance at once.
 func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	controls := s.control.Source()
@@ -126,21 +125,20 @@ func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte(text + "\n"))
 }
 
-// needsStore tells whether requests would be refused for want of the store. Where
-// none would, a load balancer must not take this instance out, and with it, since
-// they all lose the same store, every other.
+// needsStore reports whether requests would be refused without the store. If none would, a load
+// balancer must not remove this instance. All instances lose the same store, so it would remove
+// every one of them.
 func (s *Server) needsStore() bool {
 	return slices.ContainsFunc(s.Rules().Rules, func(r *rules.Rule) bool {
 		return r.Mode == rules.Enforce && r.OnStoreError == stint.OnErrorDeny
 	})
 }
 
-// storeStatus tells of the store what is known, and asks it where nothing speaks
-// against it.
+// storeStatus is what is known of the store. It asks the store unless that is known to fail.
 func (s *Server) storeStatus(ctx context.Context, shared bool) adminapi.StoreStatus {
 	j := adminapi.StoreStatus{Kind: "memory", Shared: shared, Decides: "store"}
 	if s.fleet.IsLayered() {
-		// What stands before the rest of its address, in which a password may be.
+		// The part before the rest of the address, which may contain a password.
 		scheme, _, isURL := strings.Cut(s.settings.Store, "://")
 		if j.Kind = scheme; !isURL {
 			j.Kind = fmt.Sprintf("%T", s.limiter.Store) // of a program that serves by itself
@@ -182,7 +180,7 @@ func (s *Server) Probes() http.Handler {
 	return mux
 }
 
-// addProbes adds them to mux, with a guard before what tells more than whether it runs.
+// addProbes adds them to mux, with a guard before all but /healthz and /readyz.
 func (s *Server) addProbes(mux *http.ServeMux, guard func(http.Handler) http.Handler) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	mux.HandleFunc("GET /readyz", s.ready)

@@ -48,7 +48,7 @@ func toJSON(d *stint.Decision) decisionJSON {
 	return j
 }
 
-// namedJSON is the decision of one limit, with what it is.
+// namedJSON is the decision of one limit, with its names.
 type namedJSON struct {
 	Rule string `json:"rule"`
 	Text string `json:"limit_text"`
@@ -100,7 +100,7 @@ func (v *Verdict) reply() replyJSON {
 	return r
 }
 
-// named is the decision of the limit at that place.
+// named is the decision of the limit at that index.
 func (v *Verdict) named(i int) namedJSON {
 	d := &v.Each[i]
 	j := namedJSON{Rule: v.Rules[i].Name, Mode: v.Rules[i].Mode.String(), By: sayBy(d), decisionJSON: toJSON(d), Used: d.Used()}
@@ -110,7 +110,7 @@ func (v *Verdict) named(i int) namedJSON {
 	return j
 }
 
-// sayBy is who decided, lease, local or policy; "": the store did.
+// sayBy is who decided: lease, local or policy; "": the store.
 func sayBy(d *stint.Decision) string {
 	if d.By == stint.ByStore {
 		return ""
@@ -179,7 +179,7 @@ func (j *replyJSON) appendTo(b []byte) []byte {
 	return b
 }
 
-// appendMore writes a member, unless it is 0.
+// appendMore appends a member, unless it is 0.
 func appendMore(b []byte, name string, n int64) []byte {
 	if n == 0 {
 		return b
@@ -187,8 +187,8 @@ func appendMore(b []byte, name string, n int64) []byte {
 	return strconv.AppendInt(append(b, name...), n, 10)
 }
 
-// appendReply writes the members of the answer to a check; those of rules in shadow mode
-// where they are asked for.
+// appendReply appends the members of the answer to a check, with those of rules in shadow mode
+// if they are wanted.
 func (v *Verdict) appendReply(b []byte, shadows bool) []byte {
 	reply := v.reply()
 	b = append(reply.appendTo(b), `,"decisions":[`...)
@@ -207,10 +207,10 @@ func (v *Verdict) appendReply(b []byte, shadows bool) []byte {
 	return append(b, ']')
 }
 
-// size is about how long that is.
+// size estimates the length of that.
 func (v *Verdict) size() int { return 256 + 208*len(v.Each) }
 
-// appendText writes a string in JSON.
+// appendText appends a string in JSON.
 func appendText(b []byte, s string) []byte {
 	for i := range len(s) {
 		switch c := s[i]; {
@@ -227,7 +227,7 @@ func appendText(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// status is that of the answer to a single check.
+// status is the status of the answer to a single check.
 func (t *evaluation) status() int {
 	switch {
 	case errors.Is(t.err, stint.ErrRequest):
@@ -242,8 +242,8 @@ func (t *evaluation) status() int {
 	return http.StatusOK
 }
 
-// appendTo writes what stands in a list for t: the body of the answer to a single
-// check, with what its head says.
+// appendTo appends the element of a list for t: the body of the answer to a single check, with
+// its status and headers as members.
 func (t *evaluation) appendTo(b []byte, r *http.Request, shadows bool) []byte {
 	b = append(b, '{')
 	if t.err != nil {
@@ -265,7 +265,7 @@ func (t *evaluation) appendTo(b []byte, r *http.Request, shadows bool) []byte {
 	return append(t.appendReply(b, shadows), '}')
 }
 
-// refuse answers with the problem that t's error is.
+// refuse answers with a problem for t's error.
 func (t *evaluation) refuse(w http.ResponseWriter, r *http.Request) {
 	status := t.status()
 	if o, is := isOverloaded(t.err); is {
@@ -293,7 +293,7 @@ func (p *page) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// wanted is what in's client says of its languages, as in Accept-Language.
+// wanted is what in's client accepts as languages, as in Accept-Language.
 func wanted(in *rules.Input) string {
 	if in.Request == nil {
 		return ""
@@ -301,8 +301,8 @@ func wanted(in *rules.Input) string {
 	return strings.Join(in.Request.Header["Accept-Language"], ", ")
 }
 
-// message is what the rule that decided tells of the refusal d. Where d counts as a
-// violation of another rule, though, whose numbers those are, it is what that one tells.
+// message is the text of the rule that decided, for the refusal d. If d counts as a violation
+// of another rule, whose numbers d shows, it is the text of that rule.
 func (v *Verdict) message(d *stint.Decision, languages string) string {
 	r := v.Rule
 	if r == nil {
@@ -316,8 +316,8 @@ func (v *Verdict) message(d *stint.Decision, languages string) string {
 	return r.Messages.Text(d, v.ByHand != nil, languages)
 }
 
-// cause is what the server says of a ban by itself, where that is not for too many
-// requests, or not for these alone; else empty. Who banned by hand, and why, is not told.
+// cause is the server's own text about a ban, if the ban is not, or not only, for too many
+// requests; else empty. It does not say who banned by hand, or why.
 func (v *Verdict) cause() string {
 	switch {
 	case v.Outcome != stint.Banned:

@@ -13,8 +13,8 @@ import (
 	"github.com/stintdev/stint/server/config"
 )
 
-// routes are the gateway's, in the order in which they are looked at: those for one host
-// before those for any, and the longest path first.
+// routes are the gateway's, in the order of the search: those for one host before those for any
+// host, and the longest path first.
 type routes []*config.Route
 
 func newRoutes(all []config.Route) routes {
@@ -31,8 +31,8 @@ func newRoutes(all []config.Route) routes {
 	return r
 }
 
-// find is the route that a request takes, given its host and path in normal form; nil:
-// there is none.
+// find returns the route of a request, given its host and path in normal form; nil: there is
+// none.
 func (r routes) find(host, path string) *config.Route {
 	for _, route := range r {
 		if leadsTo(route, host, path) {
@@ -50,7 +50,7 @@ func leadsTo(r *config.Route, host, path string) bool {
 	return ok && (rest == "" || rest[0] == '/' || strings.HasSuffix(r.Path, "/"))
 }
 
-// takeRoute is the name of the route that a request takes, which its exchange keeps, if
+// takeRoute returns the name of the route of a request, and keeps the route in its exchange, if
 // it has one.
 func (s *Server) takeRoute(x *exchange, host, path string) string {
 	if x != nil && x.wrapped {
@@ -66,8 +66,8 @@ func (s *Server) takeRoute(x *exchange, host, path string) string {
 	return route.Name
 }
 
-// read is what is ambiguous to r: to a gateway, or to a proxy that asks, which is told
-// nothing of routes but what rules make of their names.
+// read is what is ambiguous to r: to a gateway, or to a proxy that asks, for which routes
+// matter only if rules use their names.
 func (r routes) read(asking bool) rules.Ambiguity {
 	if asking && !slices.ContainsFunc(r, func(r *config.Route) bool { return r.Name != "" }) {
 		return 0
@@ -78,12 +78,12 @@ func (r routes) read(asking bool) rules.Ambiguity {
 	return 0
 }
 
-// looksAtPath reports whether what becomes of a request depends on its path.
+// looksAtPath reports whether the path of a request matters.
 func looksAtPath(r *config.Route) bool {
 	return r.Path != "/" || strings.Trim(r.Upstream.Path, "/") != ""
 }
 
-// targetError says why the target or the method of a request is refused. It wraps
+// targetError is why the target or the method of a request is refused. It wraps
 // stint.ErrRequest.
 type targetError struct {
 	detail string // a sentence for the client, without anything that it sent
@@ -100,12 +100,12 @@ func ambiguous(a rules.Ambiguity) error {
 	return &targetError{(&rules.AmbiguousError{Is: a}).Detail()}
 }
 
-// readTarget reads what a request asks for; its exchange keeps it, if it has one. What is
-// ambiguous to the routes is refused, where it takes one. What is ambiguous in the method
-// is in Target.Ambiguous, too.
+// readTarget reads the target of a request, and keeps it in the exchange, if there is one. It
+// refuses what is ambiguous to the routes, if the request takes one. What is ambiguous in the
+// method is in Target.Ambiguous, too.
 func (s *Server) readTarget(r *http.Request, x *exchange) (rules.Target, error) {
 	uri := r.RequestURI
-	if uri == "" && r.URL != nil { // it was made by the program itself
+	if uri == "" && r.URL != nil { // the program itself made it
 		uri = r.URL.RequestURI()
 	}
 	t, err := rules.ReadTarget(uri)
@@ -123,7 +123,7 @@ func (s *Server) readTarget(r *http.Request, x *exchange) (rules.Target, error) 
 	misled := s.askedRead
 	if x != nil {
 		x.target, misled = t, s.routesRead
-		if x.wrapped { // who wrote the handlers has no routes
+		if x.wrapped { // the program's handlers have no routes
 			return t, nil
 		}
 	}
@@ -133,8 +133,8 @@ func (s *Server) readTarget(r *http.Request, x *exchange) (rules.Target, error) 
 	return t, nil
 }
 
-// outgoing is the URL that passes on target as it came, behind the path of r's
-// upstream. proxied tells that a proxy of HTTP is asked for it.
+// outgoing is the URL of the request to the upstream: the target as it was sent, behind the
+// path of r's upstream. proxied means that the request goes to an HTTP proxy.
 func outgoing(r *config.Route, target *rules.Target, proxied bool) (*url.URL, error) {
 	base := strings.TrimSuffix(r.Upstream.EscapedPath(), "/")
 	if base != "" && target.Ambiguous&rules.DotSegments != 0 {
@@ -149,7 +149,7 @@ func outgoing(r *config.Route, target *rules.Target, proxied bool) (*url.URL, er
 		u.Opaque = "//" + u.Host + path
 	case !strings.HasPrefix(path, "//"):
 		u.Opaque = path
-	default: // which net/url would take for a host
+	default: // net/url would take it for a host
 		decoded, err := url.PathUnescape(path)
 		u.Path, u.RawPath = decoded, path
 		if err != nil || u.EscapedPath() != path {
@@ -159,7 +159,7 @@ func outgoing(r *config.Route, target *rules.Target, proxied bool) (*url.URL, er
 	return u, nil
 }
 
-// shown is text from a request, as it may stand in a log: in ASCII, and not long.
+// shown is text from a request in a form for a log: ASCII, and not long.
 func shown(text string) string {
 	const longest = 200
 	rest := ""
