@@ -16,12 +16,12 @@ import (
 	"github.com/stintdev/stint/rules"
 )
 
-// metrics is what a Server counts of itself. If you add one, tell docs/metrics.md,
-// which a test compares.
+// metrics are the metrics of a Server. If you add one, add it to docs/metrics.md; a test
+// compares.
 //
-// No label is ever made of a key, nor of anything else that a client can choose:
-// each value would be a series that is kept for good, here and in Prometheus. The
-// names of rules are the only labels that are not fixed in this file.
+// No label is made of a key, or of anything else that a client can choose: each value would be
+// a series that is kept forever, here and in Prometheus. The only labels that are not fixed in
+// this file are the names of rules.
 type metrics struct {
 	registry *prometheus.Registry
 	epoch    time.Time // see now
@@ -32,7 +32,8 @@ type metrics struct {
 	fallbacks *prometheus.CounterVec // by rule, policy
 	responses *prometheus.CounterVec // by rule
 
-	// What has no rule: by outcome, undecided among them, and where none applied.
+	// Requests without a rule, by outcome: undecided requests, and those to which no rule
+	// applied.
 	noRule                   [stint.Banned + 1]prometheus.Counter
 	blocked, safe, unmatched prometheus.Counter
 	bannedNetwork            prometheus.Counter
@@ -58,35 +59,34 @@ type metrics struct {
 	certificateExpiry                      *prometheus.GaugeVec // by listener
 }
 
-// served is a set with the counters of its rules. They are swapped together, so
-// that a request finds those of the rules that it was decided by.
+// served is a set with the counters of its rules. They are swapped together, so that a request
+// uses the counters of the rules that decided it.
 type served struct {
 	*rules.Set
 	counters   ruleCounters
 	forwarding *forwarding
 }
 
-// ruleCounters has what is counted of each rule that is not off. A request looks
-// its rules up by their address, which costs a few ns; to find a series by its
-// labels costs several times that.
+// ruleCounters has the counters of each rule that is not off. Finding a rule by its address
+// takes a few ns; finding a series by its labels takes several times that.
 type ruleCounters map[*rules.Rule]*ruleCounter
 
 type ruleCounter struct {
 	decisions [stint.Banned + 1]prometheus.Counter // by stint.Outcome
-	shadow    prometheus.Counter                   // nil: not in shadow mode
+	shadow    prometheus.Counter                   // nil: the rule is not in shadow mode
 	skipped   prometheus.Counter                   // as shadow
-	fallback  prometheus.Counter                   // under the policy that the rule has
-	responses prometheus.Counter                   // nil: none count
+	fallback  prometheus.Counter                   // under the policy of the rule
+	responses prometheus.Counter                   // nil: the rule has no on_status
 }
 
-// spans are the bounds of what is timed, in seconds. The default decision_timeout,
-// 25 ms, is one of them.
+// spans are the buckets of durations, in seconds. The default decision_timeout, 25 ms, is one
+// of them.
 var spans = []float64{
 	1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4,
 	1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1,
 }
 
-// newMetrics has nothing of any rule yet. s is asked at each scrape.
+// newMetrics has no series of rules yet. It reads s at each scrape.
 func newMetrics(s *Server) *metrics {
 	m := &metrics{registry: prometheus.NewRegistry(), epoch: time.Now()}
 	counter := func(name, help string) prometheus.Counter {
@@ -113,13 +113,13 @@ func newMetrics(s *Server) *metrics {
 	overloads := vec("stint_overload_refusals_total", "Requests refused because this instance was overloaded, by what had run out.", "reason")
 	m.overloadedInFlight, m.overloadedShare, m.overloadedLimit = overloads.WithLabelValues("in_flight"), overloads.WithLabelValues("share"), overloads.WithLabelValues("limit")
 	m.overloadedBytes = overloads.WithLabelValues("bytes")
-	stalled := vec("stint_stalled_clients_total", "Requests of the gateway that were ended because the client kept it waiting.", "direction")
+	stalled := vec("stint_stalled_clients_total", "Requests of the gateway that were ended because the client was stalled.", "direction")
 	m.stalledUploads, m.stalledResponses = stalled.WithLabelValues("upload"), stalled.WithLabelValues("response")
 	m.connectionsRefused = vec("stint_connections_refused_total", "Connections closed on arrival, because their listener had max_connections.", "listener")
 	for _, listener := range [...]string{gatewayListener, checkListener, adminListener} {
 		m.connectionsRefused.WithLabelValues(listener)
 	}
-	ended := vec("stint_connections_ended_total", "Connections of HTTP/2 ended because of what their client did.", "reason")
+	ended := vec("stint_connections_ended_total", "HTTP/2 connections ended because of what the client did.", "reason")
 	m.http2Headers, m.http2Frames = ended.WithLabelValues("slow_headers"), ended.WithLabelValues("frames")
 	m.breakerOpened = counter("stint_breaker_opened_total", "Times that the circuit breaker of the store opened.")
 	m.auditDropped = counter("stint_audit_lines_dropped_total", "Log lines about changes dropped because nobody read the log.")
@@ -163,9 +163,9 @@ func (m *metrics) handler(errorLog *log.Logger) http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorLog: errorLog})
 }
 
-// serve makes set ready to be served. Its rules' series start at 0 rather than with
-// the first request, for Prometheus sees no increase in a series that appears as
-// 1; those of a rule whose name was served before go on.
+// serve makes set ready to be served. The series of its rules start at 0 and not with the first
+// request, because Prometheus sees no increase in a series that appears as 1. The series of a
+// rule whose name was served before go on.
 func (m *metrics) serve(set *rules.Set) *served {
 	all := make(ruleCounters, len(set.Rules))
 	for _, r := range set.Rules {
@@ -187,10 +187,10 @@ func (m *metrics) serve(set *rules.Set) *served {
 	return &served{set, all, new(forwarding)}
 }
 
-// forget removes the series of the rules of before whose names are not in now:
-// were they kept, a program that names rules after days or deployments would grow
-// without bound. Requests that are being decided by such a rule are not counted.
-// What a rule counted in another mode stays, so that a switch resets nothing.
+// forget removes the series of the rules in before whose names are not in now. Otherwise a
+// program that names rules after days or deployments would grow without bound. Requests that
+// such a rule decides now are not counted. The counts of a rule in another mode stay, so that a
+// switch resets nothing.
 func (m *metrics) forget(before, now *rules.Set) {
 	kept := make(map[string]bool, len(now.Rules))
 	for _, r := range now.Rules {
@@ -212,11 +212,10 @@ func (m *metrics) forget(before, now *rules.Set) {
 	}
 }
 
-// now is an instant to subtract others from. It reads one clock, where time.Now
-// reads two.
+// now is a time to compute differences with. It reads one clock; time.Now reads two.
 func (m *metrics) now() time.Duration { return time.Since(m.epoch) }
 
-// decided counts what Decide, which began at start, answers.
+// decided counts the result of Decide, which began at start.
 func (m *metrics) decided(ctx context.Context, start time.Duration, v *Verdict, err error) {
 	m.decideSeconds.Observe((m.now() - start).Seconds())
 	if _, is := isOverloaded(err); is {
@@ -229,7 +228,7 @@ func (m *metrics) decided(ctx context.Context, start time.Duration, v *Verdict, 
 		m.counterOf(v).Inc()
 	case errors.Is(err, stint.ErrRequest):
 		m.badRequests.Inc()
-	case ctx.Err() == nil: // else whoever asked has left
+	case ctx.Err() == nil: // else the caller has cancelled
 		m.noRule[0].Inc()
 	}
 }
@@ -252,7 +251,7 @@ func (m *metrics) counterOf(v *Verdict) prometheus.Counter {
 	return m.noRule[0]
 }
 
-// called counts a call of the store that took so long.
+// called counts a call of the store.
 func (m *metrics) called(took time.Duration, err error) {
 	m.storeSeconds.Observe(took.Seconds())
 	if err == nil {
@@ -266,7 +265,7 @@ func (m *metrics) called(took time.Duration, err error) {
 	m.storeErrors.Inc()
 }
 
-// reloaded counts that new rules were taken, or refused with err.
+// reloaded counts new rules, taken or refused with err.
 func (m *metrics) reloaded(err error) {
 	if err != nil {
 		m.reloadsFailed.Inc()
@@ -275,7 +274,7 @@ func (m *metrics) reloaded(err error) {
 	m.reloadsTaken.Inc()
 }
 
-// turned counts that the breaker has changed its state.
+// turned counts that the breaker opened.
 func (m *metrics) turned(to fleet.BreakerState, why error) {
 	if why != nil && (to == fleet.Open || to == fleet.PartlyOpen) {
 		m.breakerOpened.Inc()
@@ -292,8 +291,8 @@ func (c ruleCounters) skipped(all ...*rules.Rule) {
 	}
 }
 
-// fellBack counts the rules whose on_store_error decided; those of several limits
-// stand there several times, one after another.
+// fellBack counts the rules whose on_store_error decided. A rule of several limits is there
+// several times in a row.
 func (c ruleCounters) fellBack(all []*rules.Rule, a *stint.Answer) {
 	running := a.Outcome == stint.Banned && a.Limit == nil && !a.By.Counted()
 	var last *rules.Rule

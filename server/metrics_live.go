@@ -7,8 +7,8 @@ import (
 	"github.com/stintdev/stint/server/internal/control"
 )
 
-// liveCollector tells of what is in force when it is scraped. Gauges that are set by
-// each change could be seen with both versions, or none.
+// liveCollector collects the current state at each scrape. Gauges that each change sets could
+// show both versions, or none.
 type liveCollector struct{ s *Server }
 
 var (
@@ -74,11 +74,11 @@ func (c liveCollector) Collect(to chan<- prometheus.Metric) {
 	}
 	if d := c.s.fleet; c.s.remembers() {
 		to <- prometheus.MustNewConstMetric(denialsTotal, prometheus.CounterValue, float64(d.Remembered()))
-		hears := 0.0
+		listening := 0.0
 		if d.Connected() {
-			hears = 1
+			listening = 1
 		}
-		gauge(denialsListening, hears)
+		gauge(denialsListening, listening)
 	}
 	if l := c.s.fleet; l.IsLayered() {
 		u := l.Leased()

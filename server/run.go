@@ -125,19 +125,19 @@ func (s *Server) Follow(ctx context.Context) {
 	s.control.Follow(ctx)
 }
 
-// servedListener is a listener and what serves it.
+// servedListener is a listener with its server.
 type servedListener struct {
 	listener net.Listener
 	server   *http.Server
 	secure   bool // it serves TLS
 }
 
-// smallTimeout is how long a request of the check or admin listener may take to come,
-// and an answer of the check API to be taken.
+// smallTimeout bounds the time that a request of the check or admin listener takes to arrive,
+// and the time that the client takes to read an answer of the check API.
 const smallTimeout = 30 * time.Second
 
-// listeners are those that are served. Where bodies are small, so is the time to read
-// them; the gateway's clients must keep pace instead.
+// listeners returns those that are served. Where bodies are small, the time to read them is
+// bounded; the gateway's clients must keep pace instead.
 func (s *Server) listeners(ctx context.Context, l Listeners) []servedListener {
 	var all []servedListener
 	bounds := &connectionBounds{s.settings.MaxConnections, s.headerTimeout, s.metrics}
@@ -192,22 +192,22 @@ func (s *Server) httpServer(h http.Handler) *http.Server {
 	}
 }
 
-// cutOff is what a stop cuts off: requests that are still under way when it waits no
-// longer, and connections that were upgraded.
+// cutOff is what a stop cuts off: requests that are in flight when the wait ends, and
+// connections that were upgraded.
 type cutOff struct {
-	begun    atomic.Bool  // what ends now was cut off
+	begun    atomic.Bool  // requests that end now were cut off
 	upgraded atomic.Int64 // connections that were upgraded and are open
 
 	mu                 sync.Mutex
-	requests, upgrades int64    // that were cut off
+	requests, upgrades int64    // were cut off
 	examples           []string // the first few of both
 }
 
-// mostExamples is how many requests that are cut off the log names.
+// mostExamples is the number of requests in the log line about what was cut off.
 const mostExamples = 5
 
-// left notes that a request has ended, if that is because it was cut off. upgraded
-// tells that its connection was.
+// left records the end of a request, if it was cut off. upgraded reports whether its connection
+// was upgraded.
 func (c *cutOff) left(r *http.Request, upgraded bool) {
 	if !c.begun.Load() || r.Context().Err() == nil {
 		return
@@ -225,10 +225,10 @@ func (c *cutOff) left(r *http.Request, upgraded bool) {
 	}
 }
 
-// cutTimeout bounds how long requests that are cut off may take to end.
+// cutTimeout bounds the time that requests take to end after they are cut off.
 const cutTimeout = time.Second
 
-// cutRest ends by cut what is still under way, and tells of it in one line.
+// cutRest calls cut to end what is still in flight, and logs it in one line.
 func (s *Server) cutRest(cut context.CancelFunc) {
 	s.cutOff.begun.Store(true)
 	cut()

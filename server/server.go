@@ -57,20 +57,20 @@ type Config struct {
 type Server struct {
 	settings config.Settings
 
-	// What decides: rules, and what they need of this instance.
+	// Decisions: the rules, and what they need of this instance.
 	set     atomic.Pointer[served]
-	control *control.Control // where set comes from
-	own     rules.Instance   // what expressions find here
-	claims  *claims.Reader   // nil: nobody looks at tokens of clients
+	control *control.Control // the source of set
+	own     rules.Instance   // what expressions use of this instance
+	claims  *claims.Reader   // nil: tokens of clients are not read
 
 	// The store, and the layers before it.
 	limiter     *stint.Limiter
-	fleet       *fleet.Store           // the same store, with what lets it fail
-	decider     *stint.Limiter         // over fleet where that has layers, else limiter
-	local       *stint.Memory          // what fleet goes by without the store
-	probed      atomic.Pointer[probed] // of a store that may fail; nil: nobody has asked yet
+	fleet       *fleet.Store           // the same store behind the layers
+	decider     *stint.Limiter         // over fleet if that has layers, else limiter
+	local       *stint.Memory          // counts for fleet without the store
+	probed      atomic.Pointer[probed] // of a store that may fail; nil: no probe yet
 	whyOpen     atomic.Pointer[error]  // why the breaker opened last; nil: it never did
-	shadowCalls atomic.Int64           // under way, about rules in shadow mode
+	shadowCalls atomic.Int64           // in flight, for rules in shadow mode
 
 	bans   bans
 	lookup *lookup.Lookup
@@ -83,24 +83,24 @@ type Server struct {
 	// Bounds.
 	admission     *admission
 	footprint     config.Footprint
-	adminBytes    *inflight.Bytes // apart, so that operators are heard when the rest is used up
+	adminBytes    *inflight.Bytes // separate, so that operators can call when the rest is used up
 	headerTimeout time.Duration   // for a client to send the headers of a request
 
-	// The way to upstreams, and what is ambiguous to the routes: of requests that come
-	// through the gateway, and of those that other proxies ask about.
+	// Upstreams, and what is ambiguous to the routes: in requests through the gateway, and in
+	// requests that other proxies ask about.
 	transports            transports
 	routes                routes
 	routesRead, askedRead rules.Ambiguity
 
-	// What is told.
+	// Logs, metrics and findings.
 	metrics  *metrics
 	log      *slog.Logger
 	sampled  *sampledLog            // to log
 	errorLog *log.Logger            // to sampled
 	found    func() []rules.Finding // beside the rules; nil: nothing is
-	dropped  func() int64           // lines of log; nil: nobody knows
+	dropped  func() int64           // lines of log; nil: not known
 
-	// The end.
+	// The stop.
 	stopping atomic.Bool
 	closing  sync.Once
 	cutOff   cutOff

@@ -11,14 +11,14 @@ import (
 	"github.com/stintdev/stint/rules"
 )
 
-// What rules in shadow mode would do is counted and told to those who ask for it, and
-// changes no answer. So they are asked in calls of their own: one that comes with
-// others in a call shares their deadline, their leases and their failures.
+// The refusals of rules in shadow mode are counted, and returned to callers who ask for them.
+// They change no answer. So they are decided in calls of their own: asks in one call share its
+// deadline, its leases and its failures.
 
 func isShadow(r *rules.Rule) bool { return r.Mode == rules.Shadow }
 
-// divideShadows makes a group of what is enforced, if anything is, and one of each rule
-// in shadow mode.
+// divideShadows makes a group of the rules that are enforced, if there are any, and one of each
+// rule in shadow mode.
 func (t *evaluation) divideShadows() {
 	var last *rules.Rule
 	for i, rule := range t.Rules {
@@ -41,9 +41,9 @@ func (t *evaluation) divideShadows() {
 	}
 }
 
-// shadows is what rules in shadow mode ask about some requests. But for groups, it shares
-// nothing with those that is used again, for the store may still be at it when they have
-// been answered.
+// shadows are the asks of rules in shadow mode about some requests. Apart from groups, it
+// shares no memory that is reused, because the store may still work on it when the requests
+// have been answered.
 type shadows struct {
 	asked
 	groups   []*group
@@ -51,7 +51,7 @@ type shadows struct {
 	counters []ruleCounters
 }
 
-// shadowsOf are the n of all.
+// shadowsOf collects the n groups in shadow mode.
 func shadowsOf(all []evaluation, n int) *shadows {
 	c := &shadows{asked{make([]stint.Request, 0, n), make([]stint.Answer, 0, n)}, make([]*group, 0, n), make([]*rules.Rule, 0, n), make([]ruleCounters, 0, n)}
 	for i := range all {
@@ -67,14 +67,14 @@ func shadowsOf(all []evaluation, n int) *shadows {
 	return c
 }
 
-// takeShadows asks the store: after what is enforced where that takes no time, as in
-// memory, else meanwhile. The groups have their answers once wait has returned, which
-// waits for those that come meanwhile only if they are wanted, and no longer than for what
-// is enforced: least or, where that is 0, the server's deadline.
+// takeShadows calls the store: after the enforced rules if that takes no time, as in memory,
+// else concurrently with them. The groups have their answers when wait returns. If the answers
+// are wanted, wait waits for a concurrent call, but no longer than for the enforced rules:
+// least or, if that is 0, the server's deadline.
 //
-// The layers over the store are passed by, for what they learn of one request they tell
-// others: that the store fails, what is owed to it, what may be leased. So where it does
-// not decide, these rules are not asked.
+// These calls bypass the layers over the store, because those would apply to other requests
+// what they learn from these: failures of the store, debts to it, units to lease. So while the
+// store does not decide, these rules are skipped.
 func (s *Server) takeShadows(ctx context.Context, c *shadows, least time.Duration, wanted bool) (wait func()) {
 	if !s.fleet.IsLayered() || !c.requests[0].At.IsZero() { // in memory, or a simulation
 		return func() {
@@ -113,7 +113,7 @@ func (s *Server) takeShadows(ctx context.Context, c *shadows, least time.Duratio
 		return func() {}
 	}
 	return func() {
-		<-ctx.Done() // also when it is done
+		<-ctx.Done() // also when the call is done
 		select {
 		case <-done:
 			c.answer()
@@ -122,18 +122,18 @@ func (s *Server) takeShadows(ctx context.Context, c *shadows, least time.Duratio
 	}
 }
 
-// mostShadows is how many calls about rules in shadow mode may be under way.
+// mostShadows bounds the calls in flight for rules in shadow mode.
 const mostShadows = 1000
 
 // errNotAskedNow is the answer to a rule in shadow mode that the store was not asked, or
 // has not answered in time.
 var errNotAskedNow = errors.New("rules in shadow mode are not evaluated now")
 
-// mostAtOnce is how many limits go in one call of the store, which does nothing else
+// mostAtOnce is the number of limits in one call of the store, which does nothing else
 // meanwhile.
 const mostAtOnce = 64
 
-// take asks l, and counts what it answers.
+// take calls l, and counts the answers.
 func (c *shadows) take(ctx context.Context, l *stint.Limiter) {
 	for from := 0; from < len(c.requests); {
 		to, asks := from+1, len(c.requests[from].Asks)
@@ -153,7 +153,7 @@ func (c *shadows) answer() {
 	}
 }
 
-// count counts what became of what was asked.
+// count counts the refusals and the skipped rules.
 func (c *shadows) count() {
 	for i := range c.answers {
 		switch a := &c.answers[i]; {
@@ -165,14 +165,14 @@ func (c *shadows) count() {
 	}
 }
 
-// roomForShadows tells whether rules in shadow mode may be counted. A Memory that is
-// full refuses newcomers, so that half of it is for the rules that are enforced.
+// roomForShadows reports whether rules in shadow mode may be counted. A Memory that is full
+// refuses new keys, so half of it is kept for the rules that are enforced.
 func (s *Server) roomForShadows() bool {
 	m, ok := s.limiter.Store.(*stint.Memory)
 	return !ok || m.MaxKeys <= 0 || m.Len() < m.MaxKeys/2
 }
 
-// concludeShadow takes the answer of a rule in shadow mode.
+// concludeShadow applies the answer of a rule in shadow mode.
 func (s *Server) concludeShadow(_ context.Context, _ *Verdict, g *group) error {
 	a := &g.answer
 	switch {
@@ -181,15 +181,15 @@ func (s *Server) concludeShadow(_ context.Context, _ *Verdict, g *group) error {
 	case a.Err != nil:
 		clear(a.Each)
 	case a.Outcome == stint.Banned && a.Limit == nil:
-		for j := range a.Each { // as this ban would have answered for all
+		for j := range a.Each { // as if this ban had answered for all
 			a.Each[j] = a.Decision
 		}
 	}
 	return nil
 }
 
-// readShadow reads whether a check asks for what rules in shadow mode say. wrong says what
-// is wrong with the query; empty: nothing is.
+// readShadow reports whether a check asks for the answers of rules in shadow mode. wrong is
+// what is wrong with the query; empty: nothing.
 func readShadow(r *http.Request) (asked bool, wrong string) {
 	if r.URL.RawQuery == "" {
 		return false, ""

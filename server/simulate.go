@@ -70,7 +70,7 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	return long, err
 }
 
-// anything is what is asked to have an instant checked.
+// anything is an ask to have an instant checked.
 var anything = []stint.Ask{{Key: "anything", Limit: stint.MustLimit("1 per 1s")}}
 
 func malformed(err error) simulatedJSON {

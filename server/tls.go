@@ -13,8 +13,8 @@ import (
 	"github.com/stintdev/stint/server/config"
 )
 
-// certificate is what a listener shows and asks for. Its files are read again while
-// it serves; handshakes take what was read last, and connections stay as they are.
+// certificate is what a listener presents and requires. Its files are reloaded while it serves.
+// Handshakes use what was read last, and connections stay as they are.
 type certificate struct {
 	listener string
 	files    readfile.Watched
@@ -37,7 +37,7 @@ func openCertificate(listener string, files *config.TLSFiles) (*certificate, err
 	return c, c.take(contents)
 }
 
-// config is for a listener. It has no certificate of its own: each handshake asks.
+// config is the configuration of a listener. It has no certificate: each handshake gets one.
 func (c *certificate) config() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -47,8 +47,8 @@ func (c *certificate) config() *tls.Config {
 	}
 }
 
-// take makes the files' contents, those of TLSFiles.paths, what handshakes use. An
-// error changes nothing.
+// take makes handshakes use the contents of the files, those of TLSFiles.paths. An error
+// changes nothing.
 func (c *certificate) take(contents [][]byte) error {
 	chain, err := pemfile.Certificates(contents[0])
 	if err != nil {
@@ -70,16 +70,15 @@ func (c *certificate) take(contents [][]byte) error {
 		}
 		config.ClientAuth = tls.RequireAndVerifyClientCert
 		config.ClientCAs = pemfile.Pool(now.cas)
-		// A session that is resumed shows no certificate. Without resumption, a
-		// client of an authority that was removed cannot come back by one.
+		// A session that is resumed presents no certificate. Without resumption, a client of a
+		// removed authority cannot come back by one.
 		config.SessionTicketsDisabled = true
 	}
 	c.now.Store(now)
 	return nil
 }
 
-// reloadCertificate takes over what the files of c hold if that has changed, or
-// was asked for.
+// reloadCertificate reloads the files of c if they have changed or if all are to be reloaded.
 func (s *Server) reloadCertificate(c *certificate, asked bool) {
 	contents, changed, err := c.files.Read()
 	if !changed && !asked {
@@ -99,11 +98,11 @@ func (s *Server) reloadCertificate(c *certificate, asked bool) {
 	s.tellOf(c.listener, "client_ca", now.leaf, now.cas)
 }
 
-// soonExpired is how long before its end a certificate is warned of.
+// soonExpired is how long before its expiry the server warns about a certificate.
 const soonExpired = 14 * 24 * time.Hour
 
-// tellOf sets the metric of when leaf expires, and warns where that is soon, or where
-// it is of authorities, which the settings call ca. leaf may be nil.
+// tellOf sets the metric of when leaf expires, and warns if that is soon, or if an authority,
+// which the settings call ca, expires soon. leaf may be nil.
 func (s *Server) tellOf(listener, ca string, leaf *x509.Certificate, cas []*x509.Certificate) {
 	if leaf != nil {
 		s.metrics.certificateExpiry.WithLabelValues(listener).Set(float64(leaf.NotAfter.Unix()))
@@ -126,8 +125,8 @@ func (s *Server) warnOfExpiry(listener, which string, x *x509.Certificate) {
 	s.log.Warn(text, "listener", listener, "which", which, "subject", x.Subject.String(), "expires", x.NotAfter)
 }
 
-// certified is a Store that tells when the certificates that its connections depend on
-// expire, by what they are: "client", "ca" and "server". It warns by itself.
+// certified is a Store that reports when the certificates that its connections depend on
+// expire: "client", "ca" and "server". It logs its own warnings.
 type certified interface {
 	Certificates() map[string]time.Time
 }

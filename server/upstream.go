@@ -24,8 +24,8 @@ import (
 	"github.com/stintdev/stint/server/config"
 )
 
-// transport reaches the upstreams of some routes: those that differ in address only.
-// Where it has files, there is nothing to reach them with until the files are read.
+// transport connects to the upstreams of some routes: those that differ only in address. If it
+// has files, it is not ready until the files are read.
 type transport struct {
 	settings *config.Settings
 	name     string // in logs and metrics
@@ -81,7 +81,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return now.RoundTrip(r)
 }
 
-// with makes what reaches upstreams with this configuration.
+// with makes a transport with this TLS configuration.
 func (t *transport) with(config *tls.Config) *http.Transport {
 	h := http.DefaultTransport.(*http.Transport).Clone()
 	dialer := net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
@@ -93,7 +93,7 @@ func (t *transport) with(config *tls.Config) *http.Transport {
 	h.DialContext = dialer.DialContext
 	h.TLSClientConfig = config
 	h.MaxIdleConns, h.MaxIdleConnsPerHost = 0, 256
-	// An upstream's compression is between it and the client.
+	// Compression is between an upstream and the client.
 	h.DisableCompression = true
 	h.Proxy = t.proxy()
 	if t.h2c {
@@ -103,7 +103,7 @@ func (t *transport) with(config *tls.Config) *http.Transport {
 	return h
 }
 
-// proxy finds the proxy that requests go through; nil: none does.
+// proxy returns the function that finds the proxy for requests; nil: there is none.
 func (t *transport) proxy() func(*http.Request) (*url.URL, error) {
 	if t.h2c {
 		return nil
@@ -111,8 +111,8 @@ func (t *transport) proxy() func(*http.Request) (*url.URL, error) {
 	return t.settings.Proxy()
 }
 
-// asksProxy tells whether a request to u is made to a proxy, which does not only
-// connect to u's host.
+// asksProxy reports whether a request to u is sent to a proxy as such, not through a tunnel to
+// u's host.
 func (t *transport) asksProxy(u *url.URL) bool {
 	find := t.proxy()
 	if find == nil || u.Scheme != "http" {
@@ -122,8 +122,8 @@ func (t *transport) asksProxy(u *url.URL) bool {
 	return err == nil && proxy != nil && proxy.Scheme != "socks5"
 }
 
-// read takes over what the files hold if that has changed, or was asked for. An error
-// changes nothing.
+// read reloads the files if they have changed, or if all are to be reloaded. An error changes
+// nothing.
 func (t *transport) read(asked bool) (taken *clientCertificate, err error) {
 	contents, changed, err := t.files.Read()
 	if !changed && !asked {
@@ -144,7 +144,7 @@ func (t *transport) read(asked bool) (taken *clientCertificate, err error) {
 // clientCertificate is what was read from the files of an upstream.
 type clientCertificate struct {
 	config *tls.Config
-	leaf   *x509.Certificate // nil: none is shown
+	leaf   *x509.Certificate // nil: none is presented
 	cas    []*x509.Certificate
 }
 
@@ -212,7 +212,7 @@ func (all transports) closeIdle() {
 	}
 }
 
-// proxy is a handler that passes requests on to route's upstream.
+// proxy is a handler that forwards requests to route's upstream.
 func (s *Server) proxy(route *config.Route) http.Handler {
 	t := s.transports[kindOf(route)]
 	proxy := &httputil.ReverseProxy{
@@ -221,9 +221,9 @@ func (s *Server) proxy(route *config.Route) http.Handler {
 			p.Out.URL = exchangeOf(p.In).out
 			p.Out.Host = p.In.Host
 			p.Out.Trailer = p.In.Trailer // the same map, which is filled when the body ends
-			// The client is told to go on when its body is read. An upstream that is asked
-			// and answers something else gets no body, which it may wait for; and with its
-			// body unread, net/http does not notice that the client has left.
+			// The client gets 100 Continue when its body is read. An upstream that answers
+			// without reading the body gets no body, which it may wait for. While its body is
+			// unread, net/http does not notice that the client has left.
 			p.Out.Header.Del("Expect")
 			s.setForwarded(p)
 		},
@@ -263,9 +263,9 @@ func (s *Server) proxy(route *config.Route) http.Handler {
 	})
 }
 
-// setForwarded tells the upstream where the request comes from. What a client that
-// is not trusted claims about itself ends here, also under a name that upstreams take
-// for one of these, such as X_Forwarded_For.
+// setForwarded sets the headers that describe where the request comes from. It removes the
+// claims of a client that is not trusted, also under names that upstreams take for these, such
+// as X_Forwarded_For.
 func (s *Server) setForwarded(p *httputil.ProxyRequest) {
 	clients := s.clients()
 	httpfield.DropTwins(p.Out.Header, "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", http.CanonicalHeaderKey(s.settings.ClientHeader))
@@ -288,7 +288,7 @@ func (s *Server) setForwarded(p *httputil.ProxyRequest) {
 func (s *Server) upstreamFailed(w http.ResponseWriter, r *http.Request, err error) {
 	x := exchangeOf(r)
 	x.setHeaders(w.Header())
-	gone := r.Context().Err() != nil // net/http sees it so also of a client that was too slow
+	gone := r.Context().Err() != nil // net/http reports this also for a client that was too slow
 	switch {
 	case x.body != nil && x.body.pace.isExpired():
 		if x.http1 {
@@ -302,7 +302,7 @@ func (s *Server) upstreamFailed(w http.ResponseWriter, r *http.Request, err erro
 	case x.body != nil && x.body.broken.Load():
 		httplimit.Problem(w, r, http.StatusBadRequest, "The request's body is malformed or ends too early.")
 		return
-	case gone: // or has closed its half of the connection, and reads on
+	case gone: // or it has closed its half of the connection, and still reads
 		httplimit.Problem(w, r, http.StatusBadRequest, "The connection was closed before the upstream had answered.")
 		return
 	}
@@ -321,13 +321,13 @@ func (s *Server) upstreamFailed(w http.ResponseWriter, r *http.Request, err erro
 	}
 }
 
-// keepUpgrade leaves in r the upgrade that may pass, or none: the first protocol that
-// the client offers and the settings name. Without one, the request goes on in
-// HTTP/1.1, as RFC 9110 has it: clients that offer h2c with their first request, as
-// curl --http2 and Java's HttpClient do, are served.
+// keepUpgrade leaves in r the upgrade that may pass, or none: the first protocol that the
+// client offers and the settings name. Without one, the request goes on in HTTP/1.1, as in RFC
+// 9110. So clients that offer h2c with their first request, such as curl --http2 and Java's
+// HttpClient, are served.
 //
-// After an upgrade, what passes is bytes to the gateway. So no protocol may pass in
-// which a client could ask for more.
+// After an upgrade, the gateway forwards bytes. So a protocol in which a client could send more
+// requests must not pass.
 func (t *transport) keepUpgrade(r *http.Request) {
 	r.Header.Del("Http2-Settings")
 	lines := r.Header["Upgrade"]
@@ -348,8 +348,8 @@ func (t *transport) keepUpgrade(r *http.Request) {
 	}
 }
 
-// wrongSwitch says what is wrong with a response that switches protocols; nil: nothing
-// is. An upstream may switch to what it was offered.
+// wrongSwitch is what is wrong with a response that switches protocols; nil: nothing. An
+// upstream may switch to the protocol that it was offered.
 func wrongSwitch(r *http.Response) error {
 	offered, to := r.Request.Header.Get("Upgrade"), r.Header["Upgrade"]
 	switch {

@@ -72,7 +72,7 @@ func (s *Server) Wrap(next http.Handler) http.Handler {
 	}.Wrap(next)))
 }
 
-// decideFor is decideHTTP for a handler, whose responses are seen here.
+// decideFor is decideHTTP for a handler whose responses the middleware sees.
 func (s *Server) decideFor(next http.Handler) httplimit.Decide {
 	return func(r *http.Request, hold time.Duration) (httplimit.Answer, error) {
 		x := exchangeOf(r)
@@ -85,7 +85,7 @@ func (s *Server) decideFor(next http.Handler) httplimit.Decide {
 	}
 }
 
-// patternOf is the pattern that r takes to, or has taken; empty: there is no mux.
+// patternOf is the mux pattern that r matches or has matched; empty: there is no mux.
 func patternOf(next http.Handler, r *http.Request) string {
 	if mux, ok := next.(interface {
 		Handler(*http.Request) (http.Handler, string)
