@@ -22,10 +22,11 @@ import (
 	"github.com/stintdev/stint/server/internal/lookup"
 )
 
-// API is what the admin API needs of a server. It must not be changed once it is in use.
+// API is the admin API of a server. It must not be changed once it is in use.
 type API struct {
 	Control *control.Control
-	// PushedRules says that rules which were pushed to the fleet go before the file's.
+	// PushedRules means that rules which were pushed to the fleet take precedence over the
+	// file's.
 	PushedRules bool
 	Limiter     *stint.Limiter // over the store, without the layers of this instance
 	Lookup      *lookup.Lookup
@@ -35,7 +36,7 @@ type API struct {
 	// Explain explains the check request in body.
 	Explain func(ctx context.Context, body []byte) (*adminapi.Explanation, error)
 
-	// What GET /v1/status shows beside Control. shared is Status.Shared of it.
+	// GET /v1/status shows these beside Control. shared is Status.Shared of it.
 	Program   string
 	Started   time.Time
 	Store     func(ctx context.Context, shared bool) adminapi.StoreStatus
@@ -46,10 +47,10 @@ type API struct {
 	// Refused logs a caller that was refused.
 	Refused func(*auth.Authenticator, *http.Request, auth.Caller, error)
 	Audit   *Audit
-	// Bytes bounds the bodies under way.
+	// Bytes bounds the bodies in flight.
 	Bytes *inflight.Bytes
 
-	reading, writing chan struct{} // a place each for the one call of that scope that compiles
+	reading, writing chan struct{} // one place each for a call of that scope that compiles
 }
 
 // Handler serves the admin API.
@@ -88,8 +89,8 @@ func (a *API) Handler() http.Handler {
 	return a.guarded(mux)
 }
 
-// endpoint answers calls of those who have its scope with a status and what is to
-// be written as JSON, or with an error, of which a *callError says more.
+// endpoint answers calls of callers with its scope: with a status and a body to encode as JSON,
+// or with an error, which may be a *callError.
 type endpoint struct {
 	scope  config.Scope
 	answer func(*call) (status int, body any, err error)
@@ -124,7 +125,7 @@ func (a *API) endpoint(e endpoint) http.Handler {
 	})
 }
 
-// guarded makes the answers of mux to what it does not know look like ours.
+// guarded answers requests that mux does not know with problem details.
 func (a *API) guarded(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if p := r.URL.EscapedPath(); path.Clean(p) != p {
@@ -146,7 +147,7 @@ func (a *API) guarded(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// statusOnly is a ResponseWriter that keeps nothing but status and headers.
+// statusOnly is a ResponseWriter that keeps only status and headers.
 type statusOnly struct {
 	header http.Header
 	status int
@@ -156,7 +157,7 @@ func (w *statusOnly) Header() http.Header         { return w.header }
 func (w *statusOnly) WriteHeader(status int)      { w.status = status }
 func (w *statusOnly) Write(b []byte) (int, error) { return len(b), nil }
 
-// refuse answers a call that came to nothing.
+// refuse answers a call that failed with err.
 func refuse(w http.ResponseWriter, err error) {
 	var e *callError
 	if !errors.As(err, &e) {

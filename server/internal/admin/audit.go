@@ -12,12 +12,12 @@ import (
 // Audit logs changes that operators make. It may be used from many goroutines at once.
 type Audit struct {
 	Log *slog.Logger
-	// Dropped is called for each line that Log did not take.
+	// Dropped is called for each line that Log drops.
 	Dropped func()
 }
 
-// change logs a change: who made it, what it was, and how it was before and after. alone is
-// why it is in force at this instance alone, if it is.
+// change logs a change: who made it, what it was, and the state before and after. alone is the
+// reason if it is in force at this instance alone, else nil.
 func (a *Audit) change(c *call, action, reason string, before, after any, alone *control.AloneError) {
 	args := []any{"who", c.who.Name, "from", c.RemoteAddr, "action", action, "reason", reason,
 		"before", compact(before), "after", compact(after)}
@@ -27,12 +27,12 @@ func (a *Audit) change(c *call, action, reason string, before, after any, alone 
 	a.line(slog.LevelInfo, "audit", args...)
 }
 
-// Merged logs what became of a change that was made while the store was away.
+// Merged logs the result of a change that was made while the store was away.
 func (a *Audit) Merged(text string, c *control.Change, more ...any) {
 	a.line(slog.LevelInfo, text, append([]any{"who", c.Who, "action", c.Action, "reason", c.Reason, "made", c.At}, more...)...)
 }
 
-// unknown logs a change of which nobody knows whether the store has made it.
+// unknown logs a change that the store may or may not have made.
 func (a *Audit) unknown(c *call, action, reason string, err error) {
 	a.line(slog.LevelWarn, "audit: perhaps changed", "who", c.who.Name, "from", c.RemoteAddr, "action", action, "reason", reason, "error", err)
 }

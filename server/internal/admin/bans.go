@@ -52,8 +52,8 @@ func (a *API) listBans(c *call) (int, any, error) {
 	return http.StatusOK, all, nil
 }
 
-// shownKey is a key that the store holds. Others than rules may have put there what
-// is no key in JSON; that is shown as text in quotation marks, perhaps cut off.
+// shownKey returns a key of the store for an answer. A key that rules did not write may not be
+// a key in JSON. It is shown as text in quotation marks, perhaps cut off.
 func shownKey(key string) rules.Key {
 	k := rules.Key(key)
 	if _, err := k.MarshalJSON(); err == nil {
@@ -64,7 +64,7 @@ func shownKey(key string) rules.Key {
 	return rules.Key(text)
 }
 
-// checkTarget checks t, and writes its key and network as bans have them.
+// checkTarget checks t, and writes its key and network in the form that bans have.
 func (a *API) checkTarget(t *adminapi.BanTarget) error {
 	if (t.Network != "") == (t.Rule != "" || t.Key != "") || (t.Rule != "") != (t.Key != "") {
 		return impossible("", "give a rule and a key, or a network")
@@ -81,7 +81,7 @@ func (a *API) checkTarget(t *adminapi.BanTarget) error {
 	return err
 }
 
-// singleHost is the end of the text of a network that is one address.
+// singleHost is the suffix of a network that is one address.
 func singleHost(is4 bool) string {
 	if is4 {
 		return "/32"
@@ -124,8 +124,8 @@ func (a *API) removeBan(c *call) (int, any, error) {
 	return http.StatusOK, adminapi.Ban{Ban: gone, Effect: effect("", done.Alone)}, nil
 }
 
-// liftBans forgets the penalty's ban first and tells the fleet then: told before, an
-// instance that remembers the ban could ask the store again, and remember it anew.
+// liftBans removes the penalty's ban first and then notifies the fleet. In the other order, an
+// instance that remembers the ban could ask the store again, and remember the ban again.
 func (a *API) liftBans(c *call) (int, any, error) {
 	var in adminapi.LiftRequest
 	err := c.read(&in)
@@ -147,8 +147,8 @@ func (a *API) liftBans(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	if len(done.Replaced.Bans) == 0 && known && before == (stint.Record{}) {
-		// The fleet was told all the same: an instance may hold against the key what
-		// it counted while the store was away.
+		// The fleet was notified anyway: an instance may still have counts of the key from the
+		// time when the store was away.
 		return 0, nil, notFound("There is neither a ban nor a violation of the key under the rule %s.", in.Rule)
 	}
 	gone := adminapi.Lifted{ByHand: []adminapi.Ban{}, ByPenalty: []adminapi.PenaltyBan{}, Reach: reach(done.Alone)}
@@ -162,10 +162,9 @@ func (a *API) liftBans(c *call) (int, any, error) {
 	return http.StatusOK, gone, nil
 }
 
-// held is what the penalty of t's rule holds against its key: a ban, and violations
-// and bans that were; zero if there is nothing. The penalty is nil where the rule has
-// none, or t is a network. known is false where the store was not heard, which may
-// hold more.
+// held is what the penalty of t's rule has stored for its key: a ban, and earlier violations
+// and bans; zero if there is nothing. The penalty is nil if the rule has none, or t is a
+// network. known is false if the store did not answer, which may have more.
 func (a *API) held(c *call, t *adminapi.BanTarget) (p *stint.Penalty, record stint.Record, known bool, err error) {
 	if t.Rule == "" {
 		return nil, record, true, nil

@@ -30,7 +30,7 @@ type call struct {
 	who auth.Caller
 }
 
-// json is the call's body, as JSON.
+// json returns the JSON body of the call.
 func (c *call) json() (*strictjson.Reader, error) {
 	body, err := c.bytes()
 	if err != nil {
@@ -74,7 +74,7 @@ func checkReason(text string) error {
 	return nil
 }
 
-// reason is why a call is made that has no body, as its query tells.
+// reason is the reason for a call without a body, from its query.
 func (c *call) reason() (string, error) {
 	query, err := url.ParseQuery(c.URL.RawQuery)
 	if err != nil {
@@ -103,7 +103,7 @@ func (c *call) number(name string, otherwise, most int) (int, error) {
 	return n, nil
 }
 
-// note is that of an entry which c's caller makes now, by the time of the fleet.
+// note is the note of an entry that c's caller adds now, by the time of the fleet.
 func (c *call) note(n *adminapi.Term, now time.Time) (rules.Note, error) {
 	now = now.UTC()
 	note := rules.Note{ID: control.NewID(), Reason: n.Reason, Author: c.who.Name, At: now}
@@ -163,8 +163,8 @@ func members(v reflect.Value, names []string, fields []any) ([]string, []any) {
 	return names, fields
 }
 
-// readMember reads the value of a member into the field that to points to. It panics on a
-// type of field that no request has.
+// readMember reads the value of a member into the field that to points to. It panics if no
+// request has a field of that type.
 func readMember(r *strictjson.Reader, name string, to any) error {
 	switch to := to.(type) {
 	case *string:
@@ -182,7 +182,7 @@ func readMember(r *strictjson.Reader, name string, to any) error {
 	panic(fmt.Sprintf("server: a request has a field %s of the type %T", name, to))
 }
 
-// readOwn stores a string that may be kept, and so shares nothing with the call.
+// readOwn stores a copy of a string, which may be kept after the call.
 func readOwn(r *strictjson.Reader, to *string) error {
 	text, err := r.Text()
 	*to = strings.Clone(text)

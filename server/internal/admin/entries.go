@@ -18,8 +18,8 @@ func (a *API) change(c *call, action, reason string, e control.Edit) (control.Do
 	return done, nil
 }
 
-// effect says why an entry has no effect, or where it is in force: alone is why that is
-// this instance alone, nil if it is not.
+// effect is the reason why an entry has no effect, or where it is in force: alone is the reason
+// if that is this instance alone, else nil.
 func effect(problem string, alone *control.AloneError) adminapi.Effect {
 	return adminapi.Effect{Problem: problem, Reach: reach(alone)}
 }
@@ -70,7 +70,7 @@ func (a *API) removeOverride(c *call) (int, any, error) {
 	return http.StatusOK, adminapi.Override{Override: gone, Effect: effect("", done.Alone)}, nil
 }
 
-// list is the name of the list that the path names.
+// list is the name of the list in the path.
 func (c *call) list() (string, error) {
 	name := c.PathValue("list")
 	if control.Listed(new(rules.Controls), name) == nil {
@@ -114,12 +114,12 @@ func (a *API) addListed(c *call) (int, any, error) {
 	return http.StatusCreated, adminapi.Listed{Listed: l, Effect: effect(overruled(a.Control.Current(), list, &l), done.Alone)}, nil
 }
 
-// overruled says why an entry of a list is without effect under set.
+// overruled is why an entry of a list has no effect under set.
 func overruled(set *rules.Set, list string, l *rules.Listed) string {
 	if list == "blocklist" {
 		return set.BlockOverruled(l)
 	}
-	return "" // nothing goes before the safelist
+	return "" // nothing takes precedence over the safelist
 }
 
 func (a *API) removeListed(c *call) (int, any, error) {

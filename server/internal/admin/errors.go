@@ -9,7 +9,7 @@ import (
 	"github.com/stintdev/stint/server/internal/control"
 )
 
-// callError is why a call came to nothing.
+// callError is the error of a call.
 type callError struct {
 	status   int
 	detail   string
@@ -25,7 +25,7 @@ func badCall(format string, args ...any) error {
 	return &callError{status: http.StatusBadRequest, detail: fmt.Sprintf(format, args...)}
 }
 
-// impossible is an error of a call that was understood, in a field.
+// impossible is the error of a well-formed call that cannot be done because of a field.
 func impossible(where, format string, args ...any) error {
 	return &callError{
 		status:   http.StatusUnprocessableEntity,
@@ -38,13 +38,13 @@ func notFound(format string, args ...any) error {
 	return &callError{status: http.StatusNotFound, detail: fmt.Sprintf(format, args...)}
 }
 
-// unavailable is an error of a call that the store did not answer.
+// unavailable is the error of a call that the store did not answer.
 func unavailable(err error) error {
 	return &callError{status: http.StatusServiceUnavailable, detail: "The store does not answer: " + err.Error()}
 }
 
-// callErrorOf is the answer to a call whose change failed with err. field is what it
-// depends on, where that is one; else empty.
+// callErrorOf converts the error of a change. field is the member of the call that is to blame
+// if the change is invalid; empty: unknown.
 func callErrorOf(err error, field string) error {
 	var refused *control.RefusedError
 	var conflict *control.ConflictError

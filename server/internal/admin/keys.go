@@ -21,7 +21,7 @@ type keyCall struct {
 	override     *rules.Override
 }
 
-// keyCall reads the call into to; in is the part of it that says which key.
+// keyCall reads the call into to. in is the part of to with the key.
 func (a *API) keyCall(c *call, to any, in *adminapi.KeyRequest) (*keyCall, error) {
 	err := c.read(to)
 	if err == nil && (in.Rule == "" || in.Key == "") {
@@ -45,7 +45,7 @@ func (a *API) keyCall(c *call, to any, in *adminapi.KeyRequest) (*keyCall, error
 	return &k, nil
 }
 
-// rule is the rule of a name, among those that decide now.
+// rule is the current rule of a name.
 func (a *API) rule(name string) (*rules.Rule, error) {
 	var names []string
 	for _, r := range a.Control.Current().Rules {
@@ -57,11 +57,11 @@ func (a *API) rule(name string) (*rules.Rule, error) {
 	return nil, impossible("rule", "no rule %.60q%s", name, didYouMean(name, names))
 }
 
-// counted is a key as the rule of a name counts it, in all calls about keys.
+// counted is a key in the form under which the rule counts it. All calls about keys use it.
 func (a *API) counted(rule string, k rules.Key) (rules.Key, error) {
 	r, err := a.rule(rule)
 	if err != nil || k == "" {
-		return k, nil // which others say, if it matters
+		return k, nil // callers report a missing key if it matters
 	}
 	if k, err = r.AsCounted(k); err != nil {
 		return "", impossible("key", "%s", err)
@@ -114,8 +114,8 @@ func (a *API) keyState(v *lookup.View, k *keyCall) (adminapi.KeyState, error) {
 	return j, nil
 }
 
-// countsOf are how the key stands under the limits of the call's tier. Where the call
-// names none, those of the tiers under which something is used follow.
+// countsOf is the state of the key under the limits of the call's tier. If the call names no
+// tier, the limits of each tier under which something is used follow.
 func countsOf(v *lookup.View, k *keyCall) ([]adminapi.KeyLimit, error) {
 	limits := slices.Clone(k.limits)
 	tiers := make([]string, len(limits)) // of each limit
@@ -143,7 +143,7 @@ func countsOf(v *lookup.View, k *keyCall) ([]adminapi.KeyLimit, error) {
 	return all, nil
 }
 
-// keyLimits is how the key stands under each of the limits.
+// keyLimits is the state of the key under each of the limits.
 func keyLimits(v *lookup.View, k *keyCall, limits []*stint.Limit) ([]adminapi.KeyLimit, error) {
 	out := make([]stint.Decision, len(limits))
 	if err := v.Look(k.request(limits, 0), out); err != nil {
@@ -161,7 +161,7 @@ func keyLimits(v *lookup.View, k *keyCall, limits []*stint.Limit) ([]adminapi.Ke
 	return all, nil
 }
 
-// request asks limits of the key, without a penalty.
+// request asks about the key under limits, without a penalty.
 func (k *keyCall) request(limits []*stint.Limit, cost int64) *stint.Request {
 	r := &stint.Request{}
 	for _, l := range limits {
@@ -177,7 +177,7 @@ func (a *API) resetKey(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	return a.changeKey(c, k, "reset key", func() error {
-		// Those of all tiers, for a key may be of several.
+		// The limits of all tiers, because a key may be of several.
 		for limits := range slices.Chunk(k.rule.AllLimits(k.key), stint.MaxAsks) {
 			err := a.Limiter.Reset(c.Context(), string(k.key), limits...)
 			r := stint.Request{}
@@ -209,9 +209,8 @@ func (a *API) refundKey(c *call) (int, any, error) {
 	})
 }
 
-// changeKey answers with how the key stands once it is changed, which only the store
-// can do. What was changed leaves its line, also where how it stands then cannot be
-// told.
+// changeKey changes the key and answers with its new state. Only the store can do that. A
+// change is logged even if the new state is not known.
 func (a *API) changeKey(c *call, k *keyCall, action string, change func() error) (int, any, error) {
 	v := a.Lookup.View(c.Context())
 	defer v.Close()
@@ -223,7 +222,7 @@ func (a *API) changeKey(c *call, k *keyCall, action string, change func() error)
 		return 0, nil, err
 	}
 	err = change()
-	a.Forget(&stint.Request{Asks: []stint.Ask{{Key: string(k.key)}}}) // here at once; the others hear of it
+	a.Forget(&stint.Request{Asks: []stint.Ask{{Key: string(k.key)}}}) // the other instances are notified
 	if err != nil {
 		a.Audit.unknown(c, action, k.reason, err)
 		return 0, nil, err

@@ -34,7 +34,7 @@ func (a *API) showRules(*call) (int, any, error) {
 	return http.StatusOK, all, nil
 }
 
-// sourceOf says where the rules that decide come from.
+// sourceOf is the source of the current rules.
 func sourceOf(now *control.Status) string {
 	if now.Number > 0 {
 		return "fleet"
@@ -54,9 +54,9 @@ func (a *API) checkRules(c *call) (int, any, error) {
 	return http.StatusOK, adminapi.Checked{Version: set.Version, Count: len(set.Rules), Findings: append([]rules.Finding{}, set.Findings...)}, nil
 }
 
-// turn waits until no other call of the same kind compiles expressions; done ends that.
-// What compiles takes a processor for itself, and memory. Calls that only read have a
-// turn of their own, so that they hold up no push, and the files no call at all.
+// turn waits until no other call of the same scope compiles expressions. The caller must call
+// done. Compiling takes a processor and memory. Calls that only read wait separately, so that
+// they do not hold up a push. Files of rules do not wait for calls at all.
 func (a *API) turn(c *call) (done func(), err error) {
 	turn := a.writing
 	if c.who.Scope == config.ReadScope {
@@ -70,13 +70,13 @@ func (a *API) turn(c *call) (done func(), err error) {
 	}
 }
 
-// busy is the answer to a call that ended before its expressions were compiled.
+// busy is the answer to a call that timed out before its expressions were compiled.
 func busy() error {
 	return &callError{status: http.StatusServiceUnavailable, detail: fmt.Sprintf("Compiling, and waiting for others who do, took more than %s. Nothing was changed.", callTimeout)}
 }
 
-// pushable compiles rules that a fleet is to share. Settings are each instance's
-// own, and may hold passwords; but secrets that the rules name must be here.
+// pushable compiles rules for the fleet. Settings belong to each instance, and may contain
+// passwords. Secrets that the rules name must exist here.
 func (a *API) pushable(c *call, text string) (*rules.Set, error) {
 	done, err := a.turn(c)
 	if err != nil {
@@ -136,7 +136,7 @@ func (a *API) rollbackRules(c *call) (int, any, error) {
 	return a.push(c, "roll rules back", control.Version{Author: c.who.Name, Note: note, Text: old.Text}, in.After)
 }
 
-// push makes v the fleet's version that follows after.
+// push makes v the version of the fleet that follows after.
 func (a *API) push(c *call, action string, v control.Version, after int64) (int, any, error) {
 	if !a.PushedRules {
 		return 0, nil, &callError{status: http.StatusConflict, detail: "This instance takes its rules from its file. To share rules, start the fleet with server: {rules: fleet}, and a Redis as its store."}
@@ -195,9 +195,9 @@ func (a *API) source() adminapi.Source {
 
 func (a *API) showSource(*call) (int, any, error) { return http.StatusOK, a.source(), nil }
 
-// setSource makes this instance take its file's rules though the fleet has rules, or
-// the fleet's again. It asks no store, for it is wanted where that is away or holds
-// rules that are wrong.
+// setSource makes this instance take the rules of its file although the fleet has rules, or the
+// fleet's again. It does not call the store, because it is used when the store is away or has
+// wrong rules.
 func (a *API) setSource(c *call) (int, any, error) {
 	var in adminapi.SourceRequest
 	if err := c.read(&in); err != nil {

@@ -49,7 +49,7 @@ func (a *API) setSwitches(c *call) (int, any, error) {
 	return http.StatusOK, after, nil
 }
 
-// switches reads the body, in which null is not the same as nothing.
+// switches reads the body, in which null differs from a missing member.
 func (c *call) switches() (*adminapi.SwitchesRequest, error) {
 	in := &adminapi.SwitchesRequest{Rules: map[string]*rules.Mode{}}
 	r, err := c.json()
@@ -73,7 +73,7 @@ func (c *call) switches() (*adminapi.SwitchesRequest, error) {
 	return in, nil
 }
 
-// readModes stores the members of an object: modes by the names of rules, nil where null.
+// readModes stores the members of an object: modes by the names of rules, nil for null.
 func readModes(r *strictjson.Reader, to map[string]*rules.Mode) error {
 	return r.Object(func(rule string) error {
 		if _, twice := to[rule]; twice {

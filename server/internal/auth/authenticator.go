@@ -1,5 +1,5 @@
-// Package auth finds out who calls the admin API or the check API: by a bearer token, by a
-// certificate, or, where the settings name no callers, because the call comes from the same
+// Package auth authenticates callers of the admin API and the check API: by a bearer token, by
+// a certificate, or, if the settings name no callers, because the call comes from the same
 // machine.
 package auth
 
@@ -17,7 +17,8 @@ import (
 	"github.com/stintdev/stint/server/config"
 )
 
-// Authenticator finds out who calls one API. It may be used from many goroutines at once.
+// Authenticator authenticates the callers of one API. It may be used from many goroutines at
+// once.
 type Authenticator struct {
 	api            string // its name, in errors and in the settings
 	callers        *config.Callers
@@ -54,26 +55,26 @@ func (a *Authenticator) ReadTokens() error {
 	return nil
 }
 
-// Reload reads the files of tokens that have changed since ReadTokens, or all of them. A
-// token that cannot be read stays as it was. It must not run twice at once.
+// Reload reads the files of tokens that have changed since ReadTokens, or all of them. A token
+// that cannot be read stays as it was. It must not run concurrently.
 func (a *Authenticator) Reload(all bool) (changed bool, err error) {
 	return a.tokens.Load().Reload(all)
 }
 
-// Caller is who calls an API.
+// Caller is a caller of an API.
 type Caller struct {
-	// Name is that of the token or client, "local" for a caller on this machine where the
-	// settings name no callers, and "" where the API is open.
+	// Name is the name of the token or client, "local" for a caller on this machine if the
+	// settings name no callers, and "" if the API is open.
 	Name  string
 	Scope config.Scope
 }
 
-// Credential is how a caller shows its token.
+// Credential is a way to present a token.
 type Credential struct {
 	header string
 	scheme string // before the token; "": none
-	// proxied is set where the caller passes on the headers of a request that it asks
-	// about, so that Origin and Authorization among them are those of its own client.
+	// proxied is set if the caller forwards the headers of the request that it asks about, so
+	// that Origin and Authorization are those of its own client.
 	proxied bool
 }
 
@@ -85,7 +86,7 @@ func (c Credential) String() string {
 	return c.header + ": " + c.scheme
 }
 
-// TokenHeader is where proxies show their token to /v1/authorize.
+// TokenHeader is the header in which proxies send their token to /v1/authorize.
 const TokenHeader = "Stint-Token"
 
 // The credentials: Bearer is a bearer token in Authorization, Proxy a token in TokenHeader.
@@ -94,7 +95,7 @@ var (
 	Proxy  = Credential{header: TokenHeader, proxied: true}
 )
 
-// Error is why a caller was refused.
+// Error is the refusal of a caller.
 type Error struct {
 	Status int    // of HTTP
 	Detail string // a sentence for the caller
@@ -103,8 +104,7 @@ type Error struct {
 // Error is the detail.
 func (e *Error) Error() string { return e.Detail }
 
-// Challenge puts into the headers of the answer how a caller shows who it is, where it did
-// not.
+// Challenge sets the headers of the answer that ask an unauthenticated caller to authenticate.
 func (e *Error) Challenge(h http.Header) {
 	if e.Status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", Bearer.scheme)
@@ -114,20 +114,21 @@ func (e *Error) Challenge(h http.Header) {
 func unauthorized(detail string) *Error { return &Error{http.StatusUnauthorized, detail} }
 func forbidden(detail string) *Error    { return &Error{http.StatusForbidden, detail} }
 
-// Authenticate returns who sent r, or why that caller may not use the API; nil: it may.
+// Authenticate returns the caller that sent r, or the reason why it may not use the API; nil:
+// it may.
 func (a *Authenticator) Authenticate(r *http.Request, by Credential) (Caller, *Error) {
 	if len(a.callers.Tokens)+len(a.callers.Clients) == 0 && !a.anyCertificate {
 		return a.unnamed(r, by)
 	}
 	if lines := r.Header[by.header]; len(lines) > 1 || len(lines) == 1 && lines[0] != "" {
-		// A wrong token is refused even if there is a certificate that would do: were it
-		// let pass, nobody would notice that it is wrong.
+		// A wrong token is refused even if the certificate is enough. Otherwise nobody would
+		// notice that the token is wrong.
 		return a.byToken(lines, by)
 	}
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
 		return Caller{}, unauthorized("A token is required, as " + by.String() + ".")
 	}
-	if !by.proxied && !sameOrigin(r) { // browsers show certificates by themselves
+	if !by.proxied && !sameOrigin(r) { // browsers present certificates by themselves
 		return Caller{}, errOrigin
 	}
 	return a.byCertificate(r.TLS.VerifiedChains[0][0])
@@ -180,7 +181,8 @@ var (
 	errRemote = forbidden("Without tokens or clients in the settings, only callers on the same machine may use this API.")
 )
 
-// wrongHost refuses a caller under a host that is not this machine's, and says what to set.
+// wrongHost refuses a call with a Host that is not this machine's, and says which setting
+// allows it.
 func (a *Authenticator) wrongHost(r *http.Request, by Credential) *Error {
 	detail := fmt.Sprintf(`This API accepts the hosts localhost, 127.0.0.1 and those in server.%s.hosts, not %+.200q.`, a.api, httpfield.CanonicalHost(r.Host))
 	if by.proxied {
@@ -189,23 +191,23 @@ func (a *Authenticator) wrongHost(r *http.Request, by Credential) *Error {
 	return forbidden(detail)
 }
 
-// unnamed admits callers where the settings name none: those on this machine, or all where
-// the API is open.
+// unnamed authenticates callers if the settings name none: it admits those on this machine, or
+// all if the API is open.
 //
-// A browser calls, too, on behalf of the page that it shows. A page from elsewhere has two
-// ways to call. It can send a request to http://127.0.0.1, whose answer it may not read but
-// whose effect it may want; such a request names the page's origin. Or its own host name
-// resolves to 127.0.0.1 (DNS rebinding), so that the browser takes us for the page's server;
-// then Host is that name, for a page cannot choose it.
+// A browser may call on behalf of a page that it shows. A page from elsewhere has two ways to
+// call. It can send a request to http://127.0.0.1, whose answer it may not read but whose
+// effect it may want; such a request names the page's origin. Or its own host name resolves to
+// 127.0.0.1 (DNS rebinding), so that the browser takes us for the page's server; then Host is
+// that name, because a page cannot choose it.
 func (a *Authenticator) unnamed(r *http.Request, by Credential) (Caller, *Error) {
 	switch {
 	case !a.open && !(a.local && arrivedLocally(r)):
 		return Caller{}, errRemote
 	case (!a.open || len(a.callers.Hosts) > 0) && !a.answersAs(httpfield.CanonicalHost(r.Host)):
 		return Caller{}, a.wrongHost(r, by)
-	// The Origin that a proxy passes on is its client's. A page cannot send what
-	// /v1/authorize needs, X-Forwarded-Uri and more, without asking first (CORS), which
-	// is never granted.
+	// The Origin that a proxy forwards is its client's. A page cannot send what /v1/authorize
+	// needs, X-Forwarded-Uri and more, without a preflight request (CORS), which is never
+	// granted.
 	case !by.proxied && !sameOrigin(r):
 		return Caller{}, errOrigin
 	case a.open:
@@ -218,8 +220,8 @@ func (a *Authenticator) answersAs(host string) bool {
 	return httpfield.IsLoopback(host) || slices.Contains(a.callers.Hosts, host)
 }
 
-// arrivedLocally reports whether r came in by an address that only this machine reaches,
-// as far as that is known.
+// arrivedLocally reports whether r arrived at an address that only this machine reaches, as far
+// as that is known.
 func arrivedLocally(r *http.Request) bool {
 	switch a := r.Context().Value(http.LocalAddrContextKey).(type) {
 	case *net.TCPAddr:

@@ -15,17 +15,17 @@ import (
 	"github.com/stintdev/stint/server/config"
 )
 
-// Tokens are the bearer tokens that an API knows. It keeps digests of them,
-// not their texts, and prints neither. It is made by OpenTokens and may be used from
-// many goroutines at once. A nil Tokens knows none.
+// Tokens are the bearer tokens of an API. It stores digests of them, not their texts, and
+// prints neither. It is made by OpenTokens and may be used from many goroutines at once. A nil
+// Tokens has none.
 type Tokens struct {
-	sources []tokenSource // for Reload alone
+	sources []tokenSource // for Reload only
 	known   atomic.Pointer[[]knownToken]
 }
 
 type tokenSource struct {
 	config.Token
-	files  readfile.Watched // none: it is from the environment
+	files  readfile.Watched // empty if it is from the environment
 	latest [sha256.Size]byte
 }
 
@@ -37,8 +37,8 @@ type knownToken struct {
 // shortestToken is the least size of a token, in bytes.
 const shortestToken = 16
 
-// OpenTokens reads tokens from their files and from the environment. Errors name
-// the token and never hold its text.
+// OpenTokens reads tokens from their files and from the environment. Errors name the token and
+// never contain its text.
 func OpenTokens(list []config.Token) (*Tokens, error) {
 	t := new(Tokens)
 	var errs []error
@@ -65,8 +65,8 @@ func OpenTokens(list []config.Token) (*Tokens, error) {
 	return t, nil
 }
 
-// Find returns whose token was presented. How long it takes reveals neither how much of a
-// token was right nor of which: all digests are compared, each in constant time.
+// Find returns the name and scope of the token that was presented. Its time reveals neither how
+// much of a token was right nor which token: all digests are compared, each in constant time.
 func (t *Tokens) Find(presented string) (Caller, bool) {
 	if t == nil {
 		return Caller{}, false
@@ -82,8 +82,8 @@ func (t *Tokens) Find(presented string) (Caller, bool) {
 	return known[found].Caller, true
 }
 
-// Reload reads the files that have changed, or all of them. A token that is wrong stays as
-// it was. It must not run twice at once.
+// Reload reads the files that have changed, or all of them. A token that is wrong stays as it
+// was. It must not run concurrently.
 func (t *Tokens) Reload(all bool) (changed bool, err error) {
 	if t == nil {
 		return false, nil
@@ -106,8 +106,8 @@ func (t *Tokens) Reload(all bool) (changed bool, err error) {
 	return changed, errors.Join(errs...)
 }
 
-// publish makes the latest of each token what Find knows, unless two are the same, for then
-// the caller would be unknown.
+// publish makes the latest version of each token known to Find, unless two are the same: then
+// the caller would be ambiguous.
 func (t *Tokens) publish() error {
 	known := make([]knownToken, len(t.sources))
 	for i := range t.sources {

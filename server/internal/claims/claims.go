@@ -1,5 +1,5 @@
 // Package claims reads the tokens of clients (JSON Web Tokens), verifies them by keys that it
-// reads or fetches, and finds what they claim, for the variable claims of expressions.
+// reads or fetches, and returns their claims, for the variable claims of expressions.
 package claims
 
 import (
@@ -24,35 +24,35 @@ import (
 	"github.com/stintdev/stint/server/internal/strictjson"
 )
 
-// longestToken is the size of the longest token that is looked at, in bytes.
+// longestToken is the size of the longest token that is read, in bytes.
 const longestToken = 16 << 10
 
-// Reader finds what the tokens of clients say, if they are valid. It is made by New and may
-// be used from many goroutines at once. A nil Reader has no keys to read or fetch.
+// Reader returns the claims of the tokens of clients, if they are valid. It is made by New and
+// may be used from many goroutines at once. A nil Reader has no keys to read or fetch.
 type Reader struct {
 	config.JWT
 	Client  *http.Client // fetches keys
 	allowed []jose.SignatureAlgorithm
 	keys    atomic.Pointer[keyring] // nil: none are known yet
 
-	valid, invalid func() // count tokens that were looked at
+	valid, invalid func() // count tokens that were read
 
 	file    readfile.Watched
 	log     *slog.Logger
-	wanted  chan struct{} // has one where a token names a key that is not known
+	wanted  chan struct{} // has one element if a token names an unknown key
 	failed  func()        // counts attempts to fetch keys that failed
-	failure string        // of the last attempt to fetch keys, so that each is logged once
+	failure string        // of the last attempt to fetch keys, to log each failure once
 }
 
-// keyring is a JWK Set and the tokens that were verified by it: when the keys change,
-// none is believed for what it was before.
+// keyring is a JWK Set and the tokens that it verified. When the keys change, the verified
+// tokens are dropped.
 type keyring struct {
 	keySet
 	digest [sha256.Size]byte // of the text of the keys
 	seen   seenTokens
 }
 
-// Options is what a Reader needs beside the settings. All of it must be given.
+// Options are what a Reader needs beside the settings. All fields are required.
 type Options struct {
 	Client *http.Client // that fetches keys: see NewClient
 	Log    *slog.Logger
@@ -72,7 +72,7 @@ func New(j *config.JWT, o Options) *Reader {
 	return r
 }
 
-// Of returns what the token of r claims; nil: it has none that is valid. It is
+// Of returns the claims of the token of r; nil: it has no valid one. It is
 // rules.Instance.Claims.
 func (t *Reader) Of(r *rules.Request) map[string]any {
 	text, err := t.find(r.Header)
@@ -114,14 +114,14 @@ func (t *Reader) find(h http.Header) (string, error) {
 	return text, nil
 }
 
-// token is what a token says. Its signature was verified, or need not be.
+// token is the contents of a token. Its signature was verified, or need not be.
 type token struct {
 	claims map[string]any
 	// notBefore and until are seconds since 1970; until 0: it does not expire.
 	notBefore, until int64
 }
 
-// read is what a token says, or why it is not valid at now.
+// read returns the contents of a token, or why it is not valid at now.
 func (t *Reader) read(text string, now time.Time) (token, error) {
 	if t.Trusted {
 		is, err := t.decoded(text)
@@ -146,7 +146,8 @@ func (t *Reader) read(text string, now time.Time) (token, error) {
 	return is, t.isTimely(&is, now)
 }
 
-// verified is a token for us that one of the keys has signed, expired or not.
+// verified returns the contents of a token that one of the keys has signed, also if it has
+// expired.
 func (t *Reader) verified(text string, ring *keyring) (token, error) {
 	signed, err := jose.ParseSignedCompact(text, t.allowed)
 	if err != nil {
@@ -171,7 +172,7 @@ func (t *Reader) verified(text string, ring *keyring) (token, error) {
 	return is, t.isForUs(&is)
 }
 
-// decoded is a token whose signature others have verified.
+// decoded returns the contents of a token whose signature others have verified.
 func (t *Reader) decoded(text string) (token, error) {
 	parts := strings.Split(text, ".")
 	if len(parts) != 3 {
@@ -199,8 +200,8 @@ func decodedPart(text string) (map[string]any, error) {
 	return objectOf(data)
 }
 
-// objectOf reads an object strictly: of a member that comes twice, others might take
-// the other one.
+// objectOf reads an object strictly: if a member occurs twice, other programs might use the
+// other one.
 func objectOf(data []byte) (map[string]any, error) {
 	r, err := strictjson.New(string(data))
 	if err != nil {
@@ -262,7 +263,7 @@ func (t *Reader) isForUs(is *token) error {
 	return errors.New("its aud does not hold the audience")
 }
 
-// isTimely tells why a token is not valid at now, if it is not.
+// isTimely returns why a token is not valid at now, or nil.
 func (t *Reader) isTimely(is *token, now time.Time) error {
 	leeway := int64(t.Leeway / time.Second)
 	switch seconds := now.Unix(); {
@@ -293,8 +294,8 @@ func (t *Reader) Describe(h http.Header) string {
 	return where + " is valid."
 }
 
-// seenTokens remembers tokens that were verified, by the SHA-256 of their texts, up to
-// twice mostSeen of them. Those that nobody has shown for the longest time make room.
+// seenTokens remembers tokens that were verified, by the SHA-256 of their texts, up to twice
+// mostSeen of them. It drops those that were not used for the longest time.
 type seenTokens struct {
 	mu         sync.Mutex
 	young, old map[[sha256.Size]byte]token
@@ -320,7 +321,7 @@ func (s *seenTokens) put(digest [sha256.Size]byte, is token) {
 	s.add(digest, is)
 }
 
-// add makes is one of the young. s.mu is held.
+// add adds is to the young ones. s.mu is held.
 func (s *seenTokens) add(digest [sha256.Size]byte, is token) {
 	if s.young == nil || len(s.young) >= mostSeen {
 		s.young, s.old = make(map[[sha256.Size]byte]token), s.young
@@ -328,7 +329,7 @@ func (s *seenTokens) add(digest [sha256.Size]byte, is token) {
 	s.young[digest] = is
 }
 
-// algorithms are those that j allows, as the library names them.
+// algorithms are the algorithms that j allows, under the names of the library.
 func algorithms(j *config.JWT) []jose.SignatureAlgorithm {
 	names := j.Algorithms
 	if len(names) == 0 {

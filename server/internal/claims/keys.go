@@ -26,9 +26,9 @@ type keySet []jose.JSONWebKey
 // mostKeys is how many keys a JWK Set may have.
 const mostKeys = 100
 
-// readKeys reads a JWK Set. Keys that are for something else, or of a kind that is not
-// known, are passed over; those that are secret are errors, for they should not be
-// there, and one that is shared must never verify anything.
+// readKeys reads a JWK Set. It skips keys for other uses, or of an unknown kind. Private keys
+// are errors, because they should not be there; so are symmetric keys, which must never verify
+// anything.
 func readKeys(data []byte) (keySet, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -62,7 +62,8 @@ func readKeys(data []byte) (keySet, error) {
 
 var errUnknownKey = errors.New("it names an unknown key")
 
-// find is the key for a token that names it so, or that names none and fits one alone.
+// find returns the key for a token: the one that it names or, if it names none, the only one
+// that fits.
 func (s keySet) find(id, algorithm string) (any, error) {
 	var found any
 	known := false
@@ -89,7 +90,7 @@ func (s keySet) find(id, algorithm string) (any, error) {
 	return nil, errUnknownKey
 }
 
-// fits tells whether a key is for an algorithm.
+// fits reports whether a key is for an algorithm.
 func fits(key *jose.JSONWebKey, algorithm string) bool {
 	if key.Algorithm != "" && key.Algorithm != algorithm {
 		return false
@@ -105,7 +106,7 @@ func fits(key *jose.JSONWebKey, algorithm string) bool {
 	return false
 }
 
-// takeKeys makes the keys in data those that verify, and tells whether they are others.
+// takeKeys makes the keys in data the current ones, and reports whether they have changed.
 func (t *Reader) takeKeys(data []byte) (changed bool, err error) {
 	digest := sha256.Sum256(data)
 	if before := t.keys.Load(); before != nil && before.digest == digest {
@@ -119,8 +120,8 @@ func (t *Reader) takeKeys(data []byte) (changed bool, err error) {
 	return true, nil
 }
 
-// Reload reads the file of keys, if there is one and it has changed, or always. It must not
-// run twice at once.
+// Reload reads the file of keys, if there is one and it has changed, or in any case. It must
+// not run concurrently.
 func (t *Reader) Reload(always bool) (changed bool, err error) {
 	if t == nil || t.KeysFile == "" {
 		return false, nil
@@ -140,22 +141,22 @@ func (t *Reader) Reload(always bool) (changed bool, err error) {
 const (
 	// keysTimeout bounds one attempt to fetch keys.
 	keysTimeout = 10 * time.Second
-	// FetchEvery is how often keys are fetched from KeysURL, and keysPause how long it is at least
-	// from one time to the next, whatever tokens name.
+	// FetchEvery is the interval between fetches of KeysURL, and keysPause the shortest
+	// interval, whatever keys tokens name.
 	FetchEvery = 15 * time.Minute
 	keysPause  = 30 * time.Second
-	// keysRetry is how long it is to the second attempt after one that failed; twice
-	// as long to the third, and so on up to keysPause.
+	// keysRetry is the time to the second attempt after a failure. It doubles for each further
+	// attempt, up to keysPause.
 	keysRetry = time.Second
 	// FirstWait is how long Follow waits for the first keys.
 	FirstWait = time.Second
 )
 
-// want asks for keys anew. It does not wait.
+// want requests a fetch of the keys. It does not wait.
 func (t *Reader) want() {
 	select {
 	case t.wanted <- struct{}{}:
-	default: // it was asked for already
+	default: // a fetch was requested already
 	}
 }
 
@@ -191,7 +192,7 @@ func (t *Reader) Follow(ctx context.Context) {
 	}
 }
 
-// sleep waits, but not longer than until ctx is done.
+// sleep waits for a duration, or until ctx is done.
 func sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -199,10 +200,10 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// fetch fetches keys once. Where it fails, those of before stay.
+// fetch fetches keys once. If it fails, the previous keys stay.
 func (t *Reader) fetch(ctx context.Context) bool {
 	select {
-	case <-t.wanted: // which this answers
+	case <-t.wanted: // this fetch serves the request
 	default:
 	}
 	changed, err := t.tryFetch(ctx)
@@ -249,8 +250,8 @@ func (t *Reader) tryFetch(ctx context.Context) (changed bool, err error) {
 	return changed, err
 }
 
-// NewClient is a client that fetches keys, by the proxy that the settings name. It is never led from https
-// to http.
+// NewClient is a client that fetches keys, through the proxy that the settings name. It follows
+// no redirect from https to http.
 func NewClient(s *config.Settings) *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.Proxy = s.Proxy()

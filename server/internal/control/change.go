@@ -14,34 +14,34 @@ import (
 )
 
 const (
-	// maxRivals is how many changes by others, one after another, a change gives way to.
-	// Changes are made by people; so many at once are made by a mistake.
+	// maxRivals is how many concurrent changes by others a change gives way to. People make
+	// changes; so many at once are a mistake.
 	maxRivals = 50
-	// changeTimeout bounds how long a change waits for the documents before it is made at
-	// this instance alone.
+	// changeTimeout bounds how long a change waits for the documents before it is made at this
+	// instance alone.
 	changeTimeout = time.Second
-	// expireSlack is for how long what has ended by the clock of the store stays among the
-	// controls: that clock may be set back, or another server's may count after a failover,
-	// and then it has not ended yet.
+	// expireSlack is how long an entry that has ended by the clock of the store stays among the
+	// controls. That clock may be set back, or be another server's after a failover, and then
+	// the entry has not ended yet.
 	expireSlack = time.Hour
-	// keepLifts is how long lifts stay among the controls: long enough for an instance that
-	// was cut off to see them when it is back.
+	// keepLifts is how long lifts stay among the controls: long enough for an instance that was
+	// disconnected to see them when it is back.
 	keepLifts = time.Hour
 )
 
-// Done is what a change did.
+// Done is the result of a change.
 type Done struct {
 	// Replaced has the entries that the change replaced or removed.
 	Replaced rules.Controls
-	// Alone says that the change is in force at this instance alone; nil: it is written,
-	// and the others soon go by it.
+	// Alone is the reason if the change is in force at this instance alone; nil: it is written,
+	// and the other instances take it over soon.
 	Alone *AloneError
 }
 
 // AloneError is why a change is in force at this instance alone.
 type AloneError struct {
 	error
-	saved bool // it outlives this process
+	saved bool // it survives the end of this process
 }
 
 // Text is e for the caller who made the change; empty where e is nil.
@@ -61,10 +61,10 @@ type Reason int
 
 // The reasons.
 const (
-	NotFound Reason = iota + 1 // what is to be changed is not there
-	Invalid                    // it cannot be in force
-	Rivals                     // others change so much at the same time
-	Full                       // as many changes wait for the store as may
+	NotFound Reason = iota + 1 // the entry to change does not exist
+	Invalid                    // the change is not valid
+	Rivals                     // others make too many changes at the same time
+	Full                       // too many changes wait for the store
 )
 
 // RefusedError is why a change was not made. The store is not to blame.
@@ -83,8 +83,8 @@ func errTooLarge(size int) error {
 	return refusedFor(Invalid, "all that is changed at run time would take %d bytes: at most %d; remove what has had its day", size, maxDocument)
 }
 
-// NewID is the ID of an entry. It is short, for people type it; that it is unique among
-// the entries of a fleet, a few thousand, is all that is asked of it.
+// NewID is the ID of an entry. It is short, because people type it. It must be unique only
+// among the entries of a fleet, a few thousand.
 func NewID() string { return strings.ToLower(rand.Text()[:10]) }
 
 // attempt is a change while it is made.
@@ -94,7 +94,7 @@ type attempt struct {
 	edited   bool           // one did
 }
 
-// edit edits controls, which must work over base.
+// edit edits controls, which must be valid over base.
 func (a *attempt) edit(base *rules.Set, controls *rules.Controls) error {
 	replaced, ids, err := a.Edit.apply(controls)
 	if err != nil {
@@ -110,11 +110,11 @@ func (a *attempt) edit(base *rules.Set, controls *rules.Controls) error {
 	return nil
 }
 
-// Change makes a change, of which Who, Action, Reason and Edit are given, on top of what
-// others change at the same time. Once it returns, this instance goes by the change, and
-// the others soon do. Where the store does not answer within a second, or is known not to,
-// the change is made at this instance alone, and is merged when the store is back. An
-// error is a *RefusedError, or the store's; then nothing was changed here.
+// Change makes a change, of which Who, Action, Reason and Edit are given, on top of concurrent
+// changes by others. When it returns, the change is in force at this instance, and soon at the
+// others. If the store does not answer within a second, or is known not to answer, the change
+// is made at this instance alone, and is merged when the store is back. An error is a
+// *RefusedError, or the store's; then nothing was changed here.
 func (c *Control) Change(ctx context.Context, ch Change) (Done, error) {
 	ch.ID, ch.At = NewID(), c.clock.now().UTC()
 	a := &attempt{Change: &ch}
@@ -126,7 +126,7 @@ func (c *Control) Change(ctx context.Context, ch Change) (Done, error) {
 		var refused *RefusedError
 		written, why = c.writeOrGiveWay(ctx, a)
 		if written || errors.As(why, &refused) {
-			_ = c.save() // which reports by itself that it fails
+			_ = c.save() // save reports its failure itself
 			return Done{Replaced: a.replaced}, why
 		}
 	}
@@ -137,15 +137,15 @@ func (c *Control) Change(ctx context.Context, ch Change) (Done, error) {
 	}
 	var refused *RefusedError
 	if wasEdited && errors.As(err, &refused) && refused.Reason == NotFound {
-		// What it removes was there a moment ago: its writing went unanswered, but was
-		// done, and this instance has seen that by now.
+		// The entry to remove was there a moment ago: the write went unanswered but succeeded,
+		// and this instance has seen it by now.
 		return Done{Replaced: a.replaced}, nil
 	}
 	return Done{}, err
 }
 
-// writeOrGiveWay writes a, which is nil if there is only what waits, after what others
-// write at the same time. An error is as that of write, or Rivals.
+// writeOrGiveWay writes a and what is pending on top of concurrent changes by others. a is nil
+// if there is only what is pending. An error is as that of write, or Rivals.
 func (c *Control) writeOrGiveWay(ctx context.Context, a *attempt) (written bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
@@ -180,7 +180,7 @@ func (c *Control) changeAlone(a *attempt) error {
 	return nil
 }
 
-// merge writes what waits, if anything does. The documents can be read.
+// merge writes the pending changes, if there are any. The documents can be read.
 func (c *Control) merge(ctx context.Context) error {
 	c.mu.Lock()
 	n := len(c.pending)
@@ -201,13 +201,13 @@ func (c *Control) merge(ctx context.Context) error {
 // draft is the next version of the controls while it is made.
 type draft struct {
 	base     *rules.Set
-	seen     Version         // which it follows
-	controls *rules.Controls // of seen, with what waited merged into them
+	seen     Version         // the version that it follows
+	controls *rules.Controls // of seen, with the pending changes merged
 	same     string          // controls before that, as JSON
-	waiting  changes         // all that did
-	merged   changes         // of those, which the controls have
-	written  changes         // of those, which seen has already
-	dropped  []droppedChange // of those, which do not apply any more
+	waiting  changes         // all that were pending
+	merged   changes         // of those, merged into the controls
+	written  changes         // of those, in seen already
+	dropped  []droppedChange // of those, no longer applicable
 }
 
 // draft begins a version that follows the one that was seen last.
@@ -226,12 +226,12 @@ func (c *Control) draft() *draft {
 	return d
 }
 
-// write writes the next version of the controls: what waits to be merged and then a, which
-// is nil if there is only what waits. written is false where another instance was faster.
-// An error that is no *RefusedError is the store's; then it may have been written.
+// write writes the next version of the controls: the pending changes and then a, which is nil
+// if there are only pending ones. written is false if another instance was faster. An error
+// that is not a *RefusedError is the store's; then the version may have been written.
 // c.changing is held.
 func (c *Control) write(ctx context.Context, a *attempt) (written bool, err error) {
-	// The rules, too: a rule that was pushed just now, elsewhere, can be changed here.
+	// Look at the rules, too: a rule that was pushed just now, elsewhere, can be changed here.
 	for _, d := range c.followed {
 		if err := c.lookAt(ctx, d); err != nil {
 			return false, err
@@ -251,7 +251,7 @@ func (c *Control) write(ctx context.Context, a *attempt) (written bool, err erro
 		}
 	}
 	if a == nil && asJSON(d.controls) == d.same {
-		c.settle(d, nil) // what waited was dropped, or is there: its writing went unanswered
+		c.settle(d, nil) // the pending changes were dropped, or were written although the write went unanswered
 		return true, nil
 	}
 	v := &Version{Number: d.seen.Number + 1, At: d.seen.after(c.clock.now()), Author: all.authors(), Note: all.actions(), Controls: d.controls}
@@ -272,20 +272,20 @@ func (c *Control) write(ctx context.Context, a *attempt) (written bool, err erro
 	return written, err
 }
 
-// pardon does in the store what an edit does beside the controls.
+// pardon makes the part of an edit that is in the store and not in the controls.
 func (c *Control) pardon(ctx context.Context, e Edit) error {
 	lift, ok := e.(LiftBans)
 	if !ok {
 		return nil
 	}
 	p := penaltyOf(c.Current(), lift.Target.Rule)
-	if p == nil { // nor has the store anything, of a rule that is gone
+	if p == nil { // the store has nothing of a rule that is gone
 		return nil
 	}
 	return c.hooks.Pardon(ctx, string(lift.Target.Key), p)
 }
 
-// giveUp drops all changes that wait. c.changing is held.
+// giveUp drops all pending changes. c.changing is held.
 func (c *Control) giveUp(d *draft, why error) {
 	d.merged, d.written, d.dropped = nil, nil, nil
 	for _, p := range d.waiting {
@@ -294,14 +294,14 @@ func (c *Control) giveUp(d *draft, why error) {
 	c.settle(d, nil)
 }
 
-// settle ends the waiting of d's changes: they were merged into v, or dropped. v is nil
-// where nothing had to be written. c.changing is held.
+// settle removes d's changes from the pending ones: they were merged into v, or dropped. v is
+// nil if nothing had to be written. c.changing is held.
 func (c *Control) settle(d *draft, v *Version) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pending = slices.Delete(c.pending, 0, len(d.waiting))
 	doc := &c.controlsDoc
-	if v != nil && doc.seen.is(&d.seen) { // else a version that is made on v has been seen already
+	if v != nil && doc.seen.is(&d.seen) { // else a version that follows v has been seen already
 		doc.seen = *v
 	}
 	c.takeControls(&doc.seen)
@@ -313,7 +313,7 @@ func (c *Control) settle(d *draft, v *Version) {
 	}
 }
 
-// asJSON is v in JSON, to be compared.
+// asJSON encodes v for a comparison.
 func asJSON(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {

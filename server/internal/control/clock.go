@@ -8,27 +8,25 @@ import (
 	"github.com/stintdev/stint/server/adminapi"
 )
 
-// clock is the time of the fleet, read from the clock of the store. Entries that are
-// changed at run time begin and end by it, so that a machine whose clock is wrong, or is
-// set while it runs, ends no ban early or late.
+// clock is the time of the fleet, read from the clock of the store. Entries that are changed at
+// run time begin and end by it. So a machine whose clock is wrong, or is set while it runs,
+// ends no ban early or late.
 //
-// Between two readings it goes on by the machine's monotonic clock. It is as exact as
-// half the time that the last reading took, at most 0.5 s, and what the machine's clock
-// has drifted since, which is milliseconds while the store answers and some seconds a
-// day while it does not.
+// Between two readings it advances by the machine's monotonic clock. Its error is half the time
+// that the last reading took, at most 0.5 s, and the drift of the machine's clock since:
+// milliseconds while the store answers, and some seconds a day while it does not.
 type clock struct {
-	// wall is the machine's clock; nil: time.Now. What it returns has a monotonic
-	// reading.
+	// wall is the machine's clock; nil: time.Now. It returns times with a monotonic reading.
 	wall  func() time.Time
 	read  atomic.Pointer[reading]
-	apart atomic.Bool // the two were when newlyApart was called last
+	apart atomic.Bool // whether they were when newlyApart was called last
 }
 
-// reading is one of the store's clock.
+// reading is a reading of the store's clock.
 type reading struct {
 	store time.Time // what it showed
 	at    time.Time // when, by the machine's clock
-	known bool      // it was made by this process; else an earlier one kept it
+	known bool      // this process made it; else an earlier one saved it
 }
 
 // readClockEvery is how often the clock of the store is read.
@@ -42,7 +40,7 @@ func (c *clock) machine() time.Time {
 	return c.wall()
 }
 
-// now is the time of the fleet, or where its clock was never read the machine's.
+// now is the time of the fleet or, if the store's clock was never read, the machine's.
 func (c *clock) now() time.Time {
 	r := c.read.Load()
 	if r == nil {
@@ -57,7 +55,7 @@ func (c *clock) isKnown() bool {
 	return r != nil && r.known
 }
 
-// ahead is how far the machine's clock is ahead of the fleet's; 0 where that was never
+// ahead is how far the machine's clock is ahead of the fleet's; 0 if the store's was never
 // read.
 func (c *clock) ahead() time.Duration {
 	if c.read.Load() == nil {
@@ -66,8 +64,8 @@ func (c *clock) ahead() time.Duration {
 	return c.machine().Round(0).Sub(c.now())
 }
 
-// look reads the clock of the store, if that is due, and returns by how much that has
-// changed the time that now returns.
+// look reads the clock of the store, if that is due, and returns by how much this has changed
+// the result of now.
 func (c *clock) look(ctx context.Context, from Documents) (moved time.Duration, err error) {
 	before := c.machine()
 	if r := c.read.Load(); r != nil && r.known && before.Sub(r.at) < readClockEvery {
@@ -83,19 +81,18 @@ func (c *clock) look(ctx context.Context, from Documents) (moved time.Duration, 
 	return c.now().Sub(was), nil
 }
 
-// assume goes by a difference between the clocks that was kept, until the store's is
-// read.
+// assume uses a saved difference between the clocks until the store's is read.
 func (c *clock) assume(ahead time.Duration) {
 	at := c.machine()
 	c.read.CompareAndSwap(nil, &reading{store: at.Round(0).Add(-ahead), at: at})
 }
 
-// clockStep is by how much the fleet's time goes back until entries that seemed to
-// have ended are looked at again.
+// clockStep is how far the fleet's time must go back for entries that seemed to have ended to
+// be checked again.
 const clockStep = time.Second
 
-// newlyApart reports whether the machine's clock and the store's have come apart since the
-// last call, and how far the machine's is ahead.
+// newlyApart reports whether the machine's clock and the store's have diverged since the last
+// call, and how far the machine's is ahead.
 func (c *clock) newlyApart() (ahead time.Duration, is bool) {
 	ahead = c.ahead()
 	apart := ahead.Abs() >= adminapi.ClockApart
