@@ -46,8 +46,8 @@ func (i Instance) String() string {
 	return fmt.Sprintf("%s, %s in flight, %s", limit, inFlight, bytes)
 }
 
-// defaultInFlight is far above what one instance serves in good health; where there is
-// little memory, it is less.
+// defaultInFlight is far above what one instance serves in good health. With little memory, it
+// is less.
 const defaultInFlight = 10_000
 
 // read reads the section instance of the settings.
@@ -101,10 +101,10 @@ func (f *Footprint) Sum() (n int64) {
 	return n
 }
 
-// What one of each takes, in bytes. Tests compare them with the heap (see docs/bounds.md),
-// but for connections and requests, which are estimates.
+// The bytes of one of each. Tests compare them with the heap (see docs/bounds.md), except for
+// connections and requests, which are estimates.
 const (
-	programBytes    = 64 << 20 // what is there before anybody asks, and the collector's work
+	programBytes    = 64 << 20 // before any request, with the work of the collector
 	keyBytes        = 250
 	connectionBytes = 32 << 10
 	requestBytes    = 48 << 10
@@ -113,8 +113,7 @@ const (
 	banBytes        = 128
 )
 
-// unknownMemory is assumed where neither the cgroup nor the machine says how much
-// there is.
+// unknownMemory is assumed if neither the cgroup nor the machine reports its memory.
 const unknownMemory = 4 << 30
 
 // FitMemory sets the bounds that are ByMemory, so that all of them together fit into

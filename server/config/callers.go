@@ -71,8 +71,8 @@ func parseScope(text string) (Scope, error) {
 	return 0, fmt.Errorf("unknown scope %.60q: one of read, write", text)
 }
 
-// inTheClear reports whether tokens travel between machines unencrypted, to an API that
-// listens at an address.
+// inTheClear reports whether an API at an address receives tokens from other machines
+// unencrypted.
 func (c *Callers) inTheClear(listen string, tls *TLSFiles) bool {
 	return listen != Off && !httpfield.IsLoopbackAddress(listen) && tls == nil && len(c.Tokens) > 0
 }
@@ -95,8 +95,8 @@ func (r callersReader) fields() yamlnode.Fields {
 	}
 }
 
-// check reports clients whose certificates nobody asks for by tls, which the settings
-// call name, and hosts that nobody looks at, for every caller must show something.
+// check reports clients whose certificates tls, which the settings call name, does not ask for,
+// and hosts that have no effect because every caller must authenticate.
 func (r callersReader) check(fields map[string]*yamlnode.Node, tls *TLSFiles, name string, allShow bool) {
 	if len(r.to.Hosts) > 0 && allShow {
 		r.Report(fields["hosts"], "hosts are for callers that show neither token nor certificate, and here all must: remove it")
@@ -122,7 +122,7 @@ func (r callersReader) membersOfToken() string {
 }
 
 func (r callersReader) token(n *yamlnode.Node) {
-	if n.Value != "" { // which may be the token itself: it must not be told
+	if n.Value != "" { // it may be the token itself, which must not be shown
 		r.Report(n, "want a mapping of %s", r.membersOfToken())
 		return
 	}
@@ -157,8 +157,7 @@ func (r callersReader) named(name *string, scope *Scope, fields yamlnode.Fields)
 	return fields
 }
 
-// checkNamed reports a name that is missing or was given before, and a missing
-// scope.
+// checkNamed reports a name that is missing or was given before, and a missing scope.
 func (r callersReader) checkNamed(n *yamlnode.Node, fields map[string]*yamlnode.Node, name string) {
 	switch {
 	case fields["name"] == nil:

@@ -58,7 +58,7 @@ type Secret struct {
 // readSecrets makes a reader of a mapping of names of secrets.
 func readSecrets(r *yamlnode.Reader, to *[]Secret) func(*yamlnode.Node) {
 	return func(n *yamlnode.Node) {
-		if n.Value != "" { // which may be a secret: it must not be told
+		if n.Value != "" { // it may be a secret, which must not be shown
 			r.Report(n, "want a mapping of names, such as secrets: {pepper: {file: /etc/stint/pepper}}")
 			return
 		}

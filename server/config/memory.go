@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// memory is how many bytes this process may use, and which of "cgroup" and "machine"
-// says so; 0 and "" where neither does. root is the root of the file system.
+// memory is how many bytes this process may use, and whether "cgroup" or "machine" sets that; 0
+// and "" if neither does. root is the root of the file system.
 func memory(root fs.FS) (n int64, from string) {
 	n, from = machineMemory(root), "machine"
 	if limit := cgroupMemory(root); limit > 0 && (n == 0 || limit < n) {
@@ -34,9 +34,9 @@ func machineMemory(root fs.FS) int64 {
 	return 0
 }
 
-// cgroupMemory is the smallest limit among this process's cgroup and those above it, of
-// version 2 or 1; 0: none is set. In a container, the path in /proc/self/cgroup may be
-// that of the machine, which is not there: its root is looked at all the same.
+// cgroupMemory is the smallest limit of this process's cgroup and those above it, of version 2
+// or 1; 0: none is set. In a container, the path in /proc/self/cgroup may be that of the
+// machine, which does not exist there: the root is read anyway.
 func cgroupMemory(root fs.FS) int64 {
 	text, _ := fs.ReadFile(root, "proc/self/cgroup")
 	var least int64

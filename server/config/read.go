@@ -137,8 +137,8 @@ func ParseNamespace(text string) (string, error) {
 	return text, nil
 }
 
-// parseHeader refuses names that no header has: one that is never found would make
-// one client of all that come through a proxy.
+// parseHeader refuses names that no header has: with one that is never found, all clients of a
+// proxy would count as one.
 func parseHeader(text string) (string, error) {
 	const letters = "-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	if text == "" || strings.Trim(text, letters) != "" {

@@ -1,10 +1,10 @@
-// Package control holds the current set of an instance: its rules, with the controls on
-// top of them that operators change at run time. It takes both from the documents that
-// the fleet shares, writes changes to them, keeps changes that the store has not got, and
-// saves what the next start needs.
+// Package control holds the current set of an instance: its rules, with the controls on top of
+// them that operators change at run time. It reads both from the documents that the fleet
+// shares, writes changes to them, keeps changes that the store does not have yet, and saves the
+// state for the next start.
 //
-// Control is all of it. Requests do not come here: Hooks.Installed hands each new set to
-// those who serve by it.
+// Control does all of this. Requests do not use it: Hooks.Installed passes each new set to the
+// code that decides requests.
 package control
 
 import (
@@ -18,26 +18,28 @@ import (
 	"github.com/stintdev/stint/rules"
 )
 
-// Options is what a Control is made of. But for what says otherwise, all is to be given.
+// Options are the parts of a Control. All fields are required unless their comment says
+// otherwise.
 type Options struct {
 	// File is the set of the rules file.
 	File *rules.Set
-	// Instance is what expressions find at this instance. New sets its Now.
+	// Instance has what expressions use of this instance. New sets its Now.
 	Instance *rules.Instance
 	// Documents are the fleet's. nil: this instance has its own, in memory.
 	Documents Documents
-	// PushedRules says that rules which were pushed to the fleet go before the file's.
+	// PushedRules means that rules which were pushed to the fleet take precedence over the
+	// file's.
 	PushedRules bool
 	// Namespace and Store are the fleet's: Store is an address, which may hold secrets.
 	Namespace, Store string
-	// StateDir is the directory for what is saved for the next start; empty: nothing is.
+	// StateDir is the directory for the state for the next start; empty: none is saved.
 	StateDir string
 	Log      *slog.Logger
 	Hooks    Hooks
 }
 
-// Hooks are called when something has happened, some of them while the Control is locked:
-// they must not call it, and must not wait.
+// Hooks report events. Some of them are called while the Control is locked: they must not call
+// it, and must not wait.
 type Hooks struct {
 	// Installed gets each set as it becomes the current one, one after another; the first
 	// before New returns.
@@ -45,26 +47,26 @@ type Hooks struct {
 	// Lifted gets each lift of bans that comes into force, and the penalty of its rule; nil:
 	// there is no such rule, or it has none.
 	Lifted func(rules.Lift, *stint.Penalty)
-	// Pardon has the store forget what a penalty holds against a key. It may wait.
+	// Pardon removes from the store what a penalty has stored for a key. It may wait.
 	Pardon func(ctx context.Context, key string, p *stint.Penalty) error
-	// Reloaded gets nil when rules were taken, and why when they were refused.
+	// Reloaded gets nil if rules were taken, and the reason if they were refused.
 	Reloaded func(error)
-	// Unread gets why the documents could not be read, at each look that fails.
+	// Unread gets the reason why the documents could not be read, at each failure.
 	Unread func(error)
-	// Unsaved gets why the state could not be saved.
+	// Unsaved gets the reason why the state could not be saved.
 	Unsaved func(error)
-	// Audit leaves a line about a change that was made while the store was away: what
-	// became of it. args are as for slog.
+	// Audit logs the result of a change that was made while the store was away. args are as for
+	// slog.
 	Audit func(text string, c *Change, args ...any)
 }
 
-// Control is the current set of one instance and all that it is made of. It is made by
-// New, and may be used from many goroutines at once.
+// Control is the current set of one instance and its sources. It is made by New, and may be
+// used from many goroutines at once.
 type Control struct {
 	instance  *rules.Instance
-	unfit     error // why the first set cannot be this instance's
+	unfit     error // why the first set does not fit this instance
 	documents Documents
-	shared    bool // documents are others' too
+	shared    bool // others use the documents, too
 	namespace string
 	store     string // its name; see storeName
 	stateDir  string
@@ -74,29 +76,29 @@ type Control struct {
 	current atomic.Pointer[rules.Set]
 	clock   clock
 	rollout rollout
-	state   *stateFile // nil: nothing is saved
+	state   *stateFile // nil: no state is saved
 
 	// changing is held while the controls are changed or merged. It is locked before mu.
 	changing sync.Mutex
-	readErr  atomic.Pointer[error] // why the last look at the documents failed; nil: it did not
-	// read is true once the documents were read from the store. saved is when those in
-	// force now were, where they come from the state file; nil: they do not.
+	readErr  atomic.Pointer[error] // why the last read of the documents failed; nil: it did not
+	// read is true once the documents were read from the store. saved is when the documents in
+	// force were read, if they come from the state file; else nil.
 	read  atomic.Bool
 	saved atomic.Pointer[time.Time]
 
 	mu       sync.Mutex      // guards what follows
 	base     *rules.Set      // the file's or the fleet's rules, without controls
 	file     *rules.Set      // the newest of the file
-	order    *Order          // to take the file's though the fleet has rules; nil: there is none
-	number   int64           // of the fleet's rules that base is; 0: base is the file's
-	taken    time.Time       // when base was
+	order    *Order          // to take the file's although the fleet has rules; nil: none
+	number   int64           // of the fleet's rules in base; 0: base is the file's
+	taken    time.Time       // when base was taken
 	refusal  *Refusal        // of rules that came after base; nil: none were refused
 	controls rules.Controls  // in force: those of controlsDoc.seen, and pending on top
-	pending  changes         // that the store has not got
+	pending  changes         // that the store does not have yet
 	problems []rules.Problem // of controls over base
 
 	controlsDoc, rulesDoc document
-	followed              []*document // those that are
+	followed              []*document // those that are followed
 }
 
 // Order is an operator's order to an instance of a fleet to take its file's rules.
@@ -139,9 +141,8 @@ func New(o Options) *Control {
 	return c
 }
 
-// Open puts in force what was saved for this start. It is to be called before Follow, and
-// once. An error says that the rules cannot be this instance's, or that StateDir cannot be
-// used.
+// Open installs the saved state. Call it once, before Follow. An error means that the rules do
+// not fit this instance, or that StateDir cannot be used.
 func (c *Control) Open() error {
 	if c.unfit != nil {
 		return c.unfit
@@ -149,8 +150,7 @@ func (c *Control) Open() error {
 	return c.openState()
 }
 
-// Close saves the state, and leaves a line about each change that waits for the store. It
-// is to be called once.
+// Close saves the state, and logs each change that waits for the store. Call it once.
 func (c *Control) Close() {
 	text := "audit: lost, because this instance ends before the store is back"
 	if c.save() == nil && c.state != nil {
@@ -169,16 +169,16 @@ func (c *Control) Close() {
 // Now is the time of the fleet, by which entries of the controls end.
 func (c *Control) Now() time.Time { return c.clock.now() }
 
-// SetClock gives c another clock of the machine, for tests; nil: time.Now. It is to be
-// called before Open and Follow.
+// SetClock replaces the clock of the machine, for tests; nil: time.Now. Call it before Open and
+// Follow.
 func (c *Control) SetClock(machine func() time.Time) { c.clock.wall = machine }
 
 // Current is the current set. It takes no lock.
 func (c *Control) Current() *rules.Set { return c.current.Load() }
 
-// SetFile takes the rules of the file. Where rules were pushed to the fleet and there is
-// no order to take the file's, those stay, and it returns false. An error names the
-// secrets of the rules that this instance does not have; then those of before stay.
+// SetFile takes the rules of the file. If rules were pushed to the fleet and there is no order
+// to take the file's, the pushed ones stay, and it returns false. An error names the secrets of
+// the rules that this instance does not have; then the previous rules stay.
 func (c *Control) SetFile(set *rules.Set) (taken bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,16 +195,15 @@ func (c *Control) SetFile(set *rules.Set) (taken bool, err error) {
 	return true, nil
 }
 
-// RefuseFile notes why new rules of the file were not taken.
+// RefuseFile records why new rules of the file were not taken.
 func (c *Control) RefuseFile(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refuse(err)
 }
 
-// UseFile takes the file's rules, whatever was or will be pushed to the fleet, until
-// UsePushed. It asks no store, for it is wanted where that is away or holds rules that are
-// wrong.
+// UseFile takes the file's rules, whatever was or will be pushed to the fleet, until UsePushed.
+// It does not call the store, because it is used when the store is away or has wrong rules.
 func (c *Control) UseFile(o Order) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,20 +221,20 @@ func (c *Control) UsePushed() {
 	}
 }
 
-// refuse notes why rules were not taken. c.mu is held.
+// refuse records why rules were not taken. c.mu is held.
 func (c *Control) refuse(err error) {
 	c.refusal = &Refusal{time.Now(), err}
 	c.hooks.Reloaded(err)
 }
 
-// takeBase puts controls over other rules: those that were pushed as a version, or 0 for
-// the file's. c.mu is held.
+// takeBase puts the controls over other rules: the pushed version with that number, or the
+// file's for 0. c.mu is held.
 func (c *Control) takeBase(base *rules.Set, number int64) {
 	c.base, c.number, c.taken, c.refusal = base, number, time.Now(), nil
 	c.install()
 }
 
-// enforce puts other controls in force. c.mu is held.
+// enforce replaces the controls in force. c.mu is held.
 func (c *Control) enforce(controls *rules.Controls) {
 	known := make(map[rules.Lift]bool, len(c.controls.Lifts))
 	for _, l := range c.controls.Lifts {
@@ -250,7 +249,7 @@ func (c *Control) enforce(controls *rules.Controls) {
 	}
 }
 
-// install makes the current set of base and controls. c.mu is held.
+// install makes base with controls the current set. c.mu is held.
 func (c *Control) install() {
 	var set *rules.Set
 	set, c.problems = c.base.With(&c.controls)
@@ -258,7 +257,7 @@ func (c *Control) install() {
 	c.hooks.Installed(set)
 }
 
-// announcement is that of the rules in force, without what was changed at run time.
+// announcement describes the rules in force, without changes made at run time.
 func (c *Control) announcement() announcement {
 	c.mu.Lock()
 	defer c.mu.Unlock()

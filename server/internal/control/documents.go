@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Documents is where a fleet keeps what it shares, as server.Documents describes it.
+// Documents stores what a fleet shares; see server.Documents.
 type Documents interface {
 	Now(ctx context.Context) (time.Time, error)
 	Newest(ctx context.Context, name string) (number int64, digest string, err error)
@@ -16,7 +16,7 @@ type Documents interface {
 	Watch(ctx context.Context, changed func())
 }
 
-// memoryDocuments are those of one instance by itself.
+// memoryDocuments are the documents of a single instance.
 type memoryDocuments struct {
 	mu       sync.Mutex
 	versions map[string][][]byte // by name; version n is at n-1

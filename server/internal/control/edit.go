@@ -8,19 +8,18 @@ import (
 	"github.com/stintdev/stint/rules"
 )
 
-// Edit is an edit of controls. It is data, so that it can be saved until the store is
-// back. The types of this package that have kind are all there are.
+// Edit is an edit of controls. It is data, so that it can be saved until the store is back. The
+// implementations are the types of this package with a method kind.
 type Edit interface {
 	kind() string // its name in the state file
-	// apply makes all of the edit, or nothing. It is called with a copy of the newest
-	// controls, perhaps several times, and later once more where the store is away; so it
-	// writes nowhere else, and an edit of what it has edited already comes to the same or
-	// fails. It returns what it replaced, and the IDs of what it changed, which must not
-	// be a problem under the rules.
+	// apply makes all of the edit, or nothing. It gets a copy of the newest controls, perhaps
+	// several times, and once more later if the store is away. So it must write nowhere else,
+	// and a second run on its own result must give the same or fail. It returns what it
+	// replaced, and the IDs of what it changed, which must have no problem under the rules.
 	apply(now *rules.Controls) (replaced rules.Controls, ids []string, err error)
 }
 
-// editKinds reads each kind of edit, by its name in the state file.
+// editKinds are the kinds of edits, by their names in the state file.
 var editKinds = map[string]func([]byte) (Edit, error){
 	AddBan{}.kind():         decoded[AddBan],
 	RemoveBan{}.kind():      decoded[RemoveBan],
@@ -38,24 +37,24 @@ func decoded[E Edit](text []byte) (Edit, error) {
 	return e, err
 }
 
-// Target is whom a ban is of: a key under a rule, or a network.
+// Target is the target of a ban: a key under a rule, or a network.
 type Target struct {
 	Rule    string
 	Key     rules.Key `json:",omitempty"`
 	Network string
 }
 
-// is reports whether b is of t.
+// is reports whether b has the target t.
 func (t *Target) is(b *rules.Ban) bool {
 	return b.Rule == t.Rule && b.Key == t.Key && b.Network == t.Network
 }
 
-// removeBans removes the bans by hand of t, and returns them.
+// removeBans removes the manual bans of t, and returns them.
 func (t *Target) removeBans(now *rules.Controls) (removed []rules.Ban) {
 	return removeAll(&now.Bans, t.is)
 }
 
-// AddBan puts in a ban by hand, in place of those of the same target.
+// AddBan adds a manual ban, in place of those of the same target.
 type AddBan struct{ Ban rules.Ban }
 
 func (AddBan) kind() string { return "ban" }
@@ -67,7 +66,7 @@ func (e AddBan) apply(now *rules.Controls) (replaced rules.Controls, ids []strin
 	return replaced, []string{e.Ban.ID}, nil
 }
 
-// RemoveBan lifts a ban by hand.
+// RemoveBan lifts a manual ban.
 type RemoveBan struct{ ID string }
 
 func (RemoveBan) kind() string { return "lift_ban" }
@@ -77,8 +76,8 @@ func (e RemoveBan) apply(now *rules.Controls) (removed rules.Controls, ids []str
 	return removed, nil, err
 }
 
-// LiftBans lifts, at an instant, every ban of a target: by hand, and of a key also by the
-// rule's penalty, in the store.
+// LiftBans lifts every ban of a target at an instant: manual bans and, for a key, also bans by
+// the rule's penalty in the store.
 type LiftBans struct {
 	Target Target
 	At     time.Time
@@ -98,7 +97,7 @@ func (e LiftBans) apply(now *rules.Controls) (lifted rules.Controls, ids []strin
 	return lifted, nil, nil
 }
 
-// AddOverride puts in an override, in place of those for the same.
+// AddOverride adds an override, in place of one for the same rule and key or tier.
 type AddOverride struct{ Override rules.Override }
 
 func (AddOverride) kind() string { return "override" }
@@ -122,7 +121,7 @@ func (e RemoveOverride) apply(now *rules.Controls) (removed rules.Controls, ids 
 	return removed, nil, err
 }
 
-// Listed is the list of a name, safelist or blocklist, in c; nil: there is no such list.
+// Listed returns the list of a name, safelist or blocklist, in c; nil: there is no such list.
 func Listed(c *rules.Controls, name string) *[]rules.Listed {
 	switch name {
 	case "safelist":
@@ -133,7 +132,7 @@ func Listed(c *rules.Controls, name string) *[]rules.Listed {
 	return nil
 }
 
-// ListNotFound is the error of a name that Listed does not know.
+// ListNotFound is the error for a name that Listed does not know.
 func ListNotFound(name string) error {
 	return refusedFor(NotFound, "There is no list %.40q: there are safelist and blocklist.", name)
 }
@@ -171,9 +170,9 @@ func (e RemoveListed) apply(now *rules.Controls) (removed rules.Controls, ids []
 	return removed, nil, err
 }
 
-// Switch sets the kill switch and modes of rules; nil: back to the file's.
+// Switch sets the kill switch and the modes of rules; nil: as in the file.
 type Switch struct {
-	SetEnabled bool // Enabled is to be set, perhaps to nil
+	SetEnabled bool // set Enabled, perhaps to nil
 	Enabled    *bool
 	Modes      map[string]*rules.Mode
 }
@@ -193,12 +192,12 @@ func (e Switch) apply(now *rules.Controls) (replaced rules.Controls, ids []strin
 			now.Modes = map[string]rules.Mode{}
 		}
 		now.Modes[name] = *mode
-		ids = append(ids, name) // not those of before: their rules may be gone
+		ids = append(ids, name) // not the earlier ones: their rules may be gone
 	}
 	return replaced, ids, nil
 }
 
-// removeAll removes from a list what is, and returns it.
+// removeAll removes the entries for which is returns true, and returns them.
 func removeAll[E any](list *[]E, is func(*E) bool) (removed []E) {
 	*list = slices.DeleteFunc(*list, func(e E) bool {
 		if !is(&e) {
@@ -210,7 +209,8 @@ func removeAll[E any](list *[]E, is func(*E) bool) (removed []E) {
 	return removed
 }
 
-// remove removes the entry with an ID from a list, and returns it. what names it.
+// remove removes the entry with an ID from a list, and returns it. what is the word for it in
+// an error.
 func remove[E any](list *[]E, note func(*E) *rules.Note, what, id string) (removed []E, err error) {
 	removed = removeAll(list, func(e *E) bool { return note(e).ID == id })
 	if len(removed) == 0 {

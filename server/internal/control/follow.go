@@ -7,17 +7,17 @@ import (
 )
 
 const (
-	// followEvery is how often an instance asks whether it missed a change.
+	// followEvery is how often an instance checks for changes that it missed.
 	followEvery = 500 * time.Millisecond
-	// followTimeout bounds one look at the documents.
+	// followTimeout bounds one read of the documents.
 	followTimeout = time.Second
 )
 
-// Follow takes over what the fleet shares, once before it returns, if it answers within a
-// second, and then in the background until ctx is done. It is to be called once.
+// Follow reads what the fleet shares, once before it returns, if the store answers within a
+// second, and then in the background until ctx is done. Call it once.
 func (c *Control) Follow(ctx context.Context) {
 	if !c.shared {
-		return // changes are made here, and are in force when they are made
+		return // changes are made here, and are in force at once
 	}
 	c.look(ctx)
 	missed := !c.read.Load() && ctx.Err() == nil
@@ -37,8 +37,8 @@ func (c *Control) Follow(ctx context.Context) {
 	go c.lookOn(ctx, hints, missed && c.saved.Load() != nil)
 }
 
-// lookOn looks at the documents every followEvery, and at each hint, until ctx is done.
-// savedUsed is whether the saved documents are in force until they were read.
+// lookOn reads the documents every followEvery, and at each hint, until ctx is done. savedUsed
+// reports whether the saved documents are in force until the first read.
 func (c *Control) lookOn(ctx context.Context, hints <-chan struct{}, savedUsed bool) {
 	ticker := time.NewTicker(followEvery)
 	defer ticker.Stop()
@@ -57,7 +57,7 @@ func (c *Control) lookOn(ctx context.Context, hints <-chan struct{}, savedUsed b
 	}
 }
 
-// logMissed logs, after the first look at the documents failed, what this instance goes by.
+// logMissed logs, after the first read failed, what this instance uses instead.
 func (c *Control) logMissed() {
 	if at := c.saved.Load(); at != nil {
 		c.log.Warn("the fleet's documents cannot be read yet; the saved ones are in force: bans, lists, overrides, switches and pushed rules", "read", at.UTC())
@@ -66,8 +66,8 @@ func (c *Control) logMissed() {
 	c.log.Warn("the fleet's documents cannot be read yet, and none are saved here: bans, lists, overrides, switches and pushed rules are not in force at this instance until they can")
 }
 
-// look takes over what has changed, and merges and saves what is to be. Where it cannot
-// read the documents, everything stays.
+// look takes over what has changed, and merges and saves what is pending. If it cannot read the
+// documents, nothing changes.
 func (c *Control) look(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, followTimeout)
 	defer cancel()
@@ -76,7 +76,7 @@ func (c *Control) look(ctx context.Context) {
 		c.sawDocuments()
 		err = c.merge(bounded)
 	}
-	_ = c.save() // which reports by itself that it fails
+	_ = c.save() // save reports its failure itself
 	if ctx.Err() != nil {
 		return
 	}
@@ -88,8 +88,8 @@ func (c *Control) look(ctx context.Context) {
 	c.hooks.Unread(err)
 }
 
-// lookAtAll looks at the clock and at each document, also where one of them fails: nearly
-// always all have the same cause, so the first error is enough.
+// lookAtAll reads the clock and each document, even if one of them fails. Nearly always all
+// errors have the same cause, so the first is enough.
 func (c *Control) lookAtAll(ctx context.Context) error {
 	clock := c.lookAtClock(ctx)
 	var err error
@@ -112,7 +112,7 @@ func (c *Control) lookAtClock(ctx context.Context) error {
 	}
 	if moved < -clockStep {
 		c.mu.Lock()
-		c.install() // what seemed to have ended was left out
+		c.install() // entries that seemed to have ended were left out
 		c.mu.Unlock()
 	}
 	if ahead, apart := c.clock.newlyApart(); apart {
@@ -122,7 +122,7 @@ func (c *Control) lookAtClock(ctx context.Context) error {
 	return nil
 }
 
-// sawDocuments notes that the documents were read from the store.
+// sawDocuments records that the documents were read from the store.
 func (c *Control) sawDocuments() {
 	c.read.Store(true)
 	c.saved.Store(nil)
@@ -131,8 +131,7 @@ func (c *Control) sawDocuments() {
 	}
 }
 
-// unread is why the documents could not be read when this instance looked last; nil: they
-// could, or it has not looked yet.
+// unread is why the last read of the documents failed; nil: it did not fail, or there was none.
 func (c *Control) unread() error {
 	if why := c.readErr.Load(); why != nil {
 		return *why
@@ -140,11 +139,11 @@ func (c *Control) unread() error {
 	return nil
 }
 
-// lookAt takes over the newest version of a document. Where the store has lost versions
-// that this instance has seen, in a failover or because it was emptied, the version that
-// was made last holds, there or here: a kill switch or a ban must not end because a server
-// was restarted. Numbers do not say which that is, for those that were lost are given
-// again; the instants of versions do, for each is later than that of the version before.
+// lookAt takes over the newest version of a document. If the store has lost versions that this
+// instance has seen, in a failover or because it was emptied, the version that was made last
+// wins, in the store or here: a kill switch or a ban must not end because a server was
+// restarted. Numbers do not say which that is, because lost numbers are used again. The times
+// of versions do, because each is later than that of the version before.
 func (c *Control) lookAt(ctx context.Context, d *document) error {
 	newest, digest, err := c.documents.Newest(ctx, d.name)
 	if err != nil {
@@ -198,7 +197,7 @@ func (c *Control) readVersion(ctx context.Context, name string, number int64) (*
 func (c *Control) restore(ctx context.Context, d *document, lost Version, number int64) error {
 	written, err := c.documents.Write(ctx, d.name, number, lost.data)
 	if err != nil || !written {
-		return err // not written: another instance was first, and the next look sees it
+		return err // not written: another instance was first, and the next read sees it
 	}
 	c.log.Warn("the store lost documents of the fleet; restored", "document", d.name, "lost", lost.Number, "number", number)
 	c.mu.Lock()
@@ -209,9 +208,9 @@ func (c *Control) restore(ctx context.Context, d *document, lost Version, number
 	return nil
 }
 
-// takeVersion puts a version in force that follows the one seen before. Where another was
-// put in force meanwhile, it does nothing: that one was looked up later, or the next look
-// sees a newer one.
+// takeVersion puts a version in force that follows the one seen before. If another version was
+// put in force meanwhile, it does nothing: that one was read later, or the next read gets a
+// newer one.
 func (c *Control) takeVersion(d *document, before, v *Version) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -221,22 +220,21 @@ func (c *Control) takeVersion(d *document, before, v *Version) {
 	}
 }
 
-// takeControls puts controls in force, and on top of them the changes that wait to be
-// merged. c.mu is held.
+// takeControls puts controls in force, with the pending changes on top. c.mu is held.
 func (c *Control) takeControls(v *Version) {
 	controls := v.controls()
 	_, waiting := v.split(c.pending)
-	_, _ = waiting.mergeInto(controls) // what does not apply any more is dropped when it is merged
+	_, _ = waiting.mergeInto(controls) // what no longer applies is dropped when it is merged
 	c.enforce(controls)
 	c.log.Info("new controls are in force", "number", v.Number)
 }
 
-// takePushed puts rules that were pushed in force, or notes why not. c.mu is held.
+// takePushed puts pushed rules in force, or records why not. c.mu is held.
 func (c *Control) takePushed(v *Version) {
 	if c.order != nil {
 		return
 	}
-	if v.Number == 0 { // there are none, and those that were saved are too old
+	if v.Number == 0 { // there are none, and the saved ones are too old
 		c.takeBase(c.file, 0)
 		c.log.Info("the fleet has no rules; the file's are in force", "version", c.file.Version)
 		return

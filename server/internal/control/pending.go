@@ -10,18 +10,18 @@ import (
 	"github.com/stintdev/stint/rules"
 )
 
-// Change is a change of the controls. One that the store has not got is pending: an edit,
-// and not a whole document, so that it goes on top of what others have changed meanwhile.
-// Of two changes of one entry at two instances, the one that is merged later wins.
+// Change is a change of the controls. A change that the store does not have yet is pending. It
+// is an edit and not a whole document, so that it can be made on top of concurrent changes by
+// others. Of two changes of one entry at two instances, the one that is merged later wins.
 //
-// Where there is a StateDir, pending changes are saved there; else an instance that ends
-// before its store is back takes them with it.
+// Pending changes are saved in StateDir. Without one, they are lost when the instance ends
+// before its store is back.
 type Change struct {
-	// ID goes with the change into Version.Applied, by which a change whose writing went
-	// unanswered is known again, so that it is not made twice. Control.Change sets it and At.
+	// ID is stored with the change in Version.Applied. It identifies a change whose write was
+	// not answered, so that it is not made twice. Control.Change sets it and At.
 	ID string
 	At time.Time
-	// Who made it, by which action, and why, for the log.
+	// Who made the change, by which action, and why, for the log.
 	Who, Action, Reason string
 	Edit                Edit
 }
@@ -34,7 +34,7 @@ type savedChange struct {
 	Edit                    json.RawMessage
 }
 
-// MarshalJSON is c as UnmarshalJSON reads it.
+// MarshalJSON returns c in the form that UnmarshalJSON reads.
 func (c *Change) MarshalJSON() ([]byte, error) {
 	text, err := json.Marshal(c.Edit)
 	if err != nil {
@@ -43,7 +43,7 @@ func (c *Change) MarshalJSON() ([]byte, error) {
 	return json.Marshal(savedChange{c.ID, c.Who, c.Action, c.Reason, c.At, c.Edit.kind(), text})
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON reads the result of MarshalJSON.
 func (c *Change) UnmarshalJSON(text []byte) error {
 	var s savedChange
 	if err := json.Unmarshal(text, &s); err != nil {
@@ -59,18 +59,18 @@ func (c *Change) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// changes are some, the oldest first.
+// changes are in order, the oldest first.
 type changes []*Change
 
-// maxPending is how many changes wait for the store at most.
+// maxPending bounds the changes that wait for the store.
 const maxPending = 1000
 
-// authors are who made the changes, each once.
+// authors are the authors of the changes, each once.
 func (all changes) authors() string {
 	return all.each(func(c *Change) string { return c.Who })
 }
 
-// actions are what the changes did, each once.
+// actions are the actions of the changes, each once.
 func (all changes) actions() string {
 	return all.each(func(c *Change) string { return c.Action })
 }
@@ -85,13 +85,13 @@ func (all changes) each(text func(*Change) string) string {
 	return strings.Join(texts, ", ")
 }
 
-// droppedChange is a change that does not apply any more, and why.
+// droppedChange is a change that no longer applies, and why.
 type droppedChange struct {
 	*Change
 	why error
 }
 
-// mergeInto makes the changes to controls, as far as they still apply.
+// mergeInto makes the changes to controls that still apply.
 func (all changes) mergeInto(controls *rules.Controls) (merged changes, dropped []droppedChange) {
 	for _, c := range all {
 		before := controls.Clone()

@@ -9,8 +9,8 @@ import (
 	"github.com/stintdev/stint/rules"
 )
 
-// ConflictError is why rules were not pushed: they were to follow another version than the
-// newest.
+// ConflictError means that rules were not pushed because the version that they were to follow
+// is not the newest.
 type ConflictError struct {
 	After  int64    // the version that they were to follow
 	Newest *Version // nil: there is none
@@ -36,9 +36,9 @@ func (c *Control) Parse(ctx context.Context, text string) (*rules.Set, error) {
 	return set.On(c.instance)
 }
 
-// PushRules makes v, of which Author, Note and Text are given and the text was parsed, the
-// fleet's version that follows after, and puts it in force here. An error is a
-// *ConflictError, a *RefusedError, or the store's, where it may wrap ErrUnknown.
+// PushRules makes v the version of the fleet that follows after, and puts it in force here.
+// Author, Note and Text of v are given, and the text was parsed. An error is a *ConflictError,
+// a *RefusedError, or the store's, which may wrap ErrUnknown.
 func (c *Control) PushRules(ctx context.Context, v Version, after int64) (*Version, error) {
 	if why := c.unread(); why != nil {
 		return nil, why
@@ -72,7 +72,7 @@ func (c *Control) PushRules(ctx context.Context, v Version, after int64) (*Versi
 		}
 		return nil, conflict
 	}
-	_ = c.lookAt(ctx, &c.rulesDoc) // if it fails, it is seen soon
+	_ = c.lookAt(ctx, &c.rulesDoc) // if it fails, the next read sees it
 	return &v, nil
 }
 

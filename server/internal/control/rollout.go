@@ -20,7 +20,7 @@ type Announcer interface {
 	Announce(ctx context.Context, text string) ([]string, error)
 }
 
-// rollout is which rules other instances have, and since when.
+// rollout tracks which rules other instances have, and since when.
 type rollout struct {
 	ours      func() announcement
 	namespace string
@@ -28,16 +28,16 @@ type rollout struct {
 
 	mu     sync.Mutex
 	others map[string]otherRules // by version
-	logged bool                  // the finding that is open; used by follow alone
+	logged bool                  // the open finding was logged; only follow uses it
 }
 
 // otherRules are rules of other instances.
 type otherRules struct {
 	announcement
-	since time.Time // that they and ours were there at once
+	since time.Time // that they and ours have existed at the same time
 }
 
-// announcement is what an instance announces of its rules.
+// announcement describes the rules of an instance.
 type announcement struct {
 	Version string   `json:"version"`
 	Rules   []string `json:"rules"` // the first of their names, sorted
@@ -48,9 +48,9 @@ const (
 	announceEvery = 10 * time.Second
 	// maxAnnounced is how many names of rules an announcement has.
 	maxAnnounced = 100
-	// maxRollout is how long instances may have different rules before that is a finding:
-	// new ones reach a fleet within it. Rules that have no name in common are hardly two
-	// versions of one file, and are a finding after maxUnrelated.
+	// maxRollout is how long instances may have different rules before that is a finding: new
+	// rules reach a fleet within that time. Rules that have no name in common are probably not
+	// two versions of one file, and are a finding after maxUnrelated.
 	maxRollout   = 10 * time.Minute
 	maxUnrelated = time.Minute
 )
@@ -65,7 +65,7 @@ func announcementOf(set *rules.Set) announcement {
 	return a
 }
 
-// isUnrelated reports whether a and b have no rule in common, as far as they name them.
+// isUnrelated reports whether a and b have no rule in common among the names that they list.
 func (a *announcement) isUnrelated(b *announcement) bool {
 	if a.Count == 0 || b.Count == 0 || a.Count > len(a.Rules) || b.Count > len(b.Rules) {
 		return false
@@ -88,8 +88,8 @@ func (r *rollout) follow(ctx context.Context, to Announcer) {
 	}
 }
 
-// announce does it once. Where there is no answer, for want of a permission or of the
-// store, what was known stays.
+// announce does it once. If there is no answer, because of a missing permission or a failed
+// store, the known announcements stay.
 func (r *rollout) announce(ctx context.Context, to Announcer) {
 	ours := r.ours()
 	text, err := json.Marshal(ours)
@@ -110,7 +110,7 @@ func (r *rollout) announce(ctx context.Context, to Announcer) {
 	r.logged = len(found) > 0
 }
 
-// take takes over what all instances have announced, of which ours has a version.
+// take records what all instances have announced, including this one, which has version ours.
 func (r *rollout) take(ours string, all []string) {
 	now := time.Now()
 	r.mu.Lock()
@@ -130,8 +130,8 @@ func (r *rollout) take(ours string, all []string) {
 	}
 }
 
-// findings is the finding that other rules than ours have been in the namespace for longer
-// than a rollout takes, or nothing.
+// findings is the finding that other rules than ours have been in the namespace for longer than
+// a roll-out takes, or nothing.
 func (r *rollout) findings() []rules.Finding {
 	ours := r.ours()
 	texts := r.lasting(&ours)
@@ -165,7 +165,7 @@ func (r *rollout) lasting(ours *announcement) (texts []string) {
 	return texts
 }
 
-// firstOf are the first few of some names.
+// firstOf returns the first few of some names.
 func firstOf(names []string) string {
 	const few = 3
 	if len(names) <= few {

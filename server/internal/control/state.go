@@ -12,28 +12,28 @@ import (
 	"time"
 )
 
-// stateFile is the file in which an instance saves, for its next start, which may find the
-// store away, the newest versions that it has seen of what the fleet shares, and the
-// changes that the store has not got.
+// stateFile is the file in which an instance saves its state for the next start, when the store
+// may be away: the newest versions that it has seen of the fleet's documents, and the changes
+// that the store does not have yet.
 type stateFile struct {
 	dir    *stateDir
 	loaded time.Time // when the file was read, by the machine's clock
 
 	mu      sync.Mutex // held while the file is written; guards what follows
-	has     string     // the mark of what was written last; empty: nothing was
-	at      time.Time  // savedState.At of that
-	read    time.Time  // when the documents were read last, by the time of the fleet
-	lost    string     // the mark of what could not be written last, at lostAt
+	has     string     // the mark of the last write; empty: none
+	at      time.Time  // savedState.At of that write
+	read    time.Time  // when the documents were last read, by the time of the fleet
+	lost    string     // the mark of the last failed write, at lostAt
 	lostAt  time.Time
-	failure atomic.Pointer[error] // why the last writing failed; nil: it did not
+	failure atomic.Pointer[error] // why the last write failed; nil: it did not
 }
 
 // savedState is what the file holds.
 type savedState struct {
 	// Namespace and Store are those of the fleet.
 	Namespace, Store string
-	// At is when the documents were last read from the store, by the time of the fleet,
-	// but for an hour.
+	// At is when the documents were last read from the store, by the time of the fleet, to
+	// within an hour.
 	At time.Time
 	// Ahead is how far the clock of the machine was ahead of the store's then.
 	Ahead     time.Duration
@@ -51,16 +51,16 @@ type savedVersion struct {
 const (
 	// refreshState is how old At becomes while the store answers.
 	refreshState = time.Hour
-	// retryState is how long the same is not written again where that failed.
+	// retryState is how long a failed write of the same state is not repeated.
 	retryState = 5 * time.Second
-	// trustState is how long ago the documents may have been read for what was saved of
-	// them to count as what this instance has seen: to be written again where the store
-	// has lost it. What is older gives way to whatever the store has, for a store that
-	// somebody emptied on purpose must not get back what held long ago.
+	// trustState is how long ago the documents may have been read so that the saved versions
+	// count as seen by this instance, and are written again if the store has lost them. Older
+	// versions give way to the store's: a store that was emptied on purpose must not get back
+	// what was in force long ago.
 	trustState = 24 * time.Hour
 )
 
-// storeName is the address of a store, with its database, without what may be secret.
+// storeName is the address of a store, with its database, without secrets.
 func storeName(address string) string {
 	scheme, rest, ok := strings.Cut(address, "://")
 	if !ok {
@@ -76,8 +76,8 @@ func storeName(address string) string {
 	return scheme + "://" + rest
 }
 
-// openState opens the directory for the state, if there is to be one, and puts in force
-// what is saved there.
+// openState opens the directory for the state, if there is one, and puts the saved state in
+// force.
 func (c *Control) openState() error {
 	if c.stateDir == "" {
 		return nil
@@ -108,7 +108,7 @@ func (c *Control) openState() error {
 	return c.takeState(s)
 }
 
-// takeState puts in force what was saved, until the store answers.
+// takeState puts the saved state in force, until the store answers.
 func (c *Control) takeState(s *savedState) error {
 	waiting := c.readPending(s.Pending)
 	if c.shared {
@@ -159,8 +159,8 @@ func (c *Control) readPending(texts []json.RawMessage) (all changes) {
 	return all
 }
 
-// isOld reports whether what was read from the store at an instant, and saved, was too old
-// to be trusted when this instance started: by the clock of the store, once that was read.
+// isOld reports whether documents that were read at an instant, and saved, were too old to be
+// trusted when this instance started: by the clock of the store, once that was read.
 func (c *Control) isOld(read time.Time) bool {
 	if read.IsZero() {
 		return false
@@ -169,7 +169,8 @@ func (c *Control) isOld(read time.Time) bool {
 	return c.clock.now().Add(-ran).Sub(read) > trustState
 }
 
-// save writes the state, if it is not in the file yet. An error is reported here.
+// save writes the state, if the file does not have it yet. It reports an error by
+// Hooks.Unsaved.
 func (c *Control) save() error {
 	f := c.state
 	if f == nil {
@@ -198,8 +199,8 @@ func (c *Control) save() error {
 	return nil
 }
 
-// savedState is what is to be saved now, but for the changes that wait, which are not
-// encoded yet. read is when the documents were read.
+// savedState is the state to save, without the pending changes, which are not encoded yet. read
+// is when the documents were read.
 func (c *Control) savedState(read time.Time) (*savedState, changes) {
 	s := &savedState{Namespace: c.namespace, Store: c.store, At: read, Documents: map[string]savedVersion{}}
 	if c.shared {
@@ -223,8 +224,8 @@ func (c *Control) unsaved(err error) {
 	c.hooks.Unsaved(err)
 }
 
-// mark is equal for equal states. It is made of what identifies their parts, and encodes
-// nothing, for it is made at each look at the documents.
+// mark is equal for equal states. It is made of the identifiers of their parts, without
+// encoding, because it is computed at each read of the documents.
 func (s *savedState) mark(pending changes) string {
 	var b strings.Builder
 	for _, name := range [...]string{controlsDocument, rulesDocument} {
@@ -238,7 +239,7 @@ func (s *savedState) mark(pending changes) string {
 	return b.String()
 }
 
-// write writes s, with the changes that wait. f.mu is held.
+// write writes s, with the pending changes. f.mu is held.
 func (f *stateFile) write(s *savedState, pending changes) error {
 	for _, p := range pending {
 		text, err := json.Marshal(p)
@@ -254,14 +255,14 @@ func (f *stateFile) write(s *savedState, pending changes) error {
 	return f.dir.write(body)
 }
 
-// sawDocuments notes when the documents were read from the store.
+// sawDocuments records when the documents were read from the store.
 func (f *stateFile) sawDocuments(at time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.read = at
 }
 
-// unsaved is why the last writing failed; nil: it did not.
+// unsaved is why the last write failed; nil: it did not.
 func (f *stateFile) unsaved() error {
 	if err := f.failure.Load(); err != nil {
 		return *err

@@ -16,7 +16,7 @@ import (
 // stateDir is a directory of one instance, in which it keeps a file.
 type stateDir struct {
 	root *os.Root
-	lock *os.File // nil: it could not be had, because the disk fails
+	lock *os.File // nil: it could not be locked, because the disk fails
 	name string   // of the file
 }
 
@@ -24,20 +24,19 @@ type stateDir struct {
 // digits, and the end of the line.
 const stateHead = "stint state 1 "
 
-// maxState is the size of the largest file of state, in bytes: two documents of
-// maxDocument and the changes that wait.
+// maxState is the size of the largest state file, in bytes: two documents of maxDocument and
+// the pending changes.
 const maxState = 32 << 20
 
 var (
-	// errStateUsed is the error where another process has the directory.
+	// errStateUsed means that another process uses the directory.
 	errStateUsed = errors.New("another instance uses it: each needs a directory of its own")
 	// errNoState is the error where there is no state file.
 	errNoState = errors.New("there is no state file")
 )
 
-// openStateDir opens the directory, or makes it, for the file that belongs to of. An
-// error is one of use. failed is what a failing disk did: then the state can be read at
-// most.
+// openStateDir opens the directory, or makes it, for the state file. An error is a mistake in
+// the use of the directory. failed is an error of the disk: then the state can be read at most.
 func openStateDir(path string, of string) (d *stateDir, failed, err error) {
 	if !filepath.IsAbs(path) {
 		return nil, nil, fmt.Errorf("%s: want an absolute path: a relative one depends on the directory in which the program is started", path)
@@ -80,7 +79,7 @@ func (d *stateDir) close() {
 	_ = d.root.Close()
 }
 
-// read is what write wrote; errNoState where there is none.
+// read returns what write wrote; errNoState if there is none.
 func (d *stateDir) read() ([]byte, error) {
 	info, err := d.root.Lstat(d.name)
 	switch {
@@ -111,7 +110,7 @@ func (d *stateDir) read() ([]byte, error) {
 	return body, nil
 }
 
-// setAside renames what cannot be read, so that somebody may look at it.
+// setAside renames an unreadable file, so that an operator can look at it.
 func (d *stateDir) setAside() error { return d.root.Rename(d.name, d.name+".bad") }
 
 // write replaces the file as a whole, or leaves it. It returns when the disk has it.
@@ -148,9 +147,9 @@ func (d *stateDir) write(body []byte) error {
 	return d.sync()
 }
 
-// sync has the disk remember which files there are.
+// sync makes the disk store the list of files.
 func (d *stateDir) sync() error {
-	if runtime.GOOS == "windows" { // which has no such thing
+	if runtime.GOOS == "windows" { // Windows cannot do that
 		return nil
 	}
 	dir, err := d.root.Open(".")

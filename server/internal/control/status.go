@@ -9,23 +9,23 @@ import (
 	"github.com/stintdev/stint/rules"
 )
 
-// Status is what was in force at an instant, and why.
+// Status is what is in force at an instant, and why.
 type Status struct {
 	Set      *rules.Set // the current set
 	Base     *rules.Set // the same without controls
 	Number   int64      // of the pushed rules that Base is; 0: Base is the file's
 	Newest   int64      // number of the newest pushed rules that were seen
-	Taken    time.Time  // when Base was
+	Taken    time.Time  // when Base was taken
 	Refusal  *Refusal   // of rules that came after Base; nil: none were refused
-	Order    *Order     // to take the file's rules; nil: there is none
+	Order    *Order     // to take the file's rules; nil: none
 	Controls rules.Controls
 	Version  int64           // number of the fleet's version of Controls; 0: it has none
-	Pending  []Change        // in force here, and not in that version
+	Pending  []Change        // in force here, but not in that version
 	Problems []rules.Problem // why entries of Controls have no effect
 	Shared   bool            // Controls are a fleet's
 
-	// Source is where Controls come from. Saved is when those of the state file were read
-	// from the store, nil where Source is another.
+	// Source is where Controls come from. Saved is when the controls of the state file were
+	// read from the store; nil for other sources.
 	Source Source
 	Saved  *time.Time
 	// Unsaved is why the state could not be saved; nil: it could, or there is no StateDir.
@@ -55,8 +55,8 @@ func (c *Control) Source() Source {
 	return SourceNone
 }
 
-// ClockAhead is how far the machine's clock is ahead of the store's. Where that was not
-// read, known is false, and the difference what was saved, or 0.
+// ClockAhead is how far the machine's clock is ahead of the store's. If that was not read,
+// known is false, and the difference is the saved one, or 0.
 func (c *Control) ClockAhead() (by time.Duration, known bool) {
 	return c.clock.ahead(), c.clock.isKnown()
 }
@@ -81,9 +81,9 @@ func (c *Control) Status() Status {
 	return s
 }
 
-// Problem is why an entry has no effect; empty: it has. It is for one goroutine at a time.
+// Problem is why an entry has no effect; empty: it has. One goroutine may use it at a time.
 func (s *Status) Problem(id string) string {
-	if s.why == nil { // there may be thousands, of thousands of entries
+	if s.why == nil { // there may be thousands of problems, and of entries
 		s.why = make(map[string]string, len(s.Problems))
 		for _, p := range slices.Backward(s.Problems) { // the first of an ID counts
 			s.why[p.ID] = p.Text
@@ -92,7 +92,7 @@ func (s *Status) Problem(id string) string {
 	return s.why[id]
 }
 
-// Findings are those about the controls, and about other rules in the namespace.
+// Findings are the findings about the controls, and about other rules in the namespace.
 func (c *Control) Findings() []rules.Finding {
 	c.mu.Lock()
 	found := findingsOf(&c.controls)
@@ -100,7 +100,7 @@ func (c *Control) Findings() []rules.Finding {
 	return append(found, c.rollout.findings()...)
 }
 
-// findingsOf looks at what was changed at run time.
+// findingsOf checks the changes made at run time.
 func findingsOf(c *rules.Controls) (found []rules.Finding) {
 	var endless, everybody ids
 	for i := range c.Bans {
@@ -128,7 +128,7 @@ func findingsOf(c *rules.Controls) (found []rules.Finding) {
 	return found
 }
 
-// ids are some entries, of which the first few are named.
+// ids lists some entries, of which it names the first few.
 type ids struct {
 	n     int
 	first []string
@@ -148,7 +148,7 @@ func (s *ids) String() string {
 	return text
 }
 
-// isEverybody reports whether a network holds all of IPv4 or of IPv6.
+// isEverybody reports whether a network has all addresses of IPv4 or of IPv6.
 func isEverybody(network string) bool {
 	p, err := rules.ParseNetwork(network)
 	return err == nil && p.Bits() == 0

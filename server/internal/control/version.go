@@ -11,7 +11,7 @@ import (
 	"github.com/stintdev/stint/rules"
 )
 
-// The documents that a fleet shares.
+// The documents of a fleet.
 const (
 	rulesDocument    = "rules"
 	controlsDocument = "controls"
@@ -26,7 +26,7 @@ type Version struct {
 	Author string    `json:"author"`
 	Note   string    `json:"note,omitempty"`
 	At     time.Time `json:"at"`
-	// Text is the rules file, Controls what was changed at run time: one of them.
+	// Text is the rules file, Controls are the changes made at run time: one of them.
 	Text     string          `json:"text,omitempty"`
 	Controls *rules.Controls `json:"controls,omitempty"`
 	// Applied are the IDs of the changes of the controls that made this version and those
@@ -37,12 +37,12 @@ type Version struct {
 	digest string // of data
 }
 
-// document is the version of a document that this instance has seen last.
+// document is the version of a document that this instance saw last.
 type document struct {
 	name string
 	seen Version
-	// savedAt is when seen was read from the store, where it came from the state file and
-	// the store was not seen since; else zero.
+	// savedAt is when seen was read from the store, if it comes from the state file and the
+	// store was not read since; else zero.
 	savedAt time.Time
 	take    func(*Version)
 }
@@ -56,7 +56,7 @@ func parseVersion(number int64, data []byte) (*Version, error) {
 	return v, nil
 }
 
-// encode makes data of what v says.
+// encode sets data.
 func (v *Version) encode() (err error) {
 	v.data, err = json.Marshal(v)
 	v.digest = digest(v.data)
@@ -74,7 +74,8 @@ func (v *Version) is(other *Version) bool {
 	return v.Number == other.Number && v.digest == other.digest
 }
 
-// after is an instant for the version that is made on v: now, but for clocks that differ.
+// after is the time for a version that follows v: now, but later than that of v if clocks
+// differ.
 func (v *Version) after(now time.Time) time.Time {
 	now = now.UTC()
 	if least := v.At.Add(time.Microsecond); now.Before(least) {
@@ -91,7 +92,7 @@ func (v *Version) controls() *rules.Controls {
 	return v.Controls.Clone()
 }
 
-// split parts the changes that v, or a version before it, has already from the others.
+// split separates the changes that v, or a version before it, has already from the others.
 func (v *Version) split(waiting changes) (done, rest changes) {
 	for _, p := range waiting {
 		if slices.Contains(v.Applied, p.ID) {
@@ -103,7 +104,7 @@ func (v *Version) split(waiting changes) (done, rest changes) {
 	return done, rest
 }
 
-// apply notes that v was made by all, on top of before.
+// apply records that v was made by all, on top of before.
 func (v *Version) apply(before *Version, all changes) {
 	v.Applied = slices.Clone(before.Applied)
 	for _, p := range all {

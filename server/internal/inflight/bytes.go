@@ -11,18 +11,18 @@ import (
 	"github.com/stintdev/stint/internal/room"
 )
 
-// Bytes bounds the bytes that all requests in flight make this instance keep. One client
-// cannot take all of them. It may be used from many goroutines at once.
+// Bytes bounds the bytes that all requests in flight keep in memory. One client cannot take all
+// of them. It may be used from many goroutines at once.
 type Bytes struct {
-	room   *room.Room // half of them: each place is a byte; nil: any number
+	room   *room.Room // half of the bytes, one place a byte; nil: any number
 	client func(*http.Request) netip.Addr
-	// uncounted is how many requests may be in flight before their headers are counted:
-	// those of so many take half of the bytes, and room is the other half.
+	// uncounted is how many requests may be in flight before their headers are counted. Their
+	// headers take up to half of the bytes, and room is the other half.
 	uncounted int64
 }
 
-// NewBytes bounds requests to so many bytes; 0: any number. client is the address among
-// whose requests one counts.
+// NewBytes bounds requests to so many bytes; 0: any number. client is the address that a
+// request is counted for.
 func NewBytes(bytes int64, client func(*http.Request) netip.Addr) *Bytes {
 	b := &Bytes{client: client, uncounted: bytes / 2 / mostHeaders}
 	if bytes > 0 {
@@ -35,23 +35,23 @@ func NewBytes(bytes int64, client func(*http.Request) netip.Addr) *Bytes {
 func NewUndivided(bytes int64) *Bytes { return &Bytes{room: room.Undivided(bytes)} }
 
 const (
-	// mostHeaders is what headers of 64 KiB take once they are read, if they are few.
+	// mostHeaders is the memory that 64 KiB of headers take if they are few.
 	mostHeaders = 72 << 10
-	// headerLine is what a line of headers takes beside its text.
+	// headerLine is the memory that a header line takes besides its text.
 	headerLine = 128
-	// readFactor is how many bytes a byte of a body takes while it is read into a
-	// buffer that grows.
+	// readFactor is the memory that a byte of a body takes while it is read into a buffer that
+	// grows.
 	readFactor = 2
 )
 
-// ErrNoRoom means that there is no room for what a request brings.
+// ErrNoRoom means that there is no room for the bytes of a request.
 var ErrNoRoom = errors.New("no room for more bytes in flight")
 
-// Taken is how many bytes are taken, beside headers that are not counted.
+// Taken is how many bytes are taken, without uncounted headers.
 func (b *Bytes) Taken() int64 { return b.room.Taken() }
 
-// Headers takes what the headers of r take, where that matters beside inFlight requests. ok
-// is false where there is no room.
+// Headers takes the memory of the headers of r, if so many requests are in flight that headers
+// are counted. ok is false if there is no room.
 func (b *Bytes) Headers(r *http.Request, inFlight int64) (held room.Place, ok bool) {
 	if b.room == nil || inFlight <= b.uncounted {
 		return held, true
@@ -72,7 +72,7 @@ func (b *Bytes) Refund(held room.Place) {
 	}
 }
 
-// Share is what one request has taken. It is for one goroutine at a time.
+// Share is the share of one request. One goroutine may use it at a time.
 type Share struct {
 	of      *Bytes
 	request *http.Request
@@ -82,8 +82,8 @@ type Share struct {
 // Share is the share of r, which has taken nothing yet.
 func (b *Bytes) Share(r *http.Request) Share { return Share{of: b, request: r} }
 
-// Take takes n bytes more, or returns ErrNoRoom. While no other request has a share, there
-// is room for one of any size.
+// Take takes n more bytes, or returns ErrNoRoom. While no other request has a share, one of any
+// size fits.
 func (s *Share) Take(n int64) error {
 	m := s.of.room
 	if m == nil || n == 0 || m.Add(&s.held, n, s.request, s.of.client) == room.None || m.AddAlone(&s.held, n) {
@@ -98,7 +98,7 @@ func (s *Share) Refund() {
 	s.held = room.Place{}
 }
 
-// Reader reads from r, and takes room as bytes come; it fails with ErrNoRoom where there is
+// Reader reads from r, and takes room as bytes arrive. It fails with ErrNoRoom if there is
 // none.
 func (s *Share) Reader(r io.Reader) io.Reader { return &reader{r, s} }
 

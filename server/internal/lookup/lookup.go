@@ -1,5 +1,5 @@
-// Package lookup shows how keys stand: by the store or, where that does not answer, by what
-// this instance has counted itself.
+// Package lookup returns the state of keys: from the store or, if that does not answer, from
+// the counts of this instance.
 package lookup
 
 import (
@@ -12,33 +12,33 @@ import (
 	"github.com/stintdev/stint/server/adminapi"
 )
 
-// Lookup is where keys are looked up. It must not be changed once it is in use, and may be
-// used from many goroutines at once.
+// Lookup looks keys up. It must not be changed once it is in use, and may be used from many
+// goroutines at once.
 type Lookup struct {
 	Limiter *stint.Limiter // over the store, without the layers of this instance
-	// Fleet is over the same store, and decides where that does not, by Local.
+	// Fleet is over the same store, and decides by Local if that fails.
 	Fleet *fleet.Store
 	Local *stint.Memory
-	// Down returns why the store is known not to decide, or nil; it does not wait. Probe asks
+	// Down returns why the store is known not to decide, or nil; it does not wait. Probe calls
 	// the store.
 	Down  func() error
 	Probe func(context.Context) error
 }
 
-// Timeout bounds how long a View waits for the store in all. It is longer than the deadline
-// of a decision, for a person would rather wait than see less, and shorter than anybody
+// Timeout bounds how long a View waits for the store in total. It is longer than the deadline
+// of a decision, because a person would rather wait than see less, and short enough that nobody
 // notices.
 const Timeout = 250 * time.Millisecond
 
-// View looks keys up for one call. It is for one goroutine.
+// View looks keys up for one call. One goroutine may use it.
 type View struct {
 	*Lookup
 	ctx   context.Context
 	close context.CancelFunc
-	err   error // why the store is not asked, or not any more; nil: it is
+	err   error // why the store is not called, or no longer; nil: it is
 }
 
-// View is a View that asks the store, unless it is known not to decide. Close it.
+// View is a View that calls the store, unless that is known not to decide. Close it.
 func (l *Lookup) View(ctx context.Context) *View {
 	v := &View{Lookup: l}
 	v.ctx, v.close = context.WithTimeout(ctx, Timeout)
@@ -51,11 +51,11 @@ func (l *Lookup) View(ctx context.Context) *View {
 // Close lets go of what v holds.
 func (v *View) Close() { v.close() }
 
-// StoreError is why v shows what this instance has counted; nil: it shows the store's counts.
+// StoreError is why v shows the counts of this instance; nil: it shows the store's.
 func (v *View) StoreError() error { return v.err }
 
-// turn reports whether this instance can answer where the store failed with err; then it
-// does from now on.
+// turn reports whether this instance can answer when the store failed with err. If so, it
+// answers from now on.
 func (v *View) turn(err error) bool {
 	if !v.Fleet.IsLayered() || errors.Is(err, stint.ErrRequest) || errors.Is(err, stint.ErrUnsupported) || errors.Is(err, stint.ErrBroken) {
 		return false
@@ -64,7 +64,7 @@ func (v *View) turn(err error) bool {
 	return true
 }
 
-// Look stores in out how the asks of r would be answered, each by itself; nothing is taken.
+// Look stores in out the answer to each ask of r by itself. It takes nothing.
 func (v *View) Look(r *stint.Request, out []stint.Decision) error {
 	if v.err == nil {
 		err := v.Limiter.DryRun(v.ctx, r, out)
@@ -75,7 +75,7 @@ func (v *View) Look(r *stint.Request, out []stint.Decision) error {
 	return v.Fleet.Look(r, out)
 }
 
-// Record is how a key stands under a penalty.
+// Record is the state of a key under a penalty.
 func (v *View) Record(key string, p *stint.Penalty) (stint.Record, error) {
 	if v.err == nil {
 		r, err := v.Limiter.Record(v.ctx, key, p)
@@ -86,7 +86,7 @@ func (v *View) Record(key string, p *stint.Penalty) (stint.Record, error) {
 	return v.Local.Record(v.ctx, key, p)
 }
 
-// Stored is what the store holds of a key under limits; nil: that is not known.
+// Stored is what the store has of a key under limits; nil: unknown.
 func (v *View) Stored(key string, limits []*stint.Limit) []stint.Stored {
 	if v.err != nil {
 		return nil
@@ -98,11 +98,11 @@ func (v *View) Stored(key string, limits []*stint.Limit) []stint.Stored {
 	return all
 }
 
-// Banned calls yield for each ban by penalty, until it returns false. Where the store fails
-// meanwhile, it calls again, and begins anew with the bans that this instance knows. ctx
-// bounds it, in place of Timeout, for it goes through all that the store holds.
+// Banned calls yield for each ban by penalty, until it returns false. If the store fails
+// meanwhile, it calls again, and begins anew with the bans that this instance knows. ctx bounds
+// it, in place of Timeout, because it reads all of the store.
 func (v *View) Banned(ctx context.Context, again func(), yield func(stint.Record) bool) error {
-	if v.err == nil && v.Fleet.IsLayered() { // a look through all would hang for as long as ctx lives
+	if v.err == nil && v.Fleet.IsLayered() { // reading all of it would hang until ctx ends
 		if err := v.Probe(v.ctx); err != nil {
 			v.turn(err)
 		}
@@ -117,7 +117,7 @@ func (v *View) Banned(ctx context.Context, again func(), yield func(stint.Record
 	return v.Local.Banned(ctx, yield)
 }
 
-// each calls yield for what comes before an error.
+// each calls yield for the elements before an error.
 func each(all func(func(stint.Record, error) bool), yield func(stint.Record) bool) (failed error) {
 	for r, err := range all {
 		if err != nil {
@@ -130,7 +130,7 @@ func each(all func(func(stint.Record, error) bool), yield func(stint.Record) boo
 	return nil
 }
 
-// Limit is how a key stands under the limit of a decision of Look: where this instance
+// Limit is the state of the key under the limit of a decision of Look: if this instance
 // answers, under its share of it.
 func (v *View) Limit(d *stint.Decision) adminapi.LimitState {
 	capacity, used := d.Limit.Capacity(), d.Used()
@@ -141,7 +141,7 @@ func (v *View) Limit(d *stint.Decision) adminapi.LimitState {
 	return adminapi.LimitState{Limit: d.Limit.Terms(), Capacity: capacity, Used: used, Remaining: d.Remaining, ResetAfter: d.ResetAfter.Microseconds()}
 }
 
-// CountedBy says in an answer whose counts it shows.
+// CountedBy says in an answer whose counts it has.
 func (v *View) CountedBy() adminapi.CountedBy {
 	if v.err == nil {
 		return adminapi.CountedBy{}

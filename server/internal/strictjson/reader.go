@@ -1,6 +1,6 @@
-// Package strictjson reads JSON by which requests are counted, where encoding/json would be
-// too lenient: that takes names in any case and members that come twice, null for a struct,
-// and makes one character, the same for all, of text that is no Unicode.
+// Package strictjson reads JSON by which requests are counted. encoding/json would be too
+// lenient: it accepts names in any case, repeated members and null for a struct, and replaces
+// invalid UTF-8 by one and the same character.
 package strictjson
 
 import (
@@ -15,21 +15,21 @@ import (
 	"github.com/stintdev/stint/internal/spelling"
 )
 
-// Reader reads one JSON value, in one pass. Its caller says of each part what it must be,
-// and calls End when all is read. Methods whose name begins with Read store what comes next;
-// where that is something else they return an error and leave the target alone. It is made
-// by New and must not be used from several goroutines at once.
+// Reader reads one JSON value, in one pass. Its caller says of each part what it must be, and
+// calls End at the end. Methods whose name begins with Read store the next value. If that has
+// another type, they return an error and leave the target unchanged. It is made by New and must
+// not be used from several goroutines at once.
 type Reader struct {
 	data  string // texts share it
 	at    int
 	depth int
 
 	validated bool
-	invalid   error // what Valid has returned
+	invalid   error // the result of Valid
 }
 
-// New is a Reader of data, which must be one JSON value in UTF-8. Texts that are read share
-// the memory of data.
+// New is a Reader of data, which must be one JSON value in UTF-8. Texts that are read share the
+// memory of data.
 func New(data string) (Reader, error) {
 	if !utf8.ValidString(data) {
 		return Reader{}, errors.New("the JSON is not UTF-8")
@@ -37,8 +37,8 @@ func New(data string) (Reader, error) {
 	return Reader{data: data}, nil
 }
 
-// End returns what is wrong with data, whose value was read with the error err: that it is
-// no JSON, if it is none, else err.
+// End returns what is wrong with data, whose value was read with the error err: that it is not
+// JSON, if so, else err.
 func (r *Reader) End(err error) error {
 	if r.Peek(); err == nil && r.at == len(r.data) {
 		return nil
@@ -49,7 +49,7 @@ func (r *Reader) End(err error) error {
 	return err
 }
 
-// Valid returns why data is no JSON, in the words of encoding/json; nil: it is JSON.
+// Valid returns why data is not JSON, in the words of encoding/json; nil: it is JSON.
 func (r *Reader) Valid() error {
 	if r.validated {
 		return r.invalid
@@ -68,10 +68,10 @@ func (r *Reader) Valid() error {
 // ErrSyntax means that the data is no JSON. End replaces it by what Valid returns.
 var ErrSyntax = errors.New("not valid JSON")
 
-// MaxDepth is how deep values may lie in each other, as for encoding/json.
+// MaxDepth is how deep values may be nested, as for encoding/json.
 const MaxDepth = 10_000
 
-// Peek is the first byte of what comes next; 0 at the end.
+// Peek is the first byte of the next value; 0 at the end.
 func (r *Reader) Peek() byte {
 	for ; r.at < len(r.data); r.at++ {
 		switch c := r.data[r.at]; c {
@@ -83,7 +83,7 @@ func (r *Reader) Peek() byte {
 	return 0
 }
 
-// word skips a word, and tells whether it was there.
+// word skips a word, and reports whether it was there.
 func (r *Reader) word(w string) bool {
 	if r.Peek() != w[0] || !strings.HasPrefix(r.data[r.at:], w) {
 		return false
@@ -123,9 +123,9 @@ func (r *Reader) Object(read func(name string) error) error {
 	})
 }
 
-// Fields calls read with the index in names of each member of an object, to read its value.
-// A member that is null is as one that is missing. Other members, and one that comes twice,
-// are errors. names are at most 64.
+// Fields calls read with the index in names of each member of an object, to read its value. A
+// member that is null is skipped, like one that is missing. Other members, and repeated ones,
+// are errors. There are at most 64 names.
 func (r *Reader) Fields(names []string, read func(i int) error) error {
 	return r.FieldsAndNulls(names, func(i int) error {
 		if r.Null() {
@@ -135,8 +135,8 @@ func (r *Reader) Fields(names []string, read func(i int) error) error {
 	})
 }
 
-// FieldsAndNulls is Fields for an object in which null is not the same as nothing: read is
-// called before a null, too.
+// FieldsAndNulls is Fields for an object in which null differs from a missing member: it calls
+// read before a null, too.
 func (r *Reader) FieldsAndNulls(names []string, read func(i int) error) error {
 	var seen uint64
 	return r.Object(func(name string) error {
@@ -163,7 +163,7 @@ func unknownField(name string, names []string) error {
 	return fmt.Errorf("unknown field %.60q%s", name, near)
 }
 
-// List calls read for each item of what must be a list.
+// List calls read for each item of a list.
 func (r *Reader) List(read func() error) error {
 	if r.Peek() != '[' {
 		return errors.New("want a list")
@@ -181,8 +181,7 @@ func (r *Reader) ReadBool(to **bool) error {
 	return nil
 }
 
-// each calls read for each item of a list, or member of an object, which ends with
-// end.
+// each calls read for each item of a list, or member of an object, which ends with end.
 func (r *Reader) each(end byte, read func() error) error {
 	r.at++
 	if r.depth++; r.depth > MaxDepth {
@@ -227,13 +226,13 @@ func (r *Reader) ReadInt(to *int64) error {
 	return nil
 }
 
-// Mark is a place in the data, to return to.
+// Mark is a position in the data, to return to.
 type Mark struct{ at, depth int }
 
-// Mark is the place of what comes next.
+// Mark is the position of the next value.
 func (r *Reader) Mark() Mark { return Mark{r.at, r.depth} }
 
-// SkipFrom goes past the value at m, in data that is Valid.
+// SkipFrom skips the value at m, in data that is Valid.
 func (r *Reader) SkipFrom(m Mark) {
 	r.at, r.depth = m.at, m.depth
 	for depth := 0; ; {
@@ -264,8 +263,8 @@ func (r *Reader) SkipFrom(m Mark) {
 	}
 }
 
-// Value is the value that comes next: a bool, an int64 if it is written as a whole number,
-// else a float64, a string, an []any, a map[string]any, or nil.
+// Value is the next value: a bool, an int64 if it is written as a whole number, else a float64,
+// a string, an []any, a map[string]any, or nil.
 func (r *Reader) Value() (any, error) {
 	switch r.Peek() {
 	case '{':
@@ -292,7 +291,7 @@ func (r *Reader) Value() (any, error) {
 	return r.number()
 }
 
-// Map is the object that comes next, with each member as Value returns it.
+// Map is the next value, an object, with each member as Value returns it.
 func (r *Reader) Map() (map[string]any, error) {
 	m := map[string]any{}
 	err := r.Object(func(name string) error {

@@ -58,7 +58,8 @@ func (r *Reader) escaped(start, i int) (string, error) {
 
 var errSurrogate = errors.New("an escape is half of a surrogate pair")
 
-// escape is the character that text starts with an escape of, and how long that is.
+// escape is the character that an escape at the start of text stands for, and the length of the
+// escape.
 func escape(text string) (c rune, length int, err error) {
 	const short, meant = `"\/bfnrt`, "\"\\/\b\f\n\r\t"
 	if len(text) < 2 {
@@ -78,7 +79,7 @@ func escape(text string) (c rune, length int, err error) {
 	return c, 12, nil
 }
 
-// unit is the number in an escape such as \u00e9, which text starts with.
+// unit is the number in an escape such as \u00e9 at the start of text.
 func unit(text string) (rune, error) {
 	if len(text) < 6 || text[:2] != `\u` {
 		return 0, ErrSyntax
@@ -96,7 +97,7 @@ func (r *Reader) ReadText(to *string) (err error) {
 	return err
 }
 
-// number is an int64 where it is written as a whole number, else a float64.
+// number is an int64 if it is written as a whole number, else a float64.
 func (r *Reader) number() (any, error) {
 	start, whole := r.at, true
 	for ; r.at < len(r.data); r.at++ {
@@ -126,8 +127,7 @@ func (r *Reader) number() (any, error) {
 	return n, nil
 }
 
-// isNumber tells whether text is a number as JSON writes it, where strconv would take
-// more.
+// isNumber reports whether text is a number in JSON. strconv accepts more.
 func isNumber(text string) bool {
 	text = strings.TrimPrefix(text, "-")
 	n := digits(text)
@@ -153,7 +153,7 @@ func isNumber(text string) bool {
 	return text != "" && digits(text) == len(text)
 }
 
-// digits is how many digits text starts with.
+// digits is the number of digits at the start of text.
 func digits(text string) (n int) {
 	for n < len(text) && text[n] >= '0' && text[n] <= '9' {
 		n++
