@@ -249,9 +249,9 @@ func resetAfterIsExact(t *trial) {
 	t.want("as a key that was never used", used, unused)
 }
 
-// whoWaitsIsAllowed: a client that waits as long as the last refusal said is allowed, whether a
+// retryAfterSuffices: a client that waits as long as the last refusal said is allowed, whether a
 // limit or a ban refused.
-func whoWaitsIsAllowed(t *trial) {
+func retryAfterSuffices(t *trial) {
 	var asks []stint.Ask
 	var longest time.Duration
 	for i := range rapid.IntRange(1, 3).Draw(t.T, "limits") {
