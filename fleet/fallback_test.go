@@ -285,7 +285,7 @@ func TestFallbackPolicies(t *testing.T) {
 			{[]stint.Ask{{Key: "k", Penalty: strict, OnError: stint.OnErrorDeny}}, "error"},
 			{[]stint.Ask{{Key: "k", Penalty: strict, OnError: stint.OnErrorAllow}}, "allowed by policy"},
 			{[]stint.Ask{{Key: "k", Penalty: strict}}, "allowed by local"},
-			{[]stint.Ask{ask(l, stint.OnErrorAllow), {Key: "k", Penalty: strict}}, "allowed by local"},
+			{[]stint.Ask{ask(l, stint.OnErrorAllow), {Key: "k", Penalty: strict}}, "allowed by policy"},
 			{[]stint.Ask{{Key: "k", Penalty: strict}, ask(other, stint.OnErrorLocal)}, "limited by local"},
 		} {
 			out := make([]stint.Decision, len(c.asks))

@@ -64,6 +64,9 @@ func (f *Fallback) without(r *stint.Request, ahead int64, out []stint.Decision, 
 		}
 		j++
 	}
+	if d.Allowed && d.Limit == nil { // of bans alone: another ask may have a limit to answer by
+		return stint.Strictest(each), nil
+	}
 	return d, nil
 }
 

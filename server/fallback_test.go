@@ -59,6 +59,24 @@ func TestStoreFails(t *testing.T) {
 	})
 }
 
+// A rule that only watches responses has no limit to answer by: where another rule lets pass
+// by its on_store_error, that one's limit is the answer.
+func TestStoreFailsBesideWatch(t *testing.T) {
+	for _, onError := range []string{"local", "allow"} {
+		s := newServer(t, `
+rules:
+  - {name: guessing, key: '"x"', penalty: {on_status: [401], ban_after: 2, ban_for: 1h}, on_store_error: `+onError+`}
+  - {name: login, key: '"x"', limits: [9 per 1m], on_store_error: allow}
+`, over(failing()))
+		for range 5 { // the breaker opens meanwhile
+			v, err := s.Decide(t.Context(), doing("x"), time.Time{})
+			if got := say(&v, err); got != "allowed by login, 9 left" || v.By != stint.ByPolicy {
+				t.Errorf("guessing by %s: %s, by %s", onError, got, v.By)
+			}
+		}
+	}
+}
+
 // When the store decides again, so do its counts. What was decided in its stead
 // while it was still asked may have been charged there, and is not charged again.
 func TestStoreRecovers(t *testing.T) {
