@@ -71,7 +71,17 @@ func run(ctx context.Context, args []string, in io.Reader, out, to io.Writer) in
 		running = true
 		return nil
 	}
+	var unknown error // --help of a command that there is not
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(c *cobra.Command, args []string) {
+		if words := c.Flags().Args(); c.HasSubCommands() && len(words) > 0 {
+			unknown = c.Args(c, words)
+			return
+		}
+		help(c, args)
+	})
 	called, err := root.ExecuteContextC(ctx)
+	err = cmp.Or(err, unknown)
 	var usage errUsage
 	switch name := strings.TrimPrefix(called.CommandPath(), "stint"); {
 	case err == nil:
@@ -200,7 +210,8 @@ func flagError(c *cobra.Command, err error) error {
 	if errors.As(err, &unknown) {
 		var names []string
 		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-		if near := spelling.Nearest(unknown.GetSpecifiedName(), names); near != "" {
+		name, _, _ := strings.Cut(cmp.Or(unknown.GetSpecifiedShortnames(), unknown.GetSpecifiedName()), "=") // -json, too
+		if near := spelling.Nearest(name, names); near != "" {
 			return fmt.Errorf("%w: did you mean --%s?", err, near)
 		}
 	}
