@@ -74,6 +74,19 @@ func (g *requests) draw() stint.Request {
 	return r
 }
 
+// drawAny draws a request that may ask for a ban alone, too, or for nothing else.
+func (g *requests) drawAny() stint.Request {
+	r := g.draw()
+	alone := stint.Ask{Key: string(rune('a' + g.IntN(2))), Penalty: g.penalties[g.IntN(len(g.penalties))]}
+	switch g.IntN(9) {
+	case 0:
+		r.Asks = []stint.Ask{alone}
+	case 1, 2:
+		r.Asks = slices.Insert(r.Asks, g.IntN(len(r.Asks)+1), alone)
+	}
+	return r
+}
+
 func (g *requests) pause() time.Duration {
 	switch g.IntN(10) {
 	case 0:
@@ -123,7 +136,7 @@ func TestStackIsTheModel(t *testing.T) {
 			}}
 			var again *stint.Request
 			for i := range 1500 {
-				r := g.draw()
+				r := g.drawAny()
 				if again != nil && g.IntN(2) == 0 {
 					r = *again
 				}
@@ -136,10 +149,18 @@ func TestStackIsTheModel(t *testing.T) {
 						_, _ = s.RefundAll(t.Context(), &back, nil), model.Refund(t.Context(), &back)
 					}
 				}
+				if g.IntN(20) == 0 {
+					found := stint.Request{Asks: []stint.Ask{{Key: "a", Penalty: g.penalties[g.IntN(2)], Cost: g.Int64N(4)}, {Key: "b", Penalty: g.penalties[g.IntN(2)]}}}
+					have, err := stint.Violate(t.Context(), s.Store, &found)
+					want, _ := model.Violate(t.Context(), &found)
+					if sameAsModel(t, seed, i, &found, have, want); err != nil || have.Key != want.Key {
+						t.Fatalf("seed %d, %d: %+v, %v\nwant %+v", seed, i, have, err, want)
+					}
+				}
 				var have, want stint.Decision
 				var err error
 				if g.IntN(4) == 0 {
-					r2 := g.draw()
+					r2 := g.drawAny()
 					answers := make([]stint.Answer, 2)
 					s.TakeBatch(t.Context(), []stint.Request{r, r2}, answers)
 					have, err = answers[0].Decision, answers[0].Err
