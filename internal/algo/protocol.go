@@ -9,7 +9,7 @@ import (
 // What goes to the scripts and comes back is packed, big-endian: a call costs
 // two arguments and one reply however many limits it faces, and the script reads
 // it without making strings. The forms below and the unpack calls in take.lua,
-// give.lua and violate.lua must be changed together.
+// refund.lua and violate.lua must be changed together.
 //
 // A request may stand for several identical ones, its count, which are decided one
 // after another: its answer says how many of them were admitted.

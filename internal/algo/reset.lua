@@ -3,6 +3,6 @@
 -- KEYS     what is to be forgotten
 -- ARGV[3]  the channel; what follows is told there
 
---> undone
+--> invalidate
 redis.call('DEL', unpack(KEYS))
 return 0

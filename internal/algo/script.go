@@ -9,7 +9,7 @@ import (
 // FILE.lua, which starts after a line "--@ SECTION" at the left margin; "--> FILE" for all of it.
 var (
 	TakeScript    = assemble("take")
-	RefundScript  = assemble("give")
+	RefundScript  = assemble("refund")
 	ViolateScript = assemble("violate")
 	ResetScript   = assemble("reset")
 	RecordScript  = assemble("record")

@@ -1,10 +1,10 @@
--- Gives units back: of each ask, cost units under its key. Read take.lua first;
--- this one looks in the same way, and keeps every expiry as it was.
+-- Refunds units: for each ask, cost units to its key. Read take.lua first; this script
+-- reads counts in the same way, and keeps every expiry as it was.
 --
 -- KEYS     the asks' counts
 -- ARGV[1]  the instant in µs; empty: the server's clock
 -- ARGV[2]  the asks, packed (see protocol.go)
--- ARGV[3]  the channel; what follows is told there
+-- ARGV[3]  the channel of invalidations; the arguments after it are published there
 -- returns  0, or, if a key does not hold what it should, its number·2 + (0: wrong
 --          type, 1: unreadable); what came before it was refunded
 
@@ -18,7 +18,7 @@ else
   clock = t[1] * 1000000 + t[2]
 end
 local pos = 1
---> undone
+--> invalidate
 
 for i = 1, #KEYS do
   local kind, penalty, full, cost, capacity, unit, a, b, c, d
