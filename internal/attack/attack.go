@@ -1,4 +1,4 @@
-// Package attack tells the tests of attacks how long to go on.
+// Package attack reads from the environment how long the tests of attacks run.
 package attack
 
 import (

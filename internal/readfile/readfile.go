@@ -1,4 +1,5 @@
-// Package readfile reads files that somebody else replaces, and may replace by anything.
+// Package readfile reads configured files that others may replace at any time, with any
+// content.
 package readfile
 
 import (

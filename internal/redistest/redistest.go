@@ -1,5 +1,5 @@
-// Package redistest starts real Redis servers for tests, single, as a Cluster and
-// behind Sentinels, and brings trouble upon them.
+// Package redistest starts real Redis servers for tests, single, as a Cluster and behind
+// Sentinels, and injects faults into them.
 package redistest
 
 import (

@@ -1,4 +1,4 @@
-// Package room shares a number of places among the clients that want one.
+// Package room divides a bounded number of places fairly among the clients that want one.
 package room
 
 import (

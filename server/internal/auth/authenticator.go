@@ -1,6 +1,5 @@
-// Package auth authenticates callers of the admin API and the check API: by a bearer token, by
-// a certificate, or, if the settings name no callers, because the call comes from the same
-// machine.
+// Package auth authenticates callers of the admin API and the check API: by a bearer token,
+// by a certificate, or, if the settings name no callers, by calling from the same machine.
 package auth
 
 import (

@@ -1,4 +1,4 @@
-// Package lookup returns the state of keys: from the store or, if that does not answer, from
+// Package lookup reads the state of keys from the store or, if that does not answer, from
 // the counts of this instance.
 package lookup
 
