@@ -12,7 +12,7 @@ import (
 // Duration.
 const Never time.Duration = math.MaxInt64
 
-// Outcome is what became of a request. Limited, Warned and Banned are refusals.
+// Outcome is how a request was answered. Limited, Warned and Banned are refusals.
 // The zero Outcome means that nothing was decided.
 type Outcome uint8
 
@@ -20,7 +20,7 @@ const (
 	Allowed Outcome = 1 + iota
 	Limited
 	Warned // refused, and close to a ban; see Penalty
-	Banned // refused without asking the limits, or just banned
+	Banned // refused by a ban, which ran already or begins with this refusal
 )
 
 // String is "allowed", "limited", "warned", "banned" or "undecided".
@@ -38,6 +38,34 @@ func (o Outcome) String() string {
 	return "undecided"
 }
 
+// Source is who decided. The zero Source is the Store that counts for all.
+type Source uint8
+
+const (
+	ByStore    Source = iota
+	ByLocal           // this instance alone, without the Store; see fleet.Fallback
+	ByPolicy          // no count at all: OnErrorAllow
+	ByLease           // this instance, by units that the Store charged ahead; see fleet.Leases
+	ByInstance        // this instance, by its own limit; see Limiter.Instance
+)
+
+// String is "store", "local", "policy", "lease" or "instance".
+func (s Source) String() string {
+	switch s {
+	case ByStore:
+		return "store"
+	case ByLocal:
+		return "local"
+	case ByPolicy:
+		return "policy"
+	case ByLease:
+		return "lease"
+	case ByInstance:
+		return "instance"
+	}
+	return "unknown"
+}
+
 // Decision is the answer to a Request, or to one of its Asks. The zero Decision
 // allows nothing.
 type Decision struct {
@@ -46,48 +74,46 @@ type Decision struct {
 	// the request as a whole was allowed.
 	Allowed bool
 	Outcome Outcome
-	// Limit is the limit that decided; nil where a running ban answered, or no limit
-	// was asked.
+	// Limit is the limit that decided; nil if a running ban did, or if there was none
+	// to ask.
 	Limit *Limit
-	// Key is the key that the limit counts; of a running ban, whom it hit.
+	// Key is the key that the limit counted, or that is banned.
 	Key string
 	// Remaining is how many units, in requests of cost 1, would still be
 	// allowed at the same instant.
 	Remaining int64
 	// RetryAfter is 0 if allowed, else the shortest wait after which the same
-	// request would be allowed if nothing else came; Never if it would not. While a
-	// ban runs that is the end of the ban, or later where the limits refuse for longer.
+	// request would be allowed if no other came; Never if no wait is long enough. While
+	// a ban runs, it is not before the ban's end.
 	RetryAfter time.Duration
-	// ResetAfter is the wait until the key is as if unused, if nothing came.
+	// ResetAfter is the wait until the key is as if unused, if no request came.
 	ResetAfter time.Duration
-	// Delay is, of an allowed request under a LeakyBucket, how long to hold it
-	// so that requests leave at an even pace. Of a whole Request it is the
-	// longest of its asks.
+	// Delay is how long to hold an allowed request so that requests leave at an even
+	// pace. Only a LeakyBucket has delays. That of a Request is the longest of its
+	// asks.
 	Delay time.Duration
-	// Penalty is what this refusal was counted under as a violation, or what
-	// imposed the ban. nil: the refusal is no violation of any penalty. Of
-	// several penalties it is the one with the gravest outcome, of bans the
-	// longest, and of equals that whose ask comes first.
+	// Penalty is the penalty under which this refusal counted as a violation, or
+	// which imposed the ban. nil: none. Of several penalties it is the one with the
+	// gravest outcome; of several bans, that of the longest; of equals, that of the
+	// first ask.
 	Penalty *Penalty
-	// Violations is how many violations of the key count so far under Penalty,
-	// this one among them. It is never above Penalty's BanAfter: the violation
-	// that imposes a ban is told as that, and then the count starts again. It is 0
-	// where a ban ran already, for then nothing is counted. An answer that a
-	// Denials remembers, or one ByLocal, tells what this instance knows: what the
-	// Store told it last, and what it has refused since.
+	// Violations is how many violations of the key count under Penalty, this one
+	// among them. The violation that imposes a ban is the BanAfter-th, and after it
+	// the count starts again. It is 0 where a ban ran already, for then nothing is
+	// counted. In an answer that fleet.Denials remembers, or one ByLocal, it is what
+	// this instance knows: the last count of the Store, and its own refusals since.
 	Violations int64
 	// BanLeft is how long the ban still runs, if Outcome is Banned.
 	BanLeft time.Duration
-	// By is who decided. It is ByStore unless a Fallback had to do without, or a lease
-	// served.
+	// By is who decided: ByStore but for answers of this instance.
 	By Source
 }
 
-// Strictest is the answer to a whole request, made of the answers of its asks:
-// of the denials the one with the longest RetryAfter, else the one with the
-// least Remaining; the first of equals. Of those that allow, one without a Limit is the
-// answer only where all are. Its Delay is the longest of all. It is for those who
-// implement a Store. Strictest of nothing is the zero Decision.
+// Strictest is the answer to a request, made of the answers to its asks: the denial with
+// the longest RetryAfter; without a denial, the answer with the least Remaining; the first
+// of equals. An answer without a Limit is chosen only if none has one. The Delay is the
+// longest of all. Strictest is for implementations of Store. Without answers, it is the
+// zero Decision.
 func Strictest(each []Decision) Decision {
 	if len(each) == 0 {
 		return Decision{}
@@ -115,7 +141,7 @@ func Strictest(each []Decision) Decision {
 	return whole
 }
 
-// set makes d, which must be zero, the answer that a verdict means.
+// set fills in d, which must be zero, from a verdict.
 func (d *Decision) set(key string, limit *Limit, v *algo.Verdict) {
 	d.Key, d.Limit = key, limit
 	d.Remaining = v.Remaining
@@ -128,8 +154,8 @@ func (d *Decision) set(key string, limit *Limit, v *algo.Verdict) {
 	d.Outcome, d.RetryAfter = Limited, algo.Duration(v.Retry)
 }
 
-// punished is the place in r of an ask with the record that d, the answer to r, tells of;
-// -1: there is none, or it may be one of several.
+// punished is the index in r of an ask whose record d, the answer to r, is about; -1 if
+// there is none, or if several could be meant.
 func (d *Decision) punished(r *Request) int {
 	whose := -1
 	for i := range r.Asks {
@@ -138,25 +164,14 @@ func (d *Decision) punished(r *Request) int {
 			continue
 		}
 		if whose >= 0 && r.Asks[whose].Key != a.Key {
-			return -1 // this request has punished one of these keys
+			return -1 // d may be about either key
 		}
 		whose = i
 	}
 	return whose
 }
 
-// Used is how many units of Limit are in use: its capacity less Remaining. A part of
-// a unit counts as one. Where more is in use than the capacity, because the limit was
-// made smaller, it is the capacity. It is 0 where Limit is nil, and as exact as
-// Remaining is.
-func (d *Decision) Used() int64 {
-	if d.Limit == nil {
-		return 0
-	}
-	return d.Limit.Capacity() - d.Remaining
-}
-
-// punish makes d, a refusal, as grave as what came of it under p, if it was counted.
+// punish adds to d, a refusal, what followed under p, if the violation was counted.
 func (d *Decision) punish(p *Penalty, came algo.Punishment) {
 	if came.Violations == 0 {
 		return

@@ -14,12 +14,10 @@ import (
 	"github.com/stintdev/stint/internal/logline"
 )
 
-// DefaultLimit is the limit of a Guard, and of httplimit.By and httplimit.Middleware,
-// where none is given. It is meant for one user or client: more than a person does by
-// hand and a page loads, less than a script that tries things or an endless loop.
-const DefaultLimit = "100 per 1m"
-
-var defaultLimit = MustLimit(DefaultLimit)
+// defaultLimit is the limit where none is given, of package httplimit, too. It is meant for
+// one user or client: more than a person does by hand and a page loads, less than a script
+// that tries things or an endless loop.
+var defaultLimit = MustLimit("100 per 1m")
 
 // Guard limits a function, as an annotation on a method does elsewhere:
 //
@@ -28,41 +26,41 @@ var defaultLimit = MustLimit(DefaultLimit)
 //	user, err := loadUser(stint.WithSubject(ctx, "ann"), 42)
 //
 // A is the function's argument, R its result. The zero Guard limits each caller to
-// DefaultLimit, in memory. A Guard is read when Wrap is called and may be reused.
+// 100 per 1m, in memory. A Guard is read when Wrap is called and may be reused.
 //
-// Where its Store is Networked, a Guard asks it through its Fallback: while the store is
-// away, calls are decided by OnError within the Fallback's deadline. A Store of your
-// own that may hang needs a Fallback around it.
+// If its Store is Networked, a Guard uses the Store's fallback: while the store is away,
+// OnError decides, within the fallback's deadline. Put a fleet.Fallback around a Store of
+// your own that may hang.
 type Guard[A, R any] struct {
-	// Name tells the counts of this Guard from those of others under the same
-	// Limit: Guards of one Name share them. "": the name of the function, such as
-	// "example.com/shop.loadUser". Name a closure, whose name changes with the code around
-	// it, and a function of package main, which other programs may have as well: where
-	// neither it nor the Limit has a name and the Store is not a Memory, Wrap logs a
-	// warning.
+	// Name tells the counts of this Guard from those of others under the same Limit:
+	// Guards of one Name share them. "": the name of the function, such as
+	// "example.com/shop.loadUser". Give a Name if the function is a closure, whose name
+	// changes with the code around it, or in package main, for other programs may have
+	// one of that name: if Name and the Limit's are empty and the Store is no Memory,
+	// Wrap logs a warning.
 	Name string
-	// Limiter decides. nil: one in memory, for the function that one call of Wrap
-	// returns.
+	// Limiter decides. nil: each function that Wrap returns has one of its own, in
+	// memory.
 	Limiter *Limiter
-	// Limit is how often. nil: DefaultLimit.
+	// Limit is how often. nil: 100 per 1m.
 	Limit *Limit
-	// Key says whom or what a call counts for; all calls with "" count as one. nil:
-	// Subject of the context, else its Client, else "".
+	// Key is the key that a call counts for; all calls with "" share one count. nil:
+	// the Caller of the context.
 	Key func(ctx context.Context, a A) string
 	// Cost is how many units a call takes; 0 takes none. nil: 1.
 	Cost func(a A) int64
-	// Penalty is what becomes of keys that are refused; nil: nothing. It
-	// cannot go with Wait, which refuses nobody.
+	// Penalty says how keys are punished that are refused. nil: not at all. It cannot
+	// go with Wait, which refuses no call.
 	Penalty *Penalty
-	// OnError says what becomes of a call that the Store does not decide. The zero
-	// OnError is OnErrorLocal: this instance's share of the Limit, see Fallback.
-	// OnErrorAllow: the function is called. OnErrorDeny: the error is returned. Only
-	// OnErrorLocal can go with Wait.
+	// OnError says how a call is decided that the Store does not decide. The zero
+	// OnError is OnErrorLocal: by this instance's share of the Limit, see
+	// fleet.Fallback. OnErrorAllow: the function is called. OnErrorDeny: the error is
+	// returned. Only OnErrorLocal can go with Wait.
 	OnError OnError
-	// Enabled is asked at each call, from many goroutines at once; where it says
-	// false, the function is called without asking or counting. nil: enabled.
+	// Enabled is called at each call, from many goroutines at once. If it returns
+	// false, the function is called and nothing is counted. nil: enabled.
 	Enabled func() bool
-	// Message goes into the RefusedError.
+	// Message is that of the RefusedError, for the caller who is refused.
 	Message string
 	// Wait makes calls wait for their turn rather than be refused; see
 	// Limiter.WaitN.
@@ -90,17 +88,17 @@ func (g Guard[A, R]) Wrap(f func(context.Context, A) (R, error)) func(context.Co
 		g.Limit = defaultLimit
 	}
 	if g.Key == nil {
-		g.Key = func(ctx context.Context, _ A) string { return callerOf(ctx) }
+		g.Key = func(ctx context.Context, _ A) string { return Caller(ctx) }
 	}
 	if g.Limiter == nil {
 		g.Limiter = new(Limiter)
 	}
-	if unnamed && g.Limit.Name() == "" && g.Limiter.mayBeShared() && isAmbiguous(g.Name) {
+	if unnamed && g.Limit.spec.Name == "" && g.Limiter.mayBeShared() && isAmbiguous(g.Name) {
 		slog.Default().Warn("stint: a Guard without a Name counts together with each function of that name, in other programs and versions too: set its Name, or name its Limit",
 			"function", g.Name, "limit", g.Limit.Terms())
 	}
-	g.Limiter = g.Limiter.WithFallback()
-	// The length goes first, so that no two names and keys come to the same.
+	g.Limiter = Internal().WithFallback(g.Limiter)
+	// The length goes first, so that no two pairs of name and key are equal.
 	prefix := strconv.Itoa(len(g.Name)) + ":" + g.Name + ":"
 	var undecidedLine logline.Line
 	return func(ctx context.Context, a A) (R, error) {
@@ -137,7 +135,7 @@ var closure = regexp.MustCompile(`\.func\d`)
 func (g *Guard[A, R]) pass(ctx context.Context, key string, a A) error {
 	ask := Ask{Key: key, Limit: g.Limit, Penalty: g.Penalty, OnError: g.OnError}
 	if g.Cost != nil {
-		ask.SetUnits(g.Cost(a))
+		Internal().SetUnits(&ask, g.Cost(a))
 	}
 	if g.Wait {
 		err := g.Limiter.WaitN(ctx, ask.Key, ask.Limit, ask.Units())
@@ -161,4 +159,36 @@ func (g *Guard[A, R]) pass(ctx context.Context, key string, a A) error {
 func undecided(ctx context.Context, err error) bool {
 	var refused *RefusedError
 	return ctx.Err() == nil && !errors.Is(err, ErrRequest) && !errors.As(err, &refused)
+}
+
+type (
+	subjectKey struct{}
+	clientKey  struct{}
+)
+
+// WithSubject returns a copy of ctx that holds on whose behalf something is done, such as
+// the ID of the user who logged in. A Guard without a Key counts by it. "" holds nobody.
+// The subject is stored as part of the key: hash it if it is secret.
+func WithSubject(ctx context.Context, subject string) context.Context {
+	return context.WithValue(ctx, subjectKey{}, subject)
+}
+
+// WithClient returns a copy of ctx that holds the address that a request came from, as the
+// text that it counts by. httplimit.Middleware calls it if its Clients are set. A Guard
+// without a Key counts by it if there is no subject. "" holds no address.
+func WithClient(ctx context.Context, client string) context.Context {
+	return context.WithValue(ctx, clientKey{}, client)
+}
+
+// Caller is the key of a Guard without a Key: "subject=" and the subject of WithSubject, else
+// "client=" and the address of WithClient, else "". So no subject can pass for a client. A
+// Key of your own may add to it, such as the argument of the call.
+func Caller(ctx context.Context) string {
+	if s, _ := ctx.Value(subjectKey{}).(string); s != "" {
+		return "subject=" + s
+	}
+	if c, _ := ctx.Value(clientKey{}).(string); c != "" {
+		return "client=" + c
+	}
+	return ""
 }

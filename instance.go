@@ -15,8 +15,8 @@ func (l *Limiter) instanceCount() *Memory {
 	return &l.instance
 }
 
-// enter takes a unit of l.Instance for r, if that has one left; else d is the refusal.
-// What takes nothing, and what has an instant, is let pass without.
+// enter takes a unit of l.Instance for r, if one is left; else d is the refusal. A request
+// that takes nothing, or has an instant, passes without one.
 func (l *Limiter) enter(r *Request) (d Decision, taken, ok bool) {
 	if l.Instance == nil || !r.At.IsZero() || !r.takes() {
 		return d, false, true
@@ -40,8 +40,8 @@ func (r *Request) takes() bool {
 	return false
 }
 
-// maxDelay is how long the caller of r waits at most, as the shortest of its MaxDelays
-// says: negative where that is not at all, 0 where none is given.
+// maxDelay is the shortest MaxDelay of r: negative if the caller accepts no delay, 0 if
+// none is given.
 func (r *Request) maxDelay() (most time.Duration) {
 	for i := range r.Asks {
 		if d := r.Asks[i].MaxDelay; d != 0 && (most == 0 || d < most) {
@@ -51,10 +51,9 @@ func (r *Request) maxDelay() (most time.Duration) {
 	return most
 }
 
-// settle has the answer to a request that has entered: where that is refused, or could
-// not be decided, the unit that it took goes back, but for a place in the queue of a
-// LeakyBucket, which those behind leave by (see Refund); where it is allowed, it
-// leaves at the later of both paces.
+// settle handles the answer to a request that has taken a unit of l.Instance. If it was
+// refused, or not decided, the unit goes back, unless it is a place in the queue of a
+// LeakyBucket (see Refund). If it was allowed, its delay is the longer of both.
 func (l *Limiter) settle(own *Decision, d *Decision, err error) {
 	if err == nil && d.Allowed {
 		d.Delay = max(d.Delay, own.Delay)
@@ -82,8 +81,8 @@ func (l *Limiter) takeHere(ctx context.Context, r *Request, out []Decision) (Dec
 	return d, err
 }
 
-// takeEachHere is TakeBatch, of requests that have been checked, where there is an
-// Instance: the Store is asked about those that enter.
+// takeEachHere is TakeBatch where there is an Instance, for requests that have been checked:
+// the Store decides those that enter.
 func (l *Limiter) takeEachHere(ctx context.Context, rs []Request, answers []Answer) {
 	type entry struct {
 		at    int // in rs

@@ -92,7 +92,7 @@ func TestInstanceEach(t *testing.T) {
 	for i, key := range []string{"a", "a", "", "b", "c", "a"} {
 		rs[i].Asks = []stint.Ask{{Key: key, Limit: limit, Cost: 1}}
 	}
-	rs[5].Asks[0].SetUnits(0)
+	stint.Internal().SetUnits(&rs[5].Asks[0], 0)
 	answers := make([]stint.Answer, len(rs))
 	l.TakeBatch(t.Context(), rs, answers)
 	// While the list is under way, the second, which the Store refuses, holds a unit.
@@ -148,7 +148,7 @@ func TestWithFallback(t *testing.T) {
 	l := stint.Limiter{Store: networked{broken{errors.New("down")}, new(stint.Memory)}, Instance: stint.MustLimit("2 per 1h")}
 	limit := stint.MustLimit("1 per 1h")
 	for i, key := range []string{"a", "b"} {
-		if d, err := l.WithFallback().Allow(t.Context(), key, limit); err != nil || !d.Allowed {
+		if d, err := stint.Internal().WithFallback(&l).Allow(t.Context(), key, limit); err != nil || !d.Allowed {
 			t.Errorf("%d: %+v, %v", i, d, err)
 		}
 	}
@@ -156,7 +156,7 @@ func TestWithFallback(t *testing.T) {
 		t.Errorf("%+v, %v", d, err)
 	}
 	for _, plain := range []*stint.Limiter{{}, {Store: new(stint.Memory)}, {Store: broken{}}} {
-		if plain.WithFallback() != plain {
+		if stint.Internal().WithFallback(plain) != plain {
 			t.Errorf("%T is not networked", plain.Store)
 		}
 	}

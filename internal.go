@@ -1,17 +1,20 @@
 package stint
 
 import (
+	"context"
+	"fmt"
 	"github.com/stintdev/stint/internal/algo"
 	"github.com/stintdev/stint/internal/counts"
+	"github.com/stintdev/stint/internal/limittext"
 )
 
-// Internal is for the packages of this module that keep counts or stand before those that
-// do: redislimit and fleet. Its methods speak of types that no other module can import, and
-// may change in any release.
+// Internal is for the packages of this module, such as redislimit and fleet. No other
+// module should call it: its methods may change in any release, and some have types that
+// other modules cannot import.
 func Internal() internals { return internals{} }
 
-// internals has what those packages need of limits, asks, decisions and a Memory, so that
-// none of it is a method which everybody sees. See docs/decisions/0041.
+// internals has what the packages of this module need and users do not, so that the public
+// API is smaller. See docs/decisions/0041 and 0042.
 type internals struct{}
 
 // Plan is a limit's arithmetic.
@@ -28,7 +31,7 @@ func (internals) PlanOf(a *Ask) *algo.Plan {
 // PenaltyPlan is a penalty's arithmetic.
 func (internals) PenaltyPlan(p *Penalty) *algo.Penalty { return &p.counted.Plan }
 
-// Decision is the answer to an ask that a verdict means.
+// Decision is the answer to an ask, made of a verdict.
 func (internals) Decision(a *Ask, v *algo.Verdict) (d Decision) {
 	d.set(a.Key, a.Limit, v)
 	return d
@@ -40,17 +43,86 @@ func (internals) Banned(a *Ask, left int64) Decision {
 	return Decision{Outcome: Banned, Key: a.Key, RetryAfter: ban, BanLeft: ban, Penalty: a.Penalty}
 }
 
-// Punish makes d, a refusal, as grave as what came of it under p, if it was counted.
+// Punish adds to d, a refusal, what followed under p, if the violation was counted.
 func (internals) Punish(d *Decision, p *Penalty, came algo.Punishment) { d.punish(p, came) }
 
-// Punished is the place in r of an ask with the record that d, the answer to r, speaks of;
-// -1: there is none, or it may be one of several.
+// Punished is the index in r of an ask whose record d, the answer to r, is about; -1 if
+// there is none, or if several could be meant.
 func (internals) Punished(d *Decision, r *Request) int { return d.punished(r) }
 
 // Record is a key's record under a penalty at an instant in µs.
 func (internals) Record(key string, p *Penalty, r *algo.Record, now int64) Record {
 	return recordOf(key, &p.counted, r, now)
 }
+
+// Leased is how many units of l all instances together may have charged ahead, as Spec.Lease
+// says; 0: none.
+func (internals) Leased(l *Limit) int64 { return l.lease }
+
+// SetUnits makes a take n units, and peek where n is 0.
+func (internals) SetUnits(a *Ask, n int64) { a.Cost, a.Peek = n, n == 0 }
+
+// Check returns an error that wraps ErrRequest if r breaks a rule stated with Request and
+// Ask.
+func (internals) Check(r *Request) error { return r.check() }
+
+// IsShared tells whether a decision by s was counted by the Store that counts for all.
+func (internals) IsShared(s Source) bool { return s == ByStore || s == ByLease }
+
+// DefaultLimit is the limit of Guards and of package httplimit where none is given.
+func (internals) DefaultLimit() *Limit { return defaultLimit }
+
+// WithFallback returns a Limiter that answers in time whatever the network does: where
+// l's Store is Networked, another one over the same counts, those of Instance among
+// them; else l itself.
+func (internals) WithFallback(l *Limiter) *Limiter {
+	s, ok := l.Store.(Networked)
+	if !ok {
+		return l
+	}
+	return &Limiter{Store: s.WithFallback(), Instance: l.Instance, of: l}
+}
+
+// Probe asks s for a decision and returns why it made none; nil: it decides. It takes a
+// unit of key, under a limit of its own: a server that is a replica, or full, still
+// answers requests that take nothing. In a Cluster, key says which node is asked.
+func (internals) Probe(ctx context.Context, s Store, key string) error {
+	_, err := s.Take(ctx, &Request{Asks: []Ask{{Key: key, Limit: probing}}}, nil)
+	return err
+}
+
+// probing is the limit of probes, which must not find it exhausted.
+var probing = MustLimit("1000000 per 1s")
+
+// DryRun fills out with what s would answer now to each ask of r if it came alone. It
+// takes nothing and counts no violation. Penalties play no part: see Record. out must have
+// a place for each ask. The errors are those of Limiter.Take.
+func (internals) DryRun(ctx context.Context, s Store, r *Request, out []Decision) error {
+	if err := r.check(); err != nil {
+		return err
+	}
+	if len(out) != len(r.Asks) {
+		return fmt.Errorf("stint: %w: room for %d decisions on %d asks", ErrRequest, len(out), len(r.Asks))
+	}
+	dry := *r
+	dry.Asks = make([]Ask, 0, len(r.Asks)+1)
+	for _, a := range r.Asks {
+		if a.Limit == nil {
+			return fmt.Errorf("stint: %w: key %q has no limit: a dry run needs one", ErrRequest, limittext.Clip(a.Key))
+		}
+		a.Penalty = nil
+		dry.Asks = append(dry.Asks, a)
+	}
+	// One that is always refused, under the same key, so that a Cluster asks one node.
+	dry.Asks = append(dry.Asks, Ask{Key: r.Asks[0].Key, Limit: refusing, Cost: refusing.Capacity() + 1})
+	all := make([]Decision, len(dry.Asks))
+	_, err := s.Take(ctx, &dry, all)
+	copy(out, all)
+	return err
+}
+
+// refusing is the limit of the ask that keeps a DryRun from taking anything.
+var refusing = MustLimit("1 per 1s")
 
 // Now is the instant in µs since 1970 at which m would decide.
 func (internals) Now(m *Memory) int64 { return m.open().Now() }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stintdev/stint/internal/algo"
 	"github.com/stintdev/stint/internal/counts"
+	"github.com/stintdev/stint/internal/limittext"
 )
 
 // Algorithm is a way to count. docs/algorithms.md compares them. The zero
@@ -21,41 +22,23 @@ const (
 	// continuously. It is the cheapest, and right for most limits.
 	TokenBucket = Algorithm(algo.TokenBucket)
 	// LeakyBucket decides as TokenBucket does and also says, in
-	// Decision.Delay, how long to hold a request so that they leave at an even
-	// pace.
+	// Decision.Delay, how long to hold a request so that requests leave at an
+	// even pace.
 	LeakyBucket = Algorithm(algo.LeakyBucket)
 	// FixedWindow counts in windows aligned to the clock (to 1970, UTC). Up to
 	// twice the amount may pass around the border of two windows.
 	FixedWindow = Algorithm(algo.FixedWindow)
 	// SlidingLog remembers every admitted request: in no window of one period,
-	// wherever it starts, is more than the amount admitted. (Where units are
-	// refunded, the newest go first, and a window may then hold that much
-	// more.)
+	// wherever it starts, is more than the amount admitted. A refund returns the
+	// newest units first; a window may then hold as many more.
 	SlidingLog = Algorithm(algo.SlidingLog)
 	// SlidingWindow approximates SlidingLog by counters of sub-windows, in
 	// constant memory.
 	SlidingWindow = Algorithm(algo.SlidingWindow)
 )
 
-var algorithmNames = [...]string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_log", "sliding_window"}
-
 // String is the algorithm's name in files and flags, such as "token_bucket".
-func (a Algorithm) String() string {
-	if int(a) < len(algorithmNames) {
-		return algorithmNames[a]
-	}
-	return "algorithm(" + strconv.Itoa(int(a)) + ")"
-}
-
-// ParseAlgorithm is the inverse of String.
-func ParseAlgorithm(name string) (Algorithm, error) {
-	for i, n := range algorithmNames {
-		if n == name {
-			return Algorithm(i), nil
-		}
-	}
-	return 0, fmt.Errorf("unknown algorithm %q: one of %s", name, strings.Join(algorithmNames[:], ", "))
-}
+func (a Algorithm) String() string { return algo.Kind(a).String() }
 
 // Spec says what a limit is. NewLimit makes a Limit of it.
 type Spec struct {
@@ -65,12 +48,12 @@ type Spec struct {
 	// headers and problem details. At most 192 bytes of printable text without spaces at
 	// its ends; "": no name.
 	//
-	// Sharing is for an amount that changes now and then: what is used stays used.
+	// Limits share counts so that an amount can change and what is used stays used.
 	// Limits that are in use for one key at the same time, such as those of free and of
-	// paying users, should have names of their own. What all that share a count admit
+	// paying users, should have names of their own. What limits with one count admit
 	// together is in docs/decisions/0009-changed-amounts.md.
 	Name string
-	// Algorithm is TokenBucket where not given.
+	// Algorithm is the way to count. The zero value is TokenBucket.
 	Algorithm Algorithm
 	// Amount is how many units are allowed per Period; at least 1.
 	Amount int64
@@ -81,16 +64,13 @@ type Spec struct {
 	// Buckets is, for SlidingWindow, how many sub-windows a period has; they
 	// must divide it. 0: 10. At most 1000.
 	Buckets int
-	// Lease is what share of the capacity, in percent from 1 to MaxLease, all
+	// Lease is the share of the capacity, in percent from 1 to 50, that all
 	// instances together may have charged ahead, to serve hot keys without asking
-	// the Store each time; see Leases. 0: none. Only a TokenBucket and a FixedWindow
-	// can be leased. A TokenBucket keeps the share for that: as many units fewer fit
-	// at once, and what comes back is the same.
+	// the Store each time; see fleet.Leases. 0: none. Only a TokenBucket and a
+	// FixedWindow can be leased. The capacity of a TokenBucket is smaller by the
+	// share; its rate is the same.
 	Lease int
 }
-
-// MaxLease is the largest share of a limit that may be leased, in percent.
-const MaxLease = 50
 
 // Limit is how much is allowed in how much time. It is made by ParseLimit,
 // MustLimit or NewLimit, never changes, and may be used from many goroutines at
@@ -127,20 +107,19 @@ func NewLimit(s Spec) (*Limit, error) {
 	return &Limit{spec: s, id: id, terms: s.terms(), lease: lease, counted: counts.Limit{Plan: plan, Salt: counts.Salt(id)}}, nil
 }
 
-// leaseOf is how many units of a limit may be leased. What of a bucket may be is
-// taken from its capacity: where at most C fit into the bucket and at most A lie
-// beside it, already charged, no more than C + A pass at once, however long A has
-// lain there.
+// leaseOf is how many units of a limit may be leased. Those of a bucket are taken from its
+// capacity: where at most C units fit into the bucket and at most A are charged ahead, no
+// more than C + A pass at once, however long ago A was charged.
 func leaseOf(s *Spec, p *algo.Plan) (int64, error) {
 	switch {
 	case s.Lease == 0:
 		return 0, nil
-	case s.Lease < 0 || s.Lease > MaxLease:
-		return 0, fmt.Errorf("lease %d%%: must be from 1%% to %d%%", s.Lease, MaxLease)
+	case s.Lease < 0 || s.Lease > limittext.MaxLease:
+		return 0, fmt.Errorf("lease %d%%: must be from 1%% to %d%%", s.Lease, limittext.MaxLease)
 	case s.Algorithm == LeakyBucket:
-		return 0, fmt.Errorf("lease %d%%: a leaky_bucket says when each request may leave, which only the store knows; only token_bucket and fixed_window can be leased", s.Lease)
+		return 0, fmt.Errorf("lease %d%%: only the store knows when a request may leave a leaky_bucket; only token_bucket and fixed_window can be leased", s.Lease)
 	case s.Algorithm != TokenBucket && s.Algorithm != FixedWindow:
-		return 0, fmt.Errorf("lease %d%%: a unit of a %s is free again a period after it was charged, and of a lease it may be used later than that; only token_bucket and fixed_window can be leased", s.Lease, s.Algorithm)
+		return 0, fmt.Errorf("lease %d%%: a %s frees a unit one period after it was charged, but a leased unit may be used after that; only token_bucket and fixed_window can be leased", s.Lease, s.Algorithm)
 	}
 	lease := p.Capacity * int64(s.Lease) / 100
 	if s.Algorithm == FixedWindow || lease == 0 {
@@ -167,9 +146,10 @@ func checkName(name string) error {
 	return nil
 }
 
-// limitID leads with what has a fixed form, so that no name can imitate it.
+// limitID puts the name last, after what has a fixed form, so that no name can imitate
+// another limit.
 func limitID(name string, p *algo.Plan) string {
-	id := string("tlfsw"[p.Kind]) + durationText(algo.Duration(p.Period))
+	id := string("tlfsw"[p.Kind]) + limittext.Duration(algo.Duration(p.Period))
 	if p.Kind == algo.SlidingWindow {
 		id += "/" + strconv.FormatInt(p.Buckets, 10)
 	}
@@ -191,25 +171,10 @@ func (l *Limit) Terms() string { return l.terms }
 // Spec is what the limit was made of.
 func (l *Limit) Spec() Spec { return l.spec }
 
-// Name is Spec.Name.
-func (l *Limit) Name() string { return l.spec.Name }
-
 // Capacity is how many units fit at once: the burst of a bucket that has one,
 // else the amount; without the share of a token bucket that may be leased. A request
 // of a higher cost is never allowed.
 func (l *Limit) Capacity() int64 { return l.counted.Plan.Capacity }
-
-// Lease is how many units all instances together may have charged ahead, as
-// Spec.Lease says; 0: none.
-func (l *Limit) Lease() int64 { return l.lease }
-
-// Named is a copy of l with another name. It returns an error where Spec.Name
-// would be refused.
-func (l *Limit) Named(name string) (*Limit, error) {
-	s := l.spec
-	s.Name = name
-	return NewLimit(s)
-}
 
 // ID names the limit's counts in a store: limits with the same ID share them. It
 // starts with the algorithm, period and sub-windows and ends with the name.

@@ -91,9 +91,9 @@ func TestParseLimitRefuses(t *testing.T) {
 		"1 per 1m lease 51%":                     `lease "51%": must be a share`,
 		"1 per 1m lease 5":                       `lease "5": must be a share`,
 		"1 per 1m lease 5% lease 5%":             `"lease": only once`,
-		"1 per 1m leaky_bucket lease 5%":         "lease 5%: a leaky_bucket says when each request may leave",
-		"1 per 1m sliding_log lease 5%":          "lease 5%: a unit of a sliding_log is free again a period after it was charged",
-		"1 per 1m sliding_window lease 5%":       "lease 5%: a unit of a sliding_window is free",
+		"1 per 1m leaky_bucket lease 5%":         "lease 5%: only the store knows when a request may leave a leaky_bucket",
+		"1 per 1m sliding_log lease 5%":          "lease 5%: a sliding_log frees a unit one period after it was charged",
+		"1 per 1m sliding_window lease 5%":       "lease 5%: a sliding_window frees a unit",
 		"1 per 1s sliding_window buckets 7":      "do not divide the period",
 		"1 per 1s sliding_window buckets 123456": "from 1 to 1000",
 		strings.Repeat("9", 1<<20) + " per 1m":   "amount",
@@ -108,14 +108,13 @@ func TestParseLimitRefuses(t *testing.T) {
 	}
 }
 
-func TestNamed(t *testing.T) {
-	l := stint.MustLimit("100 per 1m")
-	login, err := l.Named("login")
-	if err != nil || login.Name() != "login" || l.Name() != "" || login.ID() == l.ID() {
-		t.Errorf("%v %v %q", login, err, l.Name())
+func TestNames(t *testing.T) {
+	l, login := stint.MustLimit("100 per 1m"), stint.MustLimit("login: 100 per 1m")
+	if login.Spec().Name != "login" || l.Spec().Name != "" || login.ID() == l.ID() {
+		t.Errorf("%v %q", login, l.Spec().Name)
 	}
 	for _, bad := range []string{" a", "a ", "a\x00b", "a\nb", "\xff", strings.Repeat("x", 193)} {
-		if _, err := l.Named(bad); err == nil {
+		if _, err := stint.NewLimit(stint.Spec{Name: bad, Amount: 1, Period: time.Second}); err == nil {
 			t.Errorf("name %.20q was taken", bad)
 		}
 	}
@@ -126,7 +125,9 @@ func TestLimitsAreReadBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := strings.TrimSpace(rapid.StringOfN(rapid.RuneFrom([]rune(`a: 5perm/"ß`)), 0, 40, 192).Draw(t, "name"))
 		text := rapid.SampledFrom([]string{"5 per 1m", "7 per 168h sliding_window buckets 12", "100 per 1h token_bucket burst 20 lease 5%"}).Draw(t, "text")
-		l, err := stint.MustLimit(text).Named(name)
+		s := stint.MustLimit(text).Spec()
+		s.Name = name
+		l, err := stint.NewLimit(s)
 		if err != nil {
 			t.Fatal(err)
 		}

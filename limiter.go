@@ -3,6 +3,7 @@ package stint
 import (
 	"context"
 	"fmt"
+	"iter"
 	"sync"
 	"time"
 
@@ -13,20 +14,20 @@ import (
 // counts in a Memory of its own. A Limiter may be used from many goroutines at once and
 // must not be copied once used.
 //
-// Its errors wrap ErrRequest where the request was malformed; other errors come
-// from the Store and mean that nothing could be decided. A denial is never an
-// error, but for Wait, which has nothing else to return.
+// Its errors wrap ErrRequest if the request was malformed; other errors come from the
+// Store and mean that nothing could be decided. A denial is not an error, except for Wait
+// and WaitN, which return nothing else.
 type Limiter struct {
 	// Store keeps the counts. It must not be changed once the Limiter is in
 	// use. nil: a Memory of its own.
 	Store Store
 	// Instance limits how many requests pass this Limiter in all, whatever their keys,
-	// limits and costs: each takes one unit, counted in this process. It is asked before
-	// the Store, and a request that the Store then refuses gives its unit back, but for a
-	// place in the queue of a LeakyBucket. It goes by the shortest Ask.MaxDelay of a
-	// request. A refusal is ByInstance and has this Limit, also for each ask. Requests that
-	// take nothing, and those with an instant, do not count; a refund does not count
-	// back. It must not be changed once the Limiter is in use. nil: none.
+	// limits and costs. Each takes one unit, counted in this process, before the Store
+	// is asked; if the Store refuses, the unit goes back, unless it is a place in the
+	// queue of a LeakyBucket. The shortest Ask.MaxDelay of a request applies to it. A
+	// refusal is ByInstance and has this Limit, also for each ask. Requests that take
+	// nothing, and those with an instant, do not count. A refund returns no unit of it.
+	// It must not be changed once the Limiter is in use. nil: none.
 	Instance *Limit
 
 	memory   Memory
@@ -36,19 +37,8 @@ type Limiter struct {
 }
 
 // NewLimiter is a Limiter over a Store. Over a Store that is Networked, it fails and
-// waits as that does: see WithFallback.
+// waits as that does.
 func NewLimiter(s Store) *Limiter { return &Limiter{Store: s} }
-
-// WithFallback returns a Limiter that answers in time whatever the network does: where
-// l's Store is Networked, another one over the same counts, those of Instance among
-// them; else l itself.
-func (l *Limiter) WithFallback() *Limiter {
-	s, ok := l.Store.(Networked)
-	if !ok {
-		return l
-	}
-	return &Limiter{Store: s.WithFallback(), Instance: l.Instance, of: l}
-}
 
 func (l *Limiter) store() Store {
 	if l.Store == nil {
@@ -70,8 +60,8 @@ func (l *Limiter) inMemory() *Memory {
 	return m
 }
 
-// call is a request on its way to a Store, reused so that asking costs no allocation:
-// what goes through an interface has to lie on the heap.
+// call is a request on its way to a Store. It is reused, for what goes through an interface
+// is on the heap, and a call should not allocate.
 type call struct {
 	request Request
 	one     [1]Ask
@@ -120,66 +110,23 @@ func (l *Limiter) ask(ctx context.Context, key string, limit *Limit, n int64, d 
 	defer l.done(c)
 	c.asks = append(c.asks, Ask{Key: key, Limit: limit, Cost: n, Peek: n == 0})
 	c.request.Asks = c.asks
-	if err = c.request.Check(); err != nil {
+	if err = c.request.check(); err != nil {
 		return err
 	}
 	*d, err = l.decide(ctx, &c.request, nil)
 	return err
 }
 
-// Peek tells how key stands under limit and takes nothing: Remaining and
-// ResetAfter are as Allow would find them. It is a request with Ask.Peek, which even
-// an exhausted key allows.
+// Peek is how key stands under limit, by Remaining and ResetAfter. It takes nothing, so even
+// an exhausted key allows it. See Ask.Peek.
 func (l *Limiter) Peek(ctx context.Context, key string, limit *Limit) (Decision, error) {
 	return l.AllowN(ctx, key, limit, 0)
 }
 
-// DryRun fills out with what each ask of r would be answered now if it came alone. It
-// takes nothing and counts no violation. Penalties play no part: see Record. out must have
-// a place for each ask. The errors are those of Take.
-func (l *Limiter) DryRun(ctx context.Context, r *Request, out []Decision) error {
-	if err := r.Check(); err != nil {
-		return err
-	}
-	if len(out) != len(r.Asks) {
-		return fmt.Errorf("stint: %w: room for %d decisions on %d asks", ErrRequest, len(out), len(r.Asks))
-	}
-	dry := *r
-	dry.Asks = make([]Ask, 0, len(r.Asks)+1)
-	for _, a := range r.Asks {
-		if a.Limit == nil {
-			return fmt.Errorf("stint: %w: no limit for key %q: a dry run asks limits", ErrRequest, clip(a.Key))
-		}
-		a.Penalty = nil
-		dry.Asks = append(dry.Asks, a)
-	}
-	// One that is always refused, under the same key, so that a Cluster asks one node.
-	dry.Asks = append(dry.Asks, Ask{Key: r.Asks[0].Key, Limit: refusing, Cost: refusing.Capacity() + 1})
-	all := make([]Decision, len(dry.Asks))
-	_, err := l.store().Take(ctx, &dry, all)
-	copy(out, all)
-	return err
-}
-
-// refusing is the limit of the ask that keeps a DryRun from taking anything.
-var refusing = MustLimit("1 per 1s")
-
-// Probe asks the Store for a decision and returns why it made none; nil: it decides. It
-// takes a unit of key, under a limit of its own: a server that is a replica, or full, still
-// answers requests that take nothing. In a Cluster, key says which node is asked.
-func (l *Limiter) Probe(ctx context.Context, key string) error {
-	_, err := l.store().Take(ctx, &Request{Asks: []Ask{{Key: key, Limit: probing}}}, nil)
-	return err
-}
-
-// probing is the limit of probes, which must not find it exhausted.
-var probing = MustLimit("1000000 per 1s")
-
-// Take decides a request that may face several limits under several keys. Where
-// out is not nil, it must have a place for each ask, and receives its answer as
-// told with Store.
+// Take decides a request of several asks, by limits and keys of their own. If out is not
+// nil, it must have a place for each ask, and receives its answer as described at Store.
 func (l *Limiter) Take(ctx context.Context, r *Request, out []Decision) (Decision, error) {
-	if err := r.Check(); err != nil {
+	if err := r.check(); err != nil {
 		return Decision{}, err
 	}
 	if out != nil && len(out) != len(r.Asks) {
@@ -217,10 +164,9 @@ func (l *Limiter) decide(ctx context.Context, r *Request, out []Decision) (Decis
 	return l.store().Take(ctx, r, out)
 }
 
-// TakeBatch decides requests that have nothing to do with each other, in one round
-// trip where the Store can do that: answers[i] answers rs[i], and is an error
-// where rs[i] is malformed. All must have the same At. It panics if there are
-// fewer answers than requests.
+// TakeBatch decides independent requests, in one round trip if the Store can: answers[i]
+// answers rs[i], and is an error if rs[i] is malformed. All must have the same At. It
+// panics if there are fewer answers than requests.
 func (l *Limiter) TakeBatch(ctx context.Context, rs []Request, answers []Answer) {
 	answers = answers[:len(rs)]
 	good := 0
@@ -244,12 +190,12 @@ func (l *Limiter) TakeBatch(ctx context.Context, rs []Request, answers []Answer)
 
 func checkEach(r, first *Request, each []Decision) error {
 	if !r.At.Equal(first.At) {
-		return fmt.Errorf("stint: %w: its instant differs from that of the first", ErrRequest)
+		return fmt.Errorf("stint: %w: its instant differs from that of the first request", ErrRequest)
 	}
 	if each != nil && len(each) != len(r.Asks) {
 		return fmt.Errorf("stint: %w: room for %d decisions on %d asks", ErrRequest, len(each), len(r.Asks))
 	}
-	return r.Check()
+	return r.check()
 }
 
 // takeGood leaves out the requests that are malformed.
@@ -269,51 +215,24 @@ func (l *Limiter) takeGood(ctx context.Context, rs []Request, answers []Answer, 
 }
 
 // Refund returns n of the units that d took, say because the request was cancelled.
-// d is the decision that allowed it, about one limit: it says where the units were
-// taken (Decision.By), and there they go, at once; where nothing was taken, for
-// ByPolicy, nothing happens. No more becomes available than an unused key has. The
-// error wraps ErrRequest if d allowed nothing, and ErrUnsupported where the Store
-// cannot refund.
+// d is the decision that allowed it, about one limit: of a request with several asks,
+// refund the Decision of each. It says where the units were taken (Decision.By), and
+// there they go, at once; where nothing was taken, for ByPolicy, nothing happens. No more
+// becomes available than an unused key has. The error wraps ErrRequest if d allowed
+// nothing, and ErrUnsupported where the Store cannot refund.
 //
-// Of a LeakyBucket whose delays callers wait out, give nothing back: a unit is a place
+// Do not refund units of a LeakyBucket whose delays callers wait out: a unit is a place
 // in the queue, those behind keep theirs, and a newcomer would leave together with one
 // of them. Where the bucket is only a meter, it is as any other.
 func (l *Limiter) Refund(ctx context.Context, d Decision, n int64) error {
 	if !d.Allowed {
 		return fmt.Errorf("stint: %w: a request that was not allowed took nothing to refund", ErrRequest)
 	}
-	return l.RefundAll(ctx, &Request{Asks: []Ask{{Key: d.Key, Limit: d.Limit, Cost: n, Peek: n == 0, By: d.By}}}, nil)
-}
-
-// RefundAll is Refund for a request of any asks: each gets its Units back. each holds
-// their answers, as Take has filled them in: all of them allowed, else the error wraps
-// ErrRequest. Where it is nil, the units go by Ask.By,
-// whose zero value is the Store that counts for all: that is for those who correct a
-// count by hand.
-func (l *Limiter) RefundAll(ctx context.Context, r *Request, each []Decision) error {
-	if err := r.Check(); err != nil {
+	r := Request{Asks: []Ask{{Key: d.Key, Limit: d.Limit, Cost: n, Peek: n == 0, By: d.By}}}
+	if err := r.check(); err != nil {
 		return err
 	}
-	if each != nil && len(each) != len(r.Asks) {
-		return fmt.Errorf("stint: %w: %d decisions on %d asks", ErrRequest, len(each), len(r.Asks))
-	}
-	charged := *r
-	charged.Asks = make([]Ask, 0, len(r.Asks))
-	for i, a := range r.Asks {
-		if each != nil {
-			if !each[i].Allowed {
-				return fmt.Errorf("stint: %w: a request that was not allowed took nothing to refund", ErrRequest)
-			}
-			a.By = each[i].By
-		}
-		if a.By != ByPolicy && a.Units() > 0 { // which charge nothing
-			charged.Asks = append(charged.Asks, a)
-		}
-	}
-	if len(charged.Asks) == 0 {
-		return nil
-	}
-	return Refund(ctx, l.store(), &charged)
+	return Refund(ctx, l.store(), &r)
 }
 
 // Reset makes key as if unused under the limits named. Bans stay: see Pardon. The
@@ -323,7 +242,7 @@ func (l *Limiter) Reset(ctx context.Context, key string, limits ...*Limit) error
 	for _, limit := range limits {
 		r.Asks = append(r.Asks, Ask{Key: key, Limit: limit})
 	}
-	if err := r.Check(); err != nil {
+	if err := r.check(); err != nil {
 		return err
 	}
 	return Reset(ctx, l.store(), &r)
@@ -336,4 +255,61 @@ func (l *Limiter) Pardon(ctx context.Context, key string, p *Penalty) error {
 		return err
 	}
 	return Reset(ctx, l.store(), &Request{Asks: []Ask{{Key: key, Penalty: p}}})
+}
+
+// Violate counts a violation of key under p that the caller has found, as if a limit had
+// refused. The Outcome of the Decision is Limited, Warned or Banned; if key is banned, now
+// or already, BanLeft, RetryAfter and Penalty are those of the ban. Limit is nil, and the
+// numbers of limits are 0. If there is no room to remember the violation, it is Limited.
+// The error wraps ErrUnsupported if the Store cannot count violations.
+func (l *Limiter) Violate(ctx context.Context, key string, p *Penalty) (Decision, error) {
+	if err := checkPunished(key, p); err != nil {
+		return Decision{}, err
+	}
+	return Violate(ctx, l.store(), &Request{Asks: []Ask{{Key: key, Penalty: p}}})
+}
+
+// checkPunished is the check of a key and its penalty where there is no limit.
+func checkPunished(key string, p *Penalty) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	if p == nil || p.id == "" {
+		return fmt.Errorf("stint: %w: no penalty (make one with NewPenalty)", ErrRequest)
+	}
+	return nil
+}
+
+// Record tells how key stands under p, and changes nothing. The error wraps
+// ErrUnsupported where the Store cannot do it.
+func (l *Limiter) Record(ctx context.Context, key string, p *Penalty) (Record, error) {
+	if err := checkPunished(key, p); err != nil {
+		return Record{}, err
+	}
+	if s, ok := As[Inspector](l.store()); ok {
+		return s.Record(ctx, key, p)
+	}
+	return Record{}, unsupported("record")
+}
+
+// Banned is every key whose ban runs, with the penalty's name, in no order. It may miss a
+// ban that is imposed or lifted meanwhile. The Limiter may be used meanwhile. An error
+// comes last, with a zero Record; then there may be more bans. It wraps ErrUnsupported if
+// the Store cannot tell.
+func (l *Limiter) Banned(ctx context.Context) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		s, ok := As[Inspector](l.store())
+		if !ok {
+			yield(Record{}, unsupported("banned"))
+			return
+		}
+		stopped := false
+		err := s.Banned(ctx, func(r Record) bool {
+			stopped = !yield(r, nil)
+			return !stopped
+		})
+		if err != nil && !stopped {
+			yield(Record{}, err)
+		}
+	}
 }

@@ -52,7 +52,7 @@ func TestCostOfAnAsk(t *testing.T) {
 	}{"a peek": {stint.Ask{Key: "k", Limit: limit, Peek: true}, 0}, "no cost": {stint.Ask{Key: "k", Limit: limit}, 1}} {
 		l := stint.Limiter{Store: new(stint.Memory)}
 		_, _ = l.AllowN(t.Context(), "k", limit, 3)
-		err := l.RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{c.ask}}, nil)
+		err := stint.Refund(t.Context(), l.Store, &stint.Request{Asks: []stint.Ask{c.ask}})
 		if d, _ := l.Peek(t.Context(), "k", limit); err != nil || d.Remaining != c.left {
 			t.Errorf("refunded %s: %d left, %v, want %d", name, d.Remaining, err, c.left)
 		}
@@ -68,7 +68,7 @@ func TestDryRun(t *testing.T) {
 	three, one := stint.MustLimit("3 per 1h fixed_window"), stint.MustLimit("1 per 1h")
 	_, _ = l.Allow(t.Context(), "k", one)
 	r := stint.Request{Asks: []stint.Ask{{Key: "k", Limit: three, Cost: 2}, {Key: "k", Limit: three, Cost: 4}, {Key: "k", Limit: one, Penalty: p}}}
-	if err := l.DryRun(t.Context(), &r, make([]stint.Decision, 3)); !errors.Is(err, stint.ErrRequest) { // asked twice
+	if err := stint.Internal().DryRun(t.Context(), memory, &r, make([]stint.Decision, 3)); !errors.Is(err, stint.ErrRequest) { // asked twice
 		t.Error(err)
 	}
 	for range 2 {
@@ -79,7 +79,7 @@ func TestDryRun(t *testing.T) {
 			{r.Asks[0], "true 3 0s"}, {r.Asks[1], fmt.Sprint("false 3 ", stint.Never.Round(time.Minute))}, {r.Asks[2], "false 0 1h0m0s"},
 		} {
 			out := make([]stint.Decision, 1)
-			err := l.DryRun(t.Context(), &stint.Request{Asks: []stint.Ask{want.ask}}, out)
+			err := stint.Internal().DryRun(t.Context(), memory, &stint.Request{Asks: []stint.Ask{want.ask}}, out)
 			if got := fmt.Sprint(out[0].Allowed, out[0].Remaining, " ", out[0].RetryAfter.Round(time.Minute)); err != nil || got != want.says {
 				t.Errorf("ask %d: %s, %v, want %s", i, got, err, want.says)
 			}
@@ -89,11 +89,11 @@ func TestDryRun(t *testing.T) {
 		t.Errorf("%d counts and records", n)
 	}
 	for name, r := range map[string]stint.Request{"no asks": {}, "no limit": {Asks: []stint.Ask{{Key: "k", Penalty: p}}}} {
-		if err := l.DryRun(t.Context(), &r, make([]stint.Decision, len(r.Asks))); !errors.Is(err, stint.ErrRequest) {
+		if err := stint.Internal().DryRun(t.Context(), memory, &r, make([]stint.Decision, len(r.Asks))); !errors.Is(err, stint.ErrRequest) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := l.DryRun(t.Context(), &stint.Request{Asks: r.Asks[:1]}, nil); !errors.Is(err, stint.ErrRequest) {
+	if err := stint.Internal().DryRun(t.Context(), memory, &stint.Request{Asks: r.Asks[:1]}, nil); !errors.Is(err, stint.ErrRequest) {
 		t.Errorf("no room: %v", err)
 	}
 }
@@ -110,8 +110,7 @@ func TestProbe(t *testing.T) {
 		fails func(*stint.Request) error
 		want  bool
 	}{"decides": {func(*stint.Request) error { return nil }, true}, "read only": {readOnly, false}} {
-		l := stint.NewLimiter(failsIf{new(stint.Memory), c.fails})
-		if err := l.Probe(t.Context(), "k"); (err == nil) != c.want {
+		if err := stint.Internal().Probe(t.Context(), failsIf{new(stint.Memory), c.fails}, "k"); (err == nil) != c.want {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -162,8 +161,11 @@ func TestBadRequests(t *testing.T) {
 		if _, err := l.Take(ctx, &r, nil); !errors.Is(err, stint.ErrRequest) {
 			t.Errorf("%s: Take: error %v, want ErrRequest", name, err)
 		}
-		if err := l.RefundAll(ctx, &r, nil); !errors.Is(err, stint.ErrRequest) {
-			t.Errorf("%s: RefundAll: error %v, want ErrRequest", name, err)
+		if len(r.Asks) == 1 && r.At.IsZero() {
+			a := &r.Asks[0]
+			if err := l.Refund(ctx, stint.Decision{Allowed: true, Key: a.Key, Limit: a.Limit}, a.Cost); a.Penalty == nil && !a.Peek && !errors.Is(err, stint.ErrRequest) {
+				t.Errorf("%s: Refund: error %v, want ErrRequest", name, err)
+			}
 		}
 		answers := make([]stint.Answer, 2)
 		l.TakeBatch(ctx, []stint.Request{r, {Asks: []stint.Ask{{Key: name, Limit: limit}}, At: r.At}}, answers)
@@ -379,7 +381,7 @@ func TestUnsupported(t *testing.T) {
 	l := stint.NewLimiter(bare{new(stint.Memory)})
 	limit := stint.MustLimit("1 per 1s")
 	for name, err := range map[string]error{
-		"Refund": l.RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "a", Limit: limit, Cost: 1}}}, nil),
+		"Refund": stint.Refund(t.Context(), l.Store, &stint.Request{Asks: []stint.Ask{{Key: "a", Limit: limit, Cost: 1}}}),
 		"Reset":  l.Reset(t.Context(), "a", limit),
 	} {
 		if !errors.Is(err, stint.ErrUnsupported) {
@@ -439,34 +441,5 @@ func TestAllocations(t *testing.T) {
 	limit := stint.MustLimit("1000000 per 1h sliding_log")
 	if n := testing.AllocsPerRun(10000, func() { _, _ = l.Allow(ctx, "a", limit) }); n >= 1 {
 		t.Errorf("Allow under %q allocates %.0f times", limit, n)
-	}
-}
-
-// What is used and what remains make up the capacity, also where more is used than that.
-func TestUsed(t *testing.T) {
-	for _, algorithm := range []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_log", "sliding_window"} {
-		synctest.Test(t, func(t *testing.T) {
-			var l stint.Limiter
-			ten, four := stint.MustLimit("10 per 1h "+algorithm), stint.MustLimit("4 per 1h "+algorithm)
-			for _, c := range []struct {
-				limit           *stint.Limit
-				cost            int64
-				used, remaining int64
-			}{
-				{ten, 0, 0, 10}, {ten, 3, 3, 7}, {ten, 8, 3, 7}, {ten, 7, 10, 0}, {ten, 1, 10, 0}, {four, 0, 4, 0},
-			} {
-				d, err := l.AllowN(t.Context(), "k", c.limit, c.cost)
-				if err != nil || d.Used() != c.used || d.Remaining != c.remaining {
-					t.Errorf("%s, cost %d: %d used, %d left, %v", c.limit, c.cost, d.Used(), d.Remaining, err)
-				}
-			}
-			time.Sleep(time.Second) // of a bucket, a part of a unit has come back
-			if d, _ := l.Peek(t.Context(), "k", ten); d.Used() != 10 {
-				t.Errorf("%s: %d used", algorithm, d.Used())
-			}
-		})
-	}
-	if d := (stint.Decision{Outcome: stint.Banned}); d.Used() != 0 {
-		t.Errorf("%d used of no limit", d.Used())
 	}
 }

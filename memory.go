@@ -8,9 +8,6 @@ import (
 	"github.com/stintdev/stint/internal/counts"
 )
 
-// DefaultMaxKeys is how many counts a Memory keeps where its MaxKeys is 0.
-const DefaultMaxKeys = 1_000_000
-
 // Memory is a Store in the memory of one process. The zero Memory is empty and ready. It
 // must not be copied once used, and may be used from many goroutines at once. It implements
 // BatchTaker, Refunder, Resetter, Violator and Inspector. Its errors wrap ErrFull,
@@ -24,11 +21,10 @@ const DefaultMaxKeys = 1_000_000
 // Keys of counts are not kept, but those of records under a penalty are: those of more than
 // 64 bytes as a hash, see Record.Hashed. docs/decisions/0019 says how counts lie in memory.
 type Memory struct {
-	// MaxKeys is how many counts are kept: one for each key under each limit,
-	// and one for each key under each penalty that it violated. It must not be
-	// changed once the Memory is in use. 0: DefaultMaxKeys. From 8,192 upward
-	// the room is divided into up to 2,048 parts by a hash of the key, and a part
-	// may be full when the whole is at 95 %.
+	// MaxKeys is how many counts are kept: one for each key under each limit, and one
+	// for each key under each penalty that it violated. It must not be changed once the
+	// Memory is in use. 0: 1,000,000. From 8,192 on, a hash of the key divides the room
+	// into up to 2,048 parts, and a part may be full when the whole is at 95 %.
 	MaxKeys int
 
 	counts counts.Memory
@@ -38,15 +34,15 @@ type Memory struct {
 func (m *Memory) open() *counts.Memory {
 	room := m.MaxKeys
 	if room <= 0 {
-		room = DefaultMaxKeys
+		room = counts.DefaultRoom
 	}
 	m.counts.Open(room)
 	return &m.counts
 }
 
-// takeOne decides about a request of one ask, without a penalty and a MaxDelay, in less
-// time than it takes to make one. It reports false where it cannot, for which a malformed
-// request is one reason; d must be zero, and is so still.
+// takeOne decides a request of one ask, without a penalty and a MaxDelay, in less time than
+// it takes to make one. It reports false if it cannot, for example because the request is
+// malformed. d must be zero, and then still is.
 func (m *Memory) takeOne(key string, l *Limit, cost, at int64, d *Decision) bool {
 	var v algo.Verdict
 	if l == nil || key == "" || len(key) > MaxKey || cost < 0 || !m.counts.TakeOne(key, &l.counted, cost, at, &v) {
@@ -203,6 +199,5 @@ func (m *Memory) Inspect(_ context.Context, key string, limits []*Limit) ([]Stor
 	return stored, nil
 }
 
-// Len is the number of counts kept, unused ones that were not dropped yet among
-// them.
+// Len is how many counts are kept, among them unused ones that were not dropped yet.
 func (m *Memory) Len() int { return m.open().Len() }

@@ -11,11 +11,7 @@ func BenchmarkHot(b *testing.B) {
 	plenty := func(n int, algorithm string) []*Limit {
 		var all []*Limit
 		for i := range n {
-			l, err := MustLimit("1000000000 per 1h " + algorithm).Named(fmt.Sprint(i))
-			if err != nil {
-				b.Fatal(err)
-			}
-			all = append(all, l)
+			all = append(all, MustLimit(fmt.Sprintf("%d: 1000000000 per 1h %s", i, algorithm)))
 		}
 		return all
 	}

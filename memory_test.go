@@ -208,7 +208,7 @@ func TestAskedTwice(t *testing.T) {
 // oneOfEach is a limit of each algorithm, of an amount in so long that nothing comes
 // back while a test runs.
 func oneOfEach(amount int) (all []*Limit) {
-	for _, a := range algorithmNames {
+	for a := TokenBucket; a <= SlidingWindow; a++ {
 		all = append(all, MustLimit(fmt.Sprintf("%d per 200d %s", amount, a)))
 	}
 	return all

@@ -3,13 +3,12 @@ package stint
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/stintdev/stint/internal/algo"
+	"github.com/stintdev/stint/internal/limittext"
 )
 
 // ParseLimit reads the text form of a limit:
@@ -25,7 +24,7 @@ import (
 func ParseLimit(text string) (*Limit, error) {
 	name, terms, err := cutName(text)
 	if err != nil {
-		return nil, fmt.Errorf("limit %q: %w", clip(text), err)
+		return nil, fmt.Errorf("limit %q: %w", limittext.Clip(text), err)
 	}
 	words := strings.Fields(terms)
 	s, err := parseSpec(words)
@@ -33,12 +32,12 @@ func ParseLimit(text string) (*Limit, error) {
 		if better := misplaced(words); better != nil {
 			err = better
 		}
-		return nil, fmt.Errorf("limit %q: %w", clip(text), err)
+		return nil, fmt.Errorf("limit %q: %w", limittext.Clip(text), err)
 	}
 	s.Name = name
 	l, err := NewLimit(s)
 	if err != nil {
-		return nil, fmt.Errorf("limit %q: %w", clip(text), errors.Unwrap(err))
+		return nil, fmt.Errorf("limit %q: %w", limittext.Clip(text), errors.Unwrap(err))
 	}
 	return l, nil
 }
@@ -69,7 +68,7 @@ func MustLimit(text string) *Limit {
 // or that there are two; nil: it is something else.
 func misplaced(words []string) error {
 	const after = 3 // AMOUNT per PERIOD
-	isAlgorithm := func(word string) bool { _, err := ParseAlgorithm(word); return err == nil }
+	isAlgorithm := func(word string) bool { _, err := algo.ParseKind(word); return err == nil }
 	i := slices.IndexFunc(words, isAlgorithm)
 	if i < 0 {
 		return nil
@@ -88,7 +87,7 @@ func misplaced(words []string) error {
 	if err != nil {
 		return fmt.Errorf("%q must come right after the period, and then: %s", words[i], strings.TrimPrefix(err.Error(), "limit: "))
 	}
-	return fmt.Errorf("%q must come right after the period: write %q", words[i], clip(strings.Join(inOrder, " ")))
+	return fmt.Errorf("%q must come right after the period: write %q", words[i], limittext.Clip(strings.Join(inOrder, " ")))
 }
 
 // parseSpec reads the words of a limit's text form.
@@ -99,39 +98,41 @@ func parseSpec(f []string) (Spec, error) {
 	}
 	var err error
 	if s.Amount, err = strconv.ParseInt(f[0], 10, 64); err != nil {
-		return s, fmt.Errorf("amount %q: must be a whole number from 1 to 2^52", clip(f[0]))
+		return s, fmt.Errorf("amount %q: must be a whole number from 1 to 2^52", limittext.Clip(f[0]))
 	}
-	if s.Period, err = ParsePeriod(f[2]); err != nil {
+	if s.Period, err = limittext.Period(f[2]); err != nil {
 		return s, err
 	}
 	f = f[3:]
 	for _, word := range f {
 		if name, value, ok := strings.Cut(word, "="); ok {
-			return s, fmt.Errorf("%q: write %q", clip(word), clip(name+" "+value))
+			return s, fmt.Errorf("%q: write %q", limittext.Clip(word), limittext.Clip(name+" "+value))
 		}
 	}
 	if len(f) > 0 && f[0] != "burst" && f[0] != "buckets" && f[0] != "lease" {
-		if s.Algorithm, err = ParseAlgorithm(f[0]); err != nil {
+		kind, err := algo.ParseKind(f[0])
+		if err != nil {
 			return s, err
 		}
+		s.Algorithm = Algorithm(kind)
 		f = f[1:]
 	}
 	for ; len(f) > 0; f = f[2:] {
 		if len(f) == 1 {
-			return s, fmt.Errorf("%q: a number must follow", clip(f[0]))
+			return s, fmt.Errorf("%q: a number must follow", limittext.Clip(f[0]))
 		}
 		if f[0] == "lease" {
 			if s.Lease > 0 {
 				return s, errors.New(`"lease": only once`)
 			}
-			if s.Lease, err = ParseLease(f[1]); err != nil {
+			if s.Lease, err = limittext.Lease(f[1]); err != nil {
 				return s, err
 			}
 			continue
 		}
 		n, err := strconv.ParseInt(f[1], 10, 64)
 		if err != nil || n < 1 {
-			return s, fmt.Errorf("%s %q: must be a whole number of at least 1", clip(f[0]), clip(f[1]))
+			return s, fmt.Errorf("%s %q: must be a whole number of at least 1", limittext.Clip(f[0]), limittext.Clip(f[1]))
 		}
 		switch {
 		case f[0] == "burst" && s.Burst == 0:
@@ -139,49 +140,16 @@ func parseSpec(f []string) (Spec, error) {
 		case f[0] == "buckets" && s.Buckets == 0:
 			s.Buckets = int(min(n, algo.MaxBuckets+1))
 		default:
-			return s, fmt.Errorf("%q: only burst N, buckets N and lease N%% may follow, once each", clip(f[0]))
+			return s, fmt.Errorf("%q: only burst N, buckets N and lease N%% may follow, once each", limittext.Clip(f[0]))
 		}
 	}
 	return s, nil
 }
 
-// ParseLease reads the share of a limit that may be leased, such as "5%", for
-// Spec.Lease.
-func ParseLease(text string) (int, error) {
-	if percent, ok := strings.CutSuffix(text, "%"); ok {
-		if n, err := strconv.ParseUint(percent, 10, 8); err == nil && n >= 1 && n <= MaxLease {
-			return int(n), nil
-		}
-	}
-	return 0, fmt.Errorf("lease %q: must be a share from 1%% to %d%%, such as 5%%", clip(text), MaxLease)
-}
-
-// ParsePeriod reads a period: a Go duration such as "1m30s", or whole days such
-// as "7d".
-func ParsePeriod(text string) (time.Duration, error) {
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		n, err := strconv.ParseInt(days, 10, 32)
-		if err == nil && n >= 1 && n <= math.MaxInt64/int64(24*time.Hour) {
-			return time.Duration(n) * 24 * time.Hour, nil
-		}
-	} else if d, err := time.ParseDuration(text); err == nil {
-		return d, nil
-	}
-	return 0, fmt.Errorf("period %q: must be a duration such as 500ms, 10s, 1m30s, 24h or 7d", clip(text))
-}
-
-// clip keeps what a caller sent from filling a log.
-func clip(s string) string {
-	if len(s) <= 80 {
-		return s
-	}
-	return strings.ToValidUTF8(s[:77], "") + "…"
-}
-
 // terms is the text form of s without its name.
 func (s *Spec) terms() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d per %s", s.Amount, durationText(s.Period))
+	fmt.Fprintf(&b, "%d per %s", s.Amount, limittext.Duration(s.Period))
 	if s.Algorithm != TokenBucket || s.Burst > 0 {
 		b.WriteString(" " + s.Algorithm.String())
 	}
@@ -195,16 +163,4 @@ func (s *Spec) terms() string {
 		fmt.Fprintf(&b, " lease %d%%", s.Lease)
 	}
 	return b.String()
-}
-
-// durationText is d as a person writes it: 1m, not 1m0s.
-func durationText(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = s[:len(s)-2]
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = s[:len(s)-2]
-	}
-	return s
 }

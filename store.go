@@ -4,90 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
-
-	"github.com/stintdev/stint/internal/algo"
 )
-
-// Ask is one limit that a request faces, under one key. Without a Limit it asks for a
-// ban alone: it refuses while one runs that Penalty has imposed on Key, takes nothing and
-// counts nothing.
-type Ask struct {
-	// Key says whom or what is counted: any bytes, from 1 to MaxKey of them.
-	Key string
-	// Limit is what Key is counted under. nil: nothing is, and Penalty must be given.
-	Limit *Limit
-	// Cost is how many units the request takes. 0: one. It must not be negative, and
-	// must be 0 where there is no Limit.
-	Cost int64
-	// Penalty is what becomes of the key if this ask refuses; nil: nothing.
-	// Asks of one request that share Key and Penalty share one record, and
-	// together commit at most one violation.
-	Penalty *Penalty
-	// MaxDelay is, of a LeakyBucket, the longest Decision.Delay that the caller
-	// waits out: where it would be longer, the ask refuses and takes nothing. 0: any
-	// delay. Negative: none. Other limits have no delay and do not look at it, but
-	// Limiter.Instance does.
-	MaxDelay time.Duration
-	// Peek asks how Key stands under Limit and takes nothing: even an exhausted key
-	// allows it. Cost must be 0 then.
-	Peek bool
-	// OnError is what becomes of the ask where a Fallback has to do without its
-	// Store.
-	OnError OnError
-	// By is, of units that are refunded, who had decided about them: the
-	// Decision.By of their ask. Take does not look at it.
-	By Source
-}
-
-// Request is a set of asks that are decided together: all are charged, or none.
-type Request struct {
-	// Asks holds from 1 to MaxAsks. No two may share both Key and Limit.ID, and
-	// those that share Key and Penalty.ID must have the same numbers.
-	Asks []Ask
-	// At is the instant of the request, for tests and simulations. Where it is
-	// zero, the store's own clock is read, which is what everyone else wants. A
-	// request with an instant must not meet counts made without one.
-	At time.Time
-	// Deadline is how long a Fallback waits for its Store, and how long a Store
-	// that is a DeadlineKeeper takes to answer. 0: as the Fallback says, and as the context.
-	Deadline time.Duration
-}
-
-// MaxKey is the length of the longest key, in bytes, and MaxAsks how many asks a
-// request may have: while a store decides them, it does nothing else.
-const (
-	MaxKey  = 4096
-	MaxAsks = 500
-)
-
-// Units is how many units a takes: Cost, 1 where that is 0, and none by a Peek or without
-// a Limit. A Store, or a layer around one, reads this and not Cost.
-func (a *Ask) Units() int64 {
-	if a.Peek || a.Limit == nil {
-		return 0
-	}
-	return max(1, a.Cost)
-}
-
-// SetUnits makes a take n units, and peek where n is 0.
-func (a *Ask) SetUnits(n int64) { a.Cost, a.Peek = n, n == 0 }
 
 // A Store keeps the counts and decides. Memory and redislimit.Store are Stores;
 // so are layers around them. Users call a Limiter, which checks their requests.
 //
-// Take decides r. Where out is not nil, it has a place for each ask, which Take
-// fills with that ask's own answer, unless a running ban answered for all: then
-// Outcome is Banned, Limit is nil, and out is left alone. An ask without a Limit has
-// an answer that allows and has a Key and nothing else, and the answer to the whole is
-// that of another one, if there is any (see Strictest). An error means that
-// nothing could be decided; the request may have been charged only if it was
-// sent to a store that did not answer.
+// Take decides r. If out is not nil, it has a place for each ask, and Take fills in the
+// answer to each, unless a running ban refuses the whole request: then Outcome is Banned,
+// Limit is nil, and out is unchanged. The answer to an ask without a Limit allows, and has
+// no more than a Key. The returned Decision is as Strictest makes it, with what followed
+// under penalties. After an error, nothing was decided; the request can have been charged
+// only if a store was asked that did not answer.
 //
-// The callers of a Store have checked r with Check and keep r, its asks and out
-// to themselves until Take returns. Take does not keep them. A Store may be
-// used from many goroutines at once, and must decide as if all its requests came
-// one after another (package limittest tests that).
+// Callers have checked r, as a Limiter does. They do not use r, its asks and out until
+// Take returns, and Take does not keep them. A Store may be used from many goroutines at
+// once, and decides as if requests came one after another (package limittest tests that).
 type Store interface {
 	Take(ctx context.Context, r *Request, out []Decision) (Decision, error)
 }
@@ -95,148 +28,171 @@ type Store interface {
 // Answer is the answer to one of several independent requests.
 type Answer struct {
 	Decision
-	// Each holds the answer of each ask, in the same way as Store.Take's out.
-	// Whoever asks provides the space, or leaves it nil.
+	// Each holds the answer to each ask, as out of Store.Take does. The caller provides
+	// the space, or leaves it nil.
 	Each []Decision
-	// Err is not nil where nothing could be decided.
+	// Err is not nil if nothing could be decided.
 	Err error
 }
 
 var (
-	// ErrRequest is what every error about a malformed request wraps: the
-	// caller's mistake, to be answered by 400 over HTTP.
+	// ErrRequest means that the request is malformed: a mistake of the caller, which
+	// over HTTP is status 400.
 	ErrRequest = errors.New("bad request")
-	// ErrFull means that the store takes nothing of what a request would charge: a Memory
-	// is full of keys that are exhausted or banned, a server is out of memory or cannot
-	// save. Requests that the store refuses anyway are refused still.
-	ErrFull = errors.New("memory store is full of exhausted keys")
-	// ErrBroken means that something else than a count lies in the store where one
-	// should: it is about some keys, and other requests can be decided.
-	ErrBroken = errors.New("something else lies where a count should")
-	// ErrNotCharged means that nothing was charged, for certain: the request did not
-	// leave, or was refused as a whole. Of other errors of a Store that is asked
-	// over a network, nobody knows.
-	ErrNotCharged = errors.New("nothing was charged")
+	// ErrFull means that the store cannot charge a request: a Memory is full of keys
+	// that are exhausted or banned, or a server is out of memory or cannot save. The
+	// store still decides requests that it refuses.
+	ErrFull = errors.New("the store is full")
 	// ErrUnsupported means that the Store lacks the optional interface needed.
 	ErrUnsupported = errors.New("not supported by this store")
 )
 
-// Check returns an error that wraps ErrRequest if r breaks a rule stated with
-// Request and Ask.
-func (r *Request) Check() error {
+// A Store may implement optional interfaces: BatchTaker, Refunder, Resetter, Violator and
+// Inspector. A Store that wraps another one, as those of package fleet do, has a method
+// Unwrap() Store that returns it, and implements only what it changes. So callers do not
+// use type assertions; they use As, or a function of this file.
+
+// As finds the first of s, the Store that its Unwrap returns, and so on, that is a T: an
+// optional interface, or the type of a Store. So a wrapper that does not implement an
+// interface does not hide its Store's. As must not be used for an interface that goes past
+// the wrapper's own Take, such as BatchTaker: see TakeBatch.
+func As[T any](s Store) (t T, ok bool) {
+	for s != nil {
+		if t, ok = s.(T); ok {
+			return t, true
+		}
+		w, wraps := s.(interface{ Unwrap() Store })
+		if !wraps {
+			break
+		}
+		s = w.Unwrap()
+	}
+	return t, false
+}
+
+// unsupported is the error of a Store that lacks what an operation needs.
+func unsupported(operation string) error {
+	return fmt.Errorf("stint: %s: %w", operation, ErrUnsupported)
+}
+
+// BatchTaker is a Store that decides several independent requests in one go:
+// answers[i] answers rs[i], which have the same At. Of requests that share a key,
+// the earlier is decided first.
+type BatchTaker interface {
+	TakeBatch(ctx context.Context, rs []Request, answers []Answer)
+}
+
+// TakeBatch decides several independent requests by s: in one go if s is a BatchTaker,
+// else one by one. It does not look for a BatchTaker that s wraps, for that one would go
+// past the Take of s.
+func TakeBatch(ctx context.Context, s Store, rs []Request, answers []Answer) {
+	if b, ok := s.(BatchTaker); ok {
+		b.TakeBatch(ctx, rs, answers)
+		return
+	}
+	for i := range rs {
+		a := &answers[i]
+		a.Decision, a.Err = s.Take(ctx, &rs[i], a.Each)
+	}
+}
+
+// Refunder is a Store that can return units: for each ask, its Units go back to Key under
+// Limit at once. The newest units go first, and no more than are in use. A layer that
+// decides by itself at times, as fleet.Fallback does, returns them to where they were taken,
+// as Ask.By says. All asks have a Limit and take units.
+type Refunder interface {
+	Refund(ctx context.Context, r *Request) error
+}
+
+// Refund returns units by the Refunder that s is or wraps: for each ask, as many as its
+// Units, to where Ask.By says that they were taken. Asks that took nothing, by ByPolicy or
+// because they have no Units, are left out. The error wraps ErrUnsupported if there is no
+// Refunder.
+func Refund(ctx context.Context, s Store, r *Request) error {
+	tookNothing := func(a Ask) bool { return a.By == ByPolicy || a.Units() == 0 }
+	if slices.ContainsFunc(r.Asks, tookNothing) {
+		took := *r
+		took.Asks = slices.DeleteFunc(slices.Clone(r.Asks), tookNothing)
+		r = &took
+	}
 	if len(r.Asks) == 0 {
-		return fmt.Errorf("stint: %w: it asks nothing", ErrRequest)
+		return nil
 	}
-	if len(r.Asks) > MaxAsks {
-		return fmt.Errorf("stint: %w: it has %d asks: at most %d", ErrRequest, len(r.Asks), MaxAsks)
+	if f, ok := As[Refunder](s); ok {
+		return f.Refund(ctx, r)
 	}
-	if !r.At.IsZero() {
-		if s := r.At.Unix(); s < 0 || s >= algo.Exact/1_000_000 {
-			at := time.Unix(s, int64(r.At.Nanosecond())).UTC() // r.At itself would escape, and r with it
-			return fmt.Errorf("stint: %w: instant %s: must be from 1970 to 2112", ErrRequest, at)
-		}
-	}
-	for i := range r.Asks {
-		if err := r.Asks[i].check(); err != nil {
-			return err
-		}
-	}
-	return r.checkPairs()
+	return unsupported("refund")
 }
 
-// checkPairs looks for asks that do not go together. A few are compared with each
-// other; many are looked up.
-func (r *Request) checkPairs() error {
-	if len(r.Asks) > 16 {
-		return r.checkMany()
-	}
-	for i := range r.Asks {
-		for j := range i {
-			a, b := &r.Asks[i], &r.Asks[j]
-			limits := a.Limit != nil && b.Limit != nil && a.Limit.counted.Salt == b.Limit.counted.Salt // of equal IDs, salts are equal
-			if !limits && (a.Penalty == nil || b.Penalty == nil) || a.Key != b.Key {
-				continue
-			}
-			if limits && a.Limit.id == b.Limit.id {
-				return a.duplicate()
-			}
-			if a.sharesRecord(b) && a.Penalty.counted.Plan != b.Penalty.counted.Plan {
-				return a.conflict()
-			}
-		}
-	}
-	return nil
+// Resetter is a Store that can forget: for each ask, the count of Key under Limit, if that
+// is not nil, and the violations and the ban of Key under Penalty, if that is not nil.
+type Resetter interface {
+	Reset(ctx context.Context, r *Request) error
 }
 
-// entryKey is a key under a limit or a penalty.
-type entryKey struct{ key, id string }
-
-func (r *Request) checkMany() error {
-	seen := make(map[entryKey]*Penalty, 2*len(r.Asks)) // nil: the entry is a limit's
-	for i := range r.Asks {
-		a := &r.Asks[i]
-		if a.Limit != nil {
-			k := entryKey{a.Key, a.Limit.id}
-			if _, known := seen[k]; known {
-				return a.duplicate()
-			}
-			seen[k] = nil
-		}
-		if a.Penalty == nil {
-			continue
-		}
-		k := entryKey{a.Key, a.Penalty.id}
-		if p := seen[k]; p != nil && a.Penalty.counted.Plan != p.counted.Plan {
-			return a.conflict()
-		}
-		seen[k] = a.Penalty
+// Reset forgets by the Resetter that s is or wraps. The error wraps ErrUnsupported if
+// there is none.
+func Reset(ctx context.Context, s Store, r *Request) error {
+	if f, ok := As[Resetter](s); ok {
+		return f.Reset(ctx, r)
 	}
-	return nil
+	return unsupported("reset")
 }
 
-func (a *Ask) duplicate() error {
-	return fmt.Errorf("stint: %w: key %q is asked twice under one limit %q (%s)", ErrRequest, clip(a.Key), a.Limit.spec.Name, a.Limit.terms)
+// Violator is a Store that counts violations which the caller has found, such as a
+// response of 401: for each ask, one violation of Key under Penalty, which must not be
+// nil. Limit is ignored. A Cost of 2 or more is as many violations at one instant; those
+// after a ban do not count. Of asks with the same Key and Penalty, the first counts.
+// If a ban of one of them runs already, nothing is counted, and that ban is the answer.
+// The Decision is that of Limiter.Violate, for the key with the longest ban, else with the
+// gravest outcome; of equals, for the first ask.
+type Violator interface {
+	Violate(ctx context.Context, r *Request) (Decision, error)
 }
 
-func (a *Ask) conflict() error {
-	return fmt.Errorf("stint: %w: key %q has two penalties named %q with different numbers", ErrRequest, clip(a.Key), a.Penalty.spec.Name)
+// Violate counts violations by the Violator that s is or wraps. The error wraps
+// ErrUnsupported if there is none.
+func Violate(ctx context.Context, s Store, r *Request) (Decision, error) {
+	if f, ok := As[Violator](s); ok {
+		return f.Violate(ctx, r)
+	}
+	return Decision{}, unsupported("violate")
 }
 
-// sharesRecord tells whether a and b are punished together.
-func (a *Ask) sharesRecord(b *Ask) bool {
-	return a.Penalty != nil && b.Penalty != nil && a.Penalty.id == b.Penalty.id && a.Key == b.Key
+// Inspector is a Store that shows what it keeps, by its own clock: not what requests with
+// an instant left. Nothing changes.
+//
+// Inspect returns what is kept of key under each limit, in their order; limits that share
+// a count have equal answers. Record is how key stands under p. Banned calls yield for each
+// ban that runs, once and in no order, until yield returns false, which is no error. It may
+// miss a ban that is imposed or lifted meanwhile. yield may use the Store. After an error
+// there may be more bans.
+type Inspector interface {
+	Inspect(ctx context.Context, key string, limits []*Limit) ([]Stored, error)
+	Record(ctx context.Context, key string, p *Penalty) (Record, error)
+	Banned(ctx context.Context, yield func(Record) bool) error
 }
 
-func (a *Ask) check() error {
-	if err := checkKey(a.Key); err != nil {
-		return err
-	}
-	switch {
-	case a.Limit == nil && a.Penalty == nil:
-		return fmt.Errorf("stint: %w: neither a limit nor a penalty for key %q", ErrRequest, clip(a.Key))
-	case a.Limit == nil && a.Cost != 0:
-		return fmt.Errorf("stint: %w: cost %d without a limit for key %q: without one, nothing is taken", ErrRequest, a.Cost, clip(a.Key))
-	case a.Limit != nil && a.Limit.id == "":
-		return fmt.Errorf("stint: %w: limit for key %q was not made by ParseLimit or NewLimit", ErrRequest, clip(a.Key))
-	}
-	if a.Cost < 0 {
-		return fmt.Errorf("stint: %w: cost %d: must not be negative", ErrRequest, a.Cost)
-	}
-	if a.Peek && a.Cost != 0 {
-		return fmt.Errorf("stint: %w: cost %d: a peek takes nothing, so its cost must be 0", ErrRequest, a.Cost)
-	}
-	if a.Penalty != nil && a.Penalty.id == "" {
-		return fmt.Errorf("stint: %w: penalty for key %q was not made by NewPenalty", ErrRequest, clip(a.Key))
-	}
-	return nil
+// Stored is what a Store keeps of a key under a limit. The zero Stored means that nothing
+// counts any more.
+type Stored struct {
+	// Held tells whether units are in use.
+	Held bool
+	// Idle is how long ago the key was last charged under the limit. A request that was
+	// refused, a peek and a refund are no charges.
+	Idle time.Duration
+	// Expires is how long the Store keeps the count if no more requests come: at least
+	// the ResetAfter of the limit that was charged.
+	Expires time.Duration
 }
 
-func checkKey(key string) error {
-	if key == "" {
-		return fmt.Errorf("stint: %w: empty key", ErrRequest)
-	}
-	if len(key) > MaxKey {
-		return fmt.Errorf("stint: %w: key of %d bytes: at most %d", ErrRequest, len(key), MaxKey)
-	}
-	return nil
+// Networked is a Store that is reached over a network, and so may be slow or away.
+//
+// WithFallback returns a Store over the same counts that answers in time whatever the
+// network does, if need be by this instance's share of the limits. Each call returns the
+// same one, which ends with the Networked. Guards and package httplimit use it. A wrapper
+// of a Networked is not Networked: wrap what WithFallback returns.
+type Networked interface {
+	Store
+	WithFallback() Store
 }

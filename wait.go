@@ -7,11 +7,11 @@ import (
 )
 
 // A RefusedError is a denial where only an error can be returned. It wraps
-// context.DeadlineExceeded if waiting would have helped but the context's
-// deadline comes first.
+// context.DeadlineExceeded if a wait would have helped, but the context's deadline comes
+// first.
 type RefusedError struct {
 	Decision
-	// Message is for the one who is refused; empty: none was given.
+	// Message is that of the Guard, for the caller who is refused; "": none.
 	Message string
 
 	deadline bool
@@ -23,12 +23,12 @@ func (e *RefusedError) Error() string {
 		s += " to " + named(e.Limit)
 	}
 	switch {
-	case e.Allowed: // its delay has turned out to be past the deadline
+	case e.Allowed: // but its delay ends after the deadline
 		s = fmt.Sprintf("stint: must wait %s to leave at the pace of %s", e.Delay, named(e.Limit))
 	case e.deadline && e.Limit != nil && e.Limit.spec.Algorithm == LeakyBucket && e.ResetAfter > e.RetryAfter:
 		s = fmt.Sprintf("stint: must wait %s to leave at the pace of %s", e.ResetAfter, named(e.Limit))
 	case e.RetryAfter == Never:
-		s += ": costs more than fits at once"
+		s += ": the cost is above the limit's capacity"
 	default:
 		s += fmt.Sprintf(": retry after %s", e.RetryAfter)
 	}
@@ -108,11 +108,11 @@ func (l *Limiter) allowInTime(ctx context.Context, key string, limit *Limit, n i
 	return l.Take(ctx, &Request{Asks: []Ask{{Key: key, Limit: limit, Cost: n, Peek: n == 0, MaxDelay: most}}}, nil)
 }
 
-// delays tells whether l, which may be nil, tells callers to hold requests.
+// delays tells whether decisions under l, which may be nil, can have a Delay.
 func (l *Limit) delays() bool { return l != nil && l.spec.Algorithm == LeakyBucket }
 
-// sleep waits, or returns at once what keeps it from waiting long enough: the caller
-// can leave after so long at the earliest.
+// sleep waits. It returns an error at once if waiting does not help, or if the earliest
+// instant at which the caller can leave is after ctx's deadline.
 func sleep(ctx context.Context, wait, leaves time.Duration, d *Decision) error {
 	if wait == 0 {
 		return nil

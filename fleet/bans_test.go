@@ -56,7 +56,7 @@ func TestDenialsOfShortBans(t *testing.T) {
 			t.Errorf("%d calls of 2000", n)
 		}
 		// What is refunded lifts no ban, and shortens what is told.
-		if err := l.RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: hour, Cost: 5}}}, nil); err != nil {
+		if err := stint.Refund(t.Context(), l.Store, &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: hour, Cost: 5}}}); err != nil {
 			t.Fatal(err)
 		}
 		if last = take(hour, minute); last.Outcome != stint.Banned || last.RetryAfter != last.BanLeft {

@@ -106,7 +106,7 @@ type unasked struct{ why error }
 func (e unasked) Error() string {
 	return "stint: not asked, because the store did not decide before: " + e.why.Error()
 }
-func (e unasked) Unwrap() []error { return []error{stint.ErrNotCharged, e.why} }
+func (e unasked) Unwrap() []error { return []error{ErrNotCharged, e.why} }
 
 // isAnswer reports whether an error is about one request of a list, and not about the store.
 func isAnswer(err error) bool { return errors.Is(err, stint.ErrRequest) || isAlive(err) }
@@ -149,6 +149,6 @@ func (f *Fallback) conclude(ctx context.Context, r *stint.Request, a *stint.Answ
 		internal.Learn(f.local, r, &a.Decision, a.Each)
 	case isOwn(ctx, a.Err):
 	default:
-		a.Decision, a.Err = f.without(r, 0, a.Each, a.Err, errors.Is(a.Err, stint.ErrNotCharged))
+		a.Decision, a.Err = f.without(r, 0, a.Each, a.Err, errors.Is(a.Err, ErrNotCharged))
 	}
 }

@@ -96,7 +96,7 @@ func isOwn(ctx context.Context, err error) bool {
 
 // isAlive reports whether err is the answer of a store that works: one key that it cannot read,
 // or has no room for, must not open the breaker for all.
-func isAlive(err error) bool { return errors.Is(err, stint.ErrBroken) || errors.Is(err, stint.ErrFull) }
+func isAlive(err error) bool { return errors.Is(err, ErrBroken) || errors.Is(err, stint.ErrFull) }
 
 func (f *Fallback) note(ctx context.Context, r *stint.Request, began time.Duration, hurried bool, err error) {
 	ended := time.Since(f.start)
@@ -132,7 +132,7 @@ func (f *Fallback) probe(ctx context.Context, key string, patience time.Duration
 	ctx, cancel := context.WithTimeout(ctx, max(inTime, patience))
 	defer cancel()
 	began := time.Now()
-	err := stint.NewLimiter(f.Store).Probe(ctx, key)
+	err := internal.Probe(ctx, f.Store, key)
 	if isAlive(err) {
 		err = nil
 	}

@@ -175,7 +175,7 @@ func walkBoth(t *testing.T, seed uint64) {
 		for i := range 1 + rng.IntN(2) {
 			kind := rng.IntN(5)
 			a := stint.Ask{Key: fmt.Sprint(rng.IntN(3)), Limit: limits[2*kind+numbers[kind]]}
-			a.SetUnits(int64(rng.IntN(4)))
+			stint.Internal().SetUnits(&a, int64(rng.IntN(4)))
 			if rng.IntN(4) == 0 {
 				a.Penalty = penalty
 			}
@@ -238,7 +238,7 @@ func TestDenialsAreNotified(t *testing.T) {
 	if s.Calls() != 2 {
 		t.Fatalf("%d calls", s.Calls())
 	}
-	_ = two.RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}}, nil)
+	_ = stint.Refund(t.Context(), two.Store, &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}})
 	free("refunded elsewhere")
 	spent()
 	_ = two.Reset(t.Context(), "k", limit)
@@ -386,7 +386,7 @@ func TestDenialsAtOnce(t *testing.T) {
 				asked.Add(1)
 				switch n % 100 {
 				case 7:
-					_ = l.RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit, Cost: 1}}}, nil)
+					_ = stint.Refund(t.Context(), l.Store, &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit, Cost: 1}}})
 				case 57:
 					_ = l.Pardon(t.Context(), key, p)
 				case 77:

@@ -22,7 +22,7 @@ const DefaultDeadline = 25 * time.Millisecond
 // share of each limit. It charges what it admitted when the Store answers again.
 // docs/reliability.md says how much all instances together may admit meanwhile, and
 // docs/decisions/0016-fallback.md says why. A failed call may have been charged unless its
-// error wraps stint.ErrNotCharged; it is not sent again.
+// error wraps ErrNotCharged; it is not sent again.
 //
 // Store must be given. The fields must not be changed once it is in use, and it must not be
 // copied. It may be used from many goroutines at once. Requests with an instant are passed
@@ -31,7 +31,7 @@ type Fallback struct {
 	// Store counts for all instances.
 	Store stint.Store
 	// Local decides instead of the Store, and remembers the Store's last answers. nil: a
-	// Memory with stint.DefaultMaxKeys.
+	// Memory with room for 1,000,000 keys.
 	Local *stint.Memory
 	// Deadline is how long a request waits for the Store, unless the request has a Deadline
 	// of its own. If the request's context ends sooner, it waits nine tenths of the time
@@ -146,5 +146,5 @@ func (f *Fallback) takeAhead(ctx context.Context, r *stint.Request, ahead int64,
 	case isOwn(ctx, err):
 		return stint.Decision{}, err
 	}
-	return f.without(r, ahead, out, err, errors.Is(err, stint.ErrNotCharged))
+	return f.without(r, ahead, out, err, errors.Is(err, ErrNotCharged))
 }

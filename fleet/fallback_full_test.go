@@ -32,7 +32,7 @@ func (c *crammed) Take(ctx context.Context, r *stint.Request, out []stint.Decisi
 		copy(out, each)
 		return d, nil
 	}
-	return stint.Decision{}, fmt.Errorf("crammed: %w: %w", stint.ErrNotCharged, stint.ErrFull)
+	return stint.Decision{}, fmt.Errorf("crammed: %w: %w", fleet.ErrNotCharged, stint.ErrFull)
 }
 
 func (c *crammed) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {

@@ -199,7 +199,7 @@ func TestFallbackFollowsTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := newShaky(t, 1), stint.MustLimit("10 per 1m")
 		same(t, s.spend(t, "k", l, 12), "store 10, local 0 of 12")
-		if err := stint.NewLimiter(s.store).RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: l, Cost: 8}}}, nil); err != nil {
+		if err := stint.Refund(t.Context(), s.store, &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: l, Cost: 8}}}); err != nil {
 			t.Fatal(err)
 		}
 		same(t, s.spend(t, "k", l, 2), "store 2, local 0 of 2")
@@ -355,7 +355,7 @@ type refusing struct {
 
 func (r *refusing) Take(ctx context.Context, req *stint.Request, out []stint.Decision) (stint.Decision, error) {
 	if r.away.Load() {
-		return stint.Decision{}, fmt.Errorf("%w: away", stint.ErrNotCharged)
+		return stint.Decision{}, fmt.Errorf("%w: away", fleet.ErrNotCharged)
 	}
 	return r.Memory.Take(ctx, req, out)
 }

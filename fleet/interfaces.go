@@ -2,11 +2,23 @@ package fleet
 
 import (
 	"context"
+	"errors"
 
 	"github.com/stintdev/stint"
 )
 
 // What a shared Store may implement for this package. stint.As finds all but DeadlineKeeper.
+
+// What the errors of a shared Store wrap, beside those of package stint.
+var (
+	// ErrNotCharged means that nothing was charged, for certain: the request was not sent,
+	// or was refused as a whole. After another error of a Store that is asked over a
+	// network, it is unknown whether the request was charged.
+	ErrNotCharged = errors.New("nothing was charged")
+	// ErrBroken means that the store holds something other than a count where a count
+	// should be. It concerns some keys; requests about others can be decided.
+	ErrBroken = errors.New("the store holds something other than a count")
+)
 
 // Notifier is a Store that sends notifications when units of a key are refunded, or its
 // counts, violations or bans are reset, through any Store over the same data. Layers that
@@ -50,7 +62,7 @@ type Partitioned interface {
 
 // DeadlineKeeper is a Store whose Take obeys a Request's Deadline, so that a Fallback need
 // not make a context for each call. If the Deadline is positive and has passed, Take
-// returns an error that wraps context.DeadlineExceeded, and stint.ErrNotCharged if
+// returns an error that wraps context.DeadlineExceeded, and ErrNotCharged if
 // certainly nothing was charged. Take also returns when its context is done. Other methods
 // need not obey the Deadline: only their contexts bound them.
 type DeadlineKeeper interface {

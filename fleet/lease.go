@@ -48,7 +48,7 @@ type lease struct {
 // serves reports whether e may be served under l, which has the same ID: all that is held under
 // an ID must fit into one share.
 func (e *hotKey) serves(l *stint.Limit) bool {
-	return e.limit == l || e.limit.Lease() == l.Lease() && *planOf(e.limit) == *planOf(l)
+	return e.limit == l || internal.Leased(e.limit) == internal.Leased(l) && *planOf(e.limit) == *planOf(l)
 }
 
 func (l *Leases) serve(e *hotKey, r *stint.Request, now int64, d *stint.Decision) bool {
@@ -186,7 +186,7 @@ func (l *Leases) fillUp(ctx context.Context, e *hotKey, r *stint.Request, out []
 
 func (l *Leases) fill(ctx context.Context, e *hotKey, r *stint.Request, out []stint.Decision, k, sent int64) (stint.Decision, error) {
 	more := stint.Request{Asks: []stint.Ask{r.Asks[0]}, Deadline: r.Deadline}
-	more.Asks[0].SetUnits(r.Asks[0].Units() + k)
+	internal.SetUnits(&more.Asks[0], r.Asks[0].Units()+k)
 	resets := e.resets.Load()
 	d, err := takeAhead(ctx, l.Store, &more, k, out)
 	if err != nil || !d.Allowed || d.By != stint.ByStore {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/limittext"
 	"github.com/stintdev/stint/limittest"
 )
 
@@ -117,8 +118,8 @@ func (f *instances) step() {
 			}
 		})
 	}
-	if held := f.held(); held > f.limits[0].Lease() {
-		f.t.Fatalf("%d units held ahead, of %d that may be", held, f.limits[0].Lease())
+	if held := f.held(); held > stint.Internal().Leased(f.limits[0]) {
+		f.t.Fatalf("%d units held ahead, of %d that may be", held, stint.Internal().Leased(f.limits[0]))
 	}
 }
 
@@ -175,7 +176,7 @@ func TestLeasesAreExact(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed, 0))
 				windows := round%2 == 1
-				amount, percent := int64(200+rng.IntN(4000)), 1+rng.IntN(stint.MaxLease)
+				amount, percent := int64(200+rng.IntN(4000)), 1+rng.IntN(limittext.MaxLease)
 				period := time.Duration(100+rng.IntN(3000)) * time.Millisecond
 				spec := stint.Spec{Amount: amount, Period: period, Lease: percent}
 				if windows {

@@ -99,7 +99,7 @@ func TestLeasesPassOn(t *testing.T) {
 		l := leasing(t, s, 1)
 		leased := stint.MustLimit("1000 per 1s lease 20%")
 		p, _ := stint.NewPenalty(stint.PenaltySpec{BanAfter: 5, BanFor: time.Hour})
-		other, _ := leased.Named("other")
+		other := stint.MustLimit("other: " + leased.Terms())
 		limiter := stint.NewLimiter(l)
 		take := func(name string, asks ...stint.Ask) {
 			before := s.Calls()
@@ -182,7 +182,7 @@ func TestLeasesAtOnce(t *testing.T) {
 				_, _ = l.AllowN(t.Context(), fmt.Sprint((i+n)%3), limit, int64(1+n%3))
 				switch n % 1000 {
 				case 7:
-					_ = l.RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "1", Limit: limit, Cost: 1}}}, nil)
+					_ = stint.Refund(t.Context(), l.Store, &stint.Request{Asks: []stint.Ask{{Key: "1", Limit: limit, Cost: 1}}})
 				case 507:
 					_ = l.Reset(t.Context(), "1", limit)
 				case 999:
@@ -283,7 +283,7 @@ func TestLeasesOfTheExhausted(t *testing.T) {
 		for d := (stint.Decision{Allowed: true}); d.Allowed || d.By != stint.ByLease; time.Sleep(time.Millisecond) {
 			d, _ = limiter.AllowN(t.Context(), "k", limit, 3)
 		}
-		_ = limiter.RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 50}}}, nil)
+		_ = stint.Refund(t.Context(), limiter.Store, &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 50}}})
 		if d, _ := limiter.AllowN(t.Context(), "k", limit, 3); !d.Allowed {
 			t.Errorf("%+v after units were refunded", d)
 		}

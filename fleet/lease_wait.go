@@ -30,7 +30,7 @@ func (l *Leases) wait(e *hotKey, cost int64, d *stint.Decision, sent int64) {
 	}
 	// No more comes back meanwhile than half of what may be leased.
 	most := int64(longestWait)
-	if half := e.limit.Lease() / 2; half < comesBack(e.limit, most, 1) {
+	if half := internal.Leased(e.limit) / 2; half < comesBack(e.limit, most, 1) {
 		most = int64(float64(half) / float64(planOf(e.limit).Amount) * float64(algo.Duration(planOf(e.limit).Period)))
 	}
 	if part(e.limit, live) < shortestLease || comesBack(e.limit, most, live) < shortestLease {

@@ -85,7 +85,7 @@ func (l *Leases) hash(a *stint.Ask) uint64 {
 
 func canLease(r *stint.Request) bool {
 	a := &r.Asks[0]
-	return len(r.Asks) == 1 && a.Units() > 0 && a.Limit.Lease() > 0 && a.Penalty == nil && r.At.IsZero() && len(a.Key) <= longestRemembered
+	return len(r.Asks) == 1 && a.Units() > 0 && internal.Leased(a.Limit) > 0 && a.Penalty == nil && r.At.IsZero() && len(a.Key) <= longestRemembered
 }
 
 // isHot counts a request that no lease serves, and reports whether there are many. Keys share
@@ -206,7 +206,7 @@ func (l *Leases) Refund(ctx context.Context, r *stint.Request) error {
 	err := stint.Refund(ctx, l.Store, r)
 	l.init()
 	for i := range r.Asks {
-		if a := &r.Asks[i]; a.Limit.Lease() > 0 {
+		if a := &r.Asks[i]; internal.Leased(a.Limit) > 0 {
 			if e := l.find(l.hash(a), a); e != nil {
 				e.waits.Store(nil)
 			}
@@ -230,7 +230,7 @@ func (l *Leases) Forget(r *stint.Request) {
 	l.init()
 	for i := range r.Asks {
 		a := &r.Asks[i]
-		if a.Limit == nil || a.Limit.Lease() == 0 {
+		if a.Limit == nil || internal.Leased(a.Limit) == 0 {
 			continue
 		}
 		e := l.find(l.hash(a), a)

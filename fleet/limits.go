@@ -37,7 +37,7 @@ func scale(l *stint.Limit, cost, live int64) int64 {
 // endsWithWindow reports whether a lease of l ends with the window it was charged in.
 func endsWithWindow(l *stint.Limit) bool { return planOf(l).Kind == algo.FixedWindow }
 
-func part(l *stint.Limit, live int64) int64 { return l.Lease() / 2 / max(live, 1) }
+func part(l *stint.Limit, live int64) int64 { return internal.Leased(l) / 2 / max(live, 1) }
 
 // comesBack is how many of the units that come back in a time, in ns, are one instance's.
 func comesBack(l *stint.Limit, ns, live int64) int64 {

@@ -65,7 +65,9 @@ func TestWrappersHideNothing(t *testing.T) {
 			if d, err := l.Peek(ctx, "a", limit); d.Remaining != 1 || err != nil {
 				t.Error(d, err)
 			}
-			if all, err := l.Inspect(ctx, "a", limit); err != nil || len(all) != 1 || !all[0].Held {
+			if i, ok := stint.As[stint.Inspector](s); !ok {
+				t.Error("no Inspector")
+			} else if all, err := i.Inspect(ctx, "a", []*stint.Limit{limit}); err != nil || len(all) != 1 || !all[0].Held {
 				t.Error(all, err)
 			}
 			if d, err := stint.Violate(ctx, s, r); d.Outcome != stint.Banned || err != nil {
@@ -116,8 +118,8 @@ func TestWrappersAddNothing(t *testing.T) {
 			_, err := stint.Violate(t.Context(), s, r)
 			return err
 		}(),
-		"Inspect": func() error {
-			_, err := stint.NewLimiter(s).Inspect(t.Context(), "a", r.Asks[0].Limit)
+		"Record": func() error {
+			_, err := stint.NewLimiter(s).Record(t.Context(), "a", penalty(t, stint.PenaltySpec{BanAfter: 1, BanFor: time.Hour}))
 			return err
 		}(),
 	} {

@@ -40,7 +40,7 @@ func TestAttackRaces(t *testing.T) {
 					var what error
 					switch g.IntN(12) {
 					case 0:
-						what = s.RefundAll(t.Context(), &r, each)
+						what = refundAll(t.Context(), s.Limiter.Store, &r, each)
 					case 1:
 						what = s.Reset(t.Context(), a.Key, a.Limit)
 					case 2:
@@ -52,7 +52,8 @@ func TestAttackRaces(t *testing.T) {
 					case 5:
 						s.fleet.Forget(&stint.Request{Asks: []stint.Ask{{Key: a.Key, Penalty: p}}})
 					case 6:
-						_, what = s.Inspect(t.Context(), a.Key, limits...)
+						inspector, _ := stint.As[stint.Inspector](s.Limiter.Store)
+						_, what = inspector.Inspect(t.Context(), a.Key, limits)
 					}
 					_ = what // what was not allowed is not refunded
 					k := g.IntN(len(never))

@@ -46,7 +46,7 @@ func (f *Fallback) refundLocal(asks []stint.Ask) {
 	for i := range asks {
 		a := &asks[i]
 		f.ledger.refund(a)
-		a.SetUnits(scale(a.Limit, a.Units(), live))
+		internal.SetUnits(a, scale(a.Limit, a.Units(), live))
 	}
 	_ = f.local.Refund(context.Background(), &stint.Request{Asks: asks}) // it cannot fail
 }

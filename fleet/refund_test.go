@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,7 +67,7 @@ func TestRefundOfSeveral(t *testing.T) {
 		s.away.Store(true)
 		same(t, take(), "allowed by policy and local")
 		s.away.Store(false)
-		if err := s.RefundAll(t.Context(), r, each); err != nil {
+		if err := refundAll(t.Context(), s.Limiter.Store, r, each); err != nil {
 			t.Fatal(err)
 		}
 		bare := stint.NewLimiter(s.store)
@@ -84,24 +85,33 @@ func TestRefundOfSeveral(t *testing.T) {
 	})
 }
 
+// refundAll returns what r took to where it was taken, by the answers to its asks.
+func refundAll(ctx context.Context, s stint.Store, r *stint.Request, each []stint.Decision) error {
+	back := *r
+	back.Asks = slices.Clone(r.Asks)
+	for i := range back.Asks {
+		if !each[i].Allowed {
+			return stint.ErrRequest
+		}
+		back.Asks[i].By = each[i].By
+	}
+	return stint.Refund(ctx, s, &back)
+}
+
 func TestRefundOfNothing(t *testing.T) {
 	ctx := t.Context()
 	var l stint.Limiter
 	limit := stint.MustLimit("1 per 1h")
-	one := &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}}
 	for range 2 {
 		d, _ := l.Allow(ctx, "k", limit)
 		if err := l.Refund(ctx, d, 0); errors.Is(err, stint.ErrRequest) == d.Allowed {
 			t.Errorf("%s: %v", d.Outcome, err)
 		}
 	}
-	if err := l.RefundAll(ctx, one, make([]stint.Decision, 2)); !errors.Is(err, stint.ErrRequest) {
+	if err := l.Refund(ctx, stint.Decision{Allowed: true, Key: "k", Limit: limit, By: stint.ByPolicy}, 1); err != nil {
 		t.Error(err)
 	}
-	if err := l.RefundAll(ctx, one, []stint.Decision{{Allowed: true, By: stint.ByPolicy}}); err != nil {
-		t.Error(err)
-	}
-	if err := l.RefundAll(ctx, one, []stint.Decision{{By: stint.ByStore}}); !errors.Is(err, stint.ErrRequest) {
+	if err := l.Refund(ctx, stint.Decision{Key: "k", Limit: limit}, 1); !errors.Is(err, stint.ErrRequest) {
 		t.Errorf("a refusal: %v", err)
 	}
 	if d, _ := l.Allow(ctx, "k", limit); d.Allowed {

@@ -56,11 +56,11 @@ func (f *Fallback) pay(p *payment) {
 		for i, a := range f.takeBatch(ctx, due) {
 			e := due[i]
 			switch {
-			case errors.Is(a.Err, stint.ErrNotCharged):
+			case errors.Is(a.Err, ErrNotCharged):
 				notCharged[e], p.failed = true, true
 				p.full = p.full || errors.Is(a.Err, stint.ErrFull)
 			case a.Err != nil:
-				p.failed = p.failed || !errors.Is(a.Err, stint.ErrBroken)
+				p.failed = p.failed || !errors.Is(a.Err, ErrBroken)
 			case !a.Allowed && a.Remaining > 0 && a.Remaining < e.charge.Cost:
 				e.charge.Cost = a.Remaining
 				less = append(less, e)
@@ -86,7 +86,7 @@ func (f *Fallback) takeBatch(ctx context.Context, due []*debt) []stint.Answer {
 }
 
 // errOwing means that the debts of a key could not be charged before its deadline.
-var errOwing = fmt.Errorf("stint: the store has not yet charged what was admitted without it: %w: %w", stint.ErrNotCharged, context.DeadlineExceeded)
+var errOwing = fmt.Errorf("stint: the store has not yet charged what was admitted without it: %w: %w", ErrNotCharged, context.DeadlineExceeded)
 
 func (f *Fallback) settle(ctx context.Context, asks []stint.Ask) error {
 	for { // what calls that failed meanwhile have spent comes on top

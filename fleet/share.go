@@ -29,7 +29,7 @@ func (f *Fallback) without(r *stint.Request, ahead int64, out []stint.Decision, 
 		case stint.OnErrorLocal:
 			scaled := *a
 			if a.Limit != nil {
-				scaled.SetUnits(scale(a.Limit, a.Units()-ahead, live))
+				internal.SetUnits(&scaled, scale(a.Limit, a.Units()-ahead, live))
 			}
 			local.Asks = append(local.Asks, scaled)
 		default:
@@ -59,7 +59,7 @@ func (f *Fallback) without(r *stint.Request, ahead int64, out []stint.Decision, 
 		shared(&each[i], live)
 		if d.Allowed && notCharged && r.Asks[i].Units() > 0 {
 			spent := r.Asks[i]
-			spent.SetUnits(spent.Units() - ahead)
+			internal.SetUnits(&spent, spent.Units()-ahead)
 			f.owe(&spent, &answers[j], local.Asks[j].Units(), live)
 		}
 		j++
@@ -99,10 +99,10 @@ func (f *Fallback) Look(r *stint.Request, out []stint.Decision) error {
 	for i := range local.Asks {
 		a := &local.Asks[i]
 		if a.Limit != nil {
-			a.SetUnits(scale(a.Limit, a.Units(), live))
+			internal.SetUnits(a, scale(a.Limit, a.Units(), live))
 		}
 	}
-	if err := stint.NewLimiter(f.local).DryRun(context.Background(), &local, out); err != nil {
+	if err := internal.DryRun(context.Background(), f.local, &local, out); err != nil {
 		return err
 	}
 	for i := range out {

@@ -28,7 +28,7 @@ func newStack(t testing.TB, instance *stint.Limit) *stack {
 	s := &stack{store: newNotifier()}
 	s.store.Fault = func(int) (f limittest.Fault) {
 		if s.away.Load() {
-			f.Err = fmt.Errorf("away: %w", stint.ErrNotCharged)
+			f.Err = fmt.Errorf("away: %w", fleet.ErrNotCharged)
 		}
 		return f
 	}
@@ -59,7 +59,7 @@ func (g *requests) draw() stint.Request {
 		}
 		switch g.IntN(12) {
 		case 0:
-			a.SetUnits(0)
+			stint.Internal().SetUnits(&a, 0)
 		case 1:
 			a.Cost = 1 + g.Int64N(12)
 		}
@@ -146,7 +146,7 @@ func TestStackIsTheModel(t *testing.T) {
 						back.Asks[0].Penalty = g.penalties[0]
 						_, _ = stint.Reset(t.Context(), s.Store, &back), model.Reset(t.Context(), &back)
 					} else {
-						_, _ = s.RefundAll(t.Context(), &back, nil), model.Refund(t.Context(), &back)
+						_, _ = stint.Refund(t.Context(), s.Limiter.Store, &back), model.Refund(t.Context(), &back)
 					}
 				}
 				if g.IntN(20) == 0 {
@@ -307,7 +307,7 @@ func TestStackAdmitsNoMore(t *testing.T) {
 				}
 				by[d.By]++
 				if !d.Allowed {
-					if d.By.Counted() && s.fleet.Remembered() == remembered && !s.away.Load() && s.fleet.State() == fleet.Closed && d.RetryAfter < 10*time.Second && g.IntN(4) == 0 {
+					if stint.Internal().IsShared(d.By) && s.fleet.Remembered() == remembered && !s.away.Load() && s.fleet.State() == fleet.Closed && d.RetryAfter < 10*time.Second && g.IntN(4) == 0 {
 						time.Sleep(d.RetryAfter)
 						if again, err := s.Take(t.Context(), &r, each); !again.Allowed || err != nil {
 							t.Fatalf("seed %d, %d: %+v\nrefused again %+v (%v)\nafter %+v", seed, i, r.Asks, again, err, d)
@@ -348,7 +348,7 @@ func TestStackAdmitsNoMore(t *testing.T) {
 							back.Asks, theirs = append(back.Asks, a), append(theirs, each[j])
 						}
 					}
-					if len(back.Asks) > 0 && s.RefundAll(t.Context(), &back, theirs) == nil {
+					if len(back.Asks) > 0 && refundAll(t.Context(), s.Limiter.Store, &back, theirs) == nil {
 						for j := range back.Asks {
 							of(&back.Asks[j]).refund(now, back.Asks[j].Units())
 						}

@@ -28,7 +28,7 @@ type Options struct {
 	Deadline time.Duration
 	// Local decides by this instance's share of the limits while the shared store does not
 	// answer. It decides only for asks with stint.OnErrorLocal. nil: a Memory with
-	// stint.DefaultMaxKeys.
+	// 1,000,000 keys.
 	Local *stint.Memory
 	// Breaker says when to stop asking the shared store. If its Failures is negative,
 	// never.

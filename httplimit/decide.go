@@ -95,7 +95,7 @@ func (a *Answer) refund(ctx context.Context) {
 type Decide func(r *http.Request, hold time.Duration) (Answer, error)
 
 // By decides by one limit and one key. A request whose key is "" is unlimited. nil
-// means, for l, a Limiter in memory; for limit, stint.DefaultLimit; for key, the address
+// means, for l, a Limiter in memory; for limit, 100 per 1m; for key, the address
 // of the connection, which behind a proxy is the proxy's (see Clients).
 //
 // In a shared Store, limits without a name share their counts (see stint.Spec.Name). By
@@ -108,7 +108,7 @@ func By(l *stint.Limiter, limit *stint.Limit, key Key) Decide {
 	return by(l, limit, key, false)
 }
 
-var defaultLimit = stint.MustLimit(stint.DefaultLimit)
+var defaultLimit = stint.Internal().DefaultLimit()
 
 // Shape is like By, and also holds each allowed request until its turn; see
 // Answer.Hold. Use it with leaky buckets: no other algorithm makes requests wait.
@@ -127,7 +127,7 @@ func by(l *stint.Limiter, limit *stint.Limit, key Key, shape bool) Decide {
 		key = Clients{}.Key
 	}
 	warnUnnamed(l, limit)
-	l = l.WithFallback()
+	l = stint.Internal().WithFallback(l)
 	return func(r *http.Request, hold time.Duration) (Answer, error) {
 		k := key(r)
 		if k == "" {
@@ -153,7 +153,7 @@ func by(l *stint.Limiter, limit *stint.Limit, key Key, shape bool) Decide {
 
 // warnUnnamed logs that limit has no name, if others may use l's Store.
 func warnUnnamed(l *stint.Limiter, limit *stint.Limit) {
-	if _, own := l.Store.(*stint.Memory); limit.Name() == "" && l.Store != nil && !own {
+	if _, own := l.Store.(*stint.Memory); limit.Spec().Name == "" && l.Store != nil && !own {
 		slog.Default().Warn("httplimit: a limit without a name shares its counts with all unnamed limits of the same algorithm and period in the store: give it a name",
 			"limit", limit.Terms(), "better", "NAME: "+limit.Terms())
 	}

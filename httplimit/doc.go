@@ -2,7 +2,7 @@
 // the client, asks the limiter, sets rate limit headers, and answers refused
 // requests in place of the handler.
 //
-//	http.ListenAndServe(":8080", httplimit.Middleware{}.Wrap(mux)) // stint.DefaultLimit for each client's address
+//	http.ListenAndServe(":8080", httplimit.Middleware{}.Wrap(mux)) // 100 per 1m for each client's address
 //
 //	clients := httplimit.Clients{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
 //	limited := httplimit.Middleware{Clients: &clients, Decide: httplimit.By(limiter, stint.MustLimit("api: 20 per 1s"), clients.Key)}

@@ -244,7 +244,7 @@ func appendPolicy(b []byte, l *stint.Limit) []byte {
 // policyName returns a name for l that is not in taken, for use within the quotes of a
 // structured field string.
 func policyName(l *stint.Limit, taken []string) string {
-	text := l.Name()
+	text := l.Spec().Name
 	if text == "" {
 		text = l.String()
 	}
@@ -284,7 +284,7 @@ func printable(text string) string {
 // SetDegraded sets the header Stint-Degraded to who decided, local or policy, if the
 // shared Store did not count the request. Otherwise it does nothing.
 func SetDegraded(h http.Header, by stint.Source) {
-	if !by.Counted() {
+	if !stint.Internal().IsShared(by) {
 		h["Stint-Degraded"] = []string{by.String()}
 	}
 }

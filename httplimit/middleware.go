@@ -23,9 +23,9 @@ import (
 // The headers of a Dialect are set before the handler runs, and it may change them. A
 // request that was held has the headers of when it was decided. See Wrap for proxies.
 //
-// The zero Middleware limits each client address to stint.DefaultLimit, in memory.
+// The zero Middleware limits each client address to 100 per 1m, in memory.
 type Middleware struct {
-	// Decide decides which requests pass. nil: By, with stint.DefaultLimit, in memory,
+	// Decide decides which requests pass. nil: By, with 100 per 1m, in memory,
 	// for each address that Clients finds.
 	Decide Decide
 	// Clients finds the clients' addresses for that default Decide, and puts them into

@@ -80,7 +80,7 @@ func refusal(a *Answer, d Dialect, retryAfter int64) *problem {
 		p.Outcome = a.Outcome.String()
 	}
 	if a.Limit != nil && d != NoHeaders {
-		p.LimitName, p.Limit = a.Limit.Name(), a.Limit.Terms()
+		p.LimitName, p.Limit = a.Limit.Spec().Name, a.Limit.Terms()
 	}
 	if a.Violations > 0 && d != NoHeaders {
 		s := a.Penalty.Spec()

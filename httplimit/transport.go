@@ -55,7 +55,7 @@ func (t *Transport) pass(r *http.Request) error {
 	t.once.Do(func() {
 		if t.in = &t.memory; t.Limiter != nil {
 			warnUnnamed(t.Limiter, t.Limit)
-			t.in = t.Limiter.WithFallback()
+			t.in = stint.Internal().WithFallback(t.Limiter)
 		}
 	})
 	limiter, key := t.in, t.Key

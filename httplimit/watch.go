@@ -33,7 +33,7 @@ func Watch(d Decide, l *stint.Limiter, key Key, p *stint.Penalty, statuses ...in
 	if l == nil {
 		l = new(stint.Limiter)
 	}
-	l = l.WithFallback()
+	l = stint.Internal().WithFallback(l)
 	return func(r *http.Request, hold time.Duration) (Answer, error) {
 		k := key(r)
 		if k == "" {

@@ -48,7 +48,7 @@ const (
 func drawBatched(rng *rand.Rand, limits []*stint.Limit, p *stint.Penalty) (asks []stint.Ask) {
 	for _, i := range rng.Perm(len(limits))[:1+rng.IntN(3)] {
 		a := stint.Ask{Key: inOneGo + []string{"a", "b"}[rng.IntN(2)], Limit: limits[i]}
-		a.SetUnits(int64(rng.IntN(4)))
+		stint.Internal().SetUnits(&a, int64(rng.IntN(4)))
 		if rng.IntN(3) == 0 {
 			a.Penalty = p
 		}

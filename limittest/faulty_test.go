@@ -42,7 +42,7 @@ func TestFaulty(t *testing.T) {
 			if d.Allowed != (tt.err == nil) {
 				t.Errorf("Take: allowed %t beside error %v", d.Allowed, err)
 			}
-			r.Asks[0].SetUnits(0)
+			stint.Internal().SetUnits(&r.Asks[0], 0)
 			d, err = f.Take(t.Context(), r, nil)
 			if got := 10 - d.Remaining; err != nil || got != tt.charged {
 				t.Errorf("then %d were charged (error %v), want %d", got, err, tt.charged)

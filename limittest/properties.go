@@ -159,7 +159,7 @@ func denialChangesNothing(t *trial) {
 	for range rapid.IntRange(1, 20).Draw(t.T, "requests") {
 		t.pass(asks[0].Limit)
 		for i := range asks {
-			asks[i].SetUnits(t.cost(asks[i].Limit))
+			stint.Internal().SetUnits(&asks[i], t.cost(asks[i].Limit))
 		}
 		before := t.peek(asks)
 		d, each := t.take(t.now, asks...)
@@ -178,7 +178,7 @@ func denialChangesNothing(t *trial) {
 
 func (t *trial) peek(asks []stint.Ask) (each []stint.Decision) {
 	for _, a := range asks {
-		a.SetUnits(0)
+		stint.Internal().SetUnits(&a, 0)
 		d, _ := t.take(t.now, a)
 		each = append(each, d)
 	}

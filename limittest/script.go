@@ -178,7 +178,7 @@ func (s *script) tryMove() *move {
 		if m.verb == "refund" && len(l.h.charges) > 0 && s.chance(80) {
 			n = s.refund(&l)
 		}
-		if a.SetUnits(n); n == 1 && s.chance(50) {
+		if stint.Internal().SetUnits(a, n); n == 1 && s.chance(50) {
 			a.Cost = 0 // which says the same
 		}
 		if l.endless(n) {

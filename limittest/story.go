@@ -73,7 +73,7 @@ func (e *event) tell(b *strings.Builder, start time.Time) {
 func showAsk(a *stint.Ask) string {
 	s := fmt.Sprintf("%q", a.Key)
 	if a.Limit != nil {
-		s += fmt.Sprintf(" %q %s ×%d", a.Limit.Name(), a.Limit.Terms(), costOf(a))
+		s += fmt.Sprintf(" %q %s ×%d", a.Limit.Spec().Name, a.Limit.Terms(), costOf(a))
 	}
 	if a.MaxDelay != 0 {
 		s += fmt.Sprintf(" within %s", a.MaxDelay)
@@ -117,7 +117,7 @@ func show(d *stint.Decision) string {
 	if d.Limit == nil {
 		return s + ", no limit"
 	}
-	return s + fmt.Sprintf(", limit %q %s", d.Limit.Name(), d.Limit.Terms())
+	return s + fmt.Sprintf(", limit %q %s", d.Limit.Spec().Name, d.Limit.Terms())
 }
 
 // reader asks a store one thing after another and writes it down. Instants are µs since 1970.
@@ -136,7 +136,7 @@ type failer interface {
 func (r *reader) take(at int64, asks ...stint.Ask) (stint.Decision, []stint.Decision) {
 	r.t.Helper()
 	req := stint.Request{Asks: asks, At: time.UnixMicro(at)}
-	if err := req.Check(); err != nil {
+	if err := stint.Internal().Check(&req); err != nil {
 		r.t.Fatalf("limittest asks nonsense: %v", err)
 	}
 	each := make([]stint.Decision, len(asks))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/algo"
 )
 
 //go:embed testdata/vectors.json
@@ -80,12 +81,12 @@ func (v *vector) asks(key string) ([]stint.Ask, error) {
 	}
 	asks := make([]stint.Ask, len(v.Limits))
 	for i, l := range v.Limits {
-		algorithm, err := stint.ParseAlgorithm(l.Algorithm)
+		algorithm, err := algo.ParseKind(l.Algorithm)
 		if err != nil {
 			return nil, err
 		}
 		limit, err := stint.NewLimit(stint.Spec{
-			Name: strconv.Itoa(i), Algorithm: algorithm, Amount: l.Amount,
+			Name: strconv.Itoa(i), Algorithm: stint.Algorithm(algorithm), Amount: l.Amount,
 			Period: micros(l.PeriodUS), Burst: l.Burst, Buckets: l.Buckets,
 		})
 		if err != nil {
@@ -108,7 +109,7 @@ func (v *vector) check(t testing.TB, s stint.Store) {
 	for i := range v.Events {
 		e := &v.Events[i]
 		for j := range asks {
-			asks[j].SetUnits(e.Cost)
+			stint.Internal().SetUnits(&asks[j], e.Cost)
 		}
 		d, each := r.take(e.TUS, asks...)
 		want, wantEach := e.want(asks)

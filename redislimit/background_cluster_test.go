@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
@@ -29,7 +30,7 @@ func TestBatchBuiltBeforeTheCluster(t *testing.T) {
 	}
 	limit := stint.MustLimit("3 per 1h")
 	r := stint.Request{Asks: []stint.Ask{{Key: "a", Limit: limit, Cost: 1}, {Key: "b", Limit: limit, Cost: 1}}}
-	if _, err := early.Take(t.Context(), &r, nil); !errors.Is(err, stint.ErrNotCharged) {
+	if _, err := early.Take(t.Context(), &r, nil); !errors.Is(err, fleet.ErrNotCharged) {
 		t.Errorf("%v", err)
 	}
 	if d, err := s.Take(t.Context(), &r, nil); err != nil || d.Remaining != 2 {

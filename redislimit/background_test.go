@@ -92,7 +92,7 @@ func TestConnectInBackgroundFirst(t *testing.T) {
 	}()
 	began := time.Now()
 	r := stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}, Deadline: 10 * time.Millisecond}
-	if _, err := s.Take(t.Context(), &r, nil); !errors.Is(err, stint.ErrNotCharged) || !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > atMost {
+	if _, err := s.Take(t.Context(), &r, nil); !errors.Is(err, fleet.ErrNotCharged) || !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > atMost {
 		t.Errorf("%v after %s", err, time.Since(began))
 	}
 	gone, cancel := context.WithCancel(t.Context())
@@ -102,10 +102,10 @@ func TestConnectInBackgroundFirst(t *testing.T) {
 	}
 	r.Deadline = 0
 	answers := make([]stint.Answer, 1)
-	if s.TakeBatch(gone, []stint.Request{r}, answers); !errors.Is(answers[0].Err, stint.ErrNotCharged) || !errors.Is(answers[0].Err, context.Canceled) {
+	if s.TakeBatch(gone, []stint.Request{r}, answers); !errors.Is(answers[0].Err, fleet.ErrNotCharged) || !errors.Is(answers[0].Err, context.Canceled) {
 		t.Errorf("%v", answers[0].Err)
 	}
-	if _, err := s.Take(gone, &r, nil); !errors.Is(err, stint.ErrNotCharged) || !errors.Is(err, context.Canceled) {
+	if _, err := s.Take(gone, &r, nil); !errors.Is(err, fleet.ErrNotCharged) || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -32,7 +33,7 @@ func TestDeadline(t *testing.T) {
 	var done sync.WaitGroup
 	for range fewCalls {
 		done.Go(func() {
-			if _, err := s.Take(context.Background(), by(250*time.Millisecond, limit, "sent"), nil); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, stint.ErrNotCharged) {
+			if _, err := s.Take(context.Background(), by(250*time.Millisecond, limit, "sent"), nil); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, fleet.ErrNotCharged) {
 				t.Errorf("under way: %v", err)
 			}
 		})
@@ -43,7 +44,7 @@ func TestDeadline(t *testing.T) {
 		go func() { _, _ = s.Take(context.Background(), by(0, limit, "busy"), nil) }()
 	}
 	until(t, "all calls are under way", func() bool { return g.made() == fewCalls })
-	if _, err := s.Take(context.Background(), by(20*time.Millisecond, limit, "queued"), nil); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, stint.ErrNotCharged) {
+	if _, err := s.Take(context.Background(), by(20*time.Millisecond, limit, "queued"), nil); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, fleet.ErrNotCharged) {
 		t.Errorf("queued: %v", err)
 	}
 	close(g.pass)
@@ -114,7 +115,7 @@ func TestDeadlineOfSlots(t *testing.T) {
 		n.Freeze(t)
 	}
 	began := time.Now()
-	if err := ask(); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, stint.ErrNotCharged) || time.Since(began) > refundTimeout {
+	if err := ask(); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, fleet.ErrNotCharged) || time.Since(began) > refundTimeout {
 		t.Errorf("%v after %s", err, time.Since(began))
 	}
 }
@@ -183,7 +184,7 @@ func TestSlotsError(t *testing.T) {
 		{ended, []error{unsent, unsure, nil}, false, false},
 	} {
 		err := slotsError(c.ctx, c.errs, c.returned)
-		if err == nil || errors.Is(err, stint.ErrNotCharged) != c.unsent {
+		if err == nil || errors.Is(err, fleet.ErrNotCharged) != c.unsent {
 			t.Errorf("%v, returned %v: %v", c.errs, c.returned, err)
 		}
 	}

@@ -49,7 +49,7 @@
 //
 // # Errors
 //
-// An error that wraps stint.ErrNotCharged means that nothing was charged: the server refused
+// An error that wraps fleet.ErrNotCharged means that nothing was charged: the server refused
 // the call (for example with READONLY, OOM, LOADING or CLUSTERDOWN), no connection could be
 // made, or the request's context or Deadline ended before it was sent. After any other
 // error, the request may have been charged: it was sent and not answered in time, the

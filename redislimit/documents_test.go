@@ -125,7 +125,7 @@ func TestInvalidDocuments(t *testing.T) {
 	_, err2 := d.Write(t.Context(), "a", 1, nil)
 	_, _, err3 := d.Newest(t.Context(), "b")
 	for _, err := range []error{err1, err2, err3} {
-		if err == nil || !strings.Contains(err.Error(), "something else lies where a count should") {
+		if err == nil || !strings.Contains(err.Error(), "the store holds something other than a count") {
 			t.Errorf("a spoiled key: %v", err)
 		}
 	}

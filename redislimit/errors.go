@@ -5,26 +5,27 @@ import (
 	"fmt"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
 // noRoom is the error of a server that refuses writes and has written nothing, but answers.
 type noRoom struct{ error }
 
-func (e noRoom) Unwrap() []error { return []error{stint.ErrNotCharged, stint.ErrFull, e.error} }
+func (e noRoom) Unwrap() []error { return []error{fleet.ErrNotCharged, stint.ErrFull, e.error} }
 
 func markNotCharged(err error) error {
 	switch {
 	case conn.WritesRefused(err):
 		return noRoom{err}
 	case conn.NothingWritten(err):
-		return fmt.Errorf("%w: %w", stint.ErrNotCharged, err)
+		return fmt.Errorf("%w: %w", fleet.ErrNotCharged, err)
 	}
 	return err
 }
 
 func notSent(err error) error {
-	return fmt.Errorf("redislimit: %w: %w", stint.ErrNotCharged, err)
+	return fmt.Errorf("redislimit: %w: %w", fleet.ErrNotCharged, err)
 }
 
 // unwritten is why a server did not write what a request would charge, by the numbers of room.lua.
@@ -39,5 +40,5 @@ func brokenKey(key string, wrongType bool) error {
 	if wrongType {
 		what = "another type of value"
 	}
-	return fmt.Errorf("redislimit: key %q holds %s: %w: delete the key, or give Stint a namespace or database of its own", key, what, stint.ErrBroken)
+	return fmt.Errorf("redislimit: key %q holds %s: %w: delete the key, or give Stint a namespace or database of its own", key, what, fleet.ErrBroken)
 }

@@ -81,7 +81,7 @@ func TestListen(t *testing.T) {
 	for _, key := range []string{"k", "a}b:\x00ü", long} {
 		refuse(key)
 		began := time.Now()
-		if err := two.RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit, Cost: 1}}}, nil); err != nil {
+		if err := stint.Refund(t.Context(), two.Store, &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit, Cost: 1}}}); err != nil {
 			t.Fatal(err)
 		}
 		passes("refunded", key)
@@ -123,7 +123,7 @@ func TestListen(t *testing.T) {
 	}
 	soon(t, "it hears again", here.Connected)
 	refuse("k")
-	if err := two.RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}}, nil); err != nil {
+	if err := stint.Refund(t.Context(), two.Store, &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	passes("refunded after the loss", "k")
@@ -149,7 +149,7 @@ func TestListenWithoutPermission(t *testing.T) {
 		if _, err := l.Allow(t.Context(), "k", limit); err != nil {
 			t.Error(err)
 		}
-		if err := l.RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}}, nil); err != nil {
+		if err := stint.Refund(t.Context(), l.Store, &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}}); err != nil {
 			t.Error(err)
 		}
 		if err := l.Reset(t.Context(), "k", limit); err != nil {
@@ -181,7 +181,7 @@ func TestListenCluster(t *testing.T) {
 		for range 3 {
 			_, _ = l.Allow(t.Context(), key, limit)
 		}
-		if err := stint.NewLimiter(s).RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit, Cost: 1}}}, nil); err != nil {
+		if err := stint.Refund(t.Context(), s, &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit, Cost: 1}}}); err != nil {
 			t.Fatal(err)
 		}
 		soon(t, "refunded", func() bool {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -48,7 +49,7 @@ func TestClusterFull(t *testing.T) {
 					t.Errorf("%s, %s: %+v, %v", one.Limit.Spec().Algorithm, limit.Spec().Algorithm, d, err)
 				}
 			}
-			if d, err := take(one, two); !errors.Is(err, stint.ErrFull) || !errors.Is(err, stint.ErrNotCharged) {
+			if d, err := take(one, two); !errors.Is(err, stint.ErrFull) || !errors.Is(err, fleet.ErrNotCharged) {
 				t.Errorf("%s: %+v, %v", limit.Spec().Algorithm, d, err)
 			}
 		}

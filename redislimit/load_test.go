@@ -18,6 +18,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/redislimit"
 )
 
@@ -110,7 +111,7 @@ func kindOf(err error) (kind string, maybe bool) {
 	switch {
 	case errors.Is(err, stint.ErrFull):
 		return "OOM", false
-	case errors.Is(err, stint.ErrNotCharged) && errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, fleet.ErrNotCharged) && errors.Is(err, context.DeadlineExceeded):
 		return "not sent", false
 	case errors.As(err, &server):
 		code, _, _ := strings.Cut(server.Error(), " ")

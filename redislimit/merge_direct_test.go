@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
@@ -55,7 +56,7 @@ func TestDirect(t *testing.T) {
 		idle(t, s)
 	}
 	s.conn = conn.Over(refusing{errors.New("OOM command not allowed")})
-	if _, err := stint.NewLimiter(s).Allow(context.Background(), "a", limit); !errors.Is(err, stint.ErrNotCharged) {
+	if _, err := stint.NewLimiter(s).Allow(context.Background(), "a", limit); !errors.Is(err, fleet.ErrNotCharged) {
 		t.Error(err)
 	}
 	idle(t, s)
@@ -97,7 +98,7 @@ func TestDirectIsFollowed(t *testing.T) {
 	}()
 	until(t, "it waits", func() bool { return s.queued() == len(left)+1 })
 	leave()
-	if err := <-told; !errors.Is(err, stint.ErrNotCharged) || !errors.Is(err, context.Canceled) {
+	if err := <-told; !errors.Is(err, fleet.ErrNotCharged) || !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	g.pass <- struct{}{} // the first who waits at the gate

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
@@ -156,9 +157,9 @@ func TestMerged(t *testing.T) {
 	for i, c := range calls {
 		have := fmt.Sprint(got[i].d.Allowed, got[i].d.Remaining)
 		switch err := got[i].err; {
-		case errors.Is(err, stint.ErrNotCharged) && errors.Is(err, context.Canceled):
+		case errors.Is(err, fleet.ErrNotCharged) && errors.Is(err, context.Canceled):
 			have = "unsent"
-		case errors.Is(err, stint.ErrBroken):
+		case errors.Is(err, fleet.ErrBroken):
 			have = "broken"
 		case err != nil:
 			have = err.Error()
@@ -189,7 +190,7 @@ func TestCancelDuringCall(t *testing.T) {
 	}()
 	until(t, "a call is under way", func() bool { return g.made() == 1 })
 	leave()
-	if err := <-told; !errors.Is(err, context.Canceled) || errors.Is(err, stint.ErrNotCharged) {
+	if err := <-told; !errors.Is(err, context.Canceled) || errors.Is(err, fleet.ErrNotCharged) {
 		t.Error(err)
 	}
 	close(g.pass)
@@ -268,7 +269,7 @@ func TestRuns(t *testing.T) {
 				}
 				r.Asks = append(r.Asks, stint.Ask{Key: fmt.Sprint("k", rng.IntN(3)), Limit: l, Cost: cost, Peek: cost == 0})
 			}
-			if r.Check() != nil {
+			if stint.Internal().Check(&r) != nil {
 				continue
 			}
 			for range 1 + rng.IntN(12) {
@@ -383,7 +384,7 @@ func TestNotCharged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := stint.NewLimiter(s).Allow(t.Context(), "a", stint.MustLimit("1 per 1s")); err == nil || errors.Is(err, stint.ErrNotCharged) != certain {
+		if _, err := stint.NewLimiter(s).Allow(t.Context(), "a", stint.MustLimit("1 per 1s")); err == nil || errors.Is(err, fleet.ErrNotCharged) != certain {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -391,12 +392,12 @@ func TestNotCharged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := stint.NewLimiter(s).Allow(t.Context(), "a", stint.MustLimit("1 per 1s")); !errors.Is(err, io.EOF) || errors.Is(err, stint.ErrNotCharged) {
+	if _, err := stint.NewLimiter(s).Allow(t.Context(), "a", stint.MustLimit("1 per 1s")); !errors.Is(err, io.EOF) || errors.Is(err, fleet.ErrNotCharged) {
 		t.Error(err)
 	}
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := stint.NewLimiter(s).Allow(done, "a", stint.MustLimit("1 per 1s")); !errors.Is(err, stint.ErrNotCharged) {
+	if _, err := stint.NewLimiter(s).Allow(done, "a", stint.MustLimit("1 per 1s")); !errors.Is(err, fleet.ErrNotCharged) {
 		t.Error(err)
 	}
 }
@@ -473,7 +474,7 @@ func TestSilentClient(t *testing.T) {
 			},
 		} {
 			began := time.Now()
-			if err := take(); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, stint.ErrNotCharged) || time.Since(began) != 2*time.Second {
+			if err := take(); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, fleet.ErrNotCharged) || time.Since(began) != 2*time.Second {
 				t.Errorf("%s: %v after %s", name, err, time.Since(began))
 			}
 		}

@@ -49,7 +49,7 @@ func TestLeastPermission(t *testing.T) {
 				t.Errorf("%s: %v", text, err)
 			}
 		}
-		if err := errors.Join(l.RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "a", Limit: limit, Cost: 1}}}, nil), l.Reset(t.Context(), "a", limit)); err != nil {
+		if err := errors.Join(stint.Refund(t.Context(), l.Store, &stint.Request{Asks: []stint.Ask{{Key: "a", Limit: limit, Cost: 1}}}), l.Reset(t.Context(), "a", limit)); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/algo"
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
@@ -138,7 +139,7 @@ func (s *Store) Inspect(ctx context.Context, key string, limits []*stint.Limit) 
 	reply, err := s.conn.Eval(ctx, inspectScript, names)
 	if err != nil {
 		if conn.IsWrongType(err) {
-			return nil, fmt.Errorf("redislimit: inspect: a count of %q holds another type of value: %w", key, stint.ErrBroken)
+			return nil, fmt.Errorf("redislimit: inspect: a count of %q holds another type of value: %w", key, fleet.ErrBroken)
 		}
 		return nil, fmt.Errorf("redislimit: inspect: %w", err)
 	}

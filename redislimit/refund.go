@@ -16,7 +16,7 @@ var (
 )
 
 // Refund implements stint.Refunder. Like a charge, a refund is sent once: after an error
-// that does not wrap stint.ErrNotCharged, it may have been made.
+// that does not wrap fleet.ErrNotCharged, it may have been made.
 func (s *Store) Refund(ctx context.Context, r *stint.Request) error {
 	return s.bySlot(r, func(r *stint.Request) error {
 		b := batch{at: r.At}

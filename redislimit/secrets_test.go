@@ -13,6 +13,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
 )
@@ -90,7 +91,7 @@ func TestPasswordRotates(t *testing.T) {
 				err = ask()
 				return err != nil && strings.Contains(err.Error(), "WRONGPASS")
 			})
-			if strings.Count(err.Error(), "password") != 1 || strings.Contains(err.Error(), "secret") || !errors.Is(err, stint.ErrNotCharged) {
+			if strings.Count(err.Error(), "password") != 1 || strings.Contains(err.Error(), "secret") || !errors.Is(err, fleet.ErrNotCharged) {
 				t.Errorf("the old password: %v; want what is wrong, once, and nothing charged", err)
 			}
 			fill(t, file, []byte("second-secret\n"))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 )
 
 func oneSlot(r *stint.Request) bool {
@@ -142,11 +143,11 @@ func (s *Store) peekPart(ctx context.Context, p *part, asks []stint.Ask) {
 	p.each = each[:len(asks)]
 }
 
-// slotsError wraps stint.ErrNotCharged only if no part can still be charged.
+// slotsError wraps fleet.ErrNotCharged only if no part can still be charged.
 func slotsError(ctx context.Context, errs []error, refunded bool) error {
 	var unsure []error
 	for _, err := range errs {
-		if err != nil && !errors.Is(err, stint.ErrNotCharged) {
+		if err != nil && !errors.Is(err, fleet.ErrNotCharged) {
 			unsure = append(unsure, err)
 		}
 	}

@@ -45,7 +45,7 @@ type Options struct {
 //
 // A request takes one round trip; in a Cluster, one or more for each slot of its keys (see
 // the package). A charge is sent once. If it fails with an error that wraps
-// stint.ErrNotCharged, nothing was charged; after any other error it may have been.
+// fleet.ErrNotCharged, nothing was charged; after any other error it may have been.
 type Store struct {
 	conn      *conn.Conn
 	namespace string

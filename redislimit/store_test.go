@@ -152,7 +152,7 @@ func TestBrokenKeys(t *testing.T) {
 			if !answers[0].Allowed || !answers[2].Allowed {
 				t.Errorf("%s after %q: its neighbours got %+v", text, spoil, answers)
 			}
-			if err := l.RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: subject, Limit: limit, Cost: 1}}}, nil); err == nil || !strings.Contains(err.Error(), spoil[1]) {
+			if err := stint.Refund(t.Context(), l.Store, &stint.Request{Asks: []stint.Ask{{Key: subject, Limit: limit, Cost: 1}}}); err == nil || !strings.Contains(err.Error(), spoil[1]) {
 				t.Errorf("refund under %s after %q: %v", text, spoil, err)
 			}
 			if err := l.Reset(t.Context(), subject, limit); err != nil {
@@ -446,7 +446,7 @@ func TestRefundAfterChange(t *testing.T) {
 	if _, err := l.AllowN(t.Context(), "a", before, 100); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.RefundAll(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "a", Limit: after, Cost: 50}}}, nil); err != nil {
+	if err := stint.Refund(t.Context(), l.Store, &stint.Request{Asks: []stint.Ask{{Key: "a", Limit: after, Cost: 50}}}); err != nil {
 		t.Fatal(err)
 	}
 	d, err := l.Peek(t.Context(), "a", before)

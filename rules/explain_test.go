@@ -158,7 +158,7 @@ func TestExplainAgrees(t *testing.T) {
 				t.Fatalf("Asks: %+v\nExplain: %+v", m, x)
 			}
 			if len(asks) > 0 {
-				if err := (&stint.Request{Asks: asks}).Check(); err != nil && !errors.Is(err, stint.ErrRequest) {
+				if err := stint.Internal().Check(&stint.Request{Asks: asks}); err != nil && !errors.Is(err, stint.ErrRequest) {
 					t.Fatal(err)
 				}
 			}

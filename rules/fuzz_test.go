@@ -136,14 +136,14 @@ func checkAsks(t *testing.T, s *rules.Set, in *rules.Input, out *rules.Matches) 
 	for i, a := range out.Asks {
 		name := out.Rules[i].Name
 		if a.Limit != nil { // else it looks for a ban alone
-			name, _, _ = strings.Cut(a.Limit.Name(), "@") // the tier follows
+			name, _, _ = strings.Cut(a.Limit.Spec().Name, "@") // the tier follows
 		}
 		if !utf8.ValidString(a.Key) || name != out.Rules[i].Name || strings.HasPrefix(a.Key, "\x00") && strings.Trim(a.Key, "\x00") == "" {
 			t.Errorf("ask %+v of rule %s", a, out.Rules[i].Name)
 		}
 	}
 	if len(out.Asks) > 0 {
-		if err := (&stint.Request{Asks: out.Asks}).Check(); err != nil {
+		if err := stint.Internal().Check(&stint.Request{Asks: out.Asks}); err != nil {
 			t.Error(err)
 		}
 	}

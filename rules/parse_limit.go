@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/algo"
+	"github.com/stintdev/stint/internal/limittext"
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/rules/internal/expr"
 )
@@ -55,10 +57,10 @@ func limitNamed(text, name string) (*stint.Limit, error) {
 	if err != nil {
 		return nil, err
 	}
-	if l.Name() != "" {
+	if l.Spec().Name != "" {
 		return nil, fmt.Errorf("limit %q: a rule's limits have the rule's name: write %q", expr.Clip(text), l.Terms())
 	}
-	return l.Named(name)
+	return rename(l, name)
 }
 
 func (p *parser) limitFields(n *yamlnode.Node, name string) *stint.Limit {
@@ -66,12 +68,12 @@ func (p *parser) limitFields(n *yamlnode.Node, name string) *stint.Limit {
 	var buckets int64
 	before := p.Problems()
 	found := p.Mapping(n, yamlnode.Fields{
-		"algorithm": yamlnode.Parsed(p.Reader, &s.Algorithm, stint.ParseAlgorithm),
+		"algorithm": yamlnode.Parsed(p.Reader, (*algo.Kind)(&s.Algorithm), algo.ParseKind),
 		"amount":    p.Int64(&s.Amount, 1, math.MaxInt64),
 		"period":    p.Period(&s.Period),
 		"burst":     p.Int64(&s.Burst, 1, math.MaxInt64),
 		"buckets":   p.Int64(&buckets, 1, 1000),
-		"lease":     yamlnode.Parsed(p.Reader, &s.Lease, stint.ParseLease),
+		"lease":     yamlnode.Parsed(p.Reader, &s.Lease, limittext.Lease),
 	})
 	for _, field := range []string{"amount", "period"} {
 		if found != nil && found[field] == nil {

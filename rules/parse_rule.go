@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/limittext"
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/rules/internal/expr"
 )
@@ -21,7 +22,7 @@ func (p *parser) rule(n *yamlnode.Node) {
 		"limits":           p.Skip, // below, when the name is known
 		"tiers":            p.Skip,
 		"penalty":          p.Skip,
-		"on_store_error":   yamlnode.Parsed(p.Reader, &r.OnStoreError, stint.ParseOnError),
+		"on_store_error":   yamlnode.Parsed(p.Reader, &r.OnStoreError, onErrors),
 		"decision_timeout": p.Period(&r.DecisionTimeout),
 		"mode":             yamlnode.Parsed(p.Reader, &r.Mode, ParseMode),
 		"message":          p.Skip,
@@ -59,6 +60,8 @@ func (p *parser) rule(n *yamlnode.Node) {
 	p.set.Rules = append(p.set.Rules, r)
 	p.set.hasDefault = p.set.hasDefault || r.Default
 }
+
+var onErrors = limittext.OneOf(stint.OnErrorLocal, stint.OnErrorAllow, stint.OnErrorDeny)
 
 func hasLeakyBucket(limits []*stint.Limit) bool {
 	return slices.ContainsFunc(limits, func(l *stint.Limit) bool { return l.Spec().Algorithm == stint.LeakyBucket })

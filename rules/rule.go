@@ -2,12 +2,12 @@ package rules
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/limittext"
 	"github.com/stintdev/stint/rules/internal/expr"
 )
 
@@ -67,8 +67,7 @@ func (m Mode) String() string { return nameOf(modeNames[:], uint8(m)) }
 
 // ParseMode is the inverse of String.
 func ParseMode(text string) (Mode, error) {
-	i, err := indexOf(modeNames[:], text)
-	return Mode(i), err
+	return limittext.OneOf(Enforce, Shadow, Off)(text)
 }
 
 // MarshalText is String; an error where m is no mode.
@@ -94,14 +93,6 @@ func nameOf(names []string, i uint8) string {
 		return names[i]
 	}
 	return "unknown(" + strconv.Itoa(int(i)) + ")"
-}
-
-func indexOf(names []string, text string) (uint8, error) {
-	i := slices.Index(names, text)
-	if i < 0 {
-		return 0, fmt.Errorf("%q: must be one of %s", expr.Clip(text), strings.Join(names, ", "))
-	}
-	return uint8(i), nil
 }
 
 // fixedKey is the key that r gives for every request; not ok: it depends on the request, or is

@@ -147,13 +147,19 @@ func countedAs(rule, tier string) string {
 func renamed(limits []*stint.Limit, name string) ([]*stint.Limit, error) {
 	others := make([]*stint.Limit, 0, len(limits))
 	for _, l := range limits {
-		other, err := l.Named(name)
+		other, err := rename(l, name)
 		if err != nil {
 			return nil, err
 		}
 		others = append(others, other)
 	}
 	return others, nil
+}
+
+func rename(l *stint.Limit, name string) (*stint.Limit, error) {
+	s := l.Spec()
+	s.Name = name
+	return stint.NewLimit(s)
 }
 
 // multiply multiplies amount and burst. The IDs stay.

@@ -160,7 +160,7 @@ func counts(limits []*stint.Limit) string {
 func TestLongTier(t *testing.T) {
 	rule, tier := strings.Repeat("r", 64), strings.Repeat("t", 64)
 	s := parse(t, "tiers: {"+tier+": 'true'}\nrules: [{name: "+rule+", key: client.ip, limits: [1 per 1m], tiers: {"+tier+": {times: 2}}}]")
-	if got := s.Rules[0].Tiers[0].Limits[0].Name(); got != rule+"@"+tier {
+	if got := s.Rules[0].Tiers[0].Limits[0].Spec().Name; got != rule+"@"+tier {
 		t.Error(got)
 	}
 }

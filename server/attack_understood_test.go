@@ -33,7 +33,7 @@ type counted map[string]string
 func (c *countingBy) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
 	one := counted{}
 	for i := range r.Asks {
-		one[r.Asks[i].Limit.Name()] = strings.Clone(r.Asks[i].Key)
+		one[r.Asks[i].Limit.Spec().Name] = strings.Clone(r.Asks[i].Key)
 	}
 	c.mu.Lock()
 	c.all = append(c.all, one)

@@ -218,7 +218,7 @@ func (s *Server) answerEach(w http.ResponseWriter, r *http.Request, b *batch, sh
 		if t.in == nil {
 			s.metrics.badRequests.Inc()
 		}
-		if t.err == nil && !t.By.Counted() {
+		if t.err == nil && !stint.Internal().IsShared(t.By) {
 			by = max(by, t.By)
 		}
 		answer = t.appendTo(answer, r, shadows)

@@ -58,16 +58,13 @@ type taken struct {
 // stays taken: the requests behind keep their places, so it would be given twice.
 func (s *Server) refund(ctx context.Context, t taken) error {
 	var r stint.Request
-	var each []stint.Decision
-	for i := range t.asks {
-		if a := &t.asks[i]; a.Units() > 0 && a.Limit.Spec().Algorithm != stint.LeakyBucket {
-			r.Asks, each = append(r.Asks, t.asks[i]), append(each, t.each[i])
+	for i, a := range t.asks {
+		if a.Units() > 0 && a.Limit.Spec().Algorithm != stint.LeakyBucket {
+			a.By = t.each[i].By
+			r.Asks = append(r.Asks, a)
 		}
 	}
-	if len(r.Asks) == 0 {
-		return nil
-	}
-	return s.decider.RefundAll(ctx, &r, each)
+	return stint.Refund(ctx, s.fleet, &r)
 }
 
 // withoutRoom decides when a store in memory is full, for the rules that allow then. A second

@@ -294,10 +294,10 @@ func (c ruleCounters) skipped(all ...*rules.Rule) {
 // fellBack counts the rules whose on_store_error decided. A rule of several limits is there
 // several times in a row.
 func (c ruleCounters) fellBack(all []*rules.Rule, a *stint.Answer) {
-	running := a.Outcome == stint.Banned && a.Limit == nil && !a.By.Counted()
+	running := a.Outcome == stint.Banned && a.Limit == nil && !stint.Internal().IsShared(a.By)
 	var last *rules.Rule
 	for i, r := range all {
-		if r != last && (running || a.Err != nil && r.OnStoreError == stint.OnErrorDeny || a.Err == nil && !a.Each[i].By.Counted()) {
+		if r != last && (running || a.Err != nil && r.OnStoreError == stint.OnErrorDeny || a.Err == nil && !stint.Internal().IsShared(a.Each[i].By)) {
 			last = r
 			if counter := c[r]; counter.fallback != nil {
 				counter.fallback.Inc()

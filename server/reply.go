@@ -81,7 +81,7 @@ func (v *Verdict) reply() replyJSON {
 		Message:      v.Message,
 		By:           sayBy(&v.Decision),
 		decisionJSON: toJSON(&v.Decision),
-		Used:         v.Used(),
+		Used:         used(&v.Decision),
 		BanLeft:      v.BanLeft.Microseconds(),
 	}
 	if v.BanLeft == stint.Never {
@@ -103,14 +103,24 @@ func (v *Verdict) reply() replyJSON {
 // named is the decision of the limit at that index.
 func (v *Verdict) named(i int) namedJSON {
 	d := &v.Each[i]
-	j := namedJSON{Rule: v.Rules[i].Name, Mode: v.Rules[i].Mode.String(), By: sayBy(d), decisionJSON: toJSON(d), Used: d.Used()}
+	j := namedJSON{Rule: v.Rules[i].Name, Mode: v.Rules[i].Mode.String(), By: sayBy(d), decisionJSON: toJSON(d), Used: used(d)}
 	if d.Limit != nil {
 		j.Text = d.Limit.Terms()
 	}
 	return j
 }
 
-// sayBy is who decided: lease, local or policy; "": the store.
+// used is how many units of d's limit are in use: its capacity less Remaining. A part of a
+// unit counts as one. Where more is in use than the capacity, because the limit was made
+// smaller, it is the capacity. It is 0 where d has no limit.
+func used(d *stint.Decision) int64 {
+	if d.Limit == nil {
+		return 0
+	}
+	return d.Limit.Capacity() - d.Remaining
+}
+
+// sayBy is who decided, lease, local or policy; "": the store did.
 func sayBy(d *stint.Decision) string {
 	if d.By == stint.ByStore {
 		return ""

@@ -89,7 +89,7 @@ func (s *Server) simulate(ctx context.Context, line []byte, out *json.Encoder) e
 		return badInput("t_us: want the instant in µs since 1970")
 	}
 	at := time.UnixMicro(q.at)
-	if err := (&stint.Request{At: at, Asks: anything}).Check(); err != nil {
+	if err := stint.Internal().Check(&stint.Request{At: at, Asks: anything}); err != nil {
 		return err
 	}
 	v, err := s.Decide(ctx, &q.Input, at)

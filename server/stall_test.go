@@ -41,7 +41,7 @@ rules:
 									t.Errorf("%s: %s, %v", operation, say(&v, err), err)
 									return
 								}
-								if !v.By.Counted() {
+								if !stint.Internal().IsShared(v.By) {
 									last.Store(asked.UnixNano())
 								}
 								time.Sleep(5*time.Millisecond + rand.N(10*time.Millisecond))

@@ -9,6 +9,13 @@
 // it and reports.
 package algo
 
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
 // Kind is an algorithm. The numbers are part of the script's protocol.
 type Kind uint8
 
@@ -19,6 +26,25 @@ const (
 	SlidingLog
 	SlidingWindow
 )
+
+var kindNames = [...]string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_log", "sliding_window"}
+
+// String is the algorithm's name in files and flags, such as "token_bucket".
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return "algorithm(" + strconv.Itoa(int(k)) + ")"
+}
+
+// ParseKind is the inverse of String.
+func ParseKind(name string) (Kind, error) {
+	i := slices.Index(kindNames[:], name)
+	if i < 0 {
+		return 0, fmt.Errorf("unknown algorithm %q: one of %s", name, strings.Join(kindNames[:], ", "))
+	}
+	return Kind(i), nil
+}
 
 // Never is the wait of a request whose cost is above the capacity.
 const Never = -1

@@ -41,7 +41,7 @@ func NewPenalty(warn, ban int64, banFor, forget time.Duration, growth int64, max
 	case ban < 0 || ban >= most:
 		return Penalty{}, fmt.Errorf("ban after %d: must be from 0 (never) to %d", ban, most-1)
 	case warn == 0 && ban == 0:
-		return Penalty{}, fmt.Errorf("neither warns nor bans: give it a warn after or a ban after")
+		return Penalty{}, fmt.Errorf("it neither warns nor bans: it needs a warn after or a ban after")
 	case ban > 0 && banFor < time.Millisecond:
 		return Penalty{}, fmt.Errorf("ban for %s: must be at least 1ms", banFor)
 	case banFor < 0:

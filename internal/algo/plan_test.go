@@ -102,7 +102,7 @@ func TestNewPenalty(t *testing.T) {
 		{3, 5, time.Minute, time.Hour, 2, time.Hour, ""},
 		{3, 0, 0, 0, 0, 0, ""},
 		{0, 1, time.Minute, 0, 0, 0, ""},
-		{0, 0, 0, 0, 0, 0, "neither warns nor bans"},
+		{0, 0, 0, 0, 0, 0, "it neither warns nor bans"},
 		{-1, 5, time.Minute, 0, 0, 0, "warn after -1"},
 		{0, 1 << 40, time.Minute, 0, 0, 0, "ban after 1099511627776"},
 		{0, 5, 0, 0, 0, 0, "ban for 0s: must be at least 1ms"},

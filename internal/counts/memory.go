@@ -35,6 +35,9 @@ type Memory struct {
 // mostShards keeps shards of ten million counts so small that a table grows in less than 1 ms.
 const mostShards = 2048
 
+// DefaultRoom is how many counts a Memory keeps that is not given a number.
+const DefaultRoom = 1_000_000
+
 // Open makes room for so many counts, if that was not done before.
 func (m *Memory) Open(room int) {
 	if !m.ready.Load() {

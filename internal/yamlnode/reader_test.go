@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/algo"
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
@@ -17,9 +17,9 @@ type server struct {
 	debug     bool
 	workers   int64
 	timeout   time.Duration
-	algorithm stint.Algorithm
+	algorithm algo.Kind
 	hosts     []string
-	others    []stint.Algorithm
+	others    []algo.Kind
 }
 
 // read is how a package reads its own section of a file that others read too.
@@ -34,7 +34,7 @@ func read(file string) (server, error) {
 				"debug":     r.Bool(&s.debug),
 				"workers":   r.Int64(&s.workers, 1, 64),
 				"timeout":   r.Period(&s.timeout),
-				"algorithm": yamlnode.Parsed(r, &s.algorithm, stint.ParseAlgorithm),
+				"algorithm": yamlnode.Parsed(r, &s.algorithm, algo.ParseKind),
 				"hosts": func(n *yamlnode.Node) {
 					r.Each(n, func(n *yamlnode.Node) {
 						var host string
@@ -42,7 +42,7 @@ func read(file string) (server, error) {
 						s.hosts = append(s.hosts, host)
 					})
 				},
-				"algorithms": yamlnode.List(r, &s.others, stint.ParseAlgorithm),
+				"algorithms": yamlnode.List(r, &s.others, algo.ParseKind),
 			})
 			if found != nil && found["workers"] == nil {
 				r.Report(n, "the server has no workers")
@@ -63,7 +63,7 @@ server:
   hosts: [a, "b"]
   algorithms: [fixed_window, token_bucket]
 `)
-	want := server{":8080", true, 8, 7 * 24 * time.Hour, stint.SlidingLog, []string{"a", "b"}, []stint.Algorithm{stint.FixedWindow, stint.TokenBucket}}
+	want := server{":8080", true, 8, 7 * 24 * time.Hour, algo.SlidingLog, []string{"a", "b"}, []algo.Kind{algo.FixedWindow, algo.TokenBucket}}
 	if err != nil || fmt.Sprint(s) != fmt.Sprint(want) {
 		t.Errorf("got %+v, %v; want %+v", s, err, want)
 	}

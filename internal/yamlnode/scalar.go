@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/limittext"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -52,9 +52,9 @@ func (r *Reader) Int64(to *int64, least, most int64) func(*Node) {
 	}
 }
 
-// Period makes a reader of a duration, as stint.ParsePeriod reads it.
+// Period makes a reader of a duration, as limittext.Period reads it.
 func (r *Reader) Period(to *time.Duration) func(*Node) {
-	return Parsed(r, to, stint.ParsePeriod)
+	return Parsed(r, to, limittext.Period)
 }
 
 // Parsed makes a reader of text that parse understands.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/counts"
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
@@ -138,14 +139,14 @@ func (s *Settings) FitMemory() Footprint {
 	}
 	const listeners = 4
 	const flights = 2 // the gateway's and the check API's
-	fit(&s.MaxKeys, 5, keyBytes, 10_000, stint.DefaultMaxKeys)
+	fit(&s.MaxKeys, 5, keyBytes, 10_000, counts.DefaultRoom)
 	fit(&s.MaxConnections, 6, connectionBytes*listeners, 256, 50_000)
 	fit(&s.Instance.InFlight, 8, requestBytes*flights, 500, defaultInFlight)
 	fit(&s.Instance.Bytes, 8, 1, 8<<20, 1<<40)
 	fit(&s.RememberedDenials, 12, denialBytes, 1000, fleet.DefaultMaxDenials)
 	f.Parts = []Part{
 		{"program", 1, programBytes},
-		{"keys", cmp.Or(s.MaxKeys, stint.DefaultMaxKeys), keyBytes},
+		{"keys", cmp.Or(s.MaxKeys, counts.DefaultRoom), keyBytes},
 		{"connections", listeners * s.MaxConnections, connectionBytes},
 		{"requests under way", flights * s.Instance.InFlight, requestBytes},
 		{"bytes of bodies and headers under way", s.Instance.Bytes, 1},

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/counts"
 )
 
 // The smallest limit among a cgroup and those above it holds, of either version, and the
@@ -52,10 +52,10 @@ func TestFitMemory(t *testing.T) {
 			if sum := h.Sum(); sum > s.Memory*95/100 || h.From != "setting" {
 				t.Errorf("%d MiB, %s: %d MiB, %+v", mib, store, sum>>20, h)
 			}
-			if s.MaxKeys > stint.DefaultMaxKeys || s.Instance.InFlight > 10_000 || s.RememberedDenials > fleet.DefaultMaxDenials {
+			if s.MaxKeys > counts.DefaultRoom || s.Instance.InFlight > 10_000 || s.RememberedDenials > fleet.DefaultMaxDenials {
 				t.Errorf("%d MiB, %s: %+v", mib, store, s)
 			}
-			if mib >= 4096 && (s.MaxKeys != 750_000 && s.MaxKeys != stint.DefaultMaxKeys || s.RememberedDenials != fleet.DefaultMaxDenials) {
+			if mib >= 4096 && (s.MaxKeys != 750_000 && s.MaxKeys != counts.DefaultRoom || s.RememberedDenials != fleet.DefaultMaxDenials) {
 				t.Errorf("%d MiB, %s: less than before: %+v", mib, store, s)
 			}
 			again := s

@@ -13,8 +13,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/httpfield"
+	"github.com/stintdev/stint/internal/limittext"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/config"
@@ -111,7 +111,7 @@ func (c *call) note(n *adminapi.Term, now time.Time) (rules.Note, error) {
 	case n.For != "" && n.Until != "":
 		return note, impossible("for", "for and until cannot both be given")
 	case n.For != "":
-		d, err := stint.ParsePeriod(n.For)
+		d, err := limittext.Period(n.For)
 		if err == nil && d <= 0 {
 			err = errors.New("must be more than 0")
 		}

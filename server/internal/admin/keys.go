@@ -205,7 +205,11 @@ func (a *API) refundKey(c *call) (int, any, error) {
 		return 0, nil, impossible("rule", "%s has no limits, so nothing was taken", k.rule.Name)
 	}
 	return a.changeKey(c, k, "refund", func() error {
-		return a.Limiter.RefundAll(c.Context(), k.request(k.limits, in.Cost), nil)
+		r := k.request(k.limits, in.Cost)
+		if err := stint.Internal().Check(r); err != nil {
+			return err
+		}
+		return stint.Refund(c.Context(), a.Limiter.Store, r)
 	})
 }
 

@@ -57,7 +57,7 @@ func (v *View) StoreError() error { return v.err }
 // turn reports whether this instance can answer when the store failed with err. If so, it
 // answers from now on.
 func (v *View) turn(err error) bool {
-	if !v.Fleet.IsLayered() || errors.Is(err, stint.ErrRequest) || errors.Is(err, stint.ErrUnsupported) || errors.Is(err, stint.ErrBroken) {
+	if !v.Fleet.IsLayered() || errors.Is(err, stint.ErrRequest) || errors.Is(err, stint.ErrUnsupported) || errors.Is(err, fleet.ErrBroken) {
 		return false
 	}
 	v.err = err
@@ -67,7 +67,7 @@ func (v *View) turn(err error) bool {
 // Look stores in out the answer to each ask of r by itself. It takes nothing.
 func (v *View) Look(r *stint.Request, out []stint.Decision) error {
 	if v.err == nil {
-		err := v.Limiter.DryRun(v.ctx, r, out)
+		err := stint.Internal().DryRun(v.ctx, v.Limiter.Store, r, out)
 		if err == nil || !v.turn(err) {
 			return err
 		}
@@ -91,7 +91,11 @@ func (v *View) Stored(key string, limits []*stint.Limit) []stint.Stored {
 	if v.err != nil {
 		return nil
 	}
-	all, err := v.Limiter.Inspect(v.ctx, key, limits...)
+	inspector, ok := stint.As[stint.Inspector](v.Limiter.Store)
+	if !ok {
+		return nil
+	}
+	all, err := inspector.Inspect(v.ctx, key, limits)
 	if err != nil {
 		return nil
 	}
@@ -133,11 +137,11 @@ func each(all func(func(stint.Record, error) bool), yield func(stint.Record) boo
 // Limit is the state of the key under the limit of a decision of Look: if this instance
 // answers, under its share of it.
 func (v *View) Limit(d *stint.Decision) adminapi.LimitState {
-	capacity, used := d.Limit.Capacity(), d.Used()
+	capacity := d.Limit.Capacity()
 	if v.err != nil {
 		capacity = max(1, capacity/v.Fleet.Live())
-		used = max(0, capacity-d.Remaining)
 	}
+	used := max(0, capacity-d.Remaining)
 	return adminapi.LimitState{Limit: d.Limit.Terms(), Capacity: capacity, Used: used, Remaining: d.Remaining, ResetAfter: d.ResetAfter.Microseconds()}
 }
 

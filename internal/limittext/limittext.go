@@ -1,0 +1,70 @@
+// Package limittext reads and writes the words in the text of a limit, which are the same in
+// a program, in a rules file and in the admin API.
+package limittext
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// MaxLease is the largest share of a limit that may be leased, in percent.
+const MaxLease = 50
+
+// Lease reads the share of a limit that may be leased, such as "5%", in percent.
+func Lease(text string) (int, error) {
+	if percent, ok := strings.CutSuffix(text, "%"); ok {
+		if n, err := strconv.ParseUint(percent, 10, 8); err == nil && n >= 1 && n <= MaxLease {
+			return int(n), nil
+		}
+	}
+	return 0, fmt.Errorf("lease %q: must be a share from 1%% to %d%%, such as 5%%", Clip(text), MaxLease)
+}
+
+// Period reads a period: a Go duration such as "1m30s", or whole days such as "7d".
+func Period(text string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.ParseInt(days, 10, 32)
+		if err == nil && n >= 1 && n <= math.MaxInt64/int64(24*time.Hour) {
+			return time.Duration(n) * 24 * time.Hour, nil
+		}
+	} else if d, err := time.ParseDuration(text); err == nil {
+		return d, nil
+	}
+	return 0, fmt.Errorf("period %q: must be a duration such as 500ms, 10s, 1m30s, 24h or 7d", Clip(text))
+}
+
+// Duration is d as a person writes it: 1m, not 1m0s. Period reads it back.
+func Duration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = s[:len(s)-2]
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = s[:len(s)-2]
+	}
+	return s
+}
+
+// OneOf makes a reader of the String of one of the given values.
+func OneOf[T fmt.Stringer](all ...T) func(text string) (T, error) {
+	return func(text string) (none T, _ error) {
+		names := make([]string, len(all))
+		for i, v := range all {
+			if names[i] = v.String(); names[i] == text {
+				return v, nil
+			}
+		}
+		return none, fmt.Errorf("%q: must be one of %s", Clip(text), strings.Join(names, ", "))
+	}
+}
+
+// Clip is text, shortened to 80 bytes: what a caller sent must not fill a log.
+func Clip(text string) string {
+	if len(text) <= 80 {
+		return text
+	}
+	return strings.ToValidUTF8(text[:77], "") + "…"
+}

@@ -1,0 +1,211 @@
+package stint
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/stintdev/stint/internal/algo"
+	"github.com/stintdev/stint/internal/limittext"
+)
+
+// Ask is one limit of a request, for one key. Without a Limit it asks only about a ban: it
+// refuses while a ban of Key under Penalty runs, and takes and counts nothing.
+type Ask struct {
+	// Key says whom or what is counted: any bytes, from 1 to MaxKey of them.
+	Key string
+	// Limit is the limit under which Key is counted. nil: none, and Penalty must be
+	// given.
+	Limit *Limit
+	// Cost is how many units the request takes. 0: one. It must not be negative, and
+	// must be 0 where there is no Limit.
+	Cost int64
+	// Penalty says how Key is punished if this ask refuses. nil: not at all. Asks of
+	// one request with the same Key and Penalty share a record, and together commit
+	// at most one violation.
+	Penalty *Penalty
+	// MaxDelay is the longest Decision.Delay that the caller accepts: if it would be
+	// longer, the ask refuses and takes nothing. 0: any delay. Negative: none. It
+	// matters where Limit or Limiter.Instance is a LeakyBucket.
+	MaxDelay time.Duration
+	// Peek asks how Key stands under Limit and takes nothing: even an exhausted key
+	// allows it. Cost must be 0 then.
+	Peek bool
+	// OnError says how the ask is decided where a fleet.Fallback has no answer of its
+	// Store.
+	OnError OnError
+	// By is, in a refund, the Decision.By of the ask that took the units. Take ignores
+	// it.
+	By Source
+}
+
+// OnError says how an ask is decided that the Store cannot decide, where a fleet.Fallback
+// is around it. The zero OnError is OnErrorLocal.
+type OnError uint8
+
+// If you add one, name it in String and package rules' documentation.
+const (
+	OnErrorLocal OnError = iota // this instance decides by its share of the limit
+	OnErrorAllow                // it is allowed
+	OnErrorDeny                 // nothing is decided: Take returns the error
+)
+
+var onErrorNames = [...]string{"local", "allow", "deny"}
+
+// String is "local", "allow" or "deny".
+func (o OnError) String() string {
+	if int(o) < len(onErrorNames) {
+		return onErrorNames[o]
+	}
+	return "unknown"
+}
+
+// Request is a set of asks that are decided together: all are charged, or none.
+type Request struct {
+	// Asks holds from 1 to MaxAsks. No two may share both Key and Limit.ID, and
+	// those that share Key and Penalty.ID must have the same numbers.
+	Asks []Ask
+	// At is the instant of the request, for tests and simulations. Zero: now, by the
+	// Store's clock. Requests with an instant and requests without one must not use
+	// the same counts.
+	At time.Time
+	// Deadline is how long a fleet.Fallback waits for its Store, and how long a Store
+	// that is a fleet.DeadlineKeeper takes to answer. 0: the Fallback's own deadline,
+	// and the context's.
+	Deadline time.Duration
+}
+
+// MaxKey is the length of the longest key, in bytes. MaxAsks is how many asks a request may
+// have: a store does nothing else while it decides them.
+const (
+	MaxKey  = 4096
+	MaxAsks = 500
+)
+
+// Units is how many units a takes: 0 for a Peek and without a Limit, else Cost, or 1 if Cost
+// is 0. Implementations of Store read Units and not Cost.
+func (a *Ask) Units() int64 {
+	if a.Peek || a.Limit == nil {
+		return 0
+	}
+	return max(1, a.Cost)
+}
+
+// check returns an error that wraps ErrRequest if r breaks a rule stated with
+// Request and Ask.
+func (r *Request) check() error {
+	if len(r.Asks) == 0 {
+		return fmt.Errorf("stint: %w: it has no asks", ErrRequest)
+	}
+	if len(r.Asks) > MaxAsks {
+		return fmt.Errorf("stint: %w: it has %d asks: at most %d", ErrRequest, len(r.Asks), MaxAsks)
+	}
+	if !r.At.IsZero() {
+		if s := r.At.Unix(); s < 0 || s >= algo.Exact/1_000_000 {
+			at := time.Unix(s, int64(r.At.Nanosecond())).UTC() // r.At itself would escape, and r with it
+			return fmt.Errorf("stint: %w: instant %s: must be from 1970 to 2112", ErrRequest, at)
+		}
+	}
+	for i := range r.Asks {
+		if err := r.Asks[i].check(); err != nil {
+			return err
+		}
+	}
+	return r.checkPairs()
+}
+
+// checkPairs looks for asks that do not go together. A few are compared with each
+// other; many are looked up.
+func (r *Request) checkPairs() error {
+	if len(r.Asks) > 16 {
+		return r.checkMany()
+	}
+	for i := range r.Asks {
+		for j := range i {
+			a, b := &r.Asks[i], &r.Asks[j]
+			limits := a.Limit != nil && b.Limit != nil && a.Limit.counted.Salt == b.Limit.counted.Salt // of equal IDs, salts are equal
+			if !limits && (a.Penalty == nil || b.Penalty == nil) || a.Key != b.Key {
+				continue
+			}
+			if limits && a.Limit.id == b.Limit.id {
+				return a.duplicate()
+			}
+			if a.sharesRecord(b) && a.Penalty.counted.Plan != b.Penalty.counted.Plan {
+				return a.conflict()
+			}
+		}
+	}
+	return nil
+}
+
+// entryKey is a key under a limit or a penalty.
+type entryKey struct{ key, id string }
+
+func (r *Request) checkMany() error {
+	seen := make(map[entryKey]*Penalty, 2*len(r.Asks)) // nil: the entry is a limit's
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		if a.Limit != nil {
+			k := entryKey{a.Key, a.Limit.id}
+			if _, known := seen[k]; known {
+				return a.duplicate()
+			}
+			seen[k] = nil
+		}
+		if a.Penalty == nil {
+			continue
+		}
+		k := entryKey{a.Key, a.Penalty.id}
+		if p := seen[k]; p != nil && a.Penalty.counted.Plan != p.counted.Plan {
+			return a.conflict()
+		}
+		seen[k] = a.Penalty
+	}
+	return nil
+}
+
+func (a *Ask) duplicate() error {
+	return fmt.Errorf("stint: %w: two asks about key %q under one limit %q (%s)", ErrRequest, limittext.Clip(a.Key), a.Limit.spec.Name, a.Limit.terms)
+}
+
+func (a *Ask) conflict() error {
+	return fmt.Errorf("stint: %w: key %q has two penalties named %q with different numbers", ErrRequest, limittext.Clip(a.Key), a.Penalty.spec.Name)
+}
+
+// sharesRecord tells whether a and b are punished together.
+func (a *Ask) sharesRecord(b *Ask) bool {
+	return a.Penalty != nil && b.Penalty != nil && a.Penalty.id == b.Penalty.id && a.Key == b.Key
+}
+
+func (a *Ask) check() error {
+	if err := checkKey(a.Key); err != nil {
+		return err
+	}
+	switch {
+	case a.Limit == nil && a.Penalty == nil:
+		return fmt.Errorf("stint: %w: key %q has neither a limit nor a penalty", ErrRequest, limittext.Clip(a.Key))
+	case a.Limit == nil && a.Cost != 0:
+		return fmt.Errorf("stint: %w: cost %d for key %q: without a limit, nothing is taken", ErrRequest, a.Cost, limittext.Clip(a.Key))
+	case a.Limit != nil && a.Limit.id == "":
+		return fmt.Errorf("stint: %w: limit for key %q was not made by ParseLimit or NewLimit", ErrRequest, limittext.Clip(a.Key))
+	}
+	if a.Cost < 0 {
+		return fmt.Errorf("stint: %w: cost %d: must not be negative", ErrRequest, a.Cost)
+	}
+	if a.Peek && a.Cost != 0 {
+		return fmt.Errorf("stint: %w: cost %d: a peek takes nothing, so its cost must be 0", ErrRequest, a.Cost)
+	}
+	if a.Penalty != nil && a.Penalty.id == "" {
+		return fmt.Errorf("stint: %w: penalty for key %q was not made by NewPenalty", ErrRequest, limittext.Clip(a.Key))
+	}
+	return nil
+}
+
+func checkKey(key string) error {
+	if key == "" {
+		return fmt.Errorf("stint: %w: empty key", ErrRequest)
+	}
+	if len(key) > MaxKey {
+		return fmt.Errorf("stint: %w: key of %d bytes: at most %d", ErrRequest, len(key), MaxKey)
+	}
+	return nil
+}
