@@ -13,7 +13,9 @@ import (
 	"github.com/stintdev/stint/redislimit"
 )
 
-const shortBans = `rules: [{name: login, key: '"all"', limits: [2 per 1h sliding_log, 9 per 1s], penalty: {ban_after: 3, ban_for: 10s}}]`
+// A decision may take long, for an instance on a slow machine would else decide by its own
+// share, which passes two requests more.
+const shortBans = `rules: [{name: login, decision_timeout: 1m, key: '"all"', limits: [2 per 1h sliding_log, 9 per 1s], penalty: {ban_after: 3, ban_for: 10s}}]`
 
 // refusedFor sends a request to a gateway that has no routes and returns its
 // Retry-After; 0: it passed.
