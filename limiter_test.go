@@ -59,6 +59,29 @@ func TestCostOfAnAsk(t *testing.T) {
 	}
 }
 
+// What took nothing is not refunded: an ask that no store counted, and one without units.
+func TestRefundOfWhatWasTaken(t *testing.T) {
+	m := new(stint.Memory)
+	l := stint.NewLimiter(m)
+	limit, other := stint.MustLimit("3 per 1h"), stint.MustLimit("other: 3 per 1h")
+	for _, one := range []*stint.Limit{limit, other} {
+		_, _ = l.AllowN(t.Context(), "k", one, 3)
+	}
+	nothing := []stint.Ask{{Key: "k", Limit: limit, By: stint.ByPolicy}, {Key: "k", Limit: limit, Peek: true}}
+	if err := stint.Refund(t.Context(), bare{m}, &stint.Request{Asks: nothing}); err != nil {
+		t.Errorf("nothing was taken: %v", err)
+	}
+	r := stint.Request{Asks: append(nothing[:1:1], stint.Ask{Key: "k", Limit: other, Cost: 2})}
+	if err := stint.Refund(t.Context(), m, &r); err != nil || len(r.Asks) != 2 || r.Asks[0].By != stint.ByPolicy {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for one, want := range map[*stint.Limit]int64{limit: 0, other: 2} {
+		if d, _ := l.Peek(t.Context(), "k", one); d.Remaining != want {
+			t.Errorf("%s: %d left, want %d", one, d.Remaining, want)
+		}
+	}
+}
+
 // A dry run answers each ask as if it came alone, and leaves no trace: neither of what it
 // would take nor of what would be a violation.
 func TestDryRun(t *testing.T) {
