@@ -34,7 +34,7 @@ rules:
 func TestStoreFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, mixed, over(failing()))
-		denied := "error: stint: \"deny\" denies where the store does not decide: it is not asked, because it has failed"
+		denied := "error: stint: the store does not decide, and \"deny\" denies then: it is not asked, because it has failed"
 		for i, step := range []struct{ operation, want, each string }{
 			{"allow", "allowed by allow, 1 left", "allow 1"},
 			{"allow", "allowed by allow, 1 left", "allow 1"},
