@@ -37,7 +37,7 @@ const (
 )
 
 // variable may be used by expressions. If you add one, resolve it in Scope.ResolveName and list
-// it in rules/doc.go.
+// it in docs/rules.md.
 type variable struct {
 	name string
 	kind *cel.Type
