@@ -9,7 +9,7 @@ import (
 	"github.com/stintdev/stint"
 )
 
-var errOpen = errors.New("it is not asked, because it has failed")
+var errOpen = errors.New("the circuit breaker is open")
 
 // without decides by the asks' OnError, without the units charged ahead. notCharged means that
 // the Store has certainly charged nothing.

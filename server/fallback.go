@@ -34,12 +34,12 @@ func (s *Server) fleetOptions() fleet.Options {
 func (s *Server) breakerChanged(to fleet.BreakerState, why error) {
 	s.metrics.turned(to, why)
 	if to == fleet.PartlyOpen && why != nil {
-		s.log.Error("circuit breaker open: a server of the store is not asked until it answers again; on_store_error decides about its keys", "error", why)
+		s.log.Error("circuit breaker open: a server of the store is not called until it answers again; on_store_error decides about its keys", "error", why)
 		return
 	}
 	if to == fleet.Open {
 		s.whyOpen.Store(&why)
-		s.log.Error("circuit breaker open: the store is not asked until it answers again; on_store_error decides instead", "error", why)
+		s.log.Error("circuit breaker open: the store is not called until it answers again; on_store_error decides instead", "error", why)
 		return
 	}
 	s.log.Info("circuit breaker", "state", to.String())

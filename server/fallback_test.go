@@ -34,7 +34,7 @@ rules:
 func TestStoreFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, mixed, over(failing()))
-		denied := "error: stint: the store does not decide, and \"deny\" denies then: it is not asked, because it has failed"
+		denied := "error: stint: the store does not decide, and \"deny\" denies then: the circuit breaker is open"
 		for i, step := range []struct{ operation, want, each string }{
 			{"allow", "allowed by allow, 1 left", "allow 1"},
 			{"allow", "allowed by allow, 1 left", "allow 1"},
@@ -213,7 +213,7 @@ func TestStoreFailureIsLogged(t *testing.T) {
 			time.Sleep(10 * time.Second)
 		}
 		if n := strings.Count(log.String(), "\n"); n != 3 || // one of them of the breaker
-			!strings.Contains(log.String(), "the store is not asked until it answers again") || !strings.Contains(log.String(), `error="injected fault"`) {
+			!strings.Contains(log.String(), "the store is not called until it answers again") || !strings.Contains(log.String(), `error="injected fault"`) {
 			t.Errorf("%d lines: %s", n, &log)
 		}
 	})

@@ -157,7 +157,7 @@ func (f *secretFiles) reload(asked bool) (changed bool, err error) {
 func (f *secretFiles) take(s *secretFile, text []byte) error {
 	text = bytes.TrimRight(text, "\r\n")
 	if len(text) < shortestSecret {
-		return fmt.Errorf("too short: want at least %d bytes, such as of openssl rand -hex 32", shortestSecret)
+		return fmt.Errorf("too short: want at least %d bytes, for example from openssl rand -hex 32", shortestSecret)
 	}
 	f.to.Set(s.Name, text)
 	return nil

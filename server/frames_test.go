@@ -79,7 +79,7 @@ func (g *running) listeners(plain *running, c *tls.Config) map[string]func(testi
 }
 
 // Who does not end the headers of a request in time, whatever else it sends, and who
-// sends frames that bring nothing, is cut off, at every listener that takes HTTP/2.
+// sends frames that carry nothing, is cut off, at every listener that takes HTTP/2.
 func TestAttackHTTP2Frames(t *testing.T) {
 	ca := newAuthority(t)
 	files := ca.sign(t, "server").write(t, nil)

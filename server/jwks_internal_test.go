@@ -121,7 +121,7 @@ func TestKeysAreFetched(t *testing.T) {
 	})
 }
 
-// Where keys cannot be fetched, those of before stay; it is tried again, and said once.
+// Where keys cannot be fetched, the previous ones stay; it is tried again, and said once.
 func TestKeysThatCannotBeFetched(t *testing.T) {
 	keys := claimstest.Keys()
 	synctest.Test(t, func(t *testing.T) {

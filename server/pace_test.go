@@ -90,7 +90,7 @@ func TestUpstreamThatDoesNotRead(t *testing.T) {
 // A response that goes on for long with nothing in it, such as server-sent events, lives;
 // so does a route that has all the time there is, and a conversation by HTTP/2. Where the
 // machine pauses for as long as a client may, all takes longer.
-func TestPatienceIsForClientsOnly(t *testing.T) {
+func TestPaceSparesSlowUpstreams(t *testing.T) {
 	for patience := 100 * time.Millisecond; ; patience *= 3 {
 		err := errors.Join(silentEvents(t, patience), slowRoute(t, patience), conversation(t, patience))
 		if err == nil {

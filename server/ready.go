@@ -72,7 +72,7 @@ func every(ctx context.Context, d time.Duration, f func()) {
 	}
 }
 
-var errNotAsked = errors.New("it is not asked, because it has failed")
+var errNotAsked = errors.New("the circuit breaker is open")
 
 // storeError is why the store does not decide, as far as that is known; nil: it does. It never
 // waits: a store in memory answers at once, and for another store it uses the results of

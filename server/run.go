@@ -34,7 +34,7 @@ const (
 
 // Run serves until ctx is done. It then goes on for the settings' StopDelay, while /readyz
 // says that it stops. After that it accepts no more requests and waits up to StopTimeout
-// for those under way. It cuts off the rest and upgraded connections, logs how many in one
+// for those in flight. It cuts off the rest and upgraded connections, logs how many in one
 // line, closes all listeners, and returns nil.
 //
 // Listeners for which the settings have TLS serve TLS with HTTP/2. Without TLS, the gateway

@@ -49,7 +49,7 @@ func Load(path string, c Config) (*Server, error) {
 // Wrap returns next behind the rules. It does all that the gateway does, except for
 // upstreams: it answers refused requests itself, delays requests of rules that shape,
 // writes the headers that tell clients about their limits, counts a violation when next
-// writes a status of on_status, and counts requests under way for Settings.Instance.
+// writes a status of on_status, and counts requests in flight for Settings.Instance.
 //
 // request.route is the pattern of the http.ServeMux that the request takes, such as "POST
 // /login" or "GET /users/{id}": of next if that is a mux, else of the mux that called this

@@ -50,7 +50,7 @@ next:
 }
 
 // While it runs, new rules are taken as soon as the file holds them, with what was
-// counted; wrong ones are told, and those of before stay.
+// counted; wrong ones are told, and the previous ones stay.
 func TestServeReloads(t *testing.T) {
 	path := configured(t, limited(2, ""))
 	s := serving(t, "--config", path, "--upstream", hello(t))

@@ -19,12 +19,12 @@ type Instance struct {
 	// Limit bounds the requests that the rules allow here, at both together, one unit each.
 	// nil: no bound.
 	Limit *stint.Limit
-	// InFlight bounds the requests under way at once at the gateway, and as many at the
+	// InFlight bounds the requests in flight at once at the gateway, and as many at the
 	// check API, including /v1/authorize. One client cannot take all of them: see
 	// httplimit.Middleware.MaxInFlight. An upgraded connection does not count. 0: no bound.
 	// ByMemory: up to 10,000.
 	InFlight int64
-	// Bytes bounds the memory for bodies and headers of requests under way, including what
+	// Bytes bounds the memory for bodies and headers of requests in flight, including what
 	// is needed to read them. A request that does not fit is refused. 0: no bound.
 	// ByMemory: an eighth of the memory.
 	Bytes int64
@@ -148,8 +148,8 @@ func (s *Settings) FitMemory() Footprint {
 		{"program", 1, programBytes},
 		{"keys", cmp.Or(s.MaxKeys, counts.DefaultRoom), keyBytes},
 		{"connections", listeners * s.MaxConnections, connectionBytes},
-		{"requests under way", flights * s.Instance.InFlight, requestBytes},
-		{"bytes of bodies and headers under way", s.Instance.Bytes, 1},
+		{"requests in flight", flights * s.Instance.InFlight, requestBytes},
+		{"bytes of bodies and headers in flight", s.Instance.Bytes, 1},
 		{"bodies of the admin API", AdminBytes, 1},
 		{"bans, for the metric", MaxCountedBans, banBytes},
 	}
@@ -180,7 +180,7 @@ func (f *Footprint) Log(l *slog.Logger) {
 	l.Info("memory bounds of this instance", args...)
 	if f.Exceeds > 0 {
 		l.Warn("server.memory is more than there is: the system may kill this process before its bounds take effect; lower it, or leave it out",
-			"memory", ByteSize(f.Memory).String(), "there_is", ByteSize(f.Exceeds).String())
+			"memory", ByteSize(f.Memory).String(), "available", ByteSize(f.Exceeds).String())
 	}
 	if f.Sum() > f.Memory*95/100 {
 		l.Warn("what this instance may hold is more than its memory: lower max_keys, max_connections or instance.in_flight_bytes, or give it more",

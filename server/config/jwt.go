@@ -94,7 +94,7 @@ func parseAlgorithm(text string) (string, error) {
 	}
 	why := ""
 	if strings.HasPrefix(text, "HS") {
-		why = ", for whoever has the key of a symmetric one can make tokens"
+		why = ", because anyone who has a symmetric key can make tokens"
 	}
 	return "", fmt.Errorf("algorithm %.60q: must be one of %s%s", text, strings.Join(JWTAlgorithms(), ", "), why)
 }

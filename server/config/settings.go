@@ -57,7 +57,7 @@ type Settings struct {
 	// StopDelay is how long Run goes on serving after it was told to stop, while /readyz
 	// says so, so that load balancers have time to send requests elsewhere. 0: none.
 	StopDelay time.Duration
-	// StopTimeout is how long Run then waits for requests under way before it cuts them
+	// StopTimeout is how long Run then waits for requests in flight before it cuts them
 	// off. 0: it does not wait.
 	StopTimeout time.Duration
 	// Dialect selects the headers that tell clients about their limits.

@@ -103,7 +103,7 @@ func (a *API) endpoint(e endpoint) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, refused := a.Callers.Authenticate(r, auth.Bearer)
 		if refused == nil && who.Scope < e.scope {
-			refused = &auth.Error{Status: http.StatusForbidden, Detail: "This takes the scope " + e.scope.String() + "."}
+			refused = &auth.Error{Status: http.StatusForbidden, Detail: "This call requires the scope " + e.scope.String() + "."}
 		}
 		if refused != nil {
 			a.Refused(a.Callers, r, who, refused)

@@ -55,7 +55,7 @@ func (c *call) bytes() ([]byte, error) {
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.Is(err, inflight.ErrNoRoom):
-		return nil, &callError{status: http.StatusServiceUnavailable, detail: "Too many large calls are under way."}
+		return nil, &callError{status: http.StatusServiceUnavailable, detail: "Too many large calls are in flight."}
 	case errors.As(err, &tooLarge):
 		return nil, &callError{status: http.StatusRequestEntityTooLarge, detail: fmt.Sprintf("The body is larger than %d bytes.", config.MaxAdminBody)}
 	case err != nil:
@@ -144,7 +144,7 @@ func (c *call) read(to any) error {
 	}
 	names, fields := members(reflect.ValueOf(to).Elem(), nil, nil)
 	if err := r.Fields(names, func(i int) error { return readMember(r, names[i], fields[i]) }); err != nil {
-		return badCall("The JSON is not as it should be: %s.", err)
+		return badCall("The body is not a valid request: %s.", err)
 	}
 	return nil
 }

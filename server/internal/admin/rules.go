@@ -72,7 +72,7 @@ func (a *API) turn(c *call) (done func(), err error) {
 
 // busy is the answer to a call that timed out before its expressions were compiled.
 func busy() error {
-	return &callError{status: http.StatusServiceUnavailable, detail: fmt.Sprintf("Compiling, and waiting for others who do, took more than %s. Nothing was changed.", callTimeout)}
+	return &callError{status: http.StatusServiceUnavailable, detail: fmt.Sprintf("Compiling the rules, including the wait for other calls that compile, took more than %s. Nothing was changed.", callTimeout)}
 }
 
 // pushable compiles rules for the fleet. Settings belong to each instance, and may contain

@@ -68,7 +68,7 @@ func (c *call) switches() (*adminapi.SwitchesRequest, error) {
 		return r.OrNull(func() error { return readMember(r, names[i], &in.Reason) })
 	})
 	if err != nil {
-		return nil, badCall("The JSON is not as it should be: %s.", err)
+		return nil, badCall("The body is not a valid request: %s.", err)
 	}
 	return in, nil
 }

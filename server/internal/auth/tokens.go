@@ -144,7 +144,7 @@ func (s *tokenSource) take(text []byte) error {
 		// The error leaves out its name, which may be the token, put there by mistake.
 		return fmt.Errorf("token %q: the environment variable named in env is not set", s.Name)
 	case len(text) < shortestToken:
-		return fmt.Errorf("token %q: too short: want at least %d bytes, such as of openssl rand -hex 32", s.Name, shortestToken)
+		return fmt.Errorf("token %q: too short: want at least %d bytes, for example from openssl rand -hex 32", s.Name, shortestToken)
 	case bytes.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return fmt.Errorf("token %q: a token is one line of visible ASCII characters, without blanks", s.Name)
 	}

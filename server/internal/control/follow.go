@@ -52,7 +52,7 @@ func (c *Control) lookOn(ctx context.Context, hints <-chan struct{}, savedUsed b
 		c.look(ctx)
 		if savedUsed && c.read.Load() {
 			savedUsed = false
-			c.log.Info("the fleet's documents were read; the saved ones are not used any more")
+			c.log.Info("the fleet's documents were read; the saved ones are no longer used")
 		}
 	}
 }

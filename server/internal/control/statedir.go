@@ -35,8 +35,9 @@ var (
 	errNoState = errors.New("there is no state file")
 )
 
-// openStateDir opens the directory, or makes it, for the state file. An error is a mistake in
-// the use of the directory. failed is an error of the disk: then the state can be read at most.
+// openStateDir opens the directory, or makes it, for the state file of the
+// fleet that of identifies. An error is a mistake in the use of the directory. failed is an
+// error of the disk: then the state can be read at most.
 func openStateDir(path string, of string) (d *stateDir, failed, err error) {
 	if !filepath.IsAbs(path) {
 		return nil, nil, fmt.Errorf("%s: want an absolute path: a relative one depends on the directory in which the program is started", path)
