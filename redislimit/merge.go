@@ -18,7 +18,7 @@ func (s *Store) takeMerged(ctx context.Context, r *stint.Request, out []stint.De
 	if err := ctx.Err(); err != nil {
 		return stint.Decision{}, notSent(err)
 	}
-	w := newWaiter(r)
+	w := s.merger.newWaiter(r)
 	var n uint16
 	if s.conn.Cluster() {
 		n = slot(r.Asks[0].Key)

@@ -21,6 +21,9 @@ const (
 // merger is the queues of a Store.
 type merger struct {
 	runCalls func(*queue) // makes calls for a queue, on a goroutine of its own
+	// waiters are free. Each merger has its own, since a waiter made in a bubble of testing/synctest
+	// must not be used outside of it.
+	waiters sync.Pool
 
 	mu     sync.Mutex
 	queues map[uint16]*queue // by slot; of a single server, 0

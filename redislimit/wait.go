@@ -11,6 +11,7 @@ import (
 )
 
 type waiter struct {
+	pool       *sync.Pool // of its merger
 	asks       []stint.Ask
 	at         time.Time
 	next, prev *waiter // in its queue
@@ -30,14 +31,12 @@ const (
 	answered
 )
 
-var waiters = sync.Pool{New: func() any {
-	w := new(waiter)
-	w.waker.init()
-	return w
-}}
-
-func newWaiter(r *stint.Request) *waiter {
-	w := waiters.Get().(*waiter)
+func (m *merger) newWaiter(r *stint.Request) *waiter {
+	w, _ := m.waiters.Get().(*waiter)
+	if w == nil {
+		w = &waiter{pool: &m.waiters}
+		w.waker.init()
+	}
 	w.asks = append(w.asks, r.Asks...)
 	w.at = r.At
 	w.state.Store(waiting)
@@ -47,7 +46,7 @@ func newWaiter(r *stint.Request) *waiter {
 func (w *waiter) free() {
 	clear(w.asks)
 	w.asks, w.next, w.prev, w.reply, w.err = w.asks[:0], nil, nil, "", nil
-	waiters.Put(w)
+	w.pool.Put(w)
 }
 
 // wait waits for the answer until ctx is done or the deadline, if more than 0, has passed, and
