@@ -40,7 +40,7 @@ func TestAttackRaces(t *testing.T) {
 					var what error
 					switch g.IntN(12) {
 					case 0:
-						what = refundAll(t.Context(), s.Limiter.Store, &r, each)
+						what = refundAll(t.Context(), s.Store, &r, each)
 					case 1:
 						what = s.Reset(t.Context(), a.Key, a.Limit)
 					case 2:
@@ -52,7 +52,7 @@ func TestAttackRaces(t *testing.T) {
 					case 5:
 						s.fleet.Forget(&stint.Request{Asks: []stint.Ask{{Key: a.Key, Penalty: p}}})
 					case 6:
-						inspector, _ := stint.As[stint.Inspector](s.Limiter.Store)
+						inspector, _ := stint.As[stint.Inspector](s.Store)
 						_, what = inspector.Inspect(t.Context(), a.Key, limits)
 					}
 					_ = what // what was not allowed is not refunded

@@ -67,7 +67,7 @@ func TestRefundOfSeveral(t *testing.T) {
 		s.away.Store(true)
 		same(t, take(), "allowed by policy and local")
 		s.away.Store(false)
-		if err := refundAll(t.Context(), s.Limiter.Store, r, each); err != nil {
+		if err := refundAll(t.Context(), s.Store, r, each); err != nil {
 			t.Fatal(err)
 		}
 		bare := stint.NewLimiter(s.store)

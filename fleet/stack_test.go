@@ -146,7 +146,7 @@ func TestStackIsTheModel(t *testing.T) {
 						back.Asks[0].Penalty = g.penalties[0]
 						_, _ = stint.Reset(t.Context(), s.Store, &back), model.Reset(t.Context(), &back)
 					} else {
-						_, _ = stint.Refund(t.Context(), s.Limiter.Store, &back), model.Refund(t.Context(), &back)
+						_, _ = stint.Refund(t.Context(), s.Store, &back), model.Refund(t.Context(), &back)
 					}
 				}
 				if g.IntN(20) == 0 {
@@ -348,7 +348,7 @@ func TestStackAdmitsNoMore(t *testing.T) {
 							back.Asks, theirs = append(back.Asks, a), append(theirs, each[j])
 						}
 					}
-					if len(back.Asks) > 0 && refundAll(t.Context(), s.Limiter.Store, &back, theirs) == nil {
+					if len(back.Asks) > 0 && refundAll(t.Context(), s.Store, &back, theirs) == nil {
 						for j := range back.Asks {
 							of(&back.Asks[j]).refund(now, back.Asks[j].Units())
 						}
