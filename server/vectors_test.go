@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stintdev/stint"
@@ -31,13 +32,15 @@ func TestSimulateVectors(t *testing.T) {
 	})
 	t.Run("redis", func(t *testing.T) {
 		server := redistest.Start(t)
+		var closing sync.WaitGroup // each Close waits a second for the connection that listens
+		defer closing.Wait()
 		for _, c := range file.Cases {
 			s, err := redislimit.Connect(t.Context(), server.URL(), redislimit.Options{Namespace: c.Name})
 			if err != nil {
 				t.Fatal(err)
 			}
 			c.run(t, s)
-			s.Close()
+			closing.Go(s.Close)
 		}
 	})
 }
