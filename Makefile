@@ -37,17 +37,17 @@ build:
 	go build -buildvcs=true -o bin/stint ./cmd/stint
 
 # Most tests wait for servers most of the time, so more packages run at once than there
-# are processors.
+# are processors. With the race detector they compute.
 AT_ONCE := $(shell n=$$(nproc 2>/dev/null || echo 4); echo $$((n > 5 ? n : 5)))
-GOTEST = go run ./internal/gotest -p $(AT_ONCE)
+GOTEST = go run ./internal/gotest
 
 test: check
 	@scripts/get $(PROGRAMS)
-	@$(REQUIRED) $(GOTEST) -short ./...
+	@$(REQUIRED) $(GOTEST) -p $(AT_ONCE) -short ./...
 
 test-all:
 	@scripts/get $(PROGRAMS)
-	@$(REQUIRED) $(GOTEST) ./... && $(GOTEST) -race -short ./... && cd bench && go test ./...
+	@$(REQUIRED) $(GOTEST) -p $(AT_ONCE) ./... && $(GOTEST) -race -short ./... && cd bench && go test ./...
 
 test-matrix:
 	@scripts/matrix $(MATRIX)
