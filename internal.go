@@ -3,6 +3,7 @@ package stint
 import (
 	"context"
 	"fmt"
+
 	"github.com/stintdev/stint/internal/algo"
 	"github.com/stintdev/stint/internal/counts"
 	"github.com/stintdev/stint/internal/limittext"
@@ -91,8 +92,9 @@ func (internals) Probe(ctx context.Context, s Store, key string) error {
 	return err
 }
 
-// probing is the limit of probes, which must not find it exhausted.
-var probing = MustLimit("1000000 per 1s")
+// probing is the limit of probes, which must not find it exhausted. Its name keeps its counts
+// apart from those of callers.
+var probing = MustLimit("stint probe: 1000000 per 1s")
 
 // DryRun fills out with what s would answer now to each ask of r if it came alone. It
 // takes nothing and counts no violation. Penalties play no part: see Record. out must have
@@ -122,7 +124,7 @@ func (internals) DryRun(ctx context.Context, s Store, r *Request, out []Decision
 }
 
 // refusing is the limit of the ask that keeps a DryRun from taking anything.
-var refusing = MustLimit("1 per 1s")
+var refusing = MustLimit("stint dry run: 1 per 1s")
 
 // Now is the instant in µs since 1970 at which m would decide.
 func (internals) Now(m *Memory) int64 { return m.open().Now() }
@@ -131,16 +133,6 @@ func (internals) Now(m *Memory) int64 { return m.open().Now() }
 // where several instances share a limit: a key with less left is exhausted then, and does
 // not give way to others. 0: 1.
 func (internals) SetLeastCost(m *Memory, cost int64) { m.open().SetLeastCost(cost) }
-
-// Look is what m would answer to each ask of r by itself. It takes nothing and looks at no
-// penalty. out has a place for each ask.
-func (internals) Look(m *Memory, r *Request, out []Decision) {
-	asks := r.counted(nil)
-	m.open().Look(asks, r.instant())
-	for i := range asks {
-		out[i] = Internal().Decision(&r.Asks[i], &asks[i].Verdict)
-	}
-}
 
 // Learn makes the counts of m agree with the answers of another Store to r, so that m can
 // decide in its place: d is the answer to r, and each holds those to its asks. It keeps

@@ -139,6 +139,33 @@ func TestProbe(t *testing.T) {
 	}
 }
 
+// A probe and a dry run count under names of their own: an unnamed limit of a caller shares
+// nothing with them.
+func TestOwnLimitsShareNothing(t *testing.T) {
+	second := stint.MustLimit("5 per 1s")
+	for name, first := range map[string]func(context.Context, stint.Store) error{
+		"probe": func(ctx context.Context, s stint.Store) error { return stint.Internal().Probe(ctx, s, "k") },
+		"dry run": func(ctx context.Context, s stint.Store) error {
+			out := make([]stint.Decision, 1)
+			err := stint.Internal().DryRun(ctx, s, &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: second}}}, out)
+			if !out[0].Allowed || out[0].Remaining != 5 {
+				t.Errorf("a dry run of a new key: %+v", out[0])
+			}
+			return err
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			memory := new(stint.Memory)
+			if err := first(t.Context(), memory); err != nil {
+				t.Error(name, err)
+			}
+			if d, err := stint.NewLimiter(memory).Peek(t.Context(), "k", second); err != nil || d.Remaining != 5 {
+				t.Errorf("after a %s: %+v, %v", name, d, err)
+			}
+		})
+	}
+}
+
 type failsIf struct {
 	stint.Store
 	fails func(*stint.Request) error

@@ -191,14 +191,8 @@ func (m *Memory) Inspect(key string, limits []*Limit) []Held {
 	return all
 }
 
-// Look gives each ask the Verdict that it would get by itself. It takes nothing.
-func (m *Memory) Look(asks []Ask, at int64) {
-	var few [fewAsks]uint64
-	defer m.unlock(m.lock(asks, few[:0]))
-	m.lookAt(asks, m.at(at))
-}
-
-// lookAt is Look, where the shards are locked.
+// lookAt gives each ask the Verdict that it would get by itself, and takes nothing. The shards
+// are locked.
 func (m *Memory) lookAt(asks []Ask, now int64) {
 	for i := range asks {
 		a := &asks[i]
