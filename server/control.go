@@ -11,12 +11,14 @@ import (
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/admin"
 	"github.com/stintdev/stint/server/internal/control"
+	"github.com/stintdev/stint/server/internal/reports"
 )
 
 // Documents keeps what a fleet shares: a few named documents, each in versions with numbers
 // from 1. redislimit.Documents is one. It may be used from many goroutines at once.
 //
-// If it is also an Announcer, instances learn which rules the others have.
+// If it is also an Announcer, instances learn which rules the others have. If it has Reports,
+// the fleet's are those; otherwise each instance reports to itself alone.
 type Documents interface {
 	// Now returns the time of the fleet, by one clock for all instances. It decides when
 	// entries of documents end.
@@ -44,9 +46,26 @@ type Announcer interface {
 	Announce(ctx context.Context, text string) ([]string, error)
 }
 
+// Reports is implemented by Documents through which the instances of a fleet report what they
+// have seen. A report has a name and parts; what is reported ends by itself, and losing it
+// does no harm. Names are 1 to 64 characters of a–z 0–9 _ -, those of parts up to 200 bytes.
+type Reports interface {
+	// Report writes a part of a report, in place of the part before. It ends after keep, by
+	// the store's clock. A report has at most 1,000 parts: if there are more, those that
+	// end first are dropped. text has at most 256 KiB.
+	Report(ctx context.Context, name, part string, text []byte, keep time.Duration) error
+	// Reported returns the parts of a report that have not ended, by their names.
+	Reported(ctx context.Context, name string) (map[string][]byte, error)
+	// Claim claims a name for keep, and reports whether who has it now: because it was free,
+	// or because who had it already, whose claim it extends. So of many callers that claim
+	// one name, one gets true.
+	Claim(ctx context.Context, name, who string, keep time.Duration) (bool, error)
+}
+
 var (
 	_ control.Documents = Documents(nil)
 	_ control.Announcer = Announcer(nil)
+	_ reports.Reports   = Reports(nil)
 )
 
 // newControl makes the source of this server's current set. The first set is installed when it

@@ -121,7 +121,7 @@ func (s *Server) decide(ctx context.Context, all []evaluation, at time.Time, sha
 			t.Verdict = Verdict{}
 			s.sampled.ambiguity(t.err)
 		}
-		s.metrics.decided(ctx, start, &t.Verdict, t.err)
+		s.observe(ctx, start, t, at)
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/stintdev/stint/server/internal/control"
 	"github.com/stintdev/stint/server/internal/inflight"
 	"github.com/stintdev/stint/server/internal/lookup"
+	"github.com/stintdev/stint/server/internal/reports"
 )
 
 // Config is what a Server is made of. Only Rules must be given.
@@ -74,6 +75,10 @@ type Server struct {
 
 	bans   bans
 	lookup *lookup.Lookup
+
+	// What the fleet has seen. id names this instance in reports; it is new with each start.
+	reports Reports
+	id      string
 
 	// The admin API, and who may call which API.
 	admin                      http.Handler
@@ -155,6 +160,10 @@ func New(c Config) *Server {
 			Valid: s.metrics.tokensValid.Inc, Invalid: s.metrics.tokensInvalid.Inc, Failed: s.metrics.keysFailed.Inc,
 		})
 		s.own.Claims, s.own.TokenHeader = s.claims.Of, s.claims.Header
+	}
+	s.reports, s.id = Reports(new(reports.Memory)), control.NewID()
+	if shared, ok := c.Documents.(Reports); ok {
+		s.reports = shared
 	}
 	s.control = s.newControl(&c)
 	s.lookup = &lookup.Lookup{Limiter: s.limiter, Fleet: s.fleet, Local: s.local, Down: s.storeError, Probe: s.storeDecides}
