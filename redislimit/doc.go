@@ -77,6 +77,7 @@
 //	to count instances        +zadd +zremrangebyscore +zcard
 //	  (Heartbeat)
 //	to Announce               +zadd +zremrangebyscore +zrevrange
+//	to Report                 +zadd +zrange +zrem +hset +hget +hdel
 //
 // Violate and Record need the permissions to decide. Without those to publish and subscribe,
 // documents are still shared, but an instance sees a change only when it asks.

@@ -33,6 +33,9 @@ var (
 // numbers from 1; the newest 50 are kept. Documents lie in the Store's namespace, do not
 // expire, and are deleted only by Clear. They may be used from many goroutines at once.
 //
+// Beside the documents there are reports, which instances write and all read, and claims.
+// Both expire.
+//
 // Names have 1 to 64 characters of a–z 0–9 _ -. Errors about an invalid name, number or
 // text wrap stint.ErrRequest.
 type Documents struct{ store *Store }

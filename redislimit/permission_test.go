@@ -112,6 +112,15 @@ func leastForMore(t *testing.T, server *redistest.Server, s *redislimit.Store) {
 	if all, err := d.Announce(t.Context(), "a"); err != nil || len(all) != 1 {
 		t.Errorf("%q, %v", all, err)
 	}
+	lacks("report", d.Report(t.Context(), "a", "part", nil, time.Minute))
+	allow("+zrange", "+zrem")
+	if ok, err := d.Claim(t.Context(), "a", "i", time.Minute); !ok || err != nil { // needs nothing more
+		t.Error(ok, err)
+	}
+	err = d.Report(t.Context(), "a", "part", nil, time.Minute)
+	if all, err2 := d.Reported(t.Context(), "a"); err != nil || err2 != nil || len(all) != 1 {
+		t.Errorf("%q, %v, %v", all, err, err2)
+	}
 	if err := s.Clear(t.Context()); err != nil {
 		t.Error(err)
 	}

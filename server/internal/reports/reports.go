@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 )
@@ -32,6 +31,8 @@ const (
 	MaxParts = 1000
 	// MaxText is the length of the longest part, in bytes.
 	MaxText = 256 << 10
+
+	maxKeep = 366 * 24 * time.Hour
 )
 
 // Memory keeps the reports of a single instance. The zero Memory is empty.
@@ -39,6 +40,7 @@ type Memory struct {
 	mu     sync.Mutex
 	parts  map[string]map[string]part // by name of the report, and of the part
 	claims map[string]claim
+	now    func() time.Time // nil: time.Now
 }
 
 type part struct {
@@ -51,14 +53,24 @@ type claim struct {
 	ends time.Time
 }
 
+func (m *Memory) time() time.Time {
+	if m.now != nil {
+		return m.now()
+	}
+	return time.Now()
+}
+
 // Report implements Reports.
 func (m *Memory) Report(_ context.Context, name, of string, text []byte, keep time.Duration) error {
+	if err := check(name, of, keep); err != nil {
+		return err
+	}
 	if len(text) > MaxText {
 		return fmt.Errorf("report %s: a part of %d bytes: at most %d", name, len(text), MaxText)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := time.Now()
+	now := m.time()
 	if m.parts == nil {
 		m.parts = map[string]map[string]part{}
 	}
@@ -72,7 +84,7 @@ func (m *Memory) Report(_ context.Context, name, of string, text []byte, keep ti
 	for len(all) > MaxParts {
 		first := ""
 		for name, p := range all {
-			if first == "" || p.ends.Before(all[first].ends) {
+			if c := p.ends.Compare(all[first].ends); first == "" || c < 0 || c == 0 && name < first {
 				first = name
 			}
 		}
@@ -102,13 +114,16 @@ func (m *Memory) drop(now time.Time) {
 
 // Reported implements Reports.
 func (m *Memory) Reported(_ context.Context, name string) (map[string][]byte, error) {
+	if err := check(name, "any", maxKeep); err != nil {
+		return nil, err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := time.Now()
+	now := m.time()
 	all := map[string][]byte{}
 	for of, p := range m.parts[name] {
 		if p.ends.After(now) {
-			all[of] = slices.Clone(p.text)
+			all[of] = bytes.Clone(p.text)
 		}
 	}
 	return all, nil
@@ -116,9 +131,12 @@ func (m *Memory) Reported(_ context.Context, name string) (map[string][]byte, er
 
 // Claim implements Reports.
 func (m *Memory) Claim(_ context.Context, name, who string, keep time.Duration) (bool, error) {
+	if err := check(name, who, keep); err != nil {
+		return false, err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := time.Now()
+	now := m.time()
 	m.drop(now)
 	if c, ok := m.claims[name]; ok && c.who != who {
 		return false, nil
@@ -128,4 +146,21 @@ func (m *Memory) Claim(_ context.Context, name, who string, keep time.Duration) 
 	}
 	m.claims[name] = claim{who, now.Add(keep)}
 	return true, nil
+}
+
+// check returns an error for what no store takes.
+func check(name, part string, keep time.Duration) error {
+	ok := len(name) >= 1 && len(name) <= 64
+	for _, c := range name {
+		ok = ok && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '_' || c == '-')
+	}
+	switch {
+	case !ok:
+		return fmt.Errorf("report or claim %.80q: a name must be 1 to 64 of a–z 0–9 _ -", name)
+	case len(part) < 1 || len(part) > 200:
+		return fmt.Errorf("report or claim %s: the name of a part or claimant has %d bytes: must be 1 to 200", name, len(part))
+	case keep <= 0 || keep > maxKeep:
+		return fmt.Errorf("report or claim %s: kept for %s: must be more than 0, at most %s", name, keep, maxKeep)
+	}
+	return nil
 }
