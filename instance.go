@@ -94,9 +94,6 @@ func (l *Limiter) takeEachHere(ctx context.Context, rs []Request, answers []Answ
 	var got []Answer
 	for i := range rs {
 		a := &answers[i]
-		if a.Err != nil {
-			continue
-		}
 		own, taken, ok := l.enter(&rs[i])
 		if !ok {
 			a.Decision = own

@@ -81,7 +81,7 @@ func (internals) WithFallback(l *Limiter) *Limiter {
 	if !ok {
 		return l
 	}
-	return &Limiter{Store: s.WithFallback(), Instance: l.Instance, of: l}
+	return &Limiter{Store: s.WithFallback(), Instance: l.Instance, Observe: l.Observe, of: l}
 }
 
 // Probe asks s for a decision and returns why it made none; nil: it decides. It takes a

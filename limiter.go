@@ -29,6 +29,18 @@ type Limiter struct {
 	// nothing, and those with an instant, do not count. A refund returns no unit of it.
 	// It must not be changed once the Limiter is in use. nil: none.
 	Instance *Limit
+	// Observe is called after each decision, before the method that made it returns: by
+	// Allow, AllowN, Peek, Take, Violate, each attempt of Wait and WaitN, and once for
+	// each request of TakeBatch. r is the request; an AllowN of 0 and a Peek have
+	// Ask.Peek, and a Violate has one Ask without a Limit. a is the answer, or Err if
+	// nothing could be decided; Each is what the caller gave room for. Requests that are
+	// malformed are not observed, and neither are Refund, Reset and Pardon.
+	//
+	// It runs in the caller's goroutine, so it is called from many at once, must return
+	// soon, and must not ask this Limiter. It must not change r and a, and must not keep
+	// them or their slices: they are reused. Keys may be kept. It costs no allocation.
+	// Observe must not be changed once the Limiter is in use. nil: none.
+	Observe func(ctx context.Context, r *Request, a *Answer)
 
 	memory   Memory
 	instance Memory    // the count of Instance
@@ -50,7 +62,7 @@ func (l *Limiter) store() Store {
 // inMemory is the Store if it is a Memory, which decides most requests of one ask in
 // less time than it takes to make them.
 func (l *Limiter) inMemory() *Memory {
-	if l.Instance != nil {
+	if l.Instance != nil || l.Observe != nil {
 		return nil
 	}
 	if l.Store == nil {
@@ -67,6 +79,7 @@ type call struct {
 	one     [1]Ask
 	asks    []Ask // in one while there is no more
 	out     []Decision
+	answer  Answer // for Limiter.Observe
 }
 
 func (l *Limiter) call() *call {
@@ -81,8 +94,16 @@ func (l *Limiter) call() *call {
 func (l *Limiter) done(c *call) {
 	clear(c.asks)
 	clear(c.out)
-	c.request, c.asks, c.out = Request{}, c.asks[:0], c.out[:0]
+	c.request, c.answer, c.asks, c.out = Request{}, Answer{}, c.asks[:0], c.out[:0]
 	l.calls.Put(c)
+}
+
+// observed calls Observe about c, whose request was answered.
+func (l *Limiter) observed(ctx context.Context, c *call, d *Decision, each []Decision, err error) {
+	if l.Observe != nil {
+		c.answer = Answer{Decision: *d, Each: each, Err: err}
+		l.Observe(ctx, &c.request, &c.answer)
+	}
 }
 
 // Allow takes one unit for key under limit, if that is allowed.
@@ -114,6 +135,7 @@ func (l *Limiter) ask(ctx context.Context, key string, limit *Limit, n int64, d 
 		return err
 	}
 	*d, err = l.decide(ctx, &c.request, nil)
+	l.observed(ctx, c, d, nil, err)
 	return err
 }
 
@@ -148,11 +170,14 @@ func (l *Limiter) takeCopy(ctx context.Context, r *Request, out []Decision) (d D
 		c.request.At = time.UnixMicro(r.At.UnixMicro()) // without the pointer in r.At
 	}
 	if out == nil {
-		return l.decide(ctx, &c.request, nil)
+		d, err = l.decide(ctx, &c.request, nil)
+		l.observed(ctx, c, &d, nil, err)
+		return d, err
 	}
 	c.out = append(c.out, out...)
 	d, err = l.decide(ctx, &c.request, c.out)
 	copy(out, c.out)
+	l.observed(ctx, c, &d, c.out, err)
 	return d, err
 }
 
@@ -179,12 +204,10 @@ func (l *Limiter) TakeBatch(ctx context.Context, rs []Request, answers []Answer)
 	}
 	switch {
 	case good == 0:
-	case l.Instance != nil:
-		l.takeEachHere(ctx, rs, answers)
 	case good == len(rs):
-		TakeBatch(ctx, l.store(), rs, answers)
+		l.takeGood(ctx, rs, answers)
 	default:
-		l.takeGood(ctx, rs, answers, good)
+		l.takeSome(ctx, rs, answers, good)
 	}
 }
 
@@ -198,15 +221,29 @@ func checkEach(r, first *Request, each []Decision) error {
 	return r.check()
 }
 
-// takeGood leaves out the requests that are malformed.
-func (l *Limiter) takeGood(ctx context.Context, rs []Request, answers []Answer, good int) {
+// takeGood is TakeBatch for requests that have been checked.
+func (l *Limiter) takeGood(ctx context.Context, rs []Request, answers []Answer) {
+	if l.Instance != nil {
+		l.takeEachHere(ctx, rs, answers)
+	} else {
+		TakeBatch(ctx, l.store(), rs, answers)
+	}
+	if l.Observe != nil {
+		for i := range rs {
+			l.Observe(ctx, &rs[i], &answers[i])
+		}
+	}
+}
+
+// takeSome leaves out the requests that are malformed.
+func (l *Limiter) takeSome(ctx context.Context, rs []Request, answers []Answer, good int) {
 	goodRs, goodAnswers := make([]Request, 0, good), make([]Answer, 0, good)
 	for i := range rs {
 		if answers[i].Err == nil {
 			goodRs, goodAnswers = append(goodRs, rs[i]), append(goodAnswers, answers[i])
 		}
 	}
-	TakeBatch(ctx, l.store(), goodRs, goodAnswers)
+	l.takeGood(ctx, goodRs, goodAnswers)
 	for i := range rs {
 		if answers[i].Err == nil {
 			answers[i], goodAnswers = goodAnswers[0], goodAnswers[1:]
@@ -266,7 +303,13 @@ func (l *Limiter) Violate(ctx context.Context, key string, p *Penalty) (Decision
 	if err := checkPunished(key, p); err != nil {
 		return Decision{}, err
 	}
-	return Violate(ctx, l.store(), &Request{Asks: []Ask{{Key: key, Penalty: p}}})
+	c := l.call()
+	defer l.done(c)
+	c.asks = append(c.asks, Ask{Key: key, Penalty: p})
+	c.request.Asks = c.asks
+	d, err := Violate(ctx, l.store(), &c.request)
+	l.observed(ctx, c, &d, nil, err)
+	return d, err
 }
 
 // checkPunished is the check of a key and its penalty where there is no limit.
