@@ -24,6 +24,9 @@ type Answer struct {
 	// Cause is the first sentence for the client, such as "Banned by an operator."
 	// "": a sentence that fits the Outcome, such as "Too many requests."
 	Cause string
+	// ID names the decision. A refusal has it in the header Stint-Decision, so that the
+	// client's report finds the line of the log. "": no header.
+	ID string
 	// Blocked refuses with 403 for a reason other than a limit, and sets no rate limit
 	// headers. It takes precedence over all other fields.
 	Blocked bool

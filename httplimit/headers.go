@@ -289,6 +289,14 @@ func SetDegraded(h http.Header, by stint.Source) {
 	}
 }
 
+// SetID sets the header Stint-Decision to the ID of a decision. If that is "", it does
+// nothing.
+func SetID(h http.Header, id string) {
+	if id != "" {
+		h["Stint-Decision"] = []string{id}
+	}
+}
+
 // SetViolations sets the header Stint-Violations to the number of violations, if d is a
 // refusal that counts as one: 4;warn-after=3;ban-after=5, a structured field (RFC 9651).
 // It leaves out what the penalty does not set. Otherwise it does nothing.

@@ -149,6 +149,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		SetViolations(w.Header(), &a.Decision)
 	}
 	if !pass {
+		SetID(w.Header(), a.ID)
 		refusal(&a, h.Dialect, retryAfter).write(w, r)
 		return
 	}

@@ -69,8 +69,8 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 //
 // The checks of a list are decided as if each came alone, one after another, with one call
 // of the store for each 64 limits. Each answer is that of a single check, or problem
-// details, with its status as a member, and with retry_after, in seconds, if a single check
-// would have the header. A malformed check is answered with 400 in its place, and the
+// details, with its status as a member, and with retry_after, in seconds, and decision_id, if
+// a single check would have the headers Retry-After and Stint-Decision. A malformed check is answered with 400 in its place, and the
 // others are decided. No header describes limits. Each call has the shortest
 // decision_timeout of the rules that apply; after a timeout, on_store_error decides the
 // rest. In a Redis Cluster, checks whose keys lie in several slots are decided last.
@@ -197,6 +197,9 @@ func (s *Server) answerOne(w http.ResponseWriter, r *http.Request, b *batch, sha
 	}
 	if s.settings.ViolationsHeader {
 		httplimit.SetViolations(w.Header(), &a.Decision)
+	}
+	if !t.Allowed {
+		httplimit.SetID(w.Header(), t.ID)
 	}
 	b.answer = append(t.appendReply(append(b.answer[:0], '{'), shadows), "}\n"...)
 	send(w, "application/json", t.status(), b.answer)

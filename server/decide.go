@@ -31,6 +31,11 @@ type Verdict struct {
 	Rules []*rules.Rule
 	Each  []stint.Decision
 
+	// ID names the decision in the header Stint-Decision, log lines and traces: 16
+	// hexadecimal digits. Refusals have one; empty: nobody has asked for it. Simulations
+	// have none.
+	ID string
+
 	// Message is the rules' text for the client about a refusal, in the client's language.
 	// Empty: the rules have none.
 	Message string
@@ -116,6 +121,9 @@ func (s *Server) decide(ctx context.Context, all []evaluation, at time.Time, sha
 		}
 		if t.err == nil && !t.Allowed {
 			t.Message = t.message(&t.Decision, wanted(t.in))
+			if at.IsZero() {
+				t.identify()
+			}
 		}
 		if t.err != nil {
 			t.Verdict = Verdict{}

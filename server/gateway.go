@@ -104,7 +104,7 @@ func (s *Server) answer(v *Verdict) httplimit.Answer {
 		Blocked:   v.List == rules.Blocked,
 		Unlimited: v.Allowed && v.Limit == nil,
 	}
-	a.Message, a.Cause = v.Message, v.cause()
+	a.Message, a.Cause, a.ID = v.Message, v.cause(), v.ID
 	if a.Blocked || a.Unlimited {
 		return a
 	}

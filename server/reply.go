@@ -267,6 +267,9 @@ func (t *evaluation) appendTo(b []byte, r *http.Request, shadows bool) []byte {
 	b = append(b, `"status":`...)
 	b = strconv.AppendInt(b, int64(t.status()), 10)
 	b = append(b, ',')
+	if !t.Allowed && t.ID != "" {
+		b = append(appendText(append(b, `"decision_id":`...), t.ID), ',')
+	}
 	if !t.Allowed && t.List != rules.Blocked && t.RetryAfter != stint.Never {
 		b = append(b, `"retry_after":`...)
 		b = strconv.AppendInt(b, max(1, int64((t.RetryAfter-1)/time.Second)+1), 10)

@@ -122,6 +122,10 @@ func (s *Server) Follow(ctx context.Context) {
 		first.Go(func() { s.probeStore(ctx) })
 		go s.followStore(ctx)
 	}
+	if s.settings.HashKeys {
+		first.Go(func() { s.shareSalt(ctx) })
+		go s.followSalt(ctx)
+	}
 	s.control.Follow(ctx)
 }
 

@@ -35,7 +35,7 @@ type Config struct {
 	Rules *rules.Set
 	// Limiter decides. nil: one in memory. The Server puts the layers of package fleet
 	// before its Store. If the Store is a fleet.Store, the Server replaces its layers by
-	// its own.
+	// its own. Its Observe is called for what the rules ask, also in shadow mode.
 	Limiter *stint.Limiter
 	// Documents keeps what is changed at run time, for the whole fleet. nil: this instance
 	// keeps it in memory, until it ends.
@@ -79,6 +79,7 @@ type Server struct {
 	// What the fleet has seen. id names this instance in reports; it is new with each start.
 	reports Reports
 	id      string
+	salt    atomic.Pointer[salt] // of keys that are shown hashed; nil: they are shown as they are
 
 	// The admin API, and who may call which API.
 	admin                      http.Handler
@@ -139,16 +140,20 @@ func New(c Config) *Server {
 	s.adminCallers, s.checkCallers = auth.ForAdmin(&s.settings.Admin), auth.ForCheck(&s.settings)
 	s.metrics = newMetrics(s)
 	if s.limiter == nil || s.limiter.Store == nil {
+		given := s.limiter
 		s.limiter = stint.NewLimiter(&stint.Memory{MaxKeys: int(s.settings.MaxKeys)})
+		if given != nil {
+			s.limiter.Instance, s.limiter.Observe = given.Instance, given.Observe
+		}
 	}
 	if f, ok := s.limiter.Store.(*fleet.Store); ok { // the Server has layers of its own
-		s.limiter = &stint.Limiter{Store: f.Shared(), Instance: s.limiter.Instance}
+		s.limiter = &stint.Limiter{Store: f.Shared(), Instance: s.limiter.Instance, Observe: s.limiter.Observe}
 	}
 	s.local = &stint.Memory{MaxKeys: int(s.settings.MaxKeys)}
 	s.fleet = fleet.New(s.limiter.Store, s.fleetOptions())
 	s.decider = s.limiter
 	if s.fleet.IsLayered() {
-		s.decider = &stint.Limiter{Store: s.fleet, Instance: s.limiter.Instance}
+		s.decider = &stint.Limiter{Store: s.fleet, Instance: s.limiter.Instance, Observe: s.limiter.Observe}
 	}
 	s.admission = newAdmission(&s.settings, s.clientOf, s.metrics)
 	s.audit = &admin.Audit{Log: s.log, Dropped: s.metrics.auditDropped.Inc}
@@ -164,6 +169,9 @@ func New(c Config) *Server {
 	s.reports, s.id = Reports(new(reports.Memory)), control.NewID()
 	if shared, ok := c.Documents.(Reports); ok {
 		s.reports = shared
+	}
+	if s.settings.HashKeys {
+		s.salt.Store(newSalt())
 	}
 	s.control = s.newControl(&c)
 	s.lookup = &lookup.Lookup{Limiter: s.limiter, Fleet: s.fleet, Local: s.local, Down: s.storeError, Probe: s.storeDecides}

@@ -68,6 +68,7 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 		"max_connections":        r.Int64(&s.MaxConnections, 1, 1<<31),
 		"degraded_header":        r.Bool(&s.DegradedHeader),
 		"violations_header":      r.Bool(&s.ViolationsHeader),
+		"privacy":                yamlnode.Parsed(r, &s.HashKeys, parsePrivacy),
 		"rules":                  yamlnode.Parsed(r, &s.RulesFrom, ParseRulesFrom),
 		"secrets":                readSecrets(r, &s.Secrets),
 		"jwt":                    readJWT(r, &s.JWT),
@@ -126,6 +127,17 @@ func parseStateDir(text string) (string, error) {
 		return "", fmt.Errorf("state_dir %.60q: want an absolute path, such as /var/lib/stint: a relative one depends on the directory in which the program is started", text)
 	}
 	return text, nil
+}
+
+// parsePrivacy reports whether keys are hashed.
+func parsePrivacy(text string) (bool, error) {
+	switch text {
+	case "show":
+		return false, nil
+	case "hash":
+		return true, nil
+	}
+	return false, fmt.Errorf("privacy %.60q: want show or hash", text)
 }
 
 // ParseNamespace checks the name of a namespace by the same rule as redislimit.

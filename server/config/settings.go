@@ -95,6 +95,10 @@ type Settings struct {
 	// ViolationsHeader adds the header Stint-Violations to refusals: how many violations
 	// count.
 	ViolationsHeader bool
+	// HashKeys hides keys, addresses of clients and names of users in log lines, pages and
+	// messages: a keyed hash stands for each, the same at all instances. The store and the
+	// memory have the keys themselves.
+	HashKeys bool
 	// StateDir is the absolute path of a directory of this instance alone. There it keeps
 	// the last state of what the fleet shares, and changes that the store does not have
 	// yet. It starts from them if the store is down. If Store is "memory", it keeps the

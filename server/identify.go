@@ -1,0 +1,123 @@
+package server
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	fast "math/rand/v2"
+	"time"
+)
+
+// identify returns v.ID, which it makes if there is none.
+func (v *Verdict) identify() string {
+	if v.ID == "" {
+		v.ID = newDecisionID()
+	}
+	return v.ID
+}
+
+// newDecisionID returns 16 hexadecimal digits. They are random, so IDs of all instances
+// differ, and nobody learns from one how many requests there are.
+func newDecisionID() string {
+	const digits = "0123456789abcdef"
+	var id [16]byte
+	n := fast.Uint64()
+	for i := range id {
+		id[i] = digits[n&15]
+		n >>= 4
+	}
+	return string(id[:])
+}
+
+// shownKey returns what stands for a key, the address of a client or the name of a user in
+// log lines, pages, messages and traces: itself, or with privacy: hash a keyed hash of it,
+// which all instances of a fleet compute alike. "" stands for itself.
+func (s *Server) shownKey(key string) string {
+	of := s.salt.Load()
+	if of == nil || key == "" {
+		return key
+	}
+	return of.hash(key)
+}
+
+// salt is the key of the hashes. Without it, hashes of addresses could be undone by trying
+// all addresses.
+type salt [sha256.Size]byte
+
+func newSalt() *salt {
+	var s salt
+	_, _ = rand.Read(s[:]) // it never fails
+	return &s
+}
+
+// hash returns h: and 16 hexadecimal digits.
+func (s *salt) hash(key string) string {
+	m := hmac.New(sha256.New, s[:])
+	_, _ = m.Write([]byte(key)) // it never fails
+	var sum [sha256.Size]byte
+	shown := [18]byte{'h', ':'}
+	hex.Encode(shown[2:], m.Sum(sum[:0])[:8])
+	return string(shown[:])
+}
+
+// The salt of a fleet is the part saltPart of the report saltReport. Each instance starts with
+// a salt of its own, and takes the fleet's as soon as it can read it. If there is none, the
+// instance that claims saltReport writes its own. It is kept for so long after an instance
+// was last there.
+const (
+	saltReport  = "privacy"
+	saltPart    = "salt"
+	saltKept    = 30 * 24 * time.Hour
+	saltTimeout = time.Second
+	// How often the salt is read, before and after the fleet's is known. A store that was
+	// flushed has none, and then the next instance writes again what all have.
+	saltUnknownEvery = time.Second
+	saltKnownEvery   = time.Minute
+)
+
+// shareSalt takes the salt of the fleet, or makes its own that of the fleet, and reports
+// whether all instances have it now.
+func (s *Server) shareSalt(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, saltTimeout)
+	defer cancel()
+	shared, err := s.tryShareSalt(ctx)
+	if err != nil && ctx.Err() == nil {
+		s.sampled.failure("the salt of privacy: hash cannot be shared; this instance hashes keys by its own", err)
+	}
+	return shared
+}
+
+func (s *Server) tryShareSalt(ctx context.Context) (shared bool, err error) {
+	parts, err := s.reports.Reported(ctx, saltReport)
+	if err != nil {
+		return false, err
+	}
+	mine := *s.salt.Load()
+	if there := parts[saltPart]; len(there) == len(mine) {
+		s.salt.Store((*salt)(there))
+		mine = salt(there)
+	} else if claimed, err := s.reports.Claim(ctx, saltReport, s.id, 10*saltTimeout); err != nil || !claimed {
+		return false, err
+	}
+	err = s.reports.Report(ctx, saltReport, saltPart, mine[:], saltKept) // again, so that it is kept
+	return err == nil, err
+}
+
+func (s *Server) followSalt(ctx context.Context) {
+	next := time.NewTimer(saltUnknownEvery)
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-next.C:
+		}
+		wait := saltUnknownEvery
+		if s.shareSalt(ctx) {
+			wait = saltKnownEvery
+		}
+		next.Reset(wait)
+	}
+}
