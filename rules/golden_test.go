@@ -113,8 +113,37 @@ func describe(s *rules.Set) string {
 			fmt.Fprintf(&b, "    on status %v, watches %t\n", r.OnStatus, len(r.Limits) == 0)
 		}
 	}
+	for i := range s.Alerts {
+		describeAlert(&b, &s.Alerts[i])
+	}
 	for _, f := range s.Findings {
 		fmt.Fprintln(&b, f)
 	}
 	return b.String()
+}
+
+func describeAlert(b *strings.Builder, a *rules.Alert) {
+	fmt.Fprintf(b, "alert %s: severity %s, for %s, window %s", a.Name, a.Severity, a.For, a.Window)
+	if len(a.Labels) > 0 {
+		fmt.Fprintf(b, ", labels %v", a.Labels)
+	}
+	if a.Message != "" {
+		fmt.Fprintf(b, ", message %q", a.Message)
+	}
+	if a.Usage != nil {
+		fmt.Fprintf(b, "\n    %+v\n", *a.Usage)
+		return
+	}
+	fmt.Fprintf(b, "\n    %s\n", written(a.Condition))
+}
+
+// written is a condition with each part in parentheses.
+func written(c *rules.Condition) string {
+	switch c.Op {
+	case "number":
+		return fmt.Sprint(c.Number)
+	case "measure":
+		return fmt.Sprintf("%+v", c.Measure)
+	}
+	return "(" + written(c.Args[0]) + " " + c.Op + " " + written(c.Args[1]) + ")"
 }

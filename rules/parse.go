@@ -31,7 +31,7 @@ func ParseContext(ctx context.Context, files []File) (*Set, error) {
 	if len(files) == 0 {
 		return nil, errors.New("rules: no files to read rules from")
 	}
-	seen := &seen{names: map[string]place{}, once: map[string]place{}, counted: map[counting]counted{}}
+	seen := &seen{names: map[string]place{}, alerts: map[string]place{}, once: map[string]place{}, counted: map[counting]counted{}}
 	compiler := expr.NewCompiler(ctx)
 	parsers, roots := make([]*parser, len(files)), make([]*yamlnode.Node, len(files))
 	for i, f := range files {
@@ -40,8 +40,9 @@ func ParseContext(ctx context.Context, files []File) (*Set, error) {
 		parsers[i] = &parser{Reader: r, compiler: compiler, set: s, path: f.Name, seen: seen}
 		parsers[i].file(root)
 	}
-	for _, p := range parsers { // any file may have the tiers
+	for _, p := range parsers { // any file may have the tiers, or the rules of alerts
 		p.linkTiers()
+		p.linkAlerts()
 	}
 	if err := compiler.Err(); err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
@@ -92,6 +93,8 @@ type parser struct {
 	seen     *seen
 	// tierUses are where rules name tiers.
 	tierUses []tierUse
+	// alertUses are where alerts name rules.
+	alertUses []alertUse
 }
 
 func (p *parser) file(root *yamlnode.Node) {
@@ -105,6 +108,7 @@ func (p *parser) file(root *yamlnode.Node) {
 		"tiers":           p.tiers,
 		"repeatable":      p.repeatable,
 		"rules":           p.rules,
+		"alerts":          p.alerts,
 		"server":          p.once("server", p.Skip),
 	})
 	p.set.IPv6Prefix = int(prefix)
@@ -215,6 +219,7 @@ func (s *Set) noteHeaders(e *expr.Expression) {
 
 type seen struct {
 	names   map[string]place // of rules
+	alerts  map[string]place
 	once    map[string]place // fields that only one file may have
 	counted map[counting]counted
 	proxies []string // the place of each of TrustedProxies

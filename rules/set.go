@@ -35,6 +35,8 @@ type Set struct {
 	HasServer bool
 	// Tiers are the names of the file's tiers, in its order; see Rule.Tiers.
 	Tiers []string
+	// Alerts are all alerts of the file, in its order.
+	Alerts []Alert
 	// Findings are what is valid but probably not meant.
 	Findings []Finding
 

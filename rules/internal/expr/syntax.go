@@ -14,6 +14,11 @@ import (
 
 // explain puts CEL's errors in our words. An operator of another language explains all errors.
 func explain(source string, issues []*cel.Error) []Problem {
+	return explainIn(source, issues, unknownName)
+}
+
+// explainIn is explain for a language in which unknown explains unknown names.
+func explainIn(source string, issues []*cel.Error, unknown func(name string, source []rune, offset int) Problem) []Problem {
 	if len(issues) > 0 && strings.Contains(issues[0].Message, "Syntax error") {
 		if problems := foreign(source); len(problems) > 0 {
 			return problems
@@ -28,7 +33,7 @@ func explain(source string, issues []*cel.Error) []Problem {
 		}
 		if name, ok := strings.CutPrefix(issue.Message, "undeclared reference to '"); ok {
 			name, _, _ = strings.Cut(name, "'")
-			p = unknownName(name, characters, p.Offset)
+			p = unknown(name, characters, p.Offset)
 		} else {
 			p.Text = plainSyntax(issue.Message)
 		}

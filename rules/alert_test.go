@@ -1,0 +1,133 @@
+package rules_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stintdev/stint/rules"
+)
+
+func condition(t *testing.T, when string) (*rules.Condition, []rules.Finding) {
+	t.Helper()
+	s, err := rules.Parse("r.yaml", []byte("rules: [{name: login, limits: [1 per 1s]}]\nalerts:\n  - name: a\n    when: |\n      "+when))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Alerts[0].Condition, s.Findings
+}
+
+func TestConditionHolds(t *testing.T) {
+	values := map[string]float64{"rate": 100, "block_rate": 0.25, "bans": 0}
+	of := func(m rules.Measure) (float64, bool) {
+		v, ok := values[m.Name]
+		return v, ok
+	}
+	for _, c := range []struct {
+		when, holds string
+		left        string
+	}{
+		{"rate() > 99", "true", "100"},
+		{"rate() > 100", "false", "100"},
+		{"rate() >= 100 && block_rate() < 0.5", "true", "100"},
+		{"!(rate() >= 100 && block_rate() < 0.5)", "false", "100"},
+		{"rate() * block_rate() == 25 && 1 / 4 == 0.25", "true", "25"},
+		{"-rate() < -99", "true", "-100"},
+		{"instances() < 3", "unknown", "unknown"},
+		{"instances() < 3 && rate() > 5", "unknown", "unknown"},
+		{"instances() < 3 && rate() < 5", "false", "unknown"},
+		{"rate() > 5 || instances() < 3", "true", "100"},
+		{"rate() < 5 || instances() < 3", "unknown", "100"},
+		{"!(rate() < 5 || instances() < 3)", "unknown", "100"},
+		{"rate() / bans() > 1", "unknown", "unknown"},
+		{"instances() * 0 == 0", "unknown", "unknown"},
+	} {
+		parsed, _ := condition(t, c.when)
+		holds, left := "unknown", "unknown"
+		if v, known := parsed.Holds(of); known {
+			holds = fmt.Sprint(v)
+		}
+		if v, known := parsed.Left(of); known {
+			left = fmt.Sprint(v)
+		}
+		if holds != c.holds || left != c.left {
+			t.Errorf("%s: %s, left %s, want %s, left %s", c.when, holds, left, c.holds, c.left)
+		}
+	}
+}
+
+// TestConditionNegated compares conditions with their negations, and with what the findings say
+// of them, for random values.
+func TestConditionNegated(t *testing.T) {
+	measures := []string{"rate()", `rate("login")`, "block_rate()", "bans()", "0", "0.5", "1", "2", "rate() + bans()", "1 - block_rate()"}
+	ops := []string{"<", "<=", ">", ">=", "==", "!="}
+	fixed := 0
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		comparison := func() string {
+			return fmt.Sprintf("%s %s %s", measures[r.IntN(len(measures))], ops[r.IntN(len(ops))], measures[r.IntN(len(measures))])
+		}
+		when := fmt.Sprintf("(%s) %s !(%s)", comparison(), []string{"&&", "||"}[r.IntN(2)], comparison())
+		is, findings := condition(t, when)
+		not, _ := condition(t, "!("+when+")")
+		always, never := false, false
+		for _, f := range findings {
+			always = always || strings.Contains(f.Text, "always true")
+			never = never || strings.Contains(f.Text, "always false")
+		}
+		if always || never {
+			fixed++
+		}
+		for range 20 {
+			unknown := r.IntN(5)
+			values := map[rules.Measure]float64{}
+			of := func(m rules.Measure) (float64, bool) {
+				if _, ok := values[m]; !ok {
+					values[m] = float64(r.IntN(4)) / 2
+					if m.Name == "block_rate" {
+						values[m] = float64(r.IntN(3)) / 2
+					}
+				}
+				return values[m], unknown > 0
+			}
+			a, known := is.Holds(of)
+			b, alsoKnown := not.Holds(of)
+			if known != alsoKnown || known && a == b {
+				t.Fatalf("%s: %t (known %t), and its negation %t (%t), by %v", when, a, known, b, alsoKnown, values)
+			}
+			if known && (always && !a || never && a) {
+				t.Fatalf("%s: %t by %v, and the finding says otherwise: %v", when, a, values, findings)
+			}
+		}
+	}
+	if fixed < 10 {
+		t.Errorf("%d conditions had a finding: too few to test that", fixed)
+	}
+}
+
+func TestUsageExceeded(t *testing.T) {
+	for _, c := range []struct {
+		when           string
+		capacity, left int64
+		want           bool
+	}{
+		{"usage > 80% of login", 10, 2, false},
+		{"usage > 80% of login", 10, 1, true},
+		{"usage >= 80% of login", 10, 2, true},
+		{"usage >= 80% of login", 10, 3, false},
+		{"usage >= 100% of login", 10, 0, true},
+		{"usage >= 100% of login", 10, 1, false},
+		{"usage > 99.9% of login", 1_000_000, 1000, false},
+		{"usage > 99.9% of login", 1_000_000, 999, true},
+		{"usage > 80% of login", 0, 0, false},
+	} {
+		s, err := rules.Parse("r.yaml", []byte("rules: [{name: login, limits: [1 per 1s]}]\nalerts: [{name: a, when: "+c.when+"}]"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Alerts[0].Usage.Exceeded(c.capacity, c.left); got != c.want {
+			t.Errorf("%s, %d of %d left: %t", c.when, c.left, c.capacity, got)
+		}
+	}
+}
