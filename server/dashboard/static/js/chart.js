@@ -1,0 +1,102 @@
+// Charts over time, drawn by uPlot on a canvas.
+import { h, setText } from './dom.js';
+import { t } from './text.js';
+
+const style = getComputedStyle(document.documentElement);
+export const color = (name) => style.getPropertyValue(`--${name}`).trim();
+
+const all = new Set();
+
+// redraw draws every chart again, in the colours of the theme.
+export function redraw() {
+  for (const chart of all) chart.make();
+}
+
+// timeChart is a chart of series over time.
+//
+//   label    what it shows, for screen readers
+//   series   [{name, color (a custom property without --), fill}], drawn in this order
+//   format   makes the text of a value
+//   stacked  each series is drawn on top of those that follow it
+//
+// It returns {node, set(times, values), destroy()}; times are in seconds and values has one
+// array for each series.
+export function timeChart({ label, series, format, stacked = false, height = 180 }) {
+  const readout = h('div', { class: 'readout num' });
+  const box = h('div', { class: 'plot', role: 'img', 'aria-label': label });
+  const node = h('div', { class: 'chart' }, box, readout);
+  let plot = null;
+  let times = [];
+  let values = series.map(() => []);
+
+  function layers() {
+    if (!stacked) return values;
+    const result = values.map((v) => v.slice());
+    for (let s = result.length - 2; s >= 0; s--) {
+      for (let i = 0; i < times.length; i++) result[s][i] += result[s + 1][i];
+    }
+    return result;
+  }
+
+  function make() {
+    plot?.destroy();
+    const axis = { stroke: color('muted'), font: '11px system-ui, sans-serif', ticks: { show: false } };
+    plot = new window.uPlot({
+      width: Math.max(100, box.clientWidth || 100),
+      height,
+      legend: { show: false },
+      padding: [8, 0, 0, 0],
+      cursor: { drag: { x: false, y: false }, points: { show: false }, y: false },
+      scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
+      axes: [
+        { ...axis, size: 24, space: 70, grid: { show: false }, values: (_, ticks) => ticks.map(clock) },
+        { ...axis, size: 52, space: 34, gap: 6, grid: { stroke: color('grid'), width: 1 }, values: (_, ticks) => ticks.map(format) },
+      ],
+      series: [{}, ...series.map((s) => ({
+        stroke: s.color ? color(s.color) : undefined, width: s.color ? 1.5 : 0, fill: s.fill ? color(s.fill) : undefined, points: { show: false },
+      }))],
+      hooks: { setCursor: [read] },
+    }, [times, ...layers()], box);
+  }
+
+  function read() {
+    const i = plot?.cursor?.idx;
+    if (i === null || i === undefined || times[i] === undefined) {
+      setText(readout, '');
+      return;
+    }
+    const parts = series.map((s, k) => (values[k][i] ? `${s.name} ${format(values[k][i])}` : '')).filter(Boolean);
+    setText(readout, [clock(times[i]), ...parts].join('   '));
+  }
+
+  const size = new ResizeObserver(() => {
+    if (!plot) make();
+    else if (box.clientWidth && Math.abs(plot.width - box.clientWidth) > 1) plot.setSize({ width: box.clientWidth, height });
+  });
+  size.observe(box);
+  const chart = {
+    node,
+    make,
+    set(newTimes, newValues) {
+      times = newTimes;
+      values = newValues;
+      plot?.setData([times, ...layers()]);
+      const now = series.map((s, k) => `${s.name} ${format(values[k].at(-1) ?? 0)}`).join(', ');
+      box.setAttribute('aria-label', t('chart.now', { label, now }));
+    },
+    destroy() {
+      size.disconnect();
+      plot?.destroy();
+      all.delete(chart);
+    },
+  };
+  all.add(chart);
+  return chart;
+}
+
+function clock(seconds) {
+  const d = new Date(seconds * 1000);
+  const two = (n) => String(n).padStart(2, '0');
+  const minutes = `${two(d.getHours())}:${two(d.getMinutes())}`;
+  return d.getSeconds() ? `${minutes}:${two(d.getSeconds())}` : minutes;
+}

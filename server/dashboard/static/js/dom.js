@@ -1,0 +1,57 @@
+// Elements without HTML text: everything that is data becomes a text node or an attribute
+// that cannot run anything.
+
+const forbidden = /^(on|style$|srcdoc$|innerHTML$)/i;
+
+// h makes an element. props: class, testid, on (listeners by event), css (properties, set
+// through the object model as the content security policy demands), value, checked,
+// disabled, and attributes by name; null and false leave an attribute out.
+export function h(tag, props, ...children) {
+  return fill(document.createElement(tag), props, children);
+}
+
+// svg is h for SVG.
+export function svg(tag, props, ...children) {
+  return fill(document.createElementNS('http://www.w3.org/2000/svg', tag), props, children);
+}
+
+const direct = new Set(['value', 'checked', 'disabled', 'hidden', 'required', 'selected']);
+
+function fill(node, props, children) {
+  for (const [name, value] of Object.entries(props || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name === 'on') {
+      for (const [event, listener] of Object.entries(value)) node.addEventListener(event, listener);
+    } else if (name === 'css') {
+      for (const [property, v] of Object.entries(value)) node.style.setProperty(property, v);
+    } else if (name === 'class') node.setAttribute('class', value);
+    else if (name === 'testid') node.dataset.testid = value;
+    else if (direct.has(name) && name in node) node[name] = value;
+    else if (forbidden.test(name)) throw new Error(`attribute ${name}`);
+    else node.setAttribute(name, value === true ? '' : String(value));
+  }
+  add(node, children);
+  return node;
+}
+
+// add appends nodes and texts; null and false are nothing, and arrays are flattened.
+export function add(node, children) {
+  for (const child of [children].flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    node.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+}
+
+// put replaces what is in node.
+export function put(node, ...children) {
+  const fresh = document.createDocumentFragment();
+  add(fresh, children);
+  node.replaceChildren(fresh);
+  return node;
+}
+
+// setText changes the text of node if it is another.
+export function setText(node, text) {
+  const next = String(text);
+  if (node.textContent !== next) node.textContent = next;
+}

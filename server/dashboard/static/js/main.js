@@ -1,0 +1,89 @@
+// Starts the page, and shows the part of it that the fragment of the URL names, such as
+// #/rules?rule=login.
+import { put, h } from './dom.js';
+import { onLive, start } from './live.js';
+import { empty, problemBox } from './parts.js';
+import { load, onSession } from './session.js';
+import { names, shell } from './shell.js';
+import { t } from './text.js';
+import { overview } from './pages/overview.js';
+
+const pages = {
+  overview: async () => overview,
+};
+
+const app = document.getElementById('app');
+let frame = null;
+let leave = new AbortController();
+
+// render makes everything anew.
+function render() {
+  frame?.end();
+  frame = shell(app, render);
+  show(false);
+}
+
+async function show(move = true) {
+  leave.abort();
+  leave = new AbortController();
+  const { signal } = leave;
+  const [path, values] = decodeURI(location.hash.slice(2)).length ? location.hash.slice(2).split('?') : ['overview'];
+  const [first, ...rest] = path.split('/');
+  const name = names.includes(first) ? first : 'overview';
+  frame.mark(name);
+  const title = t(`nav.${name}`);
+  document.title = `${title} · Stint`;
+  const head = h('h1', { tabindex: -1 }, title);
+  const root = h('div', { class: `page ${name}`, testid: `page-${name}` });
+  put(frame.main, root);
+  const ctx = context(root, head, rest[0] || '', new URLSearchParams(values), signal);
+  try {
+    const page = await pages[name]();
+    if (!signal.aborted) await page(ctx);
+  } catch (error) {
+    if (signal.aborted) return;
+    put(root, head, problemBox(error));
+  }
+  if (move && !signal.aborted) head.focus({ preventScroll: true });
+}
+
+// context is what a page gets: the element to fill, its heading, what the URL says, and the
+// means to stay up to date until the user leaves it.
+function context(root, head, sub, params, signal) {
+  return {
+    root, head, sub, params, signal,
+    onLive: (listener) => onLive(listener, signal),
+    // every calls run now and then every ms milliseconds, while the page is visible. Where an
+    // error is not handled by run it is shown in trouble.
+    every(ms, run, trouble) {
+      let busy = false;
+      const tick = async () => {
+        if (busy || signal.aborted || (document.hidden && ms)) return;
+        busy = true;
+        try {
+          await run();
+          if (trouble) put(trouble);
+        } catch (error) {
+          if (!signal.aborted && trouble) put(trouble, problemBox(error));
+        } finally {
+          busy = false;
+        }
+      };
+      const timer = setInterval(tick, ms);
+      signal.addEventListener('abort', () => clearInterval(timer));
+      return tick();
+    },
+    again: () => show(false),
+  };
+}
+
+window.addEventListener('hashchange', () => show());
+window.addEventListener('unhandledrejection', (event) => {
+  if (event.reason?.name === 'AbortError') event.preventDefault();
+});
+
+onSession(() => {
+  render();
+  start();
+});
+load().catch((error) => put(app, empty(t('error.start'), null, problemBox(error))));

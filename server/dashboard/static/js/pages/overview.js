@@ -1,0 +1,218 @@
+// The overview: is the limiter healthy, what does it refuse, whom, and what to press.
+import { get } from '../api.js';
+import { timeChart } from '../chart.js';
+import { h, put, setText } from '../dom.js';
+import { count, exact, keyText, micros, percent, rate } from '../format.js';
+import { empty, link, panel, pill, sums } from '../parts.js';
+import { table } from '../table.js';
+import { maybe, t } from '../text.js';
+import { health } from './health.js';
+
+const minutes = 15;
+
+// The order of the outcomes in the chart, from the bottom up.
+const stack = ['undecided', 'overloaded', 'blocked', 'banned', 'warned', 'limited', 'unmatched', 'safe', 'allowed'];
+
+export function overview(ctx) {
+  const top = h('div', { class: 'health', testid: 'health', role: 'status' });
+  const findings = h('div', { class: 'findings' });
+  const cells = tiles();
+  const flow = flowChart();
+  const speed = speedChart();
+  const rules = busiest();
+  const keys = offenders();
+  const fleet = instances();
+  put(ctx.root, h('div', { class: 'title' }, ctx.head), top, findings, cells.node,
+    h('div', { class: 'grid two-one' },
+      panel(t('overview.flow'), t('overview.minutes', { n: minutes }), h('div', { class: 'beside' }, flow.node, flow.list)),
+      panel(t('overview.speed'), h('span', { class: 'legend' }, h('i', { class: 'dash p50' }), 'p50', h('i', { class: 'dash p99' }), 'p99'), speed.node)),
+    h('div', { class: 'grid three' },
+      panel(t('overview.rules'), link('rules', t('all')), rules.node),
+      panel(t('overview.offenders'), link('offenders', t('all')), keys.node),
+      panel(t('overview.instances'), null, fleet.node)));
+  ctx.signal.addEventListener('abort', () => [flow, speed].forEach((c) => c.destroy()));
+
+  let status = null;
+  const show = () => put(top, health(shown, status));
+  let shown = null;
+  ctx.onLive((live) => {
+    shown = live;
+    show();
+    if (!live.last) return;
+    cells.set(live.last, status);
+    rules.set(live.last.rules || []);
+    if (live.state === 'live') {
+      flow.add(live.last);
+      speed.add(live.last);
+    }
+  });
+  ctx.every(10_000, async () => {
+    status = await get('v1/status', { signal: ctx.signal });
+    show();
+    put(findings, status.findings.map((f) => h('div', { class: 'notice' }, pill(f.code), ' ', f.where ? h('code', {}, f.where) : null, ' ', f.text)));
+    if (shown?.last) cells.set(shown.last, status);
+  });
+  ctx.every(5_000, async () => fleet.set(await get('v1/instances', { signal: ctx.signal })));
+  ctx.every(10_000, async () => keys.set(await get('v1/offenders?limit=8', { signal: ctx.signal })));
+  get('v1/series', { signal: ctx.signal }).then((series) => {
+    flow.start(series);
+    speed.start(series);
+  }, () => {});
+}
+
+// tiles are the numbers that matter most.
+function tiles() {
+  const made = {};
+  const node = h('dl', { class: 'tiles panel' }, ['decisions', 'refused', 'decide', 'store', 'decides', 'bans', 'alerts', 'rules'].map((name) => {
+    const value = h('dd', { class: 'value num', testid: `tile-${name}` }, '–');
+    const more = h('dd', { class: 'more num' }, '\u00a0');
+    made[name] = { value, more };
+    return h('div', {}, h('dt', {}, t(`tile.${name}`)), value, more);
+  }));
+  const tell = (name, value, more, kind) => {
+    setText(made[name].value, value);
+    setText(made[name].more, more || '\u00a0');
+    made[name].value.className = `value num ${kind || ''}`;
+  };
+  return {
+    node,
+    set(live, status) {
+      const total = sums(live.outcomes);
+      tell('decisions', rate(total.all), t('tile.decisions.more'));
+      tell('refused', percent(total.share), t('tile.refused.more', { rate: rate(total.refused) }));
+      tell('decide', micros(live.decide.p50_us), t('tile.p99', { value: micros(live.decide.p99_us) }));
+      tell('store', micros(live.store.p50_us), live.failures > 0 ? t('tile.store.failures', { rate: rate(live.failures) }) : t('tile.p99', { value: micros(live.store.p99_us) }), live.failures > 0 ? 'bad' : '');
+      const store = live.decides === 'store';
+      tell('decides', store ? t('decides.store') : t('decides.fallback'), live.breaker ? t('tile.breaker', { state: maybe(`breaker.${live.breaker}`, live.breaker) }) : status?.store.kind, store ? '' : 'bad');
+      tell('bans', count(live.bans), t('tile.bans.more'));
+      tell('alerts', count(live.firing), t('tile.alerts.more'), live.firing > 0 ? 'bad' : '');
+      const n = status?.rules.number;
+      tell('rules', n ? `#${n}` : t(`source.${status?.rules.source || 'file'}`), live.version);
+    },
+  };
+}
+
+// flowChart is decisions a second by outcome: a chart, and a list that is its legend.
+function flowChart() {
+  const series = [...stack].reverse().map((name) => ({ name: maybe(`outcome.${name}`, name), color: name === 'allowed' ? 'o-allowed' : '', fill: `f-${name}` }));
+  const chart = timeChart({ label: t('overview.flow'), series, format: rate, stacked: true, height: 196 });
+  const order = [...stack].reverse();
+  const list = h('ul', { class: 'outcomes', testid: 'outcomes' });
+  let times = [];
+  let values = order.map(() => []);
+  const draw = () => chart.set(times, values);
+  return {
+    node: chart.node,
+    list,
+    destroy: chart.destroy,
+    start(s) {
+      const n = Math.max(0, ...Object.values(s.outcomes).map((v) => v.length));
+      const end = Date.parse(s.until) / 1000;
+      const before = Array.from({ length: n }, (_, i) => end - (n - 1 - i) * s.step_s);
+      const from = times.findIndex((at) => at > end);
+      const tail = from < 0 ? times.length : from;
+      values = order.map((name, k) => [...pad(s.outcomes[name], n), ...values[k].slice(tail)]);
+      times = [...before, ...times.slice(tail)];
+      draw();
+    },
+    add(live) {
+      const at = Date.parse(live.at) / 1000;
+      if (times.length && at <= times.at(-1)) return;
+      times.push(at);
+      order.forEach((name, k) => values[k].push(live.outcomes[name] || 0));
+      const old = times.findIndex((x) => x >= at - minutes * 60);
+      if (old > 0) {
+        times.splice(0, old);
+        for (const v of values) v.splice(0, old);
+      }
+      draw();
+      put(list, order.filter((name) => live.outcomes[name] > 0 || name === 'allowed' || name === 'limited').map((name) =>
+        h('li', {}, h('i', { class: `swatch ${name}` }), h('span', {}, maybe(`outcome.${name}`, name)), h('b', { class: 'num' }, rate(live.outcomes[name] || 0)))));
+    },
+  };
+}
+
+function speedChart() {
+  const chart = timeChart({
+    label: t('overview.speed'), format: micros, height: 196,
+    series: [{ name: 'p99', color: 'muted' }, { name: 'p50', color: 'accent' }],
+  });
+  let times = [];
+  let p50 = [];
+  let p99 = [];
+  return {
+    node: chart.node,
+    destroy: chart.destroy,
+    start(s) {
+      const n = s.p50_us.length;
+      const end = Date.parse(s.until) / 1000;
+      const later = times.findIndex((at) => at > end);
+      const tail = later < 0 ? times.length : later;
+      times = [...Array.from({ length: n }, (_, i) => end - (n - 1 - i) * s.step_s), ...times.slice(tail)];
+      p50 = [...s.p50_us, ...p50.slice(tail)];
+      p99 = [...pad(s.p99_us, n), ...p99.slice(tail)];
+      chart.set(times, [p99, p50]);
+    },
+    add(live) {
+      const at = Date.parse(live.at) / 1000;
+      if (times.length && at <= times.at(-1)) return;
+      times.push(at);
+      p50.push(live.decide.p50_us);
+      p99.push(live.decide.p99_us);
+      const old = times.findIndex((x) => x >= at - minutes * 60);
+      if (old > 0) [times, p50, p99].forEach((v) => v.splice(0, old));
+      chart.set(times, [p99, p50]);
+    },
+  };
+}
+
+// pad fills the start of values, so that there are n.
+function pad(values, n) {
+  const v = values || [];
+  return [...new Array(Math.max(0, n - v.length)).fill(0), ...v];
+}
+
+function busiest() {
+  const list = table({
+    label: t('overview.rules'),
+    id: (r) => r.name,
+    empty: empty(t('overview.rules.none'), t('overview.rules.none.text')),
+    columns: [
+      { name: 'rule', title: t('col.rule'), grow: true, cell: (r) => link(['rules', { rule: r.name }], r.name) },
+      { name: 'decided', title: t('col.decided'), num: true, cell: (r) => rate(r.decided) },
+      { name: 'refused', title: t('col.refused'), num: true, cell: (r) => rate(r.refused) },
+    ],
+  });
+  return { node: list.node, set: (rows) => list.set(rows.slice(0, 8)) };
+}
+
+function offenders() {
+  const note = h('p', { class: 'foot-note' });
+  const list = table({
+    label: t('overview.offenders'),
+    id: (o) => `${o.rule}\u0000${keyText(o.key)}`,
+    empty: empty(t('offenders.none'), t('offenders.none.text')),
+    columns: [
+      { name: 'key', title: t('col.key'), grow: true, cell: (o) => link(['keys', { rule: o.rule, key: keyText(o.key) }], keyText(o.key), { class: 'mono', title: keyText(o.key) }) },
+      { name: 'rule', title: t('col.rule'), cell: (o) => h('span', { class: 'muted' }, o.rule) },
+      { name: 'count', title: t('by.refusals'), num: true, cell: (o) => count(o.count) },
+    ],
+  });
+  return { node: h('div', {}, list.node, note), set: (answer) => list.set(answer.offenders) };
+}
+
+function instances() {
+  const list = table({
+    label: t('overview.instances'),
+    id: (i) => i.id,
+    empty: empty(t('instances.none'), t('instances.none.text')),
+    columns: [
+      { name: 'host', title: t('col.host'), grow: true, cell: (i) => h('span', { title: `${i.id} · ${i.program} · ${exact(i.started)}` }, i.host, i.self ? h('span', { class: 'muted' }, ` ${t('instances.self')}`) : null,
+        i.decides === 'store' ? null : [' ', pill(t('decides.fallback'), 'bad')]) },
+      { name: 'rules', title: t('col.version'), cell: (i) => h('code', {}, i.version.slice(0, 7)) },
+      { name: 'rate', title: t('col.rate'), num: true, cell: (i) => rate(sums(i.outcomes).all) },
+      { name: 'p99', title: 'p99', num: true, cell: (i) => micros(i.decide.p99_us) },
+    ],
+  });
+  return { node: list.node, set: (answer) => list.set(answer.instances) };
+}

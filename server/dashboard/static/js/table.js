@@ -1,0 +1,112 @@
+// Tables. A long one has a scroll area of its own and holds only the rows that can be seen.
+import { h, put } from './dom.js';
+import { t } from './text.js';
+
+const windowed = 200; // rows from which on only those in view are made
+const spare = 12; // rows made beyond the edges of the view
+const rowHeight = () => parseFloat(getComputedStyle(document.documentElement).getPropertyValue('--row')) || 36;
+
+// table is a table of rows.
+//
+//   label    its name, for screen readers
+//   columns  [{name, title, num, opt, grow, cell(row), sort(row)}]: num aligns at the right,
+//            opt is left out on narrow screens, sort returns what to compare
+//   id       the identity of a row
+//   empty    the node to show if there are no rows
+//
+// set(rows) shows other rows. Rows that have not changed keep their elements, so that a
+// click or the focus is not lost.
+export function table({ label, columns, id, empty, name = 'row' }) {
+  const body = h('tbody');
+  const heads = columns.map((c, i) => h('th', { scope: 'col', class: classes(c) },
+    c.sort ? h('button', { type: 'button', class: 'sort', testid: `btn-sort-${c.name}`, on: { click: () => sortBy(i) } }, c.title) : c.title || h('span', { class: 'only-read' }, t('table.actions'))));
+  const grid = h('table', { 'aria-label': label }, h('thead', {}, h('tr', {}, heads)), body);
+  const scroll = h('div', { class: 'scroll', on: { scroll: () => draw() } }, grid);
+  const node = h('div', { class: 'table' }, scroll);
+  let rows = [];
+  let shown = [];
+  let order = null; // {column, down}
+  let made = new Map(); // id → {text, tr}
+
+  function set(next) {
+    rows = next;
+    arrange();
+  }
+
+  function sortBy(i) {
+    order = order?.column === i ? { column: i, down: !order.down } : { column: i, down: Boolean(columns[i].num) };
+    heads.forEach((th, k) => (k === i ? th.setAttribute('aria-sort', order.down ? 'descending' : 'ascending') : th.removeAttribute('aria-sort')));
+    arrange();
+  }
+
+  function arrange() {
+    shown = rows;
+    if (order) {
+      const by = columns[order.column].sort;
+      const sign = order.down ? -1 : 1;
+      shown = rows.map((row) => [by(row), row]).sort(([a], [b]) => sign * (a < b ? -1 : a > b ? 1 : 0)).map(([, row]) => row);
+    }
+    put(node, shown.length || !empty ? scroll : empty);
+    const long = shown.length > windowed;
+    scroll.classList.toggle('long', long);
+    if (long) {
+      scroll.tabIndex = 0;
+      scroll.setAttribute('role', 'region');
+      scroll.setAttribute('aria-label', label);
+      grid.setAttribute('aria-rowcount', shown.length + 1);
+    } else {
+      for (const name of ['tabindex', 'role', 'aria-label']) scroll.removeAttribute(name);
+      grid.removeAttribute('aria-rowcount');
+    }
+    draw();
+  }
+
+  function draw() {
+    let first = 0;
+    let last = shown.length;
+    if (last > windowed) {
+      const height = rowHeight();
+      first = Math.max(0, Math.floor(scroll.scrollTop / height) - spare);
+      last = Math.min(last, Math.ceil((scroll.scrollTop + (scroll.clientHeight || 600)) / height) + spare);
+    }
+    const kept = new Map();
+    const list = [];
+    for (let i = first; i < last; i++) list.push(element(shown[i], i, kept));
+    made = kept;
+    const focused = document.activeElement;
+    const want = [gap(first), ...list, gap(shown.length - last)].filter(Boolean);
+    place(want);
+    if (focused && !focused.isConnected && scroll.tabIndex === 0) scroll.focus({ preventScroll: true });
+  }
+
+  // place makes want the rows of the body, and moves only what is not in its place.
+  function place(want) {
+    const keep = new Set(want);
+    for (const child of [...body.children]) if (!keep.has(child)) child.remove();
+    want.forEach((tr, i) => {
+      if (body.children[i] !== tr) body.insertBefore(tr, body.children[i] || null);
+    });
+  }
+
+  function element(row, i, kept) {
+    const key = String(id(row, i));
+    const text = JSON.stringify(row);
+    const old = made.get(key);
+    const tr = old?.text === text ? old.tr : h('tr', {}, columns.map((c) => h('td', { class: classes(c) }, c.cell(row))));
+    tr.dataset.testid = `${name}-${i}`;
+    if (shown.length > windowed) tr.setAttribute('aria-rowindex', i + 2);
+    kept.set(key, { text, tr });
+    return tr;
+  }
+
+  function gap(n) {
+    if (n <= 0) return null;
+    return h('tr', { class: 'gap', 'aria-hidden': 'true' }, h('td', { colspan: columns.length, css: { height: `${n * rowHeight()}px` } }));
+  }
+
+  return { node, set, refresh: () => { made = new Map(); draw(); } };
+}
+
+function classes(c) {
+  return [c.num && 'num', c.opt && 'opt', c.grow && 'grow', c.act && 'act'].filter(Boolean).join(' ') || null;
+}
