@@ -83,6 +83,12 @@ func (s *Server) clientOf(r *http.Request) netip.Addr {
 	return clients.Addr(r)
 }
 
+// clientKey is the client that clientOf returns, as rules count it.
+func (s *Server) clientKey(r *http.Request) string {
+	clients := s.clients()
+	return clients.Key(r)
+}
+
 // capped bounds the requests in flight of next, a handler of the check API. Requests without a
 // place are refused before anything else happens.
 func (s *Server) capped(next http.Handler) http.Handler {

@@ -137,7 +137,7 @@ func New(c Config) *Server {
 	}
 	s.sampled = &sampledLog{to: s.log}
 	s.errorLog = log.New(s.sampled, "", 0)
-	s.adminCallers, s.checkCallers = auth.ForAdmin(&s.settings.Admin), auth.ForCheck(&s.settings)
+	s.adminCallers, s.checkCallers = auth.ForAdmin(&s.settings.Admin, s.clientKey), auth.ForCheck(&s.settings)
 	s.metrics = newMetrics(s)
 	if s.limiter == nil || s.limiter.Store == nil {
 		given := s.limiter

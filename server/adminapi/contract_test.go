@@ -39,6 +39,7 @@ func TestContract(t *testing.T) {
 		"POST /v1/keys/reset":     adminapi.KeyRequest{},
 		"POST /v1/keys/refund":    adminapi.RefundRequest{},
 		"POST /v1/explain":        adminapi.ExplainRequest{},
+		"POST /v1/session":        adminapi.SessionRequest{},
 	} {
 		compare(t, pattern, reflect.TypeOf(requested), operation(pattern).RequestBody.Value.Content.Get("application/json").Schema.Value, true)
 		seen[pattern] = true
@@ -69,6 +70,9 @@ func TestContract(t *testing.T) {
 		"POST /v1/keys/reset":             adminapi.KeyState{},
 		"POST /v1/keys/refund":            adminapi.KeyState{},
 		"POST /v1/explain":                adminapi.Explanation{},
+		"GET /v1/session":                 adminapi.Session{},
+		"POST /v1/session":                adminapi.Session{},
+		"DELETE /v1/session":              adminapi.Session{},
 	}
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {

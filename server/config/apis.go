@@ -67,6 +67,8 @@ type Admin struct {
 	// TLS is nil for plain HTTP.
 	TLS *TLSFiles
 	Callers
+	// Dashboard serves the dashboard at "/", and lets browsers sign in with a token.
+	Dashboard bool
 }
 
 // Off is the address of an optional listener that is turned off.
@@ -92,6 +94,7 @@ func (a *Admin) read(r *yamlnode.Reader, n *yamlnode.Node) {
 	members := callers.fields()
 	members["listen"] = yamlnode.Parsed(r, &a.Listen, parseListenOrOff)
 	members["tls"] = readTLS(r, &a.TLS)
+	members["dashboard"] = r.Bool(&a.Dashboard)
 	fields := r.Mapping(n, members)
 	if fields == nil {
 		return

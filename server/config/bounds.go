@@ -73,6 +73,10 @@ const (
 	// MaxCountedBans is how many bans an instance remembers, of those that it saw
 	// imposed, for the metric of running bans.
 	MaxCountedBans = 100_000
+	// MaxSessions is how many browsers can be signed in to the dashboard of an instance.
+	MaxSessions = 1000
+	// MaxWrongTokens is how many counts of wrong tokens the admin API keeps.
+	MaxWrongTokens = 4096
 )
 
 // Footprint is how much memory an instance takes at most, by its bounds.
@@ -112,6 +116,7 @@ const (
 	denialBytes     = 1200
 	leaseBytes      = 400
 	banBytes        = 128
+	sessionBytes    = 400
 )
 
 // unknownMemory is assumed if neither the cgroup nor the machine reports its memory.
@@ -152,6 +157,8 @@ func (s *Settings) FitMemory() Footprint {
 		{"bytes of bodies and headers in flight", s.Instance.Bytes, 1},
 		{"bodies of the admin API", AdminBytes, 1},
 		{"bans, for the metric", MaxCountedBans, banBytes},
+		{"sessions of the dashboard", MaxSessions, sessionBytes},
+		{"wrong tokens of the admin API", MaxWrongTokens, keyBytes},
 	}
 	if s.Store != "memory" {
 		f.Parts = append(f.Parts,

@@ -173,6 +173,6 @@ func Default() Settings {
 		MaxHold:              10 * time.Second,
 		Instance:             Instance{InFlight: ByMemory, Bytes: ByMemory},
 		MaxConnections:       ByMemory,
-		Admin:                Admin{Listen: "127.0.0.1:8090"},
+		Admin:                Admin{Listen: "127.0.0.1:8090", Dashboard: true},
 	}
 }

@@ -49,6 +49,9 @@ type API struct {
 	Audit   *Audit
 	// Bytes bounds the bodies in flight.
 	Bytes *inflight.Bytes
+	// Dashboard serves the page at "/" and its files below "/static/", to everybody: it has
+	// no data. nil: there is no page.
+	Dashboard http.Handler
 
 	reading, writing chan struct{} // one place each for a call of that scope that compiles
 }
@@ -83,8 +86,17 @@ func (a *API) Handler() http.Handler {
 		"POST /v1/keys/reset":             {config.WriteScope, a.resetKey},
 		"POST /v1/keys/refund":            {config.WriteScope, a.refundKey},
 		"POST /v1/explain":                {config.ReadScope, a.explainRequest},
+		"GET /v1/session":                 {config.ReadScope, a.showSession},
 	} {
 		mux.Handle(pattern, a.endpoint(e))
+	}
+	if a.Dashboard != nil {
+		mux.Handle("GET /{$}", a.Dashboard)
+		mux.Handle("GET /static/", a.Dashboard)
+	}
+	if a.Callers.HasSessions() {
+		mux.HandleFunc("POST /v1/session", a.signIn)
+		mux.Handle("DELETE /v1/session", a.endpoint(endpoint{config.ReadScope, a.signOut}))
 	}
 	return a.guarded(mux)
 }
@@ -106,9 +118,7 @@ func (a *API) endpoint(e endpoint) http.Handler {
 			refused = &auth.Error{Status: http.StatusForbidden, Detail: "This call requires the scope " + e.scope.String() + "."}
 		}
 		if refused != nil {
-			a.Refused(a.Callers, r, who, refused)
-			refused.Challenge(w.Header())
-			refuse(w, &callError{status: refused.Status, detail: refused.Detail})
+			a.refuseCaller(w, r, who, refused)
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
@@ -116,7 +126,7 @@ func (a *API) endpoint(e endpoint) http.Handler {
 		room := a.Bytes.Share(r)
 		defer room.Refund()
 		r.Body = http.MaxBytesReader(w, io.NopCloser(room.Reader(r.Body)), config.MaxAdminBody)
-		status, body, err := e.answer(&call{r.WithContext(ctx), who})
+		status, body, err := e.answer(&call{r.WithContext(ctx), who, w.Header()})
 		if err != nil {
 			refuse(w, err)
 			return
@@ -125,12 +135,19 @@ func (a *API) endpoint(e endpoint) http.Handler {
 	})
 }
 
+// refuseCaller answers a call of a caller that may not make it.
+func (a *API) refuseCaller(w http.ResponseWriter, r *http.Request, who auth.Caller, refused *auth.Error) {
+	a.Refused(a.Callers, r, who, refused)
+	refused.Challenge(w.Header())
+	refuse(w, &callError{status: refused.Status, detail: refused.Detail})
+}
+
 // guarded answers requests that mux does not know with problem details.
 func (a *API) guarded(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if p := r.URL.EscapedPath(); path.Clean(p) != p {
 			r = r.Clone(r.Context()) // mux would redirect it, with a page of its own
-			r.URL.Path, r.URL.RawPath = "/", ""
+			r.URL.Path, r.URL.RawPath = "/unknown", ""
 		}
 		if _, pattern := mux.Handler(r); pattern != "" {
 			mux.ServeHTTP(w, r)
@@ -185,6 +202,7 @@ func write(w http.ResponseWriter, kind string, status int, v any) {
 	h.Set("Content-Type", kind)
 	h.Set("Content-Length", strconv.Itoa(len(body)+1))
 	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
 	_, _ = w.Write(append(body, '\n')) // a caller that is gone needs no answer
 }

@@ -28,7 +28,7 @@ const aToken, anotherToken = "0123456789abcdef-a", "0123456789abcdef-b"
 func TestScopes(t *testing.T) {
 	settings := config.Default()
 	settings.Admin.Tokens = []config.Token{{Name: "reader", Scope: config.ReadScope, File: tokenFile(t, aToken)}, {Name: "writer", Scope: config.WriteScope, File: tokenFile(t, anotherToken)}}
-	callers := auth.ForAdmin(&settings.Admin)
+	callers := auth.ForAdmin(&settings.Admin, nil)
 	if err := callers.ReadTokens(); err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/stintdev/stint/internal/limittext"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
-	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/auth"
 	"github.com/stintdev/stint/server/internal/control"
 	"github.com/stintdev/stint/server/internal/inflight"
@@ -27,7 +26,8 @@ import (
 // call is one call of the admin API.
 type call struct {
 	*http.Request
-	who auth.Caller
+	who    auth.Caller
+	header http.Header // of the answer
 }
 
 // json returns the JSON body of the call.
@@ -57,7 +57,7 @@ func (c *call) bytes() ([]byte, error) {
 	case errors.Is(err, inflight.ErrNoRoom):
 		return nil, &callError{status: http.StatusServiceUnavailable, detail: "Too many large calls are in flight."}
 	case errors.As(err, &tooLarge):
-		return nil, &callError{status: http.StatusRequestEntityTooLarge, detail: fmt.Sprintf("The body is larger than %d bytes.", config.MaxAdminBody)}
+		return nil, &callError{status: http.StatusRequestEntityTooLarge, detail: fmt.Sprintf("The body is larger than %d bytes.", tooLarge.Limit)}
 	case err != nil:
 		return nil, badCall("The body cannot be read.")
 	}

@@ -9,8 +9,10 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/server/config"
@@ -25,11 +27,18 @@ type Authenticator struct {
 	open           bool // everybody may call
 	anyCertificate bool // every certificate that was verified may call
 	tokens         atomic.Pointer[Tokens]
+	guesses        *guesses  // nil: a client may try any number of tokens
+	sessions       *sessions // nil: there are none
 }
 
-// ForAdmin is the Authenticator of the admin API. It knows no token before ReadTokens.
-func ForAdmin(a *config.Admin) *Authenticator {
-	return &Authenticator{api: "admin", callers: &a.Callers, local: httpfield.IsLoopbackAddress(a.Listen)}
+// ForAdmin is the Authenticator of the admin API. It knows no token before ReadTokens. Wrong
+// tokens count for the client that client returns; nil: for the address of the connection.
+func ForAdmin(a *config.Admin, client func(*http.Request) string) *Authenticator {
+	auth := &Authenticator{api: "admin", callers: &a.Callers, local: httpfield.IsLoopbackAddress(a.Listen), guesses: newGuesses(client)}
+	if a.Dashboard {
+		auth.sessions = new(sessions)
+	}
+	return auth
 }
 
 // ForCheck is the Authenticator of the check API. It knows no token before ReadTokens.
@@ -43,6 +52,9 @@ func ForCheck(s *config.Settings) *Authenticator {
 
 // API is the name of the API: admin or check.
 func (a *Authenticator) API() string { return a.api }
+
+// HasSessions reports whether browsers can sign in.
+func (a *Authenticator) HasSessions() bool { return a.sessions != nil }
 
 // ReadTokens reads the tokens that the settings name. An error names the API and the token.
 func (a *Authenticator) ReadTokens() error {
@@ -66,7 +78,22 @@ type Caller struct {
 	// settings name no callers, and "" if the API is open.
 	Name  string
 	Scope config.Scope
+	// By is how the caller is known; "" if the API is open.
+	By By
+	// Until is when the caller's session ends at the latest; zero: it has none.
+	Until time.Time
 }
+
+// By is how a caller is known.
+type By string
+
+// The ways to know a caller.
+const (
+	BySession     By = "session"
+	ByToken       By = "token"
+	ByCertificate By = "certificate"
+	ByLocal       By = "local" // on this machine, if the settings name no callers
+)
 
 // Credential is a way to present a token.
 type Credential struct {
@@ -98,20 +125,28 @@ var (
 type Error struct {
 	Status int    // of HTTP
 	Detail string // a sentence for the caller
+	// RetryAfter is when to try again; 0: not known.
+	RetryAfter time.Duration
 }
 
 // Error is the detail.
 func (e *Error) Error() string { return e.Detail }
 
-// Challenge sets the headers of the answer that ask an unauthenticated caller to authenticate.
+// Challenge sets the headers of the answer that ask the caller to authenticate, or to try again
+// later.
 func (e *Error) Challenge(h http.Header) {
 	if e.Status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", Bearer.scheme)
 	}
+	if e.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.FormatInt(int64((e.RetryAfter+time.Second-1)/time.Second), 10))
+	}
 }
 
-func unauthorized(detail string) *Error { return &Error{http.StatusUnauthorized, detail} }
-func forbidden(detail string) *Error    { return &Error{http.StatusForbidden, detail} }
+func unauthorized(detail string) *Error {
+	return &Error{Status: http.StatusUnauthorized, Detail: detail}
+}
+func forbidden(detail string) *Error { return &Error{Status: http.StatusForbidden, Detail: detail} }
 
 // Authenticate returns the caller that sent r, or the reason why it may not use the API; nil:
 // it may.
@@ -122,7 +157,10 @@ func (a *Authenticator) Authenticate(r *http.Request, by Credential) (Caller, *E
 	if lines := r.Header[by.header]; len(lines) > 1 || len(lines) == 1 && lines[0] != "" {
 		// A wrong token is refused even if the certificate is enough. Otherwise nobody would
 		// notice that the token is wrong.
-		return a.byToken(lines, by)
+		return a.byToken(r, lines, by)
+	}
+	if who, refused, known := a.bySession(r); known {
+		return who, refused
 	}
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
 		return Caller{}, unauthorized("A token is required, as " + by.String() + ".")
@@ -133,25 +171,37 @@ func (a *Authenticator) Authenticate(r *http.Request, by Credential) (Caller, *E
 	return a.byCertificate(r.TLS.VerifiedChains[0][0])
 }
 
-func (a *Authenticator) byToken(lines []string, by Credential) (Caller, *Error) {
+func (a *Authenticator) byToken(r *http.Request, lines []string, by Credential) (Caller, *Error) {
 	scheme, token := "", lines[0]
 	if by.scheme != "" {
 		scheme, token, _ = strings.Cut(token, " ")
 	}
-	caller, ok := a.tokens.Load().Find(strings.Trim(token, " "))
-	if len(lines) > 1 || !strings.EqualFold(scheme, by.scheme) || !ok {
-		return Caller{}, unauthorized("This token is unknown.")
+	if len(lines) > 1 || !strings.EqualFold(scheme, by.scheme) {
+		return Caller{}, errToken
 	}
-	return caller, nil
+	found, refused := a.findToken(r, strings.Trim(token, " "))
+	return found.Caller, refused
+}
+
+// findToken finds the token that r presents, unless its client has tried too many.
+func (a *Authenticator) findToken(r *http.Request, token string) (knownToken, *Error) {
+	found, ok, wait := a.guesses.find(r, a.tokens.Load(), token)
+	switch {
+	case wait > 0:
+		return knownToken{}, &Error{http.StatusTooManyRequests, "Too many wrong tokens came from this address. Try again later.", wait}
+	case !ok:
+		return knownToken{}, errToken
+	}
+	return found, nil
 }
 
 func (a *Authenticator) byCertificate(leaf *x509.Certificate) (Caller, *Error) {
 	if a.anyCertificate {
-		return Caller{Name: leaf.Subject.CommonName}, nil
+		return Caller{Name: leaf.Subject.CommonName, By: ByCertificate}, nil
 	}
 	for _, c := range a.callers.Clients {
 		if hasName(leaf, c.Name) {
-			return Caller(c), nil
+			return Caller{Name: c.Name, Scope: c.Scope, By: ByCertificate}, nil
 		}
 	}
 	return Caller{}, unauthorized("The settings list no client with a name in this certificate.")
@@ -176,6 +226,7 @@ func hasName(c *x509.Certificate, name string) bool {
 }
 
 var (
+	errToken  = unauthorized("This token is unknown.")
 	errOrigin = forbidden("A page of another origin may not use this API.")
 	errRemote = forbidden("Without tokens or clients in the settings, only callers on the same machine may use this API.")
 )
@@ -212,7 +263,7 @@ func (a *Authenticator) unnamed(r *http.Request, by Credential) (Caller, *Error)
 	case a.open:
 		return Caller{Scope: config.WriteScope}, nil
 	}
-	return Caller{"local", config.WriteScope}, nil
+	return Caller{Name: "local", Scope: config.WriteScope, By: ByLocal}, nil
 }
 
 func (a *Authenticator) answersAs(host string) bool {
@@ -233,6 +284,10 @@ func arrivedLocally(r *http.Request) bool {
 
 // sameOrigin reports whether no page of another origin sent r.
 func sameOrigin(r *http.Request) bool {
+	switch site := r.Header["Sec-Fetch-Site"]; {
+	case len(site) > 1, len(site) == 1 && site[0] != "same-origin" && site[0] != "none": // none: the user typed it
+		return false
+	}
 	lines, given := r.Header["Origin"]
 	if !given {
 		return true

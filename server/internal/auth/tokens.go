@@ -65,21 +65,29 @@ func OpenTokens(list []config.Token) (*Tokens, error) {
 	return t, nil
 }
 
-// Find returns the name and scope of the token that was presented. Its time reveals neither how
-// much of a token was right nor which token: all digests are compared, each in constant time.
+// Find returns the name and scope of the token that was presented.
 func (t *Tokens) Find(presented string) (Caller, bool) {
+	found, ok := t.find(digestOf(presented))
+	return found.Caller, ok
+}
+
+// digestOf is the digest of a token's text.
+func digestOf(text string) [sha256.Size]byte { return sha256.Sum256([]byte(text)) }
+
+// find returns the token with a digest. Its time reveals neither how much of a token was right
+// nor which token: all digests are compared, each in constant time.
+func (t *Tokens) find(digest [sha256.Size]byte) (knownToken, bool) {
 	if t == nil {
-		return Caller{}, false
+		return knownToken{}, false
 	}
-	digest := sha256.Sum256([]byte(presented))
 	known, found := *t.known.Load(), -1
 	for i := range known {
 		found = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(digest[:], known[i].digest[:]), i, found)
 	}
 	if found < 0 {
-		return Caller{}, false
+		return knownToken{}, false
 	}
-	return known[found].Caller, true
+	return known[found], true
 }
 
 // Reload reads the files that have changed, or all of them. A token that is wrong stays as it
@@ -117,7 +125,7 @@ func (t *Tokens) publish() error {
 				return fmt.Errorf("tokens %q and %q are the same", other.Name, s.Name)
 			}
 		}
-		known[i] = knownToken{Caller{s.Name, s.Scope}, s.latest}
+		known[i] = knownToken{Caller{Name: s.Name, Scope: s.Scope, By: ByToken}, s.latest}
 	}
 	t.known.Store(&known)
 	return nil
