@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -98,6 +99,23 @@ func (s *Server) newControl(c *Config) *control.Control {
 			Audit: s.audit.Merged,
 		},
 	})
+}
+
+// newAudit makes the record of changes.
+func (s *Server) newAudit() *admin.Audit {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	trail := &admin.Trail{Reports: s.reports, Host: host, Now: func() time.Time {
+		if s.control == nil { // it is being made, and has lost a change
+			return time.Now()
+		}
+		return s.control.Now()
+	}, Failed: func(err error) {
+		s.sampled.failure("changes cannot be written for GET /v1/audit; the log has them", err)
+	}}
+	return &admin.Audit{Log: s.log, Dropped: s.metrics.auditDropped.Inc, Trail: trail, Shown: s.shownKey}
 }
 
 // Rules returns the rules in force, including changes made at run time.

@@ -156,7 +156,6 @@ func New(c Config) *Server {
 		s.decider = &stint.Limiter{Store: s.fleet, Instance: s.limiter.Instance, Observe: s.limiter.Observe}
 	}
 	s.admission = newAdmission(&s.settings, s.clientOf, s.metrics)
-	s.audit = &admin.Audit{Log: s.log, Dropped: s.metrics.auditDropped.Inc}
 	s.secrets = newSecretFiles(&c.Settings)
 	s.own.Secrets, s.own.Allow = s.secrets.to, s.settings.AllowAmbiguous
 	if j := c.Settings.JWT; j != nil {
@@ -173,6 +172,7 @@ func New(c Config) *Server {
 	if s.settings.HashKeys {
 		s.salt.Store(newSalt())
 	}
+	s.audit = s.newAudit()
 	s.control = s.newControl(&c)
 	s.lookup = &lookup.Lookup{Limiter: s.limiter, Fleet: s.fleet, Local: s.local, Down: s.storeError, Probe: s.storeDecides}
 	s.admin = s.newAdmin(&c)
@@ -182,5 +182,8 @@ func New(c Config) *Server {
 // Close stops what runs in the background. Run does it, too.
 func (s *Server) Close() {
 	s.fleet.Close()
-	s.closing.Do(s.control.Close)
+	s.closing.Do(func() {
+		s.control.Close()
+		s.audit.Trail.Close()
+	})
 }

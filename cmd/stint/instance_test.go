@@ -44,6 +44,8 @@ type shelf struct {
 	mu       sync.Mutex
 	versions map[string][][]byte
 	race     func() // called once, before the next Write of rules; nil: nothing is
+
+	reports reported
 }
 
 var errAway = errors.New("connection refused \x1b[2J")
@@ -200,6 +202,7 @@ func start(t *testing.T, state string, used map[string]bool) *running {
 		}
 		documents.put(t, "rules", map[string]any{"author": "bob", "note": "more \x1b[31m for all", "text": text})
 		documents.put(t, "controls", controls())
+		audited(t, documents)
 	}
 	if state == "race" {
 		documents.race = func() {

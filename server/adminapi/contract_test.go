@@ -54,6 +54,7 @@ func TestContract(t *testing.T) {
 		"POST /v1/rules/rollback":         adminapi.Version{},
 		"GET /v1/rules/source":            adminapi.Source{},
 		"PUT /v1/rules/source":            adminapi.Source{},
+		"GET /v1/audit":                   adminapi.AuditLog{},
 		"GET /v1/switches":                adminapi.Switches{},
 		"PATCH /v1/switches":              adminapi.Switches{},
 		"GET /v1/overrides":               adminapi.Overrides{},

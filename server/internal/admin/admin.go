@@ -70,6 +70,7 @@ func (a *API) Handler() http.Handler {
 		"POST /v1/rules/rollback":         {config.WriteScope, a.rollbackRules},
 		"GET /v1/rules/source":            {config.ReadScope, a.showSource},
 		"PUT /v1/rules/source":            {config.WriteScope, a.setSource},
+		"GET /v1/audit":                   {config.ReadScope, a.showAudit},
 		"GET /v1/switches":                {config.ReadScope, a.showSwitches},
 		"PATCH /v1/switches":              {config.WriteScope, a.setSwitches},
 		"GET /v1/overrides":               {config.ReadScope, a.listOverrides},

@@ -1,40 +1,59 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"log/slog"
+	"net/http"
+	"strings"
 	"time"
 
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/internal/control"
+	"github.com/stintdev/stint/server/internal/reports"
 )
 
-// Audit logs changes that operators make. It may be used from many goroutines at once.
+// Audit records changes that operators make: in the log of the instance that was called, and in
+// the fleet's Trail. It may be used from many goroutines at once.
 type Audit struct {
 	Log *slog.Logger
 	// Dropped is called for each line that Log drops.
 	Dropped func()
+	Trail   *Trail
+	// Shown returns how a key is shown: as it is, or hashed.
+	Shown func(key string) string
 }
 
-// change logs a change: who made it, what it was, and the state before and after. alone is the
+// change records a change: who made it, what it was, and the state before and after. alone is the
 // reason if it is in force at this instance alone, else nil.
 func (a *Audit) change(c *call, action, reason string, before, after any, alone *control.AloneError) {
-	args := []any{"who", c.who.Name, "from", c.RemoteAddr, "action", action, "reason", reason,
-		"before", compact(before), "after", compact(after)}
+	e := adminapi.AuditEntry{Who: c.who.Name, From: c.RemoteAddr, Action: action, Reason: reason, Before: a.compact(before), After: a.compact(after)}
+	args := []any{"who", e.Who, "from", e.From, "action", action, "reason", reason, "before", e.Before, "after", e.After}
 	if alone != nil {
 		args = append(args, "pending", alone)
+		e.Pending = alone.Text()
 	}
 	a.line(slog.LevelInfo, "audit", args...)
+	a.Trail.add(e)
 }
 
-// Merged logs the result of a change that was made while the store was away.
+// Merged records the result of a change that was made while the store was away. text is the line
+// of the log, such as "audit: merged".
 func (a *Audit) Merged(text string, c *control.Change, more ...any) {
 	a.line(slog.LevelInfo, text, append([]any{"who", c.Who, "action", c.Action, "reason", c.Reason, "made", c.At}, more...)...)
+	a.Trail.add(adminapi.AuditEntry{
+		Who: c.Who, Action: c.Action + ", " + strings.TrimPrefix(text, "audit: "), Reason: c.Reason, Pending: errorIn(more),
+	})
 }
 
-// unknown logs a change that the store may or may not have made.
+// unknown records a change that the store may or may not have made.
 func (a *Audit) unknown(c *call, action, reason string, err error) {
 	a.line(slog.LevelWarn, "audit: perhaps changed", "who", c.who.Name, "from", c.RemoteAddr, "action", action, "reason", reason, "error", err)
+	a.Trail.add(adminapi.AuditEntry{
+		Who: c.who.Name, From: c.RemoteAddr, Action: action, Reason: reason, Pending: "perhaps changed: " + err.Error(),
+	})
 }
 
 // line writes to the log as a Logger does, and counts lines that are lost: a Logger does not
@@ -51,8 +70,8 @@ func (a *Audit) line(level slog.Level, text string, args ...any) {
 	}
 }
 
-// compact is v as JSON for the log.
-func compact(v any) string {
+// compact is v as JSON, with keys as they are shown.
+func (a *Audit) compact(v any) string {
 	if v == nil {
 		return ""
 	}
@@ -63,5 +82,59 @@ func compact(v any) string {
 	case string(text) == "null": // an empty list
 		return ""
 	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	var members any
+	if err := decoder.Decode(&members); err != nil || !a.showKeys(members) {
+		return string(text)
+	}
+	if text, err = json.Marshal(members); err != nil {
+		return err.Error()
+	}
 	return string(text)
+}
+
+// showKeys replaces the members key in decoded JSON by how they are shown, and reports whether
+// any of them changed.
+func (a *Audit) showKeys(v any) (changed bool) {
+	switch v := v.(type) {
+	case []any:
+		for _, element := range v {
+			changed = a.showKeys(element) || changed
+		}
+	case map[string]any:
+		for name, member := range v {
+			if key, ok := keyIn(name, member); !ok {
+				changed = a.showKeys(member) || changed
+			} else if shown := a.Shown(key); shown != key {
+				v[name], changed = shown, true
+			}
+		}
+	}
+	return changed
+}
+
+// keyIn returns the key in a member of decoded JSON, if it has one.
+func keyIn(name string, member any) (string, bool) {
+	if name != "key" {
+		return "", false
+	}
+	var key rules.Key
+	text, err := json.Marshal(member)
+	if err == nil {
+		err = json.Unmarshal(text, &key)
+	}
+	return string(key), err == nil
+}
+
+func (a *API) showAudit(c *call) (int, any, error) {
+	limit, err := c.number("limit", 50, reports.MaxParts)
+	if err != nil {
+		return 0, nil, err
+	}
+	entries, err := a.Audit.Trail.last(c.Context(), limit)
+	if err != nil {
+		return 0, nil, unavailable(err)
+	}
+	return http.StatusOK, adminapi.AuditLog{Entries: entries}, nil
 }
