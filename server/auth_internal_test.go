@@ -49,7 +49,7 @@ func TestLocalIsByConnection(t *testing.T) {
 		r := httptest.NewRequest("GET", "http://localhost/", nil)
 		addr := &net.TCPAddr{IP: net.ParseIP(ip), Port: 8090}
 		p, err := s.adminCallers.Authenticate(r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, addr)), auth.Bearer)
-		if (err == nil) != want || want && p != (auth.Caller{Name: "local", Scope: config.WriteScope}) || !want && p != (auth.Caller{}) {
+		if (err == nil) != want || want && p != (auth.Caller{Name: "local", Scope: config.WriteScope, By: auth.ByLocal}) || !want && p != (auth.Caller{}) {
 			t.Errorf("%s: %v %v", ip, p, err)
 		}
 	}
