@@ -14,6 +14,7 @@
 #             line says what got through. The short forms are in make test
 # make vuln   known vulnerabilities in what we use, by govulncheck; fails where nothing
 #             was checked, unless STINT_VULN_OFFLINE=allow
+# make screenshots  the pictures of the dashboard in docs/, taken in Chromium
 # make bench  Stint beside other limiters and beside floors: docs/benchmarks.md
 # make bench-go  the benchmarks of each package
 SHELL := bash
@@ -22,11 +23,13 @@ FUZZTIME ?= 60s
 ATTACKTIME ?= 1m
 ATTACKFUZZTIME ?= 10m
 PROGRAMS = redis-server nginx haproxy caddy node python3 cc
+BROWSER = chromium npm
 # Tests fail, and are not skipped, for want of a program that is there for others.
 REQUIRED = if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDIS=1; fi; \
-	  if (PATH=$$PATH:/usr/sbin; command -v nginx && command -v haproxy && command -v caddy && command -v node && command -v python3) >/dev/null; then export STINT_REQUIRE_PROXIES=1; fi;
+	  if (PATH=$$PATH:/usr/sbin; command -v nginx && command -v haproxy && command -v caddy && command -v node && command -v python3) >/dev/null; then export STINT_REQUIRE_PROXIES=1; fi; \
+	  if command -v chromium >/dev/null && [ -e internal/browser/testdata/node_modules/axe-core ]; then export STINT_REQUIRE_BROWSER=1; fi;
 
-.PHONY: run build test test-all test-matrix chaos fleet check fuzz attack vuln bench bench-go picture
+.PHONY: run build test test-all test-matrix chaos fleet check fuzz attack vuln bench bench-go screenshots picture
 
 # Not by go run, which reports the end by Ctrl-C as a failure. So does make if what it
 # runs has ended before it has seen the Ctrl-C itself: hence the pause.
@@ -42,11 +45,13 @@ AT_ONCE := $(shell n=$$(nproc 2>/dev/null || echo 4); echo $$((n > 5 ? n : 5)))
 GOTEST = go run ./internal/gotest
 
 test: check
-	@scripts/get $(PROGRAMS)
+	@scripts/get $(PROGRAMS) $(BROWSER)
+	@scripts/axe
 	@$(REQUIRED) $(GOTEST) -p $(AT_ONCE) -short ./...
 
 test-all:
-	@scripts/get $(PROGRAMS)
+	@scripts/get $(PROGRAMS) $(BROWSER)
+	@scripts/axe
 	@$(REQUIRED) $(GOTEST) -p $(AT_ONCE) ./... && $(GOTEST) -race -short ./... && cd bench && go test ./...
 
 test-matrix:
@@ -84,6 +89,10 @@ bench:
 bench-go:
 	@scripts/get redis-server
 	go test -run '^$$' -bench . -benchmem . ./redislimit/... ./rules ./httplimit ./server
+
+screenshots:
+	@scripts/get chromium
+	STINT_REQUIRE_BROWSER=1 STINT_SCREENSHOTS=$(CURDIR)/docs go test -count=1 -run TestScreenshots ./internal/browser
 
 picture:
 	go run ./docs/picture > docs/algorithms.svg
