@@ -175,6 +175,7 @@ func (s *Server) newAdmin(c *Config) http.Handler {
 		Refused:   s.sampled.refusedCaller,
 		Audit:     s.audit,
 		Bytes:     s.adminBytes,
+		Live:      s.live,
 	}
 	return api.Handler()
 }

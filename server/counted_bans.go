@@ -73,3 +73,15 @@ func (b *bans) count() map[string]int {
 	}
 	return n
 }
+
+// running is the number of bans, including those that ended in the last 5 seconds. It looks
+// at each ban only every 5 seconds, so it can be called often.
+func (b *bans) running() int64 {
+	now := time.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if now.Sub(b.swept) > 5*time.Second {
+		b.sweep(now)
+	}
+	return int64(len(b.ends))
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/internal/live"
 )
 
 // metrics are the metrics of a Server. If you add one, add it to docs/metrics.md; a test
@@ -79,13 +80,6 @@ type ruleCounter struct {
 	responses prometheus.Counter                   // nil: the rule has no on_status
 }
 
-// spans are the buckets of durations, in seconds. The default decision_timeout, 25 ms, is one
-// of them.
-var spans = []float64{
-	1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4,
-	1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1,
-}
-
 // newMetrics has no series of rules yet. It reads s at each scrape.
 func newMetrics(s *Server) *metrics {
 	m := &metrics{registry: prometheus.NewRegistry(), epoch: time.Now()}
@@ -96,7 +90,7 @@ func newMetrics(s *Server) *metrics {
 		return registered(m, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
 	}
 	histogram := func(name, help string) prometheus.Histogram {
-		return registered(m, prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: spans}))
+		return registered(m, prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: live.Bounds[:]}))
 	}
 	m.decisions = vec("stint_decisions_total", "Requests decided, by the rule that decided and the outcome.", "rule", "outcome")
 	m.shadows = vec("stint_shadow_refusals_total", "Requests that a rule in shadow mode would have refused.", "rule")

@@ -85,6 +85,7 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 		s.log.Info("stopping: no longer ready, but still serving", "stop_delay", d.String())
 		time.Sleep(d)
 	}
+	s.live.Close() // or streams would be waited for
 	grace, cancel := context.WithTimeout(underWay, s.settings.StopTimeout)
 	defer cancel()
 	var stopping sync.WaitGroup
@@ -126,6 +127,7 @@ func (s *Server) Follow(ctx context.Context) {
 		first.Go(func() { s.shareSalt(ctx) })
 		go s.followSalt(ctx)
 	}
+	go s.live.Run(ctx)
 	s.control.Follow(ctx)
 }
 

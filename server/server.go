@@ -24,6 +24,7 @@ import (
 	"github.com/stintdev/stint/server/internal/claims"
 	"github.com/stintdev/stint/server/internal/control"
 	"github.com/stintdev/stint/server/internal/inflight"
+	"github.com/stintdev/stint/server/internal/live"
 	"github.com/stintdev/stint/server/internal/lookup"
 	"github.com/stintdev/stint/server/internal/reports"
 )
@@ -80,6 +81,7 @@ type Server struct {
 	reports Reports
 	id      string
 	salt    atomic.Pointer[salt] // of keys that are shown hashed; nil: they are shown as they are
+	live    *live.Live
 
 	// The admin API, and who may call which API.
 	admin                      http.Handler
@@ -175,12 +177,14 @@ func New(c Config) *Server {
 	s.audit = s.newAudit()
 	s.control = s.newControl(&c)
 	s.lookup = &lookup.Lookup{Limiter: s.limiter, Fleet: s.fleet, Local: s.local, Down: s.storeError, Probe: s.storeDecides}
+	s.live = s.newLive(&c)
 	s.admin = s.newAdmin(&c)
 	return s
 }
 
 // Close stops what runs in the background. Run does it, too.
 func (s *Server) Close() {
+	s.live.Close()
 	s.fleet.Close()
 	s.closing.Do(func() {
 		s.control.Close()

@@ -37,6 +37,8 @@ type Live struct {
 	Firing    int64  `json:"firing"` // alerts
 	// Rules are the busiest, at most 12.
 	Rules []LiveRule `json:"rules"`
+	// Rule is the rule that the query names; nil: it names none, or none in force.
+	Rule *RuleRates `json:"rule,omitempty"`
 	// Version and Controls are the numbers or names of what is in force. When they change,
 	// a page should read the rules and the entries again.
 	Version  string `json:"version"`
@@ -51,13 +53,25 @@ type LiveRule struct {
 	Refused float64 `json:"refused"`
 }
 
+// RuleRates are the rates of one rule, of the same time as the other numbers.
+type RuleRates struct {
+	Name string `json:"name"`
+	// Outcomes are requests a second: "allowed", "limited", "warned", "banned", and "shadow"
+	// for those that the rule would have refused in shadow mode.
+	Outcomes Rates `json:"outcomes"`
+	// Fallback is decisions a second by its on_store_error, Violations are responses of
+	// upstreams a second that counted as violations.
+	Fallback   float64 `json:"fallback"`
+	Violations float64 `json:"violations"`
+}
+
 // Series are the last minutes, in steps, the oldest first. Only steps since the start of the
 // instance that answers are there. Its query: rule (empty: all).
 type Series struct {
 	Rule  string    `json:"rule,omitempty"`
 	Until time.Time `json:"until"`  // the end of the last step
 	Step  int64     `json:"step_s"` // seconds
-	// Outcomes are requests a second, by outcome.
+	// Outcomes are requests a second, by outcome. A rule has those of RuleRates.
 	Outcomes map[string][]float64 `json:"outcomes"`
 	P50      []int64              `json:"p50_us"` // of deciding a request; empty for one rule
 	P99      []int64              `json:"p99_us"`

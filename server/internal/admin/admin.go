@@ -19,6 +19,7 @@ import (
 	"github.com/stintdev/stint/server/internal/auth"
 	"github.com/stintdev/stint/server/internal/control"
 	"github.com/stintdev/stint/server/internal/inflight"
+	"github.com/stintdev/stint/server/internal/live"
 	"github.com/stintdev/stint/server/internal/lookup"
 )
 
@@ -52,6 +53,8 @@ type API struct {
 	// Dashboard serves the page at "/" and its files below "/static/", to everybody: it has
 	// no data. nil: there is no page.
 	Dashboard http.Handler
+	// Live has the numbers of now and of the last minutes.
+	Live *live.Live
 
 	reading, writing chan struct{} // one place each for a call of that scope that compiles
 }
@@ -88,9 +91,12 @@ func (a *API) Handler() http.Handler {
 		"POST /v1/keys/refund":            {config.WriteScope, a.refundKey},
 		"POST /v1/explain":                {config.ReadScope, a.explainRequest},
 		"GET /v1/session":                 {config.ReadScope, a.showSession},
+		"GET /v1/series":                  {config.ReadScope, a.showSeries},
+		"GET /v1/instances":               {config.ReadScope, a.listInstances},
 	} {
 		mux.Handle(pattern, a.endpoint(e))
 	}
+	mux.HandleFunc("GET /v1/live", a.streamLive)
 	if a.Dashboard != nil {
 		mux.Handle("GET /{$}", a.Dashboard)
 		mux.Handle("GET /static/", a.Dashboard)
@@ -114,10 +120,7 @@ const callTimeout = 10 * time.Second
 
 func (a *API) endpoint(e endpoint) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, refused := a.Callers.Authenticate(r, auth.Bearer)
-		if refused == nil && who.Scope < e.scope {
-			refused = &auth.Error{Status: http.StatusForbidden, Detail: "This call requires the scope " + e.scope.String() + "."}
-		}
+		who, refused := a.authenticate(r, e.scope)
 		if refused != nil {
 			a.refuseCaller(w, r, who, refused)
 			return
@@ -136,11 +139,19 @@ func (a *API) endpoint(e endpoint) http.Handler {
 	})
 }
 
-// refuseCaller answers a call of a caller that may not make it.
-func (a *API) refuseCaller(w http.ResponseWriter, r *http.Request, who auth.Caller, refused *auth.Error) {
-	a.Refused(a.Callers, r, who, refused)
-	refused.Challenge(w.Header())
-	refuse(w, &callError{status: refused.Status, detail: refused.Detail})
+// authenticate returns the caller of r, or why it may not make a call of that scope.
+func (a *API) authenticate(r *http.Request, scope config.Scope) (auth.Caller, *auth.Error) {
+	who, refused := a.Callers.Authenticate(r, auth.Bearer)
+	if refused == nil && who.Scope < scope {
+		refused = &auth.Error{Status: http.StatusForbidden, Detail: "This call requires the scope " + scope.String() + "."}
+	}
+	return who, refused
+}
+
+func (a *API) refuseCaller(w http.ResponseWriter, r *http.Request, who auth.Caller, why *auth.Error) {
+	a.Refused(a.Callers, r, who, why)
+	why.Challenge(w.Header())
+	refuse(w, &callError{status: why.Status, detail: why.Detail})
 }
 
 // guarded answers requests that mux does not know with problem details.

@@ -81,6 +81,20 @@ func (c *Control) Status() Status {
 	return s
 }
 
+// Changes returns the number of the version of the changes made at run time, as Status does, and
+// how many bans by hand run. It copies nothing, so it can be called often.
+func (c *Control) Changes() (version, bans int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.clock.now()
+	for i := range c.controls.Bans {
+		if until := c.controls.Bans[i].Until; until.IsZero() || until.After(now) {
+			bans++
+		}
+	}
+	return c.controlsDoc.seen.Number, bans
+}
+
 // Problem is why an entry has no effect; empty: it has. One goroutine may use it at a time.
 func (s *Status) Problem(id string) string {
 	if s.why == nil { // there may be thousands of problems, and of entries

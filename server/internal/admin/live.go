@@ -1,0 +1,53 @@
+package admin
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/config"
+)
+
+// streamLive answers with a stream of events instead of a body.
+func (a *API) streamLive(w http.ResponseWriter, r *http.Request) {
+	who, refused := a.authenticate(r, config.ReadScope)
+	if refused != nil {
+		a.refuseCaller(w, r, who, refused)
+		return
+	}
+	rule, err := a.ruleOf(r)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	admitted := func() bool {
+		_, refused := a.authenticate(r, config.ReadScope)
+		return refused == nil
+	}
+	if !a.Live.Stream(w, r, rule, admitted) {
+		w.Header().Set("Retry-After", "5")
+		refuse(w, &callError{status: http.StatusServiceUnavailable, detail: "Too many streams are open at this instance."})
+	}
+}
+
+func (a *API) showSeries(c *call) (int, any, error) {
+	rule, err := a.ruleOf(c.Request)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, a.Live.Series(rule), nil
+}
+
+func (a *API) listInstances(c *call) (int, any, error) {
+	return http.StatusOK, adminapi.Instances{Instances: a.Live.Instances(c.Context())}, nil
+}
+
+// ruleOf is the parameter rule of a query; empty: it names no rule.
+func (a *API) ruleOf(r *http.Request) (string, error) {
+	name := r.URL.Query().Get("rule")
+	if name != "" && !slices.ContainsFunc(a.Control.Current().Rules, func(r *rules.Rule) bool { return r.Name == name }) {
+		return "", notFound("There is no rule %.80q in force.", name)
+	}
+	return name, nil
+}

@@ -1,0 +1,176 @@
+package live
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+)
+
+// Outcomes of requests, as they are named in stint_decisions_total.
+var Outcomes = [...]string{"allowed", "limited", "warned", "banned", "safe", "blocked", "unmatched", "overloaded", "undecided"}
+
+// Indexes of Counts.Outcomes; see Outcomes.
+const (
+	Allowed = iota
+	Limited
+	Warned
+	Banned
+	Safe
+	Blocked
+	Unmatched
+	Overloaded
+	Undecided
+)
+
+// Indexes of RuleCounts, after Allowed, Limited, Warned and Banned.
+const (
+	Shadow     = Banned + 1 + iota // requests that it would have refused
+	Skipped                        // requests that it did not decide in shadow mode
+	Fallback                       // decisions by its on_store_error
+	Violations                     // responses that counted as violations
+	ruleKinds
+)
+
+// RuleCounts are the counters of a rule.
+type RuleCounts [ruleKinds]int64
+
+// Refused is how many requests the rule refused, or would have refused in shadow mode.
+func (c *RuleCounts) Refused() int64 { return c[Limited] + c[Warned] + c[Banned] + c[Shadow] }
+
+// Decided is how many requests the rule decided. In shadow mode it decides none.
+func (c *RuleCounts) Decided() int64 { return c[Allowed] + c[Limited] + c[Warned] + c[Banned] }
+
+// Indexes of Counts.Store.
+const (
+	Timeouts = iota // calls of the store without an answer in time
+	Errors          // calls that failed otherwise
+	Opened          // times that the breaker opened
+	BadRequests
+	storeKinds
+)
+
+// Counts are counters of an instance or of a fleet. They only grow.
+type Counts struct {
+	// Outcomes are requests that were decided. Each is counted here, also if Rules has it.
+	Outcomes [len(Outcomes)]int64  `json:"outcomes"`
+	Rules    map[string]RuleCounts `json:"rules"`
+	Store    [storeKinds]int64     `json:"store"`
+	// DecideTimes are the times to decide a request, StoreTimes those of calls of the store.
+	DecideTimes Histogram `json:"decide_times"`
+	StoreTimes  Histogram `json:"store_times"`
+}
+
+// add adds the counts of o.
+func (c *Counts) add(o *Counts) {
+	for i, n := range o.Outcomes {
+		c.Outcomes[i] += n
+	}
+	for i, n := range o.Store {
+		c.Store[i] += n
+	}
+	for i := range o.DecideTimes {
+		c.DecideTimes[i] += o.DecideTimes[i]
+		c.StoreTimes[i] += o.StoreTimes[i]
+	}
+	if c.Rules == nil && len(o.Rules) > 0 {
+		c.Rules = map[string]RuleCounts{}
+	}
+	for name, more := range o.Rules {
+		sum := c.Rules[name]
+		for i, n := range more {
+			sum[i] += n
+		}
+		c.Rules[name] = sum
+	}
+}
+
+// clone returns a copy.
+func (c *Counts) clone() *Counts {
+	copied := *c
+	copied.Rules = maps.Clone(c.Rules)
+	return &copied
+}
+
+// increase returns by how much the counters grew from before to now. A counter that is lower
+// now began again at 0. Rules that did not grow are left out.
+func increase(now, before *Counts) *Counts {
+	var grown Counts
+	grew(grown.Outcomes[:], now.Outcomes[:], before.Outcomes[:])
+	grew(grown.Store[:], now.Store[:], before.Store[:])
+	grew(grown.DecideTimes[:], now.DecideTimes[:], before.DecideTimes[:])
+	grew(grown.StoreTimes[:], now.StoreTimes[:], before.StoreTimes[:])
+	for name, counts := range now.Rules {
+		was := before.Rules[name]
+		if counts == was {
+			continue
+		}
+		var more RuleCounts
+		grew(more[:], counts[:], was[:])
+		if grown.Rules == nil {
+			grown.Rules = map[string]RuleCounts{}
+		}
+		grown.Rules[name] = more
+	}
+	return &grown
+}
+
+func grew(by, now, before []int64) {
+	for i := range by {
+		if by[i] = now[i] - before[i]; by[i] < 0 {
+			by[i] = now[i]
+		}
+	}
+}
+
+// byRules adds to the outcomes the requests that rules decided.
+func (c *Counts) byRules() {
+	for _, r := range c.Rules {
+		for i := Allowed; i <= Banned; i++ {
+			c.Outcomes[i] += r[i]
+		}
+	}
+}
+
+// keep drops the rules that are not in of.
+func (c *Counts) keep(of map[string]RuleCounts) {
+	maps.DeleteFunc(c.Rules, func(name string, _ RuleCounts) bool {
+		_, has := of[name]
+		return !has
+	})
+}
+
+// UnmarshalJSON refuses numbers that no counter has.
+func (c *RuleCounts) UnmarshalJSON(data []byte) error {
+	return unmarshalCounts(data, c[:])
+}
+
+// UnmarshalJSON refuses numbers that no counter has.
+func (h *Histogram) UnmarshalJSON(data []byte) error {
+	return unmarshalCounts(data, h[:])
+}
+
+var errCounts = errors.New("these are not counts")
+
+// maxCount bounds counts from other instances, so that sums of them do not overflow.
+const maxCount = 1 << 50
+
+func unmarshalCounts(data []byte, to []int64) error {
+	var all []int64
+	if err := json.Unmarshal(data, &all); err != nil {
+		return err
+	}
+	if len(all) != len(to) || !valid(all) {
+		return errCounts
+	}
+	copy(to, all)
+	return nil
+}
+
+func valid(counts []int64) bool {
+	for _, n := range counts {
+		if n < 0 || n > maxCount {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,342 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/stintdev/stint/server/adminapi"
+)
+
+// The instances of a fleet report their counters as parts of the report "live". One of them,
+// which has the claim "live", adds up what all have counted and reports the sum, which the
+// others read. So each instance makes two or three small calls every 2 seconds, however many
+// there are. The sum goes on from the last one when another instance takes over; what was
+// counted in the seconds between is lost.
+
+const (
+	partsName = "live"
+	sumName   = "live-sum"
+	sumPart   = "sum"
+	claimName = "live"
+
+	exchangeEvery = 2 * time.Second
+	callTimeout   = 1500 * time.Millisecond
+	// An instance that is idle reports every idleEvery. Its report is kept for reportKeep.
+	idleEvery  = 6 * time.Second
+	reportKeep = 15 * time.Second
+	claimKeep  = 6 * time.Second
+	// overdue is when an instance that has seen no new sum tries to become the one that
+	// adds up.
+	overdue = 5 * time.Second
+	// stale is when it goes on with its own numbers.
+	stale = 12 * time.Second
+	// fleetWindow is the time of which a fleet's rates are the mean.
+	fleetWindow = 6 * time.Second
+	// forgetAfter is how long the counters of an instance are remembered that no longer
+	// reports them.
+	forgetAfter = 5 * time.Minute
+	// maxRuleBytes bounds the rules in a report. If there are more, the last by name are
+	// left out; their requests are still in the outcomes.
+	maxRuleBytes = 200 << 10
+)
+
+// report is what an instance reports of itself.
+type report struct {
+	Host     string             `json:"host"`
+	Program  string             `json:"program"`
+	Started  time.Time          `json:"started"`
+	Up       int64              `json:"up_ms"` // for how long it has run
+	Version  string             `json:"version"`
+	Decides  string             `json:"decides"`
+	Breaker  string             `json:"breaker,omitempty"`
+	Bans     int64              `json:"bans"`
+	Rates    adminapi.Rates     `json:"rates"`
+	Decide   adminapi.Quantiles `json:"decide"`
+	Counters Counts             `json:"counters"`
+}
+
+// sum is what an instance reports of the fleet.
+type sum struct {
+	By        string `json:"by"` // the ID of the instance
+	Number    int64  `json:"number"`
+	Up        int64  `json:"up_ms"`
+	Instances int64  `json:"instances"`
+	Bans      int64  `json:"bans"` // by penalties
+	Counters  Counts `json:"counters"`
+}
+
+var errReport = errors.New("live: another instance's report cannot be read")
+
+func decode[T any](text []byte, counts func(*T) *Counts) (*T, error) {
+	v := new(T)
+	if err := json.Unmarshal(text, v); err != nil {
+		return nil, errReport
+	}
+	if c := counts(v); !valid(c.Outcomes[:]) || !valid(c.Store[:]) {
+		return nil, errReport
+	}
+	return v, nil
+}
+
+func readReport(text []byte) (*report, error) {
+	return decode(text, func(r *report) *Counts { return &r.Counters })
+}
+
+func readSum(text []byte) (*sum, error) {
+	return decode(text, func(s *sum) *Counts { return &s.Counters })
+}
+
+func encode(v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // numbers and strings always marshal
+	}
+	return text
+}
+
+// bounded is a copy of c whose rules take up to maxRuleBytes in JSON.
+func bounded(c *Counts) Counts {
+	names := make([]string, 0, len(c.Rules))
+	for name := range c.Rules {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	short, bytes := *c, 0
+	short.Rules = make(map[string]RuleCounts, len(names))
+	for _, name := range names {
+		counts := c.Rules[name]
+		if bytes += len(encode(name)) + len(encode(counts)) + 2; bytes > maxRuleBytes {
+			break
+		}
+		short.Rules[name] = counts
+	}
+	return short
+}
+
+// inFleet reports whether the numbers are the fleet's. The lock is held.
+func (l *Live) inFleet() bool {
+	return l.sum != nil && l.sum.Instances > 1 && l.clock().Sub(l.sumAt) < stale
+}
+
+// saw takes a sum. The lock is held.
+func (l *Live) saw(s *sum) {
+	now, before := l.clock(), l.sum
+	if before != nil && before.By == s.By && before.Number == s.Number {
+		return
+	}
+	was := l.inFleet()
+	over := now.Sub(l.sumAt)
+	l.sum, l.sumAt = s, now
+	// Otherwise this instance has taken its own numbers for that time.
+	if !was || !l.inFleet() {
+		return
+	}
+	if before.By == s.By && s.Up > before.Up {
+		over = min(time.Duration(s.Up-before.Up)*time.Millisecond, over+exchangeEvery)
+	}
+	grown := increase(&s.Counters, &before.Counters)
+	l.took(growth{grown, over}, fleetWindow)
+	l.all.keep(s.Counters.Rules)
+}
+
+// exchange is the part of an instance in the exchange of reports. One goroutine uses it.
+type exchange struct {
+	*Live
+	collector *collector // nil: another instance adds up
+	reported  time.Time
+	last      Counts // that were reported
+}
+
+func (l *Live) exchangeUntilDone(ctx context.Context) {
+	x := &exchange{Live: l}
+	ticker := time.NewTicker(exchangeEvery)
+	defer ticker.Stop()
+	for {
+		if err := x.round(ctx); err != nil && ctx.Err() == nil && l.Failed != nil {
+			l.Failed(err)
+		}
+		select {
+		case <-ctx.Done():
+			x.leave(context.WithoutCancel(ctx))
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// leave lets others know that this instance is gone, instead of letting its report expire.
+func (x *exchange) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout/3)
+	defer cancel()
+	if !x.reported.IsZero() {
+		_ = x.Reports.Report(ctx, partsName, x.ID, nil, time.Millisecond)
+	}
+	if x.collector != nil {
+		_, _ = x.Reports.Claim(ctx, claimName, x.ID, time.Millisecond)
+	}
+}
+
+func (x *exchange) round(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if err := x.report(ctx); err != nil {
+		return err
+	}
+	if x.collector == nil {
+		parts, err := x.Reports.Reported(ctx, sumName)
+		if err != nil {
+			return err
+		}
+		if err := x.readSum(parts[sumPart]); err != nil {
+			return err
+		}
+		if !x.isOverdue() {
+			return nil
+		}
+	}
+	return x.collect(ctx)
+}
+
+// report reports this instance, if it has something new to report.
+func (x *exchange) report(ctx context.Context) error {
+	x.mu.Lock()
+	x.step()
+	now := x.clock()
+	grown := increase(&x.own, &x.last)
+	idle := grown.Outcomes == [len(Outcomes)]int64{} && len(grown.Rules) == 0
+	if idle && !x.reported.IsZero() && now.Sub(x.reported) < idleEvery-slack {
+		x.mu.Unlock()
+		return nil
+	}
+	r, own := x.reportNow(), x.own.clone()
+	x.mu.Unlock()
+	if err := x.Reports.Report(ctx, partsName, x.ID, encode(r), reportKeep); err != nil {
+		return err
+	}
+	x.reported, x.last = now, *own
+	return nil
+}
+
+// reportNow is this instance's report. The lock is held.
+func (l *Live) reportNow() *report {
+	return &report{
+		Host: l.Host, Program: l.Program, Started: l.started.UTC(), Up: time.Since(l.started).Milliseconds(),
+		Version: l.state.Version, Decides: l.state.Decides, Breaker: l.state.Breaker, Bans: l.state.Bans,
+		Rates: l.ownNow.outcomes(), Decide: l.ownNow.sum.DecideTimes.quantiles(), Counters: bounded(&l.own),
+	}
+}
+
+func (x *exchange) readSum(text []byte) error {
+	if text == nil {
+		return nil
+	}
+	s, err := readSum(text)
+	if err != nil {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.saw(s)
+	return nil
+}
+
+func (x *exchange) isOverdue() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.sum == nil || x.clock().Sub(x.sumAt) > overdue
+}
+
+// collect adds up the reports of all instances, if this one has the claim.
+func (x *exchange) collect(ctx context.Context) error {
+	has, err := x.Reports.Claim(ctx, claimName, x.ID, claimKeep)
+	if err != nil {
+		return err
+	}
+	if !has {
+		x.collector = nil
+		return nil
+	}
+	parts, err := x.Reports.Reported(ctx, partsName)
+	if err != nil {
+		return err
+	}
+	if x.collector == nil {
+		x.mu.Lock()
+		x.collector = newCollector(x.sum, later(x.sumAt, x.started))
+		x.mu.Unlock()
+	}
+	s := x.collector.add(parts, x.clock())
+	s.By, s.Up = x.ID, time.Since(x.started).Milliseconds()
+	if err := x.Reports.Report(ctx, sumName, sumPart, encode(s), reportKeep); err != nil {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.saw(s)
+	return nil
+}
+
+// collector adds up what the instances of a fleet have counted.
+type collector struct {
+	number int64
+	total  Counts
+	at     time.Time // of the last sum
+	from   map[string]*collected
+}
+
+// collected is an instance whose counters are in the total.
+type collected struct {
+	counters Counts
+	at       time.Time // when it last reported
+}
+
+// newCollector goes on from a sum that was made at that time; nil: from nothing.
+func newCollector(from *sum, at time.Time) *collector {
+	c := &collector{at: at, from: map[string]*collected{}}
+	if from != nil {
+		c.total = *from.Counters.clone()
+	}
+	return c
+}
+
+// add adds what the reports have more than the last. An instance that is not known counts from
+// its start if that was after the last sum. If it is older, what it has counted before is in an
+// earlier sum, or happened before there was one.
+func (c *collector) add(parts map[string][]byte, now time.Time) *sum {
+	s := &sum{}
+	inForce := map[string]RuleCounts{}
+	for id, text := range parts {
+		r, err := readReport(text)
+		if err != nil {
+			continue // of another version of the program; a part that is empty has left
+		}
+		s.Instances++
+		s.Bans += min(max(r.Bans, 0), maxCount)
+		for name := range r.Counters.Rules {
+			inForce[name] = RuleCounts{}
+		}
+		known := c.from[id]
+		if known == nil {
+			known = &collected{}
+			c.from[id] = known
+			if time.Duration(r.Up)*time.Millisecond > now.Sub(c.at)+exchangeEvery {
+				known.counters = r.Counters
+			}
+		}
+		c.total.add(increase(&r.Counters, &known.counters))
+		known.counters, known.at = r.Counters, now
+	}
+	for id, known := range c.from {
+		if now.Sub(known.at) > forgetAfter {
+			delete(c.from, id)
+		}
+	}
+	c.total.keep(inForce)
+	c.number++
+	c.at = now
+	s.Number, s.Counters = c.number, bounded(&c.total)
+	return s
+}

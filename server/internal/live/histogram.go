@@ -1,0 +1,56 @@
+package live
+
+import (
+	"math"
+
+	"github.com/stintdev/stint/server/adminapi"
+)
+
+// Bounds are the upper bounds of a Histogram's buckets, in seconds; the last bucket has none.
+// The default decision_timeout, 25 ms, is one of them.
+var Bounds = [...]float64{
+	1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4,
+	1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1,
+}
+
+// Histogram counts durations, each in the first bucket that has room for it.
+type Histogram [len(Bounds) + 1]int64
+
+// Total is the number of all durations.
+func (h *Histogram) Total() (n int64) {
+	for _, in := range h {
+		n += in
+	}
+	return n
+}
+
+// Quantile returns an estimate, in seconds, of the duration that the share q of all does not
+// exceed: linear in the bucket, as histogram_quantile of Prometheus estimates it. The last
+// bucket counts as its lower bound. 0: there are none.
+func (h *Histogram) Quantile(q float64) float64 {
+	rank := q * float64(h.Total())
+	if rank == 0 {
+		return 0
+	}
+	var below float64
+	for i, in := range h {
+		if in := float64(in); in > 0 && below+in >= rank && i < len(Bounds) {
+			low := 0.0
+			if i > 0 {
+				low = Bounds[i-1]
+			}
+			return low + (Bounds[i]-low)*(rank-below)/in
+		}
+		below += float64(in)
+	}
+	return Bounds[len(Bounds)-1]
+}
+
+func (h *Histogram) quantiles() adminapi.Quantiles {
+	return adminapi.Quantiles{P50: h.micros(0.5), P99: h.micros(0.99)}
+}
+
+// micros is a quantile in µs, at least 1 if there are durations.
+func (h *Histogram) micros(q float64) int64 {
+	return int64(math.Ceil(h.Quantile(q) * 1e6))
+}

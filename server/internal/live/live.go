@@ -1,0 +1,228 @@
+// Package live keeps how busy an instance and its fleet are now, and were in the last 15
+// minutes: requests by rule and outcome, calls of the store, and their times.
+//
+// An instance reads its own counters each second. The instances of a fleet report theirs to
+// each other; see fleet.go. Whoever asks gets the fleet's numbers, or those of this instance
+// while the others cannot be reached. Nothing here costs a request anything.
+package live
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/internal/reports"
+)
+
+// Options say what a Live reads. All but Reports and Failed must be given.
+type Options struct {
+	// ID names this instance in reports. Host is the name of the machine, Program the name
+	// and version of the program.
+	ID, Host, Program string
+	// Count reads the counters of this instance. Rules has each rule in force, and Outcomes
+	// only the requests that no rule decided. It is not called concurrently.
+	Count func() *Counts
+	// State reads the rest. It must not wait for the store.
+	State func() State
+	// Reports are the fleet's. nil: this instance is alone.
+	Reports reports.Reports
+	// Failed is called with the errors of Reports. nil: they are ignored.
+	Failed func(error)
+}
+
+// State is what an instance knows of itself beside its counters.
+type State struct {
+	Decides, Breaker string // as in adminapi.StoreStatus
+	Instances        int64  // that share the store
+	Version          string // of the rules
+	Controls         int64  // number of the changes made at run time
+	Bans             int64  // by penalties, that this instance imposed
+	ManualBans       int64  // the same at every instance
+	Firing           int64  // alerts
+}
+
+// Totals are the counters of a fleet.
+type Totals struct {
+	// Counts have grown since this instance started, by what it learned of. They never get
+	// lower, except that rules which are no longer in force are dropped.
+	Counts
+	At time.Time // by this machine's clock
+	// Bans are those by penalties that run now, and those by hand.
+	Bans int64
+	// Instances is how many are counted. Whole is false if there are others that cannot be
+	// counted, such as while the store is away.
+	Instances int64
+	Whole     bool
+}
+
+// Live may be used from many goroutines at once. New makes one.
+type Live struct {
+	Options
+	started time.Time
+	done    chan struct{}
+	end     sync.Once
+	room    chan struct{} // places of streams
+	known   knownInstances
+
+	mu     sync.Mutex
+	read   *Counts   // what Count returned last
+	readAt time.Time // zero: never
+	own    Counts    // of this instance since its start
+	ownNow recent
+	all    Counts // of the fleet, or of this instance while it is alone
+	now    recent
+	series series
+	state  State
+	live   *adminapi.Live // nil: none yet
+	liveAt time.Time
+	event  []byte // live as it is sent
+
+	sum   *sum // the newest of the fleet; nil: none yet
+	sumAt time.Time
+}
+
+const (
+	// tick is how often counters are read.
+	tick = time.Second
+	// slack is by how much a tick may be early.
+	slack = 100 * time.Millisecond
+)
+
+// New returns a Live that has read nothing yet.
+func New(o Options) *Live {
+	return &Live{Options: o, started: time.Now(), done: make(chan struct{}), room: make(chan struct{}, MaxStreams)}
+}
+
+// Close ends all streams, and Run.
+func (l *Live) Close() { l.end.Do(func() { close(l.done) }) }
+
+// Run reads the counters each second, and exchanges reports with the fleet every 2 seconds,
+// until ctx is done or l closed. Without it, there are only numbers since the last call, and
+// those of this instance.
+func (l *Live) Run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var exchanging sync.WaitGroup
+	defer exchanging.Wait()
+	if l.Reports != nil {
+		exchanging.Go(func() { l.exchangeUntilDone(ctx) })
+	}
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for {
+		l.mu.Lock()
+		l.step()
+		l.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.done:
+			cancel()
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// clock is the time by a clock that does not jump.
+func (l *Live) clock() time.Time { return l.started.Add(time.Since(l.started)) }
+
+// step reads the counters, unless that was less than a tick ago. The lock is held.
+func (l *Live) step() {
+	now := l.clock()
+	since := l.readAt
+	if since.IsZero() {
+		since, l.read = l.started, new(Counts)
+	} else if now.Sub(since) < tick-slack {
+		return
+	}
+	read := l.Count()
+	grown := increase(read, l.read)
+	grown.byRules()
+	l.read, l.readAt, l.state = read, now, l.State()
+	l.own.add(grown)
+	l.own.keep(read.Rules)
+	l.ownNow.add(growth{grown, now.Sub(since)}, fleetWindow)
+	if !l.inFleet() {
+		l.took(growth{grown, now.Sub(since)}, tick)
+	}
+	// An instance that is idle, or waits for the fleet's numbers, has no gaps in its series.
+	l.series.begin(now)
+}
+
+// took takes what happened since the last numbers. The lock is held.
+func (l *Live) took(g growth, window time.Duration) {
+	l.all.add(g.counts)
+	l.now.add(g, window)
+	l.series.add(l.clock(), g.over, g.counts)
+}
+
+// Totals returns the counters of the fleet, as of the last seconds.
+func (l *Live) Totals() Totals {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.step()
+	t := Totals{Counts: *l.all.clone(), At: time.Now(), Bans: l.state.Bans + l.state.ManualBans, Instances: 1}
+	if l.inFleet() {
+		t.Bans, t.Instances = l.sum.Bans+l.state.ManualBans, l.sum.Instances
+	}
+	t.Whole = t.Instances >= l.state.Instances
+	return t
+}
+
+// Series returns the last 15 minutes of a rule, or of all requests if rule is empty.
+func (l *Live) Series(rule string) *adminapi.Series {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.step()
+	return l.series.show(rule)
+}
+
+// growth is by how much counters grew in a time.
+type growth struct {
+	counts *Counts
+	over   time.Duration
+}
+
+// recent are the last growths.
+type recent struct {
+	all  []growth
+	sum  Counts
+	over time.Duration
+}
+
+// add adds g, and drops what is older than window, as far as at least g stays.
+func (r *recent) add(g growth, window time.Duration) {
+	r.all = append(r.all, g)
+	over := time.Duration(0)
+	for i := len(r.all) - 1; i >= 0; i-- {
+		if over += r.all[i].over; over > window+slack && i < len(r.all)-1 {
+			r.all = append([]growth(nil), r.all[i+1:]...)
+			break
+		}
+	}
+	r.sum, r.over = Counts{}, 0
+	for _, g := range r.all {
+		r.sum.add(g.counts)
+		r.over += g.over
+	}
+}
+
+// rate is n a second.
+func (r *recent) rate(n int64) float64 {
+	if r.over <= 0 {
+		return 0
+	}
+	return round(float64(n) / r.over.Seconds())
+}
+
+func (r *recent) outcomes() adminapi.Rates {
+	rates := adminapi.Rates{}
+	for i, n := range r.sum.Outcomes {
+		if n > 0 {
+			rates[Outcomes[i]] = r.rate(n)
+		}
+	}
+	return rates
+}

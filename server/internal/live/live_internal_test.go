@@ -1,0 +1,394 @@
+package live
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stintdev/stint/server/internal/reports"
+)
+
+// instance is an instance whose counters a test sets.
+type instance struct {
+	*Live
+	mu     sync.Mutex
+	counts Counts // as Options.Count returns them: Outcomes without those of rules
+	state  State
+	stop   context.CancelFunc
+	ended  chan struct{}
+}
+
+func start(id string, shared reports.Reports) *instance {
+	i := &instance{ended: make(chan struct{})}
+	i.counts.Rules = map[string]RuleCounts{"login": {}}
+	i.state = State{Decides: "store", Instances: 1, Version: "v1"}
+	i.Live = New(Options{ID: id, Host: "host-" + id, Program: "stint", Reports: shared,
+		Count: func() *Counts { i.mu.Lock(); defer i.mu.Unlock(); return i.counts.clone() },
+		State: func() State { i.mu.Lock(); defer i.mu.Unlock(); return i.state },
+	})
+	ctx, stop := context.WithCancel(context.Background())
+	i.stop = stop
+	go func() { i.Run(ctx); close(i.ended) }()
+	time.Sleep(tick / 11) // so that no two instances, and no test, read or count at one instant
+	return i
+}
+
+func (i *instance) end() { i.stop(); <-i.ended }
+
+// count counts n requests that a rule decided.
+func (i *instance) count(rule string, outcome int, n int64) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	c := i.counts.Rules[rule]
+	c[outcome] += n
+	i.counts.Rules[rule] = c
+}
+
+func (i *instance) set(change func(*State)) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	change(&i.state)
+}
+
+// An instance by itself shows the rates of the last second.
+func TestAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := start("a", nil)
+		defer i.end()
+		time.Sleep(time.Second)
+		i.count("login", Allowed, 30)
+		i.count("login", Limited, 10)
+		i.mu.Lock()
+		i.counts.Outcomes[Unmatched] += 5
+		i.counts.Store[Timeouts] += 2
+		i.counts.StoreTimes[9] += 4   // up to 1 ms
+		i.counts.DecideTimes[0] += 45 // up to 1 µs
+		i.mu.Unlock()
+		time.Sleep(time.Second)
+		now := i.Now("login")
+		if want := map[string]float64{"allowed": 30, "limited": 10, "unmatched": 5}; !maps.Equal(now.Outcomes, want) {
+			t.Errorf("%v, want %v", now.Outcomes, want)
+		}
+		if now.Calls != 4 || now.Failures != 2 || now.Store.P99 < 501 || now.Store.P99 > 1000 || now.Decide.P50 != 1 {
+			t.Errorf("%+v", now)
+		}
+		if len(now.Rules) != 1 || now.Rules[0].Name != "login" || now.Rules[0].Decided != 40 || now.Rules[0].Refused != 10 {
+			t.Errorf("%+v", now.Rules)
+		}
+		if r := now.Rule; r == nil || r.Name != "login" || !maps.Equal(r.Outcomes, map[string]float64{"allowed": 30, "limited": 10}) {
+			t.Errorf("%+v", r)
+		}
+		if r := i.Now("other").Rule; r != nil {
+			t.Errorf("a rule that there is not: %+v", r)
+		}
+		time.Sleep(time.Second)
+		if now := i.Now(""); len(now.Outcomes) != 0 || len(now.Rules) != 0 {
+			t.Errorf("a second later: %+v", now)
+		}
+		if total := i.Totals(); total.Outcomes[Allowed] != 30 || total.Outcomes[Unmatched] != 5 || total.Rules["login"][Limited] != 10 || !total.Whole {
+			t.Errorf("%+v", total)
+		}
+	})
+}
+
+// A shadow rule decides nothing, a rule that is removed leaves no negative numbers, and one
+// that comes back counts from 0.
+func TestRulesComeAndGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := start("a", nil)
+		defer i.end()
+		i.count("trial", Shadow, 7)
+		i.count("login", Allowed, 100)
+		time.Sleep(time.Second)
+		i.mu.Lock()
+		delete(i.counts.Rules, "login")
+		i.mu.Unlock()
+		i.count("trial", Shadow, 3)
+		time.Sleep(time.Second)
+		now := i.Now("trial")
+		if len(now.Rules) != 1 || now.Rules[0].Decided != 0 || now.Rules[0].Refused != 3 || now.Rule.Outcomes["shadow"] != 3 || len(now.Outcomes) != 0 {
+			t.Errorf("%+v %+v", now, now.Rule)
+		}
+		i.count("login", Allowed, 4)
+		time.Sleep(time.Second)
+		if now := i.Now(""); now.Outcomes["allowed"] != 4 {
+			t.Errorf("%+v", now)
+		}
+		if total := i.Totals(); total.Outcomes[Allowed] != 104 {
+			t.Errorf("%+v", total)
+		}
+	})
+}
+
+// fleet is some instances that share reports.
+func startFleet(shared reports.Reports, n int) []*instance {
+	var all []*instance
+	for k := range n {
+		i := start(fmt.Sprint("i", k), shared)
+		i.set(func(s *State) { s.Instances = int64(n) })
+		all = append(all, i)
+	}
+	return all
+}
+
+// The totals of each instance are, a few seconds later, exactly what all have counted since
+// they knew of each other.
+func TestFleetTotals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := new(reports.Memory)
+		all := startFleet(shared, 5)
+		time.Sleep(10 * time.Second)
+		var before []Totals
+		for _, i := range all {
+			before = append(before, i.Totals())
+		}
+		r := rand.New(rand.NewPCG(1, 1))
+		want := map[string]int64{}
+		for range 60 {
+			for _, i := range all {
+				rule := fmt.Sprint("rule", r.IntN(20))
+				n := int64(r.IntN(50))
+				want[rule] += n
+				i.count(rule, r.IntN(4), n)
+			}
+			time.Sleep(time.Duration(r.IntN(2000)) * time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		for k, i := range all {
+			got := i.Totals()
+			if got.Instances != 5 || !got.Whole {
+				t.Errorf("instance %d counts %d instances, all: %t", k, got.Instances, got.Whole)
+			}
+			var sum, of int64
+			for rule, n := range want {
+				c, was := got.Rules[rule], before[k].Rules[rule]
+				if c.Decided()-was.Decided() != n {
+					t.Errorf("instance %d: %s has %d, want %d", k, rule, c.Decided()-was.Decided(), n)
+				}
+				sum += n
+			}
+			for o := Allowed; o <= Banned; o++ {
+				of += got.Outcomes[o] - before[k].Outcomes[o]
+			}
+			if of != sum {
+				t.Errorf("instance %d: %d requests, want %d", k, of, sum)
+			}
+		}
+		for _, i := range all {
+			i.end()
+		}
+		if parts, _ := shared.Reported(context.Background(), partsName); len(parts) > 0 {
+			time.Sleep(time.Second)
+			if parts, _ := shared.Reported(context.Background(), partsName); len(parts) > 0 {
+				t.Errorf("%d instances that have stopped are still reported", len(parts))
+			}
+		}
+	})
+}
+
+// While an instance restarts, dies or joins, totals never fall, and never jump by what was
+// counted before.
+func TestFleetChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := new(reports.Memory)
+		all := startFleet(shared, 4)
+		counted := int64(0)
+		every := func(seconds int) {
+			for range seconds {
+				for _, i := range all {
+					if i != nil {
+						i.count("login", Allowed, 100)
+						counted += 100
+					}
+				}
+				time.Sleep(time.Second)
+			}
+		}
+		every(20)
+		last := make([]Totals, len(all))
+		check := func(what string) {
+			t.Helper()
+			for k, i := range all {
+				if i == nil {
+					last[k] = Totals{}
+					continue
+				}
+				now := i.Totals()
+				if n, was := now.Rules["login"][Allowed], last[k].Rules["login"][Allowed]; n < was || n > counted {
+					t.Errorf("%s: instance %d has a total of %d, had %d; %d were counted", what, k, n, was, counted)
+				}
+				last[k] = now
+			}
+		}
+		check("all")
+		for k := range all { // one of them is the one that adds up
+			all[k].end()
+			all[k] = nil
+			for range 15 {
+				every(1)
+				check(fmt.Sprintf("without %d", k))
+			}
+			all[k] = start(fmt.Sprint("again", k), shared)
+			all[k].set(func(s *State) { s.Instances = 4 })
+			for range 10 {
+				every(1)
+				check(fmt.Sprintf("with %d again", k))
+			}
+		}
+		// The rates are right again, too.
+		every(10)
+		for k, i := range all {
+			if got := i.Now("").Outcomes["allowed"]; math.Abs(got-400) > 60 {
+				t.Errorf("instance %d: %v requests a second, want 400", k, got)
+			}
+			i.end()
+		}
+	})
+}
+
+// failing are reports that fail while away is set.
+type failing struct {
+	reports.Memory
+	mu   sync.Mutex
+	away error
+}
+
+func (f *failing) set(err error) { f.mu.Lock(); defer f.mu.Unlock(); f.away = err }
+func (f *failing) get() error    { f.mu.Lock(); defer f.mu.Unlock(); return f.away }
+
+func (f *failing) Report(ctx context.Context, name, part string, text []byte, keep time.Duration) error {
+	if err := f.get(); err != nil {
+		return err
+	}
+	return f.Memory.Report(ctx, name, part, text, keep)
+}
+
+func (f *failing) Reported(ctx context.Context, name string) (map[string][]byte, error) {
+	if err := f.get(); err != nil {
+		return nil, err
+	}
+	return f.Memory.Reported(ctx, name)
+}
+
+// While the store is away, an instance shows its own numbers, and says that they are not the
+// whole. Afterwards it shows the fleet's again.
+func TestStoreAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := new(failing)
+		all := startFleet(shared, 3)
+		run := func(seconds int) {
+			for range seconds {
+				for _, i := range all {
+					i.count("login", Limited, 10)
+				}
+				time.Sleep(time.Second)
+			}
+		}
+		rates := func(what string, want float64, whole bool) {
+			t.Helper()
+			for k, i := range all {
+				if got := i.Now("").Outcomes["limited"]; math.Abs(got-want) > want/5 {
+					t.Errorf("%s: instance %d shows %v a second, want %v", what, k, got, want)
+				}
+				if got := i.Totals(); got.Whole != whole {
+					t.Errorf("%s: whole: %t", what, got.Whole)
+				}
+				if got := len(i.Instances(t.Context())); got != 3 && whole || got != 1 && !whole {
+					t.Errorf("%s: %d instances", what, got)
+				}
+			}
+		}
+		run(20)
+		rates("at first", 30, true)
+		shared.set(context.DeadlineExceeded)
+		run(20)
+		rates("away", 10, false)
+		shared.set(nil)
+		run(20)
+		rates("back", 30, true)
+		for _, i := range all {
+			i.end()
+		}
+	})
+}
+
+// Reports that are no reports harm nobody.
+func TestForeignReports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := new(reports.Memory)
+		for part, text := range map[string]string{
+			"x": "", "y": "{", "z": `{"counters":{"outcomes":[-1]}}`, "w": `{"counters":{"rules":{"login":[9223372036854775807,0,0,0,0,0,0,0]}}}`,
+			"v": `{"counters":{"outcomes":[1e400]}}`, "u": "[]", "s": `{"counters":{"decide_times":[1]}}`,
+		} {
+			if err := shared.Report(t.Context(), partsName, part, []byte(text), time.Hour); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all := startFleet(shared, 2)
+		time.Sleep(10 * time.Second)
+		all[0].count("login", Banned, 5)
+		time.Sleep(10 * time.Second)
+		for _, i := range all {
+			if got := i.Totals(); got.Instances != 2 || got.Rules["login"][Banned] != 5 {
+				t.Errorf("%+v", got)
+			}
+			i.end()
+		}
+	})
+}
+
+// A quantile lies in the bucket of the exact one.
+func TestQuantile(t *testing.T) {
+	if got := new(Histogram).Quantile(0.5); got != 0 {
+		t.Errorf("of none: %v", got)
+	}
+	r := rand.New(rand.NewPCG(3, 3))
+	for range 500 {
+		var h Histogram
+		var all []float64
+		for range 1 + r.IntN(300) {
+			d := math.Pow(10, -6.5+7*r.Float64())
+			all = append(all, d)
+			h[bucket(d)]++
+		}
+		for _, q := range []float64{0.5, 0.9, 0.99, 1} {
+			exact := nth(all, int(math.Ceil(q*float64(len(all))))-1)
+			got := h.Quantile(q)
+			if want := bucket(exact); want == len(Bounds) && got != 1 || want < len(Bounds) && bucket(got) != want {
+				t.Fatalf("quantile %v of %d: %v, exactly %v", q, len(all), got, exact)
+			}
+		}
+	}
+}
+
+func bucket(d float64) int {
+	for i, b := range Bounds {
+		if d <= b*(1+1e-12) {
+			return i
+		}
+	}
+	return len(Bounds)
+}
+
+func nth(all []float64, n int) float64 {
+	for _, v := range all {
+		below, same := 0, 0
+		for _, o := range all {
+			if o < v {
+				below++
+			} else if o == v {
+				same++
+			}
+		}
+		if below <= n && n < below+same {
+			return v
+		}
+	}
+	return 0
+}
