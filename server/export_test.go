@@ -1,6 +1,10 @@
 package server
 
-import "time"
+import (
+	"time"
+
+	"github.com/stintdev/stint/server/internal/live"
+)
 
 // SetHeaderTimeout changes how long a client may take to send headers, for tests that
 // cannot wait. It must be called before Run.
@@ -16,3 +20,9 @@ func (s *Server) Holds() map[string]int64 {
 		"admin": s.adminBytes.Taken(), "upgraded": s.cutOff.upgraded.Load(), "shadows": s.shadowCalls.Load(),
 	}
 }
+
+// FleetTotals are the counters of the fleet, as alerts read them.
+func (s *Server) FleetTotals() live.Totals { return s.live.Totals() }
+
+// ReadCounters reads the counters of this instance, as happens once a second.
+func (s *Server) ReadCounters() *live.Counts { return s.live.Count() }

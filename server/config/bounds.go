@@ -73,6 +73,9 @@ const (
 	// MaxCountedBans is how many bans an instance remembers, of those that it saw
 	// imposed, for the metric of running bans.
 	MaxCountedBans = 100_000
+	// MaxSeries is how many rules have a series of the last minutes. If there are more, the
+	// one that has been quiet for longest is dropped.
+	MaxSeries = 1_000
 	// MaxSessions is how many browsers can be signed in to the dashboard of an instance.
 	MaxSessions = 1000
 	// MaxWrongTokens is how many counts of wrong tokens the admin API keeps.
@@ -116,6 +119,7 @@ const (
 	denialBytes     = 1200
 	leaseBytes      = 400
 	banBytes        = 128
+	seriesBytes     = 4400
 	sessionBytes    = 400
 )
 
@@ -157,6 +161,7 @@ func (s *Settings) FitMemory() Footprint {
 		{"bytes of bodies and headers in flight", s.Instance.Bytes, 1},
 		{"bodies of the admin API", AdminBytes, 1},
 		{"bans, for the metric", MaxCountedBans, banBytes},
+		{"series of rules", MaxSeries, seriesBytes},
 		{"sessions of the dashboard", MaxSessions, sessionBytes},
 		{"wrong tokens of the admin API", MaxWrongTokens, keyBytes},
 	}

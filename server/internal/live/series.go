@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/config"
 )
 
 const (
@@ -11,11 +12,6 @@ const (
 	Step = 5 * time.Second
 	// Steps is how many steps are kept: 15 minutes.
 	Steps = 180
-	// MaxRules is the number of rules that have a series. If there are more, the rule that
-	// has been quiet for longest loses its own.
-	MaxRules = 1000
-	// RuleBytes is about how many bytes the series of one rule takes.
-	RuleBytes = Steps*4*len(plotted) + 400
 )
 
 // plotted are the counts of a rule that have a series, by name.
@@ -97,7 +93,7 @@ func (s *series) rule(name string) *ruleSeries {
 	if r := s.rules[name]; r != nil {
 		return r
 	}
-	if len(s.rules) >= MaxRules {
+	if len(s.rules) >= config.MaxSeries {
 		quiet := ""
 		for name, r := range s.rules {
 			if quiet == "" || r.last < s.rules[quiet].last {
