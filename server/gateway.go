@@ -19,7 +19,7 @@ import (
 // the routes. A request that no route matches is counted, too, and answered with 404. gRPC
 // clients are refused with a gRPC status; see httplimit.GRPC.
 func (s *Server) Gateway() http.Handler {
-	return s.boundRest(httplimit.GRPC(s.withExchange(httplimit.Middleware{
+	return s.logAccess(s.boundRest(httplimit.GRPC(s.withExchange(httplimit.Middleware{
 		Decide:   s.decideHTTP,
 		Dialect:  s.settings.Dialect,
 		MaxHeld:  int(s.settings.MaxHeld),
@@ -28,7 +28,7 @@ func (s *Server) Gateway() http.Handler {
 		Degraded: s.settings.DegradedHeader,
 
 		Violations: s.settings.ViolationsHeader,
-	}.Wrap(s.upstreams()))))
+	}.Wrap(s.upstreams())))))
 }
 
 // decideHTTP is Decide for the gateway's middleware, which can hold r for so long.
@@ -64,11 +64,14 @@ func (s *Server) decideHTTP(r *http.Request, hold time.Duration) (httplimit.Answ
 		in.Claims = noClaims
 	}
 	v, err := s.decideOne(r.Context(), &in, time.Time{}, hold, false)
+	if x != nil {
+		x.access.decided(&v, err)
+	}
 	if err != nil {
 		return httplimit.Answer{}, err
 	}
 	if x != nil {
-		x.watching, x.counters = v.watching, v.counters
+		x.watching, x.counters, x.id = v.watching, v.counters, v.ID
 	}
 	return s.answer(&v), nil
 }

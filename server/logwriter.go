@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/stintdev/stint/server/config"
 )
 
 // LogWriter writes lines to a writer that may block, such as a pipe that nobody reads, and
@@ -24,6 +26,7 @@ type LogWriter struct {
 	waiting []byte // whole lines
 	lines   int64  // in waiting
 	untold  int64  // dropped, and not yet reported in the log
+	json    bool   // the lines are JSON
 	dropped int64  // in total
 	closed  bool
 }
@@ -42,12 +45,32 @@ func NewLogWriter(to io.Writer) *LogWriter {
 	return w
 }
 
+// Loggers returns Loggers that write lines to w as c says: one for Config.Log, and one for
+// Config.AccessLog, whose lines are dropped before half of the memory for lines that wait is
+// used. So clients that send many requests do not push out other lines, such as those of
+// changes by the admin API.
+func (w *LogWriter) Loggers(c config.Log) (log, access *slog.Logger) {
+	w.mu.Lock()
+	w.json = c.JSON
+	w.mu.Unlock()
+	return slog.New(c.Handler(w)), slog.New(c.Handler(accessLines{w}))
+}
+
+// accessLines writes the lines of an access log.
+type accessLines struct{ to *LogWriter }
+
+// Write implements io.Writer.
+func (a accessLines) Write(line []byte) (int, error) { return a.to.write(line, maxLogWaiting/2) }
+
 // Write takes one line or several, each with its line end. It never blocks. An error means
 // that the line was dropped.
-func (w *LogWriter) Write(line []byte) (int, error) {
+func (w *LogWriter) Write(line []byte) (int, error) { return w.write(line, maxLogWaiting) }
+
+// write is Write, if no more than most bytes wait then.
+func (w *LogWriter) write(line []byte, most int) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed || len(w.waiting)+len(line) > maxLogWaiting {
+	if w.closed || len(w.waiting)+len(line) > most {
 		w.untold++
 		w.dropped++
 		return 0, errLogFull
@@ -93,7 +116,7 @@ func (w *LogWriter) run() {
 	for range w.more {
 		w.mu.Lock()
 		batch, w.waiting = w.waiting, batch[:0]
-		lines, untold, closed := w.lines, w.untold, w.closed
+		lines, untold, closed, json := w.lines, w.untold, w.closed, w.json
 		w.lines, w.untold = 0, 0
 		w.mu.Unlock()
 		var err error
@@ -102,7 +125,7 @@ func (w *LogWriter) run() {
 		}
 		if err == nil && untold > 0 {
 			lines = 0
-			_, err = w.to.Write(droppedLine(untold))
+			_, err = w.to.Write(droppedLine(untold, json))
 		}
 		if err != nil {
 			w.mu.Lock()
@@ -117,8 +140,8 @@ func (w *LogWriter) run() {
 }
 
 // droppedLine is the line of the log that reports dropped lines.
-func droppedLine(n int64) []byte {
+func droppedLine(n int64, json bool) []byte {
 	var b bytes.Buffer
-	slog.New(slog.NewTextHandler(&b, nil)).Warn("log lines are missing here, because the log was not read", "lines", n)
+	slog.New(config.Log{JSON: json}.Handler(&b)).Warn("log lines are missing here, because the log was not read", "lines", n)
 	return b.Bytes()
 }

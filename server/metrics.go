@@ -78,6 +78,7 @@ type ruleCounter struct {
 	skipped   prometheus.Counter                   // as shadow
 	fallback  prometheus.Counter                   // under the policy of the rule
 	responses prometheus.Counter                   // nil: the rule has no on_status
+	lines     ruleLines                            // of the log
 }
 
 // newMetrics has no series of rules yet. It reads s at each scrape.
@@ -176,7 +177,10 @@ func (m *metrics) serve(set *rules.Set) *served {
 			all[r] = c
 		case rules.Shadow:
 			all[r] = &ruleCounter{shadow: m.shadows.WithLabelValues(r.Name), skipped: m.skips.WithLabelValues(r.Name)}
+		default:
+			continue
 		}
+		all[r].lines.rule = r.Name
 	}
 	return &served{set, all, new(forwarding)}
 }

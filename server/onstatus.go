@@ -59,6 +59,8 @@ type exchange struct {
 	headers  http.Header // about limits
 	watching []watching
 	counters ruleCounters
+	id       string     // of the decision; empty: it has none
+	access   *access    // nil: there is no access log
 	room     *room.Room // has its place; nil: no longer
 	place    room.Place
 	upgraded bool // counts in cutOff.upgraded
@@ -85,6 +87,11 @@ func (s *Server) withExchange(next http.Handler) http.Handler {
 			return
 		}
 		x := &exchange{room: s.admission.gateway, place: place}
+		if s.settings.Log.Access {
+			if x.access = accessOf(r); x.access != nil {
+				x.access.x = x
+			}
+		}
 		defer func() {
 			x.stopPace()
 			s.admission.bytes.Refund(headers)
@@ -129,12 +136,12 @@ func (s *Server) responded(ctx context.Context, x *exchange, status int) {
 	}
 	for i := range x.watching {
 		if w := &x.watching[i]; slices.Contains(w.rule.OnStatus, status) {
-			s.violated(ctx, x, w)
+			s.violated(ctx, x, w, status)
 		}
 	}
 }
 
-func (s *Server) violated(ctx context.Context, x *exchange, w *watching) {
+func (s *Server) violated(ctx context.Context, x *exchange, w *watching, status int) {
 	ctx = context.WithoutCancel(ctx) // it also counts if the client has left
 	d, err := s.decider.Violate(ctx, w.ask.Key, w.ask.Penalty)
 	if err != nil {
@@ -147,4 +154,5 @@ func (s *Server) violated(ctx context.Context, x *exchange, w *watching) {
 	if c := x.counters[w.rule]; c != nil {
 		c.responses.Inc()
 	}
+	s.refusals.violated(ctx, s.metrics.now(), x, w, status, &d)
 }

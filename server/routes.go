@@ -159,12 +159,14 @@ func outgoing(r *config.Route, target *rules.Target, proxied bool) (*url.URL, er
 	return u, nil
 }
 
+// longestShown is how many bytes of a text from a request are logged.
+const longestShown = 200
+
 // shown is text from a request in a form for a log: ASCII, and not long.
 func shown(text string) string {
-	const longest = 200
 	rest := ""
-	if len(text) > longest {
-		text, rest = text[:longest], "..."
+	if len(text) > longestShown {
+		text, rest = text[:longestShown], "..."
 	}
 	quoted := strconv.QuoteToASCII(text)
 	return quoted[1:len(quoted)-1] + rest

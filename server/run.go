@@ -218,7 +218,6 @@ func (c *cutOff) left(r *http.Request, upgraded bool) {
 	if !c.begun.Load() || r.Context().Err() == nil {
 		return
 	}
-	path, _, _ := strings.Cut(r.RequestURI, "?")
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if upgraded {
@@ -227,7 +226,7 @@ func (c *cutOff) left(r *http.Request, upgraded bool) {
 		c.requests++
 	}
 	if len(c.examples) < mostExamples {
-		c.examples = append(c.examples, shown(r.Method)+" "+shown(r.Host)+" "+shown(path))
+		c.examples = append(c.examples, shown(r.Method)+" "+shown(r.Host)+" "+shown(pathOf(r)))
 	}
 }
 

@@ -44,6 +44,9 @@ type Config struct {
 	// Log receives failures, and what the admin API changes. Its Handler must not block,
 	// because requests log, too: see LogWriter. nil: slog.Default.
 	Log *slog.Logger
+	// AccessLog receives the lines of Settings.Log.Access. Its Handler must not block
+	// either. nil: Log.
+	AccessLog *slog.Logger
 	// LogDropped returns how many lines of the log were dropped, for the metrics. nil:
 	// unknown.
 	LogDropped func() int64
@@ -101,12 +104,14 @@ type Server struct {
 	routesRead, askedRead rules.Ambiguity
 
 	// Logs, metrics and findings.
-	metrics  *metrics
-	log      *slog.Logger
-	sampled  *sampledLog            // to log
-	errorLog *log.Logger            // to sampled
-	found    func() []rules.Finding // beside the rules; nil: nothing is
-	dropped  func() int64           // lines of log; nil: not known
+	metrics   *metrics
+	log       *slog.Logger
+	accessLog *slog.Logger
+	sampled   *sampledLog            // to log
+	refusals  refusalLog             // to log
+	errorLog  *log.Logger            // to sampled
+	found     func() []rules.Finding // beside the rules; nil: nothing is
+	dropped   func() int64           // lines of log; nil: not known
 
 	// The stop.
 	stopping atomic.Bool
@@ -137,7 +142,11 @@ func New(c Config) *Server {
 	if s.log == nil {
 		s.log = slog.Default()
 	}
+	if s.accessLog = c.AccessLog; s.accessLog == nil {
+		s.accessLog = s.log
+	}
 	s.sampled = &sampledLog{to: s.log}
+	s.refusals.to, s.refusals.shown, s.refusals.most = s.log, s.shownKey, uint32(s.settings.Log.Refusals)
 	s.errorLog = log.New(s.sampled, "", 0)
 	s.adminCallers, s.checkCallers = auth.ForAdmin(&s.settings.Admin, s.clientKey), auth.ForCheck(&s.settings)
 	s.metrics = newMetrics(s)
@@ -189,5 +198,6 @@ func (s *Server) Close() {
 	s.closing.Do(func() {
 		s.control.Close()
 		s.audit.Trail.Close()
+		s.refusals.flushAll(s.set.Load())
 	})
 }

@@ -31,7 +31,7 @@ func (c *choice) serve(ctx context.Context, out io.Writer, errs *server.LogWrite
 		return err
 	}
 	signal.Ignore(syscall.SIGPIPE) // else it would end with whoever reads its log
-	log := slog.New(slog.NewTextHandler(errs, nil))
+	log, access := errs.Loggers(settings.Log)
 	footprint := settings.FitMemory()
 	ballast := heapFloor()
 	defer runtime.KeepAlive(ballast)
@@ -64,7 +64,7 @@ func (c *choice) serve(ctx context.Context, out io.Writer, errs *server.LogWrite
 	}
 	s := server.New(server.Config{
 		Settings: settings, Rules: set, Limiter: stint.NewLimiter(store), Documents: documents,
-		Log: log, LogDropped: errs.Dropped, Findings: func() []rules.Finding { return storeFindings(store) }, Program: "stint " + version(),
+		Log: log, AccessLog: access, LogDropped: errs.Dropped, Findings: func() []rules.Finding { return storeFindings(store) }, Program: "stint " + version(),
 	})
 	log.Info("rules", "version", set.Version, "count", len(set.Rules))
 	if c.config != "" {

@@ -68,6 +68,7 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 		"max_connections":        r.Int64(&s.MaxConnections, 1, 1<<31),
 		"degraded_header":        r.Bool(&s.DegradedHeader),
 		"violations_header":      r.Bool(&s.ViolationsHeader),
+		"log":                    func(n *yamlnode.Node) { s.Log.read(r, n) },
 		"privacy":                yamlnode.Parsed(r, &s.HashKeys, parsePrivacy),
 		"rules":                  yamlnode.Parsed(r, &s.RulesFrom, ParseRulesFrom),
 		"secrets":                readSecrets(r, &s.Secrets),

@@ -99,6 +99,8 @@ type Settings struct {
 	// messages: a keyed hash stands for each, the same at all instances. The store and the
 	// memory have the keys themselves.
 	HashKeys bool
+	// Log says what is logged, and how.
+	Log Log
 	// StateDir is the absolute path of a directory of this instance alone. There it keeps
 	// the last state of what the fleet shares, and changes that the store does not have
 	// yet. It starts from them if the store is down. If Store is "memory", it keeps the
@@ -174,5 +176,6 @@ func Default() Settings {
 		Instance:             Instance{InFlight: ByMemory, Bytes: ByMemory},
 		MaxConnections:       ByMemory,
 		Admin:                Admin{Listen: "127.0.0.1:8090", Dashboard: true},
+		Log:                  Log{Refusals: 5},
 	}
 }

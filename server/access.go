@@ -1,0 +1,132 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+// access is what the access log says of a request to the gateway, and its ResponseWriter.
+type access struct {
+	http.ResponseWriter
+	start  time.Time
+	status int   // 0: none yet
+	bytes  int64 // of the response's body
+	x      *exchange
+
+	outcome, rule, by, id string
+}
+
+type accessKey struct{}
+
+// logAccess logs each request that next serves, when it has ended. It returns next if there is
+// no access log.
+func (s *Server) logAccess(next http.Handler) http.Handler {
+	if !s.settings.Log.Access || !s.accessLog.Enabled(context.Background(), slog.LevelInfo) {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a := &access{ResponseWriter: w, start: time.Now()}
+		in := r.WithContext(context.WithValue(r.Context(), accessKey{}, a))
+		ended := false
+		defer func() { s.accessLog.LogAttrs(in.Context(), slog.LevelInfo, "request", s.accessAttrs(a, in, ended)...) }()
+		next.ServeHTTP(a, in)
+		ended = true
+	})
+}
+
+// accessOf returns the access of a request; nil: it is not logged.
+func accessOf(r *http.Request) *access {
+	a, _ := r.Context().Value(accessKey{}).(*access)
+	return a
+}
+
+// decided keeps what was decided about the request of a, which may be nil.
+func (a *access) decided(v *Verdict, err error) {
+	if a == nil {
+		return
+	}
+	_, overloaded := isOverloaded(err)
+	switch {
+	case err == nil:
+		a.outcome, a.by, a.id = v.outcome(), sayBy(&v.Decision), v.identify()
+		if v.Rule != nil {
+			a.rule = v.Rule.Name
+		}
+	case overloaded:
+		a.outcome = "overloaded"
+	case errors.Is(err, stint.ErrRequest):
+		a.outcome = "malformed"
+	default:
+		a.outcome = stint.Outcome(0).String()
+	}
+}
+
+// accessAttrs are the fields of the line for r. ended means that its handler returned; else it
+// panicked, to break off the response.
+func (s *Server) accessAttrs(a *access, r *http.Request, ended bool) []slog.Attr {
+	status, outcome, upstream := a.status, a.outcome, ""
+	if x := a.x; x != nil {
+		if x.upgraded {
+			status = http.StatusSwitchingProtocols
+		}
+		if x.out != nil {
+			upstream = x.out.Host
+		}
+	}
+	switch {
+	case status == 0 && ended:
+		status = http.StatusOK // net/http writes it for a handler that wrote nothing
+	case outcome == "" && status == http.StatusServiceUnavailable:
+		outcome = "overloaded" // there was no room for it
+	case outcome == "":
+		outcome = "malformed"
+	}
+	attrs := append(make([]slog.Attr, 0, 17),
+		slog.String("method", loggable(r.Method)), slog.String("host", loggable(r.Host)), slog.String("path", loggable(pathOf(r))), slog.String("proto", r.Proto),
+		slog.Int("status", status), slog.Int64("bytes", a.bytes), slog.Float64("seconds", time.Since(a.start).Seconds()))
+	for _, f := range [...]struct{ name, text string }{
+		{"outcome", outcome}, {"rule", a.rule}, {"by", a.by}, {"upstream", upstream}, {"client", s.refusals.client(s.clientOf(r))},
+		{"request_id", requestID(r.Header["X-Request-Id"])}, {"decision", a.id},
+	} {
+		if f.text != "" {
+			attrs = append(attrs, slog.String(f.name, f.text))
+		}
+	}
+	if !ended || r.Context().Err() != nil {
+		attrs = append(attrs, slog.Bool("cut", true))
+	}
+	return attrs
+}
+
+// pathOf is the path of a request as it was sent, without the query, which may hold secrets.
+func pathOf(r *http.Request) string {
+	path, _, _ := strings.Cut(r.RequestURI, "?")
+	return path
+}
+
+// WriteHeader is for http.ResponseWriter.
+func (a *access) WriteHeader(status int) {
+	if a.status == 0 && (status >= http.StatusOK || status == http.StatusSwitchingProtocols) {
+		a.status = status
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write is for http.ResponseWriter.
+func (a *access) Write(b []byte) (int, error) {
+	if a.status == 0 {
+		a.status = http.StatusOK
+	}
+	n, err := a.ResponseWriter.Write(b)
+	a.bytes += int64(n)
+	return n, err
+}
+
+// Unwrap is for http.ResponseController.
+func (a *access) Unwrap() http.ResponseWriter { return a.ResponseWriter }

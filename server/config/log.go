@@ -1,0 +1,72 @@
+package config
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/stintdev/stint/internal/yamlnode"
+)
+
+// Log says what is logged, and how. What it says of the form is for programs that make the
+// log; a Server logs to the Logger that it is given.
+type Log struct {
+	// JSON writes lines as JSON objects; else they are key=value text.
+	JSON bool
+	// Level is the least level that is logged. Above slog.LevelInfo, the lines about
+	// changes by the admin API, refusals by limits and rules that are taken are left out.
+	Level slog.Level
+	// Refusals is how many refusals each rule logs a second, and how many violations by
+	// responses. The rest is counted in one line. 20 times as many are logged for all rules
+	// together. 0: none are logged.
+	Refusals int64
+	// Access logs a line for each request to the gateway.
+	Access bool
+}
+
+// Handler returns a Handler that writes lines to w as l says. It writes each line with one
+// call.
+func (l Log) Handler(w io.Writer) slog.Handler {
+	o := &slog.HandlerOptions{Level: l.Level}
+	if l.JSON {
+		return slog.NewJSONHandler(w, o)
+	}
+	return slog.NewTextHandler(w, o)
+}
+
+// mostRefusals bounds Log.Refusals.
+const mostRefusals = 1000
+
+// read reads the section log of the settings.
+func (l *Log) read(r *yamlnode.Reader, n *yamlnode.Node) {
+	fields := r.Mapping(n, yamlnode.Fields{
+		"format":   yamlnode.Parsed(r, &l.JSON, parseLogFormat),
+		"level":    yamlnode.Parsed(r, &l.Level, parseLogLevel),
+		"refusals": r.Int64(&l.Refusals, 0, mostRefusals),
+		"access":   r.Bool(&l.Access),
+	})
+	if l.Access && l.Level > slog.LevelInfo {
+		r.Report(fields["access"], "access: its lines have the level info, so that level must be info or debug")
+	}
+}
+
+// parseLogFormat reports whether the format is JSON.
+func parseLogFormat(text string) (bool, error) {
+	switch text {
+	case "text":
+		return false, nil
+	case "json":
+		return true, nil
+	}
+	return false, fmt.Errorf("format %.60q: want text or json", text)
+}
+
+var logLevels = map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
+
+func parseLogLevel(text string) (slog.Level, error) {
+	level, ok := logLevels[text]
+	if !ok {
+		return 0, fmt.Errorf("level %.60q: want debug, info, warn or error", text)
+	}
+	return level, nil
+}

@@ -1,0 +1,303 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/rules"
+)
+
+// refusalLog logs refusals, and decisions without the store. Clients cause them as often as
+// they like, so each rule logs only the first few of a second, and counts the others in one
+// line. Refusals by the blocklist, by bans of networks and by the limit of a Limiter share one
+// count.
+//
+// It may be used from many goroutines at once.
+type refusalLog struct {
+	to    *slog.Logger
+	shown func(key string) string
+	most  uint32    // lines a second for each rule; 0: none
+	all   lineCount // of all rules
+
+	noRule ruleLines
+}
+
+// refusalRules times Log.Refusals are the lines a second of all rules together.
+const refusalRules = 20
+
+// degradedEvery is how often a rule logs that it decides without the store.
+const degradedEvery = 10 * time.Second
+
+// ruleLines has the lines of one rule.
+type ruleLines struct {
+	rule     string
+	refusals lineCount // of this second
+	degraded lineCount // of these degradedEvery
+	unlogged [unloggedKinds]atomic.Int64
+	armed    atomic.Bool // a timer will log unlogged
+}
+
+// unlogged is a kind of refusal in the line that counts those without a line of their own.
+type unlogged uint8
+
+const (
+	unloggedLimited unlogged = iota
+	unloggedWarned
+	unloggedBanned
+	unloggedBlocked
+	unloggedKinds
+)
+
+var unloggedNames = [unloggedKinds]string{"limited", "warned", "banned", "blocked"}
+
+func unloggedAs(v *Verdict) unlogged {
+	switch {
+	case v.List == rules.Blocked:
+		return unloggedBlocked
+	case v.Outcome == stint.Warned:
+		return unloggedWarned
+	case v.Outcome == stint.Banned:
+		return unloggedBanned
+	}
+	return unloggedLimited
+}
+
+// lineCount counts lines of the current part of time: its number in the upper half, and the
+// number of lines in the lower half.
+type lineCount struct{ n atomic.Uint64 }
+
+// take reports whether fewer than most lines were taken in the given part of time.
+func (c *lineCount) take(part, most uint32) bool {
+	for {
+		old := c.n.Load()
+		next := old + 1
+		if uint32(old>>32) != part {
+			next = uint64(part)<<32 | 1
+		} else if uint32(old) >= most {
+			return false
+		}
+		if c.n.CompareAndSwap(old, next) {
+			return true
+		}
+	}
+}
+
+// take reports whether a line of r may be logged at now. Otherwise it counts a refusal of that
+// kind.
+func (l *refusalLog) take(r *ruleLines, now time.Duration, kind unlogged) bool {
+	second := uint32(now / time.Second)
+	if r.refusals.take(second, l.most) && l.all.take(second, refusalRules*l.most) {
+		return true
+	}
+	r.unlogged[kind].Add(1)
+	if !r.armed.Load() && r.armed.CompareAndSwap(false, true) {
+		time.AfterFunc(time.Second, func() { l.flush(r) })
+	}
+	return false
+}
+
+// flush logs how many refusals of r had no line, if there were any.
+func (l *refusalLog) flush(r *ruleLines) {
+	r.armed.Store(false) // before the counts are read, so that none is forgotten
+	attrs := make([]slog.Attr, 0, 1+len(r.unlogged))
+	if r.rule != "" {
+		attrs = append(attrs, slog.String("rule", r.rule))
+	}
+	level, any := slog.LevelInfo, false
+	for i := range r.unlogged {
+		n := r.unlogged[i].Swap(0)
+		if n == 0 {
+			continue
+		}
+		any = true
+		attrs = append(attrs, slog.Int64(unloggedNames[i], n))
+		if unlogged(i) == unloggedWarned || unlogged(i) == unloggedBanned {
+			level = slog.LevelWarn
+		}
+	}
+	if any {
+		l.to.LogAttrs(context.Background(), level, "more refusals", attrs...)
+	}
+}
+
+// flushAll logs what flush does, for all rules of a set.
+func (l *refusalLog) flushAll(set *served) {
+	l.flush(&l.noRule)
+	for _, c := range set.counters {
+		l.flush(&c.lines)
+	}
+}
+
+// decided logs the decision t, if it is a refusal or was made without the store. now is as in
+// metrics.
+func (l *refusalLog) decided(ctx context.Context, now time.Duration, t *evaluation) {
+	if l.most == 0 || t.err != nil {
+		return
+	}
+	degraded := t.By == stint.ByLocal || t.By == stint.ByPolicy
+	if t.Allowed && !degraded {
+		return
+	}
+	r := &l.noRule
+	if t.Rule != nil {
+		r = &t.counters[t.Rule].lines
+	}
+	if degraded && r.degraded.take(uint32(now/degradedEvery), 1) {
+		l.to.LogAttrs(ctx, slog.LevelWarn, "decided without the store", t.degradedAttrs()...)
+	}
+	if t.Allowed {
+		return
+	}
+	level := slog.LevelInfo
+	if t.Outcome > stint.Limited {
+		level = slog.LevelWarn
+	}
+	if l.to.Enabled(ctx, level) && l.take(r, now, unloggedAs(&t.Verdict)) {
+		l.to.LogAttrs(ctx, level, "refused", l.refusalAttrs(t)...)
+	}
+}
+
+func (t *evaluation) degradedAttrs() []slog.Attr {
+	attrs := []slog.Attr{slog.String("by", t.By.String()), slog.String("outcome", t.outcome())}
+	if t.Rule != nil {
+		attrs = append(attrs, slog.String("rule", t.Rule.Name))
+	}
+	return attrs
+}
+
+// refusalAttrs are what is known of a refusal. What is not known is left out.
+func (l *refusalLog) refusalAttrs(t *evaluation) []slog.Attr {
+	attrs := append(make([]slog.Attr, 0, 20), slog.String("outcome", t.outcome()))
+	add := func(name, text string) {
+		if text != "" {
+			attrs = append(attrs, slog.String(name, text))
+		}
+	}
+	if t.Rule != nil {
+		add("rule", t.Rule.Name)
+	}
+	if t.By != stint.ByInstance { // which counts all requests as one
+		add("key", l.key(t.Key))
+	}
+	if t.List != rules.Unlisted {
+		add("entry", loggable(t.Entry.String()))
+	}
+	if t.Limit != nil {
+		attrs = append(attrs, slog.Int64("cost", t.cost()), slog.String("limit", t.Limit.Terms()), slog.Int64("remaining", t.Remaining))
+	}
+	if t.List != rules.Blocked {
+		add("retry_after", loggedWait(t.RetryAfter))
+	}
+	if t.Violations > 0 {
+		attrs = append(attrs, slog.Int64("violations", t.Violations))
+	}
+	if t.Outcome == stint.Banned {
+		add("ban_left", loggedWait(t.BanLeft))
+	}
+	add("by", sayBy(&t.Decision))
+	add("client", l.client(t.in.Client))
+	add("operation", loggable(t.in.Operation))
+	if r := t.in.Request; r != nil {
+		add("method", loggable(r.Method))
+		add("host", loggable(r.Host))
+		add("path", loggable(r.Path))
+		add("request_id", requestID(r.Header["X-Request-Id"]))
+	}
+	add("decision", t.ID)
+	return attrs
+}
+
+// cost is how many units the ask behind the decision wanted.
+func (t *evaluation) cost() int64 {
+	for i := range t.asks {
+		if a := &t.asks[i]; a.Limit == t.Limit && a.Key == t.Key {
+			return a.Units()
+		}
+	}
+	return 1 // of the limit of a Limiter
+}
+
+// violated logs a response that counted as a violation of w.
+func (l *refusalLog) violated(ctx context.Context, now time.Duration, x *exchange, w *watching, status int, d *stint.Decision) {
+	c := x.counters[w.rule]
+	if l.most == 0 || c == nil {
+		return
+	}
+	level := slog.LevelInfo
+	if d.Outcome > stint.Limited {
+		level = slog.LevelWarn
+	}
+	if !l.to.Enabled(ctx, level) || !l.take(&c.lines, now, unloggedAs(&Verdict{Decision: *d})) {
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("outcome", d.Outcome.String()), slog.String("rule", w.rule.Name), slog.String("key", l.key(w.ask.Key)),
+		slog.Int("status", status), slog.Int64("violations", d.Violations),
+	}
+	if d.Outcome == stint.Banned {
+		attrs = append(attrs, slog.String("ban_left", loggedWait(d.BanLeft)))
+	}
+	if x.id != "" {
+		attrs = append(attrs, slog.String("decision", x.id))
+	}
+	l.to.LogAttrs(ctx, level, "violation by a response", attrs...)
+}
+
+// key is a key for a line. The parts of a key that is a list are separated by commas.
+func (l *refusalLog) key(key string) string {
+	if shown := l.shown(key); shown != key {
+		return shown // hashed
+	}
+	parts, _ := rules.Key(key).Parts()
+	return loggable(strings.Join(parts, ", "))
+}
+
+// client is the address of a client for a line; empty: unknown.
+func (l *refusalLog) client(addr netip.Addr) string {
+	if !addr.IsValid() {
+		return ""
+	}
+	return l.shown(addr.String())
+}
+
+// requestID is the ID that a client or a proxy has given a request. lines are those of the
+// header.
+func requestID(lines []string) string {
+	if len(lines) != 1 {
+		return ""
+	}
+	return loggable(lines[0])
+}
+
+// loggedWait is a wait for a line, in ms from one second on.
+func loggedWait(d time.Duration) string {
+	switch {
+	case d == stint.Never:
+		return "never"
+	case d >= time.Second:
+		d = d.Round(time.Millisecond)
+	}
+	return d.String()
+}
+
+// loggable is text from a request for a line of any Handler. It is not long, and has only
+// characters that can be printed: nothing that ends a line or moves a terminal's cursor. Text
+// with others is escaped as shown does.
+func loggable(text string) string {
+	if len(text) > longestShown || !utf8.ValidString(text) {
+		return shown(text)
+	}
+	for _, c := range text {
+		if !unicode.IsPrint(c) {
+			return shown(text)
+		}
+	}
+	return text
+}
