@@ -65,7 +65,7 @@ func (s *Server) notice(r *http.Request) {
 func (s *Server) foundForwarded(set *served, from, header string) {
 	f := rules.Finding{Code: rules.CodeNoProxies, Text: "requests come with " + header + ", which is ignored because trusted_proxies is empty: " +
 		"if your proxy wrote it, all its clients count as one; add the proxy to trusted_proxies"}
-	s.log.Warn(f.Text, "code", f.Code, "address", from)
+	s.log.Warn(f.Text, "code", f.Code, "address", s.shownAddress(from))
 	set.forwarding.mu.Lock()
 	defer set.forwarding.mu.Unlock()
 	set.forwarding.found = []rules.Finding{f}

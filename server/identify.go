@@ -7,6 +7,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	fast "math/rand/v2"
+	"net"
+	"regexp"
 	"time"
 )
 
@@ -41,6 +43,26 @@ func (s *Server) shownKey(key string) string {
 	}
 	return of.hash(key)
 }
+
+// shownAddress is shownKey for the address of a connection, without its port if it is hashed.
+func (s *Server) shownAddress(remote string) string {
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil || s.salt.Load() == nil {
+		return remote
+	}
+	return s.shownKey(host)
+}
+
+// hideAddresses replaces the addresses in a line of net/http, if they are to be hashed.
+func (s *Server) hideAddresses(line string) string {
+	if s.salt.Load() == nil {
+		return line
+	}
+	return addressInLine.ReplaceAllStringFunc(line, s.shownAddress)
+}
+
+// addressInLine matches addresses with their port, as net writes them.
+var addressInLine = regexp.MustCompile(`\b\d+\.\d+\.\d+\.\d+:\d+\b|\[[0-9a-fA-F:.]+(%[^\]\s]*)?\]:\d+\b`)
 
 // salt is the key of the hashes. Without it, hashes of addresses could be undone by trying
 // all addresses.

@@ -22,6 +22,8 @@ import (
 // from many goroutines at once.
 type sampledLog struct {
 	to *slog.Logger
+	// hide returns a line of net/http without what the log must not show. nil: it shows all.
+	hide func(line string) string
 
 	mu    sync.Mutex
 	kinds map[string]*sample
@@ -117,6 +119,9 @@ func (l *sampledLog) Write(line []byte) (int, error) {
 			kind = k
 			break
 		}
+	}
+	if l.hide != nil {
+		text = l.hide(text)
 	}
 	l.log(slog.LevelWarn, kind, text)
 	return len(line), nil

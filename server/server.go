@@ -145,7 +145,7 @@ func New(c Config) *Server {
 	if s.accessLog = c.AccessLog; s.accessLog == nil {
 		s.accessLog = s.log
 	}
-	s.sampled = &sampledLog{to: s.log}
+	s.sampled = &sampledLog{to: s.log, hide: s.hideAddresses}
 	s.refusals.to, s.refusals.shown, s.refusals.most = s.log, s.shownKey, uint32(s.settings.Log.Refusals)
 	s.errorLog = log.New(s.sampled, "", 0)
 	s.adminCallers, s.checkCallers = auth.ForAdmin(&s.settings.Admin, s.clientKey), auth.ForCheck(&s.settings)
