@@ -212,7 +212,7 @@ func TestStoreFailureIsLogged(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second)
 		}
-		if n := strings.Count(log.String(), "\n"); n != 3 || // one of them of the breaker
+		if n := strings.Count(log.String(), "level=ERROR"); n != 3 || // one of them of the breaker
 			!strings.Contains(log.String(), "the store is not called until it answers again") || !strings.Contains(log.String(), `error="injected fault"`) {
 			t.Errorf("%d lines: %s", n, &log)
 		}
