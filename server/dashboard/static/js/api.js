@@ -61,3 +61,6 @@ export function query(values) {
   const given = Object.entries(values).filter(([, v]) => v !== undefined && v !== null && v !== '');
   return given.length ? '?' + new URLSearchParams(given) : '';
 }
+
+// given is an object without its empty texts, as the API wants it.
+export const given = (values) => Object.fromEntries(Object.entries(values).filter(([, v]) => v !== '' && v !== undefined && v !== null));

@@ -18,10 +18,12 @@ export function redraw() {
 //   series   [{name, color (a custom property without --), fill}], drawn in this order
 //   format   makes the text of a value
 //   stacked  each series is drawn on top of those that follow it
+//   least    the top of the scale is at least this
+//   seconds  how long a time the chart shows, until the last value; 0: all values
 //
 // It returns {node, set(times, values), destroy()}; times are in seconds and values has one
 // array for each series.
-export function timeChart({ label, series, format, stacked = false, height = 180 }) {
+export function timeChart({ label, series, format, stacked = false, least = 1, seconds = 0, height = 180 }) {
   const readout = h('div', { class: 'readout num' });
   const box = h('div', { class: 'plot', role: 'img', 'aria-label': label });
   const node = h('div', { class: 'chart' }, box, readout);
@@ -47,7 +49,10 @@ export function timeChart({ label, series, format, stacked = false, height = 180
       legend: { show: false },
       padding: [8, 0, 0, 0],
       cursor: { drag: { x: false, y: false }, points: { show: false }, y: false },
-      scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
+      scales: {
+        x: { range: (_, low, high) => (seconds ? [(high || Date.now() / 1000) - seconds, high || Date.now() / 1000] : [low, high]) },
+        y: { range: (_, low, high) => [0, Math.max(least, high * 1.08)] },
+      },
       axes: [
         { ...axis, size: 24, space: 70, grid: { show: false }, values: (_, ticks) => ticks.map(clock) },
         { ...axis, size: 52, space: 34, gap: 6, grid: { stroke: color('grid'), width: 1 }, values: (_, ticks) => ticks.map(format) },

@@ -47,6 +47,9 @@ export function micros(us) {
   return `${(us / 1e6).toPrecision(3)} s`;
 }
 
+// microsTick is a duration at an axis.
+export const microsTick = (us) => (us === 0 ? '0' : us < 1000 ? `${Math.round(us)} µs` : us < 1e6 ? `${us / 1000} ms` : `${us / 1e6} s`);
+
 // span is a duration in microseconds as its two largest units; -1 is never.
 export function span(us) {
   if (us < 0) return t('time.never');

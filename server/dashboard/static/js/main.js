@@ -10,6 +10,13 @@ import { overview } from './pages/overview.js';
 
 const pages = {
   overview: async () => overview,
+  rules: async () => (await import('./pages/rules.js')).rules,
+  keys: async () => (await import('./pages/keys.js')).keys,
+  offenders: async () => (await import('./pages/offenders.js')).offenders,
+  bans: async () => (await import('./pages/bans.js')).bans,
+  alerts: async () => (await import('./pages/alerts.js')).alerts,
+  audit: async () => (await import('./pages/audit.js')).audit,
+  try: async () => (await import('./pages/tryit.js')).tryIt,
 };
 
 const app = document.getElementById('app');

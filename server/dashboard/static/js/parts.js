@@ -124,3 +124,15 @@ export function spark(all, refused, label) {
     svg('polyline', { class: 'all', points: points(all) }),
     svg('polygon', { class: 'refused', points: points(refused, true) }));
 }
+
+// tabs are links between the parts of a page. options: [[place, text, name], …].
+export function tabs(label, options, at) {
+  return h('nav', { class: 'tabs', 'aria-label': label }, options.map(([place, text, name]) =>
+    h('a', { href: href(place), testid: `tab-${name}`, 'aria-current': name === at ? 'page' : null }, text)));
+}
+
+// facts is a list of names and values; those without a value are left out.
+export function facts(pairs) {
+  return h('dl', { class: 'facts' }, pairs.filter(([, v]) => v !== null && v !== undefined && v !== '' && v !== false).map(([name, value]) =>
+    h('div', {}, h('dt', {}, name), h('dd', {}, value))));
+}

@@ -2,7 +2,7 @@
 import { redraw } from './chart.js';
 import { say } from './dialog.js';
 import { h, put, setText } from './dom.js';
-import { live, onLive, start } from './live.js';
+import { live, onLive } from './live.js';
 import { button, pill, problemText } from './parts.js';
 import { canWrite, signOut, who } from './session.js';
 import { keep, language, languages, setLanguage, t } from './text.js';
@@ -77,9 +77,9 @@ function foot(render) {
   const themes = [['auto', t('theme.auto')], ['light', t('theme.light')], ['dark', t('theme.dark')]];
   return h('div', { class: 'foot' },
     user ? h('div', { class: 'user' },
-      h('span', { class: 'name', title: user.name }, user.name || t('user.nobody')),
+      h('span', { class: 'name', title: user.name }, user.by === 'local' ? t('user.nobody') : user.name),
       canWrite() ? null : pill(t('user.read'), 'warn')) : null,
-    user?.by === 'session' || user?.by === 'cookie' ? button('signout', t('user.signout'), leave) : null,
+    user?.by === 'session' ? button('signout', t('user.signout'), leave) : null,
     h('div', { class: 'choices' },
       h('select', { 'aria-label': t('theme.label'), testid: 'select-theme', on: { change: (e) => setTheme(e.target.value) } },
         themes.map(([v, text]) => h('option', { value: v, selected: v === theme }, text))),
@@ -89,7 +89,7 @@ function foot(render) {
   async function leave() {
     try {
       await signOut();
-      start();
+      location.reload(); // nothing that was shown stays in memory
     } catch (error) {
       say(problemText(error), 'bad');
     }

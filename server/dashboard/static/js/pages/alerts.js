@@ -1,0 +1,108 @@
+// The alerts of the rules file, the keys that they were about, and the silences.
+import { call, get, given, post, query } from '../api.js';
+import { ask, done, reason, term } from '../dialog.js';
+import { h, put, setText } from '../dom.js';
+import { ago, exact, keyText, percent, until } from '../format.js';
+import { code, empty, link, panel, pill, writeButton } from '../parts.js';
+import { table } from '../table.js';
+import { t } from '../text.js';
+
+const sample = 'alerts:\n  - name: login-refusals\n    when: block_rate("login") > 0.1\n    for: 5m\n    severity: page\n  - name: api-quota\n    when: usage > 80% of api\n    severity: info';
+const stateKind = { firing: 'bad', pending: 'warn', unknown: 'warn', ok: 'good' };
+const order = ['firing', 'pending', 'unknown', 'ok'];
+
+export function alerts(ctx) {
+  const trouble = h('div');
+  const evaluator = h('span');
+  const told = h('div');
+  const list = table({
+    label: t('nav.alerts'),
+    id: (a) => a.name,
+    empty: empty(t('alerts.none'), t('alerts.none.text'), h('pre', { class: 'code-box', tabindex: 0 }, sample)),
+    columns: [
+      { name: 'state', title: t('alerts.state'), sort: (a) => order.indexOf(a.state), cell: (a) => pill(t(`alert.${a.state}`), stateKind[a.state]) },
+      { name: 'name', title: t('alerts.name'), sort: (a) => a.name, cell: (a) => [h('span', { class: 'strong clip', title: a.name }, a.name), a.silence ? [' ', pill(t('alerts.silenced'))] : null] },
+      { name: 'when', title: t('alerts.when'), grow: true, opt: true, cell: (a) => (a.error ? h('span', { class: 'warn', title: `${a.when}\n${a.error}` }, a.error) : h('code', { title: a.when }, a.when, a.for ? ` for ${a.for}` : '')) },
+      { name: 'value', title: t('alerts.value'), num: true, cell: (a) => (a.value === undefined || a.value === null ? '–' : Number(a.value.toPrecision(3))) },
+      { name: 'since', title: t('alerts.since'), num: true, opt: true, cell: (a) => (a.since ? h('span', { title: exact(a.since) }, ago(a.since)) : '–') },
+      { name: 'severity', title: t('alerts.severity'), opt: true, cell: (a) => a.severity },
+      { name: 'act', title: '', act: true, cell: (a) => (a.silence ? null : writeButton('silence', t('alerts.silence'), () => silence(a.name, ctx.again), { class: 'small' })) },
+    ],
+  });
+  const quiet = table({
+    label: t('silences'),
+    id: (s) => s.id,
+    name: 'silence',
+    empty: empty(t('silences.none'), t('silences.none.text')),
+    columns: [
+      { name: 'alert', title: t('alerts.name'), cell: (s) => s.alert || t('silences.all') },
+      { name: 'why', title: t('col.why'), grow: true, cell: (s) => h('span', { title: s.reason }, [s.author, s.reason].filter(Boolean).join(': ')) },
+      { name: 'left', title: t('col.left'), num: true, cell: (s) => h('span', { title: exact(s.until) }, until(s.until)) },
+      { name: 'act', title: '', act: true, cell: (s) => writeButton('unsilence', t('silences.end'), () => unsilence(s, ctx.again), { class: 'small' }) },
+    ],
+  });
+  put(ctx.root, h('div', { class: 'title' }, ctx.head, writeButton('silence-all', t('alerts.silence.all'), () => silence('', ctx.again))), trouble,
+    panel(t('alerts.title'), evaluator, list.node), told,
+    panel(t('silences'), null, quiet.node));
+  return ctx.every(5_000, async () => {
+    const [answer, silences] = await Promise.all([get('v1/alerts', { signal: ctx.signal }), get('v1/silences', { signal: ctx.signal })]);
+    list.set([...answer.alerts].sort((a, b) => order.indexOf(a.state) - order.indexOf(b.state)));
+    setText(evaluator, answer.alerts.length ? (answer.evaluator ? t('alerts.evaluator', { id: answer.evaluator }) : t('alerts.noevaluator')) : '');
+    quiet.set(silences.silences);
+    showKeys(answer.alerts, told);
+  }, trouble);
+}
+
+let shownKeys = '';
+
+function showKeys(all, told) {
+  const rows = all.flatMap((a) => (a.keys || []).map((k) => ({ ...k, alert: a.name })));
+  const now = JSON.stringify(rows);
+  if (now === shownKeys && told.firstChild) return;
+  shownKeys = now;
+  if (!rows.length) {
+    put(told);
+    return;
+  }
+  const grid = table({
+    label: t('alerts.keys'),
+    id: (k) => `${k.alert}\u0000${k.rule}\u0000${keyText(k.key)}`,
+    name: 'key',
+    columns: [
+      { name: 'key', title: t('col.key'), grow: true, cell: (k) => link(['keys', { rule: k.rule, key: keyText(k.key) }], keyText(k.key), { class: 'mono', title: keyText(k.key) }) },
+      { name: 'rule', title: t('col.rule'), opt: true, cell: (k) => h('span', { class: 'clip' }, k.rule) },
+      { name: 'alert', title: t('alerts.name'), cell: (k) => h('span', { class: 'clip' }, k.alert) },
+      { name: 'usage', title: t('alerts.usage'), num: true, cell: (k) => percent(k.usage) },
+      { name: 'at', title: t('col.time'), num: true, cell: (k) => h('span', { title: exact(k.at) }, ago(k.at)) },
+    ],
+  });
+  grid.set(rows);
+  put(told, panel(t('alerts.keys'), null, grid.node));
+}
+
+async function silence(alert, changed) {
+  const ok = await ask({
+    title: alert ? t('silence.title', { name: alert }) : t('silence.title.all'),
+    body: h('p', { class: 'muted' }, t('silence.text'), alert ? [' ', code(alert)] : null),
+    fields: [{ ...term('1h'), required: true, hint: t('silence.for.hint') }, reason()],
+    submit: t('alerts.silence'),
+    run: async (v) => {
+      done(t('silence.done'), await post('v1/silences', given({ alert, ...v })));
+      return true;
+    },
+  });
+  if (ok) changed();
+}
+
+async function unsilence(s, changed) {
+  const ok = await ask({
+    title: t('silences.end.ask'),
+    fields: [reason()],
+    submit: t('silences.end'),
+    run: async (v) => {
+      done(t('silences.ended'), await call('DELETE', `v1/silences/${encodeURIComponent(s.id)}` + query(given(v))));
+      return true;
+    },
+  });
+  if (ok) changed();
+}

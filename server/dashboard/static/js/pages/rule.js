@@ -1,0 +1,80 @@
+// One rule: its text, its mode, its last minutes, and the keys that it refuses.
+import { get, query } from '../api.js';
+import { timeChart } from '../chart.js';
+import { h, put } from '../dom.js';
+import { count, keyText, rate } from '../format.js';
+import { code, empty, facts, href, link, panel, pill, problemBox, segments, writeButton } from '../parts.js';
+import { canWrite } from '../session.js';
+import { table } from '../table.js';
+import { t } from '../text.js';
+import { overrideTable } from './entries.js';
+import { setMode, totals } from './rules.js';
+
+export async function rule(ctx, name) {
+  const body = h('div', { class: 'stack' });
+  const mode = h('div');
+  ctx.head.replaceChildren(link('rules', t('nav.rules')), ' / ', h('span', { testid: 'rule-name' }, name));
+  put(ctx.root, h('div', { class: 'title' }, ctx.head, mode), body);
+  const [inForce, switches] = await Promise.all([get('v1/rules', { signal: ctx.signal }), get('v1/switches', { signal: ctx.signal })]);
+  const r = inForce.rules.find((one) => one.name === name);
+  if (!r) {
+    put(body, empty(t('rule.none', { name }), t('rule.none.text'), link('rules', t('rule.back'))));
+    return;
+  }
+  const sw = switches.rules.find((s) => s.name === name);
+  put(mode, modeSwitch(name, sw, ctx.again));
+  const chart = timeChart({
+    label: t('rule.flow'), format: rate, height: 180, seconds: 900,
+    series: [{ name: t('col.decided'), color: 'accent', fill: 'f-allowed' }, { name: t('col.refused'), color: 'bad', fill: 'f-limited' }],
+  });
+  ctx.signal.addEventListener('abort', chart.destroy);
+  const trouble = h('div');
+  const keys = worst(name);
+  const overrides = overrideTable(ctx.again);
+  put(body,
+    trouble,
+    h('div', { class: 'grid two-one' },
+      panel(t('rule.flow'), t('overview.minutes', { n: 15 }), chart.node),
+      panel(t('rule.text'), null, h('div', { class: 'pad' }, facts([
+        [t('col.limits'), r.limits.map((l) => h('div', {}, code(l)))],
+        [t('rule.key'), code(r.key)],
+        [t('rule.match'), r.match ? code(r.match) : t('rule.match.all')],
+        [t('rule.cost'), r.cost && code(r.cost)],
+        [t('rule.mode.file'), t(`mode.${sw?.file || r.mode}`)],
+      ])))),
+    h('div', { class: 'grid halves' },
+      panel(t('rule.keys'), link(['offenders', { rule: name }], t('all')), keys.node),
+      panel(t('rule.overrides'), null, overrides.node,
+        h('div', { class: 'pad buttons' },
+          writeButton('find-key', t('rule.findkey'), () => { location.hash = href(['keys', { rule: name }]).slice(1); })))));
+  ctx.every(5_000, async () => {
+    const series = await get('v1/series' + query({ rule: name }), { signal: ctx.signal });
+    const [all, refused] = totals(series);
+    const end = Date.parse(series.until) / 1000;
+    chart.set(all.map((_, i) => end - (all.length - 1 - i) * series.step_s), [all, refused]);
+  }, trouble);
+  ctx.every(10_000, async () => keys.set((await get('v1/offenders' + query({ rule: name, limit: 10 }), { signal: ctx.signal })).offenders), trouble);
+  ctx.every(30_000, async () => overrides.set((await get('v1/overrides', { signal: ctx.signal })).overrides.filter((o) => o.rule === name)), trouble);
+}
+
+function modeSwitch(name, sw, changed) {
+  const now = sw?.now || 'enforce';
+  const options = ['enforce', 'shadow', 'off'].map((m) => [m, t(`mode.${m}`)]);
+  const set = async (m) => (await setMode(name, m).catch(problemBox)) && changed();
+  if (!canWrite()) return pill(t(`mode.${now}`));
+  return h('div', { class: 'buttons' },
+    sw && sw.set !== null ? writeButton('mode-file', t('mode.file', { mode: t(`mode.${sw.file}`) }), () => set('file'), { class: 'plain' }) : null,
+    segments(t('rules.mode.of', { name }), options, now, set, { name: 'mode' }));
+}
+
+function worst(name) {
+  return table({
+    label: t('rule.keys'),
+    id: (o) => keyText(o.key),
+    empty: empty(t('offenders.none'), t('offenders.none.text')),
+    columns: [
+      { name: 'key', title: t('col.key'), grow: true, cell: (o) => (o.hashed ? code(keyText(o.key)) : link(['keys', { rule: name, key: keyText(o.key) }], keyText(o.key), { class: 'mono', title: keyText(o.key) })) },
+      { name: 'count', title: t('by.refusals'), num: true, cell: (o) => count(o.count) },
+    ],
+  });
+}

@@ -1,0 +1,152 @@
+// The rules: how busy each is, its mode, and the ways to one rule, the editor and the versions.
+import { call, get, query } from '../api.js';
+import { ask, done, reason } from '../dialog.js';
+import { h, put } from '../dom.js';
+import { rate } from '../format.js';
+import { empty, link, pill, select, spark, tabs, writeButton } from '../parts.js';
+import { canWrite } from '../session.js';
+import { table } from '../table.js';
+import { t } from '../text.js';
+import { editor } from './editor.js';
+import { rule } from './rule.js';
+import { versions } from './versions.js';
+
+const sparks = 60; // rules whose line is drawn; each is a call
+
+export function rulesTabs(at) {
+  return tabs(t('nav.rules'), [['rules', t('rules.inforce'), 'list'], ['rules/edit', t('rules.edit'), 'edit'], ['rules/versions', t('rules.versions'), 'versions']], at);
+}
+
+export function rules(ctx) {
+  if (ctx.sub === 'edit') return editor(ctx, rulesTabs('edit'));
+  if (ctx.sub === 'versions') return versions(ctx, rulesTabs('versions'));
+  if (ctx.params.get('rule')) return rule(ctx, ctx.params.get('rule'));
+  return list(ctx);
+}
+
+function list(ctx) {
+  const trouble = h('div');
+  const source = h('p', { class: 'muted' });
+  const kill = h('div');
+  const lines = new Map(); // name → [all, refused] of the last minutes
+  let live = new Map();
+  let shown = [];
+  const grid = table({
+    label: t('nav.rules'),
+    id: (r) => r.name,
+    empty: empty(t('rules.none'), t('rules.none.text')),
+    columns: [
+      { name: 'name', title: t('col.rule'), sort: (r) => r.name, cell: (r) => link(['rules', { rule: r.name }], r.name, { class: 'clip', title: r.name }) },
+      { name: 'mode', title: t('col.mode'), cell: (r) => modeMenu(r, ctx.again) },
+      { name: 'limits', title: t('col.limits'), grow: true, opt: true, cell: (r) => h('span', { class: 'mono', title: r.limits.join('\n') }, r.limits.join(', ')) },
+      { name: 'decided', title: t('col.decided'), num: true, sort: (r) => r.decided, cell: (r) => rate(r.decided) },
+      { name: 'refused', title: t('col.refused'), num: true, sort: (r) => r.refused, cell: (r) => rate(r.refused) },
+      { name: 'spark', title: t('col.spark'), opt: true, cell: (r) => (r.line ? spark(...r.line, t('rules.spark', { name: r.name })) : null) },
+    ],
+  });
+  put(ctx.root, h('div', { class: 'title' }, ctx.head, kill), rulesTabs('list'), source, trouble, h('section', { class: 'panel' }, grid.node));
+
+  function show() {
+    grid.set(shown.map((r) => {
+      const line = lines.get(r.name);
+      const now = live.get(r.name) || { decided: line?.[0].at(-1) || 0, refused: line?.[1].at(-1) || 0 };
+      return { ...r, decided: now.decided, refused: now.refused, line };
+    }));
+  }
+
+  let version = '';
+  async function read() {
+    const [inForce, switches] = await Promise.all([get('v1/rules', { signal: ctx.signal }), get('v1/switches', { signal: ctx.signal })]);
+    const modes = new Map(switches.rules.map((s) => [s.name, s]));
+    shown = inForce.rules.map((r) => ({ ...r, mode: modes.get(r.name) || { now: r.mode, file: r.mode, set: null } }));
+    put(source, inForce.number ? t('rules.source.fleet', { n: inForce.number, version: inForce.version }) : t('rules.source.file', { version: inForce.version }),
+      inForce.newest > inForce.number ? h('span', { class: 'warn' }, ' ', t('rules.newer', { n: inForce.newest })) : null);
+    put(kill, killSwitch(switches, ctx.again));
+    show();
+  }
+  ctx.every(10_000, read, trouble);
+  ctx.onLive(({ last }) => {
+    if (!last) return;
+    live = new Map((last.rules || []).map((r) => [r.name, r]));
+    const now = `${last.version} ${last.controls}`;
+    if (version && version !== now) read().catch(() => {});
+    version = now;
+    show();
+  });
+  ctx.every(30_000, async () => {
+    if (!shown.length) await read();
+    for (const { name } of shown.slice(0, sparks)) {
+      lines.set(name, totals(await get('v1/series' + query({ rule: name }), { signal: ctx.signal })));
+      show();
+    }
+  });
+}
+
+// totals are all and the refused requests of each step of a series.
+export function totals(series) {
+  const n = Math.max(0, ...Object.values(series.outcomes).map((v) => v.length));
+  const all = new Array(n).fill(0);
+  const refused = new Array(n).fill(0);
+  for (const [name, values] of Object.entries(series.outcomes)) {
+    values.forEach((v, i) => {
+      const at = n - values.length + i;
+      all[at] += v;
+      if (name !== 'allowed') refused[at] += v;
+    });
+  }
+  return [all, refused];
+}
+
+// modeMenu shows the mode of a rule, and changes it.
+export function modeMenu(r, changed) {
+  const kind = { enforce: 'good', shadow: 'warn', off: '' }[r.mode.now];
+  if (!canWrite()) return pill(t(`mode.${r.mode.now}`), kind);
+  const options = ['enforce', 'shadow', 'off'].map((m) => [m, t(`mode.${m}`)]);
+  if (r.mode.set !== null) options.push(['file', t('mode.file', { mode: t(`mode.${r.mode.file}`) })]);
+  const menu = select(t('rules.mode.of', { name: r.name }), options, r.mode.now, async () => {
+    const wanted = menu.value;
+    menu.value = r.mode.now;
+    if (await setMode(r.name, wanted)) changed();
+  }, { class: `mode ${kind}`, testid: `mode-${r.name}` });
+  return menu;
+}
+
+// setMode asks before it changes the mode of a rule; "file" is that of the file.
+export function setMode(name, mode) {
+  return ask({
+    title: mode === 'file' ? t('rules.setmode.file', { name }) : t('rules.setmode', { name, mode: t(`mode.${mode}`) }),
+    body: h('p', { class: 'muted' }, t(`mode.${mode}.text`)),
+    fields: [reason()],
+    submit: t('set'),
+    danger: mode === 'off',
+    run: async (v) => {
+      const answer = await call('PATCH', 'v1/switches', { rules: { [name]: mode === 'file' ? null : mode }, reason: v.reason });
+      done(t('rules.setmode.done', { name }), answer);
+      return true;
+    },
+  });
+}
+
+function killSwitch(switches, changed) {
+  const on = switches.enabled.now;
+  const turn = async () => {
+    const ok = await ask({
+      title: on ? t('kill.off.ask') : t('kill.on.ask'),
+      body: h('p', { class: 'muted' }, on ? t('kill.off.text') : t('kill.on.text')),
+      fields: [reason()],
+      submit: on ? t('kill.off') : t('kill.on'),
+      danger: on,
+      run: async (v) => {
+        done(t('kill.done'), await call('PATCH', 'v1/switches', { enabled: !on, reason: v.reason }));
+        return true;
+      },
+    });
+    if (ok) changed();
+  };
+  return h('div', { class: 'buttons', testid: 'kill-switch' },
+    on ? pill(t('kill.is.on'), 'good') : pill(t('kill.is.off'), 'bad'),
+    writeButton(on ? 'kill' : 'unkill', on ? t('kill.off') : t('kill.on'), turn, { class: on ? 'danger' : 'primary' }));
+}
+
+// namesOf are the names of the rules in force.
+export const namesOf = async (signal) => (await get('v1/rules', { signal })).rules.map((r) => r.name);
