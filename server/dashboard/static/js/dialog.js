@@ -7,7 +7,7 @@ let serial = 0;
 
 // ask shows a dialog and calls run(values) when it is submitted. It closes when run is
 // fulfilled, and shows the error otherwise. The promise is of what run returned, or of null
-// if the user cancelled.
+// if the user cancelled. Without run the dialog only shows something.
 //
 // fields: [{name, label, type, value, hint, options, required, rows, placeholder}], type
 // being text, number, textarea or select. body is shown above them.
@@ -23,7 +23,7 @@ export function ask({ title, body, fields = [], submit, danger = false, wide = f
       body || null,
       fields.map((field) => row(field, `${id}-${field.name}`, inputs)),
       trouble,
-      h('div', { class: 'buttons' }, no, yes));
+      h('div', { class: 'buttons' }, run ? no : null, yes));
     const dialog = h('dialog', { class: wide ? 'wide' : '', testid: 'dialog', 'aria-labelledby': id, on: { close } }, form);
     const before = document.activeElement;
     let result = null;
@@ -37,7 +37,7 @@ export function ask({ title, body, fields = [], submit, danger = false, wide = f
       put(trouble);
       try {
         const values = Object.fromEntries([...inputs].map(([name, input]) => [name, input.value.trim()]));
-        result = (await run(values)) ?? true;
+        result = run ? (await run(values)) ?? true : true;
         dialog.close();
       } catch (error) {
         put(trouble, problemBox(error));

@@ -6,8 +6,8 @@ const most = 1_000_000; // steps, after which all lines count as replaced
 
 // lines compares a and b: [{kind: ' ', '-' or '+', text}] of Myers' algorithm.
 export function lines(a, b) {
-  const from = a.split('\n');
-  const to = b.split('\n');
+  const from = a ? a.split('\n') : [];
+  const to = b ? b.split('\n') : [];
   let head = 0;
   while (head < from.length && head < to.length && from[head] === to[head]) head++;
   let tail = 0;

@@ -15,7 +15,7 @@ export function svg(tag, props, ...children) {
   return fill(document.createElementNS('http://www.w3.org/2000/svg', tag), props, children);
 }
 
-const direct = new Set(['value', 'checked', 'disabled', 'hidden', 'required', 'selected']);
+const direct = new Set(['value', 'checked', 'disabled', 'hidden', 'required']);
 
 function fill(node, props, children) {
   for (const [name, value] of Object.entries(props || {})) {

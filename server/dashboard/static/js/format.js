@@ -36,7 +36,8 @@ export function rate(n) {
 export function percent(share) {
   const p = share * 100;
   if (p > 0 && p < 0.01) return '<0.01 %';
-  return formatter({ maximumFractionDigits: p < 1 ? 2 : p < 10 ? 1 : 0 }).format(p) + ' %';
+  const digits = p === 0 || p >= 10 ? 0 : p < 1 ? 2 : 1;
+  return formatter({ minimumFractionDigits: digits, maximumFractionDigits: digits }).format(p) + ' %';
 }
 
 // micros is a short duration in microseconds, such as those of decisions.

@@ -57,30 +57,53 @@ async function show(move = true) {
 // context is what a page gets: the element to fill, its heading, what the URL says, and the
 // means to stay up to date until the user leaves it.
 function context(root, head, sub, params, signal) {
+  const ticks = [];
   return {
     root, head, sub, params, signal,
     onLive: (listener) => onLive(listener, signal),
-    // every calls run now and then every ms milliseconds, while the page is visible. Where an
-    // error is not handled by run it is shown in trouble.
+    // every calls run now, every ms milliseconds while the page is visible, and at refresh.
+    // Errors are shown in trouble, if it is given. The promise is of the first run.
     every(ms, run, trouble) {
-      let busy = false;
-      const tick = async () => {
-        if (busy || signal.aborted || (document.hidden && ms)) return;
-        busy = true;
+      const tick = once(async () => {
+        if (signal.aborted) return;
         try {
           await run();
           if (trouble) put(trouble);
         } catch (error) {
           if (!signal.aborted && trouble) put(trouble, problemBox(error));
-        } finally {
-          busy = false;
         }
-      };
-      const timer = setInterval(tick, ms);
+      });
+      ticks.push(tick);
+      const timer = setInterval(() => document.hidden || tick(), ms);
       signal.addEventListener('abort', () => clearInterval(timer));
       return tick();
     },
-    again: () => show(false),
+    // refresh reads everything again, after a change.
+    refresh: () => Promise.all(ticks.map((tick) => tick(true))),
+    // again makes the page anew.
+    again: () => show(),
+  };
+}
+
+// once makes a function of run that does not run twice at a time. A call with true during a
+// run makes it run once more afterwards.
+function once(run) {
+  let running = null;
+  let more = false;
+  return function tick(again = false) {
+    if (running) {
+      more ||= again;
+      return running;
+    }
+    running = run().finally(() => {
+      running = null;
+      if (more) {
+        more = false;
+        return tick();
+      }
+      return undefined;
+    });
+    return running;
   };
 }
 

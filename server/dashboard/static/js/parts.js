@@ -26,7 +26,7 @@ export function href(place) {
 
 // panel is a part of a page with a heading and, at its right, aside.
 export function panel(title, aside, ...children) {
-  return h('section', { class: 'panel', 'aria-label': title },
+  return h('section', { class: 'panel' },
     h('header', {}, h('h2', {}, title), aside ? h('div', { class: 'aside' }, aside) : null),
     children);
 }

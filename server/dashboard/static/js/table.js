@@ -10,7 +10,9 @@ const rowHeight = () => parseFloat(getComputedStyle(document.documentElement).ge
 //
 //   label    its name, for screen readers
 //   columns  [{name, title, num, opt, grow, cell(row), sort(row)}]: num aligns at the right,
-//            opt is left out on narrow screens, sort returns what to compare
+//            opt is left out on narrow screens, grow takes the room that is left ('half'
+//            if two columns do), sort returns what to compare. A cell may keep the elements
+//            of an earlier row of the same id if they look the same.
 //   id       the identity of a row
 //   empty    the node to show if there are no rows
 //
@@ -73,10 +75,17 @@ export function table({ label, columns, id, empty, name = 'row' }) {
     const list = [];
     for (let i = first; i < last; i++) list.push(element(shown[i], i, kept));
     made = kept;
-    const focused = document.activeElement;
-    const want = [gap(first), ...list, gap(shown.length - last)].filter(Boolean);
-    place(want);
-    if (focused && !focused.isConnected && scroll.tabIndex === 0) scroll.focus({ preventScroll: true });
+    const focused = body.contains(document.activeElement) ? document.activeElement : null;
+    const row = focused?.closest('tr').sectionRowIndex;
+    place([gap(first), ...list, gap(shown.length - last)].filter(Boolean));
+    if (focused && !focused.isConnected) refocus(row, focused.dataset.testid);
+  }
+
+  // refocus gives the focus to what is at the place of an element that has gone.
+  function refocus(row, testid) {
+    const tr = body.rows[Math.min(row, body.rows.length - 1)];
+    const next = [...tr?.querySelectorAll('a, button, select') || []];
+    (next.find((e) => e.dataset.testid === testid) || next[0] || (scroll.tabIndex === 0 ? scroll : null))?.focus({ preventScroll: true });
   }
 
   // place makes want the rows of the body, and moves only what is not in its place.
@@ -92,11 +101,27 @@ export function table({ label, columns, id, empty, name = 'row' }) {
     const key = String(id(row, i));
     const text = JSON.stringify(row);
     const old = made.get(key);
-    const tr = old?.text === text ? old.tr : h('tr', {}, columns.map((c) => h('td', { class: classes(c) }, c.cell(row))));
+    const tr = old?.tr || h('tr');
+    if (old?.text !== text) cellsOf(tr, row);
     tr.dataset.testid = `${name}-${i}`;
     if (shown.length > windowed) tr.setAttribute('aria-rowindex', i + 2);
     kept.set(key, { text, tr });
     return tr;
+  }
+
+  // cellsOf makes the cells of a row, and keeps those that look the same, so that an open
+  // menu stays open while other cells change.
+  function cellsOf(tr, row) {
+    columns.forEach((c, i) => {
+      const fresh = h('td', { class: classes(c) }, c.cell(row));
+      const old = tr.cells[i];
+      if (!old) tr.append(fresh);
+      else if (!old.isEqualNode(fresh)) {
+        const active = old.contains(document.activeElement) ? document.activeElement.dataset.testid : null;
+        old.replaceWith(fresh);
+        if (active) [...fresh.querySelectorAll('[data-testid]')].find((e) => e.dataset.testid === active)?.focus({ preventScroll: true });
+      }
+    });
   }
 
   function gap(n) {
@@ -104,9 +129,9 @@ export function table({ label, columns, id, empty, name = 'row' }) {
     return h('tr', { class: 'gap', 'aria-hidden': 'true' }, h('td', { colspan: columns.length, css: { height: `${n * rowHeight()}px` } }));
   }
 
-  return { node, set, refresh: () => { made = new Map(); draw(); } };
+  return { node, set };
 }
 
 function classes(c) {
-  return [c.num && 'num', c.opt && 'opt', c.grow && 'grow', c.act && 'act'].filter(Boolean).join(' ') || null;
+  return [c.num && 'num', c.opt && 'opt', c.grow && (c.grow === 'half' ? 'half' : 'grow'), c.act && 'act'].filter(Boolean).join(' ') || null;
 }

@@ -26,7 +26,7 @@ export function alerts(ctx) {
       { name: 'value', title: t('alerts.value'), num: true, cell: (a) => (a.value === undefined || a.value === null ? '–' : Number(a.value.toPrecision(3))) },
       { name: 'since', title: t('alerts.since'), num: true, opt: true, cell: (a) => (a.since ? h('span', { title: exact(a.since) }, ago(a.since)) : '–') },
       { name: 'severity', title: t('alerts.severity'), opt: true, cell: (a) => a.severity },
-      { name: 'act', title: '', act: true, cell: (a) => (a.silence ? null : writeButton('silence', t('alerts.silence'), () => silence(a.name, ctx.again), { class: 'small' })) },
+      { name: 'act', title: '', act: true, cell: (a) => (a.silence ? null : writeButton('silence', t('alerts.silence'), () => silence(a.name, ctx.refresh), { class: 'small' })) },
     ],
   });
   const quiet = table({
@@ -38,10 +38,10 @@ export function alerts(ctx) {
       { name: 'alert', title: t('alerts.name'), cell: (s) => s.alert || t('silences.all') },
       { name: 'why', title: t('col.why'), grow: true, cell: (s) => h('span', { title: s.reason }, [s.author, s.reason].filter(Boolean).join(': ')) },
       { name: 'left', title: t('col.left'), num: true, cell: (s) => h('span', { title: exact(s.until) }, until(s.until)) },
-      { name: 'act', title: '', act: true, cell: (s) => writeButton('unsilence', t('silences.end'), () => unsilence(s, ctx.again), { class: 'small' }) },
+      { name: 'act', title: '', act: true, cell: (s) => writeButton('unsilence', t('silences.end'), () => unsilence(s, ctx.refresh), { class: 'small' }) },
     ],
   });
-  put(ctx.root, h('div', { class: 'title' }, ctx.head, writeButton('silence-all', t('alerts.silence.all'), () => silence('', ctx.again))), trouble,
+  put(ctx.root, h('div', { class: 'title' }, ctx.head, writeButton('silence-all', t('alerts.silence.all'), () => silence('', ctx.refresh))), trouble,
     panel(t('alerts.title'), evaluator, list.node), told,
     panel(t('silences'), null, quiet.node));
   return ctx.every(5_000, async () => {

@@ -25,7 +25,7 @@ export function audit(ctx) {
       { name: 'act', title: '', act: true, cell: (e) => button('details', t('audit.details'), () => details(e), { class: 'small' }) },
     ],
   });
-  put(ctx.root, h('div', { class: 'title' }, ctx.head), trouble, panel(t('audit.title'), null, h('div', { class: 'pad' }, filter), grid.node));
+  put(ctx.root, h('div', { class: 'title' }, ctx.head), trouble, panel(t('audit.title'), filter, grid.node));
 
   function show() {
     const text = filter.value.trim().toLowerCase();
@@ -48,7 +48,6 @@ function details(e) {
       ]),
       e.before || e.after ? diffBox(pretty(e.before), pretty(e.after), 50) : null),
     submit: t('dialog.close'),
-    run: async () => true,
   });
 }
 

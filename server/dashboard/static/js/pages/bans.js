@@ -20,7 +20,7 @@ export function bans(ctx) {
 function banList(ctx, top) {
   const trouble = h('div');
   const local = h('div');
-  const total = h('span', { class: 'num', testid: 'bans-count' });
+  const total = h('span', { class: 'num muted', testid: 'bans-count' });
   const filter = h('input', { type: 'search', 'aria-label': t('bans.filter'), placeholder: t('bans.filter'), testid: 'input-filter', class: 'filter', on: { input: () => show() } });
   let all = [];
   let more = false;
@@ -31,16 +31,16 @@ function banList(ctx, top) {
     id: (b) => b.id || `${b.rule}\u0000${keyText(b.key)}`,
     empty: empty(t('bans.none'), t('bans.none.text')),
     columns: [
-      { name: 'target', title: t('bans.target'), grow: true, sort: target, cell: (b) => (b.network || b.hashed ? h('span', { class: 'mono', title: target(b) }, target(b)) : link(['keys', { rule: b.rule, key: keyText(b.key) }], target(b), { class: 'mono', title: target(b) })) },
+      { name: 'target', title: t('bans.target'), grow: 'half', sort: target, cell: (b) => (b.network || b.hashed ? h('span', { class: 'mono', title: target(b) }, target(b)) : link(['keys', { rule: b.rule, key: keyText(b.key) }], target(b), { class: 'mono', title: target(b) })) },
       { name: 'rule', title: t('col.rule'), sort: (b) => b.rule || '', cell: (b) => (b.rule ? h('span', { class: 'clip' }, b.rule) : h('span', { class: 'muted' }, t('bans.network'))) },
       { name: 'kind', title: t('bans.kind'), opt: true, sort: (b) => (b.hand ? 0 : 1), cell: (b) => (b.hand ? pill(t('bans.hand'), 'accent') : pill(t('bans.penalty', { n: b.bans }))) },
-      { name: 'why', title: t('col.why'), grow: true, opt: true, cell: (b) => (b.problem ? h('span', { title: b.problem }, pill(t('entry.problem'), 'warn'), ' ', b.problem) : h('span', { title: b.reason }, [b.author, b.reason].filter(Boolean).join(': '))) },
+      { name: 'why', title: t('col.why'), grow: 'half', opt: true, cell: (b) => (b.problem ? h('span', { title: b.problem }, pill(t('entry.problem'), 'warn'), ' ', b.problem) : h('span', { title: b.reason }, [b.author, b.reason].filter(Boolean).join(': '))) },
       { name: 'left', title: t('col.left'), num: true, sort: leftOf, cell: (b) => (b.hand ? (b.until ? until(b.until) : t('entry.always')) : span(b.left_us)) },
-      { name: 'act', title: '', act: true, cell: (b) => (b.hashed ? h('span', { class: 'muted' }, t('bans.hashed')) : writeButton('lift', t('bans.lift'), () => lift(b, ctx.again), { class: 'small' })) },
+      { name: 'act', title: '', act: true, cell: (b) => (b.hashed ? h('span', { class: 'muted' }, t('bans.hashed')) : writeButton('lift', t('bans.lift'), () => lift(b, ctx.refresh), { class: 'small' })) },
     ],
   });
   put(ctx.root, h('div', { class: 'title' }, ctx.head, writeButton('ban', t('bans.add'), () => add(ctx), { class: 'primary' })), top, trouble, local,
-    panel(t('bans.bans'), [total], h('div', { class: 'pad' }, filter), grid.node));
+    panel([t('bans.bans'), ' ', total], filter, grid.node));
 
   function show() {
     const text = filter.value.trim().toLowerCase();
@@ -95,5 +95,5 @@ async function add(ctx) {
       return true;
     },
   });
-  if (ok) ctx.again();
+  if (ok) ctx.refresh();
 }

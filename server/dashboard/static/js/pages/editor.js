@@ -18,7 +18,7 @@ export async function editor(ctx, tabs) {
     value: drafts.get(base.number) ?? base.text, 'aria-describedby': 'editor-state', rows: 28,
   });
   const gutter = h('pre', { class: 'gutter num', 'aria-hidden': 'true' });
-  const state = h('div', { id: 'editor-state', role: 'status', testid: 'check' });
+  const state = h('div', { id: 'editor-state', class: 'stack', role: 'status', testid: 'check' });
   const below = h('div', { class: 'stack', testid: 'below' });
   const push = writeButton('push', t('edit.push'), () => pushDialog(base, area.value, ctx), { class: 'primary' });
   put(ctx.root, h('div', { class: 'title' }, ctx.head), tabs,

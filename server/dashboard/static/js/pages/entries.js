@@ -88,8 +88,8 @@ export async function overrideDialog(target, signal) {
 // overrides is the part of the page of bans with all overrides.
 export function overrides(ctx, top) {
   const trouble = h('div');
-  const grid = overrideTable(ctx.again);
-  const add = async () => (await overrideDialog(null, ctx.signal)) && ctx.again();
+  const grid = overrideTable(ctx.refresh);
+  const add = async () => (await overrideDialog(null, ctx.signal)) && ctx.refresh();
   put(ctx.root, h('div', { class: 'title' }, ctx.head, writeButton('add-override', t('override.add'), add, { class: 'primary' })), top, trouble,
     panel(t('bans.overrides'), null, grid.node));
   return ctx.every(10_000, async () => grid.set((await get('v1/overrides', { signal: ctx.signal })).overrides), trouble);
@@ -106,7 +106,7 @@ export function list(ctx, top, name) {
       { name: 'what', title: t('col.entry'), grow: true, cell: (e) => h('code', { title: e.network || e.match }, e.network || e.match) },
       why(),
       left(),
-      removal(`v1/lists/${name}`, ctx.again),
+      removal(`v1/lists/${name}`, ctx.refresh),
     ],
   });
   const add = async () => {
@@ -124,7 +124,7 @@ export function list(ctx, top, name) {
         return true;
       },
     });
-    if (ok) ctx.again();
+    if (ok) ctx.refresh();
   };
   put(ctx.root, h('div', { class: 'title' }, ctx.head, writeButton('add-entry', t(`list.${name}.add`), add, { class: 'primary' })), top, trouble,
     panel(t(`bans.${name}`), t('list.runtime'), grid.node));

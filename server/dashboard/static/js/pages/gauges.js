@@ -30,7 +30,7 @@ export function gauge(state) {
   const node = h('div', { class: 'gauge', testid: 'gauge' },
     h('figure', { 'aria-hidden': 'true' }, draw.node),
     h('div', { class: 'gauge-text' },
-      h('div', { class: 'gauge-name' }, code(state.limit), ' ', pill(t(`kind.${kind}`)), state.tier ? [' ', pill(t('tier', { name: state.tier }))] : null),
+      h('div', { class: 'gauge-name' }, code(state.limit), state.limit.includes(kind) ? null : [' ', pill(t(`kind.${kind}`))], state.tier ? [' ', pill(t('tier', { name: state.tier }))] : null),
       h('div', {}, used, ' ', of),
       h('div', {}, left, ' ', reset)));
   return {

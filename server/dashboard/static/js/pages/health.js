@@ -1,28 +1,50 @@
 // The sentence at the top of the overview: how the limiter is, and what to press.
-import { h } from '../dom.js';
+import { h, setText } from '../dom.js';
 import { percent, rate } from '../format.js';
-import { link, sums } from '../parts.js';
+import { href, sums } from '../parts.js';
 import { t } from '../text.js';
 
-// health is made of the stream and of the status, which may be null.
-export function health(stream, status) {
-  const live = stream?.last;
-  if (stream?.state === 'lost') return sentence('warn', t('health.lost'), t('health.lost.text'));
-  if (!live) return sentence('', t('health.waiting'), '');
-  const total = sums(live.outcomes);
-  const worst = [...live.rules || []].sort((a, b) => b.refused - a.refused)[0];
-  const more = [t('health.now', { rate: rate(total.all), share: percent(total.share) })];
-  if (worst?.refused > 0) more.push(' ', t('health.worst'), ' ', link(['rules', { rule: worst.name }], worst.name));
-  const trouble = worries(live, status);
-  if (trouble.length === 0) return sentence('good', t('health.good'), more);
-  const [kind, title, text, place, press] = trouble[0];
-  const also = trouble.slice(1).map(([, other]) => h('span', { class: 'also' }, other));
-  return sentence(kind, title, [text, ' ', also, more], place ? link(place, press, { class: 'button' }) : null);
+// healthLine is {node, set(stream, status)}. status may be null. Only a new verdict is read
+// out by screen readers, not the numbers of each second.
+export function healthLine() {
+  const dot = h('span', { class: 'dot', 'aria-hidden': 'true' });
+  const title = h('strong', { role: 'status' });
+  const text = h('span', { class: 'muted' });
+  const also = h('span', {});
+  const numbers = h('span', { class: 'muted num' });
+  const worst = h('a', { testid: 'worst-rule' });
+  const action = h('a', { class: 'button', hidden: true, testid: 'btn-health' });
+  const node = h('div', { class: 'health-line', testid: 'health' }, dot, h('div', {}, title, ' ', text, ' ', also, ' ', numbers, ' ', worst), action);
+  return {
+    node,
+    set(stream, status) {
+      const live = stream.last;
+      const all = live && stream.state !== 'lost' ? worries(live, status) : [];
+      const [kind, what, why, place, press] = verdict(stream, all);
+      node.className = `health-line ${kind}`;
+      dot.className = `dot ${kind}`;
+      setText(title, what);
+      setText(text, why);
+      setText(also, all.slice(1).map((w) => w[1]).join(' '));
+      action.hidden = !place;
+      setText(action, press || '');
+      if (place) action.setAttribute('href', href(place));
+      const total = sums(live?.outcomes);
+      setText(numbers, live ? t('health.now', { rate: rate(total.all), share: percent(total.share) }) : '');
+      const most = [...live?.rules || []].sort((a, b) => b.refused - a.refused)[0];
+      worst.hidden = !(most?.refused > 0);
+      if (!worst.hidden) {
+        setText(worst, t('health.worst', { name: most.name }));
+        worst.setAttribute('href', href(['rules', { rule: most.name }]));
+      }
+    },
+  };
 }
 
-function sentence(kind, title, text, action) {
-  return h('div', { class: `health-line ${kind}` }, h('span', { class: `dot ${kind}`, 'aria-hidden': 'true' }),
-    h('div', {}, h('strong', {}, title), ' ', h('span', { class: 'muted' }, text)), action);
+function verdict(stream, all) {
+  if (stream.state === 'lost') return ['warn', t('health.lost'), t('health.lost.text')];
+  if (!stream.last) return ['', t('health.waiting'), ''];
+  return all[0] || ['good', t('health.good'), ''];
 }
 
 // worries are what is wrong, the worst first: [kind, title, text, place, press].

@@ -44,7 +44,7 @@ export async function offenders(ctx) {
       q.of === 'keys' ? select(t('col.rule'), [['', t('offenders.anyrule')], ...names.map((n) => [n, n])], q.rule, (rule) => go({ rule }), { testid: 'select-rule' }) : null,
       select(t('offenders.limit'), ['50', '200', '1000'].map((n) => [n, t('offenders.top', { n })]), q.limit, (limit) => go({ limit }), { testid: 'select-limit' })),
     trouble,
-    panel(t('offenders.title', { by: t(`by.${q.by}`) }), total, grid.node, note),
+    panel(t('offenders.title', { of: t(`of.${q.of}`), by: t(`by.${q.by}`) }), total, grid.node, note),
     detail);
 
   function actions(o) {

@@ -6,7 +6,7 @@ import { count, exact, keyText, micros, microsTick, percent, rate } from '../for
 import { empty, link, panel, pill, sums } from '../parts.js';
 import { table } from '../table.js';
 import { maybe, t } from '../text.js';
-import { health } from './health.js';
+import { healthLine } from './health.js';
 
 const minutes = 15;
 
@@ -14,7 +14,7 @@ const minutes = 15;
 const stack = ['undecided', 'overloaded', 'blocked', 'banned', 'warned', 'limited', 'unmatched', 'safe', 'allowed'];
 
 export function overview(ctx) {
-  const top = h('div', { class: 'health', testid: 'health', role: 'status' });
+  const top = healthLine();
   const findings = h('div', { class: 'findings' });
   const cells = tiles();
   const flow = flowChart();
@@ -22,7 +22,7 @@ export function overview(ctx) {
   const rules = busiest();
   const keys = offenders();
   const fleet = instances();
-  put(ctx.root, h('div', { class: 'title' }, ctx.head), top, findings, cells.node,
+  put(ctx.root, h('div', { class: 'title' }, ctx.head), top.node, findings, cells.node,
     h('div', { class: 'grid two-one' },
       panel(t('overview.flow'), t('overview.minutes', { n: minutes }), h('div', { class: 'beside' }, flow.node, flow.list)),
       panel(t('overview.speed'), h('span', { class: 'legend' }, h('i', { class: 'dash p50' }), 'p50', h('i', { class: 'dash p99' }), 'p99'), speed.node)),
@@ -33,11 +33,10 @@ export function overview(ctx) {
   ctx.signal.addEventListener('abort', () => [flow, speed].forEach((c) => c.destroy()));
 
   let status = null;
-  const show = () => put(top, health(shown, status));
   let shown = null;
   ctx.onLive((live) => {
     shown = live;
-    show();
+    top.set(live, status);
     if (!live.last) return;
     cells.set(live.last, status);
     rules.set(live.last.rules || []);
@@ -48,9 +47,9 @@ export function overview(ctx) {
   });
   ctx.every(10_000, async () => {
     status = await get('v1/status', { signal: ctx.signal });
-    show();
+    top.set(shown, status);
     put(findings, status.findings.map((f) => h('div', { class: 'notice' }, pill(f.code), ' ', f.where ? h('code', {}, f.where) : null, ' ', f.text)));
-    if (shown?.last) cells.set(shown.last, status);
+    if (shown.last) cells.set(shown.last, status);
   });
   ctx.every(5_000, async () => fleet.set(await get('v1/instances', { signal: ctx.signal })));
   ctx.every(10_000, async () => keys.set(await get('v1/offenders?limit=8', { signal: ctx.signal })));

@@ -15,22 +15,21 @@ export async function rule(ctx, name) {
   const mode = h('div');
   ctx.head.replaceChildren(link('rules', t('nav.rules')), ' / ', h('span', { testid: 'rule-name' }, name));
   put(ctx.root, h('div', { class: 'title' }, ctx.head, mode), body);
-  const [inForce, switches] = await Promise.all([get('v1/rules', { signal: ctx.signal }), get('v1/switches', { signal: ctx.signal })]);
+  const inForce = await get('v1/rules', { signal: ctx.signal });
   const r = inForce.rules.find((one) => one.name === name);
   if (!r) {
     put(body, empty(t('rule.none', { name }), t('rule.none.text'), link('rules', t('rule.back'))));
     return;
   }
-  const sw = switches.rules.find((s) => s.name === name);
-  put(mode, modeSwitch(name, sw, ctx.again));
   const chart = timeChart({
     label: t('rule.flow'), format: rate, height: 180, seconds: 900,
     series: [{ name: t('col.decided'), color: 'accent', fill: 'f-allowed' }, { name: t('col.refused'), color: 'bad', fill: 'f-limited' }],
   });
   ctx.signal.addEventListener('abort', chart.destroy);
   const trouble = h('div');
+  const fileMode = h('span');
   const keys = worst(name);
-  const overrides = overrideTable(ctx.again);
+  const overrides = overrideTable(ctx.refresh);
   put(body,
     trouble,
     h('div', { class: 'grid two-one' },
@@ -40,13 +39,20 @@ export async function rule(ctx, name) {
         [t('rule.key'), code(r.key)],
         [t('rule.match'), r.match ? code(r.match) : t('rule.match.all')],
         [t('rule.cost'), r.cost && code(r.cost)],
-        [t('rule.mode.file'), t(`mode.${sw?.file || r.mode}`)],
+        [t('rule.mode.file'), fileMode],
       ])))),
     h('div', { class: 'grid halves' },
       panel(t('rule.keys'), link(['offenders', { rule: name }], t('all')), keys.node),
       panel(t('rule.overrides'), null, overrides.node,
         h('div', { class: 'pad buttons' },
           writeButton('find-key', t('rule.findkey'), () => { location.hash = href(['keys', { rule: name }]).slice(1); })))));
+  ctx.every(5_000, async () => {
+    const sw = (await get('v1/switches', { signal: ctx.signal })).rules.find((s) => s.name === name);
+    if (!sw || mode.dataset.now === JSON.stringify(sw)) return;
+    mode.dataset.now = JSON.stringify(sw);
+    put(mode, modeSwitch(name, sw, ctx.refresh));
+    put(fileMode, t(`mode.${sw.file}`));
+  }, trouble);
   ctx.every(5_000, async () => {
     const series = await get('v1/series' + query({ rule: name }), { signal: ctx.signal });
     const [all, refused] = totals(series);
@@ -58,13 +64,12 @@ export async function rule(ctx, name) {
 }
 
 function modeSwitch(name, sw, changed) {
-  const now = sw?.now || 'enforce';
   const options = ['enforce', 'shadow', 'off'].map((m) => [m, t(`mode.${m}`)]);
   const set = async (m) => (await setMode(name, m).catch(problemBox)) && changed();
-  if (!canWrite()) return pill(t(`mode.${now}`));
+  if (!canWrite()) return pill(t(`mode.${sw.now}`));
   return h('div', { class: 'buttons' },
-    sw && sw.set !== null ? writeButton('mode-file', t('mode.file', { mode: t(`mode.${sw.file}`) }), () => set('file'), { class: 'plain' }) : null,
-    segments(t('rules.mode.of', { name }), options, now, set, { name: 'mode' }));
+    sw.set !== null ? writeButton('mode-file', t('mode.file', { mode: t(`mode.${sw.file}`) }), () => set('file'), { class: 'plain' }) : null,
+    segments(t('rules.mode.of', { name }), options, sw.now, set, { name: 'mode' }));
 }
 
 function worst(name) {

@@ -37,7 +37,7 @@ function list(ctx) {
     empty: empty(t('rules.none'), t('rules.none.text')),
     columns: [
       { name: 'name', title: t('col.rule'), sort: (r) => r.name, cell: (r) => link(['rules', { rule: r.name }], r.name, { class: 'clip', title: r.name }) },
-      { name: 'mode', title: t('col.mode'), cell: (r) => modeMenu(r, ctx.again) },
+      { name: 'mode', title: t('col.mode'), cell: (r) => modeMenu(r, ctx.refresh) },
       { name: 'limits', title: t('col.limits'), grow: true, opt: true, cell: (r) => h('span', { class: 'mono', title: r.limits.join('\n') }, r.limits.join(', ')) },
       { name: 'decided', title: t('col.decided'), num: true, sort: (r) => r.decided, cell: (r) => rate(r.decided) },
       { name: 'refused', title: t('col.refused'), num: true, sort: (r) => r.refused, cell: (r) => rate(r.refused) },
@@ -61,7 +61,8 @@ function list(ctx) {
     shown = inForce.rules.map((r) => ({ ...r, mode: modes.get(r.name) || { now: r.mode, file: r.mode, set: null } }));
     put(source, inForce.number ? t('rules.source.fleet', { n: inForce.number, version: inForce.version }) : t('rules.source.file', { version: inForce.version }),
       inForce.newest > inForce.number ? h('span', { class: 'warn' }, ' ', t('rules.newer', { n: inForce.newest })) : null);
-    put(kill, killSwitch(switches, ctx.again));
+    if (kill.dataset.now !== String(switches.enabled.now)) put(kill, killSwitch(switches, ctx.refresh));
+    kill.dataset.now = switches.enabled.now;
     show();
   }
   ctx.every(10_000, read, trouble);
@@ -99,7 +100,7 @@ export function totals(series) {
 
 // modeMenu shows the mode of a rule, and changes it.
 export function modeMenu(r, changed) {
-  const kind = { enforce: 'good', shadow: 'warn', off: '' }[r.mode.now];
+  const kind = { enforce: '', shadow: 'warn', off: 'bad' }[r.mode.now];
   if (!canWrite()) return pill(t(`mode.${r.mode.now}`), kind);
   const options = ['enforce', 'shadow', 'off'].map((m) => [m, t(`mode.${m}`)]);
   if (r.mode.set !== null) options.push(['file', t('mode.file', { mode: t(`mode.${r.mode.file}`) })]);
@@ -145,7 +146,7 @@ function killSwitch(switches, changed) {
   };
   return h('div', { class: 'buttons', testid: 'kill-switch' },
     on ? pill(t('kill.is.on'), 'good') : pill(t('kill.is.off'), 'bad'),
-    writeButton(on ? 'kill' : 'unkill', on ? t('kill.off') : t('kill.on'), turn, { class: on ? 'danger' : 'primary' }));
+    writeButton(on ? 'kill' : 'unkill', on ? t('kill.off') : t('kill.on'), turn, { class: on ? '' : 'primary' }));
 }
 
 // namesOf are the names of the rules in force.
