@@ -10,6 +10,7 @@ import (
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/dashboard"
 	"github.com/stintdev/stint/server/internal/admin"
 	"github.com/stintdev/stint/server/internal/control"
 	"github.com/stintdev/stint/server/internal/reports"
@@ -176,6 +177,9 @@ func (s *Server) newAdmin(c *Config) http.Handler {
 		Audit:     s.audit,
 		Bytes:     s.adminBytes,
 		Live:      s.live,
+	}
+	if s.settings.Admin.Dashboard {
+		api.Dashboard = dashboard.Handler()
 	}
 	return api.Handler()
 }

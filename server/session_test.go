@@ -301,3 +301,38 @@ func TestSignInRefuses(t *testing.T) {
 		t.Error(b.jar)
 	}
 }
+
+// The dashboard is at / and below /static/ of the admin listener, for everybody. Every other
+// path is answered as before.
+func TestDashboardIsMounted(t *testing.T) {
+	s, _ := withTokens(t)
+	g := start(t, s)
+	for target, want := range map[string]int{
+		"/": 200, "/static/icon.svg": 200, "/?x=1": 200, "/static/nothing.js": 404, "/static/": 404, "/static": 404, "/index.html": 404,
+		"//": 404, "/.": 404, "/x/..": 404, "/static/../": 404, "/static/%2e%2e/x": 404, "/v1": 404, "/v1/nothing": 404, "/v1/status": 401,
+	} {
+		got := send(t, g.admin, "GET", target)
+		if got.StatusCode != want {
+			t.Errorf("GET %s: %s, want %d", target, got.Status, want)
+		}
+		if page := strings.Contains(got.body, "<html"); page != (target == "/" || target == "/?x=1") {
+			t.Errorf("GET %s: %.200s", target, got.body)
+		}
+		if want == 404 && !strings.HasPrefix(target, "/static/n") && !strings.Contains(target, "%") && got.problem(t) == "" {
+			t.Errorf("GET %s: no problem: %s", target, got.body)
+		}
+	}
+	page := send(t, g.admin, "GET", "/")
+	if policy := page.Header.Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
+		t.Errorf("policy %q", policy)
+	}
+	if got := send(t, g.admin, "HEAD", "/"); got.StatusCode != 200 || got.body != "" {
+		t.Errorf("HEAD /: %s %q", got.Status, got.body)
+	}
+	if got := send(t, g.admin, "POST", "/"); got.StatusCode != 405 || got.Header.Get("Allow") != "GET, HEAD" || got.problem(t) == "" {
+		t.Errorf("POST /: %s %v", got.Status, got.Header)
+	}
+	if got := send(t, g.check, "GET", "/"); got.StatusCode != 404 {
+		t.Errorf("the check API: %s", got.Status)
+	}
+}

@@ -100,6 +100,7 @@ func (a *API) Handler() http.Handler {
 	if a.Dashboard != nil {
 		mux.Handle("GET /{$}", a.Dashboard)
 		mux.Handle("GET /static/", a.Dashboard)
+		mux.HandleFunc("GET /static", func(w http.ResponseWriter, _ *http.Request) { refuse(w, errNoPath) }) // else a redirect
 	}
 	if a.Callers.HasSessions() {
 		mux.HandleFunc("POST /v1/session", a.signIn)
@@ -154,6 +155,8 @@ func (a *API) refuseCaller(w http.ResponseWriter, r *http.Request, who auth.Call
 	refuse(w, &callError{status: why.Status, detail: why.Detail})
 }
 
+var errNoPath = &callError{status: http.StatusNotFound, detail: "There is no such path; docs/admin-api.yaml lists them."}
+
 // guarded answers requests that mux does not know with problem details.
 func (a *API) guarded(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -167,7 +170,7 @@ func (a *API) guarded(mux *http.ServeMux) http.Handler {
 		}
 		probe := &statusOnly{header: http.Header{}}
 		mux.ServeHTTP(probe, r)
-		e := &callError{status: http.StatusNotFound, detail: "There is no such path; docs/admin-api.yaml lists them."}
+		e := errNoPath
 		if probe.status == http.StatusMethodNotAllowed {
 			w.Header().Set("Allow", probe.header.Get("Allow"))
 			e = &callError{status: probe.status, detail: "The methods here are " + probe.header.Get("Allow") + "."}
