@@ -167,6 +167,9 @@ func (s *Server) newAdmin(c *Config) http.Handler {
 			}
 			return s.Explain(ctx, in)
 		},
+		Offenders:       s.offenders,
+		OffenderHistory: s.offenderHistory,
+
 		Program:   c.Program,
 		Started:   time.Now(),
 		Store:     s.storeStatus,

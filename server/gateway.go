@@ -71,7 +71,7 @@ func (s *Server) decideHTTP(r *http.Request, hold time.Duration) (httplimit.Answ
 		return httplimit.Answer{}, err
 	}
 	if x != nil {
-		x.watching, x.counters, x.id = v.watching, v.counters, v.ID
+		x.watching, x.counters, x.id, x.client = v.watching, v.counters, v.ID, in.Client
 	}
 	return s.answer(&v), nil
 }

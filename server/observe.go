@@ -11,5 +11,6 @@ func (s *Server) observe(ctx context.Context, start time.Duration, t *evaluation
 	s.metrics.decided(ctx, start, &t.Verdict, t.err)
 	if at.IsZero() {
 		s.refusals.decided(ctx, start, t)
+		s.countOffenders(start, t)
 	}
 }

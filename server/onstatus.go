@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 
@@ -61,6 +62,7 @@ type exchange struct {
 	counters ruleCounters
 	id       string     // of the decision; empty: it has none
 	access   *access    // nil: there is no access log
+	client   netip.Addr // invalid: unknown
 	room     *room.Room // has its place; nil: no longer
 	place    room.Place
 	upgraded bool // counts in cutOff.upgraded
@@ -155,4 +157,5 @@ func (s *Server) violated(ctx context.Context, x *exchange, w *watching, status 
 		c.responses.Inc()
 	}
 	s.refusals.violated(ctx, s.metrics.now(), x, w, status, &d)
+	s.countViolation(x, w)
 }

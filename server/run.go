@@ -129,6 +129,9 @@ func (s *Server) Follow(ctx context.Context) {
 	}
 	go s.live.Run(ctx)
 	s.control.Follow(ctx)
+	if s.seen != nil {
+		s.seen.Follow(ctx)
+	}
 }
 
 // servedListener is a listener with its server.

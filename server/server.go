@@ -27,6 +27,7 @@ import (
 	"github.com/stintdev/stint/server/internal/live"
 	"github.com/stintdev/stint/server/internal/lookup"
 	"github.com/stintdev/stint/server/internal/reports"
+	"github.com/stintdev/stint/server/internal/seen"
 )
 
 // Config is what a Server is made of. Only Rules must be given.
@@ -85,6 +86,7 @@ type Server struct {
 	id      string
 	salt    atomic.Pointer[salt] // of keys that are shown hashed; nil: they are shown as they are
 	live    *live.Live
+	seen    *seen.Seen // counts offenders; nil: nothing does
 
 	// The admin API, and who may call which API.
 	admin                      http.Handler
@@ -185,6 +187,7 @@ func New(c Config) *Server {
 	}
 	s.audit = s.newAudit()
 	s.control = s.newControl(&c)
+	s.seen = s.newSeen()
 	s.lookup = &lookup.Lookup{Limiter: s.limiter, Fleet: s.fleet, Local: s.local, Down: s.storeError, Probe: s.storeDecides}
 	s.live = s.newLive(&c)
 	s.admin = s.newAdmin(&c)
@@ -196,6 +199,9 @@ func (s *Server) Close() {
 	s.live.Close()
 	s.fleet.Close()
 	s.closing.Do(func() {
+		if s.seen != nil {
+			s.seen.Close()
+		}
 		s.control.Close()
 		s.audit.Trail.Close()
 		s.refusals.flushAll(s.set.Load())

@@ -77,6 +77,8 @@ func TestContract(t *testing.T) {
 		"GET /v1/live":                    adminapi.Live{},
 		"GET /v1/series":                  adminapi.Series{},
 		"GET /v1/instances":               adminapi.Instances{},
+		"GET /v1/offenders":               adminapi.Offenders{},
+		"GET /v1/offenders/history":       adminapi.History{},
 	}
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {

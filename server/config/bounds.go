@@ -11,6 +11,7 @@ import (
 	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/counts"
 	"github.com/stintdev/stint/internal/yamlnode"
+	"github.com/stintdev/stint/server/internal/seen"
 )
 
 // Instance bounds what one instance accepts at the gateway and the check API, whatever the
@@ -121,6 +122,7 @@ const (
 	banBytes        = 128
 	seriesBytes     = 4400
 	sessionBytes    = 400
+	offenderBytes   = 270
 )
 
 // unknownMemory is assumed if neither the cgroup nor the machine reports its memory.
@@ -164,6 +166,14 @@ func (s *Settings) FitMemory() Footprint {
 		{"series of rules", MaxSeries, seriesBytes},
 		{"sessions of the dashboard", MaxSessions, sessionBytes},
 		{"wrong tokens of the admin API", MaxWrongTokens, keyBytes},
+	}
+	if s.Offenders > 0 {
+		f.Parts = append(f.Parts,
+			Part{"offenders", seen.Kinds * s.Offenders, offenderBytes},
+			Part{"requests whose offenders are not counted yet", seen.Bytes(), 1})
+		if s.Store == "memory" {
+			f.Parts = append(f.Parts, Part{"history of offenders", seen.HistoryBytes, 1})
+		}
 	}
 	if s.Store != "memory" {
 		f.Parts = append(f.Parts,

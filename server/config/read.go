@@ -58,6 +58,7 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 		"breaker":                readBreaker(r, &s.Breaker),
 		"instances":              r.Int64(&s.Instances, 1, 100_000),
 		"remembered_denials":     r.Int64(&s.RememberedDenials, 0, 1<<24),
+		"offenders":              r.Int64(&s.Offenders, 0, 10_000),
 		"upstream_timeout":       r.Period(&s.UpstreamTimeout),
 		"stop_delay":             r.Period(&s.StopDelay),
 		"stop_timeout":           r.Period(&s.StopTimeout),

@@ -48,6 +48,9 @@ type Settings struct {
 	// RememberedDenials is how many refusals this instance remembers, so that it can repeat
 	// them without asking the store; see fleet.Denials. 0: none. ByMemory: up to 100,000.
 	RememberedDenials int64
+	// Offenders is how many keys, rules, paths and clients this instance counts, of each the
+	// heaviest by refusals, by use and by violations. 0: none.
+	Offenders int64
 	// UpstreamTimeout is how long an upstream may take until it begins to answer.
 	UpstreamTimeout time.Duration
 	// BodyTimeout bounds how long a client of the gateway may delay the body of a request,
@@ -168,6 +171,7 @@ func Default() Settings {
 		StopTimeout: 25 * time.Second,
 
 		RememberedDenials: ByMemory,
+		Offenders:         1000,
 
 		Upgrades:             []string{"websocket"},
 		ReadyWithoutControls: true,

@@ -37,6 +37,11 @@ type API struct {
 	// Explain explains the check request in body.
 	Explain func(ctx context.Context, body []byte) (*adminapi.Explanation, error)
 
+	// Offenders and OffenderHistory answer the calls about offenders; nil without an error:
+	// none are counted.
+	Offenders       func(context.Context, OffendersQuery) (*adminapi.Offenders, error)
+	OffenderHistory func(context.Context, HistoryQuery) (*adminapi.History, error)
+
 	// GET /v1/status shows these beside Control. shared is Status.Shared of it.
 	Program   string
 	Started   time.Time
@@ -93,6 +98,8 @@ func (a *API) Handler() http.Handler {
 		"GET /v1/session":                 {config.ReadScope, a.showSession},
 		"GET /v1/series":                  {config.ReadScope, a.showSeries},
 		"GET /v1/instances":               {config.ReadScope, a.listInstances},
+		"GET /v1/offenders":               {config.ReadScope, a.showOffenders},
+		"GET /v1/offenders/history":       {config.ReadScope, a.showOffenderHistory},
 	} {
 		mux.Handle(pattern, a.endpoint(e))
 	}

@@ -1,0 +1,102 @@
+package seen
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"net/netip"
+	"strings"
+)
+
+// drain counts all records.
+func (s *Seen) drain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drainLocked()
+}
+
+func (s *Seen) drainLocked() {
+	for i := range s.shards {
+		s.empty(&s.shards[i])
+	}
+}
+
+// empty counts the records of a shard. The caller has locked s.mu, and not h.mu.
+func (s *Seen) empty(h *shard) {
+	h.mu.Lock()
+	full := h.b
+	h.b = s.spare[:0]
+	h.mu.Unlock()
+	s.changed = s.changed || len(full) > 0
+	for b := full; len(b) > 0 && !s.discard; {
+		n := keyHead + int(binary.LittleEndian.Uint16(b[1:]))
+		s.now.count(b[0], int64(binary.LittleEndian.Uint64(b[3:])), b[keyHead:n])
+		b = b[n:]
+	}
+	s.spare = full
+}
+
+// count counts a record.
+func (t *table) count(kind byte, weight int64, text []byte) {
+	by := By(kind & byMask)
+	if kind&ofRequest == 0 {
+		rule := bytes.IndexByte(text, 0)
+		t[Rules][by].Add(text[:rule], weight)
+		t[Keys][by].Add(shortened(text, rule), weight)
+		return
+	}
+	if text[clientSize-1] != 0 {
+		t[Clients][by].Add(text[:clientSize], weight)
+	}
+	if path := text[clientSize:]; len(path) > 0 {
+		t[Paths][by].Add(path, weight)
+	}
+}
+
+// maxKey is the length in bytes of the longest key that is shown. Of longer ones, a hash is.
+const maxKey = 256
+
+// hashed separates rule and hash. It is in the place of the NUL before a key that is not hashed.
+const hashed = 1
+
+// shortened returns rule NUL key for summaries.
+func shortened(text []byte, rule int) []byte {
+	key := text[rule+1:]
+	if len(key) <= maxKey {
+		return text
+	}
+	sum := sha256.Sum256(key)
+	b := append(text[:rule:rule], hashed, '#')
+	return base64.RawURLEncoding.AppendEncode(b, sum[:24])
+}
+
+// Key is a key under a rule. If it is Hashed, the key was too long to be kept, and Key is its
+// hash.
+type Key struct {
+	Rule, Key string
+	Hashed    bool
+}
+
+// KeyOf reads the name that a key has in lists. ok is false if it is none.
+func KeyOf(name string) (k Key, ok bool) {
+	at := strings.IndexAny(name, "\x00\x01")
+	if at < 0 {
+		return k, false
+	}
+	return Key{name[:at], name[at+1:], name[at] == hashed}, true
+}
+
+// ClientOf reads the name that a client has in lists, and returns it as rules have it in a key.
+// ok is false if it is none.
+func ClientOf(name string) (text string, ok bool) {
+	if len(name) != clientSize {
+		return "", false
+	}
+	addr, bits := netip.AddrFrom16([16]byte([]byte(name[:16]))).Unmap(), int(name[clientSize-1])
+	if addr.Is4() || bits == 128 {
+		return addr.String(), true
+	}
+	p, err := addr.Prefix(bits)
+	return p.String(), err == nil
+}

@@ -1,0 +1,150 @@
+// Package seen finds the offenders: the keys, rules, paths and clients with the most
+// refusals, use and violations. It keeps the heaviest of each in bounded memory (see
+// internal/heavy), shares them with the fleet, and keeps their history by the hour.
+package seen
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stintdev/stint/internal/heavy"
+	"github.com/stintdev/stint/server/internal/reports"
+)
+
+// Of is what is counted.
+type Of uint8
+
+// If you add one, name it in Ofs and in adminapi.Offenders.
+const (
+	Keys    Of = iota // under a rule; see Key
+	Rules             // by name
+	Paths             // of requests
+	Clients           // as rules count them: an IPv4 address or an IPv6 network
+	ofs
+)
+
+// By is what makes one heavy.
+type By uint8
+
+// If you add one, name it in Bys and in adminapi.Offenders.
+const (
+	Refusals   By = iota // requests that were refused
+	Use                  // cost that was charged
+	Violations           // that count under a penalty
+	bys
+)
+
+// Kinds is how many kinds of offenders are counted.
+const Kinds = int64(ofs) * int64(bys)
+
+// Ofs and Bys are the names, by their values.
+var (
+	Ofs = [...]string{Keys: "keys", Rules: "rules", Paths: "paths", Clients: "clients"}
+	Bys = [...]string{Refusals: "refusals", Use: "use", Violations: "violations"}
+)
+
+// Options are what a Seen needs.
+type Options struct {
+	// Most is how many of each are counted on this instance: at least 1.
+	Most    int
+	Reports reports.Reports
+	// ID is the name of this instance in reports.
+	ID string
+	// Now is the time by the clock of the fleet.
+	Now func() time.Time
+	// Failed is called when something could not be shared with the fleet. It must not
+	// block.
+	Failed func(error)
+}
+
+// Seen counts what an instance decides. Make it with New. It may be used from many goroutines
+// at once.
+type Seen struct {
+	Options
+	shards []shard
+	wake   chan struct{} // a shard has half of its room
+
+	mu    sync.Mutex
+	spare []byte // the buffer that a shard gets when it is emptied
+	now   table
+	from  time.Time // since when now counts
+	span  int64     // the span of now, once Follow runs
+	// changed means that now has more than was reported.
+	changed bool
+	discard bool // of benchmarks
+
+	late      []part         // the last parts of spans that are not reported yet; Follow's alone
+	following sync.WaitGroup // of Follow
+	followed  atomic.Bool
+
+	others recent
+}
+
+// table has a summary for each kind of count.
+type table [ofs][bys]*heavy.Summary
+
+// New returns a Seen that counts from now on. Close it after use.
+func New(o Options) *Seen {
+	s := &Seen{Options: o, wake: make(chan struct{}, 1), spare: make([]byte, 0, room)}
+	s.shards = make([]shard, shards())
+	for i := range s.shards {
+		s.shards[i].b = make([]byte, 0, room)
+	}
+	for of := range s.now {
+		for by := range s.now[of] {
+			s.now[of][by] = heavy.New(o.Most)
+		}
+	}
+	s.from = o.Now().UTC()
+	return s
+}
+
+// Follow shares what is counted with the fleet, and keeps history, in the background until ctx
+// is done. Without it, everything since New counts as one, and nothing is shared. Call it at
+// most once.
+func (s *Seen) Follow(ctx context.Context) {
+	s.mu.Lock()
+	s.span = spanOf(s.Now())
+	s.mu.Unlock()
+	s.followed.Store(true)
+	s.following.Go(func() { s.follow(ctx) })
+}
+
+func (s *Seen) follow(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	m := merger{Seen: s}
+	for seconds := 1; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+			s.drain()
+			continue
+		case <-tick.C:
+		}
+		s.drain()
+		if s.turn() || seconds%reportEvery == 0 {
+			s.report(ctx)
+		}
+		if seconds%mergeEvery == 0 {
+			m.merge(ctx)
+		}
+		seconds++
+	}
+}
+
+// Close reports what was counted last. Call it once the context of Follow is done.
+func (s *Seen) Close() {
+	if !s.followed.Swap(false) {
+		return
+	}
+	s.following.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	s.drain()
+	s.turn()
+	s.report(ctx)
+}

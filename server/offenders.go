@@ -1,0 +1,141 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/internal/admin"
+	"github.com/stintdev/stint/server/internal/seen"
+)
+
+// newSeen returns what counts offenders; nil: nothing does.
+func (s *Server) newSeen() *seen.Seen {
+	if s.settings.Offenders == 0 {
+		return nil
+	}
+	return seen.New(seen.Options{
+		Most:    int(s.settings.Offenders),
+		Reports: s.reports,
+		ID:      s.id,
+		Now:     s.control.Now,
+		Failed: func(err error) {
+			s.sampled.failure("offenders cannot be shared with the fleet; this instance counts its own", err)
+		},
+	})
+}
+
+// countOffenders counts a request that was decided. Simulations, at an instant of their own, do
+// not count.
+func (s *Server) countOffenders(t *evaluation, at time.Time) {
+	v := &t.Verdict
+	if s.seen == nil || t.err != nil || !at.IsZero() || v.Allowed && len(v.Each) == 0 {
+		return
+	}
+	r := seen.Request{
+		Client: t.in.Client, IPv6Prefix: s.set.Load().IPv6Prefix,
+		Decision: &v.Decision, Rule: v.Rule, Rules: v.Rules, Each: v.Each, Asks: t.asks,
+	}
+	if t.in.Request != nil {
+		r.Path = t.in.Request.Path
+	}
+	s.seen.Observe(&r)
+}
+
+// countViolation counts a violation by a response to a request of the gateway.
+func (s *Server) countViolation(x *exchange, w *watching) {
+	if s.seen == nil {
+		return
+	}
+	s.seen.Violated(w.rule, w.ask.Key, &seen.Request{Client: x.client, IPv6Prefix: s.set.Load().IPv6Prefix, Path: x.target.Path})
+}
+
+// offenders answers GET /v1/offenders.
+func (s *Server) offenders(ctx context.Context, q admin.OffendersQuery) (*adminapi.Offenders, error) {
+	if s.seen == nil {
+		return nil, nil
+	}
+	r, err := s.seen.Top(ctx, q.Query)
+	if err != nil {
+		s.sampled.failure("the fleet's offenders cannot be read; this instance shows its own", err)
+	}
+	j := adminapi.Offenders{
+		Of: seen.Ofs[q.Of], By: seen.Bys[q.By], Since: r.Since,
+		Total: r.Total, Instances: r.Instances, Offenders: []adminapi.Offender{},
+	}
+	for _, c := range r.Counts {
+		if len(j.Offenders) == q.Limit {
+			break
+		}
+		if o, ok := s.offender(q.Of, c.Key); ok && (q.Rule == "" || o.Rule == q.Rule) {
+			o.Count, o.Error = c.Count, c.Error
+			j.Offenders = append(j.Offenders, o)
+		}
+	}
+	return &j, nil
+}
+
+// offender is an offender as it is shown, without its count. ok is false if the name is none:
+// another program may have written to the store.
+func (s *Server) offender(of seen.Of, name string) (o adminapi.Offender, ok bool) {
+	switch of {
+	case seen.Keys:
+		var k seen.Key
+		k, ok = seen.KeyOf(name)
+		text := s.shownKey(k.Key)
+		o.Rule, o.Key, o.Hashed = k.Rule, rules.Key(text), k.Hashed || text != k.Key
+		_, err := o.Key.MarshalJSON()
+		return o, ok && err == nil
+	case seen.Clients:
+		var text string
+		text, ok = seen.ClientOf(name)
+		o.Name = s.shownKey(text)
+		o.Hashed = o.Name != text
+		return o, ok
+	}
+	o.Name = name
+	return o, true
+}
+
+// offenderHistory answers GET /v1/offenders/history. The key or the client of the query may be
+// as it is, or as it is shown.
+func (s *Server) offenderHistory(ctx context.Context, q admin.HistoryQuery) (*adminapi.History, error) {
+	if s.seen == nil {
+		return nil, nil
+	}
+	all, err := s.seen.Hours(ctx, q.Of, q.By)
+	if err != nil {
+		return nil, fmt.Errorf("the history of the fleet: %w", err)
+	}
+	asked := q.Name
+	if q.Of == seen.Keys {
+		asked = string(q.Key)
+	}
+	asShown := s.shownKey(asked)
+	wanted := func(name string) bool {
+		o, ok := s.offender(q.Of, name)
+		text := o.Name
+		if q.Of == seen.Keys {
+			text = string(o.Key)
+		}
+		return ok && o.Rule == q.Rule && (text == asked || text == asShown)
+	}
+	j := adminapi.History{Hours: []adminapi.HistoryHour{}, Weekdays: make([][]int64, 7)}
+	for i := range j.Weekdays {
+		j.Weekdays[i] = make([]int64, 24)
+	}
+	for _, h := range all {
+		for _, c := range h.Counts {
+			if !wanted(c.Key) {
+				continue
+			}
+			j.Hours = append(j.Hours, adminapi.HistoryHour{From: h.From, Count: c.Count, Error: c.Error})
+			day := (int(h.From.Weekday()) + 6) % 7 // Monday first
+			j.Weekdays[day][h.From.Hour()] += c.Count
+			break
+		}
+	}
+	return &j, nil
+}
