@@ -27,15 +27,14 @@ func (s *Server) newSeen() *seen.Seen {
 	})
 }
 
-// countOffenders counts a request that was decided. Simulations, at an instant of their own, do
-// not count.
-func (s *Server) countOffenders(t *evaluation, at time.Time) {
+// countOffenders counts a request that was decided.
+func (s *Server) countOffenders(start time.Duration, t *evaluation) {
 	v := &t.Verdict
-	if s.seen == nil || t.err != nil || !at.IsZero() || v.Allowed && len(v.Each) == 0 {
+	if s.seen == nil || t.err != nil || v.Allowed && len(v.Each) == 0 {
 		return
 	}
 	r := seen.Request{
-		Client: t.in.Client, IPv6Prefix: s.set.Load().IPv6Prefix,
+		Start: start, Client: t.in.Client, IPv6Prefix: s.set.Load().IPv6Prefix,
 		Decision: &v.Decision, Rule: v.Rule, Rules: v.Rules, Each: v.Each, Asks: t.asks,
 	}
 	if t.in.Request != nil {
@@ -49,7 +48,7 @@ func (s *Server) countViolation(x *exchange, w *watching) {
 	if s.seen == nil {
 		return
 	}
-	s.seen.Violated(w.rule, w.ask.Key, &seen.Request{Client: x.client, IPv6Prefix: s.set.Load().IPv6Prefix, Path: x.target.Path})
+	s.seen.Violated(w.rule, w.ask.Key, &seen.Request{Start: s.metrics.now(), Client: x.client, IPv6Prefix: s.set.Load().IPv6Prefix, Path: x.target.Path})
 }
 
 // offenders answers GET /v1/offenders.

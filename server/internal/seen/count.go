@@ -30,8 +30,8 @@ func (s *Seen) empty(h *shard) {
 	h.mu.Unlock()
 	s.changed = s.changed || len(full) > 0
 	for b := full; len(b) > 0 && !s.discard; {
-		n := keyHead + int(binary.LittleEndian.Uint16(b[1:]))
-		s.now.count(b[0], int64(binary.LittleEndian.Uint64(b[3:])), b[keyHead:n])
+		n := head + int(binary.LittleEndian.Uint16(b[1:]))
+		s.now.count(b[0], int64(binary.LittleEndian.Uint64(b[3:])), b[head:n])
 		b = b[n:]
 	}
 	s.spare = full
@@ -47,11 +47,24 @@ func (t *table) count(kind byte, weight int64, text []byte) {
 		return
 	}
 	if text[clientSize-1] != 0 {
+		mask(text[:clientSize])
 		t[Clients][by].Add(text[:clientSize], weight)
 	}
 	if path := text[clientSize:]; len(path) > 0 {
 		t[Paths][by].Add(path, weight)
 	}
+}
+
+// mask makes a client as it counts: of an IPv6 address only the first bits.
+func mask(client []byte) {
+	a, bits := netip.AddrFrom16([16]byte(client)), int(client[clientSize-1])
+	p, err := a.Prefix(bits)
+	if a.Is4In6() || err != nil {
+		client[clientSize-1] = 128
+		return
+	}
+	sixteen := p.Addr().As16()
+	copy(client, sixteen[:])
 }
 
 // maxKey is the length in bytes of the longest key that is shown. Of longer ones, a hash is.

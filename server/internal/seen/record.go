@@ -2,10 +2,10 @@ package seen
 
 import (
 	"encoding/binary"
-	"math/rand/v2"
 	"net/netip"
 	"runtime"
 	"sync"
+	"time"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
@@ -13,6 +13,8 @@ import (
 
 // Request is a request that was decided.
 type Request struct {
+	// Start is when it began: a number that most requests under way do not share.
+	Start      time.Duration
 	Client     netip.Addr // invalid: unknown
 	IPv6Prefix int        // how many bits of an IPv6 client count
 	Path       string     // empty: unknown
@@ -36,8 +38,6 @@ type shard struct {
 const (
 	room    = 64 << 10 // bytes of a shard
 	maxPath = 256      // bytes of a path; of longer ones, the beginning counts
-	// maxRecord is the longest record: that of a key.
-	maxRecord = keyHead + 64 + 1 + stint.MaxKey
 )
 
 // Bytes is how much memory the buffers of a Seen take.
@@ -58,9 +58,7 @@ func shards() int {
 //	length   2 bytes: of the text
 //	weight   8 bytes: refusals, use or violations
 //	text     rule NUL key; or client (17 bytes) path
-const (
-	keyHead = 1 + 2 + 8
-)
+const head = 1 + 2 + 8
 
 // Kinds of records: what is counted, and whether for a key or for a request.
 const (
@@ -69,34 +67,33 @@ const (
 )
 
 // clientSize is the length of a client in a record: the address as 16 bytes, and how many bits
-// of it count; 0: the client is unknown.
+// count if it is of IPv6; 0: the client is unknown.
 const clientSize = 17
 
 // Observe counts a request. It copies what it keeps.
 func (s *Seen) Observe(r *Request) {
-	h, d := s.shard(), r.Decision
+	h, d := s.shard(r), r.Decision
 	switch {
 	case d.Allowed:
-		if most := s.use(h, r); most > 0 {
-			s.request(h, Use, r, most)
-		}
+		s.use(h, r)
+	case r.Rule == nil:
+		s.add(h, Refusals, "", "", 1, r, 1)
 	default:
-		if r.Rule != nil {
-			s.key(h, Refusals, r.Rule.Name, d.Key, 1)
-		}
-		s.request(h, Refusals, r, 1)
+		s.add(h, Refusals, r.Rule.Name, d.Key, 1, r, 1)
 		if d.Violations > 0 {
 			rule, key := r.violated()
-			s.key(h, Violations, rule, key, 1)
-			s.request(h, Violations, r, 1)
+			s.add(h, Violations, rule, key, 1, r, 1)
 		}
 	}
 	h.mu.Unlock()
 }
 
-// use records what each rule charged, and returns the largest.
-func (s *Seen) use(h *shard, r *Request) (most int64) {
-	i := 0
+// use records what each rule charged, and for the request as a whole the largest.
+func (s *Seen) use(h *shard, r *Request) {
+	i, most := 0, int64(0)
+	var last *rules.Rule // that charged
+	var key string
+	var weight int64
 	for a := range r.Asks {
 		ask := &r.Asks[a]
 		if ask.Limit == nil {
@@ -106,14 +103,20 @@ func (s *Seen) use(h *shard, r *Request) (most int64) {
 			break
 		}
 		rule, by := r.Rules[i], r.Each[i].By
-		known := i > 0 && r.Rules[i-1] == rule // by another of its limits
 		i++
-		if n := ask.Units(); n > 0 && !known && by != stint.ByPolicy && rule.Mode == rules.Enforce {
-			s.key(h, Use, rule.Name, ask.Key, n)
-			most = max(most, n)
+		n := ask.Units()
+		if n == 0 || rule == last || by == stint.ByPolicy || rule.Mode != rules.Enforce {
+			continue // or it is another limit of the same rule
 		}
+		if last != nil {
+			s.add(h, Use, last.Name, key, weight, nil, 0)
+		}
+		last, key, weight = rule, ask.Key, n
+		most = max(most, n)
 	}
-	return most
+	if last != nil {
+		s.add(h, Use, last.Name, key, weight, r, most)
+	}
 }
 
 // violated returns the rule and the key whose violation the decision counted.
@@ -137,16 +140,15 @@ func (r *Request) violated() (rule, key string) {
 // Violated counts a violation of a key by the response to a request, whose path and client may
 // be unknown.
 func (s *Seen) Violated(rule *rules.Rule, key string, r *Request) {
-	h := s.shard()
-	s.key(h, Violations, rule.Name, key, 1)
-	s.request(h, Violations, r, 1)
+	h := s.shard(r)
+	s.add(h, Violations, rule.Name, key, 1, r, 1)
 	h.mu.Unlock()
 }
 
 // shard returns a shard that is free and locks it.
-func (s *Seen) shard() *shard {
+func (s *Seen) shard(r *Request) *shard {
 	mask := uint32(len(s.shards) - 1)
-	at := rand.Uint32()
+	at := uint32(uint64(r.Start) * 0x9e3779b97f4a7c15 >> 32)
 	for range len(s.shards) {
 		if h := &s.shards[at&mask]; h.mu.TryLock() {
 			return h
@@ -158,24 +160,57 @@ func (s *Seen) shard() *shard {
 	return h
 }
 
-// key appends a record about a key.
-func (s *Seen) key(h *shard, by By, rule, key string, weight int64) {
-	n := len(rule) + 1 + len(key)
-	b := s.grow(h, keyHead+n, byte(by), weight)
-	b[copy(b, rule)] = 0
-	copy(b[len(rule)+1:], key)
+// add records a weight of a key under a rule, unless rule is empty, and a weight of a request,
+// unless r is nil.
+func (s *Seen) add(h *shard, by By, rule, key string, weight int64, r *Request, whole int64) {
+	n, path := 0, ""
+	if rule != "" {
+		n = head + len(rule) + 1 + len(key)
+	}
+	keys := n
+	if r != nil {
+		path = r.Path[:min(len(r.Path), maxPath)]
+		n += head + clientSize + len(path)
+	}
+	at := len(h.b)
+	if cap(h.b)-at < n {
+		at = s.makeRoom(h, n)
+	}
+	h.b = h.b[:at+n]
+	if at < room/2 && at+n >= room/2 {
+		s.wakeUp()
+	}
+	b := h.b[at:]
+	if keys > 0 {
+		begin(b, byte(by), keys, weight)
+		text := b[head:keys]
+		text[copy(text, rule)] = 0
+		copy(text[len(rule)+1:], key)
+		b = b[keys:]
+	}
+	if r != nil {
+		begin(b, byte(by)|ofRequest, len(b), whole)
+		text := b[head:]
+		text[clientSize-1] = 0
+		if r.Client.IsValid() {
+			*(*[16]byte)(text) = r.Client.As16() // the background masks it
+			text[clientSize-1] = byte(r.IPv6Prefix)
+		}
+		copy(text[clientSize:], path)
+	}
 }
 
-// request appends a record about a request.
-func (s *Seen) request(h *shard, by By, r *Request, weight int64) {
-	path := r.Path[:min(len(r.Path), maxPath)]
-	b := s.grow(h, keyHead+clientSize+len(path), byte(by)|ofRequest, weight)
-	client(b, r.Client, r.IPv6Prefix)
-	copy(b[clientSize:], path)
+// begin writes the head of a record of n bytes.
+func begin(b []byte, kind byte, n int, weight int64) {
+	_ = b[head-1]
+	b[0] = kind
+	binary.LittleEndian.PutUint16(b[1:], uint16(n-head))
+	binary.LittleEndian.PutUint64(b[3:], uint64(weight))
 }
 
-// grow appends the head of a record of n bytes in all, and returns the bytes of its text. Where the background is behind, it counts the records of h first.
-func (s *Seen) grow(h *shard, n int, kind byte, weight int64) []byte {
+// makeRoom counts the records of h, because the background is behind, and returns where the
+// next record begins.
+func (s *Seen) makeRoom(h *shard, n int) int {
 	for cap(h.b)-len(h.b) < n {
 		h.mu.Unlock()
 		s.mu.Lock()
@@ -183,34 +218,12 @@ func (s *Seen) grow(h *shard, n int, kind byte, weight int64) []byte {
 		s.mu.Unlock()
 		h.mu.Lock()
 	}
-	at := len(h.b)
-	h.b = h.b[:at+n]
-	if at < room/2 && at+n >= room/2 {
-		select {
-		case s.wake <- struct{}{}:
-		default:
-		}
-	}
-	b := h.b[at:]
-	b[0] = kind
-	binary.LittleEndian.PutUint16(b[1:], uint16(n-keyHead))
-	binary.LittleEndian.PutUint64(b[3:], uint64(weight))
-	return b[keyHead:]
+	return len(h.b)
 }
 
-// client writes a client as it counts: without a zone, and of IPv6 only the first bits.
-func client(b []byte, a netip.Addr, ipv6Prefix int) {
-	if !a.IsValid() {
-		clear(b[:clientSize])
-		return
+func (s *Seen) wakeUp() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
 	}
-	bits := 128
-	if a = a.Unmap(); a.Is6() {
-		if p, err := a.Prefix(ipv6Prefix); err == nil {
-			a, bits = p.Addr(), ipv6Prefix
-		}
-	}
-	sixteen := a.As16()
-	copy(b, sixteen[:])
-	b[clientSize-1] = byte(bits)
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,7 +91,7 @@ func TestObserve(t *testing.T) {
 	six.Decision.Penalty, six.Decision.Violations = login.Penalty, 1
 	s.Observe(six)
 	s.Observe(six)
-	blocked := &seen.Request{Client: netip.MustParseAddr("::ffff:192.0.2.9"), Path: "/", Decision: &stint.Decision{}}
+	blocked := &seen.Request{Client: netip.MustParseAddr("::ffff:192.0.2.9"), IPv6Prefix: 64, Path: "/", Decision: &stint.Decision{}}
 	s.Observe(blocked)
 	s.Violated(login, "joe", &seen.Request{Path: strings.Repeat("/x", 200)})
 	for _, tc := range []struct {
@@ -222,14 +223,20 @@ func BenchmarkObserve(b *testing.B) {
 				}
 				b.ReportAllocs()
 				if mode == "alone" {
+					r := *bc.r
 					for b.Loop() {
-						s.Observe(bc.r)
+						r.Start++
+						s.Observe(&r)
 					}
 					return
 				}
+				var from atomic.Int64
 				b.RunParallel(func(pb *testing.PB) {
+					r := *bc.r
+					r.Start = time.Duration(from.Add(1e9))
 					for pb.Next() {
-						s.Observe(bc.r)
+						r.Start++
+						s.Observe(&r)
 					}
 				})
 			})
