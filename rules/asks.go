@@ -30,6 +30,8 @@ type Matches struct {
 	// Unread are rules in shadow mode that ask nothing, because the request is malformed
 	// for them, or because the rules before them ask stint.MaxAsks limits already.
 	Unread []*Rule
+	// Claims are those that Instance.Claims found; nil: no expression needed them.
+	Claims map[string]any
 
 	evaluation evaluation
 }
@@ -40,6 +42,13 @@ func (m *Matches) reset() {
 	m.Unread = m.Unread[:0]
 	m.List, m.Entry = Unlisted, ListEntry{}
 	m.Ban, m.BanRule, m.BanLeft = nil, nil, 0
+	m.Claims = nil
+}
+
+// close drops what belongs to the request.
+func (m *Matches) close() {
+	m.Claims = m.evaluation.found
+	m.evaluation.close()
 }
 
 func (m *Matches) clearAsks() {
@@ -67,7 +76,7 @@ func (s *Set) Asks(in *Input, out *Matches) error {
 		return err
 	}
 	out.evaluation.open(s, in)
-	defer out.evaluation.close()
+	defer out.close()
 	list, entry, err := s.listed(&out.evaluation)
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ type evaluation struct {
 
 	scope          expr.Scope
 	headers, query lookups
+	found          map[string]any // by Instance.Claims
 
 	// A bit for each tier: whether it was evaluated, and to true.
 	tiersKnown, tiersTrue uint64
@@ -37,7 +38,7 @@ func (ev *evaluation) open(s *Set, in *Input) {
 func (ev *evaluation) close() {
 	ev.scope.Close()
 	ev.set, ev.in, ev.client = nil, nil, netip.Addr{}
-	ev.headers, ev.query = lookups{}, lookups{}
+	ev.headers, ev.query, ev.found = lookups{}, lookups{}, nil
 	ev.tiersKnown, ev.tiersTrue = 0, 0
 }
 
@@ -51,7 +52,8 @@ func (ev *evaluation) Claims() (map[string]any, error) {
 			return nil, &AmbiguousError{Is: ambiguous, Name: strings.ToLower(i.TokenHeader)}
 		}
 	}
-	return i.Claims(r), nil
+	ev.found = i.Claims(r)
+	return ev.found, nil
 }
 
 // isInTier evaluates the condition of the i-th tier of the file once for all rules.

@@ -4,7 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/stintdev/stint/internal/httpfield"
@@ -47,6 +49,7 @@ type Set struct {
 	bans                networkTable[*Ban] // by hand, of networks
 	reads               Ambiguity          // what may mislead its expressions
 	usesClaims          bool               // an expression does
+	anyHeader           bool               // an expression may read headers that it does not name
 	repeatable          repeatable
 	secrets             []secretAt // that its files name
 	instance            *Instance  // nil: nothing is known of one
@@ -121,8 +124,9 @@ func (s *Set) expressions(visit func(e *expr.Expression, refuses bool)) {
 
 // noteUses sets s.reads and s.usesClaims. It is called when all else of s is complete.
 func (s *Set) noteUses() {
-	s.reads, s.usesClaims = 0, false
+	s.reads, s.usesClaims, s.anyHeader = 0, false, false
 	s.expressions(func(e *expr.Expression, refuses bool) {
+		s.anyHeader = s.anyHeader || e.AnyHeader
 		s.usesClaims = s.usesClaims || e.Uses("claims")
 		if refuses {
 			s.reads |= misread(e)
@@ -145,6 +149,12 @@ func misread(e *expr.Expression) (a Ambiguity) {
 
 // UsesClaims reports whether an expression of s reads the claims of a token.
 func (s *Set) UsesClaims() bool { return s.usesClaims }
+
+// Headers returns the canonical names of the headers that expressions of s name, in order, also
+// of rules that are off. others reports whether an expression may read others, too.
+func (s *Set) Headers() (names []string, others bool) {
+	return slices.Sorted(maps.Values(s.headerNames)), s.anyHeader
+}
 
 // check finds what is malformed whatever the expressions are.
 func (s *Set) check(in *Input) error {

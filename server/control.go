@@ -170,6 +170,7 @@ func (s *Server) newAdmin(c *Config) http.Handler {
 		Offenders:       s.offenders,
 		OffenderHistory: s.offenderHistory,
 
+		Preview:   s.preview,
 		Program:   c.Program,
 		Started:   time.Now(),
 		Store:     s.storeStatus,

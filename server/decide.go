@@ -78,7 +78,8 @@ type evaluation struct {
 	in   *rules.Input  // nil: it could not be read, and err is the reason
 	hold time.Duration // the longest delay by rules that shape; 0: requests are not held here
 	Verdict
-	err error // if not nil, the Verdict is zero
+	err    error          // if not nil, the Verdict is zero
+	claims map[string]any // of the token, if the rules have read it
 
 	asks   []stint.Ask // as Rules and Each
 	groups []group     // calls of the store; none if there is nothing to ask
@@ -105,7 +106,7 @@ func (s *Server) decide(ctx context.Context, all []evaluation, at time.Time, sha
 			t.find(set, m, at, s.settings.AllowAmbiguous)
 		}
 	}
-	m.Asks, m.Rules = nil, nil // the evaluations keep them
+	m.Asks, m.Rules, m.Claims = nil, nil, nil // the evaluations keep them
 	matches.Put(m)
 	s.take(ctx, all, shadows)
 	for i := range all {
@@ -146,6 +147,7 @@ func (t *evaluation) find(set *served, m *rules.Matches, at time.Time, allowed r
 	if t.err = set.Asks(t.in, m); t.err != nil {
 		return
 	}
+	t.claims = m.Claims
 	set.counters.skipped(m.Unread...)
 	for i, rule := range m.Rules {
 		if rule.Shape && rule.Mode == rules.Enforce {

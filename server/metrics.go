@@ -15,6 +15,7 @@ import (
 	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/internal/live"
+	"github.com/stintdev/stint/server/internal/recent"
 )
 
 // metrics are the metrics of a Server. If you add one, add it to docs/metrics.md; a test
@@ -66,6 +67,7 @@ type served struct {
 	*rules.Set
 	counters   ruleCounters
 	forwarding *forwarding
+	reads      *recent.Reads // of requests, for previews
 }
 
 // ruleCounters has the counters of each rule that is not off. Finding a rule by its address
@@ -182,7 +184,7 @@ func (m *metrics) serve(set *rules.Set) *served {
 		}
 		all[r].lines.rule = r.Name
 	}
-	return &served{set, all, new(forwarding)}
+	return &served{set, all, new(forwarding), readsOf(set)}
 }
 
 // forget removes the series of the rules in before whose names are not in now. Otherwise a
@@ -285,7 +287,9 @@ func (c ruleCounters) refusedInShadow(r *rules.Rule) { c[r].shadow.Inc() }
 // skipped counts that rules, which are in shadow mode, were not asked.
 func (c ruleCounters) skipped(all ...*rules.Rule) {
 	for _, r := range all {
-		c[r].skipped.Inc()
+		if counter := c[r]; counter != nil { // nil: in a preview
+			counter.skipped.Inc()
+		}
 	}
 }
 

@@ -13,4 +13,5 @@ func (s *Server) observe(ctx context.Context, start time.Duration, t *evaluation
 		s.refusals.decided(ctx, start, t)
 		s.countOffenders(start, t)
 	}
+	s.record(start, t, at)
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/stintdev/stint/server/internal/inflight"
 	"github.com/stintdev/stint/server/internal/live"
 	"github.com/stintdev/stint/server/internal/lookup"
+	"github.com/stintdev/stint/server/internal/recent"
 	"github.com/stintdev/stint/server/internal/reports"
 	"github.com/stintdev/stint/server/internal/seen"
 )
@@ -87,6 +88,9 @@ type Server struct {
 	salt    atomic.Pointer[salt] // of keys that are shown hashed; nil: they are shown as they are
 	live    *live.Live
 	seen    *seen.Seen // counts offenders; nil: nothing does
+
+	recent     *recent.Recorder // nil: requests are not recorded
+	previewing chan struct{}    // has room for one preview
 
 	// The admin API, and who may call which API.
 	admin                      http.Handler
@@ -185,6 +189,10 @@ func New(c Config) *Server {
 	if s.settings.HashKeys {
 		s.salt.Store(newSalt())
 	}
+	if n := s.settings.RecentRequests; n > 0 {
+		s.recent = recent.New(n, previewWindow)
+	}
+	s.previewing = make(chan struct{}, 1)
 	s.audit = s.newAudit()
 	s.control = s.newControl(&c)
 	s.seen = s.newSeen()

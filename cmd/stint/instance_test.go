@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -164,7 +165,7 @@ type running struct {
 
 // start starts an instance of a fleet, in a state: "empty" has no store and nothing was
 // changed; "file" takes its rules from its file; "full" has rules, controls, bans and counts;
-// so have "race", where another pushes rules just before, "evil", whose rules hold what no
+// so have "busy", which has decided requests, "race", where another pushes rules just before, "evil", whose rules hold what no
 // file may, "away", whose store has gone, and "closed", which wants a token.
 func start(t *testing.T, state string, used map[string]bool) *running {
 	t.Helper()
@@ -216,6 +217,14 @@ func start(t *testing.T, state string, used map[string]bool) *running {
 	}
 	s.Follow(t.Context())
 	documents.away.Store(state == "away")
+	if state == "busy" {
+		for range 6 {
+			in := &rules.Input{Client: netip.MustParseAddr("192.0.2.77"), Cost: 1, Operation: "login", Request: &rules.Request{Method: "POST", Path: "/login\x1b[2J", Host: "shop.example"}}
+			if _, err := s.Decide(t.Context(), in, time.Time{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	r := &running{admin: s.Admin(), used: used}
 	listening := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		r.admin.ServeHTTP(w, q)

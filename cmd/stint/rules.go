@@ -21,7 +21,7 @@ func rulesCommand() *cobra.Command {
 		Use: "rules", Short: "check rules files; push, pull and roll back a fleet's rules",
 		Long: `Checks rules files, and changes the rules that a fleet shares. check calls no server; the
 others call the admin API of an instance of the fleet.`,
-	}, rulesCheck(), rulesPush(), rulesPull(), rulesDiff(), rulesHistory(), rulesRollback(), rulesSource())
+	}, rulesCheck(), rulesPreview(), rulesPush(), rulesPull(), rulesDiff(), rulesHistory(), rulesRollback(), rulesSource())
 }
 
 func rulesCheck() *cobra.Command {

@@ -28,6 +28,7 @@ func TestContract(t *testing.T) {
 	for pattern, requested := range map[string]any{
 		"PUT /v1/rules":           adminapi.PushRequest{},
 		"POST /v1/rules/check":    adminapi.CheckRequest{},
+		"POST /v1/rules/preview":  adminapi.PreviewRequest{},
 		"POST /v1/rules/rollback": adminapi.RollbackRequest{},
 		"PUT /v1/rules/source":    adminapi.SourceRequest{},
 		"PATCH /v1/switches":      adminapi.SwitchesRequest{},
@@ -49,6 +50,7 @@ func TestContract(t *testing.T) {
 		"GET /v1/rules":                   adminapi.Rules{},
 		"PUT /v1/rules":                   adminapi.Version{},
 		"POST /v1/rules/check":            adminapi.Checked{},
+		"POST /v1/rules/preview":          adminapi.Preview{},
 		"GET /v1/rules/versions":          adminapi.Versions{},
 		"GET /v1/rules/versions/{number}": adminapi.Version{},
 		"POST /v1/rules/rollback":         adminapi.Version{},

@@ -167,12 +167,21 @@ type PreviewRequest struct {
 }
 
 // Preview compares rules with those in force, on requests that this instance has recorded.
-// Both started with empty counts, so the answers differ from what really happened.
+// Both started with empty counts, so the answers differ from what really happened. Responses
+// of upstreams are not recorded, so on_status counts nothing.
 type Preview struct {
-	From     time.Time `json:"from"` // of the first request
+	From     time.Time `json:"from"` // of the first request; the present, if there was none
 	Requests int64     `json:"requests"`
-	// Share is one in so many clients whose requests were recorded. 1: all.
-	Share  int64         `json:"share"`
+	// Share is one in so many clients whose requests were recorded. 1: all. A limit whose key
+	// many clients share is then seen by only that share of them.
+	Share int64 `json:"share"`
+	// Missing is what the new rules read and was not recorded, such as
+	// request.headers["x-user"]: it is missing in every request here.
+	Missing []string `json:"missing"`
+	// Partial says that the preview ended before all requests were tried, because that took
+	// too long or there were too many keys.
+	Partial bool `json:"partial"`
+
 	Now    PreviewCounts `json:"now"`    // under the rules in force
 	Then   PreviewCounts `json:"then"`   // under the rules of the request
 	Rules  []PreviewRule `json:"rules"`  // of both
@@ -185,14 +194,15 @@ type PreviewCounts struct {
 	Refused int64 `json:"refused"`
 }
 
-// PreviewRule is how many requests a rule refused.
+// PreviewRule is how many requests a rule refused; of a rule in shadow mode, how many it would
+// have refused.
 type PreviewRule struct {
 	Name string `json:"name"`
 	Now  int64  `json:"now"`
 	Then int64  `json:"then"`
 }
 
-// PreviewCase is a request that is decided differently.
+// PreviewCase is a request that passes under one set of rules and not under the other.
 type PreviewCase struct {
 	At     time.Time `json:"at"`
 	Client string    `json:"client"`

@@ -71,6 +71,8 @@ const (
 	MaxAdminBody = 2*yamlnode.MaxFile + 1<<16
 	// AdminBytes is how many bytes the bodies of the admin API may take together.
 	AdminBytes = 2*MaxAdminBody + 1<<20
+	// MaxPreviewKeys is how many keys a preview of rules counts under each of the two sets.
+	MaxPreviewKeys = 10_000
 	// MaxCountedBans is how many bans an instance remembers, of those that it saw
 	// imposed, for the metric of running bans.
 	MaxCountedBans = 100_000
@@ -150,7 +152,7 @@ func (s *Settings) FitMemory() Footprint {
 	}
 	const listeners = 4
 	const flights = 2 // the gateway's and the check API's
-	fit(&s.MaxKeys, 5, keyBytes, 10_000, counts.DefaultRoom)
+	fit(&s.MaxKeys, 6, keyBytes, 10_000, counts.DefaultRoom)
 	fit(&s.MaxConnections, 6, connectionBytes*listeners, 256, 50_000)
 	fit(&s.Instance.InFlight, 8, requestBytes*flights, 500, defaultInFlight)
 	fit(&s.Instance.Bytes, 8, 1, 8<<20, 1<<40)
@@ -174,6 +176,11 @@ func (s *Settings) FitMemory() Footprint {
 		if s.Store == "memory" {
 			f.Parts = append(f.Parts, Part{"history of offenders", seen.HistoryBytes, 1})
 		}
+	}
+	if s.RecentRequests > 0 {
+		f.Parts = append(f.Parts,
+			Part{"recent requests", s.RecentRequests, 1},
+			Part{"keys of a preview", 2 * MaxPreviewKeys, keyBytes})
 	}
 	if s.Store != "memory" {
 		f.Parts = append(f.Parts,

@@ -59,6 +59,7 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 		"instances":              r.Int64(&s.Instances, 1, 100_000),
 		"remembered_denials":     r.Int64(&s.RememberedDenials, 0, 1<<24),
 		"offenders":              r.Int64(&s.Offenders, 0, 10_000),
+		"recent_requests":        yamlnode.Parsed(r, &s.RecentRequests, parseRecent),
 		"upstream_timeout":       r.Period(&s.UpstreamTimeout),
 		"stop_delay":             r.Period(&s.StopDelay),
 		"stop_timeout":           r.Period(&s.StopTimeout),
@@ -108,6 +109,18 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 			r.Report(fields[name], "%s must be more than 0", name)
 		}
 	}
+}
+
+// parseRecent reads a size of at most 1 GiB, or off.
+func parseRecent(text string) (int64, error) {
+	if text == Off {
+		return 0, nil
+	}
+	n, err := parseByteSize(text)
+	if err == nil && n > 1<<30 {
+		err = fmt.Errorf("%.40q: at most 1GiB", text)
+	}
+	return n, err
 }
 
 func parseListen(text string) (string, error) {

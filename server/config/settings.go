@@ -51,6 +51,9 @@ type Settings struct {
 	// Offenders is how many keys, rules, paths and clients this instance counts, of each the
 	// heaviest by refusals, by use and by violations. 0: none.
 	Offenders int64
+	// RecentRequests is how many bytes of the requests of the last 5 minutes this instance
+	// keeps in memory, so that other rules can be tried on them. 0: none.
+	RecentRequests int64
 	// UpstreamTimeout is how long an upstream may take until it begins to answer.
 	UpstreamTimeout time.Duration
 	// BodyTimeout bounds how long a client of the gateway may delay the body of a request,
@@ -172,6 +175,7 @@ func Default() Settings {
 
 		RememberedDenials: ByMemory,
 		Offenders:         1000,
+		RecentRequests:    4 << 20,
 
 		Upgrades:             []string{"websocket"},
 		ReadyWithoutControls: true,

@@ -55,6 +55,8 @@ type Expression struct {
 	Variables []string
 	// Headers are the names that it asks request.headers for literally, in lower case.
 	Headers []string
+	// AnyHeader says that it may read other headers, too.
+	AnyHeader bool
 	// Secrets are those that it names, and where.
 	Secrets []SecretUse
 	// Hints are comparisons that cannot be meant as written, such as of request.path with

@@ -18,6 +18,7 @@ type inspector struct {
 	secrets  []SecretUse
 	proper   map[int64]bool // uses of the variable secrets as an argument of hmac, by id
 	headers  []string       // that are asked for literally
+	maps     int            // uses of request.headers for anything else
 }
 
 func inspect(checked *cel.Ast) *inspector {
@@ -33,6 +34,9 @@ func (i *inspector) note(e ast.Expr, format string, args ...any) {
 }
 
 func (i *inspector) visit(e ast.Expr) {
+	if i.isHeaders(e) {
+		i.maps++ // headerName takes it back
+	}
 	if e.Kind() == ast.SelectKind {
 		if s := e.AsSelect(); i.isHeaders(s.Operand()) {
 			i.headerName(e, s.FieldName())
@@ -82,6 +86,7 @@ func (i *inspector) pattern(e ast.Expr) {
 }
 
 func (i *inspector) headerName(e ast.Expr, name string) {
+	i.maps--
 	switch lower := strings.ToLower(name); {
 	case name != lower:
 		i.note(e, "names in request.headers are in lower case: %q", lower)

@@ -36,6 +36,9 @@ type API struct {
 	Forget func(*stint.Request)
 	// Explain explains the check request in body.
 	Explain func(ctx context.Context, body []byte) (*adminapi.Explanation, error)
+	// Preview compares rules with those in force on recent requests. It returns nil if none are
+	// recorded.
+	Preview func(context.Context, *rules.Set) (*adminapi.Preview, error)
 
 	// Offenders and OffenderHistory answer the calls about offenders; nil without an error:
 	// none are counted.
@@ -73,6 +76,7 @@ func (a *API) Handler() http.Handler {
 		"GET /v1/rules":                   {config.ReadScope, a.showRules},
 		"PUT /v1/rules":                   {config.WriteScope, a.pushRules},
 		"POST /v1/rules/check":            {config.ReadScope, a.checkRules},
+		"POST /v1/rules/preview":          {config.ReadScope, a.previewRules},
 		"GET /v1/rules/versions":          {config.ReadScope, a.listVersions},
 		"GET /v1/rules/versions/{number}": {config.ReadScope, a.showVersion},
 		"POST /v1/rules/rollback":         {config.WriteScope, a.rollbackRules},

@@ -54,6 +54,27 @@ func (a *API) checkRules(c *call) (int, any, error) {
 	return http.StatusOK, adminapi.Checked{Version: set.Version, Count: len(set.Rules), Findings: append([]rules.Finding{}, set.Findings...)}, nil
 }
 
+func (a *API) previewRules(c *call) (int, any, error) {
+	var in adminapi.PreviewRequest
+	if err := c.read(&in); err != nil {
+		return 0, nil, err
+	}
+	set, err := a.pushable(c, in.Text)
+	if err != nil {
+		return 0, nil, err
+	}
+	preview, err := a.Preview(c.Context(), set)
+	switch {
+	case err != nil && c.Context().Err() != nil:
+		return 0, nil, busy()
+	case err != nil:
+		return 0, nil, err
+	case preview == nil:
+		return 0, nil, &callError{status: http.StatusConflict, detail: "This instance does not record requests: its setting server.recent_requests is off."}
+	}
+	return http.StatusOK, preview, nil
+}
+
 // turn waits until no other call of the same scope compiles expressions. The caller must call
 // done. Compiling takes a processor and memory. Calls that only read wait separately, so that
 // they do not hold up a push. Files of rules do not wait for calls at all.

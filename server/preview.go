@@ -1,0 +1,223 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/adminapi"
+	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/recent"
+)
+
+const (
+	// previewWindow is how long a request is kept for previews.
+	previewWindow = 5 * time.Minute
+	// previewTimeout bounds the time of a preview. What was tried by then is its result.
+	previewTimeout = 3 * time.Second
+	// maxPreviewCases is how many requests a preview shows, and maxCasesAlike how many of one
+	// client and rule.
+	maxPreviewCases, maxCasesAlike = 20, 3
+)
+
+// readsOf returns what set reads of a request beside what every request has.
+func readsOf(set *rules.Set) *recent.Reads {
+	r := &recent.Reads{Claims: set.UsesClaims()}
+	r.Headers, r.AnyHeader = set.Headers()
+	return r
+}
+
+// record records a request for previews. Malformed requests are left out: no rule decides them.
+func (s *Server) record(start time.Duration, t *evaluation, at time.Time) {
+	if s.recent == nil || !at.IsZero() || errors.Is(t.err, stint.ErrRequest) {
+		return
+	}
+	set := s.set.Load()
+	q := recent.Request{At: start, Input: t.in, Claims: t.claims, Hold: t.hold}
+	if !t.in.Client.IsValid() && len(t.asks) > 0 {
+		q.Subject = t.asks[0].Key
+	}
+	s.recent.Add(&q, set.IPv6Prefix, set.reads)
+}
+
+// preview compares set with the rules in force on recent requests. Changes made at run time apply
+// to both. It returns nil if requests are not recorded.
+func (s *Server) preview(ctx context.Context, set *rules.Set) (*adminapi.Preview, error) {
+	if s.recent == nil {
+		return nil, nil
+	}
+	select {
+	case s.previewing <- struct{}{}:
+		defer func() { <-s.previewing }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(ctx, previewTimeout)
+	defer cancel()
+	controls := s.control.Status().Controls
+	set, _ = set.With(&controls)
+	p := previewed{now: newTrial(s.Rules()), then: newTrial(set), alike: map[caseKind]int{}}
+	sample := s.recent.Sample(s.metrics.now())
+	p.Share = sample.Share
+	p.Missing = append([]string{}, sample.Lacks(readsOf(set))...)
+	p.Sample = []adminapi.PreviewCase{}
+	for q := range sample.All() {
+		if p.Requests%64 == 0 {
+			runtime.Gosched() // requests of clients need not wait for this
+		}
+		at := s.metrics.epoch.Add(q.At)
+		if ctx.Err() != nil || !p.try(s, q, at) {
+			p.Partial = true
+			break
+		}
+	}
+	if p.Requests == 0 {
+		p.From = time.Now()
+	}
+	p.From = p.From.UTC()
+	p.Now, p.Then = p.now.counts, p.then.counts
+	p.Rules = refusedBy(p.now, p.then)
+	return &p.Preview, nil
+}
+
+// previewed is a preview while it is made.
+type previewed struct {
+	adminapi.Preview
+	now, then *trial
+	alike     map[caseKind]int // the cases that are shown
+}
+
+type caseKind struct{ client, rule string }
+
+// try tries a request, and reports whether it could be decided.
+func (p *previewed) try(s *Server, q *recent.Request, at time.Time) bool {
+	allowed := s.settings.AllowAmbiguous
+	now, err := p.now.decide(q, at, allowed)
+	if err != nil {
+		return false
+	}
+	then, err := p.then.decide(q, at, allowed)
+	if err != nil {
+		return false
+	}
+	p.now.count(now)
+	p.then.count(then)
+	if p.Requests++; p.Requests == 1 {
+		p.From = at
+	}
+	if now.allowed == then.allowed {
+		return true
+	}
+	c := adminapi.PreviewCase{At: at.UTC(), Now: now.outcome, Then: then.outcome}
+	if now.allowed {
+		c.Rule = then.rule
+	} else {
+		c.Rule = now.rule
+	}
+	if q.Client.IsValid() {
+		c.Client = s.shownKey(q.Client.String())
+	}
+	if q.Request != nil {
+		c.Method, c.Path = q.Request.Method, q.Request.Path
+	}
+	kind := caseKind{c.Client, c.Rule}
+	if len(p.Sample) < maxPreviewCases && p.alike[kind] < maxCasesAlike {
+		p.alike[kind]++
+		p.Sample = append(p.Sample, c)
+	}
+	return true
+}
+
+// trial decides requests under a set, with counts of its own.
+type trial struct {
+	served  served
+	limiter *stint.Limiter
+	matches rules.Matches
+	counts  adminapi.PreviewCounts
+	refused map[string]int64 // by rule
+}
+
+func newTrial(set *rules.Set) *trial {
+	return &trial{
+		served:  served{Set: set},
+		limiter: stint.NewLimiter(&stint.Memory{MaxKeys: config.MaxPreviewKeys}),
+		refused: map[string]int64{},
+	}
+}
+
+// tried is what was decided about a request. rule is the rule that refused, and shadows are the
+// rules in shadow mode that would have.
+type tried struct {
+	allowed       bool
+	outcome, rule string
+	shadows       []string
+}
+
+// decide decides a request as Server.decide does, without what belongs to an instance.
+func (p *trial) decide(q *recent.Request, at time.Time, ambiguous rules.Ambiguity) (tried, error) {
+	t := evaluation{in: q.Input, hold: q.Hold}
+	t.find(&p.served, &p.matches, at, ambiguous)
+	p.matches.Asks, p.matches.Rules = nil, nil
+	if errors.Is(t.err, stint.ErrRequest) {
+		return tried{outcome: "malformed"}, nil
+	}
+	if t.err != nil {
+		return tried{}, t.err
+	}
+	var result tried
+	for i := range t.groups {
+		g := &t.groups[i]
+		d, err := p.limiter.Take(context.Background(), &g.request, g.answer.Each)
+		switch {
+		case err != nil:
+			return tried{}, err
+		case g.inShadow():
+			if !d.Allowed {
+				result.shadows = append(result.shadows, g.rules[0].Name)
+			}
+		default:
+			t.Decision = d
+		}
+	}
+	if i := t.decidedBy(t.asks); i >= 0 {
+		t.Rule = t.Rules[i]
+	}
+	result.allowed, result.outcome = t.Allowed, t.outcome()
+	if !t.Allowed && t.Rule != nil {
+		result.rule = t.Rule.Name
+	}
+	return result, nil
+}
+
+func (p *trial) count(t tried) {
+	if t.allowed {
+		p.counts.Allowed++
+	} else {
+		p.counts.Refused++
+	}
+	if t.rule != "" {
+		p.refused[t.rule]++
+	}
+	for _, name := range t.shadows {
+		p.refused[name]++
+	}
+}
+
+// refusedBy are the rules that refused a request in either trial, in the order of the new rules,
+// and then the others.
+func refusedBy(now, then *trial) []adminapi.PreviewRule {
+	all := []adminapi.PreviewRule{}
+	listed := map[string]bool{}
+	for _, set := range []*rules.Set{then.served.Set, now.served.Set} {
+		for _, r := range set.Rules {
+			if (now.refused[r.Name] > 0 || then.refused[r.Name] > 0) && !listed[r.Name] {
+				listed[r.Name] = true
+				all = append(all, adminapi.PreviewRule{Name: r.Name, Now: now.refused[r.Name], Then: then.refused[r.Name]})
+			}
+		}
+	}
+	return all
+}
