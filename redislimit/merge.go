@@ -14,9 +14,9 @@ import (
 
 const mergedWaiters = 1024
 
-func (s *Store) takeMerged(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+func (s *Store) takeMerged(ctx context.Context, r *stint.Request, out []stint.Decision) (d stint.Decision, requests int, err error) {
 	if err := ctx.Err(); err != nil {
-		return stint.Decision{}, notSent(err)
+		return d, 0, notSent(err)
 	}
 	w := s.merger.newWaiter(r)
 	var n uint16
@@ -26,26 +26,28 @@ func (s *Store) takeMerged(ctx context.Context, r *stint.Request, out []stint.De
 	q, direct := s.merger.enqueue(n, w, ctx.Done() == nil && r.Deadline <= 0)
 	if q == nil {
 		w.free()
-		return stint.Decision{}, notSent(errWaiting)
+		return d, 0, notSent(errWaiting)
 	}
 	if direct {
 		w.free()
-		return s.takeDirect(q, r, out)
+		d, err = s.takeDirect(q, r, out)
+		return d, 1, err
 	}
 	if err := w.wait(ctx, r.Deadline); err != nil {
 		if s.merger.leave(q, w) {
 			w.free()
-			return stint.Decision{}, notSent(err)
+			return d, 0, notSent(err)
 		}
 		if w.state.CompareAndSwap(sent, left) {
-			return stint.Decision{}, fmt.Errorf("redislimit: the server has not answered: %w", err)
+			return d, 0, fmt.Errorf("redislimit: the server has not answered: %w", err)
 		}
 	}
 	defer w.free()
 	if w.err != nil {
-		return stint.Decision{}, w.err
+		return d, w.requests, w.err
 	}
-	return s.read(w.reply, r.Asks, w.place, out)
+	d, err = s.read(w.reply, r.Asks, w.place, out)
+	return d, w.requests, err
 }
 
 // takeDirect makes a call on the caller's goroutine, since starting and waking another one costs
@@ -150,6 +152,7 @@ func (s *Store) deliver(q *queue, c *call, reply string, err error) {
 		answers = append(answers, answer)
 	}
 	for i, w := range c.waiters {
+		w.requests = len(c.waiters)
 		switch {
 		case err != nil:
 			w.err = err

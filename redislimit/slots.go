@@ -97,7 +97,7 @@ func (s *Store) takeSlots(ctx context.Context, r *stint.Request, out []stint.Dec
 
 func (s *Store) takePart(ctx context.Context, p *part) {
 	p.each = make([]stint.Decision, len(p.request.Asks))
-	p.decision, p.err = s.takeMerged(ctx, &p.request, p.each)
+	p.decision, _, p.err = s.takeMerged(ctx, &p.request, p.each)
 }
 
 // peekWhereFull asks parts without room again, without taking, if another part refuses: then
@@ -139,7 +139,7 @@ var impossible = stint.MustLimit("1 per 1s")
 func (s *Store) peekPart(ctx context.Context, p *part, asks []stint.Ask) {
 	peeking := stint.Request{At: p.request.At, Asks: append(slices.Clone(asks), stint.Ask{Key: asks[0].Key, Limit: impossible, Cost: 2})}
 	each := make([]stint.Decision, len(peeking.Asks))
-	p.decision, p.err = s.takeMerged(ctx, &peeking, each)
+	p.decision, _, p.err = s.takeMerged(ctx, &peeking, each)
 	p.each = each[:len(asks)]
 }
 

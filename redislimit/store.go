@@ -126,10 +126,18 @@ func (s *Store) Close() {
 // Take implements stint.Store. Requests that come at the same time are sent together, in
 // the order in which they came.
 func (s *Store) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+	d, _, err := s.TakeCounted(ctx, r, out)
+	return d, err
+}
+
+// TakeCounted is Take, and also returns how many requests went in the same call, this one
+// among them: for traces, see package otellimit. It is 0 if there was no answer, or if
+// its keys lie in several slots of a Cluster.
+func (s *Store) TakeCounted(ctx context.Context, r *stint.Request, out []stint.Decision) (d stint.Decision, requests int, err error) {
 	waited, err := s.conn.Await(ctx, r.Deadline)
 	switch {
 	case err != nil:
-		return stint.Decision{}, notSent(err)
+		return d, 0, notSent(err)
 	case waited > 0 && r.Deadline > 0:
 		rest := *r
 		rest.Deadline = max(1, r.Deadline-waited)
@@ -143,7 +151,8 @@ func (s *Store) Take(ctx context.Context, r *stint.Request, out []stint.Decision
 		ctx, cancel = context.WithTimeout(ctx, r.Deadline)
 		defer cancel()
 	}
-	return s.takeSlots(ctx, r, out)
+	d, err = s.takeSlots(ctx, r, out)
+	return d, 0, err
 }
 
 // KeepsDeadline implements fleet.DeadlineKeeper: Take obeys a Request's Deadline. It needs

@@ -19,6 +19,7 @@ type waiter struct {
 	waker      waker // of its caller
 
 	group, place int // in the batch
+	requests     int // in its call; known once it is answered
 	reply        string
 	err          error
 }

@@ -72,7 +72,7 @@ func (s *Server) authorize() http.Handler {
 		w.Header().Set("Cache-Control", "no-store")
 		w.WriteHeader(http.StatusOK)
 	}))
-	calls := s.capped(s.proxyAsks(decide))
+	calls := s.capped(s.tracing.requests("authorize", s.believesCaller, s.proxyAsks(decide)))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Caddy appends the original's query to ours, so other parameters are ignored.
 		if q := r.URL.Query(); q.Get("deny_status") == "403" {

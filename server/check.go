@@ -76,7 +76,7 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 // rest. In a Redis Cluster, checks whose keys lie in several slots are decided last.
 func (s *Server) Check() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("POST /v1/check", s.guard(s.capped(http.HandlerFunc(s.check))))
+	mux.Handle("POST /v1/check", s.guard(s.capped(s.tracing.requests("check", nil, http.HandlerFunc(s.check)))))
 	mux.Handle("/v1/authorize", s.authorize())
 	s.addProbes(mux, s.guard)
 	return mux

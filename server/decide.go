@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
 )
@@ -100,6 +102,11 @@ type evaluation struct {
 // requests of the call.
 func (s *Server) decide(ctx context.Context, all []evaluation, at time.Time, shadows bool) {
 	start, set := s.metrics.now(), s.set.Load()
+	whole := ctx
+	var span trace.Span
+	if at.IsZero() {
+		ctx, span = s.tracing.start(ctx, "decide", trace.SpanKindInternal)
+	}
 	m := matches.Get().(*rules.Matches)
 	for i := range all {
 		if t := &all[i]; t.in != nil {
@@ -132,6 +139,7 @@ func (s *Server) decide(ctx context.Context, all []evaluation, at time.Time, sha
 		}
 		s.observe(ctx, start, t, at)
 	}
+	s.tracing.decided(whole, span, all)
 }
 
 var matches = sync.Pool{New: func() any { return new(rules.Matches) }}

@@ -49,6 +49,12 @@ func (s *Server) Open() error {
 			return err
 		}
 	}
+	if s.tracesWrong != nil {
+		return s.tracesWrong
+	}
+	if _, err := s.tracing.reload(true); err != nil {
+		return err
+	}
 	if err := s.openUpstreams(); err != nil {
 		return err
 	}
@@ -99,6 +105,7 @@ func (s *Server) reloadFiles(asked bool) {
 		{"tokens of the check API", s.checkCallers.Reload},
 		{"secrets", s.secrets.reload},
 		{"keys of tokens", s.claims.Reload},
+		{"headers for traces", s.tracing.reload},
 	} {
 		changed, err := of.reload(asked)
 		if err != nil {

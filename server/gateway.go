@@ -19,7 +19,7 @@ import (
 // the routes. A request that no route matches is counted, too, and answered with 404. gRPC
 // clients are refused with a gRPC status; see httplimit.GRPC.
 func (s *Server) Gateway() http.Handler {
-	return s.logAccess(s.boundRest(httplimit.GRPC(s.withExchange(httplimit.Middleware{
+	return s.logAccess(s.boundRest(httplimit.GRPC(s.withExchange(s.tracing.requests("gateway", s.believesCaller, httplimit.Middleware{
 		Decide:   s.decideHTTP,
 		Dialect:  s.settings.Dialect,
 		MaxHeld:  int(s.settings.MaxHeld),
@@ -28,7 +28,7 @@ func (s *Server) Gateway() http.Handler {
 		Degraded: s.settings.DegradedHeader,
 
 		Violations: s.settings.ViolationsHeader,
-	}.Wrap(s.upstreams())))))
+	}.Wrap(s.upstreams()))))))
 }
 
 // decideHTTP is Decide for the gateway's middleware, which can hold r for so long.

@@ -55,7 +55,9 @@ type metrics struct {
 	auditDropped                prometheus.Counter
 
 	tokensValid, tokensInvalid prometheus.Counter
-	keysFailed                 prometheus.Counter
+
+	spansSent, spansFailed, spansDropped prometheus.Counter
+	keysFailed                           prometheus.Counter
 
 	certificatesTaken, certificatesRefused prometheus.Counter
 	certificateExpiry                      *prometheus.GaugeVec // by listener
@@ -125,6 +127,8 @@ func newMetrics(s *Server) *metrics {
 	tokens := vec("stint_client_tokens_total", "Tokens of clients that a rule looked at, by whether they were valid.", "result")
 	m.tokensValid, m.tokensInvalid = tokens.WithLabelValues("valid"), tokens.WithLabelValues("invalid")
 	m.keysFailed = counter("stint_jwks_failures_total", "Times that token keys could not be fetched from jwks_url; the previous ones stay.")
+	recorded := vec("stint_trace_spans_total", "Spans recorded, by what became of them.", "result")
+	m.spansSent, m.spansFailed, m.spansDropped = recorded.WithLabelValues("sent"), recorded.WithLabelValues("failed"), recorded.WithLabelValues("dropped")
 	certificates := vec("stint_certificate_reloads_total", "Certificates read again, by result.", "result")
 	m.certificatesTaken, m.certificatesRefused = certificates.WithLabelValues("taken"), certificates.WithLabelValues("refused")
 	m.certificateExpiry = registered(m, prometheus.NewGaugeVec(prometheus.GaugeOpts{

@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"slices"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/room"
 	"github.com/stintdev/stint/rules"
@@ -145,7 +147,9 @@ func (s *Server) responded(ctx context.Context, x *exchange, status int) {
 
 func (s *Server) violated(ctx context.Context, x *exchange, w *watching, status int) {
 	ctx = context.WithoutCancel(ctx) // it also counts if the client has left
+	ctx, span := s.tracing.start(ctx, "violate", trace.SpanKindInternal)
 	d, err := s.decider.Violate(ctx, w.ask.Key, w.ask.Penalty)
+	s.tracing.violated(span, w, &d, err)
 	if err != nil {
 		s.sampled.failure("a response could not be counted as a violation", fmt.Errorf("rule %s: %w", w.rule.Name, err))
 		return

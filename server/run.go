@@ -64,7 +64,6 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 	s.Follow(ctx)
 	defer s.Close()
 	underWay, cut := context.WithCancel(context.WithoutCancel(ctx))
-	defer s.transports.closeIdle()
 	defer cut()
 	listeners := s.listeners(underWay, l)
 	errs := make(chan error, 2*len(listeners))

@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/rules"
@@ -52,6 +54,9 @@ type Config struct {
 	// LogDropped returns how many lines of the log were dropped, for the metrics. nil:
 	// unknown.
 	LogDropped func() int64
+	// TracerProvider makes the spans, for a program that uses OpenTelemetry itself. nil:
+	// they are made and sent as Settings.Traces says.
+	TracerProvider trace.TracerProvider
 	// Program is the name and version of the program, for the admin API.
 	Program string
 	// Findings returns findings about other things than the rules, for Server.Findings.
@@ -111,6 +116,7 @@ type Server struct {
 
 	// Logs, metrics and findings.
 	metrics   *metrics
+	tracing   *tracing // nil: no spans are made
 	log       *slog.Logger
 	accessLog *slog.Logger
 	sampled   *sampledLog            // to log
@@ -126,6 +132,7 @@ type Server struct {
 
 	files        sync.Mutex // guards what follows while files are read; see Open
 	opened       bool
+	tracesWrong  error          // what is wrong with the environment of tracing
 	certificates []*certificate // of the listeners with TLS; set by Open
 	secrets      *secretFiles
 }
@@ -166,6 +173,9 @@ func New(c Config) *Server {
 	if f, ok := s.limiter.Store.(*fleet.Store); ok { // the Server has layers of its own
 		s.limiter = &stint.Limiter{Store: f.Shared(), Instance: s.limiter.Instance, Observe: s.limiter.Observe}
 	}
+	s.reports, s.id = Reports(new(reports.Memory)), control.NewID()
+	s.tracing, s.tracesWrong = s.newTracing(&c)
+	s.limiter = s.tracing.store(s.limiter)
 	s.local = &stint.Memory{MaxKeys: int(s.settings.MaxKeys)}
 	s.fleet = fleet.New(s.limiter.Store, s.fleetOptions())
 	s.decider = s.limiter
@@ -182,7 +192,6 @@ func New(c Config) *Server {
 		})
 		s.own.Claims, s.own.TokenHeader = s.claims.Of, s.claims.Header
 	}
-	s.reports, s.id = Reports(new(reports.Memory)), control.NewID()
 	if shared, ok := c.Documents.(Reports); ok {
 		s.reports = shared
 	}
@@ -213,5 +222,7 @@ func (s *Server) Close() {
 		s.control.Close()
 		s.audit.Trail.Close()
 		s.refusals.flushAll(s.set.Load())
+		s.tracing.end()
+		s.transports.closeIdle()
 	})
 }

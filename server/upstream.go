@@ -35,7 +35,7 @@ type transport struct {
 	now      atomic.Pointer[http.Transport]
 }
 
-// transports finds the transports of the routes.
+// transports finds the transports of the routes, and that of traces.
 type transports map[transportKind]*transport
 
 type transportKind struct {
@@ -44,22 +44,26 @@ type transportKind struct {
 }
 
 func kindOf(r *config.Route) transportKind {
-	k := transportKind{h2c: r.Upstream.Scheme == "h2c"}
-	if r.TLS != nil {
-		k.tls = *r.TLS
+	k := kindOfTLS(r.TLS)
+	k.h2c = r.Upstream.Scheme == "h2c"
+	return k
+}
+
+// kindOfTLS is that of HTTP/1 and, where TLS agrees on it, HTTP/2. t may be nil.
+func kindOfTLS(t *config.UpstreamTLS) (k transportKind) {
+	if t != nil {
+		k.tls = *t
 	}
 	return k
 }
 
 func newTransports(s *config.Settings) transports {
 	all := transports{}
-	for i := range s.Routes {
-		r := &s.Routes[i]
-		kind := kindOf(r)
+	add := func(name string, kind transportKind) {
 		if all[kind] != nil {
-			continue
+			return
 		}
-		t := &transport{settings: s, name: "upstream " + r.Upstream.Host, h2c: kind.h2c, tls: kind.tls}
+		t := &transport{settings: s, name: name, h2c: kind.h2c, tls: kind.tls}
 		for _, path := range []string{kind.tls.CA, kind.tls.Cert, kind.tls.Key} {
 			if path != "" {
 				t.files.Paths = append(t.files.Paths, path)
@@ -69,6 +73,13 @@ func newTransports(s *config.Settings) transports {
 			t.now.Store(t.with(&tls.Config{MinVersion: tls.VersionTLS12, ServerName: kind.tls.ServerName}))
 		}
 		all[kind] = t
+	}
+	for i := range s.Routes {
+		r := &s.Routes[i]
+		add("upstream "+r.Upstream.Host, kindOf(r))
+	}
+	if t := s.Traces; t != nil {
+		add("traces", kindOfTLS(t.TLS))
 	}
 	return all
 }
@@ -226,6 +237,7 @@ func (s *Server) proxy(route *config.Route) http.Handler {
 			// unread, net/http does not notice that the client has left.
 			p.Out.Header.Del("Expect")
 			s.setForwarded(p)
+			s.tracing.pass(p.In.Context(), p.Out.Header)
 		},
 		ModifyResponse: func(r *http.Response) error {
 			x := exchangeOf(r.Request)
@@ -235,6 +247,7 @@ func (s *Server) proxy(route *config.Route) http.Handler {
 					return err
 				}
 			}
+			s.tracing.answered(r)
 			s.responded(r.Request.Context(), x, r.StatusCode)
 			x.answersEarly(r)
 			if switching {
@@ -259,6 +272,10 @@ func (s *Server) proxy(route *config.Route) http.Handler {
 		}
 		t.keepUpgrade(r)
 		x.takeHeaders(w.Header())
+		if ctx, span := s.tracing.startUpstream(r.Context(), route, r); span != nil {
+			defer span.End()
+			r = r.WithContext(ctx)
+		}
 		proxy.ServeHTTP(s.keepPace(route, x, w, r), r)
 	})
 }
@@ -287,6 +304,7 @@ func (s *Server) setForwarded(p *httputil.ProxyRequest) {
 
 func (s *Server) upstreamFailed(w http.ResponseWriter, r *http.Request, err error) {
 	x := exchangeOf(r)
+	s.tracing.failed(r.Context())
 	x.setHeaders(w.Header())
 	gone := r.Context().Err() != nil // net/http reports this also for a client that was too slow
 	switch {

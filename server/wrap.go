@@ -62,14 +62,14 @@ func Load(path string, c Config) (*Server, error) {
 // For the rules file itself, use rules.Watcher and Server.SetRules. Close stops what runs
 // in the background.
 func (s *Server) Wrap(next http.Handler) http.Handler {
-	return httplimit.GRPC(s.withExchange(httplimit.Middleware{
+	return httplimit.GRPC(s.withExchange(s.tracing.requests("limited", s.believesCaller, httplimit.Middleware{
 		Decide:   s.decideFor(next),
 		Dialect:  s.settings.Dialect,
 		MaxHeld:  int(s.settings.MaxHeld),
 		MaxHold:  s.settings.MaxHold,
 		Client:   s.clientOf,
 		Degraded: s.settings.DegradedHeader,
-	}.Wrap(next)))
+	}.Wrap(next))))
 }
 
 // decideFor is decideHTTP for a handler whose responses the middleware sees.

@@ -182,6 +182,9 @@ func (s *Settings) FitMemory() Footprint {
 			Part{"recent requests", s.RecentRequests, 1},
 			Part{"keys of a preview", 2 * MaxPreviewKeys, keyBytes})
 	}
+	if s.Traces != nil {
+		f.Parts = append(f.Parts, Part{"spans to be sent", MaxSpans, spanBytes})
+	}
 	if s.Store != "memory" {
 		f.Parts = append(f.Parts,
 			Part{"remembered denials", s.RememberedDenials, denialBytes},

@@ -72,6 +72,7 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 		"violations_header":      r.Bool(&s.ViolationsHeader),
 		"log":                    func(n *yamlnode.Node) { s.Log.read(r, n) },
 		"privacy":                yamlnode.Parsed(r, &s.HashKeys, parsePrivacy),
+		"traces":                 readTraces(r, &s.Traces),
 		"rules":                  yamlnode.Parsed(r, &s.RulesFrom, ParseRulesFrom),
 		"secrets":                readSecrets(r, &s.Secrets),
 		"jwt":                    readJWT(r, &s.JWT),

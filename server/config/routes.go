@@ -118,7 +118,7 @@ func readUpstreamTLS(r *yamlnode.Reader, to **UpstreamTLS) func(*yamlnode.Node) 
 		case (t.Cert == "") != (t.Key == ""):
 			r.Report(n, "cert and key go together")
 		case *t == UpstreamTLS{}:
-			r.Report(n, "tls of a route needs ca, cert and key, or server_name")
+			r.Report(n, "tls needs ca, cert and key, or server_name")
 		}
 	}
 }

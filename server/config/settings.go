@@ -107,6 +107,8 @@ type Settings struct {
 	HashKeys bool
 	// Log says what is logged, and how.
 	Log Log
+	// Traces says where spans are sent. nil: none are made.
+	Traces *Traces
 	// StateDir is the absolute path of a directory of this instance alone. There it keeps
 	// the last state of what the fleet shares, and changes that the store does not have
 	// yet. It starts from them if the store is down. If Store is "memory", it keeps the

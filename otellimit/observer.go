@@ -1,0 +1,150 @@
+package otellimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/stintdev/stint"
+)
+
+// MaxLimits is how many names of limits the metric stint.decisions has. Limits beyond have the
+// name "other". A program that names limits after its users would otherwise make a series for
+// each.
+const MaxLimits = 1000
+
+// Observer observes the decisions of Limiters. New makes it. It may be used from many
+// goroutines at once.
+type Observer struct {
+	key       func(string) string // nil: spans show no keys
+	decisions metric.Int64Counter
+
+	known atomic.Pointer[known]
+	mu    sync.Mutex // to replace known
+}
+
+// series are the attributes of a count. The zero limit stands for none.
+type series struct {
+	limit   string
+	outcome stint.Outcome
+	by      stint.Source
+}
+
+// New returns an Observer. It returns an error if the MeterProvider does.
+func New(o Options) (*Observer, error) {
+	decisions, err := o.meter().Int64Counter("stint.decisions", metric.WithUnit("{request}"),
+		metric.WithDescription("Requests decided, by the limit that decided and the outcome."))
+	if err != nil {
+		return nil, fmt.Errorf("otellimit: %w", err)
+	}
+	observer := &Observer{key: o.Key, decisions: decisions}
+	observer.known.Store(&known{map[series][]metric.AddOption{}, map[string]struct{}{}})
+	return observer, nil
+}
+
+// Observe counts the answer to a request, and adds it as the event "stint.decision" to the
+// span of ctx, if that is recorded. It is meant for Limiter.Observe. It does not keep r and a.
+//
+// The event has stint.outcome, stint.by, and, as far as they apply, stint.limit,
+// stint.remaining, stint.retry_after (in seconds; -1: no wait would help), stint.violations and
+// stint.key. Requests that were malformed, and those with an instant, are not counted.
+func (o *Observer) Observe(ctx context.Context, r *stint.Request, a *stint.Answer) {
+	if errors.Is(a.Err, stint.ErrRequest) || !r.At.IsZero() {
+		return
+	}
+	s := series{outcome: a.Outcome, by: a.By}
+	if a.Err != nil {
+		s = series{}
+	} else if a.Limit != nil {
+		if s.limit = a.Limit.Spec().Name; s.limit == "" {
+			s.limit = a.Limit.Terms()
+		}
+	}
+	o.decisions.Add(ctx, 1, o.options(s)...)
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		span.AddEvent("stint.decision", trace.WithAttributes(o.attributes(s, a)...))
+	}
+}
+
+// known are the series so far, with their options. They are made once, because making them
+// takes many times as long as to count. It does not change.
+type known struct {
+	options map[series][]metric.AddOption
+	limits  map[string]struct{}
+}
+
+// find returns the options of a series, under the name by which it is counted; nil: it is new.
+func (k *known) find(s *series) []metric.AddOption {
+	if as, ok := k.options[*s]; ok {
+		return as
+	}
+	if _, ok := k.limits[s.limit]; !ok && len(k.limits) >= MaxLimits {
+		s.limit = "other"
+	}
+	return k.options[*s]
+}
+
+func (o *Observer) options(s series) []metric.AddOption {
+	if as := o.known.Load().find(&s); as != nil {
+		return as
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	before := o.known.Load()
+	if as := before.find(&s); as != nil {
+		return as
+	}
+	after := &known{maps.Clone(before.options), maps.Clone(before.limits)}
+	after.limits[s.limit] = struct{}{}
+	as := []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(s.attributes()...))}
+	after.options[s] = as
+	o.known.Store(after)
+	return as
+}
+
+func (s series) attributes() []attribute.KeyValue {
+	as := []attribute.KeyValue{outcomeKey.String(s.outcome.String())}
+	if s.outcome != 0 {
+		as = append(as, byKey.String(s.by.String()))
+	}
+	if s.limit != "" {
+		as = append(as, limitKey.String(text(s.limit)))
+	}
+	return as
+}
+
+func (o *Observer) attributes(s series, a *stint.Answer) []attribute.KeyValue {
+	as := s.attributes()
+	if a.Err != nil {
+		return append(as, errorKey.String(errorType(a.Err)))
+	}
+	if a.Limit != nil {
+		as = append(as, remainingKey.Int64(a.Remaining))
+	}
+	if !a.Allowed {
+		as = append(as, retryAfterKey.Float64(seconds(a.RetryAfter)))
+	}
+	if a.Violations > 0 {
+		as = append(as, violationsKey.Int64(a.Violations))
+	}
+	if o.key != nil && a.Key != "" {
+		as = append(as, keyKey.String(text(o.key(a.Key))))
+	}
+	return as
+}
+
+// seconds is a wait as the value of an attribute; -1: no wait would help.
+func seconds(wait time.Duration) float64 {
+	if wait == stint.Never {
+		return -1
+	}
+	return wait.Seconds()
+}

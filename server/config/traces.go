@@ -1,0 +1,123 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+
+	"github.com/stintdev/stint/internal/httpfield"
+	"github.com/stintdev/stint/internal/yamlnode"
+)
+
+// Traces says where spans are sent, by OTLP over HTTP, and of which requests. What is empty
+// here, the environment may say: see docs/traces.md.
+type Traces struct {
+	// Endpoint is the URL of a collector, such as http://localhost:4318. Without a path, it is
+	// that of the protocol, /v1/traces. Empty: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, else
+	// OTEL_EXPORTER_OTLP_ENDPOINT, else http://localhost:4318.
+	Endpoint string
+	// Sample is the share of the traces that begin here that is recorded, from 0 to 1. A trace
+	// that is continued is recorded if its caller records it.
+	Sample float64
+	// Continue says whose traces the gateway continues.
+	Continue Continue
+	// HeadersFile is a file with headers for the collector, such as its key: a line "Name:
+	// value" for each. It is read again when it changes. Empty: OTEL_EXPORTER_OTLP_HEADERS.
+	HeadersFile string
+	// TLS is for an Endpoint of https. nil: the certificate of the collector is checked
+	// against the system's authorities, and none is shown.
+	TLS *UpstreamTLS
+	// Service is the name of this service in traces. Empty: OTEL_SERVICE_NAME, else "stint".
+	Service string
+}
+
+// Continue says which requests continue the trace that their headers name. The others begin
+// one, which has a link to the named one.
+type Continue uint8
+
+const (
+	// ContinueTrusted continues traces of trusted_proxies. Others could choose which requests
+	// are recorded, and put them into traces that are not theirs.
+	ContinueTrusted Continue = iota
+	// ContinueAll continues all traces.
+	ContinueAll
+)
+
+// String returns the name in the configuration file.
+func (c Continue) String() string {
+	if c == ContinueAll {
+		return "all"
+	}
+	return "trusted"
+}
+
+// MaxSpans is how many spans wait to be sent. Further ones are dropped.
+const MaxSpans = 4096
+
+// spanBytes is for a span with all attributes that Stint sets, and for its copy while it is
+// sent.
+const spanBytes = 12 << 10
+
+// defaultSample records few enough traces that they cost little.
+const defaultSample = 0.01
+
+// readTraces makes a reader of the settings' "traces".
+func readTraces(r *yamlnode.Reader, to **Traces) func(*yamlnode.Node) {
+	return func(n *yamlnode.Node) {
+		t := &Traces{Sample: defaultSample}
+		fields := r.Mapping(n, yamlnode.Fields{
+			"endpoint":     yamlnode.Parsed(r, &t.Endpoint, ParseCollector),
+			"sample":       yamlnode.Parsed(r, &t.Sample, parseSample),
+			"continue":     yamlnode.Parsed(r, &t.Continue, parseContinue),
+			"headers_file": r.Text(&t.HeadersFile),
+			"tls":          readUpstreamTLS(r, &t.TLS),
+			"service":      r.Text(&t.Service),
+		})
+		if fields == nil {
+			return
+		}
+		*to = t
+		if u, err := url.Parse(t.Endpoint); t.TLS != nil && err == nil && u.Scheme != "https" {
+			r.Report(fields["tls"], "tls is for an endpoint of https")
+		}
+	}
+}
+
+// ParseCollector reads the URL of a collector, and adds the path of the protocol if it has
+// none.
+func ParseCollector(text string) (string, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" { // text may hold a secret
+		return "", errors.New("want the URL of a collector, such as http://localhost:4318")
+	}
+	if u.Path == "" || u.Path == "/" {
+		u.Path = "/v1/traces"
+	}
+	return u.String(), nil
+}
+
+func parseSample(text string) (float64, error) {
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(f >= 0 && f <= 1) { // not a number, either
+		return 0, fmt.Errorf("sample %.60q: want a share from 0 to 1, such as 0.01", text)
+	}
+	return f, nil
+}
+
+func parseContinue(text string) (Continue, error) {
+	switch text {
+	case "trusted":
+		return ContinueTrusted, nil
+	case "all":
+		return ContinueAll, nil
+	}
+	return 0, fmt.Errorf("continue %.60q: want trusted or all", text)
+}
+
+// HeadersInTheClear reports whether headers from HeadersFile, which may be secret, are sent to
+// another machine unencrypted.
+func (t *Traces) HeadersInTheClear() bool {
+	u, err := url.Parse(t.Endpoint)
+	return err == nil && t.HeadersFile != "" && u.Scheme == "http" && !httpfield.IsLoopback(u.Hostname())
+}

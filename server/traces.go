@@ -1,0 +1,227 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	noopmetric "go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/otellimit"
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/traces"
+)
+
+// tracing makes the spans of a Server: of requests, of decisions, of calls of the store and of
+// upstreams. docs/traces.md lists them with their attributes; a test compares. A nil tracing
+// makes none, at the cost of a comparison.
+type tracing struct {
+	provider trace.TracerProvider
+	tracer   trace.Tracer
+	exporter *traces.Exporter        // nil: the provider is the program's
+	all      bool                    // traces of all callers are continued
+	shownKey func(key string) string // what spans show of a key, a client or a path
+}
+
+// newTracing returns nil if no spans are made. The error is for Open: the environment is
+// wrong.
+func (s *Server) newTracing(c *Config) (*tracing, error) {
+	settings := s.settings.Traces
+	t := &tracing{provider: c.TracerProvider}
+	if t.provider == nil {
+		if settings == nil {
+			return nil, nil
+		}
+		_, version, _ := strings.Cut(c.Program, " ")
+		e, err := traces.Open(traces.Options{
+			Settings:  settings,
+			Transport: s.transports[kindOfTLS(settings.TLS)],
+			Instance:  s.id,
+			Version:   version,
+			Sent:      func(n int) { s.metrics.spansSent.Add(float64(n)) },
+			Dropped:   func(n int) { s.metrics.spansDropped.Add(float64(n)) },
+			Failed: func(n int, why error) {
+				s.metrics.spansFailed.Add(float64(n))
+				s.sampled.failure("the collector has not taken spans", errors.New(shown(why.Error())))
+			},
+		})
+		if err != nil {
+			return nil, err
+		}
+		t.provider, t.exporter = e.Provider(), e
+	}
+	t.all = settings != nil && settings.Continue == config.ContinueAll
+	t.tracer = t.provider.Tracer("github.com/stintdev/stint/server")
+	t.shownKey = func(key string) string { return shown(s.shownKey(key)) }
+	return t, nil
+}
+
+// reload reads the file with headers for the collector.
+func (t *tracing) reload(asked bool) (changed bool, err error) {
+	if t == nil || t.exporter == nil {
+		return false, nil
+	}
+	return t.exporter.Reload(asked)
+}
+
+// end sends the spans that wait.
+func (t *tracing) end() {
+	if t != nil && t.exporter != nil {
+		t.exporter.Close()
+	}
+}
+
+// store returns a Limiter whose calls of a shared store have spans.
+func (t *tracing) store(l *stint.Limiter) *stint.Limiter {
+	if _, ok := l.Store.(*stint.Memory); ok || t == nil {
+		return l
+	}
+	traced := otellimit.Store(l.Store, otellimit.Options{TracerProvider: t.provider, MeterProvider: noopmetric.NewMeterProvider()})
+	return &stint.Limiter{Store: traced, Instance: l.Instance, Observe: l.Observe}
+}
+
+// start starts a span of a part of what the span of ctx does. It returns nil if that is not
+// recorded, or if there is none.
+func (t *tracing) start(ctx context.Context, name string, kind trace.SpanKind) (context.Context, trace.Span) {
+	if t == nil || !trace.SpanFromContext(ctx).IsRecording() {
+		return ctx, nil
+	}
+	return t.tracer.Start(ctx, name, trace.WithSpanKind(kind))
+}
+
+// violated ends the span of a response that counted as a violation, which start has returned.
+func (t *tracing) violated(span trace.Span, w *watching, d *stint.Decision, err error) {
+	if span == nil {
+		return
+	}
+	span.SetAttributes(attribute.String("stint.rule", w.rule.Name), attribute.String("stint.key", t.shownKey(w.ask.Key)))
+	if err != nil {
+		span.SetStatus(codes.Error, "")
+	} else {
+		span.SetAttributes(attribute.String("stint.outcome", d.Outcome.String()), attribute.Int64("stint.violations", d.Violations))
+	}
+	span.End()
+}
+
+// decided ends the span of a call of decide, which start has returned. ctx has the span of the
+// request.
+func (t *tracing) decided(ctx context.Context, span trace.Span, all []evaluation) {
+	if span == nil {
+		return
+	}
+	defer span.End()
+	if len(all) == 1 {
+		e := &all[0]
+		span.SetAttributes(t.attributes(e)...)
+		whole := trace.SpanFromContext(ctx)
+		whole.SetAttributes(attribute.String("stint.outcome", e.outcomeName()))
+		if e.Rule != nil {
+			whole.SetAttributes(attribute.String("stint.rule", e.Rule.Name))
+		}
+		if e.isUndecided() {
+			span.SetStatus(codes.Error, "")
+		}
+		return
+	}
+	passed := 0
+	for i := range all {
+		e := &all[i]
+		if e.in != nil && e.err == nil && e.Allowed {
+			passed++
+			continue
+		}
+		span.AddEvent("stint.decision", trace.WithAttributes(append(t.attributes(e), attribute.Int("stint.check", i))...))
+	}
+	span.SetAttributes(attribute.Int("stint.checks", len(all)), attribute.Int("stint.passed", passed))
+}
+
+// attributes describe a decision.
+func (t *tracing) attributes(e *evaluation) []attribute.KeyValue {
+	as := []attribute.KeyValue{attribute.String("stint.outcome", e.outcomeName())}
+	add := func(a ...attribute.KeyValue) { as = append(as, a...) }
+	if e.in != nil {
+		if r := e.in.Request; r != nil {
+			add(attribute.String("http.request.method", methodName(r.Method)), attribute.String("url.path", shown(r.Path)))
+		}
+		if e.in.Operation != "" {
+			add(attribute.String("stint.operation", shown(e.in.Operation)))
+		}
+		if e.in.Client.IsValid() {
+			add(attribute.String("client.address", t.shownKey(e.in.Client.String())))
+		}
+	}
+	if e.err != nil {
+		return as
+	}
+	if names := ruleNames(e.Rules); len(names) > 0 {
+		add(attribute.StringSlice("stint.rules", names))
+	}
+	if e.List == rules.Blocked || e.List == rules.Safe {
+		return as
+	}
+	if e.Rule != nil {
+		add(attribute.String("stint.rule", e.Rule.Name))
+	}
+	if e.Key != "" {
+		add(attribute.String("stint.key", t.shownKey(e.Key)), attribute.String("stint.by", e.By.String()))
+	}
+	if e.Limit != nil {
+		add(attribute.String("stint.limit", e.Limit.Terms()), attribute.Int64("stint.remaining", e.Remaining))
+	}
+	if !e.Allowed {
+		wait := e.RetryAfter.Seconds()
+		if e.RetryAfter == stint.Never {
+			wait = -1
+		}
+		add(attribute.Float64("stint.retry_after", wait))
+	}
+	if e.Violations > 0 {
+		add(attribute.Int64("stint.violations", e.Violations))
+	}
+	return as
+}
+
+// mostRules is how many names of rules a span has.
+const mostRules = 32
+
+// ruleNames are the names of rules, each once.
+func ruleNames(all []*rules.Rule) []string {
+	var names []string
+	for i, r := range all {
+		if len(names) < mostRules && (i == 0 || r != all[i-1]) {
+			names = append(names, r.Name)
+		}
+	}
+	return names
+}
+
+// outcomeName is the outcome of a request as metrics name it, and also "bad_request" and
+// "overloaded".
+func (t *evaluation) outcomeName() string {
+	_, overloaded := isOverloaded(t.err)
+	switch {
+	case t.in == nil, errors.Is(t.err, stint.ErrRequest):
+		return "bad_request"
+	case overloaded:
+		return "overloaded"
+	case t.err != nil:
+		return "undecided"
+	case t.List == rules.Blocked:
+		return "blocked"
+	case t.List == rules.Safe:
+		return "safe"
+	case t.Rule == nil && t.ByHand == nil && !t.applied:
+		return "unmatched"
+	}
+	return t.Outcome.String()
+}
+
+// isUndecided reports whether the request could not be decided, through no fault of its own.
+func (t *evaluation) isUndecided() bool {
+	return t.err != nil && !errors.Is(t.err, stint.ErrRequest)
+}
