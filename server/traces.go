@@ -158,6 +158,7 @@ func (t *tracing) attributes(e *evaluation) []attribute.KeyValue {
 	if e.err != nil {
 		return as
 	}
+	add(attribute.String("stint.decision.id", e.identify()))
 	if names := ruleNames(e.Rules); len(names) > 0 {
 		add(attribute.StringSlice("stint.rules", names))
 	}

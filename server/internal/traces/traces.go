@@ -48,7 +48,7 @@ const (
 	// closeTimeout bounds how long Close waits for the collector.
 	closeTimeout = 2 * time.Second
 	// longestResponse bounds what is read of a collector's response, in bytes.
-	longestResponse = 16 << 10
+	longestResponse = 256 << 10
 	// longestValue bounds the text of an attribute, and most their number in a span.
 	longestValue, most = 512, 64
 )
@@ -119,6 +119,9 @@ func endpoint(s *config.Traces) (string, error) {
 
 // describe is what all spans say of this instance. Later options override earlier ones.
 func describe(o *Options) (*resource.Resource, error) {
+	if _, err := resource.New(context.Background(), resource.WithFromEnv()); err != nil {
+		return nil, fmt.Errorf("traces: $OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	}
 	given := []attribute.KeyValue{attribute.String("service.instance.id", o.Instance)}
 	if o.Version != "" {
 		given = append(given, attribute.String("service.version", o.Version))
@@ -131,7 +134,7 @@ func describe(o *Options) (*resource.Resource, error) {
 		resource.WithHost(), resource.WithTelemetrySDK(), resource.WithFromEnv(),
 		resource.WithAttributes(given...))
 	if err != nil && !errors.Is(err, resource.ErrPartialResource) { // such as a machine without a name
-		return nil, fmt.Errorf("traces: $OTEL_RESOURCE_ATTRIBUTES: %w", err)
+		return nil, fmt.Errorf("traces: %w", err)
 	}
 	return r, nil
 }
