@@ -17,10 +17,11 @@ const (
 	MaxListedNetworks = 1_000
 	MaxListedMatches  = 100
 	MaxLifts          = 1_000
+	MaxSilences       = 1_000
 )
 
-// Controls are changes at run time on top of a rules file: switches, overrides, lists and
-// bans. Set.With applies them. In JSON they are the document that a fleet shares. The zero
+// Controls are changes at run time on top of a rules file: switches, overrides, lists, bans
+// and silences. Set.With applies them. In JSON they are the document that a fleet shares. The zero
 // Controls changes nothing.
 type Controls struct {
 	// Enabled is the kill switch; nil: as the file says.
@@ -31,6 +32,7 @@ type Controls struct {
 	Safelist  []Listed        `json:"safelist,omitempty"`
 	Blocklist []Listed        `json:"blocklist,omitempty"`
 	Bans      []Ban           `json:"bans,omitempty"`
+	Silences  []Silence       `json:"silences,omitempty"`
 	// Lifts are the bans that were lifted by hand recently, so that every instance forgets
 	// what it remembers of them.
 	Lifts []Lift `json:"lifts,omitempty"`
@@ -78,6 +80,13 @@ type Ban struct {
 	Network string `json:"network,omitempty"`
 }
 
+// Silence mutes an alert: no message is sent about it meanwhile.
+type Silence struct {
+	Note
+	// Alert is the name of the alert; empty: all.
+	Alert string `json:"alert,omitempty"`
+}
+
 // Lift says that violations and bans of a key under a rule's penalty were forgotten.
 type Lift struct {
 	Rule string    `json:"rule"`
@@ -109,7 +118,7 @@ func (n *Note) outlasts(other *Note) bool {
 func (n *Note) note() *Note { return n }
 
 func (c *Controls) isZero() bool {
-	return c.Enabled == nil && len(c.Modes)+len(c.Overrides)+len(c.Safelist)+len(c.Blocklist)+len(c.Bans)+len(c.Lifts) == 0
+	return c.Enabled == nil && len(c.Modes)+len(c.Overrides)+len(c.Safelist)+len(c.Blocklist)+len(c.Bans)+len(c.Silences)+len(c.Lifts) == 0
 }
 
 // Clone returns a copy of c that shares nothing with it; nil of nil.
@@ -130,6 +139,7 @@ func (c *Controls) Clone() *Controls {
 	d.Safelist = slices.Clone(c.Safelist)
 	d.Blocklist = slices.Clone(c.Blocklist)
 	d.Bans = slices.Clone(c.Bans)
+	d.Silences = slices.Clone(c.Silences)
 	d.Lifts = slices.Clone(c.Lifts)
 	return &d
 }
@@ -142,5 +152,6 @@ func (c *Controls) Expire(now time.Time, keepLifts time.Duration) {
 	c.Safelist = slices.DeleteFunc(c.Safelist, ended)
 	c.Blocklist = slices.DeleteFunc(c.Blocklist, ended)
 	c.Bans = slices.DeleteFunc(c.Bans, func(b Ban) bool { return b.endedAt(now) })
+	c.Silences = slices.DeleteFunc(c.Silences, func(s Silence) bool { return s.endedAt(now) })
 	c.Lifts = slices.DeleteFunc(c.Lifts, func(l Lift) bool { return now.Sub(l.At) > keepLifts })
 }

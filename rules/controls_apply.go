@@ -79,6 +79,7 @@ func (a *applier) add(c *Controls) {
 	each(a, c.Safelist, a.listed(&a.set.safelist), listedQuota("safelist"))
 	each(a, c.Blocklist, a.listed(&a.set.blocklist), listedQuota("blocklist"))
 	each(a, c.Bans, a.ban, oneQuota[*Ban](MaxBans, "bans"))
+	each(a, c.Silences, a.silence, oneQuota[*Silence](MaxSilences, "silences"))
 	if over := len(c.Lifts) - MaxLifts; over > 0 {
 		a.report("lifts", fmt.Errorf("%d of the lifts have no effect: at most %d are allowed; drop the oldest", over, MaxLifts))
 	}
@@ -256,4 +257,16 @@ func (a *applier) ban(b *Ban) error {
 		(*bans)[string(b.Key)] = b
 	}
 	return nil
+}
+
+// silence checks s. The Set does not have it: the sender of messages reads it from the Controls.
+func (a *applier) silence(s *Silence) error {
+	if s.Alert == "" || slices.ContainsFunc(a.base.Alerts, func(alert Alert) bool { return alert.Name == s.Alert }) {
+		return nil
+	}
+	names := make([]string, len(a.base.Alerts))
+	for i := range names {
+		names[i] = a.base.Alerts[i].Name
+	}
+	return errors.New(unknown("alert", s.Alert, names))
 }

@@ -44,14 +44,14 @@ const (
 	codeLooseKey      = "ST014" // a key that a client can vary
 	CodeCheckOpen     = "ST015" // anyone may use the check API; found in the settings
 	CodeStoreSecrets  = "ST016" // the store refuses new passwords or certificates; found likewise
-	codeAlertNever    = "ST018" // an alert that cannot work
+	CodeAlert         = "ST018" // an alert that cannot work; that none is sent is found by servers
 )
 
 // Codes are all of them.
 func Codes() []string {
 	return []string{CodeNoProxies, codeTrustAll, codeCostTooHigh, codeCountedTwice,
 		CodeEviction, codeNeverMatches, codeNameTwice, CodeBanWithoutEnd, CodeEverybody, codeLeaseInVain, CodeUnlikeRules,
-		codeNoToken, CodeClaimsUnknown, codeLooseKey, CodeCheckOpen, CodeStoreSecrets, codeAlertNever}
+		codeNoToken, CodeClaimsUnknown, codeLooseKey, CodeCheckOpen, CodeStoreSecrets, CodeAlert}
 }
 
 // String is the finding as a line of a report.

@@ -218,11 +218,13 @@ func (s *Set) noteHeaders(e *expr.Expression) {
 }
 
 type seen struct {
-	names   map[string]place // of rules
-	alerts  map[string]place
-	once    map[string]place // fields that only one file may have
-	counted map[counting]counted
-	proxies []string // the place of each of TrustedProxies
+	names  map[string]place // of rules
+	alerts map[string]place
+	// measures is how many numbers the alerts measure.
+	measures int
+	once     map[string]place // fields that only one file may have
+	counted  map[counting]counted
+	proxies  []string // the place of each of TrustedProxies
 	// keys are those of the rules.
 	keys []keyAt
 	// byClaims are the enforced rules whose keys need claims.

@@ -19,13 +19,14 @@ import (
 
 // These bound the alerts of a file.
 const (
-	maxAlerts      = 200
-	maxAlertLabels = 20
-	maxAlertText   = 500 // bytes of a message or the value of a label
-	maxFor         = 24 * time.Hour
-	leastWindow    = 10 * time.Second
-	mostWindow     = time.Hour
-	defaultWindow  = time.Minute
+	maxAlerts     = 200
+	maxMeasures   = 200 // of all alerts together, each with its windows
+	maxLabelBytes = 500 // names and values of an alert's labels together
+	maxAlertText  = 500 // bytes
+	maxFor        = 24 * time.Hour
+	leastWindow   = 10 * time.Second
+	mostWindow    = time.Hour
+	defaultWindow = time.Minute
 )
 
 // measure is a function of conditions. If you add one, measure it in server/internal/alerts,
@@ -51,7 +52,7 @@ var measures = map[string]measure{
 	"fallback_rate":    {[]argument{ruleArgument}, 0, 1},
 	"store_calls":      {nil, 0, math.Inf(1)},
 	"store_error_rate": {nil, 0, 1},
-	"bans":             {[]argument{ruleArgument}, 0, math.Inf(1)},
+	"bans":             {nil, 0, math.Inf(1)},
 	"latency":          {[]argument{quantileArgument}, 1, math.Inf(1)},
 	"store_latency":    {[]argument{quantileArgument}, 1, math.Inf(1)},
 	"instances":        {nil, 0, math.Inf(1)},
@@ -166,11 +167,8 @@ var labelName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_]{0,63}$`)
 
 func (p *parser) alertLabels(a *Alert) func(*yamlnode.Node) {
 	return func(n *yamlnode.Node) {
-		if have := len(n.Content) / 2; have > maxAlertLabels {
-			p.Report(n, "%d labels: at most %d", have, maxAlertLabels)
-			return
-		}
 		a.Labels = map[string]string{}
+		bytes := 0
 		p.Named(n, func(name, value *yamlnode.Node) {
 			var text string
 			p.alertText("label", &text)(value)
@@ -181,12 +179,16 @@ func (p *parser) alertLabels(a *Alert) func(*yamlnode.Node) {
 				p.Report(name, "label %q: is one that Stint sets itself", name.Value)
 			}
 			a.Labels[name.Value] = text
+			bytes += len(name.Value) + len(text)
 		})
+		if bytes > maxLabelBytes {
+			p.Report(n, "labels of %d bytes: at most %d", bytes, maxLabelBytes)
+		}
 	}
 }
 
 // ownLabels are the names of labels that are sent with each alert.
-var ownLabels = []string{"alertname", "severity", "rule", "key", "limit"}
+var ownLabels = []string{"alertname", "severity", "service", "rule", "key", "limit"}
 
 var usageForm = regexp.MustCompile(`^usage\s*(>=?)\s*([0-9]+(?:\.[0-9]+)?)\s*%\s+of\s+(\S+)$`)
 
@@ -210,8 +212,12 @@ func (p *parser) when(a *Alert) func(*yamlnode.Node) {
 		}
 		before := p.Problems()
 		condition := p.alertCondition(n, formula, false)
-		if p.Problems() == before {
-			a.Condition = condition
+		if p.Problems() > before {
+			return
+		}
+		a.Condition = condition
+		if p.seen.measures += len(condition.Measures()); p.seen.measures > maxMeasures {
+			p.Report(n, "all alerts together measure more than %d numbers", maxMeasures)
 		}
 	}
 }
@@ -323,7 +329,7 @@ func (p *parser) linkAlerts() {
 			p.linkTierOf(use, r)
 		}
 		if r != nil && r.Mode == Off {
-			p.found(codeAlertNever, p.PlaceWithin(use.node, use.offset), "rule %q has mode: off, so nothing of it is measured", r.Name)
+			p.found(CodeAlert, p.PlaceWithin(use.node, use.offset), "rule %q has mode: off, so nothing of it is measured", r.Name)
 		}
 	}
 }
@@ -341,7 +347,7 @@ func (p *parser) findAlert(a *Alert, when *yamlnode.Node) {
 		return
 	}
 	if value, ok := a.Condition.fixed(); ok {
-		p.found(codeAlertNever, p.PlaceWithin(when, 0), "alert %q: its condition is always %t, whatever is measured; rates named *_rate are shares between 0 and 1", a.Name, value)
+		p.found(CodeAlert, p.PlaceWithin(when, 0), "alert %q: its condition is always %t, whatever is measured; rates named *_rate are shares between 0 and 1", a.Name, value)
 	}
 }
 

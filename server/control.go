@@ -180,6 +180,7 @@ func (s *Server) newAdmin(c *Config) http.Handler {
 		Refused:   s.sampled.refusedCaller,
 		Audit:     s.audit,
 		Bytes:     s.adminBytes,
+		Alerts:    s.alerts,
 		Live:      s.live,
 	}
 	if s.settings.Admin.Dashboard {

@@ -55,6 +55,9 @@ func (s *Server) Open() error {
 	if _, err := s.tracing.reload(true); err != nil {
 		return err
 	}
+	if err := s.alerts.Check(); err != nil {
+		return err
+	}
 	if err := s.openUpstreams(); err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func (s *Server) Findings() []rules.Finding {
 	if s.found != nil {
 		beside = s.found()
 	}
-	return slices.Concat(beside, s.settings.Findings(), set.Findings, s.claimsFindings(set.Set), set.forwarding.found, controls)
+	return slices.Concat(beside, s.settings.Findings(), set.Findings, s.claimsFindings(set.Set), s.alertFindings(set.Set), set.forwarding.found, controls)
 }
 
 // claimsFindings finds rules that need claims where no token is read.

@@ -30,7 +30,7 @@ func (s *Server) newLive(c *Config) *live.Live {
 
 func (s *Server) liveState() live.State {
 	version, manual := s.control.Changes()
-	state := live.State{Decides: "store", Instances: 1, Version: s.Rules().Version, Controls: version, ManualBans: manual, Bans: s.bans.running()}
+	state := live.State{Decides: "store", Instances: 1, Version: s.Rules().Version, Controls: version, ManualBans: manual, Bans: s.bans.running(), Firing: s.alerts.Firing()}
 	if s.fleet.IsLayered() {
 		state.Breaker, state.Instances = s.fleet.State().String(), s.fleet.Live()
 		if s.storeError() != nil {

@@ -23,7 +23,7 @@ import (
 //
 // No label is made of a key, or of anything else that a client can choose: each value would be
 // a series that is kept forever, here and in Prometheus. The only labels that are not fixed in
-// this file are the names of rules.
+// this file are the names of rules and of webhooks.
 type metrics struct {
 	registry *prometheus.Registry
 	epoch    time.Time // see now
@@ -54,6 +54,9 @@ type metrics struct {
 	breakerOpened               prometheus.Counter
 	auditDropped                prometheus.Counter
 
+	alertMessages   *prometheus.CounterVec // by webhook, result
+	alertKeysMissed prometheus.Counter
+
 	tokensValid, tokensInvalid prometheus.Counter
 
 	spansSent, spansFailed, spansDropped prometheus.Counter
@@ -69,7 +72,8 @@ type served struct {
 	*rules.Set
 	counters   ruleCounters
 	forwarding *forwarding
-	reads      *recent.Reads // of requests, for previews
+	reads      *recent.Reads                  // of requests, for previews
+	usage      map[*rules.Rule][]*rules.Alert // nil: there are no alerts about keys
 }
 
 // ruleCounters has the counters of each rule that is not off. Finding a rule by its address
@@ -124,6 +128,13 @@ func newMetrics(s *Server) *metrics {
 	m.auditDropped = counter("stint_audit_lines_dropped_total", "Log lines about changes dropped because nobody read the log.")
 	m.syncFailures = counter("stint_sync_failures_total", "Times that this instance could not read the fleet's documents; it keeps what it has.")
 	m.stateFailures = counter("stint_state_failures_total", "Times that the state for the next start could not be written to state_dir.")
+	m.alertMessages = vec("stint_alert_messages_total", "Messages about alerts that were sent to webhooks, by result.", "webhook", "result")
+	for _, w := range s.settings.Webhooks {
+		for _, result := range [...]string{"accepted", "failed"} {
+			m.alertMessages.WithLabelValues(w.Name, result)
+		}
+	}
+	m.alertKeysMissed = counter("stint_alert_keys_missed_total", "Times that an alert about usage could not take note of a key, because too many keys waited.")
 	tokens := vec("stint_client_tokens_total", "Tokens of clients that a rule looked at, by whether they were valid.", "result")
 	m.tokensValid, m.tokensInvalid = tokens.WithLabelValues("valid"), tokens.WithLabelValues("invalid")
 	m.keysFailed = counter("stint_jwks_failures_total", "Times that token keys could not be fetched from jwks_url; the previous ones stay.")
@@ -188,7 +199,7 @@ func (m *metrics) serve(set *rules.Set) *served {
 		}
 		all[r].lines.rule = r.Name
 	}
-	return &served{set, all, new(forwarding), readsOf(set)}
+	return &served{set, all, new(forwarding), readsOf(set), usageAlerts(set)}
 }
 
 // forget removes the series of the rules in before whose names are not in now. Otherwise a

@@ -12,6 +12,7 @@ func (s *Server) observe(ctx context.Context, start time.Duration, t *evaluation
 	if at.IsZero() {
 		s.refusals.decided(ctx, start, t)
 		s.countOffenders(start, t)
+		s.watchUsage(t)
 	}
 	s.record(start, t, at)
 }

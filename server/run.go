@@ -127,6 +127,7 @@ func (s *Server) Follow(ctx context.Context) {
 		go s.followSalt(ctx)
 	}
 	go s.live.Run(ctx)
+	go s.alerts.Run(ctx)
 	s.control.Follow(ctx)
 	if s.seen != nil {
 		s.seen.Follow(ctx)

@@ -22,6 +22,7 @@ import (
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/admin"
+	"github.com/stintdev/stint/server/internal/alerts"
 	"github.com/stintdev/stint/server/internal/auth"
 	"github.com/stintdev/stint/server/internal/claims"
 	"github.com/stintdev/stint/server/internal/control"
@@ -96,6 +97,7 @@ type Server struct {
 
 	recent     *recent.Recorder // nil: requests are not recorded
 	previewing chan struct{}    // has room for one preview
+	alerts     *alerts.Alerts
 
 	// The admin API, and who may call which API.
 	admin                      http.Handler
@@ -207,6 +209,7 @@ func New(c Config) *Server {
 	s.seen = s.newSeen()
 	s.lookup = &lookup.Lookup{Limiter: s.limiter, Fleet: s.fleet, Local: s.local, Down: s.storeError, Probe: s.storeDecides}
 	s.live = s.newLive(&c)
+	s.alerts = s.newAlerts()
 	s.admin = s.newAdmin(&c)
 	return s
 }

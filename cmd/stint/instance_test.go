@@ -132,7 +132,7 @@ func pushedRules(t *testing.T) string {
 
 // controls are what was changed at run time where an instance is not new. Reasons with what
 // a terminal would obey cannot be given to an instance, but may stand in its store.
-func controls() map[string]any {
+func controls(silences bool) map[string]any {
 	note := func(id, author, reason string, minutes int) rules.Note {
 		n := rules.Note{ID: id, Author: author, Reason: reason, At: noon.Add(-time.Hour)}
 		if minutes > 0 {
@@ -141,7 +141,7 @@ func controls() map[string]any {
 		return n
 	}
 	pair, _ := rules.JoinKey("ann", "/v1\x1b[2J")
-	return map[string]any{"author": "bob", "controls": rules.Controls{
+	all := rules.Controls{
 		Overrides: []rules.Override{
 			{Note: note("o1", "bob", "the fair", 90), Rule: "export", Key: "ann", Times: 10},
 			{Note: note("o2", "", "", 0), Rule: "export", Tier: "silver", Limits: []string{"50 per 1m", "900 per 1h"}},
@@ -153,7 +153,14 @@ func controls() map[string]any {
 			{Note: note("b6", "", "", 0), Rule: "path", Key: pair},
 			{Note: note("b7", "", "", 0), Network: "198.51.100.0/24"},
 		},
-	}}
+	}
+	if silences {
+		all.Silences = []rules.Silence{
+			{Note: note("q1", "bob", "the fair", 90), Alert: "blocked"},
+			{Note: note("q2", "bob", "", 90), Alert: "blocket"},
+		}
+	}
+	return map[string]any{"author": "bob", "controls": all}
 }
 
 // running is an instance that answers calls of its admin API.
@@ -166,10 +173,14 @@ type running struct {
 // start starts an instance of a fleet, in a state: "empty" has no store and nothing was
 // changed; "file" takes its rules from its file; "full" has rules, controls, bans and counts;
 // so have "busy", which has decided requests, "race", where another pushes rules just before, "evil", whose rules hold what no
-// file may, "away", whose store has gone, and "closed", which wants a token.
+// file may, "away", whose store has gone, "closed", which wants a token,
+// and "alerts", which has alerts, silences and a webhook that nobody answers.
 func start(t *testing.T, state string, used map[string]bool) *running {
 	t.Helper()
 	text := pushedRules(t)
+	if state == "alerts" {
+		text += "alerts:\n  - {name: blocked, when: block_rate() > 0.1, for: 5m, severity: critical}\n  - {name: near, when: usage > 80% of login}\n"
+	}
 	set, err := rules.Parse("stint.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
@@ -177,6 +188,9 @@ func start(t *testing.T, state string, used map[string]bool) *running {
 	documents := &shelf{versions: map[string][][]byte{}}
 	c := server.Config{Settings: config.Default(), Rules: set, Documents: documents, Log: slog.New(slog.DiscardHandler), Program: "stint v1.2.3"}
 	c.Settings.Memory = 1 << 30
+	if state == "alerts" {
+		c.Settings.Webhooks = []config.Webhook{{Name: "ops", Kind: config.JSON, URL: "http://127.0.0.1:1/secret", Timeout: time.Second}}
+	}
 	if state != "file" {
 		c.Settings.RulesFrom = config.FromFleet
 	}
@@ -202,7 +216,7 @@ func start(t *testing.T, state string, used map[string]bool) *running {
 			text = "rules: []\x1b[2J\n"
 		}
 		documents.put(t, "rules", map[string]any{"author": "bob", "note": "more \x1b[31m for all", "text": text})
-		documents.put(t, "controls", controls())
+		documents.put(t, "controls", controls(state == "alerts"))
 		audited(t, documents)
 	}
 	if state == "race" {
@@ -275,7 +289,7 @@ var (
 func (r *running) settle(text string) string {
 	_, port, _ := strings.Cut(strings.TrimPrefix(r.url, "http://"), ":")
 	text = strings.NewReplacer(r.url, "ADMIN", port, "PORT").Replace(text)
-	for _, path := range []string{"/v1/overrides", "/v1/bans", "/v1/lists/safelist", "/v1/lists/blocklist"} {
+	for _, path := range []string{"/v1/overrides", "/v1/bans", "/v1/lists/safelist", "/v1/lists/blocklist", "/v1/silences"} {
 		w := httptest.NewRecorder()
 		r.admin.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost"+path, nil))
 		for _, id := range entryID.FindAllStringSubmatch(w.Body.String(), -1) {

@@ -41,6 +41,7 @@ func TestContract(t *testing.T) {
 		"POST /v1/keys/refund":    adminapi.RefundRequest{},
 		"POST /v1/explain":        adminapi.ExplainRequest{},
 		"POST /v1/session":        adminapi.SessionRequest{},
+		"POST /v1/silences":       adminapi.SilenceRequest{},
 	} {
 		compare(t, pattern, reflect.TypeOf(requested), operation(pattern).RequestBody.Value.Content.Get("application/json").Schema.Value, true)
 		seen[pattern] = true
@@ -81,6 +82,11 @@ func TestContract(t *testing.T) {
 		"GET /v1/instances":               adminapi.Instances{},
 		"GET /v1/offenders":               adminapi.Offenders{},
 		"GET /v1/offenders/history":       adminapi.History{},
+		"GET /v1/alerts":                  adminapi.Alerts{},
+		"POST /v1/alerts/test":            adminapi.AlertTest{},
+		"GET /v1/silences":                adminapi.Silences{},
+		"POST /v1/silences":               adminapi.Silence{},
+		"DELETE /v1/silences/{id}":        adminapi.Silence{},
 	}
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {

@@ -237,7 +237,7 @@ type Alert struct {
 	// Keys are the keys that the alert was last told of, if it is about keys; at most 100,
 	// the newest first.
 	Keys  []AlertKey `json:"keys,omitempty"`
-	Error string     `json:"error,omitempty"` // why it cannot be evaluated or delivered
+	Error string     `json:"error,omitempty"` // why webhooks were not told, if it is to be sent
 }
 
 // AlertKey is a key that an alert was told of.
@@ -249,7 +249,8 @@ type AlertKey struct {
 	Usage float64 `json:"usage"`
 }
 
-// SilenceRequest mutes an alert, or all: no message is sent about it meanwhile.
+// SilenceRequest mutes an alert, or all: no message is sent about it meanwhile. It must have an
+// end.
 type SilenceRequest struct {
 	Alert string `json:"alert,omitempty"` // empty: all
 	Term
@@ -262,9 +263,21 @@ type Silence struct {
 	Until  time.Time `json:"until"`
 	Author string    `json:"author"`
 	Reason string    `json:"reason,omitempty"`
+	Effect
 }
 
 // Silences are those in force.
 type Silences struct {
 	Silences []Silence `json:"silences"`
+}
+
+// AlertTest is what the webhooks answered to a message that is a test.
+type AlertTest struct {
+	Webhooks []WebhookTest `json:"webhooks"`
+}
+
+// WebhookTest is what a webhook answered.
+type WebhookTest struct {
+	Name  string `json:"name"`
+	Error string `json:"error,omitempty"` // why the message was not accepted; empty: it was
 }

@@ -79,6 +79,7 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 		"tls":                    readTLS(r, &s.TLS),
 		"check_tls":              readTLS(r, &s.CheckTLS),
 		"check":                  r.Skip,
+		"webhooks":               readWebhooks(r, &s.Webhooks),
 		"admin":                  func(n *yamlnode.Node) { s.Admin.read(r, n) },
 		"headers":                func(n *yamlnode.Node) { s.readDialect(r, n) },
 		"upstream_proxy":         yamlnode.Parsed(r, &s.UpstreamProxy, parseProxy),

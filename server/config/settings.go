@@ -130,6 +130,9 @@ type Settings struct {
 	Check CheckAPI
 	// Admin is the settings of the admin API.
 	Admin Admin
+	// Webhooks are where messages about the alerts of the rules are sent. Empty: alerts are
+	// shown by the admin API only.
+	Webhooks []Webhook
 }
 
 // RulesFrom is where an instance takes its rules from.

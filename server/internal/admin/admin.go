@@ -16,6 +16,7 @@ import (
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/internal/alerts"
 	"github.com/stintdev/stint/server/internal/auth"
 	"github.com/stintdev/stint/server/internal/control"
 	"github.com/stintdev/stint/server/internal/inflight"
@@ -63,6 +64,8 @@ type API struct {
 	Dashboard http.Handler
 	// Live has the numbers of now and of the last minutes.
 	Live *live.Live
+	// Alerts evaluates the alerts of the rules.
+	Alerts *alerts.Alerts
 
 	reading, writing chan struct{} // one place each for a call of that scope that compiles
 }
@@ -104,6 +107,11 @@ func (a *API) Handler() http.Handler {
 		"GET /v1/instances":               {config.ReadScope, a.listInstances},
 		"GET /v1/offenders":               {config.ReadScope, a.showOffenders},
 		"GET /v1/offenders/history":       {config.ReadScope, a.showOffenderHistory},
+		"GET /v1/alerts":                  {config.ReadScope, a.listAlerts},
+		"POST /v1/alerts/test":            {config.WriteScope, a.testAlerts},
+		"GET /v1/silences":                {config.ReadScope, a.listSilences},
+		"POST /v1/silences":               {config.WriteScope, a.addSilence},
+		"DELETE /v1/silences/{id}":        {config.WriteScope, a.removeSilence},
 	} {
 		mux.Handle(pattern, a.endpoint(e))
 	}

@@ -91,7 +91,9 @@ func TestRefused(t *testing.T) {
 		{AddOverride{rules.Override{Note: rules.Note{ID: "o"}, Rule: "api", Tier: "silver", Times: 2}}, Invalid},
 		{AddListed{"greylist", rules.Listed{Note: rules.Note{ID: "l"}, Network: "192.0.2.1"}}, NotFound},
 		{RemoveBan{"b"}, NotFound},
+		{AddSilence{rules.Silence{Note: rules.Note{ID: "s"}, Alert: "none"}}, Invalid},
 		{RemoveOverride{"o"}, NotFound},
+		{RemoveSilence{"s"}, NotFound},
 		{RemoveListed{"safelist", "l"}, NotFound},
 		{LiftBans{Target: Target{Network: "192.0.2.0/24"}}, NotFound},
 	} {
@@ -124,6 +126,10 @@ func edits() []Edit {
 		AddListed{"safelist", rules.Listed{Note: note("l1"), Network: "192.0.2.9"}},
 		AddListed{"blocklist", rules.Listed{Note: note("l2"), Match: "true"}},
 		RemoveListed{"safelist", "l1"},
+		AddSilence{rules.Silence{Note: note("s1")}},
+		AddSilence{rules.Silence{Note: note("s2"), Alert: "store"}},
+		AddSilence{rules.Silence{Note: note("s3"), Alert: "store"}},
+		RemoveSilence{"s3"},
 		Switch{SetEnabled: true, Enabled: &on, Modes: map[string]*rules.Mode{"api": &shadow, "login": nil}},
 		Switch{SetEnabled: true},
 	}
@@ -174,6 +180,9 @@ func entries(c *rules.Controls) (ids []string) {
 	}
 	for _, o := range c.Overrides {
 		ids = append(ids, o.ID)
+	}
+	for _, s := range c.Silences {
+		ids = append(ids, s.ID)
 	}
 	for _, l := range slices.Concat(c.Safelist, c.Blocklist) {
 		ids = append(ids, l.ID)

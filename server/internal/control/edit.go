@@ -28,6 +28,8 @@ var editKinds = map[string]func([]byte) (Edit, error){
 	RemoveOverride{}.kind(): decoded[RemoveOverride],
 	AddListed{}.kind():      decoded[AddListed],
 	RemoveListed{}.kind():   decoded[RemoveListed],
+	AddSilence{}.kind():     decoded[AddSilence],
+	RemoveSilence{}.kind():  decoded[RemoveSilence],
 	Switch{}.kind():         decoded[Switch],
 }
 
@@ -167,6 +169,27 @@ func (e RemoveListed) apply(now *rules.Controls) (removed rules.Controls, ids []
 		return removed, nil, ListNotFound(e.List)
 	}
 	*Listed(&removed, e.List), err = remove(all, func(l *rules.Listed) *rules.Note { return &l.Note }, "entry of the "+e.List, e.ID)
+	return removed, nil, err
+}
+
+// AddSilence mutes an alert, or all, in place of the silence that did.
+type AddSilence struct{ Silence rules.Silence }
+
+func (AddSilence) kind() string { return "silence" }
+
+func (e AddSilence) apply(now *rules.Controls) (replaced rules.Controls, ids []string, err error) {
+	replaced.Silences = removeAll(&now.Silences, func(s *rules.Silence) bool { return s.Alert == e.Silence.Alert })
+	now.Silences = append(now.Silences, e.Silence)
+	return replaced, []string{e.Silence.ID}, nil
+}
+
+// RemoveSilence removes a silence.
+type RemoveSilence struct{ ID string }
+
+func (RemoveSilence) kind() string { return "unsilence" }
+
+func (e RemoveSilence) apply(now *rules.Controls) (removed rules.Controls, ids []string, err error) {
+	removed.Silences, err = remove(&now.Silences, func(s *rules.Silence) *rules.Note { return &s.Note }, "silence", e.ID)
 	return removed, nil, err
 }
 

@@ -95,6 +95,15 @@ func (c *Control) Changes() (version, bans int64) {
 	return c.controlsDoc.seen.Number, bans
 }
 
+// Silences are the silences in force.
+func (c *Control) Silences() []rules.Silence {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all, now := rules.Controls{Silences: slices.Clone(c.controls.Silences)}, c.clock.now()
+	all.Expire(now, keepLifts)
+	return all.Silences
+}
+
 // Problem is why an entry has no effect; empty: it has. One goroutine may use it at a time.
 func (s *Status) Problem(id string) string {
 	if s.why == nil { // there may be thousands of problems, and of entries

@@ -1,0 +1,72 @@
+package server
+
+import (
+	"cmp"
+
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/internal/alerts"
+)
+
+// newAlerts makes what evaluates the alerts of the rules.
+func (s *Server) newAlerts() *alerts.Alerts {
+	o := alerts.Options{
+		ID: s.id, Reports: s.reports, Totals: s.live.Totals, Rules: s.Rules,
+		Silences: s.control.Silences, Now: s.control.Now, ShownKey: s.shownKey,
+		Failed: s.sampled.failure,
+		Delivered: func(webhook string, ok bool) {
+			result := "failed"
+			if ok {
+				result = "accepted"
+			}
+			s.metrics.alertMessages.WithLabelValues(webhook, result).Inc()
+		},
+		Missed: s.metrics.alertKeysMissed.Inc,
+	}
+	from := cmp.Or(s.settings.Namespace, "stint")
+	for _, w := range s.settings.Webhooks {
+		o.Webhooks = append(o.Webhooks, alerts.NewWebhook(w, s.settings.Proxy(), from))
+	}
+	return alerts.New(o)
+}
+
+// usageAlerts are the alerts about keys of each enforced rule; nil: there are none.
+func usageAlerts(set *rules.Set) map[*rules.Rule][]*rules.Alert {
+	var all map[*rules.Rule][]*rules.Alert
+	for i := range set.Alerts {
+		a := &set.Alerts[i]
+		if a.Usage == nil {
+			continue
+		}
+		for _, r := range set.Rules {
+			if r.Name != a.Usage.Rule || r.Mode != rules.Enforce {
+				continue
+			}
+			if all == nil {
+				all = map[*rules.Rule][]*rules.Alert{}
+			}
+			all[r] = append(all[r], a)
+		}
+	}
+	return all
+}
+
+// watchUsage looks whether a request left keys with more use of a limit than an alert is about.
+func (s *Server) watchUsage(t *evaluation) {
+	watched := s.set.Load().usage
+	if watched == nil || t.err != nil {
+		return
+	}
+	for i := range t.Each {
+		for _, alert := range watched[t.Rules[i]] {
+			s.alerts.Decided(alert, &t.Each[i])
+		}
+	}
+}
+
+// alertFindings finds alerts that are sent nowhere.
+func (s *Server) alertFindings(set *rules.Set) []rules.Finding {
+	if len(set.Alerts) == 0 || len(s.settings.Webhooks) > 0 {
+		return nil
+	}
+	return []rules.Finding{{Code: rules.CodeAlert, Text: "the rules have alerts, and the section server has no webhooks, so that only the admin API shows them; give webhooks, or remove the alerts"}}
+}

@@ -1,0 +1,208 @@
+package alerts
+
+import (
+	"slices"
+	"time"
+
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/internal/live"
+)
+
+const (
+	// mostPoints is how many points of a measure are kept, whatever its window is.
+	mostPoints = 60
+	// enough is how much of a longer window must have been measured.
+	enough = 30 * time.Second
+)
+
+// meter keeps what measures are computed from: how counters grew in the last minutes. It is
+// used from one goroutine.
+type meter struct {
+	series map[windowed]*series
+}
+
+// windowed is a measure over a window.
+type windowed struct {
+	rules.Measure
+	window time.Duration
+}
+
+// series are the counters of a measure: how much they have grown since the measure is known, or
+// the last value of a gauge.
+type series struct {
+	last, grown []float64
+	points      []point // the oldest first
+	partial     bool    // the last sample was not of the whole fleet
+}
+
+type point struct {
+	at    time.Time
+	grown []float64
+}
+
+// track makes m keep what these alerts need. It forgets what others needed.
+func (m *meter) track(all []rules.Alert) {
+	before := m.series
+	m.series = map[windowed]*series{}
+	for i := range all {
+		if all[i].Condition == nil {
+			continue
+		}
+		for _, measure := range all[i].Condition.Measures() {
+			w := windowed{measure, all[i].Window}
+			if m.series[w] = before[w]; before[w] == nil {
+				m.series[w] = &series{}
+			}
+		}
+	}
+}
+
+// add adds the counters of the fleet at an instant.
+func (m *meter) add(t *live.Totals, at time.Time) {
+	for w, s := range m.series {
+		s.add(read(w.Measure, t), isGauge(w.Measure))
+		s.partial = !t.Whole
+		s.keep(at, w.window)
+	}
+}
+
+// add adds the values of counters. A counter that has become less was removed and started
+// again.
+func (s *series) add(now []float64, gauge bool) {
+	if gauge {
+		s.grown = now
+		return
+	}
+	if s.last == nil {
+		s.grown = make([]float64, len(now))
+	}
+	for i, v := range now {
+		switch {
+		case s.last == nil:
+		case v < s.last[i]:
+			s.grown[i] += v
+		default:
+			s.grown[i] += v - s.last[i]
+		}
+	}
+	s.last = now
+}
+
+// keep adds a point, and drops those that the window no longer reaches. If there are more
+// points than are kept, the last but one gives way.
+func (s *series) keep(at time.Time, window time.Duration) {
+	if n := len(s.points); n >= 2 && at.Sub(s.points[n-2].at) < window/mostPoints {
+		s.points = s.points[:n-1]
+	}
+	s.points = append(s.points, point{at, slices.Clone(s.grown)})
+	for len(s.points) > 2 && !s.points[1].at.After(at.Add(-window)) {
+		s.points = s.points[1:]
+	}
+}
+
+// value is a measure over the window that ends with the last sample; not ok: it is not known.
+func (m *meter) value(of rules.Measure, window time.Duration) (v float64, ok bool) {
+	s := m.series[windowed{of, window}]
+	if s == nil || len(s.points) == 0 || s.partial && isSum(of) {
+		return 0, false
+	}
+	first, last := s.points[0], s.points[len(s.points)-1]
+	if isGauge(of) {
+		return last.grown[0], true
+	}
+	over := last.at.Sub(first.at)
+	if over < min(window/2, enough) {
+		return 0, false
+	}
+	grown := make([]float64, len(last.grown))
+	for i := range grown {
+		grown[i] = last.grown[i] - first.grown[i]
+	}
+	switch of.Name {
+	case "latency", "store_latency":
+		var h live.Histogram
+		for i := range h {
+			h[i] = int64(grown[i])
+		}
+		return h.Quantile(of.Quantile), h.Total() > 0
+	case "rate", "store_calls":
+		return grown[0] / over.Seconds(), true
+	}
+	if grown[1] == 0 {
+		return 0, true // a share of no requests
+	}
+	return min(1, grown[0]/grown[1]), true
+}
+
+// isGauge reports whether the last value of m counts, and not its growth.
+func isGauge(m rules.Measure) bool { return m.Name == "bans" || m.Name == "instances" }
+
+// isSum reports whether m adds up instances, so that a part of them says nothing of the whole.
+// Shares and latencies do not.
+func isSum(m rules.Measure) bool { return isGauge(m) || m.Name == "rate" || m.Name == "store_calls" }
+
+// read returns the numbers that m is computed from.
+func read(m rules.Measure, t *live.Totals) []float64 {
+	switch m.Name {
+	case "rate":
+		return []float64{decided(t, m.Rule, m.Outcome)}
+	case "block_rate":
+		return []float64{decided(t, m.Rule, "refused"), decided(t, m.Rule, "")}
+	case "undecided_rate":
+		return []float64{decided(t, "", "undecided"), decided(t, "", "")}
+	case "fallback_rate":
+		return []float64{ofRules(t, m.Rule, live.Fallback), decided(t, m.Rule, "")}
+	case "store_calls":
+		return []float64{float64(t.StoreTimes.Total())}
+	case "store_error_rate":
+		return []float64{float64(t.Store[live.Timeouts] + t.Store[live.Errors]), float64(t.StoreTimes.Total())}
+	case "latency":
+		return floats(t.DecideTimes[:])
+	case "store_latency":
+		return floats(t.StoreTimes[:])
+	case "bans":
+		return []float64{float64(t.Bans)}
+	}
+	return []float64{float64(t.Instances)}
+}
+
+func floats(counts []int64) []float64 {
+	all := make([]float64, len(counts))
+	for i, n := range counts {
+		all[i] = float64(n)
+	}
+	return all
+}
+
+// decided counts the requests with an outcome that a rule decided, or all if rule is empty.
+// outcome may also be "", "refused" or "shadow_refused".
+func decided(t *live.Totals, rule, outcome string) float64 {
+	if outcome == "shadow_refused" {
+		return ofRules(t, rule, live.Shadow)
+	}
+	counts := t.Outcomes[:]
+	if rule != "" {
+		of := t.Rules[rule]
+		counts = of[:live.Banned+1]
+	}
+	n := int64(0)
+	for i, count := range counts {
+		refused := i == live.Limited || i == live.Warned || i == live.Banned || i == live.Blocked
+		if outcome == "" || outcome == live.Outcomes[i] || outcome == "refused" && refused {
+			n += count
+		}
+	}
+	return float64(n)
+}
+
+// ofRules is a counter of a rule, or the sum of all rules if rule is empty.
+func ofRules(t *live.Totals, rule string, kind int) float64 {
+	if rule != "" {
+		return float64(t.Rules[rule][kind])
+	}
+	n := int64(0)
+	for _, counts := range t.Rules {
+		n += counts[kind]
+	}
+	return float64(n)
+}

@@ -1,0 +1,92 @@
+package alerts
+
+import (
+	"time"
+
+	"github.com/stintdev/stint/rules"
+)
+
+// The states of an alert. Unknown is shown in place of another while the condition is not
+// known; the other one stays.
+const (
+	isOK      = "ok"
+	isPending = "pending"
+	isFiring  = "firing"
+	isUnknown = "unknown"
+)
+
+// state is the state of an alert about a condition, as it is kept in the report.
+type state struct {
+	Is    string    `json:"is"`
+	Since time.Time `json:"since"`
+	// Unknown means that the condition was not known when it was last evaluated.
+	Unknown bool     `json:"unknown,omitempty"`
+	Value   *float64 `json:"value,omitempty"`
+	// Fired is when the alert fired last, and Resolved when that ended; zero: it has not.
+	Fired    time.Time `json:"fired,omitzero"`
+	Resolved time.Time `json:"resolved,omitzero"`
+	// Severity and Labels are those with which it fired, for the message that it is
+	// resolved, which may come when the rules no longer have the alert.
+	Severity string            `json:"severity,omitempty"`
+	Labels   map[string]string `json:"labels,omitempty"`
+}
+
+// step applies an evaluation of a.
+func (s *state) step(a *rules.Alert, holds, known bool, now time.Time) {
+	if s.Is == "" {
+		s.Is, s.Since = isOK, now
+	}
+	if s.Unknown = !known; s.Unknown {
+		return
+	}
+	if holds && s.Is == isOK {
+		s.Is, s.Since = isPending, now
+	}
+	switch {
+	case holds && s.Is == isPending && now.Sub(s.Since) >= a.For:
+		s.Is, s.Since = isFiring, now
+		s.Fired, s.Resolved = now, time.Time{}
+		s.Severity, s.Labels = a.Severity, a.Labels
+	case !holds && s.Is != isOK:
+		s.end(now)
+	}
+}
+
+// end makes an alert that is pending or firing ok.
+func (s *state) end(now time.Time) {
+	if s.Is == isFiring {
+		s.Resolved = now
+	}
+	s.Is, s.Since = isOK, now
+}
+
+// shown is the state for people.
+func (s *state) shown() string {
+	if s == nil || s.Unknown || s.Is == "" {
+		return isUnknown
+	}
+	return s.Is
+}
+
+// sent is what a webhook was sent last about an alert: that it fired then, and perhaps that
+// this is over.
+type sent struct {
+	Fired    time.Time `json:"fired"`
+	Resolved bool      `json:"resolved,omitempty"`
+	At       time.Time `json:"at"`
+}
+
+// due reports whether a webhook that was sent last has something to be sent about s. again is
+// after how long it is sent once more that an alert fires; 0: never.
+func (s *state) due(last sent, again time.Duration, now time.Time) bool {
+	firing := s.Resolved.IsZero()
+	switch {
+	case s.Fired.IsZero():
+		return false
+	case !last.Fired.Equal(s.Fired):
+		return true
+	case !firing:
+		return !last.Resolved
+	}
+	return again > 0 && now.Sub(last.At) >= again
+}

@@ -1,0 +1,183 @@
+package alerts
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/stintdev/stint/internal/pemfile"
+	"github.com/stintdev/stint/internal/readfile"
+	"github.com/stintdev/stint/server/config"
+)
+
+// Webhook is where messages are sent. It may be used from many goroutines at once.
+type Webhook struct {
+	config.Webhook
+	// From names the sender: the namespace of the fleet.
+	From      string
+	transport http.RoundTripper // an *http.Transport, except in tests
+}
+
+// NewWebhook returns a Webhook. Its files are read when a message is sent, so that new content
+// takes effect at once.
+func NewWebhook(s config.Webhook, proxy func(*http.Request) (*url.URL, error), from string) *Webhook {
+	w := &Webhook{Webhook: s, From: from}
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.Proxy = proxy
+	t.MaxIdleConns, t.IdleConnTimeout = 1, 30*time.Second
+	t.MaxResponseHeaderBytes = 64 << 10
+	t.DisableKeepAlives = s.CA != "" // so that a changed CA is used at once
+	w.transport = t
+	return w
+}
+
+// again is after how long an alert that fires is sent once more; 0: never. Alertmanager
+// resolves alerts that it no longer hears of.
+func (w *Webhook) again() time.Duration {
+	if w.Kind == config.Alertmanager {
+		return alertmanagerAgain
+	}
+	return 0
+}
+
+// Check reads the files of w, and returns an error if one is wrong.
+func (w *Webhook) Check() error {
+	if _, _, err := w.files(); err != nil {
+		return err
+	}
+	_, err := w.client()
+	return err
+}
+
+// files returns the URL and the headers of the files.
+func (w *Webhook) files() (to string, headers http.Header, err error) {
+	to = w.URL
+	if w.URLFile != "" {
+		text, err := readfile.UpTo(w.URLFile, 8<<10)
+		if err != nil {
+			return "", nil, fmt.Errorf("url_file: %w", err)
+		}
+		if to, err = config.ParseWebhookURL(strings.TrimSpace(string(text))); err != nil {
+			return "", nil, fmt.Errorf("url_file %s: %w", w.URLFile, err)
+		}
+	}
+	headers = http.Header{}
+	if w.HeadersFile != "" {
+		text, err := readfile.UpTo(w.HeadersFile, 64<<10)
+		if err != nil {
+			return "", nil, fmt.Errorf("headers_file: %w", err)
+		}
+		if err := readHeaders(headers, string(text)); err != nil {
+			return "", nil, fmt.Errorf("headers_file %s: %w", w.HeadersFile, err)
+		}
+	}
+	return to, headers, nil
+}
+
+// readHeaders reads lines such as "Authorization: Bearer …". Errors contain no value.
+func readHeaders(h http.Header, text string) error {
+	for i, line := range strings.Split(text, "\n") {
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, value, ok := strings.Cut(line, ":")
+		value = strings.TrimSpace(value)
+		if !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
+			return fmt.Errorf("line %d: want Name: value", i+1)
+		}
+		switch name = http.CanonicalHeaderKey(name); name {
+		case "Host", "Content-Length", "Content-Type", "Transfer-Encoding", "Connection", "Upgrade", "Trailer", "Te":
+			return fmt.Errorf("line %d: the header %s cannot be set", i+1, name)
+		}
+		h.Add(name, value)
+	}
+	return nil
+}
+
+// Send sends a message once. retry is how long the receiver asks to wait after a failure; 0: it
+// does not say. Errors contain neither the URL nor headers, which may be secrets.
+func (w *Webhook) Send(ctx context.Context, m *Message) (retry time.Duration, err error) {
+	to, headers, err := w.files()
+	if err != nil {
+		return 0, err
+	}
+	client, err := w.client()
+	if err != nil {
+		return 0, err
+	}
+	body, err := w.encode(m)
+	if err != nil {
+		return 0, err
+	}
+	if w.Kind == config.Alertmanager {
+		to = strings.TrimRight(to, "/") + "/api/v2/alerts"
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.Timeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
+	if err != nil {
+		return 0, errors.New("its URL is not valid")
+	}
+	r.Header = headers
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("User-Agent", "stint")
+	r.Header.Set("Stint-Message", m.id(w.Name))
+	resp, err := client.Do(r)
+	if err != nil {
+		return 0, withoutURL(err)
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
+	switch {
+	case resp.StatusCode >= 200 && resp.StatusCode < 300:
+		return 0, nil
+	case resp.StatusCode >= 300 && resp.StatusCode < 400:
+		return 0, fmt.Errorf("it answered %d, a redirect, which is not followed: give the URL that it leads to", resp.StatusCode)
+	}
+	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
+		retry = time.Duration(min(seconds, 3600)) * time.Second
+	}
+	return retry, fmt.Errorf("it answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+}
+
+// client returns a client that follows no redirects, and trusts the authorities of the file
+// that is given.
+func (w *Webhook) client() (*http.Client, error) {
+	t := w.transport
+	if w.CA != "" {
+		text, err := readfile.UpTo(w.CA, 1<<20)
+		if err != nil {
+			return nil, fmt.Errorf("ca: %w", err)
+		}
+		cas, err := pemfile.Certificates(text)
+		if err != nil {
+			return nil, fmt.Errorf("ca %s: %w", w.CA, err)
+		}
+		trusting := t.(*http.Transport).Clone()
+		trusting.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pemfile.Pool(cas)}
+		t = trusting
+	}
+	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}, nil
+}
+
+// withoutURL returns an error of a client without the URL of the request, and without what
+// cannot be printed, because a part may come from the receiver.
+func withoutURL(err error) error {
+	var of *url.Error
+	if errors.As(err, &of) {
+		err = of.Err
+	}
+	return errors.New(plain(err.Error(), 300))
+}
