@@ -16,14 +16,14 @@ export function redraw() {
 //
 //   label    what it shows, for screen readers
 //   series   [{name, color (a custom property without --), fill}], drawn in this order
-//   format   makes the text of a value
+//   format   makes the text of a value, and tick that of a value at the axis
 //   stacked  each series is drawn on top of those that follow it
 //   least    the top of the scale is at least this
 //   seconds  how long a time the chart shows, until the last value; 0: all values
 //
 // It returns {node, set(times, values), destroy()}; times are in seconds and values has one
 // array for each series.
-export function timeChart({ label, series, format, stacked = false, least = 1, seconds = 0, height = 180 }) {
+export function timeChart({ label, series, format, tick, stacked = false, least = 1, seconds = 0, height = 180 }) {
   const readout = h('div', { class: 'readout num' });
   const box = h('div', { class: 'plot', role: 'img', 'aria-label': label });
   const node = h('div', { class: 'chart' }, box, readout);
@@ -55,7 +55,7 @@ export function timeChart({ label, series, format, stacked = false, least = 1, s
       },
       axes: [
         { ...axis, size: 24, space: 70, grid: { show: false }, values: (_, ticks) => ticks.map(clock) },
-        { ...axis, size: 52, space: 34, gap: 6, grid: { stroke: color('grid'), width: 1 }, values: (_, ticks) => ticks.map(format) },
+        { ...axis, size: 52, space: 34, gap: 6, grid: { stroke: color('grid'), width: 1 }, values: (_, ticks) => ticks.map(tick) },
       ],
       series: [{}, ...series.map((s) => ({
         stroke: s.color ? color(s.color) : undefined, width: s.color ? 1.5 : 0, fill: s.fill ? color(s.fill) : undefined, points: { show: false },

@@ -32,6 +32,9 @@ export function rate(n) {
   return formatter({ minimumFractionDigits: digits, maximumFractionDigits: digits }).format(n);
 }
 
+// rateTick is a rate at an axis.
+export const rateTick = (n) => (n >= 10_000 ? short(n) : formatter({ maximumFractionDigits: 2 }).format(n));
+
 // percent is a share of 1.
 export function percent(share) {
   const p = share * 100;
@@ -89,17 +92,17 @@ export function exact(iso) {
 export const ago = (iso) => t('time.ago', { span: span(Math.max(0, Date.now() - new Date(iso)) * 1000) });
 export const until = (iso) => span(Math.max(0, new Date(iso) - Date.now()) * 1000);
 
-const plain = /^[^\s"[\]\p{C}][^"\p{C}]*$/u;
+const plain = /^(?![["])[^\s\p{C}\p{Z}]+$/u;
 
-// keyText is a key as the command stint prints it: a list in brackets, and what could be
-// misread in quotes.
+// keyText is a key as people read it, and as readKey and the API's parameters do: a list in
+// brackets, and in quotes what could be taken for a list or has blanks.
 export function keyText(key) {
   if (Array.isArray(key)) return `[${key.map((part) => JSON.stringify(part)).join(',')}]`;
   const text = String(key ?? '');
   return plain.test(text) ? text : JSON.stringify(text);
 }
 
-// readKey reads what keyText wrote, or a user.
+// readKey reads what keyText or a user wrote.
 export function readKey(text) {
   const trimmed = text.trim();
   if (/^(\[.*\]|".*")$/s.test(trimmed)) {
@@ -109,5 +112,5 @@ export function readKey(text) {
       // It is no JSON, so it is the key itself.
     }
   }
-  return text;
+  return trimmed;
 }

@@ -22,13 +22,13 @@ export function shell(app, render) {
   }, t('nav.menu'));
   const side = h('div', { class: 'side', id: 'side' }, nav, foot(render));
   const state = h('span', { class: 'connection', testid: 'connection', role: 'status' });
-  const head = h('header', { class: 'top' },
+  const head = h('div', { class: 'top' },
     h('a', { class: 'brand', href: '#/overview' }, mark(), 'Stint'),
     state,
     menu);
   put(app,
     h('a', { class: 'skip', href: '#main', on: { click: (e) => { e.preventDefault(); main.focus(); } } }, t('nav.skip')),
-    h('div', { class: 'frame' }, h('div', { class: 'bar' }, head, side), main));
+    h('div', { class: 'frame' }, h('header', { class: 'bar' }, head, side), main));
   app.setAttribute('class', 'ready');
 
   function toggle(open = menu.getAttribute('aria-expanded') !== 'true') {

@@ -48,7 +48,8 @@ export function table({ label, columns, id, empty, name = 'row' }) {
       const sign = order.down ? -1 : 1;
       shown = rows.map((row) => [by(row), row]).sort(([a], [b]) => sign * (a < b ? -1 : a > b ? 1 : 0)).map(([, row]) => row);
     }
-    put(node, shown.length || !empty ? scroll : empty);
+    const content = shown.length || !empty ? scroll : empty;
+    if (node.firstChild !== content) put(node, content); // else the place in it would be lost
     const long = shown.length > windowed;
     scroll.classList.toggle('long', long);
     if (long) {

@@ -3,7 +3,7 @@ import { call, get, post, Problem } from '../api.js';
 import { diffBox, lines, summary } from '../diff.js';
 import { ask, done } from '../dialog.js';
 import { h, put } from '../dom.js';
-import { button, empty, pill, problemBox, writeButton } from '../parts.js';
+import { button, pill, problemBox, writeButton } from '../parts.js';
 import { t } from '../text.js';
 import { previewBox } from './preview.js';
 
@@ -22,7 +22,7 @@ export async function editor(ctx, tabs) {
   const below = h('div', { class: 'stack', testid: 'below' });
   const push = writeButton('push', t('edit.push'), () => pushDialog(base, area.value, ctx), { class: 'primary' });
   put(ctx.root, h('div', { class: 'title' }, ctx.head), tabs,
-    base.number ? h('p', { class: 'muted' }, t('edit.base', { n: base.number })) : empty(t('edit.none'), t('edit.none.text')),
+    h('p', { class: 'muted' }, base.number ? t('edit.base', { n: base.number }) : [h('strong', {}, t('edit.none')), '. ', t('edit.none.text')]),
     h('div', { class: 'grid edit-grid' },
       h('div', { class: 'stack' },
         h('label', { for: 'rules-text', class: 'only-read' }, t('edit.label')),

@@ -2,7 +2,7 @@
 import { get } from '../api.js';
 import { timeChart } from '../chart.js';
 import { h, put, setText } from '../dom.js';
-import { count, exact, keyText, micros, microsTick, percent, rate } from '../format.js';
+import { count, exact, keyText, micros, microsTick, percent, rate, rateTick } from '../format.js';
 import { empty, link, panel, pill, sums } from '../parts.js';
 import { table } from '../table.js';
 import { maybe, t } from '../text.js';
@@ -94,7 +94,7 @@ function tiles() {
 // flowChart is decisions a second by outcome: a chart, and a list that is its legend.
 function flowChart() {
   const series = [...stack].reverse().map((name) => ({ name: maybe(`outcome.${name}`, name), color: name === 'allowed' ? 'o-allowed' : '', fill: `f-${name}` }));
-  const chart = timeChart({ label: t('overview.flow'), series, format: rate, stacked: true, seconds: minutes * 60, height: 196 });
+  const chart = timeChart({ label: t('overview.flow'), series, format: rate, tick: rateTick, stacked: true, seconds: minutes * 60, height: 196 });
   const order = [...stack].reverse();
   const list = h('ul', { class: 'outcomes', testid: 'outcomes' });
   let times = [];
@@ -133,7 +133,7 @@ function flowChart() {
 
 function speedChart() {
   const chart = timeChart({
-    label: t('overview.speed'), format: microsTick, least: 1000, seconds: minutes * 60, height: 196,
+    label: t('overview.speed'), format: micros, tick: microsTick, least: 1000, seconds: minutes * 60, height: 196,
     series: [{ name: 'p99', color: 'muted' }, { name: 'p50', color: 'accent' }],
   });
   let times = [];

@@ -2,7 +2,7 @@
 import { get, query } from '../api.js';
 import { timeChart } from '../chart.js';
 import { h, put } from '../dom.js';
-import { count, keyText, rate } from '../format.js';
+import { count, keyText, rate, rateTick } from '../format.js';
 import { code, empty, facts, href, link, panel, pill, problemBox, segments, writeButton } from '../parts.js';
 import { canWrite } from '../session.js';
 import { table } from '../table.js';
@@ -22,7 +22,7 @@ export async function rule(ctx, name) {
     return;
   }
   const chart = timeChart({
-    label: t('rule.flow'), format: rate, height: 180, seconds: 900,
+    label: t('rule.flow'), format: rate, tick: rateTick, height: 180, seconds: 900,
     series: [{ name: t('col.decided'), color: 'accent', fill: 'f-allowed' }, { name: t('col.refused'), color: 'bad', fill: 'f-limited' }],
   });
   ctx.signal.addEventListener('abort', chart.destroy);
