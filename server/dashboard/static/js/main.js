@@ -107,7 +107,7 @@ function once(run) {
   };
 }
 
-window.addEventListener('hashchange', () => show());
+window.addEventListener('hashchange', () => frame && show()); // no frame: nobody is signed in yet
 window.addEventListener('unhandledrejection', (event) => {
   if (event.reason?.name === 'AbortError') event.preventDefault();
 });

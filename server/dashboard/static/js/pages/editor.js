@@ -22,7 +22,7 @@ export async function editor(ctx, tabs) {
   const below = h('div', { class: 'stack', testid: 'below' });
   const push = writeButton('push', t('edit.push'), () => pushDialog(base, area.value, ctx), { class: 'primary' });
   put(ctx.root, h('div', { class: 'title' }, ctx.head), tabs,
-    h('p', { class: 'muted' }, base.number ? t('edit.base', { n: base.number }) : [h('strong', {}, t('edit.none')), '. ', t('edit.none.text')]),
+    h('p', { class: 'muted', testid: base.number ? null : 'empty' }, base.number ? t('edit.base', { n: base.number }) : [h('strong', {}, t('edit.none')), '. ', t('edit.none.text')]),
     h('div', { class: 'grid edit-grid' },
       h('div', { class: 'stack' },
         h('label', { for: 'rules-text', class: 'only-read' }, t('edit.label')),
