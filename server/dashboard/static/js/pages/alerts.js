@@ -5,7 +5,7 @@ import { h, put, setText } from '../dom.js';
 import { ago, exact, keyText, percent, until } from '../format.js';
 import { code, empty, link, panel, pill, writeButton } from '../parts.js';
 import { table } from '../table.js';
-import { t } from '../text.js';
+import { maybe, t } from '../text.js';
 
 const sample = 'alerts:\n  - name: login-refusals\n    when: block_rate("login") > 0.1\n    for: 5m\n    severity: page\n  - name: api-quota\n    when: usage > 80% of api\n    severity: info';
 const stateKind = { firing: 'bad', pending: 'warn', unknown: 'warn', ok: 'good' };
@@ -20,7 +20,7 @@ export function alerts(ctx) {
     id: (a) => a.name,
     empty: empty(t('alerts.none'), t('alerts.none.text'), h('pre', { class: 'code-box', tabindex: 0 }, sample)),
     columns: [
-      { name: 'state', title: t('alerts.state'), sort: (a) => order.indexOf(a.state), cell: (a) => pill(t(`alert.${a.state}`), stateKind[a.state]) },
+      { name: 'state', title: t('alerts.state'), sort: (a) => order.indexOf(a.state), cell: (a) => pill(maybe(`alert.${a.state}`, a.state), stateKind[a.state]) },
       { name: 'name', title: t('alerts.name'), sort: (a) => a.name, cell: (a) => [h('span', { class: 'strong clip', title: a.name }, a.name), a.silence ? [' ', pill(t('alerts.silenced'))] : null] },
       { name: 'when', title: t('alerts.when'), grow: true, opt: true, cell: (a) => (a.error ? h('span', { class: 'warn', title: `${a.when}\n${a.error}` }, a.error) : h('code', { title: a.when }, a.when, a.for ? ` for ${a.for}` : '')) },
       { name: 'value', title: t('alerts.value'), num: true, cell: (a) => (a.value === undefined || a.value === null ? '–' : Number(a.value.toPrecision(3))) },

@@ -9,6 +9,7 @@ import { maybe, t } from '../text.js';
 import { healthLine } from './health.js';
 
 const minutes = 15;
+const gap = 5_000; // ms between two events, from which on the past is read again
 
 // The order of the outcomes in the chart, from the bottom up.
 const stack = ['undecided', 'overloaded', 'blocked', 'banned', 'warned', 'limited', 'unmatched', 'safe', 'allowed'];
@@ -32,6 +33,12 @@ export function overview(ctx) {
       panel(t('overview.instances'), null, fleet.node)));
   ctx.signal.addEventListener('abort', () => [flow, speed].forEach((c) => c.destroy()));
 
+  const past = async () => {
+    const series = await get('v1/series', { signal: ctx.signal });
+    flow.start(series);
+    speed.start(series);
+  };
+  let seen = 0; // the moment of the last event
   let status = null;
   let shown = null;
   ctx.onLive((live) => {
@@ -41,6 +48,9 @@ export function overview(ctx) {
     cells.set(live.last, status);
     rules.set(live.last.rules || []);
     if (live.state === 'live') {
+      const at = Date.parse(live.last.at);
+      if (at - seen > gap) past().catch(() => {});
+      seen = at;
       flow.add(live.last);
       speed.add(live.last);
     }
@@ -53,10 +63,6 @@ export function overview(ctx) {
   });
   ctx.every(5_000, async () => fleet.set(await get('v1/instances', { signal: ctx.signal })));
   ctx.every(10_000, async () => keys.set(await get('v1/offenders?limit=8', { signal: ctx.signal })));
-  get('v1/series', { signal: ctx.signal }).then((series) => {
-    flow.start(series);
-    speed.start(series);
-  }, () => {});
 }
 
 // tiles are the numbers that matter most.

@@ -26,8 +26,7 @@ export function previewBox(p) {
     name: 'case',
     empty: empty(t('preview.same'), null),
     columns: [
-      { name: 'at', title: t('col.time'), opt: true, cell: (c) => time(c.at) },
-      { name: 'client', title: t('col.client'), cell: (c) => h('span', { class: 'mono' }, c.client) },
+      { name: 'client', title: t('col.client'), cell: (c) => h('span', { class: 'mono', title: time(c.at) }, c.client) },
       { name: 'request', title: t('col.request'), grow: true, cell: (c) => h('span', { class: 'mono', title: `${c.method} ${c.path}` }, `${c.method} ${c.path}`) },
       { name: 'then', title: t('preview.then'), cell: (c) => outcome(c.then) },
       { name: 'rule', title: t('col.rule'), opt: true, cell: (c) => c.rule },
