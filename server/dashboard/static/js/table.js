@@ -23,12 +23,13 @@ export function table({ label, columns, id, empty, name = 'row' }) {
   const heads = columns.map((c, i) => h('th', { scope: 'col', class: classes(c) },
     c.sort ? h('button', { type: 'button', class: 'sort', testid: `btn-sort-${c.name}`, on: { click: () => sortBy(i) } }, c.title) : c.title || h('span', { class: 'only-read' }, t('table.actions'))));
   const grid = h('table', { 'aria-label': label }, h('thead', {}, h('tr', {}, heads)), body);
-  const scroll = h('div', { class: 'scroll', on: { scroll: () => draw() } }, grid);
+  const scroll = h('div', { class: 'scroll', on: { scroll: () => draw(true) } }, grid);
   const node = h('div', { class: 'table' }, scroll);
   let rows = [];
   let shown = [];
   let order = null; // {column, down}
   let made = new Map(); // id → {text, tr}
+  let drawn = ''; // the first and the last row that are made
 
   function set(next) {
     rows = next;
@@ -64,7 +65,8 @@ export function table({ label, columns, id, empty, name = 'row' }) {
     draw();
   }
 
-  function draw() {
+  // draw makes the rows in view; after scrolling only if these are others.
+  function draw(scrolled = false) {
     let first = 0;
     let last = shown.length;
     if (last > windowed) {
@@ -72,6 +74,8 @@ export function table({ label, columns, id, empty, name = 'row' }) {
       first = Math.max(0, Math.floor(scroll.scrollTop / height) - spare);
       last = Math.min(last, Math.ceil((scroll.scrollTop + (scroll.clientHeight || 600)) / height) + spare);
     }
+    if (scrolled && drawn === `${first} ${last}`) return;
+    drawn = `${first} ${last}`;
     const kept = new Map();
     const list = [];
     for (let i = first; i < last; i++) list.push(element(shown[i], i, kept));

@@ -9,6 +9,9 @@ import { t } from '../text.js';
 import { list, overrides } from './entries.js';
 import { namesOf } from './rules.js';
 
+// A list may be long, and the store walks through it. Changes by hand show at once.
+const pause = 20_000; // ms
+
 export function bans(ctx) {
   const at = ['blocklist', 'safelist', 'overrides'].includes(ctx.sub) ? ctx.sub : 'bans';
   const top = tabs(t('nav.bans'), [['bans', t('bans.bans'), 'bans'], ['bans/blocklist', t('bans.blocklist'), 'blocklist'], ['bans/safelist', t('bans.safelist'), 'safelist'], ['bans/overrides', t('bans.overrides'), 'overrides']], at);
@@ -35,7 +38,7 @@ function banList(ctx, top) {
       { name: 'rule', title: t('col.rule'), sort: (b) => b.rule || '', cell: (b) => (b.rule ? h('span', { class: 'clip' }, b.rule) : h('span', { class: 'muted' }, t('bans.network'))) },
       { name: 'kind', title: t('bans.kind'), opt: true, sort: (b) => (b.hand ? 0 : 1), cell: (b) => (b.hand ? pill(t('bans.hand'), 'accent') : pill(t('bans.penalty', { n: b.bans }))) },
       { name: 'why', title: t('col.why'), grow: 'half', opt: true, cell: (b) => (b.problem ? h('span', { title: b.problem }, pill(t('entry.problem'), 'warn'), ' ', b.problem) : h('span', { title: b.reason }, [b.author, b.reason].filter(Boolean).join(': '))) },
-      { name: 'left', title: t('col.left'), num: true, sort: leftOf, cell: (b) => (b.hand ? (b.until ? until(b.until) : t('entry.always')) : span(b.left_us)) },
+      { name: 'left', title: t('col.left'), num: true, sort: leftOf, cell: (b) => (b.hand ? (b.until ? until(b.until) : t('entry.always')) : span(Math.max(0, b.ends - Date.now()) * 1000)) },
       { name: 'act', title: '', act: true, cell: (b) => (b.hashed ? h('span', { class: 'muted' }, t('bans.hashed')) : writeButton('lift', t('bans.lift'), () => lift(b, ctx.refresh), { class: 'small' })) },
     ],
   });
@@ -48,7 +51,12 @@ function banList(ctx, top) {
     grid.set(shown);
     setText(total, (text ? `${count(shown.length)} / ` : '') + count(all.length) + (more ? '+' : ''));
   }
-  return ctx.every(5_000, async () => {
+  let controls = null;
+  ctx.onLive(({ last }) => {
+    if (last && controls !== null && controls !== last.controls) ctx.refresh();
+    controls = last?.controls ?? controls;
+  });
+  return ctx.every(pause, async () => {
     const answer = await get('v1/bans?limit=10000', { signal: ctx.signal });
     more = answer.truncated;
     all = [
