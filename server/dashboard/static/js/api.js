@@ -30,9 +30,9 @@ export async function call(method, path, body, { signal, ask = true } = {}) {
       continue;
     }
     const json = await answer.json().catch(() => null);
-    signal?.throwIfAborted(); // the body may be cut off
+    signal?.throwIfAborted();
     if (!answer.ok) throw new Problem(answer.status, json || {});
-    if (json === null) throw new Problem(0, {});
+    if (json === null) throw new Problem(0, {}); // it broke off
     return json;
   }
 }
