@@ -8,7 +8,7 @@ import { table } from '../table.js';
 import { maybe, t } from '../text.js';
 
 const sample = 'alerts:\n  - name: login-refusals\n    when: block_rate("login") > 0.1\n    for: 5m\n    severity: page\n  - name: api-quota\n    when: usage > 80% of api\n    severity: info';
-const stateKind = { firing: 'bad', pending: 'warn', unknown: 'warn', ok: 'good' };
+const stateKind = { firing: 'bad', pending: 'warn', unknown: '', ok: 'good' };
 const order = ['firing', 'pending', 'unknown', 'ok'];
 
 export function alerts(ctx) {
