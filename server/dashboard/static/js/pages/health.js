@@ -12,7 +12,7 @@ export function healthLine() {
   const text = h('span', { class: 'muted' });
   const also = h('span', {});
   const numbers = h('span', { class: 'muted num' });
-  const worst = h('a', { testid: 'worst-rule' });
+  const worst = h('a');
   const action = h('a', { class: 'button', hidden: true, testid: 'btn-health' });
   const node = h('div', { class: 'health-line', testid: 'health' }, dot, h('div', {}, title, ' ', text, ' ', also, ' ', numbers, ' ', worst), action);
   return {

@@ -60,6 +60,7 @@ export function overview(ctx) {
     top.set(shown, status);
     put(findings, status.findings.map((f) => h('div', { class: 'notice' }, pill(f.code), ' ', f.where ? h('code', {}, f.where) : null, ' ', f.text)));
     if (shown.last) cells.set(shown.last, status);
+    if (shown.state !== 'live') await past(); // the charts do without the stream
   });
   ctx.every(5_000, async () => fleet.set(await get('v1/instances', { signal: ctx.signal })));
   ctx.every(10_000, async () => keys.set(await get('v1/offenders?limit=8', { signal: ctx.signal })));
