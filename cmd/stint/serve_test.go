@@ -62,7 +62,8 @@ func (l *log) String() string {
 	return l.text.String()
 }
 
-var told = regexp.MustCompile(`msg="?(check API|admin API|probes|gateway|no gateway)\b.*?(?: address=(\S+))?$`)
+// told matches lines of both formats of the log.
+var told = regexp.MustCompile(`"?msg"?[=:]"?(check API|admin API|probes|gateway|no gateway)\b.*?(?:[ ,]"?address"?[=:]"?([^\s"]+)"?)?}?$`)
 
 // await waits until the log has named all listeners.
 func (s *served) await(t *testing.T) {
