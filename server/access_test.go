@@ -154,16 +154,21 @@ func TestAccessLogOfOverload(t *testing.T) {
 		if r.URL.Path == "/first" {
 			ask("/second") // while the first is in flight
 		}
-	})), accessTo(&log), bounded(config.Instance{Limit: stint.MustLimit("1 per 1h"), InFlight: 1}))
+	})), logJSON(&log), accessTo(&log), bounded(config.Instance{Limit: stint.MustLimit("1 per 1h"), InFlight: 1}))
 	g = s.Gateway()
 	ask("/first")
 	ask("/third")
 	var got []string
-	for _, l := range lines(t, log.taken(), "request") {
+	text := log.taken()
+	for _, l := range lines(t, text, "request") {
 		got = append(got, fmt.Sprint(l["path"], " ", l["status"], " ", l["outcome"]))
 	}
 	if want := "/second 503 overloaded, /first 200 allowed, /third 503 overloaded"; strings.Join(got, ", ") != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+	overloaded := lines(t, text, "this instance is overloaded, and refuses requests")
+	if len(overloaded) != 2 || overloaded[0]["reason"] != "in_flight" || overloaded[1]["reason"] != "limit" {
+		t.Errorf("%v", overloaded)
 	}
 }
 

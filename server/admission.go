@@ -24,6 +24,7 @@ type admission struct {
 	bytes          *inflight.Bytes
 	client         func(*http.Request) netip.Addr
 	metrics        *metrics
+	log            *sampledLog
 
 	// limit counts the requests that the rules allow, including those to which no rule applies.
 	// So it is not Limiter.Instance, which comes before the rules' limits and counts only
@@ -32,13 +33,14 @@ type admission struct {
 	counted *stint.Limiter // one key: the count of limit
 }
 
-func newAdmission(s *config.Settings, client func(*http.Request) netip.Addr, m *metrics) *admission {
+func newAdmission(s *config.Settings, client func(*http.Request) netip.Addr, m *metrics, log *sampledLog) *admission {
 	return &admission{
 		gateway: room.Of(s.Instance.InFlight),
 		check:   room.Of(s.Instance.InFlight),
 		bytes:   inflight.NewBytes(s.Instance.Bytes, client),
 		client:  client,
 		metrics: m,
+		log:     log,
 		limit:   s.Instance.Limit,
 		counted: stint.NewLimiter(&stint.Memory{MaxKeys: 1}),
 	}
@@ -59,8 +61,10 @@ func (a *admission) enter(at *room.Room, w http.ResponseWriter, r *http.Request)
 		return place, headers, ok
 	case room.Share:
 		a.metrics.overloadedShare.Inc()
+		a.log.overloaded("share")
 	default:
 		a.metrics.overloadedInFlight.Inc()
+		a.log.overloaded("in_flight")
 	}
 	refuseOverloaded(w, r)
 	return place, headers, false
@@ -69,6 +73,7 @@ func (a *admission) enter(at *room.Room, w http.ResponseWriter, r *http.Request)
 // refuseBytes answers a request for which there is not enough memory.
 func (a *admission) refuseBytes(w http.ResponseWriter, r *http.Request) {
 	a.metrics.overloadedBytes.Inc()
+	a.log.overloaded("bytes")
 	refuseOverloaded(w, r)
 }
 
@@ -124,6 +129,7 @@ func (s *Server) admit(ctx context.Context, v *Verdict) error {
 	if d.Allowed {
 		return nil
 	}
+	s.sampled.overloaded("limit")
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout)
 	defer cancel()
 	if err := s.refund(ctx, v.taken); err != nil {

@@ -6,9 +6,12 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"hash"
+	"io"
 	fast "math/rand/v2"
 	"net"
 	"regexp"
+	"sync"
 	"time"
 )
 
@@ -66,21 +69,29 @@ var addressInLine = regexp.MustCompile(`\b\d+\.\d+\.\d+\.\d+:\d+\b|\[[0-9a-fA-F:
 
 // salt is the key of the hashes. Without it, hashes of addresses could be undone by trying
 // all addresses.
-type salt [sha256.Size]byte
+type salt struct {
+	secret [sha256.Size]byte
+	hashes sync.Pool // of hash.Hash under the secret, which cost more to make than to use
+}
 
 func newSalt() *salt {
-	var s salt
-	_, _ = rand.Read(s[:]) // it never fails
-	return &s
+	s := new(salt)
+	_, _ = rand.Read(s.secret[:]) // it never fails
+	return s
 }
 
 // hash returns h: and 16 hexadecimal digits.
 func (s *salt) hash(key string) string {
-	m := hmac.New(sha256.New, s[:])
-	_, _ = m.Write([]byte(key)) // it never fails
+	m, _ := s.hashes.Get().(hash.Hash)
+	if m == nil {
+		m = hmac.New(sha256.New, s.secret[:])
+	}
+	_, _ = io.WriteString(m, key) // it never fails
 	var sum [sha256.Size]byte
 	shown := [18]byte{'h', ':'}
 	hex.Encode(shown[2:], m.Sum(sum[:0])[:8])
+	m.Reset()
+	s.hashes.Put(m)
 	return string(shown[:])
 }
 
@@ -116,10 +127,12 @@ func (s *Server) tryShareSalt(ctx context.Context) (shared bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	mine := *s.salt.Load()
+	mine := s.salt.Load().secret
 	if there := parts[saltPart]; len(there) == len(mine) {
-		s.salt.Store((*salt)(there))
-		mine = salt(there)
+		if mine != [sha256.Size]byte(there) {
+			mine = [sha256.Size]byte(there)
+			s.salt.Store(&salt{secret: mine})
+		}
 	} else if claimed, err := s.reports.Claim(ctx, saltReport, s.id, 10*saltTimeout); err != nil || !claimed {
 		return false, err
 	}

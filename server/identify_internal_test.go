@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,17 +17,27 @@ import (
 	"github.com/stintdev/stint/server/internal/reports"
 )
 
-// awayReports fail while away.
+// awayReports fail while away, and can be flushed.
 type awayReports struct {
-	reports.Reports
-	away bool
+	there *atomic.Pointer[reports.Memory]
+	away  atomic.Bool
+}
+
+var errAway = errors.New("away")
+
+func (a *awayReports) Report(ctx context.Context, name, part string, text []byte, keep time.Duration) error {
+	return a.there.Load().Report(ctx, name, part, text, keep)
 }
 
 func (a *awayReports) Reported(ctx context.Context, name string) (map[string][]byte, error) {
-	if a.away {
-		return nil, errors.New("away")
+	if a.away.Load() {
+		return nil, errAway
 	}
-	return a.Reports.Reported(ctx, name)
+	return a.there.Load().Reported(ctx, name)
+}
+
+func (a *awayReports) Claim(ctx context.Context, name, who string, keep time.Duration) (bool, error) {
+	return a.there.Load().Claim(ctx, name, who, keep)
 }
 
 func newHashing(t *testing.T, log io.Writer, r Reports) *Server {
@@ -49,10 +60,13 @@ func TestShownKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		shared := new(reports.Memory)
+		var memory atomic.Pointer[reports.Memory]
+		memory.Store(new(reports.Memory))
+		shared := &awayReports{there: &memory}
 		first := newHashing(t, io.Discard, shared)
-		var log strings.Builder
-		later := &awayReports{shared, true}
+		var log lockedBuffer
+		later := &awayReports{there: &memory}
+		later.away.Store(true)
 		second := newHashing(t, &log, later)
 		for _, s := range []*Server{first, second} {
 			s.shareSalt(ctx)
@@ -70,14 +84,14 @@ func TestShownKey(t *testing.T) {
 			t.Error("nothing has a hash")
 		}
 		if n := strings.Count(log.String(), "salt"); n != 1 {
-			t.Errorf("%d log lines: %s", n, &log)
+			t.Errorf("%d log lines: %s", n, log.String())
 		}
-		later.away = false
+		later.away.Store(false)
 		time.Sleep(2 * time.Second)
 		if got := second.shownKey(key); got != agreed {
 			t.Errorf("%q at one instance, %q at the other", agreed, got)
 		}
-		*shared = reports.Memory{} // flushed
+		memory.Store(new(reports.Memory)) // flushed
 		time.Sleep(2 * time.Minute)
 		third := newHashing(t, io.Discard, shared)
 		if !third.shareSalt(ctx) || third.shownKey(key) != agreed || second.shownKey(key) != agreed {
@@ -132,4 +146,21 @@ func TestDecisionIDs(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, func() { _ = newDecisionID() }); n > 1 {
 		t.Errorf("%g allocations", n)
 	}
+}
+
+// What a refusal pays for its ID, and a line for a key.
+func BenchmarkIdentify(b *testing.B) {
+	b.Run("ID", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			_ = newDecisionID()
+		}
+	})
+	b.Run("hash", func(b *testing.B) {
+		of := newSalt()
+		b.ReportAllocs()
+		for b.Loop() {
+			_ = of.hash("192.0.2.1")
+		}
+	})
 }

@@ -83,6 +83,12 @@ func (l *sampledLog) storeFailure(err error) {
 	l.failure("the store does not decide; on_store_error decides instead", err)
 }
 
+// overloaded logs that requests are refused because this instance is overloaded. reason is as in
+// the metric.
+func (l *sampledLog) overloaded(reason string) {
+	l.log(slog.LevelWarn, "overloaded: "+reason, "this instance is overloaded, and refuses requests", "reason", reason)
+}
+
 // ambiguity logs which header or parameter a request was refused for, if err is about that. The
 // client does not see it.
 func (l *sampledLog) ambiguity(err error) {

@@ -184,7 +184,7 @@ func New(c Config) *Server {
 	if s.fleet.IsLayered() {
 		s.decider = &stint.Limiter{Store: s.fleet, Instance: s.limiter.Instance, Observe: s.limiter.Observe}
 	}
-	s.admission = newAdmission(&s.settings, s.clientOf, s.metrics)
+	s.admission = newAdmission(&s.settings, s.clientOf, s.metrics, s.sampled)
 	s.secrets = newSecretFiles(&c.Settings)
 	s.own.Secrets, s.own.Allow = s.secrets.to, s.settings.AllowAmbiguous
 	if j := c.Settings.JWT; j != nil {
