@@ -31,7 +31,7 @@ end
 
 -- Reports whether a header of Stint's answer is for the client.
 local function is_limit(name)
-  return name == "retry-after" or name:find("^x%-ratelimit%-") or name:find("^ratelimit")
+  return name == "retry-after" or name == "stint-decision" or name:find("^x%-ratelimit%-") or name:find("^ratelimit")
 end
 
 local function refuse(txn, status, reason, headers, body)

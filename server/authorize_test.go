@@ -466,7 +466,7 @@ rules:
 						}
 						continue
 					}
-					if got.StatusCode != 429 || headers != "[3] [0] true true" || seen != "[]" || h.Get("Content-Type") != "application/problem+json" || !strings.Contains(got.body, `"status":429`) {
+					if got.StatusCode != 429 || headers != "[3] [0] true true" || !decisionID.MatchString(h.Get("Stint-Decision")) || seen != "[]" || h.Get("Content-Type") != "application/problem+json" || !strings.Contains(got.body, `"status":429`) {
 						t.Errorf("%s, %d: %s %v %s; the application saw %s", client, i, got.Status, h, got.body, seen)
 					}
 				}
