@@ -41,7 +41,7 @@ func (failing) Take(context.Context, *stint.Request, []stint.Decision) (stint.De
 // Whatever way a request takes, its observer gets the request and the answer that the caller
 // gets, once, and nothing else.
 func TestObserve(t *testing.T) {
-	const ctxKey = "k"
+	type ctxKey struct{}
 	limit, other := stint.MustLimit("login: 4 per 1h"), stint.MustLimit("all: 1000 per 1h")
 	punished := penalty(t, stint.PenaltySpec{Name: "p", WarnAfter: 1, BanAfter: 3, BanFor: time.Hour})
 	for name, l := range map[string]*stint.Limiter{
@@ -53,7 +53,7 @@ func TestObserve(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := observing(l)
-			ctx := context.WithValue(t.Context(), any(ctxKey), name)
+			ctx := context.WithValue(t.Context(), ctxKey{}, name)
 			random := rand.New(rand.NewPCG(3, 4))
 			for i := range 500 {
 				key := string(rune('a' + random.IntN(8)))
@@ -92,7 +92,7 @@ func TestObserve(t *testing.T) {
 				}
 				for j, got := range *all {
 					w := want[j]
-					if !slices.Equal(got.asks, w.asks) || got.decision != w.decision || !slices.Equal(got.each, w.each) || got.err != w.err || got.ctx.Value(any(ctxKey)) != name {
+					if !slices.Equal(got.asks, w.asks) || got.decision != w.decision || !slices.Equal(got.each, w.each) || got.err != w.err || got.ctx.Value(ctxKey{}) != name {
 						t.Fatalf("step %d: observed %+v, want %+v", i, got, w)
 					}
 				}

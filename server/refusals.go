@@ -75,7 +75,7 @@ type lineCount struct{ n atomic.Uint64 }
 
 // take reports whether fewer than most lines were taken in the given part of time.
 func (c *lineCount) take(part, most uint32) bool {
-	for {
+	for most > 0 {
 		old := c.n.Load()
 		next := old + 1
 		if uint32(old>>32) != part {
@@ -87,6 +87,7 @@ func (c *lineCount) take(part, most uint32) bool {
 			return true
 		}
 	}
+	return false
 }
 
 // take reports whether a line of r may be logged at now. Otherwise it counts a refusal of that

@@ -79,7 +79,7 @@ func TestLineCount(t *testing.T) {
 	if want := "yynyynnyyyn"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if c.take(5, 0) && c.take(5, 0) {
+	if c.take(5, 0) {
 		t.Error("none may be taken")
 	}
 }
