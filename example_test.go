@@ -207,3 +207,17 @@ func ExampleLimiter_instance() {
 	// limited instance <nil>
 	// 1
 }
+
+// An observer sees what is decided, wherever in the program.
+func ExampleLimiter_observe() {
+	l := stint.Limiter{Observe: func(_ context.Context, _ *stint.Request, a *stint.Answer) {
+		if a.Err == nil && !a.Allowed {
+			fmt.Printf("%s: %s of %s\n", a.Outcome, a.Key, a.Limit)
+		}
+	}}
+	limit := stint.MustLimit("login: 1 per 1h")
+	for range 2 {
+		_, _ = l.Allow(context.Background(), "ann", limit)
+	}
+	// Output: limited: ann of login: 1 per 1h
+}
