@@ -240,8 +240,11 @@ func start(t *testing.T, state string, used map[string]bool) *running {
 		}
 	}
 	r := &running{admin: s.Admin(), used: used}
+	var mu sync.Mutex // a stream may end after the next call
 	listening := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		r.admin.ServeHTTP(w, q)
+		mu.Lock()
+		defer mu.Unlock()
 		used[q.Pattern] = true
 	}))
 	t.Cleanup(listening.Close)
@@ -281,6 +284,7 @@ var (
 	waits    = regexp.MustCompile(`(allow|unused) in [\dhms.]+`)
 	duration = regexp.MustCompile(`"(\w+_us)":\d+`)
 	ahead    = regexp.MustCompile(`(\d+h)?(\d+m)?\d+s AHEAD`)
+	lineTime = regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d  `)
 	entryID  = regexp.MustCompile(`"id":"([a-z2-7]{10})"`)
 )
 
@@ -304,6 +308,7 @@ func (r *running) settle(text string) string {
 		return at
 	})
 	text = ahead.ReplaceAllString(text, "1h AHEAD")
+	text = lineTime.ReplaceAllString(text, "hh:mm:ss  ")
 	text = waits.ReplaceAllString(text, "$1 in 1h")
 	text = charged.ReplaceAllStringFunc(text, func(cell string) string { return fmt.Sprintf("%-*s", len(cell), "0s ago") })
 	return duration.ReplaceAllString(text, `"$1":0`)
