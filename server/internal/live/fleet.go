@@ -117,9 +117,10 @@ func bounded(c *Counts) Counts {
 }
 
 // inFleet reports whether the numbers are the fleet's. The lock is held.
-func (l *Live) inFleet() bool {
-	return l.sum != nil && l.sum.Instances > 1 && l.clock().Sub(l.sumAt) < stale
-}
+func (l *Live) inFleet() bool { return l.isCurrent() && l.sum.Instances > 1 }
+
+// isCurrent reports whether the newest sum is new enough. The lock is held.
+func (l *Live) isCurrent() bool { return l.sum != nil && l.clock().Sub(l.sumAt) < stale }
 
 // saw takes a sum. The lock is held.
 func (l *Live) saw(s *sum) {

@@ -2,8 +2,8 @@
 // minutes: requests by rule and outcome, calls of the store, and their times.
 //
 // An instance reads its own counters each second. The instances of a fleet report theirs to
-// each other; see fleet.go. Whoever asks gets the fleet's numbers, or those of this instance
-// while the others cannot be reached. Nothing here costs a request anything.
+// each other; see fleet.go. Callers get the fleet's numbers, or those of this instance
+// while the others cannot be read. Nothing here costs a request anything.
 package live
 
 import (
@@ -50,8 +50,8 @@ type Totals struct {
 	At time.Time // by this machine's clock
 	// Bans are those by penalties that run now, and those by hand.
 	Bans int64
-	// Instances is how many are counted. Whole is false if there are others that cannot be
-	// counted, such as while the store is away.
+	// Instances is how many are counted. Whole is false while others cannot be counted, if
+	// there are any: before the first sum of the fleet, and while the store is away.
 	Instances int64
 	Whole     bool
 }
@@ -167,7 +167,7 @@ func (l *Live) Totals() Totals {
 	if l.inFleet() {
 		t.Bans, t.Instances = l.sum.Bans+l.state.ManualBans, l.sum.Instances
 	}
-	t.Whole = t.Instances >= l.state.Instances
+	t.Whole = l.Reports == nil || l.isCurrent()
 	return t
 }
 

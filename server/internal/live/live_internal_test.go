@@ -252,6 +252,28 @@ func TestFleetChanges(t *testing.T) {
 	})
 }
 
+// An instance of a fleet is the whole as soon as it has counted itself, also if the settings say
+// that there are more.
+func TestWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := start("a", new(reports.Memory))
+		defer i.end()
+		i.set(func(s *State) { s.Instances = 5 })
+		time.Sleep(5 * time.Second)
+		if got := i.Totals(); !got.Whole || got.Instances != 1 {
+			t.Errorf("%+v", got)
+		}
+		failing := new(failing)
+		failing.set(context.DeadlineExceeded)
+		apart := start("b", failing)
+		defer apart.end()
+		time.Sleep(5 * time.Second)
+		if got := apart.Totals(); got.Whole {
+			t.Errorf("without the store from the start: %+v", got)
+		}
+	})
+}
+
 // failing are reports that fail while away is set.
 type failing struct {
 	reports.Memory
