@@ -146,6 +146,7 @@ func (l *Live) step() {
 	l.ownNow.add(growth{grown, now.Sub(since)}, fleetWindow)
 	if !l.inFleet() {
 		l.took(growth{grown, now.Sub(since)}, tick)
+		l.all.keep(read.Rules)
 	}
 	// An instance that is idle, or waits for the fleet's numbers, has no gaps in its series.
 	l.series.begin(now)

@@ -120,7 +120,11 @@ func TestRulesComeAndGo(t *testing.T) {
 		if now := i.Now(""); now.Outcomes["allowed"] != 4 {
 			t.Errorf("%+v", now)
 		}
-		if total := i.Totals(); total.Outcomes[Allowed] != 104 {
+		i.mu.Lock()
+		i.counts.Rules["login"] = RuleCounts{Allowed: 3} // removed and back between two reads
+		i.mu.Unlock()
+		time.Sleep(time.Second)
+		if total := i.Totals(); total.Outcomes[Allowed] != 107 || total.Rules["login"][Allowed] != 7 {
 			t.Errorf("%+v", total)
 		}
 	})
