@@ -308,10 +308,12 @@ func TestStoreAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := new(failing)
 		all := startFleet(shared, 3)
+		counted := int64(0)
 		run := func(seconds int) {
 			for range seconds {
 				for _, i := range all {
 					i.count("login", Limited, 10)
+					counted += 10
 				}
 				time.Sleep(time.Second)
 			}
@@ -322,8 +324,12 @@ func TestStoreAway(t *testing.T) {
 				if got := i.Now("").Outcomes["limited"]; math.Abs(got-want) > want/5 {
 					t.Errorf("%s: instance %d shows %v a second, want %v", what, k, got, want)
 				}
-				if got := i.Totals(); got.Whole != whole {
+				got := i.Totals()
+				if got.Whole != whole {
 					t.Errorf("%s: whole: %t", what, got.Whole)
+				}
+				if n := got.Outcomes[Limited]; n > counted {
+					t.Errorf("%s: instance %d has a total of %d; %d were counted", what, k, n, counted)
 				}
 				if got := len(i.Instances(t.Context())); got != 3 && whole || got != 1 && !whole {
 					t.Errorf("%s: %d instances", what, got)
