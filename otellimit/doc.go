@@ -7,8 +7,8 @@
 //	limiter := stint.NewLimiter(otellimit.Store(store, otellimit.Options{}))
 //	limiter.Observe = observer.Observe
 //
-// Put the Store under the layers of package fleet, so that a span is a call that was made,
-// and not an answer that the layers remembered:
+// Under the layers of package fleet, a span is a call that was made, and not an answer that
+// the layers remembered:
 //
 //	store := fleet.New(otellimit.Store(shared, otellimit.Options{}), fleet.Options{})
 //

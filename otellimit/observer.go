@@ -2,7 +2,6 @@ package otellimit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -55,9 +54,10 @@ func New(o Options) (*Observer, error) {
 //
 // The event has stint.outcome, stint.by, and, as far as they apply, stint.limit,
 // stint.remaining, stint.retry_after (in seconds; -1: no wait would help), stint.violations and
-// stint.key. Requests that were malformed, and those with an instant, are not counted.
+// stint.key. Requests with an instant, which are simulations, and those that only peek are not
+// observed.
 func (o *Observer) Observe(ctx context.Context, r *stint.Request, a *stint.Answer) {
-	if errors.Is(a.Err, stint.ErrRequest) || !r.At.IsZero() {
+	if !r.At.IsZero() || peeks(r) {
 		return
 	}
 	s := series{outcome: a.Outcome, by: a.By}
@@ -72,6 +72,16 @@ func (o *Observer) Observe(ctx context.Context, r *stint.Request, a *stint.Answe
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		span.AddEvent("stint.decision", trace.WithAttributes(o.attributes(s, a)...))
 	}
+}
+
+// peeks reports whether r only asks how keys stand.
+func peeks(r *stint.Request) bool {
+	for i := range r.Asks {
+		if !r.Asks[i].Peek {
+			return false
+		}
+	}
+	return true
 }
 
 // known are the series so far, with their options. They are made once, because making them

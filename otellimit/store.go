@@ -2,6 +2,7 @@ package otellimit
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -22,12 +23,13 @@ import (
 //   - stint.asks and stint.keys, how many limits and how many different keys they ask about
 //   - stint.merged_requests, how many requests went in the same call of the store, of all
 //     callers, if next has a method TakeCounted as redislimit.Store has
-//   - stint.outcome of a single request; of several, stint.refused, how many were refused
+//   - stint.outcome and stint.by of a single request; of several, stint.refused, how many were
+//     refused
 //   - error.type of a call that failed: timeout, canceled, full, bad_request or error
 //
 // A *stint.Memory decides in less time than it takes to make a span, and behind this Store it
-// decides more slowly: observe its decisions instead. A redislimit.Store behind this Store is
-// not stint.Networked: put the layers of package fleet before it.
+// decides more slowly: observe its decisions instead. If next is stint.Networked, so is the
+// Store: what it then decides without next has a span, too, with its stint.by.
 func Store(next stint.Store, o Options) stint.Store {
 	s := &store{next: next, tracer: o.tracer()}
 	s.counted, _ = next.(counted)
@@ -37,8 +39,8 @@ func Store(next stint.Store, o Options) stint.Store {
 		metric.WithUnit("s"), metric.WithDescription("Time of a call of the store, including failed calls."),
 		metric.WithExplicitBucketBoundaries(1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1))
 	s.take, s.takeBatch = newOperation("take"), newOperation("take_batch")
-	if b, ok := next.(stint.BatchTaker); ok {
-		return &batchStore{s, b}
+	if n, ok := next.(stint.Networked); ok {
+		return &networked{s, sync.OnceValue(func() stint.Store { return Store(n.WithFallback(), o) })}
 	}
 	return s
 }
@@ -57,11 +59,14 @@ type store struct {
 	take, takeBatch operation
 }
 
-// batchStore is a store whose next is a BatchTaker.
-type batchStore struct {
+// networked is a store whose next is Networked.
+type networked struct {
 	*store
-	batch stint.BatchTaker
+	withFallback func() stint.Store
 }
+
+// WithFallback implements stint.Networked.
+func (n *networked) WithFallback() stint.Store { return n.withFallback() }
 
 // operation is the name of one and its attributes in the metric.
 type operation struct {
@@ -111,17 +116,17 @@ func (s *store) Take(ctx context.Context, r *stint.Request, out []stint.Decision
 		span.SetAttributes(mergedKey.Int(merged))
 	}
 	if err == nil {
-		span.SetAttributes(outcomeKey.String(d.Outcome.String()))
+		span.SetAttributes(outcomeKey.String(d.Outcome.String()), byKey.String(d.By.String()))
 	}
 	end(span, err)
 	return d, err
 }
 
 // TakeBatch implements stint.BatchTaker.
-func (s *batchStore) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
+func (s *store) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
 	ctx, span := s.start(ctx, &s.takeBatch)
 	start := time.Now()
-	s.batch.TakeBatch(ctx, rs, answers)
+	stint.TakeBatch(ctx, s.next, rs, answers)
 	refused := 0
 	var err error // the first
 	for i := range rs {
