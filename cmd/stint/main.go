@@ -115,7 +115,7 @@ func newProgram(in io.Reader, out io.Writer, errs *server.LogWriter) *cobra.Comm
 		commands []*cobra.Command
 	}{
 		{"Run", []*cobra.Command{serveCommand(errs), simulateCommand()}},
-		{"Rules", []*cobra.Command{rulesCommand()}},
+		{"Rules", []*cobra.Command{rulesCommand(), generateCommand()}},
 		{"Live control", []*cobra.Command{switchCommand(), overrideCommand(), safelistCommand(), blocklistCommand(), banCommand(), keyCommand(), alertCommand()}},
 		{"Look", []*cobra.Command{statusCommand(), topCommand(), watchCommand(), offendersCommand(), auditCommand(), explainCommand(), versionCommand()}},
 	} {
