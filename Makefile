@@ -24,10 +24,12 @@ ATTACKTIME ?= 1m
 ATTACKFUZZTIME ?= 10m
 PROGRAMS = redis-server nginx haproxy caddy node python3 cc
 BROWSER = chromium npm
+MONITORING = promtool amtool
 # Tests fail, and are not skipped, for want of a program that is there for others.
 REQUIRED = if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDIS=1; fi; \
 	  if (PATH=$$PATH:/usr/sbin; command -v nginx && command -v haproxy && command -v caddy && command -v node && command -v python3) >/dev/null; then export STINT_REQUIRE_PROXIES=1; fi; \
-	  if command -v chromium >/dev/null && [ -e internal/browser/testdata/node_modules/axe-core ]; then export STINT_REQUIRE_BROWSER=1; fi;
+	  if command -v chromium >/dev/null && [ -e internal/browser/testdata/node_modules/axe-core ]; then export STINT_REQUIRE_BROWSER=1; fi; \
+	  if command -v promtool >/dev/null && command -v amtool >/dev/null; then export STINT_REQUIRE_MONITORING=1; fi;
 
 .PHONY: run build test test-all test-matrix chaos fleet check fuzz attack vuln bench bench-go screenshots picture
 
@@ -45,12 +47,12 @@ AT_ONCE := $(shell n=$$(nproc 2>/dev/null || echo 4); echo $$((n > 5 ? n : 5)))
 GOTEST = go run ./internal/gotest
 
 test: check
-	@scripts/get $(PROGRAMS) $(BROWSER)
+	@scripts/get $(PROGRAMS) $(BROWSER) $(MONITORING)
 	@scripts/axe
 	@$(REQUIRED) $(GOTEST) -p $(AT_ONCE) -short ./...
 
 test-all:
-	@scripts/get $(PROGRAMS) $(BROWSER)
+	@scripts/get $(PROGRAMS) $(BROWSER) $(MONITORING)
 	@scripts/axe
 	@$(REQUIRED) $(GOTEST) -p $(AT_ONCE) ./... && $(GOTEST) -race -short ./... && cd bench && go test ./...
 

@@ -13,6 +13,6 @@ func (s *Server) observe(ctx context.Context, start time.Duration, t *evaluation
 		s.refusals.decided(ctx, start, t)
 		s.countOffenders(start, t)
 		s.watchUsage(t)
+		s.record(start, t)
 	}
-	s.record(start, t, at)
 }

@@ -31,8 +31,8 @@ func readsOf(set *rules.Set) *recent.Reads {
 }
 
 // record records a request for previews. Malformed requests are left out: no rule decides them.
-func (s *Server) record(start time.Duration, t *evaluation, at time.Time) {
-	if s.recent == nil || !at.IsZero() || errors.Is(t.err, stint.ErrRequest) {
+func (s *Server) record(start time.Duration, t *evaluation) {
+	if s.recent == nil || errors.Is(t.err, stint.ErrRequest) {
 		return
 	}
 	set := s.set.Load()
