@@ -273,7 +273,7 @@ func randomValue(r *rand.Rand, depth int) string {
 		return "(" + randomValue(r, depth-1) + " " + string("+-*/"[r.IntN(4)]) + " " + randomValue(r, depth-1) + ")"
 	}
 	all := []string{"0", "0.25", "2", `rate()`, `rate("a")`, `rate("b", "refused")`, `rate("*", "blocked")`, `rate("s", "shadow_refused")`, `rate("s", "limited")`,
-		`block_rate()`, `block_rate("a")`, `block_rate("none")`, `undecided_rate()`, `fallback_rate("b")`, `fallback_rate()`, `store_calls()`, `store_error_rate()`, `bans()`, `bans("a")`, `bans("s")`, `instances()`, `latency(0.5)`, `store_latency(0.99)`}
+		`block_rate()`, `block_rate("a")`, `block_rate("none")`, `undecided_rate()`, `fallback_rate("b")`, `fallback_rate()`, `store_calls()`, `store_error_rate()`, `bans()`, `instances()`, `latency(0.5)`, `store_latency(0.99)`}
 	return all[r.IntN(len(all))]
 }
 
@@ -307,10 +307,8 @@ func measured(m rules.Measure) (float64, bool) {
 		return 8, true
 	case "store_error_rate  ":
 		return 2. / 8, true
-	case "bans  ", "bans a ":
-		return map[string]float64{"": 5, "a": 5}[m.Rule], true
-	case "bans s ":
-		return 0, true
+	case "bans  ":
+		return 6, true
 	case "instances  ":
 		return 2, true
 	case "latency  ":
@@ -341,6 +339,8 @@ const conditionSeries = `
       - {series: 'stint_store_errors_total{instance="2",kind="error"}', values: '0+15x40'}
       - {series: 'stint_bans{instance="1",rule="a"}', values: '2x40'}
       - {series: 'stint_bans{instance="2",rule="a"}', values: '3x40'}
+      - {series: 'stint_manual_bans{instance="1"}', values: '1x40'}
+      - {series: 'stint_manual_bans{instance="2"}', values: '1x40'}
       - {series: 'stint_instances{instance="1"}', values: '2x40'}
       - {series: 'stint_instances{instance="2"}', values: '1x40'}
     promql_expr_test:

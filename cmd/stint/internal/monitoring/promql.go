@@ -105,7 +105,8 @@ func (q query) measure(m rules.Measure) string {
 	case "store_error_rate":
 		return share(q.rate("stint_store_errors_total"), q.rate("stint_store_seconds_count"))
 	case "bans":
-		return q.orZero("sum(" + q.metric("stint_bans", rule...) + ")")
+		// Each instance counts the bans that it has imposed, and all bans by hand.
+		return "(" + q.orZero("sum("+q.metric("stint_bans")+")") + " + " + q.orZero("max("+q.metric("stint_manual_bans")+")") + ")"
 	case "latency":
 		return q.quantile(m.Quantile, "stint_decision_seconds")
 	case "store_latency":
