@@ -23,6 +23,7 @@ type instance struct {
 	t                     testing.TB
 	dir                   string
 	process               *os.Process
+	stop                  func() // ends it, and waits for its end
 	gateway, check, admin string // URLs
 
 	mu  sync.Mutex
@@ -64,13 +65,14 @@ func serve(t testing.TB, config string, args ...string) *instance {
 	s.process = c.Process
 	ready, ended := make(chan struct{}), make(chan struct{})
 	go s.follow(stderr, ready, ended)
-	t.Cleanup(func() {
+	s.stop = sync.OnceFunc(func() {
 		_ = c.Process.Signal(syscall.SIGTERM)
 		<-ended
 		if err := c.Wait(); err != nil {
 			t.Errorf("stint serve: %v\n%s", err, s.text())
 		}
 	})
+	t.Cleanup(s.stop)
 	select {
 	case <-ready:
 	case <-ended:
@@ -182,16 +184,43 @@ func (s *instance) ask(checks ...map[string]any) (statuses []int) {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		_, _ = io.Copy(io.Discard, resp.Body)
+		answer, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
+		if err != nil || resp.StatusCode == http.StatusBadRequest {
+			s.t.Fatalf("%s: %s %v", b, answer, err)
+		}
 		statuses = append(statuses, resp.StatusCode)
 	}
 	return statuses
+}
+
+// banMany has n clients banned by the rule login, which must ban at once.
+func (s *instance) banMany(n int) {
+	s.t.Helper()
+	for first := 0; first < n; first += 1000 {
+		var checks []map[string]any
+		for i := first; i < min(first+1000, n); i++ {
+			checks = append(checks, login(fmt.Sprintf("10.0.%d.%d", i>>8, i&255)))
+		}
+		b, err := json.Marshal(checks)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for range 2 {
+			resp, err := http.Post(s.check+"/v1/check", "application/json", bytes.NewReader(b))
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			text, _ := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			if resp.StatusCode != 200 {
+				s.t.Fatalf("%d %.300s", resp.StatusCode, text)
+			}
+		}
+	}
 }
 
 // login is a check of the operation login by a client.
 func login(client string) map[string]any {
 	return map[string]any{"operation": "login", "client": client}
 }
-
-func quoted(text string) string { return fmt.Sprintf("%q", text) }

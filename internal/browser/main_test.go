@@ -4,6 +4,7 @@ package browser
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,6 +18,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given { // most tests wait most of the time
+		_ = flag.Set("test.parallel", "4")
+	}
 	code := m.Run()
 	cleanUp()
 	os.Exit(code)
@@ -98,7 +105,8 @@ func chromium(t testing.TB) context.Context {
 	options = append(options,
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"),
 		chromedp.Flag("lang", "en-US"),
-		chromedp.Flag("no-sandbox", os.Getuid() == 0), // Chromium's sandbox does not work for root
+		chromedp.Flag("disable-features", "SpareRendererForSitePerProcess,Translate,OptimizationHints,MediaRouter"), // each process costs
+		chromedp.Flag("no-sandbox", os.Getuid() == 0),                                                               // Chromium's sandbox does not work for root
 	)
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	browser, closeBrowser := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {}))

@@ -1,10 +1,13 @@
 package browser
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/stintdev/stint/internal/redistest"
 )
 
 // The harness: a page of the instance is shown, and what goes wrong in it is noticed.
@@ -56,6 +59,7 @@ func TestSignIn(t *testing.T) {
 	b := open(t)
 	b.visit(s.admin + "/")
 	b.see("page-signin")
+	eval[bool](b, "(location.hash = '#/bans', location.hash = '#/overview', true)") // the user goes back and forth
 	b.fill("input-token", "geheim-wrong-0123456789")
 	b.press(kb.Enter)
 	b.see("signin-wrong")
@@ -104,13 +108,48 @@ func TestExpiredToken(t *testing.T) {
 	b.see("page-overview")
 }
 
-// A read token shows everything, and there is nothing to press that it may not.
+// A read token shows all that a write token shows, and has nothing to press that changes
+// something.
 func TestReadOnly(t *testing.T) {
 	t.Parallel()
-	s := serve(t, guarded)
-	b := open(t)
-	b.signIn(s, readToken)
-	if text := b.text(); !strings.Contains(text, "viewer") {
-		t.Errorf("the page does not say who is signed in:\n%s", text)
+	s := serve(t, "server:\n  rules: fleet"+withTokens+loginRule, "--store", redistest.Start(t).URL())
+	s.fill()
+	seen := map[string]map[string]bool{}
+	for _, token := range []string{readToken, writeToken} {
+		b := open(t)
+		b.signIn(s, token)
+		seen[token] = map[string]bool{}
+		for _, place := range places {
+			b.at(place)
+			for _, id := range eval[[]string](b, "[...document.querySelectorAll('[data-testid]')].filter(e => e.checkVisibility()).map(e => e.dataset.testid)") {
+				seen[token][id] = true
+			}
+		}
+		if token == readToken {
+			b.see("btn-signout") // the page knows who it is
+		}
+	}
+	var only []string
+	for id := range seen[writeToken] {
+		if !seen[readToken][id] {
+			only = append(only, id)
+		}
+	}
+	slices.Sort(only)
+	want := []string{"btn-add-entry", "btn-add-override", "btn-ban", "btn-kill", "btn-lift", "btn-override", "btn-push", "btn-refund", "btn-remove", "btn-reset", "btn-rollback-1", "mode-login"}
+	for _, id := range want {
+		if !slices.Contains(only, id) {
+			t.Errorf("%s is there with a read token, or not with a write token", id)
+		}
+	}
+	for id := range seen[readToken] {
+		if !seen[writeToken][id] {
+			t.Errorf("%s is there with a read token alone", id)
+		}
+	}
+	for _, id := range only {
+		if !strings.HasPrefix(id, "btn-") && !strings.HasPrefix(id, "mode-") {
+			t.Errorf("a read token does not show %s", id)
+		}
 	}
 }

@@ -43,6 +43,7 @@ func open(t testing.TB) *tab {
 		t.Fatal(err)
 	}
 	b.size(1280, 800)
+	b.before(countCalls)
 	t.Cleanup(func() {
 		if t.Failed() {
 			b.keepScreenshot()
@@ -54,6 +55,16 @@ func open(t testing.TB) *tab {
 	})
 	return b
 }
+
+// countCalls counts the calls of the page that are under way, but for the stream of events.
+const countCalls = `{
+	const fetch = window.fetch;
+	window.underWay = 0;
+	window.fetch = (...args) => {
+		underWay++;
+		return fetch(...args).finally(() => { underWay-- });
+	};
+}`
 
 // watch notes exceptions that nobody caught, lines of console.error and console.warn, and what a
 // policy refused. Answers that are no success are the tests' business.
@@ -167,11 +178,11 @@ func eval[T any](b *tab, expression string) (value T) {
 	return value
 }
 
-// until waits until an expression is true.
+// until waits until an expression, or its promise, is true. While it throws it is not.
 func (b *tab) until(what, expression string) {
 	b.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(30 * time.Millisecond) {
-		if eval[bool](b, "!!("+expression+")") {
+		if eval[bool](b, "(async () => !!(await ("+expression+")))().catch(() => false)") {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -242,7 +253,7 @@ func (b *tab) press(keys string) {
 func (b *tab) choose(id, value string) {
 	b.t.Helper()
 	b.see(id)
-	if !eval[bool](b, fmt.Sprintf(`(() => { const e = %s; e.value = %q; e.dispatchEvent(new Event('input', {bubbles: true})); e.dispatchEvent(new Event('change', {bubbles: true})); return e.value === %q })()`, of(id), value, value)) {
+	if !eval[bool](b, fmt.Sprintf(`(() => { const e = %s; e.value = %q; const has = e.value === %q; e.dispatchEvent(new Event('input', {bubbles: true})); e.dispatchEvent(new Event('change', {bubbles: true})); return has })()`, of(id), value, value)) {
 		b.t.Fatalf("%s has no option %s", id, value)
 	}
 }
