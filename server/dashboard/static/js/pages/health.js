@@ -31,7 +31,7 @@ export function healthLine() {
       if (place) action.setAttribute('href', href(place));
       const total = sums(live?.outcomes);
       setText(numbers, live ? t('health.now', { rate: rate(total.all), share: percent(total.share) }) : '');
-      const most = [...live?.rules || []].sort((a, b) => b.refused - a.refused)[0];
+      const most = (live?.rules || []).filter((r) => r.decided > 0).sort((a, b) => b.refused - a.refused)[0];
       worst.hidden = !(most?.refused > 0);
       if (!worst.hidden) {
         setText(worst, t('health.worst', { name: most.name }));

@@ -178,13 +178,16 @@ function pad(values, n) {
   return [...new Array(Math.max(0, n - v.length)).fill(0), ...v];
 }
 
+// shadow reports whether a rule only would have refused.
+const shadow = (r) => r.decided === 0 && r.refused > 0;
+
 function busiest() {
   const list = table({
     label: t('overview.rules'),
     id: (r) => r.name,
     empty: empty(t('overview.rules.none'), t('overview.rules.none.text')),
     columns: [
-      { name: 'rule', title: t('col.rule'), grow: true, cell: (r) => link(['rules', { rule: r.name }], r.name) },
+      { name: 'rule', title: t('col.rule'), grow: true, cell: (r) => [link(['rules', { rule: r.name }], r.name), shadow(r) ? [' ', pill(t('mode.shadow'), 'warn')] : null] },
       { name: 'decided', title: t('col.decided'), num: true, cell: (r) => rate(r.decided) },
       { name: 'refused', title: t('col.refused'), num: true, cell: (r) => rate(r.refused) },
     ],
