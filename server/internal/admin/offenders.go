@@ -101,12 +101,12 @@ func (c *call) kind() (of seen.Of, by seen.By, err error) {
 
 // oneOf is the index of a parameter's value in all; of one that is not given, 0.
 func (c *call) oneOf(name string, all []string) (int, error) {
-	text := c.URL.Query().Get(name)
-	if text == "" {
+	in := c.URL.Query()
+	if !in.Has(name) {
 		return 0, nil
 	}
 	for i, known := range all {
-		if text == known {
+		if in.Get(name) == known {
 			return i, nil
 		}
 	}
@@ -115,9 +115,9 @@ func (c *call) oneOf(name string, all []string) (int, error) {
 
 // since reads the parameter since.
 func (c *call) since(now time.Time) (time.Time, error) {
-	text := c.URL.Query().Get("since")
-	if text == "" {
-		text = "1h"
+	text := "1h"
+	if in := c.URL.Query(); in.Has("since") {
+		text = in.Get("since")
 	}
 	d, err := limittext.Period(text)
 	if err != nil || d <= 0 || d > seen.Keeps {

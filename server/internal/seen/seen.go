@@ -77,6 +77,7 @@ type Seen struct {
 
 	late      []part         // the last parts of spans that are not reported yet; Follow's alone
 	following sync.WaitGroup // of Follow
+	stop      func()         // ends it
 	followed  atomic.Bool
 
 	others recent
@@ -108,6 +109,7 @@ func (s *Seen) Follow(ctx context.Context) {
 	s.mu.Lock()
 	s.span = spanOf(s.Now())
 	s.mu.Unlock()
+	ctx, s.stop = context.WithCancel(ctx)
 	s.followed.Store(true)
 	s.following.Go(func() { s.follow(ctx) })
 }
@@ -136,11 +138,13 @@ func (s *Seen) follow(ctx context.Context) {
 	}
 }
 
-// Close reports what was counted last. Call it once the context of Follow is done.
+// Close ends Follow, and reports what was counted last. Follow and Close must not be called at
+// once.
 func (s *Seen) Close() {
 	if !s.followed.Swap(false) {
 		return
 	}
+	s.stop()
 	s.following.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
