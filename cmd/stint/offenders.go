@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 )
 
@@ -38,10 +40,14 @@ func offendersCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "offenders", Short: "the keys, clients, paths and rules with the most refusals",
 		Long: `Lists the keys, rules, paths or clients with the most refusals, use or violations in the whole
-fleet, the heaviest first. The true count is at most COUNT, and at least COUNT minus ERROR.`,
+fleet, the heaviest first. The true count is at most COUNT, and at least COUNT minus ERROR.
+
+With --rule and --key, or with --name, it lists the hours of one of them instead, for 14 days.`,
 		Example: `  stint offenders
   stint offenders --of clients --by violations --since 24h
-  stint offenders --rule login --since 7d --json`,
+  stint offenders --rule login --since 7d --json
+  stint offenders --rule login --key 192.0.2.66
+  stint offenders --of paths --name /login`,
 	}
 	of := oneOf{[]string{"keys", "rules", "paths", "clients"}, "keys"}
 	by := oneOf{[]string{"refusals", "use", "violations"}, "refusals"}
@@ -50,16 +56,43 @@ fleet, the heaviest first. The true count is at most COUNT, and at least COUNT m
 	f.Var(&by, "by", "what they are counted by: refused requests, charged cost, or violations of penalties")
 	since := f.String("since", "1h", "how far back: a `DURATION` such as 30m or 7d, at most 14d; beyond 3h in whole hours")
 	rule := f.String("rule", "", "only keys of the rule `NAME`")
+	var key rules.Key
+	keyFlag(f, &key)
+	name := f.String("name", "", "the hours of the rule, path or client `NAME`")
 	limit := number{least: 1}
 	f.Var(&limit, "limit", "show at most `N` (default 50)")
 	check := func(c *cobra.Command, args []string) error {
-		if len(args) == 0 && *rule != "" && of.value != "keys" {
+		switch {
+		case len(args) > 0:
+			return words()(c, args)
+		case *rule != "" && of.value != "keys":
 			return errors.New("--rule is for --of keys")
+		case key != "" && *rule == "":
+			return errors.New("--key needs --rule")
+		case *name != "" && of.value == "keys":
+			return errors.New("--name is for --of rules, paths or clients; want --rule and --key")
+		case (key != "" || *name != "") && (limit.given || f.Changed("since")):
+			return errors.New("--since and --limit are for lists, and not for the hours of one")
 		}
-		return words()(c, args)
+		return nil
 	}
 	return adminCommand(c, check, func(ctx context.Context, a *admin, _ []string) error {
-		q := url.Values{"of": {of.value}, "by": {by.value}, "since": {*since}}
+		q := url.Values{"of": {of.value}, "by": {by.value}}
+		if *name != "" {
+			q.Set("name", *name)
+		}
+		if key != "" {
+			text, err := json.Marshal(key)
+			if err != nil {
+				return errUsage{err}
+			}
+			q.Set("rule", *rule)
+			q.Set("key", string(text))
+		}
+		if *name != "" || key != "" {
+			return exchange(ctx, a, apiRequest{method: http.MethodGet, path: "/v1/offenders/history?" + q.Encode()}, printHistory)
+		}
+		q.Set("since", *since)
 		if *rule != "" {
 			q.Set("rule", *rule)
 		}
@@ -77,16 +110,32 @@ func printOffenders(w io.Writer, all adminapi.Offenders) {
 	}
 	t := table{heads: []string{"COUNT", "ERROR", "RULE", "KEY", strings.ToUpper(strings.TrimSuffix(plain(all.Of), "s"))}}
 	for _, o := range all.Offenders {
-		over, key, name := "", shownKey(o.Key), shown(o.Name)
-		if o.Error > 0 {
-			over = strconv.FormatInt(o.Error, 10)
-		}
+		key, name := shownKey(o.Key), shown(o.Name)
 		if o.Hashed {
 			key, name = hashed(key), hashed(name)
 		}
-		t.row(strconv.FormatInt(o.Count, 10), over, shown(o.Rule), key, name)
+		t.row(strconv.FormatInt(o.Count, 10), someError(o.Error), shown(o.Rule), key, name)
 	}
 	t.print(w)
+}
+
+func printHistory(w io.Writer, h adminapi.History) {
+	if len(h.Hours) == 0 {
+		fmt.Fprintln(w, "it was not one of the heaviest in the last 14 days")
+		return
+	}
+	t := table{heads: []string{"HOUR", "COUNT", "ERROR"}}
+	for _, of := range h.Hours {
+		t.row(instant(of.From), strconv.FormatInt(of.Count, 10), someError(of.Error))
+	}
+	t.print(w)
+}
+
+func someError(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatInt(n, 10)
 }
 
 func hashed(text string) string {

@@ -113,3 +113,38 @@ func TestExplainBody(t *testing.T) {
 		}
 	}
 }
+
+// TestPrintOffenders prints what a terminal must not obey, and hashes as such.
+func TestPrintOffenders(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	pair, err := rules.JoinKey("ann", "192.0.2.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		all  adminapi.Offenders
+		want string
+	}{
+		{adminapi.Offenders{Of: "keys", By: "refusals", Since: at, Total: 100, Instances: 3, Offenders: []adminapi.Offender{
+			{Rule: "login", Key: pair, Count: 50, Error: 2}, {Rule: "api", Key: "\x1b[2J", Count: 7}, {Rule: "api", Key: "h:0123456789abcdef", Hashed: true, Count: 1},
+		}}, `keys by refusals since 2026-03-01T12:00:00Z, 3 instances: 100 in all
+COUNT  ERROR  RULE   KEY
+50     2      login  ["ann","192.0.2.1"]
+7      -      api    "\x1b[2J"
+1      -      api    h:0123456789abcdef (hash)
+`},
+		{adminapi.Offenders{Of: "paths", By: "use", Since: at, Total: 5, Instances: 1, Offenders: []adminapi.Offender{{Name: "/a\u202e", Count: 5}}},
+			"paths by use since 2026-03-01T12:00:00Z, 1 instance: 5 in all\nCOUNT  PATH\n5      \"/a\\u202e\"\n"},
+	} {
+		var b strings.Builder
+		printOffenders(&b, c.all)
+		if b.String() != c.want {
+			t.Errorf("%s\nwant\n%s", b.String(), c.want)
+		}
+	}
+	var b strings.Builder
+	printHistory(&b, adminapi.History{Hours: []adminapi.HistoryHour{{From: at, Count: 9, Error: 1}, {From: at.Add(time.Hour), Count: 2}}})
+	if want := "HOUR                  COUNT  ERROR\n2026-03-01T12:00:00Z  9      1\n2026-03-01T13:00:00Z  2      -\n"; b.String() != want {
+		t.Errorf("%s\nwant\n%s", b.String(), want)
+	}
+}

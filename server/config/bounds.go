@@ -172,7 +172,7 @@ func (s *Settings) FitMemory() Footprint {
 	if s.Offenders > 0 {
 		f.Parts = append(f.Parts,
 			Part{"offenders", seen.Kinds * s.Offenders, offenderBytes},
-			Part{"requests whose offenders are not counted yet", seen.Bytes(), 1})
+			Part{"requests whose offenders are not counted yet", seen.Bytes, 1})
 		if s.Store == "memory" {
 			f.Parts = append(f.Parts, Part{"history of offenders", seen.HistoryBytes, 1})
 		}

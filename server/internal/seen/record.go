@@ -40,13 +40,15 @@ const (
 	maxPath = 256      // bytes of a path; of longer ones, the beginning counts
 )
 
-// Bytes is how much memory the buffers of a Seen take.
-func Bytes() int64 { return int64(shards()+1) * room }
+const mostShards = 32
+
+// Bytes is how much memory the buffers of a Seen take at most.
+const Bytes = (mostShards + 1) * room
 
 // shards is how many shards there are: a power of two, so that a request finds a free one.
 func shards() int {
 	n := 1
-	for n < 2*runtime.GOMAXPROCS(0) && n < 64 {
+	for n < 2*runtime.GOMAXPROCS(0) && n < mostShards {
 		n *= 2
 	}
 	return n
