@@ -24,12 +24,12 @@ ATTACKTIME ?= 1m
 ATTACKFUZZTIME ?= 10m
 PROGRAMS = redis-server nginx haproxy caddy node python3 cc
 BROWSER = chromium npm
-MONITORING = promtool amtool
+MONITORING = promtool amtool prometheus-alertmanager
 # Tests fail, and are not skipped, for want of a program that is there for others.
 REQUIRED = if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDIS=1; fi; \
 	  if (PATH=$$PATH:/usr/sbin; command -v nginx && command -v haproxy && command -v caddy && command -v node && command -v python3) >/dev/null; then export STINT_REQUIRE_PROXIES=1; fi; \
 	  if command -v chromium >/dev/null && [ -e internal/browser/testdata/node_modules/axe-core ]; then export STINT_REQUIRE_BROWSER=1; fi; \
-	  if command -v promtool >/dev/null && command -v amtool >/dev/null; then export STINT_REQUIRE_MONITORING=1; fi;
+	  if (command -v promtool && command -v amtool && command -v prometheus-alertmanager) >/dev/null; then export STINT_REQUIRE_MONITORING=1; fi;
 
 .PHONY: run build test test-all test-matrix chaos fleet check fuzz attack vuln bench bench-go screenshots picture
 

@@ -246,6 +246,9 @@ func TestQuotas(t *testing.T) {
 	for i := range rules.MaxListedMatches + 1 {
 		c.Blocklist = append(c.Blocklist, rules.Listed{Note: note("m", i), Match: fmt.Sprintf("attrs.x == %d", i)})
 	}
+	for i := range rules.MaxSilences + 1 {
+		c.Silences = append(c.Silences, rules.Silence{Note: note("q", i)})
+	}
 	c.Lifts = make([]rules.Lift, rules.MaxLifts+1)
 	w, problems := s.With(&c)
 	want := []rules.Problem{
@@ -253,6 +256,7 @@ func TestQuotas(t *testing.T) {
 		{ID: "s1000", Text: "it is one of 1 entries without effect: at most 1000 networks on the safelist are allowed; remove some"},
 		{ID: "m100", Text: "it is one of 1 entries without effect: at most 100 expressions on the blocklist are allowed; remove some"},
 		{ID: "b10000", Text: "it is one of 2 entries without effect: at most 10000 bans are allowed; remove some"},
+		{ID: "q1000", Text: "it is one of 1 entries without effect: at most 1000 silences are allowed; remove some"},
 		{ID: "lifts", Text: "1 of the lifts have no effect: at most 1000 are allowed; drop the oldest"},
 	}
 	if !slices.Equal(problems, want) {
@@ -276,6 +280,7 @@ func TestCloneAndExpire(t *testing.T) {
 		Safelist:  []rules.Listed{{Note: ended}, {Note: runs}, {Note: ever}},
 		Blocklist: []rules.Listed{{Note: ever}, {Note: ended}},
 		Bans:      []rules.Ban{{Note: runs}, {Note: ended}},
+		Silences:  []rules.Silence{{Note: runs}, {Note: ended}},
 		Lifts:     []rules.Lift{{At: now.Add(-time.Hour - 1)}, {At: now.Add(-time.Hour)}},
 	}
 	d := c.Clone()
@@ -283,11 +288,11 @@ func TestCloneAndExpire(t *testing.T) {
 		t.Errorf("the clone is %+v", d)
 	}
 	c.Expire(now, time.Hour)
-	if len(c.Overrides) != 2 || len(c.Safelist) != 2 || len(c.Blocklist) != 1 || len(c.Bans) != 1 || len(c.Lifts) != 1 {
+	if len(c.Overrides) != 2 || len(c.Safelist) != 2 || len(c.Blocklist) != 1 || len(c.Bans) != 1 || len(c.Silences) != 1 || len(c.Lifts) != 1 {
 		t.Errorf("left over: %+v", c)
 	}
 	*c.Enabled, c.Modes["a"], c.Overrides[0].Limits[0] = false, rules.Shadow, "changed"
-	if !*d.Enabled || d.Modes["a"] != rules.Off || d.Overrides[1].Limits[0] != "1 per 1s" || d.Bans[1].ID != "ended" {
+	if !*d.Enabled || d.Modes["a"] != rules.Off || d.Overrides[1].Limits[0] != "1 per 1s" || d.Bans[1].ID != "ended" || d.Silences[1].ID != "ended" {
 		t.Errorf("the clone shares memory: %+v", d)
 	}
 	if (*rules.Controls)(nil).Clone() != nil {

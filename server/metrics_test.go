@@ -378,6 +378,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 	c := newCounted(t, countedRules+"  - {name: guess, key: client.ip, penalty: {on_status: [401], ban_after: 9, ban_for: 1h}}\n", &limittest.Faulty{Store: new(stint.Memory)})
 	c.metrics.certificateExpiry.WithLabelValues(gatewayListener).Set(1) // it has no series without TLS
+	c.metrics.alertMessages.WithLabelValues("ops", "accepted")          // nor without webhooks
 	c.dropped = func() int64 { return 0 }
 	families, err := c.metrics.registry.Gather()
 	if err != nil {

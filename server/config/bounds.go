@@ -76,6 +76,9 @@ const (
 	// MaxCountedBans is how many bans an instance remembers, of those that it saw
 	// imposed, for the metric of running bans.
 	MaxCountedBans = 100_000
+	// AlertBytes is how many bytes the alerts of the rules take: their states, what is
+	// measured for them, and keys.
+	AlertBytes = 5 << 20
 	// MaxSeries is how many rules have a series of the last minutes. If there are more, the
 	// one that has been quiet for longest is dropped.
 	MaxSeries = 1_000
@@ -165,6 +168,7 @@ func (s *Settings) FitMemory() Footprint {
 		{"bytes of bodies and headers in flight", s.Instance.Bytes, 1},
 		{"bodies of the admin API", AdminBytes, 1},
 		{"bans, for the metric", MaxCountedBans, banBytes},
+		{"alerts", AlertBytes, 1},
 		{"series of rules", MaxSeries, seriesBytes},
 		{"sessions of the dashboard", MaxSessions, sessionBytes},
 		{"wrong tokens of the admin API", MaxWrongTokens, keyBytes},

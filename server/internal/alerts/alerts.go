@@ -183,8 +183,12 @@ func (a *Alerts) takeOver(ctx context.Context) bool {
 		a.o.Failed("alerts: keys cannot be read", err)
 		return !a.reached
 	}
+	last := map[string]int64{}
+	if before.Evaluator != "" { // else nobody has evaluated yet, and the keys are new
+		last = lastSeen(decodeKeys(keys))
+	}
 	for _, w := range a.webhooks {
-		w.takeOver(parts[w.to.Name], a.states, lastSeen(decodeKeys(keys)))
+		w.takeOver(parts[w.to.Name], a.states, last)
 	}
 	a.reached = true
 	return true

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -459,4 +460,51 @@ func TestIdle(t *testing.T) {
 			t.Error("it claims")
 		}
 	})
+}
+
+// What alerts take is no more than the bounds of an instance say (docs/bounds.md).
+func TestBytesOfAlerts(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector takes memory")
+	}
+	var file strings.Builder
+	file.WriteString("rules: [{name: login, limits: [10 per 1h]}]\nalerts:\n  - {name: near, when: usage > 80% of login}\n")
+	for i := range 199 {
+		fmt.Fprintf(&file, "  - {name: %s%d, when: latency(0.%03d) > 0, window: 1h, labels: {text: %s}, message: %s}\n",
+			strings.Repeat("n", 60), i, i+1, strings.Repeat("x", 490), strings.Repeat("m", 500))
+	}
+	f := newFleet(t, file.String())
+	f.totals.DecideTimes[3] = 1
+	a := f.instance(t, "a")
+	at := time.Now()
+	a.o.Totals = func() live.Totals { f.totals.At = at; return f.totals }
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range 720 { // an hour
+		at = at.Add(Every)
+		f.totals.DecideTimes[3]++
+		if i%100 == 99 || i > 710 {
+			a.Round(t.Context())
+			a.sending.Wait()
+		} else {
+			a.meter.track(f.set.Alerts)
+			a.meter.add(&f.totals, at)
+		}
+	}
+	key := strings.Repeat("k", stint.MaxKey-8)
+	for i := range mostTold + mostCrossings {
+		if i < mostTold {
+			a.usage.first("near", "x", fmt.Sprint(i), time.Hour)
+		}
+		a.Decided(&f.set.Alerts[0], decision(t, f, fmt.Sprint(key, i), 0))
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if took := int64(after.HeapAlloc) - int64(before.HeapAlloc); took > config.AlertBytes || a.Firing() != 199 {
+		t.Errorf("%d bytes, want up to %d; %d fire", took, config.AlertBytes, a.Firing())
+	} else {
+		t.Logf("%d KiB", took>>10)
+	}
+	runtime.KeepAlive(a)
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stintdev/stint/internal/limittext"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 )
@@ -32,7 +33,7 @@ func (a *Alerts) List() adminapi.Alerts {
 		alert := &set.Alerts[i]
 		out := adminapi.Alert{Name: alert.Name, When: alert.When, Severity: alert.Severity, Silence: silenced(alert.Name), State: isUnknown}
 		if alert.For > 0 {
-			out.For = alert.For.String()
+			out.For = limittext.Duration(alert.For)
 		}
 		s := last.Alerts[alert.Name]
 		switch {

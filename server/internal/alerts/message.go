@@ -191,7 +191,7 @@ func (i *Item) slackKeys() string {
 		}
 		fmt.Fprintf(&b, "\n%s has used %.0f %% of %s", slackCode(keyText(k.Key), mostSlackKey), k.Usage*100, slackText(k.Rule+": "+k.Limit))
 	}
-	if more := i.More + len(i.Keys) - mostSlackKeys; len(i.Keys) > mostSlackKeys {
+	if more := i.More + max(0, len(i.Keys)-mostSlackKeys); more > 0 {
 		fmt.Fprintf(&b, "\nand %d more keys", more)
 	}
 	return b.String()
