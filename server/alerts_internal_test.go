@@ -1,0 +1,56 @@
+package server
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/config"
+)
+
+// usageCases are what a request may meet: no alert about keys, one whose line its key is below,
+// and one whose line it is above and which was told.
+func usageCases(t testing.TB) map[string]func() {
+	t.Helper()
+	cases := map[string]func(){}
+	for name, alert := range map[string]string{"none": "", "below": "alerts: [{name: near, when: usage > 80% of login}]", "above": "alerts: [{name: near, when: usage > 40% of login}]"} {
+		set, err := rules.Parse("r.yaml", []byte("rules: [{name: login, limits: [10 per 1h]}]\n"+alert))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := New(Config{Settings: config.Default(), Rules: set, Log: slog.New(slog.DiscardHandler)})
+		t.Cleanup(s.Close)
+		rule := s.Rules().Rules[0]
+		e := &evaluation{Verdict: Verdict{Rules: []*rules.Rule{rule}, Each: []stint.Decision{{Limit: rule.Limits[0], Key: "192.0.2.1", Remaining: 5}}}}
+		cases[name] = func() { s.watchUsage(e) }
+		cases[name]()
+	}
+	return cases
+}
+
+// Alerts about keys cost a request no allocation.
+func TestAllocsOfUsage(t *testing.T) {
+	for name, f := range usageCases(t) {
+		if n := testing.AllocsPerRun(100, f); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+func BenchmarkWatchUsage(b *testing.B) {
+	for name, f := range usageCases(b) {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				f()
+			}
+		})
+		b.Run(name+"/parallel", func(b *testing.B) {
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					f()
+				}
+			})
+		})
+	}
+}
