@@ -128,11 +128,14 @@ func (t *tracing) decided(ctx context.Context, span trace.Span, all []evaluation
 		}
 		return
 	}
-	passed := 0
+	passed, shown := 0, 0
 	for i := range all {
 		e := &all[i]
 		if e.in != nil && e.err == nil && e.Allowed {
 			passed++
+			continue
+		}
+		if shown++; shown > mostEvents {
 			continue
 		}
 		span.AddEvent("stint.decision", trace.WithAttributes(append(t.attributes(e), attribute.Int("stint.check", i))...))
@@ -186,6 +189,10 @@ func (t *tracing) attributes(e *evaluation) []attribute.KeyValue {
 	}
 	return as
 }
+
+// mostEvents is how many refused checks of a list are in its span, the first ones. A collector
+// gets no more of a span: see package traces.
+const mostEvents = 8
 
 // mostRules is how many names of rules a span has.
 const mostRules = 32

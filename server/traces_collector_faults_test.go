@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -34,9 +35,11 @@ func TestCollectorHangs(t *testing.T) {
 	}
 	s := newServer(t, tracedRules, c.sends())
 	h := s.Check()
+	askOnce(h)
+	before := heap()
 	const spansEach = 2
 	more := 500
-	for i := range config.MaxSpans/spansEach + more {
+	for i := range config.MaxSpans/spansEach - 1 + more {
 		if i == 1000 {
 			<-asked // from here on it hangs
 		}
@@ -47,6 +50,12 @@ func TestCollectorHangs(t *testing.T) {
 	if dropped := metric(t, s, `stint_trace_spans_total{result="dropped"}`); dropped != float64(spansEach*more) {
 		t.Errorf("%v spans dropped, want %d", dropped, spansEach*more)
 	}
+	most := spanBytes(t)
+	each := (heap() - before) / config.MaxSpans
+	t.Logf("%d bytes a span", each)
+	if each > most {
+		t.Errorf("a span that waits takes %d bytes, more than %d", each, most)
+	}
 	s.Close()
 	if got := c.got(); len(got) > 0 {
 		t.Errorf("%d spans arrived", len(got))
@@ -54,6 +63,29 @@ func TestCollectorHangs(t *testing.T) {
 	eventually(t, "all spans count as failed", func() bool {
 		return metric(t, s, `stint_trace_spans_total{result="failed"}`) == config.MaxSpans
 	})
+}
+
+// heap returns the bytes in use.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// spanBytes is what the bounds allow for a span.
+func spanBytes(t *testing.T) int64 {
+	t.Helper()
+	s := config.Default()
+	s.Traces = new(config.Traces)
+	for _, p := range s.FitMemory().Parts {
+		if p.Name == "spans to be sent" && p.Most == config.MaxSpans {
+			return p.Each
+		}
+	}
+	t.Fatal("the bounds have no spans")
+	return 0
 }
 
 // askOnce makes a check that is allowed and returns the status.
@@ -84,9 +116,11 @@ func TestCollectorRefuses(t *testing.T) {
 	}{
 		"away": {url: "http://" + closed.Addr().String() + "/v1/traces", logged: "connection refused"},
 		"no key": {answer: func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, "no key\x1b[31m\n"+strings.Repeat("x", 100<<10), 401)
+			http.Error(w, "no key\x1b[31m\n"+strings.Repeat("x", 100<<10), http.StatusUnauthorized)
 		}, logged: "401"},
-		"redirect":  {answer: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", 307) }, logged: "307"},
+		"redirect": {answer: func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+		}, logged: "307"},
 		"not a web": {answer: func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, logged: "EOF"},
 		"throttling": {answer: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "3600")

@@ -7,11 +7,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
+	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
 )
 
@@ -57,7 +59,9 @@ func TestTraceOfGateway(t *testing.T) {
 			w.WriteHeader(http.StatusUnauthorized)
 		}
 	})
-	s := newServer(t, tracedRules, over(store), everythingTo(up), c.sends())
+	s := newServer(t, tracedRules, over(store), everythingTo(up), c.sends(), func(c *server.Config) {
+		c.Settings.DecisionTimeout = 20 * time.Second // so that a slow machine does not decide by itself
+	})
 	g := start(t, s)
 	client := "X-Forwarded-For: 192.0.2.7"
 	for range 3 {
@@ -69,17 +73,17 @@ func TestTraceOfGateway(t *testing.T) {
 	spans := c.got()
 	const want = `gateway server method=POST path=/login route=/ status_code=401 outcome=allowed rule=login
   decide internal method=POST path=/login outcome=allowed rule=login rules=login,all key=192.0.2.7 remaining=1 by=store
-    stint.store take client outcome=allowed requests=1 asks=2 keys=1 merged_requests=1
+    stint.store take client outcome=allowed by=store requests=1 asks=2 keys=1 merged_requests=1
   upstream client method=POST status_code=401
     violate internal outcome=limited rule=login key=192.0.2.7
 gateway server method=POST path=/login route=/ status_code=401 outcome=allowed rule=login
   decide internal method=POST path=/login outcome=allowed rule=login rules=login,all key=192.0.2.7 remaining=0 by=store
-    stint.store take client outcome=allowed requests=1 asks=2 keys=1 merged_requests=1
+    stint.store take client outcome=allowed by=store requests=1 asks=2 keys=1 merged_requests=1
   upstream client method=POST status_code=401
     violate internal outcome=limited rule=login key=192.0.2.7
 gateway server method=POST path=/login route=/ status_code=429 outcome=banned rule=login
   decide internal method=POST path=/login outcome=banned rule=login rules=login,all key=192.0.2.7 remaining=0 by=store
-    stint.store take client outcome=banned requests=1 asks=2 keys=1 merged_requests=1
+    stint.store take client outcome=banned by=store requests=1 asks=2 keys=1 merged_requests=1
 `
 	got := tree(spans, "http.request.method", "url.path", "http.route", "http.response.status_code", "stint.outcome", "stint.rule",
 		"stint.rules", "stint.key", "stint.remaining", "stint.by", "stint.requests", "stint.asks", "stint.keys", "stint.merged_requests")

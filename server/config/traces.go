@@ -53,11 +53,11 @@ func (c Continue) String() string {
 }
 
 // MaxSpans is how many spans wait to be sent. Further ones are dropped.
-const MaxSpans = 4096
+const MaxSpans = 2048
 
-// spanBytes is for a span with all attributes that Stint sets, and for its copy while it is
-// sent.
-const spanBytes = 12 << 10
+// spanBytes is for a span of a list of checks, with the longest texts in all its attributes and
+// events. A usual span takes a tenth (TestCollectorHangs).
+const spanBytes = 16 << 10
 
 // defaultSample records few enough traces that they cost little.
 const defaultSample = 0.01

@@ -50,7 +50,10 @@ const (
 	// longestResponse bounds what is read of a collector's response, in bytes.
 	longestResponse = 256 << 10
 	// longestValue bounds the text of an attribute, and most their number in a span.
-	longestValue, most = 512, 64
+	longestValue, most = 256, 64
+	// mostEvents bounds the events of a span, and its links. If a Server makes more, the first
+	// ones are lost.
+	mostEvents = 8
 )
 
 // Exporter records spans and sends them from a goroutine of its own. Whatever the collector
@@ -89,7 +92,7 @@ func Open(o Options) (*Exporter, error) {
 	}
 	limits := sdk.NewSpanLimits()
 	limits.AttributeValueLengthLimit, limits.AttributeCountLimit = longestValue, most
-	limits.EventCountLimit, limits.AttributePerEventCountLimit, limits.LinkCountLimit = most, most, most
+	limits.EventCountLimit, limits.AttributePerEventCountLimit, limits.LinkCountLimit = mostEvents, most, mostEvents
 	return &Exporter{client: client, headers: h, provider: sdk.NewTracerProvider(
 		sdk.WithResource(about),
 		sdk.WithSampler(sdk.ParentBased(sdk.TraceIDRatioBased(o.Settings.Sample))),
