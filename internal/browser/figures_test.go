@@ -220,7 +220,8 @@ func least(numbers []float64) float64 {
 	return m
 }
 
-// heap is the heap of the page in MB, after its garbage was collected.
+// heap is the heap of the page in MB, of scripts and of what they hold in the browser, after its
+// garbage was collected.
 func (b *tab) heap() float64 {
 	b.t.Helper()
 	return do(b, func(ctx context.Context, to *chromedp.Target) (float64, error) {
@@ -228,6 +229,6 @@ func (b *tab) heap() float64 {
 			return 0, err
 		}
 		usage, err := cdp.Call(ctx, to, runtime.GetHeapUsage, cdp.Empty{})
-		return usage.UsedSize / 1e6, err
+		return (usage.UsedSize + usage.EmbedderHeapUsedSize + usage.BackingStorageSize) / 1e6, err
 	})
 }

@@ -59,7 +59,7 @@ func TestScreenshots(t *testing.T) {
 	overview.theme("light")
 	overview.visit(s.admin + "/")
 	key.theme("dark")
-	key.visit(s.admin + "/#/keys?rule=login&key=192.0.2.7")
+	key.visit(s.admin + "/#/keys?rule=login&key=192.0.2.30")
 	wait := 15 * time.Minute // what the charts show
 	if text := os.Getenv("STINT_SCREENSHOTS_AFTER"); text != "" {
 		var err error
@@ -95,16 +95,16 @@ func shop(s *instance, seed int, done <-chan struct{}) {
 		select {
 		case <-done:
 			return
-		case <-time.After(time.Duration(8 / wave * float64(time.Millisecond))):
+		case <-time.After(time.Duration(10 / wave * float64(time.Millisecond))):
 		}
 		check := fmt.Sprintf(`{"operation":"search","client":"198.51.100.%d"}`, i*i%200)
 		switch {
 		case i%30 == 0 && (i/3000)%3 == 1: // now and then
 			check = `{"operation":"login","client":"192.0.2.7"}`
 		case i%12 == 0:
-			check = fmt.Sprintf(`{"operation":"login","client":"192.0.2.%d"}`, 20+(i/12)%40)
+			check = fmt.Sprintf(`{"operation":"login","client":"192.0.2.%d"}`, 20+(i/12)%200)
 		case i%6 == 0:
-			check = fmt.Sprintf(`{"operation":"checkout","attrs":{"user":"u-%d"}}`, i*i%7)
+			check = fmt.Sprintf(`{"operation":"checkout","attrs":{"user":"u-%d"}}`, i*i%53)
 		case i%25 == 0:
 			check = fmt.Sprintf(`{"operation":"export","attrs":{"user":"u-%d"}}`, i%9)
 		}
