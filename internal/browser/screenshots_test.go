@@ -55,11 +55,9 @@ func TestScreenshots(t *testing.T) {
 	for i, one := range []*instance{s, second} {
 		go shop(one, i, done)
 	}
-	overview, key := open(t), open(t)
+	overview := open(t)
 	overview.theme("light")
 	overview.visit(s.admin + "/")
-	key.theme("dark")
-	key.visit(s.admin + "/#/keys?rule=login&key=192.0.2.30")
 	wait := 15 * time.Minute // what the charts show
 	if text := os.Getenv("STINT_SCREENSHOTS_AFTER"); text != "" {
 		var err error
@@ -70,6 +68,11 @@ func TestScreenshots(t *testing.T) {
 	time.Sleep(wait)
 	overview.settle()
 	overview.picture(filepath.Join(to, "dashboard-overview.png"))
+	key := open(t)
+	key.theme("dark")
+	key.visit(s.admin + "/#/keys?rule=login&key=192.0.2.30")
+	key.see("key", "192.0.2.30")
+	key.until("it uses its limit", of("key")+".innerText.match(/[2-5] of 5/)")
 	key.settle()
 	key.picture(filepath.Join(to, "dashboard-key.png"))
 }
