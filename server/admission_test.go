@@ -259,6 +259,26 @@ rules:
 	})
 }
 
+// So it does if the request also met a rule without limits, and each of the others was decided
+// elsewhere.
+func TestInstanceLimitBesideWatch(t *testing.T) {
+	const local = `  - {name: local, key: '"x"', limits: [2 per 1h fixed_window]}` + "\n"
+	const allow = `  - {name: allow, key: '"x"', limits: [9 per 1h], on_store_error: allow}` + "\n"
+	for _, rest := range []string{local + allow, allow + local} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(t, "rules:\n  - {name: watch, key: '\"x\"', penalty: {on_status: [401], ban_after: 2, ban_for: 1h}}\n"+rest,
+				over(failing()), bounded(config.Instance{Limit: stint.MustLimit("1 per 1s fixed_window")}))
+			for range 3 {
+				_, _ = s.Decide(t.Context(), doing("x"), time.Time{})
+			}
+			time.Sleep(time.Second)
+			if v, err := s.Decide(t.Context(), doing("x"), time.Time{}); say(&v, err) != "allowed by local, 0 left" {
+				t.Error(say(&v, err))
+			}
+		})
+	}
+}
+
 // Where nothing was charged, as where a store in memory is full and a rule lets pass
 // then, nothing goes back.
 func TestInstanceLimitWithNothingCharged(t *testing.T) {

@@ -35,15 +35,18 @@ func (v *Verdict) watch(asks []stint.Ask) {
 
 // showLimits removes rules without limits from Rules and Each, which are about limits.
 func (v *Verdict) showLimits() {
-	if !slices.ContainsFunc(v.Rules, hasNoLimits) {
+	shown := slices.IndexFunc(v.Rules, hasNoLimits)
+	if shown < 0 {
 		return
 	}
-	shown := 0
-	for i, r := range v.Rules {
-		if hasNoLimits(r) {
+	if v.Each != nil {
+		v.Each = slices.Clone(v.Each) // taken has the same, and needs all
+	}
+	for i := shown + 1; i < len(v.Rules); i++ {
+		if hasNoLimits(v.Rules[i]) {
 			continue
 		}
-		v.Rules[shown] = r
+		v.Rules[shown] = v.Rules[i]
 		if v.Each != nil {
 			v.Each[shown] = v.Each[i]
 		}
