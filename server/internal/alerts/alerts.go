@@ -26,15 +26,17 @@ const (
 	callTimeout = 2 * time.Second
 	// keepState is how long states are kept while nobody evaluates.
 	keepState = 24 * time.Hour
+	// saveSentEvery is how often is reported what was sent, beside after each message.
+	saveSentEvery = time.Minute
 )
 
 // The names of the claim and of reports.
 const (
 	evaluatorClaim = "alerts"
-	stateReport    = "alerts"      // one part, statePart
-	sentReport     = "alerts-sent" // a part for each webhook
+	stateReport    = "alerts"      // of the evaluator: statePart, and sentPart for each webhook
 	keysReport     = "alerts-keys" // a part for each instance
 	statePart      = "state"
+	sentPart       = "sent-" // and the name of the webhook
 )
 
 // Options are what Alerts need of a server. All must be given, except for Webhooks.
@@ -71,9 +73,12 @@ type Alerts struct {
 	tracked    *rules.Set // that meter tracks
 	leading    bool
 	reached    bool // Reports has answered once
-	states     map[string]*state
-	webhooks   []*delivery
-	sending    sync.WaitGroup
+	// read is the evaluator's report as it was read last, for the case that it is lost. nil:
+	// this instance evaluates.
+	read     map[string][]byte
+	states   map[string]*state
+	webhooks []*delivery
+	sending  sync.WaitGroup
 
 	mu   sync.Mutex
 	last fleetState // as the evaluator reported it last
@@ -165,6 +170,11 @@ func (a *Alerts) takeOver(ctx context.Context) bool {
 		a.o.Failed("alerts: their states cannot be read", err)
 		return !a.reached
 	}
+	keys, err := a.reported(ctx, keysReport)
+	if err != nil {
+		a.o.Failed("alerts: keys cannot be read", err)
+		return !a.reached
+	}
 	if a.states == nil {
 		a.states = map[string]*state{}
 	}
@@ -173,24 +183,14 @@ func (a *Alerts) takeOver(ctx context.Context) bool {
 			a.states[name] = s
 		}
 	}
-	parts, err := a.reported(ctx, sentReport)
-	if err != nil {
-		a.o.Failed("alerts: what was sent cannot be read", err)
-		return !a.reached
-	}
-	keys, err := a.reported(ctx, keysReport)
-	if err != nil {
-		a.o.Failed("alerts: keys cannot be read", err)
-		return !a.reached
-	}
 	last := map[string]int64{}
 	if before.Evaluator != "" { // else nobody has evaluated yet, and the keys are new
 		last = lastSeen(decodeKeys(keys))
 	}
 	for _, w := range a.webhooks {
-		w.takeOver(parts[w.to.Name], a.states, last)
+		w.takeOver(a.read[sentPart+w.to.Name], a.states, last)
 	}
-	a.reached = true
+	a.reached, a.read = true, nil
 	return true
 }
 
@@ -200,12 +200,19 @@ func (a *Alerts) reported(ctx context.Context, name string) (map[string][]byte, 
 	return a.o.Reports.Reported(ctx, name)
 }
 
-// readState reads the evaluator's report; it is zero if there is none.
+// readState reads the evaluator's report. What the store has lost since this instance read it
+// last, as after a flush, stays. The state is zero if there is none.
 func (a *Alerts) readState(ctx context.Context) (f fleetState, err error) {
 	parts, err := a.reported(ctx, stateReport)
 	if err != nil {
 		return f, err
 	}
+	for name, text := range a.read {
+		if parts[name] == nil {
+			parts[name] = text
+		}
+	}
+	a.read = parts
 	if text := parts[statePart]; text != nil && json.Unmarshal(text, &f) != nil {
 		return fleetState{}, nil // of another version: it begins anew
 	}
@@ -317,6 +324,30 @@ func (a *Alerts) save(ctx context.Context) {
 	if err != nil {
 		a.o.Failed("alerts: their states cannot be reported", err)
 	}
+	for _, w := range a.webhooks {
+		a.saveSent(ctx, w)
+	}
+}
+
+// saveSent reports what a webhook was sent, unless that was reported not long ago: the report
+// must outlive days in which nothing is sent, and a flush.
+func (a *Alerts) saveSent(ctx context.Context, d *delivery) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.savedAt.IsZero() && time.Since(d.savedAt) < saveSentEvery {
+		return
+	}
+	text, err := json.Marshal(sentState{d.alerts, d.keys})
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		err = a.o.Reports.Report(ctx, stateReport, sentPart+d.to.Name, text, keepState)
+	}
+	if err != nil {
+		a.o.Failed("alerts: what was sent cannot be reported", err)
+		return
+	}
+	d.savedAt = time.Now()
 }
 
 // readKeys reads the keys that instances have reported, if an alert is about keys.

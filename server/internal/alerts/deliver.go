@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/internal/reports"
 )
 
 const (
@@ -34,6 +35,7 @@ type delivery struct {
 	fails   int              // in a row
 	retryAt time.Time        // by the machine's clock
 	why     string           // it failed
+	savedAt time.Time        // when what was sent was reported; zero: not yet
 }
 
 // sentState is delivery, as it is reported.
@@ -59,6 +61,7 @@ func (d *delivery) takeOver(text []byte, states map[string]*state, keys map[stri
 	if d.alerts == nil {
 		d.alerts, d.keys = map[string]sent{}, map[string]int64{}
 	}
+	d.savedAt = time.Time{}
 	for name, s := range was.Alerts {
 		if mine, ok := d.alerts[name]; !ok || mine.Fired.Before(s.Fired) {
 			d.alerts[name] = s
@@ -172,7 +175,10 @@ func (a *Alerts) addKeys(m *Message, d *delivery, after *sentState, set *rules.S
 	a.mu.Lock()
 	keys := a.keys
 	a.mu.Unlock()
-	maps.DeleteFunc(after.Keys, func(id string, _ int64) bool { return keys[id] == nil })
+	// An instance whose report the store lost may report the same keys again.
+	if len(after.Keys) > reports.MaxParts {
+		maps.DeleteFunc(after.Keys, func(id string, _ int64) bool { return keys[id] == nil })
+	}
 	items := map[string]*Item{}
 	for _, id := range slices.Sorted(maps.Keys(keys)) {
 		of := keys[id]
@@ -205,6 +211,15 @@ func (a *Alerts) addKeys(m *Message, d *delivery, after *sentState, set *rules.S
 func (a *Alerts) send(ctx context.Context, d *delivery, m *Message, after sentState) {
 	retry, err := d.to.Send(ctx, m)
 	a.o.Delivered(d.to.Name, err == nil)
+	if !d.answered(after, retry, err) {
+		a.o.Failed("alerts: webhook "+d.to.Name+" was not told", err)
+		return
+	}
+	a.saveSent(context.WithoutCancel(ctx), d)
+}
+
+// answered takes the result of a message, and reports whether it was accepted.
+func (d *delivery) answered(after sentState, retry time.Duration, err error) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.busy = false
@@ -212,19 +227,10 @@ func (a *Alerts) send(ctx context.Context, d *delivery, m *Message, after sentSt
 		d.why = err.Error()
 		d.retryAt = time.Now().Add(max(min(retry, mostRetry), backoff(d.fails)))
 		d.fails++
-		a.o.Failed("alerts: webhook "+d.to.Name+" was not told", err)
-		return
+		return false
 	}
-	d.alerts, d.keys, d.why, d.fails = after.Alerts, after.Keys, "", 0
-	text, err := json.Marshal(after)
-	if err == nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
-		defer cancel()
-		err = a.o.Reports.Report(ctx, sentReport, d.to.Name, text, keepState)
-	}
-	if err != nil {
-		a.o.Failed("alerts: what was sent cannot be reported", err)
-	}
+	d.alerts, d.keys, d.why, d.fails, d.savedAt = after.Alerts, after.Keys, "", 0, time.Time{}
+	return true
 }
 
 // backoff is how long to wait after a number of failures in a row: twice as long each time, and
