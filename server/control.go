@@ -167,7 +167,7 @@ func (s *Server) newAdmin(c *Config) http.Handler {
 			}
 			return s.Explain(ctx, in)
 		},
-		Offenders:       s.offenders,
+		Offenders:       s.topOffenders,
 		OffenderHistory: s.offenderHistory,
 
 		Preview:   s.preview,

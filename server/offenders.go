@@ -8,15 +8,15 @@ import (
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/internal/admin"
-	"github.com/stintdev/stint/server/internal/seen"
+	"github.com/stintdev/stint/server/internal/offenders"
 )
 
 // newSeen returns what counts offenders; nil: nothing does.
-func (s *Server) newSeen() *seen.Seen {
+func (s *Server) newOffenders() *offenders.Counter {
 	if s.settings.Offenders == 0 {
 		return nil
 	}
-	return seen.New(seen.Options{
+	return offenders.New(offenders.Options{
 		Most:    int(s.settings.Offenders),
 		Reports: s.reports,
 		ID:      s.id,
@@ -30,38 +30,38 @@ func (s *Server) newSeen() *seen.Seen {
 // countOffenders counts a request that was decided.
 func (s *Server) countOffenders(start time.Duration, t *evaluation) {
 	v := &t.Verdict
-	if s.seen == nil || t.err != nil || v.Allowed && len(v.Each) == 0 {
+	if s.offenders == nil || t.err != nil || v.Allowed && len(v.Each) == 0 {
 		return
 	}
-	r := seen.Request{
+	r := offenders.Request{
 		Start: start, Client: t.in.Client, IPv6Prefix: s.set.Load().IPv6Prefix,
 		Decision: &v.Decision, Rule: v.Rule, Rules: v.Rules, Each: v.Each, Asks: t.asks,
 	}
 	if t.in.Request != nil {
 		r.Path = t.in.Request.Path
 	}
-	s.seen.Observe(&r)
+	s.offenders.Observe(&r)
 }
 
 // countViolation counts a violation by a response to a request of the gateway.
 func (s *Server) countViolation(x *exchange, w *watching) {
-	if s.seen == nil {
+	if s.offenders == nil {
 		return
 	}
-	s.seen.Violated(w.rule, w.ask.Key, &seen.Request{Start: s.metrics.now(), Client: x.client, IPv6Prefix: s.set.Load().IPv6Prefix, Path: x.target.Path})
+	s.offenders.Violated(w.rule, w.ask.Key, &offenders.Request{Start: s.metrics.now(), Client: x.client, IPv6Prefix: s.set.Load().IPv6Prefix, Path: x.target.Path})
 }
 
-// offenders answers GET /v1/offenders.
-func (s *Server) offenders(ctx context.Context, q admin.OffendersQuery) (*adminapi.Offenders, error) {
-	if s.seen == nil {
+// topOffenders answers GET /v1/offenders.
+func (s *Server) topOffenders(ctx context.Context, q admin.OffendersQuery) (*adminapi.Offenders, error) {
+	if s.offenders == nil {
 		return nil, nil
 	}
-	r, err := s.seen.Top(ctx, q.Query)
+	r, err := s.offenders.Top(ctx, q.Query)
 	if err != nil {
 		s.sampled.failure("the fleet's offenders cannot be read; this instance shows its own", err)
 	}
 	j := adminapi.Offenders{
-		Of: seen.Ofs[q.Of], By: seen.Bys[q.By], Since: r.Since,
+		Of: offenders.Ofs[q.Of], By: offenders.Bys[q.By], Since: r.Since,
 		Total: r.Total, Instances: r.Instances, Offenders: []adminapi.Offender{},
 	}
 	for _, c := range r.Counts {
@@ -78,18 +78,18 @@ func (s *Server) offenders(ctx context.Context, q admin.OffendersQuery) (*admina
 
 // offender is an offender as it is shown, without its count. ok is false if the name is none:
 // another program may have written to the store.
-func (s *Server) offender(of seen.Of, name string) (o adminapi.Offender, ok bool) {
+func (s *Server) offender(of offenders.Of, name string) (o adminapi.Offender, ok bool) {
 	switch of {
-	case seen.Keys:
-		var k seen.Key
-		k, ok = seen.KeyOf(name)
+	case offenders.Keys:
+		var k offenders.Key
+		k, ok = offenders.KeyOf(name)
 		text := s.shownKey(k.Key)
 		o.Rule, o.Key, o.Hashed = k.Rule, rules.Key(text), k.Hashed || text != k.Key
 		_, err := o.Key.MarshalJSON()
 		return o, ok && err == nil
-	case seen.Clients:
+	case offenders.Clients:
 		var text string
-		text, ok = seen.ClientOf(name)
+		text, ok = offenders.ClientOf(name)
 		o.Name = s.shownKey(text)
 		o.Hashed = o.Name != text
 		return o, ok
@@ -101,22 +101,22 @@ func (s *Server) offender(of seen.Of, name string) (o adminapi.Offender, ok bool
 // offenderHistory answers GET /v1/offenders/history. The key or the client of the query may be
 // as it is, or as it is shown.
 func (s *Server) offenderHistory(ctx context.Context, q admin.HistoryQuery) (*adminapi.History, error) {
-	if s.seen == nil {
+	if s.offenders == nil {
 		return nil, nil
 	}
-	all, err := s.seen.Hours(ctx, q.Of, q.By)
+	all, err := s.offenders.Hours(ctx, q.Of, q.By)
 	if err != nil {
 		return nil, fmt.Errorf("the history of the fleet: %w", err)
 	}
 	asked := q.Name
-	if q.Of == seen.Keys {
+	if q.Of == offenders.Keys {
 		asked = string(q.Key)
 	}
 	asShown := s.shownKey(asked)
 	wanted := func(name string) bool {
 		o, ok := s.offender(q.Of, name)
 		text := o.Name
-		if q.Of == seen.Keys {
+		if q.Of == offenders.Keys {
 			text = string(o.Key)
 		}
 		return ok && o.Rule == q.Rule && (text == asked || text == asShown)

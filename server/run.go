@@ -129,8 +129,8 @@ func (s *Server) Follow(ctx context.Context) {
 	go s.live.Run(ctx)
 	go s.alerts.Run(ctx)
 	s.control.Follow(ctx)
-	if s.seen != nil {
-		s.seen.Follow(ctx)
+	if s.offenders != nil {
+		s.offenders.Follow(ctx)
 	}
 }
 

@@ -29,9 +29,9 @@ import (
 	"github.com/stintdev/stint/server/internal/inflight"
 	"github.com/stintdev/stint/server/internal/live"
 	"github.com/stintdev/stint/server/internal/lookup"
+	"github.com/stintdev/stint/server/internal/offenders"
 	"github.com/stintdev/stint/server/internal/recent"
 	"github.com/stintdev/stint/server/internal/reports"
-	"github.com/stintdev/stint/server/internal/seen"
 )
 
 // Config is what a Server is made of. Only Rules must be given.
@@ -88,12 +88,12 @@ type Server struct {
 	bans   bans
 	lookup *lookup.Lookup
 
-	// What the fleet has seen. id names this instance in reports; it is new with each start.
-	reports Reports
-	id      string
-	salt    atomic.Pointer[salt] // of keys that are shown hashed; nil: they are shown as they are
-	live    *live.Live
-	seen    *seen.Seen // counts offenders; nil: nothing does
+	// What the fleet has offenders. id names this instance in reports; it is new with each start.
+	reports   Reports
+	id        string
+	salt      atomic.Pointer[salt] // of keys that are shown hashed; nil: they are shown as they are
+	live      *live.Live
+	offenders *offenders.Counter // counts offenders; nil: nothing does
 
 	recent     *recent.Recorder // nil: requests are not recorded
 	previewing chan struct{}    // has room for one preview
@@ -206,7 +206,7 @@ func New(c Config) *Server {
 	s.previewing = make(chan struct{}, 1)
 	s.audit = s.newAudit()
 	s.control = s.newControl(&c)
-	s.seen = s.newSeen()
+	s.offenders = s.newOffenders()
 	s.lookup = &lookup.Lookup{Limiter: s.limiter, Fleet: s.fleet, Local: s.local, Down: s.storeError, Probe: s.storeDecides}
 	s.live = s.newLive(&c)
 	s.alerts = s.newAlerts()
@@ -219,8 +219,8 @@ func (s *Server) Close() {
 	s.live.Close()
 	s.fleet.Close()
 	s.closing.Do(func() {
-		if s.seen != nil {
-			s.seen.Close()
+		if s.offenders != nil {
+			s.offenders.Close()
 		}
 		s.control.Close()
 		s.audit.Trail.Close()

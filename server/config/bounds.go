@@ -11,7 +11,7 @@ import (
 	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/internal/counts"
 	"github.com/stintdev/stint/internal/yamlnode"
-	"github.com/stintdev/stint/server/internal/seen"
+	"github.com/stintdev/stint/server/internal/offenders"
 )
 
 // Instance bounds what one instance accepts at the gateway and the check API, whatever the
@@ -175,10 +175,10 @@ func (s *Settings) FitMemory() Footprint {
 	}
 	if s.Offenders > 0 {
 		f.Parts = append(f.Parts,
-			Part{"offenders", seen.Kinds * s.Offenders, offenderBytes},
-			Part{"requests whose offenders are not counted yet", seen.Bytes, 1})
+			Part{"offenders", offenders.Kinds * s.Offenders, offenderBytes},
+			Part{"requests whose offenders are not counted yet", offenders.Bytes, 1})
 		if s.Store == "memory" {
-			f.Parts = append(f.Parts, Part{"history of offenders", seen.HistoryBytes, 1})
+			f.Parts = append(f.Parts, Part{"history of offenders", offenders.HistoryBytes, 1})
 		}
 	}
 	if s.RecentRequests > 0 {

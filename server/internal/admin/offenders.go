@@ -8,20 +8,20 @@ import (
 
 	"github.com/stintdev/stint/internal/limittext"
 	"github.com/stintdev/stint/rules"
-	"github.com/stintdev/stint/server/internal/seen"
+	"github.com/stintdev/stint/server/internal/offenders"
 )
 
 // OffendersQuery asks for offenders.
 type OffendersQuery struct {
-	seen.Query
+	offenders.Query
 	Rule  string // only keys of this rule; empty: of all
 	Limit int
 }
 
 // HistoryQuery asks for the history of one offender: of a Key under a Rule, or of a Name.
 type HistoryQuery struct {
-	Of   seen.Of
-	By   seen.By
+	Of   offenders.Of
+	By   offenders.By
 	Rule string
 	Key  rules.Key
 	Name string
@@ -42,7 +42,7 @@ func (a *API) showOffenders(c *call) (int, any, error) {
 	if q.Limit, err = c.number("limit", 50, mostOffenders); err != nil {
 		return 0, nil, err
 	}
-	if q.Rule = c.URL.Query().Get("rule"); q.Rule != "" && q.Of != seen.Keys {
+	if q.Rule = c.URL.Query().Get("rule"); q.Rule != "" && q.Of != offenders.Keys {
 		return 0, nil, badCall("The parameter rule is for of=keys.")
 	}
 	found, err := a.Offenders(c.Context(), q)
@@ -50,7 +50,7 @@ func (a *API) showOffenders(c *call) (int, any, error) {
 	case err != nil:
 		return 0, nil, err
 	case found == nil:
-		return 0, nil, errNotSeen
+		return 0, nil, errNoOffenders
 	case q.Rule != "" && len(found.Offenders) == 0:
 		if _, err := a.rule(q.Rule); err != nil { // else it may be a former rule
 			return 0, nil, err
@@ -71,32 +71,32 @@ func (a *API) showOffenderHistory(c *call) (int, any, error) {
 		return 0, nil, badCall("The parameter key: %s.", err)
 	}
 	byKey, byName := q.Rule != "" && q.Key != "" && q.Name == "", q.Rule == "" && q.Key == "" && q.Name != ""
-	if q.Of == seen.Keys && !byKey {
+	if q.Of == offenders.Keys && !byKey {
 		return 0, nil, badCall("The parameters rule and key must be given for of=keys, and name must not.")
 	}
-	if q.Of != seen.Keys && !byName {
-		return 0, nil, badCall("The parameter name must be given for of=%s, and rule and key must not.", seen.Ofs[q.Of])
+	if q.Of != offenders.Keys && !byName {
+		return 0, nil, badCall("The parameter name must be given for of=%s, and rule and key must not.", offenders.Ofs[q.Of])
 	}
 	found, err := a.OffenderHistory(c.Context(), q)
 	switch {
 	case err != nil:
 		return 0, nil, err
 	case found == nil:
-		return 0, nil, errNotSeen
+		return 0, nil, errNoOffenders
 	}
 	return http.StatusOK, found, nil
 }
 
-var errNotSeen = notFound("This instance does not count offenders: server.offenders is 0.")
+var errNoOffenders = notFound("This instance does not count offenders: server.offenders is 0.")
 
 // kind reads the parameters of and by.
-func (c *call) kind() (of seen.Of, by seen.By, err error) {
-	i, err := c.oneOf("of", seen.Ofs[:])
+func (c *call) kind() (of offenders.Of, by offenders.By, err error) {
+	i, err := c.oneOf("of", offenders.Ofs[:])
 	if err != nil {
 		return 0, 0, err
 	}
-	j, err := c.oneOf("by", seen.Bys[:])
-	return seen.Of(i), seen.By(j), err
+	j, err := c.oneOf("by", offenders.Bys[:])
+	return offenders.Of(i), offenders.By(j), err
 }
 
 // oneOf is the index of a parameter's value in all; of one that is not given, 0.
@@ -120,7 +120,7 @@ func (c *call) since(now time.Time) (time.Time, error) {
 		text = in.Get("since")
 	}
 	d, err := limittext.Period(text)
-	if err != nil || d <= 0 || d > seen.Keeps {
+	if err != nil || d <= 0 || d > offenders.Keeps {
 		return now, badCall("The parameter since must be a duration such as 1h or 7d, of at most 14d.")
 	}
 	return now.Add(-d), nil

@@ -1,4 +1,4 @@
-package seen_test
+package offenders_test
 
 import (
 	"fmt"
@@ -12,8 +12,8 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/heavy"
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/internal/offenders"
 	"github.com/stintdev/stint/server/internal/reports"
-	"github.com/stintdev/stint/server/internal/seen"
 )
 
 var parsed = sync.OnceValue(func() *rules.Set {
@@ -32,8 +32,8 @@ var parsed = sync.OnceValue(func() *rules.Set {
 	return set
 })
 
-func newSeen(t testing.TB, most int) *seen.Seen {
-	s := seen.New(seen.Options{
+func newSeen(t testing.TB, most int) *offenders.Counter {
+	s := offenders.New(offenders.Options{
 		Most: most, Reports: new(reports.Memory), ID: "one", Now: time.Now,
 		Failed: func(err error) { t.Errorf("failed: %v", err) },
 	})
@@ -43,8 +43,8 @@ func newSeen(t testing.TB, most int) *seen.Seen {
 
 // request is a request from a client under both rules. refused is the rule that refuses; nil:
 // none.
-func request(key, path string, cost int64, refused *rules.Rule) *seen.Request {
-	r := &seen.Request{Client: netip.MustParseAddr("192.0.2.1"), IPv6Prefix: 64, Path: path, Decision: &stint.Decision{Allowed: refused == nil, Key: key}, Rule: refused}
+func request(key, path string, cost int64, refused *rules.Rule) *offenders.Request {
+	r := &offenders.Request{Client: netip.MustParseAddr("192.0.2.1"), IPv6Prefix: 64, Path: path, Decision: &stint.Decision{Allowed: refused == nil, Key: key}, Rule: refused}
 	for _, rule := range parsed().Rules {
 		for _, l := range rule.Limits {
 			r.Asks = append(r.Asks, stint.Ask{Key: key, Limit: l, Cost: cost, Penalty: rule.Penalty})
@@ -55,9 +55,9 @@ func request(key, path string, cost int64, refused *rules.Rule) *seen.Request {
 	return r
 }
 
-func top(t testing.TB, s *seen.Seen, of seen.Of, by seen.By) heavy.List {
+func top(t testing.TB, s *offenders.Counter, of offenders.Of, by offenders.By) heavy.List {
 	t.Helper()
-	r, err := s.Top(t.Context(), seen.Query{Of: of, By: by, Since: time.Now()})
+	r, err := s.Top(t.Context(), offenders.Query{Of: of, By: by, Since: time.Now()})
 	if err != nil {
 		t.Error(err)
 	}
@@ -65,16 +65,16 @@ func top(t testing.TB, s *seen.Seen, of seen.Of, by seen.By) heavy.List {
 }
 
 // words are the counts of a list, with the names as they are shown.
-func words(of seen.Of, l heavy.List) string {
+func words(of offenders.Of, l heavy.List) string {
 	var all []string
 	for _, c := range l.Counts {
 		name := c.Key
 		switch of {
-		case seen.Keys:
-			k, _ := seen.KeyOf(name)
+		case offenders.Keys:
+			k, _ := offenders.KeyOf(name)
 			name = k.Rule + "|" + k.Key
-		case seen.Clients:
-			name, _ = seen.ClientOf(name)
+		case offenders.Clients:
+			name, _ = offenders.ClientOf(name)
 		}
 		all = append(all, fmt.Sprintf("%s=%d", name, c.Count))
 	}
@@ -91,29 +91,29 @@ func TestObserve(t *testing.T) {
 	six.Decision.Penalty, six.Decision.Violations = login.Penalty, 1
 	s.Observe(six)
 	s.Observe(six)
-	blocked := &seen.Request{Client: netip.MustParseAddr("::ffff:192.0.2.9"), IPv6Prefix: 64, Path: "/", Decision: &stint.Decision{}}
+	blocked := &offenders.Request{Client: netip.MustParseAddr("::ffff:192.0.2.9"), IPv6Prefix: 64, Path: "/", Decision: &stint.Decision{}}
 	s.Observe(blocked)
-	s.Violated(login, "joe", &seen.Request{Path: strings.Repeat("/x", 200)})
+	s.Violated(login, "joe", &offenders.Request{Path: strings.Repeat("/x", 200)})
 	for _, tc := range []struct {
-		of   seen.Of
-		by   seen.By
+		of   offenders.Of
+		by   offenders.By
 		want string
 	}{
-		{seen.Keys, seen.Use, "api|ann=3 login|ann=3 api|bob=1 login|bob=1"},
-		{seen.Rules, seen.Use, "api=4 login=4"},
-		{seen.Paths, seen.Use, "/login=4"},
-		{seen.Clients, seen.Use, "192.0.2.1=4"},
-		{seen.Keys, seen.Refusals, "login|eve=2"},
-		{seen.Rules, seen.Refusals, "login=2"},
-		{seen.Paths, seen.Refusals, "/login=2 /=1"},
-		{seen.Clients, seen.Refusals, "2001:db8:0:1::/64=2 192.0.2.9=1"},
-		{seen.Keys, seen.Violations, "login|eve=2 login|joe=1"},
-		{seen.Rules, seen.Violations, "login=3"},
-		{seen.Paths, seen.Violations, "/login=2 " + strings.Repeat("/x", 128) + "=1"},
-		{seen.Clients, seen.Violations, "2001:db8:0:1::/64=2"},
+		{offenders.Keys, offenders.Use, "api|ann=3 login|ann=3 api|bob=1 login|bob=1"},
+		{offenders.Rules, offenders.Use, "api=4 login=4"},
+		{offenders.Paths, offenders.Use, "/login=4"},
+		{offenders.Clients, offenders.Use, "192.0.2.1=4"},
+		{offenders.Keys, offenders.Refusals, "login|eve=2"},
+		{offenders.Rules, offenders.Refusals, "login=2"},
+		{offenders.Paths, offenders.Refusals, "/login=2 /=1"},
+		{offenders.Clients, offenders.Refusals, "2001:db8:0:1::/64=2 192.0.2.9=1"},
+		{offenders.Keys, offenders.Violations, "login|eve=2 login|joe=1"},
+		{offenders.Rules, offenders.Violations, "login=3"},
+		{offenders.Paths, offenders.Violations, "/login=2 " + strings.Repeat("/x", 128) + "=1"},
+		{offenders.Clients, offenders.Violations, "2001:db8:0:1::/64=2"},
 	} {
 		if got := words(tc.of, top(t, s, tc.of, tc.by)); got != tc.want {
-			t.Errorf("%s by %s: %s, want %s", seen.Ofs[tc.of], seen.Bys[tc.by], got, tc.want)
+			t.Errorf("%s by %s: %s, want %s", offenders.Ofs[tc.of], offenders.Bys[tc.by], got, tc.want)
 		}
 	}
 }
@@ -136,7 +136,7 @@ func TestUseIsCharged(t *testing.T) {
 	shadow.Mode = rules.Shadow
 	r.Rules = []*rules.Rule{&shadow, &shadow, r.Rules[2]}
 	s.Observe(r)
-	if got := words(seen.Keys, top(t, s, seen.Keys, seen.Use)); got != "api|ann=1" {
+	if got := words(offenders.Keys, top(t, s, offenders.Keys, offenders.Use)); got != "api|ann=1" {
 		t.Error(got)
 	}
 }
@@ -149,16 +149,16 @@ func TestLongKeys(t *testing.T) {
 	s.Observe(request(long, "", 1, login))
 	s.Observe(request(long, "", 1, login))
 	s.Observe(request(long[1:]+"x", "", 1, login))
-	l := top(t, s, seen.Keys, seen.Refusals)
+	l := top(t, s, offenders.Keys, offenders.Refusals)
 	if len(l.Counts) != 2 || l.Counts[0].Count != 2 {
 		t.Fatalf("%+v", l)
 	}
-	k, ok := seen.KeyOf(l.Counts[0].Key)
+	k, ok := offenders.KeyOf(l.Counts[0].Key)
 	if !ok || k.Rule != "login" || !k.Hashed || len(k.Key) != 33 {
 		t.Errorf("%+v", k)
 	}
 	s.Observe(request(k.Key, "", 1, login))
-	if l := top(t, s, seen.Keys, seen.Refusals); len(l.Counts) != 3 {
+	if l := top(t, s, offenders.Keys, offenders.Refusals); len(l.Counts) != 3 {
 		t.Errorf("a key is counted as another's hash: %+v", l)
 	}
 }
@@ -180,12 +180,12 @@ func TestNothingIsLost(t *testing.T) {
 	go func() {
 		defer close(reading)
 		for range 50 {
-			top(t, s, seen.Keys, seen.Refusals)
+			top(t, s, offenders.Keys, offenders.Refusals)
 		}
 	}()
 	all.Wait()
 	<-reading
-	l := top(t, s, seen.Keys, seen.Refusals)
+	l := top(t, s, offenders.Keys, offenders.Refusals)
 	if l.Total != 8*each || len(l.Counts) != 8 || l.Counts[7].Count != each {
 		t.Errorf("%+v", l)
 	}
@@ -213,13 +213,13 @@ func BenchmarkObserve(b *testing.B) {
 	for _, bc := range []struct {
 		name  string
 		count bool
-		r     *seen.Request
+		r     *offenders.Request
 	}{{"request", false, simple}, {"refused", false, &refused}, {"3limits", false, request1}, {"counted", true, simple}} {
 		for _, mode := range []string{"alone", "parallel"} {
 			b.Run(bc.name+"/"+mode, func(b *testing.B) {
 				s := newSeen(b, 1000)
 				if !bc.count {
-					seen.Discard(s)
+					offenders.Discard(s)
 				}
 				b.ReportAllocs()
 				if mode == "alone" {

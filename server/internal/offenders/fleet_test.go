@@ -1,4 +1,4 @@
-package seen_test
+package offenders_test
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/internal/offenders"
 	"github.com/stintdev/stint/server/internal/reports"
-	"github.com/stintdev/stint/server/internal/seen"
 )
 
 // away is reports that fail on demand.
@@ -44,15 +44,15 @@ func (a *away) Reported(ctx context.Context, name string) (map[string][]byte, er
 	return a.Memory.Reported(ctx, name)
 }
 
-// instance is a Seen that follows until it is stopped.
+// instance is a Counter that follows until it is stopped.
 type instance struct {
-	*seen.Seen
+	*offenders.Counter
 	stop func()
 }
 
 func start(t *testing.T, r reports.Reports, id string) instance {
 	ctx, cancel := context.WithCancel(t.Context())
-	s := seen.New(seen.Options{Most: 100, Reports: r, ID: id, Now: time.Now, Failed: func(err error) {
+	s := offenders.New(offenders.Options{Most: 100, Reports: r, ID: id, Now: time.Now, Failed: func(err error) {
 		if !errors.Is(err, errAway) {
 			t.Errorf("%s: %v", id, err)
 		}
@@ -81,11 +81,11 @@ func (i instance) refuse(key string, n int) {
 // keys are the refused keys under login of a time, as words, and how many instances are counted.
 func (i instance) keys(t *testing.T, back time.Duration) string {
 	t.Helper()
-	r, err := i.Top(t.Context(), seen.Query{Of: seen.Keys, By: seen.Refusals, Since: time.Now().Add(-back)})
+	r, err := i.Top(t.Context(), offenders.Query{Of: offenders.Keys, By: offenders.Refusals, Since: time.Now().Add(-back)})
 	if err != nil {
 		t.Errorf("%v", err)
 	}
-	return strings.ReplaceAll(words(seen.Keys, r.List), "login|", "")
+	return strings.ReplaceAll(words(offenders.Keys, r.List), "login|", "")
 }
 
 // until sleeps until an instant of the day in which synctest begins, 2000-01-01.
@@ -142,14 +142,14 @@ func TestFleet(t *testing.T) {
 				expect(b, time.Duration(hour)*time.Hour-40*time.Minute, "eve=100") // whole hours
 			}
 		}
-		hours, err := b.Hours(t.Context(), seen.Keys, seen.Refusals)
+		hours, err := b.Hours(t.Context(), offenders.Keys, offenders.Refusals)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got []string
 		for _, h := range hours {
 			if len(h.Counts) > 0 {
-				got = append(got, h.From.Format(time.TimeOnly)+" "+words(seen.Keys, h.List))
+				got = append(got, h.From.Format(time.TimeOnly)+" "+words(offenders.Keys, h.List))
 			}
 		}
 		want := []string{"00:00:00 login|eve=17 login|joe=3 login|late=1", "01:00:00 login|eve=100"}
@@ -158,7 +158,7 @@ func TestFleet(t *testing.T) {
 		}
 		b.stop()
 		until(15*24, 0, 0)
-		expect(start(t, &r, "c"), seen.Keeps, "") // forgotten
+		expect(start(t, &r, "c"), offenders.Keeps, "") // forgotten
 	})
 }
 
@@ -171,11 +171,11 @@ func TestStoreAway(t *testing.T) {
 		r.is.Store(true)
 		a.refuse("eve", 5)
 		until(0, 5, 0)
-		got, err := a.Top(t.Context(), seen.Query{By: seen.Refusals, Since: time.Now().Add(-time.Hour)})
-		if !errors.Is(err, errAway) || words(seen.Keys, got.List) != "login|eve=5" || got.Instances != 1 {
+		got, err := a.Top(t.Context(), offenders.Query{By: offenders.Refusals, Since: time.Now().Add(-time.Hour)})
+		if !errors.Is(err, errAway) || words(offenders.Keys, got.List) != "login|eve=5" || got.Instances != 1 {
 			t.Errorf("%+v, %v", got, err)
 		}
-		if _, err := a.Hours(t.Context(), seen.Keys, seen.Refusals); !errors.Is(err, errAway) {
+		if _, err := a.Hours(t.Context(), offenders.Keys, offenders.Refusals); !errors.Is(err, errAway) {
 			t.Errorf("history: %v", err)
 		}
 		until(0, 11, 0)
@@ -197,7 +197,7 @@ func TestStoreAway(t *testing.T) {
 func TestPartsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r away
-		s := seen.New(seen.Options{Most: 1000, Reports: &r, ID: "a", Now: time.Now, Failed: func(err error) { t.Error(err) }})
+		s := offenders.New(offenders.Options{Most: 1000, Reports: &r, ID: "a", Now: time.Now, Failed: func(err error) { t.Error(err) }})
 		ctx, cancel := context.WithCancel(t.Context())
 		s.Follow(ctx)
 		rng := rand.New(rand.NewPCG(1, 2))
@@ -214,9 +214,9 @@ func TestPartsAreBounded(t *testing.T) {
 		}
 		until(0, 0, 11)
 		other := start(t, &r, "b")
-		got, err := other.Top(t.Context(), seen.Query{By: seen.Refusals, Since: time.Now()})
+		got, err := other.Top(t.Context(), offenders.Query{By: offenders.Refusals, Since: time.Now()})
 		if err != nil || len(got.Counts) < 50 || got.Counts[0].Key != "login\x00eve" || got.Total != 11_000 || got.Floor > 11_000/50 {
-			t.Errorf("%d, total %d, floor %d: %.200q, %v", len(got.Counts), got.Total, got.Floor, words(seen.Keys, got.List), err)
+			t.Errorf("%d, total %d, floor %d: %.200q, %v", len(got.Counts), got.Total, got.Floor, words(offenders.Keys, got.List), err)
 		}
 		until(3, 0, 0)
 		cancel()
@@ -246,12 +246,12 @@ func TestForeignParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r away
 		failed := 0
-		s := seen.New(seen.Options{Most: 10, Reports: &r, ID: "a", Now: time.Now, Failed: func(error) { failed++ }})
+		s := offenders.New(offenders.Options{Most: 10, Reports: &r, ID: "a", Now: time.Now, Failed: func(error) { failed++ }})
 		ctx, cancel := context.WithCancel(t.Context())
 		s.Follow(ctx)
 		span := time.Now().Unix() / 600
 		for i, text := range []string{"", "\x02", "\x01", "\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "\x01\x01\x05abc", strings.Repeat("\x01", 40)} {
-			if err := r.Report(t.Context(), fmt.Sprintf("seen-%d", span), fmt.Sprint(i), []byte(text), time.Hour); err != nil {
+			if err := r.Report(t.Context(), fmt.Sprintf("offenders-%d", span), fmt.Sprint(i), []byte(text), time.Hour); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -269,12 +269,12 @@ func TestForeignParts(t *testing.T) {
 func TestWithoutFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r away
-		s := seen.New(seen.Options{Most: 10, Reports: &r, ID: "a", Now: time.Now, Failed: func(error) {}})
+		s := offenders.New(offenders.Options{Most: 10, Reports: &r, ID: "a", Now: time.Now, Failed: func(error) {}})
 		i, began := instance{s, nil}, time.Now()
 		i.refuse("eve", 1)
 		time.Sleep(3 * time.Hour)
-		got, err := s.Top(t.Context(), seen.Query{By: seen.Refusals, Since: time.Now()})
-		if err != nil || words(seen.Keys, got.List) != "login|eve=1" || !got.Since.Equal(began) || got.Instances != 1 {
+		got, err := s.Top(t.Context(), offenders.Query{By: offenders.Refusals, Since: time.Now()})
+		if err != nil || words(offenders.Keys, got.List) != "login|eve=1" || !got.Since.Equal(began) || got.Instances != 1 {
 			t.Errorf("%+v, %v", got, err)
 		}
 		s.Close()

@@ -1,4 +1,4 @@
-package seen
+package offenders
 
 import (
 	"context"
@@ -21,7 +21,7 @@ const (
 // merger merges for the fleet. Merging the same parts again gives the same, so that it does no
 // harm if another instance takes over.
 type merger struct {
-	*Seen
+	*Counter
 	early, last map[int64]bool // spans that were merged
 	hours       map[int64]bool
 }
@@ -30,7 +30,7 @@ type merger struct {
 func (m *merger) merge(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 4*callTimeout)
 	defer cancel()
-	if mine, err := m.Reports.Claim(ctx, "seen", m.ID, claimFor); err != nil || !mine {
+	if mine, err := m.Reports.Claim(ctx, "offenders", m.ID, claimFor); err != nil || !mine {
 		m.early, m.last, m.hours = nil, nil, nil
 		return
 	}

@@ -1,4 +1,4 @@
-package seen
+package offenders
 
 import (
 	"context"
@@ -42,9 +42,9 @@ func startOfHour(n int64) time.Time { return time.Unix(n*int64(hour/time.Second)
 const spansOfHour = int64(hour / span)
 
 // Names of reports: the parts of a span, a merged span, and a merged hour.
-func partsName(span int64) string { return "seen-" + strconv.FormatInt(span, 10) }
-func spanName(span int64) string  { return "seen-span-" + strconv.FormatInt(span, 10) }
-func hourName(hour int64) string  { return "seen-hour-" + strconv.FormatInt(hour, 10) }
+func partsName(span int64) string { return "offenders-" + strconv.FormatInt(span, 10) }
+func spanName(span int64) string  { return "offenders-span-" + strconv.FormatInt(span, 10) }
+func hourName(hour int64) string  { return "offenders-hour-" + strconv.FormatInt(hour, 10) }
 
 // merged is the name of the only part of a merged span or hour.
 const merged = "all"
@@ -56,7 +56,7 @@ type part struct {
 }
 
 // turn begins a new span if the time has come, and reports whether it has.
-func (s *Seen) turn() bool {
+func (s *Counter) turn() bool {
 	now := spanOf(s.Now())
 	s.mu.Lock()
 	if now == s.span {
@@ -86,7 +86,7 @@ func (s *Seen) turn() bool {
 }
 
 // report writes the parts of this instance that have changed.
-func (s *Seen) report(ctx context.Context) {
+func (s *Counter) report(ctx context.Context) {
 	for len(s.late) > 0 {
 		if !s.write(ctx, s.late[0]) {
 			return
@@ -107,7 +107,7 @@ func (s *Seen) report(ctx context.Context) {
 	}
 }
 
-func (s *Seen) write(ctx context.Context, p part) bool {
+func (s *Counter) write(ctx context.Context, p part) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	err := s.Reports.Report(ctx, partsName(p.span), s.ID, p.text, keepParts)

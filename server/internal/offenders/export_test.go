@@ -1,5 +1,5 @@
-package seen
+package offenders
 
 // Discard makes s forget its records in place of counting them, so that a benchmark measures
 // what a request pays while the background counts.
-func Discard(s *Seen) { s.discard = true }
+func Discard(s *Counter) { s.discard = true }

@@ -1,4 +1,4 @@
-package seen
+package offenders
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package seen
+package offenders
 
 import (
 	"encoding/binary"
@@ -42,7 +42,7 @@ const (
 
 const mostShards = 32
 
-// Bytes is how much memory the buffers of a Seen take at most.
+// Bytes is how much memory the buffers of a Counter take at most.
 const Bytes = (mostShards + 1) * room
 
 // shards is how many shards there are: a power of two, so that a request finds a free one.
@@ -73,7 +73,7 @@ const (
 const clientSize = 17
 
 // Observe counts a request. It copies what it keeps.
-func (s *Seen) Observe(r *Request) {
+func (s *Counter) Observe(r *Request) {
 	h, d := s.shard(r), r.Decision
 	switch {
 	case d.Allowed:
@@ -91,7 +91,7 @@ func (s *Seen) Observe(r *Request) {
 }
 
 // use records what each rule charged, and for the request as a whole the largest.
-func (s *Seen) use(h *shard, r *Request) {
+func (s *Counter) use(h *shard, r *Request) {
 	i, most := 0, int64(0)
 	var last *rules.Rule // that charged
 	var key string
@@ -141,14 +141,14 @@ func (r *Request) violated() (rule, key string) {
 
 // Violated counts a violation of a key by the response to a request, whose path and client may
 // be unknown.
-func (s *Seen) Violated(rule *rules.Rule, key string, r *Request) {
+func (s *Counter) Violated(rule *rules.Rule, key string, r *Request) {
 	h := s.shard(r)
 	s.add(h, Violations, rule.Name, key, 1, r, 1)
 	h.mu.Unlock()
 }
 
 // shard returns a shard that is free and locks it.
-func (s *Seen) shard(r *Request) *shard {
+func (s *Counter) shard(r *Request) *shard {
 	mask := uint32(len(s.shards) - 1)
 	at := uint32(uint64(r.Start) * 0x9e3779b97f4a7c15 >> 32)
 	for range len(s.shards) {
@@ -164,7 +164,7 @@ func (s *Seen) shard(r *Request) *shard {
 
 // add records a weight of a key under a rule, unless rule is empty, and a weight of a request,
 // unless r is nil.
-func (s *Seen) add(h *shard, by By, rule, key string, weight int64, r *Request, whole int64) {
+func (s *Counter) add(h *shard, by By, rule, key string, weight int64, r *Request, whole int64) {
 	n, path := 0, ""
 	if rule != "" {
 		n = head + len(rule) + 1 + len(key)
@@ -212,7 +212,7 @@ func begin(b []byte, kind byte, n int, weight int64) {
 
 // makeRoom counts the records of h, because the background is behind, and returns where the
 // next record begins.
-func (s *Seen) makeRoom(h *shard, n int) int {
+func (s *Counter) makeRoom(h *shard, n int) int {
 	for cap(h.b)-len(h.b) < n {
 		h.mu.Unlock()
 		s.mu.Lock()
@@ -223,7 +223,7 @@ func (s *Seen) makeRoom(h *shard, n int) int {
 	return len(h.b)
 }
 
-func (s *Seen) wakeUp() {
+func (s *Counter) wakeUp() {
 	select {
 	case s.wake <- struct{}{}:
 	default:

@@ -1,4 +1,4 @@
-package seen
+package offenders
 
 import (
 	"context"
@@ -25,7 +25,7 @@ type Result struct {
 // Top returns the heaviest. What this instance has counted is there at once, and what others
 // have after some seconds. If the fleet's reports cannot be read, the error says why, and the
 // Result is that of this instance alone since the start of the span.
-func (s *Seen) Top(ctx context.Context, q Query) (Result, error) {
+func (s *Counter) Top(ctx context.Context, q Query) (Result, error) {
 	own := s.own(q.Of, q.By)
 	r := Result{List: own.List, Since: own.from, Instances: 1}
 	if !s.followed.Load() {
@@ -53,7 +53,7 @@ type Hour struct {
 
 // Hours returns the hours that are kept, the oldest first. Those in which nothing was counted
 // may be left out.
-func (s *Seen) Hours(ctx context.Context, of Of, by By) ([]Hour, error) {
+func (s *Counter) Hours(ctx context.Context, of Of, by By) ([]Hour, error) {
 	own := s.own(of, by)
 	now := s.Now().UTC()
 	current := now.Truncate(hour)
@@ -82,7 +82,7 @@ type own struct {
 	from time.Time
 }
 
-func (s *Seen) own(of Of, by By) own {
+func (s *Counter) own(of Of, by By) own {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drainLocked()
@@ -91,7 +91,7 @@ func (s *Seen) own(of Of, by By) own {
 
 // collection reads what the fleet has reported.
 type collection struct {
-	s *Seen
+	s *Counter
 	Query
 	own       int64 // the span of which this instance's part is known better
 	at        time.Time
@@ -166,9 +166,9 @@ func (c *collection) report(ctx context.Context, name string, others bool) ([]he
 	return all, nil
 }
 
-// recent is the last parts of the present span that were read. Without it, many pages that show
+// latest is the last parts of the present span that were read. Without it, many pages that show
 // offenders would read the parts of all instances again and again.
-type recent struct {
+type latest struct {
 	mu    sync.Mutex
 	name  string
 	at    time.Time
@@ -178,18 +178,18 @@ type recent struct {
 // fresh is how long parts that were read are used.
 const fresh = 5 * time.Second
 
-func (r *recent) read(ctx context.Context, s *Seen, name string, present bool) (map[string][]byte, error) {
+func (l *latest) read(ctx context.Context, s *Counter, name string, present bool) (map[string][]byte, error) {
 	if !present {
 		return s.Reports.Reported(ctx, name)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.name == name && time.Since(r.at) < fresh {
-		return r.parts, nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.name == name && time.Since(l.at) < fresh {
+		return l.parts, nil
 	}
 	parts, err := s.Reports.Reported(ctx, name)
 	if err == nil {
-		r.name, r.at, r.parts = name, time.Now(), parts
+		l.name, l.at, l.parts = name, time.Now(), parts
 	}
 	return parts, err
 }

@@ -1,4 +1,4 @@
-package seen
+package offenders
 
 import (
 	"bytes"
@@ -10,20 +10,20 @@ import (
 )
 
 // drain counts all records.
-func (s *Seen) drain() {
+func (s *Counter) drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drainLocked()
 }
 
-func (s *Seen) drainLocked() {
+func (s *Counter) drainLocked() {
 	for i := range s.shards {
 		s.empty(&s.shards[i])
 	}
 }
 
 // empty counts the records of a shard. The caller has locked s.mu, and not h.mu.
-func (s *Seen) empty(h *shard) {
+func (s *Counter) empty(h *shard) {
 	h.mu.Lock()
 	full := h.b
 	h.b = s.spare[:0]

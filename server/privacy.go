@@ -8,33 +8,11 @@ import (
 	"encoding/hex"
 	"hash"
 	"io"
-	fast "math/rand/v2"
 	"net"
 	"regexp"
 	"sync"
 	"time"
 )
-
-// identify returns v.ID, which it makes if there is none.
-func (v *Verdict) identify() string {
-	if v.ID == "" {
-		v.ID = newDecisionID()
-	}
-	return v.ID
-}
-
-// newDecisionID returns 16 hexadecimal digits. They are random, so IDs of all instances
-// differ, and nobody learns from one how many requests there are.
-func newDecisionID() string {
-	const digits = "0123456789abcdef"
-	var id [16]byte
-	n := fast.Uint64()
-	for i := range id {
-		id[i] = digits[n&15]
-		n >>= 4
-	}
-	return string(id[:])
-}
 
 // shownKey returns what stands for a key, the address of a client or the name of a user in
 // log lines, pages, messages and traces: itself, or with privacy: hash a keyed hash of it,

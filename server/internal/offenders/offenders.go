@@ -1,7 +1,7 @@
-// Package seen finds the offenders: the keys, rules, paths and clients with the most
+// Package offenders finds the offenders: the keys, rules, paths and clients with the most
 // refusals, use and violations. It keeps the heaviest of each in bounded memory (see
 // internal/heavy), shares them with the fleet, and keeps their history by the hour.
-package seen
+package offenders
 
 import (
 	"context"
@@ -45,7 +45,7 @@ var (
 	Bys = [...]string{Refusals: "refusals", Use: "use", Violations: "violations"}
 )
 
-// Options are what a Seen needs.
+// Options are what a Counter needs.
 type Options struct {
 	// Most is how many of each are counted on this instance: at least 1.
 	Most    int
@@ -59,9 +59,9 @@ type Options struct {
 	Failed func(error)
 }
 
-// Seen counts what an instance decides. Make it with New. It may be used from many goroutines
+// Counter counts what an instance decides. Make it with New. It may be used from many goroutines
 // at once.
-type Seen struct {
+type Counter struct {
 	Options
 	shards []shard
 	wake   chan struct{} // a shard has half of its room
@@ -80,15 +80,15 @@ type Seen struct {
 	stop      func()         // ends it
 	followed  atomic.Bool
 
-	others recent
+	others latest
 }
 
 // table has a summary for each kind of count.
 type table [ofs][bys]*heavy.Summary
 
-// New returns a Seen that counts from now on. Close it after use.
-func New(o Options) *Seen {
-	s := &Seen{Options: o, wake: make(chan struct{}, 1), spare: make([]byte, 0, room)}
+// New returns a Counter that counts from now on. Close it after use.
+func New(o Options) *Counter {
+	s := &Counter{Options: o, wake: make(chan struct{}, 1), spare: make([]byte, 0, room)}
 	s.shards = make([]shard, shards())
 	for i := range s.shards {
 		s.shards[i].b = make([]byte, 0, room)
@@ -105,7 +105,7 @@ func New(o Options) *Seen {
 // Follow shares what is counted with the fleet, and keeps history, in the background until ctx
 // is done. Without it, everything since New counts as one, and nothing is shared. Call it at
 // most once.
-func (s *Seen) Follow(ctx context.Context) {
+func (s *Counter) Follow(ctx context.Context) {
 	s.mu.Lock()
 	s.span = spanOf(s.Now())
 	s.mu.Unlock()
@@ -114,10 +114,10 @@ func (s *Seen) Follow(ctx context.Context) {
 	s.following.Go(func() { s.follow(ctx) })
 }
 
-func (s *Seen) follow(ctx context.Context) {
+func (s *Counter) follow(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	m := merger{Seen: s}
+	m := merger{Counter: s}
 	for seconds := 1; ; {
 		select {
 		case <-ctx.Done():
@@ -140,7 +140,7 @@ func (s *Seen) follow(ctx context.Context) {
 
 // Close ends Follow, and reports what was counted last. Follow and Close must not be called at
 // once.
-func (s *Seen) Close() {
+func (s *Counter) Close() {
 	if !s.followed.Swap(false) {
 		return
 	}

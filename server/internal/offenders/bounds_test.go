@@ -1,4 +1,4 @@
-package seen_test
+package offenders_test
 
 import (
 	"fmt"
@@ -9,10 +9,10 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/server/config"
-	"github.com/stintdev/stint/server/internal/seen"
+	"github.com/stintdev/stint/server/internal/offenders"
 )
 
-// Full of the longest keys and paths, a Seen takes no more than docs/bounds.md says.
+// Full of the longest keys and paths, a Counter takes no more than docs/bounds.md says.
 func TestBytesOfOffenders(t *testing.T) {
 	settings := config.Default()
 	bound := int64(0)
@@ -30,7 +30,7 @@ func TestBytesOfOffenders(t *testing.T) {
 	s := newSeen(t, int(settings.Offenders))
 	for i := range 5000 {
 		name := fmt.Sprintf("%s%06d", strings.Repeat("k", 249), i)
-		for _, r := range []*seen.Request{request(name, "/"+name, 1, nil), request(name, "/"+name, 1, login), violated} {
+		for _, r := range []*offenders.Request{request(name, "/"+name, 1, nil), request(name, "/"+name, 1, login), violated} {
 			rule := *login
 			rule.Name = fmt.Sprintf("%s%06d", strings.Repeat("r", 58), i)
 			for j := range r.Rules {
@@ -44,10 +44,10 @@ func TestBytesOfOffenders(t *testing.T) {
 			s.Observe(r)
 		}
 	}
-	for of := seen.Keys; of <= seen.Clients; of++ {
-		for by := seen.Refusals; by <= seen.Violations; by++ {
+	for of := offenders.Keys; of <= offenders.Clients; of++ {
+		for by := offenders.Refusals; by <= offenders.Violations; by++ {
 			if l := top(t, s, of, by); len(l.Counts) != int(settings.Offenders) {
-				t.Errorf("%s by %s: %d", seen.Ofs[of], seen.Bys[by], len(l.Counts))
+				t.Errorf("%s by %s: %d", offenders.Ofs[of], offenders.Bys[by], len(l.Counts))
 			}
 		}
 	}
@@ -75,14 +75,14 @@ func TestFloodOfOffenders(t *testing.T) {
 			s.Observe(eve)
 		}
 	}
-	for of, want := range map[seen.Of]string{seen.Keys: "login\x00eve", seen.Paths: "/login"} {
-		l := top(t, s, of, seen.Refusals)
+	for of, want := range map[offenders.Of]string{offenders.Keys: "login\x00eve", offenders.Paths: "/login"} {
+		l := top(t, s, of, offenders.Refusals)
 		c := l.Counts[0]
 		if c.Key != want || c.Count < flood/40 || c.Count-c.Error > flood/40 || c.Error > l.Total/100 {
-			t.Errorf("%s: %+v of %d", seen.Ofs[of], c, l.Total)
+			t.Errorf("%s: %+v of %d", offenders.Ofs[of], c, l.Total)
 		}
 	}
-	if name, _ := seen.ClientOf(top(t, s, seen.Clients, seen.Refusals).Counts[0].Key); name != "192.0.2.66" {
+	if name, _ := offenders.ClientOf(top(t, s, offenders.Clients, offenders.Refusals).Counts[0].Key); name != "192.0.2.66" {
 		t.Error(name)
 	}
 }
@@ -96,11 +96,11 @@ func TestRecordsOfAnySize(t *testing.T) {
 		r.Asks, r.Rules, r.Each = r.Asks[2:], r.Rules[2:], r.Each[2:]
 		s.Observe(r)
 	}
-	l := top(t, s, seen.Keys, seen.Use)
+	l := top(t, s, offenders.Keys, offenders.Use)
 	if l.Total != 2000 {
 		t.Errorf("%d of 2000", l.Total)
 	}
-	if p := top(t, s, seen.Paths, seen.Use); p.Total != 2000-7 { // those without a path
+	if p := top(t, s, offenders.Paths, offenders.Use); p.Total != 2000-7 { // those without a path
 		t.Errorf("paths: %d", p.Total)
 	}
 }

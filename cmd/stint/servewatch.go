@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"reflect"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/redislimit"
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
+)
+
+// watch takes over rules as the configuration changes from files. On an error it logs, and the
+// rules stay.
+func watch(ctx context.Context, path string, files []rules.File, hangups <-chan os.Signal, s *server.Server, log *slog.Logger) {
+	before, _ := config.ReadSettings(files, nil) // without what flags have changed
+	rules.Watcher{Path: path, Now: hangups, Changed: func(files []rules.File, err error) {
+		var settings config.Settings
+		var set *rules.Set
+		if err == nil {
+			settings, set, err = config.Read(files, redislimit.CheckAddress)
+		}
+		if err != nil {
+			s.RulesRefused(err)
+			log.Error("rules not taken; the previous ones stay in force", "version", s.Rules().Version, "error", err)
+			return
+		}
+		known := s.Findings()
+		switch taken, err := s.SetRules(set); {
+		case err != nil:
+			log.Error("rules not taken; the previous ones stay in force", "version", s.Rules().Version, "error", err)
+			return
+		case taken:
+			log.Info("rules taken", "version", set.Version, "count", len(set.Rules))
+		default:
+			log.Warn("the file's rules were not taken, because the fleet has rules: change those with stint rules push", "version", s.Rules().Version)
+		}
+		logFindings(log, set.Findings, known)
+		if !reflect.DeepEqual(settings, before) {
+			log.Warn("the section server has changed; that takes a restart")
+		}
+	}}.Run(ctx, files)
+}
+
+const mostLogged = 20
+
+// logFindings logs new findings. One that has moved to another line is known.
+func logFindings(log *slog.Logger, findings, known []rules.Finding) {
+	told := 0
+	for _, f := range findings {
+		if slices.ContainsFunc(known, func(k rules.Finding) bool { return k.Code == f.Code && k.Text == f.Text }) {
+			continue
+		}
+		if told++; told > mostLogged {
+			log.Warn("there are more findings: see \"stint rules check\"", "findings", len(findings))
+			return
+		}
+		where := []any{"code", f.Code}
+		if f.Where != "" {
+			where = append(where, "where", f.Where)
+		}
+		log.Warn(f.Text, where...)
+	}
+}
+
+func onHangup(ctx context.Context) <-chan os.Signal {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	context.AfterFunc(ctx, func() { signal.Stop(hangups) })
+	return hangups
+}
+
+func reloadFiles(ctx context.Context, hangups <-chan os.Signal, s *server.Server) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangups:
+			s.ReloadFiles()
+		}
+	}
+}
+
+func storeFindings(store stint.Store) []rules.Finding {
+	s, ok := store.(*redislimit.Store)
+	if !ok {
+		return nil
+	}
+	all := evictionFindings(s.Server())
+	if err := s.Refused(); err != nil {
+		all = append(all, rules.Finding{Code: rules.CodeStoreSecrets, Text: "the passwords or certificates that the files in the store's address hold now are not used; the previous ones stay in use until the server ends them: " +
+			strings.TrimPrefix(err.Error(), "redislimit: ")})
+	}
+	return all
+}
+
+// evictionInterval is shortened by a test.
+var evictionInterval = 5 * time.Second
+
+const evictionTimeout = time.Second
+
+func evictionFindings(s redislimit.Server) []rules.Finding {
+	if !s.DropsCounts() {
+		return nil
+	}
+	return []rules.Finding{{Code: rules.CodeEviction, Text: "the Redis server has maxmemory-policy " + s.Eviction +
+		": when it runs out of memory it drops counts and bans, so that who is refused is allowed again; use noeviction"}}
+}
+
+// watchEviction warns of each eviction policy of the store's server that drops counts.
+func watchEviction(ctx context.Context, store stint.Store, log *slog.Logger) {
+	s, ok := store.(*redislimit.Store)
+	if !ok {
+		return
+	}
+	said := ""
+	tell := func(now redislimit.Server) {
+		switch {
+		case now.Eviction == said:
+			return
+		case now.DropsCounts():
+			logFindings(log, evictionFindings(now), nil)
+		case said != "":
+			log.Info("the Redis server drops counts no more", "maxmemory_policy", now.Eviction)
+		}
+		said = now.Eviction
+	}
+	tell(s.Server())
+	every := time.NewTicker(evictionInterval)
+	go func() {
+		defer every.Stop()
+		for {
+			asking, cancel := context.WithTimeout(ctx, evictionTimeout)
+			now, err := s.RefreshServer(asking)
+			cancel()
+			if err == nil { // else the store tells by itself what is wrong with it
+				tell(now)
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-every.C:
+			}
+		}
+	}()
+}

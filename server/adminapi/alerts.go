@@ -1,0 +1,76 @@
+package adminapi
+
+import (
+	"time"
+
+	"github.com/stintdev/stint/rules"
+)
+
+// Alerts are all alerts of the rules, and what they are about now.
+type Alerts struct {
+	Alerts []Alert `json:"alerts"`
+	// Evaluator is the ID of the instance that evaluates them for the fleet; empty: none
+	// does.
+	Evaluator string `json:"evaluator,omitempty"`
+}
+
+// Alert is an alert of the rules file.
+type Alert struct {
+	Name     string `json:"name"`
+	When     string `json:"when"`
+	For      string `json:"for,omitempty"`
+	Severity string `json:"severity"`
+	// State is "ok", "pending", "firing" or "unknown".
+	State string `json:"state"`
+	// Value is that of the left side of the comparison, if there is one.
+	Value *float64   `json:"value,omitempty"`
+	Since *time.Time `json:"since,omitempty"` // of the state; nil: not known
+	// Silence is the ID of the silence that mutes it; empty: none.
+	Silence string `json:"silence,omitempty"`
+	// Keys are the keys that the alert was last told of, if it is about keys; at most 100,
+	// the newest first.
+	Keys  []AlertKey `json:"keys,omitempty"`
+	Error string     `json:"error,omitempty"` // why webhooks were not told, if it is to be sent
+}
+
+// AlertKey is a key that an alert was told of.
+type AlertKey struct {
+	Rule string    `json:"rule"`
+	Key  rules.Key `json:"key"`
+	At   time.Time `json:"at"`
+	// Usage is the used share of the limit: 0.8 is 80 %.
+	Usage float64 `json:"usage"`
+}
+
+// SilenceRequest mutes an alert, or all: no message is sent about it meanwhile. It must have an
+// end.
+type SilenceRequest struct {
+	Alert string `json:"alert,omitempty"` // empty: all
+	Term
+}
+
+// Silence is a silence in force.
+type Silence struct {
+	ID     string    `json:"id"`
+	Alert  string    `json:"alert,omitempty"`
+	Until  time.Time `json:"until"`
+	Author string    `json:"author"`
+	Reason string    `json:"reason,omitempty"`
+	Effect
+}
+
+// Silences are those in force.
+type Silences struct {
+	Silences []Silence `json:"silences"`
+}
+
+// AlertTest is what the webhooks answered to a message that is a test.
+type AlertTest struct {
+	Webhooks []WebhookTest `json:"webhooks"`
+}
+
+// WebhookTest is what a webhook answered.
+type WebhookTest struct {
+	Name  string `json:"name"`
+	Error string `json:"error,omitempty"` // why the message was not accepted; empty: it was
+}

@@ -1,0 +1,26 @@
+package adminapi
+
+import "time"
+
+// AuditLog are the last changes in the fleet, the newest first: at most 1,000, of 14 days. The
+// query of GET /v1/audit is limit, how many at most; default 50.
+type AuditLog struct {
+	Entries []AuditEntry `json:"entries"`
+}
+
+// AuditEntry is a change. Before and After are JSON, or empty. A text of more than 4 KiB is
+// replaced by one that says how long it is; the log of the instance has it whole.
+type AuditEntry struct {
+	ID     string    `json:"id"`
+	At     time.Time `json:"at"`
+	Who    string    `json:"who"`
+	From   string    `json:"from"` // the address; empty: a waiting change was merged
+	Action string    `json:"action"`
+	Reason string    `json:"reason,omitempty"`
+	Before string    `json:"before,omitempty"`
+	After  string    `json:"after,omitempty"`
+	// Pending says why the change was not in force everywhere at that moment: it waits for the
+	// store, nobody knows whether it was made, or it was dropped. Empty: it was.
+	Pending string `json:"pending,omitempty"`
+	Host    string `json:"host"` // of the instance that was called
+}

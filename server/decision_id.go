@@ -1,0 +1,24 @@
+package server
+
+import "math/rand/v2"
+
+// identify returns v.ID, which it makes if there is none.
+func (v *Verdict) identify() string {
+	if v.ID == "" {
+		v.ID = newDecisionID()
+	}
+	return v.ID
+}
+
+// newDecisionID returns 16 hexadecimal digits. They are random, so IDs of all instances
+// differ, and nobody learns from one how many requests there are.
+func newDecisionID() string {
+	const digits = "0123456789abcdef"
+	var id [16]byte
+	n := rand.Uint64()
+	for i := range id {
+		id[i] = digits[n&15]
+		n >>= 4
+	}
+	return string(id[:])
+}
