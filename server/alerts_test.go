@@ -49,11 +49,12 @@ func hook(t *testing.T) *hooked {
 		}
 	}))
 	t.Cleanup(s.Close)
+	s.Config.SetKeepAlivesEnabled(false) // an open connection would stop the bubble's clock
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h.Webhook = config.Webhook{Name: "ops", Kind: config.JSON, URL: s.URL, CA: ca, Timeout: 10 * time.Second}
+	h.Webhook = config.Webhook{Name: "ops", Kind: config.JSON, URL: s.URL, TLS: &config.UpstreamTLS{CA: ca}, Timeout: 10 * time.Second}
 	return h
 }
 
@@ -178,6 +179,9 @@ func TestAlertsHashKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, "rules: [{name: login, key: client.ip, limits: [2 per 1h]}]\nalerts: [{name: near, when: usage >= 50% of login}]",
 			func(c *server.Config) { c.Settings.Webhooks, c.Settings.HashKeys = []config.Webhook{h.Webhook}, true })
+		if err := s.Open(); err != nil {
+			t.Fatal(err)
+		}
 		s.Follow(t.Context())
 		checkOne(t, s, "192.0.2.1")
 		time.Sleep(20 * time.Second)
@@ -209,5 +213,23 @@ func TestAlertSettings(t *testing.T) {
 	}
 	if found := s.Findings(); len(found) != 0 {
 		t.Errorf("%v", found)
+	}
+}
+
+// The upstream_timeout is for upstreams, and a webhook has a timeout of its own.
+func TestWebhookWithoutUpstreamTimeout(t *testing.T) {
+	h := hook(t)
+	s := newServer(t, "rules: []", func(c *server.Config) {
+		c.Settings.Webhooks, c.Settings.UpstreamTimeout = []config.Webhook{h.Webhook}, 1
+	})
+	if err := s.Open(); err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequest("POST", "http://localhost/v1/alerts/test", nil)
+	r.RemoteAddr = "127.0.0.1:1"
+	w := httptest.NewRecorder()
+	s.Admin().ServeHTTP(w, r)
+	if got := w.Body.String(); w.Code != 200 || got != `{"webhooks":[{"name":"ops"}]}`+"\n" {
+		t.Errorf("%d %s", w.Code, got)
 	}
 }

@@ -15,7 +15,8 @@ import (
 
 // Open reads the certificates, tokens, secrets and keys of tokens that the settings name.
 // Run does it if it was not done. Before it, no token is valid, requests have no claims, a
-// request that needs a secret is an error, and upstreams with TLS files are not reached.
+// request that needs a secret is an error, and upstreams and webhooks with TLS files are not
+// reached.
 // Open returns an error if a file is wrong, or if the rules need secrets that the settings
 // do not have. When it returns, what StateDir holds is in force.
 func (s *Server) Open() error {

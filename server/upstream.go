@@ -24,32 +24,33 @@ import (
 	"github.com/stintdev/stint/server/config"
 )
 
-// transport connects to the upstreams of some routes: those that differ only in address. If it
-// has files, it is not ready until the files are read.
+// transport connects to the upstreams of some routes, to webhooks or to the collector of
+// traces: to all that differ only in address. If it has files, it is not ready until the files
+// are read.
 type transport struct {
+	transportKind
 	settings *config.Settings
 	name     string // in logs and metrics
-	h2c      bool
-	tls      config.UpstreamTLS
 	files    readfile.Watched
 	now      atomic.Pointer[http.Transport]
 }
 
-// transports finds the transports of the routes, and that of traces.
+// transports finds the transports of a Server.
 type transports map[transportKind]*transport
 
 type transportKind struct {
-	h2c bool
-	tls config.UpstreamTLS
+	upstream bool // UpstreamTimeout applies
+	h2c      bool
+	tls      config.UpstreamTLS
 }
 
 func kindOf(r *config.Route) transportKind {
 	k := kindOfTLS(r.TLS)
-	k.h2c = r.Upstream.Scheme == "h2c"
+	k.upstream, k.h2c = true, r.Upstream.Scheme == "h2c"
 	return k
 }
 
-// kindOfTLS is that of HTTP/1 and, where TLS agrees on it, HTTP/2. t may be nil.
+// kindOfTLS is the kind of a transport to something other than an upstream. t may be nil.
 func kindOfTLS(t *config.UpstreamTLS) (k transportKind) {
 	if t != nil {
 		k.tls = *t
@@ -63,7 +64,7 @@ func newTransports(s *config.Settings) transports {
 		if all[kind] != nil {
 			return
 		}
-		t := &transport{settings: s, name: name, h2c: kind.h2c, tls: kind.tls}
+		t := &transport{transportKind: kind, settings: s, name: name}
 		for _, path := range []string{kind.tls.CA, kind.tls.Cert, kind.tls.Key} {
 			if path != "" {
 				t.files.Paths = append(t.files.Paths, path)
@@ -81,13 +82,16 @@ func newTransports(s *config.Settings) transports {
 	if t := s.Traces; t != nil {
 		add("traces", kindOfTLS(t.TLS))
 	}
+	for _, w := range s.Webhooks {
+		add("webhook "+w.Name, kindOfTLS(w.TLS))
+	}
 	return all
 }
 
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	now := t.now.Load()
 	if now == nil {
-		return nil, errors.New("the upstream's tls files have not been read yet")
+		return nil, errors.New("the tls files have not been read yet")
 	}
 	return now.RoundTrip(r)
 }
@@ -96,7 +100,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 func (t *transport) with(config *tls.Config) *http.Transport {
 	h := http.DefaultTransport.(*http.Transport).Clone()
 	dialer := net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
-	if d := t.settings.UpstreamTimeout; d > 0 {
+	if d := t.settings.UpstreamTimeout; d > 0 && t.upstream {
 		h.ResponseHeaderTimeout = d
 		h.TLSHandshakeTimeout = min(h.TLSHandshakeTimeout, d)
 		dialer.Timeout = min(dialer.Timeout, d)

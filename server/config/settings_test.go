@@ -88,7 +88,9 @@ func describe(s *config.Settings) string {
 		}
 	}
 	for _, w := range s.Webhooks {
-		fmt.Fprintf(&b, "webhook %+v\n", w)
+		tls := w.TLS
+		w.TLS = nil
+		fmt.Fprintf(&b, "webhook %+v tls %+v\n", w, tls)
 	}
 	for _, secret := range s.Secrets {
 		fmt.Fprintf(&b, "secret %+v\n", secret)

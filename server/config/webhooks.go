@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/stintdev/stint/internal/yamlnode"
@@ -24,9 +25,9 @@ type Webhook struct {
 	// HeadersFile is a file with headers that are sent, a line "Name: value" each. Empty:
 	// none.
 	HeadersFile string
-	// CA is a file with the authorities that sign the certificate of the receiver, as PEM.
-	// Empty: those of the system.
-	CA string
+	// TLS is for a URL of https. nil: the system's authorities must have signed the
+	// receiver's certificate, and Stint presents none.
+	TLS *UpstreamTLS
 }
 
 // WebhookKind is the form of the messages.
@@ -65,7 +66,7 @@ func readWebhooks(r *yamlnode.Reader, to *[]Webhook) func(*yamlnode.Node) {
 				"url_file":     r.Text(&w.URLFile),
 				"timeout":      r.Period(&w.Timeout),
 				"headers_file": r.Text(&w.HeadersFile),
-				"ca":           r.Text(&w.CA),
+				"tls":          readUpstreamTLS(r, &w.TLS),
 			})
 			if fields == nil {
 				return
@@ -92,6 +93,9 @@ func (w *Webhook) check(r *yamlnode.Reader, n *yamlnode.Node, fields map[string]
 	}
 	if (fields["url"] == nil) == (fields["url_file"] == nil) {
 		r.Report(n, "a webhook needs one of url and url_file, a file with the URL")
+	}
+	if w.TLS != nil && strings.HasPrefix(w.URL, "http:") {
+		r.Report(fields["tls"], "tls is for a url of https")
 	}
 	if w.Timeout < 100*time.Millisecond || w.Timeout > 30*time.Second {
 		r.Report(fields["timeout"], "timeout must be 100ms to 30s")

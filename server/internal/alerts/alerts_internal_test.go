@@ -110,8 +110,7 @@ func newFleet(t *testing.T, file string) *fleetOf {
 
 // instance returns an instance of the fleet.
 func (f *fleetOf) instance(t *testing.T, id string) *Alerts {
-	w := NewWebhook(config.Webhook{Name: "hook", Kind: config.JSON, URL: "http://192.0.2.1/", Timeout: time.Second}, nil, "test")
-	w.transport = f.hook
+	w := NewWebhook(config.Webhook{Name: "hook", Kind: config.JSON, URL: "http://192.0.2.1/", Timeout: time.Second}, f.hook, "test")
 	return New(Options{
 		ID: id, Reports: f, Rules: func() *rules.Set { return f.set },
 		Totals: func() live.Totals {

@@ -3,7 +3,6 @@ package alerts
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -13,9 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/net/http/httpguts"
-
-	"github.com/stintdev/stint/internal/pemfile"
 	"github.com/stintdev/stint/internal/readfile"
 	"github.com/stintdev/stint/server/config"
 )
@@ -24,21 +20,18 @@ import (
 type Webhook struct {
 	config.Webhook
 	// From names the sender: the namespace of the fleet.
-	From      string
-	transport http.RoundTripper // an *http.Transport, except in tests
+	From   string
+	client http.Client
 }
 
-// NewWebhook returns a Webhook. Its files are read when a message is sent, so that new content
-// takes effect at once.
-func NewWebhook(s config.Webhook, proxy func(*http.Request) (*url.URL, error), from string) *Webhook {
-	w := &Webhook{Webhook: s, From: from}
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.Proxy = proxy
-	t.MaxIdleConns, t.IdleConnTimeout = 1, 30*time.Second
-	t.MaxResponseHeaderBytes = 64 << 10
-	t.DisableKeepAlives = s.CA != "" // so that a changed CA is used at once
-	w.transport = t
-	return w
+// NewWebhook returns a Webhook that sends by transport. It reads its files when it sends a
+// message, so new content takes effect at once.
+func NewWebhook(s config.Webhook, transport http.RoundTripper, from string) *Webhook {
+	return &Webhook{Webhook: s, From: from, client: http.Client{
+		Transport: transport,
+		// A redirect could send the headers elsewhere.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
 }
 
 // again is after how long an alert that fires is sent once more; 0: never. Alertmanager
@@ -52,10 +45,7 @@ func (w *Webhook) again() time.Duration {
 
 // Check reads the files of w, and returns an error if one is wrong.
 func (w *Webhook) Check() error {
-	if _, _, err := w.files(); err != nil {
-		return err
-	}
-	_, err := w.client()
+	_, _, err := w.files()
 	return err
 }
 
@@ -77,41 +67,17 @@ func (w *Webhook) files() (to string, headers http.Header, err error) {
 		if err != nil {
 			return "", nil, fmt.Errorf("headers_file: %w", err)
 		}
-		if err := readHeaders(headers, string(text)); err != nil {
+		if headers, err = config.ParseHeaders(text); err != nil {
 			return "", nil, fmt.Errorf("headers_file %s: %w", w.HeadersFile, err)
 		}
 	}
 	return to, headers, nil
 }
 
-// readHeaders reads lines such as "Authorization: Bearer …". Errors contain no value.
-func readHeaders(h http.Header, text string) error {
-	for i, line := range strings.Split(text, "\n") {
-		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		name, value, ok := strings.Cut(line, ":")
-		value = strings.TrimSpace(value)
-		if !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
-			return fmt.Errorf("line %d: want Name: value", i+1)
-		}
-		switch name = http.CanonicalHeaderKey(name); name {
-		case "Host", "Content-Length", "Content-Type", "Transfer-Encoding", "Connection", "Upgrade", "Trailer", "Te":
-			return fmt.Errorf("line %d: the header %s cannot be set", i+1, name)
-		}
-		h.Add(name, value)
-	}
-	return nil
-}
-
 // Send sends a message once. retry is how long the receiver asks to wait after a failure; 0: it
 // does not say. Errors contain neither the URL nor headers, which may be secrets.
 func (w *Webhook) Send(ctx context.Context, m *Message) (retry time.Duration, err error) {
 	to, headers, err := w.files()
-	if err != nil {
-		return 0, err
-	}
-	client, err := w.client()
 	if err != nil {
 		return 0, err
 	}
@@ -132,7 +98,7 @@ func (w *Webhook) Send(ctx context.Context, m *Message) (retry time.Duration, er
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("User-Agent", "stint")
 	r.Header.Set("Stint-Message", m.id(w.Name))
-	resp, err := client.Do(r)
+	resp, err := w.client.Do(r)
 	if err != nil {
 		return 0, withoutURL(err)
 	}
@@ -148,28 +114,6 @@ func (w *Webhook) Send(ctx context.Context, m *Message) (retry time.Duration, er
 		retry = time.Duration(min(seconds, 3600)) * time.Second
 	}
 	return retry, fmt.Errorf("it answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
-}
-
-// client returns a client that follows no redirects, and trusts the authorities of the file
-// that is given.
-func (w *Webhook) client() (*http.Client, error) {
-	t := w.transport
-	if w.CA != "" {
-		text, err := readfile.UpTo(w.CA, 1<<20)
-		if err != nil {
-			return nil, fmt.Errorf("ca: %w", err)
-		}
-		cas, err := pemfile.Certificates(text)
-		if err != nil {
-			return nil, fmt.Errorf("ca %s: %w", w.CA, err)
-		}
-		trusting := t.(*http.Transport).Clone()
-		trusting.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pemfile.Pool(cas)}
-		t = trusting
-	}
-	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse
-	}}, nil
 }
 
 // withoutURL returns an error of a client without the URL of the request, and without what
