@@ -152,3 +152,30 @@ func TestAuditOfMergedChanges(t *testing.T) {
 		}
 	})
 }
+
+// A change can name the decision that it was made for: by the ID that the client and the log got.
+func TestAuditOfADecision(t *testing.T) {
+	var log logged
+	o, s := newOperator(t, logTo(&log))
+	in := from("192.0.2.1")
+	in.Operation = "login"
+	var v server.Verdict
+	for range 3 {
+		v, _ = s.Decide(t.Context(), in, time.Time{})
+	}
+	const ban = `{"rule":"login","key":"192.0.2.1","for":"1h"}`
+	if code, answer := o.call("POST", "/v1/bans", ban, "Stint-Decision", v.ID); v.ID == "" || code != 201 {
+		t.Fatalf("decision %q: %d %s", v.ID, code, answer)
+	}
+	if all := o.audit(""); len(all) != 1 || all[0].Decision != v.ID {
+		t.Errorf("audit: %+v, want decision %s", all, v.ID)
+	}
+	if text := log.taken(); strings.Count(text, "decision="+v.ID) != 2 {
+		t.Errorf("want %s in the lines of the refusal and of the audit: %s", v.ID, text)
+	}
+	for _, wrong := range []string{"", "84D1FA2196BE03C7", v.ID + "0", "<script>alert(1)", "84d1fa2196be03c "} {
+		if code, answer := o.call("POST", "/v1/bans", ban, "Stint-Decision", wrong); code != 400 {
+			t.Errorf("decision %q: %d %s", wrong, code, answer)
+		}
+	}
+}

@@ -24,6 +24,7 @@ type admin struct {
 	address, tokenFile string
 	ca, cert, keyFile  string
 	json               bool
+	decision           string // the ID of the decision that a change is about; empty: none
 	timeout            time.Duration
 	out, errs          io.Writer // for answers and for warnings
 
@@ -42,6 +43,9 @@ func adminFlags(c *cobra.Command) *admin {
 	f.StringVar(&a.keyFile, "key-file", "", "the private key of --cert is in `FILE`")
 	f.BoolVar(&a.json, "json", false, "print the API's answer as it is")
 	f.DurationVar(&a.timeout, "timeout", 5*time.Second, "wait `DURATION` for an answer")
+	if f.Lookup("reason") != nil {
+		f.StringVar(&a.decision, "decision", "", "the `ID` of the decision that is the reason, from a log line or the header Stint-Decision; the audit keeps it")
+	}
 	fileFlags(c, "token-file", "ca", "cert", "key-file")
 	return a
 }

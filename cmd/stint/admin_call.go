@@ -44,6 +44,9 @@ func (a *admin) send(ctx context.Context, q apiRequest) ([]byte, error) {
 		r.Header.Set("Content-Type", "application/json")
 	}
 	r.Header.Set("Accept", "application/json, application/problem+json")
+	if a.decision != "" {
+		r.Header.Set("Stint-Decision", a.decision)
+	}
 	if a.token != "" {
 		r.Header.Set("Authorization", "Bearer "+a.token)
 	}

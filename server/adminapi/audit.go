@@ -17,8 +17,11 @@ type AuditEntry struct {
 	From   string    `json:"from"` // the address; empty: a waiting change was merged
 	Action string    `json:"action"`
 	Reason string    `json:"reason,omitempty"`
-	Before string    `json:"before,omitempty"`
-	After  string    `json:"after,omitempty"`
+	// Decision is the ID of the decision that the caller named in the header Stint-Decision;
+	// empty: none.
+	Decision string `json:"decision,omitempty"`
+	Before   string `json:"before,omitempty"`
+	After    string `json:"after,omitempty"`
 	// Pending says why the change was not in force everywhere at that moment: it waits for the
 	// store, nobody knows whether it was made, or it was dropped. Empty: it was.
 	Pending string `json:"pending,omitempty"`

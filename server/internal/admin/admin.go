@@ -150,7 +150,12 @@ func (a *API) endpoint(e endpoint) http.Handler {
 		room := a.Bytes.Share(r)
 		defer room.Refund()
 		r.Body = http.MaxBytesReader(w, io.NopCloser(room.Reader(r.Body)), config.MaxAdminBody)
-		status, body, err := e.answer(&call{r.WithContext(ctx), who, w.Header()})
+		about, err := decisionOf(r)
+		if err != nil {
+			refuse(w, err)
+			return
+		}
+		status, body, err := e.answer(&call{r.WithContext(ctx), who, w.Header(), about})
 		if err != nil {
 			refuse(w, err)
 			return

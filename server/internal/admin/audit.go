@@ -29,8 +29,11 @@ type Audit struct {
 // change records a change: who made it, what it was, and the state before and after. alone is the
 // reason if it is in force at this instance alone, else nil.
 func (a *Audit) change(c *call, action, reason string, before, after any, alone *control.AloneError) {
-	e := adminapi.AuditEntry{Who: c.who.Name, From: c.RemoteAddr, Action: action, Reason: reason, Before: a.compact(before), After: a.compact(after)}
+	e := adminapi.AuditEntry{Who: c.who.Name, From: c.RemoteAddr, Action: action, Reason: reason, Before: a.compact(before), After: a.compact(after), Decision: c.decision}
 	args := []any{"who", e.Who, "from", e.From, "action", action, "reason", reason, "before", e.Before, "after", e.After}
+	if c.decision != "" {
+		args = append(args, "decision", c.decision)
+	}
 	if alone != nil {
 		args = append(args, "pending", alone)
 		e.Pending = alone.Text()
@@ -52,7 +55,8 @@ func (a *Audit) Merged(text string, c *control.Change, more ...any) {
 func (a *Audit) unknown(c *call, action, reason string, err error) {
 	a.line(slog.LevelWarn, "audit: perhaps changed", "who", c.who.Name, "from", c.RemoteAddr, "action", action, "reason", reason, "error", err)
 	a.Trail.add(adminapi.AuditEntry{
-		Who: c.who.Name, From: c.RemoteAddr, Action: action, Reason: reason, Pending: "perhaps changed: " + err.Error(),
+		Who: c.who.Name, From: c.RemoteAddr, Action: action, Reason: reason, Decision: c.decision,
+		Pending: "perhaps changed: " + err.Error(),
 	})
 }
 

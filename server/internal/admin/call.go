@@ -28,6 +28,24 @@ type call struct {
 	*http.Request
 	who    auth.Caller
 	header http.Header // of the answer
+	// decision is the ID of the decision that made somebody call; empty: none is known.
+	decision string
+}
+
+// decisionHeader has the ID of a decision: in answers about refusals, and in calls of this API
+// because of one.
+const decisionHeader = "Stint-Decision"
+
+// decisionOf returns the ID of the decision that r is about.
+func decisionOf(r *http.Request) (string, error) {
+	lines := r.Header[decisionHeader]
+	if len(lines) == 0 {
+		return "", nil
+	}
+	if len(lines) > 1 || len(lines[0]) != 16 || strings.Trim(lines[0], "0123456789abcdef") != "" {
+		return "", badCall("%s must be the ID of a decision, 16 hexadecimal digits such as 84d1fa2196be03c7.", decisionHeader)
+	}
+	return lines[0], nil
 }
 
 // json returns the JSON body of the call.

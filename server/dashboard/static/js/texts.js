@@ -334,6 +334,7 @@ export default {
   "audit.details": ["Details", "详情"],
   "audit.pending": ["pending", "待同步"],
   "audit.from": ["From", "来自"],
+  "audit.decision": ["Decision", "决策"],
   "audit.id": ["ID", "编号"],
   "alerts.title": ["Alerts of the rules file", "规则文件中的告警"],
   "alerts.none": ["There are no alerts", "没有告警"],

@@ -44,7 +44,7 @@ function details(e) {
     body: h('div', { class: 'stack' },
       facts([
         [t('col.time'), exact(e.at)], [t('col.who'), e.who], [t('audit.from'), e.from], [t('col.host'), e.host],
-        [t('field.reason'), e.reason], [t('audit.pending'), e.pending], [t('audit.id'), h('code', {}, e.id)],
+        [t('field.reason'), e.reason], [t('audit.decision'), e.decision && h('code', {}, e.decision)], [t('audit.pending'), e.pending], [t('audit.id'), h('code', {}, e.id)],
       ]),
       e.before || e.after ? diffBox(pretty(e.before), pretty(e.after), 50) : null),
     submit: t('dialog.close'),
