@@ -111,9 +111,11 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 
 // Follow reads what the fleet shares, checks whether the store decides, and fetches the
 // keys of tokens: once before it returns, if that takes less than a second, and then again
-// and again until ctx is done. It also reads changed files that Open has read. Run calls
-// Follow. If you serve the handlers yourself, call it once.
+// and again until ctx is done or Close is called. It also reads changed files that Open has
+// read. Run calls Follow. If you serve the handlers yourself, call it once, and not after Close.
 func (s *Server) Follow(ctx context.Context) {
+	ctx, end := context.WithCancel(ctx)
+	context.AfterFunc(s.life, end)
 	var first sync.WaitGroup
 	defer first.Wait()
 	go s.watchFiles(ctx)

@@ -8,6 +8,7 @@
 package server
 
 import (
+	"context"
 	"log"
 	"log/slog"
 	"net/http"
@@ -130,6 +131,8 @@ type Server struct {
 	// The stop.
 	stopping atomic.Bool
 	closing  sync.Once
+	life     context.Context // ends with Close
+	endLife  context.CancelFunc
 	cutOff   cutOff
 
 	files        sync.Mutex // guards what follows while files are read; see Open
@@ -150,6 +153,7 @@ func New(c Config) *Server {
 
 		headerTimeout: 10 * time.Second,
 	}
+	s.life, s.endLife = context.WithCancel(context.Background())
 	s.footprint = s.settings.FitMemory()
 	s.adminBytes = inflight.NewUndivided(config.AdminBytes)
 	s.transports, s.routes = newTransports(&s.settings), newRoutes(s.settings.Routes)
@@ -216,6 +220,7 @@ func New(c Config) *Server {
 
 // Close stops what runs in the background. Run does it, too.
 func (s *Server) Close() {
+	s.endLife()
 	s.live.Close()
 	s.fleet.Close()
 	s.closing.Do(func() {
