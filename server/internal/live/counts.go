@@ -91,21 +91,21 @@ func (c *Counts) clone() *Counts {
 	return &copied
 }
 
-// increase returns by how much the counters grew from before to now. A counter that is lower
-// now began again at 0. Rules that did not grow are left out.
-func increase(now, before *Counts) *Counts {
+// increase returns by how much the counters grew from before to now. again says that a counter
+// which is lower now began again at 0; else it did not grow. Rules that did not grow are left out.
+func increase(now, before *Counts, again bool) *Counts {
 	var grown Counts
-	grew(grown.Outcomes[:], now.Outcomes[:], before.Outcomes[:])
-	grew(grown.Store[:], now.Store[:], before.Store[:])
-	grew(grown.DecideTimes[:], now.DecideTimes[:], before.DecideTimes[:])
-	grew(grown.StoreTimes[:], now.StoreTimes[:], before.StoreTimes[:])
+	grew(grown.Outcomes[:], now.Outcomes[:], before.Outcomes[:], again)
+	grew(grown.Store[:], now.Store[:], before.Store[:], again)
+	grew(grown.DecideTimes[:], now.DecideTimes[:], before.DecideTimes[:], again)
+	grew(grown.StoreTimes[:], now.StoreTimes[:], before.StoreTimes[:], again)
 	for name, counts := range now.Rules {
 		was := before.Rules[name]
 		if counts == was {
 			continue
 		}
 		var more RuleCounts
-		grew(more[:], counts[:], was[:])
+		grew(more[:], counts[:], was[:], again)
 		if grown.Rules == nil {
 			grown.Rules = map[string]RuleCounts{}
 		}
@@ -114,9 +114,12 @@ func increase(now, before *Counts) *Counts {
 	return &grown
 }
 
-func grew(by, now, before []int64) {
+func grew(by, now, before []int64, again bool) {
 	for i := range by {
-		if by[i] = now[i] - before[i]; by[i] < 0 {
+		switch {
+		case now[i] >= before[i]:
+			by[i] = now[i] - before[i]
+		case again:
 			by[i] = now[i]
 		}
 	}

@@ -138,7 +138,8 @@ func (l *Live) saw(s *sum) {
 	if before.By == s.By && s.Up > before.Up {
 		over = min(time.Duration(s.Up-before.Up)*time.Millisecond, over+exchangeEvery)
 	}
-	grown := increase(&s.Counters, &before.Counters)
+	// Another instance that adds up goes on from the sum that it has read, which may be older.
+	grown := increase(&s.Counters, &before.Counters, before.By == s.By)
 	l.took(growth{grown, over}, fleetWindow)
 	l.all.keep(s.Counters.Rules)
 }
@@ -173,7 +174,7 @@ func (x *exchange) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout/3)
 	defer cancel()
 	if !x.reported.IsZero() {
-		_ = x.Reports.Report(ctx, partsName, x.ID, nil, time.Millisecond)
+		_ = x.Reports.Report(ctx, partsName, x.ID, nil, reportKeep)
 	}
 	if x.collector != nil {
 		_, _ = x.Reports.Claim(ctx, claimName, x.ID, time.Millisecond)
@@ -206,7 +207,7 @@ func (x *exchange) report(ctx context.Context) error {
 	x.mu.Lock()
 	x.step()
 	now := x.clock()
-	grown := increase(&x.own, &x.last)
+	grown := increase(&x.own, &x.last, true)
 	idle := grown.Outcomes == [len(Outcomes)]int64{} && len(grown.Rules) == 0
 	if idle && !x.reported.IsZero() && now.Sub(x.reported) < idleEvery-slack {
 		x.mu.Unlock()
@@ -291,7 +292,10 @@ type collector struct {
 // collected is an instance whose counters are in the total.
 type collected struct {
 	counters Counts
-	at       time.Time // when it last reported
+	at       time.Time // when its report was last there
+	bans     int64
+	up       int64     // as in its report
+	changed  time.Time // when that was first seen
 }
 
 // newCollector goes on from a sum that was made at that time; nil: from nothing.
@@ -307,17 +311,16 @@ func newCollector(from *sum, at time.Time) *collector {
 // its start if that was after the last sum. If it is older, what it has counted before is in an
 // earlier sum, or happened before there was one.
 func (c *collector) add(parts map[string][]byte, now time.Time) *sum {
-	s := &sum{}
-	inForce := map[string]RuleCounts{}
 	for id, text := range parts {
+		if len(text) == 0 { // it has left
+			if known := c.from[id]; known != nil {
+				known.changed = time.Time{}
+			}
+			continue
+		}
 		r, err := readReport(text)
 		if err != nil {
-			continue // of another version of the program; a part that is empty has left
-		}
-		s.Instances++
-		s.Bans += min(max(r.Bans, 0), maxCount)
-		for name := range r.Counters.Rules {
-			inForce[name] = RuleCounts{}
+			continue // of another version of the program
 		}
 		known := c.from[id]
 		if known == nil {
@@ -327,17 +330,39 @@ func (c *collector) add(parts map[string][]byte, now time.Time) *sum {
 				known.counters = r.Counters
 			}
 		}
-		c.total.add(increase(&r.Counters, &known.counters))
-		known.counters, known.at = r.Counters, now
-	}
-	for id, known := range c.from {
-		if now.Sub(known.at) > forgetAfter {
-			delete(c.from, id)
+		c.total.add(increase(&r.Counters, &known.counters, true))
+		known.counters, known.at, known.bans = r.Counters, now, min(max(r.Bans, 0), maxCount)
+		if known.up != r.Up {
+			known.up, known.changed = r.Up, now
 		}
 	}
-	c.total.keep(inForce)
+	s := c.present(now)
 	c.number++
 	c.at = now
 	s.Number, s.Counters = c.number, bounded(&c.total)
+	return s
+}
+
+// present counts the instances that are there, and drops the rules that none of them has. An
+// instance whose report is missing counts until the report would have ended: a flush of the store
+// has lost it, and the instance reports again soon.
+func (c *collector) present(now time.Time) *sum {
+	s := &sum{}
+	inForce := map[string]RuleCounts{}
+	for id, known := range c.from {
+		if now.Sub(known.at) > forgetAfter {
+			delete(c.from, id)
+			continue
+		}
+		if known.at.Before(now) && now.Sub(known.changed) >= reportKeep {
+			continue
+		}
+		s.Instances++
+		s.Bans += known.bans
+		for name := range known.counters.Rules {
+			inForce[name] = RuleCounts{}
+		}
+	}
+	c.total.keep(inForce)
 	return s
 }

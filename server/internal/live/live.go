@@ -138,7 +138,7 @@ func (l *Live) step() {
 		return
 	}
 	read := l.Count()
-	grown := increase(read, l.read)
+	grown := increase(read, l.read, true)
 	grown.byRules()
 	l.read, l.readAt, l.state = read, now, l.State()
 	l.own.add(grown)

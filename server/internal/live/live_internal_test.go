@@ -1,7 +1,9 @@
 package live
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -187,10 +189,10 @@ func TestFleetTotals(t *testing.T) {
 		for _, i := range all {
 			i.end()
 		}
-		if parts, _ := shared.Reported(context.Background(), partsName); len(parts) > 0 {
-			time.Sleep(time.Second)
-			if parts, _ := shared.Reported(context.Background(), partsName); len(parts) > 0 {
-				t.Errorf("%d instances that have stopped are still reported", len(parts))
+		parts, _ := shared.Reported(context.Background(), partsName)
+		for id, text := range parts {
+			if len(text) > 0 {
+				t.Errorf("instance %s has stopped and is still reported", id)
 			}
 		}
 	})
@@ -423,4 +425,108 @@ func nth(all []float64, n int) float64 {
 		}
 	}
 	return 0
+}
+
+// away are Reports that fail while down, and lose all when they come back.
+type away struct {
+	reports.Memory
+	mu   sync.Mutex
+	down bool
+}
+
+func (a *away) set(down bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.down, a.Memory = down, reports.Memory{}
+}
+
+func (a *away) err() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.down {
+		return errors.New("away")
+	}
+	return nil
+}
+
+func (a *away) Report(ctx context.Context, name, part string, text []byte, keep time.Duration) error {
+	return cmp.Or(a.err(), a.Memory.Report(ctx, name, part, text, keep))
+}
+
+func (a *away) Reported(ctx context.Context, name string) (map[string][]byte, error) {
+	if err := a.err(); err != nil {
+		return nil, err
+	}
+	return a.Memory.Reported(ctx, name)
+}
+
+func (a *away) Claim(ctx context.Context, name, who string, keep time.Duration) (bool, error) {
+	if err := a.err(); err != nil {
+		return false, err
+	}
+	return a.Memory.Claim(ctx, name, who, keep)
+}
+
+// Whichever instance adds up after the store was away and restarted empty, nothing is counted
+// twice.
+func TestRestartedEmpty(t *testing.T) {
+	for late := time.Duration(0); late < exchangeEvery; late += 50 * time.Millisecond {
+		synctest.Test(t, func(t *testing.T) {
+			shared := &away{}
+			all := []*instance{start("a", shared), start("b", shared), start("c", shared)}
+			sent := int64(0)
+			pass := func(d time.Duration) {
+				for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+					for _, i := range all {
+						i.count("login", Allowed, 10)
+						sent += 10
+					}
+				}
+			}
+			pass(time.Minute + late)
+			shared.set(true)
+			pass(6 * time.Second)
+			shared.set(false)
+			pass(20 * time.Second)
+			for _, i := range all {
+				if got := i.Totals(); got.Outcomes[Allowed] > sent || got.Outcomes[Allowed] < sent*3/4 {
+					t.Errorf("%s, %s late: %d counted of %d", i.ID, late, got.Outcomes[Allowed], sent)
+				}
+				if got := i.Now("").Outcomes["allowed"]; got < 590 || got > 610 {
+					t.Errorf("%s, %s late: %v a second, not 600", i.ID, late, got)
+				}
+				defer i.end()
+			}
+		})
+	}
+}
+
+// After a flush of the store, idle instances are still counted, though they report every few
+// seconds only. One that has left is not.
+func TestFlush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := &reports.Memory{}
+		all := []*instance{start("a", shared), start("b", shared), start("c", shared)}
+		all[0].set(func(s *State) { s.Bans = 2 })
+		all[2].set(func(s *State) { s.Bans = 3 })
+		time.Sleep(20 * time.Second)
+		for range 7 {
+			*shared = reports.Memory{}
+			for range 17 {
+				time.Sleep(time.Second)
+				for _, i := range all {
+					if got := i.Totals(); got.Instances != 3 || got.Bans != 5 || !got.Whole {
+						t.Errorf("%s: %d instances, %d bans, whole: %t", i.ID, got.Instances, got.Bans, got.Whole)
+					}
+				}
+			}
+		}
+		all[2].end()
+		time.Sleep(5 * time.Second)
+		if got := all[0].Totals(); got.Instances != 2 || got.Bans != 2 {
+			t.Errorf("when one has left: %d instances, %d bans", got.Instances, got.Bans)
+		}
+		all[0].end()
+		all[1].end()
+	})
 }
