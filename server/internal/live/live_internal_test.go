@@ -1,7 +1,6 @@
 package live
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -427,44 +427,28 @@ func nth(all []float64, n int) float64 {
 	return 0
 }
 
-// away are Reports that fail while down, and lose all when they come back.
-type away struct {
-	reports.Memory
-	mu   sync.Mutex
-	down bool
-}
-
-func (a *away) set(down bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.down, a.Memory = down, reports.Memory{}
-}
-
-func (a *away) err() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.down {
-		return errors.New("away")
-	}
-	return nil
-}
+// away are Reports that fail while there is no Memory.
+type away struct{ atomic.Pointer[reports.Memory] }
 
 func (a *away) Report(ctx context.Context, name, part string, text []byte, keep time.Duration) error {
-	return cmp.Or(a.err(), a.Memory.Report(ctx, name, part, text, keep))
+	if m := a.Load(); m != nil {
+		return m.Report(ctx, name, part, text, keep)
+	}
+	return errors.New("away")
 }
 
 func (a *away) Reported(ctx context.Context, name string) (map[string][]byte, error) {
-	if err := a.err(); err != nil {
-		return nil, err
+	if m := a.Load(); m != nil {
+		return m.Reported(ctx, name)
 	}
-	return a.Memory.Reported(ctx, name)
+	return nil, errors.New("away")
 }
 
 func (a *away) Claim(ctx context.Context, name, who string, keep time.Duration) (bool, error) {
-	if err := a.err(); err != nil {
-		return false, err
+	if m := a.Load(); m != nil {
+		return m.Claim(ctx, name, who, keep)
 	}
-	return a.Memory.Claim(ctx, name, who, keep)
+	return false, errors.New("away")
 }
 
 // Whichever instance adds up after the store was away and restarted empty, nothing is counted
@@ -473,6 +457,7 @@ func TestRestartedEmpty(t *testing.T) {
 	for late := time.Duration(0); late < exchangeEvery; late += 50 * time.Millisecond {
 		synctest.Test(t, func(t *testing.T) {
 			shared := &away{}
+			shared.Store(new(reports.Memory))
 			all := []*instance{start("a", shared), start("b", shared), start("c", shared)}
 			sent := int64(0)
 			pass := func(d time.Duration) {
@@ -484,9 +469,9 @@ func TestRestartedEmpty(t *testing.T) {
 				}
 			}
 			pass(time.Minute + late)
-			shared.set(true)
+			shared.Store(nil)
 			pass(6 * time.Second)
-			shared.set(false)
+			shared.Store(new(reports.Memory))
 			pass(20 * time.Second)
 			for _, i := range all {
 				if got := i.Totals(); got.Outcomes[Allowed] > sent || got.Outcomes[Allowed] < sent*3/4 {
@@ -505,13 +490,14 @@ func TestRestartedEmpty(t *testing.T) {
 // seconds only. One that has left is not.
 func TestFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		shared := &reports.Memory{}
+		shared := &away{}
+		shared.Store(new(reports.Memory))
 		all := []*instance{start("a", shared), start("b", shared), start("c", shared)}
 		all[0].set(func(s *State) { s.Bans = 2 })
 		all[2].set(func(s *State) { s.Bans = 3 })
 		time.Sleep(20 * time.Second)
 		for range 7 {
-			*shared = reports.Memory{}
+			shared.Store(new(reports.Memory))
 			for range 17 {
 				time.Sleep(time.Second)
 				for _, i := range all {
