@@ -149,6 +149,9 @@ func (t *Trail) Close() {
 // last returns the newest changes in the fleet, the newest first, at most limit. Those of this
 // instance are there even if the store does not have them yet.
 func (t *Trail) last(ctx context.Context, limit int) ([]adminapi.AuditEntry, error) {
+	t.mu.Lock()
+	waiting := slices.Clone(t.waiting) // before the store is read: then no change is in neither
+	t.mu.Unlock()
 	parts, err := t.Reports.Reported(ctx, trailReport)
 	if err != nil {
 		return nil, err
@@ -161,13 +164,11 @@ func (t *Trail) last(ctx context.Context, limit int) ([]adminapi.AuditEntry, err
 		}
 		all = append(all, e)
 	}
-	t.mu.Lock()
-	for _, e := range t.waiting {
+	for _, e := range waiting {
 		if _, ok := parts[e.ID]; !ok {
 			all = append(all, e)
 		}
 	}
-	t.mu.Unlock()
 	slices.SortFunc(all, func(a, b adminapi.AuditEntry) int {
 		return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.ID, b.ID))
 	})
