@@ -74,6 +74,12 @@ async function failed() {
   wait = Math.min(wait * 2, 30_000);
 }
 
+// The browser may keep a page that the user has left, to come back to it. Its stream would use
+// one of the six connections, and after six pages nothing would load any more.
+window.addEventListener('pagehide', stop);
+window.addEventListener('pageshow', (event) => {
+  if (event.persisted) start();
+});
 document.addEventListener('visibilitychange', () => {
   clearTimeout(timers.hidden);
   if (document.hidden) timers.hidden = setTimeout(stop, hiddenFor);
