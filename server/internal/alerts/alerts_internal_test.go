@@ -189,6 +189,11 @@ func TestAlertFires(t *testing.T) {
 			t.Fatalf("%s, %d fire", s, a.Firing())
 		}
 		expect(t, "when it fires", f.hook.told(), "firing blocked")
+		f.silences = []rules.Silence{{Note: rules.Note{ID: "s1"}, Alert: "blocked"}}
+		if s := stateOf(t, a, "blocked"); s != "firing" || a.Firing() != 0 {
+			t.Fatalf("%s, %d fire under a silence", s, a.Firing())
+		}
+		f.silences = nil
 		f.pass(t, 10*time.Minute, 50, 50, a)
 		expect(t, "while it fires", f.hook.told())
 		f.pass(t, 2*time.Minute, 100, 0, a)

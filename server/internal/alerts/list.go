@@ -77,15 +77,17 @@ func failures(failing map[string]string) string {
 	return strings.Join(all, "; ")
 }
 
-// Firing is how many alerts fire.
+// Firing is how many alerts fire that no silence mutes.
 func (a *Alerts) Firing() (n int64) {
+	now := a.o.Now()
+	silenced := silencedBy(a.o.Silences(), now)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.o.Now().Sub(a.last.At) > lead {
+	if now.Sub(a.last.At) > lead {
 		return 0 // nobody evaluates
 	}
-	for _, s := range a.last.Alerts {
-		if s.Is == isFiring {
+	for name, s := range a.last.Alerts {
+		if s.Is == isFiring && silenced(name) == "" {
 			n++
 		}
 	}
