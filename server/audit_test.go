@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -176,6 +177,37 @@ func TestAuditOfADecision(t *testing.T) {
 	for _, wrong := range []string{"", "84D1FA2196BE03C7", v.ID + "0", "<script>alert(1)", "84d1fa2196be03c "} {
 		if code, answer := o.call("POST", "/v1/bans", ban, "Stint-Decision", wrong); code != 400 {
 			t.Errorf("decision %q: %d %s", wrong, code, answer)
+		}
+	}
+}
+
+// Each change says what it was about, with keys as they are shown.
+func TestAuditSaysWhat(t *testing.T) {
+	for _, hash := range []bool{false, true} {
+		o, _ := newOperator(t, func(c *server.Config) { c.Settings.HashKeys = hash })
+		for _, change := range []struct {
+			status                   int
+			method, path, body, what string
+		}{
+			{201, "POST", "/v1/bans", `{"rule":"login","key":"192.0.2.1"}`, "rule login, key KEY"},
+			{201, "POST", "/v1/bans", `{"network":"198.51.100.0/24"}`, "network 198.51.100.0/24"},
+			{200, "POST", "/v1/bans/lift", `{"rule":"login","key":"192.0.2.1"}`, "rule login, key KEY"},
+			{200, "PATCH", "/v1/switches", `{"enabled":false,"rules":{"login":"shadow","api":null}}`, "limiting: off, rule api: as the file says, rule login: shadow"},
+			{200, "PATCH", "/v1/switches", `{"enabled":null}`, "limiting: as the file says"},
+			{201, "POST", "/v1/overrides", `{"rule":"login","key":"192.0.2.1","times":10}`, "rule login, key KEY: times 10"},
+			{201, "POST", "/v1/overrides", `{"rule":"api","tier":"gold","limits":["1 per 1m","2 per 1h"]}`, "rule api, tier gold: 1 per 1m, 2 per 1h"},
+			{201, "POST", "/v1/lists/safelist", `{"network":"203.0.113.0/24"}`, "203.0.113.0/24"},
+			{201, "POST", "/v1/lists/blocklist", `{"match":"operation == \"x\""}`, `operation == "x"`},
+			{200, "POST", "/v1/keys/reset", `{"rule":"login","key":"192.0.2.1"}`, "rule login, key KEY"},
+			{201, "POST", "/v1/silences", `{"for":"1h"}`, "all alerts"},
+		} {
+			o.want(change.status, change.method, change.path, change.body)
+			what := o.audit("?limit=1")[0].What
+			if !hash {
+				expect(t, what, strings.ReplaceAll(change.what, "KEY", "192.0.2.1"))
+			} else if shown := regexp.MustCompile("h:[0-9a-f]{16}").ReplaceAllString(what, "KEY"); shown != change.what {
+				t.Errorf("with hashes %v: %q, want %q", hash, what, change.what)
+			}
 		}
 	}
 }

@@ -36,9 +36,9 @@ func printAudit(w io.Writer, all adminapi.AuditLog) {
 		fmt.Fprintln(w, "no changes in the last 14 days")
 		return
 	}
-	t := table{heads: []string{"AT", "WHO", "FROM", "HOST", "ACTION", "REASON", "DECISION", "PENDING"}}
+	t := table{heads: []string{"AT", "WHO", "FROM", "HOST", "ACTION", "WHAT", "REASON", "DECISION", "PENDING"}}
 	for _, e := range all.Entries {
-		t.row(instant(e.At), shown(e.Who), plain(e.From), plain(e.Host), plain(e.Action), plain(e.Reason), plain(e.Decision), plain(e.Pending))
+		t.row(instant(e.At), shown(e.Who), plain(e.From), plain(e.Host), plain(e.Action), plain(e.What), plain(e.Reason), plain(e.Decision), plain(e.Pending))
 	}
 	t.print(w)
 }

@@ -19,7 +19,7 @@ func TestFleetAuditAndPreview(t *testing.T) {
 	f.all = f.all[1:]
 	f.await("the audit has both changes", func(i int) bool {
 		_, text := f.at(i)("audit")
-		return strings.Contains(text, "tries passwords") && strings.Contains(text, "push rules")
+		return strings.Contains(text, "tries passwords") && strings.Contains(text, "push rules") && strings.Contains(text, "rule login, key 192.0.2.66") && strings.Contains(text, "version 1")
 	})
 
 	const export = `{"operation":"export","attrs":{"user":"ann"},"client":"192.0.2.1"}`

@@ -16,7 +16,10 @@ type AuditEntry struct {
 	Who    string    `json:"who"`
 	From   string    `json:"from"` // the address; empty: a waiting change was merged
 	Action string    `json:"action"`
-	Reason string    `json:"reason,omitempty"`
+	// What says what the change was about, such as "rule login, key 192.0.2.7" or "rule login:
+	// shadow". Empty: not known, such as of a waiting change that was merged.
+	What   string `json:"what,omitempty"`
+	Reason string `json:"reason,omitempty"`
 	// Decision is the ID of the decision that the caller named in the header Stint-Decision;
 	// empty: none.
 	Decision string `json:"decision,omitempty"`

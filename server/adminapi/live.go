@@ -30,7 +30,7 @@ type Live struct {
 	Breaker   string `json:"breaker,omitempty"`
 	Instances int64  `json:"instances"`
 	Bans      int64  `json:"bans"`   // by penalties and by hand
-	Firing    int64  `json:"firing"` // alerts
+	Firing    int64  `json:"firing"` // alerts that no silence mutes
 	// Rules are the busiest, at most 12.
 	Rules []LiveRule `json:"rules"`
 	// Rule is the rule that the query names; nil: it names none, or none in force.

@@ -13,7 +13,7 @@ func (a *API) listAlerts(*call) (int, any, error) {
 }
 
 func (a *API) testAlerts(c *call) (int, any, error) {
-	a.Audit.change(c, "test alerts", "", nil, nil, nil)
+	a.Audit.change(c, "test alerts", "every webhook", "", nil, nil, nil)
 	return http.StatusOK, adminapi.AlertTest{Webhooks: a.Alerts.Test(c.Context(), c.who.Name)}, nil
 }
 
@@ -47,7 +47,7 @@ func (a *API) addSilence(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	a.Audit.change(c, "silence", s.Reason, done.Replaced.Silences, s, done.Alone)
+	a.Audit.change(c, "silence", silenced(&s), s.Reason, done.Replaced.Silences, s, done.Alone)
 	return http.StatusCreated, shownSilence(&s, effect("", done.Alone)), nil
 }
 
@@ -61,6 +61,14 @@ func (a *API) removeSilence(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	gone := done.Replaced.Silences[0]
-	a.Audit.change(c, "remove silence", reason, gone, nil, done.Alone)
+	a.Audit.change(c, "remove silence", silenced(&gone), reason, gone, nil, done.Alone)
 	return http.StatusOK, shownSilence(&gone, effect("", done.Alone)), nil
+}
+
+// silenced says for the audit log what s is about.
+func silenced(s *rules.Silence) string {
+	if s.Alert == "" {
+		return "all alerts"
+	}
+	return "alert " + s.Alert
 }

@@ -26,11 +26,11 @@ type Audit struct {
 	Shown func(key string) string
 }
 
-// change records a change: who made it, what it was, and the state before and after. alone is the
-// reason if it is in force at this instance alone, else nil.
-func (a *Audit) change(c *call, action, reason string, before, after any, alone *control.AloneError) {
-	e := adminapi.AuditEntry{Who: c.who.Name, From: c.RemoteAddr, Action: action, Reason: reason, Before: a.compact(before), After: a.compact(after), Decision: c.decision}
-	args := []any{"who", e.Who, "from", e.From, "action", action, "reason", reason, "before", e.Before, "after", e.After}
+// change records a change: who made it, what it was, what it was about, and the state before and
+// after. alone is the reason if it is in force at this instance alone, else nil.
+func (a *Audit) change(c *call, action, what, reason string, before, after any, alone *control.AloneError) {
+	e := adminapi.AuditEntry{Who: c.who.Name, From: c.RemoteAddr, Action: action, What: clip(what), Reason: reason, Before: a.compact(before), After: a.compact(after), Decision: c.decision}
+	args := []any{"who", e.Who, "from", e.From, "action", action, "what", e.What, "reason", reason, "before", e.Before, "after", e.After}
 	if c.decision != "" {
 		args = append(args, "decision", c.decision)
 	}
@@ -40,6 +40,21 @@ func (a *Audit) change(c *call, action, reason string, before, after any, alone 
 	}
 	a.line(slog.LevelInfo, "audit", args...)
 	a.Trail.add(e)
+}
+
+// about says what a change is about: a key under a rule, as it is shown, or a network.
+func (a *Audit) about(rule string, key rules.Key, network string) string {
+	switch {
+	case network != "":
+		return "network " + network
+	case key == "":
+		return "rule " + rule
+	}
+	shown := a.Shown(string(key))
+	if shown == string(key) {
+		shown = key.String()
+	}
+	return "rule " + rule + ", key " + shown
 }
 
 // Merged records the result of a change that was made while the store was away. text is the line

@@ -106,7 +106,7 @@ func (a *API) addBan(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	a.Audit.change(c, "ban", b.Reason, done.Replaced.Bans, b, done.Alone)
+	a.Audit.change(c, "ban", a.Audit.about(b.Rule, b.Key, b.Network), b.Reason, done.Replaced.Bans, b, done.Alone)
 	return http.StatusCreated, adminapi.Ban{Ban: b, Effect: effect(a.Control.Current().BanOverruled(&b), done.Alone)}, nil
 }
 
@@ -120,7 +120,7 @@ func (a *API) removeBan(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	gone := done.Replaced.Bans[0]
-	a.Audit.change(c, "lift ban", reason, gone, nil, done.Alone)
+	a.Audit.change(c, "lift ban", a.Audit.about(gone.Rule, gone.Key, gone.Network), reason, gone, nil, done.Alone)
 	return http.StatusOK, adminapi.Ban{Ban: gone, Effect: effect("", done.Alone)}, nil
 }
 
@@ -158,7 +158,7 @@ func (a *API) liftBans(c *call) (int, any, error) {
 	if before.BanLeft > 0 {
 		gone.ByPenalty = append(gone.ByPenalty, adminapi.PenaltyBan{Rule: in.Rule, Key: in.Key, Left: before.BanLeft.Microseconds(), Bans: before.Bans})
 	}
-	a.Audit.change(c, "lift bans", in.Reason, gone, nil, done.Alone)
+	a.Audit.change(c, "lift bans", a.Audit.about(in.Rule, in.Key, in.Network), in.Reason, gone, nil, done.Alone)
 	return http.StatusOK, gone, nil
 }
 

@@ -2,7 +2,9 @@ package admin
 
 import (
 	"cmp"
+	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
@@ -52,7 +54,7 @@ func (a *API) addOverride(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	a.Audit.change(c, "add override", o.Reason, done.Replaced.Overrides, o, done.Alone)
+	a.Audit.change(c, "add override", a.overridden(&o), o.Reason, done.Replaced.Overrides, o, done.Alone)
 	return http.StatusCreated, adminapi.Override{Override: o, Effect: effect(a.Control.Current().OverrideOverruled(&o), done.Alone)}, nil
 }
 
@@ -66,8 +68,24 @@ func (a *API) removeOverride(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	gone := done.Replaced.Overrides[0]
-	a.Audit.change(c, "remove override", reason, gone, nil, done.Alone)
+	a.Audit.change(c, "remove override", a.overridden(&gone), reason, gone, nil, done.Alone)
 	return http.StatusOK, adminapi.Override{Override: gone, Effect: effect("", done.Alone)}, nil
+}
+
+// overridden says for the audit log what o is about, and what it gives.
+func (a *API) overridden(o *rules.Override) string {
+	about := a.Audit.about(o.Rule, o.Key, "")
+	if o.Tier != "" {
+		about += ", tier " + o.Tier
+	}
+	if o.Times != 0 {
+		return fmt.Sprintf("%s: times %d", about, o.Times)
+	}
+	limits := make([]string, len(o.Limits))
+	for i, l := range o.Limits {
+		limits[i] = fmt.Sprint(l)
+	}
+	return about + ": " + strings.Join(limits, ", ")
 }
 
 // list is the name of the list in the path.
@@ -110,7 +128,7 @@ func (a *API) addListed(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	a.Audit.change(c, action, l.Reason, nil, l, done.Alone)
+	a.Audit.change(c, action, cmp.Or(l.Network, l.Match), l.Reason, nil, l, done.Alone)
 	return http.StatusCreated, adminapi.Listed{Listed: l, Effect: effect(overruled(a.Control.Current(), list, &l), done.Alone)}, nil
 }
 
@@ -137,6 +155,6 @@ func (a *API) removeListed(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	gone := (*control.Listed(&done.Replaced, list))[0]
-	a.Audit.change(c, action, reason, gone, nil, done.Alone)
+	a.Audit.change(c, action, cmp.Or(gone.Network, gone.Match), reason, gone, nil, done.Alone)
 	return http.StatusOK, adminapi.Listed{Listed: gone, Effect: effect("", done.Alone)}, nil
 }

@@ -235,9 +235,9 @@ func (a *API) changeKey(c *call, k *keyCall, action string, change func() error)
 	defer v.Close()
 	after, err := a.keyState(v, k)
 	if err != nil {
-		a.Audit.change(c, action, k.reason, before, nil, nil)
+		a.Audit.change(c, action, a.Audit.about(k.rule.Name, k.key, ""), k.reason, before, nil, nil)
 		return 0, nil, err
 	}
-	a.Audit.change(c, action, k.reason, before, after, nil)
+	a.Audit.change(c, action, a.Audit.about(k.rule.Name, k.key, ""), k.reason, before, after, nil)
 	return http.StatusOK, after, nil
 }

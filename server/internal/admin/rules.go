@@ -172,7 +172,7 @@ func (a *API) push(c *call, action string, v control.Version, after int64) (int,
 		}
 		return 0, nil, callErrorOf(err, "text")
 	}
-	a.Audit.change(c, action, v.Note, after, versionOf(pushed), nil)
+	a.Audit.change(c, action, fmt.Sprintf("version %d", pushed.Number), v.Note, after, versionOf(pushed), nil)
 	return http.StatusOK, versionOf(pushed), nil
 }
 
@@ -238,7 +238,7 @@ func (a *API) setSource(c *call) (int, any, error) {
 		a.Control.UsePushed()
 	}
 	after := a.source()
-	a.Audit.change(c, "take rules of the "+from.String(), in.Reason, before, after, nil)
+	a.Audit.change(c, "take rules of the "+from.String(), "this instance", in.Reason, before, after, nil)
 	return http.StatusOK, after, nil
 }
 

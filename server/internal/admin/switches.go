@@ -2,7 +2,9 @@ package admin
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/stintdev/stint/rules"
@@ -44,9 +46,29 @@ func (a *API) setSwitches(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	after := a.switches()
-	a.Audit.change(c, "switch", in.Reason, before, after, done.Alone)
+	a.Audit.change(c, "switch", switched(in), in.Reason, before, after, done.Alone)
 	after.Reach = reach(done.Alone)
 	return http.StatusOK, after, nil
+}
+
+// switched says for the audit log what in sets.
+func switched(in *adminapi.SwitchesRequest) string {
+	var all []string
+	if in.Enabled.Given {
+		state := "as the file says"
+		if on := in.Enabled.Value; on != nil {
+			state = map[bool]string{true: "on", false: "off"}[*on]
+		}
+		all = append(all, "limiting: "+state)
+	}
+	for _, name := range slices.Sorted(maps.Keys(in.Rules)) {
+		mode := "as the file says"
+		if m := in.Rules[name]; m != nil {
+			mode = m.String()
+		}
+		all = append(all, "rule "+name+": "+mode)
+	}
+	return strings.Join(all, ", ")
 }
 
 // switches reads the body, in which null differs from a missing member.

@@ -18,9 +18,10 @@ export function audit(ctx) {
     empty: empty(t('audit.none'), t('audit.none.text')),
     columns: [
       { name: 'at', title: t('col.time'), cell: (e) => h('span', { class: 'num', title: exact(e.at) }, time(e.at)) },
-      { name: 'who', title: t('col.who'), cell: (e) => h('span', { class: 'clip', title: e.from }, e.who || '–') },
+      { name: 'who', title: t('col.who'), opt: true, cell: (e) => h('span', { class: 'clip', title: e.from }, e.who || '–') },
       { name: 'action', title: t('col.action'), cell: (e) => h('span', {}, e.action, e.pending ? [' ', pill(t('audit.pending'), 'warn')] : null) },
-      { name: 'reason', title: t('field.reason'), grow: true, opt: true, cell: (e) => h('span', { title: e.reason }, e.reason || '') },
+      { name: 'what', title: t('audit.what'), grow: 'half', cell: (e) => h('span', { title: e.what }, e.what || '–') },
+      { name: 'reason', title: t('field.reason'), grow: 'half', opt: true, cell: (e) => h('span', { title: e.reason }, e.reason || '') },
       { name: 'host', title: t('col.host'), opt: true, cell: (e) => h('span', { class: 'muted clip' }, e.host) },
       { name: 'act', title: '', act: true, cell: (e) => button('details', t('audit.details'), () => details(e), { class: 'small' }) },
     ],
@@ -39,7 +40,7 @@ export function audit(ctx) {
 
 function details(e) {
   return ask({
-    title: e.action,
+    title: [e.action, e.what].filter(Boolean).join(': '),
     wide: true,
     body: h('div', { class: 'stack' },
       facts([
