@@ -61,7 +61,11 @@ func printAlerts(w io.Writer, all adminapi.Alerts) {
 		if a.Value != nil {
 			value = strconv.FormatFloat(*a.Value, 'g', 4, 64)
 		}
-		t.row(shown(a.Name), plain(a.State), since, shown(a.Severity), value, plain(a.When), shown(a.Silence))
+		when := plain(a.When)
+		if a.For != "" {
+			when += " for " + a.For
+		}
+		t.row(shown(a.Name), plain(a.State), since, shown(a.Severity), value, when, shown(a.Silence))
 	}
 	t.print(w)
 	for _, a := range all.Alerts {

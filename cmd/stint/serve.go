@@ -55,7 +55,7 @@ func (c *choice) serve(ctx context.Context, out io.Writer, errs *server.LogWrite
 		return err
 	}
 	if c.demo {
-		stop, err := startDemo(&settings, listeners.Gateway, out)
+		stop, err := startDemo(&settings, listeners, out)
 		if err != nil {
 			listeners.Close()
 			return err
@@ -157,7 +157,7 @@ func listen(s *config.Settings, gateway bool, log *slog.Logger) (server.Listener
 }
 
 // startDemo starts an upstream, routes the gateway to it, and prints what to try.
-func startDemo(s *config.Settings, gateway net.Listener, out io.Writer) (stop func(), err error) {
+func startDemo(s *config.Settings, listeners server.Listeners, out io.Writer) (stop func(), err error) {
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "hello from the upstream: %s %s\n", r.Method, r.URL.Path)
 	}))
@@ -167,18 +167,22 @@ func startDemo(s *config.Settings, gateway net.Listener, out io.Writer) (stop fu
 		return nil, err
 	}
 	s.Routes = []config.Route{{Path: "/", Upstream: u}}
-	_, port, err := net.SplitHostPort(gateway.Addr().String())
+	_, port, err := net.SplitHostPort(listeners.Gateway.Addr().String())
 	if err != nil {
 		upstream.Close()
 		return nil, err
 	}
-	fmt.Fprintf(out, `Stint limits http://localhost:%[1]s in front of a demo upstream. Try:
+	dashboard := ""
+	if listeners.Admin != nil && s.Admin.Dashboard {
+		dashboard = fmt.Sprintf(" The dashboard is at http://%s/.", listeners.Admin.Addr())
+	}
+	fmt.Fprintf(out, `Stint limits http://localhost:%[1]s in front of a demo upstream.%[2]s Try:
 
   curl -i http://localhost:%[1]s/hello
   for i in 1 2 3 4 5 6; do curl -s -o /dev/null -w '%%{http_code}\n' http://localhost:%[1]s/api; done
   for i in $(seq 11); do curl -s -X POST http://localhost:%[1]s/login; done
 
-`, port)
+`, port, dashboard)
 	return upstream.Close, nil
 }
 

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/redistest"
+	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // served is a stint serve that runs.
@@ -237,6 +239,28 @@ func TestServeDemo(t *testing.T) {
 	}
 	if got := strings.Join(codes, " "); got != strings.TrimSpace(strings.Repeat("200 ", 5)+"429 "+strings.Repeat("200 ", 5)+strings.Repeat("429 ", 6)) {
 		t.Errorf("api and login: %s", got)
+	}
+}
+
+// The demo says where its dashboard is, if there is one.
+func TestDemoNamesTheDashboard(t *testing.T) {
+	gateway, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gateway.Close()
+	for _, shown := range []bool{true, false} {
+		var out strings.Builder
+		settings := config.Default()
+		settings.Admin.Dashboard = shown
+		stop, err := startDemo(&settings, server.Listeners{Gateway: gateway, Admin: gateway}, &out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop()
+		if text := out.String(); strings.Contains(text, "The dashboard is at http://"+gateway.Addr().String()+"/") != shown || !strings.Contains(text, "curl") {
+			t.Errorf("%v: %s", shown, text)
+		}
 	}
 }
 

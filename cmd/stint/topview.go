@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/stintdev/stint/internal/limittext"
 	"github.com/stintdev/stint/server/adminapi"
 )
 
@@ -125,7 +126,7 @@ func (v *topView) summary() []string {
 	}
 	if v.series != nil {
 		if refused := refusedOf(v.series); len(refused) > 1 {
-			f.add("refused", spark(refused, 60)+"  the last "+(time.Duration(min(len(refused), 60))*time.Duration(v.series.Step)*time.Second).String())
+			f.add("refused", spark(refused, 60)+"  the last "+limittext.Duration(time.Duration(min(len(refused), 60))*time.Duration(v.series.Step)*time.Second))
 		}
 	}
 	var b strings.Builder
@@ -181,7 +182,7 @@ func (v *topView) offenderLines() []string {
 		return nil
 	}
 	want := v.wants()
-	t := table{heads: []string{"OFFENDER", "RULE", strings.ToUpper(want.by), "AT LEAST"}}
+	t := table{heads: []string{"OFFENDER, LAST HOUR", "RULE", strings.ToUpper(want.by), "AT LEAST"}}
 	for _, o := range v.offenders.Offenders {
 		name := shown(o.Name)
 		if want.of == "keys" {
