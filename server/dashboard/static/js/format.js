@@ -58,7 +58,7 @@ export const microsTick = (us) => (us === 0 ? '0' : us < 1000 ? `${Math.round(us
 export function span(us) {
   if (us < 0) return t('time.never');
   const s = us / 1e6;
-  if (s < 10) return `${s.toFixed(1)} s`;
+  if (s < 10) return `${s.toFixed(1)} ${t('unit.s')}`;
   const units = [['d', 86400], ['h', 3600], ['m', 60], ['s', 1]];
   let left = Math.round(s);
   const i = units.findIndex(([, size]) => left >= size);
@@ -66,7 +66,7 @@ export function span(us) {
   for (const [unit, size] of units.slice(i, i + 2)) {
     const n = Math.floor(left / size);
     left -= n * size;
-    if (n) words.push(`${n} ${unit}`);
+    if (n) words.push(`${n} ${t(`unit.${unit}`)}`);
   }
   return words.join(' ');
 }
@@ -81,6 +81,9 @@ export function time(iso) {
   const today = d.toDateString() === new Date().toDateString();
   return d.toLocaleString(language(), today ? clockTime : { ...day, ...clockTime });
 }
+
+// clock is the hour and minute of a moment.
+export const clock = (at) => new Date(at).toLocaleTimeString(language(), { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' });
 
 // exact is a moment in full, for titles.
 export function exact(iso) {

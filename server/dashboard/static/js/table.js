@@ -16,7 +16,7 @@ const rowHeight = () => parseFloat(getComputedStyle(document.documentElement).ge
 //   id       the identity of a row
 //   empty    the node to show if there are no rows
 //
-// set(rows) shows other rows. Rows that have not changed keep their elements, so that a
+// Until the first set the table says that it loads. set(rows) shows other rows. Rows that have not changed keep their elements, so that a
 // click or the focus is not lost.
 export function table({ label, columns, id, empty, name = 'row' }) {
   const body = h('tbody');
@@ -24,7 +24,7 @@ export function table({ label, columns, id, empty, name = 'row' }) {
     c.sort ? h('button', { type: 'button', class: 'sort', testid: `btn-sort-${c.name}`, on: { click: () => sortBy(i) } }, c.title) : c.title || h('span', { class: 'only-read' }, t('table.actions'))));
   const grid = h('table', { 'aria-label': label }, h('thead', {}, h('tr', {}, heads)), body);
   const scroll = h('div', { class: 'scroll', on: { scroll: () => draw(true) } }, grid);
-  const node = h('div', { class: 'table' }, scroll);
+  const node = h('div', { class: 'table' }, h('p', { class: 'waiting' }, t('loading')));
   let rows = [];
   let shown = [];
   let order = null; // {column, down}

@@ -7,13 +7,14 @@ import { code, empty, link, panel, pill, writeButton } from '../parts.js';
 import { table } from '../table.js';
 import { maybe, t } from '../text.js';
 
-const sample = 'alerts:\n  - name: login-refusals\n    when: block_rate("login") > 0.1\n    for: 5m\n    severity: page\n  - name: api-quota\n    when: usage > 80% of api\n    severity: info';
+const sample = 'alerts:\n  - name: login-refusals\n    when: block_rate("login") > 0.1\n    for: 5m\n    severity: critical\n  - name: api-quota\n    when: usage > 80% of api\n    severity: info';
 const stateKind = { firing: 'bad', pending: 'warn', unknown: '', ok: 'good' };
 const order = ['firing', 'pending', 'unknown', 'ok'];
 
 export function alerts(ctx) {
   const trouble = h('div');
   const evaluator = h('span');
+  const unsent = h('div');
   const told = h('div');
   const list = table({
     label: t('nav.alerts'),
@@ -21,8 +22,8 @@ export function alerts(ctx) {
     empty: empty(t('alerts.none'), t('alerts.none.text'), h('pre', { class: 'code-box', tabindex: 0 }, sample)),
     columns: [
       { name: 'state', title: t('alerts.state'), sort: (a) => order.indexOf(a.state), cell: (a) => pill(maybe(`alert.${a.state}`, a.state), stateKind[a.state]) },
-      { name: 'name', title: t('alerts.name'), sort: (a) => a.name, cell: (a) => [h('span', { class: 'strong clip', title: a.name }, a.name), a.silence ? [' ', pill(t('alerts.silenced'))] : null] },
-      { name: 'when', title: t('alerts.when'), grow: true, opt: true, cell: (a) => (a.error ? h('span', { class: 'warn', title: `${a.when}\n${a.error}` }, a.error) : h('code', { title: a.when }, a.when, a.for ? ` for ${a.for}` : '')) },
+      { name: 'name', title: t('alerts.name'), sort: (a) => a.name, cell: (a) => [h('span', { class: 'strong clip', title: a.name }, a.name), a.silence ? [' ', pill(t('alerts.silenced'))] : null, a.error ? [' ', pill(t('alerts.notsent'), 'warn')] : null] },
+      { name: 'when', title: t('alerts.when'), grow: true, opt: true, cell: (a) => h('code', { title: a.when }, a.when, a.for ? ` for ${a.for}` : '') },
       { name: 'value', title: t('alerts.value'), num: true, cell: (a) => (a.value === undefined || a.value === null ? '–' : Number(a.value.toPrecision(3))) },
       { name: 'since', title: t('alerts.since'), num: true, opt: true, cell: (a) => (a.since ? h('span', { title: exact(a.since) }, ago(a.since)) : '–') },
       { name: 'severity', title: t('alerts.severity'), opt: true, cell: (a) => a.severity },
@@ -41,13 +42,14 @@ export function alerts(ctx) {
       { name: 'act', title: '', act: true, cell: (s) => writeButton('unsilence', t('silences.end'), () => unsilence(s, ctx.refresh), { class: 'small' }) },
     ],
   });
-  put(ctx.root, h('div', { class: 'title' }, ctx.head, writeButton('silence-all', t('alerts.silence.all'), () => silence('', ctx.refresh))), trouble,
+  put(ctx.root, h('div', { class: 'title' }, ctx.head, writeButton('silence-all', t('alerts.silence.all'), () => silence('', ctx.refresh))), trouble, unsent,
     panel(t('alerts.title'), evaluator, list.node), told,
     panel(t('silences'), null, quiet.node));
   return ctx.every(5_000, async () => {
     const [answer, silences] = await Promise.all([get('v1/alerts', { signal: ctx.signal }), get('v1/silences', { signal: ctx.signal })]);
     list.set([...answer.alerts].sort((a, b) => order.indexOf(a.state) - order.indexOf(b.state)));
     setText(evaluator, answer.alerts.length ? (answer.evaluator ? t('alerts.evaluator', { id: answer.evaluator }) : t('alerts.noevaluator')) : '');
+    put(unsent, [...new Set(answer.alerts.map((a) => a.error).filter(Boolean))].map((error) => h('div', { class: 'notice warn' }, t('alerts.notsent.text'), ' ', error)));
     quiet.set(silences.silences);
     showKeys(answer.alerts, told);
   }, trouble);

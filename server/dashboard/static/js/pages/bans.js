@@ -105,3 +105,18 @@ async function add(ctx) {
   });
   if (ok) ctx.refresh();
 }
+
+// banDialog asks before it bans target, {rule, key} or {network}, whose name is title.
+export function banDialog(target, title) {
+  return ask({
+    title: t('bans.ask', { target: title }),
+    body: h('p', { class: 'muted' }, t('key.ban.text')),
+    fields: [term(), reason()],
+    submit: t('bans.ban'),
+    danger: true,
+    run: async (v) => {
+      done(t('bans.added'), await post('v1/bans', given({ ...target, ...v })));
+      return true;
+    },
+  });
+}

@@ -1,25 +1,32 @@
-// The sentence at the top of the overview: how the limiter is, and what to press.
+// What the overview says first: how the limiter is, what it refuses, whom, and what to press.
 import { h, setText } from '../dom.js';
-import { percent, rate } from '../format.js';
+import { clock, keyText, percent, rate } from '../format.js';
 import { href, sums } from '../parts.js';
 import { t } from '../text.js';
 
-// healthLine is {node, set(stream, status)}. status may be null. Only a new verdict is read
-// out by screen readers, not the numbers of each second.
+// healthLine is {node, set(stream, known)}. known is what calls have answered so far: {status,
+// alerts, worst, since}: worst is the answer about the most refused keys, since what refusing of
+// overview.js returns. Only a new verdict is read out by screen readers, not the numbers of each
+// second.
 export function healthLine() {
   const dot = h('span', { class: 'dot', 'aria-hidden': 'true' });
   const title = h('strong', { role: 'status' });
   const text = h('span', { class: 'muted' });
   const also = h('span', {});
   const numbers = h('span', { class: 'muted num' });
-  const worst = h('a');
+  const rule = h('a');
+  const byRule = h('span', { class: 'muted', hidden: true }, t('health.rule'), ' ', rule);
+  const key = h('a', { class: 'mono', testid: 'health-key' });
+  const keyShare = h('span', { class: 'muted num' });
+  const byKey = h('span', { class: 'muted', hidden: true }, t('health.key'), ' ', key, ' ', keyShare);
   const action = h('a', { class: 'button', hidden: true, testid: 'btn-health' });
-  const node = h('div', { class: 'health-line', testid: 'health' }, dot, h('div', {}, title, ' ', text, ' ', also, ' ', numbers, ' ', worst), action);
+  const node = h('div', { class: 'health-line', testid: 'health' }, dot, h('div', {},
+    h('p', {}, title, ' ', text, ' ', also, ' ', numbers), h('p', { class: 'whom' }, byRule, byKey)), action);
   return {
     node,
-    set(stream, status) {
+    set(stream, known) {
       const live = stream.last;
-      const all = live && stream.state !== 'lost' ? worries(live, status) : [];
+      const all = live && stream.state !== 'lost' ? worries(live, known) : [];
       const [kind, what, why, place, press] = verdict(stream, all);
       node.className = `health-line ${kind}`;
       dot.className = `dot ${kind}`;
@@ -30,12 +37,22 @@ export function healthLine() {
       setText(action, press || '');
       if (place) action.setAttribute('href', href(place));
       const total = sums(live?.outcomes);
-      setText(numbers, live ? t('health.now', { rate: rate(total.all), share: percent(total.share) }) : '');
+      setText(numbers, live ? [
+        t('health.now', { rate: rate(total.all), share: percent(total.share) }), total.refused > 0 && known.since ? t(`health.since.${known.since.whole ? 'before' : 'at'}`, { time: clock(known.since.at) }) : '',
+      ].join(' ') : '');
       const most = (live?.rules || []).filter((r) => r.decided > 0).sort((a, b) => b.refused - a.refused)[0];
-      worst.hidden = !(most?.refused > 0);
-      if (!worst.hidden) {
-        setText(worst, t('health.worst', { name: most.name }));
-        worst.setAttribute('href', href(['rules', { rule: most.name }]));
+      byRule.hidden = !(most?.refused > 0);
+      if (!byRule.hidden) {
+        setText(rule, most.name);
+        rule.setAttribute('href', href(['rules', { rule: most.name }]));
+      }
+      const worst = known.worst?.offenders[0];
+      byKey.hidden = !(worst && total.refused > 0);
+      if (!byKey.hidden) {
+        setText(key, keyText(worst.key));
+        if (worst.hashed) key.removeAttribute('href');
+        else key.setAttribute('href', href(['keys', { rule: worst.rule, key: keyText(worst.key) }]));
+        setText(keyShare, t('health.key.share', { share: percent(worst.count / known.worst.total), time: clock(known.worst.since) }));
       }
     },
   };
@@ -48,16 +65,22 @@ function verdict(stream, all) {
 }
 
 // worries are what is wrong, the worst first: [kind, title, text, place, press].
-function worries(live, status) {
+function worries(live, { status, alerts }) {
   const all = [];
   const say = (...worry) => all.push(worry);
   if (live.decides !== 'store') say('bad', t('health.store'), status?.store.error || t('health.store.text'));
   if (live.outcomes.undecided > 0) say('bad', t('health.undecided', { rate: rate(live.outcomes.undecided) }), t('health.undecided.text'));
   if (live.outcomes.overloaded > 0) say('bad', t('health.overloaded', { rate: rate(live.outcomes.overloaded) }), t('health.overloaded.text'));
-  if (live.firing > 0) say('bad', t('health.firing', { n: live.firing }), '', 'alerts', t('health.firing.press'));
+  if (live.firing > 0) say('bad', t('health.firing', { n: live.firing }), firing(alerts), 'alerts', t('health.firing.press'));
   if (status && !status.rules.enabled) say('warn', t('health.off'), t('health.off.text'), 'rules', t('health.off.press'));
   if (status?.rules.refused) say('warn', t('health.refused'), status.rules.refused.error, 'rules/edit', t('health.refused.press'));
   if (live.decides === 'store' && live.failures > 0) say('warn', t('health.failures', { rate: rate(live.failures) }), '');
   if (status?.controls.pending?.length) say('warn', t('health.pending', { n: status.controls.pending.length }), t('health.pending.text'));
   return all;
+}
+
+// firing are the names of the alerts that fire, the first three.
+function firing(alerts) {
+  const names = (alerts?.alerts || []).filter((a) => a.state === 'firing').map((a) => a.name);
+  return names.length ? `${names.slice(0, 3).join(', ')}${names.length > 3 ? ', …' : '.'}` : '';
 }

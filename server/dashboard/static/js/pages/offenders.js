@@ -1,11 +1,11 @@
 // Who is refused most, uses most, or violates most.
-import { get, given, post, query } from '../api.js';
-import { ask, done, reason, term } from '../dialog.js';
+import { get, given, query } from '../api.js';
 import { h, put, setText } from '../dom.js';
 import { count, keyText, percent } from '../format.js';
 import { button, empty, href, link, panel, segments, select, share, writeButton } from '../parts.js';
 import { table } from '../table.js';
 import { t } from '../text.js';
+import { banDialog } from './bans.js';
 import { history } from './history.js';
 import { namesOf } from './rules.js';
 
@@ -30,7 +30,7 @@ export async function offenders(ctx) {
     columns: [
       { name: 'rank', title: '#', num: true, opt: true, cell: (o) => h('span', { class: 'muted' }, o.rank) },
       { name: 'what', title: t(`of.${q.of}`), grow: true, cell: (o) => what(q.of, o) },
-      q.of === 'keys' && !q.rule ? { name: 'rule', title: t('col.rule'), opt: true, cell: (o) => link(['rules', { rule: o.rule }], o.rule, { class: 'clip' }) } : null,
+      q.of === 'keys' && !q.rule ? { name: 'rule', title: t('col.rule'), cell: (o) => link(['rules', { rule: o.rule }], o.rule, { class: 'clip' }) } : null,
       { name: 'count', title: t(`by.${q.by}`), num: true, cell: (o) => [count(o.count), o.error ? h('span', { class: 'muted opt' }, ` −${count(o.error)}`) : null] },
       { name: 'share', title: t('offenders.share'), num: true, opt: true, cell: (o) => (sum ? [h('span', { class: 'muted' }, percent(o.count / sum), ' '), share(o.count / sum)] : null) },
       { name: 'act', title: '', act: true, cell: (o) => actions(o) },
@@ -54,7 +54,7 @@ export async function offenders(ctx) {
       button('history', t('history.show'), () => {
         put(detail, panel(t('history.of', { name: title }), null, history(about, ctx.signal)));
         detail.scrollIntoView({ block: 'nearest' });
-      }, { class: 'small' }),
+      }, { class: q.of === 'keys' ? 'small opt' : 'small' }), // the page of a key has its history
       q.of === 'keys' && !o.hashed ? writeButton('ban', t('bans.ban'), () => banDialog({ rule: o.rule, key: o.key }, title), { class: 'small' }) : null,
       q.of === 'clients' && !o.hashed ? writeButton('ban', t('bans.ban'), () => banDialog({ network: o.name }, title), { class: 'small' }) : null,
     ];
@@ -75,18 +75,4 @@ function what(of, o) {
   if (of === 'keys') return link(['keys', { rule: o.rule, key: text }], text, { class: 'mono', title: text });
   if (of === 'rules') return link(['rules', { rule: o.name }], o.name);
   return h('span', { class: 'mono', title: text }, text);
-}
-
-function banDialog(target, title) {
-  return ask({
-    title: t('bans.ask', { target: title }),
-    body: h('p', { class: 'muted' }, t('key.ban.text')),
-    fields: [term(), reason()],
-    submit: t('bans.ban'),
-    danger: true,
-    run: async (v) => {
-      done(t('bans.added'), await post('v1/bans', given({ ...target, ...v })));
-      return true;
-    },
-  });
 }

@@ -2,13 +2,15 @@
 import { get } from '../api.js';
 import { timeChart } from '../chart.js';
 import { h, put, setText } from '../dom.js';
-import { count, exact, keyText, micros, microsTick, percent, rate, rateTick } from '../format.js';
-import { empty, link, panel, pill, sums } from '../parts.js';
+import { clock, count, exact, keyText, micros, microsTick, percent, rate, rateTick } from '../format.js';
+import { empty, link, panel, pill, refusals, sums, writeButton } from '../parts.js';
 import { table } from '../table.js';
 import { maybe, t } from '../text.js';
 import { healthLine } from './health.js';
 
 const minutes = 15;
+const recent = '15m'; // since when keys are counted; the server rounds to ten minutes of the clock
+const calm = 60; // s without a refusal, after which refusing begins anew
 const gap = 5_000; // ms between two events, from which on the past is read again
 
 // The order of the outcomes in the chart, from the bottom up.
@@ -21,16 +23,16 @@ export function overview(ctx) {
   const flow = flowChart();
   const speed = speedChart();
   const rules = busiest();
-  const keys = offenders();
+  const keys = offenders(() => ctx.refresh());
   const fleet = instances();
   put(ctx.root, h('div', { class: 'title' }, ctx.head), top.node, findings, cells.node,
+    h('div', { class: 'grid three' },
+      panel(keys.title, link(['offenders', { since: recent }], t('all')), keys.node),
+      panel(t('overview.rules'), link('rules', t('all')), rules.node),
+      panel(t('overview.instances'), null, fleet.node)),
     h('div', { class: 'grid two-one' },
       panel(t('overview.flow'), t('overview.minutes', { n: minutes }), h('div', { class: 'beside' }, flow.node, flow.list)),
-      panel(t('overview.speed'), h('span', { class: 'legend' }, h('i', { class: 'dash p50' }), 'p50', h('i', { class: 'dash p99' }), 'p99'), speed.node)),
-    h('div', { class: 'grid three' },
-      panel(t('overview.rules'), link('rules', t('all')), rules.node),
-      panel(t('overview.offenders'), link('offenders', t('all')), keys.node),
-      panel(t('overview.instances'), null, fleet.node)));
+      panel(t('overview.speed'), h('span', { class: 'legend' }, h('i', { class: 'dash p50' }), 'p50', h('i', { class: 'dash p99' }), 'p99'), speed.node)));
   ctx.signal.addEventListener('abort', () => [flow, speed].forEach((c) => c.destroy()));
 
   const past = async () => {
@@ -38,14 +40,20 @@ export function overview(ctx) {
     flow.start(series);
     speed.start(series);
   };
+  let firing = 0;
   let seen = 0; // the moment of the last event
-  let status = null;
+  const known = { status: null, alerts: null, worst: null, since: null };
   let shown = null;
   ctx.onLive((live) => {
     shown = live;
-    top.set(live, status);
+    known.since = flow.refusing();
+    if (live.last && live.last.firing !== firing) {
+      firing = live.last.firing;
+      ctx.refresh(); // which alerts they are
+    }
+    top.set(live, known);
     if (!live.last) return;
-    cells.set(live.last, status);
+    cells.set(live.last, known.status);
     rules.set(live.last.rules || []);
     if (live.state === 'live') {
       const at = Date.parse(live.last.at);
@@ -56,14 +64,17 @@ export function overview(ctx) {
     }
   });
   ctx.every(10_000, async () => {
-    status = await get('v1/status', { signal: ctx.signal });
-    top.set(shown, status);
-    put(findings, status.findings.map((f) => h('div', { class: 'notice' }, pill(f.code), ' ', f.where ? h('code', {}, f.where) : null, ' ', f.text)));
-    if (shown.last) cells.set(shown.last, status);
+    [known.status, known.alerts] = await Promise.all([get('v1/status', { signal: ctx.signal }), get('v1/alerts', { signal: ctx.signal })]);
+    top.set(shown, known);
+    put(findings, known.status.findings.map((f) => h('div', { class: 'notice' }, pill(f.code), ' ', f.where ? h('code', {}, f.where) : null, ' ', f.text)));
+    if (shown.last) cells.set(shown.last, known.status);
     if (shown.state !== 'live') await past(); // the charts do without the stream
   });
   ctx.every(5_000, async () => fleet.set(await get('v1/instances', { signal: ctx.signal })));
-  ctx.every(10_000, async () => keys.set(await get('v1/offenders?limit=8', { signal: ctx.signal })));
+  ctx.every(5_000, async () => {
+    known.worst = await get(`v1/offenders?limit=6&since=${recent}`, { signal: ctx.signal });
+    keys.set(known.worst);
+  });
 }
 
 // tiles are the numbers that matter most.
@@ -111,6 +122,17 @@ function flowChart() {
     node: chart.node,
     list,
     destroy: chart.destroy,
+    // refusing is since when requests have been refused, without a pause: {at, whole}, in
+    // milliseconds; whole if that was so from the beginning of the chart. null: none is.
+    refusing() {
+      const rows = order.flatMap((name, k) => (refusals.includes(name) ? [values[k]] : []));
+      let at = null;
+      for (let i = times.length - 1; i >= 0; i--) {
+        if (rows.some((row) => row[i] > 0)) at = times[i];
+        else if ((at ?? times.at(-1)) - times[i] > calm) return at && { at: at * 1000, whole: false };
+      }
+      return at && { at: at * 1000, whole: at - times[0] <= calm };
+    },
     start(s) {
       const n = Math.max(0, ...Object.values(s.outcomes).map((v) => v.length));
       const end = Date.parse(s.until) / 1000;
@@ -187,27 +209,41 @@ function busiest() {
     id: (r) => r.name,
     empty: empty(t('overview.rules.none'), t('overview.rules.none.text')),
     columns: [
-      { name: 'rule', title: t('col.rule'), grow: true, cell: (r) => [link(['rules', { rule: r.name }], r.name), shadow(r) ? [' ', pill(t('mode.shadow'), 'warn')] : null] },
+      { name: 'rule', title: t('col.rule'), grow: true, cell: (r) => link(['rules', { rule: r.name }], r.name) },
       { name: 'decided', title: t('col.decided'), num: true, cell: (r) => rate(r.decided) },
-      { name: 'refused', title: t('col.refused'), num: true, cell: (r) => rate(r.refused) },
+      { name: 'refused', title: t('col.refused'), num: true, cell: (r) => (shadow(r) ? h('span', { class: 'muted' }, t('rules.would', { rate: rate(r.refused) })) : rate(r.refused)) },
     ],
   });
   return { node: list.node, set: (rows) => list.set(rows.slice(0, 8)) };
 }
 
-function offenders() {
-  const note = h('p', { class: 'foot-note' });
+// ban asks before it bans the key of an offender.
+async function ban(o, changed) {
+  const { banDialog } = await import('./bans.js'); // with all that it imports, so not at the start
+  if (await banDialog({ rule: o.rule, key: o.key }, keyText(o.key))) changed();
+}
+
+function offenders(changed) {
+  const title = h('span', {}, t('overview.offenders'));
   const list = table({
     label: t('overview.offenders'),
     id: (o) => `${o.rule}\u0000${keyText(o.key)}`,
     empty: empty(t('offenders.none'), t('offenders.none.text')),
     columns: [
-      { name: 'key', title: t('col.key'), grow: true, cell: (o) => link(['keys', { rule: o.rule, key: keyText(o.key) }], keyText(o.key), { class: 'mono', title: keyText(o.key) }) },
-      { name: 'rule', title: t('col.rule'), cell: (o) => h('span', { class: 'muted' }, o.rule) },
+      { name: 'key', title: t('col.key'), grow: true, cell: (o) => (o.hashed ? h('span', { class: 'mono', title: t('offenders.hashed') }, keyText(o.key)) : link(['keys', { rule: o.rule, key: keyText(o.key) }], keyText(o.key), { class: 'mono', title: keyText(o.key) })) },
+      { name: 'rule', title: t('col.rule'), cell: (o) => h('span', { class: 'muted clip', title: o.rule }, o.rule) },
       { name: 'count', title: t('by.refusals'), num: true, cell: (o) => count(o.count) },
+      { name: 'act', title: '', act: true, cell: (o) => (o.hashed ? null : writeButton('ban', t('bans.ban'), () => ban(o, changed), { class: 'small' })) },
     ],
   });
-  return { node: h('div', {}, list.node, note), set: (answer) => list.set(answer.offenders) };
+  return {
+    node: list.node,
+    title,
+    set(answer) {
+      setText(title, t('overview.offenders.since', { time: clock(answer.since) }));
+      list.set(answer.offenders);
+    },
+  };
 }
 
 function instances() {

@@ -30,7 +30,7 @@ function list(ctx) {
   const kill = h('div');
   const lines = new Map(); // name → [all, refused] of the last minutes
   let live = new Map();
-  let shown = [];
+  let shown = null; // until the server has said which rules there are
   const grid = table({
     label: t('nav.rules'),
     id: (r) => r.name,
@@ -40,13 +40,14 @@ function list(ctx) {
       { name: 'mode', title: t('col.mode'), cell: (r) => modeMenu(r, ctx.refresh) },
       { name: 'limits', title: t('col.limits'), grow: true, opt: true, cell: (r) => h('span', { class: 'mono', title: r.limits.join('\n') }, r.limits.join(', ')) },
       { name: 'decided', title: t('col.decided'), num: true, sort: (r) => r.decided, cell: (r) => rate(r.decided) },
-      { name: 'refused', title: t('col.refused'), num: true, sort: (r) => r.refused, cell: (r) => rate(r.refused) },
+      { name: 'refused', title: t('col.refused'), num: true, sort: (r) => r.refused, cell: (r) => (r.mode.now === 'shadow' && r.refused > 0 ? h('span', { class: 'muted' }, t('rules.would', { rate: rate(r.refused) })) : rate(r.refused)) },
       { name: 'spark', title: t('col.spark'), opt: true, cell: (r) => (r.line ? spark(...r.line, t('rules.spark', { name: r.name })) : null) },
     ],
   });
   put(ctx.root, h('div', { class: 'title' }, ctx.head, kill), rulesTabs('list'), source, trouble, h('section', { class: 'panel' }, grid.node));
 
   function show() {
+    if (!shown) return;
     grid.set(shown.map((r) => {
       const line = lines.get(r.name);
       const now = live.get(r.name) || { decided: line?.[0].at(-1) || 0, refused: line?.[1].at(-1) || 0 };
@@ -75,7 +76,7 @@ function list(ctx) {
     show();
   });
   ctx.every(30_000, async () => {
-    if (!shown.length) await read();
+    if (!shown) await read();
     for (const { name } of shown.slice(0, sparks)) {
       lines.set(name, totals(await get('v1/series' + query({ rule: name }), { signal: ctx.signal })));
       show();
