@@ -66,7 +66,7 @@ func TestWhomItRefuses(t *testing.T) {
 	defer stop()
 	b.see("health", "Refusals began", "Rule that refuses most: login", "Key that is refused most: 192.0.2.99", "100 %")
 	b.click("btn-ban")
-	b.see("dialog", "192.0.2.99")
+	b.see("dialog", "192.0.2.99", "under the rule login")
 	b.fill("input-reason", "floods")
 	b.click("btn-confirm")
 	b.gone("dialog")

@@ -110,7 +110,7 @@ async function add(ctx) {
 export function banDialog(target, title) {
   return ask({
     title: t('bans.ask', { target: title }),
-    body: h('p', { class: 'muted' }, t('key.ban.text')),
+    body: h('p', { class: 'muted' }, target.rule ? t('key.ban.text', { rule: target.rule }) : t('network.ban.text')),
     fields: [term(), reason()],
     submit: t('bans.ban'),
     danger: true,

@@ -81,6 +81,6 @@ function worries(live, { status, alerts }) {
 
 // firing are the names of the alerts that fire, the first three.
 function firing(alerts) {
-  const names = (alerts?.alerts || []).filter((a) => a.state === 'firing').map((a) => a.name);
+  const names = (alerts?.alerts || []).filter((a) => a.state === 'firing' && !a.silence).map((a) => a.name);
   return names.length ? `${names.slice(0, 3).join(', ')}${names.length > 3 ? ', …' : '.'}` : '';
 }

@@ -105,7 +105,7 @@ function buttons(s, body, read) {
     s.ban || s.penalty?.ban_left_us || s.penalty?.violations
       ? writeButton('lift', t('key.lift'), () => change('v1/bans/lift', t('key.lift'), t('key.lift.text'), t('bans.lifted')))
       : null,
-    s.ban ? null : writeButton('ban', t('key.ban'), () => change('v1/bans', t('key.ban'), t('key.ban.text'), t('bans.added'), [term()])),
+    s.ban ? null : writeButton('ban', t('key.ban'), () => change('v1/bans', t('key.ban'), t('key.ban.text', { rule: body.rule }), t('bans.added'), [term()])),
     writeButton('reset', t('key.reset'), () => change('v1/keys/reset', t('key.reset'), t('key.reset.text'), t('key.reset.done'), [], (v) => ({ ...v, tier: body.tier }))),
     writeButton('refund', t('key.refund'), () => change('v1/keys/refund', t('key.refund'), t('key.refund.text'), t('key.refund.done'),
       [{ name: 'cost', label: t('field.cost'), type: 'number', min: 1, value: 1, required: true }], (v) => ({ ...v, tier: body.tier, cost: Number(v.cost) }))),
