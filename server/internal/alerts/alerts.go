@@ -75,7 +75,10 @@ type Alerts struct {
 	reached    bool // Reports has answered once
 	// read is the evaluator's report as it was read last, for the case that it is lost. nil:
 	// this instance evaluates.
-	read     map[string][]byte
+	read map[string][]byte
+	// heard is when this instance last learned that another one evaluates, or last failed to
+	// learn it, by the machine's clock; zero: never.
+	heard    time.Time
 	states   map[string]*state
 	webhooks []*delivery
 	sending  sync.WaitGroup
@@ -131,7 +134,7 @@ func (a *Alerts) Round(ctx context.Context) {
 		return
 	}
 	was := a.leading
-	if a.leading = a.claim(ctx); !a.leading {
+	if a.leading = (was || a.isOverdue()) && a.claim(ctx); !a.leading {
 		a.states = nil
 		a.follow(ctx)
 		return
@@ -147,6 +150,11 @@ func (a *Alerts) Round(ctx context.Context) {
 	a.save(ctx)
 	a.deliver(ctx, set)
 }
+
+// isOverdue reports whether the evaluator seems to be gone. Until then this instance does not
+// claim: after a flush or an outage of the store, the evaluator knows more than it had reported,
+// and shall go on.
+func (a *Alerts) isOverdue() bool { return a.heard.IsZero() || time.Since(a.heard) >= lead }
 
 // claim reports whether this instance evaluates. If Reports do not answer, the last evaluator
 // goes on, and so does an instance that has never reached them: failures of the store are what
@@ -223,10 +231,14 @@ func (a *Alerts) readState(ctx context.Context) (f fleetState, err error) {
 func (a *Alerts) follow(ctx context.Context) {
 	f, err := a.readState(ctx)
 	if err != nil {
+		a.heard = time.Now()
 		a.o.Failed("alerts: their states cannot be read", err)
 		return
 	}
 	a.reached = true
+	if !f.At.Equal(a.last.At) { // only rounds write last
+		a.heard = time.Now()
+	}
 	keys, err := a.reported(ctx, keysReport)
 	if err != nil {
 		a.o.Failed("alerts: keys cannot be read", err)

@@ -9,23 +9,44 @@ import (
 	"github.com/stintdev/stint/server/internal/reports"
 )
 
-// A flush of the store repeats no message and loses none, whichever instance evaluates then.
+// A flush of the store repeats no message and loses none, also if the evaluator ends with it.
 func TestAlertsOutliveAFlush(t *testing.T) {
-	for _, next := range []string{"the evaluator", "another instance"} {
+	for _, ends := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFleet(t, blocked)
 			a, b := f.instance(t, "a"), f.instance(t, "b")
 			f.pass(t, 3*time.Minute, 50, 50, a, b)
 			expect(t, "before", f.hook.told(), "firing blocked")
 			f.Memory = reports.Memory{}
-			if next == "another instance" {
-				a, b = b, a
+			if ends {
+				a = b
 			}
-			f.pass(t, 3*time.Minute, 50, 50, a, b)
-			expect(t, "after it, by "+next, f.hook.told())
+			f.pass(t, 3*time.Minute, 50, 50, b, a)
+			expect(t, "after it", f.hook.told())
 			f.Memory = reports.Memory{}
-			f.pass(t, 3*time.Minute, 100, 0, a, b)
-			expect(t, "when it is over, by "+next, f.hook.told(), "resolved blocked")
+			f.pass(t, 3*time.Minute, 100, 0, b, a)
+			expect(t, "when it is over", f.hook.told(), "resolved blocked")
+		})
+	}
+}
+
+// Nor does a flush, or an outage, right after a message that no other instance has read of.
+func TestAlertsOutliveAFlushAtOnce(t *testing.T) {
+	for _, away := range []time.Duration{0, 20 * time.Second, 5 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(t, blocked)
+			a, b := f.instance(t, "a"), f.instance(t, "b")
+			f.pass(t, time.Minute, 100, 0, a, b)
+			for f.hook.calls == 0 {
+				f.pass(t, time.Second, 50, 50, b, a)
+			}
+			f.down = away > 0
+			f.pass(t, away, 50, 50, b, a)
+			f.down, f.Memory = false, reports.Memory{}
+			f.pass(t, 5*time.Minute, 50, 50, b, a)
+			expect(t, "while it fires", f.hook.told(), "firing blocked")
+			f.pass(t, 5*time.Minute, 100, 0, b, a)
+			expect(t, "when it is over", f.hook.told(), "resolved blocked")
 		})
 	}
 }
@@ -82,6 +103,6 @@ func TestKeysAfterAFlush(t *testing.T) {
 		f.uses(b, "cid")
 		f.uses(a, "dan")
 		f.pass(t, time.Minute, 1, 0, b, a)
-		expect(t, "after it", f.hook.told(), "firing near cid=90%", "firing near dan=90%")
+		expect(t, "after it", f.hook.told(), "firing near dan=90% cid=90%")
 	})
 }
