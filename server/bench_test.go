@@ -154,3 +154,21 @@ func decide(b *testing.B, s *server.Server) {
 		}
 	}
 }
+
+// BenchmarkDecideObserved is what a request pays for everything that records it: offenders,
+// recent requests, alerts about keys and lines about refusals, which the request here is not.
+func BenchmarkDecideObserved(b *testing.B) {
+	const watched = benchRules + "alerts: [{name: near, when: usage > 80% of client}]\n"
+	for _, c := range []struct {
+		name, file string
+		on         bool
+	}{{"off", benchRules, false}, {"on", watched, true}} {
+		b.Run(c.name, func(b *testing.B) {
+			decide(b, newServer(b, c.file, func(of *server.Config) {
+				if !c.on {
+					of.Settings.Offenders, of.Settings.RecentRequests, of.Settings.Log.Refusals = 0, 0, 0
+				}
+			}))
+		})
+	}
+}
