@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -105,12 +106,28 @@ func (s *Set) Asks(in *Input, out *Matches) error {
 	return nil
 }
 
+// AsksContext is Asks, but stops between two rules when ctx ends. The error is the cause then.
+func (s *Set) AsksContext(ctx context.Context, in *Input, out *Matches) error {
+	out.evaluation.stop = ctx.Done()
+	err := s.Asks(in, out)
+	out.evaluation.stop = nil
+	if errors.Is(err, errStopped) {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+var errStopped = errors.New("the context has ended")
+
 // askRules adds what the default rules ask, or all others; applied: an enforced one applies.
 func (s *Set) askRules(out *Matches, byDefault bool) (applied bool, err error) {
 	inShadow := 0 // limits asked by rules in shadow mode
 	for _, r := range s.Rules {
 		if r.Mode == Off || r.Default != byDefault {
 			continue
+		}
+		if out.evaluation.stopped() {
+			return applied, errStopped
 		}
 		before := len(out.Asks)
 		ok, err := r.asks(out)

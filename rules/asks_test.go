@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -185,5 +186,33 @@ func TestNames(t *testing.T) {
 	got := []string{rules.Unlisted.String(), rules.Safe.String(), rules.Blocked.String(), rules.List(9).String(), rules.Mode(9).String()}
 	if want := []string{"unlisted", "safe", "blocked", "unknown(9)", "unknown(9)"}; !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
+	}
+}
+
+// AsksContext evaluates no rule after its context has ended, also in shadow mode, whose errors do
+// not count. A Matches that was stopped can be used again.
+func TestAsksContext(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	gone := errors.New("the caller is gone")
+	asked := 0
+	set, err := parse(t, `rules:
+  - {name: a, match: 'has(claims.a)', mode: shadow, key: client.ip, limits: [1 per 1s]}
+  - {name: b, match: 'has(claims.b)', mode: shadow, key: client.ip, limits: [1 per 1s]}
+  - {name: c, key: '"c"', limits: [1 per 1s]}
+`).On(&rules.Instance{Claims: func(*rules.Request) map[string]any {
+		asked++
+		cancel(gone)
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := &rules.Input{Request: get("/")}
+	var m rules.Matches
+	if err := set.AsksContext(ctx, in, &m); err != gone || asked != 1 || len(m.Asks) > 0 {
+		t.Errorf("%v, %d rules evaluated, %d asks", err, asked, len(m.Asks))
+	}
+	if err := set.Asks(in, &m); err != nil || len(m.Asks) != 1 {
+		t.Errorf("afterwards: %v, %d asks", err, len(m.Asks))
 	}
 }

@@ -104,3 +104,45 @@ func TestManyNames(t *testing.T) {
 		}
 	}
 }
+
+// endsAfter is a context that ends when it was asked so many times whether it has.
+type endsAfter struct {
+	context.Context
+	left int
+}
+
+func (c *endsAfter) Err() error {
+	if c.left--; c.left < 0 {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// Compiling may be stopped at each of its steps: it ends with the cause, and in no other way.
+func TestAttackCompilingStops(t *testing.T) {
+	text := []byte(`
+tiers: {gold: attrs.plan == "gold"}
+safelist: ['operation == "x"']
+rules:
+  - {name: a, match: 'operation == "a"', key: claims.sub, cost: 'size(operation)', limits: [10 per 1m lease 5%, 5 per 1h], tiers: {gold: {times: 2}}, penalty: {ban_after: 3, ban_for: 1h}}
+  - {name: b, limits: [1 per 1s], message: stop}
+  - {name: c, key: client.ip, penalty: {on_status: [401], ban_after: 3, ban_for: 1h}}
+alerts:
+  - {name: n, when: usage >= 50% of a}
+  - {name: m, when: 'rate("b", "limited") > 0'}
+`)
+	stopped := 0
+	for n := 0; ; n++ {
+		set, err := rules.ParseContext(&endsAfter{t.Context(), n}, []rules.File{{Name: "r.yaml", Data: text}})
+		if err == nil && set != nil {
+			break
+		}
+		if !errors.Is(err, context.DeadlineExceeded) || set != nil {
+			t.Fatalf("stopped at step %d: %v", n, err)
+		}
+		stopped++
+	}
+	if stopped < 10 {
+		t.Errorf("it was stopped at %d steps", stopped)
+	}
+}

@@ -11,7 +11,8 @@ import (
 type evaluation struct {
 	set    *Set
 	in     *Input
-	client netip.Addr // in.Client as clients are compared and counted
+	client netip.Addr      // in.Client as clients are compared and counted
+	stop   <-chan struct{} // closed when nobody waits for the result any more; nil: never
 
 	scope          expr.Scope
 	headers, query lookups
@@ -40,6 +41,15 @@ func (ev *evaluation) close() {
 	ev.set, ev.in, ev.client = nil, nil, netip.Addr{}
 	ev.headers, ev.query, ev.found = lookups{}, lookups{}, nil
 	ev.tiersKnown, ev.tiersTrue = 0, 0
+}
+
+func (ev *evaluation) stopped() bool {
+	select {
+	case <-ev.stop:
+		return true
+	default:
+		return false
+	}
 }
 
 func (ev *evaluation) Claims() (map[string]any, error) {

@@ -67,7 +67,7 @@ func (p *parser) found(code, where, format string, args ...any) {
 }
 
 func (p *parser) findIn(r *Rule, fields map[string]*yamlnode.Node) {
-	if p.Problems() > 0 { // the file is refused anyway
+	if p.Problems() > 0 || p.compiler.Err() != nil { // the file is refused anyway, and r may lack expressions
 		return
 	}
 	if !r.watches {
