@@ -67,12 +67,14 @@ type API struct {
 	// Alerts evaluates the alerts of the rules.
 	Alerts *alerts.Alerts
 
-	reading, writing chan struct{} // one place each for a call of that scope that compiles
+	reading, writing           chan struct{} // one place each for a call of that scope that compiles
+	largeReading, largeWriting chan struct{} // maxLarge places each for a call of that scope
 }
 
 // Handler serves the admin API.
 func (a *API) Handler() http.Handler {
 	a.reading, a.writing = make(chan struct{}, 1), make(chan struct{}, 1)
+	a.largeReading, a.largeWriting = make(chan struct{}, maxLarge), make(chan struct{}, maxLarge)
 	mux := http.NewServeMux()
 	for pattern, e := range map[string]endpoint{
 		"GET /v1/status":                  {config.ReadScope, a.showStatus},
@@ -80,12 +82,12 @@ func (a *API) Handler() http.Handler {
 		"PUT /v1/rules":                   {config.WriteScope, a.pushRules},
 		"POST /v1/rules/check":            {config.ReadScope, a.checkRules},
 		"POST /v1/rules/preview":          {config.ReadScope, a.previewRules},
-		"GET /v1/rules/versions":          {config.ReadScope, a.listVersions},
+		"GET /v1/rules/versions":          {config.ReadScope, a.large(a.listVersions)},
 		"GET /v1/rules/versions/{number}": {config.ReadScope, a.showVersion},
 		"POST /v1/rules/rollback":         {config.WriteScope, a.rollbackRules},
 		"GET /v1/rules/source":            {config.ReadScope, a.showSource},
 		"PUT /v1/rules/source":            {config.WriteScope, a.setSource},
-		"GET /v1/audit":                   {config.ReadScope, a.showAudit},
+		"GET /v1/audit":                   {config.ReadScope, a.large(a.showAudit)},
 		"GET /v1/switches":                {config.ReadScope, a.showSwitches},
 		"PATCH /v1/switches":              {config.WriteScope, a.setSwitches},
 		"GET /v1/overrides":               {config.ReadScope, a.listOverrides},
@@ -94,7 +96,7 @@ func (a *API) Handler() http.Handler {
 		"GET /v1/lists/{list}":            {config.ReadScope, a.showList},
 		"POST /v1/lists/{list}":           {config.WriteScope, a.addListed},
 		"DELETE /v1/lists/{list}/{id}":    {config.WriteScope, a.removeListed},
-		"GET /v1/bans":                    {config.ReadScope, a.listBans},
+		"GET /v1/bans":                    {config.ReadScope, a.large(a.listBans)},
 		"POST /v1/bans":                   {config.WriteScope, a.addBan},
 		"DELETE /v1/bans/{id}":            {config.WriteScope, a.removeBan},
 		"POST /v1/bans/lift":              {config.WriteScope, a.liftBans},
@@ -105,8 +107,8 @@ func (a *API) Handler() http.Handler {
 		"GET /v1/session":                 {config.ReadScope, a.showSession},
 		"GET /v1/series":                  {config.ReadScope, a.showSeries},
 		"GET /v1/instances":               {config.ReadScope, a.listInstances},
-		"GET /v1/offenders":               {config.ReadScope, a.showOffenders},
-		"GET /v1/offenders/history":       {config.ReadScope, a.showOffenderHistory},
+		"GET /v1/offenders":               {config.ReadScope, a.large(a.showOffenders)},
+		"GET /v1/offenders/history":       {config.ReadScope, a.large(a.showOffenderHistory)},
 		"GET /v1/alerts":                  {config.ReadScope, a.listAlerts},
 		"POST /v1/alerts/test":            {config.WriteScope, a.testAlerts},
 		"GET /v1/silences":                {config.ReadScope, a.listSilences},
@@ -145,6 +147,10 @@ func (a *API) endpoint(e endpoint) http.Handler {
 			a.refuseCaller(w, r, who, refused)
 			return
 		}
+		if err := checkQuery(r); err != nil {
+			refuse(w, err)
+			return
+		}
 		ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
 		defer cancel()
 		room := a.Bytes.Share(r)
@@ -164,6 +170,28 @@ func (a *API) endpoint(e endpoint) http.Handler {
 	})
 }
 
+// maxLarge is how many calls of a scope read much from the store at once. One may take tens of MiB
+// while it runs, such as the history of offenders.
+const maxLarge = 4
+
+// large returns answer, which waits until few calls of its kind run. The holder of a read token
+// neither uses up the memory by many calls nor holds up the calls of those with a write token.
+func (a *API) large(answer func(*call) (int, any, error)) func(*call) (int, any, error) {
+	return func(c *call) (int, any, error) {
+		places := a.largeWriting
+		if c.who.Scope == config.ReadScope {
+			places = a.largeReading
+		}
+		select {
+		case places <- struct{}{}:
+			defer func() { <-places }()
+			return answer(c)
+		case <-c.Context().Done():
+			return 0, nil, &callError{status: http.StatusServiceUnavailable, detail: "Too many large calls are in flight."}
+		}
+	}
+}
+
 // authenticate returns the caller of r, or why it may not make a call of that scope.
 func (a *API) authenticate(r *http.Request, scope config.Scope) (auth.Caller, *auth.Error) {
 	who, refused := a.Callers.Authenticate(r, auth.Bearer)
@@ -181,9 +209,17 @@ func (a *API) refuseCaller(w http.ResponseWriter, r *http.Request, who auth.Call
 
 var errNoPath = &callError{status: http.StatusNotFound, detail: "There is no such path; docs/admin-api.yaml lists them."}
 
-// guarded answers requests that mux does not know with problem details.
+// guarded answers requests that mux does not know with problem details. All answers have the
+// headers by which browsers neither show them as a page of their own or in a frame nor hand them
+// to pages of other origins. The dashboard replaces the policy by its own.
 func (a *API) guarded(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
 		if p := r.URL.EscapedPath(); path.Clean(p) != p {
 			r = r.Clone(r.Context()) // mux would redirect it, with a page of its own
 			r.URL.Path, r.URL.RawPath = "/unknown", ""
@@ -241,7 +277,6 @@ func write(w http.ResponseWriter, kind string, status int, v any) {
 	h.Set("Content-Type", kind)
 	h.Set("Content-Length", strconv.Itoa(len(body)+1))
 	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
 	_, _ = w.Write(append(body, '\n')) // a caller that is gone needs no answer
 }

@@ -92,16 +92,24 @@ func checkReason(text string) error {
 	return nil
 }
 
+// checkQuery returns an error if the query of r is malformed, or has a parameter twice. Programs
+// differ in which of the two they use.
+func checkQuery(r *http.Request) error {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return badCall("The query cannot be read: %.100s.", err)
+	}
+	for name, values := range query {
+		if len(values) > 1 {
+			return badCall("The parameter %.60q is given twice.", name)
+		}
+	}
+	return nil
+}
+
 // reason is the reason for a call without a body, from its query.
 func (c *call) reason() (string, error) {
-	query, err := url.ParseQuery(c.URL.RawQuery)
-	if err != nil {
-		return "", badCall("The query cannot be read: %s.", err)
-	}
-	if len(query["reason"]) > 1 {
-		return "", badCall("The parameter reason is given twice.")
-	}
-	reason := query.Get("reason")
+	reason := c.URL.Query().Get("reason")
 	if err := checkReason(reason); err != nil {
 		return "", badCall("The parameter reason %s.", err)
 	}

@@ -17,6 +17,9 @@ func (a *API) streamLive(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	rule, err := a.ruleOf(r)
+	if twice := checkQuery(r); twice != nil {
+		err = twice
+	}
 	if err != nil {
 		refuse(w, err)
 		return
@@ -25,9 +28,9 @@ func (a *API) streamLive(w http.ResponseWriter, r *http.Request) {
 		_, refused := a.authenticate(r, config.ReadScope)
 		return refused == nil
 	}
-	if !a.Live.Stream(w, r, rule, admitted) {
+	if !a.Live.Stream(w, r, who.Name, rule, admitted) {
 		w.Header().Set("Retry-After", "5")
-		refuse(w, &callError{status: http.StatusServiceUnavailable, detail: "Too many streams are open at this instance."})
+		refuse(w, &callError{status: http.StatusServiceUnavailable, detail: "Too many streams are open at this instance, or too many of this caller."})
 	}
 }
 

@@ -59,7 +59,13 @@ func (a *API) previewRules(c *call) (int, any, error) {
 	if err := c.read(&in); err != nil {
 		return 0, nil, err
 	}
-	set, err := a.pushable(c, in.Text)
+	// Compiled rules take much memory, so only one call at a time has some that wait.
+	done, err := a.turn(c)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer done()
+	set, err := a.compile(c, in.Text)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -96,14 +102,19 @@ func busy() error {
 	return &callError{status: http.StatusServiceUnavailable, detail: fmt.Sprintf("Compiling the rules, including the wait for other calls that compile, took more than %s. Nothing was changed.", callTimeout)}
 }
 
-// pushable compiles rules for the fleet. Settings belong to each instance, and may contain
-// passwords. Secrets that the rules name must exist here.
+// pushable compiles rules for the fleet when no other call does.
 func (a *API) pushable(c *call, text string) (*rules.Set, error) {
 	done, err := a.turn(c)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
+	return a.compile(c, text)
+}
+
+// compile compiles rules for the fleet. Settings belong to each instance, and may contain
+// passwords. Secrets that the rules name must exist here. The caller must have a turn.
+func (a *API) compile(c *call, text string) (*rules.Set, error) {
 	set, err := a.Control.Parse(c.Context(), text)
 	var wrong *yamlnode.Error
 	switch {
