@@ -110,7 +110,7 @@ func (s *Server) decide(ctx context.Context, all []evaluation, at time.Time, sha
 	m := matches.Get().(*rules.Matches)
 	for i := range all {
 		if t := &all[i]; t.in != nil {
-			t.find(set, m, at, s.settings.AllowAmbiguous)
+			t.find(context.Background(), set, m, at, s.settings.AllowAmbiguous)
 		}
 	}
 	m.Asks, m.Rules, m.Claims = nil, nil, nil // the evaluations keep them
@@ -146,13 +146,13 @@ var matches = sync.Pool{New: func() any { return new(rules.Matches) }}
 
 // find finds the rules that apply and what to ask the store. m is scratch space. allowed is
 // what may be ambiguous.
-func (t *evaluation) find(set *served, m *rules.Matches, at time.Time, allowed rules.Ambiguity) {
+func (t *evaluation) find(ctx context.Context, set *served, m *rules.Matches, at time.Time, allowed rules.Ambiguity) {
 	m.Asks, m.Rules = t.room.asks[:0], t.room.rules[:0]
 	if a := set.Ambiguous(t.in) &^ allowed; a != 0 {
 		t.err = ambiguous(a)
 		return
 	}
-	if t.err = set.Asks(t.in, m); t.err != nil {
+	if t.err = set.AsksContext(ctx, t.in, m); t.err != nil {
 		return
 	}
 	t.claims = m.Claims

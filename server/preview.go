@@ -69,7 +69,7 @@ func (s *Server) preview(ctx context.Context, set *rules.Set) (*adminapi.Preview
 			runtime.Gosched() // requests of clients need not wait for this
 		}
 		at := s.metrics.epoch.Add(q.At)
-		if ctx.Err() != nil || !p.try(s, q, at) {
+		if ctx.Err() != nil || !p.try(ctx, s, q, at) {
 			p.Partial = true
 			break
 		}
@@ -93,13 +93,13 @@ type previewed struct {
 type caseKind struct{ client, rule string }
 
 // try tries a request, and reports whether it could be decided.
-func (p *previewed) try(s *Server, q *recent.Request, at time.Time) bool {
+func (p *previewed) try(ctx context.Context, s *Server, q *recent.Request, at time.Time) bool {
 	allowed := s.settings.AllowAmbiguous
-	now, err := p.now.decide(q, at, allowed)
+	now, err := p.now.decide(ctx, q, at, allowed)
 	if err != nil {
 		return false
 	}
-	then, err := p.then.decide(q, at, allowed)
+	then, err := p.then.decide(ctx, q, at, allowed)
 	if err != nil {
 		return false
 	}
@@ -157,9 +157,9 @@ type tried struct {
 }
 
 // decide decides a request as Server.decide does, without what belongs to an instance.
-func (p *trial) decide(q *recent.Request, at time.Time, ambiguous rules.Ambiguity) (tried, error) {
+func (p *trial) decide(ctx context.Context, q *recent.Request, at time.Time, ambiguous rules.Ambiguity) (tried, error) {
 	t := evaluation{in: q.Input, hold: q.Hold}
-	t.find(&p.served, &p.matches, at, ambiguous)
+	t.find(ctx, &p.served, &p.matches, at, ambiguous)
 	p.matches.Asks, p.matches.Rules = nil, nil
 	if errors.Is(t.err, stint.ErrRequest) {
 		return tried{outcome: "malformed"}, nil
@@ -170,7 +170,7 @@ func (p *trial) decide(q *recent.Request, at time.Time, ambiguous rules.Ambiguit
 	var result tried
 	for i := range t.groups {
 		g := &t.groups[i]
-		d, err := p.limiter.Take(context.Background(), &g.request, g.answer.Each)
+		d, err := p.limiter.Take(ctx, &g.request, g.answer.Each)
 		switch {
 		case err != nil:
 			return tried{}, err

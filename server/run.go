@@ -147,17 +147,22 @@ type servedListener struct {
 // and the time that the client takes to read an answer of the check API.
 const smallTimeout = 30 * time.Second
 
-// listeners returns those that are served. Where bodies are small, the time to read them is
-// bounded; the gateway's clients must keep pace instead.
+// answerTimeout bounds the time that a request of the admin or probe listener takes, from its
+// headers until the client has read the answer. Streams of events go on for as long as the client
+// reads them.
+const answerTimeout = 2 * time.Minute
+
+// listeners returns those that are served. Where bodies are small, the time to read and to write
+// them is bounded; the gateway's clients must keep pace instead.
 func (s *Server) listeners(ctx context.Context, l Listeners) []servedListener {
 	var all []servedListener
 	bounds := &connectionBounds{s.settings.MaxConnections, s.headerTimeout, s.metrics}
-	add := func(name string, l net.Listener, h func() http.Handler, readTimeout time.Duration) {
+	add := func(name string, l net.Listener, h func() http.Handler, readTimeout, writeTimeout time.Duration) {
 		if l == nil {
 			return
 		}
 		server := s.httpServer(h())
-		server.ReadTimeout = readTimeout
+		server.ReadTimeout, server.WriteTimeout = readTimeout, writeTimeout
 		server.Protocols = new(http.Protocols)
 		server.Protocols.SetHTTP1(true)
 		for _, c := range s.certificates {
@@ -175,13 +180,10 @@ func (s *Server) listeners(ctx context.Context, l Listeners) []servedListener {
 		}
 		all = append(all, servedListener{bounds.atMost(name, l), server, secure})
 	}
-	add(gatewayListener, l.Gateway, s.Gateway, 0)
-	add(checkListener, l.Check, s.Check, smallTimeout)
-	if l.Check != nil {
-		all[len(all)-1].server.WriteTimeout = smallTimeout + s.settings.MaxHold + smallTimeout
-	}
-	add(adminListener, l.Admin, s.Admin, smallTimeout)
-	add(probeListener, l.Probes, s.Probes, smallTimeout)
+	add(gatewayListener, l.Gateway, s.Gateway, 0, 0)
+	add(checkListener, l.Check, s.Check, smallTimeout, smallTimeout+s.settings.MaxHold+smallTimeout)
+	add(adminListener, l.Admin, s.Admin, smallTimeout, answerTimeout)
+	add(probeListener, l.Probes, s.Probes, smallTimeout, answerTimeout)
 	return all
 }
 

@@ -296,5 +296,10 @@ func sameOrigin(r *http.Request) bool {
 		return false
 	}
 	u, err := url.Parse(lines[0])
-	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
+	if err != nil || u.Host == "" || !strings.EqualFold(u.Host, r.Host) {
+		return false
+	}
+	// Anybody on the network between can make a page of http at this host. A proxy may have
+	// ended TLS, so that both are possible without it.
+	return u.Scheme == "https" || u.Scheme == "http" && r.TLS == nil
 }

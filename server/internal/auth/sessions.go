@@ -42,9 +42,7 @@ func (s *session) ends() time.Time {
 	return end
 }
 
-// start opens a session and returns its ID. If there are too many, the one that was used least
-// recently ends: one of the same token, if there is one, so that one token's holder cannot end
-// the sessions of others.
+// start opens a session and returns its ID. If there are too many, makeRoom ends others.
 func (s *sessions) start(token [sha256.Size]byte) (id string, until time.Time) {
 	id = rand.Text()
 	now := time.Now()
@@ -54,29 +52,36 @@ func (s *sessions) start(token [sha256.Size]byte) (id string, until time.Time) {
 		s.open = map[[sha256.Size]byte]*session{}
 	}
 	if len(s.open) >= config.MaxSessions {
-		s.makeRoom(token, now)
+		s.makeRoom(now)
 	}
 	s.open[sha256.Sum256([]byte(id))] = &session{token, now, now}
 	return id, now.Add(sessionTime)
 }
 
-// makeRoom drops the sessions that have ended, or, if none has, one that has not.
-func (s *sessions) makeRoom(token [sha256.Size]byte, now time.Time) {
+// makeRoom drops the sessions that have ended. If none has, it drops one of the token with the
+// most sessions, the one that was used least recently. So one holder of a token who signs in
+// again and again ends no session of others, and neither do others who then sign in.
+func (s *sessions) makeRoom(now time.Time) {
+	held := map[[sha256.Size]byte]int{}
+	for id, o := range s.open {
+		if now.After(o.ends()) {
+			delete(s.open, id)
+		} else {
+			held[o.token]++
+		}
+	}
+	if len(s.open) < config.MaxSessions {
+		return
+	}
 	var least *session
 	var which [sha256.Size]byte
-	dropped := false
 	for id, o := range s.open {
-		switch own := o.token == token; {
-		case now.After(o.ends()):
-			delete(s.open, id)
-			dropped = true
-		case least == nil, own && least.token != token, own == (least.token == token) && o.used.Before(least.used):
+		if least == nil || held[o.token] > held[least.token] ||
+			held[o.token] == held[least.token] && o.used.Before(least.used) {
 			least, which = o, id
 		}
 	}
-	if !dropped {
-		delete(s.open, which)
-	}
+	delete(s.open, which)
 }
 
 // use returns the token of the session with that ID, and when the session ends at the latest.
@@ -186,8 +191,13 @@ func cookieName(r *http.Request, secure bool) string {
 }
 
 // sessionID is the ID in r's cookie; "": there is none, or another host has set a second one.
+// If r surely comes over TLS, only the cookie that no other host can have set counts.
 func sessionID(r *http.Request) string {
-	for _, secure := range [...]bool{true, false} {
+	kinds := []bool{true, false}
+	if overTLS(r) {
+		kinds = kinds[:1]
+	}
+	for _, secure := range kinds {
 		if cookies := r.CookiesNamed(cookieName(r, secure)); len(cookies) == 1 {
 			return cookies[0].Value
 		}
@@ -198,8 +208,12 @@ func sessionID(r *http.Request) string {
 // setCookie sets the cookie of a session, or deletes it if maxAge is negative. Without a maxAge
 // it ends with the browser.
 func setCookie(r *http.Request, h http.Header, id string, maxAge int) {
-	// A proxy may have ended TLS; the page knows.
-	secure := r.TLS != nil || strings.HasPrefix(r.Header.Get("Origin"), "https://")
+	secure := overTLS(r)
 	c := http.Cookie{Name: cookieName(r, secure), Value: id, Path: "/", MaxAge: maxAge, Secure: secure, HttpOnly: true, SameSite: http.SameSiteStrictMode}
 	h.Add("Set-Cookie", c.String())
+}
+
+// overTLS reports whether r surely comes over TLS. A proxy may have ended it; the page knows.
+func overTLS(r *http.Request) bool {
+	return r.TLS != nil || strings.HasPrefix(r.Header.Get("Origin"), "https://")
 }

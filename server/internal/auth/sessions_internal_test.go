@@ -56,6 +56,34 @@ func TestSessionsAreBounded(t *testing.T) {
 	})
 }
 
+// A holder of a token who has filled all places with sessions, and uses them all, pushes out no
+// session of others, however long theirs were not used, and whoever signs in next.
+func TestAttackSessionsPushedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(sessions)
+		of := func(name string) [sha256.Size]byte { return sha256.Sum256([]byte(name)) }
+		operator, _ := s.start(of("operator"))
+		time.Sleep(30 * time.Minute)
+		for range config.MaxSessions {
+			s.start(of("attacker"))
+		}
+		var others []string
+		for i := range 20 { // each with a token of its own
+			id, _ := s.start(of(fmt.Sprint("other", i)))
+			others = append(others, id)
+			s.start(of("attacker"))
+		}
+		for _, id := range append(others, operator) {
+			if _, _, ok := s.use(id); !ok {
+				t.Error("a session of another token has ended")
+			}
+		}
+		if len(s.open) != config.MaxSessions {
+			t.Errorf("%d sessions", len(s.open))
+		}
+	})
+}
+
 // A session takes no more than the bounds say (docs/bounds.md).
 func TestBytesOfSessions(t *testing.T) {
 	s := new(sessions)

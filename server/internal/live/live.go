@@ -62,7 +62,7 @@ type Live struct {
 	started time.Time
 	done    chan struct{}
 	end     sync.Once
-	room    chan struct{} // places of streams
+	streams streams
 	known   knownInstances
 
 	mu     sync.Mutex
@@ -91,7 +91,7 @@ const (
 
 // New returns a Live that has read nothing yet.
 func New(o Options) *Live {
-	return &Live{Options: o, started: time.Now(), done: make(chan struct{}), room: make(chan struct{}, MaxStreams)}
+	return &Live{Options: o, started: time.Now(), done: make(chan struct{})}
 }
 
 // Close ends all streams, and Run.

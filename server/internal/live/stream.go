@@ -2,28 +2,61 @@ package live
 
 import (
 	"net/http"
+	"sync"
 	"time"
 )
 
 const (
 	// MaxStreams is how many streams of events there are at once.
 	MaxStreams = 100
+	// maxStreamsOfOne is how many of them one caller may have, so that others find a place.
+	maxStreamsOfOne = MaxStreams * 3 / 4
 	// writeTimeout is how long a client may take to make room for an event.
 	writeTimeout = 10 * time.Second
 	// admitEvery is how often a stream checks whether its caller may still read it.
 	admitEvery = 5 * time.Second
 )
 
-// Stream sends an event each second until the client leaves, l is closed, or admitted returns
-// false. It returns false, and has sent nothing, if there are MaxStreams already. rule is as
-// for Now.
-func (l *Live) Stream(w http.ResponseWriter, r *http.Request, rule string, admitted func() bool) bool {
-	select {
-	case l.room <- struct{}{}:
-	default:
+// streams counts the open streams by their callers.
+type streams struct {
+	mu  sync.Mutex
+	all int
+	of  map[string]int
+}
+
+// begin takes a place for a stream of a caller, and reports whether there was one.
+func (s *streams) begin(caller string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all >= MaxStreams || s.of[caller] >= maxStreamsOfOne {
 		return false
 	}
-	defer func() { <-l.room }()
+	if s.of == nil {
+		s.of = map[string]int{}
+	}
+	s.all++
+	s.of[caller]++
+	return true
+}
+
+// end frees the place of a stream of a caller.
+func (s *streams) end(caller string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all--
+	if s.of[caller]--; s.of[caller] == 0 {
+		delete(s.of, caller)
+	}
+}
+
+// Stream sends an event each second until the client leaves, l is closed, or admitted returns
+// false. It returns false, and has sent nothing, if there are MaxStreams already, or if three
+// quarters of them are this caller's. rule is as for Now.
+func (l *Live) Stream(w http.ResponseWriter, r *http.Request, caller, rule string, admitted func() bool) bool {
+	if !l.streams.begin(caller) {
+		return false
+	}
+	defer l.streams.end(caller)
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
