@@ -23,35 +23,44 @@ const patience = 20_000; // ms; the server gives up after 10 s
 // call returns the JSON of the answer, or throws a Problem.
 export async function call(method, path, body, { signal, ask = true } = {}) {
   for (;;) {
-    const answer = await send(method, path, body, signal);
+    const { answer, json } = await send(method, path, body, signal);
+    signal?.throwIfAborted();
     if (answer.status === 401 && ask && signIn) {
       await signIn();
       signal?.throwIfAborted();
       continue;
     }
-    const json = await answer.json().catch(() => null);
-    signal?.throwIfAborted();
     if (!answer.ok) throw new Problem(answer.status, json || {});
     if (json === null) throw new Problem(0, {}); // it broke off
     return json;
   }
 }
 
+// send returns the answer and its JSON; null: it has none. Timer and listener go with the call:
+// AbortSignal.timeout and any would keep what the call holds until their time is over.
 async function send(method, path, body, signal) {
-  const limit = AbortSignal.timeout(patience);
+  const calling = new AbortController();
+  const abort = () => calling.abort();
+  const timer = setTimeout(abort, patience);
+  signal?.addEventListener('abort', abort);
   try {
-    return await fetch(path.replace(/^\//, ''), {
+    signal?.throwIfAborted();
+    const answer = await fetch(path.replace(/^\//, ''), {
       method,
       headers: body === undefined ? {} : { 'Content-Type': 'application/json' },
       body: body === undefined ? undefined : JSON.stringify(body),
-      signal: signal ? AbortSignal.any([signal, limit]) : limit,
+      signal: calling.signal,
       credentials: 'same-origin',
       cache: 'no-store',
       redirect: 'error',
     });
+    return { answer, json: await answer.json().catch(() => null) };
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new Problem(0, {});
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener('abort', abort);
   }
 }
 
