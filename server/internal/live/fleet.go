@@ -267,7 +267,7 @@ func (x *exchange) collect(ctx context.Context) error {
 	}
 	if x.collector == nil {
 		x.mu.Lock()
-		x.collector = newCollector(x.sum, later(x.sumAt, x.started))
+		x.collector = newCollector(x.sum, later(x.sumAt, x.started), x.clock())
 		x.mu.Unlock()
 	}
 	s := x.collector.add(parts, x.clock())
@@ -287,6 +287,9 @@ type collector struct {
 	total  Counts
 	at     time.Time // of the last sum
 	from   map[string]*collected
+	// Until then, instances of the sum before may not have reported since the store lost theirs.
+	before *sum // nil: there was none
+	until  time.Time
 }
 
 // collected is an instance whose counters are in the total.
@@ -299,8 +302,8 @@ type collected struct {
 }
 
 // newCollector goes on from a sum that was made at that time; nil: from nothing.
-func newCollector(from *sum, at time.Time) *collector {
-	c := &collector{at: at, from: map[string]*collected{}}
+func newCollector(from *sum, at, now time.Time) *collector {
+	c := &collector{at: at, from: map[string]*collected{}, before: from, until: now.Add(idleEvery + exchangeEvery)}
 	if from != nil {
 		c.total = *from.Counters.clone()
 	}
@@ -311,8 +314,10 @@ func newCollector(from *sum, at time.Time) *collector {
 // its start if that was after the last sum. If it is older, what it has counted before is in an
 // earlier sum, or happened before there was one.
 func (c *collector) add(parts map[string][]byte, now time.Time) *sum {
+	left := int64(0)
 	for id, text := range parts {
 		if len(text) == 0 { // it has left
+			left++
 			if known := c.from[id]; known != nil {
 				known.changed = time.Time{}
 			}
@@ -336,7 +341,7 @@ func (c *collector) add(parts map[string][]byte, now time.Time) *sum {
 			known.up, known.changed = r.Up, now
 		}
 	}
-	s := c.present(now)
+	s := c.present(now, left)
 	c.number++
 	c.at = now
 	s.Number, s.Counters = c.number, bounded(&c.total)
@@ -345,8 +350,8 @@ func (c *collector) add(parts map[string][]byte, now time.Time) *sum {
 
 // present counts the instances that are there, and drops the rules that none of them has. An
 // instance whose report is missing counts until the report would have ended: a flush of the store
-// has lost it, and the instance reports again soon.
-func (c *collector) present(now time.Time) *sum {
+// has lost it, and the instance reports again soon. left is how many said that they have left.
+func (c *collector) present(now time.Time, left int64) *sum {
 	s := &sum{}
 	inForce := map[string]RuleCounts{}
 	for id, known := range c.from {
@@ -362,6 +367,9 @@ func (c *collector) present(now time.Time) *sum {
 		for name := range known.counters.Rules {
 			inForce[name] = RuleCounts{}
 		}
+	}
+	if b := c.before; b != nil && now.Before(c.until) && s.Instances < b.Instances-left {
+		s.Instances, s.Bans = b.Instances-left, max(s.Bans, b.Bans)
 	}
 	c.total.keep(inForce)
 	return s
