@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -80,7 +81,7 @@ func clip(text string) string {
 	if len(text) <= maxReason {
 		return text
 	}
-	return fmt.Sprintf("%.*s …", maxReason, text)
+	return strings.ToValidUTF8(text[:maxReason], "") + " …"
 }
 
 // write adds what waits, until nothing does or the Trail is closed. It then makes one more

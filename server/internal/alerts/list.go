@@ -87,7 +87,7 @@ func (a *Alerts) Firing() (n int64) {
 		return 0 // nobody evaluates
 	}
 	for name, s := range a.last.Alerts {
-		if s.Is == isFiring && silenced(name) == "" {
+		if s.shown() == isFiring && silenced(name) == "" {
 			n++
 		}
 	}
