@@ -85,7 +85,7 @@ func errorType(err error) string {
 	var timeout interface{ Timeout() bool }
 	switch {
 	case errors.Is(err, stint.ErrRequest):
-		return "bad_request"
+		return "malformed"
 	case errors.Is(err, stint.ErrFull):
 		return "full"
 	case errors.Is(err, context.Canceled):

@@ -25,7 +25,7 @@ import (
 //     callers, if next has a method TakeCounted as redislimit.Store has
 //   - stint.outcome and stint.by of a single request; of several, stint.refused, how many were
 //     refused
-//   - error.type of a call that failed: timeout, canceled, full, bad_request or error
+//   - error.type of a call that failed: timeout, canceled, full, malformed or error
 //
 // A *stint.Memory decides in less time than it takes to make a span, and behind this Store it
 // decides more slowly: observe its decisions instead. If next is stint.Networked, so is the
@@ -81,7 +81,7 @@ func newOperation(name string) operation {
 		return []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(all...))}
 	}
 	o := operation{span: "stint.store " + name, good: of(), failed: map[string][]metric.RecordOption{}}
-	for _, kind := range [...]string{"bad_request", "full", "canceled", "timeout", "error"} {
+	for _, kind := range [...]string{"malformed", "full", "canceled", "timeout", "error"} {
 		o.failed[kind] = of(errorKey.String(kind))
 	}
 	return o

@@ -2,13 +2,10 @@ package server
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"strings"
 	"time"
-
-	"github.com/stintdev/stint"
 )
 
 // access is what the access log says of a request to the gateway, and its ResponseWriter.
@@ -51,19 +48,13 @@ func (a *access) decided(v *Verdict, err error) {
 	if a == nil {
 		return
 	}
-	_, overloaded := isOverloaded(err)
-	switch {
-	case err == nil:
-		a.outcome, a.by, a.id = v.outcome(), sayBy(&v.Decision), v.identify()
-		if v.Rule != nil {
-			a.rule = v.Rule.Name
-		}
-	case overloaded:
-		a.outcome = "overloaded"
-	case errors.Is(err, stint.ErrRequest):
-		a.outcome = "malformed"
-	default:
-		a.outcome = stint.Outcome(0).String()
+	a.outcome = outcomeOf(v, err)
+	if err != nil {
+		return
+	}
+	a.by, a.id = sayBy(&v.Decision), v.identify()
+	if v.Rule != nil {
+		a.rule = v.Rule.Name
 	}
 }
 

@@ -61,18 +61,18 @@ func TestAccessLog(t *testing.T) {
 		})
 	g := start(t, s)
 	for _, c := range []struct{ request, want string }{
-		{"GET /a?secret=1", "path:/a status:200 bytes:5 outcome:allowed up decision"},
-		{"HEAD /a", "path:/a status:200 bytes:0 outcome:allowed up decision"},
-		{"GET /hints", "path:/hints status:200 bytes:5 outcome:allowed up decision"},
-		{"GET /none", "path:/none status:204 bytes:0 outcome:allowed up decision"},
+		{"GET /a?secret=1", "path:/a status:200 bytes:5 outcome:unmatched up decision"},
+		{"HEAD /a", "path:/a status:200 bytes:0 outcome:unmatched up decision"},
+		{"GET /hints", "path:/hints status:200 bytes:5 outcome:unmatched up decision"},
+		{"GET /none", "path:/none status:204 bytes:0 outcome:unmatched up decision"},
 		{"GET /login", "path:/login status:200 bytes:5 outcome:allowed rule:login up decision"},
 		{"GET /login", "path:/login status:429 bytes:0 outcome:limited rule:login decision"},
-		{"GET /dead", "path:/dead status:502 bytes:0 outcome:allowed up decision"},
-		{"GET /half", "path:/half status:200 bytes:4 outcome:allowed up decision cut"},
-		{"GET /chat", "path:/chat status:101 bytes:0 outcome:allowed up decision"},
+		{"GET /dead", "path:/dead status:502 bytes:0 outcome:unmatched up decision"},
+		{"GET /half", "path:/half status:200 bytes:4 outcome:unmatched up decision cut"},
+		{"GET /chat", "path:/chat status:101 bytes:0 outcome:unmatched up decision"},
 		{"GET /a/..;/b", "path:/a/..;/b status:400 bytes:0 outcome:malformed"},
 		{"CONNECT example.com:443", "path:example.com:443 status:400 bytes:0 outcome:malformed"},
-		{"GET /none-of-it other", "path:/none-of-it status:404 bytes:0 outcome:allowed decision"},
+		{"GET /none-of-it other", "path:/none-of-it status:404 bytes:0 outcome:unmatched decision"},
 	} {
 		f := strings.Fields(c.request)
 		headers := []string{"X-Request-Id: r1"}
@@ -163,7 +163,7 @@ func TestAccessLogOfOverload(t *testing.T) {
 	for _, l := range lines(t, text, "request") {
 		got = append(got, fmt.Sprint(l["path"], " ", l["status"], " ", l["outcome"]))
 	}
-	if want := "/second 503 overloaded, /first 200 allowed, /third 503 overloaded"; strings.Join(got, ", ") != want {
+	if want := "/second 503 overloaded, /first 200 unmatched, /third 503 overloaded"; strings.Join(got, ", ") != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	overloaded := lines(t, text, "this instance is overloaded, and refuses requests")

@@ -128,6 +128,25 @@ func sayBy(d *stint.Decision) string {
 	return d.By.String()
 }
 
+// outcomeOf is the outcome of a request in the access log and in traces: as metrics name it, or
+// "malformed", or "overloaded".
+func outcomeOf(v *Verdict, err error) string {
+	_, overloaded := isOverloaded(err)
+	switch {
+	case overloaded:
+		return "overloaded"
+	case errors.Is(err, stint.ErrRequest):
+		return "malformed"
+	case err != nil:
+		return stint.Outcome(0).String()
+	case v.List == rules.Safe:
+		return "safe"
+	case v.Rule == nil && v.ByHand == nil && !v.applied && v.List != rules.Blocked:
+		return "unmatched"
+	}
+	return v.outcome()
+}
+
 // outcome is "allowed", "limited", "warned", "banned" or "blocked".
 func (v *Verdict) outcome() string {
 	if v.List == rules.Blocked {

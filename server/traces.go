@@ -208,25 +208,12 @@ func ruleNames(all []*rules.Rule) []string {
 	return names
 }
 
-// outcomeName is the outcome of a request as metrics name it, and also "bad_request" and
-// "overloaded".
+// outcomeName is the outcome of a request, or of a check of a list that could not be read.
 func (t *evaluation) outcomeName() string {
-	_, overloaded := isOverloaded(t.err)
-	switch {
-	case t.in == nil, errors.Is(t.err, stint.ErrRequest):
-		return "bad_request"
-	case overloaded:
-		return "overloaded"
-	case t.err != nil:
-		return "undecided"
-	case t.List == rules.Blocked:
-		return "blocked"
-	case t.List == rules.Safe:
-		return "safe"
-	case t.Rule == nil && t.ByHand == nil && !t.applied:
-		return "unmatched"
+	if t.in == nil {
+		return "malformed"
 	}
-	return t.Outcome.String()
+	return outcomeOf(&t.Verdict, t.err)
 }
 
 // isUndecided reports whether the request could not be decided, through no fault of its own.

@@ -97,13 +97,13 @@ rules:
 	s.Check().ServeHTTP(httptest.NewRecorder(), r)
 	_ = g.stop()
 	spans := c.got()
-	const want = `gateway server outcome=bad_request path=/%ff%fe
-  decide internal outcome=bad_request path=/\xff\xfe
+	const want = `gateway server outcome=malformed path=/%ff%fe
+  decide internal outcome=malformed path=/\xff\xfe
 gateway server outcome=allowed path=/%ffX
   decide internal outcome=allowed path=/\xffX key=b
   upstream client
-gateway server outcome=bad_request path=/%ff%fe
-  decide internal outcome=bad_request path=/\xff\xfe
+gateway server outcome=malformed path=/%ff%fe
+  decide internal outcome=malformed path=/\xff\xfe
 gateway server outcome=limited path=/%ffX
   decide internal outcome=limited path=/\xffX key=b
 check server outcome=allowed path=/v1/check

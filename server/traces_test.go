@@ -198,7 +198,7 @@ func TestTraceOfChecks(t *testing.T) {
 	const want = `check server method=POST path=/v1/check status_code=200 outcome=allowed rule=login
   decide internal method=GET path=/login outcome=allowed rule=login
 check server method=POST path=/v1/check status_code=200
-  decide internal checks=4 passed=1 [stint.decision method=GET path=/login outcome=limited rule=login check=1] [stint.decision outcome=bad_request check=2] [stint.decision method=GET path=/login outcome=limited rule=login check=3]
+  decide internal checks=4 passed=1 [stint.decision method=GET path=/login outcome=limited rule=login check=1] [stint.decision outcome=malformed check=2] [stint.decision method=GET path=/login outcome=limited rule=login check=3]
 authorize server method=GET path=/v1/authorize status_code=200 outcome=allowed rule=all
   decide internal method=_OTHER path=/x outcome=allowed rule=all
 `
