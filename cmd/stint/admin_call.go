@@ -26,8 +26,8 @@ type apiRequest struct {
 	body         any
 }
 
-// send returns the answer's JSON. An answer that is no success is a *refusal.
-func (a *admin) send(ctx context.Context, q apiRequest) ([]byte, error) {
+// request is the request of a call whose answer has the media type accept.
+func (a *admin) request(ctx context.Context, q apiRequest, accept string) (*http.Request, error) {
 	var body io.Reader
 	if q.body != nil {
 		data, err := json.Marshal(q.body)
@@ -43,12 +43,28 @@ func (a *admin) send(ctx context.Context, q apiRequest) ([]byte, error) {
 	if q.body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	r.Header.Set("Accept", "application/json, application/problem+json")
+	r.Header.Set("Accept", accept+", application/problem+json")
 	if a.decision != "" {
 		r.Header.Set("Stint-Decision", a.decision)
 	}
 	if a.token != "" {
 		r.Header.Set("Authorization", "Bearer "+a.token)
+	}
+	return r, nil
+}
+
+func withQuery(path string, q url.Values) string {
+	if len(q) > 0 {
+		path += "?" + q.Encode()
+	}
+	return path
+}
+
+// send returns the answer's JSON. An answer that is no success is a *refusal.
+func (a *admin) send(ctx context.Context, q apiRequest) ([]byte, error) {
+	r, err := a.request(ctx, q, "application/json")
+	if err != nil {
+		return nil, err
 	}
 	resp, err := a.client.Do(r)
 	if err != nil {
@@ -93,6 +109,22 @@ func exchange[T any](ctx context.Context, a *admin, q apiRequest, tell func(w io
 		return err
 	}
 	return show(a, data, tell)
+}
+
+// inspect is exchange for a command that exits with 1 unless the answer is ok.
+func inspect[T any](ctx context.Context, a *admin, q apiRequest, tell func(w io.Writer, answer T), ok func(answer T) bool) error {
+	data, err := a.send(ctx, q)
+	if err != nil {
+		return err
+	}
+	answer, err := read[T](data)
+	if err == nil {
+		err = show(a, data, tell)
+	}
+	if err == nil && !ok(answer) {
+		err = errQuiet
+	}
+	return err
 }
 
 // show prints an answer as exchange does, all of it at once.

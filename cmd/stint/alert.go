@@ -1,12 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -30,20 +30,9 @@ func alertList() *cobra.Command {
 silenced.`,
 	}
 	return adminCommand(c, nil, func(ctx context.Context, a *admin, _ []string) error {
-		data, err := a.send(ctx, apiRequest{method: http.MethodGet, path: "/v1/alerts"})
-		if err == nil {
-			err = show(a, data, printAlerts)
-		}
-		if err != nil {
-			return err
-		}
-		all, err := read[adminapi.Alerts](data)
-		for _, alert := range all.Alerts {
-			if alert.State == "firing" && alert.Silence == "" {
-				err = cmp.Or(err, errQuiet)
-			}
-		}
-		return err
+		return inspect(ctx, a, apiRequest{method: http.MethodGet, path: "/v1/alerts"}, printAlerts, func(all adminapi.Alerts) bool {
+			return !slices.ContainsFunc(all.Alerts, func(a adminapi.Alert) bool { return a.State == "firing" && a.Silence == "" })
+		})
 	})
 }
 
@@ -157,20 +146,9 @@ func alertTest() *cobra.Command {
 		Long: "Makes the server send a test to every webhook. It exits with 1 if one did not accept it.",
 	}
 	return adminCommand(c, nil, func(ctx context.Context, a *admin, _ []string) error {
-		data, err := a.send(ctx, apiRequest{method: http.MethodPost, path: "/v1/alerts/test"})
-		if err == nil {
-			err = show(a, data, printAlertTest)
-		}
-		if err != nil {
-			return err
-		}
-		test, err := read[adminapi.AlertTest](data)
-		for _, w := range test.Webhooks {
-			if w.Error != "" {
-				err = cmp.Or(err, errQuiet)
-			}
-		}
-		return err
+		return inspect(ctx, a, apiRequest{method: http.MethodPost, path: "/v1/alerts/test"}, printAlertTest, func(test adminapi.AlertTest) bool {
+			return !slices.ContainsFunc(test.Webhooks, func(w adminapi.WebhookTest) bool { return w.Error != "" })
+		})
 	})
 }
 

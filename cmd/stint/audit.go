@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 
 	"github.com/spf13/cobra"
 
@@ -23,11 +24,9 @@ before and after each.`,
 	limit := number{least: 1}
 	c.Flags().Var(&limit, "limit", "show the newest `N` changes (default 50)")
 	return adminCommand(c, nil, func(ctx context.Context, a *admin, _ []string) error {
-		path := "/v1/audit"
-		if limit.given {
-			path += fmt.Sprintf("?limit=%d", limit.value)
-		}
-		return exchange(ctx, a, apiRequest{method: http.MethodGet, path: path}, printAudit)
+		q := url.Values{}
+		limit.into(q, "limit")
+		return exchange(ctx, a, apiRequest{method: http.MethodGet, path: withQuery("/v1/audit", q)}, printAudit)
 	})
 }
 

@@ -49,14 +49,8 @@ func banList() *cobra.Command {
 		if *rule != "" {
 			only.Set("rule", *rule)
 		}
-		if limit.given {
-			only.Set("limit", strconv.FormatInt(limit.value, 10))
-		}
-		path := bansPath
-		if len(only) > 0 {
-			path += "?" + only.Encode()
-		}
-		return exchange(ctx, a, apiRequest{method: http.MethodGet, path: path}, printBans)
+		limit.into(only, "limit")
+		return exchange(ctx, a, apiRequest{method: http.MethodGet, path: withQuery(bansPath, only)}, printBans)
 	})
 }
 

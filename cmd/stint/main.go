@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/signal"
 	"runtime"
@@ -247,6 +248,13 @@ func (n *number) Set(text string) error {
 	}
 	n.value, n.given = v, true
 	return nil
+}
+
+// into sets a parameter of a query, if the flag was given.
+func (n *number) into(q url.Values, name string) {
+	if n.given {
+		q.Set(name, strconv.FormatInt(n.value, 10))
+	}
 }
 
 func versionCommand() *cobra.Command {

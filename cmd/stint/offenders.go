@@ -19,7 +19,13 @@ import (
 	"github.com/stintdev/stint/server/adminapi"
 )
 
-// oneOf is a flag that is one of some words. The first is the default.
+// What offenders are, and what they are counted by. The first is the default.
+var (
+	offendersOf = []string{"keys", "rules", "paths", "clients"}
+	offendersBy = []string{"refusals", "use", "violations"}
+)
+
+// oneOf is a flag that is one of some words.
 type oneOf struct {
 	all   []string
 	value string
@@ -49,8 +55,8 @@ With --rule and --key, or with --name, it lists the hours of one of them instead
   stint offenders --rule login --key 192.0.2.66
   stint offenders --of paths --name /login`,
 	}
-	of := oneOf{[]string{"keys", "rules", "paths", "clients"}, "keys"}
-	by := oneOf{[]string{"refusals", "use", "violations"}, "refusals"}
+	of := oneOf{offendersOf, offendersOf[0]}
+	by := oneOf{offendersBy, offendersBy[0]}
 	f := c.Flags()
 	f.Var(&of, "of", "what to list")
 	f.Var(&by, "by", "what they are counted by: refused requests, charged cost, or violations of penalties")
@@ -90,16 +96,14 @@ With --rule and --key, or with --name, it lists the hours of one of them instead
 			q.Set("key", string(text))
 		}
 		if *name != "" || key != "" {
-			return exchange(ctx, a, apiRequest{method: http.MethodGet, path: "/v1/offenders/history?" + q.Encode()}, printHistory)
+			return exchange(ctx, a, apiRequest{method: http.MethodGet, path: withQuery("/v1/offenders/history", q)}, printHistory)
 		}
 		q.Set("since", *since)
 		if *rule != "" {
 			q.Set("rule", *rule)
 		}
-		if limit.given {
-			q.Set("limit", strconv.FormatInt(limit.value, 10))
-		}
-		return exchange(ctx, a, apiRequest{method: http.MethodGet, path: "/v1/offenders?" + q.Encode()}, printOffenders)
+		limit.into(q, "limit")
+		return exchange(ctx, a, apiRequest{method: http.MethodGet, path: withQuery("/v1/offenders", q)}, printOffenders)
 	})
 }
 

@@ -20,18 +20,7 @@ func statusCommand() *cobra.Command {
 does not answer.`,
 	}
 	return adminCommand(c, nil, func(ctx context.Context, a *admin, _ []string) error {
-		data, err := a.send(ctx, apiRequest{method: http.MethodGet, path: "/v1/status"})
-		if err != nil {
-			return err
-		}
-		answer, err := read[adminapi.Status](data)
-		if err == nil {
-			err = show(a, data, printStatus)
-		}
-		if err == nil && !answer.Store.OK {
-			err = errQuiet
-		}
-		return err
+		return inspect(ctx, a, apiRequest{method: http.MethodGet, path: "/v1/status"}, printStatus, func(s adminapi.Status) bool { return s.Store.OK })
 	})
 }
 

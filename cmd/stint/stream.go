@@ -26,13 +26,9 @@ func (a *admin) stream(ctx context.Context, path string, got func(data []byte) e
 	defer cancel(nil)
 	late := time.AfterFunc(a.timeout, func() { cancel(context.DeadlineExceeded) })
 	defer late.Stop()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, a.base.String()+path, nil)
+	r, err := a.request(ctx, apiRequest{method: http.MethodGet, path: path}, "text/event-stream")
 	if err != nil {
 		return err
-	}
-	r.Header.Set("Accept", "text/event-stream, application/problem+json")
-	if a.token != "" {
-		r.Header.Set("Authorization", "Bearer "+a.token)
 	}
 	client := *a.client
 	client.Timeout = 0 // which is for the whole stream

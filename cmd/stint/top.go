@@ -87,7 +87,7 @@ func (a *admin) lookAround(ctx context.Context, want topWants) (r around) {
 		return r
 	}
 	query := url.Values{"of": {want.of}, "by": {want.by}, "limit": {"20"}}
-	offenders, err := fetch[adminapi.Offenders](ctx, a, apiRequest{method: http.MethodGet, path: "/v1/offenders?" + query.Encode()})
+	offenders, err := fetch[adminapi.Offenders](ctx, a, apiRequest{method: http.MethodGet, path: withQuery("/v1/offenders", query)})
 	var refused *refusal
 	if errors.As(err, &refused) && refused.answer.Status == http.StatusNotFound {
 		return r

@@ -28,11 +28,6 @@ type topView struct {
 // topWants is which offenders a view shows.
 type topWants struct{ of, by string }
 
-var (
-	offendersOf = []string{"keys", "rules", "paths", "clients"}
-	offendersBy = []string{"refusals", "use", "violations"}
-)
-
 func newTopView(host string) *topView { return &topView{host: host, sort: 'd'} }
 
 func (v *topView) wants() topWants { return topWants{offendersOf[v.of], offendersBy[v.by]} }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"unicode"
@@ -105,11 +106,9 @@ func rulesHistory() *cobra.Command {
 	limit := number{least: 1}
 	c.Flags().Var(&limit, "limit", "show the newest `N` versions (default 20)")
 	return adminCommand(c, nil, func(ctx context.Context, a *admin, _ []string) error {
-		path := versionsPath
-		if limit.given {
-			path += fmt.Sprintf("?limit=%d", limit.value)
-		}
-		return exchange(ctx, a, apiRequest{method: http.MethodGet, path: path}, printVersions)
+		q := url.Values{}
+		limit.into(q, "limit")
+		return exchange(ctx, a, apiRequest{method: http.MethodGet, path: withQuery(versionsPath, q)}, printVersions)
 	})
 }
 
