@@ -45,7 +45,7 @@ type Options struct {
 	// count together as "other". It bounds the memory of a program that makes limits with
 	// names of their own for each customer. 0: 1000.
 	Names int
-	// Buckets are the buckets of stint_limit_store_seconds. nil: from 1 µs to 1 s.
+	// Buckets are the buckets of stint_limit_store_seconds. nil: DefaultBuckets.
 	Buckets []float64
 	// Labels are added to each metric, to tell several Collectors in one registry apart.
 	Labels prometheus.Labels
@@ -75,7 +75,9 @@ type limitSeries struct {
 // penaltySeries has the series of a penalty, by outcome; none of 0 and Allowed.
 type penaltySeries [stint.Banned + 1]prometheus.Counter
 
-var defaultBuckets = []float64{
+// DefaultBuckets are the buckets of stint_limit_store_seconds without Options.Buckets, and those
+// of the server's metrics. The server's default decision_timeout, 25 ms, is one of them.
+var DefaultBuckets = [...]float64{
 	1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4,
 	1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1,
 }
@@ -86,7 +88,7 @@ func New(o Options) *Collector {
 		o.Names = defaultNames
 	}
 	if o.Buckets == nil {
-		o.Buckets = defaultBuckets
+		o.Buckets = DefaultBuckets[:]
 	}
 	c := new(Collector)
 	vec := func(name, help string, labels ...string) *prometheus.CounterVec {

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -104,11 +103,7 @@ func (s *Server) newControl(c *Config) *control.Control {
 
 // newAudit makes the record of changes.
 func (s *Server) newAudit() *admin.Audit {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	trail := &admin.Trail{Reports: s.reports, Host: host, Now: func() time.Time {
+	trail := &admin.Trail{Reports: s.reports, Host: hostname(), Now: func() time.Time {
 		if s.control == nil { // it is being made, and has lost a change
 			return time.Now()
 		}

@@ -12,12 +12,8 @@ import (
 
 // newLive returns the live numbers of this server.
 func (s *Server) newLive(c *Config) *live.Live {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
 	o := live.Options{
-		ID: s.id, Host: host, Program: c.Program, Count: s.metrics.counts(&s.set), State: s.liveState,
+		ID: s.id, Host: hostname(), Program: c.Program, Count: s.metrics.counts(&s.set), State: s.liveState,
 		Failed: func(err error) {
 			s.sampled.failure("the fleet's live numbers cannot be exchanged; this instance shows its own", err)
 		},
@@ -38,6 +34,15 @@ func (s *Server) liveState() live.State {
 		}
 	}
 	return state
+}
+
+// hostname names this machine to operators.
+func hostname() string {
+	host, err := os.Hostname()
+	if err != nil {
+		return "unknown"
+	}
+	return host
 }
 
 // counts returns a function that reads the counters of m and of the rules in force. It is not for

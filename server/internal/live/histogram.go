@@ -3,15 +3,12 @@ package live
 import (
 	"math"
 
+	"github.com/stintdev/stint/promlimit"
 	"github.com/stintdev/stint/server/adminapi"
 )
 
 // Bounds are the upper bounds of a Histogram's buckets, in seconds; the last bucket has none.
-// The default decision_timeout, 25 ms, is one of them.
-var Bounds = [...]float64{
-	1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4,
-	1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1,
-}
+var Bounds = promlimit.DefaultBuckets
 
 // Histogram counts durations, each in the first bucket that has room for it.
 type Histogram [len(Bounds) + 1]int64
