@@ -2,7 +2,10 @@ package rules
 
 import (
 	"math"
+	"strings"
 	"time"
+
+	"github.com/stintdev/stint"
 )
 
 // Alert is an alert of a rules file. It never changes. It is about numbers that a server
@@ -28,7 +31,8 @@ type Alert struct {
 	Message string
 }
 
-// Usage is when an alert about keys is told of a key: once in a period of the limit.
+// Usage is the condition of an alert about keys. A key that meets it is reported once in a
+// period of the limit.
 type Usage struct {
 	// Limit is the name of a rule, for its limits with those of its tiers, or RULE@TIER for
 	// those of one tier.
@@ -39,6 +43,12 @@ type Usage struct {
 	// is true for >=.
 	Percent float64
 	OrMore  bool
+}
+
+// Of reports whether u is about a limit.
+func (u *Usage) Of(l *stint.Limit) bool {
+	name := l.Spec().Name
+	return name == u.Limit || u.Limit == u.Rule && strings.HasPrefix(name, u.Rule+"@")
 }
 
 // Exceeded reports whether a key that has this many units left of a limit's capacity uses

@@ -11,7 +11,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/spelling"
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/rules/internal/expr"
@@ -129,7 +128,7 @@ func (p *parser) alert(n *yamlnode.Node) {
 	}
 	for _, field := range [...]string{"for", "window"} {
 		if a.Usage != nil && found[field] != nil {
-			p.Report(found[field], "%s is for alerts about rates; one about usage is told of a key once in a period of the limit", field)
+			p.Report(found[field], "%s is for alerts about rates; one about usage reports a key once in a period of the limit", field)
 		}
 	}
 	p.findAlert(&a, found["when"])
@@ -349,10 +348,4 @@ func (p *parser) findAlert(a *Alert, when *yamlnode.Node) {
 	if value, ok := a.Condition.fixed(); ok {
 		p.found(CodeAlert, p.PlaceWithin(when, 0), "alert %q: its condition is always %t, whatever is measured; rates named *_rate are shares between 0 and 1", a.Name, value)
 	}
-}
-
-// Of reports whether u is about a limit.
-func (u *Usage) Of(l *stint.Limit) bool {
-	name := l.Spec().Name
-	return name == u.Limit || u.Limit == u.Rule && strings.HasPrefix(name, u.Rule+"@")
 }

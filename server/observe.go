@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// observe is told of each request that was decided, at the end of Decide. Nothing here may
-// block or fail, and what it costs, every request pays. at is zero but for simulations.
+// observe runs at the end of Decide for each request. It must not block or fail, and its cost is
+// part of every request. at is zero except for simulations.
 func (s *Server) observe(ctx context.Context, start time.Duration, t *evaluation, at time.Time) {
 	s.metrics.decided(ctx, start, &t.Verdict, t.err)
 	if at.IsZero() {

@@ -27,13 +27,13 @@ type Alert struct {
 	Since *time.Time `json:"since,omitempty"` // of the state; nil: not known
 	// Silence is the ID of the silence that mutes it; empty: none.
 	Silence string `json:"silence,omitempty"`
-	// Keys are the keys that the alert was last told of, if it is about keys; at most 100,
+	// Keys are the keys that were reported last, if the alert is about keys; at most 100,
 	// the newest first.
 	Keys  []AlertKey `json:"keys,omitempty"`
-	Error string     `json:"error,omitempty"` // why webhooks were not told, if it is to be sent
+	Error string     `json:"error,omitempty"` // why webhooks did not accept the last message
 }
 
-// AlertKey is a key that an alert was told of.
+// AlertKey is a key that was reported.
 type AlertKey struct {
 	Rule string    `json:"rule"`
 	Key  rules.Key `json:"key"`

@@ -157,8 +157,8 @@ func (a *Alerts) Round(ctx context.Context) {
 func (a *Alerts) isOverdue() bool { return a.heard.IsZero() || time.Since(a.heard) >= lead }
 
 // claim reports whether this instance evaluates. If Reports do not answer, the last evaluator
-// goes on, and so does an instance that has never reached them: failures of the store are what
-// alerts are about, and to be told twice is better than not to be told.
+// goes on, and so does an instance that has never reached them: alerts are about failures of the
+// store, and two messages are better than none.
 func (a *Alerts) claim(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

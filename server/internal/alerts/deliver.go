@@ -212,7 +212,7 @@ func (a *Alerts) send(ctx context.Context, d *delivery, m *Message, after sentSt
 	retry, err := d.to.Send(ctx, m)
 	a.o.Delivered(d.to.Name, err == nil)
 	if !d.answered(after, retry, err) {
-		a.o.Failed("alerts: webhook "+d.to.Name+" was not told", err)
+		a.o.Failed("alerts: webhook "+d.to.Name+" did not accept a message", err)
 		return
 	}
 	a.saveSent(context.WithoutCancel(ctx), d)

@@ -53,7 +53,7 @@ func (a *Alerts) List() adminapi.Alerts {
 	return all
 }
 
-// shownKeys are the keys that an alert was told of, the newest first.
+// shownKeys are the keys that were reported for an alert, the newest first.
 func (a *Alerts) shownKeys(alert string, keys map[string][]seen) []adminapi.AlertKey {
 	var shown []adminapi.AlertKey
 	for _, of := range keys {

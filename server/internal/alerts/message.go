@@ -46,7 +46,7 @@ type ItemKey struct {
 	Key   rules.Key `json:"key"`   // as it may be shown
 	Usage float64   `json:"usage"` // 0.8 is 80 %
 	At    time.Time `json:"at"`
-	// Until is when the period ends in which the key is told once.
+	// Until is the end of the period in which the key is reported once.
 	Until time.Time `json:"until"`
 }
 

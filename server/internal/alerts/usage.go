@@ -69,7 +69,7 @@ type seen struct {
 	Limit string    `json:"limit"` // its terms
 	Key   string    `json:"key"`
 	At    time.Time `json:"at"`
-	Until time.Time `json:"until"` // the key is not told again before
+	Until time.Time `json:"until"` // the key is not reported again before
 	Usage float64   `json:"usage"`
 }
 
