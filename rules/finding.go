@@ -44,7 +44,7 @@ const (
 	codeLooseKey      = "ST014" // a key that a client can vary
 	CodeCheckOpen     = "ST015" // anyone may use the check API; found in the settings
 	CodeStoreSecrets  = "ST016" // the store refuses new passwords or certificates; found likewise
-	CodeAlert         = "ST018" // an alert that cannot work; that none is sent is found by servers
+	CodeAlert         = "ST017" // an alert that cannot work; that none is sent is found by servers
 )
 
 // Codes are all of them.

@@ -208,7 +208,7 @@ func TestAlertSettings(t *testing.T) {
 	if err := s.Open(); err == nil || !strings.Contains(err.Error(), `webhook "ops": url_file: `) {
 		t.Errorf("%v", err)
 	}
-	if found := newServer(t, alert).Findings(); len(found) != 1 || found[0].Code != "ST018" {
+	if found := newServer(t, alert).Findings(); len(found) != 1 || found[0].Code != "ST017" {
 		t.Errorf("%v", found)
 	}
 	if found := s.Findings(); len(found) != 0 {

@@ -85,7 +85,7 @@ type Alerts struct {
 
 	mu   sync.Mutex
 	last fleetState // as the evaluator reported it last
-	keys map[string][]seen
+	keys map[string][]reportedKey
 }
 
 // fleetState is the report of the evaluator.
@@ -193,7 +193,7 @@ func (a *Alerts) takeOver(ctx context.Context) bool {
 	}
 	last := map[string]int64{}
 	if before.Evaluator != "" { // else nobody has evaluated yet, and the keys are new
-		last = lastSeen(decodeKeys(keys))
+		last = lastReported(decodeKeys(keys))
 	}
 	for _, w := range a.webhooks {
 		w.takeOver(a.read[sentPart+w.to.Name], a.states, last)
@@ -248,7 +248,7 @@ func (a *Alerts) follow(ctx context.Context) {
 }
 
 // remember keeps what List shows.
-func (a *Alerts) remember(f fleetState, keys map[string][]seen) {
+func (a *Alerts) remember(f fleetState, keys map[string][]reportedKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.last, a.keys = f, keys

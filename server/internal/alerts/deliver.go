@@ -30,7 +30,7 @@ type delivery struct {
 
 	mu      sync.Mutex
 	alerts  map[string]sent  // by name
-	keys    map[string]int64 // the last that was sent, by instance; see seen.Seq
+	keys    map[string]int64 // the last that was sent, by instance; see reportedKey.Seq
 	busy    bool             // a message is on its way
 	fails   int              // in a row
 	retryAt time.Time        // by the machine's clock

@@ -54,7 +54,7 @@ func (a *Alerts) List() adminapi.Alerts {
 }
 
 // shownKeys are the keys that were reported for an alert, the newest first.
-func (a *Alerts) shownKeys(alert string, keys map[string][]seen) []adminapi.AlertKey {
+func (a *Alerts) shownKeys(alert string, keys map[string][]reportedKey) []adminapi.AlertKey {
 	var shown []adminapi.AlertKey
 	for _, of := range keys {
 		for _, k := range of {

@@ -46,9 +46,9 @@ type usage struct {
 	told map[uint64]time.Time // until when a key needs no claim, by a hash
 
 	// Used by one round at a time.
-	again   *crossing // of which it is not known whether it was claimed
-	kept    []seen    // the newest last
-	changed bool      // kept was not reported yet
+	again   *crossing     // of which it is not known whether it was claimed
+	kept    []reportedKey // the newest last
+	changed bool          // kept was not reported yet
 	seq     int64
 }
 
@@ -60,8 +60,8 @@ type crossing struct {
 	claimant                string // unique, so that one key is claimed once
 }
 
-// seen is a crossing that this instance claimed, as it is reported.
-type seen struct {
+// reportedKey is a crossing that this instance claimed, as it is reported.
+type reportedKey struct {
 	// Seq counts the keys that an instance has claimed, from 1.
 	Seq   int64     `json:"seq"`
 	Alert string    `json:"alert"`
@@ -195,7 +195,7 @@ func (u *usage) claim(ctx context.Context, c *crossing) (bool, error) {
 func (u *usage) keep(c *crossing) {
 	now := u.o.Now()
 	u.seq++
-	u.kept = append(u.kept, seen{
+	u.kept = append(u.kept, reportedKey{
 		Seq: u.seq, Alert: c.alert, Rule: c.rule, Limit: c.limit, Key: c.key,
 		At: now, Until: now.Add(c.period), Usage: c.usage,
 	})
@@ -223,20 +223,20 @@ func (u *usage) write(ctx context.Context) {
 }
 
 // decodeKeys reads the parts of the report of keys. It skips what is not readable.
-func decodeKeys(parts map[string][]byte) map[string][]seen {
-	keys := make(map[string][]seen, len(parts))
+func decodeKeys(parts map[string][]byte) map[string][]reportedKey {
+	keys := make(map[string][]reportedKey, len(parts))
 	for id, text := range parts {
-		var of []seen
+		var of []reportedKey
 		if json.Unmarshal(text, &of) == nil && len(of) > 0 {
-			slices.SortFunc(of, func(a, b seen) int { return cmp.Compare(a.Seq, b.Seq) })
+			slices.SortFunc(of, func(a, b reportedKey) int { return cmp.Compare(a.Seq, b.Seq) })
 			keys[id] = of
 		}
 	}
 	return keys
 }
 
-// lastSeen is the number of the last key of each instance.
-func lastSeen(keys map[string][]seen) map[string]int64 {
+// lastReported is the number of the last key of each instance.
+func lastReported(keys map[string][]reportedKey) map[string]int64 {
 	last := make(map[string]int64, len(keys))
 	for id, of := range keys {
 		last[id] = of[len(of)-1].Seq
