@@ -173,7 +173,7 @@ func (t *evaluation) degradedAttrs() []slog.Attr {
 	return attrs
 }
 
-// refusalAttrs are what is known of a refusal. What is not known is left out.
+// refusalAttrs are the fields of a refusal that are known.
 func (l *refusalLog) refusalAttrs(t *evaluation) []slog.Attr {
 	attrs := append(make([]slog.Attr, 0, 20), slog.String("outcome", t.outcome()))
 	add := func(name, text string) {

@@ -58,6 +58,14 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 	if j := s.settings.JWT; j != nil && j.KeysInTheClear() {
 		s.log.Warn("token keys are fetched unencrypted, so that others on the network can replace them: use a jwks_url with https, or a jwks_file")
 	}
+	if t := s.settings.Traces; t != nil && t.HeadersInTheClear() {
+		s.log.Warn("the headers of traces are sent unencrypted: use an endpoint with https")
+	}
+	for i := range s.settings.Webhooks {
+		if w := &s.settings.Webhooks[i]; w.HeadersInTheClear() {
+			s.log.Warn("the headers of a webhook are sent unencrypted: use a url with https", "webhook", w.Name)
+		}
+	}
 	for _, f := range s.claimsFindings(s.Rules()) {
 		s.log.Warn(f.Text, "code", f.Code)
 	}

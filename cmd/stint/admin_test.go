@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -102,6 +103,30 @@ func TestServeTokensInTheClear(t *testing.T) {
 		}
 		if said := strings.Contains(s.log.String(), "tokens are sent unencrypted"); said != want {
 			t.Errorf("%s:\n%s", listen, s.log)
+		}
+	}
+}
+
+// The same goes for the headers of traces and webhooks.
+func TestServeHeadersInTheClear(t *testing.T) {
+	headers := filepath.Join(t.TempDir(), "headers")
+	if err := os.WriteFile(headers, []byte("Authorization: Bearer geheim\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for host, want := range map[string]int{"127.0.0.1": 0, "192.0.2.1": 2} {
+		path := configured(t, fmt.Sprintf(`server:
+  traces: {endpoint: 'http://%[1]s:1', sample: 0, headers_file: %[2]s}
+  webhooks: [{name: ops, kind: json, url: 'http://%[1]s:1', headers_file: %[2]s}]
+`, host, headers)+limited(2, ""))
+		s := serving(t, "--config", path)
+		if got := get(t, "GET", s.check+"/healthz"); got != "200 " { // it runs, so it has warned
+			t.Error(got)
+		}
+		s.stop()
+		for range s.log.lines { // to the end
+		}
+		if n := strings.Count(s.log.String(), "are sent unencrypted"); n != want || strings.Contains(s.log.String(), "geheim") {
+			t.Errorf("%s:\n%s", host, s.log)
 		}
 	}
 }

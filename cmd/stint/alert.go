@@ -19,7 +19,7 @@ const silencesPath = "/v1/silences"
 func alertCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use: "alert", Short: "list alerts and silence them",
-		Long: "Lists the alerts of the rules, silences them, and tests the webhooks that they are sent to.",
+		Long: "Lists the alerts of the rules, silences them, and tests the webhooks.",
 	}, alertList(), alertSilences(), alertSilence(), alertUnsilence(), alertTest())
 }
 
@@ -101,8 +101,8 @@ func alertSilence() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "silence (ALERT | --all) (--for D | --until T) [--reason TEXT]",
 		Short: "send no messages about an alert for a while",
-		Long: `Mutes an alert, or all: no message is sent about it meanwhile. If it still fires when the
-silence ends, a message is sent then. A silence of the same alert is replaced.`,
+		Long: `Sends no messages about an alert, or about all alerts, until the silence ends. If the alert
+still fires then, a message is sent. A new silence of an alert replaces the old one.`,
 		Example: `  stint alert silence logins-blocked --for 2h --reason "ticket 4711"
   stint alert silence --all --until 2030-01-31T18:00:00Z`,
 		DisableFlagsInUseLine: true,

@@ -13,7 +13,7 @@ import (
 func generateCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use: "generate", Short: "write Prometheus alerts and a Grafana dashboard for rules",
-		Long: `Writes files for the programs that watch Stint, from a rules file. They call no server.`,
+		Long: `Writes files for Prometheus and Grafana from a rules file. It calls no server.`,
 	}, generatePrometheus(), generateGrafana())
 }
 

@@ -125,7 +125,7 @@ func printOffenders(w io.Writer, all adminapi.Offenders) {
 
 func printHistory(w io.Writer, h adminapi.History) {
 	if len(h.Hours) == 0 {
-		fmt.Fprintln(w, "it was not one of the heaviest in the last 14 days")
+		fmt.Fprintln(w, "not among the heaviest in the last 14 days")
 		return
 	}
 	t := table{heads: []string{"HOUR", "COUNT", "ERROR"}}

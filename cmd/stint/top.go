@@ -23,7 +23,7 @@ takes, the busiest rules, the instances and the worst offenders. Without a termi
 --once or --json, it shows that once.
 
 Keys: q quits. d, r and n sort the rules by what they decide, by what they refuse, or by name.
-o and b choose of what the offenders are, and by what they are sorted. Space pauses.`,
+o and b choose what the offenders are and what they are counted by. Space pauses.`,
 	}
 	var once bool
 	c.Flags().BoolVar(&once, "once", false, "show it once, also on a terminal")
@@ -38,7 +38,7 @@ o and b choose of what the offenders are, and by what they are sorted. Space pau
 	})
 }
 
-// topOnce prints what the next event says.
+// topOnce prints the next event and ends.
 func (a *admin) topOnce(ctx context.Context) error {
 	err := a.live(ctx, "/v1/live", func(now *adminapi.Live, data []byte) error {
 		if a.json {
@@ -75,7 +75,7 @@ type around struct {
 	err       error
 }
 
-// lookAround reads it.
+// lookAround reads what top shows beside the stream.
 func (a *admin) lookAround(ctx context.Context, want topWants) (r around) {
 	r.asked = want
 	series, err := fetch[adminapi.Series](ctx, a, apiRequest{method: http.MethodGet, path: "/v1/series"})

@@ -85,7 +85,7 @@ func TestTopOnTerminal(t *testing.T) {
 		}
 	}
 	press(" ")
-	on.await(t, "paused; space goes on")
+	on.await(t, "paused; space resumes")
 	press("q")
 	select {
 	case code := <-done:

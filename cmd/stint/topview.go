@@ -15,7 +15,7 @@ import (
 // topView is what stint top shows. It knows no terminal.
 type topView struct {
 	host      string
-	now       *adminapi.Live // nil: nothing came yet
+	now       *adminapi.Live // nil: no event yet
 	series    *adminapi.Series
 	instances []adminapi.Instance
 	offenders *adminapi.Offenders
@@ -32,7 +32,7 @@ func newTopView(host string) *topView { return &topView{host: host, sort: 'd'} }
 
 func (v *topView) wants() topWants { return topWants{offendersOf[v.of], offendersBy[v.by]} }
 
-// press obeys a key, and reports whether it quits.
+// press handles a key, and reports whether it quits.
 func (v *topView) press(key byte) (quit bool) {
 	switch key {
 	case 'q', 'Q', 3, 4: // ^C and ^D
@@ -65,7 +65,7 @@ func (v *topView) lines(width, height int) []string {
 	case v.trouble != "":
 		last = "NOT CURRENT: " + plain(v.trouble)
 	case v.paused:
-		last = "paused; space goes on"
+		last = "paused; space resumes"
 	case height > 0:
 		last = "q quit   d r n sort rules   o b choose offenders   space pause"
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/stintdev/stint/server/adminapi"
 )
 
-// errEnough ends a stream of which enough was read.
+// errEnough ends a stream that was read far enough.
 var errEnough = errors.New("enough")
 
 // watched are the columns of stint watch, after the time.

@@ -8,8 +8,8 @@ import (
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
-// Log says what is logged, and how. What it says of the form is for programs that make the
-// log; a Server logs to the Logger that it is given.
+// Log says what is logged, and how. JSON and Level are for LogWriter.Loggers; a Server logs to
+// the Logger that it is given.
 type Log struct {
 	// JSON writes lines as JSON objects; else they are key=value text.
 	JSON bool

@@ -6,12 +6,11 @@ import (
 	"net/url"
 	"strconv"
 
-	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
-// Traces says where spans are sent, by OTLP over HTTP, and of which requests. What is empty
-// here, the environment may say: see docs/traces.md.
+// Traces says where spans are sent, by OTLP over HTTP, and of which requests. The environment
+// fills in what is empty; see docs/traces.md.
 type Traces struct {
 	// Endpoint is the URL of a collector, such as http://localhost:4318. Without a path, it is
 	// that of the protocol, /v1/traces. Empty: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, else
@@ -37,8 +36,8 @@ type Traces struct {
 type Continue uint8
 
 const (
-	// ContinueTrusted continues traces of trusted_proxies. Others could choose which requests
-	// are recorded, and put them into traces that are not theirs.
+	// ContinueTrusted continues traces of trusted_proxies. Other callers could choose
+	// which requests are recorded, and add spans to traces of others.
 	ContinueTrusted Continue = iota
 	// ContinueAll continues all traces.
 	ContinueAll
@@ -59,7 +58,7 @@ const MaxSpans = 2048
 // events. A usual span takes a tenth (TestCollectorHangs).
 const spanBytes = 16 << 10
 
-// defaultSample records few enough traces that they cost little.
+// defaultSample is low, so that traces cost little.
 const defaultSample = 0.01
 
 // readTraces makes a reader of the settings' "traces".
@@ -117,7 +116,4 @@ func parseContinue(text string) (Continue, error) {
 
 // HeadersInTheClear reports whether headers from HeadersFile, which may be secret, are sent to
 // another machine unencrypted.
-func (t *Traces) HeadersInTheClear() bool {
-	u, err := url.Parse(t.Endpoint)
-	return err == nil && t.HeadersFile != "" && u.Scheme == "http" && !httpfield.IsLoopback(u.Hostname())
-}
+func (t *Traces) HeadersInTheClear() bool { return headersInTheClear(t.Endpoint, t.HeadersFile) }

@@ -123,3 +123,7 @@ func ParseWebhookURL(text string) (string, error) {
 	}
 	return text, nil
 }
+
+// HeadersInTheClear reports whether headers from HeadersFile, which may be secret, are sent to
+// another machine unencrypted. It does not read URLFile.
+func (w *Webhook) HeadersInTheClear() bool { return headersInTheClear(w.URL, w.HeadersFile) }

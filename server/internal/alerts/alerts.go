@@ -55,11 +55,11 @@ type Options struct {
 	Webhooks []*Webhook
 	// ShownKey returns a key as it may be shown.
 	ShownKey func(key string) string
-	// Failed logs a failure, perhaps not each. The text never contains a secret.
+	// Failed logs a failure, and may leave out repeated ones. The text never contains a secret.
 	Failed func(what string, err error)
 	// Delivered is called for each message to a webhook, with whether it was accepted.
 	Delivered func(webhook string, ok bool)
-	// Missed is called for each key that could not be taken note of.
+	// Missed is called for each key for which there was no room.
 	Missed func()
 }
 

@@ -35,7 +35,7 @@ func NewWebhook(s config.Webhook, transport http.RoundTripper, from string) *Web
 }
 
 // again is after how long an alert that fires is sent once more; 0: never. Alertmanager
-// resolves alerts that it no longer hears of.
+// resolves alerts that are not sent again.
 func (w *Webhook) again() time.Duration {
 	if w.Kind == config.Alertmanager {
 		return alertmanagerAgain

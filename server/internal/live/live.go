@@ -44,8 +44,8 @@ type State struct {
 
 // Totals are the counters of a fleet.
 type Totals struct {
-	// Counts have grown since this instance started, by what it learned of. They never get
-	// lower, except that rules which are no longer in force are dropped.
+	// Counts have grown since this instance started, by what it learned of. They never
+	// decrease, except that rules which are no longer in force are dropped.
 	Counts
 	At time.Time // by this machine's clock
 	// Bans are those by penalties that run now, and those by hand.

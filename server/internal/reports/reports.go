@@ -1,5 +1,5 @@
-// Package reports is how the instances of a fleet tell each other what they have seen:
-// counts, offenders, alerts. What is reported ends by itself.
+// Package reports lets the instances of a fleet share what they have seen: counts, offenders,
+// alerts. Reports expire.
 package reports
 
 import (

@@ -10,8 +10,8 @@ import (
 )
 
 // queue is the SDK's queue of spans, with a bound that includes the spans that are being sent,
-// and counts. The SDK drops spans without a word, and prints errors of exporters to standard
-// error.
+// and counts. The SDK drops spans without counting them, and prints errors of exporters to
+// standard error.
 type queue struct {
 	sdk.SpanProcessor
 	client  sdk.SpanExporter
@@ -40,7 +40,7 @@ func (q *queue) OnEnd(s sdk.ReadOnlySpan) {
 	q.SpanProcessor.OnEnd(s)
 }
 
-// sender sends what the SDK's queue hands it.
+// sender sends the spans of the SDK's queue.
 type sender struct{ q *queue }
 
 // ExportSpans implements sdk.SpanExporter.

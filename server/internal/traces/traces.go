@@ -1,5 +1,5 @@
-// Package traces sends spans to a collector, by OTLP over HTTP. It is all that knows the SDK
-// of OpenTelemetry.
+// Package traces sends spans to a collector, by OTLP over HTTP. Only this package imports
+// the SDK of OpenTelemetry.
 package traces
 
 import (
@@ -56,8 +56,8 @@ const (
 	mostEvents = 8
 )
 
-// Exporter records spans and sends them from a goroutine of its own. Whatever the collector
-// does, who makes spans never waits. Close ends it.
+// Exporter records spans and sends them from a goroutine of its own. Code that makes
+// spans never waits for the collector. Close ends it.
 type Exporter struct {
 	provider *sdk.TracerProvider
 	client   *otlptrace.Exporter
@@ -120,7 +120,7 @@ func endpoint(s *config.Traces) (string, error) {
 	return url, nil
 }
 
-// describe is what all spans say of this instance. Later options override earlier ones.
+// describe returns the resource of all spans: this instance. Later options override earlier ones.
 func describe(o *Options) (*resource.Resource, error) {
 	if _, err := resource.New(context.Background(), resource.WithFromEnv()); err != nil {
 		return nil, fmt.Errorf("traces: $OTEL_RESOURCE_ATTRIBUTES: %w", err)
