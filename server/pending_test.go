@@ -75,7 +75,7 @@ func TestChangesWithoutStore(t *testing.T) {
 			t.Errorf("it took %s though the store was known to be away", took)
 		}
 		a.want(200, "GET", "/v1/status", "", `"pending":[{"at":`, `"who":"local","action":"ban","reason":"tries passwords"`, `"action":"switch","reason":"night"`)
-		if text := log.taken(); !strings.Contains(text, `msg=audit who=local from=127.0.0.1:5000 action=ban reason="tries passwords"`) || strings.Count(text, " pending=") != 7 {
+		if text := log.taken(); !strings.Contains(text, `msg=audit who=local from=127.0.0.1:5000 action=ban what="rule login, key 192.0.2.1" reason="tries passwords"`) || strings.Count(text, " pending=") != 7 {
 			t.Errorf("the audit does not say so:\n%s", text)
 		}
 

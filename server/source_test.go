@@ -48,7 +48,7 @@ func TestRulesSource(t *testing.T) {
 		has(a, "file", 6) // the newest of the file
 		has(b, "fleet", 1)
 		a.want(200, "GET", "/v1/status", "", `"source":"file"`, `"ordered":{`)
-		if text := log.taken(); !strings.Contains(text, `action="take rules of the file" reason="refuses all"`) {
+		if text := log.taken(); !strings.Contains(text, `action="take rules of the file" what="this instance" reason="refuses all"`) {
 			t.Errorf("no audit:\n%s", text)
 		}
 		if !taken(one.SetRules(set(7))) {
