@@ -214,7 +214,7 @@ func TestFleetControls(t *testing.T) {
 	f.await("gold has more", gold)
 	f.do(2, []string{"removed override " + id}, "override", "remove", id, "--reason", "the fair is over")
 	f.await("gold has no more", func(i int) bool { return !gold(i) })
-	if log := f.all[2].log.String(); !strings.Contains(log, `action="remove override" reason="the fair is over"`) {
+	if log := f.all[2].log.String(); !strings.Contains(log, `action="remove override" what="rule upload, tier gold: 5 per 1h sliding_log" reason="the fair is over"`) {
 		t.Errorf("the log does not tell why:\n%s", log)
 	}
 
