@@ -94,7 +94,7 @@ bench-go:
 
 screenshots:
 	@scripts/get chromium
-	STINT_REQUIRE_BROWSER=1 STINT_SCREENSHOTS=$(CURDIR)/docs go test -count=1 -run TestScreenshots ./internal/browser
+	STINT_REQUIRE_BROWSER=1 STINT_SCREENSHOTS=$(CURDIR)/docs go test -count=1 -timeout 30m -run TestScreenshots ./internal/browser
 
 picture:
 	go run ./docs/picture > docs/algorithms.svg

@@ -84,6 +84,9 @@ func hold(ctx context.Context, url, first, more string, pause time.Duration) {
 // meanwhile. STINT_FLOODS names a file whose part between the marks of floods is
 // rewritten; STINT_ATTACK is how long each flood then lasts.
 func TestAttackFloods(t *testing.T) {
+	if attack.RaceDetector { // the instances are this program, too
+		t.Skip("the race detector takes several times the memory")
+	}
 	each := time.Duration(len(floods))
 	lasts := attack.Time(t, each*200*time.Millisecond) / each
 	const most = 256 // MiB
