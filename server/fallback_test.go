@@ -203,8 +203,8 @@ func TestLocalIsFullStoreDecides(t *testing.T) {
 // A store that fails is logged every ten seconds, however many ask.
 func TestStoreFailureIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		s := newServer(t, mixed, over(failing()), func(c *server.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+		var log logged
+		s := newServer(t, mixed, over(failing()), logTo(&log))
 		for range 2 {
 			for range 100 {
 				_, _ = s.Decide(t.Context(), doing("all"), time.Time{})
@@ -212,9 +212,10 @@ func TestStoreFailureIsLogged(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second)
 		}
-		if n := strings.Count(log.String(), "level=ERROR"); n != 3 || // one of them of the breaker
-			!strings.Contains(log.String(), "the store is not called until it answers again") || !strings.Contains(log.String(), `error="injected fault"`) {
-			t.Errorf("%d lines: %s", n, &log)
+		text := log.taken()
+		if n := strings.Count(text, "level=ERROR"); n != 3 || // one of them of the breaker
+			!strings.Contains(text, "the store is not called until it answers again") || !strings.Contains(text, `error="injected fault"`) {
+			t.Errorf("%d lines: %s", n, text)
 		}
 	})
 }
