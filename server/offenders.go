@@ -11,7 +11,7 @@ import (
 	"github.com/stintdev/stint/server/internal/offenders"
 )
 
-// newSeen returns what counts offenders; nil: nothing does.
+// newOffenders returns what counts offenders; nil: nothing does.
 func (s *Server) newOffenders() *offenders.Counter {
 	if s.settings.Offenders == 0 {
 		return nil

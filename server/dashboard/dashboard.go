@@ -44,7 +44,8 @@ type file struct {
 	tag           string // of plain, without quotes
 }
 
-// files are those of the page, by path.
+// files are those of the page, by path. They are compressed for the first request, because most
+// programs with a Server never show the page.
 var files = sync.OnceValue(func() map[string]*file {
 	all := map[string]*file{}
 	err := fs.WalkDir(static, "static", func(name string, entry fs.DirEntry, err error) error {
@@ -79,9 +80,8 @@ func zip(content []byte) []byte {
 // path. The admin API must be at /v1/ of the same origin. The page holds no secret, so
 // Handler asks for no token. It may be used concurrently.
 func Handler() http.Handler {
-	all := files()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		f := all[r.URL.Path]
+		f := files()[r.URL.Path]
 		switch {
 		case f == nil:
 			http.NotFound(w, r)

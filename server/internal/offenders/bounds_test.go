@@ -27,7 +27,7 @@ func TestBytesOfOffenders(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	s := newSeen(t, int(settings.Offenders))
+	s := newCounter(t, int(settings.Offenders))
 	for i := range 5000 {
 		name := fmt.Sprintf("%s%06d", strings.Repeat("k", 249), i)
 		for _, r := range []*offenders.Request{request(name, "/"+name, 1, nil), request(name, "/"+name, 1, login), violated} {
@@ -62,7 +62,7 @@ func TestBytesOfOffenders(t *testing.T) {
 
 // A flood of keys that nobody else sends does not hide one that is heavier than the bound.
 func TestFloodOfOffenders(t *testing.T) {
-	s := newSeen(t, 100)
+	s := newCounter(t, 100)
 	login := parsed().Rules[0]
 	eve := request("eve", "/login", 1, login)
 	eve.Client = netip.MustParseAddr("192.0.2.66")
@@ -89,7 +89,7 @@ func TestFloodOfOffenders(t *testing.T) {
 
 // Records of any sizes come out as they went in, also where one does not fit behind another.
 func TestRecordsOfAnySize(t *testing.T) {
-	s := newSeen(t, 1000)
+	s := newCounter(t, 1000)
 	for i := range 2000 {
 		key := strings.Repeat("k", 1+i*7919%stint.MaxKey)
 		r := request(key, strings.Repeat("/", i%300), 1, nil)

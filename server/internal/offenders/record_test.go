@@ -32,7 +32,7 @@ var parsed = sync.OnceValue(func() *rules.Set {
 	return set
 })
 
-func newSeen(t testing.TB, most int) *offenders.Counter {
+func newCounter(t testing.TB, most int) *offenders.Counter {
 	s := offenders.New(offenders.Options{
 		Most: most, Reports: new(reports.Memory), ID: "one", Now: time.Now,
 		Failed: func(err error) { t.Errorf("failed: %v", err) },
@@ -82,7 +82,7 @@ func words(of offenders.Of, l heavy.List) string {
 }
 
 func TestObserve(t *testing.T) {
-	s := newSeen(t, 10)
+	s := newCounter(t, 10)
 	login := parsed().Rules[0]
 	s.Observe(request("ann", "/login", 3, nil))
 	s.Observe(request("bob", "/login", 0, nil)) // costs 1
@@ -120,7 +120,7 @@ func TestObserve(t *testing.T) {
 
 // What is not charged is no use: peeks, rules in shadow mode, and what a policy lets pass.
 func TestUseIsCharged(t *testing.T) {
-	s := newSeen(t, 10)
+	s := newCounter(t, 10)
 	r := request("ann", "/", 1, nil)
 	for i := range r.Asks {
 		r.Asks[i].Peek, r.Asks[i].Cost = true, 0
@@ -143,7 +143,7 @@ func TestUseIsCharged(t *testing.T) {
 
 // A key that is too long to be kept is counted under a hash, which cannot be taken for a key.
 func TestLongKeys(t *testing.T) {
-	s := newSeen(t, 10)
+	s := newCounter(t, 10)
 	login := parsed().Rules[0]
 	long := strings.Repeat("k", stint.MaxKey)
 	s.Observe(request(long, "", 1, login))
@@ -165,7 +165,7 @@ func TestLongKeys(t *testing.T) {
 
 // Nothing that is counted is lost, however many goroutines there are, and while others read.
 func TestNothingIsLost(t *testing.T) {
-	s := newSeen(t, 100)
+	s := newCounter(t, 100)
 	const each = 20_000
 	var all sync.WaitGroup
 	for g := range 8 {
@@ -193,7 +193,7 @@ func TestNothingIsLost(t *testing.T) {
 
 // What is kept is a copy: it does not change with, and does not keep, what a request had.
 func TestCopies(t *testing.T) {
-	s := newSeen(t, 10)
+	s := newCounter(t, 10)
 	if n := testing.AllocsPerRun(1000, func() {
 		s.Observe(request1)
 	}); n != 0 {
@@ -217,7 +217,7 @@ func BenchmarkObserve(b *testing.B) {
 	}{{"request", false, simple}, {"refused", false, &refused}, {"3limits", false, request1}, {"counted", true, simple}} {
 		for _, mode := range []string{"alone", "parallel"} {
 			b.Run(bc.name+"/"+mode, func(b *testing.B) {
-				s := newSeen(b, 1000)
+				s := newCounter(b, 1000)
 				if !bc.count {
 					offenders.Discard(s)
 				}
