@@ -82,6 +82,13 @@ type Decision struct {
 	// Remaining is how many units, in requests of cost 1, would still be
 	// allowed at the same instant.
 	Remaining int64
+	// Held is how many units requests in flight hold under Limit, this one's among them if
+	// it was allowed. Remaining is without them.
+	Held int64
+	// Busy says that a refusal is due to what is held, so that RetryAfter is a hint
+	// (Spec.Retry) and no promise: it is as soon as others settle. Such a refusal is no
+	// violation.
+	Busy bool
 	// RetryAfter is 0 if allowed, else the shortest wait after which the same
 	// request would be allowed if no other came; Never if no wait is long enough. While
 	// a ban runs, it is not before the ban's end.
@@ -146,6 +153,7 @@ func (d *Decision) set(key string, limit *Limit, v *algo.Verdict) {
 	d.Key, d.Limit = key, limit
 	d.Remaining = v.Remaining
 	d.ResetAfter = algo.Duration(v.Reset)
+	d.Held, d.Busy = v.Held, v.Busy
 	if v.Allowed {
 		d.Allowed, d.Outcome = true, Allowed
 		d.Delay = algo.Duration(v.Delay)

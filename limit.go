@@ -1,6 +1,7 @@
 package stint
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -35,6 +36,10 @@ const (
 	// SlidingWindow approximates SlidingLog by counters of sub-windows, in
 	// constant memory.
 	SlidingWindow = Algorithm(algo.SlidingWindow)
+	// InFlight limits how many units are held at once, by requests that have begun and not
+	// ended. It has no period. A request holds one unit, whatever it costs under other
+	// limits, unless its Ask has a Cost.
+	InFlight = Algorithm(algo.InFlight)
 )
 
 // String is the algorithm's name in files and flags, such as "token_bucket".
@@ -64,6 +69,18 @@ type Spec struct {
 	// Buckets is, for SlidingWindow, how many sub-windows a period has; they
 	// must divide it. 0: 10. At most 1000.
 	Buckets int
+	// Hold makes the limit held: a Request with a Hold does not take units, but holds them
+	// until it is settled by what it did cost. Hold is how long a hold lasts that is not
+	// renewed, from a millisecond to a day. 0: the limit is not held; for InFlight,
+	// DefaultHold. A LeakyBucket cannot be held, and a held limit cannot be leased.
+	Hold time.Duration
+	// Retry is, for a held limit, the RetryAfter of a request that is refused because of
+	// what is held. It is a hint. 0: one second.
+	Retry time.Duration
+	// Debt is how many units above the capacity settlements and charges may use; what is
+	// more is not charged. 0: as many as the capacity for buckets, and no bound for the
+	// others, whose debt ends with their windows. NoDebt: none.
+	Debt int64
 	// Lease is the share of the capacity, in percent from 1 to 50, that all
 	// instances together may have charged ahead, to serve hot keys without asking
 	// the Store each time; see fleet.Leases. 0: none. Only a TokenBucket and a
@@ -86,6 +103,18 @@ type Limit struct {
 
 const maxName = 192
 
+// NoDebt is Spec.Debt where usage must not exceed the capacity. DefaultHold is Spec.Hold where a
+// limit is held and no time is given.
+const (
+	NoDebt      = -1
+	DefaultHold = 30 * time.Second
+)
+
+const (
+	defaultRetry = time.Second
+	maxHold      = 24 * time.Hour
+)
+
 // NewLimit checks s and makes a limit of it. Limits that differ in nothing but amount,
 // burst and lease share their counts (see Spec.Name). The error says which number is
 // wrong and what would be right: beside the ranges given with Spec, the numbers
@@ -103,6 +132,9 @@ func NewLimit(s Spec) (*Limit, error) {
 	if err != nil {
 		return nil, fmt.Errorf("limit: %w", err)
 	}
+	if err := addHold(&s, &plan); err != nil {
+		return nil, fmt.Errorf("limit: %w", err)
+	}
 	id := limitID(s.Name, &plan)
 	return &Limit{spec: s, id: id, terms: s.terms(), lease: lease, counted: counts.Limit{Plan: plan, Salt: counts.Salt(id)}}, nil
 }
@@ -118,6 +150,8 @@ func leaseOf(s *Spec, p *algo.Plan) (int64, error) {
 		return 0, fmt.Errorf("lease %d%%: must be from 1%% to %d%%", s.Lease, limittext.MaxLease)
 	case s.Algorithm == LeakyBucket:
 		return 0, fmt.Errorf("lease %d%%: only the store knows when a request may leave a leaky_bucket; only token_bucket and fixed_window can be leased", s.Lease)
+	case s.Algorithm == InFlight:
+		return 0, fmt.Errorf("lease %d%%: a limit that is held cannot be leased", s.Lease)
 	case s.Algorithm != TokenBucket && s.Algorithm != FixedWindow:
 		return 0, fmt.Errorf("lease %d%%: a %s frees a unit one period after it was charged, but a leased unit may be used after that; only token_bucket and fixed_window can be leased", s.Lease, s.Algorithm)
 	}
@@ -131,6 +165,32 @@ func leaseOf(s *Spec, p *algo.Plan) (int64, error) {
 	}
 	*p = less
 	return lease, nil
+}
+
+// addHold puts what s says of holds into p.
+func addHold(s *Spec, p *algo.Plan) error {
+	if s.Algorithm == InFlight && s.Hold == 0 {
+		p.Hold = DefaultHold.Microseconds()
+	}
+	switch {
+	case s.Hold < 0 || s.Hold > 0 && s.Hold < time.Millisecond || s.Hold > maxHold || s.Hold%time.Microsecond != 0:
+		return fmt.Errorf("hold %s: must be from 1ms to 24h and a whole number of microseconds", s.Hold)
+	case s.Hold > 0 && s.Algorithm == LeakyBucket:
+		return fmt.Errorf("hold: a leaky_bucket cannot be held, because it tells its delay when a request starts")
+	case s.Hold > 0:
+		p.Hold = s.Hold.Microseconds()
+	}
+	switch {
+	case s.Lease > 0 && p.Hold > 0:
+		return fmt.Errorf("lease %d%%: a limit that is held cannot be leased", s.Lease)
+	case s.Retry < 0 || s.Retry > maxHold || s.Retry%time.Microsecond != 0:
+		return fmt.Errorf("retry %s: must be from 1µs to 24h and a whole number of microseconds", s.Retry)
+	case s.Retry > 0 && p.Hold == 0:
+		return fmt.Errorf("retry %s: only a limit that is held has one", s.Retry)
+	case p.Hold > 0:
+		p.Busy = cmp.Or(s.Retry, defaultRetry).Microseconds()
+	}
+	return p.SetDebt(s.Debt)
 }
 
 func checkName(name string) error {
@@ -149,7 +209,10 @@ func checkName(name string) error {
 // limitID puts the name last, after what has a fixed form, so that no name can imitate
 // another limit.
 func limitID(name string, p *algo.Plan) string {
-	id := string("tlfsw"[p.Kind]) + limittext.Duration(algo.Duration(p.Period))
+	id := string("tlfswi"[p.Kind])
+	if p.Kind != algo.InFlight {
+		id += limittext.Duration(algo.Duration(p.Period))
+	}
 	if p.Kind == algo.SlidingWindow {
 		id += "/" + strconv.FormatInt(p.Buckets, 10)
 	}
@@ -175,6 +238,9 @@ func (l *Limit) Spec() Spec { return l.spec }
 // else the amount; without the share of a token bucket that may be leased. A request
 // of a higher cost is never allowed.
 func (l *Limit) Capacity() int64 { return l.counted.Plan.Capacity }
+
+// IsHeld reports whether requests with a Hold hold units under l; see Spec.Hold.
+func (l *Limit) IsHeld() bool { return l.counted.Plan.Hold > 0 }
 
 // ID names the limit's counts in a store: limits with the same ID share them. It
 // starts with the algorithm, period and sub-windows and ends with the name.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/stintdev/stint/internal/algo"
 	"github.com/stintdev/stint/internal/limittext"
@@ -13,11 +14,13 @@ import (
 
 // ParseLimit reads the text form of a limit:
 //
-//	[NAME:] AMOUNT per PERIOD [ALGORITHM] [burst N] [buckets N] [lease N%]
+//	[NAME:] AMOUNT per PERIOD [ALGORITHM] [burst N] [buckets N] [lease N%] [hold [TIME]] [retry TIME] [debt N]
+//	[NAME:] AMOUNT in_flight [hold TIME] [retry TIME]
 //
 // such as "login: 5 per 1m", "search: 100 per 10s sliding_log", "100 per 1h token_bucket
-// burst 20", "500 per 1d sliding_window buckets 12" or "100000 per 1m lease 5%". PERIOD is
-// a Go duration, or a number of days such as 7d. NAME ends at the last colon, so that it
+// burst 20", "500 per 1d sliding_window buckets 12", "100000 per 1m lease 5%",
+// "200000 per 1m fixed_window hold" or "4 in_flight". PERIOD and TIME are Go durations, or
+// numbers of days such as 7d. hold without a TIME is DefaultHold, and debt 0 is NoDebt. NAME ends at the last colon, so that it
 // may have some of its own. Give limits names where several count in one Store: those of
 // one name, or of none, share their counts if their algorithms and periods are the same
 // (see Spec.Name).
@@ -93,23 +96,28 @@ func misplaced(words []string) error {
 // parseSpec reads the words of a limit's text form.
 func parseSpec(f []string) (Spec, error) {
 	var s Spec
-	if len(f) < 3 || f[1] != "per" {
-		return s, errors.New(`want AMOUNT per PERIOD, such as "100 per 1m"`)
+	inFlight := len(f) >= 2 && f[1] == InFlight.String()
+	if !inFlight && (len(f) < 3 || f[1] != "per") {
+		return s, errors.New(`want AMOUNT per PERIOD, such as "100 per 1m", or AMOUNT in_flight`)
 	}
 	var err error
 	if s.Amount, err = strconv.ParseInt(f[0], 10, 64); err != nil {
 		return s, fmt.Errorf("amount %q: must be a whole number from 1 to 2^52", limittext.Clip(f[0]))
 	}
-	if s.Period, err = limittext.Period(f[2]); err != nil {
+	if inFlight {
+		s.Algorithm = InFlight
+		f = f[2:]
+	} else if s.Period, err = limittext.Period(f[2]); err != nil {
 		return s, err
+	} else {
+		f = f[3:]
 	}
-	f = f[3:]
 	for _, word := range f {
 		if name, value, ok := strings.Cut(word, "="); ok {
 			return s, fmt.Errorf("%q: write %q", limittext.Clip(word), limittext.Clip(name+" "+value))
 		}
 	}
-	if len(f) > 0 && f[0] != "burst" && f[0] != "buckets" && f[0] != "lease" {
+	if len(f) > 0 && !inFlight && !slices.Contains(options, f[0]) {
 		kind, err := algo.ParseKind(f[0])
 		if err != nil {
 			return s, err
@@ -117,39 +125,84 @@ func parseSpec(f []string) (Spec, error) {
 		s.Algorithm = Algorithm(kind)
 		f = f[1:]
 	}
-	for ; len(f) > 0; f = f[2:] {
-		if len(f) == 1 {
-			return s, fmt.Errorf("%q: a number must follow", limittext.Clip(f[0]))
+	return s, s.parseOptions(f)
+}
+
+// options are the words that name a number after the algorithm.
+var options = []string{"burst", "buckets", "lease", "hold", "retry", "debt"}
+
+func (s *Spec) parseOptions(f []string) error {
+	seen := map[string]bool{}
+	for len(f) > 0 {
+		name := f[0]
+		if !slices.Contains(options, name) {
+			return fmt.Errorf("%q: only %s may follow", limittext.Clip(name), strings.Join(options, ", "))
 		}
-		if f[0] == "lease" {
-			if s.Lease > 0 {
-				return s, errors.New(`"lease": only once`)
-			}
-			if s.Lease, err = limittext.Lease(f[1]); err != nil {
-				return s, err
-			}
+		if seen[name] {
+			return fmt.Errorf("%q: only once", name)
+		}
+		seen[name] = true
+		if name == "hold" && (len(f) == 1 || slices.Contains(options, f[1])) {
+			s.Hold = DefaultHold
+			f = f[1:]
 			continue
 		}
-		n, err := strconv.ParseInt(f[1], 10, 64)
-		if err != nil || n < 1 {
-			return s, fmt.Errorf("%s %q: must be a whole number of at least 1", limittext.Clip(f[0]), limittext.Clip(f[1]))
+		if len(f) == 1 {
+			return fmt.Errorf("%q: a number must follow", name)
 		}
-		switch {
-		case f[0] == "burst" && s.Burst == 0:
-			s.Burst = n
-		case f[0] == "buckets" && s.Buckets == 0:
-			s.Buckets = int(min(n, algo.MaxBuckets+1))
-		default:
-			return s, fmt.Errorf("%q: only burst N, buckets N and lease N%% may follow, once each", limittext.Clip(f[0]))
+		if err := s.parseOption(name, f[1]); err != nil {
+			return err
+		}
+		f = f[2:]
+	}
+	return nil
+}
+
+func (s *Spec) parseOption(name, value string) (err error) {
+	switch name {
+	case "lease":
+		s.Lease, err = limittext.Lease(value)
+		return err
+	case "hold":
+		s.Hold, err = timeOf(name, value)
+		return err
+	case "retry":
+		s.Retry, err = timeOf(name, value)
+		return err
+	}
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || n < 1 && (name != "debt" || n < 0) {
+		return fmt.Errorf("%s %q: must be a whole number of at least 1", name, limittext.Clip(value))
+	}
+	switch name {
+	case "burst":
+		s.Burst = n
+	case "buckets":
+		s.Buckets = int(min(n, algo.MaxBuckets+1))
+	case "debt":
+		if s.Debt = n; n == 0 {
+			s.Debt = NoDebt
 		}
 	}
-	return s, nil
+	return nil
+}
+
+// timeOf reads the time of hold or retry.
+func timeOf(name, text string) (time.Duration, error) {
+	d, err := limittext.Period(text)
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("%s %q: must be a time such as 500ms, 30s or 5m", name, limittext.Clip(text))
+	}
+	return d, nil
 }
 
 // terms is the text form of s without its name.
 func (s *Spec) terms() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d per %s", s.Amount, limittext.Duration(s.Period))
+	fmt.Fprintf(&b, "%d", s.Amount)
+	if s.Algorithm != InFlight {
+		fmt.Fprintf(&b, " per %s", limittext.Duration(s.Period))
+	}
 	if s.Algorithm != TokenBucket || s.Burst > 0 {
 		b.WriteString(" " + s.Algorithm.String())
 	}
@@ -161,6 +214,18 @@ func (s *Spec) terms() string {
 	}
 	if s.Lease > 0 {
 		fmt.Fprintf(&b, " lease %d%%", s.Lease)
+	}
+	if s.Hold > 0 {
+		b.WriteString(" hold")
+		if s.Hold != DefaultHold || s.Algorithm == InFlight {
+			b.WriteString(" " + limittext.Duration(s.Hold))
+		}
+	}
+	if s.Retry > 0 {
+		b.WriteString(" retry " + limittext.Duration(s.Retry))
+	}
+	if s.Debt != 0 {
+		fmt.Fprintf(&b, " debt %d", max(0, s.Debt))
 	}
 	return b.String()
 }

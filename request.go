@@ -68,6 +68,15 @@ type Request struct {
 	// Store's clock. Requests with an instant and requests without one must not use
 	// the same counts.
 	At time.Time
+	// Hold is the identity under which the request holds units while it runs: each ask whose
+	// Limit is held (Spec.Hold) makes a record instead of being charged, which a Holder
+	// settles. The other asks are charged at once, as ever. Use a HoldID for one request
+	// only. Zero: nothing is held; an ask under an InFlight limit then says whether a hold
+	// would be allowed and takes nothing, and other held limits are charged.
+	Hold HoldID
+	// HoldFor is how long the holds of this request last without renewal. 0: Spec.Hold of
+	// each limit.
+	HoldFor time.Duration
 	// Deadline is how long a fleet.Fallback waits for its Store, and how long a Store
 	// that is a fleet.DeadlineKeeper takes to answer. 0: the Fallback's own deadline,
 	// and the context's.

@@ -25,9 +25,10 @@ const (
 	FixedWindow
 	SlidingLog
 	SlidingWindow
+	InFlight // has no state: nothing but holds
 )
 
-var kindNames = [...]string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_log", "sliding_window"}
+var kindNames = [...]string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_log", "sliding_window", "in_flight"}
 
 // String is the algorithm's name in files and flags, such as "token_bucket".
 func (k Kind) String() string {
@@ -75,6 +76,10 @@ type Mark struct {
 type View struct {
 	Now  int64 // the instant in µs, not before State.Last unless that is as if unused
 	Used int64 // what is in use: parts of a unit for buckets, units otherwise
+	// Of a limit that is held: how many units are, until when (µs from the instant asked),
+	// and whether there is no place for another hold.
+	Held, HeldFor int64
+	Crowded       bool
 	// Of a sliding window: the sub-window of Now, how many sub-windows before it
 	// the last charge was, and the count of the sub-window that is leaving.
 	sub, later, old int64
@@ -87,6 +92,8 @@ type Verdict struct {
 	Remaining int64
 	Retry     int64 // 0 if allowed, else the wait, or Never
 	Reset     int64
+	Held      int64 // units held, see View
+	Busy      bool  // what is held refuses, and Retry is a hint
 	Delay     int64 // leaky bucket, of a request allowed as a whole; else 0
 }
 
@@ -113,6 +120,8 @@ func (p *Plan) Look(s *State, now int64) View {
 		return v
 	}
 	switch p.Kind {
+	case InFlight:
+		return View{Now: now}
 	case FixedWindow:
 		return p.LookSmall(s.Last, s.Used, now)
 	case SlidingLog:
@@ -138,7 +147,7 @@ func (p *Plan) instant(last, now int64) (at int64, counts bool) {
 
 // Fits tells whether a request of cost n would be allowed at v. n ≥ 0.
 func (p *Plan) Fits(v *View, n int64) bool {
-	return n <= p.Capacity && v.Used+n*p.Unit <= p.Full
+	return n <= p.Capacity-v.Held && v.Used+(v.Held+n)*p.Unit <= p.Full && !v.Crowded
 }
 
 // Settle ends a decision: v is what Look gave for s. Where the whole request is
@@ -153,8 +162,9 @@ func (p *Plan) Settle(s *State, v *View, n int64, allowed bool) Verdict {
 }
 
 func (p *Plan) standing(s *State, v *View, d *Verdict) {
-	d.Remaining = p.Left(v)
-	d.Reset = p.reset(s, v)
+	d.Remaining = max(0, p.Left(v)-v.Held)
+	d.Reset = max(p.reset(s, v), v.HeldFor)
+	d.Held = v.Held
 }
 
 // Left is how many units of cost 1 would still be allowed at v.
@@ -173,9 +183,13 @@ func (p *Plan) judge(s *State, v *View, n int64, allowed bool) (d Verdict) {
 			d.Delay = p.drain(v.Used)
 		}
 	} else if d.Allowed = p.Fits(v, n); !d.Allowed {
-		d.Retry = Never
-		if n <= p.Capacity {
+		switch {
+		case n > p.Capacity:
+			d.Retry = Never
+		case v.Used+n*p.Unit > p.Full:
 			d.Retry = p.retry(s, v, n)
+		default:
+			d.Retry, d.Busy = p.Busy, true
 		}
 	}
 	return d
@@ -184,6 +198,8 @@ func (p *Plan) judge(s *State, v *View, n int64, allowed bool) (d Verdict) {
 // Longest is how long a key that was charged under p alone takes at most until it is unused, µs.
 func (p *Plan) Longest() int64 {
 	switch p.Kind {
+	case InFlight:
+		return 0
 	case FixedWindow, SlidingLog:
 		return p.Period
 	case SlidingWindow:
@@ -195,6 +211,7 @@ func (p *Plan) Longest() int64 {
 
 func (p *Plan) charge(s *State, v *View, n int64) {
 	switch p.Kind {
+	case InFlight:
 	case SlidingLog:
 		p.chargeLog(s, v, n)
 	case SlidingWindow:
@@ -221,6 +238,8 @@ func (p *Plan) retry(s *State, v *View, n int64) int64 {
 
 func (p *Plan) reset(s *State, v *View) int64 {
 	switch p.Kind {
+	case InFlight:
+		return 0
 	case FixedWindow:
 		if v.Used == 0 {
 			return 0

@@ -33,6 +33,9 @@ type Plan struct {
 	Unit     int64 // parts in a unit: q for the buckets, 1 otherwise
 	Full     int64 // Capacity in parts
 	Width    int64 // sliding window: W, ticks in a sub-window
+	Hold     int64 // µs that a hold lasts without renewal; 0: the limit is not held
+	Busy     int64 // µs, the hint where what is held refuses
+	Most     int64 // S in parts: how much settlements and charges may use; see Room
 	bits     uint8 // of Full
 }
 
@@ -50,12 +53,14 @@ func newPlan(kind Kind, amount int64, period time.Duration, burst, buckets int64
 	p := Plan{Kind: kind, Amount: amount, Capacity: amount, Period: period.Microseconds(), Tick: 1, Unit: 1, Full: amount}
 	bucket := kind == TokenBucket || kind == LeakyBucket
 	switch {
-	case kind > SlidingWindow:
+	case kind > InFlight:
 		return Plan{}, fmt.Errorf("unknown algorithm %d", kind)
 	case amount <= 0:
 		return Plan{}, fmt.Errorf("amount %d: must be at least 1", amount)
 	case amount >= Exact:
 		return Plan{}, fmt.Errorf("amount %d: too large for exact arithmetic (must be below 2^52)", amount)
+	case kind == InFlight:
+		return p, checkInFlight(period, burst, buckets)
 	case period < time.Millisecond:
 		return Plan{}, fmt.Errorf("period %s: must be at least 1ms", period)
 	case p.Period > maxPeriod:
