@@ -173,7 +173,7 @@ func addHold(s *Spec, p *algo.Plan) error {
 		p.Hold = DefaultHold.Microseconds()
 	}
 	switch {
-	case s.Hold < 0 || s.Hold > 0 && s.Hold < time.Millisecond || s.Hold > maxHold || s.Hold%time.Microsecond != 0:
+	case s.Hold != 0 && !isHoldTime(s.Hold):
 		return fmt.Errorf("hold %s: must be from 1ms to 24h and a whole number of microseconds", s.Hold)
 	case s.Hold > 0 && s.Algorithm == LeakyBucket:
 		return fmt.Errorf("hold: a leaky_bucket cannot be held, because it tells its delay when a request starts")
@@ -191,6 +191,11 @@ func addHold(s *Spec, p *algo.Plan) error {
 		p.Busy = cmp.Or(s.Retry, defaultRetry).Microseconds()
 	}
 	return p.SetDebt(s.Debt)
+}
+
+// isHoldTime reports whether a hold can last for d.
+func isHoldTime(d time.Duration) bool {
+	return d >= time.Millisecond && d <= maxHold && d%time.Microsecond == 0
 }
 
 func checkName(name string) error {

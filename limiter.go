@@ -166,6 +166,7 @@ func (l *Limiter) takeCopy(ctx context.Context, r *Request, out []Decision) (d D
 	defer l.done(c)
 	c.asks = append(c.asks, r.Asks...)
 	c.request.Asks, c.request.Deadline = c.asks, r.Deadline
+	c.request.Hold, c.request.HoldFor = r.Hold, r.HoldFor
 	if !r.At.IsZero() {
 		c.request.At = time.UnixMicro(r.At.UnixMicro()) // without the pointer in r.At
 	}

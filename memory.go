@@ -10,7 +10,7 @@ import (
 
 // Memory is a Store in the memory of one process. The zero Memory is empty and ready. It
 // must not be copied once used, and may be used from many goroutines at once. It implements
-// BatchTaker, Refunder, Resetter, Violator and Inspector. Its errors wrap ErrFull,
+// BatchTaker, Refunder, Resetter, Violator, Inspector and Holder. Its errors wrap ErrFull,
 // or are the context's, of Banned.
 //
 // Its clock is not moved by changes of the system's time. Unused counts are dropped while
@@ -79,7 +79,11 @@ func (m *Memory) Take(_ context.Context, r *Request, out []Decision) (d Decision
 // take decides r, whose asks are asks. d must be zero.
 func (m *Memory) take(r *Request, asks []counts.Ask, at int64, out []Decision, d *Decision) error {
 	var answer counts.Answer
-	if err := m.open().Take(asks, at, &answer); err != nil {
+	var by *counts.Holding
+	if r.Hold != (HoldID{}) {
+		by = &counts.Holding{ID: counts.HoldID(r.Hold), For: r.HoldFor.Microseconds()}
+	}
+	if err := m.open().Take(asks, by, at, &answer); err != nil {
 		if errors.Is(err, counts.ErrTwice) {
 			return r.Asks[answer.Of].duplicate()
 		}

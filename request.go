@@ -114,6 +114,9 @@ func (r *Request) check() error {
 			return fmt.Errorf("stint: %w: instant %s: must be from 1970 to 2112", ErrRequest, at)
 		}
 	}
+	if d := r.HoldFor; d != 0 && (r.Hold == HoldID{} || !isHoldTime(d)) {
+		return fmt.Errorf("stint: %w: HoldFor %s: must be from 1ms to 24h and a whole number of microseconds, of a request with a Hold", ErrRequest, d)
+	}
 	for i := range r.Asks {
 		if err := r.Asks[i].check(); err != nil {
 			return err

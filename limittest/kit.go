@@ -52,6 +52,7 @@ type env struct {
 
 var checks = []check{
 	{"Vectors", checkVectors},
+	{"HoldVectors", checkHoldVectors},
 	{"Fields", checkFields},
 	{"Twins", checkTwins},
 	{"TakeBatch", checkTakeBatch},

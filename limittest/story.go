@@ -14,15 +14,27 @@ import (
 type story struct{ events []event }
 
 type event struct {
-	verb   string // take, refund, reset or violate
+	verb   string // take, refund, reset, violate or hold
 	at     time.Time
+	hold   stint.HoldID
 	asks   []stint.Ask
 	answer *stint.Decision
 	each   []stint.Decision
+	calls  []stint.HoldCall // of a hold, with answers
 }
 
 func (s *story) add(verb string, r *stint.Request, answer *stint.Decision, each []stint.Decision) {
-	s.events = append(s.events, event{verb, r.At, slices.Clone(r.Asks), answer, slices.Clone(each)})
+	s.events = append(s.events, event{
+		verb: verb, at: r.At, hold: r.Hold, asks: slices.Clone(r.Asks), answer: answer, each: slices.Clone(each),
+	})
+}
+
+func (s *story) addCalls(at int64, calls []stint.HoldCall) {
+	e := event{verb: "hold", at: time.UnixMicro(at), calls: slices.Clone(calls)}
+	for i := range calls {
+		e.asks = append(e.asks, stint.Ask{Key: calls[i].Key, Limit: calls[i].Limit})
+	}
+	s.events = append(s.events, e)
 }
 
 // String tells what happened to the keys of the last event, oldest first.
@@ -52,6 +64,16 @@ func hasKey(asks []stint.Ask, key string) bool {
 
 func (e *event) tell(b *strings.Builder, start time.Time) {
 	fmt.Fprintf(b, "%+dµs %s", e.at.UnixMicro()-start.UnixMicro(), e.verb)
+	for i := range e.calls {
+		fmt.Fprintf(b, "\n      %s", showCall(&e.calls[i]))
+	}
+	if len(e.calls) > 0 {
+		b.WriteString("\n")
+		return
+	}
+	if e.hold != (stint.HoldID{}) {
+		fmt.Fprintf(b, " holding as %s", e.hold)
+	}
 	for i := range e.asks {
 		if len(e.asks) > 1 {
 			b.WriteString("\n     ")
@@ -86,12 +108,27 @@ func showAsk(a *stint.Ask) string {
 	return s
 }
 
+var actionNames = [...]string{"settle", "renew", "release", "charge"}
+
+func showCall(c *stint.HoldCall) string {
+	s := fmt.Sprintf("%s %s of %q %q %s, units %d, for %s, cost %d, again %t", actionNames[c.Action], c.Hold, c.Key,
+		c.Limit.Spec().Name, c.Limit.Terms(), c.Units, c.For, c.Cost, c.Again)
+	return s + fmt.Sprintf(" → found %t, charged %d, remaining %d, held %d, reset %s, error %v", c.Found, c.Charged,
+		c.Remaining, c.Held, c.ResetAfter, c.Err)
+}
+
 func show(d *stint.Decision) string {
 	s := d.Outcome.String()
 	if d.Allowed != (d.Outcome == stint.Allowed) {
 		s += fmt.Sprintf(" (but Allowed: %t)", d.Allowed)
 	}
 	s += fmt.Sprintf(", remaining %d", d.Remaining)
+	if d.Held != 0 {
+		s += fmt.Sprintf(", held %d", d.Held)
+	}
+	if d.Busy {
+		s += ", busy"
+	}
 	for _, f := range []struct {
 		name string
 		d    time.Duration
@@ -135,7 +172,13 @@ type failer interface {
 
 func (r *reader) take(at int64, asks ...stint.Ask) (stint.Decision, []stint.Decision) {
 	r.t.Helper()
-	req := stint.Request{Asks: asks, At: time.UnixMicro(at)}
+	return r.hold(at, stint.HoldID{}, asks...)
+}
+
+// hold is take for a request that holds under an identity.
+func (r *reader) hold(at int64, id stint.HoldID, asks ...stint.Ask) (stint.Decision, []stint.Decision) {
+	r.t.Helper()
+	req := stint.Request{Asks: asks, At: time.UnixMicro(at), Hold: id}
 	if err := stint.Internal().Check(&req); err != nil {
 		r.t.Fatalf("limittest asks nonsense: %v", err)
 	}
@@ -146,6 +189,18 @@ func (r *reader) take(at int64, asks ...stint.Ask) (stint.Decision, []stint.Deci
 		r.t.Fatalf("Take: %v\n%s", err, &r.story)
 	}
 	return d, each
+}
+
+// call does calls, which must succeed.
+func (r *reader) call(at int64, calls ...stint.HoldCall) {
+	r.t.Helper()
+	stint.Holds(context.Background(), r.store, time.UnixMicro(at), calls)
+	r.story.addCalls(at, calls)
+	for i := range calls {
+		if err := calls[i].Err; err != nil {
+			r.t.Fatalf("Holds: %v\n%s", err, &r.story)
+		}
+	}
 }
 
 // want fails unless got, the last answer, is as it must be.

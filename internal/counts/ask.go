@@ -49,11 +49,16 @@ var (
 	ErrTwice = errors.New("one count is asked twice")
 )
 
-// settle ends the decision; see algo.Plan.Settle. Remaining is what a request without MaxDelay finds.
-func (a *Ask) settle(s *algo.State, v *algo.View, allowed bool) {
-	a.Verdict = a.plan().Settle(s, v, a.Cost, allowed)
+// decide ends the decision about an ask; see algo.Plan.Settle. Remaining is what a request without
+// MaxDelay finds.
+func (s *step) decide(a *Ask, allowed bool) {
+	n := s.asked
+	if allowed {
+		n = s.take
+	}
+	a.Verdict = a.plan().Settle(s.state(), &s.view, n, allowed)
 	if a.MaxDelay != 0 {
-		a.Verdict.Remaining = a.Limit.Plan.Left(v)
+		a.Verdict.Remaining = max(0, a.Limit.Plan.Left(&s.view)-s.view.Held)
 	}
 }
 

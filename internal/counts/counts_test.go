@@ -44,7 +44,7 @@ func opened(room int) *Memory {
 }
 
 func (m *Memory) decide(asks []Ask, at int64) (d Answer, err error) {
-	err = m.Take(asks, at, &d)
+	err = m.Take(asks, nil, at, &d)
 	return d, err
 }
 

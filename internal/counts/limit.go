@@ -39,7 +39,8 @@ var plans struct {
 // mostPlans bounds what ever new limits leave behind; later plans' counts lie outside the table.
 const mostPlans = 1<<16 - 1
 
-// noPlan is the number of a plan whose counts are not for a table.
+// noPlan is the number of a plan whose counts are not for a table. Those of limits that are held
+// are not, so that no request is decided without a look at what is held.
 const noPlan = math.MaxUint32
 
 // mostUsedBits leaves the instant of a count at least 16 bits, 65 ms, of its word.
@@ -59,7 +60,7 @@ func (l *Limit) findNumber() uint32 {
 }
 
 func numberOf(p *algo.Plan) uint32 {
-	if p.Small() && p.UsedBits() > mostUsedBits {
+	if p.Held() || p.Small() && p.UsedBits() > mostUsedBits {
 		return noPlan
 	}
 	plans.Lock()

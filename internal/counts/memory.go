@@ -193,17 +193,17 @@ func (m *Memory) Inspect(key string, limits []*Limit) []Held {
 
 // lookAt gives each ask the Verdict that it would get by itself, and takes nothing. The shards
 // are locked.
-func (m *Memory) lookAt(asks []Ask, now int64) {
+func (m *Memory) lookAt(asks []Ask, by *Holding, now int64, own bool) {
 	for i := range asks {
 		a := &asks[i]
 		if a.Limit == nil {
 			a.Verdict = algo.Verdict{Allowed: true}
 			continue
 		}
-		var c count
-		m.look(a.Key, a.Limit, &c)
-		v := a.Limit.Plan.Look(c.state(), now)
-		a.settle(c.state(), &v, false)
-		c.release()
+		var s step
+		m.look(a.Key, a.Limit, &s.count)
+		s.look(a, by, now, own)
+		s.decide(a, false)
+		s.release()
 	}
 }

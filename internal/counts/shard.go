@@ -19,6 +19,7 @@ type shard struct {
 	room   int
 	// reserved is how much of the room the request that is looking will take.
 	reserved int
+	holds    holds
 	_        [64]byte // its neighbour's lock lies in another cache line
 }
 

@@ -6,6 +6,10 @@ import "github.com/stintdev/stint/internal/algo"
 type step struct {
 	count
 	view    algo.View
+	asked   int64 // whether so many units fit is asked
+	take    int64 // units that are charged if the request is allowed
+	hold    int64 // units that are held if the request is allowed
+	crowded bool  // there is no place for another record
 	charged bool  // and its count is to be added
 	unused  int64 // the instant from which it then is unused
 }
@@ -13,23 +17,24 @@ type step struct {
 // fewAsks is how many asks are decided without allocating.
 const fewAsks = 8
 
-// Take decides about asks, all of which are charged, or none. It gives each its Verdict, and
-// makes d, which must be zero, the answer to all.
-func (m *Memory) Take(asks []Ask, at int64, d *Answer) error {
+// Take decides about asks, all of which are charged, or none. Those whose limits are held hold
+// units, unless by is nil. It gives each its Verdict, and makes d, which must be zero, the answer to
+// all.
+func (m *Memory) Take(asks []Ask, by *Holding, at int64, d *Answer) error {
 	if len(asks) > 1 && m.takeFew(asks, at) {
 		d.strictest(asks)
 		return nil
 	}
 	var few [fewAsks]uint64
 	defer m.unlock(m.lock(asks, few[:0]))
-	return m.take(asks, m.at(at), at == OwnClock, d)
+	return m.take(asks, by, m.at(at), at == OwnClock, d)
 }
 
 // take is Take where the shards are locked. own says that now is by the Memory's own clock.
-func (m *Memory) take(asks []Ask, now int64, own bool, d *Answer) error {
+func (m *Memory) take(asks []Ask, by *Holding, now int64, own bool, d *Answer) error {
 	ban, stale := m.ban(asks, now)
 	if ban.By != None {
-		m.lookAt(asks, now)
+		m.lookAt(asks, by, now, own)
 		*d = Answer{Of: None, Wait: longestWait(asks), Punishment: ban}
 		return nil
 	}
@@ -55,12 +60,15 @@ func (m *Memory) take(asks []Ask, now int64, own bool, d *Answer) error {
 			d.Of = i
 			return ErrTwice
 		}
-		s.view = a.Limit.Plan.Look(s.state(), now)
-		allowed = a.plan().Fits(&s.view, a.Cost) && allowed
+		s.look(a, by, now, own)
+		allowed = a.plan().Fits(&s.view, s.asked) && allowed
 	}
-	if allowed && !m.place(asks, steps, now, own) {
+	if allowed && (!placeHolds(steps, now, own) || !m.place(steps, now, own)) {
 		release(steps)
 		return ErrFull
+	}
+	if allowed && by != nil {
+		holdAll(asks, steps, by, now, own)
 	}
 	settle(asks, steps, allowed)
 	d.strictest(asks)
@@ -70,6 +78,15 @@ func (m *Memory) take(asks []Ask, now int64, own bool, d *Answer) error {
 		m.dropStale(asks, now)
 	}
 	return nil
+}
+
+// look views the count of an ask that was found, and what the ask would do to it.
+func (s *step) look(a *Ask, by *Holding, now int64, own bool) {
+	s.view = a.Limit.Plan.Look(s.state(), now)
+	s.asked, s.take = a.Cost, a.Cost
+	if a.Limit.Plan.Held() {
+		s.lookHeld(a, by, now, own)
+	}
 }
 
 func release(steps []step) {
@@ -89,15 +106,15 @@ func longestWait(asks []Ask) (wait int64) {
 }
 
 // place finds room for the new counts about to be charged: for all, or none and nothing gives way.
-func (m *Memory) place(asks []Ask, steps []step, now int64, own bool) bool {
+func (m *Memory) place(steps []step, now int64, own bool) bool {
 	missing := false
 	for i := range steps {
 		if e := steps[i].entry; e != nil {
 			e.pinned = true
 		}
-		missing = missing || !steps[i].found() && asks[i].Cost > 0
+		missing = missing || steps[i].isMissing()
 	}
-	placed := !missing || m.placeMissing(asks, steps, now, own)
+	placed := !missing || m.placeMissing(steps, now, own)
 	for i := range steps {
 		if e := steps[i].entry; e != nil {
 			e.pinned = false
@@ -106,12 +123,15 @@ func (m *Memory) place(asks []Ask, steps []step, now int64, own bool) bool {
 	return placed
 }
 
-func (m *Memory) placeMissing(asks []Ask, steps []step, now int64, own bool) bool {
+// isMissing reports whether a count has to be added if the request is allowed.
+func (s *step) isMissing() bool { return s.take > 0 && !s.found() }
+
+func (m *Memory) placeMissing(steps []step, now int64, own bool) bool {
 	var victims []victim
 	full := false
 	for i := range steps {
 		s := steps[i].shard
-		if steps[i].found() || asks[i].Cost == 0 {
+		if !steps[i].isMissing() {
 			continue
 		}
 		s.sweep(now, own)
@@ -150,11 +170,11 @@ func settle(asks []Ask, steps []step, allowed bool) {
 			a.Verdict = algo.Verdict{Allowed: true}
 			continue
 		}
-		if allowed && a.Cost > 0 {
+		if allowed && s.take > 0 {
 			s.prepare(a.Limit, &s.view)
 		}
-		a.settle(s.state(), &s.view, allowed)
-		if !allowed || a.Cost == 0 {
+		s.decide(a, allowed)
+		if !allowed || s.take == 0 {
 			s.release()
 			continue
 		}

@@ -155,7 +155,7 @@ func TestFewIsTake(t *testing.T) {
 		var places [fewAsks]uint64
 		locked := slow.lock(want, places[:0])
 		var whole Answer
-		err := slow.take(want, at, false, &whole)
+		err := slow.take(want, nil, at, false, &whole)
 		slow.unlock(locked)
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,275 @@
+package counts
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/stintdev/stint/internal/algo"
+)
+
+// HoldID is the identity under which a request holds units.
+type HoldID [12]byte
+
+// Holding makes a request hold what its limits let it hold.
+type Holding struct {
+	ID  HoldID // not zero
+	For int64  // how long the holds last without renewal, µs; 0: as each limit says
+}
+
+// holds are those of a shard. A record lies in two places: found by its identity, and in its
+// group, which is one key under one limit, by the instant at which it runs out. The shard is
+// locked.
+type holds struct {
+	records map[holdKey]*hold
+	groups  map[uint64]*holdGroup // by print
+	all     []*holdGroup          // the same, in no order
+	hand    int                   // where in all to look next for what ran out
+	// reserved is how many records the request that is looking will add.
+	reserved int
+}
+
+type holdKey struct {
+	print uint64
+	id    HoldID
+}
+
+// hold is one record. It counts at t if t < until ≤ t + 2*span, unless it was released.
+type hold struct {
+	id       HoldID
+	released bool // a tombstone, which holds nothing
+	units    int64
+	until    int64
+	span     int64
+}
+
+func (h *hold) counts(now int64) bool {
+	return !h.released && now < h.until && h.until <= now+2*h.span
+}
+
+type holdGroup struct {
+	print uint64
+	place int     // in holds.all
+	order []*hold // by until, then by identity
+	sum   int64   // of the units of all records, whether they count or not; wraps
+	// released is how many of them are tombstones.
+	released int
+	// since is an upper bound of the instants from which the records count; see hold.
+	since int64
+}
+
+// keepRunOut is how long a record is kept that ran out, where callers give the instants: their
+// clocks may step back, and then it counts again, µs.
+const keepRunOut = 1_000_000
+
+// standing is what counts in g, which may be nil, at an instant: how many units, for how much
+// longer and in how many records.
+func (g *holdGroup) standing(now int64) (units, left int64, n int) {
+	if g == nil || len(g.order) == 0 {
+		return 0, 0, 0
+	}
+	if now >= g.since && now < g.order[0].until { // all count
+		for i := len(g.order) - 1; i >= 0; i-- {
+			if h := g.order[i]; !h.released {
+				return g.sum, h.until - now, len(g.order) - g.released
+			}
+		}
+		return 0, 0, 0
+	}
+	g.since = 0
+	for _, h := range g.order {
+		g.since = max(g.since, h.until-2*h.span)
+		if h.counts(now) {
+			units, left, n = units+h.units, h.until-now, n+1
+		}
+	}
+	return units, left, n
+}
+
+func (h *hold) compare(o *hold) int {
+	if c := cmp.Compare(h.until, o.until); c != 0 {
+		return c
+	}
+	return slices.Compare(h.id[:], o.id[:])
+}
+
+func (g *holdGroup) insert(h *hold) {
+	g.sum += h.units
+	g.since = max(g.since, h.until-2*h.span)
+	if h.released {
+		g.released++
+	}
+	if n := len(g.order); n == 0 || g.order[n-1].compare(h) < 0 { // as most do
+		g.order = append(g.order, h)
+		return
+	}
+	i, _ := slices.BinarySearchFunc(g.order, h, (*hold).compare)
+	g.order = slices.Insert(g.order, i, h)
+}
+
+func (g *holdGroup) remove(h *hold) {
+	g.sum -= h.units
+	if h.released {
+		g.released--
+	}
+	i, _ := slices.BinarySearchFunc(g.order, h, (*hold).compare)
+	if i < len(g.order)/2 { // old ones end first: the fewer move
+		copy(g.order[1:i+1], g.order[:i])
+		g.order[0] = nil
+		g.order = g.order[1:]
+		return
+	}
+	g.order = slices.Delete(g.order, i, i+1)
+}
+
+// group is the holds of a count; nil: none. Those that ran out are dropped.
+func (s *holds) group(print uint64, now int64, own bool) *holdGroup {
+	g := s.groups[print]
+	if g == nil || !s.prune(g, now, own) {
+		return nil
+	}
+	return g
+}
+
+// prune drops what ran out, and reports whether anything is left.
+func (s *holds) prune(g *holdGroup, now int64, own bool) bool {
+	if !own {
+		now -= keepRunOut
+	}
+	for len(g.order) > 0 && g.order[0].until <= now {
+		delete(s.records, holdKey{g.print, g.order[0].id})
+		g.remove(g.order[0])
+	}
+	if len(g.order) == 0 {
+		s.drop(g)
+		return false
+	}
+	return true
+}
+
+// drop forgets a group without records.
+func (s *holds) drop(g *holdGroup) {
+	delete(s.groups, g.print)
+	last := len(s.all) - 1
+	s.all[g.place] = s.all[last]
+	s.all[g.place].place = g.place
+	s.all[last] = nil
+	s.all = s.all[:last]
+}
+
+// sweep drops what ran out of n groups, so that it goes sooner than new holds come.
+func (s *holds) sweep(n int, now int64, own bool) {
+	for range min(n, len(s.all)) {
+		s.hand %= len(s.all)
+		if s.prune(s.all[s.hand], now, own) {
+			s.hand++
+		} else if len(s.all) == 0 {
+			return
+		}
+	}
+}
+
+// hasRoom reports whether one more record fits beside those that are reserved.
+func (s *shard) hasRoom(now int64, own bool) bool {
+	h := &s.holds
+	if own { // else an earlier instant may follow
+		h.sweep(2, now, own)
+	}
+	if len(h.records)+h.reserved < s.room {
+		return true
+	}
+	h.sweep(mostSeen, now, own)
+	return len(h.records)+h.reserved < s.room
+}
+
+// find is the record of an identity that counts; nil: none does.
+func (s *holds) find(print uint64, id HoldID, now int64) *hold {
+	if h := s.records[holdKey{print, id}]; h != nil && h.counts(now) {
+		return h
+	}
+	return nil
+}
+
+// put adds a record, in place of any of the same identity.
+func (s *holds) put(print uint64, h *hold) {
+	s.take(print, h.id)
+	if s.groups == nil {
+		s.records, s.groups = make(map[holdKey]*hold), make(map[uint64]*holdGroup)
+	}
+	g := s.groups[print]
+	if g == nil {
+		g = &holdGroup{print: print, place: len(s.all)}
+		s.groups[print] = g
+		s.all = append(s.all, g)
+	}
+	s.records[holdKey{print, h.id}] = h
+	g.insert(h)
+}
+
+// take removes the record of an identity, if there is one.
+func (s *holds) take(print uint64, id HoldID) {
+	h := s.records[holdKey{print, id}]
+	if h == nil {
+		return
+	}
+	delete(s.records, holdKey{print, id})
+	g := s.groups[print]
+	if g.remove(h); len(g.order) == 0 {
+		s.drop(g)
+	}
+}
+
+// lookHeld puts what is held into the view of an ask whose limit is held, and makes the ask hold
+// units, or peek, in place of being charged.
+func (s *step) lookHeld(a *Ask, by *Holding, now int64, own bool) {
+	s.lookGroup(now, own)
+	inFlight := a.Limit.Plan.Kind == algo.InFlight
+	if by == nil && !inFlight {
+		return
+	}
+	s.take, s.asked = 0, max(1, a.Cost)
+	if by != nil {
+		s.hold = a.Cost
+	}
+	s.view.Crowded = s.crowded
+}
+
+// lookGroup puts what is held into a step's view.
+func (s *step) lookGroup(now int64, own bool) {
+	var n int
+	g := s.shard.holds.group(s.print, now, own)
+	s.view.Held, s.view.HeldFor, n = g.standing(now)
+	s.crowded = n >= algo.MostHolds
+}
+
+// makeHold makes the record of an ask that was allowed.
+func (s *step) makeHold(p *algo.Plan, by *Holding, now int64, own bool) {
+	span := cmp.Or(by.For, p.Hold)
+	s.shard.holds.put(s.print, &hold{id: by.ID, units: s.hold, until: now + span, span: span})
+	s.lookGroup(now, own)
+}
+
+// placeHolds reports whether there is room for all records about to be made.
+func placeHolds(steps []step, now int64, own bool) bool {
+	fits := true
+	for i := range steps {
+		if s := steps[i].shard; fits && steps[i].hold > 0 {
+			fits = s.hasRoom(now, own)
+			s.holds.reserved++
+		}
+	}
+	for i := range steps {
+		if s := steps[i].shard; s != nil {
+			s.holds.reserved = 0
+		}
+	}
+	return fits
+}
+
+// holdAll makes the records of a request that is allowed.
+func holdAll(asks []Ask, steps []step, by *Holding, now int64, own bool) {
+	for i := range steps {
+		if s := &steps[i]; s.hold > 0 {
+			s.makeHold(&asks[i].Limit.Plan, by, now, own)
+		}
+	}
+}
