@@ -60,6 +60,9 @@ type Request struct {
 	// for itself. net/url has less: it drops what is malformed, which upstreams
 	// may well read.
 	RawQuery string
+	// Body is the request's body as JSON; nil: it is not known. It is looked at only if
+	// Set.ReadsBody.
+	Body Body
 }
 
 func (r *Request) header(name string, may *repeatable) (text string, ok bool, bad Ambiguity) {

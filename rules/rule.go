@@ -18,7 +18,17 @@ type Rule struct {
 	// Match, Key and Cost are the expressions as written, to be shown. Match and Cost
 	// are empty where not given; Key is defaultKey then.
 	Match, Key, Cost string
-	Mode             Mode
+	// After is the expression of cost_after as written, and empty where not given: what a request
+	// did cost, known when it ends. See CostAfter.
+	After string
+	// Tokens is the preset for an API of language models that finds Cost and After where those
+	// are empty.
+	Tokens Tokens
+	// Unsettled is what a request is charged if CostAfter does not know.
+	Unsettled Unsettled
+	// Unit is what the rule's cost is counted in, such as "tokens"; empty: not said. See UnitOf.
+	Unit string
+	Mode Mode
 	// Default means that the rule is for requests that no other enforced rule
 	// applies to.
 	Default bool

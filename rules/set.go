@@ -53,6 +53,7 @@ type Set struct {
 	repeatable          repeatable
 	secrets             []secretAt // that its files name
 	instance            *Instance  // nil: nothing is known of one
+	readsBody, holds    bool       // see ReadsBody and Holds
 	base                *Set       // what With was called on; nil: this is it
 }
 
