@@ -22,8 +22,16 @@ func (e noRequest) Unwrap() error { return e.error }
 // checkInput is a check request, and a line of a simulation.
 type checkInput struct {
 	rules.Input
-	at    int64 // t_us; simulations only
-	timed bool  // whether it was given
+	at     int64 // t_us; simulations only
+	timed  bool  // whether it was given
+	costed bool  // whether cost was given
+
+	// hold is how long the holds of a check last, or, of an event, the name of what it holds.
+	hold string
+	// charge means to charge the cost whether it fits or not.
+	charge bool
+	// settle and renew are names of holds; simulations only.
+	settle, renew string
 
 	// request is what Input.Request points to, if it is known, and header has room for its
 	// headers.
@@ -37,7 +45,7 @@ func badInput(format string, args ...any) error {
 }
 
 var (
-	inputFields   = []string{"t_us", "cost", "client", "operation", "attrs", "claims", "request"}
+	inputFields   = []string{"t_us", "cost", "hold", "charge", "settle", "renew", "client", "operation", "attrs", "claims", "request"}
 	requestFields = []string{"method", "path", "host", "route", "headers", "query"}
 )
 
@@ -78,7 +86,16 @@ func (r *inputReader) input(q *checkInput) error {
 			q.timed = true
 			return r.ReadInt(&q.at)
 		case "cost":
+			q.costed = true
 			return r.ReadInt(&q.Cost)
+		case "hold":
+			return r.name(&q.hold)
+		case "charge":
+			return r.isTrue(&q.charge)
+		case "settle":
+			return r.name(&q.settle)
+		case "renew":
+			return r.name(&q.renew)
 		case "client":
 			q.Client, err = r.client()
 		case "operation":
@@ -101,13 +118,66 @@ func ReadInput(body []byte) (*rules.Input, error) {
 	if err != nil {
 		return nil, err
 	}
-	if q.timed {
-		return nil, badInput("%w", errTimed)
+	if q.hold != "" || q.charge {
+		return nil, badInput("hold, charge: nothing is held or charged here")
+	}
+	if err := q.isCheck(); err != nil {
+		return nil, badInput("%w", err)
 	}
 	return &q.Input, nil
 }
 
-var errTimed = errors.New("t_us: only events of simulations have a time")
+var (
+	errTimed   = errors.New("t_us: only events of simulations have a time")
+	errSettles = errors.New("settle, renew: call POST /v1/settle or /v1/renew")
+	errTwoWays = errors.New("want only one of hold, charge, settle and renew")
+)
+
+// isCheck returns an error if q can only be an event of a simulation.
+func (q *checkInput) isCheck() error {
+	switch {
+	case q.timed:
+		return errTimed
+	case q.settle != "" || q.renew != "":
+		return errSettles
+	}
+	return nil
+}
+
+// oneWay returns an error if q asks for several things.
+func (q *checkInput) oneWay() error {
+	n := 0
+	for _, given := range [...]bool{q.hold != "", q.charge, q.settle != "", q.renew != ""} {
+		if given {
+			n++
+		}
+	}
+	if n > 1 {
+		return errTwoWays
+	}
+	return nil
+}
+
+// name reads a text that must not be empty.
+func (r *inputReader) name(to *string) error {
+	if err := r.ReadText(to); err != nil {
+		return err
+	}
+	if *to == "" {
+		return errors.New("must not be empty")
+	}
+	return nil
+}
+
+// isTrue reads a bool.
+func (r *inputReader) isTrue(to *bool) error {
+	var b *bool
+	if err := r.ReadBool(&b); err != nil {
+		return err
+	}
+	*to = *b
+	return nil
+}
 
 // client reads an address; "" is unknown.
 func (r *inputReader) client() (netip.Addr, error) {
