@@ -79,6 +79,9 @@ func (s *Server) decideOne(ctx context.Context, in *rules.Input, at time.Time, h
 type evaluation struct {
 	in   *rules.Input  // nil: it could not be read, and err is the reason
 	hold time.Duration // the longest delay by rules that shape; 0: requests are not held here
+	// holds and holdFor are Hold and HoldFor of its requests.
+	holds   stint.HoldID
+	holdFor time.Duration
 	Verdict
 	err    error          // if not nil, the Verdict is zero
 	claims map[string]any // of the token, if the rules have read it
@@ -203,6 +206,7 @@ func (t *evaluation) divide(at time.Time) {
 	for i := range t.groups {
 		g := &t.groups[i]
 		g.request.At, g.request.Deadline = at, soonest(g.rules)
+		g.request.Hold, g.request.HoldFor = t.holds, t.holdFor
 	}
 }
 
