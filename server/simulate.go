@@ -28,19 +28,34 @@ type simulatedJSON struct {
 // lines are skipped. Simulate stops at the first line that is no event or cannot be
 // decided; the error has the line's number.
 //
+// An event with "hold" holds what it takes under limits that are held. The hold is a name, by
+// which later events refer to the last event that had it:
+//
+//	{"t_us": 1770000000000000, "hold": "h1", "cost": 500, "attrs": {"user": "ann"}}
+//	{"t_us": 1770000001000000, "renew": "h1"}
+//	{"t_us": 1770000002000000, "settle": "h1", "cost": 812}
+//	{"t_us": 1770000003000000, "charge": true, "cost": 90, "attrs": {"user": "ann"}}
+//
+// "settle" charges the cost, or what was held if there is none; its outcome is "settled", or
+// "unknown" if no limit has the hold any more. "renew" makes the hold last for another
+// Spec.Hold; its outcome is "renewed". "charge" charges whether it fits or not; its outcome is
+// "charged". Their decisions have remaining, reset_after_us and charged. Nothing is renewed or
+// settled by itself.
+//
 // The Server's store must hold no counts that were made by a real clock.
 func (s *Server) Simulate(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := bufio.NewReaderSize(in, 1<<16)
 	w := bufio.NewWriterSize(out, 1<<16)
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
+	run := &simulation{Server: s, held: map[string]*simulatedHold{}}
 	for n := 1; ; n++ {
 		if err := ctx.Err(); err != nil {
 			return errors.Join(err, w.Flush())
 		}
 		line, err := readLine(lines)
 		if line = bytes.TrimSpace(line); len(line) > 0 {
-			if err := s.simulate(ctx, line, encoder); err != nil {
+			if err := run.simulate(ctx, line, encoder); err != nil {
 				return errors.Join(fmt.Errorf("line %d: %w", n, err), w.Flush())
 			}
 		}
@@ -77,10 +92,14 @@ func malformed(err error) simulatedJSON {
 	return simulatedJSON{Outcome: "malformed", Detail: err.Error(), Decisions: []decisionJSON{}}
 }
 
-func (s *Server) simulate(ctx context.Context, line []byte, out *json.Encoder) error {
+// simulate replays one event.
+func (s *simulation) simulate(ctx context.Context, line []byte, out *json.Encoder) error {
 	q, err := readCheckInput(line)
 	if errors.As(err, new(noRequest)) {
 		return out.Encode(malformed(err))
+	}
+	if err == nil {
+		err = q.oneWay()
 	}
 	if err != nil {
 		return err
@@ -92,13 +111,39 @@ func (s *Server) simulate(ctx context.Context, line []byte, out *json.Encoder) e
 	if err := stint.Internal().Check(&stint.Request{At: at, Asks: anything}); err != nil {
 		return err
 	}
-	v, err := s.Decide(ctx, &q.Input, at)
+	event := s.request
+	switch {
+	case q.charge:
+		event = s.charge
+	case q.settle != "" || q.renew != "":
+		event = s.settle
+	}
+	answer, err := event(ctx, q, at)
 	if errors.Is(err, stint.ErrRequest) {
-		return out.Encode(malformed(err))
+		answer, err = malformed(err), nil
 	}
 	if err != nil {
 		return err
 	}
+	return out.Encode(answer)
+}
+
+// request decides an event, and holds what it takes if that has a name.
+func (s *simulation) request(ctx context.Context, q *checkInput, at time.Time) (any, error) {
+	one := make([]evaluation, 1)
+	t := &one[0]
+	t.in = &q.Input
+	if q.hold != "" {
+		t.holds = s.newID(at)
+	}
+	s.decide(ctx, one, at, true)
+	if t.err != nil {
+		return nil, t.err
+	}
+	if q.hold != "" {
+		s.held[q.hold] = &simulatedHold{t.holds, t.asks}
+	}
+	v := &t.Verdict
 	j := simulatedJSON{Outcome: v.outcome(), Decisions: make([]decisionJSON, 0, len(v.Each)), BanLeft: v.BanLeft.Microseconds()}
 	if v.Rule != nil {
 		j.Rule = v.Rule.Name
@@ -106,5 +151,5 @@ func (s *Server) simulate(ctx context.Context, line []byte, out *json.Encoder) e
 	for i := range v.Each {
 		j.Decisions = append(j.Decisions, toJSON(&v.Each[i]))
 	}
-	return out.Encode(j)
+	return j, nil
 }

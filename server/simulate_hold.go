@@ -1,0 +1,114 @@
+package server
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+// simulation is a run of Simulate.
+type simulation struct {
+	*Server
+	held map[string]*simulatedHold // by the name in the events
+	ids  uint64                    // identities that were made
+}
+
+// simulatedHold is what an event holds, or would hold if it was refused.
+type simulatedHold struct {
+	id   stint.HoldID
+	asks []stint.Ask
+}
+
+// newID is an identity made at that instant. It is the same in each run.
+func (s *simulation) newID(at time.Time) (id stint.HoldID) {
+	s.ids++
+	binary.BigEndian.PutUint32(id[:], uint32(at.Unix()))
+	binary.BigEndian.PutUint64(id[4:], s.ids)
+	return id
+}
+
+// calledJSON is how a key stands under a limit after a settlement, a charge or a renewal.
+type calledJSON struct {
+	Remaining  int64 `json:"remaining"`
+	ResetAfter int64 `json:"reset_after_us"`
+	Charged    int64 `json:"charged"`
+}
+
+// calledLine is the line that Simulate writes for one of those.
+type calledLine struct {
+	Outcome   string       `json:"outcome"`
+	Rule      string       `json:"rule"` // empty: they are about all rules
+	Detail    string       `json:"detail,omitempty"`
+	Decisions []calledJSON `json:"decisions"`
+	BanLeft   int64        `json:"ban_left_us"` // 0
+}
+
+// call does calls and makes a line of the answers. found reports whether one of them found a
+// hold.
+func (s *simulation) call(ctx context.Context, at time.Time, calls []stint.HoldCall) (line calledLine, found bool, err error) {
+	line.Decisions = make([]calledJSON, len(calls))
+	err = s.hold(ctx, at, calls)
+	for i := range calls {
+		c := &calls[i]
+		line.Decisions[i] = calledJSON{c.Remaining, c.ResetAfter.Microseconds(), c.Charged}
+		found = found || c.Found && c.Action == stint.HoldSettle
+	}
+	return line, found, err
+}
+
+// charge charges what an event takes.
+func (s *simulation) charge(ctx context.Context, q *checkInput, at time.Time) (any, error) {
+	asks, err := s.charged(ctx, &q.Input, at)
+	if err != nil {
+		return nil, err
+	}
+	line, _, err := s.call(ctx, at, chargeCalls(asks, s.newID(at)))
+	line.Outcome = "charged"
+	return line, err
+}
+
+// settle ends what an earlier event holds, or renews it.
+func (s *simulation) settle(ctx context.Context, q *checkInput, at time.Time) (any, error) {
+	name, action := q.settle, stint.HoldSettle
+	if q.renew != "" {
+		name, action = q.renew, stint.HoldRenew
+	}
+	if q.costed && q.Cost < 0 {
+		return nil, badInput("cost %d: must not be negative", q.Cost)
+	}
+	h := s.held[name]
+	if h == nil {
+		return calledLine{Outcome: unknownHold, Detail: fmt.Sprintf("no event before has the hold %.60q", name), Decisions: []calledJSON{}}, nil
+	}
+	calls := make([]stint.HoldCall, 0, len(h.asks))
+	for i := range h.asks {
+		a := &h.asks[i]
+		switch {
+		case a.Limit == nil:
+		case !a.Limit.IsHeld(): // it was charged at once, and is only shown
+			calls = append(calls, stint.HoldCall{Action: stint.HoldCharge, Key: a.Key, Limit: a.Limit})
+		default:
+			c := stint.HoldCall{Action: action, Key: a.Key, Limit: a.Limit, Hold: h.id, Units: a.Units(), Cost: q.Cost}
+			if !q.costed {
+				c.Cost = a.Units()
+			}
+			calls = append(calls, c)
+		}
+	}
+	line, found, err := s.call(ctx, at, calls)
+	switch {
+	case action == stint.HoldRenew:
+		line.Outcome = "renewed"
+	case found:
+		line.Outcome = "settled"
+	default:
+		line.Outcome = unknownHold
+	}
+	return line, err
+}
+
+// unknownHold is the outcome if there is no hold that counts: it was settled before, or ran out.
+const unknownHold = "unknown"
