@@ -14,6 +14,7 @@ type denial struct {
 	until   int64 // ns
 	came    int64 // when the answer did, ns
 	decided int   // the place of the ask that decided
+	asHold  bool // the request holds units: one that costs nothing may be refused then
 	asks    []askDenied
 	one     [1]askDenied
 
@@ -31,7 +32,9 @@ type askDenied struct {
 	cost      int64
 	maxDelay  time.Duration
 	allowed   bool
+	busy      bool // what is held refuses, and retry is a hint
 	remaining int64
+	held      int64
 	retry     time.Duration
 	reset     time.Duration
 }
@@ -53,7 +56,7 @@ func (d *Denials) hashOf(r *stint.Request) uint64 {
 }
 
 func (e *denial) isOf(r *stint.Request) bool {
-	if len(e.asks) != len(r.Asks) {
+	if len(e.asks) != len(r.Asks) || e.asHold != (r.Hold != stint.HoldID{}) {
 		return false
 	}
 	for i := range e.asks {
@@ -125,18 +128,24 @@ func (was *askDenied) answer(a *stint.Ask, came, now int64) stint.Decision {
 		Limit:      a.Limit,
 		Key:        a.Key,
 		Remaining:  was.remaining,
+		Held:       was.held,
+		Busy:       was.busy,
 		RetryAfter: left(was.retry, came, now),
 		ResetAfter: left(was.reset, came, now),
 	}
-	if was.allowed {
+	switch {
+	case was.allowed:
 		d.Allowed, d.Outcome = true, stint.Allowed
+	case was.busy:
+		d.RetryAfter = was.retry // a hint does not pass
 	}
 	return d
 }
 
-// learn remembers a refusal by the store that lasts. each may be nil where r has one ask.
+// learn remembers a refusal by the store that lasts. each may be nil where r has one ask. One that is
+// due to what is held does not last: it ends when anybody settles.
 func (d *Denials) learn(m *moment, r *stint.Request, answer *stint.Decision, each []stint.Decision) {
-	if answer.Allowed || answer.By != stint.ByStore || m.epoch != d.epoch.Load() {
+	if answer.Allowed || answer.Busy || answer.By != stint.ByStore || m.epoch != d.epoch.Load() {
 		return
 	}
 	if answer.Outcome == stint.Banned {
@@ -157,7 +166,7 @@ func (d *Denials) learn(m *moment, r *stint.Request, answer *stint.Decision, eac
 		if each[i].By != stint.ByStore || each[i].RetryAfter == stint.Never {
 			return
 		}
-		if !each[i].Allowed {
+		if !each[i].Allowed && !each[i].Busy {
 			wait = min(wait, each[i].RetryAfter)
 		}
 	}
@@ -200,7 +209,7 @@ func mostWait(r *stint.Request) time.Duration {
 		if a.Units() > planOf(a.Limit).Capacity {
 			return stint.Never
 		}
-		longest = max(longest, algo.Duration(planOf(a.Limit).Longest()))
+		longest = max(longest, algo.Duration(max(planOf(a.Limit).Longest(), planOf(a.Limit).Busy)))
 	}
 	return longest
 }
@@ -236,12 +245,13 @@ func (e *denial) fill(m *moment, r *stint.Request, each []stint.Decision) {
 		e.asks = make([]askDenied, len(each))
 	}
 	e.decided = -1
+	e.asHold = r.Hold != stint.HoldID{}
 	for i := range each {
 		a, was := &r.Asks[i], &each[i]
 		ask := &e.asks[i]
 		*ask = askDenied{
 			limit: a.Limit, penalty: a.Penalty, cost: a.Units(), maxDelay: a.MaxDelay,
-			allowed: was.Allowed, remaining: was.Remaining, retry: was.RetryAfter, reset: was.ResetAfter,
+			allowed: was.Allowed, busy: was.Busy, remaining: was.Remaining, held: was.Held, retry: was.RetryAfter, reset: was.ResetAfter,
 		}
 		if i > 0 && a.Key == r.Asks[i-1].Key {
 			ask.key = e.asks[i-1].key
@@ -252,6 +262,9 @@ func (e *denial) fill(m *moment, r *stint.Request, each []stint.Decision) {
 			continue
 		}
 		ask.mark = m.mark(i)
+		if was.Busy {
+			continue // it may fit at any time, and then the others still refuse
+		}
 		if e.decided < 0 || was.RetryAfter > e.asks[e.decided].retry {
 			e.decided = i
 		}

@@ -195,7 +195,8 @@ func (p *Plan) judge(s *State, v *View, n int64, allowed bool) (d Verdict) {
 	return d
 }
 
-// Longest is how long a key that was charged under p alone takes at most until it is unused, µs.
+// Longest is how long a key that was charged under p alone takes at most until it is unused, µs: a
+// bucket with all the debt that it may have.
 func (p *Plan) Longest() int64 {
 	switch p.Kind {
 	case InFlight:
@@ -205,7 +206,7 @@ func (p *Plan) Longest() int64 {
 	case SlidingWindow:
 		return p.Period + p.Width*p.Tick
 	default:
-		return p.drain(p.Full)
+		return p.drain(max(p.Full, p.Most))
 	}
 }
 
