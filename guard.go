@@ -49,6 +49,14 @@ type Guard[A, R any] struct {
 	Key func(ctx context.Context, a A) string
 	// Cost is how many units a call takes; 0 takes none. nil: 1.
 	Cost func(a A) int64
+	// CostAfter is what a call did cost, by its argument, result and error: units that are
+	// charged when the function has returned, in place of the Cost, which is held until then
+	// as an estimate. Less than 0 counts as 0. It needs a Limit that is held (Spec.Hold) and
+	// not InFlight. nil: the Cost. If the function panics, the Cost is charged.
+	//
+	// A Limit that is held holds the Cost while the function runs, with or without a
+	// CostAfter: an InFlight one limits how many calls run at once.
+	CostAfter func(a A, r R, err error) int64
 	// Penalty says how keys are punished that are refused. nil: not at all. It cannot
 	// go with Wait, which refuses no call.
 	Penalty *Penalty
@@ -69,8 +77,9 @@ type Guard[A, R any] struct {
 
 // Wrap returns f, limited. A call that is refused returns a *RefusedError and
 // does not call f. A call that cannot be decided returns the Limiter's error and
-// does not call f either, unless OnError says otherwise. It panics if f is nil, or if
-// Wait goes with a Penalty or with an OnError that it cannot go with.
+// does not call f either, unless OnError says otherwise. It panics if f is nil, if
+// Wait goes with a Penalty or with an OnError that it cannot go with, or if CostAfter
+// goes with a Limit that it cannot go with.
 func (g Guard[A, R]) Wrap(f func(context.Context, A) (R, error)) func(context.Context, A) (R, error) {
 	switch {
 	case f == nil:
@@ -86,6 +95,9 @@ func (g Guard[A, R]) Wrap(f func(context.Context, A) (R, error)) func(context.Co
 	}
 	if g.Limit == nil {
 		g.Limit = defaultLimit
+	}
+	if g.CostAfter != nil && (!g.Limit.IsHeld() || g.Limit.spec.Algorithm == InFlight) {
+		panic("stint: a Guard with a CostAfter needs a Limit that is held, such as 1000 per 1h fixed_window hold, and limit " + g.Limit.String() + " is not")
 	}
 	if g.Key == nil {
 		g.Key = func(ctx context.Context, _ A) string { return Caller(ctx) }
@@ -103,7 +115,7 @@ func (g Guard[A, R]) Wrap(f func(context.Context, A) (R, error)) func(context.Co
 	var undecidedLine logline.Line
 	return func(ctx context.Context, a A) (R, error) {
 		if g.Enabled == nil || g.Enabled() {
-			err := g.pass(ctx, prefix+g.Key(ctx, a), a)
+			held, err := g.pass(ctx, prefix+g.Key(ctx, a), a)
 			if err != nil && g.OnError == OnErrorAllow && undecided(ctx, err) {
 				undecidedLine.Log(slog.LevelWarn, "stint: the store does not decide, so OnError does", err)
 				err = nil
@@ -112,9 +124,27 @@ func (g Guard[A, R]) Wrap(f func(context.Context, A) (R, error)) func(context.Co
 				var none R
 				return none, err
 			}
+			if held != nil {
+				return g.settle(ctx, held, a, f)
+			}
 		}
 		return f(ctx, a)
 	}
+}
+
+// settle calls f and settles what it did cost.
+func (g *Guard[A, R]) settle(ctx context.Context, held *Reservation, a A, f func(context.Context, A) (R, error)) (r R, err error) {
+	var cost []int64
+	defer func() {
+		if err := held.Settle(ctx, cost...); err != nil {
+			held.log(err)
+		}
+	}()
+	r, err = f(ctx, a)
+	if g.CostAfter != nil {
+		cost = []int64{max(0, g.CostAfter(a, r, err))}
+	}
+	return r, err
 }
 
 // mayBeShared tells whether others may count in l's Store.
@@ -132,27 +162,38 @@ func isAmbiguous(function string) bool {
 // closure matches what the compiler puts into the name of a closure.
 var closure = regexp.MustCompile(`\.func\d`)
 
-func (g *Guard[A, R]) pass(ctx context.Context, key string, a A) error {
+// pass lets a call pass, or returns why not. The Reservation is nil if nothing is held.
+func (g *Guard[A, R]) pass(ctx context.Context, key string, a A) (*Reservation, error) {
 	ask := Ask{Key: key, Limit: g.Limit, Penalty: g.Penalty, OnError: g.OnError}
 	if g.Cost != nil {
 		Internal().SetUnits(&ask, g.Cost(a))
 	}
 	if g.Wait {
-		err := g.Limiter.WaitN(ctx, ask.Key, ask.Limit, ask.Units())
+		held, err := g.Limiter.wait(ctx, &ask, g.Limit.IsHeld())
 		var refused *RefusedError
 		if errors.As(err, &refused) {
 			refused.Message = g.Message
 		}
-		return err
+		return held, err
 	}
-	d, err := g.Limiter.Take(ctx, &Request{Asks: []Ask{ask}}, nil)
+	held, d, err := g.Limiter.take(ctx, &ask)
 	if err != nil {
-		return fmt.Errorf("limit %s: %w", g.Limit, err)
+		return nil, fmt.Errorf("limit %s: %w", g.Limit, err)
 	}
 	if !d.Allowed {
-		return &RefusedError{Decision: d, Message: g.Message}
+		return nil, &RefusedError{Decision: d, Message: g.Message}
 	}
-	return nil
+	return held, nil
+}
+
+// take decides a request of one ask, and holds its units if its limit is held.
+func (l *Limiter) take(ctx context.Context, ask *Ask) (held *Reservation, d Decision, err error) {
+	r := Request{Asks: []Ask{*ask}}
+	if ask.Limit.IsHeld() {
+		return l.Reserve(ctx, &r)
+	}
+	d, err = l.Take(ctx, &r, nil)
+	return nil, d, err
 }
 
 // undecided tells whether err is the Store's, and neither a refusal nor the caller's own.

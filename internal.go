@@ -84,6 +84,13 @@ func (internals) WithFallback(l *Limiter) *Limiter {
 	return &Limiter{Store: s.WithFallback(), Instance: l.Instance, Observe: l.Observe, of: l}
 }
 
+// Keep returns the Reservation of a request with a Hold that l.Take decided, as Limiter.Reserve
+// does of one that it decides: d is the answer, and each holds those to its asks. nil: r was
+// refused.
+func (internals) Keep(l *Limiter, r *Request, each []Decision, d *Decision) *Reservation {
+	return l.reservation(r, each, d)
+}
+
 // Probe asks s for a decision and returns why it made none; nil: it decides. It takes a
 // unit of key, under a limit of its own: a server that is a replica, or full, still
 // answers requests that take nothing. In a Cluster, key says which node is asked.

@@ -46,6 +46,7 @@ type Limiter struct {
 	instance Memory    // the count of Instance
 	of       *Limiter  // has the count of Instance; nil: l
 	calls    sync.Pool // of *call
+	keeper   keeper
 }
 
 // NewLimiter is a Limiter over a Store. Over a Store that is Networked, it fails and
@@ -183,11 +184,16 @@ func (l *Limiter) takeCopy(ctx context.Context, r *Request, out []Decision) (d D
 }
 
 // decide is Take for a request that has been checked.
-func (l *Limiter) decide(ctx context.Context, r *Request, out []Decision) (Decision, error) {
+func (l *Limiter) decide(ctx context.Context, r *Request, out []Decision) (d Decision, err error) {
 	if l.Instance != nil {
-		return l.takeHere(ctx, r, out)
+		d, err = l.takeHere(ctx, r, out)
+	} else {
+		d, err = l.store().Take(ctx, r, out)
 	}
-	return l.store().Take(ctx, r, out)
+	if err != nil {
+		l.abandon(r, err)
+	}
+	return d, err
 }
 
 // TakeBatch decides independent requests, in one round trip if the Store can: answers[i]
@@ -229,8 +235,11 @@ func (l *Limiter) takeGood(ctx context.Context, rs []Request, answers []Answer) 
 	} else {
 		TakeBatch(ctx, l.store(), rs, answers)
 	}
-	if l.Observe != nil {
-		for i := range rs {
+	for i := range rs {
+		if err := answers[i].Err; err != nil {
+			l.abandon(&rs[i], err)
+		}
+		if l.Observe != nil {
 			l.Observe(ctx, &rs[i], &answers[i])
 		}
 	}

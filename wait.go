@@ -74,13 +74,19 @@ func (l *Limiter) Wait(ctx context.Context, key string, limit *Limit) error {
 // Callers that wait for one key go on in no particular order. Their number is not
 // bounded: each is a goroutine of the program.
 func (l *Limiter) WaitN(ctx context.Context, key string, limit *Limit, n int64) error {
+	_, err := l.wait(ctx, &Ask{Key: key, Limit: limit, Cost: n, Peek: n == 0}, false)
+	return err
+}
+
+// wait is WaitN, but with hold it holds the units, as Reserve does.
+func (l *Limiter) wait(ctx context.Context, ask *Ask, hold bool) (*Reservation, error) {
 	for {
 		if err := ctx.Err(); err != nil {
-			return err
+			return nil, err
 		}
-		d, err := l.allowInTime(ctx, key, limit, n)
+		held, d, err := l.takeInTime(ctx, ask, hold)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		wait, leaves := d.RetryAfter, d.RetryAfter
 		if d.Allowed {
@@ -88,24 +94,37 @@ func (l *Limiter) WaitN(ctx context.Context, key string, limit *Limit, n int64) 
 		} else if wait != Never && d.Limit.delays() {
 			leaves = max(wait, d.ResetAfter) // when what is in the bucket has left
 		}
-		if err := sleep(ctx, wait, leaves, &d); err != nil || d.Allowed {
-			return err
+		if err := sleep(ctx, wait, leaves, &d); err != nil {
+			_ = held.Cancel(ctx) // what it no longer holds is as good as cancelled
+			return nil, err
+		}
+		if d.Allowed {
+			return held, nil
 		}
 	}
 }
 
-// allowInTime is AllowN, but for a LeakyBucket, limit or Instance, that would let the
-// caller leave when its deadline is over: it refuses then.
-func (l *Limiter) allowInTime(ctx context.Context, key string, limit *Limit, n int64) (Decision, error) {
-	deadline, ok := ctx.Deadline()
-	if !ok || !limit.delays() && !l.Instance.delays() {
-		return l.AllowN(ctx, key, limit, n)
+// takeInTime decides a request of one ask, but for a LeakyBucket, limit or Instance, that would
+// let the caller leave when its deadline is over, it refuses.
+func (l *Limiter) takeInTime(ctx context.Context, ask *Ask, hold bool) (held *Reservation, d Decision, err error) {
+	in := *ask
+	if in.Cost == 0 && !in.Peek {
+		in.Cost = 1
 	}
-	most := time.Until(deadline)
-	if most <= 0 {
-		most = -1
+	if deadline, ok := ctx.Deadline(); ok && (ask.Limit.delays() || l.Instance.delays()) {
+		if in.MaxDelay = time.Until(deadline); in.MaxDelay <= 0 {
+			in.MaxDelay = -1
+		}
 	}
-	return l.Take(ctx, &Request{Asks: []Ask{{Key: key, Limit: limit, Cost: n, Peek: n == 0, MaxDelay: most}}}, nil)
+	if hold {
+		return l.Reserve(ctx, &Request{Asks: []Ask{in}})
+	}
+	if in.MaxDelay == 0 {
+		d, err = l.AllowN(ctx, ask.Key, ask.Limit, in.Cost)
+	} else {
+		d, err = l.Take(ctx, &Request{Asks: []Ask{in}}, nil)
+	}
+	return nil, d, err
 }
 
 // delays tells whether decisions under l, which may be nil, can have a Delay.

@@ -1,0 +1,249 @@
+package stint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/stintdev/stint/internal/limittext"
+)
+
+// ErrHoldLost means that a hold no longer counted when it was to be settled, so that nothing was
+// charged: the Store could not be reached for so long that it ran out, or somebody released it.
+var ErrHoldLost = errors.New("the hold was lost before it was settled")
+
+// Reservation is what an allowed request holds until its cost is known. Limiter.Reserve makes it,
+// and the Limiter renews it until Settle or Cancel ends it. A Reservation that is garbage
+// collected without either is ended within a third of Spec.Hold: it is charged what it held, and
+// a line of the log says so.
+//
+// A Reservation may be used from many goroutines at once. A nil Reservation holds nothing: its
+// methods do nothing and return nil.
+type Reservation struct {
+	held    *held // nil: nothing is held
+	asks    int   // of the request
+	cleanup runtime.Cleanup
+}
+
+// Reserve decides r as Take does, and holds the units of its asks whose Limit is held
+// (Spec.Hold), until Reservation.Settle says what they did cost. Its other asks are charged at
+// once, and stay charged whatever follows. The Reservation is nil if r was refused, and not nil
+// if it was allowed, also if nothing of it is held.
+//
+// An ask with Peek under such a Limit holds nothing: it is allowed if one unit would fit, and
+// Settle charges its cost as Charge does.
+//
+// Reserve makes the identity of the holds, so r.Hold must be zero, and so must r.At: a hold ends
+// by the clock of the Store. The error wraps ErrUnsupported if the Store keeps no holds. If it
+// is unknown whether the Store holds the units, the Limiter settles them with 0 when the Store
+// answers again.
+func (l *Limiter) Reserve(ctx context.Context, r *Request) (*Reservation, Decision, error) {
+	switch {
+	case r.Hold != HoldID{}:
+		return nil, Decision{}, fmt.Errorf("stint: %w: Reserve makes the identity of its holds, so Request.Hold must be zero", ErrRequest)
+	case !r.At.IsZero():
+		return nil, Decision{}, fmt.Errorf("stint: %w: a reservation is renewed by the clock of the store, so its request cannot have an instant", ErrRequest)
+	}
+	c := l.call()
+	defer l.done(c)
+	c.asks = append(c.asks, r.Asks...)
+	c.request = Request{Asks: c.asks, Hold: NewHoldID(), HoldFor: r.HoldFor, Deadline: r.Deadline}
+	if err := c.request.check(); err != nil {
+		return nil, Decision{}, err
+	}
+	for range c.asks {
+		c.out = append(c.out, Decision{})
+	}
+	d, err := l.decide(ctx, &c.request, c.out)
+	l.observed(ctx, c, &d, nil, err)
+	if err != nil {
+		return nil, d, err
+	}
+	return l.reservation(&c.request, c.out, &d), d, nil
+}
+
+// reservation is what r holds, which d and each answered; nil if it was refused.
+func (l *Limiter) reservation(r *Request, each []Decision, d *Decision) *Reservation {
+	if !d.Allowed {
+		return nil
+	}
+	res := &Reservation{held: newHeld(l, r, each), asks: len(r.Asks)}
+	if res.held != nil && res.held.renews() {
+		res.cleanup = runtime.AddCleanup(res, (*held).drop, res.held)
+		l.keeper.add(res.held)
+	}
+	return res
+}
+
+// Acquire holds one unit of key under limit, which must be InFlight, until release is called.
+// release is never nil, and may be called more than once; if the Decision is a refusal, it does
+// nothing. It does not wait for longer than a second: what the Store has not released by then is
+// released in the background. See Reserve for what happens to a release that is never called.
+//
+// Acquire does not wait for its turn. Refusals are Busy, and RetryAfter is a hint.
+func (l *Limiter) Acquire(ctx context.Context, key string, limit *Limit) (release func(), d Decision, err error) {
+	release = func() {}
+	if limit != nil && limit.id != "" && limit.spec.Algorithm != InFlight {
+		return release, d, fmt.Errorf("stint: %w: limit %s is not in_flight: use Reserve", ErrRequest, limit)
+	}
+	r, d, err := l.Reserve(ctx, &Request{Asks: []Ask{{Key: key, Limit: limit}}})
+	if r != nil {
+		release = func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sendTimeout)
+			defer cancel()
+			_ = r.Cancel(ctx) // a lost unit is as free as a released one
+		}
+	}
+	return release, d, err
+}
+
+// ID is the identity of the holds. It is zero if nothing is held.
+func (r *Reservation) ID() HoldID {
+	if r == nil || r.held == nil {
+		return HoldID{}
+	}
+	return r.held.id
+}
+
+// Settle ends the reservation and charges what the request did cost, also if that is more than
+// was held: see Spec.Debt. cost is one number for all limits that are held; or one for each ask
+// of the request, in their order, of which those of asks that hold nothing are ignored; or none,
+// which charges what was held. Under an InFlight limit nothing is charged.
+//
+// The first call of Settle or Cancel ends the reservation, and further calls return nil. A
+// settlement that the Store does not answer until ctx is done is kept, as far as 32 MiB suffice,
+// and sent again in the background until the Store answers or the hold has run out. So Settle can
+// be called with the context of a request that its client has left.
+//
+// Settle returns nil if the cost is charged, or will be. The error wraps ErrHoldLost if there
+// was nothing left to settle under one of the limits, and ErrRequest if there are too many or
+// too few costs, or one is negative; then the reservation goes on.
+func (r *Reservation) Settle(ctx context.Context, cost ...int64) error {
+	if r == nil {
+		return nil
+	}
+	if n := len(cost); n > 1 && n != r.asks {
+		return fmt.Errorf("stint: %w: %d costs for a request of %d asks", ErrRequest, n, r.asks)
+	}
+	for _, c := range cost {
+		if err := checkCost(c); err != nil {
+			return err
+		}
+	}
+	return r.end(ctx, cost)
+}
+
+// Cancel ends the reservation and charges nothing: it is Settle with a cost of 0. What other
+// asks of the request took stays charged.
+func (r *Reservation) Cancel(ctx context.Context) error {
+	if r == nil {
+		return nil
+	}
+	return r.end(ctx, []int64{0})
+}
+
+func (r *Reservation) end(ctx context.Context, cost []int64) error {
+	if r.held == nil {
+		return nil
+	}
+	restoring, first := r.held.end(cost)
+	if !first {
+		return nil
+	}
+	r.cleanup.Stop()
+	if restoring != nil { // the store may not put the hold back after it was settled
+		select {
+		case <-restoring:
+		case <-ctx.Done():
+		}
+	}
+	return r.held.settle(ctx)
+}
+
+// log logs an error of Settle where nobody gets it.
+func (r *Reservation) log(err error) { r.held.l.keeper.log(r.held, err) }
+
+// Charge charges n units to key under limit, whether they fit or not: they are spent already. It
+// returns how many were charged, which is less than n if usage would rise above the capacity and
+// Spec.Debt. No request is refused, and no violation counted. It does not matter whether limit is
+// held, but it must not be InFlight. A charge that failed may have been made.
+func (l *Limiter) Charge(ctx context.Context, key string, limit *Limit, n int64) (charged int64, err error) {
+	calls := []HoldCall{{Action: HoldCharge, Key: key, Limit: limit, Cost: n}}
+	l.Holds(ctx, calls)
+	return calls[0].Charged, calls[0].Err
+}
+
+// Holds does calls, as Holder says, for callers that keep holds without a Reservation, such as
+// those that another process settles. It fills in the answers. The Err of a malformed call wraps
+// ErrRequest, and the others are done all the same.
+func (l *Limiter) Holds(ctx context.Context, calls []HoldCall) {
+	good := 0
+	for i := range calls {
+		c := &calls[i]
+		c.Found, c.Charged, c.Remaining, c.Held, c.ResetAfter = false, 0, 0, 0, 0
+		if c.Err = c.check(); c.Err == nil {
+			good++
+		}
+	}
+	if good == len(calls) {
+		l.send(ctx, calls)
+	} else if good > 0 {
+		sent := make([]HoldCall, 0, good)
+		for i := range calls {
+			if calls[i].Err == nil {
+				sent = append(sent, calls[i])
+			}
+		}
+		l.send(ctx, sent)
+		for i := range calls {
+			if calls[i].Err == nil {
+				calls[i], sent = sent[0], sent[1:]
+			}
+		}
+	}
+}
+
+// send does calls that have been checked.
+func (l *Limiter) send(ctx context.Context, calls []HoldCall) {
+	if len(calls) > 0 {
+		Holds(ctx, l.store(), time.Time{}, calls)
+	}
+}
+
+// check returns an error that wraps ErrRequest if c breaks a rule stated with HoldCall.
+func (c *HoldCall) check() error {
+	if err := checkKey(c.Key); err != nil {
+		return err
+	}
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("stint: %w: %s", ErrRequest, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case c.Action > HoldCharge:
+		return bad("unknown action %d of a hold", c.Action)
+	case c.Limit == nil || c.Limit.id == "":
+		return bad("limit for key %q was not made by ParseLimit or NewLimit", limittext.Clip(c.Key))
+	case c.Action == HoldCharge && c.Limit.spec.Algorithm == InFlight:
+		return bad("limit %s: in_flight is never charged", c.Limit)
+	case c.Action == HoldCharge:
+		return checkCost(c.Cost)
+	case !c.Limit.IsHeld():
+		return bad("limit %s is not held", c.Limit)
+	case c.Hold == HoldID{}:
+		return bad("no hold for key %q", limittext.Clip(c.Key))
+	case c.Units < 1:
+		return bad("a hold of %d units: must be at least 1", c.Units)
+	case c.For != 0 && !isHoldTime(c.For):
+		return bad("a hold for %s: must be from 1ms to 24h and a whole number of microseconds", c.For)
+	}
+	return checkCost(c.Cost)
+}
+
+func checkCost(cost int64) error {
+	if cost < 0 {
+		return fmt.Errorf("stint: %w: cost %d: must not be negative", ErrRequest, cost)
+	}
+	return nil
+}
