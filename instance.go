@@ -22,12 +22,20 @@ func (l *Limiter) enter(r *Request) (d Decision, taken, ok bool) {
 		return d, false, true
 	}
 	own := Request{Asks: []Ask{{Key: instanceKey, Limit: l.Instance, MaxDelay: r.maxDelay()}}}
+	if l.holdsHere(r) {
+		own.Hold = r.Hold
+	}
 	d, err := l.instanceCount().Take(context.Background(), &own, nil)
 	if err != nil { // its only key always has room
 		return d, false, true
 	}
 	d.By = ByInstance
 	return d, d.Allowed, d.Allowed
+}
+
+// holdsHere tells whether r, if it is allowed, holds a unit of l.Instance until it is settled.
+func (l *Limiter) holdsHere(r *Request) bool {
+	return l.Instance != nil && l.Instance.spec.Algorithm == InFlight && r.Hold != HoldID{} && r.At.IsZero() && r.takes()
 }
 
 // takes tells whether r asks for any units.
@@ -51,18 +59,23 @@ func (r *Request) maxDelay() (most time.Duration) {
 	return most
 }
 
-// settle handles the answer to a request that has taken a unit of l.Instance. If it was
+// settle handles the answer to r, which has taken a unit of l.Instance. If it was
 // refused, or not decided, the unit goes back, unless it is a place in the queue of a
 // LeakyBucket (see Refund). If it was allowed, its delay is the longer of both.
-func (l *Limiter) settle(own *Decision, d *Decision, err error) {
+func (l *Limiter) settle(r *Request, own *Decision, d *Decision, err error) {
 	if err == nil && d.Allowed {
 		d.Delay = max(d.Delay, own.Delay)
 		return
 	}
-	if l.Instance.spec.Algorithm == LeakyBucket {
-		return
+	switch l.Instance.spec.Algorithm {
+	case LeakyBucket:
+	case InFlight:
+		if l.holdsHere(r) {
+			l.instanceCount().Holds(context.Background(), time.Time{}, []HoldCall{{Key: instanceKey, Limit: l.Instance, Hold: r.Hold, Units: 1}})
+		}
+	default:
+		_ = l.instanceCount().Refund(context.Background(), &Request{Asks: []Ask{{Key: instanceKey, Limit: l.Instance}}}) // it cannot fail
 	}
-	_ = l.instanceCount().Refund(context.Background(), &Request{Asks: []Ask{{Key: instanceKey, Limit: l.Instance}}}) // it cannot fail
 }
 
 // takeHere is Take where there is an Instance.
@@ -76,7 +89,7 @@ func (l *Limiter) takeHere(ctx context.Context, r *Request, out []Decision) (Dec
 	}
 	d, err := l.store().Take(ctx, r, out)
 	if taken {
-		l.settle(&own, &d, err)
+		l.settle(r, &own, &d, err)
 	}
 	return d, err
 }
@@ -112,7 +125,7 @@ func (l *Limiter) takeEachHere(ctx context.Context, rs []Request, answers []Answ
 	for i := range entered {
 		e := &entered[i]
 		if e.taken {
-			l.settle(&e.own, &got[i].Decision, got[i].Err)
+			l.settle(&asked[i], &e.own, &got[i].Decision, got[i].Err)
 		}
 		answers[e.at] = got[i]
 	}

@@ -74,7 +74,7 @@ type held struct {
 
 // part is what is held under one limit.
 type part struct {
-	ask   int // in the request
+	ask   int // in the request; -1: it is the unit of Limiter.Instance
 	key   string
 	limit *Limit
 	units int64 // 0: nothing is held, and the cost is charged
@@ -83,8 +83,8 @@ type part struct {
 	cost  int64
 	done  bool // settled
 
-	missing bool // the store has lost the record, and is asked to make it again
-	lost    bool // and does not, for it was released
+	again bool // the store had no record, and was asked to put it back
+	lost  bool // it did not, because the record was released
 }
 
 // renews tells whether there is a record of p to be renewed.
@@ -107,19 +107,27 @@ func newHeld(l *Limiter, r *Request, each []Decision) *held {
 				continue // nothing was counted
 			}
 		}
-		if units > 0 {
-			p.last = cmp.Or(r.HoldFor, algo.Duration(a.Limit.counted.Plan.Hold))
-			h.longest = max(h.longest, p.last)
-			if h.every == 0 || p.last/3 < h.every {
-				h.every = p.last / 3
-			}
-		}
-		h.parts = append(h.parts, p)
+		h.add(p, r.HoldFor)
+	}
+	if each != nil && l.holdsHere(r) {
+		h.add(part{ask: -1, key: instanceKey, limit: l.Instance, units: 1, by: ByInstance}, 0)
 	}
 	if len(h.parts) == 0 {
 		return nil
 	}
 	return h
+}
+
+// add adds p, which lasts for last, or as its limit says.
+func (h *held) add(p part, last time.Duration) {
+	if p.units > 0 {
+		p.last = cmp.Or(last, algo.Duration(p.limit.counted.Plan.Hold))
+		h.longest = max(h.longest, p.last)
+		if h.every == 0 || p.last/3 < h.every {
+			h.every = p.last / 3
+		}
+	}
+	h.parts = append(h.parts, p)
 }
 
 // renews tells whether anything of h is a record that lasts only for a time.
@@ -164,10 +172,11 @@ func (h *held) end(cost []int64) (restoring <-chan struct{}, first bool) {
 		heap.Remove(&k.live, h.index)
 	}
 	for i := range h.parts {
-		switch p := &h.parts[i]; len(cost) {
-		case 0:
+		switch p := &h.parts[i]; {
+		case p.limit.spec.Algorithm == InFlight: // nothing is charged
+		case len(cost) == 0:
 			p.cost = p.units
-		case 1:
+		case len(cost) == 1:
 			p.cost = cost[0]
 		default:
 			p.cost = cost[p.ask]
@@ -192,7 +201,7 @@ func (h *held) settle(ctx context.Context) error {
 		defer cancel()
 	}
 	h.l.send(ctx, calls)
-	owed, err := h.answered(calls)
+	owed, err := h.answered(ctx, calls)
 	if owed != nil {
 		err = errors.Join(err, h.owe(owed))
 	}
@@ -215,7 +224,7 @@ func (h *held) settlements(calls []HoldCall) []HoldCall {
 
 // answered reads the answers to settlements. owed is not nil if some are to be sent again; err is
 // what became of the others.
-func (h *held) answered(calls []HoldCall) (owed, err error) {
+func (h *held) answered(ctx context.Context, calls []HoldCall) (owed, err error) {
 	for i := range h.parts {
 		p := &h.parts[i]
 		if p.done {
@@ -227,7 +236,7 @@ func (h *held) answered(calls []HoldCall) (owed, err error) {
 		case c.Err == nil:
 			p.done = true
 			if !c.Found && !h.doubtful { // else it was settled when the answer was lost
-				err = errors.Join(err, p.lose(nil))
+				err = errors.Join(err, fmt.Errorf("stint: %w: key %q under %s", ErrHoldLost, limittext.Clip(p.key), p.limit))
 			}
 		case c.Action == HoldCharge, errors.Is(c.Err, ErrRequest), errors.Is(c.Err, ErrUnsupported):
 			p.done = true
@@ -235,18 +244,12 @@ func (h *held) answered(calls []HoldCall) (owed, err error) {
 		default:
 			owed = c.Err
 		}
+		if p.done && !h.abandoned {
+			h.l.holdEnded(ctx, c)
+		}
 	}
 	h.doubtful = h.doubtful || owed != nil
 	return owed, err
-}
-
-// lose is the error of a settlement under p that found nothing, or was not sent in time because
-// of err.
-func (p *part) lose(err error) error {
-	if err == nil {
-		return fmt.Errorf("stint: %w: key %q under %s", ErrHoldLost, limittext.Clip(p.key), p.limit)
-	}
-	return fmt.Errorf("stint: %w: key %q under %s: %w", ErrHoldLost, limittext.Clip(p.key), p.limit, err)
 }
 
 // owe keeps h, which is ended, to send it in the background. It returns err if there is no room.
@@ -258,7 +261,8 @@ func (h *held) owe(err error) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.bytes+size > most {
-		return fmt.Errorf("stint: %w: no room to keep the settlement: %w", ErrHoldLost, err)
+		h.err = fmt.Errorf("no room to keep the settlement: %w", err)
+		return h.giveUp()
 	}
 	for i := range h.parts { // the caller's may be part of a long text
 		h.parts[i].key = strings.Clone(h.parts[i].key)
@@ -282,8 +286,8 @@ func (l *Limiter) abandon(r *Request, err error) {
 	}
 }
 
-// add has h renewed from now on.
-func (k *keeper) add(h *held) {
+// keep has h renewed from now on.
+func (k *keeper) keep(h *held) {
 	now := time.Now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -326,17 +330,17 @@ func keep(l *Limiter) {
 	k.mu.Lock()
 	k.timer, k.working = nil, true
 	k.mu.Unlock()
-	answers := true
-	for more := true; more && answers; {
-		more, answers = k.renew(l)
+	renewed, repaid := true, true
+	for more := true; more && renewed; {
+		more, renewed = k.renew(l)
 	}
-	for more := true; more && answers; {
-		more, answers = k.repay(l)
+	for more := true; more && repaid; {
+		more, repaid = k.repay(l)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
-	if answers {
+	if renewed && repaid {
 		k.wait, k.retry = 0, time.Time{}
 	} else {
 		k.wait = min(max(2*k.wait, firstWait), longestWait)
@@ -401,7 +405,9 @@ func (k *keeper) due(now time.Time) (hs []*held, calls []HoldCall, timeout time.
 func (k *keeper) endDropped(h *held) {
 	h.ended = true
 	for i := range h.parts {
-		h.parts[i].cost = h.parts[i].units
+		if p := &h.parts[i]; p.limit.spec.Algorithm != InFlight {
+			p.cost = p.units
+		}
 	}
 	k.bytes += h.size() // whatever room is left: it took as much before
 	k.owed = append(k.owed, h)
@@ -425,9 +431,10 @@ func (k *keeper) renewed(hs []*held, calls []HoldCall, start time.Time) (lost []
 			}
 			c := &calls[0]
 			calls = calls[1:]
-			p.missing = c.Err == nil && !c.Found
 			failed, answers = failed || c.Err != nil, answers || c.Err == nil
-			if p.missing && !h.ended {
+			missing := c.Err == nil && !c.Found
+			p.again, p.lost = missing && !p.again, missing && p.again
+			if p.again && !h.ended {
 				again = append(again, h.call(p, HoldRenew))
 				again[len(again)-1].Again = true
 			}
@@ -454,14 +461,13 @@ func (k *keeper) restored(hs []*held, calls []HoldCall, start time.Time) {
 		failed := false
 		for i := range h.parts {
 			p := &h.parts[i]
-			if !p.missing {
+			if !p.again {
 				continue
 			}
-			c := &calls[0]
+			if calls[0].Err != nil {
+				p.again, failed = false, true
+			}
 			calls = calls[1:]
-			p.missing = false
-			p.lost = c.Err == nil && !c.Found // it was released
-			failed = failed || c.Err != nil
 		}
 		close(h.restoring)
 		h.restoring = nil
@@ -503,7 +509,7 @@ func (k *keeper) repay(l *Limiter) (more, answers bool) {
 	var again []*held
 	begin := 0
 	for i, h := range hs {
-		owed, err := h.answered(calls[begin:ends[i]])
+		owed, err := h.answered(context.Background(), calls[begin:ends[i]])
 		begin = ends[i]
 		if owed != nil {
 			h.err = owed
@@ -535,7 +541,7 @@ func (k *keeper) owing() (hs []*held, timeout time.Duration) {
 		k.owed[0], k.owed = nil, k.owed[1:]
 		if h.longest > 0 && !now.Before(h.until) {
 			k.bytes -= h.size()
-			k.log(h, h.runOut())
+			k.log(h, h.giveUp())
 			continue
 		}
 		hs = append(hs, h)
@@ -548,11 +554,15 @@ func (k *keeper) owing() (hs []*held, timeout time.Duration) {
 	return hs, timeout
 }
 
-// runOut is the error of what is lost when the records of h have run out.
-func (h *held) runOut() (err error) {
-	for i := range h.parts {
-		if p := &h.parts[i]; !p.done && p.cost > 0 {
-			err = errors.Join(err, p.lose(h.err))
+// giveUp ends settlements that were not answered, because of h.err. It returns what is lost by that.
+func (h *held) giveUp() (err error) {
+	for _, c := range h.settlements(nil) {
+		c.Err = fmt.Errorf("stint: %w: key %q under %s: %w", ErrHoldLost, limittext.Clip(c.Key), c.Limit, h.err)
+		if c.Cost > 0 {
+			err = errors.Join(err, c.Err)
+		}
+		if !h.abandoned {
+			h.l.holdEnded(context.Background(), &c)
 		}
 	}
 	return err

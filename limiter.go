@@ -27,7 +27,10 @@ type Limiter struct {
 	// queue of a LeakyBucket. The shortest Ask.MaxDelay of a request applies to it. A
 	// refusal is ByInstance and has this Limit, also for each ask. Requests that take
 	// nothing, and those with an instant, do not count. A refund returns no unit of it.
-	// It must not be changed once the Limiter is in use. nil: none.
+	// An Instance that is InFlight limits how many requests with a Hold run at once: each
+	// holds its unit until its Reservation is settled. Other requests hold nothing, and are
+	// refused while no unit is left. It must not be changed once the Limiter is in use. nil:
+	// none.
 	Instance *Limit
 	// Observe is called after each decision, before the method that made it returns: by
 	// Allow, AllowN, Peek, Take, Violate, each attempt of Wait and WaitN, and once for
@@ -41,6 +44,14 @@ type Limiter struct {
 	// them or their slices: they are reused. Keys may be kept. It costs no allocation.
 	// Observe must not be changed once the Limiter is in use. nil: none.
 	Observe func(ctx context.Context, r *Request, a *Answer)
+	// ObserveHold is called when a hold has ended, and after each charge: with each
+	// HoldSettle, HoldRelease and HoldCharge of a Reservation, of Charge and of Holds, and
+	// its answer. If c.Err is nil, c.Found says whether there was a hold to settle, and
+	// c.Charged what that did cost. A settlement that is kept is observed when the Store
+	// has answered, or when it is given up; then c.Err wraps ErrHoldLost. What holds in
+	// Limiter.Observe for its use holds here, too. It may be called from a goroutine of the
+	// Limiter.
+	ObserveHold func(ctx context.Context, c *HoldCall)
 
 	memory   Memory
 	instance Memory    // the count of Instance

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/stintdev/stint/internal/limittext"
@@ -72,7 +73,7 @@ func (l *Limiter) reservation(r *Request, each []Decision, d *Decision) *Reserva
 	res := &Reservation{held: newHeld(l, r, each), asks: len(r.Asks)}
 	if res.held != nil && res.held.renews() {
 		res.cleanup = runtime.AddCleanup(res, (*held).drop, res.held)
-		l.keeper.add(res.held)
+		l.keeper.keep(res.held)
 	}
 	return res
 }
@@ -203,12 +204,37 @@ func (l *Limiter) Holds(ctx context.Context, calls []HoldCall) {
 			}
 		}
 	}
+	for i := range calls {
+		if c := &calls[i]; c.Action != HoldRenew && !errors.Is(c.Err, ErrRequest) {
+			l.holdEnded(ctx, c)
+		}
+	}
 }
 
 // send does calls that have been checked.
 func (l *Limiter) send(ctx context.Context, calls []HoldCall) {
-	if len(calls) > 0 {
+	isHere := func(c HoldCall) bool { return c.By == ByInstance }
+	if l.Instance == nil || !slices.ContainsFunc(calls, isHere) {
 		Holds(ctx, l.store(), time.Time{}, calls)
+		return
+	}
+	there := slices.DeleteFunc(slices.Clone(calls), isHere)
+	if len(there) > 0 {
+		Holds(ctx, l.store(), time.Time{}, there)
+	}
+	for i := range calls {
+		if isHere(calls[i]) {
+			l.instanceCount().Holds(ctx, time.Time{}, calls[i:i+1])
+		} else {
+			calls[i], there = there[0], there[1:]
+		}
+	}
+}
+
+// holdEnded calls ObserveHold.
+func (l *Limiter) holdEnded(ctx context.Context, c *HoldCall) {
+	if l.ObserveHold != nil {
+		l.ObserveHold(ctx, c)
 	}
 }
 
