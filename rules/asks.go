@@ -166,7 +166,11 @@ func (r *Rule) asks(out *Matches) (applies bool, err error) {
 		out.Rules = append(out.Rules, r)
 	}
 	for _, l := range f.limits {
-		out.Asks = append(out.Asks, stint.Ask{Key: f.key, Limit: l, Cost: f.cost, Peek: f.cost == 0, Penalty: r.Penalty, OnError: r.OnStoreError})
+		ask, err := r.ask(&out.evaluation, &f, l)
+		if err != nil {
+			return false, err
+		}
+		out.Asks = append(out.Asks, ask)
 		out.Rules = append(out.Rules, r)
 	}
 	return true, nil
@@ -187,7 +191,7 @@ type found struct {
 	// ban, if it is not nil, decides, and nothing below it is set.
 	ban     *Ban
 	banLeft time.Duration
-	cost    int64
+	estimate
 	effective
 }
 
@@ -205,7 +209,7 @@ func (r *Rule) find(ev *evaluation, f *found) (err error) {
 			return nil
 		}
 	}
-	if f.cost, err = r.costIn(ev); err != nil {
+	if f.estimate, err = r.estimateOf(ev); err != nil {
 		return malformed(err, "rule %q: cost", r.Name)
 	}
 	if r.controls == nil && len(r.Tiers) == 0 {
@@ -225,25 +229,6 @@ func (r *Rule) keyIn(ev *evaluation) (key string, ok bool, err error) {
 		err = checkKey(key)
 	}
 	return key, ok && err == nil, err
-}
-
-func (r *Rule) costIn(ev *evaluation) (int64, error) {
-	if r.watches {
-		return 0, nil
-	}
-	if r.cost == nil {
-		return ev.in.Cost, nil
-	}
-	cost, ok, err := r.cost.Int(&ev.scope)
-	switch {
-	case err != nil:
-		return 0, err
-	case !ok:
-		return 0, errors.New("what it needs is missing")
-	case cost < 0:
-		return 0, fmt.Errorf("%d: must not be negative", cost)
-	}
-	return cost, nil
 }
 
 func malformed(err error, where string, args ...any) error {

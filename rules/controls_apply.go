@@ -28,6 +28,9 @@ func (s *Set) With(c *Controls) (*Set, []Problem) {
 	a := newApplier(s)
 	a.add(c.Clone())
 	a.set.noteUses()
+	for _, limits := range a.limits {
+		a.set.holds = a.set.holds || slices.ContainsFunc(limits, (*stint.Limit).IsHeld)
+	}
 	return a.set, a.problems
 }
 

@@ -180,6 +180,9 @@ func replaced(r *Rule, own []*stint.Limit, texts []string, name string) ([]*stin
 		if l, err = leasedAs(l, own); err != nil {
 			return nil, err
 		}
+		if l, err = r.heldAs(l, own); err != nil {
+			return nil, err
+		}
 		limits = append(limits, l)
 	}
 	if r.Shape && !hasLeakyBucket(limits) {
@@ -205,4 +208,26 @@ func leasedAs(l *stint.Limit, own []*stint.Limit) (*stint.Limit, error) {
 		return nil, fmt.Errorf("limit %q: its lease must be %d%%, as of the rule's %s, with which it shares a count: leave it out", l.Terms(), lease, other.Terms())
 	}
 	return l, nil
+}
+
+// heldAs is l, held if the limit in own is that shares its count: a limit that is not held does not
+// see what is held.
+func (r *Rule) heldAs(l *stint.Limit, own []*stint.Limit) (*stint.Limit, error) {
+	for _, other := range own {
+		s, of := l.Spec(), other.Spec()
+		switch {
+		case other.ID() != l.ID() || l.IsHeld() && other.IsHeld():
+			continue
+		case l.IsHeld():
+			return nil, fmt.Errorf("limit %q: the rule's %s is not held, and both share a count: leave hold out", l.Terms(), other.Terms())
+		case other.IsHeld():
+			s.Hold, s.Retry = of.Hold, of.Retry
+			held, err := stint.NewLimit(s)
+			if err != nil {
+				return nil, err
+			}
+			l = held
+		}
+	}
+	return r.indebted(l)
 }

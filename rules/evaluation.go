@@ -31,7 +31,7 @@ func (ev *evaluation) open(s *Set, in *Input) {
 	}
 	if r := in.Request; r != nil {
 		v.HasRequest, v.Method, v.Path, v.Host, v.Route = true, r.Method, r.Path, r.Host, r.Route
-		v.Headers, v.Query = (*headerFields)(ev), (*queryFields)(ev)
+		v.Headers, v.Query, v.Body = (*headerFields)(ev), (*queryFields)(ev), r.Body
 	}
 }
 

@@ -149,7 +149,11 @@ func (s *Set) explainRule(ctx context.Context, i int, m *Matches) (RuleExplanati
 	e.Applies, e.Why = true, r.whyApplies(f.key)
 	e.Key, e.Cost, e.Tier, e.Override = Key(f.key), f.cost, f.tier, f.override
 	for _, l := range f.limits {
-		e.Asks = append(e.Asks, stint.Ask{Key: f.key, Limit: l, Cost: f.cost, Peek: f.cost == 0, Penalty: r.Penalty, OnError: r.OnStoreError})
+		ask, err := r.ask(ev, &f, l)
+		if err != nil {
+			return e, err
+		}
+		e.Asks = append(e.Asks, ask)
 	}
 	return e, nil
 }

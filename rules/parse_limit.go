@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/algo"
@@ -19,7 +20,7 @@ func (p *parser) limits(n *yamlnode.Node, r *Rule) {
 	}
 	lines := map[string]int{}
 	isList := p.Each(n, func(n *yamlnode.Node) {
-		l := p.limit(n, r.Name)
+		l := p.limit(n, r)
 		if l == nil {
 			return
 		}
@@ -35,16 +36,19 @@ func (p *parser) limits(n *yamlnode.Node, r *Rule) {
 	}
 }
 
-// limit reads a limit in either form; nil, having reported why, where it is none.
-func (p *parser) limit(n *yamlnode.Node, name string) *stint.Limit {
+// limit reads a limit of r in either form; nil, having reported why, where it is none.
+func (p *parser) limit(n *yamlnode.Node, r *Rule) *stint.Limit {
 	if len(n.Content) > 0 {
-		return p.limitFields(n, name)
+		return p.limitFields(n, r)
 	}
 	text, ok := p.Scalar(n, `a limit, such as "100 per 1m" or {amount: 100, period: 1m}`)
 	if !ok {
 		return nil
 	}
-	l, err := limitNamed(text, name)
+	l, err := limitNamed(text, r.Name)
+	if err == nil {
+		l, err = r.indebted(l)
+	}
 	if err != nil {
 		p.Report(n, "%s", err)
 		return nil
@@ -63,9 +67,11 @@ func limitNamed(text, name string) (*stint.Limit, error) {
 	return rename(l, name)
 }
 
-func (p *parser) limitFields(n *yamlnode.Node, name string) *stint.Limit {
-	s := stint.Spec{Name: name}
+func (p *parser) limitFields(n *yamlnode.Node, r *Rule) *stint.Limit {
+	s := stint.Spec{Name: r.Name}
 	var buckets int64
+	var owed debt
+	var own *expr.Expression
 	before := p.Problems()
 	found := p.Mapping(n, yamlnode.Fields{
 		"algorithm": yamlnode.Parsed(p.Reader, (*algo.Kind)(&s.Algorithm), algo.ParseKind),
@@ -74,9 +80,13 @@ func (p *parser) limitFields(n *yamlnode.Node, name string) *stint.Limit {
 		"burst":     p.Int64(&s.Burst, 1, math.MaxInt64),
 		"buckets":   p.Int64(&buckets, 1, 1000),
 		"lease":     yamlnode.Parsed(p.Reader, &s.Lease, limittext.Lease),
+		"hold":      p.hold(&s.Hold),
+		"retry":     p.Period(&s.Retry),
+		"debt":      yamlnode.Parsed(p.Reader, &owed, parseDebt),
+		"cost":      func(n *yamlnode.Node) { own = p.cost(n, expr.Number, "cost") },
 	})
 	for _, field := range []string{"amount", "period"} {
-		if found != nil && found[field] == nil {
+		if found != nil && found[field] == nil && !(field == "period" && s.Algorithm == stint.InFlight) {
 			p.Report(n, "the limit has no %s", field)
 		}
 	}
@@ -85,10 +95,42 @@ func (p *parser) limitFields(n *yamlnode.Node, name string) *stint.Limit {
 	}
 	s.Buckets = int(buckets)
 	l, err := stint.NewLimit(s)
+	if err == nil {
+		l, err = owed.of(l)
+	}
+	if err == nil {
+		l, err = r.indebted(l)
+	}
 	if err != nil {
 		p.blame(n, found, strings.TrimPrefix(err.Error(), "limit: "))
+		return nil
 	}
+	if own == nil {
+		return l
+	}
+	if IsBudget(l) {
+		p.Report(found["cost"], "cost: a held limit takes the cost of the rule; write it there, or move the limit to a rule of its own")
+		return nil
+	}
+	if r.costs == nil {
+		r.costs = map[string]*expr.Expression{}
+	}
+	r.costs[l.ID()] = own
 	return l
+}
+
+// hold reads the field hold of a limit: true, or a time.
+func (p *parser) hold(to *time.Duration) func(*yamlnode.Node) {
+	return func(n *yamlnode.Node) {
+		if n.Tag != "!!bool" {
+			p.Period(to)(n)
+			return
+		}
+		var held bool
+		if p.Bool(&held)(n); held {
+			*to = stint.DefaultHold
+		}
+	}
 }
 
 // penalty reads the penalty of r and reports whether it has on_status, valid or not.

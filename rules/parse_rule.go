@@ -1,9 +1,7 @@
 package rules
 
 import (
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/stintdev/stint"
@@ -13,12 +11,11 @@ import (
 )
 
 func (p *parser) rule(n *yamlnode.Node) {
-	r := &Rule{}
-	found := p.Mapping(n, yamlnode.Fields{
+	r, before := &Rule{}, p.Problems()
+	found := p.Mapping(n, p.costFields(r, yamlnode.Fields{
 		"name":             p.name(&r.Name),
 		"match":            p.match(r),
 		"key":              p.key(r),
-		"cost":             p.cost(r),
 		"limits":           p.Skip, // below, when the name is known
 		"tiers":            p.Skip,
 		"penalty":          p.Skip,
@@ -29,7 +26,7 @@ func (p *parser) rule(n *yamlnode.Node) {
 		"messages":         p.Skip,
 		"shape":            p.Bool(&r.Shape),
 		"default":          p.Bool(&r.Default),
-	})
+	}))
 	if found == nil {
 		return
 	}
@@ -52,6 +49,7 @@ func (p *parser) rule(n *yamlnode.Node) {
 	p.limits(found["limits"], r)
 	r.watches = found["limits"] == nil && mayWatch
 	p.ruleTiers(found["tiers"], r)
+	p.finishCosts(r, found, p.Problems() == before)
 	p.messages(found["message"], found["messages"], r)
 	if r.Shape && (r.watches || len(r.Limits) > 0) && !hasLeakyBucket(r.Limits) {
 		p.Report(found["shape"], "shape holds requests for a leaky_bucket, and the rule has no such limit")
@@ -110,24 +108,6 @@ func (p *parser) key(r *Rule) func(*yamlnode.Node) {
 		}
 		if _, _, err := r.fixedKey(); err != nil {
 			p.Report(n, "key: %s", err)
-		}
-	}
-}
-
-func (p *parser) cost(r *Rule) func(*yamlnode.Node) {
-	return func(n *yamlnode.Node) {
-		r.Cost = strings.TrimSpace(n.Value)
-		if n.Tag == "!!int" {
-			var fixed int64
-			p.Int64(&fixed, 0, math.MaxInt64)(n)
-			r.cost, _ = p.compiler.Compile(strconv.FormatInt(fixed, 10), expr.Number)
-			return
-		}
-		if r.cost = p.expression(n, expr.Number); r.cost == nil {
-			return
-		}
-		if fixed, ok := r.cost.FixedInt(); ok && fixed < 0 {
-			p.Report(n, "cost %d: must not be negative", fixed)
 		}
 	}
 }

@@ -100,8 +100,9 @@ func (p *parser) tierLimits(n *yamlnode.Node, r *Rule, tier string) []*stint.Lim
 		p.Report(list, "the tier has no limits: for clients that no rule should limit, use the safelist")
 		return nil
 	}
-	t := &Rule{Name: countedAs(r.Name, tier)}
+	t := &Rule{Name: countedAs(r.Name, tier), debt: r.debt, costs: r.costs}
 	p.limits(list, t)
+	r.costs = t.costs
 	if r.Shape && len(t.Limits) > 0 && !hasLeakyBucket(t.Limits) {
 		p.Report(list, "the rule says shape, which holds requests for a leaky_bucket, and the tier has no such limit")
 	}

@@ -1,16 +1,19 @@
 package rules
 
 import (
+	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 
-	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/limittext"
+	"github.com/stintdev/stint/rules/internal/expr"
 )
 
 // Body is the JSON body of a request. It is used on one goroutine.
 type Body interface {
 	// Lookup returns what is at a path of names of fields, as decoded from JSON: string, bool,
-	// int64, float64, nil, []any or map[string]any. An empty path is the whole body. If there
+	// int64, float64, nil, []any or map[string]any. path has at least one name. If there
 	// is no body, or nothing at the path, ok is false. An error says why the body cannot be
 	// read: it is too long, or no JSON.
 	Lookup(path []string) (value any, ok bool, err error)
@@ -48,28 +51,81 @@ var unsettledNames = [...]string{"keep", "give_back"}
 // String is "keep" or "give_back".
 func (u Unsettled) String() string { return nameOf(unsettledNames[:], uint8(u)) }
 
-var unsettleds = limittext.OneOf(Keep, GiveBack)
-
-// isBudget reports whether requests hold their cost under l. (Under an in-flight limit they hold one
-// unit, whatever they cost.)
-func isBudget(l *stint.Limit) bool { return l.IsHeld() && l.Spec().Algorithm != stint.InFlight }
-
-// CostAfter is what a request did cost under the rule's held limits, of which Limit.Spec has a Hold
-// and that are not in flight. If the response does not say, known is false, and Unsettled says what
-// to charge. An error says that the cost cannot be computed from what the response says; then it is
-// not known either. A rule with neither After nor Tokens knows nothing: its requests cost what they
-// held.
-func (r *Rule) CostAfter(resp *Response) (cost int64, known bool, err error) {
-	return r.Tokens.used(resp)
+// ParseUnsettled is the inverse of String.
+func ParseUnsettled(text string) (Unsettled, error) {
+	return limittext.OneOf(Keep, GiveBack)(text)
 }
 
-// UsagePaths are the paths that CostAfter looks for in the JSON of a response, each once. Empty: it
-// needs none.
-func (r *Rule) UsagePaths() [][]string { return r.Tokens.paths() }
+// CostAfter is what a request did cost under the rule's budgets (see IsBudget). If the response does
+// not say, known is false, and Unsettled says what to charge. An error says why the cost cannot be
+// computed from what the response says; it is not known then. A rule with neither After nor Tokens
+// knows nothing: its requests cost what they held.
+func (r *Rule) CostAfter(resp *Response) (cost int64, known bool, err error) {
+	if r.after == nil {
+		cost, known = r.Tokens.used(resp)
+		return cost, known, nil
+	}
+	var s expr.Scope
+	v := &s.Variables.Response
+	v.Status, v.Bytes, v.Seconds = int64(resp.Status), resp.Bytes, resp.Seconds
+	v.Headers, v.JSON = responseHeaders(resp.Headers), resp.fields(r.after.JSONPaths)
+	cost, known, err = r.after.Int(&s)
+	if err == nil && cost < 0 {
+		err = fmt.Errorf("%d: must not be negative", cost)
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("rules: rule %q: cost_after: %s", r.Name, expr.Clip(err.Error()))
+	}
+	return cost, known, nil
+}
 
-// ReadsBody reports whether Asks may look at Request.Body, or a gateway has to change it for
-// Tokens.IncludeUsage.
-func (s *Set) ReadsBody() bool { return s.readsBody }
+// UsagePaths are the paths that CostAfter looks for in the JSON of a response, each once: names of
+// fields from the root. Empty: it needs none.
+func (r *Rule) UsagePaths() [][]string {
+	if r.after != nil {
+		return r.after.JSONPaths
+	}
+	return r.Tokens.paths()
+}
 
-// Holds reports whether a rule has limits that are held.
-func (s *Set) Holds() bool { return s.holds }
+// fields are an object with what is known at paths. Where one path goes on from another, the longer
+// counts.
+func (resp *Response) fields(paths [][]string) map[string]any {
+	root := map[string]any{}
+	if resp.JSON == nil {
+		return root
+	}
+	for _, path := range slices.SortedFunc(slices.Values(paths), func(a, b []string) int { return len(a) - len(b) }) {
+		value, ok := resp.JSON(path)
+		if !ok {
+			continue
+		}
+		object := root
+		for _, name := range path[:len(path)-1] {
+			inner, ok := object[name].(map[string]any)
+			if !ok {
+				inner = map[string]any{}
+				object[name] = inner
+			}
+			object = inner
+		}
+		object[path[len(path)-1]] = value
+	}
+	return root
+}
+
+// responseHeaders are headers as expr.Fields. All lines of a header are joined by commas.
+type responseHeaders http.Header
+
+func (h responseHeaders) Lookup(name string) (text string, ok bool, err error) {
+	lines := h[http.CanonicalHeaderKey(name)]
+	return strings.Join(lines, ", "), len(lines) > 0 && name == strings.ToLower(name), nil
+}
+
+func (h responseHeaders) All() (map[string]string, error) {
+	values := make(map[string]string, len(h))
+	for name, lines := range h {
+		values[strings.ToLower(name)] = strings.Join(lines, ", ")
+	}
+	return values, nil
+}

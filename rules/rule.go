@@ -19,16 +19,19 @@ type Rule struct {
 	// are empty where not given; Key is defaultKey then.
 	Match, Key, Cost string
 	// After is the expression of cost_after as written, and empty where not given: what a request
-	// did cost, known when it ends. See CostAfter.
+	// did cost, known when it has ended. See CostAfter.
 	After string
-	// Tokens is the preset for an API of language models that finds Cost and After where those
-	// are empty.
+	// Tokens is the preset for an API of language models. It stands for Cost and After where
+	// those are empty.
 	Tokens Tokens
 	// Unsettled is what a request is charged if CostAfter does not know.
 	Unsettled Unsettled
 	// Unit is what the rule's cost is counted in, such as "tokens"; empty: not said. See UnitOf.
 	Unit string
-	Mode Mode
+	// MaxHold is how much of a budget one request may hold, in percent of its capacity; 0: all of
+	// it. A higher estimate is held in part; see IsBudget.
+	MaxHold int
+	Mode    Mode
 	// Default means that the rule is for requests that no other enforced rule
 	// applies to.
 	Default bool
@@ -55,10 +58,16 @@ type Rule struct {
 	// Limits is a stint.LeakyBucket then.
 	Shape bool
 
-	match, key, cost *expr.Expression
-	keyGiven         bool
-	watches          bool          // it has OnStatus, and no limits were written
-	controls         *ruleControls // nil: nothing was changed at run time
+	match, key, cost, after *expr.Expression
+	keyGiven                bool
+	watches                 bool // it has OnStatus, and no limits were written
+	costIsAsked             bool // by the client; see asksFor
+	// hasBudget says that a limit of the rule or of its tiers is a budget, so that the cost is that of
+	// budgets, and under other limits a request takes one unit.
+	hasBudget bool
+	costs     map[string]*expr.Expression // of single limits, by ID; see ownCost
+	debt      debt
+	controls  *ruleControls // nil: nothing was changed at run time
 }
 
 // Mode says what a rule does. The zero Mode is Enforce.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/rules/internal/expr"
@@ -91,48 +92,62 @@ func (s *Set) Ambiguous(in *Input) Ambiguity {
 	return in.Request.Ambiguous & s.reads
 }
 
-// expressions calls visit with every expression of s, and whether a request that it fails for is
-// refused.
-func (s *Set) expressions(visit func(e *expr.Expression, refuses bool)) {
+// expressions calls visit with every expression of s, and the mode of the rule that it is for. Those of
+// lists are enforced. A tier's comes once for each rule that may need it, and once as if off.
+func (s *Set) expressions(visit func(e *expr.Expression, mode Mode)) {
 	for _, l := range []*list{&s.safelist, &s.blocklist} {
 		for _, e := range l.conditions {
-			visit(e, true)
+			visit(e, Enforce)
 		}
 		for _, added := range l.added {
-			visit(added.condition, true)
+			visit(added.condition, Enforce)
 		}
 	}
 	for _, e := range s.tiers {
-		visit(e, false)
+		visit(e, Off)
 	}
 	for _, r := range s.Rules {
-		enforced := r.Mode == Enforce
 		for _, e := range []*expr.Expression{r.match, r.key, r.cost} {
 			if e != nil {
-				visit(e, enforced)
+				visit(e, r.Mode)
 			}
 		}
+		for _, e := range r.costs {
+			visit(e, r.Mode)
+		}
 		for _, t := range r.Tiers {
-			visit(s.tiers[t.index], enforced)
+			visit(s.tiers[t.index], r.Mode)
 		}
 		if r.controls != nil {
 			for _, t := range r.controls.others {
-				visit(s.tiers[t.index], enforced)
+				visit(s.tiers[t.index], r.Mode)
 			}
 		}
 	}
 }
 
-// noteUses sets s.reads and s.usesClaims. It is called when all else of s is complete.
+// noteUses notes what the expressions of s read, and whether a rule holds units. It is called when all
+// else of s is complete.
 func (s *Set) noteUses() {
-	s.reads, s.usesClaims, s.anyHeader = 0, false, false
-	s.expressions(func(e *expr.Expression, refuses bool) {
+	s.reads, s.usesClaims, s.anyHeader, s.readsBody, s.holds = 0, false, false, false, false
+	s.expressions(func(e *expr.Expression, mode Mode) {
 		s.anyHeader = s.anyHeader || e.AnyHeader
 		s.usesClaims = s.usesClaims || e.Uses("claims")
-		if refuses {
+		s.readsBody = s.readsBody || mode != Off && e.Uses("body")
+		if mode == Enforce {
 			s.reads |= misread(e)
 		}
 	})
+	for _, r := range s.Rules {
+		if r.Mode == Off {
+			continue
+		}
+		s.readsBody = s.readsBody || r.Tokens.API != NoTokens && r.cost == nil || r.Tokens.IncludeUsage
+		s.holds = s.holds || slices.ContainsFunc(r.Limits, (*stint.Limit).IsHeld)
+		for _, t := range r.Tiers {
+			s.holds = s.holds || slices.ContainsFunc(t.Limits, (*stint.Limit).IsHeld)
+		}
+	}
 }
 
 func misread(e *expr.Expression) (a Ambiguity) {
@@ -147,6 +162,13 @@ func misread(e *expr.Expression) (a Ambiguity) {
 	}
 	return a
 }
+
+// ReadsBody reports whether Asks may look at Request.Body, or a gateway may have to change it for
+// Tokens.IncludeUsage.
+func (s *Set) ReadsBody() bool { return s.readsBody }
+
+// Holds reports whether a rule that is not off has limits that are held.
+func (s *Set) Holds() bool { return s.holds }
 
 // UsesClaims reports whether an expression of s reads the claims of a token.
 func (s *Set) UsesClaims() bool { return s.usesClaims }

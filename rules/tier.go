@@ -162,7 +162,7 @@ func rename(l *stint.Limit, name string) (*stint.Limit, error) {
 	return stint.NewLimit(s)
 }
 
-// multiply multiplies amount and burst. The IDs stay.
+// multiply multiplies amount, burst and debt. The IDs stay.
 func multiply(limits []*stint.Limit, times int64) ([]*stint.Limit, error) {
 	more := make([]*stint.Limit, 0, len(limits))
 	for _, l := range limits {
@@ -170,12 +170,14 @@ func multiply(limits []*stint.Limit, times int64) ([]*stint.Limit, error) {
 		for _, field := range []struct {
 			name  string
 			value *int64
-		}{{"amount", &s.Amount}, {"burst", &s.Burst}} {
+		}{{"amount", &s.Amount}, {"burst", &s.Burst}, {"debt", &s.Debt}} {
 			if *field.value > tooMuch/times {
 				return nil, fmt.Errorf("limit %q times %d: %s %d × %d: too large for exact arithmetic (must be below 2^52)",
 					l.Terms(), times, field.name, *field.value, times)
 			}
-			*field.value *= times
+			if *field.value > 0 { // stint.NoDebt stays
+				*field.value *= times
+			}
 		}
 		m, err := stint.NewLimit(s)
 		if err != nil {

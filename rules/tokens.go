@@ -2,24 +2,27 @@ package rules
 
 import (
 	"slices"
-
-	"github.com/stintdev/stint/internal/limittext"
+	"strings"
 )
 
-// Tokens is a preset for an API of language models: it estimates the tokens of a request by its
+// Tokens is a preset for an API of language models. It estimates the tokens of a request by its
 // body, and finds in the response how many there were. The zero Tokens is none.
+//
+// A request costs its input tokens and OutputWeight times its output tokens. The estimate is the
+// prompt's text divided by BytesPerToken, and the output to which the request limits itself, or
+// DefaultOutput.
 type Tokens struct {
 	API TokensAPI
-	// DefaultOutput is how many output tokens a request is expected to take that does not limit
+	// DefaultOutput is how many output tokens are expected of a request that does not limit
 	// them.
 	DefaultOutput int64
-	// OutputWeight is how many units an output token costs. An input token costs one.
+	// OutputWeight is how many units an output token costs; an input token costs one.
 	OutputWeight int64
-	// BytesPerToken is how many bytes of the prompt make a token.
+	// BytesPerToken is how many bytes of the prompt are expected to make a token.
 	BytesPerToken int64
 	// IncludeUsage makes a gateway ask an OpenAI upstream for the usage at the end of a stream,
-	// by stream_options.include_usage, where the client's request does not mention it. It is
-	// false for other APIs.
+	// by stream_options.include_usage, unless the client's request says whether it wants it. It
+	// is false for other APIs.
 	IncludeUsage bool
 }
 
@@ -37,47 +40,183 @@ var tokensAPINames = [...]string{"none", "openai", "anthropic"}
 // String is "none", "openai" or "anthropic".
 func (a TokensAPI) String() string { return nameOf(tokensAPINames[:], uint8(a)) }
 
-var tokensAPIs = limittext.OneOf(OpenAI, Anthropic)
-
-func presetOf(api TokensAPI) Tokens {
+// NewTokens returns the preset for an API with its defaults.
+func NewTokens(api TokensAPI) Tokens {
 	return Tokens{API: api, DefaultOutput: 1024, OutputWeight: 5, BytesPerToken: 4, IncludeUsage: api == OpenAI}
 }
 
-// usageAt are where the APIs say how many tokens there were: of each list, the first that is there
+// tokensForm is where an API has what Tokens needs. Of each list of paths the first that is there
 // counts.
-var usageAt = map[TokensAPI]struct{ input, output [][]string }{
+type tokensForm struct {
+	prompt []string // the fields of a request that are input
+	limits []string // those that limit the output
+	// copies is the field that asks for several outputs; empty: there is none.
+	copies string
+	// input and output are where a response says what it used, and begun where the first event of
+	// a stream says how much output there is so far. added is input that the API counts apart.
+	input, output, begun, added [][]string
+}
+
+var tokensForms = [...]tokensForm{
 	OpenAI: {
-		input: [][]string{{"usage", "prompt_tokens"}, {"usage", "input_tokens"}, {"response", "usage", "input_tokens"}},
-		// completion_tokens is absent from embeddings, which have no output.
+		prompt: []string{"messages", "prompt", "input", "instructions", "tools", "functions"},
+		limits: []string{"max_completion_tokens", "max_output_tokens", "max_tokens"},
+		copies: "n",
+		input:  [][]string{{"usage", "prompt_tokens"}, {"usage", "input_tokens"}, {"response", "usage", "input_tokens"}},
 		output: [][]string{{"usage", "completion_tokens"}, {"usage", "output_tokens"}, {"response", "usage", "output_tokens"}},
 	},
 	Anthropic: {
-		// The first event of a stream has the input and the last one the output.
+		prompt: []string{"messages", "system", "tools"},
+		limits: []string{"max_tokens"},
 		input:  [][]string{{"usage", "input_tokens"}, {"message", "usage", "input_tokens"}},
 		output: [][]string{{"usage", "output_tokens"}},
+		begun:  [][]string{{"message", "usage", "output_tokens"}},
+		added:  [][]string{{"usage", "cache_creation_input_tokens"}, {"message", "usage", "cache_creation_input_tokens"}},
 	},
 }
 
-func (t *Tokens) paths() (all [][]string) {
-	at := usageAt[t.API]
-	return slices.Concat(at.input, at.output)
+func (t *Tokens) form() *tokensForm { return &tokensForms[t.API] }
+
+func (t *Tokens) paths() [][]string {
+	f := t.form()
+	return slices.Concat(f.input, f.output, f.begun, f.added)
+}
+
+const (
+	// mostTokens bounds sums, so that they do not overflow.
+	mostTokens = 1 << 52
+	// unknownPrompt stands for the bytes of a prompt of which the length is not known, and
+	// mediaPrompt for those of a picture or a file, which are other tokens than text.
+	unknownPrompt = 1 << 20
+	mediaPrompt   = 4 << 10
+	// streamedToken is about how many bytes of a stream an output token takes at least.
+	streamedToken = 50
+)
+
+// estimate is what a request will cost, by its body; r may be nil.
+func (t *Tokens) estimate(r *Request) estimate {
+	if r == nil || r.Body == nil {
+		return estimate{cost: t.cost(0, t.DefaultOutput)}
+	}
+	if r.Body.Len() == 0 { // such as a list of models
+		return estimate{}
+	}
+	f := t.form()
+	var prompt int64
+	for _, name := range f.prompt {
+		v, ok, err := r.Body.Lookup([]string{name})
+		if err != nil { // it is too long, or the upstream will not read it either
+			prompt = r.Body.Len()
+			if prompt < 0 {
+				prompt = unknownPrompt
+			}
+			return estimate{cost: t.cost(prompt, t.DefaultOutput)}
+		}
+		if ok {
+			prompt += textOf(v)
+		}
+	}
+	copies := int64(1)
+	if f.copies != "" {
+		copies = max(1, lookupCount(r.Body, f.copies))
+	}
+	for _, name := range f.limits {
+		if output := lookupCount(r.Body, name); output > 0 {
+			output = times(output, copies)
+			return estimate{cost: t.cost(prompt, output), asked: times(output, t.OutputWeight)}
+		}
+	}
+	if strings.HasSuffix(r.Path, "/embeddings") {
+		return estimate{cost: t.cost(prompt, 0)}
+	}
+	return estimate{cost: t.cost(prompt, times(t.DefaultOutput, copies))}
+}
+
+func (t *Tokens) cost(promptBytes, output int64) int64 {
+	return (promptBytes+t.BytesPerToken-1)/t.BytesPerToken + times(output, t.OutputWeight)
+}
+
+// times is a times b, which are positive, and at most mostTokens.
+func times(a, b int64) int64 {
+	if b > 0 && a > mostTokens/b {
+		return mostTokens
+	}
+	return a * b
+}
+
+// lookupCount is a positive number of the body; 0: it has none there.
+func lookupCount(b Body, name string) int64 {
+	v, _, _ := b.Lookup([]string{name})
+	n, _ := countOf(v)
+	return n
+}
+
+// countOf is a number of JSON that is a whole one, and not negative.
+func countOf(v any) (n int64, ok bool) {
+	switch v := v.(type) {
+	case int64:
+		n, ok = v, v >= 0
+	case float64:
+		if v >= 0 && v <= mostTokens {
+			n, ok = int64(v), v == float64(int64(v))
+		}
+	}
+	return min(n, mostTokens), ok
+}
+
+// textOf is how many bytes of text are in a value of JSON, names of fields with it.
+func textOf(v any) (n int64) {
+	switch v := v.(type) {
+	case string:
+		if strings.HasPrefix(v, "data:") {
+			return min(int64(len(v)), mediaPrompt)
+		}
+		return int64(len(v))
+	case []any:
+		for _, part := range v {
+			n += textOf(part)
+		}
+	case map[string]any:
+		for name, part := range v {
+			n += int64(len(name))
+			if text, ok := part.(string); ok && (name == "data" || name == "file_data") {
+				n += min(int64(len(text)), mediaPrompt)
+				continue
+			}
+			n += textOf(part)
+		}
+	}
+	return n
 }
 
 // used is what a response says that it used.
-func (t *Tokens) used(resp *Response) (cost int64, known bool, err error) {
-	at := usageAt[t.API]
-	input, inputKnown := firstCount(resp, at.input)
-	output, outputKnown := firstCount(resp, at.output)
-	return input + t.OutputWeight*output, inputKnown || outputKnown, nil
+func (t *Tokens) used(resp *Response) (cost int64, known bool) {
+	if t.API == NoTokens {
+		return 0, false
+	}
+	f := t.form()
+	input, isInput := resp.first(f.input)
+	output, isOutput := resp.first(f.output)
+	if begun, ok := resp.first(f.begun); ok && !isOutput {
+		// The client left before the end, which would have said. What it got is estimated, or
+		// leaving early would make the output free.
+		output, isOutput = max(begun, resp.Bytes/streamedToken), true
+	}
+	if !isInput && !isOutput {
+		return 0, resp.Status >= 400 // a refusal uses nothing
+	}
+	added, _ := resp.first(f.added)
+	return min(input+added, mostTokens) + times(output, t.OutputWeight), true
 }
 
-func firstCount(resp *Response, paths [][]string) (n int64, ok bool) {
+// first is the first count that the response has at one of paths.
+func (resp *Response) first(paths [][]string) (n int64, ok bool) {
+	if resp.JSON == nil {
+		return 0, false
+	}
 	for _, path := range paths {
-		if resp.JSON == nil {
-			break
-		}
 		if v, found := resp.JSON(path); found {
-			if n, ok = v.(int64); ok {
+			if n, ok = countOf(v); ok {
 				return n, true
 			}
 		}

@@ -46,14 +46,19 @@ type Type struct {
 	want string
 	fits func(*cel.Type) bool
 	hint string
+	when phase
 }
 
 // The types of expressions.
 var (
 	Condition = &Type{want: "a bool", fits: isKind(types.BoolKind), hint: `compare it, as in attrs.plan == "free"`}
-	Number    = &Type{want: "an int", fits: isKind(types.IntKind), hint: "convert it, as in int(attrs.size)"}
+	Number    = &Type{want: "a number", fits: fitsNumber, hint: "convert it, as in int(attrs.size)"}
 	Key       = &Type{want: "a string, number, bool or null, or a list of those", fits: fitsKey, hint: "convert it, as in string(attrs.id)"}
+	// NumberAfter is a Number of the response, and the only type that sees it.
+	NumberAfter = &Type{want: "a number", fits: fitsNumber, hint: `convert it, as in int(response.headers["x-cost"])`, when: after}
 )
+
+var fitsNumber = isKind(types.IntKind, types.UintKind, types.DoubleKind, types.DynKind)
 
 func isKind(kinds ...types.Kind) func(*cel.Type) bool {
 	return func(t *cel.Type) bool { return slices.Contains(kinds, t.Kind()) }
@@ -76,9 +81,9 @@ func (c *Compiler) Compile(source string, want *Type) (*Expression, []Problem) {
 	}
 	checked, issues := language().Compile(source)
 	if errs := issues.Errors(); len(errs) > 0 { // Err would write all of the source for each
-		return nil, explain(source, errs)
+		return nil, explain(source, errs, want.when)
 	}
-	found := inspect(checked)
+	found := inspect(checked, want.when)
 	if len(found.problems) > 0 {
 		return nil, found.problems
 	}
@@ -110,7 +115,7 @@ func newExpression(source string, checked *cel.Ast, found *inspector) *Expressio
 	tree := checked.NativeRep()
 	e := &Expression{
 		Source: strings.TrimSpace(source), IsList: checked.OutputType().Kind() == types.ListKind,
-		Headers: found.headers, AnyHeader: found.maps > 0, Secrets: found.secrets, Hints: hints(checked), only: onlyPathOf(tree, tree.Expr()),
+		Headers: found.headers, AnyHeader: found.maps > 0, Secrets: found.secrets, JSONPaths: found.paths, Hints: hints(checked), only: onlyPathOf(tree, tree.Expr()),
 	}
 	for _, named := range tree.ReferenceMap() {
 		if isVariable(named.Name) && !e.Uses(named.Name) {

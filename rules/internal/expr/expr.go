@@ -31,6 +31,8 @@
 package expr
 
 import (
+	"fmt"
+	"math"
 	"slices"
 
 	"cel.dev/cel-go/cel"
@@ -57,6 +59,9 @@ type Expression struct {
 	Headers []string
 	// AnyHeader says that it may read other headers, too.
 	AnyHeader bool
+	// JSONPaths are the fields of response.json that it reads, each once: names of fields from
+	// the root.
+	JSONPaths [][]string
 	// Secrets are those that it names, and where.
 	Secrets []SecretUse
 	// Hints are comparisons that cannot be meant as written, such as of request.path with
@@ -87,11 +92,34 @@ func (e *Expression) True(s *Scope) (bool, error) {
 	return v == types.True, err
 }
 
-// Int is the value of a Number; ok is false where it is missing.
+// Int is the value of a Number, rounded up; ok is false where it is missing or null.
 func (e *Expression) Int(s *Scope) (n int64, ok bool, err error) {
 	v, err := e.eval(s)
-	i, ok := v.(types.Int)
-	return int64(i), ok, err
+	if v == nil || err != nil {
+		return 0, false, err
+	}
+	return wholeNumber(v)
+}
+
+// wholeNumber is the value of a Number: what JSON calls a number may be any kind of them.
+func wholeNumber(v ref.Val) (n int64, ok bool, err error) {
+	switch v := v.(type) {
+	case types.Int:
+		return int64(v), true, nil
+	case types.Uint:
+		if v <= math.MaxInt64 {
+			return int64(v), true, nil
+		}
+	case types.Double:
+		if up := math.Ceil(float64(v)); math.Abs(up) <= 1<<53 { // false for NaN
+			return int64(up), true, nil
+		}
+	case types.Null:
+		return 0, false, nil
+	default:
+		return 0, false, fmt.Errorf("want a number, have a %s", v.Type().TypeName())
+	}
+	return 0, false, fmt.Errorf("%v: too large", v.Value())
 }
 
 // Key is the text of a Key, perhaps empty, and cut off soon after most bytes; ok is false where it is
@@ -114,8 +142,12 @@ func (e *Expression) FixedBool() (value, ok bool) {
 
 // FixedInt is the value of a Number that depends on no request.
 func (e *Expression) FixedInt() (n int64, ok bool) {
-	i, ok := e.fixed().(types.Int)
-	return int64(i), ok
+	v := e.fixed()
+	if v == nil {
+		return 0, false
+	}
+	n, ok, err := wholeNumber(v)
+	return n, ok && err == nil
 }
 
 // FixedKey is Key of a Key that depends on no request; ok is false where it does, or is null.

@@ -8,10 +8,11 @@ import (
 	"cel.dev/cel-go/common/types/traits"
 )
 
-// fieldMap is request.headers or request.query, looked up in the request as it is; the whole map
-// is only built for its size or a loop. An error of a lookup is the value of that name.
+// fieldMap is request.headers, request.query or body, looked up in the request as it is; the whole
+// map is only built for its size or a loop. An error of a lookup is the value of that name.
 type fieldMap struct {
 	fields Fields
+	body   Body         // in place of fields; no expression needs all of it (see inspector.fieldOf)
 	asked  []namedValue // lookups so far; those of one request repeat
 	whole  *wholeMap    // nil: not built yet
 }
@@ -36,17 +37,30 @@ func (m *fieldMap) lookup(name string) ref.Val {
 			return m.asked[i].value
 		}
 	}
-	var v ref.Val
-	switch value, ok, err := m.fields.Lookup(name); {
-	case err != nil:
-		v = types.WrapErr(err)
-	case ok:
-		v = requestText(value)
-	}
+	v := m.find(name)
 	if len(m.asked) < mostAsked {
 		m.asked = append(m.asked, namedValue{name, v})
 	}
 	return v
+}
+
+func (m *fieldMap) find(name string) ref.Val {
+	if m.body != nil {
+		switch value, ok, err := m.body.Lookup([]string{name}); {
+		case err != nil:
+			return types.WrapErr(err)
+		case ok:
+			return types.DefaultTypeAdapter.NativeToValue(value)
+		}
+		return nil
+	}
+	switch value, ok, err := m.fields.Lookup(name); {
+	case err != nil:
+		return types.WrapErr(err)
+	case ok:
+		return requestText(value)
+	}
+	return nil
 }
 
 func (m *fieldMap) build() *wholeMap {

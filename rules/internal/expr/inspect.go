@@ -2,6 +2,7 @@ package expr
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"cel.dev/cel-go/cel"
@@ -16,17 +17,77 @@ type inspector struct {
 	checked  *cel.Ast
 	problems []Problem
 	secrets  []SecretUse
-	proper   map[int64]bool // uses of the variable secrets as an argument of hmac, by id
+	proper   map[int64]bool // secrets as arguments of hmac, and what fields are read of, by id
 	headers  []string       // that are asked for literally
+	paths    [][]string     // into response.json
 	maps     int            // uses of request.headers for anything else
 }
 
-func inspect(checked *cel.Ast) *inspector {
+func inspect(checked *cel.Ast, when phase) *inspector {
 	i := &inspector{checked: checked, proper: map[int64]bool{}}
 	root := checked.NativeRep().Expr()
+	i.allKnown(when)
 	ast.PostOrderVisit(root, ast.NewExprVisitor(i.visit))
 	ast.PostOrderVisit(root, ast.NewExprVisitor(i.secretsStay))
+	ast.PreOrderVisit(root, ast.NewExprVisitor(i.fieldOf))
 	return i
+}
+
+// allKnown refuses variables that are not known when the expression is evaluated.
+func (i *inspector) allKnown(when phase) {
+	ast.PostOrderVisit(i.checked.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+		named := i.checked.NativeRep().ReferenceMap()[e.ID()]
+		if named == nil || !isVariable(named.Name) || phaseOf(named.Name) == when {
+			return
+		}
+		if when == after {
+			i.note(e, "%s: cost_after is evaluated when the request has ended, and sees only the response (variables: %s)", named.Name, strings.Join(after.variables(), ", "))
+		} else {
+			i.note(e, "%s: only cost_after sees the response", named.Name)
+		}
+	}))
+}
+
+// fieldOf refuses every use of body and response.json but for their fields, and notes the path of
+// those of response.json: nothing else is looked for while a response passes. It visits a field
+// before what that is a field of.
+func (i *inspector) fieldOf(e ast.Expr) {
+	if i.proper[e.ID()] {
+		return
+	}
+	var path []string
+	for of, name, ok := e, "", true; ok; {
+		switch {
+		case i.isVariable(of, "response.json") && len(path) > 0:
+			slices.Reverse(path)
+			if !slices.ContainsFunc(i.paths, func(p []string) bool { return slices.Equal(p, path) }) {
+				i.paths = append(i.paths, path)
+			}
+			return
+		case i.isVariable(of, "response.json"):
+			i.note(e, "response.json is read field by field, as in response.json.usage.total_tokens")
+			return
+		case i.isVariable(of, "body") && len(path) == 0:
+			i.note(e, "body is read field by field, as in body.max_tokens")
+			return
+		}
+		if of, name, ok = field(of); ok {
+			path = append(path, name)
+			i.proper[of.ID()] = true
+		}
+	}
+}
+
+// field is what e is a field of, and its name, where both are literal.
+func field(e ast.Expr) (of ast.Expr, name string, ok bool) {
+	switch {
+	case e.Kind() == ast.SelectKind:
+		return e.AsSelect().Operand(), e.AsSelect().FieldName(), true
+	case e.Kind() == ast.CallKind && e.AsCall().FunctionName() == operators.Index:
+		name, ok = literal(e.AsCall().Args()[1])
+		return e.AsCall().Args()[0], name, ok
+	}
+	return nil, "", false
 }
 
 func (i *inspector) note(e ast.Expr, format string, args ...any) {
@@ -38,9 +99,7 @@ func (i *inspector) visit(e ast.Expr) {
 		i.maps++ // headerName takes it back
 	}
 	if e.Kind() == ast.SelectKind {
-		if s := e.AsSelect(); i.isHeaders(s.Operand()) {
-			i.headerName(e, s.FieldName())
-		}
+		i.headerName(e.AsSelect().Operand(), e, e.AsSelect().FieldName())
 	}
 	if e.Kind() != ast.CallKind {
 		return
@@ -57,13 +116,13 @@ func (i *inspector) visit(e ast.Expr) {
 		}
 	case name == "hmac":
 		i.takesSecret(args[0])
-	case name == operators.Index && i.isHeaders(args[0]):
+	case name == operators.Index:
 		if text, ok := literal(args[1]); ok {
-			i.headerName(args[1], text)
+			i.headerName(args[0], args[1], text)
 		}
-	case name == operators.In && i.isHeaders(args[1]):
+	case name == operators.In:
 		if text, ok := literal(args[0]); ok {
-			i.headerName(args[0], text)
+			i.headerName(args[1], args[0], text)
 		}
 	}
 }
@@ -85,11 +144,19 @@ func (i *inspector) pattern(e ast.Expr) {
 	}
 }
 
-func (i *inspector) headerName(e ast.Expr, name string) {
-	i.maps--
+// headerName notes the name at e of a field of a map, if that holds headers.
+func (i *inspector) headerName(of, e ast.Expr, name string) {
+	requests := i.isHeaders(of)
+	if !requests && !i.isVariable(of, "response.headers") {
+		return
+	}
+	if requests {
+		i.maps--
+	}
 	switch lower := strings.ToLower(name); {
 	case name != lower:
-		i.note(e, "names in request.headers are in lower case: %q", lower)
+		i.note(e, "names of headers are in lower case: %q", lower)
+	case !requests:
 	case name == "host":
 		i.note(e, "the Host header is request.host, not one of request.headers")
 	default:

@@ -2,6 +2,7 @@ package expr
 
 import (
 	"net/netip"
+	"strings"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/types"
@@ -22,6 +23,25 @@ type Variables struct {
 	// Secrets has a *Secret under each name. nil: to use one is an error.
 	Secrets map[string]any
 	Cost    int64
+	Body    Body // nil: it is not known
+	// Response is for expressions of type NumberAfter.
+	Response Response
+}
+
+// Body is the JSON body of a request, for one goroutine.
+type Body interface {
+	// Lookup returns what is at a path of names, as decoded from JSON, if there is anything. An
+	// error is the expression's result.
+	Lookup(path []string) (value any, ok bool, err error)
+}
+
+// Response is what is known when a request has ended.
+type Response struct {
+	Status, Bytes int64
+	Seconds       float64
+	Headers       Fields
+	// JSON has the fields that expressions read (Expression.JSONPaths), as far as they are known.
+	JSON map[string]any
 }
 
 // Fields are a request's headers, by names in lower case, or its parameters, for one goroutine.
@@ -48,7 +68,7 @@ type Scope struct {
 
 	folded string // the path, folded; "": not known yet
 
-	headers, query fieldMap
+	headers, query, body, answered fieldMap
 
 	claims any // map[string]any or an error; nil: not known yet
 }
@@ -57,9 +77,10 @@ type Scope struct {
 func (s *Scope) Close() {
 	clear(s.headers.asked)
 	clear(s.query.asked)
-	headers, query := s.headers.asked[:0], s.query.asked[:0]
+	clear(s.body.asked)
+	headers, query, body := s.headers.asked[:0], s.query.asked[:0], s.body.asked[:0]
 	*s = Scope{}
-	s.headers.asked, s.query.asked = headers, query
+	s.headers.asked, s.query.asked, s.body.asked = headers, query, body
 }
 
 // Parent implements cel.Activation.
@@ -86,8 +107,34 @@ func (s *Scope) ResolveName(name string) (any, bool) {
 			s.cost = types.Int(s.Cost)
 		}
 		return s.cost, true
+	case "body":
+		if s.Body == nil {
+			return missing, true
+		}
+		s.body.body = s.Body
+		return &s.body, true
+	}
+	if field, ok := strings.CutPrefix(name, "response."); ok {
+		return s.ofResponse(field)
 	}
 	return s.ofRequest(name)
+}
+
+func (s *Scope) ofResponse(field string) (any, bool) {
+	switch field {
+	case "status":
+		return types.Int(s.Response.Status), true
+	case "bytes":
+		return types.Int(s.Response.Bytes), true
+	case "seconds":
+		return types.Double(s.Response.Seconds), true
+	case "headers":
+		s.answered.fields = s.Response.Headers
+		return &s.answered, true
+	case "json":
+		return s.Response.JSON, true
+	}
+	return nil, false
 }
 
 func (s *Scope) ofRequest(name string) (any, bool) {

@@ -13,8 +13,8 @@ import (
 )
 
 // explain puts CEL's errors in our words. An operator of another language explains all errors.
-func explain(source string, issues []*cel.Error) []Problem {
-	return explainIn(source, issues, unknownName)
+func explain(source string, issues []*cel.Error, when phase) []Problem {
+	return explainIn(source, issues, when.unknownName)
 }
 
 // explainIn is explain for a language in which unknown explains unknown names.
@@ -51,7 +51,7 @@ func plainSyntax(message string) string {
 
 // unknownName is the problem with a name. CEL gives the place of a function's parenthesis, or of
 // a variable's beginning or last known dot.
-func unknownName(name string, source []rune, offset int) Problem {
+func (p phase) unknownName(name string, source []rune, offset int) Problem {
 	if offset < len(source) && source[offset] == '(' {
 		return Problem{offset, fmt.Sprintf("unknown function %q", name)}
 	}
@@ -68,10 +68,10 @@ func unknownName(name string, source []rune, offset int) Problem {
 		full = name
 	}
 	if isVariable(full) {
-		return Problem{offset, "has() tests the fields of request.headers, request.query, attrs and claims; " + full + " is none"}
+		return Problem{offset, "has() tests the fields of maps, such as those of request.headers or attrs; " + full + " is none"}
 	}
-	text := fmt.Sprintf("unknown variable %q", full) + spelling.Hint(full, variableNames())
-	text += " (variables: " + strings.Join(variableNames(), ", ")
+	text := fmt.Sprintf("unknown variable %q", full) + spelling.Hint(full, p.variables())
+	text += " (variables: " + strings.Join(p.variables(), ", ")
 	if full == name && !strings.Contains(name, ".") {
 		text += `; text is quoted: '"` + name + `"'`
 	}

@@ -39,31 +39,52 @@ const (
 // variable may be used by expressions. If you add one, resolve it in Scope.ResolveName and list
 // it in docs/rules.md.
 type variable struct {
-	name string
-	kind *cel.Type
+	name  string
+	kind  *cel.Type
+	known phase
 }
+
+// phase is when a variable is known, and an expression evaluated.
+type phase uint8
+
+const (
+	before phase = iota // when a request is decided
+	after               // when it has ended
+)
 
 var variables = []variable{
-	{"request.method", cel.StringType},
-	{"request.path", cel.StringType},
-	{"request.host", cel.StringType},
-	{"request.route", cel.StringType},
-	{"request.headers", cel.MapType(cel.StringType, cel.StringType)},
-	{"request.query", cel.MapType(cel.StringType, cel.StringType)},
-	{"client.ip", cel.StringType},
-	{"operation", cel.StringType},
-	{"attrs", cel.MapType(cel.StringType, cel.DynType)},
-	{"claims", cel.MapType(cel.StringType, cel.DynType)},
-	{"secrets", cel.MapType(cel.StringType, secretType)},
-	{"cost", cel.IntType},
+	{"request.method", cel.StringType, before},
+	{"request.path", cel.StringType, before},
+	{"request.host", cel.StringType, before},
+	{"request.route", cel.StringType, before},
+	{"request.headers", cel.MapType(cel.StringType, cel.StringType), before},
+	{"request.query", cel.MapType(cel.StringType, cel.StringType), before},
+	{"body", cel.MapType(cel.StringType, cel.DynType), before},
+	{"client.ip", cel.StringType, before},
+	{"operation", cel.StringType, before},
+	{"attrs", cel.MapType(cel.StringType, cel.DynType), before},
+	{"claims", cel.MapType(cel.StringType, cel.DynType), before},
+	{"secrets", cel.MapType(cel.StringType, secretType), before},
+	{"cost", cel.IntType, before},
+	{"response.status", cel.IntType, after},
+	{"response.headers", cel.MapType(cel.StringType, cel.StringType), after},
+	{"response.bytes", cel.IntType, after},
+	{"response.seconds", cel.DoubleType, after},
+	{"response.json", cel.MapType(cel.StringType, cel.DynType), after},
 }
 
-func variableNames() []string {
-	names := make([]string, len(variables))
-	for i, v := range variables {
-		names[i] = v.name
+func (p phase) variables() (names []string) {
+	for _, v := range variables {
+		if v.known == p {
+			names = append(names, v.name)
+		}
 	}
 	return names
+}
+
+func phaseOf(name string) phase {
+	i := slices.IndexFunc(variables, func(v variable) bool { return v.name == name })
+	return variables[i].known
 }
 
 func isVariable(name string) bool {
