@@ -173,7 +173,11 @@ func (d debt) of(l *stint.Limit) (*stint.Limit, error) {
 	if s.Debt == 0 {
 		s.Debt = stint.NoDebt
 	}
-	return stint.NewLimit(s)
+	with, err := stint.NewLimit(s)
+	if err != nil {
+		return nil, fmt.Errorf("limit %q: %w", l.Terms(), unprefixed(err))
+	}
+	return with, nil
 }
 
 // indebted is l with the debt that the rule gives to its budgets.

@@ -57,7 +57,7 @@ type Override struct {
 	// It is for a key or for a tier: exactly one of them is given.
 	Key  Key    `json:"key,omitempty"`
 	Tier string `json:"tier,omitempty"`
-	// Times multiplies the amount and burst of each limit that would count otherwise;
+	// Times multiplies the amount, burst and debt of each limit that would count otherwise;
 	// Limits, texts as in a file, replaces them all. Exactly one of them is given.
 	Times  int64    `json:"times,omitempty"`
 	Limits []string `json:"limits,omitempty"`

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -45,13 +46,17 @@ const (
 	CodeCheckOpen     = "ST015" // anyone may use the check API; found in the settings
 	CodeStoreSecrets  = "ST016" // the store refuses new passwords or certificates; found likewise
 	CodeAlert         = "ST017" // an alert that cannot work; that none is sent is found by servers
+	codeBudgetBucket  = "ST019" // a budget that names no algorithm, and so is a bucket
+	CodeNoEnd         = "ST020" // held limits asked where the end of a request is not seen; found by servers
+	codeNoUsage       = "ST021" // a preset that finds no usage in streams
 )
 
 // Codes are all of them.
 func Codes() []string {
 	return []string{CodeNoProxies, codeTrustAll, codeCostTooHigh, codeCountedTwice,
 		CodeEviction, codeNeverMatches, codeNameTwice, CodeBanWithoutEnd, CodeEverybody, codeLeaseInVain, CodeUnlikeRules,
-		codeNoToken, CodeClaimsUnknown, codeLooseKey, CodeCheckOpen, CodeStoreSecrets, CodeAlert}
+		codeNoToken, CodeClaimsUnknown, codeLooseKey, CodeCheckOpen, CodeStoreSecrets, CodeAlert,
+		codeBudgetBucket, CodeNoEnd, codeNoUsage}
 }
 
 // String is the finding as a line of a report.
@@ -76,6 +81,7 @@ func (p *parser) findIn(r *Rule, fields map[string]*yamlnode.Node) {
 	}
 	p.findBan(r, fields["penalty"])
 	p.findLease(r, fields["limits"])
+	p.findBudgets(r, fields)
 	p.seen.keys = append(p.seen.keys, keyAt{r, fields["key"], p})
 	if r.key.Uses("claims") && r.Mode == Enforce {
 		p.seen.byClaims = append(p.seen.byClaims, byClaims{r, p.Place(fields["key"])})
@@ -96,23 +102,83 @@ func (p *parser) findLease(r *Rule, limits *yamlnode.Node) {
 }
 
 func (p *parser) findCost(r *Rule, fields map[string]*yamlnode.Node) {
-	if r.cost == nil {
-		return
-	}
-	fixed, ok := r.cost.FixedInt()
-	for _, l := range r.Limits {
-		if ok && fixed > l.Capacity() {
-			p.found(codeCostTooHigh, p.Place(fields["cost"]),
+	for i, l := range r.Limits {
+		at, e := fields["cost"], r.cost
+		if own := r.ownCost(l); own != nil {
+			at, e = fields["limits"].Content[i], own
+		} else if IsBudget(l) || !r.countsCost(l) { // an estimate is capped, and others take one unit
+			continue
+		}
+		if e == nil {
+			continue
+		}
+		if fixed, ok := e.FixedInt(); ok && fixed > l.Capacity() {
+			p.found(codeCostTooHigh, p.Place(at),
 				"rule %q refuses everything: its cost is %d, and %s never allows more than %d at once; lower the cost or raise the burst", r.Name, fixed, l.Terms(), l.Capacity())
 			return
 		}
 	}
 }
 
+// findBudgets looks for budgets that do not limit as they seem to.
+func (p *parser) findBudgets(r *Rule, fields map[string]*yamlnode.Node) {
+	p.findBuckets(r, r.Limits, fields["limits"])
+	if tiers := fields["tiers"]; tiers != nil {
+		for i := range r.Tiers {
+			p.findBuckets(r, r.Tiers[i].Limits, fieldOf(tiers.Content[2*i+1], "limits"))
+		}
+	}
+	if r.Tokens.API == OpenAI && !r.Tokens.IncludeUsage && r.after == nil {
+		p.found(codeNoUsage, p.Place(fields["tokens"]),
+			"rule %q does not ask for the usage of streams, so that a stream has none unless its client asks: it is charged %s; remove include_usage: false", r.Name, chargedInstead[r.Unsettled])
+	}
+}
+
+var chargedInstead = [...]string{Keep: "what it held", GiveBack: "nothing"}
+
+// findBuckets looks for limits with a unit that are buckets because the file names no algorithm. limits
+// is where they are written; nil: they are multiples of others.
+func (p *parser) findBuckets(r *Rule, limits []*stint.Limit, list *yamlnode.Node) {
+	for i, l := range limits {
+		if list == nil || l.Spec().Algorithm != stint.TokenBucket || !IsBudget(l) && (r.Unit == "" || !r.countsCost(l) || r.ownCost(l) != nil) {
+			continue
+		}
+		n := list.Content[i]
+		if fieldOf(n, "algorithm") != nil || strings.Contains(n.Value, stint.TokenBucket.String()) {
+			continue
+		}
+		p.found(codeBudgetBucket, p.Place(n),
+			"limit %q of rule %q is a budget and names no algorithm, so it is a token_bucket, which lets up to twice the amount through in the first period: name one, as in %q, or token_bucket if that is meant",
+			l.Terms(), r.Name, inWindows(l))
+	}
+}
+
+// inWindows is the text of l as a fixed window.
+func inWindows(l *stint.Limit) string {
+	s := l.Spec()
+	s.Algorithm, s.Burst, s.Debt = stint.FixedWindow, 0, 0
+	if other, err := stint.NewLimit(s); err == nil {
+		return other.Terms()
+	}
+	return l.Terms()
+}
+
+// fieldOf is the value of a field of a mapping; nil: it has none.
+func fieldOf(n *yamlnode.Node, name string) *yamlnode.Node {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == name {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}
+
 type counting struct {
-	match, key, cost string
-	algorithm        stint.Algorithm
-	period           time.Duration
+	match, key, cost, after string
+	tokens                  Tokens
+	isBudget                bool
+	algorithm               stint.Algorithm
+	period                  time.Duration
 }
 
 type counted struct {
@@ -128,7 +194,13 @@ func (p *parser) findCountedTwice(r *Rule, limits *yamlnode.Node) {
 	}
 	for i, l := range r.Limits {
 		s := l.Spec()
-		what := counting{r.Match, r.Key, r.Cost, s.Algorithm, s.Period}
+		what := counting{match: r.Match, key: r.Key, isBudget: IsBudget(l), algorithm: s.Algorithm, period: s.Period}
+		switch own := r.ownCost(l); {
+		case own != nil:
+			what.cost = own.Source
+		case r.countsCost(l):
+			what.cost, what.after, what.tokens = r.Cost, r.After, r.Tokens
+		}
 		first, ok := p.seen.counted[what]
 		switch {
 		case !ok:

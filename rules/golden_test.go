@@ -97,6 +97,7 @@ func describe(s *rules.Set) string {
 			}
 		}
 		b.WriteByte('\n')
+		describeCosts(&b, r)
 		for _, l := range r.Limits {
 			fmt.Fprintf(&b, "    %s (%s)\n", l.Terms(), l.ID())
 		}
@@ -120,6 +121,19 @@ func describe(s *rules.Set) string {
 		fmt.Fprintln(&b, f)
 	}
 	return b.String()
+}
+
+// describeCosts writes what the rule says of costs that are known later.
+func describeCosts(b *strings.Builder, r *rules.Rule) {
+	if r.After != "" || r.Unsettled != rules.Keep || r.Unit != "" || r.MaxHold > 0 {
+		fmt.Fprintf(b, "    cost after %q, unsettled %s, unit %q, max hold %d%%\n", r.After, r.Unsettled, r.Unit, r.MaxHold)
+	}
+	if r.Tokens.API != rules.NoTokens {
+		fmt.Fprintf(b, "    tokens %+v\n", r.Tokens)
+	}
+	if paths := r.UsagePaths(); len(paths) > 0 {
+		fmt.Fprintf(b, "    reads %v\n", paths)
+	}
 }
 
 func describeAlert(b *strings.Builder, a *rules.Alert) {

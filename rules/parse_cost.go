@@ -42,6 +42,10 @@ func (p *parser) cost(n *yamlnode.Node, of *expr.Type, field string) *expr.Expre
 		e, _ := p.compiler.Compile(strconv.FormatInt(fixed, 10), of)
 		return e
 	}
+	if n.Tag == "!!float" {
+		p.Report(n, "%s %s: must be a whole number", field, expr.Clip(n.Value))
+		return nil
+	}
 	e := p.expression(n, of)
 	if e == nil {
 		return nil
@@ -70,7 +74,13 @@ func parseMaxHold(text string) (int, error) {
 	return 0, fmt.Errorf("max_hold %q: must be a share from 1%% to 100%%, such as 50%%", expr.Clip(text))
 }
 
-var parseTokensAPI = limittext.OneOf(OpenAI, Anthropic)
+func parseTokensAPI(text string) (TokensAPI, error) {
+	api, err := limittext.OneOf(OpenAI, Anthropic)(text)
+	if err != nil {
+		return NoTokens, fmt.Errorf("tokens %w", err)
+	}
+	return api, nil
+}
 
 func (p *parser) tokens(to *Tokens) func(*yamlnode.Node) {
 	return func(n *yamlnode.Node) {
@@ -90,6 +100,9 @@ func (p *parser) tokens(to *Tokens) func(*yamlnode.Node) {
 			"bytes_per_token": p.Int64(&t.BytesPerToken, 1, 100),
 			"include_usage":   p.Bool(&include),
 		})
+		if found == nil {
+			return
+		}
 		if found["api"] == nil {
 			p.Report(n, "tokens has no api: openai or anthropic")
 		}
@@ -116,7 +129,7 @@ func (p *parser) finishCosts(r *Rule, found map[string]*yamlnode.Node, complete 
 	if !r.hasBudget && complete {
 		for _, field := range []string{"cost_after", "tokens", "unsettled", "debt", "max_hold"} {
 			if n := found[field]; n != nil {
-				p.Report(n, "%s is for limits that are held, and the rule has none: such as 200000 per 1m fixed_window hold", field)
+				p.Report(n, "%s is about budgets, and the rule has none: no limit is held, as in 200000 per 1m fixed_window hold", field)
 			}
 		}
 		return
