@@ -26,8 +26,8 @@ const (
 	// Decision.Delay, how long to hold a request so that requests leave at an
 	// even pace.
 	LeakyBucket = Algorithm(algo.LeakyBucket)
-	// FixedWindow counts in windows aligned to the clock (to 1970, UTC). Up to
-	// twice the amount may pass around the border of two windows.
+	// FixedWindow counts in windows aligned to the clock (to 1970, UTC), or in those of
+	// Spec.Calendar. Up to twice the amount may pass around the border of two windows.
 	FixedWindow = Algorithm(algo.FixedWindow)
 	// SlidingLog remembers every admitted request: in no window of one period,
 	// wherever it starts, is more than the amount admitted. A refund returns the
@@ -48,7 +48,7 @@ func (a Algorithm) String() string { return algo.Kind(a).String() }
 // Spec says what a limit is. NewLimit makes a Limit of it.
 type Spec struct {
 	// Name tells limits apart that count the same key: limits with the same name,
-	// algorithm, period and number of sub-windows share their counts, in every program
+	// algorithm, period or calendar, and number of sub-windows share their counts, in every program
 	// over the same Store. Those without a name share theirs, too. It also appears in
 	// headers and problem details. At most 192 bytes of printable text without spaces at
 	// its ends; "": no name.
@@ -62,8 +62,12 @@ type Spec struct {
 	Algorithm Algorithm
 	// Amount is how many units are allowed per Period; at least 1.
 	Amount int64
-	// Period is at least a millisecond and a whole number of microseconds.
+	// Period is at least a millisecond and a whole number of microseconds. A limit of the
+	// calendar and one InFlight have none.
 	Period time.Duration
+	// Calendar makes the limit a FixedWindow whose windows are those of the calendar. The zero
+	// Calendar: they are one Period long.
+	Calendar Calendar
 	// Burst is, for the buckets, how many units fit at once. 0: Amount.
 	Burst int64
 	// Buckets is, for SlidingWindow, how many sub-windows a period has; they
@@ -124,7 +128,7 @@ func NewLimit(s Spec) (*Limit, error) {
 	if err := checkName(s.Name); err != nil {
 		return nil, fmt.Errorf("limit: %w", err)
 	}
-	plan, err := algo.NewPlan(algo.Kind(s.Algorithm), s.Amount, s.Period, s.Burst, int64(s.Buckets))
+	plan, err := planOf(&s)
 	if err != nil {
 		return nil, fmt.Errorf("limit: %w", err)
 	}
@@ -135,8 +139,20 @@ func NewLimit(s Spec) (*Limit, error) {
 	if err := addHold(&s, &plan); err != nil {
 		return nil, fmt.Errorf("limit: %w", err)
 	}
-	id := limitID(s.Name, &plan)
+	id := limitID(&s, &plan)
 	return &Limit{spec: s, id: id, terms: s.terms(), lease: lease, counted: counts.Limit{Plan: plan, Salt: counts.Salt(id)}}, nil
+}
+
+func planOf(s *Spec) (algo.Plan, error) {
+	switch c := &s.Calendar; {
+	case c.Unit != 0:
+		return planOfCalendar(s)
+	case c.Zone != "":
+		return algo.Plan{}, fmt.Errorf("in %s: only a limit per day, week, month or year has a time zone", limittext.Clip(c.Zone))
+	case c.Starts != "":
+		return algo.Plan{}, fmt.Errorf("starts %s: only a limit per week, month or year has a day to start with", limittext.Clip(c.Starts))
+	}
+	return algo.NewPlan(algo.Kind(s.Algorithm), s.Amount, s.Period, s.Burst, int64(s.Buckets))
 }
 
 // leaseOf is how many units of a limit may be leased. Those of a bucket are taken from its
@@ -213,7 +229,10 @@ func checkName(name string) error {
 
 // limitID puts the name last, after what has a fixed form, so that no name can imitate
 // another limit.
-func limitID(name string, p *algo.Plan) string {
+func limitID(s *Spec, p *algo.Plan) string {
+	if s.Calendar.Unit != 0 {
+		return s.Calendar.id() + ":" + s.Name
+	}
 	id := string("tlfswi"[p.Kind])
 	if p.Kind != algo.InFlight {
 		id += limittext.Duration(algo.Duration(p.Period))
@@ -221,7 +240,7 @@ func limitID(name string, p *algo.Plan) string {
 	if p.Kind == algo.SlidingWindow {
 		id += "/" + strconv.FormatInt(p.Buckets, 10)
 	}
-	return id + ":" + name
+	return id + ":" + s.Name
 }
 
 // String is the limit's text form, such as "login: 5 per 1m", which ParseLimit reads back.

@@ -15,13 +15,16 @@ import (
 // ParseLimit reads the text form of a limit:
 //
 //	[NAME:] AMOUNT per PERIOD [ALGORITHM] [burst N] [buckets N] [lease N%] [hold [TIME]] [retry TIME] [debt N]
+//	[NAME:] AMOUNT per day|week|month|year [in ZONE] [starts DAY] [lease N%] [hold [TIME]] [retry TIME] [debt N]
 //	[NAME:] AMOUNT in_flight [hold TIME] [retry TIME]
 //
 // such as "login: 5 per 1m", "search: 100 per 10s sliding_log", "100 per 1h token_bucket
 // burst 20", "500 per 1d sliding_window buckets 12", "100000 per 1m lease 5%",
-// "200000 per 1m fixed_window hold" or "4 in_flight". PERIOD and TIME are Go durations, or
-// numbers of days such as 7d. hold without a TIME is DefaultHold, and debt 0 is NoDebt. NAME ends at the last colon, so that it
-// may have some of its own. Give limits names where several count in one Store: those of
+// "200000 per 1m fixed_window hold", "5000000 per month in Europe/Berlin starts 15" or
+// "4 in_flight". PERIOD and TIME are Go durations, or
+// numbers of days such as 7d. hold without a TIME is DefaultHold, and debt 0 is NoDebt.
+// For ZONE and DAY, see Calendar. NAME ends at the last colon, so that it may have some of its
+// own. Give limits names where several count in one Store: those of
 // one name, or of none, share their counts if their algorithms and periods are the same
 // (see Spec.Name).
 func ParseLimit(text string) (*Limit, error) {
@@ -107,9 +110,12 @@ func parseSpec(f []string) (Spec, error) {
 	if inFlight {
 		s.Algorithm = InFlight
 		f = f[2:]
-	} else if s.Period, err = limittext.Period(f[2]); err != nil {
-		return s, err
 	} else {
+		if s.Calendar.Unit, err = ParseCalendarUnit(f[2]); err != nil {
+			if s.Period, err = limittext.Period(f[2]); err != nil {
+				return s, fmt.Errorf("%w, or day, week, month or year", err)
+			}
+		}
 		f = f[3:]
 	}
 	for _, word := range f {
@@ -122,14 +128,16 @@ func parseSpec(f []string) (Spec, error) {
 		if err != nil {
 			return s, err
 		}
-		s.Algorithm = Algorithm(kind)
+		if s.Algorithm = Algorithm(kind); s.Calendar.Unit != 0 && s.Algorithm != FixedWindow {
+			return s, fmt.Errorf("%s per %s: only a fixed_window can be one of the calendar", s.Algorithm, s.Calendar.Unit)
+		}
 		f = f[1:]
 	}
 	return s, s.parseOptions(f)
 }
 
-// options are the words that name a number after the algorithm.
-var options = []string{"burst", "buckets", "lease", "hold", "retry", "debt"}
+// options are the words that name a value after the algorithm.
+var options = []string{"in", "starts", "burst", "buckets", "lease", "hold", "retry", "debt"}
 
 func (s *Spec) parseOptions(f []string) error {
 	seen := map[string]bool{}
@@ -148,7 +156,7 @@ func (s *Spec) parseOptions(f []string) error {
 			continue
 		}
 		if len(f) == 1 {
-			return fmt.Errorf("%q: a number must follow", name)
+			return fmt.Errorf("%q: %s must follow", name, what(name))
 		}
 		if err := s.parseOption(name, f[1]); err != nil {
 			return err
@@ -158,8 +166,25 @@ func (s *Spec) parseOptions(f []string) error {
 	return nil
 }
 
+// what an option wants to be followed by.
+func what(option string) string {
+	switch option {
+	case "in":
+		return "a time zone"
+	case "starts":
+		return "a day"
+	}
+	return "a number"
+}
+
 func (s *Spec) parseOption(name, value string) (err error) {
 	switch name {
+	case "in":
+		s.Calendar.Zone = value
+		return nil
+	case "starts":
+		s.Calendar.Starts = value
+		return nil
 	case "lease":
 		s.Lease, err = limittext.Lease(value)
 		return err
@@ -200,10 +225,13 @@ func timeOf(name, text string) (time.Duration, error) {
 func (s *Spec) terms() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d", s.Amount)
-	if s.Algorithm != InFlight {
+	switch {
+	case s.Calendar.Unit != 0:
+		b.WriteString(" per " + s.Calendar.terms())
+	case s.Algorithm != InFlight:
 		fmt.Fprintf(&b, " per %s", limittext.Duration(s.Period))
 	}
-	if s.Algorithm != TokenBucket || s.Burst > 0 {
+	if s.Calendar.Unit == 0 && (s.Algorithm != TokenBucket || s.Burst > 0) {
 		b.WriteString(" " + s.Algorithm.String())
 	}
 	if s.Burst > 0 {

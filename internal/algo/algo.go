@@ -139,7 +139,11 @@ func (p *Plan) instant(last, now int64) (at int64, counts bool) {
 	if last <= now {
 		return now, true
 	}
-	if last-now > max(p.Period, step) {
+	period := p.Period
+	if p.Calendar != nil {
+		period = p.Calendar.Window(now).length()
+	}
+	if last-now > max(period, step) {
 		return now, false
 	}
 	return last, true

@@ -26,7 +26,7 @@ type Plan struct {
 	Kind     Kind
 	Amount   int64 // N: units per period
 	Capacity int64 // C: units that fit at once; N unless a bucket says otherwise
-	Period   int64 // P in µs
+	Period   int64 // P in µs; of a calendar, more than any window is long
 	Buckets  int64 // sliding window: sub-windows in a period; else 0
 	Tick     int64 // µs in a tick: 1 or 1000
 	Rate     int64 // buckets: r, parts that come back per tick
@@ -37,6 +37,8 @@ type Plan struct {
 	Busy     int64 // µs, the hint where what is held refuses
 	Most     int64 // S in parts: how much settlements and charges may use; see Room
 	bits     uint8 // of Full
+	// Calendar has the windows of a fixed window that is one of the calendar; else it is nil.
+	Calendar *Calendar
 }
 
 // IsBucket reports whether p is a token or leaky bucket's, of which all units are alike.
@@ -92,6 +94,13 @@ func newPlan(kind Kind, amount int64, period time.Duration, burst, buckets int64
 		return p.fitWindow()
 	}
 	return p, nil
+}
+
+// NewCalendarPlan is NewPlan for a fixed window of a calendar.
+func NewCalendarPlan(amount int64, c *Calendar, burst, buckets int64) (Plan, error) {
+	p, err := NewPlan(FixedWindow, amount, Duration(c.longest()), burst, buckets)
+	p.Calendar = c
+	return p, err
 }
 
 func (p Plan) fitBucket() (Plan, error) {

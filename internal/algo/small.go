@@ -24,6 +24,10 @@ func (p *Plan) LookSmall(last, used, now int64) View {
 	v := View{Now: now}
 	switch {
 	case !counts:
+	case p.Calendar != nil:
+		if last >= p.Calendar.Window(now).Start {
+			v.Used = used
+		}
 	case p.Kind == FixedWindow:
 		if now/p.Period == last/p.Period {
 			v.Used = used

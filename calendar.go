@@ -1,0 +1,179 @@
+package stint
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stintdev/stint/internal/algo"
+	"github.com/stintdev/stint/internal/limittext"
+)
+
+// CalendarUnit is how long a window of a Calendar is.
+type CalendarUnit uint8
+
+const (
+	Day   = CalendarUnit(algo.Day)
+	Week  = CalendarUnit(algo.Week)
+	Month = CalendarUnit(algo.Month)
+	Year  = CalendarUnit(algo.Year)
+)
+
+// unitNames are the names of the units, each in its place.
+var unitNames = [...]string{Day: "day", Week: "week", Month: "month", Year: "year"}
+
+// String is "day", "week", "month" or "year"; of the zero CalendarUnit, "".
+func (u CalendarUnit) String() string {
+	if int(u) < len(unitNames) {
+		return unitNames[u]
+	}
+	return "unit(" + strconv.Itoa(int(u)) + ")"
+}
+
+// ParseCalendarUnit is the inverse of String.
+func ParseCalendarUnit(name string) (CalendarUnit, error) {
+	if i := slices.Index(unitNames[:], name); i > 0 {
+		return CalendarUnit(i), nil
+	}
+	return 0, fmt.Errorf("%q: must be day, week, month or year", limittext.Clip(name))
+}
+
+// Calendar makes the windows of a FixedWindow those of the calendar: days, weeks, months or years,
+// in a time zone. A window begins at the first instant of its first local day and ends where the
+// next begins, so a day has 23 or 25 hours where clocks are set. Where midnight does not exist, the
+// window begins at the first instant after it; where the day does not exist, with the next day.
+// The zero Calendar is none: windows have the length of Spec.Period.
+//
+// The Store's clock decides which window it is. All instances should have the same data about time
+// zones; where it differs, each uses its own, and a count starts afresh only at the beginning of a
+// window of either.
+type Calendar struct {
+	// Unit is how long a window is. 0: the limit is not one of the calendar.
+	Unit CalendarUnit
+	// Zone is the name of the time zone in the IANA database, such as "Europe/Berlin". "": UTC.
+	// It is read by time.LoadLocation, so a program that may run where no database is
+	// installed should import time/tzdata. "Local" is refused, because instances may differ
+	// in it.
+	Zone string
+	// Starts is the day with which a window begins: of a Week, the name of a day such as
+	// "sunday" ("": "monday"); of a Month, a day from "1" to "31" ("": "1"), in place of
+	// which a shorter month has its last; of a Year, month and day such as "04-06" ("": "01-01"),
+	// where "02-29" is the last day of February. A Day has none.
+	Starts string
+}
+
+// windows checks c, brings it into its only form, in which what is by default is empty, and
+// returns its windows.
+func (c *Calendar) windows() (*algo.Calendar, error) {
+	if c.Unit < Day || c.Unit > Year {
+		return nil, fmt.Errorf("unknown unit of a calendar %d", c.Unit)
+	}
+	zone, err := loadZone(c.Zone)
+	if err != nil {
+		return nil, err
+	}
+	month, day, err := c.starts()
+	if err != nil {
+		return nil, err
+	}
+	if zone == time.UTC {
+		c.Zone = ""
+	}
+	if c.Starts == defaultStarts[c.Unit] {
+		c.Starts = ""
+	}
+	return algo.CalendarOf(algo.Unit(c.Unit), zone, month, day), nil
+}
+
+func loadZone(name string) (*time.Location, error) {
+	if name == "" || name == "UTC" {
+		return time.UTC, nil
+	}
+	if name == "Local" || name == "localtime" {
+		return nil, fmt.Errorf("in %s: name the time zone, such as Europe/Berlin: instances may have different local times", name)
+	}
+	const known = "Europe/Berlin"
+	if zone, err := time.LoadLocation(name); err == nil {
+		return zone, nil
+	}
+	if _, err := time.LoadLocation(known); err != nil {
+		return nil, fmt.Errorf("in %q: there is no database of time zones: install tzdata, or import time/tzdata in the program", limittext.Clip(name))
+	}
+	return nil, fmt.Errorf("in %q: must be a time zone of the IANA database, such as %s", limittext.Clip(name), known)
+}
+
+var defaultStarts = [...]string{Day: "", Week: "monday", Month: "1", Year: "01-01"}
+
+// starts reads c.Starts as algo.CalendarOf takes it.
+func (c *Calendar) starts() (month time.Month, day int, err error) {
+	text := cmp.Or(c.Starts, defaultStarts[c.Unit])
+	switch c.Unit {
+	case Day:
+		if text != "" {
+			return 0, 0, fmt.Errorf("starts %q: a day starts at its first instant; only week, month and year have a day to start with", limittext.Clip(text))
+		}
+		return 0, 0, nil
+	case Week:
+		for d := time.Sunday; d <= time.Saturday; d++ {
+			if text == strings.ToLower(d.String()) {
+				return 0, int(d), nil
+			}
+		}
+		return 0, 0, fmt.Errorf("starts %q: must be a day of the week, such as sunday", limittext.Clip(text))
+	case Month:
+		day, err := strconv.ParseUint(text, 10, 8)
+		if err != nil || day < 1 || day > 31 || text[0] == '0' {
+			return 0, 0, fmt.Errorf("starts %q: must be a day of the month, from 1 to 31", limittext.Clip(text))
+		}
+		return 0, int(day), nil
+	}
+	const leapYear = "2000-"
+	t, err := time.Parse(time.DateOnly, leapYear+text)
+	if err != nil {
+		return 0, 0, fmt.Errorf("starts %q: must be month and day, such as 04-06", limittext.Clip(text))
+	}
+	return t.Month(), t.Day(), nil
+}
+
+// id is c in the ID of a limit. No two calendars have the same.
+func (c *Calendar) id() string {
+	month, day, _ := c.starts()
+	id := "c" + c.Unit.String()[:1]
+	switch c.Unit {
+	case Year:
+		id += fmt.Sprintf("%02d%02d", month, day)
+	case Week, Month:
+		id += strconv.Itoa(day)
+	}
+	return id + "/" + cmp.Or(c.Zone, "UTC")
+}
+
+// terms is the text form of c, after "per".
+func (c *Calendar) terms() string {
+	text := c.Unit.String()
+	if c.Zone != "" {
+		text += " in " + c.Zone
+	}
+	if c.Starts != "" {
+		text += " starts " + c.Starts
+	}
+	return text
+}
+
+// planOfCalendar makes the plan of a limit of the calendar.
+func planOfCalendar(s *Spec) (algo.Plan, error) {
+	windows, err := s.Calendar.windows()
+	switch per := s.Calendar.Unit; {
+	case err != nil:
+		return algo.Plan{}, err
+	case s.Period != 0:
+		return algo.Plan{}, fmt.Errorf("period %s: a limit per %s has no period", s.Period, per)
+	case s.Algorithm != FixedWindow && s.Algorithm != TokenBucket:
+		return algo.Plan{}, fmt.Errorf("%s per %s: only a fixed_window can be one of the calendar", s.Algorithm, per)
+	}
+	s.Algorithm = FixedWindow
+	return algo.NewCalendarPlan(s.Amount, windows, s.Burst, int64(s.Buckets))
+}
