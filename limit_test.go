@@ -85,7 +85,7 @@ func TestParseLimitRefuses(t *testing.T) {
 		"1 per 1m burst=20":                      `"burst=20": write "burst 20"`,
 		"fixed_window":                           `want AMOUNT per PERIOD`,
 		"1 per 1m size 2":                        `unknown algorithm "size"`,
-		"1 per 1m token_bucket size 2":           `"size": only burst, buckets, lease, hold, retry, debt may follow`,
+		"1 per 1m token_bucket size 2":           `"size": only in, starts, burst, buckets, lease, hold, retry, debt may follow`,
 		"1 per 1m sliding_log burst 2":           "only token_bucket and leaky_bucket have a burst",
 		"1 per 1m lease 0%":                      `lease "0%": must be a share from 1% to 50%, such as 5%`,
 		"1 per 1m lease 51%":                     `lease "51%": must be a share`,

@@ -162,12 +162,15 @@ func (c *Calendar) begin(day int64) int64 {
 	t := time.Unix(midnight-2*secondsInDay, 0).In(c.zone)
 	for {
 		_, offset := t.Zone()
-		from, to := t.ZoneBounds()
-		at := midnight - int64(offset)
-		if !from.IsZero() {
-			at = max(at, from.Unix())
+		at := max(midnight-int64(offset), t.Unix())
+		_, to := t.ZoneBounds()
+		if to.IsZero() {
+			return at
 		}
-		if to.IsZero() || at < to.Unix() {
+		if !to.After(t) { // on the last day of a leap year after 2037, ZoneBounds of Go 1.26 ends before t
+			to = t.Add(secondsInDay * time.Second)
+		}
+		if at < to.Unix() {
 			return at
 		}
 		t = to
