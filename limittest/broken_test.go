@@ -57,7 +57,7 @@ func forceIn(m *Model, r *stint.Request) {
 	defer m.mu.Unlock()
 	for i := range r.Asks {
 		if a := &r.Asks[i]; a.Limit != nil && a.Units() <= a.Limit.Capacity() {
-			m.settle(a, instant(r), true, true)
+			m.settle(r, a, instant(r), true, true)
 		}
 	}
 }

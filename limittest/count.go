@@ -1,6 +1,7 @@
 package limittest
 
 import (
+	"cmp"
 	"math"
 	"math/big"
 	"sort"
@@ -228,8 +229,13 @@ func (h *history) refund(m *terms, t, n int64) {
 
 type look struct {
 	*terms
+	held
 	h   *history
 	now int64 // never before the last charge that counts
+	// asks is how many units are asked for: the cost, or 1 if it is asked whether a hold would be
+	// allowed, which holds says.
+	asks  int64
+	holds bool
 }
 
 func (l *look) used() *big.Rat { return l.h.used(l.terms, l.now) }
@@ -242,7 +248,7 @@ func (l *look) room(n int64) *big.Rat {
 // roomFor is what may be in use for a to be allowed: it leaves room for the cost and, in a leaky
 // bucket, flows out within MaxDelay.
 func (l *look) roomFor(a *stint.Ask) *big.Rat {
-	room := l.room(costOf(a))
+	room := l.room(l.asks)
 	if l.algorithm != stint.LeakyBucket || a.MaxDelay == 0 {
 		return room
 	}
@@ -254,21 +260,28 @@ func (l *look) roomFor(a *stint.Ask) *big.Rat {
 }
 
 func (l *look) allows(a *stint.Ask) bool {
-	return costOf(a) <= l.capacity && l.used().Cmp(l.roomFor(a)) <= 0
+	if l.asks > l.capacity || l.isFull() {
+		return false
+	}
+	return new(big.Rat).Add(l.used(), units(l.units)).Cmp(l.roomFor(a)) <= 0
 }
 
 func (l *look) remaining() int64 {
-	return max(0, floor(new(big.Rat).Sub(units(l.capacity), l.used())))
+	return max(0, floor(new(big.Rat).Sub(units(l.capacity), l.used()))-l.units)
 }
 
-func (l *look) retry(a *stint.Ask) time.Duration {
-	if costOf(a) > l.capacity {
-		return stint.Never
+// retry is the wait of a refusal. busy: what is held refuses, and the wait is a hint.
+func (l *look) retry(a *stint.Ask) (wait time.Duration, busy bool) {
+	if l.asks > l.capacity {
+		return stint.Never, false
 	}
-	return duration(l.h.fits(l.terms, l.now, l.roomFor(a)) - l.now)
+	if l.used().Cmp(l.roomFor(a)) <= 0 {
+		return cmp.Or(a.Limit.Spec().Retry, time.Second), true
+	}
+	return duration(l.h.fits(l.terms, l.now, l.roomFor(a)) - l.now), false
 }
 
-func (l *look) reset() int64 { return l.h.fits(l.terms, l.now, units(0)) - l.now }
+func (l *look) reset() int64 { return max(l.h.fits(l.terms, l.now, units(0))-l.now, l.left) }
 
 func (l *look) delay() time.Duration {
 	return duration(ceil(new(big.Rat).Quo(l.used(), l.rate)) * l.tick)

@@ -12,6 +12,9 @@ func (s *script) spec(longest int64) stint.Spec {
 	algorithm := stint.Algorithm(s.rng.IntN(5))
 	for {
 		spec := s.trySpec(algorithm)
+		if s.holding {
+			s.holdSpec(&spec)
+		}
 		if _, err := stint.NewLimit(spec); err == nil && spec.Period.Microseconds() <= longest {
 			return spec
 		}
@@ -77,6 +80,16 @@ func (s *script) variants(l *stint.Limit) []*stint.Limit {
 		}
 		if spec.Algorithm == stint.SlidingWindow && spec.Buckets == 0 {
 			spec.Buckets = pick(s, 0, 10) // the same
+		}
+		if s.holding && s.chance(50) {
+			inFlight := spec.Algorithm == stint.InFlight
+			spec.Hold = pick(s, spec.Hold, s.holdTime(spec.Period), 0)
+			if spec.Hold == 0 && !inFlight {
+				spec.Retry = 0
+			}
+			if !inFlight {
+				spec.Debt = pick(s, spec.Debt, 0, stint.NoDebt, s.between(1, 2*spec.Amount))
+			}
 		}
 		if v, err := stint.NewLimit(spec); err == nil {
 			all = append(all, v)

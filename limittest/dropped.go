@@ -16,6 +16,11 @@ func (s *script) certain(t int64, asks []stint.Ask) (certain int64, ok bool) {
 			if u, ok := s.settled(a, t); ok {
 				t, moved = u, true
 			}
+			if a.Limit != nil && a.Limit.IsHeld() {
+				if u, ok := s.doubtful(a, t); ok {
+					t, moved = u, true
+				}
+			}
 			if a.Penalty == nil {
 				continue
 			}
@@ -45,11 +50,13 @@ func (s *script) settled(a *stint.Ask, t int64) (u int64, ok bool) {
 // endless tells whether a bucket, with n units more, would take 2^52 µs or longer to drain, for
 // which the contract defines no answer.
 func (l *look) endless(n int64) bool {
-	if l.rate == nil {
-		return false
-	}
+	return l.rate != nil && l.endlessDebt(min(n, l.capacity))
+}
+
+// endlessDebt is endless for a bucket that is charged whether n units fit or not.
+func (l *look) endlessDebt(n int64) bool {
 	level := l.used()
-	level.Add(level, units(min(n, l.capacity)))
+	level.Add(level, units(n))
 	return tooLarge(l.tick, ceilInt(level.Quo(level, l.rate)))
 }
 

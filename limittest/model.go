@@ -13,14 +13,15 @@ import (
 // Model is a slow and simple Store, the reference for others. It remembers every request
 // that it admitted while the count lives, and computes answers from this history in exact
 // fractions, following the contract word by word. It shares no arithmetic with package
-// stint. It implements stint.BatchTaker, stint.Refunder, stint.Resetter, stint.Violator and
-// stint.Inspector.
+// stint. It implements stint.BatchTaker, stint.Refunder, stint.Resetter, stint.Violator,
+// stint.Inspector and stint.Holder.
 //
 // The zero Model is empty and ready. It may be used from many goroutines at once. Its clock
 // is time.Now. It never drops a count by itself.
 type Model struct {
 	mu      sync.Mutex
 	counts  map[countID]*history
+	holds   map[countID]map[stint.HoldID]*modelHold
 	records map[recordID][]violation
 	specs   map[recordID]stint.PenaltySpec // under which the last violation was committed
 }
@@ -56,7 +57,11 @@ func (m *Model) look(a *stint.Ask, at int64) look {
 	if h == nil || m.strands(a, at) {
 		h = new(history)
 	}
-	return look{termsOf(a.Limit), h, max(at, h.last)}
+	l := look{terms: termsOf(a.Limit), h: h, now: max(at, h.last), asks: costOf(a)}
+	if a.Limit.IsHeld() {
+		l.held = m.heldAt(countOf(a), at)
+	}
+	return l
 }
 
 // strands tells whether the clock is more than a period and a second behind a charge, which then
@@ -77,8 +82,9 @@ func (m *Model) Take(_ context.Context, r *stint.Request, out []stint.Decision) 
 			if a.Limit == nil {
 				continue
 			}
-			if l := m.look(a, now); !l.allows(a) {
-				d.RetryAfter = max(d.RetryAfter, l.retry(a))
+			if l := m.lookFor(r, a, now); !l.allows(a) {
+				retry, _ := l.retry(a)
+				d.RetryAfter = max(d.RetryAfter, retry)
 			}
 		}
 		return d, nil
@@ -88,13 +94,13 @@ func (m *Model) Take(_ context.Context, r *stint.Request, out []stint.Decision) 
 	for i := range r.Asks {
 		a := &r.Asks[i]
 		if each[i].Allowed = true; a.Limit != nil {
-			l := m.look(a, now)
+			l := m.lookFor(r, a, now)
 			each[i].Allowed = l.allows(a)
 		}
 		allowed = allowed && each[i].Allowed
 	}
 	for i := range r.Asks {
-		each[i] = m.settle(&r.Asks[i], now, allowed, each[i].Allowed)
+		each[i] = m.settle(r, &r.Asks[i], now, allowed, each[i].Allowed)
 	}
 	copy(out, each)
 	d := strictest(each)
@@ -104,33 +110,43 @@ func (m *Model) Take(_ context.Context, r *stint.Request, out []stint.Decision) 
 	return d, nil
 }
 
-// settle charges a, if the request as a whole is allowed, and answers it.
-func (m *Model) settle(a *stint.Ask, now int64, allowed, fits bool) stint.Decision {
+// settle charges a, or makes it hold, if r as a whole is allowed, and answers it.
+func (m *Model) settle(r *stint.Request, a *stint.Ask, now int64, allowed, fits bool) stint.Decision {
 	if a.Limit == nil {
 		return stint.Decision{Allowed: true, Outcome: stint.Allowed, Key: a.Key}
 	}
-	l := m.look(a, now)
+	l := m.lookFor(r, a, now)
 	d := stint.Decision{Allowed: fits, Outcome: stint.Allowed, Limit: a.Limit, Key: a.Key}
 	if !fits {
 		d.Outcome = stint.Limited
-		d.RetryAfter = l.retry(a)
+		d.RetryAfter, d.Busy = l.retry(a)
 	}
 	if allowed && l.algorithm == stint.LeakyBucket {
 		d.Delay = l.delay()
 	}
 	if allowed && costOf(a) > 0 {
-		l.h.charge(l.terms, l.now, costOf(a))
-		if m.counts == nil {
-			m.counts = make(map[countID]*history)
+		if charges(r, a) {
+			m.charge(a, &l, costOf(a))
 		}
-		m.counts[countOf(a)] = l.h
+		if makesRecord(r, a) {
+			m.hold(r, a, now)
+		}
 		if a.Penalty != nil && m.standing(recordOf(a), a.Penalty.Spec(), now) == nil {
 			delete(m.records, recordOf(a)) // even if the clock comes to it again
 		}
+		l = m.look(a, now)
 	}
-	d.Remaining = l.remaining()
+	d.Remaining, d.Held = l.remaining(), l.units
 	d.ResetAfter = duration(l.reset())
 	return d
+}
+
+func (m *Model) charge(a *stint.Ask, l *look, n int64) {
+	l.h.charge(l.terms, l.now, n)
+	if m.counts == nil {
+		m.counts = make(map[countID]*history)
+	}
+	m.counts[countOf(a)] = l.h
 }
 
 // strictest is the denial with the longest wait, else the answer with the least remaining; the

@@ -78,7 +78,7 @@ func (m *Model) punish(r *stint.Request, each []stint.Decision, now int64, d *st
 
 func refused(r *stint.Request, each []stint.Decision, a *stint.Ask) bool {
 	for i := range r.Asks {
-		if b := &r.Asks[i]; !each[i].Allowed && b.Penalty != nil && recordOf(b) == recordOf(a) {
+		if b := &r.Asks[i]; !each[i].Allowed && !each[i].Busy && b.Penalty != nil && recordOf(b) == recordOf(a) {
 			return true
 		}
 	}

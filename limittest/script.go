@@ -35,6 +35,12 @@ type script struct {
 	gone      map[recordID]bool        // that a store may have dropped before the clock jumped back
 	jumping   bool                     // the next instant is one that the clock jumps back to
 	lastLimit map[countID]*stint.Limit // under which the last charge was made
+
+	holding  bool                // the episode has holds
+	held     []scriptHold        // in this episode
+	released scriptHold          // the last that was to be released
+	doubted  map[*modelHold]bool // that a store may have dropped before the clock jumped back
+	ids      uint64              // identities of holds so far
 }
 
 // slot is a limit that changes its amount and burst while in use.
@@ -48,6 +54,9 @@ type move struct {
 	verb string
 	req  stint.Request
 	seen []seen // for each ask with a limit
+	// calls are those of a hold, with answers once it was made. Asks of req have their keys and
+	// limits.
+	calls []stint.HoldCall
 	// running tells, of a violation, whether a ban of one of its records runs.
 	running bool
 }
@@ -61,6 +70,11 @@ type seen struct {
 	stranded  bool
 	fits      bool // if its delay did not matter
 	reforgets bool // its last violation was to be forgotten after another time
+	holds     bool // it asks whether a hold would fit
+	inDebt    bool // more is used than fits
+	// Of a call, whether there is a record of its hold, one that was released, and one that counts
+	// or lies too far ahead.
+	known, released, counts, ahead bool
 }
 
 func newScript(seed uint64, steps int, verbs []string) *script {
@@ -99,6 +113,8 @@ func (s *script) begin() {
 	s.unusedAt, s.cleanAt = make(map[countID]int64), make(map[recordID]int64)
 	s.gone = make(map[recordID]bool)
 	s.lastLimit = make(map[countID]*stint.Limit)
+	s.holding = slices.Contains(s.verbs, "hold") && s.chance(60)
+	s.held, s.released, s.doubted = nil, scriptHold{}, make(map[*modelHold]bool)
 	for i := range 1 + s.rng.IntN(3) {
 		s.keys = append(s.keys, fmt.Sprintf("e%d:%d", s.episode, i))
 	}
@@ -152,6 +168,9 @@ func (s *script) tryMove() *move {
 		m.verb = "violate"
 	}
 	at := s.instant()
+	if s.holding && s.chance(30) {
+		return s.calls(m, at)
+	}
 	asks := s.drawAsks()
 	if m.verb == "violate" {
 		return s.violate(m, at, slices.DeleteFunc(asks, func(a stint.Ask) bool { return a.Penalty == nil }))
@@ -167,13 +186,19 @@ func (s *script) tryMove() *move {
 			return nil
 		}
 	}
+	if m.verb == "take" && s.holding && s.chance(60) {
+		m.req.Hold = s.newHold()
+		if s.chance(15) {
+			m.req.HoldFor = s.holdTime(pick(s, s.slots...).now.Spec().Period)
+		}
+	}
 	for i := range asks {
 		a := &asks[i]
 		if a.Limit == nil {
 			m.seen = append(m.seen, seen{now: at})
 			continue
 		}
-		l := s.model.look(a, at)
+		l := s.model.lookFor(&m.req, a, at)
 		n := s.cost(l.capacity, l.remaining())
 		if m.verb == "refund" && len(l.h.charges) > 0 && s.chance(80) {
 			n = s.refund(&l)
@@ -188,7 +213,7 @@ func (s *script) tryMove() *move {
 			now: l.now, inUse: l.used().Sign() > 0, saturated: l.saturated(), msTick: l.tick == 1000,
 			stranded:  s.model.strands(a, at),
 			fits:      n <= l.capacity && l.used().Cmp(l.room(n)) <= 0,
-			reforgets: s.model.reforgets(a),
+			reforgets: s.model.reforgets(a), holds: l.holds, inDebt: l.used().Cmp(units(l.capacity)) > 0,
 		})
 	}
 	if m.verb == "reset" && asks[0].Penalty != nil && s.chance(50) {
@@ -197,7 +222,7 @@ func (s *script) tryMove() *move {
 	}
 	s.to(at)
 	// What is less than a µs does not count.
-	m.req = stint.Request{Asks: asks, At: time.UnixMicro(at).Add(time.Duration(s.rng.IntN(1000)))}
+	m.req.Asks, m.req.At = asks, time.UnixMicro(at).Add(time.Duration(s.rng.IntN(1000)))
 	return m
 }
 
@@ -234,6 +259,13 @@ func (s *script) to(at int64) {
 		for id, clean := range s.cleanAt {
 			if clean <= s.high {
 				s.gone[id] = true
+			}
+		}
+		for _, holds := range s.model.holds {
+			for _, h := range holds {
+				if h.until+keepsRunOut <= s.high {
+					s.doubted[h] = true
+				}
 			}
 		}
 		s.high = at
@@ -296,8 +328,16 @@ func (s *script) refund(l *look) int64 {
 // instant is the same, a bit later, at a border, far ahead, or earlier than the last.
 func (s *script) instant() int64 {
 	m := termsOf(pick(s, s.slots...).now)
+	m.period = max(m.period, 1000) // in_flight has none
 	t := s.clock
 	s.onMoment, s.jumping = false, false
+	if len(s.held) > 0 && s.chance(8) {
+		t = s.holdInstant()
+		if t < 0 || t > s.end {
+			return s.clock
+		}
+		return t
+	}
 	switch n := s.rng.IntN(100); {
 	case n < 30:
 	case n < 38:
@@ -327,10 +367,15 @@ func (s *script) instant() int64 {
 }
 
 func (s *script) done(m *move, d *stint.Decision, each []stint.Decision) {
+	if m.verb == "hold" {
+		s.noteCalls(m)
+		return
+	}
+	s.noteHolds(m, d)
 	for i := range m.req.Asks {
 		a := &m.req.Asks[i]
 		if a.Limit != nil {
-			s.noteCount(a, d.Allowed && costOf(a) > 0)
+			s.noteCount(a, d.Allowed && charges(&m.req, a))
 		}
 		if a.Penalty != nil {
 			id, clean := recordOf(a), s.model.cleanFrom(a)

@@ -30,10 +30,20 @@ func twins(t testing.TB, steps int, seed uint64, stores ...stint.Store) {
 		if s.episode != episode {
 			episode, told = s.episode, story{}
 		}
-		d, each := play(t, m, &s.model)
-		told.add(m.verb, &m.req, &d, each)
+		d, each, calls := play(t, m, &s.model)
+		if m.verb == "hold" {
+			told.addCalls(s.clock, calls)
+		} else {
+			told.add(m.verb, &m.req, &d, each)
+		}
 		for _, store := range stores {
-			got, gotEach := play(t, m, store)
+			got, gotEach, gotCalls := play(t, m, store)
+			for j := range calls {
+				if gotCalls[j] != calls[j] {
+					t.Fatalf("seed %d, step %d: %T answers call %d:\n got %s\nwant %s\n%s", seed, i,
+						store, j, showCall(&gotCalls[j]), showCall(&calls[j]), &told)
+				}
+			}
 			for j := range each {
 				if gotEach[j] != each[j] {
 					t.Fatalf("seed %d, step %d: %T answers ask %d (%s):\n got %s\nwant %s\n%s", seed, i,
@@ -45,6 +55,7 @@ func twins(t testing.TB, steps int, seed uint64, stores ...stint.Store) {
 					store, show(&got), show(&d), &told)
 			}
 		}
+		m.calls = calls
 		tally.count(s, m, &d, each)
 		s.done(m, &d, each)
 	}
@@ -53,8 +64,11 @@ func twins(t testing.TB, steps int, seed uint64, stores ...stint.Store) {
 
 // verbsOf is what all stores can do.
 func verbsOf(stores []stint.Store) []string {
-	verbs := []string{"take", "refund", "reset", "violate"}
+	verbs := []string{"take", "refund", "reset", "violate", "hold"}
 	for _, s := range stores {
+		if _, ok := stint.As[stint.Holder](s); !ok {
+			verbs = slices.DeleteFunc(verbs, func(v string) bool { return v == "hold" })
+		}
 		if _, ok := stint.As[stint.Refunder](s); !ok {
 			verbs = slices.DeleteFunc(verbs, func(v string) bool { return v == "refund" })
 		}
@@ -71,7 +85,7 @@ func verbsOf(stores []stint.Store) []string {
 // untouched stands where a store must write nothing.
 var untouched = stint.Decision{Key: "(untouched)", Remaining: -1}
 
-func play(t testing.TB, m *move, s stint.Store) (d stint.Decision, each []stint.Decision) {
+func play(t testing.TB, m *move, s stint.Store) (d stint.Decision, each []stint.Decision, calls []stint.HoldCall) {
 	t.Helper()
 	var err error
 	switch m.verb {
@@ -84,15 +98,20 @@ func play(t testing.TB, m *move, s stint.Store) (d stint.Decision, each []stint.
 		err = stint.Reset(context.Background(), s, &m.req)
 	case "violate":
 		d, err = stint.Violate(context.Background(), s, &m.req)
+	case "hold":
+		calls = slices.Clone(m.calls)
+		stint.Holds(context.Background(), s, m.req.At, calls)
 	}
 	if err != nil {
 		t.Fatalf("%T: %s: %v", s, m.verb, err)
 	}
-	return d, each
+	return d, each, calls
 }
 
 // tally counts what was seen by algorithm: a run that met nothing of interest proves nothing.
-type tally map[sight]*[5]int
+type tally map[sight]*[algorithms]int
+
+const algorithms = 6
 
 type sight string
 
@@ -131,12 +150,12 @@ func (y *tally) see(what sight, a *stint.Ask) {
 	y.of(what)[a.Limit.Spec().Algorithm]++
 }
 
-func (y *tally) of(what sight) *[5]int {
+func (y *tally) of(what sight) *[algorithms]int {
 	if *y == nil {
 		*y = make(tally)
 	}
 	if (*y)[what] == nil {
-		(*y)[what] = new([5]int)
+		(*y)[what] = new([algorithms]int)
 	}
 	return (*y)[what]
 }
@@ -144,6 +163,10 @@ func (y *tally) of(what sight) *[5]int {
 func (y *tally) count(s *script, m *move, d *stint.Decision, each []stint.Decision) {
 	if m.verb == "violate" {
 		y.countViolate(m, d)
+		return
+	}
+	if m.verb == "hold" {
+		y.countCalls(m)
 		return
 	}
 	for i := range m.seen {
@@ -163,6 +186,7 @@ func (y *tally) count(s *script, m *move, d *stint.Decision, each []stint.Decisi
 			}
 		case m.verb == "take":
 			y.countTake(s, a, l, d, &each[i])
+			y.countHolds(m, a, l, d, &each[i])
 			if l.inUse && s.lastLimit[countOf(a)] != a.Limit {
 				y.see(changed, a)
 			}
@@ -216,11 +240,11 @@ func (y *tally) check(t testing.TB, steps int, verbs []string) {
 	t.Helper()
 	var b strings.Builder
 	var missing []string
-	for _, what := range []sight{allowed, denied, never, partial, msTick, changed, saturated, clamped, stranded, onMoment,
-		warned, banned, grown, running, reforgets, awaited, tooLate, refunded, resetting, askedBanned, askedFree, foundLimited, foundWarned, foundBanned, foundGrown, foundRunning} {
+	for _, what := range append([]sight{allowed, denied, never, partial, msTick, changed, saturated, clamped, stranded, onMoment,
+		warned, banned, grown, running, reforgets, awaited, tooLate, refunded, resetting, askedBanned, askedFree, foundLimited, foundWarned, foundBanned, foundGrown, foundRunning}, holdSights...) {
 		n := (*y)[what]
 		if n == nil {
-			n = new([5]int)
+			n = new([algorithms]int)
 		}
 		fmt.Fprintf(&b, "%42s %v\n", what, *n)
 		for i := range n {
@@ -237,6 +261,9 @@ func (y *tally) check(t testing.TB, steps int, verbs []string) {
 
 func canBe(what sight, a stint.Algorithm, verbs []string) bool {
 	bucket := a == stint.TokenBucket || a == stint.LeakyBucket
+	if a == stint.InFlight || slices.Contains(holdSights, what) {
+		return canHold(what, a, verbs)
+	}
 	switch what {
 	case msTick:
 		return bucket || a == stint.SlidingWindow

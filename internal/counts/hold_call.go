@@ -46,7 +46,9 @@ func (m *Memory) Hold(c *HoldCall, at int64) error {
 		n.release()
 		return ErrFull
 	}
-	n.lookGroup(now, own)
+	if c.Limit.Plan.Held() {
+		n.lookGroup(now, own)
+	}
 	c.Verdict = c.Limit.Plan.Standing(n.state(), &n.view)
 	switch unused := n.view.Now + c.Verdict.Reset; {
 	case c.Charged == 0:
