@@ -154,7 +154,15 @@ func (internals) Learn(m *Memory, r *Request, d *Decision, each []Decision) {
 		return // a running ban answered, or no limit was asked
 	}
 	for i := range asks {
-		asks[i].Verdict.Remaining = each[i].Remaining
+		asks[i].Verdict.Remaining, asks[i].Verdict.Held = each[i].Remaining, each[i].Held
 	}
-	c.Learn(asks, d.Allowed, r.instant())
+	c.Learn(asks, r.holding(), d.Allowed, r.instant())
+}
+
+// LearnHold makes the counts of m agree with the answer of another Store to c, as Learn does.
+func (internals) LearnHold(m *Memory, c *HoldCall) {
+	call := c.counted()
+	call.Found, call.Charged = c.Found, c.Charged
+	call.Verdict.Remaining, call.Verdict.Held = c.Remaining, c.Held
+	m.open().LearnHold(&call, counts.OwnClock)
 }

@@ -79,11 +79,7 @@ func (m *Memory) Take(_ context.Context, r *Request, out []Decision) (d Decision
 // take decides r, whose asks are asks. d must be zero.
 func (m *Memory) take(r *Request, asks []counts.Ask, at int64, out []Decision, d *Decision) error {
 	var answer counts.Answer
-	var by *counts.Holding
-	if r.Hold != (HoldID{}) {
-		by = &counts.Holding{ID: counts.HoldID(r.Hold), For: r.HoldFor.Microseconds()}
-	}
-	if err := m.open().Take(asks, by, at, &answer); err != nil {
+	if err := m.open().Take(asks, r.holding(), at, &answer); err != nil {
 		if errors.Is(err, counts.ErrTwice) {
 			return r.Asks[answer.Of].duplicate()
 		}
@@ -125,6 +121,14 @@ func (r *Request) counted(space []counts.Ask) []counts.Ask {
 		}
 	}
 	return asks
+}
+
+// holding is under what identity r holds units; nil: it holds none.
+func (r *Request) holding() *counts.Holding {
+	if r.Hold == (HoldID{}) {
+		return nil
+	}
+	return &counts.Holding{ID: counts.HoldID(r.Hold), For: r.HoldFor.Microseconds()}
 }
 
 // instant is that of r, or counts.OwnClock.

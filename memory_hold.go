@@ -20,10 +20,7 @@ func (m *Memory) Holds(_ context.Context, at time.Time, calls []HoldCall) {
 }
 
 func (m *Memory) hold(c *HoldCall, at int64) {
-	call := counts.HoldCall{
-		Action: counts.HoldAction(c.Action), Key: c.Key, Limit: &c.Limit.counted, ID: counts.HoldID(c.Hold),
-		Units: c.Units, For: c.For.Microseconds(), Cost: c.Cost, Again: c.Again,
-	}
+	call := c.counted()
 	c.Found, c.Charged, c.Remaining, c.Held, c.ResetAfter, c.Err = false, 0, 0, 0, 0, nil
 	if m.open().Hold(&call, at) != nil {
 		c.Err = ErrFull
@@ -31,6 +28,14 @@ func (m *Memory) hold(c *HoldCall, at int64) {
 	}
 	c.Found, c.Charged = call.Found, call.Charged
 	c.Remaining, c.Held, c.ResetAfter = call.Verdict.Remaining, call.Verdict.Held, algo.Duration(call.Verdict.Reset)
+}
+
+// counted is c without an answer.
+func (c *HoldCall) counted() counts.HoldCall {
+	return counts.HoldCall{
+		Action: counts.HoldAction(c.Action), Key: c.Key, Limit: &c.Limit.counted, ID: counts.HoldID(c.Hold),
+		Units: c.Units, For: c.For.Microseconds(), Cost: c.Cost, Again: c.Again,
+	}
 }
 
 // Held implements Holder.

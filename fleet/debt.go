@@ -41,7 +41,7 @@ func (s *spent) add(p *algo.Plan, units, now, dry, live int64) {
 		if s.drain(p, now, live); s.units == 0 {
 			s.last = max(now, dry) / p.Tick * p.Tick
 		}
-		s.units = min(s.units+units*p.Unit, p.Full)
+		s.units = min(s.units+min(units, mostUsed(p))*p.Unit, p.Most)
 		return
 	}
 	width := spellOf(p)
@@ -59,7 +59,7 @@ func (s *spent) add(p *algo.Plan, units, now, dry, live int64) {
 		}
 		s.last, s.units = start, 0
 	}
-	s.units = min(s.units+units, p.Capacity)
+	s.units = min(s.units+min(units, p.Most), p.Most)
 }
 
 // growth is how many spells more an add at now may make room for.
@@ -71,6 +71,9 @@ func (s *spent) growth(p *algo.Plan, now int64) int {
 }
 
 func spellsMore(n int) int { return max(2, n/2) }
+
+// mostUsed is how many units can be in use with all the debt that is allowed.
+func mostUsed(p *algo.Plan) int64 { return p.Most / p.Unit }
 
 // runsDry is how long after a charge what else a bucket holds runs out, µs; at most two ticks too
 // short. reset is when all of it does. Of other algorithms it is 0.
@@ -102,7 +105,7 @@ func (s *spent) inUse(p *algo.Plan, now, live int64) int64 {
 	for _, c := range s.older {
 		units += c.inUse(p, now)
 	}
-	return min(units, p.Capacity)
+	return min(units, p.Most)
 }
 
 // inUse counts a spell as if all of it had been spent when it began.
@@ -134,7 +137,7 @@ func (c spell) inUse(p *algo.Plan, now int64) int64 {
 // take takes units back, the newest first, and reports whether none are left.
 func (s *spent) take(p *algo.Plan, units int64) (none bool) {
 	if p.IsBucket() {
-		s.units = max(0, s.units-min(units, p.Capacity)*p.Unit)
+		s.units = max(0, s.units-min(units, mostUsed(p))*p.Unit)
 		return s.units == 0
 	}
 	for {
@@ -153,7 +156,7 @@ func (s *spent) take(p *algo.Plan, units int64) (none bool) {
 // restate converts s to a plan of the same algorithm and period.
 func (s *spent) restate(from, to *algo.Plan) {
 	if from.Unit != to.Unit {
-		s.units = min(s.units/from.Unit, to.Capacity) * to.Unit
+		s.units = min(s.units/from.Unit, mostUsed(to)) * to.Unit
 	}
 }
 
@@ -161,7 +164,7 @@ func (s *spent) join(p *algo.Plan, later spent, live int64) {
 	if p.IsBucket() {
 		s.drain(p, later.last, live)
 		s.last = max(s.last, later.last)
-		s.units = min(s.units+later.units, p.Full)
+		s.units = min(s.units+later.units, p.Most)
 		return
 	}
 	for _, c := range later.older {

@@ -14,7 +14,7 @@ type denial struct {
 	until   int64 // ns
 	came    int64 // when the answer did, ns
 	decided int   // the place of the ask that decided
-	asHold  bool // the request holds units: one that costs nothing may be refused then
+	asHold  bool  // the request holds units: one that costs nothing may be refused then
 	asks    []askDenied
 	one     [1]askDenied
 

@@ -37,6 +37,7 @@ type holdKey struct {
 type hold struct {
 	id       HoldID
 	released bool // a tombstone, which holds nothing
+	learned  bool // another store has it, too; see LearnHold
 	units    int64
 	until    int64
 	span     int64
@@ -47,10 +48,11 @@ func (h *hold) counts(now int64) bool {
 }
 
 type holdGroup struct {
-	print uint64
-	place int     // in holds.all
-	order []*hold // by until, then by identity
-	sum   int64   // of the units of all records, whether they count or not; wraps
+	print   uint64
+	place   int     // in holds.all
+	order   []*hold // by until, then by identity
+	sum     int64   // of the units of all records, whether they count or not; wraps
+	learned int64   // of the units of those that are learned
 	// released is how many of them are tombstones.
 	released int
 	// since is an upper bound of the instants from which the records count; see hold.
@@ -98,6 +100,9 @@ func (g *holdGroup) insert(h *hold) {
 	if h.released {
 		g.released++
 	}
+	if h.learned {
+		g.learned += h.units
+	}
 	if n := len(g.order); n == 0 || g.order[n-1].compare(h) < 0 { // as most do
 		g.order = append(g.order, h)
 		return
@@ -110,6 +115,9 @@ func (g *holdGroup) remove(h *hold) {
 	g.sum -= h.units
 	if h.released {
 		g.released--
+	}
+	if h.learned {
+		g.learned -= h.units
 	}
 	i, _ := slices.BinarySearchFunc(g.order, h, (*hold).compare)
 	if i < len(g.order)/2 { // old ones end first: the fewer move

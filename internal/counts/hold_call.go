@@ -86,7 +86,7 @@ func (n *step) act(c *HoldCall, least, now int64, own bool) bool {
 	case Renew:
 		switch {
 		case c.Found:
-			h.put(n.print, &hold{id: c.ID, units: record.units, until: now + span, span: span})
+			h.put(n.print, &hold{id: c.ID, units: record.units, until: now + span, span: span, learned: record.learned})
 		case c.Again && c.Units > 0 && n.mayReturn(c, now, own):
 			if !n.shard.hasRoom(now, own) {
 				return false

@@ -2,30 +2,40 @@ package counts
 
 import "github.com/stintdev/stint/internal/algo"
 
-// Learn makes m's counts agree with the answers of another store to asks, which their
-// Verdicts.Remaining hold, so that m can go on from there. allowed says that the request
-// was charged there. It keeps what it has room for.
-func (m *Memory) Learn(asks []Ask, allowed bool, at int64) {
+// Learn makes m's counts agree with the answers of another store to asks, which are Remaining and
+// Held of their Verdicts, so that m can go on from there. allowed says that the request was charged
+// there, and by is what made it hold units. It keeps what it has room for.
+func (m *Memory) Learn(asks []Ask, by *Holding, allowed bool, at int64) {
 	var few [fewAsks]uint64
 	defer m.unlock(m.lock(asks, few[:0]))
-	now := m.at(at)
+	now, own := m.at(at), at == OwnClock
+	if !allowed {
+		by = nil
+	}
 	for i := range asks {
 		a, spent := &asks[i], int64(0)
 		if a.Limit == nil {
 			continue
 		}
-		if allowed {
+		held := a.Limit.Plan.Held()
+		if allowed && !(held && by != nil) {
 			spent = a.Cost
 		}
-		m.learnCount(a, spent, now, at == OwnClock)
+		if a.Limit.Plan.Kind != algo.InFlight {
+			m.learnCount(a, spent, now, own)
+		}
+		if held {
+			hash := m.hash(a.Key)
+			m.shardOf(hash).learnHeld(a, printOf(hash, a.Limit.Salt), by, now, own)
+		}
 	}
 }
 
-// learnCount makes as many units remain as the Verdict says, of which spent were just taken.
-// Where less is in use there, the oldest leave: what stays was charged here after the other store
-// charged it.
+// learnCount makes as many units remain beside what is held as the Verdict says, of which spent were
+// just taken. Where less is in use there, the oldest leave: what stays was charged here after the
+// other store charged it.
 func (m *Memory) learnCount(a *Ask, spent, now int64, own bool) {
-	p, remaining := &a.Limit.Plan, a.Verdict.Remaining
+	p, remaining := &a.Limit.Plan, a.Verdict.Remaining+a.Verdict.Held
 	var c count
 	m.look(a.Key, a.Limit, &c)
 	if !c.found() {
@@ -38,6 +48,9 @@ func (m *Memory) learnCount(a *Ask, spent, now int64, own bool) {
 	}
 	v := p.Look(c.state(), now)
 	here := p.Left(&v)
+	if a.Verdict.Remaining == 0 {
+		remaining = min(remaining, max(here, 0)) // more may be in use there than what is held leaves
+	}
 	if p.IsBucket() {
 		spent = 0 // all its units leave alike
 	}
