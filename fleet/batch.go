@@ -109,7 +109,9 @@ func (e unasked) Error() string {
 func (e unasked) Unwrap() []error { return []error{ErrNotCharged, e.why} }
 
 // isAnswer reports whether an error is about one request of a list, and not about the store.
-func isAnswer(err error) bool { return errors.Is(err, stint.ErrRequest) || isAlive(err) }
+func isAnswer(err error) bool {
+	return errors.Is(err, stint.ErrRequest) || errors.Is(err, stint.ErrUnsupported) || isAlive(err)
+}
 
 // takePart asks the store about a part of a list. After an error, the rest is not asked.
 func (f *Fallback) takePart(ctx context.Context, store stint.BatchTaker, rs []stint.Request, answers []stint.Answer, deadline time.Duration) error {
@@ -121,7 +123,7 @@ func (f *Fallback) takePart(ctx context.Context, store stint.BatchTaker, rs []st
 			for i := range rs {
 				asks = append(asks, rs[i].Asks...)
 			}
-			if err = f.settle(ctx, asks); err != nil {
+			if err = f.repayFirst(ctx, asks); err != nil {
 				for i := range answers {
 					answers[i].Err = err
 				}
@@ -148,7 +150,9 @@ func (f *Fallback) conclude(ctx context.Context, r *stint.Request, a *stint.Answ
 		internal.SetLeastCost(f.local, f.Live())
 		internal.Learn(f.local, r, &a.Decision, a.Each)
 	case isOwn(ctx, a.Err):
+		f.lose(r, a.Err)
 	default:
+		f.lose(r, a.Err)
 		a.Decision, a.Err = f.without(r, 0, a.Each, a.Err, errors.Is(a.Err, ErrNotCharged))
 	}
 }

@@ -56,7 +56,7 @@ func (f *Fallback) ask(ctx context.Context, r *stint.Request, s *space, each []s
 	}
 	err = f.call(ctx, r, func(ctx context.Context) (err error) {
 		if owes {
-			if err = f.settle(ctx, r.Asks); err != nil {
+			if err = f.repayFirst(ctx, r.Asks); err != nil {
 				return err
 			}
 		}
@@ -89,9 +89,10 @@ func (f *Fallback) call(ctx context.Context, r *stint.Request, ask func(context.
 	return err
 }
 
-// isOwn reports whether a call failed by the caller: its request was malformed, or it has left.
+// isOwn reports whether a call failed by the caller: its request was malformed, or is of a kind that
+// the store cannot do, or the caller has left.
 func isOwn(ctx context.Context, err error) bool {
-	return err != nil && (errors.Is(err, stint.ErrRequest) || ctx.Err() != nil)
+	return err != nil && (errors.Is(err, stint.ErrRequest) || errors.Is(err, stint.ErrUnsupported) || ctx.Err() != nil)
 }
 
 // isAlive reports whether err is the answer of a store that works: one key that it cannot read,

@@ -61,6 +61,8 @@ type Fallback struct {
 	ledger  ledger
 	spaces  sync.Pool // of *space
 
+	holder stint.Holder // of the Store; nil: it has none
+
 	repaying atomic.Bool  // what the ledger holds is being charged
 	repayAt  atomic.Int64 // by start's clock, when that may be tried again
 
@@ -81,6 +83,7 @@ func (f *Fallback) init() {
 		f.start = time.Now()
 		f.parts.init(f.Store, f.Breaker)
 		f.keepsDeadline = keepsDeadline(f.Store)
+		f.holder, _ = stint.As[stint.Holder](f.Store)
 	})
 }
 
@@ -124,6 +127,9 @@ func (f *Fallback) takeAhead(ctx context.Context, r *stint.Request, ahead int64,
 		return f.Store.Take(ctx, r, out)
 	}
 	f.init()
+	if f.holder == nil && holds(r) {
+		return stint.Decision{}, errNoHolder
+	}
 	if p := f.parts.failing(r.Asks); p != nil {
 		p.yield()
 		return f.without(r, ahead, out, errOpen, true)
@@ -144,7 +150,9 @@ func (f *Fallback) takeAhead(ctx context.Context, r *stint.Request, ahead int64,
 		internal.Learn(f.local, r, &d, each)
 		return d, nil
 	case isOwn(ctx, err):
+		f.lose(r, err)
 		return stint.Decision{}, err
 	}
+	f.lose(r, err)
 	return f.without(r, ahead, out, err, errors.Is(err, ErrNotCharged))
 }

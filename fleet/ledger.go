@@ -14,15 +14,19 @@ type entryKey struct{ key, id string }
 type ledger struct {
 	mu    sync.Mutex
 	debts map[entryKey]*debt
-	size  int         // of debts, in bytes, about
+	size  int         // of debts and of lost, in bytes, about
 	most  int         // bound of size; 0: DefaultMaxOwed
 	owes  atomic.Bool // debts may not be empty
+	lost  []lostHold
+	loses atomic.Bool // lost may not be empty
 }
 
 type debt struct {
 	key   string
 	limit *stint.Limit
 	spent
+	// anyway means that it is charged whether it fits or not, see stint.HoldCharge.
+	anyway bool
 	// paying is the payment under way, if any: it charges due. charge belongs to its goroutine.
 	paying *payment
 	due    spent
@@ -52,8 +56,9 @@ const (
 
 func (e *debt) size() int { return debtSize + len(e.key) + spellSize*(cap(e.older)+cap(e.due.older)) }
 
-// note adds what an ask has spent at now. dry is when what others know of a bucket runs out.
-func (l *ledger) note(a *stint.Ask, now, dry, live int64) {
+// note adds what an ask has spent at now. dry is when what others know of a bucket runs out. anyway
+// means that the Store is to charge it whether it fits or not.
+func (l *ledger) note(a *stint.Ask, now, dry, live int64, anyway bool) {
 	if a.Units() == 0 {
 		return
 	}
@@ -72,6 +77,7 @@ func (l *ledger) note(a *stint.Ask, now, dry, live int64) {
 	e.spent.restate(planOf(e.limit), planOf(a.Limit))
 	e.due.restate(planOf(e.limit), planOf(a.Limit))
 	e.limit = a.Limit
+	e.anyway = e.anyway || anyway
 	e.add(planOf(a.Limit), a.Units(), now, dry, live)
 	l.size += e.size() - was
 	l.owes.Store(true)

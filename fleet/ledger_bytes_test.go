@@ -45,7 +45,7 @@ func TestBytesOfALedger(t *testing.T) {
 		for spell := range int64(periodSpells) {
 			now := began + spell*int64(time.Hour/periodSpells/time.Microsecond)
 			for i := range n {
-				g.note(&stint.Ask{Key: c.key(i), Limit: l, Cost: 1}, now, 0, 1)
+				g.note(&stint.Ask{Key: c.key(i), Limit: l, Cost: 1}, now, 0, 1, false)
 			}
 			if c.limit == "100 per 1h" {
 				break // a bucket does not grow

@@ -20,29 +20,30 @@ const (
 
 // repaySoon starts repay, unless that runs or has just failed. now is by f.start's clock.
 func (f *Fallback) repaySoon(now time.Duration) {
-	if f.ledger.owes.Load() && int64(now) >= f.repayAt.Load() && f.State() != Open && !f.repaying.Swap(true) {
+	if (f.ledger.owes.Load() || f.ledger.loses.Load()) && int64(now) >= f.repayAt.Load() && f.State() != Open && !f.repaying.Swap(true) {
 		go f.repay()
 	}
 }
 
-// repay charges what is owed until a batch fails, or only parts that are not asked are left.
+// repay settles what was lost and charges what is owed until a batch fails, or only parts that are
+// not asked are left.
 func (f *Fallback) repay() {
-	for {
-		p := f.ledger.claimSome(repayBatch, f.clock(), f.Live(), f.pays)
+	for f.settleLost() {
+		p := f.ledger.claimSome(repayBatch, f.clock(), f.Live(), func(e *debt) bool { return f.asks(e.key) })
 		if p == nil {
-			f.repayAt.Store(int64(time.Since(f.start) + repayPause))
 			break
 		}
 		if f.pay(p); p.failed {
-			f.repayAt.Store(int64(time.Since(f.start) + repayPause))
 			break
 		}
 	}
+	f.repayAt.Store(int64(time.Since(f.start) + repayPause))
 	f.repaying.Store(false)
 }
 
-func (f *Fallback) pays(e *debt) bool {
-	return f.State() == Closed || f.parts.of(e.key).isClosed()
+// asks reports whether the Store is asked about a key.
+func (f *Fallback) asks(key string) bool {
+	return f.State() == Closed || f.parts.of(key).isClosed()
 }
 
 // pay charges each debt by itself: what is due or the limit has left. As others may charge meanwhile,
@@ -73,22 +74,44 @@ func (f *Fallback) pay(p *payment) {
 
 // takeBatch sends a single debt as a plain request, which a Store may merge with others.
 func (f *Fallback) takeBatch(ctx context.Context, due []*debt) []stint.Answer {
-	rs, answers := make([]stint.Request, len(due)), make([]stint.Answer, len(due))
+	answers := make([]stint.Answer, len(due))
+	var asked []int // places of what is charged if it fits
+	var calls []stint.HoldCall
+	for i, e := range due {
+		if !e.anyway {
+			asked = append(asked, i)
+			continue
+		}
+		calls = append(calls, stint.HoldCall{Action: stint.HoldCharge, Key: e.key, Limit: e.charge.Limit, Cost: e.charge.Cost})
+	}
+	rs := make([]stint.Request, len(due))
 	for i, e := range due {
 		rs[i].Asks, rs[i].Deadline = []stint.Ask{e.charge}, repayTimeout
 	}
-	if len(due) == 1 {
-		answers[0].Decision, answers[0].Err = f.Store.Take(ctx, &rs[0], nil)
+	if len(asked) == 1 {
+		i := asked[0]
+		answers[i].Decision, answers[i].Err = f.Store.Take(ctx, &rs[i], nil)
+	} else if len(asked) > 0 {
+		takeSome(asked, rs, answers, func(rs []stint.Request, answers []stint.Answer) { stint.TakeBatch(ctx, f.Store, rs, answers) })
+	}
+	if len(calls) == 0 {
 		return answers
 	}
-	stint.TakeBatch(ctx, f.Store, rs, answers)
+	f.holder.Holds(ctx, time.Time{}, calls)
+	for i, e := range due {
+		if e.anyway {
+			answers[i].Allowed, answers[i].Err = true, calls[0].Err
+			calls = calls[1:]
+		}
+	}
 	return answers
 }
 
 // errOwing means that the debts of a key could not be charged before its deadline.
 var errOwing = fmt.Errorf("stint: the store has not yet charged what was admitted without it: %w: %w", ErrNotCharged, context.DeadlineExceeded)
 
-func (f *Fallback) settle(ctx context.Context, asks []stint.Ask) error {
+// repayFirst charges what is owed of some keys before the Store is asked about them.
+func (f *Fallback) repayFirst(ctx context.Context, asks []stint.Ask) error {
 	for { // what calls that failed meanwhile have spent comes on top
 		own, payments := f.ledger.claim(asks, f.clock(), f.Live())
 		if own != nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/algo"
 )
 
 var errOpen = errors.New("the circuit breaker is open")
@@ -20,7 +21,7 @@ func (f *Fallback) without(r *stint.Request, ahead int64, out []stint.Decision, 
 	if each == nil {
 		each = make([]stint.Decision, len(r.Asks))
 	}
-	local := stint.Request{Asks: make([]stint.Ask, 0, len(r.Asks))}
+	local := stint.Request{Asks: make([]stint.Ask, 0, len(r.Asks)), Hold: r.Hold, HoldFor: r.HoldFor}
 	for i := range r.Asks {
 		a := &r.Asks[i]
 		switch a.OnError {
@@ -57,7 +58,7 @@ func (f *Fallback) without(r *stint.Request, ahead int64, out []stint.Decision, 
 		}
 		each[i] = answers[j]
 		shared(&each[i], live)
-		if d.Allowed && notCharged && r.Asks[i].Units() > 0 {
+		if d.Allowed && notCharged && isCharged(r, &r.Asks[i]) {
 			spent := r.Asks[i]
 			internal.SetUnits(&spent, spent.Units()-ahead)
 			f.owe(&spent, &answers[j], local.Asks[j].Units(), live)
@@ -77,10 +78,21 @@ func nameOf(a *stint.Ask) string {
 	return a.Limit.Spec().Name
 }
 
-// owe notes an ask that was allowed here only. scaled is its cost as counted here, d the answer.
+// isCharged reports whether an ask of r, if that is allowed, is charged at once.
+func isCharged(r *stint.Request, a *stint.Ask) bool {
+	if a.Units() == 0 || planOf(a.Limit).Kind == algo.InFlight {
+		return false
+	}
+	return r.Hold == (stint.HoldID{}) || !a.Limit.IsHeld()
+}
+
+// owe notes an ask that was allowed and charged here only. scaled is its cost as counted here, d the
+// answer. Under a limit that is held it is charged later whether it fits or not: what is held then is
+// not to blame.
 func (f *Fallback) owe(a *stint.Ask, d *stint.Decision, scaled, live int64) {
-	now := f.clock()
-	f.ledger.note(a, now, now+runsDry(planOf(a.Limit), d.ResetAfter.Microseconds(), scaled), live)
+	now, p := f.clock(), planOf(a.Limit)
+	used := usedUntil(p, d.Remaining, d.Held, d.ResetAfter)
+	f.ledger.note(a, now, now+runsDry(p, used, scaled), live, a.Limit.IsHeld() && f.holder != nil)
 }
 
 // shared turns the answer to a cost that was scaled into that to the cost.

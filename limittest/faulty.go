@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/stintdev/stint"
 )
@@ -25,8 +26,8 @@ type Fault struct {
 }
 
 // Faulty is a Store that passes calls on to its Store, and fails where a test wants it to.
-// It implements stint.BatchTaker, stint.Refunder, stint.Resetter, stint.Violator and
-// stint.Inspector. If the Store lacks one of these, the call returns stint.ErrUnsupported;
+// It implements stint.BatchTaker, stint.Refunder, stint.Resetter, stint.Violator,
+// stint.Inspector and stint.Holder. If the Store lacks one of these, the call returns stint.ErrUnsupported;
 // batches are decided one by one. Faulty has no clock and never sleeps. It may be used from
 // many goroutines at once if Fault may.
 type Faulty struct {
@@ -110,6 +111,30 @@ func (f *Faulty) Reset(ctx context.Context, r *stint.Request) error {
 // Violate implements stint.Violator.
 func (f *Faulty) Violate(ctx context.Context, r *stint.Request) (stint.Decision, error) {
 	return faulty(ctx, f, func() (stint.Decision, error) { return stint.Violate(ctx, f.Store, r) })
+}
+
+// Holds implements stint.Holder. It is one call: a fault affects all that is to be done.
+func (f *Faulty) Holds(ctx context.Context, at time.Time, calls []stint.HoldCall) {
+	err := f.call(ctx, func() error {
+		stint.Holds(ctx, f.Store, at, calls)
+		return nil
+	})
+	if err != nil {
+		for i := range calls {
+			c := &calls[i]
+			c.Found, c.Charged, c.Remaining, c.Held, c.ResetAfter, c.Err = false, 0, 0, 0, 0, err
+		}
+	}
+}
+
+// Held implements stint.Holder.
+func (f *Faulty) Held(ctx context.Context, key string, limits []*stint.Limit) ([]stint.Hold, error) {
+	return faulty(ctx, f, func() ([]stint.Hold, error) {
+		if s, ok := stint.As[stint.Holder](f.Store); ok {
+			return s.Held(ctx, key, limits)
+		}
+		return nil, fmt.Errorf("limittest: held: %w", stint.ErrUnsupported)
+	})
 }
 
 // Record implements stint.Inspector.

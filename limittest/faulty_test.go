@@ -88,6 +88,17 @@ func TestFaultyCallsOfAllKinds(t *testing.T) {
 	if r, err := f.Record(t.Context(), "k", p); !errors.Is(err, ErrFault) || r != (stint.Record{}) {
 		t.Errorf("Record: %+v, %v", r, err)
 	}
+	limit := stint.MustLimit("4 in_flight")
+	calls := []stint.HoldCall{{Action: stint.HoldRenew, Key: "k", Limit: limit, Hold: stint.NewHoldID(), Units: 2, Again: true}}
+	if f.Holds(t.Context(), time.Time{}, calls); !errors.Is(calls[0].Err, ErrFault) || calls[0].Held != 0 {
+		t.Errorf("Holds: %+v", calls[0])
+	}
+	if held, err := f.Held(t.Context(), "k", []*stint.Limit{limit}); !errors.Is(err, ErrFault) || held != nil {
+		t.Errorf("Held: %v, %v", held, err)
+	}
+	if held, err := f.Store.(stint.Holder).Held(t.Context(), "k", []*stint.Limit{limit}); err != nil || len(held) != 1 {
+		t.Errorf("%v are held, %v, though the answer was lost", held, err)
+	}
 	bans := 0
 	if err := f.Banned(t.Context(), func(stint.Record) bool { bans++; return true }); !errors.Is(err, ErrFault) || bans != 1 {
 		t.Errorf("Banned: %v, %d bans, want the one that was imposed though the answer was lost", err, bans)
@@ -99,6 +110,12 @@ func TestFaultyCallsOfAllKinds(t *testing.T) {
 		if !errors.Is(err, stint.ErrUnsupported) {
 			t.Errorf("Violate, Record and Banned without the power: %v", err)
 		}
+	}
+	if f.Holds(t.Context(), time.Time{}, calls); !errors.Is(calls[0].Err, stint.ErrUnsupported) {
+		t.Errorf("Holds without a Holder: %v", calls[0].Err)
+	}
+	if _, err := f.Held(t.Context(), "k", []*stint.Limit{limit}); !errors.Is(err, stint.ErrUnsupported) {
+		t.Errorf("Held without a Holder: %v", err)
 	}
 	if err := f.Refund(t.Context(), &rs[0]); !errors.Is(err, stint.ErrUnsupported) {
 		t.Errorf("Refund without a Refunder: %v", err)
