@@ -1,0 +1,438 @@
+package usage
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// node is a step of the paths that are looked for.
+type node struct {
+	children map[string]*node
+	leaves   []int // the paths that end here
+}
+
+func newNode(paths [][]string) *node {
+	root := new(node)
+	for i, path := range paths {
+		n := root
+		for _, name := range path {
+			if n.children == nil {
+				n.children = map[string]*node{}
+			}
+			if n.children[name] == nil {
+				n.children[name] = new(node)
+			}
+			n = n.children[name]
+		}
+		n.leaves = append(n.leaves, i)
+	}
+	return root
+}
+
+// child may be called on nil.
+func (n *node) child(name []byte) *node {
+	if n == nil {
+		return nil
+	}
+	return n.children[string(name)]
+}
+
+func (n *node) hasChildren() bool { return n != nil && n.children != nil }
+
+// parser reads JSON values. It accepts what encoding/json does, down to maxDepth.
+type parser struct {
+	input
+	root  *node
+	found func(i int, value any) // is called with each value of each path, unless it is null
+	// strict makes a value that is too long to keep an error, and a second member with the name
+	// of a step of a path: readers would choose differently. Names in other case are the same,
+	// as they are for encoding/json.
+	strict bool
+
+	depth   int
+	keeping int    // texts that are being kept, one within the other
+	kept    []byte // what was read since the outermost began
+	long    bool   // it is longer than mostKept
+}
+
+const (
+	maxDepth = 1000
+	mostKept = 64 << 10
+)
+
+var errSyntax = errors.New("it is not JSON")
+
+// document reads a value that is all of in. If in ends before the value, the error is
+// io.ErrUnexpectedEOF.
+func (p *parser) document(in input) error {
+	p.input, p.depth, p.keeping = in, 0, 0
+	if err := p.value(p.root); err != nil {
+		return err
+	}
+	if p.space(); p.peek() != end {
+		return errSyntax
+	}
+	return nil
+}
+
+// pass skips n bytes of buf.
+func (p *parser) pass(n int) {
+	if p.keeping > 0 {
+		p.long = p.long || len(p.kept)+n > mostKept
+		if !p.long {
+			p.kept = append(p.kept, p.buf[p.at:p.at+n]...)
+		}
+	}
+	p.at += n
+}
+
+// keep starts to keep a text; drop, which gets what keep returned, ends it and returns the text,
+// if it is not too long. It is valid until the next byte is passed.
+func (p *parser) keep() (start int) {
+	if p.keeping++; p.keeping == 1 {
+		p.kept, p.long = p.kept[:0], false
+	}
+	return len(p.kept)
+}
+
+func (p *parser) drop(start int) (text []byte, ok bool) {
+	p.keeping--
+	return p.kept[start:], !p.long
+}
+
+// wrong is the error about the next byte.
+func (p *parser) wrong() error {
+	if p.peek() == end {
+		return io.ErrUnexpectedEOF
+	}
+	return errSyntax
+}
+
+func (p *parser) space() {
+	for {
+		switch p.peek() {
+		case ' ', '\t', '\r', '\n':
+			p.pass(1)
+		default:
+			return
+		}
+	}
+}
+
+// value reads a value at n, which is nil if no path leads there.
+func (p *parser) value(n *node) error {
+	p.space()
+	if n == nil || n.leaves == nil {
+		return p.any(n)
+	}
+	start := p.keep()
+	err := p.any(n)
+	text, ok := p.drop(start)
+	if err != nil {
+		return err
+	}
+	if p.depth > 0 && p.peek() == end {
+		return io.ErrUnexpectedEOF // a number may have more digits
+	}
+	if !ok && p.strict {
+		return fmt.Errorf("a value that is looked for is longer than %d KiB", mostKept>>10)
+	}
+	if !ok {
+		return nil
+	}
+	if v := decode(text); v != nil {
+		for _, i := range n.leaves {
+			p.found(i, v)
+		}
+	}
+	return nil
+}
+
+func (p *parser) any(n *node) error {
+	switch c := p.peek(); c {
+	case '{':
+		return p.nested(n, p.object)
+	case '[':
+		return p.nested(n, p.list)
+	case '"':
+		return p.text()
+	case 't':
+		return p.word("true")
+	case 'f':
+		return p.word("false")
+	case 'n':
+		return p.word("null")
+	}
+	return p.number()
+}
+
+func (p *parser) nested(n *node, read func(*node) error) error {
+	if p.depth++; p.depth > maxDepth {
+		return fmt.Errorf("it is nested more than %d deep", maxDepth)
+	}
+	p.pass(1)
+	p.space()
+	err := read(n)
+	p.depth--
+	return err
+}
+
+func (p *parser) object(n *node) error {
+	if p.peek() == '}' {
+		p.pass(1)
+		return nil
+	}
+	for seen := false; ; p.space() {
+		child, err := p.member(n, &seen)
+		if err != nil {
+			return err
+		}
+		if p.space(); p.peek() != ':' {
+			return p.wrong()
+		}
+		p.pass(1)
+		if err := p.value(child); err != nil {
+			return err
+		}
+		if more, err := p.comma('}'); !more {
+			return err
+		}
+	}
+}
+
+// member reads the name of a member and returns the node that it leads to.
+func (p *parser) member(n *node, seen *bool) (*node, error) {
+	if p.peek() != '"' {
+		return nil, p.wrong()
+	}
+	if !n.hasChildren() {
+		return nil, p.text()
+	}
+	start := p.keep()
+	err := p.text()
+	text, ok := p.drop(start)
+	if err != nil || !ok {
+		return nil, err
+	}
+	name := text[1 : len(text)-1]
+	if bytes.IndexByte(name, '\\') >= 0 || !utf8.Valid(name) {
+		var s string
+		if err := json.Unmarshal(text, &s); err != nil {
+			return nil, errSyntax
+		}
+		name = []byte(s)
+	}
+	if !p.strict {
+		return n.child(name), nil
+	}
+	for step := range n.children { // there is one
+		if !strings.EqualFold(step, string(name)) {
+			continue
+		}
+		if *seen {
+			return nil, fmt.Errorf("%.60q is given twice", step)
+		}
+		*seen = true
+	}
+	return n.child(name), nil
+}
+
+// comma reads what follows a value in a list or an object that last ends.
+func (p *parser) comma(last int) (more bool, err error) {
+	p.space()
+	switch p.peek() {
+	case ',':
+		p.pass(1)
+		p.space()
+		return true, nil
+	case last:
+		p.pass(1)
+		return false, nil
+	}
+	return false, p.wrong()
+}
+
+func (p *parser) list(n *node) error {
+	if p.peek() == ']' {
+		p.pass(1)
+		return nil
+	}
+	for i := 0; ; i++ {
+		var child *node
+		if n.hasChildren() {
+			var digits [20]byte
+			child = n.child(strconv.AppendInt(digits[:0], int64(i), 10))
+		}
+		if err := p.value(child); err != nil {
+			return err
+		}
+		if more, err := p.comma(']'); !more {
+			return err
+		}
+	}
+}
+
+func (p *parser) text() error {
+	p.pass(1) // the quote
+	for {
+		if p.peek() == end {
+			return io.ErrUnexpectedEOF
+		}
+		rest := p.buf[p.at:]
+		n := 0
+		for n < len(rest) && rest[n] != '"' && rest[n] != '\\' && rest[n] >= ' ' {
+			n++
+		}
+		p.pass(n)
+		if n == len(rest) {
+			continue
+		}
+		switch rest[n] {
+		case '"':
+			p.pass(1)
+			return nil
+		case '\\':
+			p.pass(1)
+			if err := p.escape(); err != nil {
+				return err
+			}
+		default:
+			return errSyntax
+		}
+	}
+}
+
+// escape reads what follows a backslash.
+func (p *parser) escape() error {
+	switch p.peek() {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		p.pass(1)
+		return nil
+	case 'u':
+		p.pass(1)
+		for range 4 {
+			if c := p.peek(); c == end || !isHex(byte(c)) {
+				return p.wrong()
+			}
+			p.pass(1)
+		}
+		return nil
+	}
+	return p.wrong()
+}
+
+func isHex(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+}
+
+func (p *parser) word(w string) error {
+	for i := range len(w) {
+		if p.peek() != int(w[i]) {
+			return p.wrong()
+		}
+		p.pass(1)
+	}
+	return nil
+}
+
+func (p *parser) number() error {
+	if p.peek() == '-' {
+		p.pass(1)
+	}
+	if p.peek() == '0' {
+		p.pass(1)
+	} else if err := p.digits(); err != nil {
+		return err
+	}
+	if p.peek() == '.' {
+		p.pass(1)
+		if err := p.digits(); err != nil {
+			return err
+		}
+	}
+	if c := p.peek(); c == 'e' || c == 'E' {
+		p.pass(1)
+		if c := p.peek(); c == '+' || c == '-' {
+			p.pass(1)
+		}
+		return p.digits()
+	}
+	return nil
+}
+
+// digits reads at least one.
+func (p *parser) digits() error {
+	n := 0
+	for c := p.peek(); '0' <= c && c <= '9'; c = p.peek() {
+		p.pass(1)
+		n++
+	}
+	if n == 0 {
+		return p.wrong()
+	}
+	return nil
+}
+
+// decode is text, which is JSON, as a Go value; nil: it is null, or a number that is too large.
+func decode(text []byte) any {
+	if text[0] == 'n' {
+		return nil
+	}
+	if n, err := strconv.ParseInt(string(text), 10, 64); err == nil {
+		return n
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var v any
+	if d.Decode(&v) != nil {
+		return nil
+	}
+	return plain(v)
+}
+
+// plain replaces each json.Number in v by an int64, or by a float64 if it is none.
+func plain(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		if n, err := strconv.ParseInt(string(v), 10, 64); err == nil {
+			return n
+		}
+		if f, err := strconv.ParseFloat(string(v), 64); err == nil {
+			return f
+		}
+		return nil
+	case []any:
+		for i := range v {
+			v[i] = plain(v[i])
+		}
+	case map[string]any:
+		for name := range v {
+			v[name] = plain(v[name])
+		}
+	}
+	return v
+}
+
+// Lookup returns the value of path in data, which is JSON, as Reader.Value does. It is strict,
+// because requests are counted by it: the error is not nil if data is not JSON in UTF-8, if the
+// value is longer than 64 KiB, or if an object on the way has a member of path twice, for the
+// upstream may read the other one. An empty path is that of the whole value.
+func Lookup(data []byte, path []string) (value any, ok bool, err error) {
+	if !utf8.Valid(data) {
+		return nil, false, errors.New("it is not UTF-8")
+	}
+	p := parser{root: newNode([][]string{path}), strict: true, found: func(_ int, v any) { value = v }}
+	if err := p.document(input{more: nothing, buf: data}); err != nil {
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			err = errSyntax
+		}
+		return nil, false, err
+	}
+	return value, value != nil, nil
+}

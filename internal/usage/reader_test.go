@@ -1,0 +1,346 @@
+package usage_test
+
+import (
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"compress/zlib"
+	"encoding/json"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint/internal/usage"
+)
+
+var paths = [][]string{
+	{"usage", "total_tokens"},
+	{"usage", "input_tokens"},
+	{"message", "usage", "input_tokens"},
+	{"usage", "output_tokens"},
+	{"usage"},
+	{"data", "1", "n"},
+}
+
+// read feeds data in parts of random sizes, and returns the values of paths.
+func read(t testing.TB, data []byte, contentType, encoding string, seed uint64) ([]any, error) {
+	r := usage.New(paths, contentType, encoding)
+	random := rand.New(rand.NewPCG(seed, 1))
+	most := 1 + random.IntN(len(data)+1)
+	part := make([]byte, most)
+	for rest := data; len(rest) > 0; {
+		n := copy(part, rest[:min(len(rest), 1+random.IntN(most))])
+		if m, err := r.Write(part[:n]); m != n || err != nil {
+			t.Fatalf("Write = %d, %v", m, err)
+		}
+		clear(part) // the Reader may keep nothing of it
+		rest = rest[n:]
+	}
+	r.Close()
+	values := make([]any, len(paths))
+	for i, p := range paths {
+		values[i], _ = r.Value(p)
+	}
+	return values, r.Err()
+}
+
+const openAI = `data: {"id":"1","choices":[{"delta":{"content":"The \"usage\": {\"total_tokens\": 1} of \\"}}],"usage":null}
+
+data: {"id":"1","choices":[{"delta":{"content":" it"}}],"usage":null}
+
+data: {"id":"1","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":12,"total_tokens":21}}
+
+data: [DONE]
+
+`
+
+const anthropic = `event: message_start
+data: {"type":"message_start","message":{"id":"m","usage":{"input_tokens":25,"output_tokens":1}}}
+
+event: ping
+data: {"type": "ping"}
+
+: a comment
+
+event: message_delta
+data: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":7}}
+
+event: message_delta
+data: {"type":"message_delta","delta":{"stop_reason":"end_turn"},
+data: "usage":{"output_tokens":15}}
+
+event: message_stop
+data: {"type":"message_stop"}
+
+`
+
+// The wire forms of two providers, with each end of line, in all encodings and however divided.
+func TestStreams(t *testing.T) {
+	object := func(text string) (v map[string]any) {
+		if err := json.Unmarshal([]byte(text), &v); err != nil {
+			t.Fatal(err)
+		}
+		for name, n := range v {
+			v[name] = int64(n.(float64))
+		}
+		return v
+	}
+	for _, c := range []struct {
+		name, kind, body string
+		want             []any
+	}{
+		{"OpenAI", "text/event-stream; charset=utf-8", openAI, []any{int64(21), nil, nil, nil, object(`{"prompt_tokens":9,"completion_tokens":12,"total_tokens":21}`), nil}},
+		{"Anthropic", "text/event-stream", anthropic, []any{nil, nil, int64(25), int64(15), object(`{"output_tokens":15}`), nil}},
+		{"JSON", "application/json", ` {"data": [{"n": 1}, {"n": "two"}], "usage": {"total_tokens": 8, "input_tokens": 5.5}} `,
+			[]any{int64(8), 5.5, nil, nil, map[string]any{"total_tokens": int64(8), "input_tokens": 5.5}, "two"}},
+		{"lines", "application/x-ndjson", "{\"usage\":{\"total_tokens\":1}}\n{\"usage\":{\"total_tokens\":3}}\n{\"usage\":", []any{int64(3), nil, nil, nil, object(`{"total_tokens":3}`), nil}},
+	} {
+		for _, eol := range []string{"\n", "\r\n", "\r"} {
+			body := []byte(strings.ReplaceAll(c.body, "\n", eol))
+			for encoding, zip := range encodings {
+				for seed := range uint64(20) {
+					got, err := read(t, zip(body), c.kind, encoding, seed)
+					if err != nil || !reflect.DeepEqual(got, c.want) {
+						t.Fatalf("%s, %q, %s, seed %d: %v, %v, want %v", c.name, eol, encoding, seed, got, err, c.want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// encodings are keyed by Content-Encoding, in some spelling.
+var encodings = map[string]func([]byte) []byte{
+	"":         func(b []byte) []byte { return b },
+	"Identity": func(b []byte) []byte { return b },
+	"gzip": func(b []byte) []byte {
+		return zipped(b, func(w io.Writer) flusher { return gzip.NewWriter(w) })
+	},
+	"X-GZIP": func(b []byte) []byte { // of several members
+		half := func(b []byte) []byte { return zipped(b, func(w io.Writer) flusher { return gzip.NewWriter(w) }) }
+		return append(half(b[:len(b)/2]), half(b[len(b)/2:])...)
+	},
+	"deflate": func(b []byte) []byte {
+		return zipped(b, func(w io.Writer) flusher { return zlib.NewWriter(w) })
+	},
+	" deflate": func(b []byte) []byte {
+		return zipped(b, func(w io.Writer) flusher { f, _ := flate.NewWriter(w, 5); return f })
+	},
+}
+
+type flusher interface {
+	io.WriteCloser
+	Flush() error
+}
+
+func zipped(b []byte, by func(io.Writer) flusher) []byte {
+	var out bytes.Buffer
+	w := by(&out)
+	w.Write(b[:len(b)/3])
+	w.Flush()
+	w.Write(b[len(b)/3:])
+	w.Close()
+	return out.Bytes()
+}
+
+// A stream that is flushed is read as it comes: a client that leaves settles by what it saw.
+func TestSeenSoFar(t *testing.T) {
+	for name, cut := range map[string]int{"after the second usage": strings.Index(anthropic, "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\n"), "within a number": strings.Index(anthropic, "5}}\n\nevent: message_stop")} {
+		for encoding, by := range map[string]func(io.Writer) flusher{
+			"gzip":    func(w io.Writer) flusher { return gzip.NewWriter(w) },
+			"deflate": func(w io.Writer) flusher { return zlib.NewWriter(w) },
+		} {
+			var out bytes.Buffer
+			w := by(&out)
+			io.WriteString(w, anthropic[:cut])
+			w.Flush() // and no end
+			got, err := read(t, out.Bytes(), "text/event-stream", encoding, 1)
+			if err != nil || got[2] != int64(25) || got[3] != int64(7) {
+				t.Errorf("%s, %s: %v, %v", name, encoding, got, err)
+			}
+		}
+	}
+	// Of a whole JSON value, too, but no half of a number.
+	got, err := read(t, []byte(`{"usage": {"total_tokens": 21, "input_tokens": 12`), "application/json", "", 1)
+	if err != nil || got[0] != int64(21) || got[1] != nil {
+		t.Errorf("JSON that ends early: %v, %v", got, err)
+	}
+}
+
+func TestUnreadable(t *testing.T) {
+	bomb := encodings["gzip"](bytes.Repeat([]byte{' '}, 64<<20))
+	for _, c := range []struct{ name, kind, encoding, body, err string }{
+		{"another type", "text/html", "", `{"usage":{"total_tokens":1}}`, "content type"},
+		{"no type", "", "", `{"usage":{"total_tokens":1}}`, "content type"},
+		{"brotli", "application/json", "br", "x", "content encoding"},
+		{"two encodings", "application/json", "gzip, gzip", "x", "content encoding"},
+		{"not JSON at the end", "application/json", "", `{"usage":{"total_tokens":1}} {`, "not JSON"},
+		{"not JSON", "application/problem+json", "", `{"usage":{"total_tokens":1},}`, "not JSON"},
+		{"not gzip", "application/json", "gzip", `{"usage":{"total_tokens":1}}`, "compressed body"},
+		{"damaged gzip", "text/event-stream", "gzip", string(encodings["gzip"]([]byte("x"))[:10]) + "\xff\xff\xff\xff\xff", "compressed body"},
+		{"a bomb", "application/json", "gzip", string(bomb), "grows"},
+		{"deep", "application/json", "", strings.Repeat("[", 5000) + strings.Repeat("]", 5000), "deep"},
+	} {
+		got, err := read(t, []byte(c.body), c.kind, c.encoding, 7)
+		if err == nil || !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: error %v, want %q", c.name, err, c.err)
+		}
+		if got[0] != nil {
+			t.Errorf("%s: read %v", c.name, got[0])
+		}
+	}
+}
+
+// Whatever passes, the Reader keeps little: neither large values nor what is in between.
+func TestKeepsLittle(t *testing.T) {
+	large := bytes.Repeat([]byte{'x'}, 1<<20)
+	var before, after runtime.MemStats
+	r := usage.New([][]string{{"text"}, {"usage", "total_tokens"}}, "application/json", "")
+	r.Write([]byte(`{"text": "`))
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for range 64 {
+		r.Write(large)
+	}
+	runtime.ReadMemStats(&after)
+	r.Write([]byte(`", "usage": {"total_tokens": 5}}`))
+	r.Close()
+	if _, ok := r.Value([]string{"text"}); ok {
+		t.Error("a text of 64 MiB was kept")
+	}
+	if v, _ := r.Value([]string{"usage", "total_tokens"}); v != int64(5) {
+		t.Errorf("total_tokens after a long text: %v", v)
+	}
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 1<<20 {
+		t.Errorf("%d bytes were allocated", grown)
+	}
+}
+
+// A Reader that is closed leaves no goroutine, wherever its body ended.
+func TestCloseEndsTheCoroutine(t *testing.T) {
+	before := runtime.NumGoroutine()
+	for i := 0; i < len(anthropic); i += 7 {
+		for encoding, zip := range encodings {
+			r := usage.New(paths, "text/event-stream", encoding)
+			b := zip([]byte(anthropic))
+			r.Write(b[:min(i, len(b))])
+			r.Close()
+			r.Close()
+			if n, err := r.Write([]byte("late")); n != 4 || err != nil {
+				t.Fatal("Write after Close")
+			}
+		}
+	}
+	for i := 0; runtime.NumGoroutine() > before; i++ {
+		if i == 100 {
+			t.Fatalf("%d goroutines, and %d before", runtime.NumGoroutine(), before)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func TestLookup(t *testing.T) {
+	for _, c := range []struct {
+		body string
+		want any
+		err  string
+	}{
+		{`{"a": {"b": 5}}`, int64(5), ""},
+		{`{"a": {"b": null}}`, nil, ""},
+		{`{"a": {"b": 1e999}}`, nil, ""},
+		{`{"a": {"\u0062": "x"}}`, "x", ""},
+		{`{"a": {"c": {"b": 1}}, "b": 2, "x": {"a": 1}}`, nil, ""},
+		{`{"a": {"b": [1, {"c": 1.5}], "d": 1}, "d": 1, "d": 2}`, []any{int64(1), map[string]any{"c": 1.5}}, ""},
+		{`{"a": {"b": 1}, "A": {}}`, nil, "given twice"},
+		{`{"a": {"b": 1, "b": 1}}`, nil, "given twice"},
+		{`{"a": {"b": 1, "\u0042": 1}}`, nil, "given twice"},
+		{`{"a": [{"b": 1}, {"b": 2}]}`, nil, ""},
+		{`{"a": {"b": "` + strings.Repeat("x", 65<<10) + `"}}`, nil, "longer than"},
+		{`{"a": {"b": 1}`, nil, "not JSON"},
+		{``, nil, "not JSON"},
+		{`{"a": {"b": 1}} x`, nil, "not JSON"},
+		{"{\"a\": {\"b\": \"\xff\"}}", nil, "not UTF-8"},
+	} {
+		got, ok, err := usage.Lookup([]byte(c.body), []string{"a", "b"})
+		if c.err != "" {
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%s: error %v, want %q", c.body, err, c.err)
+			}
+			continue
+		}
+		if err != nil || ok != (c.want != nil) || !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %v, %t, %v, want %v", c.body, got, ok, err, c.want)
+		}
+	}
+}
+
+func FuzzReader(f *testing.F) {
+	for _, body := range []string{openAI, anthropic, `{"usage":{"total_tokens":1}}`, `[1e5,-0.5,"\ud834\udd1e",true,false,null]`, "data\ndata:5\n\n", "{\"usage\":1}\r\n{}"} {
+		f.Add([]byte(body), uint64(1))
+	}
+	f.Fuzz(func(t *testing.T, body []byte, seed uint64) {
+		if bytes.Count(body, []byte("["))+bytes.Count(body, []byte("{")) > 900 {
+			t.Skip()
+		}
+		compare := func(kind string, want []any) {
+			t.Helper()
+			encoding := "" // mostly: the others are slow
+			if names := slices.Sorted(maps.Keys(encodings)); seed%8 == 0 {
+				encoding = names[seed/8%uint64(len(names))]
+			}
+			if got, _ := read(t, encodings[encoding](body), kind, encoding, seed); !reflect.DeepEqual(got, want) {
+				t.Fatalf("%s, %q: %v, want %v", kind, encoding, got, want)
+			}
+		}
+		compare("text/event-stream", modelEvents(body, paths))
+		compare("application/jsonl", modelLines(body, paths))
+		want, valid := model(bytes.TrimPrefix(body, []byte("\ufeff")), paths)
+		got, err := read(t, body, "application/json", "", seed)
+		if valid {
+			compare("application/json", want)
+		} else if err != nil && !reflect.DeepEqual(got, want) {
+			t.Fatalf("%v: values %v of what is no JSON", err, got)
+		}
+		if valid && err != nil {
+			t.Fatalf("JSON was not read: %v", err)
+		}
+		// What is read of an arbitrary body that claims to be compressed matters less; it must
+		// end.
+		read(t, body, "text/event-stream", "gzip", seed)
+		read(t, body, "text/event-stream", "deflate", seed)
+		if _, _, err := usage.Lookup(body, []string{"usage", "total_tokens"}); err == nil && !json.Valid(body) {
+			t.Fatal("Lookup accepted what is no JSON")
+		}
+	})
+}
+
+func BenchmarkEvents(b *testing.B) {
+	r := usage.New(paths, "text/event-stream", "")
+	event := []byte(`data: {"id":"chatcmpl-123","object":"chat.completion.chunk","created":1694268190,"model":"gpt-4o-mini","choices":[{"index":0,"delta":{"content":"Hello"},"logprobs":null,"finish_reason":null}],"usage":null}` + "\n\n")
+	b.SetBytes(int64(len(event)))
+	b.ReportAllocs()
+	for b.Loop() {
+		r.Write(event)
+	}
+	r.Close()
+}
+
+func BenchmarkWhole(b *testing.B) {
+	body := []byte(`{"data":[` + strings.Repeat(`{"embedding":[0.0023064255,-0.009327292,-0.0028842222],"index":0},`, 1000) + `0],"usage":{"prompt_tokens":8,"total_tokens":8}}`)
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		r := usage.New(paths, "application/json", "")
+		r.Write(body)
+		r.Close()
+		if v, _ := r.Value(paths[0]); v != int64(8) {
+			b.Fatal(v)
+		}
+	}
+}
