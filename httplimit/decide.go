@@ -47,6 +47,15 @@ type Answer struct {
 	// 101. The client waits until it returns. ctx lasts a second and outlives the
 	// request. nil: the handler gets the original ResponseWriter.
 	OnStatus func(ctx context.Context, status int)
+	// OnEnd is called once when a request that has passed ends: when the handler has returned
+	// or panicked and, if it hijacked the connection, that is closed, too. So what the request
+	// holds can be settled by what it did cost. The client may wait for the end of the
+	// response until OnEnd returns. ctx lasts a second and outlives the request. nil: nothing
+	// is called.
+	OnEnd func(ctx context.Context, r *Response)
+	// Usage are the paths in a JSON response that Response.JSON is asked for in OnEnd. The
+	// response is read while it passes, and nothing of it is held back. Empty: none.
+	Usage [][]string
 }
 
 // wait waits for a.Delay. If that is longer than hold, it turns a into a refusal

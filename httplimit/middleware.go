@@ -12,7 +12,7 @@ import (
 
 // Middleware puts limits in front of a handler. Requests that pass reach the handler with
 // the original ResponseWriter, so that streaming and hijacking work as usual (but see
-// Answer.OnStatus). Others are answered with problem details; see Problem:
+// Answer.OnStatus and Answer.OnEnd). Others are answered with problem details; see Problem:
 //   - 429, a limit or a ban refused; with Retry-After, unless no wait would help
 //   - 403, Answer.Blocked
 //   - 400, the request cannot be counted: an error that wraps stint.ErrRequest. If it
@@ -153,8 +153,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refusal(&a, h.Dialect, retryAfter).write(w, r)
 		return
 	}
-	if a.OnStatus != nil {
-		watched := &statusWriter{ResponseWriter: w, ctx: r.Context(), onStatus: a.OnStatus}
+	if a.OnStatus != nil || a.OnEnd != nil {
+		watched := watch(w, r, &a)
+		defer watched.leave()
 		h.next.ServeHTTP(watched, r)
 		watched.final(http.StatusOK) // net/http writes it now, if the handler wrote nothing
 		return

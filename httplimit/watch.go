@@ -1,11 +1,8 @@
 package httplimit
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"slices"
 	"time"
@@ -59,66 +56,3 @@ func Watch(d Decide, l *stint.Limiter, key Key, p *stint.Penalty, statuses ...in
 		return a, err
 	}
 }
-
-// statusWriter calls onStatus before it writes the status of a response. Unwrap gives
-// http.ResponseController the methods that it lacks.
-type statusWriter struct {
-	http.ResponseWriter
-	ctx      context.Context
-	onStatus func(context.Context, int) // nil: already called
-}
-
-// onStatusTimeout bounds how long a response waits for Answer.OnStatus.
-const onStatusTimeout = time.Second
-
-// final calls onStatus if status is the first final one.
-func (w *statusWriter) final(status int) {
-	onStatus := w.onStatus
-	if onStatus == nil || status < 200 && status != http.StatusSwitchingProtocols {
-		return
-	}
-	w.onStatus = nil
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), onStatusTimeout)
-	defer cancel()
-	onStatus(ctx, status)
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (w *statusWriter) WriteHeader(status int) {
-	w.final(status)
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Write implements http.ResponseWriter.
-func (w *statusWriter) Write(b []byte) (int, error) {
-	w.final(http.StatusOK)
-	return w.ResponseWriter.Write(b)
-}
-
-// ReadFrom implements io.ReaderFrom, so that net/http can send a file without copying
-// it through the program.
-func (w *statusWriter) ReadFrom(r io.Reader) (int64, error) {
-	w.final(http.StatusOK)
-	return io.Copy(w.ResponseWriter, r)
-}
-
-// Flush implements http.Flusher.
-func (w *statusWriter) Flush() { _ = w.FlushError() }
-
-// FlushError is Flush for http.ResponseController.
-func (w *statusWriter) FlushError() error {
-	w.final(http.StatusOK)
-	return http.NewResponseController(w.ResponseWriter).Flush()
-}
-
-// Hijack implements http.Hijacker. After it the status is unknown.
-func (w *statusWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, buffer, err := http.NewResponseController(w.ResponseWriter).Hijack()
-	if err == nil {
-		w.onStatus = nil
-	}
-	return conn, buffer, err
-}
-
-// Unwrap is for http.ResponseController.
-func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
