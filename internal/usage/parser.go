@@ -50,9 +50,9 @@ type parser struct {
 	input
 	root  *node
 	found func(i int, value any) // is called with each value of each path, unless it is null
-	// strict makes a value that is too long to keep an error, and a second member with the name
-	// of a step of a path: readers would choose differently. Names in other case are the same,
-	// as they are for encoding/json.
+	// strict makes a second member with the name of a step of a path an error, for readers would
+	// choose differently; names in other case are the same, as they are for encoding/json. And a
+	// value that is too long to keep, or a number that is too large; and found gets null.
 	strict bool
 
 	depth   int
@@ -140,16 +140,30 @@ func (p *parser) value(n *node) error {
 	if p.depth > 0 && p.peek() == end {
 		return io.ErrUnexpectedEOF // a number may have more digits
 	}
-	if !ok && p.strict {
-		return fmt.Errorf("a value that is looked for is longer than %d KiB", mostKept>>10)
-	}
 	if !ok {
-		return nil
+		return p.unless(errLong)
 	}
-	if v := decode(text); v != nil {
+	v := decode(text)
+	if v == nil && text[0] != 'n' {
+		return p.unless(errLarge)
+	}
+	if v != nil || p.strict {
 		for _, i := range n.leaves {
 			p.found(i, v)
 		}
+	}
+	return nil
+}
+
+var (
+	errLong  = fmt.Errorf("a value that is looked for is longer than %d KiB", mostKept>>10)
+	errLarge = errors.New("a number that is looked for is too large")
+)
+
+// unless is err if p is strict.
+func (p *parser) unless(err error) error {
+	if p.strict {
+		return err
 	}
 	return nil
 }
@@ -419,20 +433,29 @@ func plain(v any) any {
 	return v
 }
 
-// Lookup returns the value of path in data, which is JSON, as Reader.Value does. It is strict,
-// because requests are counted by it: the error is not nil if data is not JSON in UTF-8, if the
-// value is longer than 64 KiB, or if an object on the way has a member of path twice, for the
-// upstream may read the other one. An empty path is that of the whole value.
+// Lookup returns the value of path in data, which is JSON: a string, bool, int64, float64 or nil,
+// or a []any or map[string]any of those. It is not ok if there is none. An empty path is that of
+// the whole value.
+//
+// It is strict, because requests are counted by it: the error is not nil if data is not JSON in
+// UTF-8, if the value is longer than 64 KiB, or if an object on the way has a member of path
+// twice, for the upstream may read the other one.
 func Lookup(data []byte, path []string) (value any, ok bool, err error) {
 	if !utf8.Valid(data) {
 		return nil, false, errors.New("it is not UTF-8")
 	}
-	p := parser{root: newNode([][]string{path}), strict: true, found: func(_ int, v any) { value = v }}
+	p := parser{root: newNode([][]string{path}), strict: true, found: func(_ int, v any) { value, ok = v, true }}
 	if err := p.document(input{more: nothing, buf: data}); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
 			err = errSyntax
 		}
 		return nil, false, err
 	}
-	return value, value != nil, nil
+	return value, ok, nil
+}
+
+// Has reports whether Lookup would find something, of any length.
+func Has(data []byte, path []string) bool {
+	_, ok, err := Lookup(data, path)
+	return ok || errors.Is(err, errLong)
 }

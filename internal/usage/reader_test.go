@@ -253,7 +253,7 @@ func TestLookup(t *testing.T) {
 	}{
 		{`{"a": {"b": 5}}`, int64(5), ""},
 		{`{"a": {"b": null}}`, nil, ""},
-		{`{"a": {"b": 1e999}}`, nil, ""},
+		{`{"a": {"b": 1e999}}`, nil, "too large"},
 		{`{"a": {"\u0062": "x"}}`, "x", ""},
 		{`{"a": {"c": {"b": 1}}, "b": 2, "x": {"a": 1}}`, nil, ""},
 		{`{"a": {"b": [1, {"c": 1.5}], "d": 1}, "d": 1, "d": 2}`, []any{int64(1), map[string]any{"c": 1.5}}, ""},
@@ -274,8 +274,23 @@ func TestLookup(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || ok != (c.want != nil) || !reflect.DeepEqual(got, c.want) {
+		if err != nil || ok != (c.want != nil || strings.Contains(c.body, "null")) || !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %v, %t, %v, want %v", c.body, got, ok, err, c.want)
+		}
+		if has := usage.Has([]byte(c.body), []string{"a", "b"}); has != ok {
+			t.Errorf("%s: Has = %t", c.body, has)
+		}
+	}
+}
+
+func TestHasLongValues(t *testing.T) {
+	for body, want := range map[string]bool{
+		`{"a": "` + strings.Repeat("x", 1<<20) + `"}`:  true,
+		`{"b": "` + strings.Repeat("x", 1<<20) + `"}`:  false,
+		`{"a": "` + strings.Repeat("x", 1<<10) + `"}}`: false,
+	} {
+		if got := usage.Has([]byte(body), []string{"a"}); got != want {
+			t.Errorf("%.10s…: %t", body, got)
 		}
 	}
 }
