@@ -99,7 +99,8 @@ func (a *Answer) refund(ctx context.Context) {
 
 // Decide decides whether a request may pass. It returns an error if it cannot decide;
 // an error that wraps stint.ErrRequest means that the request is at fault. It must not
-// read the request's body nor keep the request. It is called concurrently.
+// keep the request. If it reads the request's body, it must replace that by one that the
+// handler can read from the beginning. It is called concurrently.
 //
 // hold is how long the Middleware can hold this request; negative if it cannot. A
 // Decide that shapes traffic passes it on as stint.Ask.MaxDelay, so that a request that

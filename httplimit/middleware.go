@@ -19,6 +19,7 @@ import (
 //     has a method Detail() string, that returns a sentence for the client
 //   - 503 with Retry-After, nothing could be decided, or there is no room; see
 //     MaxInFlight and Overloaded
+//   - what an error with a method Refuse(http.ResponseWriter, *http.Request) answers
 //
 // The headers of a Dialect are set before the handler runs, and it may change them. A
 // request that was held has the headers of when it was decided. See Wrap for proxies.
@@ -36,7 +37,8 @@ type Middleware struct {
 	Dialect Dialect
 	// OnError gets the error of Decide and returns whether the request passes, without
 	// headers. It is not called for errors that wrap stint.ErrRequest, which are the
-	// client's fault, nor for Overloaded. nil: no undecided request passes.
+	// client's fault, nor for those with a method Refuse, such as Overloaded. nil: no
+	// undecided request passes.
 	OnError func(r *http.Request, err error) (pass bool)
 	// MaxHeld is how many requests may be held at once, including those that are being
 	// decided; see Answer.Hold. A request without a place is refused if it would have to
@@ -190,10 +192,13 @@ func (h *handler) decide(r *http.Request) (Answer, error) {
 }
 
 func (h *handler) undecided(w http.ResponseWriter, r *http.Request, err error) {
-	var overloaded *Overloaded
+	var refuser interface {
+		error
+		Refuse(http.ResponseWriter, *http.Request)
+	}
 	switch {
-	case errors.As(err, &overloaded):
-		overloaded.Refuse(w, r)
+	case errors.As(err, &refuser):
+		refuser.Refuse(w, r)
 	case errors.Is(err, stint.ErrRequest):
 		p := problem{Status: http.StatusBadRequest, Detail: "The request cannot be counted: the value that it is counted by is missing, too long, or sent more than once."}
 		var detailed interface{ Detail() string }

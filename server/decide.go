@@ -63,25 +63,23 @@ type Verdict struct {
 // Rules in shadow mode change none of that. They are asked at the same time in a request of
 // their own, which charges them. If that fails, it is counted and is no error.
 func (s *Server) Decide(ctx context.Context, in *rules.Input, at time.Time) (Verdict, error) {
-	return s.decideOne(ctx, in, at, 0, true)
-}
-
-// decideOne is Decide for a request that can be held for so long (see Ask.MaxDelay).
-func (s *Server) decideOne(ctx context.Context, in *rules.Input, at time.Time, hold time.Duration, shadows bool) (Verdict, error) {
 	one := make([]evaluation, 1)
-	one[0].in, one[0].hold = in, hold
-	s.decide(ctx, one, at, shadows)
+	one[0].in = in
+	s.decide(ctx, one, at, true)
 	return one[0].Verdict, one[0].err
 }
 
 // evaluation is a request while it is decided. It has room for what most requests need, so that
 // one allocation is enough.
 type evaluation struct {
-	in   *rules.Input  // nil: it could not be read, and err is the reason
-	hold time.Duration // the longest delay by rules that shape; 0: requests are not held here
-	// holds and holdFor are Hold and HoldFor of its requests.
+	in       *rules.Input  // nil: it could not be read, and err is the reason
+	maxDelay time.Duration // the longest delay by rules that shape; 0: requests are not delayed here
+	// holds and holdFor are Hold and HoldFor of its requests. ending settles what they hold; it
+	// is nil if holds was given, or if nobody will know when the request ends. If it is not nil,
+	// holds is made where something is held.
 	holds   stint.HoldID
 	holdFor time.Duration
+	ending  *ending
 	Verdict
 	err    error          // if not nil, the Verdict is zero
 	claims map[string]any // of the token, if the rules have read it
@@ -137,6 +135,7 @@ func (s *Server) decide(ctx context.Context, all []evaluation, at time.Time, sha
 			}
 		}
 		if t.err != nil {
+			s.giveBack(ctx, t.ending)
 			t.Verdict = Verdict{}
 			s.sampled.ambiguity(t.err)
 		}
@@ -162,7 +161,7 @@ func (t *evaluation) find(ctx context.Context, set *served, m *rules.Matches, at
 	set.counters.skipped(m.Unread...)
 	for i, rule := range m.Rules {
 		if rule.Shape && rule.Mode == rules.Enforce {
-			m.Asks[i].MaxDelay = t.hold
+			m.Asks[i].MaxDelay = t.maxDelay
 		}
 	}
 	t.asks, t.Verdict = m.Asks, Verdict{List: m.List, Entry: m.Entry, Rules: m.Rules, counters: set.counters}
@@ -202,6 +201,9 @@ func (t *evaluation) divide(at time.Time) {
 		g.request.Asks, g.rules, g.answer.Each = t.asks, t.Rules, t.Each
 	} else {
 		t.divideShadows()
+	}
+	if t.ending != nil && slices.ContainsFunc(t.asks, func(a stint.Ask) bool { return isHeld(&a) }) {
+		t.holds, t.ending.holds = stint.NewHoldID(), true
 	}
 	for i := range t.groups {
 		g := &t.groups[i]
@@ -324,7 +326,7 @@ func (s *Server) conclude(ctx context.Context, t *evaluation) error {
 		if g.inShadow() {
 			conclude = s.concludeShadow
 		}
-		if err := conclude(ctx, v, g); err != nil {
+		if err := conclude(ctx, t, g); err != nil {
 			return err
 		}
 		for j, place := range g.places {
@@ -344,8 +346,8 @@ func (s *Server) conclude(ctx context.Context, t *evaluation) error {
 }
 
 // concludeEnforced applies the answer of the rules that are enforced.
-func (s *Server) concludeEnforced(ctx context.Context, v *Verdict, g *group) error {
-	a := &g.answer
+func (s *Server) concludeEnforced(ctx context.Context, t *evaluation, g *group) error {
+	v, a := &t.Verdict, &g.answer
 	if errors.Is(a.Err, stint.ErrFull) && !s.fleet.IsLayered() {
 		s.sampled.storeFailure(a.Err)
 		withoutRoom(g, a)
@@ -358,7 +360,10 @@ func (s *Server) concludeEnforced(ctx context.Context, v *Verdict, g *group) err
 		v.counters.fellBack(g.rules, a)
 		return a.Err
 	}
-	v.taken, v.Decision = taken{g.request.Asks, a.Each}, a.Decision
+	v.taken, v.Decision = taken{&g.request, a.Each, t.ending}, a.Decision
+	if t.ending != nil {
+		t.ending.keep(ctx, kept{stint.Internal().Keep(s.decider, &g.request, a.Each, &a.Decision), g.request.Asks, g.rules, v.counters})
+	}
 	v.counters.fellBack(g.rules, a)
 	if a.Outcome == stint.Banned && a.Limit == nil {
 		v.Each = nil

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -48,23 +49,53 @@ func (s *Server) breakerChanged(to fleet.BreakerState, why error) {
 // remembers reports whether refusals are to be remembered.
 func (s *Server) remembers() bool { return s.fleet.IsLayered() && s.settings.RememberedDenials > 0 }
 
-// taken is what an allowed request took, and the answers, which say where.
+// taken is what an allowed request took, and the answers, which say where. ending has what it
+// holds; nil: it holds nothing, or others settle that.
 type taken struct {
-	asks []stint.Ask
-	each []stint.Decision
+	request *stint.Request
+	each    []stint.Decision
+	ending  *ending
 }
 
-// refund returns what t took to where it was taken. A place in the queue of a leaky bucket
-// stays taken: the requests behind keep their places, so it would be given twice.
+// refund returns what t took to where it was taken, and gives back what it holds. A place in the
+// queue of a leaky bucket stays taken: the requests behind keep their places, so it would be
+// given twice.
 func (s *Server) refund(ctx context.Context, t taken) error {
+	var err error
 	var r stint.Request
-	for i, a := range t.asks {
-		if a.Units() > 0 && a.Limit.Spec().Algorithm != stint.LeakyBucket {
-			a.By = t.each[i].By
+	var calls []stint.HoldCall
+	if t.request == nil {
+		return nil
+	}
+	for i, a := range t.request.Asks {
+		if a.Units() == 0 || a.Limit.Spec().Algorithm == stint.LeakyBucket {
+			continue
+		}
+		a.By = t.each[i].By
+		if t.request.Hold == (stint.HoldID{}) || !isHeld(&a) {
 			r.Asks = append(r.Asks, a)
+		} else if t.ending == nil {
+			calls = append(calls, stint.HoldCall{Key: a.Key, Limit: a.Limit, Hold: t.request.Hold, Units: a.Units(), For: t.request.HoldFor, By: a.By})
 		}
 	}
-	return stint.Refund(ctx, s.fleet, &r)
+	if t.ending != nil {
+		err = t.ending.end(ctx, nil)
+	}
+	s.decider.Holds(ctx, calls)
+	for i := range calls {
+		err = errors.Join(err, calls[i].Err)
+	}
+	return errors.Join(err, stint.Refund(ctx, s.fleet, &r))
+}
+
+// giveBack gives back what a request holds that did not take place. e may be nil.
+func (s *Server) giveBack(ctx context.Context, e *ending) {
+	if e == nil || !e.holds {
+		return
+	}
+	if err := e.end(ctx, nil); err != nil {
+		s.sampled.failure("what a request held could not be given back", err)
+	}
 }
 
 // withoutRoom decides when a store in memory is full, for the rules that allow then. A second

@@ -31,8 +31,8 @@ func (s *Server) Gateway() http.Handler {
 	}.Wrap(s.upstreams()))))))
 }
 
-// decideHTTP is Decide for the gateway's middleware, which can hold r for so long.
-func (s *Server) decideHTTP(r *http.Request, hold time.Duration) (httplimit.Answer, error) {
+// decideHTTP is Decide for the gateway's middleware, which can delay r for so long.
+func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.Answer, error) {
 	s.notice(r)
 	x := exchangeOf(r)
 	target, err := s.readTarget(r, x)
@@ -63,17 +63,35 @@ func (s *Server) decideHTTP(r *http.Request, hold time.Duration) (httplimit.Answ
 	if !s.believesToken(r) {
 		in.Claims = noClaims
 	}
-	v, err := s.decideOne(r.Context(), &in, time.Time{}, hold, false)
+	one := make([]evaluation, 1)
+	one[0].in, one[0].maxDelay = &in, maxDelay
 	if x != nil {
-		x.access.decided(&v, err)
+		x.body.s, x.body.request = s, r
+		in.Request.Body, one[0].ending = &x.body, &x.ending
 	}
+	s.decide(r.Context(), one, time.Time{}, false)
+	v, err := &one[0].Verdict, one[0].err
+	if x == nil {
+		if err != nil {
+			return httplimit.Answer{}, err
+		}
+		return s.answer(v), nil
+	}
+	if x.body.failed != nil {
+		s.giveBack(r.Context(), &x.ending)
+		*v, err = Verdict{}, x.body.failed
+	}
+	x.access.decided(v, err)
 	if err != nil {
 		return httplimit.Answer{}, err
 	}
-	if x != nil {
-		x.watching, x.counters, x.id, x.client = v.watching, v.counters, v.ID, in.Client
+	x.watching, x.counters, x.id, x.client = v.watching, v.counters, v.ID, in.Client
+	a := s.answer(v)
+	if v.Allowed {
+		x.body.askForUsage(v.Rules)
+		s.settlesAtEnd(x, r, v, &a)
 	}
-	return s.answer(&v), nil
+	return a, nil
 }
 
 // passedOn returns h without the headers that Connection names, which a ReverseProxy does not

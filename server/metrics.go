@@ -34,6 +34,11 @@ type metrics struct {
 	fallbacks *prometheus.CounterVec // by rule, policy
 	responses *prometheus.CounterVec // by rule
 
+	holds        *prometheus.GaugeVec   // by rule
+	holdsEnded   *prometheus.CounterVec // by rule, result
+	holdUnits    *prometheus.CounterVec // by rule, kind
+	costsUnknown *prometheus.CounterVec // by rule
+
 	// Requests without a rule, by outcome: undecided requests, and those to which no rule
 	// applied.
 	noRule                   [stint.Banned + 1]prometheus.Counter
@@ -86,6 +91,7 @@ type ruleCounter struct {
 	skipped   prometheus.Counter                   // as shadow
 	fallback  prometheus.Counter                   // under the policy of the rule
 	responses prometheus.Counter                   // nil: the rule has no on_status
+	holds     *holdCounters                        // nil: no limit of the rule is held
 	lines     ruleLines                            // of the log
 }
 
@@ -106,6 +112,10 @@ func newMetrics(s *Server) *metrics {
 	m.skips = vec("stint_shadow_skipped_total", "Requests that a rule in shadow mode did not decide: malformed for it, no room to count, or the store did not decide.", "rule")
 	m.fallbacks = vec("stint_fallback_decisions_total", "Decisions by a rule's on_store_error, because the store failed.", "rule", "policy")
 	m.responses = vec("stint_response_violations_total", "Responses of upstreams that counted as violations of a rule's penalty.", "rule")
+	m.holds = registered(m, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "stint_holds", Help: "Requests in flight through this instance that hold units by a rule."}, []string{"rule"}))
+	m.holdsEnded = vec("stint_holds_ended_total", "Requests that held units by a rule and have ended, by what became of their holds.", "rule", "result")
+	m.holdUnits = vec("stint_hold_units_total", "Units of the budgets of a rule that requests held until their end, that they did cost, and by which they cost more than they held.", "rule", "kind")
+	m.costsUnknown = vec("stint_costs_unknown_total", "Requests whose cost under a rule could not be read in the response.", "rule")
 	m.decideSeconds = histogram("stint_decision_seconds", "Time to decide a request, including the store's.")
 	m.storeSeconds = histogram("stint_store_seconds", "Time of a call of the store, including failed calls.")
 	failures := vec("stint_store_errors_total", "Calls of the store that failed.", "kind")
@@ -198,6 +208,9 @@ func (m *metrics) serve(set *rules.Set) *served {
 			continue
 		}
 		all[r].lines.rule = r.Name
+		if holdsUnits(r) {
+			all[r].holds = m.holdsOf(r)
+		}
 	}
 	return &served{set, all, new(forwarding), readsOf(set), usageAlerts(set)}
 }
@@ -221,6 +234,7 @@ func (m *metrics) forget(before, now *rules.Set) {
 		m.shadows.DeleteLabelValues(r.Name)
 		m.skips.DeleteLabelValues(r.Name)
 		m.responses.DeleteLabelValues(r.Name)
+		m.forgetHolds(r.Name)
 		for _, f := range [...]stint.OnError{stint.OnErrorLocal, stint.OnErrorAllow, stint.OnErrorDeny} {
 			m.fallbacks.DeleteLabelValues(r.Name, f.String())
 		}

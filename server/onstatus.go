@@ -73,7 +73,11 @@ type exchange struct {
 	upgraded bool // counts in cutOff.upgraded
 	target   rules.Target
 	route    *config.Route // nil: none yet
-	body     *upload       // nil: no body, or no upstream
+	upload   *upload       // nil: no body, or no upstream
+	body     body          // as rules read it
+	ending   ending        // of what it holds
+	status   int           // of the upstream's response; 0: none
+	unsent   bool          // the upstream could not be reached
 	http1    bool          // the client's protocol, if there is a body
 	response *pacedWriter  // nil: no upstream, or no time limit
 	out      *url.URL      // the URL of the request to the upstream
@@ -94,6 +98,7 @@ func (s *Server) withExchange(next http.Handler) http.Handler {
 			return
 		}
 		x := &exchange{room: s.admission.gateway, place: place}
+		x.body.writer = w
 		if s.settings.Log.Access {
 			if x.access = accessOf(r); x.access != nil {
 				x.access.x = x
@@ -102,6 +107,7 @@ func (s *Server) withExchange(next http.Handler) http.Handler {
 		defer func() {
 			x.stopPace()
 			s.admission.bytes.Refund(headers)
+			x.body.free()
 			s.cutOff.left(r, x.upgraded)
 			x.leave()
 			if x.upgraded {

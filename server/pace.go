@@ -172,14 +172,14 @@ func (s *Server) keepPace(route *config.Route, x *exchange, w http.ResponseWrite
 	control := http.NewResponseController(w)
 	if r.Body != nil && r.Body != http.NoBody {
 		x.http1 = r.ProtoMajor == 1
-		x.body = &upload{ReadCloser: r.Body}
-		r.Body = x.body
+		x.upload = &upload{ReadCloser: r.Body}
+		r.Body = x.upload
 	}
 	if patience == 0 {
 		return w
 	}
-	if x.body != nil {
-		x.body.pace = newPace(patience, func() {
+	if x.upload != nil {
+		x.upload.pace = newPace(patience, func() {
 			s.metrics.stalledUploads.Inc()
 			_ = control.SetReadDeadline(longAgo)
 		})
@@ -193,8 +193,8 @@ func (s *Server) keepPace(route *config.Route, x *exchange, w http.ResponseWrite
 
 // stopPace ends that before the connection serves another request.
 func (x *exchange) stopPace() {
-	if x.body != nil {
-		x.body.pace.stop()
+	if x.upload != nil {
+		x.upload.pace.stop()
 	}
 	if x.response != nil {
 		x.response.stop()
@@ -205,10 +205,10 @@ func (x *exchange) stopPace() {
 // as in gRPC, in which a client may be silent. With HTTP/1 it cannot be: net/http would wait
 // for the rest of the body before it sends the answer, unless the connection is closed.
 func (x *exchange) answersEarly(r *http.Response) {
-	if x.body == nil || x.body.pace == nil || x.body.ended.Load() || r.StatusCode == http.StatusSwitchingProtocols {
+	if x.upload == nil || x.upload.pace == nil || x.upload.ended.Load() || r.StatusCode == http.StatusSwitchingProtocols {
 		return
 	}
-	x.body.pace.stop()
+	x.upload.pace.stop()
 	if x.http1 {
 		r.Header["Connection"] = []string{"close"}
 	}

@@ -49,11 +49,12 @@ type shadows struct {
 	groups   []*group
 	rules    []*rules.Rule
 	counters []ruleCounters
+	endings  []*ending // nil: nothing is settled
 }
 
 // shadowsOf collects the n groups in shadow mode.
 func shadowsOf(all []evaluation, n int) *shadows {
-	c := &shadows{asked{make([]stint.Request, 0, n), make([]stint.Answer, 0, n)}, make([]*group, 0, n), make([]*rules.Rule, 0, n), make([]ruleCounters, 0, n)}
+	c := &shadows{asked{make([]stint.Request, 0, n), make([]stint.Answer, 0, n)}, make([]*group, 0, n), make([]*rules.Rule, 0, n), make([]ruleCounters, 0, n), make([]*ending, 0, n)}
 	for i := range all {
 		for j := range all[i].groups {
 			if g := &all[i].groups[j]; g.inShadow() {
@@ -61,6 +62,7 @@ func shadowsOf(all []evaluation, n int) *shadows {
 				c.requests = append(c.requests, g.request)
 				c.answers = append(c.answers, stint.Answer{Each: make([]stint.Decision, len(g.request.Asks)), Err: errNotAskedNow})
 				c.groups, c.rules, c.counters = append(c.groups, g), append(c.rules, g.rules[0]), append(c.counters, all[i].counters)
+				c.endings = append(c.endings, all[i].ending)
 			}
 		}
 	}
@@ -141,9 +143,25 @@ func (c *shadows) take(ctx context.Context, l *stint.Limiter) {
 			asks += len(c.requests[to].Asks)
 		}
 		l.TakeBatch(ctx, c.requests[from:to], c.answers[from:to])
+		for i := from; i < to; i++ {
+			c.keep(ctx, l, i)
+		}
 		from = to
 	}
 	c.count()
+}
+
+// keep has what the i-th rule holds settled at the end of the request.
+func (c *shadows) keep(ctx context.Context, l *stint.Limiter, i int) {
+	r, a := &c.requests[i], &c.answers[i]
+	if c.endings[i] == nil || r.Hold == (stint.HoldID{}) || a.Err != nil {
+		return
+	}
+	all := make([]*rules.Rule, len(r.Asks))
+	for j := range all {
+		all[j] = c.rules[i]
+	}
+	c.endings[i].keep(ctx, kept{stint.Internal().Keep(l, r, a.Each, &a.Decision), r.Asks, all, c.counters[i]})
 }
 
 // answer gives the groups their answers.
@@ -173,7 +191,7 @@ func (s *Server) roomForShadows() bool {
 }
 
 // concludeShadow applies the answer of a rule in shadow mode.
-func (s *Server) concludeShadow(_ context.Context, _ *Verdict, g *group) error {
+func (s *Server) concludeShadow(_ context.Context, _ *evaluation, g *group) error {
 	a := &g.answer
 	switch {
 	case a.Err != nil && !g.request.At.IsZero():

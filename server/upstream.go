@@ -252,6 +252,7 @@ func (s *Server) proxy(route *config.Route) http.Handler {
 				}
 			}
 			s.tracing.answered(r)
+			x.status = r.StatusCode
 			s.responded(r.Request.Context(), x, r.StatusCode)
 			x.answersEarly(r)
 			if switching {
@@ -310,9 +311,11 @@ func (s *Server) upstreamFailed(w http.ResponseWriter, r *http.Request, err erro
 	x := exchangeOf(r)
 	s.tracing.failed(r.Context())
 	x.setHeaders(w.Header())
+	var op *net.OpError
+	x.unsent = errors.As(err, &op) && op.Op == "dial"
 	gone := r.Context().Err() != nil // net/http reports this also for a client that was too slow
 	switch {
-	case x.body != nil && x.body.pace.isExpired():
+	case x.upload != nil && x.upload.pace.isExpired():
 		if x.http1 {
 			w.Header()["Connection"] = []string{"close"}
 		}
@@ -321,7 +324,7 @@ func (s *Server) upstreamFailed(w http.ResponseWriter, r *http.Request, err erro
 	case gone && s.cutOff.begun.Load():
 		httplimit.Problem(w, r, http.StatusGatewayTimeout, "This server is stopping, and the upstream has not answered.")
 		return
-	case x.body != nil && x.body.broken.Load():
+	case x.upload != nil && x.upload.broken.Load():
 		httplimit.Problem(w, r, http.StatusBadRequest, "The request's body is malformed or ends too early.")
 		return
 	case gone: // or it has closed its half of the connection, and still reads

@@ -1,0 +1,211 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/httpfield"
+	"github.com/stintdev/stint/internal/usage"
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/internal/inflight"
+)
+
+// maxBody is how much of the body of a request is read for rules, in bytes.
+const maxBody = 1 << 20
+
+// body is the body of a request through the gateway, as rules read it. It is read when a rule
+// first looks at it, and then passes on as it came.
+type body struct {
+	s       *Server
+	request *http.Request
+	writer  http.ResponseWriter
+
+	read   bool           // what follows is known
+	share  inflight.Share // of the memory of bodies
+	data   []byte         // nil: it is not JSON, as its type and its beginning show
+	whole  bool           // data is all of it
+	wrong  error          // why nothing can be looked up
+	failed error          // why the request cannot go on
+}
+
+// brokenBody is the error of a body that did not come as its request says.
+type brokenBody struct {
+	status int
+	detail string
+}
+
+// Error returns a text for the log.
+func (b *brokenBody) Error() string { return b.detail }
+
+// Unwrap says that the client is at fault.
+func (b *brokenBody) Unwrap() error { return stint.ErrRequest }
+
+// Refuse answers the request.
+func (b *brokenBody) Refuse(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor == 1 {
+		w.Header()["Connection"] = []string{"close"}
+	}
+	httplimit.Problem(w, r, b.status, b.detail)
+}
+
+var (
+	errLateBody   = &brokenBody{http.StatusRequestTimeout, "The request's body did not arrive in time."}
+	errBrokenBody = &brokenBody{http.StatusBadRequest, "The request's body is malformed or ends too early."}
+	errLongBody   = fmt.Errorf("the body is longer than %d MiB", maxBody>>20)
+	errZippedBody = errors.New("the body is compressed")
+)
+
+// Lookup is for rules.Body.
+func (b *body) Lookup(path []string) (value any, ok bool, err error) {
+	b.load()
+	if b.wrong != nil || b.data == nil {
+		return nil, false, b.wrong
+	}
+	if value, ok, err = usage.Lookup(b.data, path); err != nil {
+		err = fmt.Errorf("the body cannot be read: %w", err)
+	}
+	return value, ok, err
+}
+
+// Len is for rules.Body.
+func (b *body) Len() int64 {
+	if n := b.request.ContentLength; n >= 0 {
+		return n
+	}
+	if b.load(); b.whole {
+		return int64(len(b.data))
+	}
+	return -1
+}
+
+// load reads the body if it may be JSON. What is longer than maxBody stays in the request.
+func (b *body) load() {
+	from := b.request.Body
+	if b.read || from == nil || from == http.NoBody {
+		b.read = true
+		return
+	}
+	b.read = true
+	declared := httpfield.IsJSON(b.request.Header)
+	switch {
+	case !declared && neverJSON(b.request.Header.Get("Content-Type")):
+		return
+	case declared && b.request.Header["Content-Encoding"] != nil:
+		b.wrong = errZippedBody
+		return
+	case declared && b.request.ContentLength > maxBody:
+		b.wrong = errLongBody
+		return
+	}
+	b.share = b.s.admission.bytes.Share(b.request)
+	data, err := b.take(from, declared)
+	switch {
+	case err != nil:
+		b.failed, b.wrong = err, err
+	case !declared && !beginsAsJSON(data):
+	case len(data) > maxBody:
+		b.wrong = errLongBody
+	default:
+		b.data, b.whole = data, true
+	}
+	b.request.Body = &replayed{io.MultiReader(bytes.NewReader(data), from), from}
+}
+
+// neverJSON reports whether a body of this type is not looked at. Others are, even if they are
+// declared to be something else, because some upstreams take JSON of any type.
+func neverJSON(contentType string) bool {
+	kind, _, _ := mime.ParseMediaType(contentType)
+	for _, prefix := range [...]string{"application/grpc", "multipart/", "image/", "audio/", "video/", "font/"} {
+		if strings.HasPrefix(kind, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// beginsAsJSON reports whether data may be the beginning of an object or a list.
+func beginsAsJSON(data []byte) bool {
+	data = bytes.TrimLeft(data, " \t\r\n")
+	return len(data) == 0 || data[0] == '{' || data[0] == '['
+}
+
+// take reads from until its end, or one byte more than maxBody; or, if it does not begin as JSON
+// and is not declared to be JSON, as far as that needs. The client must keep pace.
+func (b *body) take(from io.ReadCloser, declared bool) ([]byte, error) {
+	up := &upload{ReadCloser: from}
+	if patience := b.s.settings.BodyTimeout; patience > 0 {
+		control := http.NewResponseController(b.writer)
+		up.pace = newPace(patience, func() {
+			b.s.metrics.stalledUploads.Inc()
+			_ = control.SetReadDeadline(longAgo)
+		})
+		defer up.pace.stop()
+	}
+	var data bytes.Buffer
+	limited := b.share.Reader(io.LimitReader(up, maxBody+1))
+	_, err := io.CopyN(&data, limited, 1)
+	if err == nil && (declared || beginsAsJSON(data.Bytes())) {
+		_, err = data.ReadFrom(limited)
+	}
+	switch {
+	case err == nil, errors.Is(err, io.EOF):
+		return data.Bytes(), nil
+	case errors.Is(err, inflight.ErrNoRoom):
+		b.s.metrics.overloadedBytes.Inc()
+		b.s.sampled.overloaded("bytes")
+		return nil, &httplimit.Overloaded{RetryAfter: time.Second}
+	case up.pace.isExpired():
+		return nil, errLateBody
+	}
+	return nil, errBrokenBody
+}
+
+// replayed is a body whose beginning was read before.
+type replayed struct {
+	io.Reader
+	io.Closer
+}
+
+// free returns the memory of the body.
+func (b *body) free() {
+	if b.s != nil && b.read {
+		b.share.Refund()
+	}
+}
+
+// askForUsage asks an OpenAI upstream to say at the end of a stream what it used, if one of the
+// rules says so and the client has not decided that itself.
+func (b *body) askForUsage(all []*rules.Rule) {
+	wanted := false
+	for _, r := range all {
+		wanted = wanted || r.Tokens.IncludeUsage && r.Mode == rules.Enforce
+	}
+	if !wanted {
+		return
+	}
+	b.load()
+	if !b.whole || b.data == nil || usage.Has(b.data, []string{"stream_options"}) {
+		return
+	}
+	completion := usage.Has(b.data, []string{"messages"}) || usage.Has(b.data, []string{"prompt"})
+	if stream, _, err := usage.Lookup(b.data, []string{"stream"}); err != nil || stream != true || !completion {
+		return // the other APIs say it unasked, or do not know the option
+	}
+	const option = `"stream_options":{"include_usage":true},`
+	start := bytes.IndexByte(b.data, '{') + 1
+	rest := b.request.Body.(*replayed).Closer.(io.ReadCloser) // for the trailers
+	b.request.Body = &replayed{io.MultiReader(bytes.NewReader(b.data[:start]), strings.NewReader(option), bytes.NewReader(b.data[start:]), rest), rest}
+	if b.request.ContentLength >= 0 {
+		b.request.ContentLength += int64(len(option))
+		b.request.Header["Content-Length"] = []string{strconv.FormatInt(b.request.ContentLength, 10)}
+	}
+}

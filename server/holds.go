@@ -1,0 +1,225 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/rules"
+)
+
+// ending settles what a request holds when the request ends. The zero ending is ready for use,
+// from many goroutines at once: calls for rules in shadow mode may be under way when the request
+// has ended, and what they hold is settled then.
+type ending struct {
+	holds bool // the request may hold something
+
+	mu     sync.Mutex
+	kept   []kept
+	ended  bool
+	result *result // nil: the request did not take place
+}
+
+// kept is what a request holds by the rules of one call of the store.
+type kept struct {
+	reservation *stint.Reservation
+	asks        []stint.Ask
+	rules       []*rules.Rule // of asks
+	counters    ruleCounters
+}
+
+// result is how a request ended that took place.
+type result struct {
+	rules.Response
+	failed func(error) // receives what goes wrong
+}
+
+// settleTimeout bounds how long the end of a response waits for the store. A settlement that takes
+// longer is made in the background.
+const settleTimeout = time.Second
+
+// keep has k settled when the request ends: now, if it has ended.
+func (e *ending) keep(ctx context.Context, k kept) {
+	if k.reservation == nil {
+		return
+	}
+	k.each((*holdCounters).begun)
+	e.mu.Lock()
+	ended := e.ended
+	if !ended {
+		e.kept = append(e.kept, k)
+	}
+	e.mu.Unlock()
+	if ended {
+		k.settle(ctx, e.result)
+	}
+}
+
+// end settles everything by how the request ended. nil gives all back.
+func (e *ending) end(ctx context.Context, how *result) error {
+	e.mu.Lock()
+	if e.ended {
+		e.mu.Unlock()
+		return nil
+	}
+	e.ended, e.result = true, how
+	all := e.kept
+	e.kept = nil
+	e.mu.Unlock()
+	if len(all) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	var err error
+	for i := range all {
+		err = errors.Join(err, all[i].settle(ctx, how))
+	}
+	return err
+}
+
+// settle ends k. An error means that something is not charged.
+func (k *kept) settle(ctx context.Context, how *result) error {
+	costs := make([]int64, len(k.asks))
+	var last *rules.Rule
+	var cost int64
+	var known bool
+	for i := range k.asks {
+		a, rule := &k.asks[i], k.rules[i]
+		if how == nil || !isBudget(a) {
+			continue
+		}
+		if rule != last {
+			last = rule
+			cost, known = k.costAfter(rule, how)
+		}
+		switch {
+		case known:
+			costs[i] = cost
+		case rule.Unsettled == rules.Keep:
+			costs[i] = a.Units()
+		}
+		k.counters[rule].holds.cost(a.Units(), costs[i])
+	}
+	err := k.reservation.Settle(ctx, costs...)
+	lost := errors.Is(err, stint.ErrHoldLost)
+	k.each(func(c *holdCounters) { c.ended(how != nil, lost) })
+	if lost {
+		return fmt.Errorf("rule %s: %w", k.rules[0].Name, err)
+	}
+	return err
+}
+
+// costAfter is what the request cost under rule, if that says what requests cost.
+func (k *kept) costAfter(rule *rules.Rule, how *result) (cost int64, known bool) {
+	if !knowsCost(rule) {
+		return 0, false
+	}
+	cost, known, err := rule.CostAfter(&how.Response)
+	if err != nil && how.failed != nil {
+		how.failed(err)
+	}
+	if err != nil || !known {
+		k.counters[rule].holds.costUnknown()
+		return 0, false
+	}
+	return cost, true
+}
+
+// knowsCost reports whether rule says what a request did cost.
+func knowsCost(rule *rules.Rule) bool { return rule.After != "" || rule.Tokens.API != rules.NoTokens }
+
+// isBudget reports whether a holds units whose cost is known at the end.
+func isBudget(a *stint.Ask) bool {
+	return isHeld(a) && a.Limit.Spec().Algorithm != stint.InFlight
+}
+
+// isHeld reports whether a request with a Hold holds units by a.
+func isHeld(a *stint.Ask) bool { return a.Limit != nil && a.Limit.IsHeld() }
+
+// each calls f with the counters of each rule by which something is held.
+func (k *kept) each(f func(*holdCounters)) {
+	var last *rules.Rule
+	for i := range k.asks {
+		if rule := k.rules[i]; rule != last && isHeld(&k.asks[i]) {
+			last = rule
+			if c := k.counters[rule].holds; c != nil {
+				f(c)
+			}
+		}
+	}
+}
+
+// settlesAtEnd has what r holds settled when it ends, if v let it pass.
+func (s *Server) settlesAtEnd(x *exchange, r *http.Request, v *Verdict, a *httplimit.Answer) {
+	if x == nil || !x.ending.holds || !v.Allowed {
+		return
+	}
+	for i, rule := range v.Rules {
+		if rule.Mode == rules.Off || i > 0 && v.Rules[i-1] == rule {
+			continue
+		}
+		for _, path := range rule.UsagePaths() {
+			if !slices.ContainsFunc(a.Usage, func(known []string) bool { return slices.Equal(known, path) }) {
+				a.Usage = append(a.Usage, path)
+			}
+		}
+	}
+	if len(a.Usage) > 0 {
+		acceptReadable(r.Header)
+	}
+	a.OnEnd = func(ctx context.Context, resp *httplimit.Response) {
+		err := x.ending.end(ctx, s.resultOf(x, resp))
+		if err != nil {
+			s.sampled.failure("what a request did cost could not be charged", err)
+		}
+	}
+}
+
+// resultOf is how the request of x ended; nil: it did not reach the upstream.
+func (s *Server) resultOf(x *exchange, resp *httplimit.Response) *result {
+	how := &result{
+		Response: rules.Response{Status: resp.Status, Headers: resp.Header, Bytes: resp.Bytes, Seconds: resp.Took.Seconds(), JSON: resp.JSON},
+		failed:   func(err error) { s.sampled.failure("the cost of a request cannot be computed", err) },
+	}
+	if x.wrapped {
+		return how
+	}
+	if x.out == nil || x.unsent {
+		return nil
+	}
+	if how.Status = x.status; how.Status == 0 { // the response is the gateway's own
+		how.Headers, how.Bytes, how.JSON = nil, 0, nil
+	}
+	return how
+}
+
+// acceptReadable leaves in Accept-Encoding the encodings in which the usage in a response can be
+// read. The response passes as the upstream encodes it.
+func acceptReadable(h http.Header) {
+	lines, ok := h["Accept-Encoding"]
+	if !ok {
+		return
+	}
+	var kept []string
+	for _, line := range lines {
+		for part := range strings.SplitSeq(line, ",") {
+			name, _, _ := strings.Cut(part, ";")
+			switch strings.ToLower(strings.TrimSpace(name)) {
+			case "gzip", "x-gzip", "deflate", "identity":
+				kept = append(kept, strings.TrimSpace(part))
+			}
+		}
+	}
+	if kept == nil {
+		kept = []string{"identity"}
+	}
+	h["Accept-Encoding"] = []string{strings.Join(kept, ", ")}
+}

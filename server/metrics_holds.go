@@ -1,0 +1,86 @@
+package server
+
+import (
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/rules"
+)
+
+// holdCounters are the counters of a rule with limits that are held. A nil holdCounters counts
+// nothing.
+type holdCounters struct {
+	now                              prometheus.Gauge
+	settled, givenBack, lost         prometheus.Counter
+	unitsHeld, unitsUsed, unitsAbove prometheus.Counter
+	unknown                          prometheus.Counter
+}
+
+var (
+	holdResults = [...]string{"settled", "given_back", "lost"}
+	unitKinds   = [...]string{"held", "used", "excess"}
+)
+
+// holdsUnits reports whether r has limits that are held.
+func holdsUnits(r *rules.Rule) bool {
+	held := func(all []*stint.Limit) bool { return slices.ContainsFunc(all, (*stint.Limit).IsHeld) }
+	return held(r.Limits) || slices.ContainsFunc(r.Tiers, func(t rules.Tier) bool { return held(t.Limits) })
+}
+
+func (m *metrics) holdsOf(r *rules.Rule) *holdCounters {
+	ended := func(i int) prometheus.Counter { return m.holdsEnded.WithLabelValues(r.Name, holdResults[i]) }
+	units := func(i int) prometheus.Counter { return m.holdUnits.WithLabelValues(r.Name, unitKinds[i]) }
+	return &holdCounters{
+		now:     m.holds.WithLabelValues(r.Name),
+		settled: ended(0), givenBack: ended(1), lost: ended(2),
+		unitsHeld: units(0), unitsUsed: units(1), unitsAbove: units(2),
+		unknown: m.costsUnknown.WithLabelValues(r.Name),
+	}
+}
+
+func (m *metrics) forgetHolds(rule string) {
+	m.holds.DeleteLabelValues(rule)
+	for _, result := range holdResults {
+		m.holdsEnded.DeleteLabelValues(rule, result)
+	}
+	for _, kind := range unitKinds {
+		m.holdUnits.DeleteLabelValues(rule, kind)
+	}
+	m.costsUnknown.DeleteLabelValues(rule)
+}
+
+// begun counts a request that holds something.
+func (c *holdCounters) begun() { c.now.Inc() }
+
+// ended counts that such a request has ended: whether it took place, and whether the store had
+// lost what it held.
+func (c *holdCounters) ended(tookPlace, lost bool) {
+	c.now.Dec()
+	switch {
+	case lost:
+		c.lost.Inc()
+	case tookPlace:
+		c.settled.Inc()
+	default:
+		c.givenBack.Inc()
+	}
+}
+
+// cost counts what a request held and did cost under one limit.
+func (c *holdCounters) cost(held, used int64) {
+	if c == nil {
+		return
+	}
+	c.unitsHeld.Add(float64(held))
+	c.unitsUsed.Add(float64(used))
+	c.unitsAbove.Add(float64(max(0, used-held)))
+}
+
+// costUnknown counts a request whose cost could not be read.
+func (c *holdCounters) costUnknown() {
+	if c != nil {
+		c.unknown.Inc()
+	}
+}
