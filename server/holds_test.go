@@ -1,0 +1,236 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
+)
+
+const twoInFlight = `rules: [{name: busy, key: '"all"', limits: [2 in_flight]}]`
+
+// heldBy are the units that all requests hold of key "all" under the first rule of s, over store.
+func heldBy(t testing.TB, s *server.Server, store stint.Holder) (n int64) {
+	t.Helper()
+	all, err := store.Held(context.Background(), "all", s.Rules().Rules[0].Limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range all {
+		n += h.Units
+	}
+	return n
+}
+
+// wantHeld waits until requests hold n units.
+func wantHeld(t testing.TB, s *server.Server, store stint.Holder, n int64) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); heldBy(t, s, store) != n; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d held, want %d", heldBy(t, s, store), n)
+		}
+	}
+}
+
+// However a request ends, the gateway holds until then and no longer.
+func TestGatewayHoldsUntilTheEnd(t *testing.T) {
+	end := make(chan bool)
+	up := func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/quick":
+		case "/upgrade":
+			conn, buffer, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			fmt.Fprint(buffer, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+			buffer.Flush()
+			_, _ = io.Copy(conn, buffer)
+		case "/early":
+			w.WriteHeader(http.StatusEarlyHints)
+			fallthrough
+		default:
+			w.Header().Set("Content-Type", "text/event-stream")
+			fmt.Fprint(w, "data: 1\n\n")
+			w.(http.Flusher).Flush()
+			select {
+			case <-end:
+			case <-r.Context().Done():
+			}
+			if r.URL.Path == "/break" {
+				panic(http.ErrAbortHandler)
+			}
+		}
+	}
+	var m stint.Memory
+	s := newServer(t, twoInFlight, over(&m), routes(config.Route{Path: "/", Upstream: upstream(t, up)}, config.Route{Path: "/gone", Upstream: unreachable(t)}, config.Route{Path: "/h2", Upstream: overH2C(t, up)}))
+	g := start(t, s)
+	finish := func(net.Conn) { end <- true }
+	hangUp := func(c net.Conn) { c.Close() }
+	for _, c := range []struct {
+		target, protocol string
+		headers          []string
+		end              func(net.Conn)
+	}{
+		{"/", "1.1", nil, finish},
+		{"/", "1.1", nil, hangUp},
+		{"/h2/", "1.1", nil, finish},
+		{"/h2/", "1.1", nil, hangUp},
+		{"/break", "1.1", nil, finish},
+		{"/early", "1.1", nil, finish},
+		{"/", "1.0", nil, finish},
+		{"/upgrade", "1.1", []string{"Connection: upgrade", "Upgrade: websocket"}, hangUp},
+	} {
+		var conns []net.Conn
+		for n := range int64(2) {
+			conn, err := net.Dial("tcp", g.gateway)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			fmt.Fprintf(conn, "GET %s HTTP/%s\r\nHost: x\r\n%s\r\n\r\n", c.target, c.protocol, strings.Join(c.headers, "\r\n"))
+			in := bufio.NewReader(conn)
+			for line := ""; !strings.HasPrefix(line, "data: 1") && !strings.HasPrefix(line, "HTTP/1.1 101"); {
+				if line, err = in.ReadString('\n'); err != nil {
+					t.Fatalf("%s: %v", c.target, err)
+				}
+			}
+			if got := heldBy(t, s, &m); got != n+1 {
+				t.Fatalf("%s: %d held by %d requests", c.target, got, n+1)
+			}
+			conns = append(conns, conn)
+		}
+		if got := send(t, g.gateway, "GET", "/quick"); got.StatusCode != 429 || got.Header.Get("Retry-After") == "" {
+			t.Errorf("%s: a third: %s, Retry-After %q", c.target, got.Status, got.Header.Get("Retry-After"))
+		}
+		for i, conn := range conns {
+			c.end(conn)
+			wantHeld(t, s, &m, int64(1-i))
+		}
+		if got := send(t, g.gateway, "GET", "/quick"); got.StatusCode != 200 {
+			t.Errorf("%s: after the end: %s", c.target, got.Status)
+		}
+	}
+	for _, target := range []string{"/gone", "/quick"} {
+		for range 5 {
+			send(t, g.gateway, "GET", target) // one after another, each has released when it is answered
+		}
+		if got := heldBy(t, s, &m); got != 0 {
+			t.Errorf("%s: %d held", target, got)
+		}
+	}
+}
+
+// unreachable is an upstream that refuses connections.
+func unreachable(t testing.TB) *url.URL {
+	l := listen(t)
+	defer l.Close()
+	return &url.URL{Scheme: "http", Host: l.Addr().String()}
+}
+
+// Requests that the gateway answers itself hold nothing afterwards.
+func TestRefusedRequestsHoldNothing(t *testing.T) {
+	var m stint.Memory
+	s := newServer(t, twoInFlight, over(&m), func(c *server.Config) {
+		c.Settings.Instance.Limit = stint.MustLimit("1 per 24h")
+	})
+	g := start(t, s)
+	for i, want := range []int{404, 503, 503, 503, 503} { // no route, then the limit of the instance
+		if got := send(t, g.gateway, "GET", "/"); got.StatusCode != want {
+			t.Errorf("request %d: %s, want %d", i, got.Status, want)
+		}
+		if got := heldBy(t, s, &m); got != 0 {
+			t.Errorf("request %d: %d held", i, got)
+		}
+	}
+}
+
+// A program's handler holds as the gateway does, and a rule in shadow mode holds without
+// refusing.
+func TestWrapHolds(t *testing.T) {
+	for _, mode := range []string{"enforce", "shadow"} {
+		var m stint.Memory
+		s := newServer(t, strings.Replace(twoInFlight, "name: busy", "name: busy, mode: "+mode, 1), over(&m))
+		begun, end := make(chan bool), make(chan bool)
+		h := httptest.NewServer(s.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			begun <- true
+			<-end
+		})))
+		defer h.Close()
+		get := func() int {
+			resp, err := http.Get(h.URL)
+			if err != nil {
+				t.Error(err)
+				return 0
+			}
+			resp.Body.Close()
+			return resp.StatusCode
+		}
+		statuses := make(chan int, 3)
+		for range 2 {
+			go func() { statuses <- get() }()
+			<-begun
+		}
+		wantHeld(t, s, &m, 2)
+		if mode == "enforce" {
+			if got := get(); got != 429 {
+				t.Errorf("a third: %d", got)
+			}
+		} else {
+			go func() { statuses <- get() }()
+			<-begun
+			end <- true
+			if got := <-statuses; got != 200 {
+				t.Errorf("a third in shadow mode: %d", got)
+			}
+		}
+		for range 2 {
+			end <- true
+		}
+		if a, b := <-statuses, <-statuses; a != 200 || b != 200 {
+			t.Errorf("%d and %d", a, b)
+		}
+		wantHeld(t, s, &m, 0)
+	}
+}
+
+// /v1/authorize does not see the end of a request, so it asks whether it would fit and holds
+// nothing.
+func TestAuthorizeHoldsNothing(t *testing.T) {
+	var m stint.Memory
+	s := newServer(t, "trusted_proxies: [127.0.0.1]\n"+twoInFlight, over(&m))
+	g := start(t, s)
+	limit := s.Rules().Rules[0].Limits[0]
+	ask := func(want int) {
+		t.Helper()
+		if got := send(t, g.check, "GET", "/v1/authorize", "X-Original-Uri: /", "X-Original-Method: GET", "X-Original-Host: x", "X-Forwarded-For: 192.0.2.1"); got.StatusCode != want {
+			t.Errorf("%s, want %d: %s", got.Status, want, got.body)
+		}
+	}
+	ask(200)
+	ask(200)
+	ask(200)
+	if got := heldBy(t, s, &m); got != 0 {
+		t.Errorf("%d held", got)
+	}
+	l := stint.NewLimiter(&m)
+	for range 2 {
+		if _, d, err := l.Acquire(context.Background(), "all", limit); !d.Allowed || err != nil {
+			t.Fatal(d, err)
+		}
+	}
+	ask(429)
+}
