@@ -73,11 +73,11 @@ func (s *script) drawCalls() (calls []stint.HoldCall) {
 			c.For = 0 // which says the same
 		}
 		switch n := s.rng.IntN(100); {
-		case n < 45:
+		case n < 40:
 			c.Action = stint.HoldSettle
-		case n < 75:
+		case n < 68:
 			c.Action, c.Again = stint.HoldRenew, s.chance(50)
-		case n < 83:
+		case n < 84:
 			c.Action, s.released = stint.HoldRelease, x
 		default:
 			c.Action = stint.HoldCharge

@@ -90,13 +90,18 @@ func (v *holdVector) limits() ([]*stint.Limit, error) {
 }
 
 // holdID is the identity that the vectors call name, such as "h3".
-func holdID(name string) (id stint.HoldID) {
-	n, err := strconv.ParseUint(strings.TrimPrefix(name, "h"), 10, 64)
+func holdID(name string) stint.HoldID {
+	n, err := strconv.Atoi(strings.TrimPrefix(name, "h"))
 	if err != nil {
 		panic("limittest: " + err.Error())
 	}
+	return numbered(n)
+}
+
+// numbered is an identity that tests can tell.
+func numbered(n int) (id stint.HoldID) {
 	binary.BigEndian.PutUint32(id[:], 1)
-	binary.BigEndian.PutUint64(id[4:], n)
+	binary.BigEndian.PutUint64(id[4:], uint64(n))
 	return id
 }
 

@@ -74,6 +74,9 @@ var checks = []check{
 	{"Records", checkRecords},
 	{"Inspect", checkInspect},
 	{"Deadlines", checkDeadlines},
+	{"Holds", checkHolds},
+	{"ManyHolds", checkManyHolds},
+	{"HoldClock", checkHoldClock},
 }
 
 // Run runs each part of the kit as a subtest.

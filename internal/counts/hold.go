@@ -3,6 +3,7 @@ package counts
 import (
 	"cmp"
 	"slices"
+	"sync/atomic"
 
 	"github.com/stintdev/stint/internal/algo"
 )
@@ -24,8 +25,7 @@ type holds struct {
 	groups  map[uint64]*holdGroup // by print
 	all     []*holdGroup          // the same, in no order
 	hand    int                   // where in all to look next for what ran out
-	// reserved is how many records the request that is looking will add.
-	reserved int
+	total   *atomic.Int64         // the records of all shards of the Memory
 }
 
 type holdKey struct {
@@ -144,8 +144,7 @@ func (s *holds) prune(g *holdGroup, now int64, own bool) bool {
 		now -= keepRunOut
 	}
 	for len(g.order) > 0 && g.order[0].until <= now {
-		delete(s.records, holdKey{g.print, g.order[0].id})
-		g.remove(g.order[0])
+		s.forget(g, g.order[0])
 	}
 	if len(g.order) == 0 {
 		s.drop(g)
@@ -176,17 +175,16 @@ func (s *holds) sweep(n int, now int64, own bool) {
 	}
 }
 
-// hasRoom reports whether one more record fits beside those that are reserved.
-func (s *shard) hasRoom(now int64, own bool) bool {
-	h := &s.holds
+// hasRoomForHolds reports whether n more records fit, one of them into s.
+func (m *Memory) hasRoomForHolds(s *shard, n int, now int64, own bool) bool {
 	if own { // else an earlier instant may follow
-		h.sweep(2, now, own)
+		s.holds.sweep(2, now, own)
 	}
-	if len(h.records)+h.reserved < s.room {
+	if m.held.Load()+int64(n) <= m.room {
 		return true
 	}
-	h.sweep(mostSeen, now, own)
-	return len(h.records)+h.reserved < s.room
+	s.holds.sweep(mostSeen, now, own)
+	return m.held.Load()+int64(n) <= m.room
 }
 
 // find is the record of an identity that counts; nil: none does.
@@ -210,6 +208,7 @@ func (s *holds) put(print uint64, h *hold) {
 		s.all = append(s.all, g)
 	}
 	s.records[holdKey{print, h.id}] = h
+	s.total.Add(1)
 	g.insert(h)
 }
 
@@ -219,11 +218,16 @@ func (s *holds) take(print uint64, id HoldID) {
 	if h == nil {
 		return
 	}
-	delete(s.records, holdKey{print, id})
 	g := s.groups[print]
-	if g.remove(h); len(g.order) == 0 {
+	if s.forget(g, h); len(g.order) == 0 {
 		s.drop(g)
 	}
+}
+
+func (s *holds) forget(g *holdGroup, h *hold) {
+	delete(s.records, holdKey{g.print, h.id})
+	s.total.Add(-1)
+	g.remove(h)
 }
 
 // lookHeld puts what is held into the view of an ask whose limit is held, and makes the ask hold
@@ -257,20 +261,16 @@ func (s *step) makeHold(p *algo.Plan, by *Holding, now int64, own bool) {
 }
 
 // placeHolds reports whether there is room for all records about to be made.
-func placeHolds(steps []step, now int64, own bool) bool {
-	fits := true
+func (m *Memory) placeHolds(steps []step, now int64, own bool) bool {
+	n := 0
 	for i := range steps {
-		if s := steps[i].shard; fits && steps[i].hold > 0 {
-			fits = s.hasRoom(now, own)
-			s.holds.reserved++
+		if steps[i].hold > 0 {
+			if n++; !m.hasRoomForHolds(steps[i].shard, n, now, own) {
+				return false
+			}
 		}
 	}
-	for i := range steps {
-		if s := steps[i].shard; s != nil {
-			s.holds.reserved = 0
-		}
-	}
-	return fits
+	return true
 }
 
 // holdAll makes the records of a request that is allowed.

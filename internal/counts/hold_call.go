@@ -42,7 +42,7 @@ func (m *Memory) Hold(c *HoldCall, at int64) error {
 	m.look(c.Key, c.Limit, &n.count)
 	n.view = c.Limit.Plan.Look(n.state(), now)
 	s.holds.group(n.print, now, own)
-	if !n.act(c, m.least.Load(), now, own) {
+	if !m.act(&n, c, now, own) {
 		n.release()
 		return ErrFull
 	}
@@ -61,7 +61,7 @@ func (m *Memory) Hold(c *HoldCall, at int64) error {
 
 // act does c, and reports whether there was room for that. The count stays as it was found, but
 // for its state.
-func (n *step) act(c *HoldCall, least, now int64, own bool) bool {
+func (m *Memory) act(n *step, c *HoldCall, now int64, own bool) bool {
 	h := &n.shard.holds
 	record := h.find(n.print, c.ID, now)
 	c.Found = record != nil
@@ -69,17 +69,17 @@ func (n *step) act(c *HoldCall, least, now int64, own bool) bool {
 	switch c.Action {
 	case Charge:
 		c.Found = true
-		return n.charge(c, least, now, own)
+		return m.charge(n, c, now, own)
 	case Settle:
 		if !c.Found {
 			return true
 		}
-		if !n.charge(c, least, now, own) {
+		if !m.charge(n, c, now, own) {
 			return false
 		}
 		h.take(n.print, c.ID)
 	case Release:
-		if !c.Found && !n.shard.hasRoom(now, own) {
+		if !c.Found && !m.hasRoomForHolds(n.shard, 1, now, own) {
 			return false
 		}
 		h.put(n.print, &hold{id: c.ID, released: true, until: now + 2*span, span: span})
@@ -88,7 +88,7 @@ func (n *step) act(c *HoldCall, least, now int64, own bool) bool {
 		case c.Found:
 			h.put(n.print, &hold{id: c.ID, units: record.units, until: now + span, span: span, learned: record.learned})
 		case c.Again && c.Units > 0 && n.mayReturn(c, now, own):
-			if !n.shard.hasRoom(now, own) {
+			if !m.hasRoomForHolds(n.shard, 1, now, own) {
 				return false
 			}
 			h.put(n.print, &hold{id: c.ID, units: c.Units, until: now + span, span: span})
@@ -107,14 +107,14 @@ func (n *step) mayReturn(c *HoldCall, now int64, own bool) bool {
 }
 
 // charge charges c's cost, whether it fits or not.
-func (n *step) charge(c *HoldCall, least, now int64, own bool) bool {
+func (m *Memory) charge(n *step, c *HoldCall, now int64, own bool) bool {
 	p := &c.Limit.Plan
 	cost := min(c.Cost, p.Room(&n.view))
 	if cost == 0 {
 		return true
 	}
 	if !n.found() {
-		if n.shard.sweep(now, own); !n.shard.makeRoom(now, least, false) {
+		if n.shard.sweep(now, own); !n.shard.makeRoom(now, m.least.Load(), false) {
 			return false
 		}
 	}
