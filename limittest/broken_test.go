@@ -160,11 +160,13 @@ func (s allAtOnce) TakeBatch(ctx context.Context, rs []stint.Request, answers []
 	}
 }
 
-var flaws = []struct {
+type flaw struct {
 	name   string
 	open   func() stint.Store
 	caught []string // by which checks at least
-}{
+}
+
+var flaws = []flaw{
 	{"remaining is off by one", after(func(_ *Model, _ *stint.Request, d *stint.Decision, out []stint.Decision) {
 		d.Remaining++
 		for i := range out {
@@ -348,7 +350,7 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = flag.Set(name, was) })
 	}
-	for _, flaw := range flaws {
+	for _, flaw := range slices.Concat(flaws, holdFlaws) {
 		t.Run(flaw.name, func(t *testing.T) {
 			for _, c := range checks {
 				if !slices.Contains(flaw.caught, c.name) {

@@ -77,6 +77,8 @@ var checks = []check{
 	{"Holds", checkHolds},
 	{"ManyHolds", checkManyHolds},
 	{"HoldClock", checkHoldClock},
+	{"HeldBudgetIsKept", checkHeldBudget},
+	{"LinearizableHolds", checkLinearizableHolds},
 }
 
 // Run runs each part of the kit as a subtest.
