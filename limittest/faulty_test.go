@@ -129,6 +129,42 @@ func TestFaultyCallsOfAllKinds(t *testing.T) {
 	}
 }
 
+func TestFaultyHolds(t *testing.T) {
+	l := budget("faulty", 10, 0)
+	var fault Fault
+	f := &Faulty{Store: new(stint.Memory), Fault: func(int) Fault { return fault }}
+	if _, err := f.Take(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: l, Cost: 4}}, Hold: numbered(1)}, nil); err != nil {
+		t.Fatal(err)
+	}
+	call := func() stint.HoldCall {
+		calls := []stint.HoldCall{{Key: "k", Limit: l, Hold: numbered(1), Units: 4, Cost: 3}}
+		stint.Holds(t.Context(), f, time.Time{}, calls)
+		return calls[0]
+	}
+	fault = Fault{Err: ErrFault}
+	if c := call(); !errors.Is(c.Err, ErrFault) || c.Found {
+		t.Errorf("one that never arrives: %s", showCall(&c))
+	}
+	fault = Fault{Lost: true}
+	if held, err := f.Held(t.Context(), "k", []*stint.Limit{l}); !errors.Is(err, ErrFault) || held != nil {
+		t.Errorf("Held: %v, %v", held, err)
+	}
+	if c := call(); !errors.Is(c.Err, ErrFault) || c.Found || c.Charged != 0 {
+		t.Errorf("one whose answer is lost: %s", showCall(&c))
+	}
+	fault = Fault{}
+	if c := call(); c.Err != nil || c.Found || c.Remaining != 7 {
+		t.Errorf("again: %s, want it charged once", showCall(&c))
+	}
+	f.Store = new(bare)
+	if c := call(); !errors.Is(c.Err, stint.ErrUnsupported) {
+		t.Errorf("without a Holder: %s", showCall(&c))
+	}
+	if _, err := f.Held(t.Context(), "k", []*stint.Limit{l}); !errors.Is(err, stint.ErrUnsupported) {
+		t.Errorf("Held without a Holder: %v", err)
+	}
+}
+
 // With no fault, a Faulty is the store that it wraps.
 func TestFaultyWithoutFaultsPasses(t *testing.T) {
 	Kit{New: func(*testing.T) stint.Store { return &Faulty{Store: new(stint.Memory)} }, Skip: []string{"Burst"}}.Run(t)
