@@ -25,7 +25,8 @@ type holds struct {
 	groups  map[uint64]*holdGroup // by print
 	all     []*holdGroup          // the same, in no order
 	hand    int                   // where in all to look next for what ran out
-	total   *atomic.Int64         // the records of all shards of the Memory
+	total   *atomic.Int64         // the records in all shards of the Memory
+	most    int64                 // so many there may be
 }
 
 type holdKey struct {
@@ -175,16 +176,16 @@ func (s *holds) sweep(n int, now int64, own bool) {
 	}
 }
 
-// hasRoomForHolds reports whether n more records fit, one of them into s.
-func (m *Memory) hasRoomForHolds(s *shard, n int, now int64, own bool) bool {
+// hasRoom reports whether n more records fit, one of them into s.
+func (s *holds) hasRoom(n int64, now int64, own bool) bool {
 	if own { // else an earlier instant may follow
-		s.holds.sweep(2, now, own)
+		s.sweep(2, now, own)
 	}
-	if m.held.Load()+int64(n) <= m.room {
+	if s.total.Load()+n <= s.most {
 		return true
 	}
-	s.holds.sweep(mostSeen, now, own)
-	return m.held.Load()+int64(n) <= m.room
+	s.sweep(mostSeen, now, own)
+	return s.total.Load()+n <= s.most
 }
 
 // find is the record of an identity that counts; nil: none does.
@@ -261,11 +262,11 @@ func (s *step) makeHold(p *algo.Plan, by *Holding, now int64, own bool) {
 }
 
 // placeHolds reports whether there is room for all records about to be made.
-func (m *Memory) placeHolds(steps []step, now int64, own bool) bool {
-	n := 0
+func placeHolds(steps []step, now int64, own bool) bool {
+	n := int64(0)
 	for i := range steps {
 		if steps[i].hold > 0 {
-			if n++; !m.hasRoomForHolds(steps[i].shard, n, now, own) {
+			if n++; !steps[i].shard.holds.hasRoom(n, now, own) {
 				return false
 			}
 		}

@@ -79,7 +79,7 @@ func (m *Memory) act(n *step, c *HoldCall, now int64, own bool) bool {
 		}
 		h.take(n.print, c.ID)
 	case Release:
-		if !c.Found && !m.hasRoomForHolds(n.shard, 1, now, own) {
+		if !c.Found && !h.hasRoom(1, now, own) {
 			return false
 		}
 		h.put(n.print, &hold{id: c.ID, released: true, until: now + 2*span, span: span})
@@ -88,7 +88,7 @@ func (m *Memory) act(n *step, c *HoldCall, now int64, own bool) bool {
 		case c.Found:
 			h.put(n.print, &hold{id: c.ID, units: record.units, until: now + span, span: span, learned: record.learned})
 		case c.Again && c.Units > 0 && n.mayReturn(c, now, own):
-			if !m.hasRoomForHolds(n.shard, 1, now, own) {
+			if !h.hasRoom(1, now, own) {
 				return false
 			}
 			h.put(n.print, &hold{id: c.ID, units: c.Units, until: now + span, span: span})

@@ -14,7 +14,7 @@ import (
 // learns from a's Verdict how many units are held there. The shard is locked.
 func (s *shard) learnHeld(a *Ask, print uint64, by *Holding, now int64, own bool) {
 	span := a.Limit.Plan.Hold
-	if by != nil && a.Cost > 0 && s.hasRoom(now, own) {
+	if by != nil && a.Cost > 0 && s.holds.hasRoom(1, now, own) {
 		s.learnHold(print, by.ID, a.Cost, cmp.Or(by.For, span), now)
 	}
 	s.learnRest(print, a.Verdict.Held, span, now, own)
@@ -37,7 +37,7 @@ func (s *shard) learnRest(print uint64, held, span, now int64, own bool) {
 	switch {
 	case rest <= 0:
 		s.holds.take(print, HoldID{})
-	case was != nil || s.hasRoom(now, own):
+	case was != nil || s.holds.hasRoom(1, now, own):
 		s.learnHold(print, HoldID{}, rest, span, now)
 	}
 }
@@ -58,7 +58,7 @@ func (m *Memory) LearnHold(c *HoldCall, at int64) {
 	print := printOf(m.hash(c.Key), c.Limit.Salt)
 	switch {
 	case c.Action == Renew && (c.Found || c.Again):
-		if s.hasRoom(now, own) {
+		if s.holds.hasRoom(1, now, own) {
 			s.learnHold(print, c.ID, c.Units, cmp.Or(c.For, p.Hold), now)
 		}
 	case c.Action != Charge:

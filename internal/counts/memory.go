@@ -31,8 +31,7 @@ type Memory struct {
 	// least is the smallest cost that is asked, see SetLeastCost. 0: 1.
 	least atomic.Int64
 
-	room int64        // how many records of holds there may be
-	held atomic.Int64 // how many there are
+	held atomic.Int64 // records of holds
 }
 
 // mostShards keeps shards of ten million counts so small that a table grows in less than 1 ms.
@@ -56,9 +55,8 @@ func (m *Memory) open(room int) {
 		}
 		m.seed = maphash.MakeSeed()
 		m.shards = make([]shard, n)
-		m.room = int64(room)
 		for i := range m.shards {
-			m.shards[i].holds.total = &m.held
+			m.shards[i].holds.total, m.shards[i].holds.most = &m.held, int64(room)
 			m.shards[i].open((room + n - 1 - i) / n)
 		}
 		m.start = time.Now()

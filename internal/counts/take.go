@@ -63,7 +63,7 @@ func (m *Memory) take(asks []Ask, by *Holding, now int64, own bool, d *Answer) e
 		s.look(a, by, now, own)
 		allowed = a.plan().Fits(&s.view, s.asked) && allowed
 	}
-	if allowed && (!m.placeHolds(steps, now, own) || !m.place(steps, now, own)) {
+	if allowed && (!placeHolds(steps, now, own) || !m.place(steps, now, own)) {
 		release(steps)
 		return ErrFull
 	}
