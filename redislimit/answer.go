@@ -9,16 +9,20 @@ import (
 )
 
 // cut splits the answer to the first request off a reply.
-func cut(reply string, asks []stint.Ask) (answer, rest string, err error) {
+func cut(reply string, g *group) (answer, rest string, err error) {
 	head, rest, err := algo.ReadHead(reply)
 	if err != nil {
 		return "", "", fmt.Errorf("redislimit: %w", err)
 	}
 	size := len(reply) - len(rest)
-	if head.Verdicts() {
-		for i := range asks {
-			if asks[i].Limit != nil {
-				size += kit.Plan(asks[i].Limit).AnswerSize()
+	switch {
+	case !head.Verdicts():
+	case g.calls:
+		size += algo.CalledSize(g.count)
+	default:
+		for i := range g.asks {
+			if l := g.asks[i].Limit; l != nil {
+				size += kit.Plan(l).AnswerSize()
 			}
 		}
 	}
@@ -30,7 +34,8 @@ func cut(reply string, asks []stint.Ask) (answer, rest string, err error) {
 
 // read turns the script's answer into decisions: those of the request at a place, from 0, among
 // identical ones.
-func (s *Store) read(reply string, asks []stint.Ask, place int, out []stint.Decision) (stint.Decision, error) {
+func (s *Store) read(reply string, r *stint.Request, place int, out []stint.Decision) (stint.Decision, error) {
+	asks := r.Asks
 	head, rest, err := algo.ReadHead(reply)
 	if err != nil {
 		return stint.Decision{}, fmt.Errorf("redislimit: %w", err)
@@ -46,7 +51,7 @@ func (s *Store) read(reply string, asks []stint.Ask, place int, out []stint.Deci
 		d := kit.Banned(penalised[head.Who-1], head.Left)
 		for i := range asks {
 			var v algo.Verdict
-			if v, rest, err = verdict(&asks[i], rest, 0, false); err != nil {
+			if v, rest, err = verdict(r, &asks[i], rest, 0, false); err != nil {
 				return stint.Decision{}, err
 			}
 			d.RetryAfter = max(d.RetryAfter, kit.Decision(&asks[i], &v).RetryAfter)
@@ -70,7 +75,7 @@ func (s *Store) read(reply string, asks []stint.Ask, place int, out []stint.Deci
 	}
 	for i := range asks {
 		var v algo.Verdict
-		if v, rest, err = verdict(&asks[i], rest, before, allowed); err != nil {
+		if v, rest, err = verdict(r, &asks[i], rest, before, allowed); err != nil {
 			return stint.Decision{}, err
 		}
 		out[i] = kit.Decision(&asks[i], &v)
@@ -91,11 +96,14 @@ func punish(d *stint.Decision, p *stint.Penalty, head *algo.Head) {
 
 // verdict reads the answer to an ask, before which so many like it were admitted. Without a limit
 // it allows.
-func verdict(a *stint.Ask, s string, before int64, allowed bool) (v algo.Verdict, rest string, err error) {
+func verdict(r *stint.Request, a *stint.Ask, s string, before int64, allowed bool) (v algo.Verdict, rest string, err error) {
 	if a.Limit == nil {
 		return algo.Verdict{Allowed: true}, s, nil
 	}
 	p := kit.Plan(a.Limit)
+	if p.Held() {
+		return heldVerdict(r, a, s, before, allowed)
+	}
 	if !p.Small() {
 		if v, rest, err = algo.ReadVerdict(s); err != nil {
 			return v, "", fmt.Errorf("redislimit: %w", err)
@@ -149,6 +157,7 @@ func (s *Store) broken(asks []stint.Ask, penalised []*stint.Ask, head algo.Head)
 		return fmt.Errorf("redislimit: %w", markNotCharged(conn.Explain(why)))
 	}
 	var key string
+	heldKey := head.Left >= brokenHolds
 	if head.Who <= len(penalised) {
 		a := penalised[head.Who-1]
 		key = s.key(a.Key, a.Penalty.ID())
@@ -157,11 +166,11 @@ func (s *Store) broken(asks []stint.Ask, penalised []*stint.Ask, head algo.Head)
 		for i := range asks {
 			if a := &asks[i]; a.Limit != nil {
 				if place == 0 {
-					key = s.key(a.Key, a.Limit.ID())
+					key = s.countKey(a, heldKey)
 				}
 				place--
 			}
 		}
 	}
-	return brokenKey(key, head.Left == 1)
+	return brokenKey(key, head.Left == 1 || head.Left == brokenHolds)
 }

@@ -30,7 +30,7 @@ func FuzzAnswer(f *testing.F) {
 		for i := range int(asks)%4 + 1 {
 			r.Asks = append(r.Asks, stint.Ask{Key: string(rune('a' + i)), Limit: limit, Penalty: penalty, Cost: 1})
 		}
-		d, err := s.read(reply, r.Asks, int(asks)%3, nil)
+		d, err := s.read(reply, &r, int(asks)%3, nil)
 		if err == nil && (d.Allowed != (d.Outcome == stint.Allowed) || d.Remaining < 0 || d.Remaining > limit.Capacity() || d.BanLeft < 0 || d.RetryAfter < 0) {
 			t.Fatalf("%q: %+v", reply, d)
 		}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/stintdev/stint"
 )
@@ -18,7 +20,7 @@ func (s *Store) takeMerged(ctx context.Context, r *stint.Request, out []stint.De
 	if err := ctx.Err(); err != nil {
 		return d, 0, notSent(err)
 	}
-	w := s.merger.newWaiter(r)
+	w := s.merger.newWaiter(r, nil)
 	var n uint16
 	if s.conn.Cluster() {
 		n = slot(r.Asks[0].Key)
@@ -33,21 +35,30 @@ func (s *Store) takeMerged(ctx context.Context, r *stint.Request, out []stint.De
 		d, err = s.takeDirect(q, r, out)
 		return d, 1, err
 	}
-	if err := w.wait(ctx, r.Deadline); err != nil {
-		if s.merger.leave(q, w) {
-			w.free()
-			return d, 0, notSent(err)
-		}
-		if w.state.CompareAndSwap(sent, left) {
-			return d, 0, fmt.Errorf("redislimit: the server has not answered: %w", err)
-		}
+	if err := s.await(ctx, q, w, r.Deadline); err != nil {
+		return d, 0, err
 	}
 	defer w.free()
 	if w.err != nil {
 		return d, w.requests, w.err
 	}
-	d, err = s.read(w.reply, r.Asks, w.place, out)
+	d, err = s.read(w.replies[0], r, w.spots[0].place, out)
 	return d, w.requests, err
+}
+
+// await waits for the answer to w, which is in q. After an error, w is no longer the caller's.
+func (s *Store) await(ctx context.Context, q *queue, w *waiter, deadline time.Duration) error {
+	err := w.wait(ctx, deadline)
+	switch {
+	case err == nil:
+		return nil
+	case s.merger.leave(q, w):
+		w.free()
+		return notSent(err)
+	case w.state.CompareAndSwap(sent, left):
+		return fmt.Errorf("redislimit: the server has not answered: %w", err)
+	}
+	return nil // it was answered meanwhile
 }
 
 // takeDirect makes a call on the caller's goroutine, since starting and waking another one costs
@@ -56,14 +67,14 @@ func (s *Store) takeDirect(q *queue, r *stint.Request, out []stint.Decision) (st
 	defer s.merger.finishDirect(q)
 	c := callPool.Get().(*call)
 	c.batch.at = r.At
-	s.add(&c.batch, r.Asks)
+	s.add(&c.batch, r)
 	reply, err := s.run(context.Background(), &c.batch)
 	c.batch.reset(err)
 	callPool.Put(c)
 	if err != nil {
 		return stint.Decision{}, err
 	}
-	return s.read(reply, r.Asks, 0, out)
+	return s.read(reply, r, 0, out)
 }
 
 type call struct {
@@ -108,14 +119,14 @@ func (s *Store) fill(q *queue, c *call) bool {
 		m.mu.Lock()
 		for w := q.first; w != nil; w = q.first {
 			if len(c.waiters) == 0 {
-				c.batch.at = w.at
-			} else if len(w.asks) > room || !w.at.Equal(c.batch.at) {
+				c.batch.at = w.request.At
+			} else if w.size() > room || !w.request.At.Equal(c.batch.at) {
 				break
 			}
 			q.remove(w)
 			w.state.Store(sent)
 			c.waiters = append(c.waiters, w)
-			room -= len(w.asks)
+			room -= w.size()
 		}
 		if from == 0 {
 			q.starting--
@@ -128,10 +139,19 @@ func (s *Store) fill(q *queue, c *call) bool {
 			break
 		}
 		for _, w := range c.waiters[from:] {
-			w.group, w.place = s.add(&c.batch, w.asks)
+			s.addWaiter(&c.batch, w)
 		}
 	}
 	return len(c.waiters) > 0
+}
+
+func (s *Store) addWaiter(b *batch, w *waiter) {
+	if len(w.request.Asks) > 0 {
+		w.spots = append(w.spots, s.add(b, &w.request))
+	}
+	for i := range w.calls {
+		w.spots = append(w.spots, s.addCall(b, &w.calls[i]))
+	}
 }
 
 func (s *Store) deliver(q *queue, c *call, reply string, err error) {
@@ -147,7 +167,7 @@ func (s *Store) deliver(q *queue, c *call, reply string, err error) {
 		}
 		var answer string
 		if broken == nil {
-			answer, reply, broken = cut(reply, c.batch.groups[i].asks)
+			answer, reply, broken = cut(reply, &c.batch.groups[i])
 		}
 		answers = append(answers, answer)
 	}
@@ -156,10 +176,12 @@ func (s *Store) deliver(q *queue, c *call, reply string, err error) {
 		switch {
 		case err != nil:
 			w.err = err
-		case answers[w.group] == "":
+		case slices.ContainsFunc(w.spots, func(at spot) bool { return answers[at.group] == "" }):
 			w.err = broken
 		default:
-			w.reply = answers[w.group]
+			for _, at := range w.spots {
+				w.replies = append(w.replies, answers[at.group])
+			}
 		}
 		if w.state.CompareAndSwap(sent, answered) {
 			w.waker.wake()

@@ -255,8 +255,8 @@ func TestRuns(t *testing.T) {
 		at = at.Add(time.Duration(rng.Int64N(int64(300 * time.Millisecond)))).Truncate(time.Microsecond)
 		b := batch{at: at}
 		type one struct {
-			r        stint.Request
-			g, place int
+			r stint.Request
+			spot
 		}
 		var all []one
 		for range 1 + rng.IntN(4) {
@@ -274,7 +274,7 @@ func TestRuns(t *testing.T) {
 			}
 			for range 1 + rng.IntN(12) {
 				o := one{r: r}
-				o.g, o.place = s.add(&b, r.Asks)
+				o.spot = s.add(&b, &r)
 				all = append(all, o)
 			}
 		}
@@ -287,7 +287,7 @@ func TestRuns(t *testing.T) {
 		}
 		answers := make([]string, len(b.groups))
 		for i := range b.groups {
-			if answers[i], reply, err = cut(reply, b.groups[i].asks); err != nil {
+			if answers[i], reply, err = cut(reply, &b.groups[i]); err != nil {
 				t.Fatal(err)
 			}
 			if n := b.groups[i].count; n > 1 {
@@ -300,7 +300,7 @@ func TestRuns(t *testing.T) {
 		// Groups are decided in their order, their requests in theirs.
 		for g := range b.groups {
 			for _, o := range all {
-				if o.g != g {
+				if o.group != g {
 					continue
 				}
 				want, have := make([]stint.Decision, len(o.r.Asks)), make([]stint.Decision, len(o.r.Asks))
@@ -308,7 +308,7 @@ func TestRuns(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				e, err := s.read(answers[g], o.r.Asks, o.place, have)
+				e, err := s.read(answers[g], &o.r, o.place, have)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -348,8 +348,8 @@ func TestGroupsKeepOrder(t *testing.T) {
 		ask("b", l, 1), ask("a", m, 1), // 1; 4: another limit of that name, so the same key
 		punished, punished, ask("a", l, 1), // 5 6 7
 	} {
-		g, place := s.add(&b, asks)
-		got = append(got, fmt.Sprintf("%d.%d", g, place))
+		at := s.add(&b, &stint.Request{Asks: asks})
+		got = append(got, fmt.Sprintf("%d.%d", at.group, at.place))
 	}
 	if have, want := strings.Join(got, " "), "0.0 1.0 0.1 2.0 3.0 1.1 4.0 5.0 6.0 7.0"; have != want {
 		t.Errorf("got %s\nwant %s", have, want)

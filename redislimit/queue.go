@@ -36,7 +36,7 @@ type merger struct {
 type queue struct {
 	slot        uint16
 	first, last *waiter
-	asks        int // of the waiters
+	asks        int // and calls, of the waiters
 	calls       int // under way
 	starting    int // of these, the ones that have not taken requests yet
 	run         func()
@@ -142,7 +142,7 @@ func (q *queue) append(w *waiter) {
 		q.first = w
 	}
 	q.last = w
-	q.asks += len(w.asks)
+	q.asks += w.size()
 }
 
 func (q *queue) remove(w *waiter) {
@@ -157,5 +157,5 @@ func (q *queue) remove(w *waiter) {
 		q.last = w.prev
 	}
 	w.next, w.prev = nil, nil
-	q.asks -= len(w.asks)
+	q.asks -= w.size()
 }

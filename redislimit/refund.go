@@ -22,8 +22,14 @@ func (s *Store) Refund(ctx context.Context, r *stint.Request) error {
 		b := batch{at: r.At}
 		for i := range r.Asks {
 			a := &r.Asks[i]
+			if kit.Plan(a.Limit).Kind == algo.InFlight {
+				continue // what is held is settled
+			}
 			b.addKey(s, a.Key, a.Limit.ID())
 			b.blob = algo.AppendAsk(b.blob, kit.Plan(a.Limit), 0, a.Units())
+		}
+		if len(b.ends) == 0 {
+			return nil
 		}
 		reply, err := s.conn.EvalArgs(ctx, refundScript, s.appendInvalidations(b.command(refundScript), r))
 		if err != nil {

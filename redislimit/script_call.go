@@ -18,17 +18,22 @@ type batch struct {
 	ends   []int     // of each key in text
 	blob   []byte
 	groups []group
-	asks   int        // of all groups
+	asks   int        // and calls, of all groups
+	holds  bool       // a limit is held
 	plain  *stint.Ask // the last one, where another request may follow as "again"
 	args   []string   // what is sent
 }
 
-// group is identical requests that go as one.
+// group is identical requests that go as one, or calls about one key under one limit.
 type group struct {
-	asks   []stint.Ask
-	count  int
-	place  int  // in blob
-	single bool // no identical request may join it
+	asks    []stint.Ask // of calls, one that names key and limit
+	calls   bool
+	hold    bool // the requests hold
+	holdFor time.Duration
+	count   int
+	place   int    // in blob
+	single  bool   // no identical request may join it
+	beside  []byte // the identities of the requests, or the calls
 }
 
 // reset empties b. err is how its call ended: a Client that gave up may still be sending the
@@ -37,7 +42,9 @@ func (b *batch) reset(err error) {
 	if err != nil {
 		b.args = nil
 	}
-	clear(b.groups)
+	for i := range b.groups {
+		b.groups[i] = group{beside: b.groups[i].beside[:0]}
+	}
 	clear(b.args)
 	*b = batch{text: b.text[:0], ends: b.ends[:0], blob: b.blob[:0], groups: b.groups[:0], args: b.args[:0]}
 }
@@ -47,27 +54,60 @@ func (b *batch) addKey(s *Store, subject, id string) {
 	b.ends = append(b.ends, len(b.text))
 }
 
-// add appends a request and returns its group and its place there. It keeps asks, which share a
-// record if they share key and penalty.
-func (s *Store) add(b *batch, asks []stint.Ask) (g, place int) {
-	grouped := mayJoin(asks)
-	if grouped {
-		for g = len(b.groups) - 1; g >= max(0, len(b.groups)-mostCompared); g-- {
-			old := &b.groups[g]
-			if !old.single && identical(old.asks, asks) && old.count < algo.MaxCount {
-				place = old.count
-				old.count++
-				algo.SetCount(b.blob, old.place, old.count)
-				return g, place
-			}
-			if old.single && len(old.asks) > fewAsks || shareKey(old.asks, asks) {
-				break // they must be decided in their order
-			}
+// newGroup appends a group, whose request follows in the blob.
+func (b *batch) newGroup(asks []stint.Ask) *group {
+	n := len(b.groups)
+	if n == cap(b.groups) {
+		b.groups = append(b.groups, group{})
+	}
+	b.groups = b.groups[:n+1]
+	g := &b.groups[n]
+	*g = group{asks: asks, count: 1, place: len(b.blob), beside: g.beside[:0]}
+	return g
+}
+
+// join looks for the newest group that same accepts, before which none shares a count with asks, and
+// adds a request or call to it.
+func (b *batch) join(asks []stint.Ask, same func(*group) bool) (at spot, joined bool) {
+	for i := len(b.groups) - 1; i >= max(0, len(b.groups)-mostCompared); i-- {
+		g := &b.groups[i]
+		if !g.single && g.count < algo.MaxCount && same(g) {
+			at = spot{i, g.count}
+			g.count++
+			algo.SetCount(b.blob, g.place, g.count)
+			return at, true
+		}
+		if g.single && len(g.asks) > fewAsks || shareKey(g.asks, asks) {
+			break // they must be decided in their order
 		}
 	}
-	b.groups = append(b.groups, group{asks, 1, len(b.blob), !grouped})
+	return at, false
+}
+
+// add appends a request. It keeps asks, which share a record if they share key and penalty.
+func (s *Store) add(b *batch, r *stint.Request) spot {
+	asks, hold := r.Asks, holds(r)
+	grouped := mayJoin(asks, hold)
+	if grouped {
+		at, joined := b.join(asks, func(g *group) bool {
+			return !g.calls && g.hold == hold && g.holdFor == r.HoldFor && identical(g.asks, asks)
+		})
+		if joined {
+			if hold {
+				g := &b.groups[at.group]
+				g.beside = algo.AppendHoldID(g.beside, r.Hold)
+			}
+			return at
+		}
+	}
+	g := b.newGroup(asks)
+	g.single, g.hold, g.holdFor = !grouped, hold, r.HoldFor
+	if hold {
+		g.beside = algo.AppendHoldID(g.beside, r.Hold)
+	}
+	at := spot{len(b.groups) - 1, 0}
 	b.asks += len(asks)
-	if a := &asks[0]; len(asks) == 1 && a.Penalty == nil && a.MaxDelay == 0 && kit.Plan(a.Limit).Small() {
+	if a := &asks[0]; len(asks) == 1 && a.Penalty == nil && a.MaxDelay == 0 && kit.Plan(a.Limit).Small() && !a.Limit.IsHeld() {
 		b.addKey(s, a.Key, a.Limit.ID())
 		if p := b.plain; p != nil && p.Units() == a.Units() && samePlan(p.Limit, a.Limit) {
 			b.blob = algo.AppendAgain(b.blob)
@@ -75,23 +115,32 @@ func (s *Store) add(b *batch, asks []stint.Ask) (g, place int) {
 			b.blob = algo.AppendPlain(b.blob, kit.Plan(a.Limit), a.Units())
 			b.plain = a
 		}
-		return len(b.groups) - 1, 0
+		return at
 	}
 	places, penalised := penalties(asks)
 	s.addPenalties(b, penalised, counts(asks))
 	for i := range asks {
-		a := &asks[i]
-		if a.Limit == nil {
-			continue
-		}
 		place := 0
-		if a.Penalty != nil {
+		if asks[i].Penalty != nil {
 			place = places[i]
 		}
+		s.addAsk(b, r, &asks[i], place)
+	}
+	return at
+}
+
+// addAsk appends an ask of r. place is that of its penalty.
+func (s *Store) addAsk(b *batch, r *stint.Request, a *stint.Ask, place int) {
+	switch {
+	case a.Limit == nil:
+	case a.Limit.IsHeld():
+		n, way := wayOf(r, a)
+		s.addHeldKeys(b, a.Key, a.Limit)
+		b.blob = algo.AppendHeldAsk(b.blob, kit.Plan(a.Limit), place, n, way, span(a.Limit, r.HoldFor))
+	default:
 		b.addKey(s, a.Key, a.Limit.ID())
 		b.blob = algo.AppendAsk(b.blob, kit.PlanOf(a), place, a.Units())
 	}
-	return len(b.groups) - 1, 0
 }
 
 func counts(asks []stint.Ask) (n int) {
@@ -118,12 +167,16 @@ const (
 	mostCompared = mergedAsks
 )
 
-func mayJoin(asks []stint.Ask) bool {
+func mayJoin(asks []stint.Ask, hold bool) bool {
 	if len(asks) > fewAsks {
 		return false
 	}
 	for i := range asks {
-		if asks[i].Penalty != nil || asks[i].MaxDelay != 0 || !kit.Plan(asks[i].Limit).Small() {
+		a := &asks[i]
+		if a.Penalty != nil || a.MaxDelay != 0 {
+			return false
+		}
+		if p := kit.Plan(a.Limit); !p.Small() && p.Kind != algo.InFlight && !(hold && p.Held()) {
 			return false
 		}
 	}
@@ -163,6 +216,10 @@ func shareKey(x, y []stint.Ask) bool {
 func (b *batch) command(sc conn.Script) []string {
 	keys := len(b.text)
 	b.text = append(b.text, b.blob...)
+	beside := len(b.text)
+	for i := range b.groups {
+		b.text = append(b.text, b.groups[i].beside...)
+	}
 	text := string(b.text)
 	b.args = append(b.args[:0], "EVALSHA", sc.SHA, strconv.Itoa(len(b.ends)))
 	from := 0
@@ -174,7 +231,11 @@ func (b *batch) command(sc conn.Script) []string {
 	if !b.at.IsZero() {
 		at = strconv.FormatInt(b.at.UnixMicro(), 10)
 	}
-	b.args = append(b.args, at, text[keys:])
+	if !b.holds {
+		b.args = append(b.args, at, text[keys:])
+	} else {
+		b.args = append(b.args, at, text[keys:beside], text[beside:])
+	}
 	b.text = b.text[:keys]
 	return b.args
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/algo"
 )
 
 func oneSlot(r *stint.Request) bool {
@@ -28,8 +29,9 @@ type part struct {
 	decision  stint.Decision
 	each      []stint.Decision
 	err       error
-	refund    stint.Request // what of it is refunded
-	refundErr error         // why that failed
+	refund    stint.Request    // what of it is refunded
+	release   []stint.HoldCall // and what no longer is held
+	refundErr error            // why one of these failed
 }
 
 func split(r *stint.Request) []*part {
@@ -39,7 +41,7 @@ func split(r *stint.Request) []*part {
 		n := slot(r.Asks[i].Key)
 		p := bySlot[n]
 		if p == nil {
-			p = &part{request: stint.Request{At: r.At}}
+			p = &part{request: stint.Request{At: r.At, Hold: r.Hold, HoldFor: r.HoldFor}}
 			bySlot[n] = p
 			parts = append(parts, p)
 		}
@@ -137,7 +139,7 @@ var impossible = stint.MustLimit("1 per 1s")
 
 // peekPart fills p's answers as if another part refused. The asks may be p's without penalties.
 func (s *Store) peekPart(ctx context.Context, p *part, asks []stint.Ask) {
-	peeking := stint.Request{At: p.request.At, Asks: append(slices.Clone(asks), stint.Ask{Key: asks[0].Key, Limit: impossible, Cost: 2})}
+	peeking := stint.Request{At: p.request.At, Hold: p.request.Hold, HoldFor: p.request.HoldFor, Asks: append(slices.Clone(asks), stint.Ask{Key: asks[0].Key, Limit: impossible, Cost: 2})}
 	each := make([]stint.Decision, len(peeking.Asks))
 	p.decision, _, p.err = s.takeMerged(ctx, &peeking, each)
 	p.each = each[:len(asks)]
@@ -231,8 +233,10 @@ func (s *Store) refundParts(ctx context.Context, parts []*part) (complete bool) 
 		if p.hasQueue() { // the places stay taken, and others behind them
 			lost = true
 		}
-		p.refund.Asks = slices.DeleteFunc(slices.Clone(p.request.Asks), func(a stint.Ask) bool { return a.Units() == 0 || isQueue(a) })
-		if p.refund.At = p.request.At; len(p.refund.Asks) > 0 {
+		for i := range p.request.Asks {
+			p.addRefund(&p.request.Asks[i])
+		}
+		if p.refund.At = p.request.At; len(p.refund.Asks)+len(p.release) > 0 {
 			taken = append(taken, p)
 		}
 	}
@@ -243,7 +247,7 @@ func (s *Store) refundParts(ctx context.Context, parts []*part) (complete bool) 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout)
 	refund := func() {
 		defer cancel()
-		inParallel(taken, func(p *part) { p.refundErr = s.Refund(ctx, &p.refund) })
+		inParallel(taken, func(p *part) { p.refundErr = s.refundPart(ctx, p) })
 	}
 	if late {
 		go refund()
@@ -261,12 +265,45 @@ func (s *Store) refundParts(ctx context.Context, parts []*part) (complete bool) 
 	return complete
 }
 
+// addRefund notes what to undo of an ask: units that were charged are refunded, and a hold is settled
+// with no cost.
+func (p *part) addRefund(a *stint.Ask) {
+	switch n, way := wayOf(&p.request, a); {
+	case n == 0 || way == algo.WayPeek || isQueue(*a):
+	case way == algo.WayHold:
+		p.release = append(p.release, stint.HoldCall{
+			Action: stint.HoldSettle, Key: a.Key, Limit: a.Limit, Hold: p.request.Hold, Units: n, For: p.request.HoldFor,
+		})
+	default:
+		p.refund.Asks = append(p.refund.Asks, *a)
+	}
+}
+
+func (s *Store) refundPart(ctx context.Context, p *part) error {
+	var errs []error
+	if len(p.refund.Asks) > 0 {
+		errs = append(errs, s.Refund(ctx, &p.refund))
+	}
+	if len(p.release) > 0 {
+		s.callInOrder(ctx, p.request.At, p.release, all(len(p.release)))
+	}
+	for i := range p.release {
+		errs = append(errs, p.release[i].Err)
+	}
+	return errors.Join(errs...)
+}
+
 func (p *part) undoCharge() {
 	for i := range p.each {
-		d := &p.each[i]
-		if d.Delay = 0; p.request.Asks[i].Units() > 0 && !isQueue(p.request.Asks[i]) {
-			d.Remaining = min(d.Remaining+p.request.Asks[i].Units(), d.Limit.Capacity())
+		d, a := &p.each[i], &p.request.Asks[i]
+		n, way := wayOf(&p.request, a)
+		if d.Delay = 0; n == 0 || way == algo.WayPeek || isQueue(*a) {
+			continue
 		}
+		if way == algo.WayHold {
+			d.Held -= n
+		}
+		d.Remaining = min(d.Remaining+n, d.Limit.Capacity())
 	}
 }
 

@@ -60,28 +60,26 @@ func all(n int) []int {
 func (s *Store) takeInOrder(ctx context.Context, rs []stint.Request, answers []stint.Answer, places []int) {
 	for len(places) > 0 {
 		b := batch{at: rs[places[0]].At}
-		type spot struct{ group, place int }
 		var spots []spot
 		n := 0
 		for n < len(places) && (n == 0 || b.asks+len(rs[places[n]].Asks) <= mostInCall) {
-			g, place := s.add(&b, rs[places[n]].Asks)
-			spots = append(spots, spot{g, place})
+			spots = append(spots, s.add(&b, &rs[places[n]]))
 			n++
 		}
 		reply, err := s.runListed(ctx, &b)
 		replies := make([]string, 0, len(b.groups))
-		for _, g := range b.groups {
+		for i := range b.groups {
 			if err != nil {
 				break
 			}
 			var answer string
-			answer, reply, err = cut(reply, g.asks)
+			answer, reply, err = cut(reply, &b.groups[i])
 			replies = append(replies, answer)
 		}
 		for j, i := range places[:n] {
 			a := &answers[i]
 			if g := spots[j].group; g < len(replies) && replies[g] != "" {
-				a.Decision, a.Err = s.read(replies[g], rs[i].Asks, spots[j].place, a.Each)
+				a.Decision, a.Err = s.read(replies[g], &rs[i], spots[j].place, a.Each)
 			} else {
 				a.Decision, a.Err = stint.Decision{}, err
 			}

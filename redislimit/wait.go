@@ -12,16 +12,16 @@ import (
 
 type waiter struct {
 	pool       *sync.Pool // of its merger
-	asks       []stint.Ask
-	at         time.Time
-	next, prev *waiter // in its queue
+	request    stint.Request
+	calls      []stint.HoldCall // in place of a request's asks
+	next, prev *waiter          // in its queue
 	state      atomic.Uint32
 	waker      waker // of its caller
 
-	group, place int // in the batch
-	requests     int // in its call; known once it is answered
-	reply        string
-	err          error
+	spots    []spot // in the batch: its request's, or those of its calls
+	requests int    // in its call; known once it is answered
+	replies  []string
+	err      error
 }
 
 // The states of a waiter. The merger's lock is held where waiting ends.
@@ -32,23 +32,33 @@ const (
 	answered
 )
 
-func (m *merger) newWaiter(r *stint.Request) *waiter {
+// spot is where in a batch a request or a call went.
+type spot struct{ group, place int }
+
+func (m *merger) newWaiter(r *stint.Request, calls []stint.HoldCall) *waiter {
 	w, _ := m.waiters.Get().(*waiter)
 	if w == nil {
 		w = &waiter{pool: &m.waiters}
 		w.waker.init()
 	}
-	w.asks = append(w.asks, r.Asks...)
-	w.at = r.At
+	asks := append(w.request.Asks, r.Asks...)
+	w.request = *r
+	w.request.Asks = asks
+	w.calls = append(w.calls, calls...)
 	w.state.Store(waiting)
 	return w
 }
 
 func (w *waiter) free() {
-	clear(w.asks)
-	w.asks, w.next, w.prev, w.reply, w.err = w.asks[:0], nil, nil, "", nil
+	clear(w.request.Asks)
+	clear(w.calls)
+	clear(w.replies)
+	w.request = stint.Request{Asks: w.request.Asks[:0]}
+	w.calls, w.spots, w.replies, w.next, w.prev, w.err = w.calls[:0], w.spots[:0], w.replies[:0], nil, nil, nil
 	w.pool.Put(w)
 }
+
+func (w *waiter) size() int { return len(w.request.Asks) + len(w.calls) }
 
 // wait waits for the answer until ctx is done or the deadline, if more than 0, has passed, and
 // returns why there is none.

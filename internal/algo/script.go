@@ -14,6 +14,7 @@ var (
 	ResetScript   = assemble("reset")
 	RecordScript  = assemble("record")
 	InspectScript = assemble("inspect")
+	HoldsScript   = assemble("holds")
 )
 
 //go:embed *.lua

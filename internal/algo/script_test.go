@@ -8,7 +8,7 @@ import (
 // Every section of every twin is taken into a script, and nothing is left of the
 // directives.
 func TestScripts(t *testing.T) {
-	every := TakeScript + RefundScript + ResetScript + ViolateScript + RecordScript + InspectScript
+	every := TakeScript + RefundScript + ResetScript + ViolateScript + RecordScript + InspectScript + HoldsScript
 	for _, left := range []string{"-->", "--@", "\n\n"} {
 		if strings.Contains(every, left) {
 			t.Errorf("a script contains %q", left)

@@ -3,9 +3,11 @@
 -- file, in sections that are pasted in at their names below, so that a call runs
 -- no more than it needs and makes no closures.
 --
--- KEYS     of each request: its penalties' records, then its asks' counts
+-- KEYS     of each request: its penalties' records, then of each ask its count, and its holds
+--          where its limit is held; one that is in flight has holds alone
 -- ARGV[1]  the instant in µs; empty: the server's clock
 -- ARGV[2]  the requests, packed (see protocol.go)
+-- ARGV[3]  if requests hold, or calls are about holds: the identities and operations of these
 -- returns  the answers, packed
 --
 -- A request that stands for several identical ones, its count, is looked at and
@@ -22,8 +24,9 @@
 -- What lies further ahead of the clock than its own window is as if unused, and a
 -- charge replaces it.
 
+local spread = unpack
 local call, try, unpack, pack, byte = redis.call, redis.pcall, struct.unpack, struct.pack, string.byte
-local floor, ceil = math.floor, math.ceil
+local floor, ceil, min, max, sub = math.floor, math.ceil, math.min, math.max, string.sub
 local given = ARGV[1] ~= ''
 local clock
 if given then
@@ -36,6 +39,11 @@ local keys, requests, pos, k, place = KEYS, ARGV[2], 1, 0, 0
 local size = #requests
 local answers = {}
 local kind, count, cost, capacity, unit, a, b, c, d -- of the last plain request
+local tail, tailpos = ARGV[3], 1
+local readholds, findhold, addholds, dropholds, writeholds
+if tail then
+  --> held
+end
 
 while pos <= size do
   local form = byte(requests, pos)
@@ -87,8 +95,10 @@ while pos <= size do
         answers[place] = pack('>BHI8I7I7', took == count and 1 or 2, 0, took, now, before)
       end
     end
-  else
+  elseif form == 255 then
     --> whole
+  else
+    --> calls
   end
 end
 

@@ -20,69 +20,107 @@ local kind, penalty, full, cost, capacity, unit, a, b, c, d -- full: in parts, h
 local now, used, aux
 local took = outcome == 0 and count or 0 -- how many are admitted
 local nows, useds, auxs
+-- Of an ask whose limit is held: what an admitted request does (0: it is charged, 1: it holds
+-- units, 2: neither), how long a hold lasts, and its holds.
+local way, span, holds, heldby
+local holding -- whether an ask holds units
 local unwritten
-local start = pos
+local start, asked = pos, k
 -- While a ban runs, the limits are looked at, too: to say when they would allow.
-if outcome ~= 6 then
-  if asks > 1 then
-    nows, useds, auxs = {}, {}, {}
-  end
-  for i = 1, asks do
-    kind, penalty, full, cost, capacity, unit, a, b, c, d, pos = unpack('>BHI7I7I7I7I7I7I7I7', requests, pos)
-    local key = keys[k + i]
-    local broken
-    aux = nil
-    if kind == 3 then
-      --> log look
+if asks > 1 then
+  nows, useds, auxs, heldby = {}, {}, {}, {}
+end
+for i = 1, asks do
+  --> ask
+  local broken
+  aux, holds = nil, nil
+  holding = holding or way == 1
+  if outcome == 6 then
+    -- only the place of the next request is wanted
+  elseif kind == 5 then
+    now, used = clock, 0
+  elseif kind == 3 then
+    --> log look
+  else
+    local state = try('GET', key)
+    now, used = clock, 0
+    if not state then
+      -- unused
+    elseif type(state) == 'table' then
+      --> wrongtype
+    elseif kind <= 1 then
+      --> bucket look
+    elseif kind == 2 then
+      --> fixed look
     else
-      local state = try('GET', key)
-      now, used = clock, 0
-      if not state then
-        -- unused
-      elseif type(state) == 'table' then
-        --> wrongtype
-      elseif kind <= 1 then
-        --> bucket look
-      elseif kind == 2 then
-        --> fixed look
-      else
-        --> window look
-      end
+      --> window look
     end
-    if broken and outcome == 0 then
+  end
+  if way and outcome ~= 6 then
+    local why
+    holds, why = readholds(heldkey)
+    if type(why) == 'table' then
+      return why
+    end
+    broken = broken or why
+    holds = holds or {held = 0, latest = 0, count = 0} -- for the waits beside a ban
+  end
+  if outcome == 6 then
+    -- decided
+  elseif broken then
+    if outcome == 0 then
       outcome, who, number = 6, penalties + i, broken
-      break
     end
-    if cost > capacity or used + cost * unit > full then
+  elseif cost > capacity or used + cost * unit > full then
+    took = 0
+    if penalty > 0 then
+      refused[penalty] = true
+    end
+  elseif holds then
+    -- What others hold is no reason for a violation.
+    local free = floor((full - used) / unit) - holds.held
+    if cost > free or way > 0 and holds.count >= 4096 then
       took = 0
-      if penalty > 0 then
-        refused[penalty] = true
-      end
-    elseif used + cost * unit * took > full then
-      took = floor((full - used) / (cost * unit))
+    elseif way < 2 and cost * took > free then
+      took = floor(free / cost)
     end
-    if asks > 1 then
-      nows[i], useds[i], auxs[i] = now, used, aux
+    if way == 1 then
+      took = min(took, 4096 - holds.count)
     end
+  elseif used + cost * unit * took > full then
+    took = floor((full - used) / (cost * unit))
+  end
+  if asks > 1 and outcome ~= 6 then
+    nows[i], useds[i], auxs[i], heldby[i] = now, used, aux, holds
   end
 end
 
 local parts = {''}
 if outcome ~= 6 then
-  pos = start
+  pos, k = start, asked
+  local ids -- of those that are admitted and hold
   for i = 1, asks do
-    kind, penalty, full, cost, capacity, unit, a, b, c, d, pos = unpack('>BHI7I7I7I7I7I7I7I7', requests, pos)
-    local key = keys[k + i]
+    --> ask
     if asks > 1 then
-      now, used, aux = nows[i], useds[i], auxs[i]
+      now, used, aux, holds = nows[i], useds[i], auxs[i], heldby[i]
     end
     local before, fits = used, cost <= capacity and used + cost * unit <= full
     local retry, write, wait = 0, nil, 0
-    if took > 0 then
-      if cost > 0 then
-        if penalty > 0 and records[penalty][11] then
-          call('DEL', keys[k - penalties + penalty])
-        end
+    local held, latest, several
+    if holds then
+      held, latest, several = holds.held, max(0, holds.latest - clock), holds.count
+    end
+    local charged = took > 0 and cost > 0 and (not way or way == 0)
+    if charged or took > 0 and way == 1 then
+      if penalty > 0 and records[penalty][11] then
+        call('DEL', keys[asked - penalties + penalty])
+      end
+      if way == 1 then
+        ids = ids or sub(tail, tailpos, tailpos + took * 12 - 1)
+        addholds(holds, ids, cost, clock + span, span)
+        local done = writeholds(holds)
+        --> room
+      else
         local cost = cost * took
         if kind <= 1 then
           --> bucket charge
@@ -94,7 +132,7 @@ if outcome ~= 6 then
           --> window charge
         end
       end
-    elseif not fits and kind >= 3 then
+    elseif not fits and (kind == 3 or kind == 4) then
       if cost > capacity then
         retry = 9007199254740991 -- never
       else
@@ -121,7 +159,7 @@ if outcome ~= 6 then
       wait = 0
     elseif write then
       --> expire
-    elseif kind == 3 and took > 0 and cost > 0 then
+    elseif kind == 3 and charged then
       if given then
         call('PEXPIRE', key, 86400000)
       else
@@ -129,11 +167,13 @@ if outcome ~= 6 then
       end
     end
     if unwritten then
-      outcome, who, number, parts = 6, penalties + i, unwritten, {''}
-      pos = start + asks * 59
-      break
-    end
-    if kind <= 2 then
+      if outcome ~= 6 then
+        outcome, who, number = 6, penalties + i, unwritten
+      end
+      parts, took = {''}, 0 -- the others are not charged
+    elseif holds then
+      parts[i + 1] = pack('>I7I7I7I7I7I7H', now, kind <= 2 and before or used, retry, wait, held, latest, several)
+    elseif kind <= 2 then
       parts[i + 1] = pack('>I7I7', now, before)
     else
       local remaining = used < full and floor((full - used) / unit) or 0
@@ -146,15 +186,15 @@ if outcome ~= 6 then
   if outcome == 2 then
     for j = 1, penalties do
       if refused[j] then
-        local record, key = records[j], keys[k - penalties + j]
+        local record, key = records[j], keys[asked - penalties + j]
         local warn, ban, term, forget, growth, most = record[5], record[6], record[7], record[8], record[9], record[10]
         --> penalty violate
       end
     end
   end
-else
-  pos = start + asks * 59
 end
-k = k + asks
+if holding then
+  tailpos = tailpos + count * 12
+end
 parts[1] = pack('>BHI8', outcome, who, number)
 answers[place] = table.concat(parts)

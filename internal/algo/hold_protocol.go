@@ -1,0 +1,203 @@
+package algo
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// What the scripts are told of holds, and say of them; see protocol.go.
+
+const (
+	formCalls  = 254
+	heldKind   = 0x80
+	heldSize   = 44
+	calledSize = 43
+)
+
+// Way is what a request does, if it is admitted, under a limit that is held.
+type Way uint8
+
+// The numbers are part of the script's protocol.
+const (
+	WayCharge Way = iota // it is charged
+	WayHold              // it holds units
+	WayPeek              // neither: it asks whether units would fit
+)
+
+// AppendHeldAsk is AppendAsk for a limit that is held. span is how long a hold lasts, µs.
+func AppendHeldAsk(b []byte, p *Plan, penalty int, cost int64, way Way, span int64) []byte {
+	at := len(b)
+	b = AppendAsk(b, p, penalty, cost)
+	b[at] |= heldKind
+	return append56(append(b, byte(way)), span)
+}
+
+// AppendHoldID appends the identity of a hold: its random bytes first, by which a record is found.
+func AppendHoldID(b []byte, id [12]byte) []byte { return append(append(b, id[4:]...), id[:4]...) }
+
+// AppendCalls appends calls about one key under p. Their count is 1.
+func AppendCalls(b []byte, p *Plan) []byte {
+	kind := byte(p.Kind)
+	if p.Held() {
+		kind |= heldKind
+	}
+	b = append56(append(b, formCalls, 0, 1, kind), p.Most)
+	b = append56(b, p.Unit)
+	for _, n := range p.numbers() {
+		b = append56(b, n)
+	}
+	return b
+}
+
+// The actions of calls.
+const (
+	CallSettle byte = iota
+	CallRenew
+	CallRelease
+	CallCharge
+	CallRenewAgain // and makes a record that was lost again
+)
+
+// AppendCall appends a call to those that go beside the requests.
+func AppendCall(b []byte, action byte, id [12]byte, cost, units, span int64) []byte {
+	b = AppendHoldID(append(b, action), id)
+	b = append56(b, min(cost, Exact))
+	b = append56(b, min(units, Exact))
+	return append56(b, span)
+}
+
+// HeldAnswer is how a count and its holds stood when a request came. The waits, µs, are only those
+// of limits whose states are not small.
+type HeldAnswer struct {
+	View
+	Retry, Reset int64
+	Holds        int64 // how many records count
+}
+
+// ReadHeld reads the answer to an ask whose limit is held and returns what follows it.
+func ReadHeld(s string) (a HeldAnswer, rest string, err error) {
+	if len(s) < heldSize {
+		return a, "", fmt.Errorf("answer of %d bytes: want %d", len(s), heldSize)
+	}
+	a = HeldAnswer{
+		View:  View{Now: read56(s), Used: read56(s[7:]), Held: read56(s[28:]), HeldFor: read56(s[35:])},
+		Retry: read56(s[14:]), Reset: read56(s[21:]), Holds: int64(binary.BigEndian.Uint16([]byte(s[42:44]))),
+	}
+	return a, s[heldSize:], a.check()
+}
+
+func (a *HeldAnswer) check() error {
+	if a.Now >= Exact || a.Used > Exact || a.Held > Exact {
+		return fmt.Errorf("%d used and %d held at %d: not one of this script's", a.Used, a.Held, a.Now)
+	}
+	return nil
+}
+
+// Hold adds n holds of so many units each.
+func (a *HeldAnswer) Hold(n, units, span int64) {
+	if n > 0 && units > 0 {
+		a.Held += n * units
+		a.Holds += n
+		a.HeldFor = max(a.HeldFor, span)
+	}
+}
+
+// FitsHeld is Fits for a request of n units that does not only charge them.
+func (p *Plan) FitsHeld(a *HeldAnswer, n int64, way Way) bool {
+	a.Crowded = way != WayCharge && a.Holds >= MostHolds
+	return p.Fits(&a.View, n)
+}
+
+// SettleHeld is Settle for what a script said. Of a state that is not small, what is said is after a
+// charge.
+func (p *Plan) SettleHeld(a *HeldAnswer, n int64, way Way, span int64, allowed bool) (d Verdict) {
+	small := p.Small() || p.Kind == InFlight
+	d.Allowed = allowed || p.FitsHeld(a, n, way)
+	switch {
+	case allowed && way == WayHold:
+		a.Hold(1, n, span)
+	case allowed && way == WayCharge && small:
+		a.Used += n * p.Unit
+	case d.Allowed:
+	case n > p.Capacity:
+		d.Retry = Never
+	case a.Used+n*p.Unit <= p.Full:
+		d.Retry, d.Busy = p.Busy, true
+	case small:
+		d.Retry = p.retry(nil, &a.View, n)
+	default:
+		d.Retry = a.Retry
+	}
+	p.stand(a, &d)
+	return d
+}
+
+func (p *Plan) stand(a *HeldAnswer, d *Verdict) {
+	d.Remaining, d.Held, d.Reset = max(0, p.Left(&a.View)-a.Held), a.Held, a.Reset
+	if p.Small() {
+		d.Reset = p.reset(nil, &a.View)
+	}
+	d.Reset = max(d.Reset, a.HeldFor)
+}
+
+// Called is the answer to a call.
+type Called struct {
+	Found   bool
+	Charged int64
+	Verdict
+}
+
+// ReadCalled reads the answer to the call of this place.
+func (p *Plan) ReadCalled(s string, place int) (c Called, err error) {
+	if s = s[min(len(s), place*calledSize):]; len(s) < calledSize {
+		return c, fmt.Errorf("answer of %d bytes to a call: want %d", len(s), calledSize)
+	}
+	a := HeldAnswer{
+		View:  View{Now: read56(s[8:]), Used: read56(s[15:]), Held: read56(s[29:]), HeldFor: read56(s[36:])},
+		Reset: read56(s[22:]),
+	}
+	c.Found, c.Charged = s[0] == 1, read56(s[1:])
+	p.stand(&a, &c.Verdict)
+	return c, a.check()
+}
+
+// CalledSize is how many bytes of the answers to n calls follow their Head.
+func CalledSize(n int) int { return n * calledSize }
+
+// HoldRecord is a record of a hold as it lies in Redis.
+type HoldRecord struct {
+	ID                 [12]byte
+	Units, Until, Span int64 // Until and Span in µs
+}
+
+// Counts tells whether r counts at an instant.
+func (r *HoldRecord) Counts(now int64) bool {
+	return r.Units > 0 && now < r.Until && r.Until <= now+2*r.Span
+}
+
+// The records of a block, and what stands before them; see held.lua.
+const (
+	blockHead  = 14
+	holdRecord = 31
+)
+
+// AppendHoldRecords appends what a field of a hash of holds says; ok is false for anything else.
+func AppendHoldRecords(all []HoldRecord, field, value string) (_ []HoldRecord, ok bool) {
+	if field == "" {
+		const head = 40
+		return all, len(value) == head && value[0]>>1 == 40
+	}
+	if len(value) < blockHead || (len(value)-blockHead)%holdRecord > 0 {
+		return all, false
+	}
+	for s := value[blockHead:]; s != ""; s = s[holdRecord:] {
+		var r HoldRecord
+		copy(r.ID[4:], s[:8])
+		copy(r.ID[:4], s[8:12])
+		r.Until = read56(s[12:])
+		r.Span = read56("\x00\x00" + s[19:24])
+		r.Units = read56(s[24:])
+		all = append(all, r)
+	}
+	return all, true
+}

@@ -1,0 +1,297 @@
+package redislimit
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/algo"
+	"github.com/stintdev/stint/redislimit/internal/conn"
+)
+
+// holds tells whether r holds units.
+func holds(r *stint.Request) bool {
+	if r.Hold == (stint.HoldID{}) {
+		return false
+	}
+	for i := range r.Asks {
+		if _, way := wayOf(r, &r.Asks[i]); way == algo.WayHold {
+			return true
+		}
+	}
+	return false
+}
+
+// wayOf is what an ask of r takes, if r is allowed, and how many units must fit.
+func wayOf(r *stint.Request, a *stint.Ask) (units int64, way algo.Way) {
+	units = a.Units()
+	switch {
+	case a.Limit == nil || !a.Limit.IsHeld():
+		return units, algo.WayCharge
+	case r.Hold != (stint.HoldID{}) && units > 0:
+		return units, algo.WayHold
+	case r.Hold != (stint.HoldID{}) || kit.Plan(a.Limit).Kind == algo.InFlight:
+		return max(1, units), algo.WayPeek
+	}
+	return units, algo.WayCharge
+}
+
+// span is how long a hold lasts, µs.
+func span(l *stint.Limit, holdFor time.Duration) int64 {
+	return cmp.Or(holdFor.Microseconds(), kit.Plan(l).Hold)
+}
+
+// heldID is what stands for a limit's holds where its ID stands for its count.
+func heldID(l *stint.Limit) string { return "h" + l.ID() }
+
+// addHeldKeys adds the keys of a limit that is held.
+func (s *Store) addHeldKeys(b *batch, subject string, l *stint.Limit) {
+	if kit.Plan(l).Kind != algo.InFlight {
+		b.addKey(s, subject, l.ID())
+	}
+	b.addKey(s, subject, heldID(l))
+	b.holds = true
+}
+
+// brokenHolds and more is what a script calls a key of holds that is not readable: see algo.Head.
+const brokenHolds = 6
+
+func (s *Store) countKey(a *stint.Ask, held bool) string {
+	if held {
+		return s.key(a.Key, heldID(a.Limit))
+	}
+	return s.key(a.Key, a.Limit.ID())
+}
+
+// heldVerdict is verdict under a limit that is held.
+func heldVerdict(r *stint.Request, a *stint.Ask, s string, before int64, allowed bool) (v algo.Verdict, rest string, err error) {
+	p := kit.Plan(a.Limit)
+	answer, rest, err := algo.ReadHeld(s)
+	if err != nil {
+		return v, "", fmt.Errorf("redislimit: %w", err)
+	}
+	n, way := wayOf(r, a)
+	lasts := span(a.Limit, r.HoldFor)
+	if way != algo.WayPeek && before > 0 && n > 0 && before > p.Capacity/n {
+		return v, "", fmt.Errorf("redislimit: unexpected reply of the script: %d admitted of %d units each", before, n)
+	}
+	switch way {
+	case algo.WayHold:
+		answer.Hold(before, n, lasts)
+	case algo.WayCharge:
+		answer.Used += before * n * p.Unit
+	}
+	if allowed && p.Small() && !p.FitsHeld(&answer, n, way) {
+		return v, "", fmt.Errorf("redislimit: unexpected reply of the script: admitted at %d used, %d held", answer.Used, answer.Held)
+	}
+	return p.SettleHeld(&answer, n, way, lasts, allowed), rest, nil
+}
+
+// Holds implements stint.Holder.
+func (s *Store) Holds(ctx context.Context, at time.Time, calls []stint.HoldCall) {
+	if len(calls) == 0 {
+		return
+	}
+	if _, err := s.conn.Await(ctx, 0); err != nil {
+		failCalls(calls, all(len(calls)), notSent(err))
+		return
+	}
+	if !s.conn.Cluster() {
+		s.callInOrder(ctx, at, calls, all(len(calls)))
+		return
+	}
+	bySlot := map[uint16]*part{}
+	var parts []*part
+	for i := range calls {
+		n := slot(calls[i].Key)
+		if bySlot[n] == nil {
+			bySlot[n] = new(part)
+			parts = append(parts, bySlot[n])
+		}
+		bySlot[n].places = append(bySlot[n].places, i)
+	}
+	inParallel(parts, func(p *part) { s.callInOrder(ctx, at, calls, p.places) })
+}
+
+func failCalls(calls []stint.HoldCall, places []int, err error) {
+	for _, i := range places {
+		calls[i].Err = err
+	}
+}
+
+// callInOrder makes the calls at these places. Few go with the requests of others; many are a list.
+func (s *Store) callInOrder(ctx context.Context, at time.Time, calls []stint.HoldCall, places []int) {
+	if len(places) <= mostMerged {
+		s.callMerged(ctx, at, calls, places)
+		return
+	}
+	for len(places) > 0 {
+		n := min(len(places), mostInCall)
+		s.callListed(ctx, at, calls, places[:n])
+		places = places[n:]
+	}
+}
+
+// mostMerged is how many calls go with the requests of others.
+const mostMerged = 8
+
+func (s *Store) callMerged(ctx context.Context, at time.Time, calls []stint.HoldCall, places []int) {
+	if err := ctx.Err(); err != nil {
+		failCalls(calls, places, notSent(err))
+		return
+	}
+	w := s.merger.newWaiter(&stint.Request{At: at}, nil)
+	for _, i := range places {
+		w.calls = append(w.calls, calls[i])
+	}
+	var n uint16
+	if s.conn.Cluster() {
+		n = slot(calls[places[0]].Key)
+	}
+	q, _ := s.merger.enqueue(n, w, false)
+	if q == nil {
+		w.free()
+		failCalls(calls, places, notSent(errWaiting))
+		return
+	}
+	if err := s.await(ctx, q, w, 0); err != nil {
+		failCalls(calls, places, err)
+		return
+	}
+	defer w.free()
+	for j, i := range places {
+		if w.err != nil {
+			calls[i].Err = w.err
+		} else {
+			s.readCall(&calls[i], w.replies[j], w.spots[j].place)
+		}
+	}
+}
+
+func (s *Store) callListed(ctx context.Context, at time.Time, calls []stint.HoldCall, places []int) {
+	b := batch{at: at}
+	var spots []spot
+	for _, i := range places {
+		spots = append(spots, s.addCall(&b, &calls[i]))
+	}
+	reply, err := s.runListed(ctx, &b)
+	if err != nil {
+		failCalls(calls, places, err)
+		return
+	}
+	replies := make([]string, len(b.groups))
+	for i := range b.groups {
+		if replies[i], reply, err = cut(reply, &b.groups[i]); err != nil {
+			failCalls(calls, places, err)
+			return
+		}
+	}
+	for j, i := range places {
+		s.readCall(&calls[i], replies[spots[j].group], spots[j].place)
+	}
+}
+
+// addCall appends a call.
+func (s *Store) addCall(b *batch, c *stint.HoldCall) spot {
+	b.asks++
+	asks := []stint.Ask{{Key: c.Key, Limit: c.Limit}}
+	at, joined := b.join(asks, func(g *group) bool {
+		return g.calls && sameCount(&g.asks[0], &asks[0]) && samePlan(g.asks[0].Limit, c.Limit)
+	})
+	if !joined {
+		g := b.newGroup(asks)
+		g.calls = true
+		at = spot{len(b.groups) - 1, 0}
+		if c.Limit.IsHeld() {
+			s.addHeldKeys(b, c.Key, c.Limit)
+		} else {
+			b.addKey(s, c.Key, c.Limit.ID())
+			b.holds = true
+		}
+		b.blob = algo.AppendCalls(b.blob, kit.Plan(c.Limit))
+	}
+	g := &b.groups[at.group]
+	action := [...]byte{stint.HoldSettle: algo.CallSettle, stint.HoldRenew: algo.CallRenew, stint.HoldRelease: algo.CallRelease, stint.HoldCharge: algo.CallCharge}[c.Action]
+	if c.Action == stint.HoldRenew && c.Again {
+		action = algo.CallRenewAgain
+	}
+	g.beside = algo.AppendCall(g.beside, action, c.Hold, c.Cost, c.Units, span(c.Limit, c.For))
+	return at
+}
+
+// readCall fills in the answer to c from what the script answered to its group.
+func (s *Store) readCall(c *stint.HoldCall, reply string, place int) {
+	c.Found, c.Charged, c.Remaining, c.Held, c.ResetAfter = false, 0, 0, 0, 0
+	head, rest, err := algo.ReadHead(reply)
+	switch {
+	case err != nil:
+		c.Err = fmt.Errorf("redislimit: %w", err)
+		return
+	case !head.Names(0, 1):
+		c.Err = fmt.Errorf("redislimit: unexpected reply of the script: %v", head)
+		return
+	case !head.Verdicts():
+		c.Err = s.broken([]stint.Ask{{Key: c.Key, Limit: c.Limit}}, nil, head)
+		return
+	}
+	called, err := kit.Plan(c.Limit).ReadCalled(rest, place)
+	if err != nil {
+		c.Err = fmt.Errorf("redislimit: %w", err)
+		return
+	}
+	c.Err = nil
+	c.Found, c.Charged = called.Found, called.Charged
+	c.Remaining, c.Held, c.ResetAfter = called.Remaining, called.Verdict.Held, algo.Duration(called.Reset)
+}
+
+var holdsScript = conn.NewScript(algo.HoldsScript)
+
+// Held implements stint.Holder, in one round trip that writes nothing.
+func (s *Store) Held(ctx context.Context, key string, limits []*stint.Limit) ([]stint.Hold, error) {
+	limits = slices.DeleteFunc(slices.Clone(limits), func(l *stint.Limit) bool { return !l.IsHeld() })
+	if len(limits) == 0 {
+		return nil, nil
+	}
+	names := make([]string, len(limits))
+	for i, l := range limits {
+		names[i] = s.key(key, heldID(l))
+	}
+	reply, err := s.conn.Eval(ctx, holdsScript, names)
+	if err != nil {
+		if conn.IsWrongType(err) {
+			return nil, fmt.Errorf("redislimit: held: a key of the holds of %q holds another type of value: %w", key, fleet.ErrBroken)
+		}
+		return nil, fmt.Errorf("redislimit: held: %w", err)
+	}
+	parts, _ := reply.([]any)
+	if len(parts) != 2+len(limits) {
+		return nil, fmt.Errorf("redislimit: held: the script replied %T to %d keys", reply, len(limits))
+	}
+	now, err := instant(parts[:2])
+	if err != nil {
+		return nil, fmt.Errorf("redislimit: held: %w", err)
+	}
+	var held []stint.Hold
+	for i, l := range limits {
+		fields, _ := parts[2+i].([]any)
+		var records []algo.HoldRecord
+		for j := 0; j+1 < len(fields); j += 2 {
+			field, _ := fields[j].(string)
+			value, _ := fields[j+1].(string)
+			var ok bool
+			if records, ok = algo.AppendHoldRecords(records, field, value); !ok {
+				return nil, brokenKey(names[i], false)
+			}
+		}
+		for _, r := range records {
+			if r.Counts(now) {
+				held = append(held, stint.Hold{ID: r.ID, Limit: l, Units: r.Units, Left: algo.Duration(r.Until - now), For: algo.Duration(r.Span)})
+			}
+		}
+	}
+	return held, nil
+}
