@@ -237,11 +237,18 @@ func TestRuns(t *testing.T) {
 	var limits []*stint.Limit
 	for range 40 {
 		spec := stint.Spec{Algorithm: stint.Algorithm(rng.IntN(3)), Amount: 1 + rng.Int64N(40), Period: time.Duration(1+rng.IntN(5000)) * time.Millisecond}
+		if rng.IntN(3) == 0 {
+			spec.Algorithm = []stint.Algorithm{stint.TokenBucket, stint.FixedWindow, stint.SlidingLog, stint.SlidingWindow, stint.InFlight}[rng.IntN(5)]
+			spec.Hold = time.Duration(1+rng.IntN(900)) * time.Millisecond
+		}
 		if rng.IntN(4) == 0 {
 			spec.Amount = 1 + rng.Int64N(1<<40)
 		}
-		if spec.Algorithm != stint.FixedWindow && rng.IntN(2) == 0 {
+		if spec.Algorithm <= stint.LeakyBucket && rng.IntN(2) == 0 {
 			spec.Burst = 1 + rng.Int64N(60)
+		}
+		if spec.Algorithm == stint.InFlight {
+			spec.Period = 0
 		}
 		spec.Name = fmt.Sprint("l", rng.IntN(4)) // some differ from others under one name
 		if l, err := stint.NewLimit(spec); err == nil {
@@ -250,12 +257,14 @@ func TestRuns(t *testing.T) {
 	}
 	memory := new(stint.Memory)
 	at := time.UnixMicro(1e15)
-	runs, partly := 0, 0
+	var held []stint.Request
+	runs, partly, heldRuns, calls := 0, 0, 0, 0
 	for round := range rounds {
 		at = at.Add(time.Duration(rng.Int64N(int64(300 * time.Millisecond)))).Truncate(time.Microsecond)
 		b := batch{at: at}
 		type one struct {
-			r stint.Request
+			r    stint.Request
+			call *stint.HoldCall // in place of r
 			spot
 		}
 		var all []one
@@ -272,9 +281,20 @@ func TestRuns(t *testing.T) {
 			if stint.Internal().Check(&r) != nil {
 				continue
 			}
+			holding := rng.IntN(2) == 0
 			for range 1 + rng.IntN(12) {
 				o := one{r: r}
-				o.spot = s.add(&b, &r)
+				if holding {
+					o.r.Hold = stint.NewHoldID()
+					held = append(held, o.r)
+				}
+				if n := len(held); n > 0 && rng.IntN(3) == 0 {
+					o.call = callAbout(rng, &held[n-1-rng.IntN(min(n, 100))])
+					o.spot = s.addCall(&b, o.call)
+					all = append(all, o)
+					continue
+				}
+				o.spot = s.add(&b, &o.r)
 				all = append(all, o)
 			}
 		}
@@ -295,12 +315,25 @@ func TestRuns(t *testing.T) {
 				if answers[i][0] == 2 && answers[i][10] > 0 {
 					partly++
 				}
+				if b.groups[i].hold {
+					heldRuns++
+				}
 			}
 		}
 		// Groups are decided in their order, their requests in theirs.
 		for g := range b.groups {
 			for _, o := range all {
 				if o.group != g {
+					continue
+				}
+				if o.call != nil {
+					want, have := []stint.HoldCall{*o.call}, *o.call
+					memory.Holds(t.Context(), at, want)
+					s.readCall(&have, answers[g], o.place)
+					if have != want[0] {
+						t.Fatalf("round %d, place %d, under %s:\n got %+v\nwant %+v", round, o.place, have.Limit, have, want[0])
+					}
+					calls++
 					continue
 				}
 				want, have := make([]stint.Decision, len(o.r.Asks)), make([]stint.Decision, len(o.r.Asks))
@@ -318,10 +351,27 @@ func TestRuns(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d runs, %d of them admitted in part", runs, partly)
-	if runs < rounds/10 || partly < rounds/100 {
+	t.Logf("%d runs, %d of them admitted in part, %d of them held; %d calls", runs, partly, heldRuns, calls)
+	if runs < rounds/10 || partly < rounds/100 || heldRuns < rounds/10 || calls < rounds {
 		t.Error("that proves too little")
 	}
+}
+
+// callAbout is a call about one of the holds of r.
+func callAbout(rng *rand.Rand, r *stint.Request) *stint.HoldCall {
+	a := r.Asks[rng.IntN(len(r.Asks))]
+	c := &stint.HoldCall{Key: a.Key, Limit: a.Limit, Hold: r.Hold, Units: a.Units(), For: r.HoldFor, Cost: rng.Int64N(4)}
+	switch n := rng.IntN(8); {
+	case !a.Limit.IsHeld():
+		c.Action = stint.HoldCharge
+	case n == 0:
+		c.Action, c.Again = stint.HoldRenew, rng.IntN(2) == 0
+	case n == 1:
+		c.Action = stint.HoldRelease
+	case n == 2 && a.Limit.Spec().Algorithm != stint.InFlight:
+		c.Action = stint.HoldCharge
+	}
+	return c
 }
 
 // Requests that share a key keep their order, whatever goes together.
