@@ -158,7 +158,13 @@ func TestGuardMisuse(t *testing.T) {
 	for name, wrap := range map[string]func(){
 		"no function":      func() { stint.Guard[int, int]{}.Wrap(nil) },
 		"penalty and wait": func() { stint.Guard[int, int]{Wait: true, Penalty: p}.Wrap(one) },
-		"allow and wait":   func() { stint.Guard[int, int]{Wait: true, OnError: stint.OnErrorAllow}.Wrap(one) },
+		"a cost after without a hold": func() {
+			stint.Guard[int, int]{Limit: stint.MustLimit("5 per 1m"), CostAfter: func(int, int, error) int64 { return 1 }}.Wrap(one)
+		},
+		"a cost after in flight": func() {
+			stint.Guard[int, int]{Limit: stint.MustLimit("5 in_flight"), CostAfter: func(int, int, error) int64 { return 1 }}.Wrap(one)
+		},
+		"allow and wait": func() { stint.Guard[int, int]{Wait: true, OnError: stint.OnErrorAllow}.Wrap(one) },
 	} {
 		func() {
 			defer func() {
@@ -259,5 +265,135 @@ func TestGuardOnError(t *testing.T) {
 		if got := text(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "down") {
 			t.Errorf("the log: %s", got)
 		}
+	})
+}
+
+// A Guard under a held limit holds its cost while the function runs, and then charges what it did
+// cost, or the cost if the function panics.
+func TestGuardCostAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l stint.Limiter
+		limit := stint.MustLimit("tokens: 100 per 1h fixed_window hold")
+		failed := errors.New("failed")
+		guard := stint.Guard[string, int]{
+			Name: "g", Limiter: &l, Limit: limit,
+			Key:  func(context.Context, string) string { return "k" },
+			Cost: func(a string) int64 { return int64(len(a)) },
+			CostAfter: func(a string, r int, err error) int64 {
+				if err != nil {
+					return -5
+				}
+				return int64(r)
+			},
+		}
+		left := int64(100)
+		remains := func(want int64) {
+			t.Helper()
+			if got := remaining(t, &l, "1:g:k", limit); got != want {
+				t.Errorf("%d remain, want %d", got, want)
+			}
+		}
+		f := guard.Wrap(func(_ context.Context, a string) (int, error) {
+			time.Sleep(5 * time.Minute)
+			remains(left - int64(len(a)))
+			switch a {
+			case "panics":
+				panic(a)
+			case "fails":
+				return 0, failed
+			}
+			return 30, nil
+		})
+		gone, cancel := context.WithCancel(t.Context())
+		for _, c := range []struct {
+			a    string
+			cost int64
+		}{{"more", 30}, {"fails", 0}, {"panics", 6}, {"", 30}, {"long long long", 30}} {
+			func() {
+				defer func() {
+					if recover() == nil != (c.a != "panics") {
+						t.Errorf("%q: the panic is lost, or new", c.a)
+					}
+				}()
+				if _, err := f(gone, c.a); err != nil && err != failed {
+					t.Errorf("%q: %v", c.a, err)
+				}
+			}()
+			left -= c.cost
+			remains(left)
+		}
+		var refused *stint.RefusedError
+		if _, err := f(gone, "too much"); !errors.As(err, &refused) || refused.Busy {
+			t.Errorf("%v", err)
+		}
+		cancel()
+	})
+}
+
+// A Guard under an in_flight limit bounds how many calls run at once; one that waits gives each its
+// turn, and one whose caller leaves while it waits holds nothing.
+func TestGuardInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, waits := range []bool{false, true} {
+			limit := stint.MustLimit("2 in_flight retry 100ms")
+			l := stint.NewLimiter(new(stint.Memory))
+			var running, most, refused int
+			var mu sync.Mutex
+			f := stint.Guard[int, int]{Name: "g", Limiter: l, Limit: limit, Wait: waits}.Wrap(func(context.Context, int) (int, error) {
+				mu.Lock()
+				running++
+				most = max(most, running)
+				mu.Unlock()
+				time.Sleep(time.Minute)
+				mu.Lock()
+				running--
+				mu.Unlock()
+				return 0, nil
+			})
+			var callers sync.WaitGroup
+			for range 6 {
+				callers.Go(func() {
+					var limited *stint.RefusedError
+					if _, err := f(t.Context(), 0); errors.As(err, &limited) && limited.Busy {
+						mu.Lock()
+						refused++
+						mu.Unlock()
+					} else if err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			if waits {
+				callers.Go(func() {
+					ctx, cancel := context.WithCancel(t.Context())
+					time.AfterFunc(150*time.Second, cancel)
+					time.Sleep(121 * time.Second) // when the last two run
+					if _, err := f(ctx, 0); err != context.Canceled {
+						t.Errorf("the caller who left: %v", err)
+					}
+				})
+			}
+			callers.Wait()
+			want := 4
+			if waits {
+				want = 0
+			}
+			if most != 2 || refused != want || remaining(t, l, "1:g:", limit) != 2 {
+				t.Errorf("waits %v: %d at once, %d refused, %d remain", waits, most, refused, remaining(t, l, "1:g:", limit))
+			}
+		}
+	})
+}
+
+// If the store cannot hold, OnError decides as ever, and nothing is settled.
+func TestGuardHeldOnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logged(t)
+		down := errors.New("down")
+		f := stint.Guard[int, int]{Limiter: stint.NewLimiter(broken{down}), Limit: stint.MustLimit("2 in_flight"), OnError: stint.OnErrorAllow}.Wrap(one)
+		if n, err := f(t.Context(), 0); n != 1 || err != nil {
+			t.Error(n, err)
+		}
+		time.Sleep(time.Hour) // the keeper gives up
 	})
 }
