@@ -70,6 +70,9 @@ func (internals) Check(r *Request) error { return r.check() }
 // IsShared tells whether a decision by s was counted by the Store that counts for all.
 func (internals) IsShared(s Source) bool { return s == ByStore || s == ByLease }
 
+// ErrNotCharged is fleet.ErrNotCharged, which this package looks for and does not export.
+func (internals) ErrNotCharged() error { return errNotCharged }
+
 // DefaultLimit is the limit of Guards and of package httplimit where none is given.
 func (internals) DefaultLimit() *Limit { return defaultLimit }
 

@@ -47,6 +47,9 @@ var (
 	ErrUnsupported = errors.New("not supported by this store")
 )
 
+// errNotCharged is fleet.ErrNotCharged.
+var errNotCharged = errors.New("nothing was charged")
+
 // A Store may implement optional interfaces: BatchTaker, Refunder, Resetter, Violator and
 // Inspector. A Store that wraps another one, as those of package fleet do, has a method
 // Unwrap() Store that returns it, and implements only what it changes. So callers do not

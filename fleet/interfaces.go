@@ -14,7 +14,7 @@ var (
 	// ErrNotCharged means that nothing was charged, for certain: the request was not sent,
 	// or was refused as a whole. After another error of a Store that is asked over a
 	// network, it is unknown whether the request was charged.
-	ErrNotCharged = errors.New("nothing was charged")
+	ErrNotCharged = stint.Internal().ErrNotCharged()
 	// ErrBroken means that the store holds something other than a count where a count
 	// should be. It concerns some keys; requests about others can be decided.
 	ErrBroken = errors.New("the store holds something other than a count")

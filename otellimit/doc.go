@@ -6,16 +6,18 @@
 //	...
 //	limiter := stint.NewLimiter(otellimit.Store(store, otellimit.Options{}))
 //	limiter.Observe = observer.Observe
+//	limiter.ObserveHold = observer.ObserveHold
 //
 // Under the layers of package fleet, a span is a call that was made, and not an answer that
 // the layers remembered:
 //
 //	store := fleet.New(otellimit.Store(shared, otellimit.Options{}), fleet.Options{})
 //
-// There are two metrics:
+// There are three metrics:
 //
 //   - stint.decisions, a counter: requests decided, by stint.limit, stint.outcome and
 //     stint.by
+//   - stint.settlements, a counter: holds that ended, by stint.limit and stint.result
 //   - stint.store.duration, a histogram of seconds: calls of the Store, by
 //     stint.operation and error.type
 //
@@ -71,6 +73,9 @@ const (
 	remainingKey  = attribute.Key("stint.remaining")
 	retryAfterKey = attribute.Key("stint.retry_after")
 	violationsKey = attribute.Key("stint.violations")
+	resultKey     = attribute.Key("stint.result")
+	costKey       = attribute.Key("stint.cost")
+	chargedKey    = attribute.Key("stint.charged")
 	operationKey  = attribute.Key("stint.operation")
 	requestsKey   = attribute.Key("stint.requests")
 	asksKey       = attribute.Key("stint.asks")

@@ -25,6 +25,7 @@ const MaxLimits = 1000
 type Observer struct {
 	key       func(string) string // nil: spans show no keys
 	decisions metric.Int64Counter
+	ended     metric.Int64Counter
 
 	known atomic.Pointer[known]
 	mu    sync.Mutex // to replace known
@@ -35,6 +36,7 @@ type series struct {
 	limit   string
 	outcome stint.Outcome
 	by      stint.Source
+	result  string // of a hold; "": it is a decision
 }
 
 // New returns an Observer. It returns an error if the MeterProvider does.
@@ -44,7 +46,12 @@ func New(o Options) (*Observer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("otellimit: %w", err)
 	}
-	observer := &Observer{key: o.Key, decisions: decisions}
+	ended, err := o.meter().Int64Counter("stint.settlements", metric.WithUnit("{hold}"),
+		metric.WithDescription("Holds that ended, by limit and result."))
+	if err != nil {
+		return nil, fmt.Errorf("otellimit: %w", err)
+	}
+	observer := &Observer{key: o.Key, decisions: decisions, ended: ended}
 	observer.known.Store(&known{map[series][]metric.AddOption{}, map[string]struct{}{}})
 	return observer, nil
 }
@@ -64,14 +71,54 @@ func (o *Observer) Observe(ctx context.Context, r *stint.Request, a *stint.Answe
 	if a.Err != nil {
 		s = series{}
 	} else if a.Limit != nil {
-		if s.limit = a.Limit.Spec().Name; s.limit == "" {
-			s.limit = a.Limit.Terms()
-		}
+		s.limit = nameOf(a.Limit)
 	}
 	o.decisions.Add(ctx, 1, o.options(s)...)
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		span.AddEvent("stint.decision", trace.WithAttributes(o.attributes(s, a)...))
 	}
+}
+
+// ObserveHold counts a hold that ended, and adds it as the event "stint.settlement" to the span of
+// ctx, if that is recorded. It is meant for Limiter.ObserveHold. It does not keep c.
+//
+// The event has stint.limit, stint.cost, stint.charged and stint.result: "settled"; "unknown", if
+// the Store had no such hold any more; "failed", if it did not answer; or "charged", if there was
+// no hold. The metric does not count what was charged without a hold.
+func (o *Observer) ObserveHold(ctx context.Context, c *stint.HoldCall) {
+	if c.Limit == nil {
+		return
+	}
+	s := series{limit: nameOf(c.Limit), result: "settled"}
+	switch {
+	case c.Err != nil:
+		s.result = "failed"
+	case c.Action == stint.HoldCharge:
+		s.result = "charged"
+	case !c.Found:
+		s.result = "unknown"
+	}
+	if c.Action != stint.HoldCharge {
+		o.ended.Add(ctx, 1, o.options(s)...)
+	}
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		as := append(s.attributes(), costKey.Int64(c.Cost), chargedKey.Int64(c.Charged))
+		if c.Err != nil {
+			as = append(as, errorKey.String(errorType(c.Err)))
+		}
+		if o.key != nil {
+			as = append(as, keyKey.String(text(o.key(c.Key))))
+		}
+		span.AddEvent("stint.settlement", trace.WithAttributes(as...))
+	}
+}
+
+// nameOf is the name of a limit, or what it allows if it has none.
+func nameOf(l *stint.Limit) string {
+	if name := l.Spec().Name; name != "" {
+		return name
+	}
+	return l.Terms()
 }
 
 // peeks reports whether r only asks how keys stand.
@@ -121,6 +168,9 @@ func (o *Observer) options(s series) []metric.AddOption {
 }
 
 func (s series) attributes() []attribute.KeyValue {
+	if s.result != "" {
+		return []attribute.KeyValue{limitKey.String(text(s.limit)), resultKey.String(s.result)}
+	}
 	as := []attribute.KeyValue{outcomeKey.String(s.outcome.String())}
 	if s.outcome != 0 {
 		as = append(as, byKey.String(s.by.String()))

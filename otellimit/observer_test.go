@@ -113,3 +113,37 @@ func BenchmarkObserve(b *testing.B) {
 		})
 	}
 }
+
+// Holds that end are counted, and are events of the span that ends them.
+func TestObserveHold(t *testing.T) {
+	r := record(sdk.AlwaysSample())
+	observer, err := otellimit.New(r.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &stint.Limiter{Observe: observer.Observe, ObserveHold: observer.ObserveHold}
+	budget := stint.MustLimit("budget: 100 per 1h fixed_window hold")
+	got := r.during(func(ctx context.Context) {
+		call := stint.HoldCall{Key: "ann", Limit: budget, Hold: stint.NewHoldID(), Units: 20, Cost: 7}
+		_, _ = l.Take(ctx, &stint.Request{Asks: []stint.Ask{{Key: "ann", Limit: budget, Cost: 20}}, Hold: call.Hold}, nil)
+		l.Holds(ctx, []stint.HoldCall{call, call})
+		_, _ = l.Charge(ctx, "ann", budget, 3)
+		(&stint.Limiter{Store: broken{errors.New("ann is secret")}, ObserveHold: observer.ObserveHold}).Holds(ctx, []stint.HoldCall{call})
+	})
+	want := []string{
+		"stint.decision outcome=allowed by=store limit=budget remaining=80",
+		"stint.settlement limit=budget result=settled cost=7 charged=7",
+		"stint.settlement limit=budget result=unknown cost=7 charged=0",
+		"stint.settlement limit=budget result=charged cost=3 charged=3",
+		"stint.settlement limit=budget result=failed cost=7 charged=0 error.type=error",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	counts := r.counts(t, "stint.settlements")
+	for _, result := range []string{"settled", "unknown", "failed"} {
+		if counts["stint.limit=budget,stint.result="+result] != 1 || len(counts) != 3 {
+			t.Errorf("%s: %v", result, counts)
+		}
+	}
+}

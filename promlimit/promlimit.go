@@ -2,7 +2,7 @@
 //
 //	metrics := promlimit.New(promlimit.Options{})
 //	prometheus.MustRegister(metrics)
-//	limiter := stint.Limiter{Store: metrics.Store(store), Observe: metrics.Observe}
+//	limiter := stint.Limiter{Store: metrics.Store(store), Observe: metrics.Observe, ObserveHold: metrics.ObserveHold}
 //
 // A Collector has these metrics. None has a label made of a key, because each key would be a
 // series that is kept forever.
@@ -12,7 +12,13 @@
 //	stint_limit_decisions_total{limit,outcome}   Requests by limit. One that is allowed counts for
 //	                                             each of its limits, one that is refused for the
 //	                                             limit that refused it.
-//	stint_limit_units_total{limit}               Units that requests took.
+//	stint_limit_units_total{limit}               Units that were charged: when a request started,
+//	                                             when its hold was settled, or afterwards.
+//	stint_limit_held_units_total{limit}          Units that requests began to hold: the estimates
+//	                                             of what they would cost.
+//	stint_limit_settlements_total{limit,result}  Holds that ended: settled; unknown, where the
+//	                                             store had none any more; or failed, where it did
+//	                                             not answer. Only a hold that is settled charges.
 //	stint_limit_penalties_total{penalty,outcome} Refusals under a penalty: limited, warned, or
 //	                                             banned, also by bans that ran already.
 //	stint_limit_undecided_total{reason}          Requests that nobody decided: timeout, canceled
@@ -70,7 +76,21 @@ type Collector struct {
 type limitSeries struct {
 	decisions [stint.Banned + 1]prometheus.Counter // none of 0
 	units     prometheus.Counter
+	held      prometheus.Counter
+	settled   [results]prometheus.Counter
 }
+
+// result is how a hold ended.
+type result uint8
+
+const (
+	isSettled result = iota
+	isUnknown
+	isFailed
+	results
+)
+
+var resultNames = [results]string{"settled", "unknown", "failed"}
 
 // penaltySeries has the series of a penalty, by outcome; none of 0 and Allowed.
 type penaltySeries [stint.Banned + 1]prometheus.Counter
@@ -108,9 +128,14 @@ func New(o Options) *Collector {
 		c.undecided[r], c.failed[r] = undecided.WithLabelValues(reasonNames[r]), failed.WithLabelValues(reasonNames[r])
 	}
 	decisions := vec("stint_limit_decisions_total", "Requests by limit: allowed, for each of their limits, and refused, for the limit that refused.", "limit", "outcome")
-	units := vec("stint_limit_units_total", "Units that requests took.", "limit")
+	units := vec("stint_limit_units_total", "Units that were charged.", "limit")
+	held := vec("stint_limit_held_units_total", "Units that requests began to hold.", "limit")
+	settled := vec("stint_limit_settlements_total", "Holds that ended, by result.", "limit", "result")
 	c.limits.most, c.limits.make = o.Names, func(name string) *limitSeries {
-		s := &limitSeries{units: units.WithLabelValues(name)}
+		s := &limitSeries{units: units.WithLabelValues(name), held: held.WithLabelValues(name)}
+		for r := range s.settled {
+			s.settled[r] = settled.WithLabelValues(name, resultNames[r])
+		}
 		for outcome := stint.Allowed; outcome <= stint.Banned; outcome++ {
 			s.decisions[outcome] = decisions.WithLabelValues(name, outcome.String())
 		}
@@ -171,10 +196,32 @@ func (c *Collector) Observe(ctx context.Context, r *stint.Request, a *stint.Answ
 		if n := ask.Units(); n > 0 {
 			s := c.limits.of(nameOf(ask.Limit))
 			s.decisions[stint.Allowed].Inc()
-			if a.By != stint.ByPolicy { // which counts nothing
+			switch {
+			case a.By == stint.ByPolicy: // which counts nothing
+			case ask.Limit.IsHeld() && r.Hold != stint.HoldID{}:
+				s.held.Add(float64(n))
+			case ask.Limit.Spec().Algorithm != stint.InFlight: // under which nothing is charged
 				s.units.Add(float64(n))
 			}
 		}
+	}
+}
+
+// ObserveHold is for stint.Limiter.ObserveHold.
+func (c *Collector) ObserveHold(_ context.Context, call *stint.HoldCall) {
+	if call.Limit == nil {
+		return
+	}
+	s := c.limits.of(nameOf(call.Limit))
+	s.units.Add(float64(call.Charged))
+	switch {
+	case call.Action == stint.HoldCharge:
+	case call.Err != nil:
+		s.settled[isFailed].Inc()
+	case !call.Found:
+		s.settled[isUnknown].Inc()
+	default:
+		s.settled[isSettled].Inc()
 	}
 }
 

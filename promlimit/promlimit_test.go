@@ -275,3 +275,41 @@ func Example() {
 	// allowed
 	// limited
 }
+
+// Units that are held are charged when they are settled, and how each hold ended is counted.
+func TestHolds(t *testing.T) {
+	c := promlimit.New(promlimit.Options{})
+	l := stint.Limiter{Observe: c.Observe, ObserveHold: c.ObserveHold}
+	budget, flight := stint.MustLimit("budget: 100 per 1h fixed_window hold"), stint.MustLimit("flight: 3 in_flight")
+	request := stint.Request{Asks: []stint.Ask{{Key: "k", Limit: budget, Cost: 20}, {Key: "k", Limit: flight}}}
+	for i := range 2 {
+		r, _, err := l.Reserve(t.Context(), &request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 1 { // an operator releases it under one limit
+			calls := []stint.HoldCall{{Action: stint.HoldRelease, Key: "k", Limit: budget, Hold: r.ID(), Units: 20}}
+			l.Holds(t.Context(), calls)
+		}
+		_ = r.Settle(t.Context(), 7)
+	}
+	if _, err := l.Charge(t.Context(), "k", budget, 5); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = l.Allow(t.Context(), "k", budget) // which is charged at once
+	_, _ = l.Allow(t.Context(), "k", flight) // which holds nothing
+	failed := stint.Limiter{Store: struct{ stint.Store }{new(stint.Memory)}, ObserveHold: c.ObserveHold}
+	failed.Holds(t.Context(), []stint.HoldCall{{Key: "k", Limit: budget, Hold: stint.NewHoldID(), Units: 1}, {Key: "", Limit: budget}})
+	compare(t, scraped(t, c), map[string]float64{
+		"requests_total{store,allowed}":     4,
+		"decisions_total{budget,allowed}":   3,
+		"decisions_total{flight,allowed}":   3,
+		"held_units_total{budget}":          40,
+		"held_units_total{flight}":          2,
+		"units_total{budget}":               7 + 5 + 1,
+		"settlements_total{budget,settled}": 2, // one by the operator
+		"settlements_total{budget,unknown}": 1,
+		"settlements_total{budget,failed}":  1,
+		"settlements_total{flight,settled}": 2,
+	})
+}
