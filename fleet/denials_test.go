@@ -432,3 +432,93 @@ func BenchmarkDenials(b *testing.B) {
 		b.ReportMetric(float64(s.Calls())/float64(b.N), "calls/op")
 	})
 }
+
+// A refusal that is due to what is held ends when anybody settles, and is not remembered. One by what
+// is used is, also of a request that is refused by both; no settlement shortens it.
+func TestDenialsOfHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newNotifier()
+		d := &fleet.Denials{Store: store}
+		defer d.Close()
+		for !d.Connected() {
+			runtime.Gosched()
+		}
+		l := stint.NewLimiter(d)
+		budget, flying, rate := stint.MustLimit("budget: 10 per 1m fixed_window hold 10s retry 5s"), stint.MustLimit("1 in_flight"), stint.MustLimit("1 per 1m fixed_window")
+		ask := func(hold bool, cost int64, limits ...*stint.Limit) string {
+			t.Helper()
+			r := stint.Request{}
+			if hold {
+				r.Hold = stint.NewHoldID()
+			}
+			for _, limit := range limits {
+				a := stint.Ask{Key: "k", Limit: limit, Cost: cost}
+				a.Peek = cost == 0
+				r.Asks = append(r.Asks, a)
+			}
+			calls := store.Calls()
+			each := make([]stint.Decision, len(limits))
+			got, err := l.Take(t.Context(), &r, each)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := fmt.Sprint(got.Outcome, ", calls ", store.Calls()-calls)
+			for _, e := range each {
+				s += fmt.Sprint(", ", e.Held, " held")
+				if e.Busy {
+					s += fmt.Sprint(", busy for ", e.RetryAfter)
+				}
+			}
+			return s
+		}
+		same(t, ask(true, 8, budget), "allowed, calls 1, 8 held")
+		for range 2 {
+			same(t, ask(true, 3, budget), "limited, calls 1, 8 held, busy for 5s")
+			same(t, ask(false, 3, budget), "limited, calls 1, 8 held, busy for 5s")
+		}
+		same(t, ask(true, 1, flying), "allowed, calls 1, 1 held")
+		same(t, ask(true, 1, flying), "limited, calls 1, 1 held, busy for 1s")
+		same(t, ask(true, 1, rate), "allowed, calls 1, 0 held")
+		// The rate refuses for a minute, whatever becomes of what is held.
+		same(t, ask(true, 1, rate, flying), "limited, calls 1, 0 held, 1 held, busy for 1s")
+		time.Sleep(3 * time.Second)
+		same(t, ask(true, 1, rate, flying), "limited, calls 0, 0 held, 1 held, busy for 1s")
+
+		charge := []stint.HoldCall{{Action: stint.HoldCharge, Key: "k", Limit: budget, Cost: 10}}
+		if stint.Holds(t.Context(), d, time.Time{}, charge); charge[0].Err != nil {
+			t.Fatal(charge[0].Err)
+		}
+		time.Sleep(8 * time.Second) // the hold has run out
+		same(t, ask(true, 0, budget), "limited, calls 1, 0 held")
+		same(t, ask(true, 0, budget), "limited, calls 0, 0 held")
+		same(t, ask(false, 0, budget), "allowed, calls 1, 0 held") // it asks for nothing
+		same(t, ask(true, 3, budget), "limited, calls 1, 0 held")
+		same(t, ask(false, 3, budget), "limited, calls 1, 0 held")
+		same(t, ask(true, 3, budget), "limited, calls 0, 0 held")
+	})
+}
+
+// A ban is remembered no longer than the debt of a limit lasts: who is banned is told how long the
+// debt refuses.
+func TestDenialsOfDebts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newNotifier()
+		d := &fleet.Denials{Store: store}
+		defer d.Close()
+		for !d.Connected() {
+			runtime.Gosched()
+		}
+		bucket := stint.MustLimit("10 per 10s hold debt 90")
+		p := penalty(t, stint.PenaltySpec{BanAfter: 1, BanFor: 20 * time.Second})
+		charge := []stint.HoldCall{{Action: stint.HoldCharge, Key: "k", Limit: bucket, Cost: 100}}
+		if stint.Holds(t.Context(), d, time.Time{}, charge); charge[0].Charged != 100 {
+			t.Fatal(charge[0])
+		}
+		for range 3 {
+			got, err := stint.NewLimiter(d).Take(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: bucket, Penalty: p}}}, nil)
+			if err != nil || got.Outcome != stint.Banned || got.RetryAfter != 91*time.Second {
+				t.Fatalf("%+v, %v", got, err)
+			}
+		}
+	})
+}

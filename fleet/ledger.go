@@ -12,13 +12,13 @@ type entryKey struct{ key, id string }
 
 // ledger is what a Fallback has spent without its Store and owes to it.
 type ledger struct {
-	mu    sync.Mutex
-	debts map[entryKey]*debt
-	size  int         // of debts and of lost, in bytes, about
-	most  int         // bound of size; 0: DefaultMaxOwed
-	owes  atomic.Bool // debts may not be empty
-	lost  []lostHold
-	loses atomic.Bool // lost may not be empty
+	mu        sync.Mutex
+	debts     map[entryKey]*debt
+	size      int         // of debts and of unsettled, in bytes, about
+	most      int         // bound of size; 0: DefaultMaxOwed
+	owes      atomic.Bool // debts may not be empty
+	unsettled []unsettled
+	settles   atomic.Bool // unsettled may not be empty
 }
 
 type debt struct {

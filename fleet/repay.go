@@ -20,15 +20,15 @@ const (
 
 // repaySoon starts repay, unless that runs or has just failed. now is by f.start's clock.
 func (f *Fallback) repaySoon(now time.Duration) {
-	if (f.ledger.owes.Load() || f.ledger.loses.Load()) && int64(now) >= f.repayAt.Load() && f.State() != Open && !f.repaying.Swap(true) {
+	if (f.ledger.owes.Load() || f.ledger.settles.Load()) && int64(now) >= f.repayAt.Load() && f.State() != Open && !f.repaying.Swap(true) {
 		go f.repay()
 	}
 }
 
-// repay settles what was lost and charges what is owed until a batch fails, or only parts that are
+// repay settles what is unsettled and charges what is owed until a batch fails, or only parts that are
 // not asked are left.
 func (f *Fallback) repay() {
-	for f.settleLost() {
+	for f.settleKept() {
 		p := f.ledger.claimSome(repayBatch, f.clock(), f.Live(), func(e *debt) bool { return f.asks(e.key) })
 		if p == nil {
 			break
@@ -52,16 +52,30 @@ func (f *Fallback) pay(p *payment) {
 	ctx, cancel := context.WithTimeout(context.Background(), repayTimeout)
 	defer cancel()
 	notCharged := map[*debt]bool{}
-	for due := p.debts; len(due) > 0 && !p.failed; {
+	failed := func(e *debt, why error) {
+		if errors.Is(why, ErrNotCharged) {
+			notCharged[e], p.failed = true, true
+			p.full = p.full || errors.Is(why, stint.ErrFull)
+			return
+		}
+		p.failed = p.failed || !errors.Is(why, ErrBroken)
+	}
+	var anyway, due []*debt
+	for _, e := range p.debts {
+		if e.anyway {
+			anyway = append(anyway, e)
+		} else {
+			due = append(due, e)
+		}
+	}
+	f.charge(ctx, anyway, failed)
+	for len(due) > 0 && !p.failed {
 		var less []*debt
 		for i, a := range f.takeBatch(ctx, due) {
 			e := due[i]
 			switch {
-			case errors.Is(a.Err, ErrNotCharged):
-				notCharged[e], p.failed = true, true
-				p.full = p.full || errors.Is(a.Err, stint.ErrFull)
 			case a.Err != nil:
-				p.failed = p.failed || !errors.Is(a.Err, ErrBroken)
+				failed(e, a.Err)
 			case !a.Allowed && a.Remaining > 0 && a.Remaining < e.charge.Cost:
 				e.charge.Cost = a.Remaining
 				less = append(less, e)
@@ -69,41 +83,23 @@ func (f *Fallback) pay(p *payment) {
 		}
 		due = less
 	}
+	for _, e := range due { // that was not sent
+		notCharged[e] = true
+	}
 	f.ledger.end(p, func(e *debt) bool { return notCharged[e] }, f.Live())
 }
 
 // takeBatch sends a single debt as a plain request, which a Store may merge with others.
 func (f *Fallback) takeBatch(ctx context.Context, due []*debt) []stint.Answer {
-	answers := make([]stint.Answer, len(due))
-	var asked []int // places of what is charged if it fits
-	var calls []stint.HoldCall
-	for i, e := range due {
-		if !e.anyway {
-			asked = append(asked, i)
-			continue
-		}
-		calls = append(calls, stint.HoldCall{Action: stint.HoldCharge, Key: e.key, Limit: e.charge.Limit, Cost: e.charge.Cost})
-	}
-	rs := make([]stint.Request, len(due))
+	rs, answers := make([]stint.Request, len(due)), make([]stint.Answer, len(due))
 	for i, e := range due {
 		rs[i].Asks, rs[i].Deadline = []stint.Ask{e.charge}, repayTimeout
 	}
-	if len(asked) == 1 {
-		i := asked[0]
-		answers[i].Decision, answers[i].Err = f.Store.Take(ctx, &rs[i], nil)
-	} else if len(asked) > 0 {
-		takeSome(asked, rs, answers, func(rs []stint.Request, answers []stint.Answer) { stint.TakeBatch(ctx, f.Store, rs, answers) })
-	}
-	if len(calls) == 0 {
+	if len(due) == 1 {
+		answers[0].Decision, answers[0].Err = f.Store.Take(ctx, &rs[0], nil)
 		return answers
 	}
-	f.holder.Holds(ctx, time.Time{}, calls)
-	for i, e := range due {
-		if e.anyway {
-			answers[i].Allowed, answers[i].Err = true, calls[0].Err
-			calls = calls[1:]
-		}
-	}
+	stint.TakeBatch(ctx, f.Store, rs, answers)
 	return answers
 }
 

@@ -1,0 +1,177 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+// unsettled is a settlement that the Store has not answered. It is sent until the Store does, or the
+// hold must have run out: a settlement finds its hold once, so it may be sent again.
+type unsettled struct {
+	call  stint.HoldCall
+	until time.Duration // by a Fallback's start: then the hold has run out
+}
+
+const (
+	// unsettledSize is approximate; TestBytesOfALedger compares it with the heap.
+	unsettledSize = 288
+	// chargeHold is how long the hold lasts by which a debt is charged.
+	chargeHold = 5 * time.Minute
+)
+
+func (u *unsettled) size() int { return unsettledSize + len(u.call.Key) }
+
+// keep keeps a settlement to be sent later, if there is room.
+func (f *Fallback) keep(c stint.HoldCall) {
+	c.Key = strings.Clone(c.Key)
+	span := or(c.For, time.Duration(planOf(c.Limit).Hold)*time.Microsecond)
+	// A call that arrives late makes its record late.
+	u := unsettled{unanswered(&c), time.Since(f.start) + span + repayTimeout}
+	now, live := f.clock(), f.Live()
+	l := &f.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.hasRoom(u.size(), now, live) {
+		l.keep(u)
+	}
+}
+
+// keep must be called with mu locked.
+func (l *ledger) keep(u unsettled) {
+	l.unsettled = append(l.unsettled, u)
+	l.size += u.size()
+	l.settles.Store(true)
+}
+
+// claimUnsettled takes out up to n settlements that can be sent, and drops those whose holds have run
+// out.
+func (l *ledger) claimUnsettled(n int, now time.Duration, asks func(key string) bool) (some []unsettled) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unsettled = slices.DeleteFunc(l.unsettled, func(u unsettled) bool {
+		switch {
+		case now >= u.until:
+		case len(some) < n && asks(u.call.Key):
+			some = append(some, u)
+		default:
+			return false
+		}
+		l.size -= u.size()
+		return true
+	})
+	if len(l.unsettled) == 0 {
+		l.unsettled = nil // with the room that it took
+		l.settles.Store(false)
+	}
+	return some
+}
+
+// settleKept sends the settlements that are kept, until a batch fails. It reports whether none failed.
+func (f *Fallback) settleKept() bool {
+	for f.ledger.settles.Load() {
+		some := f.ledger.claimUnsettled(repayBatch, time.Since(f.start), f.asks)
+		if len(some) == 0 {
+			return true
+		}
+		calls := make([]stint.HoldCall, len(some))
+		for i := range some {
+			calls[i] = some[i].call
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), repayTimeout)
+		f.holder.Holds(ctx, time.Time{}, calls)
+		cancel()
+		failed := false
+		for i := range calls {
+			if calls[i].Err != nil {
+				f.ledger.mu.Lock()
+				f.ledger.keep(some[i])
+				f.ledger.mu.Unlock()
+				failed = true
+			}
+		}
+		if failed {
+			return false
+		}
+	}
+	return true
+}
+
+// heldAsk reports whether a makes a record, in a request that holds.
+func heldAsk(a stint.Ask) bool { return a.Limit != nil && a.Limit.IsHeld() && a.Units() > 0 }
+
+// holds reports whether r would hold units.
+func holds(r *stint.Request) bool {
+	return r.Hold != (stint.HoldID{}) && slices.ContainsFunc(r.Asks, heldAsk)
+}
+
+// lose notes that the Store may have made the holds of r, which failed by why. Nobody would settle
+// them: they are settled with 0.
+func (f *Fallback) lose(r *stint.Request, why error) {
+	if r.Hold == (stint.HoldID{}) || errors.Is(why, ErrNotCharged) || errors.Is(why, stint.ErrRequest) || errors.Is(why, stint.ErrUnsupported) {
+		return
+	}
+	for _, a := range r.Asks {
+		if heldAsk(a) {
+			f.keep(stint.HoldCall{Action: stint.HoldSettle, Key: a.Key, Limit: a.Limit, Hold: r.Hold, Units: a.Units(), For: r.HoldFor})
+		}
+	}
+}
+
+// errKept means that a debt has become a settlement that is sent again.
+var errKept = errors.New("stint: the charge is sent again")
+
+// charge charges debts whether they fit or not, and calls failed for those that were not charged or
+// may have been. Under a limit that is held, each is charged by a hold of one unit, which is made
+// first and then settled with the debt. Either step may be sent again, so that the debt is charged
+// once although answers are lost.
+func (f *Fallback) charge(ctx context.Context, due []*debt, failed func(e *debt, why error)) {
+	if len(due) == 0 {
+		return
+	}
+	calls := make([]stint.HoldCall, len(due))
+	for i, e := range due {
+		c := &calls[i]
+		*c = stint.HoldCall{Action: stint.HoldCharge, Key: e.key, Limit: e.charge.Limit, Cost: e.charge.Cost}
+		if c.Limit.IsHeld() {
+			*c = stint.HoldCall{Action: stint.HoldRenew, Key: e.key, Limit: e.charge.Limit, Hold: stint.NewHoldID(), Units: 1, For: chargeHold, Again: true}
+		}
+	}
+	f.holder.Holds(ctx, time.Time{}, calls)
+	settles, of := calls[:0], due[:0:0]
+	for i, e := range due {
+		c := calls[i]
+		why := c.Err
+		if c.Action == stint.HoldRenew {
+			c.Action, c.Again = stint.HoldSettle, false
+			if c = unanswered(&c); why == nil {
+				c.Cost = e.charge.Cost
+				settles, of = append(settles, c), append(of, e)
+				continue
+			}
+			f.keep(c) // of what it may have made
+			why = fmt.Errorf("%w: %w", ErrNotCharged, why)
+		}
+		if why != nil {
+			failed(e, why)
+		}
+	}
+	if len(settles) == 0 {
+		return
+	}
+	f.holder.Holds(ctx, time.Time{}, settles)
+	for i := range settles {
+		switch c := &settles[i]; {
+		case c.Err != nil:
+			f.keep(*c)
+			failed(of[i], errKept) // and not c.Err: it is no longer due, even if it was not charged yet
+		case !c.Found: // the key has no place for another hold
+			failed(of[i], fmt.Errorf("%w: too many holds", ErrNotCharged))
+		}
+	}
+}
