@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -239,4 +241,98 @@ func TestStackChargesHoldsOnce(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The same from many goroutines at once, at two instances, each of which settles what it took; some of
+// it twice at once. It is for the race detector most of all.
+func TestHoldsAtOnce(t *testing.T) {
+	budget, most := stint.MustLimit("budget: 500000 per 168h fixed_window hold 1h"), stint.MustLimit("6 in_flight hold 1h")
+	store := newRemote()
+	var fleets []*fleet.Store
+	for range 2 {
+		o := fleet.Options{Instances: 2, Deadline: 2 * time.Millisecond, Called: func(time.Duration, error) {}}
+		o.Breaker.Wait, o.Breaker.MaxWait = 5*time.Millisecond, 10*time.Millisecond
+		fleets = append(fleets, fleetOver(t, store, o))
+	}
+	var all, ended sync.WaitGroup
+	var costs, here, there atomic.Int64
+	end := make(chan struct{})
+	ended.Go(func() {
+		g := rand.New(rand.NewPCG(1, 1))
+		for {
+			select {
+			case <-end:
+				store.how.Store(works)
+				return
+			case <-time.After(time.Duration(g.IntN(20)) * time.Millisecond):
+				store.how.Store([]int32{works, works, refuses, loses, hangs}[g.IntN(5)])
+			}
+		}
+	})
+	settle := func(f *fleet.Store, calls []stint.HoldCall) {
+		for len(calls) > 0 {
+			stint.Holds(t.Context(), f, time.Time{}, calls)
+			calls = slices.DeleteFunc(calls, func(c stint.HoldCall) bool { return c.Err == nil })
+			time.Sleep(time.Millisecond)
+		}
+	}
+	for n := range 16 {
+		all.Go(func() {
+			f, g := fleets[n%2], rand.New(rand.NewPCG(uint64(n), 23))
+			for range 60 {
+				r := stint.Request{Hold: stint.NewHoldID(), Asks: []stint.Ask{{Key: "k", Limit: budget, Cost: 1 + g.Int64N(50)}, {Key: "k", Limit: most}}}
+				each := make([]stint.Decision, 2)
+				d, err := stint.NewLimiter(f).Take(t.Context(), &r, each)
+				if err != nil {
+					t.Error(err)
+				}
+				if !d.Allowed {
+					time.Sleep(time.Millisecond)
+					continue
+				}
+				if d.By == stint.ByLocal {
+					here.Add(1)
+				} else {
+					there.Add(1)
+				}
+				h := &runs{id: r.Hold, asks: r.Asks, by: []stint.Source{each[0].By, each[1].By}, cost: g.Int64N(60)}
+				costs.Add(h.cost)
+				if g.IntN(4) == 0 {
+					stint.Holds(t.Context(), f, time.Time{}, h.calls(stint.HoldRenew))
+				}
+				if g.IntN(4) == 0 {
+					all.Go(func() { settle(f, h.calls(stint.HoldSettle)) })
+				}
+				settle(f, h.calls(stint.HoldSettle))
+			}
+		})
+	}
+	all.Wait()
+	close(end)
+	ended.Wait()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		for _, f := range fleets { // a call that is answered starts what is owed
+			if _, err := stint.NewLimiter(f).Allow(t.Context(), "other", budget); err != nil {
+				t.Fatal(err)
+			}
+		}
+		held := heldIn(t, store.Memory, "k", budget) + heldIn(t, store.Memory, "k", most)
+		used := budget.Capacity() - left(t, store.Memory, "k", budget)
+		if held == 0 && used == costs.Load() {
+			break
+		}
+		if used > costs.Load() || time.Now().After(deadline) {
+			t.Fatalf("%d are held, %d are charged, %d were used; %d were taken here and %d there", held, used, costs.Load(), here.Load(), there.Load())
+		}
+	}
+	t.Logf("%d were taken here, %d there", here.Load(), there.Load())
+}
+
+func left(t testing.TB, s stint.Store, key string, l *stint.Limit) int64 {
+	t.Helper()
+	d, err := stint.NewLimiter(s).Peek(t.Context(), key, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Remaining + d.Held
 }

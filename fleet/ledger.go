@@ -27,10 +27,12 @@ type debt struct {
 	spent
 	// anyway means that it is charged whether it fits or not, see stint.HoldCharge.
 	anyway bool
-	// paying is the payment under way, if any: it charges due. charge belongs to its goroutine.
-	paying *payment
-	due    spent
-	charge stint.Ask
+	// paying is the payment under way, if any: it charges due. charge and chargeAnyway belong to its
+	// goroutine.
+	paying       *payment
+	due          spent
+	charge       stint.Ask
+	chargeAnyway bool
 }
 
 type payment struct {
@@ -200,7 +202,7 @@ func (l *ledger) begin(p *payment, e *debt, now, live int64) {
 		l.drop(e)
 		return
 	}
-	e.charge = stint.Ask{Key: e.key, Limit: e.limit, Cost: units}
+	e.charge, e.chargeAnyway = stint.Ask{Key: e.key, Limit: e.limit, Cost: units}, e.anyway
 	e.due, e.spent = e.spent, spent{}
 	e.paying = p
 	p.debts = append(p.debts, e)

@@ -16,8 +16,9 @@ func longKey(i int) string {
 	return strings.Repeat("k", stint.MaxKey-len(n)) + n
 }
 
-// inUse is how many bytes of the heap are in use once the garbage is gone.
+// inUse is how many bytes of the heap are in use once the garbage is gone, and what pools hold.
 func inUse() int64 {
+	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

@@ -87,6 +87,19 @@ func TestWrappersHideNothing(t *testing.T) {
 			if d, err := l.Peek(ctx, "a", limit); d.Remaining != 2 || err != nil {
 				t.Error(d, err)
 			}
+			held, id := stint.MustLimit("2 in_flight"), stint.NewHoldID()
+			if d, err := l.Take(ctx, &stint.Request{Hold: id, Asks: []stint.Ask{{Key: "a", Limit: held}}}, nil); d.Held != 1 || err != nil {
+				t.Error(d, err)
+			}
+			if h, ok := stint.As[stint.Holder](s); !ok {
+				t.Error("no Holder")
+			} else if all, err := h.Held(ctx, "a", []*stint.Limit{held}); err != nil || len(all) != 1 || all[0].ID != id {
+				t.Error(all, err)
+			}
+			calls := []stint.HoldCall{{Key: "a", Limit: held, Hold: id, Units: 1}}
+			if stint.Holds(ctx, s, time.Time{}, calls); !calls[0].Found || calls[0].Held != 0 || calls[0].Err != nil {
+				t.Errorf("%+v", calls[0])
+			}
 			if m, ok := stint.As[fleet.Membership](s); !ok {
 				t.Error("it counts no instances")
 			} else if n, err := m.Heartbeat(ctx); n != 3 || err != nil {
@@ -120,6 +133,15 @@ func TestWrappersAddNothing(t *testing.T) {
 		}(),
 		"Record": func() error {
 			_, err := stint.NewLimiter(s).Record(t.Context(), "a", penalty(t, stint.PenaltySpec{BanAfter: 1, BanFor: time.Hour}))
+			return err
+		}(),
+		"Holds": func() error {
+			calls := []stint.HoldCall{{Key: "a", Limit: stint.MustLimit("2 in_flight"), Hold: stint.NewHoldID(), Units: 1}}
+			stint.Holds(t.Context(), s, time.Time{}, calls)
+			return calls[0].Err
+		}(),
+		"Take with a Hold": func() error {
+			_, err := s.Take(t.Context(), &stint.Request{Hold: stint.NewHoldID(), Asks: []stint.Ask{{Key: "a", Limit: stint.MustLimit("2 in_flight")}}}, nil)
 			return err
 		}(),
 	} {

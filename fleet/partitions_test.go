@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -49,6 +50,65 @@ func (c *cluster) TakeBatch(ctx context.Context, rs []stint.Request, answers []s
 	for i := range rs {
 		answers[i].Decision, answers[i].Err = c.Take(ctx, &rs[i], answers[i].Each)
 	}
+}
+
+// Holds does what is asked of servers that do not hang, and waits for the others.
+func (c *cluster) Holds(ctx context.Context, at time.Time, calls []stint.HoldCall) {
+	for i := range calls {
+		c.mu.Lock()
+		hangs := c.hangs[calls[i].Key[:1]]
+		c.mu.Unlock()
+		if hangs {
+			<-ctx.Done()
+			calls[i].Err = ctx.Err()
+			continue
+		}
+		c.Memory.Holds(ctx, at, calls[i:i+1])
+	}
+}
+
+// A server that fails keeps nobody from settling at the others.
+func TestPartitionsSettleAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(cluster)
+		f := &fleet.Fallback{Store: store, Instances: 1, Called: func(time.Duration, error) {}}
+		defer f.Close()
+		limit := stint.MustLimit("100 per 1h fixed_window hold 1h")
+		var calls []stint.HoldCall
+		for _, key := range []string{"a1", "b1", "c1"} {
+			id := stint.NewHoldID()
+			d, err := stint.NewLimiter(f).Take(t.Context(), &stint.Request{Hold: id, Asks: []stint.Ask{{Key: key, Limit: limit, Cost: 10}}}, nil)
+			if err != nil || d.By != stint.ByStore {
+				t.Fatal(d, err)
+			}
+			calls = append(calls, stint.HoldCall{Key: key, Limit: limit, Hold: id, Units: 10, Cost: 7, By: d.By})
+		}
+		store.set("b")
+		for range 10 {
+			if _, err := stint.NewLimiter(f).Allow(t.Context(), "b2", limit); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if f.State() != fleet.PartlyOpen {
+			t.Fatal(f.State())
+		}
+		began := time.Now()
+		f.Holds(t.Context(), time.Time{}, calls)
+		for i, want := range []bool{true, false, true} {
+			if c := calls[i]; c.Found != want || (c.Err == nil) != want || errors.Is(c.Err, fleet.ErrNotCharged) == want {
+				t.Errorf("%+v", c)
+			}
+		}
+		if time.Since(began) > 0 {
+			t.Error("a part that is not asked was waited for")
+		}
+		store.set()
+		time.Sleep(time.Minute)
+		if f.Holds(t.Context(), time.Time{}, calls); !calls[1].Found || calls[1].Charged != 7 || calls[0].Found || calls[2].Found {
+			t.Errorf("%+v", calls)
+		}
+	})
 }
 
 // Servers of a store fail alone: keys of the others are decided by the store, one by one

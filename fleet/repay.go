@@ -62,7 +62,7 @@ func (f *Fallback) pay(p *payment) {
 	}
 	var anyway, due []*debt
 	for _, e := range p.debts {
-		if e.anyway {
+		if e.chargeAnyway {
 			anyway = append(anyway, e)
 		} else {
 			due = append(due, e)
