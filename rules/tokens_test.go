@@ -135,7 +135,7 @@ func TestTokensUsed(t *testing.T) {
 		{"anthropic", 200, `{"message": {"usage": {"input_tokens": 100, "output_tokens": 1, "cache_creation_input_tokens": 7}}, "usage": {"output_tokens": 20}}`, "207"},
 		// The client left after the first event.
 		{"anthropic", 200, `{"message": {"usage": {"input_tokens": 100, "output_tokens": 3}}}`, "115"},
-		{"anthropic", 200, `{"message": {"usage": {"input_tokens": 100, "output_tokens": 3}, "text": "` + strings.Repeat("x", 5000) + `"}}`, "610"},
+		{"anthropic", 200, `{"message": {"usage": {"input_tokens": 100, "output_tokens": 3}, "text": "` + strings.Repeat("x", 5000) + `"}}`, "605"},
 		{"anthropic", 529, `{"type": "error"}`, "0"},
 		{"openai", 200, `{"usage": {"prompt_tokens": 9223372036854775807, "completion_tokens": 9223372036854775807}}`, fmt.Sprint(1 << 53)},
 	} {
