@@ -77,13 +77,18 @@ type estimate struct {
 	asked int64
 	// asksOnly says that the caller wants to take nothing.
 	asksOnly bool
+	// spent says that cost is no estimate, but the truth.
+	spent bool
 }
 
 // toHold is how many units a request holds under the budget l. What the client asked for stays as it
 // is where it can never fit, so that the request is refused for good; all else is capped, or the
 // first request whose estimate is too high would wait for ever.
 func (r *Rule) toHold(l *stint.Limit, e *estimate) int64 {
-	if e.asked > l.Capacity() {
+	switch {
+	case e.spent:
+		return e.cost
+	case e.asked > l.Capacity():
 		return e.asked
 	}
 	return min(e.cost, r.mostHeld(l))
@@ -105,6 +110,8 @@ func (r *Rule) estimateOf(ev *evaluation) (estimate, error) {
 	switch {
 	case r.watches:
 		return estimate{}, nil
+	case ev.in.Spent && r.hasBudget:
+		return estimate{cost: ev.in.Cost, spent: true}, nil
 	case r.cost != nil:
 		cost, err := numberIn(ev, r.cost)
 		e := estimate{cost: cost}
@@ -115,7 +122,7 @@ func (r *Rule) estimateOf(ev *evaluation) (estimate, error) {
 	case r.Tokens.API != NoTokens && (ev.in.Cost == 1 || ev.in.Request != nil && ev.in.Request.Body != nil):
 		return r.Tokens.estimate(ev.in.Request), nil
 	}
-	return estimate{ev.in.Cost, ev.in.Cost, ev.in.Cost == 0}, nil
+	return estimate{cost: ev.in.Cost, asked: ev.in.Cost, asksOnly: ev.in.Cost == 0}, nil
 }
 
 // asksFor reports whether e reads what the client chooses, so that its value is not our guess.

@@ -30,10 +30,13 @@ type RuleExplanation struct {
 	// `match is false: request.path == "/login"`.
 	Applies bool
 	Why     string
-	// Key, Cost, Tier, Override and Asks are known where it applies. Tier is
+	// Key, Cost, CostBy, Tier, Override and Asks are known where it applies. Tier is
 	// empty where no tier matched, Override nil where none is in force.
+	//
+	// CostBy says what the cost is an estimate by, such as "tokens: openai"; empty: it is none.
 	Key      Key
 	Cost     int64
+	CostBy   string
 	Tier     string
 	Override *Override
 	Asks     []stint.Ask
@@ -147,7 +150,7 @@ func (s *Set) explainRule(ctx context.Context, i int, m *Matches) (RuleExplanati
 		return e, nil
 	}
 	e.Applies, e.Why = true, r.whyApplies(f.key)
-	e.Key, e.Cost, e.Tier, e.Override = Key(f.key), f.cost, f.tier, f.override
+	e.Key, e.Cost, e.CostBy, e.Tier, e.Override = Key(f.key), f.cost, r.estimatedBy(), f.tier, f.override
 	for _, l := range f.limits {
 		ask, err := r.ask(ev, &f, l)
 		if err != nil {
@@ -163,6 +166,19 @@ func (s *Set) whyOff(i int) string {
 		return fmt.Sprintf("mode off, set at run time (the file says %s)", s.base.Rules[i].Mode)
 	}
 	return "mode off"
+}
+
+// estimatedBy says what a request's cost is estimated by; empty: it is no estimate.
+func (r *Rule) estimatedBy() string {
+	switch {
+	case !r.hasBudget:
+		return ""
+	case r.cost != nil:
+		return expr.Clip(r.Cost)
+	case r.Tokens.API != NoTokens:
+		return "tokens: " + r.Tokens.API.String()
+	}
+	return ""
 }
 
 func (r *Rule) whyApplies(key string) string {

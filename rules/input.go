@@ -33,6 +33,9 @@ type Input struct {
 	// Cost is how many units the caller says the request takes. It is what a
 	// rule without a cost takes, and 0 asks without taking.
 	Cost int64
+	// Spent says that Cost is what the request did cost already: budgets take it as it is,
+	// whatever the rule says of costs. See IsBudget.
+	Spent bool
 }
 
 func (in *Input) check() error {

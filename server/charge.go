@@ -10,7 +10,9 @@ import (
 
 // charged are the asks of the rules that apply to in: what a request like it would take.
 func (s *Server) charged(ctx context.Context, in *rules.Input, at time.Time) ([]stint.Ask, error) {
-	t := evaluation{in: in}
+	spent := *in
+	spent.Spent = true
+	t := evaluation{in: &spent}
 	t.find(ctx, s.set.Load(), new(rules.Matches), at, s.settings.AllowAmbiguous)
 	return t.asks, t.err
 }

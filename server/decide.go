@@ -122,6 +122,9 @@ func (s *Server) decide(ctx context.Context, all []evaluation, at time.Time, sha
 		if t.in == nil {
 			continue
 		}
+		if t.err == nil && at.IsZero() && set.Holds() {
+			s.noticeUnheld(set, t)
+		}
 		if t.err == nil {
 			t.err = s.conclude(ctx, t)
 		}

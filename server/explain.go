@@ -25,6 +25,7 @@ type explainedRule struct {
 	policy  stint.OnError   // decides without the store, in place of limits; OnErrorLocal: the limits decide
 	from    *rules.Rule
 	outcome stint.Outcome // of this rule alone
+	costBy  string        // what the cost is estimated by; empty: it is no estimate
 }
 
 // Explain returns what would be decided about in, and why. It takes nothing. A request
@@ -122,7 +123,7 @@ func explainRule(v *lookup.View, e *rules.RuleExplanation) (*explainedRule, erro
 	if !e.Applies {
 		return r, nil
 	}
-	r.Key, r.Cost, r.Tier, r.outcome = e.Key, e.Cost, e.Tier, stint.Allowed
+	r.Key, r.Cost, r.costBy, r.Tier, r.outcome = e.Key, e.Cost, e.CostBy, e.Tier, stint.Allowed
 	if e.Override != nil {
 		r.Override = &adminapi.Override{Override: *e.Override}
 	}
@@ -165,7 +166,7 @@ func explainLimits(v *lookup.View, r *explainedRule, asks []stint.Ask) error {
 	}
 	for i := range out {
 		d := &out[i]
-		j := adminapi.ExplainedLimit{LimitState: v.Limit(d), Allowed: d.Allowed, RetryAfter: d.RetryAfter.Microseconds()}
+		j := adminapi.ExplainedLimit{LimitState: v.Limit(d), Cost: asks[i].Units(), Allowed: d.Allowed, RetryAfter: d.RetryAfter.Microseconds()}
 		if d.RetryAfter == stint.Never {
 			j.RetryAfter = never
 		}
@@ -183,6 +184,9 @@ func (r *explainedRule) words() []string {
 		return []string{fmt.Sprintf("Rule %s does not apply: %s.", r.Name, r.Why)}
 	}
 	head := fmt.Sprintf("Rule %s applies: %s. Key %s, cost %d", r.Name, r.Why, r.Key, r.Cost)
+	if r.costBy != "" {
+		head += " estimated by " + r.costBy
+	}
 	if r.Tier != "" {
 		head += ", tier " + r.Tier
 	}
@@ -202,13 +206,17 @@ func (r *explainedRule) words() []string {
 	return all
 }
 
+// limitWords describes a limit of a rule whose requests have this cost.
 func limitWords(l *adminapi.ExplainedLimit, cost int64) string {
 	text := fmt.Sprintf("%s: %d of %d used, %d left", l.Limit, l.Used, l.Capacity, l.Remaining)
+	if l.Cost != cost {
+		text += fmt.Sprintf("; this takes %d", l.Cost)
+	}
 	switch {
 	case l.Allowed:
 		text += "; allows"
 	case l.RetryAfter < 0:
-		text += fmt.Sprintf("; refuses, and waiting does not help: a cost of %d is more than the limit allows at once", cost)
+		text += fmt.Sprintf("; refuses, and waiting does not help: a cost of %d is more than the limit allows at once", l.Cost)
 	default:
 		text += fmt.Sprintf("; refuses, would allow in %s", spell(l.RetryAfter))
 	}

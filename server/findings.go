@@ -1,20 +1,29 @@
 package server
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
 )
 
-// forwarding is what requests under one set of rules showed about forwarding headers.
-type forwarding struct {
-	once  sync.Once
-	mu    sync.Mutex
-	found []rules.Finding // none, or one
+// noticed is what requests under one set of rules showed: about forwarding headers, and about limits
+// that are held.
+type noticed struct {
+	forwarded, unheld sync.Once
+	mu                sync.Mutex
+	found             []rules.Finding // at most one of each
+}
+
+func (n *noticed) add(f rules.Finding) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.found = append(n.found, f)
 }
 
 // Findings returns settings and rules that work but probably not as they were meant: those
@@ -22,13 +31,13 @@ type forwarding struct {
 func (s *Server) Findings() []rules.Finding {
 	controls := s.control.Findings()
 	set := s.set.Load()
-	set.forwarding.mu.Lock()
-	defer set.forwarding.mu.Unlock()
+	set.noticed.mu.Lock()
+	defer set.noticed.mu.Unlock()
 	var beside []rules.Finding
 	if s.found != nil {
 		beside = s.found()
 	}
-	return slices.Concat(beside, s.settings.Findings(), set.Findings, s.claimsFindings(set.Set), s.alertFindings(set.Set), set.forwarding.found, controls)
+	return slices.Concat(beside, s.settings.Findings(), set.Findings, s.claimsFindings(set.Set), s.alertFindings(set.Set), set.noticed.found, controls)
 }
 
 // claimsFindings finds rules that need claims where no token is read.
@@ -56,7 +65,7 @@ func (s *Server) notice(r *http.Request) {
 	}
 	for _, name := range [...]string{"X-Forwarded-For", "Forwarded", "X-Real-Ip", http.CanonicalHeaderKey(s.settings.ClientHeader)} {
 		if r.Header[name] != nil {
-			set.forwarding.once.Do(func() { s.foundForwarded(set, r.RemoteAddr, name) })
+			set.noticed.forwarded.Do(func() { s.foundForwarded(set, r.RemoteAddr, name) })
 			return
 		}
 	}
@@ -66,9 +75,32 @@ func (s *Server) foundForwarded(set *served, from, header string) {
 	f := rules.Finding{Code: rules.CodeNoProxies, Text: "requests come with " + header + ", which is ignored because trusted_proxies is empty: " +
 		"if your proxy wrote it, all its clients count as one; add the proxy to trusted_proxies"}
 	s.log.Warn(f.Text, "code", f.Code, "address", s.shownAddress(from))
-	set.forwarding.mu.Lock()
-	defer set.forwarding.mu.Unlock()
-	set.forwarding.found = []rules.Finding{f}
+	set.noticed.add(f)
+}
+
+// noticeUnheld finds a rule with limits that are held which met a request that holds nothing, because
+// its end is not seen. It is logged once for each set of rules.
+func (s *Server) noticeUnheld(set *served, t *evaluation) {
+	if t.holds != (stint.HoldID{}) {
+		return
+	}
+	for i := range t.asks {
+		if l := t.asks[i].Limit; l != nil && l.IsHeld() && t.Rules[i].Mode == rules.Enforce {
+			set.noticed.unheld.Do(func() { s.foundUnheld(set, t.Rules[i], l) })
+			return
+		}
+	}
+}
+
+func (s *Server) foundUnheld(set *served, r *rules.Rule, l *stint.Limit) {
+	does := "a budget is charged the estimate"
+	if !rules.IsBudget(l) {
+		does = "in_flight only says whether one more would fit"
+	}
+	f := rules.Finding{Code: rules.CodeNoEnd, Text: fmt.Sprintf("rule %q met a request of which the end is not seen, so that nothing is held of %s: %s; "+
+		"let such requests pass through the gateway, or let checks ask with hold and settle", r.Name, l.Terms(), does)}
+	s.log.Warn(f.Text, "code", f.Code, "rule", r.Name)
+	set.noticed.add(f)
 }
 
 // findingsCollector collects the number of open findings of each code at each scrape.

@@ -115,3 +115,60 @@ func TestFindings(t *testing.T) {
 		t.Error("findings make it unhealthy")
 	}
 }
+
+// A limit that is held where the end of a request is not seen is told of once for each set of rules.
+func TestHeldWhereNoEndIsSeen(t *testing.T) {
+	for _, c := range []struct {
+		rules, want, says string
+	}{
+		{`rules: [{name: r, limits: [9 per 1m, 4 in_flight]}]`, "ST020", "4 in_flight: in_flight only says"},
+		{`rules: [{name: r, limits: [9 per 1m fixed_window hold]}]`, "ST020", "9 per 1m fixed_window hold: a budget is charged"},
+		{`rules: [{name: r, limits: [9 per 1m]}, {name: q, mode: shadow, limits: [4 in_flight]}]`, "", ""},
+		{`rules: [{name: r, limits: [9 per 1m]}, {name: q, match: 'operation == "other"', limits: [4 in_flight]}]`, "", ""},
+	} {
+		for _, door := range []string{"authorize", "check"} {
+			var log bytes.Buffer
+			file := "trusted_proxies: [192.0.2.1]\n" + c.rules
+			s := newServer(t, file, func(config *server.Config) { config.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+			for range 3 {
+				if door == "authorize" {
+					r := httptest.NewRequest("GET", "/v1/authorize", nil)
+					r.Header.Set("X-Original-Uri", "/a")
+					r.Header.Set("X-Original-Method", "GET")
+					r.Header.Set("X-Forwarded-For", "198.51.100.1")
+					s.Check().ServeHTTP(httptest.NewRecorder(), r)
+				} else {
+					check(s, `{"client":"192.0.2.1"}`)
+				}
+			}
+			if got := codes(s); got != c.want || strings.Count(log.String(), "ST020") != min(1, len(c.want)) {
+				t.Errorf("%s, %s: findings %q, log\n%s", door, c.rules, got, &log)
+			}
+			if c.want != "" && !strings.Contains(s.Findings()[0].Text, c.says) {
+				t.Errorf("%s, %s: %s", door, c.rules, s.Findings()[0])
+			}
+			set, err := rules.Parse("rules.yaml", []byte(file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.SetRules(set); codes(s) != "" {
+				t.Errorf("%s: the new rules begin with %s", c.rules, codes(s))
+			}
+		}
+	}
+}
+
+// An explanation says what an estimate is by, and what a request takes of each limit.
+func TestExplainedEstimates(t *testing.T) {
+	s := newServer(t, `rules: [{name: r, key: client.ip, tokens: openai, max_hold: 10%, limits: [60 per 1m, 10000 per 1m fixed_window hold]}]`)
+	x, err := s.Explain(t.Context(), from("192.0.2.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(x.Words, "\n")
+	for _, want := range []string{"cost 5120 estimated by tokens: openai.", "60 per 1m: 0 of 60 used, 60 left; this takes 1; allows", "10000 left; this takes 1000; allows"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+}

@@ -76,7 +76,7 @@ type metrics struct {
 type served struct {
 	*rules.Set
 	counters   ruleCounters
-	forwarding *forwarding
+	noticed    *noticed
 	reads      *recent.Reads                  // of requests, for previews
 	usage      map[*rules.Rule][]*rules.Alert // nil: there are no alerts about keys
 }
@@ -212,7 +212,7 @@ func (m *metrics) serve(set *rules.Set) *served {
 			all[r].holds = m.holdsOf(r)
 		}
 	}
-	return &served{set, all, new(forwarding), readsOf(set), usageAlerts(set)}
+	return &served{set, all, new(noticed), readsOf(set), usageAlerts(set)}
 }
 
 // forget removes the series of the rules in before whose names are not in now. Otherwise a

@@ -63,6 +63,9 @@ func (s *Server) preview(ctx context.Context, set *rules.Set) (*adminapi.Preview
 	sample := s.recent.Sample(s.metrics.now())
 	p.Share = sample.Share
 	p.Missing = append([]string{}, sample.Lacks(readsOf(set))...)
+	if set.ReadsBody() { // bodies are never recorded
+		p.Missing = append(p.Missing, "body")
+	}
 	p.Sample = []adminapi.PreviewCase{}
 	for q := range sample.All() {
 		if p.Requests%64 == 0 {

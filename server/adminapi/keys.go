@@ -111,6 +111,8 @@ type ExplainedRule struct {
 // ExplainedLimit is a limit of a rule, and whether it allows the request.
 type ExplainedLimit struct {
 	LimitState
+	// Cost is how many units the request takes or holds under it.
+	Cost       int64 `json:"cost"`
 	Allowed    bool  `json:"allowed"`
 	RetryAfter int64 `json:"retry_after_us"`
 }

@@ -18,12 +18,16 @@ type Rules struct {
 
 // Rule is one of Rules, with its expressions and limits as in a file.
 type Rule struct {
-	Name   string   `json:"name"`
-	Mode   string   `json:"mode"`
-	Match  string   `json:"match,omitempty"`
-	Key    string   `json:"key"`
-	Cost   string   `json:"cost,omitempty"`
-	Limits []string `json:"limits"`
+	Name  string `json:"name"`
+	Mode  string `json:"mode"`
+	Match string `json:"match,omitempty"`
+	Key   string `json:"key"`
+	Cost  string `json:"cost,omitempty"`
+	// CostAfter, Unit and Tokens are as the file has them; see docs/rules.md.
+	CostAfter string   `json:"cost_after,omitempty"`
+	Unit      string   `json:"unit,omitempty"`
+	Tokens    string   `json:"tokens,omitempty"`
+	Limits    []string `json:"limits"`
 }
 
 // CheckRequest asks what is wrong with rules, without pushing them.
