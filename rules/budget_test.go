@@ -1,317 +1,148 @@
 package rules_test
 
 import (
-	"bytes"
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/rules/internal/expr"
 )
 
-// body is a JSON body as a gateway shows it.
-type body struct {
-	value  any
-	length int64
-	err    error
-}
-
-// jsonBody is the body with a text; empty: there is none.
-func jsonBody(t testing.TB, text string) *body {
-	t.Helper()
-	return &body{decoded(t, text), int64(len(text)), nil}
-}
-
-func decoded(t testing.TB, text string) any {
-	t.Helper()
-	if text == "" {
-		return nil
+// What one expression, and all of a file, may come to.
+func TestBudgets(t *testing.T) {
+	doubled := func(times int) string {
+		return `("` + strings.Repeat("a", 500) + `"` + strings.Repeat(`.replace("a","aa")`, times) + `)==client.ip`
 	}
-	d := json.NewDecoder(bytes.NewReader([]byte(text)))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
-		t.Fatal(err)
+	list := func(expression string, n int) string {
+		return "blocklist:\n" + strings.Repeat("  - '"+expression+"'\n", n)
 	}
-	return withInts(v)
-}
-
-// withInts has an int64 or a float64 in place of each json.Number.
-func withInts(v any) any {
-	switch v := v.(type) {
-	case json.Number:
-		if n, err := v.Int64(); err == nil {
-			return n
-		}
-		f, _ := v.Float64()
-		return f
-	case []any:
-		for i := range v {
-			v[i] = withInts(v[i])
-		}
-	case map[string]any:
-		for name := range v {
-			v[name] = withInts(v[name])
-		}
-	}
-	return v
-}
-
-func (b *body) Len() int64 { return b.length }
-
-func (b *body) Lookup(path []string) (any, bool, error) {
-	if b.err != nil {
-		return nil, false, b.err
-	}
-	v, ok := at(b.value, path)
-	return v, ok, nil
-}
-
-func at(v any, path []string) (any, bool) {
-	for _, name := range path {
-		object, _ := v.(map[string]any)
-		inner, ok := object[name]
-		if !ok {
-			return nil, false
-		}
-		v = inner
-	}
-	return v, true
-}
-
-// asks is what a request asks of each limit: its terms, and the units, or "peek".
-func asks(t testing.TB, s *rules.Set, in *rules.Input) string {
-	t.Helper()
-	var out rules.Matches
-	if err := s.Asks(in, &out); err != nil {
-		return err.Error()
-	}
-	var all []string
-	for _, a := range out.Asks {
-		terms, _, _ := strings.Cut(a.Limit.Terms(), " debt")
-		if a.Peek {
-			all = append(all, terms+": peek")
-		} else {
-			all = append(all, fmt.Sprintf("%s: %d", terms, a.Cost))
-		}
-	}
-	return strings.Join(all, ", ")
-}
-
-// posted is a request with a body.
-func posted(t testing.TB, text string, header ...string) *rules.Input {
-	r := get("/v1/chat/completions", header...)
-	r.Body = jsonBody(t, text)
-	return &rules.Input{Request: r, Client: addr("192.0.2.1"), Cost: 1}
-}
-
-// Under budgets a request holds the rule's cost; of other limits it takes one, or their own cost.
-func TestCostsOfBudgets(t *testing.T) {
-	const limits = `[60 per 1m, 1000 per 1m fixed_window hold, 4 in_flight, {amount: 90, period: 1h, cost: 'request.path == "/big" ? 3 : 2'}]`
-	for _, c := range []struct{ fields, body, want string }{
-		{"cost: body.n", `{"n": 7}`, "60 per 1m: 1, 1000 per 1m fixed_window hold: 7, 4 in_flight: 1, 90 per 1h: 2"},
-		{"cost: body.n", `{"n": 7.2}`, "60 per 1m: 1, 1000 per 1m fixed_window hold: 8, 4 in_flight: 1, 90 per 1h: 2"},
-		{"cost: 0", ``, "60 per 1m: 1, 1000 per 1m fixed_window hold: peek, 4 in_flight: 1, 90 per 1h: 2"},
-		{"cost: 5000", ``, "60 per 1m: 1, 1000 per 1m fixed_window hold: 1000, 4 in_flight: 1, 90 per 1h: 2"},
-		{"{cost: 5000, max_hold: 50%}", ``, "60 per 1m: 1, 1000 per 1m fixed_window hold: 500, 4 in_flight: 1, 90 per 1h: 2"},
-		// What the client asks for itself is refused for good if it never fits, and else capped too.
-		{"cost: body.n", `{"n": 5000}`, "60 per 1m: 1, 1000 per 1m fixed_window hold: 5000, 4 in_flight: 1, 90 per 1h: 2"},
-		{"{cost: body.n, max_hold: 50%}", `{"n": 1000}`, "60 per 1m: 1, 1000 per 1m fixed_window hold: 500, 4 in_flight: 1, 90 per 1h: 2"},
-		{"{cost: body.n, max_hold: 50%}", `{"n": 1001}`, "60 per 1m: 1, 1000 per 1m fixed_window hold: 1001, 4 in_flight: 1, 90 per 1h: 2"},
-		{"{}", ``, "60 per 1m: 1, 1000 per 1m fixed_window hold: 1, 4 in_flight: 1, 90 per 1h: 2"},
+	searched := `client.ip == "` + strings.Repeat("a", 100) + `".replace("","` + strings.Repeat("b", 500) + `").replace("b","` + strings.Repeat("c", 15) + `")`
+	for _, c := range []struct{ text, want string }{
+		{list(doubled(5), 1), ""},
+		{list(doubled(7), 1), "what is constant here comes to more than 65536 bytes"},
+		{list(searched, 1), "what is constant here comes to more than 65536 bytes"},
+		{list(strings.TrimSuffix(doubled(5), "==client.ip")+`.split("").join("").split("").size()==cost`, 1), "what is constant here comes to more than 65536 bytes"},
+		{list("["+strings.Repeat(`"abc".reverse(),`, 200)+`"a"] == [client.ip]`, 1), ""},
+		{list(`timestamp("2026-01-01T00:00:00Z").getHours("Europe/Berlin") == cost`+strings.Repeat(`&& timestamp("2026-01-01T00:00:00Z").getHours("Europe/Berlin") == cost`, 40), 1), ""},
+		{list(`("`+strings.Repeat("a", 1900)+`" == "`+strings.Repeat("a", 1900)+`") == client.ip.contains("a")`, 1), ""},
+		{list(`client.ip == ""`+strings.Repeat(`+"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa".replace("","bbbbbbbbbbbbbbbbbbbb")`, 45), 1), "constant here"},
+		{list(doubled(5), 800), "what is constant in all expressions comes to more than 16777216 bytes"},
+		{list(`client.ip.matches("(a{1000}|b{1000}|c{1000}|d{1000})")`, 1), ""},
+		{list(`client.ip.matches("(a{1000}|b{1000}|c{1000}|d{1000}|e{1000}|f{1000}|g{1000}|h{1000}|i{1000}|j{1000})")`, 1), "the pattern takes more than 10000 steps"},
+		{list(`client.ip.matches("(a{1000}|b{1000})")`, 300), "the patterns of all expressions take more than 500000 steps"},
+		{list(`client.ip == "`+strings.Repeat("a", 1500)+`"`, 700), "all expressions together have more than 1048576 bytes"},
 	} {
-		fields := c.fields
-		if !strings.HasPrefix(fields, "{") {
-			fields = "{" + fields + "}"
-		}
-		fields = strings.TrimSuffix(fields, "}")
-		if fields != "{" {
-			fields += ", "
-		}
-		s := parse(t, "rules:\n  - "+fields+"name: r, key: client.ip, limits: "+limits+"}\n")
-		if got := asks(t, s, posted(t, c.body)); got != c.want {
-			t.Errorf("%s, body %s: got %s\nwant %s", c.fields, c.body, got, c.want)
+		_, err := rules.Parse("r.yaml", []byte(c.text))
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: got %.300s, want %q", clip(c.text), fmt.Sprint(err), c.want)
 		}
 	}
 }
 
-// Without a budget the cost is that of all limits but in-flight ones.
-func TestCostsWithoutBudgets(t *testing.T) {
-	s := parse(t, `rules: [{name: r, key: client.ip, cost: 5, limits: [60 per 1m, 4 in_flight, {amount: 9, period: 1h, cost: 2}]}]`)
-	if got, want := asks(t, s, posted(t, "")), "60 per 1m: 5, 4 in_flight: 1, 9 per 1h: 2"; got != want {
-		t.Errorf("got %s, want %s", got, want)
+// Compiling stops when nobody waits for it any more.
+func TestParseContextStops(t *testing.T) {
+	gone := errors.New("the caller has left")
+	ctx, leave := context.WithCancelCause(t.Context())
+	leave(gone)
+	files := []rules.File{{Name: "r.yaml", Data: []byte("blocklist: ['client.ip == \"192.0.2.1\"']")}}
+	if s, err := rules.ParseContext(ctx, files); !errors.Is(err, gone) || s != nil {
+		t.Errorf("got %v, %v", s, err)
 	}
-	s = parse(t, `rules: [{name: r, key: client.ip, limits: [60 per 1m, 4 in_flight, 100 per 1m fixed_window hold, {amount: 9, period: 1h, cost: 2}]}]`)
-	in := posted(t, "")
-	in.Cost = 0 // takes nothing
-	if got, want := asks(t, s, in), "60 per 1m: peek, 4 in_flight: peek, 100 per 1m fixed_window hold: peek, 9 per 1h: peek"; got != want {
-		t.Errorf("got %s, want %s", got, want)
+	if _, err := rules.ParseContext(t.Context(), files); err != nil {
+		t.Error(err)
 	}
-	in.Cost = 30
-	if got, want := asks(t, s, in), "60 per 1m: 1, 4 in_flight: 1, 100 per 1m fixed_window hold: 30, 9 per 1h: 2"; got != want {
-		t.Errorf("got %s, want %s", got, want)
+	s := one(t, `match: operation == "x" && client.ip == "y"`, "key: client.ip")
+	if _, err := s.Explain(ctx, &rules.Input{Cost: 1}); !errors.Is(err, gone) {
+		t.Errorf("to explain: got %v", err)
 	}
 }
 
-// Tiers and overrides have the costs of the rule's limits, and its debt, and stay held.
-func TestCostsOfTiersAndOverrides(t *testing.T) {
-	s := parse(t, `
-tiers: {gold: attrs.plan == "gold", free: attrs.plan == "free", other: attrs.plan == "other"}
+// No text of a request is longer than those that expressions are judged by.
+func TestLongTextsOfRequests(t *testing.T) {
+	fits, long := strings.Repeat("a", expr.MaxRequestText-1), strings.Repeat("a", expr.MaxRequestText+1)
+	for match, in := range map[string]func(text string) *rules.Input{
+		`request.path != "/x"`:              func(text string) *rules.Input { return &rules.Input{Request: get("/" + text)} },
+		`request.headers["x-a"] != "x"`:     func(text string) *rules.Input { return &rules.Input{Request: get("/", "X-A", text)} },
+		`request.query.a != "x"`:            func(text string) *rules.Input { return &rules.Input{Request: &rules.Request{RawQuery: "a=" + text}} },
+		`request.query["a"].contains("aa")`: func(text string) *rules.Input { return &rules.Input{Request: &rules.Request{RawQuery: "a=" + text}} },
+		`operation != "x"`:                  func(text string) *rules.Input { return &rules.Input{Operation: text} },
+	} {
+		s := one(t, `key: '"k"'`, "match: "+quoted(match))
+		if got := asked(s, in(fits)); got == "" || strings.Contains(got, "bad request") {
+			t.Errorf("%s, a text that fits: got %q", match, clip(got))
+		}
+		const want = `rules: bad request: rule "r": match: a text of the request has more than 69632 bytes`
+		if got := asked(s, in(long)); got != want {
+			t.Errorf("%s, a longer text: got %q", match, clip(got))
+		}
+	}
+}
+
+// However many names of headers and parameters are asked for, the answers are the same.
+func TestManyNames(t *testing.T) {
+	var names []any
+	query := ""
+	header := []string{}
+	for i := range 40 {
+		name := fmt.Sprintf("x-%d", i)
+		if i%2 == 0 {
+			query += "&" + name + "=first&" + name + "=second"
+			header = append(header, fmt.Sprintf("X-%d", i), "first")
+		}
+		names = append(names, name)
+	}
+	r := get("/?"+query[1:], header...)
+	r.RawQuery = query
+	in := &rules.Input{Request: r, Attrs: map[string]any{"names": names}}
+	for _, of := range []string{"request.query", "request.headers"} {
+		match := `attrs.names.filter(n, n in ` + of + ` && ` + of + `[n] == "first").size() == 20 && !("X-0" in [` + of + `][0])`
+		if asked(one(t, `key: '"k"'`, "match: "+quoted(match)), in) == "" {
+			t.Errorf("%s: not all were found, or more", of)
+		}
+	}
+}
+
+// endsAfter is a context that ends when it was asked so many times whether it has.
+type endsAfter struct {
+	context.Context
+	left int
+}
+
+func (c *endsAfter) Err() error {
+	if c.left--; c.left < 0 {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// Compiling may be stopped at each of its steps: it ends with the cause, and in no other way.
+func TestAttackCompilingStops(t *testing.T) {
+	text := []byte(`
+tiers: {gold: attrs.plan == "gold"}
+safelist: ['operation == "x"']
 rules:
-  - name: r
-    key: client.ip
-    cost: 40
-    debt: 50%
-    limits: [1000 per 1m fixed_window hold 5s retry 3s, {amount: 90, period: 1h, cost: 2}]
-    tiers:
-      gold: {times: 2}
-      free: {limits: [10 per 1m fixed_window hold, 9 per 1h, 60 per 1s]}`)
-	overridden := with(t, s, `{"overrides":[
-		{"id":"1","rule":"r","tier":"other","limits":["500 per 1m fixed_window","5 per 1h", "1 in_flight"]},
-		{"id":"2","rule":"r","key":"192.0.2.9","limits":["600 per 1m fixed_window hold debt 1"]}]}`)
-	for _, c := range []struct {
-		s                  *rules.Set
-		plan, client, want string
-		debt               int64
-	}{
-		{s, "", "192.0.2.1", "1000 per 1m fixed_window hold 5s retry 3s: 40, 90 per 1h: 2", 500},
-		{s, "gold", "192.0.2.1", "2000 per 1m fixed_window hold 5s retry 3s: 40, 180 per 1h: 2", 1000},
-		{s, "free", "192.0.2.1", "10 per 1m fixed_window hold: 10, 9 per 1h: 2, 60 per 1s: 1", 5},
-		{overridden, "other", "192.0.2.1", "500 per 1m fixed_window hold 5s retry 3s: 40, 5 per 1h: 2, 1 in_flight: 1", 250},
-		{overridden, "gold", "192.0.2.9", "600 per 1m fixed_window hold: 40", 1},
-	} {
-		in := &rules.Input{Client: addr(c.client), Cost: 1, Attrs: map[string]any{"plan": c.plan}}
-		if got := asks(t, c.s, in); got != c.want {
-			t.Errorf("%s, plan %q: got %s\nwant %s", c.client, c.plan, got, c.want)
+  - {name: a, match: 'operation == "a"', key: claims.sub, cost: 'size(operation)', limits: [10 per 1m lease 5%, 5 per 1h], tiers: {gold: {times: 2}}, penalty: {ban_after: 3, ban_for: 1h}}
+  - {name: b, limits: [1 per 1s], message: stop}
+  - {name: c, key: client.ip, penalty: {on_status: [401], ban_after: 3, ban_for: 1h}}
+alerts:
+  - {name: n, when: usage >= 50% of a}
+  - {name: m, when: 'rate("b", "limited") > 0'}
+`)
+	stopped := 0
+	for n := 0; ; n++ {
+		set, err := rules.ParseContext(&endsAfter{t.Context(), n}, []rules.File{{Name: "r.yaml", Data: text}})
+		if err == nil && set != nil {
+			break
 		}
-		var out rules.Matches
-		if err := c.s.Asks(in, &out); err != nil {
-			t.Fatal(err)
+		if !errors.Is(err, context.DeadlineExceeded) || set != nil {
+			t.Fatalf("stopped at step %d: %v", n, err)
 		}
-		if debt := out.Asks[0].Limit.Spec().Debt; debt != c.debt {
-			t.Errorf("%s, plan %q: debt %d, want %d", c.client, c.plan, debt, c.debt)
-		}
+		stopped++
 	}
-	if _, problems := s.With(&rules.Controls{Overrides: []rules.Override{{Note: rules.Note{ID: "1"}, Rule: "r", Tier: "gold", Limits: []string{"9 per 1h fixed_window", "9 per 1h hold"}}}}); len(problems) != 1 ||
-		!strings.Contains(problems[0].Text, "is not held, and both share a count") {
-		t.Errorf("a hold where the rule has none: %v", problems)
-	}
-}
-
-// An override may add an in-flight limit to a rule that holds nothing.
-func TestSetHolds(t *testing.T) {
-	plain := `rules: [{name: r, key: client.ip, limits: [5 per 1m], tiers: {gold: {limits: [LIMIT]}}}, {name: q, key: client.ip, mode: MODE, limits: [9 per 1m, 4 in_flight]}]` + "\ntiers: {gold: attrs.a == 1}"
-	set := func(limit, mode string) *rules.Set {
-		return parse(t, strings.NewReplacer("LIMIT", limit, "MODE", mode).Replace(plain))
-	}
-	for _, c := range []struct {
-		s    *rules.Set
-		want bool
-	}{
-		{set("9 per 1s", "off"), false},
-		{set("9 per 1s", "shadow"), true},
-		{set("9 per 1s hold", "off"), true},
-		{with(t, set("9 per 1s", "off"), `{"modes":{"q":"enforce"}}`), true},
-		{with(t, set("9 per 1s", "enforce"), `{"modes":{"q":"off"}}`), false},
-		{with(t, set("9 per 1s", "off"), `{"overrides":[{"id":"1","rule":"r","key":"192.0.2.9","limits":["1 in_flight"]}]}`), true},
-	} {
-		if c.s.Holds() != c.want {
-			t.Errorf("Holds is %t: %s", c.s.Holds(), describe(c.s))
-		}
-	}
-}
-
-func TestSetReadsBody(t *testing.T) {
-	for file, want := range map[string]bool{
-		`rules: [{name: r, limits: [5 per 1m]}]`:                                                                                      false,
-		`rules: [{name: r, key: body.user, limits: [5 per 1m]}]`:                                                                      true,
-		`rules: [{name: r, match: body.model == "large", limits: [5 per 1m]}]`:                                                        true,
-		`rules: [{name: r, mode: off, cost: body.n, limits: [5 per 1m]}]`:                                                             false,
-		`rules: [{name: r, limits: [{amount: 5, period: 1m, cost: body.n}]}]`:                                                         true,
-		`blocklist: [body.model == "evil"]`:                                                                                           true,
-		"tiers: {t: body.a == 1}\nrules: [{name: r, limits: [5 per 1m]}]":                                                             false,
-		"tiers: {t: body.a == 1}\nrules: [{name: r, limits: [5 per 1m], tiers: {t: {times: 2}}}]":                                     true,
-		`rules: [{name: r, tokens: anthropic, limits: [5 per 1m fixed_window hold]}]`:                                                 true,
-		`rules: [{name: r, tokens: anthropic, cost: 5, limits: [5 per 1m fixed_window hold]}]`:                                        false,
-		`rules: [{name: r, tokens: openai, cost: 5, limits: [5 per 1m fixed_window hold]}]`:                                           true,
-		`rules: [{name: r, tokens: {api: openai, include_usage: false}, cost: 5, limits: [5 per 1m fixed_window hold]}]`:              false,
-		`rules: [{name: r, tokens: {api: openai, include_usage: false}, mode: off, limits: [5 per 1m fixed_window hold]}]`:            false,
-		`rules: [{name: r, tokens: {api: openai, include_usage: false}, cost_after: 5, limits: [5 per 1m fixed_window hold]}]`:        true,
-		`rules: [{name: r, cost_after: response.json.usage.n, limits: [5 per 1m fixed_window hold]}]`:                                 false,
-		"rules: [{name: r, limits: [5 per 1m]}]\nsafelist: ['request.headers[\"content-type\"] == \"a\" && body.user.name == \"b\"']": true,
-	} {
-		if got := parse(t, file).ReadsBody(); got != want {
-			t.Errorf("ReadsBody is %t: %s", got, file)
-		}
-	}
-}
-
-// What a body lacks is missing; what cannot be read is an error, so that no rule is passed by.
-func TestBodies(t *testing.T) {
-	s := parse(t, `rules: [{name: r, match: body.model == "large", key: body.user.name, cost: 'has(body.n) ? body.n : 2', limits: [5 per 1m]}]`)
-	for _, c := range []struct{ body, want string }{
-		{`{"model": "large", "user": {"name": "ann"}}`, `r="ann":2`},
-		{`{"model": "large", "user": {"name": "ann"}, "n": 3}`, `r="ann":3`},
-		{`{"model": "large", "user": {"name": null}}`, ``},
-		{`{"model": "large", "user": "ann"}`, ``},
-		{`{"model": "small", "user": {"name": "ann"}}`, ``},
-		{`{"user": {"name": "ann"}}`, ``},
-		{`[1, 2]`, ``},
-		{``, ``},
-		{`{"model": "large", "user": {"name": "ann"}, "n": null}`, `rules: bad request: rule "r": cost: what it needs is missing`},
-		{`{"model": "large", "user": {"name": "ann"}, "n": "3"}`, `rules: bad request: rule "r": cost: want a number, have a string`},
-		{`{"model": "large", "user": {"name": "ann"}, "n": -3}`, `rules: bad request: rule "r": cost: -3: must not be negative`},
-		{`{"model": "large", "user": {"name": "ann"}, "n": 1e300}`, `rules: bad request: rule "r": cost: 1e+300: too large`},
-	} {
-		if got := asked(s, posted(t, c.body)); got != c.want {
-			t.Errorf("%s: got %s\nwant %s", c.body, got, c.want)
-		}
-	}
-	in := posted(t, "")
-	in.Request.Body = nil // not known
-	if got := asked(s, in); got != "" {
-		t.Errorf("no body: got %s", got)
-	}
-	in.Request.Body = &body{length: -1, err: errors.New("the body has more than 1048576 bytes")}
-	if got, want := asked(s, in), `rules: bad request: rule "r": match: the body has more than 1048576 bytes`; got != want {
-		t.Errorf("got %s\nwant %s", got, want)
-	}
-}
-
-// The unit is that of the rule's cost.
-func TestUnits(t *testing.T) {
-	s := parse(t, `
-rules:
-  - {name: budget, key: client.ip, tokens: openai, limits: [200 per 1m fixed_window hold, 60 per 1m, 4 in_flight, {amount: 9, period: 1h, cost: 2}], tiers: {gold: {times: 2}}}
-  - {name: plain, key: client.ip, unit: bytes, cost: 10, limits: [200 per 1m fixed_window, 4 in_flight]}
-  - {name: none, key: client.ip, limits: [200 per 1m fixed_window]}
-tiers: {gold: attrs.a == 1}`)
-	var got []string
-	for _, r := range s.Rules {
-		for _, l := range r.AllLimits("k") {
-			got = append(got, r.UnitOf(l))
-		}
-	}
-	want := []string{"tokens", "requests", "requests", "", "tokens", "requests", "requests", "", "bytes", "requests", ""}
-	if fmt.Sprintf("%q", got) != fmt.Sprintf("%q", want) {
-		t.Errorf("got %q\nwant %q", got, want)
-	}
-}
-
-// What Explain says is asked is what Asks asks.
-func TestExplainedCosts(t *testing.T) {
-	s := parse(t, `rules: [{name: r, key: client.ip, cost: 5000, max_hold: 10%, limits: [60 per 1m, 1000 per 1m fixed_window hold, 4 in_flight]}]`)
-	x, err := s.Explain(t.Context(), posted(t, ""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out rules.Matches
-	if err := s.Asks(posted(t, ""), &out); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := fmt.Sprint(x.Rules[0].Asks), fmt.Sprint(out.Asks); got != want || x.Rules[0].Asks[1].Cost != 100 {
-		t.Errorf("Explain asks %s\nAsks asks %s", got, want)
+	if stopped < 10 {
+		t.Errorf("it was stopped at %d steps", stopped)
 	}
 }

@@ -15,7 +15,8 @@ type Body interface {
 	// Lookup returns what is at a path of names of fields, as decoded from JSON: string, bool,
 	// int64, float64, nil, []any or map[string]any. path has at least one name. If there
 	// is no body, or nothing at the path, ok is false. An error says why the body cannot be
-	// read: it is too long, or no JSON.
+	// read: it is too long, no JSON, or has a name of the path twice in one object, also in
+	// other case. Servers differ in which of two they take.
 	Lookup(path []string) (value any, ok bool, err error)
 	// Len is the length of the body in bytes, as far as it is known without reading all of
 	// it: 0 if there is none, -1 if it is not known.

@@ -105,7 +105,18 @@ func bombs() []string {
 		`(request.path` + many("+request.path", 60) + `).size() == 1`,
 		`request.path` + many(`.replace("a","aa")`, 50) + ` == ""`,
 		`attrs.t == attrs.t`, `attrs.t + attrs.t == attrs.t`,
+		// Bodies.
+		`body.l.all(a, body.l.exists(b, a == b && a == "c"))`, `body.l.all(a, body.deep == body.deep)`, `body.t.indexOf(body.t + "b") == 1`,
+		`body.l.map(a, body.t).join(body.t) == ""`, `body.l.all(a, !(body.t in body.texts))`, "int(body.t)==1" + many("||int(body.t)==1", 200),
+		`"%s%s".format([body.t, body.deep]) == ""`, `body.l.all(a, body.m == body.m)`, `body.l.all(a, has(body.m.x) || has(body.y.z))`,
 	}
+}
+
+type fixedBody map[string]any
+
+func (b fixedBody) Lookup(path []string) (any, bool, error) {
+	v, ok := b[path[0]]
+	return v, ok, nil
 }
 
 // hostile is the largest input that a check or a gateway lets through.
@@ -127,6 +138,7 @@ func hostile() Variables {
 		HasRequest: true, Method: "GET", Host: "example.com", Path: "/" + text[:64<<10],
 		Headers: fixedFields{"x-a": text[:60<<10]}, Query: fixedFields{"a": "b"},
 		Operation: "op", Attrs: map[string]any{"t": text, "l": list, "m": m, "deep": deep, "texts": texts},
+		Body: fixedBody{"t": text, "l": list, "m": m, "deep": deep, "texts": texts},
 	}
 }
 
