@@ -38,7 +38,7 @@ func FuzzParse(f *testing.F) {
 	inputs := []*rules.Input{{}, benchInput(), {
 		Client: addr("2001:db8::1"), Operation: "op", Request: get("/login?a=b", "User-Agent", "\xff"), Cost: math.MaxInt64,
 		Attrs: map[string]any{"user": "u", "size": int64(5), "x": nil, "good": true},
-	}}
+	}, posted(f, `{"max_tokens": 5, "n": 1e300, "model": null, "messages": [{"content": ["x", {"data": "y"}]}]}`), {Spent: true, Cost: 3}}
 	f.Fuzz(func(t *testing.T, file []byte) {
 		s, err := rules.Parse("f.yaml", file)
 		if err != nil {
@@ -56,6 +56,9 @@ func FuzzParse(f *testing.F) {
 		for _, in := range inputs {
 			var out rules.Matches
 			checkAsks(t, s, in, &out)
+		}
+		for _, r := range s.Rules {
+			checkCostAfter(t, r)
 		}
 	})
 }
@@ -150,5 +153,19 @@ func checkAsks(t *testing.T, s *rules.Set, in *rules.Input, out *rules.Matches) 
 	var again rules.Matches
 	if err := s.Asks(in, &again); err != nil || !slices.Equal(again.Asks, out.Asks) {
 		t.Errorf("asked again: %v, %v", again.Asks, err)
+	}
+}
+
+// checkCostAfter checks what a rule makes of responses that have the same value at every path.
+func checkCostAfter(t *testing.T, r *rules.Rule) {
+	for _, value := range []any{nil, true, "5", int64(5), int64(-5), int64(math.MaxInt64), math.NaN(), 1e300, []any{int64(1)}, map[string]any{"a": int64(1)}} {
+		resp := &rules.Response{Status: 200, Bytes: 5, Seconds: math.Inf(1), Headers: http.Header{"A": {"\xff", "b"}}, JSON: func([]string) (any, bool) { return value, true }}
+		cost, known, err := r.CostAfter(resp)
+		if cost < 0 || known && err != nil || !known && cost != 0 {
+			t.Errorf("rule %q, %v: cost %d, known %t, error %v", r.Name, value, cost, known, err)
+		}
+		if err != nil && (strings.Contains(err.Error(), "internal error") || len(err.Error()) > 1000) {
+			t.Errorf("rule %q, %v: %v", r.Name, value, err)
+		}
 	}
 }
