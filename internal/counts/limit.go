@@ -14,6 +14,9 @@ type Limit struct {
 	Plan   algo.Plan
 	Salt   uint64        // see Salt
 	number atomic.Uint32 // of Plan; 0: not looked up yet
+	// quick is number where counts in a table are decided without the shard's lock, else 0: a
+	// limit that is held needs a look at what is held, which the lock guards.
+	quick atomic.Uint32
 }
 
 // Penalty is what a Memory has to know of a penalty. It must not change once it is in use.
@@ -39,8 +42,7 @@ var plans struct {
 // mostPlans bounds what ever new limits leave behind; later plans' counts lie outside the table.
 const mostPlans = 1<<16 - 1
 
-// noPlan is the number of a plan whose counts are not for a table. Those of limits that are held
-// are not, so that no request is decided without a look at what is held.
+// noPlan is the number of a plan whose counts are not for a table.
 const noPlan = math.MaxUint32
 
 // mostUsedBits leaves the instant of a count at least 16 bits, 65 ms, of its word.
@@ -56,11 +58,14 @@ func (l *Limit) planNumber() uint32 {
 func (l *Limit) findNumber() uint32 {
 	n := numberOf(&l.Plan)
 	l.number.Store(n)
+	if !l.Plan.Held() {
+		l.quick.Store(n)
+	}
 	return n
 }
 
 func numberOf(p *algo.Plan) uint32 {
-	if p.Held() || p.Small() && p.UsedBits() > mostUsedBits {
+	if p.Small() && p.UsedBits() > mostUsedBits {
 		return noPlan
 	}
 	plans.Lock()

@@ -60,7 +60,7 @@ func (m *Memory) find(asks []Ask, parts []part) bool {
 		if a.Penalty != nil || a.MaxDelay != 0 {
 			return false
 		}
-		p.number = a.Limit.number.Load()      // which no slot has where it is 0 or noPlan
+		p.number = a.Limit.quick.Load()       // which no slot has where it is 0 or noPlan
 		if i == 0 || a.Key != asks[i-1].Key { // most requests ask about one key
 			hash = m.hash(a.Key)
 		}

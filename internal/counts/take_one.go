@@ -21,7 +21,7 @@ func (m *Memory) TakeOne(key string, l *Limit, cost, at int64, v *algo.Verdict) 
 	if !s.found() {
 		return false
 	}
-	p, number := &l.Plan, l.number.Load() // no slot has 0 or noPlan
+	p, number := &l.Plan, l.quick.Load() // no slot has 0 or noPlan
 	if !p.Small() {
 		return m.takeBlock(sh, s, print, l, cost, at, now, v)
 	}
@@ -57,7 +57,7 @@ func (m *Memory) takeBlock(sh *shard, s slot, print uint64, l *Limit, cost, at, 
 		return false
 	}
 	p, base := &l.Plan, s.base.Load()
-	if numberIn(base) != l.number.Load() || s.print.Load() != print {
+	if numberIn(base) != l.quick.Load() || s.print.Load() != print {
 		s.word.Store(word)
 		return false
 	}
