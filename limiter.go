@@ -151,8 +151,8 @@ func (l *Limiter) ask(ctx context.Context, key string, limit *Limit, n int64, d 
 	return err
 }
 
-// Peek is how key stands under limit, by Remaining and ResetAfter. It takes nothing, so even
-// an exhausted key allows it. See Ask.Peek.
+// Peek is how key stands under limit, by Remaining, Held and ResetAfter. It takes nothing, so
+// even an exhausted key allows it; for exceptions, see Ask.Peek.
 func (l *Limiter) Peek(ctx context.Context, key string, limit *Limit) (Decision, error) {
 	return l.AllowN(ctx, key, limit, 0)
 }

@@ -25,6 +25,9 @@ type Memory struct {
 	// for each key under each penalty that it violated. It must not be changed once the
 	// Memory is in use. 0: 1,000,000. From 8,192 on, a hash of the key divides the room
 	// into up to 2,048 parts, and a part may be full when the whole is at 95 %.
+	//
+	// The records of holds are kept beside the counts: a sixteenth as many, and at least
+	// 8,192. A hold that would be one more gets ErrFull.
 	MaxKeys int
 
 	counts counts.Memory

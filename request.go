@@ -28,7 +28,9 @@ type Ask struct {
 	// matters where Limit or Limiter.Instance is a LeakyBucket.
 	MaxDelay time.Duration
 	// Peek asks how Key stands under Limit and takes nothing: even an exhausted key
-	// allows it. Cost must be 0 then.
+	// allows it, but for one in debt (Spec.Debt). If the Limit is InFlight, or is held and the
+	// Request has a Hold, it asks whether a hold of one unit would be allowed. Cost must be 0
+	// then.
 	Peek bool
 	// OnError says how the ask is decided where a fleet.Fallback has no answer of its
 	// Store.

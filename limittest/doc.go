@@ -16,6 +16,11 @@
 // longer, and which of two equally long bans it names when one request leads to both. It
 // tests an Inspector by the Store's own clock.
 //
+// If a Store is a stint.Holder, the kit also tests its holds, and lets clocks step back by less than
+// a second after a hold ran out: a Store must keep the record for that long, of requests with an
+// instant. It does not test how a HoldRenew with Again answers about a hold that was released two
+// times HoldCall.For ago or earlier.
+//
 // Twins compares two stores with each other. Faulty makes a store fail where a test wants
 // it to.
 package limittest

@@ -60,6 +60,9 @@ type holdGroup struct {
 	since int64
 }
 
+// BytesOfAHold is what a record takes at most, with its places in maps and lists.
+const BytesOfAHold = 240
+
 // keepRunOut is how long a record is kept that ran out, where callers give the instants: their
 // clocks may step back, and then it counts again, µs.
 const keepRunOut = 1_000_000

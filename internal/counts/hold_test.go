@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,9 +48,9 @@ func (m *Memory) records() (n int) {
 }
 
 func TestHoldsAreBounded(t *testing.T) {
-	const room = 100
+	const room = 2 * algo.MostHolds
 	synctest.Test(t, func(t *testing.T) {
-		m, l := opened(room), heldLimit("bounded", room, 30_000_000)
+		m, l := opened(100), heldLimit("bounded", room, 30_000_000)
 		for i := range room {
 			if ok, err := m.hold(fmt.Sprint("key ", i%7), l, i, OwnClock); !ok || err != nil {
 				t.Fatalf("hold %d: %t, %v", i, ok, err)
@@ -195,4 +196,28 @@ func BenchmarkHolds(b *testing.B) {
 			}
 		})
 	}
+}
+
+// A record takes the bytes that docs/bounds.md says, if each is of a key of its own.
+func TestBytesOfAHold(t *testing.T) {
+	const n = 100_000
+	l := heldLimit("bytes", 10, 3_600_000_000)
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	m := opened(16 * n)
+	for i := range n {
+		if ok, err := m.hold(fmt.Sprint("key ", i), l, i, OwnClock); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+	}
+	each := (heap() - before) / n
+	if t.Logf("%d bytes a hold", each); each > BytesOfAHold {
+		t.Errorf("%d bytes a hold, want at most %d", each, BytesOfAHold)
+	}
+	runtime.KeepAlive(m)
 }

@@ -40,6 +40,10 @@ const mostShards = 2048
 // DefaultRoom is how many counts a Memory keeps that is not given a number.
 const DefaultRoom = 1_000_000
 
+// HoldsBeside is how many records of holds a Memory keeps that keeps so many counts: a sixteenth as many,
+// and at least those of two keys.
+func HoldsBeside(room int64) int64 { return max(2*algo.MostHolds, room/16) }
+
 // Open makes room for so many counts, if that was not done before.
 func (m *Memory) Open(room int) {
 	if !m.ready.Load() {
@@ -56,7 +60,7 @@ func (m *Memory) open(room int) {
 		m.seed = maphash.MakeSeed()
 		m.shards = make([]shard, n)
 		for i := range m.shards {
-			m.shards[i].holds.total, m.shards[i].holds.most = &m.held, int64(room)
+			m.shards[i].holds.total, m.shards[i].holds.most = &m.held, HoldsBeside(int64(room))
 			m.shards[i].open((room + n - 1 - i) / n)
 		}
 		m.start = time.Now()

@@ -163,6 +163,7 @@ func (s *Settings) FitMemory() Footprint {
 	f.Parts = []Part{
 		{"program", 1, programBytes},
 		{"keys", cmp.Or(s.MaxKeys, counts.DefaultRoom), keyBytes},
+		{"holds", counts.HoldsBeside(cmp.Or(s.MaxKeys, counts.DefaultRoom)), counts.BytesOfAHold},
 		{"connections", listeners * s.MaxConnections, connectionBytes},
 		{"requests in flight", flights * s.Instance.InFlight, requestBytes},
 		{"bytes of bodies and headers in flight", s.Instance.Bytes, 1},
