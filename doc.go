@@ -19,6 +19,9 @@
 // all of them or, if any refuses it, under none. A refused request never costs
 // anything.
 //
+// If the cost of a request is known only when it ends, or if it matters how many run at once,
+// [Limiter.Reserve] holds units meanwhile, and [Reservation.Settle] charges what it did cost.
+//
 // To limit a function, see [Guard]. For HTTP, see package httplimit. For a fleet,
 // redislimit.Open returns a Store of package fleet, which decides in time whatever the network
 // does:

@@ -188,6 +188,97 @@ func ExampleLimiter_Refund() {
 	// Output: 3
 }
 
+// How do I limit what a request costs if I know that only at its end? Hold an estimate, and settle
+// what it did cost.
+func ExampleLimiter_Reserve() {
+	var (
+		limiter stint.Limiter
+		starts  = stint.MustLimit("starts: 60 per 1m")
+		tokens  = stint.MustLimit("tokens: 10000 per 1h fixed_window hold")
+		flight  = stint.MustLimit("flight: 4 in_flight")
+	)
+	ask := func(ctx context.Context, user string) (used int64, err error) { return 1200, nil } // the model
+
+	r, d, err := limiter.Reserve(ctx, &stint.Request{Asks: []stint.Ask{
+		{Key: "ann", Limit: starts},
+		{Key: "ann", Limit: tokens, Cost: 4000}, // as much as the answer may have
+		{Key: "ann", Limit: flight},
+	}})
+	if err != nil || !d.Allowed {
+		return // come back in d.RetryAfter
+	}
+	defer r.Cancel(ctx) // if it was not settled, it costs nothing
+
+	d, _ = limiter.Peek(ctx, "ann", tokens)
+	fmt.Println(d.Remaining, "remain while it runs")
+	used, err := ask(ctx, "ann")
+	if err != nil {
+		return
+	}
+	if err := r.Settle(ctx, used); err != nil {
+		fmt.Println(err)
+	}
+	d, _ = limiter.Peek(ctx, "ann", tokens)
+	fmt.Println(d.Remaining, "remain")
+	// Output:
+	// 6000 remain while it runs
+	// 8800 remain
+}
+
+// How do I limit how many run at once?
+func ExampleLimiter_Acquire() {
+	var limiter stint.Limiter
+	exports := stint.MustLimit("exports: 1 in_flight")
+
+	release, d, err := limiter.Acquire(ctx, "tenant", exports)
+	fmt.Println(d.Outcome, err)
+	_, d, _ = limiter.Acquire(ctx, "tenant", exports)
+	fmt.Println(d.Outcome, d.Busy, d.RetryAfter)
+	release()
+	release, d, _ = limiter.Acquire(ctx, "tenant", exports)
+	fmt.Println(d.Outcome)
+	release()
+	// Output:
+	// allowed <nil>
+	// limited true 1s
+	// allowed
+}
+
+// How do I charge what is known only afterwards, without holding anything?
+func ExampleLimiter_Charge() {
+	var limiter stint.Limiter
+	traffic := stint.MustLimit("traffic: 1000000 per 1h fixed_window")
+	charged, err := limiter.Charge(ctx, "ann", traffic, 1_500_000) // bytes that were sent
+	fmt.Println(charged, err)
+	d, _ := limiter.Allow(ctx, "ann", traffic)
+	fmt.Println(d.Outcome)
+	// Output:
+	// 1500000 <nil>
+	// limited
+}
+
+// How do I limit a function by what its calls turn out to cost?
+func ExampleGuard_costAfter() {
+	guard := stint.Guard[string, []byte]{
+		Name:  "export",
+		Limit: stint.MustLimit("bytes: 1000 per 1h fixed_window hold"),
+		Cost:  func(string) int64 { return 500 }, // the estimate
+		CostAfter: func(_ string, data []byte, err error) int64 {
+			return int64(len(data))
+		},
+	}
+	export := guard.Wrap(func(_ context.Context, name string) ([]byte, error) { return make([]byte, 300), nil })
+	for range 4 {
+		_, err := export(ctx, "report")
+		fmt.Println(err == nil)
+	}
+	// Output:
+	// true
+	// true
+	// false
+	// false
+}
+
 // How do I keep one instance from being drowned, whatever its store says? By a second
 // layer: a limit of this process's own, beside those that a fleet shares.
 func ExampleLimiter_instance() {

@@ -385,6 +385,29 @@ func TestGuardInFlight(t *testing.T) {
 	})
 }
 
+// A call that waits to leave at the pace of the instance gives back what it holds if its caller
+// leaves.
+func TestGuardInFlightPaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := stint.MustLimit("5 in_flight")
+		l := &stint.Limiter{Instance: stint.MustLimit("1 per 10s leaky_bucket burst 5")}
+		calls := 0
+		f := stint.Guard[int, int]{Name: "g", Limiter: l, Limit: limit, Wait: true}.Wrap(func(context.Context, int) (int, error) { calls++; return 0, nil })
+		if _, err := f(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		if _, err := f(ctx, 0); err != context.Canceled || calls != 1 {
+			t.Errorf("%v after %d calls", err, calls)
+		}
+		time.Sleep(time.Second)
+		if n := remaining(t, l, "1:g:", limit); n != 5 {
+			t.Errorf("%d remain, want 5", n)
+		}
+	})
+}
+
 // If the store cannot hold, OnError decides as ever, and nothing is settled.
 func TestGuardHeldOnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -413,7 +413,7 @@ func TestSettlementKept(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				pass(time.Second)
+				pass(25 * time.Second) // it is renewed meanwhile
 				s.mu.Lock()
 				if s.lose, s.hang = c.lose, c.hang; c.for_ > 0 {
 					s.fail = away
