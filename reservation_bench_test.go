@@ -1,6 +1,8 @@
 package stint_test
 
 import (
+	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -81,5 +83,43 @@ func BenchmarkReserveBesideMany(b *testing.B) {
 	}
 	for _, r := range running {
 		_ = r.Cancel(b.Context())
+	}
+}
+
+// The same from many goroutines at once, each with a key of its own: the keeper is shared.
+func BenchmarkReserveParallel(b *testing.B) {
+	limit := stint.MustLimit("flying: 1000 in_flight")
+	for _, c := range []struct {
+		name string
+		do   func(l *stint.Limiter, key string) error
+	}{
+		{"by hand", func(l *stint.Limiter, key string) error {
+			r := stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit}}, Hold: stint.NewHoldID()}
+			if _, err := l.Take(b.Context(), &r, nil); err != nil {
+				return err
+			}
+			l.Holds(b.Context(), []stint.HoldCall{{Key: key, Limit: limit, Hold: r.Hold, Units: 1}})
+			return nil
+		}},
+		{"reserved", func(l *stint.Limiter, key string) error {
+			r, _, err := l.Reserve(b.Context(), &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit}}})
+			if err != nil {
+				return err
+			}
+			return r.Cancel(b.Context())
+		}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			l := new(stint.Limiter)
+			var n atomic.Int64
+			b.RunParallel(func(pb *testing.PB) {
+				key := strconv.FormatInt(n.Add(1), 10)
+				for pb.Next() {
+					if err := c.do(l, key); err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		})
 	}
 }
