@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
 )
 
 // fault is what a Store does to a call about holds.
@@ -29,6 +30,7 @@ type faulty struct {
 	mu      sync.Mutex
 	random  *rand.Rand
 	calm    bool
+	away    bool
 	charged map[stint.HoldID]int64
 }
 
@@ -37,6 +39,9 @@ var errFault = errors.New("fault")
 func (f *faulty) fault() fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.away {
+		return notDone
+	}
 	if f.calm || f.random.IntN(2) == 0 {
 		return noFault
 	}
@@ -76,6 +81,13 @@ func (f *faulty) Holds(ctx context.Context, at time.Time, calls []stint.HoldCall
 		if fault == answerLost {
 			calls[i].Found, calls[i].Charged, calls[i].Err = false, 0, errFault
 		}
+	}
+}
+
+// TakeBatch asks Take.
+func (f *faulty) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
+	for i := range rs {
+		answers[i].Decision, answers[i].Err = f.Take(ctx, &rs[i], answers[i].Each)
 	}
 }
 
@@ -152,4 +164,57 @@ func TestReservationsUnderFaults(t *testing.T) {
 			t.Logf("seed %d: %d of %d were charged, the others are reported", seed, once, len(cost))
 		})
 	}
+}
+
+// Behind a fleet.Fallback, what was held by the store is charged there when it is back, and what
+// this instance allowed meanwhile is, too; each once.
+func TestReservationsBehindFallback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logged(t)
+		s := &faulty{random: rand.New(rand.NewPCG(1, 1)), calm: true, charged: map[stint.HoldID]int64{}}
+		away := func(is bool) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.away = is
+		}
+		f := &fleet.Fallback{Store: s, Instances: 1, Breaker: fleet.Breaker{Changed: func(fleet.BreakerState, error) {}}}
+		defer f.Close()
+		l := stint.Limiter{Store: f}
+		limit := stint.MustLimit("budget: 100000 per 24h fixed_window hold")
+		var reserved []*stint.Reservation
+		reserve := func(by stint.Source) {
+			t.Helper()
+			for range 20 {
+				r, d, err := l.Reserve(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 50}}})
+				if err != nil || !d.Allowed || d.By != by {
+					t.Fatal(d, err)
+				}
+				reserved = append(reserved, r)
+			}
+		}
+		settle := func() {
+			for _, r := range reserved[:10] {
+				if err := r.Settle(t.Context(), 70); err != nil {
+					t.Error(err)
+				}
+			}
+			reserved = reserved[10:]
+		}
+		reserve(stint.ByStore)
+		away(true)
+		settle()
+		reserve(stint.ByLocal)
+		settle()
+		time.Sleep(12 * time.Second) // with a renewal of what still runs
+		away(false)
+		pass(15 * time.Second)
+		settle()
+		settle()
+		pass(10 * time.Second)
+		remaining(t, &l, "k", limit) // which charges what this instance still owes about the key
+		d, err := s.Memory.Take(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Peek: true}}}, nil)
+		if used := 100_000 - d.Remaining; err != nil || d.Held != 0 || used != 40*70 {
+			t.Errorf("%d used and %d held, want %d: %v", used, d.Held, 40*70, err)
+		}
+	})
 }

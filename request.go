@@ -73,7 +73,7 @@ type Request struct {
 	// Hold is the identity under which the request holds units while it runs: each ask whose
 	// Limit is held (Spec.Hold) makes a record instead of being charged, which a Holder
 	// settles. The other asks are charged at once, as ever. Use a HoldID for one request
-	// only. Zero: nothing is held; an ask under an InFlight limit then says whether a hold
+	// only. Limiter.Reserve sets it, and settles. Zero: nothing is held; an ask under an InFlight limit then says whether a hold
 	// would be allowed and takes nothing, and other held limits are charged.
 	Hold HoldID
 	// HoldFor is how long the holds of this request last without renewal. 0: Spec.Hold of

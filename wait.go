@@ -71,6 +71,9 @@ func (l *Limiter) Wait(ctx context.Context, key string, limit *Limit) error {
 // for a place in the queue of a LeakyBucket, which nobody else can take (see
 // Ask.MaxDelay).
 //
+// WaitN holds nothing. Under an InFlight limit it returns when a unit would fit; a Guard with
+// Wait waits and holds.
+//
 // Callers that wait for one key go on in no particular order. Their number is not
 // bounded: each is a goroutine of the program.
 func (l *Limiter) WaitN(ctx context.Context, key string, limit *Limit, n int64) error {
