@@ -63,6 +63,7 @@ type Fallback struct {
 
 	holder stint.Holder // of the Store; nil: it has none
 
+	settling atomic.Bool  // a timer runs, see settleLater
 	repaying atomic.Bool  // what the ledger holds is being charged
 	repayAt  atomic.Int64 // by start's clock, when that may be tried again
 

@@ -72,7 +72,7 @@ func TestBytesOfTheUnsettled(t *testing.T) {
 		f.init()
 		limit, before := stint.MustLimit("4 in_flight"), inUse()
 		for i := range 40_000 {
-			f.keep(stint.HoldCall{Key: key(i), Limit: limit, Hold: stint.NewHoldID(), Units: 1})
+			f.keep(stint.HoldCall{Key: key(i), Limit: limit, Hold: stint.NewHoldID(), Units: 1}, 0)
 		}
 		bytes := inUse() - before
 		t.Logf("%s: %d settlements, %d KiB of heap", name, len(f.ledger.unsettled), bytes>>10)
@@ -80,7 +80,7 @@ func TestBytesOfTheUnsettled(t *testing.T) {
 			t.Errorf("%s: %d bytes of heap, want at most %d, and not far less", name, bytes, most)
 		}
 		n := len(f.ledger.unsettled)
-		if some := f.ledger.claimUnsettled(n, 0, func(string) bool { return true }); len(some) != n || f.ledger.size != 0 || f.ledger.settles.Load() {
+		if some := f.ledger.claimUnsettled(n, time.Second, func(string) bool { return true }); len(some) != n || f.ledger.size != 0 || f.ledger.settles.Load() {
 			t.Errorf("%s: %d of %d were taken out, and %d bytes are left", name, len(some), n, f.ledger.size)
 		}
 		f.Close()

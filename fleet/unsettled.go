@@ -14,32 +14,50 @@ import (
 // unsettled is a settlement that the Store has not answered. It is sent until the Store does, or the
 // hold must have run out: a settlement finds its hold once, so it may be sent again.
 type unsettled struct {
-	call  stint.HoldCall
-	until time.Duration // by a Fallback's start: then the hold has run out
+	call stint.HoldCall
+	// By a Fallback's start: when it is sent, and when the hold has run out.
+	from, until time.Duration
 }
 
 const (
 	// unsettledSize is approximate; TestBytesOfALedger compares it with the heap.
 	unsettledSize = 288
+	// lostFor is how long after a call failed it is taken not to arrive any more.
+	lostFor = time.Second
 	// chargeHold is how long the hold lasts by which a debt is charged.
 	chargeHold = 5 * time.Minute
 )
 
 func (u *unsettled) size() int { return unsettledSize + len(u.call.Key) }
 
-// keep keeps a settlement to be sent later, if there is room.
-func (f *Fallback) keep(c stint.HoldCall) {
+// keep keeps a settlement to be sent after a while, if there is room.
+func (f *Fallback) keep(c stint.HoldCall, after time.Duration) {
 	c.Key = strings.Clone(c.Key)
 	span := or(c.For, time.Duration(planOf(c.Limit).Hold)*time.Microsecond)
-	// A call that arrives late makes its record late.
-	u := unsettled{unanswered(&c), time.Since(f.start) + span + repayTimeout}
+	at := time.Since(f.start)
+	u := unsettled{unanswered(&c), at + after, at + span + lostFor} // a call that arrives late makes its record late
 	now, live := f.clock(), f.Live()
 	l := &f.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.hasRoom(u.size(), now, live) {
 		l.keep(u)
+		f.settleLater()
 	}
+}
+
+// settleLater has what is unsettled sent even if no request comes that the Store answers.
+func (f *Fallback) settleLater() {
+	if f.settling.Swap(true) {
+		return
+	}
+	time.AfterFunc(repayPause, func() {
+		f.settling.Store(false)
+		if f.ledger.settles.Load() && !f.parts.closed.Load() {
+			f.repaySoon(time.Since(f.start))
+			f.settleLater()
+		}
+	})
 }
 
 // keep must be called with mu locked.
@@ -49,7 +67,7 @@ func (l *ledger) keep(u unsettled) {
 	l.settles.Store(true)
 }
 
-// claimUnsettled takes out up to n settlements that can be sent, and drops those whose holds have run
+// claimUnsettled takes out up to n settlements that are to be sent now and can be, and drops those whose holds have run
 // out.
 func (l *ledger) claimUnsettled(n int, now time.Duration, asks func(key string) bool) (some []unsettled) {
 	l.mu.Lock()
@@ -57,6 +75,8 @@ func (l *ledger) claimUnsettled(n int, now time.Duration, asks func(key string) 
 	l.unsettled = slices.DeleteFunc(l.unsettled, func(u unsettled) bool {
 		switch {
 		case now >= u.until:
+		case now < u.from:
+			return false
 		case len(some) < n && asks(u.call.Key):
 			some = append(some, u)
 		default:
@@ -118,7 +138,7 @@ func (f *Fallback) lose(r *stint.Request, why error) {
 	}
 	for _, a := range r.Asks {
 		if heldAsk(a) {
-			f.keep(stint.HoldCall{Action: stint.HoldSettle, Key: a.Key, Limit: a.Limit, Hold: r.Hold, Units: a.Units(), For: r.HoldFor})
+			f.keep(stint.HoldCall{Action: stint.HoldSettle, Key: a.Key, Limit: a.Limit, Hold: r.Hold, Units: a.Units(), For: r.HoldFor}, lostFor)
 		}
 	}
 }
@@ -154,7 +174,7 @@ func (f *Fallback) charge(ctx context.Context, due []*debt, failed func(e *debt,
 				settles, of = append(settles, c), append(of, e)
 				continue
 			}
-			f.keep(c) // of what it may have made
+			f.keep(c, lostFor) // of what it may have made
 			why = fmt.Errorf("%w: %w", ErrNotCharged, why)
 		}
 		if why != nil {
@@ -168,7 +188,7 @@ func (f *Fallback) charge(ctx context.Context, due []*debt, failed func(e *debt,
 	for i := range settles {
 		switch c := &settles[i]; {
 		case c.Err != nil:
-			f.keep(*c)
+			f.keep(*c, 0)
 			failed(of[i], errKept) // and not c.Err: it is no longer due, even if it was not charged yet
 		case !c.Found: // the key has no place for another hold
 			failed(of[i], fmt.Errorf("%w: too many holds", ErrNotCharged))
