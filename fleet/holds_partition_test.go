@@ -1,6 +1,7 @@
 package fleet_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,6 +67,76 @@ func TestPartitionLongerThanT(t *testing.T) {
 		time.Sleep(last)
 		if n := heldIn(t, h.store.Memory, "k", l); n != 0 {
 			t.Errorf("%d are held in the end", n)
+		}
+	})
+}
+
+// What the store said is used is not counted as held, and the other way round: what ends leaves what
+// is used, and what was used stays.
+func TestFallbackKnowsUsedAndHeld(t *testing.T) {
+	for _, text := range []string{"100 per 24h hold 1h", "100 per 24h fixed_window hold 1h", "100 per 24h sliding_log hold 1h", "100 per 24h sliding_window hold 1h"} {
+		synctest.Test(t, func(t *testing.T) {
+			h, l := newHolding(t, 1), stint.MustLimit(text)
+			if d, err := h.AllowN(t.Context(), "k", l, 30); err != nil || !d.Allowed {
+				t.Fatal(d, err)
+			}
+			id := stint.NewHoldID()
+			h.take("k", 40, stint.NewHoldID(), l)
+			same(t, stands(t, h.fall, "k", l), "30 left, 40 held")
+			second := h.take("k", 20, id, l)
+			h.store.how.Store(hangs)
+			same(t, stands(t, h.fall, "k", l), "10 left, 60 held")
+			if c := h.settle("k", l, &second, id, 20, 5); c.Err == nil {
+				t.Errorf("%+v", c)
+			}
+			same(t, stands(t, h.fall, "k", l), "25 left, 40 held")
+			if d := h.take("k", 26, stint.NewHoldID(), l); d.Allowed || !d.Busy {
+				t.Errorf("%+v", d)
+			}
+			time.Sleep(time.Hour) // nobody renews the first
+			if d := h.take("k", 65, stint.NewHoldID(), l); !d.Allowed {
+				t.Errorf("%s: %+v", text, d)
+			}
+		})
+	}
+}
+
+// late is a store whose call of Take arrives after its caller has given up.
+type late struct {
+	*remote
+	by time.Duration
+}
+
+func (s *late) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+	if s.by == 0 {
+		return s.remote.Take(ctx, r, out)
+	}
+	again := *r
+	again.Asks = append([]stint.Ask(nil), r.Asks...)
+	time.AfterFunc(s.by, func() { _, _ = s.Memory.Take(context.Background(), &again, nil) })
+	<-ctx.Done()
+	return stint.Decision{}, ctx.Err()
+}
+
+// A call that arrives late makes its hold before that is given up, and not after.
+func TestFallbackLateHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &late{remote: newRemote(), by: 500 * time.Millisecond}
+		f := &fleet.Fallback{Store: s, Instances: 1, Called: func(time.Duration, error) {}}
+		defer f.Close()
+		l, limiter := stint.MustLimit("4 in_flight hold 1h"), stint.NewLimiter(f)
+		if _, err := limiter.Take(t.Context(), &stint.Request{Hold: stint.NewHoldID(), Asks: []stint.Ask{{Key: "k", Limit: l}}}, nil); err != nil {
+			t.Fatal(err)
+		}
+		s.by = 0
+		for range 30 {
+			if _, err := limiter.Allow(t.Context(), "other", stint.MustLimit("100 per 1h")); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := heldIn(t, s.Memory, "k", l); n != 0 {
+			t.Errorf("%d are still held for nobody", n)
 		}
 	})
 }

@@ -20,6 +20,7 @@ const (
 	refuses // and certainly does nothing
 	loses   // the answer, after it has done what was asked
 	hangs
+	losesHalf // every second answer
 )
 
 // remote is a store that fails as a test wants.
@@ -31,7 +32,7 @@ type remote struct {
 
 func newRemote() *remote {
 	r := &remote{Memory: new(stint.Memory)}
-	r.Faulty = &limittest.Faulty{Store: r.Memory, Fault: func(int) (f limittest.Fault) {
+	r.Faulty = &limittest.Faulty{Store: r.Memory, Fault: func(call int) (f limittest.Fault) {
 		switch r.how.Load() {
 		case refuses:
 			f.Err = fmt.Errorf("away: %w", fleet.ErrNotCharged)
@@ -39,6 +40,8 @@ func newRemote() *remote {
 			f.Lost = true
 		case hangs:
 			f.Hang = true
+		case losesHalf:
+			f.Lost = call%2 == 0
 		}
 		return f
 	}}
