@@ -179,6 +179,7 @@ type counting struct {
 	isBudget                bool
 	algorithm               stint.Algorithm
 	period                  time.Duration
+	calendar                stint.Calendar
 }
 
 type counted struct {
@@ -194,7 +195,7 @@ func (p *parser) findCountedTwice(r *Rule, limits *yamlnode.Node) {
 	}
 	for i, l := range r.Limits {
 		s := l.Spec()
-		what := counting{match: r.Match, key: r.Key, isBudget: IsBudget(l), algorithm: s.Algorithm, period: s.Period}
+		what := counting{match: r.Match, key: r.Key, isBudget: IsBudget(l), algorithm: s.Algorithm, period: s.Period, calendar: s.Calendar}
 		switch own := r.ownCost(l); {
 		case own != nil:
 			what.cost = own.Source
