@@ -16,12 +16,13 @@ type body struct {
 	value  any
 	length int64
 	err    error
+	twice  string // a path
 }
 
 // jsonBody is the body with a text; empty: there is none.
 func jsonBody(t testing.TB, text string) *body {
 	t.Helper()
-	return &body{decoded(t, text), int64(len(text)), nil}
+	return &body{value: decoded(t, text), length: int64(len(text))}
 }
 
 func decoded(t testing.TB, text string) any {
@@ -64,6 +65,9 @@ func (b *body) Len() int64 { return b.length }
 func (b *body) Lookup(path []string) (any, bool, error) {
 	if b.err != nil {
 		return nil, false, b.err
+	}
+	if strings.Join(path, ".") == b.twice {
+		return nil, false, fmt.Errorf("%s is given twice", b.twice)
 	}
 	v, ok := at(b.value, path)
 	return v, ok, nil
@@ -277,6 +281,51 @@ func TestBodies(t *testing.T) {
 	in.Request.Body = &body{length: -1, err: errors.New("the body has more than 1048576 bytes")}
 	if got, want := asked(s, in), `rules: bad request: rule "r": match: the body has more than 1048576 bytes`; got != want {
 		t.Errorf("got %s\nwant %s", got, want)
+	}
+}
+
+// A name that comes twice in a body is found at any depth.
+func TestNamesTwiceInBodies(t *testing.T) {
+	in := posted(t, `{"user": {"id": {"n": 5}}, "other": 1}`)
+	for expression, want := range map[string]string{
+		`body.user.id.n`:                                `r="5":1`,
+		`body["user"]["id"]["n"]`:                       `r="5":1`,
+		`size(body.user.id) + body.other`:               `r="2":1`,
+		`has(body.user.id.x) ? 1 : 2`:                   `r="2":1`,
+		`"n" in body.user.id ? 1 : 2`:                   `r="1":1`,
+		`body.user.id == {"n": 5} ? 1 : 2`:              `r="1":1`,
+		`body.user.exists(k, k == "id") ? 1 : 2`:        `r="1":1`,
+		`body.user.all(k, body.user[k].n == 5) ? 1 : 2`: `r="1":1`,
+	} {
+		s := one(t, "key: "+quoted(expression))
+		in.Request.Body.(*body).twice = ""
+		if got := asked(s, in); got != want {
+			t.Errorf("%s: got %s, want %s", expression, got, want)
+		}
+	}
+	in.Request.Body.(*body).twice = "user.id.n"
+	for _, expression := range []string{`body.user.id.n`, `has(body.user.id.n) ? 1 : 2`, `"n" in body.user.id ? 1 : 2`, `body.user.all(k, body.user[k].n == 5) ? 1 : 2`} {
+		if got, want := asked(one(t, "key: "+quoted(expression)), in), `rules: bad request: rule "r": key: user.id.n is given twice`; got != want {
+			t.Errorf("%s: got %s, want %s", expression, got, want)
+		}
+	}
+}
+
+// A client cannot make an expression read its body again and again.
+func TestManyFieldsOfBodies(t *testing.T) {
+	var text strings.Builder
+	for i := range 200 {
+		fmt.Fprintf(&text, `"%d": {"n": 1},`, i)
+	}
+	in := posted(t, `{"o": {`+strings.TrimSuffix(text.String(), ",")+`}}`)
+	for expression, want := range map[string]string{
+		`body.o.all(k, k in body.o) ? 1 : 2`:  `rules: bad request: rule "r": key: expressions read more than 100 fields of the body`,
+		`body.o.all(k, k != "x") ? 1 : 2`:     `r="1":1`,
+		`body.o == body.o ? size(body.o) : 2`: `r="200":1`,
+	} {
+		if got := asked(one(t, "key: "+quoted(expression)), in); got != want {
+			t.Errorf("%s: got %s, want %s", expression, got, want)
+		}
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 // Tokens is a preset for an API of language models. It estimates the tokens of a request by its
 // body, and finds in the response how many there were. The zero Tokens is none.
 //
-// A request costs its input tokens and OutputWeight times its output tokens. The estimate is the
-// prompt's text divided by BytesPerToken, and the output to which the request limits itself, or
-// DefaultOutput.
+// A request costs its input tokens and OutputWeight times its output tokens. The estimate of the input
+// is the length of the body divided by BytesPerToken. The estimate of the output is that to which the
+// request limits itself, or DefaultOutput.
 type Tokens struct {
 	API TokensAPI
 	// DefaultOutput is how many output tokens are expected of a request that does not limit
@@ -18,7 +18,7 @@ type Tokens struct {
 	DefaultOutput int64
 	// OutputWeight is how many units an output token costs; an input token costs one.
 	OutputWeight int64
-	// BytesPerToken is how many bytes of the prompt are expected to make a token.
+	// BytesPerToken is how many bytes of the body are expected to make a token of the input.
 	BytesPerToken int64
 	// IncludeUsage makes a gateway ask an OpenAI upstream for the usage at the end of a stream,
 	// by stream_options.include_usage, unless the client's request says whether it wants it. It
@@ -48,9 +48,9 @@ func NewTokens(api TokensAPI) Tokens {
 // tokensForm is where an API has what Tokens needs. Of each list of paths the first that is there
 // counts.
 type tokensForm struct {
-	prompt []string // the fields of a request that are input
-	limits []string // those that limit the output
-	// copies is the field that asks for several outputs; empty: there is none.
+	// limits are the fields of a request that limit its output, and copies is the one that asks for
+	// several outputs; empty: there is none.
+	limits []string
 	copies string
 	// input and output are where a response says what it used, and begun where the first event of
 	// a stream says how much output there is so far. added is input that the API counts apart.
@@ -59,14 +59,12 @@ type tokensForm struct {
 
 var tokensForms = [...]tokensForm{
 	OpenAI: {
-		prompt: []string{"messages", "prompt", "input", "instructions", "tools", "functions"},
 		limits: []string{"max_completion_tokens", "max_output_tokens", "max_tokens"},
 		copies: "n",
 		input:  [][]string{{"usage", "prompt_tokens"}, {"usage", "input_tokens"}, {"response", "usage", "input_tokens"}},
 		output: [][]string{{"usage", "completion_tokens"}, {"usage", "output_tokens"}, {"response", "usage", "output_tokens"}},
 	},
 	Anthropic: {
-		prompt: []string{"messages", "system", "tools"},
 		limits: []string{"max_tokens"},
 		input:  [][]string{{"usage", "input_tokens"}, {"message", "usage", "input_tokens"}},
 		output: [][]string{{"usage", "output_tokens"}},
@@ -85,10 +83,8 @@ func (t *Tokens) paths() [][]string {
 const (
 	// mostTokens bounds sums, so that they do not overflow.
 	mostTokens = 1 << 52
-	// unknownPrompt stands for the bytes of a prompt of which the length is not known, and
-	// mediaPrompt for those of a picture or a file, which are other tokens than text.
+	// unknownPrompt stands for the bytes of a body of which the length is not known.
 	unknownPrompt = 1 << 20
-	mediaPrompt   = 4 << 10
 	// streamedToken is about how many bytes of a stream an output token takes at least.
 	streamedToken = 50
 )
@@ -98,24 +94,14 @@ func (t *Tokens) estimate(r *Request) estimate {
 	if r == nil || r.Body == nil {
 		return estimate{cost: t.cost(0, t.DefaultOutput)}
 	}
-	if r.Body.Len() == 0 { // such as a list of models
+	prompt := r.Body.Len()
+	switch {
+	case prompt == 0: // such as a list of models
 		return estimate{}
+	case prompt < 0:
+		prompt = unknownPrompt
 	}
 	f := t.form()
-	var prompt int64
-	for _, name := range f.prompt {
-		v, ok, err := r.Body.Lookup([]string{name})
-		if err != nil { // it is too long, or the upstream will not read it either
-			prompt = r.Body.Len()
-			if prompt < 0 {
-				prompt = unknownPrompt
-			}
-			return estimate{cost: t.cost(prompt, t.DefaultOutput)}
-		}
-		if ok {
-			prompt += textOf(v)
-		}
-	}
 	copies := int64(1)
 	if f.copies != "" {
 		copies = max(1, lookupCount(r.Body, f.copies))
@@ -144,7 +130,8 @@ func times(a, b int64) int64 {
 	return a * b
 }
 
-// lookupCount is a positive number of the body; 0: it has none there.
+// lookupCount is a positive number of the body; 0: it has none there, or cannot be read. Then the
+// upstream will not read it either, or it is too long, and the output is a guess.
 func lookupCount(b Body, name string) int64 {
 	v, _, _ := b.Lookup([]string{name})
 	n, _ := countOf(v)
@@ -162,31 +149,6 @@ func countOf(v any) (n int64, ok bool) {
 		}
 	}
 	return min(n, mostTokens), ok
-}
-
-// textOf is how many bytes of text are in a value of JSON, names of fields with it.
-func textOf(v any) (n int64) {
-	switch v := v.(type) {
-	case string:
-		if strings.HasPrefix(v, "data:") {
-			return min(int64(len(v)), mediaPrompt)
-		}
-		return int64(len(v))
-	case []any:
-		for _, part := range v {
-			n += textOf(part)
-		}
-	case map[string]any:
-		for name, part := range v {
-			n += int64(len(name))
-			if text, ok := part.(string); ok && (name == "data" || name == "file_data") {
-				n += min(int64(len(text)), mediaPrompt)
-				continue
-			}
-			n += textOf(part)
-		}
-	}
-	return n
 }
 
 // used is what a response says that it used.

@@ -15,45 +15,45 @@ func tokens(t testing.TB, preset string) *rules.Set {
 	return parse(t, "rules: [{name: r, key: client.ip, tokens: "+preset+", limits: [1000000 per 1m fixed_window hold]}]")
 }
 
-// The estimate is the prompt's bytes by 4, and 5 times the output that the request allows.
+// The estimate is the length of the body by 4, and 5 times the output that the request allows.
 func TestTokensEstimate(t *testing.T) {
-	text := strings.Repeat("a", 400)
-	messages := `"messages": [{"role": "user", "content": "` + text + `"}]` // 4+4+7+400 bytes: 104 tokens
 	for _, c := range []struct {
-		api, path, body string
-		want            int64
+		api, path, fields string
+		output            int64
 	}{
-		{"openai", "", `{` + messages + `}`, 104 + 5*1024},
-		{"openai", "", `{` + messages + `, "max_tokens": 10}`, 104 + 50},
-		{"openai", "", `{` + messages + `, "max_tokens": 10, "max_completion_tokens": 20}`, 104 + 100},
-		{"openai", "", `{` + messages + `, "max_tokens": null}`, 104 + 5*1024},
-		{"openai", "", `{` + messages + `, "max_tokens": -10}`, 104 + 5*1024},
-		{"openai", "", `{` + messages + `, "max_tokens": "10"}`, 104 + 5*1024},
-		{"openai", "", `{` + messages + `, "max_tokens": 10, "n": 3}`, 104 + 150},
-		{"openai", "", `{` + messages + `, "n": 2}`, 104 + 2*5*1024},
-		{"openai", "/v1/responses", `{"input": "` + text + `", "max_output_tokens": 7}`, 100 + 35},
-		{"openai", "/v1/completions", `{"prompt": ["` + text + `", "abcd"], "max_tokens": 1}`, 101 + 5},
-		{"openai", "/v1/embeddings", `{"input": "` + text + `"}`, 100},
-		{"openai", "", `{"messages": [{"content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,` + strings.Repeat("A", 1<<16) + `"}}]}], "max_tokens": 1}`, (7+4+9+9+3+4096+3)/4 + 5},
-		{"openai", "", `[]`, 5 * 1024},
-		{"openai", "", ``, 0},
-		{"anthropic", "/v1/messages", `{` + messages + `, "max_tokens": 10}`, 104 + 50},
-		{"anthropic", "/v1/messages", `{` + messages + `, "max_completion_tokens": 10}`, 104 + 5*1024},
-		{"anthropic", "/v1/messages", `{` + messages + `, "system": "abcd", "max_tokens": 10}`, 105 + 50},
-		{"anthropic", "/v1/messages", `{"messages": [{"source": {"type": "base64", "data": "` + strings.Repeat("A", 1<<16) + `"}}], "max_tokens": 1}`, (6+4+6+4+4096+3)/4 + 5},
-		{"{api: openai, default_output: 100, output_weight: 1, bytes_per_token: 2}", "", `{` + messages + `}`, 208 + 100},
+		{"openai", "", ``, 1024},
+		{"openai", "", `, "max_tokens": 10`, 10},
+		{"openai", "", `, "max_tokens": 10, "max_completion_tokens": 20`, 20},
+		{"openai", "", `, "max_output_tokens": 7`, 7},
+		{"openai", "", `, "max_tokens": null`, 1024},
+		{"openai", "", `, "max_tokens": -10`, 1024},
+		{"openai", "", `, "max_tokens": "10"`, 1024},
+		{"openai", "", `, "max_tokens": 10.0`, 10},
+		{"openai", "", `, "max_tokens": 10, "n": 3`, 30},
+		{"openai", "", `, "n": 2`, 2048},
+		{"openai", "/v1/embeddings", ``, 0},
+		{"anthropic", "/v1/messages", `, "max_tokens": 10, "n": 3`, 10},
+		{"anthropic", "/v1/messages", `, "max_completion_tokens": 10`, 1024},
 	} {
-		in := posted(t, c.body)
+		text := `{"messages": [{"role": "user", "content": "` + strings.Repeat("a", 400) + `"}]` + c.fields + `}`
+		in := posted(t, text)
 		if c.path != "" {
 			in.Request.Path = c.path
 		}
-		var out rules.Matches
-		if err := tokens(t, c.api).Asks(in, &out); err != nil {
-			t.Fatal(err)
+		for settings, want := range map[string]int64{
+			"":                                       int64(len(text)+3)/4 + 5*c.output,
+			", output_weight: 1, bytes_per_token: 2": int64(len(text)+1)/2 + c.output,
+		} {
+			if got := asks(t, tokens(t, "{api: "+c.api+settings+"}"), in); got != fmt.Sprintf("1000000 per 1m fixed_window hold: %d", want) {
+				t.Errorf("%s, %s%s%s: got %s, want %d", c.api, c.path, c.fields, settings, got, want)
+			}
 		}
-		if got := out.Asks[0].Cost; got != c.want {
-			t.Errorf("%s, %s%.80s: got %d, want %d", c.api, c.path, c.body, got, c.want)
-		}
+	}
+	if got, want := asks(t, tokens(t, "{api: openai, default_output: 100}"), posted(t, "[1, 2]")), "1000000 per 1m fixed_window hold: 502"; got != want {
+		t.Errorf("a body that is no object: got %s, want %s", got, want)
+	}
+	if got, want := asks(t, tokens(t, "openai"), posted(t, "")), "1000000 per 1m fixed_window hold: peek"; got != want {
+		t.Errorf("no body: got %s, want %s", got, want)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestTokensAskedFor(t *testing.T) {
 		`{"max_tokens": 1e18}`:                             "500", // no whole number that a model takes
 		`{"max_tokens": 10, "prompt": "` + long + `"}`:     "500",
 		`{"prompt": "hello"}`:                              "500",
-		`{"max_tokens": 10, "prompt": "hello, you there"}`: "54",
+		`{"max_tokens": 10, "prompt": "hello, you there"}`: "62",
 	} {
 		if got, want := asks(t, s, posted(t, body)), "1000 per 1m fixed_window hold: "+want; got != want {
 			t.Errorf("%.60s: got %s, want %s", body, got, want)

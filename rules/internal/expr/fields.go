@@ -2,6 +2,8 @@ package expr
 
 import (
 	"reflect"
+	"slices"
+	"strings"
 
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
@@ -32,6 +34,9 @@ type namedValue struct {
 const mostAsked = 16
 
 func (m *fieldMap) lookup(name string) ref.Val {
+	if m.body != nil {
+		return m.bodyField([]string{name})
+	}
 	for i := range m.asked {
 		if m.asked[i].name == name {
 			return m.asked[i].value
@@ -45,15 +50,6 @@ func (m *fieldMap) lookup(name string) ref.Val {
 }
 
 func (m *fieldMap) find(name string) ref.Val {
-	if m.body != nil {
-		switch value, ok, err := m.body.Lookup([]string{name}); {
-		case err != nil:
-			return types.WrapErr(err)
-		case ok:
-			return types.DefaultTypeAdapter.NativeToValue(value)
-		}
-		return nil
-	}
 	switch value, ok, err := m.fields.Lookup(name); {
 	case err != nil:
 		return types.WrapErr(err)
@@ -132,3 +128,61 @@ func (m *fieldMap) Equal(other ref.Val) ref.Val {
 func (m *fieldMap) Type() ref.Type { return types.MapType }
 
 func (m *fieldMap) Value() any { return m.build().Value() }
+
+// bodyField is what the body has at a path, or an error; nil: nothing. Each path is looked up once,
+// and only so many are, because each reads all of the body.
+func (m *fieldMap) bodyField(path []string) ref.Val {
+	name := strings.Join(path, "\x00")
+	for i := range m.asked {
+		if m.asked[i].name == name {
+			return m.asked[i].value
+		}
+	}
+	if len(m.asked) == MaxBodyFields {
+		return types.NewErr("expressions read more than %d fields of the body", MaxBodyFields)
+	}
+	var v ref.Val
+	value, ok, err := m.body.Lookup(path)
+	switch object, isObject := value.(map[string]any); {
+	case err != nil:
+		v = types.WrapErr(err)
+	case ok && isObject:
+		v = &bodyObject{types.NewStringInterfaceMap(types.DefaultTypeAdapter, object), m, path}
+	case ok:
+		v = types.DefaultTypeAdapter.NativeToValue(value)
+	}
+	m.asked = append(m.asked, namedValue{name, v})
+	return v
+}
+
+// bodyObject is an object in a body. Its fields are looked up in the body again, because that checks
+// their names. Loops, comparisons and weighing, which may need thousands, take what is there.
+type bodyObject struct {
+	traits.Mapper
+	root *fieldMap
+	path []string
+}
+
+func (o *bodyObject) Find(key ref.Val) (ref.Val, bool) {
+	name, ok := key.(types.String)
+	if !ok {
+		return nil, false
+	}
+	v := o.root.bodyField(append(slices.Clip(o.path), string(name)))
+	return v, v != nil
+}
+
+func (o *bodyObject) Contains(key ref.Val) ref.Val {
+	v, ok := o.Find(key)
+	if types.IsError(v) {
+		return v
+	}
+	return types.Bool(ok)
+}
+
+func (o *bodyObject) Equal(other ref.Val) ref.Val {
+	if b, ok := other.(*bodyObject); ok {
+		other = b.Mapper
+	}
+	return o.Mapper.Equal(other)
+}

@@ -28,6 +28,9 @@ const (
 	// MaxRequestText bounds a text of a request, in bytes. A longer one, which no gateway lets
 	// through, is an error for expressions that use it. Work with attrs and claims is always counted.
 	MaxRequestText = 68 << 10
+	// MaxBodyFields is how many fields of a request's body all its expressions may look up: each
+	// lookup reads the body, and an expression may loop over names that the client chose.
+	MaxBodyFields = 100
 	// MaxFolded bounds the constant parts of an expression, in bytes, and MaxConstants those of all.
 	MaxFolded    = 64 << 10
 	MaxConstants = 16 << 20
