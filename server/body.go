@@ -29,12 +29,13 @@ type body struct {
 	request *http.Request
 	writer  http.ResponseWriter
 
-	read   bool           // what follows is known
-	share  inflight.Share // of the memory of bodies
-	data   []byte         // nil: it is not JSON, as its type and its beginning show
-	whole  bool           // data is all of it
-	wrong  error          // why nothing can be looked up
-	failed error          // why the request cannot go on
+	read   bool            // what follows is known
+	share  inflight.Share  // of the memory of bodies
+	values inflight.Share  // the same, for values while rules look at them
+	data   []byte          // all of it; nil: it is not JSON, as its type and its beginning show
+	json   *usage.Document // of data; nil: nothing has been looked up
+	wrong  error           // why nothing can be looked up
+	failed error           // why the request cannot go on
 }
 
 // brokenBody is the error of a body that did not come as its request says.
@@ -67,13 +68,39 @@ var (
 // Lookup is for rules.Body.
 func (b *body) Lookup(path []string) (value any, ok bool, err error) {
 	b.load()
-	if b.wrong != nil || b.data == nil {
+	b.parse()
+	if b.wrong != nil || b.json == nil {
 		return nil, false, b.wrong
 	}
-	if value, ok, err = usage.Lookup(b.data, path); err != nil {
+	if value, ok, err = b.json.Lookup(path); err != nil {
 		err = fmt.Errorf("the body cannot be read: %w", err)
 	}
 	return value, ok, err
+}
+
+// parse reads data as JSON, and takes the memory of its values.
+func (b *body) parse() {
+	if b.data == nil || b.json != nil || b.wrong != nil {
+		return
+	}
+	size := decodedSize(len(b.data), func(c string) int { return bytes.Count(b.data, []byte(c)) })
+	if len(b.data) > smallBody && b.values.Take(size) != nil {
+		b.failed = b.s.overloadedByBytes()
+		b.wrong = b.failed
+		return
+	}
+	var err error
+	if b.json, err = usage.Parse(b.data); err != nil {
+		b.wrong = fmt.Errorf("the body cannot be read: %w", err)
+	}
+}
+
+// overloadedByBytes counts a request for which there is not enough memory, and returns the error
+// that refuses it.
+func (s *Server) overloadedByBytes() error {
+	s.metrics.overloadedBytes.Inc()
+	s.sampled.overloaded("bytes")
+	return &httplimit.Overloaded{RetryAfter: time.Second}
 }
 
 // Len is for rules.Body.
@@ -81,7 +108,7 @@ func (b *body) Len() int64 {
 	if n := b.request.ContentLength; n >= 0 {
 		return n
 	}
-	if b.load(); b.whole {
+	if b.load(); b.data != nil {
 		return int64(len(b.data))
 	}
 	return -1
@@ -89,12 +116,15 @@ func (b *body) Len() int64 {
 
 // load reads the body if it may be JSON. What is longer than maxBody stays in the request.
 func (b *body) load() {
-	from := b.request.Body
-	if b.read || from == nil || from == http.NoBody {
-		b.read = true
+	if b.read {
 		return
 	}
 	b.read = true
+	b.share, b.values = b.s.admission.bytes.Share(b.request), b.s.admission.bytes.Share(b.request)
+	from := b.request.Body
+	if from == nil || from == http.NoBody {
+		return
+	}
 	declared := httpfield.IsJSON(b.request.Header)
 	switch {
 	case !declared && neverJSON(b.request.Header.Get("Content-Type")):
@@ -106,7 +136,6 @@ func (b *body) load() {
 		b.wrong = errLongBody
 		return
 	}
-	b.share = b.s.admission.bytes.Share(b.request)
 	data, err := b.take(from, declared)
 	switch {
 	case err != nil:
@@ -115,7 +144,7 @@ func (b *body) load() {
 	case len(data) > maxBody:
 		b.wrong = errLongBody
 	default:
-		b.data, b.whole = data, true
+		b.data = data
 	}
 	b.request.Body = &replayed{io.MultiReader(bytes.NewReader(data), from), from}
 }
@@ -160,9 +189,7 @@ func (b *body) take(from io.ReadCloser, declared bool) ([]byte, error) {
 	case err == nil, errors.Is(err, io.EOF):
 		return data.Bytes(), nil
 	case errors.Is(err, inflight.ErrNoRoom):
-		b.s.metrics.overloadedBytes.Inc()
-		b.s.sampled.overloaded("bytes")
-		return nil, &httplimit.Overloaded{RetryAfter: time.Second}
+		return nil, b.s.overloadedByBytes()
 	case up.pace.isExpired():
 		return nil, errLateBody
 	}
@@ -175,9 +202,16 @@ type replayed struct {
 	io.Closer
 }
 
+// decided returns the memory of values, which rules do not keep.
+func (b *body) decided() {
+	if b.read {
+		b.values.Refund()
+	}
+}
+
 // free returns the memory of the body.
 func (b *body) free() {
-	if b.s != nil && b.read {
+	if b.read {
 		b.share.Refund()
 	}
 }
@@ -193,15 +227,16 @@ func (b *body) askForUsage(all []*rules.Rule) {
 		return
 	}
 	b.load()
-	if !b.whole || b.data == nil || usage.Has(b.data, []string{"stream_options"}) {
+	b.parse()
+	if b.wrong != nil || b.json == nil || b.json.Has("stream_options") {
 		return
 	}
-	completion := usage.Has(b.data, []string{"messages"}) || usage.Has(b.data, []string{"prompt"})
-	if stream, _, err := usage.Lookup(b.data, []string{"stream"}); err != nil || stream != true || !completion {
+	stream, _, err := b.json.Lookup([]string{"stream"})
+	if err != nil || stream != true || !b.json.Has("messages") && !b.json.Has("prompt") {
 		return // the other APIs say it unasked, or do not know the option
 	}
 	const option = `"stream_options":{"include_usage":true},`
-	start := bytes.IndexByte(b.data, '{') + 1
+	start := b.json.Start()
 	rest := b.request.Body.(*replayed).Closer.(io.ReadCloser) // for the trailers
 	b.request.Body = &replayed{io.MultiReader(bytes.NewReader(b.data[:start]), strings.NewReader(option), bytes.NewReader(b.data[start:]), rest), rest}
 	if b.request.ContentLength >= 0 {

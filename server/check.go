@@ -151,8 +151,13 @@ const smallBody = 4 << 10
 // decodedBytes is the most memory that a body of JSON takes when it is decoded. That is far
 // more than its size if it is [{"":0},{"":0}]. TestBytesOfBodies compares.
 func decodedBytes(body string) int64 {
+	return decodedSize(len(body), func(c string) int { return strings.Count(body, c) })
+}
+
+// decodedSize is decodedBytes of a body of so many bytes, in which count counts a character.
+func decodedSize(bytes int, count func(string) int) int64 {
 	const object, list, value = 450, 48, 32
-	return int64(len(body) + object*strings.Count(body, "{") + list*strings.Count(body, "[") + value*strings.Count(body, ","))
+	return int64(bytes + object*count("{") + list*count("[") + value*count(","))
 }
 
 // readBody reads a check request. It believes Content-Length unless that is large, to read the

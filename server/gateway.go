@@ -77,6 +77,7 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 		}
 		return s.answer(v), nil
 	}
+	defer x.body.decided()
 	if x.body.failed != nil {
 		s.giveBack(r.Context(), &x.ending)
 		*v, err = Verdict{}, x.body.failed

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -50,10 +49,6 @@ type parser struct {
 	input
 	root  *node
 	found func(i int, value any) // is called with each value of each path, unless it is null
-	// strict makes a second member with the name of a step of a path an error, for readers would
-	// choose differently; names in other case are the same, as they are for encoding/json. And a
-	// value that is too long to keep, or a number that is too large; and found gets null.
-	strict bool
 
 	depth   int
 	keeping int    // texts that are being kept, one within the other
@@ -141,29 +136,12 @@ func (p *parser) value(n *node) error {
 		return io.ErrUnexpectedEOF // a number may have more digits
 	}
 	if !ok {
-		return p.unless(errLong)
+		return nil
 	}
-	v := decode(text)
-	if v == nil && text[0] != 'n' {
-		return p.unless(errLarge)
-	}
-	if v != nil || p.strict {
+	if v := decode(text); v != nil {
 		for _, i := range n.leaves {
 			p.found(i, v)
 		}
-	}
-	return nil
-}
-
-var (
-	errLong  = fmt.Errorf("a value that is looked for is longer than %d KiB", mostKept>>10)
-	errLarge = errors.New("a number that is looked for is too large")
-)
-
-// unless is err if p is strict.
-func (p *parser) unless(err error) error {
-	if p.strict {
-		return err
 	}
 	return nil
 }
@@ -202,15 +180,11 @@ func (p *parser) object(n *node) error {
 		p.pass(1)
 		return nil
 	}
-	for seen := false; ; p.space() {
-		child, err := p.member(n, &seen)
+	for ; ; p.space() {
+		child, err := p.member(n)
 		if err != nil {
 			return err
 		}
-		if p.space(); p.peek() != ':' {
-			return p.wrong()
-		}
-		p.pass(1)
 		if err := p.value(child); err != nil {
 			return err
 		}
@@ -220,41 +194,43 @@ func (p *parser) object(n *node) error {
 	}
 }
 
-// member reads the name of a member and returns the node that it leads to.
-func (p *parser) member(n *node, seen *bool) (*node, error) {
-	if p.peek() != '"' {
-		return nil, p.wrong()
-	}
+// member reads the name of a member and the colon, and returns the node that it leads to.
+func (p *parser) member(n *node) (*node, error) {
 	if !n.hasChildren() {
-		return nil, p.text()
+		return nil, p.name()
 	}
 	start := p.keep()
-	err := p.text()
+	err := p.name()
 	text, ok := p.drop(start)
 	if err != nil || !ok {
 		return nil, err
 	}
-	name := text[1 : len(text)-1]
-	if bytes.IndexByte(name, '\\') >= 0 || !utf8.Valid(name) {
-		var s string
-		if err := json.Unmarshal(text, &s); err != nil {
-			return nil, errSyntax
-		}
-		name = []byte(s)
+	return n.child(unquoted(text[:bytes.LastIndexByte(text, '"')+1])), nil
+}
+
+// name reads the name of a member and the colon.
+func (p *parser) name() error {
+	if p.peek() != '"' {
+		return p.wrong()
 	}
-	if !p.strict {
-		return n.child(name), nil
+	if err := p.text(); err != nil {
+		return err
 	}
-	for step := range n.children { // there is one
-		if !strings.EqualFold(step, string(name)) {
-			continue
-		}
-		if *seen {
-			return nil, fmt.Errorf("%.60q is given twice", step)
-		}
-		*seen = true
+	if p.space(); p.peek() != ':' {
+		return p.wrong()
 	}
-	return n.child(name), nil
+	p.pass(1)
+	return nil
+}
+
+// unquoted is the text of a string.
+func unquoted(text []byte) []byte {
+	if bytes.IndexByte(text, '\\') < 0 && utf8.Valid(text) {
+		return text[1 : len(text)-1]
+	}
+	var s string
+	_ = json.Unmarshal(text, &s) // it is a string
+	return []byte(s)
 }
 
 // comma reads what follows a value in a list or an object that last ends.
@@ -431,31 +407,4 @@ func plain(v any) any {
 		}
 	}
 	return v
-}
-
-// Lookup returns the value of path in data, which is JSON: a string, bool, int64, float64 or nil,
-// or a []any or map[string]any of those. It is not ok if there is none. An empty path is that of
-// the whole value.
-//
-// It is strict, because requests are counted by it: the error is not nil if data is not JSON in
-// UTF-8, if the value is longer than 64 KiB, or if an object on the way has a member of path
-// twice, for the upstream may read the other one.
-func Lookup(data []byte, path []string) (value any, ok bool, err error) {
-	if !utf8.Valid(data) {
-		return nil, false, errors.New("it is not UTF-8")
-	}
-	p := parser{root: newNode([][]string{path}), strict: true, found: func(_ int, v any) { value, ok = v, true }}
-	if err := p.document(input{more: nothing, buf: data}); err != nil {
-		if errors.Is(err, io.ErrUnexpectedEOF) {
-			err = errSyntax
-		}
-		return nil, false, err
-	}
-	return value, ok, nil
-}
-
-// Has reports whether Lookup would find something, of any length.
-func Has(data []byte, path []string) bool {
-	_, ok, err := Lookup(data, path)
-	return ok || errors.Is(err, errLong)
 }
