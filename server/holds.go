@@ -96,6 +96,10 @@ func (k *kept) settle(ctx context.Context, how *result) error {
 		if how == nil || !isBudget(a) {
 			continue
 		}
+		if !rule.CountsCost(a.Limit) {
+			costs[i] = a.Units()
+			continue
+		}
 		if rule != last {
 			last = rule
 			cost, known = k.costAfter(rule, how)
@@ -103,7 +107,7 @@ func (k *kept) settle(ctx context.Context, how *result) error {
 		switch {
 		case known:
 			costs[i] = cost
-		case rule.Unsettled == rules.Keep:
+		case !knowsCost(rule) || rule.Unsettled == rules.Keep:
 			costs[i] = a.Units()
 		}
 		k.counters[rule].holds.cost(a.Units(), costs[i])
@@ -138,7 +142,7 @@ func knowsCost(rule *rules.Rule) bool { return rule.After != "" || rule.Tokens.A
 
 // isBudget reports whether a holds units whose cost is known at the end.
 func isBudget(a *stint.Ask) bool {
-	return isHeld(a) && a.Limit.Spec().Algorithm != stint.InFlight
+	return a.Limit != nil && rules.IsBudget(a.Limit)
 }
 
 // isHeld reports whether a request with a Hold holds units by a.

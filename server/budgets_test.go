@@ -1,0 +1,273 @@
+package server_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
+)
+
+// usedBy are the units of key "all" that are used under the first limit of the first rule of s.
+func usedBy(t testing.TB, s *server.Server, m *stint.Memory) int64 {
+	t.Helper()
+	limit := s.Rules().Rules[0].Limits[0]
+	d, err := stint.NewLimiter(m).Peek(context.Background(), "all", limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Held != 0 {
+		t.Errorf("%d still held", d.Held)
+	}
+	return limit.Capacity() - d.Remaining
+}
+
+const budget = `rules: [{name: tokens, key: '"all"', cost: 100, %s limits: [1000000 per 24h fixed_window hold]}]`
+
+// What a request did cost is what its response says, however it comes, and else as unsettled says.
+func TestGatewaySettles(t *testing.T) {
+	const whole = `{"usage": {"total_tokens": 42, "parts": {"input": 2, "output": 5}}}`
+	const events = "data: {\"usage\":{\"total_tokens\":1}}\n\ndata: {\"usage\":{\"total_tokens\":42}}\n\ndata: [DONE]\n\n"
+	zip := func(text string) string {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		fmt.Fprint(z, text)
+		z.Close()
+		return b.String()
+	}
+	for _, c := range []struct {
+		about, after, kind, encoding, body string
+		status                             int
+		want                               int64
+	}{
+		{"JSON", "response.json.usage.total_tokens", "application/json", "", whole, 200, 42},
+		{"an expression", "response.json.usage.parts.input + 10 * response.json.usage.parts.output", "application/json", "", whole, 200, 52},
+		{"events", "response.json.usage.total_tokens", "text/event-stream", "", events, 200, 42},
+		{"zipped events", "response.json.usage.total_tokens", "text/event-stream", "gzip", zip(events), 200, 42},
+		{"bytes", "response.bytes", "text/plain", "", strings.Repeat("x", 5000), 200, 5000},
+		{"zipped bytes", "response.bytes", "application/json", "gzip", zip(whole), 200, int64(len(zip(whole)))},
+		{"a header", "int(response.headers['used'])", "", "", "", 200, 7},
+		{"the status", "response.status >= 500 ? 0 : 3", "", "", "", 503, 0},
+		{"seconds", "response.seconds >= 0.0 && response.seconds < 10.0 ? 4 : 5", "", "", "", 200, 4},
+		{"no usage", "response.json.usage.total_tokens", "application/json", "", "{}", 200, 100},
+		{"another type", "response.json.usage.total_tokens", "text/html", "", whole, 200, 100},
+		{"another encoding", "response.json.usage.total_tokens", "application/json", "br", whole, 200, 100},
+		{"not JSON", "response.json.usage.total_tokens", "application/json", "", whole + "}", 200, 100},
+		{"a negative cost", "0 - response.json.usage.total_tokens", "application/json", "", whole, 200, 100},
+		{"an error", "1 / (response.status - 200)", "", "", "", 200, 100},
+		{"no cost_after", "", "application/json", "", whole, 200, 100},
+	} {
+		for _, unsettled := range []string{"keep", "give_back"} {
+			up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+				h := w.Header()
+				h.Set("Used", "7")
+				h.Set("Content-Type", c.kind)
+				if c.encoding != "" {
+					h.Set("Content-Encoding", c.encoding)
+				}
+				w.WriteHeader(c.status)
+				for part := range strings.SplitAfterSeq(c.body, "s") {
+					fmt.Fprint(w, part)
+					if c.kind == "text/event-stream" {
+						w.(http.Flusher).Flush()
+					}
+				}
+			})
+			rule, want := "", c.want
+			if c.after != "" {
+				rule = fmt.Sprintf("cost_after: %q, unsettled: %s,", c.after, unsettled)
+				if want == 100 && unsettled == "give_back" {
+					want = 0
+				}
+			}
+			var m stint.Memory
+			s := newServer(t, fmt.Sprintf(budget, rule), over(&m), everythingTo(up))
+			g := start(t, s)
+			got := send(t, g.gateway, "GET", "/")
+			if got.StatusCode != c.status || got.body != c.body {
+				t.Errorf("%s: %s, %d bytes", c.about, got.Status, len(got.body))
+			}
+			wantHeld(t, s, &m, 0)
+			if got := usedBy(t, s, &m); got != want {
+				t.Errorf("%s, %s: %d used, want %d", c.about, unsettled, got, want)
+			}
+			unknown := seriesOf(t, g, `stint_costs_unknown_total{rule="tokens"}`)
+			if wantUnknown := c.after != "" && c.want == 100; (unknown == "1") != wantUnknown {
+				t.Errorf("%s: unknown %s, want %t", c.about, unknown, wantUnknown)
+			}
+			if used := seriesOf(t, g, `stint_hold_units_total{kind="used",rule="tokens"}`); used != fmt.Sprint(want) {
+				t.Errorf("%s: the metric says %s used, want %d", c.about, used, want)
+			}
+		}
+	}
+}
+
+// seriesOf is the value of a series, as text.
+func seriesOf(t testing.TB, g *running, series string) string {
+	t.Helper()
+	for line := range strings.Lines(send(t, g.check, "GET", "/metrics").body) {
+		if value, ok := strings.CutPrefix(line, series+" "); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	t.Errorf("no metric %s", series)
+	return ""
+}
+
+// What does not reach the upstream costs nothing, an upstream that answers nothing costs the
+// estimate, and a client that leaves pays for what it saw.
+func TestGatewaySettlesBrokenRequests(t *testing.T) {
+	sent := make(chan bool)
+	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/silent":
+			panic(http.ErrAbortHandler)
+		case "/slow":
+			w.Header().Set("Content-Type", "text/event-stream")
+			fmt.Fprint(w, "data: {\"usage\":{\"total_tokens\":11}}\n\n")
+			w.(http.Flusher).Flush()
+			sent <- true
+			<-r.Context().Done()
+		}
+	})
+	var m stint.Memory
+	s := newServer(t, fmt.Sprintf(budget, "cost_after: response.json.usage.total_tokens,"), over(&m), routes(
+		config.Route{Path: "/silent", Upstream: up}, config.Route{Path: "/slow", Upstream: up}, config.Route{Path: "/gone", Upstream: unreachable(t)}))
+	g := start(t, s)
+	for _, c := range []struct {
+		target string
+		want   int64
+	}{{"/nowhere", 0}, {"/gone", 0}, {"/silent", 100}} {
+		send(t, g.gateway, "GET", c.target)
+		wantHeld(t, s, &m, 0)
+		if got := usedBy(t, s, &m); got != c.want {
+			t.Errorf("%s: %d used, want %d", c.target, got, c.want)
+		}
+	}
+	conn := dial(t, g.gateway)
+	fmt.Fprint(conn, "GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+	<-sent
+	if _, err := conn.Reader.ReadString('}'); err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	wantHeld(t, s, &m, 0)
+	if got := usedBy(t, s, &m); got != 111 {
+		t.Errorf("a client that left: %d used, want 111", got)
+	}
+	for series, want := range map[string]string{`result="settled"`: "2", `result="given_back"`: "2", `result="lost"`: "0"} {
+		if got := seriesOf(t, g, `stint_holds_ended_total{`+series+`,rule="tokens"}`); got != want {
+			if got = seriesOf(t, g, `stint_holds_ended_total{rule="tokens",`+series+`}`); got != want {
+				t.Errorf("%s: %s, want %s", series, got, want)
+			}
+		}
+	}
+}
+
+// An upstream is asked only for encodings that the gateway can read, if it has to read the response.
+func TestAcceptEncodingIsReadable(t *testing.T) {
+	up := upstream(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "%q", r.Header["Accept-Encoding"]) })
+	for _, c := range []struct{ rule, sent, want string }{
+		{"cost_after: response.json.a,", "gzip, br;q=1.0, deflate;q=0.5, zstd, *", `["gzip, deflate;q=0.5"]`},
+		{"cost_after: response.json.a,", "br", `["identity"]`},
+		{"cost_after: response.json.a,", "", `[]`},
+		{"cost_after: response.bytes,", "br", `["br"]`},
+		{"", "br", `["br"]`},
+	} {
+		g := start(t, newServer(t, fmt.Sprintf(budget, c.rule), everythingTo(up)))
+		var headers []string
+		if c.sent != "" {
+			headers = []string{"Accept-Encoding: " + c.sent}
+		}
+		if got := send(t, g.gateway, "GET", "/", headers...); got.body != c.want {
+			t.Errorf("%s %s: %s, want %s", c.rule, c.sent, got.body, c.want)
+		}
+	}
+}
+
+// The streams of OpenAI say what they used only if they are asked to.
+func TestIncludeUsage(t *testing.T) {
+	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprint(w, r.ContentLength == int64(len(body)), " ", string(body))
+	})
+	const asked = `"stream_options":{"include_usage":true},`
+	for _, c := range []struct{ preset, body, want string }{
+		{"openai", `{"stream": true, "messages": []}`, `{` + asked + `"stream": true, "messages": []}`},
+		{"openai", " {\"prompt\": \"x\",\n\"stream\":true}", " {" + asked + "\"prompt\": \"x\",\n\"stream\":true}"},
+		{"openai", `{"stream": true, "messages": [], "stream_options": null}`, ""},
+		{"openai", `{"stream": true, "messages": [], "stream_options": {"include_usage": false}}`, ""},
+		{"openai", `{"stream": false, "messages": []}`, ""},
+		{"openai", `{"messages": []}`, ""},
+		{"openai", `{"stream": true, "input": "x"}`, ""},
+		{"openai", `["stream"]`, ""},
+		{"anthropic", `{"stream": true, "messages": []}`, ""},
+	} {
+		s := newServer(t, fmt.Sprintf(`rules: [{name: tokens, key: '"all"', tokens: %s, limits: [1000000 per 24h fixed_window hold]}]`, c.preset), everythingTo(up))
+		g := start(t, s)
+		resp, err := http.Post("http://"+g.gateway+"/v1/chat/completions", "application/json", strings.NewReader(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		want := c.want
+		if want == "" {
+			want = c.body
+		}
+		if string(got) != "true "+want {
+			t.Errorf("%s, %s: %s", c.preset, c.body, got)
+		}
+	}
+}
+
+// Both presets settle by what their APIs say, whole or as a stream, through the gateway and in a
+// program.
+func TestTokensOfBothAPIs(t *testing.T) {
+	for _, c := range []struct {
+		preset, kind, body string
+		want               int64
+	}{
+		{"openai", "application/json", `{"usage":{"prompt_tokens":9,"completion_tokens":12,"total_tokens":21}}`, 9 + 5*12},
+		{"openai", "text/event-stream", "data: {\"choices\":[{}],\"usage\":null}\n\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":12}}\n\ndata: [DONE]\n\n", 9 + 5*12},
+		{"anthropic", "application/json", `{"usage":{"input_tokens":25,"output_tokens":15}}`, 25 + 5*15},
+		{"anthropic", "text/event-stream", "event: message_start\ndata: {\"message\":{\"usage\":{\"input_tokens\":25,\"output_tokens\":1}}}\n\nevent: message_delta\ndata: {\"usage\":{\"output_tokens\":15}}\n\n", 25 + 5*15},
+	} {
+		answers := func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			w.Header().Set("Content-Type", c.kind)
+			fmt.Fprint(w, c.body)
+		}
+		for _, wrapped := range []bool{false, true} {
+			var m stint.Memory
+			s := newServer(t, fmt.Sprintf(`rules: [{name: tokens, key: '"all"', tokens: %s, limits: [1000000 per 24h fixed_window hold, 2 in_flight]}]`, c.preset), over(&m), everythingTo(upstream(t, answers)))
+			url := "http://" + start(t, s).gateway
+			if wrapped {
+				h := httptest.NewServer(s.Wrap(http.HandlerFunc(answers)))
+				defer h.Close()
+				url = h.URL
+			}
+			resp, err := http.Post(url+"/v1/messages", "application/json", strings.NewReader(`{"messages":[{"content":"hello"}],"max_tokens":100,"stream":true}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if string(got) != c.body {
+				t.Errorf("%s: %s", c.preset, got)
+			}
+			wantHeld(t, s, &m, 0)
+			if got := usedBy(t, s, &m); got != c.want {
+				t.Errorf("%s, %s, wrapped %t: %d used, want %d", c.preset, c.kind, wrapped, got, c.want)
+			}
+		}
+	}
+}
