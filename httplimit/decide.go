@@ -18,6 +18,9 @@ type Answer struct {
 	// Each holds the decisions of the single limits, which Draft11 lists. nil: only
 	// Decision. It is not read if Decision.Limit is nil, as when a ban refuses.
 	Each []stint.Decision
+	// Units says what the limits of Each count, such as "tokens", in their order, for
+	// headers and problem details. "": it is not said. nil: of none.
+	Units []string
 	// Message tells the client why the request is refused. "": a sentence made from
 	// Cause and the Decision.
 	Message string

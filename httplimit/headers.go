@@ -3,6 +3,7 @@ package httplimit
 import (
 	"fmt"
 	"math/bits"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
@@ -23,13 +24,16 @@ import (
 //
 // In every dialect, a refusal has Retry-After in whole seconds, at least 1, and never
 // earlier than a reset in the same response. It is left out if no wait would help.
-// While a ban runs it is the only header.
+// While a ban runs it is the only header. If the refusal is Busy, so that Retry-After is a
+// hint, it is up to half longer, by chance, so that clients do not return together. No
+// client is promised a turn.
 type Dialect uint8
 
 const (
 	// XRateLimit, by name "x-ratelimit", sets X-RateLimit-Limit, -Remaining and
 	// -Reset for the strictest limit. Limit is its capacity, the amount it allows at
-	// once. Reset is in seconds from now.
+	// once. Reset is in seconds from now. If the limit is held, X-RateLimit-Held is how
+	// many units requests in flight hold.
 	XRateLimit Dialect = 1 << iota
 	// XRateLimitEpoch, by name "x-ratelimit-epoch", is XRateLimit with Reset in
 	// seconds since 1970, by this machine's clock. All waits are then up to a second
@@ -44,17 +48,26 @@ const (
 	// capacity if that differs from the amount. In RateLimit, r is what remains and t is
 	// reset, never later than Retry-After. A policy has the limit's name, or its text if
 	// it has none. What is not printable ASCII is percent-encoded; equal names get a
-	// number. Keys are not shown.
+	// number. Keys are not shown. qu is what the limit counts, if Answer.Units says it or
+	// if it is in flight. stint-held is how many units requests in flight hold.
 	Draft11
 	// NoHeaders, by name "none", sets only Retry-After, and leaves the limit and the
 	// violations out of the body of a refusal.
 	NoHeaders
+	// OpenAI, by name "openai", sets X-RateLimit-Limit-UNIT, -Remaining-UNIT and
+	// -Reset-UNIT, such as X-RateLimit-Remaining-Tokens: 149984, for each unit of
+	// Answer.Units: those of its strictest limit. Limits without a unit count requests.
+	// Limits that are in flight are left out. Reset is a duration such as 6m0s.
+	OpenAI
+	// Anthropic, by name "anthropic", sets Anthropic-RateLimit-UNIT-Limit, -Remaining and
+	// -Reset in the same way. Reset is an instant (RFC 3339), by this machine's clock.
+	Anthropic
 
-	allDialects = XRateLimit | XRateLimitEpoch | Draft11 | NoHeaders
+	allDialects = XRateLimit | XRateLimitEpoch | Draft11 | NoHeaders | OpenAI | Anthropic
 )
 
 // dialectNames are in the order of the bits.
-var dialectNames = [...]string{"x-ratelimit", "x-ratelimit-epoch", "draft-11", "none"}
+var dialectNames = [...]string{"x-ratelimit", "x-ratelimit-epoch", "draft-11", "none", "openai", "anthropic"}
 
 // ParseDialect combines dialects given by name. Without names it returns the zero
 // Dialect. It returns an error for an unknown name or a combination that is not allowed.
@@ -121,6 +134,9 @@ func (d Dialect) set(h http.Header, a *Answer) (retryAfter int64) {
 	}
 	if w.refused && a.RetryAfter != stint.Never {
 		w.retry = max(1, w.seconds(a.RetryAfter))
+		if a.Busy {
+			w.retry += rand.Int64N(w.retry/2 + 2)
+		}
 		h["Retry-After"] = []string{strconv.FormatInt(w.retry, 10)}
 	}
 	if a.Limit == nil {
@@ -135,9 +151,15 @@ func (d Dialect) set(h http.Header, a *Answer) (retryAfter int64) {
 		h["X-Ratelimit-Limit"] = v[0:1:1]
 		h["X-Ratelimit-Remaining"] = v[1:2:2]
 		h["X-Ratelimit-Reset"] = v[2:3:3]
+		if a.Limit.IsHeld() {
+			h["X-Ratelimit-Held"] = []string{strconv.FormatInt(a.Held, 10)}
+		}
 	}
 	if d&Draft11 != 0 {
 		w.setDraft(h, a)
+	}
+	if d&(OpenAI|Anthropic) != 0 {
+		w.setUnits(h, a, d)
 	}
 	return w.retry
 }
@@ -157,8 +179,8 @@ func (w *waits) seconds(d time.Duration) int64 {
 	return int64(d/time.Second) + int64((d%time.Second+w.part+time.Second-1)/time.Second)
 }
 
-// reset returns the reset of d in seconds; see Dialect.
-func (w *waits) reset(d *stint.Decision) int64 {
+// until returns the reset of d; see Dialect.
+func (w *waits) until(d *stint.Decision) time.Duration {
 	wait := d.ResetAfter
 	switch {
 	case !d.Allowed && d.RetryAfter != stint.Never:
@@ -166,7 +188,12 @@ func (w *waits) reset(d *stint.Decision) int64 {
 	case d.Allowed && d.Remaining == 0:
 		wait -= refill(d.Limit, wait)
 	}
-	s := w.seconds(wait)
+	return wait
+}
+
+// reset returns the reset of d in seconds; see Dialect.
+func (w *waits) reset(d *stint.Decision) int64 {
+	s := w.seconds(w.until(d))
 	if w.refused && w.retry > 0 {
 		// The reset of a limit that did not refuse must not make the client wait longer
 		// than Retry-After.
@@ -213,11 +240,15 @@ func (w *waits) setDraft(h http.Header, a *Answer) {
 		}
 		names = append(names, policyName(e.Limit, names))
 		item := `"` + names[len(names)-1] + `"`
-		policy = appendPolicy(append(policy, item...), e.Limit)
+		policy = appendPolicy(append(policy, item...), e.Limit, a.unit(i))
 		state = append(append(state, item...), ";r="...)
 		state = strconv.AppendInt(state, min(e.Remaining, longestInteger), 10)
 		state = append(state, ";t="...)
 		state = strconv.AppendInt(state, w.reset(e), 10)
+		if e.Limit.IsHeld() {
+			state = append(state, ";stint-held="...)
+			state = strconv.AppendInt(state, min(e.Held, longestInteger), 10)
+		}
 	}
 	if len(names) == 0 {
 		return
@@ -226,11 +257,17 @@ func (w *waits) setDraft(h http.Header, a *Answer) {
 	h["Ratelimit"] = []string{string(state)}
 }
 
-func appendPolicy(b []byte, l *stint.Limit) []byte {
+func appendPolicy(b []byte, l *stint.Limit, unit string) []byte {
 	s := l.Spec()
 	b = append(b, ";q="...)
 	b = strconv.AppendInt(b, min(s.Amount, longestInteger), 10)
-	if s.Period%time.Second == 0 {
+	if s.Algorithm == stint.InFlight {
+		unit = "concurrent-requests"
+	}
+	if unit != "" {
+		b = append(append(append(b, `;qu="`...), printable(unit)...), '"')
+	}
+	if s.Period > 0 && s.Period%time.Second == 0 {
 		b = append(b, ";w="...)
 		b = strconv.AppendInt(b, int64(s.Period/time.Second), 10)
 	}

@@ -32,7 +32,7 @@ func TestParseDialect(t *testing.T) {
 		}
 	}
 	for names, want := range map[string]string{
-		"draft-8":                       `unknown header dialect "draft-8": use any of x-ratelimit, x-ratelimit-epoch, draft-11, none`,
+		"draft-8":                       `unknown header dialect "draft-8": use any of x-ratelimit, x-ratelimit-epoch, draft-11, none, openai, anthropic`,
 		"none draft-11":                 "header dialects draft-11,none: none cannot be combined with others",
 		"x-ratelimit x-ratelimit-epoch": "header dialects x-ratelimit,x-ratelimit-epoch: use only one of x-ratelimit and x-ratelimit-epoch, they set the same headers",
 	} {

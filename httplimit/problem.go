@@ -19,6 +19,7 @@ type problem struct {
 	Outcome    string `json:"outcome,omitempty"`
 	LimitName  string `json:"limit_name,omitempty"`
 	Limit      string `json:"limit,omitempty"`
+	Unit       string `json:"unit,omitempty"`
 	RetryAfter int64  `json:"retry_after,omitempty"` // seconds, as in the header
 	Violations int64  `json:"violations,omitempty"`
 	WarnAfter  int64  `json:"warn_after,omitempty"`
@@ -32,7 +33,7 @@ type problem struct {
 //
 // A Middleware adds these members, each where it applies: outcome ("limited", "warned",
 // "banned", "blocked" or "overloaded"; all are refusals), limit_name, limit (its text),
-// retry_after (seconds), and if the refusal counts as a violation, violations,
+// unit (what it counts), retry_after (seconds), and if the refusal counts as a violation, violations,
 // warn_after and ban_after.
 func Problem(w http.ResponseWriter, r *http.Request, status int, detail string) {
 	p := problem{Status: status, Detail: detail}
@@ -80,7 +81,7 @@ func refusal(a *Answer, d Dialect, retryAfter int64) *problem {
 		p.Outcome = a.Outcome.String()
 	}
 	if a.Limit != nil && d != NoHeaders {
-		p.LimitName, p.Limit = a.Limit.Spec().Name, a.Limit.Terms()
+		p.LimitName, p.Limit, p.Unit = a.Limit.Spec().Name, a.Limit.Terms(), a.decidingUnit()
 	}
 	if a.Violations > 0 && d != NoHeaders {
 		s := a.Penalty.Spec()
@@ -95,6 +96,13 @@ func refusal(a *Answer, d Dialect, retryAfter int64) *problem {
 // sentence returns the detail for an Answer without a Message.
 func (p *problem) sentence(a *Answer) string {
 	s := "Too many requests."
+	switch {
+	case !a.Busy:
+	case a.Limit.Spec().Algorithm == stint.InFlight:
+		s = "Too many requests are in flight."
+	default:
+		s = "Requests in flight hold what is left."
+	}
 	switch a.Outcome {
 	case stint.Warned:
 		s = "Too many requests. If this continues, you will be banned."
@@ -108,7 +116,11 @@ func (p *problem) sentence(a *Answer) string {
 		s = a.Cause
 	}
 	if p.Limit != "" {
-		s += " The limit is " + p.Limit + "."
+		s += " The limit is " + p.Limit
+		if p.Unit != "" && p.Unit != "requests" {
+			s += ", in " + p.Unit
+		}
+		s += "."
 	}
 	switch {
 	case p.RetryAfter == 0 && a.Outcome == stint.Banned: // a ban without end

@@ -402,3 +402,21 @@ func (v *Verdict) enforced() []stint.Decision {
 	}
 	return each
 }
+
+// units is what the limits of enforced count; nil: the rules do not say.
+func (v *Verdict) units() []string {
+	if !slices.ContainsFunc(v.Rules, func(r *rules.Rule) bool { return r.Unit != "" }) {
+		return nil
+	}
+	var units []string
+	for i := range v.Each {
+		if !isShadow(v.Rules[i]) {
+			unit := ""
+			if l := v.Each[i].Limit; l != nil {
+				unit = v.Rules[i].UnitOf(l)
+			}
+			units = append(units, unit)
+		}
+	}
+	return units
+}

@@ -130,7 +130,7 @@ func (s *Server) answer(v *Verdict) httplimit.Answer {
 	if a.Blocked || a.Unlimited {
 		return a
 	}
-	a.Each = v.enforced()
+	a.Each, a.Units = v.enforced(), v.units()
 	a.Delay = 0
 	for i := range v.Each {
 		if v.Allowed && v.Rules[i].Shape && v.Rules[i].Mode == rules.Enforce {

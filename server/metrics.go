@@ -75,10 +75,10 @@ type metrics struct {
 // uses the counters of the rules that decided it.
 type served struct {
 	*rules.Set
-	counters   ruleCounters
-	noticed    *noticed
-	reads      *recent.Reads                  // of requests, for previews
-	usage      map[*rules.Rule][]*rules.Alert // nil: there are no alerts about keys
+	counters ruleCounters
+	noticed  *noticed
+	reads    *recent.Reads                  // of requests, for previews
+	usage    map[*rules.Rule][]*rules.Alert // nil: there are no alerts about keys
 }
 
 // ruleCounters has the counters of each rule that is not off. Finding a rule by its address

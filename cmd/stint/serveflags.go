@@ -69,7 +69,7 @@ func (c *choice) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.checkListen, "check-listen", d.CheckListen, "`ADDRESS` of the check API; off: none")
 	f.StringVar(&c.probeListen, "probe-listen", d.ProbeListen, "`ADDRESS` of /healthz, /readyz and /metrics for probes elsewhere; off: only the check API's")
 	f.StringVar(&c.adminListen, "admin-listen", d.Admin.Listen, "`ADDRESS` of the admin API; off: none")
-	f.StringVar(&c.headers, "headers", "x-ratelimit", "`NAMES` of the headers that tell clients about their limits, separated by commas: x-ratelimit, x-ratelimit-epoch, draft-11 or none")
+	f.StringVar(&c.headers, "headers", "x-ratelimit", "`NAMES` of the headers that tell clients about their limits, separated by commas: x-ratelimit, x-ratelimit-epoch, draft-11, openai, anthropic or none")
 	f.BoolVar(&c.demo, "demo", false, "run with an upstream and rules made for trying it out")
 }
 

@@ -1,0 +1,94 @@
+package httplimit
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+// unit is what the limit of Each[i] counts; empty: it is not said.
+func (a *Answer) unit(i int) string {
+	if i < len(a.Units) {
+		return a.Units[i]
+	}
+	return ""
+}
+
+// decidingUnit is what the limit that decided counts; empty: it is not said.
+func (a *Answer) decidingUnit() string {
+	for i := range a.Each {
+		if e := &a.Each[i]; e.Limit == a.Limit && e.Key == a.Key {
+			return a.unit(i)
+		}
+	}
+	return ""
+}
+
+// setUnits sets the headers of OpenAI and Anthropic: for each unit those of the limit that is the
+// first to refuse.
+func (w *waits) setUnits(h http.Header, a *Answer, d Dialect) {
+	each := a.Each
+	if len(each) == 0 {
+		each = []stint.Decision{a.Decision}
+	}
+	strictest := make(map[string]*stint.Decision, 2)
+	for i := range each {
+		e := &each[i]
+		if e.Limit == nil || e.Limit.Spec().Algorithm == stint.InFlight {
+			continue
+		}
+		unit := unitName(a.unit(i))
+		if known := strictest[unit]; known == nil || stricter(e, known) {
+			strictest[unit] = e
+		}
+	}
+	for unit, e := range strictest {
+		limit, remaining := strconv.FormatInt(e.Limit.Capacity(), 10), strconv.FormatInt(e.Remaining, 10)
+		reset := roundUp(w.until(e))
+		if w.refused && w.retry > 0 {
+			reset = min(reset, time.Duration(w.retry)*time.Second)
+		}
+		if d&OpenAI != 0 {
+			h.Set("X-Ratelimit-Limit-"+unit, limit)
+			h.Set("X-Ratelimit-Remaining-"+unit, remaining)
+			h.Set("X-Ratelimit-Reset-"+unit, reset.String())
+		}
+		if d&Anthropic != 0 {
+			h.Set("Anthropic-Ratelimit-"+unit+"-Limit", limit)
+			h.Set("Anthropic-Ratelimit-"+unit+"-Remaining", remaining)
+			h.Set("Anthropic-Ratelimit-"+unit+"-Reset", time.Now().Add(reset+time.Second-1).UTC().Format(time.RFC3339))
+		}
+	}
+}
+
+// stricter reports whether a says more about what the client can do next than b.
+func stricter(a, b *stint.Decision) bool {
+	if a.Allowed != b.Allowed {
+		return b.Allowed
+	}
+	if !a.Allowed {
+		return a.RetryAfter > b.RetryAfter
+	}
+	return a.Remaining < b.Remaining
+}
+
+// roundUp rounds d up to milliseconds.
+func roundUp(d time.Duration) time.Duration {
+	return (d + time.Millisecond - 1).Truncate(time.Millisecond)
+}
+
+// unitName is a unit as part of the name of a header.
+func unitName(unit string) string {
+	if unit == "" {
+		return "requests"
+	}
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' {
+			return r
+		}
+		return '-'
+	}, unit)
+}
