@@ -110,7 +110,9 @@ func (a *Answer) refund(ctx context.Context) {
 // would wait longer is refused and takes no place in the queue. Others ignore it.
 type Decide func(r *http.Request, hold time.Duration) (Answer, error)
 
-// By decides by one limit and one key. A request whose key is "" is unlimited. nil
+// By decides by one limit and one key. If the limit is held, a request holds one unit until it
+// ends, and is charged that; see Budget for other costs. So by an in-flight limit, By limits how
+// many requests run at once. A request whose key is "" is unlimited. nil
 // means, for l, a Limiter in memory; for limit, 100 per 1m; for key, the address
 // of the connection, which behind a proxy is the proxy's (see Clients).
 //
@@ -143,6 +145,15 @@ func by(l *stint.Limiter, limit *stint.Limit, key Key, shape bool) Decide {
 		key = Clients{}.Key
 	}
 	warnUnnamed(l, limit)
+	if limit.IsHeld() {
+		return Budget{Limiter: l, Asks: func(r *http.Request) ([]stint.Ask, error) {
+			k := key(r)
+			if k == "" {
+				return nil, nil
+			}
+			return []stint.Ask{{Key: k, Limit: limit}}, nil
+		}}.Decide()
+	}
 	l = stint.Internal().WithFallback(l)
 	return func(r *http.Request, hold time.Duration) (Answer, error) {
 		k := key(r)

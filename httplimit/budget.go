@@ -1,0 +1,91 @@
+package httplimit
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+// Budget decides requests whose cost is known when they end: what a request may cost is held
+// while the handler runs, and what it did cost is charged at the end (see stint.Spec.Hold).
+// Limits that are in flight hold one unit until then.
+//
+//	tokens, running := stint.MustLimit("llm: 200000 per 1m fixed_window hold"), stint.MustLimit("llm: 4 in_flight")
+//	decide := httplimit.Budget{
+//		Asks: func(r *http.Request) ([]stint.Ask, error) {
+//			key := r.Header.Get("X-Api-Key")
+//			return []stint.Ask{{Key: key, Limit: tokens, Cost: 2000}, {Key: key, Limit: running}}, nil
+//		},
+//		CostAfter: func(r *httplimit.Response) (int64, bool) {
+//			n, ok := r.JSON([]string{"usage", "total_tokens"})
+//			total, isInt := n.(int64)
+//			return total, ok && isInt
+//		},
+//		Usage: [][]string{{"usage", "total_tokens"}},
+//	}.Decide()
+type Budget struct {
+	// Limiter decides. Like By, Budget asks a stint.Networked Store through its Fallback.
+	// nil: a Limiter in memory.
+	Limiter *stint.Limiter
+	// Asks returns what a request asks, with the cost of each as far as it is known. All
+	// are allowed together or none. None: the request is unlimited. It must be given.
+	Asks func(*http.Request) ([]stint.Ask, error)
+	// CostAfter returns what a request did cost under the limits that are held and not in
+	// flight. If it is not known, what was held is charged. nil: it is not known.
+	CostAfter func(*Response) (cost int64, known bool)
+	// Usage are the paths that CostAfter asks Response.JSON for.
+	Usage [][]string
+}
+
+// Decide returns the Decide of b. It panics without Asks. What cannot be charged at the end is
+// logged by slog.Default, but not what the Limiter keeps to charge it later.
+func (b Budget) Decide() Decide {
+	if b.Asks == nil {
+		panic("httplimit: a Budget needs Asks")
+	}
+	if b.Limiter == nil {
+		b.Limiter = new(stint.Limiter)
+	}
+	b.Limiter = stint.Internal().WithFallback(b.Limiter)
+	return func(r *http.Request, _ time.Duration) (Answer, error) {
+		asks, err := b.Asks(r)
+		if err != nil || len(asks) == 0 {
+			return Answer{Unlimited: err == nil}, err
+		}
+		request := stint.Request{Asks: asks, Hold: stint.NewHoldID()}
+		each := make([]stint.Decision, len(asks))
+		d, err := b.Limiter.Take(r.Context(), &request, each)
+		if err != nil {
+			return Answer{}, fmt.Errorf("budget: %w", err)
+		}
+		if !d.Allowed {
+			if d.By == stint.ByInstance {
+				return Answer{}, &Overloaded{RetryAfter: d.RetryAfter}
+			}
+			return Answer{Decision: d, Each: each}, nil
+		}
+		held := stint.Internal().Keep(b.Limiter, &request, each, &d)
+		a := Answer{Decision: d, Each: each, Usage: b.Usage}
+		a.OnEnd = func(ctx context.Context, resp *Response) {
+			if err := b.settle(ctx, held, resp); err != nil {
+				slog.Default().Warn("httplimit: what a request did cost could not be charged", "error", err)
+			}
+		}
+		return a, nil
+	}
+}
+
+func (b *Budget) settle(ctx context.Context, held *stint.Reservation, resp *Response) error {
+	if b.CostAfter == nil {
+		return held.Settle(ctx)
+	}
+	cost, known := b.CostAfter(resp)
+	if !known {
+		return held.Settle(ctx)
+	}
+	return held.Settle(ctx, max(0, cost))
+}
