@@ -10,7 +10,7 @@
 -- This file writes the request to Stint by hand. With core.httpclient, HAProxy 2.6 crashes
 -- if it has more headers than tune.http.maxhdr, so one request of a client could end it.
 
--- In seconds. Stint holds requests of rules with shape: true for up to max_hold (10s).
+-- In seconds. Stint delays requests of rules with shape: true for up to max_delay (10s).
 local timeout = 15
 
 -- A token of check.tokens in Stint's settings, which Stint requires if other machines

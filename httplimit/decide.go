@@ -35,11 +35,11 @@ type Answer struct {
 	Blocked bool
 	// Unlimited lets the request pass without headers, because no limit applies.
 	Unlimited bool
-	// Hold makes an allowed request wait for Decision.Delay before it passes, at the
+	// Shape makes an allowed request wait for Decision.Delay before it passes, at the
 	// even pace of a leaky bucket.
-	Hold bool
+	Shape bool
 	// Refund returns the units that the request took. It is called at most once, if the
-	// request ends while it is held or cannot be held. Its context lasts a second and
+	// request ends while it is delayed or cannot be delayed. Its context lasts a second and
 	// outlives the request. It must not free the place in a leaky bucket's queue: later
 	// requests keep their places, so a freed place would be given twice. nil: nothing
 	// is refunded.
@@ -61,11 +61,11 @@ type Answer struct {
 	Usage [][]string
 }
 
-// wait waits for a.Delay. If that is longer than hold, it turns a into a refusal
+// wait waits for a.Delay. If that is longer than maxDelay, it turns a into a refusal
 // instead. It returns the context's error if the context ends first.
-func (a *Answer) wait(ctx context.Context, hold time.Duration) error {
-	if a.Delay > hold { // Decide ignored hold
-		a.refuse(a.Delay - max(0, hold))
+func (a *Answer) wait(ctx context.Context, maxDelay time.Duration) error {
+	if a.Delay > maxDelay { // Decide ignored it
+		a.refuse(a.Delay - max(0, maxDelay))
 		return nil
 	}
 	t := time.NewTimer(a.Delay)
@@ -105,10 +105,10 @@ func (a *Answer) refund(ctx context.Context) {
 // keep the request. If it reads the request's body, it must replace that by one that the
 // handler can read from the beginning. It is called concurrently.
 //
-// hold is how long the Middleware can hold this request; negative if it cannot. A
+// maxDelay is how long the Middleware can delay this request; negative if it cannot. A
 // Decide that shapes traffic passes it on as stint.Ask.MaxDelay, so that a request that
 // would wait longer is refused and takes no place in the queue. Others ignore it.
-type Decide func(r *http.Request, hold time.Duration) (Answer, error)
+type Decide func(r *http.Request, maxDelay time.Duration) (Answer, error)
 
 // By decides by one limit and one key. If the limit is held, a request holds one unit until it
 // ends, and is charged that; see Budget for other costs. So by an in-flight limit, By limits how
@@ -128,8 +128,8 @@ func By(l *stint.Limiter, limit *stint.Limit, key Key) Decide {
 
 var defaultLimit = stint.Internal().DefaultLimit()
 
-// Shape is like By, and also holds each allowed request until its turn; see
-// Answer.Hold. Use it with leaky buckets: no other algorithm makes requests wait.
+// Shape is like By, and also delays each allowed request until its turn; see
+// Answer.Shape. Use it with leaky buckets: no other algorithm makes requests wait.
 func Shape(l *stint.Limiter, limit *stint.Limit, key Key) Decide {
 	return by(l, limit, key, true)
 }
@@ -155,7 +155,7 @@ func by(l *stint.Limiter, limit *stint.Limit, key Key, shape bool) Decide {
 		}}.Decide()
 	}
 	l = stint.Internal().WithFallback(l)
-	return func(r *http.Request, hold time.Duration) (Answer, error) {
+	return func(r *http.Request, maxDelay time.Duration) (Answer, error) {
 		k := key(r)
 		if k == "" {
 			return Answer{Unlimited: true}, nil
@@ -163,7 +163,7 @@ func by(l *stint.Limiter, limit *stint.Limit, key Key, shape bool) Decide {
 		var d stint.Decision
 		var err error
 		if shape {
-			ask := stint.Ask{Key: k, Limit: limit, MaxDelay: hold}
+			ask := stint.Ask{Key: k, Limit: limit, MaxDelay: maxDelay}
 			d, err = l.Take(r.Context(), &stint.Request{Asks: []stint.Ask{ask}}, nil)
 		} else {
 			d, err = l.Allow(r.Context(), k, limit)
@@ -174,7 +174,7 @@ func by(l *stint.Limiter, limit *stint.Limit, key Key, shape bool) Decide {
 		if d.By == stint.ByInstance {
 			return Answer{}, &Overloaded{RetryAfter: d.RetryAfter}
 		}
-		return Answer{Decision: d, Hold: shape}, nil
+		return Answer{Decision: d, Shape: shape}, nil
 	}
 }
 

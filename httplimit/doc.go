@@ -11,7 +11,7 @@
 // A [Key] returns the key that a request counts under. [Clients] finds the client's
 // address behind proxies. A [Decide] decides whether a request may pass: [By] makes
 // one from a limit and a key, or write your own. [Middleware] does the rest: it sets
-// the headers of a [Dialect], writes problem details, and holds requests until their
-// turn. [Watch] bans clients that get certain responses, such as 401. [Transport]
+// the headers of a [Dialect], writes problem details, and delays requests until their
+// turn. [Budget] decides requests whose cost is known when they end. [Watch] bans clients that get certain responses, such as 401. [Transport]
 // limits outgoing requests.
 package httplimit

@@ -142,7 +142,7 @@ func ExampleWatch() {
 func ExampleShape() {
 	pace := stint.MustLimit("api: 20 per 1s leaky_bucket")
 	decide := httplimit.Shape(nil, pace, httplimit.Clients{}.Key)
-	handler := httplimit.Middleware{Decide: decide, MaxHold: time.Second}.Wrap(http.HandlerFunc(hello))
+	handler := httplimit.Middleware{Decide: decide, MaxDelay: time.Second}.Wrap(http.HandlerFunc(hello))
 
 	start := time.Now()
 	done := make(chan bool)

@@ -22,7 +22,7 @@ import (
 //   - what an error with a method Refuse(http.ResponseWriter, *http.Request) answers
 //
 // The headers of a Dialect are set before the handler runs, and it may change them. A
-// request that was held has the headers of when it was decided. See Wrap for proxies.
+// request that was delayed has the headers of when it was decided. See Wrap for proxies.
 //
 // The zero Middleware limits each client address to 100 per 1m, in memory.
 type Middleware struct {
@@ -40,23 +40,23 @@ type Middleware struct {
 	// client's fault, nor for those with a method Refuse, such as Overloaded. nil: no
 	// undecided request passes.
 	OnError func(r *http.Request, err error) (pass bool)
-	// MaxHeld is how many requests may be held at once, including those that are being
-	// decided; see Answer.Hold. A request without a place is refused if it would have to
+	// MaxDelayed is how many requests may be delayed at once, including those that are being
+	// decided; see Answer.Shape. A request without a place is refused if it would have to
 	// wait. One client cannot take all places; see MaxInFlight. 0: 1000. Negative: none
-	// are held.
-	MaxHeld int
-	// MaxHold is the longest time to hold a request. A request that would wait longer, or
+	// are delayed.
+	MaxDelayed int
+	// MaxDelay is the longest time to delay a request. A request that would wait longer, or
 	// whose context would end sooner, is refused at once and takes no place in the
-	// queue. 0: 10 seconds. Negative: none are held.
-	MaxHold time.Duration
+	// queue. 0: 10 seconds. Negative: none are delayed.
+	MaxDelay time.Duration
 	// MaxInFlight is how many requests may be in flight at once behind this Middleware,
-	// from their arrival until the handler returns, including those that are held. One
+	// from their arrival until the handler returns, including those that are delayed. One
 	// more is refused with 503 and Retry-After, before Decide is called or the body
 	// read. Any client may take a place while no more than half are taken. Of the other
 	// half, a client may take one more while it has fewer of them than are free. So one
 	// client alone gets three quarters. 0: no cap.
 	MaxInFlight int
-	// Client returns the client's address for MaxInFlight and MaxHeld. IPv6 addresses of
+	// Client returns the client's address for MaxInFlight and MaxDelayed. IPv6 addresses of
 	// one /64 network are one client, and so are all requests without an address. It is
 	// called only while more than half of the places are taken. nil: Clients.Addr.
 	Client func(*http.Request) netip.Addr
@@ -68,11 +68,11 @@ type Middleware struct {
 }
 
 const (
-	defaultMaxHeld = 1000
-	defaultMaxHold = 10 * time.Second
+	defaultMaxDelayed = 1000
+	defaultMaxDelay   = 10 * time.Second
 )
 
-// Wrap returns next behind the limits. It copies m. Each call has its own MaxHeld and
+// Wrap returns next behind the limits. It copies m. Each call has its own MaxDelayed and
 // MaxInFlight. It panics if m.Dialect combines dialects that exclude each other.
 //
 // A httputil.ReverseProxy within adds the upstream's headers to those of the Dialect,
@@ -82,7 +82,7 @@ const (
 // Put a handler for h2c around this one, not within: it takes over a connection, and the
 // requests on it would not be limited.
 //
-// If the client of a held request leaves, the request ends and refunds its units, but
+// If the client of a delayed request leaves, the request ends and refunds its units, but
 // not its place in the queue. net/http notices this with HTTP/1 only if the request has
 // no body or the body has been read.
 func (m Middleware) Wrap(next http.Handler) http.Handler {
@@ -101,16 +101,16 @@ func (m Middleware) Wrap(next http.Handler) http.Handler {
 		m.Client = clients.Addr
 	}
 	switch {
-	case m.MaxHeld == 0:
-		m.MaxHeld = defaultMaxHeld
-	case m.MaxHeld < 0:
-		m.MaxHold = -1
+	case m.MaxDelayed == 0:
+		m.MaxDelayed = defaultMaxDelayed
+	case m.MaxDelayed < 0:
+		m.MaxDelay = -1
 	}
-	if m.MaxHold == 0 {
-		m.MaxHold = defaultMaxHold
+	if m.MaxDelay == 0 {
+		m.MaxDelay = defaultMaxDelay
 	}
 	h := &handler{Middleware: m, next: next}
-	h.queue = queue{room.Of(int64(m.MaxHeld)), m.Client, max(0, m.MaxHold)}
+	h.queue = queue{room.Of(int64(m.MaxDelayed)), m.Client, max(0, m.MaxDelay)}
 	if m.MaxInFlight > 0 {
 		h.inFlight = room.Of(int64(m.MaxInFlight))
 	}
@@ -165,23 +165,23 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.next.ServeHTTP(w, r)
 }
 
-// errCanceled is returned for a request whose context ended while it was held.
-var errCanceled = errors.New("request canceled while held")
+// errCanceled is returned for a request whose context ended while it was delayed.
+var errCanceled = errors.New("request canceled while delayed")
 
-// decide calls Decide, and holds r for as long as the answer says.
+// decide calls Decide, and delays r for as long as the answer says.
 func (h *handler) decide(r *http.Request) (Answer, error) {
-	hold, place := h.queue.enter(r)
-	if hold > 0 {
+	maxDelay, place := h.queue.enter(r)
+	if maxDelay > 0 {
 		defer h.queue.room.Leave(place)
 	}
-	a, err := h.Decide(r, hold)
+	a, err := h.Decide(r, maxDelay)
 	if err != nil {
 		return a, err
 	}
-	if a.Blocked || !a.Hold || !a.Allowed || a.Delay <= 0 {
+	if a.Blocked || !a.Shape || !a.Allowed || a.Delay <= 0 {
 		return a, nil
 	}
-	if a.wait(r.Context(), hold) != nil {
+	if a.wait(r.Context(), maxDelay) != nil {
 		a.refund(r.Context())
 		return a, errCanceled
 	}
@@ -219,7 +219,7 @@ func unavailable(w http.ResponseWriter, r *http.Request, detail string) {
 	p.write(w, r)
 }
 
-// queue bounds the requests that are held, since each costs a goroutine and a
+// queue bounds the requests that are delayed, since each costs a goroutine and a
 // connection. It keeps no order: the leaky bucket has ordered their delays.
 type queue struct {
 	room    *room.Room
@@ -227,7 +227,7 @@ type queue struct {
 	longest time.Duration
 }
 
-// enter takes a place for r before it is decided, and returns how long r can be held. If
+// enter takes a place for r before it is decided, and returns how long r can be delayed. If
 // that is negative, there is no place; otherwise the caller must leave the place.
 func (q *queue) enter(r *http.Request) (time.Duration, room.Place) {
 	longest := q.longest

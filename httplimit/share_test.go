@@ -74,11 +74,11 @@ func TestMaxInFlightIsShared(t *testing.T) {
 	}
 }
 
-// One client has three quarters of MaxHeld, under whatever keys.
-func TestMaxHeldIsShared(t *testing.T) {
+// One client has three quarters of MaxDelayed, under whatever keys.
+func TestMaxDelayedIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := httplimit.Middleware{MaxHeld: 8, Decide: func(_ *http.Request, hold time.Duration) (httplimit.Answer, error) {
-			a := httplimit.Answer{Hold: true}
+		h := httplimit.Middleware{MaxDelayed: 8, Decide: func(_ *http.Request, hold time.Duration) (httplimit.Answer, error) {
+			a := httplimit.Answer{Shape: true}
 			a.Allowed, a.Delay = hold > 0, time.Second
 			return a, nil
 		}}.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

@@ -31,10 +31,10 @@ func Watch(d Decide, l *stint.Limiter, key Key, p *stint.Penalty, statuses ...in
 		l = new(stint.Limiter)
 	}
 	l = stint.Internal().WithFallback(l)
-	return func(r *http.Request, hold time.Duration) (Answer, error) {
+	return func(r *http.Request, maxDelay time.Duration) (Answer, error) {
 		k := key(r)
 		if k == "" {
-			return d(r, hold)
+			return d(r, maxDelay)
 		}
 		ban, err := l.Take(r.Context(), &stint.Request{Asks: []stint.Ask{{Key: k, Penalty: p}}}, nil)
 		if err != nil {
@@ -43,7 +43,7 @@ func Watch(d Decide, l *stint.Limiter, key Key, p *stint.Penalty, statuses ...in
 		if !ban.Allowed {
 			return Answer{Decision: ban}, nil
 		}
-		a, err := d(r, hold)
+		a, err := d(r, maxDelay)
 		before := a.OnStatus
 		a.OnStatus = func(ctx context.Context, status int) {
 			if before != nil {

@@ -258,7 +258,7 @@ func TestClientLeavesWhileHeld(t *testing.T) {
 		deciding, back := make(chan bool), make(chan bool)
 		m := httplimit.Middleware{Decide: func(*http.Request, time.Duration) (httplimit.Answer, error) {
 			close(deciding)
-			a := httplimit.Answer{Hold: true, Refund: refundTo(back)}
+			a := httplimit.Answer{Shape: true, Refund: refundTo(back)}
 			a.Allowed, a.Outcome, a.Delay = true, stint.Allowed, 9*time.Second
 			return a, nil
 		}}

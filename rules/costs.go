@@ -28,10 +28,6 @@ func (r *Rule) UnitOf(l *stint.Limit) string {
 	return "requests"
 }
 
-// CountsCost reports whether the cost of a request, which CostAfter tells, is counted under l, one of
-// the rule's limits: l has no cost of its own.
-func (r *Rule) CountsCost(l *stint.Limit) bool { return r.ownCost(l) == nil && r.countsCost(l) }
-
 // countsCost reports whether a request takes the rule's cost under l, which has no cost of its own. If
 // the rule has budgets, the cost is theirs.
 func (r *Rule) countsCost(l *stint.Limit) bool {

@@ -60,7 +60,7 @@ rules:
 	}}
 	s := newServer(t, file, over(faulty), everythingTo(up), bounded(config.Instance{InFlight: 60, Bytes: 2 << 20}), patient(100*time.Millisecond), func(c *server.Config) {
 		c.Settings.UpstreamTimeout = 200 * time.Millisecond
-		c.Settings.MaxHeld, c.Settings.MaxHold = 20, 100*time.Millisecond
+		c.Settings.MaxDelayed, c.Settings.MaxDelay = 20, 100*time.Millisecond
 	})
 	s.SetHeaderTimeout(100 * time.Millisecond)
 	g := start(t, s)

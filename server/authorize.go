@@ -58,14 +58,14 @@ type originalRequest struct{}
 // ?deny_status=403, refusals of every kind are 403, and the real status is in X-Stint-Status.
 func (s *Server) authorize() http.Handler {
 	decide := httplimit.Middleware{
-		Decide: func(r *http.Request, hold time.Duration) (httplimit.Answer, error) {
-			return s.decideHTTP(r.Context().Value(originalRequest{}).(*http.Request), hold)
+		Decide: func(r *http.Request, maxDelay time.Duration) (httplimit.Answer, error) {
+			return s.decideHTTP(r.Context().Value(originalRequest{}).(*http.Request), maxDelay)
 		},
-		Dialect:  s.settings.Dialect,
-		MaxHeld:  int(s.settings.MaxHeld),
-		MaxHold:  s.settings.MaxHold,
-		Client:   s.clientOf,
-		Degraded: s.settings.DegradedHeader,
+		Dialect:    s.settings.Dialect,
+		MaxDelayed: int(s.settings.MaxDelayed),
+		MaxDelay:   s.settings.MaxDelay,
+		Client:     s.clientOf,
+		Degraded:   s.settings.DegradedHeader,
 
 		Violations: s.settings.ViolationsHeader,
 	}.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -20,12 +20,12 @@ import (
 // clients are refused with a gRPC status; see httplimit.GRPC.
 func (s *Server) Gateway() http.Handler {
 	return s.logAccess(s.boundRest(httplimit.GRPC(s.withExchange(s.tracing.requests("gateway", s.believesCaller, httplimit.Middleware{
-		Decide:   s.decideHTTP,
-		Dialect:  s.settings.Dialect,
-		MaxHeld:  int(s.settings.MaxHeld),
-		MaxHold:  s.settings.MaxHold,
-		Client:   s.clientOf,
-		Degraded: s.settings.DegradedHeader,
+		Decide:     s.decideHTTP,
+		Dialect:    s.settings.Dialect,
+		MaxDelayed: int(s.settings.MaxDelayed),
+		MaxDelay:   s.settings.MaxDelay,
+		Client:     s.clientOf,
+		Degraded:   s.settings.DegradedHeader,
 
 		Violations: s.settings.ViolationsHeader,
 	}.Wrap(s.upstreams()))))))
@@ -138,11 +138,11 @@ func (s *Server) answer(v *Verdict) httplimit.Answer {
 		}
 	}
 	if a.Delay > 0 {
-		a.Hold = true
+		a.Shape = true
 		taken := v.taken
 		a.Refund = func(ctx context.Context) {
 			if err := s.refund(ctx, taken); err != nil {
-				s.sampled.failure("a request ended while it was held, and its units could not be refunded", err)
+				s.sampled.failure("a request ended while it was delayed, and its units could not be refunded", err)
 			}
 		}
 	}

@@ -96,10 +96,6 @@ func (k *kept) settle(ctx context.Context, how *result) error {
 		if how == nil || !isBudget(a) {
 			continue
 		}
-		if !rule.CountsCost(a.Limit) {
-			costs[i] = a.Units()
-			continue
-		}
 		if rule != last {
 			last = rule
 			cost, known = k.costAfter(rule, how)

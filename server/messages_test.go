@@ -196,7 +196,7 @@ rules:
     limits: [1 per 1s leaky_bucket burst 5]
     shape: true
     messages: {limited: {en: 'Again in {retry_after}.', de: 'Wieder in {retry_after}.'}}
-`, func(c *server.Config) { c.Settings.MaxHold = time.Second })
+`, func(c *server.Config) { c.Settings.MaxDelay = time.Second })
 		ask := apis(t, g)["gateway"]
 		for range 2 {
 			go ask("/", "192.0.2.1", "")

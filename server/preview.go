@@ -36,7 +36,7 @@ func (s *Server) record(start time.Duration, t *evaluation) {
 		return
 	}
 	set := s.set.Load()
-	q := recent.Request{At: start, Input: t.in, Claims: t.claims, Hold: t.maxDelay}
+	q := recent.Request{At: start, Input: t.in, Claims: t.claims, MaxDelay: t.maxDelay}
 	if !t.in.Client.IsValid() && len(t.asks) > 0 {
 		q.Subject = t.asks[0].Key
 	}
@@ -161,7 +161,7 @@ type tried struct {
 
 // decide decides a request as Server.decide does, without what belongs to an instance.
 func (p *trial) decide(ctx context.Context, q *recent.Request, at time.Time, ambiguous rules.Ambiguity) (tried, error) {
-	t := evaluation{in: q.Input, maxDelay: q.Hold}
+	t := evaluation{in: q.Input, maxDelay: q.MaxDelay}
 	t.find(ctx, &p.served, &p.matches, at, ambiguous)
 	p.matches.Asks, p.matches.Rules = nil, nil
 	if errors.Is(t.err, stint.ErrRequest) {

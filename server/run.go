@@ -189,7 +189,7 @@ func (s *Server) listeners(ctx context.Context, l Listeners) []servedListener {
 		all = append(all, servedListener{bounds.atMost(name, l), server, secure})
 	}
 	add(gatewayListener, l.Gateway, s.Gateway, 0, 0)
-	add(checkListener, l.Check, s.Check, smallTimeout, smallTimeout+s.settings.MaxHold+smallTimeout)
+	add(checkListener, l.Check, s.Check, smallTimeout, smallTimeout+s.settings.MaxDelay+smallTimeout)
 	add(adminListener, l.Admin, s.Admin, smallTimeout, answerTimeout)
 	add(probeListener, l.Probes, s.Probes, smallTimeout, answerTimeout)
 	return all

@@ -94,7 +94,7 @@ func TestShapeGivesUp(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer(t, `rules: [{name: shaped, key: '"all"', limits: [10 per 1s leaky_bucket burst 5, 4 per 1h fixed_window], shape: true}]`,
 					over(store()), func(c *server.Config) {
-						c.Settings.MaxHeld, c.Settings.MaxHold = 2, 250*time.Millisecond
+						c.Settings.MaxDelayed, c.Settings.MaxDelay = 2, 250*time.Millisecond
 					})
 				g := s.Gateway()
 				gone, leave := context.WithCancel(t.Context())
@@ -143,7 +143,7 @@ func TestShapeKeepsThePace(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 0))
 			g := newServer(t, `rules: [{name: shaped, key: '"all"', limits: [10 per 1s leaky_bucket burst 50], shape: true}]`, func(c *server.Config) {
-				c.Settings.MaxHeld, c.Settings.MaxHold = 8, time.Second
+				c.Settings.MaxDelayed, c.Settings.MaxDelay = 8, time.Second
 			}).Gateway()
 			var mu sync.Mutex
 			var passed []time.Time

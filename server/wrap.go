@@ -63,21 +63,21 @@ func Load(path string, c Config) (*Server, error) {
 // in the background.
 func (s *Server) Wrap(next http.Handler) http.Handler {
 	return httplimit.GRPC(s.withExchange(s.tracing.requests("limited", s.believesCaller, httplimit.Middleware{
-		Decide:   s.decideFor(next),
-		Dialect:  s.settings.Dialect,
-		MaxHeld:  int(s.settings.MaxHeld),
-		MaxHold:  s.settings.MaxHold,
-		Client:   s.clientOf,
-		Degraded: s.settings.DegradedHeader,
+		Decide:     s.decideFor(next),
+		Dialect:    s.settings.Dialect,
+		MaxDelayed: int(s.settings.MaxDelayed),
+		MaxDelay:   s.settings.MaxDelay,
+		Client:     s.clientOf,
+		Degraded:   s.settings.DegradedHeader,
 	}.Wrap(next))))
 }
 
 // decideFor is decideHTTP for a handler whose responses the middleware sees.
 func (s *Server) decideFor(next http.Handler) httplimit.Decide {
-	return func(r *http.Request, hold time.Duration) (httplimit.Answer, error) {
+	return func(r *http.Request, maxDelay time.Duration) (httplimit.Answer, error) {
 		x := exchangeOf(r)
 		x.wrapped, x.pattern = true, patternOf(next, r)
-		a, err := s.decideHTTP(r, hold)
+		a, err := s.decideHTTP(r, maxDelay)
 		if len(x.watching) > 0 {
 			a.OnStatus = func(ctx context.Context, status int) { s.responded(ctx, x, status) }
 		}

@@ -145,7 +145,7 @@ func TestAttackShapeQueue(t *testing.T) {
 	t.Parallel()
 	s := serving(t, "--config", configured(t, `
 server:
-  max_held: 100
+  max_delayed: 100
   routes: [{upstream: "`+hello(t)+`"}]
 rules:
   - {name: shaped, key: 'request.headers["x-key"]', limits: [1 per 2s leaky_bucket burst 2], shape: true, match: 'request.path == "/slow"'}

@@ -64,8 +64,8 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 		"stop_delay":             r.Period(&s.StopDelay),
 		"stop_timeout":           r.Period(&s.StopTimeout),
 		"client_header":          yamlnode.Parsed(r, &s.ClientHeader, parseHeader),
-		"max_held":               r.Int64(&s.MaxHeld, 1, 1<<20),
-		"max_hold":               r.Period(&s.MaxHold),
+		"max_delayed":            r.Int64(&s.MaxDelayed, 1, 1<<20),
+		"max_delay":              r.Period(&s.MaxDelay),
 		"instance":               func(n *yamlnode.Node) { s.Instance.read(r, n) },
 		"max_connections":        r.Int64(&s.MaxConnections, 1, 1<<31),
 		"degraded_header":        r.Bool(&s.DegradedHeader),
@@ -106,7 +106,7 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 			r.Report(fields[name], "%s must be from 0 to 1h", name)
 		}
 	}
-	for name, d := range map[string]time.Duration{"decision_timeout": s.DecisionTimeout, "upstream_timeout": s.UpstreamTimeout, "max_hold": s.MaxHold} {
+	for name, d := range map[string]time.Duration{"decision_timeout": s.DecisionTimeout, "upstream_timeout": s.UpstreamTimeout, "max_delay": s.MaxDelay} {
 		if d <= 0 {
 			r.Report(fields[name], "%s must be more than 0", name)
 		}

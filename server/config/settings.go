@@ -86,10 +86,10 @@ type Settings struct {
 	// request. Other ambiguous requests are refused with 400 if a rule, a list or a route
 	// looks at that part: see rules.ReadTarget, rules.ReadMethod and rules.AmbiguousError.
 	AllowAmbiguous rules.Ambiguity
-	// MaxHeld and MaxHold bound how many requests of rules that shape are held, and how
+	// MaxDelayed and MaxDelay bound how many requests of rules that shape are delayed, and how
 	// long; see httplimit.Middleware.
-	MaxHeld int64
-	MaxHold time.Duration
+	MaxDelayed int64
+	MaxDelay   time.Duration
 	// Instance bounds what this instance accepts, whatever the rules and the store say.
 	Instance Instance
 	// MaxConnections is how many connections each listener keeps; it closes any further
@@ -184,8 +184,8 @@ func Default() Settings {
 
 		Upgrades:             []string{"websocket"},
 		ReadyWithoutControls: true,
-		MaxHeld:              1000,
-		MaxHold:              10 * time.Second,
+		MaxDelayed:           1000,
+		MaxDelay:             10 * time.Second,
 		Instance:             Instance{InFlight: ByMemory, Bytes: ByMemory},
 		MaxConnections:       ByMemory,
 		Admin:                Admin{Listen: "127.0.0.1:8090", Dashboard: true},

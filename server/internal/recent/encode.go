@@ -90,9 +90,9 @@ func (w *writer) request(q *Request, s *segment, hash uint64) {
 		has |= hasClient
 		w.address(q.Client)
 	}
-	if q.Hold != 0 {
+	if q.MaxDelay != 0 {
 		has |= hasHold
-		w.number(uint64(q.Hold))
+		w.number(uint64(q.MaxDelay))
 	}
 	if q.Cost != 1 {
 		has |= hasCost
@@ -267,13 +267,13 @@ func (r *reader) request(q *Request, first time.Duration) (hash uint64) {
 	q.At = first + time.Duration(r.signed())
 	hash = r.number()
 	in := &rules.Input{Cost: 1}
-	if q.Input, q.Hold = in, 0; has&hasClient != 0 {
+	if q.Input, q.MaxDelay = in, 0; has&hasClient != 0 {
 		n := int(r.byte())
 		in.Client, _ = netip.AddrFromSlice(r.text[:n])
 		r.text = r.text[n:]
 	}
 	if has&hasHold != 0 {
-		q.Hold = time.Duration(r.number())
+		q.MaxDelay = time.Duration(r.number())
 	}
 	if has&hasCost != 0 {
 		in.Cost = r.signed()

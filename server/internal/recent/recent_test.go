@@ -35,7 +35,7 @@ func TestRoundTrip(t *testing.T) {
 			Claims: map[string]any{"sub": "ann"},
 			Request: &rules.Request{Method: "POST", Path: "/login", Host: "shop.example", Route: "api", RawQuery: "a=1&b=2", Ambiguous: rules.NotUTF8,
 				Header: http.Header{"User-Agent": {"curl"}, "X-Many": {"a", "b"}, "Authorization": {"Bearer secret"}}},
-		}, Hold: time.Minute},
+		}, MaxDelay: time.Minute},
 		{At: time.Second / 2, Input: &rules.Input{Client: netip.MustParseAddr("2001:db8::1"), Request: &rules.Request{}}, Claims: map[string]any{"iss": "x"}},
 	}
 	for i := range requests {

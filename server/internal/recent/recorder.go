@@ -91,8 +91,8 @@ type Request struct {
 	At time.Duration // since the recorder's owner has started
 	*rules.Input
 	// Claims take the place of those in Input, if it has none.
-	Claims map[string]any
-	Hold   time.Duration // for which it could be held
+	Claims   map[string]any
+	MaxDelay time.Duration // for which it could be delayed
 	// Subject stands for the client of a request that has none.
 	Subject string
 }

@@ -72,19 +72,19 @@ func TestShaping(t *testing.T) {
 			want: []string{"200 at 0s", "200 at 2s", "200 at 4s", "200 at 6s", "429 retry 2 at 0s"},
 			left: 3}, // at 6 s, the last one's unit is still draining
 		{name: "two places",
-			m:    httplimit.Middleware{MaxHeld: 2},
+			m:    httplimit.Middleware{MaxDelayed: 2},
 			want: []string{"200 at 0s", "200 at 2s", "200 at 4s", "429 retry 6 at 0s", "429 retry 6 at 0s"},
 			left: 3},
 		{name: "no place",
-			m:    httplimit.Middleware{MaxHeld: -1},
+			m:    httplimit.Middleware{MaxDelayed: -1},
 			want: []string{"200 at 0s", "429 retry 2 at 0s", "429 retry 2 at 0s", "429 retry 2 at 0s", "429 retry 2 at 0s"},
 			left: 3},
 		{name: "no longer than 3 s",
-			m:    httplimit.Middleware{MaxHold: 3 * time.Second},
+			m:    httplimit.Middleware{MaxDelay: 3 * time.Second},
 			want: []string{"200 at 0s", "200 at 2s", "429 retry 1 at 0s", "429 retry 1 at 0s", "429 retry 1 at 0s"},
 			left: 3},
 		{name: "not at all",
-			m:    httplimit.Middleware{MaxHold: -1},
+			m:    httplimit.Middleware{MaxDelay: -1},
 			want: []string{"200 at 0s", "429 retry 2 at 0s", "429 retry 2 at 0s", "429 retry 2 at 0s", "429 retry 2 at 0s"},
 			left: 3},
 		{name: "the third leaves after a second: those behind it keep their times",
@@ -148,8 +148,8 @@ func TestPlacesAreFreed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		delay := time.Second
 		back := make(chan bool, 10)
-		m := httplimit.Middleware{MaxHeld: 1, Decide: func(*http.Request, time.Duration) (httplimit.Answer, error) {
-			a := httplimit.Answer{Hold: true, Refund: refundTo(back)}
+		m := httplimit.Middleware{MaxDelayed: 1, Decide: func(*http.Request, time.Duration) (httplimit.Answer, error) {
+			a := httplimit.Answer{Shape: true, Refund: refundTo(back)}
 			a.Allowed, a.Outcome, a.Delay = true, stint.Allowed, delay
 			return a, nil
 		}}
@@ -202,7 +202,7 @@ func TestPlacesAreFreed(t *testing.T) {
 func TestRefusedHoldNamesItsLimit(t *testing.T) {
 	tight := stint.Decision{Allowed: true, Outcome: stint.Allowed, Limit: named("2 per 1m", "tight"), Remaining: 0, ResetAfter: 40 * time.Second}
 	even := stint.Decision{Allowed: true, Outcome: stint.Allowed, Limit: named("30 per 1m leaky_bucket", "even"), Remaining: 25, ResetAfter: 30 * time.Second, Delay: 20 * time.Second}
-	a := httplimit.Answer{Hold: true, Each: []stint.Decision{tight, even}}
+	a := httplimit.Answer{Shape: true, Each: []stint.Decision{tight, even}}
 	a.Decision = stint.Strictest(a.Each)
 	w := serve(httplimit.Middleware{Decide: always(a, nil), Dialect: httplimit.XRateLimit | httplimit.Draft11}, get())
 	const want = `Limit=30 Remaining=25 Reset=10 Policy="tight";q=2;w=60, "even";q=30;w=60 State="tight";r=0;t=10, "even";r=25;t=10 Retry-After=10`
