@@ -376,7 +376,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newCounted(t, countedRules+"  - {name: guess, key: client.ip, penalty: {on_status: [401], ban_after: 9, ban_for: 1h}}\n", &limittest.Faulty{Store: new(stint.Memory)})
+	c := newCounted(t, countedRules+"  - {name: guess, key: client.ip, penalty: {on_status: [401], ban_after: 9, ban_for: 1h}}\n  - {name: busy, key: client.ip, limits: [4 in_flight]}\n", &limittest.Faulty{Store: new(stint.Memory)})
 	c.metrics.certificateExpiry.WithLabelValues(gatewayListener).Set(1) // it has no series without TLS
 	c.metrics.alertMessages.WithLabelValues("ops", "accepted")          // nor without webhooks
 	c.dropped = func() int64 { return 0 }
