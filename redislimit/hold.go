@@ -199,8 +199,8 @@ func (s *Store) callListed(ctx context.Context, at time.Time, calls []stint.Hold
 func (s *Store) addCall(b *batch, c *stint.HoldCall) spot {
 	b.asks++
 	asks := []stint.Ask{{Key: c.Key, Limit: c.Limit}}
-	at, joined := b.join(asks, func(g *group) bool {
-		return g.calls && sameCount(&g.asks[0], &asks[0]) && samePlan(g.asks[0].Limit, c.Limit)
+	at, joined := b.join(asks, true, func(g *group) bool {
+		return sameCount(&g.asks[0], &asks[0]) && samePlan(g.asks[0].Limit, c.Limit)
 	})
 	if !joined {
 		g := b.newGroup(asks)
@@ -278,17 +278,14 @@ func (s *Store) Held(ctx context.Context, key string, limits []*stint.Limit) ([]
 	var held []stint.Hold
 	for i, l := range limits {
 		fields, _ := parts[2+i].([]any)
-		var records []algo.HoldRecord
 		for j := 0; j+1 < len(fields); j += 2 {
 			field, _ := fields[j].(string)
 			value, _ := fields[j+1].(string)
-			var ok bool
-			if records, ok = algo.AppendHoldRecords(records, field, value); !ok {
+			r, ok := algo.ReadHoldRecord(field, value)
+			switch {
+			case !ok:
 				return nil, brokenKey(names[i], false)
-			}
-		}
-		for _, r := range records {
-			if r.Counts(now) {
+			case r.Counts(now):
 				held = append(held, stint.Hold{ID: r.ID, Limit: l, Units: r.Units, Left: algo.Duration(r.Until - now), For: algo.Duration(r.Span)})
 			}
 		}

@@ -66,11 +66,15 @@ func (b *batch) newGroup(asks []stint.Ask) *group {
 	return g
 }
 
-// join looks for the newest group that same accepts, before which none shares a count with asks, and
-// adds a request or call to it.
-func (b *batch) join(asks []stint.Ask, same func(*group) bool) (at spot, joined bool) {
+// join looks for a group that same accepts and that a request, or a call, about asks may join, and adds
+// it there: groups that share a count are decided in their order. But calls and requests that wait
+// together do not, since each hold's own request was answered before: they would make small groups.
+func (b *batch) join(asks []stint.Ask, calls bool, same func(*group) bool) (at spot, joined bool) {
 	for i := len(b.groups) - 1; i >= max(0, len(b.groups)-mostCompared); i-- {
 		g := &b.groups[i]
+		if g.calls != calls {
+			continue
+		}
 		if !g.single && g.count < algo.MaxCount && same(g) {
 			at = spot{i, g.count}
 			g.count++
@@ -78,7 +82,7 @@ func (b *batch) join(asks []stint.Ask, same func(*group) bool) (at spot, joined 
 			return at, true
 		}
 		if g.single && len(g.asks) > fewAsks || shareKey(g.asks, asks) {
-			break // they must be decided in their order
+			break
 		}
 	}
 	return at, false
@@ -89,8 +93,8 @@ func (s *Store) add(b *batch, r *stint.Request) spot {
 	asks, hold := r.Asks, holds(r)
 	grouped := mayJoin(asks, hold)
 	if grouped {
-		at, joined := b.join(asks, func(g *group) bool {
-			return !g.calls && g.hold == hold && g.holdFor == r.HoldFor && identical(g.asks, asks)
+		at, joined := b.join(asks, false, func(g *group) bool {
+			return g.hold == hold && g.holdFor == r.HoldFor && identical(g.asks, asks)
 		})
 		if joined {
 			if hold {

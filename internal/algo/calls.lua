@@ -31,60 +31,66 @@ else
     --> window look
   end
 end
+local actions, ids, costs, several, spans = {}, {}, {}, {}, {}
+for i = 1, count do
+  actions[i], ids[i], costs[i], several[i], spans[i], tailpos = unpack('>Bc12I7I7I7', tail, tailpos)
+end
 if held then
   k = k + 1
   local why
-  holds, why = readholds(keys[k])
+  holds, why = readholds(keys[k], ids)
   if type(why) == 'table' then
     return why
   end
   broken = broken or why
 end
 
-local early, late = 0, 0 -- the reset before and after a charge
 local cost, write, wait = 0, nil, 0
 local parts = {''}
 if not broken then
-  if used > 0 then
-    if kind == 3 then
+  local early, late = 0, 0 -- the reset before and after a charge, of which buckets and fixed windows have none
+  if kind == 3 then
+    if used > 0 then
       --> log reset
-    elseif kind == 4 then
+    end
+    early, late = wait, a
+  elseif kind == 4 then
+    if used > 0 then
       --> window reset
     end
-    early = wait
+    early, late = wait, (floor(floor(now / c) / a) + b + 1) * a * c - now
   end
   for i = 1, count do
-    local action, id, asked, units, span = unpack('>Bc12I7I7I7', tail, tailpos + (i - 1) * 34)
-    local record = action ~= 3 and findhold(holds, id)
-    local found, charge = action == 3 or record and record.counts, 0
-    if (action == 0 or action == 3) and found then
-      local free = floor((most - used - cost * unit) / unit)
-      charge = max(0, min(asked, free))
-      cost = cost + charge
+    local action, id, units, span = actions[i], ids[i], several[i], spans[i]
+    local counts, had, till
+    if action ~= 3 then
+      counts, had, till = findhold(holds, id)
     end
-    if action == 0 and found then
-      dropholds(holds, record)
-    elseif action == 1 or action == 4 then -- renews; 4: and makes again what was lost
+    local found, charge = action == 3 or counts, 0
+    if action == 0 or action == 3 then
       if found then
-        units = record.units
-        dropholds(holds, record)
-        addholds(holds, id, units, clock + span, span)
-      elseif action == 4 and units > 0 and not (record and record.units == 0)
-        and holds.count < 4096 and holds.held <= 4503599627370495 - units then
-        if record then
-          dropholds(holds, record)
-        end
-        addholds(holds, id, units, clock + span, span)
+        charge = max(0, min(costs[i], floor((most - used - cost * unit) / unit)))
+        cost = cost + charge
+      end
+      if counts then
+        dropholds(holds, id, had, till)
       end
     elseif action == 2 then
-      if record then
-        dropholds(holds, record)
+      if had then
+        dropholds(holds, id, had, till)
       end
       if holds.dead < 8192 then
-        addholds(holds, id, 0, clock + 2 * span, span)
+        addholds(holds, {id}, 0, clock + 2 * span, span)
       end
+    elseif found or action == 4 and units > 0 and had ~= 0
+      and holds.count < 4096 and holds.held <= 4503599627370495 - units then
+      if had then
+        dropholds(holds, id, had, till)
+      end
+      addholds(holds, {id}, found and had or units, clock + span, span)
     end
-    parts[i + 1] = {found, charge, used + cost * unit, cost, holds and holds.held or 0, holds and max(0, holds.latest - clock) or 0}
+    parts[i + 1] = pack('>BI7I7I7I7I7I7', found and 1 or 0, charge, now, used + cost * unit,
+      cost > 0 and late or early, holds and holds.held or 0, holds and max(0, holds.latest - clock) or 0)
   end
   if holds then
     local done = writeholds(holds)
@@ -113,17 +119,11 @@ if not broken then
     else
       call('PEXPIREAT', key, floor((now + wait) / 1000) + 1)
     end
-    late = wait
   end
 end
-tailpos = tailpos + count * 34
 if broken or unwritten then
   answers[place] = pack('>BHI8', 6, 1, broken or unwritten)
 else
   parts[1] = pack('>BHI8', 1, 0, count)
-  for i = 2, count + 1 do
-    local p = parts[i]
-    parts[i] = pack('>BI7I7I7I7I7I7', p[1] and 1 or 0, p[2], now, p[3], p[4] > 0 and late or early, p[5], p[6])
-  end
   answers[place] = table.concat(parts)
 end

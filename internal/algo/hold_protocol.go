@@ -175,29 +175,25 @@ func (r *HoldRecord) Counts(now int64) bool {
 	return r.Units > 0 && now < r.Until && r.Until <= now+2*r.Span
 }
 
-// The records of a block, and what stands before them; see held.lua.
-const (
-	blockHead  = 14
-	holdRecord = 31
-)
-
-// AppendHoldRecords appends what a field of a hash of holds says; ok is false for anything else.
-func AppendHoldRecords(all []HoldRecord, field, value string) (_ []HoldRecord, ok bool) {
-	if field == "" {
-		const head = 40
-		return all, len(value) == head && value[0]>>1 == 40
+// ReadHoldRecord reads a field of a hash of holds and its value, as held.lua has them; ok is false for
+// anything else. The head is no record: its Units are 0.
+func ReadHoldRecord(field, value string) (r HoldRecord, ok bool) {
+	const head, record, large = 94, 14, 19
+	switch {
+	case field == "":
+		return r, len(value) == head && value[0] == 80
+	case len(field) != len(r.ID) || len(value) != record && len(value) != large:
+		return r, false
 	}
-	if len(value) < blockHead || (len(value)-blockHead)%holdRecord > 0 {
-		return all, false
+	copy(r.ID[4:], field[:8])
+	copy(r.ID[:4], field[8:])
+	r.Until = read56(value)
+	for i, b := range []byte(value[7:]) {
+		if i < 5 {
+			r.Span = r.Span<<8 | int64(b)
+		} else {
+			r.Units = r.Units<<8 | int64(b)
+		}
 	}
-	for s := value[blockHead:]; s != ""; s = s[holdRecord:] {
-		var r HoldRecord
-		copy(r.ID[4:], s[:8])
-		copy(r.ID[:4], s[8:12])
-		r.Until = read56(s[12:])
-		r.Span = read56("\x00\x00" + s[19:24])
-		r.Units = read56(s[24:])
-		all = append(all, r)
-	}
-	return all, true
+	return r, true
 }

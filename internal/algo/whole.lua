@@ -116,7 +116,12 @@ if outcome ~= 6 then
         call('DEL', keys[asked - penalties + penalty])
       end
       if way == 1 then
-        ids = ids or sub(tail, tailpos, tailpos + took * 12 - 1)
+        if not ids then
+          ids = {}
+          for j = 1, took do
+            ids[j] = sub(tail, tailpos + j * 12 - 12, tailpos + j * 12 - 1)
+          end
+        end
         addholds(holds, ids, cost, clock + span, span)
         local done = writeholds(holds)
         --> room

@@ -1,0 +1,129 @@
+package redislimit_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/redistest"
+	"github.com/stintdev/stint/redislimit"
+)
+
+// reserve holds under a limit and settles, as a request does that knows its cost when it ends.
+func reserve(ctx context.Context, s *redislimit.Store, key string, limit *stint.Limit, cost int64) error {
+	id := stint.NewHoldID()
+	r := stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit}}, Hold: id}
+	if d, err := s.Take(ctx, &r, nil); err != nil || !d.Allowed {
+		return fmt.Errorf("%+v, %w", d, err)
+	}
+	calls := []stint.HoldCall{{Key: key, Limit: limit, Hold: id, Units: 1, Cost: cost}}
+	if s.Holds(ctx, time.Time{}, calls); calls[0].Err != nil || !calls[0].Found {
+		return fmt.Errorf("%+v", calls[0])
+	}
+	return nil
+}
+
+// redisTime starts to measure what the server's process spends, user and system.
+func redisTime(b *testing.B, server *redistest.Server) (stop func()) {
+	spent := func() (seconds float64) {
+		text, err := server.Do(b, "INFO", "cpu").ToString()
+		if err != nil {
+			b.Fatal(err)
+		}
+		for line := range strings.Lines(text) {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+			if name == "used_cpu_sys" || name == "used_cpu_user" {
+				n, _ := strconv.ParseFloat(value, 64)
+				seconds += n
+			}
+		}
+		return seconds
+	}
+	before := spent()
+	return func() { b.ReportMetric((spent()-before)*1e9/float64(b.N), "redis-ns/op") }
+}
+
+// What it costs to hold and settle, beside a Take: 64 callers of one key, or of a million. The rows
+// take turns, since the machine's pace changes.
+func BenchmarkHold(b *testing.B) {
+	server := redistest.Start(b)
+	s := open(b, server.URL())
+	ctx := context.Background()
+	take, budget, flight := stint.MustLimit("take: 1000000000 per 1h fixed_window"), stint.MustLimit("1000000000 per 1h fixed_window hold"), stint.MustLimit("1000 in_flight")
+	for _, load := range []struct {
+		name string
+		keys int
+	}{{"hot", 1}, {"1M", 1_000_000}} {
+		row := func(name string, do func(key string) error) {
+			b.Run(load.name+"/"+name, func(b *testing.B) {
+				b.ReportAllocs()
+				defer redisTime(b, server)()
+				b.SetParallelism(32) // times GOMAXPROCS, which is 2
+				b.RunParallel(func(pb *testing.PB) {
+					for pb.Next() {
+						if err := do(fmt.Sprint("user:", rand.IntN(load.keys))); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			})
+		}
+		row("Take", func(key string) error {
+			_, err := s.Take(ctx, &stint.Request{Asks: []stint.Ask{{Key: key, Limit: take}}}, nil)
+			return err
+		})
+		row("hold+settle", func(key string) error { return reserve(ctx, s, key, budget, 1) })
+		row("acquire+release", func(key string) error { return reserve(ctx, s, key, flight, 0) })
+	}
+}
+
+// What a decision costs beside so many holds under its key: one that holds and is settled, and one
+// that asks.
+func BenchmarkHolds(b *testing.B) {
+	server := redistest.Start(b)
+	s := open(b, server.URL())
+	ctx := context.Background()
+	for _, text := range []string{"100000 per 1h fixed_window hold 1h", "100000 in_flight hold 1h"} {
+		limit := stint.MustLimit(text)
+		for _, n := range []int{0, 64, 127, 1000, 4000} {
+			key := fmt.Sprint("k", n)
+			holdSome(b, s, key, limit, n)
+			name := fmt.Sprint(limit.Spec().Algorithm, "/", n)
+			b.Run(name+"/ask", func(b *testing.B) {
+				defer redisTime(b, server)()
+				for b.Loop() {
+					if _, err := s.Take(ctx, &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit, Peek: true}}}, nil); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+			b.Run(name+"/hold+settle", func(b *testing.B) {
+				defer redisTime(b, server)()
+				for b.Loop() {
+					if err := reserve(ctx, s, key, limit, 0); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// holdSome makes n holds, and returns their identities.
+func holdSome(t testing.TB, s *redislimit.Store, key string, limit *stint.Limit, n int) (ids []stint.HoldID) {
+	t.Helper()
+	for range n {
+		id := stint.NewHoldID()
+		d, err := s.Take(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit}}, Hold: id}, nil)
+		if err != nil || !d.Allowed {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}
