@@ -199,12 +199,13 @@ func (s *Store) callListed(ctx context.Context, at time.Time, calls []stint.Hold
 func (s *Store) addCall(b *batch, c *stint.HoldCall) spot {
 	b.asks++
 	asks := []stint.Ask{{Key: c.Key, Limit: c.Limit}}
+	what := actionOf(c)
 	at, joined := b.join(asks, true, func(g *group) bool {
-		return sameCount(&g.asks[0], &asks[0]) && samePlan(g.asks[0].Limit, c.Limit)
+		return g.action == what && sameCount(&g.asks[0], &asks[0]) && samePlan(g.asks[0].Limit, c.Limit)
 	})
 	if !joined {
 		g := b.newGroup(asks)
-		g.calls = true
+		g.calls, g.action = true, what
 		at = spot{len(b.groups) - 1, 0}
 		if c.Limit.IsHeld() {
 			s.addHeldKeys(b, c.Key, c.Limit)
@@ -212,15 +213,31 @@ func (s *Store) addCall(b *batch, c *stint.HoldCall) spot {
 			b.addKey(s, c.Key, c.Limit.ID())
 			b.holds = true
 		}
-		b.blob = algo.AppendCalls(b.blob, kit.Plan(c.Limit))
+		b.blob = algo.AppendCalls(b.blob, kit.Plan(c.Limit), what.code, what.units, what.span)
 	}
 	g := &b.groups[at.group]
-	action := [...]byte{stint.HoldSettle: algo.CallSettle, stint.HoldRenew: algo.CallRenew, stint.HoldRelease: algo.CallRelease, stint.HoldCharge: algo.CallCharge}[c.Action]
-	if c.Action == stint.HoldRenew && c.Again {
-		action = algo.CallRenewAgain
-	}
-	g.beside = algo.AppendCall(g.beside, action, c.Hold, c.Cost, c.Units, span(c.Limit, c.For))
+	g.beside = algo.AppendCall(g.beside, c.Hold, c.Cost)
 	return at
+}
+
+// action is what calls must have in common to go as one group.
+type action struct {
+	code        byte
+	units, span int64
+}
+
+func actionOf(c *stint.HoldCall) action {
+	switch {
+	case c.Action == stint.HoldRenew && c.Again:
+		return action{algo.CallRenewAgain, c.Units, span(c.Limit, c.For)}
+	case c.Action == stint.HoldRenew:
+		return action{algo.CallRenew, 0, span(c.Limit, c.For)}
+	case c.Action == stint.HoldRelease:
+		return action{algo.CallRelease, 0, span(c.Limit, c.For)}
+	case c.Action == stint.HoldCharge:
+		return action{code: algo.CallCharge}
+	}
+	return action{code: algo.CallSettle}
 }
 
 // readCall fills in the answer to c from what the script answered to its group.

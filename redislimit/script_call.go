@@ -28,7 +28,8 @@ type batch struct {
 type group struct {
 	asks    []stint.Ask // of calls, one that names key and limit
 	calls   bool
-	hold    bool // the requests hold
+	action  action // of calls
+	hold    bool   // the requests hold
 	holdFor time.Duration
 	count   int
 	place   int    // in blob

@@ -17,8 +17,9 @@
 --   key, sum, n, dead, high, first, expires, floor, tills, counts   see above
 --   held, count, latest   what counts: units, records, until when
 --   exact                 these differ from sum, n and the list
---   records, all          records that were read (false: none), and whether these are all
---   out                   records to be written (false: dropped); lasts: until when the newest lasts
+--   records, all          records that were read for the group at hand (false: none); whether these are all
+--   set, sets, out        what to write and how many words, and records to drop; changed: or another number
+--   lasts                 until when the newest record lasts
 
 local never = 9007199254740991
 local known = {} -- by key
@@ -75,7 +76,7 @@ local function recount(h)
     if v then
       local till, span, units = unpackrecord(v)
       if till <= limit or not given and units > 0 and till > clock + 2 * span then
-        records[id], h.out[id] = false, false
+        records[id], h.out[id] = false, true
       else
         h.first = min(h.first, till)
         if units == 0 then
@@ -99,43 +100,47 @@ local function recount(h)
 end
 
 -- readholds returns the table; or nil, and what is broken (see protocol.go) or an error. ids are
--- those whose records will be wanted; nil: none.
+-- those whose records will be wanted: then it also returns these, unless all were read.
 function readholds(key, ids)
-  local h = known[key]
+  local h, values, records = known[key], nil, nil
   if not h then
-    local values = try('HMGET', key, '', spread(ids or {}))
-    if values.err then
-      if sub(values.err, 1, 9) ~= 'WRONGTYPE' then
-        return nil, values
+    local head
+    if ids then
+      values = try('HMGET', key, '', spread(ids))
+      head = values[1]
+    else
+      head = try('HGET', key, '')
+    end
+    local err = values and values.err or type(head) == 'table' and head.err
+    if err then
+      if sub(err, 1, 9) ~= 'WRONGTYPE' then
+        return nil, values or head
       end
       return nil, 6
     end
-    local head, records = values[1], {}
     h = {key = key, sum = 0, n = 0, dead = 0, high = 0, first = never, expires = 0, floor = 0, tills = {}, counts = {},
-      held = 0, count = 0, latest = 0, records = records, all = not head, out = {}, lasts = 0, stored = head}
+      held = 0, count = 0, latest = 0, records = {}, all = not head, out = {}, set = {'HSET', key, '', ''}, sets = 4, lasts = 0, stored = head}
     if head then
       if #head ~= 94 or byte(head) ~= 80 then
         return nil, 7
       end
-      h.sum, h.n, h.dead, h.high, h.first, h.expires, h.floor = unpack('>I7HHI7I7I7I7', head, 2)
-      for p = 41, 86, 9 do
-        local till, n = unpack('>I7H', head, p)
-        if n == 0 then
+      local t, c = h.tills, h.counts
+      h.sum, h.n, h.dead, h.high, h.first, h.expires, h.floor, t[1], c[1], t[2], c[2], t[3], c[3], t[4], c[4], t[5], c[5], t[6], c[6]
+        = unpack('>I7HHI7I7I7I7I7HI7HI7HI7HI7HI7H', head, 2)
+      for i = 6, 1, -1 do
+        if c[i] > 0 then
           break
         end
-        h.tills[#h.tills + 1], h.counts[#h.counts + 1] = till, n
+        t[i], c[i] = nil, nil
       end
-      for i = 2, #values do
-        records[ids[i - 1]] = values[i]
-      end
-      h.held, h.count, h.latest = h.sum, h.n, h.tills[#h.tills] or 0
+      h.held, h.count, h.latest = h.sum, h.n, t[#t] or 0
     end
     known[key] = h
-  elseif ids and not h.all then
-    local values = call('HMGET', key, spread(ids))
-    for i = 1, #values do
-      h.records[ids[i]] = values[i]
+    if ids then
+      table.remove(values, 1)
     end
+  elseif ids and not h.all then
+    values = call('HMGET', key, spread(ids))
   end
   if not h.all and (clock >= h.first or clock < h.high) then
     recount(h)
@@ -143,7 +148,58 @@ function readholds(key, ids)
       writeholds(h) -- ignoring errors: it is only what ran out
     end
   end
-  return h
+  if h.all then
+    values = nil
+  end
+  return h, values
+end
+
+-- settleholds drops the records of identities at once: all count, since not all were read. It returns
+-- false where findhold has to tell them apart: one is named twice, or there are tombstones.
+function settleholds(h, ids, values)
+  local found = 0
+  if h.dead > 0 then
+    forget(h, ids, values, 1)
+    return false
+  end
+  for i = 1, #values do
+    if values[i] then
+      found = found + 1
+    end
+  end
+  if found == 0 or call('HDEL', h.key, spread(ids)) == found then
+    return true
+  end
+  forget(h, ids, values, 1)
+  return false
+end
+
+-- forget has the records of identities from a place on be found by findhold.
+function forget(h, ids, values, from)
+  for i = from, #values do
+    if h.records[ids[i]] == nil then
+      h.records[ids[i]] = values[i]
+    end
+  end
+end
+
+-- dropnext is dropholds for what settleholds dropped. It returns whether that goes on, and whether the
+-- record counts.
+function dropnext(h, ids, values, i)
+  local v = values[i]
+  if not v then
+    return true, false
+  end
+  local till, _, units = unpackrecord(v)
+  h.sum, h.n, h.changed = h.sum - units, h.n - 1, true
+  list(h, till, -1)
+  if h.n > 0 and #h.tills == 0 then
+    forget(h, ids, values, i + 1)
+    recount(h)
+    return false, true
+  end
+  h.held, h.count, h.latest = h.sum, h.n, h.tills[#h.tills] or 0
+  return true, true
 end
 
 -- findhold returns whether the record of an identity counts; then, if it has one, its units and
@@ -157,11 +213,18 @@ function findhold(h, id)
   return units > 0 and clock < till and till <= clock + 2 * span, units, till
 end
 
--- addholds makes records of identities that have none. units 0: tombstones.
+-- addholds makes records of identities, in place of those that dropholds dropped. units 0: tombstones.
 function addholds(h, ids, units, till, span)
-  local v, records, out, added = pack(units < 65536 and '>I7I5H' or '>I7I5I7', till, span, units), h.records, h.out, #ids
+  local v, set, at, added = pack(units < 65536 and '>I7I5H' or '>I7I5I7', till, span, units), h.set, h.sets, #ids
   for i = 1, added do
-    records[ids[i]], out[ids[i]] = v, v
+    set[at + 1], set[at + 2] = ids[i], v
+    at = at + 2
+  end
+  h.sets = at
+  if h.all or next(h.out) then
+    for i = 1, added do
+      h.records[ids[i]], h.out[ids[i]] = v, nil
+    end
   end
   h.first, h.lasts = min(h.first, till), max(h.lasts, till)
   if units == 0 then
@@ -175,7 +238,7 @@ end
 
 -- dropholds drops the record that findhold found.
 function dropholds(h, id, units, till)
-  h.records[id], h.out[id] = false, false
+  h.records[id], h.out[id] = false, true
   if units == 0 then
     h.dead = h.dead - 1
     return
@@ -191,21 +254,24 @@ end
 
 -- writeholds stores what changed, and returns the reply of the first write; nil: there was none.
 function writeholds(h)
-  local set, gone = {'HSET', h.key, '', ''}, {'HDEL', h.key}
-  for id, v in pairs(h.out) do
-    if v then
-      set[#set + 1], set[#set + 2] = id, v
-    else
+  local set, gone = h.set, nil
+  if next(h.out) then
+    gone = {'HDEL', h.key}
+    for id in pairs(h.out) do
       gone[#gone + 1] = id
     end
-  end
-  if not next(h.out) then
+    h.out = {}
+  elseif h.sets == 4 and not h.changed then
+    h.records = h.all and h.records or {}
     return
   end
-  h.out = {}
+  h.set, h.sets, h.changed = {'HSET', h.key, '', ''}, 4, nil
+  if not h.all then
+    h.records = {}
+  end
   if h.n + h.dead == 0 then
     local stored = h.stored
-    known[h.key] = nil
+    h.all, h.stored, h.high, h.first, h.expires, h.floor, h.lasts = true, nil, 0, never, 0, 0, 0
     return stored and try('DEL', h.key)
   end
   local extend = not given and h.lasts > h.expires
@@ -221,7 +287,7 @@ function writeholds(h)
     return done
   end
   h.stored = true
-  if #gone > 2 then
+  if gone then
     call(spread(gone))
   end
   if given then

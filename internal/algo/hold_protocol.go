@@ -11,7 +11,8 @@ const (
 	formCalls  = 254
 	heldKind   = 0x80
 	heldSize   = 44
-	calledSize = 43
+	calledHead = 28
+	calledSize = 22
 )
 
 // Way is what a request does, if it is admitted, under a limit that is held.
@@ -35,20 +36,6 @@ func AppendHeldAsk(b []byte, p *Plan, penalty int, cost int64, way Way, span int
 // AppendHoldID appends the identity of a hold: its random bytes first, by which a record is found.
 func AppendHoldID(b []byte, id [12]byte) []byte { return append(append(b, id[4:]...), id[:4]...) }
 
-// AppendCalls appends calls about one key under p. Their count is 1.
-func AppendCalls(b []byte, p *Plan) []byte {
-	kind := byte(p.Kind)
-	if p.Held() {
-		kind |= heldKind
-	}
-	b = append56(append(b, formCalls, 0, 1, kind), p.Most)
-	b = append56(b, p.Unit)
-	for _, n := range p.numbers() {
-		b = append56(b, n)
-	}
-	return b
-}
-
 // The actions of calls.
 const (
 	CallSettle byte = iota
@@ -58,12 +45,25 @@ const (
 	CallRenewAgain // and makes a record that was lost again
 )
 
+// AppendCalls appends calls of one action about one key under p. Their count is 1. units, for
+// CallRenewAgain, are those of a record that is made again; span, µs, is how long holds last that are
+// renewed or released.
+func AppendCalls(b []byte, p *Plan, action byte, units, span int64) []byte {
+	kind := byte(p.Kind)
+	if p.Held() {
+		kind |= heldKind
+	}
+	b = append56(append(b, formCalls, 0, 1, action, kind), p.Most)
+	b = append56(b, p.Unit)
+	for _, n := range p.numbers() {
+		b = append56(b, n)
+	}
+	return append56(append56(b, min(units, Exact)), span)
+}
+
 // AppendCall appends a call to those that go beside the requests.
-func AppendCall(b []byte, action byte, id [12]byte, cost, units, span int64) []byte {
-	b = AppendHoldID(append(b, action), id)
-	b = append56(b, min(cost, Exact))
-	b = append56(b, min(units, Exact))
-	return append56(b, span)
+func AppendCall(b []byte, id [12]byte, cost int64) []byte {
+	return append56(AppendHoldID(b, id), min(cost, Exact))
 }
 
 // HeldAnswer is how a count and its holds stood when a request came. The waits, µs, are only those
@@ -149,20 +149,28 @@ type Called struct {
 
 // ReadCalled reads the answer to the call of this place.
 func (p *Plan) ReadCalled(s string, place int) (c Called, err error) {
-	if s = s[min(len(s), place*calledSize):]; len(s) < calledSize {
-		return c, fmt.Errorf("answer of %d bytes to a call: want %d", len(s), calledSize)
+	if len(s) < CalledSize(place+1) {
+		return c, fmt.Errorf("answer of %d bytes to %d calls: want %d or more", len(s), place+1, CalledSize(place+1))
 	}
-	a := HeldAnswer{
-		View:  View{Now: read56(s[8:]), Used: read56(s[15:]), Held: read56(s[29:]), HeldFor: read56(s[36:])},
-		Reset: read56(s[22:]),
+	a := HeldAnswer{View: View{Now: read56(s), Used: read56(s[7:])}, Reset: read56(s[14:])}
+	late, s := read56(s[21:]), s[calledHead:]
+	for i := range place + 1 {
+		one := s[i*calledSize:]
+		c.Found, c.Charged = one[0] == 1, read56(one[1:])
+		if c.Charged > 0 {
+			a.Used += c.Charged * p.Unit
+			a.Reset = late
+		}
+		a.Held, a.HeldFor = read56(one[8:]), read56(one[15:])
 	}
-	c.Found, c.Charged = s[0] == 1, read56(s[1:])
-	p.stand(&a, &c.Verdict)
-	return c, a.check()
+	if err = a.check(); err == nil {
+		p.stand(&a, &c.Verdict)
+	}
+	return c, err
 }
 
 // CalledSize is how many bytes of the answers to n calls follow their Head.
-func CalledSize(n int) int { return n * calledSize }
+func CalledSize(n int) int { return calledHead + n*calledSize }
 
 // HoldRecord is a record of a hold as it lies in Redis.
 type HoldRecord struct {

@@ -23,22 +23,22 @@ import (
 //	ask       kind 1, penalty 2 (0: none, else its place), full 7, cost 7,
 //	          capacity 7, unit 7, and four numbers of its algorithm, 7 each
 //	held ask  the same with bit 0x80 in its kind; then its way 1 (see Way), how long it holds 7
-//	calls     254 1, count 2, kind 1 (0x80: the limit is held), most 7, unit 7, and four
-//	          numbers of its algorithm: calls about one key under one limit
+//	calls     254 1, count 2, action 1, kind 1 (0x80: the limit is held), most 7, unit 7,
+//	          four numbers of its algorithm, units 7, how long holds last 7: calls of one
+//	          action about one key under one limit
 //	answer    outcome 1, who 2, number 8; then each ask's view or verdict, unless
 //	          a broken key ended it
 //	view      now 7, used before the request 7: of buckets and fixed windows
 //	verdict   fits 1, remaining 7, retry 7, reset 7, delay 7: of the others
 //	held      now 7, used 7, retry 7, reset 7, held 7, until the last hold runs out 7,
 //	          holds 2: of an ask whose limit is held
-//	called    found 1, charged 7, now 7, used 7, reset 7, held 7, until the last hold runs
-//	          out 7: of each call
+//	called    now 7, used before 7, reset before and after a charge 7 each; then of each
+//	          call: found 1, charged 7, held 7, until the last hold runs out 7
 //	record    form and last 7, violations 4, end of the last ban 8, bans 4, forget 7;
 //	          as it lies under its key (penalty.lua)
 //
 // Beside the requests go, in their order, the identities of each request that holds, as
-// many as its count, and each call: action 1, identity 12, cost 7, units 7, how long the hold
-// lasts 7.
+// many as its count, and each call: identity 12, cost 7.
 const (
 	formAgain   = 3
 	formWhole   = 255

@@ -40,7 +40,7 @@ local size = #requests
 local answers = {}
 local kind, count, cost, capacity, unit, a, b, c, d -- of the last plain request
 local tail, tailpos = ARGV[3], 1
-local readholds, findhold, addholds, dropholds, writeholds
+local readholds, findhold, addholds, dropholds, settleholds, dropnext, forget, writeholds
 if tail then
   --> held
 end
