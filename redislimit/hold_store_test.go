@@ -1,0 +1,294 @@
+package redislimit_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/redistest"
+	"github.com/stintdev/stint/redislimit"
+)
+
+func holdUnder(t *testing.T, s *redislimit.Store, asks ...stint.Ask) (stint.HoldID, stint.Decision, []stint.Decision) {
+	t.Helper()
+	r := stint.Request{Asks: asks, Hold: stint.NewHoldID()}
+	each := make([]stint.Decision, len(asks))
+	d, err := s.Take(t.Context(), &r, each)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Hold, d, each
+}
+
+func holdCall(t *testing.T, s *redislimit.Store, c stint.HoldCall) stint.HoldCall {
+	t.Helper()
+	calls := []stint.HoldCall{c}
+	if s.Holds(t.Context(), time.Time{}, calls); calls[0].Err != nil {
+		t.Fatal(calls[0].Err)
+	}
+	return calls[0]
+}
+
+// By the server's clock: a hold that runs out is free, its key expires with it, and a hold that is
+// renewed stays. What was released is not made again, what the server lost is.
+func TestHoldRunsOut(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := open(t, server.URL())
+	limit := stint.MustLimit("2 in_flight hold 300ms retry 40ms")
+	ask := stint.Ask{Key: "a", Limit: limit}
+	first, d, _ := holdUnder(t, s, ask)
+	second, e, _ := holdUnder(t, s, ask)
+	if !d.Allowed || !e.Allowed || e.Held != 2 || e.Remaining != 0 || e.ResetAfter != 300*time.Millisecond {
+		t.Fatalf("%+v, %+v", d, e)
+	}
+	if _, d, _ := holdUnder(t, s, ask); d.Allowed || !d.Busy || d.RetryAfter != 40*time.Millisecond {
+		t.Fatalf("%+v", d)
+	}
+	held, err := s.Held(t.Context(), "a", []*stint.Limit{limit, stint.MustLimit("5 per 1s")})
+	if err != nil || len(held) != 2 || held[0].Limit != limit || held[0].Units != 1 || held[0].For != 300*time.Millisecond || held[0].Left <= 0 {
+		t.Fatalf("%+v, %v", held, err)
+	}
+	if ids := []stint.HoldID{held[0].ID, held[1].ID}; !slices.Contains(ids, first) || !slices.Contains(ids, second) {
+		t.Errorf("%v, want %v and %v", ids, first, second)
+	}
+	call := func(action stint.HoldAction, id stint.HoldID, again bool) stint.HoldCall {
+		return holdCall(t, s, stint.HoldCall{Action: action, Key: "a", Limit: limit, Hold: id, Units: 1, Again: again})
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) { // until the second has run out
+		if c := call(stint.HoldRenew, first, true); c.Held == 1 && c.Found {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("a hold does not run out")
+		}
+	}
+	if c := call(stint.HoldSettle, second, false); c.Found {
+		t.Errorf("it was settled after it ran out: %+v", c)
+	}
+	if c := call(stint.HoldRelease, first, false); !c.Found || c.Held != 0 {
+		t.Errorf("%+v", c)
+	}
+	if c := call(stint.HoldRenew, first, true); c.Found || c.Held != 0 {
+		t.Errorf("it was made again after its release: %+v", c)
+	}
+	server.Do(t, "FLUSHALL")
+	if c := call(stint.HoldRenew, second, false); c.Found || c.Held != 0 {
+		t.Errorf("%+v", c)
+	}
+	if c := call(stint.HoldRenew, second, true); c.Found || c.Held != 1 {
+		t.Errorf("what the server lost was not made again: %+v", c)
+	}
+	if c := call(stint.HoldSettle, second, false); !c.Found || c.Held != 0 || c.Remaining != 2 {
+		t.Errorf("%+v", c)
+	}
+	if keys, err := server.Do(t, "KEYS", "*").AsStrSlice(); err != nil || len(keys) > 0 {
+		t.Errorf("left: %q, %v", keys, err)
+	}
+	holdUnder(t, s, ask)
+	if ms, err := server.Do(t, "PTTL", "stint:{1:a}hi:").AsInt64(); err != nil || ms < 1 || ms > 500 {
+		t.Errorf("it expires after %d ms, %v", ms, err)
+	}
+}
+
+// In a Cluster, a request that holds in several slots holds in all, or in none.
+func TestClusterHolds(t *testing.T) {
+	t.Parallel()
+	s := cluster(t)
+	memory := new(stint.Memory)
+	limits := []*stint.Limit{stint.MustLimit("9 per 10s hold 2s"), stint.MustLimit("4 in_flight hold 3s"), stint.MustLimit("12 per 2s sliding_log"), stint.MustLimit("8 per 1s sliding_window hold")}
+	at, rng, refused := time.UnixMicro(1e15), rand.New(rand.NewPCG(rand.Uint64(), 2)), 0
+	var made []stint.Request
+	for range 2000 {
+		at = at.Add(time.Duration(rng.IntN(60)) * time.Millisecond)
+		if n := len(made); n > 0 && rng.IntN(3) == 0 {
+			r := made[n-1-rng.IntN(min(n, 8))]
+			var calls []stint.HoldCall
+			for _, a := range r.Asks {
+				if a.Limit.IsHeld() {
+					calls = append(calls, stint.HoldCall{Key: a.Key, Limit: a.Limit, Hold: r.Hold, Units: a.Units(), Cost: rng.Int64N(4)})
+				}
+			}
+			want := slices.Clone(calls)
+			s.Holds(t.Context(), at, calls)
+			memory.Holds(t.Context(), at, want)
+			if !slices.Equal(calls, want) {
+				t.Fatalf("\n got %+v\nwant %+v", calls, want)
+			}
+			continue
+		}
+		r := stint.Request{At: at, Hold: stint.NewHoldID()}
+		for _, i := range rng.Perm(5)[:1+rng.IntN(4)] {
+			r.Asks = append(r.Asks, stint.Ask{Key: fmt.Sprint("user", i), Limit: limits[rng.IntN(len(limits))], Cost: 1 + rng.Int64N(3)})
+		}
+		got, want := make([]stint.Decision, len(r.Asks)), make([]stint.Decision, len(r.Asks))
+		d, err := s.Take(t.Context(), &r, got)
+		e, err2 := memory.Take(t.Context(), &r, want)
+		if err != nil || err2 != nil {
+			t.Fatal(err, err2)
+		}
+		if d.Allowed != e.Allowed || d.Busy != e.Busy || d.RetryAfter != e.RetryAfter {
+			t.Fatalf("%+v:\n got %+v\nwant %+v", r, got, want)
+		}
+		for i := range got {
+			if got[i].Allowed != want[i].Allowed || got[i].Remaining != want[i].Remaining || got[i].Held != want[i].Held || got[i].RetryAfter != want[i].RetryAfter {
+				t.Fatalf("%+v, ask %d:\n got %+v\nwant %+v", r, i, got[i], want[i])
+			}
+		}
+		if !d.Allowed {
+			refused++
+		}
+		made = append(made, r)
+	}
+	if refused < 200 {
+		t.Errorf("only %d were refused", refused)
+	}
+}
+
+// Two instances settle the same holds at the same time: each is charged once.
+func TestTwoSettle(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	a, b := open(t, server.URL()), open(t, server.URL())
+	limit := stint.MustLimit("1000000 per 24h fixed_window hold 10m")
+	holds, keys := 100_000, 40
+	if testing.Short() {
+		holds = 10_000
+	}
+	ids := make([]stint.HoldID, holds)
+	inTurns(t, 64, holds, func(i int) error {
+		ids[i] = stint.NewHoldID()
+		d, err := a.Take(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: fmt.Sprint("k", i%keys), Limit: limit, Cost: 3}}, Hold: ids[i]}, nil)
+		if err == nil && !d.Allowed {
+			err = fmt.Errorf("%+v", d)
+		}
+		return err
+	})
+	var found atomic.Int64
+	var wg sync.WaitGroup
+	for _, s := range []*redislimit.Store{a, b} {
+		wg.Go(func() {
+			inTurns(t, 64, holds, func(i int) error {
+				calls := []stint.HoldCall{{Key: fmt.Sprint("k", i%keys), Limit: limit, Hold: ids[i], Units: 3, Cost: 2}}
+				s.Holds(t.Context(), time.Time{}, calls)
+				if calls[0].Found {
+					found.Add(1)
+				}
+				return calls[0].Err
+			})
+		})
+	}
+	wg.Wait()
+	if found.Load() != int64(holds) {
+		t.Errorf("%d of %d were settled", found.Load(), holds)
+	}
+	for k := range keys {
+		d, err := a.Take(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: fmt.Sprint("k", k), Limit: limit, Peek: true}}}, nil)
+		if used := limit.Capacity() - d.Remaining; err != nil || d.Held != 0 || used != int64(holds/keys*2) {
+			t.Errorf("k%d: %d used, %d held, %v", k, used, d.Held, err)
+		}
+	}
+}
+
+// inTurns calls f with 0 to n-1 from so many goroutines.
+func inTurns(t *testing.T, callers, n int, f func(int) error) {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				if err := f(i); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// A hold costs at most 100 bytes of Redis, however large its units, and no more than 4,096 count.
+func TestHoldBytes(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := open(t, server.URL())
+	for _, c := range []struct {
+		text string
+		cost int64
+	}{{"5000 in_flight hold 1h", 1}, {"4000000000000 per 1h fixed_window hold 1h", 900_000_000}} {
+		limit := stint.MustLimit(c.text)
+		key := "stint:{1:k}h" + limit.ID()
+		for _, n := range []int{100, 1000, 4096} {
+			for {
+				id, d, _ := holdUnder(t, s, stint.Ask{Key: "k", Limit: limit, Cost: c.cost})
+				if !d.Allowed {
+					t.Fatalf("%+v", d)
+				}
+				if d.Held == int64(n)*c.cost {
+					if n == 4096 {
+						if _, d, _ := holdUnder(t, s, stint.Ask{Key: "k", Limit: limit, Cost: c.cost}); d.Allowed || !d.Busy || d.Held != 4096*c.cost {
+							t.Errorf("%+v", d)
+						}
+						holdCall(t, s, stint.HoldCall{Key: "k", Limit: limit, Hold: id, Units: c.cost})
+						if _, d, _ := holdUnder(t, s, stint.Ask{Key: "k", Limit: limit, Cost: c.cost}); !d.Allowed {
+							t.Errorf("%+v", d)
+						}
+					}
+					break
+				}
+			}
+			bytes, err := server.Do(t, "MEMORY", "USAGE", key, "SAMPLES", "0").AsInt64()
+			if err != nil {
+				t.Fatal(err)
+			}
+			each := float64(bytes) / float64(n)
+			t.Logf("%s: %d holds of %.1f bytes", limit.Spec().Algorithm, n, each)
+			if each > 100 {
+				t.Errorf("%s: %d holds of %.1f bytes: want at most 100", limit.Spec().Algorithm, n, each)
+			}
+		}
+	}
+}
+
+// A server that has no room makes no hold, and says so. One whose key holds something else says
+// which.
+func TestHoldNotMade(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := open(t, server.URL())
+	limit, rate := stint.MustLimit("5 in_flight"), stint.MustLimit("9 per 1h")
+	asks := []stint.Ask{{Key: "a", Limit: rate}, {Key: "a", Limit: limit}}
+	id, _, _ := holdUnder(t, s, asks...)
+	server.Do(t, "CONFIG", "SET", "maxmemory", "1")
+	_, err := s.Take(t.Context(), &stint.Request{Asks: asks, Hold: stint.NewHoldID()}, nil)
+	if !errors.Is(err, stint.ErrFull) || !errors.Is(err, fleet.ErrNotCharged) {
+		t.Error(err)
+	}
+	if c := holdCall(t, s, stint.HoldCall{Key: "a", Limit: limit, Hold: id, Units: 1}); !c.Found {
+		t.Errorf("a server without room did not settle: %+v", c)
+	}
+	server.Do(t, "CONFIG", "SET", "maxmemory", "0")
+	if _, _, each := holdUnder(t, s, asks...); each[0].Remaining != 7 || each[1].Held != 1 {
+		t.Errorf("%+v", each)
+	}
+	server.Do(t, "SET", "stint:{1:b}hi:", "x")
+	server.Do(t, "HSET", "stint:{1:c}hi:", "", "x")
+	for _, key := range []string{"b", "c"} {
+		_, err := s.Take(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: key, Limit: rate}, {Key: key, Limit: limit}}, Hold: stint.NewHoldID()}, nil)
+		calls := []stint.HoldCall{{Key: key, Limit: limit, Hold: id, Units: 1}}
+		s.Holds(t.Context(), time.Time{}, calls)
+		_, err2 := s.Held(t.Context(), key, []*stint.Limit{limit})
+		for _, err := range []error{err, calls[0].Err, err2} {
+			if !errors.Is(err, fleet.ErrBroken) {
+				t.Errorf("%s: %v", key, err)
+			}
+		}
+	}
+}
