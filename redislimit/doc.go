@@ -24,6 +24,10 @@
 // length comes first, so that no key can imitate another. A key of more than 64 bytes is
 // replaced by its hash. Every count expires in the millisecond after it has become unused.
 //
+// What requests in flight hold lies apart from the count, at stint:{5:alice}h and the limit's
+// ID: a hash with a head and one field for each hold, at most 100 bytes each. A limit that is
+// not held has no such key. A limit that is in_flight has no other.
+//
 // The fleet also shares Documents: each is a hash at NAMESPACE:{doc:NAME}, which does not
 // expire. Changes of documents are published on the channel NAMESPACE:{doc}.
 //
@@ -45,7 +49,7 @@
 // the units stay taken. Slots with leaky buckets are asked last, one by one, because a place
 // in a queue cannot be refunded: it is lost if a second queue refuses. If asks have
 // penalties, an earlier round trip looks for bans; if it finds one, another finds out how
-// long the limits refuse.
+// long the limits refuse. What a refused request held in some slots is settled with no cost.
 //
 // # Errors
 //
@@ -67,6 +71,8 @@
 //	to decide                 ~stint:* +info +evalsha +eval +time +get +set +del
 //	                          +llen +lindex +lset +rpush +rpop +ltrim
 //	                          +pexpire +pexpireat
+//	to hold units, and list   +hget +hmget +hset +hdel +hgetall
+//	  them (Holds, Held)
 //	to look at counts         +pttl
 //	  (Inspect)
 //	to list bans (Banned)     +scan +mget

@@ -81,6 +81,21 @@ func leastForMore(t *testing.T, server *redistest.Server, s *redislimit.Store) {
 	if err := inspect(); err != nil {
 		t.Error(err)
 	}
+	held := stint.MustLimit("2 in_flight hold 1m")
+	hold := func() error {
+		r := stint.Request{Asks: []stint.Ask{{Key: "a", Limit: held}}, Hold: stint.NewHoldID()}
+		_, err := s.Take(t.Context(), &r, nil)
+		calls := []stint.HoldCall{{Action: stint.HoldRelease, Key: "a", Limit: held, Hold: r.Hold, Units: 1}, {Key: "a", Limit: held, Hold: r.Hold, Units: 1}}
+		s.Holds(t.Context(), time.Time{}, calls)
+		_, err2 := s.Held(t.Context(), "a", []*stint.Limit{held})
+		return errors.Join(err, calls[0].Err, calls[1].Err, err2)
+	}
+	lacks("hold", hold())
+	allow("+hget", "+hmget", "+hset", "+hdel", "+hgetall")
+	if err := hold(); err != nil {
+		t.Error(err)
+	}
+	allow("-hget", "-hmget", "-hset", "-hdel")
 	yes := func(stint.Record) bool { return true }
 	lacks("banned", s.Banned(t.Context(), yes))
 	lacks("clear", s.Clear(t.Context()))

@@ -41,7 +41,7 @@ type Options struct {
 
 // Store is a stint.Store in Redis. It may be used from many goroutines at once. It
 // implements stint.BatchTaker, stint.Refunder, stint.Resetter, stint.Violator,
-// stint.Inspector, fleet.DeadlineKeeper and stint.Networked.
+// stint.Inspector, stint.Holder, fleet.DeadlineKeeper and stint.Networked.
 //
 // A request takes one round trip; in a Cluster, one or more for each slot of its keys (see
 // the package). A charge is sent once. If it fails with an error that wraps
