@@ -257,6 +257,39 @@ func TestHoldBytes(t *testing.T) {
 	}
 }
 
+// A list of more identical requests than one command of a script takes goes as one, and the holds that
+// it makes are settled as a list.
+func TestHoldList(t *testing.T) {
+	t.Parallel()
+	s := open(t, redistest.Start(t).URL())
+	limit := stint.MustLimit("4100 in_flight hold 10m")
+	rs, answers := make([]stint.Request, 5000), make([]stint.Answer, 5000)
+	for i := range rs {
+		rs[i] = stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit}}, Hold: stint.NewHoldID()}
+	}
+	s.TakeBatch(t.Context(), rs, answers)
+	var calls []stint.HoldCall
+	for i, a := range answers {
+		if a.Err != nil || a.Allowed != (i < 4096) || a.Busy == a.Allowed {
+			t.Fatalf("%d: %+v", i, a)
+		}
+		calls = append(calls, stint.HoldCall{Action: stint.HoldRenew, Key: "k", Limit: limit, Hold: rs[i].Hold, Units: 1})
+	}
+	s.Holds(t.Context(), time.Time{}, calls)
+	for i := range calls {
+		if calls[i].Err != nil || calls[i].Found != (i < 4096) || calls[i].Held != 4096 {
+			t.Fatalf("%d: %+v", i, calls[i])
+		}
+		calls[i].Action = stint.HoldSettle
+	}
+	s.Holds(t.Context(), time.Time{}, calls)
+	for i := range calls {
+		if calls[i].Err != nil || calls[i].Found != (i < 4096) || calls[i].Held != int64(max(0, 4095-i)) {
+			t.Fatalf("%d: %+v", i, calls[i])
+		}
+	}
+}
+
 // A server that has no room makes no hold, and says so. One whose key holds something else says
 // which.
 func TestHoldNotMade(t *testing.T) {

@@ -91,7 +91,7 @@ local function recount(h)
       end
     end
   end
-  h.exact = each
+  h.exact, h.changed = each, true
   if each then
     h.held, h.count, h.latest = held, count, latest
   else
@@ -281,12 +281,15 @@ function writeholds(h)
   local t, c = h.tills, h.counts
   set[4] = pack('>BI7HHI7I7I7I7I7HI7HI7HI7HI7HI7H', 80, h.sum, h.n, h.dead, h.high, h.first, h.expires, h.floor, t[1] or 0, c[1] or 0,
     t[2] or 0, c[2] or 0, t[3] or 0, c[3] or 0, t[4] or 0, c[4] or 0, t[5] or 0, c[5] or 0, t[6] or 0, c[6] or 0)
-  local done = try(spread(set))
+  local done = try(spread(set, 1, min(#set, 2004))) -- all of them may be too many for one call
   if type(done) == 'table' and done.err then
     known[h.key] = nil
     return done
   end
   h.stored = true
+  for i = 2005, #set, 2000 do
+    call('HSET', h.key, spread(set, i, min(#set, i + 1999)))
+  end
   if gone then
     call(spread(gone))
   end

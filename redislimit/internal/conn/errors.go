@@ -12,7 +12,7 @@ var advice = map[string]string{
 	"NOAUTH":    "the server requires a password: redis://user:password@host, or the parameter password_file",
 	"WRONGPASS": "the server does not accept this user and password",
 	"NOPERM": "the server's user lacks a permission: Stint needs INFO, EVALSHA, EVAL, TIME, GET, SET, DEL, LLEN, LINDEX, LSET, RPUSH, RPOP, LTRIM, PEXPIRE and PEXPIREAT on its namespace (ACL: ~stint:*); " +
-		"PTTL to look at counts; SCAN and MGET to list bans, SCAN to clear; HGET, HMGET, HSET, HDEL, PUBLISH and SUBSCRIBE to share documents (ACL: &stint:*); ZADD, ZREMRANGEBYSCORE, ZCARD and ZREVRANGE to count instances and compare their rules",
+		"HGET, HMGET, HSET, HDEL and HGETALL to hold units; PTTL to look at counts; SCAN and MGET to list bans, SCAN to clear; HGET, HMGET, HSET, HDEL, PUBLISH and SUBSCRIBE to share documents (ACL: &stint:*); ZADD, ZREMRANGEBYSCORE, ZCARD and ZREVRANGE to count instances and compare their rules",
 	"READONLY":    "the server is a replica: connect to the master, or use redis+sentinel://",
 	"OOM":         "the server is out of memory (maxmemory) and refuses new counts: raise maxmemory",
 	"MISCONF":     "the server refuses writes because it cannot save its data (stop-writes-on-bgsave-error, AOF): look at its log and its disk",
