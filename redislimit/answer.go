@@ -44,6 +44,9 @@ func (s *Store) read(reply string, r *stint.Request, place int, out []stint.Deci
 	if !head.Names(len(penalised), counts(asks)) {
 		return stint.Decision{}, fmt.Errorf("redislimit: unexpected reply of the script: %v", head)
 	}
+	if clock, ok := head.Outside(); ok {
+		return stint.Decision{}, &outsideError{clock}
+	}
 	if !head.Verdicts() {
 		return stint.Decision{}, s.broken(asks, penalised, head)
 	}

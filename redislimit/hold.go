@@ -123,8 +123,23 @@ func failCalls(calls []stint.HoldCall, places []int, err error) {
 	}
 }
 
-// callInOrder makes the calls at these places. Few go with the requests of others; many are a list.
+// callInOrder makes the calls at these places, and again those that came without the windows of the
+// server's clock.
 func (s *Store) callInOrder(ctx context.Context, at time.Time, calls []stint.HoldCall, places []int) {
+	for sent := 0; sent < mostSent && len(places) > 0; sent++ {
+		s.callOnce(ctx, at, calls, places)
+		var again []int
+		for _, i := range places {
+			if s.outside(calls[i].Err) {
+				again = append(again, i)
+			}
+		}
+		places = again
+	}
+}
+
+// callOnce makes the calls at these places. Few go with the requests of others; many are a list.
+func (s *Store) callOnce(ctx context.Context, at time.Time, calls []stint.HoldCall, places []int) {
 	if len(places) <= mostMerged {
 		s.callMerged(ctx, at, calls, places)
 		return
@@ -213,7 +228,7 @@ func (s *Store) addCall(b *batch, c *stint.HoldCall) spot {
 			b.addKey(s, c.Key, c.Limit.ID())
 			b.holds = true
 		}
-		b.blob = algo.AppendCalls(b.blob, kit.Plan(c.Limit), what.code, what.units, what.span)
+		b.blob = algo.AppendCalls(b.blob, s.around(b, kit.Plan(c.Limit)), what.code, what.units, what.span)
 	}
 	g := &b.groups[at.group]
 	g.beside = algo.AppendCall(g.beside, c.Hold, c.Cost)
@@ -252,6 +267,10 @@ func (s *Store) readCall(c *stint.HoldCall, reply string, place int) {
 		c.Err = fmt.Errorf("redislimit: unexpected reply of the script: %v", head)
 		return
 	case !head.Verdicts():
+		if clock, ok := head.Outside(); ok {
+			c.Err = &outsideError{clock}
+			return
+		}
 		c.Err = s.broken([]stint.Ask{{Key: c.Key, Limit: c.Limit}}, nil, head)
 		return
 	}

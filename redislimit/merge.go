@@ -16,7 +16,7 @@ import (
 
 const mergedWaiters = 1024
 
-func (s *Store) takeMerged(ctx context.Context, r *stint.Request, out []stint.Decision) (d stint.Decision, requests int, err error) {
+func (s *Store) takeOnce(ctx context.Context, r *stint.Request, out []stint.Decision) (d stint.Decision, requests int, err error) {
 	if err := ctx.Err(); err != nil {
 		return d, 0, notSent(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/algo"
@@ -18,18 +19,23 @@ var (
 // Refund implements stint.Refunder. Like a charge, a refund is sent once: after an error
 // that does not wrap fleet.ErrNotCharged, it may have been made.
 func (s *Store) Refund(ctx context.Context, r *stint.Request) error {
-	return s.bySlot(r, func(r *stint.Request) error {
-		b := batch{at: r.At}
-		for i := range r.Asks {
-			a := &r.Asks[i]
-			if kit.Plan(a.Limit).Kind == algo.InFlight {
-				continue // what is held is settled
-			}
-			b.addKey(s, a.Key, a.Limit.ID())
-			b.blob = algo.AppendAsk(b.blob, kit.Plan(a.Limit), 0, a.Units())
-		}
-		if len(b.ends) == 0 {
+	return s.bySlot(r, func(r *stint.Request) error { return s.refund(ctx, r) })
+}
+
+// refund is Refund for keys of one slot.
+func (s *Store) refund(ctx context.Context, r *stint.Request) error {
+	// What is in flight is held, and is settled.
+	asks := slices.DeleteFunc(slices.Clone(r.Asks), func(a stint.Ask) bool { return kit.Plan(a.Limit).Kind == algo.InFlight })
+	var clock int64
+	for range mostSent {
+		if len(asks) == 0 {
 			return nil
+		}
+		b := batch{at: r.At}
+		for i := range asks {
+			a := &asks[i]
+			b.addKey(s, a.Key, a.Limit.ID())
+			b.blob = algo.AppendAsk(b.blob, s.around(&b, kit.Plan(a.Limit)), 0, a.Units())
 		}
 		reply, err := s.conn.EvalArgs(ctx, refundScript, s.appendInvalidations(b.command(refundScript), r))
 		if err != nil {
@@ -38,8 +44,27 @@ func (s *Store) Refund(ctx context.Context, r *stint.Request) error {
 		if n, _ := reply.(int64); n > 0 {
 			return brokenKey(b.key(int(n/2-1)), n%2 == 0)
 		}
-		return nil
-	})
+		place, now, ok := outsideAt(reply, len(asks))
+		if !ok {
+			return nil
+		}
+		clock = now
+		s.outside(&outsideError{clock})
+		asks = asks[place-1:]
+	}
+	return fmt.Errorf("redislimit: refund: %v", &outsideError{clock}) // some asks may have been refunded
+}
+
+// outsideAt reads the reply of a refund that stopped at an ask, by its place from 1, which came without
+// the windows of the server's clock.
+func outsideAt(reply any, asks int) (place, clock int64, ok bool) {
+	parts, _ := reply.([]any)
+	if len(parts) != 2 {
+		return 0, 0, false
+	}
+	place, _ = parts[0].(int64)
+	clock, _ = parts[1].(int64)
+	return place, clock, place >= 1 && place <= int64(asks)
 }
 
 // Reset implements stint.Resetter.

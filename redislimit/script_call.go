@@ -117,7 +117,7 @@ func (s *Store) add(b *batch, r *stint.Request) spot {
 		if p := b.plain; p != nil && p.Units() == a.Units() && samePlan(p.Limit, a.Limit) {
 			b.blob = algo.AppendAgain(b.blob)
 		} else {
-			b.blob = algo.AppendPlain(b.blob, kit.Plan(a.Limit), a.Units())
+			b.blob = algo.AppendPlain(b.blob, s.around(b, kit.Plan(a.Limit)), a.Units())
 			b.plain = a
 		}
 		return at
@@ -141,10 +141,10 @@ func (s *Store) addAsk(b *batch, r *stint.Request, a *stint.Ask, place int) {
 	case a.Limit.IsHeld():
 		n, way := wayOf(r, a)
 		s.addHeldKeys(b, a.Key, a.Limit)
-		b.blob = algo.AppendHeldAsk(b.blob, kit.Plan(a.Limit), place, n, way, span(a.Limit, r.HoldFor))
+		b.blob = algo.AppendHeldAsk(b.blob, s.around(b, kit.Plan(a.Limit)), place, n, way, span(a.Limit, r.HoldFor))
 	default:
 		b.addKey(s, a.Key, a.Limit.ID())
-		b.blob = algo.AppendAsk(b.blob, kit.PlanOf(a), place, a.Units())
+		b.blob = algo.AppendAsk(b.blob, s.around(b, kit.PlanOf(a)), place, a.Units())
 	}
 }
 

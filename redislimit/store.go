@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/semaphore"
 
@@ -53,6 +54,7 @@ type Store struct {
 	merger    merger
 	listed    *semaphore.Weighted // asks of lists
 	fallback  fallback
+	ahead     atomic.Int64 // how far the server's clock is ahead, µs, as far as outsideError told
 }
 
 // New returns a Store over a Client. It asks the server for its version and settings, and

@@ -83,6 +83,9 @@ func (s *Store) takeInOrder(ctx context.Context, rs []stint.Request, answers []s
 			} else {
 				a.Decision, a.Err = stint.Decision{}, err
 			}
+			if a.Err != nil && s.outside(a.Err) {
+				a.Decision, _, a.Err = s.takeMerged(ctx, &rs[i], a.Each)
+			}
 		}
 		places = places[n:]
 	}

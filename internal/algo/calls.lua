@@ -20,7 +20,7 @@ elseif kind == 3 then
   --> log look
 else
   local state = try('GET', key)
-  if not state then
+  if not state and kind ~= 6 then
     -- unused
   elseif type(state) == 'table' then
     --> wrongtype
@@ -28,6 +28,8 @@ else
     --> bucket look
   elseif kind == 2 then
     --> fixed look
+  elseif kind == 6 then
+    --> calendar look
   else
     --> window look
   end
@@ -123,6 +125,9 @@ if not broken then
     elseif kind == 3 then
       --> log charge
       --> log reset
+    elseif kind == 6 then
+      --> calendar charge
+      --> calendar reset
     else
       --> window charge
       --> window reset

@@ -49,7 +49,7 @@ const (
 // CallRenewAgain, are those of a record that is made again; span, µs, is how long holds last that are
 // renewed or released.
 func AppendCalls(b []byte, p *Plan, action byte, units, span int64) []byte {
-	kind := byte(p.Kind)
+	kind := p.code()
 	if p.Held() {
 		kind |= heldKind
 	}

@@ -39,6 +39,7 @@ type Plan struct {
 	bits     uint8 // of Full
 	// Calendar has the windows of a fixed window that is one of the calendar; else it is nil.
 	Calendar *Calendar
+	around   *[4]int64 // of what Around returned
 }
 
 // IsBucket reports whether p is a token or leaky bucket's, of which all units are alike.

@@ -14,7 +14,7 @@ import (
 // A request may stand for several identical ones, its count, which are decided one
 // after another: its answer says how many of them were admitted.
 //
-//	plain     kind 1 (0 to 2), count 2, cost 7, capacity 7, unit 7, and four
+//	plain     kind 1 (0 to 2, 6), count 2, cost 7, capacity 7, unit 7, and four
 //	          numbers of its algorithm, 7 each: a request of one ask and no penalty
 //	again     3 1, count 2: a plain one that differs from the plain one before it
 //	          in its key alone
@@ -55,7 +55,7 @@ const MaxCount = 1<<16 - 1
 
 // AppendPlain appends a request of one ask, of a Plan that is Small. Its count is 1.
 func AppendPlain(b []byte, p *Plan, cost int64) []byte {
-	return p.appendNumbers(append(b, byte(p.Kind), 0, 1), cost)
+	return p.appendNumbers(append(b, p.code(), 0, 1), cost)
 }
 
 // AppendAgain appends a plain request with the Plan and cost of the one before it,
@@ -83,7 +83,7 @@ func AppendPenalty(b []byte, p *Penalty) []byte {
 
 // AppendAsk appends an ask. penalty is the place of its penalty in the request, from 1; 0: none.
 func AppendAsk(b []byte, p *Plan, penalty int, cost int64) []byte {
-	b = binary.BigEndian.AppendUint16(append(b, byte(p.Kind)), uint16(penalty))
+	b = binary.BigEndian.AppendUint16(append(b, p.code()), uint16(penalty))
 	return p.appendNumbers(append56(b, p.Full), cost)
 }
 
@@ -102,6 +102,9 @@ func (p *Plan) appendNumbers(b []byte, cost int64) []byte {
 func (p *Plan) numbers() [4]int64 {
 	switch p.Kind {
 	case FixedWindow:
+		if p.Calendar != nil {
+			return *p.around
+		}
 		return [4]int64{p.Period}
 	case SlidingLog:
 		return [4]int64{p.Period, p.instantBytes()}
@@ -110,6 +113,29 @@ func (p *Plan) numbers() [4]int64 {
 	default:
 		return [4]int64{p.Rate, p.Tick, p.Amount, p.Period}
 	}
+}
+
+// codeCalendar is the kind of a fixed window of the calendar, whose numbers are Calendar.Around.
+const codeCalendar = 6
+
+// code is what the scripts take for the kind of p.
+func (p *Plan) code() byte {
+	if p.Calendar != nil {
+		return codeCalendar
+	}
+	return byte(p.Kind)
+}
+
+// Around is p, to be sent to a script whose clock is about now: with the windows around it, where p
+// is of the calendar.
+func (p *Plan) Around(now int64) *Plan {
+	if p.Calendar == nil {
+		return p
+	}
+	around := *p
+	windows := p.Calendar.Around(now)
+	around.around = &windows
+	return &around
 }
 
 // marksInBlock is how many marks a block of a log holds (log.lua).
@@ -150,7 +176,7 @@ type Head struct {
 	// broken key, penalties first.
 	Who int
 	// Left is how long a ban still runs, µs. Of a broken key: 1 wrong type, 2 unreadable, 3 or more
-	// not writable (room.lua). Of ResultAllowed, and ResultLimited with Who 0: how many identical
+	// not writable (room.lua), or Outside. Of ResultAllowed, and ResultLimited with Who 0: how many identical
 	// requests were admitted. After a violation without a ban: how many count.
 	Left int64
 }
@@ -179,6 +205,12 @@ func (h *Head) Admitted() int64 {
 		return h.Left
 	}
 	return 0
+}
+
+// Outside tells whether a count of the calendar was asked for with windows that do not hold the
+// store's clock, so that nothing was decided, and what that clock is, µs.
+func (h *Head) Outside() (clock int64, ok bool) {
+	return h.Left - Exact, h.Result == ResultBroken && h.Left >= Exact
 }
 
 // Punishment is what came of a violation under p, the penalty of place Who.
@@ -278,7 +310,7 @@ func ReadLast(s string, k Kind) (last int64, ok bool) {
 		return 0, false
 	}
 	switch form := s[0] >> 4; {
-	case k <= LeakyBucket && form > 1, k == FixedWindow && form != 2, k == SlidingWindow && form != 3:
+	case k <= LeakyBucket && form > 1, k == FixedWindow && form != 2 && form != 5, k == SlidingWindow && form != 3:
 		return 0, false
 	}
 	return read56(s) & (1<<52 - 1), true

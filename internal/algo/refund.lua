@@ -6,7 +6,8 @@
 -- ARGV[2]  the asks, packed (see protocol.go)
 -- ARGV[3]  the channel of invalidations; the arguments after it are published there
 -- returns  0, or, if a key does not hold what it should, its number·2 + (0: wrong
---          type, 1: unreadable); what came before it was refunded
+--          type, 1: unreadable); where a count of the calendar is to be asked for with
+--          other windows, its number and the clock. What came before it was refunded
 
 local call, try, unpack, pack = redis.call, redis.pcall, struct.unpack, struct.pack
 local floor, ceil = math.floor, math.ceil
@@ -18,6 +19,7 @@ else
   clock = t[1] * 1000000 + t[2]
 end
 local pos = 1
+local outside = 4503599627370496 -- see calendar.lua
 --> invalidate
 
 for i = 1, #KEYS do
@@ -33,7 +35,7 @@ for i = 1, #KEYS do
   else
     local state = try('GET', key)
     now, used = clock, 0
-    if not state then
+    if not state and kind ~= 6 then
       -- unused
     elseif type(state) == 'table' then
       --> wrongtype
@@ -47,12 +49,20 @@ for i = 1, #KEYS do
       if used > 0 and cost > 0 then
         --> fixed refund
       end
+    elseif kind == 6 then
+      --> calendar look
+      if used > 0 and cost > 0 then
+        --> calendar refund
+      end
     else
       --> window look
       if used > 0 and cost > 0 then
         --> window refund
       end
     end
+  end
+  if broken and broken >= outside then
+    return {i, clock}
   end
   if broken then
     return i * 2 + broken - 1

@@ -39,6 +39,7 @@ local keys, requests, pos, k, place = KEYS, ARGV[2], 1, 0, 0
 local size = #requests
 local answers = {}
 local kind, count, cost, capacity, unit, a, b, c, d -- of the last plain request
+local outside = 4503599627370496 -- see calendar.lua
 local tail, tailpos = ARGV[3], 1
 local readholds, findhold, addholds, dropholds, settleholds, dropnext, forget, writeholds
 if tail then
@@ -48,7 +49,7 @@ end
 while pos <= size do
   local form = byte(requests, pos)
   place = place + 1
-  if form <= 3 then
+  if form <= 6 then
     if form == 3 then
       count, pos = unpack('>H', requests, pos + 1)
     else
@@ -58,15 +59,17 @@ while pos <= size do
     k = k + 1
     local key = keys[k]
     local state = try('GET', key)
-    local now, used, broken = clock, 0, nil
-    if not state then
+    local now, used, aux, broken = clock, 0, nil, nil
+    if not state and kind ~= 6 then
       -- unused
     elseif type(state) == 'table' then
       --> wrongtype
     elseif kind <= 1 then
       --> bucket look
-    else
+    elseif kind == 2 then
       --> fixed look
+    else
+      --> calendar look
     end
     if broken then
       answers[place] = pack('>BHI8', 6, 1, broken)
@@ -82,9 +85,12 @@ while pos <= size do
           if kind <= 1 then
             --> bucket charge
             --> bucket reset
-          else
+          elseif kind == 2 then
             --> fixed charge
             --> fixed reset
+          else
+            --> calendar charge
+            --> calendar reset
           end
           --> expire
         end

@@ -44,7 +44,7 @@ for i = 1, asks do
   else
     local state = try('GET', key)
     now, used = clock, 0
-    if not state then
+    if not state and kind ~= 6 then
       -- unused
     elseif type(state) == 'table' then
       --> wrongtype
@@ -52,6 +52,8 @@ for i = 1, asks do
       --> bucket look
     elseif kind == 2 then
       --> fixed look
+    elseif kind == 6 then
+      --> calendar look
     else
       --> window look
     end
@@ -68,7 +70,7 @@ for i = 1, asks do
   if outcome == 6 then
     -- decided
   elseif broken then
-    if outcome == 0 then
+    if outcome == 0 or broken >= outside then
       outcome, who, number = 6, penalties + i, broken
     end
   elseif cost > capacity or used + cost * unit > full then
@@ -133,6 +135,8 @@ if outcome ~= 6 then
           --> fixed charge
         elseif kind == 3 then
           --> log charge
+        elseif kind == 6 then
+          --> calendar charge
         else
           --> window charge
         end
@@ -149,7 +153,7 @@ if outcome ~= 6 then
         retry = wait
       end
     end
-    if used == 0 or kind <= 2 and not write then
+    if used == 0 or not write and (kind <= 2 or kind == 6) then
       wait = 0
     elseif kind <= 1 then
       --> bucket reset
@@ -157,6 +161,8 @@ if outcome ~= 6 then
       --> fixed reset
     elseif kind == 3 then
       --> log reset
+    elseif kind == 6 then
+      --> calendar reset
     else
       --> window reset
     end
@@ -177,8 +183,8 @@ if outcome ~= 6 then
       end
       parts, took = {''}, 0 -- the others are not charged
     elseif holds then
-      parts[i + 1] = pack('>I7I7I7I7I7I7H', now, kind <= 2 and before or used, retry, wait, held, latest, several)
-    elseif kind <= 2 then
+      parts[i + 1] = pack('>I7I7I7I7I7I7H', now, (kind <= 2 or kind == 6) and before or used, retry, wait, held, latest, several)
+    elseif kind <= 2 or kind == 6 then
       parts[i + 1] = pack('>I7I7', now, before)
     else
       local remaining = used < full and floor((full - used) / unit) or 0
