@@ -27,8 +27,9 @@ type charge struct {
 // terms is a limit in the words of the contract.
 type terms struct {
 	algorithm stint.Algorithm
-	capacity  int64    // C, or N where there is no burst
-	period    int64    // P in µs
+	capacity  int64 // C, or N where there is no burst
+	period    int64 // P in µs; of the calendar, about how long a window is
+	calendar  *calendar
 	tick      int64    // µs
 	rate      *big.Rat // buckets: N/P, units per tick
 	buckets   int64    // sliding window: B
@@ -41,6 +42,10 @@ var exact = big.NewInt(1 << 52)
 func termsOf(l *stint.Limit) *terms {
 	s := l.Spec()
 	m := &terms{algorithm: s.Algorithm, capacity: s.Amount, period: s.Period.Microseconds(), tick: 1, buckets: subWindows(&s)}
+	if s.Calendar.Unit != 0 {
+		c := calendarOf(s.Calendar)
+		m.calendar, m.period = &c, c.length()
+	}
 	switch s.Algorithm {
 	case stint.TokenBucket, stint.LeakyBucket:
 		if s.Burst > 0 {
@@ -94,6 +99,14 @@ func (h *history) used(m *terms, t int64) *big.Rat {
 	return units(full)
 }
 
+// window is that of a fixed window at t.
+func (m *terms) window(t int64) (start, end int64) {
+	if m.calendar != nil {
+		return m.calendar.window(t)
+	}
+	return t / m.period * m.period, (t/m.period + 1) * m.period
+}
+
 // How a charge counts at a later instant.
 const (
 	notAtAll = iota
@@ -104,7 +117,8 @@ const (
 func (m *terms) share(charged, t int64) int {
 	switch m.algorithm {
 	case stint.FixedWindow:
-		if charged/m.period == t/m.period {
+		from, end := m.window(t)
+		if from <= charged && charged < end {
 			return inFull
 		}
 	case stint.SlidingLog:
@@ -177,7 +191,8 @@ func (h *history) fits(m *terms, t int64, room *big.Rat) int64 {
 	}
 	switch m.algorithm {
 	case stint.FixedWindow:
-		return (t/m.period + 1) * m.period
+		_, end := m.window(t)
+		return end
 	case stint.SlidingLog:
 		for _, c := range h.charges {
 			if out := c.at + m.period; out > t && h.used(m, out).Cmp(room) <= 0 {

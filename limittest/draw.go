@@ -12,10 +12,13 @@ func (s *script) spec(longest int64) stint.Spec {
 	algorithm := stint.Algorithm(s.rng.IntN(5))
 	for {
 		spec := s.trySpec(algorithm)
+		if algorithm == stint.FixedWindow && s.chance(40) {
+			spec.Period, spec.Calendar = 0, s.calendar(longest)
+		}
 		if s.holding {
 			s.holdSpec(&spec)
 		}
-		if _, err := stint.NewLimit(spec); err == nil && spec.Period.Microseconds() <= longest {
+		if l, err := stint.NewLimit(spec); err == nil && periodOf(l).Microseconds() <= max(longest, 24*3600*second) {
 			return spec
 		}
 	}
@@ -83,7 +86,7 @@ func (s *script) variants(l *stint.Limit) []*stint.Limit {
 		}
 		if s.holding && s.chance(50) {
 			inFlight := spec.Algorithm == stint.InFlight
-			spec.Hold = pick(s, spec.Hold, s.holdTime(spec.Period), 0)
+			spec.Hold = pick(s, spec.Hold, s.holdTime(periodOf(l)), 0)
 			if spec.Hold == 0 && !inFlight {
 				spec.Retry = 0
 			}
@@ -120,10 +123,10 @@ func (s *script) drawPenalties(longest int64) {
 	var penalties []*stint.Penalty
 	var period time.Duration
 	for _, x := range s.slots {
-		period = max(period, x.now.Spec().Period)
+		period = max(period, periodOf(x.now))
 	}
 	for i, name := range []string{"", "p"} {
-		base := min(pick(s, period, period, pick(s, s.slots...).now.Spec().Period), micros(longest/20))
+		base := min(pick(s, period, period, periodOf(pick(s, s.slots...).now)), micros(longest/20))
 		spec := stint.PenaltySpec{
 			Name:        name,
 			WarnAfter:   pick[int64](s, 0, 1, 1, 2),

@@ -31,6 +31,7 @@ type countID struct {
 	key, name string
 	algorithm stint.Algorithm
 	period    time.Duration
+	calendar  stint.Calendar
 	buckets   int64
 }
 
@@ -39,7 +40,7 @@ func countOf(a *stint.Ask) countID {
 		return countID{key: a.Key} // which no limit has
 	}
 	s := a.Limit.Spec()
-	return countID{a.Key, s.Name, s.Algorithm, s.Period, subWindows(&s)}
+	return countID{a.Key, s.Name, s.Algorithm, s.Period, s.Calendar, subWindows(&s)}
 }
 
 func costOf(a *stint.Ask) int64 {
@@ -67,8 +68,13 @@ func (m *Model) look(a *stint.Ask, at int64) look {
 // strands tells whether the clock is more than a period and a second behind a charge, which then
 // counts for nothing.
 func (m *Model) strands(a *stint.Ask, at int64) bool {
-	h := m.counts[countOf(a)]
-	return h != nil && h.last > at+max(termsOf(a.Limit).period, second)
+	h, l := m.counts[countOf(a)], termsOf(a.Limit)
+	period := l.period
+	if l.calendar != nil {
+		start, end := l.window(at)
+		period = end - start
+	}
+	return h != nil && h.last > at+max(period, second)
 }
 
 // Take implements stint.Store.

@@ -189,7 +189,7 @@ func (s *script) tryMove() *move {
 	if m.verb == "take" && s.holding && s.chance(60) {
 		m.req.Hold = s.newHold()
 		if s.chance(15) {
-			m.req.HoldFor = s.holdTime(pick(s, s.slots...).now.Spec().Period)
+			m.req.HoldFor = s.holdTime(periodOf(pick(s, s.slots...).now))
 		}
 	}
 	for i := range asks {
@@ -351,7 +351,11 @@ func (s *script) instant() int64 {
 		s.onMoment = true
 	case n < 88:
 		border := pick(s, m.period, max(1, m.width)*m.tick, 1000)
-		t = (t/border+1)*border + pick[int64](s, -1, 0, 1)
+		next := (t/border + 1) * border
+		if m.calendar != nil && border == m.period {
+			_, next = m.window(t)
+		}
+		t = next + pick[int64](s, -1, 0, 1)
 	case n < 94:
 		t -= s.between(1, pick(s, 1000, m.period, 2*m.period))
 	case n < 96:

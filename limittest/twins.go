@@ -136,6 +136,8 @@ const (
 	refunded  sight = "units refunded"
 	resetting sight = "reset while in use"
 
+	inCalendar sight = "in a window of the calendar"
+
 	askedBanned sight = "ban asked for alone, and one runs or begins"
 	askedFree   sight = "ban asked for alone, and none runs"
 
@@ -196,20 +198,21 @@ func (y *tally) count(s *script, m *move, d *stint.Decision, each []stint.Decisi
 
 func (y *tally) countTake(s *script, a *stint.Ask, l *seen, d, own *stint.Decision) {
 	for what, seen := range map[sight]bool{
-		allowed:   d.Allowed,
-		denied:    !own.Allowed,
-		never:     own.RetryAfter == stint.Never && costOf(a) > a.Limit.Capacity(),
-		partial:   own.Allowed && !d.Allowed,
-		msTick:    l.msTick,
-		saturated: l.saturated,
-		clamped:   s.clock < l.now,
-		stranded:  l.stranded,
-		onMoment:  s.onMoment && s.clock == l.now,
-		warned:    d.Outcome == stint.Warned && !own.Allowed && a.Penalty != nil,
-		banned:    d.Outcome == stint.Banned && !own.Allowed && a.Penalty != nil,
-		reforgets: !own.Allowed && l.reforgets,
-		tooLate:   !own.Allowed && a.MaxDelay != 0 && l.fits,
-		grown:     !own.Allowed && a.Penalty != nil && d.BanLeft > a.Penalty.Spec().BanFor,
+		allowed:    d.Allowed,
+		denied:     !own.Allowed,
+		never:      own.RetryAfter == stint.Never && costOf(a) > a.Limit.Capacity(),
+		partial:    own.Allowed && !d.Allowed,
+		msTick:     l.msTick,
+		saturated:  l.saturated,
+		clamped:    s.clock < l.now,
+		stranded:   l.stranded,
+		onMoment:   s.onMoment && s.clock == l.now,
+		inCalendar: a.Limit.Spec().Calendar.Unit != 0 && l.inUse,
+		warned:     d.Outcome == stint.Warned && !own.Allowed && a.Penalty != nil,
+		banned:     d.Outcome == stint.Banned && !own.Allowed && a.Penalty != nil,
+		reforgets:  !own.Allowed && l.reforgets,
+		tooLate:    !own.Allowed && a.MaxDelay != 0 && l.fits,
+		grown:      !own.Allowed && a.Penalty != nil && d.BanLeft > a.Penalty.Spec().BanFor,
 	} {
 		if seen {
 			y.see(what, a)
@@ -241,7 +244,7 @@ func (y *tally) check(t testing.TB, steps int, verbs []string) {
 	var b strings.Builder
 	var missing []string
 	for _, what := range append([]sight{allowed, denied, never, partial, msTick, changed, saturated, clamped, stranded, onMoment,
-		warned, banned, grown, running, reforgets, awaited, tooLate, refunded, resetting, askedBanned, askedFree, foundLimited, foundWarned, foundBanned, foundGrown, foundRunning}, holdSights...) {
+		warned, banned, grown, running, reforgets, awaited, tooLate, refunded, resetting, inCalendar, askedBanned, askedFree, foundLimited, foundWarned, foundBanned, foundGrown, foundRunning}, holdSights...) {
 		n := (*y)[what]
 		if n == nil {
 			n = new([algorithms]int)
@@ -273,6 +276,8 @@ func canBe(what sight, a stint.Algorithm, verbs []string) bool {
 		return a == stint.LeakyBucket
 	case refunded:
 		return slices.Contains(verbs, "refund")
+	case inCalendar:
+		return a == stint.FixedWindow
 	case resetting:
 		return slices.Contains(verbs, "reset")
 	case foundLimited, foundWarned, foundBanned, foundGrown, foundRunning:
