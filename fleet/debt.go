@@ -22,16 +22,18 @@ type spell struct{ start, units int64 }
 // periodSpells is into how many spells, about, a period is cut.
 const periodSpells = 16
 
-// spellOf is how long a spell of p is, µs.
-func spellOf(p *algo.Plan) int64 {
+// spellAt is when the spell of p at an instant begins, µs.
+func spellAt(p *algo.Plan, now int64) int64 {
+	var width int64
 	switch p.Kind {
 	case algo.SlidingLog:
-		return max(1, p.Period/periodSpells)
+		width = max(1, p.Period/periodSpells)
 	case algo.SlidingWindow:
-		return p.Width * p.Tick * ((p.Buckets + periodSpells - 1) / periodSpells)
+		width = p.Width * p.Tick * ((p.Buckets + periodSpells - 1) / periodSpells)
 	default:
-		return p.Period
+		return p.WindowStart(now)
 	}
+	return now / width * width
 }
 
 // add adds units that were spent at now. dry is when what the Store has counted of a bucket runs
@@ -44,8 +46,7 @@ func (s *spent) add(p *algo.Plan, units, now, dry, live int64) {
 		s.units = min(s.units+min(units, mostUsed(p))*p.Unit, p.Most)
 		return
 	}
-	width := spellOf(p)
-	start := now / width * width
+	start := spellAt(p, now)
 	switch {
 	case s.units == 0:
 		s.last = start
@@ -64,7 +65,7 @@ func (s *spent) add(p *algo.Plan, units, now, dry, live int64) {
 
 // growth is how many spells more an add at now may make room for.
 func (s *spent) growth(p *algo.Plan, now int64) int {
-	if p.IsBucket() || p.Kind == algo.FixedWindow || s.units == 0 || len(s.older) < cap(s.older) || now/spellOf(p)*spellOf(p) == s.last {
+	if p.IsBucket() || p.Kind == algo.FixedWindow || s.units == 0 || len(s.older) < cap(s.older) || spellAt(p, now) == s.last {
 		return 0
 	}
 	return spellsMore(cap(s.older))
@@ -112,7 +113,7 @@ func (s *spent) inUse(p *algo.Plan, now, live int64) int64 {
 func (c spell) inUse(p *algo.Plan, now int64) int64 {
 	switch p.Kind {
 	case algo.FixedWindow:
-		if now/p.Period*p.Period == c.start {
+		if p.WindowStart(now) == c.start {
 			return c.units
 		}
 		return 0

@@ -101,7 +101,7 @@ func TestDenialsKit(t *testing.T) {
 	}.Run(t)
 }
 
-var eachAlgorithm = []string{"10 per 1m", "10 per 1m leaky_bucket", "10 per 1m fixed_window", "10 per 1m sliding_log", "10 per 1m sliding_window"}
+var eachAlgorithm = []string{"10 per 1m", "10 per 1m leaky_bucket", "10 per 1m fixed_window", "10 per 1m sliding_log", "10 per 1m sliding_window", "10 per month in America/Havana"}
 
 // A refusal is refused again without the store until the µs before it would be
 // allowed, and from then on the store is asked.

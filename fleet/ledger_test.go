@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	_ "time/tzdata"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
@@ -155,6 +156,8 @@ func TestLedgerIsTrue(t *testing.T) {
 		{"100 per 168h burst 20000", 0}, // in ticks of 1 ms
 		{"20 per 7s leaky_bucket", 0},
 		{"20 per 7s fixed_window", 0},
+		{"20 per day in America/Havana", 0},
+		{"20 per month in Europe/Berlin starts 31", 0},
 		{"20 per 10s sliding_window", 9 * time.Second},
 		{"1 per 1s sliding_window", 900 * time.Millisecond},
 		{"20 per 12s sliding_window buckets 60", 12*time.Second - 4*200*time.Millisecond},
@@ -164,7 +167,11 @@ func TestLedgerIsTrue(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := stint.MustLimit(c.text)
 				o := newOutage(t, 1)
-				wait := l.Spec().Period / 20 // not a probe each 5 s for weeks
+				period := l.Spec().Period
+				if c := l.Spec().Calendar; c.Unit != 0 {
+					period = map[stint.CalendarUnit]time.Duration{stint.Day: 24 * time.Hour, stint.Month: 30 * 24 * time.Hour}[c.Unit]
+				}
+				wait := period / 20 // not a probe each 5 s for weeks
 				o.fall.Breaker.Wait, o.fall.Breaker.MaxWait = wait, wait
 				for round := range rounds {
 					key := fmt.Sprint("k", round)
@@ -174,7 +181,7 @@ func TestLedgerIsTrue(t *testing.T) {
 					}
 					var spent []spending // without the store
 					away := false
-					step := l.Spec().Period / time.Duration(1+random.IntN(20))
+					step := period / time.Duration(1+random.IntN(20))
 					spend := func(n int) {
 						for range n {
 							time.Sleep(rand.N(step))

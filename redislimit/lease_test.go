@@ -17,7 +17,7 @@ import (
 func TestLeases(t *testing.T) {
 	t.Parallel()
 	url := redistest.Start(t).URL()
-	for _, text := range []string{"40000 per 24h lease 50%", "40000 per 24h fixed_window lease 50%"} {
+	for _, text := range []string{"40000 per 24h lease 50%", "40000 per 24h fixed_window lease 50%", "40000 per year lease 50%"} {
 		t.Run(text, func(t *testing.T) {
 			const instances = 4
 			limit := stint.MustLimit(text)
