@@ -267,7 +267,7 @@ func appendPolicy(b []byte, l *stint.Limit, unit string) []byte {
 	if unit != "" {
 		b = append(append(append(b, `;qu="`...), printable(unit)...), '"')
 	}
-	if s.Period > 0 && s.Period%time.Second == 0 {
+	if s.Period > 0 && s.Period%time.Second == 0 { // the windows of a calendar are not all as long
 		b = append(b, ";w="...)
 		b = strconv.AppendInt(b, int64(s.Period/time.Second), 10)
 	}

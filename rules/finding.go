@@ -46,6 +46,7 @@ const (
 	CodeCheckOpen     = "ST015" // anyone may use the check API; found in the settings
 	CodeStoreSecrets  = "ST016" // the store refuses new passwords or certificates; found likewise
 	CodeAlert         = "ST017" // an alert that cannot work; that none is sent is found by servers
+	codeNotCalendar   = "ST018" // windows of whole days that are not those of the calendar
 	codeBudgetBucket  = "ST019" // a budget that names no algorithm, and so is a bucket
 	CodeNoEnd         = "ST020" // held limits asked where the end of a request is not seen; found by servers
 	codeNoUsage       = "ST021" // a preset that finds no usage in streams
@@ -56,7 +57,7 @@ func Codes() []string {
 	return []string{CodeNoProxies, codeTrustAll, codeCostTooHigh, codeCountedTwice,
 		CodeEviction, codeNeverMatches, codeNameTwice, CodeBanWithoutEnd, CodeEverybody, codeLeaseInVain, CodeUnlikeRules,
 		codeNoToken, CodeClaimsUnknown, codeLooseKey, CodeCheckOpen, CodeStoreSecrets, CodeAlert,
-		codeBudgetBucket, CodeNoEnd, codeNoUsage}
+		codeNotCalendar, codeBudgetBucket, CodeNoEnd, codeNoUsage}
 }
 
 // String is the finding as a line of a report.
@@ -81,6 +82,7 @@ func (p *parser) findIn(r *Rule, fields map[string]*yamlnode.Node) {
 	}
 	p.findBan(r, fields["penalty"])
 	p.findLease(r, fields["limits"])
+	p.findNotCalendar(r, fields["limits"])
 	p.findBudgets(r, fields)
 	p.seen.keys = append(p.seen.keys, keyAt{r, fields["key"], p})
 	if r.key.Uses("claims") && r.Mode == Enforce {

@@ -25,7 +25,7 @@ func (p *parser) limits(n *yamlnode.Node, r *Rule) {
 			return
 		}
 		if line, ok := lines[l.ID()]; ok {
-			p.Report(n, "limit %q: counts the same as the one on line %d: two limits of a rule must differ in algorithm, period or buckets", l.Terms(), line)
+			p.Report(n, "limit %q: counts the same as the one on line %d: two limits of a rule must differ in algorithm, period, calendar or buckets", l.Terms(), line)
 			return
 		}
 		lines[l.ID()] = n.Line
@@ -77,6 +77,9 @@ func (p *parser) limitFields(n *yamlnode.Node, r *Rule) *stint.Limit {
 		"algorithm": yamlnode.Parsed(p.Reader, (*algo.Kind)(&s.Algorithm), algo.ParseKind),
 		"amount":    p.Int64(&s.Amount, 1, math.MaxInt64),
 		"period":    p.Period(&s.Period),
+		"per":       yamlnode.Parsed(p.Reader, &s.Calendar.Unit, stint.ParseCalendarUnit),
+		"in":        yamlnode.Parsed(p.Reader, &s.Calendar.Zone, asWritten),
+		"starts":    yamlnode.Parsed(p.Reader, &s.Calendar.Starts, asWritten),
 		"burst":     p.Int64(&s.Burst, 1, math.MaxInt64),
 		"buckets":   p.Int64(&buckets, 1, 1000),
 		"lease":     yamlnode.Parsed(p.Reader, &s.Lease, limittext.Lease),
@@ -86,9 +89,12 @@ func (p *parser) limitFields(n *yamlnode.Node, r *Rule) *stint.Limit {
 		"cost":      func(n *yamlnode.Node) { own = p.cost(n, expr.Number, "cost") },
 	})
 	for _, field := range []string{"amount", "period"} {
-		if found != nil && found[field] == nil && !(field == "period" && s.Algorithm == stint.InFlight) {
+		if found != nil && found[field] == nil && !(field == "period" && (s.Algorithm == stint.InFlight || found["per"] != nil)) {
 			p.Report(n, "the limit has no %s", field)
 		}
+	}
+	if found["per"] != nil && found["algorithm"] != nil && s.Algorithm != stint.FixedWindow {
+		p.Report(found["algorithm"], "%s per %s: only a fixed_window can be one of the calendar", s.Algorithm, s.Calendar.Unit)
 	}
 	if p.Problems() > before {
 		return nil
