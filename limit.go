@@ -263,6 +263,22 @@ func (l *Limit) Spec() Spec { return l.spec }
 // of a higher cost is never allowed.
 func (l *Limit) Capacity() int64 { return l.counted.Plan.Capacity }
 
+// Window returns when the window of a FixedWindow begins that an instant from 1970 on lies in, and
+// when the next one begins: in the time zone of Spec.Calendar, else in UTC. For other algorithms
+// it returns zero Times.
+func (l *Limit) Window(at time.Time) (start, end time.Time) {
+	p := &l.counted.Plan
+	if p.Kind != algo.FixedWindow {
+		return start, end
+	}
+	w := p.Window(at.UnixMicro())
+	zone := time.UTC
+	if p.Calendar != nil {
+		zone = p.Calendar.Zone()
+	}
+	return time.UnixMicro(w.Start).In(zone), time.UnixMicro(w.End).In(zone)
+}
+
 // IsHeld reports whether requests with a Hold hold units under l; see Spec.Hold.
 func (l *Limit) IsHeld() bool { return l.counted.Plan.Hold > 0 }
 

@@ -31,7 +31,7 @@ func spellAt(p *algo.Plan, now int64) int64 {
 	case algo.SlidingWindow:
 		width = p.Width * p.Tick * ((p.Buckets + periodSpells - 1) / periodSpells)
 	default:
-		return p.WindowStart(now)
+		return p.Window(now).Start
 	}
 	return now / width * width
 }
@@ -113,7 +113,7 @@ func (s *spent) inUse(p *algo.Plan, now, live int64) int64 {
 func (c spell) inUse(p *algo.Plan, now int64) int64 {
 	switch p.Kind {
 	case algo.FixedWindow:
-		if p.WindowStart(now) == c.start {
+		if p.Window(now).Start == c.start {
 			return c.units
 		}
 		return 0

@@ -170,6 +170,7 @@ func explainLimits(v *lookup.View, r *explainedRule, asks []stint.Ask) error {
 		if d.RetryAfter == stint.Never {
 			j.RetryAfter = never
 		}
+		j.Windows = windowsAround(d.Limit, time.Now())
 		r.Limits = append(r.Limits, j)
 	}
 	if d := stint.Strictest(out); !d.Allowed {
@@ -196,6 +197,9 @@ func (r *explainedRule) words() []string {
 	all := []string{head + "."}
 	for i := range r.Limits {
 		all = append(all, "  "+limitWords(&r.Limits[i], r.Cost))
+		if w := r.Limits[i].Windows; w != nil {
+			all = append(all, "    "+windowWords(w))
+		}
 	}
 	if r.policy != stint.OnErrorLocal {
 		return append(all, "  on_store_error: "+r.policy.String()+", which decides instead of these limits")
@@ -224,6 +228,21 @@ func limitWords(l *adminapi.ExplainedLimit, cost int64) string {
 		text += fmt.Sprintf(", unused in %s", spell(l.ResetAfter))
 	}
 	return text
+}
+
+// windowsAround are those of adminapi.ExplainedLimit.Windows at now.
+func windowsAround(l *stint.Limit, now time.Time) []time.Time {
+	if l.Spec().Calendar.Unit == 0 {
+		return nil
+	}
+	start, end := l.Window(now)
+	_, after := l.Window(end)
+	return []time.Time{start, end, after}
+}
+
+func windowWords(windows []time.Time) string {
+	const form = "2006-01-02 15:04 MST"
+	return fmt.Sprintf("window from %s to %s, the next to %s", windows[0].Format(form), windows[1].Format(form), windows[2].Format(form))
 }
 
 func recordWords(r *stint.Record, p *stint.Penalty) string {

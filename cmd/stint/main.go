@@ -18,6 +18,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	_ "time/tzdata" // for limits of the calendar, where the machine has no database of time zones
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"

@@ -80,6 +80,9 @@ func (c *Calendar) Window(now int64) Window {
 	return w
 }
 
+// Zone is the time zone of the local days.
+func (c *Calendar) Zone() *time.Location { return c.zone }
+
 // Around returns where the window before that of an instant begins, where its own and the next
 // begin, and where the next ends.
 func (c *Calendar) Around(now int64) [4]int64 {

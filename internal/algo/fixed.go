@@ -10,10 +10,11 @@ func (p *Plan) windowEnd(v *View) int64 {
 	return p.Period - v.Now%p.Period
 }
 
-// WindowStart is where the window of an instant begins, of a fixed window.
-func (p *Plan) WindowStart(now int64) int64 {
+// Window is that of an instant, of a fixed window.
+func (p *Plan) Window(now int64) Window {
 	if p.Calendar != nil {
-		return p.Calendar.Window(now).Start
+		return p.Calendar.Window(now)
 	}
-	return now - now%p.Period
+	start := now - now%p.Period
+	return Window{start, start + p.Period}
 }

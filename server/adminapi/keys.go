@@ -1,6 +1,10 @@
 package adminapi
 
-import "github.com/stintdev/stint/rules"
+import (
+	"time"
+
+	"github.com/stintdev/stint/rules"
+)
 
 // KeyRequest is about a key under a rule, to show it or to reset it. Tier is the tier
 // whose counts are shown; empty: those of requests of no tier, and then of every tier
@@ -115,4 +119,8 @@ type ExplainedLimit struct {
 	Cost       int64 `json:"cost"`
 	Allowed    bool  `json:"allowed"`
 	RetryAfter int64 `json:"retry_after_us"`
+	// Windows are when the present window of a limit of the calendar began, when the next one
+	// begins and when that ends, in the zone of the limit. nil: the limit is not one of the
+	// calendar.
+	Windows []time.Time `json:"windows,omitempty"`
 }

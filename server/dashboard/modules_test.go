@@ -202,6 +202,7 @@ func TestLimits(t *testing.T) {
 		"100 per 1m":                          "token_bucket 6e+07",
 		"login: 5 per 1m30s sliding_log":      "sliding_log 9e+07",
 		"a:b: 5 per 7d fixed_window":          "fixed_window 6.048e+11",
+		"5 per day in Europe/Berlin hold":     "fixed_window 8.64e+10",
 		"100 per 1h token_bucket burst 20":    "token_bucket 3.6e+09",
 		"500 per 1d sliding_window buckets 4": "sliding_window 8.64e+10",
 		"5 per 250ms leaky_bucket":            "leaky_bucket 250000",

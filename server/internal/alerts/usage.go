@@ -90,7 +90,11 @@ func (a *Alerts) Decided(alert *rules.Alert, d *stint.Decision) {
 }
 
 func (u *usage) crossed(alert *rules.Alert, l *stint.Limit, d *stint.Decision) {
-	period := min(max(l.Spec().Period, leastPeriod), mostPeriod)
+	period := l.Spec().Period
+	if l.Spec().Calendar.Unit != 0 {
+		period = d.ResetAfter // the rest of the window
+	}
+	period = min(max(period, leastPeriod), mostPeriod)
 	if !u.first(alert.Name, l.ID(), d.Key, period) {
 		return
 	}

@@ -9,11 +9,15 @@ const cells = 60; // of the drawing of a log, at most
 const width = 168;
 const height = 64;
 
+// about is how long the windows of the calendar are, about, in µs.
+const about = { day: 86400e6, week: 7 * 86400e6, month: 30 * 86400e6, year: 365 * 86400e6 };
+
 // readLimit is what the text of a limit says: its algorithm, and its period in µs, 0 if it
 // cannot be read.
 export function readLimit(text) {
   const words = text.slice(text.lastIndexOf(':') + 1).trim().split(/\s+/);
   const units = { d: 86400e6, h: 3600e6, m: 60e6, s: 1e6, ms: 1000, µs: 1, us: 1 };
+  if (words[1] === 'per' && Object.hasOwn(about, words[2])) return { kind: 'fixed_window', period: about[words[2]] };
   let period = 0;
   for (const [, n, unit] of (words[2] || '').matchAll(/([\d.]+)(ms|µs|us|d|h|m|s)/g)) period += Number(n) * units[unit];
   return { kind: words.find((w) => kinds.includes(w)) || kinds[0], period };
