@@ -209,11 +209,27 @@ var flaws = []flaw{
 	{"forgets when nine tenths of a period have passed", before(func(m *Model, r *stint.Request) {
 		for i := range r.Asks {
 			a := &r.Asks[i]
-			if h := m.counts[countOf(a)]; h != nil && instant(r) > h.last+a.Limit.Spec().Period.Microseconds()*9/10 {
+			if h := m.counts[countOf(a)]; h != nil && instant(r) > h.last+termsOf(a.Limit).period*9/10 {
 				delete(m.counts, countOf(a))
 			}
 		}
 	}), []string{"Vectors", "Twins", "SlidingLogIsExact", "ResetAfterIsExact"}},
+	{"begins the days of a place by UTC", before(func(m *Model, r *stint.Request) {
+		for i := range r.Asks {
+			a := &r.Asks[i]
+			h := m.counts[countOf(a)]
+			if h == nil || a.Limit.Spec().Calendar.Unit == 0 {
+				continue
+			}
+			inUTC := a.Limit.Spec().Calendar
+			inUTC.Zone = ""
+			c := calendarOf(inUTC)
+			was, _ := c.window(h.last)
+			if now, _ := c.window(instant(r)); now > was {
+				delete(m.counts, countOf(a))
+			}
+		}
+	}), []string{"Twins"}},
 	{"starts a bucket anew where the amount is another", before(func(m *Model, r *stint.Request) {
 		for i := range r.Asks {
 			a := &r.Asks[i]
