@@ -2,15 +2,19 @@ package server
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/stintdev/stint"
 )
 
 // batch is a check request of one check or several, with the results. Batches are reused: new
 // memory for each list of 100 would run the garbage collector after a dozen lists.
 type batch struct {
 	inputs      []*checkInput
-	evaluations []evaluation // of inputs
+	evaluations []evaluation // of inputs; those of charges stay empty
+	charges     []charge
 	lines       []string
 	answer      []byte
 }
@@ -40,8 +44,9 @@ func (b *batch) free() {
 		*q = checkInput{header: q.header}
 	}
 	clear(b.evaluations)
+	clear(b.charges)
 	clear(b.lines)
-	b.inputs, b.evaluations, b.lines = b.inputs[:0], b.evaluations[:0], b.lines[:0]
+	b.inputs, b.evaluations, b.charges, b.lines = b.inputs[:0], b.evaluations[:0], b.charges[:0], b.lines[:0]
 	batches.Put(b)
 }
 
@@ -78,10 +83,16 @@ func (b *batch) read(body string) (several bool, err error) {
 	}
 	b.evaluations = slices.Grow(b.evaluations, len(b.inputs))[:len(b.inputs)]
 	for i, q := range b.inputs {
-		if t := &b.evaluations[i]; q.err != nil {
+		switch t := &b.evaluations[i]; {
+		case q.err != nil:
 			t.err = badInput("%w", q.err)
-		} else {
+		case q.charge:
+			b.charges = append(b.charges, charge{in: &q.Input})
+		default:
 			t.in = &q.Input
+			if q.holdFor > 0 {
+				t.holds, t.holdFor, t.opaque = stint.NewHoldID(), q.holdFor, true
+			}
 		}
 	}
 	return several, nil
@@ -104,12 +115,18 @@ func (b *batch) readNext(r *inputReader) error {
 }
 
 // check reads a check into q, which must be empty.
-func (r *inputReader) check(q *checkInput) error {
+func (r *inputReader) check(q *checkInput) (err error) {
 	if err := r.input(q); err != nil {
 		return err
 	}
-	if q.timed {
-		return errTimed
+	if err := q.isCheck(); err != nil {
+		return err
+	}
+	if q.hold == "" {
+		return nil
+	}
+	if q.holdFor, err = parseHoldFor(q.hold); err != nil {
+		return fmt.Errorf("hold: %w", err)
 	}
 	return nil
 }

@@ -2,49 +2,121 @@ package server
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/rules"
 )
 
-// charged are the asks of the rules that apply to in: what a request like it would take.
-func (s *Server) charged(ctx context.Context, in *rules.Input, at time.Time) ([]stint.Ask, error) {
-	spent := *in
-	spent.Spent = true
-	t := evaluation{in: &spent}
-	t.find(ctx, s.set.Load(), new(rules.Matches), at, s.settings.AllowAmbiguous)
-	return t.asks, t.err
+// charge is a check that charges what was spent already, whether it fits or not.
+type charge struct {
+	in    *rules.Input
+	rules []*rules.Rule // of calls
+	calls []stint.HoldCall
+	err   error
 }
 
-// chargeCalls charge what asks would take, whether it fits or not. What is in flight is not
-// charged: such a call only answers how the key stands. id must not be in use.
-func chargeCalls(asks []stint.Ask, id stint.HoldID) []stint.HoldCall {
-	calls := make([]stint.HoldCall, 0, len(asks))
-	for i := range asks {
-		a := &asks[i]
+// find finds the rules that apply, and makes their calls. What is in flight is not charged: such
+// a call only answers how the key stands. id must not be in use.
+func (c *charge) find(ctx context.Context, set *served, at time.Time, allowed rules.Ambiguity, id stint.HoldID) {
+	t := evaluation{in: c.in}
+	if t.find(ctx, set, new(rules.Matches), at, allowed); t.err != nil {
+		c.err = t.err
+		return
+	}
+	for i := range t.asks {
+		a := &t.asks[i]
 		if a.Limit == nil {
 			continue
 		}
-		calls = append(calls, stint.HoldCall{Action: stint.HoldCharge, Key: a.Key, Limit: a.Limit, Cost: a.Units()})
-		if a.Limit.Spec().Algorithm == stint.InFlight { // it cannot be charged
-			c := &calls[len(calls)-1]
-			c.Action, c.Hold, c.Cost = stint.HoldSettle, id, 0
+		call := stint.HoldCall{Action: stint.HoldCharge, Key: a.Key, Limit: a.Limit, Cost: a.Units()}
+		if a.Limit.Spec().Algorithm == stint.InFlight {
+			call.Action, call.Hold, call.Units, call.Cost = stint.HoldSettle, id, 1, 0
 		}
+		c.calls, c.rules = append(c.calls, call), append(c.rules, t.Rules[i])
 	}
-	return calls
 }
 
-// hold does calls at the instant at (zero: now), and returns the first error.
-func (s *Server) hold(ctx context.Context, at time.Time, calls []stint.HoldCall) error {
-	if len(calls) == 0 {
-		return nil
+// answer is the answer to c, without rules in shadow mode unless they are wanted.
+func (c *charge) answer(shadows bool) (endJSON, error) {
+	if c.err != nil {
+		return endJSON{}, c.err
 	}
-	stint.Holds(ctx, s.decider.Store, at, calls)
-	for i := range calls {
-		if err := calls[i].Err; err != nil {
-			return err
-		}
+	j, err := answerOf(chargedOutcome, c.calls, func(i int) bool { return !shadows && isShadow(c.rules[i]) })
+	j.Outcome = chargedOutcome // also if no rule applies
+	return j, err
+}
+
+const chargedOutcome = "charged"
+
+// chargeAll charges.
+func (s *Server) chargeAll(ctx context.Context, all []charge) {
+	if len(all) == 0 {
+		return
 	}
-	return nil
+	var calls []stint.HoldCall
+	for i := range all {
+		c := &all[i]
+		c.find(ctx, s.set.Load(), time.Time{}, s.settings.AllowAmbiguous, stint.NewHoldID())
+		s.sampled.ambiguity(c.err)
+		calls = append(calls, c.calls...)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout) // it was spent, whether the caller waits or not
+	defer cancel()
+	s.hold(ctx, time.Time{}, calls)
+	for i := range all {
+		n := copy(all[i].calls, calls)
+		calls = calls[n:]
+	}
+}
+
+// answerCharge answers a check request of one charge.
+func (s *Server) answerCharge(w http.ResponseWriter, r *http.Request, c *charge, shadows bool) {
+	j, err := c.answer(shadows)
+	if err != nil {
+		s.notCharged(err)
+		refuseCharge(w, r, err)
+		return
+	}
+	sendJSON(w, j)
+}
+
+// appendCharge appends the element of a list for c.
+func (s *Server) appendCharge(b []byte, r *http.Request, c *charge, shadows bool) []byte {
+	j, err := c.answer(shadows)
+	if err != nil {
+		s.notCharged(err)
+		return append(b, element(r, err, refuseCharge)...)
+	}
+	j.Status = http.StatusOK
+	return append(b, marshal(j)...)
+}
+
+func (s *Server) notCharged(err error) {
+	if !errors.Is(err, stint.ErrRequest) {
+		s.sampled.storeFailure(err)
+	}
+}
+
+// refuseCharge answers with a problem for what kept a charge from being made.
+func refuseCharge(w http.ResponseWriter, r *http.Request, err error) {
+	switch {
+	case errors.Is(err, stint.ErrRequest):
+		httplimit.Problem(w, r, http.StatusBadRequest, err.Error())
+	case errors.Is(err, fleet.ErrNotCharged):
+		refuseForNow(w, r, "The store does not answer right now, and nothing was charged.")
+	default:
+		refuseForNow(w, r, "The store does not answer right now. It may have charged some of it.")
+	}
+}
+
+// hold does calls at the instant at (zero: now).
+func (s *Server) hold(ctx context.Context, at time.Time, calls []stint.HoldCall) {
+	if len(calls) > 0 {
+		stint.Holds(ctx, s.decider.Store, at, calls)
+	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
-	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/server/internal/auth"
 	"github.com/stintdev/stint/server/internal/inflight"
 )
@@ -77,6 +76,8 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 func (s *Server) Check() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST /v1/check", s.guard(s.capped(s.tracing.requests("check", nil, http.HandlerFunc(s.check)))))
+	mux.Handle("POST /v1/settle", s.guard(s.capped(s.tracing.requests("settle", nil, s.endHolds(stint.HoldSettle)))))
+	mux.Handle("POST /v1/renew", s.guard(s.capped(s.tracing.requests("renew", nil, s.endHolds(stint.HoldRenew)))))
 	mux.Handle("/v1/authorize", s.authorize())
 	s.addProbes(mux, s.guard)
 	return mux
@@ -96,11 +97,6 @@ func (s *Server) guard(h http.Handler) http.Handler {
 }
 
 func (s *Server) check(w http.ResponseWriter, r *http.Request) {
-	if !httpfield.IsJSON(r.Header) {
-		s.metrics.badRequests.Inc()
-		httplimit.Problem(w, r, http.StatusUnsupportedMediaType, "The Content-Type must be application/json.")
-		return
-	}
 	shadows, wrong := readShadow(r)
 	if wrong != "" {
 		s.metrics.badRequests.Inc()
@@ -109,34 +105,19 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 	}
 	room := s.admission.bytes.Share(r)
 	defer room.Refund()
-	body, err := readBody(w, r, &room)
-	if errors.Is(err, inflight.ErrNoRoom) {
-		s.admission.refuseBytes(w, r)
-		return
-	}
-	if err != nil {
-		s.metrics.badRequests.Inc()
-		var tooLarge *http.MaxBytesError
-		if errors.As(err, &tooLarge) {
-			httplimit.Problem(w, r, http.StatusRequestEntityTooLarge, "The body is larger than 2 MiB.")
-			return
-		}
-		httplimit.Problem(w, r, http.StatusBadRequest, "The body cannot be read.")
+	body, ok := s.readJSON(w, r, &room)
+	if !ok {
 		return
 	}
 	b := batches.Get().(*batch)
 	defer b.free()
 	several, err := b.read(body)
 	if err != nil {
-		s.metrics.badRequests.Inc()
-		if errors.Is(err, errManyChecks) {
-			httplimit.Problem(w, r, http.StatusRequestEntityTooLarge, "More than 1,000 checks in one request.")
-			return
-		}
-		httplimit.Problem(w, r, http.StatusBadRequest, err.Error())
+		s.refuseBody(w, r, err)
 		return
 	}
 	s.decide(r.Context(), b.evaluations, time.Time{}, shadows)
+	s.chargeAll(r.Context(), b.charges)
 	if several {
 		s.answerEach(w, r, b, shadows)
 		return
@@ -190,6 +171,10 @@ func readBody(w http.ResponseWriter, r *http.Request, room *inflight.Share) (str
 
 // answerOne answers a check request of one check.
 func (s *Server) answerOne(w http.ResponseWriter, r *http.Request, b *batch, shadows bool) {
+	if len(b.charges) > 0 {
+		s.answerCharge(w, r, &b.charges[0], shadows)
+		return
+	}
 	t := &b.evaluations[0]
 	if t.err != nil {
 		t.refuse(w, r)
@@ -216,12 +201,18 @@ func (s *Server) answerEach(w http.ResponseWriter, r *http.Request, b *batch, sh
 	for i := range b.evaluations {
 		room += 32 + b.evaluations[i].size()
 	}
+	charges := b.charges
 	answer := append(slices.Grow(b.answer[:0], room), '[')
 	var by stint.Source
 	for i := range b.evaluations {
 		t := &b.evaluations[i]
 		if i > 0 {
 			answer = append(answer, ',')
+		}
+		if t.in == nil && t.err == nil {
+			answer = s.appendCharge(answer, r, &charges[0], shadows)
+			charges = charges[1:]
+			continue
 		}
 		if t.in == nil {
 			s.metrics.badRequests.Inc()

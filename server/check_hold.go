@@ -27,7 +27,12 @@ type heldAsk struct {
 	limit *stint.Limit
 	units int64
 	by    stint.Source // ByStore or ByLocal
+	// shadow means that a rule in shadow mode asked, which the caller does not see.
+	shadow bool
 }
+
+// inShadow is the source in the text of a heldAsk in shadow. The store decides all of them.
+const inShadow = 2
 
 const (
 	holdVersion = 1
@@ -82,7 +87,11 @@ func (h *checkHold) text() string {
 		limit := a.limit.String()
 		b = append(binary.AppendUvarint(b, uint64(len(key))), key...)
 		b = append(binary.AppendUvarint(b, uint64(len(limit))), limit...)
-		b = append(binary.AppendUvarint(b, uint64(a.units)), byte(a.by))
+		source := byte(a.by)
+		if a.shadow {
+			source = inShadow
+		}
+		b = append(binary.AppendUvarint(b, uint64(a.units)), source)
 	}
 	return base64.RawURLEncoding.EncodeToString(b)
 }
@@ -146,11 +155,14 @@ func (r *holdReader) ask(d *holdBytes) (a heldAsk, err error) {
 	a.key = string(d.bytes(d.number()))
 	limit := string(d.bytes(d.number()))
 	units := d.number()
-	a.by = stint.Source(d.byte())
-	if d.wrong || units < 1 || units >= 1<<52 || a.by > stint.ByLocal {
+	source := d.byte()
+	if d.wrong || units < 1 || units >= 1<<52 || source > inShadow {
 		return a, errHoldText
 	}
 	a.units = int64(units)
+	if a.shadow = source == inShadow; !a.shadow {
+		a.by = stint.Source(source)
+	}
 	a.limit, err = r.limit(limit)
 	return a, err
 }
@@ -218,10 +230,10 @@ func (d *holdBytes) number() uint64 {
 	return v
 }
 
-// add adds what an ask holds, if it holds anything. each is the answer to it.
-func (h *checkHold) add(a *stint.Ask, each *stint.Decision) {
-	if a.Limit != nil && a.Limit.IsHeld() && a.Units() > 0 && each.By <= stint.ByLocal {
-		h.asks = append(h.asks, heldAsk{a.Key, a.Limit, a.Units(), each.By})
+// add adds what an ask holds, if it holds anything. by is who allowed it.
+func (h *checkHold) add(a *stint.Ask, by stint.Source, shadow bool) {
+	if a.Limit != nil && a.Limit.IsHeld() && a.Units() > 0 && by <= stint.ByLocal {
+		h.asks = append(h.asks, heldAsk{a.Key, a.Limit, a.Units(), by, shadow})
 	}
 }
 
@@ -229,12 +241,39 @@ func (h *checkHold) add(a *stint.Ask, each *stint.Decision) {
 func fitsHold(asks []stint.Ask) error {
 	var h checkHold
 	for i := range asks {
-		h.add(&asks[i], &stint.Decision{})
+		h.add(&asks[i], stint.ByStore, false)
 	}
 	if h.size() > maxHoldBytes {
 		return badInput("hold: the keys of its %d limits are too long for one hold: at most %d KiB in all", len(h.asks), maxHoldBytes>>10)
 	}
 	return nil
+}
+
+// heldText is the opaque hold of what t holds; empty: nothing. Rules in shadow mode that were not
+// decided, or whose answer was not waited for, may hold what they asked for.
+func (t *evaluation) heldText() string {
+	if !t.opaque || t.err != nil || !t.Allowed {
+		return ""
+	}
+	h := checkHold{id: t.holds, last: t.holdFor}
+	for i := range t.groups {
+		g := &t.groups[i]
+		shadow := g.inShadow()
+		if shadow && g.answer.Err == nil && !g.answer.Allowed {
+			continue
+		}
+		for j := range g.request.Asks {
+			by := stint.ByStore
+			if !shadow {
+				by = g.answer.Each[j].By
+			}
+			h.add(&g.request.Asks[j], by, shadow)
+		}
+	}
+	if len(h.asks) == 0 {
+		return ""
+	}
+	return h.text()
 }
 
 // calls are calls about all asks of h, in their order.

@@ -12,7 +12,7 @@ import (
 func manyHeld() *checkHold {
 	h := &checkHold{id: stint.HoldID{1, 2, 3, 11: 12}, last: 90 * time.Second}
 	for i, text := range []string{"tokens: 200000 per 1m fixed_window hold", "tokens@gold: 4 in_flight hold 5s", "a:b: 1 per 1s hold retry 2s debt 0", "7 per 1d sliding_window buckets 12 hold"} {
-		h.asks = append(h.asks, heldAsk{key: []string{"ann", "ann", "\x00\xff}{", "ann"}[i], limit: stint.MustLimit(text), units: 1 << (17 * i), by: stint.Source(i % 2)})
+		h.asks = append(h.asks, heldAsk{key: []string{"ann", "ann", "\x00\xff}{", "ann"}[i], limit: stint.MustLimit(text), units: 1 << (17 * i), by: stint.Source(i % 2), shadow: i == 2})
 	}
 	return h
 }
@@ -23,7 +23,7 @@ func same(a, b *checkHold) bool {
 	}
 	for i := range a.asks {
 		x, y := a.asks[i], b.asks[i]
-		if x.key != y.key || x.limit.ID() != y.limit.ID() || x.limit.String() != y.limit.String() || x.units != y.units || x.by != y.by {
+		if x.key != y.key || x.limit.ID() != y.limit.ID() || x.limit.String() != y.limit.String() || x.units != y.units || x.by != y.by || x.shadow != y.shadow {
 			return false
 		}
 	}
@@ -57,11 +57,13 @@ func TestHoldText(t *testing.T) {
 		"a long key":       func(h *checkHold) { h.asks[0].key = strings.Repeat("k", stint.MaxKey+1) },
 		"no units":         func(h *checkHold) { h.asks[0].units = 0 },
 		"2^52 units":       func(h *checkHold) { h.asks[0].units = 1 << 52 },
-		"by policy":        func(h *checkHold) { h.asks[0].by = stint.ByPolicy },
+		"by lease":        func(h *checkHold) { h.asks[0].by = stint.ByLease },
 		"one record twice": func(h *checkHold) { h.asks = append(h.asks, h.asks[0]) },
 		"a limit not held": func(h *checkHold) { h.asks[0].limit = stint.MustLimit("5 per 1m") },
 		"more than 500":    func(h *checkHold) { h.asks = repeat(h.asks[0], 501) },
-		"more than 48 KiB": func(h *checkHold) { h.asks = repeat(heldAsk{strings.Repeat("k", 4000), h.asks[0].limit, 1, 0}, 20) },
+		"more than 48 KiB": func(h *checkHold) {
+			h.asks = repeat(heldAsk{strings.Repeat("k", 4000), h.asks[0].limit, 1, 0, false}, 20)
+		},
 	} {
 		h := manyHeld()
 		change(h)

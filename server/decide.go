@@ -80,6 +80,7 @@ type evaluation struct {
 	holds   stint.HoldID
 	holdFor time.Duration
 	ending  *ending
+	opaque  bool // the caller gets heldText, which must not be too long
 	Verdict
 	err    error          // if not nil, the Verdict is zero
 	claims map[string]any // of the token, if the rules have read it
@@ -137,6 +138,7 @@ func (s *Server) decide(ctx context.Context, all []evaluation, at time.Time, sha
 				t.identify()
 			}
 		}
+		s.endShadows(ctx, t, at)
 		if t.err != nil {
 			s.giveBack(ctx, t.ending)
 			t.Verdict = Verdict{}
@@ -161,6 +163,11 @@ func (t *evaluation) find(ctx context.Context, set *served, m *rules.Matches, at
 		return
 	}
 	t.claims = m.Claims
+	if t.opaque {
+		if t.err = fitsHold(m.Asks); t.err != nil {
+			return
+		}
+	}
 	set.counters.skipped(m.Unread...)
 	for i, rule := range m.Rules {
 		if rule.Shape && rule.Mode == rules.Enforce {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"time"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/httpfield"
@@ -26,8 +27,9 @@ type checkInput struct {
 	timed  bool  // whether it was given
 	costed bool  // whether cost was given
 
-	// hold is how long the holds of a check last, or, of an event, the name of what it holds.
-	hold string
+	// hold is the name of what an event holds, or, of a check, how long it lasts: holdFor.
+	hold    string
+	holdFor time.Duration
 	// charge means to charge the cost whether it fits or not.
 	charge bool
 	// settle and renew are names of holds; simulations only.
@@ -141,7 +143,7 @@ func (q *checkInput) isCheck() error {
 	case q.settle != "" || q.renew != "":
 		return errSettles
 	}
-	return nil
+	return q.oneWay()
 }
 
 // oneWay returns an error if q asks for several things.

@@ -56,6 +56,8 @@ type namedJSON struct {
 	By   string `json:"by,omitempty"`
 	decisionJSON
 	Used int64 `json:"used"`
+	Held int64 `json:"held,omitempty"`
+	Busy bool  `json:"busy,omitempty"`
 }
 
 // replyJSON is the answer to a check request.
@@ -66,6 +68,8 @@ type replyJSON struct {
 	By      string `json:"by,omitempty"`
 	decisionJSON
 	Used       int64  `json:"used"`
+	Held       int64  `json:"held,omitempty"`
+	Busy       bool   `json:"busy,omitempty"`
 	BanLeft    int64  `json:"ban_left_us"`
 	Violations int64  `json:"violations,omitempty"`
 	WarnAfter  int64  `json:"warn_after,omitempty"`
@@ -82,6 +86,8 @@ func (v *Verdict) reply() replyJSON {
 		By:           sayBy(&v.Decision),
 		decisionJSON: toJSON(&v.Decision),
 		Used:         used(&v.Decision),
+		Held:         v.Held,
+		Busy:         v.Busy,
 		BanLeft:      v.BanLeft.Microseconds(),
 	}
 	if v.BanLeft == stint.Never {
@@ -103,21 +109,21 @@ func (v *Verdict) reply() replyJSON {
 // named is the decision of the limit at that index.
 func (v *Verdict) named(i int) namedJSON {
 	d := &v.Each[i]
-	j := namedJSON{Rule: v.Rules[i].Name, Mode: v.Rules[i].Mode.String(), By: sayBy(d), decisionJSON: toJSON(d), Used: used(d)}
+	j := namedJSON{Rule: v.Rules[i].Name, Mode: v.Rules[i].Mode.String(), By: sayBy(d), decisionJSON: toJSON(d), Used: used(d), Held: d.Held, Busy: d.Busy}
 	if d.Limit != nil {
 		j.Text = d.Limit.Terms()
 	}
 	return j
 }
 
-// used is how many units of d's limit are in use: its capacity less Remaining. A part of a
-// unit counts as one. Where more is in use than the capacity, because the limit was made
-// smaller, it is the capacity. It is 0 where d has no limit.
+// used is how many units of d's limit are in use: its capacity less Remaining and what is held.
+// A part of a unit counts as one. If more is in use than fits, because the limit was made smaller
+// or is in debt, used and held together are the capacity. It is 0 where d has no limit.
 func used(d *stint.Decision) int64 {
 	if d.Limit == nil {
 		return 0
 	}
-	return d.Limit.Capacity() - d.Remaining
+	return max(0, d.Limit.Capacity()-d.Remaining-d.Held)
 }
 
 // sayBy is who decided, lease, local or policy; "": the store did.
@@ -178,7 +184,7 @@ func (j *namedJSON) appendTo(b []byte) []byte {
 		b = appendText(append(b, `,"by":`...), j.By)
 	}
 	b = append(j.decisionJSON.appendTo(append(b, ',')), `,"used":`...)
-	return append(strconv.AppendInt(b, j.Used, 10), '}')
+	return append(appendHeld(strconv.AppendInt(b, j.Used, 10), j.Held, j.Busy), '}')
 }
 
 // appendTo writes the members.
@@ -193,7 +199,7 @@ func (j *replyJSON) appendTo(b []byte) []byte {
 	}
 	b = j.decisionJSON.appendTo(append(b, ','))
 	b = append(b, `,"used":`...)
-	b = strconv.AppendInt(b, j.Used, 10)
+	b = appendHeld(strconv.AppendInt(b, j.Used, 10), j.Held, j.Busy)
 	b = append(b, `,"ban_left_us":`...)
 	b = strconv.AppendInt(b, j.BanLeft, 10)
 	b = appendMore(b, `,"violations":`, j.Violations)
@@ -208,6 +214,15 @@ func (j *replyJSON) appendTo(b []byte) []byte {
 	return b
 }
 
+// appendHeld appends what is held.
+func appendHeld(b []byte, held int64, busy bool) []byte {
+	b = appendMore(b, `,"held":`, held)
+	if busy {
+		b = append(b, `,"busy":true`...)
+	}
+	return b
+}
+
 // appendMore appends a member, unless it is 0.
 func appendMore(b []byte, name string, n int64) []byte {
 	if n == 0 {
@@ -218,9 +233,14 @@ func appendMore(b []byte, name string, n int64) []byte {
 
 // appendReply appends the members of the answer to a check, with those of rules in shadow mode
 // if they are wanted.
-func (v *Verdict) appendReply(b []byte, shadows bool) []byte {
+func (t *evaluation) appendReply(b []byte, shadows bool) []byte {
+	v := &t.Verdict
 	reply := v.reply()
-	b = append(reply.appendTo(b), `,"decisions":[`...)
+	b = reply.appendTo(b)
+	if hold := t.heldText(); hold != "" {
+		b = appendText(append(b, `,"hold":`...), hold)
+	}
+	b = append(b, `,"decisions":[`...)
 	first := true
 	for i := range v.Each {
 		if isShadow(v.Rules[i]) && (!shadows || v.Each[i].Outcome == 0) { // or it was not asked

@@ -206,6 +206,41 @@ func (s *Server) concludeShadow(_ context.Context, _ *evaluation, g *group) erro
 	return nil
 }
 
+// endShadows ends what rules in shadow mode hold for a request that was not allowed: nobody will
+// settle it. If the store has not answered about them yet, it may come too early, and they run
+// out.
+func (s *Server) endShadows(ctx context.Context, t *evaluation, at time.Time) {
+	if !t.opaque && at.IsZero() || t.holds == (stint.HoldID{}) || t.err == nil && t.Allowed {
+		return
+	}
+	h := checkHold{id: t.holds, last: t.holdFor}
+	for i := range t.groups {
+		if g := &t.groups[i]; g.inShadow() && (g.answer.Err != nil || g.answer.Allowed) {
+			for j := range g.request.Asks {
+				h.add(&g.request.Asks[j], stint.ByStore, true)
+			}
+		}
+	}
+	if len(h.asks) == 0 {
+		return
+	}
+	calls := h.calls(stint.HoldSettle)
+	if !s.fleet.IsLayered() || !at.IsZero() {
+		stint.Holds(ctx, s.limiter.Store, at, calls)
+		return
+	}
+	if s.shadowCalls.Add(1) > mostShadows {
+		s.shadowCalls.Add(-1)
+		return
+	}
+	go func() {
+		defer s.shadowCalls.Add(-1)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.settings.DecisionTimeout)
+		defer cancel()
+		stint.Holds(ctx, s.limiter.Store, time.Time{}, calls)
+	}()
+}
+
 // readShadow reports whether a check asks for the answers of rules in shadow mode. wrong is
 // what is wrong with the query; empty: nothing.
 func readShadow(r *http.Request) (asked bool, wrong string) {

@@ -50,23 +50,26 @@ type calledLine struct {
 // hold.
 func (s *simulation) call(ctx context.Context, at time.Time, calls []stint.HoldCall) (line calledLine, found bool, err error) {
 	line.Decisions = make([]calledJSON, len(calls))
-	err = s.hold(ctx, at, calls)
+	s.hold(ctx, at, calls)
 	for i := range calls {
 		c := &calls[i]
+		if c.Err != nil {
+			return line, false, c.Err
+		}
 		line.Decisions[i] = calledJSON{c.Remaining, c.ResetAfter.Microseconds(), c.Charged}
 		found = found || c.Found && c.Action == stint.HoldSettle
 	}
-	return line, found, err
+	return line, found, nil
 }
 
 // charge charges what an event takes.
 func (s *simulation) charge(ctx context.Context, q *checkInput, at time.Time) (any, error) {
-	asks, err := s.charged(ctx, &q.Input, at)
-	if err != nil {
-		return nil, err
+	c := charge{in: &q.Input}
+	if c.find(ctx, s.set.Load(), at, s.settings.AllowAmbiguous, s.newID(at)); c.err != nil {
+		return nil, c.err
 	}
-	line, _, err := s.call(ctx, at, chargeCalls(asks, s.newID(at)))
-	line.Outcome = "charged"
+	line, _, err := s.call(ctx, at, c.calls)
+	line.Outcome = chargedOutcome
 	return line, err
 }
 

@@ -1,0 +1,295 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/limittest"
+	"github.com/stintdev/stint/server"
+)
+
+// holding has a rate, a budget and a limit in flight, and a copy of the budget in shadow mode.
+const holding = `
+rules:
+  - {name: calls, key: attrs.user, cost: "1", limits: [5 per 1m fixed_window]}
+  - {name: tokens, key: attrs.user, limits: [1000 per 1m fixed_window hold debt 500]}
+  - {name: slots, key: attrs.user, cost: "1", limits: [2 in_flight retry 3s]}
+  - {name: watched, key: attrs.user, limits: [800 per 1m fixed_window hold], mode: shadow}
+`
+
+// callCheck calls a path of the check API.
+func callCheck(s *server.Server, path, body string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest("POST", "http://localhost"+path, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	s.Check().ServeHTTP(w, r)
+	return w
+}
+
+// answered is an answer about a hold. Each element of Decisions is in words.
+type answered struct {
+	Status    int
+	Outcome   string
+	Hold      string
+	Busy      bool
+	Detail    string
+	Decisions []struct {
+		Rule       string
+		Allowed    *bool
+		Found      bool
+		Used       int64
+		Charged    int64
+		Remaining  int64
+		Held       int64
+		RetryAfter int64 `json:"retry_after_us"`
+	}
+}
+
+// String is a in one line, such as "settled: tokens 812 charged, 188 left, 0 held; ...".
+func (a answered) String() string {
+	var parts []string
+	for _, d := range a.Decisions {
+		text := fmt.Sprintf("%s %d left, %d held", d.Rule, d.Remaining, d.Held)
+		switch {
+		case d.Allowed != nil && d.Used > 0:
+			text = fmt.Sprintf("%s, %d used", text, d.Used)
+		case d.Charged > 0:
+			text = fmt.Sprintf("%s, %d charged", text, d.Charged)
+		}
+		parts = append(parts, text)
+	}
+	return a.Outcome + ": " + strings.Join(parts, "; ")
+}
+
+func readAnswer[T any](t *testing.T, w *httptest.ResponseRecorder) (a T) {
+	t.Helper()
+	if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {
+		t.Fatalf("%d %s: %v", w.Code, w.Body, err)
+	}
+	return a
+}
+
+// says calls a path and compares the answer in words.
+func says(t *testing.T, s *server.Server, path, body string, status int, want string) answered {
+	t.Helper()
+	w := callCheck(s, path, body)
+	a := readAnswer[answered](t, w)
+	if w.Code != status || a.String() != want {
+		t.Errorf("%s %s:\n got %d %s\nwant %d %s", path, body, w.Code, a, status, want)
+	}
+	return a
+}
+
+// A check holds what it estimates, any instance settles it by what it did cost, and only once.
+func TestCheckHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(stint.Memory)
+		one, other := newServer(t, holding, over(store)), newServer(t, holding, over(store))
+		first := says(t, one, "/v1/check", `{"cost":600,"hold":"60s","attrs":{"user":"ann"}}`, 200,
+			"allowed: calls 4 left, 0 held, 1 used; tokens 400 left, 600 held; slots 1 left, 1 held")
+		second := says(t, one, "/v1/check", `{"cost":300,"hold":"60s","attrs":{"user":"ann"}}`, 200,
+			"allowed: calls 3 left, 0 held, 2 used; tokens 100 left, 900 held; slots 0 left, 2 held")
+		third := says(t, other, "/v1/check", `{"cost":50,"hold":"60s","attrs":{"user":"ann"}}`, 429,
+			"limited: calls 3 left, 0 held, 2 used; tokens 100 left, 900 held; slots 0 left, 2 held")
+		if first.Hold == "" || first.Hold == second.Hold || third.Hold != "" {
+			t.Errorf("holds %q, %q and %q", first.Hold, second.Hold, third.Hold)
+		}
+		if !third.Busy || third.Decisions[2].RetryAfter != 3_000_000 {
+			t.Errorf("busy %v, retry %d µs", third.Busy, third.Decisions[2].RetryAfter)
+		}
+		settle := `{"cost":750,"hold":"` + first.Hold + `"}`
+		says(t, other, "/v1/settle", settle, 200, "settled: tokens 0 left, 300 held, 750 charged; slots 1 left, 1 held")
+		says(t, one, "/v1/settle", settle, 200, "unknown: tokens 0 left, 300 held; slots 1 left, 1 held")
+		says(t, one, "/v1/settle", `{"hold":"`+second.Hold+`"}`, 200, "settled: tokens 0 left, 0 held, 300 charged; slots 2 left, 0 held")
+		says(t, one, "/v1/check?shadow=true", `{"cost":1,"attrs":{"user":"ann"}}`, 429,
+			"limited: calls 3 left, 0 held, 2 used; tokens 0 left, 0 held, 1000 used; slots 2 left, 0 held; watched 49 left, 0 held, 751 used")
+	})
+}
+
+// A hold lasts as long as it says, and longer if it is renewed.
+func TestCheckRenews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(stint.Memory)
+		one, other := newServer(t, holding, over(store)), newServer(t, holding, over(store))
+		hold := says(t, one, "/v1/check", `{"cost":6,"hold":"10s","attrs":{"user":"ann"}}`, 200,
+			"allowed: calls 4 left, 0 held, 1 used; tokens 994 left, 6 held; slots 1 left, 1 held").Hold
+		renew := `{"hold":"` + hold + `"}`
+		for range 3 {
+			time.Sleep(9 * time.Second)
+			says(t, other, "/v1/renew", renew, 200, "renewed: tokens 994 left, 6 held; slots 1 left, 1 held")
+		}
+		time.Sleep(10 * time.Second)
+		says(t, other, "/v1/renew", renew, 200, "unknown: tokens 1000 left, 0 held; slots 2 left, 0 held")
+		says(t, one, "/v1/renew", `{"again":true,"hold":"`+hold+`"}`, 200, "renewed: tokens 994 left, 6 held; slots 1 left, 1 held")
+		says(t, one, "/v1/settle", `{"cost":9,"hold":"`+hold+`"}`, 200, "settled: tokens 991 left, 0 held, 9 charged; slots 2 left, 0 held")
+	})
+}
+
+// Each rule is settled by its own cost if the caller says so.
+func TestSettleCosts(t *testing.T) {
+	s := newServer(t, `
+rules:
+  - {name: tokens, key: '"all"', limits: [1000 per 1d fixed_window hold]}
+  - {name: bytes, key: '"all"', cost: "10", limits: [5000 per 1d fixed_window hold, 500 per 1d sliding_log hold]}
+`)
+	for _, c := range []struct{ cost, want string }{
+		{`"cost":1,`, "settled: tokens 999 left, 0 held, 1 charged; bytes 4999 left, 0 held, 1 charged; bytes 499 left, 0 held, 1 charged"},
+		{`"cost":1,"costs":{"bytes":100},`, "settled: tokens 998 left, 0 held, 1 charged; bytes 4899 left, 0 held, 100 charged; bytes 399 left, 0 held, 100 charged"},
+		{`"costs":{"tokens":0},`, "settled: tokens 998 left, 0 held; bytes 4889 left, 0 held, 10 charged; bytes 389 left, 0 held, 10 charged"},
+		{`"cost":0,`, "settled: tokens 998 left, 0 held; bytes 4889 left, 0 held; bytes 389 left, 0 held"},
+	} {
+		a := readAnswer[answered](t, callCheck(s, "/v1/check", `{"cost":5,"hold":"60s"}`))
+		says(t, s, "/v1/settle", "{"+c.cost+`"hold":"`+a.Hold+`"}`, 200, c.want)
+	}
+}
+
+// What was spent is charged whether it fits or not, and the next check has to wait.
+func TestCheckCharges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, holding)
+		const ann = `"attrs":{"user":"ann"}}`
+		says(t, s, "/v1/check", `{"charge":true,"cost":900,`+ann, 200, "charged: calls 4 left, 0 held, 1 charged; tokens 100 left, 0 held, 900 charged; slots 2 left, 0 held")
+		says(t, s, "/v1/check?shadow=true", `{"charge":true,"cost":900,`+ann, 200,
+			"charged: calls 3 left, 0 held, 1 charged; tokens 0 left, 0 held, 600 charged; slots 2 left, 0 held; watched 0 left, 0 held, 900 charged")
+		says(t, s, "/v1/check", `{"cost":1,`+ann, 429, "limited: calls 3 left, 0 held, 2 used; tokens 0 left, 0 held, 1000 used; slots 2 left, 0 held")
+		says(t, s, "/v1/check", `{"charge":true,"operation":"nothing"}`, 200, "charged: ")
+	})
+}
+
+// A check that holds nothing has no hold.
+func TestCheckHoldsNothing(t *testing.T) {
+	s := newServer(t, `
+blocklist: ['operation == "bad"']
+rules: [{name: calls, match: 'operation == "call"', key: '"all"', limits: [5 per 1m]}, {name: tokens, match: 'operation == "ask"', key: '"all"', limits: [5 per 1m fixed_window hold]}]
+`)
+	for _, body := range []string{`{"hold":"60s","operation":"call"}`, `{"hold":"60s"}`, `{"hold":"60s","operation":"bad"}`, `{"operation":"ask"}`, `{"hold":"60s","operation":"ask","cost":6}`, `{"hold":null,"operation":"ask"}`} {
+		if w := callCheck(s, "/v1/check", body); strings.Contains(w.Body.String(), `"hold"`) {
+			t.Errorf("%s: %s", body, w.Body)
+		}
+	}
+}
+
+// Lists answer each element as if it came alone.
+func TestHoldLists(t *testing.T) {
+	s := newServer(t, holding)
+	w := callCheck(s, "/v1/check", `[{"cost":100,"hold":"60s","attrs":{"user":"ann"}},{"cost":7,"charge":true,"attrs":{"user":"ann"}},{"cost":200,"hold":"1h","attrs":{"user":"bob"}},{"hold":"forever"},{"cost":-1,"charge":true}]`)
+	all := readAnswer[[]answered](t, w)
+	var got []string
+	for _, a := range all {
+		got = append(got, fmt.Sprint(a.Status, " ", a, " ", a.Detail))
+	}
+	want := []string{
+		"200 allowed: calls 4 left, 0 held, 1 used; tokens 900 left, 100 held; slots 1 left, 1 held ",
+		"200 charged: calls 3 left, 0 held, 1 charged; tokens 893 left, 100 held, 7 charged; slots 1 left, 1 held ",
+		"200 allowed: calls 4 left, 0 held, 1 used; tokens 800 left, 200 held; slots 1 left, 1 held ",
+		`400 :  bad request: hold: want how long it lasts without renewal, such as "60s", from 1ms to 24h`,
+		"400 :  rules: bad request: cost -1: must not be negative",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	ann, bob := all[0].Hold, all[2].Hold
+	w = callCheck(s, "/v1/settle", `[{"hold":"`+ann+`","cost":1},{"hold":"`+ann+`","cost":1},{"hold":"x"},{"hold":"`+bob+`","cost":2}]`)
+	got = nil
+	for _, a := range readAnswer[[]answered](t, w) {
+		got = append(got, fmt.Sprint(a.Status, " ", a, " ", a.Detail))
+	}
+	want = []string{
+		"200 settled: tokens 992 left, 0 held, 1 charged; slots 2 left, 0 held ",
+		"200 unknown: tokens 992 left, 0 held; slots 2 left, 0 held ",
+		"400 :  bad request: hold: it is not a hold that this API returned",
+		"200 settled: tokens 998 left, 0 held, 2 charged; slots 2 left, 0 held ",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestHoldsRefused(t *testing.T) {
+	s := newServer(t, holding)
+	hold := readAnswer[answered](t, callCheck(s, "/v1/check", `{"hold":"60s","attrs":{"user":"ann"}}`)).Hold
+	for _, c := range []struct {
+		path, body string
+		status     int
+		detail     string
+	}{
+		{"/v1/check", `{"hold":"60"}`, 400, `hold: want how long it lasts without renewal, such as "60s", from 1ms to 24h`},
+		{"/v1/check", `{"hold":"0s"}`, 400, "hold: want how long"},
+		{"/v1/check", `{"hold":"25h"}`, 400, "hold: want how long"},
+		{"/v1/check", `{"hold":""}`, 400, "hold: must not be empty"},
+		{"/v1/check", `{"hold":60}`, 400, "hold: want text"},
+		{"/v1/check", `{"hold":"60s","charge":true}`, 400, "want only one of hold, charge, settle and renew"},
+		{"/v1/check", `{"settle":"x"}`, 400, "settle, renew: call POST /v1/settle or /v1/renew"},
+		{"/v1/check", `{"charge":1}`, 400, "charge: want true or false"},
+		{"/v1/settle", `{}`, 400, "hold: want the hold that /v1/check returned"},
+		{"/v1/settle", `{"cost":1}`, 400, "hold: want the hold that /v1/check returned"},
+		{"/v1/settle", `{"hold":"` + hold + `","cost":-1}`, 400, "cost: -1: must not be negative"},
+		{"/v1/settle", `{"hold":"` + hold + `","costs":{"tokens":-1}}`, 400, "costs: -1: must not be negative"},
+		{"/v1/settle", `{"hold":"` + hold + `","costs":{"calls":1}}`, 400, `costs: rule "calls" holds nothing in this hold`},
+		{"/v1/settle", `{"hold":"` + hold + `","costs":{"tokens":1,"tokens":2}}`, 400, `costs: "tokens" is given twice`},
+		{"/v1/settle", `{"hold":"` + hold + `","again":true}`, 400, `unknown field "again"`},
+		{"/v1/settle", `{"hold":"` + hold[:20] + `"}`, 400, "hold: it is not a hold that this API returned"},
+		{"/v1/settle", `nothing`, 400, "the JSON cannot be read"},
+		{"/v1/settle", "[" + strings.Repeat("{},", 1000) + "{}]", 413, "More than 1,000"},
+		{"/v1/settle", `{"hold":"` + strings.Repeat("A", 3<<20) + `"}`, 413, "The body is larger than 2 MiB."},
+		{"/v1/renew", `{"hold":"` + hold + `","cost":1}`, 400, `unknown field "cost"`},
+	} {
+		w := callCheck(s, c.path, c.body)
+		if a := readAnswer[answered](t, w); w.Code != c.status || !strings.Contains(a.Detail, c.detail) {
+			t.Errorf("%s %.80s: %d %s, want %d %s", c.path, c.body, w.Code, a.Detail, c.status, c.detail)
+		}
+	}
+	w := httptest.NewRecorder()
+	s.Check().ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/v1/settle", nil))
+	if w.Code != 405 {
+		t.Errorf("GET: %d", w.Code)
+	}
+}
+
+// awayHolder is a Memory that does not answer calls about holds while it is away.
+type awayHolder struct {
+	stint.Memory
+	away error
+}
+
+// Holds implements stint.Holder.
+func (a *awayHolder) Holds(ctx context.Context, at time.Time, calls []stint.HoldCall) {
+	if a.away == nil {
+		a.Memory.Holds(ctx, at, calls)
+		return
+	}
+	for i := range calls {
+		calls[i].Err = a.away
+	}
+}
+
+// While the store does not answer, the caller is asked to send the call again.
+func TestSettleWithoutStore(t *testing.T) {
+	store := new(awayHolder)
+	s := newServer(t, holding, over(store))
+	hold := readAnswer[answered](t, callCheck(s, "/v1/check", `{"cost":5,"hold":"60s","attrs":{"user":"ann"}}`)).Hold
+	store.away = limittest.ErrFault
+	for _, c := range []struct{ path, body, detail string }{
+		{"/v1/settle", `{"hold":"` + hold + `","cost":7}`, "Send the call again"},
+		{"/v1/renew", `{"hold":"` + hold + `"}`, "Send the call again"},
+		{"/v1/check", `{"charge":true,"attrs":{"user":"ann"}}`, "may have charged"},
+	} {
+		w := callCheck(s, c.path, c.body)
+		if w.Code != 503 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), c.detail) {
+			t.Errorf("%s: %d %v %s", c.path, w.Code, w.Header(), w.Body)
+		}
+		w = callCheck(s, c.path, "["+c.body+"]")
+		if w.Code != 200 || !strings.Contains(w.Body.String(), `"status":503`) || !strings.Contains(w.Body.String(), `"retry_after":1`) {
+			t.Errorf("a list of %s: %d %s", c.path, w.Code, w.Body)
+		}
+	}
+	store.away = nil
+	says(t, s, "/v1/settle", `{"hold":"`+hold+`","cost":7}`, 200, "settled: tokens 993 left, 0 held, 7 charged; slots 2 left, 0 held")
+}

@@ -1,0 +1,362 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/httpfield"
+	"github.com/stintdev/stint/server/internal/inflight"
+)
+
+// endHolds answers /v1/settle and /v1/renew: one call, or a list of up to maxChecks.
+func (s *Server) endHolds(action stint.HoldAction) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		room := s.admission.bytes.Share(r)
+		defer room.Refund()
+		body, ok := s.readJSON(w, r, &room)
+		if !ok {
+			return
+		}
+		e := holdEnds{action: action}
+		several, err := e.read(body)
+		if err == nil && len(body) > smallBody {
+			err = room.Take(int64(len(e.calls)) * heldBytes)
+		}
+		if err != nil {
+			s.refuseBody(w, r, err)
+			return
+		}
+		// The work was done, whether the caller still waits or not.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), refundTimeout)
+		defer cancel()
+		s.hold(ctx, time.Time{}, e.calls)
+		if several {
+			s.answerEnds(w, r, &e)
+			return
+		}
+		s.answerEnd(w, r, &e)
+	})
+}
+
+// holdEnds are the calls of one request, which settle holds or renew them.
+type holdEnds struct {
+	action stint.HoldAction
+	ends   []holdEnd
+	calls  []stint.HoldCall // of all ends
+	reader holdReader
+}
+
+// holdEnd is what is to be done about one hold.
+type holdEnd struct {
+	hold     *checkHold
+	from, to int   // the calls that answer it
+	err      error // why it cannot be read
+}
+
+var (
+	settleFields = []string{"hold", "cost", "costs"}
+	renewFields  = []string{"hold", "again"}
+)
+
+// read reads a body: one call, or a list. If a call of a list is wrong, its holdEnd has the
+// error.
+func (e *holdEnds) read(body string) (several bool, err error) {
+	r, err := newInputReader(body)
+	if err != nil {
+		return false, err
+	}
+	if several = r.Peek() == '['; several {
+		err = r.List(func() error { return e.readNext(r) })
+	} else {
+		err = e.readOne(r)
+	}
+	switch err = r.End(err); {
+	case errors.Is(err, errManyChecks):
+		return several, err
+	case err != nil:
+		return several, badInput("%w", err)
+	}
+	return several, nil
+}
+
+// readNext reads one call of a list.
+func (e *holdEnds) readNext(r *inputReader) error {
+	if len(e.ends) == maxChecks {
+		return errManyChecks
+	}
+	start := r.Mark()
+	err := e.readOne(r)
+	if err == nil {
+		return nil
+	}
+	if invalid := r.Valid(); invalid != nil {
+		return invalid
+	}
+	r.SkipFrom(start)
+	e.ends = append(e.ends, holdEnd{err: badInput("%w", err)})
+	return nil
+}
+
+// readOne reads one call, and adds it.
+func (e *holdEnds) readOne(r *inputReader) error {
+	fields := settleFields
+	if e.action == stint.HoldRenew {
+		fields = renewFields
+	}
+	var text string
+	var again bool
+	cost, costs := int64(-1), map[string]int64(nil)
+	err := r.Fields(fields, func(i int) (err error) {
+		switch fields[i] {
+		case "hold":
+			return r.name(&text)
+		case "again":
+			return r.isTrue(&again)
+		case "cost":
+			return r.units(&cost)
+		default:
+			costs, err = r.costs()
+			return err
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if text == "" {
+		return errors.New("hold: want the hold that /v1/check returned")
+	}
+	h, err := e.reader.read(text)
+	if err != nil {
+		return fmt.Errorf("hold: %w", err)
+	}
+	calls := h.calls(e.action)
+	for i := range calls {
+		c := &calls[i]
+		if c.Cost = cost; cost < 0 {
+			c.Cost = c.Units
+		}
+		if own, ok := costs[ruleOf(c.Limit)]; ok {
+			c.Cost = own
+		}
+	}
+	if err := namesRules(costs, calls); err != nil {
+		return err
+	}
+	if again {
+		e.calls = append(e.calls, calls...)
+		for i := range calls { // what comes after them finds what they have made
+			e.calls[len(e.calls)-len(calls)+i].Again = true
+		}
+	}
+	e.ends = append(e.ends, holdEnd{hold: h, from: len(e.calls), to: len(e.calls) + len(calls)})
+	e.calls = append(e.calls, calls...)
+	return nil
+}
+
+// namesRules returns an error if a cost is for a rule that holds nothing.
+func namesRules(costs map[string]int64, calls []stint.HoldCall) error {
+	for rule := range costs {
+		if !slices.ContainsFunc(calls, func(c stint.HoldCall) bool { return ruleOf(c.Limit) == rule }) {
+			return fmt.Errorf("costs: rule %.64q holds nothing in this hold", rule)
+		}
+	}
+	return nil
+}
+
+// units reads a number of units, which may be 0.
+func (r *inputReader) units(to *int64) error {
+	if err := r.ReadInt(to); err != nil {
+		return err
+	}
+	if *to < 0 {
+		return fmt.Errorf("%d: must not be negative", *to)
+	}
+	return nil
+}
+
+// costs reads an object whose values are numbers of units.
+func (r *inputReader) costs() (map[string]int64, error) {
+	all := map[string]int64{}
+	err := r.Object(func(rule string) error {
+		if _, twice := all[rule]; twice {
+			return fmt.Errorf("%.64q is given twice", rule)
+		}
+		var n int64
+		err := r.units(&n)
+		all[rule] = n
+		return err
+	})
+	return all, err
+}
+
+// endedJSON is how a key stands under a limit after a settlement, a renewal or a charge.
+type endedJSON struct {
+	Rule       string `json:"rule"`
+	Text       string `json:"limit_text"`
+	By         string `json:"by,omitempty"`
+	Found      bool   `json:"found"`
+	Charged    int64  `json:"charged"`
+	Limit      int64  `json:"limit"`
+	Remaining  int64  `json:"remaining"`
+	Held       int64  `json:"held"`
+	ResetAfter int64  `json:"reset_after_us"`
+}
+
+// endJSON is the answer to a settlement, a renewal or a charge.
+type endJSON struct {
+	Status    int         `json:"status,omitempty"` // in lists
+	Outcome   string      `json:"outcome"`
+	Decisions []endedJSON `json:"decisions"`
+}
+
+// answerOf makes an answer of calls, without those that are hidden. outcome is that if one of them
+// found something.
+func answerOf(outcome string, calls []stint.HoldCall, hidden func(i int) bool) (endJSON, error) {
+	j := endJSON{Outcome: unknownHold, Decisions: make([]endedJSON, 0, len(calls))}
+	for i := range calls {
+		c := &calls[i]
+		if c.Err != nil {
+			return j, c.Err
+		}
+		if c.Found {
+			j.Outcome = outcome
+		}
+		if hidden(i) {
+			continue
+		}
+		d := endedJSON{
+			Rule: ruleOf(c.Limit), Text: c.Limit.Terms(), Found: c.Found, Charged: c.Charged,
+			Limit: c.Limit.Capacity(), Remaining: c.Remaining, Held: c.Held, ResetAfter: c.ResetAfter.Microseconds(),
+		}
+		if c.By != stint.ByStore {
+			d.By = c.By.String()
+		}
+		j.Decisions = append(j.Decisions, d)
+	}
+	return j, nil
+}
+
+// answer is the answer about one hold.
+func (e *holdEnds) answer(end *holdEnd) (endJSON, error) {
+	if end.err != nil {
+		return endJSON{}, end.err
+	}
+	outcome := "settled"
+	if e.action == stint.HoldRenew {
+		outcome = "renewed"
+	}
+	return answerOf(outcome, e.calls[end.from:end.to], func(i int) bool { return end.hold.asks[i].shadow })
+}
+
+func (s *Server) answerEnd(w http.ResponseWriter, r *http.Request, e *holdEnds) {
+	j, err := e.answer(&e.ends[0])
+	if err != nil {
+		s.sampled.storeFailure(err)
+		refuseHold(w, r, err)
+		return
+	}
+	sendJSON(w, j)
+}
+
+func (s *Server) answerEnds(w http.ResponseWriter, r *http.Request, e *holdEnds) {
+	all := make([]any, len(e.ends))
+	for i := range e.ends {
+		j, err := e.answer(&e.ends[i])
+		j.Status = http.StatusOK
+		switch all[i] = j; {
+		case err == nil:
+			continue
+		case errors.Is(err, stint.ErrRequest):
+			s.metrics.badRequests.Inc()
+		default:
+			s.sampled.storeFailure(err)
+		}
+		all[i] = json.RawMessage(element(r, err, refuseHold))
+	}
+	sendJSON(w, all)
+}
+
+// refuseHold answers with a problem for what kept a hold from being settled or renewed.
+func refuseHold(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(err, stint.ErrRequest) {
+		httplimit.Problem(w, r, http.StatusBadRequest, err.Error())
+		return
+	}
+	refuseForNow(w, r, "The store does not answer right now. Send the call again: what is done already is not done twice.")
+}
+
+// refuseForNow answers 503.
+func refuseForNow(w http.ResponseWriter, r *http.Request, detail string) {
+	w.Header().Set("Retry-After", "1")
+	httplimit.Problem(w, r, http.StatusServiceUnavailable, detail)
+}
+
+// element is the problem that refuse answers for err, as an element of a list.
+func element(r *http.Request, err error, refuse func(http.ResponseWriter, *http.Request, error)) []byte {
+	p := page{header: http.Header{}}
+	refuse(&p, r, err)
+	body := bytes.TrimSpace(p.body)
+	if p.header.Get("Retry-After") == "" {
+		return body
+	}
+	return append([]byte(`{"retry_after":1,`), body[1:]...)
+}
+
+// marshal is the JSON of v, which has texts and numbers only.
+func marshal(v any) []byte {
+	body, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return body
+}
+
+func sendJSON(w http.ResponseWriter, v any) {
+	send(w, "application/json", http.StatusOK, append(marshal(v), '\n'))
+}
+
+// readJSON reads the body of a call of the check API. If it cannot, it answers.
+func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, room *inflight.Share) (body string, ok bool) {
+	if !httpfield.IsJSON(r.Header) {
+		s.metrics.badRequests.Inc()
+		httplimit.Problem(w, r, http.StatusUnsupportedMediaType, "The Content-Type must be application/json.")
+		return "", false
+	}
+	body, err := readBody(w, r, room)
+	var tooLarge *http.MaxBytesError
+	switch {
+	case err == nil:
+		return body, true
+	case errors.Is(err, inflight.ErrNoRoom):
+		s.admission.refuseBytes(w, r)
+		return "", false
+	case errors.As(err, &tooLarge):
+		httplimit.Problem(w, r, http.StatusRequestEntityTooLarge, "The body is larger than 2 MiB.")
+	default:
+		httplimit.Problem(w, r, http.StatusBadRequest, "The body cannot be read.")
+	}
+	s.metrics.badRequests.Inc()
+	return "", false
+}
+
+// refuseBody answers a call whose body was read, and is wrong.
+func (s *Server) refuseBody(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(err, inflight.ErrNoRoom) {
+		s.admission.refuseBytes(w, r)
+		return
+	}
+	s.metrics.badRequests.Inc()
+	if errors.Is(err, errManyChecks) {
+		httplimit.Problem(w, r, http.StatusRequestEntityTooLarge, "More than 1,000 checks in one request.")
+		return
+	}
+	httplimit.Problem(w, r, http.StatusBadRequest, err.Error())
+}
