@@ -57,7 +57,7 @@ func TestHoldText(t *testing.T) {
 		"a long key":       func(h *checkHold) { h.asks[0].key = strings.Repeat("k", stint.MaxKey+1) },
 		"no units":         func(h *checkHold) { h.asks[0].units = 0 },
 		"2^52 units":       func(h *checkHold) { h.asks[0].units = 1 << 52 },
-		"by lease":        func(h *checkHold) { h.asks[0].by = stint.ByLease },
+		"by lease":         func(h *checkHold) { h.asks[0].by = stint.ByLease },
 		"one record twice": func(h *checkHold) { h.asks = append(h.asks, h.asks[0]) },
 		"a limit not held": func(h *checkHold) { h.asks[0].limit = stint.MustLimit("5 per 1m") },
 		"more than 500":    func(h *checkHold) { h.asks = repeat(h.asks[0], 501) },

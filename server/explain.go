@@ -166,7 +166,7 @@ func explainLimits(v *lookup.View, r *explainedRule, asks []stint.Ask) error {
 	}
 	for i := range out {
 		d := &out[i]
-		j := adminapi.ExplainedLimit{LimitState: v.Limit(d), Cost: asks[i].Units(), Allowed: d.Allowed, RetryAfter: d.RetryAfter.Microseconds()}
+		j := adminapi.ExplainedLimit{LimitState: v.Limit(d), Cost: asks[i].Units(), Allowed: d.Allowed, Busy: d.Busy, RetryAfter: d.RetryAfter.Microseconds()}
 		if d.RetryAfter == stint.Never {
 			j.RetryAfter = never
 		}
@@ -213,12 +213,17 @@ func (r *explainedRule) words() []string {
 // limitWords describes a limit of a rule whose requests have this cost.
 func limitWords(l *adminapi.ExplainedLimit, cost int64) string {
 	text := fmt.Sprintf("%s: %d of %d used, %d left", l.Limit, l.Used, l.Capacity, l.Remaining)
+	if l.Held > 0 {
+		text = fmt.Sprintf("%s: %d of %d used, %d held by requests in flight, %d left", l.Limit, l.Used, l.Capacity, l.Held, l.Remaining)
+	}
 	if l.Cost != cost {
 		text += fmt.Sprintf("; this takes %d", l.Cost)
 	}
 	switch {
 	case l.Allowed:
 		text += "; allows"
+	case l.Busy:
+		text += fmt.Sprintf("; refuses until requests in flight end, and asks clients to try again in %s", spell(l.RetryAfter))
 	case l.RetryAfter < 0:
 		text += fmt.Sprintf("; refuses, and waiting does not help: a cost of %d is more than the limit allows at once", l.Cost)
 	default:

@@ -17,16 +17,21 @@ import (
 
 func keyCommand() *cobra.Command {
 	return group(&cobra.Command{
-		Use: "key", Short: "show, reset or refund a key",
-		Long: `Shows the state of a key under a rule, makes it unused, and returns units to it, under all
-limits of the rule. Each tier of a key has its own counts. Violations and bans stay: see
-"stint ban lift".`,
+		Use: "key", Short: "show, reset or refund a key, and release its holds",
+		Long: `Shows the state of a key under a rule, makes it unused, returns units to it, and drops what
+requests in flight hold of it, under all limits of the rule. Each tier of a key has its own
+counts. Violations and bans stay: see "stint ban lift".`,
 	},
 		keyAction("show", "show what a key has used", `Shows the state of a key under each limit of a rule: for requests without a tier and for each
-tier in which the key has used something, or with --tier for that tier only.`),
-		keyAction("reset", "make a key unused", `Makes a key unused under all limits of a rule, in every tier.`),
+tier in which the key has used something, or with --tier for that tier only. What requests in
+flight hold is listed with its age, and with how long it still counts if nobody renews it.`),
+		keyAction("reset", "make a key unused", `Makes a key unused under all limits of a rule, in every tier. What requests in flight hold stays
+held: see "stint key release".`),
 		keyAction("refund", "return units to a key", `Returns units to a key under all limits of a rule: to the counts of requests without a tier,
 or with --tier to those of that tier.`),
+		keyAction("release", "drop what requests in flight hold", `Drops what one request holds of a key, or what all of them hold, in every tier. It is not
+charged, and the requests themselves go on. Use it for holds whose request is known to have
+ended: those of a program that is gone run out by themselves.`),
 	)
 }
 
@@ -35,6 +40,7 @@ func keyAction(name, short, long string) *cobra.Command {
 	c := &cobra.Command{Use: name + " --rule R --key K", Short: short, Long: long}
 	f := c.Flags()
 	var body adminapi.RefundRequest
+	var release adminapi.ReleaseRequest
 	f.StringVar(&body.Rule, "rule", "", "`NAME` of the rule")
 	keyFlag(f, &body.Key)
 	f.StringVar(&body.Tier, "tier", "", "`NAME` of the tier whose counts are meant")
@@ -42,6 +48,11 @@ func keyAction(name, short, long string) *cobra.Command {
 	if name == "refund" {
 		c.Use += " --cost N"
 		f.Var(&cost, "cost", "return `N` units")
+	}
+	if name == "release" {
+		c.Use += " --hold ID | --all"
+		f.StringVar(&release.Hold, "hold", "", "`ID` of the hold, as key show has it")
+		f.BoolVar(&release.All, "all", false, "drop all holds of the key")
 	}
 	if name != "show" {
 		reasonFlag(f, &body.Reason)
@@ -54,6 +65,8 @@ func keyAction(name, short, long string) *cobra.Command {
 			return errors.New("want --rule and --key")
 		case name == "refund" && !cost.given:
 			return errors.New("want --cost N: how many units")
+		case name == "release" && (release.Hold == "") == !release.All:
+			return errors.New("want --hold ID or --all")
 		}
 		return nil
 	}
@@ -62,6 +75,11 @@ func keyAction(name, short, long string) *cobra.Command {
 		if name == "refund" {
 			body.Cost = cost.value
 			q.body = body
+		}
+		if name == "release" {
+			release.KeyRequest = body.KeyRequest
+			q.body = release
+			return exchange(ctx, a, q, printReleased)
 		}
 		return exchange(ctx, a, q, printKey)
 	})
@@ -121,16 +139,41 @@ func printKey(w io.Writer, k adminapi.KeyState) {
 		return
 	}
 	fmt.Fprintln(w)
-	t := table{heads: []string{"TIER", "LIMIT", "USED", "OF", "LEFT", "UNUSED IN", "LAST CHARGED", "EXPIRES IN"}}
+	t := table{heads: []string{"TIER", "LIMIT", "USED", "HELD", "OF", "LEFT", "UNUSED IN", "LAST CHARGED", "EXPIRES IN"}}
 	for _, l := range k.Limits {
-		charged, expires := "", ""
+		charged, expires, held := "", "", ""
+		if l.Held > 0 {
+			held = strconv.FormatInt(l.Held, 10)
+		}
 		if l.ChargedAgo != nil {
 			charged = micros(*l.ChargedAgo) + " ago"
 		}
 		if l.ExpiresIn != nil {
 			expires = micros(*l.ExpiresIn)
 		}
-		t.row(shown(l.Tier), shown(l.Limit), strconv.FormatInt(l.Used, 10), strconv.FormatInt(l.Capacity, 10), strconv.FormatInt(l.Remaining, 10), micros(l.ResetAfter), charged, expires)
+		t.row(shown(l.Tier), shown(l.Limit), strconv.FormatInt(l.Used, 10), held, strconv.FormatInt(l.Capacity, 10), strconv.FormatInt(l.Remaining, 10), micros(l.ResetAfter), charged, expires)
 	}
 	t.print(w)
+	printHolds(w, k.Limits)
+}
+
+// printHolds lists what requests in flight hold.
+func printHolds(w io.Writer, limits []adminapi.KeyLimit) {
+	t := table{heads: []string{"HOLD", "TIER", "LIMIT", "UNITS", "AGE", "RUNS OUT IN"}}
+	held := false
+	for _, l := range limits {
+		for _, h := range l.Holds {
+			held = true
+			t.row(shown(h.Hold), shown(l.Tier), shown(l.Limit), strconv.FormatInt(h.Units, 10), micros(h.Age), micros(h.Left))
+		}
+	}
+	if held {
+		fmt.Fprintln(w)
+		t.print(w)
+	}
+}
+
+func printReleased(w io.Writer, r adminapi.Released) {
+	fmt.Fprintln(w, "released: "+several(r.Released, "hold"))
+	printKey(w, r.KeyState)
 }

@@ -22,12 +22,26 @@ type RefundRequest struct {
 	Cost int64 `json:"cost"`
 }
 
+// ReleaseRequest drops holds of a key under a rule: the one with that identity, or all.
+type ReleaseRequest struct {
+	KeyRequest
+	Hold string `json:"hold,omitempty"` // 24 hexadecimal digits
+	All  bool   `json:"all,omitempty"`
+}
+
+// Released is the state of a key after holds were dropped.
+type Released struct {
+	Released int64 `json:"released"` // requests whose holds they were
+	KeyState
+}
+
 // LimitState is the state of a key under a limit.
 type LimitState struct {
 	Tier       string `json:"tier,omitempty"` // whose count it is; empty: as asked for
 	Limit      string `json:"limit"`          // as in a file
 	Capacity   int64  `json:"capacity"`
 	Used       int64  `json:"used"`
+	Held       int64  `json:"held,omitempty"` // by requests in flight
 	Remaining  int64  `json:"remaining"`
 	ResetAfter int64  `json:"reset_after_us"`
 }
@@ -38,6 +52,15 @@ type KeyLimit struct {
 	LimitState
 	ChargedAgo *int64 `json:"charged_ago_us,omitempty"`
 	ExpiresIn  *int64 `json:"expires_in_us,omitempty"`
+	Holds      []Hold `json:"holds,omitempty"` // the oldest first
+}
+
+// Hold is what one request holds under a limit.
+type Hold struct {
+	Hold  string `json:"hold"` // the identity of the request's holds
+	Units int64  `json:"units"`
+	Age   int64  `json:"age_us"`  // since the request began, by the clock of its instance
+	Left  int64  `json:"left_us"` // that it still counts if nobody renews it
 }
 
 // PenaltyState is the state of a key under a penalty.
@@ -118,6 +141,7 @@ type ExplainedLimit struct {
 	// Cost is how many units the request takes or holds under it.
 	Cost       int64 `json:"cost"`
 	Allowed    bool  `json:"allowed"`
+	Busy       bool  `json:"busy,omitempty"` // it refuses because of what is held
 	RetryAfter int64 `json:"retry_after_us"`
 	// Windows are when the present window of a limit of the calendar began, when the next one
 	// begins and when that ends, in the zone of the limit. nil: the limit is not one of the

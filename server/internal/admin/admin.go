@@ -103,6 +103,7 @@ func (a *API) Handler() http.Handler {
 		"POST /v1/keys/show":              {config.ReadScope, a.showKey},
 		"POST /v1/keys/reset":             {config.WriteScope, a.resetKey},
 		"POST /v1/keys/refund":            {config.WriteScope, a.refundKey},
+		"POST /v1/keys/release":           {config.WriteScope, a.releaseKey},
 		"POST /v1/explain":                {config.ReadScope, a.explainRequest},
 		"GET /v1/session":                 {config.ReadScope, a.showSession},
 		"GET /v1/series":                  {config.ReadScope, a.showSeries},

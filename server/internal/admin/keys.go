@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/spelling"
@@ -158,6 +159,12 @@ func keyLimits(v *lookup.View, k *keyCall, limits []*stint.Limit) ([]adminapi.Ke
 			all[i].ChargedAgo, all[i].ExpiresIn = &ago, &left
 		}
 	}
+	for _, h := range v.Holds(string(k.key), limits) {
+		if i := slices.IndexFunc(limits, func(l *stint.Limit) bool { return l.ID() == h.Limit.ID() }); i >= 0 {
+			age := max(0, time.Since(h.ID.Made()))
+			all[i].Holds = append(all[i].Holds, adminapi.Hold{Hold: h.ID.String(), Units: h.Units, Age: age.Microseconds(), Left: h.Left.Microseconds()})
+		}
+	}
 	return all, nil
 }
 
@@ -176,7 +183,7 @@ func (a *API) resetKey(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return a.changeKey(c, k, "reset key", func() error {
+	return keyAnswer(a.changeKey(c, k, "reset key", func() error {
 		// The limits of all tiers, because a key may be of several.
 		for limits := range slices.Chunk(k.rule.AllLimits(k.key), stint.MaxAsks) {
 			err := a.Limiter.Reset(c.Context(), string(k.key), limits...)
@@ -190,7 +197,7 @@ func (a *API) resetKey(c *call) (int, any, error) {
 			}
 		}
 		return nil
-	})
+	}))
 }
 
 func (a *API) refundKey(c *call) (int, any, error) {
@@ -204,18 +211,76 @@ func (a *API) refundKey(c *call) (int, any, error) {
 	case len(k.limits) == 0:
 		return 0, nil, impossible("rule", "%s has no limits, so nothing was taken", k.rule.Name)
 	}
-	return a.changeKey(c, k, "refund", func() error {
+	return keyAnswer(a.changeKey(c, k, "refund", func() error {
 		r := k.request(k.limits, in.Cost)
 		if err := stint.Internal().Check(r); err != nil {
 			return err
 		}
 		return stint.Refund(c.Context(), a.Limiter.Store, r)
-	})
+	}))
 }
 
-// changeKey changes the key and answers with its new state. Only the store can do that. A
-// change is logged even if the new state is not known.
-func (a *API) changeKey(c *call, k *keyCall, action string, change func() error) (int, any, error) {
+// releaseKey drops holds of a key, in every tier. They are not charged, and a client that still
+// renews one of them does not make it again.
+func (a *API) releaseKey(c *call) (int, any, error) {
+	var in adminapi.ReleaseRequest
+	k, err := a.keyCall(c, &in, &in.KeyRequest)
+	if err != nil {
+		return 0, nil, err
+	}
+	if (in.Hold == "") == !in.All {
+		return 0, nil, badCall("Want either hold or all.")
+	}
+	var id stint.HoldID
+	if in.Hold != "" {
+		if id, err = stint.ParseHoldID(in.Hold); err != nil {
+			return 0, nil, impossible("hold", "%.60q: want 24 hexadecimal digits, as key show has them", in.Hold)
+		}
+	}
+	calls, released, err := a.releases(c, k, id)
+	if err != nil {
+		return 0, nil, err
+	}
+	after, err := a.changeKey(c, k, "release", func() error {
+		stint.Holds(c.Context(), a.Limiter.Store, time.Time{}, calls)
+		for i := range calls {
+			if calls[i].Err != nil {
+				return calls[i].Err
+			}
+		}
+		return nil
+	})
+	return http.StatusOK, adminapi.Released{Released: released, KeyState: after}, err
+}
+
+// releases are calls that release what a request holds of k, or, without its identity, what all
+// hold; requests is how many those are.
+func (a *API) releases(c *call, k *keyCall, id stint.HoldID) (calls []stint.HoldCall, requests int64, err error) {
+	seen := map[stint.HoldID]bool{}
+	for limits := range slices.Chunk(k.rule.AllLimits(k.key), stint.MaxAsks) {
+		holds, err := lookup.Holds(c.Context(), a.Limiter.Store, string(k.key), limits)
+		if err != nil {
+			return nil, 0, unavailable(fmt.Errorf("nothing was released: %w", err))
+		}
+		for _, h := range holds {
+			if id == (stint.HoldID{}) || id == h.ID {
+				seen[h.ID] = true
+				calls = append(calls, stint.HoldCall{Action: stint.HoldRelease, Key: string(k.key), Limit: h.Limit, Hold: h.ID, Units: h.Units, For: h.For})
+			}
+		}
+	}
+	if len(calls) == 0 {
+		return nil, 0, notFound("Nothing is held, or no longer.")
+	}
+	return calls, int64(len(seen)), nil
+}
+
+// keyAnswer answers with the state of a key.
+func keyAnswer(j adminapi.KeyState, err error) (int, any, error) { return http.StatusOK, j, err }
+
+// changeKey changes the key and returns its new state. Only the store can do that. A change is
+// logged even if the new state is not known.
+func (a *API) changeKey(c *call, k *keyCall, action string, change func() error) (after adminapi.KeyState, err error) {
 	v := a.Lookup.View(c.Context())
 	defer v.Close()
 	before, err := a.keyState(v, k)
@@ -223,21 +288,30 @@ func (a *API) changeKey(c *call, k *keyCall, action string, change func() error)
 		err = unavailable(fmt.Errorf("nothing was changed: %w", v.StoreError()))
 	}
 	if err != nil {
-		return 0, nil, err
+		return after, err
 	}
 	err = change()
 	a.Forget(&stint.Request{Asks: []stint.Ask{{Key: string(k.key)}}}) // the other instances are notified
 	if err != nil {
 		a.Audit.unknown(c, action, k.reason, err)
-		return 0, nil, err
+		return after, err
 	}
 	v = a.Lookup.View(c.Context())
 	defer v.Close()
-	after, err := a.keyState(v, k)
-	if err != nil {
-		a.Audit.change(c, action, a.Audit.about(k.rule.Name, k.key, ""), k.reason, before, nil, nil)
-		return 0, nil, err
+	what := a.Audit.about(k.rule.Name, k.key, "")
+	if after, err = a.keyState(v, k); err != nil {
+		a.Audit.change(c, action, what, k.reason, withoutHolds(before), nil, nil)
+		return after, err
 	}
-	a.Audit.change(c, action, a.Audit.about(k.rule.Name, k.key, ""), k.reason, before, after, nil)
-	return http.StatusOK, after, nil
+	a.Audit.change(c, action, what, k.reason, withoutHolds(before), withoutHolds(after), nil)
+	return after, nil
+}
+
+// withoutHolds is j without its list of holds, of which there may be thousands.
+func withoutHolds(j adminapi.KeyState) adminapi.KeyState {
+	j.Limits = slices.Clone(j.Limits)
+	for i := range j.Limits {
+		j.Limits[i].Holds = nil
+	}
+	return j
 }

@@ -3,8 +3,10 @@
 package lookup
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -102,6 +104,30 @@ func (v *View) Stored(key string, limits []*stint.Limit) []stint.Stored {
 	return all
 }
 
+// Holds is what requests hold of key under limits, as the store has it; nil: nothing, or unknown.
+func (v *View) Holds(key string, limits []*stint.Limit) []stint.Hold {
+	if v.err != nil {
+		return nil
+	}
+	all, err := Holds(v.ctx, v.Limiter.Store, key, limits)
+	if err != nil {
+		return nil
+	}
+	return all
+}
+
+// Holds is what requests hold of key under those of limits that are held, the oldest first.
+func Holds(ctx context.Context, s stint.Store, key string, limits []*stint.Limit) ([]stint.Hold, error) {
+	limits = slices.DeleteFunc(slices.Clone(limits), func(l *stint.Limit) bool { return !l.IsHeld() })
+	holder, ok := stint.As[stint.Holder](s)
+	if !ok || len(limits) == 0 {
+		return nil, nil
+	}
+	all, err := holder.Held(ctx, key, limits)
+	slices.SortFunc(all, func(a, b stint.Hold) int { return bytes.Compare(a.ID[:], b.ID[:]) }) // which begin with their time
+	return all, err
+}
+
 // Banned calls yield for each ban by penalty, until it returns false. If the store fails
 // meanwhile, it calls again, and begins anew with the bans that this instance knows. ctx bounds
 // it, in place of Timeout, because it reads all of the store.
@@ -141,8 +167,8 @@ func (v *View) Limit(d *stint.Decision) adminapi.LimitState {
 	if v.err != nil {
 		capacity = max(1, capacity/v.Fleet.Live())
 	}
-	used := max(0, capacity-d.Remaining)
-	return adminapi.LimitState{Limit: d.Limit.Terms(), Capacity: capacity, Used: used, Remaining: d.Remaining, ResetAfter: d.ResetAfter.Microseconds()}
+	used := max(0, capacity-d.Remaining-d.Held)
+	return adminapi.LimitState{Limit: d.Limit.Terms(), Capacity: capacity, Used: used, Held: d.Held, Remaining: d.Remaining, ResetAfter: d.ResetAfter.Microseconds()}
 }
 
 // CountedBy says in an answer whose counts it has.
