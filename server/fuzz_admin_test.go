@@ -42,6 +42,7 @@ func FuzzAdmin(f *testing.F) {
 		{"POST", "/v1/bans", `{"rule":"login","key":"192.0.2.1","for":"1h","reason":"a\u202eb"}`}, {"POST", "/v1/bans", `{"network":"fe80::1%eth0/64"}`},
 		{"POST", "/v1/bans", `{"rule":"api","key":["a","x"]}`}, {"POST", "/v1/bans/lift", `{"rule":"login","key":"192.0.2.1"}`},
 		{"POST", "/v1/keys/show", `{"rule":"api","key":["42","x"],"tier":"gold"}`}, {"POST", "/v1/keys/reset", `{"rule":"login","key":"\u0000"}`},
+		{"POST", "/v1/keys/release", `{"rule":"login","key":"192.0.2.1","all":true}`}, {"POST", "/v1/keys/release", `{"rule":"login","key":"192.0.2.1","hold":"0123456789abcdef01234567"}`},
 		{"POST", "/v1/keys/refund", `{"rule":"login","key":"192.0.2.1","cost":9223372036854775807}`},
 		{"POST", "/v1/explain", `{"operation":"api","attrs":{"user":"42","plan":"gold"},"cost":-1}`}, {"POST", "/v1/explain", login},
 	} {

@@ -93,7 +93,7 @@ func (r *inputReader) input(q *checkInput) error {
 		case "hold":
 			return r.name(&q.hold)
 		case "charge":
-			return r.isTrue(&q.charge)
+			return r.ReadBool(&q.charge)
 		case "settle":
 			return r.name(&q.settle)
 		case "renew":
@@ -168,16 +168,6 @@ func (r *inputReader) name(to *string) error {
 	if *to == "" {
 		return errors.New("must not be empty")
 	}
-	return nil
-}
-
-// isTrue reads a bool.
-func (r *inputReader) isTrue(to *bool) error {
-	var b *bool
-	if err := r.ReadBool(&b); err != nil {
-		return err
-	}
-	*to = *b
 	return nil
 }
 

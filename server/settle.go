@@ -119,7 +119,7 @@ func (e *holdEnds) readOne(r *inputReader) error {
 		case "hold":
 			return r.name(&text)
 		case "again":
-			return r.isTrue(&again)
+			return r.ReadBool(&again)
 		case "cost":
 			return r.units(&cost)
 		default:

@@ -174,12 +174,15 @@ type running struct {
 // changed; "file" takes its rules from its file; "full" has rules, controls, bans and counts;
 // so have "busy", which has decided requests, "race", where another pushes rules just before, "evil", whose rules hold what no
 // file may, "away", whose store has gone, "closed", which wants a token,
-// and "alerts", which has alerts, silences and a webhook that nobody answers.
+// "held", in which requests in flight hold units, and "alerts", which has alerts, silences and a webhook that nobody answers.
 func start(t *testing.T, state string, used map[string]bool) *running {
 	t.Helper()
 	text := pushedRules(t)
 	if state == "alerts" {
 		text += "alerts:\n  - {name: blocked, when: block_rate() > 0.1, for: 5m, severity: critical}\n  - {name: near, when: usage > 80% of login}\n"
+	}
+	if state == "held" {
+		text += "  - {name: tokens, match: operation == \"ask\", key: attrs.user, cost: cost, limits: [60 per 1h, 1000 per 1d fixed_window hold 20h, 3 in_flight hold 20h]}\n"
 	}
 	set, err := rules.Parse("stint.yaml", []byte(text))
 	if err != nil {
@@ -211,6 +214,11 @@ func start(t *testing.T, state string, used map[string]bool) *running {
 			}
 			return f
 		}})
+		if state == "held" {
+			store := filled(t, set, banned)
+			holding(t, store, set.Rules[len(set.Rules)-1])
+			c.Limiter = stint.NewLimiter(store)
+		}
 		documents.put(t, "rules", map[string]any{"author": "bob", "note": "first", "text": strings.Replace(text, "5 per", "4 per", 1)})
 		if state == "evil" {
 			text = "rules: []\x1b[2J\n"
@@ -275,6 +283,25 @@ func filled(t *testing.T, set *rules.Set, banned string) stint.Store {
 		}
 	}
 	return store
+}
+
+// holding lets three requests hold units of ann's by rule. Their identities say that they have
+// begun later than now, so that their age is 0 whenever the test runs.
+func holding(t *testing.T, store stint.Store, rule *rules.Rule) {
+	t.Helper()
+	for i, cost := range []int64{300, 250, 40} {
+		r := stint.Request{Hold: stint.HoldID{0: 0xff, 11: byte(i + 1)}}
+		for _, l := range rule.Limits {
+			a := stint.Ask{Key: "ann", Limit: l}
+			if rules.IsBudget(l) {
+				a.Cost = cost
+			}
+			r.Asks = append(r.Asks, a)
+		}
+		if d, err := store.Take(t.Context(), &r, nil); err != nil || !d.Allowed {
+			t.Fatal(d, err)
+		}
+	}
 }
 
 var (

@@ -200,6 +200,8 @@ func readMember(r *strictjson.Reader, name string, to any) error {
 		return checkReason(*to)
 	case *int64:
 		return r.ReadInt(to)
+	case *bool:
+		return r.ReadBool(to)
 	case *[]string:
 		return readTexts(r, to)
 	case *rules.Key:

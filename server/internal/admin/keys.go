@@ -116,7 +116,7 @@ func (a *API) keyState(v *lookup.View, k *keyCall) (adminapi.KeyState, error) {
 }
 
 // countsOf is the state of the key under the limits of the call's tier. If the call names no
-// tier, the limits of each tier under which something is used follow.
+// tier, the limits of each tier under which something is used or held follow.
 func countsOf(v *lookup.View, k *keyCall) ([]adminapi.KeyLimit, error) {
 	limits := slices.Clone(k.limits)
 	tiers := make([]string, len(limits)) // of each limit
@@ -136,7 +136,7 @@ func countsOf(v *lookup.View, k *keyCall) ([]adminapi.KeyLimit, error) {
 			return nil, err
 		}
 		for i, j := range some {
-			if j.Tier = tiers[from+i]; from+i < len(k.limits) || j.Used > 0 {
+			if j.Tier = tiers[from+i]; from+i < len(k.limits) || j.Used > 0 || j.Held > 0 {
 				all = append(all, j)
 			}
 		}

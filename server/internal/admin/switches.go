@@ -83,7 +83,10 @@ func (c *call) switches() (*adminapi.SwitchesRequest, error) {
 		switch names[i] {
 		case "enabled":
 			in.Enabled.Given = true
-			return r.OrNull(func() error { return r.ReadBool(&in.Enabled.Value) })
+			return r.OrNull(func() error {
+				in.Enabled.Value = new(bool)
+				return r.ReadBool(in.Enabled.Value)
+			})
 		case "rules":
 			return readModes(r, in.Rules)
 		}

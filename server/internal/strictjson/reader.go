@@ -172,12 +172,12 @@ func (r *Reader) List(read func() error) error {
 }
 
 // ReadBool stores true or false.
-func (r *Reader) ReadBool(to **bool) error {
+func (r *Reader) ReadBool(to *bool) error {
 	v := r.word("true")
 	if !v && !r.word("false") {
 		return errors.New("want true or false")
 	}
-	*to = &v
+	*to = v
 	return nil
 }
 
