@@ -15,7 +15,7 @@ import (
 )
 
 // The vectors of holds, as a rules file and recorded events: the simulator gives every number, in
-// memory and in Redis.
+// memory and in Redis, and for both forms of a limit.
 func TestSimulateHoldVectors(t *testing.T) {
 	data, err := os.ReadFile("../limittest/testdata/holds-vectors.json")
 	if err != nil {
@@ -31,11 +31,11 @@ func TestSimulateHoldVectors(t *testing.T) {
 	if err := json.Unmarshal(data, &file); err != nil {
 		t.Fatal(err)
 	}
-	run := func(t *testing.T, name string, store stint.Store, limits, events []map[string]any) {
+	run := func(t *testing.T, name string, store stint.Store, text func(map[string]any) string, limits, events []map[string]any) {
 		t.Helper()
 		var texts []string
 		for _, l := range limits {
-			texts = append(texts, limitText(l))
+			texts = append(texts, text(l))
 		}
 		var in strings.Builder
 		for _, e := range events {
@@ -91,7 +91,8 @@ func TestSimulateHoldVectors(t *testing.T) {
 	}
 	t.Run("memory", func(t *testing.T) {
 		for _, c := range file.Cases {
-			run(t, c.Name, new(stint.Memory), c.Limits, c.Events)
+			run(t, c.Name, new(stint.Memory), limitText, c.Limits, c.Events)
+			run(t, c.Name, new(stint.Memory), flow, c.Limits, c.Events)
 		}
 	})
 	t.Run("redis", func(t *testing.T) {
@@ -103,7 +104,7 @@ func TestSimulateHoldVectors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			run(t, c.Name, s, c.Limits, c.Events)
+			run(t, c.Name, s, flow, c.Limits, c.Events)
 			closing.Go(s.Close)
 		}
 	})
@@ -112,6 +113,7 @@ func TestSimulateHoldVectors(t *testing.T) {
 	}
 }
 
+// limitText is a limit on one line.
 func limitText(l map[string]any) string {
 	n := func(name string) int64 { f, _ := l[name].(float64); return int64(f) }
 	text := fmt.Sprintf("%d per %dus %s", n("amount"), n("period_us"), l["algorithm"])
