@@ -58,10 +58,11 @@ func (s *Server) chargeAll(ctx context.Context, all []charge) {
 	if len(all) == 0 {
 		return
 	}
+	set := s.set.Load()
 	var calls []stint.HoldCall
 	for i := range all {
 		c := &all[i]
-		c.find(ctx, s.set.Load(), time.Time{}, s.settings.AllowAmbiguous, stint.NewHoldID())
+		c.find(ctx, set, time.Time{}, s.settings.AllowAmbiguous, stint.NewHoldID())
 		s.sampled.ambiguity(c.err)
 		calls = append(calls, c.calls...)
 	}
@@ -71,6 +72,7 @@ func (s *Server) chargeAll(ctx context.Context, all []charge) {
 	for i := range all {
 		n := copy(all[i].calls, calls)
 		calls = calls[n:]
+		set.holds.charged(all[i].calls)
 	}
 }
 

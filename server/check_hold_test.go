@@ -270,6 +270,30 @@ func (a *awayHolder) Holds(ctx context.Context, at time.Time, calls []stint.Hold
 	}
 }
 
+// Settlements are counted under their rules: those that found a hold, and those that did not.
+func TestSettleMetrics(t *testing.T) {
+	s := newServer(t, holding)
+	for _, cost := range []string{"250", "700"} {
+		hold := readAnswer[answered](t, callCheck(s, "/v1/check", `{"cost":300,"hold":"60s","attrs":{"user":"ann"}}`)).Hold
+		for range 2 {
+			callCheck(s, "/v1/settle", `{"cost":`+cost+`,"hold":"`+hold+`"}`)
+		}
+	}
+	callCheck(s, "/v1/check", `{"cost":20,"charge":true,"attrs":{"user":"bob"}}`)
+	w := httptest.NewRecorder()
+	s.Check().ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/metrics", nil))
+	for _, line := range []string{
+		`stint_holds_ended_total{result="settled",rule="tokens"} 2`, `stint_holds_ended_total{result="unknown",rule="tokens"} 2`,
+		`stint_holds_ended_total{result="settled",rule="slots"} 2`, `stint_holds_ended_total{result="settled",rule="watched"} 2`,
+		`stint_holds_ended_total{result="lost",rule="tokens"} 0`, `stint_holds{rule="tokens"} 0`,
+		`stint_hold_units_total{kind="held",rule="tokens"} 600`, `stint_hold_units_total{kind="used",rule="tokens"} 970`, `stint_hold_units_total{kind="excess",rule="tokens"} 420`,
+	} {
+		if !strings.Contains(w.Body.String(), line+"\n") {
+			t.Errorf("no %s", line)
+		}
+	}
+}
+
 // While the store does not answer, the caller is asked to send the call again.
 func TestSettleWithoutStore(t *testing.T) {
 	store := new(awayHolder)

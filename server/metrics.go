@@ -76,6 +76,7 @@ type metrics struct {
 type served struct {
 	*rules.Set
 	counters ruleCounters
+	holds    holdsByName
 	noticed  *noticed
 	reads    *recent.Reads                  // of requests, for previews
 	usage    map[*rules.Rule][]*rules.Alert // nil: there are no alerts about keys
@@ -189,7 +190,7 @@ func (m *metrics) handler(errorLog *log.Logger) http.Handler {
 // request, because Prometheus sees no increase in a series that appears as 1. The series of a
 // rule whose name was served before go on.
 func (m *metrics) serve(set *rules.Set) *served {
-	all := make(ruleCounters, len(set.Rules))
+	all, holds := make(ruleCounters, len(set.Rules)), holdsByName{}
 	for _, r := range set.Rules {
 		switch r.Mode {
 		case rules.Enforce:
@@ -210,9 +211,10 @@ func (m *metrics) serve(set *rules.Set) *served {
 		all[r].lines.rule = r.Name
 		if holdsUnits(r) {
 			all[r].holds = m.holdsOf(r)
+			holds[r.Name] = all[r].holds
 		}
 	}
-	return &served{set, all, new(noticed), readsOf(set), usageAlerts(set)}
+	return &served{set, all, holds, new(noticed), readsOf(set), usageAlerts(set)}
 }
 
 // forget removes the series of the rules in before whose names are not in now. Otherwise a

@@ -14,12 +14,13 @@ import (
 type holdCounters struct {
 	now                              prometheus.Gauge
 	settled, givenBack, lost         prometheus.Counter
+	notFound                         prometheus.Counter // when a caller of the check API settled
 	unitsHeld, unitsUsed, unitsAbove prometheus.Counter
 	unknown                          prometheus.Counter
 }
 
 var (
-	holdResults = [...]string{"settled", "given_back", "lost"}
+	holdResults = [...]string{"settled", "given_back", "lost", "unknown"}
 	unitKinds   = [...]string{"held", "used", "excess"}
 )
 
@@ -34,7 +35,7 @@ func (m *metrics) holdsOf(r *rules.Rule) *holdCounters {
 	units := func(i int) prometheus.Counter { return m.holdUnits.WithLabelValues(r.Name, unitKinds[i]) }
 	return &holdCounters{
 		now:     m.holds.WithLabelValues(r.Name),
-		settled: ended(0), givenBack: ended(1), lost: ended(2),
+		settled: ended(0), givenBack: ended(1), lost: ended(2), notFound: ended(3),
 		unitsHeld: units(0), unitsUsed: units(1), unitsAbove: units(2),
 		unknown: m.costsUnknown.WithLabelValues(r.Name),
 	}
@@ -82,5 +83,42 @@ func (c *holdCounters) cost(held, used int64) {
 func (c *holdCounters) costUnknown() {
 	if c != nil {
 		c.unknown.Inc()
+	}
+}
+
+// holdsByName has the counters of the rules that hold units.
+type holdsByName map[string]*holdCounters
+
+// settled counts a settlement by a caller of the check API. Its hold is not in the gauge: it does
+// not belong to an instance.
+func (c holdsByName) settled(h *checkHold, calls []stint.HoldCall) {
+	type end struct{ found, failed bool }
+	ends := map[string]end{} // by rule
+	for i := range calls {
+		call := &calls[i]
+		rule := ruleOf(call.Limit)
+		e := ends[rule]
+		ends[rule] = end{e.found || call.Found, e.failed || call.Err != nil}
+		if call.Found && rules.IsBudget(call.Limit) {
+			c[rule].cost(h.asks[i].units, call.Cost)
+		}
+	}
+	for rule, e := range ends {
+		switch counters := c[rule]; {
+		case counters == nil: // the rule is gone
+		case e.found:
+			counters.settled.Inc()
+		case !e.failed:
+			counters.notFound.Inc()
+		}
+	}
+}
+
+// charged counts what was charged without a hold.
+func (c holdsByName) charged(calls []stint.HoldCall) {
+	for i := range calls {
+		if call := &calls[i]; call.Err == nil && rules.IsBudget(call.Limit) {
+			c[ruleOf(call.Limit)].cost(0, call.Cost)
+		}
 	}
 }

@@ -38,6 +38,7 @@ func (s *Server) endHolds(action stint.HoldAction) http.Handler {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), refundTimeout)
 		defer cancel()
 		s.hold(ctx, time.Time{}, e.calls)
+		e.count(s.set.Load().holds)
 		if several {
 			s.answerEnds(w, r, &e)
 			return
@@ -85,6 +86,18 @@ func (e *holdEnds) read(body string) (several bool, err error) {
 		return several, badInput("%w", err)
 	}
 	return several, nil
+}
+
+// count counts what was settled.
+func (e *holdEnds) count(c holdsByName) {
+	if e.action != stint.HoldSettle {
+		return
+	}
+	for i := range e.ends {
+		if end := &e.ends[i]; end.err == nil {
+			c.settled(end.hold, e.calls[end.from:end.to])
+		}
+	}
 }
 
 // readNext reads one call of a list.
