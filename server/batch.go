@@ -86,11 +86,12 @@ func (b *batch) read(body string) (several bool, err error) {
 		switch t := &b.evaluations[i]; {
 		case q.err != nil:
 			t.err = badInput("%w", q.err)
-		case q.charge:
+		case q.way == chargeUnits:
+			q.Spent = q.costed
 			b.charges = append(b.charges, charge{in: &q.Input})
 		default:
 			t.in = &q.Input
-			if q.holdFor > 0 {
+			if q.way == holdUnits {
 				t.holds, t.holdFor, t.opaque = stint.NewHoldID(), q.holdFor, true
 			}
 		}
@@ -122,7 +123,7 @@ func (r *inputReader) check(q *checkInput) (err error) {
 	if err := q.isCheck(); err != nil {
 		return err
 	}
-	if q.hold == "" {
+	if q.way != holdUnits {
 		return nil
 	}
 	if q.holdFor, err = parseHoldFor(q.hold); err != nil {

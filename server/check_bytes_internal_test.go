@@ -1,9 +1,13 @@
 package server
 
 import (
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/stintdev/stint"
 )
 
 // What becomes of a body takes no more than what was reckoned for it, whatever it holds.
@@ -32,5 +36,39 @@ func TestBytesOfBodies(t *testing.T) {
 			t.Errorf("%s: %d bytes of JSON take %d, want at most %d", name, len(body), took, most)
 		}
 		runtime.KeepAlive(b)
+	}
+}
+
+// What becomes of settlements takes no more than what was reckoned for them, and for what they hold.
+func TestBytesOfSettlements(t *testing.T) {
+	hold := func(n int, key string) string {
+		h := checkHold{id: stint.NewHoldID(), last: time.Minute}
+		for i := range n {
+			h.asks = append(h.asks, heldAsk{key: fmt.Sprint(key, i), limit: stint.MustLimit("1 in_flight"), units: 1})
+		}
+		return h.text()
+	}
+	limits := checkHold{id: stint.NewHoldID(), last: time.Minute}
+	for i := range 500 {
+		limits.asks = append(limits.asks, heldAsk{key: "k", limit: stint.MustLimit(fmt.Sprint(i, ": 1 in_flight")), units: 1})
+	}
+	for name, one := range map[string]string{
+		"one ask":     `{"hold":"` + hold(1, "") + `"}`,
+		"500 asks":    `{"hold":"` + hold(500, "") + `"}`,
+		"long keys":   `{"hold":"` + hold(10, strings.Repeat("k", 4000)) + `"}`,
+		"many limits": `{"hold":"` + limits.text() + `"}`,
+		"costs":       `{"hold":"` + limits.text() + `","costs":{"7":1}}`,
+	} {
+		body := "[" + strings.Repeat(one+",", min(999, (2<<20)/(len(one)+1)-1)) + one + "]"
+		e := holdEnds{action: stint.HoldSettle}
+		before := heapInUse()
+		if _, err := e.read(body); err != nil {
+			t.Fatal(name, err)
+		}
+		took, most := heapInUse()-before, decodedBytes(body)+int64(len(e.calls))*heldBytes
+		if t.Logf("%s: %d bytes and %d calls take %d, at most %d", name, len(body), len(e.calls), took, most); took > most {
+			t.Errorf("%s: %d bytes of JSON take %d, want at most %d", name, len(body), took, most)
+		}
+		runtime.KeepAlive(&e)
 	}
 }

@@ -27,13 +27,11 @@ type checkInput struct {
 	timed  bool  // whether it was given
 	costed bool  // whether cost was given
 
-	// hold is the name of what an event holds, or, of a check, how long it lasts: holdFor.
+	// way is what to do. hold is the name of the hold of an event, or, of a check, how long it
+	// holds: holdFor.
+	way     way
 	hold    string
 	holdFor time.Duration
-	// charge means to charge the cost whether it fits or not.
-	charge bool
-	// settle and renew are names of holds; simulations only.
-	settle, renew string
 
 	// request is what Input.Request points to, if it is known, and header has room for its
 	// headers.
@@ -41,6 +39,17 @@ type checkInput struct {
 	header  http.Header
 	err     error // set if a batch goes on without this check
 }
+
+// way is what a check or an event wants.
+type way uint8
+
+const (
+	takeUnits way = iota
+	holdUnits
+	chargeUnits // whether it fits or not
+	settleHold // simulations only
+	renewHold  // simulations only
+)
 
 func badInput(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", stint.ErrRequest, fmt.Errorf(format, args...))
@@ -91,13 +100,17 @@ func (r *inputReader) input(q *checkInput) error {
 			q.costed = true
 			return r.ReadInt(&q.Cost)
 		case "hold":
-			return r.name(&q.hold)
-		case "charge":
-			return r.ReadBool(&q.charge)
+			return r.hold(q, holdUnits)
 		case "settle":
-			return r.name(&q.settle)
+			return r.hold(q, settleHold)
 		case "renew":
-			return r.name(&q.renew)
+			return r.hold(q, renewHold)
+		case "charge":
+			charge := false
+			if err := r.ReadBool(&charge); err != nil || !charge {
+				return err
+			}
+			return q.set(chargeUnits)
 		case "client":
 			q.Client, err = r.client()
 		case "operation":
@@ -120,11 +133,11 @@ func ReadInput(body []byte) (*rules.Input, error) {
 	if err != nil {
 		return nil, err
 	}
-	if q.hold != "" || q.charge {
-		return nil, badInput("hold, charge: nothing is held or charged here")
-	}
 	if err := q.isCheck(); err != nil {
 		return nil, badInput("%w", err)
+	}
+	if q.way != takeUnits {
+		return nil, badInput("hold, charge: nothing is held or charged here")
 	}
 	return &q.Input, nil
 }
@@ -140,24 +153,27 @@ func (q *checkInput) isCheck() error {
 	switch {
 	case q.timed:
 		return errTimed
-	case q.settle != "" || q.renew != "":
+	case q.way >= settleHold:
 		return errSettles
 	}
-	return q.oneWay()
+	return nil
 }
 
-// oneWay returns an error if q asks for several things.
-func (q *checkInput) oneWay() error {
-	n := 0
-	for _, given := range [...]bool{q.hold != "", q.charge, q.settle != "", q.renew != ""} {
-		if given {
-			n++
-		}
-	}
-	if n > 1 {
+// set sets what q wants, once.
+func (q *checkInput) set(w way) error {
+	if q.way != takeUnits {
 		return errTwoWays
 	}
+	q.way = w
 	return nil
+}
+
+// hold reads the text of a hold.
+func (r *inputReader) hold(q *checkInput, w way) error {
+	if err := r.name(&q.hold); err != nil {
+		return err
+	}
+	return q.set(w)
 }
 
 // name reads a text that must not be empty.

@@ -98,9 +98,6 @@ func (s *simulation) simulate(ctx context.Context, line []byte, out *json.Encode
 	if errors.As(err, new(noRequest)) {
 		return out.Encode(malformed(err))
 	}
-	if err == nil {
-		err = q.oneWay()
-	}
 	if err != nil {
 		return err
 	}
@@ -112,10 +109,10 @@ func (s *simulation) simulate(ctx context.Context, line []byte, out *json.Encode
 		return err
 	}
 	event := s.request
-	switch {
-	case q.charge:
+	switch q.way {
+	case chargeUnits:
 		event = s.charge
-	case q.settle != "" || q.renew != "":
+	case settleHold, renewHold:
 		event = s.settle
 	}
 	answer, err := event(ctx, q, at)
@@ -133,14 +130,14 @@ func (s *simulation) request(ctx context.Context, q *checkInput, at time.Time) (
 	one := make([]evaluation, 1)
 	t := &one[0]
 	t.in = &q.Input
-	if q.hold != "" {
+	if q.way == holdUnits {
 		t.holds = s.newID(at)
 	}
 	s.decide(ctx, one, at, true)
 	if t.err != nil {
 		return nil, t.err
 	}
-	if q.hold != "" {
+	if q.way == holdUnits {
 		s.held[q.hold] = &simulatedHold{t.holds, t.asks}
 	}
 	v := &t.Verdict

@@ -64,6 +64,7 @@ func (s *simulation) call(ctx context.Context, at time.Time, calls []stint.HoldC
 
 // charge charges what an event takes.
 func (s *simulation) charge(ctx context.Context, q *checkInput, at time.Time) (any, error) {
+	q.Spent = q.costed
 	c := charge{in: &q.Input}
 	if c.find(ctx, s.set.Load(), at, s.settings.AllowAmbiguous, s.newID(at)); c.err != nil {
 		return nil, c.err
@@ -75,16 +76,16 @@ func (s *simulation) charge(ctx context.Context, q *checkInput, at time.Time) (a
 
 // settle ends what an earlier event holds, or renews it.
 func (s *simulation) settle(ctx context.Context, q *checkInput, at time.Time) (any, error) {
-	name, action := q.settle, stint.HoldSettle
-	if q.renew != "" {
-		name, action = q.renew, stint.HoldRenew
+	action := stint.HoldSettle
+	if q.way == renewHold {
+		action = stint.HoldRenew
 	}
 	if q.costed && q.Cost < 0 {
 		return nil, badInput("cost %d: must not be negative", q.Cost)
 	}
-	h := s.held[name]
+	h := s.held[q.hold]
 	if h == nil {
-		return calledLine{Outcome: unknownHold, Detail: fmt.Sprintf("no event before has the hold %.60q", name), Decisions: []calledJSON{}}, nil
+		return calledLine{Outcome: unknownHold, Detail: fmt.Sprintf("no event before has the hold %.60q", q.hold), Decisions: []calledJSON{}}, nil
 	}
 	calls := make([]stint.HoldCall, 0, len(h.asks))
 	for i := range h.asks {
