@@ -47,8 +47,8 @@ const (
 	takeUnits way = iota
 	holdUnits
 	chargeUnits // whether it fits or not
-	settleHold // simulations only
-	renewHold  // simulations only
+	settleHold  // simulations only
+	renewHold   // simulations only
 )
 
 func badInput(format string, args ...any) error {
