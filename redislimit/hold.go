@@ -34,10 +34,12 @@ func wayOf(r *stint.Request, a *stint.Ask) (units int64, way algo.Way) {
 		return units, algo.WayCharge
 	case r.Hold != (stint.HoldID{}) && units > 0:
 		return units, algo.WayHold
-	case r.Hold != (stint.HoldID{}) || kit.Plan(a.Limit).Kind == algo.InFlight:
-		return max(1, units), algo.WayPeek
+	case kit.Plan(a.Limit).Kind != algo.InFlight && r.Hold == (stint.HoldID{}):
+		return units, algo.WayCharge
+	case units > 0:
+		return units, algo.WayAsk
 	}
-	return units, algo.WayCharge
+	return 1, algo.WayPeek
 }
 
 // span is how long a hold lasts, µs.
@@ -76,7 +78,7 @@ func heldVerdict(r *stint.Request, a *stint.Ask, s string, before int64, allowed
 	}
 	n, way := wayOf(r, a)
 	lasts := span(a.Limit, r.HoldFor)
-	if way != algo.WayPeek && before > 0 && n > 0 && before > p.Capacity/n {
+	if way <= algo.WayHold && before > 0 && n > 0 && before > p.Capacity/n {
 		return v, "", fmt.Errorf("redislimit: unexpected reply of the script: %d admitted of %d units each", before, n)
 	}
 	switch way {

@@ -269,7 +269,7 @@ func (s *Store) refundParts(ctx context.Context, parts []*part) (complete bool) 
 // with no cost.
 func (p *part) addRefund(a *stint.Ask) {
 	switch n, way := wayOf(&p.request, a); {
-	case n == 0 || way == algo.WayPeek || isQueue(*a):
+	case n == 0 || way > algo.WayHold || isQueue(*a):
 	case way == algo.WayHold:
 		p.release = append(p.release, stint.HoldCall{
 			Action: stint.HoldSettle, Key: a.Key, Limit: a.Limit, Hold: p.request.Hold, Units: n, For: p.request.HoldFor,
@@ -297,7 +297,7 @@ func (p *part) undoCharge() {
 	for i := range p.each {
 		d, a := &p.each[i], &p.request.Asks[i]
 		n, way := wayOf(&p.request, a)
-		if d.Delay = 0; n == 0 || way == algo.WayPeek || isQueue(*a) {
+		if d.Delay = 0; n == 0 || way > algo.WayHold || isQueue(*a) {
 			continue
 		}
 		if way == algo.WayHold {

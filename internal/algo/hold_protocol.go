@@ -22,7 +22,8 @@ type Way uint8
 const (
 	WayCharge Way = iota // it is charged
 	WayHold              // it holds units
-	WayPeek              // neither: it asks whether units would fit
+	WayPeek              // neither: it is a peek, and asks whether one unit would fit
+	WayAsk               // neither: it asks whether its units would fit
 )
 
 // AppendHeldAsk is AppendAsk for a limit that is held. span is how long a hold lasts, µs.

@@ -21,7 +21,7 @@ local now, used, aux
 local took = outcome == 0 and count or 0 -- how many are admitted
 local nows, useds, auxs
 -- Of an ask whose limit is held: what an admitted request does (0: it is charged, 1: it holds
--- units, 2: neither), how long a hold lasts, and its holds.
+-- units, 2 and 3: neither), how long a hold lasts, and its holds.
 local way, span, holds, heldby
 local holding -- whether an ask holds units
 local unwritten
@@ -113,10 +113,10 @@ if outcome ~= 6 then
       held, latest, several = holds.held, max(0, holds.latest - clock), holds.count
     end
     local charged = took > 0 and cost > 0 and (not way or way == 0)
+    if took > 0 and cost > 0 and penalty > 0 and way ~= 2 and records[penalty][11] then
+      call('DEL', keys[asked - penalties + penalty])
+    end
     if charged or took > 0 and way == 1 then
-      if penalty > 0 and records[penalty][11] then
-        call('DEL', keys[asked - penalties + penalty])
-      end
       if way == 1 then
         if not ids then
           ids = {}
