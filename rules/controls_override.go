@@ -174,7 +174,7 @@ func replaced(r *Rule, own []*stint.Limit, texts []string, name string) ([]*stin
 		}
 		for _, other := range limits {
 			if other.ID() == l.ID() {
-				return nil, fmt.Errorf("limits %q and %q count the same: they must differ in algorithm, period or buckets", other.Terms(), l.Terms())
+				return nil, fmt.Errorf("limits %q and %q count the same: they must differ in algorithm, period, calendar or buckets", other.Terms(), l.Terms())
 			}
 		}
 		if l, err = leasedAs(l, own); err != nil {

@@ -188,7 +188,7 @@ rules:
 		{`{"overrides":[{"id":"1","rule":"path","key":"/","times":-2}]}`, `1: times -2: must be from 1 to 1000000`},
 		{`{"overrides":[{"id":"1","rule":"path","key":"/","times":1000001}]}`, `1: times 1000001: must be from 1 to 1000000`},
 		{`{"overrides":[{"id":"1","rule":"path","key":"/","limits":["5 per 1y"]}]}`, `1: limit "5 per 1y": period "1y": must be a duration such as 500ms, 10s, 1m30s, 24h or 7d, or day, week, month or year`},
-		{`{"overrides":[{"id":"1","rule":"path","key":"/","limits":["5 per 1m","6 per 60s"]}]}`, `1: limits "5 per 1m" and "6 per 1m" count the same: they must differ in algorithm, period or buckets`},
+		{`{"overrides":[{"id":"1","rule":"path","key":"/","limits":["5 per 1m","6 per 60s"]}]}`, `1: limits "5 per 1m" and "6 per 1m" count the same: they must differ in algorithm, period, calendar or buckets`},
 		{`{"overrides":[{"id":"1","rule":"login","key":"192.0.2.1","limits":["5 per 1m"]}]}`, `1: the rule says shape, which holds requests for a leaky_bucket: one of the limits must be one`},
 		{`{"overrides":[{"id":"1","rule":"login","key":"192.0.2.1","times":1000000}]}`,
 			`1: tier gold: limit "4000000000 per 1m leaky_bucket" times 1000000: amount 4000000000000000 per 1m0s with burst 4000000000000000: too large for exact arithmetic (burst × period / gcd(amount, period) must be below 2^52 microseconds, or whole milliseconds)`},
