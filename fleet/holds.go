@@ -85,14 +85,6 @@ func (f *Fallback) holdPart(ctx context.Context, calls []stint.HoldCall) error {
 	}
 	asked := stint.Request{Asks: asks}
 	err := f.call(ctx, &asked, func(ctx context.Context) (err error) {
-		if f.ledger.owes.Load() {
-			if err = f.repayFirst(ctx, asks); err != nil {
-				for i := range calls {
-					calls[i].Err = err
-				}
-				return err
-			}
-		}
 		f.holder.Holds(ctx, time.Time{}, calls)
 		for i := range calls {
 			if e := calls[i].Err; e != nil && (err == nil || isAnswer(err)) {
@@ -109,6 +101,8 @@ func (f *Fallback) holdPart(ctx context.Context, calls []stint.HoldCall) error {
 
 func (f *Fallback) concludeHold(ctx context.Context, c *stint.HoldCall) {
 	switch err := c.Err; {
+	case err == nil && f.ledger.has(c.Key, c.Limit): // the Store does not know all that is used
+		f.mirror(c)
 	case err == nil:
 		internal.SetLeastCost(f.local, f.Live())
 		internal.LearnHold(f.local, c)
@@ -146,12 +140,17 @@ func (f *Fallback) holdWithout(c *stint.HoldCall, why error) {
 		f.holdLocal(c, errors.Is(why, ErrNotCharged))
 		return
 	}
-	// The record that this instance has of the Store's counts its units once, as the Store does.
+	f.mirror(c)
+	*c = unanswered(c)
+	c.Err = why
+}
+
+// mirror does a call that is the Store's by what this instance has of the Store's counts. There each
+// unit counts once, as in the Store.
+func (f *Fallback) mirror(c *stint.HoldCall) {
 	mirrored := []stint.HoldCall{unanswered(c)}
 	mirrored[0].Again = true
 	f.local.Holds(context.Background(), time.Time{}, mirrored)
-	*c = unanswered(c)
-	c.Err = why
 }
 
 // holdLocal does a call by this instance's counts. owed means that what it charges is to be charged

@@ -173,7 +173,7 @@ func TestStackChargesHoldsOnce(t *testing.T) {
 			}
 			for range 1500 {
 				if g.IntN(60) == 0 {
-					store.how.Store([]int32{works, works, works, refuses, loses, hangs, losesHalf}[g.IntN(7)])
+					store.how.Store([]int32{works, works, works, refuses, loses, hangs, hangsHalf}[g.IntN(7)])
 				}
 				switch k := 1 + g.IntN(11); {
 				case k < 5 && len(running) > 0:
@@ -265,7 +265,7 @@ func TestHoldsAtOnce(t *testing.T) {
 				store.how.Store(works)
 				return
 			case <-time.After(time.Duration(g.IntN(20)) * time.Millisecond):
-				store.how.Store([]int32{works, works, refuses, loses, hangs, losesHalf}[g.IntN(6)])
+				store.how.Store([]int32{works, works, refuses, loses, hangs, hangsHalf}[g.IntN(6)])
 			}
 		}
 	})

@@ -20,7 +20,7 @@ const (
 	refuses // and certainly does nothing
 	loses   // the answer, after it has done what was asked
 	hangs
-	losesHalf // every second answer
+	hangsHalf // at every second call
 )
 
 // remote is a store that fails as a test wants.
@@ -40,8 +40,8 @@ func newRemote() *remote {
 			f.Lost = true
 		case hangs:
 			f.Hang = true
-		case losesHalf:
-			f.Lost = call%2 == 0
+		case hangsHalf:
+			f.Hang = call%2 == 0
 		}
 		return f
 	}}

@@ -149,6 +149,16 @@ func (l *ledger) forget(key string, limit *stint.Limit) {
 	}
 }
 
+// has reports whether something is owed of a key under a limit.
+func (l *ledger) has(key string, limit *stint.Limit) bool {
+	if !l.owes.Load() {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.debts[entryKey{key, limit.ID()}] != nil
+}
+
 // claim takes out the debts of some asks to be charged now, as own, nil where there are none, and
 // returns the payments under way that charge others.
 func (l *ledger) claim(asks []stint.Ask, now, live int64) (own *payment, others []*payment) {
