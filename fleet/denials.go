@@ -25,7 +25,8 @@ const DefaultMaxDenials = 100_000
 //
 // It remembers only while its Store is a connected Notifier. It remembers no refusal that
 // counts as a violation under a penalty, only the bans, because the Store has to count
-// violations. It passes on requests with an instant, with a cost that never fits, with more
+// violations. It remembers no refusal that is Busy: what is held may be settled at any time.
+// It passes on requests with an instant, with a cost that never fits, with more
 // than 16 asks, or with a key of more than 256 bytes.
 //
 // Store must be given. The fields must not be changed once it is in use, and it must not be

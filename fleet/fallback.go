@@ -24,6 +24,10 @@ const DefaultDeadline = 25 * time.Millisecond
 // docs/decisions/0016-fallback.md says why. A failed call may have been charged unless its
 // error wraps ErrNotCharged; it is not sent again.
 //
+// It is a stint.Holder if its Store is or wraps one; else requests that would hold units get
+// an error that wraps stint.ErrUnsupported, whether the Store answers or not. See Holds and
+// docs/decisions/0061-holds-without-the-store.md.
+//
 // Store must be given. The fields must not be changed once it is in use, and it must not be
 // copied. It may be used from many goroutines at once. Requests with an instant are passed
 // on to the Store.
@@ -43,8 +47,8 @@ type Fallback struct {
 	// and 1 before that.
 	Instances int
 	// MaxOwed bounds the bytes, keys included, that are kept about what was admitted
-	// without the Store, to be charged when it answers again. What does not fit is never
-	// charged. 0: DefaultMaxOwed. Negative: nothing is kept.
+	// without the Store, to be charged when it answers again, and about holds to be settled
+	// then. What does not fit is never charged, and a hold that does not fit runs out. 0: DefaultMaxOwed. Negative: nothing is kept.
 	MaxOwed int
 	// Called is called after every call of the Store for a request, with its duration and
 	// its error. After an error, the request is decided without the Store. It is not called
