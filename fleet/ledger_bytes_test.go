@@ -80,7 +80,7 @@ func TestBytesOfTheUnsettled(t *testing.T) {
 			t.Errorf("%s: %d bytes of heap, want at most %d, and not far less", name, bytes, most)
 		}
 		n := len(f.ledger.unsettled)
-		if some := f.ledger.claimUnsettled(n, time.Second, func(string) bool { return true }); len(some) != n || f.ledger.size != 0 || f.ledger.settles.Load() {
+		if some := f.ledger.claimUnsettled(n, time.Since(f.start), func(string) bool { return true }); len(some) != n || f.ledger.size != 0 || f.ledger.settles.Load() {
 			t.Errorf("%s: %d of %d were taken out, and %d bytes are left", name, len(some), n, f.ledger.size)
 		}
 		f.Close()
