@@ -47,12 +47,18 @@ func (r *Rule) ownCost(l *stint.Limit) *expr.Expression {
 	return r.costs[strings.TrimSuffix(id, l.Spec().Name)+r.Name]
 }
 
+// takesCost reports whether a request takes the rule's cost under l. If the rule says no cost, that is
+// what the caller says, for all limits but those in flight.
+func (r *Rule) takesCost(l *stint.Limit) bool {
+	return r.countsCost(l) || r.cost == nil && r.Tokens.API == NoTokens && !l.IsHeld()
+}
+
 // ask is what a request asks of l.
 func (r *Rule) ask(ev *evaluation, f *found, l *stint.Limit) (stint.Ask, error) {
 	a := stint.Ask{Key: f.key, Limit: l, Penalty: r.Penalty, OnError: r.OnStoreError}
 	own := r.ownCost(l)
 	switch {
-	case f.cost == 0 && f.asksOnly:
+	case f.cost == 0 && f.asksOnly && (IsBudget(l) || !l.IsHeld()):
 	case own != nil:
 		n, err := numberIn(ev, own)
 		if err != nil {
@@ -61,7 +67,7 @@ func (r *Rule) ask(ev *evaluation, f *found, l *stint.Limit) (stint.Ask, error) 
 		a.Cost = n
 	case IsBudget(l):
 		a.Cost = r.toHold(l, &f.estimate)
-	case r.countsCost(l):
+	case r.takesCost(l):
 		a.Cost = f.cost
 	default:
 		a.Cost = 1

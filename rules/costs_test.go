@@ -141,7 +141,8 @@ func TestCostsOfBudgets(t *testing.T) {
 	}
 }
 
-// Without a budget the cost is that of all limits but in-flight ones.
+// Without a budget the cost is that of all limits but in-flight ones, and so is the caller's if the
+// rule says none.
 func TestCostsWithoutBudgets(t *testing.T) {
 	s := parse(t, `rules: [{name: r, key: client.ip, cost: 5, limits: [60 per 1m, 4 in_flight, {amount: 9, period: 1h, cost: 2}]}]`)
 	if got, want := asks(t, s, posted(t, "")), "60 per 1m: 5, 4 in_flight: 1, 9 per 1h: 2"; got != want {
@@ -150,11 +151,15 @@ func TestCostsWithoutBudgets(t *testing.T) {
 	s = parse(t, `rules: [{name: r, key: client.ip, limits: [60 per 1m, 4 in_flight, 100 per 1m fixed_window hold, {amount: 9, period: 1h, cost: 2}]}]`)
 	in := posted(t, "")
 	in.Cost = 0 // takes nothing
-	if got, want := asks(t, s, in), "60 per 1m: peek, 4 in_flight: peek, 100 per 1m fixed_window hold: peek, 9 per 1h: peek"; got != want {
+	if got, want := asks(t, s, in), "60 per 1m: peek, 4 in_flight: 1, 100 per 1m fixed_window hold: peek, 9 per 1h: peek"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	in.Cost = 30
-	if got, want := asks(t, s, in), "60 per 1m: 1, 4 in_flight: 1, 100 per 1m fixed_window hold: 30, 9 per 1h: 2"; got != want {
+	if got, want := asks(t, s, in), "60 per 1m: 30, 4 in_flight: 1, 100 per 1m fixed_window hold: 30, 9 per 1h: 2"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	s = parse(t, `rules: [{name: r, key: client.ip, cost: cost, limits: [60 per 1m, 4 in_flight, 100 per 1m fixed_window hold]}]`)
+	if got, want := asks(t, s, in), "60 per 1m: 1, 4 in_flight: 1, 100 per 1m fixed_window hold: 30"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
