@@ -29,6 +29,9 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 //	POST /v1/check  whether a request may pass: 200, or 429 (403 if blocklisted, 503
 //	                if it cannot be decided or this instance has no room);
 //	                for a list of up to 1,000: 200, and a list of answers
+//	POST /v1/settle ends what a check holds, and charges what it did cost: 200, or 503 if
+//	                the store does not answer; for a list as above
+//	POST /v1/renew  makes what a check holds last for its time from now, likewise
 //	/v1/authorize   the same for the request that another proxy asks about; see
 //	                examples
 //	GET /healthz    200 while the process runs
@@ -55,13 +58,40 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 // the query of the path. Claims are not verified; without "claims", they are those of the
 // token in the headers, if it is valid (Settings.JWT).
 //
-// The answer has the decision and, for each limit, what is used and what remains. For a
+// The answer has the decision and, for each limit, what is used, held and left. "busy" means
+// that a refusal is due to what is held, and that retry_after_us is a hint. For a
 // refusal that counts as a violation, "violations" is their number, beside "warn_after" and
 // "ban_after". If the safelist or the blocklist decided, "list" is "safelist" or
 // "blocklist", and "entry" is the entry that matched. "message" is the rule's text, in the
 // language that accept-language of request.headers prefers. If the store did not decide,
 // "by" is "local" or "policy", for the whole and for each decision (see fleet.Fallback);
 // "lease" stands for units that the store had charged before (see fleet.Leases).
+//
+// With "hold": "60s", a check that is allowed holds its units under limits that are held, and
+// takes the others. The answer has "hold", an opaque text, unless nothing is held. The hold ends
+// after that time, from 1ms to 24h, unless it is settled or renewed. It outlives this instance,
+// and any instance of the fleet can settle it. What was decided "by": "local" is known to this
+// instance alone.
+//
+//	{"hold": "AQ…", "cost": 812}
+//	{"hold": "AQ…", "costs": {"tokens": 812, "bytes": 20480}}
+//	{"hold": "AQ…", "again": true}
+//
+// /v1/settle takes the first two. "cost" is charged under all limits of the hold that are not in
+// flight, and "costs" goes before it, by the names of rules. Without either, a limit is charged
+// what was held. The outcome is "settled", or "unknown" if no limit has the hold any more: it was
+// settled before, or ran out, and nothing is charged. So a call can be sent again after any
+// error. /v1/renew takes the last one; its outcome is "renewed" or "unknown". With "again", a
+// hold that the store has lost, or that ran out, is made again, fitting or not, unless an
+// operator has released it: send that only while the work runs, and wait for the answer before
+// you settle. Each of their decisions has "found", "charged", "remaining", "held" and
+// "reset_after_us".
+//
+// With "charge": true, a check charges what was spent, whether it fits or not, and its outcome is
+// "charged". "cost" goes to the limits that count the rule's cost; see rules.Input.Spent. A
+// charge is no decision: lists, bans and penalties do not refuse it, but a request that a list
+// or a ban by hand decides is not charged. It must not be sent again after an error, unless that
+// says that nothing was charged. The charges of a list are made after its checks.
 //
 // POST /v1/check?shadow=true also returns the decisions of rules in shadow mode, and waits
 // for them.

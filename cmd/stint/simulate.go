@@ -26,6 +26,17 @@ client, operation, attrs, claims and cost, as in a check request:
 
   {"t_us":1770000000000000,"client":"192.0.2.1","request":{"method":"GET","path":"/"}}
 
+An event may also hold what it takes, under a name, and later events settle or renew that hold,
+or charge what was spent:
+
+  {"t_us":1770000000000000,"hold":"h1","cost":500,"attrs":{"user":"ann"}}
+  {"t_us":1770000001000000,"renew":"h1"}
+  {"t_us":1770000002000000,"settle":"h1","cost":812}
+  {"t_us":1770000003000000,"charge":true,"cost":90,"attrs":{"user":"ann"}}
+
+Their outcomes are settled, unknown (no limit has the hold any more), renewed and charged, and
+their decisions have remaining, reset_after_us and charged. Nothing is renewed by itself.
+
 A result has outcome, rule, decisions and ban_left_us; durations are in microseconds, and -1
 is never. A request that a server would answer with 400, such as a path with a # in it, has
 the outcome malformed, and detail says why. A path that servers read in different ways, such
