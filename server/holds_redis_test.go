@@ -17,7 +17,8 @@ import (
 	"github.com/stintdev/stint/server"
 )
 
-// fleetOf are gateways to up that share a Redis.
+// fleetOf are gateways to up that share a Redis. They wait for it for as long as a slow machine
+// needs: what instances decide without the store is another matter.
 func fleetOf(t *testing.T, n int, file string, up http.HandlerFunc) (servers []*server.Server, gateways []string, store *redislimit.Store) {
 	redis, u := redistest.Start(t), upstream(t, up)
 	for range n {
@@ -27,7 +28,7 @@ func fleetOf(t *testing.T, n int, file string, up http.HandlerFunc) (servers []*
 			t.Fatal(err)
 		}
 		t.Cleanup(store.Close)
-		s := newServer(t, file, over(store), everythingTo(u))
+		s := newServer(t, file, over(store), everythingTo(u), func(c *server.Config) { c.Settings.DecisionTimeout = 20 * time.Second })
 		servers, gateways = append(servers, s), append(gateways, start(t, s).gateway)
 	}
 	return servers, gateways, store
