@@ -212,6 +212,25 @@ func TestHoldLists(t *testing.T) {
 	}
 }
 
+// In a list, the wait of a refusal that is a hint differs by chance, and is never shorter.
+func TestHoldHints(t *testing.T) {
+	s := newServer(t, `rules: [{name: slots, key: '"all"', limits: [1 in_flight retry 10s]}]`)
+	callCheck(s, "/v1/check", `{"hold":"60s"}`)
+	seen := map[int]bool{}
+	for _, a := range readAnswer[[]struct {
+		RetryAfter int `json:"retry_after"`
+	}](t, callCheck(s, "/v1/check", "["+strings.Repeat(`{"hold":"60s"},`, 99)+`{"hold":"60s"}]`)) {
+		seen[a.RetryAfter] = true
+		if a.RetryAfter < 10 || a.RetryAfter > 15 {
+			t.Fatalf("retry after %d s", a.RetryAfter)
+		}
+	}
+	if len(seen) < 3 {
+		t.Errorf("waits %v", seen)
+	}
+}
+
+// What is no hold, or is asked for in a wrong way, is refused with the reason.
 func TestHoldsRefused(t *testing.T) {
 	s := newServer(t, holding)
 	hold := readAnswer[answered](t, callCheck(s, "/v1/check", `{"hold":"60s","attrs":{"user":"ann"}}`)).Hold

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
@@ -311,7 +312,11 @@ func (t *evaluation) appendTo(b []byte, r *http.Request, shadows bool) []byte {
 	}
 	if !t.Allowed && t.List != rules.Blocked && t.RetryAfter != stint.Never {
 		b = append(b, `"retry_after":`...)
-		b = strconv.AppendInt(b, max(1, int64((t.RetryAfter-1)/time.Second)+1), 10)
+		wait := t.RetryAfter
+		if t.Busy { // a hint: clients should not return together
+			wait += rand.N(wait/2 + 1)
+		}
+		b = strconv.AppendInt(b, max(1, int64((wait-1)/time.Second)+1), 10)
 		b = append(b, ',')
 	}
 	return append(t.appendReply(b, shadows), '}')
