@@ -118,10 +118,16 @@ func (s *late) Take(ctx context.Context, r *stint.Request, out []stint.Decision)
 	return stint.Decision{}, ctx.Err()
 }
 
-// A call that arrives late makes its hold before that is given up, and not after.
+// What a call holds that arrives late is given up, however late it is.
 func TestFallbackLateHolds(t *testing.T) {
+	for _, by := range []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond, 6 * time.Second, 5 * time.Minute} {
+		t.Run(by.String(), func(t *testing.T) { testLateHolds(t, by) })
+	}
+}
+
+func testLateHolds(t *testing.T, by time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &late{remote: newRemote(), by: 500 * time.Millisecond}
+		s := &late{remote: newRemote(), by: by}
 		f := &fleet.Fallback{Store: s, Instances: 1, Called: func(time.Duration, error) {}}
 		defer f.Close()
 		l, limiter := stint.MustLimit("4 in_flight hold 1h"), stint.NewLimiter(f)
@@ -133,7 +139,7 @@ func TestFallbackLateHolds(t *testing.T) {
 			if _, err := limiter.Allow(t.Context(), "other", stint.MustLimit("100 per 1h")); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100*time.Millisecond + by/10)
 		}
 		if n := heldIn(t, s.Memory, "k", l); n != 0 {
 			t.Errorf("%d are still held for nobody", n)

@@ -17,12 +17,15 @@ type unsettled struct {
 	call stint.HoldCall
 	// By a Fallback's start: when it is sent, and when the hold has run out.
 	from, until time.Duration
+	// again is, for a hold that a call may still make, how long to wait before it is settled once
+	// more where the Store has not found it. It doubles. 0: the Store's answer is the last.
+	again time.Duration
 }
 
 const (
 	// unsettledSize is approximate; TestBytesOfALedger compares it with the heap.
 	unsettledSize = 288
-	// lostFor is how long after a call failed it is taken not to arrive any more.
+	// lostFor is how long after a call failed the holds that it may have made are settled first.
 	lostFor = time.Second
 	// chargeHold is how long the hold lasts by which a debt is charged.
 	chargeHold = 5 * time.Minute
@@ -35,7 +38,7 @@ func (f *Fallback) keep(c stint.HoldCall, after time.Duration) {
 	c.Key = strings.Clone(c.Key)
 	span := or(c.For, time.Duration(planOf(c.Limit).Hold)*time.Microsecond)
 	at := time.Since(f.start)
-	u := unsettled{unanswered(&c), at + after, at + span + lostFor} // a call that arrives late makes its record late
+	u := unsettled{unanswered(&c), at + after, at + span + lostFor, 2 * after} // a call that arrives late makes its record late
 	now, live := f.clock(), f.Live()
 	l := &f.ledger
 	l.mu.Lock()
@@ -106,14 +109,19 @@ func (f *Fallback) settleKept() bool {
 		ctx, cancel := context.WithTimeout(context.Background(), repayTimeout)
 		f.holder.Holds(ctx, time.Time{}, calls)
 		cancel()
-		failed := false
-		for i := range calls {
-			if calls[i].Err != nil {
-				f.ledger.mu.Lock()
-				f.ledger.keep(some[i])
-				f.ledger.mu.Unlock()
+		failed, now := false, time.Since(f.start)
+		for i, u := range some {
+			switch {
+			case calls[i].Err != nil:
 				failed = true
+			case calls[i].Found || u.again == 0:
+				continue
+			default: // the call that makes the hold may still be on its way
+				u.from, u.again = now+u.again, 2*u.again
 			}
+			f.ledger.mu.Lock()
+			f.ledger.keep(u)
+			f.ledger.mu.Unlock()
 		}
 		if failed {
 			return false
