@@ -35,6 +35,8 @@ type held struct {
 	index     int           // in keeper.live; -1: not there
 	restoring chan struct{} // not nil: a call that can make a lost record again is under way; closed after it
 	doubtful  bool          // a settlement was sent and not answered
+	absent    bool          // abandoned, and not found when it was last settled
+	pause     time.Duration // before it is then settled again; it doubles
 	abandoned bool          // no more than settled with 0
 	err       error         // why it is owed
 }
@@ -192,6 +194,7 @@ func (h *held) settlements(calls []HoldCall) []HoldCall {
 // answered reads the answers to settlements. owed is not nil if some are to be sent again; err is
 // what became of the others.
 func (h *held) answered(ctx context.Context, calls []HoldCall) (owed, err error) {
+	h.absent = false
 	for i := range h.parts {
 		p := &h.parts[i]
 		if p.done {
@@ -200,6 +203,8 @@ func (h *held) answered(ctx context.Context, calls []HoldCall) (owed, err error)
 		c := &calls[0]
 		calls = calls[1:]
 		switch {
+		case c.Err == nil && h.abandoned && !c.Found: // the call that makes it may still arrive
+			h.absent = true
 		case c.Err == nil:
 			p.done = true
 			if !c.Found && !h.doubtful { // else it was settled when the answer was lost

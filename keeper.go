@@ -24,6 +24,9 @@ const (
 	// long each time, but after longestWait at the latest.
 	firstWait   = 100 * time.Millisecond
 	longestWait = time.Second
+	// A hold that a call may still make, and that was not found, is settled again after
+	// absentPause, then after twice as long each time, up to four times as long.
+	absentPause = time.Second
 )
 
 // keeper keeps what requests to a Limiter hold: it renews what still runs, and sends again what
@@ -264,7 +267,7 @@ func (k *keeper) repay(l *Limiter) (more, answers bool) {
 		return false, true
 	}
 	sendFor(l, calls, timeout)
-	var again []*held
+	var again, absent []*held
 	begin := 0
 	for i, h := range hs {
 		owed, err := h.answered(context.Background(), calls[begin:ends[i]])
@@ -272,6 +275,8 @@ func (k *keeper) repay(l *Limiter) (more, answers bool) {
 		if owed != nil {
 			h.err = owed
 			again = append(again, h)
+		} else if h.absent {
+			absent = append(absent, h)
 		}
 		k.log(h, err)
 	}
@@ -283,9 +288,24 @@ func (k *keeper) repay(l *Limiter) (more, answers bool) {
 	for _, h := range again {
 		k.bytes += h.size()
 	}
+	for _, h := range absent {
+		k.bytes += h.size()
+		k.settleLater(l, h)
+	}
 	k.owed = append(k.owed, again...)
 	answers = len(again) < len(hs)
 	return answers && len(k.owed) > len(again), answers
+}
+
+// settleLater has h, which was not found, settled once more after a while. The lock is held.
+func (k *keeper) settleLater(l *Limiter, h *held) {
+	h.pause = min(max(absentPause, 2*h.pause), 4*absentPause)
+	time.AfterFunc(h.pause, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.owed = append(k.owed, h)
+		k.arm(l, time.Now())
+	})
 }
 
 // owing takes out some of what is owed. late is what has run out.

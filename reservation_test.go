@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -544,6 +545,41 @@ func TestLostAnswerIsReleased(t *testing.T) {
 			t.Errorf("%+v, %v; %d ends observed", d, err, ends)
 		}
 	})
+}
+
+// lateStore makes the holds of a call after its caller has given up.
+type lateStore struct {
+	stint.Memory
+	by time.Duration
+}
+
+func (s *lateStore) Take(_ context.Context, r *stint.Request, _ []stint.Decision) (stint.Decision, error) {
+	again := *r
+	again.Asks = slices.Clone(r.Asks)
+	time.AfterFunc(s.by, func() { _, _ = s.Memory.Take(context.Background(), &again, nil) })
+	return stint.Decision{}, errors.New("answer lost")
+}
+
+// What a call holds that arrives late is released, however late that is.
+func TestLateHoldIsReleased(t *testing.T) {
+	for _, by := range []time.Duration{50 * time.Millisecond, 2 * time.Second, 20 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &lateStore{by: by}
+			l := stint.Limiter{Store: s}
+			if _, _, err := l.Reserve(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: budget, Cost: 8}}}); err == nil {
+				t.Fatal("the answer was not lost")
+			}
+			pass(by)
+			if all, err := s.Held(t.Context(), "k", []*stint.Limit{budget}); len(all) != 1 || err != nil {
+				t.Fatalf("after %s: %v, %v", by, all, err)
+			}
+			pass(by + 4*time.Second)
+			if all, err := s.Held(t.Context(), "k", []*stint.Limit{budget}); len(all) != 0 || err != nil {
+				t.Errorf("after %s: %v, %v", by, all, err)
+			}
+			pass(time.Minute)
+		})
+	}
 }
 
 // A Reservation that nobody refers to any more is charged what it held, and logged.
