@@ -58,6 +58,12 @@ const (
 	// -Reset-UNIT, such as X-RateLimit-Remaining-Tokens: 149984, for each unit of
 	// Answer.Units: those of its strictest limit. Limits without a unit count requests.
 	// Limits that are in flight are left out. Reset is a duration such as 6m0s.
+	//
+	// OpenAI and Anthropic are for the clients of these APIs. Such a client retries a refused
+	// request by itself: after Retry-After-Ms, which is Retry-After in milliseconds, and not at
+	// all after X-Should-Retry: false, which a refusal has if no wait would help or if
+	// Retry-After is more than a minute. The member "error" of the body is what the client
+	// reports: its message, type and code, such as rate_limit_exceeded.
 	OpenAI
 	// Anthropic, by name "anthropic", sets Anthropic-RateLimit-UNIT-Limit, -Remaining and
 	// -Reset in the same way. Reset is an instant (RFC 3339), by this machine's clock.
@@ -138,6 +144,9 @@ func (d Dialect) set(h http.Header, a *Answer) (retryAfter int64) {
 			w.retry += rand.Int64N(w.retry/2 + 2)
 		}
 		h["Retry-After"] = []string{strconv.FormatInt(w.retry, 10)}
+	}
+	if w.refused && d&(OpenAI|Anthropic) != 0 {
+		w.setRetry(h, a)
 	}
 	if a.Limit == nil {
 		return w.retry

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/netip"
@@ -125,6 +126,9 @@ type handler struct {
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h.Dialect&(OpenAI|Anthropic) != 0 {
+		r = r.WithContext(context.WithValue(r.Context(), apiKey{}, true))
+	}
 	if h.inFlight != nil {
 		place, refused := h.inFlight.Enter(r, h.Client)
 		if refused != room.None {

@@ -24,6 +24,41 @@ type problem struct {
 	Violations int64  `json:"violations,omitempty"`
 	WarnAfter  int64  `json:"warn_after,omitempty"`
 	BanAfter   int64  `json:"ban_after,omitempty"`
+	// Error is for the clients of OpenAI and Anthropic, which report nothing else.
+	Error *apiError `json:"error,omitempty"`
+}
+
+// apiError is an error as the clients of OpenAI and Anthropic read it. The type is as Anthropic has
+// them, and the code as OpenAI has them.
+type apiError struct {
+	Type    string `json:"type"`
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message"`
+}
+
+// apiKey is the key of a request's context under which the value says that its client is one of
+// OpenAI or Anthropic.
+type apiKey struct{}
+
+func (p *problem) apiError() *apiError {
+	e := &apiError{Type: "api_error", Message: p.Detail}
+	switch p.Status {
+	case http.StatusForbidden:
+		e.Type = "permission_error"
+	case http.StatusNotFound:
+		e.Type = "not_found_error"
+	case http.StatusTooManyRequests:
+		e.Type, e.Code = "rate_limit_error", "rate_limit_exceeded"
+	case http.StatusServiceUnavailable:
+		e.Type = "overloaded_error"
+	case http.StatusGatewayTimeout:
+		e.Type = "timeout_error"
+	default:
+		if p.Status < 500 {
+			e.Type = "invalid_request_error"
+		}
+	}
+	return e
 }
 
 // Problem answers r with problem details (RFC 9457, application/problem+json), as
@@ -34,7 +69,8 @@ type problem struct {
 // A Middleware adds these members, each where it applies: outcome ("limited", "warned",
 // "banned", "blocked" or "overloaded"; all are refusals), limit_name, limit (its text),
 // unit (what it counts), retry_after (seconds), and if the refusal counts as a violation, violations,
-// warn_after and ban_after.
+// warn_after and ban_after. With the dialects OpenAI and Anthropic, each problem has error; see
+// OpenAI.
 func Problem(w http.ResponseWriter, r *http.Request, status int, detail string) {
 	p := problem{Status: status, Detail: detail}
 	p.write(w, r)
@@ -47,6 +83,9 @@ func (p *problem) write(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p.Type, p.Title = "about:blank", http.StatusText(p.Status)
+	if r.Context().Value(apiKey{}) != nil {
+		p.Error = p.apiError()
+	}
 	body, err := json.Marshal(p)
 	if err != nil {
 		panic(err) // strings and numbers always marshal

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
@@ -62,6 +63,26 @@ func (w *waits) setUnits(h http.Header, a *Answer, d Dialect) {
 			h.Set("Anthropic-Ratelimit-"+unit+"-Reset", time.Now().Add(reset+time.Second-1).UTC().Format(time.RFC3339))
 		}
 	}
+}
+
+// longestRetry is the longest wait that a client of OpenAI or Anthropic is asked to take by itself.
+// These clients sleep for as long as they are told, and some take more than 24 days for nothing.
+const longestRetry = time.Minute
+
+// setRetry sets the headers by which the clients of OpenAI and Anthropic retry a refused request.
+func (w *waits) setRetry(h http.Header, a *Answer) {
+	longest := time.Duration(w.retry) * time.Second
+	if longest == 0 || longest > longestRetry {
+		h["X-Should-Retry"] = []string{"false"}
+	}
+	if longest == 0 {
+		return
+	}
+	wait := max(time.Millisecond, roundUp(a.RetryAfter))
+	if a.Busy {
+		wait += rand.N(max(1, longest-wait+1))
+	}
+	h["Retry-After-Ms"] = []string{strconv.FormatInt(wait.Milliseconds(), 10)}
 }
 
 // stricter reports whether a says more about what the client can do next than b.

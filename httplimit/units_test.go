@@ -3,6 +3,7 @@ package httplimit_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -142,5 +143,68 @@ func TestProblemsOfHeldLimits(t *testing.T) {
 	a.Each[3] = a.Decision
 	if body := serve(httplimit.Middleware{Decide: always(a, nil)}, get()).Body.String(); !strings.Contains(body, "Too many requests are in flight. The limit is 4 in_flight. Retry") {
 		t.Error(body)
+	}
+}
+
+// The clients of OpenAI and Anthropic are told when to retry in milliseconds, and not to retry where
+// it would be in vain or take long. They find the error where these APIs have it.
+func TestRetriesOfAPIClients(t *testing.T) {
+	for _, c := range []struct {
+		wait        time.Duration
+		busy        bool
+		least, most int // Retry-After-Ms; 0: none
+		retries     bool
+		header      string
+	}{
+		{wait: 1234567 * time.Microsecond, least: 1235, most: 1235, retries: true, header: "2"},
+		{wait: 0, least: 1, most: 1, retries: true, header: "1"},
+		{wait: time.Minute, least: 60000, most: 60000, retries: true, header: "60"},
+		{wait: time.Minute + 1, least: 60001, most: 60001, header: "61"},
+		{wait: 31 * 24 * time.Hour, least: 2678400000, most: 2678400000, header: "2678400"},
+		{wait: stint.Never},
+		{wait: time.Second, busy: true, least: 1000, most: 2000, retries: true},
+	} {
+		for _, d := range []httplimit.Dialect{httplimit.OpenAI, httplimit.Anthropic, httplimit.Draft11} {
+			seen := map[string]bool{}
+			for range 50 {
+				a := httplimit.Answer{Decision: stint.Decision{Outcome: stint.Limited, Limit: tokensPerMinute, RetryAfter: c.wait, Busy: c.busy}}
+				w := serve(httplimit.Middleware{Decide: always(a, nil), Dialect: d}, get())
+				h := w.Header()
+				text := h.Get("Retry-After-Ms")
+				seen[text] = true
+				if d == httplimit.Draft11 {
+					if text != "" || h.Get("X-Should-Retry") != "" || strings.Contains(w.Body.String(), `"error"`) {
+						t.Fatalf("%v: %v %s", d, h, w.Body)
+					}
+					continue
+				}
+				ms, _ := strconv.Atoi(text)
+				seconds, _ := strconv.Atoi(h.Get("Retry-After"))
+				if ms < c.least || ms > c.most || ms > seconds*1000 || (h.Get("X-Should-Retry") == "") != c.retries || c.header != "" && c.header != h.Get("Retry-After") {
+					t.Fatalf("%v, busy %t, %v: %v", c.wait, c.busy, d, h)
+				}
+				if want := `"error":{"type":"rate_limit_error","code":"rate_limit_exceeded","message":"`; !strings.Contains(w.Body.String(), want) {
+					t.Fatalf("%s lacks %s", w.Body, want)
+				}
+			}
+			if c.busy && d != httplimit.Draft11 && len(seen) < 10 {
+				t.Errorf("%d different hints", len(seen))
+			}
+		}
+	}
+}
+
+// Other problems have an error, too, with the type that fits the status.
+func TestErrorsOfAPIClients(t *testing.T) {
+	for status, want := range map[int]string{
+		400: "invalid_request_error", 403: "permission_error", 404: "not_found_error", 502: "api_error", 503: "overloaded_error", 504: "timeout_error",
+	} {
+		m := httplimit.Middleware{Decide: always(httplimit.Answer{Unlimited: true}, nil), Dialect: httplimit.Anthropic}
+		h := m.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { httplimit.Problem(w, r, status, "It is so.") }))
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, get())
+		if want := `"error":{"type":"` + want + `","message":"It is so."}`; !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s lacks %s", w.Body, want)
+		}
 	}
 }
