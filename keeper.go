@@ -89,10 +89,10 @@ func keep(l *Limiter) {
 	k.timer, k.working = nil, true
 	k.mu.Unlock()
 	renewed, repaid := true, true
-	for more := true; more && renewed; {
-		more, renewed = k.renew(l)
-	}
-	for more := true; more && repaid; {
+	for more := true; more && repaid; { // what is due meanwhile does not wait for all that is owed
+		for due := true; due && renewed; {
+			due, renewed = k.renew(l)
+		}
 		more, repaid = k.repay(l)
 	}
 	k.mu.Lock()

@@ -64,15 +64,7 @@ func (e *ending) keep(ctx context.Context, k kept) {
 
 // end settles everything by how the request ended. nil gives all back.
 func (e *ending) end(ctx context.Context, how *result) error {
-	e.mu.Lock()
-	if e.ended {
-		e.mu.Unlock()
-		return nil
-	}
-	e.ended, e.result = true, how
-	all := e.kept
-	e.kept = nil
-	e.mu.Unlock()
+	all := e.close(how)
 	if len(all) == 0 {
 		return nil
 	}
@@ -83,6 +75,28 @@ func (e *ending) end(ctx context.Context, how *result) error {
 		err = errors.Join(err, all[i].settle(ctx, how))
 	}
 	return err
+}
+
+// refused gives back what rules in shadow mode hold for a request that others refuse. The request
+// does not wait for the store.
+func (e *ending) refused() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // so that the Limiter settles in the background
+	for _, k := range e.close(nil) {
+		_ = k.settle(ctx, nil) // what is lost has run out
+	}
+}
+
+// close returns what is to be settled by how; nil if that was done before.
+func (e *ending) close(how *result) []kept {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ended {
+		return nil
+	}
+	all := e.kept
+	e.ended, e.result, e.kept = true, how, nil
+	return all
 }
 
 // settle ends k. An error means that something is not charged.

@@ -207,9 +207,13 @@ func (s *Server) concludeShadow(_ context.Context, _ *evaluation, g *group) erro
 }
 
 // endShadows ends what rules in shadow mode hold for a request that was not allowed: nobody will
-// settle it. If the store has not answered about them yet, it may come too early, and they run
-// out.
+// settle it. If the store has not answered about a hold of the check API yet, the call may come too
+// early, and the hold runs out.
 func (s *Server) endShadows(ctx context.Context, t *evaluation, at time.Time) {
+	if t.ending != nil && t.ending.holds && t.err == nil && !t.Allowed {
+		t.ending.refused()
+		return
+	}
 	if !t.opaque && at.IsZero() || t.holds == (stint.HoldID{}) || t.err == nil && t.Allowed {
 		return
 	}
