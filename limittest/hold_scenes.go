@@ -254,7 +254,7 @@ func checkManyHolds(t testing.TB, e *env) {
 		t.Helper()
 		d, each := r.hold(noon, numbered(mostHolds), asks...)
 		if d.Allowed || !d.Busy || d.RetryAfter != 7*time.Second || each[0].Held != mostHolds || each[0].Remaining != 5000-mostHolds ||
-			each[1].Busy != true || each[1].Held != 2*mostHolds || each[1].RetryAfter != time.Second {
+			!each[1].Busy || each[1].Held != 2*mostHolds || each[1].RetryAfter != time.Second {
 			t.Fatalf("%s: %s\n%s\n%s", what, show(&d), show(&each[0]), show(&each[1]))
 		}
 	}
