@@ -40,6 +40,15 @@ func (r *Response) JSON(path []string) (value any, ok bool) {
 	return r.usage.Value(path)
 }
 
+// Passed returns how much of the response JSON has read: its bytes without compression, and the
+// server-sent events or lines that are JSON. Both are 0 if JSON reads nothing.
+func (r *Response) Passed() (bytes, events int64) {
+	if r.usage == nil {
+		return 0, 0
+	}
+	return r.usage.Passed()
+}
+
 // Unreadable returns why JSON could not read the response, or not to its end. nil: it could, or
 // had nothing to read.
 func (r *Response) Unreadable() error {

@@ -32,6 +32,9 @@ type Response struct {
 	// Bytes is how many bytes of the response's body passed, and Seconds how long the request took.
 	Bytes   int64
 	Seconds float64
+	// Unzipped is how many bytes of the body were read to find JSON, without compression, and
+	// Events how many server-sent events or lines with JSON those had.
+	Unzipped, Events int64
 	// JSON returns the last value that the response had at one of Rule.UsagePaths, as decoded
 	// from JSON (see Body.Lookup). If it had none there, or it could not be read, ok is false. nil:
 	// it had none anywhere.
@@ -78,6 +81,15 @@ func (r *Rule) CostAfter(resp *Response) (cost int64, known bool, err error) {
 		return 0, false, fmt.Errorf("rules: rule %q: cost_after: %s", r.Name, expr.Clip(err.Error()))
 	}
 	return cost, known, nil
+}
+
+// LeastCost is what a request did cost at least that CostAfter does not know: the tokens of a stream
+// that passed, for a rule with the preset OpenAI.
+func (r *Rule) LeastCost(resp *Response) int64 {
+	if r.after != nil || r.Tokens.API != OpenAI {
+		return 0
+	}
+	return times(resp.Events, r.Tokens.OutputWeight)
 }
 
 // UsagePaths are the paths that CostAfter looks for in the JSON of a response, each once: names of

@@ -14,7 +14,7 @@ import (
 func answered(t testing.TB, r *rules.Rule, status int, text string) *rules.Response {
 	t.Helper()
 	value := decoded(t, text)
-	return &rules.Response{Status: status, Bytes: int64(len(text)), Seconds: 2.5,
+	return &rules.Response{Status: status, Bytes: int64(len(text)), Unzipped: int64(len(text)), Seconds: 2.5,
 		Headers: http.Header{"X-Cost": {"12"}, "X-Costs": {"1", "2"}},
 		JSON: func(path []string) (any, bool) {
 			if !strings.Contains(fmt.Sprint(r.UsagePaths()), fmt.Sprint(path)) {

@@ -162,7 +162,7 @@ func (t *Tokens) used(resp *Response) (cost int64, known bool) {
 	if begun, ok := resp.first(f.begun); ok && !isOutput {
 		// The client left before the end, which would have said. What it got is estimated, or
 		// leaving early would make the output free.
-		output, isOutput = max(begun, resp.Bytes/streamedToken), true
+		output, isOutput = max(begun, resp.Unzipped/streamedToken), true
 	}
 	if !isInput && !isOutput {
 		return 0, resp.Status >= 400 // a refusal uses nothing

@@ -118,7 +118,9 @@ func (k *kept) settle(ctx context.Context, how *result) error {
 		case known:
 			costs[i] = cost
 		case !knowsCost(rule) || rule.Unsettled == rules.Keep:
-			costs[i] = a.Units()
+			costs[i] = max(a.Units(), rule.LeastCost(&how.Response))
+		default:
+			costs[i] = rule.LeastCost(&how.Response)
 		}
 		k.counters[rule].holds.cost(a.Units(), costs[i])
 	}
@@ -203,6 +205,7 @@ func (s *Server) resultOf(x *exchange, resp *httplimit.Response) *result {
 		Response: rules.Response{Status: resp.Status, Headers: resp.Header, Bytes: resp.Bytes, Seconds: resp.Took.Seconds(), JSON: resp.JSON},
 		failed:   func(err error) { s.sampled.failure("the cost of a request cannot be computed", err) },
 	}
+	how.Unzipped, how.Events = resp.Passed()
 	if x.wrapped {
 		return how
 	}
@@ -210,7 +213,7 @@ func (s *Server) resultOf(x *exchange, resp *httplimit.Response) *result {
 		return nil
 	}
 	if how.Status = x.status; how.Status == 0 { // the response is the gateway's own
-		how.Headers, how.Bytes, how.JSON = nil, 0, nil
+		how.Headers, how.Bytes, how.Unzipped, how.Events, how.JSON = nil, 0, 0, 0, nil
 	}
 	return how
 }

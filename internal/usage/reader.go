@@ -27,6 +27,8 @@ type Reader struct {
 	values []any // of paths; nil: none yet
 	err    error
 	closed bool
+	bytes  int64 // not compressed
+	events int64 // with JSON
 
 	kind  kind
 	unzip func(*source) (io.Reader, error) // nil: the body is not compressed
@@ -131,6 +133,14 @@ func (r *Reader) Value(path []string) (value any, ok bool) {
 	return nil, false
 }
 
+// Passed is how much of the body was read: its bytes without compression, and the events or lines
+// that are JSON. Before Close it may be out of date.
+func (r *Reader) Passed() (bytes, events int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.bytes, r.events
+}
+
 // Err is why the body could not be read, or not to its end. nil: it was read, or ended early.
 func (r *Reader) Err() error {
 	r.mu.Lock()
@@ -153,7 +163,11 @@ func (r *Reader) read(yield func(struct{}) bool) {
 	if r.unzip != nil {
 		more = r.unzipped(&source{input: input{more: more}})
 	}
-	in := input{more: more}
+	in := input{more: func() []byte {
+		p := more()
+		r.bytes += int64(len(p))
+		return p
+	}}
 	in.skipBOM()
 	if r.kind != whole {
 		r.readEach(&in)
@@ -175,6 +189,7 @@ func (r *Reader) readEach(in *input) {
 	data := e.data
 	for e.next() {
 		if p.document(input{more: data}) == nil {
+			r.events++
 			for i, v := range seen {
 				if v != nil {
 					r.values[i] = v
