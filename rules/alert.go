@@ -51,13 +51,22 @@ func (u *Usage) Of(l *stint.Limit) bool {
 	return name == u.Limit || u.Limit == u.Rule && strings.HasPrefix(name, u.Rule+"@")
 }
 
-// Exceeded reports whether a key that has this many units left of a limit's capacity uses
-// more than u says.
-func (u *Usage) Exceeded(capacity, left int64) bool {
+// UsedOf is how many units of a limit a key uses by a decision: of an in-flight limit, what is held.
+// What requests hold of other limits is not used yet; it is an estimate, and may be given back.
+func UsedOf(l *stint.Limit, d *stint.Decision) int64 {
+	if l.Spec().Algorithm == stint.InFlight {
+		return d.Held
+	}
+	return max(0, l.Capacity()-d.Remaining-d.Held)
+}
+
+// Exceeded reports whether a key that has used so many units of a limit's capacity uses more than
+// u says.
+func (u *Usage) Exceeded(capacity, units int64) bool {
 	if capacity <= 0 {
 		return false
 	}
-	used, most := float64(capacity-left)*100, u.Percent*float64(capacity)
+	used, most := float64(units)*100, u.Percent*float64(capacity)
 	return used > most || u.OrMore && used == most
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
 )
 
@@ -126,8 +127,53 @@ func TestUsageExceeded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := s.Alerts[0].Usage.Exceeded(c.capacity, c.left); got != c.want {
+		if got := s.Alerts[0].Usage.Exceeded(c.capacity, c.capacity-c.left); got != c.want {
 			t.Errorf("%s, %d of %d left: %t", c.when, c.left, c.capacity, got)
+		}
+	}
+}
+
+// What requests hold of a budget is not used; the places of an in-flight limit are.
+func TestUsedOf(t *testing.T) {
+	for _, c := range []struct {
+		limit      string
+		left, held int64
+		want       int64
+	}{
+		{"10 per 1m", 3, 0, 7},
+		{"10 per 1m fixed_window hold", 3, 5, 2},
+		{"10 per 1m fixed_window hold", 0, 0, 10},
+		{"10 per 1m fixed_window hold", 0, 12, 0}, // the amount was lowered while they held
+		{"10 in_flight", 3, 7, 7},
+		{"10 in_flight", 10, 0, 0},
+	} {
+		d := stint.Decision{Limit: stint.MustLimit("login: " + c.limit), Remaining: c.left, Held: c.held}
+		if got := rules.UsedOf(d.Limit, &d); got != c.want {
+			t.Errorf("%s with %d left and %d held: %d used, want %d", c.limit, c.left, c.held, got, c.want)
+		}
+	}
+}
+
+// Measures of holds are of rules that hold something.
+func TestAlertsAboutHolds(t *testing.T) {
+	const file = `rules:
+  - {name: plain, limits: [1 per 1s]}
+  - {name: chat, limits: [4 in_flight]}
+  - {name: tiered, tier: "'gold'", tiers: {gold: {limits: [9 per 1h fixed_window hold]}}, limits: [1 per 1s]}
+alerts: [{name: a, when: %q}]`
+	for when, want := range map[string]string{
+		`holds("chat") > 3`:                       "",
+		`holds() > 3`:                             "",
+		`hold_lost_rate("tiered") > 0`:            "",
+		`cost_unknown_rate("chat") > 0.1`:         "",
+		`holds("plain") > 3`:                      `rule "plain" holds nothing`,
+		`hold_lost_rate("plain") > 0`:             `rule "plain" holds nothing`,
+		`cost_unknown_rate("plain") > 0`:          `rule "plain" holds nothing`,
+		`block_rate("plain") > 0.5 && rate() > 3`: "",
+	} {
+		_, err := rules.Parse("r.yaml", fmt.Appendf(nil, file, when))
+		if err == nil && want != "" || err != nil && (want == "" || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", when, err, want)
 		}
 	}
 }

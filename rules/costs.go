@@ -3,6 +3,7 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,6 +15,12 @@ import (
 // limit, of which it holds one unit whatever it costs.
 func IsBudget(l *stint.Limit) bool {
 	return l.IsHeld() && l.Spec().Algorithm != stint.InFlight
+}
+
+// Holds reports whether a limit of the rule or of one of its tiers is held.
+func (r *Rule) Holds() bool {
+	held := func(all []*stint.Limit) bool { return slices.ContainsFunc(all, (*stint.Limit).IsHeld) }
+	return held(r.Limits) || slices.ContainsFunc(r.Tiers, func(t Tier) bool { return held(t.Limits) })
 }
 
 // UnitOf is what l, one of the rule's limits, counts: Unit for the limits that count the rule's

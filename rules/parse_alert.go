@@ -45,17 +45,23 @@ const (
 )
 
 var measures = map[string]measure{
-	"rate":             {[]argument{ruleArgument, outcomeArgument}, 0, math.Inf(1)},
-	"block_rate":       {[]argument{ruleArgument}, 0, 1},
-	"undecided_rate":   {nil, 0, 1},
-	"fallback_rate":    {[]argument{ruleArgument}, 0, 1},
-	"store_calls":      {nil, 0, math.Inf(1)},
-	"store_error_rate": {nil, 0, 1},
-	"bans":             {nil, 0, math.Inf(1)},
-	"latency":          {[]argument{quantileArgument}, 1, math.Inf(1)},
-	"store_latency":    {[]argument{quantileArgument}, 1, math.Inf(1)},
-	"instances":        {nil, 0, math.Inf(1)},
+	"rate":              {[]argument{ruleArgument, outcomeArgument}, 0, math.Inf(1)},
+	"block_rate":        {[]argument{ruleArgument}, 0, 1},
+	"undecided_rate":    {nil, 0, 1},
+	"fallback_rate":     {[]argument{ruleArgument}, 0, 1},
+	"holds":             {[]argument{ruleArgument}, 0, math.Inf(1)},
+	"hold_lost_rate":    {[]argument{ruleArgument}, 0, 1},
+	"cost_unknown_rate": {[]argument{ruleArgument}, 0, 1},
+	"store_calls":       {nil, 0, math.Inf(1)},
+	"store_error_rate":  {nil, 0, 1},
+	"bans":              {nil, 0, math.Inf(1)},
+	"latency":           {[]argument{quantileArgument}, 1, math.Inf(1)},
+	"store_latency":     {[]argument{quantileArgument}, 1, math.Inf(1)},
+	"instances":         {nil, 0, math.Inf(1)},
 }
+
+// measuresOfHolds are those that need a rule with limits that are held.
+var measuresOfHolds = []string{"holds", "hold_lost_rate", "cost_unknown_rate"}
 
 // alertLanguage is the language of conditions.
 var alertLanguage = expr.NewFormulas(measureFunctions())
@@ -91,6 +97,7 @@ type alertUse struct {
 	offset int
 	rule   string
 	usage  *Usage // nil: rule is in a condition
+	holds  bool   // the condition measures holds
 }
 
 func (p *parser) alerts(n *yamlnode.Node) {
@@ -241,7 +248,7 @@ func (p *parser) usage(a *Alert, n *yamlnode.Node) {
 	}
 	u.Rule, _, _ = strings.Cut(u.Limit, "@")
 	a.Usage = u
-	p.alertUses = append(p.alertUses, alertUse{n, strings.LastIndex(n.Value, u.Limit), u.Rule, u})
+	p.alertUses = append(p.alertUses, alertUse{node: n, offset: strings.LastIndex(n.Value, u.Limit), rule: u.Rule, usage: u})
 }
 
 // opposite are the comparisons that hold where others do not.
@@ -283,7 +290,7 @@ func (p *parser) measure(n *yamlnode.Node, f *expr.Formula) *Condition {
 			p.ReportWithin(n, arg.Offset, "%s takes the name of a rule in quotes, as in %s(%q)", f.Op, f.Op, "login")
 		case kind == ruleArgument && arg.Text != anyRule:
 			m.Rule = arg.Text
-			p.alertUses = append(p.alertUses, alertUse{n, arg.Offset, arg.Text, nil})
+			p.alertUses = append(p.alertUses, alertUse{node: n, offset: arg.Offset, rule: arg.Text, holds: slices.Contains(measuresOfHolds, f.Op)})
 		case kind == outcomeArgument:
 			m.Outcome = arg.Text
 			if why := wrongOutcome(m); why != "" {
@@ -324,6 +331,8 @@ func (p *parser) linkAlerts() {
 			p.ReportWithin(use.node, use.offset, "%s", unknown("rule", use.rule, names))
 		case use.usage != nil && len(r.Limits) == 0:
 			p.ReportWithin(use.node, use.offset, "rule %q has no limits", r.Name)
+		case use.holds && !r.Holds():
+			p.ReportWithin(use.node, use.offset, "rule %q holds nothing: none of its limits has hold or is in_flight", r.Name)
 		case use.usage != nil && use.usage.Limit != use.rule:
 			p.linkTierOf(use, r)
 		}

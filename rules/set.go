@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/rules/internal/expr"
@@ -143,10 +142,7 @@ func (s *Set) noteUses() {
 			continue
 		}
 		s.readsBody = s.readsBody || r.Tokens.API != NoTokens && r.cost == nil || r.Tokens.IncludeUsage
-		s.holds = s.holds || slices.ContainsFunc(r.Limits, (*stint.Limit).IsHeld)
-		for _, t := range r.Tiers {
-			s.holds = s.holds || slices.ContainsFunc(t.Limits, (*stint.Limit).IsHeld)
-		}
+		s.holds = s.holds || r.Holds()
 	}
 }
 

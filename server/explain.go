@@ -170,7 +170,6 @@ func explainLimits(v *lookup.View, r *explainedRule, asks []stint.Ask) error {
 		if d.RetryAfter == stint.Never {
 			j.RetryAfter = never
 		}
-		j.Windows = windowsAround(d.Limit, time.Now())
 		r.Limits = append(r.Limits, j)
 	}
 	if d := stint.Strictest(out); !d.Allowed {
@@ -233,16 +232,6 @@ func limitWords(l *adminapi.ExplainedLimit, cost int64) string {
 		text += fmt.Sprintf(", unused in %s", spell(l.ResetAfter))
 	}
 	return text
-}
-
-// windowsAround are those of adminapi.ExplainedLimit.Windows at now.
-func windowsAround(l *stint.Limit, now time.Time) []time.Time {
-	if l.Spec().Calendar.Unit == 0 {
-		return nil
-	}
-	start, end := l.Window(now)
-	_, after := l.Window(end)
-	return []time.Time{start, end, after}
 }
 
 func windowWords(windows []time.Time) string {

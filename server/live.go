@@ -26,7 +26,7 @@ func (s *Server) newLive(c *Config) *live.Live {
 
 func (s *Server) liveState() live.State {
 	version, manual := s.control.Changes()
-	state := live.State{Decides: "store", Instances: 1, Version: s.Rules().Version, Controls: version, ManualBans: manual, Bans: s.bans.running(), Firing: s.alerts.Firing()}
+	state := live.State{Decides: "store", Instances: 1, Version: s.Rules().Version, Controls: version, ManualBans: manual, Bans: s.bans.running(), Firing: s.alerts.Firing(), Holds: s.set.Load().holds.now()}
 	if s.fleet.IsLayered() {
 		state.Breaker, state.Instances = s.fleet.State().String(), s.fleet.Live()
 		if s.storeError() != nil {
@@ -85,6 +85,12 @@ func (m *metrics) counts(set interface{ Load() *served }) func() *live.Counts {
 				live.Warned: counter(of.decisions[stint.Warned]), live.Banned: counter(of.decisions[stint.Banned]),
 				live.Shadow: counter(of.shadow), live.Skipped: counter(of.skipped),
 				live.Fallback: counter(of.fallback), live.Violations: counter(of.responses),
+			}
+			if h := of.holds; h != nil {
+				all := c.Rules[r.Name]
+				all[live.HoldsLost], all[live.CostsUnknown] = counter(h.lost), counter(h.unknown)
+				all[live.HoldsEnded] = counter(h.settled) + counter(h.givenBack) + all[live.HoldsLost]
+				c.Rules[r.Name] = all
 			}
 		}
 		return c

@@ -209,7 +209,7 @@ func (m *metrics) serve(set *rules.Set) *served {
 			continue
 		}
 		all[r].lines.rule = r.Name
-		if holdsUnits(r) {
+		if r.Holds() {
 			all[r].holds = m.holdsOf(r)
 			holds[r.Name] = all[r].holds
 		}

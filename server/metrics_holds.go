@@ -1,9 +1,8 @@
 package server
 
 import (
-	"slices"
-
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
@@ -23,12 +22,6 @@ var (
 	holdResults = [...]string{"settled", "given_back", "lost", "unknown"}
 	unitKinds   = [...]string{"held", "used", "excess"}
 )
-
-// holdsUnits reports whether r has limits that are held.
-func holdsUnits(r *rules.Rule) bool {
-	held := func(all []*stint.Limit) bool { return slices.ContainsFunc(all, (*stint.Limit).IsHeld) }
-	return held(r.Limits) || slices.ContainsFunc(r.Tiers, func(t rules.Tier) bool { return held(t.Limits) })
-}
 
 func (m *metrics) holdsOf(r *rules.Rule) *holdCounters {
 	ended := func(i int) prometheus.Counter { return m.holdsEnded.WithLabelValues(r.Name, holdResults[i]) }
@@ -88,6 +81,21 @@ func (c *holdCounters) costUnknown() {
 
 // holdsByName has the counters of the rules that hold units.
 type holdsByName map[string]*holdCounters
+
+// now is how many requests in flight hold something, by rule.
+func (c holdsByName) now() map[string]int64 {
+	var all map[string]int64
+	var read dto.Metric
+	for rule, counters := range c {
+		if counters.now.Write(&read) == nil && read.Gauge.GetValue() > 0 {
+			if all == nil {
+				all = map[string]int64{}
+			}
+			all[rule] = int64(read.Gauge.GetValue())
+		}
+	}
+	return all
+}
 
 // settled counts a settlement by a caller of the check API. Its hold is not in the gauge: it does
 // not belong to an instance.

@@ -44,6 +44,10 @@ type LimitState struct {
 	Held       int64  `json:"held,omitempty"` // by requests in flight
 	Remaining  int64  `json:"remaining"`
 	ResetAfter int64  `json:"reset_after_us"`
+	// Windows are when the present window of a limit of the calendar began, when the next one
+	// begins and when that ends, in the zone of the limit. nil: the limit is not one of the
+	// calendar.
+	Windows []time.Time `json:"windows,omitempty"`
 }
 
 // KeyLimit is a LimitState with what the store keeps of it. Its pointers are nil where
@@ -143,8 +147,4 @@ type ExplainedLimit struct {
 	Allowed    bool  `json:"allowed"`
 	Busy       bool  `json:"busy,omitempty"` // it refuses because of what is held
 	RetryAfter int64 `json:"retry_after_us"`
-	// Windows are when the present window of a limit of the calendar began, when the next one
-	// begins and when that ends, in the zone of the limit. nil: the limit is not one of the
-	// calendar.
-	Windows []time.Time `json:"windows,omitempty"`
 }

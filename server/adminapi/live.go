@@ -29,8 +29,15 @@ type Live struct {
 	Decides   string `json:"decides"`
 	Breaker   string `json:"breaker,omitempty"`
 	Instances int64  `json:"instances"`
-	Bans      int64  `json:"bans"`   // by penalties and by hand
-	Firing    int64  `json:"firing"` // alerts that no silence mutes
+	Bans      int64  `json:"bans"` // by penalties and by hand
+	// Holds is requests in flight that hold units by a rule, once for each such rule.
+	// HoldsLost and CostsUnknown are requests a second that held units and have ended: whose
+	// hold had run out, so that their cost was not charged, and whose cost could not be read.
+	// Holds of the check API are in none of the three.
+	Holds        int64   `json:"holds,omitempty"`
+	HoldsLost    float64 `json:"holds_lost,omitempty"`
+	CostsUnknown float64 `json:"costs_unknown,omitempty"`
+	Firing       int64   `json:"firing"` // alerts that no silence mutes
 	// Rules are the busiest, at most 12.
 	Rules []LiveRule `json:"rules"`
 	// Rule is the rule that the query names; nil: it names none, or none in force.
@@ -47,6 +54,7 @@ type LiveRule struct {
 	Name    string  `json:"name"`
 	Decided float64 `json:"decided"`
 	Refused float64 `json:"refused"`
+	Holds   int64   `json:"holds,omitempty"` // as in Live
 }
 
 // RuleRates are the rates of one rule, of the same time as the other numbers.
@@ -59,6 +67,10 @@ type RuleRates struct {
 	// upstreams a second that counted as violations.
 	Fallback   float64 `json:"fallback"`
 	Violations float64 `json:"violations"`
+	// Holds, HoldsLost and CostsUnknown are as in Live, of this rule.
+	Holds        int64   `json:"holds,omitempty"`
+	HoldsLost    float64 `json:"holds_lost,omitempty"`
+	CostsUnknown float64 `json:"costs_unknown,omitempty"`
 }
 
 // Series are the last minutes, in steps, the oldest first. Only steps since the start of the

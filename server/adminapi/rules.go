@@ -27,6 +27,7 @@ type Rule struct {
 	CostAfter string   `json:"cost_after,omitempty"`
 	Unit      string   `json:"unit,omitempty"`
 	Tokens    string   `json:"tokens,omitempty"`
+	Holds     bool     `json:"holds,omitempty"` // a limit of it or of its tiers is held
 	Limits    []string `json:"limits"`
 }
 

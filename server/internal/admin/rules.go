@@ -25,7 +25,7 @@ func (a *API) showRules(*call) (int, any, error) {
 	now := a.Control.Status()
 	all := adminapi.Rules{Source: sourceOf(&now), Version: now.Set.Version, Number: now.Number, Newest: now.Newest, Rules: []adminapi.Rule{}}
 	for _, r := range now.Set.Rules {
-		j := adminapi.Rule{Name: r.Name, Mode: r.Mode.String(), Match: r.Match, Key: r.Key, Cost: r.Cost, CostAfter: r.After, Unit: r.Unit, Limits: []string{}}
+		j := adminapi.Rule{Name: r.Name, Mode: r.Mode.String(), Match: r.Match, Key: r.Key, Cost: r.Cost, CostAfter: r.After, Unit: r.Unit, Holds: r.Holds(), Limits: []string{}}
 		if r.Tokens.API != rules.NoTokens {
 			j.Tokens = r.Tokens.API.String()
 		}

@@ -135,7 +135,9 @@ func (m *meter) value(of rules.Measure, window time.Duration) (v float64, ok boo
 }
 
 // isGauge reports whether the last value of m counts, and not its growth.
-func isGauge(m rules.Measure) bool { return m.Name == "bans" || m.Name == "instances" }
+func isGauge(m rules.Measure) bool {
+	return m.Name == "bans" || m.Name == "holds" || m.Name == "instances"
+}
 
 // isSum reports whether m adds up instances, so that a part of them says nothing of the whole.
 // Shares and latencies do not.
@@ -152,6 +154,12 @@ func read(m rules.Measure, t *live.Totals) []float64 {
 		return []float64{decided(t, "", "undecided"), decided(t, "", "")}
 	case "fallback_rate":
 		return []float64{ofRules(t, m.Rule, live.Fallback), decided(t, m.Rule, "")}
+	case "hold_lost_rate":
+		return []float64{ofRules(t, m.Rule, live.HoldsLost), ofRules(t, m.Rule, live.HoldsEnded)}
+	case "cost_unknown_rate":
+		return []float64{ofRules(t, m.Rule, live.CostsUnknown), ofRules(t, m.Rule, live.HoldsEnded)}
+	case "holds":
+		return []float64{holds(t, m.Rule)}
 	case "store_calls":
 		return []float64{float64(t.StoreTimes.Total())}
 	case "store_error_rate":
@@ -191,6 +199,18 @@ func decided(t *live.Totals, rule, outcome string) float64 {
 		if outcome == "" || outcome == live.Outcomes[i] || outcome == "refused" && refused {
 			n += count
 		}
+	}
+	return float64(n)
+}
+
+// holds are the requests that hold units by a rule now, or by all if rule is empty.
+func holds(t *live.Totals, rule string) float64 {
+	if rule != "" {
+		return float64(t.Holds[rule])
+	}
+	n := int64(0)
+	for _, of := range t.Holds {
+		n += of
 	}
 	return float64(n)
 }

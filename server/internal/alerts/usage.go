@@ -83,7 +83,7 @@ func (u *usage) init(o *Options) {
 // not block.
 func (a *Alerts) Decided(alert *rules.Alert, d *stint.Decision) {
 	l := d.Limit
-	if l == nil || d.By != stint.ByStore && d.By != stint.ByLease || !alert.Usage.Of(l) || !alert.Usage.Exceeded(l.Capacity(), d.Remaining) {
+	if l == nil || d.By != stint.ByStore && d.By != stint.ByLease || !alert.Usage.Of(l) || !alert.Usage.Exceeded(l.Capacity(), rules.UsedOf(l, d)) {
 		return
 	}
 	a.usage.crossed(alert, l, d)
@@ -100,7 +100,7 @@ func (u *usage) crossed(alert *rules.Alert, l *stint.Limit, d *stint.Decision) {
 	}
 	c := crossing{
 		alert: alert.Name, rule: alert.Usage.Rule, limit: l.Terms(), key: strings.Clone(d.Key),
-		usage: float64(l.Capacity()-d.Remaining) / float64(l.Capacity()), period: period, claimant: rand.Text(),
+		usage: float64(rules.UsedOf(l, d)) / float64(l.Capacity()), period: period, claimant: rand.Text(),
 	}
 	select {
 	case u.waiting <- c:

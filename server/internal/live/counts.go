@@ -24,10 +24,13 @@ const (
 
 // Indexes of RuleCounts, after Allowed, Limited, Warned and Banned.
 const (
-	Shadow     = Banned + 1 + iota // requests that it would have refused
-	Skipped                        // requests that it did not decide in shadow mode
-	Fallback                       // decisions by its on_store_error
-	Violations                     // responses that counted as violations
+	Shadow       = Banned + 1 + iota // requests that it would have refused
+	Skipped                          // requests that it did not decide in shadow mode
+	Fallback                         // decisions by its on_store_error
+	Violations                       // responses that counted as violations
+	HoldsEnded                       // requests that held units by it and have ended
+	HoldsLost                        // those of them whose holds had run out
+	CostsUnknown                     // those of them whose cost could not be read
 	ruleKinds
 )
 
@@ -140,6 +143,35 @@ func (c *Counts) keep(of map[string]RuleCounts) {
 		_, has := of[name]
 		return !has
 	})
+}
+
+// gauges are numbers of now, by rule. They are not negative.
+type gauges map[string]int64
+
+// plus returns the sums of g and h. It may change g.
+func (g gauges) plus(h gauges) gauges {
+	if g == nil && len(h) > 0 {
+		g = gauges{}
+	}
+	for rule, n := range h {
+		g[rule] = min(g[rule]+n, maxCount)
+	}
+	return g
+}
+
+// UnmarshalJSON refuses numbers that are too large, or negative.
+func (g *gauges) UnmarshalJSON(data []byte) error {
+	var all map[string]int64
+	if err := json.Unmarshal(data, &all); err != nil {
+		return err
+	}
+	for _, n := range all {
+		if n < 0 || n > maxCount {
+			return errCounts
+		}
+	}
+	*g = all
+	return nil
 }
 
 // UnmarshalJSON refuses numbers that no counter has.

@@ -84,14 +84,23 @@ func (l *Live) refresh() {
 	if l.inFleet() {
 		live.Bans = l.sum.Bans + l.state.ManualBans
 	}
-	var fallback int64
+	holds := l.holdsNow()
+	var fallback, lost, unknown int64
 	for name, c := range r.sum.Rules {
 		fallback += c[Fallback]
+		lost += c[HoldsLost]
+		unknown += c[CostsUnknown]
 		if c.Decided()+c[Shadow] > 0 {
-			live.Rules = append(live.Rules, adminapi.LiveRule{Name: name, Decided: r.rate(c.Decided()), Refused: r.rate(c.Refused())})
+			live.Rules = append(live.Rules, adminapi.LiveRule{Name: name, Decided: r.rate(c.Decided()), Refused: r.rate(c.Refused()), Holds: holds[name]})
 		}
 	}
-	live.Fallback = r.rate(fallback)
+	for name, n := range holds {
+		live.Holds += n
+		if c := r.sum.Rules[name]; c.Decided()+c[Shadow] == 0 {
+			live.Rules = append(live.Rules, adminapi.LiveRule{Name: name, Holds: n})
+		}
+	}
+	live.Fallback, live.HoldsLost, live.CostsUnknown = r.rate(fallback), r.rate(lost), r.rate(unknown)
 	slices.SortFunc(live.Rules, func(a, b adminapi.LiveRule) int {
 		return cmp.Or(cmp.Compare(max(b.Decided, b.Refused), max(a.Decided, a.Refused)), strings.Compare(a.Name, b.Name))
 	})
@@ -110,7 +119,10 @@ func (l *Live) ruleNow(name string) *adminapi.RuleRates {
 			now[p.name] = l.now.rate(c[p.of])
 		}
 	}
-	return &adminapi.RuleRates{Name: name, Outcomes: now, Fallback: l.now.rate(c[Fallback]), Violations: l.now.rate(c[Violations])}
+	return &adminapi.RuleRates{
+		Name: name, Outcomes: now, Fallback: l.now.rate(c[Fallback]), Violations: l.now.rate(c[Violations]),
+		Holds: l.holdsNow()[name], HoldsLost: l.now.rate(c[HoldsLost]), CostsUnknown: l.now.rate(c[CostsUnknown]),
+	}
 }
 
 // round rounds a rate to three digits after the point, so that events stay short.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -53,6 +54,7 @@ type report struct {
 	Decides  string             `json:"decides"`
 	Breaker  string             `json:"breaker,omitempty"`
 	Bans     int64              `json:"bans"`
+	Holds    gauges             `json:"holds,omitempty"` // by rule
 	Rates    adminapi.Rates     `json:"rates"`
 	Decide   adminapi.Quantiles `json:"decide"`
 	Counters Counts             `json:"counters"`
@@ -65,6 +67,7 @@ type sum struct {
 	Up        int64  `json:"up_ms"`
 	Instances int64  `json:"instances"`
 	Bans      int64  `json:"bans"` // by penalties
+	Holds     gauges `json:"holds,omitempty"`
 	Counters  Counts `json:"counters"`
 }
 
@@ -116,6 +119,32 @@ func bounded(c *Counts) Counts {
 	return short
 }
 
+// boundedHolds are the holds of rules that hold something now, as many as fit into a report: what
+// bounds the rules in it bounds these by a quarter.
+func (s *State) boundedHolds() gauges {
+	var short gauges
+	bytes := 0
+	for _, rule := range slices.Sorted(maps.Keys(s.Holds)) {
+		n := s.Holds[rule]
+		if n <= 0 {
+			continue
+		}
+		if bytes += len(rule) + 24; bytes > maxRuleBytes/4 {
+			break
+		}
+		short = short.plus(gauges{rule: n})
+	}
+	return short
+}
+
+// holdsNow are the requests that hold something, by rule, in the fleet. The lock is held.
+func (l *Live) holdsNow() map[string]int64 {
+	if l.inFleet() {
+		return l.sum.Holds
+	}
+	return l.state.Holds
+}
+
 // inFleet reports whether the numbers are the fleet's. The lock is held.
 func (l *Live) inFleet() bool { return l.isCurrent() && l.sum.Instances > 1 }
 
@@ -150,6 +179,7 @@ type exchange struct {
 	collector *collector // nil: another instance adds up
 	reported  time.Time
 	last      Counts // that were reported
+	holds     map[string]int64
 }
 
 func (l *Live) exchangeUntilDone(ctx context.Context) {
@@ -208,17 +238,17 @@ func (x *exchange) report(ctx context.Context) error {
 	x.step()
 	now := x.clock()
 	grown := increase(&x.own, &x.last, true)
-	idle := grown.Outcomes == [len(Outcomes)]int64{} && len(grown.Rules) == 0
+	idle := grown.Outcomes == [len(Outcomes)]int64{} && len(grown.Rules) == 0 && maps.Equal(x.state.Holds, x.holds)
 	if idle && !x.reported.IsZero() && now.Sub(x.reported) < idleEvery-slack {
 		x.mu.Unlock()
 		return nil
 	}
-	r, own := x.reportNow(), x.own.clone()
+	r, own, holds := x.reportNow(), x.own.clone(), x.state.Holds
 	x.mu.Unlock()
 	if err := x.Reports.Report(ctx, partsName, x.ID, encode(r), reportKeep); err != nil {
 		return err
 	}
-	x.reported, x.last = now, *own
+	x.reported, x.last, x.holds = now, *own, holds
 	return nil
 }
 
@@ -226,7 +256,7 @@ func (x *exchange) report(ctx context.Context) error {
 func (l *Live) reportNow() *report {
 	return &report{
 		Host: l.Host, Program: l.Program, Started: l.started.UTC(), Up: time.Since(l.started).Milliseconds(),
-		Version: l.state.Version, Decides: l.state.Decides, Breaker: l.state.Breaker, Bans: l.state.Bans,
+		Version: l.state.Version, Decides: l.state.Decides, Breaker: l.state.Breaker, Bans: l.state.Bans, Holds: l.state.boundedHolds(),
 		Rates: l.ownNow.outcomes(), Decide: l.ownNow.sum.DecideTimes.quantiles(), Counters: bounded(&l.own),
 	}
 }
@@ -297,6 +327,7 @@ type collected struct {
 	counters Counts
 	at       time.Time // when its report was last there
 	bans     int64
+	holds    gauges
 	up       int64     // as in its report
 	changed  time.Time // when that was first seen
 }
@@ -336,7 +367,7 @@ func (c *collector) add(parts map[string][]byte, now time.Time) *sum {
 			}
 		}
 		c.total.add(increase(&r.Counters, &known.counters, true))
-		known.counters, known.at, known.bans = r.Counters, now, min(max(r.Bans, 0), maxCount)
+		known.counters, known.at, known.bans, known.holds = r.Counters, now, min(max(r.Bans, 0), maxCount), r.Holds
 		if known.up != r.Up {
 			known.up, known.changed = r.Up, now
 		}
@@ -364,6 +395,7 @@ func (c *collector) present(now time.Time, left int64) *sum {
 		}
 		s.Instances++
 		s.Bans += known.bans
+		s.Holds = s.Holds.plus(known.holds)
 		for name := range known.counters.Rules {
 			inForce[name] = RuleCounts{}
 		}

@@ -40,6 +40,9 @@ type State struct {
 	Bans             int64  // by penalties, that this instance imposed
 	ManualBans       int64  // the same at every instance
 	Firing           int64  // alerts
+	// Holds are requests through this instance that hold units now, by rule. It is not
+	// changed any more.
+	Holds map[string]int64
 }
 
 // Totals are the counters of a fleet.
@@ -50,6 +53,8 @@ type Totals struct {
 	At time.Time // by this machine's clock
 	// Bans are those by penalties that run now, and those by hand.
 	Bans int64
+	// Holds are requests that hold units now, by rule. It must not be changed.
+	Holds map[string]int64
 	// Instances is how many are counted. Whole is false while others cannot be counted, if
 	// there are any: before the first sum of the fleet, and while the store is away.
 	Instances int64
@@ -164,7 +169,7 @@ func (l *Live) Totals() Totals {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.step()
-	t := Totals{Counts: *l.all.clone(), At: time.Now(), Bans: l.state.Bans + l.state.ManualBans, Instances: 1}
+	t := Totals{Counts: *l.all.clone(), At: time.Now(), Bans: l.state.Bans + l.state.ManualBans, Holds: l.holdsNow(), Instances: 1}
 	if l.inFleet() {
 		t.Bans, t.Instances = l.sum.Bans+l.state.ManualBans, l.sum.Instances
 	}

@@ -168,7 +168,17 @@ func (v *View) Limit(d *stint.Decision) adminapi.LimitState {
 		capacity = max(1, capacity/v.Fleet.Live())
 	}
 	used := max(0, capacity-d.Remaining-d.Held)
-	return adminapi.LimitState{Limit: d.Limit.Terms(), Capacity: capacity, Used: used, Held: d.Held, Remaining: d.Remaining, ResetAfter: d.ResetAfter.Microseconds()}
+	return adminapi.LimitState{Limit: d.Limit.Terms(), Capacity: capacity, Used: used, Held: d.Held, Remaining: d.Remaining, ResetAfter: d.ResetAfter.Microseconds(), Windows: windowsAround(d.Limit, time.Now())}
+}
+
+// windowsAround are those of adminapi.LimitState.Windows at now.
+func windowsAround(l *stint.Limit, now time.Time) []time.Time {
+	if l.Spec().Calendar.Unit == 0 {
+		return nil
+	}
+	start, end := l.Window(now)
+	_, after := l.Window(end)
+	return []time.Time{start, end, after}
 }
 
 // CountedBy says in an answer whose counts it has.

@@ -160,9 +160,23 @@ func (d *dashboard) byRule(set *rules.Set) {
 	if has(set, func(r *rules.Rule) bool { return len(r.OnStatus) > 0 }) {
 		d.lines("Responses that count", "Responses a second that were violations (on_status).", "reqps", target{d.by("rule", "stint_response_violations_total"), "{{rule}}"})
 	}
+	if set.Holds() {
+		d.holds(some)
+	}
 	if set.UsesClaims() {
 		d.lines("Tokens of clients", "That rules have read, a second.", "reqps", target{d.by("result", "stint_client_tokens_total"), "{{result}}"})
 	}
+}
+
+// holds adds the panels about limits that are held.
+func (d *dashboard) holds(some string) {
+	d.lines("Requests in flight that hold", "By rule, of the gateway.", "short", target{"sum by (rule) (" + d.q.metric("stint_holds", some) + ")", "{{rule}}"})
+	d.lines("Ends of holds", "A second. Lost: what was held had run out, and nothing was charged.", "reqps",
+		target{d.by("rule, result", "stint_holds_ended_total", some), "{{rule}}: {{result}}"}, target{d.by("rule", "stint_costs_unknown_total", some), "{{rule}}: cost unknown"})
+	d.lines("Units of budgets", "A second: held by the estimate, used by the truth, and by how much the truth was above the estimate.", "short",
+		target{d.by("rule, kind", "stint_hold_units_total", some), "{{rule}}: {{kind}}"})
+	used, held := d.by("rule", "stint_hold_units_total", some, `kind="used"`), d.by("rule", "stint_hold_units_total", some, `kind="held"`)
+	d.lines("Used of what was held", "How good the estimates are.", "percentunit", target{used + " / (" + held + " > 0)", "{{rule}}"})
 }
 
 func has(set *rules.Set, is func(*rules.Rule) bool) bool {

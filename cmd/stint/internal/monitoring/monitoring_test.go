@@ -273,7 +273,7 @@ func randomValue(r *rand.Rand, depth int) string {
 		return "(" + randomValue(r, depth-1) + " " + string("+-*/"[r.IntN(4)]) + " " + randomValue(r, depth-1) + ")"
 	}
 	all := []string{"0", "0.25", "2", `rate()`, `rate("a")`, `rate("b", "refused")`, `rate("*", "blocked")`, `rate("s", "shadow_refused")`, `rate("s", "limited")`,
-		`block_rate()`, `block_rate("a")`, `block_rate("none")`, `undecided_rate()`, `fallback_rate("b")`, `fallback_rate()`, `store_calls()`, `store_error_rate()`, `bans()`, `instances()`, `latency(0.5)`, `store_latency(0.99)`}
+		`block_rate()`, `block_rate("a")`, `block_rate("none")`, `undecided_rate()`, `fallback_rate("b")`, `fallback_rate()`, `holds()`, `holds("a")`, `hold_lost_rate("a")`, `hold_lost_rate()`, `cost_unknown_rate("a")`, `store_calls()`, `store_error_rate()`, `bans()`, `instances()`, `latency(0.5)`, `store_latency(0.99)`}
 	return all[r.IntN(len(all))]
 }
 
@@ -303,6 +303,16 @@ func measured(m rules.Measure) (float64, bool) {
 		return 1. / 4, true
 	case "fallback_rate  ":
 		return 1. / 16, true
+	case "holds a ":
+		return 5, true
+	case "holds  ":
+		return 7, true // by a and by b
+	case "hold_lost_rate a ":
+		return 1. / 4, true
+	case "hold_lost_rate  ":
+		return 1. / 8, true
+	case "cost_unknown_rate a ":
+		return 2. / 4, true
 	case "store_calls  ":
 		return 8, true
 	case "store_error_rate  ":
@@ -332,6 +342,15 @@ const conditionSeries = `
       - {series: 'stint_decision_seconds_count{instance="1"}', values: '0+240x40'}
       - {series: 'stint_shadow_refusals_total{instance="1",rule="s"}', values: '0+30x40'}
       - {series: 'stint_fallback_decisions_total{instance="1",rule="b",policy="local"}', values: '0+15x40'}
+      - {series: 'stint_holds{instance="1",rule="a"}', values: '2x40'}
+      - {series: 'stint_holds{instance="2",rule="a"}', values: '3x40'}
+      - {series: 'stint_holds{instance="2",rule="b"}', values: '2x40'}
+      - {series: 'stint_holds_ended_total{instance="1",rule="a",result="settled"}', values: '0+30x40'}
+      - {series: 'stint_holds_ended_total{instance="1",rule="a",result="given_back"}', values: '0+15x40'}
+      - {series: 'stint_holds_ended_total{instance="2",rule="a",result="lost"}', values: '0+15x40'}
+      - {series: 'stint_holds_ended_total{instance="2",rule="a",result="unknown"}', values: '0+90x40'}
+      - {series: 'stint_holds_ended_total{instance="2",rule="b",result="settled"}', values: '0+60x40'}
+      - {series: 'stint_costs_unknown_total{instance="2",rule="a"}', values: '0+30x40'}
       - {series: 'stint_store_seconds_count{instance="1"}', values: '0+120x40'}
       - {series: 'stint_store_seconds_bucket{instance="1",le="0.01"}', values: '0+120x40'}
       - {series: 'stint_store_seconds_bucket{instance="1",le="+Inf"}', values: '0+120x40'}
@@ -356,7 +375,7 @@ func TestConditions(t *testing.T) {
 	const n = 400
 	for range n {
 		when := randomCondition(random, 2)
-		set, err := rules.Parse("x.yaml", fmt.Appendf(nil, "rules: [{name: a, key: client.ip, limits: [1 per 1s]}, {name: b, key: client.ip, limits: [1 per 1s]}, {name: s, key: client.ip, limits: [1 per 1s]}, {name: none, key: client.ip, limits: [1 per 1s]}]\nalerts: [{name: x, when: %q}]", when))
+		set, err := rules.Parse("x.yaml", fmt.Appendf(nil, "rules: [{name: a, key: client.ip, limits: [1 per 1s, 4 in_flight]}, {name: b, key: client.ip, limits: [1 per 1s]}, {name: s, key: client.ip, limits: [1 per 1s]}, {name: none, key: client.ip, limits: [1 per 1s]}]\nalerts: [{name: x, when: %q}]", when))
 		if err != nil {
 			t.Fatalf("%s: %v", when, err)
 		}

@@ -6,6 +6,7 @@ package monitoring
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -100,6 +101,12 @@ func (q query) measure(m rules.Measure) string {
 		return share(decided("undecided"), decided(""))
 	case "fallback_rate":
 		return share(q.rate("stint_fallback_decisions_total", rule...), decided(""))
+	case "holds":
+		return q.orZero("sum(" + q.metric("stint_holds", rule...) + ")")
+	case "hold_lost_rate":
+		return q.orZero(share(q.rate("stint_holds_ended_total", append(slices.Clone(rule), `result="lost"`)...), q.endedHolds(rule)))
+	case "cost_unknown_rate":
+		return q.orZero(share(q.rate("stint_costs_unknown_total", rule...), q.endedHolds(rule)))
 	case "store_calls":
 		return q.rate("stint_store_seconds_count")
 	case "store_error_rate":
@@ -115,6 +122,12 @@ func (q query) measure(m rules.Measure) string {
 		return "max(" + q.metric("stint_instances") + ")"
 	}
 	panic("monitoring: no PromQL for the measure " + m.Name) // a test has them all
+}
+
+// endedHolds is requests a second that held something and have ended. A settlement that found
+// nothing may be one that was sent twice.
+func (q query) endedHolds(rule []string) string {
+	return q.rate("stint_holds_ended_total", append(slices.Clone(rule), `result!="unknown"`)...)
 }
 
 // decided is requests a second with an outcome, as rate of a condition has it.

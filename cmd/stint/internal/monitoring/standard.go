@@ -35,6 +35,16 @@ var standardAlerts = []standardAlert{
 		"Requests pass the rule {{ $labels.rule }} without a limit",
 		"The store fails, and the rule has on_store_error: allow.",
 	}, {
+		"StintHoldsLost", "warning", 0,
+		`sum by (rule) (increase(stint_holds_ended_total{result="lost"}[15m])) > 0`,
+		"Requests under the rule {{ $labels.rule }} were not charged",
+		"What they held ran out before they ended: the store was away for longer than hold.",
+	}, {
+		"StintCostsUnknown", "info", 15 * time.Minute,
+		`sum by (rule) (rate(stint_costs_unknown_total[15m])) / sum by (rule) (rate(stint_holds_ended_total{result!="unknown"}[15m])) > 0.1`,
+		"The cost of {{ $value | humanizePercentage }} of the requests under the rule {{ $labels.rule }} cannot be read",
+		"The unsettled setting says what they are charged. The log says what is wrong with cost_after.",
+	}, {
 		"StintSlow", "warning", 10 * time.Minute,
 		"histogram_quantile(0.99, sum by (le) (rate(stint_decision_seconds_bucket[5m]))) > 0.01",
 		"Decisions take {{ $value | humanizeDuration }} (p99)",

@@ -75,6 +75,8 @@ function worries(live, { status, alerts }) {
   if (status && !status.rules.enabled) say('warn', t('health.off'), t('health.off.text'), 'rules', t('health.off.press'));
   if (status?.rules.refused) say('warn', t('health.refused'), status.rules.refused.error, 'rules/edit', t('health.refused.press'));
   if (live.decides === 'store' && live.failures > 0) say('warn', t('health.failures', { rate: rate(live.failures) }), '');
+  if (live.holds_lost > 0) say('warn', t('health.lostholds', { rate: rate(live.holds_lost) }), t('health.lostholds.text'));
+  if (live.costs_unknown > 0) say('warn', t('health.costs', { rate: rate(live.costs_unknown) }), t('health.costs.text'));
   if (status?.controls.pending?.length) say('warn', t('health.pending', { n: status.controls.pending.length }), t('health.pending.text'));
   return all;
 }

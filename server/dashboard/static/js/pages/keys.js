@@ -8,6 +8,7 @@ import { t } from '../text.js';
 import { overrideDialog } from './entries.js';
 import { gauge } from './gauges.js';
 import { history } from './history.js';
+import { holders } from './holders.js';
 import { namesOf } from './rules.js';
 
 export async function keys(ctx) {
@@ -43,10 +44,12 @@ async function show(ctx, wanted, result) {
   const state = h('div');
   const gauges = h('div', { class: 'gauges' });
   const actions = h('div', { class: 'buttons' });
+  const holds = holders(given({ rule: wanted.rule, key: body.key }), () => read().catch((error) => say(error.message, 'bad')));
   let drawn = new Map();
   let last = '';
   put(result, trouble,
     panel(keyText(body.key), link(['rules', { rule: wanted.rule }], wanted.rule), h('div', { class: 'pad stack' }, state, gauges, actions)),
+    holds.node,
     panel(t('history.title'), null, history({ of: 'keys', by: 'use', rule: wanted.rule, key: keyText(body.key) }, ctx.signal)));
 
   function draw(s) {
@@ -60,6 +63,7 @@ async function show(ctx, wanted, result) {
     });
     if ([...next.keys()].join() !== [...drawn.keys()].join()) put(gauges, nodes);
     drawn = next;
+    holds.set(s.limits);
     put(state, localNote(s), facts(s));
     const now = JSON.stringify([s.ban, s.override, s.penalty?.ban_left_us > 0, s.penalty?.violations > 0]);
     if (now !== last) put(actions, buttons(s, body, read));

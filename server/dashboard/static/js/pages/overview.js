@@ -95,7 +95,7 @@ function tiles() {
     node,
     set(live, status) {
       const total = sums(live.outcomes);
-      tell('decisions', rate(total.all), t('tile.decisions.more'));
+      tell('decisions', rate(total.all), live.holds ? t('tile.decisions.holds', { n: count(live.holds) }) : t('tile.decisions.more'));
       tell('refused', percent(total.share), t('tile.refused.more', { rate: rate(total.refused) }));
       tell('decide', micros(live.decide.p50_us), t('tile.p99', { value: micros(live.decide.p99_us) }));
       tell('store', micros(live.store.p50_us), live.failures > 0 ? t('tile.store.failures', { rate: rate(live.failures) }) : t('tile.p99', { value: micros(live.store.p99_us) }), live.failures > 0 ? 'bad' : '');

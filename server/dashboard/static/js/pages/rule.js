@@ -1,7 +1,7 @@
 // One rule: its text, its mode, its last minutes, and the keys that it refuses.
 import { get, query } from '../api.js';
 import { timeChart } from '../chart.js';
-import { h, put } from '../dom.js';
+import { h, put, setText } from '../dom.js';
 import { count, keyText, rate, rateTick } from '../format.js';
 import { code, empty, facts, href, link, panel, pill, problemBox, segments, writeButton } from '../parts.js';
 import { canWrite } from '../session.js';
@@ -28,6 +28,8 @@ export async function rule(ctx, name) {
   ctx.signal.addEventListener('abort', chart.destroy);
   const trouble = h('div');
   const fileMode = h('span');
+  const holds = h('span', { class: 'num', testid: 'rule-holds' }, '0');
+  ctx.onLive(({ last }) => last && setText(holds, count((last.rules || []).find((one) => one.name === name)?.holds || 0)));
   const keys = worst(name);
   const overrides = overrideTable(ctx.refresh);
   put(body,
@@ -39,6 +41,10 @@ export async function rule(ctx, name) {
         [t('rule.key'), code(r.key)],
         [t('rule.match'), r.match ? code(r.match) : t('rule.match.all')],
         [t('rule.cost'), r.cost && code(r.cost)],
+        [t('rule.costafter'), r.cost_after && code(r.cost_after)],
+        [t('rule.tokens'), r.tokens && code(r.tokens)],
+        [t('rule.unit'), r.unit],
+        [t('rule.holds'), r.holds && holds],
         [t('rule.mode.file'), fileMode],
       ])))),
     h('div', { class: 'grid halves' },
