@@ -114,6 +114,62 @@ func BenchmarkHolds(b *testing.B) {
 	}
 }
 
+// What a look costs, by the time that Redis says its scripts took, beside 4,000 holds of which none runs
+// out, and where one of them has run out before each look.
+func BenchmarkHoldsOfTheDead(b *testing.B) {
+	server := redistest.Start(b)
+	s := open(b, server.URL())
+	defer redislimit.ClockOfInstants()()
+	limit := stint.MustLimit("5000 in_flight hold 10s")
+	const n, apart = 4000, 250 * time.Microsecond
+	at := time.UnixMicro(4e15)
+	for _, row := range []struct {
+		name string
+		dead time.Duration
+	}{{"alive", 0}, {"dead", 10 * time.Second}} {
+		b.Run(row.name, func(b *testing.B) {
+			spent, place := 0, n
+			look := func() {
+				_, _ = s.Take(b.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Peek: true}}, At: at.Add(row.dead + time.Duration(place)*apart)}, nil)
+				place++
+			}
+			for b.Loop() {
+				if place == n {
+					b.StopTimer()
+					spent += scriptTime(b, server)
+					server.Do(b, "FLUSHALL")
+					for place = range n {
+						r := stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit}}, Hold: stint.NewHoldID(), At: at.Add(time.Duration(place) * apart)}
+						if _, err := s.Take(b.Context(), &r, nil); err != nil {
+							b.Fatal(err)
+						}
+					}
+					place = 0
+					server.Do(b, "CONFIG", "RESETSTAT")
+					b.StartTimer()
+				}
+				look()
+			}
+			b.ReportMetric(float64(spent+scriptTime(b, server))*1e3/float64(b.N), "redis-ns/op")
+		})
+	}
+}
+
+// scriptTime is how many µs the server's scripts took since its statistics were reset.
+func scriptTime(b *testing.B, server *redistest.Server) (spent int) {
+	b.Helper()
+	text, err := server.Do(b, "INFO", "commandstats").ToString()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range strings.Lines(text) {
+		if after, ok := strings.CutPrefix(line, "cmdstat_evalsha:"); ok {
+			_, _ = fmt.Sscanf(after[strings.Index(after, "usec="):], "usec=%d", &spent)
+		}
+	}
+	return spent
+}
+
 // holdSome makes n holds, and returns their identities.
 func holdSome(t testing.TB, s *redislimit.Store, key string, limit *stint.Limit, n int) (ids []stint.HoldID) {
 	t.Helper()

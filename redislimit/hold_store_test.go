@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -255,6 +256,56 @@ func TestHoldBytes(t *testing.T) {
 			}
 		}
 	}
+}
+
+// After an instance has died, its holds run out one after another. Each is free at its instant, and few
+// of the looks that find one read all the others.
+func TestHoldsOfTheDead(t *testing.T) {
+	defer redislimit.ClockOfInstants()()
+	server := redistest.Start(t)
+	s := open(t, server.URL())
+	limit := stint.MustLimit("9000000000000 per 1h fixed_window hold 10s")
+	const n, units, apart = 4096, 900_000_000, 250 * time.Microsecond // all within about a second
+	at := time.UnixMicro(4e15)
+	rs, answers := make([]stint.Request, n), make([]stint.Answer, n)
+	for i := range rs {
+		rs[i] = stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: units}}, Hold: stint.NewHoldID(), At: at.Add(time.Duration(i) * apart)}
+		if answers[i].Decision, answers[i].Err = s.Take(t.Context(), &rs[i], nil); answers[i].Err != nil || !answers[i].Allowed {
+			t.Fatalf("%+v", answers[i])
+		}
+	}
+	server.Do(t, "CONFIG", "RESETSTAT")
+	for i := range rs {
+		r := stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Peek: true}}, At: rs[i].At.Add(10 * time.Second)}
+		d, err := s.Take(t.Context(), &r, nil)
+		if err != nil || d.Held != int64(n-1-i)*units {
+			t.Fatalf("after %d have run out: %+v, %v", i+1, d, err)
+		}
+		if i == 0 {
+			bytes, err := server.Do(t, "MEMORY", "USAGE", "stint:{1:k}h"+limit.ID(), "SAMPLES", "0").AsInt64()
+			if each := float64(bytes) / (n - 1); err != nil || each > 100 {
+				t.Errorf("%.1f bytes a hold with the agenda, %v: want at most 100", each, err)
+			}
+		}
+	}
+	if reads := called(t, server, "hgetall"); reads > 120 {
+		t.Errorf("%d looks of %d read all holds", reads, n)
+	}
+	if keys, err := server.Do(t, "KEYS", "*").AsStrSlice(); err != nil || len(keys) > 0 {
+		t.Errorf("left: %q, %v", keys, err)
+	}
+}
+
+// called is how often a server has run a command.
+func called(t testing.TB, server *redistest.Server, command string) (calls int) {
+	t.Helper()
+	text, err := server.Do(t, "INFO", "commandstats").ToString()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(text, "cmdstat_"+command+":calls=")
+	_, _ = fmt.Sscanf(after, "%d", &calls)
+	return calls
 }
 
 // A list of more identical requests than one command of a script takes goes as one, and the holds that

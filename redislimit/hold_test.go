@@ -10,9 +10,11 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/redistest"
+	"github.com/stintdev/stint/redislimit"
 )
 
-// Redis keeps holds as Memory does, step by step: few of them, and more than lie in one block.
+// Redis keeps holds as Memory does, step by step: few of them, and many, with instants that step back and
+// with those of a clock that does not. By such a clock, most of many holds run out, one after another.
 func TestHoldTwins(t *testing.T) {
 	server := redistest.Start(t)
 	steps := 60_000
@@ -23,16 +25,22 @@ func TestHoldTwins(t *testing.T) {
 		name   string
 		limits []string
 		ends   int // of so many steps, one is a request
+		clock  bool
 	}{
 		{"few", []string{
 			"a: 20 per 1s hold 300ms retry 70ms", "b: 40 per 2s fixed_window hold 1s debt 5", "c: 15 per 1s sliding_log hold 200ms",
 			"d: 30 per 1s sliding_window hold 400ms debt 0", "e: 4 in_flight hold 250ms", "f: 9 per 500ms", "g: 12 per 700ms sliding_log",
 			"h: 3 in_flight hold 1s retry 10ms", "i: 100 per 3s burst 7 hold 2s",
-		}, 2},
-		{"many", []string{"a: 3000 per 10s fixed_window hold 5s debt 20", "b: 600 in_flight hold 3s", "c: 3000 per 10s sliding_log hold 4s"}, 8},
+		}, 2, false},
+		{"many", []string{"a: 3000 per 10s fixed_window hold 5s debt 20", "b: 600 in_flight hold 3s", "c: 3000 per 10s sliding_log hold 4s"}, 8, false},
+		{"many-clock", []string{"a: 3000 per 10s fixed_window hold 5s debt 20", "b: 900 in_flight hold 3s", "c: 3000 per 10s sliding_log hold 4s"}, 8, true},
+		{"few-clock", []string{"a: 20 per 1s hold 300ms retry 70ms", "b: 300 in_flight hold 250ms", "c: 400 per 1s sliding_window hold 400ms debt 0"}, 2, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := holdWalk{redis: open(t, server.URL()+"?namespace="+c.name), memory: new(stint.Memory), steps: steps, seen: map[string]int{}}
+			if c.clock {
+				defer redislimit.ClockOfInstants()()
+			}
+			w := holdWalk{clock: c.clock, redis: open(t, server.URL()+"?namespace="+c.name), memory: new(stint.Memory), steps: steps, seen: map[string]int{}, released: map[stint.HoldID]bool{}}
 			for _, text := range c.limits {
 				w.limits = append(w.limits, stint.MustLimit(text))
 			}
@@ -43,7 +51,7 @@ func TestHoldTwins(t *testing.T) {
 					t.Errorf("%s: only %d", what, w.seen[what])
 				}
 			}
-			if most := map[string]int{"few": 30, "many": 400}[c.name]; w.most < int64(most) {
+			if most := map[string]int{"few": 30, "many": 400, "many-clock": 800, "few-clock": 100}[c.name]; w.most < int64(most) {
 				t.Errorf("at most %d units were held", w.most)
 			}
 		})
@@ -56,6 +64,7 @@ type holdWalk struct {
 		stint.Holder
 	}
 	limits []*stint.Limit
+	clock  bool // its instants do not step back
 	steps  int
 	now    int64
 	last   int64 // the latest of its instants
@@ -63,18 +72,23 @@ type holdWalk struct {
 	made   []stint.Request // which hold, the newest last
 	seen   map[string]int
 	most   int64
+
+	released map[stint.HoldID]bool
 }
 
 func (w *holdWalk) walk(t *testing.T, calls int) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 1))
 	w.now = 1_700_000_000_000_000
+	if w.clock {
+		w.now = 4_000_000_000_000_000 // nothing expires by the server's own clock
+	}
 	w.last = w.now
 	for step := range w.steps {
 		switch {
-		case rng.IntN(40) == 0:
+		case !w.clock && rng.IntN(40) == 0:
 			w.now = w.last - rng.Int64N(400_000) // a record that ran out is kept for a second
-		case rng.IntN(200) == 0:
+		case rng.IntN(200) == 0 && (!w.clock || rng.IntN(40) == 0):
 			w.now += rng.Int64N(10_000_000)
 		case rng.IntN(3) > 0:
 			w.now += rng.Int64N(30_000) / int64(calls)
@@ -151,6 +165,10 @@ func (w *holdWalk) calls(rng *rand.Rand) []stint.HoldCall {
 			c.Action = stint.HoldSettle
 		} else if c.Action == stint.HoldRelease && rng.IntN(3) > 0 {
 			c.Action = stint.HoldSettle
+		}
+		if w.clock { // with instants of requests, a tombstone stays for another second
+			w.released[c.Hold] = w.released[c.Hold] || c.Action == stint.HoldRelease
+			c.Again = c.Again && !w.released[c.Hold]
 		}
 		calls = append(calls, c)
 	}

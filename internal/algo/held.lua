@@ -1,11 +1,17 @@
 -- What requests in flight hold of one key under one limit: a hash, apart from the count. Its field
--- '' is the head; each other field is the identity of a record, its random bytes first.
+-- '' is the head; a field of 12 bytes is the identity of a record, its random bytes first; a field of
+-- 1 byte is a part of the agenda.
 --
--- head    form 1 (80), units held 7, records that hold 2, tombstones 2; four instants of 7: the
+-- head    form 1 (80), units held 7, records that hold 2, tombstones 2; five instants of 7: the
 --         clock from which all records count but for those that ran out; before which none has run
---         out; when the hash expires; the floor of the list; then the list: six times an instant 7
---         and a count 2. The list says how many records run out when, from the floor on, the last
---         last; 0: none. A head of more than 64 bytes makes Redis look fields up by their hash.
+--         out; when the hash expires; the floor of the list; the end of the agenda; then the place 2
+--         of the agenda's next entry, from 1 (0: there is no agenda); then the list: five times an
+--         instant 7 and a count 2. The list says how many records run out when, from the floor on, the
+--         last last; 0: none. A head of more than 64 bytes makes Redis look fields up by their hash.
+-- agenda  entries of 19, 16 in a field, which are in order: until 7, identity 12. From its place on it
+--         names every record that runs out before its end, so that a look that finds that records have
+--         run out reads these alone. An entry whose record was settled or renewed is passed over.
+--         Where holds are many, one of 8 is named: so a whole read comes once in so many run-outs.
 -- record  until 7, for how long it was made 5, units 2 or 7. Without units it is a tombstone: it was
 --         released, and is not made again.
 --
@@ -14,7 +20,7 @@
 -- server's clock, those further ahead than that are dropped, too: the clock was set back.
 --
 -- The functions work on a table, which writeholds stores:
---   key, sum, n, dead, high, first, expires, floor, tills, counts   see above
+--   key, sum, n, dead, high, first, expires, floor, final, place, tills, counts   see above
 --   held, count, latest   what counts: units, records, until when
 --   exact                 these differ from sum, n and the list
 --   records, all          records that were read for the group at hand (false: none); whether these are all
@@ -23,6 +29,7 @@
 
 local never = 9007199254740991
 local known = {} -- by key
+local char = string.char
 
 local function unpackrecord(v)
   if #v == 14 then
@@ -50,24 +57,63 @@ local function list(h, till, n)
   if counts[i] == 0 then
     table.remove(tills, i)
     table.remove(counts, i)
-  elseif #tills > 6 then
+  elseif #tills > 5 then
     h.floor = tills[1] + 1
     table.remove(tills, 1)
     table.remove(counts, 1)
   end
 end
 
+-- announce writes the agenda: of n records, their identities and until when, in any order.
+local function announce(h, ids, tills, n)
+  local sorted, byinstant, entries = {}, {}, {}
+  for i = 1, n do
+    sorted[i] = tills[i]
+  end
+  table.sort(sorted)
+  local final = sorted[floor(n / 8) + 1]
+  for i = 1, n do
+    local till = tills[i]
+    if till < final then
+      local same = byinstant[till]
+      if same then
+        same[#same + 1] = ids[i]
+      else
+        byinstant[till] = {ids[i]}
+      end
+    end
+  end
+  while sorted[#entries + 1] < final do
+    local till = sorted[#entries + 1]
+    local instant = pack('>I7', till)
+    for _, id in ipairs(byinstant[till]) do
+      entries[#entries + 1] = instant .. id
+    end
+  end
+  for i = 1, #entries, 16 do
+    local field = char((i + 15) / 16)
+    h.set[h.sets + 1], h.set[h.sets + 2] = field, table.concat(entries, '', i, min(i + 15, #entries))
+    h.sets, h.out[field] = h.sets + 2, nil
+  end
+  h.final, h.place = final, 1
+end
+
 -- recount drops what has run out, and finds what counts.
 local function recount(h)
-  local records = h.records
+  local records, ids, instants, n = h.records, nil, {}, 0
   if not h.all then
     local flat = call('HGETALL', h.key)
     for i = 1, #flat, 2 do
-      if records[flat[i]] == nil then
-        records[flat[i]] = flat[i + 1]
+      local field = flat[i]
+      if #field == 1 then
+        h.out[field] = true
+      elseif records[field] == nil then
+        records[field] = flat[i + 1]
       end
     end
     records[''], h.all = nil, true
+    h.final, h.place = 0, 0
+    ids = not given and #flat >= 128 and {}
   end
   local each, limit = given or clock < h.high, given and clock - 1000000 or clock
   local held, count, latest = 0, 0, 0
@@ -79,6 +125,10 @@ local function recount(h)
         records[id], h.out[id] = false, true
       else
         h.first = min(h.first, till)
+        if ids then
+          n = n + 1
+          ids[n], instants[n] = id, till
+        end
         if units == 0 then
           h.dead = h.dead + 1
         else
@@ -91,9 +141,58 @@ local function recount(h)
       end
     end
   end
+  if n >= 64 then
+    announce(h, ids, instants, n)
+  end
   h.exact, h.changed = each, true
   if each then
     h.held, h.count, h.latest = held, count, latest
+  else
+    h.held, h.count, h.latest = h.sum, h.n, h.tills[#h.tills] or 0
+  end
+end
+
+-- pass drops what has run out by the agenda.
+local function pass(h)
+  local due, place, part, field = {}, h.place, nil, nil
+  h.first, h.changed = h.final, true
+  while true do
+    local from = (place - 1) % 16 * 19 + 1
+    if not part then
+      field = char(floor((place + 15) / 16))
+      part = call('HGET', h.key, field)
+    end
+    local till = part and from < #part and unpack('>I7', part, from)
+    if not till then
+      break
+    elseif till > clock then
+      h.first = min(till, h.final)
+      break
+    end
+    due[#due + 1] = sub(part, from + 7, from + 18)
+    place = place + 1
+    if from == 286 then
+      part, h.out[field] = nil, true
+    end
+  end
+  h.place = place
+  local values = #due > 0 and call('HMGET', h.key, spread(due)) or due
+  for i = 1, #due do
+    if values[i] then
+      local till, _, units = unpackrecord(values[i])
+      if till <= clock then
+        h.out[due[i]] = true
+        if units == 0 then
+          h.dead = h.dead - 1
+        else
+          h.sum, h.n = h.sum - units, h.n - 1
+          list(h, till, -1)
+        end
+      end
+    end
+  end
+  if h.n > 0 and #h.tills == 0 then
+    recount(h)
   else
     h.held, h.count, h.latest = h.sum, h.n, h.tills[#h.tills] or 0
   end
@@ -118,16 +217,16 @@ function readholds(key, ids)
       end
       return nil, 6
     end
-    h = {key = key, sum = 0, n = 0, dead = 0, high = 0, first = never, expires = 0, floor = 0, tills = {}, counts = {},
+    h = {key = key, sum = 0, n = 0, dead = 0, high = 0, first = never, expires = 0, floor = 0, final = 0, place = 0, tills = {}, counts = {},
       held = 0, count = 0, latest = 0, records = {}, all = not head, out = {}, set = {'HSET', key, '', ''}, sets = 4, lasts = 0, stored = head}
     if head then
       if #head ~= 94 or byte(head) ~= 80 then
         return nil, 7
       end
       local t, c = h.tills, h.counts
-      h.sum, h.n, h.dead, h.high, h.first, h.expires, h.floor, t[1], c[1], t[2], c[2], t[3], c[3], t[4], c[4], t[5], c[5], t[6], c[6]
+      h.sum, h.n, h.dead, h.high, h.first, h.expires, h.floor, h.final, h.place, t[1], c[1], t[2], c[2], t[3], c[3], t[4], c[4], t[5], c[5]
         = unpack('>I7HHI7I7I7I7I7HI7HI7HI7HI7HI7H', head, 2)
-      for i = 6, 1, -1 do
+      for i = 5, 1, -1 do
         if c[i] > 0 then
           break
         end
@@ -143,7 +242,16 @@ function readholds(key, ids)
     values = call('HMGET', key, spread(ids))
   end
   if not h.all and (clock >= h.first or clock < h.high) then
-    recount(h)
+    if given or clock < h.high or clock >= h.final or h.place == 0 then
+      recount(h)
+    else
+      pass(h)
+      for i = 1, values and #values or 0 do
+        if values[i] and unpack('>I7', values[i]) <= clock then
+          values[i] = false
+        end
+      end
+    end
     if not given then
       writeholds(h) -- ignoring errors: it is only what ran out
     end
@@ -226,7 +334,7 @@ function addholds(h, ids, units, till, span)
       h.records[ids[i]], h.out[ids[i]] = v, nil
     end
   end
-  h.first, h.lasts = min(h.first, till), max(h.lasts, till)
+  h.first, h.final, h.lasts = min(h.first, till), min(h.final, till), max(h.lasts, till)
   if units == 0 then
     h.dead = h.dead + added
     return
@@ -271,7 +379,7 @@ function writeholds(h)
   end
   if h.n + h.dead == 0 then
     local stored = h.stored
-    h.all, h.stored, h.high, h.first, h.expires, h.floor, h.lasts = true, nil, 0, never, 0, 0, 0
+    h.all, h.stored, h.high, h.first, h.expires, h.floor, h.final, h.place, h.lasts = true, nil, 0, never, 0, 0, 0, 0, 0
     return stored and try('DEL', h.key)
   end
   local extend = not given and h.lasts > h.expires
@@ -279,8 +387,8 @@ function writeholds(h)
     h.expires = h.lasts + floor((h.lasts - clock) / 2) -- so that not every hold extends it
   end
   local t, c = h.tills, h.counts
-  set[4] = pack('>BI7HHI7I7I7I7I7HI7HI7HI7HI7HI7H', 80, h.sum, h.n, h.dead, h.high, h.first, h.expires, h.floor, t[1] or 0, c[1] or 0,
-    t[2] or 0, c[2] or 0, t[3] or 0, c[3] or 0, t[4] or 0, c[4] or 0, t[5] or 0, c[5] or 0, t[6] or 0, c[6] or 0)
+  set[4] = pack('>BI7HHI7I7I7I7I7HI7HI7HI7HI7HI7H', 80, h.sum, h.n, h.dead, h.high, h.first, h.expires, h.floor, h.final, h.place,
+    t[1] or 0, c[1] or 0, t[2] or 0, c[2] or 0, t[3] or 0, c[3] or 0, t[4] or 0, c[4] or 0, t[5] or 0, c[5] or 0)
   local done = try(spread(set, 1, min(#set, 2004))) -- all of them may be too many for one call
   if type(done) == 'table' and done.err then
     known[h.key] = nil

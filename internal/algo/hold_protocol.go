@@ -185,10 +185,12 @@ func (r *HoldRecord) Counts(now int64) bool {
 }
 
 // ReadHoldRecord reads a field of a hash of holds and its value, as held.lua has them; ok is false for
-// anything else. The head is no record: its Units are 0.
+// anything else. The head and a part of the agenda are no records: their Units are 0.
 func ReadHoldRecord(field, value string) (r HoldRecord, ok bool) {
-	const head, record, large = 94, 14, 19
+	const head, entry, record, large = 94, 19, 14, 19
 	switch {
+	case len(field) == 1:
+		return r, len(value)%entry == 0
 	case field == "":
 		return r, len(value) == head && value[0] == 80
 	case len(field) != len(r.ID) || len(value) != record && len(value) != large:

@@ -1,0 +1,20 @@
+package redislimit
+
+import (
+	"strings"
+
+	"github.com/stintdev/stint/internal/algo"
+	"github.com/stintdev/stint/redislimit/internal/conn"
+)
+
+// ClockOfInstants makes the instants of requests stand for the server's clock, until restore: what has
+// run out is dropped at once, so they must not step back. No other test may run meanwhile.
+func ClockOfInstants() (restore func()) {
+	before := takeScript
+	text := strings.Replace(algo.TakeScript, "local given = ARGV[1] ~= ''\nlocal clock\nif given then", "local given = false\nlocal clock\nif ARGV[1] ~= '' then", 1)
+	if text == algo.TakeScript {
+		panic("the script reads its clock in another way")
+	}
+	takeScript = conn.NewScript(text)
+	return func() { takeScript = before }
+}
