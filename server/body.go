@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -29,8 +30,9 @@ type body struct {
 	request *http.Request
 	writer  http.ResponseWriter
 
-	read   bool            // what follows is known
-	share  inflight.Share  // of the memory of bodies
+	read   bool           // what follows is known
+	share  inflight.Share // of the memory of bodies; freed returns it
+	freed  sync.Once
 	values inflight.Share  // the same, for values while rules look at them
 	data   []byte          // all of it; nil: it is not JSON, as its type and its beginning show
 	json   *usage.Document // of data; nil: nothing has been looked up
@@ -146,7 +148,7 @@ func (b *body) load() {
 	default:
 		b.data = data
 	}
-	b.request.Body = &replayed{io.MultiReader(bytes.NewReader(data), from), from}
+	b.request.Body = &replayed{io.MultiReader(&beginning{data, b.free}, from), from}
 }
 
 // neverJSON reports whether a body of this type is not looked at. Others are, even if they are
@@ -202,19 +204,39 @@ type replayed struct {
 	io.Closer
 }
 
-// decided returns the memory of values, which rules do not keep.
+// beginning is what was read of a body before. It calls read once when all of it was read again, and
+// keeps nothing then.
+type beginning struct {
+	rest []byte
+	read func()
+}
+
+// Read is for io.Reader.
+func (b *beginning) Read(p []byte) (int, error) {
+	n := copy(p, b.rest)
+	if b.rest = b.rest[n:]; len(b.rest) > 0 {
+		return n, nil
+	}
+	if b.rest = nil; b.read != nil {
+		b.read()
+		b.read = nil
+	}
+	if n == 0 && len(p) > 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// decided drops what only rules need, and returns the memory of values.
 func (b *body) decided() {
 	if b.read {
 		b.values.Refund()
+		b.data, b.json = nil, nil
 	}
 }
 
-// free returns the memory of the body.
-func (b *body) free() {
-	if b.read {
-		b.share.Refund()
-	}
-}
+// free returns the memory of the body: when it was passed on, or when the request ends.
+func (b *body) free() { b.freed.Do(b.share.Refund) }
 
 // askForUsage asks an OpenAI upstream to say at the end of a stream what it used, if one of the
 // rules says so and the client has not decided that itself.
@@ -238,7 +260,7 @@ func (b *body) askForUsage(all []*rules.Rule) {
 	const option = `"stream_options":{"include_usage":true},`
 	start := b.json.Start()
 	rest := b.request.Body.(*replayed).Closer.(io.ReadCloser) // for the trailers
-	b.request.Body = &replayed{io.MultiReader(bytes.NewReader(b.data[:start]), strings.NewReader(option), bytes.NewReader(b.data[start:]), rest), rest}
+	b.request.Body = &replayed{io.MultiReader(bytes.NewReader(b.data[:start:start]), strings.NewReader(option), &beginning{b.data[start:], b.free}, rest), rest}
 	if b.request.ContentLength >= 0 {
 		b.request.ContentLength += int64(len(option))
 		b.request.Header["Content-Length"] = []string{strconv.FormatInt(b.request.ContentLength, 10)}

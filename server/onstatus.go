@@ -107,7 +107,9 @@ func (s *Server) withExchange(next http.Handler) http.Handler {
 		defer func() {
 			x.stopPace()
 			s.admission.bytes.Refund(headers)
-			x.body.free()
+			if x.body.read {
+				x.body.free()
+			}
 			s.cutOff.left(r, x.upgraded)
 			x.leave()
 			if x.upgraded {
