@@ -226,11 +226,12 @@ func (h *held) answered(ctx context.Context, calls []HoldCall) (owed, err error)
 
 // owe keeps h, which is ended, to send it in the background. It returns err if there is no room.
 func (h *held) owe(err error) error {
-	k, size, most := &h.l.keeper, h.size(), maxOwed
-	if h.abandoned {
-		most = maxAbandoned
-	}
+	k, size := &h.l.keeper, h.size()
 	k.mu.Lock()
+	most := cmp.Or(k.most, maxOwed)
+	if h.abandoned {
+		most /= 2
+	}
 	full := k.bytes+size > most
 	if !full {
 		for i := range h.parts { // the caller's may be part of a long text

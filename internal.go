@@ -94,6 +94,10 @@ func (internals) Keep(l *Limiter, r *Request, each []Decision, d *Decision) *Res
 	return l.reservation(r, each, d)
 }
 
+// SetMaxOwed bounds the bytes of settlements that l keeps until its Store answers. Call it before l
+// is used.
+func (internals) SetMaxOwed(l *Limiter, bytes int64) { l.keeper.most = int(bytes) }
+
 // Probe asks s for a decision and returns why it made none; nil: it decides. It takes a
 // unit of key, under a limit of its own: a server that is a replica, or full, still
 // answers requests that take nothing. In a Cluster, key says which node is asked.

@@ -16,10 +16,9 @@ const (
 	sendTimeout = time.Second
 	// maxCalls is how many calls are sent at once.
 	maxCalls = 256
-	// maxOwed bounds the bytes of settlements that are kept, and maxAbandoned those of
-	// settlements with 0 among them, without which a hold runs out by itself.
-	maxOwed      = 32 << 20
-	maxAbandoned = maxOwed / 2
+	// maxOwed bounds the bytes of settlements that are kept, if nothing else was set. Those with 0,
+	// without which a hold runs out by itself, get half of that.
+	maxOwed = 32 << 20
 	// Settlements that were not answered are sent again after firstWait, then after twice as
 	// long each time, but after longestWait at the latest.
 	firstWait   = 100 * time.Millisecond
@@ -36,6 +35,7 @@ type keeper struct {
 	live    dueHeap // what is renewed
 	owed    []*held // settlements that are to be sent, the first first
 	bytes   int     // of owed
+	most    int     // of bytes; 0: maxOwed
 	wait    time.Duration
 	retry   time.Time // owed is not sent before
 	timer   *time.Timer

@@ -502,6 +502,36 @@ func TestSettlementsBounded(t *testing.T) {
 	})
 }
 
+// A server keeps settlements as far as its memory allows.
+func TestSettlementsBoundedByMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logged(t)
+		s := new(holding)
+		l := stint.Limiter{Store: s}
+		stint.Internal().SetMaxOwed(&l, 100_000)
+		kept := 0
+		var all []*stint.Reservation
+		for range 1000 {
+			r, _, err := l.Reserve(t.Context(), &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: budget}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, r)
+		}
+		s.set(errors.New("away"))
+		for _, r := range all {
+			if r.Settle(t.Context(), 2) == nil {
+				kept++
+			}
+		}
+		if kept < 100 || kept > 500 {
+			t.Errorf("%d settlements are kept in 100 KB", kept)
+		}
+		s.set(nil)
+		pass(5 * time.Second)
+	})
+}
+
 // What a request may hold whose answer was lost is settled with 0.
 func TestLostAnswerIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -187,6 +187,7 @@ func New(c Config) *Server {
 	s.decider = s.limiter
 	if s.fleet.IsLayered() {
 		s.decider = &stint.Limiter{Store: s.fleet, Instance: s.limiter.Instance, Observe: s.limiter.Observe}
+		stint.Internal().SetMaxOwed(s.decider, s.footprint.MaxOwed())
 	}
 	s.admission = newAdmission(&s.settings, s.clientOf, s.metrics, s.sampled)
 	s.secrets = newSecretFiles(&c.Settings)

@@ -194,14 +194,15 @@ func (s *Settings) FitMemory() Footprint {
 		f.Parts = append(f.Parts,
 			Part{"remembered denials", s.RememberedDenials, denialBytes},
 			Part{"leases", fleet.DefaultMaxLeases, leaseBytes},
-			Part{"spent while the store is away", f.MaxOwed(), 1})
+			Part{"spent while the store is away", f.MaxOwed(), 1},
+			Part{"settlements that wait for the store", f.MaxOwed(), 1})
 	}
 	return f
 }
 
 // MaxOwed returns how many bytes may be kept about what was admitted while the store is
-// down.
-func (f *Footprint) MaxOwed() int64 { return min(fleet.DefaultMaxOwed, f.Memory/32) }
+// down, and as many about what could not be settled.
+func (f *Footprint) MaxOwed() int64 { return min(fleet.DefaultMaxOwed, f.Memory/64) }
 
 // Log logs f in one line, and a warning if it exceeds the memory.
 func (f *Footprint) Log(l *slog.Logger) {
