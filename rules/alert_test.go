@@ -159,7 +159,8 @@ func TestAlertsAboutHolds(t *testing.T) {
 	const file = `rules:
   - {name: plain, limits: [1 per 1s]}
   - {name: chat, limits: [4 in_flight]}
-  - {name: tiered, tier: "'gold'", tiers: {gold: {limits: [9 per 1h fixed_window hold]}}, limits: [1 per 1s]}
+  - {name: tiered, tiers: {gold: {limits: [9 per 1h fixed_window hold]}}, limits: [1 per 1s]}
+tiers: {gold: "true"}
 alerts: [{name: a, when: %q}]`
 	for when, want := range map[string]string{
 		`holds("chat") > 3`:                       "",
