@@ -74,6 +74,12 @@ type Decision struct {
 	// the request as a whole was allowed.
 	Allowed bool
 	Outcome Outcome
+	// Busy says that a refusal is due to what is held, so that RetryAfter is a hint
+	// (Spec.Retry) and no promise: it is as soon as others settle. Such a refusal is no
+	// violation.
+	Busy bool
+	// By is who decided: ByStore but for answers of this instance.
+	By Source
 	// Limit is the limit that decided; nil if a running ban did, or if there was none
 	// to ask.
 	Limit *Limit
@@ -85,10 +91,6 @@ type Decision struct {
 	// Held is how many units requests in flight hold under Limit, this one's among them if
 	// it was allowed. Remaining is without them.
 	Held int64
-	// Busy says that a refusal is due to what is held, so that RetryAfter is a hint
-	// (Spec.Retry) and no promise: it is as soon as others settle. Such a refusal is no
-	// violation.
-	Busy bool
 	// RetryAfter is 0 if allowed, else the shortest wait after which the same
 	// request would be allowed if no other came; Never if no wait is long enough. While
 	// a ban runs, it is not before the ban's end.
@@ -112,8 +114,6 @@ type Decision struct {
 	Violations int64
 	// BanLeft is how long the ban still runs, if Outcome is Banned.
 	BanLeft time.Duration
-	// By is who decided: ByStore but for answers of this instance.
-	By Source
 }
 
 // Strictest is the answer to a request, made of the answers to its asks: the denial with

@@ -89,11 +89,11 @@ type View struct {
 // Verdict is one limit's answer. Durations are µs.
 type Verdict struct {
 	Allowed   bool
+	Busy      bool // what is held refuses, and Retry is a hint
 	Remaining int64
 	Retry     int64 // 0 if allowed, else the wait, or Never
 	Reset     int64
 	Held      int64 // units held, see View
-	Busy      bool  // what is held refuses, and Retry is a hint
 	Delay     int64 // leaky bucket, of a request allowed as a whole; else 0
 }
 
