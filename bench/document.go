@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -30,6 +31,7 @@ This page compares Stint with other limiters and with floors. A floor is the tim
 	fmt.Fprint(w, "\n## In short\n\nThe table compares the token bucket, the default algorithm, with its floor and with the fastest peer of its kind (a log is another kind). A ratio above 1 means that Stint is slower. The last column counts peers of all kinds.\n\n")
 	r.summary(w)
 	r.pausesInShort(w)
+	r.holdsInShort(w)
 	r.counting(w)
 	group := ""
 	for _, m := range r.tables {
@@ -49,7 +51,7 @@ This page compares Stint with other limiters and with floors. A floor is the tim
 	}
 }
 
-var groupTitles = map[string]string{memoryGroup: "In memory", pauseGroup: "Pauses", redisGroup: "Through Redis", serverGroup: "Servers"}
+var groupTitles = map[string]string{memoryGroup: "In memory", pauseGroup: "Pauses", redisGroup: "Through Redis", serverGroup: "Servers", holdsGroup: "Holds"}
 
 var groupNotes = map[string]string{
 	memoryGroup: `There are as many callers as processors. Each time, also of a floor, includes drawing a key and a call through a function value. Where the table says so, it also includes making the text of the key.
@@ -71,6 +73,9 @@ throttled reads the state, decides, and then swaps the state if nobody else has:
 	serverGroup: `The clients of all rows are Go's own, in a process beside the server's. They share the processors with the server and take part of the time. CPU and allocations are those of the server's process alone, including the system's work for it. A floor does the least that a server of its kind can do: the empty handler reads the request and sends an empty answer; the proxy passes the request on. The ratio of a list of checks is to a single check.
 
 The empty grpc-go service shows what a gRPC service costs before it decides anything: a unary call, with a request as long as the empty handler's. gRPC clients usually share one connection, which joins the writes of many calls. Each HTTP client has its own connection, so there is also a row of gRPC with one connection for each client.`,
+	holdsGroup: `A time is that of a whole request. "Stint, hold and settle" holds a unit of a budget (Limiter.Reserve) and charges what the request cost when it ends (Reservation.Settle). "Stint, acquire and release" is in flight under an in-flight limit (Limiter.Acquire). "Stint, one decision" takes a unit of a budget at once.
+
+The sorted-set semaphore has a member for each holder, scored with the instant at which it runs out. A script drops what ran out, counts the members and adds one; the holder removes its own with ZREM. It renews nothing, and it cannot be decided together with other limits. redis_rate, x/time/rate and INCR hold nothing: their time is that of one call.`,
 }
 
 func (r *run) how(w io.Writer) {
@@ -152,7 +157,7 @@ func (m *measured) document(w io.Writer) {
 	}
 	fmt.Fprintf(w, "\n### %s\n\n%s", t.title, t.about)
 	hasPeers, denials, failures := m.bestPeer(&m.results[0]) != nil, m.unasked(), m.failures()
-	fmt.Fprint(w, "\n\n| | time | per second | ÷ floor |")
+	fmt.Fprintf(w, "\n\n| | time | per second | ÷ %s |", cmp.Or(t.than, "floor"))
 	rule := "\n|---|---:|---:|---:|"
 	column := func(when bool, name string) {
 		if when {

@@ -93,18 +93,19 @@ func (m *measured) find(name string) *result {
 	return nil
 }
 
-// floorOf is what r's ratio is taken to; nil: r is a floor.
+// floorOf is what r's ratio is taken to; nil: there is none, as of floors.
 func (m *measured) floorOf(r *result) *result {
-	if r.subject.kind == floor {
+	switch {
+	case r.subject.kind == floor || r.subject.name == m.table.floor:
 		return nil
-	}
-	if r.subject.beside != "" {
+	case r.subject.beside != "":
 		return m.find(r.subject.beside)
 	}
 	return m.find(m.table.floor)
 }
 
-// bestPeer is the fastest peer that counts like r, by a log or not, else of all; nil: none.
+// bestPeer is the fastest peer that counts like r, by a log or not, by holds or not, else of all;
+// nil: none.
 func (m *measured) bestPeer(r *result) *result {
 	var best, any *result
 	for i := range m.results {
@@ -115,7 +116,7 @@ func (m *measured) bestPeer(r *result) *result {
 		if any == nil || p.cost().middle < any.cost().middle {
 			any = p
 		}
-		if p.subject.log == r.subject.log && (best == nil || p.cost().middle < best.cost().middle) {
+		if p.subject.log == r.subject.log && p.subject.holds == r.subject.holds && (best == nil || p.cost().middle < best.cost().middle) {
 			best = p
 		}
 	}

@@ -26,6 +26,8 @@ type subject struct {
 	// log marks what remembers each request. It is given the table's limit for
 	// logs, for under a long period it would remember millions.
 	log bool
+	// holds marks what a request holds from its start to its end, so that it takes two calls.
+	holds bool
 	// beside names the floor that its ratios are taken to. Empty: the table's.
 	beside string
 	open   func(place, spec) (*limiter, error)

@@ -15,7 +15,8 @@ type table struct {
 	about string
 
 	subjects []subject
-	floor    string        // the floor of those that name none
+	floor    string        // what ratios are taken to, where a subject names nothing
+	than     string        // what that is, where it is no floor
 	keys     int           // how many different keys, drawn uniformly
 	fresh    bool          // each request's key is made anew, and not all beforehand
 	fill     bool          // make all keys known before
@@ -127,6 +128,8 @@ func tables(short bool) []table {
 	all = append(all, table{name: "servers", group: serverGroup, title: "Over loopback; 16 callers",
 		about:    "The upstream, behind the proxies, runs in the clients' process. There are two rules: one that does not match, and one with two limits.",
 		subjects: serverSubjects, floor: emptyHandler, keys: 1, callers: serverCallers, batch: 1, slice: 300 * time.Millisecond, limit: plenty})
+
+	all = append(all, holdTables()...)
 
 	if short {
 		for i := range all {
