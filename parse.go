@@ -82,7 +82,7 @@ func misplaced(words []string) error {
 	if j := slices.IndexFunc(words[i+1:], isAlgorithm); j >= 0 {
 		return fmt.Errorf("%q and %q: only one algorithm", words[i], words[i+1+j])
 	}
-	if i == after || len(words) <= after {
+	if i == after || len(words) <= after || i == 1 && words[i] == InFlight.String() {
 		return nil
 	}
 	inOrder := slices.Insert(slices.Delete(slices.Clone(words), i, i+1), after, words[i])
@@ -196,7 +196,10 @@ func (s *Spec) parseOption(name, value string) (err error) {
 		return err
 	}
 	n, err := strconv.ParseInt(value, 10, 64)
-	if err != nil || n < 1 && (name != "debt" || n < 0) {
+	if name == "debt" && (err != nil || n < 0) {
+		return fmt.Errorf("debt %q: must be a whole number of units", limittext.Clip(value))
+	}
+	if err != nil || n < 1 && name != "debt" {
 		return fmt.Errorf("%s %q: must be a whole number of at least 1", name, limittext.Clip(value))
 	}
 	switch name {

@@ -57,7 +57,7 @@ func TestWith(t *testing.T) {
 		{"an address", `{"safelist":[{"id":"a","network":"::ffff:203.0.113.1"}]}`, user("get"), "safe"},
 		{"another network", `{"safelist":[{"id":"a","network":"203.0.112.0/24"}]}`, user("get"), plain},
 		{"a condition", `{"blocklist":[{"id":"a","match":"operation == \"x\""}]}`, user("x"), "blocked"},
-		{"what it needs is missing", `{"blocklist":[{"id":"a","match":"attrs.x == 1"}]}`, user("x"), plain},
+		{"it reads a value that is missing; test for it with has()", `{"blocklist":[{"id":"a","match":"attrs.x == 1"}]}`, user("x"), plain},
 		{"one that fails", `{"blocklist":[{"id":"a","match":"int(attrs.user) == 1"}]}`, user("get"),
 			`rules: bad request: blocklist entry "a": type conversion error from 'string' to 'int'`},
 		{"an added safelist entry goes before the file's blocklist", `{"safelist":[{"id":"a","match":"true"}]}`, user("get", "evil", true), "safe"},

@@ -29,15 +29,15 @@ func (r *Rule) UnitOf(l *stint.Limit) string {
 	switch {
 	case r.ownCost(l) != nil:
 		return ""
-	case r.countsCost(l):
+	case r.CountsCost(l):
 		return r.Unit
 	}
 	return "requests"
 }
 
-// countsCost reports whether a request takes the rule's cost under l, which has no cost of its own. If
-// the rule has budgets, the cost is theirs.
-func (r *Rule) countsCost(l *stint.Limit) bool {
+// CountsCost reports whether l counts the unit of the rule's cost, unless the file gives l a cost of
+// its own. If the rule has budgets, the cost is theirs; in_flight never counts it.
+func (r *Rule) CountsCost(l *stint.Limit) bool {
 	return IsBudget(l) || !r.hasBudget && !l.IsHeld()
 }
 
@@ -57,7 +57,7 @@ func (r *Rule) ownCost(l *stint.Limit) *expr.Expression {
 // takesCost reports whether a request takes the rule's cost under l. If the rule says no cost, that is
 // what the caller says, for all limits but those in flight.
 func (r *Rule) takesCost(l *stint.Limit) bool {
-	return r.countsCost(l) || r.cost == nil && r.Tokens.API == NoTokens && !l.IsHeld()
+	return r.CountsCost(l) || r.cost == nil && r.Tokens.API == NoTokens && !l.IsHeld()
 }
 
 // ask is what a request asks of l.
@@ -126,13 +126,16 @@ func (r *Rule) estimateOf(ev *evaluation) (estimate, error) {
 	case ev.in.Spent && r.hasBudget:
 		return estimate{cost: ev.in.Cost, spent: true}, nil
 	case r.cost != nil:
+		if ev.in.Cost != 1 && r.cost.Uses("body") && !ev.knowsBody() {
+			break // the caller says what the body would
+		}
 		cost, err := numberIn(ev, r.cost)
 		e := estimate{cost: cost}
 		if r.costIsAsked {
 			e.asked = cost
 		}
 		return e, err
-	case r.Tokens.API != NoTokens && (ev.in.Cost == 1 || ev.in.Request != nil && ev.in.Request.Body != nil):
+	case r.Tokens.API != NoTokens && (ev.in.Cost == 1 || ev.knowsBody()):
 		return r.Tokens.estimate(ev.in.Request), nil
 	}
 	return estimate{cost: ev.in.Cost, asked: ev.in.Cost, asksOnly: ev.in.Cost == 0}, nil
@@ -148,13 +151,29 @@ func asksFor(e *expr.Expression) bool {
 	return false
 }
 
+// noFields is a body where none is known, for a cost: a missing cost is an error, so that an
+// expression that says what a request without a field costs would refuse all requests at
+// /v1/authorize and /v1/check.
+type noFields struct{}
+
+func (noFields) Lookup([]string) (any, bool, error) { return nil, false, nil }
+
 func numberIn(ev *evaluation, e *expr.Expression) (int64, error) {
+	unknown := !ev.knowsBody() && e.Uses("body")
+	if unknown {
+		ev.scope.Body = noFields{}
+	}
 	n, ok, err := e.Int(&ev.scope)
+	if unknown {
+		ev.scope.Body = nil
+	}
 	switch {
 	case err != nil:
 		return 0, err
+	case !ok && unknown:
+		return 0, errors.New("it reads the request's body, which only the gateway knows: test the field with has(), or let the check say its cost")
 	case !ok:
-		return 0, errors.New("what it needs is missing")
+		return 0, errors.New("it reads a value that is missing; test for it with has()")
 	case n < 0:
 		return 0, fmt.Errorf("%d: must not be negative", n)
 	}

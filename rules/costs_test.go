@@ -269,7 +269,7 @@ func TestBodies(t *testing.T) {
 		{`{"user": {"name": "ann"}}`, ``},
 		{`[1, 2]`, ``},
 		{``, ``},
-		{`{"model": "large", "user": {"name": "ann"}, "n": null}`, `rules: bad request: rule "r": cost: what it needs is missing`},
+		{`{"model": "large", "user": {"name": "ann"}, "n": null}`, `rules: bad request: rule "r": cost: it reads a value that is missing; test for it with has()`},
 		{`{"model": "large", "user": {"name": "ann"}, "n": "3"}`, `rules: bad request: rule "r": cost: want a number, have a string`},
 		{`{"model": "large", "user": {"name": "ann"}, "n": -3}`, `rules: bad request: rule "r": cost: -3: must not be negative`},
 		{`{"model": "large", "user": {"name": "ann"}, "n": 1e300}`, `rules: bad request: rule "r": cost: 1e+300: too large`},
@@ -283,6 +283,20 @@ func TestBodies(t *testing.T) {
 	if got := asked(s, in); got != "" {
 		t.Errorf("no body: got %s", got)
 	}
+
+	// Where the body is not known, a cost sees no fields, or the caller says it.
+	s = parse(t, `rules: [{name: r, key: client.ip, cost: 'has(body.n) ? body.n : 2', limits: [5 per 1m]}, {name: s, key: client.ip, match: 'operation != "" || !has(body.n)', cost: 'body.n', limits: [{amount: 5, period: 1m, cost: 'has(body.n) ? body.n : 3'}]}]`)
+	if got := asked(s, &rules.Input{Client: addr("192.0.2.1"), Request: get("/"), Cost: 1}); got != `r="192.0.2.1":2` {
+		t.Errorf("cost of a body that is not known: got %s", got)
+	}
+	if got := asked(s, &rules.Input{Client: addr("192.0.2.1"), Operation: "x", Cost: 7}); got != `r="192.0.2.1":7 s="192.0.2.1":3` {
+		t.Errorf("cost of a body that is not known, said by the caller: got %s", got)
+	}
+	if got, want := asked(s, &rules.Input{Client: addr("192.0.2.1"), Operation: "x", Cost: 1}), `rules: bad request: rule "s": cost: it reads the request's body, which only the gateway knows: test the field with has(), or let the check say its cost`; got != want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+
+	s = parse(t, `rules: [{name: r, match: body.model == "large", key: client.ip, limits: [5 per 1m]}]`)
 	in.Request.Body = &body{length: -1, err: errors.New("the body has more than 1048576 bytes")}
 	if got, want := asked(s, in), `rules: bad request: rule "r": match: the body has more than 1048576 bytes`; got != want {
 		t.Errorf("got %s\nwant %s", got, want)
@@ -381,6 +395,22 @@ func TestSpent(t *testing.T) {
 		in.Spent, in.Cost = true, cost
 		if got, want := asks(t, s, in), "60 per 1m: 1, 1000 per 1m fixed_window hold: "+want+", 4 in_flight: 1"; got != want {
 			t.Errorf("spent: got %s, want %s", got, want)
+		}
+	}
+}
+
+// A field that has the wrong kind of time names the right one.
+func TestTimesOfLimits(t *testing.T) {
+	for fields, want := range map[string]string{
+		`per: 1m`:                           `per "1m": must be day, week, month or year; for other times write period: 1m`,
+		`per: daily`:                        `"daily": must be day, week, month or year`,
+		`per: day, hold: yes`:               `hold "yes": must be true, or a time such as 500ms, 30s or 5m`,
+		`algorithm: in_flight, hold: 0s`:    `hold "0s": must be true, or a time such as 500ms, 30s or 5m`,
+		`per: day, hold: true, debt: a lot`: `debt "a lot": must be a number of units, or a share`,
+	} {
+		_, err := rules.Parse("r.yaml", []byte("rules: [{name: r, key: client.ip, limits: [{amount: 5, "+fields+"}]}]"))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v\nwant %s", fields, err, want)
 		}
 	}
 }

@@ -43,6 +43,8 @@ func (ev *evaluation) close() {
 	ev.tiersKnown, ev.tiersTrue = 0, 0
 }
 
+func (ev *evaluation) knowsBody() bool { return ev.in.Request != nil && ev.in.Request.Body != nil }
+
 func (ev *evaluation) stopped() bool {
 	select {
 	case <-ev.stop:

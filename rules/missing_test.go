@@ -21,7 +21,7 @@ func TestCost(t *testing.T) {
 		{`int(attrs.f)`, `r="192.0.2.1":2`},
 		{`int(request.query.n)`, `r="192.0.2.1":7`},
 		{`has(attrs.gone) ? int(attrs.gone) : 1`, `r="192.0.2.1":1`},
-		{`int(attrs.gone)`, bad + "what it needs is missing"},
+		{`int(attrs.gone)`, bad + "it reads a value that is missing; test for it with has()"},
 		{`int(request.query.neg)`, bad + "-3: must not be negative"},
 		{`cost - 5`, bad + "-1: must not be negative"},
 		{`int(request.query.bad)`, bad + "type conversion error from 'string' to 'int'"},
@@ -106,7 +106,7 @@ func TestUnknown(t *testing.T) {
 			{"key: " + quoted(variable), ""},
 			{`key: '"k"'` + "\n    match: " + quoted(variable+` == "x"`), ""},
 			{`key: '"k"'` + "\n    match: " + quoted(variable+` != "x"`), ""},
-			{`key: '"k"'` + "\n    cost: " + quoted(`size(`+variable+`)`), `rules: bad request: rule "r": cost: what it needs is missing`},
+			{`key: '"k"'` + "\n    cost: " + quoted(`size(`+variable+`)`), `rules: bad request: rule "r": cost: it reads a value that is missing; test for it with has()`},
 		} {
 			if got := asked(one(t, c.field), &rules.Input{}); got != c.want {
 				t.Errorf("%s: got %s, want %s", c.field, got, c.want)

@@ -77,7 +77,7 @@ func (p *parser) limitFields(n *yamlnode.Node, r *Rule) *stint.Limit {
 		"algorithm": yamlnode.Parsed(p.Reader, (*algo.Kind)(&s.Algorithm), algo.ParseKind),
 		"amount":    p.Int64(&s.Amount, 1, math.MaxInt64),
 		"period":    p.Period(&s.Period),
-		"per":       yamlnode.Parsed(p.Reader, &s.Calendar.Unit, stint.ParseCalendarUnit),
+		"per":       yamlnode.Parsed(p.Reader, &s.Calendar.Unit, parsePer),
 		"in":        yamlnode.Parsed(p.Reader, &s.Calendar.Zone, asWritten),
 		"starts":    yamlnode.Parsed(p.Reader, &s.Calendar.Starts, asWritten),
 		"burst":     p.Int64(&s.Burst, 1, math.MaxInt64),
@@ -125,11 +125,30 @@ func (p *parser) limitFields(n *yamlnode.Node, r *Rule) *stint.Limit {
 	return l
 }
 
+func parseHold(text string) (time.Duration, error) {
+	d, err := limittext.Period(text)
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("hold %q: must be true, or a time such as 500ms, 30s or 5m", expr.Clip(text))
+	}
+	return d, nil
+}
+
+// parsePer reads the field per of a limit.
+func parsePer(text string) (stint.CalendarUnit, error) {
+	unit, err := stint.ParseCalendarUnit(text)
+	if err != nil {
+		if _, notTime := limittext.Period(text); notTime == nil {
+			return 0, fmt.Errorf("per %q: must be day, week, month or year; for other times write period: %s", text, text)
+		}
+	}
+	return unit, err
+}
+
 // hold reads the field hold of a limit: true, or a time.
 func (p *parser) hold(to *time.Duration) func(*yamlnode.Node) {
 	return func(n *yamlnode.Node) {
 		if n.Tag != "!!bool" {
-			p.Period(to)(n)
+			yamlnode.Parsed(p.Reader, to, parseHold)(n)
 			return
 		}
 		var held bool

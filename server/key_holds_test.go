@@ -52,6 +52,10 @@ rules:
 		o.want(200, "POST", "/v1/explain", `{"operation":"ask","cost":500,"attrs":{"user":"ann"}}`, `"outcome":"limited"`,
 			`"busy":true`, "1000 per 1h fixed_window hold: 0 of 1000 used, 600 held by requests in flight, 400 left; refuses until requests in flight end, and asks clients to try again in 1s")
 		o.want(200, "POST", "/v1/keys/reset", ann+`}`, `"held":600`)
+		// A refund is of tokens, not of requests.
+		says(t, s, "/v1/check", `{"operation":"ask","cost":350,"charge":true,"attrs":{"user":"ann"}}`, 200, "charged: ask 59 left, 0 held, 1 charged; ask 50 left, 600 held, 350 charged; ask 0 left, 2 held")
+		o.want(200, "POST", "/v1/keys/refund", ann+`,"cost":350}`, `"limit":"60 per 1m","capacity":60,"used":1,`, `"used":0,"held":600`)
+		o.want(200, "POST", "/v1/keys/reset", ann+`}`, `"capacity":60,"used":0,`)
 
 		o.want(400, "POST", "/v1/keys/release", ann+`}`, "either hold or all")
 		o.want(400, "POST", "/v1/keys/release", ann+`,"all":true,"hold":"`+oldest.ID.String()+`"}`, "either hold or all")

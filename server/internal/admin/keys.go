@@ -211,8 +211,12 @@ func (a *API) refundKey(c *call) (int, any, error) {
 	case len(k.limits) == 0:
 		return 0, nil, impossible("rule", "%s has no limits, so nothing was taken", k.rule.Name)
 	}
+	counted := slices.DeleteFunc(slices.Clone(k.limits), func(l *stint.Limit) bool { return !k.rule.CountsCost(l) })
+	if len(counted) == 0 {
+		return 0, nil, impossible("rule", "%s limits only requests in flight, of which nothing is refunded; release what is held instead", k.rule.Name)
+	}
 	return keyAnswer(a.changeKey(c, k, "refund", func() error {
-		r := k.request(k.limits, in.Cost)
+		r := k.request(counted, in.Cost)
 		if err := stint.Internal().Check(r); err != nil {
 			return err
 		}
