@@ -29,6 +29,7 @@ MONITORING = promtool amtool prometheus-alertmanager
 REQUIRED = if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDIS=1; fi; \
 	  if (PATH=$$PATH:/usr/sbin; command -v nginx && command -v haproxy && command -v caddy && command -v node && command -v python3) >/dev/null; then export STINT_REQUIRE_PROXIES=1; fi; \
 	  if command -v chromium >/dev/null && [ -e internal/browser/testdata/node_modules/axe-core ]; then export STINT_REQUIRE_BROWSER=1; fi; \
+	  if command -v node >/dev/null && [ -e examples/llm/testdata/node_modules/openai ]; then export STINT_REQUIRE_CLIENTS=1; fi; \
 	  if (command -v promtool && command -v amtool && command -v prometheus-alertmanager) >/dev/null; then export STINT_REQUIRE_MONITORING=1; fi;
 
 .PHONY: run build test test-all test-matrix chaos fleet check fuzz attack vuln bench bench-go screenshots picture
@@ -49,11 +50,13 @@ GOTEST = go run ./internal/gotest
 test: check
 	@scripts/get $(PROGRAMS) $(BROWSER) $(MONITORING)
 	@scripts/axe
+	@scripts/clients
 	@$(REQUIRED) $(GOTEST) -p $(AT_ONCE) -short ./...
 
 test-all:
 	@scripts/get $(PROGRAMS) $(BROWSER) $(MONITORING)
 	@scripts/axe
+	@scripts/clients
 	@$(REQUIRED) $(GOTEST) -p $(AT_ONCE) ./... && $(GOTEST) -race -short ./... && cd bench && go test ./...
 
 test-matrix:

@@ -112,7 +112,7 @@ func (k *kept) settle(ctx context.Context, how *result) error {
 		}
 		if rule != last {
 			last = rule
-			cost, known = k.costAfter(rule, how)
+			cost, known = k.costAfter(rule, how, a.Units())
 		}
 		switch {
 		case known:
@@ -133,14 +133,18 @@ func (k *kept) settle(ctx context.Context, how *result) error {
 	return err
 }
 
-// costAfter is what the request cost under rule, if that says what requests cost.
-func (k *kept) costAfter(rule *rules.Rule, how *result) (cost int64, known bool) {
+// costAfter is what the request cost under rule, if that says what requests cost. The request was
+// estimated to cost so much.
+func (k *kept) costAfter(rule *rules.Rule, how *result, estimate int64) (cost int64, known bool) {
 	if !knowsCost(rule) {
 		return 0, false
 	}
 	cost, known, err := rule.CostAfter(&how.Response)
 	if err != nil && how.failed != nil {
 		how.failed(err)
+	}
+	if estimate == 0 && rule.Cost == "" && rule.After == "" && !known {
+		return 0, true // a request without a body, such as for a list of models, costs no tokens
 	}
 	if err != nil || !known {
 		k.counters[rule].holds.costUnknown()
