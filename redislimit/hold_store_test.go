@@ -358,7 +358,36 @@ func TestHoldNotMade(t *testing.T) {
 	if c := holdCall(t, s, stint.HoldCall{Key: "a", Limit: limit, Hold: id, Units: 1}); !c.Found {
 		t.Errorf("a server without room did not settle: %+v", c)
 	}
+	// Several requests of one call: their holds are written at once, and those of two keys.
+	budget := stint.MustLimit("1000 per 1h fixed_window hold")
+	var several []stint.Request
+	for i, key := range []string{"d", "d", "e", "d", "e"} {
+		several = append(several, stint.Request{Asks: []stint.Ask{{Key: key, Limit: budget, Cost: int64(1 + i)}}, Hold: stint.NewHoldID()})
+	}
+	several = append(several, stint.Request{Asks: []stint.Ask{{Key: "d", Limit: budget, Peek: true}}})
+	answers := make([]stint.Answer, len(several))
+	s.TakeBatch(t.Context(), several, answers)
+	for i, a := range answers[:5] {
+		if !errors.Is(a.Err, stint.ErrFull) || !errors.Is(a.Err, fleet.ErrNotCharged) {
+			t.Errorf("request %d of a call to a server without room: %+v", i, a)
+		}
+	}
 	server.Do(t, "CONFIG", "SET", "maxmemory", "0")
+	s.TakeBatch(t.Context(), several[5:], answers[5:])
+	if a := answers[5]; a.Err != nil || a.Held != 0 {
+		t.Errorf("%+v, want nothing held", a)
+	}
+	s.TakeBatch(t.Context(), several, answers)
+	for i, want := range []int64{1, 3, 3, 7, 8, 7} {
+		if a := answers[i]; a.Err != nil || a.Held != want {
+			t.Errorf("request %d of a call: %+v, want %d held", i, a, want)
+		}
+	}
+	for i, r := range several[:5] {
+		if c := holdCall(t, s, stint.HoldCall{Key: r.Asks[0].Key, Limit: budget, Hold: r.Hold, Units: int64(1 + i)}); !c.Found {
+			t.Errorf("request %d of a call was not settled: %+v", i, c)
+		}
+	}
 	if _, _, each := holdUnder(t, s, asks...); each[0].Remaining != 7 || each[1].Held != 1 {
 		t.Errorf("%+v", each)
 	}

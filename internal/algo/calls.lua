@@ -2,6 +2,10 @@
 -- renewed (1; 4: and made again where they were lost) or released (2), or units are charged (3). See
 -- take.lua. What is charged is written at once: it is of one instant.
 -- most: in parts, how much charges may use. units, span: of the holds that are renewed or released.
+local err = writeowed()
+if err then
+  return err
+end
 local count, action, kind, most, unit, a, b, c, d, units, span
 count, action, kind, most, unit, a, b, c, d, units, span, pos = unpack('>HBBI7I7I7I7I7I7I7I7', requests, pos + 1)
 local held = kind >= 128

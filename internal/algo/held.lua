@@ -30,6 +30,7 @@
 local never = 9007199254740991
 local known = {} -- by key
 local char = string.char
+owed = {}
 
 local function unpackrecord(v)
   if #v == 14 then
@@ -407,4 +408,23 @@ function writeholds(h)
     call('PEXPIREAT', h.key, floor(h.expires / 1000) + 1)
   end
   return done
+end
+
+-- writeowed stores the holds of requests that do nothing else: those of several requests at once, and
+-- before anything else can need them. It returns an error that befalls the whole call.
+function writeowed()
+  local all = owed
+  if #all == 0 then
+    return
+  end
+  owed = {}
+  for i = 1, #all, 2 do
+    local h, unwritten = all[i], nil
+    local done = h.refused or writeholds(h)
+    --> room
+    if unwritten then
+      h.refused = done
+      answers[all[i + 1]] = pack('>BHI8', 6, 1, unwritten)
+    end
+  end
 end

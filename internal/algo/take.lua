@@ -41,7 +41,8 @@ local answers = {}
 local kind, count, cost, capacity, unit, a, b, c, d -- of the last plain request
 local outside = 4503599627370496 -- see calendar.lua
 local tail, tailpos = ARGV[3], 1
-local readholds, findhold, addholds, dropholds, settleholds, dropnext, forget, writeholds
+local readholds, findhold, addholds, dropholds, settleholds, dropnext, forget, writeholds, writeowed
+local owed -- holds to be written, each followed by the place of the answer that says so
 if tail then
   --> held
 end
@@ -108,6 +109,12 @@ while pos <= size do
   end
 end
 
+if writeowed then
+  local err = writeowed()
+  if err then
+    return err
+  end
+end
 if place == 1 then
   return answers[1]
 end

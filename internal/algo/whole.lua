@@ -3,6 +3,12 @@ local count, penalties, asks
 count, penalties, asks, pos = unpack('>HHH', requests, pos + 1)
 local outcome, who, number = 0, 0, 0 -- of the answer's head
 local records, refused
+if writeowed and (asks > 1 or penalties > 0) then
+  local err = writeowed()
+  if err then
+    return err
+  end
+end
 
 if penalties > 0 then
   records, refused = {}, {}
@@ -125,8 +131,12 @@ if outcome ~= 6 then
           end
         end
         addholds(holds, ids, cost, clock + span, span)
-        local done = writeholds(holds)
-        --> room
+        if asks == 1 and penalties == 0 then
+          owed[#owed + 1], owed[#owed + 2] = holds, place
+        else
+          local done = writeholds(holds)
+          --> room
+        end
       else
         local cost = cost * took
         if kind <= 1 then
