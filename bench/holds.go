@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strconv"
@@ -22,6 +23,8 @@ const (
 	oneTake       = "Stint, one decision"
 	settledRow    = "Stint, hold and settle"
 	acquiredRow   = "Stint, acquire and release"
+	variedTake    = "Stint, one decision, costs vary"
+	variedSettled = "Stint, hold and settle, costs vary"
 	semaphoreRow  = "sorted-set semaphore, rueidis"
 	holdsGroup    = "holds"
 	besideOneHold = ", beside 1 hold"
@@ -34,7 +37,7 @@ const atOnce = 100_000
 func heldOurs(open storeOpener) []subject {
 	return []subject{
 		{name: oneTake, kind: ours, open: stintIn(open, stint.FixedWindow)},
-		{name: settledRow, kind: ours, holds: true, open: settledIn(open, 0)},
+		{name: settledRow, kind: ours, holds: true, open: settledIn(open, 0, alike)},
 		{name: acquiredRow, kind: ours, holds: true, open: acquiredIn(open, 0)},
 	}
 }
@@ -44,21 +47,23 @@ func besideHolds(open storeOpener) (all []subject) {
 	for _, kind := range []struct {
 		name  string
 		holds bool
-		open  func(storeOpener, int) func(place, spec) (*limiter, error)
+		open  func(n int) func(place, spec) (*limiter, error)
 	}{
-		{oneTake, false, askedIn},
-		{settledRow, true, settledIn},
-		{acquiredRow, true, acquiredIn},
+		{oneTake, false, func(n int) func(place, spec) (*limiter, error) { return askedIn(open, n) }},
+		{settledRow, true, func(n int) func(place, spec) (*limiter, error) { return settledIn(open, n, alike) }},
+		{acquiredRow, true, func(n int) func(place, spec) (*limiter, error) { return acquiredIn(open, n) }},
 	} {
 		all = append(all,
-			subject{name: kind.name + besideOneHold, kind: ours, holds: kind.holds, open: kind.open(open, 1)},
-			subject{name: kind.name + besideMany, kind: ours, holds: kind.holds, beside: kind.name + besideOneHold, open: kind.open(open, 4000)})
+			subject{name: kind.name + besideOneHold, kind: ours, holds: kind.holds, open: kind.open(1)},
+			subject{name: kind.name + besideMany, kind: ours, holds: kind.holds, beside: kind.name + besideOneHold, open: kind.open(4000)})
 	}
 	return all
 }
 
 var (
 	redisHeld = slices.Concat([]subject{{name: incrRueidis, kind: floor, open: openIncrRueidis}}, heldOurs(redisStore), []subject{
+		{name: variedTake, kind: ours, open: variedIn(redisStore)},
+		{name: variedSettled, kind: ours, holds: true, beside: variedTake, open: settledIn(redisStore, 0, varied)},
 		{name: "redis_rate", kind: peer, open: openRedisRate},
 		{name: semaphoreRow, kind: peer, holds: true, open: openSemaphore(0)},
 	})
@@ -123,7 +128,12 @@ func budget(s spec) stint.Spec {
 	return stint.Spec{Algorithm: stint.FixedWindow, Amount: s.amount, Period: s.period, Hold: stint.DefaultHold}
 }
 
-// askedIn takes one unit, at once, beside n holds.
+// What requests cost: all the same, as requests do, or as tokens do. Stint sends identical requests of
+// many callers as one.
+func alike() int64  { return 1 }
+func varied() int64 { return 1 + rand.Int64N(1000) }
+
+// askedIn takes one unit at once, beside n holds.
 func askedIn(open storeOpener, n int) func(place, spec) (*limiter, error) {
 	return func(p place, s spec) (*limiter, error) {
 		l, limit, end, err := heldIn(open, p, budget(s), n)
@@ -137,19 +147,31 @@ func askedIn(open storeOpener, n int) func(place, spec) (*limiter, error) {
 	}
 }
 
-// settledIn holds one unit, and settles what it did cost, beside n holds.
-func settledIn(open storeOpener, n int) func(place, spec) (*limiter, error) {
+// variedIn takes what a request costs at once, under a limit that is not held.
+func variedIn(open storeOpener) func(place, spec) (*limiter, error) {
+	plain := stintIn(open, stint.FixedWindow)
+	return func(p place, s spec) (*limiter, error) {
+		l, err := plain(p, s)
+		if err == nil {
+			l.take = func(ctx context.Context, key string) (bool, error) { return l.takeN(ctx, key, int(varied())) }
+		}
+		return l, err
+	}
+}
+
+// settledIn holds an estimate, and settles what the request did cost, beside n holds.
+func settledIn(open storeOpener, n int, cost func() int64) func(place, spec) (*limiter, error) {
 	return func(p place, s spec) (*limiter, error) {
 		l, limit, end, err := heldIn(open, p, budget(s), n)
 		if err != nil {
 			return nil, err
 		}
 		return &limiter{close: end, take: func(ctx context.Context, key string) (bool, error) {
-			r, d, err := l.Reserve(ctx, &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit}}})
+			r, d, err := l.Reserve(ctx, &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit, Cost: cost()}}})
 			if err != nil {
 				return false, err
 			}
-			return d.Allowed, r.Settle(ctx, 1)
+			return d.Allowed, r.Settle(ctx, cost())
 		}}, nil
 	}
 }
@@ -244,6 +266,9 @@ func (r *run) holdsInShort(w io.Writer) {
 		title, _, _ := strings.Cut(m.table.title, ";")
 		fmt.Fprintf(w, "\n%s: to hold and settle takes %s times as long as one decision, and to acquire and release takes %s times as long ([holds](#holds)).",
 			title, ratio(settled.over(one)), ratio(acquired.over(one)))
+		if one, settled := m.find(variedTake), m.find(variedSettled); one != nil && settled != nil {
+			fmt.Fprintf(w, " Where costs vary, to hold and settle takes %s times as long as one decision.", ratio(settled.over(one)))
+		}
 		if semaphore := m.find(semaphoreRow); semaphore != nil {
 			fmt.Fprintf(w, " A semaphore in a sorted set takes %s times as long.", ratio(semaphore.over(one)))
 		}
