@@ -48,18 +48,29 @@ func TestBytesOfSettlements(t *testing.T) {
 		}
 		return h.text()
 	}
-	limits := checkHold{id: stint.NewHoldID(), last: time.Minute}
-	for i := range 500 {
-		limits.asks = append(limits.asks, heldAsk{key: "k", limit: stint.MustLimit(fmt.Sprint(i, ": 1 in_flight")), units: 1})
+	limits := func(from int) string {
+		h := checkHold{id: stint.NewHoldID(), last: time.Minute}
+		for i := range 500 {
+			h.asks = append(h.asks, heldAsk{key: "k", limit: stint.MustLimit(fmt.Sprint(from+i, ": 1 in_flight")), units: 1})
+		}
+		return h.text()
 	}
-	for name, one := range map[string]string{
-		"one ask":     `{"hold":"` + hold(1, "") + `"}`,
-		"500 asks":    `{"hold":"` + hold(500, "") + `"}`,
-		"long keys":   `{"hold":"` + hold(10, strings.Repeat("k", 4000)) + `"}`,
-		"many limits": `{"hold":"` + limits.text() + `"}`,
-		"costs":       `{"hold":"` + limits.text() + `","costs":{"7":1}}`,
+	var all []string
+	for i := range 20 {
+		all = append(all, `{"hold":"`+limits(i*500)+`"}`)
+	}
+	for name, c := range map[string]struct {
+		one  string
+		asks int
+	}{
+		"one ask":     {`{"hold":"` + hold(1, "") + `"}`, 1},
+		"500 asks":    {`{"hold":"` + hold(500, "") + `"}`, 500},
+		"long keys":   {`{"hold":"` + hold(10, strings.Repeat("k", 4000)) + `"}`, 10},
+		"many limits": {`{"hold":"` + limits(0) + `"}`, 500},
+		"own limits":  {strings.Join(all, ","), 10_000},
+		"costs":       {`{"hold":"` + limits(0) + `","costs":{"7":1}}`, 500},
 	} {
-		body := "[" + strings.Repeat(one+",", min(999, (2<<20)/(len(one)+1)-1)) + one + "]"
+		body := "[" + strings.Repeat(c.one+",", min(999, (2<<20)/(len(c.one)+1)-1, maxCalls/c.asks-1)) + c.one + "]"
 		e := holdEnds{action: stint.HoldSettle}
 		before := heapInUse()
 		if _, err := e.read(body); err != nil {

@@ -62,6 +62,12 @@ type holdEnd struct {
 	err      error // why it cannot be read
 }
 
+// maxCalls is how many calls of the store one request may make: a hold can have hundreds of limits
+// in few bytes.
+const maxCalls = 10_000
+
+var errManyCalls = errors.New("holds of more than 10,000 limits in one request")
+
 var (
 	settleFields = []string{"hold", "cost", "costs"}
 	renewFields  = []string{"hold", "again"}
@@ -80,7 +86,7 @@ func (e *holdEnds) read(body string) (several bool, err error) {
 		err = e.readOne(r)
 	}
 	switch err = r.End(err); {
-	case errors.Is(err, errManyChecks):
+	case errors.Is(err, errManyChecks), errors.Is(err, errManyCalls):
 		return several, err
 	case err != nil:
 		return several, badInput("%w", err)
@@ -107,6 +113,9 @@ func (e *holdEnds) readNext(r *inputReader) error {
 	}
 	start := r.Mark()
 	err := e.readOne(r)
+	if len(e.calls) > maxCalls {
+		return errManyCalls
+	}
 	if err == nil {
 		return nil
 	}
@@ -367,8 +376,12 @@ func (s *Server) refuseBody(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	s.metrics.badRequests.Inc()
-	if errors.Is(err, errManyChecks) {
+	switch {
+	case errors.Is(err, errManyChecks):
 		httplimit.Problem(w, r, http.StatusRequestEntityTooLarge, "More than 1,000 checks in one request.")
+		return
+	case errors.Is(err, errManyCalls):
+		httplimit.Problem(w, r, http.StatusRequestEntityTooLarge, "The holds of this request are about more than 10,000 limits.")
 		return
 	}
 	httplimit.Problem(w, r, http.StatusBadRequest, err.Error())
