@@ -136,7 +136,7 @@ func (r *Rule) estimateOf(ev *evaluation) (estimate, error) {
 		}
 		return e, err
 	case r.Tokens.API != NoTokens && (ev.in.Cost == 1 || ev.knowsBody()):
-		return r.Tokens.estimate(ev.in.Request), nil
+		return r.Tokens.estimate(ev.in.Request)
 	}
 	return estimate{cost: ev.in.Cost, asked: ev.in.Cost, asksOnly: ev.in.Cost == 0}, nil
 }

@@ -7,8 +7,12 @@ import (
 	"strings"
 
 	"github.com/stintdev/stint/internal/limittext"
+	"github.com/stintdev/stint/internal/usage"
 	"github.com/stintdev/stint/rules/internal/expr"
 )
+
+// ErrTwice is an error of Body.Lookup.
+var ErrTwice = usage.ErrTwice
 
 // Body is the JSON body of a request. It is used on one goroutine.
 type Body interface {
@@ -16,7 +20,7 @@ type Body interface {
 	// int64, float64, nil, []any or map[string]any. path has at least one name. If there
 	// is no body, or nothing at the path, ok is false. An error says why the body cannot be
 	// read: it is too long, no JSON, or has a name of the path twice in one object, also in
-	// other case. Servers differ in which of two they take.
+	// other case. Servers differ in which of two they take: that error wraps ErrTwice.
 	Lookup(path []string) (value any, ok bool, err error)
 	// Len is the length of the body in bytes, as far as it is known without reading all of
 	// it: 0 if there is none, -1 if it is not known.

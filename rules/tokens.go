@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"errors"
 	"slices"
 	"strings"
 )
@@ -89,33 +90,42 @@ const (
 	streamedToken = 50
 )
 
-// estimate is what a request will cost, by its body; r may be nil.
-func (t *Tokens) estimate(r *Request) estimate {
+// estimate is what a request will cost, by its body; r may be nil. It is an error if the body has one
+// of the fields twice: the upstream may take the larger.
+func (t *Tokens) estimate(r *Request) (estimate, error) {
 	if r == nil || r.Body == nil {
-		return estimate{cost: t.cost(0, t.DefaultOutput)}
+		return estimate{cost: t.cost(0, t.DefaultOutput)}, nil
 	}
 	prompt := r.Body.Len()
 	switch {
 	case prompt == 0: // such as a list of models
-		return estimate{}
+		return estimate{}, nil
 	case prompt < 0:
 		prompt = unknownPrompt
 	}
 	f := t.form()
 	copies := int64(1)
 	if f.copies != "" {
-		copies = max(1, lookupCount(r.Body, f.copies))
+		n, err := lookupCount(r.Body, f.copies)
+		if err != nil {
+			return estimate{}, err
+		}
+		copies = max(1, n)
 	}
 	for _, name := range f.limits {
-		if output := lookupCount(r.Body, name); output > 0 {
+		output, err := lookupCount(r.Body, name)
+		if err != nil {
+			return estimate{}, err
+		}
+		if output > 0 {
 			output = times(output, copies)
-			return estimate{cost: t.cost(prompt, output), asked: times(output, t.OutputWeight)}
+			return estimate{cost: t.cost(prompt, output), asked: times(output, t.OutputWeight)}, nil
 		}
 	}
 	if strings.HasSuffix(r.Path, "/embeddings") {
-		return estimate{cost: t.cost(prompt, 0)}
+		return estimate{cost: t.cost(prompt, 0)}, nil
 	}
-	return estimate{cost: t.cost(prompt, times(t.DefaultOutput, copies))}
+	return estimate{cost: t.cost(prompt, times(t.DefaultOutput, copies))}, nil
 }
 
 func (t *Tokens) cost(promptBytes, output int64) int64 {
@@ -132,10 +142,13 @@ func times(a, b int64) int64 {
 
 // lookupCount is a positive number of the body; 0: it has none there, or cannot be read. Then the
 // upstream will not read it either, or it is too long, and the output is a guess.
-func lookupCount(b Body, name string) int64 {
-	v, _, _ := b.Lookup([]string{name})
+func lookupCount(b Body, name string) (int64, error) {
+	v, _, err := b.Lookup([]string{name})
+	if errors.Is(err, ErrTwice) {
+		return 0, err
+	}
 	n, _ := countOf(v)
-	return n
+	return n, nil
 }
 
 // countOf is a number of JSON that is a whole one, and not negative.

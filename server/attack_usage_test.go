@@ -86,3 +86,25 @@ func TestAttackLeavingBeforeTheUsage(t *testing.T) {
 		})
 	}
 }
+
+// A request whose body limits its output twice is refused: the upstream could take the other.
+func TestAttackTwoLimitsOfOutput(t *testing.T) {
+	reached := false
+	var m stint.Memory
+	s := newServer(t, `rules: [{name: r, key: '"all"', tokens: anthropic, limits: [10000 per 24h fixed_window hold]}]`, over(&m),
+		everythingTo(upstream(t, func(http.ResponseWriter, *http.Request) { reached = true })))
+	g := start(t, s)
+	for _, body := range []string{`{"max_tokens":1,"max_tokens":64000}`, `{"max_tokens":64000,"max_tokens":1}`, `{"max_tokens":1,"Max_Tokens":64000}`, `{"max_tokens":1,"max_tok\u0065ns":64000}`} {
+		resp, err := http.Post("http://"+g.gateway, "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != 400 || reached {
+			t.Errorf("%s: %s", body, resp.Status)
+		}
+	}
+	if got := left(t, s, &m); got != 10_000 {
+		t.Errorf("%d left", got)
+	}
+}

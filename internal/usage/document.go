@@ -18,6 +18,9 @@ type Document struct {
 // member is a member of an object: the text of its name and value.
 type member struct{ name, value []byte }
 
+// ErrTwice means that an object has a member twice.
+var ErrTwice = errors.New("given twice")
+
 // maxMembers is how many members an object may have.
 const maxMembers = 10_000
 
@@ -84,8 +87,8 @@ func (p *parser) members() (all []member, err error) {
 
 // Lookup returns the value of path, which has at least one name of a member: a string, bool,
 // int64, float64 or nil, or a []any or map[string]any of those. It is not ok if there is none. The
-// error is not nil if an object on the way has the next name twice, in any case of its letters,
-// because readers differ in which they take; or if a number is too large.
+// error is not nil if a number is too large; it wraps ErrTwice if an object on the way has the next
+// name twice, in any case of its letters, because readers differ in which they take.
 func (d *Document) Lookup(path []string) (value any, ok bool, err error) {
 	text, err := d.find(path)
 	if err != nil || text == nil {
@@ -128,7 +131,7 @@ func (d *Document) find(path []string) (text []byte, err error) {
 				continue
 			}
 			if found++; found > 1 {
-				return nil, fmt.Errorf("%.60q is given twice", name)
+				return nil, fmt.Errorf("%.60q is %w", name, ErrTwice)
 			}
 		}
 		if text == nil {
