@@ -29,15 +29,15 @@ func (r *Rule) UnitOf(l *stint.Limit) string {
 	switch {
 	case r.ownCost(l) != nil:
 		return ""
-	case r.CountsCost(l):
+	case r.countsCost(l):
 		return r.Unit
 	}
 	return "requests"
 }
 
-// CountsCost reports whether l counts the unit of the rule's cost, unless the file gives l a cost of
-// its own. If the rule has budgets, the cost is theirs; in_flight never counts it.
-func (r *Rule) CountsCost(l *stint.Limit) bool {
+// countsCost reports whether a request takes the rule's cost under l, which has no cost of its own. If
+// the rule has budgets, the cost is theirs.
+func (r *Rule) countsCost(l *stint.Limit) bool {
 	return IsBudget(l) || !r.hasBudget && !l.IsHeld()
 }
 
@@ -54,10 +54,10 @@ func (r *Rule) ownCost(l *stint.Limit) *expr.Expression {
 	return r.costs[strings.TrimSuffix(id, l.Spec().Name)+r.Name]
 }
 
-// takesCost reports whether a request takes the rule's cost under l. If the rule says no cost, that is
-// what the caller says, for all limits but those in flight.
-func (r *Rule) takesCost(l *stint.Limit) bool {
-	return r.CountsCost(l) || r.cost == nil && r.Tokens.API == NoTokens && !l.IsHeld()
+// TakesCost reports whether a request takes the rule's cost under l, unless the file gives l a cost of
+// its own. If the rule says no cost, that is what the caller says, for all limits but those in flight.
+func (r *Rule) TakesCost(l *stint.Limit) bool {
+	return r.countsCost(l) || r.cost == nil && r.Tokens.API == NoTokens && !l.IsHeld()
 }
 
 // ask is what a request asks of l.
@@ -74,7 +74,7 @@ func (r *Rule) ask(ev *evaluation, f *found, l *stint.Limit) (stint.Ask, error) 
 		a.Cost = n
 	case IsBudget(l):
 		a.Cost = r.toHold(l, &f.estimate)
-	case r.takesCost(l):
+	case r.TakesCost(l):
 		a.Cost = f.cost
 	default:
 		a.Cost = 1

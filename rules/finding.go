@@ -108,7 +108,7 @@ func (p *parser) findCost(r *Rule, fields map[string]*yamlnode.Node) {
 		at, e := fields["cost"], r.cost
 		if own := r.ownCost(l); own != nil {
 			at, e = fields["limits"].Content[i], own
-		} else if IsBudget(l) || !r.CountsCost(l) { // an estimate is capped, and others take one unit
+		} else if IsBudget(l) || !r.countsCost(l) { // an estimate is capped, and others take one unit
 			continue
 		}
 		if e == nil {
@@ -142,7 +142,7 @@ var chargedInstead = [...]string{Keep: "what it held", GiveBack: "nothing"}
 // is where they are written; nil: they are multiples of others.
 func (p *parser) findBuckets(r *Rule, limits []*stint.Limit, list *yamlnode.Node) {
 	for i, l := range limits {
-		if list == nil || l.Spec().Algorithm != stint.TokenBucket || !IsBudget(l) && (r.Unit == "" || !r.CountsCost(l) || r.ownCost(l) != nil) {
+		if list == nil || l.Spec().Algorithm != stint.TokenBucket || !IsBudget(l) && (r.Unit == "" || !r.countsCost(l) || r.ownCost(l) != nil) {
 			continue
 		}
 		n := list.Content[i]
@@ -201,7 +201,7 @@ func (p *parser) findCountedTwice(r *Rule, limits *yamlnode.Node) {
 		switch own := r.ownCost(l); {
 		case own != nil:
 			what.cost = own.Source
-		case r.CountsCost(l):
+		case r.countsCost(l):
 			what.cost, what.after, what.tokens = r.Cost, r.After, r.Tokens
 		}
 		first, ok := p.seen.counted[what]

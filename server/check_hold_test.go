@@ -68,7 +68,7 @@ func (a answered) String() string {
 	return a.Outcome + ": " + strings.Join(parts, "; ")
 }
 
-func readAnswer[T any](t *testing.T, w *httptest.ResponseRecorder) (a T) {
+func readAnswer[T any](t testing.TB, w *httptest.ResponseRecorder) (a T) {
 	t.Helper()
 	if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {
 		t.Fatalf("%d %s: %v", w.Code, w.Body, err)

@@ -28,8 +28,8 @@ flight hold is listed with its age, and with how long it still counts if nobody 
 		keyAction("reset", "make a key unused", `Makes a key unused under all limits of a rule, in every tier. What requests in flight hold stays
 held: see "stint key release".`),
 		keyAction("refund", "return units to a key", `Returns units to a key under all limits of a rule: to the counts of requests without a tier,
-or with --tier to those of that tier. If the rule has budgets (limits with hold), only these get
-the units, because its other limits count requests.`),
+or with --tier to those of that tier. If the rule has budgets (limits with hold) and a cost, only
+the budgets get the units, because its other limits count requests.`),
 		keyAction("release", "drop what requests in flight hold", `Drops what one request holds of a key, or what all of them hold, in every tier. It is not
 charged, and the requests themselves go on. Use it for holds whose request is known to have
 ended: those of a program that is gone run out by themselves.`),

@@ -211,7 +211,7 @@ func (a *API) refundKey(c *call) (int, any, error) {
 	case len(k.limits) == 0:
 		return 0, nil, impossible("rule", "%s has no limits, so nothing was taken", k.rule.Name)
 	}
-	counted := slices.DeleteFunc(slices.Clone(k.limits), func(l *stint.Limit) bool { return !k.rule.CountsCost(l) })
+	counted := slices.DeleteFunc(slices.Clone(k.limits), func(l *stint.Limit) bool { return !k.rule.TakesCost(l) })
 	if len(counted) == 0 {
 		return 0, nil, impossible("rule", "%s limits only requests in flight, of which nothing is refunded; release what is held instead", k.rule.Name)
 	}
