@@ -118,6 +118,13 @@ func (r *Rule) mostHeld(l *stint.Limit) int64 {
 // shareOf is a share of n in percent, rounded down. n is less than 2^52 and percent at most maxDebt.
 func shareOf(n, percent int64) int64 { return n/100*percent + n%100*percent/100 }
 
+// callerSays reports whether a request's cost is what the caller of a check says, because the rule
+// would find it in a body that is not known.
+func (r *Rule) callerSays(ev *evaluation) bool {
+	reads := r.cost != nil && r.cost.Uses("body") || r.cost == nil && r.Tokens.API != NoTokens
+	return reads && ev.in.Cost != 1 && !ev.knowsBody()
+}
+
 // estimateOf is the cost of a request, before it is capped.
 func (r *Rule) estimateOf(ev *evaluation) (estimate, error) {
 	switch {
@@ -125,17 +132,15 @@ func (r *Rule) estimateOf(ev *evaluation) (estimate, error) {
 		return estimate{}, nil
 	case ev.in.Spent && r.hasBudget:
 		return estimate{cost: ev.in.Cost, spent: true}, nil
+	case r.callerSays(ev):
 	case r.cost != nil:
-		if ev.in.Cost != 1 && r.cost.Uses("body") && !ev.knowsBody() {
-			break // the caller says what the body would
-		}
 		cost, err := numberIn(ev, r.cost)
 		e := estimate{cost: cost}
 		if r.costIsAsked {
 			e.asked = cost
 		}
 		return e, err
-	case r.Tokens.API != NoTokens && (ev.in.Cost == 1 || ev.knowsBody()):
+	case r.Tokens.API != NoTokens:
 		return r.Tokens.estimate(ev.in.Request)
 	}
 	return estimate{cost: ev.in.Cost, asked: ev.in.Cost, asksOnly: ev.in.Cost == 0}, nil

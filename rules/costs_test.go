@@ -296,6 +296,17 @@ func TestBodies(t *testing.T) {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
 
+	s = parse(t, `rules: [{name: r, key: client.ip, cost: 'has(body.n) ? body.n : 2', limits: [50 per 1m fixed_window hold]}]`)
+	for cost, want := range map[int64]string{1: "2 by has(body.n) ? body.n : 2", 7: "7 by "} {
+		why, err := s.Explain(t.Context(), &rules.Input{Client: addr("192.0.2.1"), Request: get("/"), Cost: cost})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(why.Rules[0].Cost, " by ", why.Rules[0].CostBy); got != want {
+			t.Errorf("cost %d: explained as %s, want %s", cost, got, want)
+		}
+	}
+
 	s = parse(t, `rules: [{name: r, match: body.model == "large", key: client.ip, limits: [5 per 1m]}]`)
 	in.Request.Body = &body{length: -1, err: errors.New("the body has more than 1048576 bytes")}
 	if got, want := asked(s, in), `rules: bad request: rule "r": match: the body has more than 1048576 bytes`; got != want {

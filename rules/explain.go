@@ -150,7 +150,7 @@ func (s *Set) explainRule(ctx context.Context, i int, m *Matches) (RuleExplanati
 		return e, nil
 	}
 	e.Applies, e.Why = true, r.whyApplies(f.key)
-	e.Key, e.Cost, e.CostBy, e.Tier, e.Override = Key(f.key), f.cost, r.estimatedBy(), f.tier, f.override
+	e.Key, e.Cost, e.CostBy, e.Tier, e.Override = Key(f.key), f.cost, r.estimatedBy(ev), f.tier, f.override
 	for _, l := range f.limits {
 		ask, err := r.ask(ev, &f, l)
 		if err != nil {
@@ -169,9 +169,9 @@ func (s *Set) whyOff(i int) string {
 }
 
 // estimatedBy says what a request's cost is estimated by; empty: it is no estimate.
-func (r *Rule) estimatedBy() string {
+func (r *Rule) estimatedBy(ev *evaluation) string {
 	switch {
-	case !r.hasBudget:
+	case !r.hasBudget || r.callerSays(ev):
 		return ""
 	case r.cost != nil:
 		return expr.Clip(r.Cost)
