@@ -13,7 +13,6 @@ import (
 	"unsafe"
 
 	"github.com/stintdev/stint/internal/algo"
-	"github.com/stintdev/stint/internal/limittext"
 )
 
 // held is what one request holds. Its Reservation refers to it, and it does not refer to its
@@ -208,7 +207,7 @@ func (h *held) answered(ctx context.Context, calls []HoldCall) (owed, err error)
 		case c.Err == nil:
 			p.done = true
 			if !c.Found && !h.doubtful { // else it was settled when the answer was lost
-				err = errors.Join(err, fmt.Errorf("stint: %w: key %q under %s", ErrHoldLost, limittext.Clip(p.key), p.limit))
+				err = errors.Join(err, fmt.Errorf("stint: %w: %s", ErrHoldLost, p.limit))
 			}
 		case c.Action == HoldCharge && !errors.Is(c.Err, errNotCharged), errors.Is(c.Err, ErrRequest), errors.Is(c.Err, ErrUnsupported):
 			p.done = true
@@ -265,7 +264,7 @@ func (l *Limiter) abandon(r *Request, err error) {
 // giveUp ends settlements that were not answered, because of h.err. It returns what is lost by that.
 func (h *held) giveUp() (err error) {
 	for _, c := range h.settlements(nil) {
-		c.Err = fmt.Errorf("stint: %w: key %q under %s: %w", ErrHoldLost, limittext.Clip(c.Key), c.Limit, h.err)
+		c.Err = fmt.Errorf("stint: %w: %s: %w", ErrHoldLost, c.Limit, h.err)
 		if c.Cost > 0 {
 			err = errors.Join(err, c.Err)
 		}

@@ -98,6 +98,11 @@ func (internals) Keep(l *Limiter, r *Request, each []Decision, d *Decision) *Res
 // is used.
 func (internals) SetMaxOwed(l *Limiter, bytes int64) { l.keeper.most = int(bytes) }
 
+// OnLost has f called, in place of a line of the log, when a settlement that l made in the background
+// was lost: with a limit of the request, and why. It may be called from many goroutines, and must
+// return soon. Call OnLost before l is used.
+func (internals) OnLost(l *Limiter, f func(*Limit, error)) { l.keeper.onLost = f }
+
 // Probe asks s for a decision and returns why it made none; nil: it decides. It takes a
 // unit of key, under a limit of its own: a server that is a replica, or full, still
 // answers requests that take nothing. In a Cluster, key says which node is asked.

@@ -42,6 +42,9 @@ type keeper struct {
 	at      time.Time // when timer ends
 	working bool      // and no timer is set
 	lines   struct{ dropped, lost logline.Line }
+	// onLost is called, in place of a line of the log, when a settlement in the background was
+	// lost. It is not changed once the Limiter is in use. nil: there is a line.
+	onLost func(*Limit, error)
 }
 
 // keep has h renewed from now on.
@@ -334,7 +337,11 @@ func (k *keeper) owing() (hs, late []*held, timeout time.Duration) {
 
 // log logs that a settlement in the background was lost.
 func (k *keeper) log(h *held, err error) {
-	if err != nil && !h.abandoned {
+	switch {
+	case err == nil || h.abandoned:
+	case k.onLost != nil:
+		k.onLost(h.parts[0].limit, err)
+	default:
 		k.lines.lost.Log(slog.LevelWarn, "stint: a request is not charged what it did cost", err)
 	}
 }

@@ -29,15 +29,22 @@ func TestAttackPrivacy(t *testing.T) {
 	}))
 	defer receiver.Close()
 	collector := newCollector(t)
+	answers := make(chan bool, 2)
 	s := newServer(t, `
 rules:
+  - {name: model, match: 'request.path == "/model"', key: 'request.headers["x-user"]', cost: "5", limits: [1 in_flight, 100 per 1h fixed_window hold]}
   - {name: login, match: 'request.path == "/login"', key: client.ip, limits: [2 per 1h fixed_window], penalty: {warn_after: 1, ban_after: 3, ban_for: 1h}}
-  - {name: user, key: 'request.headers["x-user"]', limits: [3 per 1h], penalty: {on_status: [401], ban_after: 30, ban_for: 1h}}
+  - {name: user, match: 'request.path != "/model"', key: 'request.headers["x-user"]', limits: [3 per 1h], penalty: {on_status: [401], ban_after: 30, ban_for: 1h}}
   - {name: pair, key: '[client.ip, request.headers["x-user"]]', limits: [4 per 1h], mode: shadow}
 alerts:
   - {name: near, when: usage >= 50% of login}
   - {name: many, when: 'rate("user", "limited") > 0'}
-`, logJSON(&log), collector.sends(), everythingTo(upstream(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) })),
+`, logJSON(&log), collector.sends(), everythingTo(upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/model" {
+			<-answers
+		}
+		w.WriteHeader(401)
+	})),
 		func(c *server.Config) {
 			c.Settings.HashKeys, c.Settings.Log.Access = true, true
 			c.Settings.Webhooks = []config.Webhook{{Name: "ops", Kind: config.JSON, URL: receiver.URL, Timeout: 10 * time.Second}}
@@ -46,12 +53,31 @@ alerts:
 	ctx, stop := context.WithCancel(t.Context())
 	s.Follow(ctx)
 	gateway := s.Gateway()
-	for i := range 8 {
-		r := httptest.NewRequest("GET", []string{"/login", "/other"}[i%2], nil)
+	ask := func(path string) int {
+		r := httptest.NewRequest("GET", path, nil)
 		r.RemoteAddr = addr + ":4711"
 		r.Header.Set("X-User", user)
-		gateway.ServeHTTP(httptest.NewRecorder(), r)
+		w := httptest.NewRecorder()
+		gateway.ServeHTTP(w, r)
+		return w.Code
 	}
+	for i := range 8 {
+		ask([]string{"/login", "/other"}[i%2])
+	}
+	// What one request holds makes another wait, and is released before its end.
+	first := make(chan int)
+	go func() { first <- ask("/model") }()
+	if !soon(func() bool {
+		return strings.Contains(o.want(200, "POST", "/v1/keys/show", `{"rule":"model","key":"`+user+`"}`), `"holds"`)
+	}) {
+		t.Fatal("nothing is held")
+	}
+	if code := ask("/model"); code != 429 {
+		t.Fatalf("a second request at once: %d", code)
+	}
+	o.want(200, "POST", "/v1/keys/release", `{"rule":"model","key":"`+user+`","all":true}`)
+	answers <- true
+	<-first
 	both := fmt.Sprintf(`["%s","%s"]`, addr, user)
 	for _, c := range [][3]string{
 		{"POST", "/v1/bans", `{"rule":"user","key":"` + user + `","for":"1h"}`},
@@ -105,6 +131,11 @@ alerts:
 			if i := strings.Index(text, raw); i >= 0 {
 				t.Errorf("%s shows %s: …%s…", what, raw, text[max(0, i-200):min(len(text), i+100)])
 			}
+		}
+	}
+	for _, line := range []string{`"busy":true`, `"held":1`, `"msg":"what a request did cost could not be charged"`, `"action":"release"`} {
+		if !strings.Contains(shown["the log"], line) {
+			t.Errorf("no line has %s:\n%s", line, shown["the log"])
 		}
 	}
 	for _, what := range []string{"the log", "the webhook", "spans", "a preview", "GET /v1/audit?limit=1000", "GET /v1/alerts", "GET /v1/offenders?of=keys", "GET /v1/offenders?of=clients"} {

@@ -94,7 +94,7 @@ func (s *Server) giveBack(ctx context.Context, e *ending) {
 		return
 	}
 	if err := e.end(ctx, nil); err != nil {
-		s.sampled.failure("what a request held could not be given back", err)
+		s.logUncharged("what a request held could not be given back", err)
 	}
 }
 

@@ -3,7 +3,7 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -127,10 +127,39 @@ func (k *kept) settle(ctx context.Context, how *result) error {
 	err := k.reservation.Settle(ctx, costs...)
 	lost := errors.Is(err, stint.ErrHoldLost)
 	k.each(func(c *holdCounters) { c.ended(how != nil, lost) })
-	if lost {
-		return fmt.Errorf("rule %s: %w", k.rules[0].Name, err)
+	if err != nil {
+		return &unchargedError{k.rules[0].Name, k.asks[0].Key, err}
 	}
-	return err
+	return nil
+}
+
+// unchargedError says that something of a request is not charged: err. Its text has no key, because
+// the log may not show keys as they are.
+type unchargedError struct {
+	rule, key string // of one of its asks
+	err       error
+}
+
+func (e *unchargedError) Error() string { return e.err.Error() }
+func (e *unchargedError) Unwrap() error { return e.err }
+
+// logUncharged logs an error of ending.end.
+func (s *Server) logUncharged(text string, err error) {
+	args := []any{"error", err}
+	if e := (*unchargedError)(nil); errors.As(err, &e) {
+		args = []any{"rule", e.rule, "key", s.refusals.key(e.key), "error", err}
+	}
+	s.sampled.log(slog.LevelError, text, text, args...)
+}
+
+// lostLater logs and counts a settlement that was kept, and was lost before the store answered.
+func (s *Server) lostLater(l *stint.Limit, err error) {
+	rule := ruleOf(l)
+	if c := s.set.Load().holds[rule]; c != nil {
+		c.lost.Inc()
+	}
+	const text = "a request was not charged what it did cost"
+	s.sampled.log(slog.LevelError, text, text, "rule", rule, "error", err)
 }
 
 // costAfter is what the request cost under rule, if that says what requests cost. The request was
@@ -198,7 +227,7 @@ func (s *Server) settlesAtEnd(x *exchange, r *http.Request, v *Verdict, a *httpl
 	a.OnEnd = func(ctx context.Context, resp *httplimit.Response) {
 		err := x.ending.end(ctx, s.resultOf(x, resp))
 		if err != nil {
-			s.sampled.failure("what a request did cost could not be charged", err)
+			s.logUncharged("what a request did cost could not be charged", err)
 		}
 	}
 }

@@ -192,6 +192,12 @@ func (l *refusalLog) refusalAttrs(t *evaluation) []slog.Attr {
 	}
 	if t.Limit != nil {
 		attrs = append(attrs, slog.Int64("cost", t.cost()), slog.String("limit", t.Limit.Terms()), slog.Int64("remaining", t.Remaining))
+		if t.Held > 0 {
+			attrs = append(attrs, slog.Int64("held", t.Held))
+		}
+		if t.Busy {
+			attrs = append(attrs, slog.Bool("busy", true))
+		}
 	}
 	if t.List != rules.Blocked {
 		add("retry_after", loggedWait(t.RetryAfter))

@@ -173,11 +173,11 @@ func New(c Config) *Server {
 		given := s.limiter
 		s.limiter = stint.NewLimiter(&stint.Memory{MaxKeys: int(s.settings.MaxKeys)})
 		if given != nil {
-			s.limiter.Instance, s.limiter.Observe = given.Instance, given.Observe
+			s.limiter.Instance, s.limiter.Observe, s.limiter.ObserveHold = given.Instance, given.Observe, given.ObserveHold
 		}
 	}
 	if f, ok := s.limiter.Store.(*fleet.Store); ok { // the Server has layers of its own
-		s.limiter = &stint.Limiter{Store: f.Shared(), Instance: s.limiter.Instance, Observe: s.limiter.Observe}
+		s.limiter = &stint.Limiter{Store: f.Shared(), Instance: s.limiter.Instance, Observe: s.limiter.Observe, ObserveHold: s.limiter.ObserveHold}
 	}
 	s.reports, s.id = Reports(new(reports.Memory)), control.NewID()
 	s.tracing, s.tracesWrong = s.newTracing(&c)
@@ -186,9 +186,10 @@ func New(c Config) *Server {
 	s.fleet = fleet.New(s.limiter.Store, s.fleetOptions())
 	s.decider = s.limiter
 	if s.fleet.IsLayered() {
-		s.decider = &stint.Limiter{Store: s.fleet, Instance: s.limiter.Instance, Observe: s.limiter.Observe}
+		s.decider = &stint.Limiter{Store: s.fleet, Instance: s.limiter.Instance, Observe: s.limiter.Observe, ObserveHold: s.limiter.ObserveHold}
 		stint.Internal().SetMaxOwed(s.decider, s.footprint.MaxOwed())
 	}
+	stint.Internal().OnLost(s.decider, s.lostLater)
 	s.admission = newAdmission(&s.settings, s.clientOf, s.metrics, s.sampled)
 	s.secrets = newSecretFiles(&c.Settings)
 	s.own.Secrets, s.own.Allow = s.secrets.to, s.settings.AllowAmbiguous

@@ -82,7 +82,7 @@ func (t *tracing) store(l *stint.Limiter) *stint.Limiter {
 		return l
 	}
 	traced := otellimit.Store(l.Store, otellimit.Options{TracerProvider: t.provider, MeterProvider: noopmetric.NewMeterProvider()})
-	return &stint.Limiter{Store: traced, Instance: l.Instance, Observe: l.Observe}
+	return &stint.Limiter{Store: traced, Instance: l.Instance, Observe: l.Observe, ObserveHold: l.ObserveHold}
 }
 
 // start starts a span of a part of what the span of ctx does. It returns nil if that is not
