@@ -244,7 +244,7 @@ func TestReadmeQuotes(t *testing.T) {
 		examples += spaced(string(text)) + "\n"
 	}
 	blocks := strings.Split(string(readme), "```go\n")[1:]
-	if len(blocks) != 5 {
+	if len(blocks) != 6 {
 		t.Errorf("%d blocks of Go", len(blocks))
 	}
 	for _, block := range blocks {

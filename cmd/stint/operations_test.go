@@ -16,7 +16,7 @@ var (
 
 // Of the commands in docs/operations.md, those that exit with 1 here: their numbers
 // and IDs are examples, and a diff tells that there is one.
-var exitsWith1 = regexp.MustCompile(`^(ban lift pwnwlyfpen|override remove mbq2hjzt5x|rules rollback 7|rules diff)`)
+var exitsWith1 = regexp.MustCompile(`^(ban lift pwnwlyfpen|override remove mbq2hjzt5x|rules rollback 7|rules diff|key release )`)
 
 // The rules that docs/operations.md has in mind.
 const operationsRules = `
@@ -24,6 +24,7 @@ tiers: {gold: attrs.plan == "gold"}
 rules:
   - {name: login, match: request.path == "/login", key: client.ip, limits: [5 per 1m], penalty: {ban_after: 5, ban_for: 30m}}
   - {name: export, match: operation == "export", key: attrs.user, limits: [100 per 1h]}
+  - {name: chat, match: operation == "chat", key: attrs.user, limits: [100000 per 1m fixed_window hold, 4 in_flight]}
 `
 
 // The commands of docs/operations.md, one after the other, do what they say.
