@@ -31,12 +31,16 @@ type llm struct {
 	*served
 }
 
+// modelDir is where buildModel has built the model. TestMain removes it.
+var modelDir string
+
 // buildModel builds the model, once for all tests.
 var buildModel = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "stint-llm-")
 	if err != nil {
 		return "", err
 	}
+	modelDir = dir
 	path := filepath.Join(dir, "llm")
 	if out, err := exec.Command("go", "build", "-o", path, llmExample).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)

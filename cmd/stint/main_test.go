@@ -23,7 +23,11 @@ func TestMain(m *testing.M) {
 	_, _ = os.Unsetenv("STINT_TOKEN"), os.Unsetenv("STINT_ADMIN")
 	flag.Parse()
 	_ = flag.Set("test.parallel", "6") // parallel tests wait for other processes most of the time
-	os.Exit(m.Run())
+	code := m.Run()
+	if modelDir != "" {
+		_ = os.RemoveAll(modelDir)
+	}
+	os.Exit(code)
 }
 
 // program is a stint in a process of its own.
