@@ -103,6 +103,14 @@ func (internals) SetMaxOwed(l *Limiter, bytes int64) { l.keeper.most = int(bytes
 // return soon. Call OnLost before l is used.
 func (internals) OnLost(l *Limiter, f func(*Limit, error)) { l.keeper.onLost = f }
 
+// Owes reports whether l keeps settlements that its Store has not answered.
+func (internals) Owes(l *Limiter) bool {
+	k := &l.keeper
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.bytes > 0
+}
+
 // Probe asks s for a decision and returns why it made none; nil: it decides. It takes a
 // unit of key, under a limit of its own: a server that is a replica, or full, still
 // answers requests that take nothing. In a Cluster, key says which node is asked.

@@ -2,11 +2,14 @@ package server_test
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -136,4 +139,36 @@ func TestAttackStopSettles(t *testing.T) {
 			t.Errorf("%d left, want 800", got)
 		}
 	})
+}
+
+// unsettling is a Store that fails the first settlements.
+type unsettling struct {
+	stint.Memory
+	failures atomic.Int64
+}
+
+func (u *unsettling) Holds(ctx context.Context, at time.Time, calls []stint.HoldCall) {
+	if u.failures.Add(-1) >= 0 {
+		for i := range calls {
+			calls[i].Err = errors.New("away")
+		}
+		return
+	}
+	u.Memory.Holds(ctx, at, calls)
+}
+
+// A stop waits for settlements that the store has not answered yet.
+func TestAttackStopWaitsForSettlements(t *testing.T) {
+	var store unsettling
+	store.failures.Store(3)
+	s := newServer(t, `rules: [{name: r, key: '"all"', cost: "10", limits: [1000 per 24h fixed_window hold]}]`, over(&store),
+		everythingTo(upstream(t, func(http.ResponseWriter, *http.Request) {})))
+	g := start(t, s)
+	send(t, g.gateway, "GET", "/")
+	if err := g.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if held, free := heldBy(t, s, &store), left(t, s, &store); held != 0 || free != 990 {
+		t.Errorf("%d held and %d left after the stop", held, free)
+	}
 }

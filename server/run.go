@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/stintdev/stint"
 )
 
 // Listeners are the listeners on which Run serves. A nil one is not served.
@@ -35,7 +37,8 @@ const (
 // Run serves until ctx is done. It then goes on for the settings' StopDelay, while /readyz
 // says that it stops. After that it accepts no more requests and waits up to StopTimeout
 // for those in flight. It cuts off the rest and upgraded connections, logs how many in one
-// line, closes all listeners, and returns nil.
+// line, closes all listeners, waits up to a second for the store to settle what requests held, and
+// returns nil.
 //
 // Listeners for which the settings have TLS serve TLS with HTTP/2. Without TLS, the gateway
 // also serves HTTP/2 to clients that start with it (h2c with prior knowledge).
@@ -109,6 +112,9 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 		_ = d.server.Close() // of what has not ended even so
 	}
 	running.Wait()
+	for deadline := time.Now().Add(settleTimeout); stint.Internal().Owes(s.decider) && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond) // what the store did not settle in time is sent again meanwhile
+	}
 	close(errs)
 	var all error
 	for err := range errs {
