@@ -18,7 +18,11 @@ func cut(reply string, g *group) (answer, rest string, err error) {
 	switch {
 	case !head.Verdicts():
 	case g.calls:
-		size += algo.CalledSize(g.count)
+		n, err := algo.CalledSize(rest)
+		if err != nil {
+			return "", "", fmt.Errorf("redislimit: %w", err)
+		}
+		size += n
 	default:
 		for i := range g.asks {
 			if l := g.asks[i].Limit; l != nil {

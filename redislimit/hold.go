@@ -233,7 +233,12 @@ func (s *Store) addCall(b *batch, c *stint.HoldCall) spot {
 		b.blob = algo.AppendCalls(b.blob, s.around(b, kit.Plan(c.Limit)), what.code, what.units, what.span)
 	}
 	g := &b.groups[at.group]
-	g.beside = algo.AppendCall(g.beside, c.Hold, c.Cost)
+	g.beside = algo.AppendHoldID(g.beside, c.Hold)
+	g.costs = algo.AppendCost(g.costs, c.Cost)
+	if last := len(g.costs) - 7; last > 0 && !g.each && string(g.costs[last:]) != string(g.costs[:7]) {
+		g.each = true
+		algo.SetEachCost(b.blob, g.place)
+	}
 	return at
 }
 

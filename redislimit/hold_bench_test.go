@@ -183,3 +183,44 @@ func holdSome(t testing.TB, s *redislimit.Store, key string, limit *stint.Limit,
 	}
 	return ids
 }
+
+// What Redis's scripts spend on a group of holds, and on their settlement, for each hold.
+func BenchmarkHoldGroups(b *testing.B) {
+	server := redistest.Start(b)
+	s := open(b, server.URL())
+	limit := stint.MustLimit("1000000000000 per 1h fixed_window hold 1h")
+	for _, n := range []int{8, 32, 64} {
+		rs, answers, calls := make([]stint.Request, n), make([]stint.Answer, n), make([]stint.HoldCall, n)
+		for _, settle := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%d/settle=%v", n, settle), func(b *testing.B) {
+				spent := 0
+				for b.Loop() {
+					b.StopTimer()
+					for i := range rs {
+						rs[i] = stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 5}}, Hold: stint.NewHoldID()}
+						calls[i] = stint.HoldCall{Key: "k", Limit: limit, Hold: rs[i].Hold, Units: 5, Cost: 3}
+					}
+					b.StartTimer()
+					before := 0
+					if !settle {
+						before = scriptTime(b, server)
+					}
+					s.TakeBatch(b.Context(), rs, answers)
+					if settle {
+						before = scriptTime(b, server)
+					} else {
+						spent += scriptTime(b, server) - before
+					}
+					s.Holds(b.Context(), time.Time{}, calls)
+					if settle {
+						spent += scriptTime(b, server) - before
+					}
+					if answers[0].Err != nil || calls[0].Err != nil || !calls[0].Found {
+						b.Fatalf("%+v, %+v", answers[0], calls[0])
+					}
+				}
+				b.ReportMetric(float64(spent)*1e3/float64(b.N*n), "redis-ns/hold")
+			})
+		}
+	}
+}

@@ -34,7 +34,9 @@ type group struct {
 	count   int
 	place   int    // in blob
 	single  bool   // no identical request may join it
-	beside  []byte // the identities of the requests, or the calls
+	beside  []byte // the identities of the requests, or of the calls
+	costs   []byte // of calls
+	each    bool   // the costs differ
 }
 
 // reset empties b. err is how its call ended: a Client that gave up may still be sending the
@@ -44,7 +46,7 @@ func (b *batch) reset(err error) {
 		b.args = nil
 	}
 	for i := range b.groups {
-		b.groups[i] = group{beside: b.groups[i].beside[:0]}
+		b.groups[i] = group{beside: b.groups[i].beside[:0], costs: b.groups[i].costs[:0]}
 	}
 	clear(b.args)
 	*b = batch{text: b.text[:0], ends: b.ends[:0], blob: b.blob[:0], groups: b.groups[:0], args: b.args[:0]}
@@ -63,7 +65,7 @@ func (b *batch) newGroup(asks []stint.Ask) *group {
 	}
 	b.groups = b.groups[:n+1]
 	g := &b.groups[n]
-	*g = group{asks: asks, count: 1, place: len(b.blob), beside: g.beside[:0]}
+	*g = group{asks: asks, count: 1, place: len(b.blob), beside: g.beside[:0], costs: g.costs[:0]}
 	return g
 }
 
@@ -223,7 +225,13 @@ func (b *batch) command(sc conn.Script) []string {
 	b.text = append(b.text, b.blob...)
 	beside := len(b.text)
 	for i := range b.groups {
-		b.text = append(b.text, b.groups[i].beside...)
+		g := &b.groups[i]
+		b.text = append(b.text, g.beside...)
+		if g.calls && !g.each {
+			b.text = append(b.text, g.costs[:7]...)
+		} else {
+			b.text = append(b.text, g.costs...)
+		}
 	}
 	text := string(b.text)
 	b.args = append(b.args[:0], "EVALSHA", sc.SHA, strconv.Itoa(len(b.ends)))

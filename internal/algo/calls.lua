@@ -1,6 +1,7 @@
 -- Calls of one action about one key under one limit, one after another: holds are settled (0),
 -- renewed (1; 4: and made again where they were lost) or released (2), or units are charged (3). See
--- take.lua. What is charged is written at once: it is of one instant.
+-- take.lua. What is charged is written at once: it is of one instant. Beside the calls lie their
+-- identities and their cost; or the cost of each, if action has the bit 128.
 -- most: in parts, how much charges may use. units, span: of the holds that are renewed or released.
 local err = writeowed()
 if err then
@@ -8,9 +9,12 @@ if err then
 end
 local count, action, kind, most, unit, a, b, c, d, units, span
 count, action, kind, most, unit, a, b, c, d, units, span, pos = unpack('>HBBI7I7I7I7I7I7I7I7', requests, pos + 1)
-local held = kind >= 128
+local held, one = kind >= 128, action < 128 -- one: all have one cost
 if held then
   kind = kind - 128
+end
+if not one then
+  action = action - 128
 end
 local key, holds, broken, unwritten
 local now, used, aux = clock, 0, nil
@@ -38,10 +42,24 @@ else
     --> window look
   end
 end
-local ids, charges = {}, tailpos -- of a charge, the identities mean nothing
-for i = 1, count do
-  ids[i] = sub(tail, tailpos, tailpos + 11)
-  tailpos = tailpos + 19
+local ids, costs = {}, nil -- of a charge, the identities mean nothing
+if held and action ~= 3 then
+  for i = 1, count do
+    ids[i] = sub(tail, tailpos, tailpos + 11)
+    tailpos = tailpos + 12
+  end
+else
+  tailpos = tailpos + 12 * count
+end
+if one then
+  costs = unpack('>I7', tail, tailpos)
+  tailpos = tailpos + 7
+else
+  costs = {}
+  for i = 1, count do
+    costs[i] = unpack('>I7', tail, tailpos)
+    tailpos = tailpos + 7
+  end
 end
 local values
 if held then
@@ -57,6 +75,7 @@ end
 
 local cost, write, wait, before = 0, nil, 0, used
 local parts, early, late = {''}, 0, 0
+local runs, charges = 1, nil -- parts[2] and those that follow are runs; charges differ if there are any
 if not broken then
   -- The reset before and after a charge: that of a bucket or a fixed window follows from what is used.
   if kind == 3 then
@@ -73,47 +92,90 @@ if not broken then
   if values and action ~= 0 then
     forget(holds, ids, values, 1)
   end
-  local fast = action == 0 and values and settleholds(holds, ids, values)
-  for i = 1, count do
-    local found, charge, id = action == 3, 0, ids[i]
-    if fast then
-      fast, found = dropnext(holds, ids, values, i)
-    elseif action ~= 3 then
-      local had, till
-      found, had, till = findhold(holds, id)
-      if action == 0 then
-        if found then
-          dropholds(holds, id, had, till)
-        end
-      elseif action == 2 then
-        if had then
-          dropholds(holds, id, had, till)
-        end
-        if holds.dead < 8192 then
-          addholds(holds, {id}, 0, clock + 2 * span, span)
-          holds.records[id] = pack('>I7I5I7', clock + 2 * span, span, 0)
-        end
-      elseif found or action == 4 and units > 0 and had ~= 0
-        and holds.count < 4096 and holds.held <= 4503599627370495 - units then
-        if had then
-          dropholds(holds, id, had, till)
-        end
-        addholds(holds, {id}, found and had or units, clock + span, span)
-        holds.records[id] = pack('>I7I5I7', clock + span, span, found and had or units) -- it may be named again
+  local from, known = 1, action == 3 and count or 0 -- known: how many have a record, or need none
+  if action == 0 and values and settleholds(holds, ids, values) then
+    from, known = count + 1, 0
+    local i = 1
+    while i < from do
+      local v, n = values[i], 1
+      while i + n <= count and values[i + n] == v do
+        n = n + 1
       end
-    end
-    if found and (action == 0 or action == 3) then
-      charge = unpack('>I7', tail, charges + i * 19 - 7)
-      if charge > 0 then
-        charge = max(0, min(charge, floor((most - used - cost * unit) / unit)))
-        cost = cost + charge
+      local latest = max(0, holds.latest - clock)
+      if v then
+        local units, whole = dropalike(holds, v, n)
+        known = known + n
+        if not whole then
+          forget(holds, ids, values, i + n)
+          recount(holds)
+          from = i + n
+        end
+        if n > 1 then
+          parts[runs + 1] = pack('>HBI7I7I7', n - 1, 1, holds.held + units, units, latest)
+          runs = runs + 1
+        end
+        parts[runs + 1] = pack('>HBI7I7I7', 1, 1, holds.held, 0, max(0, holds.latest - clock))
+      else
+        parts[runs + 1] = pack('>HBI7I7I7', n, 0, holds.held, 0, latest)
       end
+      runs = runs + 1
+      i = i + n
     end
-    if holds then
-      parts[i + 1] = pack('>BI7I7I7', found and 1 or 0, charge, holds.held, max(0, holds.latest - clock))
+  elseif action == 3 then
+    parts[2] = pack('>HBI7I7I7', count, 1, holds and holds.held or 0, 0, holds and max(0, holds.latest - clock) or 0)
+    runs, from = 2, count + 1
+  end
+  for i = from, count do
+    local id = ids[i]
+    local found, had, till = findhold(holds, id)
+    if action == 0 then
+      if found then
+        dropholds(holds, id, had, till)
+      end
+    elseif action == 2 then
+      if had then
+        dropholds(holds, id, had, till)
+      end
+      if holds.dead < 8192 then
+        addholds(holds, {id}, 0, clock + 2 * span, span)
+        holds.records[id] = pack('>I7I5I7', clock + 2 * span, span, 0)
+      end
+    elseif found or action == 4 and units > 0 and had ~= 0
+      and holds.count < 4096 and holds.held <= 4503599627370495 - units then
+      if had then
+        dropholds(holds, id, had, till)
+      end
+      addholds(holds, {id}, found and had or units, clock + span, span)
+      holds.records[id] = pack('>I7I5I7', clock + span, span, found and had or units) -- it may be named again
+    end
+    if values then
+      values[i] = found
     else
-      parts[i + 1] = pack('>BI7I7I7', 1, charge, 0, 0)
+      values = {[i] = found}
     end
+    if found then
+      known = known + 1
+    end
+    parts[runs + 1] = pack('>HBI7I7I7', 1, found and 1 or 0, holds.held, 0, max(0, holds.latest - clock))
+    runs = runs + 1
+  end
+  if action == 0 or action == 3 then
+    local room = max(0, floor((most - used) / unit))
+    if one and costs * known <= room then
+      cost = costs * known
+    else
+      charges = {}
+      for i = 1, count do
+        local charge = 0
+        if action == 3 or values[i] then
+          charge = min(one and costs or costs[i], room - cost)
+          cost = cost + charge
+        end
+        charges[i] = pack('>I7', charge)
+      end
+    end
+  else
+    costs = 0
   end
   if holds then
     local done = writeholds(holds)
@@ -150,6 +212,7 @@ end
 if broken or unwritten then
   answers[place] = pack('>BHI8', 6, 1, broken or unwritten)
 else
-  parts[1] = pack('>BHI8I7I7I7I7', 1, 0, count, now, before, early, late)
+  parts[1] = pack('>BHI8I7I7I7I7HH', 1, 0, count, now, before, early, late, runs - 1, charges and count or 1)
+  parts[runs + 1] = charges and table.concat(charges) or pack('>I7', costs)
   answers[place] = table.concat(parts)
 end

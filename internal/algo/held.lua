@@ -100,7 +100,7 @@ local function announce(h, ids, tills, n)
 end
 
 -- recount drops what has run out, and finds what counts.
-local function recount(h)
+function recount(h)
   local records, ids, instants, n = h.records, nil, {}, 0
   if not h.all then
     local flat = call('HGETALL', h.key)
@@ -292,23 +292,14 @@ function forget(h, ids, values, from)
   end
 end
 
--- dropnext is dropholds for what settleholds dropped. It returns whether that goes on, and whether the
--- record counts.
-function dropnext(h, ids, values, i)
-  local v = values[i]
-  if not v then
-    return true, false
-  end
+-- dropalike is dropholds for n records of one value that settleholds dropped. It returns their units, and
+-- whether the head still knows what counts; if not, recount has to find it.
+function dropalike(h, v, n)
   local till, _, units = unpackrecord(v)
-  h.sum, h.n, h.changed = h.sum - units, h.n - 1, true
-  list(h, till, -1)
-  if h.n > 0 and #h.tills == 0 then
-    forget(h, ids, values, i + 1)
-    recount(h)
-    return false, true
-  end
+  h.sum, h.n, h.changed = h.sum - units * n, h.n - n, true
+  list(h, till, -n)
   h.held, h.count, h.latest = h.sum, h.n, h.tills[#h.tills] or 0
-  return true, true
+  return units, h.n == 0 or h.latest > 0
 end
 
 -- findhold returns whether the record of an identity counts; then, if it has one, its units and

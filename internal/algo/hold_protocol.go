@@ -11,8 +11,9 @@ const (
 	formCalls  = 254
 	heldKind   = 0x80
 	heldSize   = 44
-	calledHead = 28
-	calledSize = 22
+	eachCost   = 0x80
+	calledHead = 32
+	calledRun  = 24
 )
 
 // Way is what a request does, if it is admitted, under a limit that is held.
@@ -62,10 +63,12 @@ func AppendCalls(b []byte, p *Plan, action byte, units, span int64) []byte {
 	return append56(append56(b, min(units, Exact)), span)
 }
 
-// AppendCall appends a call to those that go beside the requests.
-func AppendCall(b []byte, id [12]byte, cost int64) []byte {
-	return append56(AppendHoldID(b, id), min(cost, Exact))
-}
+// AppendCost appends the cost of a call. Beside the requests go the identities of calls, then the cost
+// of all, or that of each.
+func AppendCost(b []byte, cost int64) []byte { return append56(b, min(cost, Exact)) }
+
+// SetEachCost marks the calls at a place of b: they have a cost each.
+func SetEachCost(b []byte, place int) { b[place+3] |= eachCost }
 
 // HeldAnswer is how a count and its holds stood when a request came. The waits, µs, are only those
 // of limits whose states are not small.
@@ -148,21 +151,44 @@ type Called struct {
 	Verdict
 }
 
-// ReadCalled reads the answer to the call of this place.
+// ReadCalled reads the answer to the call of this place. The answer is runs of calls that found the same,
+// then what each of them charged that found a record, or one number for all.
 func (p *Plan) ReadCalled(s string, place int) (c Called, err error) {
-	if len(s) < CalledSize(place+1) {
-		return c, fmt.Errorf("answer of %d bytes to %d calls: want %d or more", len(s), place+1, CalledSize(place+1))
+	size, err := CalledSize(s)
+	if err != nil {
+		return c, err
 	}
 	a := HeldAnswer{View: View{Now: read56(s), Used: read56(s[7:])}, Reset: read56(s[14:])}
-	late, s := read56(s[21:]), s[calledHead:]
-	for i := range place + 1 {
-		one := s[i*calledSize:]
-		c.Found, c.Charged = one[0] == 1, read56(one[1:])
-		if c.Charged > 0 {
-			a.Used += c.Charged * p.Unit
-			a.Reset = late
+	used, late, runs := a.Used, read56(s[21:]), s[calledHead:]
+	charges, each := s[size-7:size], read16(s[30:]) > 1
+	if each {
+		charges = s[size-7*read16(s[30:]) : size]
+		if place*7 >= len(charges) {
+			return c, fmt.Errorf("answer with %d charges: want that of call %d", len(charges)/7, place+1)
 		}
-		a.Held, a.HeldFor = read56(one[8:]), read56(one[15:])
+	}
+	for from := 0; from <= place; {
+		if len(runs) <= len(charges) {
+			return c, fmt.Errorf("answer to %d calls: want that of call %d", from, place+1)
+		}
+		n := min(read16(runs), place+1-from)
+		c.Found, c.Charged = runs[2] == 1, 0
+		if c.Found && !each {
+			c.Charged = read56(charges)
+			a.Used += int64(n) * c.Charged * p.Unit
+		}
+		a.Held = read56(runs[3:]) + int64(read16(runs)-n)*read56(runs[10:])
+		a.HeldFor = read56(runs[17:])
+		from, runs = from+max(1, n), runs[calledRun:]
+	}
+	if each {
+		for i := range place + 1 {
+			c.Charged = read56(charges[7*i:])
+			a.Used += c.Charged * p.Unit
+		}
+	}
+	if a.Used > used {
+		a.Reset = late
 	}
 	if err = a.check(); err == nil {
 		p.stand(&a, &c.Verdict)
@@ -170,8 +196,17 @@ func (p *Plan) ReadCalled(s string, place int) (c Called, err error) {
 	return c, err
 }
 
-// CalledSize is how many bytes of the answers to n calls follow their Head.
-func CalledSize(n int) int { return calledHead + n*calledSize }
+// CalledSize is how many bytes of the answers to calls follow their Head.
+func CalledSize(s string) (int, error) {
+	if len(s) >= calledHead {
+		if n := calledHead + read16(s[28:])*calledRun + max(1, read16(s[30:]))*7; n <= len(s) {
+			return n, nil
+		}
+	}
+	return 0, fmt.Errorf("answer of %d bytes to calls: not one of this script's", len(s))
+}
+
+func read16(s string) int { return int(s[0])<<8 | int(s[1]) }
 
 // HoldRecord is a record of a hold as it lies in Redis.
 type HoldRecord struct {

@@ -41,7 +41,7 @@ local answers = {}
 local kind, count, cost, capacity, unit, a, b, c, d -- of the last plain request
 local outside = 4503599627370496 -- see calendar.lua
 local tail, tailpos = ARGV[3], 1
-local readholds, findhold, addholds, dropholds, settleholds, dropnext, forget, writeholds, writeowed
+local readholds, findhold, addholds, dropholds, settleholds, dropalike, forget, recount, writeholds, writeowed
 local owed -- holds to be written, each followed by the place of the answer that says so
 if tail then
   --> held
