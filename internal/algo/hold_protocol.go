@@ -91,7 +91,7 @@ func ReadHeld(s string) (a HeldAnswer, rest string, err error) {
 }
 
 func (a *HeldAnswer) check() error {
-	if a.Now >= Exact || a.Used > Exact || a.Held > Exact {
+	if a.Now >= Exact || a.Used < 0 || a.Used > Exact || a.Held < 0 || a.Held > Exact {
 		return fmt.Errorf("%d used and %d held at %d: not one of this script's", a.Used, a.Held, a.Now)
 	}
 	return nil
@@ -159,16 +159,15 @@ func (p *Plan) ReadCalled(s string, place int) (c Called, err error) {
 		return c, err
 	}
 	a := HeldAnswer{View: View{Now: read56(s), Used: read56(s[7:])}, Reset: read56(s[14:])}
-	used, late, runs := a.Used, read56(s[21:]), s[calledHead:]
-	charges, each := s[size-7:size], read16(s[30:]) > 1
-	if each {
-		charges = s[size-7*read16(s[30:]) : size]
-		if place*7 >= len(charges) {
-			return c, fmt.Errorf("answer with %d charges: want that of call %d", len(charges)/7, place+1)
-		}
+	used, late := a.Used, read56(s[21:])
+	runs := s[calledHead : calledHead+read16(s[28:])*calledRun]
+	charges := s[calledHead+len(runs) : size]
+	each := len(charges) > 7
+	if each && place*7 >= len(charges) {
+		return c, fmt.Errorf("answer with %d charges: want that of call %d", len(charges)/7, place+1)
 	}
 	for from := 0; from <= place; {
-		if len(runs) <= len(charges) {
+		if runs == "" {
 			return c, fmt.Errorf("answer to %d calls: want that of call %d", from, place+1)
 		}
 		n := min(read16(runs), place+1-from)
