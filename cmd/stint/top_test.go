@@ -19,7 +19,7 @@ func busyView() *topView {
 	v.now = &adminapi.Live{
 		At: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Outcomes: adminapi.Rates{"allowed": 1200, "limited": 34.6},
 		Decide: adminapi.Quantiles{P50: 12, P99: 2300}, Store: adminapi.Quantiles{P50: 400, P99: 1_200_000},
-		Calls: 800, Failures: 1.5, Fallback: 2, Decides: "on_store_error", Breaker: "open", Instances: 2, Bans: 3, Firing: 1, Version: "v1",
+		Calls: 800, Failures: 1.5, Fallback: 2, Decides: "on_store_error", Breaker: "open", Instances: 2, Bans: 3, Firing: 1, Holds: 12, HoldsLost: 0.5, CostsUnknown: 2, Version: "v1",
 		Rules: []adminapi.LiveRule{{Name: "login", Decided: 100, Refused: 30}, {Name: "all", Decided: 1134.5, Refused: 4.5}, {Name: "trial\x1b[2J", Refused: 7}},
 	}
 	v.series = &adminapi.Series{Step: 5, Outcomes: map[string][]float64{"allowed": {9, 9, 9}, "limited": {0, 1, 2}, "banned": {0, 0, 2}}}
@@ -52,7 +52,7 @@ func TestTopView(t *testing.T) {
 	}
 	text := strings.Join(v.lines(0, 0), "\n")
 	for _, want := range []string{
-		"2 instances", "1235/s, allowed 1200, limited 34.6", "p50 12µs, p99 2.3ms", "1.5 failed/s", "p99 1.20s", "EACH RULE'S on_store_error, 2.0 decisions/s",
+		"2 instances", "1235/s, allowed 1200, limited 34.6", "p50 12µs, p99 2.3ms", "1.5 failed/s", "12 requests in flight, 0.5 LOST/s, 2.0 of unknown cost/s", "p99 1.20s", "EACH RULE'S on_store_error, 2.0 decisions/s",
 		"breaker open", "1 FIRING", "▁▃█  the last 15s", "30.0%", "shadow", "HOST", "two", "192.0.2.1", "97",
 	} {
 		if !strings.Contains(text, want) {

@@ -115,6 +115,16 @@ func (v *topView) summary() []string {
 		decides = fmt.Sprintf("EACH RULE'S on_store_error, %s decisions/s", perSecond(now.Fallback))
 	}
 	f.add("decides", list(decides, named("breaker", plain(now.Breaker))))
+	if now.Holds > 0 || now.HoldsLost > 0 || now.CostsUnknown > 0 {
+		holds := []string{several(now.Holds, "request") + " in flight"}
+		if now.HoldsLost > 0 {
+			holds = append(holds, perSecond(now.HoldsLost)+" LOST/s")
+		}
+		if now.CostsUnknown > 0 {
+			holds = append(holds, perSecond(now.CostsUnknown)+" of unknown cost/s")
+		}
+		f.add("holds", list(holds...))
+	}
 	f.add("bans", fmt.Sprint(now.Bans))
 	if now.Firing > 0 {
 		f.add("alerts", fmt.Sprintf("%d FIRING", now.Firing))
