@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -252,9 +253,9 @@ func TestHeldWithoutStore(t *testing.T) {
 		"local": {"allowed limited limited", `"used":25,"remaining":75`}, // one place of two was held before
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			away := false
+			var away atomic.Bool
 			shared := &limittest.Faulty{Store: new(stint.Memory), Fault: func(int) (f limittest.Fault) {
-				if away {
+				if away.Load() {
 					f.Err = limittest.ErrFault
 				}
 				return f
@@ -266,7 +267,7 @@ func TestHeldWithoutStore(t *testing.T) {
 			before := h.hold("ann", 30, "")
 			expect(t, before.Outcome, "allowed")
 
-			away = true
+			away.Store(true)
 			var all, held []string
 			for range 3 {
 				a := h.hold("ann", 10, "")
@@ -289,7 +290,7 @@ func TestHeldWithoutStore(t *testing.T) {
 				t.Errorf("%s: settled without the store: %s", policy, a)
 			}
 
-			away = false
+			away.Store(false)
 			time.Sleep(20 * time.Second)
 			expect(t, h.settle(before.Hold, 20).Outcome, "settled")
 			o.want(200, "POST", "/v1/keys/show", `{"rule":"ask","key":"ann"}`, `"capacity":100,`+c.after, `"capacity":2,"used":0,"remaining":2`)
