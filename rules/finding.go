@@ -50,6 +50,7 @@ const (
 	codeBudgetBucket  = "ST019" // a budget that names no algorithm, and so is a bucket
 	CodeNoEnd         = "ST020" // held limits asked where the end of a request is not seen; found by servers
 	codeNoUsage       = "ST021" // a preset that finds no usage in streams
+	CodeNoCost        = "ST022" // no response says what requests did cost; found by servers
 )
 
 // Codes are all of them.
@@ -57,7 +58,7 @@ func Codes() []string {
 	return []string{CodeNoProxies, codeTrustAll, codeCostTooHigh, codeCountedTwice,
 		CodeEviction, codeNeverMatches, codeNameTwice, CodeBanWithoutEnd, CodeEverybody, codeLeaseInVain, CodeUnlikeRules,
 		codeNoToken, CodeClaimsUnknown, codeLooseKey, CodeCheckOpen, CodeStoreSecrets, CodeAlert,
-		codeNotCalendar, codeBudgetBucket, CodeNoEnd, codeNoUsage}
+		codeNotCalendar, codeBudgetBucket, CodeNoEnd, codeNoUsage, CodeNoCost}
 }
 
 // String is the finding as a line of a report.

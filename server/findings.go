@@ -17,7 +17,7 @@ import (
 type noticed struct {
 	forwarded, unheld sync.Once
 	mu                sync.Mutex
-	found             []rules.Finding // at most one of each
+	found             []rules.Finding // at most one of each, or of each and each rule
 }
 
 func (n *noticed) add(f rules.Finding) {
@@ -101,6 +101,18 @@ func (s *Server) foundUnheld(set *served, r *rules.Rule, l *stint.Limit) {
 		"let such requests pass through the gateway, or let checks ask with hold and settle", r.Name, l.Terms(), does)}
 	s.log.Warn(f.Text, "code", f.Code, "rule", r.Name)
 	set.noticed.add(f)
+}
+
+// foundUnread finds a rule whose costs no response has said. It is logged.
+func (s *Server) foundUnread(r *rules.Rule) {
+	where := "cost_after"
+	if r.After == "" {
+		where = "tokens: " + r.Tokens.API.String()
+	}
+	f := rules.Finding{Code: rules.CodeNoCost, Text: fmt.Sprintf("rule %q: none of %d responses said what its request did cost, as %s expects it, so that unsettled decides about each; "+
+		"compare a response of the upstream with the rule", r.Name, unreadResponses, where)}
+	s.log.Warn(f.Text, "code", f.Code, "rule", r.Name)
+	s.set.Load().noticed.add(f)
 }
 
 // findingsCollector collects the number of open findings of each code at each scrape.

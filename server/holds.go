@@ -39,6 +39,8 @@ type kept struct {
 type result struct {
 	rules.Response
 	failed func(error) // receives what goes wrong
+	// unread is called once for a rule if no response says what requests did cost.
+	unread func(*rules.Rule)
 }
 
 // settleTimeout bounds how long the end of a response waits for the store. A settlement that takes
@@ -175,7 +177,11 @@ func (k *kept) costAfter(rule *rules.Rule, how *result, estimate int64) (cost in
 	if estimate == 0 && rule.Cost == "" && rule.After == "" && !known {
 		return 0, true // a request without a body, such as for a list of models, costs no tokens
 	}
-	if err != nil || !known {
+	known = known && err == nil
+	if k.counters[rule].holds.responseRead(how.Status, known) && how.unread != nil {
+		how.unread(rule)
+	}
+	if !known {
 		k.counters[rule].holds.costUnknown()
 		return 0, false
 	}
@@ -237,6 +243,7 @@ func (s *Server) resultOf(x *exchange, resp *httplimit.Response) *result {
 	how := &result{
 		Response: rules.Response{Status: resp.Status, Headers: resp.Header, Bytes: resp.Bytes, Seconds: resp.Took.Seconds(), JSON: resp.JSON},
 		failed:   func(err error) { s.sampled.failure("the cost of a request cannot be computed", err) },
+		unread:   s.foundUnread,
 	}
 	how.Unzipped, how.Events = resp.Passed()
 	if x.wrapped {

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"sync/atomic"
+
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
@@ -16,6 +18,11 @@ type holdCounters struct {
 	notFound                         prometheus.Counter // when a caller of the check API settled
 	unitsHeld, unitsUsed, unitsAbove prometheus.Counter
 	unknown                          prometheus.Counter
+
+	// Of responses that are no errors: whether one said what its request did cost, and how many
+	// did not.
+	read   atomic.Bool
+	unread atomic.Int64
 }
 
 var (
@@ -77,6 +84,23 @@ func (c *holdCounters) costUnknown() {
 	if c != nil {
 		c.unknown.Inc()
 	}
+}
+
+// unreadResponses is how many responses must say nothing of their costs, and none any, until that is
+// a finding.
+const unreadResponses = 20
+
+// responseRead notes whether a response with a status said what its request did cost. never is true
+// once: when many did not, and none did.
+func (c *holdCounters) responseRead(status int, known bool) (never bool) {
+	switch {
+	case c == nil || status >= 400:
+	case known:
+		c.read.Store(true)
+	case !c.read.Load():
+		return c.unread.Add(1) == unreadResponses
+	}
+	return false
 }
 
 // holdsByName has the counters of the rules that hold units.
