@@ -50,6 +50,15 @@ func holdsWrong(before func(*Model, *stint.Request), after func(*Model, *stint.R
 }
 
 func holdsCalled(call func(m *Model, c *stint.HoldCall, now int64) bool) func() stint.Store {
+	return holdsUnlocked(func(m *Model, c *stint.HoldCall, now int64) bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return call(m, c, now)
+	})
+}
+
+// holdsUnlocked is holdsCalled for a call that locks the Model itself.
+func holdsUnlocked(call func(m *Model, c *stint.HoldCall, now int64) bool) func() stint.Store {
 	return func() stint.Store { return &misholding{flawed: &flawed{Model: new(Model)}, call: call} }
 }
 
@@ -78,7 +87,7 @@ var holdFlaws = []flaw{
 		answer(m, c, now)
 		return true
 	}), []string{"HoldVectors", "Holds", "Twins", "HeldBudgetIsKept", "LinearizableHolds"}},
-	{"looks for a hold first and settles it later", holdsCalled(func(m *Model, c *stint.HoldCall, now int64) bool {
+	{"looks for a hold first and settles it later", holdsUnlocked(func(m *Model, c *stint.HoldCall, now int64) bool {
 		a := stint.Ask{Key: c.Key, Limit: c.Limit}
 		m.mu.Lock()
 		found := m.holds[countOf(&a)][c.Hold].counts(now)
