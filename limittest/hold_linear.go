@@ -1,13 +1,10 @@
 package limittest
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -125,54 +122,28 @@ type holdRace struct {
 	limit  *stint.Limit
 	seed   uint64
 	name   string
-
-	mu      sync.Mutex
-	history []porcupine.Operation
 }
 
 func (r *holdRace) run(t testing.TB) {
-	var done sync.WaitGroup
-	start := make(chan struct{})
-	began := time.Now()
-	for i := range racers {
-		done.Go(func() {
-			rng := rand.New(rand.NewPCG(r.seed, uint64(i)))
-			<-start
-			for n := range holdRaceCalls {
-				in := r.draw(rng, i, n)
-				call := time.Since(began).Nanoseconds()
-				out, err := r.do(t.Context(), r.stores[i%len(r.stores)], in)
-				end := time.Since(began).Nanoseconds()
-				if err != nil {
-					t.Errorf("%s: %v", in.verb, err)
-					return
-				}
-				r.mu.Lock()
-				r.history = append(r.history, porcupine.Operation{ClientId: i, Input: in, Call: call, Output: out, Return: end})
-				r.mu.Unlock()
-			}
-		})
-	}
-	close(start)
-	done.Wait()
-	if t.Failed() {
-		return
-	}
 	charges := r.limit.Spec().Algorithm != stint.InFlight
-	model := porcupine.Model{
-		Init: func() any { return heldState{} },
-		Step: func(state, in, out any) (bool, any) {
-			next := state.(heldState)
-			want := next.step(in.(heldCall), charges)
-			return want == out.(heldReply), next
+	runRace(t, &runners[heldCall, heldReply]{
+		name: r.name, seed: r.seed, calls: holdRaceCalls, draw: r.draw, tell: heldCall.tell,
+		model: porcupine.Model{
+			Init: func() any { return heldState{} },
+			Step: func(state, in, out any) (bool, any) {
+				next := state.(heldState)
+				want := next.step(in.(heldCall), charges)
+				return want == out.(heldReply), next
+			},
 		},
-	}
-	switch porcupine.CheckOperationsTimeout(model, r.history, 20*time.Second) {
-	case porcupine.Illegal:
-		t.Errorf("%s, seed %d: no order of these calls explains the answers:\n%s", r.name, r.seed, r.tell())
-	case porcupine.Unknown:
-		t.Logf("%s, seed %d: could not tell in 20s", r.name, r.seed)
-	}
+		do: func(racer int, in heldCall) (heldReply, error) {
+			out, err := r.do(t.Context(), r.stores[racer%len(r.stores)], in)
+			if err != nil {
+				err = fmt.Errorf("%s: %w", in.verb, err)
+			}
+			return out, err
+		},
+	})
 }
 
 // draw is a request by racer i, or a call about one that any racer has made or is about to make.
@@ -233,13 +204,6 @@ func (r *holdRace) do(ctx context.Context, s stint.Store, in heldCall) (out held
 	return heldReply{allowed: d.Allowed, left: each[0].Remaining, held: each[0].Held}, err
 }
 
-func (r *holdRace) tell() string {
-	slices.SortFunc(r.history, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
-	var b strings.Builder
-	for _, op := range r.history {
-		in, out := op.Input.(heldCall), op.Output.(heldReply)
-		fmt.Fprintf(&b, "%9d–%9dns racer %d: %s %d of key %d (both: %t) ×%d → %+v\n", op.Call, op.Return, op.ClientId,
-			in.verb, in.hold, in.key, in.both, in.cost, out)
-	}
-	return b.String()
+func (in heldCall) tell(out heldReply) string {
+	return fmt.Sprintf("%s %d of key %d (both: %t) ×%d → %+v", in.verb, in.hold, in.key, in.both, in.cost, out)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	_ "embed"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -52,17 +51,7 @@ type holdVectorEvent struct {
 }
 
 var holdVectors = sync.OnceValues(func() ([]holdVector, error) {
-	var file struct {
-		Version int
-		Cases   []holdVector
-	}
-	if err := json.Unmarshal(holdVectorsJSON, &file); err != nil {
-		return nil, fmt.Errorf("holds-vectors.json: %w", err)
-	}
-	if file.Version != 1 || len(file.Cases) == 0 {
-		return nil, fmt.Errorf("holds-vectors.json: version %d with %d cases: want version 1", file.Version, len(file.Cases))
-	}
-	return file.Cases, nil
+	return casesOf[holdVector]("holds-vectors.json", holdVectorsJSON)
 })
 
 func (v *holdVector) limits() ([]*stint.Limit, error) {

@@ -125,31 +125,59 @@ type race struct {
 	raced  []stint.Ask // each is a count
 	seed   uint64
 	name   string
-
-	mu      sync.Mutex
-	history []porcupine.Operation
 }
 
 func (r *race) run(t testing.TB) {
-	var done sync.WaitGroup
+	runRace(t, &runners[call, reply]{
+		name: r.name, seed: r.seed, calls: raceCalls, model: counting,
+		draw: func(rng *rand.Rand, _, _ int) call { return r.draw(rng) },
+		do: func(racer int, in call) (reply, error) {
+			out, err := r.do(r.stores[racer%len(r.stores)], in)
+			if err != nil {
+				err = fmt.Errorf("%s: %w", in.verb, err)
+			}
+			return out, err
+		},
+		tell: r.tell,
+	})
+}
+
+// runners are what races have in common: racers who each make so many calls, at once.
+type runners[In, Out any] struct {
+	name  string
+	seed  uint64
+	calls int // of each racer
+	model porcupine.Model
+	draw  func(rng *rand.Rand, racer, n int) In // the racer's n-th call, from 0
+	do    func(racer int, in In) (Out, error)
+	tell  func(in In, out Out) string
+}
+
+// runRace has racers call, and looks for an order of their calls that explains the answers.
+func runRace[In, Out any](t testing.TB, r *runners[In, Out]) {
+	var (
+		done    sync.WaitGroup
+		mu      sync.Mutex
+		history []porcupine.Operation
+	)
 	start := make(chan struct{})
 	began := time.Now()
 	for i := range racers {
 		done.Go(func() {
 			rng := rand.New(rand.NewPCG(r.seed, uint64(i)))
 			<-start
-			for range raceCalls {
-				in := r.draw(rng)
+			for n := range r.calls {
+				in := r.draw(rng, i, n)
 				call := time.Since(began).Nanoseconds()
-				out, err := r.do(r.stores[i%len(r.stores)], in)
+				out, err := r.do(i, in)
 				end := time.Since(began).Nanoseconds()
 				if err != nil {
-					t.Errorf("%s: %v", in.verb, err)
+					t.Error(err)
 					return
 				}
-				r.mu.Lock()
-				r.history = append(r.history, porcupine.Operation{ClientId: i, Input: in, Call: call, Output: out, Return: end})
-				r.mu.Unlock()
+				mu.Lock()
+				history = append(history, porcupine.Operation{ClientId: i, Input: in, Call: call, Output: out, Return: end})
+				mu.Unlock()
 			}
 		})
 	}
@@ -158,9 +186,14 @@ func (r *race) run(t testing.TB) {
 	if t.Failed() {
 		return
 	}
-	switch porcupine.CheckOperationsTimeout(counting, r.history, 20*time.Second) {
+	switch porcupine.CheckOperationsTimeout(r.model, history, 20*time.Second) {
 	case porcupine.Illegal:
-		t.Errorf("%s, seed %d: no order of these calls explains the answers:\n%s", r.name, r.seed, r.tell())
+		slices.SortFunc(history, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+		var b strings.Builder
+		for _, op := range history {
+			fmt.Fprintf(&b, "%9d–%9dns racer %d: %s\n", op.Call, op.Return, op.ClientId, r.tell(op.Input.(In), op.Output.(Out)))
+		}
+		t.Errorf("%s, seed %d: no order of these calls explains the answers:\n%s", r.name, r.seed, &b)
 	case porcupine.Unknown:
 		t.Logf("%s, seed %d: could not tell in 20s", r.name, r.seed)
 	}
@@ -218,24 +251,19 @@ func (r *race) do(s stint.Store, in call) (out reply, err error) {
 	return out, err
 }
 
-func (r *race) tell() string {
-	slices.SortFunc(r.history, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+func (r *race) tell(in call, out reply) string {
 	var b strings.Builder
-	for _, op := range r.history {
-		in, out := op.Input.(call), op.Output.(reply)
-		fmt.Fprintf(&b, "%9d–%9dns racer %d: %s", op.Call, op.Return, op.ClientId, in.verb)
-		for i := range in.asks {
-			if in.asks[i] {
-				fmt.Fprintf(&b, ", %s under %s ×%d", r.raced[i].Key, r.raced[i].Limit, in.cost[i])
-				if in.verb == "take" {
-					fmt.Fprintf(&b, " (fits: %t, left: %d)", out.fits[i], out.left[i])
-				}
+	b.WriteString(in.verb)
+	for i := range in.asks {
+		if in.asks[i] {
+			fmt.Fprintf(&b, ", %s under %s ×%d", r.raced[i].Key, r.raced[i].Limit, in.cost[i])
+			if in.verb == "take" {
+				fmt.Fprintf(&b, " (fits: %t, left: %d)", out.fits[i], out.left[i])
 			}
 		}
-		if in.verb == "take" {
-			fmt.Fprintf(&b, " → allowed: %t", out.allowed)
-		}
-		b.WriteString("\n")
+	}
+	if in.verb == "take" {
+		fmt.Fprintf(&b, " → allowed: %t", out.allowed)
 	}
 	return b.String()
 }

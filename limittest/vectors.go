@@ -53,19 +53,22 @@ type vectorEvent struct {
 	BanLeftUS int64 `json:"ban_left_us"`
 }
 
-var vectors = sync.OnceValues(func() ([]vector, error) {
+var vectors = sync.OnceValues(func() ([]vector, error) { return casesOf[vector]("vectors.json", vectorsJSON) })
+
+// casesOf are the cases in a file of vectors.
+func casesOf[C any](name string, text []byte) ([]C, error) {
 	var file struct {
 		Version int
-		Cases   []vector
+		Cases   []C
 	}
-	if err := json.Unmarshal(vectorsJSON, &file); err != nil {
-		return nil, fmt.Errorf("vectors.json: %w", err)
+	if err := json.Unmarshal(text, &file); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if file.Version != 1 || len(file.Cases) == 0 {
-		return nil, fmt.Errorf("vectors.json: version %d with %d cases: want version 1", file.Version, len(file.Cases))
+		return nil, fmt.Errorf("%s: version %d with %d cases: want version 1", name, file.Version, len(file.Cases))
 	}
 	return file.Cases, nil
-})
+}
 
 func (v *vector) asks(key string) ([]stint.Ask, error) {
 	var penalty *stint.Penalty
