@@ -3,6 +3,7 @@ package stint
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/stintdev/stint/internal/algo"
 	"github.com/stintdev/stint/internal/counts"
@@ -62,6 +63,14 @@ func (internals) Leased(l *Limit) int64 { return l.lease }
 
 // SetUnits makes a take n units, and peek where n is 0.
 func (internals) SetUnits(a *Ask, n int64) { a.Cost, a.Peek = n, n == 0 }
+
+// Holds tells whether r, if it is allowed, holds units by one of its asks: see HoldsBy.
+func (internals) Holds(r *Request) bool {
+	return r.Hold != HoldID{} && slices.ContainsFunc(r.Asks, func(a Ask) bool { return a.holds() })
+}
+
+// HoldsBy tells whether a makes a record if its request has a Hold and is allowed.
+func (internals) HoldsBy(a *Ask) bool { return a.holds() }
 
 // Check returns an error that wraps ErrRequest if r breaks a rule stated with Request and
 // Ask.

@@ -101,6 +101,9 @@ func (a *Ask) Units() int64 {
 	return max(1, a.Cost)
 }
 
+// holds tells whether a request with a Hold holds units by a.
+func (a *Ask) holds() bool { return a.Limit != nil && a.Limit.IsHeld() && a.Units() > 0 }
+
 // check returns an error that wraps ErrRequest if r breaks a rule stated with
 // Request and Ask.
 func (r *Request) check() error {

@@ -132,7 +132,7 @@ func (f *Fallback) takeAhead(ctx context.Context, r *stint.Request, ahead int64,
 		return f.Store.Take(ctx, r, out)
 	}
 	f.init()
-	if f.holder == nil && holds(r) {
+	if f.holder == nil && internal.Holds(r) {
 		return stint.Decision{}, errNoHolder
 	}
 	if p := f.parts.failing(r.Asks); p != nil {

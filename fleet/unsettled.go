@@ -130,22 +130,14 @@ func (f *Fallback) settleKept() bool {
 	return true
 }
 
-// heldAsk reports whether a makes a record, in a request that holds.
-func heldAsk(a stint.Ask) bool { return a.Limit != nil && a.Limit.IsHeld() && a.Units() > 0 }
-
-// holds reports whether r would hold units.
-func holds(r *stint.Request) bool {
-	return r.Hold != (stint.HoldID{}) && slices.ContainsFunc(r.Asks, heldAsk)
-}
-
 // lose notes that the Store may have made the holds of r, which failed by why. Nobody would settle
 // them: they are settled with 0.
 func (f *Fallback) lose(r *stint.Request, why error) {
 	if r.Hold == (stint.HoldID{}) || errors.Is(why, ErrNotCharged) || errors.Is(why, stint.ErrRequest) || errors.Is(why, stint.ErrUnsupported) {
 		return
 	}
-	for _, a := range r.Asks {
-		if heldAsk(a) {
+	for i := range r.Asks {
+		if a := &r.Asks[i]; internal.HoldsBy(a) {
 			f.keep(stint.HoldCall{Action: stint.HoldSettle, Key: a.Key, Limit: a.Limit, Hold: r.Hold, Units: a.Units(), For: r.HoldFor}, lostFor)
 		}
 	}

@@ -13,19 +13,6 @@ import (
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
 
-// holds tells whether r holds units.
-func holds(r *stint.Request) bool {
-	if r.Hold == (stint.HoldID{}) {
-		return false
-	}
-	for i := range r.Asks {
-		if _, way := wayOf(r, &r.Asks[i]); way == algo.WayHold {
-			return true
-		}
-	}
-	return false
-}
-
 // wayOf is what an ask of r takes, if r is allowed, and how many units must fit.
 func wayOf(r *stint.Request, a *stint.Ask) (units int64, way algo.Way) {
 	units = a.Units()

@@ -93,7 +93,7 @@ func (b *batch) join(asks []stint.Ask, calls bool, same func(*group) bool) (at s
 
 // add appends a request. It keeps asks, which share a record if they share key and penalty.
 func (s *Store) add(b *batch, r *stint.Request) spot {
-	asks, hold := r.Asks, holds(r)
+	asks, hold := r.Asks, kit.Holds(r)
 	grouped := mayJoin(asks, hold)
 	if grouped {
 		at, joined := b.join(asks, false, func(g *group) bool {

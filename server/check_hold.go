@@ -232,7 +232,7 @@ func (d *holdBytes) number() uint64 {
 
 // add adds what an ask holds, if it holds anything. by is who allowed it.
 func (h *checkHold) add(a *stint.Ask, by stint.Source, shadow bool) {
-	if a.Limit != nil && a.Limit.IsHeld() && a.Units() > 0 && by <= stint.ByLocal {
+	if stint.Internal().HoldsBy(a) && by <= stint.ByLocal {
 		h.asks = append(h.asks, heldAsk{a.Key, a.Limit, a.Units(), by, shadow})
 	}
 }
