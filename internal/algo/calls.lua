@@ -17,31 +17,12 @@ if not one then
   action = action - 128
 end
 local key, holds, broken, unwritten
-local now, used, aux = clock, 0, nil
+local now, used, aux
 if kind ~= 5 then
   k = k + 1
   key = keys[k]
 end
-if kind == 5 then
-  -- no count
-elseif kind == 3 then
-  --> log look
-else
-  local state = try('GET', key)
-  if not state and kind ~= 6 then
-    -- unused
-  elseif type(state) == 'table' then
-    --> wrongtype
-  elseif kind <= 1 then
-    --> bucket look
-  elseif kind == 2 then
-    --> fixed look
-  elseif kind == 6 then
-    --> calendar look
-  else
-    --> window look
-  end
-end
+--> count look
 local ids, costs = {}, nil -- of a charge, the identities mean nothing
 if held and action ~= 3 then
   for i = 1, count do
@@ -182,30 +163,10 @@ if not broken then
     --> room
   end
   if cost > 0 and not unwritten then
-    if kind <= 1 then
-      --> bucket charge
-      --> bucket reset
-    elseif kind == 2 then
-      --> fixed charge
-      --> fixed reset
-    elseif kind == 3 then
-      --> log charge
-      --> log reset
-    elseif kind == 6 then
-      --> calendar charge
-      --> calendar reset
-    else
-      --> window charge
-      --> window reset
-    end
-    if unwritten then
-      -- nothing was written
-    elseif write then
-      --> expire
-    elseif given then
-      call('PEXPIRE', key, 86400000)
-    else
-      call('PEXPIREAT', key, floor((now + wait) / 1000) + 1)
+    --> count charge
+    --> count reset
+    if not unwritten then
+      --> count write
     end
   end
 end

@@ -41,28 +41,8 @@ for i = 1, asks do
   local broken
   aux, holds = nil, nil
   holding = holding or way == 1
-  if outcome == 6 then
-    -- only the place of the next request is wanted
-  elseif kind == 5 then
-    now, used = clock, 0
-  elseif kind == 3 then
-    --> log look
-  else
-    local state = try('GET', key)
-    now, used = clock, 0
-    if not state and kind ~= 6 then
-      -- unused
-    elseif type(state) == 'table' then
-      --> wrongtype
-    elseif kind <= 1 then
-      --> bucket look
-    elseif kind == 2 then
-      --> fixed look
-    elseif kind == 6 then
-      --> calendar look
-    else
-      --> window look
-    end
+  if outcome ~= 6 then -- else only the place of the next request is wanted
+    --> count look
   end
   if way and outcome ~= 6 then
     local why
@@ -139,17 +119,7 @@ if outcome ~= 6 then
         end
       else
         local cost = cost * took
-        if kind <= 1 then
-          --> bucket charge
-        elseif kind == 2 then
-          --> fixed charge
-        elseif kind == 3 then
-          --> log charge
-        elseif kind == 6 then
-          --> calendar charge
-        else
-          --> window charge
-        end
+        --> count charge
       end
     elseif not fits and (kind == 3 or kind == 4) then
       if cost > capacity then
@@ -165,27 +135,13 @@ if outcome ~= 6 then
     end
     if used == 0 or not write and (kind <= 2 or kind == 6) then
       wait = 0
-    elseif kind <= 1 then
-      --> bucket reset
-    elseif kind == 2 then
-      --> fixed reset
-    elseif kind == 3 then
-      --> log reset
-    elseif kind == 6 then
-      --> calendar reset
     else
-      --> window reset
+      --> count reset
     end
     if unwritten then
       wait = 0
-    elseif write then
-      --> expire
-    elseif kind == 3 and charged then
-      if given then
-        call('PEXPIRE', key, 86400000)
-      else
-        call('PEXPIREAT', key, floor((now + wait) / 1000) + 1)
-      end
+    elseif write or kind == 3 and charged then
+      --> count write
     end
     if unwritten then
       if outcome ~= 6 then
