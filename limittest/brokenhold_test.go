@@ -37,15 +37,33 @@ func (s *misholding) Held(ctx context.Context, key string, limits []*stint.Limit
 func (s *misholding) Reset(ctx context.Context, r *stint.Request) error {
 	err := s.Model.Reset(ctx, r)
 	if s.reset != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		s.reset(s.Model, r)
 	}
 	return err
 }
 
 // holdsWrong is a store with a flaw of Take, and holdsCalled one of Holds.
+// What they are given is called while the Model is locked.
 func holdsWrong(before func(*Model, *stint.Request), after func(*Model, *stint.Request, *stint.Decision, []stint.Decision)) func() stint.Store {
 	return func() stint.Store {
-		return &misholding{flawed: &flawed{Model: new(Model), before: before, after: after}}
+		f := &flawed{Model: new(Model)}
+		if before != nil {
+			f.before = func(m *Model, r *stint.Request) {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				before(m, r)
+			}
+		}
+		if after != nil {
+			f.after = func(m *Model, r *stint.Request, d *stint.Decision, each []stint.Decision) {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				after(m, r, d, each)
+			}
+		}
+		return &misholding{flawed: f}
 	}
 }
 
