@@ -31,6 +31,11 @@ type Matches struct {
 	// Unread are rules in shadow mode that ask nothing, because the request is malformed
 	// for them, or because the rules before them ask stint.MaxAsks limits already.
 	Unread []*Rule
+	// Descriptors has an element for each of Input.Descriptors, in their order; empty where
+	// there are none, or if Ban or List decided.
+	Descriptors []DescriptorMatch
+	// GiveBack are the units that descriptors give back. They are not among Asks.
+	GiveBack []stint.Ask
 	// Claims are those that Instance.Claims found; nil: no expression needed them.
 	Claims map[string]any
 

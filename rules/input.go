@@ -36,6 +36,8 @@ type Input struct {
 	// Spent says that Cost is what the request did cost already: budgets take it as it is,
 	// whatever the rule says of costs. See IsBudget.
 	Spent bool
+	// Descriptors is a call of Envoy's rate limit service; nil: the request is none.
+	Descriptors *Descriptors
 }
 
 func (in *Input) check() error {

@@ -26,6 +26,10 @@ const (
 type File struct {
 	Name string
 	Data []byte
+	// Envoy means that the file is one of Envoy's rate limit service: a domain and descriptors.
+	Envoy bool
+	// MergeDomain lets several files of Envoy's form have one domain.
+	MergeDomain bool
 }
 
 // Read reads the file at path or, if that is a directory, all regular files directly in it
@@ -154,7 +158,7 @@ func (s *listing) read() ([]File, error) {
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, File{name, data})
+		files = append(files, File{Name: name, Data: data})
 	}
 	return files, nil
 }

@@ -57,6 +57,8 @@ type Rule struct {
 	// Shape means that an allowed request is held for its Decision.Delay. At least one of
 	// Limits is a stint.LeakyBucket then.
 	Shape bool
+	// Descriptor is what a rule of a file of Envoy's form has besides; nil: it is of no such file.
+	Descriptor *DescriptorRule
 
 	match, key, cost, after *expr.Expression
 	keyGiven                bool

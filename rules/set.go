@@ -70,7 +70,7 @@ func Load(path string) (*Set, error) {
 // An error has a line for each of the first 20 problems: file:line:column: what.
 // The top-level field server is not looked at; it is the server's own.
 func Parse(file string, data []byte) (*Set, error) {
-	return ParseFiles([]File{{file, data}})
+	return ParseFiles([]File{{Name: file, Data: data}})
 }
 
 // ParseNetwork reads a network such as 10.0.0.0/8, or one address, as a file, Controls and

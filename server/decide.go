@@ -33,6 +33,11 @@ type Verdict struct {
 	Rules []*rules.Rule
 	Each  []stint.Decision
 
+	// Descriptors has an element for each descriptor of a call of Envoy's rate limit service. The
+	// decision about one is Each[Ask]; see rules.DescriptorMatch. Allowed is their common answer,
+	// in which rules with Quota refuse only together.
+	Descriptors []rules.DescriptorMatch
+
 	// ID names the decision in the header Stint-Decision, log lines and traces: 16
 	// hexadecimal digits. Refusals have one; empty: nobody has asked for it. Simulations
 	// have none.

@@ -1,0 +1,97 @@
+package rules
+
+// Descriptors is a call of Envoy's rate limit service: a domain, and descriptors of a request. Each
+// descriptor finds at most one rule in the files of Envoy's form (File.Envoy) with this domain, by
+// walking their tree.
+type Descriptors struct {
+	Domain string
+	List   []Descriptor
+}
+
+// Descriptor is one descriptor of a call.
+type Descriptor struct {
+	Entries []Entry
+	// Cost is how many units the descriptor takes; 0: it asks and takes nothing.
+	Cost int64
+	// GiveBack says that Cost is given back instead of taken.
+	GiveBack bool
+	// Override is the limit that the caller gives in place of that of the files; nil: none.
+	Override *DescriptorLimit
+}
+
+// Entry is a key and a value of a Descriptor.
+type Entry struct{ Key, Value string }
+
+// DescriptorLimit is a limit as Envoy's service has it: Amount units in each Times units of time.
+type DescriptorLimit struct {
+	// Name is shown to callers; empty: there is none.
+	Name string
+	// Amount may be 0: everything is refused.
+	Amount int64
+	Unit   Unit
+	// Times multiplies Unit; 0 is 1.
+	Times int64
+}
+
+// Unit is a unit of time of Envoy's service, in seconds. The zero Unit is none.
+type Unit int64
+
+// A month has 30 days and a year 365, as in Envoy's service. With time_zone they are the calendar's.
+const (
+	Second Unit = 1
+	Minute Unit = 60
+	Hour   Unit = 60 * Minute
+	Day    Unit = 24 * Hour
+	Week   Unit = 7 * Day
+	Month  Unit = 30 * Day
+	Year   Unit = 365 * Day
+)
+
+// DescriptorRule is what a Rule from a file of Envoy's form has besides. It never changes.
+type DescriptorRule struct {
+	Domain string
+	// Path is the way to the rule in its file: for each level the key and the value, which is
+	// empty where the file gives none.
+	Path []Entry
+	// Stat is the rule's name in the statistics of Envoy's service, such as
+	// "mongo_cps.database_users.key": the domain, and for each level key or key_value. A match may
+	// have another; see DescriptorMatch.Stat.
+	Stat string
+	DescriptorLimit
+	// Unlimited means that the rule allows everything and asks for nothing: it has no limits.
+	Unlimited bool
+	// Quota means that the rule refuses a call only together with all other quota rules that the
+	// call finds (quota_mode). It is asked by itself.
+	Quota bool
+	// ChargeRefused means that units that were refused are charged all the same, if they are more
+	// than one: they were used before they were asked for.
+	ChargeRefused bool
+	// Replaces are the names of limits that do not count if this rule is found too.
+	Replaces []string
+	// Metadata is what the file says for responses; nil: nothing.
+	Metadata map[string]any
+	// Detailed means that statistics have the values of requests.
+	Detailed bool
+}
+
+// DescriptorMatch is what one Descriptor found.
+type DescriptorMatch struct {
+	// Rule is the rule that was found; nil: none, so that the descriptor is not limited. Its
+	// Descriptor is not nil. An override has a rule of its own, which all overrides of a domain
+	// share; Limit is the one that counts.
+	Rule *Rule
+	// Limit is what to tell the caller; nil: nothing.
+	Limit *DescriptorLimit
+	// Key is the key that is counted under Rule.
+	Key string
+	// Ask is the index in Matches.Asks of what the descriptor takes or asks, or, if it gives back,
+	// in Matches.GiveBack; -1: none, because nothing is limited. Descriptors of a call that
+	// find the same rule and key share one ask, which takes the sum.
+	Ask int
+	// GiveBack says that the descriptor gives back.
+	GiveBack bool
+	// Replaced means that the rule was found, and that another rule replaces it.
+	Replaced bool
+	// Stat is the name of the match in the statistics of Envoy's service.
+	Stat string
+}

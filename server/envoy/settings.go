@@ -1,0 +1,110 @@
+package envoy
+
+import (
+	"net/http"
+	"time"
+)
+
+// Settings are those of the environment variables of envoyproxy/ratelimit, in its defaults where a
+// variable is not set. FromEnvironment makes them.
+type Settings struct {
+	// The addresses, as host:port. GRPCSocket, the path of a unix socket, goes before GRPCListen.
+	// Empty: no listener.
+	HTTPListen, DebugListen, GRPCListen, GRPCSocket string
+	// MaxConnectionAge and its grace end connections of gRPC, so that callers spread over
+	// instances.
+	MaxConnectionAge, MaxConnectionAgeGrace time.Duration
+	// TLS of the gRPC listener; see GRPC_SERVER_USE_TLS.
+	TLS TLS
+	// LogLevel and LogFormat are those of a server.LogWriter: debug, info, warn or error, and text or json.
+	LogLevel, LogFormat string
+
+	Config  ConfigSource
+	Stats   Stats
+	Headers ResponseHeaders
+	Redis   Redis
+
+	// NearLimitRatio is the part of a limit above which a call counts as near the limit.
+	NearLimitRatio float64
+	// Shadow turns every refusal into OK. Quota makes all rules those of quota_mode.
+	Shadow, Quota bool
+	// DynamicMetadata adds a description of the call to responses.
+	DynamicMetadata bool
+	// Each decides each descriptor of a call by itself, as envoyproxy/ratelimit does. Otherwise
+	// a call takes all or nothing.
+	Each bool
+	// HealthNeedsConfig makes the service unhealthy until a configuration was loaded.
+	HealthNeedsConfig bool
+	// SharedCounters counts in the keys of envoyproxy/ratelimit (STINT_ENVOY_KEYS).
+	SharedCounters bool
+	// KeyPrefix is before each of those keys, and JitterMax is how much longer than its window a
+	// key lives at most.
+	KeyPrefix string
+	JitterMax time.Duration
+}
+
+// TLS is a listener's. Without Use, the others mean nothing.
+type TLS struct {
+	Use                        bool
+	Certificate, Key           string // files
+	ClientAuthority, ClientSAN string // a file, and a name that clients' certificates must have; empty: any
+}
+
+// ConfigSource is where the descriptors' files come from.
+type ConfigSource struct {
+	// XDS is where a management server is; nil: files.
+	XDS *XDS
+	// Files are read from Root/Subdirectory/Directory, or from Root/Directory.
+	Root, Subdirectory, Directory string
+	IgnoreDotFiles, WatchRoot     bool
+	MergeDomains                  bool
+	// StartWithout lets the service start before it has a configuration.
+	StartWithout bool
+}
+
+// XDS is a management server of the aggregated discovery service.
+type XDS struct {
+	NodeID, NodeMetadata       string // metadata is JSON
+	Server                     string // host:port
+	RetryInterval              time.Duration
+	Headers                    http.Header
+	UseTLS                     bool
+	ClientCertificate          string // file
+	ClientKey                  string // file
+	ServerAuthority, ServerSAN string
+	BackoffInitial, BackoffMax time.Duration
+	BackoffFactor              float64
+	BackoffJitter              bool
+	MaxMessage                 int // bytes; 0: the default of gRPC
+}
+
+// Stats says where statistics go.
+type Stats struct {
+	Statsd        string // host:port; empty: to no statsd
+	DogStatsd     bool
+	Mogrifiers    []Mogrifier
+	Prometheus    string // the address of its listener; empty: none
+	Path          string
+	MapperFile    string // empty: the default mapping
+	Milliseconds  bool
+	Tags          map[string]string
+	FlushInterval time.Duration
+}
+
+// Mogrifier turns the names of statistics into names with tags.
+type Mogrifier struct {
+	Pattern, Name string
+	Tags          map[string]string
+}
+
+// ResponseHeaders are the headers of responses; Enabled: they are sent.
+type ResponseHeaders struct {
+	Enabled                 bool
+	Limit, Remaining, Reset string
+}
+
+// Redis is how to reach the store.
+type Redis struct {
+	// Store is the address as redislimit.Connect takes it.
+	Store string
+}
