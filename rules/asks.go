@@ -44,6 +44,7 @@ type Matches struct {
 
 func (m *Matches) reset() {
 	m.clearAsks()
+	m.clearDescriptors()
 	clear(m.Unread)
 	m.Unread = m.Unread[:0]
 	m.List, m.Entry = Unlisted, ListEntry{}
@@ -61,6 +62,12 @@ func (m *Matches) clearAsks() {
 	clear(m.Asks)
 	clear(m.Rules)
 	m.Asks, m.Rules = m.Asks[:0], m.Rules[:0]
+}
+
+func (m *Matches) clearDescriptors() {
+	clear(m.Descriptors)
+	clear(m.GiveBack)
+	m.Descriptors, m.GiveBack = m.Descriptors[:0], m.GiveBack[:0]
 }
 
 func (m *Matches) banned(r *Rule, b *Ban, left time.Duration) {
@@ -98,6 +105,11 @@ func (s *Set) Asks(in *Input, out *Matches) error {
 		}
 	}
 	applied, err := s.askRules(out, false)
+	if err == nil && in.Descriptors != nil {
+		var found bool
+		found, err = s.askDescriptors(out)
+		applied = applied || found
+	}
 	if err == nil && !applied && s.hasDefault {
 		_, err = s.askRules(out, true)
 	}
@@ -107,6 +119,7 @@ func (s *Set) Asks(in *Input, out *Matches) error {
 	}
 	if out.Ban != nil {
 		out.clearAsks()
+		out.clearDescriptors()
 	}
 	return nil
 }
@@ -127,7 +140,7 @@ var errStopped = errors.New("the context has ended")
 // askRules adds what the default rules ask, or all others; applied: an enforced one applies.
 func (s *Set) askRules(out *Matches, byDefault bool) (applied bool, err error) {
 	inShadow := 0 // limits asked by rules in shadow mode
-	for _, r := range s.Rules {
+	for _, r := range s.written() {
 		if r.Mode == Off || r.Default != byDefault {
 			continue
 		}

@@ -72,6 +72,12 @@ type DescriptorRule struct {
 	Metadata map[string]any
 	// Detailed means that statistics have the values of requests.
 	Detailed bool
+
+	overrides bool // it is the rule for the overrides of the domain
+	levels    []descriptorLevel
+	parts     int // how many parts of entries make the key
+	// detailedPath means that value_to_metric is given on the path.
+	detailedPath bool
 }
 
 // DescriptorMatch is what one Descriptor found.

@@ -67,7 +67,7 @@ func (s *Set) Explain(ctx context.Context, in *Input) (Explanation, error) {
 	if x.Ban, _ = s.bans.longest(ev.client, s.instance); x.Ban != nil {
 		return x, nil
 	}
-	x.Rules = make([]RuleExplanation, len(s.Rules))
+	x.Rules = make([]RuleExplanation, len(s.written()))
 	if err := s.explainRules(ctx, &x, &m); err != nil {
 		x.Rules = x.known()
 		return x, err
@@ -82,7 +82,7 @@ func (s *Set) Explain(ctx context.Context, in *Input) (Explanation, error) {
 func (s *Set) explainRules(ctx context.Context, x *Explanation, m *Matches) error {
 	var other *Rule // that applies and is enforced
 	for _, byDefault := range []bool{false, true} {
-		for i, r := range s.Rules {
+		for i, r := range s.written() {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}

@@ -51,6 +51,7 @@ const (
 	CodeNoEnd         = "ST020" // held limits asked where the end of a request is not seen; found by servers
 	codeNoUsage       = "ST021" // a preset that finds no usage in streams
 	CodeNoCost        = "ST022" // no response says what requests did cost; found by servers
+	codeMisplaced     = "ST023" // a field in a file of descriptors where it has no effect
 )
 
 // Codes are all of them.
@@ -58,7 +59,7 @@ func Codes() []string {
 	return []string{CodeNoProxies, codeTrustAll, codeCostTooHigh, codeCountedTwice,
 		CodeEviction, codeNeverMatches, codeNameTwice, CodeBanWithoutEnd, CodeEverybody, codeLeaseInVain, CodeUnlikeRules,
 		codeNoToken, CodeClaimsUnknown, codeLooseKey, CodeCheckOpen, CodeStoreSecrets, CodeAlert,
-		codeNotCalendar, codeBudgetBucket, CodeNoEnd, codeNoUsage, CodeNoCost}
+		codeNotCalendar, codeBudgetBucket, CodeNoEnd, codeNoUsage, CodeNoCost, codeMisplaced}
 }
 
 // String is the finding as a line of a report.
@@ -259,7 +260,7 @@ type byClaims struct {
 // rule applies then.
 func (s *Set) findNoToken(all []byClaims) {
 	for _, by := range all {
-		if !slices.ContainsFunc(s.Rules, by.rule.isCaughtBy) {
+		if !slices.ContainsFunc(s.written(), by.rule.isCaughtBy) {
 			s.Findings = append(s.Findings, Finding{codeNoToken, by.place, fmt.Sprintf(
 				"rule %q counts by claims, so it does not apply to requests without a valid token, and no other rule does: add one with default: true, or with match: '!has(claims.sub)', and key: client.ip", by.rule.Name)})
 		}

@@ -61,7 +61,13 @@ func outcome(file string) string {
 	} {
 		file = strings.ReplaceAll(file, escape.written, escape.meant)
 	}
-	s, err := rules.Parse("r.yaml", []byte(file))
+	// A file that begins with a domain is one of Envoy's form.
+	files := []rules.File{{Name: "r.yaml", Data: []byte(file), Envoy: strings.HasPrefix(file, "domain:")}}
+	return outcomeOf(files)
+}
+
+func outcomeOf(files []rules.File) string {
+	s, err := rules.ParseFiles(files)
 	if err != nil {
 		return err.Error() + "\n"
 	}

@@ -35,11 +35,25 @@ func ParseContext(ctx context.Context, files []File) (*Set, error) {
 	compiler := expr.NewCompiler(ctx)
 	parsers, roots := make([]*parser, len(files)), make([]*yamlnode.Node, len(files))
 	for i, f := range files {
+		if f.Envoy {
+			continue
+		}
 		r, root := yamlnode.Open(f.Name, f.Data)
 		roots[i] = root
 		parsers[i] = &parser{Reader: r, compiler: compiler, set: s, path: f.Name, seen: seen}
 		parsers[i].file(root)
 	}
+	trees := &envoyFiles{set: s}
+	for i, f := range files {
+		if !f.Envoy {
+			continue
+		}
+		r, root := yamlnode.OpenExpanded(f.Name, f.Data, MaxEnvoyFile)
+		roots[i] = root
+		parsers[i] = &parser{Reader: r, compiler: compiler, set: s, path: f.Name, seen: seen}
+		trees.load(parsers[i], root, f.MergeDomain)
+	}
+	s.trees, s.overrides = trees.done(), &overrideLimits{}
 	for _, p := range parsers { // any file may have the tiers, or the rules of alerts
 		p.linkTiers()
 		p.linkAlerts()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/yamlnode"
+	"github.com/stintdev/stint/rules/internal/descriptors"
 	"github.com/stintdev/stint/rules/internal/expr"
 )
 
@@ -55,6 +56,11 @@ type Set struct {
 	instance            *Instance  // nil: nothing is known of one
 	readsBody, holds    bool       // see ReadsBody and Holds
 	base                *Set       // what With was called on; nil: this is it
+
+	// described is how many of Rules, the last, are of files of Envoy's form; see written.
+	described int
+	trees     *descriptors.Forest
+	overrides *overrideLimits
 }
 
 // Load is ParseFiles of what Read finds at path, which also names it in errors.
@@ -145,6 +151,9 @@ func (s *Set) noteUses() {
 		s.holds = s.holds || r.Holds()
 	}
 }
+
+// written are the rules of rules files.
+func (s *Set) written() []*Rule { return s.Rules[:len(s.Rules)-s.described] }
 
 func misread(e *expr.Expression) (a Ambiguity) {
 	if e.Uses("request.path") {

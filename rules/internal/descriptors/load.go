@@ -1,0 +1,384 @@
+package descriptors
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/stintdev/stint/internal/spelling"
+	"github.com/stintdev/stint/internal/yamlnode"
+)
+
+// theirs are the names of fields of envoyproxy/ratelimit, which it accepts in any mapping, and ours
+// are those of Stint: of a descriptor and of a rate_limit.
+var (
+	theirs = []string{"domain", "key", "value", "descriptors", "rate_limit", "unit", "requests_per_unit", "unlimited",
+		"shadow_mode", "quota_mode", "name", "replaces", "detailed_metric", "value_to_metric", "share_threshold", "metadata"}
+	oursOfDescriptor = []string{"penalty", "on_store_error"}
+	oursOfLimit      = []string{"algorithm", "burst", "debt", "hold", "time_zone", "charge_refused"}
+	known            = slices.Concat(theirs, oursOfDescriptor, oursOfLimit)
+)
+
+// Units are the units of time of a rate_limit.
+var Units = []string{"second", "minute", "hour", "day", "week", "month", "year"}
+
+// Loader reads files into a Forest. Misplaced is called for each field that has no effect where it is.
+type Loader struct {
+	Forest
+	// Merge lets several files have one domain.
+	Merge     bool
+	Misplaced func(r *yamlnode.Reader, name *yamlnode.Node)
+	// Each is called for each descriptor with a limit, in the order of the files.
+	Each func(*Node)
+
+	seen map[place]bool
+}
+
+// place is a composite key under a node.
+type place struct {
+	parent    *Node
+	composite string
+}
+
+// Load adds a file. It reports what is wrong to r: in the words of envoyproxy/ratelimit, and what is
+// wrong with Stint's own fields in others.
+func (l *Loader) Load(r *yamlnode.Reader, root *yamlnode.Node) {
+	if root == nil {
+		return
+	}
+	f := &file{Reader: r, loader: l}
+	before := r.Problems()
+	if !f.checkNames(root) || r.Problems() > before {
+		return
+	}
+	var domain string
+	fields := f.fields(root, "domain", "descriptors")
+	f.text(fields["domain"], &domain)
+	if domain == "" {
+		at := root
+		if n := fields["domain"]; n != nil {
+			at = n
+		}
+		f.Report(at, "config file cannot have empty domain")
+		return
+	}
+	tree := l.domains[domain]
+	switch {
+	case tree == nil:
+		tree = &Node{Key: domain, At: root, Reader: r, Rule: -1}
+		if l.domains == nil {
+			l.domains, l.seen = map[string]*Node{}, map[place]bool{}
+		}
+		l.domains[domain] = tree
+		l.order = append(l.order, tree)
+	case !l.Merge:
+		f.Report(fields["domain"], "duplicate domain '%s' in config file", clip(domain))
+		return
+	}
+	f.descriptors(fields["descriptors"], tree, clip(domain)+".")
+}
+
+// Done drops what is needed for loading only.
+func (l *Loader) Done() *Forest {
+	for _, tree := range l.order {
+		tree.done()
+	}
+	return &Forest{l.domains, l.order}
+}
+
+func (n *Node) done() {
+	n.Fields, n.At, n.Reader = nil, nil, nil
+	if n.Limit != nil {
+		n.Limit.Fields, n.Limit.At = nil, nil
+	}
+	for _, child := range n.exact {
+		child.done()
+	}
+	for _, child := range n.bare {
+		child.done()
+	}
+}
+
+type file struct {
+	*yamlnode.Reader
+	loader *Loader
+}
+
+// checkNames checks names and types in all mappings under n, as envoyproxy/ratelimit does before it
+// looks at what they mean.
+func (f *file) checkNames(n *yamlnode.Node) bool {
+	if n.Kind != yaml.MappingNode {
+		f.Report(n, "error loading config file: want a mapping with a domain and descriptors")
+		return false
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name, value := n.Content[i], n.Content[i+1]
+		switch {
+		case name.Kind != yaml.ScalarNode || name.Tag != "!!str":
+			f.Report(name, "config error, key is not of type string: %s", clip(name.Value))
+		case !slices.Contains(known, name.Value):
+			f.Report(name, "config error, unknown key '%s'%s", clip(name.Value), spelling.Hint(name.Value, known))
+		case name.Value == "metadata" || name.Value == "penalty": // read in other ways
+		case value.Kind == yaml.SequenceNode:
+			for _, item := range value.Content {
+				if item.Kind != yaml.MappingNode {
+					f.Report(item, "config error, yaml file contains list of type other than map: %s", clip(item.Value))
+					continue
+				}
+				f.checkNames(item)
+			}
+		case value.Kind == yaml.MappingNode:
+			f.checkNames(value)
+		case value.Tag == "!!float":
+			f.Report(value, "error checking config: %s: %s is no whole number; quote it if it is text", name.Value, clip(value.Value))
+		}
+	}
+	return true
+}
+
+// fields returns the values of a mapping by name. Names other than those of allowed have no effect
+// there.
+func (f *file) fields(n *yamlnode.Node, allowed ...string) map[string]*yamlnode.Node {
+	found := make(map[string]*yamlnode.Node, len(n.Content)/2)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name := n.Content[i]
+		if found[name.Value] != nil {
+			f.Report(name, "field %q is given twice: first on line %d", name.Value, found[name.Value].Line)
+		}
+		found[name.Value] = n.Content[i+1]
+		if !slices.Contains(allowed, name.Value) && f.loader.Misplaced != nil {
+			f.loader.Misplaced(f.Reader, name)
+		}
+	}
+	return found
+}
+
+var (
+	ofDescriptor = append([]string{"key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode",
+		"detailed_metric", "value_to_metric", "share_threshold", "metadata"}, oursOfDescriptor...)
+	ofLimit = append([]string{"unit", "requests_per_unit", "unlimited", "name", "replaces"}, oursOfLimit...)
+)
+
+func (f *file) descriptors(list *yamlnode.Node, parent *Node, path string) {
+	f.each(list, "descriptors", func(n *yamlnode.Node) { f.descriptor(n, parent, path) })
+}
+
+// each calls read with each mapping of a list; none where n is missing or null.
+func (f *file) each(n *yamlnode.Node, name string, read func(*yamlnode.Node)) {
+	switch {
+	case n == nil || n.Tag == "!!null":
+	case n.Kind != yaml.SequenceNode:
+		f.Report(n, "error loading config file: %s must be a list", name)
+	default:
+		for _, item := range n.Content {
+			read(item)
+		}
+	}
+}
+
+func (f *file) descriptor(n *yamlnode.Node, parent *Node, path string) {
+	fields := f.fields(n, ofDescriptor...)
+	d := &Node{At: n, Reader: f.Reader, Rule: -1, Fields: only(fields, oursOfDescriptor)}
+	f.text(fields["key"], &d.Key)
+	f.text(fields["value"], &d.Value)
+	f.flag(fields["shadow_mode"], &d.Shadow)
+	f.flag(fields["quota_mode"], &d.Quota)
+	f.flag(fields["detailed_metric"], &d.DetailedMetric)
+	f.flag(fields["value_to_metric"], &d.ValueToMetric)
+	f.flag(fields["share_threshold"], &d.ShareThreshold)
+	if d.Key == "" {
+		at := n
+		if fields["key"] != nil {
+			at = fields["key"]
+		}
+		f.Report(at, "descriptor has empty key")
+		return
+	}
+	path += clip(d.Composite())
+	here := place{parent, d.Composite()}
+	if f.loader.seen[here] {
+		f.Report(n, "duplicate descriptor composite key '%s'", clip(path))
+		return
+	}
+	f.loader.seen[here] = true
+	parent.add(d)
+	if d.ShareThreshold && !d.IsPattern() {
+		f.Report(fields["share_threshold"], "share_threshold can only be used with wildcard values (containing '*'), but found key '%s'", clip(d.Composite()))
+	}
+	f.metadata(fields["metadata"], d)
+	if limit := fields["rate_limit"]; limit != nil && limit.Tag != "!!null" {
+		before := f.Problems()
+		if d.Limit = f.limit(limit); f.Problems() == before && f.loader.Each != nil {
+			f.loader.Each(d)
+		}
+	}
+	f.descriptors(fields["descriptors"], d, path+".")
+}
+
+func only(fields map[string]*yamlnode.Node, names []string) map[string]*yamlnode.Node {
+	var found map[string]*yamlnode.Node
+	for _, name := range names {
+		if n := fields[name]; n != nil {
+			if found == nil {
+				found = map[string]*yamlnode.Node{}
+			}
+			found[name] = n
+		}
+	}
+	return found
+}
+
+func (f *file) limit(n *yamlnode.Node) *Limit {
+	if n.Kind != yaml.MappingNode {
+		f.Report(n, "error loading config file: rate_limit must be a mapping")
+		return nil
+	}
+	fields := f.fields(n, ofLimit...)
+	l := &Limit{At: n, Fields: only(fields, oursOfLimit)}
+	var unit string
+	f.text(fields["unit"], &unit)
+	f.amount(fields["requests_per_unit"], &l.Amount)
+	f.flag(fields["unlimited"], &l.Unlimited)
+	f.text(fields["name"], &l.Name)
+	at := fields["unit"]
+	if at == nil {
+		at = n
+	}
+	l.Unit = strings.ToLower(unit)
+	switch valid := slices.Contains(Units, l.Unit); {
+	case valid && l.Unlimited:
+		f.Report(at, "should not specify rate limit unit when unlimited")
+	case !valid && !l.Unlimited:
+		f.Report(at, "invalid rate limit unit '%s'", clip(unit))
+	case !valid:
+		l.Unit = ""
+	}
+	f.each(fields["replaces"], "replaces", func(n *yamlnode.Node) {
+		var name string
+		f.text(f.fields(n, "name")["name"], &name)
+		switch name {
+		case "":
+			f.Report(n, "should not have an empty replaces entry")
+		case l.Name:
+			f.Report(n, "replaces should not contain name of same descriptor")
+		}
+		l.Replaces = append(l.Replaces, name)
+	})
+	return l
+}
+
+// text reads text. Numbers and bools are text, too.
+func (f *file) text(n *yamlnode.Node, to *string) {
+	switch {
+	case n == nil || n.Tag == "!!null":
+	case n.Kind != yaml.ScalarNode:
+		f.Report(n, "error loading config file: want text")
+	default:
+		*to = n.Value
+	}
+}
+
+// bools are those of YAML 1.1.
+var bools = map[string]bool{"true": true, "yes": true, "y": true, "on": true, "false": false, "no": false, "n": false, "off": false}
+
+func (f *file) flag(n *yamlnode.Node, to *bool) {
+	if n == nil || n.Tag == "!!null" {
+		return
+	}
+	value, ok := bools[strings.ToLower(n.Value)]
+	if n.Kind != yaml.ScalarNode || !ok || n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
+		f.Report(n, "error loading config file: want true or false, have %q", clip(n.Value))
+		return
+	}
+	*to = value
+}
+
+func (f *file) amount(n *yamlnode.Node, to *int64) {
+	if n == nil || n.Tag == "!!null" {
+		return
+	}
+	i, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 0, 64)
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || err != nil || i < 0 || i > math.MaxUint32 {
+		f.Report(n, "error loading config file: requests_per_unit: want a whole number from 0 to %d, have %q", uint32(math.MaxUint32), clip(n.Value))
+		return
+	}
+	*to = i
+}
+
+// metadata reads any mapping.
+func (f *file) metadata(n *yamlnode.Node, d *Node) {
+	if n == nil || n.Tag == "!!null" {
+		return
+	}
+	if n.Kind != yaml.MappingNode {
+		f.Report(n, "error loading config file: metadata must be a mapping")
+		return
+	}
+	value, ok := f.anything(n)
+	if m, isMap := value.(map[string]any); ok && isMap && len(m) > 0 {
+		d.Metadata = m
+	}
+}
+
+// anything is the value of n as encoding/json would decode it.
+func (f *file) anything(n *yamlnode.Node) (any, bool) {
+	switch n.Kind {
+	case yaml.MappingNode:
+		m := make(map[string]any, len(n.Content)/2)
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			value, ok := f.anything(n.Content[i+1])
+			if !ok {
+				return nil, false
+			}
+			if n.Content[i].Kind != yaml.ScalarNode {
+				f.Report(n.Content[i], "error parsing metadata: a key must be text")
+				return nil, false
+			}
+			m[n.Content[i].Value] = value
+		}
+		return m, true
+	case yaml.SequenceNode:
+		list := make([]any, len(n.Content))
+		for i, item := range n.Content {
+			var ok bool
+			if list[i], ok = f.anything(item); !ok {
+				return nil, false
+			}
+		}
+		return list, true
+	}
+	switch n.Tag {
+	case "!!null":
+		return nil, true
+	case "!!bool":
+		return strings.EqualFold(n.Value, "true"), true
+	case "!!int":
+		if i, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 0, 64); err == nil {
+			return float64(i), true
+		}
+		fallthrough
+	case "!!float":
+		var x float64
+		if err := n.Decode(&x); err != nil || math.IsNaN(x) || math.IsInf(x, 0) {
+			f.Report(n, "error parsing metadata: %s is no number that JSON has", clip(n.Value))
+			return nil, false
+		}
+		return x, true
+	}
+	return n.Value, true
+}
+
+// clip shortens what a file says for a message.
+func clip(text string) string {
+	const longest = 200
+	if len(text) > longest {
+		text = strings.ToValidUTF8(text[:longest], "") + "…"
+	}
+	if quoted := strconv.Quote(text); quoted != `"`+text+`"` {
+		return strings.Trim(quoted, `"`)
+	}
+	return text
+}
