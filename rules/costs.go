@@ -122,7 +122,7 @@ func shareOf(n, percent int64) int64 { return n/100*percent + n%100*percent/100 
 // would find it in a body that is not known.
 func (r *Rule) callerSays(ev *evaluation) bool {
 	reads := r.cost != nil && r.cost.Uses("body") || r.cost == nil && r.Tokens.API != NoTokens
-	return reads && ev.in.Cost != 1 && !ev.knowsBody()
+	return reads && ev.cost != 1 && !ev.knowsBody()
 }
 
 // estimateOf is the cost of a request, before it is capped.
@@ -131,7 +131,7 @@ func (r *Rule) estimateOf(ev *evaluation) (estimate, error) {
 	case r.watches:
 		return estimate{}, nil
 	case ev.in.Spent && r.hasBudget:
-		return estimate{cost: ev.in.Cost, spent: true}, nil
+		return estimate{cost: ev.cost, spent: true}, nil
 	case r.callerSays(ev):
 	case r.cost != nil:
 		cost, err := numberIn(ev, r.cost)
@@ -143,7 +143,7 @@ func (r *Rule) estimateOf(ev *evaluation) (estimate, error) {
 	case r.Tokens.API != NoTokens:
 		return r.Tokens.estimate(ev.in.Request)
 	}
-	return estimate{cost: ev.in.Cost, asked: ev.in.Cost, asksOnly: ev.in.Cost == 0}, nil
+	return estimate{cost: ev.cost, asked: ev.cost, asksOnly: ev.cost == 0}, nil
 }
 
 // asksFor reports whether e reads what the client chooses, so that its value is not our guess.

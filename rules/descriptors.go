@@ -6,6 +6,11 @@ package rules
 type Descriptors struct {
 	Domain string
 	List   []Descriptor
+	// Each decides each descriptor by itself: what one takes stays taken if another refuses the
+	// call. Otherwise a refused call takes nothing.
+	Each bool
+	// Quota treats every rule as one with DescriptorRule.Quota.
+	Quota bool
 }
 
 // Descriptor is one descriptor of a call.

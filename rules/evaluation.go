@@ -11,7 +11,8 @@ import (
 type evaluation struct {
 	set    *Set
 	in     *Input
-	client netip.Addr      // in.Client as clients are compared and counted
+	client netip.Addr      // in.Addr as clients are compared and counted
+	cost   int64           // that the caller says
 	stop   <-chan struct{} // closed when nobody waits for the result any more; nil: never
 
 	scope          expr.Scope
@@ -23,9 +24,12 @@ type evaluation struct {
 }
 
 func (ev *evaluation) open(s *Set, in *Input) {
-	ev.set, ev.in, ev.client = s, in, expr.PlainAddr(in.Client)
+	ev.set, ev.in, ev.client, ev.cost = s, in, expr.PlainAddr(in.Addr()), in.cost()
 	v := &ev.scope.Variables
-	v.Client, v.IPv6Prefix, v.Operation, v.Attrs, v.Claims, v.Cost = ev.client, s.IPv6Prefix, in.Operation, in.Attrs, ev, in.Cost
+	v.Client, v.IPv6Prefix, v.Operation, v.Attrs, v.Claims, v.Cost = ev.client, s.IPv6Prefix, in.What(), in.Attrs, ev, ev.cost
+	if in.Descriptors != nil && in.Attrs == nil {
+		v.LateAttrs = ev
+	}
 	if i := s.instance; i != nil && i.Secrets != nil {
 		v.Secrets = i.Secrets.values
 	}
@@ -38,7 +42,7 @@ func (ev *evaluation) open(s *Set, in *Input) {
 // close drops what belongs to the request, and keeps memory for the next.
 func (ev *evaluation) close() {
 	ev.scope.Close()
-	ev.set, ev.in, ev.client = nil, nil, netip.Addr{}
+	ev.set, ev.in, ev.client, ev.cost = nil, nil, netip.Addr{}, 0
 	ev.headers, ev.query, ev.found = lookups{}, lookups{}, nil
 	ev.tiersKnown, ev.tiersTrue = 0, 0
 }
@@ -53,6 +57,9 @@ func (ev *evaluation) stopped() bool {
 		return false
 	}
 }
+
+// Attrs are those of a call of Envoy's rate limit service.
+func (ev *evaluation) Attrs() map[string]any { return ev.in.Descriptors.attrs() }
 
 func (ev *evaluation) Claims() (map[string]any, error) {
 	i, r := ev.set.instance, ev.in.Request
@@ -85,7 +92,7 @@ func (ev *evaluation) isInTier(i int) (bool, error) {
 }
 
 func (ev *evaluation) defaultKeyText() (key string, ok bool, err error) {
-	what, who := ev.in.Operation, expr.CountedAddr(ev.client, ev.set.IPv6Prefix)
+	what, who := ev.in.What(), expr.CountedAddr(ev.client, ev.set.IPv6Prefix)
 	if what == "" && ev.in.Request != nil {
 		what = ev.in.Request.Route
 	}

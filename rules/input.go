@@ -36,7 +36,10 @@ type Input struct {
 	// Spent says that Cost is what the request did cost already: budgets take it as it is,
 	// whatever the rule says of costs. See IsBudget.
 	Spent bool
-	// Descriptors is a call of Envoy's rate limit service; nil: the request is none.
+	// Descriptors is a call of Envoy's rate limit service; nil: the request is none. Of such a
+	// call, expressions see the domain as operation, the descriptors in attrs, unless Operation and
+	// Attrs are given, and the Addr of the client. Cost is not used: a rule with an expression takes
+	// what the descriptor with the highest cost takes.
 	Descriptors *Descriptors
 }
 

@@ -18,7 +18,8 @@ type Variables struct {
 	Client                    netip.Addr // as PlainAddr makes it
 	IPv6Prefix                int        // how many bits of an IPv6 client count in a key
 	Operation                 string
-	Attrs                     map[string]any // as decoded from JSON; nil is empty
+	Attrs                     map[string]any // as decoded from JSON; nil: those of LateAttrs
+	LateAttrs                 Attrs          // nil: there are none
 	Claims                    Claims
 	// Secrets has a *Secret under each name. nil: to use one is an error.
 	Secrets map[string]any
@@ -55,6 +56,11 @@ type Fields interface {
 // Claims finds what a client's token says, as decoded from JSON, once for each request that needs it.
 type Claims interface {
 	Claims() (map[string]any, error)
+}
+
+// Attrs makes attributes when an expression first uses them.
+type Attrs interface {
+	Attrs() map[string]any
 }
 
 // Scope is what expressions see of one request, on one goroutine. It makes each variable's value
@@ -94,6 +100,9 @@ func (s *Scope) ResolveName(name string) (any, bool) {
 	case "operation":
 		return known(&s.operation, s.Operation), true
 	case "attrs":
+		if s.Attrs == nil && s.LateAttrs != nil {
+			s.Attrs = s.LateAttrs.Attrs()
+		}
 		return s.Attrs, true
 	case "claims":
 		return s.findClaims(), true

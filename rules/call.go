@@ -1,0 +1,79 @@
+package rules
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// Addr is the address of the client: Client, or, if that is unknown, the one that the Descriptors
+// name. Invalid: neither is known.
+func (in *Input) Addr() netip.Addr {
+	if in.Client.IsValid() || in.Descriptors == nil {
+		return in.Client
+	}
+	return in.Descriptors.addr()
+}
+
+// What is the name of what the request does: Operation or, if that is empty, the domain of the
+// Descriptors.
+func (in *Input) What() string {
+	if in.Operation != "" || in.Descriptors == nil {
+		return in.Operation
+	}
+	return in.Descriptors.Domain
+}
+
+// cost is how many units the request takes by rules that say no other.
+func (in *Input) cost() int64 {
+	if in.Descriptors == nil {
+		return in.Cost
+	}
+	var most int64
+	for i := range in.Descriptors.List {
+		if d := &in.Descriptors.List[i]; !d.GiveBack {
+			most = max(most, d.Cost)
+		}
+	}
+	return most
+}
+
+// addr is the first address in an entry remote_address or, if there is none, in an entry
+// masked_remote_address. Envoy writes that with the length of its prefix, which is dropped.
+func (d *Descriptors) addr() (masked netip.Addr) {
+	for i := range d.List {
+		for _, e := range d.List[i].Entries {
+			text, whole := e.Value, e.Key == "remote_address"
+			if !whole {
+				if e.Key != "masked_remote_address" || masked.IsValid() {
+					continue
+				}
+				text, _, _ = strings.Cut(text, "/")
+			}
+			a, err := netip.ParseAddr(text)
+			if a = a.Unmap().WithZone(""); err == nil && whole {
+				return a
+			}
+			masked = a
+		}
+	}
+	return masked
+}
+
+// attrs is what expressions see as attrs: the domain, the descriptors with their entries, and each
+// key of an entry with its first value. A key that a descriptor repeats has its first value there, too.
+func (d *Descriptors) attrs() map[string]any {
+	all, list := map[string]any{}, make([]any, len(d.List))
+	for i := range d.List {
+		entries := make(map[string]any, len(d.List[i].Entries))
+		for _, e := range d.List[i].Entries {
+			for _, to := range [...]map[string]any{entries, all} {
+				if _, known := to[e.Key]; !known {
+					to[e.Key] = e.Value
+				}
+			}
+		}
+		list[i] = entries
+	}
+	all["domain"], all["descriptors"] = d.Domain, list
+	return all
+}
