@@ -1,9 +1,34 @@
 package rules
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
+
+	"github.com/stintdev/stint"
 )
+
+// check finds what is malformed whatever the rules are. The texts of the first two errors are those
+// of envoyproxy/ratelimit.
+func (d *Descriptors) check() error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("rules: %w: %s", stint.ErrRequest, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case d.Domain == "":
+		return bad("rate limit domain must not be empty")
+	case len(d.List) == 0:
+		return bad("rate limit descriptor list must not be empty")
+	case len(d.List) > stint.MaxAsks:
+		return bad("%d descriptors: at most %d", len(d.List), stint.MaxAsks)
+	}
+	for i := range d.List {
+		if cost := d.List[i].Cost; cost < 0 {
+			return bad("descriptor %d: cost %d: must not be negative", i+1, cost)
+		}
+	}
+	return nil
+}
 
 // Addr is the address of the client: Client, or, if that is unknown, the one that the Descriptors
 // name. Invalid: neither is known.

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
 )
 
@@ -104,6 +105,25 @@ func TestListsOfCalls(t *testing.T) {
 	} {
 		if got := asked(set, tt.in); got != tt.want {
 			t.Errorf("%v: %s, want %s", tt.in.Descriptors, got, tt.want)
+		}
+	}
+}
+
+// A malformed call is an error, whatever the rules are.
+func TestMalformedCalls(t *testing.T) {
+	many, negative := call("d", strings.Fields(strings.Repeat("k=v ", stint.MaxAsks+1))...), call("d", "k=v", "k=w")
+	negative.Descriptors.List[1].Cost = -1
+	for _, tt := range []struct {
+		in   *rules.Input
+		want string
+	}{
+		{call("", "k=v"), "rate limit domain must not be empty"},
+		{call("d"), "rate limit descriptor list must not be empty"},
+		{many, "501 descriptors: at most 500"},
+		{negative, "descriptor 2: cost -1: must not be negative"},
+	} {
+		if got := asked(one(t), tt.in); !strings.HasSuffix(got, tt.want) {
+			t.Errorf("%s, want %s", got, tt.want)
 		}
 	}
 }

@@ -47,6 +47,9 @@ func (in *Input) check() error {
 	if in.Cost < 0 {
 		return fmt.Errorf("rules: %w: cost %d: must not be negative", stint.ErrRequest, in.Cost)
 	}
+	if in.Descriptors != nil {
+		return in.Descriptors.check()
+	}
 	return nil
 }
 

@@ -37,7 +37,8 @@ type checkInput struct {
 	// headers.
 	request rules.Request
 	header  http.Header
-	err     error // set if a batch goes on without this check
+	call    rules.Descriptors // what Input.Descriptors points to, if it is not nil
+	err     error             // set if a batch goes on without this check
 }
 
 // way is what a check or an event wants.
@@ -56,7 +57,7 @@ func badInput(format string, args ...any) error {
 }
 
 var (
-	inputFields   = []string{"t_us", "cost", "hold", "charge", "settle", "renew", "client", "operation", "attrs", "claims", "request"}
+	inputFields   = []string{"t_us", "cost", "hold", "charge", "settle", "renew", "client", "operation", "attrs", "claims", "request", "domain", "descriptors"}
 	requestFields = []string{"method", "path", "host", "route", "headers", "query"}
 )
 
@@ -91,7 +92,7 @@ func readCheckInput(data []byte) (*checkInput, error) {
 // input reads a check or an event into q, which must be empty.
 func (r *inputReader) input(q *checkInput) error {
 	q.Cost = 1
-	return r.Fields(inputFields, func(i int) (err error) {
+	err := r.Fields(inputFields, func(i int) (err error) {
 		switch inputFields[i] {
 		case "t_us":
 			q.timed = true
@@ -122,9 +123,19 @@ func (r *inputReader) input(q *checkInput) error {
 		case "request":
 			q.Request = &q.request
 			return r.request(q)
+		case "domain":
+			q.Descriptors = &q.call
+			return r.name(&q.call.Domain)
+		case "descriptors":
+			q.Descriptors = &q.call
+			return r.descriptors(&q.call)
 		}
 		return err
 	})
+	if err != nil || q.Descriptors == nil {
+		return err
+	}
+	return q.completeCall()
 }
 
 // ReadInput reads the body of a check request. Errors wrap stint.ErrRequest.
