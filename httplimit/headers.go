@@ -188,8 +188,10 @@ func (w *waits) seconds(d time.Duration) int64 {
 	return int64(d/time.Second) + int64((d%time.Second+w.part+time.Second-1)/time.Second)
 }
 
-// until returns the reset of d; see Dialect.
-func (w *waits) until(d *stint.Decision) time.Duration {
+// Reset returns the reset of d, as headers show it; see Dialect. If d refuses, it is the wait until
+// the request would be allowed; if nothing remains, until one unit does; else until the key is as
+// if unused.
+func Reset(d *stint.Decision) time.Duration {
 	wait := d.ResetAfter
 	switch {
 	case !d.Allowed && d.RetryAfter != stint.Never:
@@ -202,7 +204,7 @@ func (w *waits) until(d *stint.Decision) time.Duration {
 
 // reset returns the reset of d in seconds; see Dialect.
 func (w *waits) reset(d *stint.Decision) int64 {
-	s := w.seconds(w.until(d))
+	s := w.seconds(Reset(d))
 	if w.refused && w.retry > 0 {
 		// The reset of a limit that did not refuse must not make the client wait longer
 		// than Retry-After.

@@ -48,7 +48,7 @@ func (w *waits) setUnits(h http.Header, a *Answer, d Dialect) {
 	}
 	for unit, e := range strictest {
 		limit, remaining := strconv.FormatInt(e.Limit.Capacity(), 10), strconv.FormatInt(e.Remaining, 10)
-		reset := roundUp(w.until(e))
+		reset := roundUp(Reset(e))
 		if w.refused && w.retry > 0 {
 			reset = min(reset, time.Duration(w.retry)*time.Second)
 		}

@@ -65,10 +65,9 @@ func (s *Server) Open() error {
 	if err := s.control.Open(); err != nil {
 		return err
 	}
-	s.certificates = certificates
+	s.certificates = append(s.certificates, certificates...)
 	for _, c := range certificates {
-		now := c.now.Load()
-		s.tellOf(c.listener, "client_ca", now.leaf, now.cas)
+		s.tellOfCertificate(c)
 	}
 	s.opened = true
 	return nil

@@ -93,23 +93,28 @@ func (s *Server) storeError() error {
 	return errNotAsked
 }
 
-// ready answers from what is known: a probe that waited for a store that hangs would fail at
-// every instance at once.
-func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	controls := s.control.Source()
-	err := s.storeError()
+// Ready returns why load balancers must send no requests to this instance; nil: they may. It
+// answers from what is known and never waits: a probe that waited for a store that hangs would
+// fail at every instance at once.
+func (s *Server) Ready() error {
 	switch {
 	case s.stopping.Load():
-		http.Error(w, "stopping", http.StatusServiceUnavailable)
-		return
-	case err != nil && s.needsStore():
-		http.Error(w, "the store does not decide", http.StatusServiceUnavailable)
-		return
-	case controls == control.SourceNone && !s.settings.ReadyWithoutControls:
-		http.Error(w, "the fleet's documents have not been read yet", http.StatusServiceUnavailable)
+		return errors.New("stopping")
+	case s.needsStore() && s.storeError() != nil:
+		return errors.New("the store does not decide")
+	case s.control.Source() == control.SourceNone && !s.settings.ReadyWithoutControls:
+		return errors.New("the fleet's documents have not been read yet")
+	}
+	return nil
+}
+
+func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if err := s.Ready(); err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
+	controls, err := s.control.Source(), s.storeError()
 	text := "ready"
 	if err != nil {
 		text += ", without the store"

@@ -138,7 +138,7 @@ type Server struct {
 	files        sync.Mutex // guards what follows while files are read; see Open
 	opened       bool
 	tracesWrong  error          // what is wrong with the environment of tracing
-	certificates []*certificate // of the listeners with TLS; set by Open
+	certificates []*certificate // of the listeners with TLS; by Open and Certificate
 	secrets      *secretFiles
 }
 

@@ -47,6 +47,22 @@ func (c *certificate) config() *tls.Config {
 	}
 }
 
+// Certificate opens the certificate of a listener that Run does not serve, and returns the
+// configuration of its connections. Like those of Run's listeners, it is reloaded when its files
+// change, has a metric, by the listener's name, and is logged. The configuration must not be
+// changed, but its clone may be. Call it before Run.
+func (s *Server) Certificate(listener string, files *config.TLSFiles) (*tls.Config, error) {
+	c, err := openCertificate(listener, files)
+	if err != nil {
+		return nil, err
+	}
+	s.files.Lock()
+	defer s.files.Unlock()
+	s.certificates = append(s.certificates, c)
+	s.tellOfCertificate(c)
+	return c.config(), nil
+}
+
 // take makes handshakes use the contents of the files, those of TLSFiles.paths. An error
 // changes nothing.
 func (c *certificate) take(contents [][]byte) error {
@@ -93,13 +109,17 @@ func (s *Server) reloadCertificate(c *certificate, asked bool) {
 		return
 	}
 	s.metrics.certificatesTaken.Inc()
-	now := c.now.Load()
-	s.log.Info("certificate taken", "listener", c.listener, "expires", now.leaf.NotAfter)
-	s.tellOf(c.listener, "client_ca", now.leaf, now.cas)
+	s.log.Info("certificate taken", "listener", c.listener, "expires", c.now.Load().leaf.NotAfter)
+	s.tellOfCertificate(c)
 }
 
 // soonExpired is how long before its expiry the server warns about a certificate.
 const soonExpired = 14 * 24 * time.Hour
+
+func (s *Server) tellOfCertificate(c *certificate) {
+	now := c.now.Load()
+	s.tellOf(c.listener, "client_ca", now.leaf, now.cas)
+}
 
 // tellOf sets the metric of when leaf expires, and warns if that is soon, or if an authority,
 // which the settings call ca, expires soon. leaf may be nil.

@@ -1,0 +1,163 @@
+package envoy
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+
+	"github.com/stintdev/stint/server/config"
+)
+
+const (
+	// maxMessage is the size of the largest message and of the largest body of /json, in bytes.
+	maxMessage = 4 << 20
+	// maxStreams is how many calls a connection may have in flight. Envoy opens another
+	// connection for more.
+	maxStreams = 10_000
+	// maxHeaders is the size of the headers of a call, in bytes.
+	maxHeaders = 64 << 10
+	// handshakeTimeout bounds the time that a new connection takes until it is ready.
+	handshakeTimeout = 10 * time.Second
+	// pingAfter is how long a connection may be silent before the server asks whether the
+	// client still lives, and pingTimeout how long that may take to answer.
+	pingAfter, pingTimeout = time.Minute, 20 * time.Second
+	// pingAtMost is how often a client may ask. gRPC's default of 5 minutes ends connections
+	// of an Envoy that has connection_keepalive.
+	pingAtMost = 5 * time.Second
+)
+
+// newGRPC returns the gRPC server with all its services.
+func (s *Server) newGRPC() (*grpc.Server, error) {
+	settings := s.c.Settings
+	options := []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(s.containUnary),
+		grpc.ChainStreamInterceptor(s.containStream),
+		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxHeaderListSize(maxHeaders),
+		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionAge: settings.MaxConnectionAge, MaxConnectionAgeGrace: settings.MaxConnectionAgeGrace,
+			Time: pingAfter, Timeout: pingTimeout,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingAtMost, PermitWithoutStream: true}),
+		// A goroutine that has served a call has the stack that the next one needs.
+		grpc.NumStreamWorkers(uint32(2 * runtime.GOMAXPROCS(0))),
+	}
+	if settings.TLS.Use {
+		config, err := s.tls()
+		if err != nil {
+			return nil, fmt.Errorf("tls of Envoy's gRPC: %w", err)
+		}
+		options = append(options, grpc.Creds(credentials.NewTLS(config)))
+	}
+	g := grpc.NewServer(options...)
+	rls.RegisterRateLimitServiceServer(g, s.service)
+	grpc_health_v1.RegisterHealthServer(g, s.health)
+	for _, register := range s.c.Register {
+		register(g)
+	}
+	reflection.Register(g)
+	return g, nil
+}
+
+// stopGRPC waits until calls have ended, or ctx is done. It then ends them.
+func (s *Server) stopGRPC(ctx context.Context) {
+	done := make(chan struct{})
+	go func() {
+		s.grpc.GracefulStop()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		s.grpc.Stop()
+		<-done
+	}
+}
+
+// containUnary answers a call whose handler panics, and keeps the process alive.
+func (s *Server) containUnary(ctx context.Context, r any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (_ any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = s.panicked(info.FullMethod, p)
+		}
+	}()
+	return handle(ctx, r)
+}
+
+func (s *Server) containStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = s.panicked(info.FullMethod, p)
+		}
+	}()
+	return handle(srv, stream)
+}
+
+func (s *Server) panicked(method string, p any) error {
+	s.log.Error("panic in a call", "method", method, "panic", p, "stack", string(debug.Stack()))
+	return status.Error(codes.Internal, "internal error")
+}
+
+// tls is the configuration of the gRPC listener.
+func (s *Server) tls() (*tls.Config, error) {
+	t := &s.c.Settings.TLS
+	if s.c.Certificate == nil {
+		return nil, errors.New("nothing opens certificates")
+	}
+	if t.ClientSAN != "" && t.ClientAuthority == "" {
+		return nil, errors.New("a name of clients' certificates takes an authority that signs them")
+	}
+	base, err := s.c.Certificate("envoy", &config.TLSFiles{Cert: t.Certificate, Key: t.Key, ClientCA: t.ClientAuthority})
+	if err != nil || t.ClientSAN == "" {
+		return base, err
+	}
+	base = base.Clone()
+	current := base.GetConfigForClient
+	base.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		c, err := current(hello)
+		if err != nil {
+			return nil, err
+		}
+		c = c.Clone()
+		c.VerifyConnection = func(state tls.ConnectionState) error { return isNamed(state.PeerCertificates[0], t.ClientSAN) }
+		return c, nil
+	}
+	return base, nil
+}
+
+// isNamed returns an error unless name is among the names of a client's certificate: a DNS name,
+// an address or a URI, such as that of a SPIFFE ID.
+func isNamed(x *x509.Certificate, name string) error {
+	for _, u := range x.URIs {
+		if u.String() == name {
+			return nil
+		}
+	}
+	return x.VerifyHostname(name)
+}
+
+// isAbandoned removes the unix socket of a process that has ended, which err of dialling says,
+// and reports whether it did.
+func isAbandoned(path string, err error) bool {
+	info, statErr := os.Lstat(path)
+	return errors.Is(err, syscall.ECONNREFUSED) && statErr == nil && info.Mode()&fs.ModeSocket != 0 && os.Remove(path) == nil
+}

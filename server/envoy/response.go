@@ -1,0 +1,173 @@
+package envoy
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server"
+)
+
+// response is a RateLimitResponse with room for the statuses of a small call, so that one
+// allocation is enough.
+type response struct {
+	rls.RateLimitResponse
+	pointers [2]*rls.RateLimitResponse_DescriptorStatus
+	room     [2]descriptorStatus
+}
+
+type descriptorStatus struct {
+	rls.RateLimitResponse_DescriptorStatus
+	limit rls.RateLimitResponse_RateLimit
+	reset durationpb.Duration
+}
+
+// reply is the response to r, about which v decided. shadow reports that the global shadow mode
+// turned a refusal into OK.
+func (s *Service) reply(r *rls.RateLimitRequest, calls *rules.Descriptors, v *server.Verdict) (_ *rls.RateLimitResponse, shadow bool) {
+	out := new(response)
+	n := len(calls.List)
+	out.Statuses = out.pointers[:0]
+	room := out.room[:]
+	if n > len(room) {
+		out.Statuses, room = make([]*rls.RateLimitResponse_DescriptorStatus, 0, n), make([]descriptorStatus, n)
+	}
+	for i := range calls.List {
+		one := &room[i]
+		one.fill(&calls.List[i], v, i)
+		out.Statuses = append(out.Statuses, &one.RateLimitResponse_DescriptorStatus)
+	}
+	out.OverallCode = codeOf(v.Allowed)
+	if s.settings.Headers.Enabled {
+		out.ResponseHeadersToAdd = s.settings.Headers.of(closest(out.Statuses, v))
+	}
+	if !v.Allowed && s.settings.Shadow {
+		out.OverallCode, shadow = rls.RateLimitResponse_OK, true
+	}
+	if s.settings.DynamicMetadata {
+		out.DynamicMetadata = metadataOf(r, out.Statuses, v)
+	}
+	return &out.RateLimitResponse, shadow
+}
+
+func codeOf(allowed bool) rls.RateLimitResponse_Code {
+	if allowed {
+		return rls.RateLimitResponse_OK
+	}
+	return rls.RateLimitResponse_OVER_LIMIT
+}
+
+// fill makes the status of descriptor i.
+func (s *descriptorStatus) fill(call *rules.Descriptor, v *server.Verdict, i int) {
+	s.Code = rls.RateLimitResponse_OK
+	if len(v.Descriptors) == 0 { // a list or a ban by hand decided the call as a whole, or the rules are switched off
+		s.Code = codeOf(v.Allowed)
+		if !v.Allowed && v.RetryAfter > 0 && v.RetryAfter != stint.Never {
+			s.resetAfter(v.RetryAfter)
+		}
+		return
+	}
+	m := &v.Descriptors[i]
+	switch {
+	case m.Rule != nil && m.Rule.Descriptor.Unlimited && !m.Replaced:
+		s.LimitRemaining = math.MaxUint32
+		return
+	case m.Rule == nil || m.Replaced || m.Ask < 0 || m.GiveBack:
+		return
+	}
+	if v.Each == nil { // a ban refused the call; the limits were not asked
+		if m.Rule == v.Rule && m.Key == v.Key {
+			s.Code = rls.RateLimitResponse_OVER_LIMIT
+			s.showLimit(m.Limit)
+			if v.BanLeft != stint.Never {
+				s.resetAfter(v.BanLeft)
+			}
+		}
+		return
+	}
+	d := &v.Each[m.Ask]
+	s.showLimit(m.Limit)
+	s.LimitRemaining = uint32(min(d.Remaining, math.MaxUint32))
+	if !d.Allowed {
+		if m.Rule.Mode == rules.Enforce {
+			s.Code = rls.RateLimitResponse_OVER_LIMIT
+		}
+		if m.Rule.Descriptor.ChargeRefused && call.Cost > 1 { // it was charged all the same
+			s.LimitRemaining = 0
+		}
+	}
+	s.resetAfter(untilReset(d))
+}
+
+// showLimit sets the current limit; nil: there is none to show.
+func (s *descriptorStatus) showLimit(l *rules.DescriptorLimit) {
+	if l == nil {
+		return
+	}
+	s.limit.Name, s.limit.RequestsPerUnit, s.limit.Unit = l.Name, uint32(min(l.Amount, math.MaxUint32)), unitOf(l.Unit)
+	if l.Times > 1 {
+		s.limit.UnitMultiplier = wrapperspb.UInt32(uint32(l.Times))
+	}
+	s.CurrentLimit = &s.limit
+}
+
+// resetAfter sets the time until the reset, in whole seconds, because Envoy reads no parts of one.
+func (s *descriptorStatus) resetAfter(d time.Duration) {
+	s.reset.Seconds = int64((d + time.Second - 1) / time.Second)
+	s.DurationUntilReset = &s.reset
+}
+
+// untilReset is the wait that callers are told: that of the headers of HTTP, and, for a window
+// in which nothing is counted yet, until its end.
+func untilReset(d *stint.Decision) time.Duration {
+	if d.Limit == nil {
+		return 0
+	}
+	wait := httplimit.Reset(d)
+	if wait == 0 && d.Limit.Spec().Algorithm == stint.FixedWindow {
+		now := time.Now()
+		_, end := d.Limit.Window(now)
+		wait = end.Sub(now)
+	}
+	return wait
+}
+
+// closest is the status that headers are about: of those with a limit the one with the least
+// remaining, or the last that refused the call. nil: there is none.
+func closest(all []*rls.RateLimitResponse_DescriptorStatus, v *server.Verdict) *rls.RateLimitResponse_DescriptorStatus {
+	var found *rls.RateLimitResponse_DescriptorStatus
+	least := uint32(math.MaxUint32)
+	for i, s := range all {
+		if s.CurrentLimit == nil {
+			continue
+		}
+		refused := s.Code == rls.RateLimitResponse_OVER_LIMIT && !v.Descriptors[i].Rule.Descriptor.Quota
+		if refused || s.LimitRemaining < least {
+			found, least = s, s.LimitRemaining
+		}
+		if refused {
+			least = 0
+		}
+	}
+	return found
+}
+
+// of are the headers about s; nil: none.
+func (h *ResponseHeaders) of(s *rls.RateLimitResponse_DescriptorStatus) []*core.HeaderValue {
+	if s == nil {
+		return nil
+	}
+	return []*core.HeaderValue{
+		{Key: h.Limit, Value: strconv.FormatUint(uint64(s.CurrentLimit.RequestsPerUnit), 10)},
+		{Key: h.Remaining, Value: strconv.FormatUint(uint64(s.LimitRemaining), 10)},
+		{Key: h.Reset, Value: strconv.FormatInt(s.DurationUntilReset.GetSeconds(), 10)},
+	}
+}
