@@ -52,6 +52,7 @@ const firstAttempt = time.Second
 //	ca=FILE                   PEM certificates to trust instead of the system's
 //	cert=FILE, key=FILE       PEM certificate and key to show to the server
 //	server_name=NAME          the name that the server's certificate must have
+//	verify=chain              the server's certificate may have any name
 //	timeout=2s                how long a server may take to accept a connection,
 //	                          and to reply before the connection is given up;
 //	                          from 10ms to 1m

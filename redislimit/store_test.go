@@ -69,6 +69,16 @@ func TestTLS(t *testing.T) {
 	if d, err := stint.NewLimiter(s).Allow(t.Context(), "a", stint.MustLimit("1 per 1m")); err != nil || !d.Allowed {
 		t.Errorf("%+v, %v", d, err)
 	}
+	mine := "&cert=" + cert + "&key=" + key
+	anyName := open(t, "rediss://"+address+"?verify=chain&ca="+ca+mine)
+	if d, err := stint.NewLimiter(anyName).Allow(t.Context(), "b", stint.MustLimit("1 per 1m")); err != nil || !d.Allowed {
+		t.Errorf("verify=chain: %+v, %v", d, err)
+	}
+	for _, wrong := range []string{"?ca=" + ca + mine, "?verify=chain" + mine} { // the name, the authority
+		if _, err := redislimit.Connect(t.Context(), "rediss://"+address+wrong, redislimit.Options{}); err == nil || !strings.Contains(err.Error(), "certificate") {
+			t.Errorf("%s: %v", wrong, err)
+		}
+	}
 	if _, err := redislimit.Connect(t.Context(), "rediss://"+address+"?server_name=localhost", redislimit.Options{}); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("a certificate of unknown authority: %v", err)
 	}

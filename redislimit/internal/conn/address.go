@@ -55,7 +55,7 @@ func Parse(address string) (*Target, error) {
 	return t, nil
 }
 
-var parameters = []string{"namespace", "db", "password_file", "ca", "cert", "key", "server_name", "timeout", "connections",
+var parameters = []string{"namespace", "db", "password_file", "ca", "cert", "key", "server_name", "verify", "timeout", "connections",
 	"sentinel_user", "sentinel_password", "sentinel_password_file"}
 
 // parts of an address. net/url refuses lists of hosts.
@@ -202,7 +202,7 @@ func (u *parts) secure(t *Target, kind string, encrypted bool) error {
 	o, get := &t.option, u.query.Get
 	t.files = secretFiles{
 		password: get("password_file"), sentinelPassword: get("sentinel_password_file"),
-		ca: get("ca"), cert: get("cert"), key: get("key"), serverName: get("server_name"), encrypted: encrypted,
+		ca: get("ca"), cert: get("cert"), key: get("key"), serverName: get("server_name"), chainOnly: get("verify") == "chain", encrypted: encrypted,
 	}
 	f := &t.files
 	if f.password != "" && u.password != "" {
@@ -219,9 +219,13 @@ func (u *parts) secure(t *Target, kind string, encrypted bool) error {
 	if f.sentinelPassword != "" && o.Sentinel.Password != "" {
 		return errors.New("both a sentinel_password and a sentinel_password_file: give one of them")
 	}
-	switch {
-	case !encrypted && f.ca+f.cert+f.key+f.serverName != "":
-		return errors.New("ca, cert, key and server_name need an encrypted connection: write rediss in place of redis")
+	switch verify := get("verify"); {
+	case verify != "" && verify != "chain":
+		return fmt.Errorf("verify %.60q: want chain", verify)
+	case f.chainOnly && f.serverName != "":
+		return errors.New("both verify=chain and server_name: with verify=chain no name is checked")
+	case !encrypted && f.ca+f.cert+f.key+f.serverName+verify != "":
+		return errors.New("ca, cert, key, server_name and verify need an encrypted connection: write rediss in place of redis")
 	case (f.cert == "") != (f.key == ""):
 		return errors.New("cert and key must be given together")
 	case encrypted:

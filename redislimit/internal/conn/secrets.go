@@ -38,6 +38,7 @@ type secretFiles struct {
 	password, sentinelPassword string
 	ca, cert, key              string
 	serverName                 string
+	chainOnly                  bool // the server's certificate may have any name
 	encrypted                  bool
 }
 
@@ -114,7 +115,24 @@ func (s *secrets) encrypt(f *secretFiles, ca, cert, key []byte) (err error) {
 		}
 		s.tls.Certificates = []tls.Certificate{pair}
 	}
+	if f.chainOnly {
+		s.tls.InsecureSkipVerify = true // of what VerifyConnection does instead
+		s.tls.VerifyConnection = verifyChain(s.tls.RootCAs)
+	}
 	return nil
+}
+
+// verifyChain checks that one of roots, or of the system's if it is nil, has signed a server's
+// certificate, whatever its name is.
+func verifyChain(roots *x509.CertPool) func(tls.ConnectionState) error {
+	return func(c tls.ConnectionState) error {
+		between := x509.NewCertPool()
+		for _, cert := range c.PeerCertificates[1:] {
+			between.AddCert(cert)
+		}
+		_, err := c.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between})
+		return err
+	}
 }
 
 // with is how rueidis connects to t; socket tells servers from Sentinels.
