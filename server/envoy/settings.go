@@ -1,9 +1,6 @@
 package envoy
 
-import (
-	"net/http"
-	"time"
-)
+import "time"
 
 // Settings are those of the environment variables of envoyproxy/ratelimit, in its defaults where a
 // variable is not set. FromEnvironment makes them.
@@ -23,6 +20,7 @@ type Settings struct {
 	Stats   Stats
 	Headers ResponseHeaders
 	Redis   Redis
+	Tracing Tracing
 
 	// NearLimitRatio is the part of a limit above which a call counts as near the limit.
 	NearLimitRatio float64
@@ -33,8 +31,9 @@ type Settings struct {
 	// Each decides each descriptor of a call by itself, as envoyproxy/ratelimit does. Otherwise
 	// a call takes all or nothing.
 	Each bool
-	// HealthNeedsConfig makes the service unhealthy until a configuration was loaded.
-	HealthNeedsConfig bool
+	// HealthNeedsConfig makes the service unhealthy until a configuration with a domain was loaded.
+	// HealthNeedsStore makes it unhealthy while the store does not decide.
+	HealthNeedsConfig, HealthNeedsStore bool
 	// SharedCounters counts in the keys of envoyproxy/ratelimit (STINT_ENVOY_KEYS).
 	SharedCounters bool
 	// KeyPrefix is before each of those keys, and JitterMax is how much longer than its window a
@@ -64,23 +63,31 @@ type ConfigSource struct {
 
 // XDS is a management server of the aggregated discovery service.
 type XDS struct {
-	NodeID, NodeMetadata       string // metadata is JSON
-	Server                     string // host:port
-	RetryInterval              time.Duration
-	Headers                    http.Header
-	UseTLS                     bool
-	ClientCertificate          string // file
-	ClientKey                  string // file
-	ServerAuthority, ServerSAN string
+	NodeID       string
+	NodeMetadata map[string]string
+	Server       string // host:port
+	// RetryInterval is how long to wait after a connection that failed, give or take a half.
+	RetryInterval time.Duration
+	// Headers are sent with each stream; their names are in lower case.
+	Headers map[string]string
+	UseTLS  bool
+	// ClientCertificate, ClientKey and ServerAuthority are files. Without ServerAuthority, the
+	// system's authorities count. ServerSAN is the name that the server's certificate must have;
+	// empty: that in Server.
+	ClientCertificate, ClientKey, ServerAuthority, ServerSAN string
+	// BackoffInitial is how long to wait after a stream that ended. Each further failure doubles it,
+	// up to BackoffMax. With BackoffJitter, up to BackoffFactor of the wait is added or taken off.
 	BackoffInitial, BackoffMax time.Duration
 	BackoffFactor              float64
 	BackoffJitter              bool
-	MaxMessage                 int // bytes; 0: the default of gRPC
+	MaxMessage                 int // bytes; 0: 4 MiB
 }
 
 // Stats says where statistics go.
 type Stats struct {
-	Statsd        string // host:port; empty: to no statsd
+	// Statsd is the host:port of a statsd; empty: there is none. It is sent statsd over TCP, or
+	// with DogStatsd its dialect with tags over UDP.
+	Statsd        string
 	DogStatsd     bool
 	Mogrifiers    []Mogrifier
 	Prometheus    string // the address of its listener; empty: none
@@ -105,6 +112,18 @@ type ResponseHeaders struct {
 
 // Redis is how to reach the store.
 type Redis struct {
-	// Store is the address as redislimit.Connect takes it.
+	// Store is the address as redislimit.Connect takes it, or "memory".
 	Store string
+	// Chosen says that a variable chose Store. Otherwise it is memory because none did.
+	Chosen bool
+	// Namespace keeps the keys of this service apart from others in Store; empty: the default.
+	Namespace string
+}
+
+// Tracing is where spans go; OTEL_EXPORTER_OTLP_ENDPOINT and its like have the address.
+type Tracing struct {
+	Enabled bool
+	// Service is the service's name in spans, and Sample the part of the traces that is recorded.
+	Service string
+	Sample  float64
 }
