@@ -41,9 +41,14 @@ type File struct {
 // read until two readings in a row agree. That detects most updates under way, but not all:
 // to replace several files at once, swap a link to their directory.
 func Read(path string) ([]File, error) {
+	return readSettled(path, func() (listing, error) { return listFiles(path) })
+}
+
+// readSettled reads what list finds until nothing changes meanwhile.
+func readSettled(path string, list func() (listing, error)) ([]File, error) {
 	var last error
 	for range mostReadings {
-		at, err := listFiles(path)
+		at, err := list()
 		if err != nil {
 			last = err
 			continue
@@ -56,7 +61,7 @@ func Read(path string) ([]File, error) {
 		if at.directory == "" {
 			return files, nil
 		}
-		again, err := listFiles(path)
+		again, err := list()
 		if err != nil || again.directory != at.directory {
 			last = err
 			continue
@@ -85,9 +90,14 @@ type listing struct {
 	directory string
 	// atOnce means that a change of any file is one of directory.
 	atOnce bool
-	// names are the files', as the user knows them, and infos theirs.
-	names []string
-	infos []os.FileInfo
+	// names are the files', as the user knows them; paths are where they lie, by no links to
+	// directories.
+	names, paths []string
+	infos        []os.FileInfo
+}
+
+func (s *listing) add(name, path string, info os.FileInfo) {
+	s.names, s.paths, s.infos = append(s.names, name), append(s.paths, path), append(s.infos, info)
 }
 
 func listFiles(path string) (listing, error) {
@@ -96,14 +106,10 @@ func listFiles(path string) (listing, error) {
 		return listing{}, fmt.Errorf("rules: %w", err)
 	}
 	if !info.IsDir() {
-		return listing{names: []string{path}, infos: []os.FileInfo{info}}, nil
+		return listing{names: []string{path}, paths: []string{path}, infos: []os.FileInfo{info}}, nil
 	}
-	s := listing{atOnce: true}
-	s.directory, err = filepath.EvalSymlinks(filepath.Join(path, "..data"))
-	if errors.Is(err, fs.ErrNotExist) {
-		s.atOnce = false
-		s.directory, err = filepath.EvalSymlinks(path)
-	}
+	var s listing
+	s.directory, s.atOnce, err = resolve(path)
 	if err != nil {
 		return listing{}, fmt.Errorf("rules: %w", err)
 	}
@@ -111,29 +117,49 @@ func listFiles(path string) (listing, error) {
 	if err != nil {
 		return listing{}, fmt.Errorf("rules: %w", err)
 	}
-	together := int64(0)
 	for _, e := range entries {
 		if !isRulesName(e.Name()) {
 			continue
 		}
-		info, err := os.Stat(filepath.Join(s.directory, e.Name()))
+		at := filepath.Join(s.directory, e.Name())
+		info, err := os.Stat(at)
 		if err != nil { // a link to nowhere, too: its rules must not be lost silently
 			return listing{}, fmt.Errorf("rules: %w", err)
 		}
 		if info.Mode().IsRegular() {
-			s.names, s.infos = append(s.names, filepath.Join(path, e.Name())), append(s.infos, info)
-			together += info.Size()
+			s.add(filepath.Join(path, e.Name()), at, info)
 		}
 	}
-	switch {
-	case len(s.names) == 0:
+	if len(s.names) == 0 {
 		return listing{}, fmt.Errorf("rules: directory %s: no file in it ends in .yaml or .yml", path)
-	case len(s.names) > maxFiles:
-		return listing{}, fmt.Errorf("rules: directory %s: %d files: at most %d", path, len(s.names), maxFiles)
-	case together > maxTogether:
-		return listing{}, fmt.Errorf("rules: directory %s: its files have %d bytes together: at most %d", path, together, maxTogether)
 	}
-	return s, nil
+	return s, s.check(path)
+}
+
+// resolve returns where the files of a directory lie, by no links. atOnce means that the directory is
+// a mounted ConfigMap.
+func resolve(path string) (directory string, atOnce bool, err error) {
+	directory, err = filepath.EvalSymlinks(filepath.Join(path, "..data"))
+	if errors.Is(err, fs.ErrNotExist) {
+		directory, err = filepath.EvalSymlinks(path)
+		return directory, false, err
+	}
+	return directory, true, err
+}
+
+// check bounds the files of the directory at path.
+func (s *listing) check(path string) error {
+	together := int64(0)
+	for _, info := range s.infos {
+		together += info.Size()
+	}
+	switch {
+	case len(s.names) > maxFiles:
+		return fmt.Errorf("rules: directory %s: %d files: at most %d", path, len(s.names), maxFiles)
+	case together > maxTogether:
+		return fmt.Errorf("rules: directory %s: its files have %d bytes together: at most %d", path, together, maxTogether)
+	}
+	return nil
 }
 
 func isRulesName(name string) bool {
@@ -149,12 +175,8 @@ func (s *listing) same(t *listing) bool {
 
 func (s *listing) read() ([]File, error) {
 	files := make([]File, 0, len(s.names))
-	for _, name := range s.names {
-		path := name
-		if s.directory != "" {
-			path = filepath.Join(s.directory, filepath.Base(name))
-		}
-		data, err := read(path)
+	for i, name := range s.names {
+		data, err := read(s.paths[i])
 		if err != nil {
 			return nil, err
 		}

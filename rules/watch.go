@@ -3,6 +3,7 @@ package rules
 import (
 	"context"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -11,15 +12,17 @@ import (
 // Kubernetes does to a mounted ConfigMap (it swaps a link two directories up),
 // editors that replace the file, and network file systems.
 type Watcher struct {
-	// Path is the file or directory, by any links.
+	// Path is the file or directory, by any links. It may be empty if Envoy is not nil.
 	Path string
+	// Envoy is a directory to look after besides; nil: none.
+	Envoy *EnvoyFiles
 	// Every is how often to look. 0: every half second.
 	Every time.Duration
 	// Now makes the Watcher read at once, changed or not. nil: nothing does.
 	Now <-chan os.Signal
-	// Changed is given what Read finds now, each time that has come to be
-	// something else or Now has asked, or why it cannot be read. Files that were
-	// added, removed or renamed are a change. It is called from one goroutine.
+	// Changed is given what Read finds now, and then what Envoy.Read finds, each time that
+	// has come to be something else or Now has asked, or why it cannot be read. Files that
+	// were added, removed or renamed are a change. It is called from one goroutine.
 	Changed func(files []File, err error)
 }
 
@@ -34,7 +37,7 @@ func (w Watcher) Run(ctx context.Context, files []File) {
 	}
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
-	var seen listing // none yet: it may have changed since files were read
+	var seen []listing // none yet: it may have changed since files were read
 	failing := 0
 	for {
 		asked := false
@@ -44,13 +47,13 @@ func (w Watcher) Run(ctx context.Context, files []File) {
 		case <-w.Now:
 			asked = true
 		case <-ticker.C:
-			now, err := listFiles(w.Path)
-			if err == nil && failing == 0 && now.same(&seen) {
+			now, err := w.look()
+			if err == nil && failing == 0 && slices.EqualFunc(now, seen, func(a, b listing) bool { return a.same(&b) }) {
 				continue
 			}
 			seen = now
 		}
-		now, err := Read(w.Path)
+		now, err := w.read()
 		if err != nil {
 			if failing++; failing == 2 || asked {
 				w.Changed(nil, err)
@@ -63,4 +66,43 @@ func (w Watcher) Run(ctx context.Context, files []File) {
 			w.Changed(now, nil)
 		}
 	}
+}
+
+// look returns what changes if a file does.
+func (w *Watcher) look() ([]listing, error) {
+	var all []listing
+	if w.Path != "" {
+		files, err := listFiles(w.Path)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, files)
+	}
+	if w.Envoy != nil {
+		files, err := w.Envoy.look()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, files)
+	}
+	return all, nil
+}
+
+func (w *Watcher) read() ([]File, error) {
+	var all []File
+	if w.Path != "" {
+		files, err := Read(w.Path)
+		if err != nil {
+			return nil, err
+		}
+		all = files
+	}
+	if w.Envoy != nil {
+		files, err := w.Envoy.Read()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, files...)
+	}
+	return all, nil
 }

@@ -40,12 +40,18 @@ func watch(t *testing.T, path string, now chan os.Signal) *told {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return watchBy(t, rules.Watcher{Path: path, Now: now}, files)
+}
+
+// watchBy runs w with a Changed of its own.
+func watchBy(t *testing.T, w rules.Watcher, files []rules.File) *told {
 	var got told
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		rules.Watcher{Path: path, Every: time.Second, Now: now, Changed: func(files []rules.File, err error) {
+		w.Every = time.Second
+		w.Changed = func(files []rules.File, err error) {
 			got.mu.Lock()
 			defer got.mu.Unlock()
 			if err != nil {
@@ -53,7 +59,8 @@ func watch(t *testing.T, path string, now chan os.Signal) *told {
 				return
 			}
 			got.texts = append(got.texts, said(files))
-		}}.Run(ctx, files)
+		}
+		w.Run(ctx, files)
 	}()
 	t.Cleanup(func() { cancel(); <-done })
 	return &got
