@@ -80,6 +80,9 @@ type Decision struct {
 	Busy bool
 	// By is who decided: ByStore but for answers of this instance.
 	By Source
+	// Remembered says that this instance repeated an earlier refusal of the Store without
+	// asking it; see fleet.Denials. By is then who refused first.
+	Remembered bool
 	// Limit is the limit that decided; nil if a running ban did, or if there was none
 	// to ask.
 	Limit *Limit

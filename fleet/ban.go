@@ -42,7 +42,7 @@ func (d *Denials) recallBan(r *stint.Request, epoch uint64) (stint.Decision, boo
 				continue
 			}
 			if left := left(b.left, b.came, now); left > longest.BanLeft {
-				longest = stint.Decision{Outcome: stint.Banned, Key: a.Key, RetryAfter: left, BanLeft: left, Penalty: a.Penalty}
+				longest = stint.Decision{Outcome: stint.Banned, Remembered: true, Key: a.Key, RetryAfter: left, BanLeft: left, Penalty: a.Penalty}
 			}
 		}
 	}

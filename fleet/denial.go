@@ -125,6 +125,7 @@ func (e *denial) answer(r *stint.Request, out []stint.Decision, now int64) stint
 func (was *askDenied) answer(a *stint.Ask, came, now int64) stint.Decision {
 	d := stint.Decision{
 		Outcome:    stint.Limited,
+		Remembered: true,
 		Limit:      a.Limit,
 		Key:        a.Key,
 		Remaining:  was.remaining,

@@ -117,7 +117,7 @@ func TestDenialsUntil(t *testing.T) {
 				for range 11 {
 					refused, _ = l.Allow(t.Context(), "k", limit)
 				}
-				if refused.Allowed || s.Calls() != 11 {
+				if refused.Allowed || refused.Remembered || s.Calls() != 11 {
 					t.Fatalf("%+v after %d calls", refused, s.Calls())
 				}
 				began := time.Now()
@@ -125,6 +125,7 @@ func TestDenialsUntil(t *testing.T) {
 					time.Sleep(after - time.Since(began))
 					again, err := l.Allow(t.Context(), "k", limit)
 					want := refused
+					want.Remembered = true
 					want.RetryAfter -= after
 					want.ResetAfter -= after
 					if again != want || err != nil {

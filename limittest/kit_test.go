@@ -51,6 +51,9 @@ func TestEveryFieldOfADecisionIsShown(t *testing.T) {
 	base := stint.Decision{}
 	fields := reflect.TypeOf(base)
 	for i := range fields.NumField() {
+		if fields.Field(i).Name == "Remembered" {
+			continue // a Store may repeat what another asks for: the rest must be equal
+		}
 		d := base
 		switch f := reflect.ValueOf(&d).Elem().Field(i).Addr().Interface().(type) {
 		case *bool:
