@@ -8,23 +8,9 @@ import (
 	"github.com/stintdev/stint/rules"
 )
 
-// call is a call of Envoy's service. A descriptor is "key=value,key=value", and takes one unit.
-func call(domain string, descriptors ...string) *rules.Input {
-	d := &rules.Descriptors{Domain: domain}
-	for _, text := range descriptors {
-		one := rules.Descriptor{Cost: 1}
-		for entry := range strings.SplitSeq(text, ",") {
-			key, value, _ := strings.Cut(entry, "=")
-			one.Entries = append(one.Entries, rules.Entry{Key: key, Value: value})
-		}
-		d.List = append(d.List, one)
-	}
-	return &rules.Input{Descriptors: d}
-}
-
 // Expressions see a call of Envoy's service as operation, attrs and client.ip.
 func TestExpressionsOfCalls(t *testing.T) {
-	two := call("shop", "user=ann,path=/a,user=bob", "user=carl,plan=gold")
+	two := call("shop", "user=ann path=/a user=bob", "user=carl plan=gold")
 	tests := []struct {
 		match string
 		in    *rules.Input
@@ -35,7 +21,7 @@ func TestExpressionsOfCalls(t *testing.T) {
 		{`attrs.user == "ann" && attrs.plan == "gold" && attrs.path == "/a"`, two, true},
 		{`attrs.descriptors.size() == 2 && attrs.descriptors[0].user == "ann" && attrs.descriptors[1].user == "carl"`, two, true},
 		{`attrs.descriptors.exists(d, "plan" in d && d.user == "ann")`, two, false},
-		{`attrs.domain == "shop" && attrs.descriptors.size() == 1`, call("shop", "domain=other,descriptors=none"), true}, // entries do not hide them
+		{`attrs.domain == "shop" && attrs.descriptors.size() == 1`, call("shop", "domain=other descriptors=none"), true}, // entries do not hide them
 		{`"user" in attrs`, call("shop", "plan=gold"), false},
 		{`client.ip == "192.0.2.1"`, call("shop", "remote_address=192.0.2.1"), true},
 		{`client.ip == "192.0.2.1"`, call("shop", "remote_address=::ffff:192.0.2.1"), true},
