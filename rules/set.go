@@ -61,6 +61,8 @@ type Set struct {
 	described int
 	trees     *descriptors.Forest
 	overrides *overrideLimits
+	// descriptorRules are the rules of Envoy's files, by name; nil: there are none.
+	descriptorRules func() map[string]*DescriptorRule
 }
 
 // Load is ParseFiles of what Read finds at path, which also names it in errors.
