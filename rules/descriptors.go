@@ -11,6 +11,9 @@ type Descriptors struct {
 	Each bool
 	// Quota treats every rule as one with DescriptorRule.Quota.
 	Quota bool
+	// Ahead says that the units are taken before they are used, so that a refused call charges
+	// nothing, whatever DescriptorRule.ChargeRefused says.
+	Ahead bool
 }
 
 // Descriptor is one descriptor of a call.
