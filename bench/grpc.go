@@ -45,10 +45,10 @@ func calling(connections int) func(addr string) (asker, error) {
 		var calls atomic.Uint64
 		request := &grpc_health_v1.HealthCheckRequest{Service: checkBody}
 		return asker{
-			ask: func(ctx context.Context) error {
+			ask: func(ctx context.Context) (bool, error) {
 				c := all[calls.Add(1)%uint64(connections)]
 				_, err := grpc_health_v1.NewHealthClient(c).Check(ctx, request)
-				return err
+				return err == nil, err
 			},
 			close: hangUp,
 		}, nil

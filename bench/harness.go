@@ -53,7 +53,7 @@ func measure(t *table, redis *redisServer, rounds int, short bool) (*measured, e
 	}
 	m := &measured{table: t}
 	a := assignment{Table: t.name, Short: short}
-	if t.redis {
+	if t.redis || t.store {
 		a.Redis = redis.addr
 		if err := redis.flush(); err != nil {
 			return nil, err

@@ -35,6 +35,7 @@ const inList = 100
 type site struct {
 	open    func(upstream string) (service, error)
 	proxies bool // it wants an upstream
+	store   bool // open is given the address of Redis in place of an upstream
 	dial    func(addr string) (asker, error)
 }
 
@@ -43,7 +44,7 @@ type service func(net.Listener) error
 
 // asker is a client. ask may be called by all callers at once.
 type asker struct {
-	ask   func(context.Context) error
+	ask   func(context.Context) (allowed bool, err error)
 	close func()
 }
 
@@ -148,9 +149,12 @@ func proxyTo(upstream string, pool httputil.BufferPool) (http.Handler, error) {
 }
 
 func serving(name string) func(place, spec) (*limiter, error) {
-	return func(place, spec) (*limiter, error) {
+	return func(at place, _ spec) (*limiter, error) {
 		var up string
 		end := func() {}
+		if sites[name].store {
+			up = at.redis
+		}
 		if sites[name].proxies {
 			s := httptest.NewServer(http.HandlerFunc(empty))
 			up, end = s.URL, s.Close
@@ -168,7 +172,7 @@ func serving(name string) func(place, spec) (*limiter, error) {
 			return nil, err
 		}
 		return &limiter{
-			take: func(ctx context.Context, _ string) (bool, error) { return true, a.ask(ctx) },
+			take: func(ctx context.Context, _ string) (bool, error) { return a.ask(ctx) },
 			used: p.used,
 			close: func() {
 				a.close()
@@ -194,7 +198,7 @@ func asking(method, url string, body func() io.Reader) asker {
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	client := &http.Client{Transport: transport}
 	return asker{
-		ask:   func(ctx context.Context) error { return ask(ctx, client, method, url, body()) },
+		ask:   func(ctx context.Context) (bool, error) { return true, ask(ctx, client, method, url, body()) },
 		close: transport.CloseIdleConnections,
 	}
 }

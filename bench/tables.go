@@ -26,6 +26,7 @@ type table struct {
 	batch    int           // calls between two looks at the clock
 	slice    time.Duration // how long a subject's turn is
 	redis    bool
+	store    bool // servers are given Redis; its time is not shown
 
 	newcomers int // keys that come in, each once, in a table of pauses; 0: it is none
 	rounds    int // of pauses, at most
@@ -129,6 +130,7 @@ func tables(short bool) []table {
 		about:    "The upstream, behind the proxies, runs in the clients' process. There are two rules: one that does not match, and one with two limits.",
 		subjects: serverSubjects, floor: emptyHandler, keys: 1, callers: serverCallers, batch: 1, slice: 300 * time.Millisecond, limit: plenty})
 
+	all = append(all, envoyTables()...)
 	all = append(all, holdTables()...)
 
 	if short {
