@@ -11,6 +11,12 @@ import (
 // for the list with that one part. An error says that r never counts by k, or that k is no
 // key.
 func (r *Rule) AsCounted(k Key) (Key, error) {
+	if d := r.Descriptor; d != nil {
+		if err := k.check(); err != nil {
+			return k, err
+		}
+		return k, d.checkForm(k)
+	}
 	if r.key == nil || !r.key.IsList {
 		if err := k.check(); err != nil || r.key == nil {
 			return k, err
@@ -44,6 +50,9 @@ func (a *applier) ruleWithKey(name string, k Key) (*Rule, error) {
 	}
 	if err := k.check(); err != nil {
 		return nil, err
+	}
+	if r.Descriptor != nil {
+		return r, r.Descriptor.checkForm(k)
 	}
 	if r.key == nil {
 		return r, nil // a rule made by hand

@@ -106,10 +106,16 @@ func (v *Override) check(r *Rule) error {
 	switch {
 	case r.watches:
 		return errors.New("the rule has no limits to override: it only watches responses")
+	case r.Descriptor != nil && r.Descriptor.overrides != nil:
+		return errors.New("the rule has no limits to override: each call says its own")
+	case r.Descriptor != nil && r.Descriptor.Unlimited:
+		return errors.New("the rule has no limits to override: it is unlimited")
 	case v.Times != 0 && len(v.Limits) > 0:
 		return errors.New("it has both times and limits: give one of them")
 	case v.Times == 0 && len(v.Limits) == 0:
 		return errors.New("it has neither times nor limits: give one of them")
+	case v.Times != 0 && r.Descriptor != nil && r.Descriptor.Amount == 0:
+		return errors.New("the rule allows nothing (requests_per_unit is 0), and times multiplies that: give limits")
 	case v.Times < 0 || v.Times > maxTimes:
 		return fmt.Errorf("times %d: must be from 1 to %d", v.Times, maxTimes)
 	}

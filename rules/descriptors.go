@@ -84,7 +84,7 @@ type DescriptorRule struct {
 	// Detailed means that statistics have the values of requests.
 	Detailed bool
 
-	overrides bool // it is the rule for the overrides of the domain
+	overrides *overrideLimits // of the rule for the overrides of a domain; nil: it is none
 	levels    []descriptorLevel
 	parts     int // how many parts of entries make the key
 	// detailedPath means that value_to_metric is given on the path.

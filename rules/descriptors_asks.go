@@ -1,12 +1,7 @@
 package rules
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"strings"
-	"sync"
-	"time"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules/internal/descriptors"
@@ -26,9 +21,6 @@ func (s *Set) HasDomain(domain string) bool { return s.trees.Domain(domain) != n
 // askDescriptors adds what the descriptors of a call ask. applied: an enforced rule applies.
 func (s *Set) askDescriptors(out *Matches) (applied bool, err error) {
 	d := out.evaluation.in.Descriptors
-	if len(d.List) > stint.MaxAsks {
-		return false, fmt.Errorf("rules: %w: %d descriptors: at most %d", stint.ErrRequest, len(d.List), stint.MaxAsks)
-	}
 	for range d.List {
 		out.Descriptors = append(out.Descriptors, DescriptorMatch{Ask: -1})
 	}
@@ -119,9 +111,6 @@ func replaceDescriptors(all []DescriptorMatch) {
 func (s *Set) askDescriptor(out *Matches, i int) error {
 	m, one := &out.Descriptors[i], &out.evaluation.in.Descriptors.List[i]
 	r := m.Rule
-	if one.Cost < 0 {
-		return fmt.Errorf("rules: %w: rule %q: cost %d: must not be negative", stint.ErrRequest, r.Name, one.Cost)
-	}
 	if m.Replaced || r.Descriptor.Unlimited {
 		return nil
 	}
@@ -135,7 +124,7 @@ func (s *Set) askDescriptor(out *Matches, i int) error {
 	f.limits = r.Limits
 	var err error
 	if one.Override != nil {
-		if f.limits, err = s.overrides.limits(r, one.Override); err != nil {
+		if f.limits, err = r.Descriptor.overrides.limits(r.Name, one.Override); err != nil {
 			return fmt.Errorf("rules: %w: rule %q: %w", stint.ErrRequest, r.Name, err)
 		}
 	} else if r.controls != nil {
@@ -206,177 +195,4 @@ func (m *Matches) sameAsk(i int, l *stint.Limit) int {
 		}
 	}
 	return -1
-}
-
-// toldOf is l as callers are told of it.
-func toldOf(r *Rule, l *stint.Limit) *DescriptorLimit {
-	s := l.Spec()
-	told := &DescriptorLimit{Name: r.Descriptor.Name, Amount: s.Amount}
-	seconds := Unit(s.Period / time.Second)
-	switch s.Calendar.Unit {
-	case stint.Day:
-		seconds = Day
-	case stint.Week:
-		seconds = Week
-	case stint.Month:
-		seconds = Month
-	case stint.Year:
-		seconds = Year
-	}
-	for _, unit := range []Unit{Year, Month, Week, Day, Hour, Minute, Second} {
-		if seconds%unit == 0 && seconds > 0 {
-			told.Unit, told.Times = unit, int64(seconds/unit)
-			break
-		}
-	}
-	return told
-}
-
-// allCalls is the key of a rule whose file gives all keys and values.
-const allCalls = "all"
-
-// keyOf is the key that entries, which found the rule, are counted by: what the file does not say of
-// them. It is hashed where it would be no key: empty, too long, or not text.
-func (d *DescriptorRule) keyOf(entries []Entry) string {
-	if d.overrides {
-		parts := make([]string, 0, 2*len(entries))
-		for _, e := range entries {
-			parts = append(parts, e.Key, e.Value)
-		}
-		return joinedOrHashed(parts)
-	}
-	switch d.parts {
-	case 0:
-		return allCalls
-	case 1:
-		for i, level := range d.levels {
-			key := entries[i].Value
-			if level.key {
-				key = entries[i].Key
-			} else if !level.value {
-				continue
-			}
-			if checkKey(key) != nil || strings.IndexByte(key, 0) >= 0 {
-				return hashedKey([]string{key})
-			}
-			return key
-		}
-	}
-	parts := make([]string, 0, d.parts)
-	for i, level := range d.levels {
-		if level.key {
-			parts = append(parts, entries[i].Key)
-		}
-		if level.value {
-			parts = append(parts, entries[i].Value)
-		}
-	}
-	return joinedOrHashed(parts)
-}
-
-func joinedOrHashed(parts []string) string {
-	key, err := JoinKey(parts...)
-	if err != nil {
-		return hashedKey(parts)
-	}
-	return string(key)
-}
-
-// hashedKey is a list of one part, which no other key of a descriptor is.
-func hashedKey(parts []string) string {
-	h := sha256.New()
-	for _, part := range parts {
-		fmt.Fprintf(h, "%d:%s", len(part), part)
-	}
-	return "sha256:" + hex.EncodeToString(h.Sum(nil)) + "\x00"
-}
-
-// statOf is the name in the statistics for a call with these entries.
-func (d *DescriptorRule) statOf(entries []Entry) string {
-	if !d.Detailed && !d.detailedPath && !d.overrides {
-		return d.Stat
-	}
-	shares := false
-	for i := range d.levels {
-		shares = shares || d.levels[i].shared
-	}
-	var b strings.Builder
-	b.WriteString(d.Domain)
-	for i, e := range entries {
-		b.WriteByte('.')
-		value := e.Value
-		always := d.Detailed && !shares
-		switch {
-		case d.overrides:
-		case d.levels[i].shared:
-			value = d.Path[i].Value
-		case !d.Detailed && !d.levels[i].detailed:
-			value = d.Path[i].Value
-		}
-		b.WriteString(e.Key)
-		if value != "" || always {
-			b.WriteByte('_')
-			b.WriteString(value)
-		}
-	}
-	return b.String()
-}
-
-// overrideLimits are limits that callers give, made once for each amount and unit. They may be used
-// from many goroutines at once.
-type overrideLimits struct {
-	mu   sync.RWMutex
-	made map[overrideKey][]*stint.Limit
-}
-
-type overrideKey struct {
-	rule  string
-	limit DescriptorLimit // without Name
-}
-
-// maxOverrideLimits is how many are kept. When there are more, all are dropped.
-const maxOverrideLimits = 10_000
-
-func (o *overrideLimits) limits(r *Rule, d *DescriptorLimit) ([]*stint.Limit, error) {
-	k := overrideKey{r.Name, *d}
-	k.limit.Name, k.limit.Times = "", max(1, d.Times)
-	o.mu.RLock()
-	limits := o.made[k]
-	o.mu.RUnlock()
-	if limits != nil {
-		return limits, nil
-	}
-	l, err := k.limit.limit(r.Name)
-	if err != nil {
-		return nil, err
-	}
-	limits = []*stint.Limit{l}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.made == nil || len(o.made) >= maxOverrideLimits {
-		o.made = map[overrideKey][]*stint.Limit{}
-	}
-	o.made[k] = limits
-	return limits, nil
-}
-
-func (d *DescriptorLimit) limit(name string) (*stint.Limit, error) {
-	switch d.Unit {
-	case Second, Minute, Hour, Day, Week, Month, Year:
-	case 0:
-		return nil, fmt.Errorf("the limit of the descriptor has no unit")
-	default:
-		return nil, fmt.Errorf("the limit of the descriptor has an unknown unit of %d s", d.Unit)
-	}
-	if d.Amount < 0 {
-		return nil, fmt.Errorf("the limit of the descriptor is %d: must not be negative", d.Amount)
-	}
-	if d.Times < 0 || d.Times > maxTimes {
-		return nil, fmt.Errorf("the limit of the descriptor is for %d times its unit: must be from 1 to %d", d.Times, maxTimes)
-	}
-	period := time.Duration(max(1, d.Times)) * time.Duration(d.Unit) * time.Second
-	if period/time.Second/time.Duration(d.Unit) != time.Duration(max(1, d.Times)) {
-		return nil, fmt.Errorf("the limit of the descriptor is for %d times its unit: too long", d.Times)
-	}
-	return stint.NewLimit(stint.Spec{Name: name, Algorithm: stint.FixedWindow, Amount: max(1, d.Amount), Period: period})
 }

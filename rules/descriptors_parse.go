@@ -48,7 +48,7 @@ func (e *envoyFiles) misplaced(r *yamlnode.Reader, name *yamlnode.Node) {
 // done adds the rules for overrides, one for each domain, and returns the trees.
 func (e *envoyFiles) done() *descriptors.Forest {
 	for _, tree := range e.loader.Domains() {
-		d := &DescriptorRule{Domain: tree.Key, Stat: tree.Key, ChargeRefused: true, overrides: true}
+		d := &DescriptorRule{Domain: tree.Key, Stat: tree.Key, ChargeRefused: true, overrides: &overrideLimits{}}
 		r := &Rule{Name: overridesName(tree.Key), Key: "limit of the request", keyGiven: true, Descriptor: d}
 		e.add(tree, r)
 	}

@@ -53,7 +53,7 @@ func ParseContext(ctx context.Context, files []File) (*Set, error) {
 		parsers[i] = &parser{Reader: r, compiler: compiler, set: s, path: f.Name, seen: seen}
 		trees.load(parsers[i], root, f.MergeDomain)
 	}
-	s.trees, s.overrides = trees.done(), &overrideLimits{}
+	s.trees = trees.done()
 	for _, p := range parsers { // any file may have the tiers, or the rules of alerts
 		p.linkTiers()
 		p.linkAlerts()

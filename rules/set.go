@@ -60,7 +60,6 @@ type Set struct {
 	// described is how many of Rules, the last, are of files of Envoy's form; see written.
 	described int
 	trees     *descriptors.Forest
-	overrides *overrideLimits
 	// descriptorRules are the rules of Envoy's files, by name; nil: there are none.
 	descriptorRules func() map[string]*DescriptorRule
 }

@@ -103,7 +103,8 @@ func (r *Rule) CountedTiers() []string {
 }
 
 // AllLimits returns all limits that requests with this key may have faced under r, once
-// for each ID: those of the rule, of its tiers and of overrides.
+// for each ID: those of the rule, of its tiers and of overrides. Those that calls of Envoy's service give
+// themselves are known since the first call.
 func (r *Rule) AllLimits(key Key) []*stint.Limit {
 	all := slices.Clone(r.Limits)
 	add := func(limits []*stint.Limit) {
@@ -115,6 +116,9 @@ func (r *Rule) AllLimits(key Key) []*stint.Limit {
 	}
 	for _, t := range r.Tiers {
 		add(t.Limits)
+	}
+	if r.Descriptor != nil && r.Descriptor.overrides != nil {
+		add(r.Descriptor.overrides.all())
 	}
 	if r.controls == nil {
 		return all
