@@ -31,7 +31,7 @@ func (s *Set) askDescriptors(out *Matches) (applied bool, err error) {
 	replaces := false
 	for i := range d.List {
 		m := &out.Descriptors[i]
-		s.findDescriptor(tree, d, &d.List[i], m)
+		s.findDescriptor(tree, &d.List[i], m)
 		replaces = replaces || m.Rule != nil && len(m.Rule.Descriptor.Replaces) > 0
 	}
 	if replaces {
@@ -54,30 +54,31 @@ func (s *Set) askDescriptors(out *Matches) (applied bool, err error) {
 	return applied, nil
 }
 
-// findDescriptor fills m with the rule of a descriptor, if it has one that is not off.
-func (s *Set) findDescriptor(tree *descriptors.Node, d *Descriptors, one *Descriptor, m *DescriptorMatch) {
+// ruleOf is the index in Rules of the rule of a descriptor; -1: it has none.
+func (s *Set) ruleOf(tree *descriptors.Node, one *Descriptor) int {
+	if one.Override != nil {
+		return tree.Rule
+	}
+	if len(one.Entries) == 0 {
+		return -1
+	}
 	node := tree
-	if one.Override == nil {
-		for i := range one.Entries {
-			e := &one.Entries[i]
-			if node = node.Next(e.Key, e.Value); node == nil {
-				return
-			}
-			if node.IsLeaf() && i < len(one.Entries)-1 {
-				return
-			}
-		}
-		if node == tree {
-			return // no entries
+	for i := range one.Entries {
+		e := &one.Entries[i]
+		if node = node.Next(e.Key, e.Value); node == nil {
+			return -1
 		}
 	}
-	if node.Rule < 0 {
+	return node.Rule
+}
+
+// findDescriptor fills m with the rule of a descriptor, if it has one that is not off.
+func (s *Set) findDescriptor(tree *descriptors.Node, one *Descriptor, m *DescriptorMatch) {
+	i := s.ruleOf(tree, one)
+	if i < 0 || s.Rules[i].Mode == Off {
 		return
 	}
-	r := s.Rules[node.Rule]
-	if r.Mode == Off {
-		return
-	}
+	r := s.Rules[i]
 	m.Rule, m.GiveBack = r, one.GiveBack
 	m.Key = r.Descriptor.keyOf(one.Entries)
 	m.Stat = r.Descriptor.statOf(one.Entries)

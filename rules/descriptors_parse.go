@@ -35,14 +35,14 @@ func (e *envoyFiles) load(p *parser, root *yamlnode.Node, merge bool) {
 	if e.parsers == nil {
 		e.parsers = map[*yamlnode.Reader]*parser{}
 		e.loader.Each = e.rule
-		e.loader.Misplaced = e.misplaced
+		e.loader.Useless = e.useless
 	}
 	e.parsers[p.Reader], e.loader.Merge = p, merge
 	e.loader.Load(p.Reader, root)
 }
 
-func (e *envoyFiles) misplaced(r *yamlnode.Reader, name *yamlnode.Node) {
-	e.parsers[r].found(codeMisplaced, r.Place(name), "%s has no effect here: envoyproxy/ratelimit ignores it, too; move it to where it belongs or remove it", name.Value)
+func (e *envoyFiles) useless(r *yamlnode.Reader, name *yamlnode.Node) {
+	e.parsers[r].found(codeMisplaced, r.Place(name), "%s has no effect here, nor does it have one in envoyproxy/ratelimit; move it to where it belongs, or remove it", name.Value)
 }
 
 // done adds the rules for overrides, one for each domain, and returns the trees.
@@ -161,6 +161,9 @@ func (p *parser) descriptorLimit(l *descriptors.Limit, r *Rule) *stint.Limit {
 		return nil
 	}
 	switch at := l.Fields["time_zone"]; {
+	case d.Amount == 0 && l.Fields["burst"] != nil:
+		p.Report(l.Fields["burst"], "burst: requests_per_unit is 0, so that nothing is allowed")
+		return nil
 	case s.Algorithm == stint.InFlight:
 		p.Report(l.Fields["algorithm"], "algorithm in_flight: it limits what runs at once and has no unit; Envoy does not say when a request ends")
 		return nil
@@ -180,7 +183,11 @@ func (p *parser) descriptorLimit(l *descriptors.Limit, r *Rule) *stint.Limit {
 		limit, err = owed.of(limit)
 	}
 	if err != nil {
-		p.blame(l.At, l.Fields, strings.TrimPrefix(err.Error(), "limit: "))
+		text := strings.TrimPrefix(err.Error(), "limit: ")
+		if zone, ok := strings.CutPrefix(text, "in "); ok {
+			text = "time_zone " + zone
+		}
+		p.blame(l.At, l.Fields, text)
 		return nil
 	}
 	return limit

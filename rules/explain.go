@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -19,8 +20,11 @@ type Explanation struct {
 	Entry string
 	// Ban is the manual ban that decided.
 	Ban *Ban
-	// Rules are all of the set's, in order, where neither of those decided.
+	// Rules are all of the set's, in order, where neither of those decided. Of the rules of
+	// descriptors, they are those that a descriptor of the call finds, each once for each key.
 	Rules []RuleExplanation
+	// Descriptors has an element for each descriptor of a call of Envoy's service.
+	Descriptors []DescriptorMatch
 }
 
 // RuleExplanation says whether and how a rule applies to a request.
@@ -73,7 +77,7 @@ func (s *Set) Explain(ctx context.Context, in *Input) (Explanation, error) {
 		return x, err
 	}
 	if m.Ban != nil {
-		x.Ban, x.Rules = m.Ban, nil
+		x.Ban, x.Rules, x.Descriptors = m.Ban, nil, nil
 	}
 	return x, nil
 }
@@ -105,6 +109,13 @@ func (s *Set) explainRules(ctx context.Context, x *Explanation, m *Matches) erro
 			if !byDefault && other == nil && r.Mode == Enforce && (e.Applies || m.BanRule == r) {
 				other = r
 			}
+		}
+		if !byDefault && m.evaluation.in.Descriptors != nil {
+			found, err := s.explainDescriptors(x, m)
+			if err != nil {
+				return err
+			}
+			other = cmp.Or(other, found)
 		}
 	}
 	return nil

@@ -24,11 +24,11 @@ func TestGolden(t *testing.T) {
 		t.Fatalf("no testdata: %v", err)
 	}
 	for _, path := range paths {
-		t.Run(filepath.Base(path), func(t *testing.T) { golden(t, path) })
+		t.Run(filepath.Base(path), func(t *testing.T) { goldenOf(t, path, outcome) })
 	}
 }
 
-func golden(t *testing.T, path string) {
+func goldenOf(t *testing.T, path string, outcome func(text string) string) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -112,6 +112,7 @@ func describe(s *rules.Set) string {
 				fmt.Fprintf(&b, "    tier %s: %s (%s)\n", tier.Name, l.Terms(), l.ID())
 			}
 		}
+		describeDescriptor(&b, r.Descriptor)
 		describeMessages(&b, r)
 		if r.Penalty != nil {
 			fmt.Fprintf(&b, "    %+v\n", r.Penalty.Spec())

@@ -1,6 +1,7 @@
 package descriptors
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strconv"
@@ -25,14 +26,15 @@ var (
 // Units are the units of time of a rate_limit.
 var Units = []string{"second", "minute", "hour", "day", "week", "month", "year"}
 
-// Loader reads files into a Forest. Misplaced is called for each field that has no effect where it is.
+// Loader reads files into a Forest.
 type Loader struct {
 	Forest
 	// Merge lets several files have one domain.
-	Merge     bool
-	Misplaced func(r *yamlnode.Reader, name *yamlnode.Node)
-	// Each is called for each descriptor with a limit, in the order of the files.
-	Each func(*Node)
+	Merge bool
+	// Each is called for each descriptor with a limit, in the order of the files, and Useless for
+	// the name of each field that has no effect where it is.
+	Each    func(*Node)
+	Useless func(r *yamlnode.Reader, name *yamlnode.Node)
 
 	seen map[place]bool
 }
@@ -47,6 +49,10 @@ type place struct {
 // wrong with Stint's own fields in others.
 func (l *Loader) Load(r *yamlnode.Reader, root *yamlnode.Node) {
 	if root == nil {
+		return
+	}
+	if root.Tag == "!!null" {
+		r.Report(root, "config file cannot have empty domain")
 		return
 	}
 	f := &file{Reader: r, loader: l}
@@ -125,7 +131,7 @@ func (f *file) checkNames(n *yamlnode.Node) bool {
 		case value.Kind == yaml.SequenceNode:
 			for _, item := range value.Content {
 				if item.Kind != yaml.MappingNode {
-					f.Report(item, "config error, yaml file contains list of type other than map: %s", clip(item.Value))
+					f.Report(item, "config error, yaml file contains list of type other than map: %s", clip(cmp.Or(item.Value, "a list or nothing")))
 					continue
 				}
 				f.checkNames(item)
@@ -149,8 +155,14 @@ func (f *file) fields(n *yamlnode.Node, allowed ...string) map[string]*yamlnode.
 			f.Report(name, "field %q is given twice: first on line %d", name.Value, found[name.Value].Line)
 		}
 		found[name.Value] = n.Content[i+1]
-		if !slices.Contains(allowed, name.Value) && f.loader.Misplaced != nil {
-			f.loader.Misplaced(f.Reader, name)
+		switch {
+		case slices.Contains(allowed, name.Value):
+		case slices.Contains(oursOfLimit, name.Value):
+			f.Report(name, "%s belongs into a rate_limit", name.Value)
+		case slices.Contains(oursOfDescriptor, name.Value):
+			f.Report(name, "%s belongs beside a rate_limit, not into it", name.Value)
+		default:
+			f.loader.Useless(f.Reader, name)
 		}
 	}
 	return found
@@ -211,11 +223,25 @@ func (f *file) descriptor(n *yamlnode.Node, parent *Node, path string) {
 	f.metadata(fields["metadata"], d)
 	if limit := fields["rate_limit"]; limit != nil && limit.Tag != "!!null" {
 		before := f.Problems()
-		if d.Limit = f.limit(limit); f.Problems() == before && f.loader.Each != nil {
+		if d.Limit = f.limit(limit); f.Problems() == before {
 			f.loader.Each(d)
 		}
+	} else {
+		f.unlimited(n)
 	}
 	f.descriptors(fields["descriptors"], d, path+".")
+}
+
+// unlimited looks for fields that have an effect only beside a rate_limit, which n does not have.
+func (f *file) unlimited(n *yamlnode.Node) {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		switch name := n.Content[i]; name.Value {
+		case "shadow_mode", "quota_mode", "detailed_metric", "metadata":
+			f.loader.Useless(f.Reader, name)
+		case "penalty", "on_store_error":
+			f.Report(name, "%s belongs beside a rate_limit, and the descriptor has none", name.Value)
+		}
+	}
 }
 
 func only(fields map[string]*yamlnode.Node, names []string) map[string]*yamlnode.Node {
