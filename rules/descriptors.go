@@ -61,9 +61,6 @@ type DescriptorRule struct {
 	// Path is the way to the rule in its file: for each level the key and the value, which is
 	// empty where the file gives none.
 	Path []Entry
-	// Shared says, for each level of Path, that all values that match its pattern share a count
-	// (share_threshold). Levels beyond its end share none.
-	Shared []bool
 	// Stat is the rule's name in the statistics of Envoy's service, such as
 	// "mongo_cps.database_users.key": the domain, and for each level key or key_value. A match may
 	// have another; see DescriptorMatch.Stat.

@@ -2,7 +2,6 @@ package rules
 
 import (
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -12,7 +11,8 @@ import (
 // EnvoyCount returns what envoyproxy/ratelimit calls the count of a key under a limit, without
 // its prefix and without the start of the window, which follow: the domain, and the key and the
 // value of each entry, each with "_" after it. ok is false if that program has no such count: l
-// belongs to no rule of a file of Envoy's form, or it is no fixed window of whole seconds.
+// belongs to no rule of a file of Envoy's form, it is held or no fixed window of whole seconds, or
+// the key is hashed, as one with a value of more than stint.MaxKey bytes.
 //
 // Like the original, it escapes nothing, so that values with "_" may share a name.
 func (s *Set) EnvoyCount(l *stint.Limit, key string) (name string, ok bool) {
@@ -21,10 +21,10 @@ func (s *Set) EnvoyCount(l *stint.Limit, key string) (name string, ok bool) {
 		return "", false
 	}
 	d := s.descriptorRules()[spec.Name]
-	if d == nil {
+	if d == nil || l.IsHeld() {
 		return "", false
 	}
-	return d.countName(key), true
+	return d.countName(key)
 }
 
 // descriptorsByName returns a function that finds the rules of Envoy's files by their names. It
@@ -44,36 +44,36 @@ func descriptorsByName(rules []*Rule) func() map[string]*DescriptorRule {
 	})
 }
 
-// countName is EnvoyCount for a key of d. Its parts are the values that Path leaves open, in
-// order; for the rule of overrides, whose Path is empty, all keys and values in turn.
-func (d *DescriptorRule) countName(key string) string {
-	parts, _ := Key(key).Parts()
-	var b strings.Builder
-	add := func(text string) {
-		b.WriteString(text)
-		b.WriteByte('_')
+// countName is EnvoyCount for a key of d, as keyOf made it.
+func (d *DescriptorRule) countName(key string) (name string, ok bool) {
+	parts, isList := Key(key).Parts()
+	if isList && len(parts) == 1 { // hashed: what the request said is not known any more
+		if key != hashedEmpty || d.parts != 1 {
+			return "", false
+		}
+		parts[0] = ""
 	}
-	add(d.Domain)
-	if len(d.Path) == 0 {
+	b := append(make([]byte, 0, len(d.Stat)+len(key)+8), d.Domain...)
+	b = append(b, '_')
+	if d.overrides { // all keys and values in turn
 		for _, part := range parts {
-			add(part)
+			b = append(append(b, part...), '_')
 		}
-		return b.String()
+		return string(b), true
 	}
-	for i, e := range d.Path {
-		value := e.Value
-		if d.isOpen(i) && len(parts) > 0 {
-			value, parts = parts[0], parts[1:]
+	next := func(varies bool, text string) string {
+		if !varies || len(parts) == 0 {
+			return text
 		}
-		add(e.Key)
-		add(value)
+		text, parts = parts[0], parts[1:]
+		return text
 	}
-	return b.String()
+	for i, level := range d.levels {
+		b = append(append(b, next(level.key, d.Path[i].Key)...), '_')
+		b = append(append(b, next(level.value, d.Path[i].Value)...), '_')
+	}
+	return string(b), true
 }
 
-// isOpen reports whether the value of level i is part of keys: the file gives none, or a pattern
-// whose values are counted one by one.
-func (d *DescriptorRule) isOpen(i int) bool {
-	value := d.Path[i].Value
-	return value == "" || strings.Contains(value, "*") && !(i < len(d.Shared) && d.Shared[i])
-}
+// hashedEmpty is the key of one value that is empty.
+var hashedEmpty = hashedKey([]string{""})
