@@ -81,10 +81,13 @@ func refuseOverloaded(w http.ResponseWriter, r *http.Request) {
 	(&httplimit.Overloaded{RetryAfter: time.Second}).Refuse(w, r)
 }
 
-// clientOf is the address that r is counted for. If a trusted proxy calls /v1/authorize, it is
-// that of the original request.
+// clientOf is the address that r is counted for. If a trusted proxy asks about a request, as by
+// /v1/authorize, it is the address of that request's client.
 func (s *Server) clientOf(r *http.Request) netip.Addr {
 	clients := s.clients()
+	if a := askedOf(r); a != nil && clients.Believes(r) {
+		r = a.Original
+	}
 	return clients.Addr(r)
 }
 

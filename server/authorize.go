@@ -38,17 +38,21 @@ var aboutConnection = [...]string{
 
 type originalRequest struct{}
 
+// authorizePath is the path of /v1/authorize, and before the original's target with Envoy.
+const authorizePath = "/v1/authorize"
+
 // authorize answers proxies that ask whether a request may pass before they forward it: nginx
-// (auth_request), Caddy and Traefik (forward_auth), HAProxy; see examples/. It accepts any
-// method and does not read the body.
+// (auth_request), Caddy and Traefik (forward_auth), HAProxy, Envoy (ext_authz); see examples/.
+// It accepts any method and does not read the body.
 //
 // The original request is in X-Original-Method, X-Original-URI and X-Original-Host, or in
 // X-Forwarded-Method, X-Forwarded-Uri and X-Forwarded-Host. If the header for the host is
-// missing, it is Host. A call with both URIs, or with one twice, is refused with 400. There is
-// no precedence: proxies forward headers that they do not know, so one of the two is probably
-// the client's, who could then choose what it is counted as. The client is in X-Forwarded-For
-// or in the header that client_header names; see httplimit.Clients. All other headers are the
-// original's.
+// missing, it is Host. Envoy's HTTP service sends the original's own method and host, and its
+// target after a prefix: /v1/authorize/a?b=c asks about /a?b=c. A call that says it in two ways,
+// or has a header twice, is refused with 400. There is no precedence: proxies forward headers
+// that they do not know, so one of the two is probably the client's, who could then choose what
+// it is counted as. The client is in X-Forwarded-For or in the header that client_header names;
+// see httplimit.Clients. All other headers are the original's.
 //
 // Only trusted_proxies are believed. Other callers get 403, and so do callers who may not use
 // the check API.
@@ -57,6 +61,43 @@ type originalRequest struct{}
 // the decision. nginx knows only 2xx, 401 and 403, and turns all others into 500: with
 // ?deny_status=403, refusals of every kind are 403, and the real status is in X-Stint-Status.
 func (s *Server) authorize() http.Handler {
+	calls := s.authorizing(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		w.WriteHeader(http.StatusOK)
+	}))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Caddy appends the original's query to ours, so other parameters are ignored. After a
+		// prefix, the whole query is the original's.
+		if q := r.URL.Query(); isPrefixed(r) {
+		} else if q.Get("deny_status") == "403" {
+			w = &denial403{ResponseWriter: w}
+		} else if q.Has("deny_status") {
+			httplimit.Problem(w, r, http.StatusBadRequest, "deny_status must be 403.")
+			return
+		}
+		if err := s.mayAuthorize(r); err != nil {
+			httplimit.Problem(w, r, http.StatusForbidden, err.Detail) // not 401: the client does not lack a token
+			return
+		}
+		calls.ServeHTTP(w, r)
+	})
+}
+
+// isPrefixed reports whether the target of r has the original's after authorizePath.
+func isPrefixed(r *http.Request) bool { return strings.HasPrefix(r.RequestURI, authorizePath+"/") }
+
+// mayAuthorize returns why the caller may not use /v1/authorize; nil: it may.
+func (s *Server) mayAuthorize(r *http.Request) *auth.Error {
+	who, err := s.checkCallers.Authenticate(r, auth.Proxy)
+	if err != nil {
+		s.sampled.refusedCaller(s.checkCallers, r, who, err)
+	}
+	return err
+}
+
+// authorizing decides the request that a proxy asks about, for callers who may ask, and calls
+// pass if it may pass.
+func (s *Server) authorizing(pass http.Handler) http.Handler {
 	decide := httplimit.Middleware{
 		Decide: func(r *http.Request, maxDelay time.Duration) (httplimit.Answer, error) {
 			return s.decideHTTP(r.Context().Value(originalRequest{}).(*http.Request), maxDelay)
@@ -68,27 +109,13 @@ func (s *Server) authorize() http.Handler {
 		Degraded:   s.settings.DegradedHeader,
 
 		Violations: s.settings.ViolationsHeader,
-	}.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Cache-Control", "no-store")
-		w.WriteHeader(http.StatusOK)
-	}))
-	calls := s.capped(s.tracing.requests("authorize", s.believesCaller, s.proxyAsks(decide)))
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Caddy appends the original's query to ours, so other parameters are ignored.
-		if q := r.URL.Query(); q.Get("deny_status") == "403" {
-			w = &denial403{ResponseWriter: w}
-		} else if q.Has("deny_status") {
-			httplimit.Problem(w, r, http.StatusBadRequest, "deny_status must be 403.")
-			return
-		}
-		if who, err := s.checkCallers.Authenticate(r, auth.Proxy); err != nil {
-			s.sampled.refusedCaller(s.checkCallers, r, who, err)
-			httplimit.Problem(w, r, http.StatusForbidden, err.Detail) // not 401: the client does not lack a token
-			return
-		}
-		calls.ServeHTTP(w, r)
-	})
+	}.Wrap(pass)
+	return s.capped(s.tracing.requests("authorize", s.believesCaller, s.proxyAsks(decide)))
 }
+
+// distrust is the answer to proxies that are not in trusted_proxies. It omits their address,
+// because it may reach the client.
+const distrust = "This proxy is not trusted: list its address in trusted_proxies of the rules."
 
 // proxyAsks decides the request that a trusted proxy asks about.
 func (s *Server) proxyAsks(decide http.Handler) http.Handler {
@@ -97,11 +124,17 @@ func (s *Server) proxyAsks(decide http.Handler) http.Handler {
 			s.notice(r)
 			const text = "/v1/authorize was called by a proxy that is not in trusted_proxies, and refused"
 			s.sampled.log(slog.LevelWarn, text, text, "address", r.RemoteAddr)
-			// The answer omits the address, because it may reach the client.
-			httplimit.Problem(w, r, http.StatusForbidden, "This proxy is not trusted: list its address in trusted_proxies of the rules.")
+			if a := askedOf(r); a != nil {
+				a.err = errors.New(distrust)
+			}
+			httplimit.Problem(w, r, http.StatusForbidden, distrust)
 			return
 		}
-		original, err := s.original(r)
+		find := s.original
+		if askedOf(r) != nil {
+			find = s.askedOriginal
+		}
+		original, err := find(r)
 		if err != nil {
 			s.metrics.badRequests.Inc()
 			httplimit.Problem(w, r, http.StatusBadRequest, "The original request is unknown: "+err.Error()+".")
@@ -114,45 +147,9 @@ func (s *Server) proxyAsks(decide http.Handler) http.Handler {
 // original is the request that a trusted proxy asks about, as if its client had connected
 // directly. Errors are for the operator of the proxy, and contain nothing that was sent.
 func (s *Server) original(r *http.Request) (*http.Request, error) {
-	names := originals[0]
-	target, err := oneLine(r.Header, names.uri)
+	method, target, host, err := said(r)
 	if err != nil {
 		return nil, err
-	}
-	for _, other := range originals[1:] {
-		second, err := oneLine(r.Header, other.uri)
-		switch {
-		case err != nil:
-			return nil, err
-		case second == "":
-		case target != "":
-			return nil, fmt.Errorf("%s and %s are both given; the proxy must remove the one that it does not send", names.uri, other.uri)
-		default:
-			names, target = other, second
-		}
-	}
-	if target == "" {
-		return nil, fmt.Errorf("the proxy must send %s or %s", originals[0].uri, originals[1].uri)
-	}
-	method, err := oneLine(r.Header, names.method)
-	if err != nil {
-		return nil, err
-	}
-	if method == "" {
-		return nil, fmt.Errorf("with %s, the proxy must send %s", names.uri, names.method)
-	}
-	if _, err := rules.ReadMethod(method); err != nil {
-		return nil, fmt.Errorf("%s has characters that are not allowed in a method", names.method)
-	}
-	host, err := oneLine(r.Header, names.host)
-	if err != nil {
-		return nil, err
-	}
-	if host == "" {
-		host = r.Host
-	}
-	if _, err := rules.ReadTarget(target); err != nil {
-		return nil, fmt.Errorf("%s is not a request target, such as /a%%20b?c=d", names.uri)
 	}
 	clients := s.clients()
 	if clients.Header == "" {
@@ -161,15 +158,76 @@ func (s *Server) original(r *http.Request) (*http.Request, error) {
 	if r.Header.Values(clients.Header) == nil { // all would count as one client, the proxy
 		return nil, fmt.Errorf("the proxy must send the client's address in %s", clients.Header)
 	}
-	o := (&http.Request{
-		Method:     method,
-		RequestURI: target,
-		Host:       host,
-		Header:     originalHeader(r.Header),
-		RemoteAddr: socket(clients.Addr(r)),
+	return originalOf(r, &http.Request{Method: method, RequestURI: target, Host: host, Header: r.Header}, clients, clients.Addr(r)), nil
+}
+
+// originalOf returns the request o, which r asks about, as if the client at addr had connected
+// directly.
+func originalOf(r, o *http.Request, clients httplimit.Clients, addr netip.Addr) *http.Request {
+	own := (&http.Request{
+		Method:     o.Method,
+		RequestURI: o.RequestURI,
+		Host:       o.Host,
+		Header:     originalHeader(o.Header),
+		RemoteAddr: socket(addr),
 	}).WithContext(r.Context())
-	o.Header.Del(clients.Header) // Addr has read it
-	return o, nil
+	own.Header.Del(clients.Header) // addr was read from it
+	return own
+}
+
+// said returns what a proxy says of the original request.
+func said(r *http.Request) (method, target, host string, err error) {
+	names := originals[0]
+	target, err = oneLine(r.Header, names.uri)
+	if err != nil {
+		return "", "", "", err
+	}
+	for _, other := range originals[1:] {
+		second, err := oneLine(r.Header, other.uri)
+		switch {
+		case err != nil:
+			return "", "", "", err
+		case second == "":
+		case target != "":
+			return "", "", "", fmt.Errorf("%s and %s are both given; the proxy must remove the one that it does not send", names.uri, other.uri)
+		default:
+			names, target = other, second
+		}
+	}
+	switch {
+	case isPrefixed(r) && target != "":
+		return "", "", "", fmt.Errorf("%s is given, and a target follows %s; the proxy must send one of them", names.uri, authorizePath)
+	case isPrefixed(r):
+		target = strings.TrimPrefix(r.RequestURI, authorizePath)
+		return r.Method, target, r.Host, checkSaid(r.Method, target, "the method", "what follows "+authorizePath)
+	case target == "":
+		return "", "", "", fmt.Errorf("the proxy must send %s or %s", originals[0].uri, originals[1].uri)
+	}
+	if method, err = oneLine(r.Header, names.method); err != nil {
+		return "", "", "", err
+	}
+	if method == "" {
+		return "", "", "", fmt.Errorf("with %s, the proxy must send %s", names.uri, names.method)
+	}
+	if host, err = oneLine(r.Header, names.host); err != nil {
+		return "", "", "", err
+	}
+	if host == "" {
+		host = r.Host
+	}
+	return method, target, host, checkSaid(method, target, names.method, names.uri)
+}
+
+// checkSaid returns an error if a method or a target is malformed, with the names under which the
+// proxy has sent them.
+func checkSaid(method, target, methodName, targetName string) error {
+	if _, err := rules.ReadMethod(method); err != nil {
+		return fmt.Errorf("%s has characters that are not allowed in a method", methodName)
+	}
+	if _, err := rules.ReadTarget(target); err != nil {
+		return fmt.Errorf("%s is not a request target, such as /a%%20b?c=d", targetName)
+	}
+	return nil
 }
 
 // oneLine is the value of a header that must not be given twice; "" if it is missing.

@@ -140,6 +140,10 @@ rules: [{name: all, key: '"all"', limits: [1 per 1h]}]`).Check()
 		{"", without(asCaddy, "X-Forwarded-Uri", "X-Forwarded-Uri: a b"), unknown + "X-Forwarded-Uri is not a request target, such as /a%20b?c=d."},
 		{"", without(asCaddy, "X-Forwarded-Uri", "X-Forwarded-Uri: mailto:x"), unknown + "X-Forwarded-Uri is not a request target, such as /a%20b?c=d."},
 		{"", without(asCaddy, "X-Forwarded-Uri", "X-Forwarded-Uri: /%zz"), unknown + "X-Forwarded-Uri is not a request target, such as /a%20b?c=d."},
+		{"/", asNginx, unknown + "X-Original-Uri is given, and a target follows /v1/authorize; the proxy must send one of them."},
+		{"/a", asCaddy, unknown + "X-Forwarded-Uri is given, and a target follows /v1/authorize; the proxy must send one of them."},
+		{"/a%20b#c", asCaddy[3:], unknown + "what follows /v1/authorize is not a request target, such as /a%20b?c=d."},
+		{"/a", nil, unknown + "the proxy must send the client's address in X-Forwarded-For."},
 		{"?deny_status=401", asNginx, "400 Bad Request: deny_status must be 403."},
 		{"?a=b&deny_status", asNginx, "400 Bad Request: deny_status must be 403."},
 	} {

@@ -33,7 +33,7 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 //	                the store does not answer; for a list as above
 //	POST /v1/renew  makes what a check holds last for its time from now, likewise
 //	/v1/authorize   the same for the request that another proxy asks about; see
-//	                examples
+//	                examples. With Envoy, its target follows: /v1/authorize/a?b=c
 //	GET /healthz    200 while the process runs
 //	GET /readyz     200 while it takes requests, else 503; also 503 if the store
 //	                does not decide and a rule denies then. It reports the state
@@ -108,9 +108,16 @@ func (s *Server) Check() http.Handler {
 	mux.Handle("POST /v1/check", s.guard(s.capped(s.tracing.requests("check", nil, http.HandlerFunc(s.check)))))
 	mux.Handle("POST /v1/settle", s.guard(s.capped(s.tracing.requests("settle", nil, s.endHolds(stint.HoldSettle)))))
 	mux.Handle("POST /v1/renew", s.guard(s.capped(s.tracing.requests("renew", nil, s.endHolds(stint.HoldRenew)))))
-	mux.Handle("/v1/authorize", s.authorize())
+	authorize := s.authorize()
+	mux.Handle(authorizePath, authorize)
 	s.addProbes(mux, s.guard)
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if isPrefixed(r) { // a ServeMux would redirect it to a path without ".." and "//"
+			authorize.ServeHTTP(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // guard admits only callers who may use the check API.

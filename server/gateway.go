@@ -60,6 +60,12 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 		Client: clients.Addr(r),
 		Cost:   1,
 	}
+	var asked *Asked
+	if x == nil {
+		if asked = askedOf(r); asked != nil {
+			in.Attrs = asked.Attrs
+		}
+	}
 	if !s.believesToken(r) {
 		in.Claims = noClaims
 	}
@@ -74,6 +80,9 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 	if x == nil {
 		if err != nil {
 			return httplimit.Answer{}, err
+		}
+		if asked != nil {
+			asked.Verdict = *v
 		}
 		return s.answer(v), nil
 	}
