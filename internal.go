@@ -3,6 +3,7 @@ package stint
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/stintdev/stint/internal/algo"
@@ -101,6 +102,20 @@ func (internals) WithFallback(l *Limiter) *Limiter {
 // refused.
 func (internals) Keep(l *Limiter, r *Request, each []Decision, d *Decision) *Reservation {
 	return l.reservation(r, each, d)
+}
+
+// Wait takes a as Limiter.WaitN does, and holds its units if its limit is held. The Reservation
+// is nil if nothing is held.
+func (internals) Wait(ctx context.Context, l *Limiter, a *Ask) (*Reservation, error) {
+	return l.wait(ctx, a, a.Limit.IsHeld())
+}
+
+// WarnUnnamed logs for a package that limit has no name, if others may count in l's Store.
+func (internals) WarnUnnamed(pkg string, l *Limiter, limit *Limit) {
+	if limit.spec.Name == "" && l.mayBeShared() {
+		slog.Default().Warn(pkg+": a limit without a name shares its counts with all unnamed limits of the same algorithm and period in the store: give it a name",
+			"limit", limit.Terms(), "better", "NAME: "+limit.Terms())
+	}
 }
 
 // SetMaxOwed bounds the bytes of settlements that l keeps until its Store answers. Call it before l

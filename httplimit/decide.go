@@ -3,7 +3,6 @@ package httplimit
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"time"
 
@@ -144,7 +143,7 @@ func by(l *stint.Limiter, limit *stint.Limit, key Key, shape bool) Decide {
 	if key == nil {
 		key = Clients{}.Key
 	}
-	warnUnnamed(l, limit)
+	stint.Internal().WarnUnnamed("httplimit", l, limit)
 	if limit.IsHeld() {
 		return Budget{Limiter: l, Asks: func(r *http.Request) ([]stint.Ask, error) {
 			k := key(r)
@@ -175,13 +174,5 @@ func by(l *stint.Limiter, limit *stint.Limit, key Key, shape bool) Decide {
 			return Answer{}, &Overloaded{RetryAfter: d.RetryAfter}
 		}
 		return Answer{Decision: d, Shape: shape}, nil
-	}
-}
-
-// warnUnnamed logs that limit has no name, if others may use l's Store.
-func warnUnnamed(l *stint.Limiter, limit *stint.Limit) {
-	if _, own := l.Store.(*stint.Memory); limit.Spec().Name == "" && l.Store != nil && !own {
-		slog.Default().Warn("httplimit: a limit without a name shares its counts with all unnamed limits of the same algorithm and period in the store: give it a name",
-			"limit", limit.Terms(), "better", "NAME: "+limit.Terms())
 	}
 }

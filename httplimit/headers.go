@@ -89,7 +89,7 @@ next:
 		}
 		return 0, fmt.Errorf("unknown header dialect %q: use any of %s", name, strings.Join(dialectNames[:], ", "))
 	}
-	return d, d.check()
+	return d, d.Check()
 }
 
 // String returns the names that ParseDialect reads, separated by commas.
@@ -103,7 +103,8 @@ func (d Dialect) String() string {
 	return strings.Join(names, ",")
 }
 
-func (d Dialect) check() error {
+// Check returns an error if d combines dialects that exclude each other.
+func (d Dialect) Check() error {
 	switch {
 	case d&^allDialects != 0:
 		return fmt.Errorf("unknown header dialect %#x", uint8(d))

@@ -95,7 +95,7 @@ func (m Middleware) Wrap(next http.Handler) http.Handler {
 	if m.Decide == nil {
 		m.Decide = By(nil, nil, clients.Key)
 	}
-	if err := m.Dialect.check(); err != nil {
+	if err := m.Dialect.Check(); err != nil {
 		panic("httplimit: " + err.Error())
 	}
 	if m.Client == nil {

@@ -132,6 +132,13 @@ func refusal(a *Answer, d Dialect, retryAfter int64) *problem {
 	return p
 }
 
+// Detail returns the sentence for the client of a request that a refuses, as the detail of a
+// problem: Message, or a sentence made of the Decision. retryAfter is when to retry; 0: no wait
+// would help. Middleware uses it; call it yourself only if you answer requests in another way.
+func (a *Answer) Detail(d Dialect, retryAfter time.Duration) string {
+	return refusal(a, d, int64((retryAfter+time.Second-1)/time.Second)).Detail
+}
+
 // sentence returns the detail for an Answer without a Message.
 func (p *problem) sentence(a *Answer) string {
 	s := "Too many requests."

@@ -54,7 +54,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 func (t *Transport) pass(r *http.Request) error {
 	t.once.Do(func() {
 		if t.in = &t.memory; t.Limiter != nil {
-			warnUnnamed(t.Limiter, t.Limit)
+			stint.Internal().WarnUnnamed("httplimit", t.Limiter, t.Limit)
 			t.in = stint.Internal().WithFallback(t.Limiter)
 		}
 	})
