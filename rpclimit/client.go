@@ -1,0 +1,300 @@
+package rpclimit
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/code"
+
+	"github.com/stintdev/stint"
+)
+
+// Client keeps the calls of a client within limits: its own, and what servers ask for by
+// google.rpc.RetryInfo. Calls wait for their turn as long as their deadlines allow, or are refused. A
+// call that is refused here or cannot be decided is not sent, and its error has one of these codes:
+//   - RESOURCE_EXHAUSTED, with RetryInfo unless no wait would help: Refuse is set, or no wait would
+//     help. The error wraps a *stint.RefusedError
+//   - DEADLINE_EXCEEDED, the call would wait for longer than its deadline allows, and is refused at
+//     once. The error wraps a *stint.RefusedError or context.DeadlineExceeded
+//   - CANCELLED, the call was canceled while it waited
+//   - UNAVAILABLE, nothing could be decided; INVALID_ARGUMENT, the call cannot be counted
+//
+// When a server refuses a call with RESOURCE_EXHAUSTED or UNAVAILABLE and a RetryInfo, further calls
+// of its method by the same key wait until the time that it names. A unary call that was so refused
+// is then made again. A stream is not.
+//
+// The zero Client has no limits of its own, and obeys RetryInfo.
+type Client struct {
+	// Limit limits calls and streams. Give it a name if the Limiter's Store is shared; see By. If
+	// it is held, a call or stream holds one unit until it ends, so an in-flight limit limits how
+	// many run at once. nil: none.
+	Limit *stint.Limit
+	// Messages limits the messages that are sent on streams of several messages. It must not be
+	// held. nil: none.
+	Messages *stint.Limit
+	// Limiter decides. Like By, Client asks a stint.Networked Store through its Fallback. nil: a
+	// Limiter in memory.
+	Limiter *stint.Limiter
+	// Key returns the key that a call counts under. If it is "", the call has no limits of its
+	// own. nil: Target.
+	Key Key
+	// Refuse makes calls and messages fail instead of waiting, and calls are not repeated. A
+	// message that is refused is not sent, and the stream goes on.
+	Refuse bool
+	// Attempts is how often a unary call is made, at most, if its server refuses it with a
+	// RetryInfo. 0: 3. 1, or negative: once.
+	Attempts int
+	// MaxRetryDelay is the longest RetryInfo that calls wait for. A refusal with a longer one, or
+	// one past the call's deadline, is returned at once; further calls wait for MaxRetryDelay. 0:
+	// 1 minute. Negative: RetryInfo is ignored.
+	MaxRetryDelay time.Duration
+}
+
+const (
+	defaultAttempts      = 3
+	defaultMaxRetryDelay = time.Minute
+)
+
+// Pacer returns the Pacer of c, for interceptors. retryDelay returns what RetryDelay returns for the
+// status of an error, which is not nil. It panics if c.Messages is held.
+func (c Client) Pacer(retryDelay func(error) (time.Duration, bool)) *Pacer {
+	if c.Messages != nil && c.Messages.IsHeld() {
+		panic("rpclimit: limit " + c.Messages.String() + " is held, and a message holds nothing")
+	}
+	if c.Limiter == nil {
+		c.Limiter = new(stint.Limiter)
+	}
+	for _, limit := range []*stint.Limit{c.Limit, c.Messages} {
+		if limit != nil {
+			stint.Internal().WarnUnnamed("rpclimit", c.Limiter, limit)
+		}
+	}
+	c.Limiter = stint.Internal().WithFallback(c.Limiter)
+	if c.Key == nil {
+		c.Key = Target
+	}
+	if c.Attempts == 0 {
+		c.Attempts = defaultAttempts
+	}
+	if c.MaxRetryDelay == 0 {
+		c.MaxRetryDelay = defaultMaxRetryDelay
+	}
+	return &Pacer{Client: c, retryDelay: retryDelay}
+}
+
+// Pacer lets calls of a Client go when they may. It is for those who write interceptors: unary calls
+// go through Unary, and streams through Begin. It may be used from many goroutines at once.
+type Pacer struct {
+	Client
+	retryDelay func(error) (time.Duration, bool)
+	pauses     pauses
+}
+
+// Unary makes a call by invoke, once or several times. It returns the error of invoke, or a *Refusal
+// if the call was not sent.
+func (p *Pacer) Unary(ctx context.Context, c *Call, invoke func() error) error {
+	for attempt := 1; ; attempt++ {
+		delay, again, err := p.once(ctx, c, invoke)
+		if !again || p.Refuse || attempt >= p.Attempts || delay > p.MaxRetryDelay {
+			return err
+		}
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < delay {
+			return err
+		}
+		if ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// once makes a call. again says that the server allows it again after a delay.
+func (p *Pacer) once(ctx context.Context, c *Call, invoke func() error) (delay time.Duration, again bool, err error) {
+	o, refused := p.Begin(ctx, c)
+	if refused != nil {
+		return 0, false, refused
+	}
+	defer func() { delay, again = o.End(err) }() // also if invoke panics
+	return 0, false, invoke()
+}
+
+// Begin waits until a call may go. Call Outgoing.End when it has ended.
+func (p *Pacer) Begin(ctx context.Context, c *Call) (*Outgoing, *Refusal) {
+	o := &Outgoing{pacer: p, ctx: ctx, call: *c, key: p.Key(ctx, c)}
+	if err := p.unpaused(ctx, pauseKey{o.key, c.Target, c.Method}); err != nil {
+		return nil, unsent(err)
+	}
+	if p.Limit == nil || o.key == "" {
+		return o, nil
+	}
+	held, err := p.take(ctx, &stint.Ask{Key: o.key, Limit: p.Limit})
+	if err != nil {
+		return nil, unsent(err)
+	}
+	o.held = held
+	return o, nil
+}
+
+// unpaused waits while a server has asked to wait.
+func (p *Pacer) unpaused(ctx context.Context, key pauseKey) error {
+	for {
+		wait := p.pauses.left(key)
+		if wait <= 0 {
+			return nil
+		}
+		if p.Refuse {
+			return &stint.RefusedError{Decision: stint.Decision{Outcome: stint.Limited, Key: key.key, RetryAfter: wait}}
+		}
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
+			return errPaused
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+// errPaused is returned at once if a server has asked to wait for longer than the deadline allows.
+var errPaused = pausedError{}
+
+type pausedError struct{}
+
+func (pausedError) Error() string {
+	return "the server asks to wait for longer than the deadline allows"
+}
+func (pausedError) Unwrap() error { return context.DeadlineExceeded }
+
+// take takes the unit of a call or message, and holds it if the limit is held.
+func (p *Pacer) take(ctx context.Context, ask *stint.Ask) (held *stint.Reservation, err error) {
+	if !p.Refuse {
+		return stint.Internal().Wait(ctx, p.Limiter, ask)
+	}
+	var d stint.Decision
+	if ask.Limit.IsHeld() {
+		held, d, err = p.Limiter.Reserve(ctx, &stint.Request{Asks: []stint.Ask{*ask}})
+	} else {
+		d, err = p.Limiter.Allow(ctx, ask.Key, ask.Limit)
+	}
+	if err == nil && !d.Allowed {
+		err = &stint.RefusedError{Decision: d}
+	}
+	return held, err
+}
+
+// unsent returns the status of a call that was not sent because of err.
+func unsent(err error) *Refusal {
+	r := &Refusal{Code: code.Code_UNAVAILABLE, Message: strings.ToValidUTF8(err.Error(), "?"), Err: err}
+	var refused *stint.RefusedError
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		r.Code = code.Code_DEADLINE_EXCEEDED
+	case errors.Is(err, context.Canceled):
+		r.Code = code.Code_CANCELLED
+	case errors.Is(err, stint.ErrRequest):
+		r.Code = code.Code_INVALID_ARGUMENT
+	case errors.As(err, &refused):
+		r.Code = code.Code_RESOURCE_EXHAUSTED
+		if refused.RetryAfter != stint.Never {
+			r.retry(refused.RetryAfter)
+		}
+	}
+	return r
+}
+
+// Outgoing is a call that has left, or a stream.
+type Outgoing struct {
+	pacer *Pacer
+	ctx   context.Context
+	call  Call
+	key   string
+	held  *stint.Reservation
+	ended sync.Once
+}
+
+// End ends the call with its error, and returns what the retryDelay of the Pacer returns for it. Only
+// the first call does something.
+func (o *Outgoing) End(err error) (delay time.Duration, again bool) {
+	o.ended.Do(func() {
+		if o.held != nil {
+			outlive(o.ctx, func(ctx context.Context) { _ = o.held.Settle(ctx) }) // one that is lost is as free
+		}
+		if err == nil || o.pacer.MaxRetryDelay < 0 {
+			return
+		}
+		if delay, again = o.pacer.retryDelay(err); again {
+			o.pacer.pauses.add(pauseKey{o.key, o.call.Target, o.call.Method}, min(delay, o.pacer.MaxRetryDelay))
+		}
+	})
+	return delay, again
+}
+
+// Send waits until a message may be sent on a stream. several says that the method lets the client
+// send several messages; otherwise the message is not limited.
+func (o *Outgoing) Send(message any, several bool) *Refusal {
+	p := o.pacer
+	if p.Messages == nil || !several {
+		return nil
+	}
+	c := o.call
+	c.Message = message
+	key := p.Key(o.ctx, &c)
+	if key == "" {
+		return nil
+	}
+	if _, err := p.take(o.ctx, &stint.Ask{Key: key, Limit: p.Messages}); err != nil {
+		return unsent(err)
+	}
+	return nil
+}
+
+// pauses has when servers allow the calls that they refused. The zero pauses is empty.
+type pauses struct {
+	mu    sync.Mutex
+	until map[pauseKey]time.Time
+}
+
+// pauseKey is what a pause is about: a server may limit each method and each caller by itself.
+type pauseKey struct{ key, target, method string }
+
+// maxPauses bounds the memory. More are not remembered, and cost their server a refusal each.
+const maxPauses = 10_000
+
+func (p *pauses) left(key pauseKey) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	until, ok := p.until[key]
+	if !ok {
+		return 0
+	}
+	wait := time.Until(until)
+	if wait <= 0 {
+		delete(p.until, key)
+	}
+	return wait
+}
+
+func (p *pauses) add(key pauseKey, wait time.Duration) {
+	if wait <= 0 {
+		return
+	}
+	now := time.Now()
+	until := now.Add(wait)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.until == nil {
+		p.until = make(map[pauseKey]time.Time)
+	}
+	if len(p.until) >= maxPauses {
+		for k, u := range p.until {
+			if !u.After(now) {
+				delete(p.until, k)
+			}
+		}
+	}
+	if old, ok := p.until[key]; !ok && len(p.until) >= maxPauses || until.Before(old) {
+		return
+	}
+	p.until[key] = until
+}

@@ -1,0 +1,173 @@
+package rpclimit
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/httplimit"
+)
+
+// Answer is the decision about a call or a message. The zero Answer refuses it.
+type Answer struct {
+	// Decision is the decision as a whole. If it is Allowed, the call passes; otherwise it is
+	// refused with RESOURCE_EXHAUSTED.
+	stint.Decision
+	// Each holds the decisions of the single limits, for the metadata of httplimit.Draft11 and
+	// for the violations of google.rpc.QuotaFailure. nil: only Decision. It is not read if
+	// Decision.Limit is nil, as when a ban refuses.
+	Each []stint.Decision
+	// Units says what the limits of Each count, such as "tokens", in their order. "": it is
+	// not said. nil: of none.
+	Units []string
+	// Message tells the client why the call is refused. "": a sentence made from Cause and the
+	// Decision.
+	Message string
+	// Cause is the first sentence for the client, such as "Banned by an operator." "": a
+	// sentence that fits the Outcome, such as "Too many requests."
+	Cause string
+	// ID names the decision. A refusal has it in the metadata stint-decision. "": it is not
+	// sent.
+	ID string
+	// Blocked refuses with PERMISSION_DENIED for a reason other than a limit, and sends no
+	// metadata of limits. It takes precedence over all other fields.
+	Blocked bool
+	// Unlimited lets the call pass without metadata, because no limit applies.
+	Unlimited bool
+	// Shape makes an allowed call wait for Decision.Delay before it passes, at the even pace of
+	// a leaky bucket.
+	Shape bool
+	// Refund returns the units that the call took. It is called at most once, if the call ends
+	// while it is delayed or cannot be delayed. Its context lasts a second and outlives the
+	// call. It must not free the place in a leaky bucket's queue. nil: nothing is refunded.
+	Refund func(context.Context)
+	// OnEnd is called once when a call that has passed ends: when the handler has returned or
+	// panicked, whatever the client or the connection did before. A message ends as soon as it
+	// has passed. The client waits for the end of the call until OnEnd returns. ctx lasts a
+	// second and outlives the call. nil: nothing is called.
+	OnEnd func(ctx context.Context, e *End)
+}
+
+// http returns a as the dialects of headers read it.
+func (a *Answer) http() *httplimit.Answer {
+	return &httplimit.Answer{
+		Decision: a.Decision, Each: a.Each, Units: a.Units, Message: a.Message, Cause: a.Cause,
+		ID: a.ID, Blocked: a.Blocked, Unlimited: a.Unlimited,
+	}
+}
+
+// pass says whether the call passes.
+func (a *Answer) pass() bool { return !a.Blocked && (a.Allowed || a.Unlimited) }
+
+// endTimeout bounds Answer.Refund and Answer.OnEnd.
+const endTimeout = time.Second
+
+// outlive calls f, if it is not nil, with a context that outlives the call.
+func outlive(ctx context.Context, f func(context.Context)) {
+	if f == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	f(ctx)
+}
+
+// delay waits for a.Delay if a has to. If that is longer than longest, it turns a into a refusal
+// instead. It returns the context's error if the context ends first. Units that the call does not
+// use are refunded.
+func (a *Answer) delay(ctx context.Context, longest time.Duration) error {
+	if a.Blocked || !a.Shape || !a.Allowed || a.Delay <= 0 {
+		return nil
+	}
+	if a.Delay > longest { // Decide ignored it
+		outlive(ctx, a.Refund)
+		a.Allowed, a.Outcome, a.RetryAfter, a.Delay = false, stint.Limited, a.Delay-max(0, longest), 0
+		return nil
+	}
+	err := sleep(ctx, a.Delay)
+	if err != nil {
+		outlive(ctx, a.Refund)
+	}
+	return err
+}
+
+// sleep waits for d, and returns the context's error if the context ends first.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err() // both channels may have been ready
+}
+
+// Decide decides whether a call, or a message of a stream, may pass. It returns an error if it
+// cannot decide; see Server for what the client then gets. It must not keep c. It is called
+// concurrently.
+//
+// maxDelay is how long this call can be delayed; negative if it cannot. A Decide that shapes
+// traffic passes it on as stint.Ask.MaxDelay. Others ignore it.
+type Decide func(ctx context.Context, c *Call, maxDelay time.Duration) (Answer, error)
+
+// By decides by one limit and one key. If the limit is held, a call holds one unit until it ends,
+// and is charged that; see Budget for other costs. So by an in-flight limit, By limits how many
+// calls and streams run at once. A call whose key is "" is unlimited. nil means, for l, a Limiter
+// in memory; for limit, 100 per 1m; for key, Peer.
+//
+// In a shared Store, limits without a name share their counts (see stint.Spec.Name). By logs a
+// warning, once, if its limit has no name and the Store is not a stint.Memory.
+//
+// If the Store is stint.Networked, By asks it through its Fallback, so that decisions come in time
+// whatever the network does. If the Instance limit of l refuses, the Decide returns
+// *httplimit.Overloaded.
+func By(l *stint.Limiter, limit *stint.Limit, key Key) Decide { return by(l, limit, key, false) }
+
+// Shape is like By, and also delays each allowed call until its turn; see Answer.Shape. Use it with
+// leaky buckets: no other algorithm makes calls wait.
+func Shape(l *stint.Limiter, limit *stint.Limit, key Key) Decide { return by(l, limit, key, true) }
+
+func by(l *stint.Limiter, limit *stint.Limit, key Key, shape bool) Decide {
+	if l == nil {
+		l = new(stint.Limiter)
+	}
+	if limit == nil {
+		limit = stint.Internal().DefaultLimit()
+	}
+	if key == nil {
+		key = Peer
+	}
+	stint.Internal().WarnUnnamed("rpclimit", l, limit)
+	if limit.IsHeld() {
+		return Budget{Limiter: l, Asks: func(ctx context.Context, c *Call) ([]stint.Ask, error) {
+			k := key(ctx, c)
+			if k == "" {
+				return nil, nil
+			}
+			return []stint.Ask{{Key: k, Limit: limit}}, nil
+		}}.Decide()
+	}
+	l = stint.Internal().WithFallback(l)
+	return func(ctx context.Context, c *Call, maxDelay time.Duration) (Answer, error) {
+		k := key(ctx, c)
+		if k == "" {
+			return Answer{Unlimited: true}, nil
+		}
+		var d stint.Decision
+		var err error
+		if shape {
+			ask := stint.Ask{Key: k, Limit: limit, MaxDelay: maxDelay}
+			d, err = l.Take(ctx, &stint.Request{Asks: []stint.Ask{ask}}, nil)
+		} else {
+			d, err = l.Allow(ctx, k, limit)
+		}
+		if err != nil {
+			return Answer{}, fmt.Errorf("limit %s: %w", limit, err)
+		}
+		if d.By == stint.ByInstance {
+			return Answer{}, &httplimit.Overloaded{RetryAfter: d.RetryAfter}
+		}
+		return Answer{Decision: d, Shape: shape}, nil
+	}
+}
