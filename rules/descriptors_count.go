@@ -55,7 +55,7 @@ func (d *DescriptorRule) countName(key string) (name string, ok bool) {
 	}
 	b := append(make([]byte, 0, len(d.Stat)+len(key)+8), d.Domain...)
 	b = append(b, '_')
-	if d.overrides { // all keys and values in turn
+	if d.overrides != nil { // all keys and values in turn
 		for _, part := range parts {
 			b = append(append(b, part...), '_')
 		}
