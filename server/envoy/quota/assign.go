@@ -1,0 +1,208 @@
+package quota
+
+import (
+	"context"
+	"time"
+
+	rlqs "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server"
+)
+
+// work is what is to be done about a subscription, and what came of it.
+type work struct {
+	subscription *subscription
+	giveBack     int64
+	renew        bool
+	abandon      bool
+
+	assign bool          // its strategy is to be sent
+	lasts  time.Duration // the assignment
+}
+
+// do does w. It may be called for several subscriptions at once.
+func (s *Service) do(ctx context.Context, w *work) {
+	sub := w.subscription
+	set := s.decider.Rules()
+	if sub.rules != set {
+		sub.free = false
+	}
+	if w.giveBack > 0 {
+		// If it fails, the units stay taken: until the window ends, or they come back by themselves.
+		_, _ = s.decide(ctx, sub.bucket, rules.Descriptor{Cost: w.giveBack, GiveBack: true}, false)
+	}
+	s.charge(ctx, sub)
+	if w.abandon || !w.renew {
+		return
+	}
+	s.renew(ctx, w, set)
+}
+
+// charge charges what was used without an assignment, whether it fits or not.
+func (s *Service) charge(ctx context.Context, sub *subscription) {
+	n := sub.owed
+	if sub.free || n == 0 {
+		sub.owed = 0
+		return
+	}
+	v, err := s.decide(ctx, sub.bucket, rules.Descriptor{Cost: n}, false)
+	if err != nil {
+		return // sub still owes it
+	}
+	sub.owed = 0
+	if fits := min(n, v.Remaining); !v.Allowed && fits > 0 && !chargesRefused(&v) {
+		_, _ = s.decide(ctx, sub.bucket, rules.Descriptor{Cost: fits}, true)
+	}
+}
+
+func chargesRefused(v *server.Verdict) bool {
+	for i := range v.Descriptors {
+		if r := v.Descriptors[i].Rule; r != nil && r.Descriptor != nil && r.Descriptor.ChargeRefused {
+			return true
+		}
+	}
+	return false
+}
+
+// renew decides what the proxy is assigned from now on.
+func (s *Service) renew(ctx context.Context, w *work, set *rules.Set) {
+	sub, now := w.subscription, time.Now()
+	if !sub.reported.IsZero() && now.Sub(sub.reported) >= s.settings.Idle+3*sub.interval {
+		w.abandon = true // the proxy has forgotten the bucket, or cannot report
+		return
+	}
+	v, err := s.decide(ctx, sub.bucket, rules.Descriptor{}, true)
+	if err != nil {
+		// The assignment expires, and the proxy does what it was configured to do then.
+		sub.due, sub.waiting = now.Add(time.Second), now.Add(time.Second)
+		return
+	}
+	must := sub.strategy != units || sub.rules != set || !now.Before(sub.due)
+	sub.rules, sub.free = set, len(v.Each) == 0 && v.Allowed
+	switch {
+	case !v.Allowed:
+		s.assign(w, now, denyAll, v.RetryAfter)
+		return
+	case v.Limit == nil:
+		s.assign(w, now, allowAll, s.settings.TTL)
+		return
+	}
+	n := sub.share(&s.settings, v.Limit, v.Remaining)
+	if n > 0 && n <= sub.left() && !must {
+		sub.waiting = now.Add(max(soonest, sub.interval/4))
+		return
+	}
+	if n > 0 {
+		v, n = s.take(ctx, sub.bucket, v, n)
+	}
+	if n == 0 {
+		s.starve(w, now, &v)
+		return
+	}
+	w.assign = true
+	w.lasts, sub.due = sub.term(now, &v, s.settings.TTL)
+	sub.replace(now, n)
+	sub.unspent += float64(n)
+	sub.strategy, sub.waiting = units, time.Time{}
+	sub.serial++
+}
+
+// take takes n units or fewer, and returns how many. v is the last decision.
+func (s *Service) take(ctx context.Context, b *bucket, v server.Verdict, n int64) (server.Verdict, int64) {
+	for range 3 { // others may take units at the same time
+		next, err := s.decide(ctx, b, rules.Descriptor{Cost: n}, true)
+		switch {
+		case err != nil:
+			return v, 0
+		case next.Limit == nil && next.Allowed: // by rules that are new
+			return next, 0
+		case next.Allowed:
+			return next, n
+		}
+		v = next
+		if n = min(n-1, v.Remaining); n <= 0 {
+			break
+		}
+	}
+	return v, 0
+}
+
+// starve is renew where the limit has nothing left. A proxy that has units keeps them until its
+// assignment is about to expire.
+func (s *Service) starve(w *work, now time.Time, v *server.Verdict) {
+	sub, wait := w.subscription, retry(now, v)
+	last := sub.expires.Add(-700 * time.Millisecond)
+	sub.waiting = now.Add(wait)
+	if sub.strategy == units && sub.left() > 0 && now.Before(last) {
+		sub.due = now.Add(min(wait, last.Sub(now)))
+		return
+	}
+	s.assign(w, now, denyAll, wait)
+}
+
+// assign assigns a strategy that is no number of units, or lets the same one go on while it lasts
+// long enough. It is looked at again after wait.
+func (s *Service) assign(w *work, now time.Time, to strategy, wait time.Duration) {
+	sub, ttl := w.subscription, s.settings.TTL
+	expires := sub.expires
+	if sub.strategy != to || expires.Sub(now) < ttl/2 {
+		w.assign, w.lasts, expires = true, ttl, now.Add(ttl)
+		sub.replace(now, 0)
+		sub.strategy = to
+	}
+	sub.due = now.Add(min(max(wait, soonest/10), expires.Add(-ttl/4).Sub(now)))
+}
+
+type action = rlqs.RateLimitQuotaResponse_BucketAction
+
+// actions are what to send for w, in order.
+func (w *work) actions(to []*action) []*action {
+	sub := w.subscription
+	switch {
+	case w.abandon:
+		return append(to, &action{BucketId: sub.id, BucketAction: &rlqs.RateLimitQuotaResponse_BucketAction_AbandonAction_{
+			AbandonAction: new(rlqs.RateLimitQuotaResponse_BucketAction_AbandonAction),
+		}})
+	case !w.assign:
+		return to
+	case sub.strategy == allowAll:
+		return append(to, w.assignment(blanket(typev3.RateLimitStrategy_ALLOW_ALL)))
+	case sub.strategy == denyAll:
+		return append(to, w.assignment(blanket(typev3.RateLimitStrategy_DENY_ALL)))
+	}
+	// Envoy fills a new token bucket only as far as the one that it replaces was full. After any
+	// other strategy it is full. Both actions take effect at once.
+	return append(to, w.assignment(blanket(typev3.RateLimitStrategy_DENY_ALL)), w.assignment(w.bucketOfUnits()))
+}
+
+func (w *work) assignment(by *typev3.RateLimitStrategy) *action {
+	return &action{BucketId: w.subscription.id, BucketAction: &rlqs.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction_{
+		QuotaAssignmentAction: &rlqs.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction{
+			AssignmentTimeToLive: durationpb.New(w.lasts),
+			RateLimitStrategy:    by,
+		},
+	}}
+}
+
+func blanket(rule typev3.RateLimitStrategy_BlanketRule) *typev3.RateLimitStrategy {
+	return &typev3.RateLimitStrategy{Strategy: &typev3.RateLimitStrategy_BlanketRule_{BlanketRule: rule}}
+}
+
+// fillInterval is the time in which a token comes back. A year is the longest that Envoy knows.
+const fillInterval = 365 * 24 * time.Hour
+
+// bucketOfUnits is a token bucket that is full once. A bucket that equals the one before would not be
+// filled: so the nanoseconds of the interval, which Envoy looks at, always differ.
+func (w *work) bucketOfUnits() *typev3.RateLimitStrategy {
+	interval := durationpb.New(fillInterval)
+	interval.Nanos = int32(w.subscription.serial % 1_000_000_000)
+	return &typev3.RateLimitStrategy{Strategy: &typev3.RateLimitStrategy_TokenBucket{TokenBucket: &typev3.TokenBucket{
+		MaxTokens:     uint32(w.subscription.size),
+		TokensPerFill: wrapperspb.UInt32(1),
+		FillInterval:  interval,
+	}}}
+}

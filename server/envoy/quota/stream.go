@@ -1,0 +1,270 @@
+package quota
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	rlqs "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	// inParallel is how many buckets of a stream are decided at once.
+	inParallel = 16
+	// perResponse is how many buckets a response is about at most.
+	perResponse = 500
+	// maxDomain is the length of the longest domain, in bytes.
+	maxDomain = 1024
+)
+
+// conversation is a stream while it is answered. All but receive runs in one goroutine.
+type conversation struct {
+	service       *Service
+	stream        rlqs.RateLimitQuotaService_StreamRateLimitQuotasServer
+	domain        string
+	subscriptions map[string]*subscription // by the name of the bucket
+	queue         queue
+}
+
+func (c *conversation) run(ctx context.Context) error {
+	reports, failed := make(chan *rlqs.RateLimitQuotaUsageReports), make(chan error, 1)
+	go c.receive(ctx, reports, failed)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		var todo []*work
+		select {
+		case m := <-reports:
+			var err error
+			if todo, err = c.read(m); err != nil {
+				return err
+			}
+		case <-timer.C:
+			todo = c.whatIsDue()
+		case err := <-failed:
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		case <-c.service.stopped:
+			return errStopping
+		}
+		c.doAll(ctx, todo)
+		if err := c.answer(todo); err != nil {
+			return err
+		}
+		timer.Reset(c.untilDue())
+	}
+}
+
+func (c *conversation) receive(ctx context.Context, to chan<- *rlqs.RateLimitQuotaUsageReports, failed chan<- error) {
+	for {
+		m, err := c.stream.Recv()
+		if err != nil {
+			failed <- err
+			return
+		}
+		select {
+		case to <- m:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// close ends all subscriptions. What the proxy has not used yet stays taken, because it may use it
+// until its assignments expire.
+func (c *conversation) close() {
+	for _, s := range c.subscriptions {
+		c.service.buckets.leave(s.bucket, s.demand)
+	}
+	c.service.buckets.close()
+}
+
+// read accounts a report, and returns what to do about its buckets.
+func (c *conversation) read(m *rlqs.RateLimitQuotaUsageReports) ([]*work, error) {
+	if err := c.readDomain(m.GetDomain()); err != nil {
+		return nil, err
+	}
+	now, set := time.Now(), c.service.decider.Rules()
+	var todo []*work
+	for _, r := range m.GetBucketQuotaUsages() {
+		s, err := c.find(r.GetBucketId(), now)
+		if err != nil {
+			return nil, err
+		}
+		if s == nil {
+			continue
+		}
+		back := s.account(now, usage{clip(r.GetNumRequestsAllowed()), clip(r.GetNumRequestsDenied())})
+		if s.work == nil {
+			s.work = &work{subscription: s}
+			todo = append(todo, s.work)
+		}
+		s.work.giveBack += back
+		s.work.renew = s.wants(now, set, c.service.settings.TTL)
+	}
+	for _, w := range todo {
+		s := w.subscription
+		if s.isIdle(now, c.service.settings.Idle) {
+			w.abandon = true
+			if s.strategy != nothing && now.Sub(s.sent) >= late {
+				w.giveBack += s.takeBack(now, s.unspent)
+			}
+		}
+	}
+	return todo, nil
+}
+
+func clip(n uint64) int64 { return int64(min(n, mostReported)) }
+
+// readDomain reads the domain of a report, which only the first one must have.
+func (c *conversation) readDomain(domain string) error {
+	switch {
+	case c.domain == "" && domain == "":
+		return status.Error(codes.InvalidArgument, "the first report must have a domain")
+	case len(domain) > maxDomain:
+		return status.Errorf(codes.InvalidArgument, "domain of %d bytes: at most %d", len(domain), maxDomain)
+	case c.domain == "":
+		c.domain = domain
+	case domain != "" && domain != c.domain:
+		return status.Errorf(codes.InvalidArgument, "the domain of the stream is %q and cannot change: open another stream", c.domain)
+	}
+	return nil
+}
+
+// find returns the subscription to a bucket, and begins it if it is new. It returns nil if there
+// is no room for another.
+func (c *conversation) find(id *rlqs.BucketId, now time.Time) (*subscription, error) {
+	name, entries, err := nameOf(c.domain, id)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	s := c.subscriptions[name]
+	if s == nil {
+		b := c.service.buckets.join(name, c.domain, entries, len(c.subscriptions))
+		if b == nil {
+			c.service.crowded.warn(c.service.settings.Log, "rate limit quota: too many buckets: one gets no assignment",
+				"domain", c.domain, "of_stream", len(c.subscriptions), "most", c.service.settings.MaxBuckets)
+			return nil, nil
+		}
+		s = &subscription{bucket: b, id: id, due: now, faded: now}
+		c.subscriptions[name] = s
+		heap.Push(&c.queue, s)
+	}
+	return s, nil
+}
+
+// whatIsDue returns the renewals that are due.
+func (c *conversation) whatIsDue() []*work {
+	var todo []*work
+	now := time.Now()
+	for len(c.queue) > 0 && !c.queue[0].due.After(now) {
+		s := heap.Pop(&c.queue).(*subscription)
+		s.work = &work{subscription: s, renew: true}
+		todo = append(todo, s.work)
+	}
+	for _, w := range todo {
+		heap.Push(&c.queue, w.subscription)
+	}
+	return todo
+}
+
+// untilDue is the time until the next renewal.
+func (c *conversation) untilDue() time.Duration {
+	if len(c.queue) == 0 {
+		return time.Hour
+	}
+	return max(0, time.Until(c.queue[0].due))
+}
+
+// doAll does all of todo, and puts the subscriptions in the order in which they are due next.
+func (c *conversation) doAll(ctx context.Context, todo []*work) {
+	if len(todo) == 1 {
+		c.service.do(ctx, todo[0])
+	} else {
+		var all sync.WaitGroup
+		next := make(chan *work)
+		for range min(inParallel, len(todo)) {
+			all.Go(func() {
+				for w := range next {
+					c.service.do(ctx, w)
+				}
+			})
+		}
+		for _, w := range todo {
+			next <- w
+		}
+		close(next)
+		all.Wait()
+	}
+	for _, w := range todo {
+		s := w.subscription
+		s.work = nil
+		if !w.abandon {
+			heap.Fix(&c.queue, s.place)
+			continue
+		}
+		heap.Remove(&c.queue, s.place)
+		delete(c.subscriptions, s.bucket.name)
+		c.service.buckets.leave(s.bucket, s.demand)
+	}
+}
+
+// answer sends what came of todo.
+func (c *conversation) answer(todo []*work) error {
+	for len(todo) > 0 {
+		some := todo[:min(perResponse, len(todo))]
+		todo = todo[len(some):]
+		m := new(rlqs.RateLimitQuotaResponse)
+		for _, w := range some {
+			m.BucketAction = w.actions(m.BucketAction)
+		}
+		if len(m.BucketAction) == 0 {
+			continue
+		}
+		if err := c.stream.Send(m); err != nil {
+			return err
+		}
+		now := time.Now()
+		for _, w := range some {
+			if w.assign {
+				w.subscription.sent, w.subscription.expires = now, now.Add(w.lasts)
+			}
+		}
+	}
+	return nil
+}
+
+// queue is a heap of subscriptions by when they are due.
+type queue []*subscription
+
+func (q queue) Len() int           { return len(q) }
+func (q queue) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
+func (q queue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].place, q[j].place = i, j
+}
+
+// Push implements heap.Interface.
+func (q *queue) Push(x any) {
+	s := x.(*subscription)
+	s.place = len(*q)
+	*q = append(*q, s)
+}
+
+// Pop implements heap.Interface.
+func (q *queue) Pop() any {
+	old := *q
+	last := old[len(old)-1]
+	old[len(old)-1] = nil
+	*q = old[:len(old)-1]
+	return last
+}

@@ -1,0 +1,312 @@
+package quota
+
+import (
+	"math"
+	"time"
+
+	rlqs "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server"
+)
+
+// strategy is what a proxy was assigned.
+type strategy uint8
+
+const (
+	nothing  strategy = iota // it has no assignment
+	units                    // a number of units
+	allowAll                 // no limit is enforced; what is reported is charged
+	denyAll                  // nothing is left, or a ban refuses
+)
+
+const (
+	// late is how long an assignment and a report may be on their way, together. What comes later
+	// can make the service give back units that were used: by as many the limit may be exceeded,
+	// until the report comes.
+	late = 2 * time.Second
+	// windowLeft of a fixed window must be left to give back units, so that they do not go to the
+	// next window.
+	windowLeft = 500 * time.Millisecond
+	// afterWindow is how long after a window its units can be used at most, for assignments last
+	// whole seconds. A proxy whose stream is open gets units of the next window at once.
+	afterWindow = 2 * time.Second
+	// A bucket whose limit has nothing left is looked at again after a twentieth of the time in
+	// which the limit recovers, but not before soonest and not after latest.
+	soonest, latest = 250 * time.Millisecond, 10 * time.Second
+	// afterEnd is how long after the end of a window units of the next one are taken.
+	afterEnd = 2 * time.Millisecond
+	// firstInterval is the time between reports before it is known.
+	firstInterval = 5 * time.Second
+	// mostReported bounds the numbers of a report.
+	mostReported = 1 << 40
+)
+
+// subscription is one bucket of one stream. Only the stream's goroutine uses it, except that
+// several renewals may run at once, each of one subscription.
+type subscription struct {
+	bucket *bucket
+	id     *rlqs.BucketId
+	place  int       // in the queue of its stream
+	due    time.Time // when to renew the assignment, whatever is reported
+	work   *work     // that its stream is about to do; nil: none
+
+	// The assignment.
+	strategy strategy
+	size     int64     // units in it, if strategy is units
+	since    int64     // units reported as used since it was sent
+	sent     time.Time // zero: never
+	expires  time.Time
+	serial   uint32     // makes each assignment of units unlike the last
+	rules    *rules.Set // that decided
+	waiting  time.Time  // nothing was left: do not ask before
+
+	// What was taken ahead, and not used yet as far as is known. grants is what the proxy may
+	// still report: the oldest first, and used in that order. unspent is what can be given back: of
+	// this window, less all that was reported since. The two differ because the service does not
+	// know how much of an assignment was used when another replaced it.
+	grants  []grant
+	unspent float64
+	faded   time.Time // unspent is as of then
+	fade    float64   // units a second that come back by themselves; 0: a fixed window
+	window  time.Time // when the window ends that unspent was taken in; zero: the limit has none
+	owed    int64     // used without an assignment, and not charged yet
+	free    bool      // rules has nothing to charge
+
+	// What is reported.
+	reported time.Time // last report; zero: none yet
+	reports  int
+	interval time.Duration // between reports
+	demand   float64       // requests a second
+	active   time.Time     // last report with requests
+	used     float64       // in this window, or as if in a bucket, for equal shares
+}
+
+// grant is a number of units that were taken ahead.
+type grant struct {
+	units int64
+	until time.Time // replaced then; zero: it is the current one
+}
+
+// maxGrants bounds subscription.grants. Older ones are merged.
+const maxGrants = 16
+
+// usage is a report about one bucket.
+type usage struct{ allowed, denied int64 }
+
+// account adds a report to s, which came at now. It returns how many units to give back.
+func (s *subscription) account(now time.Time, u usage) (giveBack int64) {
+	s.measure(now, u)
+	s.age(now)
+	s.used += float64(u.allowed)
+	s.unspent = max(0, s.unspent-float64(u.allowed))
+	s.since += u.allowed
+	s.owed = min(mostReported, s.owed+s.spend(u.allowed))
+	if s.sent.IsZero() || now.Sub(s.sent) < late {
+		return 0
+	}
+	// The proxy has the current assignment for so long that what it used of older ones is in
+	// this report. What is left of those is dead.
+	s.drop(now)
+	dead := s.unspent
+	if s.strategy == units && now.Before(s.expires.Add(late)) {
+		dead -= float64(s.size)
+	}
+	return s.takeBack(now, dead)
+}
+
+// takeBack takes dead units from what is unspent, and returns how many of them to give back.
+func (s *subscription) takeBack(now time.Time, dead float64) int64 {
+	n := int64(dead)
+	if n <= 0 {
+		return 0
+	}
+	s.unspent -= float64(n)
+	s.used = max(0, s.used) // what was not used is not in it
+	if !s.window.IsZero() && s.window.Sub(now) < windowLeft {
+		return 0
+	}
+	return n
+}
+
+// measure learns from a report what s demands.
+func (s *subscription) measure(now time.Time, u usage) {
+	old := s.demand
+	if s.reported.IsZero() {
+		s.interval, s.active = firstInterval, now
+	} else if took := now.Sub(s.reported); took >= 50*time.Millisecond {
+		if s.reports == 1 {
+			s.interval = took
+		}
+		s.interval = (3*s.interval + took) / 4
+		rate := float64(u.allowed+u.denied) / took.Seconds()
+		s.demand = max(rate, (s.demand+rate)/2)
+		s.reports++
+	} else { // one that follows an assignment at once
+		s.demand = max(s.demand, float64(u.allowed+u.denied)/s.interval.Seconds())
+	}
+	if s.reported.IsZero() {
+		s.reports = 1
+	}
+	if u.allowed+u.denied > 0 {
+		s.active = now
+	}
+	s.reported = now
+	s.bucket.demands(old, s.demand)
+}
+
+// age lets unspent units fade that come back by themselves, and forgets those of a window that is
+// over.
+func (s *subscription) age(now time.Time) {
+	if faded := now.Sub(s.faded).Seconds(); s.fade > 0 && faded > 0 {
+		s.unspent = max(0, s.unspent-s.fade*faded)
+		streams, _ := s.bucket.all()
+		s.used = max(0, s.used-s.fade*faded/float64(max(1, streams)))
+	}
+	s.faded = now
+	if !s.window.IsZero() && !now.Before(s.window) {
+		s.unspent, s.used, s.window = 0, 0, time.Time{}
+	}
+}
+
+// spend uses n units of the grants, and returns how many no grant covers.
+func (s *subscription) spend(n int64) (uncovered int64) {
+	for i := range s.grants {
+		g := &s.grants[i]
+		part := min(n, g.units)
+		g.units -= part
+		n -= part
+	}
+	return n
+}
+
+// drop forgets the grants that were replaced so long ago that all they let through is reported.
+func (s *subscription) drop(now time.Time) {
+	kept := s.grants[:0]
+	for _, g := range s.grants {
+		if g.until.IsZero() || now.Sub(g.until) < late {
+			kept = append(kept, g)
+		}
+	}
+	s.grants = kept
+}
+
+// replace ends the current grant, and begins one of n units. 0: there is none.
+func (s *subscription) replace(now time.Time, n int64) {
+	for i := range s.grants {
+		if g := &s.grants[i]; g.until.IsZero() {
+			g.until = now
+		}
+	}
+	if len(s.grants) >= maxGrants {
+		s.grants[1].units += s.grants[0].units
+		s.grants = append(s.grants[:0], s.grants[1:]...)
+	}
+	if n > 0 {
+		s.grants = append(s.grants, grant{units: n})
+	}
+	s.size, s.since = n, 0
+}
+
+// left is the least that the proxy has, as far as is known.
+func (s *subscription) left() int64 {
+	if s.strategy != units {
+		return 0
+	}
+	return max(0, s.size-s.since)
+}
+
+// need is how many units s needs until it is asked again.
+func (s *subscription) need(ttl time.Duration) int64 {
+	ahead := min(max(2*s.interval, time.Second), ttl)
+	return int64(math.Ceil(1.5 * s.demand * ahead.Seconds()))
+}
+
+// isIdle reports whether s had no requests for idle.
+func (s *subscription) isIdle(now time.Time, idle time.Duration) bool {
+	return now.Sub(s.active) >= idle
+}
+
+// wants reports whether the assignment is to be renewed after a report.
+func (s *subscription) wants(now time.Time, set *rules.Set, ttl time.Duration) bool {
+	switch {
+	case s.strategy == nothing, s.rules != set, !now.Before(s.due):
+		return true
+	case s.strategy != units, now.Before(s.waiting):
+		return false
+	}
+	return s.left() == 0 || s.reports > 1 && s.left() < s.need(ttl)/2
+}
+
+// retry is when to look again at a limit that has nothing left. v is a decision about it.
+func retry(now time.Time, v *server.Verdict) time.Duration {
+	wait := min(max(v.ResetAfter/20, soonest), latest)
+	if end := windowOf(now, v); !end.IsZero() {
+		wait = min(wait, end.Sub(now)+afterEnd)
+	}
+	return wait
+}
+
+// share is how many of the remaining units s gets, at least one. limit is the strictest that the
+// bucket has.
+func (s *subscription) share(set *Settings, limit *stint.Limit, remaining int64) int64 {
+	streams, demand := s.bucket.all()
+	all := float64(max(1, streams))
+	instances := 1.0
+	if set.Instances != nil {
+		instances = float64(max(1, set.Instances()))
+	}
+	if set.Shares == Equally {
+		mine := math.Ceil(float64(limit.Capacity())/(all*instances) - s.used)
+		if mine < 1 {
+			return 0
+		}
+		return min(remaining, max(1, int64(math.Ceil(mine/2))))
+	}
+	equal := float64(remaining) / (all * instances)
+	if s.reports < 2 { // nothing is known of the demand
+		return min(remaining, max(1, int64(math.Ceil(equal/2))))
+	}
+	base := max(0.1*demand/all, 1e-9)
+	part := float64(remaining) / instances * (s.demand + base) / (demand + all*base)
+	want := max(float64(s.need(set.TTL)), equal/8, 1)
+	return min(remaining, max(1, int64(math.Ceil(min(part, want)))))
+}
+
+// term says how long an assignment of units lasts and when to renew it. d are the decisions that
+// took them, at now.
+func (s *subscription) term(now time.Time, v *server.Verdict, ttl time.Duration) (lasts time.Duration, due time.Time) {
+	end := windowOf(now, v)
+	if end.IsZero() {
+		s.window, s.fade = end, 0
+		if spec := v.Limit.Spec(); spec.Period > 0 {
+			s.fade = float64(spec.Amount) / spec.Period.Seconds()
+		}
+		return ttl, now.Add(ttl * 3 / 4)
+	}
+	if d := end.Sub(s.window); d > time.Second/2 || d < -time.Second/2 { // not that of what is unspent
+		s.unspent, s.used = 0, 0
+	}
+	s.window, s.fade = end, 0
+	whole := (end.Sub(now) + time.Second - 1).Truncate(time.Second)
+	if whole+time.Second > ttl {
+		return ttl, now.Add(ttl * 3 / 4)
+	}
+	return whole + time.Second, end.Add(afterEnd)
+}
+
+// windowOf is when the first of the fixed windows ends that v is about; zero: there is none.
+func windowOf(now time.Time, v *server.Verdict) time.Time {
+	first := time.Duration(math.MaxInt64)
+	for i := range v.Each {
+		d := &v.Each[i]
+		if d.Limit != nil && d.Limit.Spec().Algorithm == stint.FixedWindow && d.ResetAfter > 0 {
+			first = min(first, d.ResetAfter)
+		}
+	}
+	if first == math.MaxInt64 {
+		return time.Time{}
+	}
+	return now.Add(first)
+}
