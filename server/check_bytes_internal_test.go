@@ -24,6 +24,8 @@ func TestBytesOfBodies(t *testing.T) {
 		"texts":     fill(`{"attrs":{"a":[`, `"\n"`, `]}}`),
 		"deep":      `{"attrs":{"a":` + strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000) + `}}`,
 		"headers":   fill(`{"request":{"path":"/","headers":{"a":[`, `""`, `]}}}`),
+		"entries":   fill(`{"domain":"d","descriptors":[{"entries":[`, `{"key":"k"}`, `]}]}`),
+		"calls":     fill(`{"domain":"d","descriptors":[`, `{"limit":{"unit":"day","requests_per_unit":1},"entries":[{"key":"k"}]}`, `]}`),
 		"checks":    "[" + strings.Repeat(`{"client":"192.0.2.1","request":{"path":"/a?b=c","headers":{"a":"b"}},"attrs":{"a":1}},`, 999) + "{}]",
 	} {
 		b := new(batch)

@@ -259,7 +259,7 @@ func (t *evaluation) heldText() string {
 	for i := range t.groups {
 		g := &t.groups[i]
 		shadow := g.inShadow()
-		if shadow && g.answer.Err == nil && !g.answer.Allowed {
+		if g.answer.Err == nil && !g.answer.Allowed {
 			continue
 		}
 		for j := range g.request.Asks {

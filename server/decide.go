@@ -29,7 +29,8 @@ type Verdict struct {
 	// Rules and Each have an element for each limit of each rule that applied, in the
 	// file's order. They include rules in shadow mode, which clients do not see; if such a
 	// rule was not decided, its Decision is zero. Rules that watch responses and have no
-	// limits are left out. Each is nil if a running ban answered for all.
+	// limits are left out. Each is nil if a running ban answered for all; of a call of Envoy's
+	// service it then has the ban for the key that is banned, and is zero for the others.
 	Rules []*rules.Rule
 	Each  []stint.Decision
 
@@ -37,6 +38,9 @@ type Verdict struct {
 	// decision about one is Each[Ask]; see rules.DescriptorMatch. Allowed is their common answer,
 	// in which rules with Quota refuse only together.
 	Descriptors []rules.DescriptorMatch
+	// GivenBack says how the keys stand whose units the call gave back: a DescriptorMatch that gives
+	// back has the index in Ask. nil: nothing was given back, because the call was refused.
+	GivenBack []stint.Decision
 
 	// ID names the decision in the header Stint-Decision, log lines and traces: 16
 	// hexadecimal digits. Refusals have one; empty: nobody has asked for it. Simulations
@@ -91,6 +95,7 @@ type evaluation struct {
 	claims map[string]any // of the token, if the rules have read it
 
 	asks   []stint.Ask // as Rules and Each
+	back   []stint.Ask // what a call of Envoy's service gives back
 	groups []group     // calls of the store; none if there is nothing to ask
 	room   struct {
 		asks   [2]stint.Ask
@@ -120,14 +125,16 @@ func (s *Server) decide(ctx context.Context, all []evaluation, at time.Time, sha
 			t.find(context.Background(), set, m, at, s.settings.AllowAmbiguous)
 		}
 	}
-	m.Asks, m.Rules, m.Claims = nil, nil, nil // the evaluations keep them
+	m.Asks, m.Rules, m.Claims, m.Descriptors, m.GiveBack = nil, nil, nil, nil, nil // the evaluations keep them
 	matches.Put(m)
 	s.take(ctx, all, shadows)
+	calls := false
 	for i := range all {
 		t := &all[i]
 		if t.in == nil {
 			continue
 		}
+		calls = calls || t.in.Descriptors != nil
 		if t.err == nil && at.IsZero() && set.Holds() {
 			s.noticeUnheld(set, t)
 		}
@@ -137,6 +144,16 @@ func (s *Server) decide(ctx context.Context, all []evaluation, at time.Time, sha
 		if t.err == nil && at.IsZero() {
 			t.err = s.admit(ctx, &t.Verdict)
 		}
+	}
+	if calls {
+		s.settleCalls(ctx, all, at)
+	}
+	for i := range all {
+		t := &all[i]
+		if t.in == nil {
+			continue
+		}
+		t.showLimits()
 		if t.err == nil && !t.Allowed {
 			t.Message = t.message(&t.Decision, wanted(t.in))
 			if at.IsZero() {
@@ -167,7 +184,7 @@ func (t *evaluation) find(ctx context.Context, set *served, m *rules.Matches, at
 	if t.err = set.AsksContext(ctx, t.in, m); t.err != nil {
 		return
 	}
-	t.claims = m.Claims
+	t.claims, t.back = m.Claims, m.GiveBack
 	if t.opaque {
 		if t.err = fitsHold(m.Asks); t.err != nil {
 			return
@@ -179,7 +196,7 @@ func (t *evaluation) find(ctx context.Context, set *served, m *rules.Matches, at
 			m.Asks[i].MaxDelay = t.maxDelay
 		}
 	}
-	t.asks, t.Verdict = m.Asks, Verdict{List: m.List, Entry: m.Entry, Rules: m.Rules, counters: set.counters}
+	t.asks, t.Verdict = m.Asks, Verdict{List: m.List, Entry: m.Entry, Rules: m.Rules, Descriptors: m.Descriptors, counters: set.counters}
 	switch v := &t.Verdict; {
 	case m.List == rules.Blocked:
 	case m.Ban != nil:
@@ -191,54 +208,6 @@ func (t *evaluation) find(ctx context.Context, set *served, m *rules.Matches, at
 			t.divide(at)
 		}
 	}
-}
-
-// group is one request to the store: all rules that are enforced, or one in shadow mode.
-type group struct {
-	request stint.Request
-	rules   []*rules.Rule
-	places  []int // of its asks in the evaluation; nil: all of them
-	answer  stint.Answer
-}
-
-// divide makes the groups: one of the rules that are enforced, if there are any, and one of
-// each rule in shadow mode.
-func (t *evaluation) divide(at time.Time) {
-	t.Each = t.room.each[:]
-	if n := len(t.asks); n > len(t.Each) {
-		t.Each = make([]stint.Decision, n)
-	} else {
-		t.Each = t.Each[:n:n]
-	}
-	t.groups = t.room.groups[:1]
-	if !slices.ContainsFunc(t.Rules, isShadow) {
-		g := &t.groups[0]
-		g.request.Asks, g.rules, g.answer.Each = t.asks, t.Rules, t.Each
-	} else {
-		t.divideShadows()
-	}
-	if t.ending != nil && slices.ContainsFunc(t.asks, func(a stint.Ask) bool { return isHeld(&a) }) {
-		t.holds, t.ending.holds = stint.NewHoldID(), true
-	}
-	for i := range t.groups {
-		g := &t.groups[i]
-		g.request.At, g.request.Deadline = at, soonest(g.rules)
-		g.request.Hold, g.request.HoldFor = t.holds, t.holdFor
-	}
-}
-
-// inShadow reports whether g is one rule in shadow mode.
-func (g *group) inShadow() bool { return isShadow(g.rules[0]) }
-
-// soonest is the shortest decision_timeout of the rules that are enforced; 0: none has one.
-func soonest(all []*rules.Rule) time.Duration {
-	var least time.Duration
-	for _, r := range all {
-		if d := r.DecisionTimeout; d > 0 && !isShadow(r) && (least == 0 || d < least) {
-			least = d
-		}
-	}
-	return least
 }
 
 // take sends the groups of all requests to the store: one call for the rules that are enforced,
@@ -334,33 +303,50 @@ func (s *Server) conclude(ctx context.Context, t *evaluation) error {
 	if len(t.groups) == 0 {
 		return nil
 	}
-	v, each := &t.Verdict, t.Each
+	var failed error
 	for i := range t.groups {
 		g := &t.groups[i]
 		conclude := s.concludeEnforced
 		if g.inShadow() {
 			conclude = s.concludeShadow
 		}
-		if err := conclude(ctx, t, g); err != nil {
-			return err
-		}
-		for j, place := range g.places {
-			each[place] = g.answer.Each[j]
+		if err := conclude(ctx, t, g); err == nil {
+			t.place(g)
+		} else if failed == nil {
+			failed = err
 		}
 	}
+	if failed != nil {
+		s.takeBack(ctx, t, true)
+		return failed
+	}
+	v := &t.Verdict
+	v.taken, v.Decision = taken{t.groups, t.ending}, t.common()
 	v.applied = true
+	if v.ranBan() && t.in.Descriptors == nil {
+		v.Each = nil
+	}
 	if i := v.decidedBy(t.asks); i >= 0 {
 		v.Rule = v.Rules[i]
-		if v.Outcome == stint.Banned && v.Each != nil { // by this request
+		if v.Outcome == stint.Banned && !v.ranBan() { // by this request
 			s.bans.impose(v.Rule.Name, t.asks[i].Key, v.BanLeft)
 		}
 	}
 	v.watch(t.asks)
-	v.showLimits()
 	return nil
 }
 
-// concludeEnforced applies the answer of the rules that are enforced.
+// place puts the answer of g among those of all groups.
+func (t *evaluation) place(g *group) {
+	for j, place := range g.places {
+		t.Each[place] = g.answer.Each[j]
+	}
+}
+
+// ranBan reports whether a ban that ran already decided.
+func (v *Verdict) ranBan() bool { return v.Outcome == stint.Banned && v.Limit == nil }
+
+// concludeEnforced applies the answer of rules that are enforced.
 func (s *Server) concludeEnforced(ctx context.Context, t *evaluation, g *group) error {
 	v, a := &t.Verdict, &g.answer
 	if errors.Is(a.Err, stint.ErrFull) && !s.fleet.IsLayered() {
@@ -375,13 +361,12 @@ func (s *Server) concludeEnforced(ctx context.Context, t *evaluation, g *group) 
 		v.counters.fellBack(g.rules, a)
 		return a.Err
 	}
-	v.taken, v.Decision = taken{&g.request, a.Each, t.ending}, a.Decision
 	if t.ending != nil {
 		t.ending.keep(ctx, kept{stint.Internal().Keep(s.decider, &g.request, a.Each, &a.Decision), g.request.Asks, g.rules, v.counters})
 	}
 	v.counters.fellBack(g.rules, a)
-	if a.Outcome == stint.Banned && a.Limit == nil {
-		v.Each = nil
+	if a.Outcome == stint.Banned && a.Limit == nil && t.in.Descriptors != nil {
+		g.bannedAlone()
 	}
 	return nil
 }
@@ -392,7 +377,7 @@ func (v *Verdict) decidedBy(asks []stint.Ask) int {
 		a := &asks[i]
 		decided := a.Limit != nil && a.Limit == v.Limit && a.Key == v.Key
 		if v.Outcome > stint.Limited { // a warning or a ban is graver than the limit that led to it
-			decided = a.Penalty == v.Penalty
+			decided = a.Penalty == v.Penalty && (a.Key == v.Key || v.Limit != nil && !v.Each[i].Allowed)
 		}
 		if decided && !isShadow(v.Rules[i]) {
 			return i

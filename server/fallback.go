@@ -49,43 +49,54 @@ func (s *Server) breakerChanged(to fleet.BreakerState, why error) {
 // remembers reports whether refusals are to be remembered.
 func (s *Server) remembers() bool { return s.fleet.IsLayered() && s.settings.RememberedDenials > 0 }
 
-// taken is what an allowed request took, and the answers, which say where. ending has what it
+// taken is what an allowed request took: that of its groups that were allowed. ending has what it
 // holds; nil: it holds nothing, or others settle that.
 type taken struct {
-	request *stint.Request
-	each    []stint.Decision
-	ending  *ending
+	groups []group
+	ending *ending
 }
 
-// refund returns what t took to where it was taken, and gives back what it holds. A place in the
-// queue of a leaky bucket stays taken: the requests behind keep their places, so it would be
-// given twice.
+// refund returns what t took to where it was taken, and gives back what it holds.
 func (s *Server) refund(ctx context.Context, t taken) error {
 	var err error
-	var r stint.Request
-	var calls []stint.HoldCall
-	if t.request == nil {
-		return nil
+	for i := range t.groups {
+		if g := &t.groups[i]; !g.inShadow() && g.allowed() {
+			err = errors.Join(err, s.refundGroup(ctx, g, t.ending, func(int) bool { return false }))
+		}
 	}
-	for i, a := range t.request.Asks {
-		if a.Units() == 0 || a.Limit.Spec().Algorithm == stint.LeakyBucket {
+	return err
+}
+
+// refundGroup refunds the asks of g but those that stay. A place in the queue of a leaky bucket stays
+// taken: the requests behind keep their places, so it would be given twice.
+func (s *Server) refundGroup(ctx context.Context, g *group, e *ending, stays func(i int) bool) error {
+	var err error
+	r := stint.Request{At: g.request.At}
+	var calls []stint.HoldCall
+	for i, a := range g.request.Asks {
+		if stays(i) || !isRefundable(&a) {
 			continue
 		}
-		a.By = t.each[i].By
-		if t.request.Hold == (stint.HoldID{}) || !isHeld(&a) {
+		a.By = g.answer.Each[i].By
+		if g.request.Hold == (stint.HoldID{}) || !isHeld(&a) {
 			r.Asks = append(r.Asks, a)
-		} else if t.ending == nil {
-			calls = append(calls, stint.HoldCall{Key: a.Key, Limit: a.Limit, Hold: t.request.Hold, Units: a.Units(), For: t.request.HoldFor, By: a.By})
+		} else if e == nil {
+			calls = append(calls, stint.HoldCall{Key: a.Key, Limit: a.Limit, Hold: g.request.Hold, Units: a.Units(), For: g.request.HoldFor, By: a.By})
 		}
 	}
-	if t.ending != nil {
-		err = t.ending.end(ctx, nil)
+	if e != nil {
+		err = e.end(ctx, nil)
 	}
 	s.decider.Holds(ctx, calls)
 	for i := range calls {
 		err = errors.Join(err, calls[i].Err)
 	}
 	return errors.Join(err, stint.Refund(ctx, s.fleet, &r))
+}
+
+// isRefundable reports whether a took units that can be given back.
+func isRefundable(a *stint.Ask) bool {
+	return a.Units() > 0 && a.Limit.Spec().Algorithm != stint.LeakyBucket
 }
 
 // giveBack gives back what a request holds that did not take place. e may be nil.

@@ -37,8 +37,7 @@ type checkInput struct {
 	// headers.
 	request rules.Request
 	header  http.Header
-	call    rules.Descriptors // what Input.Descriptors points to, if it is not nil
-	err     error             // set if a batch goes on without this check
+	err     error // set if a batch goes on without this check
 }
 
 // way is what a check or an event wants.
@@ -124,11 +123,9 @@ func (r *inputReader) input(q *checkInput) error {
 			q.Request = &q.request
 			return r.request(q)
 		case "domain":
-			q.Descriptors = &q.call
-			return r.name(&q.call.Domain)
+			return r.name(&q.aCall().Domain)
 		case "descriptors":
-			q.Descriptors = &q.call
-			return r.descriptors(&q.call)
+			return r.descriptors(q.aCall())
 		}
 		return err
 	})

@@ -22,18 +22,26 @@ var (
 // costOfCall is the Cost of a descriptor that says none.
 const costOfCall = -1
 
+// aCall makes q one.
+func (q *checkInput) aCall() *rules.Descriptors {
+	if q.Descriptors == nil {
+		q.Descriptors = &rules.Descriptors{}
+	}
+	return q.Descriptors
+}
+
 // completeCall checks q's call, and gives the cost of q to the descriptors that say none.
 func (q *checkInput) completeCall() error {
 	switch {
-	case q.call.Domain == "":
+	case q.Descriptors.Domain == "":
 		return errors.New("descriptors: want a domain, too")
-	case len(q.call.List) == 0:
+	case len(q.Descriptors.List) == 0:
 		return errors.New("domain: want descriptors, too")
 	case q.Operation != "" || q.Attrs != nil:
 		return errors.New("domain: operation and attrs are those of the call, and cannot be given")
 	}
-	for i := range q.call.List {
-		if d := &q.call.List[i]; d.Cost == costOfCall {
+	for i := range q.Descriptors.List {
+		if d := &q.Descriptors.List[i]; d.Cost == costOfCall {
 			d.Cost = q.Cost
 		}
 	}

@@ -34,7 +34,7 @@ func (s *Server) countOffenders(start time.Duration, t *evaluation) {
 		return
 	}
 	r := offenders.Request{
-		Start: start, Client: t.in.Client, IPv6Prefix: s.set.Load().IPv6Prefix,
+		Start: start, Client: t.in.Addr(), IPv6Prefix: s.set.Load().IPv6Prefix,
 		Decision: &v.Decision, Rule: v.Rule, Rules: v.Rules, Each: v.Each, Asks: t.asks,
 	}
 	if t.in.Request != nil {

@@ -42,7 +42,12 @@ func (v *Verdict) showLimits() {
 	if v.Each != nil {
 		v.Each = slices.Clone(v.Each) // taken has the same, and needs all
 	}
+	places := make([]int, len(v.Rules)) // of asks, of which descriptors have the index
+	for i := range places {
+		places[i] = min(i, shown)
+	}
 	for i := shown + 1; i < len(v.Rules); i++ {
+		places[i] = shown
 		if hasNoLimits(v.Rules[i]) {
 			continue
 		}
@@ -55,6 +60,11 @@ func (v *Verdict) showLimits() {
 	v.Rules = v.Rules[:shown]
 	if v.Each != nil {
 		v.Each = v.Each[:shown]
+	}
+	for i := range v.Descriptors {
+		if d := &v.Descriptors[i]; d.Ask >= 0 && !d.GiveBack {
+			d.Ask = places[d.Ask]
+		}
 	}
 }
 

@@ -37,7 +37,7 @@ func (s *Server) record(start time.Duration, t *evaluation) {
 	}
 	set := s.set.Load()
 	q := recent.Request{At: start, Input: t.in, Claims: t.claims, MaxDelay: t.maxDelay}
-	if !t.in.Client.IsValid() && len(t.asks) > 0 {
+	if !t.in.Addr().IsValid() && len(t.asks) > 0 {
 		q.Subject = t.asks[0].Key
 	}
 	s.recent.Add(&q, set.IPv6Prefix, set.reads)
@@ -120,8 +120,8 @@ func (p *previewed) try(ctx context.Context, s *Server, q *recent.Request, at ti
 	} else {
 		c.Rule = now.rule
 	}
-	if q.Client.IsValid() {
-		c.Client = s.shownKey(q.Client.String())
+	if client := q.Addr(); client.IsValid() {
+		c.Client = s.shownKey(client.String())
 	}
 	if q.Request != nil {
 		c.Method, c.Path = q.Request.Method, q.Request.Path
@@ -163,7 +163,7 @@ type tried struct {
 func (p *trial) decide(ctx context.Context, q *recent.Request, at time.Time, ambiguous rules.Ambiguity) (tried, error) {
 	t := evaluation{in: q.Input, maxDelay: q.MaxDelay}
 	t.find(ctx, &p.served, &p.matches, at, ambiguous)
-	p.matches.Asks, p.matches.Rules = nil, nil
+	p.matches.Asks, p.matches.Rules, p.matches.Descriptors, p.matches.GiveBack = nil, nil, nil, nil
 	if errors.Is(t.err, stint.ErrRequest) {
 		return tried{outcome: "malformed"}, nil
 	}
@@ -173,16 +173,19 @@ func (p *trial) decide(ctx context.Context, q *recent.Request, at time.Time, amb
 	var result tried
 	for i := range t.groups {
 		g := &t.groups[i]
-		d, err := p.limiter.Take(ctx, &g.request, g.answer.Each)
-		switch {
-		case err != nil:
+		a := &g.answer
+		if a.Decision, a.Err = p.limiter.Take(ctx, &g.request, a.Each); a.Err != nil {
+			return tried{}, a.Err
+		}
+		if g.inShadow() && !a.Allowed {
+			result.shadows = append(result.shadows, g.rules[0].Name)
+		}
+		t.place(g)
+	}
+	t.Decision = t.common()
+	if t.in.Descriptors != nil {
+		if err := p.settleCall(ctx, &t, at); err != nil {
 			return tried{}, err
-		case g.inShadow():
-			if !d.Allowed {
-				result.shadows = append(result.shadows, g.rules[0].Name)
-			}
-		default:
-			t.Decision = d
 		}
 	}
 	if i := t.decidedBy(t.asks); i >= 0 {
@@ -193,6 +196,25 @@ func (p *trial) decide(ctx context.Context, q *recent.Request, at time.Time, amb
 		result.rule = t.Rule.Name
 	}
 	return result, nil
+}
+
+// settleCall does what Server.settleCalls does.
+func (p *trial) settleCall(ctx context.Context, t *evaluation, at time.Time) error {
+	passed := t.Allowed || t.in.Descriptors.Each
+	back := stint.Request{At: at}
+	if passed {
+		back.Asks = t.back
+	}
+	for i := range t.groups {
+		g := &t.groups[i]
+		for j := range g.request.Asks {
+			if a := &g.request.Asks[j]; !passed && !g.inShadow() && g.allowed() && isRefundable(a) && t.chargedCost(g, j) == 0 {
+				back.Asks = append(back.Asks, *a)
+			}
+		}
+	}
+	stint.Holds(ctx, p.limiter.Store, at, t.refusedCharges(nil))
+	return stint.Refund(ctx, p.limiter.Store, &back)
 }
 
 func (p *trial) count(t tried) {

@@ -209,8 +209,8 @@ func (l *refusalLog) refusalAttrs(t *evaluation) []slog.Attr {
 		add("ban_left", loggedWait(t.BanLeft))
 	}
 	add("by", sayBy(&t.Decision))
-	add("client", l.client(t.in.Client))
-	add("operation", loggable(t.in.Operation))
+	add("client", l.client(t.in.Addr()))
+	add("operation", loggable(t.in.What()))
 	if r := t.in.Request; r != nil {
 		add("method", loggable(r.Method))
 		add("host", loggable(r.Host))

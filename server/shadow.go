@@ -17,30 +17,6 @@ import (
 
 func isShadow(r *rules.Rule) bool { return r.Mode == rules.Shadow }
 
-// divideShadows makes a group of the rules that are enforced, if there are any, and one of each
-// rule in shadow mode.
-func (t *evaluation) divideShadows() {
-	var last *rules.Rule
-	for i, rule := range t.Rules {
-		g := &t.groups[0]
-		if isShadow(rule) {
-			if rule != last {
-				t.groups, last = append(t.groups, group{}), rule
-			}
-			g = &t.groups[len(t.groups)-1]
-		}
-		g.request.Asks = append(g.request.Asks, t.asks[i])
-		g.rules = append(g.rules, rule)
-		g.places = append(g.places, i)
-	}
-	if t.groups[0].places == nil {
-		t.groups = t.groups[1:]
-	}
-	for i := range t.groups {
-		t.groups[i].answer.Each = make([]stint.Decision, len(t.groups[i].places))
-	}
-}
-
 // shadows are the asks of rules in shadow mode about some requests. Apart from groups, it
 // shares no memory that is reused, because the store may still work on it when the requests
 // have been answered.
@@ -49,12 +25,17 @@ type shadows struct {
 	groups   []*group
 	rules    []*rules.Rule
 	counters []ruleCounters
-	endings  []*ending // nil: nothing is settled
+	endings  []*ending          // nil: nothing is settled
+	charges  [][]stint.HoldCall // of requests that are refused
 }
 
 // shadowsOf collects the n groups in shadow mode.
 func shadowsOf(all []evaluation, n int) *shadows {
-	c := &shadows{asked{make([]stint.Request, 0, n), make([]stint.Answer, 0, n)}, make([]*group, 0, n), make([]*rules.Rule, 0, n), make([]ruleCounters, 0, n), make([]*ending, 0, n)}
+	c := &shadows{
+		asked:  asked{make([]stint.Request, 0, n), make([]stint.Answer, 0, n)},
+		groups: make([]*group, 0, n), rules: make([]*rules.Rule, 0, n), counters: make([]ruleCounters, 0, n),
+		endings: make([]*ending, 0, n), charges: make([][]stint.HoldCall, 0, n),
+	}
 	for i := range all {
 		for j := range all[i].groups {
 			if g := &all[i].groups[j]; g.inShadow() {
@@ -62,7 +43,7 @@ func shadowsOf(all []evaluation, n int) *shadows {
 				c.requests = append(c.requests, g.request)
 				c.answers = append(c.answers, stint.Answer{Each: make([]stint.Decision, len(g.request.Asks)), Err: errNotAskedNow})
 				c.groups, c.rules, c.counters = append(c.groups, g), append(c.rules, g.rules[0]), append(c.counters, all[i].counters)
-				c.endings = append(c.endings, all[i].ending)
+				c.endings, c.charges = append(c.endings, all[i].ending), append(c.charges, all[i].charges(g, nil))
 			}
 		}
 	}
@@ -145,6 +126,9 @@ func (c *shadows) take(ctx context.Context, l *stint.Limiter) {
 		l.TakeBatch(ctx, c.requests[from:to], c.answers[from:to])
 		for i := from; i < to; i++ {
 			c.keep(ctx, l, i)
+			if len(c.charges[i]) > 0 && refused(&c.answers[i]) {
+				stint.Holds(ctx, l.Store, c.requests[i].At, c.charges[i])
+			}
 		}
 		from = to
 	}

@@ -151,11 +151,11 @@ func (t *tracing) attributes(e *evaluation) []attribute.KeyValue {
 		if r := e.in.Request; r != nil {
 			add(attribute.String("http.request.method", methodName(r.Method)), attribute.String("url.path", shown(r.Path)))
 		}
-		if e.in.Operation != "" {
-			add(attribute.String("stint.operation", shown(e.in.Operation)))
+		if what := e.in.What(); what != "" {
+			add(attribute.String("stint.operation", shown(what)))
 		}
-		if e.in.Client.IsValid() {
-			add(attribute.String("client.address", t.shownKey(e.in.Client.String())))
+		if client := e.in.Addr(); client.IsValid() {
+			add(attribute.String("client.address", t.shownKey(client.String())))
 		}
 	}
 	if e.err != nil {

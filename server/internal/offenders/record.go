@@ -104,10 +104,10 @@ func (s *Counter) use(h *shard, r *Request) {
 		if i >= len(r.Each) {
 			break
 		}
-		rule, by := r.Rules[i], r.Each[i].By
+		rule, by, allowed := r.Rules[i], r.Each[i].By, r.Each[i].Allowed
 		i++
 		n := ask.Units()
-		if n == 0 || rule == last || by == stint.ByPolicy || rule.Mode != rules.Enforce {
+		if n == 0 || rule == last && ask.Key == key || !allowed || by == stint.ByPolicy || rule.Mode != rules.Enforce {
 			continue // or it is another limit of the same rule
 		}
 		if last != nil {

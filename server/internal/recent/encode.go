@@ -34,6 +34,7 @@ const (
 	hasClaims
 	hasHold
 	hasCost
+	hasCall
 )
 
 // writer appends to memory that does not grow.
@@ -102,6 +103,10 @@ func (w *writer) request(q *Request, s *segment, hash uint64) {
 	if q.Request != nil {
 		has |= hasRequest
 		w.http(q.Request, s.reads)
+	}
+	if q.Descriptors != nil {
+		has |= hasCall
+		w.call(q.Descriptors)
 	}
 	if len(q.Attrs) > 0 {
 		has |= hasAttrs
@@ -281,6 +286,9 @@ func (r *reader) request(q *Request, first time.Duration) (hash uint64) {
 	in.Operation = r.string()
 	if has&hasRequest != 0 {
 		in.Request = r.http()
+	}
+	if has&hasCall != 0 {
+		in.Descriptors = r.call()
 	}
 	if has&hasAttrs != 0 {
 		in.Attrs = r.object()

@@ -168,7 +168,7 @@ func (r *Recorder) adapt(s *segment, now time.Duration) {
 // hash is the hash of the client of q, or of what stands for it. Addresses that are counted as
 // one are one client. Clients cannot choose their hashes, because the seed is secret.
 func (r *Recorder) hash(q *Request, ipv6Prefix int) uint64 {
-	client := q.Client
+	client := q.Addr()
 	if !client.IsValid() {
 		return maphash.String(r.subjects, q.Subject)
 	}

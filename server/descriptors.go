@@ -1,0 +1,210 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/stintdev/stint"
+)
+
+// chargedCost is how many units the i-th ask of g is charged if it is refused: those of descriptors that
+// take more than one unit, because they were used before they were asked for. Nothing is charged under
+// a limit of 0 units.
+func (t *evaluation) chargedCost(g *group, i int) (cost int64) {
+	rule, a := g.rules[i], &g.request.Asks[i]
+	switch {
+	case rule.Descriptor == nil, !rule.Descriptor.ChargeRefused, a.Units() < 2, !isChargeable(a.Limit):
+		return 0
+	case t.in.Descriptors.Ahead, g.request.Hold != stint.HoldID{}: // they were not used yet
+		return 0
+	}
+	place := i
+	if g.places != nil {
+		place = g.places[i]
+	}
+	for k := range t.Descriptors {
+		m, d := &t.Descriptors[k], &t.in.Descriptors.List[k]
+		if m.Rule != rule || m.Key != a.Key || m.GiveBack || m.Limit == nil || m.Limit.Amount == 0 || d.Cost < 2 {
+			continue
+		}
+		if m.Ask == place || d.Override == nil && m.Ask >= 0 { // an override by hand may have several limits
+			cost += d.Cost
+		}
+	}
+	return cost
+}
+
+// isChargeable reports whether units can be charged under l without being asked for.
+func isChargeable(l *stint.Limit) bool { return l.Spec().Algorithm != stint.InFlight }
+
+// refused reports whether a limit has refused g. A ban that runs counts nothing.
+func refused(a *stint.Answer) bool { return a.Err == nil && !a.Allowed && a.Limit != nil }
+
+// charges appends the calls that charge what g asks for, if it is refused.
+func (t *evaluation) charges(g *group, calls []stint.HoldCall) []stint.HoldCall {
+	for i := range g.request.Asks {
+		if cost := t.chargedCost(g, i); cost > 0 {
+			a := &g.request.Asks[i]
+			calls = append(calls, stint.HoldCall{Action: stint.HoldCharge, Key: a.Key, Limit: a.Limit, Cost: cost})
+		}
+	}
+	return calls
+}
+
+// showCharged shows in the answer of g how its keys stand after calls, which charges made. It
+// returns the other calls.
+func (g *group) showCharged(calls []stint.HoldCall) []stint.HoldCall {
+	for i := range g.request.Asks {
+		a := &g.request.Asks[i]
+		if len(calls) == 0 || calls[0].Key != a.Key || calls[0].Limit != a.Limit {
+			continue
+		}
+		if c := &calls[0]; c.Err == nil {
+			g.answer.Each[i].Remaining, g.answer.Each[i].ResetAfter = c.Remaining, c.ResetAfter
+		}
+		calls = calls[1:]
+	}
+	return calls
+}
+
+// bannedAlone makes the answer of g, in which a ban that runs refuses all, one about the key that is
+// banned. The others were not asked.
+func (g *group) bannedAlone() {
+	d := &g.answer.Decision
+	for i := range g.answer.Each {
+		g.answer.Each[i] = stint.Decision{}
+		if a := &g.request.Asks[i]; a.Penalty == d.Penalty && a.Key == d.Key {
+			g.answer.Each[i] = *d
+		}
+	}
+}
+
+// isCall reports whether t is a call of Envoy's service that was decided.
+func (t *evaluation) isCall() bool { return t.in != nil && t.in.Descriptors != nil && t.err == nil }
+
+// settleCalls does what is left to do about calls of Envoy's service when their limits have answered.
+// What a call took is given back if it was refused, unless each descriptor is decided by itself. Units
+// that were refused are charged if their rule says so. Then the call gives back what it wants to.
+func (s *Server) settleCalls(ctx context.Context, all []evaluation, at time.Time) {
+	var charges []stint.HoldCall
+	for i := range all {
+		t := &all[i]
+		if !t.isCall() {
+			continue
+		}
+		each := t.in.Descriptors.Each
+		if len(t.back) > 0 && (t.Allowed || each) {
+			if t.err = s.giveUnits(ctx, t, at); t.err != nil {
+				s.takeBack(ctx, t, true)
+				continue
+			}
+		}
+		if !t.Allowed && !each {
+			s.takeBack(ctx, t, false)
+		}
+		charges = t.refusedCharges(charges)
+	}
+	if len(charges) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout) // they were used, whether the caller waits or not
+	defer cancel()
+	s.hold(ctx, at, charges)
+	s.set.Load().holds.charged(charges)
+	for i := range charges {
+		if err := charges[i].Err; err != nil {
+			s.notCharged(err)
+		}
+	}
+	for i := range all {
+		if t := &all[i]; t.isCall() {
+			charges = t.showCharged(charges)
+		}
+	}
+}
+
+// refusedCharges appends the calls that charge what the groups of t that are enforced were refused.
+func (t *evaluation) refusedCharges(calls []stint.HoldCall) []stint.HoldCall {
+	for i := range t.groups {
+		if g := &t.groups[i]; !g.inShadow() && refused(&g.answer) {
+			calls = t.charges(g, calls)
+		}
+	}
+	return calls
+}
+
+// showCharged is group.showCharged for all groups of t that are enforced.
+func (t *evaluation) showCharged(calls []stint.HoldCall) []stint.HoldCall {
+	before := len(calls)
+	for i := range t.groups {
+		if g := &t.groups[i]; len(calls) > 0 && !g.inShadow() && refused(&g.answer) {
+			calls = g.showCharged(calls)
+			t.place(g)
+		}
+	}
+	if len(calls) < before {
+		for i := range t.Each {
+			if d := &t.Each[i]; d.Limit != nil && d.Limit == t.Limit && d.Key == t.Key {
+				t.Remaining, t.ResetAfter = d.Remaining, d.ResetAfter
+			}
+		}
+	}
+	return calls
+}
+
+// takeBack gives back what the groups of t that were allowed took: all, because t could not be
+// decided, or what is not charged if it is refused.
+func (s *Server) takeBack(ctx context.Context, t *evaluation, all bool) {
+	for i := range t.groups {
+		g := &t.groups[i]
+		if g.inShadow() || !g.allowed() {
+			continue
+		}
+		stays := func(i int) bool { return !all && t.chargedCost(g, i) > 0 }
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout)
+		err := s.refundGroup(ctx, g, t.ending, stays)
+		cancel()
+		if err != nil {
+			s.sampled.failure("a request was refused, and could not be refunded under the limits that allowed it", err)
+			continue
+		}
+		for j := range g.answer.Each {
+			if d, a := &g.answer.Each[j], &g.request.Asks[j]; !stays(j) && isRefundable(a) {
+				d.Remaining = min(d.Remaining+a.Units(), a.Limit.Capacity())
+			}
+		}
+		t.place(g)
+	}
+}
+
+// giveUnits gives back the units of t.back, and finds how their keys stand then.
+func (s *Server) giveUnits(ctx context.Context, t *evaluation, at time.Time) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout)
+	defer cancel()
+	if err := stint.Refund(ctx, s.fleet, &stint.Request{Asks: t.back, At: at}); err != nil {
+		return err
+	}
+	t.GivenBack = make([]stint.Decision, len(t.back))
+	var calls []stint.HoldCall // which charge nothing
+	for i := range t.back {
+		key, limit := t.back[i].Key, t.back[i].Limit
+		t.GivenBack[i] = stint.Decision{Allowed: true, Outcome: stint.Allowed, Limit: limit, Key: key, Remaining: limit.Capacity()}
+		if isChargeable(limit) {
+			calls = append(calls, stint.HoldCall{Action: stint.HoldCharge, Key: key, Limit: limit})
+		}
+	}
+	s.hold(ctx, at, calls)
+	for i := range t.GivenBack {
+		if len(calls) == 0 || !isChargeable(t.back[i].Limit) {
+			continue
+		}
+		d, c := &t.GivenBack[i], &calls[0]
+		calls = calls[1:]
+		if c.Err != nil {
+			s.sampled.storeFailure(c.Err)
+			continue
+		}
+		d.Remaining, d.Held, d.ResetAfter = c.Remaining, c.Held, c.ResetAfter
+	}
+	return nil
+}

@@ -1,0 +1,141 @@
+package server
+
+import (
+	"slices"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/rules"
+)
+
+// group is one request to the store. Of an HTTP request or a check there is one group of all rules
+// that are enforced, and one of each rule in shadow mode. Of a call of Envoy's service there may be
+// more; see apart.
+type group struct {
+	request stint.Request
+	rules   []*rules.Rule
+	places  []int // of its asks in the evaluation; nil: all of them
+	answer  stint.Answer
+	quota   bool // it refuses only if all others like it do, too
+}
+
+// inShadow reports whether g is one rule in shadow mode.
+func (g *group) inShadow() bool { return isShadow(g.rules[0]) }
+
+// allowed reports whether the store has allowed g, so that its units are taken.
+func (g *group) allowed() bool { return g.answer.Err == nil && g.answer.Allowed }
+
+// apart reports whether the asks of rule are a group of their own, and quota whether that refuses only
+// with all others like it. In a call of Envoy's service these are the rules of its files with
+// quota_mode and, if each descriptor is decided by itself, all.
+func (t *evaluation) apart(rule *rules.Rule) (apart, quota bool) {
+	d := t.in.Descriptors
+	if isShadow(rule) || d == nil || rule.Descriptor == nil {
+		return isShadow(rule), false
+	}
+	quota = d.Quota || rule.Descriptor.Quota
+	return quota || d.Each, quota
+}
+
+// divide makes the groups.
+func (t *evaluation) divide(at time.Time) {
+	t.Each = t.room.each[:]
+	if n := len(t.asks); n > len(t.Each) {
+		t.Each = make([]stint.Decision, n)
+	} else {
+		t.Each = t.Each[:n:n]
+	}
+	t.groups = t.room.groups[:1]
+	if slices.ContainsFunc(t.Rules, func(r *rules.Rule) bool { apart, _ := t.apart(r); return apart }) {
+		t.divideApart()
+	} else {
+		g := &t.groups[0]
+		g.request.Asks, g.rules, g.answer.Each = t.asks, t.Rules, t.Each
+	}
+	if t.ending != nil && slices.ContainsFunc(t.asks, func(a stint.Ask) bool { return isHeld(&a) }) {
+		t.holds, t.ending.holds = stint.NewHoldID(), true
+	}
+	for i := range t.groups {
+		g := &t.groups[i]
+		g.request.At, g.request.Deadline = at, soonest(g.rules)
+		g.request.Hold, g.request.HoldFor = t.holds, t.holdFor
+	}
+}
+
+// divideApart makes a group of the rules that are decided together, if there are any, and groups of
+// the others: one of each rule or, of a call of Envoy's service, of each key of a rule.
+func (t *evaluation) divideApart() {
+	last := -1 // the ask before, if it is in the last group
+	for i, rule := range t.Rules {
+		g := &t.groups[0]
+		apart, quota := t.apart(rule)
+		switch {
+		case !apart:
+			last = -1
+		case last < 0 || rule != t.Rules[last] || rule.Descriptor != nil && t.asks[i].Key != t.asks[last].Key:
+			t.groups = append(t.groups, group{quota: quota})
+			fallthrough
+		default:
+			g, last = &t.groups[len(t.groups)-1], i
+		}
+		g.request.Asks = append(g.request.Asks, t.asks[i])
+		g.rules = append(g.rules, rule)
+		g.places = append(g.places, i)
+	}
+	if t.groups[0].places == nil {
+		t.groups = t.groups[1:]
+	}
+	for i := range t.groups {
+		t.groups[i].answer.Each = make([]stint.Decision, len(t.groups[i].places))
+	}
+}
+
+// soonest is the shortest decision_timeout of the rules that are enforced; 0: none has one.
+func soonest(all []*rules.Rule) time.Duration {
+	var least time.Duration
+	for _, r := range all {
+		if d := r.DecisionTimeout; d > 0 && !isShadow(r) && (least == 0 || d < least) {
+			least = d
+		}
+	}
+	return least
+}
+
+// common is the answer of the groups that are enforced: of those that refuse the request, the gravest
+// and strictest; of those that allow it, the strictest.
+func (t *evaluation) common() stint.Decision {
+	var one *group
+	enforced, quotas, spent := 0, 0, 0
+	for i := range t.groups {
+		g := &t.groups[i]
+		if g.inShadow() {
+			continue
+		}
+		one = g
+		enforced++
+		if g.quota {
+			quotas++
+			if !g.answer.Allowed {
+				spent++
+			}
+		}
+	}
+	switch enforced {
+	case 0:
+		return t.Decision
+	case 1:
+		return one.answer.Decision
+	}
+	gravest := stint.Allowed
+	var each []stint.Decision
+	for i := range t.groups {
+		g := &t.groups[i]
+		d := &g.answer.Decision
+		if g.inShadow() || g.quota && !d.Allowed && spent < quotas {
+			continue
+		}
+		gravest = max(gravest, d.Outcome)
+		each = append(each, *d)
+	}
+	return stint.Strictest(slices.DeleteFunc(each, func(d stint.Decision) bool { return d.Outcome != gravest }))
+}
