@@ -89,13 +89,17 @@ func (s *Store) Holds(ctx context.Context, at time.Time, calls []stint.HoldCall)
 		failCalls(calls, all(len(calls)), notSent(err))
 		return
 	}
+	places := all(len(calls))
+	if s.envoy != nil {
+		places = s.chargeEnvoy(ctx, at, calls)
+	}
 	if !s.conn.Cluster() {
-		s.callInOrder(ctx, at, calls, all(len(calls)))
+		s.callInOrder(ctx, at, calls, places)
 		return
 	}
 	bySlot := map[uint16]*part{}
 	var parts []*part
-	for i := range calls {
+	for _, i := range places {
 		n := slot(calls[i].Key)
 		if bySlot[n] == nil {
 			bySlot[n] = new(part)

@@ -130,8 +130,26 @@ func (s *Store) recordUnder(key, value string, now int64) (r stint.Record, ok bo
 	return stint.Record{Key: subject, Hashed: hashed, Penalty: name, Violations: record.Violations, Bans: record.Bans, BanLeft: algo.Duration(left)}, true
 }
 
-// Inspect implements stint.Inspector, in one round trip that writes nothing.
+// Inspect implements stint.Inspector, in one round trip that writes nothing. What EnvoyKeys count
+// takes two round trips more for each limit, and has no Idle.
 func (s *Store) Inspect(ctx context.Context, key string, limits []*stint.Limit) ([]stint.Stored, error) {
+	stored, err := s.inspectOwn(ctx, key, limits)
+	if s.envoy == nil || err != nil {
+		return stored, err
+	}
+	for i, l := range limits {
+		c, ok := s.envoyCount(l, key, 0, envoyInstant(time.Time{}))
+		if !ok {
+			continue
+		}
+		if stored[i], err = s.inspectEnvoy(ctx, &c); err != nil {
+			return nil, err
+		}
+	}
+	return stored, nil
+}
+
+func (s *Store) inspectOwn(ctx context.Context, key string, limits []*stint.Limit) ([]stint.Stored, error) {
 	names := make([]string, len(limits))
 	for i, l := range limits {
 		names[i] = s.key(key, l.ID())

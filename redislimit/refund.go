@@ -19,7 +19,14 @@ var (
 // Refund implements stint.Refunder. Like a charge, a refund is sent once: after an error
 // that does not wrap fleet.ErrNotCharged, it may have been made.
 func (s *Store) Refund(ctx context.Context, r *stint.Request) error {
-	return s.bySlot(r, func(r *stint.Request) error { return s.refund(ctx, r) })
+	rest, err := s.takeFromEnvoy(r, func(a stint.Ask, c envoyCount) error {
+		return s.refundEnvoy(ctx, []envoyCount{c}, []stint.Ask{a})
+	})
+	if rest == nil {
+		return err
+	}
+	rest.Asks = slices.DeleteFunc(rest.Asks, func(a stint.Ask) bool { return a.Limit == nil })
+	return errors.Join(err, s.bySlot(rest, func(r *stint.Request) error { return s.refund(ctx, r) }))
 }
 
 // refund is Refund for keys of one slot.
@@ -69,7 +76,17 @@ func outsideAt(reply any, asks int) (place, clock int64, ok bool) {
 
 // Reset implements stint.Resetter.
 func (s *Store) Reset(ctx context.Context, r *stint.Request) error {
-	return s.bySlot(r, func(r *stint.Request) error {
+	rest, err := s.takeFromEnvoy(r, func(a stint.Ask, c envoyCount) error {
+		_, err := s.conn.Eval(ctx, resetScript, []string{c.key}, s.appendInvalidations([]string{"", ""}, &stint.Request{Asks: []stint.Ask{a}})...)
+		if err != nil {
+			return fmt.Errorf("redislimit: reset: %w", err)
+		}
+		return nil
+	})
+	if rest == nil {
+		return err
+	}
+	return errors.Join(err, s.bySlot(rest, func(r *stint.Request) error {
 		var keys []string
 		for i := range r.Asks {
 			a := &r.Asks[i]
@@ -84,7 +101,7 @@ func (s *Store) Reset(ctx context.Context, r *stint.Request) error {
 			return fmt.Errorf("redislimit: reset: %w", err)
 		}
 		return nil
-	})
+	}))
 }
 
 func (s *Store) bySlot(r *stint.Request, do func(*stint.Request) error) error {

@@ -361,7 +361,7 @@ func gravest(parts []*part, decided func(p *part, i int) bool) stint.Decision {
 
 const mostAtOnce = 64
 
-func inParallel(parts []*part, f func(*part)) {
+func inParallel[T any](parts []T, f func(T)) {
 	if len(parts) == 0 {
 		return
 	}

@@ -38,6 +38,9 @@ type Options struct {
 	// passwords or certificates are used or were refused, that a certificate expires soon,
 	// and that messages do not arrive. nil: slog.Default. New refuses this option.
 	Log *slog.Logger
+	// Envoy makes limits of Envoy's rate limit service count in the keys of
+	// envoyproxy/ratelimit. nil: all limits count in Stint's.
+	Envoy *EnvoyKeys
 }
 
 // Store is a stint.Store in Redis. It may be used from many goroutines at once. It
@@ -54,6 +57,7 @@ type Store struct {
 	merger    merger
 	listed    *semaphore.Weighted // asks of lists
 	fallback  fallback
+	envoy     *EnvoyKeys   // nil: there are none
 	ahead     atomic.Int64 // how far the server's clock is ahead, µs, as far as outsideError told
 }
 
@@ -80,7 +84,7 @@ func newStore(c *conn.Conn, o Options) (*Store, error) {
 	if err := checkNamespace(o.Namespace); err != nil {
 		return nil, fmt.Errorf("redislimit: %w", err)
 	}
-	s := &Store{conn: c, namespace: o.Namespace, id: rand.Text(), listed: semaphore.NewWeighted(mostListed)}
+	s := &Store{conn: c, namespace: o.Namespace, id: rand.Text(), listed: semaphore.NewWeighted(mostListed), envoy: o.Envoy}
 	s.merger = merger{queues: map[uint16]*queue{}, runCalls: s.runCalls}
 	return s, nil
 }
@@ -145,6 +149,15 @@ func (s *Store) TakeCounted(ctx context.Context, r *stint.Request, out []stint.D
 		rest.Deadline = max(1, r.Deadline-waited)
 		r = &rest
 	}
+	if m := s.mixedOf(r); m != nil {
+		d, err = s.takeMixed(ctx, m, r, out)
+		return d, 0, err
+	}
+	return s.takeOwn(ctx, r, out)
+}
+
+// takeOwn is TakeCounted in Stint's keys.
+func (s *Store) takeOwn(ctx context.Context, r *stint.Request, out []stint.Decision) (d stint.Decision, requests int, err error) {
 	if !s.conn.Cluster() || oneSlot(r) {
 		return s.takeMerged(ctx, r, out)
 	}

@@ -23,6 +23,19 @@ func (s *Store) TakeBatch(ctx context.Context, rs []stint.Request, answers []sti
 		}
 		return
 	}
+	if s.envoy != nil {
+		all := make([]*mixed, len(rs))
+		for i := range rs {
+			all[i] = s.mixedOf(&rs[i])
+		}
+		s.takeBatchMixed(ctx, all, rs, answers)
+		return
+	}
+	s.takeBatchOwn(ctx, rs, answers)
+}
+
+// takeBatchOwn is TakeBatch in Stint's keys.
+func (s *Store) takeBatchOwn(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
 	if !s.conn.Cluster() {
 		s.takeInOrder(ctx, rs, answers, all(len(rs)))
 		return
@@ -43,7 +56,7 @@ func (s *Store) TakeBatch(ctx context.Context, rs []stint.Request, answers []sti
 	}
 	for i := range rs {
 		if !oneSlot(&rs[i]) {
-			answers[i].Decision, answers[i].Err = s.Take(ctx, &rs[i], answers[i].Each)
+			answers[i].Decision, _, answers[i].Err = s.takeOwn(ctx, &rs[i], answers[i].Each)
 		}
 	}
 }

@@ -1,10 +1,12 @@
 package conn
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -95,14 +97,27 @@ func readSlots(reply any) *Topology {
 
 // Slot is the slot of keys with a hash tag: the CRC16 (XMODEM) of what stands before its first "}".
 func Slot(tag []byte) uint16 {
-	var crc uint16
-	for _, c := range tag {
-		if c == '}' {
-			break
+	if end := bytes.IndexByte(tag, '}'); end >= 0 {
+		tag = tag[:end]
+	}
+	return crcOf(tag) % Slots
+}
+
+// KeySlot is the slot of any key: that of its hash tag if it has one that is not empty.
+func KeySlot(key string) uint16 {
+	if _, rest, ok := strings.Cut(key, "{"); ok {
+		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
+			key = tag
 		}
+	}
+	return crcOf([]byte(key)) % Slots
+}
+
+func crcOf(text []byte) (crc uint16) {
+	for _, c := range text {
 		crc = crc<<8 ^ crc16[byte(crc>>8)^c]
 	}
-	return crc % Slots
+	return crc
 }
 
 var crc16 = func() (table [256]uint16) {
