@@ -83,6 +83,7 @@
 //	to count instances        +zadd +zremrangebyscore +zcard
 //	  (Heartbeat)
 //	to Announce               +zadd +zremrangebyscore +zrevrange
+//	to count in EnvoyKeys     +incrby +decrby +ttl +expire, and ~ the keys
 //	to Report                 +zadd +zrange +zrem +hset +hget +hdel
 //
 // Violate and Record need the permissions to decide. Without those to publish and subscribe,
