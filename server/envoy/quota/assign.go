@@ -59,6 +59,16 @@ func (s *Service) charge(ctx context.Context, sub *subscription) {
 	}
 }
 
+// allowsNothing reports whether the rule of the bucket has requests_per_unit: 0.
+func allowsNothing(v *server.Verdict) bool {
+	for i := range v.Descriptors {
+		if m := &v.Descriptors[i]; m.Ask >= 0 && m.Limit != nil && m.Limit.Amount == 0 {
+			return true
+		}
+	}
+	return false
+}
+
 func chargesRefused(v *server.Verdict) bool {
 	for i := range v.Descriptors {
 		if r := v.Descriptors[i].Rule; r != nil && r.Descriptor != nil && r.Descriptor.ChargeRefused {
@@ -89,6 +99,9 @@ func (s *Service) renew(ctx context.Context, w *work, set *rules.Set) {
 		return
 	case v.Limit == nil:
 		s.assign(w, now, allowAll, s.settings.TTL)
+		return
+	case allowsNothing(&v):
+		s.assign(w, now, denyAll, s.settings.TTL)
 		return
 	}
 	n := sub.share(&s.settings, v.Limit, v.Remaining)
@@ -131,13 +144,13 @@ func (s *Service) take(ctx context.Context, b *bucket, v server.Verdict, n int64
 	return v, 0
 }
 
-// starve is renew where the limit has nothing left. A proxy that has units keeps them until its
-// assignment is about to expire.
+// starve is renew where the limit has nothing left. A proxy keeps what it has until its assignment
+// is about to expire.
 func (s *Service) starve(w *work, now time.Time, v *server.Verdict) {
 	sub, wait := w.subscription, retry(now, v)
 	last := sub.expires.Add(-700 * time.Millisecond)
 	sub.waiting = now.Add(wait)
-	if sub.strategy == units && sub.left() > 0 && now.Before(last) {
+	if sub.strategy == units && now.Before(last) {
 		sub.due = now.Add(min(wait, last.Sub(now)))
 		return
 	}

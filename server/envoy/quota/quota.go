@@ -84,7 +84,7 @@ type Settings struct {
 	// Shares says how streams share a limit.
 	Shares Shares
 	// TTL is how long an assignment lasts that is not replaced, in whole seconds: the service
-	// replaces it after three quarters of that. If the service is gone, a proxy follows its
+	// replaces it after three quarters of that at the latest. If the service is gone, a proxy follows its
 	// expired_assignment_behavior after TTL. It is at least MinTTL. 0: DefaultTTL.
 	TTL time.Duration
 	// Idle is after how long without requests the service abandons a bucket. 0: DefaultIdle.
@@ -151,6 +151,9 @@ func (s *Service) Register(r grpc.ServiceRegistrar) { rlqs.RegisterRateLimitQuot
 // assignments until those expire, and connect again. Call it before grpc.Server.GracefulStop, which
 // waits for streams to end.
 func (s *Service) Stop() { s.stop.Do(func() { close(s.stopped) }) }
+
+// Size returns how many streams are open, and how many subscriptions to buckets they have.
+func (s *Service) Size() (streams, subscriptions int) { return s.buckets.size() }
 
 // StreamRateLimitQuotas answers a stream until it ends.
 func (s *Service) StreamRateLimitQuotas(stream rlqs.RateLimitQuotaService_StreamRateLimitQuotasServer) error {

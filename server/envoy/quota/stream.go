@@ -112,15 +112,23 @@ func (c *conversation) read(m *rlqs.RateLimitQuotaUsageReports) ([]*work, error)
 		s.work.renew = s.wants(now, set, c.service.settings.TTL)
 	}
 	for _, w := range todo {
-		s := w.subscription
-		if s.isIdle(now, c.service.settings.Idle) {
-			w.abandon = true
-			if s.strategy != nothing && now.Sub(s.sent) >= late {
-				w.giveBack += s.takeBack(now, s.unspent)
-			}
-		}
+		c.abandonIdle(w, now)
 	}
 	return todo, nil
+}
+
+// abandonIdle abandons the bucket of w if it was idle for long, and gives back what its proxy has.
+// If the proxy lets through a request while that is on its way, nobody hears of it.
+func (c *conversation) abandonIdle(w *work, now time.Time) {
+	s, idle := w.subscription, c.service.settings.Idle
+	switch {
+	case !s.isIdle(now, idle):
+	case now.Sub(s.sent) >= late:
+		w.abandon = true
+		w.giveBack += s.takeBack(now, s.unspent)
+	case s.isIdle(now, 2*idle): // it has a new assignment at every report
+		w.abandon = true
+	}
 }
 
 func clip(n uint64) int64 { return int64(min(n, mostReported)) }

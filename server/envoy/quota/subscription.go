@@ -2,6 +2,7 @@ package quota
 
 import (
 	"math"
+	"math/rand/v2"
 	"time"
 
 	rlqs "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
@@ -55,7 +56,7 @@ type subscription struct {
 	// The assignment.
 	strategy strategy
 	size     int64     // units in it, if strategy is units
-	since    int64     // units reported as used since it was sent
+	since    int64     // units used since it was sent, by an estimate
 	sent     time.Time // zero: never
 	expires  time.Time
 	serial   uint32     // makes each assignment of units unlike the last
@@ -97,11 +98,11 @@ type usage struct{ allowed, denied int64 }
 
 // account adds a report to s, which came at now. It returns how many units to give back.
 func (s *subscription) account(now time.Time, u usage) (giveBack int64) {
+	s.since += s.ofCurrent(now, u.allowed)
 	s.measure(now, u)
 	s.age(now)
 	s.used += float64(u.allowed)
 	s.unspent = max(0, s.unspent-float64(u.allowed))
-	s.since += u.allowed
 	s.owed = min(mostReported, s.owed+s.spend(u.allowed))
 	if s.sent.IsZero() || now.Sub(s.sent) < late {
 		return 0
@@ -116,6 +117,15 @@ func (s *subscription) account(now time.Time, u usage) (giveBack int64) {
 	return s.takeBack(now, dead)
 }
 
+// ofCurrent estimates how many of n units, which were used since the last report, are of the current
+// assignment.
+func (s *subscription) ofCurrent(now time.Time, n int64) int64 {
+	if old := s.sent.Sub(s.reported); old > 0 && !s.reported.IsZero() {
+		return int64(float64(n) * now.Sub(s.sent).Seconds() / now.Sub(s.reported).Seconds())
+	}
+	return n
+}
+
 // takeBack takes dead units from what is unspent, and returns how many of them to give back.
 func (s *subscription) takeBack(now time.Time, dead float64) int64 {
 	n := int64(dead)
@@ -123,7 +133,6 @@ func (s *subscription) takeBack(now time.Time, dead float64) int64 {
 		return 0
 	}
 	s.unspent -= float64(n)
-	s.used = max(0, s.used) // what was not used is not in it
 	if !s.window.IsZero() && s.window.Sub(now) < windowLeft {
 		return 0
 	}
@@ -209,7 +218,7 @@ func (s *subscription) replace(now time.Time, n int64) {
 	s.size, s.since = n, 0
 }
 
-// left is the least that the proxy has, as far as is known.
+// left estimates how many units the proxy has.
 func (s *subscription) left() int64 {
 	if s.strategy != units {
 		return 0
@@ -277,13 +286,14 @@ func (s *subscription) share(set *Settings, limit *stint.Limit, remaining int64)
 // term says how long an assignment of units lasts and when to renew it. d are the decisions that
 // took them, at now.
 func (s *subscription) term(now time.Time, v *server.Verdict, ttl time.Duration) (lasts time.Duration, due time.Time) {
+	due = now.Add(time.Duration(float64(ttl) * (0.6 + 0.15*rand.Float64()))) // not all at once, and not always with a report
 	end := windowOf(now, v)
 	if end.IsZero() {
 		s.window, s.fade = end, 0
 		if spec := v.Limit.Spec(); spec.Period > 0 {
 			s.fade = float64(spec.Amount) / spec.Period.Seconds()
 		}
-		return ttl, now.Add(ttl * 3 / 4)
+		return ttl, due
 	}
 	if d := end.Sub(s.window); d > time.Second/2 || d < -time.Second/2 { // not that of what is unspent
 		s.unspent, s.used = 0, 0
@@ -291,7 +301,7 @@ func (s *subscription) term(now time.Time, v *server.Verdict, ttl time.Duration)
 	s.window, s.fade = end, 0
 	whole := (end.Sub(now) + time.Second - 1).Truncate(time.Second)
 	if whole+time.Second > ttl {
-		return ttl, now.Add(ttl * 3 / 4)
+		return ttl, due
 	}
 	return whole + time.Second, end.Add(afterEnd)
 }

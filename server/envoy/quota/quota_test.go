@@ -1,0 +1,547 @@
+package quota_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	rlqs "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/envoy/quota"
+)
+
+// scene is a Service and some proxies, without delays.
+type scene struct {
+	t       *testing.T
+	decider *decider
+	service *quota.Service
+	proxies []*proxy
+	wires   []*wire
+}
+
+// play begins a scene in a bubble of its own, at the start of a minute, with n proxies that report each five
+// seconds.
+func play(t *testing.T, d *decider, settings quota.Settings, n int, script func(*scene)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &scene{t: t, decider: d}
+		var err error
+		if s.service, err = quota.New(d, settings); err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			p := &proxy{t: t, domain: "d", interval: 5 * time.Second}
+			p.connect = func() func(*rlqs.RateLimitQuotaUsageReports) error {
+				s.wires[i] = dial(s.service, func() time.Duration { return 0 })
+				return s.wires[i].send
+			}
+			s.proxies, s.wires = append(s.proxies, p), append(s.wires, nil)
+		}
+		defer func() {
+			for _, w := range s.wires {
+				if w != nil {
+					w.cut()
+				}
+			}
+		}()
+		script(s)
+	})
+}
+
+// settle lets everything on its way arrive.
+func (s *scene) settle() {
+	synctest.Wait()
+	for i, p := range s.proxies {
+		if w := s.wires[i]; w != nil {
+			for _, r := range w.arrived() {
+				p.apply(r.m, r.sent)
+			}
+			if w.ctx.Err() != nil {
+				p.closed()
+			}
+		}
+	}
+	synctest.Wait()
+}
+
+// wait lets d pass, in steps.
+func (s *scene) wait(d time.Duration) {
+	for ; d > 0; d -= 10 * time.Millisecond {
+		time.Sleep(10 * time.Millisecond)
+		s.settle()
+		for _, p := range s.proxies {
+			p.tick()
+		}
+		s.settle()
+	}
+}
+
+// request makes n requests of a proxy, for a bucket {"k": value}, and returns how many were allowed.
+func (s *scene) request(proxy int, value string, n int) (allowed int) {
+	for range n {
+		if s.proxies[proxy].request(bucketID("k", value)) {
+			allowed++
+		}
+	}
+	s.settle()
+	return allowed
+}
+
+// log is what a proxy was assigned since the last call.
+func (s *scene) log(proxy int) string {
+	text := strings.Join(s.proxies[proxy].log, " ")
+	s.proxies[proxy].log = nil
+	return text
+}
+
+func (s *scene) want(what, got, want string) {
+	s.t.Helper()
+	if got != want {
+		s.t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+func TestOneProxy(t *testing.T) {
+	d := newDecider("100 per 1m fixed_window")
+	play(t, d, quota.Settings{}, 1, func(s *scene) {
+		if s.request(0, "v", 1) != 1 { // no assignment yet
+			t.Error("the first request was denied")
+		}
+		// The request is charged, and the proxy has half of what is left, before more is known.
+		s.want("first", s.log(0), "DENY_ALL 50")
+		if n := d.remaining("v"); n != 49 {
+			t.Errorf("remaining %d", n)
+		}
+		if n := s.request(0, "v", 60); n != 50 {
+			t.Errorf("%d allowed of an assignment of 50", n)
+		}
+		// At the report it gets all that is left, because nobody else is there.
+		s.wait(5 * time.Second)
+		s.want("after the report", s.log(0), "DENY_ALL 49")
+		if n := s.request(0, "v", 60); n != 49 {
+			t.Errorf("%d allowed of 49", n)
+		}
+		// Nothing is left. The next window brings units at once, without a report.
+		s.wait(5 * time.Second)
+		s.want("exhausted", s.log(0), "")
+		s.wait(20 * time.Second)
+		s.want("before it expires", s.log(0), "DENY_ALL")
+		s.wait(29 * time.Second)
+		if n := s.request(0, "v", 1); n != 0 {
+			t.Error("a request was allowed above the limit")
+		}
+		s.log(0)
+		s.wait(1100 * time.Millisecond)
+		if log := s.log(0); !strings.HasPrefix(log, "DENY_ALL ") {
+			t.Errorf("next window: %q", log)
+		}
+		if n := s.request(0, "v", 1); n != 1 {
+			t.Error("nothing is allowed in the next window")
+		}
+	})
+}
+
+// What is not used is given back, and goes to another proxy of the same window. What was taken in a window that
+// is over is not.
+func TestUnspentUnits(t *testing.T) {
+	d := newDecider("100 per 1m fixed_window")
+	play(t, d, quota.Settings{}, 2, func(s *scene) {
+		s.request(0, "v", 1)
+		s.want("first", s.log(0), "DENY_ALL 50")
+		s.request(1, "v", 1) // 48 are left for two
+		s.want("second", s.log(1), "DENY_ALL 12")
+		s.wait(17 * time.Second) // assignments are replaced by smaller ones after 15 s
+		s.wait(5 * time.Second)  // and reported
+		if d.back < 45 || d.remaining("v") < 80 {
+			t.Errorf("%d given back, %d remaining: nobody has used any", d.back, d.remaining("v"))
+		}
+		if n := s.request(1, "v", 100); n == 0 {
+			t.Error("nothing allowed")
+		}
+		s.wait(5 * time.Second)
+		if n := s.request(1, "v", 100); n < 60 {
+			t.Errorf("%d allowed for the proxy that needs them", n)
+		}
+	})
+	d = newDecider("100 per 10s fixed_window")
+	play(t, d, quota.Settings{}, 1, func(s *scene) {
+		s.request(0, "v", 1) // 50 are taken
+		s.wait(11 * time.Second)
+		s.log(0)
+		s.wait(5 * time.Second)
+		if d.back != 0 {
+			t.Errorf("%d units of a window that is over were given back", d.back)
+		}
+	})
+	// A report just before the end of a window: what is given back may arrive after it.
+	d = newDecider("100 per 10s fixed_window")
+	play(t, d, quota.Settings{TTL: 6 * time.Second}, 1, func(s *scene) {
+		s.wait(time.Second - 200*time.Millisecond)
+		s.proxies[0].interval = 9 * time.Second
+		s.request(0, "v", 1) // replaced after 4.5 s, reported at 9.8 s
+		s.wait(9100 * time.Millisecond)
+		if d.back != 0 {
+			t.Errorf("%d units were given back 200 ms before the end of the window", d.back)
+		}
+	})
+}
+
+// Streams that share a bucket get units by what they need, or equal shares.
+func TestShares(t *testing.T) {
+	through := func(shares quota.Shares, limit string, rates ...int) []int {
+		d := newDecider(limit)
+		got := make([]int, len(rates))
+		play(t, d, quota.Settings{Shares: shares}, len(rates), func(s *scene) {
+			s.wait(300 * time.Millisecond)
+			for second := range 240 {
+				for i, n := range rates {
+					for k := range n {
+						if k%10 == 0 {
+							s.settle()
+						}
+						if allowed := s.request(i, "v", 1); second >= 60 {
+							got[i] += allowed
+						}
+					}
+				}
+				s.wait(time.Second)
+			}
+		})
+		for i := range got {
+			got[i] /= 3 // minutes
+		}
+		return got
+	}
+	is := func(what string, got []int, atLeast, atMost []int) {
+		t.Helper()
+		for i := range got {
+			if got[i] < atLeast[i] || got[i] > atMost[i] {
+				t.Errorf("%s: %v a minute: want from %v to %v", what, got, atLeast, atMost)
+				return
+			}
+		}
+	}
+	is("demand, below the limit", through(quota.ByDemand, "1000 per 1m fixed_window", 10, 2, 1), []int{580, 115, 57}, []int{600, 120, 60})
+	is("demand, above the limit", through(quota.ByDemand, "600 per 1m fixed_window", 20, 5), []int{400, 60}, []int{540, 200})
+	is("equal, above the limit", through(quota.Equally, "600 per 1m fixed_window", 20, 20), []int{270, 270}, []int{310, 310})
+	is("equal, one needs less", through(quota.Equally, "600 per 1m fixed_window", 20, 1), []int{270, 57}, []int{310, 60})
+	is("demand, bucket", through(quota.ByDemand, "600 per 1m", 20), []int{560}, []int{602})
+	is("demand, a window of a second", through(quota.ByDemand, "10 per 1s fixed_window", 20), []int{570}, []int{600})
+	is("demand, sliding log", through(quota.ByDemand, "600 per 1m sliding_log", 20), []int{460}, []int{600})
+}
+
+func TestWithoutLimits(t *testing.T) {
+	d := newDecider("10 per 1m fixed_window")
+	limit := d.limit
+	d.limit = func(value string) *stint.Limit {
+		if value == "free" {
+			return nil
+		}
+		return limit(value)
+	}
+	play(t, d, quota.Settings{}, 1, func(s *scene) {
+		s.request(0, "free", 1)
+		s.want("no rule", s.log(0), "ALLOW_ALL")
+		for range 10 {
+			s.request(0, "free", 10)
+			s.wait(5 * time.Second)
+		}
+		s.want("it is renewed before it expires", s.log(0), "ALLOW_ALL ALLOW_ALL ALLOW_ALL")
+		// The rules change.
+		d.mu.Lock()
+		d.limit, d.set = limit, new(rules.Set)
+		d.mu.Unlock()
+		s.wait(5 * time.Second)
+		if log := s.log(0); !strings.HasPrefix(log, "DENY_ALL") {
+			t.Errorf("now there is a limit: %q", log)
+		}
+		// A ban.
+		d.mu.Lock()
+		d.banned, d.set = time.Minute, new(rules.Set)
+		d.mu.Unlock()
+		s.wait(5 * time.Second)
+		if n := s.request(0, "free", 1); n != 0 {
+			t.Error("a banned bucket was allowed")
+		}
+		d.mu.Lock()
+		d.banned, d.set = 0, new(rules.Set)
+		d.mu.Unlock()
+		s.wait(65 * time.Second)
+		if n := s.request(0, "free", 1); n != 1 {
+			t.Error("the ban is over")
+		}
+	})
+}
+
+// What a proxy lets through without an assignment is charged, so that the others have less.
+func TestUseWithoutAnAssignment(t *testing.T) {
+	for _, refused := range []bool{true, false} {
+		d := newDecider("10 per 1m fixed_window debt 50")
+		d.refused = refused
+		play(t, d, quota.Settings{}, 1, func(s *scene) {
+			s.proxies[0].connect, s.decider = nil, d
+			s.request(0, "v", 1)
+			s.request(0, "v", 29)
+			s.proxies[0].connect = func() func(*rlqs.RateLimitQuotaUsageReports) error {
+				s.wires[0] = dial(s.service, func() time.Duration { return 0 })
+				return s.wires[0].send
+			}
+			s.proxies[0].opened, s.proxies[0].next = 1, time.Now().Add(time.Second)
+			s.wait(2 * time.Second)
+			s.want("nothing is left", s.log(0), "DENY_ALL")
+			if n := d.remaining("v"); n != 0 {
+				t.Errorf("charged refused %t: %d remaining after 30 were used", refused, n)
+			}
+		})
+	}
+}
+
+func TestIdleBucketsAreAbandoned(t *testing.T) {
+	d := newDecider("100 per 1h fixed_window")
+	play(t, d, quota.Settings{}, 1, func(s *scene) {
+		s.request(0, "v", 1)
+		s.request(0, "busy", 1)
+		for range 26 {
+			s.wait(5 * time.Second)
+			s.request(0, "busy", 1)
+		}
+		if !slices.Contains(s.proxies[0].log, "abandon") || s.proxies[0].buckets[idText(bucketID("k", "v"))] != nil {
+			t.Errorf("not abandoned: %q", s.log(0))
+		}
+		if s.proxies[0].buckets[idText(bucketID("k", "busy"))] == nil {
+			t.Error("a bucket in use was abandoned")
+		}
+		if n := d.remaining("v"); n != 99 {
+			t.Errorf("remaining %d: one was used of 100", n)
+		}
+		if _, n := s.service.Size(); n != 1 {
+			t.Errorf("%d subscriptions", n)
+		}
+		s.log(0)
+		s.request(0, "v", 1) // it begins again
+		s.want("again", s.log(0), "DENY_ALL 49")
+	})
+}
+
+// While the store is away, nothing is assigned, and proxies do what they were configured to do when their
+// assignments expire. What was used is charged when it is back.
+func TestStoreAway(t *testing.T) {
+	d := newDecider("100 per 1h fixed_window")
+	play(t, d, quota.Settings{}, 1, func(s *scene) {
+		p := s.proxies[0]
+		p.expired, p.expiredFor = blanket(typev3.RateLimitStrategy_DENY_ALL), time.Minute
+		s.request(0, "v", 1)
+		d.fail(errAway)
+		s.log(0)
+		if n := s.request(0, "v", 10); n != 10 {
+			t.Errorf("%d allowed of what was assigned", n)
+		}
+		s.wait(21 * time.Second)
+		s.want("away", s.log(0), "")
+		if n := s.request(0, "v", 1); n != 0 {
+			t.Error("allowed after the assignment expired")
+		}
+		d.fail(nil)
+		s.wait(6 * time.Second)
+		if n := s.request(0, "v", 1); n != 1 {
+			t.Error("denied although the store is back")
+		}
+		s.wait(10 * time.Second)
+		if have := int64(p.has(bucketID("k", "v"))); d.remaining("v")+have > 88 {
+			t.Errorf("%d remain and the proxy has %d: 12 were used", d.remaining("v"), have)
+		}
+	})
+}
+
+// A proxy whose stream was cut keeps what it has until that expires, and gets more over another
+// stream. Of what it had nothing is given back, because nobody knows what it used, and what it
+// reports over the other stream is charged, because nobody knows that it had it.
+func TestCutStream(t *testing.T) {
+	d := newDecider("1000 per 1h fixed_window")
+	play(t, d, quota.Settings{}, 1, func(s *scene) {
+		s.request(0, "v", 1)
+		s.wires[0].cut()
+		s.settle()
+		if streams, buckets := s.service.Size(); streams != 0 || buckets != 0 {
+			t.Errorf("%d streams, %d subscriptions are left", streams, buckets)
+		}
+		if n := s.request(0, "v", 600); n != 500 {
+			t.Errorf("%d allowed of 500", n)
+		}
+		s.log(0)
+		s.wait(6 * time.Second)
+		if n := s.request(0, "v", 60); n != 0 || d.charged != 501 {
+			t.Errorf("%d allowed and %d charged after %q", n, d.charged, s.log(0))
+		}
+	})
+	d = newDecider("1000 per 1h fixed_window")
+	play(t, d, quota.Settings{}, 1, func(s *scene) {
+		s.request(0, "v", 1)
+		s.wires[0].cut()
+		s.settle()
+		s.request(0, "v", 100)
+		s.wait(6 * time.Second)
+		if n := s.request(0, "v", 100); n != 100 || d.charged != 101 || d.back != 0 {
+			t.Errorf("%d allowed, %d charged, %d given back, after %q", n, d.charged, d.back, s.log(0))
+		}
+	})
+}
+
+func TestStop(t *testing.T) {
+	d := newDecider("100 per 1m fixed_window")
+	play(t, d, quota.Settings{}, 1, func(s *scene) {
+		s.request(0, "v", 1)
+		s.service.Stop()
+		<-s.wires[0].done
+		if status.Code(s.wires[0].err) != codes.Unavailable {
+			t.Error(s.wires[0].err)
+		}
+		w := dial(s.service, func() time.Duration { return 0 })
+		<-w.done
+		if status.Code(w.err) != codes.Unavailable {
+			t.Errorf("a stream after Stop: %v", w.err)
+		}
+		s.settle()
+		if n := s.request(0, "v", 60); n != 50 {
+			t.Errorf("%d allowed of the 50 that the proxy has", n)
+		}
+	})
+}
+
+func TestBounds(t *testing.T) {
+	d := newDecider("100 per 1m fixed_window")
+	play(t, d, quota.Settings{MaxStreams: 2, MaxBuckets: 12}, 2, func(s *scene) {
+		for i := range 10 {
+			s.request(0, fmt.Sprint("a", i), 1)
+		}
+		if _, n := s.service.Size(); n != 3 {
+			t.Errorf("one stream has %d subscriptions of 12", n)
+		}
+		if n := s.request(0, "a9", 5); n != 5 {
+			t.Errorf("%d allowed: a bucket without an assignment is as it was configured", n)
+		}
+		s.request(1, "b", 1)
+		w := dial(s.service, func() time.Duration { return 0 })
+		<-w.done
+		if status.Code(w.err) != codes.ResourceExhausted {
+			t.Errorf("a third stream: %v", w.err)
+		}
+	})
+}
+
+func TestMalformedReports(t *testing.T) {
+	usage := func(id *rlqs.BucketId) []*rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage {
+		return []*rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage{{BucketId: id, NumRequestsAllowed: 1}}
+	}
+	long := strings.Repeat("x", stint.MaxKey)
+	many := bucketID()
+	for i := range 65 {
+		many.Bucket[fmt.Sprint(i)] = "v"
+	}
+	for _, test := range []struct {
+		reports []*rlqs.RateLimitQuotaUsageReports
+		want    string // empty: it is well formed
+	}{
+		{[]*rlqs.RateLimitQuotaUsageReports{{}}, "the first report must have a domain"},
+		{[]*rlqs.RateLimitQuotaUsageReports{{Domain: "d"}, {Domain: "e"}}, `the domain of the stream is "d" and cannot change: open another stream`},
+		{[]*rlqs.RateLimitQuotaUsageReports{{Domain: long}}, "domain of 4096 bytes: at most 1024"},
+		{[]*rlqs.RateLimitQuotaUsageReports{{Domain: "d", BucketQuotaUsages: usage(nil)}}, "bucket_id must not be empty"},
+		{[]*rlqs.RateLimitQuotaUsageReports{{Domain: "d", BucketQuotaUsages: usage(bucketID("k", ""))}}, "bucket_id must not have an empty key or value"},
+		{[]*rlqs.RateLimitQuotaUsageReports{{Domain: "d", BucketQuotaUsages: usage(bucketID("k", long))}}, "bucket_id of 4097 bytes: at most 4096"},
+		{[]*rlqs.RateLimitQuotaUsageReports{{Domain: "d", BucketQuotaUsages: usage(many)}}, "bucket_id has 65 entries: at most 64"},
+		// Envoy sends these: no buckets, the domain again, no time.
+		{[]*rlqs.RateLimitQuotaUsageReports{{Domain: "d"}, {Domain: "d"}, {}, {BucketQuotaUsages: usage(bucketID("k", "v"))}}, ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, err := quota.New(newDecider("100 per 1m"), quota.Settings{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := dial(s, func() time.Duration { return 0 })
+			for _, m := range test.reports {
+				_ = w.send(m)
+				synctest.Wait()
+			}
+			switch {
+			case test.want == "" && w.ctx.Err() != nil:
+				t.Errorf("%v: %v", test.reports, w.err)
+			case test.want != "" && (status.Code(w.err) != codes.InvalidArgument || status.Convert(w.err).Message() != test.want):
+				t.Errorf("%v, want %q", w.err, test.want)
+			}
+			w.cut()
+		})
+	}
+}
+
+// The order of entries is that of their keys, and no two buckets have one name.
+func TestBucketsAreTold(t *testing.T) {
+	var seen []string
+	d := newDecider("100 per 1m fixed_window")
+	play(t, d, quota.Settings{}, 1, func(s *scene) {
+		rec := &recorder{decider: d, seen: &seen}
+		var err error
+		if s.service, err = quota.New(rec, quota.Settings{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []*rlqs.BucketId{bucketID("b", "2", "a", "1", "c", "3"), bucketID("a", "1", "b", "2"), bucketID("a", "1b", "2", "c")} {
+			s.proxies[0].request(id)
+			s.settle()
+		}
+		if _, n := s.service.Size(); n != 3 {
+			t.Errorf("%d buckets", n)
+		}
+	})
+	if want := "a=1 b=2 c=3"; !slices.Contains(seen, want) {
+		t.Errorf("decided %q, want %q", seen, want)
+	}
+}
+
+type recorder struct {
+	*decider
+	seen *[]string
+}
+
+func (r *recorder) Decide(ctx context.Context, in *rules.Input, at time.Time) (server.Verdict, error) {
+	var all []string
+	for _, e := range in.Descriptors.List[0].Entries {
+		all = append(all, e.Key+"="+e.Value)
+	}
+	r.mu.Lock()
+	*r.seen = append(*r.seen, strings.Join(all, " "))
+	r.mu.Unlock()
+	return r.decider.Decide(ctx, in, at)
+}
+
+func TestSettings(t *testing.T) {
+	for _, test := range []struct {
+		settings quota.Settings
+		want     string
+	}{
+		{quota.Settings{}, ""},
+		{quota.Settings{TTL: 1500 * time.Millisecond}, "quota: TTL 1.5s: must be whole seconds from 4s to 1h"},
+		{quota.Settings{TTL: 90 * time.Second, Idle: time.Minute}, "quota: Idle 1m0s: must be at least the TTL, 1m30s"},
+		{quota.Settings{MaxBuckets: -1}, "quota: MaxStreams 1000, MaxBuckets -1: must not be negative"},
+	} {
+		_, err := quota.New(newDecider("1 per 1s"), test.settings)
+		if got := fmt.Sprint(err); test.want == "" && err != nil || test.want != "" && got != test.want {
+			t.Errorf("%v, want %q", err, test.want)
+		}
+	}
+	var s quota.Shares
+	if err := s.UnmarshalText([]byte("equal")); err != nil || s != quota.Equally || s.String() != "equal" {
+		t.Error(s, err)
+	}
+	if err := s.UnmarshalText([]byte("fair")); err == nil {
+		t.Error("no error")
+	}
+}
