@@ -121,7 +121,6 @@ func (s *Service) renew(ctx context.Context, w *work, set *rules.Set) {
 	sub.replace(now, n)
 	sub.unspent += float64(n)
 	sub.strategy, sub.waiting = units, time.Time{}
-	sub.serial++
 }
 
 // take takes n units or fewer, and returns how many. v is the last decision.
@@ -187,8 +186,9 @@ func (w *work) actions(to []*action) []*action {
 	case sub.strategy == denyAll:
 		return append(to, w.assignment(blanket(typev3.RateLimitStrategy_DENY_ALL)))
 	}
-	// Envoy fills a new token bucket only as far as the one that it replaces was full. After any
-	// other strategy it is full. Both actions take effect at once.
+	// A token bucket that equals the one before would go on, and one that differs is filled by Envoy only as
+	// far as the one before was full. After any other strategy it is full. Both actions take effect
+	// at once.
 	return append(to, w.assignment(blanket(typev3.RateLimitStrategy_DENY_ALL)), w.assignment(w.bucketOfUnits()))
 }
 
@@ -208,14 +208,11 @@ func blanket(rule typev3.RateLimitStrategy_BlanketRule) *typev3.RateLimitStrateg
 // fillInterval is the time in which a token comes back. A year is the longest that Envoy knows.
 const fillInterval = 365 * 24 * time.Hour
 
-// bucketOfUnits is a token bucket that is full once. A bucket that equals the one before would not be
-// filled: so the nanoseconds of the interval, which Envoy looks at, always differ.
+// bucketOfUnits is a token bucket that is full once.
 func (w *work) bucketOfUnits() *typev3.RateLimitStrategy {
-	interval := durationpb.New(fillInterval)
-	interval.Nanos = int32(w.subscription.serial % 1_000_000_000)
 	return &typev3.RateLimitStrategy{Strategy: &typev3.RateLimitStrategy_TokenBucket{TokenBucket: &typev3.TokenBucket{
 		MaxTokens:     uint32(w.subscription.size),
 		TokensPerFill: wrapperspb.UInt32(1),
-		FillInterval:  interval,
+		FillInterval:  durationpb.New(fillInterval),
 	}}}
 }

@@ -184,14 +184,31 @@ func TestUnspentUnits(t *testing.T) {
 		}
 	})
 	// A report just before the end of a window: what is given back may arrive after it.
-	d = newDecider("100 per 10s fixed_window")
-	play(t, d, quota.Settings{TTL: 6 * time.Second}, 1, func(s *scene) {
-		s.wait(time.Second - 200*time.Millisecond)
-		s.proxies[0].interval = 9 * time.Second
-		s.request(0, "v", 1) // replaced after 4.5 s, reported at 9.8 s
-		s.wait(9100 * time.Millisecond)
+	d = newDecider("100 per 20s fixed_window")
+	play(t, d, quota.Settings{}, 1, func(s *scene) {
+		s.wait(800 * time.Millisecond)
+		s.proxies[0].interval = 19 * time.Second
+		s.request(0, "v", 1)
+		s.wait(17 * time.Second)
+		if log := s.log(0); strings.Count(log, "DENY_ALL") != 2 {
+			t.Errorf("%q: want another assignment after 15 s", log)
+		}
+		s.wait(2100 * time.Millisecond)
 		if d.back != 0 {
 			t.Errorf("%d units were given back 200 ms before the end of the window", d.back)
+		}
+	})
+	// The store was away when the window ended, so that the assignment expired.
+	d = newDecider("100 per 10s fixed_window")
+	play(t, d, quota.Settings{}, 1, func(s *scene) {
+		s.request(0, "v", 1)
+		s.wait(9 * time.Second)
+		d.fail(errAway)
+		s.wait(5500 * time.Millisecond)
+		d.fail(nil)
+		s.wait(time.Second)
+		if d.back != 0 {
+			t.Errorf("%d units of a window that is over were given back", d.back)
 		}
 	})
 }

@@ -59,7 +59,6 @@ type subscription struct {
 	since    int64     // units used since it was sent, by an estimate
 	sent     time.Time // zero: never
 	expires  time.Time
-	serial   uint32     // makes each assignment of units unlike the last
 	rules    *rules.Set // that decided
 	waiting  time.Time  // nothing was left: do not ask before
 
