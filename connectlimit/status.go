@@ -1,0 +1,58 @@
+package connectlimit
+
+import (
+	"errors"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/code"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stintdev/stint/rpclimit"
+)
+
+// errorOf returns err as an error of connect if it is a *rpclimit.Refusal. In the result, errors.As
+// finds the refusal and what it wraps.
+func errorOf(err error) error {
+	refused, ok := err.(*rpclimit.Refusal)
+	if !ok {
+		return err
+	}
+	e := connect.NewError(connect.Code(refused.Code), said{refused})
+	for _, d := range refused.Details {
+		if detail, err := connect.NewErrorDetail(d); err == nil { // it fails only for text that is no UTF-8
+			e.AddDetail(detail)
+		}
+	}
+	set(e.Meta(), refused.Trailer)
+	return e
+}
+
+// refusalOf is errorOf, and nil for nil.
+func refusalOf(refused *rpclimit.Refusal) error {
+	if refused == nil {
+		return nil
+	}
+	return errorOf(refused)
+}
+
+// said is a refusal whose text is the message alone: connect adds the code.
+type said struct{ *rpclimit.Refusal }
+
+func (s said) Error() string { return s.Message }
+func (s said) Unwrap() error { return s.Refusal }
+
+// retryDelay returns the delay of the RetryInfo in an error of a server.
+func retryDelay(err error) (time.Duration, bool) {
+	var e *connect.Error
+	if !errors.As(err, &e) {
+		return 0, false
+	}
+	var details []proto.Message
+	for _, d := range e.Details() {
+		if m, err := d.Value(); err == nil {
+			details = append(details, m)
+		}
+	}
+	return rpclimit.RetryDelay(code.Code(e.Code()), details)
+}
