@@ -42,20 +42,14 @@ func (i clientInterceptor) stream(ctx context.Context, desc *grpc.StreamDesc, cc
 	if refused != nil {
 		return nil, &statusError{refused}
 	}
-	begun := false
-	defer func() {
-		if !begun { // it failed or panicked, and may not have called OnFinish
-			o.End(nil)
-		}
-	}()
-	// OnFinish is called however the stream ends: also by its context, or if the ClientConn is closed.
+	// OnFinish is called however a stream ends: also by its context, or if the ClientConn is closed. It
+	// may not be called if an interceptor within refuses the stream.
 	opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(err error) { o.End(err) }))
 	s, err := streamer(ctx, desc, cc, method, opts...)
 	if err != nil {
 		o.End(err)
 		return nil, err
 	}
-	begun = true
 	return &clientStream{s, o, desc.ClientStreams}, nil
 }
 

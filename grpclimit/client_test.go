@@ -260,6 +260,18 @@ func TestClientStreamHoldsUntilItEnds(t *testing.T) {
 			t.Errorf("%d held", n)
 		}
 	})
+	t.Run("an interceptor within refuses it", func(t *testing.T) {
+		limit, limiter := stint.MustLimit("own: 1 in_flight"), new(stint.Limiter)
+		refuses := func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, grpc.Streamer, ...grpc.CallOption) (grpc.ClientStream, error) {
+			return nil, status.Error(codes.Unauthenticated, "no token")
+		}
+		options := append(grpclimit.DialOptions(rpclimit.Client{Limit: limit, Limiter: limiter, Key: everybody, Refuse: true}), grpc.WithChainStreamInterceptor(refuses))
+		_, err := dial(t, serve(t, &service{duplex: echo}), options...).FullDuplexCall(bounded(t))
+		wantCode(t, err, codes.Unauthenticated)
+		if n := held(t, limiter, limit, "everybody"); n != 0 {
+			t.Errorf("%d held", n)
+		}
+	})
 }
 
 // Messages of a client wait, or are refused one by one.

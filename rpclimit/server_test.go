@@ -141,6 +141,35 @@ func TestShape(t *testing.T) {
 	})
 }
 
+// A call that cannot be delayed for as long as Decide says is refused, and one that leaves ends. Both
+// refund their units.
+func TestDelayedCallsRefund(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refunds := 0
+		gate := rpclimit.Server{MaxDelay: 2 * time.Second, Decide: func(context.Context, *rpclimit.Call, time.Duration) (rpclimit.Answer, error) {
+			d := stint.Decision{Allowed: true, Outcome: stint.Allowed, Delay: 5 * time.Second, Limit: stint.MustLimit("1 per 5s leaky_bucket")}
+			return rpclimit.Answer{Decision: d, Shape: true, Refund: func(ctx context.Context) {
+				if ctx.Err() != nil {
+					t.Error(ctx.Err())
+				}
+				refunds++
+			}}, nil
+		}}
+		start := time.Now()
+		_, refused := gate.Gate().Begin(t.Context(), new(rpclimit.Call))
+		if refused == nil || refused.Code != code.Code_RESOURCE_EXHAUSTED || retryAfter(refused) != 3*time.Second || time.Since(start) != 0 || refunds != 1 {
+			t.Error(refused, time.Since(start), refunds)
+		}
+		gate.MaxDelay = time.Minute
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		_, refused = gate.Gate().Begin(ctx, new(rpclimit.Call))
+		if refused == nil || refused.Code != code.Code_CANCELLED || time.Since(start) != time.Second || refunds != 2 {
+			t.Error(refused, time.Since(start), refunds)
+		}
+	})
+}
+
 // A Decide that panics, and a handler that does, leave no place taken.
 func TestPanicsLeaveNothing(t *testing.T) {
 	boom := true
