@@ -68,7 +68,7 @@ func (v *Verdict) showLimits() {
 	}
 }
 
-func hasNoLimits(r *rules.Rule) bool { return len(r.Limits) == 0 }
+func hasNoLimits(r *rules.Rule) bool { return len(r.Limits) == 0 && r.Descriptor == nil }
 
 // exchange is what the gateway knows of a request until its response arrives.
 type exchange struct {

@@ -47,7 +47,7 @@ func (s *Service) reply(r *rls.RateLimitRequest, calls *rules.Descriptors, v *se
 	}
 	out.OverallCode = codeOf(v.Allowed)
 	if s.settings.Headers.Enabled {
-		out.ResponseHeadersToAdd = s.settings.Headers.of(closest(out.Statuses, v))
+		out.ResponseHeadersToAdd = s.settings.Headers.of(closest(out.Statuses, calls, v))
 	}
 	if !v.Allowed && s.settings.Shadow {
 		out.OverallCode, shadow = rls.RateLimitResponse_OK, true
@@ -70,41 +70,51 @@ func (s *descriptorStatus) fill(call *rules.Descriptor, v *server.Verdict, i int
 	s.Code = rls.RateLimitResponse_OK
 	if len(v.Descriptors) == 0 { // a list or a ban by hand decided the call as a whole, or the rules are switched off
 		s.Code = codeOf(v.Allowed)
-		if !v.Allowed && v.RetryAfter > 0 && v.RetryAfter != stint.Never {
+		if !v.Allowed && v.RetryAfter != stint.Never {
 			s.resetAfter(v.RetryAfter)
 		}
 		return
 	}
 	m := &v.Descriptors[i]
-	switch {
-	case m.Rule != nil && m.Rule.Descriptor.Unlimited && !m.Replaced:
+	if m.Rule != nil && m.Rule.Descriptor.Unlimited && !m.Replaced {
 		s.LimitRemaining = math.MaxUint32
 		return
-	case m.Rule == nil || m.Replaced || m.Ask < 0 || m.GiveBack:
+	}
+	d := decisionOf(call, m, v)
+	if d.Outcome == 0 || d.By == stint.ByPolicy { // nothing is known of a count
 		return
 	}
-	if v.Each == nil { // a ban refused the call; the limits were not asked
-		if m.Rule == v.Rule && m.Key == v.Key {
-			s.Code = rls.RateLimitResponse_OVER_LIMIT
-			s.showLimit(m.Limit)
-			if v.BanLeft != stint.Never {
-				s.resetAfter(v.BanLeft)
-			}
+	if !d.Allowed && m.Rule.Mode == rules.Enforce {
+		s.Code = rls.RateLimitResponse_OVER_LIMIT
+		if v.Outcome == stint.Banned && v.Rule == m.Rule && v.Key == m.Key { // a ban that begins with this call
+			d.RetryAfter = max(d.RetryAfter, v.BanLeft)
 		}
-		return
 	}
-	d := &v.Each[m.Ask]
 	s.showLimit(m.Limit)
-	s.LimitRemaining = uint32(min(d.Remaining, math.MaxUint32))
-	if !d.Allowed {
-		if m.Rule.Mode == rules.Enforce {
-			s.Code = rls.RateLimitResponse_OVER_LIMIT
-		}
-		if m.Rule.Descriptor.ChargeRefused && call.Cost > 1 { // it was charged all the same
-			s.LimitRemaining = 0
-		}
+	if m.Limit.Amount > 0 {
+		s.LimitRemaining = uint32(min(d.Remaining, math.MaxUint32))
 	}
-	s.resetAfter(untilReset(d))
+	s.resetAfter(untilReset(&d))
+}
+
+// decisionOf is the decision about a descriptor; zero: there was none. If an operator gave the key
+// several limits, it is that of the strictest.
+func decisionOf(call *rules.Descriptor, m *rules.DescriptorMatch, v *server.Verdict) stint.Decision {
+	each := v.Each
+	if m.GiveBack {
+		each = v.GivenBack
+	}
+	if m.Rule == nil || m.Replaced || m.Ask < 0 || each == nil {
+		return stint.Decision{}
+	}
+	end := m.Ask + 1
+	for !m.GiveBack && call.Override == nil && end < len(each) && v.Rules[end] == m.Rule && each[end].Key == m.Key {
+		end++
+	}
+	if end == m.Ask+1 {
+		return each[m.Ask]
+	}
+	return stint.Strictest(each[m.Ask:end])
 }
 
 // showLimit sets the current limit; nil: there is none to show.
@@ -121,6 +131,9 @@ func (s *descriptorStatus) showLimit(l *rules.DescriptorLimit) {
 
 // resetAfter sets the time until the reset, in whole seconds, because Envoy reads no parts of one.
 func (s *descriptorStatus) resetAfter(d time.Duration) {
+	if d <= 0 {
+		return
+	}
 	s.reset.Seconds = int64((d + time.Second - 1) / time.Second)
 	s.DurationUntilReset = &s.reset
 }
@@ -128,11 +141,11 @@ func (s *descriptorStatus) resetAfter(d time.Duration) {
 // untilReset is the wait that callers are told: that of the headers of HTTP, and, for a window
 // in which nothing is counted yet, until its end.
 func untilReset(d *stint.Decision) time.Duration {
-	if d.Limit == nil {
+	if d.Limit == nil && d.RetryAfter == stint.Never { // a ban that does not end
 		return 0
 	}
 	wait := httplimit.Reset(d)
-	if wait == 0 && d.Limit.Spec().Algorithm == stint.FixedWindow {
+	if wait == 0 && d.Limit != nil && d.Limit.Spec().Algorithm == stint.FixedWindow {
 		now := time.Now()
 		_, end := d.Limit.Window(now)
 		wait = end.Sub(now)
@@ -142,14 +155,14 @@ func untilReset(d *stint.Decision) time.Duration {
 
 // closest is the status that headers are about: of those with a limit the one with the least
 // remaining, or the last that refused the call. nil: there is none.
-func closest(all []*rls.RateLimitResponse_DescriptorStatus, v *server.Verdict) *rls.RateLimitResponse_DescriptorStatus {
+func closest(all []*rls.RateLimitResponse_DescriptorStatus, calls *rules.Descriptors, v *server.Verdict) *rls.RateLimitResponse_DescriptorStatus {
 	var found *rls.RateLimitResponse_DescriptorStatus
 	least := uint32(math.MaxUint32)
 	for i, s := range all {
 		if s.CurrentLimit == nil {
 			continue
 		}
-		refused := s.Code == rls.RateLimitResponse_OVER_LIMIT && !v.Descriptors[i].Rule.Descriptor.Quota
+		refused := s.Code == rls.RateLimitResponse_OVER_LIMIT && !calls.Quota && !v.Descriptors[i].Rule.Descriptor.Quota
 		if refused || s.LimitRemaining < least {
 			found, least = s, s.LimitRemaining
 		}

@@ -64,6 +64,7 @@ func (s *Service) decide(ctx context.Context, r *rls.RateLimitRequest) (*rls.Rat
 	}
 	call := new(call)
 	call.read(r)
+	call.descriptors.Each, call.descriptors.Quota = s.settings.Each, s.settings.Quota
 	v, err := s.decider.Decide(ctx, &call.in, time.Time{})
 	if err != nil {
 		return nil, err
