@@ -347,10 +347,44 @@ descriptors:
 			{calling("local=3*5"), "no: 0!"}, // charged here
 			{calling("local=3"), "no: 0!"},
 			{calling("local=3*-5"), "yes: 2"},
+			{calling("deny=1*-5"), "error"},
 		} {
 			v, err := s.Decide(t.Context(), tt.in, time.Time{})
 			if got := sayCall(tt.in, &v, err); got != tt.want && !(tt.want == "error" && err != nil && !errors.Is(err, stint.ErrRequest)) {
 				t.Errorf("call %d: %s, want %s", i, got, tt.want)
+			}
+		}
+	})
+}
+
+// A limit that the call gives takes the place of that of the rules, and its refusals are charged.
+func TestCallsWithOverrides(t *testing.T) {
+	limit := func(in *rules.Input, amount int64, unit rules.Unit) *rules.Input {
+		for i := range in.Descriptors.List {
+			in.Descriptors.List[i].Override = &rules.DescriptorLimit{Amount: amount, Unit: unit}
+		}
+		return in
+	}
+	onStores(t, func(t *testing.T, store func(*server.Config)) {
+		s := newCalls(t, plainCalls, "{}", store)
+		tellCalls(t, s, []callStep{
+			{0, limit(calling("a=1"), 2, rules.Hour), "yes: 1"},
+			{0, limit(calling("a=1", "unknown=1"), 2, rules.Hour), "yes: 0 1"},
+			{0, limit(calling("a=1", "unknown=1"), 2, rules.Hour), "no: 0! 1"},
+			{0, calling("a=1"), "yes: 2"}, // under the rule
+			{0, limit(calling("a=2*5"), 2, rules.Hour), "no: 0!"},
+			{0, limit(calling("a=2"), 2, rules.Hour), "no: 0!"},
+			{0, limit(calling("a=2"), 2, rules.Minute), "yes: 1"},
+			{0, limit(calling("a=3"), 0, rules.Minute), "no: 1!"},
+			{0, limit(calling("a=3*0"), 0, rules.Minute), "yes: 1"},
+		})
+		v, err := s.Decide(context.Background(), limit(calling("a=1"), 2, rules.Hour), noon)
+		if err != nil || v.Rule == nil || v.Rule != v.Descriptors[0].Rule || v.Limit.Spec().Period != time.Hour {
+			t.Errorf("%v, %s: want a refusal by the rule for overrides", err, say(&v, err))
+		}
+		for _, unit := range []rules.Unit{0, 5} {
+			if _, err := s.Decide(context.Background(), limit(calling("a=1"), 2, unit), noon); !errors.Is(err, stint.ErrRequest) {
+				t.Errorf("unit %d: %v, want ErrRequest", unit, err)
 			}
 		}
 	})

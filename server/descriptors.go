@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -177,11 +178,29 @@ func (s *Server) takeBack(ctx context.Context, t *evaluation, all bool) {
 	}
 }
 
-// giveUnits gives back the units of t.back, and finds how their keys stand then.
+// giveUnits gives back the units of t.back, and finds how their keys stand then. If the store fails,
+// they go back to this instance's share, as units do that it takes without the store, unless
+// on_store_error denies.
 func (s *Server) giveUnits(ctx context.Context, t *evaluation, at time.Time) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout)
 	defer cancel()
-	if err := stint.Refund(ctx, s.fleet, &stint.Request{Asks: t.back, At: at}); err != nil {
+	shared := at.IsZero() && s.fleet.IsLayered()
+	denies := slices.ContainsFunc(t.back, func(a stint.Ask) bool { return a.OnError == stint.OnErrorDeny })
+	if shared && denies {
+		if err := s.storeError(); err != nil {
+			return err
+		}
+	}
+	err := stint.Refund(ctx, s.fleet, &stint.Request{Asks: t.back, At: at})
+	if err != nil && shared && !denies {
+		s.sampled.storeFailure(err)
+		local := stint.Request{Asks: slices.Clone(t.back)}
+		for i := range local.Asks {
+			local.Asks[i].By = stint.ByLocal
+		}
+		err = stint.Refund(ctx, s.fleet, &local)
+	}
+	if err != nil {
 		return err
 	}
 	t.GivenBack = make([]stint.Decision, len(t.back))
