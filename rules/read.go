@@ -94,6 +94,7 @@ type listing struct {
 	// directories.
 	names, paths []string
 	infos        []os.FileInfo
+	longest      int64 // file, in bytes
 }
 
 func (s *listing) add(name, path string, info os.FileInfo) {
@@ -106,9 +107,9 @@ func listFiles(path string) (listing, error) {
 		return listing{}, fmt.Errorf("rules: %w", err)
 	}
 	if !info.IsDir() {
-		return listing{names: []string{path}, paths: []string{path}, infos: []os.FileInfo{info}}, nil
+		return listing{names: []string{path}, paths: []string{path}, infos: []os.FileInfo{info}, longest: yamlnode.MaxFile}, nil
 	}
-	var s listing
+	s := listing{longest: yamlnode.MaxFile}
 	s.directory, s.atOnce, err = resolve(path)
 	if err != nil {
 		return listing{}, fmt.Errorf("rules: %w", err)
@@ -176,7 +177,7 @@ func (s *listing) same(t *listing) bool {
 func (s *listing) read() ([]File, error) {
 	files := make([]File, 0, len(s.names))
 	for i, name := range s.names {
-		data, err := read(s.paths[i])
+		data, err := read(s.paths[i], s.longest)
 		if err != nil {
 			return nil, err
 		}
@@ -186,8 +187,8 @@ func (s *listing) read() ([]File, error) {
 }
 
 // read reads one byte more than allowed, to see that a file is too large.
-func read(path string) ([]byte, error) {
-	data, err := readfile.UpTo(path, yamlnode.MaxFile+1)
+func read(path string, longest int64) ([]byte, error) {
+	data, err := readfile.UpTo(path, longest+1)
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}

@@ -54,9 +54,14 @@ func (e *EnvoyFiles) look() (listing, error) {
 }
 
 func (e *EnvoyFiles) list() (listing, error) {
-	var s listing
-	var err error
-	s.directory, s.atOnce, err = resolve(e.Path)
+	s := listing{longest: MaxEnvoyFile}
+	info, err := os.Stat(e.Path)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is not a directory", e.Path)
+	}
+	if err == nil {
+		s.directory, s.atOnce, err = resolve(e.Path)
+	}
 	if err == nil {
 		err = e.walk(&s, e.Path, s.directory)
 	}

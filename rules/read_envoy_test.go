@@ -63,6 +63,7 @@ func TestReadEnvoyErrors(t *testing.T) {
 	nowhere := tree(t, map[string]string{"a.yaml": "A"})
 	link(t, "gone", filepath.Join(nowhere, "b.yaml"))
 	for path, want := range map[string]string{
+		filepath.Join(empty, ".hidden"): ".hidden is not a directory",
 		empty:                           "there is no file in it",
 		nowhere:                         "b.yaml: no such file",
 		filepath.Join(empty, "missing"): "missing: no such file",
