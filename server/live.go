@@ -29,7 +29,7 @@ func (s *Server) liveState() live.State {
 	state := live.State{Decides: "store", Instances: 1, Version: s.Rules().Version, Controls: version, ManualBans: manual, Bans: s.bans.running(), Firing: s.alerts.Firing(), Holds: s.set.Load().holds.now()}
 	if s.fleet.IsLayered() {
 		state.Breaker, state.Instances = s.fleet.State().String(), s.fleet.Live()
-		if s.storeError() != nil {
+		if s.StoreError() != nil {
 			state.Decides = "on_store_error"
 		}
 	}

@@ -74,10 +74,10 @@ func every(ctx context.Context, d time.Duration, f func()) {
 
 var errNotAsked = errors.New("the circuit breaker is open")
 
-// storeError is why the store does not decide, as far as that is known; nil: it does. It never
+// StoreError returns why the store does not decide, as far as that is known; nil: it does. It never
 // waits: a store in memory answers at once, and for another store it uses the results of
 // requests and of the last probe.
-func (s *Server) storeError() error {
+func (s *Server) StoreError() error {
 	if !s.fleet.IsLayered() {
 		return s.storeDecides(context.Background())
 	}
@@ -100,7 +100,7 @@ func (s *Server) Ready() error {
 	switch {
 	case s.stopping.Load():
 		return errors.New("stopping")
-	case s.needsStore() && s.storeError() != nil:
+	case s.needsStore() && s.StoreError() != nil:
 		return errors.New("the store does not decide")
 	case s.control.Source() == control.SourceNone && !s.settings.ReadyWithoutControls:
 		return errors.New("the fleet's documents have not been read yet")
@@ -114,7 +114,7 @@ func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	controls, err := s.control.Source(), s.storeError()
+	controls, err := s.control.Source(), s.StoreError()
 	text := "ready"
 	if err != nil {
 		text += ", without the store"
@@ -161,7 +161,7 @@ func (s *Server) storeStatus(ctx context.Context, shared bool) adminapi.StoreSta
 		listening := s.fleet.Connected()
 		j.Listening = &listening
 	}
-	err := s.storeError()
+	err := s.StoreError()
 	if err == nil && s.fleet.IsLayered() && s.fleet.State() != fleet.PartlyOpen { // what was true a second ago may not be now
 		bounded, cancel := context.WithTimeout(ctx, lookup.Timeout)
 		defer cancel()

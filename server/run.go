@@ -43,11 +43,15 @@ const (
 // Listeners for which the settings have TLS serve TLS with HTTP/2. Without TLS, the gateway
 // also serves HTTP/2 to clients that start with it (h2c with prior knowledge).
 //
+// beside are other servers that decide by s, such as the one of package envoy. Run calls each with a
+// context that is done when Run stops serving, and waits for all to return before it closes the
+// store. An error of one ends Run.
+//
 // Run looks every 5 seconds at the files with certificates and tokens, including those for
 // upstreams. New content is used for new connections, and for new requests with a token. If
 // it is wrong, the error is logged and the former content stays in use; at the start it is
 // an error.
-func (s *Server) Run(ctx context.Context, l Listeners) error {
+func (s *Server) Run(ctx context.Context, l Listeners, beside ...func(context.Context) error) error {
 	if err := s.Open(); err != nil {
 		l.Close()
 		return err
@@ -77,7 +81,7 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 	underWay, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	listeners := s.listeners(underWay, l)
-	errs := make(chan error, 2*len(listeners))
+	errs := make(chan error, 2*len(listeners)+len(beside))
 	failed, fail := context.WithCancel(ctx)
 	defer fail()
 	var running sync.WaitGroup
@@ -85,6 +89,14 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 		running.Go(func() {
 			if err := d.serve(); !errors.Is(err, http.ErrServerClosed) {
 				errs <- fmt.Errorf("listener %s: %w", d.listener.Addr(), err)
+				fail()
+			}
+		})
+	}
+	for _, serve := range beside {
+		running.Go(func() {
+			if err := serve(failed); err != nil {
+				errs <- err
 				fail()
 			}
 		})

@@ -213,7 +213,7 @@ func New(c Config) *Server {
 	s.audit = s.newAudit()
 	s.control = s.newControl(&c)
 	s.offenders = s.newOffenders()
-	s.lookup = &lookup.Lookup{Limiter: s.limiter, Fleet: s.fleet, Local: s.local, Down: s.storeError, Probe: s.storeDecides}
+	s.lookup = &lookup.Lookup{Limiter: s.limiter, Fleet: s.fleet, Local: s.local, Down: s.StoreError, Probe: s.storeDecides}
 	s.live = s.newLive(&c)
 	s.alerts = s.newAlerts()
 	s.admin = s.newAdmin(&c)

@@ -69,7 +69,7 @@ func (s *Server) takeShadows(ctx context.Context, c *shadows, least time.Duratio
 			c.answer()
 		}
 	}
-	err := s.storeError()
+	err := s.StoreError()
 	if err != nil {
 		s.sampled.storeFailure(err)
 	}

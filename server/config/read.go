@@ -31,10 +31,14 @@ func Read(files []rules.File, checkStore func(address string) error) (Settings, 
 }
 
 // ReadSettings reads the section "server" alone, with the values of Default for what it
-// leaves out. It does not refuse a second section in another file: rules.ParseFiles does.
+// leaves out. It does not refuse a second section in another file: rules.ParseFiles does. Files of
+// Envoy's form have no settings.
 func ReadSettings(files []rules.File, checkStore func(address string) error) (Settings, error) {
 	s := Default()
 	for _, f := range files {
+		if f.Envoy {
+			continue
+		}
 		r, root := yamlnode.Open(f.Name, f.Data)
 		r.Mapping(root, yamlnode.Fields{"": r.Skip, "server": func(n *yamlnode.Node) { s.read(r, n, checkStore) }})
 		if err := r.Err(); err != nil {
