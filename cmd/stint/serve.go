@@ -50,9 +50,16 @@ func (c *choice) serve(ctx context.Context, out io.Writer, errs *server.LogWrite
 	watching, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
 	watchEviction(watching, store, log)
-	listeners, err := listen(&settings, c.demo || len(settings.Routes) > 0, log)
+	gateway := c.demo || len(settings.Routes) > 0
+	if settings.CheckListen == config.Off && !gateway {
+		return errors.New("nothing to serve: check_listen is off, and there are no routes")
+	}
+	listeners, err := listen(&settings, gateway, log)
 	if err != nil {
 		return err
+	}
+	if !gateway {
+		log.Info("no gateway, because there are no routes: set --upstream, or routes in the file")
 	}
 	if c.demo {
 		stop, err := startDemo(&settings, listeners, out)
@@ -68,7 +75,7 @@ func (c *choice) serve(ctx context.Context, out io.Writer, errs *server.LogWrite
 	})
 	log.Info("rules", "version", set.Version, "count", len(set.Rules))
 	if c.config != "" {
-		go watch(watching, c.config, c.files, onHangup(watching), s, log)
+		go watch(watching, rules.Watcher{Path: c.config, Now: onHangup(watching)}, c.files, s, log, nil)
 		go reloadFiles(watching, onHangup(watching), s)
 	}
 	return s.Run(ctx, listeners)
@@ -124,9 +131,6 @@ func openDocuments(store stint.Store, settings *config.Settings) (server.Documen
 // listen opens all listeners of the settings, or none.
 func listen(s *config.Settings, gateway bool, log *slog.Logger) (server.Listeners, error) {
 	var all server.Listeners
-	if s.CheckListen == config.Off && !gateway {
-		return all, errors.New("nothing to serve: check_listen is off, and there are no routes")
-	}
 	for _, d := range []struct {
 		name, address string
 		wanted        bool
@@ -149,9 +153,6 @@ func listen(s *config.Settings, gateway bool, log *slog.Logger) (server.Listener
 		}
 		*d.to = l
 		log.Info(d.name, "address", l.Addr().String())
-	}
-	if !gateway {
-		log.Info("no gateway, because there are no routes: set --upstream, or routes in the file")
 	}
 	return all, nil
 }

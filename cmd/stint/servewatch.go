@@ -18,36 +18,45 @@ import (
 	"github.com/stintdev/stint/server/config"
 )
 
-// watch takes over rules as the configuration changes from files. On an error it logs, and the
-// rules stay.
-func watch(ctx context.Context, path string, files []rules.File, hangups <-chan os.Signal, s *server.Server, log *slog.Logger) {
+// watch takes over rules as the configuration changes from files, until ctx is done. On an error it
+// logs, and the rules stay. loaded is told of each attempt; it may be nil.
+func watch(ctx context.Context, w rules.Watcher, files []rules.File, s *server.Server, log *slog.Logger, loaded func([]rules.File, error)) {
 	before, _ := config.ReadSettings(files, nil) // without what flags have changed
-	rules.Watcher{Path: path, Now: hangups, Changed: func(files []rules.File, err error) {
+	w.Changed = func(files []rules.File, err error) {
 		var settings config.Settings
 		var set *rules.Set
 		if err == nil {
 			settings, set, err = config.Read(files, redislimit.CheckAddress)
 		}
-		if err != nil {
-			s.RulesRefused(err)
-			log.Error("rules not taken; the previous ones stay in force", "version", s.Rules().Version, "error", err)
-			return
+		takeRules(s, set, err, log)
+		if loaded != nil {
+			loaded(files, err)
 		}
-		known := s.Findings()
-		switch taken, err := s.SetRules(set); {
-		case err != nil:
-			log.Error("rules not taken; the previous ones stay in force", "version", s.Rules().Version, "error", err)
-			return
-		case taken:
-			log.Info("rules taken", "version", set.Version, "count", len(set.Rules))
-		default:
-			log.Warn("the file's rules were not taken, because the fleet has rules: change those with stint rules push", "version", s.Rules().Version)
-		}
-		logFindings(log, set.Findings, known)
-		if !reflect.DeepEqual(settings, before) {
+		if err == nil && !reflect.DeepEqual(settings, before) {
 			log.Warn("the section server has changed; that takes a restart")
 		}
-	}}.Run(ctx, files)
+	}
+	w.Run(ctx, files)
+}
+
+// takeRules takes over set, or logs why it is not. err says what is wrong with it.
+func takeRules(s *server.Server, set *rules.Set, err error, log *slog.Logger) {
+	if err != nil {
+		s.RulesRefused(err)
+		log.Error("rules not taken; the previous ones stay in force", "version", s.Rules().Version, "error", err)
+		return
+	}
+	known := s.Findings()
+	switch taken, err := s.SetRules(set); {
+	case err != nil:
+		log.Error("rules not taken; the previous ones stay in force", "version", s.Rules().Version, "error", err)
+		return
+	case taken:
+		log.Info("rules taken", "version", set.Version, "count", len(set.Rules))
+	default:
+		log.Warn("the file's rules were not taken, because the fleet has rules: change those with stint rules push", "version", s.Rules().Version)
+	}
+	logFindings(log, set.Findings, known)
 }
 
 const mostLogged = 20

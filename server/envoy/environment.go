@@ -333,6 +333,7 @@ func (e *environment) counting(s *Settings) {
 	s.KeyPrefix = e.text("CACHE_KEY_PREFIX", "")
 	s.JitterMax = time.Duration(e.number("EXPIRATION_JITTER_MAX_SECONDS", 300, 0, 1<<31-1)) * time.Second
 	s.Each = e.boolean("STINT_ENVOY_EACH", false)
+	s.Quotas = Quotas{Shares: e.choice("STINT_ENVOY_QUOTA_SHARES", "demand", "equal"), TTL: e.duration("STINT_ENVOY_QUOTA_TTL", 0, time.Second)}
 	s.Shadow, s.Quota = e.boolean("SHADOW_MODE", false), e.boolean("QUOTA_MODE", false)
 	s.HealthNeedsConfig = e.boolean("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", false)
 	s.HealthNeedsStore = e.boolean("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", false)

@@ -32,6 +32,7 @@ func TestEnvironmentDefaults(t *testing.T) {
 		Headers:        envoy.ResponseHeaders{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
 		Redis:          envoy.Redis{Store: "memory"},
 		Tracing:        envoy.Tracing{Service: "RateLimit", Sample: 1},
+		Quotas:         envoy.Quotas{Shares: "demand"},
 		NearLimitRatio: 0.8, JitterMax: 300 * time.Second,
 	}
 	if !reflect.DeepEqual(s, want) {
@@ -104,6 +105,8 @@ CACHE_KEY_PREFIX=pre:
 BACKEND_TYPE=redis
 STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true
 STINT_ENVOY_KEYS=true
+STINT_ENVOY_QUOTA_SHARES=equal
+STINT_ENVOY_QUOTA_TTL=30s
 SHADOW_MODE=true
 QUOTA_MODE=true
 RESPONSE_DYNAMIC_METADATA=true
@@ -149,6 +152,7 @@ TRACING_SAMPLING_RATE=0.1`, "\n"))
 		Headers:        envoy.ResponseHeaders{Enabled: true, Limit: "l", Remaining: "r", Reset: "s"},
 		Redis:          envoy.Redis{Store: "redis://redis:6379", Chosen: true},
 		Tracing:        envoy.Tracing{Enabled: true, Service: "limits", Sample: 0.1},
+		Quotas:         envoy.Quotas{Shares: "equal", TTL: 30 * time.Second},
 		NearLimitRatio: 0.5, Shadow: true, Quota: true, DynamicMetadata: true,
 		HealthNeedsConfig: true, HealthNeedsStore: true, SharedCounters: true, KeyPrefix: "pre:", JitterMax: 7 * time.Second,
 	}
@@ -273,7 +277,7 @@ func TestEnvironmentIsDocumented(t *testing.T) {
 		sources.Write(text)
 	}
 	names := regexp.MustCompile(`"((?:[A-Z]+_)*[A-Z]+)"`)
-	notVariables := []string{"SINGLE", "CLUSTER", "SENTINEL", "FILE", "GRPC_XDS_SOTW", "PATTERN", "NAME", "TAGS"}
+	notVariables := []string{"TTL", "SINGLE", "CLUSTER", "SENTINEL", "FILE", "GRPC_XDS_SOTW", "PATTERN", "NAME", "TAGS"}
 	seen := map[string]bool{}
 	for _, m := range names.FindAllStringSubmatch(sources.String(), -1) {
 		name := m[1]

@@ -21,6 +21,7 @@ type Settings struct {
 	Headers ResponseHeaders
 	Redis   Redis
 	Tracing Tracing
+	Quotas  Quotas
 
 	// NearLimitRatio is the part of a limit above which a call counts as near the limit.
 	NearLimitRatio float64
@@ -118,6 +119,14 @@ type Redis struct {
 	Chosen bool
 	// Namespace keeps the keys of this service apart from others in Store; empty: the default.
 	Namespace string
+}
+
+// Quotas are the settings of the rate limit quota service; see package quota.
+type Quotas struct {
+	// Shares says how streams share a limit: demand or equal.
+	Shares string
+	// TTL is how long an assignment lasts; 0: the default.
+	TTL time.Duration
 }
 
 // Tracing is where spans go; OTEL_EXPORTER_OTLP_ENDPOINT and its like have the address.

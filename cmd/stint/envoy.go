@@ -1,0 +1,335 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/redislimit"
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/envoy"
+	"github.com/stintdev/stint/server/envoy/quota"
+	"github.com/stintdev/stint/server/envoy/stats"
+)
+
+// envoyChoice is what the flags of "stint envoy" say.
+type envoyChoice struct {
+	each                     bool
+	adminListen, probeListen string
+}
+
+func envoyCommand(log *server.LogWriter) *cobra.Command {
+	c := &cobra.Command{
+		Use: "envoy", Short: "answer Envoy's rate limit service, in place of envoyproxy/ratelimit",
+		Long: `Answers Envoy's rate limit service, in place of envoyproxy/ratelimit: by its environment variables,
+its files of descriptors and its ports. A variable that means nothing to Stint is named in a line
+of the log. See docs/envoy.md for what is different.
+
+Without REDIS_URL and its like, counts are kept in memory, by this instance alone.`,
+		Example: `  RUNTIME_ROOT=/data RUNTIME_SUBDIRECTORY=ratelimit REDIS_URL=redis:6379 stint envoy
+  CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_SERVER_URL=envoy-gateway:18001 stint envoy`,
+		Args: words(),
+	}
+	var choice envoyChoice
+	d := config.Default()
+	f := c.Flags()
+	f.SortFlags = false
+	f.BoolVar(&choice.each, "envoy-each", false, "decide each descriptor of a call by itself, as envoyproxy/ratelimit does, and not all or nothing; or STINT_ENVOY_EACH=true")
+	f.StringVar(&choice.adminListen, "admin-listen", d.Admin.Listen, "`ADDRESS` of the admin API; off: none")
+	f.StringVar(&choice.probeListen, "probe-listen", d.ProbeListen, "`ADDRESS` of /healthz, /readyz and Stint's /metrics; off: none")
+	c.RunE = func(c *cobra.Command, _ []string) error { return choice.run(c.Context(), os.Environ(), log) }
+	return c
+}
+
+func (c *envoyChoice) run(ctx context.Context, variables []string, errs *server.LogWriter) error {
+	of, unused, err := envoy.FromEnvironment(variables, redislimit.CheckAddress)
+	if err != nil {
+		return errUsage{fmt.Errorf("the environment is wrong:\n%w", err)}
+	}
+	of.Each = of.Each || c.each
+	settings, err := c.settings(of)
+	if err != nil {
+		return errUsage{err}
+	}
+	log, access := errs.Loggers(settings.Log)
+	if len(unused) > 0 {
+		log.Warn("these environment variables mean nothing to Stint", "variables", strings.Join(unused, ","))
+	}
+	if !of.Redis.Chosen {
+		log.Warn("counts are kept in memory, by this instance alone, because REDIS_URL is not set; REDIS_URL=memory says that it is meant")
+	}
+	source := newDescriptors(of, log)
+	set, err := source.open()
+	if err != nil {
+		return err
+	}
+	signal.Ignore(syscall.SIGPIPE)
+	footprint := settings.FitMemory()
+	ballast := heapFloor()
+	defer runtime.KeepAlive(ballast)
+	footprint.Log(log)
+	limitMemory(&footprint, len(ballast), log)
+	store, done, err := serveStore(&settings, log)
+	if err != nil {
+		return err
+	}
+	defer done()
+	documents, err := openDocuments(store, &settings)
+	if err != nil {
+		return err
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	watchEviction(watching, store, log)
+	s := server.New(server.Config{
+		Settings: settings, Rules: set, Limiter: stint.NewLimiter(store), Documents: documents,
+		Log: log, AccessLog: access, LogDropped: errs.Dropped, Findings: func() []rules.Finding { return storeFindings(store) }, Program: "stint " + version(),
+	})
+	logFindings(log, slices.Concat(settings.Findings(), set.Findings), nil)
+	e, err := newEnvoy(s, of, &settings, source, log)
+	if err != nil {
+		s.Close()
+		return err
+	}
+	if !source.follow(watching, s) {
+		s.Close()
+		return nil
+	}
+	if err := e.Listen(); err != nil {
+		s.Close()
+		return err
+	}
+	listeners, err := listen(&settings, false, log)
+	if err != nil {
+		e.Close()
+		s.Close()
+		return err
+	}
+	go reloadFiles(watching, onHangup(watching), s)
+	// Of this level, as by envoyproxy/ratelimit, because it is the default one.
+	log.Warn("listening", listening(e, listeners)...)
+	return s.Run(ctx, listeners, e.Run)
+}
+
+// listening are the names and addresses of all listeners.
+func listening(e *envoyService, l server.Listeners) []any {
+	var all []any
+	for _, name := range []string{"gRPC", "HTTP", "debug", "Prometheus"} {
+		if a := e.Addr(name); a != nil {
+			all = append(all, strings.ToLower(name), a.String())
+		}
+	}
+	if l.Admin != nil {
+		all = append(all, "admin", l.Admin.Addr().String())
+	}
+	return all
+}
+
+// settings are those of the server behind the listeners of Envoy's.
+func (c *envoyChoice) settings(of *envoy.Settings) (config.Settings, error) {
+	s := config.Default()
+	s.CheckListen, s.ProbeListen, s.Admin.Listen = config.Off, c.probeListen, c.adminListen
+	s.Store, s.Namespace = of.Redis.Store, of.Redis.Namespace
+	s.Log.JSON = of.LogFormat == "json"
+	if err := s.Log.Level.UnmarshalText([]byte(of.LogLevel)); err != nil {
+		return s, err
+	}
+	if t := of.Tracing; t.Enabled {
+		s.Traces = &config.Traces{Sample: t.Sample, Service: t.Service}
+	}
+	if err := s.Admin.Check(); err != nil {
+		return s, fmt.Errorf("--admin-listen: %w", err)
+	}
+	return s, nil
+}
+
+// envoyService is Envoy's rate limit service with all that belongs to it. It decides by a server.
+type envoyService struct {
+	*envoy.Server
+	stats  *stats.Stats
+	quotas *quota.Service
+}
+
+func newEnvoy(s *server.Server, of *envoy.Settings, settings *config.Settings, source *descriptors, log *slog.Logger) (*envoyService, error) {
+	counted, err := stats.New(stats.Config{
+		Stats: of.Stats, NearLimitRatio: of.NearLimitRatio, More: s.Gatherer(), Log: log,
+		Known: func(domain string) bool { return s.Rules().HasDomain(domain) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	source.observe(counted)
+	q := quota.Settings{TTL: of.Quotas.TTL, Instances: s.Instances, Log: log}
+	if err := q.Shares.UnmarshalText([]byte(of.Quotas.Shares)); err != nil {
+		return nil, err
+	}
+	quotas, err := quota.New(s, q)
+	if err != nil {
+		return nil, err
+	}
+	e := &envoyService{stats: counted, quotas: quotas}
+	e.Server = envoy.New(envoy.Config{
+		Settings: of, Decider: s, Observer: counted, Loaded: source.loaded.Load, Certificate: s.Certificate, Log: log,
+		Stats: counted.Page(), Prometheus: counted.Metrics(),
+		Register:  []func(*grpc.Server){envoy.NewAuthorization(s).Register, func(g *grpc.Server) { quotas.Register(g) }},
+		StopDelay: settings.StopDelay, StopTimeout: settings.StopTimeout,
+		Ready: func() error {
+			if of.HealthNeedsConfig && !source.domains.Load() {
+				return errors.New("no configuration has a domain")
+			}
+			if of.HealthNeedsStore {
+				if err := s.StoreError(); err != nil {
+					return fmt.Errorf("the store does not decide: %w", err)
+				}
+			}
+			return s.Ready()
+		},
+	})
+	return e, nil
+}
+
+// Run serves until ctx is done and calls in flight have ended, and then sends the last statistics.
+func (e *envoyService) Run(ctx context.Context) error {
+	counting, end := context.WithCancel(context.WithoutCancel(ctx))
+	var counted sync.WaitGroup
+	counted.Go(func() { e.stats.Run(counting) })
+	defer counted.Wait()
+	defer end()
+	go func() {
+		select {
+		case <-e.Stopping():
+			e.quotas.Stop() // its streams do not end otherwise
+		case <-counting.Done():
+		}
+	}()
+	return e.Server.Run(ctx)
+}
+
+// descriptors are where a server of Envoy's rate limit service gets its files from.
+type descriptors struct {
+	from *envoy.Settings
+	log  *slog.Logger
+	// config is a rules file besides, and files are what both were at the start.
+	config string
+	files  []rules.File
+	// loaded means that a configuration was taken, and domains that the one in force has some.
+	loaded, domains atomic.Bool
+	observer        envoy.Observer // nil: nobody is told
+	tried           bool
+	wrong           error // with the last attempt
+}
+
+func newDescriptors(of *envoy.Settings, log *slog.Logger) *descriptors {
+	return &descriptors{from: of, log: log}
+}
+
+// directory is where the files are.
+func (d *descriptors) directory() *rules.EnvoyFiles {
+	c := &d.from.Config
+	files := &rules.EnvoyFiles{
+		Path: filepath.Join(c.Root, c.Subdirectory, c.Directory), IgnoreDotFiles: c.IgnoreDotFiles, MergeDomains: c.MergeDomains,
+	}
+	if c.WatchRoot {
+		files.Link = c.Root
+	}
+	return files
+}
+
+// open returns the rules to start with. An error ends the start, unless the settings say that it must
+// not.
+func (d *descriptors) open() (*rules.Set, error) {
+	if d.from.Config.XDS != nil {
+		return rules.ParseFiles(orEmpty(nil))
+	}
+	files, err := d.directory().Read()
+	var set *rules.Set
+	if err == nil {
+		set, err = rules.ParseFiles(files)
+	}
+	d.note(files, err)
+	if err == nil {
+		d.files = files
+		return set, nil
+	}
+	if !d.from.Config.StartWithout {
+		return nil, err
+	}
+	d.log.Error("no configuration; calls fail until there is one", "error", err)
+	return rules.ParseFiles(orEmpty(nil))
+}
+
+// orEmpty returns files, or one without rules if there are none.
+func orEmpty(files []rules.File) []rules.File {
+	if len(files) == 0 {
+		return []rules.File{{Name: "no configuration", Data: []byte("rules: []")}}
+	}
+	return files
+}
+
+// note records the outcome of an attempt to load files.
+func (d *descriptors) note(files []rules.File, err error) {
+	if d.tried, d.wrong = true, err; d.observer != nil {
+		d.observer.Loaded(err)
+	}
+	if err == nil {
+		d.domains.Store(slices.ContainsFunc(files, func(f rules.File) bool { return f.Envoy }))
+		d.loaded.Store(true)
+	}
+}
+
+// observe tells o of the first attempt, if there was one, and of all that come.
+func (d *descriptors) observe(o envoy.Observer) {
+	if d.observer = o; d.tried {
+		o.Loaded(d.wrong)
+	}
+}
+
+// follow takes over configurations from now on, until ctx is done. It returns when there is one or
+// none is needed to start; false: ctx is done.
+func (d *descriptors) follow(ctx context.Context, s *server.Server) bool {
+	x := d.from.Config.XDS
+	if x == nil {
+		go watch(ctx, rules.Watcher{Path: d.config, Envoy: d.directory(), Now: onHangup(ctx)}, d.files, s, d.log, d.note)
+		return true
+	}
+	first := make(chan struct{})
+	go x.Follow(ctx, d.log, func(files []rules.File) error {
+		for i := range files {
+			files[i].MergeDomain = d.from.Config.MergeDomains
+		}
+		set, err := rules.ParseFiles(orEmpty(files))
+		had := d.loaded.Load()
+		takeRules(s, set, err, d.log)
+		d.note(files, err)
+		if err == nil && !had {
+			close(first)
+		}
+		return err
+	})
+	if d.from.Config.StartWithout {
+		return true
+	}
+	d.log.Warn("waiting for the first configuration of the management server; FORCE_START_WITHOUT_INITIAL_CONFIG=true would not", "server", x.Server)
+	select {
+	case <-first:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,433 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	xds "github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/stintdev/stint/internal/redistest"
+)
+
+// answering is a stint envoy in a process of its own.
+type answering struct {
+	process            *exec.Cmd
+	log                *log
+	http, debug, admin string // URLs
+	client             rls.RateLimitServiceClient
+	stop               func() int // ends it by SIGTERM, and returns its exit code
+}
+
+// asEnvoy starts stint envoy with these variables and a port of its own for each listener. It
+// expects exit code 0 at the end.
+func asEnvoy(t *testing.T, variables ...string) *answering {
+	t.Helper()
+	s := launchEnvoy(t, nil, variables...)
+	s.await(t)
+	return s
+}
+
+func launchEnvoy(t *testing.T, args []string, variables ...string) *answering {
+	t.Helper()
+	c := program(t, append([]string{"envoy", "--admin-listen", "127.0.0.1:0"}, args...)...)
+	c.Env = append(c.Env, "HOST=127.0.0.1", "PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "USE_STATSD=false")
+	c.Env = append(c.Env, variables...)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Stderr = w
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	s := &answering{process: c, log: follow(r)}
+	s.stop = sync.OnceValue(func() int {
+		_ = c.Process.Signal(syscall.SIGTERM)
+		_ = c.Wait()
+		return c.ProcessState.ExitCode()
+	})
+	t.Cleanup(func() {
+		if code := s.stop(); code != 0 {
+			t.Errorf("exit %d:\n%s", code, s.log)
+		}
+	})
+	return s
+}
+
+var addresses = regexp.MustCompile(`\b(grpc|http|debug|admin)"?[=:]"?([^\s",}]+)`)
+
+// await waits until it listens.
+func (s *answering) await(t *testing.T) {
+	t.Helper()
+	line := s.logged(t, `msg"?[=:]"?listening`)
+	for _, m := range addresses.FindAllStringSubmatch(line, -1) {
+		switch url := "http://" + m[2]; m[1] {
+		case "grpc":
+			conn, err := grpc.NewClient(m[2], grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { conn.Close() })
+			s.client = rls.NewRateLimitServiceClient(conn)
+		case "http":
+			s.http = url
+		case "debug":
+			s.debug = url
+		case "admin":
+			s.admin = url
+		}
+	}
+}
+
+// logged waits for a line of the log, and returns it.
+func (s *answering) logged(t *testing.T, pattern string) string {
+	t.Helper()
+	want, late := regexp.MustCompile(pattern), time.After(20*time.Second)
+	for {
+		select {
+		case line, ok := <-s.log.lines:
+			if want.MatchString(line) {
+				return line
+			}
+			if !ok {
+				t.Fatalf("it ended without %s:\n%s", pattern, s.log)
+			}
+		case <-late:
+			t.Fatalf("it did not log %s:\n%s", pattern, s.log)
+		}
+	}
+}
+
+// ask returns the answer to a descriptor, each entry key=value: OK or OVER_LIMIT and what remains, or
+// the error.
+func (s *answering) ask(t *testing.T, domain string, entries ...string) string {
+	t.Helper()
+	d := &common.RateLimitDescriptor{}
+	for _, e := range entries {
+		key, value, _ := strings.Cut(e, "=")
+		d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: key, Value: value})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	r, err := s.client.ShouldRateLimit(ctx, &rls.RateLimitRequest{Domain: domain, Descriptors: []*common.RateLimitDescriptor{d}})
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprint(r.OverallCode, " ", r.Statuses[0].LimitRemaining)
+}
+
+func (s *answering) asks(t *testing.T, want, domain string, entries ...string) {
+	t.Helper()
+	if got := s.ask(t, domain, entries...); got != want {
+		t.Errorf("%s %v: %s, want %s\n%s", domain, entries, got, want, s.log)
+	}
+}
+
+// asksUntil waits for an answer, of calls that cost nothing because their rule is unlimited or missing.
+func (s *answering) asksUntil(t *testing.T, want, domain string, entries ...string) {
+	t.Helper()
+	got := ""
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if got = s.ask(t, domain, entries...); got == want {
+			return
+		}
+	}
+	t.Fatalf("%s %v: %s, want %s\n%s", domain, entries, got, want, s.log)
+}
+
+func fetched(t *testing.T, url, body string) string {
+	t.Helper()
+	method := http.MethodGet
+	if body != "" {
+		method = http.MethodPost
+	}
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(resp.StatusCode, " ", string(text))
+}
+
+const shop = `domain: shop
+descriptors:
+  - key: remote_address
+    rate_limit: {unit: day, requests_per_unit: 2}
+  - key: plan
+    value: free
+    rate_limit: {unlimited: true}
+`
+
+// runtimeDirectory is a RUNTIME_ROOT with the link and the directories of envoyproxy/ratelimit's
+// documentation: the variables, and the directory of the files.
+func runtimeDirectory(t *testing.T, files map[string]string) (variables []string, config string) {
+	t.Helper()
+	dir := t.TempDir()
+	config = filepath.Join(dir, "v1/ratelimit/config")
+	if err := os.MkdirAll(config, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(config, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("v1", filepath.Join(dir, "current")); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"RUNTIME_ROOT=" + filepath.Join(dir, "current"), "RUNTIME_SUBDIRECTORY=ratelimit"}, config
+}
+
+// TestEnvoy runs the service in memory, as a newcomer does who sets only where the files are.
+func TestEnvoy(t *testing.T) {
+	variables, _ := runtimeDirectory(t, map[string]string{"shop.yaml": shop})
+	s := asEnvoy(t, append(variables, "REDIS_POOL_SIZE=5", "MEMCACHE_HOST_PORT=a:1")...)
+	for _, want := range []string{
+		"variables=MEMCACHE_HOST_PORT,REDIS_POOL_SIZE",
+		"counts are kept in memory, by this instance alone, because REDIS_URL is not set",
+	} {
+		if !strings.Contains(s.log.String(), want) {
+			t.Errorf("the log has no %q:\n%s", want, s.log)
+		}
+	}
+	for _, want := range []string{"OK 1", "OK 0", "OVER_LIMIT 0"} {
+		s.asks(t, want, "shop", "remote_address=192.0.2.1")
+	}
+	s.asks(t, "OK 1", "shop", "remote_address=192.0.2.2")
+	s.asks(t, "OK 4294967295", "shop", "plan=free")
+	s.asks(t, "OK 0", "elsewhere", "remote_address=192.0.2.1")
+	if got := fetched(t, s.http+"/healthcheck", ""); got != "200 OK" {
+		t.Errorf("/healthcheck: %s", got)
+	}
+	if got := fetched(t, s.http+"/json", `{"domain":"shop","descriptors":[{"entries":[{"key":"remote_address","value":"192.0.2.1"}]}]}`); !strings.HasPrefix(got, "429 {") {
+		t.Errorf("/json: %s", got)
+	}
+	if got := fetched(t, s.debug+"/rlconfig", ""); !strings.Contains(got, "shop.remote_address: unit=DAY requests_per_unit=2, shadow_mode: false, quota_mode: false\n") {
+		t.Errorf("/rlconfig: %s", got)
+	}
+	if code, out, errs := call("", "status", "--admin", s.admin); code != 0 || !strings.Contains(out, "memory") {
+		t.Errorf("stint status: %d, %s%s", code, out, errs)
+	}
+	if code := s.stop(); code != 0 {
+		t.Errorf("exit %d:\n%s", code, s.log)
+	}
+}
+
+// TestEnvoyReload swaps the runtime directory, breaks it, and mends it.
+func TestEnvoyReload(t *testing.T) {
+	variables, config := runtimeDirectory(t, map[string]string{"shop.yaml": shop})
+	root := filepath.Dir(filepath.Dir(filepath.Dir(config)))
+	s := asEnvoy(t, append(variables, "LOG_LEVEL=info", "LOG_FORMAT=json", "REDIS_URL=memory")...)
+	swap := func(version, text string) {
+		t.Helper()
+		dir := filepath.Join(root, version, "ratelimit/config")
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "shop.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		next := filepath.Join(root, "next")
+		if err := os.Symlink(version, next); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(next, filepath.Join(root, "current")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.asks(t, "OK 1", "shop", "remote_address=192.0.2.1")
+	swap("v2", strings.ReplaceAll(shop, "plan", "tier"))
+	s.logged(t, "rules taken")
+	s.asks(t, "OK 4294967295", "shop", "tier=free")
+	s.asks(t, "OK 0", "shop", "plan=free")
+	s.asks(t, "OK 0", "shop", "remote_address=192.0.2.1") // the count stays
+	swap("v3", "domain: shop\ndescriptors: [{key: a, surprise: 1}]\n")
+	if line := s.logged(t, "rules not taken"); !strings.Contains(line, "shop.yaml:2:24: ") || !strings.Contains(line, "unknown key 'surprise'") {
+		t.Errorf("the log: %s", line)
+	}
+	s.asks(t, "OK 4294967295", "shop", "tier=free")
+	if err := os.WriteFile(filepath.Join(root, "v3/ratelimit/config/shop.yaml"), []byte(shop), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_ = s.process.Process.Signal(syscall.SIGHUP) // in place, so that only a signal makes it look
+	s.logged(t, "rules taken")
+	s.asks(t, "OK 4294967295", "shop", "plan=free")
+}
+
+// TestEnvoyWithoutRedis starts while Redis is away. Then Redis comes, goes and comes back.
+func TestEnvoyWithoutRedis(t *testing.T) {
+	redis := redistest.Start(t)
+	redis.Stop(t)
+	variables, _ := runtimeDirectory(t, map[string]string{"shop.yaml": shop})
+	s := asEnvoy(t, append(variables, "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr, "LOG_LEVEL=info")...)
+	if got := s.ask(t, "shop", "remote_address=192.0.2.1"); !strings.HasPrefix(got, "OK ") { // by this instance's share
+		t.Errorf("without Redis: %s", got)
+	}
+	if got := fetched(t, s.http+"/healthcheck", ""); got != "200 OK" {
+		t.Errorf("/healthcheck: %s", got)
+	}
+	redis.Restart(t)
+	s.logged(t, "the store decides")
+	client := redis.Client(t)
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		s.ask(t, "shop", "remote_address=192.0.2.2")
+		keys, err := client.Do(t.Context(), client.B().Keys().Pattern("*192.0.2.2*").Build()).AsStrSlice()
+		if err == nil && len(keys) == 1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("in Redis: %v, %v\n%s", keys, err, s.log)
+		}
+	}
+}
+
+// TestEnvoyHealthNeedsRedis is REDIS_HEALTH_CHECK_ACTIVE_CONNECTION.
+func TestEnvoyHealthNeedsRedis(t *testing.T) {
+	redis := redistest.Start(t)
+	variables, _ := runtimeDirectory(t, map[string]string{"shop.yaml": shop})
+	s := asEnvoy(t, append(variables, "REDIS_URL="+redis.Addr, "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true")...)
+	if got := fetched(t, s.http+"/healthcheck", ""); got != "200 OK" {
+		t.Errorf("/healthcheck: %s", got)
+	}
+	redis.Stop(t)
+	s.logged(t, "the store does not decide")
+	if got := fetched(t, s.http+"/healthcheck", ""); !strings.HasPrefix(got, "500 ") {
+		t.Errorf("/healthcheck without Redis: %s", got)
+	}
+}
+
+// TestEnvoyStartWithout has no files at first.
+func TestEnvoyStartWithout(t *testing.T) {
+	variables, config := runtimeDirectory(t, nil)
+	s := asEnvoy(t, append(variables, "FORCE_START_WITHOUT_INITIAL_CONFIG=true", "RUNTIME_WATCH_ROOT=false", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true")...)
+	if got := s.ask(t, "shop", "plan=free"); !strings.Contains(got, "no rate limit configuration loaded") {
+		t.Errorf("without a configuration: %s", got)
+	}
+	if got := fetched(t, s.http+"/healthcheck", ""); !strings.HasPrefix(got, "500 ") {
+		t.Errorf("/healthcheck without a configuration: %s", got)
+	}
+	if err := os.WriteFile(filepath.Join(config, "shop.yaml"), []byte(shop), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.asksUntil(t, "OK 4294967295", "shop", "plan=free")
+	if got := fetched(t, s.http+"/healthcheck", ""); got != "200 OK" {
+		t.Errorf("/healthcheck: %s", got)
+	}
+}
+
+// TestEnvoyRefusesToStart has the errors of a start: each ends the program at once.
+func TestEnvoyRefusesToStart(t *testing.T) {
+	good, _ := runtimeDirectory(t, map[string]string{"shop.yaml": shop})
+	bad, _ := runtimeDirectory(t, map[string]string{"a.yaml": shop, "b.yaml": "domain: x\ndescriptors: [{key: a, surprise: 1}]\n"})
+	none, _ := runtimeDirectory(t, nil)
+	for name, c := range map[string]struct {
+		variables []string
+		code      int
+		want      string
+	}{
+		"a wrong variable":         {append([]string{"NEAR_LIMIT_RATIO=7"}, good...), 2, `NEAR_LIMIT_RATIO: "7": want a number from 0 to 1`},
+		"a wrong file":             {bad, 1, "b.yaml:2:24: config error, unknown key 'surprise'"},
+		"no files":                 {none, 1, "there is no file in it"},
+		"no directory":             {[]string{"RUNTIME_ROOT=/nonexistent"}, 1, "/nonexistent/config: no such file or directory"},
+		"a port that there is not": {append([]string{"DEBUG_PORT=99999"}, good...), 2, "DEBUG_PORT"},
+		"a certificate not there":  {append([]string{"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=/nonexistent", "GRPC_SERVER_TLS_KEY=/nonexistent"}, good...), 1, "/nonexistent: no such file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := program(t, "envoy", "--admin-listen", "127.0.0.1:0")
+			p.Env = append(p.Env, "HOST=127.0.0.1", "PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "USE_STATSD=false")
+			p.Env = append(p.Env, c.variables...)
+			said, _ := p.CombinedOutput()
+			if p.ProcessState.ExitCode() != c.code || !strings.Contains(string(said), c.want) {
+				t.Errorf("exit %d, want %d and %q:\n%s", p.ProcessState.ExitCode(), c.code, c.want, said)
+			}
+		})
+	}
+}
+
+// TestEnvoyXDS waits for the first configuration of a management server, takes a change, and keeps it
+// while the server is away.
+func TestEnvoyXDS(t *testing.T) {
+	limited := func(key string) types.Resource {
+		return &ratelimit.RateLimitConfig{Name: "shop", Domain: "shop", Descriptors: []*ratelimit.RateLimitDescriptor{
+			{Key: key, RateLimit: &ratelimit.RateLimitPolicy{Unlimited: true}},
+		}}
+	}
+	configs := cache.NewSnapshotCache(true, cache.IDHash{}, nil)
+	version := 0
+	set := func(r types.Resource) {
+		t.Helper()
+		version++
+		snapshot, err := cache.NewSnapshot(fmt.Sprint(version), map[resource.Type][]types.Resource{resource.RateLimitConfigType: {r}})
+		if err == nil {
+			err = configs.SetSnapshot(t.Context(), "default", snapshot)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	management := grpc.NewServer()
+	discovery.RegisterAggregatedDiscoveryServiceServer(management, xds.NewServer(t.Context(), configs, nil))
+	go func() { _ = management.Serve(l) }()
+	t.Cleanup(management.Stop)
+
+	s := launchEnvoy(t, nil, "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+l.Addr().String(), "LOG_LEVEL=info")
+	s.logged(t, "waiting for the first configuration")
+	set(limited("plan"))
+	s.await(t)
+	s.asks(t, "OK 4294967295", "shop", "plan=free")
+	set(limited("tier"))
+	s.asksUntil(t, "OK 4294967295", "shop", "tier=free")
+	set(limited(""))
+	s.logged(t, "rules not taken.*descriptor has empty key")
+	management.Stop()
+	s.logged(t, "no connection to the management server")
+	s.asks(t, "OK 4294967295", "shop", "tier=free")
+}
+
+// TestEnvoyStartsWithoutXDS opens its ports although there is no management server, and stops.
+func TestEnvoyStartsWithoutXDS(t *testing.T) {
+	variables := []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=127.0.0.1:1"}
+	s := asEnvoy(t, append(variables, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")...)
+	if got := s.ask(t, "shop", "plan=free"); !strings.Contains(got, "no rate limit configuration loaded") {
+		t.Errorf("without a configuration: %s", got)
+	}
+	waiting := launchEnvoy(t, nil, variables...)
+	waiting.logged(t, "no connection to the management server")
+	if code := waiting.stop(); code != 0 {
+		t.Errorf("exit %d while it waits:\n%s", code, waiting.log)
+	}
+}
