@@ -187,7 +187,7 @@ func (s *Server) giveUnits(ctx context.Context, t *evaluation, at time.Time) err
 	shared := at.IsZero() && s.fleet.IsLayered()
 	denies := slices.ContainsFunc(t.back, func(a stint.Ask) bool { return a.OnError == stint.OnErrorDeny })
 	if shared && denies {
-		if err := s.storeError(); err != nil {
+		if err := s.StoreError(); err != nil {
 			return err
 		}
 	}
