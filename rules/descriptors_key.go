@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/stintdev/stint/rules/internal/expr"
@@ -73,10 +74,7 @@ func (d *DescriptorRule) statOf(entries []Entry) string {
 	if !d.Detailed && !d.detailedPath && d.overrides == nil {
 		return d.Stat
 	}
-	shares := false
-	for i := range d.levels {
-		shares = shares || d.levels[i].shared
-	}
+	shares := slices.ContainsFunc(d.levels, func(l descriptorLevel) bool { return l.shared })
 	var b strings.Builder
 	b.WriteString(d.Domain)
 	for i, e := range entries {

@@ -122,10 +122,10 @@ func descriptorRuleOf(n *descriptors.Node) *DescriptorRule {
 	for _, at := range path {
 		d.Path = append(d.Path, Entry{at.Key, at.Value})
 		stat = append(stat, at.Composite())
-		level := descriptorLevel{key: at.KeyVaries() && !at.ShareThreshold, value: at.ValueVaries() && !(at.ShareThreshold && at.IsPattern())}
-		level.shared = at.ShareThreshold
+		level := descriptorLevel{key: at.KeyVaries(), value: at.ValueVaries() && !at.ShareThreshold}
 		level.detailed = at.ValueToMetric && level.value
 		d.detailedPath = d.detailedPath || level.detailed
+		level.shared = at.ShareThreshold
 		d.levels = append(d.levels, level)
 		for _, varies := range []bool{level.key, level.value} {
 			if varies {
