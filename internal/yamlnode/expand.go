@@ -8,8 +8,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxExpanded bounds the nodes of a file whose aliases were replaced by what they stand for.
-const maxExpanded = 4_000_000
+// maxExpanded bounds the nodes that the aliases of a file stand for.
+const maxExpanded = 1_000_000
 
 // OpenExpanded is Open for files of other programs: of at most most bytes, with anchors, aliases and
 // merge keys, which it replaces by what they stand for. Like those programs, it reads the first
@@ -43,24 +43,29 @@ func OpenExpanded(file string, data []byte, most int) (*Reader, *Node) {
 
 type expander struct {
 	*Reader
-	left int            // nodes that may still be made
-	open map[*Node]bool // anchors that are being expanded
+	left    int            // nodes that aliases may still stand for
+	aliases int            // how many are being expanded, one in the other
+	open    map[*Node]bool // anchors that are being expanded
 }
 
 // expand returns n without aliases; nil, having reported why, if that cannot be. Nodes keep the
 // position of what an alias stands for.
 func (x *expander) expand(n *Node) *Node {
-	if x.left--; x.left == 0 {
-		x.Report(n, "the aliases stand for too much: at most %d values are allowed", maxExpanded)
-	}
-	if x.left <= 0 {
-		return nil
+	if x.aliases > 0 {
+		if x.left--; x.left == 0 {
+			x.Report(n, "the aliases stand for too much: at most %d values are allowed", maxExpanded)
+		}
+		if x.left <= 0 {
+			return nil
+		}
 	}
 	if n.Kind == yaml.AliasNode {
 		if n.Alias == nil || x.open[n.Alias] {
 			x.Report(n, "the alias *%s stands for itself", oneLine(n.Value))
 			return nil
 		}
+		x.aliases++
+		defer func() { x.aliases-- }()
 		return x.expand(n.Alias)
 	}
 	if n.Style&yaml.TaggedStyle != 0 {

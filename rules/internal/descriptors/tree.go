@@ -37,7 +37,13 @@ type Node struct {
 
 	exact map[pair]*Node   // children with a value
 	bare  map[string]*Node // children without one
-	wild  []*Node          // children with an asterisk, in file order
+	// wildValues are the children with an asterisk in their value, by key, and wildKeys those with
+	// one in their key.
+	wildValues map[string]*patterns
+	wildKeys   *patterns
+	// order is the place among the children of Parent, in the order of the files.
+	order    int
+	children int
 
 	// keyParts and valueParts are what is between the asterisks of Key and Value; nil: there
 	// is none.
@@ -81,12 +87,14 @@ func (n *Node) Next(key, value string) *Node {
 			return child
 		}
 	}
-	for _, child := range n.wild {
-		if child.matches(key, value) {
-			return child
-		}
+	child := n.wildValues[key].find(value, key, value)
+	if byKey := n.wildKeys.find(key, key, value); byKey != nil && (child == nil || byKey.order < child.order) {
+		child = byKey
 	}
-	return n.bare[key]
+	if child == nil {
+		child = n.bare[key]
+	}
+	return child
 }
 
 // IsLeaf reports whether n has no children.
@@ -153,8 +161,22 @@ func (n *Node) add(child *Node) {
 		}
 		n.exact[pair{child.Key, child.Value}] = child
 	}
-	if child.IsPattern() {
-		n.wild = append(n.wild, child)
+	child.order = n.children
+	n.children++
+	switch {
+	case child.keyParts != nil:
+		if n.wildKeys == nil {
+			n.wildKeys = &patterns{}
+		}
+		n.wildKeys.add(child, child.keyParts)
+	case child.valueParts != nil:
+		if n.wildValues == nil {
+			n.wildValues = map[string]*patterns{}
+		}
+		if n.wildValues[child.Key] == nil {
+			n.wildValues[child.Key] = &patterns{}
+		}
+		n.wildValues[child.Key].add(child, child.valueParts)
 	}
 }
 
