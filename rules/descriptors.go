@@ -99,13 +99,16 @@ type DescriptorMatch struct {
 	// Key is the key that is counted under Rule.
 	Key string
 	// Ask is the index in Matches.Asks of what the descriptor takes or asks, or, if it gives back,
-	// in Matches.GiveBack; -1: none, because nothing is limited. Descriptors of a call that
-	// find the same rule and key share one ask, which takes the sum.
+	// in Matches.GiveBack; -1: none, because nothing is limited. If an Override by hand gives the
+	// key several limits, the asks for the others follow. Descriptors of a call that find the same
+	// rule and key share one ask, which takes the sum. Where Limit.Amount is 0, the ask takes more
+	// than its limit ever has.
 	Ask int
 	// GiveBack says that the descriptor gives back.
 	GiveBack bool
 	// Replaced means that the rule was found, and that another rule replaces it.
 	Replaced bool
-	// Stat is the name of the match in the statistics of Envoy's service.
+	// Stat is the name of the match in the statistics of Envoy's service. Its parts are as they
+	// were sent: separators in them are not escaped.
 	Stat string
 }

@@ -136,3 +136,20 @@ func TestWatchEnvoyFiles(t *testing.T) {
 		got.expect(t, 1, "rules.yaml=R a.yaml=AA", "rules.yaml=RR a.yaml=AA")
 	})
 }
+
+// A file that is longer than a rules file may be is read to its end.
+func TestLongEnvoyFile(t *testing.T) {
+	dir := t.TempDir()
+	text := "domain: d\n" + strings.Repeat("# "+strings.Repeat("x", 97)+"\n", 50_000) + "descriptors:\n  - {key: a, rate_limit: {unit: minute, requests_per_unit: 1}}\n"
+	if err := os.WriteFile(filepath.Join(dir, "d.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	files, err := (&rules.EnvoyFiles{Path: dir}).Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := rules.ParseFiles(files)
+	if err != nil || len(s.Rules) != 2 {
+		t.Errorf("%d of %d bytes, %v, %v", len(files[0].Data), len(text), s, err)
+	}
+}

@@ -35,7 +35,8 @@ type Rule struct {
 	// Default means that the rule is for requests that no other enforced rule
 	// applies to.
 	Default bool
-	// Limits has at least one, unless there is OnStatus. Each has the rule's name; no two
+	// Limits has at least one, unless there is OnStatus, or Descriptor is unlimited or for the limits
+	// that callers send. Each has the rule's name; no two
 	// have the same ID. Those of Tiers and overrides have that name, or RULE@TIER.
 	Limits []*stint.Limit
 	// Tiers are the limits for tiers, in the order written: the first that a request is of
