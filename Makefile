@@ -51,13 +51,16 @@ test: check
 	@scripts/get $(PROGRAMS) $(BROWSER) $(MONITORING)
 	@scripts/axe
 	@scripts/clients
+	@cd connectlimit && go run ../internal/gotest -short ./...
 	@$(REQUIRED) $(GOTEST) -p $(AT_ONCE) -short ./...
 
 test-all:
 	@scripts/get $(PROGRAMS) $(BROWSER) $(MONITORING)
 	@scripts/axe
 	@scripts/clients
-	@$(REQUIRED) $(GOTEST) -p $(AT_ONCE) ./... && $(GOTEST) -race -short ./... && cd bench && go test ./...
+	@$(REQUIRED) $(GOTEST) -p $(AT_ONCE) ./... && $(GOTEST) -race -short ./...
+	@cd connectlimit && go run ../internal/gotest -race ./...
+	@cd bench && go test ./...
 
 test-matrix:
 	@scripts/matrix $(MATRIX)
@@ -67,6 +70,7 @@ check:
 	go vet ./...
 	go tool staticcheck ./...
 	cd bench && go vet ./... && "$$(cd .. && go tool -n staticcheck)" ./...
+	cd connectlimit && go vet ./... && "$$(cd .. && go tool -n staticcheck)" ./...
 
 chaos:
 	@scripts/get redis-server
@@ -93,7 +97,7 @@ bench:
 
 bench-go:
 	@scripts/get redis-server
-	go test -run '^$$' -bench . -benchmem . ./redislimit/... ./rules ./httplimit ./server
+	go test -run '^$$' -bench . -benchmem . ./redislimit/... ./rules ./httplimit ./grpclimit ./server
 
 screenshots:
 	@scripts/get chromium
