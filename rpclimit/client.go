@@ -82,13 +82,13 @@ func (c Client) Pacer(retryDelay func(error) (time.Duration, bool)) *Pacer {
 	if c.MaxRetryDelay == 0 {
 		c.MaxRetryDelay = defaultMaxRetryDelay
 	}
-	return &Pacer{Client: c, retryDelay: retryDelay}
+	return &Pacer{client: c, retryDelay: retryDelay}
 }
 
 // Pacer lets calls of a Client go when they may. It is for those who write interceptors: unary calls
 // go through Unary, and streams through Begin. It may be used from many goroutines at once.
 type Pacer struct {
-	Client
+	client     Client
 	retryDelay func(error) (time.Duration, bool)
 	pauses     pauses
 }
@@ -98,7 +98,7 @@ type Pacer struct {
 func (p *Pacer) Unary(ctx context.Context, c *Call, invoke func() error) error {
 	for attempt := 1; ; attempt++ {
 		delay, again, err := p.once(ctx, c, invoke)
-		if !again || p.Refuse || attempt >= p.Attempts || delay > p.MaxRetryDelay {
+		if !again || p.client.Refuse || attempt >= p.client.Attempts || delay > p.client.MaxRetryDelay {
 			return err
 		}
 		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < delay {
@@ -122,14 +122,14 @@ func (p *Pacer) once(ctx context.Context, c *Call, invoke func() error) (delay t
 
 // Begin waits until a call may go. Call Outgoing.End when it has ended.
 func (p *Pacer) Begin(ctx context.Context, c *Call) (*Outgoing, *Refusal) {
-	o := &Outgoing{pacer: p, ctx: ctx, call: *c, key: p.Key(ctx, c)}
+	o := &Outgoing{pacer: p, ctx: ctx, call: *c, key: p.client.Key(ctx, c)}
 	if err := p.unpaused(ctx, pauseKey{o.key, c.Target, c.Method}); err != nil {
 		return nil, unsent(err)
 	}
-	if p.Limit == nil || o.key == "" {
+	if p.client.Limit == nil || o.key == "" {
 		return o, nil
 	}
-	held, err := p.take(ctx, &stint.Ask{Key: o.key, Limit: p.Limit})
+	held, err := p.take(ctx, &stint.Ask{Key: o.key, Limit: p.client.Limit})
 	if err != nil {
 		return nil, unsent(err)
 	}
@@ -144,7 +144,7 @@ func (p *Pacer) unpaused(ctx context.Context, key pauseKey) error {
 		if wait <= 0 {
 			return nil
 		}
-		if p.Refuse {
+		if p.client.Refuse {
 			return &stint.RefusedError{Decision: stint.Decision{Outcome: stint.Limited, Key: key.key, RetryAfter: wait}}
 		}
 		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
@@ -168,14 +168,14 @@ func (pausedError) Unwrap() error { return context.DeadlineExceeded }
 
 // take takes the unit of a call or message, and holds it if the limit is held.
 func (p *Pacer) take(ctx context.Context, ask *stint.Ask) (held *stint.Reservation, err error) {
-	if !p.Refuse {
-		return stint.Internal().Wait(ctx, p.Limiter, ask)
+	if !p.client.Refuse {
+		return stint.Internal().Wait(ctx, p.client.Limiter, ask)
 	}
 	var d stint.Decision
 	if ask.Limit.IsHeld() {
-		held, d, err = p.Limiter.Reserve(ctx, &stint.Request{Asks: []stint.Ask{*ask}})
+		held, d, err = p.client.Limiter.Reserve(ctx, &stint.Request{Asks: []stint.Ask{*ask}})
 	} else {
-		d, err = p.Limiter.Allow(ctx, ask.Key, ask.Limit)
+		d, err = p.client.Limiter.Allow(ctx, ask.Key, ask.Limit)
 	}
 	if err == nil && !d.Allowed {
 		err = &stint.RefusedError{Decision: d}
@@ -220,11 +220,11 @@ func (o *Outgoing) End(err error) (delay time.Duration, again bool) {
 		if o.held != nil {
 			outlive(o.ctx, func(ctx context.Context) { _ = o.held.Settle(ctx) }) // one that is lost is as free
 		}
-		if err == nil || o.pacer.MaxRetryDelay < 0 {
+		if err == nil || o.pacer.client.MaxRetryDelay < 0 {
 			return
 		}
 		if delay, again = o.pacer.retryDelay(err); again {
-			o.pacer.pauses.add(pauseKey{o.key, o.call.Target, o.call.Method}, min(delay, o.pacer.MaxRetryDelay))
+			o.pacer.pauses.add(pauseKey{o.key, o.call.Target, o.call.Method}, min(delay, o.pacer.client.MaxRetryDelay))
 		}
 	})
 	return delay, again
@@ -234,16 +234,16 @@ func (o *Outgoing) End(err error) (delay time.Duration, again bool) {
 // send several messages; otherwise the message is not limited.
 func (o *Outgoing) Send(message any, several bool) *Refusal {
 	p := o.pacer
-	if p.Messages == nil || !several {
+	if p.client.Messages == nil || !several {
 		return nil
 	}
 	c := o.call
 	c.Message = message
-	key := p.Key(o.ctx, &c)
+	key := p.client.Key(o.ctx, &c)
 	if key == "" {
 		return nil
 	}
-	if _, err := p.take(o.ctx, &stint.Ask{Key: key, Limit: p.Messages}); err != nil {
+	if _, err := p.take(o.ctx, &stint.Ask{Key: key, Limit: p.client.Messages}); err != nil {
 		return unsent(err)
 	}
 	return nil

@@ -59,6 +59,7 @@ func TestPacerWaits(t *testing.T) {
 		call("/a/C", "ann")
 		call("/a/B", "bob")
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		close(at)
 		got := map[string]int{}
 		for a := range at {

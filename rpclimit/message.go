@@ -10,19 +10,19 @@ import (
 // Server.MessageWait says. After a refusal, each further message is refused, too.
 func (r *Running) Received(message any, several bool) *Refusal {
 	r.received.Add(1)
-	if !several || r.gate.Received == nil {
+	if !several || r.gate.server.Received == nil {
 		return r.refused.Load()
 	}
-	return r.message(r.gate.Received, message)
+	return r.message(r.gate.server.Received, message)
 }
 
 // Sending decides a message before it is sent on a stream, like Received. If it passes, send it, and
 // call Sent.
 func (r *Running) Sending(message any, several bool) *Refusal {
-	if !several || r.gate.Sent == nil {
+	if !several || r.gate.server.Sent == nil {
 		return r.refused.Load()
 	}
-	return r.message(r.gate.Sent, message)
+	return r.message(r.gate.server.Sent, message)
 }
 
 // Sent notes a message that was sent.
@@ -48,7 +48,7 @@ func (r *Running) message(d Decide, message any) *Refusal {
 
 // pace decides a message, and waits until it may pass.
 func (g *Gate) pace(ctx context.Context, d Decide, c *Call) *Refusal {
-	end := time.Now().Add(max(0, g.MessageWait))
+	end := time.Now().Add(max(0, g.server.MessageWait))
 	for {
 		longest := untilDeadline(ctx, time.Until(end))
 		if longest <= 0 {

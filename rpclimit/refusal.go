@@ -57,7 +57,7 @@ func (g *Gate) undecided(ctx context.Context, c *Call, err error) *Refusal {
 		if errors.As(err, &detailed) {
 			refused.Message = strings.ToValidUTF8(detailed.Detail(), "?")
 		}
-	case g.OnError != nil && g.OnError(ctx, c, err):
+	case g.server.OnError != nil && g.server.OnError(ctx, c, err):
 		return nil
 	case ctx.Err() != nil:
 		return ended(ctx.Err())
@@ -87,8 +87,8 @@ func ended(err error) *Refusal {
 // metadata returns the metadata of the Dialect, and of Degraded.
 func (g *Gate) metadata(a *Answer) http.Header {
 	h := make(http.Header, 8)
-	g.Dialect.SetHeaders(h, a.http())
-	if g.Degraded {
+	g.server.Dialect.SetHeaders(h, a.http())
+	if g.server.Degraded {
 		httplimit.SetDegraded(h, a.By)
 	}
 	return h
@@ -105,7 +105,7 @@ func (g *Gate) refusal(a *Answer) *Refusal {
 		return r
 	}
 	r := &Refusal{Code: code.Code_RESOURCE_EXHAUSTED, Trailer: g.metadata(a), Err: &stint.RefusedError{Decision: a.Decision}}
-	if g.Violations {
+	if g.server.Violations {
 		httplimit.SetViolations(r.Trailer, &a.Decision)
 	}
 	httplimit.SetID(r.Trailer, a.ID)
@@ -118,8 +118,8 @@ func (g *Gate) refusal(a *Answer) *Refusal {
 		wait += rand.N(wait/2 + 1)
 	}
 	r.retry(wait)
-	r.Message = strings.ToValidUTF8(a.http().Detail(g.Dialect, wait), "?")
-	if g.Dialect != httplimit.NoHeaders {
+	r.Message = strings.ToValidUTF8(a.http().Detail(g.server.Dialect, wait), "?")
+	if g.server.Dialect != httplimit.NoHeaders {
 		r.Details = append(r.Details, a.quotaFailure(r.Message))
 	}
 	return r

@@ -93,24 +93,24 @@ func (s Server) Gate() *Gate {
 	if err := s.Dialect.Check(); err != nil {
 		panic("rpclimit: " + err.Error())
 	}
-	g := &Gate{Server: s}
+	g := &Gate{server: s}
 	if s.Clients != nil {
 		g.clients = *s.Clients
 	}
 	g.client = ClientKey(g.clients)
-	if g.Decide == nil {
-		g.Decide = By(nil, nil, g.client)
+	if g.server.Decide == nil {
+		g.server.Decide = By(nil, nil, g.client)
 	}
 	switch {
 	case s.MaxDelayed == 0:
-		g.MaxDelayed = defaultMaxDelayed
+		g.server.MaxDelayed = defaultMaxDelayed
 	case s.MaxDelayed < 0:
-		g.MaxDelay = -1
+		g.server.MaxDelay = -1
 	}
-	if g.MaxDelay == 0 {
-		g.MaxDelay = defaultMaxDelay
+	if g.server.MaxDelay == 0 {
+		g.server.MaxDelay = defaultMaxDelay
 	}
-	g.delayed = room.Of(int64(max(1, g.MaxDelayed)))
+	g.delayed = room.Of(int64(max(1, g.server.MaxDelayed)))
 	if s.MaxInFlight > 0 {
 		g.inFlight = room.Of(int64(s.MaxInFlight))
 	}
@@ -120,7 +120,7 @@ func (s Server) Gate() *Gate {
 // Gate decides the calls of a Server. It is for those who write interceptors: each call goes
 // through Begin. It may be used from many goroutines at once.
 type Gate struct {
-	Server
+	server            Server
 	clients           httplimit.Clients
 	client            Key
 	delayed, inFlight *room.Room // inFlight is nil without a cap
@@ -129,7 +129,7 @@ type Gate struct {
 // Begin decides a call. The Running is nil if the call is refused. Otherwise call Running.Run.
 func (g *Gate) Begin(ctx context.Context, c *Call) (running *Running, refused *Refusal) {
 	r := &Running{Context: ctx, gate: g, call: *c}
-	if g.Clients != nil {
+	if g.server.Clients != nil {
 		r.Context = stint.WithClient(ctx, g.client(ctx, c))
 	}
 	if g.inFlight != nil {
@@ -163,7 +163,7 @@ func (g *Gate) decide(r *Running) *Refusal {
 	if longest > 0 {
 		defer g.delayed.Leave(place)
 	}
-	a, err := g.Decide(r.Context, &r.call, longest)
+	a, err := g.server.Decide(r.Context, &r.call, longest)
 	if err != nil {
 		return g.undecided(r.Context, &r.call, err)
 	}
@@ -183,7 +183,7 @@ func (g *Gate) decide(r *Running) *Refusal {
 // enter takes a place for a call before it is decided, and returns how long it can be delayed. If
 // that is negative, there is no place; otherwise the caller must leave the place.
 func (g *Gate) enter(ctx context.Context, c *Call) (time.Duration, room.Place) {
-	longest := untilDeadline(ctx, g.MaxDelay)
+	longest := untilDeadline(ctx, g.server.MaxDelay)
 	if longest <= 0 {
 		return -1, room.Place{}
 	}

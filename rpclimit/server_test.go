@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -139,6 +141,37 @@ func TestShape(t *testing.T) {
 			t.Error("canceled:", took, refused)
 		}
 	})
+}
+
+// No more calls are delayed than MaxDelayed, of which one client has three quarters. Others are refused
+// at once, and take no place in the bucket's queue.
+func TestMaxDelayed(t *testing.T) {
+	for most, want := range map[int]int{4: 3, 400: 10, -1: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			gate := rpclimit.Server{MaxDelayed: most, MaxDelay: time.Hour, Decide: rpclimit.Shape(nil, stint.MustLimit("1 per 1s leaky_bucket burst 100"), everybody)}.Gate()
+			if _, refused := gate.Begin(t.Context(), new(rpclimit.Call)); refused != nil {
+				t.Fatal(refused)
+			}
+			var passed, failed atomic.Int64
+			var all sync.WaitGroup
+			start := time.Now()
+			for range 10 {
+				all.Go(func() {
+					_, refused := gate.Begin(t.Context(), new(rpclimit.Call))
+					switch {
+					case refused == nil:
+						passed.Add(1)
+					case time.Since(start) == 0:
+						failed.Add(1)
+					}
+				})
+			}
+			all.Wait()
+			if passed.Load() != int64(want) || failed.Load() != int64(10-want) || time.Since(start).Round(time.Millisecond) != time.Duration(want)*time.Second {
+				t.Errorf("MaxDelayed %d: %d passed, %d failed at once, after %s", most, passed.Load(), failed.Load(), time.Since(start))
+			}
+		})
+	}
 }
 
 // A call that cannot be delayed for as long as Decide says is refused, and one that leaves ends. Both
