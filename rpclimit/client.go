@@ -124,14 +124,14 @@ func (p *Pacer) once(ctx context.Context, c *Call, invoke func() error) (delay t
 func (p *Pacer) Begin(ctx context.Context, c *Call) (*Outgoing, *Refusal) {
 	o := &Outgoing{pacer: p, ctx: ctx, call: *c, key: p.client.Key(ctx, c)}
 	if err := p.unpaused(ctx, pauseKey{o.key, c.Target, c.Method}); err != nil {
-		return nil, unsent(err)
+		return nil, unsent(ctx, err)
 	}
 	if p.client.Limit == nil || o.key == "" {
 		return o, nil
 	}
 	held, err := p.take(ctx, &stint.Ask{Key: o.key, Limit: p.client.Limit})
 	if err != nil {
-		return nil, unsent(err)
+		return nil, unsent(ctx, err)
 	}
 	o.held = held
 	return o, nil
@@ -157,7 +157,7 @@ func (p *Pacer) unpaused(ctx context.Context, key pauseKey) error {
 }
 
 // errPaused is returned at once if a server has asked to wait for longer than the deadline allows.
-var errPaused = pausedError{}
+var errPaused error = pausedError{}
 
 type pausedError struct{}
 
@@ -184,17 +184,18 @@ func (p *Pacer) take(ctx context.Context, ask *stint.Ask) (held *stint.Reservati
 }
 
 // unsent returns the status of a call that was not sent because of err.
-func unsent(err error) *Refusal {
+func unsent(ctx context.Context, err error) *Refusal {
 	r := &Refusal{Code: code.Code_UNAVAILABLE, Message: strings.ToValidUTF8(err.Error(), "?"), Err: err}
 	var refused *stint.RefusedError
+	isOwn := ctx.Err() != nil || errors.As(err, &refused) || err == errPaused // and not a timeout of the Store
 	switch {
-	case errors.Is(err, context.DeadlineExceeded):
+	case isOwn && errors.Is(err, context.DeadlineExceeded):
 		r.Code = code.Code_DEADLINE_EXCEEDED
-	case errors.Is(err, context.Canceled):
+	case isOwn && errors.Is(err, context.Canceled):
 		r.Code = code.Code_CANCELLED
 	case errors.Is(err, stint.ErrRequest):
 		r.Code = code.Code_INVALID_ARGUMENT
-	case errors.As(err, &refused):
+	case refused != nil:
 		r.Code = code.Code_RESOURCE_EXHAUSTED
 		if refused.RetryAfter != stint.Never {
 			r.retry(refused.RetryAfter)
@@ -244,7 +245,7 @@ func (o *Outgoing) Send(message any, several bool) *Refusal {
 		return nil
 	}
 	if _, err := p.take(o.ctx, &stint.Ask{Key: key, Limit: p.client.Messages}); err != nil {
-		return unsent(err)
+		return unsent(o.ctx, err)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package rpclimit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strconv"
 	"testing"
@@ -163,6 +164,23 @@ func TestPacerHolds(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 	})
+}
+
+// slow is a Store whose server does not answer in time.
+type slow struct{ stint.Memory }
+
+func (*slow) Take(context.Context, *stint.Request, []stint.Decision) (stint.Decision, error) {
+	return stint.Decision{}, fmt.Errorf("redis: %w", context.DeadlineExceeded)
+}
+
+// A timeout of the Store is not the deadline of the call.
+func TestPacerWithoutTheStore(t *testing.T) {
+	for _, refuse := range []bool{false, true} {
+		pacer := rpclimit.Client{Limit: stint.MustLimit("own: 1 per 1m"), Limiter: stint.NewLimiter(new(slow)), Key: everybody, Refuse: refuse}.Pacer(delayOf)
+		if _, refused := pacer.Begin(t.Context(), new(rpclimit.Call)); refused == nil || refused.Code != code.Code_UNAVAILABLE || !errors.Is(refused, context.DeadlineExceeded) {
+			t.Error(refused)
+		}
+	}
 }
 
 // A Pacer that waits in line for an in-flight limit gets its turn, and stops with its context.
