@@ -79,6 +79,7 @@ type subscription struct {
 	reports  int
 	interval time.Duration // between reports
 	demand   float64       // requests a second
+	short    bool          // the last report had denials
 	active   time.Time     // last report with requests
 	used     float64       // in this window, or as if in a bucket, for equal shares
 }
@@ -98,6 +99,7 @@ type usage struct{ allowed, denied int64 }
 // account adds a report to s, which came at now. It returns how many units to give back.
 func (s *subscription) account(now time.Time, u usage) (giveBack int64) {
 	s.since += s.ofCurrent(now, u.allowed)
+	s.short = u.denied > 0
 	s.measure(now, u)
 	s.age(now)
 	s.used += float64(u.allowed)
@@ -244,7 +246,7 @@ func (s *subscription) wants(now time.Time, set *rules.Set, ttl time.Duration) b
 	case s.strategy != units, now.Before(s.waiting):
 		return false
 	}
-	return s.left() == 0 || s.reports > 1 && s.left() < s.need(ttl)/2
+	return s.short || s.left() == 0 || s.reports > 1 && s.left() < s.need(ttl)/2
 }
 
 // retry is when to look again at a limit that has nothing left. v is a decision about it.
