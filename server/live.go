@@ -36,10 +36,6 @@ func (s *Server) liveState() live.State {
 	return state
 }
 
-// Instances returns how many instances share the store, as this one last counted them; 1 where the
-// store is memory.
-func (s *Server) Instances() int { return int(s.fleet.Live()) }
-
 // hostname names this machine to operators.
 func hostname() string {
 	host, err := os.Hostname()

@@ -94,6 +94,9 @@ func (s *Service) renew(ctx context.Context, w *work, set *rules.Set) {
 	must := sub.strategy != units || sub.rules != set || !now.Before(sub.due)
 	sub.rules, sub.free = set, len(v.Each) == 0 && v.Allowed
 	switch {
+	case s.settings.Shadow:
+		s.assign(w, now, allowAll, s.settings.TTL)
+		return
 	case !v.Allowed:
 		s.assign(w, now, denyAll, v.RetryAfter)
 		return

@@ -96,6 +96,10 @@ type Settings struct {
 	// quarter of them. Buckets above that get no assignment, so that proxies follow
 	// their no_assignment_behavior. 0: DefaultMaxBuckets.
 	MaxBuckets int
+	// Shadow assigns to every bucket to let all through. What proxies report is charged.
+	Shadow bool
+	// Loaded reports whether there are rules. Until then nothing is assigned. nil: there always are.
+	Loaded func() bool
 	// Instances returns how many instances share the store, for shares. nil: there is one.
 	Instances func() int
 	// Log receives what goes wrong. nil: nothing is logged.
@@ -168,6 +172,8 @@ func (s *Service) StreamRateLimitQuotas(stream rlqs.RateLimitQuotaService_Stream
 // errStopping ends the streams of a Service that was stopped.
 var errStopping = status.Error(codes.Unavailable, "the service is shutting down")
 
+var errNotLoaded = errors.New("no rate limit configuration loaded")
+
 // sampled limits a log line to one in ten seconds.
 type sampled struct {
 	mu   sync.Mutex
@@ -187,8 +193,12 @@ func (s *sampled) warn(log *slog.Logger, text string, args ...any) {
 	}
 }
 
-// decide decides about one bucket.
+// decide decides about one bucket. ahead is rules.Descriptors.Ahead.
 func (s *Service) decide(ctx context.Context, b *bucket, d rules.Descriptor, ahead bool) (server.Verdict, error) {
+	if s.settings.Loaded != nil && !s.settings.Loaded() {
+		s.failed.warn(s.settings.Log, "rate limit quota: nothing is assigned, because no configuration is loaded", "domain", b.domain)
+		return server.Verdict{}, errNotLoaded
+	}
 	d.Entries = b.entries
 	in := rules.Input{Descriptors: &rules.Descriptors{Domain: b.domain, List: []rules.Descriptor{d}, Ahead: ahead}}
 	v, err := s.decider.Decide(ctx, &in, time.Time{})

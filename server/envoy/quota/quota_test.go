@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -296,6 +297,35 @@ func TestWithoutLimits(t *testing.T) {
 		s.wait(65 * time.Second)
 		if n := s.request(0, "free", 1); n != 1 {
 			t.Error("the ban is over")
+		}
+	})
+}
+
+// Before there are rules nothing is assigned, so that proxies do what they were configured to do.
+func TestNotLoaded(t *testing.T) {
+	d := newDecider("10 per 1m fixed_window")
+	var loaded atomic.Bool
+	play(t, d, quota.Settings{Loaded: loaded.Load}, 1, func(s *scene) {
+		s.request(0, "v", 1)
+		s.wait(5 * time.Second)
+		s.want("not loaded", s.log(0), "")
+		loaded.Store(true)
+		s.wait(time.Second)
+		s.want("loaded", s.log(0), "DENY_ALL 2") // it knows that the proxy needs little
+	})
+}
+
+// In the shadow mode of the service, nothing is refused, and all is charged.
+func TestShadow(t *testing.T) {
+	d := newDecider("10 per 1m fixed_window debt 50")
+	play(t, d, quota.Settings{Shadow: true}, 1, func(s *scene) {
+		if n := s.request(0, "v", 30); n != 30 {
+			t.Errorf("%d allowed", n)
+		}
+		s.wait(5 * time.Second)
+		s.want("shadow", s.log(0), "ALLOW_ALL")
+		if d.charged != 30 || d.taken != 0 {
+			t.Errorf("%d charged, %d taken", d.charged, d.taken)
 		}
 	})
 }
