@@ -3,8 +3,8 @@ package quota_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	rlqs "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	"google.golang.org/grpc/metadata"
@@ -44,18 +44,22 @@ func BenchmarkReport(b *testing.B) {
 type pump struct {
 	m    *rlqs.RateLimitQuotaUsageReports
 	left int
+	hold chan bool // the end of the stream waits until it is closed; nil: it does not
+	sent atomic.Int64
 }
 
 func (p *pump) Recv() (*rlqs.RateLimitQuotaUsageReports, error) {
 	if p.left == 0 {
-		time.Sleep(time.Millisecond)
+		if p.hold != nil {
+			<-p.hold
+		}
 		return nil, context.Canceled
 	}
 	p.left--
 	return p.m, nil
 }
 
-func (p *pump) Send(*rlqs.RateLimitQuotaResponse) error { return nil }
+func (p *pump) Send(*rlqs.RateLimitQuotaResponse) error { p.sent.Add(1); return nil }
 func (p *pump) Context() context.Context                { return context.Background() }
 func (p *pump) SetHeader(metadata.MD) error             { return nil }
 func (p *pump) SendHeader(metadata.MD) error            { return nil }

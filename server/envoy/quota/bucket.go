@@ -69,8 +69,12 @@ type table struct {
 	mu            sync.Mutex
 	streams       int
 	subscriptions int
+	weight        int // of all subscriptions
 	buckets       map[string]*bucket
 }
+
+// weightOf is how many buckets one with this name counts for: more than one if it is long.
+func weightOf(name string) int { return 1 + len(name)/256 }
 
 func newTable(s *Settings) table {
 	return table{maxStreams: s.MaxStreams, maxBuckets: s.MaxBuckets, buckets: make(map[string]*bucket)}
@@ -93,12 +97,13 @@ func (t *table) close() {
 	t.streams--
 }
 
-// join subscribes a stream that has have subscriptions. It returns nil if there is no room for
+// join subscribes a stream whose subscriptions weigh have. It returns nil if there is no room for
 // another.
 func (t *table) join(name, domain string, entries []rules.Entry, have int) *bucket {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.subscriptions >= t.maxBuckets || have >= max(1, t.maxBuckets/4) {
+	weight := weightOf(name)
+	if t.weight+weight > t.maxBuckets || have+weight > max(1, t.maxBuckets/4) {
 		return nil
 	}
 	b := t.buckets[name]
@@ -107,6 +112,7 @@ func (t *table) join(name, domain string, entries []rules.Entry, have int) *buck
 		t.buckets[name] = b
 	}
 	t.subscriptions++
+	t.weight += weight
 	b.mu.Lock()
 	b.streams++
 	b.mu.Unlock()
@@ -118,6 +124,7 @@ func (t *table) leave(b *bucket, demand float64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.subscriptions--
+	t.weight -= weightOf(b.name)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.streams--

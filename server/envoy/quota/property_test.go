@@ -46,18 +46,11 @@ func newWorld(t *testing.T, seed uint64, limit *stint.Limit, settings quota.Sett
 	w.decider.limit = func(string) *stint.Limit { return limit }
 	w.decider.refused = w.rng.IntN(2) == 0
 	if w.rng.IntN(2) == 0 {
-		var mu sync.Mutex
-		slow := rand.New(rand.NewPCG(seed, 3))
-		w.decider.delay = func() time.Duration {
-			mu.Lock()
-			defer mu.Unlock()
-			return time.Duration(slow.IntN(200)) * time.Millisecond
-		}
+		w.decider.delay = randomly(seed, 200*time.Millisecond)
 	}
-	w.serve.Instances = func() int { return len(w.nodes) }
-	for range 1 + w.rng.IntN(3) {
-		w.nodes = append(w.nodes, nil)
-	}
+	w.nodes = make([]*quota.Service, 1+w.rng.IntN(3))
+	instances := len(w.nodes)
+	w.serve.Instances = func() int { return instances }
 	for i := range w.nodes {
 		w.restart(i)
 	}
@@ -69,15 +62,25 @@ func newWorld(t *testing.T, seed uint64, limit *stint.Limit, settings quota.Sett
 			if w.rng.IntN(4) == 0 {
 				return nil
 			}
-			w.wires[i] = dial(w.nodes[w.rng.IntN(len(w.nodes))], func() time.Duration {
-				return time.Duration(w.rng.Int64N(int64(slowest) + 1))
-			})
+			delay := randomly(w.rng.Uint64(), slowest)
+			w.wires[i] = dial(w.nodes[w.rng.IntN(len(w.nodes))], delay)
 			return w.wires[i].send
 		}
 		w.proxies, w.wires = append(w.proxies, p), append(w.wires, nil)
 		w.rates = append(w.rates, 0)
 	}
 	return w
+}
+
+// randomly returns times up to most. Several goroutines may call it.
+func randomly(seed uint64, most time.Duration) func() time.Duration {
+	var mu sync.Mutex
+	rng := rand.New(rand.NewPCG(seed, 3))
+	return func() time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		return time.Duration(rng.Int64N(int64(most) + 1))
+	}
 }
 
 func (w *world) restart(i int) {

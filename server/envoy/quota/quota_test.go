@@ -3,6 +3,7 @@ package quota_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
@@ -484,6 +486,57 @@ func TestBounds(t *testing.T) {
 			t.Errorf("a third stream: %v", w.err)
 		}
 	})
+}
+
+// A subscription takes the bytes that docs/bounds.md promises, and one with a long identifier
+// as many for each bucket that it counts for.
+func TestBytesOfASubscription(t *testing.T) {
+	for _, length := range []int{10, 1000, stint.MaxKey - 10} {
+		const room = 8000
+		s, err := quota.New(newDecider("100 per 1h"), quota.Settings{MaxBuckets: room})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &rlqs.RateLimitQuotaUsageReports{Domain: "d"}
+		for i := range room / 4 {
+			m.BucketQuotaUsages = append(m.BucketQuotaUsages, &rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage{
+				BucketId: bucketID("k", fmt.Sprintf("%0*d", length, i)), NumRequestsAllowed: 1,
+			})
+		}
+		text, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		p := &pump{left: 1, hold: make(chan bool)}
+		p.m = new(rlqs.RateLimitQuotaUsageReports)
+		if err := proto.Unmarshal(text, p.m); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error)
+		go func() { ended <- s.StreamRateLimitQuotas(p) }()
+		for p.sent.Load() < int64(min(room/4/(1+(length+4)/256), room/4)+499)/500 {
+			time.Sleep(time.Millisecond)
+		}
+		p.m = nil
+		_, n := s.Size()
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		weight := n * (1 + (length+4)/256)
+		if weight < room/8 || weight > room/4 {
+			t.Errorf("%d subscriptions of %d bytes", n, length)
+		}
+		if each := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / int64(weight); each > 1200 {
+			t.Errorf("%d bytes for each bucket that a subscription of %d bytes counts for: the bounds say 1,200", each, length)
+		} else {
+			t.Logf("%d bytes: %d a bucket", length, each)
+		}
+		runtime.KeepAlive(text)
+		close(p.hold)
+		<-ended
+	}
 }
 
 func TestMalformedReports(t *testing.T) {

@@ -28,6 +28,7 @@ type conversation struct {
 	stream        rlqs.RateLimitQuotaService_StreamRateLimitQuotasServer
 	domain        string
 	subscriptions map[string]*subscription // by the name of the bucket
+	weight        int                      // of subscriptions
 	queue         queue
 }
 
@@ -157,7 +158,7 @@ func (c *conversation) find(id *rlqs.BucketId, now time.Time) (*subscription, er
 	}
 	s := c.subscriptions[name]
 	if s == nil {
-		b := c.service.buckets.join(name, c.domain, entries, len(c.subscriptions))
+		b := c.service.buckets.join(name, c.domain, entries, c.weight)
 		if b == nil {
 			c.service.crowded.warn(c.service.settings.Log, "rate limit quota: too many buckets: one gets no assignment",
 				"domain", c.domain, "of_stream", len(c.subscriptions), "most", c.service.settings.MaxBuckets)
@@ -165,6 +166,7 @@ func (c *conversation) find(id *rlqs.BucketId, now time.Time) (*subscription, er
 		}
 		s = &subscription{bucket: b, id: id, due: now, faded: now}
 		c.subscriptions[name] = s
+		c.weight += weightOf(name)
 		heap.Push(&c.queue, s)
 	}
 	return s, nil
@@ -222,6 +224,7 @@ func (c *conversation) doAll(ctx context.Context, todo []*work) {
 		}
 		heap.Remove(&c.queue, s.place)
 		delete(c.subscriptions, s.bucket.name)
+		c.weight -= weightOf(s.bucket.name)
 		c.service.buckets.leave(s.bucket, s.demand)
 	}
 }
