@@ -159,6 +159,31 @@ func (c *envoyChoice) settings(of *envoy.Settings) (config.Settings, error) {
 	return s, nil
 }
 
+// besideGateway are the settings of Envoy's rate limit service beside a gateway: those of the
+// environment variables do not count there.
+func besideGateway(c *config.Envoy) *envoy.Settings {
+	of, _, _ := envoy.FromEnvironment(nil, nil) // the defaults
+	listen := func(address string) string {
+		if address == config.Off {
+			return ""
+		}
+		return address
+	}
+	if network, address := c.Address(); network == "unix" {
+		of.GRPCSocket = address
+	} else {
+		of.GRPCListen = address
+	}
+	of.HTTPListen, of.DebugListen = listen(c.HTTPListen), listen(c.DebugListen)
+	of.Stats.Statsd, of.Stats.Prometheus, of.Stats.Path = "", listen(c.PrometheusListen), "/metrics"
+	if c.TLS != nil {
+		of.TLS = envoy.TLS{Use: true, Certificate: c.TLS.Cert, Key: c.TLS.Key, ClientAuthority: c.TLS.ClientCA, ClientSAN: c.ClientName}
+	}
+	of.Each, of.Shadow, of.DynamicMetadata, of.Headers.Enabled = c.Each, c.Shadow, c.DynamicMetadata, c.ResponseHeaders
+	of.Quotas.Shares = c.QuotaShares
+	return of
+}
+
 // envoyService is Envoy's rate limit service with all that belongs to it. It decides by a server.
 type envoyService struct {
 	*envoy.Server

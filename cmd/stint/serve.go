@@ -51,7 +51,7 @@ func (c *choice) serve(ctx context.Context, out io.Writer, errs *server.LogWrite
 	defer stopWatching()
 	watchEviction(watching, store, log)
 	gateway := c.demo || len(settings.Routes) > 0
-	if settings.CheckListen == config.Off && !gateway {
+	if settings.CheckListen == config.Off && !gateway && settings.Envoy == nil {
 		return errors.New("nothing to serve: check_listen is off, and there are no routes")
 	}
 	listeners, err := listen(&settings, gateway, log)
@@ -74,11 +74,27 @@ func (c *choice) serve(ctx context.Context, out io.Writer, errs *server.LogWrite
 		Log: log, AccessLog: access, LogDropped: errs.Dropped, Findings: func() []rules.Finding { return storeFindings(store) }, Program: "stint " + version(),
 	})
 	log.Info("rules", "version", set.Version, "count", len(set.Rules))
-	if c.config != "" {
-		go watch(watching, rules.Watcher{Path: c.config, Now: onHangup(watching)}, c.files, s, log, nil)
+	var beside []func(context.Context) error
+	var loaded func([]rules.File, error)
+	if settings.Envoy != nil {
+		source := &descriptors{log: log}
+		source.note(c.files, nil)
+		e, err := newEnvoy(s, besideGateway(settings.Envoy), &settings, source, log)
+		if err == nil {
+			err = e.Listen()
+		}
+		if err != nil {
+			listeners.Close()
+			s.Close()
+			return err
+		}
+		beside, loaded = append(beside, e.Run), source.note
+	}
+	if c.config != "" || c.envoy != nil {
+		go watch(watching, rules.Watcher{Path: c.config, Envoy: c.envoy, Now: onHangup(watching)}, c.files, s, log, loaded)
 		go reloadFiles(watching, onHangup(watching), s)
 	}
-	return s.Run(ctx, listeners)
+	return s.Run(ctx, listeners, beside...)
 }
 
 // firstAttempt bounds how long a start waits for the store, so that no request is decided by the

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -26,8 +27,11 @@ type choice struct {
 	key      string
 	demo     bool
 	flags    *pflag.FlagSet
+	envoy    *rules.EnvoyFiles // besides config; nil: there are none
+	each     bool
 
 	listen, checkListen, probeListen, adminListen, store, namespace, headers string
+	envoyDirectory, envoyListen                                              string
 }
 
 func serveCommand(log *server.LogWriter) *cobra.Command {
@@ -37,9 +41,10 @@ func serveCommand(log *server.LogWriter) *cobra.Command {
 
 A file holds the rules and, under "server", where to listen, the store and the routes; flags
 override it. Without a file, --limit and --key make one rule. Without an upstream, only check
-requests are answered.`,
+requests are answered. With --envoy, Envoy's rate limit service is answered, too.`,
 		Example: `  stint serve --config stint.yaml
   stint serve --upstream http://localhost:9000 --limit "100 per 1m" --key client.ip
+  stint serve --envoy /etc/ratelimit/config
   stint serve --demo`,
 		Args: words(),
 	}
@@ -70,20 +75,27 @@ func (c *choice) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.probeListen, "probe-listen", d.ProbeListen, "`ADDRESS` of /healthz, /readyz and /metrics for probes elsewhere; off: only the check API's")
 	f.StringVar(&c.adminListen, "admin-listen", d.Admin.Listen, "`ADDRESS` of the admin API; off: none")
 	f.StringVar(&c.headers, "headers", "x-ratelimit", "`NAMES` of the headers that tell clients about their limits, separated by commas: x-ratelimit, x-ratelimit-epoch, draft-11, openai, anthropic or none")
+	f.StringVar(&c.envoyDirectory, "envoy", "", "answer Envoy's rate limit service by the files of descriptors in `DIR`")
+	f.StringVar(&c.envoyListen, "envoy-listen", config.DefaultEnvoy().Listen, "`ADDRESS` of Envoy's rate limit service, or unix: and the path of a socket")
+	f.BoolVar(&c.each, "envoy-each", false, "decide each descriptor of a call of Envoy by itself, and not all or nothing")
 	f.BoolVar(&c.demo, "demo", false, "run with an upstream and rules made for trying it out")
 }
 
 func (c *choice) check() error {
 	given := c.flags.Changed
 	switch {
-	case c.demo && (given("config") || given("upstream") || given("limit") || given("key")):
+	case c.demo && (given("config") || given("upstream") || given("limit") || given("key") || given("envoy")):
 		return errors.New("--demo brings its own upstream and rules")
 	case given("config") && (given("limit") || given("key")):
 		return errors.New("--limit and --key make the rule where there is no --config")
+	case given("envoy") && given("limit"):
+		return errors.New("--envoy reads rules from files: give --config FILE in place of --limit")
+	case (given("envoy-listen") || given("envoy-each")) && !given("envoy") && !given("config"):
+		return errors.New("--envoy-listen and --envoy-each need --envoy DIR, or a section envoy in --config FILE")
 	case given("upstream") && !given("config") && !given("limit"):
 		return errors.New(`--upstream without limits: give --limit "100 per 1m", or --config FILE`)
-	case !c.demo && !given("config") && !given("limit"):
-		return errors.New(`want --config FILE, or --limit "100 per 1m" and --upstream URL, or --demo; see "stint serve --help"`)
+	case !c.demo && !given("config") && !given("limit") && !given("envoy"):
+		return errors.New(`want --config FILE, or --limit "100 per 1m" and --upstream URL, or --envoy DIR, or --demo; see "stint serve --help"`)
 	}
 	return nil
 }
@@ -98,19 +110,46 @@ func (c *choice) load() (config.Settings, *rules.Set, error) {
 		files = []rules.File{{Name: "demo.yaml", Data: demoRules}}
 	case len(c.limits) == 0:
 		var err error
-		if files, err = rules.Read(c.config); err != nil {
+		if files, err = c.read(); err != nil {
 			return config.Settings{}, nil, err
 		}
 		c.files = files
 	}
 	settings, set, err := config.Read(files, redislimit.CheckAddress)
 	switch {
+	case err == nil && settings.RulesFrom == config.FromFleet && c.envoy != nil:
+		err = errors.New("rules: fleet, and a directory of Envoy's files: rules that are pushed have none, so these would go out of force")
 	case err == nil:
 		err = c.override(&settings)
 	case len(c.limits) > 0:
 		err = flagProblems(err)
 	}
 	return settings, set, err
+}
+
+// read reads the rules files, and those of Envoy's form that a flag or the settings name.
+func (c *choice) read() (files []rules.File, err error) {
+	directory := c.envoyDirectory
+	if c.config != "" || directory == "" {
+		if files, err = rules.Read(c.config); err != nil {
+			return nil, err
+		}
+		settings, err := config.ReadSettings(files, nil)
+		if err == nil && settings.Envoy != nil { // an error is reported with those of the rules
+			c.envoy = &rules.EnvoyFiles{Path: settings.Envoy.Directory, MergeDomains: settings.Envoy.MergeDomains}
+			directory = cmp.Or(directory, settings.Envoy.Directory)
+		}
+	}
+	if directory == "" {
+		c.envoy = nil
+		return files, nil
+	}
+	if c.envoy == nil {
+		c.envoy = new(rules.EnvoyFiles)
+	}
+	c.envoy.Path, c.envoy.IgnoreDotFiles = directory, true
+	more, err := c.envoy.Read()
+	return append(files, more...), err
 }
 
 // flagProblems says which flag is wrong in a rule made by choice.rule.
@@ -147,7 +186,7 @@ func (c *choice) rule() []byte {
 
 func (c *choice) override(s *config.Settings) error {
 	var errs []error
-	c.flags.Visit(func(f *pflag.Flag) {
+	c.flags.Visit(func(f *pflag.Flag) { // in the order of their names, so that envoy is the first of its
 		var err error
 		switch f.Name {
 		case "listen":
@@ -168,6 +207,11 @@ func (c *choice) override(s *config.Settings) error {
 			s.Namespace, err = config.ParseNamespace(c.namespace)
 		case "headers":
 			s.Dialect, err = httplimit.ParseDialect(strings.Split(c.headers, ",")...)
+		case "envoy":
+			s.Envoy = cmp.Or(s.Envoy, config.DefaultEnvoy())
+			s.Envoy.Directory = c.envoyDirectory
+		case "envoy-listen", "envoy-each":
+			err = c.overrideEnvoy(s, f.Name)
 		case "upstream":
 			var u *url.URL
 			u, err = config.ParseUpstream(c.upstream)
@@ -181,4 +225,16 @@ func (c *choice) override(s *config.Settings) error {
 		return errUsage{errors.Join(errs...)}
 	}
 	return nil
+}
+
+func (c *choice) overrideEnvoy(s *config.Settings, flag string) (err error) {
+	switch {
+	case s.Envoy == nil:
+		return errors.New("there is no --envoy DIR, and no section envoy in the file")
+	case flag == "envoy-each":
+		s.Envoy.Each = c.each
+	default:
+		s.Envoy.Listen, err = config.ParseEnvoyListen(c.envoyListen)
+	}
+	return err
 }

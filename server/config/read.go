@@ -80,6 +80,7 @@ func (s *Settings) read(r *yamlnode.Reader, n *yamlnode.Node, checkStore func(ad
 		"rules":                  yamlnode.Parsed(r, &s.RulesFrom, ParseRulesFrom),
 		"secrets":                readSecrets(r, &s.Secrets),
 		"jwt":                    readJWT(r, &s.JWT),
+		"envoy":                  readEnvoy(r, &s.Envoy),
 		"tls":                    readTLS(r, &s.TLS),
 		"check_tls":              readTLS(r, &s.CheckTLS),
 		"check":                  r.Skip,

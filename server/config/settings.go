@@ -130,6 +130,9 @@ type Settings struct {
 	Check CheckAPI
 	// Admin is the settings of the admin API.
 	Admin Admin
+	// Envoy is Envoy's rate limit service. nil: there is none. Package server does not serve it;
+	// see package envoy.
+	Envoy *Envoy
 	// Webhooks are where messages about the alerts of the rules are sent. Empty: alerts are
 	// shown by the admin API only.
 	Webhooks []Webhook

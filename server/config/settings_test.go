@@ -61,6 +61,7 @@ func describe(s *config.Settings) string {
 		{"violations_header", s.ViolationsHeader, d.ViolationsHeader},
 		{"log", s.Log, d.Log},
 		{"privacy hash", s.HashKeys, d.HashKeys},
+		{"envoy", shownEnvoy(s.Envoy), ""},
 		{"rules", s.RulesFrom, d.RulesFrom},
 		{"admin listen", s.Admin.Listen, d.Admin.Listen},
 		{"admin dashboard", s.Admin.Dashboard, d.Admin.Dashboard},
@@ -144,4 +145,14 @@ func TestSettingsBesideRules(t *testing.T) {
 	if set, err := rules.Parse("stint.yaml", []byte(file)); err != nil || len(set.Rules) != 1 {
 		t.Errorf("%+v, %v", set, err)
 	}
+}
+
+func shownEnvoy(e *config.Envoy) string {
+	if e == nil {
+		return ""
+	}
+	files := e.TLS
+	shown := *e
+	shown.TLS = nil
+	return fmt.Sprintf("%+v tls %+v", shown, files)
 }

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// TestServeEnvoy has Envoy's rate limit service beside the gateway and the check API: one set of rules,
+// one admin API, one log.
+func TestServeEnvoy(t *testing.T) {
+	dir := t.TempDir()
+	descriptors, socket := filepath.Join(dir, "descriptors"), filepath.Join(dir, "rls.sock")
+	if err := os.Mkdir(descriptors, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(filepath.Join(descriptors, "shop.yaml"), shop)
+	write(filepath.Join(descriptors, ".shop.yaml.swp"), "no configuration")
+	file := filepath.Join(dir, "stint.yaml")
+	write(file, "server:\n  envoy: {directory: "+descriptors+", listen: \"unix:"+socket+"\", response_headers: true}\nrules: [{name: client, key: client.ip, limits: [100 per 1m]}]\n")
+	s := serving(t, "--config", file)
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	a := &answering{log: s.log, client: rls.NewRateLimitServiceClient(conn), admin: s.admin}
+	a.logged(t, "Envoy's gRPC")
+	for _, want := range []string{"OK 1", "OK 0", "OVER_LIMIT 0"} {
+		a.asks(t, want, "shop", "remote_address=192.0.2.1")
+	}
+	if status, _ := checkedBy(t, s, `{"client":"192.0.2.1"}`); status != 200 {
+		t.Errorf("a check: %d", status)
+	}
+	if code, out, errs := call("", "ban", "add", "--admin", s.admin, "--rule", "shop/remote_address", "--key", "192.0.2.9", "--for", "1h"); code != 0 {
+		t.Errorf("stint ban: %d, %s%s", code, out, errs)
+	}
+	a.asks(t, "OVER_LIMIT 0", "shop", "remote_address=192.0.2.9")
+	if code, out, errs := call("", "key", "show", "--admin", s.admin, "--rule", "shop/remote_address", "--key", "192.0.2.1"); code != 0 || !strings.Contains(out, "192.0.2.1") {
+		t.Errorf("stint key show: %d, %s%s", code, out, errs)
+	}
+	write(filepath.Join(descriptors, "shop.yaml"), strings.ReplaceAll(shop, "plan", "tier"))
+	a.asksUntil(t, "OK 4294967295", "shop", "tier=free")
+	if status, _ := checkedBy(t, s, `{"client":"192.0.2.1"}`); status != 200 {
+		t.Errorf("a check after the reload: %d", status)
+	}
+	write(filepath.Join(descriptors, "shop.yaml"), "domain: shop\nsurprise: 1\n")
+	a.logged(t, "rules not taken.*unknown key 'surprise'")
+	a.asks(t, "OK 4294967295", "shop", "tier=free")
+}
+
+// TestServeEnvoyFlags needs no file of settings.
+func TestServeEnvoyFlags(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "shop"), []byte(shop), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serving(t, "--envoy", dir, "--envoy-listen", "127.0.0.1:0", "--envoy-each")
+	a := &answering{log: s.log}
+	line := a.logged(t, `msg="Envoy's gRPC"`)
+	_, address, _ := strings.Cut(line, "address=")
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	a.client = rls.NewRateLimitServiceClient(conn)
+	a.asks(t, "OK 1", "shop", "remote_address=192.0.2.1")
+}
