@@ -85,7 +85,8 @@ func (c *envoyChoice) run(ctx context.Context, variables []string, errs *server.
 	defer runtime.KeepAlive(ballast)
 	footprint.Log(log)
 	limitMemory(&footprint, len(ballast), log)
-	store, done, err := serveStore(&settings, log)
+	var running atomic.Pointer[server.Server]
+	store, done, err := serveStore(&settings, sharedKeys(of, &running), log)
 	if err != nil {
 		return err
 	}
@@ -101,6 +102,7 @@ func (c *envoyChoice) run(ctx context.Context, variables []string, errs *server.
 		Settings: settings, Rules: set, Limiter: stint.NewLimiter(store), Documents: documents,
 		Log: log, AccessLog: access, LogDropped: errs.Dropped, Findings: func() []rules.Finding { return storeFindings(store) }, Program: "stint " + version(),
 	})
+	running.Store(s)
 	logFindings(log, slices.Concat(settings.Findings(), set.Findings), nil)
 	e, err := newEnvoy(s, of, &settings, source, log)
 	if err != nil {
@@ -125,6 +127,17 @@ func (c *envoyChoice) run(ctx context.Context, variables []string, errs *server.
 	// Of this level, as by envoyproxy/ratelimit, because it is the default one.
 	log.Warn("listening", listening(e, listeners)...)
 	return s.Run(ctx, listeners, e.Run)
+}
+
+// sharedKeys are the keys of envoyproxy/ratelimit, by the rules of the server that runs; nil: the
+// settings have none.
+func sharedKeys(of *envoy.Settings, running *atomic.Pointer[server.Server]) *redislimit.EnvoyKeys {
+	if !of.SharedCounters {
+		return nil
+	}
+	return &redislimit.EnvoyKeys{Prefix: of.KeyPrefix, JitterMax: of.JitterMax, Name: func(l *stint.Limit, key string) (string, bool) {
+		return running.Load().Rules().EnvoyCount(l, key) // nothing is asked before it runs
+	}}
 }
 
 // listening are the names and addresses of all listeners.

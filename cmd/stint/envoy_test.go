@@ -311,6 +311,25 @@ func TestEnvoyWithoutRedis(t *testing.T) {
 	}
 }
 
+// TestEnvoySharedCounts is STINT_ENVOY_KEYS: a count of envoyproxy/ratelimit counts here, and ours there.
+func TestEnvoySharedCounts(t *testing.T) {
+	redis := redistest.Start(t)
+	variables, _ := runtimeDirectory(t, map[string]string{"shop.yaml": shop})
+	s := asEnvoy(t, append(variables, "REDIS_URL="+redis.Addr, "STINT_ENVOY_KEYS=true", "CACHE_KEY_PREFIX=old:")...)
+	if time.Now().Unix()%86400 > 86390 {
+		time.Sleep(11 * time.Second) // the window of a day must not end meanwhile
+	}
+	client, day := redis.Client(t), time.Now().Unix()/86400*86400
+	key := fmt.Sprint("old:shop_remote_address_192.0.2.1_", day)
+	if err := client.Do(t.Context(), client.B().Set().Key(key).Value("1").Build()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	s.asks(t, "OK 0", "shop", "remote_address=192.0.2.1")
+	if got, err := client.Do(t.Context(), client.B().Get().Key(key).Build()).ToString(); err != nil || got != "2" {
+		t.Errorf("%s: %s, %v", key, got, err)
+	}
+}
+
 // TestEnvoyHealthNeedsRedis is REDIS_HEALTH_CHECK_ACTIVE_CONNECTION.
 func TestEnvoyHealthNeedsRedis(t *testing.T) {
 	redis := redistest.Start(t)

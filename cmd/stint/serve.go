@@ -37,7 +37,7 @@ func (c *choice) serve(ctx context.Context, out io.Writer, errs *server.LogWrite
 	defer runtime.KeepAlive(ballast)
 	footprint.Log(log)
 	limitMemory(&footprint, len(ballast), log)
-	store, done, err := serveStore(&settings, log)
+	store, done, err := serveStore(&settings, nil, log)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,8 @@ func (c *choice) serve(ctx context.Context, out io.Writer, errs *server.LogWrite
 const firstAttempt = time.Second
 
 // serveStore may return a store that connects later; until then everything is decided without it.
-func serveStore(settings *config.Settings, log *slog.Logger) (stint.Store, func(), error) {
+// keys are for a Redis; nil: it has Stint's keys only.
+func serveStore(settings *config.Settings, keys *redislimit.EnvoyKeys, log *slog.Logger) (stint.Store, func(), error) {
 	if settings.Store == "memory" {
 		return &stint.Memory{MaxKeys: int(settings.MaxKeys)}, func() {}, nil
 	}
@@ -113,6 +114,7 @@ func serveStore(settings *config.Settings, log *slog.Logger) (stint.Store, func(
 		Namespace:  settings.Namespace,
 		Background: true,
 		Log:        log,
+		Envoy:      keys,
 		Attempted: func(server redislimit.Server, err error) {
 			if err != nil {
 				if text := err.Error(); text != said { // each attempt fails for the same reason

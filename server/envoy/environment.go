@@ -34,7 +34,11 @@ func FromEnvironment(variables []string, checkStore func(address string) error) 
 	e.counting(s)
 	e.answers(s)
 	s.Redis = e.redis(s)
-	if s.Redis.Store != "memory" {
+	if s.Redis.Store == "memory" {
+		if s.SharedCounters {
+			e.report("STINT_ENVOY_KEYS", "needs a Redis that is shared with envoyproxy/ratelimit: set REDIS_URL")
+		}
+	} else {
 		if err := checkStore(s.Redis.Store); err != nil {
 			e.report("REDIS_URL", "%v", err)
 		}

@@ -228,6 +228,7 @@ func TestEnvironmentWrong(t *testing.T) {
 		"USE_PROMETHEUS=1 PROMETHEUS_PATH=m":                                                       `PROMETHEUS_PATH: "m": want a path`,
 		"STINT_ENVOY_EACH=1 STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=1":                             `STINT_ENVOY_EACH: is the opposite of`,
 		"TRACING_ENABLED=1 TRACING_EXPORTER_PROTOCOL=grpc":                                         `TRACING_EXPORTER_PROTOCOL: Stint sends spans over HTTP only`,
+		"STINT_ENVOY_KEYS=true":                                                                    `STINT_ENVOY_KEYS: needs a Redis`,
 		"REDIS_TYPE=CLUSTER":                                                                       `REDIS_URL: is missing`,
 		"REDIS_TYPE=ring REDIS_URL=a:1":                                                            `REDIS_TYPE: "ring": want one of SINGLE, CLUSTER, SENTINEL`,
 		"REDIS_TYPE=SENTINEL REDIS_URL=a:1":                                                        `REDIS_URL: with REDIS_TYPE=SENTINEL: want the name of the master`,
