@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -18,6 +19,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
@@ -48,6 +51,9 @@ func start(t testing.TB, c envoy.Config) (s *envoy.Server, stop func() error) {
 	}
 	for _, address := range []*string{&c.Settings.GRPCListen, &c.Settings.HTTPListen, &c.Settings.DebugListen} {
 		*address = "127.0.0.1:0"
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.StopTimeout == 0 {
 		c.StopTimeout = 10 * time.Second
@@ -338,5 +344,70 @@ func TestDebug(t *testing.T) {
 	}
 	if code, _ := get(t, s, "HTTP", "/rlconfig"); code != 404 {
 		t.Error("the listener of calls has what is for debugging")
+	}
+}
+
+// A connection ends at its age, and no call fails with it.
+func TestConnectionAge(t *testing.T) {
+	s, _ := start(t, envoy.Config{Decider: decider(allow), Settings: &envoy.Settings{MaxConnectionAge: 20 * time.Millisecond, MaxConnectionAgeGrace: 10 * time.Second}})
+	var dialled atomic.Int64
+	client := rls.NewRateLimitServiceClient(dial(t, s, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+		dialled.Add(1)
+		return new(net.Dialer).DialContext(ctx, "tcp", address)
+	})))
+	for dialled.Load() < 3 {
+		if _, err := client.ShouldRateLimit(t.Context(), request("d", "k", "")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A message, a body and headers that are too large are refused, and the server serves on.
+func TestTooLarge(t *testing.T) {
+	s, _ := start(t, envoy.Config{Decider: decider(allow)})
+	client := rls.NewRateLimitServiceClient(dial(t, s))
+	large := request("d", "k", strings.Repeat("x", 5<<20))
+	if _, err := client.ShouldRateLimit(t.Context(), large); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("message: %.100v", err)
+	}
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "x", strings.Repeat("x", 100<<10))
+	if _, err := client.ShouldRateLimit(ctx, request("d", "k", "")); err == nil {
+		t.Error("headers of 100 KiB were read")
+	}
+	body := `{"domain":"` + strings.Repeat("x", 5<<20) + `"}`
+	answer, err := http.Post("http://"+s.Addr("HTTP").String()+"/json", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	if answer.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Errorf("body: %d", answer.StatusCode)
+	}
+	if _, err := client.ShouldRateLimit(t.Context(), request("d", "k", "")); err != nil {
+		t.Error(err)
+	}
+}
+
+// Envoy's connection_keepalive asks more often than gRPC's default allows.
+func TestKeepalive(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes a minute: the least interval of grpc-go is 10 s")
+	}
+	s, _ := start(t, envoy.Config{Decider: decider(allow)})
+	var dialled atomic.Int64
+	client := rls.NewRateLimitServiceClient(dial(t, s, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			dialled.Add(1)
+			return new(net.Dialer).DialContext(ctx, "tcp", address)
+		})))
+	for range 2 {
+		if _, err := client.ShouldRateLimit(t.Context(), request("d", "k", "")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(45 * time.Second)
+	}
+	if n := dialled.Load(); n != 1 {
+		t.Errorf("%d connections", n)
 	}
 }
