@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"io"
+	"log/slog"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -21,14 +22,21 @@ import (
 	"github.com/stintdev/stint/server/envoy"
 )
 
-// serveEnvoy serves Envoy's gRPC over TLS with the certificates of s, which were opened.
+// serveEnvoy serves Envoy's listeners over TLS with the certificates of s, which were opened.
 func serveEnvoy(t *testing.T, s *server.Server, files *config.TLSFiles, san string) (address string) {
 	t.Helper()
+	return startEnvoy(t, s, &envoy.Settings{
+		GRPCListen: "127.0.0.1:0",
+		TLS:        envoy.TLS{Use: true, Certificate: files.Cert, Key: files.Key, ClientAuthority: files.ClientCA, ClientSAN: san},
+	}).Addr("gRPC").String()
+}
+
+// startEnvoy serves Envoy's listeners of these settings until the test ends.
+func startEnvoy(t *testing.T, s *server.Server, settings *envoy.Settings) *envoy.Server {
+	t.Helper()
 	e := envoy.New(envoy.Config{
-		Decider: s, Certificate: s.Certificate, StopTimeout: 10 * time.Second, Settings: &envoy.Settings{
-			GRPCListen: "127.0.0.1:0",
-			TLS:        envoy.TLS{Use: true, Certificate: files.Cert, Key: files.Key, ClientAuthority: files.ClientCA, ClientSAN: san},
-		},
+		Decider: s, Settings: settings, Certificate: s.Certificate, Trace: s.CallTracer(),
+		StopTimeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler),
 	})
 	if err := e.Listen(); err != nil {
 		t.Fatal(err)
@@ -42,7 +50,7 @@ func serveEnvoy(t *testing.T, s *server.Server, files *config.TLSFiles, san stri
 			t.Error(err)
 		}
 	})
-	return e.Addr("gRPC").String()
+	return e
 }
 
 // askEnvoy makes a call over a connection of its own.

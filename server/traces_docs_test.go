@@ -14,7 +14,7 @@ func TestTracesAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := regexp.MustCompile(`"(stint\.[a-z_.]+|http\.[a-z_.]+|url\.[a-z]+|client\.address|server\.address|network\.[a-z.]+|error\.type)"`)
+	names := regexp.MustCompile(`"(stint\.[a-z_.]+|http\.[a-z_.]+|url\.[a-z]+|client\.address|server\.address|network\.[a-z.]+|rpc\.[a-z_.]+|error\.type)"`)
 	made := map[string]bool{}
 	for _, pattern := range []string{"traces*.go", "../otellimit/*.go"} {
 		files, _ := filepath.Glob(pattern)

@@ -223,7 +223,7 @@ func newEnvoy(s *server.Server, of *envoy.Settings, settings *config.Settings, s
 	}
 	e := &envoyService{stats: counted, quotas: quotas}
 	e.Server = envoy.New(envoy.Config{
-		Settings: of, Decider: s, Observer: counted, Loaded: source.loaded.Load, Certificate: s.Certificate, Log: log,
+		Settings: of, Decider: s, Observer: counted, Loaded: source.loaded.Load, Certificate: s.Certificate, Trace: s.CallTracer(), Log: log,
 		Stats: counted.Page(), Prometheus: counted.Metrics(),
 		Register:  []func(*grpc.Server){envoy.NewAuthorization(s).Register, func(g *grpc.Server) { quotas.Register(g) }},
 		StopDelay: settings.StopDelay, StopTimeout: settings.StopTimeout,

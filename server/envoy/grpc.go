@@ -7,17 +7,21 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"runtime/debug"
+	"strings"
 	"syscall"
 	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 
@@ -49,8 +53,12 @@ const (
 // newGRPC returns the gRPC server with all its services.
 func (s *Server) newGRPC() (*grpc.Server, error) {
 	settings := s.c.Settings
+	unary := []grpc.UnaryServerInterceptor{s.containUnary}
+	if s.c.Trace != nil {
+		unary = []grpc.UnaryServerInterceptor{s.trace, s.containUnary}
+	}
 	options := []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(s.containUnary),
+		grpc.ChainUnaryInterceptor(unary...),
 		grpc.ChainStreamInterceptor(s.containStream),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(maxStreams),
@@ -103,6 +111,23 @@ func (s *Server) containUnary(ctx context.Context, r any, info *grpc.UnaryServer
 		}
 	}()
 	return handle(ctx, r)
+}
+
+// trace makes a span of a call, but for health checks.
+func (s *Server) trace(ctx context.Context, r any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	if strings.HasPrefix(info.FullMethod, "/grpc.") {
+		return handle(ctx, r)
+	}
+	caller := http.Header{}
+	for _, name := range [...]string{"Traceparent", "Tracestate"} {
+		if lines := metadata.ValueFromIncomingContext(ctx, name); lines != nil {
+			caller[name] = lines
+		}
+	}
+	ctx, end := s.c.Trace(ctx, strings.TrimPrefix(info.FullMethod, "/"), caller)
+	out, err := handle(ctx, r)
+	end(code.Code(status.Code(err)).String()) // the numbers are the same
+	return out, err
 }
 
 func (s *Server) containStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {

@@ -35,9 +35,45 @@ func (s *Server) httpServer(h http.Handler, timeout time.Duration) *http.Server 
 // HTTP answers /json, which is ShouldRateLimit for clients without gRPC, and /healthcheck.
 func (s *Server) HTTP() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("/json", s.service.ServeJSON)
+	mux.Handle("/json", s.tracedJSON())
 	mux.Handle("/healthcheck", s.health)
 	return mux
+}
+
+// tracedJSON is ServeJSON with a span of each call.
+func (s *Server) tracedJSON() http.Handler {
+	serve := http.HandlerFunc(s.service.ServeJSON)
+	if s.c.Trace == nil {
+		return serve
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, end := s.c.Trace(r.Context(), "/json", r.Header)
+		answer := &statusWriter{w, http.StatusOK}
+		serve(answer, r.WithContext(ctx))
+		end(codeOfHTTP(answer.status))
+	})
+}
+
+// statusWriter keeps the status of an answer.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// codeOfHTTP is the code of gRPC that a call with this status of /json would have had.
+func codeOfHTTP(status int) string {
+	switch status {
+	case http.StatusOK, http.StatusTooManyRequests:
+		return "OK"
+	case http.StatusServiceUnavailable:
+		return "UNAVAILABLE"
+	}
+	return "INVALID_ARGUMENT"
 }
 
 // ServeJSON decides the call in the body, a RateLimitRequest in the JSON of protobuf. The status

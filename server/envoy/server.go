@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
 )
 
@@ -31,6 +32,8 @@ type Config struct {
 	// Certificate opens the certificate of the gRPC listener; see server.Server.Certificate. It
 	// is needed if the settings have TLS.
 	Certificate func(listener string, files *config.TLSFiles) (*tls.Config, error)
+	// Trace starts the spans of calls; see server.Server.CallTracer. nil: there are none.
+	Trace server.CallTracer
 	// Register is called with the gRPC server, to add services to RateLimitService. Their
 	// streams must end when Server.Stopping is closed.
 	Register []func(*grpc.Server)
