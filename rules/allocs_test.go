@@ -52,3 +52,33 @@ rules:
 		}
 	}
 }
+
+// A call of Envoy's service allocates nothing, but for the keys of several values.
+func TestAllocationsOfCalls(t *testing.T) {
+	s := envoy(t, manyDescriptors(1000))
+	many := make([]string, 20)
+	for i := range many {
+		many[i] = "remote_address=192.0.2.1"
+	}
+	for _, test := range []struct {
+		in   *rules.Input
+		most float64
+	}{
+		{call("d", "remote_address=192.0.2.1"), 0},
+		{call("d", many...), 0},
+		{call("d", "path=/v1/7 user=ann"), 0},
+		{call("d", "path=/v2/7"), 0},
+		{call("e", "path=/v1/7"), 0},
+		{call("d", "path=/v1/9x user=ann"), 2},
+	} {
+		var out rules.Matches
+		got := testing.AllocsPerRun(200, func() {
+			if err := s.Asks(test.in, &out); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if got > test.most {
+			t.Errorf("%v: %v allocations, want at most %v", test.in.Descriptors, got, test.most)
+		}
+	}
+}

@@ -40,6 +40,7 @@ type Matches struct {
 	Claims map[string]any
 
 	evaluation evaluation
+	counted    map[sharedAsk]int // the asks of a call with many descriptors; see sameAsk
 }
 
 func (m *Matches) reset() {
@@ -67,6 +68,7 @@ func (m *Matches) clearAsks() {
 func (m *Matches) clearDescriptors() {
 	clear(m.Descriptors)
 	clear(m.GiveBack)
+	clear(m.counted)
 	m.Descriptors, m.GiveBack = m.Descriptors[:0], m.GiveBack[:0]
 }
 

@@ -149,7 +149,7 @@ func (m *Matches) askLimits(i int, r *Rule, f *found, nothing bool) error {
 		}
 		asks = &m.GiveBack
 	}
-	match.Ask = m.sameAsk(i, f.limits[0])
+	match.Ask = m.sameAsk(i, f.limits[0], len(*asks))
 	add := match.Ask >= 0
 	if !add {
 		match.Ask = len(*asks)
@@ -179,19 +179,39 @@ func (m *Matches) askLimits(i int, r *Rule, f *found, nothing bool) error {
 	return nil
 }
 
-// sameAsk is the ask of a descriptor before the i-th that counts the same; -1: there is none.
-func (m *Matches) sameAsk(i int, l *stint.Limit) int {
-	this := &m.Descriptors[i]
+// sharedAsk is what the descriptors count that share an ask.
+type sharedAsk struct {
+	rule     *Rule
+	key, id  string // id is the limit's
+	giveBack bool
+}
+
+// fewDescriptors is how many descriptors of a call are compared with each other. Among more, those that
+// count the same are found by a map: their keys may be long and alike.
+const fewDescriptors = 8
+
+// sameAsk is the ask of a descriptor before the i-th that counts the same; -1: there is none, and the
+// next ask is that of the i-th.
+func (m *Matches) sameAsk(i int, l *stint.Limit, next int) int {
+	d := &m.Descriptors[i]
+	if len(m.Descriptors) > fewDescriptors {
+		if m.counted == nil {
+			m.counted = map[sharedAsk]int{}
+		}
+		count := sharedAsk{d.Rule, d.Key, l.ID(), d.GiveBack}
+		if ask, ok := m.counted[count]; ok {
+			return ask
+		}
+		m.counted[count] = next
+		return -1
+	}
+	asks := m.Asks
+	if d.GiveBack {
+		asks = m.GiveBack
+	}
 	for j := range m.Descriptors[:i] {
 		other := &m.Descriptors[j]
-		if other.Rule != this.Rule || other.Ask < 0 || other.GiveBack != this.GiveBack || other.Key != this.Key {
-			continue
-		}
-		asks := m.Asks
-		if this.GiveBack {
-			asks = m.GiveBack
-		}
-		if asks[other.Ask].Limit.ID() == l.ID() {
+		if other.Rule == d.Rule && other.Ask >= 0 && other.GiveBack == d.GiveBack && other.Key == d.Key && asks[other.Ask].Limit.ID() == l.ID() {
 			return other.Ask
 		}
 	}

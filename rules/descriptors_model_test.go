@@ -201,7 +201,11 @@ func randomNodes(r *rand.Rand, depth int) (nodes []*modelNode) {
 
 func randomCall(r *rand.Rand) *rules.Input {
 	d := &rules.Descriptors{Domain: "d"}
-	for range 1 + r.IntN(4) {
+	most := 4
+	if r.IntN(10) == 0 {
+		most = 30
+	}
+	for range 1 + r.IntN(most) {
 		one := rules.Descriptor{Cost: int64(r.IntN(3)), GiveBack: r.IntN(6) == 0}
 		for range 1 + r.IntN(3) {
 			one.Entries = append(one.Entries, rules.Entry{Key: modelKeys[r.IntN(len(modelKeys))], Value: modelValues[r.IntN(len(modelValues))]})

@@ -25,6 +25,11 @@ type Key string
 // parts. An error says why no rule would give it.
 func JoinKey(parts ...string) (Key, error) {
 	var b strings.Builder
+	size := len(parts)
+	for _, part := range parts {
+		size += len(part)
+	}
+	b.Grow(size)
 	for _, part := range parts {
 		if strings.IndexByte(part, 0) >= 0 {
 			return "", errors.New("key: a part contains a NUL byte")

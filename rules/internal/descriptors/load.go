@@ -138,8 +138,8 @@ func (f *file) checkNames(n *yamlnode.Node) bool {
 			}
 		case value.Kind == yaml.MappingNode:
 			f.checkNames(value)
-		case value.Tag == "!!float":
-			f.Report(value, "error checking config: %s: %s is no whole number; quote it if it is text", name.Value, clip(value.Value))
+		case value.Tag == "!!float" || value.Tag == "!!int" && !isInt(value.Value):
+			f.Report(value, "error checking config: %s: %s is no whole number of 64 bits; quote it if it is text", name.Value, clip(value.Value))
 		}
 	}
 	return true
@@ -322,11 +322,21 @@ func (f *file) flag(n *yamlnode.Node, to *bool) {
 	*to = value
 }
 
+func isInt(text string) bool {
+	_, err := parseInt(text)
+	return err == nil
+}
+
+// parseInt reads a whole number as YAML 1.1 has it.
+func parseInt(text string) (int64, error) {
+	return strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 0, 64)
+}
+
 func (f *file) amount(n *yamlnode.Node, to *int64) {
 	if n == nil || n.Tag == "!!null" {
 		return
 	}
-	i, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 0, 64)
+	i, err := parseInt(n.Value)
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || err != nil || i < 0 || i > math.MaxUint32 {
 		f.Report(n, "error loading config file: requests_per_unit: want a whole number from 0 to %d, have %q", uint32(math.MaxUint32), clip(n.Value))
 		return
@@ -382,7 +392,7 @@ func (f *file) anything(n *yamlnode.Node) (any, bool) {
 	case "!!bool":
 		return strings.EqualFold(n.Value, "true"), true
 	case "!!int":
-		if i, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 0, 64); err == nil {
+		if i, err := parseInt(n.Value); err == nil {
 			return float64(i), true
 		}
 		fallthrough
