@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stintdev/stint"
@@ -396,4 +397,49 @@ func TestDescriptorNames(t *testing.T) {
 			t.Errorf("overrides of %s: the name %s, want %s…", domain, name, want)
 		}
 	}
+}
+
+// Callers that send ever new limits do not make the set grow without bound.
+func TestOverridesAreBounded(t *testing.T) {
+	s := envoy(t, shop)
+	r := s.Rules[len(s.Rules)-1]
+	in, most := call("shop", "k=v"), 0
+	for i := range int64(2500) {
+		in.Descriptors.List[0].Override = &rules.DescriptorLimit{Amount: 5, Unit: rules.Second, Times: i + 1}
+		if got, want := callAsks(t, s, in), fmt.Sprintf(`shop::overrides ["k","v"] 1 "5 per %s fixed_window"`, limitPeriod(i+1)); got != want {
+			t.Fatalf("asks %s, want %s", got, want)
+		}
+		most = max(most, len(r.AllLimits("")))
+	}
+	if most != 1000 {
+		t.Errorf("%d limits are kept, want 1000", most)
+	}
+}
+
+// limitPeriod is how a limit writes a period.
+func limitPeriod(seconds int64) string {
+	_, text, _ := strings.Cut(stint.MustLimit(fmt.Sprintf("5 per %ds fixed_window", seconds)).Terms(), " per ")
+	period, _, _ := strings.Cut(text, " ")
+	return period
+}
+
+// Calls with limits of their own, and operators who look at those, may come at once.
+func TestOverridesConcurrently(t *testing.T) {
+	s := envoy(t, shop)
+	var all sync.WaitGroup
+	for g := range int64(8) {
+		all.Go(func() {
+			var m rules.Matches
+			in := call("shop", "k=v", "remote_address=192.0.2.1")
+			for i := range int64(300) {
+				in.Descriptors.List[0].Override = &rules.DescriptorLimit{Amount: i % 7, Unit: rules.Minute, Times: 1 + (i*g)%400}
+				if err := s.Asks(in, &m); err != nil || len(m.Asks) != 2 {
+					t.Errorf("%v, %d asks", err, len(m.Asks))
+					return
+				}
+				s.Rules[len(s.Rules)-1].AllLimits("")
+			}
+		})
+	}
+	all.Wait()
 }
