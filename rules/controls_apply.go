@@ -38,7 +38,6 @@ type applier struct {
 	compiler  *expr.Compiler
 	base, set *Set // the set without Controls, and the copy
 	now       time.Time
-	rules     map[string]int // indices of rules by their names
 	ids       map[string]bool
 	limits    map[limitsKey][]*stint.Limit // that overrides give
 	unknown   map[string]error             // for names that no rule has
@@ -56,13 +55,9 @@ func newApplier(s *Set) *applier {
 		base:     s,
 		set:      &set,
 		now:      s.instance.now(),
-		rules:    make(map[string]int, len(s.Rules)),
 		ids:      map[string]bool{},
 		limits:   map[limitsKey][]*stint.Limit{},
 		unknown:  map[string]error{},
-	}
-	for i, r := range s.Rules {
-		a.rules[r.Name] = i
 	}
 	return a
 }
@@ -174,8 +169,8 @@ func (a *applier) mode(name string, m Mode) error {
 
 // rule returns the rule of this name as a copy that can be changed.
 func (a *applier) rule(name string) (*Rule, error) {
-	i, ok := a.rules[name]
-	if !ok {
+	i := a.base.place(name)
+	if i < 0 {
 		return nil, a.noRule(name)
 	}
 	if a.set.Rules[i] == a.base.Rules[i] {

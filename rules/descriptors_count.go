@@ -1,8 +1,6 @@
 package rules
 
 import (
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -17,31 +15,14 @@ import (
 // Like the original, it escapes nothing, so that values with "_" may share a name.
 func (s *Set) EnvoyCount(l *stint.Limit, key string) (name string, ok bool) {
 	spec := l.Spec()
-	if spec.Algorithm != stint.FixedWindow || spec.Period == 0 || spec.Period%time.Second != 0 || s.descriptorRules == nil {
+	if spec.Algorithm != stint.FixedWindow || spec.Period == 0 || spec.Period%time.Second != 0 || s.described == 0 {
 		return "", false
 	}
-	d := s.descriptorRules()[spec.Name]
-	if d == nil || l.IsHeld() {
+	r := s.ruleNamed(spec.Name)
+	if r == nil || r.Descriptor == nil || l.IsHeld() {
 		return "", false
 	}
-	return d.countName(key)
-}
-
-// descriptorsByName returns a function that finds the rules of Envoy's files by their names. It
-// looks through rules when it is first called. nil: there are none.
-func descriptorsByName(rules []*Rule) func() map[string]*DescriptorRule {
-	if !slices.ContainsFunc(rules, func(r *Rule) bool { return r.Descriptor != nil }) {
-		return nil
-	}
-	return sync.OnceValue(func() map[string]*DescriptorRule {
-		byName := map[string]*DescriptorRule{}
-		for _, r := range rules {
-			if r.Descriptor != nil {
-				byName[r.Name] = r.Descriptor
-			}
-		}
-		return byName
-	})
+	return r.Descriptor.countName(key)
 }
 
 // countName is EnvoyCount for a key of d, as keyOf made it.

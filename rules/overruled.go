@@ -54,20 +54,19 @@ func (s *Set) BlockOverruled(l *Listed) string {
 	return ""
 }
 
-func (s *Set) ruleNamed(name string) *Rule {
-	for _, r := range s.Rules {
-		if r.Name == name {
-			return r
-		}
+// countsClients reports whether keys of r are addresses of clients.
+func (r *Rule) countsClients() bool {
+	if r.Descriptor != nil {
+		return r.Key == "remote_address"
 	}
-	return nil
+	return strings.TrimSpace(r.Key) == "client.ip"
 }
 
 // clientsOf is the network of an entry's clients; false if the entry is not by address.
 func (s *Set) clientsOf(network, rule string, key Key) (netip.Prefix, bool) {
 	if network == "" {
 		r := s.ruleNamed(rule)
-		if r == nil || strings.TrimSpace(r.Key) != "client.ip" {
+		if r == nil || !r.countsClients() {
 			return netip.Prefix{}, false
 		}
 		network = string(key)

@@ -9,14 +9,19 @@ import (
 
 // Who bans or favours a client that a list decides about is told so.
 func TestOverruled(t *testing.T) {
-	base, err := rules.Parse("r.yaml", []byte(`
+	base, err := rules.ParseFiles([]rules.File{{Name: "e.yaml", Envoy: true, Data: []byte(`
+domain: shop
+descriptors:
+  - {key: remote_address, rate_limit: {unit: minute, requests_per_unit: 5}}
+  - {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}
+`)}, {Name: "r.yaml", Data: []byte(`
 safelist:  ['client.ip in cidr("192.0.2.0/24")', 'request.path == "/health"', 'attrs.staff == true']
 blocklist: ['client.ip in cidr("203.0.113.0/24")']
 rules:
   - {name: login, key: client.ip, limits: [5 per 1m]}
   - {name: user, key: attrs.user, limits: [5 per 1m]}
   - {name: quiet, key: client.ip, limits: [5 per 1m], mode: shadow}
-`))
+`)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,6 +46,9 @@ rules:
 		{rules.Ban{Rule: "login", Key: "198.51.100.7"}, ""},
 		{rules.Ban{Rule: "user", Key: "192.0.2.7"}, ""}, // a user who is called so
 		{rules.Ban{Rule: "quiet", Key: "198.51.100.7"}, "mode shadow"},
+		{rules.Ban{Rule: "shop/remote_address", Key: "192.0.2.7"}, "safelist entry 1"},
+		{rules.Ban{Rule: "shop/remote_address", Key: "198.51.100.7"}, ""},
+		{rules.Ban{Rule: "shop/user", Key: "192.0.2.7"}, ""},
 	} {
 		if got := set.BanOverruled(&c.ban); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("ban of %q%q: %q, want %q", c.ban.Network, c.ban.Key, got, c.want)

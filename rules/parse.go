@@ -64,7 +64,7 @@ func ParseContext(ctx context.Context, files []File) (*Set, error) {
 	if err := problems(parsers); err != nil {
 		return nil, err
 	}
-	s.descriptorRules = descriptorsByName(s.Rules)
+	s.places = placesOf(s.Rules)
 	s.Version = version(roots)
 	_, s.HasServer = seen.once["server"]
 	s.findTrustAll(seen.proxies)

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/yamlnode"
@@ -60,8 +61,8 @@ type Set struct {
 	// described is how many of Rules, the last, are of files of Envoy's form; see written.
 	described int
 	trees     *descriptors.Forest
-	// descriptorRules are the rules of Envoy's files, by name; nil: there are none.
-	descriptorRules func() map[string]*DescriptorRule
+	// places are the indices of Rules by their names.
+	places func() map[string]int
 }
 
 // Load is ParseFiles of what Read finds at path, which also names it in errors.
@@ -155,6 +156,34 @@ func (s *Set) noteUses() {
 
 // written are the rules of rules files.
 func (s *Set) written() []*Rule { return s.Rules[:len(s.Rules)-s.described] }
+
+// placesOf returns a function that finds rules by their names. It looks through them when it is first
+// called. The rules of a Set that With returns have the same places.
+func placesOf(all []*Rule) func() map[string]int {
+	return sync.OnceValue(func() map[string]int {
+		places := make(map[string]int, len(all))
+		for i, r := range all {
+			places[r.Name] = i
+		}
+		return places
+	})
+}
+
+// ruleNamed is the rule of this name; nil: there is none.
+func (s *Set) ruleNamed(name string) *Rule {
+	if i := s.place(name); i >= 0 {
+		return s.Rules[i]
+	}
+	return nil
+}
+
+// place is the index of the rule of this name; -1: there is none.
+func (s *Set) place(name string) int {
+	if i, ok := s.places()[name]; ok {
+		return i
+	}
+	return -1
+}
 
 func misread(e *expr.Expression) (a Ambiguity) {
 	if e.Uses("request.path") {
