@@ -38,6 +38,8 @@ type Verdict struct {
 	// decision about one is Each[Ask]; see rules.DescriptorMatch. Allowed is their common answer,
 	// in which rules with Quota refuse only together.
 	Descriptors []rules.DescriptorMatch
+	// Left are the Remaining of Each before the units of a refused call were charged; nil: none were.
+	Left []int64
 	// GivenBack says how the keys stand whose units the call gave back: a DescriptorMatch that gives
 	// back has the index in Ask. nil: nothing was given back, because the call was refused.
 	GivenBack []stint.Decision

@@ -139,6 +139,9 @@ func (t *evaluation) showCharged(calls []stint.HoldCall) []stint.HoldCall {
 	before := len(calls)
 	for i := range t.groups {
 		if g := &t.groups[i]; len(calls) > 0 && !g.inShadow() && refused(&g.answer) {
+			if t.Left == nil {
+				t.keepLeft()
+			}
 			calls = g.showCharged(calls)
 			t.place(g)
 		}
@@ -151,6 +154,13 @@ func (t *evaluation) showCharged(calls []stint.HoldCall) []stint.HoldCall {
 		}
 	}
 	return calls
+}
+
+func (t *evaluation) keepLeft() {
+	t.Left = make([]int64, len(t.Each))
+	for i := range t.Each {
+		t.Left[i] = t.Each[i].Remaining
+	}
 }
 
 // takeBack gives back what the groups of t that were allowed took: all, because t could not be
