@@ -265,6 +265,11 @@ func (e *environment) source(c *ConfigSource) {
 	}
 }
 
+// datadogVariables are those of Datadog's client, and the tags that it makes of them.
+var datadogVariables = []struct{ name, tag string }{
+	{"DD_ENTITY_ID", "dd.internal.entity_id"}, {"DD_ENV", "env"}, {"DD_SERVICE", "service"}, {"DD_VERSION", "version"},
+}
+
 func (e *environment) stats(s *Stats) {
 	prometheus, dog := e.boolean("USE_PROMETHEUS", false), e.boolean("USE_DOG_STATSD", false)
 	statsd := e.boolean("USE_STATSD", !prometheus && !dog)
@@ -286,6 +291,14 @@ func (e *environment) stats(s *Stats) {
 	}
 	if dog {
 		s.Mogrifiers = mogrifiers
+		for _, v := range datadogVariables {
+			if e.set(v.name) {
+				if s.Datadog == nil {
+					s.Datadog = map[string]string{}
+				}
+				s.Datadog[v.tag] = e.values[v.name]
+			}
+		}
 	}
 	if !prometheus {
 		return

@@ -99,6 +99,10 @@ PROMETHEUS_MAPPER_YAML=mapper
 PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS=true
 EXTRA_TAGS=tag:value,other:1
 STATS_FLUSH_INTERVAL=12s
+DD_ENTITY_ID=pod
+DD_ENV=prod
+DD_SERVICE=limits
+DD_VERSION=1.2
 EXPIRATION_JITTER_MAX_SECONDS=7
 NEAR_LIMIT_RATIO=0.5
 CACHE_KEY_PREFIX=pre:
@@ -147,6 +151,7 @@ TRACING_SAMPLING_RATE=0.1`, "\n"))
 		Stats: envoy.Stats{
 			Statsd: "statsd:83", DogStatsd: true, Prometheus: ":84", Path: "/m", MapperFile: "mapper", Milliseconds: true,
 			Tags: map[string]string{"tag": "value", "other": "1"}, FlushInterval: 12 * time.Second,
+			Datadog:    map[string]string{"dd.internal.entity_id": "pod", "env": "prod", "service": "limits", "version": "1.2"},
 			Mogrifiers: []envoy.Mogrifier{{Pattern: "^a(.*)$", Name: "a", Tags: map[string]string{"rest": "$1"}}, {Pattern: "b", Name: "c"}},
 		},
 		Headers:        envoy.ResponseHeaders{Enabled: true, Limit: "l", Remaining: "r", Reset: "s"},

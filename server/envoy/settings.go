@@ -96,6 +96,7 @@ type Stats struct {
 	MapperFile    string // empty: the default mapping
 	Milliseconds  bool
 	Tags          map[string]string
+	Datadog       map[string]string // more tags, if DogStatsD
 	FlushInterval time.Duration
 }
 

@@ -3,7 +3,9 @@ package stats
 import (
 	"errors"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -65,6 +67,11 @@ func newStatsd(c *envoy.Stats, tags []tag) (*statsd, error) {
 			suffix.WriteString("," + t.key + ":" + withoutSyntax(value, ","))
 		} else {
 			suffix.WriteString(".__" + t.key + "=" + value)
+		}
+	}
+	if d.dog {
+		for _, key := range slices.Sorted(maps.Keys(c.Datadog)) {
+			suffix.WriteString("," + key + ":" + withoutSyntax(c.Datadog[key], "|,"))
 		}
 	}
 	d.suffix = suffix.String()
