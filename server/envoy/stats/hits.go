@@ -26,8 +26,8 @@ func (q *question) split(d *stint.Decision) hits {
 	h := hits{totalHits: q.cost}
 	var limit, left uint64
 	if d.Limit != nil && !q.nothing {
-		limit = units(d.Limit.Capacity())
-		left = min(units(d.Remaining), limit)
+		limit = uint64(d.Limit.Capacity())
+		left = min(uint64(max(0, d.Remaining)), limit)
 	}
 	near := uint64(math.Floor(float64(float32(limit) * q.ratio)))
 	switch {

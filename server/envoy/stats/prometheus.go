@@ -3,6 +3,7 @@ package stats
 import (
 	"cmp"
 	_ "embed"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -89,7 +90,7 @@ func (s *series) Write(to *dto.Metric) error {
 
 func newExposition(c *envoy.Stats, tags []tag, log *slog.Logger) (*exposition, error) {
 	p := &exposition{
-		mapper: &mapper.MetricMapper{Logger: log}, tags: tags, log: log,
+		mapper: &mapper.MetricMapper{Logger: slog.New(slog.DiscardHandler)}, tags: tags, log: log,
 		series: map[string]*series{}, families: map[string]*family{}, gauges: map[string]*shown{},
 	}
 	mapping := defaultMapping
@@ -104,7 +105,11 @@ func newExposition(c *envoy.Stats, tags []tag, log *slog.Logger) (*exposition, e
 		}
 		mapping, from = string(text), c.MapperFile
 	}
-	if err := p.mapper.InitFromYAMLString(mapping); err != nil {
+	err := p.mapper.InitFromYAMLString(mapping)
+	if err == nil && len(p.mapper.Mappings) == 0 {
+		err = errors.New("there are no mappings")
+	}
+	if err != nil {
 		return nil, fmt.Errorf("stats: mapping for Prometheus: %s: %w", from, err)
 	}
 	return p, nil

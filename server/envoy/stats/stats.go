@@ -6,6 +6,7 @@ package stats
 import (
 	"context"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -293,12 +294,13 @@ func (s *Stats) decided(calls *rules.Descriptors, v *server.Verdict, i int) {
 			q.later += units(calls.List[j].Cost)
 		}
 	}
-	d := &stint.Decision{Outcome: stint.Banned} // a running ban answered for all
-	switch {
-	case m.Ask >= 0 && m.Ask < len(v.Each):
-		d = &v.Each[m.Ask]
-	case v.Allowed:
-		d = &stint.Decision{} // the rule was not asked
+	var d *stint.Decision
+	if m.Ask < 0 || m.Ask >= len(v.Each) {
+		d = new(stint.Decision) // the rule was not asked
+	} else if d = &v.Each[m.Ask]; v.Left != nil {
+		before := *d
+		before.Remaining = v.Left[m.Ask]
+		d = &before
 	}
 	h := q.split(d)
 	own := m.Rule.Descriptor.Stat
@@ -319,5 +321,5 @@ func (s *Stats) unknown(calls *rules.Descriptors) {
 	}
 }
 
-// units is a cost, which is never negative.
-func units(cost int64) uint64 { return uint64(max(0, cost)) }
+// units bounds a cost, so that no counter passes its end.
+func units(cost int64) uint64 { return uint64(min(max(0, cost), math.MaxUint32)) }
