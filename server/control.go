@@ -133,7 +133,8 @@ func (s *Server) RulesRefused(err error) { s.control.RefuseFile(err) }
 
 // installed makes set the current one. It is not called concurrently.
 func (s *Server) installed(set *rules.Set) {
-	before := s.set.Swap(s.metrics.serve(set))
+	before := s.set.Load()
+	s.set.Store(s.metrics.serve(set, before))
 	if before != nil {
 		s.metrics.forget(before.Set, set)
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -72,6 +73,7 @@ func (s *Server) explain(ctx context.Context, in *rules.Input) (*explanation, er
 		return x, nil
 	}
 	x.sayClaims(s, in)
+	x.sayDescriptors(set, in.Descriptors, e.Descriptors)
 	v := s.lookup.View(ctx)
 	defer v.Close()
 	for i := range e.Rules {
@@ -113,6 +115,22 @@ func (s *Server) routed(in *rules.Input) *rules.Input {
 func (x *explanation) sayClaims(s *Server, in *rules.Input) {
 	if s.claims != nil && in.Claims == nil && in.Request != nil && s.Rules().UsesClaims() {
 		x.say("%s", s.claims.Describe(in.Request.Header))
+	}
+}
+
+// sayDescriptors describes the descriptors of a call that no rule limits.
+func (x *explanation) sayDescriptors(set *rules.Set, call *rules.Descriptors, found []rules.DescriptorMatch) {
+	if call == nil {
+		return
+	}
+	if !set.HasDomain(call.Domain) {
+		x.say("No file of descriptors has the domain %.64q, so only other rules apply.", call.Domain)
+		return
+	}
+	for i := range found {
+		if found[i].Rule == nil {
+			x.say("Descriptor %d finds no rule, so it is not limited.", i+1)
+		}
 	}
 }
 
@@ -274,9 +292,15 @@ func spell(us int64) string {
 	return (time.Duration(us) * time.Microsecond).Round(time.Millisecond).String()
 }
 
+// isQuota reports whether r refuses only if all rules with quota_mode do.
+func (r *explainedRule) isQuota() bool {
+	return r.Applies && r.from.Mode == rules.Enforce && r.from.Descriptor != nil && r.from.Descriptor.Quota
+}
+
 // conclude sets the result. Of the rules that are enforced, a ban counts more than a limit.
 func (x *explanation) conclude() {
 	var by *explainedRule
+	quota := slices.ContainsFunc(x.rules, func(r explainedRule) bool { return r.isQuota() && r.outcome == stint.Allowed })
 	for i := range x.rules {
 		r := &x.rules[i]
 		if r.policy == stint.OnErrorDeny && r.from.Mode == rules.Enforce {
@@ -285,6 +309,10 @@ func (x *explanation) conclude() {
 			return
 		}
 		if !r.Applies || r.from.Mode != rules.Enforce || r.outcome == stint.Allowed {
+			continue
+		}
+		if quota && r.isQuota() {
+			x.say("Rule %s refuses only if all rules with quota_mode do, and another allows.", r.Name)
 			continue
 		}
 		if by == nil || r.outcome > by.outcome || r.outcome == by.outcome && r.refusal != nil && by.refusal != nil && r.refusal.RetryAfter > by.refusal.RetryAfter {

@@ -124,7 +124,7 @@ func (k *kept) settle(ctx context.Context, how *result) error {
 		default:
 			costs[i] = rule.LeastCost(&how.Response)
 		}
-		k.counters[rule].holds.cost(a.Units(), costs[i])
+		k.counters.of(rule).holds.cost(a.Units(), costs[i])
 	}
 	err := k.reservation.Settle(ctx, costs...)
 	lost := errors.Is(err, stint.ErrHoldLost)
@@ -178,11 +178,11 @@ func (k *kept) costAfter(rule *rules.Rule, how *result, estimate int64) (cost in
 		return 0, true // a request without a body, such as for a list of models, costs no tokens
 	}
 	known = known && err == nil
-	if k.counters[rule].holds.responseRead(how.Status, known) && how.unread != nil {
+	if k.counters.of(rule).holds.responseRead(how.Status, known) && how.unread != nil {
 		how.unread(rule)
 	}
 	if !known {
-		k.counters[rule].holds.costUnknown()
+		k.counters.of(rule).holds.costUnknown()
 		return 0, false
 	}
 	return cost, true
@@ -205,7 +205,7 @@ func (k *kept) each(f func(*holdCounters)) {
 	for i := range k.asks {
 		if rule := k.rules[i]; rule != last && isHeld(&k.asks[i]) {
 			last = rule
-			if c := k.counters[rule].holds; c != nil {
+			if c := k.counters.of(rule).holds; c != nil {
 				f(c)
 			}
 		}

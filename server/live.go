@@ -7,6 +7,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/internal/live"
 )
 
@@ -79,7 +80,7 @@ func (m *metrics) counts(set interface{ Load() *served }) func() *live.Counts {
 		}
 		histogram(m.decideSeconds, &c.DecideTimes)
 		histogram(m.storeSeconds, &c.StoreTimes)
-		for r, of := range set.Load().counters {
+		set.Load().counters.all(func(r *rules.Rule, of *ruleCounter) {
 			c.Rules[r.Name] = live.RuleCounts{
 				live.Allowed: counter(of.decisions[stint.Allowed]), live.Limited: counter(of.decisions[stint.Limited]),
 				live.Warned: counter(of.decisions[stint.Warned]), live.Banned: counter(of.decisions[stint.Banned]),
@@ -92,7 +93,7 @@ func (m *metrics) counts(set interface{ Load() *served }) func() *live.Counts {
 				all[live.HoldsEnded] = counter(h.settled) + counter(h.givenBack) + all[live.HoldsLost]
 				c.Rules[r.Name] = all
 			}
-		}
+		})
 		return c
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -84,7 +85,53 @@ type served struct {
 
 // ruleCounters has the counters of each rule that is not off. Finding a rule by its address
 // takes a few ns; finding a series by its labels takes several times that.
-type ruleCounters map[*rules.Rule]*ruleCounter
+type ruleCounters struct {
+	rules map[*rules.Rule]*ruleCounter // but for rules in late
+	late  *lateCounters                // nil: there are none
+}
+
+// of is the counter of a rule; nil: the rule is off, or a preview decides.
+func (c ruleCounters) of(r *rules.Rule) *ruleCounter {
+	if known := c.rules[r]; known != nil || c.late == nil || r == nil || r.Descriptor == nil {
+		return known
+	}
+	return c.late.of(r)
+}
+
+// all calls f with each counter that there is.
+func (c ruleCounters) all(f func(*rules.Rule, *ruleCounter)) {
+	for r, counter := range c.rules {
+		f(r, counter)
+	}
+	if c.late != nil {
+		c.late.made.Range(func(r, counter any) bool {
+			f(r.(*rules.Rule), counter.(*ruleCounter))
+			return true
+		})
+	}
+}
+
+// maxEagerRules is how many rules of Envoy's files have their series from the start. If there are
+// more, most of them never decide anything, and each has its series from its first decision on.
+const maxEagerRules = 1000
+
+// lateCounters makes the counters of rules of Envoy's files when they decide for the first time. It may
+// be used from many goroutines at once.
+type lateCounters struct {
+	make func(*rules.Rule) *ruleCounter
+	made sync.Map // by *rules.Rule
+}
+
+func (l *lateCounters) of(r *rules.Rule) *ruleCounter {
+	if known, ok := l.made.Load(r); ok {
+		return known.(*ruleCounter)
+	}
+	if r.Mode == rules.Off {
+		return nil
+	}
+	counter, _ := l.made.LoadOrStore(r, l.make(r)) // of equal names the series are the same
+	return counter.(*ruleCounter)
+}
 
 type ruleCounter struct {
 	decisions [stint.Banned + 1]prometheus.Counter // by stint.Outcome
@@ -189,32 +236,64 @@ func (m *metrics) handler(errorLog *log.Logger) http.Handler {
 // serve makes set ready to be served. The series of its rules start at 0 and not with the first
 // request, because Prometheus sees no increase in a series that appears as 1. The series of a
 // rule whose name was served before go on.
-func (m *metrics) serve(set *rules.Set) *served {
-	all, holds := make(ruleCounters, len(set.Rules)), holdsByName{}
+//
+// before is what was served until now; nil: nothing was. Its rules that have decided something keep
+// their series, or they would seem to begin anew.
+func (m *metrics) serve(set *rules.Set, before *served) *served {
+	all, holds := ruleCounters{rules: make(map[*rules.Rule]*ruleCounter, len(set.Rules))}, holdsByName{}
+	late := map[string]*rules.Rule{}
 	for _, r := range set.Rules {
-		switch r.Mode {
-		case rules.Enforce:
-			c := &ruleCounter{fallback: m.fallbacks.WithLabelValues(r.Name, r.OnStoreError.String())}
-			c.decisions[0] = m.noRule[0]
-			for o := stint.Allowed; o <= stint.Banned; o++ {
-				c.decisions[o] = m.decisions.WithLabelValues(r.Name, o.String())
-			}
-			if len(r.OnStatus) > 0 {
-				c.responses = m.responses.WithLabelValues(r.Name)
-			}
-			all[r] = c
-		case rules.Shadow:
-			all[r] = &ruleCounter{shadow: m.shadows.WithLabelValues(r.Name), skipped: m.skips.WithLabelValues(r.Name)}
-		default:
+		if r.Descriptor != nil && r.Mode != rules.Off && !r.Holds() {
+			late[r.Name] = r
 			continue
 		}
-		all[r].lines.rule = r.Name
-		if r.Holds() {
-			all[r].holds = m.holdsOf(r)
-			holds[r.Name] = all[r].holds
+		if c := m.counter(r); c != nil {
+			all.rules[r] = c
+			if r.Holds() {
+				holds[r.Name] = c.holds
+			}
+		}
+	}
+	if len(late) > maxEagerRules {
+		all.late = &lateCounters{make: m.counter}
+		if before != nil {
+			before.counters.all(func(r *rules.Rule, _ *ruleCounter) {
+				if now := late[r.Name]; now != nil {
+					all.late.of(now)
+				}
+			})
+		}
+	} else {
+		for _, r := range late {
+			all.rules[r] = m.counter(r)
 		}
 	}
 	return &served{set, all, holds, new(noticed), readsOf(set), usageAlerts(set)}
+}
+
+// counter makes the counter of a rule; nil: it is off.
+func (m *metrics) counter(r *rules.Rule) *ruleCounter {
+	c := &ruleCounter{}
+	switch r.Mode {
+	case rules.Enforce:
+		c.fallback = m.fallbacks.WithLabelValues(r.Name, r.OnStoreError.String())
+		c.decisions[0] = m.noRule[0]
+		for o := stint.Allowed; o <= stint.Banned; o++ {
+			c.decisions[o] = m.decisions.WithLabelValues(r.Name, o.String())
+		}
+		if len(r.OnStatus) > 0 {
+			c.responses = m.responses.WithLabelValues(r.Name)
+		}
+	case rules.Shadow:
+		c.shadow, c.skipped = m.shadows.WithLabelValues(r.Name), m.skips.WithLabelValues(r.Name)
+	default:
+		return nil
+	}
+	c.lines.rule = r.Name
+	if r.Holds() {
+		c.holds = m.holdsOf(r)
+	}
+	return c
 }
 
 // forget removes the series of the rules in before whose names are not in now. Otherwise a
@@ -273,7 +352,7 @@ func (m *metrics) counterOf(v *Verdict) prometheus.Counter {
 	case v.ByHand != nil && v.Rule == nil:
 		return m.bannedNetwork
 	case v.Rule != nil:
-		return v.counters[v.Rule].decisions[v.Outcome]
+		return v.counters.of(v.Rule).decisions[v.Outcome]
 	case !v.applied:
 		return m.unmatched
 	case v.Allowed: // all that applied are in shadow mode, or only watch responses
@@ -313,12 +392,12 @@ func (m *metrics) turned(to fleet.BreakerState, why error) {
 }
 
 // refusedInShadow counts that r, which is in shadow mode, would have refused.
-func (c ruleCounters) refusedInShadow(r *rules.Rule) { c[r].shadow.Inc() }
+func (c ruleCounters) refusedInShadow(r *rules.Rule) { c.of(r).shadow.Inc() }
 
 // skipped counts that rules, which are in shadow mode, were not asked.
 func (c ruleCounters) skipped(all ...*rules.Rule) {
 	for _, r := range all {
-		if counter := c[r]; counter != nil { // nil: in a preview
+		if counter := c.of(r); counter != nil { // nil: in a preview
 			counter.skipped.Inc()
 		}
 	}
@@ -332,7 +411,7 @@ func (c ruleCounters) fellBack(all []*rules.Rule, a *stint.Answer) {
 	for i, r := range all {
 		if r != last && (running || a.Err != nil && r.OnStoreError == stint.OnErrorDeny || a.Err == nil && !stint.Internal().IsShared(a.Each[i].By)) {
 			last = r
-			if counter := c[r]; counter.fallback != nil {
+			if counter := c.of(r); counter.fallback != nil {
 				counter.fallback.Inc()
 			}
 		}

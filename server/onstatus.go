@@ -178,7 +178,7 @@ func (s *Server) violated(ctx context.Context, x *exchange, w *watching, status 
 	if d.Outcome == stint.Banned {
 		s.bans.impose(w.rule.Name, w.ask.Key, d.BanLeft)
 	}
-	if c := x.counters[w.rule]; c != nil {
+	if c := x.counters.of(w.rule); c != nil {
 		c.responses.Inc()
 	}
 	s.refusals.violated(ctx, s.metrics.now(), x, w, status, &d)

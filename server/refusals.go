@@ -131,9 +131,7 @@ func (l *refusalLog) flush(r *ruleLines) {
 // flushAll logs what flush does, for all rules of a set.
 func (l *refusalLog) flushAll(set *served) {
 	l.flush(&l.noRule)
-	for _, c := range set.counters {
-		l.flush(&c.lines)
-	}
+	set.counters.all(func(_ *rules.Rule, c *ruleCounter) { l.flush(&c.lines) })
 }
 
 // decided logs the decision t, if it is a refusal or was made without the store. now is as in
@@ -148,7 +146,7 @@ func (l *refusalLog) decided(ctx context.Context, now time.Duration, t *evaluati
 	}
 	r := &l.noRule
 	if t.Rule != nil {
-		r = &t.counters[t.Rule].lines
+		r = &t.counters.of(t.Rule).lines
 	}
 	if degraded && r.degraded.take(uint32(now/degradedEvery), 1) {
 		l.to.LogAttrs(ctx, slog.LevelWarn, "decided without the store", t.degradedAttrs()...)
@@ -233,7 +231,7 @@ func (t *evaluation) cost() int64 {
 
 // violated logs a response that counted as a violation of w.
 func (l *refusalLog) violated(ctx context.Context, now time.Duration, x *exchange, w *watching, status int, d *stint.Decision) {
-	c := x.counters[w.rule]
+	c := x.counters.of(w.rule)
 	if l.most == 0 || c == nil {
 		return
 	}

@@ -41,7 +41,7 @@ func TestRefusalCountsConcurrently(t *testing.T) {
 	var log lockedBuffer
 	l := &refusalLog{to: slog.New(slog.NewTextHandler(&log, nil)), shown: func(key string) string { return key }, most: 3}
 	rule := &rules.Rule{Name: "one"}
-	counters := ruleCounters{rule: &ruleCounter{lines: ruleLines{rule: "one"}}}
+	counters := ruleCounters{rules: map[*rules.Rule]*ruleCounter{rule: {lines: ruleLines{rule: "one"}}}}
 	const goroutines, each = 8, 20_000
 	var all sync.WaitGroup
 	for range goroutines {
@@ -52,7 +52,7 @@ func TestRefusalCountsConcurrently(t *testing.T) {
 				e.Decision = stint.Decision{Outcome: stint.Limited, Key: "k"}
 				l.decided(context.Background(), time.Duration(i/1000)*time.Second, &e)
 				if i%500 == 0 {
-					l.flush(&counters[rule].lines)
+					l.flush(&counters.of(rule).lines)
 				}
 			}
 		})

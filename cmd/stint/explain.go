@@ -28,6 +28,7 @@ GET of /. With --config, the rules are those of a file or a directory instead of
 then nothing is counted yet, and nothing was changed at run time.`,
 		Example: `  stint explain --client 192.0.2.1 --method POST --path /login --header "X-User: ann"
   stint explain --operation export --attr user=ann --attr size=20 --cost 5
+  stint explain --domain shop --descriptor user=ann,path=/cart --descriptor plan=gold
   stint explain --config stint.yaml --client 192.0.2.1`,
 	}
 	body, finish := explainFlags(c)
@@ -70,12 +71,17 @@ func explainFlags(c *cobra.Command) (body *adminapi.ExplainRequest, finish func(
 	f.StringVar(&r.Route, "route", "", "`NAME` of the route of the request (default the one that leads there)")
 	f.Func("header", "header of the request, as `\"Name: value\"`; may be given several times", func(s string) error { return addHeader(r, s) })
 	f.Func("attr", "attribute, as `NAME=VALUE`: a number, true, false and null are that, and all else is text; may be given several times", func(s string) error { return addValue(&body.Attrs, s) })
+	f.StringVar(&body.Domain, "domain", "", "`NAME` of the domain of a call of Envoy's rate limit service")
+	f.Func("descriptor", "descriptor of such a call, as `KEY=VALUE,KEY=VALUE`, with \\, for a comma in a value; may be given several times", func(s string) error { return addDescriptor(body, s) })
 	f.Func("claim", "claim of the client's token, as `NAME=VALUE`, like --attr, in place of those of a token", func(s string) error { return addValue(&body.Claims, s) })
 	cost := number{}
 	f.Var(&cost, "cost", "ask for `N` units (default 1)")
 	return body, func() error {
 		if _, err := netip.ParseAddr(body.Client); body.Client != "" && err != nil {
 			return fmt.Errorf("--client %q: want an IP address such as 192.0.2.1", body.Client)
+		}
+		if (body.Domain == "") != (body.Descriptors == nil) {
+			return errors.New("--domain and --descriptor: want both")
 		}
 		if cost.given {
 			body.Cost = &cost.value
@@ -97,6 +103,20 @@ func addHeader(r *adminapi.HTTPRequest, line string) error {
 	}
 	name = http.CanonicalHeaderKey(name)
 	r.Headers[name] = append(r.Headers[name], strings.TrimSpace(value))
+	return nil
+}
+
+func addDescriptor(to *adminapi.ExplainRequest, text string) error {
+	const comma = "\x00"
+	var d adminapi.Descriptor
+	for entry := range strings.SplitSeq(strings.ReplaceAll(text, `\,`, comma), ",") {
+		key, value, _ := strings.Cut(strings.ReplaceAll(entry, comma, ","), "=")
+		if key == "" {
+			return errors.New("want KEY=VALUE,KEY=VALUE")
+		}
+		d.Entries = append(d.Entries, adminapi.DescriptorEntry{Key: key, Value: value})
+	}
+	to.Descriptors = append(to.Descriptors, d)
 	return nil
 }
 

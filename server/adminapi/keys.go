@@ -95,6 +95,31 @@ type ExplainRequest struct {
 	Claims    map[string]any `json:"claims,omitempty"`
 	Client    string         `json:"client,omitempty"`  // IP address
 	Request   *HTTPRequest   `json:"request,omitempty"` // nil: the request is not HTTP
+	// Domain and Descriptors are those of a call of Envoy's rate limit service. Empty: it is none.
+	// Operation and Attrs must be empty otherwise.
+	Domain      string       `json:"domain,omitempty"`
+	Descriptors []Descriptor `json:"descriptors,omitempty"`
+}
+
+// Descriptor is one descriptor of a call of Envoy's rate limit service.
+type Descriptor struct {
+	Entries    []DescriptorEntry `json:"entries"`
+	HitsAddend *int64            `json:"hits_addend,omitempty"`      // nil: ExplainRequest.Cost
+	GivesBack  bool              `json:"is_negative_hits,omitempty"` // what HitsAddend says
+	Limit      *DescriptorLimit  `json:"limit,omitempty"`            // nil: that of the rules
+}
+
+// DescriptorEntry is a key and a value of a Descriptor.
+type DescriptorEntry struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// DescriptorLimit is a limit in place of that of the rules.
+type DescriptorLimit struct {
+	Name            string `json:"name,omitempty"`
+	RequestsPerUnit int64  `json:"requests_per_unit"`
+	Unit            string `json:"unit"` // second, minute, hour, day, week, month or year
 }
 
 // HTTPRequest is the part of an ExplainRequest that is HTTP.

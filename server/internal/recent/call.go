@@ -10,6 +10,7 @@ import (
 const (
 	callEach = 1 << iota
 	callQuota
+	callAhead
 )
 
 const (
@@ -21,7 +22,7 @@ func (w *writer) call(d *rules.Descriptors) {
 	if !w.fits(1 + most(d.Domain) + binary.MaxVarintLen32) {
 		return
 	}
-	w.byte(flag(d.Each, callEach) | flag(d.Quota, callQuota))
+	w.byte(flag(d.Each, callEach) | flag(d.Quota, callQuota) | flag(d.Ahead, callAhead))
 	w.string(d.Domain)
 	w.number(uint64(len(d.List)))
 	for i := range d.List {
@@ -64,7 +65,7 @@ func (w *writer) descriptor(d *rules.Descriptor) {
 
 func (r *reader) call() *rules.Descriptors {
 	has := r.byte()
-	d := &rules.Descriptors{Each: has&callEach != 0, Quota: has&callQuota != 0, Domain: r.string()}
+	d := &rules.Descriptors{Each: has&callEach != 0, Quota: has&callQuota != 0, Ahead: has&callAhead != 0, Domain: r.string()}
 	d.List = make([]rules.Descriptor, r.number())
 	for i := range d.List {
 		r.descriptor(&d.List[i])
