@@ -72,7 +72,7 @@ func explainFlags(c *cobra.Command) (body *adminapi.ExplainRequest, finish func(
 	f.Func("header", "header of the request, as `\"Name: value\"`; may be given several times", func(s string) error { return addHeader(r, s) })
 	f.Func("attr", "attribute, as `NAME=VALUE`: a number, true, false and null are that, and all else is text; may be given several times", func(s string) error { return addValue(&body.Attrs, s) })
 	f.StringVar(&body.Domain, "domain", "", "`NAME` of the domain of a call of Envoy's rate limit service")
-	f.Func("descriptor", "descriptor of such a call, as `KEY=VALUE,KEY=VALUE`, with \\, for a comma in a value; may be given several times", func(s string) error { return addDescriptor(body, s) })
+	f.Func("descriptor", "descriptor of such a call: its `ENTRIES`, such as user=ann,path=/cart, with \\, for a comma in a value; may be given several times", func(s string) error { return addDescriptor(body, s) })
 	f.Func("claim", "claim of the client's token, as `NAME=VALUE`, like --attr, in place of those of a token", func(s string) error { return addValue(&body.Claims, s) })
 	cost := number{}
 	f.Var(&cost, "cost", "ask for `N` units (default 1)")

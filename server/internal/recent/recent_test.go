@@ -36,12 +36,12 @@ func TestRoundTrip(t *testing.T) {
 			Request: &rules.Request{Method: "POST", Path: "/login", Host: "shop.example", Route: "api", RawQuery: "a=1&b=2", Ambiguous: rules.NotUTF8,
 				Header: http.Header{"User-Agent": {"curl"}, "X-Many": {"a", "b"}, "Authorization": {"Bearer secret"}}},
 		}, MaxDelay: time.Minute},
+		{At: time.Second / 2, Input: &rules.Input{Client: netip.MustParseAddr("2001:db8::1"), Request: &rules.Request{}}, Claims: map[string]any{"iss": "x"}},
 		{At: time.Second / 4, Input: &rules.Input{Cost: 1, Claims: map[string]any{}, Descriptors: &rules.Descriptors{Domain: "d", Each: true, List: []rules.Descriptor{
 			{Entries: []rules.Entry{{Key: "a", Value: "b"}, {Key: "c"}}, Cost: 7},
 			{Entries: []rules.Entry{{Key: "a"}}, GiveBack: true, Cost: 1 << 60, Override: &rules.DescriptorLimit{Name: "n", Amount: 1 << 32, Unit: rules.Year, Times: 3}},
 		}}}},
 		{At: time.Second / 4, Input: &rules.Input{Claims: map[string]any{}, Descriptors: &rules.Descriptors{Domain: "d", Quota: true, Ahead: true, List: []rules.Descriptor{{Entries: []rules.Entry{}}}}}},
-		{At: time.Second / 2, Input: &rules.Input{Client: netip.MustParseAddr("2001:db8::1"), Request: &rules.Request{}}, Claims: map[string]any{"iss": "x"}},
 	}
 	for i := range requests {
 		r.Add(&requests[i], 64, reads)
