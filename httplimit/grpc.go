@@ -14,10 +14,11 @@ import (
 // HTTP/2, Problem, Overloaded.Refuse and every Middleware within next answer with a gRPC
 // status and no message before it: RESOURCE_EXHAUSTED for 429, UNAVAILABLE for 502, 503
 // and 504, PERMISSION_DENIED for 403, UNAUTHENTICATED for 401, INVALID_ARGUMENT for 400,
-// UNIMPLEMENTED for 404, and UNKNOWN for others. The problem's detail is the message.
+// UNIMPLEMENTED for 404, DEADLINE_EXCEEDED for 408, and UNKNOWN for others. The problem's detail is the message.
 // The time to retry is in the details, as google.rpc.RetryInfo, and in
 // grpc-retry-pushback-ms, which clients with automatic retries obey; a 429 without such
-// a time says there not to retry.
+// a time says there not to retry. The limit that refused is in the details, too, as
+// google.rpc.QuotaFailure, unless the Middleware has NoHeaders.
 //
 // The HTTP status of such an answer is 200. Do not wrap a handler whose HTTP status a
 // proxy reads to decide whether a request may pass.
@@ -43,6 +44,8 @@ func grpcCode(status int) int {
 	switch status {
 	case http.StatusBadRequest:
 		return 3
+	case http.StatusRequestTimeout:
+		return 4
 	case http.StatusForbidden:
 		return 7
 	case http.StatusTooManyRequests:
@@ -71,9 +74,11 @@ func (p *problem) writeGRPC(h http.Header) {
 	switch {
 	case p.RetryAfter > 0:
 		h["Grpc-Retry-Pushback-Ms"] = []string{strconv.FormatInt(p.RetryAfter*1000, 10)}
-		h["Grpc-Status-Details-Bin"] = []string{base64.RawStdEncoding.EncodeToString(p.details(code))}
 	case p.Status == http.StatusTooManyRequests:
 		h["Grpc-Retry-Pushback-Ms"] = []string{"-1"}
+	}
+	if p.RetryAfter > 0 || p.Limit != "" {
+		h["Grpc-Status-Details-Bin"] = []string{base64.RawStdEncoding.EncodeToString(p.details(code))}
 	}
 }
 
@@ -90,14 +95,39 @@ func grpcText(text string) string {
 	return b.String()
 }
 
-// details encodes p as a google.rpc.Status with a google.rpc.RetryInfo, in protobuf.
+// details encodes p as a google.rpc.Status, in protobuf.
 func (p *problem) details(code int) []byte {
-	delay := append([]byte{1 << 3}, varint(uint64(p.RetryAfter))...) // Duration.seconds
-	retry := field(1, delay)                                         // RetryInfo.retry_delay
-	detail := append(field(1, []byte("type.googleapis.com/google.rpc.RetryInfo")), field(2, retry)...)
 	status := append([]byte{1 << 3}, varint(uint64(code))...)
 	status = append(status, field(2, []byte(p.Detail))...)
-	return append(status, field(3, detail)...)
+	add := func(name string, message []byte) {
+		detail := append(field(1, []byte("type.googleapis.com/google.rpc."+name)), field(2, message)...)
+		status = append(status, field(3, detail)...)
+	}
+	if p.RetryAfter > 0 {
+		delay := append([]byte{1 << 3}, varint(uint64(p.RetryAfter))...) // Duration.seconds
+		add("RetryInfo", field(1, delay))                                // RetryInfo.retry_delay
+	}
+	if p.Limit != "" {
+		add("QuotaFailure", field(1, p.violation()))
+	}
+	return status
+}
+
+// violation encodes the limit of p as a google.rpc.QuotaFailure.Violation. Package rpclimit has the
+// same texts.
+func (p *problem) violation() []byte {
+	subject := p.LimitName
+	if subject == "" {
+		subject = p.Limit
+	}
+	v := append(field(1, []byte("limit:"+subject)), field(2, []byte("The limit is "+p.Limit+"."))...)
+	if p.Unit != "" {
+		v = append(v, field(4, []byte(p.Unit))...) // quota_metric
+	}
+	if p.LimitName != "" {
+		v = append(v, field(5, []byte(p.LimitName))...) // quota_id
+	}
+	return append(append(v, 7<<3), varint(uint64(p.amount))...) // quota_value
 }
 
 // field encodes a protobuf field that has a length: a string or a message.

@@ -24,6 +24,7 @@ type problem struct {
 	Violations int64  `json:"violations,omitempty"`
 	WarnAfter  int64  `json:"warn_after,omitempty"`
 	BanAfter   int64  `json:"ban_after,omitempty"`
+	amount     int64  // of the limit
 	// Error is for the clients of OpenAI and Anthropic, which report nothing else.
 	Error *apiError `json:"error,omitempty"`
 }
@@ -120,7 +121,7 @@ func refusal(a *Answer, d Dialect, retryAfter int64) *problem {
 		p.Outcome = a.Outcome.String()
 	}
 	if a.Limit != nil && d != NoHeaders {
-		p.LimitName, p.Limit, p.Unit = a.Limit.Spec().Name, a.Limit.Terms(), a.decidingUnit()
+		p.LimitName, p.Limit, p.Unit, p.amount = a.Limit.Spec().Name, a.Limit.Terms(), a.decidingUnit(), a.Limit.Spec().Amount
 	}
 	if a.Violations > 0 && d != NoHeaders {
 		s := a.Penalty.Spec()

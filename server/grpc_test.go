@@ -183,8 +183,12 @@ rules:
 	if s.Code() != grpccodes.ResourceExhausted || s.Message() != "Slow down, é%" {
 		t.Errorf("limited: %v", s)
 	}
-	if len(s.Details()) != 1 {
+	if len(s.Details()) != 2 {
 		t.Fatalf("details %v", s.Details())
+	}
+	quota, ok := s.Details()[1].(*errdetails.QuotaFailure)
+	if v := quota.GetViolations(); !ok || len(v) != 1 || v[0].Subject != "limit:two" || v[0].Description != "The limit is 2 per 1h sliding_log." || v[0].QuotaId != "two" || v[0].QuotaValue != 2 {
+		t.Errorf("details %v", s.Details())
 	}
 	retry, ok := s.Details()[0].(*errdetails.RetryInfo)
 	if d := retry.GetRetryDelay().AsDuration(); !ok || d < 59*time.Minute || d > time.Hour || header.Get("grpc-retry-pushback-ms")[0] != "3600000" || header.Get("retry-after")[0] != "3600" {

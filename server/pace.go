@@ -133,6 +133,24 @@ func (b *upload) Close() error {
 	return b.ReadCloser.Close()
 }
 
+// closable returns body, the upload as a ReverseProxy passes it on, as one whose Close ends a Read.
+// That of a ReverseProxy does not, so a stream whose upstream is gone would go on until its client
+// sends more. With HTTP/1, Close would wait for the rest of the body.
+func (x *exchange) closable(body io.ReadCloser) io.ReadCloser {
+	if body == nil || x.upload == nil || x.http1 {
+		return body
+	}
+	return &closableUpload{body, x.upload}
+}
+
+type closableUpload struct {
+	io.ReadCloser
+	upload *upload
+}
+
+// Close is for io.Closer.
+func (b *closableUpload) Close() error { return errors.Join(b.ReadCloser.Close(), b.upload.Close()) }
+
 // pacedWriter is a ResponseWriter whose client must keep pace. Bytes count when a Write ends: a
 // client must read each Write, at most a buffer, within patience.
 type pacedWriter struct {

@@ -39,14 +39,18 @@ type transport struct {
 type transports map[transportKind]*transport
 
 type transportKind struct {
-	upstream bool // UpstreamTimeout applies
+	upstream bool
+	timeout  time.Duration // until an answer begins; 0: none
 	h2c      bool
 	tls      config.UpstreamTLS
 }
 
-func kindOf(r *config.Route) transportKind {
+func kindOf(r *config.Route, s *config.Settings) transportKind {
 	k := kindOfTLS(r.TLS)
-	k.upstream, k.h2c = true, r.Upstream.Scheme == "h2c"
+	k.upstream, k.timeout, k.h2c = true, s.UpstreamTimeout, r.Upstream.Scheme == "h2c"
+	if r.UpstreamTimeout != nil {
+		k.timeout = *r.UpstreamTimeout
+	}
 	return k
 }
 
@@ -77,7 +81,7 @@ func newTransports(s *config.Settings) transports {
 	}
 	for i := range s.Routes {
 		r := &s.Routes[i]
-		add("upstream "+r.Upstream.Host, kindOf(r))
+		add("upstream "+r.Upstream.Host, kindOf(r, s))
 	}
 	if t := s.Traces; t != nil {
 		add("traces", kindOfTLS(t.TLS))
@@ -100,7 +104,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 func (t *transport) with(config *tls.Config) *http.Transport {
 	h := http.DefaultTransport.(*http.Transport).Clone()
 	dialer := net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
-	if d := t.settings.UpstreamTimeout; d > 0 && t.upstream {
+	if d := t.timeout; d > 0 {
 		h.ResponseHeaderTimeout = d
 		h.TLSHandshakeTimeout = min(h.TLSHandshakeTimeout, d)
 		dialer.Timeout = min(dialer.Timeout, d)
@@ -229,7 +233,7 @@ func (all transports) closeIdle() {
 
 // proxy is a handler that forwards requests to route's upstream.
 func (s *Server) proxy(route *config.Route) http.Handler {
-	t := s.transports[kindOf(route)]
+	t := s.transports[kindOf(route, &s.settings)]
 	proxy := &httputil.ReverseProxy{
 		Transport: t,
 		Rewrite: func(p *httputil.ProxyRequest) {
@@ -240,6 +244,7 @@ func (s *Server) proxy(route *config.Route) http.Handler {
 			// without reading the body gets no body, which it may wait for. While its body is
 			// unread, net/http does not notice that the client has left.
 			p.Out.Header.Del("Expect")
+			p.Out.Body = exchangeOf(p.In).closable(p.Out.Body)
 			s.setForwarded(p)
 			s.tracing.pass(p.In.Context(), p.Out.Header)
 		},
@@ -252,6 +257,7 @@ func (s *Server) proxy(route *config.Route) http.Handler {
 				}
 			}
 			s.tracing.answered(r)
+			s.endGRPC(r)
 			x.status = r.StatusCode
 			s.responded(r.Request.Context(), x, r.StatusCode)
 			x.answersEarly(r)

@@ -30,6 +30,9 @@ type Route struct {
 	Upstream *url.URL
 	// BodyTimeout replaces Settings.BodyTimeout for this route. nil: it does not.
 	BodyTimeout *time.Duration
+	// UpstreamTimeout replaces Settings.UpstreamTimeout for this route; 0: the upstream may take
+	// any time. nil: it does not.
+	UpstreamTimeout *time.Duration
 	// TLS is for an https Upstream. nil: the gateway checks its certificate against the
 	// system's authorities, and shows none.
 	TLS *UpstreamTLS
@@ -64,6 +67,10 @@ func (s *Settings) readRoute(r *yamlnode.Reader, n *yamlnode.Node) {
 			route.BodyTimeout = new(time.Duration)
 			r.Period(route.BodyTimeout)(n)
 		},
+		"upstream_timeout": func(n *yamlnode.Node) {
+			route.UpstreamTimeout = new(time.Duration)
+			r.Period(route.UpstreamTimeout)(n)
+		},
 	})
 	if fields == nil {
 		return
@@ -73,6 +80,9 @@ func (s *Settings) readRoute(r *yamlnode.Reader, n *yamlnode.Node) {
 	}
 	if d := route.BodyTimeout; d != nil && (*d < 0 || *d > time.Hour) {
 		r.Report(fields["body_timeout"], "body_timeout must be from 0 to 1h")
+	}
+	if d := route.UpstreamTimeout; d != nil && *d < 0 {
+		r.Report(fields["upstream_timeout"], "upstream_timeout must not be negative; with 0s, the upstream may take any time")
 	}
 	if route.TLS != nil && route.Upstream != nil && route.Upstream.Scheme != "https" {
 		r.Report(fields["tls"], "tls is for an upstream of https, and this one is of %s", route.Upstream.Scheme)

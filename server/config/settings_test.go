@@ -81,6 +81,9 @@ func describe(s *config.Settings) string {
 		if r.BodyTimeout != nil {
 			fmt.Fprintf(&b, ", body_timeout %s", *r.BodyTimeout)
 		}
+		if r.UpstreamTimeout != nil {
+			fmt.Fprintf(&b, ", upstream_timeout %s", *r.UpstreamTimeout)
+		}
 		b.WriteByte('\n')
 	}
 	for i, f := range []*config.TLSFiles{s.TLS, s.CheckTLS, s.Admin.TLS} {
