@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -34,7 +35,16 @@ func main() {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go obey(signals, stop)
-	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(run(ctx, arguments(os.Args), os.Stdin, os.Stdout, os.Stderr))
+}
+
+// arguments returns the arguments of a process. Under the name of envoyproxy/ratelimit's program,
+// which the images of that run by its path, it is "stint envoy".
+func arguments(args []string) []string {
+	if filepath.Base(args[0]) == "ratelimit" {
+		return append([]string{"envoy"}, args[1:]...)
+	}
+	return args[1:]
 }
 
 // obey stops the program at the first signal and ends it by the second, also at the same moment,

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -135,6 +136,18 @@ func TestCompletion(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		if code, out, errs := call("", "completion", shell); code != 0 || !strings.Contains(out, "__complete") || errs != "" {
 			t.Errorf("%s: exit %d, %d bytes, %s", shell, code, len(out), errs)
+		}
+	}
+}
+
+func TestProgramName(t *testing.T) {
+	for _, tt := range []struct{ args, want []string }{
+		{[]string{"/usr/bin/stint", "serve", "--demo"}, []string{"serve", "--demo"}},
+		{[]string{"/bin/ratelimit"}, []string{"envoy"}},
+		{[]string{"ratelimit", "--envoy-each"}, []string{"envoy", "--envoy-each"}},
+	} {
+		if got := arguments(tt.args); !slices.Equal(got, tt.want) {
+			t.Errorf("arguments(%q) = %q, want %q", tt.args, got, tt.want)
 		}
 	}
 }
