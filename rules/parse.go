@@ -48,7 +48,7 @@ func ParseContext(ctx context.Context, files []File) (*Set, error) {
 		if !f.Envoy {
 			continue
 		}
-		r, root := yamlnode.OpenExpanded(f.Name, f.Data, MaxEnvoyFile)
+		r, root := yamlnode.OpenExpanded(f.Name, f.Data, MaxEnvoyFile, "error loading config file: ")
 		roots[i] = root
 		parsers[i] = &parser{Reader: r, compiler: compiler, set: s, path: f.Name, seen: seen}
 		trees.load(parsers[i], root, f.MergeDomain)

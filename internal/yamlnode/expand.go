@@ -13,32 +13,38 @@ const maxExpanded = 1_000_000
 
 // OpenExpanded is Open for files of other programs: of at most most bytes, with anchors, aliases and
 // merge keys, which it replaces by what they stand for. Like those programs, it reads the first
-// document only. An empty file is an empty mapping.
-func OpenExpanded(file string, data []byte, most int) (*Reader, *Node) {
-	r := &Reader{file: file, data: bytes.TrimPrefix(data, []byte("\ufeff"))}
+// document only. An empty file is an empty mapping. prefix is before what it reports.
+func OpenExpanded(file string, data []byte, most int, prefix string) (*Reader, *Node) {
+	r := &Reader{file: file, data: bytes.TrimPrefix(data, []byte("\ufeff")), prefix: prefix}
+	root := r.openExpanded(most)
+	r.prefix = ""
+	return r, root
+}
+
+func (r *Reader) openExpanded(most int) *Node {
 	if len(r.data) > most {
 		r.reportAt(1, 1, "the file has %d bytes: at most %d", len(r.data), most)
-		return r, nil
+		return nil
 	}
 	if !r.characters() {
-		return r, nil
+		return nil
 	}
 	var doc Node
 	err := yaml.NewDecoder(bytes.NewReader(r.data)).Decode(&doc)
 	if errors.Is(err, io.EOF) || err == nil && len(doc.Content) == 0 {
-		return r, &Node{Kind: yaml.MappingNode, Tag: "!!map", Line: 1, Column: 1}
+		return &Node{Kind: yaml.MappingNode, Tag: "!!map", Line: 1, Column: 1}
 	}
 	if err != nil {
 		line, text := splitLine(err)
 		r.reportAt(line, 1, "%s", text)
-		return r, nil
+		return nil
 	}
 	x := expander{Reader: r, left: maxExpanded, open: map[*Node]bool{}}
 	root := x.expand(doc.Content[0])
 	if r.Problems() > 0 {
-		return r, nil
+		return nil
 	}
-	return r, root
+	return root
 }
 
 type expander struct {

@@ -33,7 +33,7 @@ func TestOpenExpanded(t *testing.T) {
 		if err := yaml.Unmarshal([]byte(text), &want); err != nil {
 			t.Fatal(err)
 		}
-		r, root := yamlnode.OpenExpanded("f", []byte(text), 1000)
+		r, root := yamlnode.OpenExpanded("f", []byte(text), 1000, "")
 		if r.Err() != nil {
 			t.Errorf("%s: %v", text, r.Err())
 			continue
@@ -42,10 +42,10 @@ func TestOpenExpanded(t *testing.T) {
 			t.Errorf("%s is read as %s, want %v", text, got, want)
 		}
 	}
-	if r, root := yamlnode.OpenExpanded("f", []byte("a: 1\n---\nb: 2\n"), 1000); r.Err() != nil || shown(t, root) != "map[a:1]" {
+	if r, root := yamlnode.OpenExpanded("f", []byte("a: 1\n---\nb: 2\n"), 1000, ""); r.Err() != nil || shown(t, root) != "map[a:1]" {
 		t.Errorf("of two documents the first: %v", r.Err())
 	}
-	if r, root := yamlnode.OpenExpanded("f", []byte("# nothing\n"), 1000); r.Err() != nil || len(root.Content) != 0 {
+	if r, root := yamlnode.OpenExpanded("f", []byte("# nothing\n"), 1000, ""); r.Err() != nil || len(root.Content) != 0 {
 		t.Errorf("an empty file: %v", r.Err())
 	}
 }
@@ -69,7 +69,7 @@ func TestOpenExpandedErrors(t *testing.T) {
 		{"a: [\n", "not YAML"},
 	} {
 		most := 1000
-		r, _ := yamlnode.OpenExpanded("f", []byte(test.text), most)
+		r, _ := yamlnode.OpenExpanded("f", []byte(test.text), most, "")
 		if err := r.Err(); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%.60q: %v, want %s", test.text, err, test.want)
 		}
@@ -84,7 +84,7 @@ func TestOpenExpandedIsBounded(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		r, _ := yamlnode.OpenExpanded("f", []byte(text), 1<<20)
+		r, _ := yamlnode.OpenExpanded("f", []byte(text), 1<<20, "")
 		done <- r.Err()
 	}()
 	select {

@@ -45,7 +45,8 @@ type Reader struct {
 	data     []byte
 	lines    []string // the file's lines, split when a position is first needed
 	problems []Problem
-	more     int // problems beyond maxKept
+	more     int    // problems beyond maxKept
+	prefix   string // of the text of each
 }
 
 // Problem is one thing wrong with a file.
@@ -216,7 +217,7 @@ func (r *Reader) reportAt(line, column int, format string, args ...any) {
 		r.more++
 		return
 	}
-	text := clip(fmt.Sprintf(format, args...), longestProblem)
+	text := clip(r.prefix+fmt.Sprintf(format, args...), longestProblem)
 	r.problems = append(r.problems, Problem{max(line, 1), max(column, 1), text})
 }
 
