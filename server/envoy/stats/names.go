@@ -21,7 +21,9 @@ type group struct {
 	seen uint64   // the sum at the last sweep
 	used time.Time
 
-	shown []shown // guarded by exposition.mu
+	// Guarded by exposition.mu.
+	shown     []shown
+	forgotten bool // and no longer in names
 }
 
 func newGroup(name string, kinds []string) *group {

@@ -177,6 +177,9 @@ func (p *exposition) update(groups []*group, gauges []gauge, now time.Time) []*s
 
 // take adds to the series what was counted since the last time. A counter that is 0 has none.
 func (p *exposition) take(g *group, now time.Time) {
+	if g.forgotten {
+		return // by a sweep since the groups were listed
+	}
 	for i, kind := range g.kinds {
 		n := g.n[i].Load()
 		if g.shown == nil {
@@ -215,7 +218,7 @@ func (p *exposition) forget(g *group) {
 			p.drop(s)
 		}
 	}
-	g.shown = nil
+	g.shown, g.forgotten = nil, true
 }
 
 // mapOnce finds the series of a statistic. There is none if the mapping drops it, or if its name

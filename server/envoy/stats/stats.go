@@ -7,6 +7,7 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -92,6 +93,7 @@ const (
 	// keepRequests and keepFiles are how long a name is kept without a hit: a name that requests
 	// made, and the name of a rule in the files.
 	keepRequests, keepFiles = time.Hour, 24 * time.Hour
+	sweepEvery              = time.Minute
 	// mostMethods bounds the methods with counters of their own.
 	mostMethods = 64
 )
@@ -139,13 +141,16 @@ func New(c Config) (*Stats, error) {
 // Run sends statistics to statsd at each interval and drops names that are no longer used, until
 // ctx is done. Then it sends them once more and returns.
 func (s *Stats) Run(ctx context.Context) {
-	tick := time.NewTicker(s.every)
+	tick, swept := time.NewTicker(s.every), time.Now()
 	defer tick.Stop()
 	for {
 		select {
-		case <-tick.C:
+		case now := <-tick.C:
 			s.flush()
-			s.sweep(time.Now())
+			if now.Sub(swept) >= sweepEvery {
+				s.sweep(now)
+				swept = now
+			}
 		case <-ctx.Done():
 			s.flush()
 			if s.statsd != nil {
@@ -235,7 +240,7 @@ func (s *Stats) addMethod(name string) *method {
 	if s.prometheus != nil {
 		m.observer, m.scale = s.prometheus.observer(m.name)
 	}
-	all[name] = m
+	all[strings.Clone(name)] = m
 	s.methods.Store(&all)
 	return m
 }

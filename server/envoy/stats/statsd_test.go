@@ -419,6 +419,20 @@ func TestFoldedSeriesOnlyGrow(t *testing.T) {
 	}
 }
 
+// A scrape that began before a sweep does not bring back what the sweep dropped.
+func TestSweepDuringScrape(t *testing.T) {
+	s := newStats(t, envoy.Stats{Prometheus: ":9090"})
+	s.rules.add("shop.a", true, &hits{totalHits: 1})
+	now := time.Now()
+	s.prometheus.update(s.groups(), nil, now)
+	listed := s.groups()
+	s.sweep(now)
+	s.sweep(now.Add(keepRequests))
+	if all := s.prometheus.update(listed, nil, now); len(all) != 0 {
+		t.Errorf("%d series", len(all))
+	}
+}
+
 // ttl of a mapping drops a series that has not changed for so long. It begins again at 0.
 func TestTTL(t *testing.T) {
 	s := newStats(t, envoy.Stats{Prometheus: ":9090"})
