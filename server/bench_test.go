@@ -13,6 +13,7 @@ import (
 
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
+	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 )
 
@@ -169,6 +170,39 @@ func BenchmarkDecideObserved(b *testing.B) {
 					of.Settings.Offenders, of.Settings.RecentRequests, of.Settings.Log.Refusals = 0, 0, 0
 				}
 			}))
+		})
+	}
+}
+
+// A call of Envoy's service beside a request whose rule counts the same.
+func BenchmarkDecideCall(b *testing.B) {
+	s := newCalls(b, `
+domain: d
+descriptors:
+  - {key: a, rate_limit: {unit: second, requests_per_unit: 1000000000}}
+  - {key: b, rate_limit: {unit: second, requests_per_unit: 1000000000}}
+  - {key: c, quota_mode: true, rate_limit: {unit: second, requests_per_unit: 1000000000}}
+  - {key: over, rate_limit: {unit: year, requests_per_unit: 0}}
+`, `rules: [{name: r, match: operation == "plain", key: client.ip, limits: [1000000000 per 1s fixed_window]}]`)
+	plain := from("192.0.2.1")
+	plain.Operation = "plain"
+	for _, c := range []struct {
+		name string
+		in   *rules.Input
+	}{
+		{"a request", plain},
+		{"one descriptor", calling("a=192.0.2.1")},
+		{"two descriptors", calling("a=192.0.2.1", "b=192.0.2.1")},
+		{"two groups", calling("a=192.0.2.1", "c=192.0.2.1")},
+		{"over", calling("over=192.0.2.1")},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := s.Decide(context.Background(), c.in, time.Time{}); err != nil {
+					b.Fatal(err)
+				}
+			}
 		})
 	}
 }
