@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -25,18 +26,21 @@ import (
 	xds "github.com/envoyproxy/go-control-plane/pkg/server/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/stintdev/stint/internal/pemfile"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
 // answering is a stint envoy in a process of its own.
 type answering struct {
-	process            *exec.Cmd
-	log                *log
-	http, debug, admin string // URLs
-	client             rls.RateLimitServiceClient
-	stop               func() int // ends it by SIGTERM, and returns its exit code
+	process                        *exec.Cmd
+	log                            *log
+	http, debug, admin, prometheus string // URLs
+	grpc                           string // address
+	client                         rls.RateLimitServiceClient
+	stop                           func() int // ends it by SIGTERM, and returns its exit code
 }
 
 // asEnvoy starts stint envoy with these variables and a port of its own for each listener. It
@@ -76,7 +80,7 @@ func launchEnvoy(t *testing.T, args []string, variables ...string) *answering {
 	return s
 }
 
-var addresses = regexp.MustCompile(`\b(grpc|http|debug|admin)"?[=:]"?([^\s",}]+)`)
+var addresses = regexp.MustCompile(`\b(grpc|http|debug|admin|prometheus)"?[=:]"?([^\s",}]+)`)
 
 // await waits until it listens.
 func (s *answering) await(t *testing.T) {
@@ -90,7 +94,9 @@ func (s *answering) await(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { conn.Close() })
-			s.client = rls.NewRateLimitServiceClient(conn)
+			s.client, s.grpc = rls.NewRateLimitServiceClient(conn), m[2]
+		case "prometheus":
+			s.prometheus = url
 		case "http":
 			s.http = url
 		case "debug":
@@ -448,5 +454,73 @@ func TestEnvoyStartsWithoutXDS(t *testing.T) {
 	waiting.logged(t, "no connection to the management server")
 	if code := waiting.stop(); code != 0 {
 		t.Errorf("exit %d while it waits:\n%s", code, waiting.log)
+	}
+}
+
+// TestEnvoyStatistics has the listener of Prometheus with the names of envoyproxy/ratelimit beside
+// Stint's, and /stats.
+func TestEnvoyStatistics(t *testing.T) {
+	variables, _ := runtimeDirectory(t, map[string]string{"shop.yaml": shop})
+	s := asEnvoy(t, append(variables, "USE_STATSD=", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "LOG_LEVEL=info")...)
+	for range 3 {
+		s.ask(t, "shop", "remote_address=192.0.2.1")
+	}
+	page := fetched(t, s.prometheus+"/metrics", "")
+	for _, want := range []string{
+		`ratelimit_service_rate_limit_total_hits{domain="shop",key1="remote_address"} 3`,
+		`ratelimit_service_rate_limit_over_limit{domain="shop",key1="remote_address"} 1`,
+		`ratelimit_service_config_load_success 1`,
+		`stint_decisions_total{`,
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("/metrics has no %s:\n%s", want, page)
+		}
+	}
+	if page := fetched(t, s.debug+"/stats", ""); !strings.Contains(page, "ratelimit.service.rate_limit.shop.remote_address.over_limit: 1\n") {
+		t.Errorf("/stats: %s", page)
+	}
+}
+
+// TestEnvoyTLS wants a certificate with a name of callers.
+func TestEnvoyTLS(t *testing.T) {
+	ca, cert, key := redistest.Certificate(t)
+	variables, _ := runtimeDirectory(t, map[string]string{"shop.yaml": shop})
+	variables = append(variables, "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+cert, "GRPC_SERVER_TLS_KEY="+key, "GRPC_CLIENT_TLS_CACERT="+ca)
+	text, err := os.ReadFile(ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cas, err := pemfile.Certificates(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		san   string
+		mine  []tls.Certificate
+		wants string
+	}{
+		"any name":       {"", []tls.Certificate{pair}, "OK 1"},
+		"the name":       {"localhost", []tls.Certificate{pair}, "OK 1"},
+		"another name":   {"elsewhere", []tls.Certificate{pair}, "code = Unavailable"},
+		"no certificate": {"", nil, "code = Unavailable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := asEnvoy(t, append(variables, "GRPC_CLIENT_TLS_SAN="+c.san)...)
+			conn, err := grpc.NewClient(s.grpc, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
+				RootCAs: pemfile.Pool(cas), ServerName: "localhost", Certificates: c.mine,
+			})))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			s.client = rls.NewRateLimitServiceClient(conn)
+			if got := s.ask(t, "shop", "remote_address=192.0.2.1"); !strings.Contains(got, c.wants) {
+				t.Errorf("%s, want %s\n%s", got, c.wants, s.log)
+			}
+		})
 	}
 }

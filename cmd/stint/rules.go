@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,10 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/stintdev/stint/redislimit"
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
-	"github.com/stintdev/stint/server/config"
 )
 
 func rulesCommand() *cobra.Command {
@@ -26,34 +24,41 @@ others call the admin API of an instance of the fleet.`,
 
 func rulesCheck() *cobra.Command {
 	c := &cobra.Command{
-		Use: "check [--strict] FILE...", Short: "check rules files, without a server",
+		Use: "check [--strict] [--envoy DIR] [FILE...]", Short: "check rules files, without a server",
 		Long: `Prints for each file how many rules there are and their version, or what is wrong as
 file:line:column: what. It exits with 1 if anything is wrong. A directory stands for all files
-in it that end in .yaml or .yml, together.
+in it that end in .yaml or .yml, together. With --envoy, Envoy's files of descriptors in DIR are
+checked, and each file together with them.
 
 What works as written, but probably not as meant, is printed as file:line:column: warning
 ST003: text; docs/errors.md explains the codes.`,
 		ValidArgsFunction:     cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		DisableFlagsInUseLine: true,
-		Args: func(_ *cobra.Command, words []string) error {
-			if len(words) == 0 {
-				return errors.New(`want "stint rules check FILE..."`)
-			}
-			return nil
-		},
+	}
+	var descriptors envoyFiles
+	c.Args = func(_ *cobra.Command, words []string) error {
+		if len(words) == 0 && descriptors.directory == "" {
+			return errors.New(`want "stint rules check FILE...", or --envoy DIR`)
+		}
+		return nil
 	}
 	strict := c.Flags().Bool("strict", false, "exit with 1 if there is any warning, too")
+	descriptors.addFlags(c.Flags())
 	c.RunE = func(c *cobra.Command, files []string) error {
-		return checkFiles(files, *strict, c.OutOrStdout())
+		return descriptors.check(files, *strict, c.OutOrStdout())
 	}
 	return c
 }
 
-func checkFiles(files []string, strict bool, out io.Writer) error {
+func (e *envoyFiles) check(files []string, strict bool, out io.Writer) error {
 	var errs []error
 	warnings := 0
+	if len(files) == 0 {
+		files = []string{""} // the descriptors alone
+	}
 	for _, name := range files {
-		settings, set, err := readConfig(name)
+		settings, set, err := e.config(name)
+		name = cmp.Or(name, e.directory)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -72,14 +77,6 @@ func checkFiles(files []string, strict bool, out io.Writer) error {
 		errs = append(errs, fmt.Errorf("rules: %d warnings, and --strict takes none", warnings))
 	}
 	return errors.Join(errs...)
-}
-
-func readConfig(name string) (config.Settings, *rules.Set, error) {
-	files, err := rules.Read(name)
-	if err != nil {
-		return config.Settings{}, nil, err
-	}
-	return config.Read(files, redislimit.CheckAddress)
 }
 
 func rulesSource() *cobra.Command {

@@ -31,7 +31,8 @@ type choice struct {
 	each     bool
 
 	listen, checkListen, probeListen, adminListen, store, namespace, headers string
-	envoyDirectory, envoyListen                                              string
+	envoyListen                                                              string
+	descriptors                                                              envoyFiles
 }
 
 func serveCommand(log *server.LogWriter) *cobra.Command {
@@ -75,7 +76,7 @@ func (c *choice) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.probeListen, "probe-listen", d.ProbeListen, "`ADDRESS` of /healthz, /readyz and /metrics for probes elsewhere; off: only the check API's")
 	f.StringVar(&c.adminListen, "admin-listen", d.Admin.Listen, "`ADDRESS` of the admin API; off: none")
 	f.StringVar(&c.headers, "headers", "x-ratelimit", "`NAMES` of the headers that tell clients about their limits, separated by commas: x-ratelimit, x-ratelimit-epoch, draft-11, openai, anthropic or none")
-	f.StringVar(&c.envoyDirectory, "envoy", "", "answer Envoy's rate limit service by the files of descriptors in `DIR`")
+	f.StringVar(&c.descriptors.directory, "envoy", "", "answer Envoy's rate limit service by the files of descriptors in `DIR`")
 	f.StringVar(&c.envoyListen, "envoy-listen", config.DefaultEnvoy().Listen, "`ADDRESS` of Envoy's rate limit service, or unix: and the path of a socket")
 	f.BoolVar(&c.each, "envoy-each", false, "decide each descriptor of a call of Envoy by itself, and not all or nothing")
 	f.BoolVar(&c.demo, "demo", false, "run with an upstream and rules made for trying it out")
@@ -110,7 +111,7 @@ func (c *choice) load() (config.Settings, *rules.Set, error) {
 		files = []rules.File{{Name: "demo.yaml", Data: demoRules}}
 	case len(c.limits) == 0:
 		var err error
-		if files, err = c.read(); err != nil {
+		if files, c.envoy, err = c.descriptors.read(c.config); err != nil {
 			return config.Settings{}, nil, err
 		}
 		c.files = files
@@ -125,31 +126,6 @@ func (c *choice) load() (config.Settings, *rules.Set, error) {
 		err = flagProblems(err)
 	}
 	return settings, set, err
-}
-
-// read reads the rules files, and those of Envoy's form that a flag or the settings name.
-func (c *choice) read() (files []rules.File, err error) {
-	directory := c.envoyDirectory
-	if c.config != "" || directory == "" {
-		if files, err = rules.Read(c.config); err != nil {
-			return nil, err
-		}
-		settings, err := config.ReadSettings(files, nil)
-		if err == nil && settings.Envoy != nil { // an error is reported with those of the rules
-			c.envoy = &rules.EnvoyFiles{Path: settings.Envoy.Directory, MergeDomains: settings.Envoy.MergeDomains}
-			directory = cmp.Or(directory, settings.Envoy.Directory)
-		}
-	}
-	if directory == "" {
-		c.envoy = nil
-		return files, nil
-	}
-	if c.envoy == nil {
-		c.envoy = new(rules.EnvoyFiles)
-	}
-	c.envoy.Path, c.envoy.IgnoreDotFiles = directory, true
-	more, err := c.envoy.Read()
-	return append(files, more...), err
 }
 
 // flagProblems says which flag is wrong in a rule made by choice.rule.
@@ -209,7 +185,7 @@ func (c *choice) override(s *config.Settings) error {
 			s.Dialect, err = httplimit.ParseDialect(strings.Split(c.headers, ",")...)
 		case "envoy":
 			s.Envoy = cmp.Or(s.Envoy, config.DefaultEnvoy())
-			s.Envoy.Directory = c.envoyDirectory
+			s.Envoy.Directory = c.descriptors.directory
 		case "envoy-listen", "envoy-each":
 			err = c.overrideEnvoy(s, f.Name)
 		case "upstream":

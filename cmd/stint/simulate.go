@@ -50,9 +50,11 @@ here by its normal form.`,
 	events := f.String("events", "-", "read events from `FILE`; - is standard input")
 	address := f.String("store", "memory", "where counts are kept: memory, or the `URL` of a Redis, in a namespace of the simulation's own that is removed afterwards")
 	fileFlags(c, "rules", "events")
+	var descriptors envoyFiles
+	descriptors.addFlags(f)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if *file == "" {
-			return errUsage{errors.New("want --rules FILE")}
+		if *file == "" && descriptors.directory == "" {
+			return errUsage{errors.New("want --rules FILE, or --envoy DIR")}
 		}
 		in := c.InOrStdin()
 		if *events != "-" {
@@ -63,15 +65,15 @@ here by its normal form.`,
 			defer opened.Close()
 			in = opened
 		}
-		return simulate(c.Context(), *file, *address, in, c.OutOrStdout())
+		return descriptors.simulate(c.Context(), *file, *address, in, c.OutOrStdout())
 	}
 	return c
 }
 
 const simulatedKeys = 20_000_000
 
-func simulate(ctx context.Context, file, address string, in io.Reader, out io.Writer) (err error) {
-	settings, set, err := readConfig(file)
+func (e *envoyFiles) simulate(ctx context.Context, file, address string, in io.Reader, out io.Writer) (err error) {
+	settings, set, err := e.config(file)
 	if err != nil {
 		return err
 	}
