@@ -15,6 +15,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/limittest"
+	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 )
 
@@ -163,5 +164,36 @@ func TestCheckAlone(t *testing.T) {
 	stop()
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestRunBeside runs another server, whose last calls are decided while Run stops, and one that fails.
+func TestRunBeside(t *testing.T) {
+	set, err := rules.Parse("rules.yaml", []byte("rules: [{name: all, limits: [2 per 1h]}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := server.New(server.Config{Rules: set})
+	ctx, cancel := context.WithCancel(t.Context())
+	var last error
+	err = s.Run(ctx, server.Listeners{}, func(ctx context.Context) error {
+		cancel()
+		<-ctx.Done()
+		_, last = s.Decide(context.Background(), &rules.Input{}, time.Time{})
+		return nil
+	})
+	if err != nil || last != nil {
+		t.Errorf("%v; the last call: %v", err, last)
+	}
+	failed := errors.New("no listener")
+	s = server.New(server.Config{Rules: set})
+	ended := false
+	err = s.Run(t.Context(), server.Listeners{}, func(context.Context) error { return failed }, func(ctx context.Context) error {
+		<-ctx.Done() // because of the other
+		ended = true
+		return nil
+	})
+	if !errors.Is(err, failed) || !ended {
+		t.Errorf("%v, and the other ended: %v", err, ended)
 	}
 }
