@@ -8,6 +8,7 @@ import (
 
 	bootstrap "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_authz/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rate_limit_quota/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
@@ -45,6 +46,7 @@ func TestEnvoyExamples(t *testing.T) {
 		}
 	}
 	check("envoy.yaml", read("envoy.yaml"))
+	check("rate_limit_quota.yaml", read("rate_limit_quota.yaml"))
 	text := read("ext_authz.yaml")
 	check("ext_authz.yaml", text)
 
