@@ -33,10 +33,12 @@ import (
 )
 
 // TestGolden makes the calls of testdata/calls.txt with a client of gRPC, to a server of its rules. A
-// part begins with a file of Envoy's form, after which lines begin with ">":
+// part begins with a file of Envoy's form. There may be a rules file after a line "%% rules". Then
+// lines begin with ">":
 //
 //	> settings: headers, metadata, shadow, quota, each
 //	> wait 10s
+//	> admin POST /v1/bans {"network":"192.0.2.1"}
 //	> json DOMAIN ..., the same by /json
 //	> DOMAIN key=value key=value; key=value hits:0 limit:10/MINUTE*15 negative ;; hits:2
 //
@@ -70,7 +72,8 @@ func replay(t *testing.T, given string) string {
 			}
 		}
 	}
-	set, err := rules.ParseFiles([]rules.File{{Name: "shop.yaml", Data: []byte(file.String()), Envoy: true}})
+	descriptors, beside, _ := strings.Cut(file.String(), "%% rules\n")
+	set, err := rules.ParseFiles([]rules.File{{Name: "shop.yaml", Data: []byte(descriptors), Envoy: true}, {Name: "rules.yaml", Data: []byte(beside)}}[:1+min(1, len(beside))])
 	if err != nil {
 		return err.Error()
 	}
@@ -89,6 +92,10 @@ func replay(t *testing.T, given string) string {
 			time.Sleep(d)
 			continue
 		}
+		if change, ok := strings.CutPrefix(line, "admin "); ok {
+			administer(t, decides, change)
+			continue
+		}
 		r := readCall(t, line)
 		if strings.HasPrefix(line, "json ") {
 			postJSON(t, &out, service, r)
@@ -102,6 +109,17 @@ func replay(t *testing.T, given string) string {
 		fmt.Fprintln(&out, shown(t, answer))
 	}
 	return out.String()
+}
+
+// administer makes a call of the admin API: a method, a path and a body.
+func administer(t *testing.T, s *server.Server, line string) {
+	parts := strings.SplitN(line, " ", 3)
+	r := httptest.NewRequest(parts[0], "http://localhost"+parts[1], strings.NewReader(parts[2]))
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	if s.Admin().ServeHTTP(w, r); w.Code >= 300 {
+		t.Fatalf("%s: %d %s", line, w.Code, w.Body)
+	}
 }
 
 // connect serves a service in memory, where time stands still in a bubble.
