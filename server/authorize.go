@@ -125,7 +125,7 @@ func (s *Server) proxyAsks(decide http.Handler) http.Handler {
 			const text = "/v1/authorize was called by a proxy that is not in trusted_proxies, and refused"
 			s.sampled.log(slog.LevelWarn, text, text, "address", r.RemoteAddr)
 			if a := askedOf(r); a != nil {
-				a.err = errors.New(distrust)
+				a.err = fmt.Errorf("%s", distrust)
 			}
 			httplimit.Problem(w, r, http.StatusForbidden, distrust)
 			return
