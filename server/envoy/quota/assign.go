@@ -121,9 +121,8 @@ func (s *Service) renew(ctx context.Context, w *work, set *rules.Set) {
 	}
 	w.assign = true
 	w.lasts, sub.due = sub.term(now, &v, s.settings.TTL)
-	sub.replace(now, n)
-	sub.unspent += float64(n)
-	sub.strategy, sub.waiting = units, time.Time{}
+	sub.replace(units, n)
+	sub.waiting = time.Time{}
 }
 
 // take takes n units or fewer, and returns how many. v is the last decision.
@@ -166,8 +165,7 @@ func (s *Service) assign(w *work, now time.Time, to strategy, wait time.Duration
 	expires := sub.expires
 	if sub.strategy != to || expires.Sub(now) < ttl/2 {
 		w.assign, w.lasts, expires = true, ttl, now.Add(ttl)
-		sub.replace(now, 0)
-		sub.strategy = to
+		sub.replace(to, 0)
 	}
 	sub.due = now.Add(min(max(wait, soonest/10), expires.Add(-ttl/4).Sub(now)))
 }

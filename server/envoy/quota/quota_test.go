@@ -303,6 +303,18 @@ func TestWithoutLimits(t *testing.T) {
 	})
 }
 
+// An assignment has 32 bits.
+func TestLargeLimit(t *testing.T) {
+	d := newDecider("100000000000 per 1h fixed_window")
+	play(t, d, quota.Settings{}, 1, func(s *scene) {
+		s.request(0, "v", 1)
+		s.want("first", s.log(0), "DENY_ALL 2147483648")
+		s.proxies[0].buckets[idText(bucketID("k", "v"))].allowed = 1 << 31
+		s.wait(5 * time.Second)
+		s.want("second", s.log(0), "DENY_ALL 4294967295")
+	})
+}
+
 // Before there are rules nothing is assigned, so that proxies do what they were configured to do.
 func TestNotLoaded(t *testing.T) {
 	d := newDecider("10 per 1m fixed_window")

@@ -30,9 +30,6 @@ const (
 	// windowLeft of a fixed window must be left to give back units, so that they do not go to the
 	// next window.
 	windowLeft = 500 * time.Millisecond
-	// afterWindow is how long after a window its units can be used at most, for assignments last
-	// whole seconds. A proxy whose stream is open gets units of the next window at once.
-	afterWindow = 2 * time.Second
 	// A bucket whose limit has nothing left is looked at again after a twentieth of the time in
 	// which the limit recovers, but not before soonest and not after latest.
 	soonest, latest = 250 * time.Millisecond, 10 * time.Second
@@ -62,11 +59,12 @@ type subscription struct {
 	rules    *rules.Set // that decided
 	waiting  time.Time  // nothing was left: do not ask before
 
-	// What was taken ahead, and not used yet as far as is known. grants is what the proxy may
-	// still report: the oldest first, and used in that order. unspent is what can be given back: of
+	// What was taken ahead, and not used yet as far as is known. grants are the units that the
+	// proxy may still report: the oldest first, used in that order, and last those of the current assignment
+	// if strategy is units. unspent is what can be given back: of
 	// this window, less all that was reported since. The two differ because the service does not
 	// know how much of an assignment was used when another replaced it.
-	grants  []grant
+	grants  []int64
 	unspent float64
 	faded   time.Time // unspent is as of then
 	fade    float64   // units a second that come back by themselves; 0: a fixed window
@@ -82,12 +80,7 @@ type subscription struct {
 	short    bool          // the last report had denials
 	active   time.Time     // last report with requests
 	used     float64       // in this window, or as if in a bucket, for equal shares
-}
-
-// grant is a number of units that were taken ahead.
-type grant struct {
-	units int64
-	until time.Time // replaced then; zero: it is the current one
+	parts    float64       // of the limit, one for each stream of each instance
 }
 
 // maxGrants bounds subscription.grants. Older ones are merged.
@@ -110,7 +103,7 @@ func (s *subscription) account(now time.Time, u usage) (giveBack int64) {
 	}
 	// The proxy has the current assignment for so long that what it used of older ones is in
 	// this report. What is left of those is dead.
-	s.drop(now)
+	s.drop()
 	dead := s.unspent
 	if s.strategy == units && now.Before(s.expires.Add(late)) {
 		dead -= float64(s.size)
@@ -171,8 +164,7 @@ func (s *subscription) measure(now time.Time, u usage) {
 func (s *subscription) age(now time.Time) {
 	if faded := now.Sub(s.faded).Seconds(); s.fade > 0 && faded > 0 {
 		s.unspent = max(0, s.unspent-s.fade*faded)
-		streams, _ := s.bucket.all()
-		s.used = max(0, s.used-s.fade*faded/float64(max(1, streams)))
+		s.used = max(0, s.used-s.fade*faded/max(1, s.parts))
 	}
 	s.faded = now
 	if !s.window.IsZero() && !now.Before(s.window) {
@@ -182,41 +174,34 @@ func (s *subscription) age(now time.Time) {
 
 // spend uses n units of the grants, and returns how many no grant covers.
 func (s *subscription) spend(n int64) (uncovered int64) {
-	for i := range s.grants {
-		g := &s.grants[i]
-		part := min(n, g.units)
-		g.units -= part
+	for i, have := range s.grants {
+		part := min(n, have)
+		s.grants[i] -= part
 		n -= part
 	}
 	return n
 }
 
-// drop forgets the grants that were replaced so long ago that all they let through is reported.
-func (s *subscription) drop(now time.Time) {
-	kept := s.grants[:0]
-	for _, g := range s.grants {
-		if g.until.IsZero() || now.Sub(g.until) < late {
-			kept = append(kept, g)
-		}
+// drop forgets all grants but the current one.
+func (s *subscription) drop() {
+	n := len(s.grants)
+	if s.strategy == units {
+		n--
 	}
-	s.grants = kept
+	s.grants = append(s.grants[:0], s.grants[n:]...)
 }
 
-// replace ends the current grant, and begins one of n units. 0: there is none.
-func (s *subscription) replace(now time.Time, n int64) {
-	for i := range s.grants {
-		if g := &s.grants[i]; g.until.IsZero() {
-			g.until = now
-		}
-	}
+// replace replaces the assignment by another one, of n units if it is one of units.
+func (s *subscription) replace(by strategy, n int64) {
 	if len(s.grants) >= maxGrants {
-		s.grants[1].units += s.grants[0].units
+		s.grants[1] += s.grants[0]
 		s.grants = append(s.grants[:0], s.grants[1:]...)
 	}
-	if n > 0 {
-		s.grants = append(s.grants, grant{units: n})
+	if by == units {
+		s.grants = append(s.grants, n)
 	}
-	s.size, s.since = n, 0
+	s.strategy, s.size, s.since = by, n, 0
+	s.unspent += float64(n)
 }
 
 // left estimates how many units the proxy has.
@@ -258,8 +243,7 @@ func retry(now time.Time, v *server.Verdict) time.Duration {
 	return wait
 }
 
-// share is how many of the remaining units s gets, at least one. limit is the strictest that the
-// bucket has.
+// share is how many of the remaining units s gets. limit is the strictest that the bucket has.
 func (s *subscription) share(set *Settings, limit *stint.Limit, remaining int64) int64 {
 	streams, demand := s.bucket.all()
 	all := float64(max(1, streams))
@@ -267,14 +251,16 @@ func (s *subscription) share(set *Settings, limit *stint.Limit, remaining int64)
 	if set.Instances != nil {
 		instances = float64(max(1, set.Instances()))
 	}
+	s.parts = all * instances
+	remaining = min(remaining, math.MaxUint32) // as many as fit into an assignment
 	if set.Shares == Equally {
-		mine := math.Ceil(float64(limit.Capacity())/(all*instances) - s.used)
+		mine := math.Ceil(float64(limit.Capacity())/s.parts - s.used)
 		if mine < 1 {
 			return 0
 		}
 		return min(remaining, max(1, int64(math.Ceil(mine/2))))
 	}
-	equal := float64(remaining) / (all * instances)
+	equal := float64(remaining) / s.parts
 	if s.reports < 2 { // nothing is known of the demand
 		return min(remaining, max(1, int64(math.Ceil(equal/2))))
 	}
@@ -284,8 +270,9 @@ func (s *subscription) share(set *Settings, limit *stint.Limit, remaining int64)
 	return min(remaining, max(1, int64(math.Ceil(min(part, want)))))
 }
 
-// term says how long an assignment of units lasts and when to renew it. d are the decisions that
-// took them, at now.
+// term says how long an assignment of units lasts and when to renew it. v is the decision that took
+// them, at now. It outlives its window by one to two seconds, because assignments last whole seconds, and
+// a proxy must not be without one until it has units of the next window.
 func (s *subscription) term(now time.Time, v *server.Verdict, ttl time.Duration) (lasts time.Duration, due time.Time) {
 	due = now.Add(time.Duration(float64(ttl) * (0.6 + 0.15*rand.Float64()))) // not all at once, and not always with a report
 	end := windowOf(now, v)
