@@ -3,9 +3,11 @@ package server
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/server/internal/auth"
 )
 
 // Asked is a request that a proxy asks about by another protocol than HTTP, such as gRPC.
@@ -56,13 +58,28 @@ func (s *Server) Authorizer() func(http.ResponseWriter, *Asked) error {
 		if err := s.mayAuthorize(call); err != nil {
 			return err
 		}
-		call.Header = call.Header.Clone()
-		call.Header["Content-Type"] = a.Original.Header["Content-Type"]
-		call.ProtoMajor = 2
+		call.Header, call.ProtoMajor = headerOfCall(a), 2
 		calls.ServeHTTP(w, call)
 		return a.err
 	}
 }
+
+// headerOfCall returns the header that the call would have by HTTP: the original's, whose size counts
+// in server.instance.in_flight_bytes, with what is the caller's own.
+func headerOfCall(a *Asked) http.Header {
+	h := make(http.Header, len(a.Original.Header)+1)
+	maps.Copy(h, a.Original.Header)
+	for _, name := range [...]string{auth.TokenHeader, "Traceparent", "Tracestate"} {
+		delete(h, name)
+		if lines := a.Call.Header[name]; lines != nil {
+			h[name] = lines
+		}
+	}
+	return h
+}
+
+// maxHeaderBytes bounds the headers of a request, in bytes.
+const maxHeaderBytes = 64 << 10
 
 // askedOriginal is original of a call that is Asked.
 func (s *Server) askedOriginal(r *http.Request) (*http.Request, error) {
@@ -70,6 +87,15 @@ func (s *Server) askedOriginal(r *http.Request) (*http.Request, error) {
 	o := a.Original
 	if err := checkSaid(o.Method, o.RequestURI, "the method", "the path"); err != nil {
 		return nil, err
+	}
+	size := 0
+	for name, lines := range o.Header {
+		for _, line := range lines {
+			size += len(name) + len(line)
+		}
+	}
+	if size > maxHeaderBytes { // by HTTP, the call would have failed
+		return nil, errors.New("its headers are larger than 64 KiB")
 	}
 	if o.RemoteAddr == "" { // all would count as one client
 		return nil, errors.New("the proxy must send the client's address")

@@ -122,10 +122,10 @@ func (s *Server) proxyAsks(decide http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if clients := s.clients(); !clients.Believes(r) {
 			s.notice(r)
-			const text = "/v1/authorize was called by a proxy that is not in trusted_proxies, and refused"
+			const text = "a proxy that is not in trusted_proxies asked about a request, and was refused"
 			s.sampled.log(slog.LevelWarn, text, text, "address", r.RemoteAddr)
 			if a := askedOf(r); a != nil {
-				a.err = fmt.Errorf("%s", distrust)
+				a.err = &auth.Error{Status: http.StatusForbidden, Detail: distrust}
 			}
 			httplimit.Problem(w, r, http.StatusForbidden, distrust)
 			return

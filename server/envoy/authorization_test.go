@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/limittest"
@@ -333,6 +334,11 @@ func TestAuthorization(t *testing.T) {
 	if _, err := client.Check(t.Context(), &authz.CheckRequest{}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("no request: %v", err)
 	}
+	large := a.attributes()
+	large.Request.Http.Headers["x-large"] = strings.Repeat("x", 64<<10)
+	if got := verdictOf(t, check(large)); !strings.HasPrefix(got, "400\n") || !strings.Contains(got, "its headers are larger than 64 KiB") {
+		t.Errorf("large headers: %.300s", got)
+	}
 	none := a.attributes()
 	none.Source = nil
 	if got := verdictOf(t, check(none)); !strings.HasPrefix(got, "400\n") || !strings.Contains(got, "the proxy must send the client's address") {
@@ -401,4 +407,51 @@ func TestAuthorizationUndecided(t *testing.T) {
 			t.Errorf("%s: %s", onError, got)
 		}
 	}
+}
+
+// Whatever a caller sends is decided or refused.
+func FuzzAuthorization(f *testing.F) {
+	add := func(a *authz.AttributeContext) {
+		data, err := proto.Marshal(&authz.CheckRequest{Attributes: a})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	a := asked{method: "POST", target: "/a%20b?q=1", host: "shop.example", source: "198.51.100.7", headers: map[string]string{"content-type": "application/grpc", "x-user": "ann"}}.attributes()
+	add(a)
+	a.ContextExtensions = map[string]string{"tier": "free"}
+	a.Request.Http.HeaderMap = &core.HeaderMap{Headers: []*core.HeaderValue{{Key: "x-user", RawValue: []byte{0xff}}, {Key: "bad name"}}}
+	a.Source = &authz.AttributeContext_Peer{Address: &core.Address{Address: &core.Address_Pipe{Pipe: &core.Pipe{Path: "/a"}}}}
+	add(a)
+	add(&authz.AttributeContext{Request: &authz.AttributeContext_Request{Http: &authz.AttributeContext_HttpRequest{}}})
+	set, err := rules.ParseFiles([]rules.File{{Name: "rules.yaml", Data: []byte(authorizationRules)}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	c := server.Config{Settings: config.Default(), Rules: set, Log: slog.New(slog.DiscardHandler)}
+	open(&c)
+	s := server.New(c)
+	f.Cleanup(s.Close)
+	service := envoy.NewAuthorization(s)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r := new(authz.CheckRequest)
+		if proto.Unmarshal(data, r) != nil {
+			return
+		}
+		got, err := service.Check(fromProxy(), r)
+		if err != nil {
+			if status.Code(err) != codes.InvalidArgument {
+				t.Error(err)
+			}
+			return
+		}
+		if _, err := proto.Marshal(got); err != nil {
+			t.Errorf("the answer cannot be sent: %v", err)
+		}
+		denied := got.GetDeniedResponse()
+		if (denied != nil) == (got.GetStatus().GetCode() == 0) || denied != nil && denied.GetStatus().GetCode() < 400 {
+			t.Errorf("%v", got)
+		}
+	})
 }
