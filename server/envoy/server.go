@@ -55,11 +55,11 @@ type Server struct {
 	grpc     *grpc.Server // made by Listen
 	health   *health
 	stopping chan struct{} // closed when calls in flight are to end
-	doors    []door
+	listeners    []servedListener
 }
 
-// door is a listener, and what serves it.
-type door struct {
+// servedListener is a listener, and what serves it.
+type servedListener struct {
 	name     string
 	listener net.Listener
 	serve    func(net.Listener) error
@@ -112,7 +112,7 @@ func (s *Server) Listen() (err error) {
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		s.doors = append(s.doors, door{name, l, serve, stop})
+		s.listeners = append(s.listeners, servedListener{name, l, serve, stop})
 		s.log.Info(name, "address", l.Addr().String())
 		return nil
 	}
@@ -146,7 +146,7 @@ func (s *Server) Listen() (err error) {
 
 // Addr is the address of a listener: "gRPC", "HTTP", "debug" or "Prometheus". nil: there is none.
 func (s *Server) Addr(name string) net.Addr {
-	for _, d := range s.doors {
+	for _, d := range s.listeners {
 		if d.name == "Envoy's "+name {
 			return d.listener.Addr()
 		}
@@ -156,7 +156,7 @@ func (s *Server) Addr(name string) net.Addr {
 
 // Close closes the listeners. Call it if Run is not called.
 func (s *Server) Close() {
-	for _, d := range s.doors {
+	for _, d := range s.listeners {
 		_ = d.listener.Close()
 	}
 }
@@ -167,10 +167,10 @@ func (s *Server) Close() {
 func (s *Server) Run(ctx context.Context) error {
 	failed, fail := context.WithCancel(ctx)
 	defer fail()
-	errs := make(chan error, len(s.doors))
+	errs := make(chan error, len(s.listeners))
 	var running sync.WaitGroup
 	running.Go(func() { s.health.follow(failed) })
-	for _, d := range s.doors {
+	for _, d := range s.listeners {
 		running.Go(func() {
 			if err := d.serve(d.listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
 				errs <- fmt.Errorf("%s: %w", d.name, err)
@@ -188,7 +188,7 @@ func (s *Server) Run(ctx context.Context) error {
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.c.StopTimeout)
 	defer cancel()
 	var stopping sync.WaitGroup
-	for _, d := range s.doors {
+	for _, d := range s.listeners {
 		stopping.Go(func() { d.stop(grace) })
 	}
 	stopping.Wait()
