@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -229,5 +230,32 @@ func TestSeriesOfManyRules(t *testing.T) {
 		if taken, err := s.SetRules(again); !taken || err != nil {
 			t.Fatal(taken, err)
 		}
+	}
+}
+
+// Each key that a call used is counted among the offenders, and none that it did not.
+func TestOffendersOfCalls(t *testing.T) {
+	s := newCalls(t, shopCalls, "{}")
+	for _, call := range []string{shopCall("", "user=ann", "user=bob"), shopCall("", "a=1", "b=1"), shopCall("", "a=1", "b=2")} {
+		if status, body := checked(s, call); status != http.StatusOK {
+			t.Fatal(status, body)
+		}
+	}
+	var found struct {
+		Offenders []struct {
+			Rule, Key string
+			Count     int64
+		}
+	}
+	if err := json.Unmarshal([]byte(operator{t, s.Admin()}.want(200, "GET", "/v1/offenders?of=keys&by=use", "")), &found); err != nil {
+		t.Fatal(err)
+	}
+	used := map[string]int64{}
+	for _, o := range found.Offenders {
+		used[o.Rule+" "+o.Key] = o.Count
+	}
+	want := map[string]int64{"shop/user ann": 1, "shop/user bob": 1, "shop/a 1": 1, "shop/b 1": 1, "shop/b 2": 1} // a=1 was refused once
+	if !maps.Equal(used, want) {
+		t.Errorf("%v, want %v", used, want)
 	}
 }

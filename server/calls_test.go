@@ -13,6 +13,7 @@ import (
 	layers "github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // newCalls is newServer with the rules of a file of Envoy's form, too.
@@ -388,4 +389,29 @@ func TestCallsWithOverrides(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What an overloaded instance refuses costs nothing, whatever its groups took, and gives nothing back.
+func TestCallsOfAnOverloadedInstance(t *testing.T) {
+	s := newCalls(t, quotaCalls, "{}", bounded(config.Instance{Limit: stint.MustLimit("1 per 24h")}))
+	ask := func(in *rules.Input) string {
+		v, err := s.Decide(t.Context(), in, time.Time{})
+		return sayCall(in, &v, err)
+	}
+	if got := ask(calling("b=1", "b=2", "c=1")); got != "yes: 1 1 2" {
+		t.Error(got)
+	}
+	for range 2 {
+		if got := ask(calling("b=2", "c=1*2", "b=1*-1")); !strings.HasPrefix(got, "error") {
+			t.Error(got)
+		}
+	}
+	// Refusals by rules come first, and show how the keys stand.
+	if got := ask(calling("b=1*2", "c=1*4")); got != "no: 0! 0!" {
+		t.Error(got)
+	}
+	used := operator{t, s.Admin()}.want(200, "POST", "/v1/keys/show", `{"rule":"d/b","key":"2"}`)
+	if !strings.Contains(used, `"used":1,`) {
+		t.Errorf("key 2 after refunds: %s", used)
+	}
 }

@@ -17,11 +17,19 @@ func FuzzCheck(f *testing.F) {
 		`{"attrs":{"user":"a\u0000","size":1e3,"list":[1,{"x":null}],"deep":{"er":{"still":true}}}}`, `{"attrs":{"user":"\ud800"}}`, "{\"attrs\":{\"user\":\"\xff\"}}",
 		`{"operation":"bad"}`, `{"attrs":{"user":""}}`,
 		`{"hold":"60s","cost":7,"attrs":{"user":"a"}}`, `{"charge":true,"cost":8,"attrs":{"user":"a"}}`, `[{"hold":"1us"},{"charge":false},{"hold":"1h","attrs":{"user":"b"}},{"charge":true,"cost":0}]`,
+		`{"domain":"d","descriptors":[{"entries":[{"key":"a","value":"1"}],"hits_addend":3},{"entries":[{"key":"a","value":"1"}],"is_negative_hits":true},{"entries":[{"key":"q"}],"limit":{"requests_per_unit":0,"unit":"DAY"}}]}`,
+		`{"domain":"d","hold":"60s","cost":2,"descriptors":[{"entries":[{"key":"q","value":""}]},{"entries":[{"key":"p","value":"x"},{"key":"a"}]}]}`,
 		`[]`, `[{}]`, `[{"attrs":{"user":"a"}},{"attrs":{"user":"\ud800","x":["]"]}},null,[{}],{"cost":1.5,"attrs":{}},-7.5e3,"\\\"]",{"operation":"bad"}]`,
 	} {
 		f.Add([]byte(body))
 	}
-	s := newServer(f, `
+	s := newCalls(f, `
+domain: d
+descriptors:
+  - {key: a, penalty: {ban_after: 3, ban_for: 1h}, rate_limit: {unit: day, requests_per_unit: 5}}
+  - {key: q, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 5, hold: true}}
+  - {key: p, descriptors: [{key: a, shadow_mode: true, rate_limit: {unit: second, requests_per_unit: 1, algorithm: leaky_bucket}}]}
+`, `
 safelist: ['attrs.deep.er.still == true']
 blocklist: ['operation == "bad"']
 rules:
