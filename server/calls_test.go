@@ -291,15 +291,20 @@ descriptors:
 
 // Rules that only watch responses are not among the decisions, which descriptors have the index of.
 func TestCallsBesideRulesWithoutLimits(t *testing.T) {
-	tellCalls(t, newCalls(t, plainCalls, `
+	s := newCalls(t, plainCalls, `
 rules:
   - {name: watch, key: attrs.domain, penalty: {on_status: [500], ban_after: 5, ban_for: 1m}}
   - {name: all, key: attrs.domain, limits: [100 per 1m]}
-`), []callStep{
+`)
+	tellCalls(t, s, []callStep{
 		{0, calling("a=1", "b=1"), "yes: 2 4"},
 		{0, each(calling("a=1*3", "b=1*2")), "no: 0! 2"},
 		{0, quota(calling("b=1*-3", "b=2*6", "a=2")), "yes: 5 0! 2"},
 	})
+	v, err := s.Decide(context.Background(), calling("b=4", "a=3*5"), noon)
+	if m := v.Descriptors[1]; err != nil || len(v.Left) != len(v.Each) || v.Left[m.Ask] != 3 || v.Each[m.Ask].Remaining != 0 {
+		t.Errorf("%v: left %d before the charge and %+v after it, want 3 and 0", err, v.Left, v.Each)
+	}
 }
 
 // downStore is a Store that fails.

@@ -84,8 +84,8 @@ func (g *group) bannedAlone() {
 func (t *evaluation) isCall() bool { return t.in != nil && t.in.Descriptors != nil && t.err == nil }
 
 // settleCalls does what is left to do about calls of Envoy's service when their limits have answered.
-// What a call took is given back if it was refused, unless each descriptor is decided by itself. Units
-// that were refused are charged if their rule says so. Then the call gives back what it wants to.
+// A call that is allowed gives back what it wants to. What a refused call took is given back, unless each
+// descriptor is decided by itself. Units that were refused are charged if their rule says so.
 func (s *Server) settleCalls(ctx context.Context, all []evaluation, at time.Time) {
 	var charges []stint.HoldCall
 	for i := range all {
@@ -156,6 +156,7 @@ func (t *evaluation) showCharged(calls []stint.HoldCall) []stint.HoldCall {
 	return calls
 }
 
+// keepLeft sets Left to what is left before anything is charged.
 func (t *evaluation) keepLeft() {
 	t.Left = make([]int64, len(t.Each))
 	for i := range t.Each {

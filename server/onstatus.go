@@ -55,11 +55,17 @@ func (v *Verdict) showLimits() {
 		if v.Each != nil {
 			v.Each[shown] = v.Each[i]
 		}
+		if v.Left != nil {
+			v.Left[shown] = v.Left[i]
+		}
 		shown++
 	}
 	v.Rules = v.Rules[:shown]
 	if v.Each != nil {
 		v.Each = v.Each[:shown]
+	}
+	if v.Left != nil {
+		v.Left = v.Left[:shown]
 	}
 	for i := range v.Descriptors {
 		if d := &v.Descriptors[i]; d.Ask >= 0 && !d.GiveBack {
