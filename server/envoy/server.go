@@ -49,13 +49,13 @@ type Config struct {
 
 // Server serves envoyproxy/ratelimit's listeners: gRPC, HTTP, debug and Prometheus. New makes it.
 type Server struct {
-	c        Config
-	log      *slog.Logger
-	service  *Service
-	grpc     *grpc.Server // made by Listen
-	health   *health
-	stopping chan struct{} // closed when calls in flight are to end
-	listeners    []servedListener
+	c         Config
+	log       *slog.Logger
+	service   *Service
+	grpc      *grpc.Server // made by Listen
+	health    *health
+	stopping  chan struct{} // closed when calls in flight are to end
+	listeners []servedListener
 }
 
 // servedListener is a listener, and what serves it.
