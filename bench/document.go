@@ -200,7 +200,11 @@ func (m *measured) row(w io.Writer, r *result, hasPeers, hasMemory, failures, de
 	}
 	cell(true, below)
 	cell(hasPeers, beside)
-	cell(true, number(math.Round(r.allocs()*10)/10))
+	allocs := ""
+	if !r.subject.foreign {
+		allocs = number(math.Round(r.allocs()*10) / 10)
+	}
+	cell(true, allocs)
 	cell(t.batch == 1, duration(r.p99()))
 	cell(t.redis || t.group == serverGroup, duration(r.cpu()*1000))
 	if f := m.floorOf(r); f != nil {

@@ -2,18 +2,19 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	descriptor "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"github.com/envoyproxy/ratelimit/src/service_cmd/runner"
-	peersettings "github.com/envoyproxy/ratelimit/src/settings"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -38,16 +39,12 @@ const (
 
 func init() {
 	for name, open := range map[string]func(redis string) (service, error){
-		emptyEnvoy: emptyRateLimits, stintEnvoy: envoyService, peerEnvoy: envoyPeer("0"),
+		emptyEnvoy: emptyRateLimits, stintEnvoy: envoyService,
 		stintMemory: func(string) (service, error) { return envoyService("") },
 	} {
 		sites[name] = site{open: open, store: true, dial: descriptors("user")}
 	}
-	for name, open := range map[string]func(redis string) (service, error){
-		stintEnvoyOff: envoyService, peerEnvoyOff: envoyPeer("0"), peerEnvoyHere: envoyPeer("1000000"),
-	} {
-		sites[name] = site{open: open, store: true, dial: descriptors("drained")}
-	}
+	sites[stintEnvoyOff] = site{open: envoyService, store: true, dial: descriptors("drained")}
 }
 
 // envoyConnections is how many connections there are, as of a few Envoys with two workers.
@@ -57,14 +54,14 @@ var envoySubjects = []subject{
 	{name: emptyEnvoy, kind: floor, open: serving(emptyEnvoy)},
 	{name: stintEnvoy, kind: ours, open: serving(stintEnvoy)},
 	{name: stintMemory, kind: ours, open: serving(stintMemory)},
-	{name: peerEnvoy, kind: peer, open: serving(peerEnvoy)},
+	{name: peerEnvoy, kind: peer, open: envoyPeer("0"), foreign: true},
 }
 
 var envoyDeniedSubjects = []subject{
 	{name: emptyEnvoy, kind: floor, open: serving(emptyEnvoy)},
 	{name: stintEnvoyOff, kind: ours, open: serving(stintEnvoyOff)},
-	{name: peerEnvoyOff, kind: peer, open: serving(peerEnvoyOff)},
-	{name: peerEnvoyHere, kind: peer, open: serving(peerEnvoyHere)},
+	{name: peerEnvoyOff, kind: peer, open: envoyPeer("0"), foreign: true},
+	{name: peerEnvoyHere, kind: peer, open: envoyPeer("1000000"), foreign: true},
 }
 
 func envoyTables() []table {
@@ -136,41 +133,96 @@ func envoyService(redis string) (service, error) {
 	}, nil
 }
 
-// envoyPeer is envoyproxy/ratelimit with a local cache of so many bytes, and without statistics.
-func envoyPeer(cache string) func(redis string) (service, error) {
-	return func(redis string) (service, error) {
-		dir, err := os.MkdirTemp("", "stint-bench-")
+// envoyPeer is envoyproxy/ratelimit with a local cache of so many bytes, and without statistics. Its
+// program is built from its own module, in the directory ratelimit.
+func envoyPeer(cache string) func(place, spec) (*limiter, error) {
+	return func(at place, limit spec) (*limiter, error) {
+		path, err := exec.Command("go", "-C", "ratelimit", "tool", "-n", "service_cmd").Output()
 		if err != nil {
+			return nil, fmt.Errorf("envoyproxy/ratelimit cannot be built: %w", err)
+		}
+		p := &peerProcess{}
+		if p.dir, err = os.MkdirTemp("", "stint-bench-"); err != nil {
 			return nil, err
 		}
-		atEnd = append(atEnd, func() { _ = os.RemoveAll(dir) })
-		if err := os.Mkdir(filepath.Join(dir, "config"), 0o755); err != nil {
+		if err := p.start(strings.TrimSpace(string(path)), at.redis, cache); err != nil {
+			p.end()
 			return nil, err
 		}
-		if err := os.WriteFile(filepath.Join(dir, "config", "bench.yaml"), []byte(envoyFile), 0o644); err != nil {
+		key := "user"
+		if limit == perKey {
+			key = "drained"
+		}
+		a, err := descriptors(key)(p.addr)
+		if err != nil {
+			p.end()
 			return nil, err
 		}
-		for name, value := range map[string]string{
-			"RUNTIME_ROOT": dir, "RUNTIME_WATCH_ROOT": "false", "USE_STATSD": "false", "DISABLE_STATS": "true", "LOG_LEVEL": "ERROR",
-			"REDIS_SOCKET_TYPE": "tcp", "REDIS_URL": redis, "LOCAL_CACHE_SIZE_IN_BYTES": cache,
-			"HOST": "127.0.0.1", "PORT": "0", "DEBUG_HOST": "127.0.0.1", "DEBUG_PORT": "0", "GRPC_HOST": "127.0.0.1",
-		} {
-			if err := os.Setenv(name, value); err != nil {
-				return nil, err
-			}
-		}
-		return func(l net.Listener) error {
-			_, port, _ := net.SplitHostPort(l.Addr().String())
-			if err := l.Close(); err != nil {
-				return err
-			}
-			settings := peersettings.NewSettings()
-			settings.GrpcPort, _ = strconv.Atoi(port)
-			r := runner.NewRunner(settings)
-			r.Run()
-			return nil
+		return &limiter{
+			take: func(ctx context.Context, _ string) (bool, error) { return a.ask(ctx) },
+			used: p.used,
+			close: func() {
+				a.close()
+				p.end()
+			},
 		}, nil
 	}
+}
+
+// peerProcess is a process of envoyproxy/ratelimit.
+type peerProcess struct {
+	dir, addr string
+	process   *exec.Cmd
+}
+
+func (p *peerProcess) start(path, redis, cache string) error {
+	if err := os.Mkdir(filepath.Join(p.dir, "config"), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(p.dir, "config", "bench.yaml"), []byte(envoyFile), 0o644); err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	p.addr = l.Addr().String()
+	_, port, _ := net.SplitHostPort(p.addr)
+	if err := l.Close(); err != nil {
+		return err
+	}
+	p.process = exec.Command(path)
+	p.process.Env = append(os.Environ(), "RUNTIME_ROOT="+p.dir, "RUNTIME_WATCH_ROOT=false", "USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=ERROR",
+		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis, "LOCAL_CACHE_SIZE_IN_BYTES="+cache,
+		"HOST=127.0.0.1", "PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT="+port)
+	return p.process.Start()
+}
+
+// used tells what the process has used. It has no profile, and how much it allocates is not known.
+func (p *peerProcess) used(bool) (u usage, err error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.process.Process.Pid))
+	if err != nil {
+		return u, err
+	}
+	_, rest, _ := strings.Cut(string(text), ") ") // the name may have spaces
+	fields := strings.Fields(rest)
+	const userTime, systemTime, perSecond = 11, 12, 100 // see proc(5); USER_HZ is 100 on Linux
+	for _, i := range []int{userTime, systemTime} {
+		ticks, err := strconv.ParseFloat(fields[i], 64)
+		if err != nil {
+			return u, err
+		}
+		u.CPU += ticks / perSecond
+	}
+	return u, nil
+}
+
+func (p *peerProcess) end() {
+	if p.process != nil && p.process.Process != nil {
+		_ = p.process.Process.Kill()
+		_ = p.process.Wait()
+	}
+	_ = os.RemoveAll(p.dir)
 }
 
 // descriptors asks about one descriptor with this key, by turns over the connections.

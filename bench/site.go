@@ -25,9 +25,6 @@ type usage struct {
 	Profile []byte `json:",omitempty"` // of pprof, where one was asked for
 }
 
-// atEnd is called when the process of a server ends.
-var atEnd []func()
-
 // serveSite says its address, then what it has used after each line of standard input, and ends
 // with that. After "profile" it takes a profile until the next line.
 func serveSite(name string) error {
@@ -49,11 +46,6 @@ func serveSite(name string) error {
 		return err
 	}
 	var profile bytes.Buffer
-	defer func() {
-		for _, end := range atEnd {
-			end()
-		}
-	}()
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		var u usage
 		pprof.StopCPUProfile() // which does nothing where none runs

@@ -28,6 +28,8 @@ type subject struct {
 	log bool
 	// holds marks what a request holds from its start to its end, so that it takes two calls.
 	holds bool
+	// foreign marks a process that is not ours, so that its allocations are not known.
+	foreign bool
 	// beside names the floor that its ratios are taken to. Empty: the table's.
 	beside string
 	open   func(place, spec) (*limiter, error)
