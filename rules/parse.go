@@ -113,6 +113,10 @@ type parser struct {
 }
 
 func (p *parser) file(root *yamlnode.Node) {
+	if at := descriptorsIn(root); at != nil {
+		p.Report(at, "this is a file of descriptors for Envoy, not of rules: give its directory as --envoy, or in the section server as envoy: {directory: …}")
+		return
+	}
 	prefix := int64(p.set.IPv6Prefix)
 	p.Mapping(root, yamlnode.Fields{
 		"enabled":         p.once("enabled", p.Bool(&p.set.Enabled)),
@@ -127,6 +131,23 @@ func (p *parser) file(root *yamlnode.Node) {
 		"server":          p.once("server", p.Skip),
 	})
 	p.set.IPv6Prefix = int(prefix)
+}
+
+// descriptorsIn is where a file of Envoy's form, which was given as a rules file, has its descriptors;
+// nil: it has rules, or neither.
+func descriptorsIn(root *yamlnode.Node) (at *yamlnode.Node) {
+	if root == nil || root.Tag != "!!map" {
+		return nil
+	}
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		switch name := root.Content[i]; name.Value {
+		case "descriptors":
+			at = name
+		case "rules":
+			return nil
+		}
+	}
+	return at
 }
 
 // few reports whether a list, with the items there are already, is short enough.
