@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,10 +17,34 @@ import (
 
 func rulesCommand() *cobra.Command {
 	return group(&cobra.Command{
-		Use: "rules", Short: "check rules files; push, pull and roll back a fleet's rules",
-		Long: `Checks rules files, and changes the rules that a fleet shares. check calls no server; the
-others call the admin API of an instance of the fleet.`,
-	}, rulesCheck(), rulesPreview(), rulesPush(), rulesPull(), rulesDiff(), rulesHistory(), rulesRollback(), rulesSource())
+		Use: "rules", Short: "list and check rules; push, pull and roll back a fleet's",
+		Long: `Lists the rules in force, checks rules files, and changes the rules that a fleet shares. check
+calls no server; the others call the admin API of an instance of the fleet.`,
+	}, rulesList(), rulesCheck(), rulesPreview(), rulesPush(), rulesPull(), rulesDiff(), rulesHistory(), rulesRollback(), rulesSource())
+}
+
+func rulesList() *cobra.Command {
+	c := &cobra.Command{
+		Use: "list", Short: "list the rules in force",
+		Long: `Lists the rules by which an instance decides: their names, what they count by, and their limits.
+"stint switch" shows their modes.`,
+	}
+	return adminCommand(c, nil, func(ctx context.Context, a *admin, _ []string) error {
+		return exchange(ctx, a, apiRequest{method: http.MethodGet, path: "/v1/rules"}, printRules)
+	})
+}
+
+func printRules(w io.Writer, all adminapi.Rules) {
+	printSource(w, adminapi.Source{Source: all.Source, Version: all.Version, Number: all.Number})
+	if len(all.Rules) == 0 {
+		fmt.Fprintln(w, "no rules")
+		return
+	}
+	t := table{heads: []string{"RULE", "KEY", "LIMITS"}}
+	for _, r := range all.Rules {
+		t.row(shown(r.Name), plain(r.Key), plain(strings.Join(r.Limits, ", ")))
+	}
+	t.print(w)
 }
 
 func rulesCheck() *cobra.Command {

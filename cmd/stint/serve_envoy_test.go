@@ -50,6 +50,12 @@ func TestServeEnvoy(t *testing.T) {
 	if code, out, errs := call("", "key", "show", "--admin", s.admin, "--rule", "shop/remote_address", "--key", "192.0.2.1"); code != 0 || !strings.Contains(out, "192.0.2.1") {
 		t.Errorf("stint key show: %d, %s%s", code, out, errs)
 	}
+	if code, out, errs := call("", "rules", "list", "--admin", s.admin); code != 0 || !strings.Contains(out, "\nshop/remote_address ") {
+		t.Errorf("stint rules list: %d, %s%s", code, out, errs)
+	}
+	if code, out, errs := call("", "rules", "push", "--admin", s.admin, "--after", "0", "testdata/files/fleet.yaml"); code != 1 || !strings.Contains(errs, "some of its rules are in Envoy's files") {
+		t.Errorf("stint rules push: %d, %s%s", code, out, errs)
+	}
 	write(filepath.Join(descriptors, "shop.yaml"), strings.ReplaceAll(shop, "plan", "tier"))
 	a.asksUntil(t, "OK 4294967295", "shop", "tier=free")
 	if status, _ := checkedBy(t, s, `{"client":"192.0.2.1"}`); status != 200 {

@@ -13,7 +13,9 @@ type Rules struct {
 	Version string `json:"version"`
 	Number  int64  `json:"number"` // of the fleet's version; 0: the rules are the file's
 	Newest  int64  `json:"newest"` // version that this instance has seen; 0: none
-	Rules   []Rule `json:"rules"`
+	// Pushable means that this instance takes rules that are pushed.
+	Pushable bool   `json:"pushable"`
+	Rules    []Rule `json:"rules"`
 }
 
 // Rule is one of Rules, with its expressions and limits as in a file.
@@ -29,6 +31,8 @@ type Rule struct {
 	Tokens    string   `json:"tokens,omitempty"`
 	Holds     bool     `json:"holds,omitempty"` // a limit of it or of its tiers is held
 	Limits    []string `json:"limits"`
+	// Descriptor means that the rule is of a file of Envoy's form, which cannot be pushed.
+	Descriptor bool `json:"descriptor,omitempty"`
 }
 
 // CheckRequest asks what is wrong with rules, without pushing them.

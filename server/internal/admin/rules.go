@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -23,9 +24,9 @@ func versionOf(v *control.Version) adminapi.Version {
 
 func (a *API) showRules(*call) (int, any, error) {
 	now := a.Control.Status()
-	all := adminapi.Rules{Source: sourceOf(&now), Version: now.Set.Version, Number: now.Number, Newest: now.Newest, Rules: []adminapi.Rule{}}
+	all := adminapi.Rules{Source: sourceOf(&now), Version: now.Set.Version, Number: now.Number, Newest: now.Newest, Pushable: a.PushedRules, Rules: []adminapi.Rule{}}
 	for _, r := range now.Set.Rules {
-		j := adminapi.Rule{Name: r.Name, Mode: r.Mode.String(), Match: r.Match, Key: r.Key, Cost: r.Cost, CostAfter: r.After, Unit: r.Unit, Holds: r.Holds(), Limits: []string{}}
+		j := adminapi.Rule{Name: r.Name, Mode: r.Mode.String(), Match: r.Match, Key: r.Key, Cost: r.Cost, CostAfter: r.After, Unit: r.Unit, Holds: r.Holds(), Limits: []string{}, Descriptor: r.Descriptor != nil}
 		if r.Tokens.API != rules.NoTokens {
 			j.Tokens = r.Tokens.API.String()
 		}
@@ -174,7 +175,11 @@ func (a *API) rollbackRules(c *call) (int, any, error) {
 // push makes v the version of the fleet that follows after.
 func (a *API) push(c *call, action string, v control.Version, after int64) (int, any, error) {
 	if !a.PushedRules {
-		return 0, nil, &callError{status: http.StatusConflict, detail: "This instance takes its rules from its file. To share rules, start the fleet with server: {rules: fleet}, and a Redis as its store."}
+		detail := "This instance takes its rules from its file. To share rules, start the fleet with server: {rules: fleet}, and a Redis as its store."
+		if slices.ContainsFunc(a.Control.Status().Set.Rules, func(r *rules.Rule) bool { return r.Descriptor != nil }) {
+			detail = "Rules cannot be pushed to this instance, because some of its rules are in Envoy's files. Change those files, or its rules file: it reads them again within a second."
+		}
+		return 0, nil, &callError{status: http.StatusConflict, detail: detail}
 	}
 	if _, err := a.pushable(c, v.Text); err != nil {
 		return 0, nil, err

@@ -12,7 +12,7 @@ const drafts = new Map(); // number of the version that was edited → text, unt
 
 export async function editor(ctx, tabs) {
   put(ctx.root, h('div', { class: 'title' }, ctx.head), tabs);
-  const base = await newest(ctx.signal);
+  const [base, inForce] = await Promise.all([newest(ctx.signal), get('v1/rules', { signal: ctx.signal })]);
   const area = h('textarea', {
     class: 'code editor', id: 'rules-text', testid: 'editor', spellcheck: 'false', autocapitalize: 'off', autocomplete: 'off', wrap: 'off',
     value: drafts.get(base.number) ?? base.text, 'aria-describedby': 'editor-state', rows: 28,
@@ -20,9 +20,10 @@ export async function editor(ctx, tabs) {
   const gutter = h('pre', { class: 'gutter num', 'aria-hidden': 'true' });
   const state = h('div', { id: 'editor-state', class: 'stack', role: 'status', testid: 'check' });
   const below = h('div', { class: 'stack', testid: 'below' });
-  const push = writeButton('push', t('edit.push'), () => pushDialog(base, area.value, ctx), { class: 'primary' });
+  const push = inForce.pushable ? writeButton('push', t('edit.push'), () => pushDialog(base, area.value, ctx), { class: 'primary' }) : null;
   put(ctx.root, h('div', { class: 'title' }, ctx.head), tabs,
     h('p', { class: 'muted', testid: base.number ? null : 'empty' }, base.number ? t('edit.base', { n: base.number }) : [h('strong', {}, t('edit.none')), '. ', t('edit.none.text')]),
+    inForce.pushable ? null : h('div', { class: 'notice', testid: 'nopush' }, inForce.rules.some((r) => r.descriptor) ? t('edit.envoy') : t('edit.nopush')),
     h('div', { class: 'grid edit-grid' },
       h('div', { class: 'stack' },
         h('label', { for: 'rules-text', class: 'only-read' }, t('edit.label')),

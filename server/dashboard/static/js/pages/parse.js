@@ -2,7 +2,7 @@
 // an access log or of Stint's log, a URL, or the JSON of a check request.
 
 // parse returns what it found: {how, client, method, path, host, headers, operation, cost,
-// attrs, claims}, or null if the text is none of these.
+// attrs, claims, domain, descriptors}, or null if the text is none of these.
 export function parse(text) {
   const trimmed = text.trim();
   if (!trimmed) return null;
@@ -21,7 +21,7 @@ function json(text) {
   const r = v.request || {};
   return {
     how: 'json', client: v.client, method: r.method, path: r.path, host: r.host, headers: r.headers || {},
-    operation: v.operation, cost: v.cost, attrs: v.attrs, claims: v.claims, bare: !v.request,
+    operation: v.operation, cost: v.cost, attrs: v.attrs, claims: v.claims, domain: v.domain, descriptors: v.descriptors, bare: !v.request,
   };
 }
 

@@ -60,7 +60,7 @@ function list(ctx) {
     const [inForce, switches] = await Promise.all([get('v1/rules', { signal: ctx.signal }), get('v1/switches', { signal: ctx.signal })]);
     const modes = new Map(switches.rules.map((s) => [s.name, s]));
     shown = inForce.rules.map((r) => ({ ...r, mode: modes.get(r.name) || { now: r.mode, file: r.mode, set: null } }));
-    put(source, inForce.number ? t('rules.source.fleet', { n: inForce.number, version: inForce.version }) : t('rules.source.file', { version: inForce.version }),
+    put(source, inForce.number ? t('rules.source.fleet', { n: inForce.number, version: inForce.version }) : t('rules.source.file', { version: inForce.version }), inForce.rules.some((r) => r.descriptor) ? [' ', t('rules.source.envoy')] : null,
       inForce.newest > inForce.number ? h('span', { class: 'warn' }, ' ', t('rules.newer', { n: inForce.newest })) : null);
     if (kill.dataset.now !== String(switches.enabled.now)) put(kill, killSwitch(switches, ctx.refresh));
     kill.dataset.now = switches.enabled.now;

@@ -29,7 +29,9 @@ export function tryIt(ctx) {
     h('details', {}, h('summary', {}, t('try.more')), h('div', { class: 'stack' },
       h('div', { class: 'row' }, field('operation'), field('cost', { type: 'number', min: 0 })),
       field('attrs', { rows: 2, class: 'code', placeholder: '{"user": "u-1"}' }, 'textarea'),
-      field('claims', { rows: 2, class: 'code', placeholder: '{"sub": "u-1"}' }, 'textarea'))),
+      field('claims', { rows: 2, class: 'code', placeholder: '{"sub": "u-1"}' }, 'textarea'),
+      field('domain', { class: 'mono' }),
+      field('descriptors', { rows: 3, class: 'code', placeholder: '[{"entries": [{"key": "remote_address", "value": "203.0.113.9"}]}]' }, 'textarea'))),
     h('div', { class: 'buttons' }, h('button', { type: 'submit', class: 'primary', testid: 'btn-explain' }, t('try.explain')), h('span', { class: 'hint' }, t('try.free'))));
   put(ctx.root, h('div', { class: 'title' }, ctx.head), h('div', { class: 'grid halves' }, form, result));
 
@@ -37,11 +39,11 @@ export function tryIt(ctx) {
     const r = parse(text);
     put(read, text.trim() ? (r ? t(`try.how.${r.how}`) : t('try.how.none')) : t('try.paste.hint'));
     if (!r) return;
-    for (const name of ['client', 'method', 'path', 'host', 'operation', 'cost']) inputs[name].value = r[name] ?? '';
+    for (const name of ['client', 'method', 'path', 'host', 'operation', 'cost', 'domain']) inputs[name].value = r[name] ?? '';
     if (r.bare) inputs.method.value = inputs.path.value = '';
     inputs.headers.value = Object.entries(r.headers).flatMap(([name, v]) => [v].flat().map((one) => `${name}: ${one}`)).join('\n');
-    for (const name of ['attrs', 'claims']) inputs[name].value = r[name] ? JSON.stringify(r[name]) : '';
-    if (r.attrs || r.claims || r.operation || r.cost !== undefined) form.querySelector('details').open = true;
+    for (const name of ['attrs', 'claims', 'descriptors']) inputs[name].value = r[name] ? JSON.stringify(r[name]) : '';
+    if (r.attrs || r.claims || r.operation || r.domain || r.cost !== undefined) form.querySelector('details').open = true;
   }
 
   async function explain(event) {
@@ -64,7 +66,7 @@ export function tryIt(ctx) {
 // request is the body of the call.
 function request(inputs) {
   const value = (name) => inputs[name].value.trim();
-  const object = (name) => {
+  const json = (name, list) => {
     if (!value(name)) return undefined;
     let v;
     try {
@@ -72,7 +74,7 @@ function request(inputs) {
     } catch {
       v = null;
     }
-    if (v === null || typeof v !== 'object' || Array.isArray(v)) throw new Error(t('try.notjson', { name: t(`try.${name}`) }));
+    if (v === null || typeof v !== 'object' || Array.isArray(v) !== list) throw new Error(t(list ? 'try.notlist' : 'try.notjson', { name: t(`try.${name}`) }));
     return v;
   };
   const headers = {};
@@ -81,10 +83,10 @@ function request(inputs) {
     if (at < 1) throw new Error(t('try.badheader', { line }));
     (headers[line.slice(0, at).trim()] ??= []).push(line.slice(at + 1).trim());
   }
-  const http = value('method') || value('path');
+  const http = !value('domain') && (value('method') || value('path')); // a call of Envoy has no request
   return given({
     client: value('client'), operation: value('operation'), cost: value('cost') && Number(value('cost')),
-    attrs: object('attrs'), claims: object('claims'),
+    attrs: json('attrs', false), claims: json('claims', false), domain: value('domain'), descriptors: json('descriptors', true),
     request: http ? given({ method: value('method') || 'GET', path: value('path') || '/', host: value('host'), headers }) : undefined,
   });
 }
