@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -43,7 +44,11 @@ func (s *Server) breakerChanged(to fleet.BreakerState, why error) {
 		s.log.Error("circuit breaker open: the store is not called until it answers again; on_store_error decides instead", "error", why)
 		return
 	}
-	s.log.Info("circuit breaker", "state", to.String())
+	level := slog.LevelInfo
+	if to == fleet.Closed {
+		level = slog.LevelWarn // as the line that it ends
+	}
+	s.log.Log(context.Background(), level, "circuit breaker", "state", to.String())
 }
 
 // remembers reports whether refusals are to be remembered.

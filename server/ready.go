@@ -50,7 +50,7 @@ func (s *Server) probeStore(ctx context.Context) {
 	case err != nil && !was:
 		s.log.Warn("the store does not decide", "error", err)
 	case err == nil && was:
-		s.log.Info("the store decides")
+		s.log.Warn("the store decides again") // of the level of the line that it ends
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -305,6 +306,9 @@ func (d *descriptors) open() (*rules.Set, error) {
 		d.files = files
 		return set, nil
 	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and RUNTIME_APPDIRECTORY together name the directory", err)
+	}
 	if !d.from.Config.StartWithout {
 		return nil, err
 	}
@@ -347,13 +351,14 @@ func (d *descriptors) follow(ctx context.Context, s *server.Server) bool {
 		return true
 	}
 	first := make(chan struct{})
+	refused := false
 	go x.Follow(ctx, d.log, func(files []rules.File) error {
 		for i := range files {
 			files[i].MergeDomain = d.from.Config.MergeDomains
 		}
 		set, err := rules.ParseFiles(orEmpty(files))
 		had := d.loaded.Load()
-		takeRules(s, set, err, d.log)
+		refused = !takeRules(s, set, err, d.log, refused)
 		d.note(files, err)
 		if err == nil && !had {
 			close(first)
@@ -363,7 +368,7 @@ func (d *descriptors) follow(ctx context.Context, s *server.Server) bool {
 	if d.from.Config.StartWithout {
 		return true
 	}
-	d.log.Warn("waiting for the first configuration of the management server; FORCE_START_WITHOUT_INITIAL_CONFIG=true would not", "server", x.Server)
+	d.log.Warn("no port is open before the management server has sent a configuration, unless FORCE_START_WITHOUT_INITIAL_CONFIG=true", "server", x.Server)
 	select {
 	case <-first:
 		return true

@@ -97,7 +97,9 @@ func TestEnvoyReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = s.process.Process.Signal(syscall.SIGHUP) // in place, so that only a signal makes it look
-	s.logged(t, "rules taken")
+	if line := s.logged(t, "rules taken"); !strings.Contains(line, `"level":"WARN"`) { // as the line that it ends
+		t.Errorf("the log: %s", line)
+	}
 	s.asks(t, "OK 4294967295", "shop", "plan=free")
 }
 
@@ -106,7 +108,7 @@ func TestEnvoyWithoutRedis(t *testing.T) {
 	redis := redistest.Start(t)
 	redis.Stop(t)
 	variables, _ := runtimeDirectory(t, map[string]string{"shop.yaml": shop})
-	s := asEnvoy(t, append(variables, "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr, "LOG_LEVEL=info")...)
+	s := asEnvoy(t, append(variables, "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr)...)
 	if got := s.ask(t, "shop", "remote_address=192.0.2.1"); !strings.HasPrefix(got, "OK ") { // by this instance's share
 		t.Errorf("without Redis: %s", got)
 	}
@@ -114,7 +116,7 @@ func TestEnvoyWithoutRedis(t *testing.T) {
 		t.Errorf("/healthcheck: %s", got)
 	}
 	redis.Restart(t)
-	s.logged(t, "the store decides")
+	s.logged(t, "the store decides again")
 	client := redis.Client(t)
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		s.ask(t, "shop", "remote_address=192.0.2.2")
@@ -241,7 +243,7 @@ func TestEnvoyXDS(t *testing.T) {
 	t.Cleanup(management.Stop)
 
 	s := launchEnvoy(t, nil, "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+l.Addr().String(), "LOG_LEVEL=info")
-	s.logged(t, "waiting for the first configuration")
+	s.logged(t, "no port is open before the management server has sent a configuration")
 	set(limited("plan"))
 	s.await(t)
 	s.asks(t, "OK 4294967295", "shop", "plan=free")

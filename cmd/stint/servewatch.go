@@ -22,13 +22,14 @@ import (
 // logs, and the rules stay. loaded is told of each attempt; it may be nil.
 func watch(ctx context.Context, w rules.Watcher, files []rules.File, s *server.Server, log *slog.Logger, loaded func([]rules.File, error)) {
 	before, _ := config.ReadSettings(files, nil) // without what flags have changed
+	refused := false
 	w.Changed = func(files []rules.File, err error) {
 		var settings config.Settings
 		var set *rules.Set
 		if err == nil {
 			settings, set, err = config.Read(files, redislimit.CheckAddress)
 		}
-		takeRules(s, set, err, log)
+		refused = !takeRules(s, set, err, log, refused)
 		if loaded != nil {
 			loaded(files, err)
 		}
@@ -39,24 +40,30 @@ func watch(ctx context.Context, w rules.Watcher, files []rules.File, s *server.S
 	w.Run(ctx, files)
 }
 
-// takeRules takes over set, or logs why it is not. err says what is wrong with it.
-func takeRules(s *server.Server, set *rules.Set, err error, log *slog.Logger) {
+// takeRules takes over set, or logs why it is not, and returns false. err says what is wrong with it.
+// If the last ones were refused, the line that ends this has the level of a warning.
+func takeRules(s *server.Server, set *rules.Set, err error, log *slog.Logger, refused bool) bool {
 	if err != nil {
 		s.RulesRefused(err)
 		log.Error("rules not taken; the previous ones stay in force", "version", s.Rules().Version, "error", err)
-		return
+		return false
 	}
 	known := s.Findings()
 	switch taken, err := s.SetRules(set); {
 	case err != nil:
 		log.Error("rules not taken; the previous ones stay in force", "version", s.Rules().Version, "error", err)
-		return
+		return false
 	case taken:
-		log.Info("rules taken", "version", set.Version, "count", len(set.Rules))
+		level := slog.LevelInfo
+		if refused {
+			level = slog.LevelWarn
+		}
+		log.Log(context.Background(), level, "rules taken", "version", set.Version, "count", len(set.Rules))
 	default:
 		log.Warn("the file's rules were not taken, because the fleet has rules: change those with stint rules push", "version", s.Rules().Version)
 	}
 	logFindings(log, set.Findings, known)
+	return true
 }
 
 const mostLogged = 20

@@ -170,7 +170,7 @@ func (s *Stats) flush() {
 	case err != nil && !was:
 		s.log.Warn("statsd cannot be reached; statistics are kept until it can", "address", s.statsd.address, "error", err)
 	case err == nil && was:
-		s.log.Info("statsd can be reached again", "address", s.statsd.address)
+		s.log.Warn("statsd can be reached again", "address", s.statsd.address) // of the level of the line that it ends
 	}
 }
 
