@@ -35,6 +35,20 @@ func start(server []grpc.ServerOption, client []grpc.DialOption) (cc *grpc.Clien
 	return cc, func() { _ = cc.Close(); s.Stop() }
 }
 
+// Each user may make 100 calls a minute, also on several servers that share a store.
+func Example() {
+	limiter, perMinute := new(stint.Limiter), stint.MustLimit("api: 100 per 1m") // counts in memory
+
+	calls := rpclimit.Server{Decide: rpclimit.By(limiter, perMinute, rpclimit.Metadata("x-user"))}
+	server := grpc.NewServer(grpclimit.ServerOptions(calls)...)
+	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
+
+	for name := range server.GetServiceInfo() {
+		fmt.Println(name)
+	}
+	// Output: grpc.health.v1.Health
+}
+
 // Two calls an hour for each user. The client reads what remains, and why a call is refused.
 func ExampleServerOptions() {
 	var limiter stint.Limiter

@@ -236,7 +236,7 @@ func TestReadmeQuotes(t *testing.T) {
 		t.Fatal(err)
 	}
 	examples := ""
-	for _, file := range []string{"example_test.go", "../example_test.go", "../httplimit/example_test.go", "../server/example_test.go"} {
+	for _, file := range []string{"example_test.go", "../example_test.go", "../httplimit/example_test.go", "../grpclimit/example_test.go", "../server/example_test.go"} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -244,7 +244,7 @@ func TestReadmeQuotes(t *testing.T) {
 		examples += spaced(string(text)) + "\n"
 	}
 	blocks := strings.Split(string(readme), "```go\n")[1:]
-	if len(blocks) != 6 {
+	if len(blocks) != 7 {
 		t.Errorf("%d blocks of Go", len(blocks))
 	}
 	for _, block := range blocks {
