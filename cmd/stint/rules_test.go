@@ -106,7 +106,7 @@ func TestRulesCheck(t *testing.T) {
 		{[]string{"check"}, 2, "", "stint rules check FILE"},
 		{[]string{"check", "--fast", good}, 2, "", "rules check: unknown flag: --fast"},
 		{[]string{"--help"}, 0, "stint rules COMMAND", ""},
-		{[]string{"check", "--help"}, 0, "stint rules check [--strict] FILE...", ""},
+		{[]string{"check", "--help"}, 0, "stint rules check [--strict] [--envoy DIR] [FILE...]", ""},
 	} {
 		var out, errs strings.Builder
 		code := run(t.Context(), append([]string{"rules"}, c.args...), nil, &out, &errs)
