@@ -252,12 +252,17 @@ domain: d
 descriptors:
   - {key: a, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 2}}
   - {key: b, rate_limit: {unit: minute, requests_per_unit: 2}}
+  - {key: tried, shadow_mode: true, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: quota, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
 `, "{}", store)
 		tellCalls(t, s, []callStep{
+			{0, calling("quota=1", "tried=1"), "yes: 0 0"},
+			{0, calling("quota=1", "tried=1"), "yes: 0! 0!"}, // not all quotas refuse
+			{0, calling("quota=1"), "no: 0!"},
 			{0, calling("a=1*2", "b=1"), "yes: 0 1"},
 			{0, calling("a=1", "a=2", "b=1"), "yes: 0! 1 0"},
 			{0, calling("a=2"), "yes: 0"},
-			{0, calling("a=3*5"), "yes: 2!"},
+			{0, calling("a=3*5"), "yes: 0!"},
 			{0, calling("a=3"), "yes: 0!"},
 		})
 	})

@@ -105,21 +105,26 @@ func (s *Server) settleCalls(ctx context.Context, all []evaluation, at time.Time
 		}
 		charges = t.refusedCharges(charges)
 	}
-	if len(charges) == 0 {
+	s.charge(ctx, charges, at)
+	for i := range all {
+		if t := &all[i]; t.isCall() {
+			charges = t.showCharged(charges)
+		}
+	}
+}
+
+// charge makes calls, which charge what was refused.
+func (s *Server) charge(ctx context.Context, calls []stint.HoldCall, at time.Time) {
+	if len(calls) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout) // they were used, whether the caller waits or not
 	defer cancel()
-	s.hold(ctx, at, charges)
-	s.set.Load().holds.charged(charges)
-	for i := range charges {
-		if err := charges[i].Err; err != nil {
+	s.hold(ctx, at, calls)
+	s.set.Load().holds.charged(calls)
+	for i := range calls {
+		if err := calls[i].Err; err != nil {
 			s.notCharged(err)
-		}
-	}
-	for i := range all {
-		if t := &all[i]; t.isCall() {
-			charges = t.showCharged(charges)
 		}
 	}
 }
@@ -134,14 +139,18 @@ func (t *evaluation) refusedCharges(calls []stint.HoldCall) []stint.HoldCall {
 	return calls
 }
 
-// showCharged is group.showCharged for all groups of t that are enforced.
+// showCharged is group.showCharged for all groups of t. Those in shadow mode were charged by calls of
+// their own.
 func (t *evaluation) showCharged(calls []stint.HoldCall) []stint.HoldCall {
 	before := len(calls)
 	for i := range t.groups {
-		if g := &t.groups[i]; len(calls) > 0 && !g.inShadow() && refused(&g.answer) {
-			if t.Left == nil {
-				t.keepLeft()
-			}
+		switch g := &t.groups[i]; {
+		case g.inShadow() && len(g.charged) > 0:
+			t.keepLeft()
+			g.showCharged(g.charged)
+			t.place(g)
+		case !g.inShadow() && len(calls) > 0 && refused(&g.answer):
+			t.keepLeft()
 			calls = g.showCharged(calls)
 			t.place(g)
 		}
@@ -156,8 +165,11 @@ func (t *evaluation) showCharged(calls []stint.HoldCall) []stint.HoldCall {
 	return calls
 }
 
-// keepLeft sets Left to what is left before anything is charged.
+// keepLeft keeps what remains before the first charge.
 func (t *evaluation) keepLeft() {
+	if t.Left != nil {
+		return
+	}
 	t.Left = make([]int64, len(t.Each))
 	for i := range t.Each {
 		t.Left[i] = t.Each[i].Remaining

@@ -16,7 +16,8 @@ type group struct {
 	rules   []*rules.Rule
 	places  []int // of its asks in the evaluation; nil: all of them
 	answer  stint.Answer
-	quota   bool // it refuses only if all others like it do, too
+	quota   bool             // it refuses only if all others like it do, too; in shadow mode it never does
+	charged []stint.HoldCall // in shadow mode: the calls that charged what was refused
 }
 
 // inShadow reports whether g is one rule in shadow mode.
@@ -30,11 +31,11 @@ func (g *group) allowed() bool { return g.answer.Err == nil && g.answer.Allowed 
 // quota_mode and, if each descriptor is decided by itself, all.
 func (t *evaluation) apart(rule *rules.Rule) (apart, quota bool) {
 	d := t.in.Descriptors
-	if isShadow(rule) || d == nil || rule.Descriptor == nil {
+	if d == nil || rule.Descriptor == nil {
 		return isShadow(rule), false
 	}
 	quota = d.Quota || rule.Descriptor.Quota
-	return quota || d.Each, quota
+	return quota || d.Each || isShadow(rule), quota
 }
 
 // divide makes the groups.
@@ -108,22 +109,18 @@ func (t *evaluation) common() stint.Decision {
 	enforced, quotas, spent := 0, 0, 0
 	for i := range t.groups {
 		g := &t.groups[i]
-		if g.inShadow() {
-			continue
-		}
-		one = g
-		enforced++
 		if g.quota {
 			quotas++
-			if !g.answer.Allowed {
+			if !g.inShadow() && !g.answer.Allowed {
 				spent++
 			}
 		}
+		if !g.inShadow() {
+			one = g
+			enforced++
+		}
 	}
-	switch enforced {
-	case 0:
-		return t.Decision
-	case 1:
+	if enforced == 1 && spent == quotas {
 		return one.answer.Decision
 	}
 	gravest := stint.Allowed
@@ -136,6 +133,9 @@ func (t *evaluation) common() stint.Decision {
 		}
 		gravest = max(gravest, d.Outcome)
 		each = append(each, *d)
+	}
+	if len(each) == 0 {
+		return t.Decision // nothing refuses
 	}
 	return stint.Strictest(slices.DeleteFunc(each, func(d stint.Decision) bool { return d.Outcome != gravest }))
 }

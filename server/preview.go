@@ -213,7 +213,13 @@ func (p *trial) settleCall(ctx context.Context, t *evaluation, at time.Time) err
 			}
 		}
 	}
-	stint.Holds(ctx, p.limiter.Store, at, t.refusedCharges(nil))
+	charges := t.refusedCharges(nil)
+	for i := range t.groups {
+		if g := &t.groups[i]; g.inShadow() && refused(&g.answer) {
+			charges = t.charges(g, charges)
+		}
+	}
+	stint.Holds(ctx, p.limiter.Store, at, charges)
 	return stint.Refund(ctx, p.limiter.Store, &back)
 }
 

@@ -152,6 +152,9 @@ func (c *shadows) keep(ctx context.Context, l *stint.Limiter, i int) {
 func (c *shadows) answer() {
 	for i, g := range c.groups {
 		g.answer = c.answers[i]
+		if refused(&g.answer) {
+			g.charged = c.charges[i]
+		}
 	}
 }
 
