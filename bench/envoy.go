@@ -133,19 +133,27 @@ func envoyService(redis string) (service, error) {
 	}, nil
 }
 
-// envoyPeer is envoyproxy/ratelimit with a local cache of so many bytes, and without statistics. Its
-// program is built from its own module, in the directory ratelimit.
+// envoyPeerProgram builds envoyproxy/ratelimit from its own module, in the directory ratelimit.
+func envoyPeerProgram() (path string, err error) {
+	out, err := exec.Command("go", "-C", "ratelimit", "tool", "-n", "service_cmd").Output()
+	if err != nil {
+		return "", fmt.Errorf("envoyproxy/ratelimit cannot be built: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// envoyPeer is envoyproxy/ratelimit with a local cache of so many bytes, and without statistics.
 func envoyPeer(cache string) func(place, spec) (*limiter, error) {
 	return func(at place, limit spec) (*limiter, error) {
-		path, err := exec.Command("go", "-C", "ratelimit", "tool", "-n", "service_cmd").Output()
+		path, err := envoyPeerProgram()
 		if err != nil {
-			return nil, fmt.Errorf("envoyproxy/ratelimit cannot be built: %w", err)
+			return nil, err
 		}
 		p := &peerProcess{}
 		if p.dir, err = os.MkdirTemp("", "stint-bench-"); err != nil {
 			return nil, err
 		}
-		if err := p.start(strings.TrimSpace(string(path)), at.redis, cache); err != nil {
+		if err := p.start(path, at.redis, cache); err != nil {
 			p.end()
 			return nil, err
 		}

@@ -40,6 +40,9 @@ func RandomCall(r *rand.Rand, domain string, o *Options) *rls.RateLimitRequest {
 		case 2:
 			d.HitsAddend = wrapperspb.UInt64(pick(r, hits))
 		case 3:
+			if o.OwnLimits {
+				d.Entries = append(d.Entries, &ratelimit.RateLimitDescriptor_Entry{Key: "limit", Value: "own"})
+			}
 			d.Limit = limitOf(d.Entries, o)
 		}
 		d.IsNegativeHits = o.GiveBack && r.IntN(8) == 0

@@ -106,6 +106,8 @@ type Options struct {
 	// GiveBack means descriptors with is_negative_hits, and Multiplier limits of callers with a
 	// unit_multiplier.
 	GiveBack, Multiplier bool
+	// OwnLimits means that descriptors with a limit of the caller have entries that no others have.
+	OwnLimits bool
 }
 
 // Patterns with an asterisk anywhere, and those with one at the end.

@@ -318,6 +318,14 @@ func (s *Service) Counts(r *rls.RateLimitRequest) (counts []string) {
 	return counts
 }
 
+// Quotas reports which descriptors of r have a rule with quota_mode.
+func (s *Service) Quotas(r *rls.RateLimitRequest) (is []bool) {
+	for _, f := range s.find(r) {
+		is = append(is, f.limited() && s.quota(f))
+	}
+	return is
+}
+
 // Taken is how many units of a count are taken.
 func (s *Service) Taken(count string) int64 { return s.taken[count] }
 
