@@ -79,6 +79,17 @@ func TestServiceAgreesWithModel(t *testing.T) {
 			compareWithModel(t, &test.model, test.remembers, redis.Addr, fmt.Sprint("differential", i, "."), configs, calls)
 		})
 	}
+	// Each count ends, because it is written and given its end in one step.
+	const ends = `local all = redis.call('KEYS', '*differential*') local n = 0
+		for _, key in ipairs(all) do if redis.call('PTTL', key) > 0 then n = n + 1 end end return #all .. ' ' .. n`
+	counts, err := redis.Do(t, "EVAL", ends, "0").ToString()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, ending, _ := strings.Cut(counts, " ")
+	if all == "0" || all != ending {
+		t.Errorf("of %s keys, %s expire", all, ending)
+	}
 }
 
 func compareWithModel(t *testing.T, model *envoymodel.Service, remembers bool, redis, prefix string, configs, calls int) {
