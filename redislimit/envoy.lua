@@ -15,7 +15,8 @@ for i, key in ipairs(KEYS) do
     if not string.find(text, '^%d+$') then
       return { -i }
     end
-    count[key] = tonumber(text)
+    -- Beyond, numbers are not exact here, and beyond 2^63 the reply would be negative.
+    count[key] = math.min(tonumber(text), 9007199254740992)
   end
 end
 
