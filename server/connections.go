@@ -321,6 +321,14 @@ func (b *connectionBounds) atMost(name string, l net.Listener) net.Listener {
 	return &fullListener{Listener: l, room: b.most, refused: b.metrics.connectionsRefused.WithLabelValues(name)}
 }
 
+// BoundConnections returns l with max_connections of the settings, for a listener that Run does not
+// serve. A connection more is closed on arrival, and counts in stint_connections_refused_total
+// under the listener's name.
+func (s *Server) BoundConnections(listener string, l net.Listener) net.Listener {
+	b := connectionBounds{s.settings.MaxConnections, s.headerTimeout, s.metrics}
+	return b.atMost(listener, l)
+}
+
 // Accept is for net.Listener. It is called by one goroutine at a time.
 func (l *fullListener) Accept() (net.Conn, error) {
 	for {

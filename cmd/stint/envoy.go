@@ -160,6 +160,7 @@ func (c *envoyChoice) settings(of *envoy.Settings) (config.Settings, error) {
 	s := config.Default()
 	s.CheckListen, s.ProbeListen, s.Admin.Listen = config.Off, c.probeListen, c.adminListen
 	s.Store, s.Namespace = of.Redis.Store, of.Redis.Namespace
+	s.Envoy = config.DefaultEnvoy() // whose listeners count where memory is divided
 	s.Log.JSON = of.LogFormat == "json"
 	if err := s.Log.Level.UnmarshalText([]byte(of.LogLevel)); err != nil {
 		return s, err
@@ -224,7 +225,7 @@ func newEnvoy(s *server.Server, of *envoy.Settings, settings *config.Settings, s
 	}
 	e := &envoyService{stats: counted, quotas: quotas}
 	e.Server = envoy.New(envoy.Config{
-		Settings: of, Decider: s, Observer: counted, Loaded: source.loaded.Load, Certificate: s.Certificate, Trace: s.CallTracer(), Log: log,
+		Settings: of, Decider: s, Observer: counted, Loaded: source.loaded.Load, Certificate: s.Certificate, Bound: s.BoundConnections, Trace: s.CallTracer(), Log: log,
 		Stats: counted.Page(), Prometheus: counted.Metrics(),
 		Register:  []func(*grpc.Server){envoy.NewAuthorization(s).Register, func(g *grpc.Server) { quotas.Register(g) }},
 		StopDelay: settings.StopDelay, StopTimeout: settings.StopTimeout,

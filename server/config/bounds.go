@@ -153,7 +153,10 @@ func (s *Settings) FitMemory() Footprint {
 			*to = min(max(f.Memory/share/each, least), most)
 		}
 	}
-	const listeners = 4
+	listeners := int64(4)
+	if s.Envoy != nil {
+		listeners = 8
+	}
 	const flights = 2 // the gateway's and the check API's
 	fit(&s.MaxKeys, 6, keyBytes, 10_000, counts.DefaultRoom)
 	fit(&s.MaxConnections, 6, connectionBytes*listeners, 256, 50_000)

@@ -45,6 +45,9 @@ const (
 	// pingAfter is how long a connection may be silent before the server asks whether the
 	// client still lives, and pingTimeout how long that may take to answer.
 	pingAfter, pingTimeout = time.Minute, 20 * time.Second
+	// mostStreams is how many calls that are streams may be open at once: those of health checks,
+	// reflection and the rate limit quota service, which has a smaller bound of its own.
+	mostStreams = 2_000
 	// pingAtMost is how often a client may ask. gRPC's default of 5 minutes ends connections
 	// of an Envoy that has connection_keepalive.
 	pingAtMost = 5 * time.Second
@@ -64,6 +67,8 @@ func (s *Server) newGRPC() (*grpc.Server, error) {
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.InTapHandle(s.arrivals.begin),
+		grpc.SharedWriteBuffer(true), // an idle connection has none
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionAge: settings.MaxConnectionAge, MaxConnectionAgeGrace: settings.MaxConnectionAgeGrace,
 			Time: pingAfter, Timeout: pingTimeout,
@@ -105,6 +110,7 @@ func (s *Server) stopGRPC(ctx context.Context) {
 
 // containUnary answers a call whose handler panics, and keeps the process alive.
 func (s *Server) containUnary(ctx context.Context, r any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (_ any, err error) {
+	arrived(ctx)
 	defer func() {
 		if p := recover(); p != nil {
 			err = s.panicked(info.FullMethod, p)
@@ -130,13 +136,30 @@ func (s *Server) trace(ctx context.Context, r any, info *grpc.UnaryServerInfo, h
 	return out, err
 }
 
+// containStream is containUnary for streams. It bounds how many are open.
 func (s *Server) containStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
+	defer s.streams.Add(-1)
+	if s.streams.Add(1) > mostStreams {
+		return status.Errorf(codes.ResourceExhausted, "%d streams are open: at most %d", mostStreams, mostStreams)
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			err = s.panicked(info.FullMethod, p)
 		}
 	}()
-	return handle(srv, stream)
+	return handle(srv, arrivingStream{stream})
+}
+
+// arrivingStream notices the arrival of the first message.
+type arrivingStream struct{ grpc.ServerStream }
+
+// RecvMsg implements grpc.ServerStream.
+func (s arrivingStream) RecvMsg(m any) error {
+	err := s.ServerStream.RecvMsg(m)
+	if err == nil {
+		arrived(s.Context())
+	}
+	return err
 }
 
 func (s *Server) panicked(method string, p any) error {

@@ -32,10 +32,11 @@ func (s *Server) httpServer(h http.Handler, timeout time.Duration) *http.Server 
 	}
 }
 
-// HTTP answers /json, which is ShouldRateLimit for clients without gRPC, and /healthcheck.
+// HTTP answers /json, which is ShouldRateLimit for clients without gRPC, and /healthcheck. Pages of
+// other origins in a browser cannot use /json.
 func (s *Server) HTTP() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/json", s.tracedJSON())
+	mux.Handle("/json", http.NewCrossOriginProtection().Handler(s.tracedJSON()))
 	mux.Handle("/healthcheck", s.health)
 	return mux
 }

@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -32,6 +34,9 @@ type Config struct {
 	// Certificate opens the certificate of the gRPC listener; see server.Server.Certificate. It
 	// is needed if the settings have TLS.
 	Certificate func(listener string, files *config.TLSFiles) (*tls.Config, error)
+	// Bound bounds the connections of a listener; see server.Server.BoundConnections. nil: nothing
+	// does.
+	Bound func(listener string, l net.Listener) net.Listener
 	// Trace starts the spans of calls; see server.Server.CallTracer. nil: there are none.
 	Trace server.CallTracer
 	// Register is called with the gRPC server, to add services to RateLimitService. Their
@@ -54,6 +59,8 @@ type Server struct {
 	service   *Service
 	grpc      *grpc.Server // made by Listen
 	health    *health
+	arrivals  arrivals
+	streams   atomic.Int64  // that are open
 	stopping  chan struct{} // closed when calls in flight are to end
 	listeners []servedListener
 }
@@ -111,6 +118,9 @@ func (s *Server) Listen() (err error) {
 		l, err := listen(network, address)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
+		}
+		if s.c.Bound != nil {
+			l = s.c.Bound("envoy_"+strings.ToLower(strings.TrimPrefix(name, "Envoy's ")), l)
 		}
 		s.listeners = append(s.listeners, servedListener{name, l, serve, stop})
 		s.log.Info(name, "address", l.Addr().String())
@@ -170,6 +180,9 @@ func (s *Server) Run(ctx context.Context) error {
 	errs := make(chan error, len(s.listeners))
 	var running sync.WaitGroup
 	running.Go(func() { s.health.follow(failed) })
+	cutting, endCuts := context.WithCancel(context.WithoutCancel(ctx))
+	defer endCuts()
+	go s.arrivals.follow(cutting)
 	for _, d := range s.listeners {
 		running.Go(func() {
 			if err := d.serve(d.listener); err != nil && !errors.Is(err, http.ErrServerClosed) {

@@ -657,3 +657,51 @@ func TestSettings(t *testing.T) {
 		t.Error("no error")
 	}
 }
+
+// panics decides nothing.
+type panics struct{ *decider }
+
+func (p panics) Decide(context.Context, *rules.Input, time.Time) (server.Verdict, error) {
+	panic("of a rule")
+}
+
+// A panic about one of many buckets reaches the goroutine of the stream, which can contain it. In
+// another goroutine it would end the process.
+func TestAttackPanicOfABucket(t *testing.T) {
+	s, err := quota.New(panics{newDecider("10 per 1m")}, quota.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := new(rlqs.RateLimitQuotaUsageReports)
+	report.Domain = "d"
+	for _, value := range []string{"a", "b", "c"} {
+		report.BucketQuotaUsages = append(report.BucketQuotaUsages, &rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage{
+			BucketId: &rlqs.BucketId{Bucket: map[string]string{"k": value}},
+		})
+	}
+	defer func() {
+		if p := recover(); p == nil || !strings.Contains(fmt.Sprint(p), "of a rule") {
+			t.Errorf("%v", p)
+		}
+		if streams, buckets := s.Size(); streams != 0 || buckets != 0 {
+			t.Errorf("%d streams, %d buckets are left", streams, buckets)
+		}
+	}()
+	_ = s.StreamRateLimitQuotas(&oneReport{wire: wire{ctx: t.Context()}, report: report})
+}
+
+// oneReport is a stream with one report.
+type oneReport struct {
+	wire
+	report *rlqs.RateLimitQuotaUsageReports
+}
+
+// Recv returns the report, and then waits.
+func (o *oneReport) Recv() (*rlqs.RateLimitQuotaUsageReports, error) {
+	if r := o.report; r != nil {
+		o.report = nil
+		return r, nil
+	}
+	<-o.ctx.Done()
+	return nil, o.ctx.Err()
+}

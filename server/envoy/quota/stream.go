@@ -4,7 +4,9 @@ import (
 	"container/heap"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -201,11 +203,19 @@ func (c *conversation) doAll(ctx context.Context, todo []*work) {
 		c.service.do(ctx, todo[0])
 	} else {
 		var all sync.WaitGroup
-		next := make(chan *work)
+		next, panicked := make(chan *work), make(chan any, len(todo))
+		do := func(w *work) {
+			defer func() {
+				if p := recover(); p != nil {
+					panicked <- fmt.Sprintf("%v\n%s", p, debug.Stack())
+				}
+			}()
+			c.service.do(ctx, w)
+		}
 		for range min(inParallel, len(todo)) {
 			all.Go(func() {
 				for w := range next {
-					c.service.do(ctx, w)
+					do(w)
 				}
 			})
 		}
@@ -214,6 +224,11 @@ func (c *conversation) doAll(ctx context.Context, todo []*work) {
 		}
 		close(next)
 		all.Wait()
+		select {
+		case p := <-panicked:
+			panic(p) // here, where it ends the stream and not the process
+		default:
+		}
 	}
 	for _, w := range todo {
 		s := w.subscription
