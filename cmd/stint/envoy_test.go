@@ -96,7 +96,7 @@ func TestEnvoyReload(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "v3/ratelimit/config/shop.yaml"), []byte(shop), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_ = s.process.Process.Signal(syscall.SIGHUP) // in place, so that only a signal makes it look
+	_ = s.process.Process.Signal(syscall.SIGHUP)                                       // in place, so that only a signal makes it look
 	if line := s.logged(t, "rules taken"); !strings.Contains(line, `"level":"WARN"`) { // as the line that it ends
 		t.Errorf("the log: %s", line)
 	}
