@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -39,7 +40,12 @@ takes back what was set.`,
 		if len(words) > 0 {
 			q.method, q.body = http.MethodPatch, body
 		}
-		return exchange(ctx, a, q, printSwitches)
+		return exchange(ctx, a, q, func(w io.Writer, s adminapi.Switches) {
+			if len(words) == 2 { // one rule was set, of maybe thousands
+				s.Rules = slices.DeleteFunc(s.Rules, func(r adminapi.RuleSwitch) bool { return r.Name != words[0] })
+			}
+			printSwitches(w, s)
+		})
 	})
 }
 

@@ -47,7 +47,7 @@ func (x *XDS) Follow(ctx context.Context, log *slog.Logger, take func([]rules.Fi
 		}
 		if text := err.Error(); text != said || c.received { // each attempt may fail for the same reason
 			said = text
-			log.Error("no connection to the management server; what it sent last stays in force", "server", x.Server, "error", err)
+			log.Error("no connection to the management server; the configuration stays as it is", "server", x.Server, "error", err)
 		}
 		select {
 		case <-ctx.Done():
