@@ -38,11 +38,11 @@ type envoyChoice struct {
 func envoyCommand(log *server.LogWriter) *cobra.Command {
 	c := &cobra.Command{
 		Use: "envoy", Short: "answer Envoy's rate limit service, in place of envoyproxy/ratelimit",
-		Long: `Answers Envoy's rate limit service, in place of envoyproxy/ratelimit: by its environment variables,
-its files of descriptors and its ports. A variable that means nothing to Stint is named in a line
-of the log. See docs/envoy.md for what is different.
+		Long: `Answers Envoy's rate limit service in place of envoyproxy/ratelimit, with the same environment
+variables, files of descriptors and ports. One line of the log names the variables that are set
+and have no effect. docs/envoy.md has the differences.
 
-Without REDIS_URL and its like, counts are kept in memory, by this instance alone.`,
+If no variable says where Redis is, this instance counts in its own memory.`,
 		Example: `  RUNTIME_ROOT=/data RUNTIME_SUBDIRECTORY=ratelimit REDIS_URL=redis:6379 stint envoy
   CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_SERVER_URL=envoy-gateway:18001 stint envoy`,
 		Args: words(),
@@ -70,10 +70,10 @@ func (c *envoyChoice) run(ctx context.Context, variables []string, errs *server.
 	}
 	log, access := errs.Loggers(settings.Log)
 	if len(unused) > 0 {
-		log.Warn("these environment variables mean nothing to Stint", "variables", strings.Join(unused, ","))
+		log.Warn("these environment variables have no effect", "variables", strings.Join(unused, ","))
 	}
 	if !of.Redis.Chosen {
-		log.Warn("counts are kept in memory, by this instance alone, because REDIS_URL is not set; REDIS_URL=memory says that it is meant")
+		log.Warn("counts are kept in memory, by this instance alone, because REDIS_URL is not set; REDIS_URL=memory does the same without this warning")
 	}
 	source := newDescriptors(of, log)
 	set, err := source.open()
@@ -125,7 +125,7 @@ func (c *envoyChoice) run(ctx context.Context, variables []string, errs *server.
 		return err
 	}
 	go reloadFiles(watching, onHangup(watching), s)
-	// Of this level, as by envoyproxy/ratelimit, because it is the default one.
+	// At the level WARN, as in envoyproxy/ratelimit, because WARN is the default.
 	log.Warn("listening", listening(e, listeners)...)
 	return s.Run(ctx, listeners, e.Run)
 }

@@ -17,7 +17,7 @@ import (
 //
 // checkStore returns an error if an address of a Redis is wrong, as redislimit.CheckAddress does.
 //
-// unused are the variables that are set and mean nothing to Stint, sorted. The error names
+// unused are the variables that are set and have no effect, sorted. The error names
 // each value that is wrong, and contains no password. A number, duration or boolean
 // that is empty is not set.
 func FromEnvironment(variables []string, checkStore func(address string) error) (s *Settings, unused []string, err error) {
@@ -54,7 +54,7 @@ type environment struct {
 	wrong  []error
 }
 
-// unusedNames are variables of envoyproxy/ratelimit that mean nothing to Stint.
+// unusedNames are variables of envoyproxy/ratelimit that have no effect in Stint.
 var unusedNames = []string{
 	"LOCAL_CACHE_SIZE_IN_BYTES", // refusals are remembered without it: remembered_denials
 	"REDIS_POOL_SIZE", "REDIS_PIPELINE_WINDOW", "REDIS_PIPELINE_LIMIT", "REDIS_CLUSTER_PIPELINE_PARALLELISM", "REDIS_POOL_ON_EMPTY_BEHAVIOR",
@@ -284,7 +284,7 @@ func (e *environment) stats(s *Stats) {
 		return
 	}
 	if statsd && dog {
-		e.report("USE_STATSD", "and USE_DOG_STATSD are both true, and have one address: set one of them")
+		e.report("USE_STATSD", "and USE_DOG_STATSD are both true, but share one address: set one of them")
 	}
 	if statsd || dog {
 		s.Statsd, s.DogStatsd = address, dog
@@ -388,7 +388,7 @@ func (e *environment) tracing(t *Tracing) {
 	t.Service = e.text("TRACING_SERVICE_NAME", "RateLimit")
 	t.Sample = e.ratio("TRACING_SAMPLING_RATE", 1)
 	if protocol := e.choice("TRACING_EXPORTER_PROTOCOL", "http", "grpc"); t.Enabled && protocol == "grpc" {
-		e.report("TRACING_EXPORTER_PROTOCOL", "Stint sends spans over HTTP only: set it to http, and OTEL_EXPORTER_OTLP_ENDPOINT to that port of the collector, such as http://collector:4318")
+		e.report("TRACING_EXPORTER_PROTOCOL", "Stint sends spans over HTTP only: set it to http, and OTEL_EXPORTER_OTLP_ENDPOINT to the HTTP port of the collector, such as http://collector:4318")
 	}
 }
 

@@ -27,7 +27,7 @@ func (e *environment) redis(s *Settings) Redis {
 		return r
 	}
 	if scheme, _, ok := strings.Cut(address, "://"); ok && scheme != "redis" && scheme != "rediss" && scheme != "unix" {
-		e.redisAlone("is an address of Stint and has everything")
+		e.redisAlone("is an address of Stint, which has all settings")
 		r.Store = address
 		return r
 	}
