@@ -21,13 +21,18 @@ type modelRule struct {
 type modelAsk struct {
 	rule        *modelRule
 	value       string
-	cost        int64 // 0: asks only
+	cost        int64 // 0: asks whether one unit is left
 	usedAlready int64 // the part of descriptors that take more than one
 	alone       bool
 	quota       bool
 }
 
-func (a *modelAsk) fits() bool { return a.rule.used[a.value]+a.cost <= a.rule.amount }
+func (a *modelAsk) fits() bool {
+	if a.cost == 0 && a.rule.amount > 0 {
+		return a.rule.used[a.value] < a.rule.amount
+	}
+	return a.rule.used[a.value]+a.cost <= a.rule.amount
+}
 
 // decide is the obvious way to decide a call.
 func decideByModel(all map[string]*modelRule, call *rules.Descriptors) (allowed bool) {
@@ -57,6 +62,7 @@ func decideByModel(all map[string]*modelRule, call *rules.Descriptors) (allowed 
 	}
 	together := true // whether those fit that are decided together
 	for _, a := range asks {
+		a.alone = a.alone || a.cost == 0
 		together = together && (a.alone || a.fits())
 	}
 	fits := map[*modelAsk]bool{}
@@ -137,7 +143,7 @@ func TestCallsAgainstModel(t *testing.T) {
 						peek := calling(fmt.Sprintf("%s=%d-%d*0", key, seed, i))
 						used := m.used[fmt.Sprintf("%d-%d", seed, i)]
 						want := fmt.Sprintf("yes: %d", max(0, max(1, m.amount)-used)) // a limit of 0 is one of 1 that nothing fits in
-						if used > m.amount {
+						if m.amount > 0 && used >= m.amount {
 							want = "no: 0!"
 						}
 						v, err := s.Decide(context.Background(), peek, noon)

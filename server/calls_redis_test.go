@@ -77,7 +77,7 @@ descriptors:
 	for range 3 { // the second refusal is remembered
 		ask(all[0], "no: 0!", calling("user=ann"))
 	}
-	ask(all[1], "yes: 0", calling("user=ann*0"))
+	ask(all[1], "no: 0!", calling("user=ann*0"))
 	ask(all[0], "no: 0!", calling("user=ann*2"))
 	ask(all[1], "no: 0!", calling("user=ann*0")) // in debt
 	ask(all[1], "yes: 1", calling("user=ann*-3"))

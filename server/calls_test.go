@@ -134,7 +134,9 @@ func TestCalls(t *testing.T) {
 			{0, calling("a=1", "a=2", "nothing=1", "free=1"), "yes: 0 2 - -"},
 			{0, calling("a=1", "b=1"), "no: 0! 4"}, // and b is not charged
 			{0, calling("b=1*0"), "yes: 4"},
-			{0, calling("a=1*0"), "yes: 0"}, // asks only; none is over
+			{0, calling("a=1*0"), "no: 0!"}, // takes nothing, and not one is left
+			{0, calling("a=1*0", "b=1"), "no: 0! 4"}, // so b is not charged
+			{0, calling("b=1", "a=1*0", "a=1"), "no: 4 0! 0!"},
 			{0, calling("none=1"), "no: 1!"},
 			{0, calling("none=1*0"), "yes: 1"},
 			// More than fits was used already:
@@ -213,7 +215,7 @@ func TestQuotaForAll(t *testing.T) {
 		{0, quota(calling("a=1", "b=1")), "yes: 2 4"},
 		{0, quota(calling("a=1*2", "b=1*2")), "yes: 0 2"},
 		{0, quota(calling("a=1", "b=1")), "no: 0! 2"}, // by rule all
-		{0, quota(calling("a=1*0", "b=1*0")), "yes: 0 2"},
+		{0, quota(calling("a=1*0", "b=1*0")), "yes: 0! 2"},
 	})
 }
 

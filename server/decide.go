@@ -370,6 +370,9 @@ func (s *Server) concludeEnforced(ctx context.Context, t *evaluation, g *group) 
 	if a.Outcome == stint.Banned && a.Limit == nil && t.in.Descriptors != nil {
 		g.bannedAlone()
 	}
+	if t.in.Descriptors != nil {
+		t.refuseSpent(g)
+	}
 	return nil
 }
 

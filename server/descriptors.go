@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/httplimit"
 )
 
 // chargedCost is how many units the i-th ask of g is charged if it is refused: those of descriptors that
@@ -77,6 +78,23 @@ func (g *group) bannedAlone() {
 		if a := &g.request.Asks[i]; a.Penalty == d.Penalty && a.Key == d.Key {
 			g.answer.Each[i] = *d
 		}
+	}
+}
+
+// refuseSpent refuses a group of a call that takes nothing, if not one unit is left. The store allows
+// that. But Envoy asks with 0 and charges what was used when the response ends. A charge of one unit
+// that does not fit takes nothing, so the count would stay at the limit, and nothing would refuse.
+func (t *evaluation) refuseSpent(g *group) {
+	spent := false
+	for i := range g.answer.Each {
+		d := &g.answer.Each[i]
+		if d.Allowed && d.Limit != nil && d.Remaining == 0 && d.By != stint.ByPolicy && g.request.Asks[i].Peek && g.rules[i].Descriptor != nil {
+			d.RetryAfter = httplimit.Reset(d)
+			d.Allowed, d.Outcome, spent = false, stint.Limited, true
+		}
+	}
+	if spent && g.answer.Allowed {
+		g.answer.Decision = stint.Strictest(g.answer.Each)
 	}
 }
 

@@ -26,16 +26,16 @@ func (g *group) inShadow() bool { return isShadow(g.rules[0]) }
 // allowed reports whether the store has allowed g, so that its units are taken.
 func (g *group) allowed() bool { return g.answer.Err == nil && g.answer.Allowed }
 
-// apart reports whether the asks of rule are a group of their own, and quota whether that refuses only
-// with all others like it. In a call of Envoy's service these are the rules of its files with
-// quota_mode and, if each descriptor is decided by itself, all.
-func (t *evaluation) apart(rule *rules.Rule) (apart, quota bool) {
-	d := t.in.Descriptors
+// apart reports whether the i-th ask is in a group of its own, and quota whether that refuses only
+// with all others like it. In a call of Envoy's service these are the asks of rules with quota_mode,
+// those that take nothing and, if each descriptor is decided by itself, all.
+func (t *evaluation) apart(i int) (apart, quota bool) {
+	rule, d := t.Rules[i], t.in.Descriptors
 	if d == nil || rule.Descriptor == nil {
 		return isShadow(rule), false
 	}
 	quota = d.Quota || rule.Descriptor.Quota
-	return quota || d.Each || isShadow(rule), quota
+	return quota || d.Each || isShadow(rule) || t.asks[i].Peek, quota
 }
 
 // divide makes the groups.
@@ -47,7 +47,7 @@ func (t *evaluation) divide(at time.Time) {
 		t.Each = t.Each[:n:n]
 	}
 	t.groups = t.room.groups[:1]
-	if slices.ContainsFunc(t.Rules, func(r *rules.Rule) bool { apart, _ := t.apart(r); return apart }) {
+	if t.anyApart() {
 		t.divideApart()
 	} else {
 		g := &t.groups[0]
@@ -63,13 +63,22 @@ func (t *evaluation) divide(at time.Time) {
 	}
 }
 
+func (t *evaluation) anyApart() bool {
+	for i := range t.Rules {
+		if apart, _ := t.apart(i); apart {
+			return true
+		}
+	}
+	return false
+}
+
 // divideApart makes a group of the rules that are decided together, if there are any, and groups of
 // the others: one of each rule or, of a call of Envoy's service, of each key of a rule.
 func (t *evaluation) divideApart() {
 	last := -1 // the ask before, if it is in the last group
 	for i, rule := range t.Rules {
 		g := &t.groups[0]
-		apart, quota := t.apart(rule)
+		apart, quota := t.apart(i)
 		switch {
 		case !apart:
 			last = -1
