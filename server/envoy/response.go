@@ -92,7 +92,8 @@ func (s *descriptorStatus) fill(call *rules.Descriptor, v *server.Verdict, i int
 	}
 	s.showLimit(m.Limit)
 	if m.Limit.Amount > 0 {
-		s.LimitRemaining = uint32(min(d.Remaining, math.MaxUint32))
+		// A burst may be above the amount, but Envoy's clients must not see more left than the limit.
+		s.LimitRemaining = uint32(min(d.Remaining, m.Limit.Amount, math.MaxUint32))
 	}
 	s.resetAfter(untilReset(&d))
 }
