@@ -65,6 +65,7 @@ var unusedNames = []string{
 	"MEMCACHE_HOST_PORT", "MEMCACHE_MAX_IDLE_CONNS", "MEMCACHE_SRV", "MEMCACHE_SRV_REFRESH", "MEMCACHE_TLS", "MEMCACHE_TLS_CLIENT_CERT",
 	"MEMCACHE_TLS_CLIENT_KEY", "MEMCACHE_TLS_CACERT", "MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION",
 	"TRACING_SERVICE_NAMESPACE", "TRACING_SERVICE_INSTANCE_ID",
+	"GRPC_SERVER_TLS_CA_CERT", // Envoy Gateway sets it, and envoyproxy/ratelimit does not read it either
 }
 
 func (e *environment) unused() []string {

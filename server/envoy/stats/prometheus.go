@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"math"
 	"net/http"
@@ -99,11 +100,14 @@ func newExposition(c *envoy.Stats, tags []tag, log *slog.Logger) (*exposition, e
 	}
 	from := "the default mapping"
 	if c.MapperFile != "" {
-		text, err := os.ReadFile(c.MapperFile)
-		if err != nil {
+		switch text, err := os.ReadFile(c.MapperFile); {
+		case err == nil:
+			mapping, from = string(text), c.MapperFile
+		case errors.Is(err, fs.ErrNotExist): // Envoy Gateway mounts the file as an optional one
+			log.Error("the mapping for Prometheus is missing; the default one is used", "PROMETHEUS_MAPPER_YAML", c.MapperFile)
+		default:
 			return nil, fmt.Errorf("stats: mapping for Prometheus: %w", err)
 		}
-		mapping, from = string(text), c.MapperFile
 	}
 	err := p.mapper.InitFromYAMLString(mapping)
 	if err == nil && len(p.mapper.Mappings) == 0 {
