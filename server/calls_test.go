@@ -134,7 +134,7 @@ func TestCalls(t *testing.T) {
 			{0, calling("a=1", "a=2", "nothing=1", "free=1"), "yes: 0 2 - -"},
 			{0, calling("a=1", "b=1"), "no: 0! 4"}, // and b is not charged
 			{0, calling("b=1*0"), "yes: 4"},
-			{0, calling("a=1*0"), "no: 0!"}, // takes nothing, and not one is left
+			{0, calling("a=1*0"), "no: 0!"},          // takes nothing, and not one is left
 			{0, calling("a=1*0", "b=1"), "no: 0! 4"}, // so b is not charged
 			{0, calling("b=1", "a=1*0", "a=1"), "no: 4 0! 0!"},
 			{0, calling("none=1"), "no: 1!"},

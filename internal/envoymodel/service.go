@@ -112,7 +112,8 @@ func (s *Service) ask(all []*found) bool {
 	asks := asksOf(all, false)
 	for _, a := range asks {
 		limit := int64(a.of[0].limit.Amount)
-		a.fits = s.taken[a.of[0].count]+a.units <= limit || limit == 0 && a.units == 0
+		// One that takes nothing asks whether a unit is left.
+		a.fits = s.taken[a.of[0].count]+max(1, a.units) <= limit || limit == 0 && a.units == 0
 	}
 	together := true // whether those that are decided together are allowed
 	for _, a := range asks {

@@ -306,7 +306,7 @@ func TestWrongConfigs(t *testing.T) {
 		"mogrifier 1 has no nam": {Statsd: "a:1", DogStatsd: true, Mogrifiers: []envoy.Mogrifier{{Pattern: "a"}}},
 		"mogrifier 1: error par": {Statsd: "a:1", DogStatsd: true, Mogrifiers: []envoy.Mogrifier{{Pattern: "(", Name: "a"}}},
 		"needs a key and a valu": {Statsd: "a:1", DogStatsd: true, Mogrifiers: []envoy.Mogrifier{{Pattern: "a", Name: "a", Tags: map[string]string{"a": ""}}}},
-		"no file":                {Prometheus: ":0", MapperFile: "."},
+		"is a directory":         {Prometheus: ":0", MapperFile: "."},
 		`tag "a|b"`:              {Tags: map[string]string{"a|b": "c"}},
 	} {
 		if _, err := stats.New(stats.Config{Stats: c}); err == nil || !strings.Contains(err.Error(), want) {
