@@ -1,7 +1,10 @@
 package envoy_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -60,4 +63,119 @@ func TestEnvoyExamples(t *testing.T) {
 	service = "# http_service:" + service
 	service = strings.ReplaceAll("\n"+strings.TrimRight(service, "\n"), "\n# ", "\n                      ")
 	check("ext_authz.yaml by HTTP", head+service[1:]+"\n                  - name: envoy.filters.http.router"+tail)
+}
+
+// The fields of the custom resources in examples/envoy, as the APIs of Envoy Gateway and Envoy AI
+// Gateway name them.
+type (
+	kubernetesObject struct {
+		APIVersion string `yaml:"apiVersion"`
+		Kind       string
+		Metadata   struct{ Name string }
+	}
+	targetRef struct{ Group, Kind, Name string }
+	selector  struct{ Type, Name, Value string }
+	costFrom  struct {
+		From     string
+		Number   *uint64
+		Metadata struct{ Namespace, Key string }
+	}
+	envoyGateway struct {
+		kubernetesObject `yaml:",inline"`
+		Gateway          struct {
+			ControllerName string `yaml:"controllerName"`
+		}
+		Provider struct {
+			Type       string
+			Kubernetes struct {
+				RateLimitDeployment struct{ Container struct{ Image string } } `yaml:"rateLimitDeployment"`
+			}
+		}
+		RateLimit struct {
+			Timeout    string
+			FailClosed bool `yaml:"failClosed"`
+			Backend    struct {
+				Type  string
+				Redis struct{ URL string }
+			}
+		} `yaml:"rateLimit"`
+	}
+	backendTrafficPolicy struct {
+		kubernetesObject `yaml:",inline"`
+		Spec             struct {
+			TargetRefs []targetRef `yaml:"targetRefs"`
+			RateLimit  struct {
+				Type   string
+				Global struct {
+					Rules []struct {
+						ClientSelectors []struct{ Headers []selector } `yaml:"clientSelectors"`
+						Limit           struct {
+							Requests uint32
+							Unit     string
+						}
+						Cost struct{ Request, Response *costFrom }
+					}
+				}
+			} `yaml:"rateLimit"`
+		}
+	}
+	aiGatewayRoute struct {
+		kubernetesObject `yaml:",inline"`
+		Spec             struct {
+			ParentRefs []targetRef `yaml:"parentRefs"`
+			Rules      []struct {
+				Matches     []struct{ Headers []selector }
+				BackendRefs []struct{ Name string } `yaml:"backendRefs"`
+			}
+			LLMRequestCosts []struct {
+				MetadataKey string `yaml:"metadataKey"`
+				Type        string
+			} `yaml:"llmRequestCosts"`
+		}
+	}
+)
+
+// The custom resources of examples/envoy have no fields but those of their kinds.
+func TestKubernetesExamples(t *testing.T) {
+	for name, kinds := range map[string]string{
+		"gateway.yaml":    "EnvoyGateway BackendTrafficPolicy",
+		"ai-gateway.yaml": "AIGatewayRoute BackendTrafficPolicy",
+	} {
+		text, err := os.ReadFile("../../examples/envoy/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var found []string
+		documents := yaml.NewDecoder(bytes.NewReader(text))
+		for {
+			var tree any
+			if err := documents.Decode(&tree); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			one, err := yaml.Marshal(tree)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var object kubernetesObject
+			if err := yaml.Unmarshal(one, &object); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			to := map[string]any{
+				"gateway.envoyproxy.io/v1alpha1 EnvoyGateway":         new(envoyGateway),
+				"gateway.envoyproxy.io/v1alpha1 BackendTrafficPolicy": new(backendTrafficPolicy),
+				"aigateway.envoyproxy.io/v1beta1 AIGatewayRoute":      new(aiGatewayRoute),
+			}[object.APIVersion+" "+object.Kind]
+			strict := yaml.NewDecoder(bytes.NewReader(one))
+			strict.KnownFields(true)
+			if err := strict.Decode(to); err != nil {
+				t.Errorf("%s: %s %s: %v", name, object.APIVersion, object.Kind, err)
+			}
+			found = append(found, object.Kind)
+		}
+		if got := strings.Join(found, " "); got != kinds {
+			t.Errorf("%s has %s, want %s", name, got, kinds)
+		}
+	}
 }
