@@ -174,7 +174,7 @@ func decodedBytes(body string) int64 {
 
 // decodedSize is decodedBytes of a body of so many bytes, in which count counts a character.
 func decodedSize(bytes int, count func(string) int) int64 {
-	const object, list, value = 500, 48, 32
+	const object, list, value = 510, 48, 32
 	return int64(bytes + object*count("{") + list*count("[") + value*count(","))
 }
 
