@@ -78,8 +78,9 @@ func (a *arrivals) cut(now time.Time, most int) {
 	}
 }
 
-// follow cuts calls until ctx is done.
-func (a *arrivals) follow(ctx context.Context) {
+// follow cuts calls until ctx is done; all that stall once stopping is closed, so that a stop does not
+// wait for them.
+func (a *arrivals) follow(ctx context.Context, stopping <-chan struct{}) {
 	ticker := time.NewTicker(stalledAfter / 4)
 	defer ticker.Stop()
 	for {
@@ -87,7 +88,13 @@ func (a *arrivals) follow(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			a.cut(now, mostStalled)
+			most := mostStalled
+			select {
+			case <-stopping:
+				most = 0
+			default:
+			}
+			a.cut(now, most)
 		}
 	}
 }

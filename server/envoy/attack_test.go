@@ -407,3 +407,28 @@ func override(t *testing.T, service *envoy.Service) {
 		}
 	}
 }
+
+// A request whose body never ends is ended on each listener of HTTP, also where nothing reads the body.
+func TestAttackSlowloris(t *testing.T) {
+	t.Parallel() // it takes 10 s
+	s, _ := start(t, envoy.Config{Decider: decider(allow), Settings: &envoy.Settings{Stats: envoy.Stats{Prometheus: "127.0.0.1:0", Path: "/metrics"}}, Prometheus: http.NotFoundHandler()})
+	var all sync.WaitGroup
+	for _, listener := range []string{"gRPC", "HTTP", "debug", "Prometheus"} {
+		for _, text := range []string{"", "POST /json HTTP/1.1\r\nHost:", "POST /json HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{", http2.ClientPreface[:10]} {
+			all.Go(func() {
+				c, err := net.Dial("tcp", s.Addr(listener).String())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer c.Close()
+				_, _ = io.WriteString(c, text)
+				_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
+				if _, err := io.Copy(io.Discard, c); err != nil && isTimeout(err) {
+					t.Errorf("%s: a connection with %q is open after 30 s", listener, text)
+				}
+			})
+		}
+	}
+	all.Wait()
+}

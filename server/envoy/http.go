@@ -15,8 +15,9 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// smallTimeout bounds the time that a request takes to arrive, and its answer to be read.
-const smallTimeout = 30 * time.Second
+// smallTimeout bounds the time that a request takes to arrive, and its answer to be read. A stop waits
+// that long for a request that does not arrive.
+const smallTimeout = 10 * time.Second
 
 // httpServer bounds what a slow or greedy client can hold. timeout bounds requests and answers;
 // 0: they take as long as a profile of many seconds.
@@ -119,6 +120,17 @@ func httpStatus(c codes.Code) int {
 	return http.StatusServiceUnavailable
 }
 
+// bodiesInTime gives bodies smallTimeout to arrive, where requests and answers have no bound: net/http
+// waits for the rest of a body that no handler reads.
+func bodiesInTime(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(smallTimeout))
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
 // Debug answers what the debug listener has: "/" lists it.
 func (s *Server) Debug() http.Handler {
 	mux := http.NewServeMux()
@@ -144,5 +156,5 @@ func (s *Server) Debug() http.Handler {
 			mux.Handle(p.path, p.handler)
 		}
 	}
-	return mux
+	return bodiesInTime(mux)
 }

@@ -182,7 +182,7 @@ func (s *Server) Run(ctx context.Context) error {
 	running.Go(func() { s.health.follow(failed) })
 	cutting, endCuts := context.WithCancel(context.WithoutCancel(ctx))
 	defer endCuts()
-	go s.arrivals.follow(cutting)
+	go s.arrivals.follow(cutting, s.stopping)
 	for _, d := range s.listeners {
 		running.Go(func() {
 			if err := d.serve(d.listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
