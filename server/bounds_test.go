@@ -39,3 +39,31 @@ func TestBoundsAreTested(t *testing.T) {
 		}
 	}
 }
+
+// Each fuzz target of the module is in the table of docs/bounds.md, with its package.
+func TestFuzzTargetsAreListed(t *testing.T) {
+	page, err := os.ReadFile("../docs/bounds.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`)
+	err = filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range target.FindAllStringSubmatch(string(text), -1) {
+			where := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(path)), "../")
+			if where == ".." {
+				where = "stint"
+			}
+			if !strings.Contains(string(page), "| `"+m[1]+"` | "+where+" |") {
+				t.Errorf("docs/bounds.md does not name %s of %s", m[1], where)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
