@@ -68,7 +68,6 @@ func (s *Server) newGRPC() (*grpc.Server, error) {
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.InTapHandle(s.arrivals.begin),
-		grpc.SharedWriteBuffer(true), // an idle connection has none
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionAge: settings.MaxConnectionAge, MaxConnectionAgeGrace: settings.MaxConnectionAgeGrace,
 			Time: pingAfter, Timeout: pingTimeout,
