@@ -191,6 +191,21 @@ func TestPreviewCalls(t *testing.T) {
 	}
 }
 
+// In a preview, a rule in shadow mode charges what it refuses, as it did.
+func TestPreviewShadowCalls(t *testing.T) {
+	s := newCalls(t, "domain: d\ndescriptors:\n  - {key: k, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 2}}\n", "{}",
+		func(c *server.Config) { c.Settings.RecentRequests = 1 << 20 })
+	for _, call := range []*rules.Input{calling("k=1*3"), calling("k=1")} {
+		if _, err := s.Decide(t.Context(), call, time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := operator{t, s.Admin()}.preview("rules: []")
+	if len(p.Rules) != 1 || p.Rules[0].Name != "d/k" || p.Rules[0].Now != 2 {
+		t.Errorf("%+v", p.Rules)
+	}
+}
+
 // Of many rules, only those that decided something have series; and they keep them when the rules are
 // replaced.
 func TestSeriesOfManyRules(t *testing.T) {
