@@ -29,7 +29,7 @@ import (
 // files and Redis.
 type twins struct{ theirs, ours rls.RateLimitServiceClient }
 
-func startTwins(t *testing.T, files map[string]string) *twins {
+func startTwins(t *testing.T, files map[string]string, more ...string) *twins {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		if os.Getenv("STINT_REQUIRE_REDIS") != "" {
@@ -67,6 +67,7 @@ func startTwins(t *testing.T, files map[string]string) *twins {
 		"LIMIT_RESPONSE_HEADERS_ENABLED=true", "RESPONSE_DYNAMIC_METADATA=true",
 		"HOST=127.0.0.1", "PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
 	)
+	variables = append(variables, more...)
 	peer, err := envoyPeerProgram()
 	if err != nil {
 		t.Fatal(err)
@@ -163,6 +164,54 @@ func TestEnvoyAgrees(t *testing.T) {
 	if compared < configs*calls/4 || refused < configs*calls/20 {
 		t.Errorf("%d calls had %d limits, and %d were refused: the test shows little", configs*calls, compared, refused)
 	}
+}
+
+// With STINT_ENVOY_KEYS, both count together, whichever of them decides a call.
+func TestEnvoyCountsTogether(t *testing.T) {
+	configs, calls := 20, 200
+	if testing.Short() {
+		configs, calls = 5, 60
+	}
+	r := rand.New(rand.NewPCG(16, 2))
+	o := &envoymodel.Options{Patterns: envoymodel.TrailingPatterns, OwnLimits: true}
+	files := map[string]string{}
+	m := &models{}
+	for i := range configs {
+		c := envoymodel.Random(r, fmt.Sprint("d", i), o)
+		m.ours.Configs, files[c.Domain+".yaml"] = append(m.ours.Configs, c), c.YAML()
+	}
+	both := startTwins(t, files, "STINT_ENVOY_KEYS=true", "CACHE_KEY_PREFIX=both:")
+	envoymodel.AwaitHour(3 * time.Minute)
+	compared := 0
+	for _, c := range m.ours.Configs {
+		for range calls {
+			call := envoymodel.RandomCall(r, c.Domain, o)
+			m.dropSame(call)
+			name, client := "ours", both.ours
+			if m.ours.Manner = envoymodel.Each; r.IntN(2) == 0 {
+				name, client, m.ours.Manner = "theirs", both.theirs, envoymodel.Theirs
+			}
+			got, err := client.ShouldRateLimit(t.Context(), call, grpc.WaitForReady(true))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, quotas := m.ours.Answer(call, time.Now()), m.ours.Quotas(call)
+			for i, one := range want.Statuses {
+				// Of quotas, this version of theirs has another code.
+				same := got.Statuses[i].Code == one.Code || quotas[i] && name == "theirs"
+				if one.CurrentLimit != nil && one.CurrentLimit.RequestsPerUnit == 0 {
+					same = true // whether a peek at what allows nothing is over has no meaning
+				}
+				if !same || got.Statuses[i].LimitRemaining != one.LimitRemaining {
+					t.Fatalf("%s: %v, want %v, of %v\n%s", name, got.Statuses[i], one, call, c.YAML())
+				}
+				if one.CurrentLimit != nil {
+					compared++
+				}
+			}
+		}
+	}
+	t.Logf("%d calls, %d descriptors with a limit", configs*calls, compared)
 }
 
 // models know how both services count, where replies do not show it.
