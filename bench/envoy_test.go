@@ -234,8 +234,8 @@ func (m *models) dropSame(call *rls.RateLimitRequest) {
 
 // excuse makes the documented differences of the replies to call equal:
 //
-//   - A refusal of one unit is not counted by Stint. So a descriptor with hits_addend 0 is allowed when
-//     the limit is used up, and theirs is refused if there was a refusal.
+//   - A descriptor with hits_addend 0 is refused by Stint when the limit is used up, unless that is 0,
+//     and by theirs if there was a refusal since, which Stint does not count.
 //   - This version of theirs never refuses by quota_mode, and shows its refusals as OK without a time.
 //     Later ones refuse if all quotas are over.
 //   - This version of theirs has the quotas in the metadata.
@@ -251,10 +251,10 @@ func (m *models) excuse(call *rls.RateLimitRequest, theirs, ours *rls.RateLimitR
 				one.Code, one.DurationUntilReset = rls.RateLimitResponse_OVER_LIMIT, our.DurationUntilReset
 			}
 		}
-		full := uint64(m.ours.Taken(counts[i])) == uint64(one.GetCurrentLimit().GetRequestsPerUnit()) && m.theirs.Taken(counts[i]) > m.ours.Taken(counts[i])
-		if d.HitsAddend != nil && d.HitsAddend.Value == 0 && full && one.Code == rls.RateLimitResponse_OVER_LIMIT {
+		full := uint64(m.ours.Taken(counts[i])) == uint64(one.GetCurrentLimit().GetRequestsPerUnit())
+		if d.HitsAddend != nil && d.HitsAddend.Value == 0 && full && one.Code != our.Code {
 			m.peeks++
-			one.Code, theirs.OverallCode = rls.RateLimitResponse_OK, model.OverallCode
+			one.Code, theirs.OverallCode = our.Code, model.OverallCode
 			theirs.ResponseHeadersToAdd = append(model.ResponseHeadersToAdd[:2:2], ours.ResponseHeadersToAdd[2:]...) // the last is a time
 		}
 	}
@@ -304,9 +304,10 @@ func TestEnvoyDifferences(t *testing.T) {
 	}{
 		{"two descriptors with one count: one after the other", pair("two=a", "two=a"), "OK 1, OK 0", "OK 0, OK 0"},
 		{"and if they do not fit", pair("one=a", "one=a"), "OK 0, OVER_LIMIT 0", "OVER_LIMIT 1, OVER_LIMIT 1"},
-		{"a unit that is refused counts", one("one=b"), "OK 0", "OK 0"},
+		{"hits_addend 0 asks for a unit that is left", one("one=b"), "OK 0", "OK 0"},
+		{"", one("one=b", peek), "OK 0", "OVER_LIMIT 0"},
 		{"", one("one=b"), "OVER_LIMIT 0", "OVER_LIMIT 0"},
-		{"", one("one=b", peek), "OVER_LIMIT 0", "OK 0"},
+		{"", one("one=b", peek), "OVER_LIMIT 0", "OVER_LIMIT 0"},
 		{"is_negative_hits", one("five=a"), "OK 4", "OK 4"},
 		{"", one("five=a", negative), "OK 3", "OK 5"},
 		{"entries are joined: key and value find the key of both", one("user=agent"), "OK 4", "OK 2"},
