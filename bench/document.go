@@ -72,7 +72,9 @@ Stint and the sorted-set log use rueidis, which joins the commands of many calle
 throttled reads the state, decides, and then swaps the state if nobody else has: two round trips for an allowed request, one for a denied one, and errors where many callers use the same key. The time of requests that ended in an error is added to the time of the others. "Stint, three limits at once" decides by three token buckets, all or nothing, in one round trip.`,
 	serverGroup: `The clients of all rows are Go's own, in a process beside the server's. They share the processors with the server and take part of the time. CPU and allocations are those of the server's process alone, including the system's work for it. A floor does the least that a server of its kind can do: the empty handler reads the request and sends an empty answer; the proxy passes the request on. The ratio of a list of checks is to a single check.
 
-The empty grpc-go service shows what a gRPC service costs before it decides anything: a unary call, with a request as long as the empty handler's. gRPC clients usually share one connection, which joins the writes of many calls. Each HTTP client has its own connection, so there is also a row of gRPC with one connection for each client.`,
+The empty grpc-go service shows what a gRPC service costs before it decides anything: a unary call, with a request as long as the empty handler's. gRPC clients usually share one connection, which joins the writes of many calls. Each HTTP client has its own connection, so there is also a row of gRPC with one connection for each client.
+
+In the tables of Envoy's rate limit service, the rows of Stint and of envoyproxy/ratelimit are their programs, each in a process of its own. The empty service answers OK.`,
 	holdsGroup: `A time is that of a whole request. "Stint, hold and settle" holds a unit of a budget (Limiter.Reserve) and charges what the request cost when it ends (Reservation.Settle). "Stint, acquire and release" is in flight under an in-flight limit (Limiter.Acquire). "Stint, one decision" takes a unit of a budget at once. Stint sends identical decisions of many callers as one, and Redis then counts them at once; each hold is a record of its own. Where costs vary from 1 to 1,000, as those of tokens do, decisions are not identical either, and the ratio is to such a decision.
 
 The sorted-set semaphore has a member for each holder, scored with the instant at which it runs out. A script drops what ran out, counts the members and adds one; the holder removes its own with ZREM. It renews nothing, and it cannot be decided together with other limits. redis_rate, x/time/rate and INCR hold nothing: their time is that of one call.`,
@@ -180,7 +182,18 @@ func (m *measured) document(w io.Writer) {
 		m.row(w, r, hasPeers, hasMemory, failures, denials)
 	}
 	m.bounds(w)
+	m.against(w)
 	m.where(w)
+}
+
+// against compares programs that serve Envoy's rate limit service with each other.
+func (m *measured) against(w io.Writer) {
+	r, p := m.find(stintEnvoy), m.find(peerEnvoy)
+	if r == nil || p == nil {
+		return
+	}
+	fmt.Fprintf(w, "\n“%s” ÷ “%s”: throughput %s, CPU of the server %s, 99th percentile %s.\n", stintEnvoy, peerEnvoy,
+		ratio(p.over(r)), ratio(r.cpuOver(p)), ratio(r.ratio(p, func(s *sample) float64 { return float64(s.P99) })))
 }
 
 func (m *measured) row(w io.Writer, r *result, hasPeers, hasMemory, failures, denials bool) {

@@ -95,7 +95,7 @@ func measure(t *table, redis *redisServer, rounds int, short bool) (*measured, e
 	}
 	for _, p := range profiledRows {
 		for i := range m.results {
-			if r := &m.results[i]; t.group == serverGroup && r.subject.name == p.name {
+			if r := &m.results[i]; t.profile && r.subject.name == p.name {
 				s, err := workers[i].turn(10*t.slice, profiled)
 				if err != nil {
 					return nil, fmt.Errorf("%s, %s: %w", t.name, p.name, err)

@@ -25,6 +25,7 @@ var rooms = []struct {
 	{"Stint", regexp.MustCompile(`^github\.com/stintdev/stint`)},
 	{"expressions (CEL)", regexp.MustCompile(`^cel\.dev/`)},
 	{"metrics (Prometheus)", regexp.MustCompile(`^github\.com/prometheus/`)},
+	{"rueidis", regexp.MustCompile(`^github\.com/redis/rueidis`)},
 	{"encoding/json", regexp.MustCompile(`^encoding/json\.`)},
 	{"grpc-go, with HTTP/2 and protobuf", regexp.MustCompile(`^(google\.golang\.org/(grpc|protobuf)|golang\.org/x/net/http2)\b`)},
 	{"net/http, with bufio and net/textproto", regexp.MustCompile(`^(net/http|net/textproto|net/url|bufio|mime)\b`)},
@@ -88,20 +89,26 @@ var profiledRows = []struct{ name, ours string }{
 	{checkRow, "github.com/stintdev/stint/server.(*Server).check"},
 	{pooledProxy, ""},
 	{gatewayRow, "github.com/stintdev/stint/server.(*Server).decideHTTP"},
+	{emptyEnvoy, ""},
+	{stintEnvoy, "github.com/stintdev/stint/server/envoy.(*Service).ShouldRateLimit"},
 }
 
 func (m *measured) where(w io.Writer) {
-	if m.table.group != serverGroup {
+	if !m.table.profile {
 		return
 	}
 	fmt.Fprint(w, "\n#### Where the time goes\n\nThis table shows where the CPU time of one exchange is spent, from a profile of each process. A function counts without the functions that it calls.\n\n|")
 	var all []*result
+	var below []string // of each, the function below which everything is Stint's doing
 	for _, p := range profiledRows {
 		r := m.find(p.name)
-		if r == nil || r.shares == nil || len(r.shares.byRoom) == 0 { // a turn too short for any sample
+		if r == nil {
+			continue
+		}
+		if r.shares == nil || len(r.shares.byRoom) == 0 { // a turn too short for any sample
 			r = nil
 		}
-		all = append(all, r)
+		all, below = append(all, r), append(below, p.ours)
 		fmt.Fprintf(w, " | %s", p.name)
 	}
 	fmt.Fprint(w, " |\n|---"+strings.Repeat("|---:", len(all))+"|\n")
@@ -128,11 +135,11 @@ func (m *measured) where(w io.Writer) {
 		cell(r, 1)
 	}
 	fmt.Fprint(w, "\n| *of this, deciding and answering, with all functions called* |")
-	for i, p := range profiledRows {
-		if r := all[i]; r == nil || p.ours == "" {
+	for i, r := range all {
+		if r == nil || below[i] == "" {
 			fmt.Fprint(w, " |")
 		} else {
-			cell(r, r.shares.below[p.ours])
+			cell(r, r.shares.below[below[i]])
 		}
 	}
 	fmt.Fprintln(w)

@@ -35,7 +35,7 @@ const inList = 100
 type site struct {
 	open    func(upstream string) (service, error)
 	proxies bool // it wants an upstream
-	store   bool // open is given the address of Redis in place of an upstream
+	ballast bool // it has the ballast of stint serve; Stint's own have it always
 	dial    func(addr string) (asker, error)
 }
 
@@ -149,12 +149,9 @@ func proxyTo(upstream string, pool httputil.BufferPool) (http.Handler, error) {
 }
 
 func serving(name string) func(place, spec) (*limiter, error) {
-	return func(at place, _ spec) (*limiter, error) {
+	return func(place, spec) (*limiter, error) {
 		var up string
 		end := func() {}
-		if sites[name].store {
-			up = at.redis
-		}
 		if sites[name].proxies {
 			s := httptest.NewServer(http.HandlerFunc(empty))
 			up, end = s.URL, s.Close

@@ -36,7 +36,7 @@ func serveSite(name string) error {
 	if err != nil {
 		return err
 	}
-	if strings.HasPrefix(name, "Stint") { // a ballast as stint serve has it; its pages are never touched
+	if strings.HasPrefix(name, "Stint") || sites[name].ballast { // a ballast as stint serve has it; its pages are never touched
 		ballast := make([]byte, 64<<20)
 		defer runtime.KeepAlive(ballast)
 	}

@@ -27,6 +27,7 @@ type table struct {
 	slice    time.Duration // how long a subject's turn is
 	redis    bool
 	store    bool // servers are given Redis; its time is not shown
+	profile  bool // show where the servers' time goes
 
 	newcomers int // keys that come in, each once, in a table of pauses; 0: it is none
 	rounds    int // of pauses, at most
@@ -128,7 +129,7 @@ func tables(short bool) []table {
 
 	all = append(all, table{name: "servers", group: serverGroup, title: "Over loopback; 16 callers",
 		about:    "The upstream, behind the proxies, runs in the clients' process. There are two rules: one that does not match, and one with two limits.",
-		subjects: serverSubjects, floor: emptyHandler, keys: 1, callers: serverCallers, batch: 1, slice: 300 * time.Millisecond, limit: plenty})
+		subjects: serverSubjects, profile: true, floor: emptyHandler, keys: 1, callers: serverCallers, batch: 1, slice: 300 * time.Millisecond, limit: plenty})
 
 	all = append(all, envoyTables()...)
 	all = append(all, holdTables()...)

@@ -16,12 +16,12 @@ import (
 	"github.com/stintdev/stint/server"
 )
 
-// response is a RateLimitResponse with room for the statuses of a small call, so that one
-// allocation is enough.
+// response is a RateLimitResponse with room for the status of one descriptor, so that one allocation
+// is enough for most calls.
 type response struct {
 	rls.RateLimitResponse
-	pointers [2]*rls.RateLimitResponse_DescriptorStatus
-	room     [2]descriptorStatus
+	pointers [1]*rls.RateLimitResponse_DescriptorStatus
+	room     [1]descriptorStatus
 }
 
 type descriptorStatus struct {

@@ -65,13 +65,14 @@ func (s *Service) decide(ctx context.Context, r *rls.RateLimitRequest) (*rls.Rat
 	call := new(call)
 	call.read(r)
 	call.descriptors.Each, call.descriptors.Quota = s.settings.Each, s.settings.Quota
-	v, err := s.decider.Decide(ctx, &call.in, time.Time{})
-	if err != nil {
+	v := &call.verdict
+	var err error
+	if *v, err = s.decider.Decide(ctx, &call.in, time.Time{}); err != nil {
 		return nil, err
 	}
-	out, shadow := s.reply(r, &call.descriptors, &v)
+	out, shadow := s.reply(r, &call.descriptors, v)
 	if s.observer != nil {
-		s.observer.Decided(&call.descriptors, &v, shadow)
+		s.observer.Decided(&call.descriptors, v, shadow)
 	}
 	return out, nil
 }
@@ -98,9 +99,11 @@ func statusOf(ctx context.Context, err error) error {
 	}
 }
 
-// call is what a RateLimitRequest is to the rules, in one allocation if it is small.
+// call is what a RateLimitRequest is to the rules, and what they say, in one allocation if it is
+// small.
 type call struct {
 	in          rules.Input
+	verdict     server.Verdict
 	descriptors rules.Descriptors
 	list        [2]rules.Descriptor
 	entries     [4]rules.Entry
