@@ -55,12 +55,6 @@ func startTwins(t *testing.T, files map[string]string, more ...string) *twins {
 			t.Fatal(err)
 		}
 	}
-	stint := filepath.Join(dir, "stint")
-	build := exec.Command("go", "build", "-o", stint, "./cmd/stint")
-	build.Dir = ".."
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 	variables := append(os.Environ(),
 		"RUNTIME_ROOT="+dir, "RUNTIME_WATCH_ROOT=false", "USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=ERROR",
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.addr, "STINT_ENVOY_EACH=true",
@@ -68,11 +62,11 @@ func startTwins(t *testing.T, files map[string]string, more ...string) *twins {
 		"HOST=127.0.0.1", "PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
 	)
 	variables = append(variables, more...)
-	peer, err := envoyPeerProgram()
-	if err != nil {
-		t.Fatal(err)
-	}
-	serve := func(name string, c *exec.Cmd) rls.RateLimitServiceClient {
+	serve := func(name string, which *command) rls.RateLimitServiceClient {
+		c, err := which.build()
+		if err != nil {
+			t.Fatal(err)
+		}
 		socket := filepath.Join(dir, name+".sock")
 		c.Env = append(slices.Clone(variables), "GRPC_UDS="+socket)
 		var log strings.Builder
@@ -95,8 +89,8 @@ func startTwins(t *testing.T, files map[string]string, more ...string) *twins {
 		return rls.NewRateLimitServiceClient(conn)
 	}
 	return &twins{
-		theirs: serve("theirs", exec.Command(peer)),
-		ours:   serve("ours", exec.Command(stint, "envoy", "--admin-listen", "off", "--probe-listen", "off")),
+		theirs: serve("theirs", &peerCommand),
+		ours:   serve("ours", &stintCommand),
 	}
 }
 
