@@ -163,9 +163,9 @@ func (t *evaluation) showCharged(calls []stint.HoldCall) []stint.HoldCall {
 	before := len(calls)
 	for i := range t.groups {
 		switch g := &t.groups[i]; {
-		case g.inShadow() && len(g.charged) > 0:
+		case g.charged != nil: // in shadow mode
 			t.keepLeft()
-			g.showCharged(g.charged)
+			g.showCharged(*g.charged)
 			t.place(g)
 		case !g.inShadow() && len(calls) > 0 && refused(&g.answer):
 			t.keepLeft()

@@ -16,8 +16,8 @@ type group struct {
 	rules   []*rules.Rule
 	places  []int // of its asks in the evaluation; nil: all of them
 	answer  stint.Answer
-	quota   bool             // it refuses only if all others like it do, too; in shadow mode it never does
-	charged []stint.HoldCall // in shadow mode: the calls that charged what was refused
+	quota   bool              // it refuses only if all others like it do, too; in shadow mode it never does
+	charged *[]stint.HoldCall // in shadow mode: the calls that charged what was refused
 }
 
 // inShadow reports whether g is one rule in shadow mode.

@@ -152,8 +152,8 @@ func (c *shadows) keep(ctx context.Context, l *stint.Limiter, i int) {
 func (c *shadows) answer() {
 	for i, g := range c.groups {
 		g.answer = c.answers[i]
-		if refused(&g.answer) {
-			g.charged = c.charges[i]
+		if len(c.charges[i]) > 0 && refused(&g.answer) {
+			g.charged = &c.charges[i]
 		}
 	}
 }
