@@ -76,7 +76,10 @@ func TestSharedCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s = serverOf(t, "rules: []", func(c *server.Config) { c.Rules, c.Limiter = set, stint.NewLimiter(store) })
+	s = serverOf(t, "rules: []", func(c *server.Config) {
+		c.Rules, c.Limiter = set, stint.NewLimiter(store)
+		c.Settings.DecisionTimeout = 10 * time.Second // no call is decided without Redis
+	})
 	service := envoy.NewService(s, &envoy.Settings{}, nil)
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{redis.Addr}, DisableCache: true})
 	if err != nil {
