@@ -28,8 +28,8 @@ import (
 
 // Under load, Redis freezes, dies and comes back, the files change and are wrong, and the process is
 // told to stop amid calls, streams, connections that say nothing and halves of requests. Every call
-// that it accepted is answered, none waits long, a limit is not exceeded by the freeze, and the
-// process ends in time.
+// that it accepted is answered, none waits long, a limit is not exceeded by the freeze but for calls
+// that were under way, and the process ends in time.
 func TestAttackEnvoyThroughFaults(t *testing.T) {
 	redis := redistest.Start(t)
 	const limited = "domain: shop\ndescriptors:\n  - {key: few, rate_limit: {unit: year, requests_per_unit: 300}}\n  - {key: k, rate_limit: {unit: second, requests_per_unit: 1000}}\n"
@@ -84,7 +84,8 @@ func TestAttackEnvoyThroughFaults(t *testing.T) {
 	progress("with a frozen Redis")
 	thaw()
 	progress("when it goes on")
-	if n := few.Load(); n > 300 {
+	const workers = 2 // whose answers may have crossed when Redis froze
+	if n := few.Load(); n > 300+workers {
 		t.Errorf("%d calls passed a limit of 300", n)
 	}
 	redis.Kill()

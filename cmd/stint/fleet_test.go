@@ -188,7 +188,7 @@ func TestFleetControls(t *testing.T) {
 	const export = `{"operation":"export","attrs":{"user":"ann"}}`
 	f.checks(export, 200, 200, 429)
 
-	f.do(0, []string{"export  shadow   shadow  enforce"}, "switch", "export", "shadow", "--reason", "refuses the fair")
+	f.do(0, []string{"export  shadow  shadow  enforce"}, "switch", "export", "shadow", "--reason", "refuses the fair")
 	f.awaitChecks(export, 200)
 	f.do(1, []string{"limiting: off, everything passes"}, "switch", "off")
 	f.do(2, []string{"limiting: off", "export  enforce"}, "switch", "export", "file") // on top of what others set

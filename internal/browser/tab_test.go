@@ -32,7 +32,7 @@ type tab struct {
 }
 
 // patience is how long a test waits for what must happen. It is no measure.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // open opens a tab with the size of a laptop's window.
 func open(t testing.TB) *tab {
