@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
+	"time"
 
 	"github.com/stintdev/stint/internal/algo"
 	"github.com/stintdev/stint/internal/counts"
@@ -108,6 +110,38 @@ func (internals) Keep(l *Limiter, r *Request, each []Decision, d *Decision) *Res
 // is nil if nothing is held.
 func (internals) Wait(ctx context.Context, l *Limiter, a *Ask) (*Reservation, error) {
 	return l.wait(ctx, a, a.Limit.IsHeld())
+}
+
+// TakeOne takes a unit of key under limit. shape: it is refused if its Delay would be longer than
+// maxDelay. An error names the limit.
+func (internals) TakeOne(ctx context.Context, l *Limiter, key string, limit *Limit, shape bool, maxDelay time.Duration) (d Decision, err error) {
+	if shape {
+		d, err = l.Take(ctx, &Request{Asks: []Ask{{Key: key, Limit: limit, MaxDelay: maxDelay}}}, nil)
+	} else {
+		d, err = l.Allow(ctx, key, limit)
+	}
+	if err != nil {
+		return Decision{}, fmt.Errorf("limit %s: %w", limit, err)
+	}
+	return d, nil
+}
+
+// JoinKey makes one key of n parts. It is empty if all of them are.
+func (internals) JoinKey(n int, part func(i int) string) string {
+	var b []byte
+	empty := true
+	for i := range n {
+		text := part(i)
+		empty = empty && text == ""
+		// The length comes first: without a separator, a client can forge none.
+		b = strconv.AppendInt(b, int64(len(text)), 10)
+		b = append(b, ':')
+		b = append(b, text...)
+	}
+	if empty {
+		return ""
+	}
+	return string(b)
 }
 
 // WarnUnnamed logs for a package that limit has no name, if others may count in l's Store.

@@ -3,7 +3,6 @@ package httplimit
 import (
 	"net/http"
 	"net/textproto"
-	"strconv"
 	"strings"
 
 	"github.com/stintdev/stint"
@@ -84,19 +83,6 @@ func Route(r *http.Request) string {
 // the limit by omitting one header. If all parts are empty, so is the key.
 func Join(keys ...Key) Key {
 	return func(r *http.Request) string {
-		var b []byte
-		empty := true
-		for _, key := range keys {
-			part := key(r)
-			empty = empty && part == ""
-			// The length comes first: without a separator, a client can forge none.
-			b = strconv.AppendInt(b, int64(len(part)), 10)
-			b = append(b, ':')
-			b = append(b, part...)
-		}
-		if empty {
-			return ""
-		}
-		return string(b)
+		return stint.Internal().JoinKey(len(keys), func(i int) string { return keys[i](r) })
 	}
 }

@@ -2,7 +2,6 @@ package rpclimit
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -154,16 +153,9 @@ func by(l *stint.Limiter, limit *stint.Limit, key Key, shape bool) Decide {
 		if k == "" {
 			return Answer{Unlimited: true}, nil
 		}
-		var d stint.Decision
-		var err error
-		if shape {
-			ask := stint.Ask{Key: k, Limit: limit, MaxDelay: maxDelay}
-			d, err = l.Take(ctx, &stint.Request{Asks: []stint.Ask{ask}}, nil)
-		} else {
-			d, err = l.Allow(ctx, k, limit)
-		}
+		d, err := stint.Internal().TakeOne(ctx, l, k, limit, shape, maxDelay)
 		if err != nil {
-			return Answer{}, fmt.Errorf("limit %s: %w", limit, err)
+			return Answer{}, err
 		}
 		if d.By == stint.ByInstance {
 			return Answer{}, &httplimit.Overloaded{RetryAfter: d.RetryAfter}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"strings"
 
 	"github.com/stintdev/stint"
@@ -86,19 +85,6 @@ func Target(_ context.Context, c *Call) string { return c.Target }
 // omitting one value. If all parts are empty, so is the key.
 func Join(keys ...Key) Key {
 	return func(ctx context.Context, c *Call) string {
-		var b []byte
-		empty := true
-		for _, key := range keys {
-			part := key(ctx, c)
-			empty = empty && part == ""
-			// The length comes first: without a separator, a client can forge none.
-			b = strconv.AppendInt(b, int64(len(part)), 10)
-			b = append(b, ':')
-			b = append(b, part...)
-		}
-		if empty {
-			return ""
-		}
-		return string(b)
+		return stint.Internal().JoinKey(len(keys), func(i int) string { return keys[i](ctx, c) })
 	}
 }
