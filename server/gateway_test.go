@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
 	"net/url"
 	"slices"
 	"strings"
@@ -327,6 +329,55 @@ func TestEarlyHints(t *testing.T) {
 	got := c.answer(t, "GET")
 	if limits := got.Header.Values("X-RateLimit-Limit"); got.StatusCode != 200 || got.body != "hello" || !slices.Equal(limits, []string{"1000"}) || got.Header.Get("X-RateLimit-Remaining") != "999" {
 		t.Errorf("then %s %v %s", got.Status, got.Header, got.body)
+	}
+}
+
+// Where net/http cannot write interim responses safely, the client gets only the final one.
+// The clients that leave make the race detector and the runtime find what is shared.
+func TestInterimResponsesAreDropped(t *testing.T) {
+	g := start(t, newServer(t, generous, everythingTo(upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		for range 20 {
+			w.WriteHeader(http.StatusEarlyHints)
+		}
+		_, _ = io.Copy(w, r.Body)
+	}))))
+	http1, http2 := new(http.Transport), &http.Transport{Protocols: new(http.Protocols)}
+	http2.Protocols.SetUnencryptedHTTP2(true)
+	defer http1.CloseIdleConnections()
+	defer http2.CloseIdleConnections()
+	for name, via := range map[string]*http.Transport{"Expect: 100-continue": http1, "HTTP/2": http2} {
+		t.Run(name, func(t *testing.T) {
+			for i := range 200 {
+				ctx, cancel := context.WithCancel(context.Background())
+				ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{Got1xxResponse: func(code int, _ textproto.MIMEHeader) error {
+					if code != http.StatusContinue {
+						t.Errorf("the client gets %d", code)
+					}
+					return nil
+				}})
+				r, err := http.NewRequestWithContext(ctx, "POST", "http://"+g.gateway, strings.NewReader("hello"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if via == http1 {
+					r.Header.Set("Expect", "100-continue")
+				}
+				if i%2 == 1 {
+					time.AfterFunc(time.Duration(i)*10*time.Microsecond, cancel)
+				}
+				resp, err := via.RoundTrip(r)
+				if err == nil {
+					body, _ := io.ReadAll(resp.Body)
+					resp.Body.Close()
+					if i%2 == 0 && (resp.StatusCode != 200 || string(body) != "hello") {
+						t.Errorf("%s %q", resp.Status, body)
+					}
+				} else if i%2 == 0 {
+					t.Error(err)
+				}
+				cancel()
+			}
+		})
 	}
 }
 

@@ -287,7 +287,7 @@ func (s *Server) proxy(route *config.Route) http.Handler {
 			defer span.End()
 			r = r.WithContext(ctx)
 		}
-		proxy.ServeHTTP(s.keepPace(route, x, w, r), r)
+		proxy.ServeHTTP(forwardsInterim(s.keepPace(route, x, w, r), r), r)
 	})
 }
 
