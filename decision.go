@@ -92,7 +92,7 @@ type Decision struct {
 	// allowed at the same instant.
 	Remaining int64
 	// Held is how many units requests in flight hold under Limit, this one's among them if
-	// it was allowed. Remaining is without them.
+	// it was allowed; at most 2^52. Remaining is without them.
 	Held int64
 	// RetryAfter is 0 if allowed, else the shortest wait after which the same
 	// request would be allowed if no other came; Never if no wait is long enough. While

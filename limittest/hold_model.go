@@ -29,7 +29,7 @@ const mostHolds = 4096
 
 // held is what counts of a hold's limit at an instant.
 type held struct {
-	units   int64
+	units   int64 // at most exact
 	left    int64 // until the last of them runs out, µs
 	records int
 }
@@ -37,7 +37,7 @@ type held struct {
 func (m *Model) heldAt(id countID, at int64) (all held) {
 	for _, h := range m.holds[id] {
 		if h.counts(at) {
-			all.units += h.units
+			all.units = min(all.units+h.units, exact.Int64())
 			all.left = max(all.left, h.until-at)
 			all.records++
 		}

@@ -121,6 +121,20 @@ var holdScenes = []struct {
 		s.refuses("another look", s.ask(noon, "k", flying, 1, nil), time.Second, true)
 		s.stands("under the limit", noon, flying, 0, 1)
 	}},
+	{"at an earlier instant more may be held than any limit has", func(s *holdStage) {
+		const units, most = 3 << 50, 1 << 52
+		flying := inFlight("flying", units, time.Second)
+		later, earlier := int64(noon+1_000_000), int64(noon+999_999)
+		s.allows("a hold", s.holds(noon, 1, flying, units))
+		s.allows("another, when the first has run out", s.holds(later, 2, flying, units))
+		s.stands("when both count", earlier, flying, 0, most)
+		s.stands("once more", earlier, flying, 0, most)
+		s.answers("the first", s.settles(earlier, 1, flying, units, 0), true, 0)
+		s.stands("when one is left", earlier, flying, 0, units)
+		s.stands("when one is left", later, flying, 0, units)
+		s.answers("the other", s.settles(later, 2, flying, units, 0), true, 0)
+		s.stands("in the end", later, flying, 0, 0)
+	}},
 	{"what fits is settled once, however often it is sent", func(s *holdStage) {
 		l := budget("budget", 10, 0)
 		s.allows("a hold", s.holds(noon, 1, l, 5))

@@ -19,6 +19,9 @@
 -- look; with given instants a second later, since the next instant may be an earlier one. By the
 -- server's clock, those further ahead than that are dropped, too: the clock was set back.
 --
+-- Only with given instants can more units count than fit into any limit: an earlier instant, at which
+-- what ran out counts again. Then 2^52 are held, and the head says that each look must read all records.
+--
 -- The functions work on a table, which writeholds stores:
 --   key, sum, n, dead, high, first, expires, floor, final, place, tills, counts   see above
 --   held, count, latest   what counts: units, records, until when
@@ -27,7 +30,7 @@
 --   set, sets, out        what to write and how many words, and records to drop; changed: or another number
 --   lasts                 until when the newest record lasts
 
-local never = 9007199254740991
+local never, mostheld = 9007199254740991, 4503599627370496
 local known = {} -- by key
 local char = string.char
 owed = {}
@@ -136,7 +139,7 @@ function recount(h)
           h.sum, h.n, h.high = h.sum + units, h.n + 1, max(h.high, till - 2 * span)
           list(h, till, 1)
           if each and clock < till and till <= clock + 2 * span then
-            held, count, latest = held + units, count + 1, max(latest, till)
+            held, count, latest = min(held + units, mostheld), count + 1, max(latest, till)
           end
         end
       end
@@ -332,7 +335,7 @@ function addholds(h, ids, units, till, span)
     return
   end
   h.sum, h.n, h.high = h.sum + units * added, h.n + added, max(h.high, till - 2 * span)
-  h.held, h.count, h.latest = h.held + units * added, h.count + added, max(h.latest, till)
+  h.held, h.count, h.latest = min(h.held + units * added, mostheld), h.count + added, max(h.latest, till)
   list(h, till, added)
 end
 
@@ -379,6 +382,9 @@ function writeholds(h)
     h.expires = h.lasts + floor((h.lasts - clock) / 2) -- so that not every hold extends it
   end
   local t, c = h.tills, h.counts
+  if h.sum > mostheld then
+    h.sum, h.first = mostheld, 0
+  end
   set[4] = pack('>BI7HHI7I7I7I7I7HI7HI7HI7HI7HI7H', 80, h.sum, h.n, h.dead, h.high, h.first, h.expires, h.floor, h.final, h.place,
     t[1] or 0, c[1] or 0, t[2] or 0, c[2] or 0, t[3] or 0, c[3] or 0, t[4] or 0, c[4] or 0, t[5] or 0, c[5] or 0)
   local done = try(spread(set, 1, min(#set, 2004))) -- all of them may be too many for one call

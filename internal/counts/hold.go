@@ -67,13 +67,13 @@ const BytesOfAHold = 240
 // clocks may step back, and then it counts again, µs.
 const keepRunOut = 1_000_000
 
-// standing is what counts in g, which may be nil, at an instant: how many units, for how much
-// longer and in how many records.
+// standing is what counts in g, which may be nil, at an instant: how many units, at most Exact, for
+// how much longer and in how many records.
 func (g *holdGroup) standing(now int64) (units, left int64, n int) {
 	if g == nil || len(g.order) == 0 {
 		return 0, 0, 0
 	}
-	if now >= g.since && now < g.order[0].until { // all count
+	if now >= g.since && now < g.order[0].until && 0 <= g.sum && g.sum <= algo.Exact { // all count
 		for i := len(g.order) - 1; i >= 0; i-- {
 			if h := g.order[i]; !h.released {
 				return g.sum, h.until - now, len(g.order) - g.released
@@ -85,7 +85,7 @@ func (g *holdGroup) standing(now int64) (units, left int64, n int) {
 	for _, h := range g.order {
 		g.since = max(g.since, h.until-2*h.span)
 		if h.counts(now) {
-			units, left, n = units+h.units, h.until-now, n+1
+			units, left, n = min(units+h.units, algo.Exact), h.until-now, n+1
 		}
 	}
 	return units, left, n
