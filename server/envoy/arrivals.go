@@ -1,7 +1,6 @@
 package envoy
 
 import (
-	"container/list"
 	"context"
 	"sync"
 	"time"
@@ -21,59 +20,88 @@ const (
 // message takes nor the bytes of all of them, so that a client could hold thousands of halves of 4 MiB.
 // It may be used from many goroutines at once.
 type arrivals struct {
-	mu    sync.Mutex
-	calls list.List // of *arrival, the oldest first
+	mu          sync.Mutex
+	first, last *arrival // in the order in which they began
 }
 
-// arrival is a call.
+// arrival is a call. It is the call's context, too, and an element of the list, and nothing runs when the
+// call ends: apart, these took 4 % of the CPU time of a call.
 type arrival struct {
-	all    *arrivals
-	place  *list.Element
-	since  time.Time
-	cancel context.CancelFunc
-	stop   func() bool // end is not called when the call ends
+	context.Context
+	cancel     context.CancelFunc
+	since      time.Time
+	all        *arrivals
+	next, prev *arrival
+	listed     bool
 }
 
 type arrivalKey struct{}
 
-// begin is a tap.ServerInHandle. It keeps a call until it arrives or ends.
+// Value is for context.Context.
+func (c *arrival) Value(key any) any {
+	if key == (arrivalKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// begin is a tap.ServerInHandle. The call is listed until it arrives, or until cut finds that it ended.
 func (a *arrivals) begin(ctx context.Context, _ *tap.Info) (context.Context, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	c := &arrival{all: a, since: time.Now(), cancel: cancel}
+	c := &arrival{all: a, since: time.Now(), listed: true}
+	c.Context, c.cancel = context.WithCancel(ctx)
 	a.mu.Lock()
-	c.place = a.calls.PushBack(c)
-	a.mu.Unlock()
-	c.stop = context.AfterFunc(ctx, c.end)
-	return context.WithValue(ctx, arrivalKey{}, c), nil
+	defer a.mu.Unlock()
+	if c.prev = a.last; c.prev != nil {
+		c.prev.next = c
+	} else {
+		a.first = c
+	}
+	a.last = c
+	return c, nil
 }
 
 // arrived says that the first message of the call with this context is here.
 func arrived(ctx context.Context) {
-	if c, ok := ctx.Value(arrivalKey{}).(*arrival); ok && c.stop() {
-		c.end()
+	if c, ok := ctx.Value(arrivalKey{}).(*arrival); ok {
+		c.all.mu.Lock()
+		defer c.all.mu.Unlock()
+		c.all.remove(c)
 	}
 }
 
-func (c *arrival) end() {
-	c.all.mu.Lock()
-	defer c.all.mu.Unlock()
-	if c.place != nil {
-		c.all.calls.Remove(c.place)
-		c.place = nil
+// remove takes c out, if it is in. The lock is held.
+func (a *arrivals) remove(c *arrival) {
+	if !c.listed {
+		return
 	}
+	if c.prev != nil {
+		c.prev.next = c.next
+	} else {
+		a.first = c.next
+	}
+	if c.next != nil {
+		c.next.prev = c.prev
+	} else {
+		a.last = c.prev
+	}
+	c.next, c.prev, c.listed = nil, nil, false
 }
 
-// cut ends the oldest of the calls that stall, but for most of them.
+// cut ends the oldest of the calls that stall, but for most of them, and forgets those that ended.
 func (a *arrivals) cut(now time.Time, most int) {
 	a.mu.Lock()
-	var oldest []*arrival
-	stalled := 0
-	for e := a.calls.Front(); e != nil && now.Sub(e.Value.(*arrival).since) >= stalledAfter; e = e.Next() {
-		stalled++
-		oldest = append(oldest, e.Value.(*arrival))
+	var stalled []*arrival
+	for c := a.first; c != nil; {
+		next := c.next
+		if c.Err() != nil {
+			a.remove(c)
+		} else if now.Sub(c.since) >= stalledAfter {
+			stalled = append(stalled, c)
+		}
+		c = next
 	}
 	a.mu.Unlock()
-	for _, c := range oldest[:max(0, stalled-most)] {
+	for _, c := range stalled[:max(0, len(stalled)-most)] {
 		c.cancel()
 	}
 }
