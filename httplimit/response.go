@@ -131,17 +131,18 @@ func (w *watchedWriter) leave() {
 	w.mu.Lock()
 	w.running--
 	ended := w.running == 0
+	response := w.response // another goroutine may still write to a connection that this one closes
 	w.mu.Unlock()
 	if !ended {
 		return
 	}
-	if w.response.usage != nil {
-		w.response.usage.Close()
+	if response.usage != nil {
+		response.usage.Close()
 	}
-	w.response.Header, w.response.Took = w.Header(), time.Since(w.start)
+	response.Header, response.Took = w.Header(), time.Since(w.start)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), callTimeout)
 	defer cancel()
-	w.onEnd(ctx, &w.response)
+	w.onEnd(ctx, &response)
 }
 
 // WriteHeader implements http.ResponseWriter.

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stintdev/stint"
@@ -180,6 +181,46 @@ func TestOnEndOfAHijackedConnection(t *testing.T) {
 	}
 	if len(ends) > 0 {
 		t.Error("it ended twice")
+	}
+}
+
+// A hijacked connection may be closed while another goroutine writes to it, as a ReverseProxy does
+// after an upgrade. The end is final: what is written later does not change what OnEnd gets.
+func TestOnEndDuringAWrite(t *testing.T) {
+	writers := make(chan *sync.WaitGroup, 1)
+	s, ends := tellsEnds(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		var writing sync.WaitGroup
+		begun := make(chan bool)
+		writing.Go(func() {
+			_, err := fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
+			close(begun)
+			for err == nil {
+				_, err = conn.Write(make([]byte, 1000))
+			}
+		})
+		<-begun
+		conn.Close()
+		writers <- &writing
+	})
+	for range 20 {
+		client, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(client, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		(<-writers).Wait()
+		if got := <-ends; got.status != 101 || got.bytes < 36 {
+			t.Errorf("%+v", got)
+		}
+		client.Close()
+	}
+	if len(ends) > 0 {
+		t.Error("a request ended twice")
 	}
 }
 
