@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -20,11 +21,12 @@ import (
 // has ended, and what they hold is settled then.
 type ending struct {
 	holds bool // the request may hold something
+	late  bool // rules in shadow mode may hold something that is kept after the end
 
 	mu     sync.Mutex
 	kept   []kept
 	ended  bool
-	result *result // nil: the request did not take place
+	result *result // for what is late; nil: the request did not take place
 }
 
 // kept is what a request holds by the rules of one call of the store.
@@ -97,7 +99,12 @@ func (e *ending) close(how *result) []kept {
 		return nil
 	}
 	all := e.kept
-	e.ended, e.result, e.kept = true, how, nil
+	e.ended, e.kept = true, nil
+	if how != nil && e.late {
+		own := *how
+		own.Headers = maps.Clone(how.Headers) // net/http and other handlers go on to change them
+		e.result = &own
+	}
 	return all
 }
 

@@ -39,6 +39,9 @@ func shadowsOf(all []evaluation, n int) *shadows {
 	for i := range all {
 		for j := range all[i].groups {
 			if g := &all[i].groups[j]; g.inShadow() {
+				if e := all[i].ending; e != nil {
+					e.late = true
+				}
 				g.answer.Err = errNotAskedNow
 				c.requests = append(c.requests, g.request)
 				c.answers = append(c.answers, stint.Answer{Each: make([]stint.Decision, len(g.request.Asks)), Err: errNotAskedNow})
