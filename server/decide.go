@@ -367,12 +367,7 @@ func (s *Server) concludeEnforced(ctx context.Context, t *evaluation, g *group) 
 		t.ending.keep(ctx, kept{stint.Internal().Keep(s.decider, &g.request, a.Each, &a.Decision), g.request.Asks, g.rules, v.counters})
 	}
 	v.counters.fellBack(g.rules, a)
-	if a.Outcome == stint.Banned && a.Limit == nil && t.in.Descriptors != nil {
-		g.bannedAlone()
-	}
-	if t.in.Descriptors != nil {
-		t.refuseSpent(g)
-	}
+	t.concludeCall(g)
 	return nil
 }
 

@@ -69,6 +69,17 @@ func (g *group) showCharged(calls []stint.HoldCall) []stint.HoldCall {
 	return calls
 }
 
+// concludeCall changes the answer of g, which is enforced, to that of a call of Envoy's service if t is one.
+func (t *evaluation) concludeCall(g *group) {
+	if t.in.Descriptors == nil {
+		return
+	}
+	if g.answer.Outcome == stint.Banned && g.answer.Limit == nil {
+		g.bannedAlone()
+	}
+	t.refuseSpent(g)
+}
+
 // bannedAlone makes the answer of g, in which a ban that runs refuses all, one about the key that is
 // banned. The others were not asked.
 func (g *group) bannedAlone() {

@@ -92,7 +92,7 @@ func (s *Server) refundGroup(ctx context.Context, g *group, e *ending, stays fun
 	if e != nil {
 		err = e.end(ctx, nil)
 	}
-	s.decider.Holds(ctx, calls)
+	s.hold(ctx, g.request.At, calls)
 	for i := range calls {
 		err = errors.Join(err, calls[i].Err)
 	}

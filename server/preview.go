@@ -177,7 +177,9 @@ func (p *trial) decide(ctx context.Context, q *recent.Request, at time.Time, amb
 		if a.Decision, a.Err = p.limiter.Take(ctx, &g.request, a.Each); a.Err != nil {
 			return tried{}, a.Err
 		}
-		if g.inShadow() && !a.Allowed {
+		if !g.inShadow() {
+			t.concludeCall(g)
+		} else if !a.Allowed {
 			result.shadows = append(result.shadows, g.rules[0].Name)
 		}
 		t.place(g)
