@@ -7,6 +7,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/rules"
 )
 
 // chargedCost is how many units the i-th ask of g is charged if it is refused: those of descriptors that
@@ -77,7 +78,7 @@ func (t *evaluation) concludeCall(g *group) {
 	if g.answer.Outcome == stint.Banned && g.answer.Limit == nil {
 		g.bannedAlone()
 	}
-	t.refuseSpent(g)
+	g.refuseSpent()
 }
 
 // bannedAlone makes the answer of g, in which a ban that runs refuses all, one about the key that is
@@ -92,21 +93,28 @@ func (g *group) bannedAlone() {
 	}
 }
 
-// refuseSpent refuses a group of a call that takes nothing, if not one unit is left. The store allows
-// that. But Envoy asks with 0 and charges what was used when the response ends. A charge of one unit
-// that does not fit takes nothing, so the count would stay at the limit, and nothing would refuse.
-func (t *evaluation) refuseSpent(g *group) {
+// refuseSpent refuses what g allows although not one unit is left; see refuseSpent.
+func (g *group) refuseSpent() {
 	spent := false
 	for i := range g.answer.Each {
-		d := &g.answer.Each[i]
-		if d.Allowed && d.Limit != nil && d.Remaining == 0 && d.By != stint.ByPolicy && g.request.Asks[i].Peek && g.rules[i].Descriptor != nil {
-			d.RetryAfter = httplimit.Reset(d)
-			d.Allowed, d.Outcome, spent = false, stint.Limited, true
-		}
+		spent = refuseSpent(g.rules[i], &g.request.Asks[i], &g.answer.Each[i]) || spent
 	}
 	if spent && g.answer.Allowed {
 		g.answer.Decision = stint.Strictest(g.answer.Each)
 	}
+}
+
+// refuseSpent refuses an ask of a call that takes nothing, if not one unit is left. The store allows
+// that. But Envoy asks with 0 and charges what was used when the response ends. A charge of one unit
+// that does not fit takes nothing, so the count would stay at the limit, and nothing would refuse.
+// It reports whether it has changed d, the answer to a.
+func refuseSpent(rule *rules.Rule, a *stint.Ask, d *stint.Decision) bool {
+	if rule.Descriptor == nil || !a.Peek || !d.Allowed || d.Limit == nil || d.Remaining > 0 || d.By == stint.ByPolicy {
+		return false
+	}
+	d.RetryAfter = httplimit.Reset(d)
+	d.Allowed, d.Outcome = false, stint.Limited
+	return true
 }
 
 // isCall reports whether t is a call of Envoy's service that was decided.

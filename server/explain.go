@@ -184,6 +184,9 @@ func explainLimits(v *lookup.View, r *explainedRule, asks []stint.Ask) error {
 	}
 	for i := range out {
 		d := &out[i]
+		if !isShadow(r.from) {
+			refuseSpent(r.from, &asks[i], d)
+		}
 		j := adminapi.ExplainedLimit{LimitState: v.Limit(d), Cost: asks[i].Units(), Allowed: d.Allowed, Busy: d.Busy, RetryAfter: d.RetryAfter.Microseconds()}
 		if d.RetryAfter == stint.Never {
 			j.RetryAfter = never

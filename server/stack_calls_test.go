@@ -135,3 +135,38 @@ func TestSimulateHeldCalls(t *testing.T) {
 		})
 	}
 }
+
+// An explanation says what a call is answered right after it.
+func TestExplainHeldCalls(t *testing.T) {
+	for seed := range uint64(30) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newCalls(t, heldCalls, "{}", over(new(stint.Memory)))
+			o := operator{t, s.Admin()}
+			r := rand.New(rand.NewPCG(seed, 33))
+			var holds []string
+			for i := range 80 {
+				time.Sleep(time.Duration(r.IntN(4000)) * time.Millisecond)
+				if n := len(holds); n > 0 && r.IntN(3) == 0 {
+					callCheck(s, "/v1/settle", fmt.Sprintf(`{"hold":%q,"cost":%d}`, holds[n-1], r.IntN(5)))
+					holds = holds[:n-1]
+				}
+				call, hold := drawCall(r), ""
+				if r.IntN(2) == 0 {
+					hold = `"hold":"30s",`
+				}
+				var e struct{ Outcome, Rule string }
+				said := o.want(200, "POST", "/v1/explain", "{"+call+"}")
+				if err := json.Unmarshal([]byte(said), &e); err != nil {
+					t.Fatal(err)
+				}
+				a := readAnswer[answered](t, callCheck(s, "/v1/check?shadow=true", "{"+hold+call+"}"))
+				if a.Hold != "" {
+					holds = append(holds, a.Hold)
+				}
+				if e.Outcome != a.Outcome {
+					t.Fatalf("seed %d, %d: %s\nexplained %s\nanswered %s", seed, i, hold+call, said, a)
+				}
+			}
+		})
+	}
+}
