@@ -58,7 +58,10 @@ func (t *evaluation) divide(at time.Time) {
 	}
 	for i := range t.groups {
 		g := &t.groups[i]
-		g.request.At, g.request.Deadline = at, soonest(g.rules)
+		g.request.At = at
+		if at.IsZero() { // a simulation waits for the store
+			g.request.Deadline = soonest(g.rules)
+		}
 		g.request.Hold, g.request.HoldFor = t.holds, t.holdFor
 	}
 }

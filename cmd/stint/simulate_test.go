@@ -6,9 +6,30 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stintdev/stint/internal/redistest"
 )
+
+// A simulation waits for a Redis that takes longer than a decision may: its results depend on the
+// events alone.
+func TestSimulateInSlowRedis(t *testing.T) {
+	slow := redistest.StartProxy(t, redistest.Start(t).Addr)
+	slow.Set(redistest.Toxic{Latency: 60 * time.Millisecond})
+	rules := configured(t, `
+rules:
+  - {name: a, key: client.ip, limits: [5 per 1m], decision_timeout: 5ms}
+  - {name: b, key: client.ip, limits: [2 per 1m], mode: shadow}
+`)
+	const events = `{"t_us":1770000000000000,"client":"192.0.2.1"}` + "\n"
+	code, want, errs := call(strings.Repeat(events, 6), "simulate", "--rules", rules)
+	if code != 0 || strings.Count(want, "\n") != 6 {
+		t.Fatal(code, want, errs)
+	}
+	if code, got, errs := call(strings.Repeat(events, 6), "simulate", "--rules", rules, "--store", slow.URL()); code != 0 || got != want {
+		t.Errorf("exit %d: %s\nRedis says\n%s\nmemory says\n%s", code, errs, got, want)
+	}
+}
 
 // A simulation in Redis says the same as one in memory, beside what else is there,
 // and removes its keys however it ends.
