@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -160,6 +161,7 @@ func (c *envoyChoice) settings(of *envoy.Settings) (config.Settings, error) {
 	s := config.Default()
 	s.CheckListen, s.ProbeListen, s.Admin.Listen = config.Off, c.probeListen, c.adminListen
 	s.Store, s.Namespace = of.Redis.Store, of.Redis.Namespace
+	s.DecisionTimeout = cmp.Or(of.Redis.DecisionTimeout, s.DecisionTimeout)
 	s.Envoy = config.DefaultEnvoy() // whose listeners count where memory is divided
 	s.Log.JSON = of.LogFormat == "json"
 	if err := s.Log.Level.UnmarshalText([]byte(of.LogLevel)); err != nil {

@@ -34,7 +34,7 @@ func TestAttackEnvoyThroughFaults(t *testing.T) {
 	redis := redistest.Start(t)
 	const limited = "domain: shop\ndescriptors:\n  - {key: few, rate_limit: {unit: year, requests_per_unit: 300}}\n  - {key: k, rate_limit: {unit: second, requests_per_unit: 1000}}\n"
 	variables, dir := runtimeDirectory(t, map[string]string{"shop.yaml": limited})
-	s := asEnvoy(t, append(variables, "REDIS_URL="+redis.Addr, "LOG_LEVEL=info")...)
+	s := asEnvoy(t, append(variables, "REDIS_URL="+redis.Addr, "LOG_LEVEL=info", "STINT_DECISION_TIMEOUT=1s")...)
 	conn, err := grpc.NewClient(s.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)

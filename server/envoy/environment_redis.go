@@ -17,7 +17,7 @@ var redisNames = []string{"REDIS_URL", "REDIS_TYPE", "REDIS_SOCKET_TYPE", "REDIS
 // redis makes one address of the variables REDIS_*. If none of them says where Redis is, counts
 // are kept in memory.
 func (e *environment) redis(s *Settings) Redis {
-	r := Redis{Store: "memory", Chosen: e.set(redisNames...)}
+	r := Redis{Store: "memory", Chosen: e.set(redisNames...), DecisionTimeout: e.duration("STINT_DECISION_TIMEOUT", 0, time.Millisecond)}
 	if s.KeyPrefix != "" && !s.SharedCounters {
 		r.Namespace = namespaceOf(s.KeyPrefix)
 	}

@@ -111,6 +111,7 @@ STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true
 STINT_ENVOY_KEYS=true
 STINT_ENVOY_QUOTA_SHARES=equal
 STINT_ENVOY_QUOTA_TTL=30s
+STINT_DECISION_TIMEOUT=250ms
 SHADOW_MODE=true
 QUOTA_MODE=true
 RESPONSE_DYNAMIC_METADATA=true
@@ -155,7 +156,7 @@ TRACING_SAMPLING_RATE=0.1`, "\n"))
 			Mogrifiers: []envoy.Mogrifier{{Pattern: "^a(.*)$", Name: "a", Tags: map[string]string{"rest": "$1"}}, {Pattern: "b", Name: "c"}},
 		},
 		Headers:        envoy.ResponseHeaders{Enabled: true, Limit: "l", Remaining: "r", Reset: "s"},
-		Redis:          envoy.Redis{Store: "redis://redis:6379", Chosen: true},
+		Redis:          envoy.Redis{Store: "redis://redis:6379", Chosen: true, DecisionTimeout: 250 * time.Millisecond},
 		Tracing:        envoy.Tracing{Enabled: true, Service: "limits", Sample: 0.1},
 		Quotas:         envoy.Quotas{Shares: "equal", TTL: 30 * time.Second},
 		NearLimitRatio: 0.5, Shadow: true, Quota: true, DynamicMetadata: true,
@@ -215,6 +216,7 @@ func TestEnvironmentWrong(t *testing.T) {
 		"GRPC_PORT=65536":               `GRPC_PORT: "65536": want a whole number`,
 		"GRPC_MAX_CONNECTION_AGE=1":     `GRPC_MAX_CONNECTION_AGE: "1": want a duration`,
 		"STATS_FLUSH_INTERVAL=-1s":      `STATS_FLUSH_INTERVAL: "-1s": want a duration from 1ms`,
+		"STINT_DECISION_TIMEOUT=0s":     `STINT_DECISION_TIMEOUT: "0s": want a duration from 1ms`,
 		"SHADOW_MODE=yes":               `SHADOW_MODE: "yes": want true or false`,
 		"NEAR_LIMIT_RATIO=80":           `NEAR_LIMIT_RATIO: "80": want a number from 0 to 1`,
 		"NEAR_LIMIT_RATIO=NaN":          `NEAR_LIMIT_RATIO`,

@@ -120,6 +120,8 @@ type Redis struct {
 	Chosen bool
 	// Namespace keeps the keys of this service apart from others in Store; empty: the default.
 	Namespace string
+	// DecisionTimeout is how long a decision waits for Store; 0: the default of the server.
+	DecisionTimeout time.Duration
 }
 
 // Quotas are the settings of the rate limit quota service; see package quota.
