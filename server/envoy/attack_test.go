@@ -323,7 +323,9 @@ descriptors:
 	for name, store := range stores {
 		t.Run(name, func(t *testing.T) {
 			keys := &redislimit.EnvoyKeys{Name: set.EnvoyCount}
-			decides := server.New(server.Config{Settings: config.Default(), Rules: set, Limiter: stint.NewLimiter(store(keys)), Log: slog.New(slog.DiscardHandler)})
+			of := config.Default()
+			of.DecisionTimeout = 10 * time.Second // no call is decided without the store
+			decides := server.New(server.Config{Settings: of, Rules: set, Limiter: stint.NewLimiter(store(keys)), Log: slog.New(slog.DiscardHandler)})
 			t.Cleanup(decides.Close)
 			service := envoy.NewService(decides, new(envoy.Settings), nil)
 			for _, key := range []string{"window", "bucket", "sliding"} {

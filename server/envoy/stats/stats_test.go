@@ -37,7 +37,9 @@ func envoyOf(t testing.TB, file string, settings *envoy.Settings, limiter *stint
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := server.New(server.Config{Settings: config.Default(), Rules: set, Limiter: limiter, Log: quiet})
+	of := config.Default()
+	of.DecisionTimeout = 10 * time.Second // no call is decided without the store
+	s := server.New(server.Config{Settings: of, Rules: set, Limiter: limiter, Log: quiet})
 	if err := s.Open(); err != nil {
 		t.Fatal(err)
 	}
