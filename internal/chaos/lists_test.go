@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -29,14 +30,19 @@ rules:
 `
 
 // Lists of many checks are slow by their size, and no sign that the store is: they do
-// not open the breaker, and others are decided by the store beside them.
+// not open the breaker, and others are decided by the store beside them. The way to the store is
+// long, and a decision may take long, so that lists take longer than a decision may on each machine,
+// and no other call does on a busy one.
 func TestLists(t *testing.T) {
-	const lists, checks = 3, 100
+	const lists, checks = 3, 400
+	const wayTakes, decisionMayTake = 25 * time.Millisecond, 400 * time.Millisecond
 	lasts := time.Second
 	if long() {
 		lasts = 10 * time.Second
 	}
-	store, err := redislimit.Connect(t.Context(), redistest.Start(t).URL(), redislimit.Options{})
+	way := redistest.StartProxy(t, redistest.Start(t).Addr)
+	way.Set(redistest.Toxic{Latency: wayTakes})
+	store, err := redislimit.Connect(t.Context(), way.URL(), redislimit.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +51,9 @@ func TestLists(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := server.New(server.Config{Settings: config.Default(), Rules: set, Limiter: stint.NewLimiter(store), Log: slog.New(slog.DiscardHandler)})
+	settings := config.Default()
+	settings.DecisionTimeout = decisionMayTake
+	s := server.New(server.Config{Settings: settings, Rules: set, Limiter: stint.NewLimiter(store), Log: slog.New(slog.DiscardHandler)})
 	defer s.Close()
 	api := httptest.NewServer(s.Check())
 	defer api.Close()
@@ -88,7 +96,8 @@ func TestLists(t *testing.T) {
 	}
 	half := took[len(took)/2]
 	var over atomic.Bool
-	var listed, local atomic.Int64
+	var listed, local, shortest atomic.Int64
+	shortest.Store(math.MaxInt64)
 	var asking sync.WaitGroup
 	for range lists {
 		asking.Go(func() {
@@ -98,9 +107,13 @@ func TestLists(t *testing.T) {
 					body = append(body, fmt.Sprintf(`{"operation":"list","attrs":{"user":"v%d"}}`, rand.IntN(100_000)))
 				}
 				var all []reply
+				asked := time.Now()
 				if err := ask("["+strings.Join(body, ",")+"]", &all); err != nil {
 					t.Error(err)
 					return
+				}
+				if took := int64(time.Since(asked)); took < shortest.Load() {
+					shortest.Store(took)
 				}
 				for _, one := range all {
 					listed.Add(1)
@@ -125,6 +138,9 @@ func TestLists(t *testing.T) {
 	}
 	t.Logf("alone %s; beside lists half within %s, 99 %% within %s; %d of %d not by the store; of the lists' %d checks %d; %s",
 		half, took[len(took)/2], took[len(took)*99/100], other, decided+other, listed.Load(), local.Load(), &metrics)
+	if took := time.Duration(shortest.Load()); took < decisionMayTake {
+		t.Errorf("a list took %s: no longer than a decision may", took)
+	}
 	if !strings.Contains(metrics.String(), " 0\n") {
 		t.Errorf("lists opened the breaker: %s", &metrics)
 	}
