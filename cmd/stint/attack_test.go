@@ -318,10 +318,10 @@ func TestAttackRedisFaults(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	way := redistest.StartProxy(t, redis.Addr)
-	s := serving(t, "--store", way.URL(), "--config", configured(t, "rules: [{name: one, key: attrs.user, limits: [1000 per 1h], penalty: {ban_after: 5, ban_for: 1h}}]\n"))
+	s := serving(t, "--store", way.URL(), "--config", configured(t, "server: {decision_timeout: 200ms}\nrules: [{name: one, key: attrs.user, limits: [1000 per 1h], penalty: {ban_after: 5, ban_for: 1h}}]\n"))
 	for what, toxic := range map[string]redistest.Toxic{
 		"as ever":     {},
-		"late":        {Latency: 40 * time.Millisecond, Jitter: 40 * time.Millisecond},
+		"late":        {Latency: 200 * time.Millisecond, Jitter: 200 * time.Millisecond},
 		"narrow":      {Bandwidth: 200},
 		"cut":         {Cut: 50},
 		"hangs":       {Stall: true},

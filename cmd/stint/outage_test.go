@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -63,8 +64,9 @@ func TestServeNamespaces(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	file := t.TempDir() + "/stint.yaml"
-	put(t, file, "server: {namespace: mail}\nrules: [{name: default, key: client.ip, limits: [1 per 1h]}]\n")
-	rule := []string{"--limit", "1 per 1h", "--store"}
+	const settings = "server: {decision_timeout: 20s%s}\nrules: [{name: default, key: client.ip, limits: [1 per 1h]}]\n"
+	put(t, file, fmt.Sprintf(settings, ", namespace: mail"))
+	rule := []string{"--config", configured(t, fmt.Sprintf(settings, "")), "--store"}
 	all := map[string]*served{
 		"stint": serving(t, append(rule, redis.URL())...),
 		"shop":  serving(t, append(rule, redis.URL(), "--namespace", "shop")...),

@@ -18,9 +18,7 @@ func TestServeProbesWhileFrozen(t *testing.T) {
 	redis := redistest.Start(t)
 	proxy := redistest.StartProxy(t, redis.Addr)
 	s := serving(t, "--limit", "9 per 1h", "--store", proxy.URL())
-	if text := ready(t, s); text != "200 ready" {
-		t.Fatalf("before: %s", text)
-	}
+	until(t, "it is ready", 20*time.Second, func() bool { return ready(t, s) == "200 ready" })
 	thaw := redis.Freeze(t)
 	until(t, "readyz tells that the store is away, though nobody asks for a decision", 20*time.Second, func() bool { return ready(t, s) == "200 ready, without the store" })
 	asked, goroutines, logged := proxy.Asked(), runtime.NumGoroutine(), len(s.log.String())
