@@ -381,6 +381,46 @@ func TestInterimResponsesAreDropped(t *testing.T) {
 	}
 }
 
+// A response without Content-Type has none at the client either: a browser would run as HTML what
+// net/http takes for HTML.
+func TestNoContentTypeIsGuessed(t *testing.T) {
+	const page = "<html><script>alert(1)</script>"
+	g := start(t, newServer(t, generous, everythingTo(upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hints" {
+			w.WriteHeader(http.StatusEarlyHints)
+		}
+		w.Header()["Content-Type"] = r.Header["X-Type"]
+		_, _ = io.WriteString(w, page)
+		if r.URL.Path == "/stream" {
+			w.(http.Flusher).Flush()
+		}
+	}))))
+	http1, http2 := new(http.Transport), &http.Transport{Protocols: new(http.Protocols)}
+	http2.Protocols.SetUnencryptedHTTP2(true)
+	defer http1.CloseIdleConnections()
+	defer http2.CloseIdleConnections()
+	for _, via := range []*http.Transport{http1, http2} {
+		for _, path := range []string{"/", "/stream", "/hints"} {
+			for _, want := range [][]string{nil, {"text/plain"}} {
+				r, err := http.NewRequest("GET", "http://"+g.gateway+path, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Header["X-Type"] = want
+				resp, err := via.RoundTrip(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				body, _ := io.ReadAll(resp.Body)
+				resp.Body.Close()
+				if got := resp.Header["Content-Type"]; !slices.Equal(got, want) || string(body) != page {
+					t.Errorf("%s %s: Content-Type %q, want %q; %s", resp.Proto, path, got, want, body)
+				}
+			}
+		}
+	}
+}
+
 // What goes wrong is a problem with the headers that the limits were told in.
 func TestGatewayProblems(t *testing.T) {
 	leave := make(chan bool)

@@ -267,6 +267,9 @@ func (s *Server) proxy(route *config.Route) http.Handler {
 				s.cutOff.upgraded.Add(1)
 			}
 			x.setHeaders(r.Header)
+			if _, ok := r.Header["Content-Type"]; !ok {
+				x.body.writer.Header()["Content-Type"] = nil // or net/http would guess one from the body
+			}
 			return nil
 		},
 		ErrorHandler: s.upstreamFailed,
