@@ -55,8 +55,11 @@ func (e *envoyFiles) done() *descriptors.Forest {
 	return e.loader.Done()
 }
 
-// add gives n the rule r, whose name must be free.
+// add gives n the rule r, whose name must be free. The rule of a node that is not sure has no name.
 func (e *envoyFiles) add(n *descriptors.Node, r *Rule) {
+	if n.Unsure {
+		return
+	}
 	p := e.parsers[n.Reader]
 	if first, ok := p.seen.names[r.Name]; ok {
 		p.Report(n.At, "name %q: the rule %s has it already (%s)", r.Name, first.from(p.path), codeNameTwice)
@@ -157,26 +160,27 @@ func (p *parser) descriptorLimit(l *descriptors.Limit, r *Rule) *stint.Limit {
 	for name, at := range l.Fields {
 		readers[name](at)
 	}
-	if p.Problems() > before {
+	if l.Wrong || p.Problems() > before {
 		return nil
 	}
-	switch at := l.Fields["time_zone"]; {
-	case d.Amount == 0 && l.Fields["burst"] != nil:
+	if d.Amount == 0 && l.Fields["burst"] != nil {
 		p.Report(l.Fields["burst"], "burst: requests_per_unit is 0, so that nothing is allowed")
-		return nil
-	case s.Algorithm == stint.InFlight:
+	}
+	if s.Algorithm == stint.InFlight {
 		p.Report(l.Fields["algorithm"], "algorithm in_flight: it limits what runs at once and has no unit; Envoy does not say when a request ends")
-		return nil
+	}
+	switch at := l.Fields["time_zone"]; {
 	case at == nil:
 	case s.Algorithm != stint.FixedWindow:
 		p.Report(at, "time_zone: only a fixed_window can be one of the calendar, and the algorithm is %s", s.Algorithm)
-		return nil
 	case d.Unit < Day:
 		p.Report(at, "time_zone: windows of a %s are the same in all time zones; it is for day, week, month and year", l.Unit)
-		return nil
 	default:
 		s.Period = 0
 		s.Calendar = stint.Calendar{Unit: calendarUnits[d.Unit], Zone: zone}
+	}
+	if p.Problems() > before {
+		return nil
 	}
 	limit, err := stint.NewLimit(s)
 	if err == nil {

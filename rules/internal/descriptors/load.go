@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -55,36 +56,50 @@ func (l *Loader) Load(r *yamlnode.Reader, root *yamlnode.Node) {
 		r.Report(root, "config file cannot have empty domain")
 		return
 	}
-	f := &file{Reader: r, loader: l}
-	before := r.Problems()
-	if !f.checkNames(root) || r.Problems() > before {
+	f := &file{Reader: r, loader: l, wrong: map[*yamlnode.Node]bool{}}
+	if !f.checkNames(root) {
 		return
 	}
-	var domain string
-	fields := f.fields(root, "domain", "descriptors")
-	f.text(fields["domain"], &domain)
-	if domain == "" {
-		at := root
-		if n := fields["domain"]; n != nil {
-			at = n
-		}
-		f.Report(at, "config file cannot have empty domain")
-		return
+	if l.domains == nil {
+		l.domains, l.seen = map[string]*Node{}, map[place]bool{}
 	}
-	tree := l.domains[domain]
+	fields, sure := f.fields(root, "domain", "descriptors")
+	tree := f.tree(root, fields["domain"], sure)
+	f.descriptors(fields["descriptors"], tree, clip(tree.Key)+".")
+}
+
+// tree is the domain of a file. If that has an error, the tree is none of the forest's: its
+// descriptors are read for their errors only.
+func (f *file) tree(root, at *yamlnode.Node, sure bool) *Node {
+	l := f.loader
+	tree := &Node{At: root, Reader: f.Reader, Rule: -1}
+	f.text(at, &tree.Key)
+	first := l.domains[tree.Key]
 	switch {
-	case tree == nil:
-		tree = &Node{Key: domain, At: root, Reader: r, Rule: -1}
-		if l.domains == nil {
-			l.domains, l.seen = map[string]*Node{}, map[place]bool{}
-		}
-		l.domains[domain] = tree
+	case tree.Key == "":
+		f.missing(root, at, sure, "config file cannot have empty domain")
+		tree.Unsure = true
+	case first == nil:
+		l.domains[tree.Key] = tree
 		l.order = append(l.order, tree)
-	case !l.Merge:
-		f.Report(fields["domain"], "duplicate domain '%s' in config file", clip(domain))
-		return
+	case l.Merge:
+		return first
+	default:
+		f.Report(at, "duplicate domain '%s' in config file", clip(tree.Key))
+		tree.Unsure = true
 	}
-	f.descriptors(fields["descriptors"], tree, clip(domain)+".")
+	return tree
+}
+
+// missing reports that the field at of the mapping n is missing or empty, unless an error that was
+// reported before may be the cause: of the field itself or, if not sure, of a name in n.
+func (f *file) missing(n, at *yamlnode.Node, sure bool, text string) {
+	switch {
+	case at == nil && sure:
+		f.Report(n, "%s", text)
+	case at != nil && !f.wrong[at]:
+		f.Report(at, "%s", text)
+	}
 }
 
 // Done drops what is needed for loading only.
@@ -111,10 +126,17 @@ func (n *Node) done() {
 type file struct {
 	*yamlnode.Reader
 	loader *Loader
+	wrong  map[*yamlnode.Node]bool // an error was reported there
+}
+
+// Report notes a problem at n.
+func (f *file) Report(n *yamlnode.Node, format string, args ...any) {
+	f.wrong[n] = true
+	f.Reader.Report(n, format, args...)
 }
 
 // checkNames checks names and types in all mappings under n, as envoyproxy/ratelimit does before it
-// looks at what they mean.
+// looks at what they mean. It reports false if n is no mapping.
 func (f *file) checkNames(n *yamlnode.Node) bool {
 	if n.Kind != yaml.MappingNode {
 		f.Report(n, "error loading config file: want a mapping with a domain and descriptors")
@@ -131,6 +153,7 @@ func (f *file) checkNames(n *yamlnode.Node) bool {
 		case value.Kind == yaml.SequenceNode:
 			for _, item := range value.Content {
 				if item.Kind != yaml.MappingNode {
+					f.wrong[value] = true // also if it must not be a list
 					f.Report(item, "config error, yaml file contains list of type other than map: %s", clip(cmp.Or(item.Value, "a list or nothing")))
 					continue
 				}
@@ -146,11 +169,15 @@ func (f *file) checkNames(n *yamlnode.Node) bool {
 }
 
 // fields returns the values of a mapping by name. Names other than those of allowed have no effect
-// there.
-func (f *file) fields(n *yamlnode.Node, allowed ...string) map[string]*yamlnode.Node {
-	found := make(map[string]*yamlnode.Node, len(n.Content)/2)
+// there. It is not sure if a name has an error: what is missing may be meant by it.
+func (f *file) fields(n *yamlnode.Node, allowed ...string) (found map[string]*yamlnode.Node, sure bool) {
+	found, sure = make(map[string]*yamlnode.Node, len(n.Content)/2), true
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name := n.Content[i]
+		if f.wrong[name] {
+			sure = false
+			continue
+		}
 		if found[name.Value] != nil {
 			f.Report(name, "field %q is given twice: first on line %d", name.Value, found[name.Value].Line)
 		}
@@ -165,7 +192,7 @@ func (f *file) fields(n *yamlnode.Node, allowed ...string) map[string]*yamlnode.
 			f.loader.Useless(f.Reader, name)
 		}
 	}
-	return found
+	return found, sure
 }
 
 var (
@@ -183,16 +210,20 @@ func (f *file) each(n *yamlnode.Node, name string, read func(*yamlnode.Node)) {
 	switch {
 	case n == nil || n.Tag == "!!null":
 	case n.Kind != yaml.SequenceNode:
-		f.Report(n, "error loading config file: %s must be a list", name)
+		if !f.wrong[n] {
+			f.Report(n, "error loading config file: %s must be a list", name)
+		}
 	default:
 		for _, item := range n.Content {
-			read(item)
+			if item.Kind == yaml.MappingNode { // else checkNames reported it
+				read(item)
+			}
 		}
 	}
 }
 
 func (f *file) descriptor(n *yamlnode.Node, parent *Node, path string) {
-	fields := f.fields(n, ofDescriptor...)
+	fields, sure := f.fields(n, ofDescriptor...)
 	d := &Node{At: n, Reader: f.Reader, Rule: -1, Fields: only(fields, oursOfDescriptor)}
 	f.text(fields["key"], &d.Key)
 	f.text(fields["value"], &d.Value)
@@ -201,32 +232,29 @@ func (f *file) descriptor(n *yamlnode.Node, parent *Node, path string) {
 	f.flag(fields["detailed_metric"], &d.DetailedMetric)
 	f.flag(fields["value_to_metric"], &d.ValueToMetric)
 	f.flag(fields["share_threshold"], &d.ShareThreshold)
-	if d.Key == "" {
-		at := n
-		if fields["key"] != nil {
-			at = fields["key"]
-		}
-		f.Report(at, "descriptor has empty key")
-		return
-	}
 	path += clip(d.Composite())
 	here := place{parent, d.Composite()}
-	if f.loader.seen[here] {
+	plain := sure && !f.wrong[fields["key"]] && !f.wrong[fields["value"]]
+	d.Unsure = parent.Unsure || d.Key == "" || !plain
+	switch {
+	case d.Key == "":
+		f.missing(n, fields["key"], sure, "descriptor has empty key")
+	case !plain:
+	case f.loader.seen[here]:
 		f.Report(n, "duplicate descriptor composite key '%s'", clip(path))
-		return
+		d.Unsure = true
+	default:
+		f.loader.seen[here] = true
 	}
-	f.loader.seen[here] = true
 	parent.add(d)
-	if d.ShareThreshold && !d.IsPattern() {
+	if d.ShareThreshold && !d.IsPattern() && plain {
 		f.Report(fields["share_threshold"], "share_threshold can only be used with wildcard values (containing '*'), but found key '%s'", clip(d.Composite()))
 	}
 	f.metadata(fields["metadata"], d)
 	if limit := fields["rate_limit"]; limit != nil && limit.Tag != "!!null" {
-		before := f.Problems()
-		if d.Limit = f.limit(limit); f.Problems() == before {
-			f.loader.Each(d)
-		}
-	} else {
+		d.Limit = f.limit(limit)
+		f.loader.Each(d)
+	} else if sure {
 		f.unlimited(n)
 	}
 	f.descriptors(fields["descriptors"], d, path+".")
@@ -258,48 +286,51 @@ func only(fields map[string]*yamlnode.Node, names []string) map[string]*yamlnode
 }
 
 func (f *file) limit(n *yamlnode.Node) *Limit {
+	l := &Limit{At: n}
 	if n.Kind != yaml.MappingNode {
-		f.Report(n, "error loading config file: rate_limit must be a mapping")
-		return nil
+		l.Wrong = true
+		if !f.wrong[n] {
+			f.Report(n, "error loading config file: rate_limit must be a mapping")
+		}
+		return l
 	}
-	fields := f.fields(n, ofLimit...)
-	l := &Limit{At: n, Fields: only(fields, oursOfLimit)}
+	before := f.Problems()
+	fields, sure := f.fields(n, ofLimit...)
+	l.Fields = only(fields, oursOfLimit)
 	var unit string
 	f.text(fields["unit"], &unit)
 	f.amount(fields["requests_per_unit"], &l.Amount)
 	f.flag(fields["unlimited"], &l.Unlimited)
 	f.text(fields["name"], &l.Name)
-	at := fields["unit"]
-	if at == nil {
-		at = n
-	}
 	l.Unit = strings.ToLower(unit)
 	switch valid := slices.Contains(Units, l.Unit); {
 	case valid && l.Unlimited:
-		f.Report(at, "should not specify rate limit unit when unlimited")
-	case !valid && !l.Unlimited:
-		f.Report(at, "invalid rate limit unit '%s'", clip(unit))
+		f.Report(fields["unit"], "should not specify rate limit unit when unlimited")
+	case !valid && !l.Unlimited && !f.wrong[fields["unlimited"]]:
+		f.missing(n, fields["unit"], sure, fmt.Sprintf("invalid rate limit unit '%s'", clip(unit)))
 	case !valid:
 		l.Unit = ""
 	}
 	f.each(fields["replaces"], "replaces", func(n *yamlnode.Node) {
 		var name string
-		f.text(f.fields(n, "name")["name"], &name)
-		switch name {
-		case "":
+		fields, sure := f.fields(n, "name")
+		f.text(fields["name"], &name)
+		switch {
+		case name == "" && sure && !f.wrong[fields["name"]]:
 			f.Report(n, "should not have an empty replaces entry")
-		case l.Name:
+		case name != "" && name == l.Name:
 			f.Report(n, "replaces should not contain name of same descriptor")
 		}
 		l.Replaces = append(l.Replaces, name)
 	})
+	l.Wrong = !sure || f.Problems() > before
 	return l
 }
 
 // text reads text. Numbers and bools are text, too.
 func (f *file) text(n *yamlnode.Node, to *string) {
 	switch {
-	case n == nil || n.Tag == "!!null":
+	case n == nil || n.Tag == "!!null" || f.wrong[n]:
 	case n.Kind != yaml.ScalarNode:
 		f.Report(n, "error loading config file: want text")
 	default:
@@ -311,7 +342,7 @@ func (f *file) text(n *yamlnode.Node, to *string) {
 var bools = map[string]bool{"true": true, "yes": true, "y": true, "on": true, "false": false, "no": false, "n": false, "off": false}
 
 func (f *file) flag(n *yamlnode.Node, to *bool) {
-	if n == nil || n.Tag == "!!null" {
+	if n == nil || n.Tag == "!!null" || f.wrong[n] {
 		return
 	}
 	value, ok := bools[strings.ToLower(n.Value)]
@@ -333,7 +364,7 @@ func parseInt(text string) (int64, error) {
 }
 
 func (f *file) amount(n *yamlnode.Node, to *int64) {
-	if n == nil || n.Tag == "!!null" {
+	if n == nil || n.Tag == "!!null" || f.wrong[n] {
 		return
 	}
 	i, err := parseInt(n.Value)
@@ -346,7 +377,7 @@ func (f *file) amount(n *yamlnode.Node, to *int64) {
 
 // metadata reads any mapping.
 func (f *file) metadata(n *yamlnode.Node, d *Node) {
-	if n == nil || n.Tag == "!!null" {
+	if n == nil || n.Tag == "!!null" || f.wrong[n] {
 		return
 	}
 	if n.Kind != yaml.MappingNode {

@@ -32,6 +32,10 @@ type Node struct {
 	At     *yamlnode.Node
 	Reader *yamlnode.Reader
 
+	// Unsure means that an error was reported because of which the domain, keys or values up to
+	// here may not be as meant: the node is not to be compared with others.
+	Unsure bool
+
 	// Rule is the caller's number for a node with a Limit.
 	Rule int
 
@@ -57,6 +61,8 @@ type Limit struct {
 	Unlimited bool
 	Name      string
 	Replaces  []string
+	// Wrong means that an error in it was reported.
+	Wrong bool
 	// Fields are the values of the fields of Stint's own, by name, and At is the rate_limit.
 	// Both are nil after Load.
 	Fields map[string]*yamlnode.Node
