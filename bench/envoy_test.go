@@ -112,7 +112,7 @@ func (w *twins) ask(t *testing.T, call *rls.RateLimitRequest) (theirs, ours *rls
 }
 
 // Random configurations and calls have the same replies from Stint and envoyproxy/ratelimit, field by
-// field, but for the differences that this test names. docs/envoy.md has them, and those of
+// field, but for the differences that this test names. docs/envoy-reference.md has them, and those of
 // TestEnvoyDifferences, which these calls avoid: patterns end with an asterisk, no two descriptors of
 // a call have one count, and descriptors with limits of their own have entries of their own.
 func TestEnvoyAgrees(t *testing.T) {
@@ -277,7 +277,7 @@ descriptors:
       - {key: l, rate_limit: {unit: day, requests_per_unit: 5}}
 `
 
-// Each difference of docs/envoy.md that replies show is there. A status is its code and what remains.
+// Each difference of docs/envoy-reference.md that replies show is there. A status is its code and what remains.
 func TestEnvoyDifferences(t *testing.T) {
 	both := startTwins(t, map[string]string{"shop.yaml": differences})
 	envoymodel.AwaitHour(time.Minute)

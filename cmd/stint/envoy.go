@@ -41,7 +41,7 @@ func envoyCommand(log *server.LogWriter) *cobra.Command {
 		Use: "envoy", Short: "answer Envoy's rate limit service, in place of envoyproxy/ratelimit",
 		Long: `Answers Envoy's rate limit service in place of envoyproxy/ratelimit, with the same environment
 variables, files of descriptors and ports. One line of the log names the variables that are set
-and have no effect. docs/envoy.md has the differences.
+and have no effect. docs/envoy.md describes the move, docs/envoy-reference.md each difference.
 
 If no variable says where Redis is, this instance counts in its own memory.`,
 		Example: `  RUNTIME_ROOT=/data RUNTIME_SUBDIRECTORY=ratelimit REDIS_URL=redis:6379 stint envoy

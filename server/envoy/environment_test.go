@@ -270,9 +270,9 @@ func TestEnvironmentTellsNoSecrets(t *testing.T) {
 	}
 }
 
-// TestEnvironmentIsDocumented holds the table of docs/envoy.md and what is read equal.
+// TestEnvironmentIsDocumented holds the table of docs/envoy-reference.md and what is read equal.
 func TestEnvironmentIsDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/envoy.md")
+	page, err := os.ReadFile("../../docs/envoy-reference.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,7 +295,7 @@ func TestEnvironmentIsDocumented(t *testing.T) {
 		seen[name] = true
 		documented := strings.Contains(string(page), "`"+name+"`") || strings.HasPrefix(name, "MEMCACHE_") || strings.HasPrefix(name, "REDIS_PERSECOND_")
 		if !documented {
-			t.Errorf("docs/envoy.md does not have %s", name)
+			t.Errorf("docs/envoy-reference.md does not have %s", name)
 		}
 	}
 	if len(seen) < 80 {
