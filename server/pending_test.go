@@ -215,7 +215,7 @@ func TestChangesLost(t *testing.T) {
 		log.taken()
 		s.Close()
 		s.Close()
-		if text := log.taken(); strings.Count(text, "audit: lost") != 1 || !strings.Contains(text, "action=ban reason=why") {
+		if text := log.taken(); strings.Count(text, "level=WARN msg=\"audit: lost") != 1 || !strings.Contains(text, "action=ban reason=why") {
 			t.Errorf("told:\n%s", text)
 		}
 	})
