@@ -150,10 +150,11 @@ type refusal struct {
 }
 
 func (r *refusal) Error() string {
-	lines := []string{plain(r.answer.Detail)}
+	var lines []string // what is wrong first, and then what that means
 	for _, p := range r.answer.Problems {
 		lines = append(lines, located(p.Where, p.Text))
 	}
+	lines = append(lines, plain(r.answer.Detail))
 	if r.hint != "" {
 		lines = append(lines, r.hint)
 	}
@@ -178,9 +179,9 @@ func (a *admin) refused(resp *http.Response, data []byte) error {
 	case resp.StatusCode == http.StatusUnauthorized && a.token == "":
 		r.hint = "give a token: --token-file FILE, or the environment's STINT_TOKEN"
 	case resp.StatusCode == http.StatusUnauthorized:
-		r.hint = "the token that was given is not one of this server's: look at --token-file, or the environment's STINT_TOKEN"
-	case resp.StatusCode == http.StatusForbidden:
-		r.hint = "that takes a token with a wider scope: --token-file FILE, or the environment's STINT_TOKEN"
+		r.hint = "the server does not have the token of --token-file, or of the environment's STINT_TOKEN"
+	case resp.StatusCode == http.StatusForbidden && strings.Contains(r.answer.Detail, "scope"):
+		r.hint = "give a token with that scope: --token-file FILE, or the environment's STINT_TOKEN"
 	}
 	return r
 }

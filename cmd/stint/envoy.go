@@ -115,7 +115,7 @@ func (c *envoyChoice) run(ctx context.Context, variables []string, errs *server.
 		s.Close()
 		return nil
 	}
-	if err := e.Listen(); err != nil {
+	if err := elsewhere(e.Listen(), "HOST and PORT, GRPC_HOST and GRPC_PORT, DEBUG_HOST and DEBUG_PORT, or PROMETHEUS_ADDR"); err != nil {
 		s.Close()
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,7 +53,7 @@ then nothing is counted yet, and nothing was changed at run time.`,
 		if err := a.open(); err != nil {
 			return err
 		}
-		return exchange(c.Context(), a, apiRequest{http.MethodPost, "/v1/explain", body}, printExplanation)
+		return exchange(c.Context(), a, apiRequest{http.MethodPost, "/v1/explain", body}, func(w io.Writer, e adminapi.Explanation) { printExplanation(w, body, e) })
 	}
 	return c
 }
@@ -149,11 +150,31 @@ func attrValue(text string) any {
 	return text
 }
 
-func printExplanation(w io.Writer, e adminapi.Explanation) {
+func printExplanation(w io.Writer, of *adminapi.ExplainRequest, e adminapi.Explanation) {
 	fmt.Fprintln(w, list(shown(e.Outcome), named("rule", shown(e.Rule))))
 	for _, line := range e.Words {
 		fmt.Fprintln(w, plain(line))
 	}
+	if flags := missingFlags(of, e.Rules); flags != "" {
+		fmt.Fprintf(w, "Rules were skipped because this call does not say all of the request: add %s.\n", flags)
+	}
+}
+
+// missingFlags are the flags that were not given and that rules which do not apply need.
+func missingFlags(of *adminapi.ExplainRequest, all []adminapi.ExplainedRule) string {
+	needed := func(variable string) bool {
+		return slices.ContainsFunc(all, func(r adminapi.ExplainedRule) bool {
+			return !r.Applies && strings.Contains(r.Why, " needs ") && strings.Contains(r.Why, variable)
+		})
+	}
+	var flags []string
+	if of.Client == "" && of.Domain == "" && needed("client.ip") {
+		flags = append(flags, "--client")
+	}
+	if of.Request == nil && of.Domain == "" && of.Operation == "" && needed("request.") {
+		flags = append(flags, "--method", "--path or --header")
+	}
+	return strings.Join(flags, ", ")
 }
 
 func explainFile(ctx context.Context, a *admin, path string, body *adminapi.ExplainRequest) error {
@@ -183,7 +204,7 @@ func explainFile(ctx context.Context, a *admin, path string, body *adminapi.Expl
 	}
 	return show(a, data, func(w io.Writer, e adminapi.Explanation) {
 		fmt.Fprintf(w, "by %s alone: nothing is counted here, and nothing was changed at run time\n", plain(path))
-		printExplanation(w, e)
+		printExplanation(w, body, e)
 	})
 }
 

@@ -116,7 +116,7 @@ func warnLocal(w io.Writer, s adminapi.CountedBy, meaning string) {
 }
 
 func printKey(w io.Writer, k adminapi.KeyState) {
-	warnLocal(w, k.CountedBy, "this is what the instance has counted and heard itself, of its share of each limit")
+	warnLocal(w, k.CountedBy, "this is what the instance itself has counted and received, of its share of each limit")
 	var lines facts
 	lines.add("rule", shown(k.Rule))
 	lines.add("key", shownKey(k.Key))

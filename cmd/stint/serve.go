@@ -81,7 +81,7 @@ func (c *choice) serve(ctx context.Context, out io.Writer, errs *server.LogWrite
 		source.note(c.files, nil)
 		e, err := newEnvoy(s, besideGateway(settings.Envoy), &settings, source, log)
 		if err == nil {
-			err = e.Listen()
+			err = elsewhere(e.Listen(), "--envoy-listen ADDRESS, or the addresses of the section envoy in the file")
 		}
 		if err != nil {
 			listeners.Close()
@@ -153,13 +153,12 @@ func listen(s *config.Settings, gateway bool, log *slog.Logger) (server.Listener
 		name, address string
 		wanted        bool
 		to            *net.Listener
-		hint          string
+		flag          string
 	}{
-		{"check API", s.CheckListen, s.CheckListen != config.Off, &all.Check, ""},
-		{"probes", s.ProbeListen, s.ProbeListen != config.Off, &all.Probes, ""},
-		{"admin API", s.Admin.Listen, s.Admin.Listen != config.Off, &all.Admin,
-			` (elsewhere: --admin-listen ADDRESS; without it: --admin-listen off)`},
-		{"gateway", s.Listen, gateway, &all.Gateway, ""},
+		{"check API", s.CheckListen, s.CheckListen != config.Off, &all.Check, "check-listen"},
+		{"probes", s.ProbeListen, s.ProbeListen != config.Off, &all.Probes, "probe-listen"},
+		{"admin API", s.Admin.Listen, s.Admin.Listen != config.Off, &all.Admin, "admin-listen"},
+		{"gateway", s.Listen, gateway, &all.Gateway, "listen"},
 	} {
 		if !d.wanted {
 			continue
@@ -167,12 +166,24 @@ func listen(s *config.Settings, gateway bool, log *slog.Logger) (server.Listener
 		l, err := net.Listen("tcp", d.address)
 		if err != nil {
 			all.Close()
-			return server.Listeners{}, fmt.Errorf("%s: %w%s", d.name, err, d.hint)
+			without := "; without it: --" + d.flag + " off"
+			if d.name == "gateway" { // without it, there are no routes
+				without = ""
+			}
+			return server.Listeners{}, fmt.Errorf("%s: %w (elsewhere: --%s ADDRESS%s)", d.name, err, d.flag, without)
 		}
 		*d.to = l
 		log.Info(d.name, "address", l.Addr().String())
 	}
 	return all, nil
+}
+
+// elsewhere adds to the error of a listener that cannot be opened how to give it another address.
+func elsewhere(err error, how string) error {
+	if _, ok := errors.AsType[*net.OpError](err); ok {
+		return fmt.Errorf("%w (elsewhere: %s)", err, how)
+	}
+	return err
 }
 
 // startDemo starts an upstream, routes the gateway to it, and prints what to try.
@@ -191,9 +202,16 @@ func startDemo(s *config.Settings, listeners server.Listeners, out io.Writer) (s
 		upstream.Close()
 		return nil, err
 	}
-	dashboard := ""
-	if listeners.Admin != nil && s.Admin.Dashboard {
-		dashboard = fmt.Sprintf(" The dashboard is at http://%s/.", listeners.Admin.Addr())
+	dashboard, commands := "", ""
+	if listeners.Admin != nil {
+		address, flag := listeners.Admin.Addr().String(), ""
+		if s.Admin.Dashboard {
+			dashboard = " The dashboard is at http://" + address + "/."
+		}
+		if address != config.Default().Admin.Listen {
+			flag = " --admin http://" + address
+		}
+		commands = fmt.Sprintf("Then see who was refused:\n\n  %[1]s top%[2]s\n  %[1]s offenders%[2]s\n\n", os.Args[0], flag)
 	}
 	fmt.Fprintf(out, `Stint limits http://localhost:%[1]s in front of a demo upstream.%[2]s Try:
 
@@ -201,7 +219,7 @@ func startDemo(s *config.Settings, listeners server.Listeners, out io.Writer) (s
   for i in 1 2 3 4 5 6; do curl -s -o /dev/null -w '%%{http_code}\n' http://localhost:%[1]s/api; done
   for i in $(seq 11); do curl -s -X POST http://localhost:%[1]s/login; done
 
-`, port, dashboard)
+%[3]s`, port, dashboard, commands)
 	return upstream.Close, nil
 }
 

@@ -242,7 +242,7 @@ func TestServeDemo(t *testing.T) {
 	}
 }
 
-// The demo says where its dashboard is, if there is one.
+// The demo says where its dashboard is, if there is one, and which commands show refusals.
 func TestDemoNamesTheDashboard(t *testing.T) {
 	gateway, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -258,7 +258,7 @@ func TestDemoNamesTheDashboard(t *testing.T) {
 			t.Fatal(err)
 		}
 		stop()
-		if text := out.String(); strings.Contains(text, "The dashboard is at http://"+gateway.Addr().String()+"/") != shown || !strings.Contains(text, "curl") {
+		if text := out.String(); strings.Contains(text, "The dashboard is at http://"+gateway.Addr().String()+"/") != shown || !strings.Contains(text, "curl") || !strings.Contains(text, " top --admin http://"+gateway.Addr().String()+"\n") {
 			t.Errorf("%v: %s", shown, text)
 		}
 	}
@@ -275,10 +275,11 @@ func TestServeFailsToStart(t *testing.T) {
 		args []string
 		want string
 	}{
-		"check": {[]string{"--check-listen", taken.Addr().String()}, "stint: check API: listen tcp " + taken.Addr().String() + ": bind: address already in use\n"},
+		"check": {[]string{"--check-listen", taken.Addr().String()}, "stint: check API: listen tcp " + taken.Addr().String() + ": bind: address already in use (elsewhere: --check-listen ADDRESS; without it: --check-listen off)\n"},
 		"admin": {[]string{"--check-listen", "127.0.0.1:0", "--admin-listen", taken.Addr().String()},
 			"stint: admin API: listen tcp " + taken.Addr().String() + ": bind: address already in use (elsewhere: --admin-listen ADDRESS; without it: --admin-listen off)\n"},
-		"gateway": {[]string{"--check-listen", "127.0.0.1:0", "--admin-listen", "off", "--listen", taken.Addr().String(), "--upstream", "http://localhost"}, "stint: gateway: listen tcp "},
+		"gateway": {[]string{"--check-listen", "127.0.0.1:0", "--admin-listen", "off", "--listen", taken.Addr().String(), "--upstream", "http://localhost"},
+			"stint: gateway: listen tcp " + taken.Addr().String() + ": bind: address already in use (elsewhere: --listen ADDRESS)\n"},
 		"store":   {[]string{"--store", "redis://user:geheim@127.0.0.1:1/name"}, "stint: serve: --store: database \"name\": must be a number such as 0\n"},
 	} {
 		code, _, errs := call("", append([]string{"serve", "--limit", "1 per 1h"}, c.args...)...)
@@ -289,6 +290,10 @@ func TestServeFailsToStart(t *testing.T) {
 		if last := errs[max(0, strings.LastIndex(strings.TrimSpace(errs), "\n")+1):]; code != want || !strings.HasPrefix(last, c.want) || strings.Contains(errs, "geheim") {
 			t.Errorf("%s: exit %d\n%s", name, code, errs)
 		}
+	}
+	code, _, errs := call("", "serve", "--envoy", "../../examples/envoy/ratelimit", "--check-listen", "off", "--admin-listen", "off", "--envoy-listen", taken.Addr().String())
+	if code != 1 || !strings.Contains(errs, "stint: Envoy's gRPC: listen tcp "+taken.Addr().String()+": bind: address already in use (elsewhere: --envoy-listen ADDRESS, ") {
+		t.Errorf("envoy: exit %d\n%s", code, errs)
 	}
 }
 

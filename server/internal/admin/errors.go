@@ -29,7 +29,7 @@ func badCall(format string, args ...any) error {
 func impossible(where, format string, args ...any) error {
 	return &callError{
 		status:   http.StatusUnprocessableEntity,
-		detail:   "The request is well formed, but cannot be carried out. Nothing was changed.",
+		detail:   "The call cannot be carried out. Nothing was changed.",
 		problems: []adminapi.Problem{{Where: where, Text: fmt.Sprintf(format, args...)}},
 	}
 }

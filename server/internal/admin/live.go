@@ -1,10 +1,9 @@
 package admin
 
 import (
+	"cmp"
 	"net/http"
-	"slices"
 
-	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/config"
 )
@@ -49,8 +48,15 @@ func (a *API) listInstances(c *call) (int, any, error) {
 // ruleOf is the parameter rule of a query; empty: it names no rule.
 func (a *API) ruleOf(r *http.Request) (string, error) {
 	name := r.URL.Query().Get("rule")
-	if name != "" && !slices.ContainsFunc(a.Control.Current().Rules, func(r *rules.Rule) bool { return r.Name == name }) {
-		return "", notFound("There is no rule %.80q in force.", name)
+	var names []string
+	for _, r := range a.Control.Current().Rules {
+		if r.Name == name {
+			return name, nil
+		}
+		names = append(names, r.Name)
 	}
-	return name, nil
+	if name == "" {
+		return "", nil
+	}
+	return "", notFound("There is no rule %.80q in force%s", name, cmp.Or(didYouMean(name, names), "."))
 }
