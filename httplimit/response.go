@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -139,10 +141,31 @@ func (w *watchedWriter) leave() {
 	if response.usage != nil {
 		response.usage.Close()
 	}
-	response.Header, response.Took = w.Header(), time.Since(w.start)
+	response.Header, response.Took = withTrailers(w.Header()), time.Since(w.start)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), callTimeout)
 	defer cancel()
 	w.onEnd(ctx, &response)
+}
+
+// withTrailers returns h with the trailers that were not announced under their own names. net/http
+// has them under http.TrailerPrefix.
+func withTrailers(h http.Header) http.Header {
+	var all http.Header
+	for name, lines := range h {
+		trailer, ok := strings.CutPrefix(name, http.TrailerPrefix)
+		if !ok {
+			continue
+		}
+		if all == nil {
+			all = maps.Clone(h)
+		}
+		delete(all, name)
+		all[http.CanonicalHeaderKey(trailer)] = lines
+	}
+	if all == nil {
+		return h
+	}
+	return all
 }
 
 // WriteHeader implements http.ResponseWriter.
