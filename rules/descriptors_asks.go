@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/algo"
 	"github.com/stintdev/stint/rules/internal/descriptors"
 )
 
@@ -159,12 +160,13 @@ func (m *Matches) askLimits(i int, r *Rule, f *found, nothing bool) error {
 		if err != nil {
 			return err
 		}
+		ask.Cost = min(ask.Cost, algo.Exact) // which fits no limit, so that sums do not overflow
 		if nothing && ask.Cost > 0 {
 			ask.Cost += l.Capacity() // so that it never fits
 		}
 		if add {
 			same := &(*asks)[match.Ask+k]
-			same.Cost += ask.Cost
+			same.Cost = min(same.Cost+ask.Cost, 2*algo.Exact)
 			same.Peek = same.Cost == 0
 			if l.Capacity() < same.Limit.Capacity() {
 				same.Limit = l // callers that give one key two limits

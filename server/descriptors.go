@@ -31,7 +31,7 @@ func (t *evaluation) chargedCost(g *group, i int) (cost int64) {
 			continue
 		}
 		if m.Ask == place || d.Override == nil && m.Ask >= 0 { // an override by hand may have several limits
-			cost += d.Cost
+			cost = min(cost+min(d.Cost, a.Units()), a.Units()) // costs are bounded in asks
 		}
 	}
 	return cost
