@@ -43,7 +43,7 @@ func drawCall(r *rand.Rand) string {
 
 // A preview of calls counts what the server has answered.
 func TestPreviewOfCalls(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newCalls(t, heldCalls, "{}", over(new(stint.Memory)))
 			o := operator{t, s.Admin()}
@@ -70,7 +70,7 @@ func TestPreviewOfCalls(t *testing.T) {
 
 // A simulation of calls that hold answers as the server did.
 func TestSimulateHeldCalls(t *testing.T) {
-	for seed := range uint64(30) {
+	for seed := range uint64(12) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newCalls(t, heldCalls, "{}", over(new(stint.Memory)))
 			r := rand.New(rand.NewPCG(seed, 32))
@@ -138,7 +138,7 @@ func TestSimulateHeldCalls(t *testing.T) {
 
 // An explanation says what a call is answered right after it.
 func TestExplainHeldCalls(t *testing.T) {
-	for seed := range uint64(30) {
+	for seed := range uint64(12) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newCalls(t, heldCalls, "{}", over(new(stint.Memory)))
 			o := operator{t, s.Admin()}
