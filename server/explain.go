@@ -21,12 +21,13 @@ type explanation struct {
 
 type explainedRule struct {
 	adminapi.ExplainedRule
-	record  stint.Record    // of a rule with a penalty
-	refusal *stint.Decision // the strictest, if the limits refuse
-	policy  stint.OnError   // decides without the store, in place of limits; OnErrorLocal: the limits decide
-	from    *rules.Rule
-	outcome stint.Outcome // of this rule alone
-	costBy  string        // what the cost is estimated by; empty: it is no estimate
+	record   stint.Record    // of a rule with a penalty
+	refusal  *stint.Decision // the strictest, if the limits refuse
+	violates bool            // that would be a violation: what is held is not all to blame
+	policy   stint.OnError   // decides without the store, in place of limits; OnErrorLocal: the limits decide
+	from     *rules.Rule
+	outcome  stint.Outcome // of this rule alone
+	costBy   string        // what the cost is estimated by; empty: it is no estimate
 }
 
 // Explain returns what would be decided about in, and why. It takes nothing. A request
@@ -165,7 +166,7 @@ func explainRule(v *lookup.View, e *rules.RuleExplanation) (*explainedRule, erro
 	switch spec := p.Spec(); {
 	case r.record.BanLeft > 0:
 		r.outcome = stint.Banned
-	case r.outcome == stint.Allowed:
+	case !r.violates:
 	case spec.BanAfter > 0 && r.record.Violations+1 >= spec.BanAfter:
 		r.outcome = stint.Banned
 	case spec.WarnAfter > 0 && r.record.Violations+1 >= spec.WarnAfter:
@@ -192,6 +193,7 @@ func explainLimits(v *lookup.View, r *explainedRule, asks []stint.Ask) error {
 			j.RetryAfter = never
 		}
 		r.Limits = append(r.Limits, j)
+		r.violates = r.violates || !d.Allowed && !d.Busy
 	}
 	if d := stint.Strictest(out); !d.Allowed {
 		r.refusal, r.outcome = &d, stint.Limited
