@@ -20,7 +20,7 @@ import (
 // about one place in 2(m+1) free, and a client of which no place is noted always finds
 // one while one is free. What one client leaves is there for any other.
 //
-// Up to half, a place costs one atomic addition. Beyond, it needs a lock, and memory for
+// Up to half, a place costs one atomic operation. Beyond, it needs a lock, and memory for
 // each client with noted places, of which there are never more than places.
 //
 // It may be used from many goroutines at once. The zero Room has any number of places.
@@ -62,8 +62,7 @@ const (
 )
 
 // Enter takes a place for r, to be left unless it is refused. client finds r's client where that
-// matters, an IPv6 address by its /64; nil: all are one client's. A request that is refused may have
-// another refused in the same moment.
+// matters, an IPv6 address by its /64; nil: all are one client's.
 func (m *Room) Enter(r *http.Request, client func(*http.Request) netip.Addr) (p Place, no Refusal) {
 	no = m.Add(&p, 1, r, client)
 	return p, no
@@ -71,36 +70,65 @@ func (m *Room) Enter(r *http.Request, client func(*http.Request) netip.Addr) (p 
 
 // Add is Enter for n more places, of one request, which are left with the others of p.
 func (m *Room) Add(p *Place, n int64, r *http.Request, client func(*http.Request) netip.Addr) Refusal {
-	now := m.taken.Add(n)
-	if m.places == 0 || now <= m.places/2 {
+	if m.places == 0 {
+		m.taken.Add(n)
 		p.taken += n
 		return None
 	}
-	if now > m.places {
-		m.taken.Add(-n)
-		return Full
+	most := m.places
+	if m.held != nil {
+		most /= 2
+	}
+	if m.take(n, most) {
+		p.taken += n
+		return None
 	}
 	if m.held == nil {
-		p.taken += n
-		return None
+		return Full
 	}
 	if p.noted == 0 && client != nil {
 		p.client = network(client(r))
 	}
+	return m.addNoted(p, n)
+}
+
+// take takes n places, unless more than most would then be taken. It takes none for a moment
+// only, in which another client would not find them.
+func (m *Room) take(n, most int64) bool {
+	for {
+		before := m.taken.Load()
+		if before > most-n {
+			return false
+		}
+		if m.taken.CompareAndSwap(before, before+n) {
+			return true
+		}
+	}
+}
+
+// addNoted is Add beyond half. What is taken and what is noted are compared at one moment: by a
+// count from before the lock, two requests of a client could each get what is left for one.
+func (m *Room) addNoted(p *Place, n int64) Refusal {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// Before the last of them.
-	held, beyond, free := m.held[p.client], now-1-m.places/2, m.places-now+1
-	// The client's part is beyond * held / noted. Others that come at once may not be
-	// noted yet.
-	if held > 0 && atLeast(held+n-1, beyond, free, max(m.noted+n-1, beyond, 1)) {
-		m.taken.Add(-n)
-		return Share
+	for {
+		before := m.taken.Load()
+		if before > m.places-n {
+			return Full
+		}
+		// Before the last of them.
+		held, beyond, free := m.held[p.client], before+n-1-m.places/2, m.places-before-n+1
+		// The client's part is beyond * held / noted.
+		if held > 0 && beyond > 0 && atLeast(held+n-1, beyond, free, max(m.noted+n-1, beyond, 1)) {
+			return Share
+		}
+		if m.taken.CompareAndSwap(before, before+n) {
+			m.held[p.client] += n
+			m.noted += n
+			p.taken, p.noted = p.taken+n, p.noted+n
+			return None
+		}
 	}
-	m.held[p.client] += n
-	m.noted += n
-	p.taken, p.noted = p.taken+n, p.noted+n
-	return None
 }
 
 // atLeast tells whether a*b >= c*d, of numbers that are not negative.

@@ -293,3 +293,47 @@ func BenchmarkRoom(b *testing.B) {
 		})
 	}
 }
+
+// Two requests of a client that come at once do not each get what is left for one: while the client of
+// the first is looked up, the second takes its places.
+func TestRoomAtOnce(t *testing.T) {
+	m := room.Of(4000)
+	var unnoted, first, second, other room.Place
+	if no := m.Add(&unnoted, 2000, request(1), from); no != room.None {
+		t.Fatal(no)
+	}
+	slowly := func(r *http.Request) netip.Addr {
+		if no := m.Add(&second, 1000, request(1), from); no != room.None {
+			t.Errorf("the second: %d", no)
+		}
+		return from(r)
+	}
+	if no := m.Add(&first, 1000, request(1), slowly); no != room.Share {
+		t.Errorf("the first: %d", no)
+	}
+	if no := m.Add(&other, 900, request(2), from); no != room.None {
+		t.Errorf("another client: %d; %d of 4000 taken", no, m.Taken())
+	}
+}
+
+// A client that is refused takes no place from others meanwhile.
+func TestRoomBesideRefusals(t *testing.T) {
+	m := room.Of(100)
+	for {
+		if _, no := m.Enter(request(1), from); no != room.None {
+			break
+		}
+	}
+	beside := func(r *http.Request) netip.Addr {
+		var other room.Place
+		if no := m.Add(&other, 20, request(2), from); no != room.None {
+			t.Errorf("another client: %d; %d of 100 taken", no, m.Taken())
+		}
+		m.Leave(other)
+		return from(r)
+	}
+	var p room.Place
+	if no := m.Add(&p, 20, request(1), beside); no != room.Share {
+		t.Errorf("a client with its share: %d", no)
+	}
+}
