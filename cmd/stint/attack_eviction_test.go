@@ -105,7 +105,7 @@ func TestEvictionChanges(t *testing.T) {
 		{"noeviction", "drops counts no more"},
 	} {
 		redis.Do(t, "CONFIG", "SET", "maxmemory-policy", c.policy)
-		until(t, c.policy, 5*time.Second, func() bool {
+		until(t, c.policy, 20*time.Second, func() bool {
 			return finding() == (c.policy != "noeviction") && strings.Contains(s.log.String(), c.says)
 		})
 	}

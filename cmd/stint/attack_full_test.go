@@ -37,7 +37,7 @@ func TestAttackFullRedis(t *testing.T) {
 					t.Fatal(err)
 				}
 				redis.Do(t, "BGSAVE")
-				until(t, "the snapshot fails", 5*time.Second, func() bool { return redis.Info("persistence", "rdb_last_bgsave_status") == "err" })
+				until(t, "the snapshot fails", 20*time.Second, func() bool { return redis.Info("persistence", "rdb_last_bgsave_status") == "err" })
 				return
 			}
 			redis.Do(t, "CONFIG", "SET", "stop-writes-on-bgsave-error", "no")

@@ -130,7 +130,7 @@ func decidesWithout(t *testing.T, store, why string) string {
 		// On a busy machine the requests may have been given up before the store said why.
 		checked(t, s, `{"client":"192.0.2.2"}`)
 	}
-	until(t, fmt.Sprintf("the log says %q:\n%s", why, s.log), 5*time.Second, func() bool { return strings.Contains(s.log.String(), why) })
+	until(t, fmt.Sprintf("the log says %q:\n%s", why, s.log), 20*time.Second, func() bool { return strings.Contains(s.log.String(), why) })
 	return s.log.String() + out + errs
 }
 

@@ -141,7 +141,7 @@ func TestServeKilled(t *testing.T) {
 	if lost := all[1].lost.Load() + all[2].lost.Load(); lost > 0 {
 		t.Errorf("the others failed %d times", lost)
 	}
-	until(t, "the ban has ended", 5*time.Second, func() bool { return checked(t, at, `{"operation":"login","client":"192.0.2.1"}`) == 200 })
+	until(t, "the ban has ended", 20*time.Second, func() bool { return checked(t, at, `{"operation":"login","client":"192.0.2.1"}`) == 200 })
 	until(t, "the dead one is counted no more", 10*time.Second, func() bool {
 		n, err := redis.Do(t, "ZCARD", "stint:{members}").AsInt64()
 		return err == nil && n == 3

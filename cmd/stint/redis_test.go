@@ -38,7 +38,7 @@ func TestAttackDemotedPrimary(t *testing.T) {
 	name := redistest.StartProxy(t, first.Addr)
 	s := serving(t, "--limit", "1000 per 1h", "--store", name.URL())
 	const ann = `{"client":"192.0.2.1"}`
-	until(t, "the store decides", 5*time.Second, func() bool { _, by := checkedBy(t, s, ann); return by == "store" })
+	until(t, "the store decides", 20*time.Second, func() bool { _, by := checkedBy(t, s, ann); return by == "store" })
 
 	demote(t, first, second)
 	name.Point(second.Addr)
@@ -129,7 +129,7 @@ func TestAttackCredentialsRotate(t *testing.T) {
 		return func() bool { stays(text); return strings.Contains(s.log.String(), text) }
 	}
 	stays("at first")
-	until(t, "it tells of expiry", 5*time.Second, tells("expires soon"))
+	until(t, "it tells of expiry", 20*time.Second, tells("expires soon"))
 	metric := func(of string) bool {
 		return strings.Contains(metrics(t, s), `stint_certificate_expiry_timestamp_seconds{listener="store `+of+`"}`)
 	}

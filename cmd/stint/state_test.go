@@ -61,7 +61,7 @@ func TestAttackStartWithoutRedis(t *testing.T) {
 	do(a, nil, "ban", "add", "--network", "198.51.100.0/24")
 	do(a, nil, "blocklist", "add", "--network", "203.0.113.0/24")
 	do(a, nil, "switch", "upload", "off")
-	until(t, "the other knows", 5*time.Second, func() bool { return checked(t, other, network) == 429 })
+	until(t, "the other knows", 20*time.Second, func() bool { return checked(t, other, network) == 429 })
 
 	way.Set(redistest.Toxic{Refuse: true})
 	way.Reset()
@@ -97,7 +97,7 @@ func TestAttackStartWithoutRedis(t *testing.T) {
 				t.Errorf("status lacks %q:\n%s%s", words, out, errs)
 			}
 		}
-		until(t, "the log says so", 5*time.Second, func() bool { return strings.Contains(a.log.String(), "the saved ones are in force") })
+		until(t, "the log says so", 20*time.Second, func() bool { return strings.Contains(a.log.String(), "the saved ones are in force") })
 	}
 
 	// One more in that directory is refused; one without a file is not ready, and says so.
@@ -120,10 +120,10 @@ func TestAttackStartWithoutRedis(t *testing.T) {
 			now := statusOf(t, s)
 			return now.Controls.Source == "store" && len(now.Controls.Pending) == 0 && now.Store.OK
 		})
-		until(t, "what waited is there, and what was lifted is not", 5*time.Second, func() bool {
+		until(t, "what waited is there, and what was lifted is not", 20*time.Second, func() bool {
 			return checked(t, s, waiting) == 429 && checked(t, s, network) == 200 && checked(t, s, banned) == 429
 		})
-		until(t, "it is ready", 5*time.Second, func() bool { return ready(t, s) == "200 ready" })
+		until(t, "it is ready", 20*time.Second, func() bool { return ready(t, s) == "200 ready" })
 	}
 	info, err := os.Stat(dir)
 	if err != nil || info.Mode().Perm() != 0o700 {
@@ -150,7 +150,7 @@ func TestServeFastClock(t *testing.T) {
 	if _, out, errs := call("", "status", "--admin", s.admin); !strings.Contains(out, "2h0m0s AHEAD of the store's") {
 		t.Errorf("status:\n%s%s", out, errs)
 	}
-	until(t, "the log says so", 5*time.Second, func() bool {
+	until(t, "the log says so", 20*time.Second, func() bool {
 		return strings.Contains(s.log.String(), "this machine's clock differs from the store's")
 	})
 	const body = `{"client":"192.0.2.1"}`
