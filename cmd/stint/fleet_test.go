@@ -75,8 +75,8 @@ func (f *fleet) await(what string, so func(i int) bool) time.Duration {
 	start := time.Now()
 	for i := range f.all {
 		for !so(i) {
-			if time.Since(start) > 5*time.Second {
-				f.Fatalf("instance %d: not so within 5 s: %s\n%s", i, what, f.all[i].log)
+			if time.Since(start) > 20*time.Second {
+				f.Fatalf("instance %d: not so within 20 s: %s\n%s", i, what, f.all[i].log)
 			}
 			time.Sleep(time.Millisecond)
 		}

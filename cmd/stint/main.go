@@ -57,8 +57,8 @@ func obey(signals <-chan os.Signal, stop func()) {
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
 		_ = self.Signal(second)
 	}
-	time.Sleep(100 * time.Millisecond) // it may reach another thread first
-	os.Exit(1)                         // the signal is ignored
+	time.Sleep(time.Second) // it may reach another thread first, and late on a busy machine
+	os.Exit(1)              // the signal is ignored
 }
 
 // logPatience is how long the end of the program waits for the reader of its log.
