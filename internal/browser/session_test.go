@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp/kb"
 
@@ -115,15 +116,27 @@ func TestReadOnly(t *testing.T) {
 	s := serve(t, "server:\n  rules: fleet"+withTokens+loginRule, "--store", redistest.Start(t).URL())
 	s.fill()
 	seen := map[string]map[string]bool{}
+	atPlace := map[string][]string{} // by the token before
+	visible := func(b *tab) []string {
+		return eval[[]string](b, "[...document.querySelectorAll('[data-testid]')].filter(e => e.checkVisibility()).map(e => e.dataset.testid)")
+	}
+	hasAll := func(all, some []string) bool {
+		return !slices.ContainsFunc(some, func(id string) bool { return !slices.Contains(all, id) })
+	}
 	for _, token := range []string{readToken, writeToken} {
 		b := open(t)
 		b.signIn(s, token)
 		seen[token] = map[string]bool{}
 		for _, place := range places {
 			b.at(place)
-			for _, id := range eval[[]string](b, "[...document.querySelectorAll('[data-testid]')].filter(e => e.checkVisibility()).map(e => e.dataset.testid)") {
+			now := visible(b)
+			for end := time.Now().Add(patience); token == writeToken && !hasAll(now, atPlace[place]) && time.Now().Before(end); now = visible(b) {
+				time.Sleep(50 * time.Millisecond) // a busy server answers late
+			}
+			for _, id := range now {
 				seen[token][id] = true
 			}
+			atPlace[place] = now
 		}
 		if token == readToken {
 			b.see("btn-signout") // the page knows who it is
