@@ -21,7 +21,9 @@ import (
 	envoytype "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -126,27 +128,49 @@ func TestAttackHalfMessages(t *testing.T) {
 	}
 }
 
-// Streams that do nothing, such as watches of health, are bounded over all connections.
+// Streams that do nothing, such as watches of health, are bounded over all connections, and one address
+// leaves room for others, however many connections it has.
 func TestAttackStreams(t *testing.T) {
 	s, _ := start(t, envoy.Config{Decider: decider(allow)})
-	client := grpc_health_v1.NewHealthClient(dial(t, s))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	for i := range 2001 {
-		watch, err := client.Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
+	watch := func(ctx context.Context, from *grpc.ClientConn) error {
+		watch, err := grpc_health_v1.NewHealthClient(from).Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
 		if err == nil {
 			_, err = watch.Recv()
 		}
-		if want := i < 2000; (err == nil) != want || !want && status.Code(err) != codes.ResourceExhausted {
-			t.Fatalf("stream %d: %v", i, err)
+		return err
+	}
+	fill := func(address string) (n int) {
+		t.Helper()
+		conns := []*grpc.ClientConn{dialFrom(t, s, address), dialFrom(t, s, address)}
+		for {
+			if err := watch(ctx, conns[n%2]); err != nil {
+				if status.Code(err) != codes.ResourceExhausted {
+					t.Fatal(err)
+				}
+				return n
+			}
+			n++
 		}
+	}
+	if n := fill("127.0.0.1"); n != 1500 {
+		t.Errorf("one address has %d streams of 2000", n)
+	}
+	all := 1500
+	for i := 2; all < 2000 && i < 30; i++ {
+		n := fill(fmt.Sprint("127.0.0.", i))
+		if n == 0 {
+			t.Fatalf("the client 127.0.0.%d has no stream, with %d of 2000 taken", i, all)
+		}
+		all += n
+	}
+	if all > 2000 {
+		t.Errorf("%d streams", all)
 	}
 	cancel()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		watch, err := client.Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
-		if err == nil {
-			_, err = watch.Recv()
-		}
+		err := watch(t.Context(), dialFrom(t, s, "127.0.0.1"))
 		if err == nil {
 			break
 		}
@@ -154,6 +178,14 @@ func TestAttackStreams(t *testing.T) {
 			t.Fatalf("after the others ended: %v", err)
 		}
 	}
+}
+
+// dialFrom connects from an address of this machine.
+func dialFrom(t testing.TB, s *envoy.Server, address string) *grpc.ClientConn {
+	from := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+	return dial(t, s, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) {
+		return from.DialContext(ctx, "tcp", to)
+	}))
 }
 
 // Each listener keeps max_connections, and closes any more.

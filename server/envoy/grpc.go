@@ -25,7 +25,9 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 
+	"github.com/stintdev/stint/internal/room"
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/envoy/internal/caller"
 )
 
 const (
@@ -46,7 +48,8 @@ const (
 	// client still lives, and pingTimeout how long that may take to answer.
 	pingAfter, pingTimeout = time.Minute, 20 * time.Second
 	// mostStreams is how many calls that are streams may be open at once: those of health checks,
-	// reflection and the rate limit quota service, which has a smaller bound of its own.
+	// reflection and the rate limit quota service, which has a smaller bound of its own. One
+	// address of callers cannot take all of them; see room.Room.
 	mostStreams = 2_000
 	// pingAtMost is how often a client may ask. gRPC's default of 5 minutes ends connections
 	// of an Envoy that has connection_keepalive.
@@ -135,12 +138,16 @@ func (s *Server) trace(ctx context.Context, r any, info *grpc.UnaryServerInfo, h
 	return out, err
 }
 
-// containStream is containUnary for streams. It bounds how many are open.
+// containStream is containUnary for streams. It bounds how many are open, in all and of one address.
 func (s *Server) containStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
-	defer s.streams.Add(-1)
-	if s.streams.Add(1) > mostStreams {
+	place, refused := s.streams.Enter(nil, caller.Of(stream.Context()))
+	switch refused {
+	case room.Full:
 		return status.Errorf(codes.ResourceExhausted, "%d streams are open: at most %d", mostStreams, mostStreams)
+	case room.Share:
+		return status.Error(codes.ResourceExhausted, "too many streams of this address are open: the rest is for others")
 	}
+	defer s.streams.Leave(place)
 	defer func() {
 		if p := recover(); p != nil {
 			err = s.panicked(info.FullMethod, p)

@@ -10,11 +10,11 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 
+	"github.com/stintdev/stint/internal/room"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
 )
@@ -60,7 +60,7 @@ type Server struct {
 	grpc      *grpc.Server // made by Listen
 	health    *health
 	arrivals  arrivals
-	streams   atomic.Int64  // that are open
+	streams   *room.Room    // those that are open
 	stopping  chan struct{} // closed when calls in flight are to end
 	listeners []servedListener
 }
@@ -76,7 +76,7 @@ type servedListener struct {
 
 // New returns a Server.
 func New(c Config) *Server {
-	s := &Server{c: c, log: c.Log, stopping: make(chan struct{})}
+	s := &Server{c: c, log: c.Log, streams: room.Of(mostStreams), stopping: make(chan struct{})}
 	if s.log == nil {
 		s.log = slog.Default()
 	}

@@ -11,7 +11,9 @@ import (
 	rlqs "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/room"
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/envoy/internal/caller"
 )
 
 // bucket is what all streams of this instance share that subscribe to one bucket.
@@ -62,14 +64,15 @@ func appendPart(b []byte, part string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(part))), part...)
 }
 
-// table has the buckets that streams subscribe to, and counts streams and subscriptions.
+// table has the buckets that streams subscribe to, and counts streams and subscriptions. One caller's
+// address cannot take all the room.
 type table struct {
-	maxStreams, maxBuckets int
+	maxBuckets int
+	streams    *room.Room
+	weights    *room.Room // of all subscriptions
 
 	mu            sync.Mutex
-	streams       int
 	subscriptions int
-	weight        int // of all subscriptions
 	buckets       map[string]*bucket
 }
 
@@ -77,58 +80,44 @@ type table struct {
 func weightOf(name string) int { return 1 + len(name)/256 }
 
 func newTable(s *Settings) table {
-	return table{maxStreams: s.MaxStreams, maxBuckets: s.MaxBuckets, buckets: make(map[string]*bucket)}
-}
-
-// open counts another stream. It reports whether there is room for it.
-func (t *table) open() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.streams >= t.maxStreams {
-		return false
+	return table{
+		maxBuckets: s.MaxBuckets, streams: room.Of(int64(s.MaxStreams)), weights: room.Of(int64(s.MaxBuckets)),
+		buckets: make(map[string]*bucket),
 	}
-	t.streams++
-	return true
 }
 
-func (t *table) close() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.streams--
-}
-
-// join subscribes a stream whose subscriptions weigh have. It returns nil if there is no room for
-// another.
-func (t *table) join(name, domain string, entries []rules.Entry, have int) *bucket {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// join subscribes the stream c. It returns nil if there is no room for another bucket.
+func (t *table) join(c *conversation, name string, entries []rules.Entry) (*bucket, room.Place) {
+	var place room.Place
 	weight := weightOf(name)
-	if t.weight+weight > t.maxBuckets || have+weight > max(1, t.maxBuckets/4) {
-		return nil
+	if c.weight+weight > max(1, t.maxBuckets/4) || t.weights.Add(&place, int64(weight), nil, caller.Of(c.stream.Context())) != room.None {
+		return nil, place
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	b := t.buckets[name]
 	if b == nil {
-		b = &bucket{name: name, domain: domain, entries: entries}
+		b = &bucket{name: name, domain: c.domain, entries: entries}
 		t.buckets[name] = b
 	}
 	t.subscriptions++
-	t.weight += weight
 	b.mu.Lock()
 	b.streams++
 	b.mu.Unlock()
-	return b
+	return b, place
 }
 
-// leave ends the subscription of a stream whose demand was demand.
-func (t *table) leave(b *bucket, demand float64) {
+// leave ends a subscription.
+func (t *table) leave(s *subscription) {
+	t.weights.Leave(s.room)
+	b := s.bucket
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.subscriptions--
-	t.weight -= weightOf(b.name)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.streams--
-	b.demand = max(0, b.demand-demand)
+	b.demand = max(0, b.demand-s.demand)
 	if b.streams == 0 {
 		delete(t.buckets, b.name)
 	}
@@ -138,7 +127,7 @@ func (t *table) leave(b *bucket, demand float64) {
 func (t *table) size() (streams, subscriptions int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.streams, t.subscriptions
+	return int(t.streams.Taken()), t.subscriptions
 }
 
 // demands changes the demand of one stream from old to new.

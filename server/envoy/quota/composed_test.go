@@ -43,6 +43,7 @@ descriptors:
 type instance struct {
 	*server.Server
 	quota *quota.Service
+	addr  string
 	conn  *grpc.ClientConn
 }
 
@@ -84,7 +85,8 @@ func compose(t *testing.T, store stint.Store, settings quota.Settings) *instance
 			t.Error(err)
 		}
 	})
-	if s.conn, err = grpc.NewClient("passthrough:///"+e.Addr("gRPC").String(), grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+	s.addr = e.Addr("gRPC").String()
+	if s.conn, err = grpc.NewClient("passthrough:///"+s.addr, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.conn.Close() })

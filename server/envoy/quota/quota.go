@@ -24,8 +24,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/stintdev/stint/internal/limittext"
+	"github.com/stintdev/stint/internal/room"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/envoy/internal/caller"
 )
 
 // Decider is what package quota needs of a *server.Server.
@@ -89,11 +91,11 @@ type Settings struct {
 	TTL time.Duration
 	// Idle is after how long without requests the service abandons a bucket. 0: DefaultIdle.
 	Idle time.Duration
-	// MaxStreams is how many streams may be open at once; another one is refused. 0:
-	// DefaultMaxStreams.
+	// MaxStreams is how many streams may be open at once; another one is refused. One address of
+	// callers has at most three quarters, and less while others have many. 0: DefaultMaxStreams.
 	MaxStreams int
 	// MaxBuckets is how many subscriptions all streams together may have; one stream may have a
-	// quarter of them. A bucket counts once more for each 256 bytes of its identifier. Buckets above
+	// quarter of them, and one address three quarters, as with MaxStreams. A bucket counts once more for each 256 bytes of its identifier. Buckets above
 	// that get no assignment, so that proxies follow their no_assignment_behavior. 0:
 	// DefaultMaxBuckets.
 	MaxBuckets int
@@ -162,9 +164,14 @@ func (s *Service) Size() (streams, subscriptions int) { return s.buckets.size() 
 
 // StreamRateLimitQuotas answers a stream until it ends.
 func (s *Service) StreamRateLimitQuotas(stream rlqs.RateLimitQuotaService_StreamRateLimitQuotasServer) error {
-	if !s.buckets.open() {
+	place, refused := s.buckets.streams.Enter(nil, caller.Of(stream.Context()))
+	switch refused {
+	case room.Full:
 		return status.Errorf(codes.ResourceExhausted, "%d streams are open: at most %d", s.settings.MaxStreams, s.settings.MaxStreams)
+	case room.Share:
+		return status.Error(codes.ResourceExhausted, "too many streams of this address are open: the rest is for others")
 	}
+	defer s.buckets.streams.Leave(place)
 	c := &conversation{service: s, stream: stream, subscriptions: make(map[string]*subscription)}
 	defer c.close()
 	return c.run(stream.Context())

@@ -86,9 +86,8 @@ func (c *conversation) receive(ctx context.Context, to chan<- *rlqs.RateLimitQuo
 // until its assignments expire.
 func (c *conversation) close() {
 	for _, s := range c.subscriptions {
-		c.service.buckets.leave(s.bucket, s.demand)
+		c.service.buckets.leave(s)
 	}
-	c.service.buckets.close()
 }
 
 // read accounts a report, and returns what to do about its buckets.
@@ -160,13 +159,13 @@ func (c *conversation) find(id *rlqs.BucketId, now time.Time) (*subscription, er
 	}
 	s := c.subscriptions[name]
 	if s == nil {
-		b := c.service.buckets.join(name, c.domain, entries, c.weight)
+		b, place := c.service.buckets.join(c, name, entries)
 		if b == nil {
 			c.service.crowded.warn(c.service.settings.Log, "rate limit quota: too many buckets: one gets no assignment",
 				"domain", c.domain, "of_stream", len(c.subscriptions), "most", c.service.settings.MaxBuckets)
 			return nil, nil
 		}
-		s = &subscription{bucket: b, id: id, due: now, faded: now}
+		s = &subscription{bucket: b, room: place, id: id, due: now, faded: now}
 		c.subscriptions[name] = s
 		c.weight += weightOf(name)
 		heap.Push(&c.queue, s)
@@ -240,7 +239,7 @@ func (c *conversation) doAll(ctx context.Context, todo []*work) {
 		heap.Remove(&c.queue, s.place)
 		delete(c.subscriptions, s.bucket.name)
 		c.weight -= weightOf(s.bucket.name)
-		c.service.buckets.leave(s.bucket, s.demand)
+		c.service.buckets.leave(s)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	rlqs "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/room"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 )
@@ -45,6 +46,7 @@ const (
 // several renewals may run at once, each of one subscription.
 type subscription struct {
 	bucket *bucket
+	room   room.Place // its weight, in the table
 	id     *rlqs.BucketId
 	place  int       // in the queue of its stream
 	due    time.Time // when to renew the assignment, whatever is reported
