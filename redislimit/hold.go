@@ -205,13 +205,13 @@ func (s *Store) callListed(ctx context.Context, at time.Time, calls []stint.Hold
 
 // addCall appends a call.
 func (s *Store) addCall(b *batch, c *stint.HoldCall) spot {
+	b.asks++
 	asks := []stint.Ask{{Key: c.Key, Limit: c.Limit}}
 	what := actionOf(c)
 	at, joined := b.join(asks, true, func(g *group) bool {
 		return g.action == what && sameCount(&g.asks[0], &asks[0]) && samePlan(g.asks[0].Limit, c.Limit)
 	})
 	if !joined {
-		b.asks++
 		g := b.newGroup(asks)
 		g.calls, g.action = true, what
 		at = spot{len(b.groups) - 1, 0}
