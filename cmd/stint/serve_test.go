@@ -280,7 +280,7 @@ func TestServeFailsToStart(t *testing.T) {
 			"stint: admin API: listen tcp " + taken.Addr().String() + ": bind: address already in use (elsewhere: --admin-listen ADDRESS; without it: --admin-listen off)\n"},
 		"gateway": {[]string{"--check-listen", "127.0.0.1:0", "--admin-listen", "off", "--listen", taken.Addr().String(), "--upstream", "http://localhost"},
 			"stint: gateway: listen tcp " + taken.Addr().String() + ": bind: address already in use (elsewhere: --listen ADDRESS)\n"},
-		"store":   {[]string{"--store", "redis://user:geheim@127.0.0.1:1/name"}, "stint: serve: --store: database \"name\": must be a number such as 0\n"},
+		"store": {[]string{"--store", "redis://user:geheim@127.0.0.1:1/name"}, "stint: serve: --store: database \"name\": must be a number such as 0\n"},
 	} {
 		code, _, errs := call("", append([]string{"serve", "--limit", "1 per 1h"}, c.args...)...)
 		want := 1
