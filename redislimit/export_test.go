@@ -18,3 +18,14 @@ func ClockOfInstants() (restore func()) {
 	takeScript = conn.NewScript(text)
 	return func() { takeScript = before }
 }
+
+// Waiting is how many asks and calls wait until others have been answered, and how many calls of the
+// server are under way.
+func (s *Store) Waiting() (asks, calls int) {
+	s.merger.mu.Lock()
+	defer s.merger.mu.Unlock()
+	if q := s.merger.queues[0]; q != nil {
+		return q.asks, q.calls
+	}
+	return 0, 0
+}

@@ -28,7 +28,8 @@ func reserve(ctx context.Context, s *redislimit.Store, key string, limit *stint.
 	return nil
 }
 
-// redisTime starts to measure what the server's process spends, user and system.
+// redisTime starts to measure what the server's process spends, user and system, and how many operations
+// share a call of a script.
 func redisTime(b *testing.B, server *redistest.Server) (stop func()) {
 	spent := func() (seconds float64) {
 		text, err := server.Do(b, "INFO", "cpu").ToString()
@@ -44,8 +45,11 @@ func redisTime(b *testing.B, server *redistest.Server) (stop func()) {
 		}
 		return seconds
 	}
-	before := spent()
-	return func() { b.ReportMetric((spent()-before)*1e9/float64(b.N), "redis-ns/op") }
+	before, calls := spent(), called(b, server, "evalsha")
+	return func() {
+		b.ReportMetric((spent()-before)*1e9/float64(b.N), "redis-ns/op")
+		b.ReportMetric(float64(b.N)/float64(max(1, called(b, server, "evalsha")-calls)), "ops/call")
+	}
 }
 
 // What it costs to hold and settle, beside a Take: 64 callers of one key, or of a million. The rows

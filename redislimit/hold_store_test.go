@@ -405,3 +405,57 @@ func TestHoldNotMade(t *testing.T) {
 		}
 	}
 }
+
+// Requests that hold and settlements that wait together write the head of their key's holds once,
+// whichever came first.
+func TestHeadWrittenOnce(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := open(t, server.URL())
+	limit, other := stint.MustLimit("100 per 1h fixed_window hold"), stint.MustLimit("other: 100 per 1h")
+	ids := holdSome(t, s, "k", limit, 4)
+	server.Do(t, "CONFIG", "RESETSTAT")
+	thaw := server.Freeze(t)
+	var wg sync.WaitGroup
+	start := func(asks, calls int, f func()) {
+		wg.Go(f)
+		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+			if a, c := s.Waiting(); a == asks && c == calls {
+				return
+			}
+		}
+		t.Error("it does not wait")
+	}
+	take := func(r stint.Request) {
+		if d, err := s.Take(t.Context(), &r, nil); err != nil || !d.Allowed {
+			t.Errorf("%+v, %v", d, err)
+		}
+	}
+	for i := range 2 { // as many calls as may be under way before others wait
+		start(0, i+1, func() { take(stint.Request{Asks: []stint.Ask{{Key: "o", Limit: other}}}) })
+	}
+	hold := func() {
+		take(stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 5}}, Hold: stint.NewHoldID()})
+	}
+	settle := func(id stint.HoldID) func() {
+		return func() {
+			calls := []stint.HoldCall{{Key: "k", Limit: limit, Hold: id, Units: 1, Cost: 3}}
+			if s.Holds(t.Context(), time.Time{}, calls); !calls[0].Found || calls[0].Charged != 3 {
+				t.Errorf("%+v", calls[0])
+			}
+		}
+	}
+	start(1, 2, hold)
+	start(2, 2, settle(ids[0]))
+	start(3, 2, hold)
+	start(4, 2, settle(ids[1]))
+	thaw()
+	wg.Wait()
+	if n := called(t, server, "hset"); n != 1 {
+		t.Errorf("%d writes of holds: want 1", n)
+	}
+	held, err := s.Held(t.Context(), "k", []*stint.Limit{limit})
+	if _, d, _ := holdUnder(t, s, stint.Ask{Key: "k", Limit: limit}); err != nil || len(held) != 4 || d.Held != 13 || d.Remaining != 100-6-13 {
+		t.Errorf("%+v, %+v, %v", held, d, err)
+	}
+}

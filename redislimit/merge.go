@@ -138,17 +138,20 @@ func (s *Store) fill(q *queue, c *call) bool {
 		if len(c.waiters) == from {
 			break
 		}
+		// Calls before requests: what both change of a key's holds is then written once.
 		for _, w := range c.waiters[from:] {
-			s.addWaiter(&c.batch, w)
+			s.addCalls(&c.batch, w)
+		}
+		for _, w := range c.waiters[from:] {
+			if len(w.request.Asks) > 0 {
+				w.spots = append(w.spots, s.add(&c.batch, &w.request))
+			}
 		}
 	}
 	return len(c.waiters) > 0
 }
 
-func (s *Store) addWaiter(b *batch, w *waiter) {
-	if len(w.request.Asks) > 0 {
-		w.spots = append(w.spots, s.add(b, &w.request))
-	}
+func (s *Store) addCalls(b *batch, w *waiter) {
 	for i := range w.calls {
 		w.spots = append(w.spots, s.addCall(b, &w.calls[i]))
 	}

@@ -5,7 +5,7 @@ if kind >= 128 then
   kind = kind - 128
   way, span, pos = unpack('>BI7', requests, pos)
 end
-local key, heldkey
+key, heldkey = nil, nil
 if kind ~= 5 then
   k = k + 1
   key = keys[k]

@@ -23,24 +23,17 @@ if kind ~= 5 then
   key = keys[k]
 end
 --> count look
-local ids, costs = {}, nil -- of a charge, the identities mean nothing
+local ids, costs -- of a charge, the identities mean nothing
 if held and action ~= 3 then
-  for i = 1, count do
-    ids[i] = sub(tail, tailpos, tailpos + 11)
-    tailpos = tailpos + 12
-  end
-else
-  tailpos = tailpos + 12 * count
+  ids = identities(count, tailpos)
 end
+tailpos = tailpos + 12 * count
 if one then
   costs = unpack('>I7', tail, tailpos)
   tailpos = tailpos + 7
 else
-  costs = {}
-  for i = 1, count do
-    costs[i] = unpack('>I7', tail, tailpos)
-    tailpos = tailpos + 7
-  end
+  costs = {unpack('>' .. string.rep('I7', count), tail, tailpos)}
+  tailpos = tailpos + 7 * count
 end
 local values
 if held then
@@ -55,8 +48,8 @@ if held then
 end
 
 local cost, write, wait, before = 0, nil, 0, used
-local parts, early, late = {''}, 0, 0
-local runs, charges = 1, nil -- parts[2] and those that follow are runs; charges differ if there are any
+local early, late, swift = 0, 0, false -- swift: settleholds dropped the records
+local head, charges = place, nil -- runs follow the head of the answer; charges differ if there are any
 if not broken then
   -- The reset before and after a charge: that of a bucket or a fixed window follows from what is used.
   if kind == 3 then
@@ -74,7 +67,8 @@ if not broken then
     forget(holds, ids, values, 1)
   end
   local from, known = 1, action == 3 and count or 0 -- known: how many have a record, or need none
-  if action == 0 and values and settleholds(holds, ids, values) then
+  swift = action == 0 and values and settleholds(holds, ids, values)
+  if swift then
     from, known = count + 1, 0
     local i = 1
     while i < from do
@@ -92,19 +86,21 @@ if not broken then
           from = i + n
         end
         if n > 1 then
-          parts[runs + 1] = pack('>HBI7I7I7', n - 1, 1, holds.held + units, units, latest)
-          runs = runs + 1
+          place = place + 1
+          answers[place] = pack('>HBI7I7I7', n - 1, 1, holds.held + units, units, latest)
         end
-        parts[runs + 1] = pack('>HBI7I7I7', 1, 1, holds.held, 0, max(0, holds.latest - clock))
+        place = place + 1
+        answers[place] = pack('>HBI7I7I7', 1, 1, holds.held, 0, max(0, holds.latest - clock))
       else
-        parts[runs + 1] = pack('>HBI7I7I7', n, 0, holds.held, 0, latest)
+        place = place + 1
+        answers[place] = pack('>HBI7I7I7', n, 0, holds.held, 0, latest)
       end
-      runs = runs + 1
       i = i + n
     end
   elseif action == 3 then
-    parts[2] = pack('>HBI7I7I7', count, 1, holds and holds.held or 0, 0, holds and max(0, holds.latest - clock) or 0)
-    runs, from = 2, count + 1
+    place = place + 1
+    answers[place] = pack('>HBI7I7I7', count, 1, holds and holds.held or 0, 0, holds and max(0, holds.latest - clock) or 0)
+    from = count + 1
   end
   for i = from, count do
     local id = ids[i]
@@ -137,8 +133,8 @@ if not broken then
     if found then
       known = known + 1
     end
-    parts[runs + 1] = pack('>HBI7I7I7', 1, found and 1 or 0, holds.held, 0, max(0, holds.latest - clock))
-    runs = runs + 1
+    place = place + 1
+    answers[place] = pack('>HBI7I7I7', 1, found and 1 or 0, holds.held, 0, max(0, holds.latest - clock))
   end
   if action == 0 or action == 3 then
     local room = max(0, floor((most - used) / unit))
@@ -152,13 +148,13 @@ if not broken then
           charge = min(one and costs or costs[i], room - cost)
           cost = cost + charge
         end
-        charges[i] = pack('>I7', charge)
+        charges[i] = charge
       end
     end
   else
     costs = 0
   end
-  if holds then
+  if holds and not swift then
     local done = writeholds(holds)
     --> room
   end
@@ -171,9 +167,13 @@ if not broken then
   end
 end
 if broken or unwritten then
-  answers[place] = pack('>BHI8', 6, 1, broken or unwritten)
+  place = head
+  answers[head] = pack('>BHI8', 6, 1, broken or unwritten)
 else
-  parts[1] = pack('>BHI8I7I7I7I7HH', 1, 0, count, now, before, early, late, runs - 1, charges and count or 1)
-  parts[runs + 1] = charges and table.concat(charges) or pack('>I7', costs)
-  answers[place] = table.concat(parts)
+  answers[head] = pack('>BHI8I7I7I7I7HH', 1, 0, count, now, before, early, late, place - head, charges and count or 1)
+  place = place + 1
+  answers[place] = charges and pack('>' .. string.rep('I7', count), spread(charges)) or pack('>I7', costs)
+  if swift and holds.changed then
+    owed[#owed + 1], owed[#owed + 2], owed[#owed + 3] = holds, head, place
+  end
 end

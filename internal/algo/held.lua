@@ -316,6 +316,20 @@ function findhold(h, id)
   return units > 0 and clock < till and till <= clock + 2 * span, units, till
 end
 
+-- identities returns those of n requests or calls that lie beside them, from a position on.
+function identities(n, at)
+  if n > 1000 then
+    local ids = {}
+    for i = 1, n do
+      ids[i] = sub(tail, at + i * 12 - 12, at + i * 12 - 1)
+    end
+    return ids
+  end
+  local ids = {unpack(string.rep('c12', n), tail, at)}
+  ids[n + 1] = nil -- the position behind them
+  return ids
+end
+
 -- addholds makes records of identities, in place of those that dropholds dropped. units 0: tombstones.
 function addholds(h, ids, units, till, span)
   local v, set, at, added = pack(units < 65536 and '>I7I5H' or '>I7I5I7', till, span, units), h.set, h.sets, #ids
@@ -407,21 +421,25 @@ function writeholds(h)
   return done
 end
 
--- writeowed stores the holds of requests that do nothing else: those of several requests at once, and
--- before anything else can need them. It returns an error that befalls the whole call.
+-- writeowed stores the holds of requests that do nothing else, and of settlements that dropped their
+-- records: those of several at once, and before anything else can need them. It returns an error that
+-- befalls the whole call.
 function writeowed()
   local all = owed
   if #all == 0 then
     return
   end
   owed = {}
-  for i = 1, #all, 2 do
+  for i = 1, #all, 3 do
     local h, unwritten = all[i], nil
     local done = h.refused or writeholds(h)
     --> room
     if unwritten then
       h.refused = done
       answers[all[i + 1]] = pack('>BHI8', 6, 1, unwritten)
+      for j = all[i + 1] + 1, all[i + 2] do
+        answers[j] = ''
+      end
     end
   end
 end

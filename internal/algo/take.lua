@@ -37,12 +37,12 @@ else
 end
 local keys, requests, pos, k, place = KEYS, ARGV[2], 1, 0, 0
 local size = #requests
-local answers = {}
+local answers = {} -- in parts; place: the last one
 local kind, count, cost, capacity, unit, a, b, c, d -- of the last plain request
 local outside = 4503599627370496 -- see calendar.lua
 local tail, tailpos = ARGV[3], 1
-local readholds, findhold, addholds, dropholds, settleholds, dropalike, forget, recount, writeholds, writeowed
-local owed -- holds to be written, each followed by the place of the answer that says so
+local identities, readholds, findhold, addholds, dropholds, settleholds, dropalike, forget, recount, writeholds, writeowed
+local owed -- holds to be written, each followed by the places of the first and last part of the answer that says so
 if tail then
   --> held
 end
@@ -118,4 +118,4 @@ end
 if place == 1 then
   return answers[1]
 end
-return table.concat(answers)
+return table.concat(answers, '', 1, place)

@@ -29,6 +29,7 @@ local nows, useds, auxs
 -- Of an ask whose limit is held: what an admitted request does (0: it is charged, 1: it holds
 -- units, 2 and 3: neither), how long a hold lasts, and its holds.
 local way, span, holds, heldby
+local key, heldkey
 local holding -- whether an ask holds units
 local unwritten
 local start, asked = pos, k
@@ -83,13 +84,15 @@ for i = 1, asks do
   end
 end
 
-local parts = {''}
+local head = place
 if outcome ~= 6 then
-  pos, k = start, asked
   local ids -- of those that are admitted and hold
+  if asks > 1 then
+    pos, k = start, asked
+  end
   for i = 1, asks do
-    --> ask
     if asks > 1 then
+      --> ask
       now, used, aux, holds = nows[i], useds[i], auxs[i], heldby[i]
     end
     local before, fits = used, cost <= capacity and used + cost * unit <= full
@@ -104,15 +107,10 @@ if outcome ~= 6 then
     end
     if charged or took > 0 and way == 1 then
       if way == 1 then
-        if not ids then
-          ids = {}
-          for j = 1, took do
-            ids[j] = sub(tail, tailpos + j * 12 - 12, tailpos + j * 12 - 1)
-          end
-        end
+        ids = ids or identities(took, tailpos)
         addholds(holds, ids, cost, clock + span, span)
         if asks == 1 and penalties == 0 then
-          owed[#owed + 1], owed[#owed + 2] = holds, place
+          owed[#owed + 1], owed[#owed + 2], owed[#owed + 3] = holds, head, head + 1
         else
           local done = writeholds(holds)
           --> room
@@ -147,14 +145,14 @@ if outcome ~= 6 then
       if outcome ~= 6 then
         outcome, who, number = 6, penalties + i, unwritten
       end
-      parts, took = {''}, 0 -- the others are not charged
+      took = 0 -- the others are not charged
     elseif holds then
-      parts[i + 1] = pack('>I7I7I7I7I7I7H', now, (kind <= 2 or kind == 6) and before or used, retry, wait, held, latest, several)
+      answers[head + i] = pack('>I7I7I7I7I7I7H', now, (kind <= 2 or kind == 6) and before or used, retry, wait, held, latest, several)
     elseif kind <= 2 or kind == 6 then
-      parts[i + 1] = pack('>I7I7', now, before)
+      answers[head + i] = pack('>I7I7', now, before)
     else
       local remaining = used < full and floor((full - used) / unit) or 0
-      parts[i + 1] = pack('>BI7I7I7I7', fits and 1 or 0, remaining, retry, wait, 0)
+      answers[head + i] = pack('>BI7I7I7I7', fits and 1 or 0, remaining, retry, wait, 0)
     end
   end
   if outcome == 0 then
@@ -173,5 +171,5 @@ end
 if holding then
   tailpos = tailpos + count * 12
 end
-parts[1] = pack('>BHI8', outcome, who, number)
-answers[place] = table.concat(parts)
+answers[head] = pack('>BHI8', outcome, who, number)
+place = outcome == 6 and head or head + asks
