@@ -22,7 +22,7 @@ func TestAttackPreviewBomb(t *testing.T) {
 	}
 	var rules strings.Builder
 	rules.WriteString("rules:\n")
-	for i := range 400 {
+	for i := range 150 {
 		fmt.Fprintf(&rules, "  - {name: r%d, match: 'attrs.l.all(a, attrs.l.exists(b, b == a + 1))', key: attrs.u, mode: shadow, limits: [5 per 1h]}\n", i)
 	}
 	done := make(chan string, 1)
@@ -34,7 +34,7 @@ func TestAttackPreviewBomb(t *testing.T) {
 		select {
 		case answer := <-done:
 			var p adminapi.Preview
-			if err := json.Unmarshal([]byte(answer), &p); err != nil || !p.Partial && p.Requests != 20 {
+			if err := json.Unmarshal([]byte(answer), &p); err != nil || !p.Partial && p.Requests < 20 { // those below are tried, too
 				t.Errorf("%v %.300s", err, answer)
 			}
 			t.Logf("%d requests decided in %v, %d tried", decided, time.Since(began), p.Requests)

@@ -178,11 +178,25 @@ func eval[T any](b *tab, expression string) (value T) {
 	return value
 }
 
-// until waits until an expression, or its promise, is true. While it throws it is not.
+// is evaluates an expression, or its promise, which is not true while it throws, or if the page
+// is left meanwhile.
+func (b *tab) is(expression string) bool {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	expression = "(async () => !!(await (" + expression + ")))().catch(() => false)"
+	raw, err := chromedp.Run(ctx, chromedp.Evaluate[[]byte](expression, chromedp.EvalAwaitPromise))
+	if err != nil && !strings.Contains(err.Error(), "navigated or closed") {
+		b.t.Fatalf("chromium: %v\n%s", err, strings.Join(b.forgive(), "\n"))
+	}
+	return string(raw) == "true"
+}
+
+// until waits until an expression, or its promise, is true.
 func (b *tab) until(what, expression string) {
 	b.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(30 * time.Millisecond) {
-		if eval[bool](b, "(async () => !!(await ("+expression+")))().catch(() => false)") {
+		if b.is(expression) {
 			return
 		}
 		if time.Now().After(deadline) {
