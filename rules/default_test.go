@@ -115,7 +115,7 @@ rules:
 			t.Errorf("%+v: %q, want %q", c.in, got, c.want)
 		}
 	}
-	k, err := s.Rules[0].AsCounted("export")
+	k, err := s.AsCounted(s.Rules[0], "export")
 	if err == nil {
 		t.Errorf("a key of one part was taken as %s", k)
 	}

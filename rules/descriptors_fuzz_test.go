@@ -58,7 +58,7 @@ func FuzzDescriptors(f *testing.F) {
 			if match.Rule == nil {
 				continue
 			}
-			if _, err := match.Rule.AsCounted(rules.Key(match.Key)); err != nil {
+			if _, err := s.AsCounted(match.Rule, rules.Key(match.Key)); err != nil {
 				t.Errorf("key %q of %s: %v", match.Key, match.Rule.Name, err)
 			}
 		}

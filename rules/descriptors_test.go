@@ -237,7 +237,7 @@ descriptors:
 		if _, err := key.MarshalJSON(); err != nil {
 			t.Errorf("%.30q: %v", entries, err)
 		}
-		if _, err := m.Rules[0].AsCounted(key); err != nil {
+		if _, err := s.AsCounted(m.Rules[0], key); err != nil {
 			t.Errorf("%.30q: %v", entries, err)
 		}
 		count, this := m.Rules[0].Name+" "+m.Asks[0].Key, fmt.Sprintf("%q", entries)

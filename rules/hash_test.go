@@ -70,7 +70,7 @@ func TestHashedKeysByHand(t *testing.T) {
 			Bans:      []rules.Ban{{Note: rules.Note{ID: "b"}, Rule: "peppered", Key: rules.Key(key)}},
 			Overrides: []rules.Override{{Note: rules.Note{ID: "o"}, Rule: "hashed", Key: rules.Key(key), Times: 2}},
 		})
-		_, err := set.Rules[0].AsCounted(rules.Key(key))
+		_, err := set.AsCounted(set.Rules[0], rules.Key(key))
 		if ok != (problems == nil && err == nil) || !ok && (len(problems) != 2 || !strings.Contains(err.Error(), "the rule counts by a hash")) {
 			t.Errorf("%s: %v, %v", key, problems, err)
 		}

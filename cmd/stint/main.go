@@ -230,12 +230,17 @@ func flagError(c *cobra.Command, err error) error {
 	return fmt.Errorf("%w; %q lists the flags", err, c.CommandPath()+" --help")
 }
 
+// unexpected is the error of a word that a command does not take.
+func unexpected(c *cobra.Command, word string) error {
+	return fmt.Errorf("unexpected argument %q; see %q", word, c.CommandPath()+" --help")
+}
+
 // words is an Args that wants exactly as many words as it has names of them.
 func words(names ...string) cobra.PositionalArgs {
 	return func(c *cobra.Command, words []string) error {
 		switch {
 		case len(words) > len(names):
-			return fmt.Errorf("unexpected argument %q", words[len(names)])
+			return unexpected(c, words[len(names)])
 		case len(words) < len(names):
 			return fmt.Errorf("want %s; see %q", strings.Join(names[len(words):], " "), c.CommandPath()+" --help")
 		}

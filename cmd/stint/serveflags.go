@@ -86,9 +86,9 @@ func (c *choice) check() error {
 	given := c.flags.Changed
 	switch {
 	case c.demo && (given("config") || given("upstream") || given("limit") || given("key") || given("envoy")):
-		return errors.New("--demo brings its own upstream and rules")
+		return errors.New("--demo has its own upstream and rules: leave out --config, --upstream, --limit, --key and --envoy")
 	case given("config") && (given("limit") || given("key")):
-		return errors.New("--limit and --key make the rule where there is no --config")
+		return errors.New("--config has the rules: leave out --limit and --key, or --config")
 	case given("envoy") && given("limit"):
 		return errors.New("--envoy reads rules from files: give --config FILE in place of --limit")
 	case (given("envoy-listen") || given("envoy-each")) && !given("envoy") && !given("config"):

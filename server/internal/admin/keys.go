@@ -64,7 +64,7 @@ func (a *API) counted(rule string, k rules.Key) (rules.Key, error) {
 	if err != nil || k == "" {
 		return k, nil // callers report a missing key if it matters
 	}
-	if k, err = r.AsCounted(k); err != nil {
+	if k, err = a.Control.Current().AsCounted(r, k); err != nil {
 		return "", impossible("key", "%s", err)
 	}
 	return k, nil
