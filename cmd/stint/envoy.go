@@ -225,6 +225,7 @@ func newEnvoy(s *server.Server, of *envoy.Settings, settings *config.Settings, s
 	if err != nil {
 		return nil, err
 	}
+	s.RegisterMetrics(quotas.Metrics())
 	e := &envoyService{stats: counted, quotas: quotas}
 	e.Server = envoy.New(envoy.Config{
 		Settings: of, Decider: s, Observer: counted, Loaded: source.loaded.Load, Certificate: s.Certificate, Bound: s.BoundConnections, Trace: s.CallTracer(), Log: log,

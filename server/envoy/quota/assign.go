@@ -33,7 +33,12 @@ func (s *Service) do(ctx context.Context, w *work) {
 	}
 	if w.giveBack > 0 {
 		// If it fails, the units stay taken: until the window ends, or they come back by themselves.
-		_, _ = s.decide(ctx, sub.bucket, rules.Descriptor{Cost: w.giveBack, GiveBack: true}, false)
+		became := s.metrics.returned
+		if _, err := s.decide(ctx, sub.bucket, rules.Descriptor{Cost: w.giveBack, GiveBack: true}, false); err != nil {
+			became = s.metrics.lost
+		}
+		s.metrics.end(became, w.giveBack)
+		w.giveBack = 0
 	}
 	s.charge(ctx, sub)
 	if w.abandon || !w.renew {
@@ -168,6 +173,21 @@ func (s *Service) assign(w *work, now time.Time, to strategy, wait time.Duration
 		sub.replace(to, 0)
 	}
 	sub.due = now.Add(min(max(wait, soonest/10), expires.Add(-ttl/4).Sub(now)))
+}
+
+// count counts what was sent for w.
+func (w *work) count(m *metrics) {
+	switch {
+	case w.abandon:
+		m.abandoned.Inc()
+	case !w.assign:
+	case w.subscription.strategy == allowAll:
+		m.allowedAll.Inc()
+	case w.subscription.strategy == denyAll:
+		m.deniedAll.Inc()
+	default:
+		m.assignedUnits.Inc()
+	}
 }
 
 type action = rlqs.RateLimitQuotaResponse_BucketAction

@@ -79,8 +79,8 @@ type table struct {
 // weightOf is how many buckets one with this name counts for: more than one if it is long.
 func weightOf(name string) int { return 1 + len(name)/256 }
 
-func newTable(s *Settings) table {
-	return table{
+func newTable(s *Settings) *table {
+	return &table{
 		maxBuckets: s.MaxBuckets, streams: room.Of(int64(s.MaxStreams)), weights: room.Of(int64(s.MaxBuckets)),
 		buckets: make(map[string]*bucket),
 	}

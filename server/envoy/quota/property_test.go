@@ -11,6 +11,8 @@ import (
 	rlqs "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/server/envoy/quota"
 )
@@ -23,15 +25,20 @@ type world struct {
 	decider *decider
 	serve   quota.Settings
 	nodes   []*quota.Service
+	counted *prometheus.Registry // metrics of all that were nodes
 	proxies []*proxy
 	wires   []*wire // of the proxies; nil: none
 	rates   []float64
 	id      *rlqs.BucketId
 	begun   time.Time
 
+	generation int // of nodes
+
 	used   []use
 	erased uint64 // by abandoned buckets
 	cuts   int
+
+	heldAt map[int64]float64 // at the beginning of each tenth of the period of limit, by its number
 }
 
 // use is a unit that was let through by an assignment.
@@ -42,6 +49,7 @@ type use struct {
 
 func newWorld(t *testing.T, seed uint64, limit *stint.Limit, settings quota.Settings) *world {
 	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 1)), limit: limit, id: bucketID("k", "v"), begun: time.Now(), serve: settings}
+	w.counted, w.heldAt = prometheus.NewRegistry(), make(map[int64]float64)
 	w.decider = newDecider("1 per 1s")
 	w.decider.limit = func(string) *stint.Limit { return limit }
 	w.decider.refused = w.rng.IntN(2) == 0
@@ -92,6 +100,8 @@ func (w *world) restart(i int) {
 		w.t.Fatal(err)
 	}
 	w.nodes[i] = s
+	w.generation++
+	prometheus.WrapRegistererWith(prometheus.Labels{"generation": fmt.Sprint(w.generation)}, w.counted).MustRegister(s.Metrics())
 }
 
 func (w *world) close() {
@@ -107,8 +117,13 @@ func (w *world) run(for_ time.Duration) {
 	const step = 10 * time.Millisecond
 	capacity := float64(w.limit.Capacity())
 	for range for_ / step {
+		held := w.held()
 		time.Sleep(step)
 		synctest.Wait()
+		tenth := time.Now().UnixNano() / int64(w.limit.Spec().Period/10)
+		if _, ok := w.heldAt[tenth]; !ok { // it has begun in this step, in which some may be given back, too
+			w.heldAt[tenth] = max(held, w.held())
+		}
 		switch w.rng.IntN(3000) {
 		case 0:
 			w.restart(w.rng.IntN(len(w.nodes)))
@@ -246,7 +261,75 @@ func someSettings(rng *rand.Rand) quota.Settings {
 	return quota.Settings{Shares: quota.Shares(rng.IntN(2)), TTL: time.Duration(4+rng.IntN(30)) * time.Second, Idle: 45 * time.Second}
 }
 
+// A sliding window counts its ten newest tenths of the period, and the one before in proportion. By
+// these weights, no more is let through than the limit, and what proxies had, or was on the way to them,
+// when the oldest of these tenths began.
+func TestSlidingWindowIsExceededByWhatIsAhead(t *testing.T) {
+	for seed := range uint64(seeds()) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(seed, 5))
+				amount, period := 1+rng.IntN(200), []time.Duration{time.Second, 10 * time.Second, time.Minute}[rng.IntN(3)]
+				limit := stint.MustLimit(fmt.Sprintf("%d per %s sliding_window", amount, period))
+				w := newWorld(t, seed, limit, someSettings(rng))
+				w.run(3 * time.Minute)
+				w.close()
+				through := make(map[int64]float64)
+				for _, u := range w.used {
+					tenth := int64(period / 10)
+					k := u.at.UnixNano() / tenth
+					through[k]++
+					rest := 1 - float64(u.at.UnixNano()%tenth)/float64(tenth)
+					got := rest * through[k-10]
+					for i := k - 9; i <= k; i++ {
+						got += through[i]
+					}
+					most := float64(amount) + rest*w.heldAt[k-10] + (1-rest)*w.heldAt[k-9] + float64(w.erased)
+					if got > most+1+1e-6 {
+						t.Fatalf("%s: %v let through at %s: at most %v", limit, got, u.at, most)
+					}
+				}
+				w.report()
+			})
+		})
+	}
+}
+
+// balance checks that each unit that was taken became something, after all streams have ended.
+func (w *world) balance() {
+	w.t.Helper()
+	synctest.Wait()
+	families, err := w.counted.Gather()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	sums := make(map[string]int64)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := f.GetName()
+			for _, l := range m.GetLabel() {
+				if l.GetName() != "generation" {
+					name += " " + l.GetValue()
+				}
+			}
+			sums[name] += int64(m.GetCounter().GetValue() + m.GetGauge().GetValue())
+		}
+	}
+	const units = "stint_quota_units_total "
+	taken, returned := sums[units+"taken"], sums[units+"returned"]
+	without := w.decider.taken - taken // charged after use without an assignment, as far as they fit
+	if without < 0 || without > sums[units+"uncovered"] || returned != w.decider.back || taken != sums[units+"used"]+returned+sums[units+"lost"] {
+		w.t.Errorf("%d were taken and %d given back: %v", w.decider.taken, w.decider.back, sums)
+	}
+	for _, name := range []string{"stint_quota_units_ahead", "stint_quota_streams", "stint_quota_buckets"} {
+		if sums[name] != 0 {
+			w.t.Errorf("%s is %d", name, sums[name])
+		}
+	}
+}
+
 func (w *world) report() {
+	w.balance()
 	if len(w.used) == 0 {
 		w.t.Error("nothing was let through")
 	}

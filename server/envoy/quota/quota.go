@@ -19,6 +19,7 @@ import (
 	"time"
 
 	rlqs "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -135,7 +136,8 @@ type Service struct {
 	rlqs.UnimplementedRateLimitQuotaServiceServer
 	decider  Decider
 	settings Settings
-	buckets  table
+	buckets  *table
+	metrics  *metrics
 	stopped  chan struct{}
 	stop     sync.Once
 	crowded  sampled // too many buckets
@@ -148,7 +150,8 @@ func New(d Decider, s Settings) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Service{decider: d, settings: s, buckets: newTable(&s), stopped: make(chan struct{})}, nil
+	buckets := newTable(&s)
+	return &Service{decider: d, settings: s, buckets: buckets, metrics: newMetrics(buckets), stopped: make(chan struct{})}, nil
 }
 
 // Register registers s at r, such as a *grpc.Server.
@@ -162,9 +165,15 @@ func (s *Service) Stop() { s.stop.Do(func() { close(s.stopped) }) }
 // Size returns how many streams are open, and how many subscriptions to buckets they have.
 func (s *Service) Size() (streams, subscriptions int) { return s.buckets.size() }
 
+// Metrics are those of s; docs/metrics.md describes them. They have no label that a proxy can choose.
+func (s *Service) Metrics() prometheus.Collector { return s.metrics }
+
 // StreamRateLimitQuotas answers a stream until it ends.
 func (s *Service) StreamRateLimitQuotas(stream rlqs.RateLimitQuotaService_StreamRateLimitQuotasServer) error {
 	place, refused := s.buckets.streams.Enter(nil, caller.Of(stream.Context()))
+	if refused != room.None {
+		s.metrics.noStream.Inc()
+	}
 	switch refused {
 	case room.Full:
 		return status.Errorf(codes.ResourceExhausted, "%d streams are open: at most %d", s.settings.MaxStreams, s.settings.MaxStreams)
@@ -204,6 +213,7 @@ func (s *sampled) warn(log *slog.Logger, text string, args ...any) {
 // decide decides about one bucket. ahead is rules.Descriptors.Ahead.
 func (s *Service) decide(ctx context.Context, b *bucket, d rules.Descriptor, ahead bool) (server.Verdict, error) {
 	if s.settings.Loaded != nil && !s.settings.Loaded() {
+		s.metrics.undecided.Inc()
 		s.failed.warn(s.settings.Log, "rate limit quota: nothing is assigned, because no configuration is loaded", "domain", b.domain)
 		return server.Verdict{}, errNotLoaded
 	}
@@ -211,6 +221,7 @@ func (s *Service) decide(ctx context.Context, b *bucket, d rules.Descriptor, ahe
 	in := rules.Input{Descriptors: &rules.Descriptors{Domain: b.domain, List: []rules.Descriptor{d}, Ahead: ahead}}
 	v, err := s.decider.Decide(ctx, &in, time.Time{})
 	if err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) {
+		s.metrics.undecided.Inc()
 		s.failed.warn(s.settings.Log, "rate limit quota: nothing was decided about a bucket, whose assignment is not renewed", "domain", b.domain, "error", err)
 	}
 	return v, err

@@ -45,6 +45,7 @@ func (c *conversation) run(ctx context.Context) error {
 		case m := <-reports:
 			var err error
 			if todo, err = c.read(m); err != nil {
+				c.service.metrics.malformed.Inc()
 				return err
 			}
 		case <-timer.C:
@@ -86,6 +87,10 @@ func (c *conversation) receive(ctx context.Context, to chan<- *rlqs.RateLimitQuo
 // until its assignments expire.
 func (c *conversation) close() {
 	for _, s := range c.subscriptions {
+		if s.work != nil { // which a malformed report, or a panic, has prevented
+			s.metrics.end(s.metrics.lost, s.work.giveBack)
+		}
+		s.lose(s.grants)
 		c.service.buckets.leave(s)
 	}
 }
@@ -105,6 +110,7 @@ func (c *conversation) read(m *rlqs.RateLimitQuotaUsageReports) ([]*work, error)
 		if s == nil {
 			continue
 		}
+		s.metrics.reports.Inc()
 		back := s.account(now, usage{clip(r.GetNumRequestsAllowed()), clip(r.GetNumRequestsDenied())})
 		if s.work == nil {
 			s.work = &work{subscription: s}
@@ -161,11 +167,12 @@ func (c *conversation) find(id *rlqs.BucketId, now time.Time) (*subscription, er
 	if s == nil {
 		b, place := c.service.buckets.join(c, name, entries)
 		if b == nil {
+			c.service.metrics.noBucket.Inc()
 			c.service.crowded.warn(c.service.settings.Log, "rate limit quota: too many buckets: one gets no assignment",
 				"domain", c.domain, "of_stream", len(c.subscriptions), "most", c.service.settings.MaxBuckets)
 			return nil, nil
 		}
-		s = &subscription{bucket: b, room: place, id: id, due: now, faded: now}
+		s = &subscription{bucket: b, room: place, metrics: c.service.metrics, id: id, due: now, faded: now}
 		c.subscriptions[name] = s
 		c.weight += weightOf(name)
 		heap.Push(&c.queue, s)
@@ -238,6 +245,7 @@ func (c *conversation) doAll(ctx context.Context, todo []*work) {
 		}
 		heap.Remove(&c.queue, s.place)
 		delete(c.subscriptions, s.bucket.name)
+		s.lose(s.grants)
 		c.weight -= weightOf(s.bucket.name)
 		c.service.buckets.leave(s)
 	}
@@ -260,6 +268,7 @@ func (c *conversation) answer(todo []*work) error {
 		}
 		now := time.Now()
 		for _, w := range some {
+			w.count(c.service.metrics)
 			if w.assign {
 				w.subscription.sent, w.subscription.expires = now, now.Add(w.lasts)
 			}

@@ -45,12 +45,13 @@ const (
 // subscription is one bucket of one stream. Only the stream's goroutine uses it, except that
 // several renewals may run at once, each of one subscription.
 type subscription struct {
-	bucket *bucket
-	room   room.Place // its weight, in the table
-	id     *rlqs.BucketId
-	place  int       // in the queue of its stream
-	due    time.Time // when to renew the assignment, whatever is reported
-	work   *work     // that its stream is about to do; nil: none
+	bucket  *bucket
+	room    room.Place // its weight, in the table
+	metrics *metrics
+	id      *rlqs.BucketId
+	place   int       // in the queue of its stream
+	due     time.Time // when to renew the assignment, whatever is reported
+	work    *work     // that its stream is about to do; nil: none
 
 	// The assignment.
 	strategy strategy
@@ -99,18 +100,22 @@ func (s *subscription) account(now time.Time, u usage) (giveBack int64) {
 	s.age(now)
 	s.used += float64(u.allowed)
 	s.unspent = max(0, s.unspent-float64(u.allowed))
-	s.owed = min(mostReported, s.owed+s.spend(u.allowed))
+	uncovered := s.spend(u.allowed)
+	s.metrics.end(s.metrics.used, u.allowed-uncovered)
+	s.metrics.uncovered.Add(float64(uncovered))
+	s.owed = min(mostReported, s.owed+uncovered)
 	if s.sent.IsZero() || now.Sub(s.sent) < late {
 		return 0
 	}
 	// The proxy has the current assignment for so long that what it used of older ones is in
 	// this report. What is left of those is dead.
-	s.drop()
-	dead := s.unspent
+	current, dead := 0, s.unspent
 	if s.strategy == units && now.Before(s.expires.Add(late)) {
-		dead -= float64(s.size)
+		current, dead = 1, dead-float64(s.size)
 	}
-	return s.takeBack(now, dead)
+	giveBack = s.takeBack(now, dead)
+	s.drop(current)
+	return giveBack
 }
 
 // ofCurrent estimates how many of n units, which were used since the last report, are of the current
@@ -122,7 +127,8 @@ func (s *subscription) ofCurrent(now time.Time, n int64) int64 {
 	return n
 }
 
-// takeBack takes dead units from what is unspent, and returns how many of them to give back.
+// takeBack takes dead units from what is unspent, and returns how many of them to give back. Those are
+// no longer in the grants.
 func (s *subscription) takeBack(now time.Time, dead float64) int64 {
 	n := int64(dead)
 	if n <= 0 {
@@ -132,6 +138,7 @@ func (s *subscription) takeBack(now time.Time, dead float64) int64 {
 	if !s.window.IsZero() && s.window.Sub(now) < windowLeft {
 		return 0
 	}
+	s.spend(n)
 	return n
 }
 
@@ -184,13 +191,18 @@ func (s *subscription) spend(n int64) (uncovered int64) {
 	return n
 }
 
-// drop forgets all grants but the current one.
-func (s *subscription) drop() {
-	n := len(s.grants)
-	if s.strategy == units {
-		n--
-	}
+// drop forgets all grants but the last keep.
+func (s *subscription) drop(keep int) {
+	n := len(s.grants) - keep
+	s.lose(s.grants[:n])
 	s.grants = append(s.grants[:0], s.grants[n:]...)
+}
+
+// lose counts grants that cannot be used any more and are not given back.
+func (s *subscription) lose(grants []int64) {
+	for _, n := range grants {
+		s.metrics.end(s.metrics.lost, n)
+	}
 }
 
 // replace replaces the assignment by another one, of n units if it is one of units.
@@ -201,6 +213,7 @@ func (s *subscription) replace(by strategy, n int64) {
 	}
 	if by == units {
 		s.grants = append(s.grants, n)
+		s.metrics.take(n)
 	}
 	s.strategy, s.size, s.since = by, n, 0
 	s.unspent += float64(n)
