@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -370,4 +372,31 @@ func FuzzRefusal(f *testing.F) {
 			t.Errorf("RetryInfo %s, but %s", got, d.RetryAfter)
 		}
 	})
+}
+
+// A request or call that would be delayed for too long is refused by the limit with the delay, and not by
+// the strictest one, whatever Decide said.
+func TestTooLongDelayNamesItsLimit(t *testing.T) {
+	few, slow := stint.MustLimit("few: 5 per 1h"), stint.MustLimit("slow: 60 per 1m leaky_bucket burst 30")
+	each := []stint.Decision{
+		{Allowed: true, Limit: few, Remaining: 1},
+		{Allowed: true, Limit: slow, Remaining: 20, Delay: 10 * time.Second},
+	}
+	whole := stint.Decision{Allowed: true, Limit: few, Remaining: 1, Delay: 10 * time.Second}
+	_, refused := rpclimit.Server{MaxDelay: time.Second, Decide: func(context.Context, *rpclimit.Call, time.Duration) (rpclimit.Answer, error) {
+		return rpclimit.Answer{Decision: whole, Each: each, Shape: true}, nil
+	}}.Gate().Begin(t.Context(), &rpclimit.Call{Method: "/a/B"})
+	if refused == nil {
+		t.Fatal("the call passes")
+	}
+	w := httptest.NewRecorder()
+	httplimit.Middleware{MaxDelay: time.Second, Decide: func(*http.Request, time.Duration) (httplimit.Answer, error) {
+		return httplimit.Answer{Decision: whole, Each: each, Shape: true}, nil
+	}}.Wrap(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+	for _, name := range []string{"X-RateLimit-Limit", "X-RateLimit-Remaining"} {
+		want := map[string]string{"X-RateLimit-Limit": "30", "X-RateLimit-Remaining": "20"}[name]
+		if call, request := refused.Trailer.Get(name), w.Header().Get(name); call != want || request != want {
+			t.Errorf("%s: %q for a call, %q for a request, want %s", name, call, request, want)
+		}
+	}
 }
