@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bufio"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -83,4 +86,48 @@ func TestServeEnvoyFlags(t *testing.T) {
 	t.Cleanup(func() { conn.Close() })
 	a.client = rls.NewRateLimitServiceClient(conn)
 	a.asks(t, "OK 1", "shop", "remote_address=192.0.2.1")
+}
+
+// Statistics reach a statsd, by the settings of the file.
+func TestServeEnvoyStatsd(t *testing.T) {
+	dir := t.TempDir()
+	descriptors, socket := filepath.Join(dir, "descriptors"), filepath.Join(dir, "rls.sock")
+	if err := os.Mkdir(descriptors, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(descriptors, "shop.yaml"), []byte(shop), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	file := filepath.Join(dir, "stint.yaml")
+	if err := os.WriteFile(file, []byte("server:\n  envoy: {directory: "+descriptors+", listen: \"unix:"+socket+"\", statsd: \""+l.Addr().String()+"\"}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	serving(t, "--config", file)
+	came := make(chan string, 1)
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		for lines := bufio.NewScanner(c); lines.Scan(); {
+			if strings.HasPrefix(lines.Text(), "ratelimit.service.config_load_success:") {
+				came <- lines.Text()
+				return
+			}
+		}
+	}()
+	select {
+	case line := <-came:
+		if line != "ratelimit.service.config_load_success:1|c" {
+			t.Error(line)
+		}
+	case <-time.After(60 * time.Second): // a flush takes 10
+		t.Error("no statistics came")
+	}
 }

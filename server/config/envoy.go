@@ -3,8 +3,11 @@ package config
 import (
 	"errors"
 	"fmt"
+	"net"
+	"strconv"
 	"strings"
 
+	"github.com/stintdev/stint/internal/limittext"
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
@@ -22,6 +25,9 @@ type Envoy struct {
 	// and profiles, and PrometheusListen that of metrics with the names of envoyproxy/ratelimit. Off:
 	// none.
 	HTTPListen, DebugListen, PrometheusListen string
+	// Statsd is the host:port of a statsd, which gets statistics over TCP, and DogStatsd that of an
+	// agent of Datadog, over UDP. At most one is set. Empty: neither gets any.
+	Statsd, DogStatsd string
 	// TLS is for Listen; nil: there is none.
 	TLS *TLSFiles
 	// ClientName is a name that the certificates of callers must have. Empty: any.
@@ -74,6 +80,8 @@ func readEnvoy(r *yamlnode.Reader, to **Envoy) func(*yamlnode.Node) {
 			"http_listen":       yamlnode.Parsed(r, &e.HTTPListen, parseListenOrOff),
 			"debug_listen":      yamlnode.Parsed(r, &e.DebugListen, parseListenOrOff),
 			"prometheus_listen": yamlnode.Parsed(r, &e.PrometheusListen, parseListenOrOff),
+			"statsd":            yamlnode.Parsed(r, &e.Statsd, parseStatsd),
+			"dogstatsd":         yamlnode.Parsed(r, &e.DogStatsd, parseStatsd),
 			"tls":               readTLS(r, &e.TLS),
 			"client_name":       r.Text(&e.ClientName),
 			"each":              r.Bool(&e.Each),
@@ -86,10 +94,21 @@ func readEnvoy(r *yamlnode.Reader, to **Envoy) func(*yamlnode.Node) {
 			return
 		}
 		*to = e
+		if e.Statsd != "" && e.DogStatsd != "" {
+			r.Report(fields["dogstatsd"], "dogstatsd: there is statsd already; want one of them")
+		}
 		if e.ClientName != "" && !e.TLS.AsksForCertificate() {
 			r.Report(fields["client_name"], "client_name needs tls with client_ca: otherwise no caller shows a certificate")
 		}
 	}
+}
+
+func parseStatsd(text string) (string, error) {
+	host, port, err := net.SplitHostPort(text)
+	if n, portErr := strconv.ParseUint(port, 10, 16); err != nil || host == "" || portErr != nil || n == 0 {
+		return "", fmt.Errorf("address %q: want host:port", limittext.Clip(text))
+	}
+	return text, nil
 }
 
 func parseShares(text string) (string, error) {
