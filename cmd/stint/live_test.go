@@ -238,7 +238,7 @@ func TestShown(t *testing.T) {
 		}
 	}
 	r := refusal{answer: adminapi.Error{Detail: "no\x1b", Problems: []adminapi.Problem{{Where: "x\x1b", Text: "y\n"}, {Text: "z\x9b"}}}}
-	if got := r.Error(); got != `no\x1b`+"\n"+`x\x1b: y\n`+"\n"+`z\x9b` {
+	if got := r.Error(); got != `x\x1b: y\n`+"\n"+`z\x9b`+"\n"+`no\x1b` {
 		t.Errorf("%q", got)
 	}
 }
