@@ -41,7 +41,11 @@ func (q *checkInput) completeCall() error {
 		return errors.New("domain: operation and attrs are those of the call, and cannot be given")
 	}
 	for i := range q.Descriptors.List {
-		if d := &q.Descriptors.List[i]; d.Cost == costOfCall {
+		d := &q.Descriptors.List[i]
+		if d.GiveBack && q.way == chargeUnits {
+			return fmt.Errorf("descriptor %d: is_negative_hits: a charge gives nothing back", i+1)
+		}
+		if d.Cost == costOfCall {
 			d.Cost = q.Cost
 		}
 	}

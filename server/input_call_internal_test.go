@@ -48,6 +48,7 @@ func TestReadCallRefuses(t *testing.T) {
 		`{"domain": "d", "descriptors": []}`:             "domain: want descriptors, too",
 		`{"domain": "", "descriptors": []}`:              "domain: must not be empty",
 		`{"descriptors": [{"entries": [{"key": "k"}]}]}`: "descriptors: want a domain, too",
+		`{"charge": true, "domain": "d", "descriptors": [{"entries": [{"key": "k"}], "is_negative_hits": true}]}`: "descriptor 1: is_negative_hits: a charge gives nothing back",
 		one(`{}`): "descriptors: descriptor 1: want entries",
 		one(`{"entries": [{"key": "k"}]}, {"entries": [{}]}`):          "descriptors: descriptor 2: entries: entry 1: want a key",
 		one(`{"entries": [{"key": "k"}, {"key": ""}]}`):                "descriptors: descriptor 1: entries: entry 2: key: must not be empty",

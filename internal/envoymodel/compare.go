@@ -8,10 +8,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// SameTimes gives got the times of want that are at most late seconds longer than its own: want was
-// made so much earlier. So replies can be compared as a whole.
-func SameTimes(got, want *rls.RateLimitResponse, late int64) {
-	isLate := func(got, want int64) bool { return got < want && want-got <= late }
+// SameTimes gives got the times of want that are at most late seconds longer than its own, or early
+// seconds shorter: want was made so much earlier. So replies can be compared as a whole.
+func SameTimes(got, want *rls.RateLimitResponse, late, early int64) {
+	isLate := func(got, want int64) bool { return want-got <= late && got-want <= early }
 	for i, one := range got.GetStatuses() {
 		if i < len(want.GetStatuses()) && isLate(one.GetDurationUntilReset().GetSeconds(), want.Statuses[i].GetDurationUntilReset().GetSeconds()) {
 			one.DurationUntilReset = want.Statuses[i].DurationUntilReset

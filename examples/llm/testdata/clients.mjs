@@ -7,12 +7,14 @@ const [address, story] = process.argv.slice(2);
 
 // calls are the answers that the clients got, with the time at which each was asked for.
 let calls = [];
+let refused = () => {}; // is called when an answer is 429
 async function recorded(url, init) {
   const call = { at: performance.now() };
   calls.push(call);
   const response = await fetch(url, init);
   call.status = response.status;
   call.retryMs = Number(response.headers.get("retry-after-ms"));
+  if (call.status === 429) refused();
   return response;
 }
 
@@ -66,8 +68,9 @@ const stories = {
       const running = [];
       for (let i = 0; i < 4; i++) running.push(await start[name](client("full")));
       result[name + " at once"] = await tried(() => ask[name](client("full", { maxRetries: 0 })));
-      setTimeout(() => running[0].abort(), 100);
+      refused = () => running[0].abort();
       result[name] = await tried(async () => (await ask[name](client("full", { maxRetries: 5 }))).usage);
+      refused = () => {};
       running.forEach((c) => c.abort());
     }
     return result;
