@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stintdev/stint/internal/envoymodel"
 	"github.com/stintdev/stint/server/adminapi"
 )
 
@@ -73,14 +74,15 @@ func startLLM(t *testing.T, replaced ...string) *llm {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// No window ends during a test.
+	envoymodel.AwaitHour(time.Minute)
+	replaced = append([]string{"http://127.0.0.1:9100", address, "200000 per 1m fixed_window", "200000 per 1h fixed_window"}, replaced...)
 	config := string(text)
-	for i, old := range append([]string{"http://127.0.0.1:9100", address}, replaced...) {
-		if i%2 == 0 {
-			if !strings.Contains(config, old) {
-				t.Fatalf("the example does not have %q", old)
-			}
-			config = strings.ReplaceAll(config, old, append([]string{"http://127.0.0.1:9100", address}, replaced...)[i+1])
+	for i := 0; i < len(replaced); i += 2 {
+		if !strings.Contains(config, replaced[i]) {
+			t.Fatalf("the example does not have %q", replaced[i])
 		}
+		config = strings.ReplaceAll(config, replaced[i], replaced[i+1])
 	}
 	return &llm{t, serving(t, "--config", configured(t, config))}
 }
@@ -485,7 +487,7 @@ func TestLLMClientsReadUsage(t *testing.T) {
 		}
 	}
 	for _, unit := range []string{"requests", "tokens"} {
-		if d, err := time.ParseDuration(got.Resets["x-ratelimit-reset-"+unit]); err != nil || d <= 0 || d > time.Minute {
+		if d, err := time.ParseDuration(got.Resets["x-ratelimit-reset-"+unit]); err != nil || d <= 0 || d > time.Hour {
 			t.Errorf("reset of %s: %v", unit, got.Resets)
 		}
 		if _, err := time.Parse(time.RFC3339, got.Resets["anthropic-ratelimit-"+unit+"-reset"]); err != nil {
