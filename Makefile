@@ -45,7 +45,8 @@ build:
 # Most tests wait for servers most of the time, so more packages run at once than there
 # are processors. With the race detector they compute.
 AT_ONCE := $(shell n=$$(nproc 2>/dev/null || echo 4); echo $$((n > 5 ? n : 5)))
-GOTEST = go run ./internal/gotest
+# A package may take 8 minutes with the race detector; the default would end it after 10.
+GOTEST = go run ./internal/gotest -timeout 25m
 
 test: check
 	@scripts/get $(PROGRAMS) $(BROWSER) $(MONITORING)

@@ -30,7 +30,7 @@ alerts: [{name: near, when: usage > 50% of login}, {name: blocked, when: block_r
 				shelf := &shelf{}
 				s := newServer(t, file, func(c *server.Config) {
 					c.Documents, c.Settings.HashKeys = shelf, true
-					c.Settings.Webhooks = []config.Webhook{{Name: "ops", Kind: config.JSON, URL: "http://192.0.2.1:9/", Timeout: time.Second}}
+					c.Settings.Webhooks = []config.Webhook{{Name: "ops", Kind: config.JSON, URL: "http://127.0.0.1:1/", Timeout: time.Second}}
 				})
 				ctx, cancel := context.WithCancel(context.Background())
 				defer cancel()
