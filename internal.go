@@ -126,6 +126,19 @@ func (internals) TakeOne(ctx context.Context, l *Limiter, key string, limit *Lim
 	return d, nil
 }
 
+// RefuseDelayed turns d, which is allowed after a Delay longer than longest, into a refusal by the limit
+// with that delay. each are the decisions that d is made of.
+func (internals) RefuseDelayed(d *Decision, each []Decision, longest time.Duration) {
+	delay := d.Delay
+	for i := range each {
+		if e := &each[i]; e.Limit != nil && e.Delay == delay {
+			*d = *e
+			break
+		}
+	}
+	d.Allowed, d.Outcome, d.RetryAfter, d.Delay = false, Limited, delay-max(0, longest), 0
+}
+
 // JoinKey makes one key of n parts. It is empty if all of them are.
 func (internals) JoinKey(n int, part func(i int) string) string {
 	var b []byte

@@ -63,7 +63,7 @@ type Answer struct {
 // instead. It returns the context's error if the context ends first.
 func (a *Answer) wait(ctx context.Context, maxDelay time.Duration) error {
 	if a.Delay > maxDelay { // Decide ignored it
-		a.refuse(a.Delay - max(0, maxDelay))
+		stint.Internal().RefuseDelayed(&a.Decision, a.Each, maxDelay)
 		return nil
 	}
 	t := time.NewTimer(a.Delay)
@@ -73,17 +73,6 @@ func (a *Answer) wait(ctx context.Context, maxDelay time.Duration) error {
 	case <-ctx.Done():
 	}
 	return ctx.Err() // both channels may have been ready
-}
-
-// refuse turns a, which was allowed, into a refusal by the limit with the delay.
-func (a *Answer) refuse(retryAfter time.Duration) {
-	for i := range a.Each {
-		if e := &a.Each[i]; e.Limit != nil && e.Delay == a.Delay {
-			a.Decision = *e
-			break
-		}
-	}
-	a.Allowed, a.Outcome, a.RetryAfter, a.Delay = false, stint.Limited, retryAfter, 0
 }
 
 // refundTimeout bounds Answer.Refund.

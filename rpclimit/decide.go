@@ -81,7 +81,7 @@ func (a *Answer) delay(ctx context.Context, longest time.Duration) error {
 	}
 	if a.Delay > longest { // Decide ignored it
 		outlive(ctx, a.Refund)
-		a.refuse(a.Delay - max(0, longest))
+		stint.Internal().RefuseDelayed(&a.Decision, a.Each, longest)
 		return nil
 	}
 	err := sleep(ctx, a.Delay)
@@ -89,17 +89,6 @@ func (a *Answer) delay(ctx context.Context, longest time.Duration) error {
 		outlive(ctx, a.Refund)
 	}
 	return err
-}
-
-// refuse turns a, which was allowed, into a refusal by the limit with the delay.
-func (a *Answer) refuse(retryAfter time.Duration) {
-	for i := range a.Each {
-		if e := &a.Each[i]; e.Limit != nil && e.Delay == a.Delay {
-			a.Decision = *e
-			break
-		}
-	}
-	a.Allowed, a.Outcome, a.RetryAfter, a.Delay = false, stint.Limited, retryAfter, 0
 }
 
 // sleep waits for d, and returns the context's error if the context ends first.

@@ -96,9 +96,9 @@ type Settings struct {
 	// callers has at most three quarters, and less while others have many. 0: DefaultMaxStreams.
 	MaxStreams int
 	// MaxBuckets is how many subscriptions all streams together may have; one stream may have a
-	// quarter of them, and one address three quarters, as with MaxStreams. A bucket counts once more for each 256 bytes of its identifier. Buckets above
-	// that get no assignment, so that proxies follow their no_assignment_behavior. 0:
-	// DefaultMaxBuckets.
+	// quarter of them, and one address three quarters, as with MaxStreams. A bucket counts once
+	// more for each 256 bytes of its identifier. Buckets above that get no assignment, so that
+	// proxies follow their no_assignment_behavior. 0: DefaultMaxBuckets.
 	MaxBuckets int
 	// Shadow assigns to every bucket to let all through. What proxies report is charged.
 	Shadow bool
