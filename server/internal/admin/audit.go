@@ -59,11 +59,7 @@ func (a *Audit) about(rule string, key rules.Key, network string) string {
 
 // Merged records the result of a change that was made while the store was away. text is the line
 // of the log, such as "audit: merged".
-func (a *Audit) Merged(text string, c *control.Change, more ...any) {
-	level := slog.LevelInfo
-	if strings.HasPrefix(text, "audit: lost") || strings.HasPrefix(text, "audit: not merged") {
-		level = slog.LevelWarn // it was answered as done, and is not
-	}
+func (a *Audit) Merged(level slog.Level, text string, c *control.Change, more ...any) {
 	a.line(level, text, append([]any{"who", c.Who, "action", c.Action, "reason", c.Reason, "made", c.At}, more...)...)
 	a.Trail.add(adminapi.AuditEntry{
 		Who: c.Who, Action: c.Action + ", " + strings.TrimPrefix(text, "audit: "), Reason: c.Reason, Pending: errorIn(more),

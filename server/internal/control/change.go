@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -306,10 +307,10 @@ func (c *Control) settle(d *draft, v *Version) {
 	}
 	c.takeControls(&doc.seen)
 	for _, p := range slices.Concat(d.written, d.merged) {
-		c.hooks.Audit("audit: merged", p, "number", doc.seen.Number)
+		c.hooks.Audit(slog.LevelInfo, "audit: merged", p, "number", doc.seen.Number)
 	}
 	for _, p := range d.dropped {
-		c.hooks.Audit("audit: not merged, because it no longer applies", p.Change, "error", p.why)
+		c.hooks.Audit(slog.LevelWarn, "audit: not merged, because it no longer applies", p.Change, "error", p.why)
 	}
 }
 

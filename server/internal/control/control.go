@@ -55,9 +55,9 @@ type Hooks struct {
 	Unread func(error)
 	// Unsaved gets the reason why the state could not be saved.
 	Unsaved func(error)
-	// Audit logs the result of a change that was made while the store was away. args are as for
-	// slog.
-	Audit func(text string, c *Change, args ...any)
+	// Audit logs the result of a change that was made while the store was away: a warning if it
+	// was answered as done, and is not. args are as for slog.
+	Audit func(level slog.Level, text string, c *Change, args ...any)
 }
 
 // Control is the current set of one instance and its sources. It is made by New, and may be
@@ -152,14 +152,14 @@ func (c *Control) Open() error {
 
 // Close saves the state, and logs each change that waits for the store. Call it once.
 func (c *Control) Close() {
-	text := "audit: lost, because this instance ends before the store is back"
+	level, text := slog.LevelWarn, "audit: lost, because this instance ends before the store is back"
 	if c.save() == nil && c.state != nil {
-		text = "audit: kept for the next start, because this instance ends before the store is back"
+		level, text = slog.LevelInfo, "audit: kept for the next start, because this instance ends before the store is back"
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, p := range c.pending {
-		c.hooks.Audit(text, p)
+		c.hooks.Audit(level, text, p)
 	}
 	if c.state != nil {
 		c.state.dir.close()

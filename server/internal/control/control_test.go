@@ -40,7 +40,7 @@ func newControl(t *testing.T, o Options) *Control {
 	}
 	h.Pardon = func(context.Context, string, *stint.Penalty) error { return nil }
 	h.Reloaded, h.Unread, h.Unsaved = func(error) {}, func(error) {}, func(error) {}
-	h.Audit = func(string, *Change, ...any) {}
+	h.Audit = func(slog.Level, string, *Change, ...any) {}
 	return New(o)
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"strings"
 	"sync"
@@ -151,7 +152,7 @@ func (c *Control) readPending(texts []json.RawMessage) (all changes) {
 	for _, text := range texts {
 		p := &Change{}
 		if err := json.Unmarshal(text, p); err != nil || len(all) == maxPending {
-			c.hooks.Audit("audit: lost, because it cannot be read from the state file", p, "error", err)
+			c.hooks.Audit(slog.LevelWarn, "audit: lost, because it cannot be read from the state file", p, "error", err)
 			continue
 		}
 		all = append(all, p)
