@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -294,6 +295,39 @@ func TestHeldWithoutStore(t *testing.T) {
 			time.Sleep(20 * time.Second)
 			expect(t, h.settle(before.Hold, 20).Outcome, "settled")
 			o.want(200, "POST", "/v1/keys/show", `{"rule":"ask","key":"ann"}`, `"capacity":100,`+c.after, `"capacity":2,"used":0,"remaining":2`)
+		})
+	}
+}
+
+// A request that holds through the store, and ends while the store is away, is charged what it did
+// cost when the store answers again; so is one that holds without the store.
+func TestGatewayHoldsBeforeAnOutage(t *testing.T) {
+	for policy, want := range map[string]string{
+		"local": `"used":84,"remaining":916`,
+		"deny":  `"used":42,"remaining":958`, // the second was refused
+		"allow": `"used":42,"remaining":958`, // and not counted
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var away atomic.Bool
+			s := newServer(t, `rules: [{name: ask, key: '"all"', cost: "100", cost_after: int(response.headers.used), limits: [1000 per 24h fixed_window hold, 9 in_flight], on_store_error: `+policy+`}]`,
+				over(&limittest.Faulty{Store: new(stint.Memory), Fault: func(int) (f limittest.Fault) {
+					if away.Load() {
+						f.Err = limittest.ErrFault
+					}
+					return f
+				}}))
+			o := operator{t, s.Admin()}
+			h := s.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				away.Store(true) // while the request is under way
+				w.Header().Set("Used", "42")
+			}))
+			for range 2 {
+				h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+			}
+			time.Sleep(5 * time.Second)
+			away.Store(false)
+			time.Sleep(20 * time.Second) // less than what is held lasts
+			o.want(200, "POST", "/v1/keys/show", `{"rule":"ask","key":"all"}`, `"capacity":1000,`+want, `"capacity":9,"used":0,"remaining":9`)
 		})
 	}
 }

@@ -9,11 +9,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
 )
@@ -155,6 +157,61 @@ func TestRefusedRequestsHoldNothing(t *testing.T) {
 		if got := heldBy(t, s, &m); got != 0 {
 			t.Errorf("request %d: %d held", i, got)
 		}
+	}
+}
+
+// A request that a rule in shadow mode holds for, and that cannot be decided by another or has a
+// broken body, holds nothing afterwards: it does not take place.
+func TestFailedRequestsHoldNothing(t *testing.T) {
+	const watched = "- {name: watched, %s key: '\"all\"', limits: [3 in_flight]}"
+	for _, c := range []struct {
+		about, held, other string
+		body               bool
+		want               int
+	}{
+		{"the store does not answer, and a rule denies then", "mode: shadow,", `{name: other, key: client.ip, limits: [9 per 1h], on_store_error: deny}`, false, 503},
+		{"a body that does not come as it says", "", `{name: other, mode: shadow, match: 'has(body.model)', key: client.ip, limits: [9 per 1h]}`, true, 400},
+	} {
+		store := &failsAbout{key: "127.0.0.1"}
+		s := newServer(t, "rules:\n  "+fmt.Sprintf(watched, c.held)+"\n  - "+c.other, over(store), everythingTo(upstream(t, who("up"))))
+		g := start(t, s)
+		const requests = 4
+		for range requests {
+			headers := []string{"Content-Length: 0"}
+			if c.body {
+				headers = []string{"Host: x", "Content-Type: application/json", "Transfer-Encoding: chunked\r\n\r\nzz"}
+			}
+			if got := send(t, g.gateway, "POST", "/", headers...); got.StatusCode != c.want {
+				t.Fatalf("%s: %s %s", c.about, got.Status, got.body)
+			}
+		}
+		if !soon(func() bool {
+			return seriesOf(t, g, `stint_holds_ended_total{result="given_back",rule="watched"}`) == fmt.Sprint(requests)
+		}) {
+			t.Errorf("%s: not all is given back", c.about)
+		}
+		wantHeld(t, s, store, 0)
+	}
+}
+
+// failsAbout is a Memory that cannot decide about one key.
+type failsAbout struct {
+	stint.Memory
+	key string
+}
+
+// Take implements stint.Store.
+func (f *failsAbout) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+	if slices.ContainsFunc(r.Asks, func(a stint.Ask) bool { return a.Key == f.key }) {
+		return stint.Decision{}, limittest.ErrFault
+	}
+	return f.Memory.Take(ctx, r, out)
+}
+
+// TakeBatch implements stint.BatchTaker.
+func (f *failsAbout) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
+	for i := range rs {
+		answers[i].Decision, answers[i].Err = f.Take(ctx, &rs[i], answers[i].Each)
 	}
 }
 
