@@ -147,6 +147,55 @@ func TestStoreHangs(t *testing.T) {
 	}
 }
 
+// A request, or a list of them, waits for a store that hangs as long as the shortest decision_timeout of
+// the rules that apply and are enforced. Rules without one wait as long as the server.
+func TestShortestTimeout(t *testing.T) {
+	const file = `
+rules:
+  - {name: slow, match: 'operation.contains("slow")', key: '"x"', limits: [9 per 1m], decision_timeout: 80ms}
+  - {name: plain, match: 'operation.contains("plain")', key: '"x"', limits: [9 per 1m]}
+  - {name: quick, match: 'operation.contains("quick")', key: '"x"', limits: [9 per 1m], decision_timeout: 30ms}
+  - {name: late, match: 'operation.contains("late")', key: '"x"', limits: [9 per 1m], decision_timeout: 60ms}
+  - {name: tried, match: 'operation.contains("tried")', mode: shadow, key: '"x"', limits: [9 per 1m], decision_timeout: 10ms}
+`
+	for _, c := range []struct {
+		checks string // operations
+		want   time.Duration
+	}{
+		{"plain", 40 * time.Millisecond},
+		{"slow", 80 * time.Millisecond},
+		{"slow-quick", 30 * time.Millisecond},
+		{"slow-quick-late", 30 * time.Millisecond},
+		{"slow-plain", 80 * time.Millisecond},
+		{"slow-tried", 80 * time.Millisecond},
+		{"tried", 40 * time.Millisecond}, // which nobody enforces
+		{"slow quick late", 30 * time.Millisecond},
+		{"slow late plain", 60 * time.Millisecond},
+		{"quick tried slow-tried", 30 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(t, file, over(&limittest.Faulty{Store: new(stint.Memory), Fault: func(int) limittest.Fault { return limittest.Fault{Hang: true} }}),
+				func(c *server.Config) { c.Settings.DecisionTimeout = 40 * time.Millisecond })
+			var list []string
+			for operation := range strings.FieldsSeq(c.checks) {
+				list = append(list, `{"operation":"`+operation+`"}`)
+			}
+			for _, shadow := range []string{"true", "false"} {
+				want := c.want
+				if shadow == "false" && c.checks == "tried" {
+					want = 0 // nobody waits for its answer
+				}
+				start := time.Now()
+				w := checkAt(s, "/v1/check?shadow="+shadow, "["+strings.Join(list, ",")+"]")
+				if waited := time.Since(start); waited != want || strings.Count(w.Body.String(), `"outcome":"allowed"`) != len(list) {
+					t.Errorf("%s, shadow=%s: waited %s, want %s: %s", c.checks, shadow, waited, want, w.Body)
+				}
+			}
+			time.Sleep(time.Second) // until nobody waits for the store
+		})
+	}
+}
+
 // Whoever has left needs no answer: nothing is counted here in the store's stead,
 // and nothing is logged.
 func TestCallerCancels(t *testing.T) {
