@@ -271,3 +271,39 @@ func TestTokensOfBothAPIs(t *testing.T) {
 		}
 	}
 }
+
+// An answer of a model that says nothing of its usage costs what was held, or nothing, as unsettled
+// says; but of a stream at least what passed. Errors, and requests that ask no model, cost nothing.
+func TestAnswersWithoutUsage(t *testing.T) {
+	const chunk = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n"
+	stream := func(n int) string { return strings.Repeat(chunk, n) + "data: [DONE]\n\n" }
+	for _, c := range []struct {
+		about, method, body string // of the request
+		kind, answer        string
+		status              int
+		keep, giveBack      int64
+	}{
+		{"an answer", "POST", `{"messages":[]}`, "application/json", `{"choices":[]}`, 200, 104, 0},
+		{"not JSON", "POST", `{"messages":[]}`, "text/plain", "hello", 200, 104, 0},
+		{"a short stream", "POST", `{"messages":[]}`, "text/event-stream", stream(3), 200, 104, 15},
+		{"a long stream", "POST", `{"messages":[]}`, "text/event-stream", stream(30), 200, 150, 150},
+		{"an error", "POST", `{"messages":[]}`, "application/json", `{"error":{}}`, 500, 0, 0},
+		{"a list of models", "GET", "", "application/json", `{"data":[]}`, 200, 0, 0},
+	} {
+		for unsettled, want := range map[string]int64{"keep": c.keep, "give_back": c.giveBack} {
+			var m stint.Memory
+			s := newServer(t, `rules: [{name: tokens, key: '"all"', tokens: {api: openai, output_weight: 5, default_output: 20}, unsettled: `+unsettled+`, limits: [1000000 per 24h fixed_window hold]}]`,
+				over(&m), everythingTo(upstream(t, func(w http.ResponseWriter, r *http.Request) {
+					w.Header().Set("Content-Type", c.kind)
+					w.WriteHeader(c.status)
+					fmt.Fprint(w, c.answer)
+				})))
+			r := httptest.NewRequest(c.method, "/v1/chat/completions", strings.NewReader(c.body))
+			r.Header.Set("Content-Type", "application/json")
+			s.Gateway().ServeHTTP(httptest.NewRecorder(), r)
+			if got := usedBy(t, s, &m); got != want {
+				t.Errorf("%s, %s: %d used, want %d", c.about, unsettled, got, want)
+			}
+		}
+	}
+}
