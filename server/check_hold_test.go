@@ -13,6 +13,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/config"
 )
 
 // holding has a rate, a budget and a limit in flight, and a copy of the budget in shadow mode.
@@ -269,6 +270,63 @@ func TestHoldsRefused(t *testing.T) {
 	s.Check().ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/v1/settle", nil))
 	if w.Code != 405 {
 		t.Errorf("GET: %d", w.Code)
+	}
+}
+
+// The memory of calls about holds is bounded while they are under way, and free again afterwards,
+// whatever became of them.
+func TestBytesOfHoldCalls(t *testing.T) {
+	const limits = 500
+	var file strings.Builder
+	file.WriteString("rules:\n")
+	for i := range limits {
+		fmt.Fprintf(&file, "  - {name: r%d, key: '\"all\"', limits: [9 in_flight]}\n", i)
+	}
+	s := newServer(t, file.String(), bounded(config.Instance{InFlight: 100, Bytes: 8 << 20}))
+	g := start(t, s)
+	free := func(after string) {
+		t.Helper()
+		if got := s.Holds()["bytes"]; got != 0 {
+			t.Errorf("%d bytes are taken after %s", got, after)
+		}
+	}
+	hold := readAnswer[answered](t, callCheck(s, "/v1/check", `{"hold":"60s"}`)).Hold
+	of := func(n int) string {
+		return "[" + strings.Repeat(`{"hold":"`+hold+`"},`, n-1) + `{"hold":"` + hold + `"}]`
+	}
+	for _, path := range []string{"/v1/renew", "/v1/settle"} {
+		for _, c := range []struct {
+			body   string
+			status int
+		}{
+			{of(19), 200},
+			{of(21), 413},
+			{"[" + strings.Repeat(" ", 3<<20) + "]", 413},
+			{strings.Repeat(" ", 100<<10) + "{", 400},
+			{"[" + strings.Repeat(`{"hold":"x"},`, 900) + "{}]", 200},
+			{of(19), 200},
+		} {
+			if w := callCheck(s, path, c.body); w.Code != c.status {
+				t.Errorf("%s of %d bytes: %d %.200s, want %d", path, len(c.body), w.Code, w.Body, c.status)
+			}
+			free(path)
+		}
+		other := dial(t, g.check) // another client's check is under way
+		defer other.Close()
+		fmt.Fprint(other, "POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 5000\r\n\r\n{}")
+		if !soon(func() bool { return s.Holds()["bytes"] > 0 }) {
+			t.Fatal("its body takes no memory")
+		}
+		if w := callCheck(s, path, of(19)); w.Code != 503 || w.Header().Get("Retry-After") != "1" {
+			t.Errorf("%s beside another: %d %.200s", path, w.Code, w.Body)
+		}
+		fmt.Fprint(other, strings.Repeat(" ", 4998))
+		if got := other.answer(t, "POST"); got.StatusCode != 200 {
+			t.Errorf("the other: %s", got.Status)
+		}
+		if !soon(func() bool { return s.Holds()["bytes"] == 0 }) {
+			free("a check beside it")
+		}
 	}
 }
 
