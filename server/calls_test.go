@@ -1,9 +1,12 @@
 package server_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -102,7 +105,15 @@ func tellCalls(t *testing.T, s *server.Server, story []callStep) {
 		if got := sayCall(step.in, &v, err); got != step.want {
 			t.Errorf("step %d, after %s:\n got %s\nwant %s", i, step.after, got, step.want)
 		}
+		if !slices.ContainsFunc(v.Each, func(d stint.Decision) bool { return same(&d, &v.Decision) }) && v.Limit != nil {
+			t.Errorf("step %d, after %s: the answer %+v is none of %+v", i, step.after, v.Decision, v.Each)
+		}
 	}
+}
+
+// same reports whether a and b say the same of one key under one limit.
+func same(a, b *stint.Decision) bool {
+	return a.Limit == b.Limit && a.Key == b.Key && a.Remaining == b.Remaining && a.ResetAfter == b.ResetAfter
 }
 
 // onStores runs a test on memory, and on real Redis.
@@ -241,6 +252,11 @@ func TestCallsGiveBack(t *testing.T) {
 			{0, calling("b=1*9"), "no: 0!"},
 			{0, calling("b=1*-9"), "yes: 1"}, // of 4 and 9
 			{0, calling("free=1*-1", "nothing=1*-1", "none=1*-1"), "yes: - - -"},
+			{0, calling("a=4*3", "b=4*5"), "yes: 0 0"},
+			{0, calling("a=4*-1", "free=1", "b=4*-4"), "yes: 1 - 4"}, // each its own
+			// What it gives back is not charged when the rest is refused:
+			{0, each(calling("a=5", "a=5*6", "a=5*-5")), "no: 0! 0! 3"},
+			{0, calling("a=5*-4"), "yes: 1"}, // of 6
 		})
 	})
 }
@@ -401,6 +417,64 @@ func TestCallsWithOverrides(t *testing.T) {
 			}
 		}
 	})
+}
+
+// An override by hand may have several limits: they refuse together, also in quota mode, and all of them
+// are charged.
+func TestCallsWithOverridesByHand(t *testing.T) {
+	const both = `,"limits":["2 per 1m fixed_window","9 per 1h fixed_window"]}`
+	for _, mode := range []string{"all", "each", "quota"} {
+		s := newCalls(t, plainCalls, "{}")
+		operator{t, s.Admin()}.want(201, "POST", "/v1/overrides", `{"rule":"d/a","key":"1"`+both)
+		call := func(descriptors ...string) *rules.Input {
+			in := calling(descriptors...)
+			in.Descriptors.Each, in.Descriptors.Quota = mode == "each", mode == "quota"
+			return in
+		}
+		for i, step := range []struct {
+			after time.Duration
+			in    *rules.Input
+			want  string // allowed, and what is left of each limit
+		}{
+			{0, call("a=1"), "true [1 8]"},
+			{0, call("a=1*4"), "false [0 4]"}, // charged under both
+			{0, call("a=1"), "false [0 4]"},
+			{time.Minute, call("a=1*3"), "false [0 1]"},
+			{2 * time.Minute, call("a=1*2"), "false [0 0]"},
+			{3 * time.Minute, call("a=1"), "false [2 0]"}, // and nothing is taken under the other
+			{time.Hour, call("a=1"), "true [1 8]"},
+		} {
+			v, err := s.Decide(t.Context(), step.in, noon.Add(step.after))
+			var left []int64
+			for _, d := range v.Each {
+				left = append(left, d.Remaining)
+			}
+			if got := fmt.Sprint(v.Allowed, left); got != step.want || err != nil {
+				t.Errorf("%s, step %d: %s, %v, want %s", mode, i, got, err, step.want)
+			}
+		}
+	}
+}
+
+// A list of checks may have calls among others.
+func TestCallsBesideChecks(t *testing.T) {
+	s := newCalls(t, plainCalls, "{rules: [{name: client, match: 'client.ip != \"\"', key: client.ip, limits: [2 per 24h fixed_window]}]}")
+	const call = `{"domain":"d","descriptors":[{"entries":[{"key":"a","value":"1"}]}]}`
+	const client = `{"client":"192.0.2.1"}`
+	var got []string
+	for _, text := range checkEach(t, s, client, call, client, call, client, `{"cost":-1}`, call, call) {
+		a := readAnswer[answered](t, &httptest.ResponseRecorder{Body: bytes.NewBuffer(text)})
+		got = append(got, fmt.Sprint(a.Status, " ", a))
+	}
+	want := []string{
+		"200 allowed: client 1 left, 0 held, 1 used", "200 allowed: d/a 2 left, 0 held, 1 used",
+		"200 allowed: client 0 left, 0 held, 2 used", "200 allowed: d/a 1 left, 0 held, 2 used",
+		"429 limited: client 0 left, 0 held, 2 used", "400 : ",
+		"200 allowed: d/a 0 left, 0 held, 3 used", "429 limited: d/a 0 left, 0 held, 3 used",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
 }
 
 // What an overloaded instance refuses costs nothing, whatever its groups took, and gives nothing back.
