@@ -186,6 +186,32 @@ rules:
 	})
 }
 
+// If two rules refuse, and both count violations, the text is that of the rule whose numbers it shows.
+func TestMessageOfTwoPenalties(t *testing.T) {
+	s := newServer(t, `
+rules:
+  - {name: short, match: operation != "long", key: client.ip, limits: [1 per 1m fixed_window], penalty: {warn_after: 7, ban_after: 8, ban_for: 1m}, message: 'short, {violations}'}
+  - {name: none, match: operation != "long", key: client.ip, limits: [9 per 1h fixed_window], message: none}
+  - {name: long, match: operation != "short", key: client.ip, limits: [1 per 1h fixed_window], penalty: {warn_after: 5, ban_after: 9, ban_for: 1m}, message: 'long, {violations}'}
+`)
+	for i, c := range []struct{ operation, want, text string }{
+		{"both", "allowed by short, 0 left", ""},
+		{"short", "limited by short, 0 left, retry 1m0s", "short, 1"},
+		{"both", "limited by long, 0 left, retry 1h0m0s", "short, 2"},
+		{"long", "limited by long, 0 left, retry 1h0m0s", "long, 2"},
+		{"both", "limited by long, 0 left, retry 1h0m0s", "short, 3"},
+		{"long", "limited by long, 0 left, retry 1h0m0s", "long, 4"},
+		{"both", "warned by long, 0 left, retry 1h0m0s", "long, 5"}, // the graver of the two
+	} {
+		in := from("192.0.2.1")
+		in.Operation = c.operation
+		v, err := s.Decide(t.Context(), in, noon)
+		if got := say(&v, err); got != c.want || v.Message != c.text {
+			t.Errorf("request %d: %s, %q, want %s, %q", i, got, v.Message, c.want, c.text)
+		}
+	}
+}
+
 // A request that cannot be held is told so in the words of its rule, too.
 func TestMessageOfHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,0 +1,78 @@
+package server_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// An explanation says why in whole sentences: of lists and switches, of bans by hand, and of how the
+// keys stand.
+func TestExplainWords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, `
+rules:
+  - {name: warns, match: operation == "warns", key: client.ip, limits: [2 per 1m fixed_window], penalty: {warn_after: 2}}
+  - {name: bans, match: operation == "bans", key: client.ip, limits: [2 per 1m fixed_window], penalty: {warn_after: 2, ban_after: 3, ban_for: 10m}}
+`)
+		o := operator{t, s.Admin()}
+		ask := func(operation string, want ...string) {
+			t.Helper()
+			o.want(200, "POST", "/v1/explain", `{"operation":"`+operation+`","client":"192.0.2.1"}`, want...)
+		}
+		ask("warns", `"Rule warns`, `2 per 1m fixed_window: 0 of 2 used, 2 left; allows"`, `penalty: 0 violations (warned from 2)"`, `"It would be allowed."`)
+		outcomes(t, s, `{"operation":"bans","client":"192.0.2.1"}`, 3)
+		ask("bans", `2 of 2 used, 0 left; refuses, would allow in 1m0s, unused in 1m0s"`, `penalty: 1 violations (warned from 2, banned at 3)"`, `"It would be refused (warned) by rule bans."`)
+		outcome(t, s, `{"operation":"bans","client":"192.0.2.1"}`)
+		ask("bans", `"It would be refused (banned) by rule bans."`)
+		outcome(t, s, `{"operation":"bans","client":"192.0.2.1"}`)
+		ask("bans", `penalty: banned for another 10m0s; limits are not checked until then"`)
+		for _, c := range []struct{ ban, want string }{
+			{`{"rule":"warns","key":"192.0.2.1","for":"1h","reason":"they know why"}`, `"The key 192.0.2.1 of rule warns is banned by hand, by local at 2000-01-01T00:00:00Z, until 2000-01-01T01:00:00Z: they know why."`},
+			{`{"rule":"warns","key":"192.0.2.1"}`, `"The key 192.0.2.1 of rule warns is banned by hand, by local at 2000-01-01T00:00:00Z."`},
+			{`{"network":"192.0.2.0/24","reason":"a crawler"}`, `"The network 192.0.2.0/24 is banned by hand, by local at 2000-01-01T00:00:00Z: a crawler."`},
+		} {
+			id := o.id(o.want(201, "POST", "/v1/bans", c.ban))
+			ask("warns", c.want, `"outcome":"banned"`)
+			o.want(200, "DELETE", "/v1/bans/"+id, "")
+		}
+		o.want(200, "PATCH", "/v1/switches", `{"enabled":false}`)
+		ask("bans", `{"outcome":"allowed","words":["Limits are switched off: everything passes."]`)
+	})
+}
+
+// Of several rules that refuse, an explanation names the one that a decision names: the gravest, and
+// of those the one with the longest wait.
+func TestExplainedRefusals(t *testing.T) {
+	const hour, minute, bans = `name: hour, limits: [1 per 1h fixed_window]`, `name: minute, limits: [1 per 1m fixed_window]`, `name: bans, limits: [1 per 1s fixed_window], penalty: {ban_after: 1, ban_for: 1s}`
+	for _, c := range []struct {
+		rules []string
+		want  string
+	}{
+		{[]string{hour, minute}, "limited by hour"},
+		{[]string{minute, hour}, "limited by hour"},
+		{[]string{bans, hour}, "banned by bans"},
+		{[]string{hour, bans, minute}, "banned by bans"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var file strings.Builder
+			file.WriteString("rules:\n")
+			for _, r := range c.rules {
+				file.WriteString("  - {" + r + ", key: client.ip}\n")
+			}
+			s := newServer(t, file.String())
+			in := from("192.0.2.1")
+			if v, err := s.Decide(t.Context(), in, time.Time{}); err != nil || !v.Allowed {
+				t.Fatal(say(&v, err))
+			}
+			x, err := s.Explain(t.Context(), in)
+			if err != nil || x.Outcome+" by "+x.Rule != c.want {
+				t.Errorf("%v: explained as %s by %s, %v, want %s", c.rules, x.Outcome, x.Rule, err, c.want)
+			}
+			if v, err := s.Decide(t.Context(), in, time.Time{}); !strings.HasPrefix(say(&v, err), c.want) {
+				t.Errorf("%v: %s, want %s", c.rules, say(&v, err), c.want)
+			}
+		})
+	}
+}
