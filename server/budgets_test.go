@@ -289,6 +289,7 @@ func TestAnswersWithoutUsage(t *testing.T) {
 		{"a long stream", "POST", `{"messages":[]}`, "text/event-stream", stream(30), 200, 150, 150},
 		{"an error", "POST", `{"messages":[]}`, "application/json", `{"error":{}}`, 500, 0, 0},
 		{"a list of models", "GET", "", "application/json", `{"data":[]}`, 200, 0, 0},
+		{"a stream of something else", "GET", "", "text/event-stream", stream(3), 200, 0, 0},
 	} {
 		for unsettled, want := range map[string]int64{"keep": c.keep, "give_back": c.giveBack} {
 			var m stint.Memory

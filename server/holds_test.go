@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -212,6 +213,67 @@ func (f *failsAbout) Take(ctx context.Context, r *stint.Request, out []stint.Dec
 func (f *failsAbout) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
 	for i := range rs {
 		answers[i].Decision, answers[i].Err = f.Take(ctx, &rs[i], answers[i].Each)
+	}
+}
+
+// Requests that end well leave nothing in the log. If what one did cost cannot be charged, because its
+// hold was released meanwhile, the log says by which rule.
+func TestUnchargedIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log logged
+		s := newServer(t, `rules: [{name: budget, key: '"all"', cost: "10", limits: [100 per 24h fixed_window hold]}]`, over(new(stint.Memory)), logTo(&log))
+		o := operator{t, s.Admin()}
+		h := s.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/release" {
+				o.want(200, "POST", "/v1/keys/release", `{"rule":"budget","key":"all","all":true}`)
+			}
+		}))
+		const uncharged = `level=ERROR msg="what a request did cost could not be charged" rule=budget`
+		for _, path := range []string{"/", "/release", "/"} {
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", path, nil))
+			if text := log.taken(); strings.Contains(text, uncharged) != (path == "/release") || strings.Count(text, "level=ERROR") > 1 {
+				t.Errorf("%s: logged: %s", path, text)
+			}
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+// A request that is refused does not wait until what a rule in shadow mode holds for it is given back.
+func TestRefusedDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(slowHolder)
+		s := newServer(t, `rules:
+  - {name: watched, mode: shadow, key: '"all"', limits: [9 in_flight]}
+  - {name: rate, key: '"all"', limits: [1 per 24h fixed_window]}`, over(store))
+		h := s.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		for _, want := range []int{200, 429, 429} {
+			time.Sleep(time.Minute)
+			start, w := time.Now(), httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+			if took := time.Since(start); w.Code != want || want == 429 && took != 0 {
+				t.Errorf("%d after %s, want %d", w.Code, took, want)
+			}
+		}
+		time.Sleep(time.Minute)
+		if got := heldBy(t, s, store); got != 0 {
+			t.Errorf("%d held", got)
+		}
+	})
+}
+
+// slowHolder is a Memory that takes half a second for calls about holds.
+type slowHolder struct{ stint.Memory }
+
+// Holds implements stint.Holder.
+func (s *slowHolder) Holds(ctx context.Context, at time.Time, calls []stint.HoldCall) {
+	select {
+	case <-time.After(500 * time.Millisecond):
+		s.Memory.Holds(ctx, at, calls)
+	case <-ctx.Done():
+		for i := range calls {
+			calls[i].Err = ctx.Err()
+		}
 	}
 }
 

@@ -89,9 +89,27 @@ func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
 // A store that fails ends the simulation.
 func TestSimulateStoreFails(t *testing.T) {
-	out, err := simulated(t, generous, strings.NewReader(`{"t_us":0}`+"\n"+`{"t_us":0,"client":"192.0.2.1"}`), failing())
-	if !errors.Is(err, limittest.ErrFault) || !strings.HasPrefix(err.Error(), "line 2: ") || strings.Count(out, "\n") != 1 {
-		t.Errorf("%q, %v", out, err)
+	const held = `rules: [{name: client, key: client.ip, limits: [10 per 1m fixed_window hold]}]`
+	for _, c := range []struct {
+		about, rules string
+		fails        int // the first call of the store that does; the line about it is the second
+		lines        []string
+	}{
+		{"a request", generous, 1, []string{`{"t_us":0}`, `{"t_us":0,"client":"192.0.2.1"}`}},
+		{"a settlement", held, 2, []string{`{"t_us":0,"client":"192.0.2.1","hold":"h"}`, `{"t_us":0,"settle":"h"}`}},
+		{"a renewal", held, 2, []string{`{"t_us":0,"client":"192.0.2.1","hold":"h"}`, `{"t_us":0,"renew":"h"}`}},
+		{"a charge", held, 1, []string{`{"t_us":0}`, `{"t_us":0,"client":"192.0.2.1","charge":true}`}},
+	} {
+		store := &limittest.Faulty{Store: new(stint.Memory), Fault: func(call int) (f limittest.Fault) {
+			if call >= c.fails {
+				f.Err = limittest.ErrFault
+			}
+			return f
+		}}
+		out, err := simulated(t, c.rules, strings.NewReader(strings.Join(c.lines, "\n")), store)
+		if !errors.Is(err, limittest.ErrFault) || !strings.HasPrefix(err.Error(), "line 2: ") || strings.Count(out, "\n") != 1 {
+			t.Errorf("%s: %q, %v", c.about, out, err)
+		}
 	}
 }
 
