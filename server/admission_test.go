@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -108,6 +109,43 @@ func TestInFlight(t *testing.T) {
 	close(wait.goOn)
 	if !soon(func() bool { return send(t, g.gateway, "GET", "/").StatusCode == 200 }) {
 		t.Error("the room is not free again")
+	}
+}
+
+// While many requests are under way, the memory of the headers of others is counted, and is free again
+// when they end. One whose headers find no room is refused at once, and takes no place.
+func TestBytesOfHeaders(t *testing.T) {
+	wait := newGate()
+	s := newServer(t, generous, everythingTo(upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/wait" {
+			wait.ServeHTTP(w, r)
+		}
+	})), bounded(config.Instance{InFlight: 10, Bytes: 200 << 10})) // half of them for headers of one request
+	g := start(t, s)
+	busy := dial(t, g.gateway)
+	defer busy.Close()
+	fmt.Fprint(busy, "GET /wait HTTP/1.1\r\nHost: x\r\n\r\n")
+	<-wait.came
+	for name, ask := range map[string]func(headers string) answer{
+		"gateway": func(headers string) answer { return send(t, g.gateway, "GET", "/", headers+"X: x") },
+		"check": func(headers string) answer {
+			return send(t, g.check, "POST", "/v1/check", headers+"X: x", "Host: x", "Content-Type: application/json", "Content-Length: 2\r\n\r\n{}")
+		},
+	} {
+		before := s.Holds()
+		for _, c := range []struct{ lines, status int }{{150, 200}, {3000, 503}, {150, 200}, {150, 200}, {150, 200}, {150, 200}} {
+			got := ask(strings.Repeat("X: x\r\n", c.lines))
+			if got.StatusCode != c.status || c.status == 503 && got.problem(t) != noRoom {
+				t.Errorf("%s: %d lines of headers: %s %s, want %d", name, c.lines, got.Status, got.body, c.status)
+			}
+			if !soon(func() bool { return maps.Equal(s.Holds(), before) }) {
+				t.Fatalf("%s: %v, and %v before", name, s.Holds(), before)
+			}
+		}
+	}
+	close(wait.goOn)
+	if !soon(func() bool { return s.Holds()["gateway"] == 0 }) {
+		t.Error("a request still counts")
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -319,13 +320,51 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, errors.New("connection reset") }
 
+// A body that breaks off is not read as if it were whole, whatever its size is said to be.
 func TestCheckBrokenBody(t *testing.T) {
-	w := httptest.NewRecorder()
-	r := checkRequest("")
-	r.Body = io.NopCloser(broken{})
-	newServer(t, `rules: []`).Check().ServeHTTP(w, r)
-	if w.Code != 400 || !strings.Contains(w.Body.String(), "The body cannot be read.") {
-		t.Errorf("%d %s", w.Code, w.Body)
+	s := newServer(t, `rules: []`)
+	for _, length := range []int64{-1, 20, 5 << 10, 100 << 10} {
+		for _, begin := range []string{"", "{}"} {
+			w := httptest.NewRecorder()
+			r := checkRequest("")
+			r.Body, r.ContentLength = io.NopCloser(io.MultiReader(strings.NewReader(begin), broken{})), length
+			s.Check().ServeHTTP(w, r)
+			if w.Code != 400 || !strings.Contains(w.Body.String(), "The body cannot be read.") {
+				t.Errorf("%q of %d bytes: %d %s", begin, length, w.Code, w.Body)
+			}
+		}
+	}
+	if n := s.Holds()["bytes"]; n != 0 {
+		t.Errorf("%d bytes are still taken", n)
+	}
+}
+
+// Each call of the check API that is wrong is counted as a bad request, once.
+func TestBadRequestsAreCounted(t *testing.T) {
+	s := newServer(t, `rules: [{name: calls, key: '"all"', limits: [9 per 24h]}]`)
+	want := 0
+	for _, c := range []struct {
+		path, body string
+		n          int
+	}{
+		{"/v1/check", `{`, 1},
+		{"/v1/check", `{"operations":"x"}`, 1},
+		{"/v1/check?shadow=maybe", `{}`, 1},
+		{"/v1/check", `[{"cost":-1},{"cost":"x"},{}]`, 2},
+		{"/v1/check", strings.Repeat(" ", 3<<20), 1},
+		{"/v1/check", `{"charge":true,"cost":1,"hold":"60s"}`, 1},
+		{"/v1/check", `{}`, 0},
+		{"/v1/settle", `{}`, 1},
+		{"/v1/settle", `[{},{"hold":"x"},{}]`, 3},
+		{"/v1/renew", `[`, 1},
+		{"/v1/renew", `[]`, 0},
+	} {
+		callCheck(s, c.path, c.body)
+		want += c.n
+		if text := metrics(s); !strings.Contains(text, fmt.Sprintf("\nstint_bad_requests_total %d\n", want)) {
+			i := strings.Index(text, "\nstint_bad_requests_total")
+			t.Fatalf("%s %.60s: %s, want %d", c.path, c.body, text[i+1:i+40], want)
+		}
 	}
 }
 
