@@ -312,6 +312,37 @@ descriptors:
 	})
 }
 
+// The answer to a call whose descriptors are decided apart names what is gravest, and the wait after
+// which none refuses any more.
+func TestRetryAfterOfCalls(t *testing.T) {
+	onStores(t, func(t *testing.T, store func(*server.Config)) {
+		const file = `
+domain: d
+descriptors:
+  - {key: a, penalty: {warn_after: 1, ban_after: 3, ban_for: 10m}, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: hour, rate_limit: {unit: hour, requests_per_unit: 1}}
+`
+		for name, change := range map[string]func(*rules.Input) *rules.Input{"each": each, "quota": quota} {
+			s := newCalls(t, file, "{}", store)
+			call := func(keys ...string) *rules.Input {
+				for i := range keys {
+					keys[i] += name // so that both have keys of their own
+				}
+				return change(calling(keys...))
+			}
+			tell(t, s, []step{
+				{0, call("a=1", "hour=1"), "allowed by d/a, 0 left", ""},
+				{0, call("hour=1"), "limited by d/hour, 0 left, retry 1h0m0s", ""},
+				{0, call("a=1", "hour=1"), "warned by d/a, 0 left, retry 1h0m0s", ""},
+				{0, call("a=1"), "warned by d/a, 0 left, retry 1m0s", ""},
+				{0, call("hour=1", "a=1"), "banned by d/a, 0 left, banned for 10m0s, retry 1h0m0s", ""},
+				{time.Minute, call("hour=1", "a=1"), "banned by d/a, banned for 9m0s, retry 59m0s", ""},
+				{time.Hour, call("hour=1", "a=1"), "allowed by d/hour, 0 left", ""},
+			})
+		}
+	})
+}
+
 // Rules that only watch responses are not among the decisions, which descriptors have the index of.
 func TestCallsBesideRulesWithoutLimits(t *testing.T) {
 	s := newCalls(t, plainCalls, `

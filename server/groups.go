@@ -115,7 +115,7 @@ func soonest(all []*rules.Rule) time.Duration {
 }
 
 // common is the answer of the groups that are enforced: of those that refuse the request, the gravest
-// and strictest; of those that allow it, the strictest.
+// and strictest, with the longest RetryAfter of all that refuse; of those that allow it, the strictest.
 func (t *evaluation) common() stint.Decision {
 	var one *group
 	enforced, quotas, spent := 0, 0, 0
@@ -136,6 +136,7 @@ func (t *evaluation) common() stint.Decision {
 		return one.answer.Decision
 	}
 	gravest := stint.Allowed
+	var wait time.Duration // also that of limits beside a ban
 	var each []stint.Decision
 	for i := range t.groups {
 		g := &t.groups[i]
@@ -143,11 +144,13 @@ func (t *evaluation) common() stint.Decision {
 		if g.inShadow() || g.quota && !d.Allowed && spent < quotas {
 			continue
 		}
-		gravest = max(gravest, d.Outcome)
+		gravest, wait = max(gravest, d.Outcome), max(wait, d.RetryAfter)
 		each = append(each, *d)
 	}
 	if len(each) == 0 {
 		return t.Decision // nothing refuses
 	}
-	return stint.Strictest(slices.DeleteFunc(each, func(d stint.Decision) bool { return d.Outcome != gravest }))
+	d := stint.Strictest(slices.DeleteFunc(each, func(d stint.Decision) bool { return d.Outcome != gravest }))
+	d.RetryAfter = wait
+	return d
 }
