@@ -157,20 +157,47 @@ func TestCheckEachThroughRedis(t *testing.T) {
 	}
 }
 
-// A list goes to the store in calls of 64 asks: it is checks with two each.
+// A list goes to the store in calls of 64 asks, and so do those about a rule in shadow mode, for which
+// nobody waits.
 func TestCheckEachGoesInParts(t *testing.T) {
 	calls := &limittest.Faulty{Store: new(stint.Memory)}
 	s := newServer(t, `rules: [{name: client, key: client.ip, limits: [1 per 1h]}, {name: shadow, key: client.ip, limits: [1 per 1h], mode: shadow}]`, over(calls))
-	checkEach(t, s, strings.Split(strings.Repeat(`{"client":"192.0.2.1"};`, 999)+`{"client":"192.0.2.2"}`, ";")...)
-	// Of 64 asks each, of 2,000; nobody waits for those about the rule in shadow mode.
-	if !soon(func() bool { return calls.Calls() == 32 }) {
-		t.Errorf("%d calls", calls.Calls())
+	want := 0
+	for _, n := range []int{64, 65, 960, 961, 1000} {
+		checkEach(t, s, strings.Split(strings.Repeat(`{"client":"192.0.2.1"};`, n-1)+`{"client":"192.0.2.2"}`, ";")...)
+		want += 2 * ((n + 63) / 64)
+		if !soon(func() bool { return s.Holds()["shadows"] == 0 }) || calls.Calls() != want {
+			t.Errorf("%d calls after a list of %d, want %d", calls.Calls(), n, want)
+		}
 	}
 	checkEach(t, s, `{}`, `[]`)
 	checkEach(t, s)
-	if n := calls.Calls(); n != 32 {
-		t.Errorf("nothing to ask, and %d calls", n-32)
+	if n := calls.Calls(); n != want {
+		t.Errorf("nothing to ask, and %d calls", n-want)
 	}
+}
+
+// The shortest wait that a list names is a second, as in the header of a single answer.
+func TestCheckEachRetryAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, `rules: [{name: quick, match: operation == "quick", key: '"x"', limits: [1 per 1s fixed_window]}, {name: slow, match: operation == "slow", key: '"x"', limits: [1 per 3s fixed_window]}]`)
+		for _, c := range []struct {
+			after time.Duration
+			want  string
+		}{{0, "[0 0 1 3]"}, {900 * time.Millisecond, "[1 3 1 3]"}, {100 * time.Millisecond, "[0 2 1 2]"}, {time.Second, "[0 1 1 1]"}} {
+			time.Sleep(c.after)
+			all := readAnswer[[]struct {
+				RetryAfter int64 `json:"retry_after"`
+			}](t, callCheck(s, "/v1/check", `[{"operation":"quick"},{"operation":"slow"},{"operation":"quick"},{"operation":"slow"}]`))
+			var got []int64
+			for _, a := range all {
+				got = append(got, a.RetryAfter)
+			}
+			if fmt.Sprint(got) != c.want {
+				t.Errorf("%s later: %v, want %s", c.after, got, c.want)
+			}
+		}
+	})
 }
 
 // What is wrong with a list as a whole is told as for a single check, and nothing is
