@@ -330,6 +330,51 @@ func TestBytesOfHoldCalls(t *testing.T) {
 	}
 }
 
+// A check that the instance refuses holds nothing, although its rules allowed it.
+func TestOverloadedChecksHoldNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, holding, bounded(config.Instance{Limit: stint.MustLimit("1 per 10s fixed_window")}))
+		time.Sleep(time.Until(time.Now().Truncate(10 * time.Second).Add(11 * time.Second)))
+		const ann = `{"cost":300,"hold":"60s","attrs":{"user":"ann"}}`
+		says(t, s, "/v1/check", ann, 200, "allowed: calls 4 left, 0 held, 1 used; tokens 700 left, 300 held; slots 1 left, 1 held")
+		for range 3 {
+			says(t, s, "/v1/check", ann, 503, "overloaded: ")
+		}
+		time.Sleep(10 * time.Second)
+		says(t, s, "/v1/check?shadow=true", ann, 200, "allowed: calls 3 left, 0 held, 2 used; tokens 400 left, 600 held; slots 0 left, 2 held; watched 200 left, 600 held")
+	})
+}
+
+// The keys of what a check holds come back in its hold, so they may not be too long altogether. A check
+// that holds nothing may have any.
+func TestKeysOfHolds(t *testing.T) {
+	const limits = 20
+	var file strings.Builder
+	file.WriteString("rules:\n")
+	for i := range limits {
+		fmt.Fprintf(&file, "  - {name: r%d, key: attrs.user + \"%02d\", limits: [9 in_flight]}\n", i, i)
+	}
+	s := newServer(t, file.String())
+	for _, c := range []struct {
+		bytes  int
+		hold   string
+		status int
+	}{
+		{stint.MaxKey - 2, "", 200},
+		{stint.MaxKey - 2, `"hold":"60s",`, 400},
+		{2000, `"hold":"60s",`, 200},
+		{stint.MaxKey - 1, "", 400}, // too long for a key
+	} {
+		w := callCheck(s, "/v1/check", fmt.Sprintf(`{%s"attrs":{"user":%q}}`, c.hold, strings.Repeat("k", c.bytes)))
+		if w.Code != c.status {
+			t.Errorf("keys of %d bytes, %s: %d %.300s, want %d", c.bytes, c.hold, w.Code, w.Body, c.status)
+		}
+	}
+	one := newServer(t, `rules: [{name: r, key: attrs.user, limits: [9 in_flight]}]`)
+	hold := readAnswer[answered](t, callCheck(one, "/v1/check", fmt.Sprintf(`{"hold":"60s","attrs":{"user":%q}}`, strings.Repeat("k", stint.MaxKey)))).Hold
+	says(t, one, "/v1/settle", `{"hold":"`+hold+`"}`, 200, "settled: r 9 left, 0 held")
+}
+
 // awayHolder is a Memory that does not answer calls about holds while it is away.
 type awayHolder struct {
 	stint.Memory
