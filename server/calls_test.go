@@ -14,6 +14,7 @@ import (
 
 	"github.com/stintdev/stint"
 	layers "github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
@@ -257,6 +258,9 @@ func TestCallsGiveBack(t *testing.T) {
 			// What it gives back is not charged when the rest is refused:
 			{0, each(calling("a=5", "a=5*6", "a=5*-5")), "no: 0! 0! 3"},
 			{0, calling("a=5*-4"), "yes: 1"}, // of 6
+			// Nor is what is refused under another key:
+			{0, calling("a=6", "a=6*6", "a=7*2"), "no: 0! 0! 1"},
+			{0, calling("a=6*-4"), "yes: 1"}, // of 6
 		})
 	})
 }
@@ -484,6 +488,66 @@ func TestCallsWithOverridesByHand(t *testing.T) {
 				t.Errorf("%s, step %d: %s, %v, want %s", mode, i, got, err, step.want)
 			}
 		}
+	}
+}
+
+// A verdict has what was left before a charge, if anything was charged. A call that takes nothing is
+// refused where not one is left, but a graver refusal beside it stays.
+func TestChargedCalls(t *testing.T) {
+	s := newCalls(t, `
+domain: d
+descriptors:
+  - {key: a, penalty: {warn_after: 1}, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: hour, rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: tried, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 3}}
+`, "{}")
+	for i, step := range []struct {
+		in         *rules.Input
+		want, left string
+	}{
+		{calling("hour=x", "tried=1*3"), "allowed by d/hour, 0 left", "[]"},
+		{calling("hour=x"), "limited by d/hour, 0 left, retry 1h0m0s", "[]"},
+		{calling("hour=x", "tried=1"), "limited by d/hour, 0 left, retry 1h0m0s", "[]"},
+		{calling("hour=x*0"), "limited by d/hour, 0 left, retry 1h0m0s", "[]"},
+		{calling("a=1", "a=2"), "allowed by d/a, 0 left", "[]"},
+		{calling("a=3", "a=2", "hour=x"), "warned by d/a, 0 left, retry 1h0m0s", "[]"}, // the key that counts is not that of the longest wait
+		{calling("hour=x*0", "a=1"), "warned by d/a, 0 left, retry 1h0m0s", "[]"},
+		{calling("hour=y*2", "a=4"), "limited by d/hour, 0 left, never", "[1 1]"},
+		{calling("tried=2*4"), "allowed", "[3]"}, // in shadow mode
+		{calling("tried=2*0"), "allowed", "[]"},
+	} {
+		v, err := s.Decide(t.Context(), step.in, noon)
+		if got, left := say(&v, err), fmt.Sprint(v.Left); got != step.want || left != step.left {
+			t.Errorf("step %d: %s, left %s; want %s, left %s", i, got, left, step.want, step.left)
+		}
+	}
+}
+
+// What calls give back leaves nothing in the log, and no unit more than was taken, also in an instance that
+// is overloaded: there, rules with quota_mode that refused have taken nothing.
+func TestGivingBackIsQuiet(t *testing.T) {
+	var log logged
+	s := newCalls(t, quotaCalls, "{}", over(&limittest.Faulty{Store: new(stint.Memory)}), logTo(&log), bounded(config.Instance{Limit: stint.MustLimit("2 per 24h fixed_window")}))
+	o := operator{t, s.Admin()}
+	for i, step := range []struct {
+		in   *rules.Input
+		want string
+	}{
+		{calling("b=1*2", "c=1*3"), "yes: 0 0"},
+		{calling("c=1*-2"), "yes: 2"},
+		{calling("b=1", "kept=1"), "error"}, // b refuses, kept does not
+		{calling("b=1", "kept=1"), "error"},
+	} {
+		v, err := s.Decide(t.Context(), step.in, time.Time{})
+		if got := sayCall(step.in, &v, err); got != step.want && (step.want != "error" || err == nil) {
+			t.Errorf("call %d: %s, want %s", i, got, step.want)
+		}
+	}
+	for key, used := range map[string]string{"b": `"used":2,`, "c": `"used":1,`, "kept": `"used":0,`} {
+		o.want(200, "POST", "/v1/keys/show", `{"rule":"d/`+key+`","key":"1"}`, used)
+	}
+	if text := log.taken(); strings.Contains(text, "level=ERROR") {
+		t.Errorf("logged: %s", text)
 	}
 }
 
