@@ -293,7 +293,7 @@ func TestAnswersWithoutUsage(t *testing.T) {
 	} {
 		for unsettled, want := range map[string]int64{"keep": c.keep, "give_back": c.giveBack} {
 			var m stint.Memory
-			s := newServer(t, `rules: [{name: tokens, key: '"all"', tokens: {api: openai, output_weight: 5, default_output: 20}, unsettled: `+unsettled+`, limits: [1000000 per 24h fixed_window hold]}]`,
+			s := newServer(t, `rules: [{name: tokens, key: '"all"', tokens: {api: openai, output_weight: 5, default_output: 20}, unsettled: `+unsettled+`, limits: [1000000 per 24h fixed_window hold, 2000000 per 24h sliding_log hold]}]`,
 				over(&m), everythingTo(upstream(t, func(w http.ResponseWriter, r *http.Request) {
 					w.Header().Set("Content-Type", c.kind)
 					w.WriteHeader(c.status)
@@ -305,6 +305,47 @@ func TestAnswersWithoutUsage(t *testing.T) {
 			if got := usedBy(t, s, &m); got != want {
 				t.Errorf("%s, %s: %d used, want %d", c.about, unsettled, got, want)
 			}
+			unknown := 0 // once for a request, whatever the number of its budgets
+			if c.keep > 0 {
+				unknown = 1
+			}
+			if line := fmt.Sprintf("stint_costs_unknown_total{rule=\"tokens\"} %d\n", unknown); !strings.Contains(metrics(s), line) {
+				t.Errorf("%s, %s: no %s", c.about, unsettled, line)
+			}
+		}
+	}
+}
+
+// If a cost cannot be computed from a response, the log says why, by which rule; and nothing if it can.
+func TestFailedCostIsLogged(t *testing.T) {
+	var log logged
+	s := newServer(t, fmt.Sprintf(budget, `cost_after: "100 / (response.status - 200)",`), logTo(&log))
+	status := 0
+	h := s.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+	for _, status = range []int{201, 200, 204} {
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+		if text := log.taken(); strings.Contains(text, "the cost of a request cannot be computed") != (status == 200) || status == 200 && !strings.Contains(text, "tokens") {
+			t.Errorf("%d: logged %q", status, text)
+		}
+	}
+}
+
+// A response that is the gateway's own says nothing of the cost: it has no bytes of the upstream.
+func TestOwnResponseCostsNothing(t *testing.T) {
+	var m stint.Memory
+	s := newServer(t, fmt.Sprintf(budget, "cost_after: response.bytes + response.status,"), over(&m), everythingTo(upstream(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/silent" {
+			panic(http.ErrAbortHandler)
+		}
+	})))
+	for path, want := range map[string]int64{"/silent": 0, "/": 200} {
+		w := httptest.NewRecorder()
+		s.Gateway().ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		if got := usedBy(t, s, &m); got != want || (w.Code == 502) != (path == "/silent") {
+			t.Errorf("%s: %d, %d used, want %d", path, w.Code, got, want)
+		}
+		if err := stint.NewLimiter(&m).Reset(t.Context(), "all", s.Rules().Rules[0].Limits[0]); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
