@@ -3,11 +3,16 @@ package server_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http/httptest"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
@@ -192,6 +197,37 @@ rules:
 	}
 }
 
+// Headers say what limits count, each its own unit, and nothing of rules in shadow mode.
+func TestUnitsOfLimits(t *testing.T) {
+	const calls, tokens = `{name: calls, key: '"x"', limits: [5 per 1h fixed_window]}`, `{name: tokens, key: '"x"', unit: tokens, limits: [100 per 1h fixed_window]}`
+	const shadow = `{name: shadow, mode: shadow, key: '"x"', unit: ghosts, limits: [3 per 1h fixed_window]}`
+	for _, c := range []struct {
+		rules []string
+		want  string
+	}{
+		{[]string{calls}, `[5 ""]`},
+		{[]string{tokens}, `[100 "tokens"]`},
+		{[]string{calls, tokens}, `[5 "" 100 "tokens"]`},
+		{[]string{shadow, tokens, calls}, `[100 "tokens" 5 ""]`},
+		{[]string{calls, shadow}, `[5 ""]`},
+	} {
+		s := newServer(t, "rules: ["+strings.Join(c.rules, ", ")+"]", func(c *server.Config) { c.Settings.Dialect = httplimit.Draft11 })
+		w := httptest.NewRecorder()
+		s.Gateway().ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		var got []string
+		for _, line := range w.Header()["Ratelimit-Policy"] {
+			for policy := range strings.SplitSeq(line, ",") {
+				amount := regexp.MustCompile(`;q=(\d+)`).FindStringSubmatch(policy)
+				unit := append(regexp.MustCompile(`;qu="(.*)"`).FindStringSubmatch(policy), "", "")[1]
+				got = append(got, amount[1], strconv.Quote(unit))
+			}
+		}
+		if fmt.Sprint(got) != c.want {
+			t.Errorf("%v: %s of %s, want %s", c.rules, got, w.Header()["Ratelimit-Policy"], c.want)
+		}
+	}
+}
+
 // A memory that is full of exhausted keys gives nobody a fresh limit: on_store_error
 // does not mean a second memory beside it.
 func TestFullMemory(t *testing.T) {
@@ -210,5 +246,17 @@ func TestFullMemory(t *testing.T) {
 		if got := say(&v, err); got != want {
 			t.Errorf("%s: got %s, want %s", mode, got, want)
 		}
+	}
+	// Each call that finds no room is counted and logged, also that of a list, and that beside others.
+	var log logged
+	s := newServer(t, `rules: [{name: client, key: client.ip, limits: [1 per 1h]}]`, small, logTo(&log))
+	for i, list := range []string{`[{"client":"192.0.2.1"},{}]`, `[{"client":"192.0.2.2"}]`, `[{"client":"192.0.2.1"},{"client":"192.0.2.3"}]`, `[{"client":"192.0.2.4"},{"client":"192.0.2.1"}]`, `[{"client":"192.0.2.1"},{"client":"192.0.2.1"}]`} {
+		check(s, list)
+		if line := fmt.Sprintf("stint_store_errors_total{kind=\"error\"} %d\n", min(i, 3)); !strings.Contains(metrics(s), line) {
+			t.Errorf("after %d lists: no %s", i+1, line)
+		}
+	}
+	if text := log.taken(); !strings.Contains(text, stint.ErrFull.Error()) {
+		t.Errorf("logged: %s", text)
 	}
 }
