@@ -332,6 +332,37 @@ func TestGatewayHoldsBeforeAnOutage(t *testing.T) {
 	}
 }
 
+// If the store is away for longer than a hold lasts, what the request did cost is lost. The log says so,
+// and it is counted.
+func TestCostLostInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		var log logged
+		s := newServer(t, `rules: [{name: ask, key: '"all"', cost: "100", limits: [1000 per 24h fixed_window hold 10s]}]`, logTo(&log),
+			over(&limittest.Faulty{Store: new(stint.Memory), Fault: func(int) (f limittest.Fault) {
+				if away.Load() {
+					f.Err = limittest.ErrFault
+				}
+				return f
+			}}))
+		h := s.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { away.Store(true) }))
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+		lost := func() bool {
+			return strings.Contains(metrics(s), `stint_holds_ended_total{result="lost",rule="ask"} 1`+"\n")
+		}
+		if lost() {
+			t.Error("it is lost while the hold lasts")
+		}
+		time.Sleep(25 * time.Second)
+		away.Store(false)
+		time.Sleep(2 * time.Minute)
+		if text := log.taken(); !lost() || !strings.Contains(text, `level=ERROR msg="a request was not charged what it did cost" rule=ask`) {
+			t.Errorf("lost %t: %s", lost(), text)
+		}
+		operator{t, s.Admin()}.want(200, "POST", "/v1/keys/show", `{"rule":"ask","key":"all"}`, `"used":0,"remaining":1000`)
+	})
+}
+
 // A budget of the calendar that is in debt at the end of its month begins the next with nothing used,
 // and a request that runs over the end is charged to the month in which it ends.
 func TestDebtAtTheEndOfAMonth(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -265,6 +266,41 @@ func TestStoreFailureIsLogged(t *testing.T) {
 		if n := strings.Count(text, "level=ERROR"); n != 3 || // one of them of the breaker
 			!strings.Contains(text, "the store is not called until it answers again") || !strings.Contains(text, `error="injected fault"`) {
 			t.Errorf("%d lines: %s", n, text)
+		}
+	})
+}
+
+// The log tells the story of the circuit breaker, and the status says why it is open.
+func TestBreakerIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log logged
+		var away atomic.Bool
+		s := newServer(t, `rules: [{name: client, key: client.ip, limits: [1000 per 1h]}]`, logTo(&log), over(&limittest.Faulty{Store: new(stint.Memory), Fault: func(int) (f limittest.Fault) {
+			if away.Load() {
+				f.Err = limittest.ErrFault
+			}
+			return f
+		}}))
+		ask := func() { _, _ = s.Decide(t.Context(), from("192.0.2.1"), time.Time{}) }
+		ask()
+		if text := log.taken(); strings.Contains(text, "circuit breaker") || s.StoreError() != nil {
+			t.Errorf("a store that answers: %v: %s", s.StoreError(), text)
+		}
+		away.Store(true)
+		for range 50 {
+			time.Sleep(10 * time.Millisecond)
+			ask()
+		}
+		if text := log.taken(); strings.Count(text, `level=ERROR msg="circuit breaker open: the store is not called until it answers again; on_store_error decides instead" error="injected fault"`) != 1 || !errors.Is(s.StoreError(), limittest.ErrFault) {
+			t.Errorf("a store that fails: %v: %s", s.StoreError(), text)
+		}
+		away.Store(false)
+		for range 60 {
+			time.Sleep(time.Second)
+			ask()
+		}
+		if text := log.taken(); strings.Count(text, `level=WARN msg="circuit breaker" state=closed`) != 1 || strings.Contains(text, "level=ERROR") || s.StoreError() != nil {
+			t.Errorf("a store that answers again: %v: %s", s.StoreError(), text)
 		}
 	})
 }
