@@ -2,9 +2,11 @@ package server_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stintdev/stint/rules"
@@ -50,5 +52,35 @@ func TestNoResponseHasTheCost(t *testing.T) {
 				t.Errorf("%v findings after 19, 20 and 60 responses, want %v", got, c.want)
 			}
 		})
+	}
+}
+
+// A request that holds nothing, because its end is not seen, is found once for a set of rules; but not in
+// a simulation, nor if its rule is in shadow mode or it is malformed.
+func TestUnheldIsFound(t *testing.T) {
+	s := newServer(t, `rules: [{name: busy, match: operation != "try", key: attrs.user, limits: [5 in_flight]}, {name: tried, mode: shadow, key: attrs.user, limits: [5 in_flight]}]`)
+	for i, c := range []struct {
+		body string
+		want int
+	}{
+		{`{"operation":"try","attrs":{"user":"ann"}}`, 0},
+		{`{"operation":"ask","attrs":{"user":""}}`, 0},
+		{`{"operation":"ask","hold":"60s","attrs":{"user":"ann"}}`, 0},
+		{`{"operation":"ask","attrs":{"user":"ann"}}`, 1},
+		{`{"operation":"ask","attrs":{"user":"ann"}}`, 1},
+	} {
+		if err := s.Simulate(t.Context(), strings.NewReader(`{"t_us":1770000000000000,"operation":"ask","attrs":{"user":"ann"}}`), io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		callCheck(s, "/v1/check", c.body)
+		n := 0
+		for _, f := range s.Findings() {
+			if f.Code == rules.CodeNoEnd {
+				n++
+			}
+		}
+		if n != c.want {
+			t.Errorf("step %d: %d findings, want %d", i, n, c.want)
+		}
 	}
 }

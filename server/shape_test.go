@@ -63,12 +63,13 @@ func TestShape(t *testing.T) {
 // Without shape the same bucket only meters.
 func TestNoShape(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newServer(t, `
+		s := newServer(t, `
 rules:
   - {name: meter, key: '"all"', limits: [10 per 1s leaky_bucket burst 5]}
   - {name: shadow, key: '"all"', limits: [1 per 1s leaky_bucket burst 9], shape: true, mode: shadow}
   - {name: other, key: '"all"', limits: [1000 per 1s leaky_bucket], shape: true}
-`).Gateway()
+`, func(c *server.Config) { c.Settings.MaxDelay = 100 * time.Millisecond }) // shorter than the delays of the others
+		g := s.Gateway()
 		for i := range time.Duration(5) {
 			// The rule that shapes holds by its own delay, not by that of another.
 			if status, after := ask(t.Context(), g); status != 404 || after > time.Millisecond {
@@ -77,6 +78,9 @@ rules:
 		}
 		if status, _ := ask(t.Context(), g); status != 429 {
 			t.Errorf("the sixth: %d", status)
+		}
+		if line := `stint_shadow_refusals_total{rule="shadow"} 0` + "\n"; !strings.Contains(metrics(s), line) {
+			t.Errorf("no %s", line)
 		}
 	})
 }
