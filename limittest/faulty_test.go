@@ -167,5 +167,5 @@ func TestFaultyHolds(t *testing.T) {
 
 // With no fault, a Faulty is the store that it wraps.
 func TestFaultyWithoutFaultsPasses(t *testing.T) {
-	Kit{New: func(*testing.T) stint.Store { return &Faulty{Store: new(stint.Memory)} }, Skip: []string{"Burst"}}.Run(t)
+	Kit{New: func(*testing.T) stint.Store { return &Faulty{Store: new(stint.Memory)} }, Steps: 5_000, Skip: []string{"Burst"}}.Run(t)
 }

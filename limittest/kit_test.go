@@ -9,23 +9,19 @@ import (
 	"github.com/stintdev/stint"
 )
 
-func TestMemory(t *testing.T) {
-	Kit{New: func(*testing.T) stint.Store { return new(stint.Memory) }}.Run(t)
-}
-
 func TestModel(t *testing.T) {
 	k := Kit{New: func(*testing.T) stint.Store { return new(Model) }, Frozen: func(*testing.T) stint.Store { return hanging{share: 1} }}
-	if raceDetector {
+	if raceDetector || testing.Short() {
 		k.Skip = []string{"Burst"} // is slow then, and proves no more than other races
 	}
 	k.Run(t)
 }
 
-// The steps of all runs add up to 300,000. They run in one goroutine, where the
-// race detector only takes time.
+// The steps of all runs of the long form add up to 300,000. They run in one goroutine,
+// where the race detector only takes time.
 func TestMemoryIsTheModelsTwin(t *testing.T) {
 	seeds := uint64(15)
-	if raceDetector {
+	if raceDetector || testing.Short() {
 		seeds = 2
 	}
 	for seed := range seeds {
@@ -43,7 +39,7 @@ func (b *bare) Take(ctx context.Context, r *stint.Request, out []stint.Decision)
 }
 
 func TestOptionalInterfacesAreOptional(t *testing.T) {
-	Kit{New: func(*testing.T) stint.Store { return new(bare) }, Steps: DefaultSteps, Seed: 1}.Run(t)
+	Kit{New: func(*testing.T) stint.Store { return new(bare) }, Steps: 5_000, Seed: 1}.Run(t)
 }
 
 // A failure must show whatever differs.

@@ -54,7 +54,7 @@ func TestClocks(t *testing.T) {
 					select {
 					case <-stop:
 						return
-					default:
+					case <-time.After(time.Millisecond):
 					}
 					d, err := limiter.Allow(t.Context(), "under load", c.limit)
 					if err != nil {

@@ -36,6 +36,9 @@ func soon(t *testing.T, what string, is func() bool) {
 
 // Denials changes nothing but who answers.
 func TestDenialsKit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the kit over Memory is enough, of a layer and of a Store")
+	}
 	server := redistest.Start(t)
 	var n atomic.Int64
 	limittest.Kit{

@@ -81,6 +81,9 @@ func TestTwins(t *testing.T) {
 
 // A Fallback changes nothing while the server answers.
 func TestFallbackKit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the kit over Memory is enough, of a layer and of a Store")
+	}
 	server := redistest.Start(t)
 	var n atomic.Int64
 	within := func(t *testing.T, namespace string) stint.Store {

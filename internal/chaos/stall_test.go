@@ -52,6 +52,9 @@ var stallKinds = []struct{ callers, keys int }{{64, 1}, {64, 1_000_000}, {1000, 
 // many wait for it, and however much was spent meanwhile.
 func TestStalls(t *testing.T) {
 	stalls := 4
+	if testing.Short() {
+		stalls = 2
+	}
 	if long() {
 		stalls = 100
 	}
