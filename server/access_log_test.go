@@ -123,6 +123,43 @@ func TestAccessLog(t *testing.T) {
 	}
 }
 
+// A line names the outcome, also where no limit decided.
+func TestAccessLogOutcomes(t *testing.T) {
+	var log logged
+	s := newServer(t, `
+safelist: ['request.path == "/safe"']
+blocklist: ['request.path == "/blocked"']
+rules:
+  - {name: login, match: 'request.path == "/login"', key: client.ip, limits: [1 per 24h]}
+  - {name: deny, match: 'request.path == "/deny"', key: client.ip, limits: [1 per 24h], on_store_error: deny}
+  - {name: sized, match: 'request.path == "/sized"', key: client.ip, cost: int(request.headers.size), limits: [1 per 24h]}
+`, accessTo(&log), over(&failsAbout{key: "192.0.2.66"}), func(c *server.Config) { c.Settings.RememberedDenials = 0 })
+	o := operator{t, s.Admin()}
+	o.want(201, "POST", "/v1/bans", `{"network":"198.51.100.0/24"}`)
+	o.want(201, "POST", "/v1/bans", `{"rule":"login","key":"192.0.2.9"}`)
+	for _, c := range []struct{ path, client, want string }{
+		{"/safe", "192.0.2.1", "safe"},
+		{"/blocked", "192.0.2.1", "blocked"},
+		{"/", "192.0.2.1", "unmatched"},
+		{"/login", "192.0.2.1", "allowed"},
+		{"/login", "192.0.2.1", "limited"},
+		{"/login", "192.0.2.9", "banned"},
+		{"/login", "198.51.100.1", "banned"},
+		{"/", "198.51.100.1", "banned"}, // the network, by no rule
+		{"/safe", "198.51.100.1", "safe"},
+		{"/deny", "192.0.2.66", "undecided"},
+		{"/sized", "192.0.2.1", "malformed"},
+	} {
+		r := httptest.NewRequest("GET", c.path, nil)
+		r.RemoteAddr = c.client + ":1"
+		r.Header.Set("Size", "many")
+		s.Gateway().ServeHTTP(httptest.NewRecorder(), r)
+		if line := log.taken(); !strings.Contains(line, `"outcome":"`+c.want+`"`) {
+			t.Errorf("%s from %s: %s, want %s", c.path, c.client, line, c.want)
+		}
+	}
+}
+
 // The line of a refusal, the access log and the answer have one ID.
 func TestAccessJoins(t *testing.T) {
 	var log logged

@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/server/config"
 )
 
 // byBody counts by what is in the body, and costs what it says.
@@ -189,5 +191,23 @@ func TestBodiesThatNoRuleReads(t *testing.T) {
 			t.Errorf("%s: %q", target, got)
 		}
 		resp.Body.Close()
+	}
+}
+
+// The memory of bodies is free again when a request ends, also if it is refused and nobody reads on.
+func TestBodiesAreFreed(t *testing.T) {
+	s := newServer(t, `rules: [{name: models, match: body.model != "x", key: body.model, limits: [1 per 24h]}]`,
+		bounded(config.Instance{InFlight: 10, Bytes: 64 << 20}), everythingTo(upstream(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })))
+	for i, want := range []int{200, 429, 429, 400} {
+		body := `{"model":"large","text":"` + strings.Repeat("x", 100<<10) + `"}`
+		if want == 400 {
+			body = body[:1000]
+		}
+		w, r := httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		s.Gateway().ServeHTTP(w, r)
+		if n := s.Holds()["bytes"]; w.Code != want || n != 0 {
+			t.Errorf("request %d: %d, want %d; %d bytes are still taken", i, w.Code, want, n)
+		}
 	}
 }
