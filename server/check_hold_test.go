@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	layers "github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
@@ -164,6 +165,23 @@ func TestCheckCharges(t *testing.T) {
 	})
 }
 
+// Each charge of a list has its own answer, and rules without limits have no part in any.
+func TestCheckChargesList(t *testing.T) {
+	s := newServer(t, `
+rules:
+  - {name: watch, key: attrs.user, penalty: {on_status: [401], ban_after: 2, ban_for: 1h}}
+  - {name: tokens, key: attrs.user, limits: [1000 per 24h fixed_window hold, 800 per 24h sliding_log]}
+`)
+	var got []string
+	for _, a := range readAnswer[[]answered](t, callCheck(s, "/v1/check", `[{"charge":true,"cost":100,"attrs":{"user":"ann"}},{"charge":true,"cost":200,"attrs":{"user":"bob"}},{"charge":true,"attrs":{}},{"charge":true,"cost":30,"attrs":{"user":"ann"}}]`)) {
+		got = append(got, a.String())
+	}
+	expect(t, strings.Join(got, "\n"), `charged: tokens 900 left, 0 held, 100 charged; tokens 700 left, 0 held, 100 charged
+charged: tokens 800 left, 0 held, 200 charged; tokens 600 left, 0 held, 200 charged
+charged: 
+charged: tokens 870 left, 0 held, 30 charged; tokens 670 left, 0 held, 30 charged`)
+}
+
 // A check that holds nothing has no hold.
 func TestCheckHoldsNothing(t *testing.T) {
 	s := newServer(t, `
@@ -257,6 +275,8 @@ func TestHoldsRefused(t *testing.T) {
 		{"/v1/settle", `{"hold":"` + hold + `","again":true}`, 400, `unknown field "again"`},
 		{"/v1/settle", `{"hold":"` + hold[:20] + `"}`, 400, "hold: it is not a hold that this API returned"},
 		{"/v1/settle", `nothing`, 400, "the JSON cannot be read"},
+		{"/v1/settle", `[{"hold":1},{"hold":]`, 400, "the JSON cannot be read"},
+		{"/v1/settle", "{\"hold\":\"\xff\"}", 400, "not UTF-8"},
 		{"/v1/settle", "[" + strings.Repeat("{},", 1000) + "{}]", 413, "More than 1,000"},
 		{"/v1/settle", `{"hold":"` + strings.Repeat("A", 3<<20) + `"}`, 413, "The body is larger than 2 MiB."},
 		{"/v1/renew", `{"hold":"` + hold + `","cost":1}`, 400, `unknown field "cost"`},
@@ -419,7 +439,8 @@ func TestSettleMetrics(t *testing.T) {
 // While the store does not answer, the caller is asked to send the call again.
 func TestSettleWithoutStore(t *testing.T) {
 	store := new(awayHolder)
-	s := newServer(t, holding, over(store))
+	var log logged
+	s := newServer(t, holding, over(store), logTo(&log))
 	hold := readAnswer[answered](t, callCheck(s, "/v1/check", `{"cost":5,"hold":"60s","attrs":{"user":"ann"}}`)).Hold
 	store.away = limittest.ErrFault
 	for _, c := range []struct{ path, body, detail string }{
@@ -435,6 +456,13 @@ func TestSettleWithoutStore(t *testing.T) {
 		if w.Code != 200 || !strings.Contains(w.Body.String(), `"status":503`) || !strings.Contains(w.Body.String(), `"retry_after":1`) {
 			t.Errorf("a list of %s: %d %s", c.path, w.Code, w.Body)
 		}
+	}
+	store.away = fmt.Errorf("%w: %w", layers.ErrNotCharged, limittest.ErrFault)
+	if w := callCheck(s, "/v1/check", `{"charge":true,"attrs":{"user":"ann"}}`); w.Code != 503 || !strings.Contains(w.Body.String(), "nothing was charged") {
+		t.Errorf("a charge that was not sent: %d %s", w.Code, w.Body)
+	}
+	if text := log.taken(); !strings.Contains(text, "level=ERROR") || !strings.Contains(text, limittest.ErrFault.Error()) {
+		t.Errorf("logged: %s", text)
 	}
 	store.away = nil
 	says(t, s, "/v1/settle", `{"hold":"`+hold+`","cost":7}`, 200, "settled: tokens 993 left, 0 held, 7 charged; slots 2 left, 0 held")
