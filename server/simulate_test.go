@@ -113,6 +113,37 @@ func TestSimulateStoreFails(t *testing.T) {
 	}
 }
 
+// A hold of a simulation is settled by what it held unless the event says more, and what is wrong with an
+// event about holds is a line of its own.
+func TestSimulateHolds(t *testing.T) {
+	const file = `rules: [{name: tokens, key: client.ip, limits: [100 per 1h fixed_window hold, 5 per 1m fixed_window]}, {name: watch, key: client.ip, penalty: {on_status: [401], ban_after: 2, ban_for: 1h}}]`
+	var events strings.Builder
+	all := []struct{ event, want string }{
+		{`"hold":"a","cost":5,"client":"192.0.2.1"`, `"outcome":"allowed"`},
+		{`"hold":"b","cost":40,"client":"192.0.2.2"`, `"outcome":"limited"`}, // which holds nothing
+		{`"settle":"a"`, `"outcome":"settled","rule":"","decisions":[{"remaining":95,"reset_after_us":3600000000,"charged":5},{"remaining":0,`},
+		{`"settle":"a"`, `"outcome":"unknown","rule":"","decisions":[{"remaining":95,"reset_after_us":3600000000,"charged":0},`},
+		{`"settle":"b"`, `"outcome":"unknown","rule":"","decisions":[{"remaining":100,`},
+		{`"settle":"c"`, `"outcome":"unknown","rule":"","detail":"no event before has the hold \"c\"","decisions":[]`},
+		{`"settle":"a","cost":-1`, `"outcome":"malformed"`},
+		{`"charge":true,"cost":-1,"client":"192.0.2.1"`, `"outcome":"malformed"`},
+		{`"charge":true,"cost":7,"client":"192.0.2.1"`, `"outcome":"charged","rule":"","decisions":[{"remaining":88,"reset_after_us":3600000000,"charged":7},{"remaining":0,"reset_after_us":60000000,"charged":7}],`},
+	}
+	for _, c := range all {
+		fmt.Fprintf(&events, "{\"t_us\":1800000000000000,%s}\n", c.event)
+	}
+	out, err := simulated(t, file, strings.NewReader(events.String()), new(stint.Memory))
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if err != nil || len(lines) != len(all) {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for i, c := range all {
+		if !strings.Contains(lines[i], c.want) {
+			t.Errorf("%s: %s, want %s", c.event, lines[i], c.want)
+		}
+	}
+}
+
 const everyKind = `
 blocklist: ['operation == "blocked"']
 rules:
