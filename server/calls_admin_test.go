@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -138,6 +139,10 @@ func TestExplainQuota(t *testing.T) {
 		var e adminapi.Explanation
 		if err := json.Unmarshal([]byte(o.want(200, "POST", "/v1/explain", shopCall("", "a=1", "b=1"))), &e); err != nil || e.Outcome != tt.outcome {
 			t.Errorf("after %s: %v, %s, want %s:\n%s", tt.check, err, e.Outcome, tt.outcome, strings.Join(e.Words, "\n"))
+		}
+		const alone = "Rule shop/a refuses only if all rules with quota_mode do, and another allows."
+		if slices.Contains(e.Words, alone) != (tt.outcome == "allowed") {
+			t.Errorf("after %s:\n%s", tt.check, strings.Join(e.Words, "\n"))
 		}
 	}
 }

@@ -13,21 +13,23 @@ func TestExplainWords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, `
 rules:
-  - {name: warns, match: operation == "warns", key: client.ip, limits: [2 per 1m fixed_window], penalty: {warn_after: 2}}
+  - {name: warns, match: operation == "warns", key: client.ip, limits: [2 per 1m fixed_window], penalty: {warn_after: 1}}
   - {name: bans, match: operation == "bans", key: client.ip, limits: [2 per 1m fixed_window], penalty: {warn_after: 2, ban_after: 3, ban_for: 10m}}
+  - {name: paths, match: request.path == "/a", key: client.ip, limits: [2 per 1m]}
+  - {name: users, match: request.path == "/user", key: claims.sub, limits: [2 per 1m]}
 `)
 		o := operator{t, s.Admin()}
 		ask := func(operation string, want ...string) {
 			t.Helper()
 			o.want(200, "POST", "/v1/explain", `{"operation":"`+operation+`","client":"192.0.2.1"}`, want...)
 		}
-		ask("warns", `"Rule warns`, `2 per 1m fixed_window: 0 of 2 used, 2 left; allows"`, `penalty: 0 violations (warned from 2)"`, `"It would be allowed."`)
+		ask("warns", `"Rule warns`, `2 per 1m fixed_window: 0 of 2 used, 2 left; allows"`, `penalty: 0 violations (warned from 1)"`, `"It would be allowed."`)
 		outcomes(t, s, `{"operation":"bans","client":"192.0.2.1"}`, 3)
 		ask("bans", `2 of 2 used, 0 left; refuses, would allow in 1m0s, unused in 1m0s"`, `penalty: 1 violations (warned from 2, banned at 3)"`, `"It would be refused (warned) by rule bans."`)
 		outcome(t, s, `{"operation":"bans","client":"192.0.2.1"}`)
 		ask("bans", `"It would be refused (banned) by rule bans."`)
 		outcome(t, s, `{"operation":"bans","client":"192.0.2.1"}`)
-		ask("bans", `penalty: banned for another 10m0s; limits are not checked until then"`)
+		ask("bans", `penalty: banned for another 10m0s; limits are not checked until then"`, `"ban_left_us":600000000`)
 		for _, c := range []struct{ ban, want string }{
 			{`{"rule":"warns","key":"192.0.2.1","for":"1h","reason":"they know why"}`, `"The key 192.0.2.1 of rule warns is banned by hand, by local at 2000-01-01T00:00:00Z, until 2000-01-01T01:00:00Z: they know why."`},
 			{`{"rule":"warns","key":"192.0.2.1"}`, `"The key 192.0.2.1 of rule warns is banned by hand, by local at 2000-01-01T00:00:00Z."`},
@@ -37,6 +39,9 @@ rules:
 			ask("warns", c.want, `"outcome":"banned"`)
 			o.want(200, "DELETE", "/v1/bans/"+id, "")
 		}
+		// What the API of checks would answer with 400 is not explained, and no token is missed.
+		o.want(400, "POST", "/v1/explain", `{"client":"192.0.2.1","request":{"method":"GET","path":"/a%2Fb"}}`)
+		o.want(200, "POST", "/v1/explain", `{"client":"192.0.2.1","request":{"method":"GET","path":"/user"}}`, `"outcome":"allowed"`)
 		o.want(200, "PATCH", "/v1/switches", `{"enabled":false}`)
 		ask("bans", `{"outcome":"allowed","words":["Limits are switched off: everything passes."]`)
 	})

@@ -307,7 +307,10 @@ func TestExplainPolicies(t *testing.T) {
 				}}))
 			outcome(t, s, `{"client":"192.0.2.1"}`)
 			o := operator{t, s.Admin()}
-			o.want(200, "POST", "/v1/explain", `{"client":"192.0.2.1"}`, want, `"by":"local"`)
+			answer := o.want(200, "POST", "/v1/explain", `{"client":"192.0.2.1"}`, want, `"by":"local"`)
+			if strings.Contains(answer, "It would get 503: rule r denies while the store does not answer.") != (policy == "deny") {
+				t.Errorf("%s: %s", policy, answer)
+			}
 		}
 	})
 }
