@@ -14,34 +14,13 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/internal/redistest"
-	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/server"
 )
-
-// eachStore runs f with a Store in memory, and with a Redis.
-func eachStore(t *testing.T, f func(t *testing.T, store interface {
-	stint.Store
-	stint.Holder
-})) {
-	t.Run("memory", func(t *testing.T) { f(t, new(stint.Memory)) })
-	t.Run("redis", func(t *testing.T) {
-		store, err := redislimit.Connect(t.Context(), redistest.Start(t).URL(), redislimit.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(store.Close)
-		f(t, store)
-	})
-}
 
 // Workers that ask again and again while all places are taken are never banned, and the place that
 // becomes free is theirs at once.
 func TestAttackPollingWorkersAreNotBanned(t *testing.T) {
-	eachStore(t, func(t *testing.T, store interface {
-		stint.Store
-		stint.Holder
-	}) {
+	eachStore(t, func(t *testing.T, store holdingStore) {
 		end := make(chan bool)
 		s := newServer(t, `rules:
   - {name: busy, key: '"all"', penalty: {ban_after: 3, warn_after: 1, ban_for: 1h}, limits: [1 in_flight, 1000 per 1h fixed_window, 500 per 2h fixed_window hold]}
@@ -89,10 +68,7 @@ func TestAttackPollingWorkersAreNotBanned(t *testing.T) {
 
 // A stop settles what requests hold that it cuts off, also over upgraded connections.
 func TestAttackStopSettles(t *testing.T) {
-	eachStore(t, func(t *testing.T, store interface {
-		stint.Store
-		stint.Holder
-	}) {
+	eachStore(t, func(t *testing.T, store holdingStore) {
 		s := newServer(t, `rules: [{name: busy, key: '"all"', cost: "10", limits: [1000 per 24h fixed_window hold]}]`, over(store),
 			func(c *server.Config) { c.Settings.StopTimeout = 100 * time.Millisecond },
 			everythingTo(upstream(t, func(w http.ResponseWriter, r *http.Request) {

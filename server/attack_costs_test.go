@@ -8,18 +8,13 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/redistest"
-	"github.com/stintdev/stint/redislimit"
 )
 
 // Whatever a caller of the check API says that something did cost, the store charges no more than
 // the debt allows, and goes on.
 func TestAttackHugeCosts(t *testing.T) {
 	redis := redistest.Start(t)
-	shared, err := redislimit.Connect(t.Context(), redis.URL(), redislimit.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(shared.Close)
+	shared := openRedis(t, redis.URL())
 	for _, store := range []stint.Store{new(stint.Memory), shared} {
 		for i, limit := range []string{"1000 per 24h fixed_window", "1000 per 24h token_bucket", "1000 per 24h sliding_window", "1000 per 24h sliding_log", "1000 per day fixed_window"} {
 			s := newServer(t, fmt.Sprintf("rules: [{name: r%d, key: attrs.user, limits: [%s hold]}, {name: s%d, key: attrs.user, cost: '1', limits: [4 in_flight]}]", i, limit, i), over(store))

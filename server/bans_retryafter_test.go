@@ -10,7 +10,6 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/redistest"
-	"github.com/stintdev/stint/redislimit"
 )
 
 // A decision may take long, for an instance on a slow machine would else decide by its own
@@ -63,11 +62,7 @@ func TestRetryAfterOfABanThroughRedis(t *testing.T) {
 	redis := redistest.Start(t)
 	var gateways [2]http.Handler
 	for i := range gateways {
-		store, err := redislimit.Connect(t.Context(), redis.URL(), redislimit.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(store.Close)
+		store := openRedis(t, redis.URL())
 		gateways[i] = newServer(t, shortBans, over(store)).Gateway()
 	}
 	until := time.Now().Add(time.Hour)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/redistest"
-	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 )
@@ -20,11 +19,7 @@ func TestCallsThroughRedis(t *testing.T) {
 	redis := redistest.Start(t)
 	var all [2]*server.Server
 	for i := range all {
-		store, err := redislimit.Connect(t.Context(), redis.URL(), redislimit.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(store.Close)
+		store := openRedis(t, redis.URL())
 		all[i] = newCalls(t, `
 domain: shop
 descriptors:

@@ -117,16 +117,6 @@ func same(a, b *stint.Decision) bool {
 	return a.Limit == b.Limit && a.Key == b.Key && a.Remaining == b.Remaining && a.ResetAfter == b.ResetAfter
 }
 
-// onStores runs a test on memory, and on real Redis.
-func onStores(t *testing.T, test func(t *testing.T, store func(*server.Config))) {
-	eachStore(t, func(t *testing.T, s interface {
-		stint.Store
-		stint.Holder
-	}) {
-		test(t, over(s))
-	})
-}
-
 const plainCalls = `
 domain: d
 descriptors:

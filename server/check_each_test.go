@@ -13,7 +13,6 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/limittest"
-	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
 )
@@ -113,11 +112,7 @@ func TestCheckEachThroughRedis(t *testing.T) {
 	redis := redistest.Start(t)
 	var addrs [2]string
 	for i := range addrs {
-		store, err := redislimit.Connect(t.Context(), redis.URL(), redislimit.Options{Namespace: fmt.Sprint("each", i)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(store.Close)
+		store := openRedis(t, redis.URL(), fmt.Sprint("each", i))
 		addrs[i] = start(t, newServer(t, eachRules, over(store), func(c *server.Config) { c.Settings.DecisionTimeout, c.Settings.RememberedDenials = 10*time.Second, 0 })).check
 	}
 	type said struct {

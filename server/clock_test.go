@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/redistest"
-	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/server"
 )
 
@@ -23,11 +22,7 @@ const clockedAPI = `{"operation":"api","client":"198.51.100.9","attrs":{"user":"
 func TestAttackFastClock(t *testing.T) {
 	redis := redistest.Start(t)
 	join := func(ahead time.Duration) (operator, *server.Server) {
-		store, err := redislimit.Connect(t.Context(), redis.URL(), redislimit.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(store.Close)
+		store := openRedis(t, redis.URL())
 		s := newServer(t, adminRules, over(store), func(c *server.Config) { c.Documents = store.Documents() })
 		s.SetClock(func() time.Time { return time.Now().Add(ahead) })
 		s.Follow(t.Context())
@@ -54,14 +49,6 @@ func TestAttackFastClock(t *testing.T) {
 	}
 	fast.want(201, "POST", "/v1/overrides", `{"rule":"api","tier":"gold","times":7,"for":"1h"}`)
 	const changes = 3*7 + 1
-	all := func(what string, holds func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(10 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal("not so: " + what)
-			}
-		}
-	}
 	numbers := func(n int64) func() bool {
 		return func() bool {
 			for _, o := range operators {
@@ -73,13 +60,13 @@ func TestAttackFastClock(t *testing.T) {
 			return true
 		}
 	}
-	all("everybody has seen it", numbers(changes))
+	eventually(t, "everybody has seen it", numbers(changes))
 
 	// Whatever is written by any of them leaves in what holds.
 	for _, o := range operators {
 		o.want(200, "PATCH", "/v1/switches", `{"rules":{"login":"enforce"}}`)
 	}
-	all("everybody has seen it", numbers(changes+3))
+	eventually(t, "everybody has seen it", numbers(changes+3))
 	for i, o := range operators {
 		bans := o.want(200, "GET", "/v1/bans", "")
 		overrides := o.want(200, "GET", "/v1/overrides", "")
@@ -123,7 +110,7 @@ func TestAttackFastClock(t *testing.T) {
 	}
 	for _, host := range []string{"1", "2", "3"} {
 		for _, s := range servers {
-			all("a ban ends", func() bool {
+			eventually(t, "a ban ends", func() bool {
 				return time.Since(began) > 900*time.Millisecond && outcome(t, s, `{"client":"192.0.2.20`+host+`"}`) != "banned"
 			})
 		}

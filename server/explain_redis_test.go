@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/stintdev/stint/internal/redistest"
-	"github.com/stintdev/stint/redislimit"
 )
 
 // To explain a request and to show a key writes nothing, in no kind of Redis, under
@@ -24,11 +23,7 @@ rules:
 		if len(servers) > 1 {
 			url = strings.Replace(url, "redis://", "redis+cluster://", 1)
 		}
-		store, err := redislimit.Connect(t.Context(), url, redislimit.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(store.Close)
+		store := openRedis(t, url)
 		s := newServer(t, file, over(store))
 		o := operator{t, s.Admin()}
 		for i := range 6 {

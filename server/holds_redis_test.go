@@ -25,11 +25,7 @@ import (
 // wait for Redis however slow the machine is, so that every decision is the store's.
 func twoGateways(t testing.TB, redis *redistest.Server, file string, up *url.URL, change func(*server.Config)) (urls [2]string, all [2]*server.Server, store *redislimit.Store) {
 	for i := range all {
-		var err error
-		if store, err = redislimit.Connect(t.Context(), redis.URL(), redislimit.Options{}); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(store.Close)
+		store = openRedis(t, redis.URL())
 		all[i] = newServer(t, file, over(store), everythingTo(up), func(c *server.Config) { c.Settings.DecisionTimeout = 20 * time.Second }, change)
 		urls[i] = "http://" + start(t, all[i]).gateway
 	}

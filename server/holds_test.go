@@ -39,10 +39,8 @@ func heldBy(t testing.TB, s *server.Server, store stint.Holder) (n int64) {
 // wantHeld waits until requests hold n units.
 func wantHeld(t testing.TB, s *server.Server, store stint.Holder, n int64) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); heldBy(t, s, store) != n; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d held, want %d", heldBy(t, s, store), n)
-		}
+	if !soon(func() bool { return heldBy(t, s, store) == n }) {
+		t.Fatalf("%d held, want %d", heldBy(t, s, store), n)
 	}
 }
 

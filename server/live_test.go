@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/redistest"
-	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/config"
@@ -250,12 +249,7 @@ func TestMostStreams(t *testing.T) {
 		t.Errorf("one more: %d", got)
 	}
 	all[0].close()
-	for deadline := time.Now().Add(10 * time.Second); status() != http.StatusOK; {
-		if time.Now().After(deadline) {
-			t.Fatal("the place of a stream that has ended is not free")
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	eventually(t, "the place of a stream that has ended is free", func() bool { return status() == http.StatusOK })
 }
 
 func putToken(t testing.TB, file, token string) {
@@ -315,11 +309,7 @@ func TestLiveFleet(t *testing.T) {
 	redis := redistest.Start(t)
 	var all []*server.Server
 	for range 3 {
-		store, err := redislimit.Connect(t.Context(), redis.URL(), redislimit.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(store.Close)
+		store := openRedis(t, redis.URL())
 		s := newServer(t, liveRules, over(store), func(c *server.Config) {
 			c.Documents = store.Documents()
 			c.Settings.Store = redis.URL()
@@ -330,16 +320,8 @@ func TestLiveFleet(t *testing.T) {
 		s.Follow(ctx)
 		all = append(all, s)
 	}
-	until := func(what string, is func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(50 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("not within a minute: %s", what)
-			}
-		}
-	}
 	for _, s := range all {
-		until("all know of all", func() bool { now := s.FleetTotals(); return now.Instances == 3 && now.Whole })
+		eventually(t, "all know of all", func() bool { now := s.FleetTotals(); return now.Instances == 3 && now.Whole })
 	}
 	time.Sleep(5 * time.Second) // until what they counted before is in all totals
 	before := make([]live.Totals, len(all))
@@ -348,7 +330,7 @@ func TestLiveFleet(t *testing.T) {
 		decideMany(t, s, 10, "login", fmt.Sprint("192.0.2.", i))
 	}
 	for i, s := range all {
-		until("the totals are those of all", func() bool {
+		eventually(t, "the totals are those of all", func() bool {
 			now, was := s.FleetTotals().Rules["login"], before[i].Rules["login"]
 			return now[live.Allowed]-was[live.Allowed] == 9 && now.Decided()-was.Decided() == 30
 		})

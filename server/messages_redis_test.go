@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/redistest"
-	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/server"
 )
 
@@ -15,11 +14,7 @@ import (
 // where Redis goes away, the count goes on.
 func TestViolationsOverRedis(t *testing.T) {
 	redis := redistest.Start(t)
-	store, err := redislimit.Connect(t.Context(), redis.URL(), redislimit.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(store.Close)
+	store := openRedis(t, redis.URL())
 	s := newServer(t, `
 rules:
   - name: login
@@ -29,11 +24,7 @@ rules:
     messages: {limited: 'number {violations}', warned: 'warning {violations} of {ban_after}'}
 `, over(store), func(c *server.Config) { c.Settings.DecisionTimeout = 2 * time.Second })
 	ask := apis(t, s)["check"]
-	for end := time.Now().Add(20 * time.Second); metric(t, s, "stint_denials_listening") == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it does not hear what others undo")
-		}
-	}
+	eventually(t, "it hears what others undo", func() bool { return metric(t, s, "stint_denials_listening") != 0 })
 	ask("/login", "192.0.2.1", "")
 	for n := int64(1); n <= 600; n++ {
 		_, _, got := ask("/login", "192.0.2.1", "")

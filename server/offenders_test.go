@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/stintdev/stint/internal/redistest"
-	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/adminapi"
 )
@@ -155,11 +154,7 @@ func TestOffendersOfAFleet(t *testing.T) {
 	address := redistest.Start(t).URL()
 	for _, private := range []bool{false, true} {
 		instance := func() *server.Server {
-			store, err := redislimit.Connect(t.Context(), address, redislimit.Options{Namespace: fmt.Sprint("private-", private)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(store.Close)
+			store := openRedis(t, address, fmt.Sprint("private-", private))
 			s := newServer(t, offending, over(store), everythingTo(upstream(t, asTold)), func(c *server.Config) {
 				c.Documents, c.Settings.HashKeys, c.Settings.Store = store.Documents(), private, address
 			})

@@ -30,16 +30,6 @@ func refuses(addr string) bool {
 	})
 }
 
-// soon tells whether something becomes true.
-func soon(is func() bool) bool {
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if is() {
-			return true
-		}
-	}
-	return false
-}
-
 // A Server that stops finishes the requests in flight of both APIs, takes
 // nothing new, and leaves nothing behind.
 func TestGracefulShutdown(t *testing.T) {

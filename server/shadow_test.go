@@ -17,7 +17,6 @@ import (
 	"github.com/stintdev/stint/internal/attack"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/limittest"
-	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/server"
 )
 
@@ -210,11 +209,7 @@ rules:
 	redis := redistest.Start(t)
 	var said [2][]string
 	for i, file := range []string{enforced, enforced + more} {
-		store, err := redislimit.Connect(t.Context(), redis.URL(), redislimit.Options{Namespace: fmt.Sprint("shadow", i)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(store.Close)
+		store := openRedis(t, redis.URL(), fmt.Sprint("shadow", i))
 		s := newServer(t, file, over(store), func(c *server.Config) { c.Settings.DecisionTimeout = 10 * time.Second })
 		addr := start(t, s).check
 		random := rand.New(rand.NewPCG(3, 4))

@@ -17,7 +17,6 @@ import (
 	"github.com/stintdev/stint/internal/golden"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/limittest"
-	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/server"
 )
 
@@ -205,11 +204,7 @@ func TestSimulationsAreEqual(t *testing.T) {
 		n = 1000
 	}
 	for seed, at := range []int64{1770000000000000, 1 << 26, 3 << 50} {
-		store, err := redislimit.Connect(t.Context(), redis.URL(), redislimit.Options{Namespace: fmt.Sprint("test-", seed)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer store.Close()
+		store := openRedis(t, redis.URL(), fmt.Sprint("test-", seed))
 		events := randomEvents(n, uint64(seed), at)
 		inMemory, err := simulated(t, everyKind, strings.NewReader(events), new(stint.Memory))
 		if err != nil {

@@ -10,7 +10,6 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/limittest"
-	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 )
@@ -147,11 +146,7 @@ func TestTiersApartInRedis(t *testing.T) {
 	for a := stint.TokenBucket; a <= stint.SlidingWindow; a++ {
 		t.Run(a.String(), func(t *testing.T) {
 			for i := range 5 {
-				store, err := redislimit.Connect(t.Context(), fmt.Sprintf("%s?namespace=%s%d", redis.URL(), a, i), redislimit.Options{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer store.Close()
+				store := openRedis(t, redis.URL(), fmt.Sprintf("%s%d", a, i))
 				tiersApart(t, store, rand.New(rand.NewPCG(rand.Uint64(), 0)), a, 400, noon)
 			}
 		})
@@ -166,16 +161,12 @@ func TestTiersWaitInRedis(t *testing.T) {
 	for a := stint.TokenBucket; a <= stint.SlidingWindow; a++ {
 		t.Run(a.String(), func(t *testing.T) {
 			t.Parallel()
-			store, err := redislimit.Connect(t.Context(), redis.URL()+"?namespace="+a.String(), redislimit.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			store := openRedis(t, redis.URL(), a.String())
 			s := newServer(t, fmt.Sprintf(`
 tiers: {partner: attrs.plan == "partner"}
 rules:
   - {name: api, key: attrs.user, limits: [5 per 200ms %s], tiers: {partner: {times: 100}}}
 `, a), over(store), func(c *server.Config) { c.Settings.DecisionTimeout = 10 * time.Second }) // who is decided without the store is charged later, and changes how long to wait
-			t.Cleanup(store.Close)
 			go s.Follow(t.Context()) // remembers refusals from now on
 			ask := func(plan string) server.Verdict {
 				v, err := s.Decide(t.Context(), &rules.Input{Attrs: map[string]any{"user": "u", "plan": plan}, Cost: 1}, time.Time{})

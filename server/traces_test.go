@@ -12,7 +12,6 @@ import (
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"github.com/stintdev/stint/internal/redistest"
-	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
 )
@@ -43,11 +42,7 @@ func hexOf(id []byte) string { return hex.EncodeToString(id) }
 // caller's tracestate.
 func TestTraceOfGateway(t *testing.T) {
 	redis := redistest.Start(t)
-	store, err := redislimit.Connect(t.Context(), redis.URL(), redislimit.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(store.Close)
+	store := openRedis(t, redis.URL())
 	c := newCollector(t)
 	var mu sync.Mutex
 	var seen []http.Header

@@ -10,7 +10,6 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/limittest"
-	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 )
@@ -109,11 +108,7 @@ func TestVersionsWithOverridesInRedis(t *testing.T) {
 	for a := stint.TokenBucket; a <= stint.SlidingWindow; a++ {
 		t.Run(a.String(), func(t *testing.T) {
 			for i := range 2 {
-				store, err := redislimit.Connect(t.Context(), fmt.Sprintf("%s?namespace=%s%d", redis.URL(), a, i), redislimit.Options{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer store.Close()
+				store := openRedis(t, redis.URL(), fmt.Sprintf("%s%d", a, i))
 				changes(t, store, rand.New(rand.NewPCG(rand.Uint64(), 0)), a, 500, noon)
 			}
 		})
