@@ -411,6 +411,53 @@ descriptors:
 	})
 }
 
+// Units that a call gives back while the store is away go to this instance's share alone. What a refused call
+// took and the store does not take back stays taken, and the log says so.
+func TestCallsGiveBackWithoutTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log logged
+		fails := map[int]bool{} // calls of the store
+		store := &limittest.Faulty{Store: new(stint.Memory), Fault: func(call int) (f limittest.Fault) {
+			if fails[call] {
+				f.Err = limittest.ErrFault
+			}
+			return f
+		}}
+		s := newCalls(t, plainCalls, "{}", over(store), logTo(&log))
+		quotas := newCalls(t, quotaCalls, "{}", over(store), logTo(&log))
+		for i, step := range []struct {
+			server *server.Server
+			in     *rules.Input
+			fails  []int // of the calls that the step makes: those that fail
+			want   string
+			logged string
+		}{
+			{s, calling("a=1*3", "b=1*5"), nil, "yes: 0 0", ""},
+			{s, calling("b=1*-2"), nil, "yes: 2", ""},
+			{s, calling("a=1*-2", "b=1*-2"), []int{1, 2, 3, 4}, "yes: 2 4", limittest.ErrFault.Error()},
+			{s, calling("a=1*0", "b=1*0"), nil, "no: 0! 2", ""}, // the store has none of that
+			{quotas, calling("b=3", "c=1*4"), nil, "no: 2 0!", ""},
+			{quotas, calling("b=3", "c=2*4"), []int{2}, "no: 1 0!", "could not be refunded under the limits that allowed it"},
+			{quotas, calling("b=3*0"), nil, "yes: 1", ""},
+		} {
+			synctest.Wait()
+			time.Sleep(time.Second)
+			clear(fails)
+			before := store.Calls()
+			for _, n := range step.fails {
+				fails[before+n] = true
+			}
+			v, err := step.server.Decide(t.Context(), step.in, time.Time{})
+			if got := sayCall(step.in, &v, err); got != step.want {
+				t.Errorf("step %d: %s, want %s", i, got, step.want)
+			}
+			if text := log.taken(); !strings.Contains(text, step.logged) || strings.Contains(text, "level=ERROR") != (step.logged != "") {
+				t.Errorf("step %d: logged %s", i, text)
+			}
+		}
+	})
+}
+
 // A limit that the call gives takes the place of that of the rules, and its refusals are charged.
 func TestCallsWithOverrides(t *testing.T) {
 	limit := func(in *rules.Input, amount int64, unit rules.Unit) *rules.Input {
