@@ -318,7 +318,11 @@ func TestExplainPolicies(t *testing.T) {
 // Whatever fails in between, each instance goes by its own changes at once, and in the
 // end all go by all of them, as a model has it: a map that knows of no store.
 func TestChangesModel(t *testing.T) {
-	for seed := range uint64(30) {
+	seeds := uint64(30)
+	if testing.Short() {
+		seeds = 6
+	}
+	for seed := range seeds {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
 			f := newFleet(t)
