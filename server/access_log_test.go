@@ -133,7 +133,7 @@ rules:
   - {name: login, match: 'request.path == "/login"', key: client.ip, limits: [1 per 24h]}
   - {name: deny, match: 'request.path == "/deny"', key: client.ip, limits: [1 per 24h], on_store_error: deny}
   - {name: sized, match: 'request.path == "/sized"', key: client.ip, cost: int(request.headers.size), limits: [1 per 24h]}
-`, accessTo(&log), over(&failsAbout{key: "192.0.2.66"}), func(c *server.Config) { c.Settings.RememberedDenials = 0 })
+`, accessTo(&log), over(&failsAbout{key: "192.0.2.66"}), unhurried)
 	o := operator{t, s.Admin()}
 	o.want(201, "POST", "/v1/bans", `{"network":"198.51.100.0/24"}`)
 	o.want(201, "POST", "/v1/bans", `{"rule":"login","key":"192.0.2.9"}`)

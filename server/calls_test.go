@@ -564,7 +564,7 @@ descriptors:
 // is overloaded: there, rules with quota_mode that refused have taken nothing.
 func TestGivingBackIsQuiet(t *testing.T) {
 	var log logged
-	s := newCalls(t, quotaCalls, "{}", over(&limittest.Faulty{Store: new(stint.Memory)}), logTo(&log), bounded(config.Instance{Limit: stint.MustLimit("2 per 24h fixed_window")}))
+	s := newCalls(t, quotaCalls, "{}", over(&limittest.Faulty{Store: new(stint.Memory)}), unhurried, logTo(&log), bounded(config.Instance{Limit: stint.MustLimit("2 per 24h fixed_window")}))
 	o := operator{t, s.Admin()}
 	for i, step := range []struct {
 		in   *rules.Input

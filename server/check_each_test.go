@@ -156,7 +156,7 @@ func TestCheckEachThroughRedis(t *testing.T) {
 // nobody waits.
 func TestCheckEachGoesInParts(t *testing.T) {
 	calls := &limittest.Faulty{Store: new(stint.Memory)}
-	s := newServer(t, `rules: [{name: client, key: client.ip, limits: [1 per 1h]}, {name: shadow, key: client.ip, limits: [1 per 1h], mode: shadow}]`, over(calls))
+	s := newServer(t, `rules: [{name: client, key: client.ip, limits: [1 per 1h]}, {name: shadow, key: client.ip, limits: [1 per 1h], mode: shadow}]`, over(calls), unhurried)
 	want := 0
 	for _, n := range []int{64, 65, 960, 961, 1000} {
 		checkEach(t, s, strings.Split(strings.Repeat(`{"client":"192.0.2.1"};`, n-1)+`{"client":"192.0.2.2"}`, ";")...)

@@ -172,7 +172,7 @@ func TestFailedRequestsHoldNothing(t *testing.T) {
 		{"a body that does not come as it says", "", `{name: other, mode: shadow, match: 'has(body.model)', key: client.ip, limits: [9 per 1h]}`, true, 400},
 	} {
 		store := &failsAbout{key: "127.0.0.1"}
-		s := newServer(t, "rules:\n  "+fmt.Sprintf(watched, c.held)+"\n  - "+c.other, over(store), everythingTo(upstream(t, who("up"))))
+		s := newServer(t, "rules:\n  "+fmt.Sprintf(watched, c.held)+"\n  - "+c.other, over(store), unhurried, everythingTo(upstream(t, who("up"))))
 		g := start(t, s)
 		const requests = 4
 		for range requests {
@@ -192,6 +192,9 @@ func TestFailedRequestsHoldNothing(t *testing.T) {
 		wantHeld(t, s, store, 0)
 	}
 }
+
+// unhurried lets a store answer late, as on a busy machine, so that nothing else decides.
+func unhurried(c *server.Config) { c.Settings.DecisionTimeout = 20 * time.Second }
 
 // failsAbout is a Memory that cannot decide about one key.
 type failsAbout struct {
