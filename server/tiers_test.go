@@ -128,26 +128,36 @@ func tiersApart(t *testing.T, store stint.Store, rng *rand.Rand, a stint.Algorit
 }
 
 // Leases, remembered refusals and the fallback lie between, as in a fleet.
-func TestTiersApart(t *testing.T) {
+func TestTiersApart(t *testing.T) { eachAlgorithm(t, 10, 500, tiersApart) }
+
+func TestTiersApartInRedis(t *testing.T) { eachAlgorithmInRedis(t, 5, 400, tiersApart) }
+
+// atRandom is a test that asks a Store at random, with limits of one algorithm, so many times. It
+// begins at an instant, or, if that is zero, has the time of the bubble in which it runs.
+type atRandom func(t *testing.T, store stint.Store, rng *rand.Rand, a stint.Algorithm, steps int, at time.Time)
+
+// eachAlgorithm runs a test some times for each algorithm, in memory and in bubbles.
+func eachAlgorithm(t *testing.T, times, steps int, test atRandom) {
 	for a := stint.TokenBucket; a <= stint.SlidingWindow; a++ {
 		t.Run(a.String(), func(t *testing.T) {
-			for range 10 {
+			for range times {
 				seed := rand.Uint64()
 				synctest.Test(t, func(t *testing.T) {
-					tiersApart(t, newTelling(), rand.New(rand.NewPCG(seed, 0)), a, 500, time.Time{})
+					test(t, newTelling(), rand.New(rand.NewPCG(seed, 0)), a, steps, time.Time{})
 				})
 			}
 		})
 	}
 }
 
-func TestTiersApartInRedis(t *testing.T) {
+// eachAlgorithmInRedis runs a test some times for each algorithm, from noon.
+func eachAlgorithmInRedis(t *testing.T, times, steps int, test atRandom) {
 	redis := redistest.Start(t)
 	for a := stint.TokenBucket; a <= stint.SlidingWindow; a++ {
 		t.Run(a.String(), func(t *testing.T) {
-			for i := range 5 {
+			for i := range times {
 				store := openRedis(t, redis.URL(), fmt.Sprintf("%s%d", a, i))
-				tiersApart(t, store, rand.New(rand.NewPCG(rand.Uint64(), 0)), a, 400, noon)
+				test(t, store, rand.New(rand.NewPCG(rand.Uint64(), 0)), a, steps, noon)
 			}
 		})
 	}

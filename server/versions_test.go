@@ -4,11 +4,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
@@ -90,27 +88,6 @@ func changes(t *testing.T, store stint.Store, rng *rand.Rand, a stint.Algorithm,
 	}
 }
 
-func TestVersionsWithOverrides(t *testing.T) {
-	for a := stint.TokenBucket; a <= stint.SlidingWindow; a++ {
-		t.Run(a.String(), func(t *testing.T) {
-			for range 5 {
-				seed := rand.Uint64()
-				synctest.Test(t, func(t *testing.T) {
-					changes(t, newTelling(), rand.New(rand.NewPCG(seed, 0)), a, 500, time.Time{})
-				})
-			}
-		})
-	}
-}
+func TestVersionsWithOverrides(t *testing.T) { eachAlgorithm(t, 5, 500, changes) }
 
-func TestVersionsWithOverridesInRedis(t *testing.T) {
-	redis := redistest.Start(t)
-	for a := stint.TokenBucket; a <= stint.SlidingWindow; a++ {
-		t.Run(a.String(), func(t *testing.T) {
-			for i := range 2 {
-				store := openRedis(t, redis.URL(), fmt.Sprintf("%s%d", a, i))
-				changes(t, store, rand.New(rand.NewPCG(rand.Uint64(), 0)), a, 500, noon)
-			}
-		})
-	}
-}
+func TestVersionsWithOverridesInRedis(t *testing.T) { eachAlgorithmInRedis(t, 2, 500, changes) }
