@@ -607,6 +607,12 @@ func TestCallsBesideChecks(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
+	// What is refused is charged in each of them.
+	for i, text := range checkEach(t, s, strings.Replace(call, "{", `{"cost":4,`, 1), client, strings.Replace(strings.Replace(call, "{", `{"cost":5,`, 1), `"1"`, `"2"`, 1)) {
+		if a := readAnswer[answered](t, &httptest.ResponseRecorder{Body: bytes.NewBuffer(text)}); i != 1 && a.String() != "limited: d/a 0 left, 0 held, 3 used" {
+			t.Errorf("call %d: %s", i, a)
+		}
+	}
 }
 
 // What an overloaded instance refuses costs nothing, whatever its groups took, and gives nothing back.
