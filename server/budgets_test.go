@@ -349,3 +349,20 @@ func TestOwnResponseCostsNothing(t *testing.T) {
 		}
 	}
 }
+
+// Each rule finds its own cost in a response, whatever the others look for.
+func TestCostsOfSeveralRules(t *testing.T) {
+	s := newServer(t, `
+rules:
+  - {name: rows, key: '"all"', cost: "10", cost_after: response.json.usage.rows, limits: [1000 per 24h fixed_window hold, 9 in_flight]}
+  - {name: rate, key: '"all"', limits: [100 per 24h]}
+  - {name: bytes, key: '"all"', cost: "10", cost_after: response.json.usage.bytes, limits: [1000 per 24h fixed_window hold]}
+`, everythingTo(upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"usage":{"bytes":300,"rows":4}}`)
+	})))
+	s.Gateway().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+	o := operator{t, s.Admin()}
+	o.want(200, "POST", "/v1/keys/show", `{"rule":"rows","key":"all"}`, `"used":4,"remaining":996`)
+	o.want(200, "POST", "/v1/keys/show", `{"rule":"bytes","key":"all"}`, `"used":300,"remaining":700`)
+}

@@ -57,6 +57,7 @@ func TestExplainedRefusals(t *testing.T) {
 	}{
 		{[]string{hour, minute}, "limited by hour"},
 		{[]string{minute, hour}, "limited by hour"},
+		{[]string{minute, `name: other, limits: [1 per 1m fixed_window]`}, "limited by minute"}, // the first of equals
 		{[]string{bans, hour}, "banned by bans"},
 		{[]string{hour, bans, minute}, "banned by bans"},
 	} {
