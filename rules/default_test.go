@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -122,5 +123,50 @@ rules:
 	_, problems := s.With(&rules.Controls{Bans: []rules.Ban{{Note: rules.Note{ID: "b"}, Rule: "a", Key: "export\x00192.0.2.1\x00"}}})
 	if problems != nil {
 		t.Error(problems)
+	}
+}
+
+// A descriptor whose rule is enforced takes the call from default rules, also if that rule is
+// unlimited or the call gives units back. Asks and Explain agree on that.
+func TestDefaultRuleBesideDescriptors(t *testing.T) {
+	s, err := rules.ParseFiles([]rules.File{
+		{Name: "r.yaml", Data: []byte(`rules: [{name: rest, default: true, key: '"all"', limits: [5 per 1m]}]`)},
+		{Name: "d.yaml", Envoy: true, Data: []byte(`
+domain: shop
+descriptors:
+  - {key: user, rate_limit: {unit: minute, requests_per_unit: 3}}
+  - {key: free, rate_limit: {unlimited: true}}
+  - {key: trial, rate_limit: {unit: minute, requests_per_unit: 3}, shadow_mode: true}
+`)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		descriptor string
+		giveBack   bool
+		rest       bool
+	}{
+		{"user", false, false},
+		{"user", true, false},
+		{"free", false, false},
+		{"trial", false, true},
+		{"unknown", false, true},
+	} {
+		in := &rules.Input{Cost: 1, Descriptors: &rules.Descriptors{Domain: "shop", List: []rules.Descriptor{
+			{Entries: []rules.Entry{{Key: c.descriptor, Value: "x"}}, Cost: 1, GiveBack: c.giveBack},
+		}}}
+		var m rules.Matches
+		if err := s.Asks(in, &m); err != nil {
+			t.Fatal(err)
+		}
+		asked := slices.ContainsFunc(m.Rules, func(r *rules.Rule) bool { return r.Name == "rest" })
+		x, err := s.Explain(t.Context(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := x.Rules[0]; e.Rule.Name != "rest" || asked != c.rest || e.Applies != c.rest {
+			t.Errorf("%s, given back %t: rest is asked %t, explained %t (%s); want %t", c.descriptor, c.giveBack, asked, e.Applies, e.Why, c.rest)
+		}
 	}
 }

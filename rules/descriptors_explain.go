@@ -10,7 +10,7 @@ import (
 )
 
 // explainDescriptors adds to x the rules that the descriptors of a call find, by the functions that
-// Asks uses. applies is an enforced one that applies; nil: none does.
+// Asks uses. applies is an enforced one, beside which default rules do not apply; nil: there is none.
 func (s *Set) explainDescriptors(x *Explanation, m *Matches) (applies *Rule, err error) {
 	call := m.evaluation.in.Descriptors
 	before := len(m.Unread)
@@ -52,7 +52,7 @@ func (s *Set) explainDescriptors(x *Explanation, m *Matches) (applies *Rule, err
 				return nil, err
 			}
 		}
-		if e.Applies && r.Mode == Enforce && applies == nil {
+		if r.Mode == Enforce && !match.Replaced && applies == nil { // also if it is unlimited, as in askDescriptors
 			applies = r
 		}
 		if r.Mode == Shadow {
