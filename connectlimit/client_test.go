@@ -14,6 +14,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/connectlimit"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/rpclimit"
 )
 
@@ -149,7 +150,7 @@ func TestClientStreamHoldsUntilItEnds(t *testing.T) {
 					t.Fatalf("%d held", n)
 				}
 				end(s, cancel)
-				eventually(t, "the place is still held", func() bool { return held(t, limiter, limit, "ann") == 0 })
+				await.Until(t, "the place is still held", func() bool { return held(t, limiter, limit, "ann") == 0 })
 				if _, err := c.call(bounded(t), "ann"); err != nil {
 					t.Error(err)
 				}

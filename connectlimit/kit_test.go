@@ -192,15 +192,6 @@ func meta(err error, name string) string {
 	return ""
 }
 
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal(what)
-		}
-	}
-}
-
 func held(t testing.TB, l *stint.Limiter, limit *stint.Limit, key string) int64 {
 	t.Helper()
 	d, err := l.Peek(context.Background(), key, limit)

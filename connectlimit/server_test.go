@@ -18,6 +18,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/connectlimit"
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/rpclimit"
 )
 
@@ -146,7 +147,7 @@ func TestStreamHoldsUntilItEnds(t *testing.T) {
 				if err := s.Send(wrapperspb.String("hello")); err != nil {
 					t.Fatal(err)
 				}
-				eventually(t, "the stream holds nothing", func() bool { return held(t, &limiter, limit, "everybody") == 1 })
+				await.Until(t, "the stream holds nothing", func() bool { return held(t, &limiter, limit, "everybody") == 1 })
 				other := dial(t, w, url)
 				_, err := other.call(bounded(t), "")
 				wantCode(t, err, connect.CodeResourceExhausted)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/grpclimit"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/rpclimit"
 )
 
@@ -248,7 +249,7 @@ func TestClientStreamHoldsUntilItEnds(t *testing.T) {
 				t.Fatalf("%d held", n)
 			}
 			end(ending{stream: stream, cancel: cancel, conn: cc})
-			eventually(t, "the place is still held", func() bool { return held(t, limiter, limit, "everybody") == 0 })
+			await.Until(t, "the place is still held", func() bool { return held(t, limiter, limit, "everybody") == 0 })
 		})
 	}
 	t.Run("it does not begin", func(t *testing.T) {

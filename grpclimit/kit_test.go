@@ -114,16 +114,6 @@ func wantCode(t testing.TB, err error, want codes.Code) {
 	}
 }
 
-// eventually waits until ok.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal(what)
-		}
-	}
-}
-
 // held returns how many units of a key are held under a limit.
 func held(t testing.TB, l *stint.Limiter, limit *stint.Limit, key string) int64 {
 	t.Helper()

@@ -16,6 +16,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/grpclimit"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/rpclimit"
@@ -80,5 +81,5 @@ func TestServersShareRedis(t *testing.T) {
 		t.Error("degraded although Redis answers")
 	}
 	redis.Kill()
-	eventually(t, "nothing says that Redis is away", call)
+	await.Until(t, "nothing says that Redis is away", call)
 }

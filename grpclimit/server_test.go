@@ -23,6 +23,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/grpclimit"
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/rpclimit"
 )
 
@@ -250,7 +251,7 @@ func TestStreamHoldsUntilItEnds(t *testing.T) {
 			if err := stream.Send(new(pb.StreamingOutputCallRequest)); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the stream holds nothing", func() bool { return held(t, &limiter, limit, "everybody") == 1 })
+			await.Until(t, "the stream holds nothing", func() bool { return held(t, &limiter, limit, "everybody") == 1 })
 			second, err := dial(t, address).FullDuplexCall(bounded(t))
 			if err == nil {
 				_, err = second.Recv()

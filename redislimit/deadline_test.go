@@ -13,6 +13,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -37,13 +38,13 @@ func TestDeadline(t *testing.T) {
 				t.Errorf("under way: %v", err)
 			}
 		})
-		until(t, "it is under way", func() bool { return s.queued() == 0 && g.made() > 0 })
+		await.Until(t, "it is under way", func() bool { return s.queued() == 0 && g.made() > 0 })
 	}
 	done.Wait()
 	for range max(0, fewCalls-g.made()) { // those two may have gone together
 		go func() { _, _ = s.Take(context.Background(), by(0, limit, "busy"), nil) }()
 	}
-	until(t, "all calls are under way", func() bool { return g.made() == fewCalls })
+	await.Until(t, "all calls are under way", func() bool { return g.made() == fewCalls })
 	if _, err := s.Take(context.Background(), by(20*time.Millisecond, limit, "queued"), nil); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, fleet.ErrNotCharged) {
 		t.Errorf("queued: %v", err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
 )
@@ -106,7 +107,7 @@ func listening(t *testing.T, url string, n int) []*listener {
 func allHear(t *testing.T, ls []*listener) {
 	t.Helper()
 	for _, l := range ls {
-		soon(t, "all hear", l.hears.Load)
+		await.Until(t, "all hear", l.hears.Load)
 	}
 }
 
@@ -176,11 +177,11 @@ func TestListenFrozenConnection(t *testing.T) {
 	old := redistest.StartProxy(t, server.Addr)
 	name := redistest.StartProxy(t, old.Addr)
 	l := listens(t, open(t, name.URL()+"?timeout=1m&connections=1"))
-	soon(t, "it hears", l.hears.Load)
+	await.Until(t, "it hears", l.hears.Load)
 	old.Set(redistest.Toxic{Deafen: true})
 	name.Point(server.Addr)
 	began := time.Now()
-	soon(t, "it knows that it does not hear", func() bool { return !l.hears.Load() })
+	await.Until(t, "it knows that it does not hear", func() bool { return !l.hears.Load() })
 	if took := time.Since(began); took > deafFor {
 		t.Errorf("noticed after %s", took)
 	}
@@ -198,9 +199,9 @@ func TestListenClosed(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := listens(t, s)
-			soon(t, "it hears", l.hears.Load)
+			await.Until(t, "it hears", l.hears.Load)
 			s.Close()
-			soon(t, "it knows that it does not hear", func() bool { return !l.hears.Load() })
+			await.Until(t, "it knows that it does not hear", func() bool { return !l.hears.Load() })
 			time.Sleep(20 * time.Millisecond) // for what would be logged after that
 			if text := log.String(); text != "" {
 				t.Errorf("%q: the log says %s", parameters, text)

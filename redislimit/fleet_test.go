@@ -9,6 +9,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/redislimit"
@@ -21,17 +22,8 @@ func remembering(t *testing.T, url string) *fleet.Denials {
 	t.Cleanup(f.Close)
 	d := &fleet.Denials{Store: f}
 	t.Cleanup(d.Close)
-	soon(t, "it hears", d.Connected)
+	await.Until(t, "it hears", d.Connected)
 	return d
-}
-
-func soon(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for began := time.Now(); !is(); time.Sleep(time.Millisecond) {
-		if time.Since(began) > heardWithin {
-			t.Fatalf("not soon: %s", what)
-		}
-	}
 }
 
 // Denials changes nothing but who answers.
@@ -76,7 +68,7 @@ func TestListen(t *testing.T) {
 	}
 	passes := func(what, key string) {
 		t.Helper()
-		soon(t, what, func() bool {
+		await.Until(t, what, func() bool {
 			d, err := one.Allow(t.Context(), key, limit)
 			return err == nil && d.Allowed
 		})
@@ -110,21 +102,21 @@ func TestListen(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask := stint.Request{Asks: []stint.Ask{{Key: "k", Limit: stint.MustLimit("9 per 1h sliding_log"), Cost: 1, Penalty: p}}}
-	soon(t, "pardoned", func() bool {
+	await.Until(t, "pardoned", func() bool {
 		d, err := one.Take(t.Context(), &ask, nil)
 		return err == nil && d.Allowed
 	})
 	// A connection that is lost. What was undone meanwhile is not missed.
 	refuse("k")
 	server.Do(t, "CLIENT", "KILL", "TYPE", "pubsub")
-	soon(t, "the loss", func() bool { return !here.Connected() })
+	await.Until(t, "the loss", func() bool { return !here.Connected() })
 	if err := two.Reset(t.Context(), "k", limit); err != nil {
 		t.Fatal(err)
 	}
 	if d, err := one.Allow(t.Context(), "k", limit); !d.Allowed || err != nil {
 		t.Errorf("%+v, %v", d, err)
 	}
-	soon(t, "it hears again", here.Connected)
+	await.Until(t, "it hears again", here.Connected)
 	refuse("k")
 	if err := stint.Refund(t.Context(), two.Store, &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: limit, Cost: 1}}}); err != nil {
 		t.Fatal(err)
@@ -177,7 +169,7 @@ func TestListenCluster(t *testing.T) {
 	s := cluster(t)
 	d := &fleet.Denials{Store: s}
 	defer d.Close()
-	soon(t, "it hears", d.Connected)
+	await.Until(t, "it hears", d.Connected)
 	l, limit := stint.NewLimiter(d), stint.MustLimit("1 per 1h")
 	for i := range 20 { // on all nodes
 		key := fmt.Sprint(i)
@@ -187,7 +179,7 @@ func TestListenCluster(t *testing.T) {
 		if err := stint.Refund(t.Context(), s, &stint.Request{Asks: []stint.Ask{{Key: key, Limit: limit, Cost: 1}}}); err != nil {
 			t.Fatal(err)
 		}
-		soon(t, "refunded", func() bool {
+		await.Until(t, "refunded", func() bool {
 			d, err := l.Allow(t.Context(), key, limit)
 			return err == nil && d.Allowed
 		})

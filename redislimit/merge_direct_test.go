@@ -12,6 +12,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
@@ -65,7 +66,7 @@ func TestDirect(t *testing.T) {
 // idle waits until no queue and no call is left.
 func idle(t *testing.T, s *Store) {
 	t.Helper()
-	until(t, "no queue and no call is left", func() bool {
+	await.Until(t, "no queue and no call is left", func() bool {
 		s.merger.mu.Lock()
 		defer s.merger.mu.Unlock()
 		return len(s.merger.queues) == 0 && s.merger.calls == 0
@@ -89,20 +90,20 @@ func TestDirectIsFollowed(t *testing.T) {
 			}
 			left[i] = d.Remaining
 		})
-		until(t, "it waits", func() bool { return s.queued() == i+1 })
+		await.Until(t, "it waits", func() bool { return s.queued() == i+1 })
 	}
 	told := make(chan error)
 	go func() {
 		_, err := stint.NewLimiter(s).Allow(ctx, "a", limit)
 		told <- err
 	}()
-	until(t, "it waits", func() bool { return s.queued() == len(left)+1 })
+	await.Until(t, "it waits", func() bool { return s.queued() == len(left)+1 })
 	leave()
 	if err := <-told; !errors.Is(err, fleet.ErrNotCharged) || !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	g.pass <- struct{}{} // the first who waits at the gate
-	until(t, "those who wait go", func() bool { return g.made() == fewCalls+1 && s.queued() == 0 })
+	await.Until(t, "those who wait go", func() bool { return g.made() == fewCalls+1 && s.queued() == 0 })
 	close(g.pass)
 	done.Wait()
 	if left[0] != 9 || left[1] != 7 || left[2] != 4 {
@@ -130,7 +131,7 @@ func TestDirectAtFrozenServer(t *testing.T) {
 		_, err := l.Allow(context.Background(), "a", limit)
 		lone <- err
 	}()
-	until(t, "it is under way", func() bool {
+	await.Until(t, "it is under way", func() bool {
 		s.merger.mu.Lock()
 		defer s.merger.mu.Unlock()
 		return s.merger.calls == 1

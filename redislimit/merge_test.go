@@ -14,6 +14,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit/internal/conn"
 )
@@ -68,16 +69,6 @@ func gated(t *testing.T) (*redistest.Server, *Store, *gate) {
 	return server, s, g
 }
 
-// until waits for something to be so.
-func until(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not so in 20 s: %s", what)
-		}
-	}
-}
-
 // queued is how many asks wait in the queue.
 func (s *Store) queued() int {
 	s.merger.mu.Lock()
@@ -97,7 +88,7 @@ func busy(t *testing.T, s *Store, g *gate, limit *stint.Limit, done *sync.WaitGr
 				t.Error(err)
 			}
 		})
-		until(t, "a call is under way", func() bool { return g.made() == n+1 })
+		await.Until(t, "a call is under way", func() bool { return g.made() == n+1 })
 	}
 }
 
@@ -145,10 +136,10 @@ func TestMerged(t *testing.T) {
 			}
 			got[i].d, got[i].err = l.AllowN(ctx, c.key, c.limit, c.cost)
 		})
-		until(t, "it waits", func() bool { return s.queued() == before+1 })
+		await.Until(t, "it waits", func() bool { return s.queued() == before+1 })
 	}
 	leave()
-	until(t, "one has left", func() bool { return s.queued() == len(calls)-1 })
+	await.Until(t, "one has left", func() bool { return s.queued() == len(calls)-1 })
 	close(g.pass)
 	done.Wait()
 	if g.made() != fewCalls+1 {
@@ -171,7 +162,7 @@ func TestMerged(t *testing.T) {
 	if n, err := server.Do(t, "EXISTS", s.key("leaves", limit.ID())).AsInt64(); n != 0 || err != nil {
 		t.Error("who left was charged", err)
 	}
-	until(t, "no queue and no call is left", func() bool {
+	await.Until(t, "no queue and no call is left", func() bool {
 		s.merger.mu.Lock()
 		defer s.merger.mu.Unlock()
 		return len(s.merger.queues) == 0 && s.merger.calls == 0
@@ -188,13 +179,13 @@ func TestCancelDuringCall(t *testing.T) {
 		_, err := stint.NewLimiter(s).Allow(ctx, "a", limit)
 		told <- err
 	}()
-	until(t, "a call is under way", func() bool { return g.made() == 1 })
+	await.Until(t, "a call is under way", func() bool { return g.made() == 1 })
 	leave()
 	if err := <-told; !errors.Is(err, context.Canceled) || errors.Is(err, fleet.ErrNotCharged) {
 		t.Error(err)
 	}
 	close(g.pass)
-	until(t, "it is charged", func() bool { // two calls under way may overtake each other
+	await.Until(t, "it is charged", func() bool { // two calls under way may overtake each other
 		d, err := stint.NewLimiter(s).Peek(t.Context(), "a", limit)
 		return err == nil && d.Remaining == 9
 	})
@@ -214,7 +205,7 @@ func TestManyCalls(t *testing.T) {
 			}
 		})
 	}
-	until(t, "calls leave", func() bool { return g.made() > fewCalls+2 })
+	await.Until(t, "calls leave", func() bool { return g.made() > fewCalls+2 })
 	close(g.pass)
 	done.Wait()
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
 )
@@ -91,7 +92,7 @@ func TestGuardWithoutRedis(t *testing.T) {
 				return err
 			}
 			for _, f := range []func(context.Context, int) (int, error){local, deny, allow} {
-				until(t, func() bool { return call(f) == nil })
+				await.Until(t, "the store answers", func() bool { return call(f) == nil })
 			}
 			mend := trouble(t, server)
 			allowed := 0
@@ -113,13 +114,13 @@ func TestGuardWithoutRedis(t *testing.T) {
 			if allowed != 2 {
 				t.Errorf("%d calls by the local share of the 2 that were left", allowed)
 			}
-			until(t, func() bool { return strings.Contains(log.String(), "OnError decides") })
+			await.Until(t, "the log tells who decides", func() bool { return strings.Contains(log.String(), "OnError decides") })
 			// And a third says that nothing is remembered while messages do not arrive.
 			if text := log.String(); strings.Count(text, "\n")-strings.Count(text, "messages of other instances") > 2 || !strings.Contains(text, "error=") {
 				t.Errorf("the log:\n%s", text)
 			}
 			mend()
-			until(t, func() bool {
+			await.Until(t, "the store decides", func() bool {
 				_ = call(local)
 				return strings.Contains(log.String(), "the store decides again")
 			})
@@ -154,7 +155,7 @@ func TestMiddlewareWithoutRedis(t *testing.T) {
 					t.Errorf("%d: %d, want %d", i, got, want)
 				}
 			}
-			until(t, func() bool { return strings.Contains(log.String(), "OnError") })
+			await.Until(t, "the log tells who decides", func() bool { return strings.Contains(log.String(), "OnError") })
 		})
 	}
 }
@@ -171,7 +172,7 @@ func TestWithFallbackCloses(t *testing.T) {
 	if s.WithFallback() != stint.Store(f) {
 		t.Error("a second call returns another one")
 	}
-	until(t, func() bool { return f.Live() == 1 && f.Connected() })
+	await.Until(t, "it has joined and listens", func() bool { return f.Live() == 1 && f.Connected() })
 	s.Close()
 	other, err := redislimit.Connect(t.Context(), server.URL(), redislimit.Options{})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -33,8 +34,8 @@ func TestReconnectsFromRefusingServer(t *testing.T) {
 			old.Set(redistest.Toxic{Lie: func([]byte) []byte { return []byte(refusal) }})
 			service.Point(server.Addr)
 			began := time.Now()
-			until(t, func() bool { return ask() != nil }) // it has noticed
-			until(t, func() bool {
+			await.Until(t, "it has noticed", func() bool { return ask() != nil })
+			await.Until(t, "the store answers again", func() bool {
 				for range 100 { // by whichever connection
 					if ask() != nil {
 						return false
@@ -72,7 +73,7 @@ func TestRefusingServerBackoff(t *testing.T) {
 		t.Errorf("%d connections in a second", n)
 	}
 	server.Do(t, "REPLICAOF", "NO", "ONE")
-	until(t, func() bool { return asks(t, s)() == nil })
+	await.Until(t, "the store answers", func() bool { return asks(t, s)() == nil })
 }
 
 // Behind a Fallback, a service whose name leads elsewhere is followed by its probes.
@@ -92,7 +93,7 @@ func TestFallbackFollowsName(t *testing.T) {
 		}
 		return d.By
 	}
-	until(t, func() bool { return by() == stint.ByStore })
+	await.Until(t, "the store decides", func() bool { return by() == stint.ByStore })
 	host, port, _ := net.SplitHostPort(second.Addr)
 	first.Do(t, "REPLICAOF", host, port)
 	time.Sleep(500 * time.Millisecond) // a failover takes its time before the name follows
@@ -101,6 +102,6 @@ func TestFallbackFollowsName(t *testing.T) {
 	}
 	service.Point(second.Addr)
 	began := time.Now()
-	until(t, func() bool { return by() == stint.ByStore })
+	await.Until(t, "the store decides again", func() bool { return by() == stint.ByStore })
 	t.Logf("the new primary decides after %s", time.Since(began))
 }

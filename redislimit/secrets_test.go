@@ -14,6 +14,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
 )
@@ -87,7 +88,7 @@ func TestPasswordRotates(t *testing.T) {
 			}
 			cut := func() { do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") }
 			cut()
-			until(t, func() bool {
+			await.Until(t, "the store answers", func() bool {
 				err = ask()
 				return err != nil && strings.Contains(err.Error(), "WRONGPASS")
 			})
@@ -95,7 +96,7 @@ func TestPasswordRotates(t *testing.T) {
 				t.Errorf("the old password: %v; want what is wrong, once, and nothing charged", err)
 			}
 			fill(t, file, []byte("second-secret\n"))
-			until(t, func() bool { err = ask(); return err == nil || strings.Contains(err.Error(), "secret") })
+			await.Until(t, "it answers, or tells of the secret", func() bool { err = ask(); return err == nil || strings.Contains(err.Error(), "secret") })
 			if err != nil {
 				t.Error(err)
 			}
@@ -104,18 +105,8 @@ func TestPasswordRotates(t *testing.T) {
 				t.Fatal(err)
 			}
 			cut()
-			until(t, func() bool { return ask() == nil })
+			await.Until(t, "the store answers again", func() bool { return ask() == nil })
 		})
-	}
-}
-
-// until waits for something to be so.
-func until(t *testing.T, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(15 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("after 15 s it is still not so")
-		}
 	}
 }
 
@@ -138,7 +129,7 @@ func TestCertificatesRotate(t *testing.T) {
 
 	ca, cert, key = redistest.Certificate(t)
 	server.SetTLS(t, ca, cert, key)
-	until(t, func() bool { return ask() != nil })
+	await.Until(t, "the store refuses", func() bool { return ask() != nil })
 	fill(t, ours["key"], []byte("half of a key"))
 	if err := ask(); err == nil {
 		t.Error("the server has another authority, and took a certificate of the old one")
@@ -146,7 +137,7 @@ func TestCertificatesRotate(t *testing.T) {
 	for name, from := range map[string]string{"ca": ca, "cert": cert, "key": key} {
 		copyFile(t, from, ours[name])
 	}
-	until(t, func() bool { return ask() == nil })
+	await.Until(t, "the store answers again", func() bool { return ask() == nil })
 }
 
 // What fills connections is their number: each is known to the server by its name.
@@ -159,7 +150,7 @@ func TestConnections(t *testing.T) {
 			text, _ := server.Do(t, "CLIENT", "LIST").ToString()
 			return strconv.Itoa(strings.Count(text, "name=stint"))
 		}
-		until(t, func() bool {
+		await.Until(t, "it has that many connections", func() bool {
 			if _, err := l.Allow(t.Context(), rand.Text(), limit); err != nil {
 				t.Fatal(err)
 			}
@@ -174,7 +165,7 @@ func TestConnections(t *testing.T) {
 			t.Errorf("connections=%s: %s", n, got)
 		}
 		s.Close()
-		until(t, func() bool { return counted() == "0" })
+		await.Until(t, "it has none", func() bool { return counted() == "0" })
 	}
 }
 

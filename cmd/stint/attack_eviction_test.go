@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -66,7 +67,7 @@ rules:
 				t.Errorf("a new key: %d", code)
 			}
 			if keeps {
-				until(t, "the log says why", 10*time.Second, func() bool { return strings.Contains(s.log.String(), "the server is out of memory (maxmemory)") })
+				await.Until(t, "the log says why", func() bool { return strings.Contains(s.log.String(), "the server is out of memory (maxmemory)") })
 			}
 		})
 	}
@@ -105,7 +106,7 @@ func TestEvictionChanges(t *testing.T) {
 		{"noeviction", "drops counts no more"},
 	} {
 		redis.Do(t, "CONFIG", "SET", "maxmemory-policy", c.policy)
-		until(t, c.policy, 20*time.Second, func() bool {
+		await.Until(t, c.policy, func() bool {
 			return finding() == (c.policy != "noeviction") && strings.Contains(s.log.String(), c.says)
 		})
 	}

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -37,7 +37,7 @@ func TestAttackFullRedis(t *testing.T) {
 					t.Fatal(err)
 				}
 				redis.Do(t, "BGSAVE")
-				until(t, "the snapshot fails", 20*time.Second, func() bool { return redis.Info("persistence", "rdb_last_bgsave_status") == "err" })
+				await.Until(t, "the snapshot fails", func() bool { return redis.Info("persistence", "rdb_last_bgsave_status") == "err" })
 				return
 			}
 			redis.Do(t, "CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
@@ -112,9 +112,9 @@ rules:
 	floodKeys(t, other, 0, 200) // one list: its last parts are asked as well
 	close(end)
 	flood.Wait()
-	until(t, "the log says why", 10*time.Second, func() bool { return strings.Contains(other.log.String(), says) })
+	await.Until(t, "the log says why", func() bool { return strings.Contains(other.log.String(), says) })
 	set(t, redis, false)
-	until(t, "the store decides with room again", 10*time.Second, func() bool {
+	await.Until(t, "the store decides with room again", func() bool {
 		_, by := checkedBy(t, other, `{"operation":"flood","attrs":{"key":"after"}}`)
 		return by == "store"
 	})

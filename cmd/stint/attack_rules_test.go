@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stintdev/stint/internal/await"
 )
 
 // A caller with the scope read cannot bring an instance down by rules to be checked:
@@ -75,7 +77,7 @@ func TestAttackRulesCheck(t *testing.T) {
 		_, after := ofProcess(t, victim.Process.Pid, "VmRSS")
 		return after-before < 100*time.Millisecond
 	}
-	until(t, "the work has ended with the calls", 30*time.Second, quiet)
+	await.Until(t, "the work has ended with the calls", quiet)
 	if code, err := ask(t.Context(), "read", "/v1/rules/check", list("client.ip == operation", 1)); code != 200 {
 		t.Errorf("rules to check, afterwards: %d %v", code, err)
 	}
@@ -113,7 +115,7 @@ func TestAttackRulesPipe(t *testing.T) {
 		if err := put(path); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "the log tells of it", 20*time.Second, func() bool { return strings.Count(s.log.String(), "rules not taken") > i })
+		await.Until(t, "the log tells of it", func() bool { return strings.Count(s.log.String(), "rules not taken") > i })
 		if status := checked(t, s, `{"client":"192.0.2.1"}`); status != 200 {
 			t.Errorf("%d: status %d", i, status)
 		}
@@ -125,6 +127,6 @@ func TestAttackRulesPipe(t *testing.T) {
 		if err := os.Rename(next, path); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "it is watched again", 20*time.Second, func() bool { return strings.Count(s.log.String(), `msg="rules taken"`) > i })
+		await.Until(t, "it is watched again", func() bool { return strings.Count(s.log.String(), `msg="rules taken"`) > i })
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/attack"
+	"github.com/stintdev/stint/internal/await"
 )
 
 // clientAt is a client with an address of its own on loopback.
@@ -116,7 +117,7 @@ rules: [{name: client, key: client.ip, limits: [100000 per 1s]}]
 			for begin, over := time.Now(), attack.Time(t, 0); ; {
 				endUploads := unfinished(t, 90, "127.0.0.2", s.gateway+"/", h2)
 				endChecks := unfinished(t, 90, "127.0.0.2", s.check+"/v1/check", false)
-				until(t, "three quarters are under way", time.Minute, func() bool { return s.underWay(t, "gateway") >= 48 && s.underWay(t, "check") >= 48 })
+				await.Until(t, "three quarters are under way", func() bool { return s.underWay(t, "gateway") >= 48 && s.underWay(t, "check") >= 48 })
 				if got := answered(attacking, "GET", s.gateway+"/", ""); got != 503 && s.underWay(t, "gateway") >= 48 {
 					t.Errorf("the client with three quarters of the room: %d", got)
 				}
@@ -128,7 +129,7 @@ rules: [{name: client, key: client.ip, limits: [100000 per 1s]}]
 						t.Fatalf("a check of another client: %d", got)
 					}
 				}
-				until(t, "no upload is under way", time.Minute, func() bool { return s.underWay(t, "gateway") == 0 })
+				await.Until(t, "no upload is under way", func() bool { return s.underWay(t, "gateway") == 0 })
 				endUploads()
 				endChecks()
 				if time.Since(begin) > over {
@@ -166,7 +167,7 @@ rules:
 			}
 		})
 	}
-	until(t, "the queue is full", 10*time.Second, func() bool { mu.Lock(); defer mu.Unlock(); return statuses[429] >= 50 })
+	await.Until(t, "the queue is full", func() bool { mu.Lock(); defer mu.Unlock(); return statuses[429] >= 50 })
 	for i := range 10 {
 		for range 2 { // the second is held for 100 ms
 			if got := answered(other, "GET", s.gateway+"/fast", "", "X-Key", fmt.Sprint("other ", i)); got != 200 {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -265,7 +266,7 @@ func TestAttackRulesFiles(t *testing.T) {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil { // else it would look half a second later
 			t.Fatal(err)
 		}
-		until(t, "it is refused: "+what, 30*time.Second, func() bool {
+		await.Until(t, "it is refused: "+what, func() bool {
 			now := statusOf(t, s).Rules
 			return now.Refused != nil && (before.Refused == nil || now.Refused.At.After(before.Refused.At))
 		})
@@ -303,7 +304,7 @@ func TestAttackHangups(t *testing.T) {
 	}
 	close(done)
 	asking.Wait()
-	until(t, "what ran for them has ended", 10*time.Second, func() bool { return goroutines() <= before+5 })
+	await.Until(t, "what ran for them has ended", func() bool { return goroutines() <= before+5 })
 	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -344,5 +345,5 @@ func TestAttackRedisFaults(t *testing.T) {
 	}
 	way.Set(redistest.Toxic{})
 	way.Reset()
-	until(t, "the store decides again", 30*time.Second, func() bool { return statusOf(t, s).Store.OK })
+	await.Until(t, "the store decides again", func() bool { return statusOf(t, s).Store.OK })
 }

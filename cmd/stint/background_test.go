@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -49,7 +50,7 @@ func TestServeBeforeItsStore(t *testing.T) {
 
 	f.redis.Restart(t)
 	back := time.Now()
-	until(t, "the store decides, by the fleet's rules", 15*time.Second, func() bool {
+	await.Until(t, "the store decides, by the fleet's rules", func() bool {
 		now := f.status(1)
 		return now.Store.OK && now.Store.Breaker == "closed" && now.Rules.Source == "fleet" && now.Store.Instances >= 2
 	})
@@ -130,7 +131,7 @@ func decidesWithout(t *testing.T, store, why string) string {
 		// On a busy machine the requests may have been given up before the store said why.
 		checked(t, s, `{"client":"192.0.2.2"}`)
 	}
-	until(t, fmt.Sprintf("the log says %q:\n%s", why, s.log), 20*time.Second, func() bool { return strings.Contains(s.log.String(), why) })
+	await.Until(t, fmt.Sprintf("the log says %q:\n%s", why, s.log), func() bool { return strings.Contains(s.log.String(), why) })
 	return s.log.String() + out + errs
 }
 

@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -88,7 +88,7 @@ func TestServeDrains(t *testing.T) {
 	args := []string{"--config", file, "--store", redis.URL(), "--upstream", up.URL}
 	c, s := process(t, append(args, "--listen", "127.0.0.1:0", "--check-listen", "127.0.0.1:0", "--admin-listen", "off")...)
 
-	until(t, "it is ready", 20*time.Second, func() bool { return ready(t, s) == "200 ready" })
+	await.Until(t, "it is ready", func() bool { return ready(t, s) == "200 ready" })
 	held := make(chan string, 1)
 	go func() { held <- request(s.gateway, "held") }()
 	<-came
@@ -100,12 +100,12 @@ func TestServeDrains(t *testing.T) {
 	for _, one := range []*sender{once, kept, once, kept} {
 		sending.Go(func() { one.run(t, s.gateway) })
 	}
-	until(t, "there is load", 20*time.Second, func() bool { return once.answered.Load() > 50 && kept.answered.Load() > 50 })
+	await.Until(t, "there is load", func() bool { return once.answered.Load() > 50 && kept.answered.Load() > 50 })
 	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	sending.Wait()
-	until(t, "it listens nowhere", 20*time.Second, func() bool { return !listens(s.gateway) && !listens(s.check) })
+	await.Until(t, "it listens nowhere", func() bool { return !listens(s.gateway) && !listens(s.check) })
 	select {
 	case got := <-held:
 		t.Errorf("the upstream has not answered, and the client has %s", got)
@@ -164,20 +164,20 @@ func TestServeStopsGently(t *testing.T) {
 	defer up.Close()
 	file := configured(t, strings.Replace(drainRules, "{decision", "{stop_delay: 2s, decision", 1))
 	c, s := process(t, "--config", file, "--upstream", up.URL, "--listen", "127.0.0.1:0", "--check-listen", "127.0.0.1:0", "--admin-listen", "off")
-	until(t, "it is ready", 20*time.Second, func() bool { return ready(t, s) == "200 ready" })
+	await.Until(t, "it is ready", func() bool { return ready(t, s) == "200 ready" })
 	one := &sender{user: "one", client: http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 	kept := &sender{user: "kept", client: http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 9}}}
 	var sending sync.WaitGroup
 	for _, one := range []*sender{one, kept} {
 		sending.Go(func() { one.run(t, s.gateway) })
 	}
-	until(t, "there is load", 20*time.Second, func() bool { return one.answered.Load() > 20 && kept.answered.Load() > 20 })
+	await.Until(t, "there is load", func() bool { return one.answered.Load() > 20 && kept.answered.Load() > 20 })
 	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "it says that it stops", 20*time.Second, func() bool { return ready(t, s) == "503 stopping" })
+	await.Until(t, "it says that it stops", func() bool { return ready(t, s) == "503 stopping" })
 	before := one.answered.Load() + kept.answered.Load()
-	until(t, "it serves on", 20*time.Second, func() bool { return one.answered.Load()+kept.answered.Load() > before+20 })
+	await.Until(t, "it serves on", func() bool { return one.answered.Load()+kept.answered.Load() > before+20 })
 	one.elsewhere.Store(true)
 	kept.elsewhere.Store(true)
 	sending.Wait()

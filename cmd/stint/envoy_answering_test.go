@@ -19,6 +19,8 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/stintdev/stint/internal/await"
 )
 
 // answering is a stint envoy in a process of its own.
@@ -144,12 +146,9 @@ func (s *answering) asks(t *testing.T, want, domain string, entries ...string) {
 func (s *answering) asksUntil(t *testing.T, want, domain string, entries ...string) {
 	t.Helper()
 	got := ""
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if got = s.ask(t, domain, entries...); got == want {
-			return
-		}
+	if !await.So(func() bool { got = s.ask(t, domain, entries...); return got == want }) {
+		t.Fatalf("%s %v: %s, want %s\n%s", domain, entries, got, want, s.log)
 	}
-	t.Fatalf("%s %v: %s, want %s\n%s", domain, entries, got, want, s.log)
 }
 
 func fetched(t *testing.T, url, body string) string {

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/pemfile"
 	"github.com/stintdev/stint/internal/redistest"
 )
@@ -118,16 +119,11 @@ func TestEnvoyWithoutRedis(t *testing.T) {
 	redis.Restart(t)
 	s.logged(t, "the store decides again")
 	client := redis.Client(t)
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	await.Until(t, "it counts in Redis", func() bool {
 		s.ask(t, "shop", "remote_address=192.0.2.2")
 		keys, err := client.Do(t.Context(), client.B().Keys().Pattern("*192.0.2.2*").Build()).AsStrSlice()
-		if err == nil && len(keys) == 1 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("in Redis: %v, %v\n%s", keys, err, s.log)
-		}
-	}
+		return err == nil && len(keys) == 1
+	})
 }
 
 // TestEnvoySharedCounts is STINT_ENVOY_KEYS: a count of envoyproxy/ratelimit counts here, and ours there.

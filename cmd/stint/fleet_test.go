@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/server/adminapi"
 )
@@ -74,11 +75,8 @@ func (f *fleet) await(what string, so func(i int) bool) time.Duration {
 	f.Helper()
 	start := time.Now()
 	for i := range f.all {
-		for !so(i) {
-			if time.Since(start) > 20*time.Second {
-				f.Fatalf("instance %d: not so within 20 s: %s\n%s", i, what, f.all[i].log)
-			}
-			time.Sleep(time.Millisecond)
+		if !await.So(func() bool { return so(i) }) {
+			f.Fatalf("instance %d: not within %s: %s\n%s", i, await.Patience, what, f.all[i].log)
 		}
 	}
 	return time.Since(start)

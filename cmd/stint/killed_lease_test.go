@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -32,7 +33,7 @@ rules:
 	common := []string{"--config", file, "--store", redis.URL(), "--check-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}
 	victim, dying := process(t, common...)
 	_, staying := process(t, common...)
-	until(t, "each counts both", 20*time.Second, func() bool {
+	await.Until(t, "each counts both", func() bool {
 		return metric(t, dying, "stint_instances") == live && metric(t, staying, "stint_instances") == live
 	})
 
@@ -86,13 +87,13 @@ rules:
 			})
 		}
 	}
-	until(t, "a third is spent, some of it from leases", 30*time.Second, func() bool { return admitted.Load() > amount/3 && leased.Load() > 0 })
+	await.Until(t, "a third is spent, some of it from leases", func() bool { return admitted.Load() > amount/3 && leased.Load() > 0 })
 	if err := victim.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = victim.Wait()
 	// What the other one holds and does not need is refunded within a second or two.
-	until(t, "everybody is refused for 2 s", 60*time.Second, func() bool {
+	await.Until(t, "everybody is refused for 2 s", func() bool {
 		since := refusedSince.Load()
 		return since != 0 && time.Now().UnixNano()-since > int64(2*time.Second)
 	})

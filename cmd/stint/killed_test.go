@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -73,16 +74,6 @@ func (a *asking) run(done chan struct{}) {
 	}
 }
 
-// until waits for something to become so.
-func until(t *testing.T, what string, within time.Duration, so func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(within); !so(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not so within %s: %s", within, what)
-		}
-	}
-}
-
 // An instance that is killed under load takes nothing with it: the others go on, and
 // one in its place goes on by the counts and bans of before, in the same second.
 // What it leaves in the Redis goes by itself.
@@ -111,7 +102,7 @@ func TestServeKilled(t *testing.T) {
 		}
 		return n
 	}
-	until(t, "a third is spent", 20*time.Second, func() bool { return total() > 500 })
+	await.Until(t, "a third is spent", func() bool { return total() > 500 })
 	for range 5 {
 		checked(t, at, `{"operation":"login","client":"192.0.2.1"}`)
 	}
@@ -126,7 +117,7 @@ func TestServeKilled(t *testing.T) {
 		t.Errorf("who is banned, at the one that came back: %d", code)
 	}
 	t.Logf("killed, started and asked within %s", time.Since(killed))
-	until(t, "all is spent, and everybody says so", 30*time.Second, func() bool {
+	await.Until(t, "all is spent, and everybody says so", func() bool {
 		for _, a := range all {
 			if a.refused.Load() == 0 {
 				return false
@@ -141,8 +132,8 @@ func TestServeKilled(t *testing.T) {
 	if lost := all[1].lost.Load() + all[2].lost.Load(); lost > 0 {
 		t.Errorf("the others failed %d times", lost)
 	}
-	until(t, "the ban has ended", 20*time.Second, func() bool { return checked(t, at, `{"operation":"login","client":"192.0.2.1"}`) == 200 })
-	until(t, "the dead one is counted no more", 10*time.Second, func() bool {
+	await.Until(t, "the ban has ended", func() bool { return checked(t, at, `{"operation":"login","client":"192.0.2.1"}`) == 200 })
+	await.Until(t, "the dead one is counted no more", func() bool {
 		n, err := redis.Do(t, "ZCARD", "stint:{members}").AsInt64()
 		return err == nil && n == 3
 	})

@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/envoymodel"
 	"github.com/stintdev/stint/server/adminapi"
 )
@@ -144,15 +145,11 @@ func (l *llm) used(form api, key string, tokens int64) {
 // awaitHeld waits until so many requests of a key are in flight.
 func (l *llm) awaitHeld(form api, key string, n int64) []adminapi.KeyLimit {
 	l.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		s := l.state(form, key)
-		if s[3].Held == n {
-			return s
-		}
-		if time.Now().After(deadline) {
-			l.Fatalf("%s: %d are in flight, want %d", key, s[3].Held, n)
-		}
+	var s []adminapi.KeyLimit
+	if !await.So(func() bool { s = l.state(form, key); return s[3].Held == n }) {
+		l.Fatalf("%s: %d are in flight, want %d", key, s[3].Held, n)
 	}
+	return s
 }
 
 // What the API says that it used is what is charged, whole or streamed.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/server/config"
@@ -23,7 +24,7 @@ func TestFleetFrozen(t *testing.T) {
 
 	const alone = "in force at this instance only, because the store does not answer"
 	want(t, f.at(0), 0, []string{alone}, "ban", "add", "--network", "198.51.100.0/24", "--reason", "flood") // not known to be away yet
-	until(t, "it is known to be away", 20*time.Second, func() bool { code, _ := f.at(0)("status"); return code == 1 })
+	await.Until(t, "it is known to be away", func() bool { code, _ := f.at(0)("status"); return code == 1 })
 	want(t, f.at(0), 1, []string{"DOES NOT ANSWER", "decides    each rule's on_store_error", "ban by local, flood: in force only here", "namespace  stint"}, "status")
 	began := time.Now()
 	want(t, f.at(0), 0, []string{alone, "off"}, "switch", "upload", "off", "--reason", "refuses all")
@@ -45,7 +46,7 @@ func TestFleetFrozen(t *testing.T) {
 	}
 
 	thaw()
-	until(t, "it is merged", 30*time.Second, func() bool { return len(f.status(0).Controls.Pending) == 0 && f.status(0).Store.OK })
+	await.Until(t, "it is merged", func() bool { return len(f.status(0).Controls.Pending) == 0 && f.status(0).Store.OK })
 	f.awaitChecks(`{"operation":"login","client":"198.51.100.9"}`, 429)
 	f.await("it sees the others", func(i int) bool {
 		_, switches := f.at(i)("switch")

@@ -5,10 +5,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/rueidis"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -50,7 +50,7 @@ func TestServePasswordFile(t *testing.T) {
 	}
 	do("CONFIG", "SET", "requirepass", "geheim-2")
 	do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-	until(t, "status says that the password is wrong", 15*time.Second, func() bool { return strings.Contains(status(), "does not accept this user and password") })
+	await.Until(t, "status says that the password is wrong", func() bool { return strings.Contains(status(), "does not accept this user and password") })
 	for i, want := range []int{200, 200, 200, 429} {
 		if code := checked(t, s, `{"client":"192.0.2.1"}`); code != want {
 			t.Errorf("check %d: %d, want %d", i, code, want)
@@ -58,7 +58,7 @@ func TestServePasswordFile(t *testing.T) {
 	}
 	wrong := status()
 	write("password", "geheim-2\n")
-	until(t, "the store answers again", 15*time.Second, answers)
+	await.Until(t, "the store answers again", answers)
 	if text := s.log.String() + wrong + status(); strings.Contains(text, "geheim") {
 		t.Errorf("a password is told:\n%s", text)
 	}

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -18,9 +18,9 @@ func TestServeProbesWhileFrozen(t *testing.T) {
 	redis := redistest.Start(t)
 	proxy := redistest.StartProxy(t, redis.Addr)
 	s := serving(t, "--limit", "9 per 1h", "--store", proxy.URL())
-	until(t, "it is ready", 20*time.Second, func() bool { return ready(t, s) == "200 ready" })
+	await.Until(t, "it is ready", func() bool { return ready(t, s) == "200 ready" })
 	thaw := redis.Freeze(t)
-	until(t, "readyz tells that the store is away, though nobody asks for a decision", 20*time.Second, func() bool { return ready(t, s) == "200 ready, without the store" })
+	await.Until(t, "readyz tells that the store is away, though nobody asks for a decision", func() bool { return ready(t, s) == "200 ready, without the store" })
 	asked, goroutines, logged := proxy.Asked(), runtime.NumGoroutine(), len(s.log.String())
 
 	const probes, clients = 3000, 50
@@ -66,5 +66,5 @@ func TestServeProbesWhileFrozen(t *testing.T) {
 		t.Errorf("%d bytes of log:\n%s", n, s.log)
 	}
 	thaw()
-	until(t, "readyz tells that the store is back", 30*time.Second, func() bool { return ready(t, s) == "200 ready" })
+	await.Until(t, "readyz tells that the store is back", func() bool { return ready(t, s) == "200 ready" })
 }

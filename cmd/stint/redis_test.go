@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/attack"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -38,18 +39,18 @@ func TestAttackDemotedPrimary(t *testing.T) {
 	name := redistest.StartProxy(t, first.Addr)
 	s := serving(t, "--limit", "1000 per 1h", "--store", name.URL())
 	const ann = `{"client":"192.0.2.1"}`
-	until(t, "the store decides", 20*time.Second, func() bool { _, by := checkedBy(t, s, ann); return by == "store" })
+	await.Until(t, "the store decides", func() bool { _, by := checkedBy(t, s, ann); return by == "store" })
 
 	demote(t, first, second)
 	name.Point(second.Addr)
 	began := time.Now()
-	until(t, "a check is decided without the store", 10*time.Second, func() bool { _, by := checkedBy(t, s, ann); return by == "local" })
-	until(t, "the new primary decides", 20*time.Second, func() bool { _, by := checkedBy(t, s, ann); return by == "store" })
+	await.Until(t, "a check is decided without the store", func() bool { _, by := checkedBy(t, s, ann); return by == "local" })
+	await.Until(t, "the new primary decides", func() bool { _, by := checkedBy(t, s, ann); return by == "store" })
 	t.Logf("the new primary decides after %s", time.Since(began))
 	if keys, err := second.Do(t, "KEYS", "stint:{[0-9]*").AsStrSlice(); err != nil || len(keys) == 0 {
 		t.Errorf("the new primary has counted nothing: %v, %v", keys, err)
 	}
-	until(t, "it listens there", 10*time.Second, func() bool { return listeners(t, second) > 0 })
+	await.Until(t, "it listens there", func() bool { return listeners(t, second) > 0 })
 	if text := s.log.String(); !strings.Contains(text, "READONLY") || !strings.Contains(text, "connections were replaced") {
 		t.Errorf("the log does not tell:\n%s", text)
 	}
@@ -129,11 +130,11 @@ func TestAttackCredentialsRotate(t *testing.T) {
 		return func() bool { stays(text); return strings.Contains(s.log.String(), text) }
 	}
 	stays("at first")
-	until(t, "it tells of expiry", 20*time.Second, tells("expires soon"))
+	await.Until(t, "it tells of expiry", tells("expires soon"))
 	metric := func(of string) bool {
 		return strings.Contains(metrics(t, s), `stint_certificate_expiry_timestamp_seconds{listener="store `+of+`"}`)
 	}
-	until(t, "the metric tells of expiry", 15*time.Second, func() bool { return metric("client") && metric("ca") && metric("server") })
+	await.Until(t, "the metric tells of expiry", func() bool { return metric("client") && metric("ca") && metric("server") })
 
 	// A password that Redis does not know, and a certificate that it does not trust.
 	do := calling(s.admin)
@@ -144,13 +145,13 @@ func TestAttackCredentialsRotate(t *testing.T) {
 		"authority":   func() { write("ca", otherCA) },
 	} {
 		wrong()
-		until(t, "it tells that the "+of+" is refused", 10*time.Second, func() bool {
+		await.Until(t, "it tells that the "+of+" is refused", func() bool {
 			stays("with a wrong " + of)
 			_, text := do("status")
 			return strings.Contains(text, "ST016")
 		})
 		redis.Do(t, "CLIENT", "KILL", "USER", "app")
-		until(t, "all its connections are made again", 10*time.Second, func() bool {
+		await.Until(t, "all its connections are made again", func() bool {
 			for range 50 { // by whichever
 				if _, by := checkedBy(t, s, `{"client":"192.0.2.1"}`); by != "store" {
 					return false
@@ -163,7 +164,7 @@ func TestAttackCredentialsRotate(t *testing.T) {
 		write("ca", ca)
 		write("cert", cert)
 		write("key", key)
-		until(t, "all is well", 10*time.Second, func() bool { _, text := do("status"); return !strings.Contains(text, "ST016") })
+		await.Until(t, "all is well", func() bool { _, text := do("status"); return !strings.Contains(text, "ST016") })
 	}
 
 	before := connections()
@@ -172,7 +173,7 @@ func TestAttackCredentialsRotate(t *testing.T) {
 	}
 	redis.Do(t, "ACL", "SETUSER", "app", ">second-secret")
 	put(t, file("password"), "second-secret\n")
-	until(t, "all connections are new", 10*time.Second, func() bool {
+	await.Until(t, "all connections are new", func() bool {
 		stays("while the password rotates")
 		now := connections()
 		for id := range strings.FieldsSeq(before) {
@@ -184,7 +185,7 @@ func TestAttackCredentialsRotate(t *testing.T) {
 	})
 	redis.Do(t, "ACL", "SETUSER", "app", "<first-secret")
 	redis.Do(t, "CLIENT", "KILL", "USER", "app")
-	until(t, "it connects by the new one", 10*time.Second, func() bool { _, by := checkedBy(t, s, `{"client":"192.0.2.1"}`); return by == "store" })
+	await.Until(t, "it connects by the new one", func() bool { _, by := checkedBy(t, s, `{"client":"192.0.2.1"}`); return by == "store" })
 	for _, secret := range []string{"first-secret", "second-secret", "wrong-secret"} {
 		if strings.Contains(s.log.String(), secret) {
 			t.Errorf("the log tells the password:\n%s", s.log)
@@ -234,11 +235,11 @@ func deafens(t *testing.T, here, there string, trouble func()) {
 	all := []*served{serving(t, "--config", file, "--store", here), serving(t, "--config", file, "--store", there)}
 	body := func(i int) string { return fmt.Sprintf(`{"client":"192.0.2.%d"}`, i+1) }
 	for i, s := range all {
-		until(t, "it hears", 10*time.Second, func() bool {
+		await.Until(t, "it hears", func() bool {
 			want(t, calling(s.admin), 0, nil, "status")
 			return strings.Contains(metrics(t, s), "stint_denials_listening 1")
 		})
-		until(t, "it remembers a refusal", 10*time.Second, func() bool {
+		await.Until(t, "it remembers a refusal", func() bool {
 			checkedBy(t, s, body(i))
 			return !strings.Contains(metrics(t, s), "stint_denials_remembered_total 0\n")
 		})
@@ -246,13 +247,13 @@ func deafens(t *testing.T, here, there string, trouble func()) {
 	trouble()
 	began := time.Now()
 	for i := range all {
-		until(t, "the other one resets", 20*time.Second, func() bool {
+		await.Until(t, "the other one resets", func() bool {
 			code, _ := calling(all[1-i].admin)("key", "reset", "--rule", "default", "--key", fmt.Sprintf("192.0.2.%d", i+1))
 			return code == 0
 		})
 	}
 	for i, s := range all {
-		until(t, "it is allowed again", 20*time.Second, func() bool { status, _ := checkedBy(t, s, body(i)); return status == 200 })
+		await.Until(t, "it is allowed again", func() bool { status, _ := checkedBy(t, s, body(i)); return status == 200 })
 		t.Logf("instance %d allows again after %s", i, time.Since(began))
 	}
 }
@@ -286,11 +287,11 @@ func TestAttackClusterDeadMaster(t *testing.T) {
 		return func() bool { n, all := decided(owner); return n == all }
 	}
 	for owner := range 3 {
-		until(t, "the store decides", 10*time.Second, allBy(owner))
+		await.Until(t, "the store decides", allBy(owner))
 	}
 	const dead = 1
 	c.Masters[dead].Kill()
-	until(t, "the dead one is not asked", 20*time.Second, func() bool {
+	await.Until(t, "the dead one is not asked", func() bool {
 		n, _ := decided(dead)
 		return n == 0 && strings.Contains(metrics(t, s), `stint_breaker_state{state="partly open"} 1`)
 	})
@@ -316,7 +317,7 @@ func TestAttackClusterDeadMaster(t *testing.T) {
 	}
 	c.Masters[dead].Begin(t)
 	for owner := range 3 {
-		until(t, "the store decides again", 30*time.Second, allBy(owner))
+		await.Until(t, "the store decides again", allBy(owner))
 	}
-	until(t, "all are asked", 10*time.Second, func() bool { return strings.Contains(metrics(t, s), `stint_breaker_state{state="closed"} 1`) })
+	await.Until(t, "all are asked", func() bool { return strings.Contains(metrics(t, s), `stint_breaker_state{state="closed"} 1`) })
 }

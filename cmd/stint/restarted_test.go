@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/server/adminapi"
 )
@@ -64,7 +65,7 @@ func statusOf(t *testing.T, s *served) (a adminapi.Status) {
 // that it decides is in doubt.
 func open(t *testing.T, s *served) {
 	t.Helper()
-	until(t, "the breaker is open", 20*time.Second, func() bool { take(t, s, "opener"); return statusOf(t, s).Store.Breaker == "open" })
+	await.Until(t, "the breaker is open", func() bool { take(t, s, "opener"); return statusOf(t, s).Store.Breaker == "open" })
 }
 
 // An instance that is killed while the store is away and started at once, while it
@@ -88,7 +89,7 @@ func TestServeKilledWithoutStore(t *testing.T) {
 			victim, at := process(t, append(common, "--check-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")...)
 			fleet := []*served{at, serving(t, common...), serving(t, common...)}
 			for _, s := range fleet {
-				until(t, "all are counted", 20*time.Second, func() bool { return statusOf(t, s).Store.Instances == 3 })
+				await.Until(t, "all are counted", func() bool { return statusOf(t, s).Store.Instances == 3 })
 			}
 			admitted := int64(0)
 			for i := range 30 {
@@ -138,7 +139,7 @@ func TestServeKilledWithoutStore(t *testing.T) {
 			way.Set(redistest.Toxic{})
 			fleet[0] = at
 			for _, s := range fleet {
-				until(t, "the store decides", 30*time.Second, func() bool {
+				await.Until(t, "the store decides", func() bool {
 					now := statusOf(t, s).Store
 					return now.OK && now.Breaker == "closed"
 				})

@@ -16,8 +16,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
@@ -394,16 +394,13 @@ func TestServeSignal(t *testing.T) {
 	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	await.Until(t, "it has stopped listening", func() bool {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(s.gateway, "http://"))
-		if err != nil {
-			break // it has stopped listening
+		if err == nil {
+			conn.Close()
 		}
-		conn.Close()
-		if time.Now().After(deadline) {
-			t.Fatal("it still listens")
-		}
-	}
+		return err != nil
+	})
 	close(goOn)
 	if got := <-body; got != "finished" {
 		t.Errorf("under way: %s", got)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -61,11 +62,11 @@ func TestAttackStartWithoutRedis(t *testing.T) {
 	do(a, nil, "ban", "add", "--network", "198.51.100.0/24")
 	do(a, nil, "blocklist", "add", "--network", "203.0.113.0/24")
 	do(a, nil, "switch", "upload", "off")
-	until(t, "the other knows", 20*time.Second, func() bool { return checked(t, other, network) == 429 })
+	await.Until(t, "the other knows", func() bool { return checked(t, other, network) == 429 })
 
 	way.Set(redistest.Toxic{Refuse: true})
 	way.Reset()
-	until(t, "the store is away", 20*time.Second, func() bool { return !statusOf(t, a).Store.OK })
+	await.Until(t, "the store is away", func() bool { return !statusOf(t, a).Store.OK })
 	do(a, []string{"kept in state_dir if this instance ends before"}, "ban", "add", "--rule", "login", "--key", "192.0.2.2")
 	holds := func(s *served) {
 		t.Helper()
@@ -97,7 +98,7 @@ func TestAttackStartWithoutRedis(t *testing.T) {
 				t.Errorf("status lacks %q:\n%s%s", words, out, errs)
 			}
 		}
-		until(t, "the log says so", 20*time.Second, func() bool { return strings.Contains(a.log.String(), "the saved ones are in force") })
+		await.Until(t, "the log says so", func() bool { return strings.Contains(a.log.String(), "the saved ones are in force") })
 	}
 
 	// One more in that directory is refused; one without a file is not ready, and says so.
@@ -116,14 +117,14 @@ func TestAttackStartWithoutRedis(t *testing.T) {
 	do(other, nil, "ban", "lift", "--network", "198.51.100.0/24")
 	way.Set(redistest.Toxic{})
 	for _, s := range []*served{a, empty} {
-		until(t, "the store was read", 20*time.Second, func() bool {
+		await.Until(t, "the store was read", func() bool {
 			now := statusOf(t, s)
 			return now.Controls.Source == "store" && len(now.Controls.Pending) == 0 && now.Store.OK
 		})
-		until(t, "what waited is there, and what was lifted is not", 20*time.Second, func() bool {
+		await.Until(t, "what waited is there, and what was lifted is not", func() bool {
 			return checked(t, s, waiting) == 429 && checked(t, s, network) == 200 && checked(t, s, banned) == 429
 		})
-		until(t, "it is ready", 20*time.Second, func() bool { return ready(t, s) == "200 ready" })
+		await.Until(t, "it is ready", func() bool { return ready(t, s) == "200 ready" })
 	}
 	info, err := os.Stat(dir)
 	if err != nil || info.Mode().Perm() != 0o700 {
@@ -150,7 +151,7 @@ func TestServeFastClock(t *testing.T) {
 	if _, out, errs := call("", "status", "--admin", s.admin); !strings.Contains(out, "2h0m0s AHEAD of the store's") {
 		t.Errorf("status:\n%s%s", out, errs)
 	}
-	until(t, "the log says so", 20*time.Second, func() bool {
+	await.Until(t, "the log says so", func() bool {
 		return strings.Contains(s.log.String(), "this machine's clock differs from the store's")
 	})
 	const body = `{"client":"192.0.2.1"}`
@@ -161,7 +162,7 @@ func TestServeFastClock(t *testing.T) {
 	if code := checked(t, s, body); code != 429 && time.Since(began) < time.Second {
 		t.Errorf("a ban of a second: %d after %s", code, time.Since(began))
 	}
-	until(t, "it ends", 10*time.Second, func() bool { return checked(t, s, body) == 200 })
+	await.Until(t, "it ends", func() bool { return checked(t, s, body) == 200 })
 	if took := time.Since(began); took < 900*time.Millisecond {
 		t.Errorf("it ended after %s", took)
 	}

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stintdev/stint/internal/await"
 )
 
 // slowUpstream says on came which path it was asked for, and answers nothing until
@@ -90,7 +92,7 @@ func TestServeCutsOff(t *testing.T) {
 	if _, err := io.Copy(io.Discard, conns[2]); err != nil {
 		t.Errorf("what was upgraded: %v", err)
 	}
-	until(t, "it tells of them", 20*time.Second, func() bool { return strings.Contains(s.log.String(), "cut off") })
+	await.Until(t, "it tells of them", func() bool { return strings.Contains(s.log.String(), "cut off") })
 	if err := c.Wait(); err != nil {
 		t.Errorf("%v:\n%s", err, s.log)
 	}
@@ -112,7 +114,7 @@ func TestServeStopsAtOnce(t *testing.T) {
 		if err := c.Process.Signal(signal); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "it stops", 20*time.Second, func() bool { return !listens(s.gateway) })
+		await.Until(t, "it stops", func() bool { return !listens(s.gateway) })
 		if err := c.Process.Signal(signal); err != nil {
 			t.Fatal(err)
 		}

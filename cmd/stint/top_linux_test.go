@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/stintdev/stint/internal/await"
 )
 
 // openTerminal returns both ends of a pseudo terminal of 100 by 30 characters.
@@ -53,16 +55,14 @@ func (s *screen) Write(b []byte) (int, error) {
 
 func (s *screen) await(t *testing.T, want string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	text := ""
+	if !await.So(func() bool {
 		s.mu.Lock()
-		text := s.text.String()
-		s.mu.Unlock()
-		if strings.Contains(text, want) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("want %q on the screen: %q", want, text)
-		}
+		defer s.mu.Unlock()
+		text = s.text.String()
+		return strings.Contains(text, want)
+	}) {
+		t.Fatalf("want %q on the screen: %q", want, text)
 	}
 }
 

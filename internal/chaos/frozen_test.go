@@ -11,6 +11,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -94,12 +95,12 @@ func TestFrozen(t *testing.T) {
 		t.Errorf("of 1000 answers one took over %s", p999)
 	}
 	thaw()
-	eventually(t, "the store decides again", func() bool {
+	await.Until(t, "the store decides again", func() bool {
 		d, err := i.Allow(t.Context(), "a", limit)
 		return err == nil && d.By == stint.ByStore
 	})
 	i.close()
-	eventually(t, "all goroutines are refunded", func() bool { return runtime.NumGoroutine() <= before })
+	await.Until(t, "all goroutines are refunded", func() bool { return runtime.NumGoroutine() <= before })
 	publish(t, "frozen", []string{
 		"| decisions | slowest | 99.9 % within | the machine paused | memory grew by | goroutines at most | bytes sent while the breaker was open, of its probes, heartbeats and keep-alives |",
 		"| --: | --: | --: | --: | --: | --: | --: |",

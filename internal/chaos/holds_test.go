@@ -13,6 +13,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/await"
 )
 
 // Holds last for longer than a fault, so that none runs out: what they cost is charged.
@@ -71,7 +72,7 @@ func newAccount(t *testing.T, address string) *account {
 	}
 	for _, i := range a.fleet {
 		i.Limiter.ObserveHold = a.observe
-		eventually(t, "all instances are counted", func() bool { return i.fall.Live() == instances })
+		await.Until(t, "all instances are counted", func() bool { return i.fall.Live() == instances })
 	}
 	return a
 }
@@ -189,7 +190,7 @@ func (f *fault) proveHolds(t *testing.T) {
 	f.trouble(t, &w)
 	for _, i := range a.fleet {
 		i := i
-		eventually(t, "the store decides at every instance", func() bool {
+		await.Until(t, "the store decides at every instance", func() bool {
 			d, err := i.Allow(context.Background(), "other", stint.MustLimit("1000000 per 1h"))
 			return err == nil && d.By == stint.ByStore && i.fall.State() == fleet.Closed
 		})

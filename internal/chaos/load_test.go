@@ -12,6 +12,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/redislimit"
 )
 
@@ -130,7 +131,7 @@ func start(t *testing.T, address string) *load {
 		l.fleet = append(l.fleet, newInstance(t, address))
 	}
 	for _, i := range l.fleet {
-		eventually(t, "all instances are counted", func() bool { return i.fall.Live() == instances })
+		await.Until(t, "all instances are counted", func() bool { return i.fall.Live() == instances })
 	}
 	for key := range kinds[spent].keys {
 		for i := range l.fleet {
@@ -205,7 +206,7 @@ func (l *load) opened() bool {
 func (l *load) decides(t *testing.T) time.Duration {
 	t.Helper()
 	from := time.Now()
-	eventually(t, "the store decides at every instance", func() bool {
+	await.Until(t, "the store decides at every instance", func() bool {
 		for i := range l.byStore {
 			if l.byStore[i].Load() < from.UnixNano() || l.fleet[i].fall.State() != fleet.Closed {
 				return false
@@ -214,14 +215,4 @@ func (l *load) decides(t *testing.T) time.Duration {
 		return true
 	})
 	return time.Since(from)
-}
-
-// eventually is generous: it is no measure.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("after 30 s it is still not so: %s", what)
-		}
-	}
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/stintdev/stint/internal/await"
 )
 
 const slots = 16384
@@ -52,13 +54,13 @@ func StartReplicated(t testing.TB, masters, replicas int) *Cluster {
 			"--cluster-node-timeout", strconv.FormatInt(nodeTimeout.Milliseconds(), 10), "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0")
 	}
 	for _, s := range c.Masters {
-		eventually(t, "the Cluster is up", s.clusterIsUp)
+		await.Until(t, "the Cluster is up", s.clusterIsUp)
 	}
 	for _, s := range c.Replicas {
-		eventually(t, "a replica follows its master", s.follows)
+		await.Until(t, "a replica follows its master", s.follows)
 	}
 	for _, s := range c.All() {
-		eventually(t, "a node sees who belongs to which shard", func() bool { return s.sees(masters, replicas) })
+		await.Until(t, "a node sees who belongs to which shard", func() bool { return s.sees(masters, replicas) })
 	}
 	return c
 }
@@ -162,7 +164,7 @@ func (c *Cluster) Promote(t testing.TB, replica *Server) {
 // AwaitMaster waits until a replica has become a master and its Cluster is up.
 func (c *Cluster) AwaitMaster(t testing.TB, replica *Server) {
 	t.Helper()
-	eventually(t, "the replica is a master", func() bool { return replica.IsMaster() && replica.clusterIsUp() })
+	await.Until(t, "the replica is a master", func() bool { return replica.IsMaster() && replica.clusterIsUp() })
 }
 
 // Remove takes a server out of the Cluster, a master after its replica was promoted. It goes on alone
@@ -172,7 +174,7 @@ func (c *Cluster) Remove(t testing.TB, out *Server) {
 	place := slices.Index(c.All(), out)
 	if place < len(c.Masters) {
 		c.Promote(t, c.Replicas[place])
-		eventually(t, "the one to be removed is a replica", func() bool { return !out.IsMaster() })
+		await.Until(t, "the one to be removed is a replica", func() bool { return !out.IsMaster() })
 	}
 	for _, s := range c.All() {
 		if s != out {

@@ -176,16 +176,6 @@ func fieldOf(text, field string) string {
 	return ""
 }
 
-// eventually waits until is reports true, and fails the test if it never does.
-func eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("after 15 s it is still not so: %s", what)
-		}
-	}
-}
-
 // WatchPauses measures how late the machine wakes one who sleeps, at most, until it is
 // asked: no answer can be sure to come sooner.
 func WatchPauses() (most func() time.Duration) {

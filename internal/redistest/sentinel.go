@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stintdev/stint/internal/await"
 )
 
 // Watched is a master with replicas that Sentinels watch, by the name mymaster.
@@ -35,7 +37,7 @@ func StartWatched(t testing.TB, replicas, sentinels int) *Watched {
 		w.Replicas = append(w.Replicas, Start(t, "--replicaof", host, port, "--repl-diskless-sync-delay", "0"))
 	}
 	for _, r := range w.Replicas {
-		eventually(t, "a replica follows its master", r.follows)
+		await.Until(t, "a replica follows its master", r.follows)
 	}
 	config := fmt.Sprintf("sentinel monitor mymaster %s %s %d\nsentinel down-after-milliseconds mymaster 500\nsentinel failover-timeout mymaster 3000\n",
 		host, port, sentinels/2+1)
@@ -49,7 +51,7 @@ func StartWatched(t testing.TB, replicas, sentinels int) *Watched {
 		w.Sentinels = append(w.Sentinels, s)
 	}
 	for _, s := range w.Sentinels {
-		eventually(t, "a Sentinel sees the replicas and the others", func() bool {
+		await.Until(t, "a Sentinel sees the replicas and the others", func() bool {
 			r, err := s.Do(t, "SENTINEL", "REPLICAS", "mymaster").ToArray()
 			o, err2 := s.Do(t, "SENTINEL", "SENTINELS", "mymaster").ToArray()
 			return err == nil && err2 == nil && len(r) == replicas && len(o) == sentinels-1
@@ -70,7 +72,7 @@ func (w *Watched) URL() string {
 // Failover has a Sentinel promote a replica while the master is well.
 func (w *Watched) Failover(t testing.TB) *Server {
 	t.Helper()
-	eventually(t, "the Sentinel finds the replica good enough", func() bool {
+	await.Until(t, "the Sentinel finds the replica good enough", func() bool {
 		_, err := w.Sentinels[0].Try("SENTINEL", "FAILOVER", "mymaster")
 		return err == nil
 	})
@@ -80,7 +82,7 @@ func (w *Watched) Failover(t testing.TB) *Server {
 // AwaitMaster waits until a replica is master and every Sentinel says so.
 func (w *Watched) AwaitMaster(t testing.TB) (now *Server) {
 	t.Helper()
-	eventually(t, "all Sentinels name a new master", func() bool {
+	await.Until(t, "all Sentinels name a new master", func() bool {
 		for i, s := range w.Sentinels {
 			m, err := s.Try("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "mymaster")
 			if err != nil {

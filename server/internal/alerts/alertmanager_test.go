@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/live"
 )
@@ -59,7 +60,7 @@ func alertmanager(t *testing.T, notify string) string {
 			t.Logf("alertmanager:\n%s", out.String())
 		}
 	})
-	eventually(t, "it is ready", func() bool {
+	await.Until(t, "it is ready", func() bool {
 		resp, err := http.Get("http://" + address + "/-/ready")
 		if err != nil {
 			return false
@@ -68,15 +69,6 @@ func alertmanager(t *testing.T, notify string) string {
 		return resp.StatusCode == http.StatusOK
 	})
 	return "http://" + address
-}
-
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within 20 s: %s", what)
-		}
-	}
 }
 
 type queried struct {
