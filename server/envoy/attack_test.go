@@ -30,6 +30,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/attack"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/rules"
@@ -169,15 +170,9 @@ func TestAttackStreams(t *testing.T) {
 		t.Errorf("%d streams", all)
 	}
 	cancel()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		err := watch(t.Context(), dialFrom(t, s, "127.0.0.1"))
-		if err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after the others ended: %v", err)
-		}
-	}
+	await.Until(t, "there is room after the others ended", func() bool {
+		return watch(t.Context(), dialFrom(t, s, "127.0.0.1")) == nil
+	})
 }
 
 // dialFrom connects from an address of this machine.
@@ -217,15 +212,10 @@ func TestAttackConnections(t *testing.T) {
 		}
 	}
 	client := rls.NewRateLimitServiceClient(dial(t, s))
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	await.Until(t, "a call is answered", func() bool {
 		_, err := client.ShouldRateLimit(t.Context(), request("d", "k", ""))
-		if err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
+		return err == nil
+	})
 }
 
 func isTimeout(err error) bool {
@@ -300,11 +290,7 @@ func TestAttackBrokenConnections(t *testing.T) {
 	}
 	all.Wait()
 	ask()
-	for deadline := time.Now().Add(30 * time.Second); runtime.NumGoroutine() > before+2; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
-		}
-	}
+	await.Until(t, "the goroutines of before", func() bool { return runtime.NumGoroutine() <= before+2 })
 	if err := stop(); err != nil {
 		t.Error(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/rules"
@@ -94,9 +95,7 @@ descriptors:
 		}
 		return r.Status == grpc_health_v1.HealthCheckResponse_SERVING
 	}
-	for healthy(strict) { // until the server has noticed
-		time.Sleep(10 * time.Millisecond)
-	}
+	await.Until(t, "the server has noticed", func() bool { return !healthy(strict) })
 	if !healthy(lenient) {
 		t.Error("an instance that decides without Redis is not healthy")
 	}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/rules"
@@ -220,15 +221,9 @@ func TestComposed(t *testing.T) {
 		}
 		p.reportNow()
 		if n := s.remaining(t, rules.Entry{Key: "k", Value: "two"}); n != 0 {
-			for range 100 { // the charge is under way
-				if n = s.remaining(t, rules.Entry{Key: "k", Value: "two"}); n <= 39 {
-					break
-				}
-				time.Sleep(20 * time.Millisecond)
-			}
-			if n > 39 {
-				t.Errorf("%d remain: 61 of 100 were used", n)
-			}
+			await.Until(t, "39 remain: 61 of 100 were used", func() bool {
+				return s.remaining(t, rules.Entry{Key: "k", Value: "two"}) <= 39
+			})
 		}
 	})
 }
