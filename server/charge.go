@@ -73,7 +73,23 @@ func (s *Server) chargeAll(ctx context.Context, all []charge) {
 		n := copy(all[i].calls, calls)
 		calls = calls[n:]
 		set.holds.charged(all[i].calls)
+		all[i].dropUnanswered()
 	}
+}
+
+// dropUnanswered drops the calls that only ask how much is in flight, if the store did not answer.
+// They charge nothing, and their errors would hide that the others did charge: the client would send
+// the charge again.
+func (c *charge) dropUnanswered() {
+	n := 0
+	for i := range c.calls {
+		if c.calls[i].Action == stint.HoldSettle && c.calls[i].Err != nil {
+			continue
+		}
+		c.calls[n], c.rules[n] = c.calls[i], c.rules[i]
+		n++
+	}
+	c.calls, c.rules = c.calls[:n], c.rules[:n]
 }
 
 // answerCharge answers a check request of one charge.
