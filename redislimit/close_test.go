@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
 )
@@ -60,11 +61,11 @@ func closeWhileFrozen(t *testing.T, address string, server *redistest.Server, wa
 	defer s.Close()
 	thaw := server.Freeze(t)
 	l := start(s, 32, 20*time.Millisecond, nil)
-	for failed := int64(0); failed < 100; time.Sleep(time.Millisecond) {
+	await.Until(t, "100 calls have failed", func() bool {
 		l.mu.Lock()
-		failed = l.maybe + l.refused
-		l.mu.Unlock()
-	}
+		defer l.mu.Unlock()
+		return l.maybe+l.refused >= 100
+	})
 	s.Close()
 	if wakes {
 		thaw()
@@ -78,14 +79,13 @@ func closeWhileFrozen(t *testing.T, address string, server *redistest.Server, wa
 // sockets than so many.
 func goes(t *testing.T, sockets int) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		goroutines, open := storesGoroutines(), openSockets()
-		if len(goroutines) == 0 && (sockets == 0 || open <= sockets) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d sockets, %d before, and %d goroutines:\n%s", open, sockets, len(goroutines), strings.Join(goroutines, "\n\n"))
-		}
+	var goroutines []string
+	var open int
+	if !await.So(func() bool {
+		goroutines, open = storesGoroutines(), openSockets()
+		return len(goroutines) == 0 && (sockets == 0 || open <= sockets)
+	}) {
+		t.Fatalf("%d sockets, %d before, and %d goroutines:\n%s", open, sockets, len(goroutines), strings.Join(goroutines, "\n\n"))
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
 )
@@ -63,14 +64,10 @@ func TestHoldRunsOut(t *testing.T) {
 	call := func(action stint.HoldAction, id stint.HoldID, again bool) stint.HoldCall {
 		return holdCall(t, s, stint.HoldCall{Action: action, Key: "a", Limit: limit, Hold: id, Units: 1, Again: again})
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) { // until the second has run out
-		if c := call(stint.HoldRenew, first, true); c.Held == 1 && c.Found {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("a hold does not run out")
-		}
-	}
+	await.Until(t, "the second hold has run out", func() bool {
+		c := call(stint.HoldRenew, first, true)
+		return c.Held == 1 && c.Found
+	})
 	if c := call(stint.HoldSettle, second, false); c.Found {
 		t.Errorf("it was settled after it ran out: %+v", c)
 	}
@@ -419,12 +416,10 @@ func TestHeadWrittenOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	start := func(asks, calls int, f func()) {
 		wg.Go(f)
-		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-			if a, c := s.Waiting(); a == asks && c == calls {
-				return
-			}
-		}
-		t.Error("it does not wait")
+		await.Until(t, fmt.Sprintf("%d asks wait for %d calls", asks, calls), func() bool {
+			a, c := s.Waiting()
+			return a == asks && c == calls
+		})
 	}
 	take := func(r stint.Request) {
 		if d, err := s.Take(t.Context(), &r, nil); err != nil || !d.Allowed {
