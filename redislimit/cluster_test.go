@@ -40,6 +40,9 @@ func TestCluster(t *testing.T) {
 	t.Run("each", func(t *testing.T) { clusterEach(t, s) })
 	t.Run("paces", func(t *testing.T) { clusterPaces(t, s) })
 	t.Run("bans", func(t *testing.T) { clusterBans(t, s) })
+	t.Run("queues", func(t *testing.T) { clusterQueues(t, s) })
+	t.Run("busy", func(t *testing.T) { clusterBusy(t, s) })
+	t.Run("ban waits", func(t *testing.T) { clusterBanWaits(t, s) })
 	t.Run("violations", func(t *testing.T) { clusterViolations(t, s) })
 	t.Run("clear", func(t *testing.T) {
 		if err := s.Clear(t.Context()); err != nil {

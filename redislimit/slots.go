@@ -234,6 +234,7 @@ func (s *Store) refundParts(ctx context.Context, parts []*part) (complete bool) 
 			lost = true
 		}
 		for i := range p.request.Asks {
+			p.each[i].Delay = 0 // none that is refused waits, even if its place stays taken
 			p.addRefund(&p.request.Asks[i])
 		}
 		if p.refund.At = p.request.At; len(p.refund.Asks)+len(p.release) > 0 {
@@ -297,7 +298,7 @@ func (p *part) undoCharge() {
 	for i := range p.each {
 		d, a := &p.each[i], &p.request.Asks[i]
 		n, way := wayOf(&p.request, a)
-		if d.Delay = 0; n == 0 || way > algo.WayHold || isQueue(*a) {
+		if n == 0 || way > algo.WayHold || isQueue(*a) {
 			continue
 		}
 		if way == algo.WayHold {
