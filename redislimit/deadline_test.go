@@ -90,6 +90,7 @@ func TestDeadlinesThatRace(t *testing.T) {
 
 // In a Cluster the deadline is that of the whole request, of however many slots.
 func TestDeadlineOfSlots(t *testing.T) {
+	t.Parallel()
 	var hosts []string
 	nodes := redistest.StartCluster(t, 3)
 	for _, n := range nodes {

@@ -172,6 +172,7 @@ func TestDocumentsAreApart(t *testing.T) {
 // Of many who write the same number one is told so, and of all that is written
 // nothing is lost.
 func TestDocumentWriters(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	fleet := []*redislimit.Documents{open(t, server.URL()).Documents(), open(t, server.URL()).Documents()}
 	for number := int64(1); number <= 200; number++ {

@@ -67,6 +67,7 @@ func TestFaultyCluster(t *testing.T) {
 // A request with a penalty has two keys, which a slot under way may hold on either
 // side: the Cluster then asks to be asked again, and is.
 func TestMovingSlotWithPenalty(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartReplicated(t, 3, 0)
 	s := open(t, c.URL())
 	l := start(s, 16, patient, penalty(t, stint.PenaltySpec{Name: "p", BanAfter: 1000, BanFor: time.Minute}))

@@ -18,6 +18,7 @@ import (
 // The Store passes the kit over rueidis and over go-redis: vectors, random steps
 // beside the reference model, properties, linearizability, a burst from a fleet.
 func TestKit(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	var n atomic.Int64
 	namespace := func() string { return fmt.Sprint("kit", n.Add(1)) }
@@ -71,6 +72,7 @@ func freeze(t *testing.T, over func(*redistest.Server) stint.Store) stint.Store 
 
 // Memory and Redis are equal to each other, step by step.
 func TestTwins(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	steps := 200_000
 	if testing.Short() {

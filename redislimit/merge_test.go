@@ -213,6 +213,7 @@ func TestManyCalls(t *testing.T) {
 // A run is its requests, one after another: whatever lies under the keys, whatever
 // they cost, and however many they are, all numbers are those of Memory.
 func TestRuns(t *testing.T) {
+	t.Parallel()
 	s, err := Connect(t.Context(), redistest.Start(t).URL(), Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -446,6 +447,7 @@ func TestNotCharged(t *testing.T) {
 // A bucket costs Redis hardly more than a number, and the exact log a tenth of a
 // sorted set.
 func TestBytes(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s, err := Connect(t.Context(), server.URL(), Options{})
 	if err != nil {

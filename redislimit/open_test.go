@@ -70,6 +70,7 @@ var troubles = map[string]func(*testing.T, *redistest.Server) (mend func()){
 // A Guard over a bare Store answers within the deadline when Redis is frozen or dead:
 // by what was left of the limit, as OnError says, and a log line says so.
 func TestGuardWithoutRedis(t *testing.T) {
+	t.Parallel()
 	for name, trouble := range troubles {
 		t.Run(name, func(t *testing.T) {
 			log := keepLog(t)
@@ -130,6 +131,7 @@ func TestGuardWithoutRedis(t *testing.T) {
 
 // The same of a Middleware, whose requests would hang or be answered with 503.
 func TestMiddlewareWithoutRedis(t *testing.T) {
+	t.Parallel()
 	for name, trouble := range troubles {
 		t.Run(name, func(t *testing.T) {
 			log := keepLog(t)
@@ -190,6 +192,7 @@ func TestWithFallbackCloses(t *testing.T) {
 // The README's first two blocks of Go, compiled and run as they stand there, answer also
 // where Redis is frozen, or not there at all.
 func TestReadmeExample(t *testing.T) {
+	t.Parallel()
 	readme, err := os.ReadFile("../README.md")
 	if err != nil {
 		t.Fatal(err)

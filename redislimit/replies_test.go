@@ -89,6 +89,7 @@ func TestLyingServer(t *testing.T) {
 // A server, or a proxy before it, that knows no HELLO is spoken to by RESP2, where the
 // messages of a subscription look like replies.
 func TestRESP2(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "--rename-command", "HELLO", "")
 	p := redistest.StartProxy(t, server.Addr)
 	s := open(t, p.URL())
