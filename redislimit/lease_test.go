@@ -50,7 +50,7 @@ func TestLeases(t *testing.T) {
 				done.Go(func() { spend(all[i%instances], amount/2) })
 			}
 			done.Wait()
-			if passed.Load() > limit.Capacity() || leased.Load() < limit.Capacity()/8 {
+			if passed.Load() > int64(amount) || leased.Load() < limit.Capacity()/8 {
 				t.Errorf("%d passed, %d by leases", passed.Load(), leased.Load())
 			}
 			for _, l := range all {
@@ -60,7 +60,7 @@ func TestLeases(t *testing.T) {
 				}
 			}
 			spend(all[0], amount)
-			if n := passed.Load(); n != limit.Capacity() {
+			if n := passed.Load(); n < limit.Capacity() || n > int64(amount) { // a bucket refills meanwhile
 				t.Errorf("%d passed of %d", n, limit.Capacity())
 			}
 		})
