@@ -255,7 +255,7 @@ func TestAttackRulesFiles(t *testing.T) {
 		put(t, other, text)
 		began := time.Now()
 		code, _, errs := call("", "rules", "check", other)
-		if code != 1 || len(errs) > 64<<10 || time.Since(began) > 20*time.Second {
+		if code != 1 || len(errs) > 64<<10 || time.Since(began) > 5*time.Minute { // no measure: some bombs would take days
 			t.Errorf("%s: check: exit %d after %s, %d bytes: %.300s", what, code, time.Since(began), len(errs), errs)
 		}
 		if !slices.Contains([]string{"laughs", "deep maps", "NULs", "half", "a long line", "too long"}, what) {
