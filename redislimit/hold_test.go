@@ -19,7 +19,7 @@ func TestHoldTwins(t *testing.T) {
 	server := redistest.Start(t)
 	steps := 60_000
 	if testing.Short() {
-		steps = 6_000
+		steps = 3_000
 	}
 	for _, c := range []struct {
 		name   string

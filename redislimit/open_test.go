@@ -70,7 +70,6 @@ var troubles = map[string]func(*testing.T, *redistest.Server) (mend func()){
 // A Guard over a bare Store answers within the deadline when Redis is frozen or dead:
 // by what was left of the limit, as OnError says, and a log line says so.
 func TestGuardWithoutRedis(t *testing.T) {
-	t.Parallel()
 	for name, trouble := range troubles {
 		t.Run(name, func(t *testing.T) {
 			log := keepLog(t)
@@ -131,7 +130,6 @@ func TestGuardWithoutRedis(t *testing.T) {
 
 // The same of a Middleware, whose requests would hang or be answered with 503.
 func TestMiddlewareWithoutRedis(t *testing.T) {
-	t.Parallel()
 	for name, trouble := range troubles {
 		t.Run(name, func(t *testing.T) {
 			log := keepLog(t)

@@ -60,6 +60,7 @@ func TestLyingServer(t *testing.T) {
 		"an error":    func([]byte) []byte { return []byte("-NOSCRIPT\r\n") },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			server := redistest.Start(t)
 			p := redistest.StartProxy(t, server.Addr)
 			s := open(t, p.URL())

@@ -254,6 +254,9 @@ func (a *attacked) attack(t *testing.T, g *assailant, more func() bool) (last []
 // The test can fail: where anything that is ambiguous is let through, and where bodies
 // reach an upstream that does not know of them, it finds how a client gets round a rule.
 func TestDifferentialFuzzFinds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it sends thousands of requests to show that a test can fail")
+	}
 	const seed, atMost = 13, 5000 // of the first 14 seeds, the one that needs least
 	up := startUnderstanding(t, 2)
 	finds := func(t *testing.T, want string, changes ...func(*server.Config)) {

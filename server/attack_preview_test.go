@@ -15,6 +15,9 @@ import (
 // them expensive, in shadow mode, so that none ends the others. The preview ends when its time is
 // up, also within one request, and requests are decided meanwhile.
 func TestAttackPreviewBomb(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it computes for seconds; TestPreviewIsBounded is its short form")
+	}
 	s := newServer(t, `rules: [{name: r, match: 'size(attrs.l) > 0', key: attrs.u, limits: [1000 per 1h]}]`, func(c *server.Config) { c.Settings.RecentRequests = 16 << 20 })
 	in := `{"client":"192.0.2.1","attrs":{"u":"u","l":[` + strings.Repeat("1,", 1000) + `1]}}`
 	for range 20 {

@@ -193,9 +193,13 @@ func TestHTTP2ClientsAreServed(t *testing.T) {
 	files := ca.sign(t, "server").write(t, nil)
 	g := start(t, newServer(t, many, everythingTo(up), withTLS(files, nil, nil)))
 	plain := start(t, newServer(t, many, everythingTo(up)))
+	times := 2
+	if testing.Short() {
+		times = 1
+	}
 	fetch := func(t *testing.T, c *http.Client, url string) {
 		t.Helper()
-		for range 2 {
+		for range times {
 			resp, err := c.Get(url)
 			if err != nil {
 				t.Fatal(err)

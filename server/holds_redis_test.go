@@ -80,7 +80,7 @@ func TestInFlightOfTwoInstances(t *testing.T) {
 	const places, callers = 100, 256
 	last, longest := 30*time.Second, 2*time.Second
 	if testing.Short() {
-		last, longest = 2*time.Second, 300*time.Millisecond
+		last, longest = time.Second, 200*time.Millisecond
 	}
 	var at crowd
 	var done atomic.Bool

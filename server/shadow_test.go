@@ -25,8 +25,11 @@ import (
 // byte by byte and at the same instants as one with more rules in shadow mode among
 // them, also while the store fails or hangs.
 func TestAttackShadow(t *testing.T) {
-	until := time.Now().Add(attack.Time(t, 0))
-	for seed := uint64(1); seed <= 150 || time.Now().Before(until); seed++ {
+	until, files := time.Now().Add(attack.Time(t, 0)), uint64(150)
+	if testing.Short() {
+		files = 40
+	}
+	for seed := uint64(1); seed <= files || time.Now().Before(until); seed++ {
 		random := rand.New(rand.NewPCG(seed, 5))
 		plain, shadowed := randomRules(random)
 		over := random.IntN(3)

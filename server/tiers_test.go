@@ -136,8 +136,12 @@ func TestTiersApartInRedis(t *testing.T) { eachAlgorithmInRedis(t, 5, 400, tiers
 // begins at an instant, or, if that is zero, has the time of the bubble in which it runs.
 type atRandom func(t *testing.T, store stint.Store, rng *rand.Rand, a stint.Algorithm, steps int, at time.Time)
 
-// eachAlgorithm runs a test some times for each algorithm, in memory and in bubbles.
+// eachAlgorithm runs a test some times for each algorithm, in memory and in bubbles; the short
+// form does so a third as often.
 func eachAlgorithm(t *testing.T, times, steps int, test atRandom) {
+	if testing.Short() {
+		times = (times + 2) / 3
+	}
 	for a := stint.TokenBucket; a <= stint.SlidingWindow; a++ {
 		t.Run(a.String(), func(t *testing.T) {
 			for range times {
@@ -150,8 +154,12 @@ func eachAlgorithm(t *testing.T, times, steps int, test atRandom) {
 	}
 }
 
-// eachAlgorithmInRedis runs a test some times for each algorithm, from noon.
+// eachAlgorithmInRedis runs a test some times for each algorithm, from noon; the short form once.
 func eachAlgorithmInRedis(t *testing.T, times, steps int, test atRandom) {
+	t.Parallel()
+	if testing.Short() {
+		times = 1
+	}
 	redis := redistest.Start(t)
 	for a := stint.TokenBucket; a <= stint.SlidingWindow; a++ {
 		t.Run(a.String(), func(t *testing.T) {
@@ -167,6 +175,11 @@ func eachAlgorithmInRedis(t *testing.T, times, steps int, test atRandom) {
 // more than its own limit allows in the time it took, and who waits as long as it was
 // told is allowed, whatever the others ask meanwhile.
 func TestTiersWaitInRedis(t *testing.T) {
+	t.Parallel()
+	lasts := 1200 * time.Millisecond
+	if testing.Short() {
+		lasts /= 2
+	}
 	redis := redistest.Start(t)
 	for a := stint.TokenBucket; a <= stint.SlidingWindow; a++ {
 		t.Run(a.String(), func(t *testing.T) {
@@ -186,7 +199,7 @@ rules:
 				return v
 			}
 			began, free := time.Now(), 0
-			for time.Since(began) < 1200*time.Millisecond {
+			for time.Since(began) < lasts {
 				v := ask("free")
 				for range 20 {
 					ask("partner")

@@ -37,7 +37,7 @@ func hostileRules() string {
 // Keys, names of rules, messages, reasons, notes and what is typed are shown as texts, whatever
 // they are.
 func TestAttackScripts(t *testing.T) {
-	t.Parallel()
+	atLength(t)
 	s := serve(t, "server: {rules: fleet}\nrules: []", "--store", redistest.Start(t).URL())
 	s.must(200, "PUT", "/v1/rules", map[string]any{"text": hostileRules(), "after": 0, "note": hostile[0]})
 	for _, text := range hostile {

@@ -28,7 +28,7 @@ const mostWeight = 200_000
 
 // The whole page with all of its parts is light. The first paint is logged, and no measure.
 func TestPageWeight(t *testing.T) {
-	t.Parallel()
+	atLength(t)
 	s := serve(t, loginRule)
 	b := open(t)
 	var wire, files atomic.Int64
@@ -67,7 +67,7 @@ func TestPageWeight(t *testing.T) {
 
 // The stream takes at most 2 kB a second, with more busy rules than it shows.
 func TestStreamWeight(t *testing.T) {
-	t.Parallel()
+	atLength(t)
 	rules := "rules:\n"
 	var checks []string
 	for i := range 30 {
@@ -168,10 +168,7 @@ func event(began time.Time, n int) string {
 // The heap of a page that is open for an hour is flat: what the second half of the hour adds to it
 // is noise. A page that leaks grows in every hour, and noise does not: hence three of them.
 func TestHeapIsFlat(t *testing.T) {
-	if testing.Short() {
-		t.Skip("an hour of a page takes long")
-	}
-	t.Parallel()
+	atLength(t)
 	s := serve(t, loginRule)
 	events := make(chan int)
 	page := hurried(t, s, events)

@@ -20,7 +20,7 @@ const slowCalls = `{
 // What is empty is said after the server has said so, not before: while a page waits for its
 // answers it must not tell that there is nothing.
 func TestEmptyAfterAnswer(t *testing.T) {
-	t.Parallel()
+	atLength(t)
 	s := serve(t, loginRule)
 	for _, page := range []string{"rules", "offenders", "bans", "alerts", "audit"} {
 		b := open(t)
@@ -39,7 +39,7 @@ func TestEmptyAfterAnswer(t *testing.T) {
 // A browser keeps pages that were left, to come back to them. They must not keep their streams,
 // of which a browser allows six: the seventh page would never load.
 func TestPagesThatWereLeft(t *testing.T) {
-	t.Parallel()
+	atLength(t)
 	s := serve(t, loginRule)
 	b := open(t)
 	for i := range 9 {
@@ -47,7 +47,7 @@ func TestPagesThatWereLeft(t *testing.T) {
 		b.until(fmt.Sprintf("visit %d is live", i+1), of("connection")+".dataset.state === 'live'")
 		b.visit("about:blank")
 	}
-	eval[bool](b, "(history.back(), true)")
+	eval[bool](b, "(setTimeout(() => history.back()), true)")
 	b.until("the page is live when the user comes back", `document.querySelector('[data-testid=connection]')?.dataset.state === 'live'`)
 	at := eval[string](b, of("health")+".textContent")
 	stop := load(t, s)
@@ -58,7 +58,7 @@ func TestPagesThatWereLeft(t *testing.T) {
 // The top of the overview names the rule that refuses, the key that is refused, and since when,
 // and the ban is one click away.
 func TestWhomItRefuses(t *testing.T) {
-	t.Parallel()
+	atLength(t)
 	s := serve(t, loginRule)
 	b := open(t)
 	b.visit(s.admin + "/")

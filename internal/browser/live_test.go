@@ -87,7 +87,7 @@ func TestStoreAway(t *testing.T) {
 // When the instance is gone, the page says that it has lost it, keeps what it shows, and finds
 // another that takes its place.
 func TestInstanceAway(t *testing.T) {
-	t.Parallel()
+	atLength(t)
 	s := serve(t, loginRule)
 	address := strings.TrimPrefix(s.admin, "http://")
 	b := open(t)
@@ -103,7 +103,7 @@ func TestInstanceAway(t *testing.T) {
 
 // Ten thousand bans stay a list that scrolls: only the rows in view are elements.
 func TestTenThousandKeys(t *testing.T) {
-	t.Parallel()
+	atLength(t)
 	s := serve(t, `
 rules:
   - name: login
@@ -154,7 +154,7 @@ rules:
 
 // A page that was closed leaves no stream behind, and one that is signed out gets no more events.
 func TestStreamEnds(t *testing.T) {
-	t.Parallel()
+	atLength(t)
 	s := serve(t, guarded)
 	b := open(t)
 	b.signIn(s, writeToken)

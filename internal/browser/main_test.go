@@ -61,6 +61,16 @@ func missing(t testing.TB, program, install string) {
 	redistest.Skip(t, program, install)
 }
 
+// atLength is the start of a test that is in the long form only: of what a page weighs, of many
+// pages, of what hardly changes.
+func atLength(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("a page at length")
+	}
+	t.Parallel()
+}
+
 // dirLocked is a directory that is removed after the last test.
 func dirLocked(t testing.TB) string {
 	t.Helper()
@@ -83,14 +93,14 @@ func chromium(t testing.TB) context.Context {
 		return once.browser
 	}
 	path := ""
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+	for _, name := range []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"} {
 		if found, err := exec.LookPath(name); err == nil {
 			path = found
 			break
 		}
 	}
 	if path == "" {
-		missing(t, "chromium", "scripts/get chromium")
+		missing(t, "chromium", "scripts/get chromium-headless-shell")
 	}
 	options := []chromedp.ExecAllocatorOption{chromedp.ExecPath(path), chromedp.UserDataDir(filepath.Join(dirLocked(t), "profile"))}
 	for _, flag := range []string{

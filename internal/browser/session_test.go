@@ -91,7 +91,7 @@ func TestSignIn(t *testing.T) {
 // When the token of a session is changed, the page asks for the new one, and what the user was
 // doing goes on after it.
 func TestExpiredToken(t *testing.T) {
-	t.Parallel()
+	atLength(t)
 	s := serve(t, guarded)
 	b := open(t)
 	b.signIn(s, writeToken)
@@ -112,7 +112,7 @@ func TestExpiredToken(t *testing.T) {
 // A read token shows all that a write token shows, and has nothing to press that changes
 // something.
 func TestReadOnly(t *testing.T) {
-	t.Parallel()
+	atLength(t)
 	s := serve(t, "server:\n  rules: fleet"+withTokens+loginRule, "--store", redistest.Start(t).URL())
 	s.fill()
 	seen := map[string]map[string]bool{}
