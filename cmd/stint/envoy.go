@@ -363,8 +363,7 @@ func (d *descriptors) follow(ctx context.Context, s *server.Server) bool {
 		}
 		set, err := rules.ParseFiles(orEmpty(files))
 		had := d.loaded.Load()
-		refused = !takeRules(s, set, err, d.log, refused)
-		d.note(files, err)
+		refused = !takeRules(s, set, err, d.log, refused, func() { d.note(files, err) })
 		if err == nil && !had {
 			close(first)
 		}

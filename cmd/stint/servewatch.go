@@ -29,10 +29,11 @@ func watch(ctx context.Context, w rules.Watcher, files []rules.File, s *server.S
 		if err == nil {
 			settings, set, err = config.Read(files, redislimit.CheckAddress)
 		}
-		refused = !takeRules(s, set, err, log, refused)
-		if loaded != nil {
-			loaded(files, err)
-		}
+		refused = !takeRules(s, set, err, log, refused, func() {
+			if loaded != nil {
+				loaded(files, err)
+			}
+		})
 		if err == nil && !reflect.DeepEqual(settings, before) {
 			log.Warn("the section server has changed; that takes a restart")
 		}
@@ -41,15 +42,19 @@ func watch(ctx context.Context, w rules.Watcher, files []rules.File, s *server.S
 }
 
 // takeRules takes over set, or logs why it is not, and returns false. err says what is wrong with it.
-// If the last ones were refused, the line that ends this has the level of a warning.
-func takeRules(s *server.Server, set *rules.Set, err error, log *slog.Logger, refused bool) bool {
+// If the last ones were refused, the line that ends this has the level of a warning. It calls done
+// before it logs: who reads that rules are taken may ask at once.
+func takeRules(s *server.Server, set *rules.Set, err error, log *slog.Logger, refused bool, done func()) bool {
 	if err != nil {
 		s.RulesRefused(err)
+		done()
 		log.Error("rules not taken; the previous ones stay in force", "version", s.Rules().Version, "error", err)
 		return false
 	}
 	known := s.Findings()
-	switch taken, err := s.SetRules(set); {
+	taken, err := s.SetRules(set)
+	done()
+	switch {
 	case err != nil:
 		log.Error("rules not taken; the previous ones stay in force", "version", s.Rules().Version, "error", err)
 		return false
