@@ -260,8 +260,11 @@ func (b *breaker) close() {
 
 // jittered is d, up to a fifth shorter or longer.
 func jittered(d time.Duration) time.Duration {
-	return d - d/5 + rand.N(2*d/5+1)
+	return d - d/5 + jitter(2*d/5+1)
 }
+
+// jitter is a random time below most. Tests have another.
+var jitter = rand.N[time.Duration]
 
 // pause waits, and reports whether ctx let it.
 func pause(ctx context.Context, d time.Duration) bool {

@@ -72,7 +72,12 @@ func TestBreaker(t *testing.T) {
 func TestBreakerOfSlowAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := slowStore{new(stint.Memory), 10 * time.Millisecond}
-		f := &fleet.Fallback{Store: slow, Breaker: fleet.Breaker{Slow: 5 * time.Millisecond}}
+		var why error
+		f := &fleet.Fallback{Store: slow, Breaker: fleet.Breaker{Slow: 5 * time.Millisecond, Changed: func(_ fleet.BreakerState, err error) {
+			if why == nil {
+				why = err
+			}
+		}}}
 		defer f.Close()
 		l := stint.NewLimiter(f)
 		for range 5 {
@@ -81,8 +86,8 @@ func TestBreakerOfSlowAnswers(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Second) // a probe is as slow
-		if f.State() == fleet.Closed {
-			t.Error(f.State())
+		if f.State() == fleet.Closed || why == nil || why.Error() != "stint: the store took 10ms" {
+			t.Error(f.State(), why)
 		}
 	})
 }

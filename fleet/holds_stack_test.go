@@ -19,6 +19,7 @@ type runs struct {
 	id     stint.HoldID
 	asks   []stint.Ask
 	by     []stint.Source
+	span   time.Duration // that it lasts; 0: as the limit says
 	cost   int64
 	settle []stint.HoldCall // what the store did not answer
 }
@@ -26,7 +27,7 @@ type runs struct {
 func (r *runs) calls(action stint.HoldAction) (calls []stint.HoldCall) {
 	for i, a := range r.asks {
 		if a.Limit.IsHeld() {
-			calls = append(calls, stint.HoldCall{Action: action, Key: a.Key, Limit: a.Limit, Hold: r.id, Units: a.Units(), Cost: r.cost, By: r.by[i], Again: action == stint.HoldRenew})
+			calls = append(calls, stint.HoldCall{Action: action, Key: a.Key, Limit: a.Limit, Hold: r.id, Units: a.Units(), For: r.span, Cost: r.cost, By: r.by[i], Again: action == stint.HoldRenew})
 		}
 	}
 	return calls

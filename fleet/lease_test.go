@@ -325,3 +325,39 @@ func TestLeasesRetryAfterOfEachCost(t *testing.T) {
 		}
 	})
 }
+
+// At the end all that is leased goes back, of however many keys.
+func TestLeasesOfManyKeysGoBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const keys = 250
+		m, limit := new(stint.Memory), stint.MustLimit("1000 per 1h fixed_window lease 20%")
+		s := &limittest.Faulty{Store: m}
+		l := leasing(t, s, 1)
+		limiter, leased := stint.NewLimiter(l), 0
+		for range 15 {
+			for key := range keys {
+				d, err := limiter.Allow(t.Context(), fmt.Sprint(key), limit)
+				if err != nil || !d.Allowed {
+					t.Fatal(d, err)
+				}
+				if d.By == stint.ByLease {
+					leased++
+				}
+			}
+			time.Sleep(time.Millisecond)
+		}
+		before := s.Calls()
+		l.Close()
+		if calls := s.Calls() - before; calls != 3 || leased == 0 {
+			t.Errorf("%d calls gave back what is leased of %d keys, which served %d; want 3 calls, of 100 each", calls, keys, leased)
+		}
+		for key := range keys {
+			if d, _ := stint.NewLimiter(m).Peek(t.Context(), fmt.Sprint(key), limit); d.Remaining != 1000-15 {
+				t.Fatalf("of key %d %d are left, want %d", key, d.Remaining, 1000-15)
+			}
+		}
+		if u := l.Units(); u.Held != 0 || u.Void != 0 || u.Charged != u.Served+u.Returned {
+			t.Errorf("%+v", u)
+		}
+	})
+}

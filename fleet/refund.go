@@ -88,7 +88,7 @@ func (f *Fallback) Violate(ctx context.Context, r *stint.Request) (d stint.Decis
 		if err == nil {
 			internal.Learn(f.local, r, &d, nil)
 		}
-		if err == nil || ctx.Err() != nil {
+		if err == nil || isOwn(ctx, err) {
 			return d, err
 		}
 	}

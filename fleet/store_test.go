@@ -41,6 +41,9 @@ func TestStoreOverMemory(t *testing.T) {
 	if d, _ := stint.NewLimiter(m).Peek(t.Context(), "k", limit); d.Remaining != limit.Capacity()-1 {
 		t.Errorf("the Memory itself: %+v", d)
 	}
+	if s.Shared() != stint.Store(m) {
+		t.Error("the shared store is another")
+	}
 	if s.State() != fleet.Closed || s.Live() != 1 || s.Connected() || s.Remembered() != 0 || s.Leased() != (fleet.LeasedUnits{}) {
 		t.Error("a Store without layers says something of them")
 	}

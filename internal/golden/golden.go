@@ -43,7 +43,7 @@ func Run(t *testing.T, path string, outcome func(t *testing.T, given string) str
 	for i, p := range Read(t, path) {
 		got := strings.TrimRight(outcome(t, p.Given), "\n") + "\n"
 		if got != p.Want && !*update {
-			t.Errorf("%s:\n%s\ngot:\n%swant:\n%s", p.Title, p.Given, got, p.Want)
+			t.Errorf("%s:\n%s\n%s", p.Title, p.Given, apart(got, p.Want))
 		}
 		if i > 0 {
 			rewritten.WriteByte('\n')
@@ -55,4 +55,19 @@ func Run(t *testing.T, path string, outcome func(t *testing.T, given string) str
 			t.Fatal(err)
 		}
 	}
+}
+
+// around is how many lines are shown before and after those that differ first.
+const around = 12
+
+// apart shows where two texts differ first.
+func apart(got, want string) string {
+	g, w := strings.SplitAfter(got, "\n"), strings.SplitAfter(want, "\n")
+	n := 0
+	for n < min(len(g), len(w)) && g[n] == w[n] {
+		n++
+	}
+	from := max(0, n-around)
+	part := func(lines []string) string { return strings.Join(lines[from:min(len(lines), n+around)], "") }
+	return fmt.Sprintf("from line %d on, got:\n%swant:\n%s", from+1, part(g), part(w))
 }

@@ -1,0 +1,111 @@
+package fleet_test
+
+import (
+	"bytes"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/limittest"
+)
+
+// logged is where slog.Default writes until the test ends.
+type logged struct {
+	mu    sync.Mutex
+	lines bytes.Buffer
+}
+
+func logDefault(t *testing.T) *logged {
+	l := new(logged)
+	was := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}})))
+	t.Cleanup(func() { slog.SetDefault(was) })
+	return l
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lines.Write(b)
+}
+
+// take is the lines since the last time.
+func (l *logged) take() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	text := strings.TrimSpace(l.lines.String())
+	l.lines.Reset()
+	lines := strings.Split(text, "\n")
+	slices.Sort(lines) // each is written by a goroutine of its own
+	return lines
+}
+
+// Who has set no hooks reads in the log that the store fails, that it is no longer asked
+// and that it decides again: each once, and not again and again.
+func TestOutageIsLogged(t *testing.T) {
+	log := logDefault(t)
+	synctest.Test(t, func(t *testing.T) {
+		c := new(cluster)
+		f := &fleet.Fallback{Store: c}
+		defer f.Close()
+		l := stint.NewLimiter(f)
+		spend := func(keys ...string) {
+			for range 8 {
+				for _, key := range keys {
+					if _, err := l.Allow(t.Context(), key, stint.MustLimit("1000 per 1h")); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			time.Sleep(3 * time.Second)
+		}
+		const (
+			fails  = `level=WARN msg="stint: the store does not decide; OnError decides instead" error="context deadline exceeded"`
+			partly = `level=ERROR msg="stint: circuit breaker open: a server of the store is not asked until it answers again; OnError decides about its keys" error="a: context deadline exceeded"`
+			open   = `level=ERROR msg="stint: circuit breaker open: the store is not asked until it answers again; OnError decides instead" error="limittest: call 5: context deadline exceeded"`
+			again  = `level=INFO msg="stint: the store decides again"`
+		)
+		want := func(what string, lines ...string) {
+			t.Helper()
+			synctest.Wait()
+			if have := log.take(); !slices.Equal(have, lines) {
+				t.Errorf("%s: logged\n%s\nwant\n%s", what, strings.Join(have, "\n"), strings.Join(lines, "\n"))
+			}
+		}
+		c.set("a")
+		spend("a", "b")
+		want("one server hangs", partly, fails)
+		c.set()
+		spend("a", "b")
+		want("it answers again", again)
+		spend("a", "b", "c")
+		want("nothing happens", "")
+		time.Sleep(time.Minute)
+		c.set("a", "b", "c")
+		spend("a", "b", "c")
+		want("all hang", partly, fails)
+		c.set()
+		time.Sleep(time.Minute)
+		want("they answer again", again)
+		hangs := false
+		f = &fleet.Fallback{Store: &limittest.Faulty{Store: new(stint.Memory), Fault: func(int) limittest.Fault { return limittest.Fault{Hang: hangs} }}}
+		defer f.Close()
+		l, hangs = stint.NewLimiter(f), true
+		spend("a")
+		want("the only one hangs", open, strings.Replace(fails, `"context`, `"limittest: call 1: context`, 1))
+		hangs = false
+		spend("a")
+		want("it answers again", again)
+	})
+}
