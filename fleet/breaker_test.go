@@ -68,10 +68,10 @@ func TestBreaker(t *testing.T) {
 	})
 }
 
-// A slow answer counts as a failure, and is used.
+// A slow answer counts as a failure, and is used. One that is fast enough does not count.
 func TestBreakerOfSlowAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow := slowStore{new(stint.Memory), 10 * time.Millisecond}
+		slow := &slowStore{new(stint.Memory), 0}
 		var why error
 		f := &fleet.Fallback{Store: slow, Breaker: fleet.Breaker{Slow: 5 * time.Millisecond, Changed: func(_ fleet.BreakerState, err error) {
 			if why == nil {
@@ -80,11 +80,22 @@ func TestBreakerOfSlowAnswers(t *testing.T) {
 		}}}
 		defer f.Close()
 		l := stint.NewLimiter(f)
-		for range 5 {
-			if d, err := l.Allow(t.Context(), "k", stint.MustLimit("9 per 1m")); err != nil || d.By != stint.ByStore {
-				t.Fatal(d, err)
+		ask := func() {
+			for range 5 {
+				if d, err := l.Allow(t.Context(), "k", stint.MustLimit("9 per 1m")); err != nil || d.By != stint.ByStore {
+					t.Fatal(d, err)
+				}
 			}
 		}
+		time.Sleep(time.Minute)
+		slow.takes = 4 * time.Millisecond
+		ask()
+		time.Sleep(time.Second)
+		if f.State() != fleet.Closed {
+			t.Fatal(f.State(), why)
+		}
+		slow.takes = 10 * time.Millisecond
+		ask()
 		time.Sleep(time.Second) // a probe is as slow
 		if f.State() == fleet.Closed || why == nil || why.Error() != "stint: the store took 10ms" {
 			t.Error(f.State(), why)
@@ -97,7 +108,7 @@ type slowStore struct {
 	takes time.Duration
 }
 
-func (s slowStore) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+func (s *slowStore) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
 	time.Sleep(s.takes)
 	return s.Store.Take(ctx, r, out)
 }

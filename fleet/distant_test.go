@@ -22,6 +22,7 @@ type distant struct {
 	*notifier
 	mu    sync.Mutex
 	fails string // how: see faults
+	only  string // the key of which calls fail; empty: all do
 	calls []string
 }
 
@@ -34,10 +35,13 @@ var faults = map[string]limittest.Fault{
 	"hung": {Hang: true},
 	"full": {Err: fmt.Errorf("away: %w: %w", fleet.ErrNotCharged, stint.ErrFull)},
 	"bad":  {Err: fleet.ErrBroken},
+	"slow": {}, // by slowness
 	// These are the caller's own.
 	"unfit":  {Err: stint.ErrRequest},
 	"unable": {Err: stint.ErrUnsupported},
 }
+
+const slowness = 40 * time.Millisecond
 
 func newDistant() *distant {
 	s := &distant{notifier: newNotifier(), fails: "here"}
@@ -49,15 +53,17 @@ func newDistant() *distant {
 	return s
 }
 
+// fail is "here", another of faults, or such as "away a": only calls about a fail.
 func (s *distant) fail(how string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.fails = how
+	s.fails, s.only, _ = strings.Cut(how, " ")
 }
 
 // asked notes a call, and takes the time that it is on its way. That depends on what is
 // asked, so that what happens on two ways does not happen at one instant, in any order.
-func (s *distant) asked(format string, args ...any) {
+// It returns the store that answers, which does not fail if the call is about other keys.
+func (s *distant) asked(ctx context.Context, format string, args ...any) stint.Store {
 	line := fmt.Sprintf(format, args...)
 	if strings.Contains(line, "stint probe") {
 		line = "probe"
@@ -65,7 +71,28 @@ func (s *distant) asked(format string, args ...any) {
 	s.note("%s", line)
 	h := fnv.New32()
 	_, _ = h.Write([]byte(line))
-	time.Sleep(time.Millisecond + time.Duration(h.Sum32()%100_000))
+	takes := time.Millisecond + time.Duration(h.Sum32()%100_000)
+	s.mu.Lock()
+	if s.fails == "slow" {
+		takes += slowness
+	}
+	s.mu.Unlock()
+	select {
+	case <-time.After(takes):
+	case <-ctx.Done():
+		return &limittest.Faulty{Fault: func(int) limittest.Fault { return limittest.Fault{Err: ctx.Err()} }}
+	}
+	return s.who(line)
+}
+
+// who answers a call, which fails if it is about a key that does.
+func (s *distant) who(line string) stint.Store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.only != "" && !strings.Contains(" "+line, " "+s.only+" ") {
+		return s.Faulty.Store
+	}
+	return s.notifier
 }
 
 // note notes something that happened.
@@ -107,8 +134,7 @@ func runsOf(lines []string) (all []string) {
 }
 
 func (s *distant) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
-	s.asked("take %s", shownAsks(r))
-	return s.notifier.Take(ctx, r, out)
+	return s.asked(ctx, "take %s", shownAsks(r)).Take(ctx, r, out)
 }
 
 func (s *distant) TakeBatch(ctx context.Context, rs []stint.Request, answers []stint.Answer) {
@@ -117,25 +143,28 @@ func (s *distant) TakeBatch(ctx context.Context, rs []stint.Request, answers []s
 		all = append(all, shownAsks(&rs[i]))
 	}
 	slices.Sort(all) // debts are charged in any order
-	s.asked("batch %s", strings.Join(runsOf(all), " ; "))
-	s.notifier.TakeBatch(ctx, rs, answers)
+	store := s.asked(ctx, "batch %s", strings.Join(runsOf(all), " ; "))
+	if s.only == "" {
+		stint.TakeBatch(ctx, store, rs, answers)
+		return
+	}
+	for i := range rs {
+		stint.TakeBatch(ctx, s.who(shownAsks(&rs[i])), rs[i:i+1], answers[i:i+1])
+	}
 }
 
 func (s *distant) Refund(ctx context.Context, r *stint.Request) error {
 	all := strings.Split(shownAsks(r), ", ")
 	slices.Sort(all) // leases return in any order
-	s.asked("refund %s", strings.Join(all, ", "))
-	return s.notifier.Refund(ctx, r)
+	return stint.Refund(ctx, s.asked(ctx, "refund %s", strings.Join(all, ", ")), r)
 }
 
 func (s *distant) Reset(ctx context.Context, r *stint.Request) error {
-	s.asked("reset %s", shownAsks(r))
-	return s.notifier.Reset(ctx, r)
+	return stint.Reset(ctx, s.asked(ctx, "reset %s", shownAsks(r)), r)
 }
 
 func (s *distant) Violate(ctx context.Context, r *stint.Request) (stint.Decision, error) {
-	s.asked("violate %s", shownAsks(r))
-	return s.notifier.Violate(ctx, r)
+	return stint.Violate(ctx, s.asked(ctx, "violate %s", shownAsks(r)), r)
 }
 
 func (s *distant) Holds(ctx context.Context, at time.Time, calls []stint.HoldCall) {
@@ -149,8 +178,7 @@ func (s *distant) Holds(ctx context.Context, at time.Time, calls []stint.HoldCal
 		all = append(all, fmt.Sprintf("%s %s %s %d of %d%s", holdNames[c.Action], c.Key, c.Limit.Spec().Name, c.Cost, c.Units, again))
 	}
 	slices.Sort(all)
-	s.asked("%s", strings.Join(all, " ; "))
-	s.notifier.Holds(ctx, at, calls)
+	stint.Holds(ctx, s.asked(ctx, "%s", strings.Join(all, " ; ")), at, calls)
 }
 
 var holdNames = map[stint.HoldAction]string{

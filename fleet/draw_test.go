@@ -42,7 +42,7 @@ func (g *drawn) next() string {
 	case k == 0 && g.store.fails != "here":
 		return "store here"
 	case k == 0:
-		return "store " + pick(g, "away", "away", "cut", "lost", "hung", "full", "bad", "unfit", "unable")
+		return "store " + pick(g, "away", "away", "cut", "lost", "hung", "full", "bad", "unfit", "unable", "slow", "slow", "cut a", "bad b", "away a")
 	case k == 1:
 		return "wait " + pick(g, "30ms", "150ms", "1s", "2500ms", "7s")
 	case k == 2 || k > 16 && g.isLeased():

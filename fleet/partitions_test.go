@@ -193,3 +193,33 @@ func TestPartitionsFailAlone(t *testing.T) {
 		}
 	})
 }
+
+// A list is decided by each server that answers, even before it is known that another does
+// not; and only that one is then not asked.
+func TestPartitionsOfOneList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(cluster)
+		f := &fleet.Fallback{Store: store, Called: func(time.Duration, error) {}}
+		defer f.Close()
+		limit := stint.MustLimit("1000 per 1h fixed_window")
+		rs := make([]stint.Request, 2)
+		for i, key := range []string{"b1", "a1"} {
+			rs[i].Asks = []stint.Ask{{Key: key, Limit: limit, Cost: 1}}
+		}
+		store.set("b")
+		for range 8 {
+			answers := make([]stint.Answer, len(rs))
+			f.TakeBatch(t.Context(), rs, answers)
+			if answers[0].Err != nil || answers[0].By != stint.ByLocal || answers[1].Err != nil || answers[1].By != stint.ByStore {
+				t.Fatalf("%+v", answers)
+			}
+			synctest.Wait()
+		}
+		if f.State() != fleet.PartlyOpen {
+			t.Error(f.State())
+		}
+		if d, _ := stint.NewLimiter(&store.Memory).Peek(t.Context(), "a1", limit); d.Remaining != 1000-8 {
+			t.Errorf("%d units of a1 are left, want %d", d.Remaining, 1000-8)
+		}
+	})
+}

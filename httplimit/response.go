@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -147,8 +148,8 @@ func (w *watchedWriter) leave() {
 	w.onEnd(ctx, &response)
 }
 
-// withTrailers returns h with the trailers that were not announced under their own names. net/http
-// has them under http.TrailerPrefix.
+// withTrailers returns h with the trailers that were not announced under their own names, after the
+// headers of these. net/http has them under http.TrailerPrefix.
 func withTrailers(h http.Header) http.Header {
 	var all http.Header
 	for name, lines := range h {
@@ -160,7 +161,8 @@ func withTrailers(h http.Header) http.Header {
 			all = maps.Clone(h)
 		}
 		delete(all, name)
-		all[http.CanonicalHeaderKey(trailer)] = lines
+		name = http.CanonicalHeaderKey(trailer)
+		all[name] = slices.Concat(all[name], lines)
 	}
 	if all == nil {
 		return h

@@ -111,20 +111,21 @@ func TestOnEnd(t *testing.T) {
 	}
 }
 
-// Trailers are known by their names, announced or not.
+// Trailers are known by their names, announced or not, and come after the headers of the same.
 func TestOnEndTrailers(t *testing.T) {
 	var got http.Header
 	a := httplimit.Answer{Unlimited: true, OnEnd: func(_ context.Context, r *httplimit.Response) { got = r.Header }}
 	httplimit.Middleware{Decide: always(a, nil), Dialect: httplimit.NoHeaders}.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		h := w.Header()
 		h.Set("Content-Type", "text/plain")
+		h.Set("X-Cost", "1")
 		h.Set("Trailer", "X-Announced")
 		fmt.Fprint(w, "hello")
 		h.Set("X-Announced", "1")
 		h.Set(http.TrailerPrefix+"X-Cost", "2")
 		h.Set(http.TrailerPrefix+"x-late", "3")
 	})).ServeHTTP(httptest.NewRecorder(), get())
-	if want := (http.Header{"Content-Type": {"text/plain"}, "Trailer": {"X-Announced"}, "X-Announced": {"1"}, "X-Cost": {"2"}, "X-Late": {"3"}}); !reflect.DeepEqual(got, want) {
+	if want := (http.Header{"Content-Type": {"text/plain"}, "Trailer": {"X-Announced"}, "X-Announced": {"1"}, "X-Cost": {"1", "2"}, "X-Late": {"3"}}); !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }

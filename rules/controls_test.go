@@ -97,6 +97,8 @@ func TestWith(t *testing.T) {
 		{"for two such tiers, in the file's order", `{"overrides":[{"id":"a","rule":"api","tier":"odd","times":3},{"id":"b","rule":"api","tier":"silver","times":4}]}`,
 			user("quiet", "plan", "silver", "seats", int64(3)), "api: 40 per 1m"},
 		{"the one for the key counts", `{"overrides":[{"id":"a","rule":"api","key":"u","times":3},{"id":"b","rule":"api","tier":"gold","times":4}]}`, user("quiet", "plan", "gold"), "api: 60 per 1m"},
+		{"and for two keys alike", `{"overrides":[{"id":"a","rule":"api","key":"v","times":3},{"id":"b","rule":"api","key":"u","times":3}]}`, user("quiet"), "api: 30 per 1m"},
+		{"or with the same limits", `{"overrides":[{"id":"a","rule":"api","key":"v","limits":["1 per 1h"]},{"id":"b","rule":"api","key":"u","limits":["1 per 1h"]}]}`, user("quiet", "plan", "gold"), "api: 1 per 1h"},
 		{"of two for a key the later", `{"overrides":[{"id":"a","rule":"api","key":"u","times":3},{"id":"b","rule":"api","key":"u","times":4}]}`, user("quiet"), "api: 40 per 1m"},
 		{"of two for a tier the later", `{"overrides":[{"id":"a","rule":"api","tier":"silver","times":3},{"id":"b","rule":"api","tier":"silver","times":4}]}`, user("quiet", "plan", "silver"), "api: 40 per 1m"},
 	} {

@@ -167,7 +167,7 @@ func TestCostsWithoutBudgets(t *testing.T) {
 // Tiers and overrides have the costs of the rule's limits, and its debt, and stay held.
 func TestCostsOfTiersAndOverrides(t *testing.T) {
 	s := parse(t, `
-tiers: {gold: attrs.plan == "gold", free: attrs.plan == "free", other: attrs.plan == "other"}
+tiers: {gold: attrs.plan == "gold", free: attrs.plan == "free", own: attrs.plan == "own", other: attrs.plan == "other"}
 rules:
   - name: r
     key: client.ip
@@ -176,7 +176,8 @@ rules:
     limits: [1000 per 1m fixed_window hold 5s retry 3s, {amount: 90, period: 1h, cost: 2}]
     tiers:
       gold: {times: 2}
-      free: {limits: [10 per 1m fixed_window hold, 9 per 1h, 60 per 1s]}`)
+      free: {limits: [10 per 1m fixed_window hold, 9 per 1h, 60 per 1s]}
+      own: {limits: [{algorithm: fixed_window, amount: 20, period: 1m, hold: true, debt: 3}, {amount: 70, period: 2h, cost: 5}, {amount: 8, period: 1h, cost: 4}]}`)
 	overridden := with(t, s, `{"overrides":[
 		{"id":"1","rule":"r","tier":"other","limits":["500 per 1m fixed_window","5 per 1h", "1 in_flight"]},
 		{"id":"2","rule":"r","key":"192.0.2.9","limits":["600 per 1m fixed_window hold debt 1"]}]}`)
@@ -188,6 +189,7 @@ rules:
 		{s, "", "192.0.2.1", "1000 per 1m fixed_window hold 5s retry 3s: 40, 90 per 1h: 2", 500},
 		{s, "gold", "192.0.2.1", "2000 per 1m fixed_window hold 5s retry 3s: 40, 180 per 1h: 2", 1000},
 		{s, "free", "192.0.2.1", "10 per 1m fixed_window hold: 10, 9 per 1h: 2, 60 per 1s: 1", 5},
+		{s, "own", "192.0.2.1", "20 per 1m fixed_window hold: 20, 70 per 2h: 5, 8 per 1h: 4", 3},
 		{overridden, "other", "192.0.2.1", "500 per 1m fixed_window hold 5s retry 3s: 40, 5 per 1h: 2, 1 in_flight: 1", 250},
 		{overridden, "gold", "192.0.2.9", "600 per 1m fixed_window hold: 40", 1},
 	} {

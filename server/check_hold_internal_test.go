@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"encoding/base64"
 	"strings"
 	"testing"
@@ -73,9 +74,12 @@ func TestHoldText(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"empty": "", "not base64": "%%%", "padding": text + "=", "more": text + "AA", "standard": "+/+/",
-		"another version":    base64.RawURLEncoding.EncodeToString(append([]byte{2}, data[1:]...)),
-		"a number in excess": base64.RawURLEncoding.EncodeToString(append(append([]byte{}, data[:len(data)-1]...), 0x80, 0)),
-		"a bit that is lost": lastBit(text),
+		"another version":      base64.RawURLEncoding.EncodeToString(append([]byte{2}, data[1:]...)),
+		"a number in excess":   base64.RawURLEncoding.EncodeToString(append(append([]byte{}, data[:len(data)-1]...), 0x80, 0)),
+		"a bit that is lost":   lastBit(text),
+		"a number without end": base64.RawURLEncoding.EncodeToString(append(append([]byte{}, data[:13]...), 0x80, 0x80)),
+		"a number too large":   base64.RawURLEncoding.EncodeToString(append(append([]byte{}, data[:13]...), bytes.Repeat([]byte{0xff}, 12)...)),
+		"a text too long":      base64.RawURLEncoding.EncodeToString(append(append([]byte{}, data[:19]...), 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01)),
 	} {
 		if _, err := r.read(text); err == nil {
 			t.Errorf("%s: no error", name)
