@@ -57,6 +57,7 @@ var checks = []check{
 	{"Twins", checkTwins},
 	{"TakeBatch", checkTakeBatch},
 	{"SlidingLogIsExact", property(slidingLogIsExact)},
+	{"LongLogs", checkLongLogs},
 	{"BucketsRefillAtTheRate", property(bucketsRefillAtTheRate)},
 	{"DenialChangesNothing", property(denialChangesNothing)},
 	{"RetryAfterIsExact", property(retryAfterIsExact)},
