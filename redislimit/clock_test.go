@@ -185,7 +185,11 @@ func TestClocksOfTwoServers(t *testing.T) {
 		}
 		return n
 	}
-	for _, pair := range [][2]*redistest.Server{{first, second}, {second, first}} {
+	pairs := [][2]*redistest.Server{{second, first}, {first, second}}
+	if testing.Short() {
+		pairs = pairs[:1] // the replica is an hour ahead
+	}
+	for _, pair := range pairs {
 		master, replica := pair[0], pair[1]
 		follow(replica, master)
 		before, after := stint.NewLimiter(open(t, master.URL())), open(t, replica.URL())

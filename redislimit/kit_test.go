@@ -49,6 +49,10 @@ func TestKit(t *testing.T) {
 			}
 			return s
 		}
+		if testing.Short() { // what differs is how a client sends and reads
+			limittest.Twins(t, new(stint.Memory), over(t, server), steps/5, 1)
+			return
+		}
 		limittest.Kit{
 			New: func(t *testing.T) stint.Store { return over(t, server) },
 			Frozen: func(t *testing.T) stint.Store {

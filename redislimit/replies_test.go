@@ -72,7 +72,11 @@ func TestLyingServer(t *testing.T) {
 			})
 			defer listening.Wait()
 			defer cancel()
-			l := start(s, 8, patient, nil)
+			callers := 8
+			if brief() {
+				callers = 2
+			}
+			l := start(s, callers, patient, nil)
 			l.recovers(t, "before")
 			<-connected
 			p.Set(redistest.Toxic{Lie: lie})
