@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/await"
 )
 
 // holding is a Store that keeps holds in a Memory, which its user may take away. It counts the calls
@@ -263,27 +264,11 @@ func TestReservationDropped(t *testing.T) {
 			t.Fatal(err)
 		}
 	}()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		runtime.GC()
-		if s.held(t, "k", short) == 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("a dropped Reservation still holds")
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	await.Until(t, "a dropped Reservation holds no more", func() bool { runtime.GC(); return s.held(t, "k", short) == 0 })
 	if n := remaining(t, &l, "k", short); n != 992 {
 		t.Errorf("%d remain, want 992", n)
 	}
-	for range 100 {
-		if strings.Contains(text(), "dropped without") {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Errorf("the log: %q", text())
+	await.Until(t, "the log tells of it", func() bool { return strings.Contains(text(), "dropped without") })
 }
 
 // Under a held limit, an estimate of 0 holds nothing, and its cost is charged at the end.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/limittest"
 )
 
@@ -375,21 +376,12 @@ func TestFallbackChargesUnsent(t *testing.T) {
 		}
 	}
 	store.away.Store(false)
-	for end := time.Now().Add(20 * time.Second); f.State() != fleet.Closed; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the breaker stays open")
-		}
-	}
+	await.Until(t, "the breaker closes", func() bool { return f.State() == fleet.Closed })
 	// The breaker does not wait for what is owed to be charged.
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	await.Until(t, "what was spent is charged", func() bool {
 		d, err := stint.NewLimiter(store.Memory).Peek(t.Context(), "a", limit)
-		if err == nil && d.Remaining == 1_000_000-int64(spent) {
-			return
-		}
-		if err != nil || time.Now().After(end) {
-			t.Fatalf("%d were spent, %d are left of a million: %v", spent, d.Remaining, err)
-		}
-	}
+		return err == nil && d.Remaining == 1_000_000-int64(spent)
+	})
 }
 
 // A call that never left this instance is charged with the next that is answered,

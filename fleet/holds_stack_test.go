@@ -12,6 +12,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/await"
 )
 
 // runs is a hold of a test, under one key and one or two limits.
@@ -311,7 +312,7 @@ func TestHoldsAtOnce(t *testing.T) {
 	all.Wait()
 	close(end)
 	ended.Wait()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(await.Patience); ; time.Sleep(20 * time.Millisecond) {
 		for _, f := range fleets { // a call that is answered starts what is owed
 			if _, err := stint.NewLimiter(f).Allow(t.Context(), "other", budget); err != nil {
 				t.Fatal(err)

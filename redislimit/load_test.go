@@ -19,6 +19,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/redislimit"
 )
 
@@ -201,16 +202,12 @@ func (l *load) recovers(t *testing.T, name string) {
 // settles wants the goroutines of before back, soon.
 func settles(t *testing.T, before int) {
 	t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	if !await.So(func() bool {
 		now := runtime.NumGoroutine()
-		if now <= before || brief() && now-delayed() <= before {
-			return
-		}
-		if time.Now().After(deadline) {
-			b := make([]byte, 1<<16)
-			t.Errorf("%d goroutines, %d before:\n%s", now, before, b[:runtime.Stack(b, true)])
-			return
-		}
+		return now <= before || brief() && now-delayed() <= before
+	}) {
+		b := make([]byte, 1<<16)
+		t.Errorf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, b[:runtime.Stack(b, true)])
 	}
 }
 

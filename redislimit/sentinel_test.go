@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -36,31 +37,18 @@ func TestSentinelFailover(t *testing.T) {
 		}
 	}
 	master.Do(t, "WAIT", "1", "5000")
-	deadline := time.Now().Add(30 * time.Second)
-	for { // NOGOODSLAVE until the Sentinel has heard enough of the replica
+	await.Until(t, "the Sentinel has heard enough of the replica", func() bool {
 		_, err := sentinel.Try("SENTINEL", "FAILOVER", "mymaster")
-		if err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+		return err == nil // NOGOODSLAVE before
+	})
 	promoted := replica.Client(t)
-	for {
+	await.Until(t, "the Store follows the failover", func() bool {
 		name := "" // the Sentinel cuts the connections of whom it promotes
 		if role, err := promoted.Do(t.Context(), promoted.B().Arbitrary("ROLE").Build()).ToArray(); err == nil {
 			name, _ = role[0].ToString()
 		}
-		if ok := call(); ok && name == "master" {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the Store has not followed the failover after 30 s")
-		}
-		time.Sleep(10 * time.Millisecond) // paces calls while the fleet of Redis makes up its mind
-	}
+		return call() && name == "master"
+	})
 	for range 100 {
 		call()
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
 )
@@ -87,10 +88,7 @@ func TestAccessLog(t *testing.T) {
 		_, _ = io.Copy(io.Discard, conn)
 		conn.Close()
 		var all []map[string]any
-		for wait := 0; len(all) == 0 && wait < 2000; wait++ {
-			time.Sleep(time.Millisecond)
-			all = lines(t, log.taken(), "request")
-		}
+		await.So(func() bool { all = lines(t, log.taken(), "request"); return len(all) > 0 })
 		if len(all) != 1 {
 			t.Errorf("%s: %d lines", c.request, len(all))
 			continue

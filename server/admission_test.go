@@ -15,6 +15,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
@@ -61,7 +62,7 @@ func TestInFlight(t *testing.T) {
 		defer c.Close()
 		fmt.Fprint(c, "POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n")
 	}
-	if !soon(func() bool {
+	if !await.So(func() bool {
 		return strings.Contains(send(t, g.check, "GET", "/metrics").body, `stint_in_flight{listener="check"} 2`+"\n")
 	}) {
 		t.Fatal("two unfinished checks are not under way")
@@ -107,7 +108,7 @@ func TestInFlight(t *testing.T) {
 		}
 	}
 	close(wait.goOn)
-	if !soon(func() bool { return send(t, g.gateway, "GET", "/").StatusCode == 200 }) {
+	if !await.So(func() bool { return send(t, g.gateway, "GET", "/").StatusCode == 200 }) {
 		t.Error("the room is not free again")
 	}
 }
@@ -138,13 +139,13 @@ func TestBytesOfHeaders(t *testing.T) {
 			if got.StatusCode != c.status || c.status == 503 && got.problem(t) != noRoom {
 				t.Errorf("%s: %d lines of headers: %s %s, want %d", name, c.lines, got.Status, got.body, c.status)
 			}
-			if !soon(func() bool { return maps.Equal(s.Holds(), before) }) {
+			if !await.So(func() bool { return maps.Equal(s.Holds(), before) }) {
 				t.Fatalf("%s: %v, and %v before", name, s.Holds(), before)
 			}
 		}
 	}
 	close(wait.goOn)
-	if !soon(func() bool { return s.Holds()["gateway"] == 0 }) {
+	if !await.So(func() bool { return s.Holds()["gateway"] == 0 }) {
 		t.Error("a request still counts")
 	}
 }
@@ -169,7 +170,7 @@ func TestInFlightIsReleased(t *testing.T) {
 	g := start(t, newServer(t, generous, everythingTo(up), bounded(config.Instance{InFlight: 1})))
 	free := func(after string) {
 		t.Helper()
-		if !soon(func() bool { return send(t, g.gateway, "GET", "/").StatusCode == 200 }) {
+		if !await.So(func() bool { return send(t, g.gateway, "GET", "/").StatusCode == 200 }) {
 			t.Fatalf("no room after %s", after)
 		}
 	}
@@ -349,7 +350,7 @@ func TestMaxConnections(t *testing.T) {
 		t.Error(got.body)
 	}
 	one.Close()
-	if !soon(func() bool {
+	if !await.So(func() bool {
 		c := dial(t, g.gateway)
 		defer c.Close()
 		fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")

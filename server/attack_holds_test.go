@@ -10,6 +10,7 @@ import (
 
 	"github.com/stintdev/stint"
 	layers "github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/limittest"
 )
 
@@ -70,7 +71,7 @@ func TestAttackTrailersAndLateShadows(t *testing.T) {
 		}
 	}
 	o := operator{t, s.Admin()}
-	if !soon(func() bool {
+	if !await.So(func() bool {
 		return strings.Contains(o.want(200, "POST", "/v1/keys/show", `{"rule":"watched","key":"all"}`), fmt.Sprintf(`"used":%d,"remaining":%d`, requests, 100000-requests))
 	}) {
 		t.Error(o.want(200, "POST", "/v1/keys/show", `{"rule":"watched","key":"all"}`))

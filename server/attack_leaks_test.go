@@ -22,6 +22,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/attack"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
@@ -94,11 +95,11 @@ rules:
 		}
 		return true
 	}
-	if !soon(free) {
+	if !await.So(free) {
 		t.Errorf("taken when all have left: %v\n%s", s.Holds(), stacks())
 	}
 	program.Close()
-	if !soon(func() bool { return runtime.NumGoroutine() < before+60 }) { // connections to the upstream, and what serves
+	if !await.So(func() bool { return runtime.NumGoroutine() < before+60 }) { // connections to the upstream, and what serves
 		t.Errorf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, stacks())
 	}
 	if got := send(t, g.gateway, "GET", "/"); got.StatusCode != 200 {

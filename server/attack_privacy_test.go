@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
 )
@@ -67,7 +68,7 @@ alerts:
 	// What one request holds makes another wait, and is released before its end.
 	first := make(chan int)
 	go func() { first <- ask("/model") }()
-	if !soon(func() bool {
+	if !await.So(func() bool {
 		return strings.Contains(o.want(200, "POST", "/v1/keys/show", `{"rule":"model","key":"`+user+`"}`), `"holds"`)
 	}) {
 		t.Fatal("nothing is held")

@@ -24,6 +24,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/server"
@@ -386,7 +387,7 @@ func (p *realProxy) start(t *testing.T, stint, application string) string {
 			t.Logf("%s said:\n%s", p.binary, said)
 		}
 	})
-	if !soon(func() bool {
+	if !await.So(func() bool {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {
 			c.Close()

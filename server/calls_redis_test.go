@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
@@ -80,16 +81,10 @@ descriptors:
 	ask(all[1], "yes: 2", calling("user=ann*-2"))
 	again := calling("user=ann")
 	again.Descriptors.Domain = "shop"
-	for until := time.Now().Add(10 * time.Second); ; { // until the other hears that its refusal is void
+	await.Until(t, "the other hears that its refusal is void", func() bool {
 		v, err := all[0].Decide(t.Context(), again, time.Time{})
-		got := sayCall(again, &v, err)
-		if got == "yes: 1" {
-			break
-		}
-		if time.Now().After(until) {
-			t.Fatalf("%s, want what another instance gave back", got)
-		}
-	}
+		return sayCall(again, &v, err) == "yes: 1"
+	})
 
 	thaw := redis.Freeze(t)
 	defer thaw()

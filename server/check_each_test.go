@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/server"
@@ -161,7 +162,7 @@ func TestCheckEachGoesInParts(t *testing.T) {
 	for _, n := range []int{64, 65, 960, 961, 1000} {
 		checkEach(t, s, strings.Split(strings.Repeat(`{"client":"192.0.2.1"};`, n-1)+`{"client":"192.0.2.2"}`, ";")...)
 		want += 2 * ((n + 63) / 64)
-		if !soon(func() bool { return s.Holds()["shadows"] == 0 }) || calls.Calls() != want {
+		if !await.So(func() bool { return s.Holds()["shadows"] == 0 }) || calls.Calls() != want {
 			t.Errorf("%d calls after a list of %d, want %d", calls.Calls(), n, want)
 		}
 	}

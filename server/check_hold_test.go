@@ -13,6 +13,7 @@ import (
 
 	"github.com/stintdev/stint"
 	layers "github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
@@ -335,7 +336,7 @@ func TestBytesOfHoldCalls(t *testing.T) {
 		other := dial(t, g.check) // another client's check is under way
 		defer other.Close()
 		fmt.Fprint(other, "POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 5000\r\n\r\n{}")
-		if !soon(func() bool { return s.Holds()["bytes"] > 0 }) {
+		if !await.So(func() bool { return s.Holds()["bytes"] > 0 }) {
 			t.Fatal("its body takes no memory")
 		}
 		if w := callCheck(s, path, of(19)); w.Code != 503 || w.Header().Get("Retry-After") != "1" {
@@ -345,7 +346,7 @@ func TestBytesOfHoldCalls(t *testing.T) {
 		if got := other.answer(t, "POST"); got.StatusCode != 200 {
 			t.Errorf("the other: %s", got.Status)
 		}
-		if !soon(func() bool { return s.Holds()["bytes"] == 0 }) {
+		if !await.So(func() bool { return s.Holds()["bytes"] == 0 }) {
 			free("a check beside it")
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/server"
 )
@@ -60,13 +61,13 @@ func TestAttackFastClock(t *testing.T) {
 			return true
 		}
 	}
-	eventually(t, "everybody has seen it", numbers(changes))
+	await.Until(t, "everybody has seen it", numbers(changes))
 
 	// Whatever is written by any of them leaves in what holds.
 	for _, o := range operators {
 		o.want(200, "PATCH", "/v1/switches", `{"rules":{"login":"enforce"}}`)
 	}
-	eventually(t, "everybody has seen it", numbers(changes+3))
+	await.Until(t, "everybody has seen it", numbers(changes+3))
 	for i, o := range operators {
 		bans := o.want(200, "GET", "/v1/bans", "")
 		overrides := o.want(200, "GET", "/v1/overrides", "")
@@ -110,7 +111,7 @@ func TestAttackFastClock(t *testing.T) {
 	}
 	for _, host := range []string{"1", "2", "3"} {
 		for _, s := range servers {
-			eventually(t, "a ban ends", func() bool {
+			await.Until(t, "a ban ends", func() bool {
 				return time.Since(began) > 900*time.Millisecond && outcome(t, s, `{"client":"192.0.2.20`+host+`"}`) != "banned"
 			})
 		}

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
 )
@@ -298,7 +299,7 @@ func TestGRPCInFlight(t *testing.T) {
 	if _, err := receiveText(first); !errors.Is(err, io.EOF) {
 		t.Fatal(err)
 	}
-	if !soon(func() bool { _, err := run(); return err == nil }) {
+	if !await.So(func() bool { _, err := run(); return err == nil }) {
 		t.Error("no stream passes after one has ended")
 	}
 }

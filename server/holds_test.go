@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
@@ -39,7 +40,7 @@ func heldBy(t testing.TB, s *server.Server, store stint.Holder) (n int64) {
 // wantHeld waits until requests hold n units.
 func wantHeld(t testing.TB, s *server.Server, store stint.Holder, n int64) {
 	t.Helper()
-	if !soon(func() bool { return heldBy(t, s, store) == n }) {
+	if !await.So(func() bool { return heldBy(t, s, store) == n }) {
 		t.Fatalf("%d held, want %d", heldBy(t, s, store), n)
 	}
 }
@@ -184,7 +185,7 @@ func TestFailedRequestsHoldNothing(t *testing.T) {
 				t.Fatalf("%s: %s %s", c.about, got.Status, got.body)
 			}
 		}
-		if !soon(func() bool {
+		if !await.So(func() bool {
 			return seriesOf(t, g, `stint_holds_ended_total{result="given_back",rule="watched"}`) == fmt.Sprint(requests)
 		}) {
 			t.Errorf("%s: not all is given back", c.about)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/server/config"
 )
 
@@ -42,7 +43,7 @@ func TestAttackSlowBodies(t *testing.T) {
 		}
 	}
 	refused := 0
-	soon(func() bool {
+	await.So(func() bool {
 		_, n, _ := strings.Cut(send(t, g.check, "GET", "/metrics").body, `stint_overload_refusals_total{reason="bytes"} `)
 		n, _, _ = strings.Cut(n, "\n")
 		refused, _ = strconv.Atoi(n)
@@ -59,7 +60,7 @@ func TestAttackSlowBodies(t *testing.T) {
 	}
 	long := `{"client":"192.0.2.1"` + strings.Repeat(" ", 500<<10) + "}"
 	var got answer
-	if !soon(func() bool { // when it has seen that they left
+	if !await.So(func() bool { // when it has seen that they left
 		got = send(t, g.check, "POST", "/v1/check", "Host: localhost", "Content-Type: application/json", fmt.Sprintf("Content-Length: %d\r\n\r\n", len(long))+long)
 		return got.StatusCode == http.StatusOK
 	}) {

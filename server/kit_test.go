@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/redistest"
@@ -47,23 +46,4 @@ func eachStore(t *testing.T, test func(t *testing.T, store holdingStore)) {
 // onStores is eachStore for tests that need the Store only in a Server.
 func onStores(t *testing.T, test func(t *testing.T, store func(*server.Config))) {
 	eachStore(t, func(t *testing.T, s holdingStore) { test(t, over(s)) })
-}
-
-// soon reports whether something becomes true. It gives up after a time that means a defect, not a
-// busy machine.
-func soon(is func() bool) bool {
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if is() {
-			return true
-		}
-	}
-	return false
-}
-
-// eventually waits for what happens in the background.
-func eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	if !soon(is) {
-		t.Fatalf("not within a minute: %s", what)
-	}
 }

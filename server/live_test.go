@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/adminapi"
@@ -249,7 +250,7 @@ func TestMostStreams(t *testing.T) {
 		t.Errorf("one more: %d", got)
 	}
 	all[0].close()
-	eventually(t, "the place of a stream that has ended is free", func() bool { return status() == http.StatusOK })
+	await.Until(t, "the place of a stream that has ended is free", func() bool { return status() == http.StatusOK })
 }
 
 func putToken(t testing.TB, file, token string) {
@@ -321,7 +322,7 @@ func TestLiveFleet(t *testing.T) {
 		all = append(all, s)
 	}
 	for _, s := range all {
-		eventually(t, "all know of all", func() bool { now := s.FleetTotals(); return now.Instances == 3 && now.Whole })
+		await.Until(t, "all know of all", func() bool { now := s.FleetTotals(); return now.Instances == 3 && now.Whole })
 	}
 	time.Sleep(5 * time.Second) // until what they counted before is in all totals
 	before := make([]live.Totals, len(all))
@@ -330,7 +331,7 @@ func TestLiveFleet(t *testing.T) {
 		decideMany(t, s, 10, "login", fmt.Sprint("192.0.2.", i))
 	}
 	for i, s := range all {
-		eventually(t, "the totals are those of all", func() bool {
+		await.Until(t, "the totals are those of all", func() bool {
 			now, was := s.FleetTotals().Rules["login"], before[i].Rules["login"]
 			return now[live.Allowed]-was[live.Allowed] == 9 && now.Decided()-was.Decided() == 30
 		})

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/server"
 )
@@ -24,7 +25,7 @@ rules:
     messages: {limited: 'number {violations}', warned: 'warning {violations} of {ban_after}'}
 `, over(store), func(c *server.Config) { c.Settings.DecisionTimeout = 2 * time.Second })
 	ask := apis(t, s)["check"]
-	eventually(t, "it hears what others undo", func() bool { return metric(t, s, "stint_denials_listening") != 0 })
+	await.Until(t, "it hears what others undo", func() bool { return metric(t, s, "stint_denials_listening") != 0 })
 	ask("/login", "192.0.2.1", "")
 	for n := int64(1); n <= 600; n++ {
 		_, _, got := ask("/login", "192.0.2.1", "")

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
 )
@@ -268,7 +269,7 @@ func TestAttackLeftBeforeTheBody(t *testing.T) {
 		}
 		c.Close()
 	}
-	if !soon(func() bool { return s.Holds()["gateway"] == 0 }) {
+	if !await.So(func() bool { return s.Holds()["gateway"] == 0 }) {
 		t.Errorf("taken when all have left: %v", s.Holds())
 	}
 }

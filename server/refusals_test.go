@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
@@ -327,7 +328,7 @@ func TestPrivacyOfLines(t *testing.T) {
 		}
 	}
 	var out string
-	soon(func() bool { // net/http writes its line afterwards
+	await.So(func() bool { // net/http writes its line afterwards
 		out += log.taken()
 		return strings.Contains(out, "TLS handshake error")
 	})

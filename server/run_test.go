@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
@@ -21,7 +22,7 @@ import (
 
 // refuses tells whether nobody listens at addr, which may take a moment to be so.
 func refuses(addr string) bool {
-	return soon(func() bool {
+	return await.So(func() bool {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {
 			c.Close()
@@ -78,7 +79,7 @@ func TestGracefulShutdown(t *testing.T) {
 	}
 	atGateway.Close()
 	atCheck.Close()
-	if !soon(func() bool { return runtime.NumGoroutine() <= before+3 }) { // the upstream's
+	if !await.So(func() bool { return runtime.NumGoroutine() <= before+3 }) { // the upstream's
 		buf := make([]byte, 1<<20)
 		t.Errorf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
 	}
@@ -117,7 +118,7 @@ func TestStoppingIsNotReady(t *testing.T) {
 		s.Check().ServeHTTP(w, httptest.NewRequest("GET", "/readyz", nil))
 		return fmt.Sprint(w.Code, " ", strings.TrimSpace(w.Body.String()))
 	}
-	if !soon(func() bool { return ready() == "503 stopping" }) {
+	if !await.So(func() bool { return ready() == "503 stopping" }) {
 		t.Error(ready())
 	}
 	close(goOn)

@@ -15,6 +15,7 @@ import (
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
 	"github.com/stintdev/stint/internal/attack"
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/server"
@@ -234,7 +235,7 @@ rules:
 		}
 		if i == 1 {
 			for _, line := range []string{`stint_shadow_skipped_total{rule="broke"} 150`, `stint_shadow_refusals_total{rule="every"} 147`} {
-				if !soon(func() bool { return strings.Contains(metrics(s), line) }) {
+				if !await.So(func() bool { return strings.Contains(metrics(s), line) }) {
 					t.Error("not counted: ", line)
 				}
 			}

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
 )
@@ -60,7 +61,7 @@ func TestCollectorHangs(t *testing.T) {
 	if got := c.got(); len(got) > 0 {
 		t.Errorf("%d spans arrived", len(got))
 	}
-	eventually(t, "all spans count as failed", func() bool {
+	await.Until(t, "all spans count as failed", func() bool {
 		return metric(t, s, `stint_trace_spans_total{result="failed"}`) == config.MaxSpans
 	})
 }
@@ -143,7 +144,7 @@ func TestCollectorRefuses(t *testing.T) {
 				}
 			}
 			s.Close()
-			eventually(t, "the spans count as failed", func() bool { return metric(t, s, `stint_trace_spans_total{result="failed"}`) == 6 })
+			await.Until(t, "the spans count as failed", func() bool { return metric(t, s, `stint_trace_spans_total{result="failed"}`) == 6 })
 			text := log.taken()
 			if !strings.Contains(text, "the collector has not taken spans") || !strings.Contains(text, test.logged) || len(text) > 2000 || strings.Contains(text, "\x1b") || strings.Count(text, "\n") > 1 {
 				t.Errorf("logged %d bytes: %.2000s", len(text), text)
@@ -183,7 +184,7 @@ func TestCollectorHeaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	askOnce(s.Check())
-	eventually(t, "the first spans arrive", func() bool { return len(c.got()) == 2 })
+	await.Until(t, "the first spans arrive", func() bool { return len(c.got()) == 2 })
 	write("X-Key: two")
 	s.ReloadFiles()
 	write("broken s3cret")

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/server/config"
 )
@@ -150,7 +151,7 @@ func startProgram(t *testing.T, name string, args func(dir, port string) []strin
 			t.Logf("%s said:\n%s", name, said.String())
 		}
 	})
-	if !soon(func() bool {
+	if !await.So(func() bool {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {
 			c.Close()

@@ -119,17 +119,13 @@ func decidesWithout(t *testing.T, store, why string) string {
 		}
 	}
 	var out, errs string
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		_, out, errs = call("", "status", "--admin", s.admin)
-		if strings.Contains(out, "DOES NOT ANSWER") && strings.Contains(out, why) {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Errorf("status does not say %q:\n%s%s", why, out, errs)
-			break
-		}
+	if !await.So(func() bool {
 		// On a busy machine the requests may have been given up before the store said why.
 		checked(t, s, `{"client":"192.0.2.2"}`)
+		_, out, errs = call("", "status", "--admin", s.admin)
+		return strings.Contains(out, "DOES NOT ANSWER") && strings.Contains(out, why)
+	}) {
+		t.Errorf("status does not say %q:\n%s%s", why, out, errs)
 	}
 	await.Until(t, fmt.Sprintf("the log says %q:\n%s", why, s.log), func() bool { return strings.Contains(s.log.String(), why) })
 	return s.log.String() + out + errs

@@ -8,7 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/stintdev/stint/internal/await"
 )
 
 // The settings say how the program logs: here as JSON, a line for each request and each
@@ -53,9 +54,7 @@ rules:
 		}
 		return n
 	}
-	for wait := 0; count()["more refusals"] == 0 && wait < 500; wait++ {
-		time.Sleep(10 * time.Millisecond)
-	}
+	await.So(func() bool { return count()["more refusals"] > 0 })
 	if n := count(); n["request"] != 4 || n["refused"] != 2 || n["more refusals"] != 1 || n["joined"] != 1 {
 		t.Errorf("%v in\n%s", n, s.log)
 	}

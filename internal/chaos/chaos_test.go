@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -108,11 +109,9 @@ func (f *fault) prove(t *testing.T) {
 		t.Errorf("%d of %d were decided without the store, which was briefly away", l.local, n)
 	}
 	gone := func() bool { return runtime.NumGoroutine() <= before }
-	for deadline := time.Now().Add(15 * time.Second); !gone(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			b := make([]byte, 1<<16)
-			t.Fatalf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, b[:runtime.Stack(b, true)])
-		}
+	if !await.So(gone) {
+		b := make([]byte, 1<<16)
+		t.Fatalf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, b[:runtime.Stack(b, true)])
 	}
 }
 

@@ -215,8 +215,7 @@ func (f *fault) proveHolds(t *testing.T) {
 		}
 		return used == a.cost
 	}
-	for deadline := time.Now().Add(20 * time.Second); !done() && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-	}
+	await.So(done)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	bound := int64(2) * inFlight.Capacity()
@@ -256,11 +255,8 @@ func (f *fault) proveHolds(t *testing.T) {
 		t.Error("the fault did nothing: no call of the store failed")
 	}
 	for _, key := range a.keys() {
-		for deadline := time.Now().Add(30 * time.Second); a.held(t, key) > 0; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Errorf("of %s %d are still held", key, a.held(t, key))
-				break
-			}
+		if !await.So(func() bool { return a.held(t, key) == 0 }) {
+			t.Errorf("of %s %d are still held", key, a.held(t, key))
 		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/usage"
 )
 
@@ -237,12 +237,7 @@ func TestCloseEndsTheCoroutine(t *testing.T) {
 			}
 		}
 	}
-	for i := 0; runtime.NumGoroutine() > before; i++ {
-		if i == 100 {
-			t.Fatalf("%d goroutines, and %d before", runtime.NumGoroutine(), before)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	await.Until(t, "no more goroutines than before", func() bool { return runtime.NumGoroutine() <= before })
 }
 
 func FuzzReader(f *testing.F) {
