@@ -165,6 +165,15 @@ func TestBrokenKeys(t *testing.T) {
 			if err := stint.Refund(t.Context(), l.Store, &stint.Request{Asks: []stint.Ask{{Key: subject, Limit: limit, Cost: 1}}}); err == nil || !strings.Contains(err.Error(), spoil[1]) {
 				t.Errorf("refund under %s after %q: %v", text, spoil, err)
 			}
+			other := stint.Ask{Key: subject, Limit: stint.MustLimit("other: 1 per 1h"), Cost: 1}
+			back := stint.Request{Asks: []stint.Ask{other, {Key: subject, Limit: limit, Cost: 1}}}
+			what := "not Stint's"
+			if spoil[0] == "SADD" {
+				what = "another type"
+			}
+			if err := stint.Refund(t.Context(), l.Store, &back); err == nil || !strings.Contains(err.Error(), spoil[1]) || i < 2 && (spoil[0] != "SET" || id != "s1m:" && id != "w1m/10:") && !strings.Contains(err.Error(), what) {
+				t.Errorf("refund under two limits, of which %s is after %q: %v", text, spoil, err)
+			}
 			if err := l.Reset(t.Context(), subject, limit); err != nil {
 				t.Error(err)
 			}
