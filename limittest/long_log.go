@@ -22,7 +22,7 @@ func checkLongLogs(t testing.TB, e *env) {
 	}
 	at := time.UnixMicro(1_700_000_000_000_000)
 	t.Logf("seed %d", e.seed)
-	for i := range 1500 {
+	for i := range 900 {
 		l := limits[random.IntN(len(limits))]
 		a := stint.Ask{Key: "long", Limit: l, Cost: 1}
 		if l != limits[0] && random.IntN(3) == 0 {
