@@ -92,7 +92,15 @@ func (s *distant) who(line string) stint.Store {
 	if s.only != "" && !strings.Contains(" "+line, " "+s.only+" ") {
 		return s.Faulty.Store
 	}
-	return s.notifier
+	return s.Faulty
+}
+
+// tells has the instances hear of what is invalidated, some time after the answer came.
+func (s *distant) tells(r *stint.Request) {
+	go func() {
+		time.Sleep(3 * time.Millisecond)
+		s.notify(r)
+	}()
 }
 
 // note notes something that happened.
@@ -156,10 +164,12 @@ func (s *distant) TakeBatch(ctx context.Context, rs []stint.Request, answers []s
 func (s *distant) Refund(ctx context.Context, r *stint.Request) error {
 	all := strings.Split(shownAsks(r), ", ")
 	slices.Sort(all) // leases return in any order
+	defer s.tells(r)
 	return stint.Refund(ctx, s.asked(ctx, "refund %s", strings.Join(all, ", ")), r)
 }
 
 func (s *distant) Reset(ctx context.Context, r *stint.Request) error {
+	defer s.tells(r)
 	return stint.Reset(ctx, s.asked(ctx, "reset %s", shownAsks(r)), r)
 }
 

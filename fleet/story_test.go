@@ -27,6 +27,7 @@ type story struct {
 	fleet     *fleet.Store // nil: top is one layer
 	fallback  *fleet.Fallback
 	looks     func(*stint.Request, []stint.Decision) error
+	patience  time.Duration
 	running   map[string]*runs
 	keys      map[string]bool
 	out       strings.Builder
@@ -36,7 +37,7 @@ type story struct {
 func tell(t *testing.T, given string) (told string) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet.JitterNothing(t)
-		s := &story{t: t, limits: map[string]*stint.Limit{}, penalties: map[string]*stint.Penalty{}, store: newDistant(), running: map[string]*runs{}, keys: map[string]bool{}}
+		s := &story{t: t, limits: map[string]*stint.Limit{}, penalties: map[string]*stint.Penalty{}, store: newDistant(), patience: patience, running: map[string]*runs{}, keys: map[string]bool{}}
 		for line := range strings.Lines(given) {
 			s.step(strings.TrimSpace(line))
 		}
@@ -168,14 +169,17 @@ func (s *story) number(text string) int64 {
 	return n
 }
 
-// patience is that of who takes a step.
+// patience is that of who takes a step, unless the story says another.
 const patience = 10 * time.Second
 
 // do takes one step, and returns its outcome.
 func (s *story) do(verb, rest string) string {
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.t.Context(), s.patience)
 	defer cancel()
 	switch verb {
+	case "patience":
+		s.patience = s.duration(rest)
+		return ""
 	case "wait":
 		time.Sleep(s.duration(rest))
 		return ""
@@ -358,6 +362,7 @@ func (s *story) hold(ctx context.Context, verb string, words []string) string {
 func (s *story) end() {
 	s.store.fail("here")
 	s.close()
+	time.Sleep(10 * time.Millisecond) // until all have heard of it
 	s.store.heard()
 	keys := make([]string, 0, len(s.keys))
 	for key := range s.keys {
