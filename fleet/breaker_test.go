@@ -87,16 +87,17 @@ func TestBreakerOfSlowAnswers(t *testing.T) {
 				}
 			}
 		}
-		time.Sleep(time.Minute)
 		slow.takes = 4 * time.Millisecond
 		ask()
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if f.State() != fleet.Closed {
 			t.Fatal(f.State(), why)
 		}
 		slow.takes = 10 * time.Millisecond
 		ask()
 		time.Sleep(time.Second) // a probe is as slow
+		synctest.Wait()
 		if f.State() == fleet.Closed || why == nil || why.Error() != "stint: the store took 10ms" {
 			t.Error(f.State(), why)
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,13 +99,14 @@ func TestOutageIsLogged(t *testing.T) {
 		c.set()
 		time.Sleep(time.Minute)
 		want("they answer again", again)
-		hangs := false
-		f = &fleet.Fallback{Store: &limittest.Faulty{Store: new(stint.Memory), Fault: func(int) limittest.Fault { return limittest.Fault{Hang: hangs} }}}
+		var hangs atomic.Bool
+		f = &fleet.Fallback{Store: &limittest.Faulty{Store: new(stint.Memory), Fault: func(int) limittest.Fault { return limittest.Fault{Hang: hangs.Load()} }}}
 		defer f.Close()
-		l, hangs = stint.NewLimiter(f), true
+		l = stint.NewLimiter(f)
+		hangs.Store(true)
 		spend("a")
 		want("the only one hangs", open, strings.Replace(fails, `"context`, `"limittest: call 1: context`, 1))
-		hangs = false
+		hangs.Store(false)
 		spend("a")
 		want("it answers again", again)
 	})
