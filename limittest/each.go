@@ -12,6 +12,8 @@ import (
 )
 
 // checkTakeBatch asks a store the same twice, under two sets of keys: one by one, and as a batch.
+// Most requests of a batch differ from another one of it in a single thing, since a store may
+// decide together what asks the same.
 func checkTakeBatch(t testing.TB, e *env) {
 	store := e.open()
 	each, ok := store.(stint.BatchTaker)
@@ -19,23 +21,17 @@ func checkTakeBatch(t testing.TB, e *env) {
 		t.Skipf("%T is no stint.BatchTaker", store)
 	}
 	t.Logf("seed %d", e.seed)
-	rng := rand.New(rand.NewPCG(e.seed, 2))
-	limits := oneOfEach(5, 10*time.Second, "")
-	penalty := mustPenalty(stint.PenaltySpec{WarnAfter: 2, BanAfter: 4, BanFor: 3 * time.Second})
+	b := newBatches(e.seed, store)
 	r := reader{t: t, store: store}
-	for at := int64(1e15); len(r.story.events) < 2000; at += rng.Int64N(3_000_000) {
-		batch := make([][]stint.Ask, 1+rng.IntN(8))
+	for at := int64(1e15); len(r.story.events) < 2000; at += b.rng.Int64N(b.rng.Int64N(3_000_000) + 1) {
+		batch := b.draw(at)
+		answers := takeBatch(t, each, batch)
 		for i := range batch {
-			batch[i] = drawBatched(rng, limits, penalty)
-		}
-		answers := takeBatch(t, each, at, batch)
-		for i, asks := range batch {
-			for j := range asks {
-				asks[j].Key = strings.Replace(asks[j].Key, inOneGo, oneByOne, 1)
-			}
-			want, wantEach := r.take(at, asks...)
+			rename(batch[i].Asks)
+			want, wantEach := r.ask(&batch[i])
 			checkAnswer(t, &r.story, &answers[i], want, wantEach)
 		}
+		b.settle(t, &r, at)
 	}
 }
 
@@ -45,36 +41,176 @@ const (
 	inOneGo  = "in one go: "
 )
 
-func drawBatched(rng *rand.Rand, limits []*stint.Limit, p *stint.Penalty) (asks []stint.Ask) {
-	for _, i := range rng.Perm(len(limits))[:1+rng.IntN(3)] {
-		a := stint.Ask{Key: inOneGo + []string{"a", "b"}[rng.IntN(2)], Limit: limits[i]}
-		stint.Internal().SetUnits(&a, int64(rng.IntN(4)))
-		if rng.IntN(3) == 0 {
-			a.Penalty = p
-		}
-		asks = append(asks, a)
+func rename(asks []stint.Ask) {
+	for i := range asks {
+		asks[i].Key = strings.Replace(asks[i].Key, inOneGo, oneByOne, 1)
 	}
-	return asks
 }
 
-func takeBatch(t testing.TB, s stint.BatchTaker, at int64, batch [][]stint.Ask) []stint.Answer {
+// batches draws requests that are sent together.
+type batches struct {
+	rng     *rand.Rand
+	limits  []*stint.Limit
+	some    []*stint.Limit // that requests ask about now: few, so that they fill
+	penalty *stint.Penalty
+	holds   bool // of the store
+	held    []stint.Request // under the keys of one go
+}
+
+func newBatches(seed uint64, s stint.Store) *batches {
+	b := &batches{rng: rand.New(rand.NewPCG(seed, 2)), penalty: mustPenalty(stint.PenaltySpec{WarnAfter: 2, BanAfter: 4, BanFor: 3 * time.Second})}
+	_, b.holds = stint.As[stint.Holder](s)
+	for _, amount := range []int64{3, 4} { // under one name, and so of one count
+		b.limits = append(b.limits, oneOfEach(amount, 10*time.Second, "")...)
+		for _, l := range oneOfEach(amount, 10*time.Second, "held") {
+			if spec := l.Spec(); b.holds && spec.Algorithm != stint.LeakyBucket {
+				spec.Hold = time.Duration(amount) * time.Second
+				b.limits = append(b.limits, mustLimit(spec))
+			}
+		}
+		if b.holds {
+			b.limits = append(b.limits, mustLimit(stint.Spec{Name: "running", Algorithm: stint.InFlight, Amount: amount - 1}))
+		}
+	}
+	return b
+}
+
+func (b *batches) draw(at int64) (batch []stint.Request) {
+	if b.some == nil || b.rng.IntN(10) == 0 {
+		b.some = nil
+		for _, i := range b.rng.Perm(len(b.limits))[:1+b.rng.IntN(4)] {
+			b.some = append(b.some, b.limits[i])
+		}
+	}
+	for n := 1 + b.rng.IntN(8); len(batch) < n; {
+		r := stint.Request{}
+		if len(batch) > 0 && b.rng.IntN(4) > 0 {
+			r = batch[b.rng.IntN(len(batch))]
+			r.Asks = slices.Clone(r.Asks)
+			b.change(&r)
+		} else {
+			for range 1 + b.rng.IntN(3) {
+				r.Asks = append(r.Asks, b.ask())
+			}
+			b.toggleHold(&r)
+		}
+		r.At = time.UnixMicro(at)
+		if r.Hold != (stint.HoldID{}) {
+			r.Hold = b.newID()
+		}
+		if stint.Internal().Check(&r) == nil {
+			batch = append(batch, r)
+			if r.Hold != (stint.HoldID{}) {
+				b.held = append(b.held, r)
+				b.held[len(b.held)-1].Asks = slices.Clone(r.Asks)
+			}
+		}
+	}
+	return batch
+}
+
+func (b *batches) ask() stint.Ask {
+	a := stint.Ask{Key: inOneGo + []string{"a", "b"}[b.rng.IntN(2)], Limit: b.some[b.rng.IntN(len(b.some))]}
+	stint.Internal().SetUnits(&a, b.units())
+	if b.rng.IntN(6) == 0 {
+		a.Penalty = b.penalty
+	}
+	return a
+}
+
+func (b *batches) units() int64 { return []int64{0, 0, 1, 1, 2, 3}[b.rng.IntN(6)] }
+
+func (b *batches) toggleHold(r *stint.Request) {
+	switch {
+	case r.Hold != stint.HoldID{}:
+		r.Hold, r.HoldFor = stint.HoldID{}, 0
+	case b.holds && b.rng.IntN(2) == 0:
+		r.Hold = b.newID()
+	}
+}
+
+func (b *batches) newID() (id stint.HoldID) {
+	for i := range id {
+		id[i] = byte(b.rng.UintN(256))
+	}
+	return id
+}
+
+// change changes one thing that a request says, or nothing.
+func (b *batches) change(r *stint.Request) {
+	a := &r.Asks[b.rng.IntN(len(r.Asks))]
+	switch b.rng.IntN(10) {
+	case 0, 1, 8:
+		b.toggleHold(r)
+	case 2:
+		if r.Hold != (stint.HoldID{}) {
+			r.HoldFor = time.Duration(b.rng.IntN(3)) * time.Second
+		}
+	case 3, 4:
+		stint.Internal().SetUnits(a, b.units())
+	case 5:
+		other := b.ask()
+		a.Key, a.Limit = other.Key, other.Limit
+	case 6:
+		a.MaxDelay = time.Duration(b.rng.IntN(4)-1) * time.Second
+	case 7:
+		if a.Penalty = nil; b.rng.IntN(2) == 0 {
+			a.Penalty = b.penalty
+		}
+	}
+}
+
+func takeBatch(t testing.TB, s stint.BatchTaker, batch []stint.Request) []stint.Answer {
 	t.Helper()
 	rs := make([]stint.Request, len(batch))
 	answers := make([]stint.Answer, len(batch))
-	for i, asks := range batch {
-		rs[i] = stint.Request{Asks: slices.Clone(asks), At: time.UnixMicro(at)}
+	for i, r := range batch {
+		rs[i] = r
+		rs[i].Asks = slices.Clone(r.Asks)
 		if i%3 > 0 { // some do not want to know
-			answers[i].Each = slices.Repeat([]stint.Decision{untouched}, len(asks))
+			answers[i].Each = slices.Repeat([]stint.Decision{untouched}, len(r.Asks))
 		}
 	}
 	s.TakeBatch(context.Background(), rs, answers)
 	return answers
 }
 
+// settle ends some holds under both sets of keys, which must stand alike.
+func (b *batches) settle(t testing.TB, r *reader, at int64) {
+	t.Helper()
+	for range b.rng.IntN(3) {
+		if len(b.held) == 0 {
+			return
+		}
+		i := b.rng.IntN(len(b.held))
+		ended := b.held[i]
+		b.held = slices.Delete(b.held, i, i+1)
+		var calls, same []stint.HoldCall
+		for _, a := range ended.Asks {
+			if a.Limit.IsHeld() {
+				calls = append(calls, stint.HoldCall{
+					Action: stint.HoldSettle, Key: a.Key, Limit: a.Limit, Hold: ended.Hold, Units: a.Units(), For: ended.HoldFor, Cost: int64(b.rng.IntN(3)),
+				})
+			}
+		}
+		for _, c := range calls {
+			c.Key = strings.Replace(c.Key, inOneGo, oneByOne, 1)
+			same = append(same, c)
+		}
+		r.call(at, calls...)
+		r.call(at, same...)
+		for j := range calls {
+			if calls[j].Key = same[j].Key; calls[j] != same[j] {
+				t.Fatalf("what a batch held:\n%s\ninstead of:\n%s\n%s", showCall(&calls[j]), showCall(&same[j]), &r.story)
+			}
+		}
+	}
+}
+
 func checkAnswer(t testing.TB, s *story, got *stint.Answer, want stint.Decision, wantEach []stint.Decision) {
 	t.Helper()
 	if got.Err != nil {
-		t.Fatalf("TakeBatch: %v", got.Err)
+		t.Fatalf("TakeBatch: %v\n%s", got.Err, s)
 	}
 	same := func(what string, got, want stint.Decision) {
 		t.Helper()

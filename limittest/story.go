@@ -178,13 +178,17 @@ func (r *reader) take(at int64, asks ...stint.Ask) (stint.Decision, []stint.Deci
 // hold is take for a request that holds under an identity.
 func (r *reader) hold(at int64, id stint.HoldID, asks ...stint.Ask) (stint.Decision, []stint.Decision) {
 	r.t.Helper()
-	req := stint.Request{Asks: asks, At: time.UnixMicro(at), Hold: id}
-	if err := stint.Internal().Check(&req); err != nil {
+	return r.ask(&stint.Request{Asks: asks, At: time.UnixMicro(at), Hold: id})
+}
+
+func (r *reader) ask(req *stint.Request) (stint.Decision, []stint.Decision) {
+	r.t.Helper()
+	if err := stint.Internal().Check(req); err != nil {
 		r.t.Fatalf("limittest asks nonsense: %v", err)
 	}
-	each := make([]stint.Decision, len(asks))
-	d, err := r.store.Take(context.Background(), &req, each)
-	r.story.add("take", &req, &d, each)
+	each := make([]stint.Decision, len(req.Asks))
+	d, err := r.store.Take(context.Background(), req, each)
+	r.story.add("take", req, &d, each)
 	if err != nil {
 		r.t.Fatalf("Take: %v\n%s", err, &r.story)
 	}

@@ -273,10 +273,10 @@ func TestRuns(t *testing.T) {
 			if stint.Internal().Check(&r) != nil {
 				continue
 			}
-			holding := rng.IntN(2) == 0
+			holding := rng.IntN(101) // of a hundred, how many hold
 			for range 1 + rng.IntN(12) {
 				o := one{r: r}
-				if holding {
+				if rng.IntN(100) < holding {
 					o.r.Hold = stint.NewHoldID()
 					held = append(held, o.r)
 				}
@@ -307,7 +307,7 @@ func TestRuns(t *testing.T) {
 				if answers[i][0] == 2 && answers[i][10] > 0 {
 					partly++
 				}
-				if b.groups[i].hold {
+				if len(b.groups[i].beside) > 0 && !b.groups[i].calls {
 					heldRuns++
 				}
 			}

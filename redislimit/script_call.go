@@ -24,12 +24,12 @@ type batch struct {
 	args   []string   // what is sent
 }
 
-// group is identical requests that go as one, or calls about one key under one limit.
+// group is requests with the same question that go as one, or calls about one key under one limit.
 type group struct {
-	asks    []stint.Ask // of calls, one that names key and limit
+	asks    []stint.Ask // of the first request; of calls, one that names key and limit
 	calls   bool
-	action  action // of calls
-	hold    bool   // the requests hold
+	action  action       // of calls
+	holdID  stint.HoldID // of the first request
 	holdFor time.Duration
 	count   int
 	place   int    // in blob
@@ -97,7 +97,7 @@ func (s *Store) add(b *batch, r *stint.Request) spot {
 	grouped := mayJoin(asks, hold)
 	if grouped {
 		at, joined := b.join(asks, false, func(g *group) bool {
-			return g.hold == hold && g.holdFor == r.HoldFor && identical(g.asks, asks)
+			return sameQuestion(&stint.Request{Asks: g.asks, Hold: g.holdID, HoldFor: g.holdFor}, r)
 		})
 		if joined {
 			if hold {
@@ -108,7 +108,7 @@ func (s *Store) add(b *batch, r *stint.Request) spot {
 		}
 	}
 	g := b.newGroup(asks)
-	g.single, g.hold, g.holdFor = !grouped, hold, r.HoldFor
+	g.single, g.holdID, g.holdFor = !grouped, r.Hold, r.HoldFor
 	if hold {
 		g.beside = algo.AppendHoldID(g.beside, r.Hold)
 	}
@@ -196,13 +196,20 @@ func sameCount(a, b *stint.Ask) bool {
 	return a.Limit != nil && b.Limit != nil && a.Key == b.Key && (a.Limit == b.Limit || a.Limit.ID() == b.Limit.ID())
 }
 
-func identical(x, y []stint.Ask) bool {
-	if len(x) != len(y) {
+// sameQuestion reports whether one answer serves x and y, which may join a group.
+func sameQuestion(x, y *stint.Request) bool {
+	if len(x.Asks) != len(y.Asks) {
 		return false
 	}
-	for i := range x {
-		a, b := &x[i], &y[i]
-		if a.Units() != b.Units() || !sameCount(a, b) || !samePlan(a.Limit, b.Limit) {
+	for i := range x.Asks {
+		a, b := &x.Asks[i], &y.Asks[i]
+		if !sameCount(a, b) || !samePlan(a.Limit, b.Limit) {
+			return false
+		}
+		// A peek of a request that holds needs room under a held limit, where another needs none.
+		n, way := wayOf(x, a)
+		m, other := wayOf(y, b)
+		if n != m || way != other || way == algo.WayHold && x.HoldFor != y.HoldFor {
 			return false
 		}
 	}
