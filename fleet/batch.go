@@ -153,6 +153,6 @@ func (f *Fallback) conclude(ctx context.Context, r *stint.Request, a *stint.Answ
 		f.lose(r, a.Err)
 	default:
 		f.lose(r, a.Err)
-		a.Decision, a.Err = f.without(r, 0, a.Each, a.Err, errors.Is(a.Err, ErrNotCharged))
+		a.Decision, a.Err = f.without(r, 0, a.Each, a.Err, isOwed(a.Err))
 	}
 }

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,7 +21,8 @@ const DefaultDeadline = 25 * time.Millisecond
 // share of each limit. It charges what it admitted when the Store answers again.
 // docs/reliability.md says how much all instances together may admit meanwhile, and
 // docs/decisions/0016-fallback.md says why. A failed call may have been charged unless its
-// error wraps ErrNotCharged; it is not sent again.
+// error wraps ErrNotCharged; it is not sent again, and what is admitted in its place is not
+// charged later unless its error wraps ErrBadReply.
 //
 // It is a stint.Holder if its Store is or wraps one; else requests that would hold units get
 // an error that wraps stint.ErrUnsupported, whether the Store answers or not. See Holds and
@@ -159,5 +159,5 @@ func (f *Fallback) takeAhead(ctx context.Context, r *stint.Request, ahead int64,
 		return stint.Decision{}, err
 	}
 	f.lose(r, err)
-	return f.without(r, ahead, out, err, errors.Is(err, ErrNotCharged))
+	return f.without(r, ahead, out, err, isOwed(err))
 }

@@ -17,7 +17,8 @@ import (
 // longer counts in its share, and what is renewed goes on to.
 //
 // A HoldCharge is no error if the Store does not answer: it is done here, and charged later if it
-// has certainly not been charged (ErrNotCharged). Charged is then what this instance would charge,
+// has certainly not been charged (ErrNotCharged), or if the answer cannot be right (ErrBadReply).
+// Charged is then what this instance would charge,
 // which does not know how much room other instances have left.
 func (f *Fallback) Holds(ctx context.Context, at time.Time, calls []stint.HoldCall) {
 	f.init()
@@ -137,7 +138,7 @@ func unanswered(c *stint.HoldCall) stint.HoldCall {
 // holdWithout does what can be done without the Store, which failed by why.
 func (f *Fallback) holdWithout(c *stint.HoldCall, why error) {
 	if c.Action == stint.HoldCharge {
-		f.holdLocal(c, errors.Is(why, ErrNotCharged))
+		f.holdLocal(c, isOwed(why))
 		return
 	}
 	f.mirror(c)

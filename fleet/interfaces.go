@@ -18,6 +18,10 @@ var (
 	// ErrBroken means that the store holds something other than a count where a count
 	// should be. It concerns some keys; requests about others can be decided.
 	ErrBroken = errors.New("the store holds something other than a count")
+	// ErrBadReply means that the store's answer cannot be right. It is unknown whether the
+	// request was charged. A Fallback charges what it admits instead, so that such answers
+	// let nothing through for free: the request may then be charged twice.
+	ErrBadReply = errors.New("the answer cannot be right")
 )
 
 // Notifier is a Store that sends notifications when units of a key are refunded, or its

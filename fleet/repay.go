@@ -51,10 +51,11 @@ func (f *Fallback) asks(key string) bool {
 func (f *Fallback) pay(p *payment) {
 	ctx, cancel := context.WithTimeout(context.Background(), repayTimeout)
 	defer cancel()
-	notCharged := map[*debt]bool{}
+	stillDue := map[*debt]bool{}
 	failed := func(e *debt, why error) {
-		if errors.Is(why, ErrNotCharged) {
-			notCharged[e], p.failed = true, true
+		// What is charged even if it does not fit could be charged without end.
+		if errors.Is(why, ErrNotCharged) || errors.Is(why, ErrBadReply) && !e.chargeAnyway {
+			stillDue[e], p.failed = true, true
 			p.full = p.full || errors.Is(why, stint.ErrFull)
 			return
 		}
@@ -84,9 +85,9 @@ func (f *Fallback) pay(p *payment) {
 		due = less
 	}
 	for _, e := range due { // that was not sent
-		notCharged[e] = true
+		stillDue[e] = true
 	}
-	f.ledger.end(p, func(e *debt) bool { return notCharged[e] }, f.Live())
+	f.ledger.end(p, func(e *debt) bool { return stillDue[e] }, f.Live())
 }
 
 // takeBatch sends a single debt as a plain request, which a Store may merge with others.

@@ -12,9 +12,14 @@ import (
 
 var errOpen = errors.New("the circuit breaker is open")
 
-// without decides by the asks' OnError, without the units charged ahead. notCharged means that
-// the Store has certainly charged nothing.
-func (f *Fallback) without(r *stint.Request, ahead int64, out []stint.Decision, why error, notCharged bool) (stint.Decision, error) {
+// isOwed reports whether what is admitted in place of a call that failed by err is charged later. A
+// call that was not answered in time is charged by most stores. One that cannot answer may never
+// charge, and answer others about the same key.
+func isOwed(err error) bool { return errors.Is(err, ErrNotCharged) || errors.Is(err, ErrBadReply) }
+
+// without decides by the asks' OnError, without the units charged ahead. owed means that what it
+// admits is to be charged to the Store.
+func (f *Fallback) without(r *stint.Request, ahead int64, out []stint.Decision, why error, owed bool) (stint.Decision, error) {
 	live := f.Live()
 	internal.SetLeastCost(f.local, live)
 	each := out
@@ -58,7 +63,7 @@ func (f *Fallback) without(r *stint.Request, ahead int64, out []stint.Decision, 
 		}
 		each[i] = answers[j]
 		shared(&each[i], live)
-		if d.Allowed && notCharged && isCharged(r, &r.Asks[i]) {
+		if d.Allowed && owed && isCharged(r, &r.Asks[i]) {
 			spent := r.Asks[i]
 			internal.SetUnits(&spent, spent.Units()-ahead)
 			f.owe(&spent, &answers[j], local.Asks[j].Units(), live)

@@ -147,8 +147,8 @@ func (f *Fallback) lose(r *stint.Request, why error) {
 var errKept = errors.New("stint: the charge is sent again")
 
 // charge charges debts whether they fit or not, and calls failed for those that were not charged or
-// may have been. Under a limit that is held, each is charged by a hold of one unit, which is made
-// first and then settled with the debt. Either step may be sent again, so that the debt is charged
+// may have been. Under a limit that is held, each is charged by a hold of as many units, which is
+// made first and then settled with the debt. Either step may be sent again, so that the debt is charged
 // once although answers are lost.
 func (f *Fallback) charge(ctx context.Context, due []*debt, failed func(e *debt, why error)) {
 	if len(due) == 0 {
@@ -159,7 +159,7 @@ func (f *Fallback) charge(ctx context.Context, due []*debt, failed func(e *debt,
 		c := &calls[i]
 		*c = stint.HoldCall{Action: stint.HoldCharge, Key: e.key, Limit: e.charge.Limit, Cost: e.charge.Cost}
 		if c.Limit.IsHeld() {
-			*c = stint.HoldCall{Action: stint.HoldRenew, Key: e.key, Limit: e.charge.Limit, Hold: stint.NewHoldID(), Units: 1, For: chargeHold, Again: true}
+			*c = stint.HoldCall{Action: stint.HoldRenew, Key: e.key, Limit: e.charge.Limit, Hold: stint.NewHoldID(), Units: min(e.charge.Cost, e.charge.Limit.Capacity()), For: chargeHold, Again: true}
 		}
 	}
 	f.holder.Holds(ctx, time.Time{}, calls)

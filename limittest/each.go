@@ -53,7 +53,7 @@ type batches struct {
 	limits  []*stint.Limit
 	some    []*stint.Limit // that requests ask about now: few, so that they fill
 	penalty *stint.Penalty
-	holds   bool // of the store
+	holds   bool            // of the store
 	held    []stint.Request // under the keys of one go
 }
 

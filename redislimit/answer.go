@@ -12,7 +12,7 @@ import (
 func cut(reply string, g *group) (answer, rest string, err error) {
 	head, rest, err := algo.ReadHead(reply)
 	if err != nil {
-		return "", "", fmt.Errorf("redislimit: %w", err)
+		return "", "", badReply("%w", err)
 	}
 	size := len(reply) - len(rest)
 	switch {
@@ -20,7 +20,7 @@ func cut(reply string, g *group) (answer, rest string, err error) {
 	case g.calls:
 		n, err := algo.CalledSize(rest)
 		if err != nil {
-			return "", "", fmt.Errorf("redislimit: %w", err)
+			return "", "", badReply("%w", err)
 		}
 		size += n
 	default:
@@ -31,7 +31,7 @@ func cut(reply string, g *group) (answer, rest string, err error) {
 		}
 	}
 	if size > len(reply) {
-		return "", "", fmt.Errorf("redislimit: unexpected reply of the script: %d bytes, not %d", len(reply), size)
+		return "", "", badReply("%d bytes, not %d", len(reply), size)
 	}
 	return reply[:size], reply[size:], nil
 }
@@ -42,11 +42,11 @@ func (s *Store) read(reply string, r *stint.Request, place int, out []stint.Deci
 	asks := r.Asks
 	head, rest, err := algo.ReadHead(reply)
 	if err != nil {
-		return stint.Decision{}, fmt.Errorf("redislimit: %w", err)
+		return stint.Decision{}, badReply("%w", err)
 	}
 	_, penalised := penalties(asks)
 	if !head.Names(len(penalised), counts(asks)) {
-		return stint.Decision{}, fmt.Errorf("redislimit: unexpected reply of the script: %v", head)
+		return stint.Decision{}, badReply("%v", head)
 	}
 	if clock, ok := head.Outside(); ok {
 		return stint.Decision{}, &outsideError{clock}
@@ -67,7 +67,7 @@ func (s *Store) read(reply string, r *stint.Request, place int, out []stint.Deci
 	}
 	allowed := int64(place) < head.Admitted()
 	if head.Result == algo.ResultAllowed && !allowed {
-		return stint.Decision{}, fmt.Errorf("redislimit: unexpected reply of the script: %v to request %d of those that are equal", head, place+1)
+		return stint.Decision{}, badReply("%v to request %d of those that are equal", head, place+1)
 	}
 	before := int64(place) // admitted
 	if !allowed {
@@ -89,7 +89,7 @@ func (s *Store) read(reply string, r *stint.Request, place int, out []stint.Deci
 	}
 	d := stint.Strictest(out)
 	if d.Allowed != allowed {
-		return stint.Decision{}, fmt.Errorf("redislimit: unexpected reply of the script: %v, which its verdicts contradict", head)
+		return stint.Decision{}, badReply("%v, which its verdicts contradict", head)
 	}
 	if !allowed && head.Who > 0 {
 		punish(&d, penalised[head.Who-1].Penalty, &head)
@@ -113,27 +113,27 @@ func verdict(r *stint.Request, a *stint.Ask, s string, before int64, allowed boo
 	}
 	if !p.Small() {
 		if v, rest, err = algo.ReadVerdict(s); err != nil {
-			return v, "", fmt.Errorf("redislimit: %w", err)
+			return v, "", badReply("%w", err)
 		}
 		if v.Remaining > p.Capacity {
-			return v, "", fmt.Errorf("redislimit: unexpected reply of the script: %d units left of %d", v.Remaining, p.Capacity)
+			return v, "", badReply("%d units left of %d", v.Remaining, p.Capacity)
 		}
 		return v, rest, nil
 	}
 	units := a.Units()
 	view, rest, err := algo.ReadView(s)
 	if err != nil {
-		return v, "", fmt.Errorf("redislimit: %w", err)
+		return v, "", badReply("%w", err)
 	}
 	if before > 0 && units > 0 {
 		if units > p.Capacity || before > (p.Full-view.Used)/(units*p.Unit) {
-			return v, "", fmt.Errorf("redislimit: unexpected reply of the script: %d admitted at %d used", before, view.Used)
+			return v, "", badReply("%d admitted at %d used", before, view.Used)
 		}
 		view.Used += before * units * p.Unit
 	}
 	within := kit.PlanOf(a)
 	if allowed && !within.Fits(&view, units) {
-		return v, "", fmt.Errorf("redislimit: unexpected reply of the script: admitted at %d used", view.Used)
+		return v, "", badReply("admitted at %d used", view.Used)
 	}
 	v = within.SettleSmall(&view, units, allowed)
 	if within != p {
@@ -147,9 +147,9 @@ func (s *Store) readBan(reply string, penalised []*stint.Ask) (stint.Decision, e
 	head, _, err := algo.ReadHead(reply)
 	switch {
 	case err != nil:
-		return stint.Decision{}, fmt.Errorf("redislimit: %w", err)
+		return stint.Decision{}, badReply("%w", err)
 	case !head.Names(len(penalised), 0):
-		return stint.Decision{}, fmt.Errorf("redislimit: unexpected reply of the script: %v", head)
+		return stint.Decision{}, badReply("%v", head)
 	case head.Result == algo.ResultBroken:
 		return stint.Decision{}, s.broken(nil, penalised, head)
 	case head.Result == algo.ResultRunning:

@@ -123,7 +123,7 @@ func (s *Store) runEnvoy(ctx context.Context, all ...*envoyRequest) {
 	case len(numbers) == 1:
 		err = fmt.Errorf("redislimit: a count of Envoy's rate limit service holds a value that is no number: %w", fleet.ErrBroken)
 	case len(numbers) != len(all)+len(keys):
-		err = fmt.Errorf("redislimit: unexpected reply of the script: %T, %d numbers for %d counts", reply, len(numbers), len(keys))
+		err = badReply("%T, %d numbers for %d counts", reply, len(numbers), len(keys))
 	}
 	next := func() int64 {
 		n, _ := numbers[0].(int64)

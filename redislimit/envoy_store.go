@@ -111,7 +111,7 @@ func (m *mixed) decide() error {
 		view := algo.View{Now: m.at, Used: min(m.counts.used[i], algo.Exact)}
 		within := kit.PlanOf(a)
 		if charged && !within.Fits(&view, a.Units()) {
-			return fmt.Errorf("redislimit: unexpected reply of the script: charged at %d used", view.Used)
+			return badReply("charged at %d used", view.Used)
 		}
 		v := within.SettleSmall(&view, a.Units(), charged)
 		p.each[i] = kit.Decision(a, &v)

@@ -20,12 +20,19 @@ func markNotCharged(err error) error {
 		return noRoom{err}
 	case conn.NothingWritten(err):
 		return fmt.Errorf("%w: %w", fleet.ErrNotCharged, err)
+	case conn.IsNoString(err):
+		return fmt.Errorf("%w: %w", fleet.ErrBadReply, err)
 	}
 	return err
 }
 
 func notSent(err error) error {
 	return fmt.Errorf("redislimit: %w: %w", fleet.ErrNotCharged, err)
+}
+
+// badReply is the error of a reply that no script of this package makes. What was charged is unknown.
+func badReply(format string, args ...any) error {
+	return fmt.Errorf("redislimit: unexpected reply of the script: %w: %w", fleet.ErrBadReply, fmt.Errorf(format, args...))
 }
 
 // unwritten is why a server did not write what a request would charge, by the numbers of room.lua.

@@ -61,12 +61,12 @@ func heldVerdict(r *stint.Request, a *stint.Ask, s string, before int64, allowed
 	p := kit.Plan(a.Limit)
 	answer, rest, err := algo.ReadHeld(s)
 	if err != nil {
-		return v, "", fmt.Errorf("redislimit: %w", err)
+		return v, "", badReply("%w", err)
 	}
 	n, way := wayOf(r, a)
 	lasts := span(a.Limit, r.HoldFor)
 	if way <= algo.WayHold && before > 0 && n > 0 && before > p.Capacity/n {
-		return v, "", fmt.Errorf("redislimit: unexpected reply of the script: %d admitted of %d units each", before, n)
+		return v, "", badReply("%d admitted of %d units each", before, n)
 	}
 	switch way {
 	case algo.WayHold:
@@ -75,7 +75,7 @@ func heldVerdict(r *stint.Request, a *stint.Ask, s string, before int64, allowed
 		answer.Used += before * n * p.Unit
 	}
 	if allowed && p.Small() && !p.FitsHeld(&answer, n, way) {
-		return v, "", fmt.Errorf("redislimit: unexpected reply of the script: admitted at %d used, %d held", answer.Used, answer.Held)
+		return v, "", badReply("admitted at %d used, %d held", answer.Used, answer.Held)
 	}
 	return p.SettleHeld(&answer, n, way, lasts, allowed), rest, nil
 }
@@ -259,10 +259,10 @@ func (s *Store) readCall(c *stint.HoldCall, reply string, place int) {
 	head, rest, err := algo.ReadHead(reply)
 	switch {
 	case err != nil:
-		c.Err = fmt.Errorf("redislimit: %w", err)
+		c.Err = badReply("%w", err)
 		return
 	case !head.Names(0, 1):
-		c.Err = fmt.Errorf("redislimit: unexpected reply of the script: %v", head)
+		c.Err = badReply("%v", head)
 		return
 	case !head.Verdicts():
 		if clock, ok := head.Outside(); ok {
@@ -274,7 +274,7 @@ func (s *Store) readCall(c *stint.HoldCall, reply string, place int) {
 	}
 	called, err := kit.Plan(c.Limit).ReadCalled(rest, place)
 	if err != nil {
-		c.Err = fmt.Errorf("redislimit: %w", err)
+		c.Err = badReply("%w", err)
 		return
 	}
 	c.Err = nil

@@ -53,7 +53,7 @@ func (s *Store) violate(ctx context.Context, r *stint.Request) (stint.Decision, 
 	case err != nil:
 		return stint.Decision{}, fmt.Errorf("redislimit: violate: %w", err)
 	case !head.Names(len(penalised), 0) || head.Result == algo.ResultAllowed:
-		return stint.Decision{}, fmt.Errorf("redislimit: unexpected reply of the script: %v", head)
+		return stint.Decision{}, badReply("%v", head)
 	case head.Result == algo.ResultBroken:
 		return stint.Decision{}, s.broken(nil, penalised, head)
 	case head.Result == algo.ResultRunning:

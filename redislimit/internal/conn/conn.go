@@ -275,13 +275,18 @@ func (c *Conn) subscribe(ctx context.Context, receive func(channel, message stri
 	return err
 }
 
+var errNoString = errors.New("the server replied something other than a string")
+
+// IsNoString reports whether a reply that had to be a string was none.
+func IsNoString(err error) bool { return errors.Is(err, errNoString) || rueidis.IsParseErr(err) }
+
 func stringReply(reply any, err error) (string, error) {
 	if err != nil {
 		return "", err
 	}
 	s, ok := reply.(string)
 	if !ok {
-		return "", fmt.Errorf("the server replied %T, not a string", reply)
+		return "", fmt.Errorf("%w: %T", errNoString, reply)
 	}
 	return s, nil
 }
