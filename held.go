@@ -51,12 +51,12 @@ type part struct {
 	cost  int64
 	done  bool // settled
 
-	again bool // the store had no record, and was asked to put it back
-	lost  bool // it did not, because the record was released
+	again    bool // the store had no record, and was asked to put it back
+	released bool // by an operator
 }
 
 // renews tells whether there is a record of p to be renewed.
-func (p *part) renews() bool { return p.units > 0 && !p.lost }
+func (p *part) renews() bool { return p.units > 0 && !p.released }
 
 // newHeld is what r holds; nil if that is nothing. each holds the answers to its asks; nil: they
 // are not known.

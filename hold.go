@@ -81,6 +81,9 @@ type HoldCall struct {
 
 	// Found says that there was a record that counts; of a HoldCharge it is true.
 	Found bool
+	// Released says, of a HoldRenew, that there was none because of a HoldRelease: whoever
+	// runs the request stops renewing it.
+	Released bool
 	// Charged is how many units were charged. It is less than Cost if the usage would rise
 	// above the capacity and Spec.Debt.
 	Charged int64

@@ -253,7 +253,7 @@ func (internals) Learn(m *Memory, r *Request, d *Decision, each []Decision) {
 // LearnHold makes the counts of m agree with the answer of another Store to c, as Learn does.
 func (internals) LearnHold(m *Memory, c *HoldCall) {
 	call := c.counted()
-	call.Found, call.Charged = c.Found, c.Charged
+	call.Found, call.Released, call.Charged = c.Found, c.Released, c.Charged
 	call.Verdict.Remaining, call.Verdict.Held = c.Remaining, c.Held
 	m.open().LearnHold(&call, counts.OwnClock)
 }

@@ -193,8 +193,8 @@ func (k *keeper) renewed(hs []*held, calls []HoldCall, start time.Time) (lost []
 			c := &calls[0]
 			calls = calls[1:]
 			failed, answers = failed || c.Err != nil, answers || c.Err == nil
-			missing := c.Err == nil && !c.Found
-			p.again, p.lost = missing && !p.again, missing && p.again
+			p.released = c.Err == nil && c.Released
+			p.again = c.Err == nil && !c.Found && !c.Released
 			if p.again && !h.ended {
 				again = append(again, h.call(p, HoldRenew))
 				again[len(again)-1].Again = true
@@ -225,9 +225,8 @@ func (k *keeper) restored(hs []*held, calls []HoldCall, start time.Time) {
 			if !p.again {
 				continue
 			}
-			if calls[0].Err != nil {
-				p.again, failed = false, true
-			}
+			p.released = calls[0].Err == nil && calls[0].Released
+			failed = failed || calls[0].Err != nil
 			calls = calls[1:]
 		}
 		close(h.restoring)

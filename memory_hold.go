@@ -21,12 +21,12 @@ func (m *Memory) Holds(_ context.Context, at time.Time, calls []HoldCall) {
 
 func (m *Memory) hold(c *HoldCall, at int64) {
 	call := c.counted()
-	c.Found, c.Charged, c.Remaining, c.Held, c.ResetAfter, c.Err = false, 0, 0, 0, 0, nil
+	c.Found, c.Released, c.Charged, c.Remaining, c.Held, c.ResetAfter, c.Err = false, false, 0, 0, 0, 0, nil
 	if m.open().Hold(&call, at) != nil {
 		c.Err = ErrFull
 		return
 	}
-	c.Found, c.Charged = call.Found, call.Charged
+	c.Found, c.Released, c.Charged = call.Found, call.Released, call.Charged
 	c.Remaining, c.Held, c.ResetAfter = call.Verdict.Remaining, call.Verdict.Held, algo.Duration(call.Verdict.Reset)
 }
 

@@ -183,7 +183,7 @@ func (l *Limiter) Holds(ctx context.Context, calls []HoldCall) {
 	good := 0
 	for i := range calls {
 		c := &calls[i]
-		c.Found, c.Charged, c.Remaining, c.Held, c.ResetAfter = false, 0, 0, 0, 0
+		c.Found, c.Released, c.Charged, c.Remaining, c.Held, c.ResetAfter = false, false, 0, 0, 0, 0
 		if c.Err = c.check(); c.Err == nil {
 			good++
 		}

@@ -172,7 +172,7 @@ func (f *Fallback) holdLocal(c *stint.HoldCall, owed bool) {
 		f.ledger.note(&spent, now, now+runsDry(p, usedUntil(p, s.Remaining, s.Held, s.ResetAfter), s.Charged), live, true)
 	}
 	*c = unanswered(c)
-	c.Found, c.Held, c.ResetAfter, c.Err = s.Found, s.Held, s.ResetAfter, s.Err
+	c.Found, c.Released, c.Held, c.ResetAfter, c.Err = s.Found, s.Released, s.Held, s.ResetAfter, s.Err
 	c.Remaining = s.Remaining / live
 	switch {
 	case !charges:

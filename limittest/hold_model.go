@@ -132,7 +132,7 @@ func (m *Model) call(c *stint.HoldCall, now int64) {
 	id := countOf(a)
 	h := m.holds[id][c.Hold]
 	span := cmp.Or(c.For, holdTime(c.Limit)).Microseconds()
-	c.Found, c.Charged, c.Err = h.counts(now), 0, nil
+	c.Found, c.Released, c.Charged, c.Err = h.counts(now), false, 0, nil
 	switch c.Action {
 	case stint.HoldSettle:
 		if c.Found {
@@ -143,8 +143,9 @@ func (m *Model) call(c *stint.HoldCall, now int64) {
 		switch all := m.heldAt(id, now); {
 		case c.Found:
 			h.until, h.span = now+span, span
-		case c.Again && c.Units > 0 && all.records < mostHolds && all.units+c.Units < exact.Int64() &&
-			(h == nil || !h.released || now >= h.until):
+		case h != nil && h.released && now < h.until:
+			c.Released = true
+		case c.Again && c.Units > 0 && all.records < mostHolds && all.units+c.Units < exact.Int64():
 			m.putHold(id, c.Hold, &modelHold{units: c.Units, until: now + span, span: span})
 		}
 	case stint.HoldRelease:

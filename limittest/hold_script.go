@@ -116,7 +116,7 @@ func (s *script) calls(m *move, at int64) *move {
 	for i := range m.calls {
 		c, a := &m.calls[i], &asks[i]
 		h := s.model.holds[countOf(a)][c.Hold]
-		if c.Again && h != nil && h.released && (at >= h.until || s.doubted[h] || s.high >= h.until+keepsRunOut) {
+		if c.Action == stint.HoldRenew && h != nil && h.released && (c.Again && at >= h.until || s.doubted[h] || s.high >= h.until+keepsRunOut) {
 			return nil // how long it is known for is not defined
 		}
 		l := s.model.look(a, at)

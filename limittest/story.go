@@ -113,7 +113,7 @@ var actionNames = [...]string{"settle", "renew", "release", "charge"}
 func showCall(c *stint.HoldCall) string {
 	s := fmt.Sprintf("%s %s of %q %q %s, units %d, for %s, cost %d, again %t", actionNames[c.Action], c.Hold, c.Key,
 		c.Limit.Spec().Name, c.Limit.Terms(), c.Units, c.For, c.Cost, c.Again)
-	return s + fmt.Sprintf(" → found %t, charged %d, remaining %d, held %d, reset %s, error %v", c.Found, c.Charged,
+	return s + fmt.Sprintf(" → found %t, released %t, charged %d, remaining %d, held %d, reset %s, error %v", c.Found, c.Released, c.Charged,
 		c.Remaining, c.Held, c.ResetAfter, c.Err)
 }
 

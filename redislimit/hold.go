@@ -255,7 +255,7 @@ func actionOf(c *stint.HoldCall) action {
 
 // readCall fills in the answer to c from what the script answered to its group.
 func (s *Store) readCall(c *stint.HoldCall, reply string, place int) {
-	c.Found, c.Charged, c.Remaining, c.Held, c.ResetAfter = false, 0, 0, 0, 0
+	c.Found, c.Released, c.Charged, c.Remaining, c.Held, c.ResetAfter = false, false, 0, 0, 0, 0
 	head, rest, err := algo.ReadHead(reply)
 	switch {
 	case err != nil:
@@ -278,7 +278,7 @@ func (s *Store) readCall(c *stint.HoldCall, reply string, place int) {
 		return
 	}
 	c.Err = nil
-	c.Found, c.Charged = called.Found, called.Charged
+	c.Found, c.Released, c.Charged = called.Found, called.Released, called.Charged
 	c.Remaining, c.Held, c.ResetAfter = called.Remaining, called.Verdict.Held, algo.Duration(called.Reset)
 }
 

@@ -167,7 +167,9 @@ func (w *holdWalk) calls(rng *rand.Rand) []stint.HoldCall {
 		} else if c.Action == stint.HoldRelease && rng.IntN(3) > 0 {
 			c.Action = stint.HoldSettle
 		}
-		c.Again = c.Again && !w.mayBeDropped(c.Hold)
+		if c.Again = c.Again && !w.mayBeDropped(c.Hold); c.Action == stint.HoldRenew && w.mayBeDropped(c.Hold) {
+			c.Action = stint.HoldSettle
+		}
 		if c.Action == stint.HoldRelease {
 			lasts := c.For
 			if lasts == 0 {

@@ -134,7 +134,8 @@ if not broken then
       known = known + 1
     end
     place = place + 1
-    answers[place] = pack('>HBI7I7I7', 1, found and 1 or 0, holds.held, 0, max(0, holds.latest - clock))
+    local said = found and 1 or (action == 1 or action == 4) and had == 0 and clock < till and 2 or 0
+    answers[place] = pack('>HBI7I7I7', 1, said, holds.held, 0, max(0, holds.latest - clock))
   end
   if action == 0 or action == 3 then
     local room = max(0, floor((most - used) / unit))

@@ -146,8 +146,9 @@ func (p *Plan) stand(a *HeldAnswer, d *Verdict) {
 
 // Called is the answer to a call.
 type Called struct {
-	Found   bool
-	Charged int64
+	Found    bool
+	Released bool
+	Charged  int64
 	Verdict
 }
 
@@ -171,7 +172,7 @@ func (p *Plan) ReadCalled(s string, place int) (c Called, err error) {
 			return c, fmt.Errorf("answer to %d calls: want that of call %d", from, place+1)
 		}
 		n := min(read16(runs), place+1-from)
-		c.Found, c.Charged = runs[2] == 1, 0
+		c.Found, c.Released, c.Charged = runs[2] == 1, runs[2] == 2, 0
 		if c.Found && !each {
 			c.Charged = read56(charges)
 			a.Used += int64(n) * c.Charged * p.Unit

@@ -199,6 +199,12 @@ func (s *holds) find(print uint64, id HoldID, now int64) *hold {
 	return nil
 }
 
+// isReleased reports whether the record of an identity was released, and may not come back yet.
+func (s *holds) isReleased(print uint64, id HoldID, now int64) bool {
+	h := s.records[holdKey{print, id}]
+	return h != nil && h.released && now < h.until
+}
+
 // put adds a record, in place of any of the same identity.
 func (s *holds) put(print uint64, h *hold) {
 	s.take(print, h.id)

@@ -28,8 +28,9 @@ type HoldCall struct {
 	Cost   int64
 	Again  bool
 
-	Found   bool
-	Charged int64
+	Found    bool
+	Released bool
+	Charged  int64
 	Verdict algo.Verdict
 }
 
@@ -87,6 +88,8 @@ func (m *Memory) act(n *step, c *HoldCall, now int64, own bool) bool {
 		switch {
 		case c.Found:
 			h.put(n.print, &hold{id: c.ID, units: record.units, until: now + span, span: span, learned: record.learned})
+		case h.isReleased(n.print, c.ID, now):
+			c.Released = true
 		case c.Again && c.Units > 0 && n.mayReturn(c, now, own):
 			if !h.hasRoom(1, now, own) {
 				return false

@@ -57,7 +57,7 @@ func (m *Memory) LearnHold(c *HoldCall, at int64) {
 	}
 	print := printOf(m.hash(c.Key), c.Limit.Salt)
 	switch {
-	case c.Action == Renew && (c.Found || c.Again):
+	case c.Action == Renew && (c.Found || c.Again && !c.Released):
 		if s.holds.hasRoom(1, now, own) {
 			s.learnHold(print, c.ID, c.Units, cmp.Or(c.For, p.Hold), now)
 		}
