@@ -227,6 +227,10 @@ var refusing = MustLimit("stint dry run: 1 per 1s")
 // Now is the instant in µs since 1970 at which m would decide.
 func (internals) Now(m *Memory) int64 { return m.open().Now() }
 
+// RoomOfHolds is how many records of holds were made in m, those that ran out and were not dropped
+// yet among them, and how many there may be.
+func (internals) RoomOfHolds(m *Memory) (made, most int64) { return m.open().Holds() }
+
 // SetLeastCost says that no request to m costs less, because each unit counts as several
 // where several instances share a limit: a key with less left is exhausted then, and does
 // not give way to others. 0: 1.

@@ -493,3 +493,43 @@ func TestFallbackHoldsInParts(t *testing.T) {
 		}
 	})
 }
+
+// What other instances have settled takes no room from the holds that are made without the store:
+// an answer about its key ends it here, and where none comes, it gives way.
+func TestHoldsSettledElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHolding(t, 1)
+		h.fall.Local = &stint.Memory{MaxKeys: 1000} // and 8,192 holds
+		limit := stint.MustLimit("flying: 100 in_flight")
+		hold := func(key string) stint.HoldID {
+			id := stint.NewHoldID()
+			if d := h.take(key, 1, id, limit); !d.Allowed {
+				t.Fatalf("%s: %+v", key, d)
+			}
+			return id
+		}
+		settle := func(key string, id stint.HoldID) {
+			calls := []stint.HoldCall{{Key: key, Limit: limit, Hold: id, Units: 1}}
+			if h.store.Memory.Holds(t.Context(), time.Time{}, calls); !calls[0].Found {
+				t.Fatalf("%s is not held", key)
+			}
+		}
+		for range 50 {
+			settle("busy", hold("busy"))
+		}
+		time.Sleep(2 * time.Second)
+		id := hold("busy")
+		if got := stands(t, h.fall.Local, "busy", limit); got != "99 left, 1 held" {
+			t.Errorf("after the next answer: %s", got)
+		}
+		settle("busy", id)
+		for i := range 10_000 {
+			key := fmt.Sprint("key ", i)
+			settle(key, hold(key))
+		}
+		h.store.how.Store(refuses)
+		for i := range 8_000 {
+			hold(fmt.Sprint("key ", i))
+		}
+	})
+}

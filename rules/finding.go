@@ -52,6 +52,7 @@ const (
 	codeNoUsage       = "ST021" // a preset that finds no usage in streams
 	CodeNoCost        = "ST022" // no response says what requests did cost; found by servers
 	codeMisplaced     = "ST023" // a field in a file of descriptors where it has no effect
+	CodeManyHolds     = "ST024" // an instance has little room left for what is held; found by servers
 )
 
 // Codes are all of them.
@@ -59,7 +60,7 @@ func Codes() []string {
 	return []string{CodeNoProxies, codeTrustAll, codeCostTooHigh, codeCountedTwice,
 		CodeEviction, codeNeverMatches, codeNameTwice, CodeBanWithoutEnd, CodeEverybody, codeLeaseInVain, CodeUnlikeRules,
 		codeNoToken, CodeClaimsUnknown, codeLooseKey, CodeCheckOpen, CodeStoreSecrets, CodeAlert,
-		codeNotCalendar, codeBudgetBucket, CodeNoEnd, codeNoUsage, CodeNoCost, codeMisplaced}
+		codeNotCalendar, codeBudgetBucket, CodeNoEnd, codeNoUsage, CodeNoCost, codeMisplaced, CodeManyHolds}
 }
 
 // String is the finding as a line of a report.

@@ -26,3 +26,6 @@ func (s *Server) FleetTotals() live.Totals { return s.live.Totals() }
 
 // ReadCounters reads the counters of this instance, as happens once a second.
 func (s *Server) ReadCounters() *live.Counts { return s.live.Count() }
+
+// NoticeHolds is called once a second.
+func (s *Server) NoticeHolds() { s.noticeHolds() }

@@ -37,7 +37,32 @@ func (s *Server) Findings() []rules.Finding {
 	if s.found != nil {
 		beside = s.found()
 	}
+	if f, near := s.holdsFinding(); near {
+		beside = append(slices.Clone(beside), f)
+	}
 	return slices.Concat(beside, s.settings.Findings(), set.Findings, s.claimsFindings(set.Set), s.alertFindings(set.Set), set.noticed.found, controls)
+}
+
+// holdsFinding finds that this instance has room for few more holds of its own. What Redis holds takes
+// none of it.
+func (s *Server) holdsFinding() (f rules.Finding, near bool) {
+	m := s.local
+	if !s.fleet.IsLayered() {
+		if m, _ = stint.As[*stint.Memory](s.limiter.Store); m == nil {
+			return f, false
+		}
+	}
+	made, most := stint.Internal().RoomOfHolds(m)
+	return rules.Finding{Code: rules.CodeManyHolds, Text: fmt.Sprintf("this instance holds %d of at most %d in its own memory, beyond which requests that hold are answered with 503: "+
+		"raise max_keys, of which this is a sixteenth, or lower how long limits hold", made, most)}, made >= most-most/10
+}
+
+// noticeHolds logs that finding when it appears.
+func (s *Server) noticeHolds() {
+	f, near := s.holdsFinding()
+	if was := s.manyHolds.Swap(near); near && !was {
+		s.log.Warn(f.Text, "code", f.Code)
+	}
 }
 
 // claimsFindings finds rules that need claims where no token is read.

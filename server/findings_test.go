@@ -2,12 +2,14 @@ package server_test
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
+	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 )
@@ -170,5 +172,33 @@ func TestExplainedEstimates(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
+	}
+}
+
+// An instance whose memory is nearly full of its own holds says so, in findings and once in its log.
+func TestManyHolds(t *testing.T) {
+	var log bytes.Buffer
+	memory := &stint.Memory{MaxKeys: 1000} // and 8,192 holds
+	s := newServer(t, `rules: []`, func(config *server.Config) {
+		config.Log, config.Limiter = slog.New(slog.NewTextHandler(&log, nil)), stint.NewLimiter(memory)
+	})
+	limit := stint.MustLimit("flying: 100 in_flight")
+	for i := range 7500 {
+		if i == 7000 && codes(s) != "" {
+			t.Errorf("with 7,000 of 8,192: %s", codes(s))
+		}
+		r := stint.Request{Asks: []stint.Ask{{Key: fmt.Sprint(i), Limit: limit}}, Hold: stint.NewHoldID()}
+		if d, err := memory.Take(t.Context(), &r, nil); err != nil || !d.Allowed {
+			t.Fatalf("%+v, %v", d, err)
+		}
+	}
+	if f := s.Findings(); len(f) != 1 || f[0].Code != rules.CodeManyHolds || !strings.Contains(f[0].Text, "holds 7500 of at most 8192") {
+		t.Errorf("%v", f)
+	}
+	for range 2 {
+		s.NoticeHolds()
+	}
+	if n := strings.Count(log.String(), "ST024"); n != 1 {
+		t.Errorf("%d lines:\n%s", n, &log)
 	}
 }

@@ -80,6 +80,7 @@ type Server struct {
 	// The store, and the layers before it.
 	limiter     *stint.Limiter
 	fleet       *fleet.Store           // the same store behind the layers
+	manyHolds   atomic.Bool            // there is little room left for holds
 	decider     *stint.Limiter         // over fleet if that has layers, else limiter
 	local       *stint.Memory          // counts for fleet without the store
 	probed      atomic.Pointer[probed] // of a store that may fail; nil: no probe yet

@@ -25,8 +25,17 @@ type holds struct {
 	groups  map[uint64]*holdGroup // by print
 	all     []*holdGroup          // the same, in no order
 	hand    int                   // where in all to look next for what ran out
-	total   *atomic.Int64         // the records in all shards of the Memory
-	most    int64                 // so many there may be
+	room    *holdRoom
+}
+
+// holdRoom is the records of all shards of a Memory. Those that another store has, too, give way to
+// those that are made here.
+type holdRoom struct {
+	most    int64 // so many there may be
+	total   atomic.Int64
+	learned atomic.Int64 // of total
+	shards  []shard
+	hand    atomic.Uint64 // in shards, where to look next for one that gives way
 }
 
 type holdKey struct {
@@ -179,16 +188,92 @@ func (s *holds) sweep(n int, now int64, own bool) {
 	}
 }
 
-// hasRoom reports whether n more records fit, one of them into s.
-func (s *holds) hasRoom(n int64, now int64, own bool) bool {
+// hasRoom reports whether n more records that are made here fit, one of them into s.
+func (s *holds) hasRoom(n, now int64, own bool) bool {
+	if s.isFree(n, now, own) {
+		return true
+	}
+	r := s.room
+	if r.total.Load()-r.learned.Load()+n > r.most {
+		return false
+	}
+	r.makeFree(s, n) // if nothing can be had now, there are a few too many
+	return true
+}
+
+// hasRoomToLearn reports whether one more record that another store has fits into s.
+func (s *holds) hasRoomToLearn(now int64, own bool) bool {
+	return s.isFree(1, now, own) || s.room.makeFree(s, 1)
+}
+
+func (s *holds) isFree(n, now int64, own bool) bool {
 	if own { // else an earlier instant may follow
 		s.sweep(2, now, own)
 	}
-	if s.total.Load()+n <= s.most {
+	if s.room.total.Load()+n <= s.room.most {
 		return true
 	}
 	s.sweep(mostSeen, now, own)
-	return s.total.Load()+n <= s.most
+	return s.room.total.Load()+n <= s.room.most
+}
+
+// makeFree drops records that another store has until n more fit, and reports whether they do. s is
+// locked. Of other shards, only those are looked at that nobody has locked.
+func (r *holdRoom) makeFree(s *holds, n int64) bool {
+	for r.total.Load()+n > r.most {
+		if !s.dropLearned() && !r.dropElsewhere() {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *holdRoom) dropElsewhere() (dropped bool) {
+	for range r.shards {
+		s := &r.shards[r.hand.Add(1)%uint64(len(r.shards))]
+		if !s.mu.TryLock() {
+			continue
+		}
+		dropped = s.holds.dropLearned()
+		s.mu.Unlock()
+		if dropped {
+			return true
+		}
+	}
+	return false
+}
+
+// dropLearned drops, of the records that another store has, the one that runs out first; of some
+// groups if there are many. It reports whether there was one.
+func (s *holds) dropLearned() bool {
+	var of *holdGroup
+	var first *hold
+	for seen := 0; seen < len(s.all) && (first == nil || seen < victimsSeen); seen++ {
+		s.hand %= len(s.all)
+		g := s.all[s.hand]
+		s.hand++
+		if h := g.firstLearned(); h != nil && (first == nil || h.until < first.until) {
+			of, first = g, h
+		}
+	}
+	if first == nil {
+		return false
+	}
+	if s.forget(of, first); len(of.order) == 0 {
+		s.drop(of)
+	}
+	return true
+}
+
+func (g *holdGroup) firstLearned() *hold {
+	if g.learned > 0 {
+		for _, h := range g.order {
+			if h.learned {
+				return h
+			}
+		}
+	}
+	return nil
 }
 
 // find is the record of an identity that counts; nil: none does.
@@ -218,7 +303,10 @@ func (s *holds) put(print uint64, h *hold) {
 		s.all = append(s.all, g)
 	}
 	s.records[holdKey{print, h.id}] = h
-	s.total.Add(1)
+	s.room.total.Add(1)
+	if h.learned {
+		s.room.learned.Add(1)
+	}
 	g.insert(h)
 }
 
@@ -236,7 +324,10 @@ func (s *holds) take(print uint64, id HoldID) {
 
 func (s *holds) forget(g *holdGroup, h *hold) {
 	delete(s.records, holdKey{g.print, h.id})
-	s.total.Add(-1)
+	s.room.total.Add(-1)
+	if h.learned {
+		s.room.learned.Add(-1)
+	}
 	g.remove(h)
 }
 

@@ -31,7 +31,7 @@ type HoldCall struct {
 	Found    bool
 	Released bool
 	Charged  int64
-	Verdict algo.Verdict
+	Verdict  algo.Verdict
 }
 
 // Hold does c, whose answer must be zero. After ErrFull nothing has changed.

@@ -41,8 +41,8 @@ func (m *Memory) records() (n int) {
 			panic("a group lies in one place only")
 		}
 	}
-	if int64(n) != m.held.Load() {
-		panic(fmt.Sprintf("%d records, and %d are counted", n, m.held.Load()))
+	if int64(n) != m.holds.total.Load() {
+		panic(fmt.Sprintf("%d records, and %d are counted", n, m.holds.total.Load()))
 	}
 	return n
 }

@@ -8,13 +8,18 @@ import (
 
 // What another store says of what is held is kept in records: one for each hold that was made
 // through this Memory's owner, by its identity, and one without an identity for the rest, which lasts
-// as long as a hold that nobody renews.
+// as long as a hold that nobody renews. They leave with the answer that does not count them any more,
+// as when another instance has settled them, or by age, or when room is needed.
+
+// youngHold is how old a record must be to leave because an answer does not count it, µs: one answer
+// may overtake another.
+const youngHold = 1_000_000
 
 // learnHeld makes the record of a hold that the other store made for a, unless by is nil, and
 // learns from a's Verdict how many units are held there. The shard is locked.
 func (s *shard) learnHeld(a *Ask, print uint64, by *Holding, now int64, own bool) {
 	span := a.Limit.Plan.Hold
-	if by != nil && a.Cost > 0 && s.holds.hasRoom(1, now, own) {
+	if by != nil && a.Cost > 0 && s.holds.hasRoomToLearn(now, own) {
 		s.learnHold(print, by.ID, a.Cost, cmp.Or(by.For, span), now)
 	}
 	s.learnRest(print, a.Verdict.Held, span, now, own)
@@ -26,20 +31,40 @@ func (s *shard) learnHold(print uint64, id HoldID, units, span, now int64) {
 
 // learnRest keeps what is held of the other store beside the holds that are known by identity.
 func (s *shard) learnRest(print uint64, held, span, now int64, own bool) {
+	var was *hold
 	rest := held
 	if g := s.holds.group(print, now, own); g != nil {
-		rest -= g.learned
-	}
-	was := s.holds.records[holdKey{print: print}]
-	if was != nil {
-		rest += was.units
+		was = s.holds.records[holdKey{print: print}]
+		known := g.learned
+		if was != nil {
+			known -= was.units
+		}
+		rest -= s.holds.dropEnded(g, known, held, now)
 	}
 	switch {
 	case rest <= 0:
 		s.holds.take(print, HoldID{})
-	case was != nil || s.holds.hasRoom(1, now, own):
+	case was != nil || s.holds.hasRoomToLearn(now, own):
 		s.learnHold(print, HoldID{}, rest, span, now)
 	}
+}
+
+// dropEnded drops holds of g that must have ended, since the other store holds fewer units than the
+// known ones have: those that run out first. It returns what is still known.
+func (s *holds) dropEnded(g *holdGroup, known, held, now int64) int64 {
+	for i := 0; known > held && i < min(len(g.order), mostSeen); {
+		h := g.order[i]
+		if !h.learned || h.id == (HoldID{}) {
+			i++
+			continue
+		}
+		if h.until-h.span > now-youngHold {
+			break
+		}
+		known -= h.units
+		s.forget(g, h)
+	}
+	return known
 }
 
 // LearnHold makes m's counts agree with another store's answer to c, which c holds.
@@ -58,7 +83,7 @@ func (m *Memory) LearnHold(c *HoldCall, at int64) {
 	print := printOf(m.hash(c.Key), c.Limit.Salt)
 	switch {
 	case c.Action == Renew && (c.Found || c.Again && !c.Released):
-		if s.holds.hasRoom(1, now, own) {
+		if s.holds.hasRoomToLearn(now, own) {
 			s.learnHold(print, c.ID, c.Units, cmp.Or(c.For, p.Hold), now)
 		}
 	case c.Action != Charge:

@@ -31,7 +31,7 @@ type Memory struct {
 	// least is the smallest cost that is asked, see SetLeastCost. 0: 1.
 	least atomic.Int64
 
-	held atomic.Int64 // records of holds
+	holds holdRoom
 }
 
 // mostShards keeps shards of ten million counts so small that a table grows in less than 1 ms.
@@ -59,8 +59,9 @@ func (m *Memory) open(room int) {
 		}
 		m.seed = maphash.MakeSeed()
 		m.shards = make([]shard, n)
+		m.holds.most, m.holds.shards = HoldsBeside(int64(room)), m.shards
 		for i := range m.shards {
-			m.shards[i].holds.total, m.shards[i].holds.most = &m.held, HoldsBeside(int64(room))
+			m.shards[i].holds.room = &m.holds
 			m.shards[i].open((room + n - 1 - i) / n)
 		}
 		m.start = time.Now()
@@ -89,6 +90,12 @@ func (m *Memory) Len() int {
 		s.mu.Unlock()
 	}
 	return n
+}
+
+// Holds is how many records of holds were made here and are kept, those that ran out and were not
+// dropped yet among them, and how many there may be. What another store holds is not among them.
+func (m *Memory) Holds() (made, most int64) {
+	return m.holds.total.Load() - m.holds.learned.Load(), m.holds.most
 }
 
 func (m *Memory) at(at int64) int64 {
