@@ -71,7 +71,7 @@ type Guard[A, R any] struct {
 	// Message is that of the RefusedError, for the caller who is refused.
 	Message string
 	// Wait makes calls wait for their turn rather than be refused; see
-	// Limiter.WaitN.
+	// Limiter.WaitN and Limiter.ReserveWait.
 	Wait bool
 }
 

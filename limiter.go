@@ -58,6 +58,7 @@ type Limiter struct {
 	of       *Limiter  // has the count of Instance; nil: l
 	calls    sync.Pool // of *call
 	keeper   keeper
+	line     line // of callers that wait for what others hold
 }
 
 // NewLimiter is a Limiter over a Store. Over a Store that is Networked, it fails and

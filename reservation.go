@@ -83,21 +83,29 @@ func (l *Limiter) reservation(r *Request, each []Decision, d *Decision) *Reserva
 // nothing. It does not wait for longer than a second: what the Store has not released by then is
 // released in the background. See Reserve for what happens to a release that is never called.
 //
-// Acquire does not wait for its turn. Refusals are Busy, and RetryAfter is a hint.
+// Acquire does not wait for its turn, see AcquireWait. Refusals are Busy, and RetryAfter is a hint.
 func (l *Limiter) Acquire(ctx context.Context, key string, limit *Limit) (release func(), d Decision, err error) {
-	release = func() {}
-	if limit != nil && limit.id != "" && limit.spec.Algorithm != InFlight {
-		return release, d, fmt.Errorf("stint: %w: limit %s is not in_flight: use Reserve", ErrRequest, limit)
+	if err := checkAcquired(limit); err != nil {
+		return func() {}, d, err
 	}
 	r, d, err := l.Reserve(ctx, &Request{Asks: []Ask{{Key: key, Limit: limit}}})
-	if r != nil {
-		release = func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sendTimeout)
-			defer cancel()
-			_ = r.Cancel(ctx) // a lost unit is as free as a released one
-		}
+	return r.releaser(ctx), d, err
+}
+
+func checkAcquired(l *Limit) error {
+	if l != nil && l.id != "" && l.spec.Algorithm != InFlight {
+		return fmt.Errorf("stint: %w: limit %s is not in_flight: use Reserve", ErrRequest, l)
 	}
-	return release, d, err
+	return nil
+}
+
+// releaser is a function that cancels r, which may be nil.
+func (r *Reservation) releaser(ctx context.Context) func() {
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sendTimeout)
+		defer cancel()
+		_ = r.Cancel(ctx) // a lost unit is as free as a released one
+	}
 }
 
 // ID is the identity of the holds. It is zero if nothing is held.
@@ -211,8 +219,18 @@ func (l *Limiter) Holds(ctx context.Context, calls []HoldCall) {
 	}
 }
 
-// send does calls that have been checked.
+// send does calls that have been checked, and wakes who waits for what they free. Without an answer,
+// too: a fleet.Fallback then counts it as free.
 func (l *Limiter) send(ctx context.Context, calls []HoldCall) {
+	l.sendToStores(ctx, calls)
+	for i := range calls {
+		if c := &calls[i]; c.Action == HoldSettle || c.Action == HoldRelease {
+			l.lineOf().wake(c.Key, c.Limit)
+		}
+	}
+}
+
+func (l *Limiter) sendToStores(ctx context.Context, calls []HoldCall) {
 	isHere := func(c HoldCall) bool { return c.By == ByInstance }
 	if l.Instance == nil || !slices.ContainsFunc(calls, isHere) {
 		Holds(ctx, l.store(), time.Time{}, calls)

@@ -3,6 +3,7 @@ package stint
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -71,26 +72,75 @@ func (l *Limiter) Wait(ctx context.Context, key string, limit *Limit) error {
 // for a place in the queue of a LeakyBucket, which nobody else can take (see
 // Ask.MaxDelay).
 //
-// WaitN holds nothing. Under an InFlight limit it returns when a unit would fit; a Guard with
-// Wait waits and holds.
+// WaitN holds nothing. Under an InFlight limit it returns when a unit would fit; AcquireWait and
+// ReserveWait wait and hold.
 //
-// Callers that wait for one key go on in no particular order. Their number is not
-// bounded: each is a goroutine of the program.
+// Callers that wait for what others hold (Decision.Busy) go on in the order in which they came, as
+// soon as a hold of this Limiter ends; the first of them asks now and then whether holds of other
+// processes have. How long that takes is unknown, so it is never past a deadline. Other callers that
+// wait for one key go on in no particular order. The number of callers is not bounded: each is a
+// goroutine of the program.
 func (l *Limiter) WaitN(ctx context.Context, key string, limit *Limit, n int64) error {
 	_, err := l.wait(ctx, &Ask{Key: key, Limit: limit, Cost: n, Peek: n == 0}, false)
 	return err
 }
 
+// TakeWait decides r as Take does, and waits as WaitN does until all its limits allow it.
+func (l *Limiter) TakeWait(ctx context.Context, r *Request) error {
+	_, err := l.waitFor(ctx, r, false)
+	return err
+}
+
+// ReserveWait holds what r asks for as Reserve does, and waits as WaitN does until all its limits
+// allow it. The Reservation is not nil if there is no error. If ctx is done while the caller sleeps
+// the delay of a LeakyBucket, what r holds is cancelled.
+func (l *Limiter) ReserveWait(ctx context.Context, r *Request) (*Reservation, error) {
+	return l.waitFor(ctx, r, true)
+}
+
+// AcquireWait holds one unit of key under limit as Acquire does, and waits for it as WaitN does.
+// release is never nil, and does nothing if there is an error.
+func (l *Limiter) AcquireWait(ctx context.Context, key string, limit *Limit) (release func(), err error) {
+	if err := checkAcquired(limit); err != nil {
+		return func() {}, err
+	}
+	r, err := l.ReserveWait(ctx, &Request{Asks: []Ask{{Key: key, Limit: limit}}})
+	return r.releaser(ctx), err
+}
+
 // wait is WaitN, but with hold it holds the units, as Reserve does.
 func (l *Limiter) wait(ctx context.Context, ask *Ask, hold bool) (*Reservation, error) {
+	return l.waitFor(ctx, &Request{Asks: []Ask{*ask}}, hold)
+}
+
+func (l *Limiter) waitFor(ctx context.Context, r *Request, hold bool) (*Reservation, error) {
+	place := l.lineOf().joinBehind(r)
+	defer func() { place.leave() }()
+	if place != nil && !place.isFirst() {
+		if err := place.await(ctx, 0); err != nil {
+			return nil, err
+		}
+	}
 	for {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		held, d, err := l.takeInTime(ctx, ask, hold)
+		held, d, err := l.takeInTime(ctx, r, hold)
 		if err != nil {
 			return nil, err
 		}
+		if !d.Allowed && d.Busy {
+			if of := (entryKey{d.Key, d.Limit.id}); place == nil || place.of != of {
+				place.leave()
+				place = l.lineOf().join(of)
+			}
+			if err := place.await(ctx, d.RetryAfter); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		place.leave()
+		place = nil
 		wait, leaves := d.RetryAfter, d.RetryAfter
 		if d.Allowed {
 			wait, leaves = d.Delay, d.Delay
@@ -107,27 +157,37 @@ func (l *Limiter) wait(ctx context.Context, ask *Ask, hold bool) (*Reservation, 
 	}
 }
 
-// takeInTime decides a request of one ask, but for a LeakyBucket, limit or Instance, that would
-// let the caller leave when its deadline is over, it refuses.
-func (l *Limiter) takeInTime(ctx context.Context, ask *Ask, hold bool) (held *Reservation, d Decision, err error) {
-	in := *ask
-	if in.Cost == 0 && !in.Peek {
-		in.Cost = 1
-	}
-	if deadline, ok := ctx.Deadline(); ok && (ask.Limit.delays() || l.Instance.delays()) {
-		if in.MaxDelay = time.Until(deadline); in.MaxDelay <= 0 {
-			in.MaxDelay = -1
+// takeInTime decides r, but for a LeakyBucket, limit or Instance, that would let the caller leave when
+// its deadline is over, it refuses.
+func (l *Limiter) takeInTime(ctx context.Context, r *Request, hold bool) (held *Reservation, d Decision, err error) {
+	if deadline, ok := ctx.Deadline(); ok {
+		left := time.Until(deadline)
+		if left <= 0 {
+			left = -1
 		}
+		r = l.withinDeadline(r, left)
 	}
 	if hold {
-		return l.Reserve(ctx, &Request{Asks: []Ask{in}})
+		return l.Reserve(ctx, r)
 	}
-	if in.MaxDelay == 0 {
-		d, err = l.AllowN(ctx, ask.Key, ask.Limit, in.Cost)
-	} else {
-		d, err = l.Take(ctx, &Request{Asks: []Ask{in}}, nil)
-	}
+	d, err = l.Take(ctx, r, nil)
 	return nil, d, err
+}
+
+// withinDeadline is r with no longer delays than what is left; -1: none.
+func (l *Limiter) withinDeadline(r *Request, left time.Duration) *Request {
+	delays := func(a Ask) bool { return a.Limit.delays() || l.Instance.delays() }
+	if !slices.ContainsFunc(r.Asks, delays) {
+		return r
+	}
+	in := *r
+	in.Asks = slices.Clone(r.Asks)
+	for i := range in.Asks {
+		if a := &in.Asks[i]; delays(*a) && (a.MaxDelay == 0 || left < a.MaxDelay) {
+			a.MaxDelay = left
+		}
+	}
+	return &in
 }
 
 // delays tells whether decisions under l, which may be nil, can have a Delay.
