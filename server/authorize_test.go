@@ -351,10 +351,8 @@ func (p *realProxy) start(t *testing.T, stint, application string) string {
 		t.Skip("only Linux has clients at 127.0.0.2")
 	}
 	dir := t.TempDir()
-	free := listen(t)
-	addr := free.Addr().String()
-	_, port, _ := net.SplitHostPort(addr)
-	free.Close()
+	port := strconv.Itoa(redistest.FreePort(t))
+	addr := net.JoinHostPort("127.0.0.1", port)
 	for _, name := range p.files {
 		text, err := os.ReadFile(filepath.Join("..", "examples", name))
 		if err != nil {

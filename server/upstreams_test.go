@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -134,10 +135,8 @@ func startProgram(t *testing.T, name string, args func(dir, port string) []strin
 		redistest.Skip(t, name, "scripts/get "+name)
 	}
 	dir := t.TempDir()
-	free := listen(t)
-	addr := free.Addr().String()
-	_, port, _ := net.SplitHostPort(addr)
-	free.Close()
+	port := strconv.Itoa(redistest.FreePort(t))
+	addr := net.JoinHostPort("127.0.0.1", port)
 	var said strings.Builder
 	process := exec.Command(binary, args(dir, port)...)
 	process.Stdout, process.Stderr = &said, &said

@@ -69,7 +69,7 @@ func prepare(t testing.TB) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t))), Socket: filepath.Join(dir, "s"), Dir: dir}
+	s := &Server{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(FreePort(t))), Socket: filepath.Join(dir, "s"), Dir: dir}
 	t.Cleanup(s.stop)
 	return s
 }

@@ -24,7 +24,7 @@ import (
 // and returns the address.
 func (s *Server) ListenTLS(t testing.TB) string {
 	t.Helper()
-	port := freePort(t)
+	port := FreePort(t)
 	s.bySocket(t, "CONFIG", "SET", "tls-port", strconv.Itoa(port))
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }

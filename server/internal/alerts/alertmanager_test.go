@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint/internal/await"
+	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/live"
 )
@@ -41,12 +41,7 @@ func alertmanager(t *testing.T, notify string) string {
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	l.Close()
+	address := fmt.Sprint("127.0.0.1:", redistest.FreePort(t))
 	var out bytes.Buffer
 	c := exec.Command("prometheus-alertmanager", "--config.file="+conf, "--storage.path="+dir, "--cluster.listen-address=", "--web.listen-address="+address)
 	c.Stdout, c.Stderr = &out, &out
