@@ -149,7 +149,7 @@ func (g *Guard[A, R]) settle(ctx context.Context, held *Reservation, a A, f func
 
 // mayBeShared tells whether others may count in l's Store.
 func (l *Limiter) mayBeShared() bool {
-	_, own := l.Store.(*Memory)
+	_, own := As[*Memory](l.Store)
 	return l.Store != nil && !own
 }
 

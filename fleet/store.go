@@ -56,23 +56,30 @@ type Options struct {
 // Store is a shared store behind all layers of this package. New makes it, and Close ends
 // it. It may be used from many goroutines at once.
 //
-// Over a *stint.Memory, a Store has no layers and passes every request on: a Memory answers
-// at once, and a second one beside it would allow each limit again when the first is full.
+// Over a *stint.Memory, or a wrapper of one (see stint.As), a Store has no layers and passes every
+// request on: a Memory answers at once, and a second one beside it would allow each limit again when
+// the first is full. Over a Store that has a Fallback of its own, it adds none: its methods tell of the
+// layers that there are, which end with that Store.
 type Store struct {
 	shared   stint.Store
 	top      stint.Store // what decides
-	fallback *Fallback   // nil: shared is a Memory, and no layer is before it
+	fallback *Fallback   // nil: shared is or wraps a Memory, and no layer is before it
 	denials  *Denials    // nil: they are turned off
 	leases   *Leases     // nil: they are turned off
 	close    func()
 }
 
-// New puts the layers of this package before shared, a store that other instances use, too.
-// It starts to count those instances and to listen for what they invalidate.
+// New puts the layers of this package before shared, a store that other instances use, too,
+// unless there are layers already. It starts to count those instances and to listen for what they invalidate.
 func New(shared stint.Store, o Options) *Store {
 	s := &Store{shared: shared, top: shared}
 	end := func() {}
-	if _, ok := shared.(*stint.Memory); !ok {
+	_, memory := stint.As[*stint.Memory](shared)
+	var layered bool
+	if s.fallback, layered = stint.As[*Fallback](shared); layered {
+		s.denials, _ = stint.As[*Denials](shared)
+		s.leases, _ = stint.As[*Leases](shared)
+	} else if !memory {
 		end = s.build(&o)
 	}
 	s.close = sync.OnceFunc(func() {

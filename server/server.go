@@ -177,7 +177,7 @@ func New(c Config) *Server {
 			s.limiter.Instance, s.limiter.Observe, s.limiter.ObserveHold = given.Instance, given.Observe, given.ObserveHold
 		}
 	}
-	if f, ok := s.limiter.Store.(*fleet.Store); ok { // the Server has layers of its own
+	if f, ok := stint.As[*fleet.Store](s.limiter.Store); ok { // the Server has layers of its own
 		s.limiter = &stint.Limiter{Store: f.Shared(), Instance: s.limiter.Instance, Observe: s.limiter.Observe, ObserveHold: s.limiter.ObserveHold}
 	}
 	s.reports, s.id = Reports(new(reports.Memory)), control.NewID()

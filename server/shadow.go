@@ -176,7 +176,7 @@ func (c *shadows) count() {
 // roomForShadows reports whether rules in shadow mode may be counted. A Memory that is full
 // refuses new keys, so half of it is kept for the rules that are enforced.
 func (s *Server) roomForShadows() bool {
-	m, ok := s.limiter.Store.(*stint.Memory)
+	m, ok := stint.As[*stint.Memory](s.limiter.Store)
 	return !ok || m.MaxKeys <= 0 || m.Len() < m.MaxKeys/2
 }
 

@@ -78,7 +78,7 @@ func (t *tracing) end() {
 
 // store returns a Limiter whose calls of a shared store have spans.
 func (t *tracing) store(l *stint.Limiter) *stint.Limiter {
-	if _, ok := l.Store.(*stint.Memory); ok || t == nil {
+	if _, ok := stint.As[*stint.Memory](l.Store); ok || t == nil {
 		return l
 	}
 	traced := otellimit.Store(l.Store, otellimit.Options{TracerProvider: t.provider, MeterProvider: noopmetric.NewMeterProvider()})
