@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/limittest"
 )
 
 func byArgument[A any](_ context.Context, a A) string { return fmt.Sprint(a) }
@@ -203,7 +203,7 @@ func (w writer) Write(p []byte) (int, error) { return w(p) }
 // A Guard that may share its counts by accident says so when it is made.
 func TestGuardWarnsOfSharing(t *testing.T) {
 	closure := func(ctx context.Context, n int) (int, error) { return one(ctx, n) }
-	remote := stint.NewLimiter(&fleet.Fallback{Store: new(stint.Memory)})
+	remote := stint.NewLimiter(&limittest.Faulty{Store: new(stint.Memory)})
 	for name, c := range map[string]struct {
 		guard stint.Guard[int, int]
 		f     func(context.Context, int) (int, error)

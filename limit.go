@@ -243,8 +243,13 @@ func limitID(s *Spec, p *algo.Plan) string {
 	return id + ":" + s.Name
 }
 
+// The methods of a nil Limit say what a Decision without one does: "no limit", and else zero values.
+
 // String is the limit's text form, such as "login: 5 per 1m", which ParseLimit reads back.
 func (l *Limit) String() string {
+	if l == nil {
+		return "no limit"
+	}
 	if l.spec.Name == "" {
 		return l.terms
 	}
@@ -253,24 +258,39 @@ func (l *Limit) String() string {
 
 // Terms is String without the name, such as "5 per 1m": for where the name stands
 // elsewhere.
-func (l *Limit) Terms() string { return l.terms }
+func (l *Limit) Terms() string {
+	if l == nil {
+		return "no limit"
+	}
+	return l.terms
+}
 
 // Spec is what the limit was made of.
-func (l *Limit) Spec() Spec { return l.spec }
+func (l *Limit) Spec() (s Spec) {
+	if l != nil {
+		s = l.spec
+	}
+	return s
+}
 
 // Capacity is how many units fit at once: the burst of a bucket that has one,
 // else the amount; without the share of a token bucket that may be leased. A request
 // of a higher cost is never allowed.
-func (l *Limit) Capacity() int64 { return l.counted.Plan.Capacity }
+func (l *Limit) Capacity() int64 {
+	if l == nil {
+		return 0
+	}
+	return l.counted.Plan.Capacity
+}
 
 // Window returns when the window of a FixedWindow begins that an instant from 1970 on lies in, and
 // when the next one begins: in the time zone of Spec.Calendar, else in UTC. For other algorithms
 // it returns zero Times.
 func (l *Limit) Window(at time.Time) (start, end time.Time) {
-	p := &l.counted.Plan
-	if p.Kind != algo.FixedWindow {
+	if l == nil || l.counted.Plan.Kind != algo.FixedWindow {
 		return start, end
 	}
+	p := &l.counted.Plan
 	w := p.Window(at.UnixMicro())
 	zone := time.UTC
 	if p.Calendar != nil {
@@ -280,8 +300,13 @@ func (l *Limit) Window(at time.Time) (start, end time.Time) {
 }
 
 // IsHeld reports whether requests with a Hold hold units under l; see Spec.Hold.
-func (l *Limit) IsHeld() bool { return l.counted.Plan.Hold > 0 }
+func (l *Limit) IsHeld() bool { return l != nil && l.counted.Plan.Hold > 0 }
 
 // ID names the limit's counts in a store: limits with the same ID share them. It
 // starts with the algorithm, period and sub-windows and ends with the name.
-func (l *Limit) ID() string { return l.id }
+func (l *Limit) ID() string {
+	if l == nil {
+		return ""
+	}
+	return l.id
+}

@@ -65,6 +65,10 @@ type Limiter struct {
 // waits as that does.
 func NewLimiter(s Store) *Limiter { return &Limiter{Store: s} }
 
+// Counts is the Store that l counts in: its Store, or the Memory of its own if that is nil. Functions
+// such as Violate and Refund do for several asks what methods of l do for one.
+func (l *Limiter) Counts() Store { return l.store() }
+
 func (l *Limiter) store() Store {
 	if l.Store == nil {
 		return &l.memory

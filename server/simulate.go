@@ -138,7 +138,7 @@ func (s *simulation) request(ctx context.Context, q *checkInput, at time.Time) (
 		return nil, t.err
 	}
 	if q.way == holdUnits {
-		s.held[q.hold] = &simulatedHold{t.holds, t.asks}
+		s.held[q.hold] = &simulatedHold{t.holds, t.asks, t.Allowed}
 	}
 	v := &t.Verdict
 	j := simulatedJSON{Outcome: v.outcome(), Decisions: make([]decisionJSON, 0, len(v.Each)), BanLeft: v.BanLeft.Microseconds()}

@@ -20,6 +20,7 @@ type simulation struct {
 type simulatedHold struct {
 	id   stint.HoldID
 	asks []stint.Ask
+	made bool // it was allowed
 }
 
 // newID is an identity made at that instant. It is the same in each run.
@@ -104,7 +105,7 @@ func (s *simulation) settle(ctx context.Context, q *checkInput, at time.Time) (a
 	}
 	line, found, err := s.call(ctx, at, calls)
 	switch {
-	case action == stint.HoldRenew:
+	case action == stint.HoldRenew && h.made:
 		line.Outcome = "renewed"
 	case found:
 		line.Outcome = "settled"
