@@ -81,7 +81,9 @@ type Decision struct {
 	// By is who decided: ByStore but for answers of this instance.
 	By Source
 	// Remembered says that this instance repeated an earlier refusal of the Store without
-	// asking it; see fleet.Denials. By is then who refused first.
+	// asking it; see fleet.Denials. By is then who refused first. The request is refused
+	// for at least RetryAfter: of several limits, another one may refuse for longer by now.
+	// Remaining and Held are as they were.
 	Remembered bool
 	// Limit is the limit that decided; nil if a running ban did, or if there was none
 	// to ask.

@@ -319,3 +319,32 @@ type doer struct{}
 func (doer) Do(context.Context, ...string) (any, error) {
 	return "redis_version:7.0.0\r\ncluster_enabled:1\r\n", nil
 }
+
+// A Store connects to a Cluster although a master is dead, and the others decide about their keys.
+func TestConnectWithDeadMaster(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartReplicated(t, 3, 0)
+	for _, s := range c.Masters {
+		s.Do(t, "CONFIG", "SET", "cluster-require-full-coverage", "no")
+	}
+	c.Masters[1].Kill()
+	tries := 30
+	if testing.Short() {
+		tries = 10
+	}
+	for i := range tries {
+		s, err := redislimit.Connect(t.Context(), c.URL(), redislimit.Options{})
+		if err != nil {
+			t.Fatalf("try %d: %v", i, err)
+		}
+		for k := range 10 {
+			key := fmt.Sprint(k)
+			owner := c.Owner(c.Slot(t, fmt.Sprintf("stint:{%d:%s}", len(key), key)))
+			_, err := stint.NewLimiter(s).Allow(t.Context(), key, stint.MustLimit("1000000 per 1h"))
+			if (err == nil) != (owner != 1) {
+				t.Errorf("try %d: a key of master %d: %v", i, owner, err)
+			}
+		}
+		s.Close()
+	}
+}

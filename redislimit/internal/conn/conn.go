@@ -162,7 +162,7 @@ func (c *Conn) dial(ctx context.Context, have *secrets) (*engine, serverState, e
 	}
 	bounded, cancel := context.WithTimeout(ctx, identifyTimeout)
 	defer cancel()
-	s, err := ask(bounded, e)
+	s, err := c.identify(bounded, e)
 	if err == nil {
 		err = ctx.Err()
 	}

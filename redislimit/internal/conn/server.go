@@ -73,6 +73,37 @@ func ask(ctx context.Context, c Client) (serverState, error) {
 	return s, nil
 }
 
+// identify asks the server what it is; of a Cluster, all nodes, some of which may be dead: the first
+// answer counts.
+func (c *Conn) identify(ctx context.Context, e engine) (serverState, error) {
+	nodes := e.nodes()
+	if len(nodes) < 2 || c.target.option.Sentinel.MasterSet != "" {
+		return ask(ctx, e)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type answer struct {
+		serverState
+		err error
+	}
+	answers := make(chan answer, len(nodes))
+	for _, n := range nodes {
+		go func() {
+			s, err := ask(ctx, n)
+			answers <- answer{s, err}
+		}()
+	}
+	var errs []error
+	for range nodes {
+		a := <-answers
+		if a.err == nil {
+			return a.serverState, nil
+		}
+		errs = append(errs, a.err)
+	}
+	return serverState{}, errors.Join(errs...)
+}
+
 // check refuses servers that lack what the scripts use: SET … PXAT, of Redis 6.2.
 func (s *serverState) check() error {
 	parts := strings.SplitN(s.Version, ".", 3)
