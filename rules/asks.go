@@ -197,6 +197,7 @@ func (r *Rule) asks(out *Matches) (applies bool, err error) {
 }
 
 func (r *Rule) matches(ev *evaluation) (bool, error) {
+	r.readsLeniently(ev)
 	if r.match == nil {
 		return true, nil
 	}

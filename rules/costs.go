@@ -67,7 +67,7 @@ func (r *Rule) ask(ev *evaluation, f *found, l *stint.Limit) (stint.Ask, error) 
 	switch {
 	case f.cost == 0 && f.asksOnly && (IsBudget(l) || !l.IsHeld()):
 	case own != nil:
-		n, err := numberIn(ev, own)
+		n, _, err := r.costIn(ev, own)
 		if err != nil {
 			return a, malformed(err, "rule %q: cost of limit %q", r.Name, l.Terms())
 		}
@@ -134,14 +134,14 @@ func (r *Rule) estimateOf(ev *evaluation) (estimate, error) {
 		return estimate{cost: ev.cost, spent: true}, nil
 	case r.callerSays(ev):
 	case r.cost != nil:
-		cost, err := numberIn(ev, r.cost)
+		cost, unread, err := r.costIn(ev, r.cost)
 		e := estimate{cost: cost}
-		if r.costIsAsked {
+		if r.costIsAsked && !unread {
 			e.asked = cost
 		}
 		return e, err
 	case r.Tokens.API != NoTokens:
-		return r.Tokens.estimate(ev.in.Request)
+		return r.Tokens.estimate(ev.in.Request, r.unreadable())
 	}
 	return estimate{cost: ev.cost, asked: ev.cost, asksOnly: ev.cost == 0}, nil
 }

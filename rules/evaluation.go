@@ -83,6 +83,9 @@ func (ev *evaluation) isInTier(i int) (bool, error) {
 		if err != nil {
 			return false, malformed(err, "tier %q", ev.set.Tiers[i])
 		}
+		if ev.scope.LenientBody && ev.set.tiers[i].Uses("body") {
+			return ok, nil // other rules may refuse what cannot be read
+		}
 		ev.tiersKnown |= bit
 		if ok {
 			ev.tiersTrue |= bit

@@ -27,6 +27,7 @@ func (p *parser) costFields(r *Rule, fields yamlnode.Fields) yamlnode.Fields {
 		}
 	}
 	fields["unsettled"] = yamlnode.Parsed(p.Reader, &r.Unsettled, ParseUnsettled)
+	fields["unreadable_body"] = yamlnode.Parsed(p.Reader, &r.Unreadable, parseUnreadable)
 	fields["unit"] = yamlnode.Parsed(p.Reader, &r.Unit, parseUnit)
 	fields["tokens"] = p.tokens(&r.Tokens)
 	fields["debt"] = yamlnode.Parsed(p.Reader, &r.debt, parseDebt)
@@ -125,6 +126,9 @@ func (p *parser) finishCosts(r *Rule, found map[string]*yamlnode.Node, complete 
 	}
 	if r.Tokens.API != NoTokens && r.Unit == "" {
 		r.Unit = "tokens"
+	}
+	if n := found["unreadable_body"]; n != nil && complete && !r.readsBody() {
+		p.Report(n, "unreadable_body says what becomes of a body that the rule cannot read, and the rule reads none")
 	}
 	if !r.hasBudget && complete {
 		for _, field := range []string{"cost_after", "tokens", "unsettled", "debt", "max_hold"} {

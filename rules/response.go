@@ -11,16 +11,21 @@ import (
 	"github.com/stintdev/stint/rules/internal/expr"
 )
 
-// ErrTwice is an error of Body.Lookup.
-var ErrTwice = usage.ErrTwice
+// Errors of Body.Lookup; see there.
+var (
+	ErrTwice    = usage.ErrTwice
+	ErrCase     = usage.ErrCase
+	ErrTooLarge = usage.ErrTooLarge
+)
 
 // Body is the JSON body of a request. It is used on one goroutine.
 type Body interface {
 	// Lookup returns what is at a path of names of fields, as decoded from JSON: string, bool,
 	// int64, float64, nil, []any or map[string]any. path has at least one name. If there
-	// is no body, or nothing at the path, ok is false. An error says why the body cannot be
-	// read: it is too long, no JSON, or has a name of the path twice in one object, also in
-	// other case. Servers differ in which of two they take: that error wraps ErrTwice.
+	// is no body, or nothing at the path, ok is false. The error wraps ErrUnreadable if the body
+	// is too long or no JSON; ErrTwice if it has a name of the path twice in one object, also in
+	// other case; ErrCase if it has it in other case alone; ErrTooLarge if it is a number that is.
+	// Servers differ in what they take then.
 	Lookup(path []string) (value any, ok bool, err error)
 	// Len is the length of the body in bytes, as far as it is known without reading all of
 	// it: 0 if there is none, -1 if it is not known.
@@ -39,6 +44,8 @@ type Response struct {
 	// Unzipped is how many bytes of the body were read to find JSON, without compression, and
 	// Events how many server-sent events or lines with JSON those had.
 	Unzipped, Events int64
+	// Prompt is how many bytes the request's body had; 0: none, or it is not known.
+	Prompt int64
 	// JSON returns the last value that the response had at one of Rule.UsagePaths, as decoded
 	// from JSON (see Body.Lookup). If it had none there, or it could not be read, ok is false. nil:
 	// it had none anywhere.
@@ -87,13 +94,19 @@ func (r *Rule) CostAfter(resp *Response) (cost int64, known bool, err error) {
 	return cost, known, nil
 }
 
-// LeastCost is what a request did cost at least that CostAfter does not know: the tokens of a stream
-// that passed, for a rule with the preset OpenAI.
+// LeastCost is what a request did cost at least whose cost CostAfter does not know, as when the client
+// left: for a rule with Tokens, the estimate of its input, and the tokens that passed. An answer that
+// is no stream is taken for text.
 func (r *Rule) LeastCost(resp *Response) int64 {
-	if r.after != nil || r.Tokens.API != OpenAI {
+	t := &r.Tokens
+	if r.after != nil || t.API == NoTokens {
 		return 0
 	}
-	return times(resp.Events, r.Tokens.OutputWeight)
+	output := resp.Unzipped / t.BytesPerToken
+	if resp.Events > 0 {
+		output = max(resp.Events, resp.Unzipped/streamedToken)
+	}
+	return t.cost(resp.Prompt, min(output, mostTokens))
 }
 
 // UsagePaths are the paths that CostAfter looks for in the JSON of a response, each once: names of

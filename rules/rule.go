@@ -26,6 +26,8 @@ type Rule struct {
 	Tokens Tokens
 	// Unsettled is what a request is charged if CostAfter does not know.
 	Unsettled Unsettled
+	// Unreadable says what becomes of a body that the rule reads and that is no JSON.
+	Unreadable UnreadableBody
 	// Unit is what the rule's cost is counted in, such as "tokens"; empty: not said. See UnitOf.
 	Unit string
 	// MaxHold is how much of a budget one request may hold, in percent of its capacity; 0: all of

@@ -91,8 +91,9 @@ const (
 )
 
 // estimate is what a request will cost, by its body; r may be nil. It is an error if the body has one
-// of the fields twice: the upstream may take the larger.
-func (t *Tokens) estimate(r *Request) (estimate, error) {
+// of the fields twice, or in another case: the upstream may take the larger. Of several limits of the
+// output, the largest counts: servers differ in which they take.
+func (t *Tokens) estimate(r *Request, unreadable UnreadableBody) (estimate, error) {
 	if r == nil || r.Body == nil {
 		return estimate{cost: t.cost(0, t.DefaultOutput)}, nil
 	}
@@ -104,25 +105,37 @@ func (t *Tokens) estimate(r *Request) (estimate, error) {
 		prompt = unknownPrompt
 	}
 	f := t.form()
-	copies := int64(1)
-	if f.copies != "" {
-		n, err := lookupCount(r.Body, f.copies)
-		if err != nil {
-			return estimate{}, err
-		}
-		copies = max(1, n)
-	}
-	for _, name := range f.limits {
-		output, err := lookupCount(r.Body, name)
-		if err != nil {
-			return estimate{}, err
-		}
-		if output > 0 {
-			output = times(output, copies)
-			return estimate{cost: t.cost(prompt, output), asked: times(output, t.OutputWeight)}, nil
+	copies, output := int64(1), int64(0)
+	if t.IncludeUsage {
+		for _, path := range [][]string{{"stream"}, {"stream_options", "include_usage"}} {
+			if _, _, err := r.Body.Lookup(path); errors.Is(err, ErrTwice) || errors.Is(err, ErrCase) {
+				return estimate{}, err // the upstream may not say what it used
+			}
 		}
 	}
-	if strings.HasSuffix(r.Path, "/embeddings") {
+	for i, name := range append([]string{f.copies}, f.limits...) {
+		if name == "" {
+			continue
+		}
+		n, err := lookupCount(r.Body, name)
+		switch {
+		case errors.Is(err, ErrUnreadable) && unreadable.Cost > 0:
+			return estimate{cost: unreadable.Cost}, nil
+		case errors.Is(err, ErrUnreadable) && unreadable.AsNone:
+		case err != nil:
+			return estimate{}, err
+		case i == 0:
+			copies = max(1, n)
+		default:
+			output = max(output, n)
+		}
+	}
+	if output > 0 {
+		output = times(output, copies)
+		return estimate{cost: t.cost(prompt, output), asked: times(output, t.OutputWeight)}, nil
+	}
+	if strings.HasSuffix(r.Path, "/embeddings") && !strings.ContainsAny(r.Path, ";\\") { // which some upstreams cut
+
 		return estimate{cost: t.cost(prompt, 0)}, nil
 	}
 	return estimate{cost: t.cost(prompt, times(t.DefaultOutput, copies))}, nil
@@ -140,26 +153,26 @@ func times(a, b int64) int64 {
 	return a * b
 }
 
-// lookupCount is a positive number of the body; 0: it has none there, or cannot be read. Then the
-// upstream will not read it either, or it is too long, and the output is a guess.
+// lookupCount is a positive number of the body, at most mostTokens; 0: it has none there.
 func lookupCount(b Body, name string) (int64, error) {
 	v, _, err := b.Lookup([]string{name})
-	if errors.Is(err, ErrTwice) {
-		return 0, err
+	if errors.Is(err, ErrTooLarge) {
+		return mostTokens, nil
 	}
 	n, _ := countOf(v)
-	return n, nil
+	return n, err
 }
 
-// countOf is a number of JSON that is a whole one, and not negative.
+// countOf is a number of JSON that is a whole one, and not negative; mostTokens if it is larger.
 func countOf(v any) (n int64, ok bool) {
 	switch v := v.(type) {
 	case int64:
 		n, ok = v, v >= 0
 	case float64:
-		if v >= 0 && v <= mostTokens {
-			n, ok = int64(v), v == float64(int64(v))
+		if v > mostTokens {
+			return mostTokens, true
 		}
+		n, ok = int64(v), v >= 0 && v == float64(int64(v))
 	}
 	return min(n, mostTokens), ok
 }

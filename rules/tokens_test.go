@@ -1,7 +1,6 @@
 package rules_test
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -63,7 +62,7 @@ func TestTokensWithoutBody(t *testing.T) {
 	s := tokens(t, "openai")
 	unreadable := func(n int64) *rules.Input {
 		in := posted(t, "")
-		in.Request.Body = &body{length: n, err: errors.New("too long")}
+		in.Request.Body = &body{length: n, err: fmt.Errorf("%w: too long", rules.ErrUnreadable)}
 		return in
 	}
 	check := func(cost int64) *rules.Input {
@@ -99,7 +98,9 @@ func TestTokensAskedFor(t *testing.T) {
 		`{"max_tokens": 200}`:                              "500",
 		`{"max_tokens": 100, "n": 3}`:                      "1500",
 		`{"max_tokens": 9223372036854775807, "n": 3}`:      fmt.Sprint(1 << 52),
-		`{"max_tokens": 1e18}`:                             "500", // no whole number that a model takes
+		`{"max_tokens": 1e18}`:                             fmt.Sprint(1 << 52),
+		`{"max_tokens": 1e999}`:                            fmt.Sprint(1 << 52),
+		`{"max_completion_tokens": 1, "max_tokens": 300}`:  "1500", // the largest: servers differ in which they take
 		`{"max_tokens": 10, "prompt": "` + long + `"}`:     "500",
 		`{"prompt": "hello"}`:                              "500",
 		`{"max_tokens": 10, "prompt": "hello, you there"}`: "62",

@@ -14,7 +14,6 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/httplimit"
-	"github.com/stintdev/stint/internal/httpfield"
 	"github.com/stintdev/stint/internal/usage"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/internal/inflight"
@@ -34,7 +33,7 @@ type body struct {
 	share  inflight.Share // of the memory of bodies; freed returns it
 	freed  sync.Once
 	values inflight.Share  // the same, for values while rules look at them
-	data   []byte          // all of it; nil: it is not JSON, as its type and its beginning show
+	data   []byte          // all of it; nil: there is none, or it cannot be read
 	json   *usage.Document // of data; nil: nothing has been looked up
 	wrong  error           // why nothing can be looked up
 	failed error           // why the request cannot go on
@@ -63,9 +62,15 @@ func (b *brokenBody) Refuse(w http.ResponseWriter, r *http.Request) {
 var (
 	errLateBody   = &brokenBody{http.StatusRequestTimeout, "The request's body did not arrive in time."}
 	errBrokenBody = &brokenBody{http.StatusBadRequest, "The request's body is malformed or ends too early."}
-	errLongBody   = fmt.Errorf("the body is longer than %d MiB", maxBody>>20)
-	errZippedBody = errors.New("the body is compressed")
+	errLongBody   = unreadable("it is longer than %d MiB", maxBody>>20)
+	errZippedBody = unreadable("it has a Content-Encoding")
+	errCharset    = unreadable("its charset is not UTF-8")
+	errNoJSON     = unreadable("it is no JSON")
 )
+
+func unreadable(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", rules.ErrUnreadable, fmt.Errorf(format, args...))
+}
 
 // Lookup is for rules.Body.
 func (b *body) Lookup(path []string) (value any, ok bool, err error) {
@@ -74,10 +79,7 @@ func (b *body) Lookup(path []string) (value any, ok bool, err error) {
 	if b.wrong != nil || b.json == nil {
 		return nil, false, b.wrong
 	}
-	if value, ok, err = b.json.Lookup(path); err != nil {
-		err = fmt.Errorf("the body cannot be read: %w", err)
-	}
-	return value, ok, err
+	return b.json.Lookup(path)
 }
 
 // parse reads data as JSON, and takes the memory of its values.
@@ -93,7 +95,7 @@ func (b *body) parse() {
 	}
 	var err error
 	if b.json, err = usage.Parse(b.data); err != nil {
-		b.wrong = fmt.Errorf("the body cannot be read: %w", err)
+		b.wrong = unreadable("%w", err)
 	}
 }
 
@@ -107,7 +109,11 @@ func (s *Server) overloadedByBytes() error {
 
 // Len is for rules.Body.
 func (b *body) Len() int64 {
-	if n := b.request.ContentLength; n >= 0 {
+	n := b.request.ContentLength
+	switch {
+	case n != 0 && errors.Is(unlikeJSON(b.request.Header), errZippedBody):
+		return -1
+	case n >= 0:
 		return n
 	}
 	if b.load(); b.data != nil {
@@ -116,7 +122,8 @@ func (b *body) Len() int64 {
 	return -1
 }
 
-// load reads the body if it may be JSON. What is longer than maxBody stays in the request.
+// load reads the body, whatever its type: upstreams differ in which types they look at. What is longer
+// than maxBody stays in the request.
 func (b *body) load() {
 	if b.read {
 		return
@@ -127,22 +134,23 @@ func (b *body) load() {
 	if from == nil || from == http.NoBody {
 		return
 	}
-	declared := httpfield.IsJSON(b.request.Header)
-	switch {
-	case !declared && neverJSON(b.request.Header.Get("Content-Type")):
-		return
-	case declared && b.request.Header["Content-Encoding"] != nil:
-		b.wrong = errZippedBody
-		return
-	case declared && b.request.ContentLength > maxBody:
-		b.wrong = errLongBody
+	why := unlikeJSON(b.request.Header)
+	if b.request.ContentLength > maxBody {
+		why = errLongBody
+	}
+	if why != nil && b.request.ContentLength > 0 {
+		b.wrong = why
 		return
 	}
-	data, err := b.take(from, declared)
+	data, err := b.take(from, why != nil)
 	switch {
 	case err != nil:
 		b.failed, b.wrong = err, err
-	case !declared && !beginsAsJSON(data):
+	case len(data) == 0:
+	case why != nil:
+		b.wrong = why
+	case !beginsAsJSON(data):
+		b.wrong = errNoJSON
 	case len(data) > maxBody:
 		b.wrong = errLongBody
 	default:
@@ -151,27 +159,34 @@ func (b *body) load() {
 	b.request.Body = &replayed{io.MultiReader(&beginning{data, b.free}, from), from}
 }
 
-// neverJSON reports whether a body of this type is not looked at. Others are, even if they are
-// declared to be something else, because some upstreams take JSON of any type.
-func neverJSON(contentType string) bool {
-	kind, _, _ := mime.ParseMediaType(contentType)
-	for _, prefix := range [...]string{"application/grpc", "multipart/", "image/", "audio/", "video/", "font/"} {
-		if strings.HasPrefix(kind, prefix) {
-			return true
+// unlikeJSON is why an upstream reads other text in a body than its bytes are in UTF-8; nil: it does
+// not.
+func unlikeJSON(h http.Header) error {
+	for _, encoding := range h["Content-Encoding"] {
+		if !strings.EqualFold(strings.TrimSpace(encoding), "identity") {
+			return errZippedBody
 		}
 	}
-	return false
+	for _, text := range h["Content-Type"] {
+		_, parameters, _ := mime.ParseMediaType(text)
+		switch charset := strings.ToLower(parameters["charset"]); {
+		case charset == "" && !strings.Contains(strings.ToLower(text), "charset"), charset == "utf-8", charset == "utf8", charset == "us-ascii":
+		default: // or one that is malformed
+			return errCharset
+		}
+	}
+	return nil
 }
 
-// beginsAsJSON reports whether data may be the beginning of an object or a list.
+// beginsAsJSON reports whether data may be the beginning of a JSON value.
 func beginsAsJSON(data []byte) bool {
-	data = bytes.TrimLeft(data, " \t\r\n")
-	return len(data) == 0 || data[0] == '{' || data[0] == '['
+	data = bytes.TrimLeft(bytes.TrimPrefix(data, []byte("\ufeff")), " \t\r\n")
+	return len(data) == 0 || bytes.IndexByte([]byte(`{["-0123456789tfn`), data[0]) >= 0
 }
 
-// take reads from until its end, or one byte more than maxBody; or, if it does not begin as JSON
-// and is not declared to be JSON, as far as that needs. The client must keep pace.
-func (b *body) take(from io.ReadCloser, declared bool) ([]byte, error) {
+// take reads from until its end, or one byte more than maxBody; or only as far as needed to know that
+// it does not begin as JSON, or, if it is in vain, that it is not empty. The client must keep pace.
+func (b *body) take(from io.ReadCloser, inVain bool) ([]byte, error) {
 	up := &upload{ReadCloser: from}
 	if patience := b.s.settings.BodyTimeout; patience > 0 {
 		control := http.NewResponseController(b.writer)
@@ -184,7 +199,7 @@ func (b *body) take(from io.ReadCloser, declared bool) ([]byte, error) {
 	var data bytes.Buffer
 	limited := b.share.Reader(io.LimitReader(up, maxBody+1))
 	_, err := io.CopyN(&data, limited, 1)
-	if err == nil && (declared || beginsAsJSON(data.Bytes())) {
+	if err == nil && !inVain && (data.Bytes()[0] == 0xef || beginsAsJSON(data.Bytes())) {
 		_, err = data.ReadFrom(limited)
 	}
 	switch {
@@ -238,8 +253,8 @@ func (b *body) decided() {
 // free returns the memory of the body: when it was passed on, or when the request ends.
 func (b *body) free() { b.freed.Do(b.share.Refund) }
 
-// askForUsage asks an OpenAI upstream to say at the end of a stream what it used, if one of the
-// rules says so and the client has not decided that itself.
+// askForUsage asks an OpenAI upstream to say at the end of a stream what it used, if one of the rules
+// says so: the client's own word is that it does not matter to it.
 func (b *body) askForUsage(all []*rules.Rule) {
 	wanted := false
 	for _, r := range all {
@@ -250,19 +265,47 @@ func (b *body) askForUsage(all []*rules.Rule) {
 	}
 	b.load()
 	b.parse()
-	if b.wrong != nil || b.json == nil || b.json.Has("stream_options") {
+	if b.wrong != nil || b.json == nil {
 		return
 	}
 	stream, _, err := b.json.Lookup([]string{"stream"})
 	if err != nil || stream != true || !b.json.Has("messages") && !b.json.Has("prompt") {
 		return // the other APIs say it unasked, or do not know the option
 	}
-	const option = `"stream_options":{"include_usage":true},`
-	start := b.json.Start()
+	b.setUsage()
+}
+
+// setUsage sets stream_options.include_usage in the body that passes on.
+func (b *body) setUsage() {
+	asked, found, err := b.json.Lookup([]string{"stream_options", "include_usage"})
+	options, _, _ := b.json.Lookup([]string{"stream_options"})
+	fields, isObject := options.(map[string]any)
+	switch {
+	case err != nil || asked == true:
+	case found:
+		from, to, _ := b.json.Span([]string{"stream_options", "include_usage"})
+		b.replace(from, to, "true")
+	case isObject && len(fields) == 0:
+		from, to, _ := b.json.Span([]string{"stream_options"})
+		b.replace(from, to, `{"include_usage":true}`)
+	case isObject:
+		from, _, _ := b.json.Span([]string{"stream_options"})
+		b.replace(from+1, from+1, `"include_usage":true,`)
+	case b.json.Has("stream_options"):
+		from, to, _ := b.json.Span([]string{"stream_options"})
+		b.replace(from, to, `{"include_usage":true}`)
+	default:
+		start := b.json.Start()
+		b.replace(start, start, `"stream_options":{"include_usage":true},`)
+	}
+}
+
+// replace has other text pass on in place of a part of the body.
+func (b *body) replace(from, to int, text string) {
 	rest := b.request.Body.(*replayed).Closer.(io.ReadCloser) // for the trailers
-	b.request.Body = &replayed{io.MultiReader(bytes.NewReader(b.data[:start:start]), strings.NewReader(option), &beginning{b.data[start:], b.free}, rest), rest}
+	b.request.Body = &replayed{io.MultiReader(bytes.NewReader(b.data[:from:from]), strings.NewReader(text), &beginning{b.data[to:], b.free}, rest), rest}
 	if b.request.ContentLength >= 0 {
-		b.request.ContentLength += int64(len(option))
+		b.request.ContentLength += int64(len(text) - (to - from))
 		b.request.Header["Content-Length"] = []string{strconv.FormatInt(b.request.ContentLength, 10)}
 	}
 }

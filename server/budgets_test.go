@@ -203,8 +203,11 @@ func TestIncludeUsage(t *testing.T) {
 	for _, c := range []struct{ preset, body, want string }{
 		{"openai", `{"stream": true, "messages": []}`, `{` + asked + `"stream": true, "messages": []}`},
 		{"openai", " {\"prompt\": \"x\",\n\"stream\":true}", " {" + asked + "\"prompt\": \"x\",\n\"stream\":true}"},
-		{"openai", `{"stream": true, "messages": [], "stream_options": null}`, ""},
-		{"openai", `{"stream": true, "messages": [], "stream_options": {"include_usage": false}}`, ""},
+		{"openai", `{"stream": true, "messages": [], "stream_options": null}`, `{"stream": true, "messages": [], "stream_options": {"include_usage":true}}`},
+		{"openai", `{"stream": true, "messages": [], "stream_options": {}}`, `{"stream": true, "messages": [], "stream_options": {"include_usage":true}}`},
+		{"openai", `{"stream": true, "messages": [], "stream_options": {"a": 1}}`, `{"stream": true, "messages": [], "stream_options": {"include_usage":true,"a": 1}}`},
+		{"openai", `{"stream": true, "messages": [], "stream_options": {"include_usage": false}, "n": 1}`, `{"stream": true, "messages": [], "stream_options": {"include_usage": true}, "n": 1}`},
+		{"openai", `{"stream": true, "messages": [], "stream_options": {"include_usage": true}}`, ""},
 		{"openai", `{"stream": false, "messages": []}`, ""},
 		{"openai", `{"messages": []}`, ""},
 		{"openai", `{"stream": true, "input": "x"}`, ""},
@@ -273,7 +276,7 @@ func TestTokensOfBothAPIs(t *testing.T) {
 }
 
 // An answer of a model that says nothing of its usage costs what was held, or nothing, as unsettled
-// says; but of a stream at least what passed. Errors, and requests that ask no model, cost nothing.
+// says; but at least the input and what passed. Errors, and requests that ask no model, cost nothing.
 func TestAnswersWithoutUsage(t *testing.T) {
 	const chunk = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n"
 	stream := func(n int) string { return strings.Repeat(chunk, n) + "data: [DONE]\n\n" }
@@ -283,13 +286,14 @@ func TestAnswersWithoutUsage(t *testing.T) {
 		status              int
 		keep, giveBack      int64
 	}{
-		{"an answer", "POST", `{"messages":[]}`, "application/json", `{"choices":[]}`, 200, 104, 0},
-		{"not JSON", "POST", `{"messages":[]}`, "text/plain", "hello", 200, 104, 0},
-		{"a short stream", "POST", `{"messages":[]}`, "text/event-stream", stream(3), 200, 104, 15},
-		{"a long stream", "POST", `{"messages":[]}`, "text/event-stream", stream(30), 200, 150, 150},
+		{"an answer", "POST", `{"messages":[]}`, "application/json", `{"choices":[]}`, 200, 104, 19},
+		{"a long answer", "POST", `{"messages":[]}`, "application/json", `{"choices":["` + strings.Repeat("text", 1000) + `"]}`, 200, 5024, 5024},
+		{"not JSON", "POST", `{"messages":[]}`, "text/plain", "hello", 200, 104, 4},
+		{"a short stream", "POST", `{"messages":[]}`, "text/event-stream", stream(3), 200, 104, 19},
+		{"a long stream", "POST", `{"messages":[]}`, "text/event-stream", stream(30), 200, 154, 154},
 		{"an error", "POST", `{"messages":[]}`, "application/json", `{"error":{}}`, 500, 0, 0},
 		{"a list of models", "GET", "", "application/json", `{"data":[]}`, 200, 0, 0},
-		{"a stream of something else", "GET", "", "text/event-stream", stream(3), 200, 0, 0},
+		{"a stream of something else", "GET", "", "text/event-stream", stream(3), 200, 15, 15},
 	} {
 		for unsettled, want := range map[string]int64{"keep": c.keep, "give_back": c.giveBack} {
 			var m stint.Memory

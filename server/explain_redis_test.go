@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/rueidis"
+
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -56,6 +58,9 @@ func dump(t *testing.T, servers []*redistest.Server) string {
 				continue // a limit of its own, of which the status spends for a second
 			}
 			value, err := s.Do(t, "DUMP", key).ToString()
+			if rueidis.IsRedisNil(err) {
+				continue // it has just expired
+			}
 			if err != nil {
 				t.Fatal(err)
 			}

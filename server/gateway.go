@@ -98,6 +98,11 @@ func (s *Server) decideHTTP(r *http.Request, maxDelay time.Duration) (httplimit.
 	x.watching, x.counters, x.id, x.client = v.watching, v.counters, v.ID, in.Client
 	a := s.answer(v)
 	if v.Allowed {
+		if r.ContentLength > 0 {
+			x.prompt = r.ContentLength
+		} else {
+			x.prompt = int64(len(x.body.data))
+		}
 		x.body.askForUsage(v.Rules)
 		s.settlesAtEnd(x, r, v, &a)
 	}

@@ -181,7 +181,7 @@ func (k *kept) costAfter(rule *rules.Rule, how *result, estimate int64) (cost in
 	if err != nil && how.failed != nil {
 		how.failed(err)
 	}
-	if estimate == 0 && rule.Cost == "" && rule.After == "" && !known {
+	if estimate == 0 && rule.Cost == "" && rule.After == "" && !known && how.Events == 0 {
 		return 0, true // a request without a body, such as for a list of models, costs no tokens
 	}
 	known = known && err == nil
@@ -253,6 +253,7 @@ func (s *Server) resultOf(x *exchange, resp *httplimit.Response) *result {
 		unread:   s.foundUnread,
 	}
 	how.Unzipped, how.Events = resp.Passed()
+	how.Prompt = x.prompt
 	if x.wrapped {
 		return how
 	}

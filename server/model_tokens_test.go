@@ -27,7 +27,7 @@ func TestTokensThroughTheGateway(t *testing.T) {
 		{"openai, a stream without usage", "tokens: {api: openai, include_usage: false}", "/v1/chat/completions", `{"stream": true}`, "text/event-stream",
 			"data: {\"choices\": [1]}\n\ndata: [DONE]\n\n", 200, 4 + 5120, 4 + 5120},
 		{"openai, given back", "tokens: {api: openai, include_usage: false}, unsettled: give_back", "/v1/chat/completions", `{"stream": true}`, "text/event-stream",
-			"data: [DONE]\n\n", 200, 4 + 5120, 0},
+			"data: [DONE]\n\n", 200, 4 + 5120, 4 + 15}, // what came in and passed
 		{"openai, refused", "tokens: openai", "/v1/chat/completions", `{"max_tokens": 100}`, "application/json", `{"error": {}}`, 429, 5 + 500, 0},
 		{"openai, capped", "tokens: openai, max_hold: 1%", "/v1/chat/completions", `{"max_tokens": 10000}`, "application/json",
 			`{"usage": {"prompt_tokens": 70, "completion_tokens": 6}}`, 200, 10000, 100},

@@ -12,20 +12,28 @@ import (
 // Document is a JSON value in memory. It is read strictly, because requests are counted by it.
 type Document struct {
 	data    []byte
-	members []member // of an object
+	members []member           // of an object
+	within  map[*byte][]member // of objects in it that were looked into, by their first byte
 }
 
-// member is a member of an object: the text of its name and value.
+// member is a member of an object: its name, and the text of its value.
 type member struct{ name, value []byte }
 
-// ErrTwice means that an object has a member twice.
-var ErrTwice = errors.New("given twice")
+// Errors of Lookup. Readers of JSON differ in what they take then.
+var (
+	// ErrTwice means that an object has a member twice, in any case of its letters.
+	ErrTwice = errors.New("given twice")
+	// ErrCase means that an object has a member in another case of its letters alone.
+	ErrCase = errors.New("spelled in another case")
+	// ErrTooLarge means that a number is too large for a float64.
+	ErrTooLarge = errors.New("too large")
+)
 
 // maxMembers is how many members an object may have.
 const maxMembers = 10_000
 
-// Parse returns data as a Document, which keeps it. The error is not nil if data is not one JSON
-// value in UTF-8, or is an object of more than 10,000 members.
+// Parse returns data as a Document, which keeps it. A byte order mark before it is passed over. The
+// error is not nil if data is not one JSON value in UTF-8, or is an object of more than 10,000 members.
 func Parse(data []byte) (*Document, error) {
 	if !utf8.Valid(data) {
 		return nil, errors.New("it is not UTF-8")
@@ -33,6 +41,7 @@ func Parse(data []byte) (*Document, error) {
 	d := &Document{data: data}
 	var p parser
 	p.input = input{more: nothing, buf: data}
+	p.skipBOM()
 	if p.space(); p.peek() != '{' {
 		return d, ended(p.document(p.input))
 	}
@@ -77,7 +86,8 @@ func (p *parser) members() (all []member, err error) {
 		if len(all) == maxMembers {
 			return nil, fmt.Errorf("an object has more than %d members", maxMembers)
 		}
-		all = append(all, member{p.buf[name:value], p.buf[value:p.at]})
+		text := p.buf[name:value]
+		all = append(all, member{unquoted(text[:bytes.LastIndexByte(text, '"')+1]), p.buf[value:p.at]})
 		if more, err := p.comma('}'); !more {
 			p.depth--
 			return all, err
@@ -87,8 +97,7 @@ func (p *parser) members() (all []member, err error) {
 
 // Lookup returns the value of path, which has at least one name of a member: a string, bool,
 // int64, float64 or nil, or a []any or map[string]any of those. It is not ok if there is none. The
-// error is not nil if a number is too large; it wraps ErrTwice if an object on the way has the next
-// name twice, in any case of its letters, because readers differ in which they take.
+// error wraps ErrTooLarge, or ErrTwice or ErrCase if that is so of a name on the way.
 func (d *Document) Lookup(path []string) (value any, ok bool, err error) {
 	text, err := d.find(path)
 	if err != nil || text == nil {
@@ -96,7 +105,7 @@ func (d *Document) Lookup(path []string) (value any, ok bool, err error) {
 	}
 	value = decode(text)
 	if value == nil && text[0] != 'n' {
-		return nil, false, fmt.Errorf("the number of %.60q is too large", path[len(path)-1])
+		return nil, false, fmt.Errorf("the number of %.60q is %w", path[len(path)-1], ErrTooLarge)
 	}
 	return value, true, nil
 }
@@ -107,38 +116,66 @@ func (d *Document) Has(name string) bool {
 	return text != nil || err != nil
 }
 
+// Span returns where in the data the value of path lies; not ok: there is none, or an error.
+func (d *Document) Span(path []string) (from, to int, ok bool) {
+	text, err := d.find(path)
+	if err != nil || text == nil {
+		return 0, 0, false
+	}
+	from = cap(d.data) - cap(text) // text is a part of data
+	return from, from + len(text), true
+}
+
 // find is the text of the value of path; nil: there is none.
 func (d *Document) find(path []string) (text []byte, err error) {
 	members := d.members
 	for i, name := range path {
 		if i > 0 {
-			if text[0] != '{' {
-				return nil, nil
-			}
-			var p parser
-			p.input = input{more: nothing, buf: text}
-			if members, err = p.members(); err != nil {
+			if members, err = d.membersOf(text); err != nil {
 				return nil, err
 			}
 		}
 		found := 0
 		text = nil
 		for _, m := range members {
-			n := unquoted(m.name[:bytes.LastIndexByte(m.name, '"')+1])
-			if string(n) == name {
+			if string(m.name) == name {
 				text = m.value
-			} else if !strings.EqualFold(string(n), name) {
+			} else if !strings.EqualFold(string(m.name), name) {
 				continue
 			}
 			if found++; found > 1 {
 				return nil, fmt.Errorf("%.60q is %w", name, ErrTwice)
 			}
 		}
+		if text == nil && found > 0 {
+			return nil, fmt.Errorf("%.60q is %w", name, ErrCase)
+		}
 		if text == nil {
 			return nil, nil
 		}
 	}
 	return text, nil
+}
+
+// membersOf are the members of a value; none if it is no object. It is read once.
+func (d *Document) membersOf(text []byte) ([]member, error) {
+	if text[0] != '{' {
+		return nil, nil
+	}
+	if members, known := d.within[&text[0]]; known {
+		return members, nil
+	}
+	var p parser
+	p.input = input{more: nothing, buf: text}
+	members, err := p.members()
+	if err != nil {
+		return nil, err
+	}
+	if d.within == nil {
+		d.within = map[*byte][]member{}
+	}
+	d.within[&text[0]] = members
+	return members, nil
 }
 
 // Start is how many bytes of an object are before its first member.

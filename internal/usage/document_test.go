@@ -1,7 +1,9 @@
 package usage_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -31,7 +33,11 @@ func TestDocument(t *testing.T) {
 		{`{"a": {"c": {"b": 1}}, "b": 2, "x": {"a": 1}}`, nil, ""},
 		{`{"a": {"b": [1, {"c": 1.5}], "d": 1}, "d": 1, "d": 2}`, []any{int64(1), map[string]any{"c": 1.5}}, ""},
 		{`{"a": {"b": "` + long + `"}}`, long, ""},
-		{`{"A": {"b": 1}}`, nil, ""},
+		{`{"A": {"b": 1}}`, nil, "another case"},
+		{`{"a": {"B": 1}}`, nil, "another case"},
+		{`{"a": {"c": 1}, "\u212a": 1}`, nil, ""},
+		{"\ufeff{\"a\": {\"b\": 5}}", int64(5), ""},
+		{"\ufeff\ufeff{}", nil, "not JSON"},
 		{`{"a": {"b": 1}, "A": {}}`, nil, "given twice"},
 		{`{"a": {"b": 1, "b": 1}}`, nil, "given twice"},
 		{`{"a": {"b": 1, "\u0042": 1}}`, nil, "given twice"},
@@ -84,6 +90,33 @@ func TestDocumentHas(t *testing.T) {
 	}
 }
 
+// A member that has a name only by folding, as Go's decoder takes it, is an error.
+func TestFoldedNames(t *testing.T) {
+	for _, name := range []string{"Rows", "ROWS", "row\u017f", "\\u0052ows"} {
+		d, err := usage.Parse([]byte(`{"` + name + `": 5}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var decoded struct{ Rows int }
+		if json.Unmarshal([]byte(`{"`+name+`": 5}`), &decoded); decoded.Rows != 5 {
+			t.Errorf("%s: Go does not take it", name)
+		}
+		if _, _, err := d.Lookup([]string{"rows"}); !errors.Is(err, usage.ErrCase) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	d, err := usage.Parse([]byte(`{"a": 1, "options": {"x": 1}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"a": "1", "options": `{"x": 1}`, "options x": "1", "b": ""} {
+		from, to, ok := d.Span(strings.Fields(path))
+		if got := `{"a": 1, "options": {"x": 1}}`[from:to]; got != want || ok != (want != "") {
+			t.Errorf("%s: %q, %t", path, got, ok)
+		}
+	}
+}
+
 // A Document has what encoding/json finds, or an error.
 func FuzzDocument(f *testing.F) {
 	for _, body := range []string{`{"a":{"b":1}}`, `{"a":{"b":[1,2.5,{"c":null}],"B":1}}`, ` [1]`, `{"a":{"b":"\ud800"}}`, "{\"\":0,\"a\":\"\"}"} {
@@ -91,6 +124,7 @@ func FuzzDocument(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		d, err := usage.Parse(body)
+		body = bytes.TrimPrefix(body, []byte("\ufeff"))
 		if err == nil != (json.Valid(body) && utf8.Valid(body)) {
 			if err == nil || !strings.Contains(err.Error(), "more than") {
 				t.Fatalf("Parse: %v", err)

@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"errors"
 	"reflect"
 	"slices"
 	"strings"
@@ -13,10 +14,11 @@ import (
 // fieldMap is request.headers, request.query or body, looked up in the request as it is; the whole
 // map is only built for its size or a loop. An error of a lookup is the value of that name.
 type fieldMap struct {
-	fields Fields
-	body   Body         // in place of fields; no expression needs all of it (see inspector.fieldOf)
-	asked  []namedValue // lookups so far; those of one request repeat
-	whole  *wholeMap    // nil: not built yet
+	fields  Fields
+	body    Body         // in place of fields; no expression needs all of it (see inspector.fieldOf)
+	lenient bool         // see Scope.LenientBody
+	asked   []namedValue // lookups so far; those of one request repeat
+	whole   *wholeMap    // nil: not built yet
 }
 
 type wholeMap struct {
@@ -129,9 +131,17 @@ func (m *fieldMap) Type() ref.Type { return types.MapType }
 
 func (m *fieldMap) Value() any { return m.build().Value() }
 
-// bodyField is what the body has at a path, or an error; nil: nothing. Each path is looked up once,
-// and only so many are, because each reads all of the body.
+// bodyField is what the body has at a path, or an error; nil: nothing.
 func (m *fieldMap) bodyField(path []string) ref.Val {
+	v := m.bodyFieldOnce(path)
+	if m.lenient && types.IsError(v) && errors.Is(v.(*types.Err), ErrUnreadable) {
+		return nil
+	}
+	return v
+}
+
+// bodyFieldOnce looks a path up once, and only so many, because each reads all of the body.
+func (m *fieldMap) bodyFieldOnce(path []string) ref.Val {
 	name := strings.Join(path, "\x00")
 	for i := range m.asked {
 		if m.asked[i].name == name {

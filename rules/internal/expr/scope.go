@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 
@@ -25,14 +26,20 @@ type Variables struct {
 	Secrets map[string]any
 	Cost    int64
 	Body    Body // nil: it is not known
+	// LenientBody makes a Body that cannot be read (ErrUnreadable) one without fields. It may change
+	// from one expression to the next.
+	LenientBody bool
 	// Response is for expressions of type NumberAfter.
 	Response Response
 }
 
+// ErrUnreadable means that a Body is none that can be read.
+var ErrUnreadable = errors.New("the body cannot be read")
+
 // Body is the JSON body of a request, for one goroutine.
 type Body interface {
 	// Lookup returns what is at a path of names, as decoded from JSON, if there is anything. An
-	// error is the expression's result.
+	// error is the expression's result; it may wrap ErrUnreadable.
 	Lookup(path []string) (value any, ok bool, err error)
 }
 
@@ -120,7 +127,7 @@ func (s *Scope) ResolveName(name string) (any, bool) {
 		if s.Body == nil {
 			return missing, true
 		}
-		s.body.body = s.Body
+		s.body.body, s.body.lenient = s.Body, s.LenientBody
 		return &s.body, true
 	}
 	if field, ok := strings.CutPrefix(name, "response."); ok {
