@@ -78,7 +78,7 @@ func TestClaimsOfChecks(t *testing.T) {
 		`{"claims":null,"client":"192.0.2.1"}`:              nobody,
 		`{"claims":{"sub":"ann"},"request":{"route":"a"}}`:  "user ann",
 		`{"claims":{"sub":5},"client":"192.0.2.1"}`:         "user 5",
-		`{"claims":{"sub":null},"client":"192.0.2.1"}`:      "",
+		`{"claims":{"sub":null},"client":"192.0.2.1"}`:      nobody, // as if it were not there
 		`{"claims":["ann"],"client":"192.0.2.1"}`:           "stint: malformed request: claims: want an object",
 		`{"claims":{"sub":1,"sub":2},"client":"192.0.2.1"}`: `twice`,
 	} {

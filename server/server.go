@@ -196,7 +196,7 @@ func New(c Config) *Server {
 	s.own.Secrets, s.own.Allow = s.secrets.to, s.settings.AllowAmbiguous
 	if j := c.Settings.JWT; j != nil {
 		s.claims = claims.New(j, claims.Options{
-			Client: claims.NewClient(&s.settings), Log: s.log,
+			Client: claims.NewClient(&s.settings), Log: s.log, Bytes: s.footprint.TokenBytes(),
 			Valid: s.metrics.tokensValid.Inc, Invalid: s.metrics.tokensInvalid.Inc, Failed: s.metrics.keysFailed.Inc,
 		})
 		s.own.Claims, s.own.TokenHeader = s.claims.Of, s.claims.Header

@@ -218,7 +218,8 @@ func newEnvoy(s *server.Server, of *envoy.Settings, settings *config.Settings, s
 		return nil, err
 	}
 	source.observe(counted)
-	q := quota.Settings{TTL: of.Quotas.TTL, Shadow: of.Shadow, Loaded: source.loaded.Load, Instances: s.Instances, Log: log}
+	memory := settings.FitMemory()
+	q := quota.Settings{MaxBuckets: int(memory.QuotaBuckets()), TTL: of.Quotas.TTL, Shadow: of.Shadow, Loaded: source.loaded.Load, Instances: s.Instances, Log: log}
 	if err := q.Shares.UnmarshalText([]byte(of.Quotas.Shares)); err != nil {
 		return nil, err
 	}

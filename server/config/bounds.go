@@ -127,6 +127,7 @@ const (
 	banBytes        = 128
 	seriesBytes     = 4400
 	sessionBytes    = 400
+	bucketBytes     = 1200 // of the quota service, TestBytesOfASubscription
 	offenderBytes   = 270
 )
 
@@ -148,9 +149,17 @@ func (s *Settings) FitMemory() Footprint {
 	if f.Memory == 0 {
 		f.Memory, f.From = unknownMemory, "unknown"
 	}
+	verifies, beside := s.JWT != nil && !s.JWT.Trusted, int64(0)
+	if verifies {
+		beside = f.TokenBytes()
+	}
+	if s.Envoy != nil {
+		beside += f.QuotaBuckets() * bucketBytes
+	}
+	rest := f.Memory - beside*3/2 // the shares are two thirds of it
 	fit := func(to *int64, share, each, least, most int64) {
 		if *to == ByMemory {
-			*to = min(max(f.Memory/share/each, least), most)
+			*to = min(max(rest/share/each, least), most)
 		}
 	}
 	listeners := int64(4)
@@ -176,6 +185,12 @@ func (s *Settings) FitMemory() Footprint {
 		{"series of rules", MaxSeries, seriesBytes},
 		{"sessions of the dashboard", MaxSessions, sessionBytes},
 		{"wrong tokens of the admin API", MaxWrongTokens, keyBytes},
+	}
+	if verifies {
+		f.Parts = append(f.Parts, Part{"verified tokens of clients", f.TokenBytes(), 1})
+	}
+	if s.Envoy != nil {
+		f.Parts = append(f.Parts, Part{"buckets of Envoy's quotas", f.QuotaBuckets(), bucketBytes})
 	}
 	if s.Offenders > 0 {
 		f.Parts = append(f.Parts,
@@ -206,6 +221,12 @@ func (s *Settings) FitMemory() Footprint {
 // MaxOwed returns how many bytes may be kept about what was admitted while the store is
 // down, and as many about what could not be settled.
 func (f *Footprint) MaxOwed() int64 { return min(fleet.DefaultMaxOwed, f.Memory/64) }
+
+// TokenBytes returns how many bytes verified tokens of clients may take.
+func (f *Footprint) TokenBytes() int64 { return min(32<<20, f.Memory/64) }
+
+// QuotaBuckets returns how many buckets the streams of Envoy's quota service may have.
+func (f *Footprint) QuotaBuckets() int64 { return min(max(f.Memory/32/bucketBytes, 1000), 100_000) }
 
 // Log logs f in one line, and a warning if it exceeds the memory.
 func (f *Footprint) Log(l *slog.Logger) {

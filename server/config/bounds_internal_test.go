@@ -45,9 +45,15 @@ func TestMemory(t *testing.T) {
 // more than it was before; and what is given stays.
 func TestFitMemory(t *testing.T) {
 	for _, mib := range []int64{512, 1024, 4096, 65536} {
-		for _, store := range []string{"memory", "redis://localhost"} {
+		for i, store := range []string{"memory", "redis://localhost", "redis://localhost", "redis://localhost"} {
 			s := Default()
 			s.Memory, s.Store = mib<<20, store
+			if i >= 2 {
+				s.JWT = &JWT{KeysFile: "keys"}
+			}
+			if i >= 3 {
+				s.Envoy = &Envoy{}
+			}
 			h := s.FitMemory()
 			if sum := h.Sum(); sum > s.Memory*95/100 || h.From != "setting" {
 				t.Errorf("%d MiB, %s: %d MiB, %+v", mib, store, sum>>20, h)

@@ -2,6 +2,7 @@ package expr
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
 	"strings"
 
@@ -209,9 +210,35 @@ func (s *Scope) findClaims() any {
 				return s.claims
 			}
 		}
-		s.claims = claims
+		s.claims = withoutNull(claims)
 	}
 	return s.claims
+}
+
+// withoutNull is object without the members that are null, which say nothing: else has() would find
+// one, and nothing could be counted by it.
+func withoutNull(object map[string]any) map[string]any {
+	if !hasNull(object) {
+		return object
+	}
+	changed := maps.Clone(object)
+	for name, v := range object {
+		if v == nil {
+			delete(changed, name)
+		} else if inner, isObject := v.(map[string]any); isObject {
+			changed[name] = withoutNull(inner)
+		}
+	}
+	return changed
+}
+
+func hasNull(object map[string]any) bool {
+	for _, v := range object {
+		if inner, isObject := v.(map[string]any); v == nil || isObject && hasNull(inner) {
+			return true
+		}
+	}
+	return false
 }
 
 // known is once of a text that is missing where it is empty.

@@ -35,6 +35,7 @@ type Reader struct {
 	allowed []jose.SignatureAlgorithm
 	keys    atomic.Pointer[keyring] // nil: none are known yet
 
+	bytes          int64  // of verified tokens
 	valid, invalid func() // count tokens that were read
 
 	file    readfile.Watched
@@ -56,6 +57,8 @@ type keyring struct {
 type Options struct {
 	Client *http.Client // that fetches keys: see NewClient
 	Log    *slog.Logger
+	// Bytes bounds what is remembered of verified tokens.
+	Bytes int64
 	// Valid, Invalid and Failed are called for each token that is valid or not, and for each
 	// attempt to fetch keys that fails.
 	Valid, Invalid, Failed func()
@@ -66,7 +69,7 @@ func New(j *config.JWT, o Options) *Reader {
 	r := &Reader{
 		JWT: *j, allowed: algorithms(j), log: o.Log, Client: o.Client, wanted: make(chan struct{}, 1),
 		file:  readfile.Watched{Paths: []string{j.KeysFile}},
-		valid: o.Valid, invalid: o.Invalid, failed: o.Failed,
+		bytes: o.Bytes, valid: o.Valid, invalid: o.Invalid, failed: o.Failed,
 	}
 	r.Header = http.CanonicalHeaderKey(cmp.Or(r.Header, "Authorization"))
 	return r
@@ -135,13 +138,13 @@ func (t *Reader) read(text string, now time.Time) (token, error) {
 		return token{}, errors.New("no keys are known yet")
 	}
 	digest := sha256.Sum256([]byte(text))
-	is, ok := ring.seen.get(digest)
+	is, ok := ring.seen.get(digest, t.bytes)
 	if !ok {
 		var err error
 		if is, err = t.verified(text, ring); err != nil {
 			return token{}, err
 		}
-		ring.seen.put(digest, is)
+		ring.seen.put(digest, is, bytesOf(is.claims), t.bytes)
 	}
 	return is, t.isTimely(&is, now)
 }
@@ -152,6 +155,11 @@ func (t *Reader) verified(text string, ring *keyring) (token, error) {
 	signed, err := jose.ParseSignedCompact(text, t.allowed)
 	if err != nil {
 		return token{}, errors.New("it is not a signed token, or its algorithm is not allowed")
+	}
+	for part := range strings.SplitSeq(text, ".") {
+		if _, err := encoding.DecodeString(part); err != nil {
+			return token{}, errBase64
+		}
 	}
 	header := &signed.Signatures[0].Protected
 	key, err := ring.find(header.KeyID, header.Algorithm)
@@ -185,17 +193,23 @@ func (t *Reader) decoded(text string) (token, error) {
 	if name, _ := header["alg"].(string); name == "" || strings.EqualFold(name, "none") {
 		return token{}, errors.New("it is not signed: its algorithm is none")
 	}
-	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	payload, err := encoding.DecodeString(parts[1])
 	if err != nil {
-		return token{}, errors.New("it is not in base64url")
+		return token{}, errBase64
 	}
 	return readClaims(payload)
 }
 
+// encoding refuses all but one of the texts that some readers take for the same bytes: else one token
+// would be remembered under thousands of spellings.
+var encoding = base64.RawURLEncoding.Strict()
+
+var errBase64 = errors.New("it is not in base64url")
+
 func decodedPart(text string) (map[string]any, error) {
-	data, err := base64.RawURLEncoding.DecodeString(text)
+	data, err := encoding.DecodeString(text)
 	if err != nil {
-		return nil, errors.New("it is not in base64url")
+		return nil, errBase64
 	}
 	return objectOf(data)
 }
@@ -294,37 +308,76 @@ func (t *Reader) Describe(h http.Header) string {
 	return where + " is valid."
 }
 
-// seenTokens remembers tokens that were verified, by the SHA-256 of their texts, up to twice
-// mostSeen of them. It drops those that were not used for the longest time.
+// seenTokens remembers tokens that were verified, by the SHA-256 of their texts, within so many bytes.
+// It drops those that were not used for the longest time.
 type seenTokens struct {
 	mu         sync.Mutex
-	young, old map[[sha256.Size]byte]token
+	young, old map[[sha256.Size]byte]seenToken
+	bytes      int64 // of young, at most half of what there may be
 }
 
-const mostSeen = 4096
+type seenToken struct {
+	token
+	bytes int64
+}
 
-func (s *seenTokens) get(digest [sha256.Size]byte) (token, bool) {
+// bytesOf is how many bytes a claim takes at most, about; TestBytesOfTokens compares it with the heap.
+func bytesOf(v any) (n int64) {
+	const (
+		value   = 32  // in a list, which grows by doubling
+		object  = 400 // a map with room for eight members
+		members = 110 // another one of these, while the map grows
+	)
+	switch v := v.(type) {
+	case string:
+		return 32 + int64(len(v)) + int64(len(v)/8)
+	case []any:
+		n = 32
+		for _, e := range v {
+			n += value + bytesOf(e)
+		}
+	case map[string]any:
+		if len(v) == 0 {
+			return 64
+		}
+		n = object + members*int64(max(0, len(v)-8))
+		for name, e := range v {
+			n += 16 + int64(len(name)) + bytesOf(e)
+		}
+	default:
+		n = 16
+	}
+	return n
+}
+
+func (s *seenTokens) get(digest [sha256.Size]byte, most int64) (token, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	is, ok := s.young[digest]
 	if !ok {
 		if is, ok = s.old[digest]; ok {
-			s.add(digest, is)
+			s.add(digest, is, most)
 		}
 	}
-	return is, ok
+	return is.token, ok
 }
 
-func (s *seenTokens) put(digest [sha256.Size]byte, is token) {
+func (s *seenTokens) put(digest [sha256.Size]byte, is token, bytes, most int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.add(digest, is)
+	s.add(digest, seenToken{is, bytes}, most)
 }
 
 // add adds is to the young ones. s.mu is held.
-func (s *seenTokens) add(digest [sha256.Size]byte, is token) {
-	if s.young == nil || len(s.young) >= mostSeen {
-		s.young, s.old = make(map[[sha256.Size]byte]token), s.young
+func (s *seenTokens) add(digest [sha256.Size]byte, is seenToken, most int64) {
+	if is.bytes > most/2 {
+		return
+	}
+	if s.young == nil || s.bytes+is.bytes > most/2 {
+		s.young, s.old, s.bytes = make(map[[sha256.Size]byte]seenToken), s.young, 0
+	}
+	if _, known := s.young[digest]; !known {
+		s.bytes += is.bytes
 	}
 	s.young[digest] = is
 }
