@@ -84,7 +84,8 @@ const (
 	MaxSeries = 1_000
 	// MaxSessions is how many browsers can be signed in to the dashboard of an instance.
 	MaxSessions = 1000
-	// MaxWrongTokens is how many counts of wrong tokens the admin API keeps.
+	// MaxWrongTokens is how many wrong tokens, and how many clients that sent them, the admin API
+	// keeps.
 	MaxWrongTokens = 4096
 )
 
@@ -184,7 +185,7 @@ func (s *Settings) FitMemory() Footprint {
 		{"alerts", AlertBytes, 1},
 		{"series of rules", MaxSeries, seriesBytes},
 		{"sessions of the dashboard", MaxSessions, sessionBytes},
-		{"wrong tokens of the admin API", MaxWrongTokens, keyBytes},
+		{"wrong tokens of the admin API", 2 * MaxWrongTokens, keyBytes},
 	}
 	if verifies {
 		f.Parts = append(f.Parts, Part{"verified tokens of clients", f.TokenBytes(), 1})

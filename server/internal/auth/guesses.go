@@ -16,8 +16,9 @@ import (
 // it is presented, so that a program with an outdated token does not shut out others at its
 // address. A nil guesses bounds nothing. It may be used from many goroutines at once.
 type guesses struct {
-	mu     sync.Mutex // a token is looked up and counted in one step
-	counts *stint.Limiter
+	mu     sync.Mutex     // a token is looked up and counted in one step
+	counts *stint.Limiter // of clients
+	same   *stint.Limiter // of their tokens: apart, so that many tokens leave room to count clients
 	client func(*http.Request) string
 }
 
@@ -34,11 +35,13 @@ func newGuesses(client func(*http.Request) string) *guesses {
 			return host
 		}
 	}
-	return &guesses{counts: stint.NewLimiter(&stint.Memory{MaxKeys: config.MaxWrongTokens}), client: client}
+	limiter := func() *stint.Limiter { return stint.NewLimiter(&stint.Memory{MaxKeys: config.MaxWrongTokens}) }
+	return &guesses{counts: limiter(), same: limiter(), client: client}
 }
 
-// find looks a token up for the client that sent r. If that client has tried too many, it finds
-// none, not even the right one, and returns how long the client must wait.
+// find looks a token up for the client that sent r. If that client has tried too many, or cannot be
+// counted because too many others have, it finds none, not even the right one, and returns how long
+// the client must wait.
 func (g *guesses) find(r *http.Request, tokens *Tokens, token string) (found knownToken, ok bool, wait time.Duration) {
 	if g == nil {
 		found, ok = tokens.find(digestOf(token))
@@ -47,16 +50,16 @@ func (g *guesses) find(r *http.Request, tokens *Tokens, token string) (found kno
 	client, digest, ctx := g.client(r), digestOf(token), context.Background()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	// Errors of a Memory are about keys that are too long, and these are not.
-	left, err := g.counts.Peek(ctx, client, wrongTokens)
-	if err != nil || left.Remaining == 0 {
+	counted, err := g.counts.Allow(ctx, client, wrongTokens) // before anybody knows whether it is right
+	if err != nil || !counted.Allowed {
 		return found, false, wrongTokens.Spec().Period / time.Duration(wrongTokens.Spec().Amount)
 	}
-	if found, ok = tokens.find(digest); ok {
-		return found, true, 0
+	if found, ok = tokens.find(digest); !ok {
+		// Without room to remember the token, it counts as another one.
+		if first, err := g.same.Allow(ctx, client+"\x00"+hex.EncodeToString(digest[:]), sameToken); err != nil || first.Allowed {
+			return found, false, 0
+		}
 	}
-	if first, err := g.counts.Allow(ctx, client+"\x00"+hex.EncodeToString(digest[:]), sameToken); err == nil && first.Allowed {
-		_, _ = g.counts.Allow(ctx, client, wrongTokens)
-	}
-	return found, false, 0
+	_ = g.counts.Refund(ctx, counted, 1) // a Memory can
+	return found, ok, 0
 }
