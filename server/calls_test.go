@@ -218,6 +218,13 @@ func TestQuotaForAll(t *testing.T) {
 		{0, quota(calling("a=1", "b=1")), "no: 0! 2"}, // by rule all
 		{0, quota(calling("a=1*0", "b=1*0")), "yes: 0! 2"},
 	})
+	tellCalls(t, newCalls(t, plainCalls, "{}"), []callStep{
+		{0, quota(calling("a=1*3", "b=1*5")), "yes: 0 0"},
+		{0, quota(calling("a=1")), "no: 0!"},
+		{0, quota(calling("a=1", "b=1")), "no: 0! 0!"},
+		{0, quota(calling("a=1", "nothing=1")), "yes: 0! -"}, // which is not over
+		{0, quota(calling("a=1", "free=1")), "yes: 0! -"},
+	})
 }
 
 // Who takes units ahead has not used what is refused.

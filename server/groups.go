@@ -114,11 +114,25 @@ func soonest(all []*rules.Rule) time.Duration {
 	return least
 }
 
+// unasked is how many descriptors ask nothing, or give back, in a call whose rules all refuse only
+// together: these are not over a limit.
+func (t *evaluation) unasked() (n int) {
+	if d := t.in.Descriptors; d == nil || !d.Quota {
+		return 0
+	}
+	for i := range t.Descriptors {
+		if m := &t.Descriptors[i]; m.Ask < 0 || m.GiveBack {
+			n++
+		}
+	}
+	return n
+}
+
 // common is the answer of the groups that are enforced: of those that refuse the request, the gravest
 // and strictest, with the longest RetryAfter of all that refuse; of those that allow it, the strictest.
 func (t *evaluation) common() stint.Decision {
 	var one *group
-	enforced, quotas, spent := 0, 0, 0
+	enforced, quotas, spent := 0, t.unasked(), 0
 	for i := range t.groups {
 		g := &t.groups[i]
 		if g.quota {

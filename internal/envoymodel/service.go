@@ -197,7 +197,10 @@ func (s *Service) allowed(all []*found) bool {
 	quotas, spent := 0, 0
 	for _, f := range all {
 		switch {
-		case f.ask == nil || f.giveBack:
+		case f.giveBack || f.ask == nil:
+			if s.Quota { // what no limit refuses is not over
+				quotas++
+			}
 		case s.quota(f):
 			quotas++
 			if !f.ask.fits && !f.shadow() {
