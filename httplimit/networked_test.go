@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/fleet"
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/limittest"
 )
 
 // away is a Store over a network that is down.
@@ -64,7 +64,7 @@ func TestNetworked(t *testing.T) {
 // What counts in a store that others may use says once if its limit has no name.
 func TestUnnamedLimits(t *testing.T) {
 	named, unnamed := stint.MustLimit("api: 9 per 1m"), stint.MustLimit("9 per 1m")
-	remote := stint.NewLimiter(&fleet.Fallback{Store: new(stint.Memory)})
+	remote := stint.NewLimiter(&limittest.Faulty{Store: new(stint.Memory)})
 	for name, c := range map[string]struct {
 		limiter *stint.Limiter
 		limit   *stint.Limit

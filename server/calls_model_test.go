@@ -67,6 +67,9 @@ func decideByModel(all map[string]*modelRule, call *rules.Descriptors) (allowed 
 	}
 	fits := map[*modelAsk]bool{}
 	quotas, over, refused := 0, 0, !together
+	if call.Quota {
+		quotas = len(back) // what gives back is not over
+	}
 	for _, a := range asks {
 		fits[a] = a.fits() && (a.alone || together)
 		switch {
