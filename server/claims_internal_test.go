@@ -194,3 +194,20 @@ func TestClaimsUnknownFinding(t *testing.T) {
 		t.Errorf("with keys: %s", got)
 	}
 }
+
+// While the keys of tokens were never read, nobody has claims, and /readyz says so.
+func TestReadyWithoutKeys(t *testing.T) {
+	away := httptest.NewServer(http.NotFoundHandler())
+	away.Close()
+	for want, j := range map[string]config.JWT{
+		"ready, without the keys of tokens: clients have no claims\n": {KeysURL: away.URL},
+		"ready\n": {Trusted: true, Header: "x-token"},
+	} {
+		s := bearing(t, j)
+		w := httptest.NewRecorder()
+		s.Check().ServeHTTP(w, httptest.NewRequest("GET", "/readyz", nil))
+		if w.Code != http.StatusOK || w.Body.String() != want {
+			t.Errorf("%d %q, want %q", w.Code, w.Body, want)
+		}
+	}
+}

@@ -127,6 +127,9 @@ func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 	case control.SourceState:
 		text += ", by the saved documents of the fleet"
 	}
+	if s.claims != nil && !s.claims.CanRead() {
+		text += ", without the keys of tokens: clients have no claims"
+	}
 	_, _ = w.Write([]byte(text + "\n"))
 }
 

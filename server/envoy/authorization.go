@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -122,7 +123,9 @@ func originalOf(a *authz.AttributeContext) *http.Request {
 	switch source := a.GetSource().GetAddress(); {
 	case source.GetSocketAddress() != nil:
 		s := source.GetSocketAddress()
-		o.RemoteAddr = net.JoinHostPort(s.GetAddress(), strconv.FormatUint(uint64(s.GetPortValue()), 10))
+		if _, err := netip.ParseAddr(s.GetAddress()); err == nil { // else there is none
+			o.RemoteAddr = net.JoinHostPort(s.GetAddress(), strconv.FormatUint(uint64(s.GetPortValue()), 10))
+		}
 	case source != nil:
 		o.RemoteAddr = unknownAddress
 	}

@@ -344,6 +344,13 @@ func TestAuthorization(t *testing.T) {
 	if got := verdictOf(t, check(none)); !strings.HasPrefix(got, "400\n") || !strings.Contains(got, "the proxy must send the client's address") {
 		t.Errorf("no source: %s", got)
 	}
+	for _, address := range []string{"", "localhost", "192.0.2.1:80", "192.0.2", "x"} {
+		odd := a.attributes()
+		odd.Source.Address.GetSocketAddress().Address = address
+		if got := verdictOf(t, check(odd)); !strings.HasPrefix(got, "400\n") || !strings.Contains(got, "the proxy must send the client's address") {
+			t.Errorf("source %q: %s", address, got)
+		}
+	}
 }
 
 // What protects /v1/authorize protects this, too.

@@ -75,6 +75,9 @@ func New(j *config.JWT, o Options) *Reader {
 	return r
 }
 
+// CanRead reports whether keys were ever read, or none are needed: else no token is valid.
+func (t *Reader) CanRead() bool { return t.Trusted || t.keys.Load() != nil }
+
 // Of returns the claims of the token of r; nil: it has no valid one. It is
 // rules.Instance.Claims.
 func (t *Reader) Of(r *rules.Request) map[string]any {
