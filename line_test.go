@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,8 +85,8 @@ func TestWaitForOthers(t *testing.T) {
 		limit := stint.MustLimit("jobs: 1 in_flight")
 		var shared stint.Memory
 		theirs, ours := stint.NewLimiter(&shared), stint.NewLimiter(&shared)
-		asked := 0
-		ours.Observe = func(context.Context, *stint.Request, *stint.Answer) { asked++ }
+		var asked atomic.Int64
+		ours.Observe = func(context.Context, *stint.Request, *stint.Answer) { asked.Add(1) }
 		release, d, err := theirs.Acquire(t.Context(), "k", limit)
 		if err != nil || !d.Allowed {
 			t.Fatal(d, err)
@@ -114,8 +115,8 @@ func TestWaitForOthers(t *testing.T) {
 			synctest.Wait()
 		}
 		time.Sleep(60 * time.Millisecond)
-		if asked > 25 {
-			t.Errorf("asked %d times in 60 ms", asked)
+		if n := asked.Load(); n > 25 {
+			t.Errorf("asked %d times in 60 ms", n)
 		}
 		before := time.Now()
 		release()

@@ -3,6 +3,7 @@ package fleet_test
 import (
 	"context"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,12 +22,16 @@ func TestBadReplies(t *testing.T) {
 				seed := rand.Uint64()
 				t.Logf("seed %d", seed)
 				rng := rand.New(rand.NewPCG(seed, 7))
+				var drawing sync.Mutex // debts are repaid beside the calls
+				faults := rand.New(rand.NewPCG(seed, 8))
 				store := &limittest.Faulty{Store: new(stint.Memory)}
 				store.Fault = func(int) limittest.Fault {
-					if rng.IntN(3) > 0 {
+					drawing.Lock()
+					defer drawing.Unlock()
+					if faults.IntN(3) > 0 {
 						return limittest.Fault{}
 					}
-					return limittest.Fault{Err: fleet.ErrBadReply, Lost: rng.IntN(100) < charges}
+					return limittest.Fault{Err: fleet.ErrBadReply, Lost: faults.IntN(100) < charges}
 				}
 				f := &fleet.Fallback{Store: store, Called: func(time.Duration, error) {}}
 				defer f.Close()
