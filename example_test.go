@@ -260,9 +260,10 @@ func ExampleLimiter_Charge() {
 // How do I limit a function by what its calls turn out to cost?
 func ExampleGuard_costAfter() {
 	guard := stint.Guard[string, []byte]{
-		Name:  "export",
-		Limit: stint.MustLimit("bytes: 1000 per 1h fixed_window hold"),
-		Cost:  func(string) int64 { return 500 }, // the estimate
+		Name:      "export",
+		Limit:     stint.MustLimit("bytes: 1000 per 1h fixed_window hold"),
+		Anonymous: stint.AnonymousShare,              // one count for all callers
+		Cost:      func(string) int64 { return 500 }, // the estimate
 		CostAfter: func(_ string, data []byte, err error) int64 {
 			return int64(len(data))
 		},

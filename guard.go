@@ -44,9 +44,11 @@ type Guard[A, R any] struct {
 	Limiter *Limiter
 	// Limit is how often. nil: 100 per 1m.
 	Limit *Limit
-	// Key is the key that a call counts for; all calls with "" share one count. nil:
-	// the Caller of the context.
+	// Key is the key that a call counts for. nil: the Caller of the context.
 	Key func(ctx context.Context, a A) string
+	// Anonymous says what becomes of calls whose key is "". The zero Anonymous refuses them: to
+	// limit all calls of the function together, set AnonymousShare.
+	Anonymous Anonymous
 	// Cost is how many units a call takes; 0 takes none. nil: 1.
 	Cost func(a A) int64
 	// CostAfter is what a call did cost, by its argument, result and error: units that are
@@ -115,7 +117,7 @@ func (g Guard[A, R]) Wrap(f func(context.Context, A) (R, error)) func(context.Co
 	var undecidedLine logline.Line
 	return func(ctx context.Context, a A) (R, error) {
 		if g.Enabled == nil || g.Enabled() {
-			held, err := g.pass(ctx, prefix+g.Key(ctx, a), a)
+			held, err := g.pass(ctx, prefix, a)
 			if err != nil && g.OnError == OnErrorAllow && undecided(ctx, err) {
 				undecidedLine.Log(slog.LevelWarn, "stint: the store does not decide, so OnError does", err)
 				err = nil
@@ -163,8 +165,15 @@ func isAmbiguous(function string) bool {
 var closure = regexp.MustCompile(`\.func\d`)
 
 // pass lets a call pass, or returns why not. The Reservation is nil if nothing is held.
-func (g *Guard[A, R]) pass(ctx context.Context, key string, a A) (*Reservation, error) {
-	ask := Ask{Key: key, Limit: g.Limit, Penalty: g.Penalty, OnError: g.OnError}
+func (g *Guard[A, R]) pass(ctx context.Context, prefix string, a A) (*Reservation, error) {
+	key, err := g.Anonymous.key(g.Key(ctx, a))
+	if err != nil {
+		return nil, fmt.Errorf("limit %s: %w", g.Limit, err)
+	}
+	if key == "" {
+		return nil, nil
+	}
+	ask := Ask{Key: prefix + key, Limit: g.Limit, Penalty: g.Penalty, OnError: g.OnError}
 	if g.Cost != nil {
 		Internal().SetUnits(&ask, g.Cost(a))
 	}

@@ -50,29 +50,40 @@ func TestGuard(t *testing.T) {
 func one(context.Context, int) (int, error) { return 1, nil }
 func two(context.Context, int) (int, error) { return 2, nil }
 
-// The zero Guard works: 100 calls a minute for each subject, client address, or all
-// others together.
+// The zero Guard works: 100 calls a minute for each subject or client address. Calls without one
+// are refused, share one count or pass, as it is told.
 func TestGuardZero(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := stint.Guard[int, int]{}.Wrap(one)
+		var limiter stint.Limiter
+		f := stint.Guard[int, int]{Limiter: &limiter}.Wrap(one)
+		shared := stint.Guard[int, int]{Limiter: &limiter, Anonymous: stint.AnonymousShare}.Wrap(one)
+		allowed := stint.Guard[int, int]{Limiter: &limiter, Anonymous: stint.AnonymousAllow}.Wrap(one)
 		ann, client := stint.WithSubject(t.Context(), "ann"), stint.WithClient(t.Context(), "192.0.2.1")
 		for _, c := range []struct {
 			name string
 			ctx  context.Context
+			f    func(context.Context, int) (int, error)
 			want int
 		}{
-			{"ann", ann, 100},
-			{"ann, from an address", stint.WithClient(ann, "192.0.2.1"), 0},
-			{"an address", client, 100},
-			{"a subject that looks like it", stint.WithSubject(t.Context(), "192.0.2.1"), 100},
-			{"a subject that looks like the key of it", stint.WithSubject(t.Context(), "client=192.0.2.1"), 100},
-			{"nobody", t.Context(), 100},
-			{"an empty subject", stint.WithSubject(t.Context(), ""), 0},
+			{"ann", ann, f, 100},
+			{"ann, from an address", stint.WithClient(ann, "192.0.2.1"), shared, 0},
+			{"an address", client, f, 100},
+			{"a subject that looks like it", stint.WithSubject(t.Context(), "192.0.2.1"), f, 100},
+			{"a subject that looks like the key of it", stint.WithSubject(t.Context(), "client=192.0.2.1"), f, 100},
+			{"nobody", t.Context(), f, 0},
+			{"nobody, shared", t.Context(), shared, 100},
+			{"an empty subject, shared", stint.WithSubject(t.Context(), ""), shared, 0},
+			{"nobody, allowed", t.Context(), allowed, 150},
 		} {
 			got := 0
 			for range 150 {
-				if _, err := f(c.ctx, got); err == nil {
+				_, err := c.f(c.ctx, got)
+				if err == nil {
 					got++
+				}
+				var refused *stint.RefusedError
+				if err != nil && errors.As(err, &refused) == (c.name == "nobody") {
+					t.Fatal(err)
 				}
 			}
 			if got != c.want {
@@ -111,7 +122,6 @@ func TestGuardNames(t *testing.T) {
 			{"x:1:", "y", one, true},
 			{"x", ":1:y", one, true},
 			{"x", "1:y", two, false},
-			{"x", "", one, true},
 		} {
 			if got := guard(c.name, c.key, c.f); got != c.want {
 				t.Errorf("name %q, key %q: %v, want %v", c.name, c.key, got, c.want)
@@ -122,7 +132,7 @@ func TestGuardNames(t *testing.T) {
 
 func TestGuardEnabled(t *testing.T) {
 	on := true
-	f := stint.Guard[int, int]{Limit: stint.MustLimit("1 per 1h"), Enabled: func() bool { return on }}.Wrap(one)
+	f := stint.Guard[int, int]{Limit: stint.MustLimit("1 per 1h"), Enabled: func() bool { return on }, Anonymous: stint.AnonymousShare}.Wrap(one)
 	for i, c := range []struct{ on, want bool }{{true, true}, {true, false}, {false, true}, {false, true}, {true, false}} {
 		on = c.on
 		if _, err := f(t.Context(), 0); (err == nil) != c.want {
@@ -220,7 +230,7 @@ func TestGuardWarnsOfSharing(t *testing.T) {
 			text := logged(t)
 			f := c.guard.Wrap(c.f)
 			for range 3 {
-				if _, err := f(t.Context(), 1); err != nil {
+				if _, err := f(stint.WithSubject(t.Context(), "ann"), 1); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -246,7 +256,7 @@ func TestGuardOnError(t *testing.T) {
 		text := logged(t)
 		down := errors.New("down")
 		for onError, want := range map[stint.OnError]error{stint.OnErrorAllow: nil, stint.OnErrorDeny: down, stint.OnErrorLocal: down} {
-			f := stint.Guard[int, int]{Limiter: stint.NewLimiter(broken{down}), OnError: onError}.Wrap(one)
+			f := stint.Guard[int, int]{Limiter: stint.NewLimiter(broken{down}), OnError: onError, Anonymous: stint.AnonymousShare}.Wrap(one)
 			for range 1000 {
 				if _, err := f(t.Context(), 0); !errors.Is(err, want) {
 					t.Fatalf("%s: %v", onError, err)
@@ -339,7 +349,7 @@ func TestGuardInFlight(t *testing.T) {
 			l := stint.NewLimiter(new(stint.Memory))
 			var running, most, refused int
 			var mu sync.Mutex
-			f := stint.Guard[int, int]{Name: "g", Limiter: l, Limit: limit, Wait: waits}.Wrap(func(context.Context, int) (int, error) {
+			f := stint.Guard[int, int]{Name: "g", Limiter: l, Limit: limit, Wait: waits, Anonymous: stint.AnonymousShare}.Wrap(func(context.Context, int) (int, error) {
 				mu.Lock()
 				running++
 				most = max(most, running)
@@ -392,7 +402,7 @@ func TestGuardInFlightPaced(t *testing.T) {
 		limit := stint.MustLimit("5 in_flight")
 		l := &stint.Limiter{Instance: stint.MustLimit("1 per 10s leaky_bucket burst 5")}
 		calls := 0
-		f := stint.Guard[int, int]{Name: "g", Limiter: l, Limit: limit, Wait: true}.Wrap(func(context.Context, int) (int, error) { calls++; return 0, nil })
+		f := stint.Guard[int, int]{Name: "g", Limiter: l, Limit: limit, Wait: true, Anonymous: stint.AnonymousShare}.Wrap(func(context.Context, int) (int, error) { calls++; return 0, nil })
 		if _, err := f(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
@@ -413,7 +423,7 @@ func TestGuardHeldOnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logged(t)
 		down := errors.New("down")
-		f := stint.Guard[int, int]{Limiter: stint.NewLimiter(broken{down}), Limit: stint.MustLimit("2 in_flight"), OnError: stint.OnErrorAllow}.Wrap(one)
+		f := stint.Guard[int, int]{Limiter: stint.NewLimiter(broken{down}), Limit: stint.MustLimit("2 in_flight"), OnError: stint.OnErrorAllow, Anonymous: stint.AnonymousShare}.Wrap(one)
 		if n, err := f(t.Context(), 0); n != 1 || err != nil {
 			t.Error(n, err)
 		}

@@ -157,6 +157,9 @@ func (internals) JoinKey(n int, part func(i int) string) string {
 	return string(b)
 }
 
+// Counted returns the key that a call with key k counts under, and "" if it counts nowhere.
+func (internals) Counted(a Anonymous, k string) (string, error) { return a.key(k) }
+
 // WarnUnnamed logs for a package that limit has no name, if others may count in l's Store.
 func (internals) WarnUnnamed(pkg string, l *Limiter, limit *Limit) {
 	if limit.spec.Name == "" && l.mayBeShared() {

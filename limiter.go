@@ -59,6 +59,7 @@ type Limiter struct {
 	calls    sync.Pool // of *call
 	keeper   keeper
 	line     line // of callers that wait for what others hold
+	unnamed  unnamed
 }
 
 // NewLimiter is a Limiter over a Store. Over a Store that is Networked, it fails and
@@ -125,6 +126,7 @@ func (l *Limiter) observed(ctx context.Context, c *call, d *Decision, each []Dec
 
 // Allow takes one unit for key under limit, if that is allowed.
 func (l *Limiter) Allow(ctx context.Context, key string, limit *Limit) (d Decision, err error) {
+	l.unnamed.look(key, limit)
 	if m := l.inMemory(); m != nil && m.takeOne(key, limit, 1, counts.OwnClock, &d) {
 		return d, nil
 	}
@@ -135,6 +137,7 @@ func (l *Limiter) Allow(ctx context.Context, key string, limit *Limit) (d Decisi
 // AllowN takes n units for key under limit, if that is allowed: all of them or
 // none. 0 units are a peek.
 func (l *Limiter) AllowN(ctx context.Context, key string, limit *Limit, n int64) (d Decision, err error) {
+	l.unnamed.look(key, limit)
 	if m := l.inMemory(); m != nil && m.takeOne(key, limit, n, counts.OwnClock, &d) {
 		return d, nil
 	}
@@ -170,6 +173,9 @@ func (l *Limiter) Take(ctx context.Context, r *Request, out []Decision) (Decisio
 	}
 	if out != nil && len(out) != len(r.Asks) {
 		return Decision{}, fmt.Errorf("stint: %w: room for %d decisions on %d asks", ErrRequest, len(out), len(r.Asks))
+	}
+	for i := range r.Asks {
+		l.unnamed.look(r.Asks[i].Key, r.Asks[i].Limit)
 	}
 	if m := l.inMemory(); m != nil {
 		return m.Take(ctx, r, out)

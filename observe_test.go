@@ -140,7 +140,7 @@ func TestObserveNot(t *testing.T) {
 func TestObserveGuard(t *testing.T) {
 	l := stint.Limiter{Store: &networked{Store: failing{}, fallback: new(stint.Memory)}}
 	all := observing(&l)
-	f := stint.Guard[int, int]{Name: "f", Limiter: &l, Limit: stint.MustLimit("1 per 1h")}.Wrap(func(_ context.Context, n int) (int, error) { return n, nil })
+	f := stint.Guard[int, int]{Name: "f", Limiter: &l, Limit: stint.MustLimit("1 per 1h"), Anonymous: stint.AnonymousShare}.Wrap(func(_ context.Context, n int) (int, error) { return n, nil })
 	_, _ = f(t.Context(), 1)
 	_, _ = f(t.Context(), 2)
 	if len(*all) != 2 || !(*all)[0].decision.Allowed || (*all)[1].decision.Outcome != stint.Limited {

@@ -64,8 +64,8 @@ func TestUnaryIsRefused(t *testing.T) {
 		if handled.Load() != 2 {
 			t.Errorf("%d calls were handled", handled.Load())
 		}
-		for _, user := range []string{"bob", ""} {
-			if _, err := c.call(ctx, user); err != nil {
+		for user, want := range map[string]connect.Code{"bob": 0, "": connect.CodeInvalidArgument} {
+			if _, err := c.call(ctx, user); err != nil && connect.CodeOf(err) != want || (err == nil) != (want == 0) {
 				t.Errorf("user %q: %v", user, err)
 			}
 		}

@@ -99,9 +99,11 @@ type Decide func(r *http.Request, maxDelay time.Duration) (Answer, error)
 
 // By decides by one limit and one key. If the limit is held, a request holds one unit until it
 // ends, and is charged that; see Budget for other costs. So by an in-flight limit, By limits how
-// many requests run at once. A request whose key is "" is unlimited. nil
-// means, for l, a Limiter in memory; for limit, 100 per 1m; for key, the address
-// of the connection, which behind a proxy is the proxy's (see Clients).
+// many requests run at once. nil means, for l, a Limiter in memory; for limit, 100 per 1m; for key,
+// the address of the connection, which behind a proxy is the proxy's (see Clients).
+//
+// A request whose key is "" is refused as malformed, unless anonymous, of which the first counts,
+// says otherwise.
 //
 // In a shared Store, limits without a name share their counts (see stint.Spec.Name). By
 // logs a warning, once, if its limit has no name and the Store is not a stint.Memory.
@@ -109,19 +111,19 @@ type Decide func(r *http.Request, maxDelay time.Duration) (Answer, error)
 // If the Store is stint.Networked, By asks it through its Fallback, so that decisions
 // come in time whatever the network does. If the Instance limit of l refuses, the Decide
 // returns *Overloaded.
-func By(l *stint.Limiter, limit *stint.Limit, key Key) Decide {
-	return by(l, limit, key, false)
+func By(l *stint.Limiter, limit *stint.Limit, key Key, anonymous ...stint.Anonymous) Decide {
+	return by(l, limit, key, anonymous, false)
 }
 
 var defaultLimit = stint.Internal().DefaultLimit()
 
 // Shape is like By, and also delays each allowed request until its turn; see
 // Answer.Shape. Use it with leaky buckets: no other algorithm makes requests wait.
-func Shape(l *stint.Limiter, limit *stint.Limit, key Key) Decide {
-	return by(l, limit, key, true)
+func Shape(l *stint.Limiter, limit *stint.Limit, key Key, anonymous ...stint.Anonymous) Decide {
+	return by(l, limit, key, anonymous, true)
 }
 
-func by(l *stint.Limiter, limit *stint.Limit, key Key, shape bool) Decide {
+func by(l *stint.Limiter, limit *stint.Limit, key Key, anonymous []stint.Anonymous, shape bool) Decide {
 	if l == nil {
 		l = new(stint.Limiter)
 	}
@@ -132,20 +134,24 @@ func by(l *stint.Limiter, limit *stint.Limit, key Key, shape bool) Decide {
 		key = Clients{}.Key
 	}
 	stint.Internal().WarnUnnamed("httplimit", l, limit)
+	nobody := stint.AnonymousRefuse
+	if len(anonymous) > 0 {
+		nobody = anonymous[0]
+	}
 	if limit.IsHeld() {
 		return Budget{Limiter: l, Asks: func(r *http.Request) ([]stint.Ask, error) {
-			k := key(r)
+			k, err := stint.Internal().Counted(nobody, key(r))
 			if k == "" {
-				return nil, nil
+				return nil, err
 			}
 			return []stint.Ask{{Key: k, Limit: limit}}, nil
 		}}.Decide()
 	}
 	l = stint.Internal().WithFallback(l)
 	return func(r *http.Request, maxDelay time.Duration) (Answer, error) {
-		k := key(r)
+		k, err := stint.Internal().Counted(nobody, key(r))
 		if k == "" {
-			return Answer{Unlimited: true}, nil
+			return Answer{Unlimited: err == nil}, err
 		}
 		d, err := stint.Internal().TakeOne(r.Context(), l, k, limit, shape, maxDelay)
 		if err != nil {

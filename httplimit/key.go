@@ -9,8 +9,9 @@ import (
 	"github.com/stintdev/stint/internal/httpfield"
 )
 
-// A Key returns the key that a request counts under, any bytes. "" means that the limit
-// does not apply. It is called concurrently.
+// A Key returns the key that a request counts under, any bytes. "" means that the
+// request does not say what it counts by: stint.Anonymous says what becomes of it. It is called
+// concurrently.
 //
 // The store keeps and shows keys unchanged: hash a key that is a secret. A request whose
 // key is longer than stint.MaxKey bytes is answered with 400.
@@ -19,9 +20,9 @@ import (
 // A client can invent any number of raw values such as URL.Path.
 type Key func(r *http.Request) string
 
-// Header counts by the value of a header. "Host" is the request's Host. A request
-// without the header is not limited. A client can omit the header or invent its value:
-// use a header that was verified, or Join it with the client's address.
+// Header counts by the value of a header. "Host" is the request's Host. The key of a request
+// without the header is "". A client can omit the header or invent its value: use a header
+// that was verified, or Join it with the client's address.
 //
 // A request is answered with 400 if it has the header in several lines, since servers
 // differ in which one they use, or has a header that some servers read as the same, such
@@ -52,8 +53,7 @@ var ambiguous = strings.Repeat("?", stint.MaxKey+1)
 
 // PathValue counts by the value of a wildcard in the matched pattern; see
 // http.Request.PathValue. Use it only in handlers that are registered with a
-// http.ServeMux: before the mux has matched a pattern, the key is "" and the limit
-// does not apply.
+// http.ServeMux: before the mux has matched a pattern, the key is "".
 func PathValue(name string) Key {
 	return func(r *http.Request) string { return r.PathValue(name) }
 }

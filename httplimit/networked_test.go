@@ -64,15 +64,15 @@ func TestNetworked(t *testing.T) {
 // What counts in a store that others may use says once if its limit has no name.
 func TestUnnamedLimits(t *testing.T) {
 	named, unnamed := stint.MustLimit("api: 9 per 1m"), stint.MustLimit("9 per 1m")
-	remote := stint.NewLimiter(&limittest.Faulty{Store: new(stint.Memory)})
+	remote := func() *stint.Limiter { return stint.NewLimiter(&limittest.Faulty{Store: new(stint.Memory)}) }
 	for name, c := range map[string]struct {
 		limiter *stint.Limiter
 		limit   *stint.Limit
 		warns   bool
 	}{
-		"no name":              {remote, unnamed, true},
-		"the default":          {remote, nil, true},
-		"named":                {remote, named, false},
+		"no name":              {remote(), unnamed, true},
+		"the default":          {remote(), nil, true},
+		"named":                {remote(), named, false},
 		"in memory of its own": {nil, unnamed, false},
 		"in a Memory":          {stint.NewLimiter(new(stint.Memory)), unnamed, false},
 	} {

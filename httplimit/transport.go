@@ -22,9 +22,11 @@ type Transport struct {
 	// Limiter decides. Like By, Transport asks a stint.Networked Store through its
 	// Fallback. nil: a Limiter in memory.
 	Limiter *stint.Limiter
-	// Key returns the key that a request counts under; "": it is not limited. nil: the
-	// URL's host in lower case, with the port unless it is the scheme's default.
+	// Key returns the key that a request counts under. nil: the URL's host in lower case, with
+	// the port unless it is the scheme's default.
 	Key Key
+	// Anonymous says what becomes of requests whose key is "". The zero Anonymous refuses them.
+	Anonymous stint.Anonymous
 	// Refuse makes RoundTrip return a *stint.RefusedError instead of waiting. It does
 	// not wait for a leaky bucket's delay either.
 	Refuse bool
@@ -62,10 +64,10 @@ func (t *Transport) pass(r *http.Request) error {
 	if key == nil {
 		key = host
 	}
-	k := key(r)
+	k, err := stint.Internal().Counted(t.Anonymous, key(r))
 	switch {
 	case k == "":
-		return nil
+		return err
 	case !t.Refuse:
 		return limiter.Wait(r.Context(), k, t.Limit)
 	}

@@ -90,7 +90,10 @@ func TestTransportRefuses(t *testing.T) {
 			{"refused", &httplimit.Transport{Refuse: true}, bg, true, nil},
 			{"past the deadline", &httplimit.Transport{}, soon, true, context.DeadlineExceeded},
 			{"given up", &httplimit.Transport{}, gone, false, context.Canceled},
-			{"not limited", &httplimit.Transport{Refuse: true, Key: fixed("")}, bg, false, nil},
+			{"no key", &httplimit.Transport{Refuse: true, Key: fixed("")}, bg, false, stint.ErrRequest},
+			{"no key needed", &httplimit.Transport{Refuse: true, Key: fixed(""), Anonymous: stint.AnonymousAllow}, bg, false, nil},
+			{"no key, shared", &httplimit.Transport{Refuse: true, Key: fixed(""), Anonymous: stint.AnonymousShare}, bg, false, nil},
+			{"no key, shared again", &httplimit.Transport{Refuse: true, Key: fixed(""), Anonymous: stint.AnonymousShare}, bg, true, nil},
 			{"no such key", &httplimit.Transport{Key: fixed(strings.Repeat("k", stint.MaxKey+1))}, bg, false, stint.ErrRequest},
 			{"no such key, refusing", &httplimit.Transport{Refuse: true, Key: fixed(strings.Repeat("k", stint.MaxKey+1))}, bg, false, stint.ErrRequest},
 		} {

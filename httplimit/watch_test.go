@@ -144,7 +144,7 @@ func TestWatch(t *testing.T) {
 	p := newPenalty(t, stint.PenaltySpec{BanAfter: 2, BanFor: time.Hour})
 	limiter := new(stint.Limiter)
 	status := 0
-	h := httplimit.Middleware{Decide: httplimit.Watch(httplimit.By(limiter, stint.MustLimit("100 per 1h"), httplimit.Header("X-User")),
+	h := httplimit.Middleware{Decide: httplimit.Watch(httplimit.By(limiter, stint.MustLimit("100 per 1h"), httplimit.Header("X-User"), stint.AnonymousAllow),
 		limiter, httplimit.Header("X-User"), p, 401, 403)}.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
 	for i, c := range []struct {
 		user         string

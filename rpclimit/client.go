@@ -38,9 +38,11 @@ type Client struct {
 	// Limiter decides. Like By, Client asks a stint.Networked Store through its Fallback. nil: a
 	// Limiter in memory.
 	Limiter *stint.Limiter
-	// Key returns the key that a call counts under. If it is "", the call has no limits of its
-	// own. nil: Target.
+	// Key returns the key that a call counts under. nil: Target.
 	Key Key
+	// Anonymous says what becomes of calls and messages whose key is "". The zero Anonymous refuses
+	// them.
+	Anonymous stint.Anonymous
 	// Refuse makes calls and messages fail instead of waiting, and calls are not repeated. A
 	// message that is refused is not sent, and the stream goes on.
 	Refuse bool
@@ -126,10 +128,17 @@ func (p *Pacer) Begin(ctx context.Context, c *Call) (*Outgoing, *Refusal) {
 	if err := p.unpaused(ctx, pauseKey{o.key, c.Target, c.Method}); err != nil {
 		return nil, unsent(ctx, err)
 	}
-	if p.client.Limit == nil || o.key == "" {
+	if p.client.Limit == nil {
 		return o, nil
 	}
-	held, err := p.take(ctx, &stint.Ask{Key: o.key, Limit: p.client.Limit})
+	key, err := stint.Internal().Counted(p.client.Anonymous, o.key)
+	if err != nil {
+		return nil, unsent(ctx, err)
+	}
+	if key == "" {
+		return o, nil
+	}
+	held, err := p.take(ctx, &stint.Ask{Key: key, Limit: p.client.Limit})
 	if err != nil {
 		return nil, unsent(ctx, err)
 	}
@@ -240,7 +249,10 @@ func (o *Outgoing) Send(message any, several bool) *Refusal {
 	}
 	c := o.call
 	c.Message = message
-	key := p.client.Key(o.ctx, &c)
+	key, err := stint.Internal().Counted(p.client.Anonymous, p.client.Key(o.ctx, &c))
+	if err != nil {
+		return unsent(o.ctx, err)
+	}
 	if key == "" {
 		return nil
 	}

@@ -112,8 +112,11 @@ type Decide func(ctx context.Context, c *Call, maxDelay time.Duration) (Answer, 
 
 // By decides by one limit and one key. If the limit is held, a call holds one unit until it ends,
 // and is charged that; see Budget for other costs. So by an in-flight limit, By limits how many
-// calls and streams run at once. A call whose key is "" is unlimited. nil means, for l, a Limiter
-// in memory; for limit, 100 per 1m; for key, Peer.
+// calls and streams run at once. nil means, for l, a Limiter in memory; for limit, 100 per 1m; for
+// key, Peer.
+//
+// A call whose key is "" is refused as malformed, unless anonymous, of which the first counts, says
+// otherwise.
 //
 // In a shared Store, limits without a name share their counts (see stint.Spec.Name). By logs a
 // warning, once, if its limit has no name and the Store is not a stint.Memory.
@@ -121,13 +124,17 @@ type Decide func(ctx context.Context, c *Call, maxDelay time.Duration) (Answer, 
 // If the Store is stint.Networked, By asks it through its Fallback, so that decisions come in time
 // whatever the network does. If the Instance limit of l refuses, the Decide returns
 // *httplimit.Overloaded.
-func By(l *stint.Limiter, limit *stint.Limit, key Key) Decide { return by(l, limit, key, false) }
+func By(l *stint.Limiter, limit *stint.Limit, key Key, anonymous ...stint.Anonymous) Decide {
+	return by(l, limit, key, anonymous, false)
+}
 
 // Shape is like By, and also delays each allowed call until its turn; see Answer.Shape. Use it with
 // leaky buckets: no other algorithm makes calls wait.
-func Shape(l *stint.Limiter, limit *stint.Limit, key Key) Decide { return by(l, limit, key, true) }
+func Shape(l *stint.Limiter, limit *stint.Limit, key Key, anonymous ...stint.Anonymous) Decide {
+	return by(l, limit, key, anonymous, true)
+}
 
-func by(l *stint.Limiter, limit *stint.Limit, key Key, shape bool) Decide {
+func by(l *stint.Limiter, limit *stint.Limit, key Key, anonymous []stint.Anonymous, shape bool) Decide {
 	if l == nil {
 		l = new(stint.Limiter)
 	}
@@ -138,20 +145,24 @@ func by(l *stint.Limiter, limit *stint.Limit, key Key, shape bool) Decide {
 		key = Peer
 	}
 	stint.Internal().WarnUnnamed("rpclimit", l, limit)
+	nobody := stint.AnonymousRefuse
+	if len(anonymous) > 0 {
+		nobody = anonymous[0]
+	}
 	if limit.IsHeld() {
 		return Budget{Limiter: l, Asks: func(ctx context.Context, c *Call) ([]stint.Ask, error) {
-			k := key(ctx, c)
+			k, err := stint.Internal().Counted(nobody, key(ctx, c))
 			if k == "" {
-				return nil, nil
+				return nil, err
 			}
 			return []stint.Ask{{Key: k, Limit: limit}}, nil
 		}}.Decide()
 	}
 	l = stint.Internal().WithFallback(l)
 	return func(ctx context.Context, c *Call, maxDelay time.Duration) (Answer, error) {
-		k := key(ctx, c)
+		k, err := stint.Internal().Counted(nobody, key(ctx, c))
 		if k == "" {
-			return Answer{Unlimited: true}, nil
+			return Answer{Unlimited: err == nil}, err
 		}
 		d, err := stint.Internal().TakeOne(ctx, l, k, limit, shape, maxDelay)
 		if err != nil {

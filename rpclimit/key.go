@@ -10,8 +10,8 @@ import (
 	"github.com/stintdev/stint/httplimit"
 )
 
-// A Key returns the key that a call counts under, any bytes. "" means that the limit does not
-// apply. It is called concurrently.
+// A Key returns the key that a call counts under, any bytes. "" means that the call does not
+// say what it counts by: stint.Anonymous says what becomes of it. It is called concurrently.
 //
 // The store keeps and shows keys unchanged: hash a key that is a secret. A call whose key is
 // longer than stint.MaxKey bytes is answered with INVALID_ARGUMENT.
@@ -49,8 +49,8 @@ func address(clients httplimit.Clients, c *Call) netip.Addr {
 	return clients.Addr(&r)
 }
 
-// Metadata counts by the value of a name of the metadata. A call without it is not limited. A
-// client can omit the value or invent it: use one that was verified, or Join it with the client's
+// Metadata counts by the value of a name of the metadata. The key of a call without it is "".
+// A client can omit the value or invent it: use one that was verified, or Join it with the client's
 // address. A call that has several values is answered with INVALID_ARGUMENT, since servers differ
 // in which one they use.
 func Metadata(name string) Key {
