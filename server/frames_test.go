@@ -52,12 +52,9 @@ func dialHTTP2(t testing.TB, addr string, c *tls.Config) *h2conn {
 		_, err := io.Copy(io.Discard, conn)
 		h.ended <- err
 	}()
-	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.WriteSettings(); err != nil {
-		t.Fatal(err)
-	}
+	// On a machine that pauses, the connection may have been too slow by now: then h has ended.
+	_, _ = io.WriteString(conn, http2.ClientPreface)
+	_ = h.WriteSettings()
 	return h
 }
 
