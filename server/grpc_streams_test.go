@@ -76,7 +76,7 @@ func streamsThrough(t *testing.T, rules string, u *url.URL, more ...func(*server
 	client := grpcClient(t, start(t, newServer(t, rules, more...)).gateway, insecure.NewCredentials())
 	return func(pairs ...string) (grpc.ClientStream, context.CancelFunc) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), pairs...), 20*time.Second)
+		ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), pairs...), 2*time.Minute)
 		t.Cleanup(cancel)
 		stream, err := client.NewStream(ctx, &longStream, "/test.Long/Run")
 		if err != nil {

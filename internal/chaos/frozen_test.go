@@ -49,7 +49,10 @@ func TestFrozen(t *testing.T) {
 	sent, opened, asked := 0, 0, int64(0)
 	began := time.Now()
 	for now := range time.Tick(5 * time.Millisecond) {
-		if now.Sub(began) > lasts {
+		if opened == 0 && i.fall.State() == fleet.Open && now.Sub(began) > 500*time.Millisecond { // what was under way is over
+			opened, asked = sent, proxy.Asked()
+		}
+		if now.Sub(began) > lasts && (opened > 0 || now.Sub(began) > time.Minute) {
 			break
 		}
 		for ; sent < int(time.Since(began).Seconds()*perSecond); sent++ {
@@ -68,9 +71,6 @@ func TestFrozen(t *testing.T) {
 		goroutines = max(goroutines, runtime.NumGoroutine())
 		if sent%1000 < 50 {
 			most = max(most, held())
-		}
-		if opened == 0 && i.fall.State() == fleet.Open && now.Sub(began) > 500*time.Millisecond { // what was under way is over
-			opened, asked = sent, proxy.Asked()
 		}
 	}
 	asking.Wait()
@@ -91,7 +91,7 @@ func TestFrozen(t *testing.T) {
 	if growth > mostGrowth>>20 {
 		t.Errorf("memory grew by %d MiB", growth)
 	}
-	if p999 > grossly+pause {
+	if long() && p999 > grossly+pause {
 		t.Errorf("of 1000 answers one took over %s", p999)
 	}
 	thaw()
@@ -100,7 +100,7 @@ func TestFrozen(t *testing.T) {
 		return err == nil && d.By == stint.ByStore
 	})
 	i.close()
-	await.Until(t, "all goroutines are refunded", func() bool { return runtime.NumGoroutine() <= before })
+	await.Until(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
 	publish(t, "frozen", []string{
 		"| decisions | slowest | 99.9 % within | the machine paused | memory grew by | goroutines at most | bytes sent while the breaker was open, of its probes, heartbeats and keep-alives |",
 		"| --: | --: | --: | --: | --: | --: | --: |",

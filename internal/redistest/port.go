@@ -8,20 +8,19 @@ import (
 	"testing"
 )
 
-// given are the ports already given out, so that servers prepared together differ.
-var given sync.Map
+// reserved are the ports already given out, so that servers prepared together differ, with what
+// keeps them from other processes.
+var reserved sync.Map
 
 // FreePort finds a free port whose neighbour 10000 above, a Cluster node's bus, is free, too. Both are
 // below the ports that a system gives to connections: one of these may take a port before the
-// server that it was found for does.
+// server that it was found for does. Nobody else gets the port while this process runs.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 1000 {
 		port := 10_000 + rand.IntN(10_000)
-		if !isFree(port) || !isFree(port+10_000) {
-			continue
-		}
-		if _, taken := given.LoadOrStore(port, true); !taken {
+		// Reserved first: else a look at the port could take it from a server that just starts.
+		if _, taken := reserved.Load(port); !taken && reserve(port) && isFree(port) && isFree(port+10_000) {
 			return port
 		}
 	}

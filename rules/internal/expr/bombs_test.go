@@ -21,7 +21,7 @@ import (
 // time after which a test gives up: it is for work that does not end, not for slow machines.
 const (
 	mayAllocate = 96 << 20 * raceFactor
-	watchdog    = 20 * time.Second
+	watchdog    = 5 * time.Minute
 )
 
 // bounded calls f and fails the test if that allocates too much, or does not end.
