@@ -70,22 +70,38 @@ func TestUnfinishedUpload(t *testing.T) {
 	}
 }
 
-// An upstream that does not read is not its client's fault.
+// An upstream that does not read is not its client's fault. Where the machine pauses for as long as a
+// client may, both have more time.
 func TestUpstreamThatDoesNotRead(t *testing.T) {
+	for patience := 200 * time.Millisecond; ; patience *= 5 {
+		err := unread(t, patience)
+		if err == nil {
+			return
+		}
+		if patience > time.Second {
+			t.Fatal(err)
+		}
+		t.Logf("with body_timeout %s: %v", patience, err)
+	}
+}
+
+// unread sends much to an upstream that begins to read later than a client may stall.
+func unread(t *testing.T, patience time.Duration) error {
 	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
-		time.Sleep(700 * time.Millisecond)
+		time.Sleep(3 * patience)
 		taking(w, r)
 	})
-	g := start(t, newServer(t, generous, everythingTo(up), patient(200*time.Millisecond)))
+	g := start(t, newServer(t, generous, everythingTo(up), patient(patience)))
 	const size = 32 << 20 // more than the sockets hold
 	resp, err := http.Post("http://"+g.gateway+"/", "", bytes.NewReader(make([]byte, size)))
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	defer resp.Body.Close()
-	if got, _ := io.ReadAll(resp.Body); string(got) != fmt.Sprint(size) {
-		t.Errorf("%s: %s", resp.Status, got)
+	if got, err := io.ReadAll(resp.Body); string(got) != fmt.Sprint(size) {
+		return fmt.Errorf("%s: %s, %v", resp.Status, got, err)
 	}
+	return nil
 }
 
 // A response that goes on for long with nothing in it, such as server-sent events, lives;
