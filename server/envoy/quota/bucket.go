@@ -7,12 +7,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	rlqs "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/internal/room"
 	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/envoy/internal/caller"
 )
 
@@ -25,6 +27,7 @@ type bucket struct {
 	mu      sync.Mutex
 	streams int
 	demand  float64 // requests a second, of all streams
+	others  others
 }
 
 // maxEntries and stint.MaxKey bound the identifier of a bucket.
@@ -137,9 +140,24 @@ func (b *bucket) demands(old, new float64) {
 	b.demand = max(0, b.demand+new-old)
 }
 
-// all returns how many streams there are, and what they demand together.
-func (b *bucket) all() (streams int, demand float64) {
+// all returns how many streams there are, what they demand together, and by how much to divide what is
+// left of the limit among instances.
+func (b *bucket) all(instances float64) (streams int, demand, divides float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.streams, b.demand
+	return b.streams, b.demand, b.others.divides(instances)
+}
+
+// decided learns from a decision that took n units ahead.
+func (b *bucket) decided(v *server.Verdict, n int64, instances float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.others.saw(time.Now(), v, n, instances)
+}
+
+// gaveBack tells that n units were given back.
+func (b *bucket) gaveBack(n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.others.gaveBack(n)
 }

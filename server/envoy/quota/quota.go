@@ -110,6 +110,13 @@ type Settings struct {
 	Log *slog.Logger
 }
 
+func (s *Settings) instances() float64 {
+	if s.Instances == nil {
+		return 1
+	}
+	return float64(max(1, s.Instances()))
+}
+
 // check returns s with its defaults.
 func (s Settings) check() (Settings, error) {
 	s.TTL, s.Idle = cmp.Or(s.TTL, DefaultTTL), cmp.Or(s.Idle, DefaultIdle)
@@ -220,6 +227,15 @@ func (s *Service) decide(ctx context.Context, b *bucket, d rules.Descriptor, ahe
 	d.Entries = b.entries
 	in := rules.Input{Descriptors: &rules.Descriptors{Domain: b.domain, List: []rules.Descriptor{d}, Ahead: ahead}}
 	v, err := s.decider.Decide(ctx, &in, time.Time{})
+	switch {
+	case err != nil:
+	case d.GiveBack:
+		b.gaveBack(d.Cost)
+	case v.Limit != nil && v.Allowed:
+		b.decided(&v, d.Cost, s.settings.instances())
+	case v.Limit != nil:
+		b.decided(&v, 0, s.settings.instances())
+	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) {
 		s.metrics.undecided.Inc()
 		s.failed.warn(s.settings.Log, "rate limit quota: nothing was decided about a bucket, whose assignment is not renewed", "domain", b.domain, "error", err)

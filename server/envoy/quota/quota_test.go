@@ -19,7 +19,7 @@ import (
 type scene struct {
 	t       *testing.T
 	decider *decider
-	service *quota.Service
+	service *quota.Service // the first instance
 	proxies []*proxy
 	wires   []*wire
 }
@@ -28,16 +28,32 @@ type scene struct {
 // seconds.
 func play(t *testing.T, d *decider, settings quota.Settings, n int, script func(*scene)) {
 	t.Helper()
+	playOn(t, d, settings, 1, make([]int, n), script)
+}
+
+// playOn is play with several instances of the service. on are those that the proxies have streams to.
+func playOn(t *testing.T, d *decider, settings quota.Settings, instances int, on []int, script func(*scene)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &scene{t: t, decider: d}
-		var err error
-		if s.service, err = quota.New(d, settings); err != nil {
-			t.Fatal(err)
+		settings.Instances = func() int { return instances }
+		var instancesOf []*quota.Service
+		for range instances {
+			service, err := quota.New(d, settings)
+			if err != nil {
+				t.Fatal(err)
+			}
+			instancesOf = append(instancesOf, service)
 		}
-		for i := range n {
+		s.service = instancesOf[0]
+		for i, service := range on {
 			p := &proxy{t: t, domain: "d", interval: 5 * time.Second}
 			p.connect = func() func(*rlqs.RateLimitQuotaUsageReports) error {
-				s.wires[i] = dial(s.service, func() time.Duration { return 0 })
+				to := s.service
+				if service > 0 {
+					to = instancesOf[service]
+				}
+				s.wires[i] = dial(to, func() time.Duration { return 0 })
 				return s.wires[i].send
 			}
 			s.proxies, s.wires = append(s.proxies, p), append(s.wires, nil)
@@ -250,6 +266,74 @@ func TestShares(t *testing.T) {
 	is("demand, bucket", through(quota.ByDemand, "600 per 1m", 20), []int{560}, []int{602})
 	is("demand, a window of a second", through(quota.ByDemand, "10 per 1s fixed_window", 20), []int{570}, []int{600})
 	is("demand, sliding log", through(quota.ByDemand, "600 per 1m sliding_log", 20), []int{460}, []int{600})
+}
+
+// Instances that hold no stream of a bucket leave its limit to those that do, and streams that begin
+// get their part.
+func TestSharesOfInstances(t *testing.T) {
+	type stream struct{ on, rate, from int } // requests a second, from a second on
+	for _, c := range []struct {
+		what      string
+		limit     string
+		instances int
+		streams   []stream
+		atLeast   []int // a second, of the last two minutes
+		all       int   // at least
+	}{
+		{"one of two", "100 per 1s fixed_window", 2, []stream{{0, 200, 0}}, []int{88}, 88},
+		{"one of two, below the limit", "100 per 1s fixed_window", 2, []stream{{0, 60, 0}}, []int{59}, 59},
+		{"one of three", "100 per 1s fixed_window", 3, []stream{{1, 200, 0}}, []int{88}, 88},
+		{"one of twenty", "100 per 1s fixed_window", 20, []stream{{1, 200, 0}}, []int{85}, 85},
+		{"two of two", "100 per 1s fixed_window", 2, []stream{{0, 200, 0}, {1, 200, 0}}, []int{33, 33}, 78},
+		{"one comes later", "100 per 1s fixed_window", 2, []stream{{0, 200, 0}, {1, 200, 90}}, []int{33, 33}, 78},
+		{"two of three, one with little", "100 per 1s fixed_window", 3, []stream{{0, 200, 0}, {1, 10, 0}}, []int{60, 7}, 78},
+		{"one with little comes later", "100 per 1s fixed_window", 3, []stream{{0, 200, 0}, {1, 10, 90}}, []int{60, 7}, 78},
+		{"two of three below the limit", "100 per 1s fixed_window", 3, []stream{{0, 60, 0}, {1, 20, 0}}, []int{50, 13}, 66},
+		{"a minute", "6000 per 1m fixed_window", 2, []stream{{0, 200, 0}}, []int{90}, 90},
+		{"a bucket", "6000 per 1m", 2, []stream{{0, 200, 0}}, []int{80}, 80},
+		{"a bucket, two", "6000 per 1m", 2, []stream{{0, 200, 0}, {1, 200, 60}}, []int{28, 28}, 80},
+		{"a log", "6000 per 1m sliding_log", 2, []stream{{0, 200, 0}}, []int{75}, 75},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			got := make([]int, len(c.streams))
+			on := make([]int, len(c.streams))
+			for i, s := range c.streams {
+				on[i] = s.on
+			}
+			playOn(t, newDecider(c.limit), quota.Settings{}, c.instances, on, func(s *scene) {
+				for _, p := range s.proxies {
+					p.interval = time.Second
+				}
+				s.wait(300 * time.Millisecond)
+				const seconds = 300
+				for step := range seconds * 20 {
+					for i, one := range c.streams {
+						for range (step+1)*one.rate/20 - step*one.rate/20 {
+							if step < one.from*20 {
+								continue
+							}
+							if allowed := s.request(i, "v", 1); step >= (seconds-120)*20 {
+								got[i] += allowed
+							}
+						}
+					}
+					s.wait(50 * time.Millisecond)
+				}
+			})
+			all := 0
+			for i := range got {
+				got[i] /= 120
+				all += got[i]
+			}
+			for i := range got {
+				if got[i] < c.atLeast[i] || all < c.all || all > 101 {
+					t.Errorf("%v a second: want at least %v, %d in all", got, c.atLeast, c.all)
+					break
+				}
+			}
+			t.Log(got)
+		})
+	}
 }
 
 func TestWithoutLimits(t *testing.T) {

@@ -82,6 +82,7 @@ type subscription struct {
 	demand   float64       // requests a second
 	short    bool          // the last report had denials
 	active   time.Time     // last report with requests
+	length   time.Duration // of a window of the limit; 0: it has none
 	used     float64       // in this window, or as if in a bucket, for equal shares
 	parts    float64       // of the limit, one for each stream of each instance
 }
@@ -227,10 +228,13 @@ func (s *subscription) left() int64 {
 	return max(0, s.size-s.since)
 }
 
-// need is how many units s needs until it is asked again.
+// need is how many units s needs until it is asked again, with some to spare.
 func (s *subscription) need(ttl time.Duration) int64 {
-	ahead := min(max(2*s.interval, time.Second), ttl)
-	return int64(math.Ceil(1.5 * s.demand * ahead.Seconds()))
+	ahead, spare := min(max(2*s.interval, time.Second), ttl), 1.5
+	if s.length > 0 && s.length < ahead { // then the next window begins, with units of its own
+		ahead, spare = s.length, 1.2
+	}
+	return int64(math.Ceil(spare * s.demand * ahead.Seconds()))
 }
 
 // isIdle reports whether s had no requests for idle.
@@ -260,12 +264,13 @@ func retry(now time.Time, v *server.Verdict) time.Duration {
 
 // share is how many of the remaining units s gets. limit is the strictest that the bucket has.
 func (s *subscription) share(set *Settings, limit *stint.Limit, remaining int64) int64 {
-	streams, demand := s.bucket.all()
-	all := float64(max(1, streams))
-	instances := 1.0
-	if set.Instances != nil {
-		instances = float64(max(1, set.Instances()))
+	s.length = 0
+	if spec := limit.Spec(); spec.Algorithm == stint.FixedWindow {
+		s.length = spec.Period
 	}
+	instances := set.instances()
+	streams, demand, divides := s.bucket.all(instances)
+	all := float64(max(1, streams))
 	s.parts = all * instances
 	remaining = min(remaining, math.MaxUint32) // as many as fit into an assignment
 	if set.Shares == Equally {
@@ -280,7 +285,7 @@ func (s *subscription) share(set *Settings, limit *stint.Limit, remaining int64)
 		return min(remaining, max(1, int64(math.Ceil(equal/2))))
 	}
 	base := max(0.1*demand/all, 1e-9)
-	part := float64(remaining) / instances * (s.demand + base) / (demand + all*base)
+	part := float64(remaining) / divides * (s.demand + base) / (demand + all*base)
 	want := max(float64(s.need(set.TTL)), equal/8, 1)
 	return min(remaining, max(1, int64(math.Ceil(min(part, want)))))
 }
