@@ -221,7 +221,7 @@ func (a *away) WithFallback() stint.Store { return &a.fallback }
 func TestStoreIsNetworked(t *testing.T) {
 	c := promlimit.New(promlimit.Options{})
 	l := stint.Limiter{Store: c.Store(&away{Store: new(stint.Memory)}), Observe: c.Observe}
-	f := stint.Guard[int, int]{Name: "f", Limiter: &l, Limit: stint.MustLimit("f: 1 per 1h")}.Wrap(func(context.Context, int) (int, error) { return 0, nil })
+	f := stint.Guard[int, int]{Name: "f", Limiter: &l, Limit: stint.MustLimit("f: 1 per 1h"), Anonymous: stint.AnonymousShare}.Wrap(func(context.Context, int) (int, error) { return 0, nil })
 	if _, err := f(t.Context(), 1); err != nil {
 		t.Error(err)
 	}

@@ -76,7 +76,7 @@ func TestGuardWithoutRedis(t *testing.T) {
 			server := redistest.Start(t)
 			limiter := stint.NewLimiter(open(t, server.URL()+unhurried))
 			guard := func(o stint.OnError) func(context.Context, int) (int, error) {
-				return stint.Guard[int, int]{Limiter: limiter, Limit: stint.MustLimit("3 per 1h"), OnError: o, Name: o.String()}.Wrap(loadUser)
+				return stint.Guard[int, int]{Limiter: limiter, Limit: stint.MustLimit("3 per 1h"), OnError: o, Name: o.String(), Anonymous: stint.AnonymousShare}.Wrap(loadUser)
 			}
 			local, deny, allow := guard(stint.OnErrorLocal), guard(stint.OnErrorDeny), guard(stint.OnErrorAllow)
 			call := func(f func(context.Context, int) (int, error)) error {
