@@ -111,7 +111,7 @@ func TestGRPCClientLeaves(t *testing.T) {
 	})
 	stream, cancel := streamsThrough(t, generous, u)("x-list", "1", "x-list", "2", "x-bytes-bin", "\x00\xfe")
 	md := <-began
-	if got := md.Get("x-list"); !slices.Equal(got, []string{"1", "2"}) || md.Get("x-bytes-bin")[0] != "\x00\xfe" || time.Until(deadline) > 20*time.Second || time.Until(deadline) < time.Second {
+	if got := md.Get("x-list"); !slices.Equal(got, []string{"1", "2"}) || md.Get("x-bytes-bin")[0] != "\x00\xfe" || time.Until(deadline) > 2*time.Minute || time.Until(deadline) < time.Second {
 		t.Errorf("the upstream got %v, until %v", md, deadline)
 	}
 	header, err := stream.Header()
