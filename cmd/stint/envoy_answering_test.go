@@ -35,14 +35,14 @@ type answering struct {
 
 // asEnvoy starts stint envoy with these variables and a port of its own for each listener. It
 // expects exit code 0 at the end.
-func asEnvoy(t *testing.T, variables ...string) *answering {
+func asEnvoy(t testing.TB, variables ...string) *answering {
 	t.Helper()
 	s := launchEnvoy(t, nil, variables...)
 	s.await(t)
 	return s
 }
 
-func launchEnvoy(t *testing.T, args []string, variables ...string) *answering {
+func launchEnvoy(t testing.TB, args []string, variables ...string) *answering {
 	t.Helper()
 	c := program(t, append([]string{"envoy", "--admin-listen", "127.0.0.1:0"}, args...)...)
 	c.Env = append(c.Env, "HOST=127.0.0.1", "PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "USE_STATSD=false",
@@ -74,7 +74,7 @@ func launchEnvoy(t *testing.T, args []string, variables ...string) *answering {
 var addresses = regexp.MustCompile(`\b(grpc|http|debug|admin|prometheus)"?[=:]"?([^\s",}]+)`)
 
 // await waits until it listens.
-func (s *answering) await(t *testing.T) {
+func (s *answering) await(t testing.TB) {
 	t.Helper()
 	line := s.logged(t, `msg"?[=:]"?listening`)
 	for _, m := range addresses.FindAllStringSubmatch(line, -1) {
@@ -99,7 +99,7 @@ func (s *answering) await(t *testing.T) {
 }
 
 // logged waits for a line of the log, and returns it.
-func (s *answering) logged(t *testing.T, pattern string) string {
+func (s *answering) logged(t testing.TB, pattern string) string {
 	t.Helper()
 	want, late := regexp.MustCompile(pattern), time.After(20*time.Second)
 	for {
@@ -184,7 +184,7 @@ descriptors:
 
 // runtimeDirectory is a RUNTIME_ROOT with the link and the directories of envoyproxy/ratelimit's
 // documentation: the variables, and the directory of the files.
-func runtimeDirectory(t *testing.T, files map[string]string) (variables []string, config string) {
+func runtimeDirectory(t testing.TB, files map[string]string) (variables []string, config string) {
 	t.Helper()
 	dir := t.TempDir()
 	config = filepath.Join(dir, "v1/ratelimit/config")

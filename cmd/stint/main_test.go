@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 }
 
 // program is a stint in a process of its own.
-func program(t *testing.T, args ...string) *exec.Cmd {
+func program(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {

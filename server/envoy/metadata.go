@@ -8,11 +8,12 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/server"
 )
 
 // metadataOf describes the call r for Envoy's filters and access logs. It has the metadata that the
-// rules of the descriptors that passed give.
+// rules of the descriptors that passed give, and how it was decided if not by the store.
 func metadataOf(r *rls.RateLimitRequest, statuses []*rls.RateLimitResponse_DescriptorStatus, v *server.Verdict) *structpb.Struct {
 	fields := map[string]*structpb.Value{"domain": structpb.NewStringValue(r.GetDomain())}
 	list := &structpb.ListValue{}
@@ -22,6 +23,9 @@ func metadataOf(r *rls.RateLimitRequest, statuses []*rls.RateLimitResponse_Descr
 	fields["descriptors"] = structpb.NewListValue(list)
 	if n := r.GetHitsAddend(); n != 0 {
 		fields["hitsAddend"] = structpb.NewNumberValue(float64(n))
+	}
+	if by := v.By; by == stint.ByLocal || by == stint.ByPolicy {
+		fields["degraded"] = structpb.NewStringValue(by.String())
 	}
 	passed := map[string]any{}
 	for i := range v.Descriptors {

@@ -86,6 +86,11 @@ func (s *descriptorStatus) fill(call *rules.Descriptor, v *server.Verdict, i int
 	}
 	if !d.Allowed && m.Rule.Mode == rules.Enforce {
 		s.Code = rls.RateLimitResponse_OVER_LIMIT
+	}
+	if d.By == stint.ByLocal { // numbers of this instance's share would pass for those of the limit
+		return
+	}
+	if s.Code == rls.RateLimitResponse_OVER_LIMIT {
 		if v.Outcome == stint.Banned && v.Rule == m.Rule && v.Key == m.Key { // a ban that begins with this call
 			d.RetryAfter = max(d.RetryAfter, v.BanLeft)
 		}

@@ -120,7 +120,7 @@ type Redis struct {
 	Chosen bool
 	// Namespace keeps the keys of this service apart from others in Store; empty: the default.
 	Namespace string
-	// DecisionTimeout is how long a decision waits for Store; 0: the default of the server.
+	// DecisionTimeout is how long a decision waits for Store; 0: it was not said.
 	DecisionTimeout time.Duration
 }
 
