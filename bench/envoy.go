@@ -25,7 +25,7 @@ const (
 
 func init() {
 	sites[emptyEnvoy] = site{open: emptyRateLimits()}
-	sites[tunedEnvoy] = site{open: emptyRateLimits(grpc.NumStreamWorkers(128)), ballast: true}
+	sites[tunedEnvoy] = site{open: emptyRateLimits(grpc.NumStreamWorkers(128))}
 }
 
 // envoyCall is how a table's clients call Envoy's rate limit service.
@@ -50,7 +50,7 @@ func envoyTables() []table {
 	user := envoyCall{connections: 4, keys: []string{"user"}}
 	allowed := of("envoy-allowed", "allowed; 64 callers",
 		"Each call has one descriptor, whose value is one of 1,000. There are 4 connections. Both programs have the same environment, read the same file, count in the same Redis, which shares the processors with them, and keep their statistics. "+
-			"The second empty service has the goroutines and the setting of the collector that `stint envoy` has.", user)
+			"The second empty service has the goroutines that `stint envoy` has.", user)
 	allowed.profile = true
 	allowed.subjects = append(allowed.subjects,
 		subject{name: tunedEnvoy, kind: floor, open: user.empty(tunedEnvoy)},

@@ -35,7 +35,6 @@ const inList = 100
 type site struct {
 	open    func(upstream string) (service, error)
 	proxies bool // it wants an upstream
-	ballast bool // it has the ballast of stint serve; Stint's own have it always
 	dial    func(addr string) (asker, error)
 }
 

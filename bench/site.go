@@ -9,7 +9,6 @@ import (
 	"os"
 	"runtime"
 	"runtime/pprof"
-	"strings"
 	"syscall"
 )
 
@@ -35,10 +34,6 @@ func serveSite(name string) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
-	}
-	if strings.HasPrefix(name, "Stint") || sites[name].ballast { // a ballast as stint serve has it; its pages are never touched
-		ballast := make([]byte, 64<<20)
-		defer runtime.KeepAlive(ballast)
 	}
 	go func() { _ = serve(l) }()
 	out := json.NewEncoder(os.Stdout)

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -84,10 +83,8 @@ func (c *envoyChoice) run(ctx context.Context, variables []string, errs *server.
 	}
 	signal.Ignore(syscall.SIGPIPE)
 	footprint := settings.FitMemory()
-	ballast := heapFloor()
-	defer runtime.KeepAlive(ballast)
 	footprint.Log(log)
-	limitMemory(&footprint, len(ballast), log)
+	limitMemory(&footprint, log)
 	var running atomic.Pointer[server.Server]
 	store, done, err := serveStore(&settings, sharedKeys(of, &running), log)
 	if err != nil {

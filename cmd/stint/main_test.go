@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -31,6 +32,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// built is the program where a benchmark weighs it without the tests; "": this one is it.
+var built string
+
 // program is a stint in a process of its own.
 func program(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
@@ -38,7 +42,7 @@ func program(t testing.TB, args ...string) *exec.Cmd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := exec.Command(self, args...)
+	c := exec.Command(cmp.Or(built, self), args...)
 	c.Env = append(os.Environ(), asStint+"=1")
 	return c
 }

@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"syscall"
@@ -33,10 +32,8 @@ func (c *choice) serve(ctx context.Context, out io.Writer, errs *server.LogWrite
 	signal.Ignore(syscall.SIGPIPE) // else it would end with whoever reads its log
 	log, access := errs.Loggers(settings.Log)
 	footprint := settings.FitMemory()
-	ballast := heapFloor()
-	defer runtime.KeepAlive(ballast)
 	footprint.Log(log)
-	limitMemory(&footprint, len(ballast), log)
+	limitMemory(&footprint, log)
 	store, done, err := serveStore(&settings, nil, log)
 	if err != nil {
 		return err
@@ -224,23 +221,12 @@ func startDemo(s *config.Settings, listeners server.Listeners, out io.Writer) (s
 }
 
 // limitMemory sets the collector's limit to nine tenths of f's memory where exceeding it ends
-// this process: a cgroup's, or the settings'. GOMEMLIMIT has priority. ballast is never touched,
-// and counts for the collector only.
-func limitMemory(f *config.Footprint, ballast int, log *slog.Logger) {
+// this process: a cgroup's, or the settings'. GOMEMLIMIT has priority.
+func limitMemory(f *config.Footprint, log *slog.Logger) {
 	if os.Getenv("GOMEMLIMIT") != "" || f.From != "cgroup" && f.From != "setting" {
 		return
 	}
 	limit := f.Memory / 10 * 9
-	debug.SetMemoryLimit(limit + int64(ballast))
+	debug.SetMemoryLimit(limit)
 	log.Info("memory limit of the collector, for GOMEMLIMIT is not given", "limit", config.ByteSize(limit).String(), "from", f.From)
-}
-
-// heapFloor is memory that is never touched, so never given. With it the collector runs once in
-// so many bytes instead of four megabytes, a tenth of a check's cost. There is none with GOGC or
-// GOMEMLIMIT.
-func heapFloor() []byte {
-	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
-		return nil
-	}
-	return make([]byte, 64<<20)
 }

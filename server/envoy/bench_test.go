@@ -51,7 +51,7 @@ func (emptyService) ShouldRateLimit(context.Context, *rls.RateLimitRequest) (*rl
 
 // BenchmarkService compares the CPU time that the server takes for a decision with that of services
 // of grpc-go that do nothing: empty, as grpc.NewServer makes it, and tuned, which has the goroutines
-// and the collector's ballast that Stint has. Each is a process of its own, and they take turns.
+// that Stint has. Each is a process of its own, and they take turns.
 func BenchmarkService(b *testing.B) {
 	redis := redistest.Start(b)
 	for _, in := range []struct{ name, store string }{{"memory", "memory"}, {"redis", redis.URL()}} {
@@ -163,8 +163,6 @@ func TestBenchmarkProcess(t *testing.T) {
 	}
 	var options []grpc.ServerOption
 	if store != "empty" {
-		ballast := make([]byte, 64<<20) // as cmd/stint: the collector runs rarely
-		defer runtime.KeepAlive(ballast)
 		options = append(options, grpc.NumStreamWorkers(128))
 	}
 	if store == "empty" || store == "tuned" {
