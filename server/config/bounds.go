@@ -96,10 +96,16 @@ type Footprint struct {
 	Memory int64
 	From   string
 	Parts  []Part
+	// Files is how many files this process may have open, of which each connection is one; 0: not
+	// known.
+	Files int64
 	// Exceeds is how many bytes the cgroup or the machine has, if the setting exceeds it;
 	// else 0.
 	Exceeds int64
 }
+
+// connections is the name of a part.
+const connections = "connections"
 
 // Part is up to Most things of one kind, each of up to Each bytes.
 type Part struct {
@@ -132,6 +138,9 @@ const (
 	offenderBytes   = 270
 )
 
+// ownFiles is how many files are left for what is no connection of a client: the store, logs, rules.
+const ownFiles = 128
+
 // unknownMemory is assumed if neither the cgroup nor the machine reports its memory.
 const unknownMemory = 4 << 30
 
@@ -139,7 +148,7 @@ const unknownMemory = 4 << 30
 // s.Memory; if that is 0, into the memory of this process's cgroup or else of the machine.
 // A second call changes nothing.
 func (s *Settings) FitMemory() Footprint {
-	f := Footprint{Memory: s.Memory, From: "setting"}
+	f := Footprint{Memory: s.Memory, From: "setting", Files: openFiles()}
 	there, from := memory(rootFS)
 	switch {
 	case f.Memory == 0:
@@ -167,9 +176,13 @@ func (s *Settings) FitMemory() Footprint {
 	if s.Envoy != nil {
 		listeners = 8
 	}
+	fitted := s.MaxConnections == ByMemory
 	const flights = 2 // the gateway's and the check API's
 	fit(&s.MaxKeys, 6, keyBytes, 10_000, counts.DefaultRoom)
 	fit(&s.MaxConnections, 6, connectionBytes*listeners, 256, 50_000)
+	if most := (f.Files - ownFiles) / (listeners + 1); f.Files > 0 && fitted { // one more for connections to upstreams
+		s.MaxConnections = min(s.MaxConnections, max(most, 16))
+	}
 	fit(&s.Instance.InFlight, 8, requestBytes*flights, 500, defaultInFlight)
 	fit(&s.Instance.Bytes, 8, 1, 8<<20, 1<<40)
 	fit(&s.RememberedDenials, 12, denialBytes, 1000, fleet.DefaultMaxDenials)
@@ -177,7 +190,7 @@ func (s *Settings) FitMemory() Footprint {
 		{"program", 1, programBytes},
 		{"keys", cmp.Or(s.MaxKeys, counts.DefaultRoom), keyBytes},
 		{"holds", counts.HoldsBeside(cmp.Or(s.MaxKeys, counts.DefaultRoom)), counts.BytesOfAHold},
-		{"connections", listeners * s.MaxConnections, connectionBytes},
+		{connections, listeners * s.MaxConnections, connectionBytes},
 		{"requests in flight", flights * s.Instance.InFlight, requestBytes},
 		{"bytes of bodies and headers in flight", s.Instance.Bytes, 1},
 		{"bodies of the admin API", AdminBytes, 1},
@@ -229,9 +242,20 @@ func (f *Footprint) TokenBytes() int64 { return min(32<<20, f.Memory/64) }
 // QuotaBuckets returns how many buckets the streams of Envoy's quota service may have.
 func (f *Footprint) QuotaBuckets() int64 { return min(max(f.Memory/32/bucketBytes, 1000), 100_000) }
 
-// Log logs f in one line, and a warning if it exceeds the memory.
+func (f *Footprint) connections() int64 {
+	for _, p := range f.Parts {
+		if p.Name == connections {
+			return p.Most
+		}
+	}
+	return 0
+}
+
+// Log logs f in a short line and, for debugging, in a long one. It warns if f exceeds the memory, or the
+// files that may be open.
 func (f *Footprint) Log(l *slog.Logger) {
 	args := []any{"memory", ByteSize(f.Memory).String(), "from", f.From, "sum", ByteSize(f.Sum()).String()}
+	l.Info("memory of this instance; stint status has its parts", args...)
 	for _, p := range f.Parts[1:] {
 		name := strings.ReplaceAll(strings.ReplaceAll(p.Name, ",", ""), " ", "_")
 		if p.Each == 1 {
@@ -240,7 +264,11 @@ func (f *Footprint) Log(l *slog.Logger) {
 			args = append(args, name, p.Most)
 		}
 	}
-	l.Info("memory bounds of this instance", args...)
+	l.Debug("memory bounds of this instance", args...)
+	if n := f.connections(); f.Files > 0 && n > f.Files-ownFiles {
+		l.Warn("all listeners together may have more connections than this process may have files open: lower max_connections, or raise the limit of open files",
+			"connections", n, "open_files", f.Files)
+	}
 	if f.Exceeds > 0 {
 		l.Warn("server.memory is more than there is: the system may kill this process before its bounds take effect; lower it, or leave it out",
 			"memory", ByteSize(f.Memory).String(), "available", ByteSize(f.Exceeds).String())

@@ -44,6 +44,7 @@ func TestMemory(t *testing.T) {
 // What the bounds allow fits, from 512 MiB on, with room for the collector; nothing is
 // more than it was before; and what is given stays.
 func TestFitMemory(t *testing.T) {
+	withFiles(t, 1<<20)
 	for _, mib := range []int64{512, 1024, 4096, 65536} {
 		for i, store := range []string{"memory", "redis://localhost", "redis://localhost", "redis://localhost"} {
 			s := Default()
@@ -91,6 +92,37 @@ func TestMoreMemoryThanTheMachine(t *testing.T) {
 		h.Log(slog.New(slog.NewTextHandler(&log, nil)))
 		if strings.Contains(log.String(), "server.memory is more than there is") != want || strings.Contains(log.String(), "available=1GiB") != want {
 			t.Errorf("memory: %d: %s", given, log.String())
+		}
+	}
+}
+
+// withFiles has this process have so many open files; 0: not known.
+func withFiles(t *testing.T, n int64) {
+	before := openFiles
+	openFiles = func() int64 { return n }
+	t.Cleanup(func() { openFiles = before })
+}
+
+// Connections are no more than files that may be open, and a file that says more is warned of.
+func TestOpenFiles(t *testing.T) {
+	for _, c := range []struct {
+		files, given, want int64
+		warns              bool
+	}{
+		{0, ByMemory, 21845, false}, {1 << 20, ByMemory, 21845, false}, {20_000, ByMemory, 3974, false}, {1024, ByMemory, 179, false}, {64, ByMemory, 16, true},
+		{1024, 100, 100, false}, {1024, 224, 224, false}, {1024, 225, 225, true}, {0, 50_000, 50_000, false},
+	} {
+		withFiles(t, c.files)
+		var log bytes.Buffer
+		s := Default()
+		s.Memory, s.MaxConnections = 16<<30, c.given
+		f := s.FitMemory()
+		f.Log(slog.New(slog.NewTextHandler(&log, nil)))
+		if s.MaxConnections != c.want || strings.Contains(log.String(), "files open") != c.warns {
+			t.Errorf("%d files, %d given: %d\n%s", c.files, c.given, s.MaxConnections, &log)
+		}
+		if n := strings.Count(log.String(), "level=INFO"); n != 1 || strings.Contains(log.String(), "keys=") {
+			t.Errorf("%d lines: %s", n, &log)
 		}
 	}
 }
