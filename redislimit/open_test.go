@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -187,8 +188,8 @@ func TestWithFallbackCloses(t *testing.T) {
 	}
 }
 
-// The README's first two blocks of Go, compiled and run as they stand there, answer also
-// where Redis is frozen, or not there at all.
+// The README's first two blocks of Go after its imports, compiled and run as they stand there,
+// answer also where Redis is frozen, or not there at all. The packages that it imports are there.
 func TestReadmeExample(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("../README.md")
@@ -196,6 +197,11 @@ func TestReadmeExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, rest, _ := strings.Cut(string(readme), "## Library\n")
+	_, rest, _ = strings.Cut(rest, "```go\nimport (\n")
+	imports, rest, _ := strings.Cut(rest, ")\n```\n")
+	if out, err := exec.CommandContext(t.Context(), "go", append([]string{"vet"}, regexp.MustCompile(`github.com[\w/]+`).FindAllString(imports, -1)...)...).CombinedOutput(); err != nil || !strings.Contains(imports, "stint") {
+		t.Errorf("the imports: %v\n%s", err, out)
+	}
 	_, rest, ok1 := strings.Cut(rest, "```go\n")
 	code, rest, ok2 := strings.Cut(rest, "```\n")
 	if lines := strings.Count(code, "\n"); lines != 2 {
@@ -245,7 +251,7 @@ func TestReadmeQuotes(t *testing.T) {
 		}
 		examples += spaced(string(text)) + "\n"
 	}
-	blocks := strings.Split(string(readme), "```go\n")[1:]
+	blocks := strings.Split(string(readme), "```go\n")[2:] // after the imports
 	if len(blocks) != 7 {
 		t.Errorf("%d blocks of Go", len(blocks))
 	}

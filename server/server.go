@@ -78,6 +78,7 @@ type Server struct {
 	claims  *claims.Reader   // nil: tokens of clients are not read
 
 	// The store, and the layers before it.
+	closeStore  func() // nil: it is not this Server's
 	limiter     *stint.Limiter
 	fleet       *fleet.Store           // the same store behind the layers
 	manyHolds   atomic.Bool            // there is little room left for holds
@@ -235,5 +236,8 @@ func (s *Server) Close() {
 		s.refusals.flushAll(s.set.Load())
 		s.tracing.end()
 		s.transports.closeIdle()
+		if s.closeStore != nil {
+			s.closeStore()
+		}
 	})
 }

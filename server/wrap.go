@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -13,17 +14,11 @@ import (
 
 // Load returns a Server with the rules and settings of the file at path, or of all files in
 // that directory, in place of those in c. It is for programs that use the rules in their
-// own handlers: see Server.Wrap. Load also reads the files that the settings name. If the
-// settings have a store, c must have a Limiter over it, and c.Documents if the fleet shares
-// rules:
+// own handlers: see Server.Wrap. Load also reads the files that the settings name.
 //
-//	store, err := redislimit.Connect(ctx, "redis://localhost:6379", redislimit.Options{})
-//	...
-//	s, err := server.Load("stint.yaml", server.Config{
-//		Limiter: stint.NewLimiter(store), Documents: store.Documents(),
-//	})
-//
-// Addresses of listeners in the file have no effect.
+// Without a Limiter in c, Load opens the store that the settings name, as Config.OpenStore does, and
+// Server.Close closes it. With a Limiter, the store in the file has no effect; then c needs Documents,
+// too, if the fleet shares rules. Addresses of listeners in the file have no effect.
 func Load(path string, c Config) (*Server, error) {
 	files, err := rules.Read(path)
 	if err != nil {
@@ -32,13 +27,16 @@ func Load(path string, c Config) (*Server, error) {
 	if c.Settings, c.Rules, err = config.Read(files, nil); err != nil {
 		return nil, err
 	}
-	if c.Settings.Store != "memory" && c.Limiter == nil { // the address may hold a password
-		return nil, errors.New("server: the store in the file is not memory: open it, and pass its Limiter to Load")
-	}
-	if c.Settings.RulesFrom == config.FromFleet && c.Documents == nil {
+	done := func() {}
+	if c.Limiter == nil {
+		if done, err = c.OpenStore(nil); err != nil {
+			return nil, fmt.Errorf("server: %w", err)
+		}
+	} else if c.Settings.RulesFrom == config.FromFleet && c.Documents == nil {
 		return nil, errors.New("server: the file has rules: fleet: pass the fleet's Documents to Load")
 	}
 	s := New(c)
+	s.closeStore = done
 	if err := s.Open(); err != nil {
 		s.Close()
 		return nil, err

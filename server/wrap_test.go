@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
 )
@@ -192,11 +193,11 @@ func TestLoad(t *testing.T) {
 		t.Errorf("with a Limiter: %v", err)
 	}
 	for text, want := range map[string]string{
-		"server: {store: 'redis://:geheim@localhost'}": "pass its Limiter",
-		"server: {rules: fleet}":                       "Documents to Load",
-		"server: {headers: [none]}" + rule:             `stint.yaml:2:32: there is no secret "pepper"`,
-		"server: {lisen: x}\nrules: [{}]":              "lisen",
-		"server: {secrets: {pepper: {file: /none}}}":   `secret "pepper"`,
+		"server: {store: 'redis://:geheim@localhost/x'}": "store",
+		"server: {rules: fleet}":                         "a store that a fleet shares",
+		"server: {headers: [none]}" + rule:               `stint.yaml:2:32: there is no secret "pepper"`,
+		"server: {lisen: x}\nrules: [{}]":                "lisen",
+		"server: {secrets: {pepper: {file: /none}}}":     `secret "pepper"`,
 	} {
 		if s, err := server.Load(file(text), server.Config{}); err == nil || s != nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "geheim") {
 			t.Errorf("%s: %v, want %s", text, err, want)
@@ -204,6 +205,41 @@ func TestLoad(t *testing.T) {
 	}
 	if _, err := server.Load(filepath.Join(dir, "none"), server.Config{}); !os.IsNotExist(err) && !strings.Contains(fmt.Sprint(err), "no such file") {
 		t.Error(err)
+	}
+}
+
+// Programs that load one file share its limits through the store that it names, and go on where that is
+// away.
+func TestLoadOpensTheStore(t *testing.T) {
+	redis := redistest.Start(t)
+	path := filepath.Join(t.TempDir(), "stint.yaml")
+	put(t, path, []byte("server: {store: '"+redis.URL()+"', namespace: shop, decision_timeout: 10s}\nrules: [{name: all, key: client.ip, limits: [2 per 1h]}]\n"))
+	var all []http.Handler
+	for range 2 {
+		s, err := server.Load(path, server.Config{Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		all = append(all, s.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	}
+	var got []int
+	for i := range 4 {
+		got = append(got, through(all[i%2], "GET", "/").Code)
+	}
+	if fmt.Sprint(got) != "[200 200 429 429]" {
+		t.Error(got)
+	}
+	redis.Kill()
+	put(t, path, []byte("server: {store: '"+redis.URL()+"'}\nrules: [{name: all, key: client.ip, limits: [2 per 1h]}]\n"))
+	s, err := server.Load(path, server.Config{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	h := s.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	if a, b, c := through(h, "GET", "/").Code, through(h, "GET", "/").Code, through(h, "GET", "/").Code; a != 200 || b != 200 || c != 429 {
+		t.Errorf("without the store: %d %d %d", a, b, c)
 	}
 }
 

@@ -86,22 +86,19 @@ func (c *envoyChoice) run(ctx context.Context, variables []string, errs *server.
 	footprint.Log(log)
 	limitMemory(&footprint, log)
 	var running atomic.Pointer[server.Server]
-	store, done, err := serveStore(&settings, sharedKeys(of, &running), log)
+	decides := server.Config{
+		Settings: settings, Rules: set, Log: log, AccessLog: access, LogDropped: errs.Dropped, Program: "stint " + version(),
+	}
+	done, err := decides.OpenStore(sharedKeys(of, &running))
 	if err != nil {
 		return err
 	}
 	defer done()
-	documents, err := openDocuments(store, &settings)
-	if err != nil {
-		return err
-	}
+	settings = decides.Settings
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	watchEviction(watching, store, log)
-	s := server.New(server.Config{
-		Settings: settings, Rules: set, Limiter: stint.NewLimiter(store), Documents: documents,
-		Log: log, AccessLog: access, LogDropped: errs.Dropped, Findings: func() []rules.Finding { return storeFindings(store) }, Program: "stint " + version(),
-	})
+	watchEviction(watching, decides.Limiter.Store, log)
+	s := server.New(decides)
 	running.Store(s)
 	logFindings(log, slices.Concat(settings.Findings(), set.Findings), nil)
 	e, err := newEnvoy(s, of, &settings, source, log)

@@ -15,10 +15,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"syscall"
-	"time"
 
-	"github.com/stintdev/stint"
-	"github.com/stintdev/stint/redislimit"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/config"
@@ -34,19 +31,19 @@ func (c *choice) serve(ctx context.Context, out io.Writer, errs *server.LogWrite
 	footprint := settings.FitMemory()
 	footprint.Log(log)
 	limitMemory(&footprint, log)
-	store, done, err := serveStore(&settings, nil, log)
+	of := server.Config{
+		Settings: settings, Rules: set, Log: log, AccessLog: access, LogDropped: errs.Dropped, Program: "stint " + version(),
+	}
+	done, err := of.OpenStore(nil)
 	if err != nil {
 		return err
 	}
 	defer done()
-	documents, err := openDocuments(store, &settings)
-	if err != nil {
-		return err
-	}
+	settings = of.Settings
 	logFindings(log, slices.Concat(settings.Findings(), set.Findings), nil)
 	watching, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
-	watchEviction(watching, store, log)
+	watchEviction(watching, of.Limiter.Store, log)
 	gateway := c.demo || len(settings.Routes) > 0
 	if settings.CheckListen == config.Off && !gateway && settings.Envoy == nil {
 		return errors.New("nothing to serve: check_listen is off, and there are no routes")
@@ -66,10 +63,8 @@ func (c *choice) serve(ctx context.Context, out io.Writer, errs *server.LogWrite
 		}
 		defer stop()
 	}
-	s := server.New(server.Config{
-		Settings: settings, Rules: set, Limiter: stint.NewLimiter(store), Documents: documents,
-		Log: log, AccessLog: access, LogDropped: errs.Dropped, Findings: func() []rules.Finding { return storeFindings(store) }, Program: "stint " + version(),
-	})
+	of.Settings = settings
+	s := server.New(of)
 	log.Info("rules", "version", set.Version, "count", len(set.Rules))
 	var beside []func(context.Context) error
 	var loaded func([]rules.File, error)
@@ -92,55 +87,6 @@ func (c *choice) serve(ctx context.Context, out io.Writer, errs *server.LogWrite
 		go reloadFiles(watching, onHangup(watching), s)
 	}
 	return s.Run(ctx, listeners, beside...)
-}
-
-// firstAttempt bounds how long a start waits for the store, so that no request is decided by the
-// file's rules, or without counts, if it is there.
-const firstAttempt = time.Second
-
-// serveStore may return a store that connects later; until then everything is decided without it.
-// keys are for a Redis; nil: it has Stint's keys only.
-func serveStore(settings *config.Settings, keys *redislimit.EnvoyKeys, log *slog.Logger) (stint.Store, func(), error) {
-	if settings.Store == "memory" {
-		return &stint.Memory{MaxKeys: int(settings.MaxKeys)}, func() {}, nil
-	}
-	said := ""
-	ctx, cancel := context.WithTimeout(context.Background(), firstAttempt)
-	defer cancel()
-	s, err := redislimit.Connect(ctx, settings.Store, redislimit.Options{
-		Namespace:  settings.Namespace,
-		Background: true,
-		Log:        log,
-		Envoy:      keys,
-		Attempted: func(server redislimit.Server, err error) {
-			if err != nil {
-				if text := err.Error(); text != said { // each attempt fails for the same reason
-					said = text
-					log.Error("the store cannot be used yet; on_store_error decides until it can", "error", err)
-				}
-				return
-			}
-			log.Info("store", "product", server.Product, "version", server.Version, "cluster", server.Cluster)
-		},
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("store: %w", err)
-	}
-	namespace := s.Namespace()
-	log.Info("what is kept in the store is shared with every instance in its namespace", "namespace", namespace)
-	settings.Namespace = namespace
-	return s, s.Close, nil
-}
-
-// openDocuments is where a fleet keeps what it shares; nil: there is one instance.
-func openDocuments(store stint.Store, settings *config.Settings) (server.Documents, error) {
-	if s, ok := store.(*redislimit.Store); ok {
-		return s.Documents(), nil
-	}
-	if settings.RulesFrom == config.FromFleet {
-		return nil, errors.New("rules: fleet takes a store that a fleet shares: give store, or --store, the address of a Redis")
-	}
-	return nil, nil
 }
 
 // listen opens all listeners of the settings, or none.

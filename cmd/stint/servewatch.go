@@ -7,7 +7,6 @@ import (
 	"os/signal"
 	"reflect"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -110,31 +109,10 @@ func reloadFiles(ctx context.Context, hangups <-chan os.Signal, s *server.Server
 	}
 }
 
-func storeFindings(store stint.Store) []rules.Finding {
-	s, ok := store.(*redislimit.Store)
-	if !ok {
-		return nil
-	}
-	all := evictionFindings(s.Server())
-	if err := s.Refused(); err != nil {
-		all = append(all, rules.Finding{Code: rules.CodeStoreSecrets, Text: "the passwords or certificates that the files in the store's address hold now are not used; the previous ones stay in use until the server ends them: " +
-			strings.TrimPrefix(err.Error(), "redislimit: ")})
-	}
-	return all
-}
-
 // evictionInterval is shortened by a test.
 var evictionInterval = 5 * time.Second
 
 const evictionTimeout = time.Second
-
-func evictionFindings(s redislimit.Server) []rules.Finding {
-	if !s.DropsCounts() {
-		return nil
-	}
-	return []rules.Finding{{Code: rules.CodeEviction, Text: "the Redis server has maxmemory-policy " + s.Eviction +
-		": when it runs out of memory it drops counts and bans, so that who is refused is allowed again; use noeviction"}}
-}
 
 // watchEviction warns of each eviction policy of the store's server that drops counts.
 func watchEviction(ctx context.Context, store stint.Store, log *slog.Logger) {
@@ -148,7 +126,7 @@ func watchEviction(ctx context.Context, store stint.Store, log *slog.Logger) {
 		case now.Eviction == said:
 			return
 		case now.DropsCounts():
-			logFindings(log, evictionFindings(now), nil)
+			logFindings(log, server.EvictionFindings(now), nil)
 		case said != "":
 			log.Info("the Redis server drops counts no more", "maxmemory_policy", now.Eviction)
 		}

@@ -1,0 +1,84 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/redislimit"
+	"github.com/stintdev/stint/rules"
+	"github.com/stintdev/stint/server/config"
+)
+
+// firstAttempt bounds how long a start waits for the store, so that no request is decided by the
+// file's rules, or without counts, if it is there.
+const firstAttempt = time.Second
+
+// OpenStore opens the store that c.Settings name, and sets what c has of it: Limiter, Documents,
+// Findings and the namespace. A store that does not answer yet is no error: it connects later, and until
+// then the rules' on_store_error decides. keys are for a Redis that others count in, too; nil: it has
+// Stint's keys only. Call done when the Server is closed.
+func (c *Config) OpenStore(keys *redislimit.EnvoyKeys) (done func(), err error) {
+	s := &c.Settings
+	s.FitMemory()
+	if s.Store == "memory" {
+		if s.RulesFrom == config.FromFleet {
+			return nil, errors.New("rules: fleet takes a store that a fleet shares: give store, or --store, the address of a Redis")
+		}
+		c.Limiter = stint.NewLimiter(&stint.Memory{MaxKeys: int(s.MaxKeys)})
+		return func() {}, nil
+	}
+	log := c.Log
+	if log == nil {
+		log = slog.Default()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), firstAttempt)
+	defer cancel()
+	said := ""
+	store, err := redislimit.Connect(ctx, s.Store, redislimit.Options{
+		Namespace:  s.Namespace,
+		Background: true,
+		Log:        log,
+		Envoy:      keys,
+		Attempted: func(server redislimit.Server, err error) {
+			if err != nil {
+				if text := err.Error(); text != said { // each attempt fails for the same reason
+					said = text
+					log.Error("the store cannot be used yet; on_store_error decides until it can", "error", err)
+				}
+				return
+			}
+			log.Info("store", "product", server.Product, "version", server.Version, "cluster", server.Cluster)
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	s.Namespace = store.Namespace()
+	log.Info("what is kept in the store is shared with every instance in its namespace", "namespace", s.Namespace)
+	c.Limiter, c.Documents = stint.NewLimiter(store), store.Documents()
+	c.Findings = func() []rules.Finding { return storeFindings(store) }
+	return store.Close, nil
+}
+
+func storeFindings(s *redislimit.Store) []rules.Finding {
+	all := EvictionFindings(s.Server())
+	if err := s.Refused(); err != nil {
+		all = append(all, rules.Finding{Code: rules.CodeStoreSecrets, Text: "the passwords or certificates that the files in the store's address hold now are not used; the previous ones stay in use until the server ends them: " +
+			strings.TrimPrefix(err.Error(), "redislimit: ")})
+	}
+	return all
+}
+
+// EvictionFindings says if a Redis server drops counts when it is full.
+func EvictionFindings(s redislimit.Server) []rules.Finding {
+	if !s.DropsCounts() {
+		return nil
+	}
+	return []rules.Finding{{Code: rules.CodeEviction, Text: "the Redis server has maxmemory-policy " + s.Eviction +
+		": when it runs out of memory it drops counts and bans, so that who is refused is allowed again; use noeviction"}}
+}
