@@ -53,6 +53,8 @@ const (
 	CodeNoCost        = "ST022" // no response says what requests did cost; found by servers
 	codeMisplaced     = "ST023" // a field in a file of descriptors where it has no effect
 	CodeManyHolds     = "ST024" // an instance has little room left for what is held; found by servers
+	codeDefaultUnused = "ST025" // a default rule that another rule always comes before
+	codeLanguage      = "ST026" // a text that lacks a language which others of its rule have
 )
 
 // Codes are all of them.
@@ -60,7 +62,7 @@ func Codes() []string {
 	return []string{CodeNoProxies, codeTrustAll, codeCostTooHigh, codeCountedTwice,
 		CodeEviction, codeNeverMatches, codeNameTwice, CodeBanWithoutEnd, CodeEverybody, codeLeaseInVain, CodeUnlikeRules,
 		codeNoToken, CodeClaimsUnknown, codeLooseKey, CodeCheckOpen, CodeStoreSecrets, CodeAlert,
-		codeNotCalendar, codeBudgetBucket, CodeNoEnd, codeNoUsage, CodeNoCost, codeMisplaced, CodeManyHolds}
+		codeNotCalendar, codeBudgetBucket, CodeNoEnd, codeNoUsage, CodeNoCost, codeMisplaced, CodeManyHolds, codeDefaultUnused, codeLanguage}
 }
 
 // String is the finding as a line of a report.
@@ -182,6 +184,7 @@ type counting struct {
 	match, key, cost, after string
 	tokens                  Tokens
 	isBudget                bool
+	isDefault               bool // and so never asked beside one that is not
 	algorithm               stint.Algorithm
 	period                  time.Duration
 	calendar                stint.Calendar
@@ -200,7 +203,7 @@ func (p *parser) findCountedTwice(r *Rule, limits *yamlnode.Node) {
 	}
 	for i, l := range r.Limits {
 		s := l.Spec()
-		what := counting{match: r.Match, key: r.Key, isBudget: IsBudget(l), algorithm: s.Algorithm, period: s.Period, calendar: s.Calendar}
+		what := counting{match: r.Match, key: r.Key, isBudget: IsBudget(l), isDefault: r.Default, algorithm: s.Algorithm, period: s.Period, calendar: s.Calendar}
 		switch own := r.ownCost(l); {
 		case own != nil:
 			what.cost = own.Source
@@ -274,6 +277,53 @@ func (r *Rule) isCaughtBy(other *Rule) bool {
 		return false
 	}
 	return other.Default || other.match == nil || other.match.Uses("claims") || other.Match == r.Match
+}
+
+type defaultAt struct {
+	rule  *Rule
+	place string
+}
+
+// findUnusedDefaults looks for default rules that never apply, because another rule applies to all
+// requests that they match.
+func (s *Set) findUnusedDefaults(all []defaultAt) {
+	for _, at := range all {
+		i := slices.IndexFunc(s.written(), func(other *Rule) bool {
+			return other.Mode == Enforce && !other.Default && (other.match == nil || other.Match == at.rule.Match) && other.hasSureKey()
+		})
+		if at.rule.Mode != Off && i >= 0 {
+			s.Findings = append(s.Findings, Finding{codeDefaultUnused, at.place, fmt.Sprintf(
+				"rule %q has default: true and never applies: rule %q applies to every request that it matches; give that one a narrower match, or remove default", at.rule.Name, s.written()[i].Name)})
+		}
+	}
+}
+
+// hasSureKey reports whether every request has a key of r, as far as its client is known.
+func (r *Rule) hasSureKey() bool {
+	if r.key == nil || !r.keyGiven {
+		return true
+	}
+	return !slices.ContainsFunc(r.key.Variables, func(v string) bool { return v != "client.ip" && v != "client" })
+}
+
+// findLanguages looks for texts of r that lack a language. nodes are theirs, by their places.
+func (p *parser) findLanguages(r *Rule, nodes []*yamlnode.Node) {
+	var all []string
+	for _, t := range r.Messages.texts {
+		if t != nil {
+			all = append(all, t.languages...)
+		}
+	}
+	slices.Sort(all)
+	for place, t := range r.Messages.texts {
+		if t == nil || len(t.languages) == 0 || nodes[place] == nil {
+			continue
+		}
+		missing := slices.DeleteFunc(slices.Compact(slices.Clone(all)), func(tag string) bool { return slices.Contains(t.languages, tag) })
+		if len(missing) > 0 {
+			p.found(codeLanguage, p.Place(nodes[place]), "rule %q: the text %s is not in %s, which other texts of the rule are in", r.Name, messageFields[place], strings.Join(missing, ", "))
+		}
+	}
 }
 
 type keyAt struct {

@@ -30,8 +30,9 @@ const (
 
 // text is in one language or several; the first is for clients that want none of them.
 type text struct {
-	in      []template
-	matcher bcp47.Matcher // nil: there is only one
+	in        []template
+	matcher   bcp47.Matcher // nil: there is only one
+	languages []string      // of in; nil: it does not say which it is in
 }
 
 type template []piece

@@ -70,6 +70,7 @@ func ParseContext(ctx context.Context, files []File) (*Set, error) {
 	s.findTrustAll(seen.proxies)
 	s.noteUses()
 	s.findNoToken(seen.byClaims)
+	s.findUnusedDefaults(seen.defaults)
 	s.findLooseKeys(seen.keys)
 	return s, nil
 }
@@ -265,6 +266,8 @@ type seen struct {
 	keys []keyAt
 	// byClaims are the enforced rules whose keys need claims.
 	byClaims []byClaims
+	// defaults are the rules that apply where no other does.
+	defaults []defaultAt
 }
 
 type place struct {

@@ -30,7 +30,9 @@ func (p *parser) messages(one, several *yamlnode.Node, r *Rule) {
 	if r.Penalty != nil {
 		m.penalty = r.Penalty.Spec()
 	}
+	nodes := make([]*yamlnode.Node, messagePlaces)
 	if one != nil {
+		nodes[anyText] = one
 		m.texts[anyText] = p.text(one, anyText, r)
 	}
 	if several != nil {
@@ -41,12 +43,14 @@ func (p *parser) messages(one, several *yamlnode.Node, r *Rule) {
 					p.Report(n, "%s: this text is never used: %s", name, why)
 					return
 				}
+				nodes[place] = n
 				m.texts[place] = p.text(n, place, r)
 			}
 		}
 		p.Mapping(several, fields)
 	}
 	r.Messages = m
+	p.findLanguages(r, nodes)
 }
 
 // neverTells is why a rule never refuses in the way that a text is for; empty: it may.
@@ -88,6 +92,7 @@ func (p *parser) text(n *yamlnode.Node, place int, r *Rule) *text {
 			return
 		}
 		tags = append(tags, tag)
+		t.languages = append(t.languages, tag.String())
 		t.in = append(t.in, p.template(value, place, r))
 	})
 	if len(tags) > 1 {

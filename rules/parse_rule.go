@@ -56,7 +56,10 @@ func (p *parser) rule(n *yamlnode.Node) {
 	}
 	p.findIn(r, found)
 	p.set.Rules = append(p.set.Rules, r)
-	p.set.hasDefault = p.set.hasDefault || r.Default
+	if r.Default {
+		p.set.hasDefault = true
+		p.seen.defaults = append(p.seen.defaults, defaultAt{r, p.Place(found["default"])})
+	}
 }
 
 var onErrors = limittext.OneOf(stint.OnErrorLocal, stint.OnErrorAllow, stint.OnErrorDeny)

@@ -182,7 +182,7 @@ func TestOverrides(t *testing.T) {
 		first := o.want(201, "POST", "/v1/overrides", `{"rule":"api","key":["42","x"],"times":2,"for":"1h","reason":"launch"}`, `"key":["42","x"]`, `"author":"local"`)
 		expect(t, outcomes(t, s, user, 2), "allowed limited") // 8 of 20 were used
 		expect(t, outcomes(t, s, other, 2), "allowed limited")
-		o.want(201, "POST", "/v1/overrides", `{"rule":"api","key":["42","x"],"times":4,"for":"1h"}`)
+		o.want(201, "POST", "/v1/overrides", `{"rule":"api","key":["42","x"],"times":4,"for":"1h"}`, `"replaced":[{"id":"`+o.id(first)+`"`, `"times":2`)
 		o.want(404, "DELETE", "/v1/overrides/"+o.id(first), "", "it may have ended") // replaced
 		expect(t, outcomes(t, s, user, 4), "allowed allowed allowed limited")
 		o.want(201, "POST", "/v1/overrides", `{"rule":"api","tier":"gold","limits":["1000 per 1m"]}`)

@@ -62,11 +62,3 @@ func (s *Server) watchUsage(t *evaluation) {
 		}
 	}
 }
-
-// alertFindings finds alerts that are sent nowhere.
-func (s *Server) alertFindings(set *rules.Set) []rules.Finding {
-	if len(set.Alerts) == 0 || len(s.settings.Webhooks) > 0 {
-		return nil
-	}
-	return []rules.Finding{{Code: rules.CodeAlert, Text: "the rules have alerts, and the section server has no webhooks, so that only the admin API shows them; give webhooks, or remove the alerts"}}
-}

@@ -40,7 +40,7 @@ func (s *Server) Findings() []rules.Finding {
 	if f, near := s.holdsFinding(); near {
 		beside = append(slices.Clone(beside), f)
 	}
-	return slices.Concat(beside, s.settings.Findings(), set.Findings, s.claimsFindings(set.Set), s.alertFindings(set.Set), set.noticed.found, controls)
+	return slices.Concat(beside, s.settings.Findings(set.Set), set.Findings, s.claimsFindings(set.Set), set.noticed.found, controls)
 }
 
 // holdsFinding finds that this instance has room for few more holds of its own. What Redis holds takes

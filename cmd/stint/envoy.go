@@ -100,7 +100,7 @@ func (c *envoyChoice) run(ctx context.Context, variables []string, errs *server.
 	watchEviction(watching, decides.Limiter.Store, log)
 	s := server.New(decides)
 	running.Store(s)
-	logFindings(log, slices.Concat(settings.Findings(), set.Findings), nil)
+	logFindings(log, slices.Concat(settings.Findings(set), set.Findings), nil)
 	e, err := newEnvoy(s, of, &settings, source, log)
 	if err != nil {
 		s.Close()

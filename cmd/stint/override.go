@@ -76,8 +76,11 @@ the same key or tier is replaced.`,
 	}
 	return adminCommand(c, check, func(ctx context.Context, a *admin, _ []string) error {
 		body.Times = times.value
-		return exchange(ctx, a, apiRequest{http.MethodPost, overridesPath, body}, func(w io.Writer, o adminapi.Override) {
-			fmt.Fprintf(w, "override %s: %s\n", shown(o.ID), overrideWords(&o))
+		return exchange(ctx, a, apiRequest{http.MethodPost, overridesPath, body}, func(w io.Writer, o adminapi.AddedOverride) {
+			fmt.Fprintf(w, "override %s: %s\n", shown(o.ID), overrideWords(&o.Override))
+			for _, r := range o.Replaced {
+				fmt.Fprintf(w, "it replaces override %s: %s\n", shown(r.ID), overrideWords(&r))
+			}
 			hint(w, &o.Note, o.Effect, "override remove")
 		})
 	})

@@ -88,7 +88,10 @@ func (e *envoyFiles) check(files []string, strict bool, out io.Writer) error {
 			errs = append(errs, err)
 			continue
 		}
-		findings := slices.Concat(settings.Findings(), set.Findings)
+		findings := set.Findings
+		if set.HasServer { // else these are rules for servers whose settings are elsewhere
+			findings = slices.Concat(settings.Findings(set), findings)
+		}
 		for _, finding := range findings {
 			if finding.Where == "" { // it is of the settings
 				finding.Where = name

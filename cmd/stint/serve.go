@@ -40,7 +40,7 @@ func (c *choice) serve(ctx context.Context, out io.Writer, errs *server.LogWrite
 	}
 	defer done()
 	settings = of.Settings
-	logFindings(log, slices.Concat(settings.Findings(), set.Findings), nil)
+	logFindings(log, slices.Concat(settings.Findings(set), set.Findings), nil)
 	watching, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
 	watchEviction(watching, of.Limiter.Store, log)

@@ -62,7 +62,7 @@ func TestContract(t *testing.T) {
 		"GET /v1/switches":                adminapi.Switches{},
 		"PATCH /v1/switches":              adminapi.Switches{},
 		"GET /v1/overrides":               adminapi.Overrides{},
-		"POST /v1/overrides":              adminapi.Override{},
+		"POST /v1/overrides":              adminapi.AddedOverride{},
 		"DELETE /v1/overrides/{id}":       adminapi.Override{},
 		"GET /v1/lists/{list}":            adminapi.List{},
 		"POST /v1/lists/{list}":           adminapi.Listed{},
@@ -134,7 +134,10 @@ func compare(t *testing.T, where string, of reflect.Type, schema *openapi3.Schem
 		compare(t, where, of.Elem(), schema.Items.Value, request)
 	case reflect.Struct:
 		properties, required := map[string]*openapi3.Schema{}, []string{}
-		for _, s := range append([]*openapi3.SchemaRef{{Value: schema}}, schema.AllOf...) {
+		all := []*openapi3.SchemaRef{{Value: schema}}
+		for i := 0; i < len(all); i++ {
+			s := all[i]
+			all = append(all, s.Value.AllOf...)
 			required = append(required, s.Value.Required...)
 			for name, property := range s.Value.Properties {
 				properties[name] = property.Value

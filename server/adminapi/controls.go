@@ -46,6 +46,12 @@ type Override struct {
 	Effect
 }
 
+// AddedOverride is one that was added just now, and those that it replaces.
+type AddedOverride struct {
+	Override
+	Replaced []Override `json:"replaced,omitempty"`
+}
+
 // Overrides are those that were added at run time.
 type Overrides struct {
 	Overrides []Override `json:"overrides"`

@@ -51,13 +51,16 @@ func (s *Settings) readCheck(r *yamlnode.Reader, n *yamlnode.Node) {
 // unencrypted.
 func (s *Settings) CheckTokensInTheClear() bool { return s.Check.inTheClear(s.CheckListen, s.CheckTLS) }
 
-// Findings returns the settings that work but probably not as they were meant.
-func (s *Settings) Findings() []rules.Finding {
-	if !s.Check.Open || s.CheckListen == Off {
-		return nil
+// Findings returns the settings that work but probably not as they were meant, with the rules of set.
+func (s *Settings) Findings(set *rules.Set) (all []rules.Finding) {
+	if s.Check.Open && s.CheckListen != Off {
+		all = append(all, rules.Finding{Code: rules.CodeCheckOpen, Text: "check has open: true, so that everybody who reaches " + s.CheckListen +
+			" may spend the quotas of others and have them banned; give check tokens, or check_tls a client_ca"})
 	}
-	return []rules.Finding{{Code: rules.CodeCheckOpen, Text: "check has open: true, so that everybody who reaches " + s.CheckListen +
-		" may spend the quotas of others and have them banned; give check tokens, or check_tls a client_ca"}}
+	if len(set.Alerts) > 0 && len(s.Webhooks) == 0 {
+		all = append(all, rules.Finding{Code: rules.CodeAlert, Text: "the rules have alerts, and the section server has no webhooks, so that only the admin API shows them; give webhooks, or remove the alerts"})
+	}
+	return all
 }
 
 // Admin is the settings of the admin API.

@@ -55,7 +55,11 @@ func (a *API) addOverride(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	a.Audit.change(c, "add override", a.overridden(&o), o.Reason, done.Replaced.Overrides, o, done.Alone)
-	return http.StatusCreated, adminapi.Override{Override: o, Effect: effect(a.Control.Current().OverrideOverruled(&o), done.Alone)}, nil
+	added := adminapi.AddedOverride{Override: adminapi.Override{Override: o, Effect: effect(a.Control.Current().OverrideOverruled(&o), done.Alone)}}
+	for _, r := range done.Replaced.Overrides {
+		added.Replaced = append(added.Replaced, adminapi.Override{Override: r})
+	}
+	return http.StatusCreated, added, nil
 }
 
 func (a *API) removeOverride(c *call) (int, any, error) {
