@@ -116,7 +116,11 @@ func (r *Reader) parse() *Node {
 		}
 	}
 	line, text := splitLine(err)
-	r.reportAt(line, 1, "%s", text)
+	column := 1
+	if at, in := mistakeAt(r.data); at > 0 {
+		line, column = at, in
+	}
+	r.reportAt(line, column, "%s", text)
 	return nil
 }
 
