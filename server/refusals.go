@@ -189,7 +189,8 @@ func (l *refusalLog) refusalAttrs(t *evaluation) []slog.Attr {
 		add("entry", loggable(t.Entry.String()))
 	}
 	if t.Limit != nil {
-		attrs = append(attrs, slog.Int64("cost", t.cost()), slog.String("limit", t.Limit.Terms()), slog.Int64("remaining", t.Remaining))
+		cost, limit := t.asked()
+		attrs = append(attrs, slog.Int64("cost", cost), slog.String("limit", limit), slog.Int64("remaining", t.Remaining))
 		if t.Held > 0 {
 			attrs = append(attrs, slog.Int64("held", t.Held))
 		}
@@ -219,14 +220,26 @@ func (l *refusalLog) refusalAttrs(t *evaluation) []slog.Attr {
 	return attrs
 }
 
-// cost is how many units the ask behind the decision wanted.
-func (t *evaluation) cost() int64 {
+// asked is how many units the ask behind the decision wanted, and of what. A descriptor's limit that allows
+// nothing is asked as one that the cost never fits.
+func (t *evaluation) asked() (cost int64, limit string) {
+	limit = t.Limit.Terms()
 	for i := range t.asks {
-		if a := &t.asks[i]; a.Limit == t.Limit && a.Key == t.Key {
-			return a.Units()
+		a := &t.asks[i]
+		if a.Limit != t.Limit || a.Key != t.Key {
+			continue
 		}
+		cost = a.Units()
+		for k := range t.Descriptors {
+			if m := &t.Descriptors[k]; m.Ask == i && m.Limit != nil && m.Limit.Amount == 0 && cost > a.Limit.Capacity() {
+				cost -= a.Limit.Capacity()
+				_, period, _ := strings.Cut(a.Limit.Terms(), " ")
+				limit = "0 " + period
+			}
+		}
+		return cost, limit
 	}
-	return 1 // of the limit of a Limiter
+	return 1, limit // of the limit of a Limiter
 }
 
 // violated logs a response that counted as a violation of w.

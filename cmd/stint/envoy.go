@@ -121,8 +121,7 @@ func (c *envoyChoice) run(ctx context.Context, variables []string, errs *server.
 		return err
 	}
 	go reloadFiles(watching, onHangup(watching), s)
-	// At the level WARN, as in envoyproxy/ratelimit, because WARN is the default.
-	log.Warn("listening", listening(e, listeners)...)
+	log.Info("listening", listening(e, listeners)...)
 	return s.Run(ctx, listeners, e.Run)
 }
 

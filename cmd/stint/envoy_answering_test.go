@@ -46,7 +46,7 @@ func launchEnvoy(t testing.TB, args []string, variables ...string) *answering {
 	t.Helper()
 	c := program(t, append([]string{"envoy", "--admin-listen", "127.0.0.1:0"}, args...)...)
 	c.Env = append(c.Env, "HOST=127.0.0.1", "PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "USE_STATSD=false",
-		"STINT_DECISION_TIMEOUT=10s") // no call is decided without Redis because the machine is busy
+		"LOG_LEVEL=info", "STINT_DECISION_TIMEOUT=10s") // no call is decided without Redis because the machine is busy
 	c.Env = append(c.Env, variables...)
 	r, w, err := os.Pipe()
 	if err != nil {

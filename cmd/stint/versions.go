@@ -88,7 +88,7 @@ func (a *admin) pull(ctx context.Context, number int64) error {
 		return fmt.Errorf("version %d holds control characters, which no rules file may; --json shows them", v.Number)
 	}
 	return show(a, data, func(w io.Writer, v adminapi.Version) {
-		fmt.Fprint(w, firstLine(v.Number), v.Text)
+		fmt.Fprint(w, firstLine(v.Number), strings.TrimLeft(v.Text, "\n")) // push leaves a blank line for each of the section server
 	})
 }
 
