@@ -20,14 +20,20 @@ type EnvoyFiles struct {
 	Link string
 	// MergeDomains is File.MergeDomain of the files.
 	MergeDomains bool
+	// MayBeEmpty has Read return a file without rules for a directory without a file.
+	MayBeEmpty bool
 }
 
-// Read reads the files, in the order of their names. A directory without a file is an error.
+// Read reads the files, in the order of their names. A directory without a file is an error, but for
+// MayBeEmpty.
 //
 // A mounted ConfigMap is read as of one version, as by the function Read. Any other directory is
 // read until two readings in a row agree.
 func (e *EnvoyFiles) Read() ([]File, error) {
 	files, err := readSettled(e.Path, e.list)
+	if err == nil && len(files) == 0 {
+		return []File{{Name: e.Path, Data: []byte("rules: []")}}, nil
+	}
 	for i := range files {
 		files[i].Envoy, files[i].MergeDomain = true, e.MergeDomains
 	}
@@ -68,7 +74,7 @@ func (e *EnvoyFiles) list() (listing, error) {
 	if err != nil {
 		return listing{}, fmt.Errorf("rules: %w", err)
 	}
-	if len(s.names) == 0 {
+	if len(s.names) == 0 && !e.MayBeEmpty {
 		return listing{}, fmt.Errorf("rules: directory %s: there is no file in it", e.Path)
 	}
 	return s, s.check(e.Path)

@@ -289,6 +289,7 @@ func (d *descriptors) directory() *rules.EnvoyFiles {
 	c := &d.from.Config
 	files := &rules.EnvoyFiles{
 		Path: filepath.Join(c.Root, c.Subdirectory, c.Directory), IgnoreDotFiles: c.IgnoreDotFiles, MergeDomains: c.MergeDomains,
+		MayBeEmpty: true,
 	}
 	if c.WatchRoot {
 		files.Link = c.Root

@@ -160,9 +160,28 @@ func TestEnvoyHealthNeedsRedis(t *testing.T) {
 	}
 }
 
-// TestEnvoyStartWithout has no files at first.
-func TestEnvoyStartWithout(t *testing.T) {
+// TestEnvoyEmpty has an empty directory at first, and again in the end: nothing is limited.
+func TestEnvoyEmpty(t *testing.T) {
 	variables, config := runtimeDirectory(t, nil)
+	s := asEnvoy(t, append(variables, "RUNTIME_WATCH_ROOT=false")...)
+	s.asks(t, "OK 0", "shop", "plan=free")
+	if got := fetched(t, s.http+"/healthcheck", ""); got != "200 OK" {
+		t.Errorf("/healthcheck: %s", got)
+	}
+	file := filepath.Join(config, "shop.yaml")
+	if err := os.WriteFile(file, []byte(shop), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.asksUntil(t, "OK 4294967295", "shop", "plan=free")
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	s.asksUntil(t, "OK 0", "shop", "plan=free")
+}
+
+// TestEnvoyStartWithout has no good files at first.
+func TestEnvoyStartWithout(t *testing.T) {
+	variables, config := runtimeDirectory(t, map[string]string{"shop.yaml": "domain: [\n"})
 	s := asEnvoy(t, append(variables, "FORCE_START_WITHOUT_INITIAL_CONFIG=true", "RUNTIME_WATCH_ROOT=false", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true")...)
 	if got := s.ask(t, "shop", "plan=free"); !strings.Contains(got, "no rate limit configuration loaded") {
 		t.Errorf("without a configuration: %s", got)
@@ -183,7 +202,6 @@ func TestEnvoyStartWithout(t *testing.T) {
 func TestEnvoyRefusesToStart(t *testing.T) {
 	good, _ := runtimeDirectory(t, map[string]string{"shop.yaml": shop})
 	bad, _ := runtimeDirectory(t, map[string]string{"a.yaml": shop, "b.yaml": "domain: x\ndescriptors: [{key: a, surprise: 1}]\n"})
-	none, _ := runtimeDirectory(t, nil)
 	for name, c := range map[string]struct {
 		variables []string
 		code      int
@@ -191,7 +209,6 @@ func TestEnvoyRefusesToStart(t *testing.T) {
 	}{
 		"a wrong variable":         {append([]string{"NEAR_LIMIT_RATIO=7"}, good...), 2, `NEAR_LIMIT_RATIO: "7": want a number from 0 to 1`},
 		"a wrong file":             {bad, 1, "b.yaml:2:24: config error, unknown key 'surprise'"},
-		"no files":                 {none, 1, "there is no file in it"},
 		"no directory":             {[]string{"RUNTIME_ROOT=/nonexistent"}, 1, "/nonexistent/config: no such file or directory"},
 		"a port that there is not": {append([]string{"DEBUG_PORT=99999"}, good...), 2, "DEBUG_PORT"},
 		"a certificate not there":  {append([]string{"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=/nonexistent", "GRPC_SERVER_TLS_KEY=/nonexistent"}, good...), 1, "/nonexistent: no such file"},
