@@ -41,6 +41,9 @@ type Middleware struct {
 	// client's fault, nor for those with a method Refuse, such as Overloaded. nil: no
 	// undecided request passes.
 	OnError func(r *http.Request, err error) (pass bool)
+	// Refused answers a request that a limit, a ban or a list refuses: with 429, or 403 if a is
+	// Blocked. The headers of the Dialect and Retry-After are set. nil: problem details.
+	Refused func(w http.ResponseWriter, r *http.Request, a *Answer)
 	// MaxDelayed is how many requests may be delayed at once, including those that are being
 	// decided; see Answer.Shape. A request without a place is refused if it would have to
 	// wait. One client cannot take all places; see MaxInFlight. 0: 1000. Negative: none
@@ -87,10 +90,17 @@ const (
 // not its place in the queue. net/http notices this with HTTP/1 only if the request has
 // no body or the body has been read.
 func (m Middleware) Wrap(next http.Handler) http.Handler {
+	h := m.handler()
+	if h.next = next; m.Clients != nil {
+		h.next = m.Clients.withClient(next)
+	}
+	return h
+}
+
+func (m Middleware) handler() *handler {
 	var clients Clients
 	if m.Clients != nil {
 		clients = *m.Clients
-		next = clients.withClient(next)
 	}
 	if m.Decide == nil {
 		m.Decide = By(nil, nil, clients.Key)
@@ -110,7 +120,7 @@ func (m Middleware) Wrap(next http.Handler) http.Handler {
 	if m.MaxDelay == 0 {
 		m.MaxDelay = defaultMaxDelay
 	}
-	h := &handler{Middleware: m, next: next}
+	h := &handler{Middleware: m}
 	h.queue = queue{room.Of(int64(m.MaxDelayed)), m.Client, max(0, m.MaxDelay)}
 	if m.MaxInFlight > 0 {
 		h.inFlight = room.Of(int64(m.MaxInFlight))
@@ -126,38 +136,12 @@ type handler struct {
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if h.Dialect&(OpenAI|Anthropic) != 0 {
-		r = r.WithContext(context.WithValue(r.Context(), apiKey{}, true))
+	r, a, place, pass := h.begin(w, r)
+	if !pass {
+		return
 	}
 	if h.inFlight != nil {
-		place, refused := h.inFlight.Enter(r, h.Client)
-		if refused != room.None {
-			(&Overloaded{RetryAfter: time.Second}).Refuse(w, r)
-			return
-		}
 		defer h.inFlight.Leave(place)
-	}
-	a, err := h.decide(r)
-	switch {
-	case errors.Is(err, errCanceled):
-		unavailable(w, r, "The request was canceled while it waited for its turn.")
-		return
-	case err != nil:
-		h.undecided(w, r, err)
-		return
-	}
-	pass := !a.Blocked && (a.Allowed || a.Unlimited)
-	retryAfter := h.Dialect.set(w.Header(), &a)
-	if h.Degraded {
-		SetDegraded(w.Header(), a.By)
-	}
-	if h.Violations {
-		SetViolations(w.Header(), &a.Decision)
-	}
-	if !pass {
-		SetID(w.Header(), a.ID)
-		refusal(&a, h.Dialect, retryAfter).write(w, r)
-		return
 	}
 	if a.OnStatus != nil || a.OnEnd != nil {
 		watched := watch(w, r, &a)
@@ -167,6 +151,52 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.next.ServeHTTP(w, r)
+}
+
+// begin decides r, which it may replace. It sets the headers of a request that passes, and answers
+// the others. If it passes and there is a cap on requests in flight, the caller leaves place at its end.
+func (h *handler) begin(w http.ResponseWriter, r *http.Request) (_ *http.Request, a Answer, place room.Place, pass bool) {
+	if h.Dialect&(OpenAI|Anthropic) != 0 {
+		r = r.WithContext(context.WithValue(r.Context(), apiKey{}, true))
+	}
+	if h.inFlight != nil {
+		var refused room.Refusal
+		if place, refused = h.inFlight.Enter(r, h.Client); refused != room.None {
+			(&Overloaded{RetryAfter: time.Second}).Refuse(w, r)
+			return r, a, place, false
+		}
+		defer func() {
+			if !pass { // or Decide panicked
+				h.inFlight.Leave(place)
+			}
+		}()
+	}
+	a, err := h.decide(r)
+	switch {
+	case errors.Is(err, errCanceled):
+		unavailable(w, r, "The request was canceled while it waited for its turn.")
+		return r, a, place, false
+	case err != nil:
+		return r, Answer{}, place, h.undecided(w, r, err)
+	}
+	retryAfter := h.Dialect.set(w.Header(), &a)
+	if h.Degraded {
+		SetDegraded(w.Header(), a.By)
+	}
+	if h.Violations {
+		SetViolations(w.Header(), &a.Decision)
+	}
+	if pass = !a.Blocked && (a.Allowed || a.Unlimited); pass {
+		return r, a, place, true
+	}
+	SetID(w.Header(), a.ID)
+	if h.Refused != nil {
+		told := a // a would be on the heap otherwise, for every request
+		h.Refused(w, r, &told)
+	} else {
+		refusal(&a, h.Dialect, retryAfter).write(w, r)
+	}
+	return r, a, place, false
 }
 
 // errCanceled is returned for a request whose context ended while it was delayed.
@@ -195,7 +225,8 @@ func (h *handler) decide(r *http.Request) (Answer, error) {
 	return a, nil
 }
 
-func (h *handler) undecided(w http.ResponseWriter, r *http.Request, err error) {
+// undecided answers a request that was not decided, or returns that it passes.
+func (h *handler) undecided(w http.ResponseWriter, r *http.Request, err error) (pass bool) {
 	var refuser interface {
 		error
 		Refuse(http.ResponseWriter, *http.Request)
@@ -211,10 +242,11 @@ func (h *handler) undecided(w http.ResponseWriter, r *http.Request, err error) {
 		}
 		p.write(w, r)
 	case h.OnError != nil && h.OnError(r, err):
-		h.next.ServeHTTP(w, r)
+		return true
 	default:
 		unavailable(w, r, "The server cannot check the limits of this request right now.")
 	}
+	return false
 }
 
 func unavailable(w http.ResponseWriter, r *http.Request, detail string) {
