@@ -340,6 +340,11 @@ func TestStateFileHostile(t *testing.T) {
 		"FIFO":      instead(func(file string) error { return syscall.Mkfifo(file, 0o600) }),
 		"directory": instead(func(file string) error { return os.Mkdir(file, 0o700) }),
 		"writable":  func(t *testing.T, file string) { _ = os.Chmod(file, 0o666) },
+		"another user's": func(t *testing.T, file string) {
+			if err := os.Chown(file, 12345, 12345); err != nil {
+				t.Skip(err) // only root can give a file away
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -407,6 +412,11 @@ func TestStateDir(t *testing.T) {
 		}
 		if err := open(wide); err == nil || !strings.Contains(err.Error(), "chmod 700") {
 			t.Errorf("writable by all: %v", err)
+		}
+		if os.Chown(wide, 12345, 12345) == nil && os.Chmod(wide, 0o700) == nil { // only root can
+			if err := open(wide); err == nil || !strings.Contains(err.Error(), "another user owns it") {
+				t.Errorf("another user's: %v", err)
+			}
 		}
 		file := filepath.Join(t.TempDir(), "file")
 		_ = os.WriteFile(file, nil, 0o600)

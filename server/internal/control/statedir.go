@@ -52,6 +52,9 @@ func openStateDir(path string, of string) (d *stateDir, failed, err error) {
 	if mode := info.Mode().Perm(); mode&0o022 != 0 && runtime.GOOS != "windows" {
 		return nil, nil, fmt.Errorf("%s: with mode %04o others may write there: chmod 700 it, or name a directory in it that does not exist yet", path, mode)
 	}
+	if !isOurs(info) {
+		return nil, nil, fmt.Errorf("%s: another user owns it, and may write there: chown it, or name a directory in it that does not exist yet", path)
+	}
 	root, err := os.OpenRoot(path)
 	if err != nil {
 		return nil, nil, err
@@ -92,6 +95,8 @@ func (d *stateDir) read() ([]byte, error) {
 		return nil, fmt.Errorf("%s: it is not a regular file", d.name)
 	case info.Mode().Perm()&0o022 != 0 && runtime.GOOS != "windows":
 		return nil, fmt.Errorf("%s: others may write to it", d.name)
+	case !isOurs(info):
+		return nil, fmt.Errorf("%s: another user owns it, and may write to it", d.name)
 	case info.Size() > maxState:
 		return nil, fmt.Errorf("%s: larger than %d MiB", d.name, maxState>>20)
 	}

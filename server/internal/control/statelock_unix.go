@@ -4,9 +4,16 @@ package control
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"syscall"
 )
+
+// isOurs reports whether this process's user owns a file, or root.
+func isOurs(info fs.FileInfo) bool {
+	s, ok := info.Sys().(*syscall.Stat_t)
+	return !ok || s.Uid == 0 || int(s.Uid) == os.Geteuid()
+}
 
 // lockFile locks f until it is closed or the process ends, however it does.
 func lockFile(f *os.File) error {
