@@ -98,14 +98,12 @@ type Footprint struct {
 	Parts  []Part
 	// Files is how many files this process may have open, of which each connection is one; 0: not
 	// known.
-	Files int64
+	Files       int64
+	connections int64 // of each listener
 	// Exceeds is how many bytes the cgroup or the machine has, if the setting exceeds it;
 	// else 0.
 	Exceeds int64
 }
-
-// connections is the name of a part.
-const connections = "connections"
 
 // Part is up to Most things of one kind, each of up to Each bytes.
 type Part struct {
@@ -138,8 +136,13 @@ const (
 	offenderBytes   = 270
 )
 
-// ownFiles is how many files are left for what is no connection of a client: the store, logs, rules.
-const ownFiles = 128
+const (
+	// ownFiles is how many files are left for what is no connection of a client: the store, logs, rules.
+	ownFiles = 128
+	// filesEach of the others are there for each connection of a listener: its own, one to an upstream,
+	// and one for the other listeners.
+	filesEach = 3
+)
 
 // unknownMemory is assumed if neither the cgroup nor the machine reports its memory.
 const unknownMemory = 4 << 30
@@ -180,9 +183,10 @@ func (s *Settings) FitMemory() Footprint {
 	const flights = 2 // the gateway's and the check API's
 	fit(&s.MaxKeys, 6, keyBytes, 10_000, counts.DefaultRoom)
 	fit(&s.MaxConnections, 6, connectionBytes*listeners, 256, 50_000)
-	if most := (f.Files - ownFiles) / (listeners + 1); f.Files > 0 && fitted { // one more for connections to upstreams
-		s.MaxConnections = min(s.MaxConnections, max(most, 16))
+	if f.Files > 0 && fitted {
+		s.MaxConnections = min(s.MaxConnections, max((f.Files-ownFiles)/filesEach, 16))
 	}
+	f.connections = s.MaxConnections
 	fit(&s.Instance.InFlight, 8, requestBytes*flights, 500, defaultInFlight)
 	fit(&s.Instance.Bytes, 8, 1, 8<<20, 1<<40)
 	fit(&s.RememberedDenials, 12, denialBytes, 1000, fleet.DefaultMaxDenials)
@@ -190,7 +194,7 @@ func (s *Settings) FitMemory() Footprint {
 		{"program", 1, programBytes},
 		{"keys", cmp.Or(s.MaxKeys, counts.DefaultRoom), keyBytes},
 		{"holds", counts.HoldsBeside(cmp.Or(s.MaxKeys, counts.DefaultRoom)), counts.BytesOfAHold},
-		{connections, listeners * s.MaxConnections, connectionBytes},
+		{"connections", listeners * s.MaxConnections, connectionBytes},
 		{"requests in flight", flights * s.Instance.InFlight, requestBytes},
 		{"bytes of bodies and headers in flight", s.Instance.Bytes, 1},
 		{"bodies of the admin API", AdminBytes, 1},
@@ -242,15 +246,6 @@ func (f *Footprint) TokenBytes() int64 { return min(32<<20, f.Memory/64) }
 // QuotaBuckets returns how many buckets the streams of Envoy's quota service may have.
 func (f *Footprint) QuotaBuckets() int64 { return min(max(f.Memory/32/bucketBytes, 1000), 100_000) }
 
-func (f *Footprint) connections() int64 {
-	for _, p := range f.Parts {
-		if p.Name == connections {
-			return p.Most
-		}
-	}
-	return 0
-}
-
 // Log logs f in a short line and, for debugging, in a long one. It warns if f exceeds the memory, or the
 // files that may be open.
 func (f *Footprint) Log(l *slog.Logger) {
@@ -265,9 +260,9 @@ func (f *Footprint) Log(l *slog.Logger) {
 		}
 	}
 	l.Debug("memory bounds of this instance", args...)
-	if n := f.connections(); f.Files > 0 && n > f.Files-ownFiles {
-		l.Warn("all listeners together may have more connections than this process may have files open: lower max_connections, or raise the limit of open files",
-			"connections", n, "open_files", f.Files)
+	if n := f.connections; f.Files > 0 && n*filesEach > f.Files-ownFiles {
+		l.Warn("max_connections is more than a third of the files that this process may have open: lower it, or raise the limit of open files",
+			"max_connections", n, "open_files", f.Files)
 	}
 	if f.Exceeds > 0 {
 		l.Warn("server.memory is more than there is: the system may kill this process before its bounds take effect; lower it, or leave it out",

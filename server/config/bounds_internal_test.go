@@ -109,8 +109,8 @@ func TestOpenFiles(t *testing.T) {
 		files, given, want int64
 		warns              bool
 	}{
-		{0, ByMemory, 21845, false}, {1 << 20, ByMemory, 21845, false}, {20_000, ByMemory, 3974, false}, {1024, ByMemory, 179, false}, {64, ByMemory, 16, true},
-		{1024, 100, 100, false}, {1024, 224, 224, false}, {1024, 225, 225, true}, {0, 50_000, 50_000, false},
+		{0, ByMemory, 21845, false}, {1 << 20, ByMemory, 21845, false}, {20_000, ByMemory, 6624, false}, {1024, ByMemory, 298, false}, {64, ByMemory, 16, true},
+		{1024, 100, 100, false}, {1024, 298, 298, false}, {1024, 299, 299, true}, {0, 50_000, 50_000, false},
 	} {
 		withFiles(t, c.files)
 		var log bytes.Buffer
@@ -118,7 +118,7 @@ func TestOpenFiles(t *testing.T) {
 		s.Memory, s.MaxConnections = 16<<30, c.given
 		f := s.FitMemory()
 		f.Log(slog.New(slog.NewTextHandler(&log, nil)))
-		if s.MaxConnections != c.want || strings.Contains(log.String(), "files open") != c.warns {
+		if s.MaxConnections != c.want || strings.Contains(log.String(), "open_files") != c.warns {
 			t.Errorf("%d files, %d given: %d\n%s", c.files, c.given, s.MaxConnections, &log)
 		}
 		if n := strings.Count(log.String(), "level=INFO"); n != 1 || strings.Contains(log.String(), "keys=") {
