@@ -46,8 +46,9 @@ func (x *XDS) Follow(ctx context.Context, log *slog.Logger, take func([]rules.Fi
 			return
 		}
 		if text := err.Error(); text != said || c.received { // each attempt may fail for the same reason
-			said = text
-			log.Error("no connection to the management server; the configuration stays as it is", "server", x.Server, "error", err)
+			if c.complain("no connection to the management server; the configuration stays as it is", "server", x.Server, "error", err) {
+				said = text
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -81,9 +82,10 @@ type xdsClient struct {
 	wait     time.Duration // after the next stream that ends
 	received bool          // the stream brought a response
 
-	refused *discovery.DiscoveryResponse // the last one, without its nonce
-	refusal error                        // what was wrong with it; nil: nothing
-	pause   time.Duration                // before it is refused again
+	refused    *discovery.DiscoveryResponse // the last one, without its nonce
+	refusal    error                        // what was wrong with it; nil: nothing
+	pause      time.Duration                // before it is refused again
+	complained time.Time                    // when an error was logged last
 }
 
 // stream opens a stream and takes what comes, until it ends. It returns how long to wait before the
@@ -175,10 +177,22 @@ func (c *xdsClient) answer(ctx context.Context, last *discovery.DiscoveryRequest
 	return next
 }
 
+// complain logs an error and reports whether it did, which is at most once a second: a management server
+// that is wrong may be wrong often.
+func (c *xdsClient) complain(text string, args ...any) bool {
+	now := time.Now()
+	if now.Sub(c.complained) < time.Second {
+		return false
+	}
+	c.complained = now
+	c.log.Error(text, args...)
+	return true
+}
+
 func (c *xdsClient) offer(r *discovery.DiscoveryResponse) error {
 	files, err := filesOf(r)
 	if err != nil {
-		c.log.Error("configuration of the management server cannot be read; the previous one stays in force", "version", r.VersionInfo, "error", err)
+		c.complain("configuration of the management server cannot be read; the previous one stays in force", "version", r.VersionInfo, "error", err)
 		return err
 	}
 	if c.any && slices.EqualFunc(files, c.taken, func(a, b rules.File) bool { return a.Name == b.Name && bytes.Equal(a.Data, b.Data) }) {
