@@ -227,3 +227,19 @@ func TestChoices(t *testing.T) {
 		t.Errorf("localStorage has %s", stored)
 	}
 }
+
+// A key with characters that turn the text around it is shown with escapes, and an address that is no
+// page leads to the first.
+func TestHiddenCharacters(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "rules: [{name: login, key: attrs.user, limits: [5 per 1m], penalty: {ban_after: 5, ban_for: 1h}}]")
+	s.must(201, "POST", "/v1/bans", map[string]any{"rule": "login", "key": "an\u202en\u200b", "for": "1h"})
+	b := open(t)
+	b.visit(s.admin + "/#/%")
+	b.see("page-overview")
+	b.at("bans")
+	b.until("the key is shown", `document.body.innerText.includes('an\\u202en\\u200b')`)
+	if turned := eval[bool](b, `/[\u202e\u200b]/.test(document.body.innerText)`); turned {
+		t.Errorf("the text is turned:\n%s", b.text())
+	}
+}

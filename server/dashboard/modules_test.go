@@ -240,3 +240,21 @@ func TestNumbers(t *testing.T) {
 		t.Errorf("%s\nwant %s", text, want)
 	}
 }
+
+// What cannot be seen in a text, or turns it, is shown as escapes, and the rest as it is.
+func TestVisible(t *testing.T) {
+	texts := map[string]string{
+		"ann": "ann", "": "", "a\tb\n": "a\tb\n", "ünï 中文 עברית 🙂": "ünï 中文 עברית 🙂", "a\u00a0b": "a\u00a0b",
+		"user\u202e\u2066x\u2069": `user\u202e\u2066x\u2069`, "ad\u200bmin": `ad\u200bmin`, "a\x00\x1b[31m": `a\u0000\u001b[31m`,
+		"\ufeffa\u00ad\u200d": `\ufeffa\u00ad\u200d`, "a\u2028b": `a\u2028b`,
+	}
+	var calls [][]any
+	var want, got []string
+	for text, shown := range texts {
+		calls, want = append(calls, []any{"dom", "visible", text}), append(want, shown)
+	}
+	run(t, calls, &got)
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

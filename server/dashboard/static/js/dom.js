@@ -15,6 +15,9 @@ export function svg(tag, props, ...children) {
   return fill(document.createElementNS('http://www.w3.org/2000/svg', tag), props, children);
 }
 
+// told are the attributes that are read by people.
+const told = new Set(['title', 'aria-label', 'alt', 'placeholder']);
+
 const direct = new Set(['value', 'checked', 'disabled', 'hidden', 'required']);
 
 function fill(node, props, children) {
@@ -28,17 +31,26 @@ function fill(node, props, children) {
     else if (name === 'testid') node.dataset.testid = value;
     else if (direct.has(name) && name in node) node[name] = value;
     else if (forbidden.test(name)) throw new Error(`attribute ${name}`);
-    else node.setAttribute(name, value === true ? '' : String(value));
+    else node.setAttribute(name, value === true ? '' : told.has(name) ? visible(value) : String(value));
   }
   add(node, children);
   return node;
+}
+
+// hidden matches what cannot be seen, or changes the order of what is around it: controls, characters
+// without width and those that turn the direction of text.
+const hidden = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb]/g;
+
+// visible is text with escapes for what is hidden in it, so that no key passes for another one.
+export function visible(text) {
+  return String(text).replace(hidden, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }
 
 // add appends nodes and texts; null and false are nothing, and arrays are flattened.
 export function add(node, children) {
   for (const child of [children].flat(Infinity)) {
     if (child === null || child === undefined || child === false) continue;
-    node.append(child instanceof Node ? child : document.createTextNode(String(child)));
+    node.append(child instanceof Node ? child : document.createTextNode(visible(child)));
   }
 }
 
@@ -52,6 +64,6 @@ export function put(node, ...children) {
 
 // setText changes the text of node if it is another.
 export function setText(node, text) {
-  const next = String(text);
+  const next = visible(text);
   if (node.textContent !== next) node.textContent = next;
 }

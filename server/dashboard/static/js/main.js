@@ -34,7 +34,7 @@ async function show(move = true) {
   leave.abort();
   leave = new AbortController();
   const { signal } = leave;
-  const [path, values] = decodeURI(location.hash.slice(2)).length ? location.hash.slice(2).split('?') : ['overview'];
+  const [path, values] = location.hash.length > 2 ? location.hash.slice(2).split('?') : ['overview'];
   const [first, ...rest] = path.split('/');
   const name = names.includes(first) ? first : 'overview';
   frame.mark(name);
