@@ -152,11 +152,11 @@ func TestEmptyPages(t *testing.T) {
 			continue
 		}
 		b.at(place)
+		if place != "try" && place != "overview" && place != "rules/edit" {
+			b.until(place+" says that it is empty", "!!"+of("empty"))
+		}
 		if problem := eval[string](b, of("problem")+"?.textContent ?? ''"); problem != "" {
 			t.Errorf("%s: a problem: %s", place, problem)
-		}
-		if place != "try" && place != "overview" && place != "rules/edit" && !eval[bool](b, "!!"+of("empty")) {
-			t.Errorf("%s: nothing says that it is empty:\n%s", place, b.text())
 		}
 		if !testing.Short() {
 			b.accessible(place)
@@ -173,13 +173,9 @@ func TestKeyboard(t *testing.T) {
 	b.visit(s.admin + "/")
 	b.see("page-overview")
 	b.press(kb.Tab)
-	if focused := eval[string](b, "document.activeElement.className"); focused != "skip" {
-		t.Errorf("the first stop is %s", focused)
-	}
+	b.until("the first stop is the link", "document.activeElement.className === 'skip'")
 	b.press(kb.Enter)
-	if focused := eval[string](b, "document.activeElement.id"); focused != "main" {
-		t.Errorf("the link skips to %s", focused)
-	}
+	b.until("the link skips to the page", "document.activeElement.id === 'main'")
 	eval[bool](b, of("nav-bans")+".focus() ?? true")
 	b.press(kb.Enter)
 	b.see("page-bans")
@@ -196,9 +192,7 @@ func TestKeyboard(t *testing.T) {
 	}
 	b.press(kb.Escape)
 	b.gone("dialog")
-	if focused := eval[string](b, "document.activeElement.dataset.testid"); focused != "btn-ban" {
-		t.Errorf("after the dialog the focus is at %s", focused)
-	}
+	b.until("the button has the focus again", "document.activeElement.dataset.testid === 'btn-ban'")
 }
 
 // The language and the theme that the user chooses stay, and a change needs no reload.

@@ -58,12 +58,16 @@ func open(t testing.TB) *tab {
 
 // countCalls counts the calls of the page that are under way, but for the stream of events.
 const countCalls = `{
-	const fetch = window.fetch;
 	window.underWay = 0;
-	window.fetch = (...args) => {
-		underWay++;
-		return fetch(...args).finally(() => { underWay-- });
+	const count = (of, name) => {
+		const call = of[name];
+		of[name] = function (...args) {
+			underWay++;
+			return call.apply(this, args).finally(() => { underWay-- });
+		};
 	};
+	count(window, 'fetch'); // until the header is there
+	count(Response.prototype, 'json'); // until the body is
 }`
 
 // watch notes exceptions that nobody caught, lines of console.error and console.warn, and what a
