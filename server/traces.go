@@ -38,9 +38,11 @@ func (s *Server) newTracing(c *Config) (*tracing, error) {
 			return nil, nil
 		}
 		_, version, _ := strings.Cut(c.Program, " ")
+		sends := s.transports[kindOfTLS(settings.TLS)]
 		e, err := traces.Open(traces.Options{
 			Settings:  settings,
-			Transport: s.transports[kindOfTLS(settings.TLS)],
+			Transport: sends,
+			TLS:       sends.tlsConfig,
 			Instance:  s.id,
 			Version:   version,
 			Sent:      func(n int) { s.metrics.spansSent.Add(float64(n)) },

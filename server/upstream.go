@@ -33,6 +33,7 @@ type transport struct {
 	name     string // in logs and metrics
 	files    readfile.Watched
 	now      atomic.Pointer[http.Transport]
+	config   atomic.Pointer[tls.Config] // of now
 }
 
 // transports finds the transports of a Server.
@@ -95,9 +96,19 @@ func newTransports(s *config.Settings) transports {
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	now := t.now.Load()
 	if now == nil {
-		return nil, errors.New("the tls files have not been read yet")
+		return nil, errNotRead
 	}
 	return now.RoundTrip(r)
+}
+
+var errNotRead = errors.New("the tls files have not been read yet")
+
+// tlsConfig is for a connection of another protocol to the same place.
+func (t *transport) tlsConfig() (*tls.Config, error) {
+	if config := t.config.Load(); config != nil {
+		return config, nil
+	}
+	return nil, errNotRead
 }
 
 // with makes a transport with this TLS configuration.
@@ -110,7 +121,8 @@ func (t *transport) with(config *tls.Config) *http.Transport {
 		dialer.Timeout = min(dialer.Timeout, d)
 	}
 	h.DialContext = dialer.DialContext
-	h.TLSClientConfig = config
+	t.config.Store(config)
+	h.TLSClientConfig = config.Clone() // h changes it
 	h.MaxIdleConns, h.MaxIdleConnsPerHost = 0, 256
 	// Compression is between an upstream and the client.
 	h.DisableCompression = true

@@ -168,7 +168,7 @@ func (c *envoyChoice) settings(of *envoy.Settings) (config.Settings, error) {
 		return s, err
 	}
 	if t := of.Tracing; t.Enabled {
-		s.Traces = &config.Traces{Sample: t.Sample, Service: t.Service}
+		s.Traces = &config.Traces{Sample: t.Sample, Service: t.Service, Protocol: t.Protocol}
 	}
 	if err := s.Admin.Check(); err != nil {
 		return s, fmt.Errorf("--admin-listen: %w", err)

@@ -9,13 +9,16 @@ import (
 	"github.com/stintdev/stint/internal/yamlnode"
 )
 
-// Traces says where spans are sent, by OTLP over HTTP, and of which requests. The environment
+// Traces says where spans are sent, by OTLP, and of which requests. The environment
 // fills in what is empty; see docs/traces.md.
 type Traces struct {
 	// Endpoint is the URL of a collector, such as http://localhost:4318. Without a path, it is
-	// that of the protocol, /v1/traces. Empty: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, else
-	// OTEL_EXPORTER_OTLP_ENDPOINT, else http://localhost:4318.
+	// that of the protocol, /v1/traces; over gRPC, the path has no meaning. Empty:
+	// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, else OTEL_EXPORTER_OTLP_ENDPOINT, else
+	// http://localhost:4318, or over gRPC http://localhost:4317.
 	Endpoint string
+	// Protocol is HTTP or GRPC.
+	Protocol string
 	// Sample is the share of the traces that begin here that is recorded, from 0 to 1. A trace
 	// that is continued is recorded if its caller records it.
 	Sample float64
@@ -51,6 +54,12 @@ func (c Continue) String() string {
 	return "trusted"
 }
 
+// The protocols of Traces.
+const (
+	HTTP = "http"
+	GRPC = "grpc"
+)
+
 // MaxSpans is how many spans wait to be sent. Further ones are dropped.
 const MaxSpans = 2048
 
@@ -64,9 +73,10 @@ const defaultSample = 0.01
 // readTraces makes a reader of the settings' "traces".
 func readTraces(r *yamlnode.Reader, to **Traces) func(*yamlnode.Node) {
 	return func(n *yamlnode.Node) {
-		t := &Traces{Sample: defaultSample}
+		t := &Traces{Sample: defaultSample, Protocol: HTTP}
 		fields := r.Mapping(n, yamlnode.Fields{
 			"endpoint":     yamlnode.Parsed(r, &t.Endpoint, ParseCollector),
+			"protocol":     yamlnode.Parsed(r, &t.Protocol, parseProtocol),
 			"sample":       yamlnode.Parsed(r, &t.Sample, parseSample),
 			"continue":     yamlnode.Parsed(r, &t.Continue, parseContinue),
 			"headers_file": r.Text(&t.HeadersFile),
@@ -94,6 +104,13 @@ func ParseCollector(text string) (string, error) {
 		u.Path = "/v1/traces"
 	}
 	return u.String(), nil
+}
+
+func parseProtocol(text string) (string, error) {
+	if text != HTTP && text != GRPC {
+		return "", fmt.Errorf("protocol %.60q: want http or grpc", text)
+	}
+	return text, nil
 }
 
 func parseSample(text string) (float64, error) {

@@ -372,6 +372,8 @@ func TestAuthorizationCallers(t *testing.T) {
 		want   string // of the error; empty: none
 	}{
 		{"a proxy on this machine", func(*server.Config) {}, from("127.0.0.1"), ""},
+		{"a proxy on this machine, and no check API", func(c *server.Config) { c.Settings.CheckListen = config.Off }, from("127.0.0.1"), ""},
+		{"a proxy elsewhere, and no check API", func(c *server.Config) { c.Settings.CheckListen = config.Off }, from("192.0.2.1"), "only callers on the same machine"},
 		{"a proxy elsewhere", func(*server.Config) {}, from("192.0.2.1"), "only callers on the same machine"},
 		{"nobody knows from where", func(*server.Config) {}, context.Background(), "only callers on the same machine"},
 		{"a proxy elsewhere, open", open, from("192.0.2.1"), ""},

@@ -388,9 +388,7 @@ func (e *environment) tracing(t *Tracing) {
 	t.Enabled = e.boolean("TRACING_ENABLED", false)
 	t.Service = e.text("TRACING_SERVICE_NAME", "RateLimit")
 	t.Sample = e.ratio("TRACING_SAMPLING_RATE", 1)
-	if protocol := e.choice("TRACING_EXPORTER_PROTOCOL", "http", "grpc"); t.Enabled && protocol == "grpc" {
-		e.report("TRACING_EXPORTER_PROTOCOL", "Stint sends spans over HTTP only: set it to http, and OTEL_EXPORTER_OTLP_ENDPOINT to the HTTP port of the collector, such as http://collector:4318")
-	}
+	t.Protocol = e.choice("TRACING_EXPORTER_PROTOCOL", "http", "grpc")
 }
 
 func isHeader(name string) bool {

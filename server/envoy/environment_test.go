@@ -31,7 +31,7 @@ func TestEnvironmentDefaults(t *testing.T) {
 		Stats:          envoy.Stats{Statsd: "localhost:8125", FlushInterval: 10 * time.Second},
 		Headers:        envoy.ResponseHeaders{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
 		Redis:          envoy.Redis{Store: "memory"},
-		Tracing:        envoy.Tracing{Service: "RateLimit", Sample: 1},
+		Tracing:        envoy.Tracing{Service: "RateLimit", Sample: 1, Protocol: "http"},
 		Quotas:         envoy.Quotas{Shares: "demand"},
 		NearLimitRatio: 0.8, JitterMax: 300 * time.Second,
 	}
@@ -129,7 +129,8 @@ MEMCACHE_HOST_PORT=
 LOCAL_CACHE_SIZE_IN_BYTES=1000
 TRACING_ENABLED=true
 TRACING_SERVICE_NAME=limits
-TRACING_SAMPLING_RATE=0.1`, "\n"))
+TRACING_SAMPLING_RATE=0.1
+TRACING_EXPORTER_PROTOCOL=grpc`, "\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +158,7 @@ TRACING_SAMPLING_RATE=0.1`, "\n"))
 		},
 		Headers:        envoy.ResponseHeaders{Enabled: true, Limit: "l", Remaining: "r", Reset: "s"},
 		Redis:          envoy.Redis{Store: "redis://redis:6379", Chosen: true, DecisionTimeout: 250 * time.Millisecond},
-		Tracing:        envoy.Tracing{Enabled: true, Service: "limits", Sample: 0.1},
+		Tracing:        envoy.Tracing{Enabled: true, Service: "limits", Sample: 0.1, Protocol: "grpc"},
 		Quotas:         envoy.Quotas{Shares: "equal", TTL: 30 * time.Second},
 		NearLimitRatio: 0.5, Shadow: true, Quota: true, DynamicMetadata: true,
 		HealthNeedsConfig: true, HealthNeedsStore: true, SharedCounters: true, KeyPrefix: "pre:", JitterMax: 7 * time.Second,
@@ -234,7 +235,7 @@ func TestEnvironmentWrong(t *testing.T) {
 		"USE_PROMETHEUS=1 PROMETHEUS_ADDR=9090":                                                    `PROMETHEUS_ADDR: "9090": want an address`,
 		"USE_PROMETHEUS=1 PROMETHEUS_PATH=m":                                                       `PROMETHEUS_PATH: "m": want a path`,
 		"STINT_ENVOY_EACH=1 STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=1":                             `STINT_ENVOY_EACH: is the opposite of`,
-		"TRACING_ENABLED=1 TRACING_EXPORTER_PROTOCOL=grpc":                                         `TRACING_EXPORTER_PROTOCOL: Stint sends spans over HTTP only`,
+		"TRACING_EXPORTER_PROTOCOL=udp":                                                            `TRACING_EXPORTER_PROTOCOL`,
 		"STINT_ENVOY_KEYS=true":                                                                    `STINT_ENVOY_KEYS: needs a Redis`,
 		"REDIS_TYPE=CLUSTER":                                                                       `REDIS_URL: is missing`,
 		"REDIS_TYPE=ring REDIS_URL=a:1":                                                            `REDIS_TYPE: "ring": want one of SINGLE, CLUSTER, SENTINEL`,

@@ -138,4 +138,6 @@ type Tracing struct {
 	// Service is the service's name in spans, and Sample the part of the traces that is recorded.
 	Service string
 	Sample  float64
+	// Protocol is config.HTTP or config.GRPC.
+	Protocol string
 }

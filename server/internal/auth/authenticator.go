@@ -45,7 +45,9 @@ func ForAdmin(a *config.Admin, client func(*http.Request) string) *Authenticator
 func ForCheck(s *config.Settings) *Authenticator {
 	c := &s.Check
 	return &Authenticator{
-		api: "check", callers: &c.Callers, local: httpfield.IsLoopbackAddress(s.CheckListen), open: c.Open,
+		api: "check", callers: &c.Callers, open: c.Open,
+		// Without a listener of its own, the API is behind Envoy's gRPC.
+		local:          s.CheckListen == config.Off || httpfield.IsLoopbackAddress(s.CheckListen),
 		anyCertificate: s.CheckTLS.AsksForCertificate() && len(c.Tokens)+len(c.Clients) == 0,
 	}
 }

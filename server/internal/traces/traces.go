@@ -1,10 +1,11 @@
-// Package traces sends spans to a collector, by OTLP over HTTP. Only this package imports
+// Package traces sends spans to a collector, by OTLP over HTTP or gRPC. Only this package imports
 // the SDK of OpenTelemetry.
 package traces
 
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -25,8 +26,9 @@ import (
 // Options are the options of an Exporter. All must be given.
 type Options struct {
 	Settings *config.Traces
-	// Transport sends the spans.
+	// Transport sends the spans over HTTP, and TLS is for new connections over gRPC.
 	Transport http.RoundTripper
+	TLS       func() (*tls.Config, error)
 	// Instance names this instance, and Version the program's version.
 	Instance, Version string
 	// Sent, Failed and Dropped are called with numbers of spans: of those that the collector
@@ -76,17 +78,13 @@ func Open(o Options) (*Exporter, error) {
 		return nil, err
 	}
 	h := newHeaders(o.Settings.HeadersFile, o.Transport)
-	client := otlptrace.NewUnstarted(otlptracehttp.NewClient(
-		otlptracehttp.WithEndpointURL(endpoint),
-		otlptracehttp.WithMaxResponseSize(longestResponse),
-		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: true, InitialInterval: time.Second, MaxInterval: 10 * time.Second, MaxElapsedTime: retryTimeout}),
-		otlptracehttp.WithHTTPClient(&http.Client{
-			Transport: h,
-			Timeout:   sendTimeout,
-			// A redirect could send the headers elsewhere.
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		}),
-	))
+	var sends otlptrace.Client
+	if o.Settings.Protocol == config.GRPC {
+		sends = newGRPCClient(endpoint, h, o.TLS)
+	} else {
+		sends = newHTTPClient(endpoint, h)
+	}
+	client := otlptrace.NewUnstarted(sends)
 	if err := client.Start(context.Background()); err != nil {
 		return nil, fmt.Errorf("traces: %w", err)
 	}
@@ -101,6 +99,20 @@ func Open(o Options) (*Exporter, error) {
 	)}, nil
 }
 
+func newHTTPClient(endpoint string, h *headers) otlptrace.Client {
+	return otlptracehttp.NewClient(
+		otlptracehttp.WithEndpointURL(endpoint),
+		otlptracehttp.WithMaxResponseSize(longestResponse),
+		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: true, InitialInterval: time.Second, MaxInterval: 10 * time.Second, MaxElapsedTime: retryTimeout}),
+		otlptracehttp.WithHTTPClient(&http.Client{
+			Transport: h,
+			Timeout:   sendTimeout,
+			// A redirect could send the headers elsewhere.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}),
+	)
+}
+
 // endpoint is the URL of the collector. The variables have the meaning that OpenTelemetry
 // gives them: the path of the one for traces is used as it is, the other is a base.
 func endpoint(s *config.Traces) (string, error) {
@@ -111,7 +123,10 @@ func endpoint(s *config.Traces) (string, error) {
 	text, name := os.Getenv(own), own
 	if text == "" {
 		name = base
-		text = strings.TrimSuffix(cmp.Or(os.Getenv(base), "http://localhost:4318"), "/") + "/v1/traces"
+		if text = os.Getenv(base); s.Protocol != config.GRPC {
+			text = strings.TrimSuffix(cmp.Or(text, "http://localhost:4318"), "/") + "/v1/traces"
+		}
+		text = cmp.Or(text, "http://localhost:4317")
 	}
 	url, err := config.ParseCollector(text)
 	if err != nil {
