@@ -193,7 +193,7 @@ func besideGateway(c *config.Envoy) *envoy.Settings {
 	}
 	of.HTTPListen, of.DebugListen = listen(c.HTTPListen), listen(c.DebugListen)
 	of.Stats.Statsd, of.Stats.DogStatsd = cmp.Or(c.Statsd, c.DogStatsd), c.DogStatsd != ""
-	of.Stats.Prometheus, of.Stats.Path = listen(c.PrometheusListen), "/metrics"
+	of.Stats.Prometheus, of.Stats.Path, of.Stats.LocalCache = listen(c.PrometheusListen), "/metrics", true
 	if c.TLS != nil {
 		of.TLS = envoy.TLS{Use: true, Certificate: c.TLS.Cert, Key: c.TLS.Key, ClientAuthority: c.TLS.ClientCA, ClientSAN: c.ClientName}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net"
 	"regexp"
 	"slices"
@@ -56,7 +57,6 @@ type environment struct {
 
 // unusedNames are variables of envoyproxy/ratelimit that have no effect in Stint.
 var unusedNames = []string{
-	"LOCAL_CACHE_SIZE_IN_BYTES", // refusals are remembered without it: remembered_denials
 	"REDIS_POOL_SIZE", "REDIS_PIPELINE_WINDOW", "REDIS_PIPELINE_LIMIT", "REDIS_CLUSTER_PIPELINE_PARALLELISM", "REDIS_POOL_ON_EMPTY_BEHAVIOR",
 	"REDIS_STARTUP_INITIAL_INTERVAL", "REDIS_STARTUP_MAX_INTERVAL", "REDIS_STARTUP_MAX_ELAPSED_TIME",
 	"REDIS_PERSECOND", "REDIS_PERSECOND_SOCKET_TYPE", "REDIS_PERSECOND_TYPE", "REDIS_PERSECOND_URL", "REDIS_PERSECOND_POOL_SIZE",
@@ -278,6 +278,8 @@ func (e *environment) stats(s *Stats) {
 	s.FlushInterval = e.duration("STATS_FLUSH_INTERVAL", 10*time.Second, time.Millisecond)
 	address := e.address("STATSD_HOST", "localhost", "STATSD_PORT", 8125)
 	listen, path := e.text("PROMETHEUS_ADDR", ":9090"), e.text("PROMETHEUS_PATH", "/metrics")
+	// Refusals are remembered without it: see remembered_denials. But only with it are they counted.
+	s.LocalCache = e.number("LOCAL_CACHE_SIZE_IN_BYTES", 0, 0, math.MaxInt64) > 0
 	s.Milliseconds = e.boolean("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", false)
 	s.MapperFile = e.text("PROMETHEUS_MAPPER_YAML", "")
 	mogrifiers := e.mogrifiers()

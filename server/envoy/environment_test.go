@@ -134,7 +134,7 @@ TRACING_EXPORTER_PROTOCOL=grpc`, "\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"LOCAL_CACHE_SIZE_IN_BYTES", "REDIS_PERSECOND", "REDIS_PIPELINE_WINDOW", "REDIS_POOL_SIZE"}; !slices.Equal(unused, want) {
+	if want := []string{"REDIS_PERSECOND", "REDIS_PIPELINE_WINDOW", "REDIS_POOL_SIZE"}; !slices.Equal(unused, want) {
 		t.Errorf("unused: %v, want %v", unused, want)
 	}
 	want := &envoy.Settings{
@@ -152,7 +152,7 @@ TRACING_EXPORTER_PROTOCOL=grpc`, "\n"))
 		},
 		Stats: envoy.Stats{
 			Statsd: "statsd:83", DogStatsd: true, Prometheus: ":84", Path: "/m", MapperFile: "mapper", Milliseconds: true,
-			Tags: map[string]string{"tag": "value", "other": "1"}, FlushInterval: 12 * time.Second,
+			Tags: map[string]string{"tag": "value", "other": "1"}, FlushInterval: 12 * time.Second, LocalCache: true,
 			Datadog:    map[string]string{"dd.internal.entity_id": "pod", "env": "prod", "service": "limits", "version": "1.2"},
 			Mogrifiers: []envoy.Mogrifier{{Pattern: "^a(.*)$", Name: "a", Tags: map[string]string{"rest": "$1"}}, {Pattern: "b", Name: "c"}},
 		},

@@ -98,6 +98,8 @@ type Stats struct {
 	Tags          map[string]string
 	Datadog       map[string]string // more tags, if DogStatsD
 	FlushInterval time.Duration
+	// LocalCache counts refusals without Redis apart, and keeps the statistics of the local cache.
+	LocalCache bool
 }
 
 // Mogrifier turns the names of statistics into names with tags.

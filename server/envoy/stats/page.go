@@ -23,7 +23,7 @@ func (s *Stats) Page() http.Handler {
 				lines = append(lines, name+": "+fmt.Sprintf(format, args...)+"\n")
 			}
 		}
-		for _, g := range s.runtime.read() {
+		for _, g := range s.gauges() {
 			add(g.name, "%d", g.value)
 		}
 		for _, g := range s.groups() {

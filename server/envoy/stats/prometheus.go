@@ -143,7 +143,7 @@ type collector struct{ s *Stats }
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
 func (c collector) Collect(to chan<- prometheus.Metric) {
-	gauges := c.s.runtime.read()
+	gauges := c.s.gauges()
 	for _, s := range c.s.prometheus.update(c.s.groups(), gauges, time.Now()) {
 		to <- s
 	}

@@ -116,7 +116,10 @@ func TestPrometheusCountsLocalCacheOnce(t *testing.T) {
 	v.Descriptors[0].Stat, v.Descriptors[0].Rule.Descriptor.Stat = "shop.user.path", "shop.user.path"
 	v.Each[0].Allowed, v.Each[0].Outcome, v.Each[0].Remembered = false, 2, true
 	kept.Decided(calls, v, false)
-	want := `ratelimit_service_rate_limit_over_limit{domain="shop",key1="user",key2="path"} 1
+	want := `ratelimit_localcache_hitCount 1
+ratelimit_localcache_lookupCount 1
+ratelimit_localcache_missCount 0
+ratelimit_service_rate_limit_over_limit{domain="shop",key1="user",key2="path"} 1
 ratelimit_service_rate_limit_over_limit_with_local_cache{domain="shop",key1="user",key2="path"} 1
 ratelimit_service_rate_limit_total_hits{domain="shop",key1="user",key2="path"} 1
 `

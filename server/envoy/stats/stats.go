@@ -47,6 +47,7 @@ type Stats struct {
 	service *group
 	errors  *group
 	runtime *runtimeStats
+	local   *localCache // nil: there are no statistics of it
 
 	mu      sync.Mutex // guards changes of methods
 	methods atomic.Pointer[map[string]*method]
@@ -114,6 +115,9 @@ func New(c Config) (*Stats, error) {
 		runtime: newRuntimeStats(),
 		more:    c.More,
 	}
+	if c.Stats.LocalCache {
+		s.local = new(localCache)
+	}
 	s.methods.Store(&map[string]*method{})
 	if s.log == nil {
 		s.log = slog.Default()
@@ -165,7 +169,7 @@ func (s *Stats) flush() {
 	if s.statsd == nil {
 		return
 	}
-	gauges, was := s.runtime.read(), s.statsd.failing
+	gauges, was := s.gauges(), s.statsd.failing
 	switch err := s.statsd.flush(s.groups(), gauges, s.methodsNow()); {
 	case err != nil && !was:
 		s.log.Warn("statsd cannot be reached; statistics are kept until it can", "address", s.statsd.address, "error", err)
@@ -185,6 +189,9 @@ func (s *Stats) sweep(now time.Time) {
 		}
 	}
 }
+
+// gauges reads all gauges, and updates the counters of the runtime.
+func (s *Stats) gauges() []gauge { return s.local.appendTo(s.runtime.read()) }
 
 // groups are all counters.
 func (s *Stats) groups() []*group {
@@ -308,6 +315,7 @@ func (s *Stats) decided(calls *rules.Descriptors, v *server.Verdict, i int) {
 		d = &before
 	}
 	h := q.split(d)
+	s.local.note(&h)
 	own := m.Rule.Descriptor.Stat
 	if m.Stat == own {
 		s.rules.add(own, false, &h)

@@ -214,7 +214,8 @@ func TestRememberedRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(store.Close)
-	s, kept := envoyOf(t, shop, new(envoy.Settings), stint.NewLimiter(store))
+	plain, uncounted := envoyOf(t, shop, new(envoy.Settings), stint.NewLimiter(store))
+	s, kept := envoyOf(t, shop, &envoy.Settings{Stats: envoy.Stats{LocalCache: true}}, stint.NewLimiter(store))
 	const path = "ratelimit.service.rate_limit.shop.path."
 	counts := counters(t, kept)
 	for began := time.Now(); counts[path+"over_limit_with_local_cache"] == 0; counts = counters(t, kept) {
@@ -225,6 +226,17 @@ func TestRememberedRefusals(t *testing.T) {
 	over, cached := counts[path+"over_limit"], counts[path+"over_limit_with_local_cache"]
 	if cached != 1 || over < 2 || counts[path+"total_hits"] != over+counts[path+"within_limit"] {
 		t.Errorf("%v", counts)
+	}
+	const cache = "ratelimit.localcache."
+	if all := counts[path+"total_hits"]; counts[cache+"hitCount"] != 1 || counts[cache+"missCount"] != all-1 || counts[cache+"lookupCount"] != all {
+		t.Errorf("of the cache: %v", counts)
+	}
+	for range 100 { // where there is no cache, its refusals are as others
+		ask(t, plain, 1, "shop", "path=/a")
+	}
+	counts = counters(t, uncounted)
+	if _, ok := counts[cache+"hitCount"]; ok || counts[path+"over_limit"] != 100 || counts[path+"over_limit_with_local_cache"] != 0 {
+		t.Errorf("without a cache: %v", counts)
 	}
 }
 
@@ -329,7 +341,7 @@ func TestDecidedDoesNotAllocate(t *testing.T) {
 }
 
 func decided(t testing.TB) (*stats.Stats, *rules.Descriptors, *server.Verdict) {
-	kept, err := stats.New(stats.Config{NearLimitRatio: 0.8, Stats: envoy.Stats{Prometheus: ":9090", Path: "/metrics"}})
+	kept, err := stats.New(stats.Config{NearLimitRatio: 0.8, Stats: envoy.Stats{Prometheus: ":9090", Path: "/metrics", LocalCache: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
