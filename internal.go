@@ -185,17 +185,30 @@ func (internals) Owes(l *Limiter) bool {
 	return k.bytes > 0
 }
 
+// UnderAMinute reports whether the period of l is less than a minute. Limits of the calendar, those that
+// are in flight, and nil have none.
+func (internals) UnderAMinute(l *Limit) bool {
+	return l != nil && l.spec.Period > 0 && l.spec.Period < time.Minute
+}
+
 // Probe asks s for a decision and returns why it made none; nil: it decides. It takes a
 // unit of key, under a limit of its own: a server that is a replica, or full, still
-// answers requests that take nothing. In a Cluster, key says which node is asked.
-func (internals) Probe(ctx context.Context, s Store, key string) error {
-	_, err := s.Take(ctx, &Request{Asks: []Ask{{Key: key, Limit: probing}}}, nil)
+// answers requests that take nothing. l, which may be nil, and key say which server is asked.
+func (internals) Probe(ctx context.Context, s Store, l *Limit, key string) error {
+	limit := probing
+	if (internals{}).UnderAMinute(l) {
+		limit = probingSeconds
+	}
+	_, err := s.Take(ctx, &Request{Asks: []Ask{{Key: key, Limit: limit}}}, nil)
 	return err
 }
 
-// probing is the limit of probes, which must not find it exhausted. Its name keeps its counts
-// apart from those of callers.
-var probing = MustLimit("stint probe: 1000000 per 1s")
+// The limits of probes, which must not find them exhausted. Their name keeps their counts apart from
+// those of callers.
+var (
+	probing        = MustLimit("stint probe: 1000000 per 1m")
+	probingSeconds = MustLimit("stint probe: 1000000 per 1s")
+)
 
 // DryRun fills out with what s would answer now to each ask of r if it came alone. It
 // takes nothing and counts no violation. Penalties play no part: see Record. out must have

@@ -133,7 +133,7 @@ func TestProbe(t *testing.T) {
 		fails func(*stint.Request) error
 		want  bool
 	}{"decides": {func(*stint.Request) error { return nil }, true}, "read only": {readOnly, false}} {
-		if err := stint.Internal().Probe(t.Context(), failsIf{new(stint.Memory), c.fails}, "k"); (err == nil) != c.want {
+		if err := stint.Internal().Probe(t.Context(), failsIf{new(stint.Memory), c.fails}, nil, "k"); (err == nil) != c.want {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -144,7 +144,7 @@ func TestProbe(t *testing.T) {
 func TestOwnLimitsShareNothing(t *testing.T) {
 	second := stint.MustLimit("5 per 1s")
 	for name, first := range map[string]func(context.Context, stint.Store) error{
-		"probe": func(ctx context.Context, s stint.Store) error { return stint.Internal().Probe(ctx, s, "k") },
+		"probe": func(ctx context.Context, s stint.Store) error { return stint.Internal().Probe(ctx, s, second, "k") },
 		"dry run": func(ctx context.Context, s stint.Store) error {
 			out := make([]stint.Decision, 1)
 			err := stint.Internal().DryRun(ctx, s, &stint.Request{Asks: []stint.Ask{{Key: "k", Limit: second}}}, out)

@@ -112,7 +112,7 @@ func (f *Fallback) note(ctx context.Context, r *stint.Request, began time.Durati
 	}
 	alive := isAlive(err)
 	if alive || err == nil && (f.Breaker.Slow == 0 || ended-began < f.Breaker.Slow) {
-		f.parts.each(r.Asks, func(q *storePart, _ string) { q.answered(ended) })
+		f.parts.each(r.Asks, func(q *storePart, _ *stint.Ask) { q.answered(ended) })
 		if err == nil {
 			f.repaySoon(ended)
 		}
@@ -123,17 +123,17 @@ func (f *Fallback) note(ctx context.Context, r *stint.Request, began time.Durati
 		why = fmt.Errorf("stint: the store took %s", ended-began)
 	}
 	// Which of several parts failed is unknown; those that answer a probe are doubted no more.
-	f.parts.each(r.Asks, func(q *storePart, key string) { f.failed(q, key, began, ended, why) })
+	f.parts.each(r.Asks, func(q *storePart, a *stint.Ask) { f.failed(q, a, began, ended, why) })
 }
 
-// probe asks about a key that a call failed for, so that in a Cluster the same node answers. An
+// probe asks about a key and a limit that a call failed for, so that the same server answers. An
 // answer too late for a request is errLate.
-func (f *Fallback) probe(ctx context.Context, key string, patience time.Duration) error {
+func (f *Fallback) probe(ctx context.Context, l *stint.Limit, key string, patience time.Duration) error {
 	inTime := or(f.Deadline, DefaultDeadline)
 	ctx, cancel := context.WithTimeout(ctx, max(inTime, patience))
 	defer cancel()
 	began := time.Now()
-	err := internal.Probe(ctx, f.Store, key)
+	err := internal.Probe(ctx, f.Store, l, key)
 	if isAlive(err) {
 		err = nil
 	}

@@ -65,7 +65,7 @@ func (f *Fallback) remote(calls []stint.HoldCall) (n int) {
 	open := f.State() != Closed
 	for n < min(len(calls), listPart) {
 		c := &calls[n]
-		if isHere(c) || open && !f.parts.of(c.Key).isClosed() {
+		if isHere(c) || open && !f.parts.of(c.Limit, c.Key).isClosed() {
 			break
 		}
 		n++

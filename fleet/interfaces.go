@@ -52,14 +52,14 @@ type Membership interface {
 	Heartbeat(ctx context.Context) (live int, err error)
 }
 
-// Partitioned is a Store whose keys lie on several servers, each of which may fail alone. A
+// Partitioned is a Store whose counts lie on several servers, each of which may fail alone. A
 // Fallback has one circuit breaker for each server: it stops asking one that fails, and
 // goes on asking the others.
 type Partitioned interface {
-	// Partition names the server that has the key, as far as the Store knows. "": it does
-	// not know, or there is only one server. It is called for each request and must not
-	// block.
-	Partition(key string) string
+	// Partition names the server that has the count of key under l, as far as the Store
+	// knows. l is nil for a penalty of the key alone. "": it does not know, or there is only
+	// one server. It is called for each request and must not block.
+	Partition(l *stint.Limit, key string) string
 	// Partitions names all servers that the Store knows. None: there is only one server.
 	Partitions() []string
 }

@@ -88,7 +88,7 @@ func bytesOfTheUnsettled(t *testing.T, key func(int) string) {
 	if bytes > most*11/10 || bytes < most/3 {
 		t.Errorf("%d bytes of heap, want at most %d, and not far less", bytes, most)
 	}
-	if some := f.ledger.claimUnsettled(n, time.Since(f.start), func(string) bool { return true }); len(some) != n || f.ledger.size != 0 || f.ledger.settles.Load() {
+	if some := f.ledger.claimUnsettled(n, time.Since(f.start), func(*stint.Limit, string) bool { return true }); len(some) != n || f.ledger.size != 0 || f.ledger.settles.Load() {
 		t.Errorf("%d of %d were taken out, and %d bytes are left", len(some), n, f.ledger.size)
 	}
 }

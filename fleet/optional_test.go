@@ -22,9 +22,9 @@ func (s strangers) Unwrap() stint.Store { return s.inner }
 // all is a Store that can do everything, on two servers that three instances share.
 type all struct{ *notifier }
 
-func (all) Heartbeat(context.Context) (int, error) { return 3, nil }
-func (all) Partition(key string) string            { return key[:1] }
-func (all) Partitions() []string                   { return []string{"a", "b"} }
+func (all) Heartbeat(context.Context) (int, error)      { return 3, nil }
+func (all) Partition(_ *stint.Limit, key string) string { return key[:1] }
+func (all) Partitions() []string                        { return []string{"a", "b"} }
 
 // What a wrapper cannot do does not hide what its Store can: around each layer and inside of
 // it, whatever a stranger puts between.
@@ -105,7 +105,7 @@ func TestWrappersHideNothing(t *testing.T) {
 			} else if n, err := m.Heartbeat(ctx); n != 3 || err != nil {
 				t.Error(n, err)
 			}
-			if p, ok := stint.As[fleet.Partitioned](s); !ok || p.Partition("b1") != "b" {
+			if p, ok := stint.As[fleet.Partitioned](s); !ok || p.Partition(nil, "b1") != "b" {
 				t.Error("it has no partitions")
 			}
 			ended, cancel := context.WithCancel(ctx)

@@ -37,11 +37,11 @@ func (p *parts) init(store stint.Store, b Breaker) {
 	p.one.settings.Changed = func(_ BreakerState, why error) { p.changed(&p.one, why) }
 }
 
-func (p *parts) of(key string) *storePart {
+func (p *parts) of(l *stint.Limit, key string) *storePart {
 	if p.store == nil {
 		return &p.one
 	}
-	name := p.store.Partition(key)
+	name := p.store.Partition(l, key)
 	if name == "" {
 		return &p.one
 	}
@@ -65,31 +65,31 @@ func (p *parts) failing(asks []stint.Ask) *storePart {
 		return nil
 	}
 	for i := range asks {
-		if q := p.of(asks[i].Key); !q.isClosed() {
+		if q := p.of(asks[i].Limit, asks[i].Key); !q.isClosed() {
 			return q
 		}
 	}
 	return nil
 }
 
-// each calls f for each part on which some asks lie, with the first key there.
-func (p *parts) each(asks []stint.Ask, f func(q *storePart, key string)) {
+// each calls f for each part on which some asks lie, with the first of these.
+func (p *parts) each(asks []stint.Ask, f func(q *storePart, a *stint.Ask)) {
 	if p.store == nil {
-		f(&p.one, asks[0].Key)
+		f(&p.one, &asks[0])
 		return
 	}
 	var few [4]*storePart
 	seen := few[:0]
 next:
 	for i := range asks {
-		q := p.of(asks[i].Key)
+		q := p.of(asks[i].Limit, asks[i].Key)
 		for _, s := range seen {
 			if s == q {
 				continue next
 			}
 		}
 		seen = append(seen, q)
-		f(q, asks[i].Key)
+		f(q, &asks[i])
 	}
 }
 
@@ -141,12 +141,12 @@ func (p *parts) close() {
 	})
 }
 
-func (f *Fallback) failed(q *storePart, key string, began, ended time.Duration, why error) {
+func (f *Fallback) failed(q *storePart, a *stint.Ask, began, ended time.Duration, why error) {
 	if !q.failure(&q.settings, began, ended) {
 		return
 	}
-	key = strings.Clone(key)
-	probe := func(ctx context.Context, patience time.Duration) error { return f.probe(ctx, key, patience) }
+	key, limit := strings.Clone(a.Key), a.Limit
+	probe := func(ctx context.Context, patience time.Duration) error { return f.probe(ctx, limit, key, patience) }
 	q.doubt(&q.settings, why, probe, func() {
 		f.repayAt.Store(0)
 		f.repaySoon(time.Since(f.start))

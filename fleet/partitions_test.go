@@ -21,8 +21,8 @@ type cluster struct {
 	hangs map[string]bool
 }
 
-func (c *cluster) Partition(key string) string { return key[:1] }
-func (c *cluster) Partitions() []string        { return []string{"a", "b", "c"} }
+func (c *cluster) Partition(_ *stint.Limit, key string) string { return key[:1] }
+func (c *cluster) Partitions() []string                        { return []string{"a", "b", "c"} }
 
 func (c *cluster) set(hangs ...string) {
 	c.mu.Lock()

@@ -32,7 +32,7 @@ func (m *moving) part(key string) string {
 	return m.names[int(h.Sum32())%len(m.names)]
 }
 
-func (m *moving) Partition(key string) string {
+func (m *moving) Partition(_ *stint.Limit, key string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.part(key)

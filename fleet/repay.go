@@ -29,7 +29,7 @@ func (f *Fallback) repaySoon(now time.Duration) {
 // not asked are left.
 func (f *Fallback) repay() {
 	for f.settleKept() {
-		p := f.ledger.claimSome(repayBatch, f.clock(), f.Live(), func(e *debt) bool { return f.asks(e.key) })
+		p := f.ledger.claimSome(repayBatch, f.clock(), f.Live(), func(e *debt) bool { return f.asks(e.limit, e.key) })
 		if p == nil {
 			break
 		}
@@ -41,9 +41,9 @@ func (f *Fallback) repay() {
 	f.repaying.Store(false)
 }
 
-// asks reports whether the Store is asked about a key.
-func (f *Fallback) asks(key string) bool {
-	return f.State() == Closed || f.parts.of(key).isClosed()
+// asks reports whether the Store is asked about a key under l.
+func (f *Fallback) asks(l *stint.Limit, key string) bool {
+	return f.State() == Closed || f.parts.of(l, key).isClosed()
 }
 
 // pay charges each debt by itself: what is due or the limit has left. As others may charge meanwhile,

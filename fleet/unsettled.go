@@ -72,7 +72,7 @@ func (l *ledger) keep(u unsettled) {
 
 // claimUnsettled takes out up to n settlements that are to be sent now and can be, and drops those whose holds have run
 // out.
-func (l *ledger) claimUnsettled(n int, now time.Duration, asks func(key string) bool) (some []unsettled) {
+func (l *ledger) claimUnsettled(n int, now time.Duration, asks func(l *stint.Limit, key string) bool) (some []unsettled) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.unsettled = slices.DeleteFunc(l.unsettled, func(u unsettled) bool {
@@ -80,7 +80,7 @@ func (l *ledger) claimUnsettled(n int, now time.Duration, asks func(key string) 
 		case now >= u.until:
 		case now < u.from:
 			return false
-		case len(some) < n && asks(u.call.Key):
+		case len(some) < n && asks(u.call.Limit, u.call.Key):
 			some = append(some, u)
 		default:
 			return false

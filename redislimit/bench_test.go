@@ -199,12 +199,12 @@ func BenchmarkConnections(b *testing.B) {
 func BenchmarkPart(b *testing.B) {
 	s := open(b, redistest.StartReplicated(b, 3, 0).URL())
 	b.Run("part", func(b *testing.B) {
-		for s.Partition("192.0.2.1") == "" {
+		for s.Partition(nil, "192.0.2.1") == "" {
 			time.Sleep(time.Millisecond)
 		}
 		b.ReportAllocs()
 		for b.Loop() {
-			s.Partition("192.0.2.1")
+			s.Partition(nil, "192.0.2.1")
 		}
 	})
 	b.Run("decision", func(b *testing.B) {

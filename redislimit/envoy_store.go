@@ -90,7 +90,7 @@ func (s *Store) takeMixed(ctx context.Context, m *mixed, r *stint.Request, out [
 		refunded = s.refundParts(ctx, parts)
 	}
 	if err == nil && !m.counts.fits {
-		err = s.punishEnvoy(ctx, &m.envoy)
+		err = s.punish(ctx, &m.envoy, own)
 	}
 	if err != nil {
 		if len(parts) > 0 && errors.Is(err, fleet.ErrNotCharged) && own.decision.Allowed {
@@ -120,11 +120,12 @@ func (m *mixed) decide() error {
 	return nil
 }
 
-// punishEnvoy counts the violations of the asks of p that refuse.
-func (s *Store) punishEnvoy(ctx context.Context, p *part) error {
+// punish counts the violations of the asks of p that refuse, but for those that own has counted: of asks
+// with the same key and penalty, a request counts one.
+func (s *Store) punish(ctx context.Context, p, own *part) error {
 	violating := stint.Request{At: p.request.At}
 	for i := range p.each {
-		if a := &p.request.Asks[i]; !p.each[i].Allowed && a.Penalty != nil {
+		if a := &p.request.Asks[i]; p.violates(i) && !own.counted(a) {
 			violating.Asks = append(violating.Asks, stint.Ask{Key: a.Key, Penalty: a.Penalty})
 		}
 	}
@@ -137,6 +138,22 @@ func (s *Store) punishEnvoy(ctx context.Context, p *part) error {
 	}
 	p.decision.Outcome, p.decision.Penalty, p.decision.Violations, p.decision.BanLeft = d.Outcome, d.Penalty, d.Violations, d.BanLeft
 	return nil
+}
+
+// violates reports whether the i-th ask refuses, and that counts under its penalty.
+func (p *part) violates(i int) bool {
+	d := &p.each[i]
+	return !d.Allowed && !d.Busy && p.request.Asks[i].Penalty != nil && p.request.Asks[i].Limit != nil
+}
+
+// counted reports whether a violation of the key and the penalty of a was counted with p.
+func (p *part) counted(a *stint.Ask) bool {
+	for i := range p.each {
+		if b := &p.request.Asks[i]; p.violates(i) && b.Key == a.Key && b.Penalty.ID() == a.Penalty.ID() {
+			return true
+		}
+	}
+	return false
 }
 
 // takeBatchMixed is TakeBatch if some requests have counts in Envoy's keys; all has a nil for each of

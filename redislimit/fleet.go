@@ -89,7 +89,9 @@ var _ fleet.Partitioned = (*Store)(nil)
 
 // Partition implements fleet.Partitioned. It returns the address of the Cluster node that
 // has the key, as the Cluster reported it in the last seconds.
-func (s *Store) Partition(key string) string { return s.conn.Topology().Node(slot(key)) }
+func (s *Store) Partition(_ *stint.Limit, key string) string {
+	return s.conn.Topology().Node(slot(key))
+}
 
 // Partitions implements fleet.Partitioned.
 func (s *Store) Partitions() []string { return s.conn.Topology().Nodes() }

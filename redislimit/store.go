@@ -94,8 +94,16 @@ func (s *Store) Namespace() string { return s.namespace }
 
 // WithFallback implements stint.Networked. It returns a fleet.Store, with its defaults,
 // around this Store: the same one at each call, until Close.
-func (s *Store) WithFallback() stint.Store {
-	f := &s.fallback
+func (s *Store) WithFallback() stint.Store { return s.fallback.of(s) }
+
+type fallback struct {
+	mu     sync.Mutex
+	store  *fleet.Store // nil: nothing yet
+	closed bool
+}
+
+// of returns the same fleet.Store of s at each call.
+func (f *fallback) of(s stint.Store) stint.Store {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.store == nil {
@@ -105,12 +113,6 @@ func (s *Store) WithFallback() stint.Store {
 		}
 	}
 	return f.store
-}
-
-type fallback struct {
-	mu     sync.Mutex
-	store  *fleet.Store // nil: nothing yet
-	closed bool
 }
 
 func (f *fallback) close() {

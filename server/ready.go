@@ -35,7 +35,7 @@ type probed struct{ err error }
 func (s *Server) storeDecides(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	return stint.Internal().Probe(ctx, s.limiter.Store, probeKey)
+	return stint.Internal().Probe(ctx, s.limiter.Store, nil, probeKey)
 }
 
 // probeStore asks the store once, and keeps the result.

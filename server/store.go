@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,10 +37,35 @@ func (c *Config) OpenStore(keys *redislimit.EnvoyKeys) (done func(), err error) 
 	if log == nil {
 		log = slog.Default()
 	}
+	first, err := connect(s, s.Store, keys, log)
+	if err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	s.Namespace = first.Namespace()
+	log.Info("what is kept in the store is shared with every instance in its namespace", "namespace", s.Namespace)
+	c.Documents = first.Documents()
+	if s.PerSecondStore == "" {
+		c.Limiter = stint.NewLimiter(first)
+		c.Findings = func() []rules.Finding { return storeFindings(first) }
+		return first.Close, nil
+	}
+	second, err := connect(s, s.PerSecondStore, keys, log.With("store", "of limits per second"))
+	if err != nil {
+		first.Close()
+		return nil, fmt.Errorf("store of limits per second: %w", err)
+	}
+	both := redislimit.NewDivided(first, second)
+	c.Limiter = stint.NewLimiter(both)
+	c.Findings = func() []rules.Finding { return slices.Concat(storeFindings(first), storeFindings(second)) }
+	return both.Close, nil
+}
+
+// connect opens one store.
+func connect(s *config.Settings, address string, keys *redislimit.EnvoyKeys, log *slog.Logger) (*redislimit.Store, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), firstAttempt)
 	defer cancel()
 	said := ""
-	store, err := redislimit.Connect(ctx, s.Store, redislimit.Options{
+	return redislimit.Connect(ctx, address, redislimit.Options{
 		Namespace:  s.Namespace,
 		Background: true,
 		Log:        log,
@@ -55,14 +81,6 @@ func (c *Config) OpenStore(keys *redislimit.EnvoyKeys) (done func(), err error) 
 			log.Info("store", "product", server.Product, "version", server.Version, "cluster", server.Cluster)
 		},
 	})
-	if err != nil {
-		return nil, fmt.Errorf("store: %w", err)
-	}
-	s.Namespace = store.Namespace()
-	log.Info("what is kept in the store is shared with every instance in its namespace", "namespace", s.Namespace)
-	c.Limiter, c.Documents = stint.NewLimiter(store), store.Documents()
-	c.Findings = func() []rules.Finding { return storeFindings(store) }
-	return store.Close, nil
 }
 
 func storeFindings(s *redislimit.Store) []rules.Finding {

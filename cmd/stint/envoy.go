@@ -160,7 +160,7 @@ const envoyDecisionTimeout = 250 * time.Millisecond
 func (c *envoyChoice) settings(of *envoy.Settings) (config.Settings, error) {
 	s := config.Default()
 	s.CheckListen, s.ProbeListen, s.Admin.Listen = config.Off, c.probeListen, c.adminListen
-	s.Store, s.Namespace = of.Redis.Store, of.Redis.Namespace
+	s.Store, s.PerSecondStore, s.Namespace = of.Redis.Store, of.Redis.PerSecond, of.Redis.Namespace
 	s.DecisionTimeout = cmp.Or(of.Redis.DecisionTimeout, envoyDecisionTimeout)
 	s.Envoy = config.DefaultEnvoy() // whose listeners count where memory is divided
 	s.Log.JSON = of.LogFormat == "json"

@@ -145,6 +145,47 @@ func TestEnvoySharedCounts(t *testing.T) {
 	}
 }
 
+// TestEnvoyPerSecond is REDIS_PERSECOND: limits of less than a minute count in another Redis, in either
+// form of keys, and it may be away without the other.
+func TestEnvoyPerSecond(t *testing.T) {
+	for _, shared := range []string{"false", "true"} {
+		t.Run("STINT_ENVOY_KEYS="+shared, func(t *testing.T) {
+			t.Parallel()
+			first, second := redistest.Start(t), redistest.Start(t)
+			variables, _ := runtimeDirectory(t, map[string]string{"shop.yaml": `domain: shop
+descriptors:
+  - {key: second, rate_limit: {unit: second, requests_per_unit: 1000000}}
+  - {key: minute, rate_limit: {unit: day, requests_per_unit: 3}}
+`})
+			s := asEnvoy(t, append(variables, "REDIS_URL="+first.Addr, "REDIS_PERSECOND=true", "REDIS_PERSECOND_URL="+second.Addr, "STINT_ENVOY_KEYS="+shared)...)
+			counts := func(in *redistest.Server, what string) int {
+				client := in.Client(t)
+				keys, err := client.Do(t.Context(), client.B().Keys().Pattern("*"+what+"*").Build()).AsStrSlice()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return len(keys)
+			}
+			await.Until(t, "both count", func() bool {
+				s.ask(t, "shop", "second=1")
+				return counts(second, "second") == 1
+			})
+			s.asks(t, "OK 2", "shop", "minute=1")
+			if counts(first, "second") != 0 || counts(first, "minute") != 1 || counts(second, "minute") != 0 {
+				t.Error("a count is in the other Redis")
+			}
+			second.Stop(t)
+			await.Until(t, "the second is known to be away", func() bool {
+				s.ask(t, "shop", "second=1")
+				return strings.Contains(s.log.String(), "the second Redis")
+			})
+			s.asks(t, "OK 1", "shop", "minute=1") // with its number, so of the store
+			s.asks(t, "OK 0", "shop", "minute=1")
+			s.asks(t, "OVER_LIMIT 0", "shop", "minute=1")
+		})
+	}
+}
+
 // TestEnvoyHealthNeedsRedis is REDIS_HEALTH_CHECK_ACTIVE_CONNECTION.
 func TestEnvoyHealthNeedsRedis(t *testing.T) {
 	redis := redistest.Start(t)

@@ -116,7 +116,7 @@ const evictionTimeout = time.Second
 
 // watchEviction warns of each eviction policy of the store's server that drops counts.
 func watchEviction(ctx context.Context, store stint.Store, log *slog.Logger) {
-	s, ok := store.(*redislimit.Store)
+	s, ok := stint.As[*redislimit.Store](store)
 	if !ok {
 		return
 	}

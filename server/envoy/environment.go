@@ -43,6 +43,11 @@ func FromEnvironment(variables []string, checkStore func(address string) error) 
 		if err := checkStore(s.Redis.Store); err != nil {
 			e.report("REDIS_URL", "%v", err)
 		}
+		if s.Redis.PerSecond != "" && s.Redis.PerSecond != "memory" {
+			if err := checkStore(s.Redis.PerSecond); err != nil {
+				e.report("REDIS_PERSECOND_URL", "%v", err)
+			}
+		}
 	}
 	e.tracing(&s.Tracing)
 	return s, e.unused(), errors.Join(e.wrong...)
@@ -59,9 +64,8 @@ type environment struct {
 var unusedNames = []string{
 	"REDIS_POOL_SIZE", "REDIS_PIPELINE_WINDOW", "REDIS_PIPELINE_LIMIT", "REDIS_CLUSTER_PIPELINE_PARALLELISM", "REDIS_POOL_ON_EMPTY_BEHAVIOR",
 	"REDIS_STARTUP_INITIAL_INTERVAL", "REDIS_STARTUP_MAX_INTERVAL", "REDIS_STARTUP_MAX_ELAPSED_TIME",
-	"REDIS_PERSECOND", "REDIS_PERSECOND_SOCKET_TYPE", "REDIS_PERSECOND_TYPE", "REDIS_PERSECOND_URL", "REDIS_PERSECOND_POOL_SIZE",
-	"REDIS_PERSECOND_AUTH", "REDIS_PERSECOND_TLS", "REDIS_PERSECOND_SENTINEL_AUTH", "REDIS_PERSECOND_PIPELINE_WINDOW", "REDIS_PERSECOND_PIPELINE_LIMIT",
-	"REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", "REDIS_PERSECOND_TIMEOUT", "REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR",
+	"REDIS_PERSECOND_POOL_SIZE", "REDIS_PERSECOND_PIPELINE_WINDOW", "REDIS_PERSECOND_PIPELINE_LIMIT",
+	"REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", "REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR",
 	"MEMCACHE_HOST_PORT", "MEMCACHE_MAX_IDLE_CONNS", "MEMCACHE_SRV", "MEMCACHE_SRV_REFRESH", "MEMCACHE_TLS", "MEMCACHE_TLS_CLIENT_CERT",
 	"MEMCACHE_TLS_CLIENT_KEY", "MEMCACHE_TLS_CACERT", "MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION",
 	"TRACING_SERVICE_NAMESPACE", "TRACING_SERVICE_INSTANCE_ID",
@@ -69,13 +73,18 @@ var unusedNames = []string{
 }
 
 func (e *environment) unused() []string {
-	for _, name := range unusedNames {
+	e.ignored(unusedNames...)
+	slices.Sort(e.ignore)
+	return slices.Compact(e.ignore)
+}
+
+// ignored notes variables that have no effect, of those that are set.
+func (e *environment) ignored(names ...string) {
+	for _, name := range names {
 		if e.values[name] != "" {
 			e.ignore = append(e.ignore, name)
 		}
 	}
-	slices.Sort(e.ignore)
-	return slices.Compact(e.ignore)
 }
 
 // set reports whether a variable is set to something.
@@ -357,8 +366,8 @@ func (e *environment) counting(s *Settings) {
 	s.Shadow, s.Quota = e.boolean("SHADOW_MODE", false), e.boolean("QUOTA_MODE", false)
 	s.HealthNeedsConfig = e.boolean("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", false)
 	s.HealthNeedsStore = e.boolean("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", false)
-	if !s.SharedCounters && e.set("EXPIRATION_JITTER_MAX_SECONDS") {
-		e.ignore = append(e.ignore, "EXPIRATION_JITTER_MAX_SECONDS")
+	if !s.SharedCounters {
+		e.ignored("EXPIRATION_JITTER_MAX_SECONDS")
 	}
 	// A call that takes all or nothing charges no descriptor because of another one anyway.
 	if e.boolean("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", false) && s.Each {

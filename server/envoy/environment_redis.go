@@ -14,46 +14,58 @@ import (
 // redisNames are the variables that say where and how to reach Redis.
 var redisNames = []string{"REDIS_URL", "REDIS_TYPE", "REDIS_SOCKET_TYPE", "REDIS_AUTH", "REDIS_TLS", "REDIS_SENTINEL_AUTH"}
 
-// redis makes one address of the variables REDIS_*. If none of them says where Redis is, counts
-// are kept in memory.
+// redis reads the variables REDIS_*. If none of them says where Redis is, counts are kept in memory.
 func (e *environment) redis(s *Settings) Redis {
 	r := Redis{Store: "memory", Chosen: e.set(redisNames...), DecisionTimeout: e.duration("STINT_DECISION_TIMEOUT", 0, time.Millisecond)}
 	if s.KeyPrefix != "" && !s.SharedCounters {
 		r.Namespace = namespaceOf(s.KeyPrefix)
 	}
-	timeout := e.duration("REDIS_TIMEOUT", 0, 0)
-	address := e.values["REDIS_URL"]
-	if !r.Chosen || address == "memory" {
-		return r
+	perSecond := e.boolean("REDIS_PERSECOND", false)
+	if r.Chosen && e.values["REDIS_URL"] != "memory" {
+		r.Store = e.redisAddress("REDIS_", "/var/run/nutcracker/ratelimit.sock")
 	}
+	switch {
+	case perSecond && r.Store == "memory":
+		e.report("REDIS_PERSECOND", "needs a REDIS_URL: counts are kept in memory")
+	case perSecond:
+		r.PerSecond = e.redisAddress("REDIS_PERSECOND_", "/var/run/nutcracker/ratelimitpersecond.sock")
+	default:
+		e.ignored("REDIS_PERSECOND_SOCKET_TYPE", "REDIS_PERSECOND_TYPE", "REDIS_PERSECOND_URL", "REDIS_PERSECOND_AUTH",
+			"REDIS_PERSECOND_TLS", "REDIS_PERSECOND_SENTINEL_AUTH", "REDIS_PERSECOND_TIMEOUT")
+	}
+	if r.Chosen && !strings.HasPrefix(r.Store, "rediss") && !strings.HasPrefix(r.PerSecond, "rediss") {
+		e.ignored("REDIS_TLS_CACERT", "REDIS_TLS_CLIENT_CERT", "REDIS_TLS_CLIENT_KEY")
+	}
+	return r
+}
+
+// redisAddress makes one address of the variables that begin with a prefix. otherwise is the socket that
+// envoyproxy/ratelimit takes if there is no URL.
+func (e *environment) redisAddress(prefix, otherwise string) string {
+	timeout := e.duration(prefix+"TIMEOUT", 0, 0)
+	address := e.values[prefix+"URL"]
 	if scheme, _, ok := strings.Cut(address, "://"); ok && scheme != "redis" && scheme != "rediss" && scheme != "unix" {
-		e.redisAlone("is an address of Stint, which has all settings")
-		r.Store = address
-		return r
+		for _, name := range []string{"AUTH", "TLS", "SENTINEL_AUTH"} {
+			if e.set(prefix + name) {
+				e.report(prefix+name, "%sURL is an address of Stint, which has all settings: unset this", prefix)
+			}
+		}
+		return address
 	}
-	t := e.redisTarget(address)
-	if t == nil {
-		return r
+	t := &redisTarget{prefix: prefix, kind: "redis", query: url.Values{}}
+	if !e.redisTarget(t, address, otherwise) {
+		return "memory"
 	}
 	if timeout > 0 {
 		t.query.Set("timeout", min(max(timeout, 10*time.Millisecond), time.Minute).String())
 	}
 	e.redisTLS(t)
-	r.Store = t.address()
-	return r
-}
-
-// redisAlone reports the variables that contradict a REDIS_URL that has everything.
-func (e *environment) redisAlone(why string) {
-	for _, name := range []string{"REDIS_AUTH", "REDIS_TLS", "REDIS_SENTINEL_AUTH"} {
-		if e.set(name) {
-			e.report(name, "REDIS_URL %s: unset this", why)
-		}
-	}
+	return t.address()
 }
 
 // redisTarget is an address in parts.
 type redisTarget struct {
+	prefix         string // of the variables
 	kind           string // redis, redis+cluster, redis+sentinel or unix
 	encrypted      bool
 	user, password string
@@ -81,42 +93,41 @@ func (t *redisTarget) address() string {
 // escape escapes all that may end a user or a password in an address.
 func escape(text string) string { return strings.ReplaceAll(url.QueryEscape(text), "+", "%20") }
 
-// redisTarget reads REDIS_TYPE, REDIS_SOCKET_TYPE, REDIS_URL and the passwords. nil: something is wrong.
-func (e *environment) redisTarget(address string) *redisTarget {
-	t := &redisTarget{kind: "redis", query: url.Values{}}
-	kind := e.choice("REDIS_TYPE", "SINGLE", "CLUSTER", "SENTINEL")
+// redisTarget reads TYPE, SOCKET_TYPE, URL and the passwords into t. false: something is wrong.
+func (e *environment) redisTarget(t *redisTarget, address, otherwise string) bool {
+	kind := e.choice(t.prefix+"TYPE", "SINGLE", "CLUSTER", "SENTINEL")
 	if address == "" {
-		if kind != "SINGLE" || e.values["REDIS_SOCKET_TYPE"] == "tcp" {
-			e.report("REDIS_URL", "is missing")
-			return nil
+		if kind != "SINGLE" || e.values[t.prefix+"SOCKET_TYPE"] == "tcp" {
+			e.report(t.prefix+"URL", "is missing")
+			return false
 		}
-		address = "/var/run/nutcracker/ratelimit.sock" // the default of envoyproxy/ratelimit
+		address = otherwise
 	}
 	if scheme, rest, ok := strings.Cut(address, "://"); ok {
 		if rest = e.redisURL(t, scheme, rest); rest == "" {
-			return nil
+			return false
 		}
 		address = rest
 	}
-	auth := e.values["REDIS_AUTH"]
+	auth := e.values[t.prefix+"AUTH"]
 	if auth != "" && t.password != "" {
-		e.report("REDIS_AUTH", "REDIS_URL has a password, too: give one of them")
+		e.report(t.prefix+"AUTH", "%sURL has a password, too: give one of them", t.prefix)
 	}
 	if user, password, ok := strings.Cut(auth, ":"); ok {
 		t.user, t.password = user, password
 	} else if auth != "" {
 		t.password = auth
 	}
-	sentinelAuth := e.values["REDIS_SENTINEL_AUTH"]
+	sentinelAuth := e.values[t.prefix+"SENTINEL_AUTH"]
 	switch kind {
 	case "CLUSTER":
 		t.kind, t.hosts = "redis+cluster", address
-		return t
+		return true
 	case "SENTINEL":
 		master, hosts, ok := strings.Cut(address, ",")
 		if !ok || master == "" || hosts == "" {
-			e.report("REDIS_URL", "with REDIS_TYPE=SENTINEL: want the name of the master and the Sentinels, as in mymaster,host1:26379,host2:26379")
-			return nil
+			e.report(t.prefix+"URL", "with %sTYPE=SENTINEL: want the name of the master and the Sentinels, as in mymaster,host1:26379,host2:26379", t.prefix)
+			return false
 		}
 		t.kind, t.hosts, t.path = "redis+sentinel", hosts, "/"+master
 		if user, password, ok := strings.Cut(sentinelAuth, ":"); ok {
@@ -125,10 +136,10 @@ func (e *environment) redisTarget(address string) *redisTarget {
 		} else if sentinelAuth != "" {
 			t.query.Set("sentinel_password", sentinelAuth)
 		}
-		return t
+		return true
 	}
 	e.redisSingle(t, address)
-	return t
+	return true
 }
 
 // redisURL reads a REDIS_URL with a scheme, and returns its hosts; empty: something is wrong.
@@ -137,7 +148,7 @@ func (e *environment) redisURL(t *redisTarget, scheme, rest string) string {
 	if rest, query, ok := strings.Cut(rest, "?"); ok {
 		values, err := url.ParseQuery(query)
 		if err != nil {
-			e.report("REDIS_URL", "its parameters cannot be read: escape %% and ; in them")
+			e.report(t.prefix+"URL", "its parameters cannot be read: escape %% and ; in them")
 			return ""
 		}
 		t.query = values
@@ -150,7 +161,7 @@ func (e *environment) redisURL(t *redisTarget, scheme, rest string) string {
 		t.user, err1 = url.PathUnescape(user)
 		t.password, err2 = url.PathUnescape(password)
 		if err1 != nil || err2 != nil {
-			e.report("REDIS_URL", "its user or password cannot be read: escape %% in them")
+			e.report(t.prefix+"URL", "its user or password cannot be read: escape %% in them")
 			return ""
 		}
 	}
@@ -160,7 +171,7 @@ func (e *environment) redisURL(t *redisTarget, scheme, rest string) string {
 		t.path, rest = rest[i:], rest[:i]
 	}
 	if rest == "" {
-		e.report("REDIS_URL", "has no host")
+		e.report(t.prefix+"URL", "has no host")
 	}
 	return rest
 }
@@ -169,15 +180,15 @@ func (e *environment) redisURL(t *redisTarget, scheme, rest string) string {
 // REDIS_SOCKET_TYPE is not set, what begins with a slash is a path.
 func (e *environment) redisSingle(t *redisTarget, address string) {
 	isUnix := t.kind == "unix" || strings.HasPrefix(address, "/")
-	switch socket := e.values["REDIS_SOCKET_TYPE"]; {
+	switch socket := e.values[t.prefix+"SOCKET_TYPE"]; {
 	case socket == "tcp" && isUnix:
-		e.report("REDIS_SOCKET_TYPE", "tcp, but REDIS_URL is the path of a socket")
+		e.report(t.prefix+"SOCKET_TYPE", "tcp, but %sURL is the path of a socket", t.prefix)
 	case socket == "unix" && !isUnix && !strings.Contains(address, "/") && strings.Contains(address, ":"):
-		e.report("REDIS_SOCKET_TYPE", "unix, but REDIS_URL is host:port: set it to tcp")
+		e.report(t.prefix+"SOCKET_TYPE", "unix, but %sURL is host:port: set it to tcp", t.prefix)
 	case socket == "unix":
 		isUnix = true
 	case socket != "" && socket != "tcp":
-		e.report("REDIS_SOCKET_TYPE", "%.60q: want tcp or unix", socket)
+		e.report(t.prefix+"SOCKET_TYPE", "%.60q: want tcp or unix", socket)
 	}
 	if !isUnix {
 		t.hosts = address
@@ -185,28 +196,23 @@ func (e *environment) redisSingle(t *redisTarget, address string) {
 	}
 	path, err := filepath.Abs(address)
 	if err != nil {
-		e.report("REDIS_URL", "%v", err)
+		e.report(t.prefix+"URL", "%v", err)
 	}
 	t.kind, t.path = "unix", path
 }
 
-// redisTLS adds the certificates.
+// redisTLS adds the certificates, which both Redises have in common.
 func (e *environment) redisTLS(t *redisTarget) {
 	names := map[string]string{"REDIS_TLS_CACERT": "ca", "REDIS_TLS_CLIENT_CERT": "cert", "REDIS_TLS_CLIENT_KEY": "key"}
-	if e.boolean("REDIS_TLS", false) {
+	if e.boolean(t.prefix+"TLS", false) {
 		t.encrypted = true
 	}
 	skip := e.boolean("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", false)
 	switch {
 	case !t.encrypted:
-		for name := range names {
-			if e.set(name) {
-				e.ignore = append(e.ignore, name)
-			}
-		}
 		return
 	case t.kind == "unix":
-		e.report("REDIS_TLS", "is for tcp, but REDIS_URL is the path of a socket")
+		e.report(t.prefix+"TLS", "is for tcp, but %sURL is the path of a socket", t.prefix)
 		return
 	}
 	for name, parameter := range names {

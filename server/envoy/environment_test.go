@@ -125,6 +125,7 @@ REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true
 REDIS_POOL_SIZE=20
 REDIS_PIPELINE_WINDOW=150us
 REDIS_PERSECOND=true
+REDIS_PERSECOND_URL=other:6379
 MEMCACHE_HOST_PORT=
 LOCAL_CACHE_SIZE_IN_BYTES=1000
 TRACING_ENABLED=true
@@ -134,7 +135,7 @@ TRACING_EXPORTER_PROTOCOL=grpc`, "\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"REDIS_PERSECOND", "REDIS_PIPELINE_WINDOW", "REDIS_POOL_SIZE"}; !slices.Equal(unused, want) {
+	if want := []string{"REDIS_PIPELINE_WINDOW", "REDIS_POOL_SIZE"}; !slices.Equal(unused, want) {
 		t.Errorf("unused: %v, want %v", unused, want)
 	}
 	want := &envoy.Settings{
@@ -157,7 +158,7 @@ TRACING_EXPORTER_PROTOCOL=grpc`, "\n"))
 			Mogrifiers: []envoy.Mogrifier{{Pattern: "^a(.*)$", Name: "a", Tags: map[string]string{"rest": "$1"}}, {Pattern: "b", Name: "c"}},
 		},
 		Headers:        envoy.ResponseHeaders{Enabled: true, Limit: "l", Remaining: "r", Reset: "s"},
-		Redis:          envoy.Redis{Store: "redis://redis:6379", Chosen: true, DecisionTimeout: 250 * time.Millisecond},
+		Redis:          envoy.Redis{Store: "redis://redis:6379", PerSecond: "redis://other:6379", Chosen: true, DecisionTimeout: 250 * time.Millisecond},
 		Tracing:        envoy.Tracing{Enabled: true, Service: "limits", Sample: 0.1, Protocol: "grpc"},
 		Quotas:         envoy.Quotas{Shares: "equal", TTL: 30 * time.Second},
 		NearLimitRatio: 0.5, Shadow: true, Quota: true, DynamicMetadata: true,
@@ -198,6 +199,29 @@ func TestEnvironmentRedis(t *testing.T) {
 		}
 		if want := strings.Contains(c.variables, "REDIS_URL=m") || c.want != "memory"; s.Redis.Chosen != want {
 			t.Errorf("%s: chosen: %v", c.variables, s.Redis.Chosen)
+		}
+		if c.want == "memory" || !strings.Contains(c.variables, "REDIS_URL") {
+			continue
+		}
+		// The second Redis is named as the first; both have the same certificates.
+		second := strings.NewReplacer("REDIS_TLS_", "REDIS_TLS_", "REDIS_", "REDIS_PERSECOND_").Replace(c.variables)
+		s, unused, err := fromEnvironment(append(strings.Fields(second), "REDIS_PERSECOND=true", "REDIS_URL=first:1"))
+		if err != nil || len(unused) > 0 || s.Redis.PerSecond != c.want || s.Redis.Store != "redis://first:1" {
+			t.Errorf("%s: %+v, unused %v, %v, want %q", second, s.Redis, unused, err, c.want)
+		}
+		s, unused, err = fromEnvironment(append(strings.Fields(second), "REDIS_PERSECOND=false", "REDIS_URL=first:1"))
+		if err != nil || len(unused) == 0 || s.Redis.PerSecond != "" {
+			t.Errorf("%s, switched off: %+v, unused %v, %v", second, s.Redis, unused, err)
+		}
+	}
+	for variables, want := range map[string]string{
+		"REDIS_PERSECOND=true": "REDIS_PERSECOND: needs a REDIS_URL",
+		"REDIS_PERSECOND=true REDIS_URL=a:1 REDIS_PERSECOND_TYPE=CLUSTER":    "REDIS_PERSECOND_URL: is missing",
+		"REDIS_PERSECOND=true REDIS_URL=a:1 REDIS_PERSECOND_URL=a:b":         "REDIS_PERSECOND_URL: a port must be a number",
+		"REDIS_PERSECOND=true REDIS_URL=a:1 REDIS_PERSECOND_SOCKET_TYPE=udp": `REDIS_PERSECOND_SOCKET_TYPE: "udp"`,
+	} {
+		if _, _, err := fromEnvironment(strings.Fields(variables)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", variables, err)
 		}
 	}
 }
@@ -286,7 +310,7 @@ func TestEnvironmentIsDocumented(t *testing.T) {
 		sources.Write(text)
 	}
 	names := regexp.MustCompile(`"((?:[A-Z]+_)*[A-Z]+)"`)
-	notVariables := []string{"TTL", "SINGLE", "CLUSTER", "SENTINEL", "FILE", "GRPC_XDS_SOTW", "PATTERN", "NAME", "TAGS"}
+	notVariables := []string{"TTL", "SINGLE", "CLUSTER", "SENTINEL", "FILE", "GRPC_XDS_SOTW", "PATTERN", "NAME", "TAGS", "URL", "TYPE", "SOCKET_TYPE", "AUTH", "TLS", "SENTINEL_AUTH", "TIMEOUT"}
 	seen := map[string]bool{}
 	for _, m := range names.FindAllStringSubmatch(sources.String(), -1) {
 		name := m[1]

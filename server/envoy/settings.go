@@ -118,6 +118,8 @@ type ResponseHeaders struct {
 type Redis struct {
 	// Store is the address as redislimit.Connect takes it, or "memory".
 	Store string
+	// PerSecond is the address of another store for limits of less than a minute; empty: there is none.
+	PerSecond string
 	// Chosen says that a variable chose Store. Otherwise it is memory because none did.
 	Chosen bool
 	// Namespace keeps the keys of this service apart from others in Store; empty: the default.
