@@ -34,6 +34,9 @@ type RuleExplanation struct {
 	// `match is false: request.path == "/login"`.
 	Applies bool
 	Why     string
+	// Needs are the variables, such as client.ip, that the request does not have, if it does not
+	// apply because of that.
+	Needs []string
 	// Key, Cost, CostBy, Tier, Override and Asks are known where it applies. Tier is
 	// empty where no tier matched, Override nil where none is in force.
 	//
@@ -145,7 +148,7 @@ func (s *Set) explainRule(ctx context.Context, i int, m *Matches) (RuleExplanati
 		return e, r.unmatched(err)
 	}
 	if !ok {
-		e.Why = r.match.WhyFalse(ctx, &ev.scope)
+		e.Why, e.Needs = r.match.WhyFalse(ctx, &ev.scope), r.match.Needs(&ev.scope)
 		return e, nil
 	}
 	var f found
@@ -153,7 +156,7 @@ func (s *Set) explainRule(ctx context.Context, i int, m *Matches) (RuleExplanati
 		return e, err
 	}
 	if !f.applies {
-		e.Why = r.whyKeyless(ev)
+		e.Why, e.Needs = r.whyKeyless(ev)
 		return e, nil
 	}
 	if f.ban != nil {
@@ -215,9 +218,9 @@ func (r *Rule) whyApplies(key string) string {
 	return why
 }
 
-func (r *Rule) whyKeyless(ev *evaluation) string {
+func (r *Rule) whyKeyless(ev *evaluation) (why string, needs []string) {
 	if !r.keyGiven {
-		return "it counts by operation and client, and neither is known"
+		return "it counts by operation and client, and neither is known", []string{"client.ip"}
 	}
-	return "key " + r.key.WhyKeyless(&ev.scope)
+	return "key " + r.key.WhyKeyless(&ev.scope), r.key.Needs(&ev.scope)
 }

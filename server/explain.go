@@ -91,7 +91,22 @@ func (s *Server) explain(ctx context.Context, in *rules.Input) (*explanation, er
 		x.Words = append(x.Words, x.rules[i].words()...)
 	}
 	x.conclude()
+	x.tellNeeds(in, e.Rules)
 	return x, nil
+}
+
+// tellNeeds says that the client must be known to tell whether a request by HTTP is allowed. A check of an
+// operation may have none.
+func (x *explanation) tellNeeds(in *rules.Input, all []rules.RuleExplanation) {
+	const client = "client.ip"
+	needs := func(e rules.RuleExplanation) bool {
+		return e.Rule.Mode == rules.Enforce && slices.Contains(e.Needs, client)
+	}
+	if in.Request == nil || x.Outcome != stint.Allowed.String() || !slices.ContainsFunc(all, needs) {
+		return
+	}
+	x.Needs, x.Outcome = []string{client}, "unknown"
+	x.Words[len(x.Words)-1] = "It cannot be told whether it would be allowed: rules need " + client + ", the address of the client."
 }
 
 func (x *explanation) say(format string, args ...any) {

@@ -236,6 +236,11 @@ rules:
 	b.visit(s.admin + "/#/try")
 	b.fill("input-paste", "curl -X POST http://shop.example/login -H 'User-Agent: test'\n")
 	b.until("it is read", of("input-method")+".value === 'POST' && "+of("input-path")+".value === '/login'")
+	b.click("btn-explain")
+	b.see("outcome", "cannot tell", "client.ip")
+	b.fill("input-paste", "curl --frobnicate http://shop.example/other\n")
+	b.see("parsed", "--frobnicate")
+	b.until("what was read stays", of("input-path")+".value === '/login'")
 	b.fill("input-client", "192.0.2.1")
 	for range 2 { // it is not charged
 		b.click("btn-explain")

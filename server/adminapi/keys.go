@@ -135,8 +135,12 @@ type HTTPRequest struct {
 // Explanation is what would be decided about a request, and why.
 type Explanation struct {
 	// Outcome is "allowed", "limited", "warned", "banned" or "blocked", or "undecided"
-	// where the request would be answered with 503.
+	// where the request would be answered with 503, or "unknown" where no rule that applies
+	// refuses, but Needs say that others might.
 	Outcome string `json:"outcome"`
+	// Needs are what a real request has and this one does not say, and rules that do not apply
+	// because of that read: client.ip, request.path and so on.
+	Needs []string `json:"needs,omitempty"`
 	// Rule is the rule that decides; empty: none does.
 	Rule string `json:"rule,omitempty"`
 	// Words is the explanation as lines of text, which hold all the rest.

@@ -38,6 +38,19 @@ func (e *Expression) WhyKeyless(s *Scope) string {
 	return "needs " + e.whatIsMissing(s)
 }
 
+// Needs are the variables that e reads and the request does not have, if that is why e has no value.
+func (e *Expression) Needs(s *Scope) (names []string) {
+	if v, err := e.eval(s); v != nil || err != nil {
+		return nil
+	}
+	for _, name := range e.Variables {
+		if v, ok := s.ResolveName(name); ok && v == missing {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // falsePart is the first part joined by && that is false; else empty.
 func (e *Expression) falsePart(ctx context.Context, s *Scope) string {
 	checked := dissect(e.Source)

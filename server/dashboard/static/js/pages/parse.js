@@ -2,7 +2,8 @@
 // an access log or of Stint's log, a URL, or the JSON of a check request.
 
 // parse returns what it found: {how, client, method, path, host, headers, operation, cost,
-// attrs, claims, domain, descriptors}, or null if the text is none of these.
+// attrs, claims, domain, descriptors}, or null if the text is none of these, or {how, unknown} if a curl
+// command has an option that is not known.
 export function parse(text) {
   const trimmed = text.trim();
   if (!trimmed) return null;
@@ -42,33 +43,84 @@ function words(text) {
   return found;
 }
 
-const takesValue = /^(-[AbeHuXdoFTmcxE]|--(request|header|user-agent|data.*|json|form|url|cookie|referer|user|output|max-time|connect-timeout|cacert|cert|key|proxy|resolve))$/;
+// The options of curl that say something of the request, or nothing that rules see. With the others,
+// what is read could be another request than curl sends.
+const valued = new Set(['-A', '-b', '-e', '-H', '-u', '-X', '-d', '-o', '-F', '-T', '-m', '-c', '-x', '-E', '-r', '-w',
+  '--request', '--header', '--user-agent', '--data', '--data-raw', '--data-binary', '--data-ascii', '--data-urlencode', '--json', '--form', '--form-string',
+  '--url', '--cookie', '--cookie-jar', '--referer', '--user', '--output', '--max-time', '--connect-timeout', '--retry', '--retry-delay', '--retry-max-time',
+  '--cacert', '--capath', '--cert', '--cert-type', '--key', '--key-type', '--proxy', '--proxy-user', '--resolve', '--connect-to', '--interface', '--max-redirs', '--range',
+  '--limit-rate', '--write-out', '--ciphers', '--tls-max', '--upload-file', '--oauth2-bearer']);
+const bare = new Set(['-s', '-S', '-k', '-v', '-i', '-L', '-f', '-g', '-O', '-J', '-N', '-4', '-6', '-#', '-0', '-I', '-G',
+  '--silent', '--show-error', '--insecure', '--verbose', '--include', '--location', '--fail', '--fail-with-body', '--globoff', '--remote-name', '--no-buffer',
+  '--ipv4', '--ipv6', '--progress-bar', '--http1.0', '--http1.1', '--http2', '--http2-prior-knowledge', '--http3', '--head', '--get', '--compressed', '--no-progress-meter',
+  '--tlsv1.2', '--tlsv1.3', '--no-keepalive', '--tcp-nodelay', '--path-as-is', '--location-trusted', '--retry-connrefused', '--retry-all-errors', '--create-dirs']);
+
+// options splits words into pairs of an option and its value; null: it is the URL. One that is not known
+// is returned alone.
+function options(all) {
+  const pairs = [];
+  for (let i = 1; i < all.length; i++) {
+    let name = all[i];
+    if (!name.startsWith('-') || name === '-') {
+      pairs.push([null, name]);
+    } else if (name.startsWith('--')) {
+      if (valued.has(name)) pairs.push([name, all[++i] ?? '']);
+      else if (bare.has(name)) pairs.push([name, '']);
+      else return name;
+    } else {
+      for (let rest = name.slice(1); rest;) { // -sXPOST is -s -X POST
+        name = `-${rest[0]}`;
+        rest = rest.slice(1);
+        if (valued.has(name)) {
+          pairs.push([name, rest || (all[++i] ?? '')]);
+          rest = '';
+        } else if (bare.has(name)) {
+          pairs.push([name, '']);
+        } else {
+          return name;
+        }
+      }
+    }
+  }
+  return pairs;
+}
 
 function curl(text) {
   const all = words(text);
   if (all[0] !== 'curl') return null;
+  const pairs = options(all);
+  if (typeof pairs === 'string') return { how: 'curl', unknown: pairs };
   const r = { how: 'curl', headers: {} };
   let method = '';
-  let body = false;
-  for (let i = 1; i < all.length; i++) {
-    const [, short, rest] = /^(-[AbeHuXd])(.+)$/s.exec(all[i]) || [];
-    const name = short || all[i];
-    if (!name.startsWith('-')) {
-      place(r, name);
-      continue;
-    }
-    const value = rest ?? (takesValue.test(name) ? all[++i] ?? '' : '');
-    if (name === '-X' || name === '--request') method = value;
+  const data = [];
+  let get = false;
+  let body = '';
+  for (const [name, value] of pairs) {
+    if (name === null || name === '--url') place(r, value);
+    else if (name === '-X' || name === '--request') method = value;
     else if (name === '-H' || name === '--header') header(r, value);
     else if (name === '-A' || name === '--user-agent') r.headers['user-agent'] = value;
     else if (name === '-b' || name === '--cookie') r.headers.cookie = value;
     else if (name === '-e' || name === '--referer') r.headers.referer = value;
-    else if (name === '--url') place(r, value);
+    else if (name === '-u' || name === '--user') r.headers.authorization = `Basic ${base64(value)}`;
+    else if (name === '--oauth2-bearer') r.headers.authorization = `Bearer ${value}`;
     else if (name === '-I' || name === '--head') method ||= 'HEAD';
-    else if (/^(-d|-F|--data.*|--json|--form)$/.test(name)) body = true;
+    else if (name === '-G' || name === '--get') get = true;
+    else if (name === '-T' || name === '--upload-file') method ||= 'PUT';
+    else if (/^(-d|-F|--data.*|--json|--form.*)$/.test(name)) {
+      body = name === '--json' ? 'application/json' : body || (/^(-F|--form)/.test(name) ? 'multipart/form-data' : 'application/x-www-form-urlencoded');
+      data.push(value);
+    }
   }
-  r.method = method || (body ? 'POST' : 'GET');
-  return r.path ? r : null;
+  if (!r.path) return null;
+  if (get && body) r.path += (r.path.includes('?') ? '&' : '?') + data.join('&');
+  else if (body) r.headers['content-type'] ??= body;
+  r.method = method || (body && !get ? 'POST' : 'GET');
+  return r;
+}
+
+function base64(text) {
+  return btoa(String.fromCharCode(...new TextEncoder().encode(text)));
 }
 
 function place(r, target) {

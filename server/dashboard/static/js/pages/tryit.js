@@ -37,8 +37,8 @@ export function tryIt(ctx) {
 
   function fillFrom(text) {
     const r = parse(text);
-    put(read, text.trim() ? (r ? t(`try.how.${r.how}`) : t('try.how.none')) : t('try.paste.hint'));
-    if (!r) return;
+    put(read, r?.unknown ? t('try.how.option', { name: r.unknown }) : text.trim() ? (r ? t(`try.how.${r.how}`) : t('try.how.none')) : t('try.paste.hint'));
+    if (!r || r.unknown) return;
     for (const name of ['client', 'method', 'path', 'host', 'operation', 'cost', 'domain']) inputs[name].value = r[name] ?? '';
     if (r.bare) inputs.method.value = inputs.path.value = '';
     inputs.headers.value = Object.entries(r.headers).flatMap(([name, v]) => [v].flat().map((one) => `${name}: ${one}`)).join('\n');
@@ -56,7 +56,9 @@ export function tryIt(ctx) {
       return;
     }
     try {
-      put(result, explanation(await post('v1/explain', body, { signal: ctx.signal })));
+      const e = await post('v1/explain', body, { signal: ctx.signal });
+      put(result, explanation(e));
+      if (e.needs?.includes('client.ip')) inputs.client.focus();
     } catch (error) {
       if (!ctx.signal.aborted) put(result, problemBox(error));
     }
@@ -95,7 +97,8 @@ function explanation(e) {
   return h('div', { class: 'stack' },
     localNote(e),
     h('section', { class: 'panel pad-all stack' },
-      h('div', { class: 'buttons verdict', testid: 'outcome' }, outcome(e.outcome),
+      h('div', { class: 'buttons verdict', testid: 'outcome' },
+        e.outcome === 'unknown' ? [pill(t('try.unknown'), 'warn'), h('span', {}, t('try.needs', { names: e.needs.join(', ') }))] : outcome(e.outcome),
         e.rule ? h('span', {}, t('try.by'), ' ', link(['rules', { rule: e.rule }], e.rule)) : null,
         e.list ? h('span', {}, t(`bans.${e.list}`), ' ', code(e.entry)) : null)),
     e.rules.length ? panel(t('try.rules'), null, h('ol', { class: 'steps' }, e.rules.map(step))) : null,
