@@ -55,6 +55,7 @@ func (p *parser) rule(n *yamlnode.Node) {
 		p.Report(found["shape"], "shape holds requests for a leaky_bucket, and the rule has no such limit")
 	}
 	p.findIn(r, found)
+	r.Settings = settings(found)
 	p.set.Rules = append(p.set.Rules, r)
 	if r.Default {
 		p.set.hasDefault = true

@@ -60,6 +60,9 @@ type Rule struct {
 	// Shape means that an allowed request is held for its Decision.Delay. At least one of
 	// Limits is a stint.LeakyBucket then.
 	Shape bool
+	// Settings are the fields of the file that are not among those of a list of rules: all but name,
+	// match, key, cost, cost_after, unit, limits and mode.
+	Settings []Setting
 	// Descriptor is what a rule of a file of Envoy's form has besides; nil: it is of no such file.
 	Descriptor *DescriptorRule
 

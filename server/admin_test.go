@@ -260,7 +260,7 @@ func TestBansByPenalty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, s := newOperator(t)
 		expect(t, outcomes(t, s, login, 6), "allowed allowed limited limited banned banned")
-		o.want(200, "GET", "/v1/bans", "", `"by_penalty":[{"rule":"login","key":"192.0.2.1","hashed":false,"left_us":1800000000,"bans":1}]`)
+		o.want(200, "GET", "/v1/bans", "", `"by_penalty":[{"rule":"login","key":"192.0.2.1","hashed":false,"left_us":1800000000,"bans":1,"for_us":1800000000}]`)
 		o.want(200, "POST", "/v1/explain", login, `"outcome":"banned"`, "banned for another 30m0s")
 		o.want(200, "POST", "/v1/keys/show", `{"rule":"login","key":"192.0.2.1"}`, `"penalty":{"violations":0,"bans":1,"ban_left_us":1800000000}`)
 		o.want(200, "POST", "/v1/bans/lift", `{"rule":"login","key":"192.0.2.1","reason":"a customer"}`, `"by_penalty":[{"rule":"login","key":"192.0.2.1"`)

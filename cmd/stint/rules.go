@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 )
 
@@ -40,11 +41,25 @@ func printRules(w io.Writer, all adminapi.Rules) {
 		fmt.Fprintln(w, "no rules")
 		return
 	}
-	t := table{heads: []string{"RULE", "KEY", "LIMITS"}}
+	t := table{heads: []string{"RULE", "MODE", "KEY", "LIMITS", "ALSO"}}
 	for _, r := range all.Rules {
-		t.row(shown(r.Name), plain(r.Key), plain(strings.Join(r.Limits, ", ")))
+		var also []string
+		for _, s := range append(expressions(&r), r.Settings...) {
+			also = append(also, s.Name+": "+s.Value)
+		}
+		t.row(shown(r.Name), shown(r.Mode), plain(r.Key), plain(strings.Join(r.Limits, ", ")), plain(strings.Join(also, "; ")))
 	}
 	t.print(w)
+}
+
+// expressions are the fields of a rule that are shown beside its key and limits.
+func expressions(r *adminapi.Rule) (all []rules.Setting) {
+	for _, s := range []rules.Setting{{Name: "match", Value: r.Match}, {Name: "cost", Value: r.Cost}, {Name: "cost_after", Value: r.CostAfter}, {Name: "unit", Value: r.Unit}} {
+		if s.Value != "" {
+			all = append(all, s)
+		}
+	}
+	return all
 }
 
 func rulesCheck() *cobra.Command {

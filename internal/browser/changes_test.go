@@ -294,6 +294,14 @@ func TestOffenders(t *testing.T) {
 	if got := s.answers(login("192.0.2.66"), login("192.0.2.67")); got != "429 200" {
 		t.Errorf("banned: %s", got)
 	}
+	b.see("row-0", "192.0.2.66", "banned")
+	b.clickAt("lift the ban", of("row-0")+".querySelector('[data-testid=btn-lift]')")
+	b.click("btn-confirm")
+	b.gone("dialog")
+	b.until("nobody is banned", "!"+of("row-0")+".textContent.includes('banned') && !!"+of("row-0")+".querySelector('[data-testid=btn-ban]')")
+	if got := s.answers(login("192.0.2.66")); got != "200" {
+		t.Errorf("lifted: %s", got)
+	}
 }
 
 // An alert that fires is shown on its page and at the navigation, and is silenced and heard again

@@ -100,6 +100,8 @@ type PenaltyBan struct {
 	Hashed bool      `json:"hashed"` // Key is the hash of a long key
 	Left   int64     `json:"left_us"`
 	Bans   int64     `json:"bans"` // in a row
+	// For is how long the ban is in all, by the penalty as it is now; 0: the rule has none any more.
+	For int64 `json:"for_us,omitempty"`
 }
 
 // Bans are the bans that run.

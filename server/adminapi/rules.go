@@ -31,6 +31,8 @@ type Rule struct {
 	Tokens    string   `json:"tokens,omitempty"`
 	Holds     bool     `json:"holds,omitempty"` // a limit of it or of its tiers is held
 	Limits    []string `json:"limits"`
+	// Settings are the other fields of the rule in its file.
+	Settings []rules.Setting `json:"settings,omitempty"`
 	// Descriptor means that the rule is of a file of Envoy's form, which cannot be pushed.
 	Descriptor bool `json:"descriptor,omitempty"`
 }

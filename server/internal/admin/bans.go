@@ -2,9 +2,11 @@ package admin
 
 import (
 	"cmp"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/rules"
@@ -41,7 +43,7 @@ func (a *API) listBans(c *call) (int, any, error) {
 		if more = len(all.ByPenalty) == limit; more {
 			return false
 		}
-		all.ByPenalty = append(all.ByPenalty, adminapi.PenaltyBan{Rule: r.Penalty, Key: shownKey(r.Key), Hashed: r.Hashed, Left: r.BanLeft.Microseconds(), Bans: r.Bans})
+		all.ByPenalty = append(all.ByPenalty, adminapi.PenaltyBan{Rule: r.Penalty, Key: shownKey(r.Key), Hashed: r.Hashed, Left: r.BanLeft.Microseconds(), Bans: r.Bans, For: a.banLength(&r).Microseconds()})
 		return true
 	})
 	if err != nil {
@@ -160,6 +162,23 @@ func (a *API) liftBans(c *call) (int, any, error) {
 	}
 	a.Audit.change(c, "lift bans", a.Audit.about(in.Rule, in.Key, in.Network), in.Reason, gone, nil, done.Alone)
 	return http.StatusOK, gone, nil
+}
+
+// banLength is the length of the ban of r by the penalty of its rule; 0: there is no such rule.
+func (a *API) banLength(r *stint.Record) time.Duration {
+	rule, err := a.rule(r.Penalty)
+	if err != nil || rule.Penalty == nil {
+		return 0
+	}
+	p := rule.Penalty.Spec()
+	length, longest := p.BanFor, cmp.Or(p.MaxBan, math.MaxInt64)
+	for range r.Bans - 1 {
+		if p.Growth <= 1 || length > longest/time.Duration(p.Growth) {
+			break
+		}
+		length *= time.Duration(p.Growth)
+	}
+	return max(min(length, longest), r.BanLeft)
 }
 
 // held is what the penalty of t's rule has stored for its key: a ban, and earlier violations

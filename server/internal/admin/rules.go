@@ -26,7 +26,7 @@ func (a *API) showRules(*call) (int, any, error) {
 	now := a.Control.Status()
 	all := adminapi.Rules{Source: sourceOf(&now), Version: now.Set.Version, Number: now.Number, Newest: now.Newest, Pushable: a.PushedRules, Rules: []adminapi.Rule{}}
 	for _, r := range now.Set.Rules {
-		j := adminapi.Rule{Name: r.Name, Mode: r.Mode.String(), Match: r.Match, Key: r.Key, Cost: r.Cost, CostAfter: r.After, Unit: r.Unit, Holds: r.Holds(), Limits: []string{}, Descriptor: r.Descriptor != nil}
+		j := adminapi.Rule{Name: r.Name, Mode: r.Mode.String(), Match: r.Match, Key: r.Key, Cost: r.Cost, CostAfter: r.After, Unit: r.Unit, Holds: r.Holds(), Limits: []string{}, Settings: r.Settings, Descriptor: r.Descriptor != nil}
 		if r.Tokens.API != rules.NoTokens {
 			j.Tokens = r.Tokens.API.String()
 		}

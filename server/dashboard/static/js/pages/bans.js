@@ -2,7 +2,7 @@
 import { call, get, given, post, query } from '../api.js';
 import { ask, done, reason, term } from '../dialog.js';
 import { h, put, setText } from '../dom.js';
-import { count, keyText, readKey, span, until } from '../format.js';
+import { count, keyText, readKey, span, time, until } from '../format.js';
 import { empty, link, localNote, panel, pill, tabs, writeButton } from '../parts.js';
 import { table } from '../table.js';
 import { t } from '../text.js';
@@ -29,6 +29,7 @@ function banList(ctx, top) {
   let more = false;
   const target = (b) => b.network || keyText(b.key);
   const leftOf = (b) => (b.hand ? (b.until ? Date.parse(b.until) : Infinity) : b.ends);
+  const since = (b) => (b.hand ? Date.parse(b.at) : b.for_us ? b.ends - b.for_us / 1000 : 0);
   const grid = table({
     label: t('bans.bans'),
     id: (b) => b.id || `${b.rule}\u0000${keyText(b.key)}`,
@@ -37,6 +38,7 @@ function banList(ctx, top) {
       { name: 'target', title: t('bans.target'), grow: 'half', sort: target, cell: (b) => (b.network || b.hashed ? h('span', { class: 'mono', title: target(b) }, target(b)) : link(['keys', { rule: b.rule, key: keyText(b.key) }], target(b), { class: 'mono', title: target(b) })) },
       { name: 'rule', title: t('col.rule'), sort: (b) => b.rule || '', cell: (b) => (b.rule ? h('span', { class: 'clip' }, b.rule) : h('span', { class: 'muted' }, t('bans.network'))) },
       { name: 'kind', title: t('bans.kind'), opt: true, sort: (b) => (b.hand ? 0 : 1), cell: (b) => (b.hand ? pill(t('bans.hand'), 'accent') : pill(t('bans.penalty', { n: b.bans }))) },
+      { name: 'since', title: t('bans.since'), opt: true, sort: since, cell: (b) => (since(b) ? time(new Date(since(b)).toISOString()) : '–') },
       { name: 'why', title: t('col.why'), grow: 'half', opt: true, cell: (b) => (b.problem ? h('span', { title: b.problem }, pill(t('entry.problem'), 'warn'), ' ', b.problem) : h('span', { title: b.reason }, [b.author, b.reason].filter(Boolean).join(': '))) },
       { name: 'left', title: t('col.left'), num: true, sort: leftOf, cell: (b) => (b.hand ? (b.until ? until(b.until) : t('entry.always')) : span(Math.max(0, b.ends - Date.now()) * 1000)) },
       { name: 'act', title: '', act: true, cell: (b) => (b.hashed ? h('span', { class: 'muted' }, t('bans.hashed')) : writeButton('lift', t('bans.lift'), () => lift(b, ctx.refresh), { class: 'small' })) },
@@ -68,7 +70,8 @@ function banList(ctx, top) {
   }, trouble);
 }
 
-async function lift(b, changed) {
+// lift asks before it lifts a ban, as v1/bans lists it.
+export async function lift(b, changed) {
   const ok = await ask({
     title: t('bans.lift.ask', { target: b.network || keyText(b.key) }),
     body: h('p', { class: 'muted' }, b.hand ? t('bans.lift.hand') : t('key.lift.text')),

@@ -2,10 +2,10 @@
 import { get, given, query } from '../api.js';
 import { h, put, setText } from '../dom.js';
 import { count, keyText, percent } from '../format.js';
-import { button, empty, href, link, panel, segments, select, share, writeButton } from '../parts.js';
+import { button, empty, href, link, panel, pill, segments, select, share, writeButton } from '../parts.js';
 import { table } from '../table.js';
 import { t } from '../text.js';
-import { banDialog } from './bans.js';
+import { banDialog, lift } from './bans.js';
 import { history } from './history.js';
 import { namesOf } from './rules.js';
 
@@ -23,13 +23,15 @@ export async function offenders(ctx) {
   const detail = h('div');
   const names = q.of === 'keys' ? await namesOf(ctx.signal) : [];
   let sum = 0;
+  let banned = new Map(); // the bans that run, by rule and key or by network
+  const banOf = (o) => banned.get(o.rule ? `${o.rule}\u0000${keyText(o.key)}` : o.name);
   const grid = table({
     label: t('nav.offenders'),
     id: (o) => `${o.rule || ''}\u0000${o.name ?? keyText(o.key)}`,
     empty: empty(t(`offenders.none.${q.by}`), t('offenders.none.text')),
     columns: [
       { name: 'rank', title: '#', num: true, opt: true, cell: (o) => h('span', { class: 'muted' }, o.rank) },
-      { name: 'what', title: t(`of.${q.of}`), grow: true, cell: (o) => what(q.of, o) },
+      { name: 'what', title: t(`of.${q.of}`), grow: true, cell: (o) => [what(q.of, o), banOf(o) ? [' ', pill(t('bans.is'), 'bad')] : null] },
       q.of === 'keys' && !q.rule ? { name: 'rule', title: t('col.rule'), cell: (o) => link(['rules', { rule: o.rule }], o.rule, { class: 'clip' }) } : null,
       { name: 'count', title: t(`by.${q.by}`), num: true, cell: (o) => [count(o.count), o.error ? h('span', { class: 'muted opt' }, ` −${count(o.error)}`) : null] },
       { name: 'share', title: t('offenders.share'), num: true, opt: true, cell: (o) => (sum ? [h('span', { class: 'muted' }, percent(o.count / sum), ' '), share(o.count / sum)] : null) },
@@ -55,15 +57,25 @@ export async function offenders(ctx) {
         put(detail, panel(t('history.of', { name: title }), null, history(about, ctx.signal)));
         detail.scrollIntoView({ block: 'nearest' });
       }, { class: q.of === 'keys' ? 'small opt' : 'small' }), // the page of a key has its history
-      q.of === 'keys' && !o.hashed ? writeButton('ban', t('bans.ban'), () => banDialog({ rule: o.rule, key: o.key }, title), { class: 'small' }) : null,
-      q.of === 'clients' && !o.hashed ? writeButton('ban', t('bans.ban'), () => banDialog({ network: o.name }, title), { class: 'small' }) : null,
+      banOf(o) ? writeButton('lift', t('bans.lift'), () => lift(banOf(o), bansNow), { class: 'small' }) : null,
+      q.of === 'keys' && !o.hashed && !banOf(o) ? writeButton('ban', t('bans.ban'), async () => (await banDialog({ rule: o.rule, key: o.key }, title)) && bansNow(), { class: 'small' }) : null,
+      q.of === 'clients' && !o.hashed && !banOf(o) ? writeButton('ban', t('bans.ban'), async () => (await banDialog({ network: o.name }, title)) && bansNow(), { class: 'small' }) : null,
     ];
   }
+  const bansNow = async () => {
+    const all = await get('v1/bans?limit=10000', { signal: ctx.signal });
+    banned = new Map([...all.by_hand.map((b) => ({ ...b, hand: true })), ...all.by_penalty].filter((b) => !b.problem && !b.hashed).map((b) => [b.network || `${b.rule}\u0000${keyText(b.key)}`, b]));
+    if (seen) show();
+  };
+  const show = () => grid.set(seen.map((o) => ({ ...o, banned: Boolean(banOf(o)) })));
+  let seen = null;
+  if (q.of === 'keys' || q.of === 'clients') ctx.every(20_000, bansNow, trouble); // the store walks through them
   return ctx.every(5_000, async () => {
     const answer = await get('v1/offenders' + query(q), { signal: ctx.signal });
     sum = answer.total;
     setText(total, t('offenders.total', { n: count(answer.total), instances: answer.instances }));
-    grid.set(answer.offenders.map((o, i) => ({ ...o, rank: i + 1, sum })));
+    seen = answer.offenders.map((o, i) => ({ ...o, rank: i + 1, sum }));
+    show();
     const off = Math.max(0, ...answer.offenders.map((o) => o.error));
     setText(note, off > 0 ? t('offenders.error', { n: count(off) }) : answer.offenders.length ? t('offenders.exact') : '');
   }, trouble);
