@@ -87,6 +87,7 @@ func (m *metrics) counts(set interface{ Load() *served }) func() *live.Counts {
 				live.Warned: counter(of.decisions[stint.Warned]), live.Banned: counter(of.decisions[stint.Banned]),
 				live.Shadow: counter(of.shadow), live.Skipped: counter(of.skipped),
 				live.Fallback: counter(of.fallback), live.Violations: counter(of.responses),
+				live.Beside: counter(of.beside),
 			}
 			if h := of.holds; h != nil {
 				all := c.Rules[r.Name]

@@ -32,6 +32,7 @@ type metrics struct {
 	decisions *prometheus.CounterVec // by rule, outcome
 	shadows   *prometheus.CounterVec // by rule
 	skips     *prometheus.CounterVec // by rule
+	besides   *prometheus.CounterVec // by rule
 	fallbacks *prometheus.CounterVec // by rule, policy
 	responses *prometheus.CounterVec // by rule
 
@@ -137,6 +138,7 @@ type ruleCounter struct {
 	decisions [stint.Banned + 1]prometheus.Counter // by stint.Outcome
 	shadow    prometheus.Counter                   // nil: the rule is not in shadow mode
 	skipped   prometheus.Counter                   // as shadow
+	beside    prometheus.Counter                   // nil: the rule is in shadow mode
 	fallback  prometheus.Counter                   // under the policy of the rule
 	responses prometheus.Counter                   // nil: the rule has no on_status
 	holds     *holdCounters                        // nil: no limit of the rule is held
@@ -158,6 +160,7 @@ func newMetrics(s *Server) *metrics {
 	m.decisions = vec("stint_decisions_total", "Requests decided, by the rule that decided and the outcome.", "rule", "outcome")
 	m.shadows = vec("stint_shadow_refusals_total", "Requests that a rule in shadow mode would have refused.", "rule")
 	m.skips = vec("stint_shadow_skipped_total", "Requests that a rule in shadow mode did not decide: malformed for it, no room to count, or the store did not decide.", "rule")
+	m.besides = vec("stint_decisions_by_others_total", "Requests that a rule applied to and another rule decided.", "rule")
 	m.fallbacks = vec("stint_fallback_decisions_total", "Decisions by a rule's on_store_error, because the store failed.", "rule", "policy")
 	m.responses = vec("stint_response_violations_total", "Responses of upstreams that counted as violations of a rule's penalty.", "rule")
 	m.holds = registered(m, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "stint_holds", Help: "Requests in flight through this instance that hold units by a rule."}, []string{"rule"}))
@@ -277,7 +280,7 @@ func (m *metrics) counter(r *rules.Rule) *ruleCounter {
 	switch r.Mode {
 	case rules.Enforce:
 		c.fallback = m.fallbacks.WithLabelValues(r.Name, r.OnStoreError.String())
-		c.decisions[0] = m.noRule[0]
+		c.decisions[0], c.beside = m.noRule[0], m.besides.WithLabelValues(r.Name)
 		for o := stint.Allowed; o <= stint.Banned; o++ {
 			c.decisions[o] = m.decisions.WithLabelValues(r.Name, o.String())
 		}
@@ -314,6 +317,7 @@ func (m *metrics) forget(before, now *rules.Set) {
 		}
 		m.shadows.DeleteLabelValues(r.Name)
 		m.skips.DeleteLabelValues(r.Name)
+		m.besides.DeleteLabelValues(r.Name)
 		m.responses.DeleteLabelValues(r.Name)
 		m.forgetHolds(r.Name)
 		for _, f := range [...]stint.OnError{stint.OnErrorLocal, stint.OnErrorAllow, stint.OnErrorDeny} {
@@ -336,10 +340,23 @@ func (m *metrics) decided(ctx context.Context, start time.Duration, v *Verdict, 
 	switch {
 	case err == nil:
 		m.counterOf(v).Inc()
+		v.countBeside()
 	case errors.Is(err, stint.ErrRequest):
 		m.badRequests.Inc()
 	case ctx.Err() == nil: // else the caller has cancelled
 		m.noRule[0].Inc()
+	}
+}
+
+// countBeside counts the decision of the rules that applied and did not decide.
+func (v *Verdict) countBeside() {
+	for i, r := range v.Rules {
+		if r == v.Rule || i > 0 && r == v.Rules[i-1] {
+			continue
+		}
+		if c := v.counters.of(r); c != nil && c.beside != nil {
+			c.beside.Inc()
+		}
 	}
 }
 

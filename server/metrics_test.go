@@ -177,7 +177,7 @@ rules:
 			c.moved(append(want, always...)...)
 		}
 		step("local", false, `fallback_decisions_total{policy="local",rule="local"}`, `decisions_total{outcome="allowed",rule="local"}`)
-		step("both", false, `fallback_decisions_total{policy="local",rule="local"}`, `fallback_decisions_total{policy="allow",rule="allow"}`,
+		step("both", false, `fallback_decisions_total{policy="local",rule="local"}`, `fallback_decisions_total{policy="allow",rule="allow"}`, `decisions_by_others_total{rule="allow"}`,
 			`decisions_total{outcome="limited",rule="local"}`)
 		step("all", true, `fallback_decisions_total{policy="deny",rule="deny"}`, `decisions_total{outcome="undecided",rule=""}`)
 		step("try", false, `shadow_skipped_total{rule="try"}`, `fallback_decisions_total{policy="local",rule="local"}`, `decisions_total{outcome="limited",rule="local"}`)
@@ -253,7 +253,7 @@ func TestMetricsOfReload(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c.moved("decision_seconds_count +2", "store_seconds_count +2", `decisions_total{outcome="allowed",rule="goes"}`, `decisions_total{outcome="limited",rule="goes"}`)
+	c.moved("decision_seconds_count +2", "store_seconds_count +2", `decisions_by_others_total{rule="stays"} +2`, `decisions_total{outcome="allowed",rule="goes"}`, `decisions_total{outcome="limited",rule="goes"}`)
 
 	c.RulesRefused(errors.New("wrong"))
 	c.moved(`rules_reloads_total{result="refused"}`)

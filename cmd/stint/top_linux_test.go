@@ -77,7 +77,7 @@ func TestTopOnTerminal(t *testing.T) {
 	var errs bytes.Buffer
 	go func() { done <- run(t.Context(), []string{"top", "--admin", s.url}, program, program, &errs) }()
 	on.await(t, "\x1b[?1049h")
-	on.await(t, "no rule decides anything now")
+	on.await(t, "no rule applies to anything now")
 	on.await(t, "q quit")
 	press := func(keys string) {
 		if _, err := person.Write([]byte(keys)); err != nil {

@@ -20,7 +20,7 @@ func busyView() *topView {
 		At: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Outcomes: adminapi.Rates{"allowed": 1200, "limited": 34.6},
 		Decide: adminapi.Quantiles{P50: 12, P99: 2300}, Store: adminapi.Quantiles{P50: 400, P99: 1_200_000},
 		Calls: 800, Failures: 1.5, Fallback: 2, Decides: "on_store_error", Breaker: "open", Instances: 2, Bans: 3, Firing: 1, Holds: 12, HoldsLost: 0.5, CostsUnknown: 2, Version: "v1",
-		Rules: []adminapi.LiveRule{{Name: "login", Decided: 100, Refused: 30}, {Name: "all", Decided: 1134.5, Refused: 4.5}, {Name: "trial\x1b[2J", Refused: 7}},
+		Rules: []adminapi.LiveRule{{Name: "login", Applied: 100, Decided: 80, Refused: 30}, {Name: "all", Applied: 1134.5, Decided: 1134.5, Refused: 4.5}, {Name: "trial\x1b[2J", Refused: 7}},
 	}
 	v.series = &adminapi.Series{Step: 5, Outcomes: map[string][]float64{"allowed": {9, 9, 9}, "limited": {0, 1, 2}, "banned": {0, 0, 2}}}
 	v.instances = []adminapi.Instance{{ID: "a", Host: "one", Outcomes: adminapi.Rates{"allowed": 600}, Version: "v1", Decides: "store"}, {ID: "b", Host: "two\u202e", Version: "v2", Decides: "on_store_error"}}

@@ -145,22 +145,22 @@ func (v *topView) ruleLines() []string {
 		by := strings.Compare(a.Name, b.Name)
 		switch v.sort {
 		case 'd':
-			return cmp.Or(cmp.Compare(b.Decided, a.Decided), by)
+			return cmp.Or(cmp.Compare(b.Applied, a.Applied), by)
 		case 'r':
 			return cmp.Or(cmp.Compare(b.Refused, a.Refused), by)
 		}
 		return by
 	})
-	t := table{heads: []string{"RULE", "DECIDED/S", "REFUSED/S", "REFUSED"}}
+	t := table{heads: []string{"RULE", "APPLIED/S", "REFUSED/S", "REFUSED"}}
 	for _, r := range rules {
 		share := "shadow"
-		if r.Decided > 0 {
-			share = fmt.Sprintf("%.1f%%", 100*r.Refused/r.Decided)
+		if r.Applied > 0 {
+			share = fmt.Sprintf("%.1f%%", 100*r.Refused/r.Applied)
 		}
-		t.row(shown(r.Name), perSecond(r.Decided), perSecond(r.Refused), share)
+		t.row(shown(r.Name), perSecond(r.Applied), perSecond(r.Refused), share)
 	}
 	if len(t.rows) == 0 {
-		return []string{"no rule decides anything now"}
+		return []string{"no rule applies to anything now"}
 	}
 	return t.lines()
 }

@@ -51,7 +51,10 @@ type Live struct {
 // LiveRule is how busy a rule is: requests a second that it decided, and of these refused.
 // Of a rule in shadow mode, Refused are those that it would have refused, and Decided is 0.
 type LiveRule struct {
-	Name    string  `json:"name"`
+	Name string `json:"name"`
+	// Applied are requests a second that it applied to, and Decided those of them that it decided,
+	// because it refused them or was the strictest. Both are 0 in shadow mode.
+	Applied float64 `json:"applied"`
 	Decided float64 `json:"decided"`
 	Refused float64 `json:"refused"`
 	Holds   int64   `json:"holds,omitempty"` // as in Live
@@ -61,7 +64,8 @@ type LiveRule struct {
 type RuleRates struct {
 	Name string `json:"name"`
 	// Outcomes are requests a second: "allowed", "limited", "warned", "banned", and "shadow"
-	// for those that the rule would have refused in shadow mode.
+	// for those that the rule would have refused in shadow mode, "beside" for those that it
+	// applied to and another rule decided.
 	Outcomes Rates `json:"outcomes"`
 	// Fallback is decisions a second by its on_store_error, Violations are responses of
 	// upstreams a second that counted as violations.

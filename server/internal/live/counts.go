@@ -31,6 +31,7 @@ const (
 	HoldsEnded                       // requests that held units by it and have ended
 	HoldsLost                        // those of them whose holds had run out
 	CostsUnknown                     // those of them whose cost could not be read
+	Beside                           // requests that it applied to, and another rule decided
 	ruleKinds
 )
 
@@ -42,6 +43,10 @@ func (c *RuleCounts) Refused() int64 { return c[Limited] + c[Warned] + c[Banned]
 
 // Decided is how many requests the rule decided. In shadow mode it decides none.
 func (c *RuleCounts) Decided() int64 { return c[Allowed] + c[Limited] + c[Warned] + c[Banned] }
+
+// Applied is how many requests the rule applied to. In shadow mode only those that it would have refused
+// are known.
+func (c *RuleCounts) Applied() int64 { return c.Decided() + c[Beside] }
 
 // Indexes of Counts.Store.
 const (

@@ -90,19 +90,19 @@ func (l *Live) refresh() {
 		fallback += c[Fallback]
 		lost += c[HoldsLost]
 		unknown += c[CostsUnknown]
-		if c.Decided()+c[Shadow] > 0 {
-			live.Rules = append(live.Rules, adminapi.LiveRule{Name: name, Decided: r.rate(c.Decided()), Refused: r.rate(c.Refused()), Holds: holds[name]})
+		if c.Applied()+c[Shadow] > 0 {
+			live.Rules = append(live.Rules, adminapi.LiveRule{Name: name, Applied: r.rate(c.Applied()), Decided: r.rate(c.Decided()), Refused: r.rate(c.Refused()), Holds: holds[name]})
 		}
 	}
 	for name, n := range holds {
 		live.Holds += n
-		if c := r.sum.Rules[name]; c.Decided()+c[Shadow] == 0 {
+		if c := r.sum.Rules[name]; c.Applied()+c[Shadow] == 0 {
 			live.Rules = append(live.Rules, adminapi.LiveRule{Name: name, Holds: n})
 		}
 	}
 	live.Fallback, live.HoldsLost, live.CostsUnknown = r.rate(fallback), r.rate(lost), r.rate(unknown)
 	slices.SortFunc(live.Rules, func(a, b adminapi.LiveRule) int {
-		return cmp.Or(cmp.Compare(max(b.Decided, b.Refused), max(a.Decided, a.Refused)), strings.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(max(b.Applied, b.Refused), max(a.Applied, a.Refused)), strings.Compare(a.Name, b.Name))
 	})
 	live.Rules = live.Rules[:min(len(live.Rules), busiest)]
 	l.live, l.liveAt, l.event = live, l.clock(), nil

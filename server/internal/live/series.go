@@ -18,7 +18,7 @@ const (
 var plotted = [...]struct {
 	name string
 	of   int
-}{{"allowed", Allowed}, {"limited", Limited}, {"warned", Warned}, {"banned", Banned}, {"shadow", Shadow}}
+}{{"allowed", Allowed}, {"limited", Limited}, {"warned", Warned}, {"banned", Banned}, {"shadow", Shadow}, {"beside", Beside}}
 
 // series are the counts of the last minutes, by steps. Step n begins n Steps after 1970, and
 // has the place n % Steps.

@@ -456,7 +456,7 @@ export default {
   "try.retry": ["again in {span}", "{span}后可重试"],
   "col.rule": ["Rule", "规则"],
   "col.key": ["Key", "键"],
-  "col.decided": ["Decided/s", "判定/秒"],
+  "col.applied": ["Applied/s", "适用/秒"],
   "col.refused": ["Refused/s", "拒绝/秒"],
   "col.host": ["Host", "主机"],
   "col.version": ["Rules", "规则"],

@@ -40,7 +40,7 @@ export function healthLine() {
       setText(numbers, live ? [
         t('health.now', { rate: rate(total.all), share: percent(total.share) }), total.refused > 0 && known.since ? t(`health.since.${known.since.whole ? 'before' : 'at'}`, { time: clock(known.since.at) }) : '',
       ].join(' ') : '');
-      const most = (live?.rules || []).filter((r) => r.decided > 0).sort((a, b) => b.refused - a.refused)[0];
+      const most = (live?.rules || []).filter((r) => r.applied > 0).sort((a, b) => b.refused - a.refused)[0];
       byRule.hidden = !(most?.refused > 0);
       if (!byRule.hidden) {
         setText(rule, most.name);

@@ -201,7 +201,7 @@ function pad(values, n) {
 }
 
 // shadow reports whether a rule only would have refused.
-const shadow = (r) => r.decided === 0 && r.refused > 0;
+const shadow = (r) => r.applied === 0 && r.refused > 0;
 
 function busiest() {
   const list = table({
@@ -210,7 +210,7 @@ function busiest() {
     empty: empty(t('overview.rules.none'), t('overview.rules.none.text')),
     columns: [
       { name: 'rule', title: t('col.rule'), grow: true, cell: (r) => link(['rules', { rule: r.name }], r.name) },
-      { name: 'decided', title: t('col.decided'), num: true, cell: (r) => rate(r.decided) },
+      { name: 'applied', title: t('col.applied'), num: true, cell: (r) => rate(r.applied) },
       { name: 'refused', title: t('col.refused'), num: true, cell: (r) => (shadow(r) ? h('span', { class: 'muted' }, t('rules.would', { rate: rate(r.refused) })) : rate(r.refused)) },
     ],
   });

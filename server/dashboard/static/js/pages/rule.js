@@ -23,7 +23,7 @@ export async function rule(ctx, name) {
   }
   const chart = timeChart({
     label: t('rule.flow'), format: rate, tick: rateTick, height: 180, seconds: 900,
-    series: [{ name: t('col.decided'), color: 'accent', fill: 'f-allowed' }, { name: t('col.refused'), color: 'bad', fill: 'f-limited' }],
+    series: [{ name: t('col.applied'), color: 'accent', fill: 'f-allowed' }, { name: t('col.refused'), color: 'bad', fill: 'f-limited' }],
   });
   ctx.signal.addEventListener('abort', chart.destroy);
   const trouble = h('div');

@@ -39,7 +39,7 @@ function list(ctx) {
       { name: 'name', title: t('col.rule'), sort: (r) => r.name, cell: (r) => link(['rules', { rule: r.name }], r.name, { class: 'clip', title: r.name }) },
       { name: 'mode', title: t('col.mode'), cell: (r) => modeMenu(r, ctx.refresh) },
       { name: 'limits', title: t('col.limits'), grow: true, opt: true, cell: (r) => h('span', { class: 'mono', title: r.limits.join('\n') }, r.limits.join(', ')) },
-      { name: 'decided', title: t('col.decided'), num: true, sort: (r) => r.decided, cell: (r) => rate(r.decided) },
+      { name: 'applied', title: t('col.applied'), num: true, sort: (r) => r.applied, cell: (r) => rate(r.applied) },
       { name: 'refused', title: t('col.refused'), num: true, sort: (r) => r.refused, cell: (r) => (r.mode.now === 'shadow' && r.refused > 0 ? h('span', { class: 'muted' }, t('rules.would', { rate: rate(r.refused) })) : rate(r.refused)) },
       { name: 'spark', title: t('col.spark'), opt: true, cell: (r) => (r.line ? spark(...r.line, t('rules.spark', { name: r.name })) : null) },
     ],
@@ -50,8 +50,8 @@ function list(ctx) {
     if (!shown) return;
     grid.set(shown.map((r) => {
       const line = lines.get(r.name);
-      const now = live.get(r.name) || { decided: line?.[0].at(-1) || 0, refused: line?.[1].at(-1) || 0 };
-      return { ...r, decided: now.decided, refused: now.refused, line };
+      const now = live.get(r.name) || { applied: line?.[0].at(-1) || 0, refused: line?.[1].at(-1) || 0 };
+      return { ...r, applied: now.applied, refused: now.refused, line };
     }));
   }
 
@@ -93,7 +93,7 @@ export function totals(series) {
     values.forEach((v, i) => {
       const at = n - values.length + i;
       all[at] += v;
-      if (name !== 'allowed') refused[at] += v;
+      if (name !== 'allowed' && name !== 'beside') refused[at] += v;
     });
   }
   return [all, refused];
