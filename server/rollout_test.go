@@ -140,3 +140,25 @@ func TestRollOut(t *testing.T) {
 		}
 	})
 }
+
+// An instance that hears of a newer format warns once.
+func TestNewerFormat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := &hall{f.shelf, &said{when: map[string]time.Time{}}}
+		var log logged
+		f.join("rules: [{name: a, key: client.ip, limits: [1 per 1h]}]", func(c *server.Config) { c.Documents = h }, logTo(&log))
+		time.Sleep(time.Minute)
+		const newer = "keeps data in a newer format"
+		if text := log.taken(); strings.Contains(text, newer) {
+			t.Errorf("of its own: %s", text)
+		}
+		for range 20 {
+			_, _ = h.Announce(t.Context(), `{"format":2,"version":"x","rules":["a"],"count":1}`)
+			time.Sleep(10 * time.Second)
+		}
+		if text := log.taken(); strings.Count(text, newer) != 1 || !strings.Contains(text, "newer=2") {
+			t.Errorf("of format 2: %s", text)
+		}
+	})
+}

@@ -358,6 +358,8 @@ func TestStateFileHostile(t *testing.T) {
 				a.want(200, "GET", "/v1/status", "", `"source":"nowhere"`)
 				if text := log.taken(); !strings.Contains(text, "cannot be used, and was set aside") {
 					t.Errorf("nobody is told:\n%s", text)
+				} else if strings.Contains(text, "another version of the program wrote it") != (name == "version") {
+					t.Errorf("why: %s", text)
 				}
 				f.shelf.set(func(s *shelf) { s.down = false })
 				time.Sleep(2 * time.Second)

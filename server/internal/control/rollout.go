@@ -26,6 +26,7 @@ type rollout struct {
 	namespace string
 	log       *slog.Logger
 
+	newer  sync.Once // an instance has a newer format
 	mu     sync.Mutex
 	others map[string]otherRules // by version
 	logged bool                  // the open finding was logged; only follow uses it
@@ -39,10 +40,15 @@ type otherRules struct {
 
 // announcement describes the rules of an instance.
 type announcement struct {
-	Version string   `json:"version"`
+	Format  int      `json:"format"`  // of what it keeps in the store; 0: before there was one
+	Version string   `json:"version"` // of the rules
 	Rules   []string `json:"rules"` // the first of their names, sorted
 	Count   int      `json:"count"`
 }
+
+// format is that of what instances keep in the store. It grows when older programs misread what this one
+// writes; docs/upgrades.md has what each number means.
+const format = 1
 
 const (
 	announceEvery = 10 * time.Second
@@ -56,7 +62,7 @@ const (
 )
 
 func announcementOf(set *rules.Set) announcement {
-	a := announcement{Version: set.Version, Count: len(set.Rules)}
+	a := announcement{Format: format, Version: set.Version, Count: len(set.Rules)}
 	for _, r := range set.Rules {
 		a.Rules = append(a.Rules, r.Name)
 	}
@@ -119,7 +125,16 @@ func (r *rollout) take(ours string, all []string) {
 	r.others = map[string]otherRules{}
 	for _, text := range all {
 		var theirs announcement
-		if json.Unmarshal([]byte(text), &theirs) != nil || theirs.Version == ours {
+		if json.Unmarshal([]byte(text), &theirs) != nil {
+			continue
+		}
+		if theirs.Format > format {
+			r.newer.Do(func() {
+				r.log.Warn("another instance in the namespace keeps data in a newer format, which this one may misread: finish the upgrade soon",
+					"format", format, "newer", theirs.Format, "docs", "docs/upgrades.md")
+			})
+		}
+		if theirs.Version == ours {
 			continue
 		}
 		since := now

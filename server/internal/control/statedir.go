@@ -20,9 +20,11 @@ type stateDir struct {
 	name string   // of the file
 }
 
-// stateHead begins a file of state. The SHA-256 of the rest follows, in hexadecimal
+// stateHead begins a file of state; its number is that of the format. The SHA-256 of the rest follows, in hexadecimal
 // digits, and the end of the line.
-const stateHead = "stint state 1 "
+const stateHead = stateName + "1 "
+
+const stateName = "stint state "
 
 // maxState is the size of the largest state file, in bytes: two documents of maxDocument and
 // the pending changes.
@@ -110,6 +112,9 @@ func (d *stateDir) read() ([]byte, error) {
 		return nil, err
 	}
 	head, body, ok := bytes.Cut(data, []byte("\n"))
+	if bytes.HasPrefix(head, []byte(stateName)) && !bytes.HasPrefix(head, []byte(stateHead)) {
+		return nil, fmt.Errorf("%s: another version of the program wrote it, in the format %.20q", d.name, head[len(stateName):])
+	}
 	if sum := sha256.Sum256(body); !ok || string(head) != stateHead+hex.EncodeToString(sum[:]) {
 		return nil, fmt.Errorf("%s: it is damaged: its checksum does not match", d.name)
 	}
