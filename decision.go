@@ -153,6 +153,17 @@ func Strictest(each []Decision) Decision {
 	return whole
 }
 
+// Used is how many units of Limit are in use: its capacity less Remaining and Held. A part of a unit
+// counts as one. If more is in use than fits, because the limit was made smaller or is in debt, Used and
+// Held together are the capacity. It is 0 without a Limit. If ByLocal decided, Remaining is of this
+// instance's share, and the shares of others count as used.
+func (d *Decision) Used() int64 {
+	if d.Limit == nil {
+		return 0
+	}
+	return max(0, d.Limit.Capacity()-d.Remaining-d.Held)
+}
+
 // set fills in d, which must be zero, from a verdict.
 func (d *Decision) set(key string, limit *Limit, v *algo.Verdict) {
 	d.Key, d.Limit = key, limit

@@ -17,6 +17,8 @@ type access struct {
 	x      *exchange
 
 	outcome, rule, by, id string
+	limit                 string // that decided; empty: none
+	remaining, used       int64  // of it
 }
 
 type accessKey struct{}
@@ -56,6 +58,9 @@ func (a *access) decided(v *Verdict, err error) {
 	if v.Rule != nil {
 		a.rule = v.Rule.Name
 	}
+	if v.Limit != nil {
+		a.limit, a.remaining, a.used = v.Limit.Terms(), v.Remaining, v.Used()
+	}
 }
 
 // accessAttrs are the fields of the line for r. ended means that its handler returned; else it
@@ -78,7 +83,7 @@ func (s *Server) accessAttrs(a *access, r *http.Request, ended bool) []slog.Attr
 	case outcome == "":
 		outcome = "malformed"
 	}
-	attrs := append(make([]slog.Attr, 0, 17),
+	attrs := append(make([]slog.Attr, 0, 20),
 		slog.String("method", loggable(r.Method)), slog.String("host", loggable(r.Host)), slog.String("path", loggable(pathOf(r))), slog.String("proto", r.Proto),
 		slog.Int("status", status), slog.Int64("bytes", a.bytes), slog.Float64("seconds", time.Since(a.start).Seconds()))
 	for _, f := range [...]struct{ name, text string }{
@@ -88,6 +93,9 @@ func (s *Server) accessAttrs(a *access, r *http.Request, ended bool) []slog.Attr
 		if f.text != "" {
 			attrs = append(attrs, slog.String(f.name, f.text))
 		}
+	}
+	if a.limit != "" {
+		attrs = append(attrs, slog.String("limit", a.limit), slog.Int64("remaining", a.remaining), slog.Int64("used", a.used))
 	}
 	if !ended || r.Context().Err() != nil {
 		attrs = append(attrs, slog.Bool("cut", true))

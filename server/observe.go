@@ -33,7 +33,7 @@ func (s *Server) logDecision(ctx context.Context, t *evaluation) {
 		if d.Limit == nil {
 			continue
 		}
-		state := []any{"limit", d.Limit.Terms(), "key", loggable(s.shownKey(d.Key)), "allowed", d.Allowed, "remaining", d.Remaining, "used", d.Limit.Capacity() - d.Remaining - d.Held}
+		state := []any{"limit", d.Limit.Terms(), "key", loggable(s.shownKey(d.Key)), "allowed", d.Allowed, "remaining", d.Remaining, "used", d.Used()}
 		if d.Held > 0 {
 			state = append(state, "held", d.Held)
 		}

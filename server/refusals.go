@@ -149,7 +149,7 @@ func (l *refusalLog) decided(ctx context.Context, now time.Duration, t *evaluati
 		r = &t.counters.of(t.Rule).lines
 	}
 	if degraded && r.degraded.take(uint32(now/degradedEvery), 1) {
-		l.to.LogAttrs(ctx, slog.LevelWarn, "decided without the store", t.degradedAttrs()...)
+		l.to.LogAttrs(ctx, slog.LevelWarn, "decided without the store", l.degradedAttrs(t)...)
 	}
 	if t.Allowed {
 		return
@@ -163,10 +163,13 @@ func (l *refusalLog) decided(ctx context.Context, now time.Duration, t *evaluati
 	}
 }
 
-func (t *evaluation) degradedAttrs() []slog.Attr {
+func (l *refusalLog) degradedAttrs(t *evaluation) []slog.Attr {
 	attrs := []slog.Attr{slog.String("by", t.By.String()), slog.String("outcome", t.outcome())}
 	if t.Rule != nil {
 		attrs = append(attrs, slog.String("rule", t.Rule.Name))
+	}
+	if key := l.key(t.Key); key != "" {
+		attrs = append(attrs, slog.String("key", key))
 	}
 	return attrs
 }

@@ -86,7 +86,7 @@ func (v *Verdict) reply() replyJSON {
 		Message:      v.Message,
 		By:           sayBy(&v.Decision),
 		decisionJSON: toJSON(&v.Decision),
-		Used:         used(&v.Decision),
+		Used:         v.Used(),
 		Held:         v.Held,
 		Busy:         v.Busy,
 		BanLeft:      v.BanLeft.Microseconds(),
@@ -110,21 +110,11 @@ func (v *Verdict) reply() replyJSON {
 // named is the decision of the limit at that index.
 func (v *Verdict) named(i int) namedJSON {
 	d := &v.Each[i]
-	j := namedJSON{Rule: v.Rules[i].Name, Mode: v.Rules[i].Mode.String(), By: sayBy(d), decisionJSON: toJSON(d), Used: used(d), Held: d.Held, Busy: d.Busy}
+	j := namedJSON{Rule: v.Rules[i].Name, Mode: v.Rules[i].Mode.String(), By: sayBy(d), decisionJSON: toJSON(d), Used: d.Used(), Held: d.Held, Busy: d.Busy}
 	if d.Limit != nil {
 		j.Text = d.Limit.Terms()
 	}
 	return j
-}
-
-// used is how many units of d's limit are in use: its capacity less Remaining and what is held.
-// A part of a unit counts as one. If more is in use than fits, because the limit was made smaller
-// or is in debt, used and held together are the capacity. It is 0 where d has no limit.
-func used(d *stint.Decision) int64 {
-	if d.Limit == nil {
-		return 0
-	}
-	return max(0, d.Limit.Capacity()-d.Remaining-d.Held)
 }
 
 // sayBy is who decided, lease, local or policy; "": the store did.

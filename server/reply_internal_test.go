@@ -4,10 +4,6 @@ import (
 	"encoding/json"
 	"math"
 	"testing"
-	"testing/synctest"
-	"time"
-
-	"github.com/stintdev/stint"
 )
 
 // What is written by hand is what encoding/json writes.
@@ -33,34 +29,5 @@ func TestAppendReply(t *testing.T) {
 				t.Errorf("\n got %s\nwant %s", c.got, want)
 			}
 		}
-	}
-}
-
-// What is used and what remains make up the capacity, also where more is used than that.
-func TestUsed(t *testing.T) {
-	for _, algorithm := range []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_log", "sliding_window"} {
-		synctest.Test(t, func(t *testing.T) {
-			var l stint.Limiter
-			ten, four := stint.MustLimit("10 per 1h "+algorithm), stint.MustLimit("4 per 1h "+algorithm)
-			for _, c := range []struct {
-				limit           *stint.Limit
-				cost            int64
-				used, remaining int64
-			}{
-				{ten, 0, 0, 10}, {ten, 3, 3, 7}, {ten, 8, 3, 7}, {ten, 7, 10, 0}, {ten, 1, 10, 0}, {four, 0, 4, 0},
-			} {
-				d, err := l.AllowN(t.Context(), "k", c.limit, c.cost)
-				if err != nil || used(&d) != c.used || d.Remaining != c.remaining {
-					t.Errorf("%s, cost %d: %d used, %d left, %v", c.limit, c.cost, used(&d), d.Remaining, err)
-				}
-			}
-			time.Sleep(time.Second) // of a bucket, a part of a unit has come back
-			if d, _ := l.Peek(t.Context(), "k", ten); used(&d) != 10 {
-				t.Errorf("%s: %d used", algorithm, used(&d))
-			}
-		})
-	}
-	if d := (stint.Decision{Outcome: stint.Banned}); used(&d) != 0 {
-		t.Errorf("%d used of no limit", used(&d))
 	}
 }

@@ -86,6 +86,7 @@ func TestKeys(t *testing.T) {
 func TestParse(t *testing.T) {
 	type request struct {
 		How, Client, Method, Path, Host, Operation string
+		Unknown                                    string
 		Headers                                    map[string]any
 		Attrs                                      map[string]any
 	}
@@ -98,9 +99,15 @@ func TestParse(t *testing.T) {
 		{"curl http://a.test/x?y=1", "curl  GET /x?y=1 a.test map[] "},
 		{"curl a.test", "curl  GET / a.test map[] "},
 		{"curl 'https://u:p@a.test?y=1#z'", "curl  GET /?y=1 a.test map[] "},
-		{`curl -X POST a.test/login -H "User-Agent: it's" -d 'a b'`, "curl  POST /login a.test map[user-agent:it's] "},
+		{`curl -X POST a.test/login -H "User-Agent: it's" -d 'a b'`, "curl  POST /login a.test map[content-type:application/x-www-form-urlencoded user-agent:it's] "},
 		{"curl -XPUT -H'X-A: 1' -H 'x-a: 2' a.test/x", "curl  PUT /x a.test map[x-a:[1 2]] "},
-		{"curl a.test/login \\\n  --data-raw '{\"a\": 1}' \\\n  -H 'Host: b.test' --compressed", "curl  POST /login b.test map[] "},
+		{"curl a.test/login \\\n  --data-raw '{\"a\": 1}' \\\n  -H 'Host: b.test' --compressed", "curl  POST /login b.test map[content-type:application/x-www-form-urlencoded] "},
+		{"curl -sSXPATCH --json '{}' a.test/x", "curl  PATCH /x a.test map[content-type:application/json] "},
+		{"curl -G -d a=1 --data b=2 'a.test/x?c=3'", "curl  GET /x?c=3&a=1&b=2 a.test map[] "},
+		{"curl -u ann:pässword a.test", "curl  GET / a.test map[authorization:Basic YW5uOnDDpHNzd29yZA==] "},
+		{"curl -T file a.test/x", "curl  PUT /x a.test map[] "},
+		{"curl --frobnicate a.test/x", "curl     map[]  without --frobnicate"},
+		{"curl -sZ a.test/x", "curl     map[]  without -Z"},
 		{"curl -s -o /dev/null -I a.test/x", "curl  HEAD /x a.test map[] "},
 		{"curl -b 'a=b' -A agent --url https://a.test/x", "curl  GET /x a.test map[cookie:a=b user-agent:agent] "},
 		{"GET /x HTTP/1.1\r\nHost: a.test\r\nX-A: b\r\n\r\nbody: no", "http  GET /x a.test map[x-a:b] "},
@@ -124,6 +131,9 @@ func TestParse(t *testing.T) {
 		text := ""
 		if r := got[i]; r != nil {
 			text = fmt.Sprintf("%s %s %s %s %s %v %s", r.How, r.Client, r.Method, r.Path, r.Host, r.Headers, r.Operation)
+			if r.Unknown != "" {
+				text += " without " + r.Unknown
+			}
 		}
 		if text != c.want {
 			t.Errorf("%s\n is %q\nwant %q", c.text, text, c.want)

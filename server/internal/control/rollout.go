@@ -42,7 +42,7 @@ type otherRules struct {
 type announcement struct {
 	Format  int      `json:"format"`  // of what it keeps in the store; 0: before there was one
 	Version string   `json:"version"` // of the rules
-	Rules   []string `json:"rules"` // the first of their names, sorted
+	Rules   []string `json:"rules"`   // the first of their names, sorted
 	Count   int      `json:"count"`
 }
 
