@@ -130,7 +130,7 @@ const (
 	denialBytes     = 1200
 	leaseBytes      = 400
 	banBytes        = 128
-	seriesBytes     = 4400
+	seriesBytes     = 5000
 	sessionBytes    = 400
 	bucketBytes     = 1200 // of the quota service, TestBytesOfASubscription
 	offenderBytes   = 270

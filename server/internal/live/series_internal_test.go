@@ -12,7 +12,7 @@ import (
 )
 
 // The memory bounds count this many bytes for the series of a rule.
-const bytesOfSeries = 4400
+const bytesOfSeries = 5000
 
 // The series of rules take the bytes that config.Footprint counts, however many rules there are,
 // and a busy rule is not dropped for quiet ones.
