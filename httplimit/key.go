@@ -51,6 +51,14 @@ func Header(name string) Key {
 // longer than MaxKey, also after Join, so such requests are refused.
 var ambiguous = strings.Repeat("?", stint.MaxKey+1)
 
+// Subject is a Key that counts by the subject of the request's context, which a middleware before has set
+// by stint.WithSubject when it has verified who asks. Without one, the key is "". A Guard without a Key
+// counts by the same subject.
+func Subject(r *http.Request) string {
+	subject, _ := strings.CutPrefix(stint.Caller(stint.WithClient(r.Context(), "")), "subject=")
+	return subject
+}
+
 // PathValue counts by the value of a wildcard in the matched pattern; see
 // http.Request.PathValue. Use it only in handlers that are registered with a
 // http.ServeMux: before the mux has matched a pattern, the key is "".

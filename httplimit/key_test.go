@@ -140,3 +140,28 @@ func TestHeaderKeySpaces(t *testing.T) {
 		}
 	}
 }
+
+// Subject counts by who was verified, whatever the client says of itself; without one, the request says
+// nothing to count by.
+func TestSubject(t *testing.T) {
+	h := httplimit.Middleware{Decide: httplimit.By(nil, stint.MustLimit("1 per 1h"), httplimit.Subject, stint.AnonymousAllow)}.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	ask := func(subject string) int {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("Subject", "ann")
+		ctx := stint.WithClient(r.Context(), "192.0.2.1")
+		if subject != "" {
+			ctx = stint.WithSubject(ctx, subject)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r.WithContext(ctx))
+		return w.Code
+	}
+	for i, c := range []struct {
+		subject string
+		want    int
+	}{{"ann", 200}, {"ann", 429}, {"bob", 200}, {"client=192.0.2.1", 200}, {"bob", 429}, {"", 200}, {"", 200}} {
+		if got := ask(c.subject); got != c.want {
+			t.Errorf("%d: %q gets %d", i, c.subject, got)
+		}
+	}
+}
