@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -33,8 +34,12 @@ func TestTheirIntegrationTests(t *testing.T) {
 	case err != nil:
 		t.Skip("redis-server is not installed: scripts/get redis-server")
 	}
+	var module struct{ Dir string }
+	if err := json.Unmarshal([]byte(output(t, "go", "-C", "ratelimit", "mod", "download", "-json", "github.com/envoyproxy/ratelimit")), &module); err != nil {
+		t.Fatal(err)
+	}
 	theirs := filepath.Join(t.TempDir(), "ratelimit")
-	if err := os.CopyFS(theirs, os.DirFS(output(t, "go", "-C", "ratelimit", "list", "-m", "-f", "{{.Dir}}", "github.com/envoyproxy/ratelimit"))); err != nil {
+	if err := os.CopyFS(theirs, os.DirFS(module.Dir)); err != nil {
 		t.Fatal(err)
 	}
 	writable(t, theirs)
@@ -43,25 +48,53 @@ func TestTheirIntegrationTests(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(theirs, "src/service_cmd/runner/runner.go"), runner)
-	servers := theirServers(t, theirs)
-	binary := output(t, "go", "tool", "-n", "stint")
-	// Stint has no memcache. All others must pass; docs/envoy-reference.md says so.
-	cmd := exec.Command("go", "test", "-json", "-count=1", "-timeout=15m", "-tags=integration", "-skip=Memcache", "./test/integration")
-	cmd.Dir = theirs
-	cmd.Env = append(os.Environ(), "STINT="+binary, "PROJECT_DIR="+theirs, "SSL_CERT_FILE="+servers, "GOFLAGS=-mod=mod", "GOWORK=off")
+	their := theirTests{dir: theirs, environment: append(os.Environ(), "STINT="+output(t, "go", "tool", "-n", "stint"),
+		"PROJECT_DIR="+theirs, "SSL_CERT_FILE="+theirServers(t, theirs), "GOFLAGS=-mod=mod", "GOWORK=off")}
+	passed, failed, texts := their.run(t, ".")
+	t.Logf("%d passed, %d failed", passed, len(failed))
+	if passed < 30 {
+		t.Errorf("they did not run: %s", texts[""])
+	}
+	// They count in windows of a minute of the clock, one of which may end meanwhile.
+	for try := 2; len(failed) > 0 && try <= 3; try++ {
+		var again []string
+		for _, test := range failed {
+			t.Logf("%s fails:\n%.4000s", test, texts[test])
+			if name, _, _ := strings.Cut(test, "/"); !slices.Contains(again, name) {
+				again = append(again, name)
+			}
+		}
+		_, failed, texts = their.run(t, "^("+strings.Join(again, "|")+")$")
+	}
+	for _, test := range failed {
+		t.Errorf("%s fails three times:\n%.4000s", test, texts[test])
+	}
+}
+
+// theirTests runs tests of a copy of the module.
+type theirTests struct {
+	dir         string
+	environment []string
+}
+
+// run returns how many passed, which failed, and what each printed. Those over memcache are left out,
+// because Stint has none. All others must pass; docs/envoy-reference.md says so.
+func (r *theirTests) run(t *testing.T, pattern string) (passed int, failed []string, texts map[string]*strings.Builder) {
+	t.Helper()
+	cmd := exec.Command("go", "test", "-json", "-count=1", "-timeout=15m", "-tags=integration", "-run="+pattern, "-skip=Memcache", "./test/integration")
+	cmd.Dir, cmd.Env = r.dir, r.environment
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var errors bytes.Buffer
 	cmd.Stderr = &errors
 	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }) // with the programs that a test left
-	passed, failed := 0, []string(nil)
-	texts := map[string]*strings.Builder{}
+	defer func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }() // the programs that a test left
+	texts = map[string]*strings.Builder{"": {}}
 	for lines := bufio.NewReader(out); ; {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
@@ -88,13 +121,8 @@ func TestTheirIntegrationTests(t *testing.T) {
 		}
 	}
 	_ = cmd.Wait()
-	t.Logf("%d passed, %d failed", passed, len(failed))
-	if passed < 30 {
-		t.Errorf("they did not run: %s %s", &errors, texts[""])
-	}
-	for _, test := range failed {
-		t.Errorf("%s fails:\n%.4000s", test, texts[test])
-	}
+	texts[""].Write(errors.Bytes())
+	return passed, failed, texts
 }
 
 func output(t *testing.T, name string, arguments ...string) string {
