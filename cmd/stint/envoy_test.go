@@ -151,6 +151,9 @@ func TestEnvoyPerSecond(t *testing.T) {
 	for _, shared := range []string{"false", "true"} {
 		t.Run("STINT_ENVOY_KEYS="+shared, func(t *testing.T) {
 			t.Parallel()
+			if time.Now().Unix()%86400 > 86340 {
+				time.Sleep(61 * time.Second) // the window of a day must not end meanwhile
+			}
 			first, second := redistest.Start(t), redistest.Start(t)
 			variables, _ := runtimeDirectory(t, map[string]string{"shop.yaml": `domain: shop
 descriptors:
@@ -168,7 +171,7 @@ descriptors:
 			}
 			await.Until(t, "both count", func() bool {
 				s.ask(t, "shop", "second=1")
-				return counts(second, "second") == 1
+				return counts(second, "second") > 0
 			})
 			s.asks(t, "OK 2", "shop", "minute=1")
 			if counts(first, "second") != 0 || counts(first, "minute") != 1 || counts(second, "minute") != 0 {

@@ -24,12 +24,12 @@ const upgradeRules = `
 server: {decision_timeout: 10s}
 rules:
   - {name: token, match: operation == "token", key: client.ip, limits: [50 per 24h]}
-  - {name: window, match: operation == "window", key: client.ip, limits: [50 per 24h fixed_window]}
+  - {name: window, match: operation == "window", key: client.ip, limits: [50 per 5000h fixed_window]}
   - {name: log, match: operation == "log", key: client.ip, limits: [50 per 24h sliding_log]}
   - {name: sliding, match: operation == "sliding", key: client.ip, limits: [50 per 24h sliding_window]}
   - {name: leaky, match: operation == "leaky", key: client.ip, limits: [1 per 24h leaky_bucket burst 50]}
-  - {name: held, match: operation == "held", key: client.ip, limits: [50 per 24h fixed_window hold 1h]}
-  - {name: login, match: operation == "login", key: client.ip, limits: [1 per 24h fixed_window], penalty: {ban_after: 2, ban_for: 24h}}
+  - {name: held, match: operation == "held", key: client.ip, limits: [50 per 5000h fixed_window hold 1h]}
+  - {name: login, match: operation == "login", key: client.ip, limits: [1 per 5000h fixed_window], penalty: {ban_after: 2, ban_for: 24h}}
 `
 
 // Instances of both versions over one Redis, through a rolling upgrade and back, admit what the limits
