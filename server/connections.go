@@ -1,9 +1,7 @@
 package server
 
 import (
-	"bufio"
 	"crypto/tls"
-	"errors"
 	"net"
 	"net/http"
 	"sync"
@@ -11,6 +9,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/stintdev/stint/server/internal/http2conn"
 )
 
 // connectionBounds bounds connections: how many a listener keeps open, and what an HTTP/2
@@ -20,17 +20,6 @@ type connectionBounds struct {
 	headerTimeout time.Duration // for a client to send the headers of a request
 	metrics       *metrics
 }
-
-// An HTTP/2 client may send spareFrames that carry nothing, such as a PING or empty DATA, and
-// sparePerSecond more each second. Each request and each frame of a response earns it
-// framesEarned more, up to mostSpare. That is far more than clients use to acknowledge what
-// they read.
-const (
-	spareFrames    = 1_000
-	sparePerSecond = 100
-	framesEarned   = 10
-	mostSpare      = 10_000
-)
 
 // boundHTTP2 bounds the memory of an HTTP/2 connection of server.
 func boundHTTP2(server *http.Server) {
@@ -73,234 +62,37 @@ func (b *connectionBounds) watchHTTP2(server *http.Server) {
 			_ = c.Close()
 			return
 		}
-		w := b.watch(plain.UnencryptedNetConn(), "")
-		defer w.stop()
+		w := b.frames().AfterPreface(plain.UnencryptedNetConn(), "")
+		defer func() { _ = w.Close() }()
 		serve(hs, tls.Client(carried{w}, nil), h)
 	}
 	server.TLSNextProto["h2"] = func(hs *http.Server, c *tls.Conn, h http.Handler) {
-		w := b.watch(c, clientPreface)
-		defer w.stop()
+		w := b.frames().AfterPreface(c, http2conn.Preface)
+		defer func() { _ = w.Close() }()
 		serve(hs, tls.Client(carried{watchedTLS{w, c}}, nil), h)
-	}
-}
-
-// clientPreface precedes the first frame of a client.
-const clientPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-
-// watched is an HTTP/2 connection whose frames are counted.
-type watched struct {
-	net.Conn
-	buffered *bufio.Reader // frames are read in pieces of 9 bytes and the rest
-	metrics  *metrics
-
-	headerTimeout time.Duration
-
-	// What was read. One goroutine at a time uses these.
-	preface string // the part of it that has not arrived
-	in      frames
-	block   bool      // headers have begun and not ended
-	blocks  int       // number of header blocks that began
-	timed   int       // the block that the timer is for
-	spare   int64     // frames that may still carry nothing
-	refills time.Time // when spare was last refilled by time
-
-	out    frames       // what was written; one goroutine at a time uses it
-	earned atomic.Int64 // by what was written
-
-	timer struct {
-		sync.Mutex
-		*time.Timer
 	}
 }
 
 // watchedTLS also exposes the state of the TLS under it.
 type watchedTLS struct {
-	*watched
+	*http2conn.Conn
 	tls *tls.Conn
 }
 
 func (w watchedTLS) ConnectionState() tls.ConnectionState { return w.tls.ConnectionState() }
 
-// watch watches c. preface is the part that precedes the first frame and has not arrived.
-func (b *connectionBounds) watch(c net.Conn, preface string) *watched {
-	w := &watched{Conn: c, preface: preface, metrics: b.metrics, headerTimeout: b.headerTimeout, spare: spareFrames, refills: time.Now()}
-	w.buffered = bufio.NewReaderSize(wire{w}, 4<<10)
-	return w
+// frames bounds what a client may do with a connection.
+func (b *connectionBounds) frames() http2conn.Bounds {
+	m := b.metrics
+	return http2conn.Bounds{HeaderTimeout: b.headerTimeout, SlowHeaders: m.http2Headers.Inc, Frames: m.http2Frames.Inc, Resets: m.http2Resets.Inc}
 }
 
-// Read is for net.Conn.
-func (w *watched) Read(b []byte) (int, error) { return w.buffered.Read(b) }
-
-// wire reads what buffered has not read.
-type wire struct{ w *watched }
-
-func (r wire) Read(b []byte) (int, error) {
-	n, err := r.w.Conn.Read(b)
-	if k := min(n, len(r.w.preface)); k > 0 {
-		if string(b[:k]) != r.w.preface[:k] {
-			return 0, errPreface
-		}
-		r.w.preface = r.w.preface[k:]
-		n = copy(b, b[k:n])
-	}
-	if !r.w.came(b[:n]) {
-		return 0, errFrames
-	}
-	return n, err
-}
-
-var (
-	errFrames  = errors.New("too many frames without effect")
-	errPreface = errors.New("not the HTTP/2 preface")
-)
-
-// came counts the frames in b, and reports whether the connection may go on.
-func (w *watched) came(b []byte) bool {
-	w.in.read(b, w.frameCame, w.frameEnded)
-	w.time()
-	if w.spare = min(w.spare+w.earned.Swap(0), mostSpare); w.spare >= 0 {
-		return true
-	}
-	now := time.Now()
-	w.spare += int64(min(now.Sub(w.refills), time.Minute) * sparePerSecond / time.Second)
-	if w.refills = now; w.spare >= 0 {
-		return true
-	}
-	w.metrics.http2Frames.Inc()
-	return false
-}
-
-// Write is for net.Conn.
-func (w *watched) Write(b []byte) (int, error) {
-	n, err := w.Conn.Write(b)
-	var earned int64
-	w.out.read(b[:n], func(f *frames) {
-		if f.head[3] == frameData {
-			earned += framesEarned
-		}
-	}, func(f *frames) {
-		// Undo what the headers of a malformed request earned. A request that was answered
-		// before its body arrived is reset without an error.
-		if f.head[3] == frameReset && f.last != noError {
-			earned -= framesEarned + 1
-		}
-	})
-	if earned != 0 {
-		w.earned.Add(earned)
-	}
-	return n, err
-}
-
-func (w *watched) frameCame(f *frames) {
-	padded := f.has(flagPadded)
-	switch f.head[3] {
-	case frameData:
-		if f.left > 0 && !(padded && f.left <= 256) { // all of which may be padding
-			return
-		}
-	case frameHeaders:
-		w.block = true
-		w.blocks++
-		least := 3 // method, scheme and path
-		if f.has(flagPriority) {
-			least += 5
-		}
-		if padded {
-			least += 256
-		}
-		if f.left >= least {
-			w.spare += framesEarned
-			return
-		}
-	}
-	w.spare--
-}
-
-func (w *watched) frameEnded(f *frames) {
-	switch f.head[3] {
-	case frameHeaders, frameContinuation:
-		if f.has(flagEndHeaders) {
-			w.block = false
-		}
-	}
-}
-
-// time starts the timer for headers that have begun and not ended. That is rare, because most
-// arrive in one piece.
-func (w *watched) time() {
-	switch {
-	case w.block && w.timed != w.blocks:
-		w.stop()
-		w.timed = w.blocks
-		w.timer.Lock()
-		defer w.timer.Unlock()
-		w.timer.Timer = time.AfterFunc(w.headerTimeout, func() {
-			w.metrics.http2Headers.Inc()
-			_ = w.Close()
-		})
-	case !w.block && w.timed != 0:
-		w.stop()
-		w.timed = 0
-	}
-}
-
-func (w *watched) stop() {
-	w.timer.Lock()
-	defer w.timer.Unlock()
-	if w.timer.Timer != nil {
-		w.timer.Stop()
-	}
-}
-
-// Kinds of frames, and their flags; see RFC 9113.
-const (
-	frameData         = 0
-	frameHeaders      = 1
-	frameReset        = 3
-	frameContinuation = 9
-
-	flagEndHeaders = 4
-	flagPadded     = 8
-	flagPriority   = 32
-
-	noError = 0 // of a reset, whose payload is its code: all are below 256
-)
-
-// frames finds the frames in a stream of bytes.
-type frames struct {
-	head [9]byte
-	have int  // bytes of head
-	left int  // bytes of the frame, after the head
-	last byte // of those that have been read
-}
-
-func (f *frames) has(flag byte) bool { return f.head[4]&flag != 0 }
-
-// read reads on with b. It calls began when the head of a frame is complete, and ended when the
-// whole frame is.
-func (f *frames) read(b []byte, began, ended func(*frames)) {
-	for len(b) > 0 {
-		if f.left > 0 {
-			n := min(f.left, len(b))
-			f.left -= n
-			f.last = b[n-1]
-			if b = b[n:]; f.left == 0 && f.have == len(f.head) {
-				f.have = 0
-				ended(f)
-			}
-			continue
-		}
-		n := copy(f.head[f.have:], b)
-		f.have += n
-		if b = b[n:]; f.have < len(f.head) {
-			return
-		}
-		f.left = int(f.head[0])<<16 | int(f.head[1])<<8 | int(f.head[2])
-		if began(f); f.left == 0 {
-			f.have = 0
-			ended(f)
-		}
-	}
+// WatchHTTP2 returns c, a connection of HTTP/2 on a listener that Run does not serve. The connection
+// ends where one of the gateway would: for headers that do not end, for frames without use and for
+// too many resets. These count in stint_connections_ended_total.
+func (s *Server) WatchHTTP2(c net.Conn) net.Conn {
+	b := connectionBounds{s.settings.MaxConnections, s.headerTimeout, s.metrics}
+	return b.frames().Watch(c)
 }
 
 // fullListener keeps a number of connections open, and closes any more on arrival. In the

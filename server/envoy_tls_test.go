@@ -35,7 +35,7 @@ func serveEnvoy(t *testing.T, s *server.Server, files *config.TLSFiles, san stri
 func startEnvoy(t *testing.T, s *server.Server, settings *envoy.Settings) *envoy.Server {
 	t.Helper()
 	e := envoy.New(envoy.Config{
-		Decider: s, Settings: settings, Certificate: s.Certificate, Trace: s.CallTracer(),
+		Decider: s, Settings: settings, Certificate: s.Certificate, WatchHTTP2: s.WatchHTTP2, Trace: s.CallTracer(),
 		StopTimeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler),
 	})
 	if err := e.Listen(); err != nil {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/stintdev/stint/internal/attack"
 	"github.com/stintdev/stint/server"
+	"github.com/stintdev/stint/server/envoy"
 )
 
 // h2conn is a connection of HTTP/2 whose client sends what it likes.
@@ -65,13 +66,21 @@ func (h *h2conn) open(stream uint32, ended bool) error {
 	return h.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: getRoot, EndStream: ended, EndHeaders: true})
 }
 
+// takesHTTP2 is a server with Envoy's gRPC listener.
+type takesHTTP2 struct {
+	*running
+	envoy string
+}
+
 // listeners are the listeners that take HTTP/2, and how.
-func (g *running) listeners(plain *running, c *tls.Config) map[string]func(testing.TB) *h2conn {
+func (g *takesHTTP2) listeners(plain *takesHTTP2, c *tls.Config) map[string]func(testing.TB) *h2conn {
 	return map[string]func(testing.TB) *h2conn{
 		"gateway, TLS": func(t testing.TB) *h2conn { return dialHTTP2(t, g.gateway, c) },
 		"check, TLS":   func(t testing.TB) *h2conn { return dialHTTP2(t, g.check, c) },
 		"admin, TLS":   func(t testing.TB) *h2conn { return dialHTTP2(t, g.admin, c) },
 		"gateway, h2c": func(t testing.TB) *h2conn { return dialHTTP2(t, plain.gateway, nil) },
+		"Envoy, TLS":   func(t testing.TB) *h2conn { return dialHTTP2(t, g.envoy, c) },
+		"Envoy, h2c":   func(t testing.TB) *h2conn { return dialHTTP2(t, plain.envoy, nil) },
 	}
 }
 
@@ -81,12 +90,13 @@ func TestAttackHTTP2Frames(t *testing.T) {
 	ca := newAuthority(t)
 	files := ca.sign(t, "server").write(t, nil)
 	up := upstream(t, who("up"))
-	run := func(changes ...func(*server.Config)) *running {
+	run := func(secure envoy.TLS, changes ...func(*server.Config)) *takesHTTP2 {
 		s := newServer(t, many, append(changes, everythingTo(up))...)
 		s.SetHeaderTimeout(300 * time.Millisecond)
-		return start(t, s)
+		g := start(t, s)
+		return &takesHTTP2{g, startEnvoy(t, s, &envoy.Settings{GRPCListen: "127.0.0.1:0", TLS: secure}).Addr("gRPC").String()}
 	}
-	g, plain := run(withTLS(files, files, files)), run()
+	g, plain := run(envoy.TLS{Use: true, Certificate: files.Cert, Key: files.Key}, withTLS(files, files, files)), run(envoy.TLS{})
 	stop := time.Now().Add(attack.Time(t, 0))
 	for round := 0; round == 0 || time.Now().Before(stop); round++ {
 		for name, dial := range g.listeners(plain, ca.trusting(t)) {

@@ -16,7 +16,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2/hpack"
+
 	"github.com/stintdev/stint/server/config"
+	"github.com/stintdev/stint/server/envoy"
 )
 
 // answers is an error of the test if a request of good faith is not answered.
@@ -159,32 +162,45 @@ func inUse() int64 {
 	return int64(m.HeapInuse + m.StackInuse)
 }
 
-// rapidReset opens n streams of HTTP/2 and resets each at once. It returns when the
-// server has taken them all, or has had enough of it, which it tells.
-func rapidReset(t *testing.T, addr string, c *tls.Config, n int) (enough bool) {
+// frameWriter writes a frame of HTTP/2.
+type frameWriter func(kind, flags byte, stream uint32, payload string)
+
+// resetAtOnce opens a stream with these headers, and resets it.
+func resetAtOnce(flags byte, headers string) func(frameWriter, uint32) {
+	return func(frame frameWriter, stream uint32) {
+		frame(1, flags, stream, headers)
+		frame(3, 0, stream, "\x00\x00\x00\x08") // cancelled
+	}
+}
+
+// rapidly writes what each writes n times, for streams of their own. It returns when the
+// server has taken it all, or has had enough of it, which it tells. A nil c is no TLS.
+func rapidly(t *testing.T, addr string, c *tls.Config, n int, each func(frameWriter, uint32)) (enough bool) {
 	t.Helper()
-	c = c.Clone()
-	c.NextProtos = []string{"h2"}
-	conn, err := tls.Dial("tcp", addr, c)
+	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
-	frame := func(to *bytes.Buffer, kind, flags byte, stream uint32, payload string) {
-		size := len(payload)
-		to.Write([]byte{byte(size >> 16), byte(size >> 8), byte(size), kind, flags, byte(stream >> 24), byte(stream >> 16), byte(stream >> 8), byte(stream)})
-		to.WriteString(payload)
+	if c != nil {
+		c = c.Clone()
+		c.NextProtos = []string{"h2"}
+		c.ServerName = "127.0.0.1"
+		conn = tls.Client(conn, c)
 	}
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
 	var b bytes.Buffer
+	frame := func(kind, flags byte, stream uint32, payload string) {
+		size := len(payload)
+		b.Write([]byte{byte(size >> 16), byte(size >> 8), byte(size), kind, flags, byte(stream >> 24), byte(stream >> 16), byte(stream >> 8), byte(stream)})
+		b.WriteString(payload)
+	}
 	b.WriteString("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-	frame(&b, 4, 0, 0, "") // settings
+	frame(4, 0, 0, "") // settings
 	ended := make(chan bool, 1)
 	go func() { ended <- saysEnough(conn) }()
 	for i := range n {
-		stream := uint32(2*i + 1)
-		frame(&b, 1, 5, stream, "\x82\x87\x84\x41\x01x") // GET https://x/, and no more of it
-		frame(&b, 3, 0, stream, "\x00\x00\x00\x08")      // reset: cancelled
+		each(frame, uint32(2*i+1))
 		if b.Len() < 1<<12 {
 			continue
 		}
@@ -193,7 +209,7 @@ func rapidReset(t *testing.T, addr string, c *tls.Config, n int) (enough bool) {
 		}
 		b.Reset()
 	}
-	frame(&b, 6, 0, 0, "are you?") // a ping: its answer comes when all else was taken
+	frame(6, 0, 0, "are you?") // a ping: its answer comes when all else was taken
 	_, _ = conn.Write(b.Bytes())
 	return <-ended
 }
@@ -219,6 +235,41 @@ func saysEnough(conn io.Reader) bool {
 	}
 }
 
+// Nor does grpc-go, which serves Envoy: it takes resets for as long as they come. So the
+// connection is ended when most of its calls are given up. A connection whose calls are
+// answered goes on, although as many are given up.
+func TestRapidResetOfGRPC(t *testing.T) {
+	s := newServer(t, generous)
+	g := start(t, s)
+	address := startEnvoy(t, s, &envoy.Settings{GRPCListen: "127.0.0.1:0"}).Addr("gRPC").String()
+	call := string(headerBlock([]hpack.HeaderField{
+		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "x"},
+		{Name: ":path", Value: "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"},
+		{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+	}))
+	givenUp := resetAtOnce(4, call)
+	answered := func(frame frameWriter, stream uint32) {
+		if stream%4 == 1 {
+			givenUp(frame, stream)
+			return
+		}
+		frame(1, 4, stream, call)
+		frame(0, 1, stream, "\x00\x00\x00\x00\x00") // a message without a domain
+	}
+	if rapidly(t, address, nil, 9_000, givenUp) {
+		t.Error("9,000 calls that were given up ended the connection")
+	}
+	if rapidly(t, address, nil, 50_000, answered) {
+		t.Error("calls that were given up ended a connection that had as many answers")
+	}
+	if !rapidly(t, address, nil, 300_000, givenUp) {
+		t.Error("300,000 calls that were given up are borne")
+	}
+	if page := send(t, g.check, "GET", "/metrics").body; !strings.Contains(page, `stint_connections_ended_total{reason="resets"} 1`+"\n") {
+		t.Error("the end of the connection is not counted")
+	}
+}
+
 // HTTP/2's rapid reset neither piles up requests nor memory: net/http runs 250
 // streams of a connection at once, and ends a connection that has a thousand more
 // waiting.
@@ -236,7 +287,7 @@ func TestRapidReset(t *testing.T) {
 	before, goroutines := inUse(), runtime.NumGoroutine()
 	const conns = 4
 	for range conns {
-		enough := rapidReset(t, g.gateway, ca.trusting(t), streams)
+		enough := rapidly(t, g.gateway, ca.trusting(t), streams, resetAtOnce(5, string(getRoot)))
 		t.Logf("%d streams; the server had enough: %t; then %d goroutines", streams, enough, runtime.NumGoroutine())
 		if n := runtime.NumGoroutine() - goroutines; n > 10*250*conns { // a few for each stream under way, here and at the upstream
 			t.Errorf("%d goroutines more", n)

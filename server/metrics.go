@@ -51,7 +51,7 @@ type metrics struct {
 	overloadedInFlight, overloadedShare, overloadedLimit, overloadedBytes prometheus.Counter
 	connectionsRefused                                                    *prometheus.CounterVec // by listener
 	stalledUploads, stalledResponses                                      prometheus.Counter
-	http2Headers, http2Frames                                             prometheus.Counter
+	http2Headers, http2Frames, http2Resets                                prometheus.Counter
 
 	decideSeconds, storeSeconds prometheus.Histogram
 	storeTimeouts, storeErrors  prometheus.Counter
@@ -184,7 +184,7 @@ func newMetrics(s *Server) *metrics {
 		m.connectionsRefused.WithLabelValues(listener)
 	}
 	ended := vec("stint_connections_ended_total", "HTTP/2 connections ended because of what the client did.", "reason")
-	m.http2Headers, m.http2Frames = ended.WithLabelValues("slow_headers"), ended.WithLabelValues("frames")
+	m.http2Headers, m.http2Frames, m.http2Resets = ended.WithLabelValues("slow_headers"), ended.WithLabelValues("frames"), ended.WithLabelValues("resets")
 	m.breakerOpened = counter("stint_breaker_opened_total", "Times that the circuit breaker of the store opened.")
 	m.auditDropped = counter("stint_audit_lines_dropped_total", "Log lines about changes dropped because nobody read the log.")
 	m.syncFailures = counter("stint_sync_failures_total", "Times that this instance could not read the fleet's documents; it keeps what it has.")

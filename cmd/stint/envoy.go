@@ -230,7 +230,7 @@ func newEnvoy(s *server.Server, of *envoy.Settings, settings *config.Settings, s
 	s.RegisterMetrics(quotas.Metrics())
 	e := &envoyService{stats: counted, quotas: quotas}
 	e.Server = envoy.New(envoy.Config{
-		Settings: of, Decider: s, Observer: counted, Loaded: source.loaded.Load, Certificate: s.Certificate, Bound: s.BoundConnections, Trace: s.CallTracer(), Log: log,
+		Settings: of, Decider: s, Observer: counted, Loaded: source.loaded.Load, Certificate: s.Certificate, Bound: s.BoundConnections, WatchHTTP2: s.WatchHTTP2, Trace: s.CallTracer(), Log: log,
 		Stats: counted.Page(), Prometheus: counted.Metrics(),
 		Register:  []func(*grpc.Server){envoy.NewAuthorization(s).Register, func(g *grpc.Server) { quotas.Register(g) }},
 		StopDelay: settings.StopDelay, StopTimeout: settings.StopTimeout,

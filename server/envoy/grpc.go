@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"runtime/debug"
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
@@ -78,14 +80,18 @@ func (s *Server) newGRPC() (*grpc.Server, error) {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingAtMost, PermitWithoutStream: true}),
 		grpc.NumStreamWorkers(workers),
 	}
+	transport := insecure.NewCredentials()
 	if settings.TLS.Use {
 		config, err := s.tls()
 		if err != nil {
 			return nil, fmt.Errorf("tls of Envoy's gRPC: %w", err)
 		}
-		options = append(options, grpc.Creds(credentials.NewTLS(config)))
+		transport = credentials.NewTLS(config)
 	}
-	g := grpc.NewServer(options...)
+	if s.c.WatchHTTP2 != nil {
+		transport = watchedTransport{transport, s.c.WatchHTTP2}
+	}
+	g := grpc.NewServer(append(options, grpc.Creds(transport))...)
 	rls.RegisterRateLimitServiceServer(g, s.service)
 	grpc_health_v1.RegisterHealthServer(g, s.health)
 	for _, register := range s.c.Register {
@@ -93,6 +99,27 @@ func (s *Server) newGRPC() (*grpc.Server, error) {
 	}
 	reflection.Register(g)
 	return g, nil
+}
+
+// watchedTransport watches the connections of a listener above TLS, which is where grpc-go takes
+// them from.
+type watchedTransport struct {
+	credentials.TransportCredentials
+	watch func(net.Conn) net.Conn
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (t watchedTransport) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	c, info, err := t.TransportCredentials.ServerHandshake(c)
+	if err != nil {
+		return c, info, err
+	}
+	return t.watch(c), info, nil
+}
+
+// Clone implements credentials.TransportCredentials.
+func (t watchedTransport) Clone() credentials.TransportCredentials {
+	return watchedTransport{t.TransportCredentials.Clone(), t.watch}
 }
 
 // stopGRPC waits until calls have ended, or ctx is done. It then ends them.

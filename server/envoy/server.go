@@ -37,6 +37,9 @@ type Config struct {
 	// Bound bounds the connections of a listener; see server.Server.BoundConnections. nil: nothing
 	// does.
 	Bound func(listener string, l net.Listener) net.Listener
+	// WatchHTTP2 bounds what a client may do with a connection of the gRPC listener; see
+	// server.Server.WatchHTTP2. nil: what grpc-go bounds.
+	WatchHTTP2 func(net.Conn) net.Conn
 	// Trace starts the spans of calls; see server.Server.CallTracer. nil: there are none.
 	Trace server.CallTracer
 	// Register is called with the gRPC server, to add services to RateLimitService. Their
