@@ -3,12 +3,16 @@ package server
 import (
 	"time"
 
+	"github.com/stintdev/stint/server/config"
 	"github.com/stintdev/stint/server/internal/live"
 )
 
 // SetHeaderTimeout changes how long a client may take to send headers, for tests that
 // cannot wait. It must be called before Run.
 func (s *Server) SetHeaderTimeout(d time.Duration) { s.headerTimeout = d }
+
+// Footprint is the sum of memory that s reports.
+func (s *Server) Footprint() config.Footprint { return s.footprint }
 
 // SetClock gives s another clock of the machine. It is to be called before s serves.
 func (s *Server) SetClock(wall func() time.Time) { s.control.SetClock(wall) }
