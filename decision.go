@@ -2,6 +2,7 @@ package stint
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/stintdev/stint/internal/algo"
@@ -106,12 +107,13 @@ type Decision struct {
 	// pace. Only a LeakyBucket has delays. That of a Request is the longest of its
 	// asks.
 	Delay time.Duration
-	// Penalty is the penalty under which this refusal counted as a violation, or
-	// which imposed the ban. nil: none. Of several penalties it is the one with the
-	// gravest outcome; of several bans, that of the longest; of equals, that of the
-	// first ask.
+	// Penalty is the penalty under which this refusal of Key counted as a violation, or
+	// which imposed the ban. nil: none. Of several penalties and keys they are those with
+	// the gravest outcome; of several bans, those of the longest; of equals, those of the
+	// first ask. Limit is then the strictest of the limits that led to it, and RetryAfter
+	// the longest of all.
 	Penalty *Penalty
-	// Violations is how many violations of the key count under Penalty, this one
+	// Violations is how many violations of Key count under Penalty, this one
 	// among them. The violation that imposes a ban is the BanAfter-th, and after it
 	// the count starts again. It is 0 where a ban ran already, for then nothing is
 	// counted. In an answer that fleet.Denials remembers, or one ByLocal, it is what
@@ -178,21 +180,32 @@ func (d *Decision) set(key string, limit *Limit, v *algo.Verdict) {
 	d.Outcome, d.RetryAfter = Limited, algo.Duration(v.Retry)
 }
 
-// punished is the index in r of an ask whose record d, the answer to r, is about; -1 if
-// there is none, or if several could be meant.
+// punished is the index in r of the first ask whose record d, the answer to r, is about; -1 if
+// there is none.
 func (d *Decision) punished(r *Request) int {
-	whose := -1
-	for i := range r.Asks {
-		a := &r.Asks[i]
-		if d.Penalty == nil || a.Penalty != d.Penalty || d.Limit == nil && a.Key != d.Key {
-			continue
-		}
-		if whose >= 0 && r.Asks[whose].Key != a.Key {
-			return -1 // d may be about either key
-		}
-		whose = i
+	if d.Penalty == nil {
+		return -1
 	}
-	return whose
+	return slices.IndexFunc(r.Asks, func(a Ask) bool { return a.Penalty == d.Penalty && a.Key == d.Key })
+}
+
+// blamed is the answer to asks of which each refuses or not, where a violation of by's key counted
+// under its penalty: the strictest of those that led to it, with the longest wait of all. It is
+// not punished yet. The zero Decision: none did.
+func blamed(asks []Ask, each []Decision, by *Ask) (d Decision) {
+	var wait time.Duration
+	for i := range asks {
+		a, e := &asks[i], &each[i]
+		wait = max(wait, e.RetryAfter)
+		if !e.Allowed && !e.Busy && a.Key == by.Key && a.Penalty != nil && a.Penalty.counted.Salt == by.Penalty.counted.Salt &&
+			(d.Limit == nil || e.RetryAfter > d.RetryAfter) {
+			d = *e
+		}
+	}
+	if d.Limit != nil {
+		d.RetryAfter = wait
+	}
+	return d
 }
 
 // punish adds to d, a refusal, what followed under p, if the violation was counted.

@@ -48,12 +48,26 @@ func (internals) Banned(a *Ask, left int64) Decision {
 	return Decision{Outcome: Banned, Key: a.Key, RetryAfter: ban, BanLeft: ban, Penalty: a.Penalty}
 }
 
+// Blamed is the answer to asks of which each refuses or not, where a violation of by's key counted
+// under its penalty; see Decision.Penalty. It is not punished yet. It has no Limit if none of them
+// led to a violation.
+func (internals) Blamed(asks []Ask, each []Decision, by *Ask) Decision {
+	return blamed(asks, each, by)
+}
+
 // Punish adds to d, a refusal, what followed under p, if the violation was counted.
 func (internals) Punish(d *Decision, p *Penalty, came algo.Punishment) { d.punish(p, came) }
 
-// Punished is the index in r of an ask whose record d, the answer to r, is about; -1 if
-// there is none, or if several could be meant.
+// Punished is the index in r of the first ask whose record d, the answer to r, is about; -1 if
+// there is none.
 func (internals) Punished(d *Decision, r *Request) int { return d.punished(r) }
+
+// Sentence is what one violation more would lead to for a key with this record under p.
+func (internals) Sentence(p *Penalty, r *Record) algo.Punishment {
+	plan := &p.counted.Plan
+	const now = 1
+	return plan.Punish(&algo.Record{Last: now, Violations: r.Violations, Until: now, Bans: r.Bans, Forget: plan.Forget}, now, 1)
+}
 
 // Record is a key's record under a penalty at an instant in µs.
 func (internals) Record(key string, p *Penalty, r *algo.Record, now int64) Record {

@@ -102,6 +102,7 @@ func (m *Memory) take(r *Request, asks []counts.Ask, at int64, out []Decision, d
 	v.Delay = answer.Delay
 	d.set(r.Asks[answer.Of].Key, r.Asks[answer.Of].Limit, v)
 	if p := &answer.Punishment; p.By != counts.None {
+		d.RetryAfter = max(d.RetryAfter, algo.Duration(answer.Wait))
 		d.punish(r.Asks[p.By].Penalty, p.Punishment)
 	}
 	return nil

@@ -14,8 +14,8 @@ import (
 // Take decides r. If out is not nil, it has a place for each ask, and Take fills in the
 // answer to each, unless a running ban refuses the whole request: then Outcome is Banned,
 // Limit is nil, and out is unchanged. The answer to an ask without a Limit allows, and has
-// no more than a Key. The returned Decision is as Strictest makes it, with what followed
-// under penalties. After an error, nothing was decided; the request can have been charged
+// no more than a Key. The returned Decision is as Strictest makes it, or, after a violation,
+// as Decision.Penalty says. After an error, nothing was decided; the request can have been charged
 // only if a store was asked that did not answer.
 //
 // Callers have checked r, as a Limiter does. They do not use r, its asks and out until

@@ -229,7 +229,9 @@ var scenes = []struct {
 		s.fill("b", slow)
 		d, _ := s.take(noon, stint.Ask{Key: s.key("a"), Limit: one, Cost: 1, Penalty: stricter},
 			stint.Ask{Key: s.key("b"), Limit: slow, Cost: 1, Penalty: strict}, stint.Ask{Key: s.key("b"), Limit: ten, Cost: 11, Penalty: warning})
-		s.is("whole", d, s.banned(s.no("b", ten, 10, stint.Never, 0), stricter))
+		named := s.banned(s.no("a", one, 0, time.Minute, time.Minute), stricter)
+		named.RetryAfter = stint.Never // the longest of all
+		s.is("whole", d, named)
 		d, _ = s.take(noon+second, stint.Ask{Key: s.key("b"), Limit: ten, Cost: 1, Penalty: strict}, stint.Ask{Key: s.key("a"), Limit: ten, Cost: 1, Penalty: stricter})
 		s.is("the longest ban answers", d, s.running("a", stricter, 30*time.Minute-time.Second))
 	}},
@@ -249,10 +251,14 @@ var scenes = []struct {
 		refusal := s.no("b", slow, 0, 2*time.Minute, 2*time.Minute)
 		s.ask(noon, "b", slow, 1, often)
 		d, _ := s.take(noon, stint.Ask{Key: s.key("b"), Limit: ten, Cost: 11}, a, b)
-		s.is("a refusal that is no violation does not count, and of equals the first does", d, s.violation(s.no("b", ten, 10, stint.Never, 0), 1, twice))
+		named := s.violation(s.no("a", one, 0, time.Minute, time.Minute), 1, twice)
+		named.RetryAfter = stint.Never // the longest of all
+		s.is("a refusal that is no violation does not count, and of equals the first does", d, named)
 		s.is("its own", s.ask(noon, "b", slow, 1, often), s.warned(s.violation(refusal, 3, often)))
 		d, _ = s.take(noon, stint.Ask{Key: s.key("other2"), Limit: one, Cost: 2, Penalty: twice}, b)
-		s.is("a warning before a violation", d, s.warned(s.violation(s.no("other2", one, 1, stint.Never, 0), 4, often)))
+		named = s.warned(s.violation(refusal, 4, often))
+		named.RetryAfter = stint.Never
+		s.is("a warning before a violation", d, named)
 		d, _ = s.take(noon, stint.Ask{Key: s.key("fits"), Limit: ten, Cost: 1, Penalty: strict}, stint.Ask{Key: s.key("b"), Limit: slow, Cost: 1})
 		s.is("no violation, none told", d, refusal)
 	}},

@@ -63,7 +63,7 @@ func banLeft(vs []violation, now int64) time.Duration {
 // punish counts one violation for each key and penalty that refused, and makes the answer as
 // grave as the gravest.
 func (m *Model) punish(r *stint.Request, each []stint.Decision, now int64, d *stint.Decision) {
-	punished := make(map[recordID]bool)
+	punished, wait := make(map[recordID]bool), d.RetryAfter
 	for i := range r.Asks {
 		a := &r.Asks[i]
 		if a.Penalty == nil || punished[recordOf(a)] || !refused(r, each, a) {
@@ -72,7 +72,19 @@ func (m *Model) punish(r *stint.Request, each []stint.Decision, now int64, d *st
 		punished[recordOf(a)] = true
 		s := m.violate(recordOf(a), a.Penalty.Spec(), now)
 		s.left = banLeft(m.records[recordOf(a)], now)
-		s.tell(d, a)
+		if !s.tell(d, a) {
+			continue
+		}
+		var refusals []stint.Decision // of the key that is told of
+		for j := range r.Asks {
+			if b := &r.Asks[j]; !each[j].Allowed && !each[j].Busy && b.Penalty != nil && recordOf(b) == recordOf(a) {
+				refusals = append(refusals, each[j])
+			}
+		}
+		d.Key = a.Key
+		named := strictest(refusals)
+		d.Limit, d.Remaining, d.Held, d.Busy, d.ResetAfter = named.Limit, named.Remaining, named.Held, named.Busy, named.ResetAfter
+		d.RetryAfter = max(wait, s.left)
 	}
 }
 

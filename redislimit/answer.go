@@ -92,7 +92,11 @@ func (s *Store) read(reply string, r *stint.Request, place int, out []stint.Deci
 		return stint.Decision{}, badReply("%v, which its verdicts contradict", head)
 	}
 	if !allowed && head.Who > 0 {
-		punish(&d, penalised[head.Who-1].Penalty, &head)
+		by := penalised[head.Who-1]
+		if d = kit.Blamed(asks, out, by); d.Limit == nil {
+			return d, badReply("%v, and no limit of that key refuses", head)
+		}
+		punish(&d, by.Penalty, &head)
 	}
 	return d, nil
 }

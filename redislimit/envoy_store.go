@@ -136,6 +136,7 @@ func (s *Store) punish(ctx context.Context, p, own *part) error {
 	if err != nil {
 		return err
 	}
+	p.decision.Key = d.Key
 	p.decision.Outcome, p.decision.Penalty, p.decision.Violations, p.decision.BanLeft = d.Outcome, d.Penalty, d.Violations, d.BanLeft
 	return nil
 }

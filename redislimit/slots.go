@@ -328,25 +328,25 @@ func join(r *stint.Request, parts []*part, out []stint.Decision) stint.Decision 
 			out[place] = p.each[i]
 		}
 	}
-	d := stint.Strictest(out)
-	g := gravest(parts, func(p *part, i int) bool {
-		return p.request.Asks[i].Penalty == p.decision.Penalty
-	})
+	g := gravest(parts)
+	if g.Violations == 0 {
+		return stint.Strictest(out)
+	}
+	d := kit.Blamed(r.Asks, out, &stint.Ask{Key: g.Key, Penalty: g.Penalty})
 	d.Outcome, d.Penalty, d.Violations, d.BanLeft = g.Outcome, g.Penalty, g.Violations, g.BanLeft
 	d.RetryAfter = max(d.RetryAfter, d.BanLeft)
 	return d
 }
 
 // gravest is the decision of the gravest outcome; of equals one that counted a violation, then
-// the longest ban, then the first ask's: parts are ordered by their first asks only. decided
-// tells whether a part's decision is about its i-th ask.
-func gravest(parts []*part, decided func(p *part, i int) bool) stint.Decision {
+// the longest ban, then the first ask's: parts are ordered by their first asks only.
+func gravest(parts []*part) stint.Decision {
 	var d stint.Decision
 	first := 0
 	for _, p := range parts {
 		place := p.places[0]
 		for i := range p.request.Asks {
-			if decided(p, i) {
+			if a := &p.request.Asks[i]; a.Key == p.decision.Key && (a.Penalty == p.decision.Penalty || p.decision.Penalty == nil) {
 				place = p.places[i]
 				break
 			}

@@ -32,7 +32,7 @@ func (s *Store) Violate(ctx context.Context, r *stint.Request) (stint.Decision, 
 	if err := errors.Join(errs...); err != nil {
 		return stint.Decision{}, err
 	}
-	return gravest(parts, func(p *part, i int) bool { return p.request.Asks[i].Key == p.decision.Key }), nil
+	return gravest(parts), nil
 }
 
 func (s *Store) violate(ctx context.Context, r *stint.Request) (stint.Decision, error) {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,13 +22,10 @@ type explanation struct {
 
 type explainedRule struct {
 	adminapi.ExplainedRule
-	record   stint.Record    // of a rule with a penalty
-	refusal  *stint.Decision // the strictest, if the limits refuse
-	violates bool            // that would be a violation: what is held is not all to blame
-	policy   stint.OnError   // decides without the store, in place of limits; OnErrorLocal: the limits decide
-	from     *rules.Rule
-	outcome  stint.Outcome // of this rule alone
-	costBy   string        // what the cost is estimated by; empty: it is no estimate
+	record stint.Record  // of a rule with a penalty
+	policy stint.OnError // decides without the store, in place of limits; OnErrorLocal: the limits decide
+	from   *rules.Rule
+	costBy string // what the cost is estimated by; empty: it is no estimate
 }
 
 // Explain returns what would be decided about in, and why. It takes nothing. A request
@@ -90,7 +88,9 @@ func (s *Server) explain(ctx context.Context, in *rules.Input) (*explanation, er
 	for i := range x.rules {
 		x.Words = append(x.Words, x.rules[i].words()...)
 	}
-	x.conclude()
+	if err := x.conclude(ctx, s, set, v, in); err != nil {
+		return nil, err
+	}
 	x.tellNeeds(in, e.Rules)
 	return x, nil
 }
@@ -157,7 +157,7 @@ func explainRule(v *lookup.View, e *rules.RuleExplanation) (*explainedRule, erro
 	if !e.Applies {
 		return r, nil
 	}
-	r.Key, r.Cost, r.costBy, r.Tier, r.outcome = e.Key, e.Cost, e.CostBy, e.Tier, stint.Allowed
+	r.Key, r.Cost, r.costBy, r.Tier = e.Key, e.Cost, e.CostBy, e.Tier
 	if e.Override != nil {
 		r.Override = &adminapi.Override{Override: *e.Override}
 	}
@@ -167,7 +167,6 @@ func explainRule(v *lookup.View, e *rules.RuleExplanation) (*explainedRule, erro
 	p := e.Rule.Penalty
 	if v.StoreError() != nil && e.Rule.OnStoreError != stint.OnErrorLocal {
 		r.policy = e.Rule.OnStoreError
-		r.outcome, r.refusal = stint.Allowed, nil
 		return r, nil // neither limits nor penalties are used
 	}
 	if p == nil {
@@ -178,15 +177,6 @@ func explainRule(v *lookup.View, e *rules.RuleExplanation) (*explainedRule, erro
 		return nil, err
 	}
 	r.BanLeft = r.record.BanLeft.Microseconds()
-	switch spec := p.Spec(); {
-	case r.record.BanLeft > 0:
-		r.outcome = stint.Banned
-	case !r.violates:
-	case spec.BanAfter > 0 && r.record.Violations+1 >= spec.BanAfter:
-		r.outcome = stint.Banned
-	case spec.WarnAfter > 0 && r.record.Violations+1 >= spec.WarnAfter:
-		r.outcome = stint.Warned
-	}
 	return r, nil
 }
 
@@ -208,10 +198,6 @@ func explainLimits(v *lookup.View, r *explainedRule, asks []stint.Ask) error {
 			j.RetryAfter = never
 		}
 		r.Limits = append(r.Limits, j)
-		r.violates = r.violates || !d.Allowed && !d.Busy
-	}
-	if d := stint.Strictest(out); !d.Allowed {
-		r.refusal, r.outcome = &d, stint.Limited
 	}
 	return nil
 }
@@ -312,37 +298,65 @@ func spell(us int64) string {
 	return (time.Duration(us) * time.Microsecond).Round(time.Millisecond).String()
 }
 
-// isQuota reports whether r refuses only if all rules with quota_mode do.
-func (r *explainedRule) isQuota() bool {
-	return r.Applies && r.from.Mode == rules.Enforce && r.from.Descriptor != nil && r.from.Descriptor.Quota
+// conclude sets the result: what the same pipeline as a decision's makes of what limits and records
+// say now.
+func (x *explanation) conclude(ctx context.Context, s *Server, set *rules.Set, v *lookup.View, in *rules.Input) error {
+	t := evaluation{in: in}
+	if in.Request != nil {
+		t.maxDelay = s.settings.MaxDelay
+	}
+	t.find(ctx, &served{Set: set}, new(rules.Matches), time.Time{}, s.settings.AllowAmbiguous)
+	if t.err != nil {
+		return t.err
+	}
+	for i := range t.groups {
+		g := &t.groups[i]
+		if g.inShadow() {
+			continue
+		}
+		a := &g.answer
+		if a.Decision, a.Err = v.Try(&g.request, a.Each); errors.Is(a.Err, lookup.ErrDenied) {
+			x.deny()
+			return nil
+		}
+		if a.Err != nil {
+			return a.Err
+		}
+		t.concludeCall(g)
+		t.place(g)
+	}
+	if len(t.groups) > 0 {
+		t.Decision = t.common()
+	}
+	x.sayQuotas(&t)
+	if t.Allowed {
+		x.say("It would be allowed.")
+		return nil
+	}
+	x.Outcome = t.Outcome.String()
+	if i := t.decidedBy(t.asks); i >= 0 {
+		x.Rule = t.Rules[i].Name
+	}
+	x.say("It would be refused (%s) by rule %s.", x.Outcome, x.Rule)
+	return nil
 }
 
-// conclude sets the result. Of the rules that are enforced, a ban counts more than a limit.
-func (x *explanation) conclude() {
-	var by *explainedRule
-	quota := slices.ContainsFunc(x.rules, func(r explainedRule) bool { return r.isQuota() && r.outcome == stint.Allowed })
+// deny says that a rule denies because the store does not answer.
+func (x *explanation) deny() {
 	for i := range x.rules {
-		r := &x.rules[i]
-		if r.policy == stint.OnErrorDeny && r.from.Mode == rules.Enforce {
+		if r := &x.rules[i]; r.policy == stint.OnErrorDeny && r.from.Mode == rules.Enforce {
 			x.Outcome, x.Rule = "undecided", r.Name
 			x.say("It would get 503: rule %s denies while the store does not answer.", r.Name)
 			return
 		}
-		if !r.Applies || r.from.Mode != rules.Enforce || r.outcome == stint.Allowed {
-			continue
-		}
-		if quota && r.isQuota() {
-			x.say("Rule %s refuses only if all rules with quota_mode do, and another allows.", r.Name)
-			continue
-		}
-		if by == nil || r.outcome > by.outcome || r.outcome == by.outcome && r.refusal != nil && by.refusal != nil && r.refusal.RetryAfter > by.refusal.RetryAfter {
-			by = r
+	}
+}
+
+// sayQuotas names the rules whose refusal does not count, because others with quota_mode allow.
+func (x *explanation) sayQuotas(t *evaluation) {
+	for i := range t.groups {
+		if g := &t.groups[i]; g.quota && t.Allowed && !g.inShadow() && !g.answer.Allowed {
+			x.say("Rule %s refuses only if all rules with quota_mode do, and another allows.", g.rules[0].Name)
 		}
 	}
-	if by == nil {
-		x.say("It would be allowed.")
-		return
-	}
-	x.Outcome, x.Rule = by.outcome.String(), by.Name
-	x.say("It would be refused (%s) by rule %s.", x.Outcome, x.Rule)
 }

@@ -1,10 +1,15 @@
 package server_test
 
 import (
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/server"
 )
 
 // An explanation says why in whole sentences: of lists and switches, of bans by hand, and of how the
@@ -50,7 +55,11 @@ rules:
 // Of several rules that refuse, an explanation names the one that a decision names: the gravest, and
 // of those the one with the longest wait.
 func TestExplainedRefusals(t *testing.T) {
-	const hour, minute, bans = `name: hour, limits: [1 per 1h fixed_window]`, `name: minute, limits: [1 per 1m fixed_window]`, `name: bans, limits: [1 per 1s fixed_window], penalty: {ban_after: 1, ban_for: 1s}`
+	const hour, minute, bans = `name: hour, limits: [1 per 1h fixed_window]`, `name: minute, limits: [1 per 1m fixed_window]`, `name: bans, match: operation != "ban", limits: [1 per 1s fixed_window], penalty: {ban_after: 1, ban_for: 1s}`
+	const counts = `name: counts, match: operation != "ban", limits: [1 per 1s fixed_window], penalty: {ban_after: 9, ban_for: 1s}`
+	const longer, never = `name: longer, match: operation != "ban", limits: [1 per 1s fixed_window], penalty: {ban_after: 1, ban_for: 1m}`, `name: never, match: operation != "ban", cost: "operation == 'never' ? 5 : 1", limits: [1 per 1s fixed_window], penalty: {ban_after: 1, ban_for: 1s}`
+	// One ban of it runs before the request that is explained.
+	const running = `name: running, cost: "operation == 'ban' ? 5 : 0", limits: [1 per 1s fixed_window], penalty: {ban_after: 1, ban_for: 2s}`
 	for _, c := range []struct {
 		rules []string
 		want  string
@@ -60,6 +69,11 @@ func TestExplainedRefusals(t *testing.T) {
 		{[]string{minute, `name: other, limits: [1 per 1m fixed_window]`}, "limited by minute"}, // the first of equals
 		{[]string{bans, hour}, "banned by bans"},
 		{[]string{hour, bans, minute}, "banned by bans"},
+		{[]string{hour, counts, minute}, "limited by counts"}, // what counts as a violation is told of
+		{[]string{bans, longer}, "banned by longer"},
+		{[]string{bans, never}, "banned by bans"},        // of a cost that never fits, the ban is as long
+		{[]string{running, longer}, "banned by running"}, // it answers for all
+		{[]string{never, running, longer}, "banned by running"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var file strings.Builder
@@ -69,9 +83,15 @@ func TestExplainedRefusals(t *testing.T) {
 			}
 			s := newServer(t, file.String())
 			in := from("192.0.2.1")
+			in.Operation = "first"
 			if v, err := s.Decide(t.Context(), in, time.Time{}); err != nil || !v.Allowed {
 				t.Fatal(say(&v, err))
 			}
+			in.Operation = "ban"
+			if v, err := s.Decide(t.Context(), in, time.Time{}); slices.Contains(c.rules, running) && (err != nil || v.Outcome != stint.Banned) {
+				t.Fatal(say(&v, err))
+			}
+			in.Operation = "never"
 			x, err := s.Explain(t.Context(), in)
 			if err != nil || x.Outcome+" by "+x.Rule != c.want {
 				t.Errorf("%v: explained as %s by %s, %v, want %s", c.rules, x.Outcome, x.Rule, err, c.want)
@@ -81,4 +101,27 @@ func TestExplainedRefusals(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A request that would wait for longer than the gateway lets it is refused, and explained as that.
+func TestExplainedDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, `
+rules:
+  - {name: even, key: '"all"', limits: [1 per 10s leaky_bucket burst 9], shape: true}
+`, func(c *server.Config) { c.Settings.MaxDelay = 15 * time.Second })
+		o := operator{t, s.Admin()}
+		for _, want := range []string{"allowed", "allowed", "limited"} {
+			o.want(200, "POST", "/v1/explain", `{"client":"192.0.2.1","request":{"method":"GET","path":"/","host":"example.com"}}`, `"outcome":"`+want+`"`)
+			go func() {
+				w := httptest.NewRecorder()
+				s.Wrap(who("up")).ServeHTTP(w, httptest.NewRequest("GET", "http://example.com/", nil))
+				if (w.Code == 200) != (want == "allowed") {
+					t.Errorf("%d, explained as %s", w.Code, want)
+				}
+			}()
+			synctest.Wait()
+		}
+		time.Sleep(time.Minute)
+	})
 }

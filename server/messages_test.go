@@ -197,9 +197,9 @@ rules:
 	for i, c := range []struct{ operation, want, text string }{
 		{"both", "allowed by short, 0 left", ""},
 		{"short", "limited by short, 0 left, retry 1m0s", "short, 1"},
-		{"both", "limited by long, 0 left, retry 1h0m0s", "short, 2"},
+		{"both", "limited by short, 0 left, retry 1h0m0s", "short, 2"},
 		{"long", "limited by long, 0 left, retry 1h0m0s", "long, 2"},
-		{"both", "limited by long, 0 left, retry 1h0m0s", "short, 3"},
+		{"both", "limited by short, 0 left, retry 1h0m0s", "short, 3"},
 		{"long", "limited by long, 0 left, retry 1h0m0s", "long, 4"},
 		{"both", "warned by long, 0 left, retry 1h0m0s", "long, 5"}, // the graver of the two
 	} {

@@ -34,10 +34,12 @@ const None = -1
 // Answer is what became of a request, beside the Verdict of each ask.
 type Answer struct {
 	// Of is the ask whose Verdict is that of the request, one with a Limit if there is
-	// any; None: a ban that ran before answers for all, and no Verdict counts.
+	// any. It has the key and the penalty of a Punishment. None: a ban that ran before
+	// answers for all, and no Verdict counts.
 	Of    int
 	Delay int64 // the longest of all asks, µs
-	// Wait is, beside such a ban, how long the limits would refuse, in µs, or algo.Never.
+	// Wait is, beside such a ban or a violation, how long the limits refuse, in µs, or
+	// algo.Never.
 	Wait       int64
 	Punishment Punishment
 }
@@ -81,4 +83,21 @@ func (d *Answer) strictest(asks []Ask) {
 		}
 	}
 	d.Of, d.Delay, d.Punishment.By = of, delay, None
+}
+
+// blame makes d the strictest of the verdicts that led to the Punishment.
+func (d *Answer) blame(asks []Ask) {
+	by, of := &asks[d.Punishment.By], None
+	for i := range asks {
+		a := &asks[i]
+		if a.refusesUnder(by) && (of == None || a.Verdict.StricterThan(&asks[of].Verdict)) {
+			of = i
+		}
+	}
+	d.Of, d.Wait = of, longestWait(asks)
+}
+
+// refusesUnder reports whether a refuses, and that counts as a violation of by's key.
+func (a *Ask) refusesUnder(by *Ask) bool {
+	return !a.Verdict.Allowed && !a.Verdict.Busy && a.sharesRecord(by)
 }

@@ -91,7 +91,7 @@ func isFirst(asks []Ask, i int) bool {
 
 func refused(asks []Ask, a *Ask) bool {
 	for i := range asks {
-		if v := &asks[i].Verdict; !v.Allowed && !v.Busy && asks[i].sharesRecord(a) {
+		if asks[i].refusesUnder(a) {
 			return true
 		}
 	}

@@ -73,7 +73,9 @@ func (m *Memory) take(asks []Ask, by *Holding, now int64, own bool, d *Answer) e
 	settle(asks, steps, allowed)
 	d.strictest(asks)
 	if !allowed {
-		d.Punishment = m.punish(asks, now, own)
+		if d.Punishment = m.punish(asks, now, own); d.Punishment.By != None {
+			d.blame(asks)
+		}
 	} else if stale {
 		m.dropStale(asks, now)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/algo"
 	"github.com/stintdev/stint/server/adminapi"
 )
 
@@ -66,16 +67,120 @@ func (v *View) turn(err error) bool {
 	return true
 }
 
-// Look stores in out the answer to each ask of r by itself. It takes nothing.
+// Look stores in out the answer to each ask of r, all of one key, by itself. It takes nothing.
 func (v *View) Look(r *stint.Request, out []stint.Decision) error {
 	if v.err == nil {
-		err := stint.Internal().DryRun(v.ctx, v.Limiter.Store, r, out)
+		err := internal.DryRun(v.ctx, v.Limiter.Store, r, out)
 		if err == nil || !v.turn(err) {
 			return err
 		}
 	}
 	return v.Fleet.Look(r, out)
 }
+
+// Try is what Take of the store would answer now. It takes nothing and counts no violation. If the
+// store does not answer, asks are decided by their OnError; an error wraps ErrDenied if that denies.
+func (v *View) Try(r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+	before := v.err
+	d, err := v.try(r, out)
+	if before == nil && v.err != nil { // what was read of the store before it failed does not fit the rest
+		d, err = v.try(r, out)
+	}
+	return d, err
+}
+
+// ErrDenied says that an ask denies while the store does not answer.
+var ErrDenied = errors.New("the store does not answer, and a rule denies then")
+
+func (v *View) try(r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+	if err := v.lookAll(r, out); err != nil {
+		return stint.Decision{}, err
+	}
+	answer, by, came, err := v.sentence(r, out)
+	if err != nil || answer.Outcome == stint.Banned {
+		for i := range out {
+			answer.RetryAfter = max(answer.RetryAfter, out[i].RetryAfter)
+		}
+		return answer, err
+	}
+	if by == nil {
+		return stint.Strictest(out), nil
+	}
+	answer = internal.Blamed(r.Asks, out, by)
+	internal.Punish(&answer, by.Penalty, came)
+	return answer, nil
+}
+
+// lookAll is Look of the asks that have a limit. Of those that the store would have to decide and
+// does not, it stores what is decided in its place.
+func (v *View) lookAll(r *stint.Request, out []stint.Decision) error {
+	places := map[string][]int{} // by key, because Look must not ask several nodes of a Cluster
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		out[i] = stint.Decision{Allowed: true, Outcome: stint.Allowed, Key: a.Key}
+		if a.Limit != nil {
+			places[a.Key] = append(places[a.Key], i)
+		}
+	}
+	for _, of := range places {
+		looks, answers := stint.Request{At: r.At}, make([]stint.Decision, len(of))
+		for _, i := range of {
+			looks.Asks = append(looks.Asks, r.Asks[i])
+		}
+		if err := v.Look(&looks, answers); err != nil {
+			return err
+		}
+		for k, i := range of {
+			out[i] = answers[k]
+		}
+	}
+	for i := range r.Asks {
+		switch a := &r.Asks[i]; {
+		case v.err == nil || a.OnError == stint.OnErrorLocal:
+		case a.OnError == stint.OnErrorDeny:
+			return ErrDenied
+		default:
+			out[i] = stint.Decision{Allowed: true, Outcome: stint.Allowed, Limit: a.Limit, Key: a.Key, By: stint.ByPolicy}
+			if a.Limit != nil {
+				out[i].Remaining = a.Limit.Capacity()
+			}
+		}
+	}
+	return nil
+}
+
+// sentence returns the longest ban that runs; or else the ask by whose penalty one violation more
+// would have the gravest consequence, and that. nil: none of out is a violation.
+func (v *View) sentence(r *stint.Request, out []stint.Decision) (running stint.Decision, by *stint.Ask, came algo.Punishment, err error) {
+	type record struct {
+		key     string
+		penalty *stint.Penalty
+	}
+	seen := map[record]bool{}
+	for i := range r.Asks {
+		a := &r.Asks[i]
+		if a.Penalty == nil || out[i].By == stint.ByPolicy || seen[record{a.Key, a.Penalty}] {
+			continue
+		}
+		seen[record{a.Key, a.Penalty}] = true
+		known, err := v.Record(a.Key, a.Penalty)
+		if err != nil {
+			return running, nil, came, err
+		}
+		if known.BanLeft > running.BanLeft {
+			running = internal.Banned(a, known.BanLeft.Microseconds())
+		}
+		if internal.Blamed(r.Asks, out, a).Limit == nil { // nothing refuses that counts for it
+			continue
+		}
+		if next := internal.Sentence(a.Penalty, &known); by == nil || next.Graver(&came) {
+			by, came = a, next
+		}
+	}
+	return running, by, came, nil
+}
+
+var internal = stint.Internal()
 
 // Record is the state of a key under a penalty.
 func (v *View) Record(key string, p *stint.Penalty) (stint.Record, error) {
