@@ -38,6 +38,9 @@ type Ask struct {
 	// By is, in a refund, the Decision.By of the ask that took the units. Take ignores
 	// it.
 	By Source
+	// Unit is what Limit counts, such as "tokens", for those who tell others about the
+	// answer, such as httplimit.Budget. Nothing is decided by it. "": it is not said.
+	Unit string
 }
 
 // OnError says how an ask is decided that the Store cannot decide, where a fleet.Fallback

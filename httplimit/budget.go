@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/stintdev/stint"
@@ -18,7 +19,7 @@ import (
 //	decide := httplimit.Budget{
 //		Asks: func(r *http.Request) ([]stint.Ask, error) {
 //			key := r.Header.Get("X-Api-Key")
-//			return []stint.Ask{{Key: key, Limit: tokens, Cost: 2000}, {Key: key, Limit: running}}, nil
+//			return []stint.Ask{{Key: key, Limit: tokens, Cost: 2000, Unit: "tokens"}, {Key: key, Limit: running}}, nil
 //		},
 //		CostAfter: func(r *httplimit.Response) (int64, bool) {
 //			n, ok := r.JSON([]string{"usage", "total_tokens"})
@@ -32,13 +33,26 @@ type Budget struct {
 	// nil: a Limiter in memory.
 	Limiter *stint.Limiter
 	// Asks returns what a request asks, with the cost of each as far as it is known. All
-	// are allowed together or none. None: the request is unlimited. It must be given.
+	// are allowed together or none. None: the request is unlimited. The Unit of each is what
+	// headers and problem details say that its limit counts. It must be given.
 	Asks func(*http.Request) ([]stint.Ask, error)
 	// CostAfter returns what a request did cost under the limits that are held and not in
 	// flight. If it is not known, what was held is charged. nil: it is not known.
 	CostAfter func(*Response) (cost int64, known bool)
 	// Usage are the paths that CostAfter asks Response.JSON for.
 	Usage [][]string
+}
+
+// units are those of asks; nil: none has one.
+func units(asks []stint.Ask) []string {
+	if !slices.ContainsFunc(asks, func(a stint.Ask) bool { return a.Unit != "" }) {
+		return nil
+	}
+	all := make([]string, len(asks))
+	for i := range asks {
+		all[i] = asks[i].Unit
+	}
+	return all
 }
 
 // Decide returns the Decide of b. It panics without Asks. What cannot be charged at the end is
@@ -66,10 +80,10 @@ func (b Budget) Decide() Decide {
 			if d.By == stint.ByInstance {
 				return Answer{}, &Overloaded{RetryAfter: d.RetryAfter}
 			}
-			return Answer{Decision: d, Each: each}, nil
+			return Answer{Decision: d, Each: each, Units: units(asks)}, nil
 		}
 		held := stint.Internal().Keep(b.Limiter, &request, each, &d)
-		a := Answer{Decision: d, Each: each, Usage: b.Usage}
+		a := Answer{Decision: d, Each: each, Units: units(asks), Usage: b.Usage}
 		a.OnEnd = func(ctx context.Context, resp *Response) {
 			if err := b.settle(ctx, held, resp); err != nil {
 				slog.Default().Warn("httplimit: what a request did cost could not be charged", "error", err)

@@ -205,7 +205,7 @@ func TestRefusedHoldNamesItsLimit(t *testing.T) {
 	a := httplimit.Answer{Shape: true, Each: []stint.Decision{tight, even}}
 	a.Decision = stint.Strictest(a.Each)
 	w := serve(httplimit.Middleware{Decide: always(a, nil), Dialect: httplimit.XRateLimit | httplimit.Draft11}, get())
-	const want = `Limit=30 Remaining=25 Reset=10 Policy="tight";q=2;w=60, "even";q=30;w=60 State="tight";r=0;t=10, "even";r=25;t=10 Retry-After=10`
+	const want = `Limit=30 Remaining=25 Reset=30 Policy="tight";q=2;w=60, "even";q=30;w=60 State="tight";r=0;t=10, "even";r=25;t=10 Retry-After=10`
 	if got := shown(w.Header()); w.Code != 429 || got != want {
 		t.Errorf("%d\ngot  %s\nwant %s", w.Code, got, want)
 	}

@@ -17,13 +17,12 @@ import (
 // the first two, which use the same names, and NoHeaders. The zero Dialect is
 // XRateLimit.
 //
-// In every dialect, reset is how long what remains must last: a client that sends no
-// more until then is not refused. It is the time until the key is unused again; for an
-// empty bucket, the time until one unit is back; for a refusal, the time until the same
-// request would be allowed. It is in whole seconds, rounded up.
+// In every dialect but Draft11, reset is the time until the whole limit is available again,
+// if no request came meanwhile: on refusals, too, where the wait for the same request is
+// Retry-After, and may be much shorter. It is rounded up.
 //
-// In every dialect, a refusal has Retry-After in whole seconds, at least 1, and never
-// earlier than a reset in the same response. It is left out if no wait would help.
+// In every dialect, a refusal has Retry-After in whole seconds, at least 1, rounded up. It is
+// left out if no wait would help.
 // While a ban runs it is the only header. If the refusal is Busy, so that Retry-After is a
 // hint, it is up to half longer, by chance, so that clients do not return together. No
 // client is promised a turn.
@@ -45,8 +44,10 @@ const (
 	//
 	// In RateLimit-Policy, q and w are the amount and the period, the rate in the long
 	// run; w is left out if it is no whole number of seconds. stint-burst is a bucket's
-	// capacity if that differs from the amount. In RateLimit, r is what remains and t is
-	// reset, never later than Retry-After. A policy has the limit's name, or its text if
+	// capacity if that differs from the amount. In RateLimit, r is what remains and t is how
+	// many seconds that must last: until the whole limit is available again; for an empty
+	// bucket, until one unit is back; for a refusal, until the same request would be allowed,
+	// which is never after Retry-After. A policy has the limit's name, or its text if
 	// it has none. What is not printable ASCII is percent-encoded; equal names get a
 	// number. Keys are not shown. qu is what the limit counts, if Answer.Units says it or
 	// if it is in flight. stint-held is how many units requests in flight hold.
@@ -156,7 +157,7 @@ func (d Dialect) set(h http.Header, a *Answer) (retryAfter int64) {
 		v := []string{
 			strconv.FormatInt(a.Limit.Capacity(), 10),
 			strconv.FormatInt(a.Remaining, 10),
-			strconv.FormatInt(w.second+w.reset(&a.Decision), 10),
+			strconv.FormatInt(w.second+w.seconds(Reset(&a.Decision)), 10),
 		}
 		h["X-Ratelimit-Limit"] = v[0:1:1]
 		h["X-Ratelimit-Remaining"] = v[1:2:2]
@@ -189,10 +190,18 @@ func (w *waits) seconds(d time.Duration) int64 {
 	return int64(d/time.Second) + int64((d%time.Second+w.part+time.Second-1)/time.Second)
 }
 
-// Reset returns the reset of d, as headers show it; see Dialect. If d refuses, it is the wait until
-// the request would be allowed; if nothing remains, until one unit does; else until the key is as
-// if unused.
+// Reset returns the reset of d, as headers show it: the time until the whole limit is available
+// again, and no ban runs; see Dialect.
 func Reset(d *stint.Decision) time.Duration {
+	if d.RetryAfter == stint.Never {
+		return d.ResetAfter
+	}
+	return max(d.ResetAfter, d.RetryAfter)
+}
+
+// Lasts returns how long what remains must last. If d refuses, it is the wait until the request
+// would be allowed; if nothing remains, until one unit does; else until the key is as if unused.
+func Lasts(d *stint.Decision) time.Duration {
 	wait := d.ResetAfter
 	switch {
 	case !d.Allowed && d.RetryAfter != stint.Never:
@@ -203,12 +212,11 @@ func Reset(d *stint.Decision) time.Duration {
 	return wait
 }
 
-// reset returns the reset of d in seconds; see Dialect.
-func (w *waits) reset(d *stint.Decision) int64 {
-	s := w.seconds(Reset(d))
+// lasts returns Lasts of d in seconds; see Draft11.
+func (w *waits) lasts(d *stint.Decision) int64 {
+	s := w.seconds(Lasts(d))
 	if w.refused && w.retry > 0 {
-		// The reset of a limit that did not refuse must not make the client wait longer
-		// than Retry-After.
+		// What another limit says must not make the client wait longer than Retry-After.
 		s = min(s, w.retry)
 	}
 	return s
@@ -256,7 +264,7 @@ func (w *waits) setDraft(h http.Header, a *Answer) {
 		state = append(append(state, item...), ";r="...)
 		state = strconv.AppendInt(state, min(e.Remaining, longestInteger), 10)
 		state = append(state, ";t="...)
-		state = strconv.AppendInt(state, w.reset(e), 10)
+		state = strconv.AppendInt(state, w.lasts(e), 10)
 		if e.Limit.IsHeld() {
 			state = append(state, ";stint-held="...)
 			state = strconv.AppendInt(state, min(e.Held, longestInteger), 10)

@@ -49,9 +49,6 @@ func (w *waits) setUnits(h http.Header, a *Answer, d Dialect) {
 	for unit, e := range strictest {
 		limit, remaining := strconv.FormatInt(e.Limit.Capacity(), 10), strconv.FormatInt(e.Remaining, 10)
 		reset := roundUp(Reset(e))
-		if w.refused && w.retry > 0 {
-			reset = min(reset, time.Duration(w.retry)*time.Second)
-		}
 		if d&OpenAI != 0 {
 			h.Set("X-Ratelimit-Limit-"+unit, limit)
 			h.Set("X-Ratelimit-Remaining-"+unit, remaining)

@@ -112,7 +112,7 @@ func refuseSpent(rule *rules.Rule, a *stint.Ask, d *stint.Decision) bool {
 	if rule.Descriptor == nil || !a.Peek || !d.Allowed || d.Limit == nil || d.Remaining > 0 || d.By == stint.ByPolicy {
 		return false
 	}
-	d.RetryAfter = httplimit.Reset(d)
+	d.RetryAfter = httplimit.Lasts(d)
 	d.Allowed, d.Outcome = false, stint.Limited
 	return true
 }

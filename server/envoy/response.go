@@ -144,13 +144,13 @@ func (s *descriptorStatus) resetAfter(d time.Duration) {
 	s.DurationUntilReset = &s.reset
 }
 
-// untilReset is the wait that callers are told: that of the headers of HTTP, and, for a window
+// untilReset is the wait that callers are told: how long what remains must last, and, for a window
 // in which nothing is counted yet, until its end.
 func untilReset(d *stint.Decision) time.Duration {
 	if d.Limit == nil && d.RetryAfter == stint.Never { // a ban that does not end
 		return 0
 	}
-	wait := httplimit.Reset(d)
+	wait := httplimit.Lasts(d)
 	if wait == 0 && d.Limit != nil && d.Limit.Spec().Algorithm == stint.FixedWindow {
 		now := time.Now()
 		_, end := d.Limit.Window(now)
