@@ -1,6 +1,7 @@
 package stint
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,10 +9,12 @@ import (
 	"reflect"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/stintdev/stint/internal/logline"
+	"github.com/stintdev/stint/internal/message"
 )
 
 // defaultLimit is the limit where none is given, of package httplimit, too. It is meant for
@@ -44,19 +47,23 @@ type Guard[A, R any] struct {
 	Limiter *Limiter
 	// Limit is how often. nil: 100 per 1m.
 	Limit *Limit
+	// More are further limits of the same key, such as one an hour beside one a second. A call
+	// is charged under all of them or under none.
+	More []*Limit
 	// Key is the key that a call counts for. nil: the Caller of the context.
 	Key func(ctx context.Context, a A) string
 	// Anonymous says what becomes of calls whose key is "". The zero Anonymous refuses them: to
 	// limit all calls of the function together, set AnonymousShare.
 	Anonymous Anonymous
-	// Cost is how many units a call takes; 0 takes none. nil: 1.
+	// Cost is how many units a call takes; 0 takes none. nil: 1. If there are More limits, those
+	// that are InFlight count each call once.
 	Cost func(a A) int64
 	// CostAfter is what a call did cost, by its argument, result and error: units that are
 	// charged when the function has returned, in place of the Cost, which is held until then
-	// as an estimate. Less than 0 counts as 0. It needs a Limit that is held (Spec.Hold) and
+	// as an estimate. Less than 0 counts as 0. It needs a limit that is held (Spec.Hold) and
 	// not InFlight. nil: the Cost. If the function panics, the Cost is charged.
 	//
-	// A Limit that is held holds the Cost while the function runs, with or without a
+	// A limit that is held holds the Cost while the function runs, with or without a
 	// CostAfter: an InFlight one limits how many calls run at once.
 	CostAfter func(a A, r R, err error) int64
 	// Penalty says how keys are punished that are refused. nil: not at all. It cannot
@@ -70,35 +77,84 @@ type Guard[A, R any] struct {
 	// Enabled is called at each call, from many goroutines at once. If it returns
 	// false, the function is called and nothing is counted. nil: enabled.
 	Enabled func() bool
-	// Message is that of the RefusedError, for the caller who is refused.
-	Message string
+	// Message is that of the RefusedError, for the caller who is refused. Messages has texts for
+	// single outcomes, which take its place. A text may name {retry_after}, {ban_left}, {limit},
+	// {violations}, {warn_after} and {ban_after}; {{ and }} are braces.
+	Message  string
+	Messages Messages
+	// Fallback answers in place of the function where a call is refused or cannot be decided,
+	// such as from a cache. why is the error that the caller would get: a *RefusedError, or
+	// what OnError leaves. nil: the caller gets it.
+	Fallback func(ctx context.Context, a A, why error) (R, error)
 	// Wait makes calls wait for their turn rather than be refused; see
 	// Limiter.WaitN and Limiter.ReserveWait.
 	Wait bool
 }
 
+// Messages are the texts of a Guard for the outcomes Limited, Warned and Banned. "": the Guard's
+// Message.
+type Messages struct {
+	Limited, Warned, Banned string
+}
+
 // Wrap returns f, limited. A call that is refused returns a *RefusedError and
 // does not call f. A call that cannot be decided returns the Limiter's error and
 // does not call f either, unless OnError says otherwise. It panics if f is nil, if
-// Wait goes with a Penalty or with an OnError that it cannot go with, or if CostAfter
-// goes with a Limit that it cannot go with.
+// Wait goes with a Penalty or with an OnError that it cannot go with, if CostAfter
+// goes with limits that it cannot go with, or if a text names something else than it may.
 func (g Guard[A, R]) Wrap(f func(context.Context, A) (R, error)) func(context.Context, A) (R, error) {
-	switch {
-	case f == nil:
+	if f == nil {
 		panic("stint: a Guard needs a function")
-	case g.Wait && g.Penalty != nil:
-		panic("stint: a Guard that waits cannot have a Penalty")
-	case g.Wait && g.OnError != OnErrorLocal:
-		panic("stint: a Guard that waits goes on by the local share: its OnError must be OnErrorLocal")
 	}
 	unnamed := g.Name == ""
 	if unnamed {
 		g.Name = runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name()
 	}
+	limited := g.prepare(unnamed)
+	return func(ctx context.Context, a A) (R, error) { return limited.call(ctx, a, f) }
+}
+
+// Inline returns what limits a part of a function of any signature, which calls it with that part.
+// A Guard for it needs a Name. It panics without, and where Wrap does.
+//
+//	var load = stint.Guard[int, User]{Name: "load", Limit: stint.MustLimit("load: 5 per 10s")}.Inline()
+//
+//	func (s *Shop) Load(ctx context.Context, id int, deep bool) (u User, err error) {
+//		return load(ctx, id, func(ctx context.Context) (User, error) { return s.db.Load(ctx, id, deep) })
+//	}
+func (g Guard[A, R]) Inline() func(ctx context.Context, a A, call func(context.Context) (R, error)) (R, error) {
+	if g.Name == "" {
+		panic("stint: a Guard that is used inline needs a Name")
+	}
+	limited := g.prepare(false)
+	return func(ctx context.Context, a A, call func(context.Context) (R, error)) (R, error) {
+		return limited.call(ctx, a, func(ctx context.Context, _ A) (R, error) { return call(ctx) })
+	}
+}
+
+// guarded is a Guard made ready for calls.
+type guarded[A, R any] struct {
+	Guard[A, R]
+	prefix    string   // of keys
+	limits    []*Limit // all of them
+	holds     bool     // one of them is held
+	texts     [Banned + 1]message.Template
+	undecided logline.Line
+}
+
+// prepare makes g, which has a Name, ready. unnamed says that it is the function's.
+func (g Guard[A, R]) prepare(unnamed bool) *guarded[A, R] {
+	switch {
+	case g.Wait && g.Penalty != nil:
+		panic("stint: a Guard that waits cannot have a Penalty")
+	case g.Wait && g.OnError != OnErrorLocal:
+		panic("stint: a Guard that waits goes on by the local share: its OnError must be OnErrorLocal")
+	}
 	if g.Limit == nil {
 		g.Limit = defaultLimit
 	}
-	if g.CostAfter != nil && (!g.Limit.IsHeld() || g.Limit.spec.Algorithm == InFlight) {
+	limits := append([]*Limit{g.Limit}, g.More...)
+	if g.CostAfter != nil && !slices.ContainsFunc(limits, func(l *Limit) bool { return l.IsHeld() && l.spec.Algorithm != InFlight }) {
 		panic("stint: a Guard with a CostAfter needs a Limit that is held, such as 1000 per 1h fixed_window hold, and limit " + g.Limit.String() + " is not")
 	}
 	if g.Key == nil {
@@ -107,35 +163,52 @@ func (g Guard[A, R]) Wrap(f func(context.Context, A) (R, error)) func(context.Co
 	if g.Limiter == nil {
 		g.Limiter = new(Limiter)
 	}
-	if unnamed && g.Limit.spec.Name == "" && g.Limiter.mayBeShared() && isAmbiguous(g.Name) {
-		slog.Default().Warn("stint: a Guard without a Name counts together with each function of that name, in other programs and versions too: set its Name, or name its Limit",
-			"function", g.Name, "limit", g.Limit.Terms())
+	if unnamed && g.Limiter.mayBeShared() && isAmbiguous(g.Name) {
+		for _, l := range limits {
+			if l.spec.Name == "" {
+				slog.Default().Warn("stint: a Guard without a Name counts together with each function of that name, in other programs and versions too: set its Name, or name its Limit",
+					"function", g.Name, "limit", l.Terms())
+			}
+		}
 	}
 	g.Limiter = Internal().WithFallback(g.Limiter)
 	// The length goes first, so that no two pairs of name and key are equal.
-	prefix := strconv.Itoa(len(g.Name)) + ":" + g.Name + ":"
-	var undecidedLine logline.Line
-	return func(ctx context.Context, a A) (R, error) {
-		if g.Enabled == nil || g.Enabled() {
-			held, err := g.pass(ctx, prefix, a)
-			if err != nil && g.OnError == OnErrorAllow && undecided(ctx, err) {
-				undecidedLine.Log(slog.LevelWarn, "stint: the store does not decide, so OnError does", err)
-				err = nil
-			}
-			if err != nil {
-				var none R
-				return none, err
-			}
-			if held != nil {
-				return g.settle(ctx, held, a, f)
-			}
+	p := &guarded[A, R]{Guard: g, prefix: strconv.Itoa(len(g.Name)) + ":" + g.Name + ":", limits: limits}
+	p.holds = slices.ContainsFunc(limits, (*Limit).IsHeld)
+	for outcome, text := range [...]string{Limited: g.Messages.Limited, Warned: g.Messages.Warned, Banned: g.Messages.Banned} {
+		t, _, err := message.Parse(cmp.Or(text, g.Message))
+		if err != nil {
+			panic(fmt.Sprintf("stint: the text %q of a Guard: %s", cmp.Or(text, g.Message), err))
 		}
+		p.texts[outcome] = t
+	}
+	return p
+}
+
+// call calls f, or the Fallback, or returns why neither.
+func (g *guarded[A, R]) call(ctx context.Context, a A, f func(context.Context, A) (R, error)) (R, error) {
+	if g.Enabled != nil && !g.Enabled() {
 		return f(ctx, a)
 	}
+	held, err := g.pass(ctx, a)
+	if err != nil && g.OnError == OnErrorAllow && undecided(ctx, err) {
+		g.undecided.Log(slog.LevelWarn, "stint: the store does not decide, so OnError does", err)
+		err = nil
+	}
+	switch {
+	case err != nil && g.Fallback != nil:
+		return g.Fallback(ctx, a, err)
+	case err != nil:
+		var none R
+		return none, err
+	case held != nil:
+		return g.settle(ctx, held, a, f)
+	}
+	return f(ctx, a)
 }
 
 // settle calls f and settles what it did cost.
-func (g *Guard[A, R]) settle(ctx context.Context, held *Reservation, a A, f func(context.Context, A) (R, error)) (r R, err error) {
+func (g *guarded[A, R]) settle(ctx context.Context, held *Reservation, a A, f func(context.Context, A) (R, error)) (r R, err error) {
 	var cost []int64
 	defer func() {
 		if err := held.Settle(ctx, cost...); err != nil {
@@ -165,7 +238,7 @@ func isAmbiguous(function string) bool {
 var closure = regexp.MustCompile(`\.func\d`)
 
 // pass lets a call pass, or returns why not. The Reservation is nil if nothing is held.
-func (g *Guard[A, R]) pass(ctx context.Context, prefix string, a A) (*Reservation, error) {
+func (g *guarded[A, R]) pass(ctx context.Context, a A) (*Reservation, error) {
 	key, err := g.Anonymous.key(g.Key(ctx, a))
 	if err != nil {
 		return nil, fmt.Errorf("limit %s: %w", g.Limit, err)
@@ -173,32 +246,63 @@ func (g *Guard[A, R]) pass(ctx context.Context, prefix string, a A) (*Reservatio
 	if key == "" {
 		return nil, nil
 	}
-	ask := Ask{Key: prefix + key, Limit: g.Limit, Penalty: g.Penalty, OnError: g.OnError}
-	if g.Cost != nil {
-		Internal().SetUnits(&ask, g.Cost(a))
+	key = g.prefix + key
+	var few [1]Ask // no allocation for what most ask
+	asks := few[:0]
+	cost, costs := int64(0), g.Cost != nil
+	if costs {
+		cost = g.Cost(a)
+	}
+	for _, l := range g.limits {
+		ask := Ask{Key: key, Limit: l, Penalty: g.Penalty, OnError: g.OnError}
+		if costs && (l.spec.Algorithm != InFlight || len(g.limits) == 1) {
+			Internal().SetUnits(&ask, cost)
+		}
+		asks = append(asks, ask)
 	}
 	if g.Wait {
-		held, err := g.Limiter.wait(ctx, &ask, g.Limit.IsHeld())
+		held, err := g.Limiter.waitFor(ctx, &Request{Asks: slices.Clone(asks)}, g.holds)
 		var refused *RefusedError
 		if errors.As(err, &refused) {
-			refused.Message = g.Message
+			refused.Message = g.text(&refused.Decision)
 		}
 		return held, err
 	}
-	held, d, err := g.Limiter.take(ctx, &ask)
+	held, d, err := g.Limiter.take(ctx, asks, g.holds)
 	if err != nil {
 		return nil, fmt.Errorf("limit %s: %w", g.Limit, err)
 	}
 	if !d.Allowed {
-		return nil, &RefusedError{Decision: d, Message: g.Message}
+		return nil, &RefusedError{Decision: d, Message: g.text(&d)}
 	}
 	return held, nil
 }
 
-// take decides a request of one ask, and holds its units if its limit is held.
-func (l *Limiter) take(ctx context.Context, ask *Ask) (held *Reservation, d Decision, err error) {
-	r := Request{Asks: []Ask{*ask}}
-	if ask.Limit.IsHeld() {
+// text is what a caller that d refuses is told.
+func (g *guarded[A, R]) text(d *Decision) string {
+	v := message.Values{Violations: d.Violations, RetryAfter: d.RetryAfter, BanLeft: d.BanLeft, Limit: func() string {
+		if d.Limit != nil {
+			return d.Limit.Terms()
+		}
+		var all []string // a ban ran
+		for _, l := range g.limits {
+			all = append(all, l.Terms())
+		}
+		return strings.Join(all, ", ")
+	}}
+	if g.Penalty != nil {
+		v.WarnAfter, v.BanAfter = g.Penalty.spec.WarnAfter, g.Penalty.spec.BanAfter
+		if v.Violations == 0 && d.Outcome == Banned {
+			v.Violations = v.BanAfter // which led to the ban that runs
+		}
+	}
+	return g.texts[max(d.Outcome, Limited)].Fill(&v)
+}
+
+// take decides asks, and holds units of them if hold says so.
+func (l *Limiter) take(ctx context.Context, asks []Ask, hold bool) (held *Reservation, d Decision, err error) {
+	r := Request{Asks: asks}
+	if hold {
 		return l.Reserve(ctx, &r)
 	}
 	d, err = l.Take(ctx, &r, nil)

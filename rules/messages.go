@@ -1,13 +1,12 @@
 package rules
 
 import (
-	"strconv"
 	"strings"
-	"time"
 
 	bcp47 "golang.org/x/text/language"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/message"
 )
 
 // Messages are the texts of a rule for clients that it refuses. A Messages never changes;
@@ -30,15 +29,10 @@ const (
 
 // text is in one language or several; the first is for clients that want none of them.
 type text struct {
-	in        []template
+	in        []message.Template
 	matcher   bcp47.Matcher // nil: there is only one
 	languages []string      // of in; nil: it does not say which it is in
 }
-
-type template []piece
-
-// piece is what stands before a placeholder, and its name; empty after the last.
-type piece struct{ before, name string }
 
 const longestLanguages = 1000
 
@@ -73,7 +67,7 @@ func (m *Messages) Text(d *stint.Decision, byHand bool, languages string) string
 	return m.fill(t.pick(languages), d)
 }
 
-func (t *text) pick(languages string) template {
+func (t *text) pick(languages string) message.Template {
 	if t.matcher == nil || languages == "" || len(languages) > longestLanguages {
 		return t.in[0]
 	}
@@ -81,35 +75,16 @@ func (t *text) pick(languages string) template {
 	return t.in[i]
 }
 
-// placeholders are what a text may name. If you add one, fill it in, check it in
-// Rule.cannotFill and list it in doc.go.
-var placeholders = [...]string{"violations", "warn_after", "ban_after", "retry_after", "ban_left", "limit"}
-
 // fill writes only numbers, waits and the file's limits: nothing of a request.
-func (m *Messages) fill(t template, d *stint.Decision) string {
-	var b strings.Builder
-	for _, p := range t {
-		b.WriteString(p.before)
-		switch p.name {
-		case "violations":
-			n := d.Violations
-			if n == 0 && d.Outcome == stint.Banned && d.Penalty != nil {
-				n = m.penalty.BanAfter // which led to the ban that runs
-			}
-			b.WriteString(strconv.FormatInt(n, 10))
-		case "warn_after":
-			b.WriteString(strconv.FormatInt(m.penalty.WarnAfter, 10))
-		case "ban_after":
-			b.WriteString(strconv.FormatInt(m.penalty.BanAfter, 10))
-		case "retry_after":
-			b.WriteString(waitText(d.RetryAfter))
-		case "ban_left":
-			b.WriteString(waitText(d.BanLeft))
-		case "limit":
-			b.WriteString(m.limitText(d))
-		}
+func (m *Messages) fill(t message.Template, d *stint.Decision) string {
+	n := d.Violations
+	if n == 0 && d.Outcome == stint.Banned && d.Penalty != nil {
+		n = m.penalty.BanAfter // which led to the ban that runs
 	}
-	return b.String()
+	return t.Fill(&message.Values{
+		Violations: n, WarnAfter: m.penalty.WarnAfter, BanAfter: m.penalty.BanAfter,
+		RetryAfter: d.RetryAfter, BanLeft: d.BanLeft, Limit: func() string { return m.limitText(d) },
+	})
 }
 
 func (m *Messages) limitText(d *stint.Decision) string {
@@ -121,37 +96,4 @@ func (m *Messages) limitText(d *stint.Decision) string {
 		all = append(all, l.Terms())
 	}
 	return strings.Join(all, ", ")
-}
-
-// waitText is a wait in two units, rounded up: 45s, 12m 5s, 1d 4h. stint.Never is ∞.
-func waitText(d time.Duration) (text string) {
-	if d == stint.Never {
-		return "∞"
-	}
-	// Each pair of units serves what is below the next larger one, once rounded up.
-	for _, u := range [...]struct {
-		small       time.Duration
-		per         int64 // of the small ones in a large one
-		name, large string
-		below       time.Duration // 0: no end
-	}{
-		{time.Second, 60, "s", "m", time.Hour},
-		{time.Minute, 60, "m", "h", 24 * time.Hour},
-		{time.Hour, 24, "h", "d", 0},
-	} {
-		n := max(1, int64((d-1)/u.small)+1)
-		if u.below > 0 && time.Duration(n) >= u.below/u.small {
-			continue
-		}
-		var parts []string
-		if n >= u.per {
-			parts = append(parts, strconv.FormatInt(n/u.per, 10)+u.large)
-		}
-		if n%u.per > 0 {
-			parts = append(parts, strconv.FormatInt(n%u.per, 10)+u.name)
-		}
-		text = strings.Join(parts, " ")
-		break
-	}
-	return text
 }

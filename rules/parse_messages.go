@@ -1,14 +1,13 @@
 package rules
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"unicode"
 
 	bcp47 "golang.org/x/text/language"
 
-	"github.com/stintdev/stint/internal/spelling"
+	"github.com/stintdev/stint/internal/message"
 	"github.com/stintdev/stint/internal/yamlnode"
 	"github.com/stintdev/stint/rules/internal/expr"
 )
@@ -69,7 +68,7 @@ func (r *Rule) neverTells(place int) string {
 
 func (p *parser) text(n *yamlnode.Node, place int, r *Rule) *text {
 	if len(n.Content) == 0 || n.Tag == "!!seq" {
-		return &text{in: []template{p.template(n, place, r)}}
+		return &text{in: []message.Template{p.template(n, place, r)}}
 	}
 	if len(n.Content) > 2*maxLanguages {
 		p.Report(n, "%d languages: at most %d", len(n.Content)/2, maxLanguages)
@@ -78,7 +77,7 @@ func (p *parser) text(n *yamlnode.Node, place int, r *Rule) *text {
 	t := &text{}
 	var tags []bcp47.Tag
 	p.Named(n, func(name, value *yamlnode.Node) {
-		if slices.Contains(placeholders[:], name.Value) {
+		if slices.Contains(message.Placeholders[:], name.Value) {
 			p.Report(n, "quote a text that begins with a brace: \"{%s} …\"", name.Value)
 			return
 		}
@@ -101,7 +100,7 @@ func (p *parser) text(n *yamlnode.Node, place int, r *Rule) *text {
 	return t
 }
 
-func (p *parser) template(n *yamlnode.Node, place int, r *Rule) template {
+func (p *parser) template(n *yamlnode.Node, place int, r *Rule) message.Template {
 	var text string
 	before := p.Problems()
 	p.Text(&text)(n)
@@ -112,59 +111,17 @@ func (p *parser) template(n *yamlnode.Node, place int, r *Rule) template {
 		p.Report(n, "%s: must be one line of 1 to %d bytes", messageFields[place], maxMessage)
 		return nil
 	}
-	t, offset, err := splitTemplate(text)
+	t, offset, err := message.Parse(text)
 	if err != nil {
 		p.ReportWithin(n, offset, "%s: %s", messageFields[place], err)
 		return nil
 	}
-	for _, piece := range t {
-		if piece.name == "" {
-			continue
-		}
-		if why := r.cannotFill(piece.name, place); why != "" {
-			p.ReportWithin(n, len([]rune(text[:strings.Index(text, "{"+piece.name+"}")])), "%s: {%s}: %s", messageFields[place], piece.name, why)
+	for _, name := range t.Names() {
+		if why := r.cannotFill(name, place); why != "" {
+			p.ReportWithin(n, len([]rune(text[:strings.Index(text, "{"+name+"}")])), "%s: {%s}: %s", messageFields[place], name, why)
 		}
 	}
 	return t
-}
-
-// splitTemplate cuts a text at its placeholders. offset is the place of an error, in characters.
-func splitTemplate(text string) (t template, offset int, err error) {
-	var before strings.Builder
-	for i := 0; i < len(text); {
-		rest := text[i:]
-		switch {
-		case strings.HasPrefix(rest, "{{"), strings.HasPrefix(rest, "}}"):
-			before.WriteByte(rest[0])
-			i += 2
-		case rest[0] == '{':
-			name, _, closed := strings.Cut(rest[1:], "}")
-			if !closed || !slices.Contains(placeholders[:], name) {
-				return nil, len([]rune(text[:i])), unknownPlaceholder(name, closed)
-			}
-			t = append(t, piece{before.String(), name})
-			before.Reset()
-			i += len(name) + 2
-		case rest[0] == '}':
-			return nil, len([]rune(text[:i])), fmt.Errorf("a } without a {: for a brace, write }}")
-		default:
-			before.WriteByte(rest[0])
-			i++
-		}
-	}
-	return append(t, piece{before.String(), ""}), 0, nil
-}
-
-func unknownPlaceholder(name string, closed bool) error {
-	known := "{" + strings.Join(placeholders[:], "}, {") + "}"
-	if !closed {
-		return fmt.Errorf("a { without a }: for a brace, write {{; the placeholders are %s", known)
-	}
-	hint := ""
-	if near := spelling.Nearest(name, placeholders[:]); near != "" {
-		hint = ": did you mean {" + near + "}?"
-	}
-	return fmt.Errorf("unknown placeholder {%s}%s (placeholders: %s; for a brace, write {{)", expr.Clip(name), hint, known)
 }
 
 // cannotFill is why a text at a place cannot name a placeholder; empty: it can.
