@@ -9,6 +9,7 @@ import (
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/internal/admin"
 	"github.com/stintdev/stint/server/internal/offenders"
+	"github.com/stintdev/stint/server/internal/reports"
 )
 
 // newOffenders returns what counts offenders; nil: nothing does.
@@ -19,12 +20,19 @@ func (s *Server) newOffenders() *offenders.Counter {
 	return offenders.New(offenders.Options{
 		Most:    int(s.settings.Offenders),
 		Reports: s.reports,
+		Own:     isOwn(s.reports),
 		ID:      s.id,
 		Now:     s.control.Now,
 		Failed: func(err error) {
 			s.sampled.failure("offenders cannot be shared with the fleet; this instance counts its own", err)
 		},
 	})
+}
+
+// isOwn reports whether nobody else reports to r.
+func isOwn(r Reports) bool {
+	_, own := r.(*reports.Memory)
+	return own
 }
 
 // countOffenders counts a request that was decided.
@@ -63,6 +71,9 @@ func (s *Server) topOffenders(ctx context.Context, q admin.OffendersQuery) (*adm
 	j := adminapi.Offenders{
 		Of: offenders.Ofs[q.Of], By: offenders.Bys[q.By], Since: r.Since,
 		Total: r.Total, Instances: r.Instances, Offenders: []adminapi.Offender{},
+	}
+	if err != nil {
+		j.Missing = "what the fleet has reported cannot be read, so this is what this instance has counted: " + err.Error()
 	}
 	for _, c := range r.Counts {
 		if len(j.Offenders) == q.Limit {

@@ -7,7 +7,9 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/server"
 	"github.com/stintdev/stint/server/adminapi"
@@ -186,4 +188,36 @@ func TestOffendersOfAFleet(t *testing.T) {
 			t.Errorf("private %v: %s", private, got)
 		}
 	}
+}
+
+// A list of one process does not begin before it, and one that lacks what the fleet has reported says
+// so, in place of a claim to be exact.
+func TestOffendersTellWhatIsMissing(t *testing.T) {
+	began := time.Now()
+	alone := newServer(t, offending)
+	alone.Follow(t.Context())
+	read := func(o operator) (j adminapi.Offenders) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(o.want(200, "GET", "/v1/offenders?since=1h", "")), &j); err != nil {
+			t.Fatal(err)
+		}
+		return j
+	}
+	if j := read(operator{t, alone.Admin()}); j.Since.Before(began.Add(-time.Second)) || j.Missing != "" {
+		t.Errorf("alone: since %s, %s before it began; missing %q", j.Since, began.Sub(j.Since), j.Missing)
+	}
+	redis := redistest.Start(t)
+	store := openRedis(t, redis.URL())
+	shared := newServer(t, offending, over(store), everythingTo(upstream(t, asTold)), func(c *server.Config) {
+		c.Documents, c.Settings.Store = store.Documents(), redis.URL()
+	})
+	shared.Follow(t.Context())
+	o := operator{t, shared.Admin()}
+	if j := read(o); j.Since.After(began) || j.Missing != "" {
+		t.Errorf("of a fleet: since %s, missing %q", j.Since, j.Missing)
+	}
+	redis.Kill()
+	await.Until(t, "the lists of others to be too old", func() bool {
+		return strings.Contains(read(o).Missing, "this is what this instance has counted")
+	})
 }

@@ -109,6 +109,9 @@ With --rule and --key, or with --name, it lists the hours of one of them instead
 
 func printOffenders(w io.Writer, all adminapi.Offenders) {
 	fmt.Fprintf(w, "%s by %s since %s, %s: %d in all\n", plain(all.Of), plain(all.By), instant(all.Since.Truncate(time.Second)), several(all.Instances, "instance"), all.Total)
+	if all.Missing != "" {
+		fmt.Fprintln(w, "not complete:", plain(all.Missing))
+	}
 	if len(all.Offenders) == 0 {
 		return
 	}

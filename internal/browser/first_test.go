@@ -64,7 +64,7 @@ func TestWhomItRefuses(t *testing.T) {
 	b.visit(s.admin + "/")
 	stop := load(t, s)
 	defer stop()
-	b.see("health", "Refusals began", "Rule that refuses most: login", "Key that is refused most: 192.0.2.99", "100 %")
+	b.see("health", "Refusals began at", "Rule that refuses most: login", "Key that is refused most: 192.0.2.99", "100 %")
 	b.click("btn-ban")
 	b.see("dialog", "192.0.2.99", "under the rule login")
 	b.fill("input-reason", "floods")

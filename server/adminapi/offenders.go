@@ -19,7 +19,9 @@ type Offenders struct {
 	Since time.Time `json:"since"`
 	Total int64     `json:"total"` // of all, also those that are not listed
 	// Instances is how many instances are counted.
-	Instances int64      `json:"instances"`
+	Instances int64 `json:"instances"`
+	// Missing says what is not counted, and why; empty: nothing is missing.
+	Missing   string     `json:"missing,omitempty"`
 	Offenders []Offender `json:"offenders"`
 }
 

@@ -50,6 +50,8 @@ type Options struct {
 	// Most is how many of each are counted on this instance: at least 1.
 	Most    int
 	Reports reports.Reports
+	// Own says that Reports are of this process alone, so that there is nothing from before New.
+	Own bool
 	// ID is the name of this instance in reports.
 	ID string
 	// Now is the time by the clock of the fleet.
@@ -79,6 +81,7 @@ type Counter struct {
 	following sync.WaitGroup // of Follow
 	stop      func()         // ends it
 	followed  atomic.Bool
+	began     time.Time // when New was called
 
 	others latest
 }
@@ -99,6 +102,7 @@ func New(o Options) *Counter {
 		}
 	}
 	s.from = o.Now().UTC()
+	s.began = s.from
 	return s
 }
 

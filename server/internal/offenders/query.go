@@ -18,7 +18,7 @@ type Query struct {
 // Result answers a Query.
 type Result struct {
 	heavy.List           // all that are known, at most Options.Most
-	Since      time.Time // the start of the oldest span that counts
+	Since      time.Time // the start of the oldest span that counts, or of this process if all is of it
 	Instances  int64     // how many were counted, at most at once
 }
 
@@ -41,6 +41,9 @@ func (s *Counter) Top(ctx context.Context, q Query) (Result, error) {
 	err := c.hours(ctx, since, func(_ time.Time, some []heavy.List) { all = append(all, some...) })
 	if err != nil {
 		return r, err
+	}
+	if s.Own && since.Before(s.began) {
+		since = s.began
 	}
 	return Result{heavy.Merge(s.Most, all...), since, max(1, c.instances)}, nil
 }

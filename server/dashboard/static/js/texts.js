@@ -357,6 +357,7 @@ export default {
   "offenders.total": ["{n} in all, instances that counted: {instances}", "共 {n}，实例：{instances}"],
   "offenders.share": ["Share", "占比"],
   "offenders.error": ["Counts are upper bounds. The number after the minus says how much less the true count can be, here at most {n}.", "计数为上界。减号后的数字表示真实计数最多可能少多少，此处最多 {n}。"],
+  "offenders.missing": ["Not complete: {why}", "不完整：{why}"],
   "offenders.exact": ["These counts are exact.", "这些计数是精确的。"],
   "offenders.hashed": ["Hashed, because of server.privacy", "因 server.privacy 设置而哈希"],
   "offenders.none.refusals": ["Nothing was refused", "没有任何拒绝"],

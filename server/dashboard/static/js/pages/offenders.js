@@ -77,7 +77,7 @@ export async function offenders(ctx) {
     seen = answer.offenders.map((o, i) => ({ ...o, rank: i + 1, sum }));
     show();
     const off = Math.max(0, ...answer.offenders.map((o) => o.error));
-    setText(note, off > 0 ? t('offenders.error', { n: count(off) }) : answer.offenders.length ? t('offenders.exact') : '');
+    setText(note, answer.missing ? t('offenders.missing', { why: answer.missing }) : off > 0 ? t('offenders.error', { n: count(off) }) : answer.offenders.length ? t('offenders.exact') : '');
   }, trouble);
 }
 

@@ -123,7 +123,8 @@ function flowChart() {
     list,
     destroy: chart.destroy,
     // refusing is since when requests have been refused, without a pause: {at, whole}, in
-    // milliseconds; whole if that was so from the beginning of the chart. null: none is.
+    // milliseconds; whole if that was so from the beginning of a chart that is full: of a shorter
+    // one there is nothing before. null: none is.
     refusing() {
       const rows = order.flatMap((name, k) => (refusals.includes(name) ? [values[k]] : []));
       let at = null;
@@ -131,7 +132,7 @@ function flowChart() {
         if (rows.some((row) => row[i] > 0)) at = times[i];
         else if ((at ?? times.at(-1)) - times[i] > calm) return at && { at: at * 1000, whole: false };
       }
-      return at && { at: at * 1000, whole: at - times[0] <= calm };
+      return at && { at: at * 1000, whole: at - times[0] <= calm && times.at(-1) - times[0] >= minutes * 60 - calm };
     },
     start(s) {
       const n = Math.max(0, ...Object.values(s.outcomes).map((v) => v.length));
