@@ -31,6 +31,26 @@ type Alert struct {
 	Message string
 }
 
+// Measured is the left side of the first comparison in When, as written: what Condition.Left is the
+// value of. It is empty for an alert about keys.
+func (a *Alert) Measured() string {
+	if a.Condition == nil {
+		return ""
+	}
+	quoted := false
+	end := strings.IndexFunc(a.When, func(c rune) bool {
+		if c == '"' || c == '\'' {
+			quoted = !quoted
+		}
+		return !quoted && strings.ContainsRune("<>=!", c)
+	})
+	left := strings.TrimSpace(a.When[:max(0, end)])
+	for strings.Count(left, "(") > strings.Count(left, ")") { // of the whole condition
+		left = strings.TrimSpace(left[1:])
+	}
+	return left
+}
+
 // Usage is the condition of an alert about keys. A key that meets it is reported once in a
 // period of the limit.
 type Usage struct {

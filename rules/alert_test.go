@@ -178,3 +178,21 @@ alerts: [{name: a, when: %q}]`
 		}
 	}
 }
+
+// Measured is the left side of the first comparison.
+func TestMeasured(t *testing.T) {
+	for when, want := range map[string]string{
+		`block_rate("login") > 0.1`:                                        `block_rate("login")`,
+		`(block_rate("a>b") + 1) * 2 >= 3`:                                 `(block_rate("a>b") + 1) * 2`,
+		`(store_error_rate() > 0.01 || fallback_rate() > 0) && rate() > 1`: `store_error_rate()`,
+		`((rate()) != 0)`:                                                  `(rate())`,
+	} {
+		a := rules.Alert{When: when, Condition: new(rules.Condition)}
+		if got := a.Measured(); got != want {
+			t.Errorf("%s: %q, want %q", when, got, want)
+		}
+	}
+	if got := (&rules.Alert{When: "usage > 80% of api"}).Measured(); got != "" {
+		t.Errorf("of keys: %q", got)
+	}
+}

@@ -188,7 +188,7 @@ func rapidly(t *testing.T, addr string, c *tls.Config, n int, each func(frameWri
 		c.ServerName = "127.0.0.1"
 		conn = tls.Client(conn, c)
 	}
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(2 * time.Minute)) // for machines that are busy
 	var b bytes.Buffer
 	frame := func(kind, flags byte, stream uint32, payload string) {
 		size := len(payload)
@@ -259,7 +259,7 @@ func TestRapidResetOfGRPC(t *testing.T) {
 	if rapidly(t, address, nil, 9_000, givenUp) {
 		t.Error("9,000 calls that were given up ended the connection")
 	}
-	if rapidly(t, address, nil, 50_000, answered) {
+	if rapidly(t, address, nil, 24_000, answered) {
 		t.Error("calls that were given up ended a connection that had as many answers")
 	}
 	if !rapidly(t, address, nil, 300_000, givenUp) {

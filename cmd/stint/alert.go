@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -48,7 +49,7 @@ func printAlerts(w io.Writer, all adminapi.Alerts) {
 			since = instant(*a.Since)
 		}
 		if a.Value != nil {
-			value = strconv.FormatFloat(*a.Value, 'g', 4, 64)
+			value = plain(a.Measured) + " = " + strconv.FormatFloat(*a.Value, 'g', 4, 64)
 		}
 		when := plain(a.When)
 		if a.For != "" {
@@ -60,6 +61,14 @@ func printAlerts(w io.Writer, all adminapi.Alerts) {
 	for _, a := range all.Alerts {
 		for _, k := range a.Keys {
 			fmt.Fprintf(w, "%s: %s has used %.0f %% of a limit of %s, %s\n", shown(a.Name), shownKey(k.Key), k.Usage*100, shown(k.Rule), instant(k.At))
+		}
+		if d := a.Delivered; d != nil {
+			fmt.Fprintf(w, "%s: sent to %d of %s, %s\n", shown(a.Name), d.By, several(int64(d.Of), "webhook"), instant(d.At))
+		}
+		for _, f := range a.Past {
+			if f.Resolved != nil {
+				fmt.Fprintf(w, "%s: fired %s, for %s\n", shown(a.Name), instant(f.Fired), f.Resolved.Sub(f.Fired).Round(time.Second))
+			}
 		}
 		if a.Error != "" {
 			fmt.Fprintf(w, "%s: not sent: %s\n", shown(a.Name), plain(a.Error))

@@ -319,6 +319,7 @@ alerts:
 	load(t, s)
 	b.until("it fires", fmt.Sprintf("%s.querySelector('.badge')?.textContent === '1'", of("nav-alerts")))
 	b.until("the key that used most of its limit is named", fmt.Sprintf("%s.textContent.includes('192.0.2.99')", of("page-alerts")))
+	b.see("page-alerts", "Last firings", "<b>look</b>", `rate("login", "refused")`)
 	b.settle()
 	b.accessible("an alert that fires")
 	b.clickAt("silence refusals", `[...document.querySelectorAll('tr')].find(e => e.textContent.includes('critical')).querySelector('[data-testid=btn-silence]')`)

@@ -21,16 +21,35 @@ type Alert struct {
 	For      string `json:"for,omitempty"`
 	Severity string `json:"severity"`
 	// State is "ok", "pending", "firing" or "unknown".
-	State string `json:"state"`
-	// Value is that of the left side of the comparison, if there is one.
-	Value *float64   `json:"value,omitempty"`
-	Since *time.Time `json:"since,omitempty"` // of the state; nil: not known
+	State   string `json:"state"`
+	Message string `json:"message,omitempty"` // the text of the rules file for people
+	// Value is that of Measured, the left side of the first comparison of When.
+	Value    *float64   `json:"value,omitempty"`
+	Measured string     `json:"measured,omitempty"`
+	Since    *time.Time `json:"since,omitempty"` // of the state; nil: not known
 	// Silence is the ID of the silence that mutes it; empty: none.
 	Silence string `json:"silence,omitempty"`
 	// Keys are the keys that were reported last, if the alert is about keys; at most 100,
 	// the newest first.
 	Keys  []AlertKey `json:"keys,omitempty"`
 	Error string     `json:"error,omitempty"` // why webhooks did not accept the last message
+	// Past are the last firings, at most 6, the newest first.
+	Past []Firing `json:"past,omitempty"`
+	// Delivered says which webhooks have accepted a message about the last firing; nil: none has.
+	Delivered *Delivered `json:"delivered,omitempty"`
+}
+
+// Firing is from when an alert fired until it no longer did.
+type Firing struct {
+	Fired    time.Time  `json:"fired"`
+	Resolved *time.Time `json:"resolved,omitempty"` // nil: it fires
+}
+
+// Delivered is by how many of the webhooks a message was accepted, and when by the last of them.
+type Delivered struct {
+	At time.Time `json:"at"`
+	By int       `json:"by"`
+	Of int       `json:"of"`
 }
 
 // AlertKey is a key that was reported.

@@ -95,6 +95,17 @@ type fleetState struct {
 	Alerts    map[string]*state `json:"alerts"`
 	// Failing says why webhooks cannot be reached, by their names.
 	Failing map[string]string `json:"failing,omitempty"`
+	// Sent says which alerts that fire, or fired last, webhooks have accepted a message about, and
+	// Webhooks how many there are.
+	Sent     map[string]accepted `json:"sent,omitempty"`
+	Webhooks int                 `json:"webhooks,omitempty"`
+}
+
+// accepted is by how many webhooks a message about the last firing of an alert was accepted, and
+// when by the last of them.
+type accepted struct {
+	By int       `json:"by"`
+	At time.Time `json:"at"`
 }
 
 // New returns Alerts. Nothing happens until Run or Round is called.
@@ -318,6 +329,7 @@ func (a *Alerts) save(ctx context.Context) {
 			f.Failing[w.to.Name] = why
 		}
 	}
+	f.Sent, f.Webhooks = a.accepted(), len(a.webhooks)
 	text, err := json.Marshal(f)
 	if err == nil {
 		a.mu.Lock()

@@ -265,6 +265,40 @@ func TestWebhookIsAway(t *testing.T) {
 	})
 }
 
+// The list has what an alert is about, when it fired, and what of that was told; another instance
+// that takes over has it, too.
+func TestPastFirings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, blocked)
+		a := f.instance(t, "a")
+		for range 7 {
+			f.pass(t, 3*time.Minute, 50, 50, a)
+			f.pass(t, 3*time.Minute, 100, 0, a)
+		}
+		f.pass(t, 3*time.Minute, 50, 50, a)
+		b := f.instance(t, "b")
+		f.pass(t, 2*time.Minute, 50, 50, b)
+		f.pass(t, 20*time.Second, 50, 50, b, a)
+		for _, one := range []*Alerts{a, b} {
+			got := one.List().Alerts[0]
+			if got.Message != "Too many." || got.Measured != `block_rate("login")` || got.Value == nil || *got.Value < 0.49 {
+				t.Errorf("%q, %s, %v", got.Message, got.Measured, got.Value)
+			}
+			if len(got.Past) != 6 || got.Past[0].Resolved != nil {
+				t.Fatalf("past %+v", got.Past)
+			}
+			for i, p := range got.Past[1:] {
+				if lasted := p.Resolved.Sub(p.Fired); lasted < time.Minute || lasted > 4*time.Minute || !p.Resolved.Before(got.Past[i].Fired) {
+					t.Errorf("firing %d lasted %s, from %s", i+1, lasted, p.Fired)
+				}
+			}
+			if d := got.Delivered; d == nil || d.By != 1 || d.Of != 1 || d.At.Before(got.Past[0].Fired) {
+				t.Errorf("delivered %+v", d)
+			}
+		}
+	})
+}
+
 // A silence mutes; when it ends, what still fires is told, and what is over is not.
 func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -79,6 +79,26 @@ func (d *delivery) owes(name string, s *state, now time.Time) bool {
 	return s.due(d.alerts[name], 0, now)
 }
 
+// accepted is what webhooks have accepted about the last firings.
+func (a *Alerts) accepted() map[string]accepted {
+	all := map[string]accepted{}
+	for _, d := range a.webhooks {
+		d.mu.Lock()
+		for name, s := range a.states {
+			if last, ok := d.alerts[name]; ok && !s.Fired.IsZero() && last.Fired.Equal(s.Fired) && !last.At.IsZero() {
+				n := all[name]
+				n.By++
+				if last.At.After(n.At) {
+					n.At = last.At
+				}
+				all[name] = n
+			}
+		}
+		d.mu.Unlock()
+	}
+	return all
+}
+
 // failing says why the last message was not accepted; empty: it was.
 func (d *delivery) failing() string {
 	d.mu.Lock()

@@ -31,7 +31,7 @@ func (a *Alerts) List() adminapi.Alerts {
 	}
 	for i := range set.Alerts {
 		alert := &set.Alerts[i]
-		out := adminapi.Alert{Name: alert.Name, When: alert.When, Severity: alert.Severity, Silence: silenced(alert.Name), State: isUnknown}
+		out := adminapi.Alert{Name: alert.Name, When: alert.When, Message: alert.Message, Severity: alert.Severity, Silence: silenced(alert.Name), State: isUnknown}
 		if alert.For > 0 {
 			out.For = limittext.Duration(alert.For)
 		}
@@ -44,11 +44,27 @@ func (a *Alerts) List() adminapi.Alerts {
 		case s != nil:
 			since := s.Since
 			out.State, out.Value, out.Since = s.shown(), s.Value, &since
+			out.Measured = alert.Measured()
+			out.Past = s.past()
+			if n, ok := last.Sent[alert.Name]; ok {
+				out.Delivered = &adminapi.Delivered{At: n.At, By: n.By, Of: last.Webhooks}
+			}
 		}
 		if out.State == isFiring || len(out.Keys) > 0 {
 			out.Error = failures(last.Failing)
 		}
 		all.Alerts = append(all.Alerts, out)
+	}
+	return all
+}
+
+// past are the firings of s, the newest first. One that goes on has no end.
+func (s *state) past() (all []adminapi.Firing) {
+	if s.Is == isFiring {
+		all = append(all, adminapi.Firing{Fired: s.Fired})
+	}
+	for _, f := range s.Past {
+		all = append(all, adminapi.Firing{Fired: f.Fired, Resolved: &f.Resolved})
 	}
 	return all
 }

@@ -25,11 +25,22 @@ type state struct {
 	// Fired is when the alert fired last, and Resolved when that ended; zero: it has not.
 	Fired    time.Time `json:"fired,omitzero"`
 	Resolved time.Time `json:"resolved,omitzero"`
+	// Past are the firings that ended last, the newest first.
+	Past []firing `json:"past,omitempty"`
 	// Severity and Labels are those with which it fired, for the message that it is
 	// resolved, which may come when the rules no longer have the alert.
 	Severity string            `json:"severity,omitempty"`
 	Labels   map[string]string `json:"labels,omitempty"`
 }
+
+// firing is from when an alert fired until it no longer did.
+type firing struct {
+	Fired    time.Time `json:"fired"`
+	Resolved time.Time `json:"resolved"`
+}
+
+// mostPast is how many firings of an alert are kept.
+const mostPast = 5
 
 // step applies an evaluation of a.
 func (s *state) step(a *rules.Alert, holds, known bool, now time.Time) {
@@ -56,6 +67,7 @@ func (s *state) step(a *rules.Alert, holds, known bool, now time.Time) {
 func (s *state) end(now time.Time) {
 	if s.Is == isFiring {
 		s.Resolved = now
+		s.Past = append([]firing{{s.Fired, now}}, s.Past[:min(len(s.Past), mostPast-1)]...)
 	}
 	s.Is, s.Since = isOK, now
 }

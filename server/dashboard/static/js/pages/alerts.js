@@ -2,7 +2,7 @@
 import { call, get, given, post, query } from '../api.js';
 import { ask, done, reason, term } from '../dialog.js';
 import { h, put, setText } from '../dom.js';
-import { ago, exact, keyText, percent, until } from '../format.js';
+import { ago, exact, keyText, percent, span, until } from '../format.js';
 import { code, empty, link, panel, pill, writeButton } from '../parts.js';
 import { table } from '../table.js';
 import { maybe, t } from '../text.js';
@@ -22,12 +22,24 @@ export function alerts(ctx) {
     empty: empty(t('alerts.none'), t('alerts.none.text'), h('pre', { class: 'code-box', tabindex: 0 }, sample)),
     columns: [
       { name: 'state', title: t('alerts.state'), sort: (a) => order.indexOf(a.state), cell: (a) => pill(maybe(`alert.${a.state}`, a.state), stateKind[a.state]) },
-      { name: 'name', title: t('alerts.name'), sort: (a) => a.name, cell: (a) => [h('span', { class: 'strong clip', title: a.name }, a.name), a.silence ? [' ', pill(t('alerts.silenced'))] : null, a.error ? [' ', pill(t('alerts.notsent'), 'warn')] : null] },
+      { name: 'name', title: t('alerts.name'), sort: (a) => a.name, cell: (a) => [h('span', { class: 'strong clip', title: a.name }, a.name), a.message ? h('span', { class: 'muted' }, ' ', a.message) : null, a.silence ? [' ', pill(t('alerts.silenced'))] : null, a.error ? [' ', pill(t('alerts.notsent'), 'warn')] : null] },
       { name: 'when', title: t('alerts.when'), grow: true, opt: true, cell: (a) => h('code', { title: a.when }, a.when, a.for ? ` for ${a.for}` : '') },
-      { name: 'value', title: t('alerts.value'), num: true, cell: (a) => (a.value === undefined || a.value === null ? '–' : Number(a.value.toPrecision(3))) },
+      { name: 'value', title: t('alerts.value'), num: true, cell: (a) => (a.value === undefined || a.value === null ? '–' : [h('code', { class: 'muted' }, a.measured), ' ', Number(a.value.toPrecision(3))]) },
       { name: 'since', title: t('alerts.since'), num: true, opt: true, cell: (a) => (a.since ? h('span', { title: exact(a.since) }, ago(a.since)) : '–') },
+      { name: 'sent', title: t('alerts.sent'), opt: true, cell: (a) => (a.delivered ? h('span', { title: exact(a.delivered.at) }, t('alerts.sent.by', { by: a.delivered.by, of: a.delivered.of }), ' ', ago(a.delivered.at)) : '–') },
       { name: 'severity', title: t('alerts.severity'), opt: true, cell: (a) => a.severity },
       { name: 'act', title: '', act: true, cell: (a) => (a.silence ? null : writeButton('silence', t('alerts.silence'), () => silence(a.name, ctx.refresh), { class: 'small' })) },
+    ],
+  });
+  const past = table({
+    label: t('alerts.past'),
+    id: (f) => `${f.alert}\u0000${f.fired}`,
+    name: 'firing',
+    empty: empty(t('alerts.past.none'), t('alerts.past.none.text')),
+    columns: [
+      { name: 'alert', title: t('alerts.name'), grow: true, cell: (f) => h('span', { class: 'clip' }, f.alert) },
+      { name: 'fired', title: t('alerts.fired'), num: true, cell: (f) => h('span', { title: exact(f.fired) }, ago(f.fired)) },
+      { name: 'lasted', title: t('alerts.lasted'), num: true, cell: (f) => (f.resolved ? span(1000 * (Date.parse(f.resolved) - Date.parse(f.fired))) : pill(t('alert.firing'), 'bad')) },
     ],
   });
   const quiet = table({
@@ -44,6 +56,7 @@ export function alerts(ctx) {
   });
   put(ctx.root, h('div', { class: 'title' }, ctx.head, writeButton('silence-all', t('alerts.silence.all'), () => silence('', ctx.refresh))), trouble, unsent,
     panel(t('alerts.title'), evaluator, list.node), told,
+    panel(t('alerts.past'), null, past.node),
     panel(t('silences'), null, quiet.node));
   return ctx.every(5_000, async () => {
     const [answer, silences] = await Promise.all([get('v1/alerts', { signal: ctx.signal }), get('v1/silences', { signal: ctx.signal })]);
@@ -52,6 +65,7 @@ export function alerts(ctx) {
     put(unsent, [...new Set(answer.alerts.map((a) => a.error).filter(Boolean))].map((error) => h('div', { class: 'notice warn' }, t('alerts.notsent.text'), ' ', error)));
     quiet.set(silences.silences);
     showKeys(answer.alerts, told);
+    past.set(answer.alerts.flatMap((a) => (a.past || []).map((f) => ({ ...f, alert: a.name }))).sort((a, b) => Date.parse(b.fired) - Date.parse(a.fired)));
   }, trouble);
 }
 
