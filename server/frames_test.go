@@ -93,8 +93,8 @@ func TestAttackHTTP2Frames(t *testing.T) {
 	run := func(secure envoy.TLS, changes ...func(*server.Config)) *takesHTTP2 {
 		s := newServer(t, many, append(changes, everythingTo(up))...)
 		s.SetHeaderTimeout(300 * time.Millisecond)
-		g := start(t, s)
-		return &takesHTTP2{g, startEnvoy(t, s, &envoy.Settings{GRPCListen: "127.0.0.1:0", TLS: secure}).Addr("gRPC").String()}
+		e := startEnvoy(t, s, &envoy.Settings{GRPCListen: "127.0.0.1:0", TLS: secure})
+		return &takesHTTP2{start(t, s), e.Addr("gRPC").String()}
 	}
 	g, plain := run(envoy.TLS{Use: true, Certificate: files.Cert, Key: files.Key}, withTLS(files, files, files)), run(envoy.TLS{})
 	stop := time.Now().Add(attack.Time(t, 0))

@@ -1,8 +1,10 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/stintdev/stint/rules"
@@ -79,7 +81,7 @@ func (s *Server) topOffenders(ctx context.Context, q admin.OffendersQuery) (*adm
 		if len(j.Offenders) == q.Limit {
 			break
 		}
-		if o, ok := s.offender(q.Of, c.Key); ok && (q.Rule == "" || o.Rule == q.Rule) {
+		if o, ok := s.offender(q.Of, c.Key); ok && (q.Rule == "" || o.Rule == q.Rule) && strings.Contains(cmp.Or(o.Name, o.Key.String()), q.Contains) {
 			o.Count, o.Error = c.Count, c.Error
 			j.Offenders = append(j.Offenders, o)
 		}

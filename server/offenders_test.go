@@ -89,6 +89,10 @@ func TestOffenders(t *testing.T) {
 		"rule=user&of=keys":                   `5: user ["ann","192.0.2.1"]=1`,
 		"rule=watch":                          "5:",
 		"of=clients&limit=1&since=30m":        "6: 192.0.2.66=4",
+		"contains=.0.2.6":                     "5: login 192.0.2.66=4",
+		"contains=ann&rule=user":              `5: user ["ann","192.0.2.1"]=1`,
+		"of=paths&contains=/a/&limit=1":       "6: /a/200=1",
+		"contains=nobody":                     "5:",
 		"by=violations&of=rules&since=1h&x=y": "3: login=2 watch=1",
 	} {
 		if have := offenders(o, query); have != want {
@@ -124,21 +128,22 @@ func TestOffenders(t *testing.T) {
 func TestOffendersRefusals(t *testing.T) {
 	o := operator{t, newServer(t, offending).Admin()}
 	for path, want := range map[string]string{
-		"/v1/offenders?of=users":                            "400 The parameter of must be one of keys, rules, paths, clients.",
-		"/v1/offenders?by=":                                 "400 The parameter by must be one of",
-		"/v1/offenders?by=hits":                             "400 The parameter by must be one of refusals, use, violations.",
-		"/v1/offenders?since=15d":                           "400 The parameter since must be",
-		"/v1/offenders?since=-1h":                           "400 The parameter since must be",
-		"/v1/offenders?since=now":                           "400 The parameter since must be",
-		"/v1/offenders?limit=0":                             "400 The parameter limit must be a number",
-		"/v1/offenders?rule=login&of=paths":                 "400 The parameter rule is for of=keys.",
-		"/v1/offenders?rule=logn":                           "422 did you mean login?",
-		"/v1/offenders/history":                             "400 The parameters rule and key must be given",
-		"/v1/offenders/history?rule=login":                  "400 The parameters rule and key must be given",
-		"/v1/offenders/history?rule=login&key=a&name=b":     "400 The parameters rule and key must be given",
-		"/v1/offenders/history?of=paths":                    "400 The parameter name must be given for of=paths",
-		"/v1/offenders/history?of=paths&name=/&rule=r":      "400 The parameter name must be given for of=paths",
-		"/v1/offenders/history?rule=login&key=" + "%5B1%5D": "400 The parameter key",
+		"/v1/offenders?of=users":                             "400 The parameter of must be one of keys, rules, paths, clients.",
+		"/v1/offenders?by=":                                  "400 The parameter by must be one of",
+		"/v1/offenders?by=hits":                              "400 The parameter by must be one of refusals, use, violations.",
+		"/v1/offenders?since=15d":                            "400 The parameter since must be",
+		"/v1/offenders?since=-1h":                            "400 The parameter since must be",
+		"/v1/offenders?since=now":                            "400 The parameter since must be",
+		"/v1/offenders?limit=0":                              "400 The parameter limit must be a number",
+		"/v1/offenders?contains=" + strings.Repeat("x", 257): "400 The parameter contains must be at most 256 bytes long.",
+		"/v1/offenders?rule=login&of=paths":                  "400 The parameter rule is for of=keys.",
+		"/v1/offenders?rule=logn":                            "422 did you mean login?",
+		"/v1/offenders/history":                              "400 The parameters rule and key must be given",
+		"/v1/offenders/history?rule=login":                   "400 The parameters rule and key must be given",
+		"/v1/offenders/history?rule=login&key=a&name=b":      "400 The parameters rule and key must be given",
+		"/v1/offenders/history?of=paths":                     "400 The parameter name must be given for of=paths",
+		"/v1/offenders/history?of=paths&name=/&rule=r":       "400 The parameter name must be given for of=paths",
+		"/v1/offenders/history?rule=login&key=" + "%5B1%5D":  "400 The parameter key",
 	} {
 		code, answer := o.call("GET", path, "")
 		if status, text, _ := strings.Cut(want, " "); fmt.Sprint(code) != status || !strings.Contains(answer, text) {

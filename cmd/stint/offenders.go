@@ -62,6 +62,7 @@ With --rule and --key, or with --name, it lists the hours of one of them instead
 	f.Var(&by, "by", "what they are counted by: refused requests, charged cost, or violations of penalties")
 	since := f.String("since", "1h", "how far back: a `DURATION` such as 30m or 7d, at most 14d; beyond 3h in whole hours")
 	rule := f.String("rule", "", "only keys of the rule `NAME`")
+	contains := f.String("contains", "", "only keys or names that contain `TEXT`")
 	var key rules.Key
 	keyFlag(f, &key)
 	name := f.String("name", "", "the hours of the rule, path or client `NAME`")
@@ -77,8 +78,8 @@ With --rule and --key, or with --name, it lists the hours of one of them instead
 			return errors.New("--key needs --rule")
 		case *name != "" && of.value == "keys":
 			return errors.New("--name is for --of rules, paths or clients; want --rule and --key")
-		case (key != "" || *name != "") && (limit.given || f.Changed("since")):
-			return errors.New("--since and --limit are for lists, and not for the hours of one")
+		case (key != "" || *name != "") && (limit.given || f.Changed("since") || f.Changed("contains")):
+			return errors.New("--since, --contains and --limit are for lists, and not for the hours of one")
 		}
 		return nil
 	}
@@ -101,6 +102,9 @@ With --rule and --key, or with --name, it lists the hours of one of them instead
 		q.Set("since", *since)
 		if *rule != "" {
 			q.Set("rule", *rule)
+		}
+		if *contains != "" {
+			q.Set("contains", *contains)
 		}
 		limit.into(q, "limit")
 		return exchange(ctx, a, apiRequest{method: http.MethodGet, path: withQuery("/v1/offenders", q)}, printOffenders)

@@ -112,6 +112,27 @@ func TestBanAndLift(t *testing.T) {
 	}
 }
 
+// Keys are found by a part of them, over all rules, and lead to their pages.
+func TestSearchKeys(t *testing.T) {
+	t.Parallel()
+	s := serve(t, loginRule)
+	s.answers(login("192.0.2.17"), login("192.0.2.18"), login("198.51.100.1"))
+	b := open(t)
+	b.visit(s.admin + "/#/keys")
+	b.see("input-key")
+	b.fill("input-key", "2.0.2.1")
+	b.click("btn-find")
+	b.see("key", "192.0.2.17", "192.0.2.18", "login")
+	b.until("nothing else", "!"+of("key")+".textContent.includes('198.51')")
+	b.settle()
+	b.accessible("keys that were found")
+	b.clickAt("a key", of("key")+".querySelector('a.mono')")
+	b.see("btn-reset")
+	b.see("key", "Refusals by the hour")
+	b.visit(s.admin + "/#/keys?key=nobody")
+	b.see("key", "No key found")
+}
+
 // A key is found, its limit drains while the page is open, and it is reset, refunded and
 // overridden from there.
 func TestKey(t *testing.T) {
@@ -120,6 +141,7 @@ func TestKey(t *testing.T) {
 	b := open(t)
 	b.visit(s.admin + "/#/keys")
 	b.see("input-key")
+	b.choose("input-rule", "login")
 	b.fill("input-key", "192.0.2.1")
 	b.click("btn-find")
 	b.see("key", "192.0.2.1")

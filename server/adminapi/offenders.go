@@ -12,6 +12,7 @@ import (
 //	by     refusals (default), use (cost that was charged) or violations
 //	since  how far back, such as 1h or 7d; default 1h
 //	rule   of this rule only (keys alone)
+//	contains  only keys or names that contain this text
 //	limit  how many at most; default 50
 type Offenders struct {
 	Of    string    `json:"of"`

@@ -14,8 +14,10 @@ import (
 // OffendersQuery asks for offenders.
 type OffendersQuery struct {
 	offenders.Query
-	Rule  string // only keys of this rule; empty: of all
-	Limit int
+	Rule string // only keys of this rule; empty: of all
+	// Contains is a part of the keys or names, as they are shown; empty: of all.
+	Contains string
+	Limit    int
 }
 
 // HistoryQuery asks for the history of one offender: of a Key under a Rule, or of a Name.
@@ -29,6 +31,9 @@ type HistoryQuery struct {
 
 // mostOffenders is how many offenders an answer has at most.
 const mostOffenders = 10_000
+
+// mostContained bounds the parameter contains.
+const mostContained = 256
 
 func (a *API) showOffenders(c *call) (int, any, error) {
 	var q OffendersQuery
@@ -44,6 +49,9 @@ func (a *API) showOffenders(c *call) (int, any, error) {
 	}
 	if q.Rule = c.URL.Query().Get("rule"); q.Rule != "" && q.Of != offenders.Keys {
 		return 0, nil, badCall("The parameter rule is for of=keys.")
+	}
+	if q.Contains = c.URL.Query().Get("contains"); len(q.Contains) > mostContained {
+		return 0, nil, badCall("The parameter contains must be at most %d bytes long.", mostContained)
 	}
 	found, err := a.Offenders(c.Context(), q)
 	switch {

@@ -1,9 +1,10 @@
 // Find a key: what it has used of each limit, live, its history, and what to do about it.
-import { call, given, post } from '../api.js';
+import { call, get, given, post, query } from '../api.js';
 import { ask, done, reason, say, term } from '../dialog.js';
 import { h, put } from '../dom.js';
-import { exact, keyText, readKey, span, until } from '../format.js';
+import { count, exact, keyText, readKey, span, until } from '../format.js';
 import { code, empty, href, link, localNote, panel, pill, problemBox, writeButton } from '../parts.js';
+import { table } from '../table.js';
 import { t } from '../text.js';
 import { overrideDialog } from './entries.js';
 import { gauge } from './gauges.js';
@@ -16,7 +17,11 @@ export async function keys(ctx) {
   const names = await namesOf(ctx.signal);
   const result = h('div', { class: 'stack', testid: 'key' });
   put(ctx.root, h('div', { class: 'title' }, ctx.head), finder(names, wanted), result);
-  if (!wanted.rule || !wanted.key) {
+  if (wanted.key && !wanted.rule) {
+    await search(ctx, wanted.key, result);
+    return;
+  }
+  if (!wanted.key) {
     put(result, h('section', { class: 'panel' }, empty(t('keys.none'), t('keys.none.text'), link('offenders', t('keys.none.link')))));
     return;
   }
@@ -24,7 +29,7 @@ export async function keys(ctx) {
 }
 
 function finder(names, wanted) {
-  const rule = h('select', { id: 'find-rule', testid: 'input-rule' }, names.map((n) => h('option', { value: n, selected: n === wanted.rule }, n)));
+  const rule = h('select', { id: 'find-rule', testid: 'input-rule' }, h('option', { value: '', selected: !wanted.rule }, t('keys.allrules')), names.map((n) => h('option', { value: n, selected: n === wanted.rule }, n)));
   const key = h('input', { id: 'find-key', testid: 'input-key', value: wanted.key, required: true, spellcheck: 'false', autocomplete: 'off', autocapitalize: 'off', class: 'mono', placeholder: '203.0.113.9' });
   const tier = h('input', { id: 'find-tier', testid: 'input-tier', value: wanted.tier, spellcheck: 'false', autocomplete: 'off' });
   const find = (event) => {
@@ -36,6 +41,30 @@ function finder(names, wanted) {
     h('div', { class: 'field two' }, h('label', { for: 'find-key' }, t('col.key')), key),
     h('div', { class: 'field' }, h('label', { for: 'find-tier' }, t('field.tier')), tier),
     h('button', { type: 'submit', class: 'primary', testid: 'btn-find' }, t('keys.find')));
+}
+
+// search lists the keys that contain a text, of all rules: those that are known of the last two weeks.
+async function search(ctx, text, result) {
+  const answers = await Promise.all(['use', 'refusals'].map((by) => get('v1/offenders' + query({ of: 'keys', by, since: '14d', contains: text, limit: 100 }), { signal: ctx.signal })));
+  const found = new Map();
+  answers.forEach((answer, i) => answer.offenders.forEach((o) => {
+    const id = `${o.rule}\u0000${keyText(o.key)}`;
+    found.set(id, { ...(found.get(id) || { ...o, use: 0, refusals: 0 }), [i ? 'refusals' : 'use']: o.count });
+  }));
+  const list = table({
+    label: t('keys.found'),
+    id: (o) => `${o.rule}\u0000${keyText(o.key)}`,
+    name: 'found',
+    empty: empty(t('keys.notfound'), t('keys.notfound.text')),
+    columns: [
+      { name: 'key', title: t('col.key'), grow: true, cell: (o) => (o.hashed ? h('span', { class: 'mono' }, keyText(o.key)) : link(['keys', { rule: o.rule, key: keyText(o.key) }], keyText(o.key), { class: 'mono', title: keyText(o.key) })) },
+      { name: 'rule', title: t('col.rule'), cell: (o) => link(['rules', { rule: o.rule }], o.rule) },
+      { name: 'use', title: t('by.use'), num: true, sort: (o) => o.use, cell: (o) => count(o.use) },
+      { name: 'refusals', title: t('by.refusals'), num: true, sort: (o) => o.refusals, cell: (o) => count(o.refusals) },
+    ],
+  });
+  list.set([...found.values()].sort((a, b) => b.refusals - a.refusals || b.use - a.use));
+  put(result, panel(t('keys.found'), null, h('div', {}, h('p', { class: 'pad muted' }, t('keys.found.text')), list.node)));
 }
 
 async function show(ctx, wanted, result) {
@@ -50,7 +79,8 @@ async function show(ctx, wanted, result) {
   put(result, trouble,
     panel(keyText(body.key), link(['rules', { rule: wanted.rule }], wanted.rule), h('div', { class: 'pad stack' }, state, gauges, actions)),
     holds.node,
-    panel(t('history.title'), null, history({ of: 'keys', by: 'use', rule: wanted.rule, key: keyText(body.key) }, ctx.signal)));
+    panel(t('history.title'), null, history({ of: 'keys', by: 'use', rule: wanted.rule, key: keyText(body.key) }, ctx.signal)),
+    panel(t('history.refusals'), null, history({ of: 'keys', by: 'refusals', rule: wanted.rule, key: keyText(body.key) }, ctx.signal)));
 
   function draw(s) {
     const next = new Map();
