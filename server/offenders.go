@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/stintdev/stint/internal/heavy"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server/adminapi"
 	"github.com/stintdev/stint/server/internal/admin"
@@ -138,15 +140,20 @@ func (s *Server) offenderHistory(ctx context.Context, q admin.HistoryQuery) (*ad
 	for i := range j.Weekdays {
 		j.Weekdays[i] = make([]int64, 24)
 	}
+	add := func(at time.Time, count, off int64) {
+		j.Hours = append(j.Hours, adminapi.HistoryHour{From: at, Count: count, Error: off})
+		day := (int(at.Weekday()) + 6) % 7 // Monday first
+		j.Weekdays[day][at.Hour()] += count
+	}
 	for _, h := range all {
-		for _, c := range h.Counts {
-			if !wanted(c.Key) {
-				continue
+		if q.Of == offenders.Rules && q.Name == "" {
+			if h.Total > 0 {
+				add(h.From, h.Total, 0)
 			}
-			j.Hours = append(j.Hours, adminapi.HistoryHour{From: h.From, Count: c.Count, Error: c.Error})
-			day := (int(h.From.Weekday()) + 6) % 7 // Monday first
-			j.Weekdays[day][h.From.Hour()] += c.Count
-			break
+			continue
+		}
+		if i := slices.IndexFunc(h.Counts, func(c heavy.Count) bool { return wanted(c.Key) }); i >= 0 {
+			add(h.From, h.Counts[i].Count, h.Counts[i].Error)
 		}
 	}
 	return &j, nil

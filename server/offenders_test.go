@@ -105,6 +105,7 @@ func TestOffenders(t *testing.T) {
 		"of=keys&by=violations&rule=watch&key=192.0.2.1": 1,
 		"of=clients&name=192.0.2.66":                     4,
 		"of=paths&name=/login":                           5,
+		"of=rules":                                       5, // of all together
 		"of=rules&by=use&name=user":                      6,
 		"of=clients&name=192.0.2.99":                     0,
 	} {

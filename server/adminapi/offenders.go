@@ -37,7 +37,8 @@ type Offender struct {
 }
 
 // History is the use of one key, rule, path or client by the hour. The query of
-// GET /v1/offenders/history: of, by, rule and key, or name.
+// GET /v1/offenders/history: of, by, rule and key, or name. With of=rules and without a name it is
+// that of all rules together.
 type History struct {
 	Hours []HistoryHour `json:"hours"` // the oldest first; hours without a count are left out
 	// Weekdays are the counts by weekday and hour of UTC, Monday first; each has 24 numbers.

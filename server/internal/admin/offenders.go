@@ -20,7 +20,8 @@ type OffendersQuery struct {
 	Limit    int
 }
 
-// HistoryQuery asks for the history of one offender: of a Key under a Rule, or of a Name.
+// HistoryQuery asks for the history of one offender: of a Key under a Rule, or of a Name. Of rules, it
+// asks for that of all together if there is no Name.
 type HistoryQuery struct {
 	Of   offenders.Of
 	By   offenders.By
@@ -82,7 +83,8 @@ func (a *API) showOffenderHistory(c *call) (int, any, error) {
 	if q.Of == offenders.Keys && !byKey {
 		return 0, nil, badCall("The parameters rule and key must be given for of=keys, and name must not.")
 	}
-	if q.Of != offenders.Keys && !byName {
+	all := q.Of == offenders.Rules && q.Rule == "" && q.Key == "" // of all rules together, without a name
+	if q.Of != offenders.Keys && !byName && !all {
 		return 0, nil, badCall("The parameter name must be given for of=%s, and rule and key must not.", offenders.Ofs[q.Of])
 	}
 	found, err := a.OffenderHistory(c.Context(), q)

@@ -7,6 +7,7 @@ import { empty, link, panel, pill, refusals, sums, writeButton } from '../parts.
 import { table } from '../table.js';
 import { maybe, t } from '../text.js';
 import { healthLine } from './health.js';
+import { history } from './history.js';
 
 const minutes = 15;
 const recent = '15m'; // since when keys are counted; the server rounds to ten minutes of the clock
@@ -32,7 +33,8 @@ export function overview(ctx) {
       panel(t('overview.instances'), null, fleet.node)),
     h('div', { class: 'grid two-one' },
       panel(t('overview.flow'), t('overview.minutes', { n: minutes }), h('div', { class: 'beside' }, flow.node, flow.list)),
-      panel(t('overview.speed'), h('span', { class: 'legend' }, h('i', { class: 'dash p50' }), 'p50', h('i', { class: 'dash p99' }), 'p99'), speed.node)));
+      panel(t('overview.speed'), h('span', { class: 'legend' }, h('i', { class: 'dash p50' }), 'p50', h('i', { class: 'dash p99' }), 'p99'), speed.node)),
+    panel(t('history.refusals'), null, history({ of: 'rules', by: 'refusals' }, ctx.signal)));
   ctx.signal.addEventListener('abort', () => [flow, speed].forEach((c) => c.destroy()));
 
   const past = async () => {

@@ -8,6 +8,7 @@ import { canWrite } from '../session.js';
 import { table } from '../table.js';
 import { t } from '../text.js';
 import { overrideTable } from './entries.js';
+import { history } from './history.js';
 import { setMode, totals } from './rules.js';
 
 export async function rule(ctx, name) {
@@ -47,6 +48,9 @@ export async function rule(ctx, name) {
         [t('rule.mode.file'), fileMode],
         ...(r.settings || []).map((s) => [h('code', {}, s.name), code(s.value)]),
       ])))),
+    h('div', { class: 'grid halves' },
+      panel(t('history.title'), null, history({ of: 'rules', by: 'use', name }, ctx.signal)),
+      panel(t('history.refusals'), null, history({ of: 'rules', by: 'refusals', name }, ctx.signal))),
     h('div', { class: 'grid halves' },
       panel(t('rule.keys'), link(['offenders', { rule: name }], t('all')), keys.node),
       panel(t('rule.overrides'), null, overrides.node,
