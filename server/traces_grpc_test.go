@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	collected "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
@@ -127,7 +128,11 @@ func TestTracesOverGRPCWithTLS(t *testing.T) {
 			t.Fatal(err)
 		}
 		askOnce(s.Check())
+		closing := time.Now()
 		s.Close()
+		if took := time.Since(closing); took > 20*time.Second { // 2 s, and not the 30 s of an attempt
+			t.Errorf("%s: Close took %v", name, took)
+		}
 		if n := len(c.got()) - before; n != test.spans {
 			t.Errorf("%s: %d spans", name, n)
 		}

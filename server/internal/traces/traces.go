@@ -170,6 +170,6 @@ func (e *Exporter) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	if e.provider.Shutdown(ctx) != nil {
-		_ = e.client.Shutdown(context.Background()) // which ends the attempt that is under way
+		_ = e.client.Shutdown(ctx) // which is over, and so ends the attempt that is under way
 	}
 }
