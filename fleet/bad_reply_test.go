@@ -10,6 +10,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/attack"
 	"github.com/stintdev/stint/limittest"
 )
 
@@ -19,8 +20,7 @@ func TestBadReplies(t *testing.T) {
 	for name, charges := range map[string]int{"nothing is charged": 0, "some is charged": 50, "all is charged": 100} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				seed := rand.Uint64()
-				t.Logf("seed %d", seed)
+				seed := attack.Seed(t)
 				rng := rand.New(rand.NewPCG(seed, 7))
 				var drawing sync.Mutex // debts are repaid beside the calls
 				faults := rand.New(rand.NewPCG(seed, 8))

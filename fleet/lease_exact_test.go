@@ -14,6 +14,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/attack"
 	"github.com/stintdev/stint/internal/limittext"
 	"github.com/stintdev/stint/limittest"
 )
@@ -171,7 +172,7 @@ func TestLeasesAreExact(t *testing.T) {
 	var ahead fleet.LeasedUnits
 	var refills atomic.Int64
 	for round := range rounds {
-		seed := rand.Uint64()
+		seed := attack.Seed(t)
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed, 0))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stintdev/stint"
 	"github.com/stintdev/stint/fleet"
+	"github.com/stintdev/stint/internal/attack"
 	"github.com/stintdev/stint/internal/await"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
@@ -102,7 +103,7 @@ func TestClusterHolds(t *testing.T) {
 	s := cluster(t)
 	memory := new(stint.Memory)
 	limits := []*stint.Limit{stint.MustLimit("9 per 10s hold 2s"), stint.MustLimit("4 in_flight hold 3s"), stint.MustLimit("12 per 2s sliding_log"), stint.MustLimit("8 per 1s sliding_window hold")}
-	at, rng, refused := time.UnixMicro(1e15), rand.New(rand.NewPCG(rand.Uint64(), 2)), 0
+	at, rng, refused := time.UnixMicro(1e15), rand.New(rand.NewPCG(attack.Seed(t), 2)), 0
 	var made []stint.Request
 	for range 2000 {
 		at = at.Add(time.Duration(rng.IntN(60)) * time.Millisecond)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/attack"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/redislimit"
 )
@@ -78,7 +79,7 @@ type holdWalk struct {
 }
 
 func (w *holdWalk) walk(t *testing.T, calls int) {
-	seed := rand.Uint64()
+	seed := attack.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	w.now = 1_700_000_000_000_000
 	if w.clock {

@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -204,18 +203,6 @@ func (a *attacked) explain(t *testing.T, last []*assault, found string) string {
 	return fmt.Sprintf("%s, which make nothing when each is sent alone, make %s", last, found)
 }
 
-// seeded is an assailant with a seed of its own, or that of STINT_SEED, to repeat a run.
-func seeded(t *testing.T) (g *assailant, seed uint64) {
-	seed = rand.Uint64()
-	if text := os.Getenv("STINT_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal("STINT_SEED: ", err)
-		}
-	}
-	return &assailant{Rand: rand.New(rand.NewPCG(seed, 0))}, seed
-}
-
 // What an upstream understands was counted by the rules that it falls under, and by the
 // keys that it has there: whatever bytes a client sends, of requests that are malformed,
 // pipelined, hidden in others or over HTTP/2. Each request that an upstream understands
@@ -229,11 +216,12 @@ func TestAttackDifferentialFuzz(t *testing.T) {
 		t.Run(what.name, func(t *testing.T) {
 			until := time.Now().Add(attack.Time(t, 0) / time.Duration(len(understandings)))
 			a := newAttacked(t, startUnderstanding(t, i))
-			g, seed := seeded(t)
+			seed := attack.Seed(t)
+			g := &assailant{Rand: rand.New(rand.NewPCG(seed, 0))}
 			if last, why := a.attack(t, g, func() bool { return a.sent < short || time.Now().Before(until) }); why != "" {
-				t.Errorf("STINT_SEED=%d, assault %d, on %s\n%s", seed, a.sent, a.up.name, a.explain(t, last, why))
+				t.Errorf("assault %d, on %s\n%s", a.sent, a.up.name, a.explain(t, last, why))
 			}
-			t.Logf("STINT_SEED=%d: %d assaults, %d requests counted, %d understood by %s; %d assaults had no end", seed, a.sent, a.counted, a.understood, a.up.name, a.unfinished)
+			t.Logf("%d assaults, %d requests counted, %d understood by %s; %d assaults had no end", a.sent, a.counted, a.understood, a.up.name, a.unfinished)
 			// It is 27 ± 3 % of them, by chance.
 			if a.understood < a.sent/10 || a.counted < a.sent/10 {
 				t.Errorf("hardly any of it passes")

@@ -71,9 +71,10 @@ rules:
 	seen := map[string]int64{} // the most at once
 	var all sync.WaitGroup
 	end := time.Now().Add(attack.Time(t, 2*time.Second))
+	seed := attack.Seed(t)
 	for i := range 40 {
 		all.Go(func() {
-			random := rand.New(rand.NewPCG(rand.Uint64(), uint64(i)))
+			random := rand.New(rand.NewPCG(seed, uint64(i)))
 			for time.Now().Before(end) {
 				misbehave(random, addresses[random.IntN(len(addresses))])
 			}

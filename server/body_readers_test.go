@@ -12,6 +12,7 @@ import (
 	"testing"
 	"unicode/utf16"
 
+	"github.com/stintdev/stint/internal/attack"
 	"github.com/stintdev/stint/internal/redistest"
 )
 
@@ -91,9 +92,7 @@ for line in sys.stdin:
 // Whatever a reader takes for the rows of a body, the request was charged as much, or refused, however
 // it is spelled and declared.
 func TestBodiesAsOthersReadThem(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 3))
+	rng := rand.New(rand.NewPCG(attack.Seed(t), 3))
 	n := 3000
 	if testing.Short() {
 		n = 600

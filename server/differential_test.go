@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/stintdev/stint/httplimit"
+	"github.com/stintdev/stint/internal/attack"
 	"github.com/stintdev/stint/rules"
 	"github.com/stintdev/stint/server"
 )
@@ -181,7 +182,7 @@ func TestDifferentialAtRandom(t *testing.T) {
 	}
 	for _, e := range echoings {
 		t.Run(e.name, func(t *testing.T) {
-			seed := rand.Uint64()
+			seed := attack.Seed(t)
 			random := rand.New(rand.NewPCG(seed, 0))
 			targets := make([]string, n)
 			for i := range targets {

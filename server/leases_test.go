@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stintdev/stint/internal/attack"
 	"github.com/stintdev/stint/server"
 )
 
@@ -122,7 +123,7 @@ func TestLeasesOverride(t *testing.T) {
 		turns = 5
 	}
 	for range 2 {
-		seed := rand.Uint64()
+		seed := attack.Seed(t)
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()

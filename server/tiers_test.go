@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stintdev/stint"
+	"github.com/stintdev/stint/internal/attack"
 	"github.com/stintdev/stint/internal/redistest"
 	"github.com/stintdev/stint/limittest"
 	"github.com/stintdev/stint/rules"
@@ -145,7 +146,7 @@ func eachAlgorithm(t *testing.T, times, steps int, test atRandom) {
 	for a := stint.TokenBucket; a <= stint.SlidingWindow; a++ {
 		t.Run(a.String(), func(t *testing.T) {
 			for range times {
-				seed := rand.Uint64()
+				seed := attack.Seed(t)
 				synctest.Test(t, func(t *testing.T) {
 					test(t, newTelling(), rand.New(rand.NewPCG(seed, 0)), a, steps, time.Time{})
 				})
@@ -165,7 +166,7 @@ func eachAlgorithmInRedis(t *testing.T, times, steps int, test atRandom) {
 		t.Run(a.String(), func(t *testing.T) {
 			for i := range times {
 				store := openRedis(t, redis.URL(), fmt.Sprintf("%s%d", a, i))
-				test(t, store, rand.New(rand.NewPCG(rand.Uint64(), 0)), a, steps, noon)
+				test(t, store, rand.New(rand.NewPCG(attack.Seed(t), 0)), a, steps, noon)
 			}
 		})
 	}

@@ -1,4 +1,4 @@
-// Package attack reads from the environment how long the tests of attacks run.
+// Package attack reads from the environment how long the tests of attacks run, and from what seed.
 package attack
 
 import (
