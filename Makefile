@@ -32,7 +32,7 @@ REQUIRED = if command -v redis-server >/dev/null; then export STINT_REQUIRE_REDI
 	  if command -v node >/dev/null && [ -e examples/llm/testdata/node_modules/openai ]; then export STINT_REQUIRE_CLIENTS=1; fi; \
 	  if (command -v promtool && command -v amtool && command -v prometheus-alertmanager) >/dev/null; then export STINT_REQUIRE_MONITORING=1; fi;
 
-.PHONY: run build test test-all test-matrix chaos fleet check fuzz attack vuln bench bench-go screenshots picture
+.PHONY: run build test test-all programs test-matrix chaos fleet check fuzz attack vuln bench bench-go screenshots picture
 
 # Not by go run, which reports the end by Ctrl-C as a failure. So does make if what it
 # runs has ended before it has seen the Ctrl-C itself: hence the pause.
@@ -42,43 +42,28 @@ run:
 build:
 	go build -buildvcs=true -o bin/stint ./cmd/stint
 
-# Most tests wait for servers most of the time, so more packages, and more tests of each,
-# run at once than there are processors. With the race detector they compute.
-AT_ONCE := $(shell n=$$(nproc 2>/dev/null || echo 4); echo $$((n > 6 ? n : 6)))
-# A package may take 8 minutes with the race detector; the default would end it after 10.
-GOTEST = go run ./internal/gotest -timeout 25m
 # The collector takes an eighth of the short form where memory is short, and there it is not.
 test: export GOGC = 400
-# Those that take longest come first, so that none of them is left to run alone at the end.
-PACKAGES = ./server ./redislimit ./cmd/stint ./internal/browser ./fleet ./...
+test: check programs
+	@$(REQUIRED) scripts/test short
 
-test: check
+test-all: programs
+	@$(REQUIRED) scripts/test long
+
+programs:
 	@scripts/get $(PROGRAMS) $(BROWSER) $(MONITORING)
 	@scripts/axe
 	@scripts/clients
-	@cd connectlimit && go run ../internal/gotest -short ./...
-	@cd examples/frameworks && go run ../../internal/gotest -short ./...
-	@$(REQUIRED) $(GOTEST) -p $(AT_ONCE) -parallel $(AT_ONCE) -short $(PACKAGES)
-
-test-all:
-	@scripts/get $(PROGRAMS) $(BROWSER) $(MONITORING)
-	@scripts/axe
-	@scripts/clients
-	@$(REQUIRED) $(GOTEST) -p $(AT_ONCE) -parallel $(AT_ONCE) $(PACKAGES) && $(GOTEST) -race -short $(PACKAGES)
-	@cd connectlimit && go run ../internal/gotest -race ./...
-	@cd examples/frameworks && go run ../../internal/gotest -race ./...
-	@cd bench && go test ./...
 
 test-matrix:
 	@scripts/matrix $(MATRIX)
 
+# bench, connectlimit and examples/frameworks are modules of their own, and so is tools.
 check:
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt: $$unformatted"; exit 1; fi
-	go vet ./...
-	go tool staticcheck ./...
-	cd bench && go vet ./... && "$$(cd .. && go tool -n staticcheck)" ./...
-	cd connectlimit && go vet ./... && "$$(cd .. && go tool -n staticcheck)" ./...
-	cd examples/frameworks && go vet ./... && "$$(cd ../.. && go tool -n staticcheck)" ./...
+	@for module in . bench connectlimit examples/frameworks; do \
+	  (set -x; cd $$module && go vet ./... && go tool -modfile="$(CURDIR)/tools/go.mod" staticcheck ./...) || exit 1; \
+	done
 
 chaos:
 	@scripts/get redis-server
