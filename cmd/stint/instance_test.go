@@ -319,7 +319,7 @@ var (
 // IDs of entries that were just made, the present, and durations in JSON.
 func (r *running) settle(text string) string {
 	_, port, _ := strings.Cut(strings.TrimPrefix(r.url, "http://"), ":")
-	text = strings.NewReplacer(r.url, "ADMIN", port, "PORT").Replace(text)
+	text = strings.NewReplacer(r.url, "ADMIN", ":"+port, ":PORT").Replace(text)
 	for _, path := range []string{"/v1/overrides", "/v1/bans", "/v1/lists/safelist", "/v1/lists/blocklist", "/v1/silences"} {
 		w := httptest.NewRecorder()
 		r.admin.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost"+path, nil))
