@@ -208,6 +208,7 @@ func (a *attacked) explain(t *testing.T, last []*assault, found string) string {
 // pipelined, hidden in others or over HTTP/2. Each request that an upstream understands
 // is one that was counted.
 func TestAttackDifferentialFuzz(t *testing.T) {
+	t.Parallel()
 	short := 1500 // of each upstream
 	if testing.Short() {
 		short = 500

@@ -92,6 +92,7 @@ for line in sys.stdin:
 // Whatever a reader takes for the rows of a body, the request was charged as much, or refused, however
 // it is spelled and declared.
 func TestBodiesAsOthersReadThem(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(attack.Seed(t), 3))
 	n := 3000
 	if testing.Short() {

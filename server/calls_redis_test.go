@@ -17,6 +17,7 @@ import (
 // charge of refusals that they remember, and what is given back. When Redis stops answering, each
 // decides by on_store_error, in time.
 func TestCallsThroughRedis(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	var all [2]*server.Server
 	for i := range all {

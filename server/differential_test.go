@@ -155,6 +155,7 @@ var ordinary = strings.Fields(`
 // What is passed on is what was sent, and wherever an upstream finds a path or a
 // parameter that a rule is about, that rule was applied; or the request was refused.
 func TestDifferential(t *testing.T) {
+	t.Parallel()
 	for _, e := range echoings {
 		t.Run(e.name, func(t *testing.T) {
 			d := newDifferential(t, e)
@@ -176,6 +177,7 @@ func TestDifferential(t *testing.T) {
 
 // The same of targets made at random. A failure names the seed.
 func TestDifferentialAtRandom(t *testing.T) {
+	t.Parallel()
 	n := 3000
 	if testing.Short() {
 		n = 500
@@ -233,6 +235,7 @@ func randomTarget(random *rand.Rand) string {
 // The test can fail: where everything ambiguous is let through, it finds what gets
 // round a rule at each of these servers.
 func TestDifferentialFinds(t *testing.T) {
+	t.Parallel()
 	for _, e := range echoings {
 		t.Run(e.name, func(t *testing.T) {
 			d := newDifferential(t, e, allowAmbiguous)

@@ -14,6 +14,7 @@ import (
 // To explain a request and to show a key writes nothing, in no kind of Redis, under
 // no algorithm, neither before nor after the first count.
 func TestExplainWritesNothing(t *testing.T) {
+	t.Parallel()
 	const file = `
 rules:
   - {name: all, key: client.ip, limits: [9 per 1h, 9 per 1h leaky_bucket, 9 per 1h fixed_window, 9 per 1h sliding_log, 9 per 1h sliding_window], penalty: {ban_after: 3, ban_for: 1h}}

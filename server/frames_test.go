@@ -184,6 +184,7 @@ func frameFlood(t *testing.T, h *h2conn, flood func(*h2conn, uint32) error) {
 // Clients that send and fetch much, and tell of each piece that they have read it, are
 // not cut off: those of Go, gRPC, curl and Node.
 func TestHTTP2ClientsAreServed(t *testing.T) {
+	t.Parallel()
 	const size = 24 << 20
 	body := bytes.Repeat([]byte("0123456789abcdef"), size/16)
 	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {

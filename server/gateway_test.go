@@ -335,6 +335,7 @@ func TestEarlyHints(t *testing.T) {
 // Where net/http cannot write interim responses safely, the client gets only the final one.
 // The clients that leave make the race detector and the runtime find what is shared.
 func TestInterimResponsesAreDropped(t *testing.T) {
+	t.Parallel()
 	g := start(t, newServer(t, generous, everythingTo(upstream(t, func(w http.ResponseWriter, r *http.Request) {
 		for range 20 {
 			w.WriteHeader(http.StatusEarlyHints)
@@ -464,6 +465,7 @@ rules:
 
 // Where a rule says to deny, the gateway does, and says when to come back.
 func TestGatewayUndecided(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, `rules: [{name: client, key: client.ip, limits: [9 per 1m], on_store_error: deny}]`,
 		over(failing()), everythingTo(upstream(t, func(http.ResponseWriter, *http.Request) { t.Error("it passed") })))
 	got := send(t, start(t, s).gateway, "GET", "/")

@@ -231,6 +231,7 @@ func TestGRPCManyStreams(t *testing.T) {
 
 // With upstream_timeout of its route, a call may wait for long until the upstream answers.
 func TestGRPCSilentUpstream(t *testing.T) {
+	t.Parallel()
 	u, _ := longUpstream(t, func(s grpc.ServerStream) error {
 		time.Sleep(500 * time.Millisecond)
 		return sendText(s, "late")

@@ -13,6 +13,7 @@ import (
 // malformed bodies, an upstream that breaks off or panics, handshakes, tokens that are
 // wrong, proxies that nobody trusts, targets and headers that are ambiguous.
 func TestAttackLog(t *testing.T) {
+	t.Parallel()
 	var log logged
 	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/half" {

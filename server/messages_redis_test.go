@@ -14,6 +14,7 @@ import (
 // Over Redis, each refusal of a flood says its own number and warns when it should, and
 // where Redis goes away, the count goes on.
 func TestViolationsOverRedis(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	store := openRedis(t, redis.URL())
 	s := newServer(t, `

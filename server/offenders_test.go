@@ -159,6 +159,7 @@ func TestOffendersRefusals(t *testing.T) {
 // Two instances on a real Redis: what one has counted, the other shows; with privacy, keys and
 // clients are hashed alike, and their history is found by the hash and by the key.
 func TestOffendersOfAFleet(t *testing.T) {
+	t.Parallel()
 	address := redistest.Start(t).URL()
 	for _, private := range []bool{false, true} {
 		instance := func() *server.Server {

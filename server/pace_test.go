@@ -73,6 +73,7 @@ func TestUnfinishedUpload(t *testing.T) {
 // An upstream that does not read is not its client's fault. Where the machine pauses for as long as a
 // client may, both have more time.
 func TestUpstreamThatDoesNotRead(t *testing.T) {
+	t.Parallel()
 	for patience := 200 * time.Millisecond; ; patience *= 5 {
 		err := unread(t, patience)
 		if err == nil {
@@ -108,6 +109,7 @@ func unread(t *testing.T, patience time.Duration) error {
 // so does a route that has all the time there is, and a conversation by HTTP/2. Where the
 // machine pauses for as long as a client may, all takes longer.
 func TestPaceSparesSlowUpstreams(t *testing.T) {
+	t.Parallel()
 	for patience := 100 * time.Millisecond; ; patience *= 3 {
 		err := errors.Join(silentEvents(t, patience), slowRoute(t, patience), conversation(t, patience))
 		if err == nil {

@@ -30,6 +30,7 @@ func (p realProxy) withToken(token string) *realProxy {
 // Where Stint wants a token, the files of examples/ say how proxies show it; without
 // it, they let nothing pass. The token of a client is none of theirs.
 func TestRealProxiesShowTheirToken(t *testing.T) {
+	t.Parallel()
 	const file = `
 trusted_proxies: [127.0.0.1/32]
 rules: [{name: client, match: '!("stint-token" in request.headers)', key: client.ip, limits: [3 per 1h]}]
@@ -167,6 +168,7 @@ func (p realProxy) with(name string, swaps ...string) realProxy {
 // A client whose limit is used up comes past no proxy by a request that is too much
 // for the proxy, or for Stint, and ends none of them.
 func TestAttackProxyFloods(t *testing.T) {
+	t.Parallel()
 	const file = `
 trusted_proxies: [127.0.0.1/32]
 rules: [{name: client, key: client.ip, limits: [1 per 24h]}]

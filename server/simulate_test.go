@@ -198,6 +198,7 @@ func randomEvents(n int, seed uint64, at int64) string {
 
 // A simulation in Redis says the same as one in memory, to the last byte.
 func TestSimulationsAreEqual(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	n := 5000
 	if testing.Short() {

@@ -156,6 +156,7 @@ func TestCollectorRefuses(t *testing.T) {
 // Headers come from the file, which may change; a wrong one leaves the former, and no error
 // shows what it holds.
 func TestCollectorHeaders(t *testing.T) {
+	t.Parallel()
 	c := newCollector(t)
 	file := filepath.Join(t.TempDir(), "headers")
 	write := func(text string) {

@@ -102,6 +102,7 @@ func TestTracesOverGRPC(t *testing.T) {
 }
 
 func TestTracesOverGRPCWithTLS(t *testing.T) {
+	t.Parallel()
 	theirs, ours := newAuthority(t), newAuthority(t)
 	shown := theirs.sign(t, "collector", dnsName("collector.internal"))
 	pair, err := tls.X509KeyPair(shown.cert, shown.key)

@@ -17,6 +17,7 @@ import (
 // gives every number, in memory and in Redis. What is 0 or -1 in them means what
 // it means there.
 func TestSimulateVectors(t *testing.T) {
+	t.Parallel()
 	data, err := os.ReadFile("../limittest/testdata/vectors.json")
 	if err != nil {
 		t.Fatal(err)
@@ -31,21 +32,22 @@ func TestSimulateVectors(t *testing.T) {
 }
 
 // onVectors runs a test of n vectors with a new Store each in memory, and with a namespace each of
-// one Redis. The short form has each fourth in Redis: the kit of redislimit has them all.
+// one Redis. The short form has each fourth: the kit has them all, over Memory and over Redis.
 func onVectors(t *testing.T, n int, test func(t *testing.T, i int, store stint.Store)) {
+	step := 1
+	if testing.Short() {
+		step = 4
+	}
 	t.Run("memory", func(t *testing.T) {
-		for i := range n {
+		for i := 0; i < n; i += step {
 			test(t, i, new(stint.Memory))
 		}
 	})
 	t.Run("redis", func(t *testing.T) {
-		url, step := redistest.Start(t).URL(), 1
-		if testing.Short() {
-			step = 4
-		}
+		url := redistest.Start(t).URL()
 		var closing sync.WaitGroup // each Close waits a second for the connection that listens
 		defer closing.Wait()
-		for i := 0; i < n; i += step {
+		for i := step / 2; i < n; i += step { // others than in memory
 			s := connectRedis(t, url, fmt.Sprint("vector-", i))
 			test(t, i, s)
 			closing.Go(s.Close)
@@ -142,6 +144,7 @@ func canonical(t *testing.T, text string) string {
 // The vectors of holds, as a rules file and recorded events: the simulator gives every number, in
 // memory and in Redis, and for both forms of a limit.
 func TestSimulateHoldVectors(t *testing.T) {
+	t.Parallel()
 	data, err := os.ReadFile("../limittest/testdata/holds-vectors.json")
 	if err != nil {
 		t.Fatal(err)

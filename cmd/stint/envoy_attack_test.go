@@ -32,6 +32,7 @@ import (
 // that it accepted is answered, none waits long, a limit is not exceeded by the freeze but for calls
 // that were under way, and the process ends in time.
 func TestAttackEnvoyThroughFaults(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	const limited = "domain: shop\ndescriptors:\n  - {key: few, rate_limit: {unit: year, requests_per_unit: 300}}\n  - {key: k, rate_limit: {unit: second, requests_per_unit: 1000}}\n"
 	variables, dir := runtimeDirectory(t, map[string]string{"shop.yaml": limited})

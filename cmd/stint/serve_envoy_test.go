@@ -90,6 +90,7 @@ func TestServeEnvoyFlags(t *testing.T) {
 
 // Statistics reach a statsd, by the settings of the file.
 func TestServeEnvoyStatsd(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	descriptors, socket := filepath.Join(dir, "descriptors"), filepath.Join(dir, "rls.sock")
 	if err := os.Mkdir(descriptors, 0o700); err != nil {

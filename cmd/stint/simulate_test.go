@@ -14,6 +14,7 @@ import (
 // A simulation waits for a Redis that takes longer than a decision may: its results depend on the
 // events alone.
 func TestSimulateInSlowRedis(t *testing.T) {
+	t.Parallel()
 	slow := redistest.StartProxy(t, redistest.Start(t).Addr)
 	slow.Set(redistest.Toxic{Latency: 60 * time.Millisecond})
 	rules := configured(t, `

@@ -128,6 +128,7 @@ func TestPerSecond(t *testing.T) {
 
 // A stream that is lost is opened again, and the reason is told. One that is refused is not.
 func TestLostStream(t *testing.T) {
+	t.Parallel()
 	calls := 0
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		switch calls++; calls {
