@@ -61,6 +61,7 @@ test-matrix:
 # bench, connectlimit and examples/frameworks are modules of their own, and so is tools.
 check:
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt: $$unformatted"; exit 1; fi
+	@go tool -modfile=tools/go.mod actionlint .github/workflows/*.yml
 	@for module in . bench connectlimit examples/frameworks; do \
 	  (set -x; cd $$module && go vet ./... && go tool -modfile="$(CURDIR)/tools/go.mod" staticcheck ./...) || exit 1; \
 	done
