@@ -17,7 +17,7 @@ func TestExplainWritesNothing(t *testing.T) {
 	t.Parallel()
 	const file = `
 rules:
-  - {name: all, key: client.ip, limits: [9 per 1h, 9 per 1h leaky_bucket, 9 per 1h fixed_window, 9 per 1h sliding_log, 9 per 1h sliding_window], penalty: {ban_after: 3, ban_for: 1h}}
+  - {name: all, key: client.ip, limits: [9 per 1h, 9 per 1h leaky_bucket, 9 per year fixed_window, 9 per 1h sliding_log, 9 per 1h sliding_window], penalty: {ban_after: 3, ban_for: 1h}}
   - {name: user, key: attrs.user, limits: [2 per 1h], penalty: {ban_after: 3, ban_for: 1h}}
 `
 	const asked = `{"client":"192.0.2.1","attrs":{"user":"u"}}`
