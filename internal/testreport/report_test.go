@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// first is of a package that passes, one with a test that fails and then passes alone, one that
-// does not compile, one that ends in the middle of a test, and one that fails after its tests.
+// first is of a package that passes, and one with a test that fails and then passes alone.
 const first = `{"Action":"start","Package":"a"}
 {"Action":"run","Package":"a","Test":"TestGood"}
 {"Action":"output","Package":"a","Test":"TestGood","Output":"=== RUN   TestGood\n"}
@@ -31,6 +30,8 @@ const first = `{"Action":"start","Package":"a"}
 {"Action":"pass","Package":"b","Elapsed":0.1}
 `
 
+// second is of a package with a test that fails, one that does not compile, one that ends in the
+// middle of a test, and one that fails after its tests, and then passes without them.
 const second = `{"Action":"output","Package":"b","Test":"TestBad/one","Output":"    bad_test.go:3: seed 17: got 1, want 2\n"}
 {"Action":"fail","Package":"b","Test":"TestBad/one","Elapsed":0}
 {"Action":"fail","Package":"b","Test":"TestBad","Elapsed":0}
@@ -48,6 +49,7 @@ const second = `{"Action":"output","Package":"b","Test":"TestBad/one","Output":"
 {"Action":"pass","Package":"e","Elapsed":0.1}
 `
 
+// reportOf runs testreport on the events of some stages.
 func reportOf(t *testing.T, stages ...string) (printed, unsteady string, err error) {
 	t.Helper()
 	args := []string{t.TempDir()}
