@@ -99,8 +99,9 @@ var errManyChecks = errors.New("more than 1,000 checks in one request")
 // The checks of a list are decided as if each came alone, one after another, with one call
 // of the store for each 64 limits. Each answer is that of a single check, or problem
 // details, with its status as a member, and with retry_after, in seconds, and decision_id, if
-// a single check would have the headers Retry-After and Stint-Decision. A malformed check is answered with 400 in its place, and the
-// others are decided. No header describes limits. Each call has the shortest
+// a single check would have the headers Retry-After and Stint-Decision. A malformed check is answered
+// with 400 in its place, one that fails by an error of the server itself with 500, and the others are
+// decided; if the call of the store fails by such an error, so do all checks of that call. No header describes limits. Each call has the shortest
 // decision_timeout of the rules that apply; after a timeout, on_store_error decides the
 // rest. In a Redis Cluster, checks whose keys lie in several slots are decided last.
 func (s *Server) Check() http.Handler {

@@ -122,55 +122,47 @@ func (s *Server) decide(ctx context.Context, all []evaluation, at time.Time, sha
 		ctx, span = s.tracing.start(ctx, "decide", trace.SpanKindInternal)
 	}
 	m := matches.Get().(*rules.Matches)
-	for i := range all {
-		if t := &all[i]; t.in != nil {
-			t.find(context.Background(), set, m, at, s.settings.AllowAmbiguous)
-		}
-	}
+	s.each(all, func(t *evaluation) { t.find(context.Background(), set, m, at, s.settings.AllowAmbiguous) })
 	m.Asks, m.Rules, m.Claims, m.Descriptors, m.GiveBack = nil, nil, nil, nil, nil // the evaluations keep them
 	matches.Put(m)
-	s.take(ctx, all, shadows)
-	calls := false
-	for i := range all {
-		t := &all[i]
-		if t.in == nil {
-			continue
-		}
-		calls = calls || t.in.Descriptors != nil
-		if t.err == nil && at.IsZero() && set.Holds() {
-			s.noticeUnheld(set, t)
-		}
-		if t.err == nil {
-			t.err = s.conclude(ctx, t)
-		}
-		if t.err == nil && at.IsZero() {
-			t.err = s.admit(ctx, &t.Verdict)
-		}
-	}
-	if calls {
-		s.settleCalls(ctx, all, at)
-	}
-	for i := range all {
-		t := &all[i]
-		if t.in == nil {
-			continue
-		}
-		t.showLimits()
-		if t.err == nil && !t.Allowed {
-			t.Message = t.message(&t.Decision, wanted(t.in))
-			if at.IsZero() {
-				t.identify()
-			}
-		}
-		s.endShadows(ctx, t, at)
-		if t.err != nil {
-			s.giveBack(ctx, t.ending)
-			t.Verdict = Verdict{}
-			s.sampled.ambiguity(t.err)
-		}
-		s.observe(ctx, start, t, at)
-	}
+	s.contain(all, len(all) > 1, func() { s.take(ctx, all, shadows) })
+	s.each(all, func(t *evaluation) { s.answered(ctx, set, t, at) })
+	s.each(all, func(t *evaluation) { s.finish(ctx, start, t, at) })
 	s.tracing.decided(whole, span, all)
+}
+
+// answered makes a verdict of what the store has answered, if t is not malformed.
+func (s *Server) answered(ctx context.Context, set *served, t *evaluation, at time.Time) {
+	if t.err == nil && at.IsZero() && set.Holds() {
+		s.noticeUnheld(set, t)
+	}
+	if t.err == nil {
+		t.err = s.conclude(ctx, t)
+	}
+	if t.err == nil && at.IsZero() {
+		t.err = s.admit(ctx, &t.Verdict)
+	}
+	if t.err == nil && t.in.Descriptors != nil {
+		s.settleCall(ctx, t, at)
+	}
+}
+
+// finish does what is left when t is decided.
+func (s *Server) finish(ctx context.Context, start time.Duration, t *evaluation, at time.Time) {
+	t.showLimits()
+	if t.err == nil && !t.Allowed {
+		t.Message = t.message(&t.Decision, wanted(t.in))
+		if at.IsZero() {
+			t.identify()
+		}
+	}
+	s.endShadows(ctx, t, at)
+	if t.err != nil {
+		s.giveBack(ctx, t.ending)
+		t.Verdict = Verdict{}
+		s.sampled.ambiguity(t.err)
+	}
+	s.observe(ctx, start, t, at)
 }
 
 var matches = sync.Pool{New: func() any { return new(rules.Matches) }}
@@ -179,6 +171,7 @@ var matches = sync.Pool{New: func() any { return new(rules.Matches) }}
 // what may be ambiguous.
 func (t *evaluation) find(ctx context.Context, set *served, m *rules.Matches, at time.Time, allowed rules.Ambiguity) {
 	m.Asks, m.Rules = t.room.asks[:0], t.room.rules[:0]
+	m.Descriptors, m.GiveBack = nil, nil // those of the request before belong to its evaluation
 	if a := set.Ambiguous(t.in) &^ allowed; a != 0 {
 		t.err = ambiguous(a)
 		return

@@ -117,37 +117,23 @@ func refuseSpent(rule *rules.Rule, a *stint.Ask, d *stint.Decision) bool {
 	return true
 }
 
-// isCall reports whether t is a call of Envoy's service that was decided.
-func (t *evaluation) isCall() bool { return t.in != nil && t.in.Descriptors != nil && t.err == nil }
-
-// settleCalls does what is left to do about calls of Envoy's service when their limits have answered.
+// settleCall does what is left to do about a call of Envoy's service when its limits have answered.
 // A call that is allowed gives back what it wants to. What a refused call took is given back, unless each
 // descriptor is decided by itself. Units that were refused are charged if their rule says so.
-func (s *Server) settleCalls(ctx context.Context, all []evaluation, at time.Time) {
-	var charges []stint.HoldCall
-	for i := range all {
-		t := &all[i]
-		if !t.isCall() {
-			continue
+func (s *Server) settleCall(ctx context.Context, t *evaluation, at time.Time) {
+	each := t.in.Descriptors.Each
+	if len(t.back) > 0 && (t.Allowed || each) {
+		if t.err = s.giveUnits(ctx, t, at); t.err != nil {
+			s.takeBack(ctx, t, true)
+			return
 		}
-		each := t.in.Descriptors.Each
-		if len(t.back) > 0 && (t.Allowed || each) {
-			if t.err = s.giveUnits(ctx, t, at); t.err != nil {
-				s.takeBack(ctx, t, true)
-				continue
-			}
-		}
-		if !t.Allowed && !each {
-			s.takeBack(ctx, t, false)
-		}
-		charges = t.refusedCharges(charges)
 	}
+	if !t.Allowed && !each {
+		s.takeBack(ctx, t, false)
+	}
+	charges := t.refusedCharges()
 	s.charge(ctx, charges, at)
-	for i := range all {
-		if t := &all[i]; t.isCall() {
-			charges = t.showCharged(charges)
-		}
-	}
+	t.showCharged(charges)
 }
 
 // charge makes calls, which charge what was refused.
@@ -166,8 +152,8 @@ func (s *Server) charge(ctx context.Context, calls []stint.HoldCall, at time.Tim
 	}
 }
 
-// refusedCharges appends the calls that charge what the groups of t that are enforced were refused.
-func (t *evaluation) refusedCharges(calls []stint.HoldCall) []stint.HoldCall {
+// refusedCharges are the calls that charge what the groups of t that are enforced were refused.
+func (t *evaluation) refusedCharges() (calls []stint.HoldCall) {
 	for i := range t.groups {
 		if g := &t.groups[i]; !g.inShadow() && refused(&g.answer) {
 			calls = t.charges(g, calls)
@@ -178,8 +164,8 @@ func (t *evaluation) refusedCharges(calls []stint.HoldCall) []stint.HoldCall {
 
 // showCharged is group.showCharged for all groups of t. Those in shadow mode were charged by calls of
 // their own.
-func (t *evaluation) showCharged(calls []stint.HoldCall) []stint.HoldCall {
-	before := len(calls)
+func (t *evaluation) showCharged(calls []stint.HoldCall) {
+	charged := len(calls) > 0
 	for i := range t.groups {
 		switch g := &t.groups[i]; {
 		case g.charged != nil: // in shadow mode
@@ -192,14 +178,13 @@ func (t *evaluation) showCharged(calls []stint.HoldCall) []stint.HoldCall {
 			t.place(g)
 		}
 	}
-	if len(calls) < before {
+	if charged {
 		for i := range t.Each {
 			if d := &t.Each[i]; d.Limit != nil && d.Limit == t.Limit && d.Key == t.Key {
 				t.Remaining, t.ResetAfter = d.Remaining, d.ResetAfter
 			}
 		}
 	}
-	return calls
 }
 
 // keepLeft keeps what remains before the first charge.

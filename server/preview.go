@@ -163,7 +163,6 @@ type tried struct {
 func (p *trial) decide(ctx context.Context, q *recent.Request, at time.Time, ambiguous rules.Ambiguity) (tried, error) {
 	t := evaluation{in: q.Input, maxDelay: q.MaxDelay}
 	t.find(ctx, &p.served, &p.matches, at, ambiguous)
-	p.matches.Asks, p.matches.Rules, p.matches.Descriptors, p.matches.GiveBack = nil, nil, nil, nil
 	if errors.Is(t.err, stint.ErrRequest) {
 		return tried{outcome: "malformed"}, nil
 	}
@@ -215,7 +214,7 @@ func (p *trial) settleCall(ctx context.Context, t *evaluation, at time.Time) err
 			}
 		}
 	}
-	charges := t.refusedCharges(nil)
+	charges := t.refusedCharges()
 	for i := range t.groups {
 		if g := &t.groups[i]; g.inShadow() && refused(&g.answer) {
 			charges = t.charges(g, charges)

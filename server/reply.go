@@ -272,6 +272,8 @@ func (t *evaluation) status() int {
 	switch {
 	case errors.Is(t.err, stint.ErrRequest):
 		return http.StatusBadRequest
+	case errors.Is(t.err, errBug):
+		return http.StatusInternalServerError
 	case t.err != nil:
 		return http.StatusServiceUnavailable
 	case t.List == rules.Blocked:
@@ -319,8 +321,12 @@ func (t *evaluation) refuse(w http.ResponseWriter, r *http.Request) {
 		o.Refuse(w, r)
 		return
 	}
-	if status == http.StatusBadRequest {
+	switch status {
+	case http.StatusBadRequest:
 		httplimit.Problem(w, r, status, t.err.Error())
+		return
+	case http.StatusInternalServerError:
+		httplimit.Problem(w, r, status, "An error of the server itself kept it from deciding about this request.")
 		return
 	}
 	w.Header().Set("Retry-After", "1")
