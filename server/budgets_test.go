@@ -370,3 +370,17 @@ rules:
 	o.want(200, "POST", "/v1/keys/show", `{"rule":"rows","key":"all"}`, `"used":4,"remaining":996`)
 	o.want(200, "POST", "/v1/keys/show", `{"rule":"bytes","key":"all"}`, `"used":300,"remaining":700`)
 }
+
+// Each budget is charged what its own rule says, beside a rule without limits, too.
+func TestBudgetsBesideAWatch(t *testing.T) {
+	for _, watch := range []string{"", "  - {name: watch, key: client.ip, penalty: {on_status: [401], ban_after: 3, ban_for: 1m}}\n"} {
+		s := newServer(t, "rules:\n"+watch+`
+  - {name: a, key: '"all"', cost_after: 'int(response.status)', limits: [1000 per 1h fixed_window hold]}
+  - {name: b, key: '"all"', cost_after: 'int(response.status) + 100', limits: [1000 per 1h fixed_window hold]}
+`)
+		s.Wrap(who("up")).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "http://example.com/", nil))
+		if got := check(s, `{"cost":0}`).Body.String(); !strings.Contains(got, `"remaining":800,`) || !strings.Contains(got, `"remaining":700,`) {
+			t.Errorf("with %q: %s", watch, got)
+		}
+	}
+}

@@ -39,8 +39,9 @@ func (v *Verdict) showLimits() {
 	if shown < 0 {
 		return
 	}
+	v.Rules = slices.Clone(v.Rules) // what is settled and given back later has the same, and needs all
 	if v.Each != nil {
-		v.Each = slices.Clone(v.Each) // taken has the same, and needs all
+		v.Each = slices.Clone(v.Each)
 	}
 	places := make([]int, len(v.Rules)) // of asks, of which descriptors have the index
 	for i := range places {
