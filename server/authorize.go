@@ -98,18 +98,9 @@ func (s *Server) mayAuthorize(r *http.Request) *auth.Error {
 // authorizing decides the request that a proxy asks about, for callers who may ask, and calls
 // pass if it may pass.
 func (s *Server) authorizing(pass http.Handler) http.Handler {
-	decide := httplimit.Middleware{
-		Decide: func(r *http.Request, maxDelay time.Duration) (httplimit.Answer, error) {
-			return s.decideHTTP(r.Context().Value(originalRequest{}).(*http.Request), maxDelay)
-		},
-		Dialect:    s.settings.Dialect,
-		MaxDelayed: int(s.settings.MaxDelayed),
-		MaxDelay:   s.settings.MaxDelay,
-		Client:     s.clientOf,
-		Degraded:   s.settings.DegradedHeader,
-
-		Violations: s.settings.ViolationsHeader,
-	}.Wrap(pass)
+	decide := s.middleware(func(r *http.Request, maxDelay time.Duration) (httplimit.Answer, error) {
+		return s.decideHTTP(r.Context().Value(originalRequest{}).(*http.Request), maxDelay)
+	}).Wrap(pass)
 	return s.capped(s.tracing.requests("authorize", s.believesCaller, s.proxyAsks(decide)))
 }
 

@@ -19,16 +19,20 @@ import (
 // the routes. A request that no route matches is counted, too, and answered with 404. gRPC
 // clients are refused with a gRPC status; see httplimit.GRPC.
 func (s *Server) Gateway() http.Handler {
-	return s.logAccess(s.boundRest(httplimit.GRPC(s.withExchange(s.tracing.requests("gateway", s.believesCaller, httplimit.Middleware{
-		Decide:     s.decideHTTP,
+	return s.logAccess(s.boundRest(httplimit.GRPC(s.withExchange(s.tracing.requests("gateway", s.believesCaller, s.middleware(s.decideHTTP).Wrap(s.upstreams()))))))
+}
+
+// middleware answers and delays HTTP requests, and writes their headers, as the settings say.
+func (s *Server) middleware(decide httplimit.Decide) httplimit.Middleware {
+	return httplimit.Middleware{
+		Decide:     decide,
 		Dialect:    s.settings.Dialect,
 		MaxDelayed: int(s.settings.MaxDelayed),
 		MaxDelay:   s.settings.MaxDelay,
 		Client:     s.clientOf,
 		Degraded:   s.settings.DegradedHeader,
-
 		Violations: s.settings.ViolationsHeader,
-	}.Wrap(s.upstreams()))))))
+	}
 }
 
 // decideHTTP is Decide for the gateway's middleware, which can delay r for so long.

@@ -60,14 +60,7 @@ func Load(path string, c Config) (*Server, error) {
 // For the rules file itself, use rules.Watcher and Server.SetRules. Close stops what runs
 // in the background.
 func (s *Server) Wrap(next http.Handler) http.Handler {
-	return httplimit.GRPC(s.withExchange(s.tracing.requests("limited", s.believesCaller, httplimit.Middleware{
-		Decide:     s.decideFor(next),
-		Dialect:    s.settings.Dialect,
-		MaxDelayed: int(s.settings.MaxDelayed),
-		MaxDelay:   s.settings.MaxDelay,
-		Client:     s.clientOf,
-		Degraded:   s.settings.DegradedHeader,
-	}.Wrap(next))))
+	return httplimit.GRPC(s.withExchange(s.tracing.requests("limited", s.believesCaller, s.middleware(s.decideFor(next)).Wrap(next))))
 }
 
 // decideFor is decideHTTP for a handler whose responses the middleware sees.

@@ -265,3 +265,15 @@ func TestFollowReadsFiles(t *testing.T) {
 		}
 	})
 }
+
+// Wrap writes the headers that the gateway writes.
+func TestWrapTellsViolations(t *testing.T) {
+	s := newServer(t, `rules: [{name: a, key: '"all"', limits: [1 per 1h], penalty: {ban_after: 9, ban_for: 1h}}]`, func(c *server.Config) { c.Settings.ViolationsHeader = true })
+	h := s.Wrap(who("up"))
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "http://example.com/", nil))
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest("GET", "http://example.com/", nil))
+	if w.Header().Get("Stint-Violations") == "" {
+		t.Errorf("%d without Stint-Violations: %v", w.Code, w.Header())
+	}
+}
