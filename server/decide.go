@@ -96,10 +96,11 @@ type evaluation struct {
 	err    error          // if not nil, the Verdict is zero
 	claims map[string]any // of the token, if the rules have read it
 
-	asks   []stint.Ask // as Rules and Each
-	back   []stint.Ask // what a call of Envoy's service gives back
-	groups []group     // calls of the store; none if there is nothing to ask
-	room   struct {
+	asks    []stint.Ask // as Rules and Each
+	decides int         // the index of the ask behind the decision, when it is concluded; -1: none
+	back    []stint.Ask // what a call of Envoy's service gives back
+	groups  []group     // calls of the store; none if there is nothing to ask
+	room    struct {
 		asks   [2]stint.Ask
 		rules  [2]*rules.Rule
 		each   [2]stint.Decision
@@ -126,18 +127,19 @@ func (s *Server) decide(ctx context.Context, all []evaluation, at time.Time, sha
 	m.Asks, m.Rules, m.Claims, m.Descriptors, m.GiveBack = nil, nil, nil, nil, nil // the evaluations keep them
 	matches.Put(m)
 	s.contain(all, len(all) > 1, func() { s.take(ctx, all, shadows) })
-	s.each(all, func(t *evaluation) { s.answered(ctx, set, t, at) })
+	s.each(all, func(t *evaluation) { s.applyAnswers(ctx, set, t, at) })
 	s.each(all, func(t *evaluation) { s.finish(ctx, start, t, at) })
 	s.tracing.decided(whole, span, all)
 }
 
-// answered makes a verdict of what the store has answered, if t is not malformed.
-func (s *Server) answered(ctx context.Context, set *served, t *evaluation, at time.Time) {
+// applyAnswers makes a verdict of what the store has answered, if t is not malformed, and does at once
+// what follows from it.
+func (s *Server) applyAnswers(ctx context.Context, set *served, t *evaluation, at time.Time) {
 	if t.err == nil && at.IsZero() && set.Holds() {
 		s.noticeUnheld(set, t)
 	}
 	if t.err == nil {
-		t.err = s.conclude(ctx, t)
+		t.err = s.verdict(ctx, t)
 	}
 	if t.err == nil && at.IsZero() {
 		t.err = s.admit(ctx, &t.Verdict)
@@ -293,21 +295,11 @@ func (s *Server) called(start time.Duration, err error) {
 	}
 }
 
-// conclude makes a verdict of the store's answer.
-func (s *Server) conclude(ctx context.Context, t *evaluation) error {
-	if len(t.groups) == 0 {
-		return nil
-	}
+// verdict concludes t, and does what belongs to that but not to explanations and previews.
+func (s *Server) verdict(ctx context.Context, t *evaluation) error {
 	var failed error
 	for i := range t.groups {
-		g := &t.groups[i]
-		conclude := s.concludeEnforced
-		if g.inShadow() {
-			conclude = s.concludeShadow
-		}
-		if err := conclude(ctx, t, g); err == nil {
-			t.place(g)
-		} else if failed == nil {
+		if err := s.answered(ctx, t, &t.groups[i]); err != nil && failed == nil {
 			failed = err
 		}
 	}
@@ -315,20 +307,38 @@ func (s *Server) conclude(ctx context.Context, t *evaluation) error {
 		s.takeBack(ctx, t, true)
 		return failed
 	}
+	t.conclude()
+	if t.decides >= 0 && t.Outcome == stint.Banned && !t.ranBan() { // by this request
+		s.bans.impose(t.Rule.Name, t.asks[t.decides].Key, t.BanLeft)
+	}
+	return nil
+}
+
+// conclude makes the verdict of the answers of all groups. Decisions, explanations, previews and
+// simulations all conclude here. It has no effect but on t.
+func (t *evaluation) conclude() {
+	t.decides = -1
+	if len(t.groups) == 0 {
+		return
+	}
+	for i := range t.groups {
+		g := &t.groups[i]
+		if g.inShadow() {
+			g.concludeShadow()
+		} else if t.in.Descriptors != nil {
+			g.concludeCall()
+		}
+		t.place(g)
+	}
 	v := &t.Verdict
-	v.taken, v.Decision = taken{t.groups, t.ending}, t.common()
-	v.applied = true
+	v.taken, v.Decision, v.applied = taken{t.groups, t.ending}, t.common(), true
 	if v.ranBan() && t.in.Descriptors == nil {
 		v.Each = nil
 	}
-	if i := v.decidedBy(t.asks); i >= 0 {
-		v.Rule = v.Rules[i]
-		if v.Outcome == stint.Banned && !v.ranBan() { // by this request
-			s.bans.impose(v.Rule.Name, t.asks[i].Key, v.BanLeft)
-		}
+	if t.decides = v.decidedBy(t.asks); t.decides >= 0 {
+		v.Rule = v.Rules[t.decides]
 	}
 	v.watch(t.asks)
-	return nil
 }
 
 // place puts the answer of g among those of all groups.
@@ -341,27 +351,28 @@ func (t *evaluation) place(g *group) {
 // ranBan reports whether a ban that ran already decided.
 func (v *Verdict) ranBan() bool { return v.Outcome == stint.Banned && v.Limit == nil }
 
-// concludeEnforced applies the answer of rules that are enforced.
-func (s *Server) concludeEnforced(ctx context.Context, t *evaluation, g *group) error {
-	v, a := &t.Verdict, &g.answer
+// answered does what follows from the answer of g itself: what it holds is settled when the request ends,
+// and what on_store_error decided is counted. The error is why nothing is decided.
+func (s *Server) answered(ctx context.Context, t *evaluation, g *group) error {
+	a, simulated := &g.answer, !g.request.At.IsZero()
+	if g.inShadow() {
+		if simulated {
+			return a.Err
+		}
+		return nil
+	}
 	if errors.Is(a.Err, stint.ErrFull) && !s.fleet.IsLayered() {
 		s.sampled.storeFailure(a.Err)
 		withoutRoom(g, a)
 	}
-	switch {
-	case a.Err == nil:
-	case errors.Is(a.Err, stint.ErrRequest), ctx.Err() != nil, !g.request.At.IsZero():
-		return a.Err
-	default:
-		v.counters.fellBack(g.rules, a)
+	if errors.Is(a.Err, stint.ErrRequest) || a.Err != nil && (simulated || ctx.Err() != nil) {
 		return a.Err
 	}
-	if t.ending != nil {
-		t.ending.keep(ctx, kept{stint.Internal().Keep(s.decider, &g.request, a.Each, &a.Decision), g.request.Asks, g.rules, v.counters})
+	if a.Err == nil && t.ending != nil {
+		t.ending.keep(ctx, kept{stint.Internal().Keep(s.decider, &g.request, a.Each, &a.Decision), g.request.Asks, g.rules, t.counters})
 	}
-	v.counters.fellBack(g.rules, a)
-	t.concludeCall(g)
-	return nil
+	t.counters.fellBack(g.rules, a)
+	return a.Err
 }
 
 // decidedBy returns the index of the ask behind the decision; -1: there is none.

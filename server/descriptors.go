@@ -70,11 +70,8 @@ func (g *group) showCharged(calls []stint.HoldCall) []stint.HoldCall {
 	return calls
 }
 
-// concludeCall changes the answer of g, which is enforced, to that of a call of Envoy's service if t is one.
-func (t *evaluation) concludeCall(g *group) {
-	if t.in.Descriptors == nil {
-		return
-	}
+// concludeCall changes the answer of g, which is enforced, to that of a call of Envoy's service.
+func (g *group) concludeCall() {
 	if g.answer.Outcome == stint.Banned && g.answer.Limit == nil {
 		g.bannedAlone()
 	}

@@ -311,40 +311,37 @@ func (x *explanation) conclude(ctx context.Context, s *Server, set *rules.Set, v
 	}
 	for i := range t.groups {
 		g := &t.groups[i]
+		a := &g.answer
 		if g.inShadow() {
+			a.Err = errNotAskedNow
 			continue
 		}
-		a := &g.answer
 		if a.Decision, a.Err = v.Try(&g.request, a.Each); errors.Is(a.Err, lookup.ErrDenied) {
-			x.deny()
+			x.deny(&t)
 			return nil
 		}
 		if a.Err != nil {
 			return a.Err
 		}
-		t.concludeCall(g)
-		t.place(g)
 	}
-	if len(t.groups) > 0 {
-		t.Decision = t.common()
-	}
+	t.conclude()
 	x.sayQuotas(&t)
 	if t.Allowed {
 		x.say("It would be allowed.")
 		return nil
 	}
 	x.Outcome = t.Outcome.String()
-	if i := t.decidedBy(t.asks); i >= 0 {
-		x.Rule = t.Rules[i].Name
+	if t.Rule != nil {
+		x.Rule = t.Rule.Name
 	}
 	x.say("It would be refused (%s) by rule %s.", x.Outcome, x.Rule)
 	return nil
 }
 
 // deny says that a rule denies because the store does not answer.
-func (x *explanation) deny() {
-	for i := range x.rules {
-		if r := &x.rules[i]; r.policy == stint.OnErrorDeny && r.from.Mode == rules.Enforce {
+func (x *explanation) deny(t *evaluation) {
+	for i := range t.asks {
+		if r := t.Rules[i]; t.asks[i].OnError == stint.OnErrorDeny && !isShadow(r) {
 			x.Outcome, x.Rule = "undecided", r.Name
 			x.say("It would get 503: rule %s denies while the store does not answer.", r.Name)
 			return

@@ -1,9 +1,12 @@
 package server_test
 
 import (
+	"context"
+	"errors"
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,4 +127,30 @@ rules:
 		}
 		time.Sleep(time.Minute)
 	})
+}
+
+// failsFrom is a Store that fails from its nth call on.
+type failsFrom struct {
+	stint.Store
+	n, calls atomic.Int64
+}
+
+func (f *failsFrom) Take(ctx context.Context, r *stint.Request, out []stint.Decision) (stint.Decision, error) {
+	if f.calls.Add(1) >= f.n.Load() {
+		return stint.Decision{}, errors.New("gone")
+	}
+	return f.Store.Take(ctx, r, out)
+}
+
+// A rule that denies without the store is explained as that, whenever the store fails.
+func TestExplainWhileTheStoreFails(t *testing.T) {
+	f := &failsFrom{Store: new(stint.Memory)}
+	s := newServer(t, `rules: [{name: a, key: '"all"', limits: [5 per 1h], on_store_error: deny}]`, over(f))
+	for n := int64(1); n <= 2; n++ {
+		f.calls.Store(0)
+		f.n.Store(n)
+		if x, err := s.Explain(t.Context(), from("192.0.2.1")); err != nil || x.Outcome != "undecided" {
+			t.Errorf("gone from call %d: %s, %v: %q", n, x.Outcome, err, x.Words)
+		}
+	}
 }

@@ -176,21 +176,15 @@ func (p *trial) decide(ctx context.Context, q *recent.Request, at time.Time, amb
 		if a.Decision, a.Err = p.limiter.Take(ctx, &g.request, a.Each); a.Err != nil {
 			return tried{}, a.Err
 		}
-		if !g.inShadow() {
-			t.concludeCall(g)
-		} else if !a.Allowed {
+		if g.inShadow() && !a.Allowed {
 			result.shadows = append(result.shadows, g.rules[0].Name)
 		}
-		t.place(g)
 	}
-	t.Decision = t.common()
+	t.conclude()
 	if t.in.Descriptors != nil {
 		if err := p.settleCall(ctx, &t, at); err != nil {
 			return tried{}, err
 		}
-	}
-	if i := t.decidedBy(t.asks); i >= 0 {
-		t.Rule = t.Rules[i]
 	}
 	result.allowed, result.outcome = t.Allowed, t.outcome()
 	if !t.Allowed && t.Rule != nil {

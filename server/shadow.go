@@ -180,12 +180,10 @@ func (s *Server) roomForShadows() bool {
 	return !ok || m.MaxKeys <= 0 || m.Len() < m.MaxKeys/2
 }
 
-// concludeShadow applies the answer of a rule in shadow mode.
-func (s *Server) concludeShadow(_ context.Context, _ *evaluation, g *group) error {
-	a := &g.answer
-	switch {
-	case a.Err != nil && !g.request.At.IsZero():
-		return a.Err
+// concludeShadow makes the answer of a rule in shadow mode one about each of its asks. Without an answer
+// they are zero.
+func (g *group) concludeShadow() {
+	switch a := &g.answer; {
 	case a.Err != nil:
 		clear(a.Each)
 	case a.Outcome == stint.Banned && a.Limit == nil:
@@ -193,7 +191,6 @@ func (s *Server) concludeShadow(_ context.Context, _ *evaluation, g *group) erro
 			a.Each[j] = a.Decision
 		}
 	}
-	return nil
 }
 
 // endShadows ends what rules in shadow mode hold for a request that was not allowed: nobody will
